@@ -1,0 +1,37 @@
+// Package v1alpha1 is the contract between users, the manager and the node agent:
+// the kinds StorageClientProfile and StorageClientNode, and every name that they share.
+//
+// +kubebuilder:object:generate=true
+// +kubebuilder:ac:generate=true
+// +kubebuilder:ac:output:package=applyconfiguration
+// +groupName=tuning.storageclient.dev
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+var (
+	// GroupVersion is the API group and version of this package.
+	GroupVersion = schema.GroupVersion{Group: "tuning.storageclient.dev", Version: "v1alpha1"}
+
+	// SchemeGroupVersion is GroupVersion by the name that the generated apply configurations expect.
+	SchemeGroupVersion = GroupVersion
+
+	// SchemeBuilder collects the functions that register this package's kinds.
+	SchemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)
+
+	// AddToScheme registers this package's kinds.
+	AddToScheme = SchemeBuilder.AddToScheme
+)
+
+func addKnownTypes(scheme *runtime.Scheme) error {
+	scheme.AddKnownTypes(GroupVersion,
+		&StorageClientProfile{}, &StorageClientProfileList{},
+		&StorageClientNode{}, &StorageClientNodeList{},
+	)
+	metav1.AddToGroupVersion(scheme, GroupVersion)
+	return nil
+}

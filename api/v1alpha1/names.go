@@ -1,0 +1,58 @@
+package v1alpha1
+
+// Names that the manager, the agent, the manifests and the users share.
+const (
+	// ManagerNamespace holds the manager and the rollout budget. Pod Security "restricted".
+	ManagerNamespace = "storage-client-system"
+	// AgentNamespace holds the node agent. Pod Security "privileged".
+	AgentNamespace = "storage-client-agent"
+	// AgentDaemonSet is the name of the one DaemonSet that runs the node agent.
+	AgentDaemonSet = "storage-client-node-agent"
+	// AgentServiceAccount is the service account that the node agent runs as, in the agent's namespace.
+	AgentServiceAccount = "storage-client-node-agent"
+	// AgentPolicy is the ValidatingAdmissionPolicy, and its binding, that fence an agent to its own StorageClientNode.
+	AgentPolicy = "storage-client-node-agent"
+	// ManagerDeployment is the name of the manager's Deployment and of its service account.
+	ManagerDeployment = "storage-client-manager"
+	// BudgetConfigMap holds one claim for each node that we disrupt, in the manager's namespace.
+	BudgetConfigMap = "storage-client-rollout"
+
+	// ManagedLabel is "true" on every Node that the agent runs on.
+	ManagedLabel = "tuning.storageclient.dev/managed"
+	// PausedAnnotation set to "true" on a profile, a Node or the manager's namespace begins nothing new there.
+	PausedAnnotation = "tuning.storageclient.dev/paused"
+	// IgnoreAnnotation set to "true" leaves a Node, a PersistentVolume or a claim alone.
+	IgnoreAnnotation = "tuning.storageclient.dev/ignore"
+	// NeverDisruptAnnotation set to "true" on a Node keeps it from being cordoned, drained or rebooted. Live settings still apply.
+	NeverDisruptAnnotation = "tuning.storageclient.dev/never-disrupt"
+	// DisruptionAnnotation marks a cordon as ours. It is written and removed in the same patch as spec.unschedulable.
+	DisruptionAnnotation = "tuning.storageclient.dev/disruption"
+	// ApprovedPlanAnnotation on a profile approves the plan whose hash it holds.
+	ApprovedPlanAnnotation = "tuning.storageclient.dev/approved-plan"
+	// UntunedTaint is the default key of the taint that is removed once a Node is tuned.
+	UntunedTaint = "tuning.storageclient.dev/untuned"
+	// OriginalMountOptionsAnnotation holds a PersistentVolume's own mount options, as a JSON list.
+	OriginalMountOptionsAnnotation = "tuning.storageclient.dev/original-mount-options"
+	// AppliedMountOptionsAnnotation holds the list that we wrote last, as a JSON list.
+	AppliedMountOptionsAnnotation = "tuning.storageclient.dev/applied-mount-options"
+	// ProfilesAnnotation names the profiles whose options a PersistentVolume carries, separated by commas.
+	ProfilesAnnotation = "tuning.storageclient.dev/profiles"
+	// Finalizer on a profile stands until every reachable node and volume has been put back.
+	Finalizer = "tuning.storageclient.dev/restore"
+
+	// TunedNodeCondition is the type of the condition that the manager keeps on each managed Node.
+	TunedNodeCondition = "tuning.storageclient.dev/Tuned"
+
+	// ManagerFieldManager owns what the manager writes.
+	ManagerFieldManager = "storage-client-manager"
+	// AgentFieldManager owns what a node agent writes.
+	AgentFieldManager = "storage-client-node-agent"
+	// VolumesFieldManager owns the mount options that we write into PersistentVolumes.
+	VolumesFieldManager = "storage-client-volumes"
+
+	// FromNconnect as tcpMaxSlotTableEntries derives the limit from the node's largest declared nconnect.
+	FromNconnect = "FromNconnect"
+)
+
+// True is the value of an annotation or label of ours that is set.
+const True = "true"

@@ -1,0 +1,125 @@
+# Everything is built from Go modules: Go and make are all that most targets need. Tools and the control plane for tests
+# are built once into the cache directory and reused.
+
+VERSION ?= dev
+# Names of the two images, in the archives of "make images" and in the manifest of "make install-manifest".
+MANAGER_IMAGE ?= storageclient/manager:$(VERSION)
+AGENT_IMAGE ?= storageclient/node-agent:$(VERSION)
+KUBECTL ?= kubectl
+# Further flags for "go test", e.g. TESTFLAGS="-race -v".
+TESTFLAGS ?=
+
+XDG_CACHE_HOME ?= $(HOME)/.cache
+export XDG_CACHE_HOME
+CACHE := $(XDG_CACHE_HOME)/storage-client-operator
+KUBERNETES_VERSION := $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2}' hack/tools/kubernetes/go.mod)
+CONTROLLER_GEN := $(CACHE)/bin/controller-gen
+KUSTOMIZE := $(CACHE)/bin/kustomize
+GOLANGCI_LINT := $(CACHE)/bin/golangci-lint
+
+GOBUILD := CGO_ENABLED=0 go build -trimpath -ldflags "-s -w"
+
+.DEFAULT_GOAL := help
+
+##@ General
+
+.PHONY: help
+help: ## Show this help
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' Makefile
+
+.PHONY: clean
+clean: ## Remove bin and dist; the cache stays
+	rm -rf bin dist
+
+##@ Development
+
+.PHONY: generate
+generate: tool-controller-gen ## Generate deep copies and apply configurations
+	$(CONTROLLER_GEN) object:headerFile=hack/boilerplate.go.txt paths=./api/...
+	$(CONTROLLER_GEN) applyconfiguration:headerFile=hack/boilerplate.go.txt paths=./api/...
+
+.PHONY: manifests
+manifests: tool-controller-gen ## Generate CustomResourceDefinitions and the manager's roles
+	$(CONTROLLER_GEN) crd paths=./api/... output:crd:dir=config/crd/bases
+	$(CONTROLLER_GEN) rbac:roleName=storage-client-manager paths=./controllers/... paths=./cmd/manager output:rbac:dir=config/rbac
+
+.PHONY: fmt
+fmt: ## Format the code
+	gofmt -s -w agent api cmd controllers hack test tuning
+
+.PHONY: vet
+vet: ## Run go vet, the tests for virtual nodes included
+	go vet ./...
+	go vet -tags e2e ./test/e2e/...
+
+.PHONY: lint
+lint: tool-golangci-lint ## Run the linters
+	$(GOLANGCI_LINT) run --timeout 15m
+
+.PHONY: verify
+verify: tool-controller-gen tool-kustomize ## Check that generated files, formatting, modules and manifests are current
+	CONTROLLER_GEN=$(CONTROLLER_GEN) KUSTOMIZE=$(KUSTOMIZE) hack/verify.sh
+
+##@ Tests
+
+.PHONY: test
+test: ## Run unit and integration tests; needs Go and make, no root
+	@echo "Tests: unit tests, then integration tests against a real API server (built from source at the first time, about five minutes)"
+	@$(MAKE) --no-print-directory test-unit test-integration
+
+.PHONY: test-unit
+test-unit: ## Run the unit tests
+	go test $(TESTFLAGS) $$(go list ./... | grep -v /test/integration)
+	cd hack/images && go test $(TESTFLAGS) ./...
+
+# KUBEBUILDER_ASSETS, where it is set, names a directory with etcd and kube-apiserver to use instead of our own.
+.PHONY: test-integration
+test-integration: tool-kustomize ## Run the integration tests against a real API server
+ifdef KUBEBUILDER_ASSETS
+	KUSTOMIZE=$(KUSTOMIZE) go test $(TESTFLAGS) -count=1 ./test/integration/...
+else
+	@hack/tools.sh envtest
+	KUSTOMIZE=$(KUSTOMIZE) KUBEBUILDER_ASSETS=$(CACHE)/controlplane-$(KUBERNETES_VERSION) go test $(TESTFLAGS) -count=1 ./test/integration/...
+endif
+
+.PHONY: e2e
+e2e: images install-manifest ## Run the main job on virtual nodes; needs Linux, and root or a user who may run QEMU
+	@hack/tools.sh controlplane containerd
+	SCO_CACHE=$(CACHE) SCO_CONTROLPLANE=$(CACHE)/controlplane-$(KUBERNETES_VERSION) test/e2e/run.sh
+
+.PHONY: bench
+bench: ## Run the benchmarks
+	go test -run '^$$' -bench . -benchmem $$(go list ./... | grep -v /test/integration)
+
+##@ Build
+
+.PHONY: build
+build: ## Build bin/manager, bin/node-agent and bin/kubectl-storageclient
+	$(GOBUILD) -o bin/ ./cmd/...
+
+.PHONY: images
+images: ## Build dist/images/manager.tar and dist/images/node-agent.tar for linux/amd64
+	mkdir -p dist/images bin/linux_amd64
+	GOOS=linux GOARCH=amd64 $(GOBUILD) -o bin/linux_amd64/ ./cmd/manager ./cmd/node-agent
+	cd hack/images && go run . -binary ../../bin/linux_amd64/manager -output ../../dist/images/manager.tar \
+	  -image $(MANAGER_IMAGE) -version $(VERSION) -user 65532
+	cd hack/images && go run . -binary ../../bin/linux_amd64/node-agent -output ../../dist/images/node-agent.tar \
+	  -image $(AGENT_IMAGE) -version $(VERSION) -user 0
+
+.PHONY: install-manifest
+install-manifest: tool-kustomize ## Write dist/install.yaml: all that a cluster needs
+	mkdir -p dist
+	$(KUSTOMIZE) build config/default -o dist/install.yaml
+	sed -i -e 's|storageclient/manager:dev|$(MANAGER_IMAGE)|' -e 's|storageclient/node-agent:dev|$(AGENT_IMAGE)|' dist/install.yaml
+
+##@ Cluster
+
+.PHONY: uninstall
+uninstall: install-manifest ## Delete the profiles, wait until everything is restored, then remove the operator
+	KUBECTL="$(KUBECTL)" hack/uninstall.sh dist/install.yaml
+
+##@ Tools
+
+.PHONY: tool-controller-gen tool-kustomize tool-golangci-lint
+tool-controller-gen tool-kustomize tool-golangci-lint: tool-%: ## Build a tool into the cache
+	@hack/tools.sh $*

@@ -1,0 +1,258 @@
+// Package agent is the loop of the node agent: it compares what one node is declared to hold with what the node
+// holds, applies what is live, stages what needs a boot, reports, and reboots where it has a permit. It knows one
+// node and one object, and everything that it has to remember is in the object, in the journal and in the boot ID.
+package agent
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+
+	"github.com/storageclient/operator/agent/host/mounts"
+	"github.com/storageclient/operator/tuning/catalogue"
+)
+
+const (
+	// driftInterval is how often all settings are read back, and the mounts with all their numbers.
+	driftInterval = time.Minute
+	// mountsInterval is how often the mount table is looked at: a drain waits for the last mount to go.
+	mountsInterval = 5 * time.Second
+	// maxRetry bounds the doubled wait before something that failed is tried again.
+	maxRetry = 16 * driftInterval
+	// stalledAfter is how long one turn of the loop may take: every command is bounded to three minutes.
+	stalledAfter = 15 * time.Minute
+)
+
+// Config is what an agent is made of.
+type Config struct {
+	// Host is the machine.
+	Host Host
+	// API is the way to the node's object.
+	API API
+	// AllowParameters admit keys beyond the catalogue: regular expressions that match a whole canonical key.
+	AllowParameters []string
+	// Clock tells the time.
+	Clock clock.Clock
+}
+
+// Agent is the loop for one node.
+type Agent struct {
+	host     Host
+	api      API
+	patterns []string
+	clock    clock.Clock
+	boot     boot
+
+	// node is the newest object known; nil where there is none. settled is the version of spec that out speaks of.
+	node    *v1alpha1.StorageClientNode
+	settled version
+	out     outcome
+	flips   flips
+	retries int
+	retryAt time.Time
+	driftAt time.Time
+
+	bootloader v1alpha1.Bootloader
+
+	// table is what was mounted when it could be read last, tableErr why it cannot be read now.
+	table    mounts.Table
+	tableErr error
+	mountsAt time.Time
+	tableAt  time.Time
+
+	// reboot is what became of the permit that the object holds.
+	reboot   *v1alpha1.RebootStatus
+	reporter reporter
+
+	ready    atomic.Bool
+	turnedAt atomic.Int64
+}
+
+// version names one spec of one object.
+type version struct {
+	uid        types.UID
+	generation int64
+}
+
+func versionOf(node *v1alpha1.StorageClientNode) version {
+	return version{uid: node.UID, generation: node.Generation}
+}
+
+// New returns the agent of a node. It reads the boot ID and the kernel's version, and changes nothing.
+func New(config Config) (*Agent, error) {
+	boot, err := config.Host.boot()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := catalogue.NewAllowList(config.AllowParameters); err != nil {
+		return nil, err
+	}
+	a := &Agent{
+		host: config.Host, api: config.API, patterns: config.AllowParameters, clock: config.Clock, boot: boot,
+		reporter: reporter{clock: config.Clock},
+	}
+	a.turnedAt.Store(config.Clock.Now().UnixNano())
+	return a, nil
+}
+
+// Ready tells whether a status has been written since the start.
+func (a *Agent) Ready() bool { return a.ready.Load() }
+
+// Alive tells whether the loop still turns.
+func (a *Agent) Alive() bool {
+	return a.clock.Since(time.Unix(0, a.turnedAt.Load())) < stalledAfter
+}
+
+// Run turns the loop until the context is done. Its end changes nothing on the host.
+func (a *Agent) Run(ctx context.Context) {
+	nodes := make(chan *v1alpha1.StorageClientNode, 1)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		a.api.Follow(ctx, func(node *v1alpha1.StorageClientNode) {
+			// Only the newest counts. Nobody else sends.
+			select {
+			case <-nodes:
+			default:
+			}
+			nodes <- node
+		})
+	}()
+	timer := a.clock.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case node := <-nodes:
+			a.take(node)
+			a.turn(ctx)
+		case <-timer.C():
+			a.turn(ctx)
+		}
+		timer.Reset(max(a.wakeAt().Sub(a.clock.Now()), 0))
+	}
+	<-done
+}
+
+// take takes over the object as the watch shows it. One that was made anew has nothing to do with the old one.
+func (a *Agent) take(node *v1alpha1.StorageClientNode) {
+	if a.node == nil || node == nil || a.node.UID != node.UID {
+		a.settled, a.reboot = version{}, nil
+		a.reporter.reset()
+	}
+	a.node = node
+}
+
+// turn does what is due. Without an object nothing is changed and nothing reported.
+func (a *Agent) turn(ctx context.Context) {
+	defer func() { a.turnedAt.Store(a.clock.Now().UnixNano()) }()
+	if a.node == nil {
+		return
+	}
+	a.readMounts()
+	a.settleIfDue(ctx)
+	if !a.decidePermit(ctx) {
+		return
+	}
+	a.report(ctx)
+}
+
+// settleIfDue carries out a new spec, and looks for drift in between.
+func (a *Agent) settleIfDue(ctx context.Context) {
+	now := a.clock.Now()
+	switch {
+	case a.settled != versionOf(a.node):
+		a.settled = versionOf(a.node)
+		a.flips = flips{}
+		a.retries = 0
+		a.settle(ctx)
+	case !now.Before(a.driftAt):
+		a.checkDrift(ctx)
+	default:
+		return
+	}
+	a.driftAt = now.Add(driftInterval)
+	a.bootloader = a.host.Bootloader()
+	a.bootloader.Message = cut(a.bootloader.Message, maxMessage)
+}
+
+// settle brings the host to what the spec wants.
+func (a *Agent) settle(ctx context.Context) {
+	log := logr.FromContextOrDiscard(ctx)
+	spec := a.node.Spec
+	p, err := a.host.begin(spec, a.patterns)
+	if err == nil {
+		err = p.carryOut(ctx)
+	}
+	if err != nil {
+		log.Error(err, "Nothing is changed on this node", "generation", a.node.Generation)
+		a.finish(refuseAll(spec, err))
+		return
+	}
+	p.forget(spec.Release)
+	a.finish(p.outcome(spec))
+	if a.out.restored {
+		a.removeJournal(ctx)
+	}
+}
+
+// finish keeps an outcome, and when to try again where something failed.
+func (a *Agent) finish(out outcome) {
+	a.out = out
+	if !out.failed {
+		a.retries = 0
+		return
+	}
+	a.retryAt = a.clock.Now().Add(min(driftInterval<<min(a.retries, 8), maxRetry))
+	a.retries++
+}
+
+func (a *Agent) removeJournal(ctx context.Context) {
+	if _, err := a.host.Journal.Remove(a.boot.id); err != nil {
+		logr.FromContextOrDiscard(ctx).Error(err, "The journal holds nothing more and is still there")
+	}
+}
+
+// readMounts looks at the mount table often, and at all of the mounts' numbers when it has changed or a minute has
+// passed.
+func (a *Agent) readMounts() {
+	now := a.clock.Now()
+	if now.Before(a.mountsAt) {
+		return
+	}
+	a.mountsAt = now.Add(mountsInterval)
+	busy, malformed, err := a.host.Mounts.Busy()
+	same := err == nil && malformed == a.table.Malformed && slices.Equal(busy, a.table.Busy)
+	if same && a.tableErr == nil && now.Before(a.tableAt) {
+		return
+	}
+	table, err := a.host.Mounts.Read()
+	a.tableErr = err
+	if err == nil {
+		a.table, a.tableAt = table, now.Add(driftInterval)
+	}
+}
+
+// wakeAt is when something is due again.
+func (a *Agent) wakeAt() time.Time {
+	if a.node == nil {
+		return a.clock.Now().Add(driftInterval)
+	}
+	at := a.driftAt
+	for _, other := range []time.Time{a.mountsAt, a.reporter.dueAt()} {
+		if !other.IsZero() && other.Before(at) {
+			at = other
+		}
+	}
+	return at
+}
+
+func jitter(d time.Duration) time.Duration { return d + rand.N(d/4) }

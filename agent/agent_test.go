@@ -1,0 +1,746 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/journal"
+	"github.com/storageclient/operator/agent/host/mounts"
+)
+
+func declared() []v1alpha1.NodeSetting {
+	return []v1alpha1.NodeSetting{setting(ihash, "16777216"), setting(rmem, "16777216")}
+}
+
+func TestWhatIsDeclaredIsAppliedStagedAndReported(t *testing.T) {
+	w := newWorld(t)
+	w.declare(declared()...)
+	w.settle(w.agent())
+
+	got := w.node.Status
+	want := v1alpha1.StorageClientNodeStatus{
+		ObservedGeneration: 1, Hash: w.node.Spec.Hash, BootID: "boot-1", KernelVersion: "6.1.0-test",
+		Bootloader: &v1alpha1.Bootloader{Type: v1alpha1.BootloaderGrubDebian},
+		Settings: []v1alpha1.SettingStatus{
+			{Key: ihash, Desired: "16777216", TakesEffect: v1alpha1.EffectReboot, State: v1alpha1.SettingPending},
+			{
+				Key: rmem, Desired: "16777216", Observed: "16777216", Original: "212992",
+				TakesEffect: v1alpha1.EffectLive, State: v1alpha1.SettingInSync,
+			},
+		},
+		RebootRequired: true, RebootRequiredBy: []string{ihash},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("status (-want +got):\n%s", diff)
+	}
+	if w.writes != 1 {
+		t.Errorf("%d status writes for one change, want 1", w.writes)
+	}
+	if len(w.reboots) != 0 {
+		t.Errorf("rebooted without a permit")
+	}
+}
+
+func TestARestartChangesNothing(t *testing.T) {
+	w := newWorld(t)
+	w.declare(declared()...)
+	w.settle(w.agent())
+	w.log = nil
+	w.settle(w.agent())
+	if diff := cmp.Diff([]string{"status"}, w.log); diff != "" {
+		t.Errorf("changes after a restart (-want +got):\n%s", diff)
+	}
+}
+
+func TestNothingHappensWithoutAnObject(t *testing.T) {
+	w := newWorld(t)
+	w.declare(declared()...)
+	a := w.agent()
+	for _, node := range []*v1alpha1.StorageClientNode{nil, w.node.DeepCopy(), nil} {
+		a.take(node)
+	}
+	a.turn(t.Context())
+	if len(w.log) != 0 {
+		t.Errorf("changed %v", w.log)
+	}
+}
+
+func TestRemovalAndRelease(t *testing.T) {
+	retain := setting(rmem, "16777216")
+	retain.OnRemoval = v1alpha1.DeletionRetain
+	tests := map[string]struct {
+		before, after []v1alpha1.NodeSetting
+		release       bool
+		reboot        bool
+		live          map[string]string
+		journal       []string
+		restored      bool
+		rebootBy      []string
+	}{
+		"a setting that is no longer declared goes back": {
+			before: []v1alpha1.NodeSetting{setting(rmem, "16777216"), setting(wmem, "16777216")},
+			after:  []v1alpha1.NodeSetting{setting(wmem, "16777216")},
+			live:   map[string]string{rmem: "212992", wmem: "16777216"}, journal: []string{wmem},
+		},
+		"a setting that is to be retained stays": {
+			before: []v1alpha1.NodeSetting{retain}, after: nil,
+			live: map[string]string{rmem: "16777216", wmem: "212992"}, journal: []string{rmem},
+		},
+		"a release puts everything back and removes the journal": {
+			before: []v1alpha1.NodeSetting{setting(rmem, "16777216")}, after: []v1alpha1.NodeSetting{setting(rmem, "16777216")},
+			release: true, live: map[string]string{rmem: "212992", wmem: "212992"}, restored: true,
+		},
+		"a release with a policy that has become Retain leaves the value": {
+			before: []v1alpha1.NodeSetting{setting(rmem, "16777216")}, after: []v1alpha1.NodeSetting{retain},
+			release: true, live: map[string]string{rmem: "16777216", wmem: "212992"}, journal: []string{rmem}, restored: true,
+		},
+		"a boot argument in force is restored once it is gone from the menu, and still waits for a boot": {
+			before: declared(), after: declared(), release: true, reboot: true,
+			live:    map[string]string{rmem: "212992", wmem: "212992", ihash: "16777216"},
+			journal: []string{ihash}, restored: true, rebootBy: []string{ihash},
+		},
+		"a boot argument that never took effect leaves nothing behind": {
+			before: declared(), after: declared(), release: true,
+			live: map[string]string{rmem: "212992", wmem: "212992"}, restored: true,
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.declare(test.before...)
+			a := w.settle(w.agent())
+			if test.reboot {
+				w.boot()
+				a = w.settle(w.agent())
+			}
+			w.declare(test.after...)
+			w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = test.release })
+			w.settle(a)
+			if diff := cmp.Diff(test.live, w.live); diff != "" {
+				t.Errorf("live (-want +got):\n%s", diff)
+			}
+			var held []string
+			for key := range w.journal() {
+				held = append(held, key)
+			}
+			if diff := cmp.Diff(test.journal, held); diff != "" {
+				t.Errorf("journal (-want +got):\n%s", diff)
+			}
+			if got := w.node.Status.Restored; got != test.restored {
+				t.Errorf("restored is %v, want %v", got, test.restored)
+			}
+			if diff := cmp.Diff(test.rebootBy, w.node.Status.RebootRequiredBy); diff != "" {
+				t.Errorf("rebootRequiredBy (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestTheJournalGoesAfterTheRestoringReboot(t *testing.T) {
+	w := newWorld(t)
+	w.declare(declared()...)
+	w.settle(w.agent())
+	w.boot()
+	a := w.settle(w.agent())
+	w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
+	a = w.settle(a)
+	w.permit("restore")
+	w.settle(a)
+	if diff := cmp.Diff([]string{"restore"}, w.reboots); diff != "" {
+		t.Errorf("reboots (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(w.defaults, w.live); diff != "" {
+		t.Errorf("live (-want +got):\n%s", diff)
+	}
+	if _, err := os.Stat(filepath.Join(w.dir, "/var/lib/storage-client")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the journal's directory is still there: %v", err)
+	}
+	if s := w.node.Status; !s.Restored || s.RebootRequired || len(s.Settings) != 0 {
+		t.Errorf("status is %+v, want restored and nothing left", s)
+	}
+}
+
+// The story of a node, with a death of the agent before every single change that it makes: the next one carries on,
+// ends at the same point, has kept the originals and has never rebooted without right.
+func TestDeathAtAnyPointEndsTheSame(t *testing.T) {
+	for dieAt := 1; ; dieAt++ {
+		if dieAt > 200 {
+			t.Fatal("the story does not end")
+		}
+		total := 0
+		t.Run(fmt.Sprintf("before step %d", dieAt), func(t *testing.T) {
+			w := newWorld(t)
+			w.dieAt = dieAt
+			tellStory(t, w)
+			total = w.steps
+			if t.Failed() {
+				t.Logf("steps: %s", strings.Join(w.log, "\n"))
+			}
+		})
+		if dieAt > total {
+			return
+		}
+	}
+}
+
+func tellStory(t *testing.T, w *world) {
+	t.Helper()
+	permits := 0
+	reboot := func(a *Agent) *Agent {
+		for range 3 {
+			if !w.node.Status.RebootRequired {
+				break
+			}
+			permits++
+			w.permit(fmt.Sprintf("permit-%d", permits))
+			a = w.settle(a)
+			w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.RebootPermit = nil })
+			a = w.settle(a)
+		}
+		return a
+	}
+	w.declare(declared()...)
+	a := reboot(w.settle(w.agent()))
+	want := maps.Clone(w.defaults)
+	want[rmem], want[ihash] = "16777216", "16777216"
+	if diff := cmp.Diff(want, w.live); diff != "" {
+		t.Errorf("live after the rollout (-want +got):\n%s", diff)
+	}
+	originals := map[string]journal.Entry{
+		rmem:  {Original: host.Original{Present: true, Value: "212992"}, Profile: "p", Applied: "16777216"},
+		ihash: {Profile: "p", Applied: "16777216"},
+	}
+	if diff := cmp.Diff(originals, w.journal()); diff != "" {
+		t.Errorf("journal after the rollout (-want +got):\n%s", diff)
+	}
+	w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
+	w.settle(reboot(w.settle(a)))
+	if diff := cmp.Diff(w.defaults, w.live); diff != "" {
+		t.Errorf("live after the release (-want +got):\n%s", diff)
+	}
+	if !w.node.Status.Restored || w.journal() != nil || len(w.files) != 0 || len(w.menu) != 0 {
+		t.Errorf("left: restored %v, journal %v, files %v, menu %v", w.node.Status.Restored, w.journal(), w.files, w.menu)
+	}
+	used := map[string]int{}
+	for _, id := range w.reboots {
+		if used[id]++; used[id] > 1 {
+			t.Errorf("permit %s was used twice", id)
+		}
+	}
+}
+
+func TestTheOriginalOutlivesChangesAndForeignValues(t *testing.T) {
+	w := newWorld(t)
+	w.declare(setting(rmem, "16777216"))
+	a := w.settle(w.agent())
+	w.live[rmem] = "4194304"
+	w.declare(setting(rmem, "33554432"))
+	w.settle(a)
+	want := map[string]journal.Entry{
+		rmem: {Original: host.Original{Present: true, Value: "212992"}, Profile: "p", Applied: "33554432"},
+	}
+	if diff := cmp.Diff(want, w.journal()); diff != "" {
+		t.Errorf("journal (-want +got):\n%s", diff)
+	}
+}
+
+func TestNothingIsChangedWithoutAJournal(t *testing.T) {
+	tests := map[string]struct{ file, content, message string }{
+		"an empty journal": {journal.File, "", "parse /var/lib/storage-client/journal/journal.json"},
+		"a torn journal":   {journal.File, `{"version": 1, "entr`, "parse"},
+		"a newer journal":  {journal.File, `{"version": 7}`, "version 7, this build knows version 1"},
+		"an unknown field": {journal.File, `{"version": 1, "more": 1}`, "unknown field"},
+		"a lost journal":   {trace, "net.core.rmem_max = 1\n", "is missing, but " + trace + " is there"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.write(test.file, test.content)
+			w.declare(declared()...)
+			a := w.settle(w.agent())
+			w.permit("p1")
+			w.settle(a)
+			if diff := cmp.Diff(w.defaults, w.live); diff != "" {
+				t.Errorf("live (-want +got):\n%s", diff)
+			}
+			if len(w.menu) != 0 || len(w.files) != 0 || len(w.reboots) != 0 {
+				t.Errorf("changed: menu %v, files %v, reboots %v", w.menu, w.files, w.reboots)
+			}
+			for _, key := range []string{rmem, ihash} {
+				if w.state(key) != v1alpha1.SettingFailed || !strings.Contains(w.message(key), test.message) {
+					t.Errorf("%s is %s %q, want Failed with %q", key, w.state(key), w.message(key), test.message)
+				}
+			}
+			if w.node.Status.Hash != "" {
+				t.Errorf("reports hash %s", w.node.Status.Hash)
+			}
+			if got, _ := os.ReadFile(filepath.Join(w.dir, test.file)); string(got) != test.content {
+				t.Errorf("%s was overwritten with %q", test.file, got)
+			}
+			if r := w.node.Status.Reboot; r.Phase != v1alpha1.RebootRefused || r.Message != "the settings could not be carried out" {
+				t.Errorf("the permit is %+v, want Refused", r)
+			}
+		})
+	}
+}
+
+func TestARepairedJournalIsTakenUp(t *testing.T) {
+	w := newWorld(t)
+	w.write(journal.File, "")
+	w.declare(declared()...)
+	a := w.agent()
+	for range 3 {
+		w.clock.Step(maxRetry)
+		w.turn(a)
+	}
+	w.write(journal.File, `{"version": 1}`)
+	w.clock.Step(driftInterval)
+	w.turn(a)
+	if w.state(rmem) != v1alpha1.SettingInSync {
+		t.Errorf("%s %q, want InSync", w.state(rmem), w.message(rmem))
+	}
+}
+
+func TestNothingIsChangedWhenTheJournalCannotBeWritten(t *testing.T) {
+	w := newWorld(t)
+	w.journalErr = errors.New("no space left on device")
+	w.declare(declared()...)
+	w.settle(w.agent())
+	if diff := cmp.Diff(w.defaults, w.live); diff != "" || len(w.files) != 0 || len(w.menu) != 0 {
+		t.Errorf("changed: files %v, menu %v, live (-want +got):\n%s", w.files, w.menu, diff)
+	}
+	if w.state(rmem) != v1alpha1.SettingFailed || !strings.Contains(w.message(rmem), "no space left on device") {
+		t.Errorf("%s %q, want Failed and why", w.state(rmem), w.message(rmem))
+	}
+}
+
+func TestTheFenceHasTheLastWord(t *testing.T) {
+	tests := map[string]struct {
+		setting v1alpha1.NodeSetting
+		allow   string
+		want    v1alpha1.SettingState
+		message string
+	}{
+		"an unknown parameter": {
+			setting: setting("sysctl/kernel.core_pattern", "/tmp/x"), want: v1alpha1.SettingUnsupported, message: "refused",
+		},
+		"a value out of range": {setting: setting(rmem, "1"), want: v1alpha1.SettingFailed, message: "refused"},
+		"a value that is not of the safe bytes": {
+			setting: setting(rmem, "1\nkernel.core_pattern=|/x"), want: v1alpha1.SettingFailed, message: "refused",
+		},
+		"a subject that this agent does not have": {
+			setting: setting("module/sunrpc/tcp_max_slot_table_entries", "128"), want: v1alpha1.SettingUnsupported,
+			message: "nothing in this node's agent serves module",
+		},
+		"a parameter that the host's own list admits": {
+			setting: setting("sysctl/kernel.some_thing", "1"), allow: "# ours\n\nsysctl/kernel[.]some_.*\n",
+			want: v1alpha1.SettingInSync,
+		},
+		"a host's list that is broken": {
+			setting: setting("sysctl/kernel.some_thing", "1"), allow: "sysctl/(\n",
+			want: v1alpha1.SettingUnsupported, message: AllowFile + " does not count",
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			if test.allow != "" {
+				w.write(AllowFile, test.allow)
+			}
+			w.declare(test.setting)
+			w.settle(w.agent())
+			key := test.setting.Key
+			if w.state(key) != test.want || !strings.Contains(w.message(key), test.message) {
+				t.Errorf("%s %q, want %s with %q", w.state(key), w.message(key), test.want, test.message)
+			}
+			if _, applied := w.files[key]; applied != (test.want == v1alpha1.SettingInSync) {
+				t.Errorf("applied: %v", w.files)
+			}
+		})
+	}
+}
+
+func TestARefusedValueLeavesTheLastAcceptedOne(t *testing.T) {
+	w := newWorld(t)
+	w.declare(declared()...)
+	a := w.settle(w.agent())
+	w.declare(setting(ihash, "16777216"), setting(rmem, "1"))
+	w.settle(a)
+	if w.live[rmem] != "16777216" || w.state(rmem) != v1alpha1.SettingFailed {
+		t.Errorf("live %s, state %s; want the old value and Failed", w.live[rmem], w.state(rmem))
+	}
+}
+
+func TestWhatCannotWorkIsNeitherJournalledNorApplied(t *testing.T) {
+	w := newWorld(t)
+	w.unsupported[rmem] = true
+	w.declare(setting(rmem, "16777216"))
+	a := w.settle(w.agent())
+	if len(w.journal()) != 0 || w.state(rmem) != v1alpha1.SettingUnsupported {
+		t.Errorf("journal %v, state %s; want no entry and Unsupported", w.journal(), w.state(rmem))
+	}
+	// The module is loaded.
+	w.unsupported[rmem] = false
+	w.clock.Step(driftInterval)
+	w.settle(a)
+	if w.state(rmem) != v1alpha1.SettingInSync || w.journal()[rmem].Original.Value != "212992" {
+		t.Errorf("state %s, journal %v; want InSync and the original", w.state(rmem), w.journal())
+	}
+}
+
+func TestFailuresAreReportedAndTriedAgain(t *testing.T) {
+	tests := map[string]func(w *world, err error){
+		"the original cannot be read": func(w *world, err error) { w.originalErr = err },
+		"the subject does not work":   func(w *world, err error) { w.applyErr = err },
+	}
+	for name, breaks := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			breaks(w, errors.New("disk on fire"))
+			w.declare(declared()...)
+			a := w.agent()
+			w.turn(a)
+			if w.state(rmem) != v1alpha1.SettingFailed || !strings.Contains(w.message(rmem), "disk on fire") {
+				t.Errorf("%s %q, want Failed and why", w.state(rmem), w.message(rmem))
+			}
+			if w.node.Status.Hash != w.node.Spec.Hash {
+				t.Errorf("hash %q is not reported", w.node.Status.Hash)
+			}
+			w.clock.Step(driftInterval - time.Second)
+			w.turn(a)
+			w.clock.Step(driftInterval + time.Second)
+			w.turn(a)
+			w.clock.Step(driftInterval)
+			w.turn(a)
+			if w.state(rmem) != v1alpha1.SettingFailed || !strings.Contains(w.message(rmem), "disk on fire") {
+				t.Errorf("%s %q before it is tried again, want Failed and why", w.state(rmem), w.message(rmem))
+			}
+			w.permit("p1")
+			w.settle(a)
+			if len(w.reboots) != 0 || w.node.Status.Reboot.Phase != v1alpha1.RebootRefused {
+				t.Errorf("rebooted %v with what was not staged, status %+v", w.reboots, w.node.Status.Reboot)
+			}
+			breaks(w, nil)
+			w.clock.Step(maxRetry)
+			w.settle(a)
+			if w.state(rmem) != v1alpha1.SettingInSync || w.live[rmem] != "16777216" {
+				t.Errorf("%s, live %s; want InSync", w.state(rmem), w.live[rmem])
+			}
+		})
+	}
+}
+
+func TestWhatFailsIsTriedLessAndLess(t *testing.T) {
+	w := newWorld(t)
+	w.applyErr = errors.New("disk on fire")
+	w.declare(setting(rmem, "16777216"))
+	a := w.agent()
+	for range 60 {
+		w.turn(a)
+		w.clock.Step(driftInterval)
+	}
+	if w.applies < 4 || w.applies > 8 {
+		t.Errorf("tried %d times in an hour, want 4 to 8", w.applies)
+	}
+	if w.state(rmem) != v1alpha1.SettingFailed || !strings.Contains(w.message(rmem), "disk on fire") {
+		t.Errorf("%s %q between two tries, want Failed and why", w.state(rmem), w.message(rmem))
+	}
+}
+
+func TestMountsAreReadAgain(t *testing.T) {
+	w := newWorld(t)
+	w.mountErr = errors.New("no mountinfo")
+	w.declare(setting(rmem, "16777216"))
+	a := w.settle(w.agent())
+	w.mountErr = nil
+	w.settle(a)
+	if got := w.node.Status.BusyMountsOmitted; got != 0 {
+		t.Errorf("%d mounts are still unknown", got)
+	}
+	w.mounts = []mounts.Mount{{MountPoint: "/m", FSType: "nfs", Connections: 4}}
+	w.settle(a)
+	if got := w.node.Status.Mounts; len(got) != 1 || got[0].Connections != 4 {
+		t.Errorf("mounts are %+v, want the new numbers within a minute", got)
+	}
+}
+
+func TestLiveDriftIsHealedAndBootDriftWaitsForAPermit(t *testing.T) {
+	w := newWorld(t)
+	w.declare(declared()...)
+	w.settle(w.agent())
+	w.boot()
+	a := w.settle(w.agent())
+
+	w.live[rmem] = "4096"
+	w.settle(a)
+	if w.live[rmem] != "16777216" || w.state(rmem) != v1alpha1.SettingInSync {
+		t.Errorf("live %s, %s; want healed", w.live[rmem], w.state(rmem))
+	}
+	// In force and gone from the menu: staged again, and nothing to reboot for.
+	delete(w.menu, ihash)
+	w.settle(a)
+	if w.state(ihash) != v1alpha1.SettingInSync || w.menu[ihash] == "" || w.node.Status.RebootRequired {
+		t.Errorf("%s, menu %v, reboot required %v; want staged again", w.state(ihash), w.menu, w.node.Status.RebootRequired)
+	}
+	// Neither in force nor in the menu: staged again, and a reboot that waits for its permit.
+	delete(w.menu, ihash)
+	w.boot()
+	a = w.settle(w.agent())
+	if w.state(ihash) != v1alpha1.SettingPending || !w.node.Status.RebootRequired || len(w.reboots) != 0 {
+		t.Errorf("%s, reboot required %v, reboots %v; want Pending, true, none",
+			w.state(ihash), w.node.Status.RebootRequired, w.reboots)
+	}
+	w.permit("p1")
+	w.settle(a)
+	if w.state(ihash) != v1alpha1.SettingInSync || len(w.reboots) != 1 {
+		t.Errorf("%s after %v; want InSync by the permit's reboot", w.state(ihash), w.reboots)
+	}
+}
+
+func TestASettingThatFlipsIsLeftAlone(t *testing.T) {
+	w := newWorld(t)
+	w.declare(setting(rmem, "16777216"))
+	a := w.settle(w.agent())
+	heals := 0
+	for range 20 {
+		w.live[rmem] = "4096"
+		w.clock.Step(driftInterval)
+		w.turn(a)
+		if w.live[rmem] == "16777216" {
+			heals++
+		}
+	}
+	w.clock.Step(reportInterval + reportInterval/2)
+	w.turn(a)
+	if heals != maxFlips {
+		t.Errorf("healed %d times, want %d", heals, maxFlips)
+	}
+	if w.state(rmem) != v1alpha1.SettingDrifted || w.message(rmem) != leftAlone {
+		t.Errorf("%s %q, want Drifted and why", w.state(rmem), w.message(rmem))
+	}
+	w.clock.Step(flipWindow)
+	w.turn(a)
+	if w.live[rmem] != "16777216" {
+		t.Errorf("not healed after an hour")
+	}
+}
+
+func TestDriftIsHealedWhileTheAPIServerIsAway(t *testing.T) {
+	w := newWorld(t)
+	w.declare(declared()...)
+	a := w.settle(w.agent())
+	away := errors.New("connection refused")
+	w.getErr, w.writeErr = away, func(v1alpha1.StorageClientNodeStatus) error { return away }
+	w.live[rmem] = "4096"
+	w.settle(a)
+	if w.live[rmem] != "16777216" {
+		t.Errorf("live %s, want healed", w.live[rmem])
+	}
+}
+
+func TestStatusWritesAreFew(t *testing.T) {
+	w := newWorld(t)
+	w.declare(setting(rmem, "16777216"))
+	a := w.settle(w.agent())
+	w.writes = 0
+	for i := range 120 {
+		w.busy = []mounts.Busy{{MountPoint: fmt.Sprintf("/m%d", i), FSType: "nfs"}}
+		w.turn(a)
+		w.clock.Step(time.Second)
+	}
+	if w.writes == 0 || w.writes > 12 {
+		t.Errorf("%d writes in two minutes of change, want 1 to 12", w.writes)
+	}
+	w.writes = 0
+	w.busy = nil
+	w.clock.Step(mountsInterval)
+	w.turn(a)
+	if w.writes != 1 || len(w.node.Status.BusyMounts) != 0 {
+		t.Errorf("%d writes, %v; want the last mount's going to be told at once", w.writes, w.node.Status.BusyMounts)
+	}
+	w.writes = 0
+	w.settle(a)
+	if w.writes != 0 {
+		t.Errorf("%d writes without a change", w.writes)
+	}
+}
+
+func TestUnknownMountsHoldAReboot(t *testing.T) {
+	tests := map[string]func(*world){
+		"a table that cannot be read":      func(w *world) { w.mountErr = errors.New("no mountinfo") },
+		"a line that cannot be understood": func(w *world) { w.malformed = 1 },
+	}
+	for name, arrange := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			arrange(w)
+			w.declare(declared()...)
+			w.settle(w.agent())
+			if w.node.Status.BusyMountsOmitted == 0 {
+				t.Errorf("what is not known looks like nothing")
+			}
+		})
+	}
+}
+
+func TestAnObjectThatIsMadeAnewIsReportedAnew(t *testing.T) {
+	w := newWorld(t)
+	w.declare(declared()...)
+	a := w.settle(w.agent())
+	w.node.UID, w.node.Status = "u2", v1alpha1.StorageClientNodeStatus{}
+	w.turn(a)
+	if w.node.Status.ObservedGeneration != w.node.Generation {
+		t.Errorf("the new object has no status: %+v", w.node.Status)
+	}
+}
+
+func TestOldTransportsDoNotHoldARelease(t *testing.T) {
+	w := newWorld(t)
+	w.declare(setting(rmem, "16777216"))
+	a := w.settle(w.agent())
+	w.oldTransports[rmem] = true
+	w.declare()
+	w.settle(a)
+	if w.state(rmem) != v1alpha1.SettingPending || len(w.journal()) != 1 {
+		t.Errorf("%s, journal %v; want Pending until the last old transport is gone", w.state(rmem), w.journal())
+	}
+	w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
+	w.settle(a)
+	if !w.node.Status.Restored || w.journal() != nil {
+		t.Errorf("restored %v, journal %v; want true, none", w.node.Status.Restored, w.journal())
+	}
+}
+
+func TestAPermitUsedInThisBootKeepsTheJournal(t *testing.T) {
+	w := newWorld(t)
+	w.declare(declared()...)
+	a := w.settle(w.agent())
+	w.rebootErr = errors.New("refused")
+	w.permit("p1")
+	a = w.settle(a)
+	w.rebootErr = nil
+	w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
+	w.settle(a)
+	w.node.Status.Reboot = nil
+	w.declare(declared()...)
+	w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = false })
+	w.settle(w.agent())
+	if len(w.reboots) != 0 {
+		t.Errorf("rebooted with a permit that was used up: %v", w.reboots)
+	}
+}
+
+func TestWhatIsRetainedPassesTheFenceToo(t *testing.T) {
+	key := "sysctl/kernel.some_thing"
+	retain := setting(key, "1")
+	retain.OnRemoval = v1alpha1.DeletionRetain
+	w := newWorld(t)
+	w.defaults[key], w.live[key] = "0", "0"
+	w.write(AllowFile, key+"\n")
+	w.declare(retain)
+	a := w.settle(w.agent())
+	w.write(AllowFile, "")
+	w.declare()
+	w.settle(a)
+	if w.live[key] != "0" || len(w.journal()) != 0 {
+		t.Errorf("live %s, journal %v; want put back", w.live[key], w.journal())
+	}
+}
+
+func TestWhatTheRolloutWaitsForIsToldAtOnce(t *testing.T) {
+	base := v1alpha1.StorageClientNodeStatus{
+		ObservedGeneration: 1, Hash: "h", RebootRequired: true, BusyMounts: []v1alpha1.BusyMount{{MountPoint: "/m"}},
+	}
+	tests := map[string]struct {
+		change func(*v1alpha1.StorageClientNodeStatus)
+		want   bool
+	}{
+		"a newer generation":   {func(s *v1alpha1.StorageClientNodeStatus) { s.ObservedGeneration++ }, true},
+		"another hash":         {func(s *v1alpha1.StorageClientNodeStatus) { s.Hash = "i" }, true},
+		"reboot required":      {func(s *v1alpha1.StorageClientNodeStatus) { s.RebootRequired = false }, true},
+		"restored":             {func(s *v1alpha1.StorageClientNodeStatus) { s.Restored = true }, true},
+		"a step of the reboot": {func(s *v1alpha1.StorageClientNodeStatus) { s.Reboot = startedReboot("p") }, true},
+		"the last mount gone":  {func(s *v1alpha1.StorageClientNodeStatus) { s.BusyMounts = nil }, true},
+		"the last mount shown gone, others not shown": {
+			func(s *v1alpha1.StorageClientNodeStatus) { s.BusyMounts, s.BusyMountsOmitted = nil, 1 }, false,
+		},
+		"another mount": {func(s *v1alpha1.StorageClientNodeStatus) { s.BusyMounts[0].MountPoint = "/n" }, false},
+		"a mount's number": {
+			func(s *v1alpha1.StorageClientNodeStatus) { s.Mounts = []v1alpha1.MountStatus{{Connections: 4}} }, false,
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			changed := base.DeepCopy()
+			test.change(changed)
+			if got := urgent(base, *changed); got != test.want {
+				t.Errorf("urgent is %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestStatusFitsTheAPI(t *testing.T) {
+	long := strings.Repeat("ä", 3000)
+	var all []mounts.Mount
+	for i := range 200 {
+		fsType := "xfs"
+		if i >= 100 {
+			fsType = "nfs4"
+		}
+		all = append(all, mounts.Mount{MountPoint: fmt.Sprintf("/m%03d", i), FSType: fsType, Server: long, PodUIDs: []string{long, "u"}})
+	}
+	list, omitted := mountStatuses(all)
+	if len(list) != maxMounts || omitted != 72 {
+		t.Errorf("%d mounts and %d more, want 128 and 72", len(list), omitted)
+	}
+	network := 0
+	for _, m := range list {
+		if m.MountPoint >= "/m100" {
+			network++
+		}
+	}
+	if network != 100 {
+		t.Errorf("%d network mounts kept, want all 100", network)
+	}
+	if len(list[0].Server) > maxName || !utf8.ValidString(list[0].Server) {
+		t.Errorf("server is %d bytes", len(list[0].Server))
+	}
+	if diff := cmp.Diff([]string{"u"}, list[0].PodUIDs); diff != "" {
+		t.Errorf("pods (-want +got):\n%s", diff)
+	}
+}
+
+func TestRunFollowsTheObjectAndEnds(t *testing.T) {
+	w := newWorld(t)
+	w.declare(declared()...)
+	a := w.agent()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	written := make(chan struct{})
+	w.writeErr = func(v1alpha1.StorageClientNodeStatus) error { close(written); return nil }
+	go func() { a.Run(ctx); close(done) }()
+	<-written
+	cancel()
+	<-done
+	if !a.Ready() || !a.Alive() {
+		t.Errorf("ready %v, alive %v; want both", a.Ready(), a.Alive())
+	}
+	w.clock.Step(stalledAfter)
+	if a.Alive() {
+		t.Errorf("a loop that does not turn looks alive")
+	}
+}

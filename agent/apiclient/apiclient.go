@@ -1,0 +1,183 @@
+// Package apiclient is a node agent's way to the API server: its own StorageClientNode and nothing else, without
+// a cache.
+package apiclient
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+)
+
+const (
+	resource = "storageclientnodes"
+
+	// requestTimeout bounds a single read or write.
+	requestTimeout = 30 * time.Second
+	// A watch is ended by the server after a time between watchTimeout and twice that, so that many agents do not
+	// come back together.
+	watchTimeout = 5 * time.Minute
+	// After an error or the end of a watch the next try waits, from minDelay, doubled each time, to maxDelay, each
+	// with up to as much again. A watch that has lasted for maxDelay begins anew at minDelay.
+	minDelay = 500 * time.Millisecond
+	maxDelay = 30 * time.Second
+)
+
+// Client reads and follows one StorageClientNode and writes its status.
+type Client struct {
+	rest  rest.Interface
+	name  string
+	clock clock.Clock
+}
+
+// New returns a client for the StorageClientNode of that name.
+func New(config *rest.Config, name string, clock clock.Clock) (*Client, error) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("build scheme: %w", err)
+	}
+	// Status, which the server answers errors with.
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	config = rest.CopyConfig(config)
+	config.GroupVersion = &v1alpha1.GroupVersion
+	config.APIPath = "/apis"
+	config.ContentType = runtime.ContentTypeJSON
+	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	client, err := rest.RESTClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("build API client: %w", err)
+	}
+	return &Client{rest: client, name: name, clock: clock}, nil
+}
+
+// Get reads the object from the API server, not from a cache.
+func (c *Client) Get(ctx context.Context) (*v1alpha1.StorageClientNode, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	node := &v1alpha1.StorageClientNode{}
+	if err := c.rest.Get().Resource(resource).Name(c.name).Do(ctx).Into(node); err != nil {
+		return nil, fmt.Errorf("read StorageClientNode %s: %w", c.name, err)
+	}
+	return node, nil
+}
+
+// ApplyStatus declares the status by server-side apply and returns the object as it is then. rollout, which is not
+// the agent's, is to be nil. With a resource version the write is refused as a conflict where the object has
+// changed since.
+func (c *Client) ApplyStatus(
+	ctx context.Context, status v1alpha1.StorageClientNodeStatus, resourceVersion string,
+) (*v1alpha1.StorageClientNode, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	data, err := json.Marshal(&v1alpha1.StorageClientNode{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "StorageClientNode"},
+		ObjectMeta: metav1.ObjectMeta{Name: c.name, ResourceVersion: resourceVersion},
+		Status:     status,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("encode status of StorageClientNode %s: %w", c.name, err)
+	}
+	options := &metav1.PatchOptions{FieldManager: v1alpha1.AgentFieldManager, Force: ptr.To(true)}
+	node := &v1alpha1.StorageClientNode{}
+	err = c.rest.Patch(types.ApplyPatchType).Resource(resource).Name(c.name).SubResource("status").
+		VersionedParams(options, metav1.ParameterCodec).Body(data).Do(ctx).Into(node)
+	if err != nil {
+		return nil, fmt.Errorf("write status of StorageClientNode %s: %w", c.name, err)
+	}
+	return node, nil
+}
+
+// Follow calls changed with the object as it is and at every change, and with nil where there is none, until the
+// context is done.
+func (c *Client) Follow(ctx context.Context, changed func(*v1alpha1.StorageClientNode)) {
+	delay := minDelay
+	for ctx.Err() == nil {
+		began := c.clock.Now()
+		err := c.listAndWatch(ctx, changed)
+		if c.clock.Since(began) >= maxDelay {
+			delay = minDelay
+		}
+		if err != nil && ctx.Err() == nil {
+			logr.FromContextOrDiscard(ctx).Info("Lost the watch, trying again", "error", err.Error(), "delay", delay)
+		}
+		select {
+		case <-ctx.Done():
+		case <-c.clock.After(delay + rand.N(delay)):
+		}
+		delay = min(2*delay, maxDelay)
+	}
+}
+
+// listAndWatch ends without an error when the server ends the watch.
+func (c *Client) listAndWatch(ctx context.Context, changed func(*v1alpha1.StorageClientNode)) error {
+	version, err := c.list(ctx, changed)
+	if err != nil {
+		return err
+	}
+	options := c.selectSelf()
+	options.Watch = true
+	options.ResourceVersion = version
+	options.TimeoutSeconds = ptr.To(int64((watchTimeout + rand.N(watchTimeout)).Seconds()))
+	w, err := c.rest.Get().Resource(resource).VersionedParams(&options, metav1.ParameterCodec).Watch(ctx)
+	if err != nil {
+		return fmt.Errorf("watch StorageClientNode %s: %w", c.name, err)
+	}
+	defer w.Stop()
+	for event := range w.ResultChan() {
+		if err := c.handle(event, changed); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// list reads from the store, not from the server's cache: a desired state must never go back in time.
+func (c *Client) list(ctx context.Context, changed func(*v1alpha1.StorageClientNode)) (version string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	list, options := &v1alpha1.StorageClientNodeList{}, c.selectSelf()
+	err = c.rest.Get().Resource(resource).VersionedParams(&options, metav1.ParameterCodec).Do(ctx).Into(list)
+	if err != nil {
+		return "", fmt.Errorf("list StorageClientNode %s: %w", c.name, err)
+	}
+	if len(list.Items) == 0 {
+		changed(nil)
+	} else {
+		changed(&list.Items[0])
+	}
+	return list.ResourceVersion, nil
+}
+
+func (c *Client) handle(event watch.Event, changed func(*v1alpha1.StorageClientNode)) error {
+	switch event.Type {
+	case watch.Added, watch.Modified:
+		if node, ok := event.Object.(*v1alpha1.StorageClientNode); ok {
+			changed(node)
+		}
+	case watch.Deleted:
+		changed(nil)
+	case watch.Error:
+		return fmt.Errorf("watch StorageClientNode %s: %w", c.name, apierrors.FromObject(event.Object))
+	}
+	return nil
+}
+
+func (c *Client) selectSelf() metav1.ListOptions {
+	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", c.name).String()}
+}

@@ -1,0 +1,115 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+
+	"github.com/storageclient/operator/agent/host"
+)
+
+const (
+	// maxFlips is how often a setting is put right within flipWindow. One that flips more often has another master.
+	maxFlips   = 5
+	flipWindow = time.Hour
+
+	leftAlone = "something else changes it again and again: after 5 times within an hour it is left alone"
+)
+
+// flips remembers by key when drift was healed.
+type flips map[string][]time.Time
+
+// allow tells whether a drifted setting may be healed once more, and remembers that it was.
+func (f flips) allow(key string, now time.Time) bool {
+	var recent []time.Time
+	for _, at := range f[key] {
+		if now.Sub(at) < flipWindow {
+			recent = append(recent, at)
+		}
+	}
+	allowed := len(recent) < maxFlips
+	if allowed {
+		recent = append(recent, now)
+	}
+	f[key] = recent
+	return allowed
+}
+
+// checkDrift reads every setting back. Drift is healed where that disrupts nothing: live values are set again, and a
+// boot argument that has gone from the menu is staged again. What is not in force after that is left to the rollout.
+func (a *Agent) checkDrift(ctx context.Context) {
+	spec := a.node.Spec
+	p, err := a.host.begin(spec, a.patterns)
+	if err != nil {
+		a.finish(refuseAll(spec, err))
+		return
+	}
+	p.observe(ctx)
+	p.remember(a.out.settings)
+	heal, alone := a.sortDrift(p.outcome(spec).drifted)
+	if len(heal) > 0 {
+		logr.FromContextOrDiscard(ctx).Info("Healing drift", "settings", host.Names(heal))
+	}
+	again := a.out.failed && !a.clock.Now().Before(a.retryAt)
+	if len(heal) > 0 || again || !a.out.carriedOut || p.unfinished() {
+		a.settle(ctx)
+	} else {
+		a.out = p.outcome(spec)
+	}
+	a.explain(alone)
+}
+
+// sortDrift parts what is healed from what flips too often.
+func (a *Agent) sortDrift(keys []string) (heal, alone []string) {
+	for _, key := range keys {
+		if a.flips.allow(key, a.clock.Now()) {
+			heal = append(heal, key)
+		} else {
+			alone = append(alone, key)
+		}
+	}
+	return heal, alone
+}
+
+// remember takes failures over from the pass before: they stand until it has been tried again, unless a setting
+// has come right by itself.
+func (p *pass) remember(before []v1alpha1.SettingStatus) {
+	for _, was := range before {
+		if was.State != v1alpha1.SettingFailed {
+			continue
+		}
+		_, restoring := p.restore[was.Key]
+		if restoring || p.fresh[was.Key] || p.seen[was.Key].State == host.Drifted {
+			p.failed[was.Key] = was.Message
+		}
+	}
+}
+
+// unfinished tells whether there is more to do than to read back: something to put back, or a setting that could
+// not work here before and can now.
+func (p *pass) unfinished() bool {
+	for key := range p.restore {
+		if p.failed[key] == "" {
+			return true
+		}
+	}
+	for key := range p.fresh {
+		if !p.skip(key) {
+			return true
+		}
+	}
+	return false
+}
+
+func (a *Agent) explain(alone []string) {
+	for _, key := range alone {
+		for i := range a.out.settings {
+			if s := &a.out.settings[i]; s.Key == key && s.State == v1alpha1.SettingDrifted {
+				s.Message = leftAlone
+			}
+		}
+	}
+}

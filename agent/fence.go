@@ -1,0 +1,86 @@
+package agent
+
+import (
+	"errors"
+	"io/fs"
+	"strings"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/tuning/catalogue"
+)
+
+// AllowFile is the host's own list of what is admitted beyond the catalogue: one regular expression on canonical
+// keys a line, and comments that begin with "#".
+const AllowFile = "/etc/storage-client/allow.conf"
+
+// fence is the last word on what is applied.
+type fence struct {
+	subjects map[string]bool
+	allowed  catalogue.AllowList
+	// note says why the host's list does not count.
+	note string
+}
+
+// newFence reads the host's list anew, so that a change to it counts without a restart. A list that cannot be read
+// admits nothing.
+func newFence(files host.FS, subjects []host.Subject, patterns []string) (fence, error) {
+	f := fence{subjects: map[string]bool{}}
+	for _, subject := range subjects {
+		f.subjects[subject.Name()] = true
+	}
+	local, err := readPatterns(files)
+	if err == nil {
+		f.allowed, err = catalogue.NewAllowList(append(local, patterns...))
+	}
+	if err == nil {
+		return f, nil
+	}
+	f.note = AllowFile + " does not count: " + err.Error()
+	f.allowed, err = catalogue.NewAllowList(patterns)
+	return f, err
+}
+
+func readPatterns(files host.FS) ([]string, error) {
+	data, err := files.ReadFile(AllowFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var patterns []string
+	for line := range strings.Lines(string(data)) {
+		line = strings.TrimSpace(line)
+		if line != "" && !strings.HasPrefix(line, "#") {
+			patterns = append(patterns, line)
+		}
+	}
+	return patterns, nil
+}
+
+// refusal is why a setting is not applied.
+type refusal struct {
+	state   v1alpha1.SettingState
+	message string
+}
+
+// check returns nil for a setting that may be applied. A key that nothing here knows is Unsupported: a newer
+// manager may know more than this agent. A value that is wrong for a known key is Failed.
+func (f fence) check(key, value string) *refusal {
+	err := f.allowed.Check(key, value)
+	if err != nil {
+		state, message := v1alpha1.SettingUnsupported, err.Error()
+		if _, known := catalogue.Lookup(key); known {
+			state = v1alpha1.SettingFailed
+		} else if f.note != "" {
+			message += "; " + f.note
+		}
+		return &refusal{state: state, message: "refused by this node's agent: " + message}
+	}
+	if subject, _, _ := strings.Cut(key, "/"); !f.subjects[subject] {
+		return &refusal{state: v1alpha1.SettingUnsupported, message: "nothing in this node's agent serves " + subject}
+	}
+	return nil
+}

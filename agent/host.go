@@ -1,0 +1,128 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/bootloader"
+	"github.com/storageclient/operator/agent/host/journal"
+	"github.com/storageclient/operator/agent/host/modprobe"
+	"github.com/storageclient/operator/agent/host/mounts"
+	"github.com/storageclient/operator/agent/host/sysctl"
+	"github.com/storageclient/operator/tuning/catalogue"
+)
+
+const (
+	bootIDFile        = "/proc/sys/kernel/random/boot_id"
+	kernelVersionFile = "/proc/sys/kernel/osrelease"
+)
+
+// API is what the loop needs of the API server. Package apiclient is it.
+type API interface {
+	// Get reads the node's object live, not from a cache.
+	Get(ctx context.Context) (*v1alpha1.StorageClientNode, error)
+	// Follow calls changed with the object as it is and at every change, and with nil where there is none, until
+	// the context is done.
+	Follow(ctx context.Context, changed func(*v1alpha1.StorageClientNode))
+	// ApplyStatus declares the status, all but rollout. With a resource version, the write is a conflict where the
+	// object has changed since.
+	ApplyStatus(
+		ctx context.Context, status v1alpha1.StorageClientNodeStatus, resourceVersion string,
+	) (*v1alpha1.StorageClientNode, error)
+}
+
+// MountReader reads the host's mounts. mounts.Reader is it.
+type MountReader interface {
+	// Read reads the mounts with all that is known of them.
+	Read() (mounts.Table, error)
+	// Busy reads the busy mounts alone, and how many lines of the mount table could not be read.
+	Busy() (busy []mounts.Busy, malformed int, err error)
+}
+
+// Rebooter reboots the host. reboot.Logind is it.
+type Rebooter interface {
+	// Reboot returns once the host has agreed to go down.
+	Reboot(ctx context.Context) error
+}
+
+// Host is one machine, as the loop knows it.
+type Host struct {
+	// FS is the machine's file system.
+	FS host.FS
+	// Subjects serve the settings, in the order in which they are applied.
+	Subjects []host.Subject
+	// Journal keeps the originals.
+	Journal *journal.Journal
+	// Mounts reads the mount table.
+	Mounts MountReader
+	// Rebooter reboots it.
+	Rebooter Rebooter
+	// Bootloader tells how the kernel command line is kept.
+	Bootloader func() v1alpha1.Bootloader
+}
+
+// NewHost puts the subjects of this build together for the machine whose file system and commands are given.
+func NewHost(fs host.FS, runner host.Runner, rebooter Rebooter, kubeletDir string) Host {
+	reader := mounts.NewReader(fs, kubeletDir)
+	held := journal.New(fs, sysctl.DropIn, modprobe.DropIn, bootloader.DropIn)
+	return Host{
+		FS: fs,
+		Subjects: []host.Subject{
+			sysctl.New(fs),
+			modprobe.New(fs, transportsOf(reader)),
+			bootloader.New(fs, runner, held, bootloader.Options{HashSize: hashSize}),
+		},
+		Journal:  held,
+		Mounts:   reader,
+		Rebooter: rebooter,
+		Bootloader: func() v1alpha1.Bootloader {
+			found := bootloader.Detect(fs)
+			return v1alpha1.Bootloader{
+				Type: v1alpha1.BootloaderType(found.Type), Proven: found.Proven, Message: found.Message,
+			}
+		},
+	}
+}
+
+func transportsOf(reader mounts.Reader) func() ([]modprobe.Transport, error) {
+	return func() ([]modprobe.Transport, error) {
+		found, err := reader.Transports()
+		var transports []modprobe.Transport
+		for _, t := range found {
+			transports = append(transports, modprobe.Transport(t))
+		}
+		return transports, err
+	}
+}
+
+// hashSize asks the catalogue what a kernel makes of a hash table's size.
+func hashSize(name string, entries, memory uint64) (granted uint64, clamped bool) {
+	grant, known := catalogue.HashSize(
+		name, int64(min(entries, math.MaxInt64)), int64(min(memory, math.MaxInt64)), int64(os.Getpagesize()))
+	if !known {
+		return entries, false
+	}
+	return uint64(grant.Largest), grant.Clamped
+}
+
+// boot is what does not change until the next boot.
+type boot struct {
+	id, kernelVersion string
+}
+
+func (h Host) boot() (boot, error) {
+	id, err := h.FS.ReadValue(bootIDFile)
+	if err != nil {
+		return boot{}, fmt.Errorf("read boot ID: %w", err)
+	}
+	kernelVersion, err := h.FS.ReadValue(kernelVersionFile)
+	if err != nil {
+		return boot{}, fmt.Errorf("read kernel version: %w", err)
+	}
+	return boot{id: id, kernelVersion: kernelVersion}, nil
+}

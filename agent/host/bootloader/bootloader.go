@@ -1,0 +1,215 @@
+// Package bootloader passes arguments to the kernel at boot. On Debian's and Ubuntu's GRUB it stages them: a
+// drop-in that appends, a menu made from it and read back before it takes the place of the present one. For any
+// other boot loader it says what was found and what to use instead. An argument counts by its effect; that it
+// stands on /proc/cmdline only proves that it was passed.
+package bootloader
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/storageclient/operator/agent/host"
+)
+
+// Name is the subject's part of a setting's key.
+const Name = "kernelArgument"
+
+// factAtBoot is the name under which is noted what the menu passed of ours when a boot began.
+const factAtBoot = "menu-arguments"
+
+// HashSize predicts what a kernel with that memory, in bytes, makes of a hash table that is asked for by an
+// argument (ihash_entries, dhash_entries). clamped is true where it may grant less than asked for; granted is
+// then the largest value that is sure to be granted.
+type HashSize func(name string, entries, memory uint64) (granted uint64, clamped bool)
+
+// Options are what the subject is told from outside.
+type Options struct {
+	// HashSize is asked before an argument is staged that sizes a hash table. Where it is nil, such an argument is
+	// never found to be clamped before the boot.
+	HashSize HashSize
+}
+
+// BootFacts keeps what is known of one boot until the next. The agent's journal implements it.
+type BootFacts interface {
+	BootFact(bootID, name string) (value string, ok bool)
+	SetBootFact(bootID, name, value string) error
+}
+
+// Subject serves the settings "kernelArgument/...". It implements host.Subject.
+type Subject struct {
+	fs      host.FS
+	runner  host.Runner
+	facts   BootFacts
+	options Options
+	// failure is why the last Apply could not stage.
+	failure error
+}
+
+var _ host.Subject = &Subject{}
+
+// New returns the subject for one host.
+func New(fs host.FS, runner host.Runner, facts BootFacts, options Options) *Subject {
+	return &Subject{fs: fs, runner: runner, facts: facts, options: options}
+}
+
+// Name implements host.Subject.
+func (s *Subject) Name() string { return Name }
+
+// Original implements host.Subject.
+func (s *Subject) Original(_ context.Context, name string) (host.Original, error) {
+	cmdline, err := s.cmdline()
+	if err != nil {
+		return host.Original{}, err
+	}
+	arg, ok := last(cmdline, name)
+	return host.Original{Present: ok, Value: arg.Value}, nil
+}
+
+// Apply implements host.Subject. The menu holds the wanted arguments when it returns without an error, or what
+// it held before when it returns with one.
+func (s *Subject) Apply(ctx context.Context, desired []host.Setting) error {
+	f, err := s.gather(ctx, desired)
+	if err == nil {
+		err = s.apply(ctx, f, desired)
+	}
+	s.failure = err
+	return err
+}
+
+func (s *Subject) apply(ctx context.Context, f facts, desired []host.Setting) error {
+	if f.detection.Type != GrubDebian {
+		if f.dropIn.present {
+			return fmt.Errorf("%s is there, but cannot be taken back: %s", DropIn, f.detection.Message)
+		}
+		return nil
+	}
+	var wanted []host.Argument
+	for _, setting := range desired {
+		if _, stage := f.judge(setting, nil); stage {
+			arg, err := argument(setting)
+			if err != nil {
+				return err
+			}
+			wanted = append(wanted, arg)
+		}
+	}
+	slices.SortFunc(wanted, func(a, b host.Argument) int { return strings.Compare(a.Name, b.Name) })
+	return s.stage(ctx, f, wanted)
+}
+
+// Observe implements host.Subject.
+func (s *Subject) Observe(ctx context.Context, desired []host.Setting) []host.Observation {
+	f, err := s.gather(ctx, desired)
+	observations := make([]host.Observation, 0, len(desired))
+	for _, setting := range desired {
+		o := host.Observation{
+			Name: setting.Name, Desired: setting.Value, Effect: host.Reboot, State: host.Failed,
+		}
+		if err != nil {
+			o.Message = cut(err.Error())
+		} else {
+			o, _ = f.judge(setting, s.failure)
+		}
+		observations = append(observations, o)
+	}
+	return observations
+}
+
+// Restore implements host.Subject. Nothing of a boot can be put back live: it tells what still is to go.
+func (s *Subject) Restore(ctx context.Context, originals map[string]host.Original) []host.Observation {
+	names := slices.Sorted(maps.Keys(originals))
+	asked := make([]host.Setting, len(names))
+	for i, name := range names {
+		asked[i] = host.Setting{Name: name}
+	}
+	f, err := s.gather(ctx, asked)
+	observations := make([]host.Observation, 0, len(names))
+	for _, name := range names {
+		o := host.Observation{Name: name, Desired: originals[name].Value, Effect: host.Reboot}
+		if err != nil {
+			o.State, o.Message = host.Failed, cut(err.Error())
+		} else {
+			f.judgeRestored(&o, originals[name], s.failure)
+		}
+		observations = append(observations, o)
+	}
+	return observations
+}
+
+// gather reads all that judging needs.
+func (s *Subject) gather(ctx context.Context, asked []host.Setting) (facts, error) {
+	f := facts{detection: Detect(s.fs), hashSize: s.options.HashSize}
+	var err error
+	if f.bootID, err = s.fs.ReadValue("/proc/sys/kernel/random/boot_id"); err != nil {
+		return f, err
+	}
+	if f.cmdline, err = s.cmdline(); err != nil {
+		return f, err
+	}
+	if f.dropIn, err = s.readDropIn(); err != nil {
+		return f, err
+	}
+	if f.detection.Type == GrubDebian {
+		if err := s.gatherGrub(&f); err != nil {
+			return f, err
+		}
+	}
+	sized := func(setting host.Setting) bool { return isHashTable(setting.Name) }
+	if !slices.ContainsFunc(asked, sized) {
+		return f, nil
+	}
+	if f.sizes, err = s.hashSizes(ctx, f.bootID); err != nil {
+		return f, err
+	}
+	f.memory, err = s.memory(f.sizes)
+	return f, err
+}
+
+func (s *Subject) gatherGrub(f *facts) error {
+	var err error
+	if f.menu, err = s.readMenu(grubCfg); err != nil {
+		return err
+	}
+	if f.foreign, err = s.foreignFiles(); err != nil {
+		return err
+	}
+	f.atBoot, err = s.atBoot(f.bootID, *f)
+	return err
+}
+
+// atBoot tells what the menu passed of ours when this boot began. It is noted at the first look in a boot that
+// finds something of ours, and before the first change at the latest.
+func (s *Subject) atBoot(bootID string, f facts) ([]host.Argument, error) {
+	if noted, ok := s.facts.BootFact(bootID, factAtBoot); ok {
+		return host.ParseArguments(noted), nil
+	}
+	if !f.dropIn.present {
+		return nil, nil
+	}
+	return f.held(), s.noteAtBoot(bootID, f.held())
+}
+
+func (s *Subject) noteAtBoot(bootID string, args []host.Argument) error {
+	if _, ok := s.facts.BootFact(bootID, factAtBoot); ok {
+		return nil
+	}
+	return s.facts.SetBootFact(bootID, factAtBoot, join(args))
+}
+
+// held are the arguments of ours that the menu passes.
+func (f facts) held() []host.Argument {
+	return slices.DeleteFunc(f.dropIn.ours(), func(arg host.Argument) bool { return !f.menu.holds(arg) })
+}
+
+func (s *Subject) cmdline() ([]host.Argument, error) {
+	data, err := s.fs.ReadFile(commandLine)
+	return host.ParseArguments(string(data)), err
+}
+
+func (s *Subject) readMenu(file string) (menu, error) {
+	data, err := s.fs.ReadFile(file)
+	return parseMenu(string(data)), err
+}

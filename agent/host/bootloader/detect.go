@@ -1,0 +1,122 @@
+package bootloader
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/storageclient/operator/agent/host"
+)
+
+// Types of boot loaders. The words are those of the API.
+const (
+	// GrubDebian is GRUB with /etc/default/grub.d, as on Debian and Ubuntu.
+	GrubDebian = "GrubDebian"
+	// GrubBLS is GRUB with boot loader specification entries, changed by grubby.
+	GrubBLS = "GrubBLS"
+	// RPMOSTree is rpm-ostree, which keeps the command line itself.
+	RPMOSTree = "RPMOSTree"
+	// Unsupported is anything else.
+	Unsupported = "Unsupported"
+)
+
+const (
+	efiVars = "/sys/firmware/efi/efivars/"
+	// loaderGUID is the vendor of the variables that systemd-boot and systemd-stub set at boot.
+	loaderGUID = "-4a67b082-0a4c-41cf-b6c7-440b29bb8c4f"
+)
+
+// Detection is how a host's kernel command line is kept.
+type Detection struct {
+	// Type is one of the types above.
+	Type string
+	// Proven is false for a type that this project has never rebooted in its own tests, or does not change.
+	Proven bool
+	// Message tells what was found, and what to use instead where arguments are not staged here. Empty for a
+	// type that they are staged for.
+	Message string
+}
+
+// distributions are those whose own means is the only right one, by the ID of os-release.
+var distributions = map[string]string{
+	"flatcar":      `Flatcar: append to linux_append in /oem/grub.cfg, by Ignition`,
+	"talos":        `Talos: use machine.install.extraKernelArgs, or an Image Factory schematic where it boots by UKI`,
+	"bottlerocket": `Bottlerocket: use settings.boot.kernel-parameters and settings.boot.reboot-to-reconcile`,
+	"cos":          `Container-Optimized OS: its command line cannot be configured`,
+}
+
+// Detect finds out how the host keeps its kernel command line. It only reads.
+func Detect(fs host.FS) Detection {
+	for _, detect := range []func(host.FS) (Detection, bool){
+		detectOSTree, detectDistribution, detectSystemdBoot, detectGrubDebian, detectBLS,
+	} {
+		if found, ok := detect(fs); ok {
+			return found
+		}
+	}
+	if _, err := fs.Stat("/usr/sbin/update-bootloader"); err == nil {
+		return unsupported("SUSE's GRUB: use update-bootloader --add-option")
+	}
+	return unsupported("found neither GRUB with " + dropInDir + " nor boot loader entries; use this platform's own means")
+}
+
+func unsupported(message string) Detection { return Detection{Type: Unsupported, Message: message} }
+
+func detectOSTree(fs host.FS) (Detection, bool) {
+	return Detection{
+		Type:    RPMOSTree,
+		Message: "rpm-ostree keeps the command line: use rpm-ostree kargs, on OpenShift kernelArguments of a MachineConfig",
+	}, fs.Exists("/run/ostree-booted")
+}
+
+func detectDistribution(fs host.FS) (Detection, bool) {
+	data, err := fs.ReadFile("/etc/os-release")
+	if err != nil {
+		return Detection{}, false
+	}
+	for line := range strings.Lines(string(data)) {
+		if id, ok := strings.CutPrefix(strings.TrimSpace(line), "ID="); ok {
+			message, known := distributions[strings.Trim(id, `"'`)]
+			return unsupported(message), known
+		}
+	}
+	return Detection{}, false
+}
+
+func detectSystemdBoot(fs host.FS) (Detection, bool) {
+	if fs.Exists(efiVars + "StubInfo" + loaderGUID) {
+		return unsupported("booted from a unified kernel image, whose command line is part of the signed image: " +
+			"build the image with the argument"), true
+	}
+	info, err := fs.ReadFile(efiVars + "LoaderInfo" + loaderGUID)
+	// UTF-16 behind four bytes of attributes; the name is plain ASCII.
+	name := strings.ReplaceAll(string(info), "\x00", "")
+	return unsupported("booted by systemd-boot: use /etc/kernel/cmdline and kernel-install"),
+		err == nil && strings.Contains(name, "systemd-boot")
+}
+
+func detectGrubDebian(fs host.FS) (Detection, bool) {
+	script, err := fs.ReadFile("/usr/sbin/grub-mkconfig")
+	// Upstream's script does not read grub.d: a drop-in would have no effect.
+	if err != nil || !strings.Contains(string(script), "/default/grub.d/") || !fs.Exists(defaultFile) || !fs.Exists(grubCfg) {
+		return Detection{}, false
+	}
+	line, err := fs.ReadFile(commandLine)
+	if err != nil {
+		return unsupported(fmt.Sprintf("GRUB is installed, but what booted is not known: %v", err)), true
+	}
+	for _, arg := range host.ParseArguments(string(line)) {
+		if arg.Is("BOOT_IMAGE") {
+			return Detection{Type: GrubDebian, Proven: true}, true
+		}
+	}
+	return unsupported("GRUB is installed, but did not load the running kernel (no BOOT_IMAGE in " + commandLine +
+		"): pass the argument where the kernel is loaded from"), true
+}
+
+func detectBLS(fs host.FS) (Detection, bool) {
+	entries, err := fs.Glob("/boot/loader/entries", "*.conf")
+	return Detection{
+		Type:    GrubBLS,
+		Message: "GRUB with boot loader entries: use grubby --update-kernel=ALL --args",
+	}, err == nil && len(entries) > 0 && fs.Exists("/usr/sbin/grubby")
+}

@@ -1,0 +1,123 @@
+package bootloader
+
+import (
+	"context"
+	"fmt"
+	"math/bits"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/storageclient/operator/agent/host"
+)
+
+// bucketBytes is the size of one bucket of a hash table (struct hlist_head) on a 64-bit kernel.
+const bucketBytes = 8
+
+// factHashSizes is the name under which the sizes are noted for a boot.
+const factHashSizes = "hash-sizes"
+
+// hashTables are the arguments that size a hash table, by what the kernel log calls the table.
+var hashTables = map[string]string{"Inode-cache": "ihash_entries", "Dentry cache": "dhash_entries"}
+
+var (
+	// Linux 5.10 to 7.3: "Inode-cache hash table entries: 16777216 (order: 15, 134217728 bytes, linear)".
+	hashLine  = regexp.MustCompile(`(Inode-cache|Dentry cache) hash table entries: (\d+) \(order: -?\d+, \d+ bytes`)
+	hashValue = regexp.MustCompile(`^(0[xX][0-9a-fA-F]+|[0-9]+)$`)
+	memTotal  = regexp.MustCompile(`(?m)^MemTotal:\s+(\d+) kB$`)
+)
+
+func isHashTable(name string) bool {
+	for _, argument := range hashTables {
+		if argument == host.CanonicalName(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// hashEntries reads the value as the kernel does, which takes "16M" for 16.
+func hashEntries(value string) (uint64, error) {
+	if !hashValue.MatchString(value) {
+		return 0, fmt.Errorf("%q is not a plain number", value)
+	}
+	n, err := strconv.ParseUint(value, 0, 64)
+	if err == nil && (n == 0 || n > 1<<32) {
+		err = fmt.Errorf("%q is out of range", value)
+	}
+	return n, err
+}
+
+// powerAbove is how many buckets the kernel makes of n, given the memory.
+func powerAbove(n uint64) uint64 { return 1 << bits.Len64(n-1) }
+
+// hashSizes returns by argument how large the tables of the running kernel are. The kernel log is read once a
+// boot, since it rolls over; where it does not tell, the argument is missing.
+func (s *Subject) hashSizes(ctx context.Context, bootID string) (map[string]uint64, error) {
+	if noted, ok := s.facts.BootFact(bootID, factHashSizes); ok {
+		return parseSizes(noted), nil
+	}
+	sizes := map[string]uint64{}
+	for _, argv := range [][]string{{"journalctl", "-k", "-b", "-o", "cat", "--no-pager"}, {"dmesg"}} {
+		// Where one of them fails, the other may tell; where neither does, the size stays unknown and says so.
+		if log, err := s.runner.Run(ctx, argv...); err == nil {
+			readSizes(string(log), sizes)
+		}
+		if len(sizes) == len(hashTables) {
+			return sizes, s.facts.SetBootFact(bootID, factHashSizes, formatSizes(sizes))
+		}
+	}
+	return sizes, nil
+}
+
+// readSizes takes the first line of each table: what comes later, somebody else wrote.
+func readSizes(log string, sizes map[string]uint64) {
+	for _, match := range hashLine.FindAllStringSubmatch(log, -1) {
+		name := hashTables[match[1]]
+		if _, ok := sizes[name]; ok {
+			continue
+		}
+		if n, err := strconv.ParseUint(match[2], 10, 64); err == nil {
+			sizes[name] = n
+		}
+	}
+}
+
+func formatSizes(sizes map[string]uint64) string {
+	return fmt.Sprintf("ihash_entries=%d dhash_entries=%d", sizes["ihash_entries"], sizes["dhash_entries"])
+}
+
+func parseSizes(text string) map[string]uint64 {
+	sizes := map[string]uint64{}
+	for _, arg := range host.ParseArguments(text) {
+		if n, err := strconv.ParseUint(arg.Value, 10, 64); err == nil {
+			sizes[arg.Name] = n
+		}
+	}
+	return sizes
+}
+
+// memory is what the kernel has to share out to hash tables, in bytes, at least: MemTotal leaves out the tables
+// themselves, and a table that is there proves that 16 times its size is.
+func (s *Subject) memory(sizes map[string]uint64) (uint64, error) {
+	data, err := s.fs.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0, err
+	}
+	match := memTotal.FindStringSubmatch(string(data))
+	if match == nil {
+		return 0, fmt.Errorf("parse /proc/meminfo: no MemTotal")
+	}
+	total, err := strconv.ParseUint(strings.TrimSpace(match[1]), 10, 54)
+	if err != nil {
+		return 0, fmt.Errorf("parse /proc/meminfo: %w", err)
+	}
+	total *= 1024
+	for _, n := range sizes {
+		total += n * bucketBytes
+	}
+	for _, n := range sizes {
+		total = max(total, n*bucketBytes*16)
+	}
+	return total, nil
+}

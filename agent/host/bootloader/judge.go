@@ -1,0 +1,247 @@
+package bootloader
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/storageclient/operator/agent/host"
+)
+
+// The bytes that may reach a file which a shell sources, whoever wrote the object.
+var (
+	nameBytes  = regexp.MustCompile(`^[A-Za-z0-9_.,:/@+-]+$`)
+	valueBytes = regexp.MustCompile(`^[A-Za-z0-9_.,:=/@+-]*$`)
+)
+
+// maxMessage bounds a message that holds what a command said, in bytes.
+const maxMessage = 512
+
+// facts is all that is known of a host at one moment. Judging it reads nothing more.
+type facts struct {
+	detection Detection
+	bootID    string
+	hashSize  HashSize
+	cmdline   []host.Argument
+	dropIn    dropIn
+	menu      menu
+	foreign   []source
+	// atBoot are the arguments of ours that the menu held when this boot began.
+	atBoot []host.Argument
+	// sizes are the hash tables of the running kernel, by argument; memory is in bytes.
+	sizes  map[string]uint64
+	memory uint64
+}
+
+// argument turns a setting into what is passed, or says why it never is. A flag has no value: "nosmt".
+func argument(setting host.Setting) (host.Argument, error) {
+	if !nameBytes.MatchString(setting.Name) || strings.HasPrefix(setting.Name, "-") || !valueBytes.MatchString(setting.Value) {
+		return host.Argument{}, fmt.Errorf("%q: bytes that are not allowed", setting.Name+"="+setting.Value)
+	}
+	return host.Argument{Name: setting.Name, Value: setting.Value, HasValue: setting.Value != ""}, nil
+}
+
+// judge says how a setting stands, and whether it belongs into our drop-in. failure is why the last attempt to
+// stage has failed, if it has.
+func (f facts) judge(setting host.Setting, failure error) (o host.Observation, stage bool) {
+	o = host.Observation{Name: setting.Name, Desired: setting.Value, Effect: host.Reboot}
+	arg, err := argument(setting)
+	if err == nil && isHashTable(arg.Name) {
+		_, err = hashEntries(arg.Value)
+	}
+	if err != nil {
+		o.State, o.Message = host.Failed, err.Error()
+		return o, false
+	}
+	o.Observed = f.observed(arg.Name)
+	if f.detection.Type != GrubDebian {
+		f.judgeUnsupported(&o, arg)
+		return o, false
+	}
+	if text := f.clamped(arg); text != "" {
+		o.State, o.Message = host.Clamped, text
+		return o, false
+	}
+	others, conflict := f.others(arg)
+	if conflict != "" {
+		o.State, o.Message = host.Failed, conflict
+		return o, false
+	}
+	staged := f.menu.holds(arg) && (len(others) > 0 || contains(f.dropIn.args, arg) && !f.dropIn.unfinished)
+	switch {
+	case staged:
+		f.judgeEffect(&o, arg)
+	case failure != nil:
+		o.State, o.Message = host.Failed, cut(failure.Error())
+	default:
+		o.State, o.Message = host.Drifted, "not in the boot menu"
+	}
+	if len(others) > 0 {
+		o.Message = strings.TrimPrefix(o.Message+"; passed by "+host.Names(others)+" and left to it", "; ")
+	}
+	return o, len(others) == 0
+}
+
+// observed is what is in force: the size of a hash table, else what was passed.
+func (f facts) observed(name string) string {
+	if isHashTable(name) {
+		if size, ok := f.sizes[host.CanonicalName(name)]; ok {
+			return strconv.FormatUint(size, 10)
+		}
+		return ""
+	}
+	passed, _ := last(f.cmdline, name)
+	return passed.Value
+}
+
+// judgeUnsupported still counts what this platform's own means have brought about.
+func (f facts) judgeUnsupported(o *host.Observation, arg host.Argument) {
+	f.judgeEffect(o, arg)
+	if o.State == host.InSync && contains(f.cmdline, arg) {
+		o.Message = "passed by this platform's own means"
+		return
+	}
+	o.State, o.Message = host.Unsupported, f.detection.Message
+}
+
+// clamped says that the kernel would grant less, before any reboot is spent on it.
+func (f facts) clamped(arg host.Argument) string {
+	if !isHashTable(arg.Name) || f.hashSize == nil {
+		return ""
+	}
+	entries, err := hashEntries(arg.Value)
+	if err != nil || f.sizes[host.CanonicalName(arg.Name)] == powerAbove(entries) {
+		return ""
+	}
+	largest, clamped := f.hashSize(host.CanonicalName(arg.Name), entries, f.memory)
+	if !clamped {
+		return ""
+	}
+	return fmt.Sprintf("not staged: with %d MiB of memory the kernel may grant less; the largest value that fits is %d",
+		f.memory>>20, largest)
+}
+
+// others names the files of others that pass the argument already, or says why it must not be touched because
+// they pass another value.
+func (f facts) others(arg host.Argument) (files []string, conflict string) {
+	for _, other := range f.sources(arg.Name) {
+		if !other.arg.Equal(arg) {
+			return nil, fmt.Sprintf("conflict: %s passes %s; it is not ours and left as it is", other.file, other.arg)
+		}
+		files = append(files, other.file)
+	}
+	passed, ok := last(f.cmdline, arg.Name)
+	if ok && !passed.Equal(arg) && len(files) == 0 && !hasName(f.ours(), arg.Name) {
+		return nil, fmt.Sprintf("conflict: %s has %s, which is not ours; it is left as it is", commandLine, passed)
+	}
+	return files, ""
+}
+
+// sources are the places where somebody else sets an argument of that name: files that the menu is made from,
+// else the menu itself.
+func (f facts) sources(name string) []source {
+	var found []source
+	for _, other := range f.foreign {
+		if other.arg.Is(name) {
+			found = append(found, other)
+		}
+	}
+	if len(found) > 0 || hasName(f.ours(), name) {
+		return found
+	}
+	for _, arg := range f.menu.find(name) {
+		found = append(found, source{file: grubCfg, arg: arg})
+	}
+	return found
+}
+
+// ours are the arguments that we have passed, or are about to.
+func (f facts) ours() []host.Argument {
+	return append(f.dropIn.ours(), f.atBoot...)
+}
+
+// judgeEffect says what has come of an argument that the menu passes.
+func (f facts) judgeEffect(o *host.Observation, arg host.Argument) {
+	passed, _ := last(f.cmdline, arg.Name)
+	isPassed := passed.Equal(arg)
+	if isHashTable(arg.Name) {
+		f.judgeHash(o, arg, isPassed)
+		return
+	}
+	if isPassed {
+		o.State = host.InSync
+		return
+	}
+	f.judgeNotPassed(o, arg, "")
+}
+
+func (f facts) judgeHash(o *host.Observation, arg host.Argument, isPassed bool) {
+	entries, err := hashEntries(arg.Value)
+	if err != nil {
+		o.State, o.Message = host.Failed, err.Error()
+		return
+	}
+	size, known := f.sizes[host.CanonicalName(arg.Name)]
+	wanted := powerAbove(entries)
+	switch {
+	case known && size == wanted && isPassed:
+		o.State, o.Message = host.InSync, rounded(entries, wanted)
+	case known && size == wanted:
+		o.State, o.Message = host.InSync, "the table has that size already: a boot would change nothing"
+	case isPassed && known:
+		o.State, o.Message = host.Failed, fmt.Sprintf("passed but without effect: kernel log reports %d", size)
+	case isPassed:
+		o.State, o.Message = host.Failed, "passed, but the kernel log of this boot does not tell the size"
+	case size > wanted && !hasName(f.cmdline, arg.Name):
+		f.judgeNotPassed(o, arg, fmt.Sprintf("; it makes the table smaller than the kernel's own size of %d", size))
+	default:
+		f.judgeNotPassed(o, arg, "")
+	}
+}
+
+func rounded(entries, wanted uint64) string {
+	if entries == wanted {
+		return ""
+	}
+	return fmt.Sprintf("the kernel rounds up to %d", wanted)
+}
+
+// judgeNotPassed tells an argument that waits for a boot from one that a boot has left out: booting again would
+// only do the same.
+func (f facts) judgeNotPassed(o *host.Observation, arg host.Argument, note string) {
+	if contains(f.atBoot, arg) {
+		o.State = host.Failed
+		o.Message = "in the boot menu when this boot began, but not passed: something other than an entry of " + grubCfg + " was booted"
+		return
+	}
+	o.State, o.Message = host.Pending, "staged; takes effect at the next boot"+note
+}
+
+// judgeRestored says whether an argument that has left our drop-in is gone from the running kernel as well.
+func (f facts) judgeRestored(o *host.Observation, original host.Original, failure error) {
+	passed, ok := last(f.cmdline, o.Name)
+	o.Observed = f.observed(o.Name)
+	switch {
+	case hasName(f.dropIn.ours(), o.Name):
+		o.State, o.Message = host.Failed, "still passed by "+DropIn
+		if failure != nil {
+			o.Message = cut(failure.Error())
+		}
+	case !ok, original.Present && passed.Value == original.Value:
+		o.State = host.InSync
+	case f.detection.Type != GrubDebian || contains(f.menu.find(o.Name), passed):
+		o.State, o.Message = host.InSync, passed.String()+" is passed by somebody else and left as it is"
+	default:
+		o.State, o.Message = host.Pending, "out of the boot menu; gone after the next boot"
+	}
+}
+
+// cut puts what a command said on one line of bounded length.
+func cut(text string) string {
+	text = strings.Join(strings.Fields(text), " ")
+	if len(text) > maxMessage {
+		text = strings.ToValidUTF8(text[:maxMessage], "") + "..."
+	}
+	return text
+}

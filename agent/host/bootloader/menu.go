@@ -1,0 +1,195 @@
+package bootloader
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/storageclient/operator/agent/host"
+)
+
+// maxCommandLine is how long a command line may be, in bytes, without the NUL at the end: COMMAND_LINE_SIZE is
+// 2048 on x86 and arm64, and the kernel cuts what is longer in silence.
+const maxCommandLine = 2047
+
+// menu is what a grub.cfg boots, as far as it comes from 10_linux: the entries that GRUB_CMDLINE_LINUX_DEFAULT
+// reaches, and their recovery twins.
+type menu struct {
+	lines []bootLine
+	// whole is true where every section and block that begins also ends.
+	whole bool
+}
+
+// bootLine is one line "linux". An entry may have several, as on Ubuntu's images that try without an initrd first.
+type bootLine struct {
+	// id is the entry's own, the title where it has none; nth counts its lines.
+	id    string
+	nth   int
+	title string
+	// recovery entries do not get GRUB_CMDLINE_LINUX_DEFAULT.
+	recovery bool
+	kernel   string
+	args     []host.Argument
+}
+
+// block is a menuentry, a submenu or a function.
+type block struct {
+	entry     bool
+	id, title string
+	recovery  bool
+	lines     int
+}
+
+type menuParser struct {
+	menu    menu
+	section string
+	// sections counts those that have ended.
+	sections int
+	blocks   []block
+}
+
+// parseMenu reads a grub.cfg as grub-mkconfig writes it.
+func parseMenu(data string) menu {
+	p := menuParser{}
+	for line := range strings.Lines(data) {
+		p.next(strings.TrimSpace(line))
+	}
+	p.menu.whole = p.section == "" && p.sections > 0 && len(p.blocks) == 0
+	return p.menu
+}
+
+func (p *menuParser) next(line string) {
+	switch {
+	case strings.HasPrefix(line, "### BEGIN "):
+		p.section = path.Base(strings.Fields(line)[2])
+	case strings.HasPrefix(line, "### END "):
+		p.section = ""
+		p.sections++
+	case strings.HasPrefix(line, "#"):
+	case strings.HasSuffix(line, "{"):
+		p.blocks = append(p.blocks, parseBlock(words(line)))
+	case line == "}" && len(p.blocks) > 0:
+		p.blocks = p.blocks[:len(p.blocks)-1]
+	case strings.HasPrefix(line, "linux"):
+		p.bootLine(words(line))
+	}
+}
+
+func parseBlock(words []string) block {
+	b := block{entry: words[0] == "menuentry"}
+	if len(words) > 1 {
+		b.title, b.id = words[1], words[1]
+	}
+	for i, word := range words[:len(words)-1] {
+		if word == "$menuentry_id_option" || word == "--id" {
+			b.id = words[i+1]
+		}
+	}
+	b.recovery = strings.Contains(b.id, "-recovery-") || strings.HasSuffix(b.title, "(recovery mode)")
+	return b
+}
+
+func (p *menuParser) bootLine(words []string) {
+	command := words[0] == "linux" || words[0] == "linux16" || words[0] == "linuxefi"
+	if !command || len(words) < 2 || len(p.blocks) == 0 || !strings.HasPrefix(p.section, "10_linux") {
+		return
+	}
+	b := &p.blocks[len(p.blocks)-1]
+	if !b.entry {
+		return
+	}
+	p.menu.lines = append(p.menu.lines, bootLine{
+		id: b.id, nth: b.lines, title: b.title, recovery: b.recovery, kernel: words[1], args: arguments(words[2:]),
+	})
+	b.lines++
+}
+
+// problem says what keeps the menu from passing exactly the wanted arguments, once each and in normal entries
+// only, and none of the stale ones. Empty where nothing does.
+func (m menu) problem(wanted, stale []host.Argument) string {
+	if !m.whole {
+		return "the menu is cut off"
+	}
+	normal := 0
+	for _, line := range m.lines {
+		if text := line.problem(wanted, stale); text != "" {
+			return text
+		}
+		if !line.recovery {
+			normal++
+		}
+	}
+	if normal == 0 {
+		return "the menu has no entry made by 10_linux"
+	}
+	return ""
+}
+
+func (l bootLine) problem(wanted, stale []host.Argument) string {
+	for _, arg := range stale {
+		if contains(l.args, arg) {
+			return fmt.Sprintf("entry %q still has %s", l.title, arg)
+		}
+	}
+	for _, arg := range wanted {
+		named := 0
+		for _, have := range l.args {
+			if have.Is(arg.Name) {
+				named++
+			}
+		}
+		switch exact := count(l.args, arg); {
+		case l.recovery && exact > 0:
+			return fmt.Sprintf("recovery entry %q has %s", l.title, arg)
+		case !l.recovery && (exact != 1 || named != 1):
+			return fmt.Sprintf("entry %q has %s %d times, and %s of another value %d times",
+				l.title, arg, exact, arg.Name, named-exact)
+		}
+	}
+	return ""
+}
+
+// holds tells whether every normal entry passes exactly that argument.
+func (m menu) holds(arg host.Argument) bool {
+	return m.problem([]host.Argument{arg}, nil) == ""
+}
+
+// find returns the values that the menu passes under a name.
+func (m menu) find(name string) []host.Argument {
+	var found []host.Argument
+	for _, line := range m.lines {
+		for _, arg := range line.args {
+			if arg.Is(name) && !contains(found, arg) {
+				found = append(found, arg)
+			}
+		}
+	}
+	return found
+}
+
+// tooLong names the first entry whose command line would be cut, were the arguments exchanged.
+func (m menu) tooLong(remove, add []host.Argument) string {
+	for _, line := range m.lines {
+		args := without(line.args, remove)
+		if !line.recovery {
+			args = append(args, without(add, args)...)
+		}
+		// GRUB puts this one in front.
+		length := len("BOOT_IMAGE=" + line.kernel + " " + join(args))
+		if length > maxCommandLine {
+			return fmt.Sprintf("the command line of entry %q would be %d bytes long, the kernel takes %d",
+				line.title, length, maxCommandLine)
+		}
+	}
+	return ""
+}
+
+// match finds the line of another version of the menu.
+func (m menu) match(l bootLine) (bootLine, bool) {
+	for _, line := range m.lines {
+		if line.id == l.id && line.nth == l.nth {
+			return line, true
+		}
+	}
+	return bootLine{}, false
+}

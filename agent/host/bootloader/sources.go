@@ -1,0 +1,157 @@
+package bootloader
+
+import (
+	"errors"
+	"io/fs"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/storageclient/operator/agent/host"
+)
+
+// DropIn is our file. grub-mkconfig sources the files of its directory in the order of their names, and a cloud
+// image's 50-cloudimg-settings.cfg assigns the variable that ours appends to.
+const DropIn = dropInDir + "/zz-storage-client.cfg"
+
+const (
+	dropInDir   = "/etc/default/grub.d"
+	defaultFile = "/etc/default/grub"
+	grubCfg     = "/boot/grub/grub.cfg"
+	// scratch is where a new menu is made and read before it takes the place of the present one.
+	scratch     = grubCfg + ".storage-client"
+	commandLine = "/proc/cmdline"
+
+	header = "# Written by storage-client-node-agent. What is changed here is overwritten.\n"
+	// replacesMark begins the comment of a drop-in whose menu is not in place yet. It names what the drop-in held
+	// before, so that whoever finds it can go on or back.
+	replacesMark = "# The menu is not made yet. Before: "
+	appendTo     = "GRUB_CMDLINE_LINUX_DEFAULT"
+)
+
+// assignsArguments finds what a file adds to command lines, in any variable of that family.
+var assignsArguments = regexp.MustCompile(`^GRUB_CMDLINE_LINUX[A-Z_]*=`)
+
+// dropIn is what our file says.
+type dropIn struct {
+	present bool
+	args    []host.Argument
+	// unfinished is true while the menu is not known to be in place; replaces is what was held before.
+	unfinished bool
+	replaces   []host.Argument
+}
+
+// ours are all arguments that may have come into the menu through our file.
+func (d dropIn) ours() []host.Argument {
+	return append(slices.Clone(d.args), without(d.replaces, d.args)...)
+}
+
+// holds tells whether the file stands for exactly these arguments.
+func (d dropIn) holds(args []host.Argument) bool {
+	return len(d.args) == len(args) && len(without(args, d.args)) == 0
+}
+
+func (d dropIn) render() []byte {
+	var b strings.Builder
+	b.WriteString(header)
+	if d.unfinished {
+		b.WriteString(replacesMark + join(d.replaces) + "\n")
+	}
+	if len(d.args) > 0 {
+		b.WriteString(appendTo + `="$` + appendTo + " " + join(d.args) + "\"\n")
+	}
+	return []byte(b.String())
+}
+
+func parseDropIn(data string) dropIn {
+	d := dropIn{present: true, args: assigned(data)}
+	for line := range strings.Lines(data) {
+		if before, ok := strings.CutPrefix(line, replacesMark); ok {
+			d.unfinished, d.replaces = true, host.ParseArguments(before)
+		}
+	}
+	return d
+}
+
+// assigned are the arguments that a file sourced by grub-mkconfig adds to command lines.
+func assigned(data string) []host.Argument {
+	var args []host.Argument
+	for _, word := range words(data) {
+		prefix := assignsArguments.FindString(word)
+		if prefix == "" {
+			continue
+		}
+		for _, arg := range arguments(words(word[len(prefix):])) {
+			if !strings.HasPrefix(arg.Name, "$") {
+				args = append(args, arg)
+			}
+		}
+	}
+	return args
+}
+
+func (s *Subject) readDropIn() (dropIn, error) {
+	data, err := s.fs.ReadFile(DropIn)
+	if errors.Is(err, fs.ErrNotExist) {
+		return dropIn{}, nil
+	}
+	return parseDropIn(string(data)), err
+}
+
+// writeDropIn makes our file say d. One that says nothing goes.
+func (s *Subject) writeDropIn(d dropIn) error {
+	if len(d.args) == 0 && !d.unfinished {
+		return s.fs.Remove(DropIn)
+	}
+	if err := s.fs.Tidy(DropIn); err != nil {
+		return err
+	}
+	if data, err := s.fs.ReadFile(DropIn); err == nil && string(data) == string(d.render()) {
+		return nil
+	}
+	if err := s.fs.MkdirAll(dropInDir, 0o755); err != nil {
+		return err
+	}
+	return s.fs.WriteFileAtomic(DropIn, d.render(), 0o644)
+}
+
+// source is an argument that somebody else passes, and where.
+type source struct {
+	file string
+	arg  host.Argument
+}
+
+// foreignFiles reads what others' files add to command lines.
+func (s *Subject) foreignFiles() ([]source, error) {
+	files, err := s.fs.Glob(dropInDir, "*.cfg")
+	if err != nil {
+		return nil, err
+	}
+	var found []source
+	for _, file := range append([]string{defaultFile}, files...) {
+		if file == DropIn {
+			continue
+		}
+		data, err := s.fs.ReadFile(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, arg := range assigned(string(data)) {
+			found = append(found, source{file: file, arg: arg})
+		}
+	}
+	return found, nil
+}
+
+// laterFiles are those of others that are sourced after ours.
+func (s *Subject) laterFiles() []string {
+	files, err := s.fs.Glob(dropInDir, "*.cfg")
+	if err != nil {
+		return nil
+	}
+	return slices.DeleteFunc(files, func(file string) bool { return path.Base(file) <= path.Base(DropIn) })
+}

@@ -1,0 +1,135 @@
+package bootloader
+
+import (
+	"strings"
+
+	"github.com/storageclient/operator/agent/host"
+)
+
+// words cuts text into words as a POSIX shell and GRUB's own script language do: quotes and backslashes are
+// taken off, comments left out. Variables stay as they are written.
+func words(text string) []string {
+	l := lexer{}
+	for _, r := range text {
+		l.next(r)
+	}
+	l.end()
+	return l.words
+}
+
+type lexer struct {
+	words []string
+	word  strings.Builder
+	// open tells that a word has begun, even if it is empty as "" is.
+	open    bool
+	quote   rune
+	escaped bool
+	comment bool
+}
+
+func (l *lexer) next(r rune) {
+	switch {
+	case l.comment:
+		l.comment = r != '\n'
+	case l.escaped:
+		l.unescape(r)
+	case r == '\\' && l.quote != '\'':
+		l.escaped = true
+	case l.quote != 0 && r == l.quote:
+		l.quote = 0
+	case l.quote != 0:
+		l.add(r)
+	case r == '\'' || r == '"':
+		l.quote, l.open = r, true
+	case r == '#' && !l.open:
+		l.comment = true
+	case r == ' ' || r == '\t' || r == '\n':
+		l.end()
+	default:
+		l.add(r)
+	}
+}
+
+// unescape takes the character behind a backslash. Inside double quotes only some lose the backslash; at the
+// end of a line both go.
+func (l *lexer) unescape(r rune) {
+	l.escaped = false
+	if r == '\n' {
+		return
+	}
+	if l.quote == '"' && !strings.ContainsRune("\"\\$`", r) {
+		l.add('\\')
+	}
+	l.add(r)
+}
+
+func (l *lexer) add(r rune) {
+	l.open = true
+	l.word.WriteRune(r)
+}
+
+func (l *lexer) end() {
+	if l.open {
+		l.words = append(l.words, l.word.String())
+	}
+	l.word.Reset()
+	l.open = false
+}
+
+// arguments turns words into arguments of the kernel. What comes after "--" is for init.
+func arguments(words []string) []host.Argument {
+	var args []host.Argument
+	for _, word := range words {
+		if word == "--" {
+			break
+		}
+		args = append(args, host.NewArgument(word))
+	}
+	return args
+}
+
+func contains(args []host.Argument, want host.Argument) bool { return count(args, want) > 0 }
+
+func count(args []host.Argument, want host.Argument) int {
+	n := 0
+	for _, arg := range args {
+		if arg.Equal(want) {
+			n++
+		}
+	}
+	return n
+}
+
+func hasName(args []host.Argument, name string) bool {
+	_, ok := last(args, name)
+	return ok
+}
+
+// last is the argument of that name that the kernel takes where there are several.
+func last(args []host.Argument, name string) (host.Argument, bool) {
+	for i := len(args) - 1; i >= 0; i-- {
+		if args[i].Is(name) {
+			return args[i], true
+		}
+	}
+	return host.Argument{}, false
+}
+
+// without returns the arguments that are not among others.
+func without(args, others []host.Argument) []host.Argument {
+	var rest []host.Argument
+	for _, arg := range args {
+		if !contains(others, arg) {
+			rest = append(rest, arg)
+		}
+	}
+	return rest
+}
+
+func join(args []host.Argument) string {
+	tokens := make([]string, len(args))
+	for i, arg := range args {
+		tokens[i] = arg.String()
+	}
+	return strings.Join(tokens, " ")
+}

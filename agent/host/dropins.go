@@ -1,0 +1,45 @@
+package host
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+)
+
+// DropIns lists the files of .d directories in the order in which their readers (systemd-sysctl, sysctl
+// --system, modprobe) take them up: by base name over all directories, where a file masks those of the same
+// name in directories further back in dirs.
+func (f FS) DropIns(dirs []string, suffix string) ([]string, error) {
+	byName := map[string]string{}
+	for _, dir := range dirs {
+		files, err := f.Glob(dir, "*"+suffix)
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range files {
+			if _, masked := byName[path.Base(file)]; !masked {
+				byName[path.Base(file)] = file
+			}
+		}
+	}
+	files := make([]string, 0, len(byName))
+	for _, file := range byName {
+		files = append(files, file)
+	}
+	slices.SortFunc(files, func(a, b string) int { return strings.Compare(path.Base(a), path.Base(b)) })
+	return files, nil
+}
+
+// namesShown is how many names a message holds before it only counts.
+const namesShown = 3
+
+// Names puts names into a message: sorted, each once, three of them and how many more there are, so that the
+// message does not change with the order of a listing.
+func Names(names []string) string {
+	names = slices.Compact(slices.Sorted(slices.Values(names)))
+	if len(names) <= namesShown {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:namesShown], ", "), len(names)-namesShown)
+}

@@ -1,0 +1,396 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+const (
+	// maxLinks bounds how many symbolic links one path may lead through; the kernel's own limit is 40.
+	maxLinks = 40
+	// maxFileSize bounds what ReadFile takes into memory, in bytes. The largest file read is a grub.cfg or a
+	// mountinfo, well under 1 MiB each.
+	maxFileSize = 16 << 20
+	// tempSuffix ends the name of a file that is being written. No reader of a .d directory takes it up.
+	tempSuffix = ".storage-client-tmp"
+)
+
+// Op names one change to the host, the unit in which a crash can hit.
+type Op string
+
+// Operations, in the order in which WriteFileAtomic goes through its own.
+const (
+	OpMkdir      Op = "mkdir"
+	OpCreate     Op = "create"
+	OpWrite      Op = "write"
+	OpSync       Op = "sync"
+	OpChmod      Op = "chmod"
+	OpRename     Op = "rename"
+	OpSyncDir    Op = "syncdir"
+	OpRemove     Op = "remove"
+	OpWriteValue Op = "writevalue"
+)
+
+// Hook is asked before every change. What it returns is the result of the change in its stead.
+type Hook func(op Op, name string) error
+
+// FS is the host's file system, rooted where the host is mounted. Names are absolute, as on the host. Symbolic
+// links are followed as a process on the host would follow them, absolute ones included, and never lead out of
+// the root. The zero value is not usable.
+type FS struct {
+	root *os.Root
+	dir  string
+	hook Hook
+}
+
+// OpenFS opens the host's file system below dir, e.g. /host, or / on the host itself.
+func OpenFS(dir string) (FS, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return FS{}, fmt.Errorf("open host root: %w", err)
+	}
+	return FS{root: root, dir: path.Clean(dir)}, nil
+}
+
+// WithHook returns the same file system with a hook before each change. Tests use it to fail at the n-th one.
+func (f FS) WithHook(hook Hook) FS {
+	f.hook = hook
+	return f
+}
+
+// Dir is the directory that the host is mounted at.
+func (f FS) Dir() string { return f.dir }
+
+// Close lets go of the root.
+func (f FS) Close() error { return f.root.Close() }
+
+// ReadFile reads a file of at most 16 MiB. A missing one is fs.ErrNotExist.
+func (f FS) ReadFile(name string) ([]byte, error) {
+	rel, err := f.resolve(name, true)
+	if err != nil {
+		return nil, err
+	}
+	file, err := f.root.Open(rel)
+	if err != nil {
+		return nil, named(err, name)
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, maxFileSize+1))
+	if err != nil {
+		return nil, named(err, name)
+	}
+	if len(data) > maxFileSize {
+		return nil, fmt.Errorf("read %s: larger than %d bytes", name, maxFileSize)
+	}
+	return data, nil
+}
+
+// ReadValue reads a file of /proc or /sys and trims the white space around it.
+func (f FS) ReadValue(name string) (string, error) {
+	data, err := f.ReadFile(name)
+	return strings.TrimSpace(string(data)), err
+}
+
+// Stat describes what name leads to.
+func (f FS) Stat(name string) (fs.FileInfo, error) {
+	rel, err := f.resolve(name, true)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.root.Lstat(rel)
+	return info, named(err, name)
+}
+
+// Lstat describes name itself, a symbolic link too.
+func (f FS) Lstat(name string) (fs.FileInfo, error) {
+	rel, err := f.resolve(name, false)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.root.Lstat(rel)
+	return info, named(err, name)
+}
+
+// Resolve returns the name that name leads to in the end, through no symbolic link.
+func (f FS) Resolve(name string) (string, error) {
+	rel, err := f.resolve(name, true)
+	return path.Join("/", rel), err
+}
+
+// Exists tells whether name leads to something. What cannot be looked at does not exist.
+func (f FS) Exists(name string) bool {
+	_, err := f.Stat(name)
+	return err == nil
+}
+
+// ReadDir lists a directory, sorted by name.
+func (f FS) ReadDir(name string) ([]fs.DirEntry, error) {
+	rel, err := f.resolve(name, true)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := f.root.Open(rel)
+	if err != nil {
+		return nil, named(err, name)
+	}
+	defer dir.Close()
+	entries, err := dir.ReadDir(-1)
+	if err != nil {
+		return nil, named(err, name)
+	}
+	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return entries, nil
+}
+
+// Glob lists the names that match pattern, sorted. Only the elements below dir may hold wildcards; as in a
+// shell, names that begin with a dot are left out. A directory that is missing matches nothing.
+func (f FS) Glob(dir, pattern string) ([]string, error) {
+	names := []string{path.Clean(dir)}
+	for element := range strings.SplitSeq(pattern, "/") {
+		var next []string
+		for _, parent := range names {
+			matches, err := f.match(parent, element)
+			if err != nil {
+				return nil, err
+			}
+			next = append(next, matches...)
+		}
+		names = next
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+func (f FS) match(dir, element string) ([]string, error) {
+	entries, err := f.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, entry := range entries {
+		ok, err := path.Match(element, entry.Name())
+		if err != nil {
+			return nil, fmt.Errorf("match %s: %w", element, err)
+		}
+		if ok && !strings.HasPrefix(entry.Name(), ".") {
+			names = append(names, path.Join(dir, entry.Name()))
+		}
+	}
+	return names, nil
+}
+
+// WriteFileAtomic replaces name by data so that a crash at any point leaves the old file or the new one: a
+// temporary file in the same directory, fsync, rename, fsync of the directory. The directory must exist. A
+// symbolic link of that name is replaced, not followed.
+func (f FS) WriteFileAtomic(name string, data []byte, perm fs.FileMode) error {
+	rel, err := f.resolve(name, false)
+	if err != nil {
+		return err
+	}
+	temp := tempName(rel)
+	err = f.writeTemp(temp, data, perm)
+	if err == nil {
+		err = f.rename(temp, rel)
+	}
+	if err != nil {
+		f.discard(temp)
+		return named(err, name)
+	}
+	return f.syncDir(path.Dir(rel))
+}
+
+func tempName(rel string) string {
+	return path.Join(path.Dir(rel), "."+path.Base(rel)+tempSuffix)
+}
+
+// writeTemp makes a durable file. What an earlier crash has left of the name goes first.
+func (f FS) writeTemp(temp string, data []byte, perm fs.FileMode) error {
+	if err := f.before(OpCreate, "/"+temp); err != nil {
+		return err
+	}
+	if err := f.root.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	file, err := f.root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, perm)
+	if err != nil {
+		return err
+	}
+	err = f.fill(file, temp, data, perm)
+	return errors.Join(err, file.Close())
+}
+
+func (f FS) fill(file *os.File, temp string, data []byte, perm fs.FileMode) error {
+	// The umask must not decide who may read the file.
+	if err := file.Chmod(perm); err != nil {
+		return err
+	}
+	if err := f.before(OpWrite, "/"+temp); err != nil {
+		return err
+	}
+	if _, err := file.Write(data); err != nil {
+		return err
+	}
+	if err := f.before(OpSync, "/"+temp); err != nil {
+		return err
+	}
+	return file.Sync()
+}
+
+// discard tidies up after an error that is being returned already; the next write removes what is left.
+func (f FS) discard(temp string) {
+	if f.before(OpRemove, "/"+temp) == nil {
+		_ = f.root.Remove(temp)
+	}
+}
+
+// Rename puts the file from durably in the place of to, which is in the same directory. What from holds is
+// synced first, since somebody else may have written it.
+func (f FS) Rename(from, to string) error {
+	if path.Dir(path.Clean(from)) != path.Dir(path.Clean(to)) {
+		return fmt.Errorf("rename %s to %s: not in the same directory", from, to)
+	}
+	relFrom, err := f.resolve(from, false)
+	if err != nil {
+		return err
+	}
+	relTo, err := f.resolve(to, false)
+	if err != nil {
+		return err
+	}
+	if err := f.syncPath(OpSync, relFrom); err != nil {
+		return err
+	}
+	if err := f.rename(relFrom, relTo); err != nil {
+		return named(err, to)
+	}
+	return f.syncDir(path.Dir(relTo))
+}
+
+func (f FS) rename(from, to string) error {
+	if err := f.before(OpRename, "/"+to); err != nil {
+		return err
+	}
+	return f.root.Rename(from, to)
+}
+
+// Remove removes name durably, and what a crash has left of writing it. It is not an error if there is nothing.
+func (f FS) Remove(name string) error {
+	rel, err := f.resolve(name, false)
+	if err != nil {
+		return err
+	}
+	for _, rel := range []string{rel, tempName(rel)} {
+		if err := f.removeOne(rel); err != nil {
+			return named(err, name)
+		}
+	}
+	return nil
+}
+
+func (f FS) removeOne(rel string) error {
+	if _, err := f.root.Lstat(rel); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err := f.before(OpRemove, "/"+rel); err != nil {
+		return err
+	}
+	if err := f.root.Remove(rel); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return f.syncDir(path.Dir(rel))
+}
+
+// Tidy removes what a crash has left of writing name, and leaves name itself alone.
+func (f FS) Tidy(name string) error {
+	rel, err := f.resolve(name, false)
+	if err != nil {
+		return err
+	}
+	return named(f.removeOne(tempName(rel)), name)
+}
+
+// Chmod sets the permission bits of a file.
+func (f FS) Chmod(name string, perm fs.FileMode) error {
+	rel, err := f.resolve(name, true)
+	if err != nil {
+		return err
+	}
+	if err := f.before(OpChmod, name); err != nil {
+		return err
+	}
+	return named(f.root.Chmod(rel, perm), name)
+}
+
+// MkdirAll makes a directory and those above it, each durably. What exists is left as it is.
+func (f FS) MkdirAll(name string, perm fs.FileMode) error {
+	name = path.Clean("/" + name)
+	if name == "/" || f.Exists(name) {
+		return nil
+	}
+	parent := path.Dir(name)
+	if err := f.MkdirAll(parent, perm); err != nil {
+		return err
+	}
+	rel, err := f.resolve(name, false)
+	if err != nil {
+		return err
+	}
+	if err := f.before(OpMkdir, name); err != nil {
+		return err
+	}
+	if err := f.root.Mkdir(rel, perm); err != nil && !errors.Is(err, fs.ErrExist) {
+		return named(err, name)
+	}
+	return f.syncDir(path.Dir(rel))
+}
+
+// WriteValue writes to a file of /proc or /sys that exists, in one write, as those take it: opened as a
+// shell's ">" opens it, neither created nor renamed. The kernel's refusal is the error.
+func (f FS) WriteValue(name, value string) error {
+	rel, err := f.resolve(name, true)
+	if err != nil {
+		return err
+	}
+	if err := f.before(OpWriteValue, name); err != nil {
+		return err
+	}
+	file, err := f.root.OpenFile(rel, os.O_WRONLY|os.O_TRUNC, 0)
+	if err != nil {
+		return named(err, name)
+	}
+	_, err = file.WriteString(value + "\n")
+	return named(errors.Join(err, file.Close()), name)
+}
+
+func (f FS) syncDir(rel string) error { return f.syncPath(OpSyncDir, rel) }
+
+func (f FS) syncPath(op Op, rel string) error {
+	if err := f.before(op, "/"+rel); err != nil {
+		return err
+	}
+	file, err := f.root.Open(rel)
+	if err != nil {
+		return named(err, "/"+rel)
+	}
+	return named(errors.Join(file.Sync(), file.Close()), "/"+rel)
+}
+
+func (f FS) before(op Op, name string) error {
+	if f.hook == nil {
+		return nil
+	}
+	if err := f.hook(op, name); err != nil {
+		return fmt.Errorf("%s %s: %w", op, name, err)
+	}
+	return nil
+}

@@ -1,0 +1,314 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var errCrash = errors.New("crash")
+
+// crashAt fails at the n-th change and at all that follow, as if the process had died there.
+func crashAt(n int) Hook {
+	count := 0
+	return func(Op, string) error {
+		if count++; count >= n {
+			return errCrash
+		}
+		return nil
+	}
+}
+
+func open(t *testing.T, dir string) FS {
+	t.Helper()
+	f, err := OpenFS(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return f
+}
+
+func put(t *testing.T, dir, name, data string) {
+	t.Helper()
+	file := filepath.Join(dir, name)
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(data), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func link(t *testing.T, dir, target, name string) {
+	t.Helper()
+	file := filepath.Join(dir, name)
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(target, file); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestReadFollowsLinksAsTheHostWould(t *testing.T) {
+	outside := t.TempDir()
+	put(t, outside, "secret", "outside")
+	dir := t.TempDir()
+	put(t, dir, "usr/bin/mawk", "awk")
+	link(t, dir, "usr/bin", "bin")
+	link(t, dir, "/etc/alternatives/awk", "usr/bin/awk")
+	link(t, dir, "../../usr/bin/mawk", "etc/alternatives/awk")
+	link(t, dir, "../../../../../../../usr/bin/mawk", "up")
+	link(t, dir, filepath.Join(outside, "secret"), "absolute")
+	link(t, dir, strings.Repeat("../", 20)+filepath.Join(outside, "secret")[1:], "relative")
+	link(t, dir, "loop", "loop")
+
+	tests := map[string]struct {
+		name, want string
+		err        error
+	}{
+		"a plain file":                                        {name: "/usr/bin/mawk", want: "awk"},
+		"a relative link of a directory":                      {name: "/bin/mawk", want: "awk"},
+		"an absolute link starts at the host's root":          {name: "/bin/awk", want: "awk"},
+		"dots above the root stay at the root":                {name: "/up", want: "awk"},
+		"dots in the name itself stay in the root":            {name: "/../../usr/bin/mawk", want: "awk"},
+		"an absolute link to our own files does not leave":    {name: "/absolute", err: fs.ErrNotExist},
+		"a relative link to our own files does not leave":     {name: "/relative", err: fs.ErrNotExist},
+		"a missing file":                                      {name: "/usr/bin/gawk", err: fs.ErrNotExist},
+		"a missing directory":                                 {name: "/opt/bin/gawk", err: fs.ErrNotExist},
+		"a link to itself is an error and not a hanging loop": {name: "/loop", err: syscall.ELOOP},
+	}
+	f := open(t, dir)
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			data, err := f.ReadFile(test.name)
+			if !errors.Is(err, test.err) {
+				t.Fatalf("error = %v, want %v", err, test.err)
+			}
+			if string(data) != test.want {
+				t.Errorf("read %q, want %q", data, test.want)
+			}
+			if err != nil && !strings.Contains(err.Error(), test.name) {
+				t.Errorf("error %q does not name %s", err, test.name)
+			}
+		})
+	}
+}
+
+func TestWritesStayInTheRoot(t *testing.T) {
+	outside := t.TempDir()
+	dir := t.TempDir()
+	link(t, dir, outside, "etc")
+	f := open(t, dir)
+
+	if err := f.WriteFileAtomic("/etc/x.conf", []byte("x"), 0o644); err == nil {
+		t.Error("writing through a link that leads out of the root went well")
+	}
+	entries, err := os.ReadDir(outside)
+	if err != nil || len(entries) > 0 {
+		t.Errorf("outside the root: %v, %v", entries, err)
+	}
+}
+
+func TestWriteReplacesALinkAndLeavesItsTargetAlone(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir, "usr/lib/x.conf", "the package's")
+	link(t, dir, "../usr/lib/x.conf", "etc/x.conf")
+	f := open(t, dir)
+
+	if err := f.WriteFileAtomic("/etc/x.conf", []byte("ours"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"/etc/x.conf": "ours", "/usr/lib/x.conf": "the package's"} {
+		if data, err := f.ReadFile(name); err != nil || string(data) != want {
+			t.Errorf("%s holds %q (%v), want %q", name, data, err, want)
+		}
+	}
+}
+
+func TestWriteFileAtomicSurvivesACrashAtEveryStep(t *testing.T) {
+	for n := 1; ; n++ {
+		dir := t.TempDir()
+		put(t, dir, "etc/x.conf", "old")
+		f := open(t, dir)
+		err := f.WithHook(crashAt(n)).WriteFileAtomic("/etc/x.conf", []byte("new"), 0o640)
+		if err == nil {
+			if n < 6 {
+				t.Errorf("only %d steps: create, write, sync, rename and syncdir are expected", n-1)
+			}
+			return
+		}
+		if !errors.Is(err, errCrash) {
+			t.Fatalf("step %d: %v", n, err)
+		}
+		if data, err := f.ReadFile("/etc/x.conf"); err != nil || string(data) != "old" && string(data) != "new" {
+			t.Errorf("after a crash at step %d the file holds %q (%v)", n, data, err)
+		}
+		if err := f.WriteFileAtomic("/etc/x.conf", []byte("new"), 0o640); err != nil {
+			t.Errorf("repeat after a crash at step %d: %v", n, err)
+		}
+		if diff := cmp.Diff([]string{"x.conf -rw-r-----"}, list(t, f, "/etc")); diff != "" {
+			t.Errorf("after the repeat of step %d (-want +got):\n%s", n, diff)
+		}
+	}
+}
+
+func TestAFileBeingWrittenIsNoDropIn(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir, "etc/x.d/a.conf", "")
+	f := open(t, dir)
+	steps := 0
+	hook := func(op Op, _ string) error {
+		if op == OpRename {
+			return errCrash
+		}
+		steps++
+		return nil
+	}
+	if err := f.WithHook(hook).WriteFileAtomic("/etc/x.d/b.conf", []byte("b"), 0o644); !errors.Is(err, errCrash) {
+		t.Fatal(err)
+	}
+	found, err := f.Glob("/etc/x.d", "*")
+	if diff := cmp.Diff([]string{"/etc/x.d/a.conf"}, found); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+}
+
+func TestRemoveTakesTheRestOfACrashedWriteAlong(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir, "etc/x.conf", "old")
+	put(t, dir, "etc/.x.conf"+tempSuffix, "half")
+	f := open(t, dir)
+
+	if err := f.Tidy("/etc/x.conf"); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"x.conf -rw-r--r--"}, list(t, f, "/etc")); diff != "" {
+		t.Errorf("after Tidy (-want +got):\n%s", diff)
+	}
+	put(t, dir, "etc/.x.conf"+tempSuffix, "half")
+	if err := f.Remove("/etc/x.conf"); err != nil {
+		t.Fatal(err)
+	}
+	if got := list(t, f, "/etc"); len(got) > 0 {
+		t.Errorf("left behind: %v", got)
+	}
+	if err := f.Remove("/etc/x.conf"); err != nil {
+		t.Errorf("remove what is not there: %v", err)
+	}
+	if err := f.Remove("/opt/none/x.conf"); err != nil {
+		t.Errorf("remove where there is no directory: %v", err)
+	}
+}
+
+func TestRenameSyncsFirstAndOnlyWithinADirectory(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir, "boot/grub.cfg", "old")
+	put(t, dir, "boot/grub.cfg.new", "new")
+	var ops []Op
+	f := open(t, dir).WithHook(func(op Op, _ string) error { ops = append(ops, op); return nil })
+
+	if err := f.Rename("/boot/grub.cfg.new", "/boot/grub.cfg"); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]Op{OpSync, OpRename, OpSyncDir}, ops); diff != "" {
+		t.Errorf("steps (-want +got):\n%s", diff)
+	}
+	if err := f.Rename("/boot/grub.cfg", "/grub.cfg"); err == nil {
+		t.Error("a rename to another directory went well")
+	}
+}
+
+func TestWriteValueTakesWhatExistsOnly(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir, "proc/sys/vm/dirty_ratio", "212992\n")
+	f := open(t, dir)
+
+	if err := f.WriteValue("/proc/sys/vm/dirty_ratio", "7"); err != nil {
+		t.Fatal(err)
+	}
+	if value, err := f.ReadValue("/proc/sys/vm/dirty_ratio"); value != "7" || err != nil {
+		t.Errorf("read back %q, %v", value, err)
+	}
+	if err := f.WriteValue("/proc/sys/vm/none", "7"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a parameter that does not exist: %v", err)
+	}
+}
+
+func TestMkdirAllRepeatsAfterACrash(t *testing.T) {
+	dir := t.TempDir()
+	f := open(t, dir)
+	for n := 1; n <= 3; n++ {
+		if err := f.WithHook(crashAt(n)).MkdirAll("/etc/default/grub.d", 0o755); !errors.Is(err, errCrash) {
+			t.Fatalf("step %d: %v", n, err)
+		}
+	}
+	if err := f.MkdirAll("/etc/default/grub.d", 0o755); err != nil || !f.Exists("/etc/default/grub.d") {
+		t.Errorf("not made: %v", err)
+	}
+}
+
+func TestDropInsAreReadByBaseNameAndMasked(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{
+		"etc/sysctl.d/10-a.conf", "etc/sysctl.d/60-z.conf", "etc/sysctl.d/README", "etc/sysctl.d/.hidden.conf",
+		"run/sysctl.d/50-m.conf", "usr/lib/sysctl.d/10-a.conf", "usr/lib/sysctl.d/55-n.conf",
+	} {
+		put(t, dir, name, "")
+	}
+	link(t, dir, "/dev/null", "etc/sysctl.d/55-n.conf")
+	got, err := open(t, dir).DropIns([]string{"/etc/sysctl.d", "/run/sysctl.d", "/none", "/usr/lib/sysctl.d"}, ".conf")
+	want := []string{"/etc/sysctl.d/10-a.conf", "/run/sysctl.d/50-m.conf", "/etc/sysctl.d/55-n.conf", "/etc/sysctl.d/60-z.conf"}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+}
+
+func TestNamesAreSortedAndCapped(t *testing.T) {
+	tests := map[string]struct {
+		names []string
+		want  string
+	}{
+		"none":             {nil, ""},
+		"each once":        {[]string{"b", "a", "b"}, "a, b"},
+		"three":            {[]string{"c", "b", "a"}, "a, b, c"},
+		"more than three":  {[]string{"e", "d", "c", "b", "a"}, "a, b, c and 2 more"},
+		"repeated, capped": {[]string{"d", "c", "b", "a", "a"}, "a, b, c and 1 more"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := Names(test.names); got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func list(t *testing.T, f FS, dir string) []string {
+	t.Helper()
+	entries, err := f.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, entry := range entries {
+		info, err := entry.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, fmt.Sprintf("%s %s", entry.Name(), info.Mode()))
+	}
+	return names
+}

@@ -1,0 +1,212 @@
+package modprobe
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/storageclient/operator/agent/host"
+)
+
+// DropIn is our file.
+const DropIn = "/etc/modprobe.d/storage-client.conf"
+
+const (
+	header      = "# Written by storage-client-node-agent. What is changed here is overwritten.\n"
+	commandLine = "/proc/cmdline"
+)
+
+var (
+	directories = []string{
+		"/etc/modprobe.d", "/run/modprobe.d", "/usr/local/lib/modprobe.d", "/usr/lib/modprobe.d", "/lib/modprobe.d",
+	}
+	nameBytes  = regexp.MustCompile(`^[A-Za-z0-9_]+$`)
+	valueBytes = regexp.MustCompile(`^[A-Za-z0-9_.,:=/@+-]+$`)
+)
+
+// parameter names a parameter of a module, both spelled with "_" as in /sys/module.
+type parameter struct {
+	module, name string
+}
+
+func (p parameter) String() string { return p.module + "/" + p.name }
+
+func parse(name string) (parameter, error) {
+	module, param, _ := strings.Cut(name, "/")
+	p := parameter{module: host.CanonicalName(module), name: host.CanonicalName(param)}
+	if !nameBytes.MatchString(p.module) || !nameBytes.MatchString(p.name) {
+		return p, fmt.Errorf("module parameter %q: not of the form module/parameter", name)
+	}
+	return p, nil
+}
+
+// check refuses what must not be written.
+func check(setting host.Setting) (parameter, error) {
+	if !valueBytes.MatchString(setting.Value) {
+		return parameter{}, fmt.Errorf("module parameter %s: the value %q holds bytes that are not allowed",
+			setting.Name, setting.Value)
+	}
+	return parse(setting.Name)
+}
+
+// same compares values: the kernel shows a number as a decimal, and a flag as Y or N.
+func same(a, b string) bool {
+	return canonicalValue(a) == canonicalValue(b)
+}
+
+func canonicalValue(value string) string {
+	if n, err := strconv.ParseInt(value, 0, 64); err == nil && !strings.Contains(value, "_") {
+		value = strconv.FormatInt(n, 10)
+	}
+	switch value {
+	case "Y", "y", "1":
+		return "1"
+	case "N", "n", "0":
+		return "0"
+	}
+	return value
+}
+
+// optionFile is what one file sets, by "module/parameter".
+type optionFile struct {
+	name    string
+	options map[string]string
+}
+
+// optionFiles reads what modprobe passes to modules, in its order: the kernel takes the last. The kernel
+// command line (module.parameter=value) comes after all files.
+func (s *Subject) optionFiles() ([]optionFile, error) {
+	names, err := s.fs.DropIns(directories, ".conf")
+	if err != nil {
+		return nil, err
+	}
+	files := make([]optionFile, 0, len(names)+1)
+	for _, name := range names {
+		data, err := s.fs.ReadFile(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, optionFile{name: name, options: parseOptions(string(data))})
+	}
+	line, err := s.fs.ReadFile(commandLine)
+	if err != nil {
+		return nil, err
+	}
+	return append(files, optionFile{name: commandLine, options: fromCommandLine(string(line))}), nil
+}
+
+// parseOptions reads the lines "options module parameter=value ..." of modprobe.d(5).
+func parseOptions(data string) map[string]string {
+	options := map[string]string{}
+	for line := range strings.Lines(strings.ReplaceAll(data, "\\\n", " ")) {
+		words := strings.Fields(line)
+		if len(words) < 3 || words[0] != "options" {
+			continue
+		}
+		for _, arg := range host.ParseArguments(strings.Join(words[2:], " ")) {
+			options[parameter{host.CanonicalName(words[1]), host.CanonicalName(arg.Name)}.String()] = arg.Value
+		}
+	}
+	return options
+}
+
+func fromCommandLine(line string) map[string]string {
+	options := map[string]string{}
+	for _, arg := range host.ParseArguments(line) {
+		module, name, ok := strings.Cut(arg.Name, ".")
+		if ok {
+			options[parameter{host.CanonicalName(module), host.CanonicalName(name)}.String()] = arg.Value
+		}
+	}
+	return options
+}
+
+// render writes one line a module, sorted.
+func render(options map[string]string) []byte {
+	lines := map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(options)) {
+		module, param, _ := strings.Cut(name, "/")
+		lines[module] += " " + param + "=" + options[name]
+	}
+	var b strings.Builder
+	b.WriteString(header)
+	for _, module := range slices.Sorted(maps.Keys(lines)) {
+		fmt.Fprintf(&b, "options %s%s\n", module, lines[module])
+	}
+	return []byte(b.String())
+}
+
+func (s *Subject) writeDropIn(options map[string]string) error {
+	if len(options) == 0 {
+		return s.fs.Remove(DropIn)
+	}
+	if err := s.fs.Tidy(DropIn); err != nil {
+		return err
+	}
+	if data, err := s.fs.ReadFile(DropIn); err == nil && string(data) == string(render(options)) {
+		return nil
+	}
+	if err := s.fs.MkdirAll(path.Dir(DropIn), 0o755); err != nil {
+		return err
+	}
+	return s.fs.WriteFileAtomic(DropIn, render(options), 0o644)
+}
+
+// modules are those that the running kernel could load, and those that it has built in.
+type modules struct {
+	// unknown is true where the host does not list them.
+	unknown  bool
+	loadable map[string]bool
+	builtIn  map[string]bool
+}
+
+func (s *Subject) knownModules() (modules, error) {
+	release, err := s.fs.ReadValue("/proc/sys/kernel/osrelease")
+	if err != nil {
+		return modules{}, err
+	}
+	dir := path.Join("/lib/modules", release)
+	loadable, err := s.fs.ReadFile(path.Join(dir, "modules.dep"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return modules{unknown: true}, nil
+	}
+	if err != nil {
+		return modules{}, err
+	}
+	builtIn, err := s.fs.ReadFile(path.Join(dir, "modules.builtin"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return modules{}, err
+	}
+	return modules{loadable: moduleNames(string(loadable)), builtIn: moduleNames(string(builtIn))}, nil
+}
+
+// moduleNames reads the names from lines such as "kernel/net/sunrpc/sunrpc.ko.xz: kernel/...".
+func moduleNames(data string) map[string]bool {
+	names := map[string]bool{}
+	for line := range strings.Lines(data) {
+		file, _, _ := strings.Cut(strings.TrimSpace(line), ":")
+		name, _, _ := strings.Cut(path.Base(file), ".")
+		names[host.CanonicalName(name)] = true
+	}
+	return names
+}
+
+// unsupported says why a parameter cannot work here, "" where it may.
+func (s *Subject) unsupported(p parameter, known modules) string {
+	switch {
+	case (s.loaded(p.module) || known.builtIn[p.module]) && !s.fs.Exists(s.live(p)):
+		return fmt.Sprintf("module %s of this kernel shows no parameter %s", p.module, p.name)
+	case !s.loaded(p.module) && !known.unknown && !known.loadable[p.module]:
+		return fmt.Sprintf("this kernel has no module %s", p.module)
+	}
+	return ""
+}

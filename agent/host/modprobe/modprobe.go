@@ -1,0 +1,302 @@
+// Package modprobe sets options of kernel modules: for the next time a module is loaded, by a drop-in of
+// modprobe.d, and at once where the module is loaded and lets its parameter be written. It never loads a module.
+package modprobe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+
+	"github.com/storageclient/operator/agent/host"
+)
+
+// Name is the subject's part of a setting's key.
+const Name = "module"
+
+// defaults are what the kernel takes where nobody sets anything (Linux 5.10 to 6.18). They are put back where a
+// module was not loaded before our first change, and is now.
+var defaults = map[string]string{
+	"sunrpc/tcp_slot_table_entries":     "2",
+	"sunrpc/tcp_max_slot_table_entries": "65536",
+	"sunrpc/udp_slot_table_entries":     "16",
+	"nfs/max_session_slots":             "64",
+}
+
+// newTransport are parameters that a transport or a session takes when it is made and keeps.
+var newTransport = map[string]bool{
+	"sunrpc/tcp_slot_table_entries":     true,
+	"sunrpc/tcp_max_slot_table_entries": true,
+	"sunrpc/udp_slot_table_entries":     true,
+	"nfs/max_session_slots":             true,
+}
+
+// Transport is one RPC transport to an NFS server.
+type Transport struct {
+	// Server is the server's address.
+	Server string
+	// SlotLimit is the most requests in flight that it was made with.
+	SlotLimit int
+	// ObeysSlotTable is false for a transport of NFSv4.1 or 4.2, where the session's slots count instead.
+	ObeysSlotTable bool
+}
+
+// Subject serves the settings "module/<module>/<parameter>". It implements host.Subject.
+type Subject struct {
+	fs         host.FS
+	kernel     kernel
+	transports func() ([]Transport, error)
+	// failed holds, for each name, why the last Apply could not bring the value about.
+	failed map[string]string
+	// fileErr is why the last Apply could not keep our drop-in.
+	fileErr error
+}
+
+var _ host.Subject = &Subject{}
+
+// kernel is the part of the file system that does not just keep what is written to it.
+type kernel interface {
+	ReadValue(name string) (string, error)
+	WriteValue(name, value string) error
+}
+
+// New returns the subject for one host. transports lists those that the host has now; where the kernel does
+// not tell (before 5.14), it lists none. It may be nil: then they are not looked at.
+func New(fs host.FS, transports func() ([]Transport, error)) *Subject {
+	return &Subject{fs: fs, kernel: fs, transports: transports, failed: map[string]string{}}
+}
+
+// Name implements host.Subject.
+func (s *Subject) Name() string { return Name }
+
+// Original implements host.Subject. A module that is not loaded has no original.
+func (s *Subject) Original(_ context.Context, name string) (host.Original, error) {
+	p, err := parse(name)
+	if err != nil {
+		return host.Original{}, err
+	}
+	value, err := s.kernel.ReadValue(s.live(p))
+	if errors.Is(err, fs.ErrNotExist) {
+		return host.Original{}, nil
+	}
+	if err != nil {
+		return host.Original{}, fmt.Errorf("read module parameter %s: %w", name, err)
+	}
+	return host.Original{Present: true, Value: value}, nil
+}
+
+// Apply implements host.Subject. What a loaded module does not know or take stays out of our drop-in.
+func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
+	s.failed = map[string]string{}
+	known, err := s.knownModules()
+	if err != nil {
+		s.fileErr = err
+		return err
+	}
+	kept := map[string]string{}
+	for _, setting := range desired {
+		p, err := check(setting)
+		if err != nil || s.unsupported(p, known) != "" {
+			continue
+		}
+		if err := s.applyLive(p, setting.Value); err != nil {
+			s.failed[setting.Name] = err.Error()
+			continue
+		}
+		kept[p.String()] = setting.Value
+	}
+	s.fileErr = s.writeDropIn(kept)
+	return s.fileErr
+}
+
+// applyLive writes the value where the module is loaded and takes it, and reads it back.
+func (s *Subject) applyLive(p parameter, wanted string) error {
+	file := s.live(p)
+	value, err := s.kernel.ReadValue(file)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && same(value, wanted) || !s.writable(file) {
+		return nil
+	}
+	if err := s.kernel.WriteValue(file, wanted); err != nil {
+		return fmt.Errorf("the kernel refuses %q: %w", wanted, err)
+	}
+	value, err = s.kernel.ReadValue(file)
+	if err == nil && !same(value, wanted) {
+		err = fmt.Errorf("the kernel made %q of %q", value, wanted)
+	}
+	return err
+}
+
+// Observe implements host.Subject.
+func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Observation {
+	files, err := s.optionFiles()
+	known, knownErr := s.knownModules()
+	err = errors.Join(err, knownErr)
+	observations := make([]host.Observation, 0, len(desired))
+	for _, setting := range desired {
+		o := host.Observation{Name: setting.Name, Desired: setting.Value, Effect: effect(setting.Name)}
+		p, checkErr := check(setting)
+		switch {
+		case checkErr != nil:
+			o.State, o.Message = host.Failed, checkErr.Error()
+		case err != nil:
+			o.State, o.Message = host.Failed, err.Error()
+		case s.unsupported(p, known) != "":
+			o.State, o.Message = host.Unsupported, s.unsupported(p, known)
+		default:
+			s.observe(&o, p, files, known)
+		}
+		observations = append(observations, o)
+	}
+	return observations
+}
+
+func (s *Subject) observe(o *host.Observation, p parameter, files []optionFile, known modules) {
+	s.observeLive(o, p)
+	if o.State == "" {
+		s.observeFile(o, p, files, known)
+	}
+	if o.State == "" && p.String() == maxSlots && s.loaded(p.module) {
+		s.observeTransports(o)
+	}
+	if o.State == "" {
+		o.State = host.InSync
+	}
+}
+
+// observeLive sets a state only where the value in force is not the wanted one.
+func (s *Subject) observeLive(o *host.Observation, p parameter) {
+	if !s.loaded(p.module) {
+		return
+	}
+	file := s.live(p)
+	value, err := s.kernel.ReadValue(file)
+	o.Observed = value
+	switch {
+	case err != nil:
+		o.State, o.Message = host.Failed, err.Error()
+	case same(value, o.Desired):
+	case s.failed[o.Name] != "":
+		o.State, o.Message = host.Failed, s.failed[o.Name]
+	case !s.writable(file):
+		o.State, o.Effect = host.Pending, host.Reboot
+		o.Message = fmt.Sprintf("module %s takes it only when it is loaded", p.module)
+	default:
+		o.State = host.Drifted
+	}
+}
+
+// observeFile looks at what modprobe will pass when it loads the module the next time. It sets a state only
+// where that is not the wanted value.
+func (s *Subject) observeFile(o *host.Observation, p parameter, files []optionFile, known modules) {
+	if known.builtIn[p.module] {
+		o.Message = fmt.Sprintf("module %s is built into the kernel: it is set anew after each boot", p.module)
+		return
+	}
+	ours, last, lastValue := false, "", ""
+	for _, file := range files {
+		value, ok := file.options[p.String()]
+		if !ok {
+			continue
+		}
+		last, lastValue = file.name, value
+		ours = ours || file.name == DropIn && same(value, o.Desired)
+	}
+	switch {
+	case !ours && s.fileErr != nil:
+		o.State, o.Message = host.Failed, "lost when the module is loaded anew: "+s.fileErr.Error()
+	case !ours:
+		o.State, o.Message = host.Drifted, "lost when the module is loaded anew: not in "+DropIn
+	case !same(lastValue, o.Desired):
+		o.State, o.Message = host.Shadowed, fmt.Sprintf("%s sets it to %q and is read after %s", last, lastValue, DropIn)
+	case !s.loaded(p.module):
+		o.Message = fmt.Sprintf("module %s is not loaded; modprobe.d holds the value", p.module)
+	}
+}
+
+// Restore implements host.Subject.
+func (s *Subject) Restore(_ context.Context, originals map[string]host.Original) []host.Observation {
+	files, err := s.optionFiles()
+	observations := make([]host.Observation, 0, len(originals))
+	for _, name := range slices.Sorted(maps.Keys(originals)) {
+		o := host.Observation{Name: name, Effect: effect(name)}
+		p, parseErr := parse(name)
+		if joined := errors.Join(parseErr, err); joined != nil {
+			o.State, o.Message = host.Failed, joined.Error()
+		} else {
+			s.restore(&o, p, original(originals[name], p, files))
+		}
+		observations = append(observations, o)
+	}
+	return observations
+}
+
+// original is what to put back: what was in force, or what the module would have been loaded with.
+func original(known host.Original, p parameter, files []optionFile) host.Original {
+	if known.Present {
+		return known
+	}
+	value, ok := defaults[p.String()]
+	for _, file := range files {
+		if v, set := file.options[p.String()]; set && file.name != DropIn {
+			value, ok = v, true
+		}
+	}
+	return host.Original{Present: ok, Value: value}
+}
+
+func (s *Subject) restore(o *host.Observation, p parameter, back host.Original) {
+	o.Desired = back.Value
+	file := s.live(p)
+	value, err := s.kernel.ReadValue(file)
+	o.Observed = value
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		o.State, o.Message = host.InSync, "not loaded, or without that parameter: there is nothing to put back"
+		return
+	case err != nil:
+		o.State, o.Message = host.Failed, err.Error()
+		return
+	case !back.Present, !same(value, back.Value) && !s.writable(file):
+		o.State, o.Effect = host.Pending, host.Reboot
+		o.Message = fmt.Sprintf("comes back when module %s is loaded anew", p.module)
+		return
+	}
+	if err := s.applyLive(p, back.Value); err != nil {
+		o.State, o.Message = host.Failed, err.Error()
+		return
+	}
+	o.Observed = back.Value
+	if p.String() == maxSlots {
+		s.observeTransports(o)
+	}
+	if o.State == "" {
+		o.State = host.InSync
+	}
+}
+
+func effect(name string) host.Effect {
+	if newTransport[name] {
+		return host.NewTransport
+	}
+	return host.Live
+}
+
+// live is the file in which the running kernel shows the parameter. Those of the slot tables are the same
+// variable in /proc/sys/sunrpc.
+func (s *Subject) live(p parameter) string {
+	file := path.Join("/sys/module", p.module, "parameters", p.name)
+	if sysctl := path.Join("/proc/sys/sunrpc", p.name); p.module == "sunrpc" && !s.fs.Exists(file) && s.fs.Exists(sysctl) {
+		return sysctl
+	}
+	return file
+}
+
+func (s *Subject) writable(file string) bool {
+	info, err := s.fs.Stat(file)
+	return err == nil && info.Mode().Perm()&0o222 != 0
+}
+
+func (s *Subject) loaded(module string) bool { return s.fs.Exists(path.Join("/sys/module", module)) }

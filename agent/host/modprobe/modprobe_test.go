@@ -1,0 +1,473 @@
+package modprobe
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/test/fixtures/hosts"
+)
+
+var errCrash = errors.New("crash")
+
+const (
+	sessionSlots = "nfs/max_session_slots"
+	header1      = "# Written by storage-client-node-agent. What is changed here is overwritten.\n"
+	liveMax      = "/sys/module/sunrpc/parameters/tcp_max_slot_table_entries"
+)
+
+// loaded has sunrpc and nfs, unloaded could load them.
+func loaded(t *testing.T) (string, host.FS)   { return machine(t, "ubuntu-24.04-cloudimg") }
+func unloaded(t *testing.T) (string, host.FS) { return machine(t, "debian-12") }
+
+func machine(t *testing.T, name string) (string, host.FS) {
+	t.Helper()
+	dir := hosts.Copy(t, name)
+	fs, err := host.OpenFS(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = fs.Close() })
+	return dir, fs
+}
+
+func settings(pairs ...string) []host.Setting {
+	var list []host.Setting
+	for i := 0; i < len(pairs); i += 2 {
+		list = append(list, host.Setting{Name: pairs[i], Value: pairs[i+1]})
+	}
+	return list
+}
+
+func apply(t *testing.T, s *Subject, desired []host.Setting) {
+	t.Helper()
+	if err := s.Apply(t.Context(), desired); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func one(t *testing.T, s *Subject, name, value string) host.Observation {
+	t.Helper()
+	return s.Observe(t.Context(), settings(name, value))[0]
+}
+
+func expect(t *testing.T, got host.Observation, state host.State, parts ...string) {
+	t.Helper()
+	if got.State != state {
+		t.Errorf("state = %s (%s), want %s", got.State, got.Message, state)
+	}
+	for _, part := range parts {
+		if !strings.Contains(got.Message, part) {
+			t.Errorf("message %q lacks %q", got.Message, part)
+		}
+	}
+}
+
+func readOnly(t *testing.T, dir, name string) {
+	t.Helper()
+	if err := os.Chmod(filepath.Join(dir, name), 0o444); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestApplyWritesOneLineAModuleAndTheLiveValues(t *testing.T) {
+	dir, fs := loaded(t)
+	s := New(fs, nil)
+	desired := settings("sunrpc/tcp_slot_table_entries", "64", maxSlots, "128", sessionSlots, "180")
+	expect(t, one(t, s, maxSlots, "128"), host.Drifted)
+	apply(t, s, desired)
+	want := header1 + "options nfs max_session_slots=180\n" +
+		"options sunrpc tcp_max_slot_table_entries=128 tcp_slot_table_entries=64\n"
+	if diff := cmp.Diff(want, hosts.Read(t, dir, DropIn)); diff != "" {
+		t.Errorf("drop-in (-want +got):\n%s", diff)
+	}
+	if got := hosts.Read(t, dir, liveMax); got != "128\n" {
+		t.Errorf("live value is %q", got)
+	}
+	for _, o := range s.Observe(t.Context(), desired) {
+		expect(t, o, host.InSync)
+		if o.Observed != o.Desired || o.Effect != host.NewTransport {
+			t.Errorf("%+v", o)
+		}
+	}
+}
+
+func TestApplyChangesNothingWhereTheHostIsAsWanted(t *testing.T) {
+	_, fs := loaded(t)
+	desired := settings(maxSlots, "128", sessionSlots, "180")
+	apply(t, New(fs, nil), desired)
+	changes := 0
+	s := New(fs.WithHook(func(host.Op, string) error { changes++; return nil }), nil)
+	apply(t, s, desired)
+	if changes != 0 {
+		t.Errorf("%d changes", changes)
+	}
+}
+
+func TestApplyDropsWhatIsNoLongerWanted(t *testing.T) {
+	dir, fs := loaded(t)
+	s := New(fs, nil)
+	apply(t, s, settings(maxSlots, "128", sessionSlots, "180"))
+	apply(t, s, settings(sessionSlots, "180"))
+	if diff := cmp.Diff(header1+"options nfs max_session_slots=180\n", hosts.Read(t, dir, DropIn)); diff != "" {
+		t.Errorf("drop-in (-want +got):\n%s", diff)
+	}
+	apply(t, s, nil)
+	if fs.Exists(DropIn) {
+		t.Error("the drop-in is still there, with nothing wanted")
+	}
+}
+
+func TestAModuleThatIsNotLoaded(t *testing.T) {
+	t.Run("is in sync by its file, and says so", func(t *testing.T) {
+		_, fs := unloaded(t)
+		s := New(fs, nil)
+		expect(t, one(t, s, maxSlots, "128"), host.Drifted, "not in "+DropIn)
+		apply(t, s, settings(maxSlots, "128"))
+		got := one(t, s, maxSlots, "128")
+		expect(t, got, host.InSync, "not loaded; modprobe.d holds the value")
+		if got.Observed != "" {
+			t.Errorf("observed %q: nothing is in force", got.Observed)
+		}
+		if fs.Exists("/sys/module/sunrpc") {
+			t.Error("the module was loaded")
+		}
+	})
+	t.Run("is shadowed by another file", func(t *testing.T) {
+		dir, fs := unloaded(t)
+		hosts.Write(t, dir, "/etc/modprobe.d/sunrpc.conf", "options sunrpc tcp_max_slot_table_entries=64\n")
+		s := New(fs, nil)
+		apply(t, s, settings(maxSlots, "128"))
+		expect(t, one(t, s, maxSlots, "128"), host.Shadowed, "/etc/modprobe.d/sunrpc.conf", `"64"`)
+	})
+	t.Run("that this kernel does not have is unsupported", func(t *testing.T) {
+		_, fs := unloaded(t)
+		s := New(fs, nil)
+		apply(t, s, settings("none/x", "1"))
+		expect(t, one(t, s, "none/x", "1"), host.Unsupported, "no module none")
+		if fs.Exists(DropIn) {
+			t.Error("it is in the drop-in")
+		}
+	})
+	t.Run("may exist where the host does not list its modules", func(t *testing.T) {
+		dir, fs := unloaded(t)
+		if err := os.RemoveAll(filepath.Join(dir, "usr/lib/modules")); err != nil {
+			t.Fatal(err)
+		}
+		s := New(fs, nil)
+		apply(t, s, settings("none/x", "1"))
+		expect(t, one(t, s, "none/x", "1"), host.InSync, "not loaded")
+	})
+}
+
+func TestAParameterThatALoadedModuleDoesNotShow(t *testing.T) {
+	_, fs := loaded(t)
+	s := New(fs, nil)
+	apply(t, s, settings("sunrpc/tpc_max_slot_table_entries", "128"))
+	expect(t, one(t, s, "sunrpc/tpc_max_slot_table_entries", "128"), host.Unsupported, "no parameter")
+	if fs.Exists(DropIn) {
+		t.Error("it is in the drop-in")
+	}
+}
+
+func TestABuiltInModuleIsSetLive(t *testing.T) {
+	dir, fs := loaded(t)
+	hosts.Write(t, dir, "/usr/lib/modules/6.8.0-57-generic/modules.builtin", "kernel/net/sunrpc/sunrpc.ko\n")
+	s := New(fs, nil)
+	apply(t, s, settings(maxSlots, "128"))
+	expect(t, one(t, s, maxSlots, "128"), host.InSync, "built into the kernel")
+}
+
+func TestTheSysctlOfASlotTableServesWhereTheParameterIsMissing(t *testing.T) {
+	dir, fs := loaded(t)
+	if err := os.RemoveAll(filepath.Join(dir, "sys/module/sunrpc/parameters")); err != nil {
+		t.Fatal(err)
+	}
+	s := New(fs, nil)
+	apply(t, s, settings(maxSlots, "128"))
+	if got := hosts.Read(t, dir, "/proc/sys/sunrpc/tcp_max_slot_table_entries"); got != "128\n" {
+		t.Errorf("live value is %q", got)
+	}
+}
+
+func TestAReadOnlyParameterWaitsForTheModuleToBeLoaded(t *testing.T) {
+	dir, fs := loaded(t)
+	readOnly(t, dir, liveMax)
+	s := New(fs, nil)
+	apply(t, s, settings(maxSlots, "128"))
+	got := one(t, s, maxSlots, "128")
+	expect(t, got, host.Pending, "only when it is loaded")
+	if got.Effect != host.Reboot || got.Observed != "65536" {
+		t.Errorf("%+v", got)
+	}
+	restored := s.Restore(t.Context(), map[string]host.Original{maxSlots: {Present: true, Value: "2"}})[0]
+	expect(t, restored, host.Pending, "loaded anew")
+}
+
+type refusing struct{ host.FS }
+
+func (refusing) WriteValue(string, string) error { return errors.New("invalid argument") }
+
+type rounding struct{ host.FS }
+
+func (r rounding) WriteValue(name, _ string) error { return r.FS.WriteValue(name, "100") }
+
+func TestAValueThatTheModuleDoesNotTake(t *testing.T) {
+	for want, kernel := range map[string]func(host.FS) kernel{
+		"refuses":                      func(fs host.FS) kernel { return refusing{fs} },
+		`the kernel made "100" of "1"`: func(fs host.FS) kernel { return rounding{fs} },
+	} {
+		t.Run(want, func(t *testing.T) {
+			_, fs := loaded(t)
+			s := New(fs, nil)
+			s.kernel = kernel(fs)
+			apply(t, s, settings(maxSlots, "1"))
+			expect(t, one(t, s, maxSlots, "1"), host.Failed, want)
+			if fs.Exists(DropIn) {
+				t.Error("it is in the drop-in")
+			}
+			restored := s.Restore(t.Context(), map[string]host.Original{maxSlots: {Present: true, Value: "1"}})[0]
+			expect(t, restored, host.Failed, want)
+		})
+	}
+}
+
+func TestDrift(t *testing.T) {
+	dir, fs := loaded(t)
+	s := New(fs, nil)
+	apply(t, s, settings(maxSlots, "128"))
+	hosts.Write(t, dir, liveMax, "64\n")
+	expect(t, one(t, s, maxSlots, "128"), host.Drifted)
+	apply(t, s, settings(maxSlots, "128"))
+	expect(t, one(t, s, maxSlots, "128"), host.InSync)
+}
+
+func TestADropInThatCannotBeWrittenIsToldEverywhere(t *testing.T) {
+	_, fs := loaded(t)
+	s := New(fs.WithHook(func(op host.Op, _ string) error {
+		if op == host.OpCreate {
+			return errors.New("read-only file system")
+		}
+		return nil
+	}), nil)
+	if err := s.Apply(t.Context(), settings(maxSlots, "128")); err == nil {
+		t.Error("Apply went well")
+	}
+	expect(t, one(t, s, maxSlots, "128"), host.Failed, "loaded anew", "read-only file system")
+}
+
+func TestOthersOptionsForTheSameParameter(t *testing.T) {
+	const later = "/etc/modprobe.d/zz.conf"
+	tests := map[string]struct {
+		file, data string
+		state      host.State
+	}{
+		"before ours":               {"/etc/modprobe.d/a.conf", "options sunrpc tcp_max_slot_table_entries=64\n", host.InSync},
+		"after ours":                {later, "options sunrpc tcp_max_slot_table_entries=64\n", host.Shadowed},
+		"after ours, in a package":  {"/usr/lib/modprobe.d/zz.conf", "options sunrpc tcp_max_slot_table_entries=64\n", host.Shadowed},
+		"the same value":            {later, "options sunrpc tcp_max_slot_table_entries=128\n", host.InSync},
+		"among other options":       {later, "options sunrpc udp_slot_table_entries=2 tcp_max_slot_table_entries=64\n", host.Shadowed},
+		"over two lines":            {later, "options sunrpc \\\n tcp_max_slot_table_entries=64\n", host.Shadowed},
+		"another parameter":         {later, "options sunrpc tcp_slot_table_entries=64\n", host.InSync},
+		"another module":            {later, "options nfs tcp_max_slot_table_entries=64\n", host.InSync},
+		"a comment":                 {later, "# options sunrpc tcp_max_slot_table_entries=64\n", host.InSync},
+		"the same name is masked":   {"/usr/lib/modprobe.d/storage-client.conf", "options sunrpc tcp_max_slot_table_entries=64\n", host.InSync},
+		"the kernel's command line": {"/proc/cmdline", "ro sunrpc.tcp_max_slot_table_entries=64\n", host.Shadowed},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			dir, fs := loaded(t)
+			hosts.Write(t, dir, test.file, test.data)
+			s := New(fs, nil)
+			apply(t, s, settings(maxSlots, "128"))
+			got := one(t, s, maxSlots, "128")
+			expect(t, got, test.state)
+			if test.state == host.Shadowed && !strings.Contains(got.Message, test.file) {
+				t.Errorf("message %q does not name %s", got.Message, test.file)
+			}
+		})
+	}
+}
+
+func TestTransportsThatWereMadeBefore(t *testing.T) {
+	tests := map[string]struct {
+		transports []Transport
+		err        error
+		state      host.State
+		observed   string
+		message    string
+	}{
+		"none": {state: host.InSync, observed: "128"},
+		"made with the limit": {transports: []Transport{{"10.0.0.1", 128, true}},
+			state: host.InSync, observed: "128"},
+		"made before": {transports: []Transport{{"10.0.0.2", 65536, true}, {"10.0.0.1", 64, true}, {"10.0.0.3", 128, true}},
+			state: host.Pending, observed: "64", message: "10.0.0.1, 10.0.0.2 keep the limit"},
+		"of NFSv4.1 do not hold it back": {transports: []Transport{{"10.0.0.9", 65536, false}, {"10.0.0.1", 128, true}},
+			state: host.InSync, observed: "128", message: "do not obey it: 10.0.0.9"},
+		"that cannot be read": {err: errors.New("input/output error"),
+			state: host.Failed, observed: "128", message: "input/output error"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, fs := loaded(t)
+			s := New(fs, func() ([]Transport, error) { return test.transports, test.err })
+			apply(t, s, settings(maxSlots, "128"))
+			got := one(t, s, maxSlots, "128")
+			expect(t, got, test.state, test.message)
+			if got.Observed != test.observed || got.Effect != host.NewTransport {
+				t.Errorf("observed %q, effect %s", got.Observed, got.Effect)
+			}
+		})
+	}
+}
+
+func TestTheLimitOfATransportIsTheLargerOfTheTwoSizes(t *testing.T) {
+	_, fs := loaded(t)
+	s := New(fs, func() ([]Transport, error) { return []Transport{{"10.0.0.1", 256, true}}, nil })
+	desired := settings("sunrpc/tcp_slot_table_entries", "256", maxSlots, "64")
+	apply(t, s, desired)
+	for _, o := range s.Observe(t.Context(), desired) {
+		expect(t, o, host.InSync)
+	}
+}
+
+func TestRestorePutsTheOriginalsBack(t *testing.T) {
+	dir, fs := loaded(t)
+	var transports []Transport
+	s := New(fs, func() ([]Transport, error) { return transports, nil })
+	original, err := s.Original(t.Context(), maxSlots)
+	if diff := cmp.Diff(host.Original{Present: true, Value: "65536"}, original); diff != "" || err != nil {
+		t.Fatalf("%v (-want +got):\n%s", err, diff)
+	}
+	apply(t, s, settings(maxSlots, "128"))
+	apply(t, s, nil)
+	transports = []Transport{{"10.0.0.1", 128, true}}
+	got := s.Restore(t.Context(), map[string]host.Original{maxSlots: original})[0]
+	expect(t, got, host.Pending, "10.0.0.1")
+	if live := hosts.Read(t, dir, liveMax); live != "65536\n" || got.Effect != host.NewTransport || got.Observed != "128" {
+		t.Errorf("live value is %q, %+v", live, got)
+	}
+	transports = nil
+	expect(t, s.Restore(t.Context(), map[string]host.Original{maxSlots: original})[0], host.InSync)
+}
+
+func TestRestoreOfAModuleThatWasNotLoadedBefore(t *testing.T) {
+	tests := map[string]struct {
+		name, file, live, want string
+		state                  host.State
+	}{
+		"still not loaded":                      {name: maxSlots, state: host.InSync},
+		"loaded since: the kernel's default":    {name: maxSlots, live: "128", want: "65536\n", state: host.InSync},
+		"loaded since: what another file holds": {name: maxSlots, live: "128", file: "options sunrpc tcp_max_slot_table_entries=99\n", want: "99\n", state: host.InSync},
+		"loaded since: no default is known":     {name: "nfs/other", live: "7", want: "7\n", state: host.Pending},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			dir, fs := unloaded(t)
+			module, param, _ := strings.Cut(test.name, "/")
+			file := "/sys/module/" + module + "/parameters/" + param
+			if original, err := New(fs, nil).Original(t.Context(), test.name); original.Present || err != nil {
+				t.Fatalf("original = %v, %v", original, err)
+			}
+			if test.live != "" {
+				hosts.Write(t, dir, file, test.live+"\n")
+			}
+			if test.file != "" {
+				hosts.Write(t, dir, "/etc/modprobe.d/x.conf", test.file)
+			}
+			s := New(fs, nil)
+			expect(t, s.Restore(t.Context(), map[string]host.Original{test.name: {}})[0], test.state)
+			if got := hosts.Read(t, dir, file); got != test.want {
+				t.Errorf("live value is %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestWhatMustNotBeWrittenIsRefused(t *testing.T) {
+	tests := map[string]host.Setting{
+		"a module that leads elsewhere":    {Name: "../../proc/sys/kernel/core_pattern", Value: "x"},
+		"a parameter that leads elsewhere": {Name: "sunrpc/../../x", Value: "1"},
+		"no parameter":                     {Name: "sunrpc", Value: "1"},
+		"a value with a line end":          {Name: maxSlots, Value: "1\ninstall sunrpc /bin/sh"},
+		"a value with a blank":             {Name: maxSlots, Value: "1 2"},
+		"an empty value":                   {Name: maxSlots, Value: ""},
+	}
+	for name, setting := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, fs := loaded(t)
+			changes := 0
+			s := New(fs.WithHook(func(host.Op, string) error { changes++; return nil }), nil)
+			apply(t, s, []host.Setting{setting})
+			if changes != 0 {
+				t.Errorf("%d changes", changes)
+			}
+			expect(t, s.Observe(t.Context(), []host.Setting{setting})[0], host.Failed)
+		})
+	}
+}
+
+func TestValuesAreComparedAsTheKernelShowsThem(t *testing.T) {
+	tests := map[string]struct {
+		a, b string
+		same bool
+	}{
+		"equal":               {"128", "128", true},
+		"hexadecimal":         {"0x80", "128", true},
+		"a flag":              {"1", "Y", true},
+		"a flag that is off":  {"0", "N", true},
+		"different":           {"1", "N", false},
+		"no number in Go's":   {"1_28", "128", false},
+		"text is as it is":    {"auto", "auto", true},
+		"a number is no text": {"64", "auto", false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := same(test.a, test.b); got != test.same {
+				t.Errorf("same(%q, %q) = %v", test.a, test.b, got)
+			}
+		})
+	}
+}
+
+func TestApplyConvergesAfterACrashAtEveryChange(t *testing.T) {
+	desired := settings(maxSlots, "128", sessionSlots, "180")
+	for n := 1; ; n++ {
+		dir, fs := loaded(t)
+		apply(t, New(fs, nil), settings(maxSlots, "64"))
+		before := hosts.Read(t, dir, DropIn)
+		count := 0
+		crashed := New(fs.WithHook(func(host.Op, string) error {
+			if count++; count >= n {
+				return errCrash
+			}
+			return nil
+		}), nil)
+		_ = crashed.Apply(t.Context(), desired)
+		reached := count >= n
+		want := header1 + "options nfs max_session_slots=180\noptions sunrpc tcp_max_slot_table_entries=128\n"
+		partly := header1 + "options nfs max_session_slots=180\n"
+		if got := hosts.Read(t, dir, DropIn); reached && got != before && got != want && got != partly {
+			t.Errorf("after a crash at change %d the drop-in is %q", n, got)
+		}
+		s := New(fs, nil)
+		apply(t, s, desired)
+		for _, o := range s.Observe(t.Context(), desired) {
+			expect(t, o, host.InSync)
+		}
+		if diff := cmp.Diff(map[string]string{DropIn: want}, hosts.Tree(t, dir, "/etc/modprobe.d")); diff != "" {
+			t.Errorf("after the repeat of change %d (-want +got):\n%s", n, diff)
+		}
+		if !reached {
+			if n < 8 {
+				t.Errorf("only %d changes: two values and five steps of the file are expected", n-1)
+			}
+			return
+		}
+	}
+}

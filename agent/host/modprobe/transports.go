@@ -1,0 +1,73 @@
+package modprobe
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/storageclient/operator/agent/host"
+)
+
+const (
+	maxSlots = "sunrpc/tcp_max_slot_table_entries"
+	minSlots = "sunrpc/tcp_slot_table_entries"
+)
+
+// observeTransports compares the limit that transports were made with to the one that a new one would get. It
+// sets a state only where they differ.
+func (s *Subject) observeTransports(o *host.Observation) {
+	if s.transports == nil {
+		return
+	}
+	transports, err := s.transports()
+	if err != nil {
+		o.State, o.Message = host.Failed, "read the limits of the transports: "+err.Error()
+		return
+	}
+	limit, err := s.slotLimit()
+	if err != nil {
+		o.State, o.Message = host.Failed, err.Error()
+		return
+	}
+	var old, free []string
+	lowest := ""
+	for _, t := range transports {
+		switch {
+		case !t.ObeysSlotTable:
+			free = append(free, t.Server)
+		case t.SlotLimit != limit:
+			old = append(old, t.Server)
+			if lowest == "" || t.Server < lowest {
+				lowest, o.Observed = t.Server, strconv.Itoa(t.SlotLimit)
+			}
+		}
+	}
+	switch {
+	case len(old) > 0:
+		o.State = host.Pending
+		o.Message = fmt.Sprintf("transports to %s keep the limit that they were made with until every mount of the server has left the node",
+			host.Names(old))
+	case len(free) > 0:
+		o.Message = fmt.Sprintf("NFSv4.1 and later do not obey it: %s", host.Names(free))
+	}
+}
+
+// slotLimit is the limit of a new transport: the larger of the two slot table sizes.
+func (s *Subject) slotLimit() (int, error) {
+	limit := 0
+	for _, name := range []string{minSlots, maxSlots} {
+		p, err := parse(name)
+		if err != nil {
+			return 0, err
+		}
+		value, err := s.kernel.ReadValue(s.live(p))
+		if err != nil {
+			return 0, err
+		}
+		n, err := strconv.Atoi(value)
+		if err != nil {
+			return 0, fmt.Errorf("module parameter %s: %w", name, err)
+		}
+		limit = max(limit, n)
+	}
+	return limit, nil
+}

@@ -1,0 +1,141 @@
+package mounts
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// podVolume is a path that only a kubelet makes: DIR/pods/UID/volumes/kubernetes.io~PLUGIN/NAME. Static pods have
+// a UID without hyphens.
+var podVolume = regexp.MustCompile(`^(/.*)/pods/[0-9a-f]{8}-?[0-9a-f-]{23,27}/volumes/kubernetes\.io~[^/]+/`)
+
+// kubelets are the root directories of kubelets on the host, and the file systems that hold them.
+type kubelets struct {
+	dirs []string
+	// own are the devices of the node itself: what is bind-mounted from them is not a workload's file system.
+	own map[string]bool
+}
+
+// findKubelets adds to dir what the mount table shows: a kubelet with another root directory, or behind a symbolic
+// link, must not hide its pods' mounts from a reboot.
+func findKubelets(lines []mountLine, dir string) kubelets {
+	dirs := []string{dir}
+	for _, line := range lines {
+		if m := podVolume.FindStringSubmatch(line.point); m != nil {
+			dirs = append(dirs, m[1])
+		}
+	}
+	k := kubelets{dirs: distinct(dirs), own: map[string]bool{}}
+	for _, dir := range k.dirs {
+		for _, held := range []string{"/", dir, dir + "/pods", dir + "/plugins"} {
+			if device := holder(lines, held); device != "" {
+				k.own[device] = true
+			}
+		}
+	}
+	return k
+}
+
+// holder returns the device of the file system that a path is on.
+func holder(lines []mountLine, name string) string {
+	device, longest := "", -1
+	for _, line := range lines {
+		if within(name, line.point) && len(line.point) >= longest {
+			device, longest = line.device, len(line.point)
+		}
+	}
+	return device
+}
+
+func within(name, dir string) bool {
+	return name == dir || strings.HasPrefix(name, strings.TrimSuffix(dir, "/")+"/")
+}
+
+// place is where a mount point stands below a kubelet's directory.
+type place struct {
+	// pod is the pod's UID; global is true below plugins. A mount point elsewhere has neither.
+	pod    string
+	global bool
+	volume string
+	// device is true where a block device itself is mounted, for a volume in block mode.
+	device bool
+}
+
+func (k kubelets) locate(point string) place {
+	for _, dir := range k.dirs {
+		rest, ok := strings.CutPrefix(point, dir+"/")
+		if !ok {
+			continue
+		}
+		elements := strings.Split(rest, "/")
+		switch {
+		case elements[0] == "pods" && len(elements) > 2:
+			return podPlace(elements[1], elements[2:])
+		case elements[0] == "plugins" && len(elements) > 1:
+			return globalPlace(elements[1:])
+		}
+	}
+	return place{}
+}
+
+// podPlace reads volumes/PLUGIN/NAME[/mount], volume-subpaths/NAME/CONTAINER/INDEX and volumeDevices/PLUGIN/NAME.
+func podPlace(uid string, elements []string) place {
+	at := place{pod: uid}
+	switch {
+	case elements[0] == "volumes" && len(elements) > 2:
+		at.volume = elements[2]
+	case elements[0] == "volume-subpaths" && len(elements) > 1:
+		at.volume = elements[1]
+	case elements[0] == "volumeDevices" && len(elements) > 2:
+		at.volume, at.device = elements[2], true
+	}
+	return at
+}
+
+// globalPlace reads kubernetes.io/csi/pv/NAME/globalmount, kubernetes.io/csi/volumeDevices/NAME/dev/UID and
+// kubernetes.io/local-volume/mounts/NAME. Newer CSI paths hold a hash in place of the name.
+func globalPlace(elements []string) place {
+	at := place{global: true}
+	for i := range len(elements) - 2 {
+		switch elements[i] + "/" + elements[i+1] {
+		case "csi/pv", "local-volume/mounts":
+			at.volume = elements[i+2]
+			return at
+		case "csi/volumeDevices":
+			at.volume, at.device = elements[i+2], true
+			return at
+		}
+	}
+	return at
+}
+
+// busy picks the workloads' NFS, SMB and block mounts below a kubelet's directory.
+func busy(lines []mountLine, k kubelets) []Busy {
+	found := map[string]Busy{}
+	for _, line := range lines {
+		at := k.locate(line.point)
+		if at.pod == "" && !at.global || !k.holdsBack(line, at) {
+			continue
+		}
+		found[line.point] = Busy{MountPoint: line.point, PodUID: at.pod, Volume: at.volume, FSType: line.fsType}
+	}
+	sorted := make([]Busy, 0, len(found))
+	for _, b := range found {
+		sorted = append(sorted, b)
+	}
+	slices.SortFunc(sorted, func(a, b Busy) int { return strings.Compare(a.MountPoint, b.MountPoint) })
+	return sorted
+}
+
+func (k kubelets) holdsBack(line mountLine, at place) bool {
+	if isNFS(line.fsType) || isSMB(line.fsType) {
+		return true
+	}
+	if line.fsType == "devtmpfs" {
+		return at.device
+	}
+	// Btrfs has no block device's number but names the device as its source.
+	block := !strings.HasPrefix(line.device, "0:") || strings.HasPrefix(line.source, "/dev/")
+	return block && !k.own[line.device]
+}

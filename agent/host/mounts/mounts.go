@@ -1,0 +1,272 @@
+// Package mounts reads what is mounted on the host: which network and XFS mounts there are, what the kernel says
+// of each, and which of them belong to the kubelet's pods. It never touches a mount point itself, since one whose
+// server is gone would hang.
+package mounts
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/storageclient/operator/agent/host"
+)
+
+const (
+	// The host's procfs shows the host's processes whoever reads it, so process 1 of it is the host's init, and
+	// its mount namespace the host's. "self" would be the reader.
+	mountinfoFile  = "/proc/1/mountinfo"
+	mountstatsFile = "/proc/1/mountstats"
+	bdiDir         = "/sys/class/bdi"
+
+	// DefaultKubeletDir is where the kubelet keeps pods and plugins unless told otherwise.
+	DefaultKubeletDir = "/var/lib/kubelet"
+)
+
+// Mount is one network or XFS mount.
+type Mount struct {
+	// MountPoint is where it is mounted, as process 1 sees it.
+	MountPoint string
+	// Device is the superblock's major:minor. Mounts of the same superblock share page cache and options.
+	Device string
+	// FSType is the file system type: nfs, nfs4, cifs, smb3 or xfs.
+	FSType string
+	// Server and Export are the two halves of a network source. Server is empty for a local file system.
+	Server, Export string
+	// Protocol is type and version, e.g. NFSv3, NFSv4.1, SMB3.1.1, xfs.
+	Protocol string
+	// Options are those in force, the defaults of NFS included.
+	Options []string
+	// Connections is the number of transports (xprt lines).
+	Connections int
+	// SlotLimit is the most requests in flight a transport; 0 where the kernel does not tell (before 5.14).
+	SlotLimit int
+	// ReadAheadKiB is the read-ahead window in KiB; 0 where it is not known.
+	ReadAheadKiB int
+	// Volume is the volume's name in the kubelet's path: of a PersistentVolume, or of an inline volume of the pod.
+	Volume string
+	// PodUIDs are the pods that have the superblock mounted, sorted.
+	PodUIDs []string
+}
+
+// Network tells whether the mount is of a network file system.
+func (m Mount) Network() bool { return isNFS(m.FSType) || isSMB(m.FSType) }
+
+// Busy is a workload's NFS, SMB or block mount below the kubelet's directory.
+type Busy struct {
+	// MountPoint is where it is mounted.
+	MountPoint string
+	// PodUID is the pod that it belongs to; empty for a global mount.
+	PodUID string
+	// Volume is the volume's name, where the path tells it.
+	Volume string
+	// FSType is the file system type.
+	FSType string
+}
+
+// Table is what is mounted on the host.
+type Table struct {
+	// Mounts are the network and XFS mounts, sorted by mount point.
+	Mounts []Mount
+	// Busy are the busy mounts, sorted by mount point.
+	Busy []Busy
+	// Malformed counts the lines of the mount table that could not be read. What they stand for is not known.
+	Malformed int
+}
+
+// Reader reads the host's mounts.
+type Reader struct {
+	fs         host.FS
+	kubeletDir string
+}
+
+// NewReader returns a reader. kubeletDir is the kubelet's root directory on the host; other directories in which a
+// kubelet has mounted a pod's volumes are found by themselves.
+func NewReader(fs host.FS, kubeletDir string) Reader {
+	return Reader{fs: fs, kubeletDir: path.Clean(kubeletDir)}
+}
+
+// Read reads the mounts with all that the kernel tells of them.
+func (r Reader) Read() (Table, error) {
+	lines, malformed, err := r.mountinfo()
+	if err != nil {
+		return Table{}, err
+	}
+	stats := r.mountstats()
+	transports := r.sysfsTransports()
+	k := findKubelets(lines, r.kubeletDir)
+	mounts := map[string]Mount{}
+	for _, line := range lines {
+		if !isNFS(line.fsType) && !isSMB(line.fsType) && line.fsType != "xfs" {
+			continue
+		}
+		// A later line of the same mount point is mounted over the earlier one.
+		mounts[line.point] = r.describe(line, stats[line.point], transports, k)
+	}
+	table := Table{Mounts: sortedValues(mounts), Busy: busy(lines, k), Malformed: malformed}
+	sharePods(table.Mounts, lines, k)
+	return table, nil
+}
+
+// Busy reads the mount table only: the busy mounts, and how many lines could not be read.
+func (r Reader) Busy() (found []Busy, malformed int, err error) {
+	lines, malformed, err := r.mountinfo()
+	if err != nil {
+		return nil, 0, err
+	}
+	return busy(lines, findKubelets(lines, r.kubeletDir)), malformed, nil
+}
+
+func (r Reader) mountinfo() (lines []mountLine, malformed int, err error) {
+	data, err := r.fs.ReadFile(mountinfoFile)
+	if err != nil {
+		return nil, 0, fmt.Errorf("read mounts: %w", err)
+	}
+	lines, malformed = parseMountinfo(string(data))
+	return lines, malformed, nil
+}
+
+// mountstats is best effort: without it, mounts are shown with the options of the mount table.
+func (r Reader) mountstats() map[string]stats {
+	data, err := r.fs.ReadFile(mountstatsFile)
+	if err != nil {
+		return nil
+	}
+	return parseMountstats(string(data))
+}
+
+func (r Reader) describe(line mountLine, s stats, transports []transport, k kubelets) Mount {
+	options := join(line.super, line.flags)
+	if len(s.options) > 0 {
+		options = join(s.options, line.flags)
+	}
+	at := k.locate(line.point)
+	mount := Mount{
+		MountPoint:   line.point,
+		Device:       line.device,
+		FSType:       line.fsType,
+		Protocol:     protocol(line.fsType, options),
+		Options:      options,
+		Connections:  len(s.sourcePorts),
+		ReadAheadKiB: r.readAhead(line.device),
+		Volume:       at.volume,
+	}
+	mount.Server, mount.Export = source(line)
+	if isNFS(line.fsType) {
+		mount.SlotLimit = slotLimit(transports, newClient(line, s))
+	}
+	return mount
+}
+
+func (r Reader) readAhead(device string) int {
+	value, err := r.fs.ReadValue(path.Join(bdiDir, device, "read_ahead_kb"))
+	if err != nil {
+		return 0
+	}
+	kib, err := strconv.Atoi(value)
+	if err != nil {
+		return 0
+	}
+	return kib
+}
+
+// sharePods gives every mount the pods of its superblock, and a global mount the volume that its pods know it by.
+func sharePods(mounts []Mount, lines []mountLine, k kubelets) {
+	pods, volumes := map[string][]string{}, map[string][]string{}
+	for _, line := range lines {
+		at := k.locate(line.point)
+		if at.pod == "" {
+			continue
+		}
+		pods[line.device] = append(pods[line.device], at.pod)
+		if at.volume != "" {
+			volumes[line.device] = append(volumes[line.device], at.volume)
+		}
+	}
+	for i := range mounts {
+		m := &mounts[i]
+		m.PodUIDs = distinct(pods[m.Device])
+		at := k.locate(m.MountPoint)
+		if names := distinct(volumes[m.Device]); at.global && m.Volume == "" && len(names) == 1 {
+			m.Volume = names[0]
+		}
+	}
+}
+
+func isNFS(fsType string) bool { return fsType == "nfs" || fsType == "nfs4" }
+
+func isSMB(fsType string) bool { return fsType == "cifs" || fsType == "smb3" }
+
+// source splits "server:/export", "[fe80::1]:/export" and "//server/share".
+func source(line mountLine) (server, export string) {
+	switch {
+	case isNFS(line.fsType):
+		server, export, found := strings.Cut(line.source, ":/")
+		if !found {
+			return line.source, ""
+		}
+		return strings.Trim(server, "[]"), "/" + export
+	case isSMB(line.fsType):
+		server, share, _ := strings.Cut(strings.TrimLeft(line.source, `/\`), "/")
+		return server, "/" + share
+	}
+	return "", ""
+}
+
+func protocol(fsType string, options []string) string {
+	version := option(options, "vers")
+	switch {
+	case isNFS(fsType) && version == "" && fsType == "nfs":
+		return "NFS"
+	case isNFS(fsType) && version == "":
+		return "NFSv4"
+	case isNFS(fsType):
+		return "NFSv" + version
+	case isSMB(fsType):
+		return "SMB" + version
+	}
+	return fsType
+}
+
+// option returns the value of the last option of that name.
+func option(options []string, name string) string {
+	value := ""
+	for _, o := range options {
+		if v, ok := strings.CutPrefix(o, name+"="); ok {
+			value = v
+		}
+	}
+	return value
+}
+
+// join adds the flags of one mount to the options of its superblock. A read-only mount of a writable superblock
+// is read-only.
+func join(options, flags []string) []string {
+	joined := slices.Clone(options)
+	for _, flag := range flags {
+		switch i := slices.Index(joined, "rw"); {
+		case flag == "rw" || slices.Contains(joined, flag):
+		case flag == "ro" && i >= 0:
+			joined[i] = flag
+		default:
+			joined = append(joined, flag)
+		}
+	}
+	return joined
+}
+
+func distinct(values []string) []string {
+	sorted := slices.Clone(values)
+	slices.Sort(sorted)
+	return slices.Compact(sorted)
+}
+
+func sortedValues(mounts map[string]Mount) []Mount {
+	sorted := make([]Mount, 0, len(mounts))
+	for _, m := range mounts {
+		sorted = append(sorted, m)
+	}
+	slices.SortFunc(sorted, func(a, b Mount) int { return strings.Compare(a.MountPoint, b.MountPoint) })
+	return sorted
+}

@@ -1,0 +1,136 @@
+package mounts
+
+import (
+	"strconv"
+	"strings"
+)
+
+// mountLine is one line of mountinfo, see proc_pid_mountinfo(5).
+type mountLine struct {
+	device, root, point, fsType, source string
+	flags, super                        []string
+}
+
+// parseMountinfo reads what it can; a line that it cannot read is counted and passed over.
+func parseMountinfo(data string) (lines []mountLine, malformed int) {
+	for text := range strings.Lines(data) {
+		text = strings.TrimSpace(text)
+		if text == "" {
+			continue
+		}
+		line, ok := parseMountLine(text)
+		if !ok {
+			malformed++
+			continue
+		}
+		lines = append(lines, line)
+	}
+	return lines, malformed
+}
+
+func parseMountLine(text string) (mountLine, bool) {
+	// Blanks inside a field are escaped, so the separator stands alone. What it divides has at least six fields
+	// before it and two behind; a source may be empty, which leaves two blanks in a row.
+	head, tail, found := strings.Cut(text, " - ")
+	fields, rest := strings.Fields(head), strings.Split(tail, " ")
+	if !found || len(fields) < 6 || len(rest) < 2 || !isDevice(fields[2]) || !strings.HasPrefix(fields[4], "/") {
+		return mountLine{}, false
+	}
+	line := mountLine{
+		device: fields[2],
+		root:   unescape(fields[3]),
+		point:  unescape(fields[4]),
+		flags:  strings.Split(fields[5], ","),
+		fsType: rest[0],
+		source: unescape(rest[1]),
+	}
+	if len(rest) > 2 {
+		line.super = strings.Split(rest[len(rest)-1], ",")
+	}
+	return line, true
+}
+
+func isDevice(s string) bool {
+	major, minor, found := strings.Cut(s, ":")
+	return found && isNumber(major) && isNumber(minor)
+}
+
+func isNumber(s string) bool {
+	_, err := strconv.ParseUint(s, 10, 32)
+	return err == nil
+}
+
+// unescape undoes the kernel's escapes of blank, tab, newline, backslash and hash: a backslash and three octal digits.
+func unescape(s string) string {
+	if !strings.Contains(s, `\`) {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if c, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				b.WriteByte(byte(c))
+				i += 3
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+// stats is what mountstats tells of one NFS mount.
+type stats struct {
+	options []string
+	// sourcePorts are the local ports of the transports, one a transport; 0 where the port is not reserved.
+	sourcePorts []int
+}
+
+// parseMountstats reads the blocks of all mounts that have statistics, by mount point. A block or a line that is
+// not understood is passed over and spoils no other.
+func parseMountstats(data string) map[string]stats {
+	found := map[string]stats{}
+	point := ""
+	for text := range strings.Lines(data) {
+		fields := strings.Fields(text)
+		if len(fields) == 0 {
+			continue
+		}
+		if !strings.HasPrefix(text, "\t") && !strings.HasPrefix(text, " ") {
+			if point = statsPoint(fields); point != "" {
+				found[point] = stats{}
+			}
+			continue
+		}
+		if point != "" {
+			found[point] = found[point].with(fields)
+		}
+	}
+	return found
+}
+
+// statsPoint reads "device SOURCE mounted on POINT with fstype TYPE statvers=1.1". A mount without statistics has
+// no "statvers".
+func statsPoint(fields []string) string {
+	if len(fields) < 9 || fields[0] != "device" || fields[2] != "mounted" || fields[5] != "with" {
+		return ""
+	}
+	return unescape(fields[4])
+}
+
+func (s stats) with(fields []string) stats {
+	if len(fields) < 2 {
+		return s
+	}
+	switch fields[0] {
+	case "opts:":
+		s.options = strings.Split(fields[1], ",")
+	case "xprt:":
+		port := 0
+		if len(fields) > 2 && fields[1] != "local" {
+			port, _ = strconv.Atoi(fields[2])
+		}
+		s.sourcePorts = append(s.sourcePorts, port)
+	}
+	return s
+}

@@ -1,0 +1,99 @@
+// Package reboot reboots the host.
+package reboot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"time"
+
+	"github.com/godbus/dbus/v5"
+	"golang.org/x/sys/unix"
+
+	"github.com/storageclient/operator/agent/host"
+)
+
+const (
+	// busSocket is the system bus as every systemd host has it.
+	busSocket = "/run/dbus/system_bus_socket"
+	// callTimeout bounds the talk with logind. It answers before the shutdown begins.
+	callTimeout = 30 * time.Second
+	// syncTimeout bounds the wait for data to reach the disks: a mount of the host's own whose server is gone would
+	// hold it for ever. What we have written ourselves is durable already, and the shutdown syncs again.
+	syncTimeout = 30 * time.Second
+)
+
+// Logind reboots by way of systemd-logind, so that whoever holds a shutdown inhibitor, the kubelet first of all,
+// sees it coming.
+type Logind struct {
+	fs     host.FS
+	runner host.Runner
+	sync   func()
+}
+
+// New returns a rebooter for the host of that file system.
+func New(fs host.FS, runner host.Runner) Logind {
+	return Logind{fs: fs, runner: runner, sync: unix.Sync}
+}
+
+// Reboot asks the host to reboot and returns once it has agreed. Where logind cannot be reached, systemctl is
+// asked; where logind refuses, that is the error.
+func (l Logind) Reboot(ctx context.Context) error {
+	l.flush(ctx)
+	err := l.ask(ctx)
+	var refusal dbus.Error
+	if err == nil || errors.As(err, &refusal) && !absent(refusal) {
+		return err
+	}
+	if _, fallback := l.runner.Run(ctx, "systemctl", "reboot"); fallback != nil {
+		return errors.Join(err, fallback)
+	}
+	return nil
+}
+
+func (l Logind) flush(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
+	defer cancel()
+	done := make(chan struct{})
+	go func() {
+		l.sync()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+func (l Logind) ask(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	address := "unix:path=" + dbus.EscapeBusAddressValue(path.Join(l.fs.Dir(), busSocket))
+	conn, err := dbus.Connect(address, dbus.WithContext(ctx))
+	if err != nil {
+		return fmt.Errorf("connect to the host's system bus: %w", err)
+	}
+	defer conn.Close()
+	// false: there is nobody to ask for a password.
+	logind := conn.Object("org.freedesktop.login1", "/org/freedesktop/login1")
+	call := logind.CallWithContext(ctx, "org.freedesktop.login1.Manager.Reboot", 0, false)
+	if call.Err != nil {
+		return fmt.Errorf("ask logind for a reboot: %w", call.Err)
+	}
+	return nil
+}
+
+// absent tells an answer of the bus itself, that there is no logind, from an answer of logind.
+func absent(err dbus.Error) bool {
+	return slices.Contains([]string{
+		"org.freedesktop.DBus.Error.ServiceUnknown",
+		"org.freedesktop.DBus.Error.NameHasNoOwner",
+		"org.freedesktop.DBus.Error.NoReply",
+		"org.freedesktop.DBus.Error.TimedOut",
+		"org.freedesktop.DBus.Error.Spawn.ServiceNotFound",
+		"org.freedesktop.systemd1.NoSuchUnit",
+		"org.freedesktop.systemd1.LoadFailed",
+	}, err.Name)
+}

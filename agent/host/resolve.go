@@ -1,0 +1,85 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"syscall"
+)
+
+// resolve turns a name of the host into one relative to the root that leads through no symbolic link; the last
+// element may be one where follow is false. os.Root itself refuses absolute links, of which a host has many
+// (/etc/sysctl.d/x.conf -> /dev/null, /usr/bin/awk -> /etc/alternatives/awk). It still has the last word, so
+// that a link put there in between cannot lead out of the root. What is missing is kept: whoever opens the
+// name gets the error.
+func (f FS) resolve(name string, follow bool) (string, error) {
+	if !path.IsAbs(name) {
+		return "", fmt.Errorf("%s: not an absolute name", name)
+	}
+	todo := elements(path.Clean(name))
+	var done []string
+	links := 0
+	for len(todo) > 0 {
+		element := todo[0]
+		todo = todo[1:]
+		if element == "." {
+			continue
+		}
+		if element == ".." {
+			done = done[:max(0, len(done)-1)]
+			continue
+		}
+		done = append(done, element)
+		if len(todo) == 0 && !follow {
+			break
+		}
+		target, err := f.readlink(path.Join(done...))
+		if err != nil {
+			return "", named(err, name)
+		}
+		if target == "" {
+			continue
+		}
+		if links++; links > maxLinks {
+			return "", &fs.PathError{Op: "resolve", Path: name, Err: syscall.ELOOP}
+		}
+		done = done[:len(done)-1]
+		if path.IsAbs(target) {
+			done = nil
+		}
+		todo = append(elements(target), todo...)
+	}
+	if len(done) == 0 {
+		return ".", nil
+	}
+	return path.Join(done...), nil
+}
+
+// readlink returns "" for what is not a symbolic link.
+func (f FS) readlink(rel string) (string, error) {
+	target, err := f.root.Readlink(rel)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTDIR) {
+		return "", nil
+	}
+	return target, err
+}
+
+func elements(name string) []string {
+	return strings.FieldsFunc(name, func(r rune) bool { return r == '/' })
+}
+
+// named puts the host's name into an error in the place of the one below the root.
+func named(err error, name string) error {
+	var pathErr *fs.PathError
+	if errors.As(err, &pathErr) {
+		return &fs.PathError{Op: pathErr.Op, Path: name, Err: pathErr.Err}
+	}
+	var linkErr *os.LinkError
+	if errors.As(err, &linkErr) {
+		return &fs.PathError{Op: linkErr.Op, Path: name, Err: linkErr.Err}
+	}
+	return err
+}

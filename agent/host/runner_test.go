@@ -1,0 +1,163 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func onThisHost(t *testing.T) Commands {
+	t.Helper()
+	return NewCommands(open(t, "/"))
+}
+
+func TestRunReturnsOutputAndPassesArgumentsAsTheyAre(t *testing.T) {
+	out, err := onThisHost(t).Run(t.Context(), "printf", "%s|", "a b", "$HOME", "`id`")
+	if err != nil || string(out) != "a b|$HOME|`id`|" {
+		t.Errorf("got %q, %v", out, err)
+	}
+}
+
+func TestRunHasAFixedEnvironment(t *testing.T) {
+	t.Setenv("SECRET", "leaks")
+	out, err := onThisHost(t).Run(t.Context(), "env")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\nLC_ALL=C"
+	if got := strings.TrimSpace(string(out)); !sameLines(got, want) {
+		t.Errorf("environment is %q, want %q", got, want)
+	}
+}
+
+func sameLines(got, want string) bool {
+	for line := range strings.SplitSeq(got, "\n") {
+		// A shell may set it for itself.
+		if !strings.Contains(want, line) && !strings.HasPrefix(line, "PWD=") {
+			return false
+		}
+	}
+	return true
+}
+
+func TestRunErrorHoldsCommandStatusAndStandardError(t *testing.T) {
+	_, err := onThisHost(t).Run(t.Context(), "ls", "/no/such/file")
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() == 0 {
+		t.Fatalf("error = %v", err)
+	}
+	for _, part := range []string{"ls /no/such/file", "exit status", "No such file or directory"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("error %q lacks %q", err, part)
+		}
+	}
+}
+
+func TestRunLooksForCommandsInTheHostsRoot(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir, "usr/sbin/tool", "#!/bin/sh\n")
+	if err := os.Chmod(filepath.Join(dir, "usr/sbin/tool"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	put(t, dir, "usr/bin/noexec", "")
+	link(t, dir, "/usr/sbin/tool", "usr/bin/alias")
+	c := NewCommands(open(t, dir))
+	for name, want := range map[string]string{"tool": "/usr/sbin/tool", "alias": "/usr/bin/alias", "/x/y": "/x/y"} {
+		if got, err := c.lookPath(name); got != want || err != nil {
+			t.Errorf("%s is found as %q, %v, want %q", name, got, err, want)
+		}
+	}
+	for _, name := range []string{"ls", "noexec", "none"} {
+		if _, err := c.Run(t.Context(), name); !errors.Is(err, exec.ErrNotFound) {
+			t.Errorf("%s: %v, want %v", name, err, exec.ErrNotFound)
+		}
+	}
+	if _, err := c.Run(t.Context()); err == nil {
+		t.Error("an empty command line went well")
+	}
+}
+
+func TestRunChangesTheRoot(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("chroot needs root")
+	}
+	busybox := staticBinary(t)
+	dir := t.TempDir()
+	data, err := os.ReadFile(busybox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, dir, "usr/bin/probe", string(data))
+	if err := os.Chmod(filepath.Join(dir, "usr/bin/probe"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	put(t, dir, "only-here", "in the root")
+	out, err := NewCommands(open(t, dir)).Run(t.Context(), "probe", "/only-here")
+	if err != nil || string(out) != "/ in the root" {
+		t.Errorf("got %q, %v", out, err)
+	}
+}
+
+// staticBinary builds a program that prints its directory and a file.
+func staticBinary(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	put(t, dir, "main.go", `package main
+
+import "os"
+
+func main() {
+	dir, _ := os.Getwd()
+	data, _ := os.ReadFile(os.Args[1])
+	os.Stdout.WriteString(dir + " " + string(data))
+}
+`)
+	put(t, dir, "go.mod", "module probe\n")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", "probe", ".")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=mod")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build a program to run: %v: %s", err, out)
+	}
+	return filepath.Join(dir, "probe")
+}
+
+func TestRunKillsTheChildrenToo(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	// The child holds standard output open: without its end, Run would wait for it.
+	_, err := onThisHost(t).Run(ctx, "sh", "-c", "sleep 60 & sleep 60; true")
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error = %v", err)
+	}
+	if took := time.Since(start); took > pipeTimeout {
+		t.Errorf("took %s: the child was not killed", took)
+	}
+}
+
+func TestOutputIsBounded(t *testing.T) {
+	h := &head{limit: 4}
+	for range 3 {
+		if n, err := h.Write([]byte("abc")); n != 3 || err != nil {
+			t.Errorf("Write = %d, %v", n, err)
+		}
+	}
+	if h.buf.String() != "abca" || !h.cut {
+		t.Errorf("kept %q, cut %v", h.buf.String(), h.cut)
+	}
+	e := &tail{limit: 4}
+	for _, part := range []string{"abc", "def", "g"} {
+		if _, err := e.Write([]byte(part)); err != nil {
+			t.Error(err)
+		}
+	}
+	if string(e.buf) != "defg" {
+		t.Errorf("kept %q", e.buf)
+	}
+}

@@ -1,0 +1,125 @@
+package sysctl
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+)
+
+// DropIn is our file. It sorts after what distributions and cloud images bring.
+const DropIn = "/etc/sysctl.d/99-zz-storage-client.conf"
+
+const (
+	header = "# Written by storage-client-node-agent. What is changed here is overwritten.\n"
+	// doneMark begins the comment that says which actions were done. They are not repeated at boot.
+	doneMark = "# Done once, not at boot: "
+	// sysctlConf is read by "sysctl --system" after all others, and at boot through a link in /etc/sysctl.d.
+	sysctlConf = "/etc/sysctl.conf"
+)
+
+var directories = []string{
+	"/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d", "/lib/sysctl.d",
+}
+
+// content is what our drop-in says.
+type content struct {
+	settings map[string]string
+	// done are the actions that were done.
+	done map[string]string
+}
+
+func (c content) render() []byte {
+	var b strings.Builder
+	b.WriteString(header)
+	for _, name := range slices.Sorted(maps.Keys(c.settings)) {
+		fmt.Fprintf(&b, "%s = %s\n", name, c.settings[name])
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.done)) {
+		fmt.Fprintf(&b, "%s%s = %s\n", doneMark, name, c.done[name])
+	}
+	return []byte(b.String())
+}
+
+// readDropIn reads our file; where there is none, it says nothing.
+func (s *Subject) readDropIn() (content, error) {
+	c := content{settings: map[string]string{}, done: map[string]string{}}
+	data, err := s.fs.ReadFile(DropIn)
+	if errors.Is(err, fs.ErrNotExist) {
+		return c, nil
+	}
+	if err != nil {
+		return c, err
+	}
+	for line := range strings.Lines(string(data)) {
+		into := c.settings
+		if rest, ok := strings.CutPrefix(line, doneMark); ok {
+			into, line = c.done, rest
+		}
+		if name, value, ok := parseLine(line); ok {
+			into[name] = value
+		}
+	}
+	return c, nil
+}
+
+// writeDropIn makes our file say c, and nothing else changes where it does already.
+func (s *Subject) writeDropIn(c content) error {
+	if len(c.settings)+len(c.done) == 0 {
+		return s.fs.Remove(DropIn)
+	}
+	if err := s.fs.Tidy(DropIn); err != nil {
+		return err
+	}
+	if data, err := s.fs.ReadFile(DropIn); err == nil && string(data) == string(c.render()) {
+		return nil
+	}
+	if err := s.fs.MkdirAll(path.Dir(DropIn), 0o755); err != nil {
+		return err
+	}
+	return s.fs.WriteFileAtomic(DropIn, c.render(), 0o644)
+}
+
+// assignment is what a file sets a parameter to.
+type assignment struct {
+	file, value string
+}
+
+// laterAssignments collects by dotted name what is set after our drop-in, the last one of each. Names with
+// wildcards are left out: systemd-sysctl does not apply them to a name that a file sets by itself.
+func (s *Subject) laterAssignments() (map[string]assignment, error) {
+	files, err := s.fs.DropIns(directories, ".conf")
+	if err != nil {
+		return nil, err
+	}
+	files = slices.DeleteFunc(files, func(file string) bool { return path.Base(file) <= path.Base(DropIn) })
+	later := map[string]assignment{}
+	for _, file := range append(files, sysctlConf) {
+		data, err := s.fs.ReadFile(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		for line := range strings.Lines(string(data)) {
+			if name, value, ok := parseLine(line); ok {
+				later[dotted(name)] = assignment{file: file, value: normalise(value)}
+			}
+		}
+	}
+	return later, nil
+}
+
+// parseLine reads one line of sysctl.d(5); a dash in front says that errors do not matter.
+func parseLine(line string) (name, value string, ok bool) {
+	line = strings.TrimSpace(line)
+	if line == "" || line[0] == '#' || line[0] == ';' {
+		return "", "", false
+	}
+	name, value, ok = strings.Cut(line, "=")
+	return strings.TrimSpace(strings.TrimPrefix(name, "-")), strings.TrimSpace(value), ok
+}

@@ -1,0 +1,61 @@
+package sysctl
+
+import (
+	"fmt"
+	"path"
+	"regexp"
+	"strings"
+
+	"github.com/storageclient/operator/agent/host"
+)
+
+// The bytes that may reach a generated file, whoever wrote the object.
+var (
+	nameBytes  = regexp.MustCompile(`^[A-Za-z0-9_.,:/@+-]+$`)
+	valueBytes = regexp.MustCompile(`^[A-Za-z0-9_.,:=/@+-]+( [A-Za-z0-9_.,:=/@+-]+)*$`)
+)
+
+// check refuses what must not be written and returns the file below /proc/sys.
+func check(setting host.Setting) (string, error) {
+	if !valueBytes.MatchString(setting.Value) {
+		return "", fmt.Errorf("sysctl %s: the value %q holds bytes that are not allowed", setting.Name, setting.Value)
+	}
+	return procFile(setting.Name)
+}
+
+// procFile turns a dotted name into its file. A slash stands for a dot inside an interface name:
+// net.ipv4.conf.eth0/100.forwarding is /proc/sys/net/ipv4/conf/eth0.100/forwarding.
+func procFile(name string) (string, error) {
+	if !nameBytes.MatchString(name) {
+		return "", fmt.Errorf("sysctl %q: the name holds bytes that are not allowed", name)
+	}
+	rel := swap(name)
+	if path.Clean("/"+rel) != "/"+rel || !strings.Contains(rel, "/") {
+		return "", fmt.Errorf("sysctl %q: not a dotted name", name)
+	}
+	return path.Join("/proc/sys", rel), nil
+}
+
+// dotted is the form in which names are compared. A file may have either separator first; where that is a
+// slash, the rest is taken as it stands (sysctl.d(5)).
+func dotted(name string) string {
+	if i := strings.IndexAny(name, "./"); i >= 0 && name[i] == '/' {
+		return swap(name)
+	}
+	return name
+}
+
+func swap(name string) string {
+	return strings.Map(func(r rune) rune {
+		switch r {
+		case '.':
+			return '/'
+		case '/':
+			return '.'
+		}
+		return r
+	}, name)
+}
+
+// normalise makes values comparable: the kernel separates fields by tabs.
+func normalise(value string) string { return strings.Join(strings.Fields(value), " ") }

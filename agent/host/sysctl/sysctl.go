@@ -1,0 +1,254 @@
+// Package sysctl sets kernel parameters below /proc/sys, live and in a drop-in that systemd-sysctl reads at boot.
+package sysctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/storageclient/operator/agent/host"
+)
+
+// Name is the subject's part of a setting's key.
+const Name = "sysctl"
+
+// actions are parameters that do something when written and cannot be read (mode 0200).
+var actions = map[string]bool{
+	"net.ipv4.route.flush": true,
+	"net.ipv6.route.flush": true,
+}
+
+// Subject serves the settings "sysctl/...". It implements host.Subject.
+type Subject struct {
+	fs     host.FS
+	kernel kernel
+	// failed holds, for each name, why the last Apply could not bring the value about.
+	failed map[string]string
+	// fileErr is why the last Apply could not keep our drop-in.
+	fileErr error
+}
+
+var _ host.Subject = &Subject{}
+
+// kernel is the part of the file system that does not just keep what is written to it.
+type kernel interface {
+	ReadValue(name string) (string, error)
+	WriteValue(name, value string) error
+}
+
+// New returns the subject for one host.
+func New(fs host.FS) *Subject {
+	return &Subject{fs: fs, kernel: fs, failed: map[string]string{}}
+}
+
+// Name implements host.Subject.
+func (s *Subject) Name() string { return Name }
+
+// Original implements host.Subject. A parameter that the kernel does not have, and one that cannot be read,
+// has no original.
+func (s *Subject) Original(_ context.Context, name string) (host.Original, error) {
+	file, err := procFile(name)
+	if err != nil || actions[name] {
+		return host.Original{}, err
+	}
+	value, err := s.kernel.ReadValue(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return host.Original{}, nil
+	}
+	if err != nil {
+		return host.Original{}, fmt.Errorf("read sysctl %s: %w", name, err)
+	}
+	return host.Original{Present: true, Value: normalise(value)}, nil
+}
+
+// Apply implements host.Subject. A value that the kernel does not take stays out of our drop-in, since
+// systemd-sysctl would fail on it at every boot.
+func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
+	s.failed = map[string]string{}
+	before, err := s.readDropIn()
+	if err != nil {
+		s.fileErr = err
+		return err
+	}
+	after := content{settings: map[string]string{}, done: map[string]string{}}
+	flush := false
+	for _, setting := range desired {
+		if actions[setting.Name] {
+			continue
+		}
+		kept, changed := s.applyLive(setting)
+		if kept {
+			after.settings[setting.Name] = setting.Value
+		}
+		flush = flush || changed && strings.HasPrefix(setting.Name, "net.ipv4.")
+	}
+	for _, setting := range desired {
+		if actions[setting.Name] {
+			s.act(setting, before, flush, after)
+		}
+	}
+	s.fileErr = s.writeDropIn(after)
+	return s.fileErr
+}
+
+// applyLive brings one value about. kept tells whether it belongs into our drop-in, changed whether it was
+// written.
+func (s *Subject) applyLive(setting host.Setting) (kept, changed bool) {
+	file, err := check(setting)
+	if err != nil || !s.fs.Exists(file) {
+		return false, false
+	}
+	value, err := s.kernel.ReadValue(file)
+	if err == nil && normalise(value) == normalise(setting.Value) {
+		return true, false
+	}
+	if err := s.write(file, setting.Value); err != nil {
+		s.failed[setting.Name] = err.Error()
+		return false, false
+	}
+	return true, true
+}
+
+// write writes a value and reads it back, for the kernel rounds and clamps some.
+func (s *Subject) write(file, value string) error {
+	if err := s.kernel.WriteValue(file, value); err != nil {
+		return fmt.Errorf("the kernel refuses %q: %w", value, err)
+	}
+	got, err := s.kernel.ReadValue(file)
+	if err != nil {
+		return err
+	}
+	if normalise(got) != normalise(value) {
+		return fmt.Errorf("the kernel made %q of %q", normalise(got), value)
+	}
+	return nil
+}
+
+// act does an action that has not been done yet, and again after a change that it belongs to. That it was done
+// is kept as a comment in our drop-in, so that an agent's restart does not repeat it.
+func (s *Subject) act(setting host.Setting, before content, again bool, after content) {
+	file, err := check(setting)
+	if err != nil || !s.fs.Exists(file) {
+		return
+	}
+	again = again && strings.HasPrefix(setting.Name, "net.ipv4.")
+	if before.done[setting.Name] != setting.Value || again {
+		if err := s.kernel.WriteValue(file, setting.Value); err != nil {
+			s.failed[setting.Name] = fmt.Sprintf("the kernel refuses %q: %v", setting.Value, err)
+			return
+		}
+	}
+	after.done[setting.Name] = setting.Value
+}
+
+// Observe implements host.Subject.
+func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Observation {
+	kept, err := s.readDropIn()
+	var later map[string]assignment
+	if err == nil {
+		later, err = s.laterAssignments()
+	}
+	observations := make([]host.Observation, 0, len(desired))
+	for _, setting := range desired {
+		o := host.Observation{Name: setting.Name, Desired: setting.Value, Effect: host.Live}
+		if actions[setting.Name] {
+			o.Effect = host.Action
+		}
+		if err != nil {
+			o.State, o.Message = host.Failed, err.Error()
+		} else {
+			s.observe(&o, kept, later)
+		}
+		observations = append(observations, o)
+	}
+	return observations
+}
+
+func (s *Subject) observe(o *host.Observation, kept content, later map[string]assignment) {
+	file, err := check(host.Setting{Name: o.Name, Value: o.Desired})
+	switch {
+	case err != nil:
+		o.State, o.Message = host.Failed, err.Error()
+	case !s.fs.Exists(file):
+		o.State, o.Message = host.Unsupported, "this kernel does not have it, or the module that brings it is not loaded"
+	case actions[o.Name]:
+		s.observeAction(o, kept)
+	default:
+		s.observeValue(o, file, kept, later)
+	}
+}
+
+func (s *Subject) observeAction(o *host.Observation, kept content) {
+	switch {
+	case s.failed[o.Name] != "":
+		o.State, o.Message = host.Failed, s.failed[o.Name]
+	case kept.done[o.Name] != o.Desired:
+		o.State, o.Message = host.Pending, "not done yet"
+	default:
+		o.State, o.Message = host.InSync, "done once; it is an action and cannot be read back"
+	}
+}
+
+func (s *Subject) observeValue(o *host.Observation, file string, kept content, later map[string]assignment) {
+	value, err := s.kernel.ReadValue(file)
+	if err != nil {
+		o.State, o.Message = host.Failed, err.Error()
+		return
+	}
+	o.Observed = normalise(value)
+	wanted := normalise(o.Desired)
+	winner, shadowed := later[dotted(o.Name)]
+	switch {
+	case o.Observed != wanted && s.failed[o.Name] != "":
+		o.State, o.Message = host.Failed, s.failed[o.Name]
+	case o.Observed != wanted:
+		o.State = host.Drifted
+	case normalise(kept.settings[o.Name]) != wanted && s.fileErr != nil:
+		o.State, o.Message = host.Failed, "in force, and lost at the next boot: "+s.fileErr.Error()
+	case normalise(kept.settings[o.Name]) != wanted:
+		o.State, o.Message = host.Drifted, "in force, and lost at the next boot: not in "+DropIn
+	case shadowed && normalise(winner.value) != wanted:
+		o.State = host.Shadowed
+		o.Message = fmt.Sprintf("%s sets it to %q and is read after %s", winner.file, winner.value, DropIn)
+	default:
+		o.State = host.InSync
+	}
+}
+
+// Restore implements host.Subject.
+func (s *Subject) Restore(_ context.Context, originals map[string]host.Original) []host.Observation {
+	observations := make([]host.Observation, 0, len(originals))
+	for _, name := range slices.Sorted(maps.Keys(originals)) {
+		o := host.Observation{Name: name, Desired: originals[name].Value, Effect: host.Live}
+		s.restore(&o, originals[name])
+		observations = append(observations, o)
+	}
+	return observations
+}
+
+func (s *Subject) restore(o *host.Observation, original host.Original) {
+	file, err := procFile(o.Name)
+	switch {
+	case err != nil:
+		o.State, o.Message = host.Failed, err.Error()
+		return
+	case actions[o.Name]:
+		o.State, o.Effect, o.Message = host.InSync, host.Action, "an action has nothing to put back"
+		return
+	case !original.Present || !s.fs.Exists(file):
+		o.State, o.Message = host.InSync, "there is nothing to put back"
+		return
+	}
+	value, err := s.kernel.ReadValue(file)
+	if err != nil || normalise(value) != normalise(original.Value) {
+		if err := s.write(file, original.Value); err != nil {
+			o.Observed, o.State, o.Message = normalise(value), host.Failed, err.Error()
+			return
+		}
+	}
+	o.Observed, o.State = normalise(original.Value), host.InSync
+}

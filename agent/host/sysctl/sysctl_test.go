@@ -1,0 +1,397 @@
+package sysctl
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/test/fixtures/hosts"
+)
+
+var errCrash = errors.New("crash")
+
+const (
+	rmemMax = "net.core.rmem_max"
+	tcpRmem = "net.ipv4.tcp_rmem"
+	flush   = "net.ipv4.route.flush"
+)
+
+func debian(t *testing.T) (string, host.FS) {
+	t.Helper()
+	dir := hosts.Copy(t, "debian-12")
+	fs, err := host.OpenFS(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = fs.Close() })
+	return dir, fs
+}
+
+func settings(pairs ...string) []host.Setting {
+	var list []host.Setting
+	for i := 0; i < len(pairs); i += 2 {
+		list = append(list, host.Setting{Name: pairs[i], Value: pairs[i+1]})
+	}
+	return list
+}
+
+func apply(t *testing.T, s *Subject, desired []host.Setting) {
+	t.Helper()
+	if err := s.Apply(t.Context(), desired); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// one observes a single setting.
+func one(t *testing.T, s *Subject, name, value string) host.Observation {
+	t.Helper()
+	return s.Observe(t.Context(), settings(name, value))[0]
+}
+
+func expect(t *testing.T, got host.Observation, state host.State, parts ...string) {
+	t.Helper()
+	if got.State != state {
+		t.Errorf("state = %s (%s), want %s", got.State, got.Message, state)
+	}
+	for _, part := range parts {
+		if !strings.Contains(got.Message, part) {
+			t.Errorf("message %q lacks %q", got.Message, part)
+		}
+	}
+}
+
+// tracked counts changes, or makes the kernel answer something else than was written.
+func tracked(fs host.FS, count *int) host.FS {
+	return fs.WithHook(func(host.Op, string) error { *count++; return nil })
+}
+
+func TestApplySetsLiveAndKeepsADropIn(t *testing.T) {
+	dir, fs := debian(t)
+	s := New(fs)
+	desired := settings(tcpRmem, "4096 1048576 16777216", rmemMax, "16777216")
+	expect(t, one(t, s, rmemMax, "16777216"), host.Drifted)
+	apply(t, s, desired)
+
+	want := "# Written by storage-client-node-agent. What is changed here is overwritten.\n" +
+		"net.core.rmem_max = 16777216\nnet.ipv4.tcp_rmem = 4096 1048576 16777216\n"
+	if diff := cmp.Diff(want, hosts.Read(t, dir, DropIn)); diff != "" {
+		t.Errorf("drop-in (-want +got):\n%s", diff)
+	}
+	if got := hosts.Read(t, dir, "/proc/sys/net/core/rmem_max"); got != "16777216\n" {
+		t.Errorf("live value is %q", got)
+	}
+	wantObserved := []host.Observation{
+		{Name: tcpRmem, Desired: "4096 1048576 16777216", Observed: "4096 1048576 16777216", Effect: host.Live, State: host.InSync},
+		{Name: rmemMax, Desired: "16777216", Observed: "16777216", Effect: host.Live, State: host.InSync},
+	}
+	if diff := cmp.Diff(wantObserved, s.Observe(t.Context(), desired)); diff != "" {
+		t.Errorf("observed (-want +got):\n%s", diff)
+	}
+}
+
+func TestApplyChangesNothingWhereTheHostIsAsWanted(t *testing.T) {
+	_, fs := debian(t)
+	desired := settings(tcpRmem, "4096 131072 6291456", flush, "1", rmemMax, "1")
+	apply(t, New(fs), desired)
+	changes := 0
+	// A new subject, as after a restart of the agent.
+	s := New(tracked(fs, &changes))
+	apply(t, s, desired)
+	if changes != 0 {
+		t.Errorf("%d changes", changes)
+	}
+	// The kernel separates by tabs what a profile separates by blanks.
+	expect(t, one(t, s, tcpRmem, "4096 131072 6291456"), host.InSync)
+}
+
+func TestApplyDropsWhatIsNoLongerWanted(t *testing.T) {
+	dir, fs := debian(t)
+	s := New(fs)
+	apply(t, s, settings(rmemMax, "1", "vm.dirty_ratio", "10"))
+	apply(t, s, settings("vm.dirty_ratio", "10"))
+	if got := hosts.Read(t, dir, DropIn); strings.Contains(got, rmemMax) || !strings.Contains(got, "vm.dirty_ratio = 10") {
+		t.Errorf("drop-in is %q", got)
+	}
+	apply(t, s, nil)
+	if fs.Exists(DropIn) {
+		t.Error("the drop-in is still there, with nothing wanted")
+	}
+}
+
+func TestInterfaceNamesWithDots(t *testing.T) {
+	dir, fs := debian(t)
+	s := New(fs)
+	const name = "net.ipv4.conf.eth0/100.forwarding"
+	apply(t, s, settings(name, "1"))
+	if got := hosts.Read(t, dir, "/proc/sys/net/ipv4/conf/eth0.100/forwarding"); got != "1\n" {
+		t.Errorf("live value is %q", got)
+	}
+	expect(t, one(t, s, name, "1"), host.InSync)
+}
+
+func TestWhatMustNotBeWrittenIsRefused(t *testing.T) {
+	tests := map[string]host.Setting{
+		"a name that leads elsewhere by slashes": {Name: "net.ipv4.//.//.//.sysrq-trigger", Value: "b"},
+		"a name that begins with a slash":        {Name: "/etc/passwd", Value: "1"},
+		"a name without a dot":                   {Name: "sysrq", Value: "1"},
+		"a name with an empty part":              {Name: "net..core", Value: "1"},
+		"a name with a line end":                 {Name: "net.core.rmem_max\nkernel.core_pattern", Value: "1"},
+		"a value with a line end":                {Name: rmemMax, Value: "1\nkernel.core_pattern=|/bin/sh"},
+		"a value with a pipe":                    {Name: rmemMax, Value: "|/bin/sh"},
+		"an empty value":                         {Name: rmemMax, Value: ""},
+	}
+	for name, setting := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, fs := debian(t)
+			changes := 0
+			s := New(tracked(fs, &changes))
+			apply(t, s, []host.Setting{setting})
+			if changes != 0 {
+				t.Errorf("%d changes", changes)
+			}
+			expect(t, s.Observe(t.Context(), []host.Setting{setting})[0], host.Failed)
+			if setting.Name != rmemMax {
+				restored := s.Restore(t.Context(), map[string]host.Original{setting.Name: {Present: true, Value: "b"}})
+				expect(t, restored[0], host.Failed)
+			}
+		})
+	}
+}
+
+func TestAnUnknownParameterIsUnsupportedAndNotInTheDropIn(t *testing.T) {
+	dir, fs := debian(t)
+	s := New(fs)
+	apply(t, s, settings("net.core.none", "1", rmemMax, "1"))
+	expect(t, one(t, s, "net.core.none", "1"), host.Unsupported, "does not have it")
+	if got := hosts.Read(t, dir, DropIn); strings.Contains(got, "net.core.none") {
+		t.Errorf("drop-in is %q", got)
+	}
+}
+
+func TestAnActionIsDoneOnceAndAfterARelatedChange(t *testing.T) {
+	dir, fs := debian(t)
+	const file = "/proc/sys/net/ipv4/route/flush"
+	steps := []struct {
+		story   string
+		desired []host.Setting
+		done    bool
+	}{
+		{"newly wanted", settings(flush, "1", rmemMax, "1"), true},
+		{"nothing new", settings(flush, "1", rmemMax, "1"), false},
+		{"a change that it does not belong to", settings(flush, "1", rmemMax, "2"), false},
+		{"a change of net.ipv4", settings(flush, "1", rmemMax, "2", "net.ipv4.tcp_slow_start_after_idle", "0"), true},
+		{"not wanted", settings(rmemMax, "2"), false},
+		{"wanted again", settings(flush, "1", rmemMax, "2"), true},
+	}
+	for _, step := range steps {
+		hosts.Write(t, dir, file, "")
+		s := New(fs)
+		apply(t, s, step.desired)
+		if done := hosts.Read(t, dir, file) != ""; done != step.done {
+			t.Errorf("%s: done %v, want %v", step.story, done, step.done)
+		}
+	}
+	for line := range strings.Lines(hosts.Read(t, dir, DropIn)) {
+		if strings.Contains(line, flush) && !strings.HasPrefix(line, "#") {
+			t.Errorf("the drop-in would do it at boot: %q", line)
+		}
+	}
+	got := one(t, New(fs), flush, "1")
+	expect(t, got, host.InSync, "done once")
+	if got.Effect != host.Action {
+		t.Errorf("effect = %s", got.Effect)
+	}
+	if original, err := New(fs).Original(t.Context(), flush); original.Present || err != nil {
+		t.Errorf("original = %v, %v", original, err)
+	}
+}
+
+// rounding is a kernel that makes something else of what is written.
+type rounding struct {
+	host.FS
+	value string
+}
+
+func (r rounding) WriteValue(name, _ string) error { return r.FS.WriteValue(name, r.value) }
+
+func TestAValueThatTheKernelRoundsIsFailedWithWhatItMadeOfIt(t *testing.T) {
+	dir, fs := debian(t)
+	s := New(fs)
+	s.kernel = rounding{fs, "4096"}
+	apply(t, s, settings(rmemMax, "5000"))
+	got := one(t, s, rmemMax, "5000")
+	expect(t, got, host.Failed, `the kernel made "4096" of "5000"`)
+	if got.Observed != "4096" {
+		t.Errorf("observed %q", got.Observed)
+	}
+	if text := hosts.Read(t, dir, DropIn); text != "" {
+		t.Errorf("drop-in is %q", text)
+	}
+	restored := s.Restore(t.Context(), map[string]host.Original{rmemMax: {Present: true, Value: "212992"}})
+	expect(t, restored[0], host.Failed, `"4096"`)
+}
+
+func TestAValueThatTheKernelRefusesIsFailedAndNotInTheDropIn(t *testing.T) {
+	dir, fs := debian(t)
+	refusing := fs.WithHook(func(op host.Op, name string) error {
+		if op == host.OpWriteValue && strings.HasSuffix(name, "rmem_max") {
+			return errors.New("invalid argument")
+		}
+		return nil
+	})
+	s := New(refusing)
+	apply(t, s, settings(rmemMax, "1", "vm.dirty_ratio", "10"))
+	expect(t, one(t, s, rmemMax, "1"), host.Failed, "refuses", "invalid argument")
+	expect(t, one(t, s, "vm.dirty_ratio", "10"), host.InSync)
+	if got := hosts.Read(t, dir, DropIn); strings.Contains(got, rmemMax) {
+		t.Errorf("drop-in is %q", got)
+	}
+	// Another process finds the same mismatch, but has not tried.
+	expect(t, one(t, New(fs), rmemMax, "1"), host.Drifted)
+	// Somebody else brings the value about.
+	hosts.Write(t, dir, "/proc/sys/net/core/rmem_max", "1\n")
+	apply(t, s, settings(rmemMax, "1"))
+	expect(t, one(t, s, rmemMax, "1"), host.InSync)
+}
+
+func TestAFileThatIsReadLaterShadowsOurs(t *testing.T) {
+	tests := map[string]struct {
+		files map[string]string
+		state host.State
+		named string
+	}{
+		"nobody else":                                {nil, host.InSync, ""},
+		"a file before ours":                         {map[string]string{"/etc/sysctl.d/90-x.conf": "net.core.rmem_max = 1"}, host.InSync, ""},
+		"a file after ours":                          {map[string]string{"/etc/sysctl.d/99-zzz.conf": "net.core.rmem_max = 1"}, host.Shadowed, "/etc/sysctl.d/99-zzz.conf"},
+		"a package's file after ours":                {map[string]string{"/usr/lib/sysctl.d/zz.conf": "net.core.rmem_max=1"}, host.Shadowed, "/usr/lib/sysctl.d/zz.conf"},
+		"the same value":                             {map[string]string{"/etc/sysctl.d/zz.conf": "net.core.rmem_max =  16777216 "}, host.InSync, ""},
+		"the name written with slashes":              {map[string]string{"/run/sysctl.d/zz.conf": "net/core/rmem_max = 1"}, host.Shadowed, "/run/sysctl.d/zz.conf"},
+		"errors that do not matter":                  {map[string]string{"/run/sysctl.d/zz.conf": "-net.core.rmem_max = 1"}, host.Shadowed, "/run/sysctl.d/zz.conf"},
+		"comments":                                   {map[string]string{"/run/sysctl.d/zz.conf": "# net.core.rmem_max = 1\n; net.core.rmem_max = 1\n"}, host.InSync, ""},
+		"another name":                               {map[string]string{"/run/sysctl.d/zz.conf": "net.core.rmem_max_x = 1"}, host.InSync, ""},
+		"not a .conf":                                {map[string]string{"/run/sysctl.d/zz.conf.bak": "net.core.rmem_max = 1"}, host.InSync, ""},
+		"a masked file":                              {map[string]string{"/usr/lib/sysctl.d/zz.conf": "net.core.rmem_max = 1", "/etc/sysctl.d/zz.conf": ""}, host.InSync, ""},
+		"the last one wins":                          {map[string]string{"/usr/lib/sysctl.d/zz1.conf": "net.core.rmem_max = 1", "/etc/sysctl.d/zz2.conf": "net.core.rmem_max = 16777216"}, host.InSync, ""},
+		"sysctl.conf is last":                        {map[string]string{"/etc/sysctl.conf": "net.core.rmem_max = 1"}, host.Shadowed, "/etc/sysctl.conf"},
+		"a file of our own name elsewhere is masked": {map[string]string{"/usr/lib/sysctl.d/99-zz-storage-client.conf": "net.core.rmem_max = 1"}, host.InSync, ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			dir, fs := debian(t)
+			for file, data := range test.files {
+				hosts.Write(t, dir, file, data)
+			}
+			s := New(fs)
+			apply(t, s, settings(rmemMax, "16777216"))
+			got := one(t, s, rmemMax, "16777216")
+			expect(t, got, test.state, test.named)
+			if got.Observed != "16777216" {
+				t.Errorf("observed %q: shadowed is about the next boot only", got.Observed)
+			}
+		})
+	}
+}
+
+func TestDriftOfTheLiveValueAndOfTheDropIn(t *testing.T) {
+	dir, fs := debian(t)
+	s := New(fs)
+	desired := settings(rmemMax, "1")
+	apply(t, s, desired)
+	hosts.Write(t, dir, "/proc/sys/net/core/rmem_max", "2\n")
+	got := one(t, s, rmemMax, "1")
+	expect(t, got, host.Drifted)
+	if got.Observed != "2" {
+		t.Errorf("observed %q", got.Observed)
+	}
+	apply(t, s, desired)
+	expect(t, one(t, s, rmemMax, "1"), host.InSync)
+	hosts.Write(t, dir, DropIn, "")
+	expect(t, one(t, s, rmemMax, "1"), host.Drifted, "lost at the next boot")
+}
+
+func TestADropInThatCannotBeWrittenIsToldEverywhere(t *testing.T) {
+	_, fs := debian(t)
+	s := New(fs.WithHook(func(op host.Op, _ string) error {
+		if op == host.OpCreate {
+			return errors.New("read-only file system")
+		}
+		return nil
+	}))
+	if err := s.Apply(t.Context(), settings(rmemMax, "1")); err == nil {
+		t.Error("Apply went well")
+	}
+	expect(t, one(t, s, rmemMax, "1"), host.Failed, "lost at the next boot", "read-only file system")
+}
+
+func TestRestorePutsTheOriginalsBack(t *testing.T) {
+	dir, fs := debian(t)
+	s := New(fs)
+	originals := map[string]host.Original{}
+	for _, name := range []string{rmemMax, tcpRmem, flush, "net.core.none"} {
+		original, err := s.Original(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		originals[name] = original
+	}
+	wantOriginals := map[string]host.Original{
+		rmemMax: {Present: true, Value: "212992"}, tcpRmem: {Present: true, Value: "4096 131072 6291456"},
+		flush: {}, "net.core.none": {},
+	}
+	if diff := cmp.Diff(wantOriginals, originals); diff != "" {
+		t.Errorf("originals (-want +got):\n%s", diff)
+	}
+	apply(t, s, settings(rmemMax, "1", tcpRmem, "1 2 3", flush, "1"))
+	apply(t, s, nil)
+	for _, o := range s.Restore(t.Context(), originals) {
+		expect(t, o, host.InSync)
+	}
+	if got := hosts.Read(t, dir, "/proc/sys/net/core/rmem_max"); got != "212992\n" {
+		t.Errorf("live value is %q", got)
+	}
+	changes := 0
+	New(tracked(fs, &changes)).Restore(t.Context(), originals)
+	if changes != 0 {
+		t.Errorf("a second Restore made %d changes", changes)
+	}
+}
+
+func TestApplyConvergesAfterACrashAtEveryChange(t *testing.T) {
+	desired := settings(rmemMax, "1", tcpRmem, "1 2 3", flush, "1")
+	for n := 1; ; n++ {
+		dir, fs := debian(t)
+		apply(t, New(fs), settings(rmemMax, "7"))
+		before := hosts.Read(t, dir, DropIn)
+		count := 0
+		crashed := New(fs.WithHook(func(host.Op, string) error {
+			if count++; count >= n {
+				return errCrash
+			}
+			return nil
+		}))
+		_ = crashed.Apply(t.Context(), desired)
+		reached := count >= n
+		s := New(fs)
+		if got := hosts.Read(t, dir, DropIn); reached && got != before && !strings.Contains(got, "= 1") {
+			t.Errorf("after a crash at change %d the drop-in is %q", n, got)
+		}
+		apply(t, s, desired)
+		for _, o := range s.Observe(t.Context(), desired) {
+			expect(t, o, host.InSync)
+		}
+		want := "net.core.rmem_max = 1\nnet.ipv4.tcp_rmem = 1 2 3\n# Done once, not at boot: net.ipv4.route.flush = 1\n"
+		tree := hosts.Tree(t, dir, "/etc/sysctl.d")
+		if got := tree[DropIn]; !strings.HasSuffix(got, want) || len(tree) != 1 {
+			t.Errorf("after the repeat of change %d: %v", n, tree)
+		}
+		if !reached {
+			if n < 8 {
+				t.Errorf("only %d changes: three values and five steps of the file are expected", n-1)
+			}
+			return
+		}
+	}
+}

@@ -1,0 +1,293 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/journal"
+	"github.com/storageclient/operator/tuning/catalogue"
+)
+
+// pass is one comparison of what is wanted with what is, and what comes of it.
+type pass struct {
+	plan
+	host Host
+	// held is the journal as it was at the beginning.
+	held map[string]journal.Entry
+	// left are fresh keys that cannot work here: they are neither journalled nor applied, only observed.
+	left map[string]bool
+	// failed says by key why a setting was not applied or not put back.
+	failed map[string]string
+	// seen and back hold by key what was observed of the settings, and of those that are being put back.
+	seen, back map[string]host.Observation
+}
+
+// begin reads journal and fence and decides. An error means that nothing may be changed.
+func (h Host) begin(spec v1alpha1.StorageClientNodeSpec, patterns []string) (*pass, error) {
+	if err := h.Journal.Load(); err != nil {
+		return nil, err
+	}
+	f, err := newFence(h.FS, h.Subjects, patterns)
+	if err != nil {
+		return nil, err
+	}
+	held := h.Journal.Entries()
+	p := &pass{
+		plan: makePlan(spec, held, f), host: h, held: held,
+		left: map[string]bool{}, failed: map[string]string{},
+		seen: map[string]host.Observation{}, back: map[string]host.Observation{},
+	}
+	for key := range p.restore {
+		if subject, _, _ := strings.Cut(key, "/"); !f.subjects[subject] {
+			p.failed[key] = "nothing in this node's agent serves " + subject + ", which is to be put back"
+		}
+	}
+	return p, nil
+}
+
+// carryOut brings the host to what is wanted. Nothing is changed on the host unless what was in force before is in
+// the journal, durably.
+func (p *pass) carryOut(ctx context.Context) error {
+	p.observe(ctx)
+	p.readOriginals(ctx)
+	if err := p.record(); err != nil {
+		return err
+	}
+	for _, subject := range p.host.Subjects {
+		p.apply(ctx, subject)
+	}
+	p.observe(ctx)
+	return nil
+}
+
+// observe reads every setting back, and sets those aside that cannot work here and have never been changed.
+func (p *pass) observe(ctx context.Context) {
+	all := func(string) bool { return false }
+	for _, subject := range p.host.Subjects {
+		settings := p.settings(subject.Name(), all)
+		if len(settings) == 0 {
+			continue
+		}
+		for _, o := range subject.Observe(ctx, settings) {
+			key := subject.Name() + "/" + o.Name
+			p.seen[key] = o
+			p.left[key] = p.fresh[key] && (o.State == host.Unsupported || o.State == host.Clamped)
+		}
+	}
+}
+
+func (p *pass) readOriginals(ctx context.Context) {
+	for _, subject := range p.host.Subjects {
+		for _, setting := range p.settings(subject.Name(), func(key string) bool { return !p.fresh[key] || p.left[key] }) {
+			key := subject.Name() + "/" + setting.Name
+			original, err := subject.Original(ctx, setting.Name)
+			if err != nil {
+				p.failed[key] = "not changed, for its original value cannot be read: " + err.Error()
+				continue
+			}
+			entry := p.keep[key]
+			entry.Original = original
+			p.keep[key] = entry
+		}
+	}
+}
+
+// record journals what is about to be applied.
+func (p *pass) record() error {
+	entries := maps.Clone(p.keep)
+	maps.DeleteFunc(entries, func(key string, _ journal.Entry) bool { return p.skip(key) })
+	return p.host.Journal.Record(entries)
+}
+
+func (p *pass) skip(key string) bool { return p.left[key] || p.fresh[key] && p.failed[key] != "" }
+
+// apply hands a subject all that it is to hold, and then what it is to put back.
+func (p *pass) apply(ctx context.Context, subject host.Subject) {
+	settings, originals := p.settings(subject.Name(), p.skip), p.originals(subject.Name())
+	if len(settings) == 0 && len(originals) == 0 {
+		return
+	}
+	if err := subject.Apply(ctx, settings); err != nil {
+		for _, setting := range settings {
+			p.failed[subject.Name()+"/"+setting.Name] = err.Error()
+		}
+		for name := range originals {
+			p.failed[subject.Name()+"/"+name] = "not put back: " + err.Error()
+		}
+		return
+	}
+	if len(originals) == 0 {
+		return
+	}
+	for _, o := range subject.Restore(ctx, originals) {
+		p.back[subject.Name()+"/"+o.Name] = o
+	}
+}
+
+// forget takes out of the journal what is back as it was. On release that includes what only waits for new
+// transports: the parameter is back, and the agent will not be there to see the last transport go. A boot argument
+// that is still in force stays in the journal: nothing else could tell it from an original.
+func (p *pass) forget(release bool) {
+	var keys []string
+	for key, o := range p.back {
+		if o.State == host.InSync || release && o.State == host.Pending && o.Effect == host.NewTransport {
+			keys = append(keys, key)
+		}
+	}
+	if err := p.host.Journal.Forget(keys...); err != nil {
+		for _, key := range keys {
+			p.failed[key] = "put back, but: " + err.Error()
+		}
+	}
+}
+
+// outcome is how the node stands after a pass.
+type outcome struct {
+	// settings are sorted by key.
+	settings []v1alpha1.SettingStatus
+	// rebootBy are the keys that wait for a boot.
+	rebootBy []string
+	// unstaged are the keys of boot settings that the next boot would not bring.
+	unstaged []string
+	// drifted are the keys that can be put right without a disruption: live values, and what our files and the boot
+	// menu hold. A boot setting is Pending then, and waits for the rollout.
+	drifted []string
+	// carriedOut is false where nothing could be tried.
+	carriedOut bool
+	// restored is true where a release is complete.
+	restored bool
+	// failed is true where trying again may help.
+	failed bool
+}
+
+// refuseAll is the outcome where nothing may be changed.
+func refuseAll(spec v1alpha1.StorageClientNodeSpec, err error) outcome {
+	out := outcome{failed: true}
+	for _, setting := range spec.Settings {
+		out.add(v1alpha1.SettingStatus{
+			Key: setting.Key, Desired: setting.Value, TakesEffect: catalogue.Effect(setting.Key),
+			State: v1alpha1.SettingFailed, Message: "nothing is changed on this node: " + err.Error(),
+		})
+	}
+	return out
+}
+
+// notStaged are the states of a boot setting that the next boot would not bring.
+var notStaged = []v1alpha1.SettingState{v1alpha1.SettingDrifted, v1alpha1.SettingFailed, v1alpha1.SettingShadowed}
+
+// outcome sums up. It is the one place where states are turned into decisions.
+func (p *pass) outcome(spec v1alpha1.StorageClientNodeSpec) outcome {
+	out := outcome{carriedOut: true, restored: spec.Release}
+	for _, key := range slices.Sorted(maps.Keys(p.wanted)) {
+		status := p.wantedStatus(key)
+		out.add(status)
+		boots := status.TakesEffect == v1alpha1.EffectReboot
+		_, refused := p.refused[key]
+		switch {
+		case refused && boots:
+			out.unstaged = append(out.unstaged, key)
+		case refused:
+		case boots && status.State == v1alpha1.SettingPending:
+			out.rebootBy = append(out.rebootBy, key)
+		case boots && slices.Contains(notStaged, status.State):
+			out.unstaged = append(out.unstaged, key)
+		}
+		if !refused && status.State == v1alpha1.SettingDrifted && status.TakesEffect != v1alpha1.EffectAction {
+			out.drifted = append(out.drifted, key)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(p.restore)) {
+		out.addRestore(key, p)
+	}
+	return out
+}
+
+func (out *outcome) add(status v1alpha1.SettingStatus) {
+	out.settings = append(out.settings, status)
+	out.failed = out.failed || status.State == v1alpha1.SettingFailed
+}
+
+// addRestore adds a setting that is being put back. One that the spec still names, but the fence refuses, has its
+// status already, and no node is rebooted to be rid of it.
+func (out *outcome) addRestore(key string, p *pass) {
+	status := p.restoreStatus(key)
+	out.restored = out.restored && status.State != v1alpha1.SettingFailed
+	if _, named := p.wanted[key]; named {
+		return
+	}
+	boots := status.TakesEffect == v1alpha1.EffectReboot
+	switch {
+	case status.State == v1alpha1.SettingInSync:
+		return
+	case boots && status.State == v1alpha1.SettingPending:
+		out.rebootBy = append(out.rebootBy, key)
+	case boots:
+		out.unstaged = append(out.unstaged, key)
+	}
+	out.add(status)
+}
+
+func (p *pass) wantedStatus(key string) v1alpha1.SettingStatus {
+	o, seen := p.seen[key]
+	status := v1alpha1.SettingStatus{
+		Key:         key,
+		Desired:     p.wanted[key].Value,
+		Observed:    o.Observed,
+		Original:    p.original(key),
+		TakesEffect: v1alpha1.SettingEffect(o.Effect),
+		State:       v1alpha1.SettingState(o.State),
+		Message:     o.Message,
+	}
+	refused, isRefused := p.refused[key]
+	switch {
+	case isRefused:
+		status.State, status.Message = refused.state, refused.message
+	case p.failed[key] != "" && o.State != host.InSync:
+		status.State, status.Message = v1alpha1.SettingFailed, p.failed[key]
+	case !seen:
+		status.State, status.Message = v1alpha1.SettingFailed, errNoAnswer.Error()
+	}
+	if !seen {
+		status.TakesEffect = catalogue.Effect(key)
+	}
+	return status
+}
+
+func (p *pass) restoreStatus(key string) v1alpha1.SettingStatus {
+	o, answered := p.back[key]
+	status := v1alpha1.SettingStatus{
+		Key:         key,
+		Desired:     p.restore[key].Value,
+		Observed:    o.Observed,
+		Original:    p.original(key),
+		TakesEffect: v1alpha1.SettingEffect(o.Effect),
+		State:       v1alpha1.SettingState(o.State),
+		Message:     o.Message,
+	}
+	switch {
+	case p.failed[key] != "":
+		status.State, status.Message = v1alpha1.SettingFailed, p.failed[key]
+	case !answered:
+		status.State, status.Message = v1alpha1.SettingFailed, errNoAnswer.Error()
+	}
+	if !answered {
+		status.TakesEffect = catalogue.Effect(key)
+	}
+	return status
+}
+
+var errNoAnswer = errors.New("it was not read back")
+
+// original is the first value. Of a setting that this very pass has taken up, it stands in keep.
+func (p *pass) original(key string) string {
+	if entry, ok := p.held[key]; ok {
+		return entry.Original.Value
+	}
+	return p.keep[key].Original.Value
+}

@@ -1,0 +1,175 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/mounts"
+)
+
+// maxAnnounce is how often the write of Started is tried again when somebody else has written in between, as the
+// manager does with its part of the status.
+const maxAnnounce = 5
+
+// decidePermit answers the permit that the object holds. A permit is answered once and for all: from the moment that
+// its generation is reported without Started, the manager may take it back. So it is false, and nothing must be
+// reported, while a permit is undecided.
+func (a *Agent) decidePermit(ctx context.Context) bool {
+	permit := a.node.Spec.RebootPermit
+	if permit == nil {
+		a.reboot = nil
+		return true
+	}
+	if a.reboot != nil && a.reboot.PermitID == permit.ID {
+		return true
+	}
+	if a.reboot = a.answered(a.node, permit.ID); a.reboot != nil {
+		return true
+	}
+	if !a.reporter.mayTry() {
+		return false
+	}
+	log := logr.FromContextOrDiscard(ctx).WithValues("permit", permit.ID)
+	live, err := a.api.Get(ctx)
+	if err != nil {
+		log.Error(err, "The permit waits until the object can be read")
+		a.reporter.failed()
+		return false
+	}
+	if versionOf(live) != versionOf(a.node) {
+		// The watch brings what is newer, to be carried out first.
+		a.reporter.failed()
+		return false
+	}
+	if a.reboot = a.answered(live, permit.ID); a.reboot != nil {
+		return true
+	}
+	if why := a.objection(live); why != "" {
+		log.Info("Refused the permit", "reason", why)
+		a.reboot = &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootRefused, Message: why}
+		return true
+	}
+	a.reboot = a.use(ctx, live)
+	return true
+}
+
+// answered returns what became of a permit before this agent started, or nil. One that is used up in this very boot
+// has not brought a reboot, and must not bring one any more.
+func (a *Agent) answered(node *v1alpha1.StorageClientNode, id string) *v1alpha1.RebootStatus {
+	usedIn, used := a.host.Journal.UsedPermit(id)
+	if used && usedIn != a.boot.id {
+		return &v1alpha1.RebootStatus{PermitID: id, Phase: v1alpha1.RebootStarted}
+	}
+	if used {
+		return failedReboot(id, "permit used, not rebooted: the agent ended in between, or the host did not go down")
+	}
+	said := node.Status.Reboot
+	if said == nil || said.PermitID != id {
+		return nil
+	}
+	if said.Phase == v1alpha1.RebootStarted && node.Status.BootID == a.boot.id {
+		return failedReboot(id, "permit used, not rebooted: the journal does not know of it")
+	}
+	return said.DeepCopy()
+}
+
+func failedReboot(id, message string) *v1alpha1.RebootStatus {
+	return &v1alpha1.RebootStatus{PermitID: id, Phase: v1alpha1.RebootFailed, Message: message}
+}
+
+// objection says why the host must not be rebooted with the permit, or nothing.
+func (a *Agent) objection(live *v1alpha1.StorageClientNode) string {
+	permit := live.Spec.RebootPermit
+	switch {
+	case permit.BootHash != live.Spec.BootHash:
+		return fmt.Sprintf("the permit is for boot hash %q, wanted is %q", permit.BootHash, live.Spec.BootHash)
+	case permit.BootID != a.boot.id:
+		return fmt.Sprintf("the permit ends boot %s, running is %s", permit.BootID, a.boot.id)
+	case !a.out.carriedOut:
+		return "the settings could not be carried out"
+	case len(a.out.unstaged) > 0:
+		return "the next boot would not bring " + host.Names(a.out.unstaged)
+	case len(a.out.rebootBy) == 0:
+		return "nothing waits for a boot"
+	}
+	return a.inTheWay(permit.IgnorePodUIDs)
+}
+
+// inTheWay reads the mount table at this very moment.
+func (a *Agent) inTheWay(ignorePodUIDs []string) string {
+	busy, malformed, err := a.host.Mounts.Busy()
+	if err != nil {
+		return "the mounts cannot be read: " + err.Error()
+	}
+	if malformed > 0 {
+		return fmt.Sprintf("%d lines of the mount table cannot be read", malformed)
+	}
+	busy = slices.DeleteFunc(busy, func(b mounts.Busy) bool {
+		return b.PodUID != "" && slices.Contains(ignorePodUIDs, b.PodUID)
+	})
+	if len(busy) == 0 {
+		return ""
+	}
+	var points []string
+	for _, b := range busy {
+		points = append(points, b.MountPoint)
+	}
+	return "still mounted: " + host.Names(points)
+}
+
+// use uses the permit up and reboots. Every way out but a reboot leaves the permit used up.
+func (a *Agent) use(ctx context.Context, live *v1alpha1.StorageClientNode) *v1alpha1.RebootStatus {
+	id := live.Spec.RebootPermit.ID
+	log := logr.FromContextOrDiscard(ctx).WithValues("permit", id)
+	if err := a.host.Journal.UsePermit(id, a.boot.id); err != nil {
+		log.Error(err, "The permit could not be journalled, the host is not rebooted")
+		return failedReboot(id, "permit not journalled, not rebooted: "+err.Error())
+	}
+	if err := a.announce(ctx, live); err != nil {
+		log.Error(err, "The reboot could not be announced, the host is not rebooted")
+		return failedReboot(id, "permit used, not rebooted: "+err.Error())
+	}
+	log.Info("Rebooting the host", "settings", host.Names(a.out.rebootBy))
+	if err := a.host.Rebooter.Reboot(ctx); err != nil {
+		log.Error(err, "The host refuses to reboot")
+		return failedReboot(id, "the host refuses to reboot: "+err.Error())
+	}
+	return startedReboot(id)
+}
+
+func startedReboot(id string) *v1alpha1.RebootStatus {
+	return &v1alpha1.RebootStatus{PermitID: id, Phase: v1alpha1.RebootStarted}
+}
+
+// announce writes Started on the very object that holds the permit: the resource version makes it impossible that
+// the manager takes the permit back at the same time. Where somebody else's write comes in between, the permit is
+// looked at again.
+func (a *Agent) announce(ctx context.Context, live *v1alpha1.StorageClientNode) error {
+	wanted, id := versionOf(live), live.Spec.RebootPermit.ID
+	for attempt := 1; ; attempt++ {
+		a.reboot = startedReboot(id)
+		status := a.status()
+		_, err := a.api.ApplyStatus(ctx, status, live.ResourceVersion)
+		if err == nil {
+			a.wrote(status)
+			return nil
+		}
+		if !apierrors.IsConflict(err) || attempt == maxAnnounce {
+			return err
+		}
+		if live, err = a.api.Get(ctx); err != nil {
+			return err
+		}
+		if versionOf(live) != wanted {
+			return errors.New("the object has changed since the permit was read")
+		}
+	}
+}

@@ -1,0 +1,267 @@
+package agent
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+
+	"github.com/storageclient/operator/agent/host/mounts"
+)
+
+// pending is a world with a node that waits for its reboot.
+func pending(t *testing.T) (*world, *Agent) {
+	t.Helper()
+	w := newWorld(t)
+	w.declare(declared()...)
+	return w, w.settle(w.agent())
+}
+
+func TestAPermitRebootsOnce(t *testing.T) {
+	w, a := pending(t)
+	w.permit("p1")
+	a = w.settle(a)
+	if diff := cmp.Diff([]string{"p1"}, w.reboots); diff != "" {
+		t.Errorf("reboots (-want +got):\n%s", diff)
+	}
+	s := w.node.Status
+	if s.BootID != "boot-2" || s.RebootRequired || w.state(ihash) != v1alpha1.SettingInSync {
+		t.Errorf("boot %s, reboot required %v, %s; want boot-2, false, InSync", s.BootID, s.RebootRequired, w.state(ihash))
+	}
+	if diff := cmp.Diff(&v1alpha1.RebootStatus{PermitID: "p1", Phase: v1alpha1.RebootStarted}, s.Reboot); diff != "" {
+		t.Errorf("reboot (-want +got):\n%s", diff)
+	}
+	w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.RebootPermit = nil })
+	w.settle(a)
+	if w.node.Status.Reboot != nil {
+		t.Errorf("a permit that is gone is still spoken of: %+v", w.node.Status.Reboot)
+	}
+}
+
+func TestAPermitIsRefused(t *testing.T) {
+	pod := "11111111-2222-3333-4444-555555555555"
+	tests := map[string]struct {
+		arrange func(w *world)
+		message string
+	}{
+		"for another boot hash": {
+			func(w *world) { w.node.Spec.RebootPermit.BootHash = "other" }, "the permit is for boot hash",
+		},
+		"for another boot": {
+			func(w *world) { w.node.Spec.RebootPermit.BootID = "boot-0" }, "the permit ends boot boot-0",
+		},
+		"while a pod's mount is left": {
+			func(w *world) { w.busy = []mounts.Busy{{MountPoint: "/k/pods/x", PodUID: pod, FSType: "nfs4"}} },
+			"still mounted: /k/pods/x",
+		},
+		"while a global mount is left": {
+			func(w *world) {
+				w.busy = []mounts.Busy{{MountPoint: "/k/plugins/x", FSType: "nfs4"}}
+				w.node.Spec.RebootPermit.IgnorePodUIDs = []string{""}
+			}, "still mounted: /k/plugins/x",
+		},
+		"while mounts cannot be read": {
+			func(w *world) { w.mountErr = errors.New("no mountinfo") }, "no mountinfo",
+		},
+		"while a mount cannot be understood": {
+			func(w *world) { w.malformed = 1 }, "1 lines of the mount table",
+		},
+		"when nothing waits for a boot": {
+			func(w *world) { w.live[ihash] = "16777216" }, "nothing waits for a boot",
+		},
+		"with a boot setting that the fence refuses": {
+			func(w *world) { w.node.Spec.Settings[0].Value = "-1" }, "the next boot would not bring " + ihash,
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			w, a := pending(t)
+			w.permit("p1")
+			test.arrange(w)
+			a = w.settle(a)
+			got := w.node.Status.Reboot
+			if got == nil || got.Phase != v1alpha1.RebootRefused || !strings.Contains(got.Message, test.message) {
+				t.Errorf("reboot is %+v, want Refused with %q", got, test.message)
+			}
+			// What stood in the way is gone, but the permit has been answered: the manager may take it back any time.
+			w.busy, w.malformed, w.mountErr = nil, 0, nil
+			w.node.Spec.RebootPermit.BootHash, w.node.Spec.RebootPermit.BootID = w.node.Spec.BootHash, w.bootID()
+			w.settle(a)
+			w.settle(w.agent())
+			if len(w.reboots) != 0 {
+				t.Errorf("rebooted with %v", w.reboots)
+			}
+		})
+	}
+}
+
+func TestMountsOfPodsThatStayAreIgnored(t *testing.T) {
+	w, a := pending(t)
+	w.busy = []mounts.Busy{{MountPoint: "/k/pods/x", PodUID: "stays", FSType: "nfs4"}}
+	w.permit("p1")
+	w.node.Spec.RebootPermit.IgnorePodUIDs = []string{"stays"}
+	w.settle(a)
+	if len(w.reboots) != 1 {
+		t.Errorf("not rebooted: %+v", w.node.Status.Reboot)
+	}
+}
+
+func TestAUsedPermitIsNeverUsedAgain(t *testing.T) {
+	w, a := pending(t)
+	w.permit("p1")
+	// The agent dies between the journal and the announcement, and a later one finds the permit still there.
+	w.dieAt = w.steps + permitSteps(t)
+	a = w.settle(a)
+	if len(w.reboots) != 0 {
+		t.Fatalf("rebooted with %v", w.reboots)
+	}
+	got := w.node.Status.Reboot
+	if got == nil || got.Phase != v1alpha1.RebootFailed || !strings.Contains(got.Message, "permit used, not rebooted") {
+		t.Errorf("reboot is %+v, want Failed", got)
+	}
+	w.permit("p2")
+	w.settle(a)
+	if diff := cmp.Diff([]string{"p2"}, w.reboots); diff != "" {
+		t.Errorf("reboots (-want +got):\n%s", diff)
+	}
+}
+
+// permitSteps counts the changes up to the announcement of a reboot.
+func permitSteps(t *testing.T) int {
+	t.Helper()
+	w, a := pending(t)
+	w.permit("p1")
+	before := w.steps
+	w.turn(a)
+	for i, step := range w.log[before:] {
+		if step == "status" {
+			return i + 1
+		}
+	}
+	t.Fatal("the reboot is not announced")
+	return 0
+}
+
+func TestNoRebootWithoutItsAnnouncement(t *testing.T) {
+	w, a := pending(t)
+	w.writeErr = func(status v1alpha1.StorageClientNodeStatus) error {
+		if status.Reboot != nil && status.Reboot.Phase == v1alpha1.RebootStarted {
+			return errors.New("admission refuses")
+		}
+		return nil
+	}
+	w.permit("p1")
+	a = w.settle(a)
+	w.writeErr = nil
+	w.settle(a)
+	w.settle(w.agent())
+	if len(w.reboots) != 0 {
+		t.Errorf("rebooted with %v", w.reboots)
+	}
+	got := w.node.Status.Reboot
+	if got == nil || got.Phase != v1alpha1.RebootFailed {
+		t.Errorf("reboot is %+v, want Failed", got)
+	}
+}
+
+func TestAPermitThatIsTakenBackInBetweenIsNotUsed(t *testing.T) {
+	w, a := pending(t)
+	w.permit("p1")
+	// The manager takes it back after the agent's live read.
+	w.writeErr = func(v1alpha1.StorageClientNodeStatus) error {
+		w.writeErr = nil
+		w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.RebootPermit = nil })
+		return nil
+	}
+	w.settle(a)
+	if len(w.reboots) != 0 {
+		t.Errorf("rebooted with %v", w.reboots)
+	}
+}
+
+func TestAForeignStatusWriteDoesNotCostThePermit(t *testing.T) {
+	w, a := pending(t)
+	w.permit("p1")
+	w.writeErr = func(v1alpha1.StorageClientNodeStatus) error {
+		w.writeErr = nil
+		w.bump()
+		return nil
+	}
+	w.settle(a)
+	if len(w.reboots) != 1 {
+		t.Errorf("not rebooted: %+v", w.node.Status.Reboot)
+	}
+}
+
+func TestAnUndecidedPermitIsNotReported(t *testing.T) {
+	w, a := pending(t)
+	w.getErr = errors.New("connection refused")
+	w.permit("p1")
+	w.settle(a)
+	if got := w.node.Status.ObservedGeneration; got == w.node.Generation {
+		t.Errorf("generation %d is reported, the manager could take the permit back", got)
+	}
+	w.gets = 0
+	for range 100 {
+		w.turn(a)
+	}
+	if w.gets > 1 {
+		t.Errorf("%d reads at once of an API server that does not answer", w.gets)
+	}
+	w.getErr = nil
+	w.clock.Step(time.Minute)
+	w.settle(a)
+	if len(w.reboots) != 1 {
+		t.Errorf("not rebooted: %+v", w.node.Status.Reboot)
+	}
+}
+
+func TestANewerSpecIsCarriedOutBeforeThePermit(t *testing.T) {
+	w, a := pending(t)
+	w.permit("p1")
+	stale := w.node.DeepCopy()
+	w.declare(setting(ihash, "33554432"))
+	w.node.Spec.RebootPermit.BootHash = "boot-hash"
+	a.take(stale)
+	a.turn(t.Context())
+	if len(w.reboots) != 0 {
+		t.Fatalf("rebooted for a spec that is not the newest")
+	}
+	w.clock.Step(time.Minute)
+	w.settle(a)
+	if len(w.reboots) != 1 || w.live[ihash] != "33554432" {
+		t.Errorf("reboots %v, live %s; want one, with the newer value", w.reboots, w.live[ihash])
+	}
+}
+
+func TestAPermitThatTheStatusCallsStartedIsNotUsed(t *testing.T) {
+	w, a := pending(t)
+	w.permit("p1")
+	w.node.Status.Reboot = startedReboot("p1")
+	w.settle(a)
+	got := w.node.Status.Reboot
+	if len(w.reboots) != 0 || got == nil || got.Phase != v1alpha1.RebootFailed {
+		t.Errorf("rebooted %v, status %+v; want no reboot and Failed", w.reboots, got)
+	}
+}
+
+func TestAHostThatRefusesToRebootIsReported(t *testing.T) {
+	w, a := pending(t)
+	w.rebootErr = errors.New("operation inhibited")
+	w.permit("p1")
+	a = w.settle(a)
+	got := w.node.Status.Reboot
+	if got == nil || got.Phase != v1alpha1.RebootFailed || !strings.Contains(got.Message, "operation inhibited") {
+		t.Errorf("reboot is %+v, want Failed and why", got)
+	}
+	w.rebootErr = nil
+	w.settle(a)
+	w.settle(w.agent())
+	if len(w.reboots) != 0 {
+		t.Errorf("rebooted with %v", w.reboots)
+	}
+}

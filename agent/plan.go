@@ -1,0 +1,110 @@
+package agent
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/journal"
+)
+
+// plan is what the host is to hold and what is to be put back, worked out from the spec and the journal alone.
+type plan struct {
+	// keep holds by key what is to be on the host: what the spec wants, and what is retained.
+	keep map[string]journal.Entry
+	// fresh are the keys of keep that have never been changed: their original is still to be read.
+	fresh map[string]bool
+	// restore holds the originals of what is no longer wanted.
+	restore map[string]host.Original
+	// refused holds the settings of the spec that the fence keeps out.
+	refused map[string]refusal
+	// wanted are the spec's settings by key; empty on release.
+	wanted map[string]v1alpha1.NodeSetting
+}
+
+// makePlan decides for every key of the spec and of the journal.
+func makePlan(spec v1alpha1.StorageClientNodeSpec, held map[string]journal.Entry, f fence) plan {
+	p := plan{
+		keep:    map[string]journal.Entry{},
+		fresh:   map[string]bool{},
+		restore: map[string]host.Original{},
+		refused: map[string]refusal{},
+		wanted:  map[string]v1alpha1.NodeSetting{},
+	}
+	for _, setting := range spec.Settings {
+		entry, isHeld := held[setting.Key]
+		if spec.Release {
+			// The policy may have been changed together with the release.
+			if isHeld {
+				entry.Retain = setting.OnRemoval == v1alpha1.DeletionRetain
+				held[setting.Key] = entry
+			}
+			continue
+		}
+		p.want(setting, entry, isHeld, f)
+	}
+	for key, entry := range held {
+		if _, decided := p.keep[key]; !decided {
+			p.letGo(key, entry, f)
+		}
+	}
+	return p
+}
+
+// want takes up a setting of the spec. Where the fence refuses the new value, the host keeps the last one that was
+// accepted, as long as that still is.
+func (p *plan) want(setting v1alpha1.NodeSetting, entry journal.Entry, isHeld bool, f fence) {
+	key := setting.Key
+	p.wanted[key] = setting
+	if refused := f.check(key, setting.Value); refused != nil {
+		p.refused[key] = *refused
+		if isHeld && !entry.Retained && f.check(key, entry.Applied) == nil {
+			p.keep[key] = entry
+		}
+		return
+	}
+	if !isHeld {
+		p.fresh[key] = true
+	}
+	p.keep[key] = journal.Entry{
+		Original: entry.Original,
+		Profile:  setting.Profile,
+		Retain:   setting.OnRemoval == v1alpha1.DeletionRetain,
+		Applied:  setting.Value,
+	}
+}
+
+// letGo decides on a key that the journal holds and the spec does not want, or no longer may.
+func (p *plan) letGo(key string, entry journal.Entry, f fence) {
+	if entry.Retain && f.check(key, entry.Applied) == nil {
+		entry.Retained = true
+		p.keep[key] = entry
+		return
+	}
+	p.restore[key] = entry.Original
+}
+
+// settings returns what a subject is to hold, sorted by name. Keys for which leave is true are left out.
+func (p *plan) settings(subject string, leave func(key string) bool) []host.Setting {
+	var settings []host.Setting
+	for _, key := range slices.Sorted(maps.Keys(p.keep)) {
+		if name, ok := strings.CutPrefix(key, subject+"/"); ok && !leave(key) {
+			settings = append(settings, host.Setting{Name: name, Value: p.keep[key].Applied})
+		}
+	}
+	return settings
+}
+
+// originals returns what a subject is to put back, by name.
+func (p *plan) originals(subject string) map[string]host.Original {
+	originals := map[string]host.Original{}
+	for key, original := range p.restore {
+		if name, ok := strings.CutPrefix(key, subject+"/"); ok {
+			originals[name] = original
+		}
+	}
+	return originals
+}

@@ -1,0 +1,250 @@
+package agent
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/utils/clock"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+
+	"github.com/storageclient/operator/agent/host/mounts"
+)
+
+// Bounds of the API, in characters and items.
+const (
+	maxMessage    = 1024
+	maxValue      = 256
+	maxObserved   = 1024
+	maxMountPoint = 1024
+	maxName       = 253
+	maxUID        = 64
+	maxWord       = 32
+	maxVersion    = 128
+	maxOption     = 256
+	maxOptions    = 64
+	maxPods       = 64
+	maxMounts     = 128
+	maxSettings   = 512
+	maxRebootBy   = 64
+)
+
+// status is what is to be reported now. The hash is reported whenever the settings were gone through, failed ones
+// included: it says which settings the states speak of, and the states say how they stand.
+func (a *Agent) status() v1alpha1.StorageClientNodeStatus {
+	status := v1alpha1.StorageClientNodeStatus{
+		ObservedGeneration: a.settled.generation,
+		BootID:             a.boot.id,
+		KernelVersion:      cut(a.boot.kernelVersion, maxVersion),
+		Bootloader:         a.bootloader.DeepCopy(),
+		Settings:           settingStatuses(a.out.settings),
+		RebootRequired:     len(a.out.rebootBy) > 0,
+		RebootRequiredBy:   first(slices.Sorted(slices.Values(a.out.rebootBy)), maxRebootBy),
+		Reboot:             a.reboot.DeepCopy(),
+		Restored:           a.out.restored,
+	}
+	if a.out.carriedOut {
+		status.Hash = a.node.Spec.Hash
+	}
+	if status.Reboot != nil {
+		status.Reboot.Message = cut(status.Reboot.Message, maxMessage)
+	}
+	status.Mounts, status.MountsOmitted = mountStatuses(a.table.Mounts)
+	status.BusyMounts, status.BusyMountsOmitted = busyMounts(a.table.Busy)
+	status.BusyMountsOmitted += int32(a.table.Malformed)
+	if a.tableErr != nil {
+		// What is mounted is not known, and that holds a reboot back as well.
+		status.BusyMountsOmitted++
+	}
+	return status
+}
+
+func settingStatuses(settings []v1alpha1.SettingStatus) []v1alpha1.SettingStatus {
+	var list []v1alpha1.SettingStatus
+	for _, s := range first(settings, maxSettings) {
+		s.Desired = cut(s.Desired, maxValue)
+		s.Observed = cut(s.Observed, maxObserved)
+		s.Original = cut(s.Original, maxObserved)
+		s.Message = cut(s.Message, maxMessage)
+		list = append(list, s)
+	}
+	slices.SortFunc(list, func(a, b v1alpha1.SettingStatus) int { return strings.Compare(a.Key, b.Key) })
+	return list
+}
+
+// mountStatuses keeps network mounts rather than others where there are too many.
+func mountStatuses(all []mounts.Mount) (list []v1alpha1.MountStatus, omitted int32) {
+	ordered := slices.Clone(all)
+	slices.SortStableFunc(ordered, func(a, b mounts.Mount) int {
+		switch {
+		case a.Network() == b.Network():
+			return 0
+		case a.Network():
+			return -1
+		}
+		return 1
+	})
+	seen := map[string]bool{}
+	for _, m := range ordered {
+		status := mountStatus(m)
+		if len(list) == maxMounts || seen[status.MountPoint] {
+			omitted++
+			continue
+		}
+		seen[status.MountPoint] = true
+		list = append(list, status)
+	}
+	slices.SortFunc(list, func(a, b v1alpha1.MountStatus) int { return strings.Compare(a.MountPoint, b.MountPoint) })
+	return list, omitted
+}
+
+// mountStatus leaves the state empty: which options a mount should carry is known to the manager alone.
+func mountStatus(m mounts.Mount) v1alpha1.MountStatus {
+	status := v1alpha1.MountStatus{
+		MountPoint:   cut(m.MountPoint, maxMountPoint),
+		Volume:       cut(m.Volume, maxName),
+		Server:       cut(m.Server, maxName),
+		Protocol:     cut(m.Protocol, maxWord),
+		Connections:  int32(m.Connections),
+		SlotLimit:    int32(m.SlotLimit),
+		ReadAheadKiB: int32(m.ReadAheadKiB),
+	}
+	for _, option := range first(m.Options, maxOptions) {
+		status.Options = append(status.Options, cut(option, maxOption))
+	}
+	for _, uid := range first(m.PodUIDs, maxPods) {
+		if len(uid) <= maxUID {
+			status.PodUIDs = append(status.PodUIDs, uid)
+		}
+	}
+	return status
+}
+
+func busyMounts(all []mounts.Busy) (list []v1alpha1.BusyMount, omitted int32) {
+	seen := map[string]bool{}
+	for _, b := range all {
+		busy := v1alpha1.BusyMount{
+			MountPoint: cut(b.MountPoint, maxMountPoint),
+			PodUID:     cut(b.PodUID, maxUID),
+			Volume:     cut(b.Volume, maxName),
+			FSType:     cut(b.FSType, maxWord),
+		}
+		if len(list) == maxMounts || seen[busy.MountPoint] {
+			omitted++
+			continue
+		}
+		seen[busy.MountPoint] = true
+		list = append(list, busy)
+	}
+	return list, omitted
+}
+
+func first[T any](list []T, n int) []T { return list[:min(len(list), n)] }
+
+// cut shortens a text to n bytes, and so to no more than n characters, without cutting one apart.
+func cut(s string, n int) string {
+	s = strings.ToValidUTF8(s, "?")
+	if len(s) <= n {
+		return s
+	}
+	const more = "..."
+	end := max(n-len(more), 0)
+	for end > 0 && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + more
+}
+
+const (
+	// reportInterval is the least time between two status writes that no one waits for.
+	reportInterval = 10 * time.Second
+	// A write that failed is tried again from minBackoff on, doubled each time, to maxBackoff.
+	minBackoff = time.Second
+	maxBackoff = 32 * time.Second
+)
+
+// reporter decides when a status is written.
+type reporter struct {
+	clock clock.Clock
+	// last is what was written last; nil before the first time.
+	last *v1alpha1.StorageClientNodeStatus
+	// nextAt is when the next write may be that no one waits for; waiting is true while one is held back.
+	nextAt  time.Time
+	waiting bool
+	// tryAt is when the API server is tried again after failures in a row.
+	tryAt    time.Time
+	failures int
+}
+
+// reset forgets what was written: there is another object, or none.
+func (r *reporter) reset() { *r = reporter{clock: r.clock} }
+
+// due tells whether a status is to be written now.
+func (r *reporter) due(status v1alpha1.StorageClientNodeStatus) bool {
+	r.waiting = false
+	if r.last != nil && equality.Semantic.DeepEqual(*r.last, status) {
+		r.failures, r.tryAt = 0, time.Time{}
+		return false
+	}
+	r.waiting = r.last != nil && !urgent(*r.last, status) && r.clock.Now().Before(r.nextAt)
+	return !r.waiting && r.mayTry()
+}
+
+// urgent tells whether the rollout waits for a change.
+func urgent(was, is v1alpha1.StorageClientNodeStatus) bool {
+	idle := func(s v1alpha1.StorageClientNodeStatus) bool {
+		return len(s.BusyMounts) == 0 && s.BusyMountsOmitted == 0
+	}
+	return was.ObservedGeneration != is.ObservedGeneration || was.Hash != is.Hash ||
+		was.RebootRequired != is.RebootRequired || was.Restored != is.Restored ||
+		!equality.Semantic.DeepEqual(was.Reboot, is.Reboot) || idle(is) && !idle(was)
+}
+
+func (r *reporter) wrote(status v1alpha1.StorageClientNodeStatus) {
+	r.last, r.waiting, r.failures, r.tryAt = &status, false, 0, time.Time{}
+	r.nextAt = r.clock.Now().Add(jitter(reportInterval))
+}
+
+func (r *reporter) failed() {
+	r.tryAt = r.clock.Now().Add(jitter(min(minBackoff<<min(r.failures, 8), maxBackoff)))
+	r.failures++
+}
+
+func (r *reporter) mayTry() bool { return !r.clock.Now().Before(r.tryAt) }
+
+// dueAt is when a write that is held back, or has failed, is due; zero where none is.
+func (r *reporter) dueAt() time.Time {
+	switch {
+	case !r.tryAt.IsZero():
+		return r.tryAt
+	case r.waiting:
+		return r.nextAt
+	}
+	return time.Time{}
+}
+
+// report writes the status where that is due.
+func (a *Agent) report(ctx context.Context) {
+	status := a.status()
+	if !a.reporter.due(status) {
+		return
+	}
+	if _, err := a.api.ApplyStatus(ctx, status, ""); err != nil {
+		if ctx.Err() == nil {
+			logr.FromContextOrDiscard(ctx).Info("The status could not be written, trying again", "error", err.Error())
+		}
+		a.reporter.failed()
+		return
+	}
+	a.wrote(status)
+}
+
+func (a *Agent) wrote(status v1alpha1.StorageClientNodeStatus) {
+	a.reporter.wrote(status)
+	a.ready.Store(true)
+}

@@ -1,0 +1,393 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/journal"
+	"github.com/storageclient/operator/agent/host/mounts"
+)
+
+const (
+	rmem  = "sysctl/net.core.rmem_max"
+	wmem  = "sysctl/net.core.wmem_max"
+	ihash = "kernelArgument/ihash_entries"
+	trace = "/etc/sysctl.d/99-zz-storage-client.conf"
+)
+
+// errCrash ends an agent in the middle of what it does, by a panic: nothing of it runs any more.
+var errCrash = errors.New("crash")
+
+// world is one machine and the API server. Every change that an agent makes to either is a step, and the agent may
+// die before it.
+type world struct {
+	t     *testing.T
+	dir   string
+	fs    host.FS
+	clock *clocktesting.FakeClock
+
+	// live is what the kernel has, defaults what it has without anybody's doing, files what our drop-in holds, menu
+	// what the next boot brings of boot arguments.
+	live, defaults, files, menu map[string]string
+	unsupported, oldTransports  map[string]bool
+	applyErr, originalErr       error
+	journalErr                  error
+
+	boots     int
+	reboots   []string
+	rebootErr error
+	busy      []mounts.Busy
+	malformed int
+	mountErr  error
+	mounts    []mounts.Mount
+
+	node     *v1alpha1.StorageClientNode
+	writes   int
+	gets     int
+	applies  int
+	getErr   error
+	writeErr func(v1alpha1.StorageClientNodeStatus) error
+
+	steps, dieAt int
+	log          []string
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{
+		t: t, dir: t.TempDir(), clock: clocktesting.NewFakeClock(time.Unix(1700000000, 0)),
+		defaults: map[string]string{rmem: "212992", wmem: "212992"},
+		files:    map[string]string{}, menu: map[string]string{}, boots: 1,
+		unsupported: map[string]bool{}, oldTransports: map[string]bool{},
+	}
+	w.live = maps.Clone(w.defaults)
+	w.write("/proc/sys/kernel/osrelease", "6.1.0-test\n")
+	w.writeBootID()
+	fs, err := host.OpenFS(w.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = fs.Close() })
+	w.fs = fs.WithHook(func(op host.Op, name string) error {
+		w.step(string(op) + " " + name)
+		return w.journalErr
+	})
+	return w
+}
+
+func (w *world) write(name, data string) {
+	w.t.Helper()
+	file := filepath.Join(w.dir, name)
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(data), 0o644); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) bootID() string { return fmt.Sprintf("boot-%d", w.boots) }
+
+func (w *world) writeBootID() { w.write("/proc/sys/kernel/random/boot_id", w.bootID()+"\n") }
+
+// step is asked before every change.
+func (w *world) step(what string) {
+	w.steps++
+	w.log = append(w.log, what)
+	if w.steps == w.dieAt {
+		panic(errCrash)
+	}
+}
+
+// boot is what the machine does when it goes down and comes back.
+func (w *world) boot() {
+	w.boots++
+	w.writeBootID()
+	w.live = maps.Clone(w.defaults)
+	maps.Copy(w.live, w.files)
+	maps.Copy(w.live, w.menu)
+}
+
+func (w *world) agent() *Agent {
+	w.t.Helper()
+	a, err := New(Config{
+		Host: Host{
+			FS:         w.fs,
+			Subjects:   []host.Subject{&fakeSubject{w, "sysctl"}, &fakeSubject{w, "kernelArgument"}},
+			Journal:    journal.New(w.fs, trace),
+			Mounts:     w,
+			Rebooter:   w,
+			Bootloader: func() v1alpha1.Bootloader { return v1alpha1.Bootloader{Type: v1alpha1.BootloaderGrubDebian} },
+		},
+		API: w, Clock: w.clock,
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return a
+}
+
+// turn shows the agent the object and lets it turn; it tells whether the agent has died of it, or rebooted the
+// machine.
+func (w *world) turn(a *Agent) (died bool) {
+	w.t.Helper()
+	before := len(w.reboots)
+	defer func() {
+		if r := recover(); r != nil {
+			if r != any(errCrash) {
+				panic(r)
+			}
+			died = true
+		}
+		if len(w.reboots) > before {
+			w.boot()
+			died = true
+		}
+	}()
+	a.take(w.node.DeepCopy())
+	a.turn(w.t.Context())
+	return false
+}
+
+// settle lets agents turn, each crash and each reboot begetting a new one, until there is nothing more to do.
+func (w *world) settle(a *Agent) *Agent {
+	w.t.Helper()
+	for range 12 {
+		if w.turn(a) {
+			a = w.agent()
+		}
+		w.clock.Step(15 * time.Second)
+	}
+	return a
+}
+
+func setting(key, value string) v1alpha1.NodeSetting {
+	return v1alpha1.NodeSetting{Key: key, Value: value, Profile: "p", OnRemoval: v1alpha1.DeletionRestore}
+}
+
+func (w *world) declare(settings ...v1alpha1.NodeSetting) {
+	w.change(func(spec *v1alpha1.StorageClientNodeSpec) {
+		spec.Settings = settings
+		spec.Hash = fmt.Sprintf("hash-%v", settings)
+		spec.BootHash = "boot-hash"
+	})
+}
+
+func (w *world) change(change func(*v1alpha1.StorageClientNodeSpec)) {
+	if w.node == nil {
+		w.node = &v1alpha1.StorageClientNode{}
+		w.node.Name, w.node.UID = "n1", types.UID("u1")
+	}
+	change(&w.node.Spec)
+	w.node.Generation++
+	w.bump()
+}
+
+func (w *world) bump() { w.node.ResourceVersion += "x" }
+
+func (w *world) permit(id string) {
+	w.change(func(spec *v1alpha1.StorageClientNodeSpec) {
+		spec.RebootPermit = &v1alpha1.RebootPermit{ID: id, BootHash: spec.BootHash, BootID: w.bootID()}
+	})
+}
+
+func (w *world) state(key string) v1alpha1.SettingState {
+	for _, s := range w.node.Status.Settings {
+		if s.Key == key {
+			return s.State
+		}
+	}
+	return ""
+}
+
+func (w *world) message(key string) string {
+	for _, s := range w.node.Status.Settings {
+		if s.Key == key {
+			return s.Message
+		}
+	}
+	return ""
+}
+
+func (w *world) journal() map[string]journal.Entry {
+	w.t.Helper()
+	data, err := os.ReadFile(filepath.Join(w.dir, journal.File))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var doc struct{ Entries map[string]journal.Entry }
+	if err := json.Unmarshal(data, &doc); err != nil {
+		w.t.Fatal(err)
+	}
+	return doc.Entries
+}
+
+// API.
+
+func (w *world) Get(context.Context) (*v1alpha1.StorageClientNode, error) {
+	w.gets++
+	if w.getErr != nil {
+		return nil, w.getErr
+	}
+	return w.node.DeepCopy(), nil
+}
+
+func (w *world) Follow(ctx context.Context, changed func(*v1alpha1.StorageClientNode)) {
+	changed(w.node.DeepCopy())
+	<-ctx.Done()
+}
+
+func (w *world) ApplyStatus(
+	_ context.Context, status v1alpha1.StorageClientNodeStatus, resourceVersion string,
+) (*v1alpha1.StorageClientNode, error) {
+	w.step("status")
+	if w.writeErr != nil {
+		if err := w.writeErr(status); err != nil {
+			return nil, err
+		}
+	}
+	if resourceVersion != "" && resourceVersion != w.node.ResourceVersion {
+		return nil, apierrors.NewConflict(schema.GroupResource{Resource: "storageclientnodes"}, "n1", errors.New("changed"))
+	}
+	w.node.Status = *status.DeepCopy()
+	w.writes++
+	w.bump()
+	return w.node.DeepCopy(), nil
+}
+
+// Host.
+
+func (w *world) Reboot(context.Context) error {
+	w.step("reboot")
+	if w.rebootErr != nil {
+		return w.rebootErr
+	}
+	w.reboots = append(w.reboots, w.node.Spec.RebootPermit.ID)
+	if r := w.node.Status.Reboot; r == nil || r.Phase != v1alpha1.RebootStarted {
+		w.t.Errorf("rebooted, but the status says %+v", r)
+	}
+	return nil
+}
+
+func (w *world) Read() (mounts.Table, error) {
+	return mounts.Table{Mounts: w.mounts, Busy: w.busy, Malformed: w.malformed}, w.mountErr
+}
+
+func (w *world) Busy() ([]mounts.Busy, int, error) { return w.busy, w.malformed, w.mountErr }
+
+// fakeSubject serves sysctls, which are live, or kernel arguments, which need a boot.
+type fakeSubject struct {
+	w    *world
+	name string
+}
+
+func (s *fakeSubject) Name() string { return s.name }
+
+func (s *fakeSubject) boots() bool { return s.name == "kernelArgument" }
+
+func (s *fakeSubject) key(name string) string { return s.name + "/" + name }
+
+func (s *fakeSubject) kept() map[string]string {
+	if s.boots() {
+		return s.w.menu
+	}
+	return s.w.files
+}
+
+func (s *fakeSubject) Original(_ context.Context, name string) (host.Original, error) {
+	value, ok := s.w.live[s.key(name)]
+	return host.Original{Present: ok, Value: value}, s.w.originalErr
+}
+
+func (s *fakeSubject) Apply(_ context.Context, desired []host.Setting) error {
+	s.w.applies++
+	if s.w.applyErr != nil {
+		return s.w.applyErr
+	}
+	wanted := map[string]string{}
+	for _, d := range desired {
+		key := s.key(d.Name)
+		wanted[key] = d.Value
+		if _, journalled := s.w.journal()[key]; !journalled {
+			s.w.t.Errorf("%s is applied and not in the journal", key)
+		}
+		if s.kept()[key] != d.Value {
+			s.w.step("keep " + key)
+			s.kept()[key] = d.Value
+		}
+		if !s.boots() && s.w.live[key] != d.Value {
+			s.w.step("set " + key)
+			s.w.live[key] = d.Value
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.kept())) {
+		if _, ok := wanted[key]; !ok {
+			s.w.step("drop " + key)
+			delete(s.kept(), key)
+		}
+	}
+	return nil
+}
+
+func (s *fakeSubject) Observe(_ context.Context, desired []host.Setting) []host.Observation {
+	var seen []host.Observation
+	for _, d := range desired {
+		key := s.key(d.Name)
+		o := host.Observation{Name: d.Name, Desired: d.Value, Observed: s.w.live[key], Effect: host.Live, State: host.InSync}
+		if s.boots() {
+			o.Effect = host.Reboot
+		}
+		staged := s.kept()[key] == d.Value
+		switch {
+		case s.w.unsupported[key]:
+			o.State = host.Unsupported
+		case !staged, !s.boots() && o.Observed != d.Value:
+			o.State = host.Drifted
+		case o.Observed != d.Value:
+			o.State = host.Pending
+		}
+		seen = append(seen, o)
+	}
+	return seen
+}
+
+func (s *fakeSubject) Restore(_ context.Context, originals map[string]host.Original) []host.Observation {
+	var back []host.Observation
+	for _, name := range slices.Sorted(maps.Keys(originals)) {
+		key, original := s.key(name), originals[name]
+		o := host.Observation{Name: name, Effect: host.Live, State: host.InSync, Observed: s.w.live[key]}
+		value, ok := s.w.live[key]
+		is := host.Original{Present: ok, Value: value}
+		switch {
+		case s.boots() && is != original:
+			o.Effect, o.State = host.Reboot, host.Pending
+		case is != original:
+			s.w.step("restore " + key)
+			s.w.live[key] = original.Value
+		}
+		if s.w.oldTransports[key] {
+			o.Effect, o.State = host.NewTransport, host.Pending
+		}
+		back = append(back, o)
+	}
+	return back
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
+)
+
+func approveCommand(env *environment) *cobra.Command {
+	var plan string
+	cmd := &cobra.Command{
+		Use:   "approve PROFILE",
+		Short: "Approve the reboots of a profile's current plan",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return approve(cmd.Context(), env, args[0], plan)
+		},
+	}
+	cmd.Flags().StringVar(&plan, "plan", "", "hash of the plan that is meant; refuse if the profile's plan is another by now")
+	return cmd
+}
+
+func approve(ctx context.Context, env *environment, name, plan string) error {
+	c, err := env.connect()
+	if err != nil {
+		return err
+	}
+	profile, err := getProfile(ctx, c, name)
+	if err != nil {
+		return err
+	}
+	if err := view.Approvable(profile, plan); err != nil {
+		return err
+	}
+	if _, err := io.WriteString(env.Out, view.Approval(profile)); err != nil {
+		return err
+	}
+	if err := annotate(ctx, c, profile, v1alpha1.ApprovedPlanAnnotation, profile.Status.Plan.Hash); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(env.Out, "Approved plan %s of %s.\n", profile.Status.Plan.Hash, name)
+	return err
+}
+
+func pauseCommand(env *environment) *cobra.Command {
+	return &cobra.Command{
+		Use:   "pause PROFILE",
+		Short: "Begin nothing new for a profile; nodes under way finish",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return setPaused(cmd.Context(), env, args[0], v1alpha1.True)
+		},
+	}
+}
+
+func resumeCommand(env *environment) *cobra.Command {
+	return &cobra.Command{
+		Use:   "resume PROFILE",
+		Short: "Take the pause annotation off a profile",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return setPaused(cmd.Context(), env, args[0], nil)
+		},
+	}
+}
+
+// setPaused sets the pause annotation, or takes it off where value is nil.
+func setPaused(ctx context.Context, env *environment, name string, value any) error {
+	c, err := env.connect()
+	if err != nil {
+		return err
+	}
+	profile, err := getProfile(ctx, c, name)
+	if err != nil {
+		return err
+	}
+	if err := annotate(ctx, c, profile, v1alpha1.PausedAnnotation, value); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(env.Out, view.Paused(profile, value != nil))
+	return err
+}
+
+// annotate sets one annotation, or takes it off where value is nil. It needs no precondition: an approval names the
+// plan that was shown, and the status changes too often for one.
+func annotate(ctx context.Context, c client.Client, profile *v1alpha1.StorageClientProfile, key string, value any) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{key: value}}})
+	if err != nil {
+		return fmt.Errorf("encode patch of StorageClientProfile %s: %w", profile.Name, err)
+	}
+	if err := c.Patch(ctx, profile.DeepCopy(), client.RawPatch(types.MergePatchType, patch), client.FieldOwner(fieldManager)); err != nil {
+		return fmt.Errorf("annotate StorageClientProfile %s: %w", profile.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,234 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/yaml"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
+)
+
+func eda() *v1alpha1.StorageClientProfile {
+	p := &v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "eda", Generation: 1, Finalizers: []string{v1alpha1.Finalizer}}}
+	p.Spec.NodeSelector.MatchLabels = map[string]string{"pool": "eda"}
+	p.Spec.Node = &v1alpha1.NodeTuning{KernelArguments: []v1alpha1.KernelArgument{"ihash_entries=16777216"}}
+	p.Spec.Volumes = []v1alpha1.VolumeRule{{Name: "nfs", MountOptions: []v1alpha1.MountOption{"nocto"},
+		Selector: v1alpha1.VolumeSelector{Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS}}}}
+	p.Status.ObservedGeneration = 1
+	p.Status.Plan = v1alpha1.Plan{Hash: "1a2b", NodesToReboot: 1, Examples: []string{"n1"}}
+	p.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonUpToDate}}
+	return p
+}
+
+// cluster is a node with a mount of pv1 that has old options, used by the pod eda/sim.
+func cluster() []client.Object {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"pool": "eda", corev1.LabelOSStable: "linux"}}}
+	scn := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+	scn.Status.Mounts = []v1alpha1.MountStatus{{MountPoint: "/mnt", Volume: "pv1", PodUIDs: []string{"gone", "uid-1"}, Options: []string{"rw", "vers=4.1", "hard"}}}
+	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv1"}}
+	pv.Spec.NFS = &corev1.NFSVolumeSource{Server: "filer", Path: "/"}
+	pv.Spec.MountOptions = []string{"nocto"}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "eda", Name: "sim", UID: "uid-1"}, Spec: corev1.PodSpec{NodeName: "n1"}}
+	return []client.Object{node, scn, pv, pod}
+}
+
+type run struct {
+	client client.Client
+	out    string
+	err    error
+}
+
+func execute(t *testing.T, funcs interceptor.Funcs, objects []client.Object, args ...string) run {
+	t.Helper()
+	scheme, err := newScheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1alpha1.StorageClientProfile{}).
+		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
+		WithInterceptorFuncs(funcs).Build()
+	var out bytes.Buffer
+	env := &environment{
+		IOStreams: genericiooptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &out},
+		connect:   func() (client.Client, error) { return c, nil },
+		now:       func() time.Time { return time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC) },
+	}
+	root := rootCommand(env)
+	root.SetArgs(args)
+	err = root.ExecuteContext(context.Background())
+	return run{client: c, out: out.String(), err: err}
+}
+
+func (r run) annotations(t *testing.T) map[string]string {
+	t.Helper()
+	p, err := getProfile(context.Background(), r.client, "eda")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.Annotations
+}
+
+func TestApproveSetsTheHashThatTheStatusHolds(t *testing.T) {
+	r := execute(t, interceptor.Funcs{}, []client.Object{eda()}, "approve", "eda", "--plan", "1a2b")
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	if diff := cmp.Diff(map[string]string{v1alpha1.ApprovedPlanAnnotation: "1a2b"}, r.annotations(t)); diff != "" {
+		t.Errorf("annotations (-want +got):\n%s", diff)
+	}
+	if want := "Plan 1a2b of eda reboots 1 node (n1), at most 1 at a time.\nApproved plan 1a2b of eda.\n"; r.out != want {
+		t.Errorf("output is %q, want %q", r.out, want)
+	}
+}
+
+func TestApproveOfAnotherPlanWritesNothing(t *testing.T) {
+	r := execute(t, interceptor.Funcs{}, []client.Object{eda()}, "approve", "eda", "--plan", "ffff")
+	if r.err == nil || len(r.annotations(t)) > 0 {
+		t.Errorf("error is %v and annotations are %v, want an error and none", r.err, r.annotations(t))
+	}
+}
+
+func TestPauseAndResume(t *testing.T) {
+	paused := eda()
+	paused.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true", "other": "stays"}
+	byField := eda()
+	byField.Spec.Paused = true
+	tests := map[string]struct {
+		profile     *v1alpha1.StorageClientProfile
+		command     string
+		annotations map[string]string
+		out         string
+	}{
+		"pause":                          {eda(), "pause", map[string]string{v1alpha1.PausedAnnotation: "true"}, "eda is paused: nothing new begins, nodes under way finish.\n"},
+		"resume":                         {paused, "resume", map[string]string{"other": "stays"}, "eda goes on.\n"},
+		"resume of one paused by field":  {byField, "resume", nil, "eda stays paused by its field spec.paused.\n"},
+		"pause of one that is paused so": {paused.DeepCopy(), "pause", paused.Annotations, "eda is paused: nothing new begins, nodes under way finish.\n"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := execute(t, interceptor.Funcs{}, []client.Object{test.profile}, test.command, "eda")
+			if r.err != nil {
+				t.Fatal(r.err)
+			}
+			if diff := cmp.Diff(test.annotations, r.annotations(t)); diff != "" {
+				t.Errorf("annotations (-want +got):\n%s", diff)
+			}
+			if r.out != test.out {
+				t.Errorf("output is %q, want %q", r.out, test.out)
+			}
+		})
+	}
+}
+
+func statusOf(t *testing.T, r run) view.Status {
+	t.Helper()
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	var status view.Status
+	if err := yaml.Unmarshal([]byte(r.out), &status); err != nil {
+		t.Fatalf("%v in:\n%s", err, r.out)
+	}
+	return status
+}
+
+func TestStatusOfOneProfileHasDetails(t *testing.T) {
+	stale := []view.StaleMount{{Node: "n1", Volume: "pv1", MountPoint: "/mnt", Pods: []string{"gone", "uid-1"}, Message: "the mount was made with another value"}}
+	named := []view.StaleMount{stale[0]}
+	named[0].Pods = []string{"gone", "eda/sim"}
+	tests := map[string]struct {
+		args []string
+		want []view.StaleMount
+	}{
+		"pods by their UIDs":          {[]string{"status", "eda", "-o", "json"}, stale},
+		"pods by name where they run": {[]string{"status", "eda", "-o", "yaml", "--pods"}, named},
+		"all profiles with --nodes":   {[]string{"status", "--nodes", "-o", "yaml"}, stale},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			status := statusOf(t, execute(t, interceptor.Funcs{}, append(cluster(), eda()), test.args...))
+			details := status.Profiles[0].Details
+			if len(details.Nodes) != 1 || details.Nodes[0].Name != "n1" {
+				t.Errorf("nodes are %+v, want n1", details.Nodes)
+			}
+			if diff := cmp.Diff(test.want, details.Stale, cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Message" }, cmp.Ignore())); diff != "" {
+				t.Errorf("stale mounts (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestStatusOfSeveralProfilesAsksForNoNodes(t *testing.T) {
+	refusing := interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		if _, ok := list.(*v1alpha1.StorageClientProfileList); !ok {
+			t.Errorf("listed %T", list)
+		}
+		return c.List(ctx, list, opts...)
+	}}
+	if status := statusOf(t, execute(t, refusing, []client.Object{eda()}, "status", "-o", "json")); !status.Done || status.Profiles[0].Details != nil {
+		t.Errorf("status is %+v, want it done and without details", status)
+	}
+}
+
+func TestStatusWithoutTheRightToReadVolumesShowsTheRest(t *testing.T) {
+	forbidding := interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		if _, ok := list.(*corev1.PersistentVolumeList); ok {
+			return apierrors.NewForbidden(corev1.Resource("persistentvolumes"), "", nil)
+		}
+		return c.List(ctx, list, opts...)
+	}}
+	r := execute(t, forbidding, append(cluster(), eda()), "status", "eda")
+	if r.err != nil || !strings.Contains(r.out, "Not known: stale mounts: list PersistentVolumes: persistentvolumes is forbidden") {
+		t.Errorf("error is %v and output:\n%s", r.err, r.out)
+	}
+}
+
+func TestPlanNamesNodesVolumesAndTheApproval(t *testing.T) {
+	r := execute(t, interceptor.Funcs{}, append(cluster(), eda()), "plan", "eda")
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	for _, want := range []string{
+		"maxUnavailable: 1",
+		"1 node would reboot, policy OnApproval, at most 1 at a time:",
+		"n1     kernelArgument/ihash_entries becomes 16777216",
+		"kubectl storageclient approve eda --plan ",
+		"0 volumes would change, 1 as declared, 0 left alone.",
+	} {
+		if !strings.Contains(r.out, want) {
+			t.Errorf("output lacks %q:\n%s", want, r.out)
+		}
+	}
+}
+
+func TestErrorsNameWhatWasAskedFor(t *testing.T) {
+	tests := map[string]struct {
+		args []string
+		want string
+	}{
+		"an unknown profile":    {[]string{"status", "none"}, "get StorageClientProfile none"},
+		"an unknown format":     {[]string{"status", "-o", "xml"}, `--output "xml": must be text, json or yaml`},
+		"a pattern not to read": {[]string{"plan", "eda", "--allow-parameter", "("}, "("},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := execute(t, interceptor.Funcs{}, []client.Object{eda()}, test.args...)
+			if r.err == nil || !strings.Contains(r.err.Error(), test.want) {
+				t.Errorf("error is %v, want it to contain %q", r.err, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
+	"github.com/storageclient/operator/controllers/overview"
+	"github.com/storageclient/operator/controllers/volume"
+	"github.com/storageclient/operator/tuning/catalogue"
+)
+
+// readProfiles returns the named profiles in the order of the names, or all of them.
+func readProfiles(ctx context.Context, c client.Client, names []string) ([]v1alpha1.StorageClientProfile, error) {
+	if len(names) == 0 {
+		var all v1alpha1.StorageClientProfileList
+		if err := c.List(ctx, &all); err != nil {
+			return nil, fmt.Errorf("list StorageClientProfiles: %w", err)
+		}
+		return all.Items, nil
+	}
+	var profiles []v1alpha1.StorageClientProfile
+	for _, name := range names {
+		profile, err := getProfile(ctx, c, name)
+		if err != nil {
+			return nil, err
+		}
+		profiles = append(profiles, *profile)
+	}
+	return profiles, nil
+}
+
+func readCluster(ctx context.Context, c client.Client, allow catalogue.AllowList) (overview.Cluster, error) {
+	var profiles v1alpha1.StorageClientProfileList
+	if err := c.List(ctx, &profiles); err != nil {
+		return overview.Cluster{}, fmt.Errorf("list StorageClientProfiles: %w", err)
+	}
+	var nodes corev1.NodeList
+	if err := c.List(ctx, &nodes); err != nil {
+		return overview.Cluster{}, fmt.Errorf("list Nodes: %w", err)
+	}
+	var scns v1alpha1.StorageClientNodeList
+	if err := c.List(ctx, &scns); err != nil {
+		return overview.Cluster{}, fmt.Errorf("list StorageClientNodes: %w", err)
+	}
+	return overview.Cluster{Profiles: profiles.Items, Nodes: nodes.Items, StorageClientNodes: scns.Items, Allow: allow}, nil
+}
+
+// staleMounts are the mounts of a profile's volumes that still have old options, pods by their UIDs.
+func staleMounts(profile string, volumes volume.Snapshot, cluster overview.Cluster) []view.StaleMount {
+	var out []view.StaleMount
+	for _, m := range volume.StaleMounts(volume.Summarize(profile, volumes).Volumes, cluster.StorageClientNodes).Mounts {
+		out = append(out, view.StaleMount{Node: m.Node, Volume: m.Volume, MountPoint: m.MountPoint, Pods: m.PodUIDs, Message: m.Message})
+	}
+	return out
+}
+
+// namePods puts namespace/name in the place of the UIDs of pods that still run. Pods are listed once for each node
+// concerned.
+func namePods(ctx context.Context, c client.Client, mounts []view.StaleMount) error {
+	names := map[string]map[string]string{}
+	for i := range mounts {
+		onNode, known := names[mounts[i].Node]
+		if !known {
+			var pods corev1.PodList
+			if err := c.List(ctx, &pods, client.MatchingFields{"spec.nodeName": mounts[i].Node}); err != nil {
+				return fmt.Errorf("list Pods on Node %s: %w", mounts[i].Node, err)
+			}
+			onNode = map[string]string{}
+			for _, pod := range pods.Items {
+				onNode[string(pod.UID)] = pod.Namespace + "/" + pod.Name
+			}
+			names[mounts[i].Node] = onNode
+		}
+		named := slices.Clone(mounts[i].Pods)
+		for j, uid := range named {
+			if name, runs := onNode[uid]; runs {
+				named[j] = name
+			}
+		}
+		mounts[i].Pods = named
+	}
+	return nil
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
+	"github.com/storageclient/operator/controllers/overview"
+	"github.com/storageclient/operator/controllers/volume"
+	"github.com/storageclient/operator/tuning/catalogue"
+)
+
+type statusOptions struct {
+	output output
+	// nodes asks for details of several profiles; those of a single one are always shown.
+	nodes bool
+	// pods asks for the names of pods with stale mounts.
+	pods bool
+}
+
+func statusCommand(env *environment) *cobra.Command {
+	o := &statusOptions{}
+	cmd := &cobra.Command{
+		Use:   "status [PROFILE...]",
+		Short: "Tell whether profiles are done and, if not, what they wait for",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.run(cmd.Context(), env, args)
+		},
+	}
+	o.output.add(cmd)
+	cmd.Flags().BoolVar(&o.nodes, "nodes", false, "show nodes, deviations and stale mounts of every profile")
+	cmd.Flags().BoolVar(&o.pods, "pods", false, "name the pods of stale mounts, which lists the pods of their nodes")
+	return cmd
+}
+
+func (o *statusOptions) run(ctx context.Context, env *environment, args []string) error {
+	c, err := env.connect()
+	if err != nil {
+		return err
+	}
+	profiles, err := readProfiles(ctx, c, args)
+	if err != nil {
+		return err
+	}
+	status := view.NewStatus(profiles)
+	if len(args) == 1 || o.nodes {
+		if err := o.detail(ctx, c, profiles, &status); err != nil {
+			return err
+		}
+	}
+	if done, err := o.output.structured(env, status); done || err != nil {
+		return err
+	}
+	return status.Text(env.Out, env.now())
+}
+
+func (o *statusOptions) detail(ctx context.Context, c client.Client, profiles []v1alpha1.StorageClientProfile, status *view.Status) error {
+	cluster, err := readCluster(ctx, c, catalogue.AllowList{})
+	if err != nil {
+		return err
+	}
+	// Volumes are the part that a user of a nodepool may not be allowed to read: the rest is worth showing all the same.
+	volumes, unknown := volume.ReadSnapshot(ctx, c, catalogue.AllowList{}, v1alpha1.ManagerNamespace)
+	if unknown != nil && !apierrors.IsForbidden(unknown) {
+		return unknown
+	}
+	for i := range profiles {
+		details := &view.Details{
+			Nodes:      overview.Nodes(&profiles[i], cluster),
+			Deviations: overview.Deviations(&profiles[i], cluster),
+			Stale:      staleMounts(profiles[i].Name, volumes, cluster),
+		}
+		if unknown != nil {
+			details.Unknown = "stale mounts: " + unknown.Error()
+		}
+		if o.pods {
+			if err := namePods(ctx, c, details.Stale); err != nil {
+				return err
+			}
+		}
+		status.Profiles[i].Details = details
+	}
+	return nil
+}

@@ -1,0 +1,199 @@
+package view
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/overview"
+)
+
+// Status is what "status" prints, as text, JSON or YAML.
+type Status struct {
+	// Summary answers in a sentence whether all profiles are done.
+	Summary  string    `json:"summary"`
+	Done     bool      `json:"done"`
+	Profiles []Profile `json:"profiles"`
+}
+
+// Profile is one profile's part of it.
+type Profile struct {
+	Name       string                              `json:"name"`
+	Generation int64                               `json:"generation"`
+	Summary    string                              `json:"summary"`
+	Done       bool                                `json:"done"`
+	Status     v1alpha1.StorageClientProfileStatus `json:"status"`
+	// Details is nil unless asked for.
+	Details *Details `json:"details,omitempty"`
+}
+
+// Details are a profile's nodes and mounts.
+type Details struct {
+	Nodes      []overview.Node      `json:"nodes"`
+	Deviations []overview.Deviation `json:"deviations"`
+	Stale      []StaleMount         `json:"staleMounts"`
+	// Unknown says what could not be read.
+	Unknown string `json:"unknown,omitempty"`
+}
+
+// StaleMount is a mount of running pods that still has old options.
+type StaleMount struct {
+	Node       string `json:"node"`
+	Volume     string `json:"volume"`
+	MountPoint string `json:"mountPoint"`
+	// Pods are namespace/name where that was asked for, else UIDs.
+	Pods    []string `json:"pods"`
+	Message string   `json:"message"`
+}
+
+// NewStatus judges profiles. Details may be added to its Profiles.
+func NewStatus(profiles []v1alpha1.StorageClientProfile) Status {
+	out := Status{Done: true}
+	var open int
+	for i := range profiles {
+		p := &profiles[i]
+		sentence, done := Verdict(p)
+		out.Profiles = append(out.Profiles, Profile{Name: p.Name, Generation: p.Generation, Summary: sentence, Done: done, Status: p.Status})
+		if !done {
+			open++
+		}
+	}
+	out.Done = open == 0
+	out.Summary = summary(out.Profiles, open)
+	return out
+}
+
+func summary(profiles []Profile, open int) string {
+	switch {
+	case len(profiles) == 0:
+		return "There is no StorageClientProfile."
+	case len(profiles) == 1:
+		return profiles[0].Summary
+	case open == 0:
+		return fmt.Sprintf("All %d profiles are done.", len(profiles))
+	}
+	lines := []string{fmt.Sprintf("%d of %d profiles are done.", len(profiles)-open, len(profiles))}
+	for _, p := range profiles {
+		if !p.Done {
+			lines = append(lines, p.Summary)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Text prints the status for people. now is for ages.
+func (s Status) Text(w io.Writer, now time.Time) error {
+	out := &printer{w: w}
+	out.line(s.Summary)
+	if len(s.Profiles) == 0 {
+		return out.err
+	}
+	rows := [][]string{{"PROFILE", "READY", "REASON", "NODES", "UP-TO-DATE", "PENDING-REBOOT", "DISRUPTED", "FAILED",
+		"VOLUMES", "UP-TO-DATE", "BLOCKED", "STALE-MOUNTS", "PLAN", "LIMITED-BY"}}
+	for _, p := range s.Profiles {
+		rows = append(rows, profileRow(p))
+	}
+	out.table(rows)
+	for _, p := range s.Profiles {
+		if p.Details != nil {
+			p.details(out, now)
+		}
+	}
+	return out.err
+}
+
+func profileRow(p Profile) []string {
+	ready, reason := string(metav1.ConditionUnknown), ""
+	for _, c := range p.Status.Conditions {
+		if c.Type == v1alpha1.ConditionReady {
+			ready, reason = string(c.Status), c.Reason
+		}
+	}
+	n, v := p.Status.Nodes, p.Status.Volumes
+	row := []string{p.Name, ready, reason}
+	for _, i := range []int32{n.Matched, n.UpToDate, n.PendingReboot, n.Disrupted, n.Failed, v.Matched, v.UpToDate, v.Blocked, v.StaleMounts} {
+		row = append(row, strconv.Itoa(int(i)))
+	}
+	return append(row, p.Status.Plan.Hash, p.Status.Plan.LimitedBy)
+}
+
+func (p Profile) details(out *printer, now time.Time) {
+	out.line("\nNodes of " + p.Name)
+	rows := [][]string{{"NODE", "PHASE", "REASON", "SINCE", "MESSAGE"}}
+	for _, n := range p.Details.Nodes {
+		rows = append(rows, []string{n.Name, n.Phase, n.Reason, age(n.Since, now), n.Message})
+	}
+	out.table(rows)
+	if len(p.Details.Deviations) > 0 {
+		out.line("\nSettings of " + p.Name + " that nodes do not have as declared")
+		rows = [][]string{{"KEY", "STATE", "DESIRED", "OBSERVED", "NODES", "MESSAGE"}}
+		for _, d := range p.Details.Deviations {
+			rows = append(rows, []string{d.Key, string(d.State), d.Desired, d.Observed, capped(d.Nodes), d.Message})
+		}
+		out.table(rows)
+	}
+	if len(p.Details.Stale) > 0 {
+		out.line("\nMounts of " + p.Name + " that still have old options")
+		rows = [][]string{{"NODE", "VOLUME", "PODS", "MESSAGE"}}
+		for _, m := range p.Details.Stale {
+			rows = append(rows, []string{m.Node, m.Volume, capped(m.Pods), m.Message})
+		}
+		out.table(rows)
+	}
+	if p.Details.Unknown != "" {
+		out.line("\nNot known: " + p.Details.Unknown)
+	}
+}
+
+func age(since *metav1.Time, now time.Time) string {
+	if since.IsZero() {
+		return ""
+	}
+	return duration.HumanDuration(now.Sub(since.Time))
+}
+
+// capped shows three names of a sorted list.
+func capped(all []string) string {
+	const shown = 3
+	if len(all) <= shown {
+		return strings.Join(all, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(all[:shown], ", "), len(all)-shown)
+}
+
+// printer remembers the first error, so that a page of output needs one check.
+type printer struct {
+	w   io.Writer
+	err error
+}
+
+func (p *printer) line(text string) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintln(p.w, text)
+	}
+}
+
+func (p *printer) table(rows [][]string) {
+	if p.err != nil {
+		return
+	}
+	const padding = 3
+	tabs := tabwriter.NewWriter(p.w, 0, 0, padding, ' ', 0)
+	for _, row := range rows {
+		for i := range row {
+			row[i] = cmp.Or(strings.ReplaceAll(row[i], "\n", " "), "-")
+		}
+		if _, p.err = fmt.Fprintln(tabs, strings.Join(row, "\t")); p.err != nil {
+			return
+		}
+	}
+	p.err = tabs.Flush()
+}

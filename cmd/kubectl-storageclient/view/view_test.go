@@ -1,0 +1,255 @@
+package view
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/overview"
+	"github.com/storageclient/operator/controllers/volume"
+)
+
+var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
+
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name+".golden")
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", path, diff)
+	}
+}
+
+var now = time.Date(2026, 9, 1, 2, 30, 0, 0, time.UTC)
+
+func ago(d time.Duration) *metav1.Time { return ptr.To(metav1.NewTime(now.Add(-d))) }
+
+func profile(name string, conditions ...metav1.Condition) v1alpha1.StorageClientProfile {
+	p := v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 3}}
+	p.Status.ObservedGeneration = 3
+	p.Status.Conditions = conditions
+	return p
+}
+
+func is(name, reason, message string) metav1.Condition {
+	return metav1.Condition{Type: name, Status: metav1.ConditionTrue, Reason: reason, Message: message}
+}
+
+func isNot(name, reason, message string) metav1.Condition {
+	return metav1.Condition{Type: name, Status: metav1.ConditionFalse, Reason: reason, Message: message}
+}
+
+func with(p v1alpha1.StorageClientProfile, change func(*v1alpha1.StorageClientProfile)) v1alpha1.StorageClientProfile {
+	change(&p)
+	return p
+}
+
+func TestVerdict(t *testing.T) {
+	tests := map[string]struct {
+		profile v1alpha1.StorageClientProfile
+		want    string
+		done    bool
+	}{
+		"done": {profile("eda", is("Ready", "UpToDate", "")), "eda is done.", true},
+		"done, with nothing to do": {
+			profile("eda", is("Ready", "NothingMatched", "")), "eda is done: it matches no node and no volume.", true,
+		},
+		"done, with exceptions": {
+			profile("eda", is("Ready", "ReadyWithExceptions", "some settings cannot be had on n1")),
+			"eda is done (ReadyWithExceptions: some settings cannot be had on n1).", true,
+		},
+		"done, and pods still on old mounts": {
+			with(profile("eda", is("Ready", "UpToDate", "")), func(p *v1alpha1.StorageClientProfile) { p.Status.Volumes.StaleMounts = 2 }),
+			"eda is done. 2 mounts of running pods still have old options until the pods are started anew.", true,
+		},
+		"under way, waiting for an approval": {
+			with(profile("eda", isNot("Ready", "RebootPending", "..."), is("Reconciling", "WaitingForApproval", "the plan waits for approval")),
+				func(p *v1alpha1.StorageClientProfile) {
+					p.Status.Nodes = v1alpha1.NodeCounts{Matched: 8, UpToDate: 6}
+					p.Status.Volumes = v1alpha1.VolumeCounts{Matched: 1, UpToDate: 1}
+				}),
+			"eda is not done, 6 of 8 nodes up to date, 1 of 1 volume (WaitingForApproval: the plan waits for approval).", false,
+		},
+		"neither ready nor reconciling": {
+			profile("eda", isNot("Ready", "RebootPending", "a reboot is due on n1"), isNot("Reconciling", "Idle", "")),
+			"eda is not done (RebootPending: a reboot is due on n1).", false,
+		},
+		"stalled": {
+			profile("eda", isNot("Ready", "Invalid", ""), is("Stalled", "Invalid", "spec.node.sysctls[a]: unknown.")),
+			"eda is not done and will not go on by itself (Invalid: spec.node.sysctls[a]: unknown).", false,
+		},
+		"paused": {
+			profile("eda", isNot("Ready", "RollingOut", ""), is("Paused", "PausedByField", "spec.paused is set")),
+			"eda is not done: it is paused (PausedByField: spec.paused is set).", false,
+		},
+		"edited since": {
+			with(profile("eda", is("Ready", "UpToDate", "")), func(p *v1alpha1.StorageClientProfile) { p.Generation = 4 }),
+			"eda is not done: the manager has not looked at its latest edit (generation 4) yet.", false,
+		},
+		"never looked at": {
+			with(profile("eda"), func(p *v1alpha1.StorageClientProfile) { p.Status.ObservedGeneration = -1 }),
+			"eda is not done: the manager has not looked at its latest edit (generation 3) yet.", false,
+		},
+		"being removed": {
+			with(profile("eda", is("Reconciling", "Restoring", "waits; nodes: n1 is being restored")), func(p *v1alpha1.StorageClientProfile) {
+				p.DeletionTimestamp = ago(time.Minute)
+			}),
+			"eda is being removed (Restoring: waits; nodes: n1 is being restored).", false,
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, done := Verdict(&test.profile)
+			if got != test.want || done != test.done {
+				t.Errorf("verdict is %q, %v\nwant %q, %v", got, done, test.want, test.done)
+			}
+		})
+	}
+}
+
+func rollingOut() v1alpha1.StorageClientProfile {
+	return with(profile("netapp-eda", isNot("Ready", "RollingOut", "6 of 8 nodes are up to date"), is("Reconciling", "WaitingForBudget", "node-2 holds the budget")),
+		func(p *v1alpha1.StorageClientProfile) {
+			p.Status.Nodes = v1alpha1.NodeCounts{Matched: 8, UpToDate: 6, PendingReboot: 2, Disrupted: 1}
+			p.Status.Volumes = v1alpha1.VolumeCounts{Matched: 40, UpToDate: 38, Blocked: 1, StaleMounts: 3}
+			p.Status.Plan = v1alpha1.Plan{Hash: "1a2b3c4d5e6f7a8b", NodesToReboot: 2, LimitedBy: "node-2 holds the budget", Examples: []string{"node-2", "node-7"}}
+		})
+}
+
+func TestStatusText(t *testing.T) {
+	done := profile("azure", is("Ready", "UpToDate", ""))
+	detailed := NewStatus([]v1alpha1.StorageClientProfile{rollingOut()})
+	detailed.Profiles[0].Details = &Details{
+		Nodes: []overview.Node{
+			{Name: "node-1", Phase: "UpToDate", Since: ago(3 * time.Hour)},
+			{Name: "node-2", Phase: "Draining", Reason: "PodsLeft", Message: "eda/sim-0 is held by PodDisruptionBudget eda/sim", Since: ago(90 * time.Second)},
+			{Name: "node-7", Phase: "Waiting", Reason: "WaitingForBudget", Message: "node-2 holds the budget", Since: ago(5 * time.Minute)},
+		},
+		Deviations: []overview.Deviation{
+			{Key: "kernelArgument/ihash_entries", Desired: "16777216", Observed: "8388608", State: v1alpha1.SettingClamped,
+				Message: "8388608 is the most that 32 GiB grant", Nodes: []string{"node-1", "node-2", "node-3", "node-4"}},
+			{Key: "sysctl/net.core.rmem_max", Desired: "16777216", Observed: "212992", State: v1alpha1.SettingDrifted, Nodes: []string{"node-7"}},
+		},
+		Stale: []StaleMount{{Node: "node-1", Volume: "pv-tools", MountPoint: "/var/lib/kubelet/pods/a/volumes/x", Pods: []string{"eda/sim-0", "eda/sim-1"},
+			Message: "the mount was made with another value"}},
+		Unknown: "",
+	}
+	forbidden := NewStatus([]v1alpha1.StorageClientProfile{done})
+	forbidden.Profiles[0].Details = &Details{Unknown: "stale mounts: persistentvolumes is forbidden"}
+	tests := map[string]Status{
+		"status-none":      NewStatus(nil),
+		"status-all-done":  NewStatus([]v1alpha1.StorageClientProfile{done, with(done, func(p *v1alpha1.StorageClientProfile) { p.Name = "b" })}),
+		"status-some-open": NewStatus([]v1alpha1.StorageClientProfile{done, rollingOut()}),
+		"status-details":   detailed,
+		"status-forbidden": forbidden,
+	}
+	for name, status := range tests {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			if err := status.Text(&out, now); err != nil {
+				t.Fatal(err)
+			}
+			golden(t, name, out.Bytes())
+		})
+	}
+}
+
+func TestPlanText(t *testing.T) {
+	p := rollingOut()
+	p.Spec.NodeSelector.MatchLabels = map[string]string{"agentpool": "eda"}
+	p.Spec.Rollout.MaxUnavailable = ptr.To(intstr.FromString("10%"))
+	setting := func(key, value string) v1alpha1.NodeSetting {
+		return v1alpha1.NodeSetting{Key: key, Value: value, Profile: "netapp-eda", OnRemoval: v1alpha1.DeletionRestore}
+	}
+	preview := overview.Preview{
+		PlanHash: "1a2b3c4d5e6f7a8b",
+		Groups: []overview.Group{
+			{Hash: "aaaa", BootHash: "bbbb", Nodes: []string{"node-1", "node-2", "node-3", "node-4"},
+				Settings: []v1alpha1.NodeSetting{setting("kernelArgument/ihash_entries", "16777216"), setting("sysctl/net.core.rmem_max", "16777216")}},
+			{Hash: "cccc", BootHash: "bbbb", Nodes: []string{"node-7"}, Settings: []v1alpha1.NodeSetting{setting("kernelArgument/ihash_entries", "16777216")},
+				Conflicts: []string{"sysctl/net.core.rmem_max: 16777216 against 8388608 (gold, netapp-eda)"}},
+		},
+		Reboots: []overview.Reboot{{Node: "node-2", Why: []string{"kernelArgument/ihash_entries becomes 16777216, now 2097152"}}},
+	}
+	volumes := &Volumes{Matched: 40, UpToDate: 30, Blocked: 2, Examples: []volume.Note{{Volume: "pv-a", Reason: volume.ReasonConflict, Message: "somebody else changed mountOptions"}}}
+	approved := preview
+	approved.Approved = true
+	mode := func(m v1alpha1.Mode, policy v1alpha1.RebootPolicy) *v1alpha1.StorageClientProfile {
+		changed := p.DeepCopy()
+		changed.Spec.Mode, changed.Spec.Rollout.Reboot.Policy = m, policy
+		return changed
+	}
+	tests := map[string]Plan{
+		"plan-waits-for-approval": NewPlan(&p, preview, volumes),
+		"plan-approved":           NewPlan(&p, approved, nil),
+		"plan-mode-plan":          NewPlan(mode(v1alpha1.ModePlan, v1alpha1.RebootNever), preview, &Volumes{Unknown: "persistentvolumes is forbidden"}),
+		"plan-refused":            NewPlan(&p, overview.Preview{Refused: "Invalid: spec.node.sysctls[a.b] \"1\": is not known"}, nil),
+		"plan-nothing":            NewPlan(&p, overview.Preview{}, nil),
+	}
+	for name, plan := range tests {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			if err := plan.Text(&out); err != nil {
+				t.Fatal(err)
+			}
+			golden(t, name, out.Bytes())
+		})
+	}
+}
+
+func TestApprovable(t *testing.T) {
+	p := rollingOut()
+	tests := map[string]struct {
+		profile v1alpha1.StorageClientProfile
+		plan    string
+		want    string
+	}{
+		"the current plan":                 {profile: p},
+		"the plan that is meant":           {profile: p, plan: "1a2b3c4d5e6f7a8b"},
+		"another plan than the one meant":  {profile: p, plan: "0000", want: `netapp-eda: the plan is 1a2b3c4d5e6f7a8b by now, not 0000: look at "kubectl storageclient plan netapp-eda" again`},
+		"a status of an older generation":  {profile: with(p, func(p *v1alpha1.StorageClientProfile) { p.Generation = 4 }), want: "netapp-eda: the manager has not looked at generation 4 yet (status is of 3): try again"},
+		"a profile that reboots no node":   {profile: with(p, func(p *v1alpha1.StorageClientProfile) { p.Status.Plan.Hash = "" }), want: "netapp-eda: there is no plan to approve: the profile has no boot settings"},
+		"a profile that nobody has judged": {profile: with(p, func(p *v1alpha1.StorageClientProfile) { p.Status.ObservedGeneration = -1 }), want: "netapp-eda: the manager has not looked at generation 3 yet (status is of -1): try again"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := ""
+			if err := Approvable(&test.profile, test.plan); err != nil {
+				got = err.Error()
+			}
+			if got != test.want {
+				t.Errorf("error is %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestApprovalShowsThePlan(t *testing.T) {
+	p := rollingOut()
+	want := "Plan 1a2b3c4d5e6f7a8b of netapp-eda reboots 2 nodes (node-2, node-7), at most 1 at a time.\nLimited by: node-2 holds the budget.\n"
+	if got := Approval(&p); got != want {
+		t.Errorf("approval is %q, want %q", got, want)
+	}
+	p.Spec.Rollout.Reboot.Policy = v1alpha1.RebootAutomatic
+	if got, want := Approval(&p), want+"The policy is Automatic: the approval has no effect unless it becomes OnApproval.\n"; got != want {
+		t.Errorf("approval is %q, want %q", got, want)
+	}
+}

@@ -1,0 +1,58 @@
+// Command manager runs the cluster side of the operator: it works out what each node and volume is to carry, rolls it
+// out, and reports.
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+
+	// Windows name time zones, and the image has no database of its own.
+	_ "time/tzdata"
+
+	"github.com/go-logr/logr"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+)
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "manager:", err)
+		os.Exit(1)
+	}
+}
+
+// run uses the process's own flag set: controller-runtime has put --kubeconfig there.
+func run(args []string) error {
+	options := bind(flag.CommandLine)
+	if err := flag.CommandLine.Parse(args); err != nil {
+		return fmt.Errorf("parse flags: %w", err)
+	}
+	if flag.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", flag.Arg(0))
+	}
+	settings, err := options.resolve()
+	if err != nil {
+		return err
+	}
+	logger := logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: slog.Level(-settings.verbosity)}))
+	ctrl.SetLogger(logger)
+	klog.SetLogger(logger)
+	config, err := ctrl.GetConfig()
+	if err != nil {
+		return fmt.Errorf("load client configuration: %w", err)
+	}
+	mgr, err := newManager(config, settings)
+	if err != nil {
+		return err
+	}
+	if err := mgr.Start(ctrl.SetupSignalHandler()); err != nil {
+		return fmt.Errorf("run manager: %w", err)
+	}
+	return nil
+}
+
+// errWebhook is what a non-zero --webhook-port gets.
+var errWebhook = errors.New("--webhook-port: this version has no webhook, 0 is the only value")

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/daemonset"
+	"github.com/storageclient/operator/controllers/node"
+	"github.com/storageclient/operator/controllers/profile"
+	"github.com/storageclient/operator/controllers/volume"
+)
+
+// leaderElectionID is the name of the Lease in the manager's namespace.
+const leaderElectionID = "storage-client-manager"
+
+// +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
+// +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
+
+// newManager wires everything together and starts nothing.
+func newManager(restConfig *rest.Config, s settings) (ctrl.Manager, error) {
+	scheme, err := newScheme()
+	if err != nil {
+		return nil, err
+	}
+	mgr, err := ctrl.NewManager(restConfig, ctrl.Options{
+		Scheme: scheme,
+		Cache:  cacheOptions(s),
+		Client: client.Options{Cache: &client.CacheOptions{
+			// Who counts nodes that are on their way has to see the one that was sent off a moment ago.
+			EnableReadYourWritesConsistency: ptr.To(true),
+		}},
+		Controller:              config.Controller{RecoverPanic: ptr.To(true)},
+		LeaderElection:          s.leaderElect,
+		LeaderElectionID:        leaderElectionID,
+		LeaderElectionNamespace: v1alpha1.ManagerNamespace,
+		// The process ends when the manager does, which this asks for.
+		LeaderElectionReleaseOnCancel: true,
+		HealthProbeBindAddress:        s.probeAddress,
+		Metrics: metricsserver.Options{
+			BindAddress:    s.metricsAddress,
+			SecureServing:  true,
+			FilterProvider: filters.WithAuthenticationAndAuthorization,
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("create manager: %w", err)
+	}
+	if err := addChecks(mgr); err != nil {
+		return nil, err
+	}
+	if err := metrics.Registry.Register(buildInfo()); err != nil {
+		return nil, fmt.Errorf("register build information: %w", err)
+	}
+	return mgr, addControllers(mgr, s)
+}
+
+func newScheme() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, fmt.Errorf("build scheme: %w", err)
+		}
+	}
+	return scheme, nil
+}
+
+// cacheOptions keep the cache small: no Pods, ConfigMaps or DaemonSets of other people, and no managed fields.
+func cacheOptions(s settings) cache.Options {
+	only := func(namespace string) cache.ByObject {
+		return cache.ByObject{Namespaces: map[string]cache.Config{namespace: {}}}
+	}
+	return cache.Options{
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Pod{}:                 only(s.agentNamespace),
+			&appsv1.DaemonSet{}:           only(s.agentNamespace),
+			&corev1.ConfigMap{}:           only(v1alpha1.ManagerNamespace),
+			&corev1.PersistentVolume{}:    {Transform: volume.CacheTransform},
+			&v1alpha1.StorageClientNode{}: {Transform: trimObject},
+		},
+	}
+}
+
+// trimObject keeps of a node's mounts what is compared with volumes, which is little of what a large node reports.
+// Objects of the cache are therefore only ever patched, never updated.
+func trimObject(object any) (any, error) {
+	scn, ok := object.(*v1alpha1.StorageClientNode)
+	if !ok {
+		return object, nil
+	}
+	scn.ManagedFields = nil
+	var mounts []v1alpha1.MountStatus
+	for _, mount := range scn.Status.Mounts {
+		if mount.Volume != "" {
+			mounts = append(mounts, v1alpha1.MountStatus{
+				MountPoint: mount.MountPoint, Volume: mount.Volume, Options: mount.Options, State: mount.State, Message: mount.Message,
+			})
+		}
+	}
+	scn.Status.Mounts = mounts
+	return scn, nil
+}
+
+func addChecks(mgr ctrl.Manager) error {
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return fmt.Errorf("add health check: %w", err)
+	}
+	if err := mgr.AddReadyzCheck("ping", healthz.Ping); err != nil {
+		return fmt.Errorf("add readiness check: %w", err)
+	}
+	return nil
+}
+
+// controller is what each package of controllers offers.
+type controller interface {
+	SetupWithManager(mgr ctrl.Manager) error
+}
+
+func addControllers(mgr ctrl.Manager, s settings) error {
+	realClock := clock.RealClock{}
+	agentFence := &daemonset.Fence{Reader: mgr.GetAPIReader(), Clock: realClock}
+	for name, c := range map[string]controller{
+		"profile": &profile.Reconciler{
+			Client: mgr.GetClient(), Clock: realClock, Allow: s.allow, Fence: agentFence, MaxUnavailable: s.maxUnavailable,
+			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: s.agentNamespace,
+		},
+		"node": &node.Reconciler{
+			Client: mgr.GetClient(), Clock: realClock, Allow: s.allow,
+			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: s.agentNamespace,
+		},
+		"daemonset": &daemonset.Reconciler{
+			Client: mgr.GetClient(), Fence: agentFence, AgentImage: s.agentImage, AllowParameters: s.allowed, AgentNamespace: s.agentNamespace,
+		},
+		"volume": &volume.Reconciler{
+			Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("storage-client-manager"), Allow: s.allow, Namespace: v1alpha1.ManagerNamespace,
+		},
+	} {
+		if err := c.SetupWithManager(mgr); err != nil {
+			return fmt.Errorf("set up controller %s: %w", name, err)
+		}
+	}
+	return nil
+}

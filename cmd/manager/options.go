@@ -1,0 +1,97 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/catalogue"
+)
+
+// options are the flags as given.
+type options struct {
+	settings
+	maxUnavailable string
+	webhookPort    int
+}
+
+// settings are the flags as understood.
+type settings struct {
+	agentImage, agentNamespace string
+	leaderElect                bool
+	metricsAddress             string
+	probeAddress               string
+	untunedTaint               string
+	verbosity                  int
+	maxUnavailable             intstr.IntOrString
+	allowed                    patterns
+	allow                      catalogue.AllowList
+}
+
+// patterns collects a flag that may be given more than once.
+type patterns []string
+
+func (p *patterns) String() string { return strings.Join(*p, ",") }
+
+func (p *patterns) Set(value string) error {
+	*p = append(*p, value)
+	return nil
+}
+
+func bind(flags *flag.FlagSet) *options {
+	o := &options{}
+	flags.StringVar(&o.agentImage, "agent-image", "", "Image of the node agent. Required.")
+	flags.StringVar(&o.agentNamespace, "agent-namespace", v1alpha1.AgentNamespace, "Namespace that the node agent runs in.")
+	flags.BoolVar(&o.leaderElect, "leader-elect", false, "Elect a leader among several managers. Required wherever more than one may run.")
+	flags.StringVar(&o.metricsAddress, "metrics-bind-address", "0", "Address of the metrics endpoint, served over TLS to those whom the API server lets read /metrics. 0: none.")
+	flags.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "Address of the health and readiness probes. 0: none.")
+	flags.IntVar(&o.webhookPort, "webhook-port", 0, "Port of the webhooks. 0: no webhook.")
+	flags.StringVar(&o.maxUnavailable, "max-unavailable", "5%", "How many of the cluster's nodes may be out of service at a time, whatever profiles allow: at least 1, or 1% to 100%, rounded down and never under 1.")
+	flags.StringVar(&o.untunedTaint, "untuned-taint", v1alpha1.UntunedTaint, "Key of the taint that is removed once a node is tuned.")
+	flags.IntVar(&o.verbosity, "v", 0, "Log verbosity: 0 for operators, 1 and more for debugging.")
+	flags.Var(&o.allowed, "allow-parameter", "Regular expression of canonical keys, e.g. sysctl/vm\\.swappiness, that profiles may set beyond the catalogue. May be given more than once.")
+	return o
+}
+
+func (o *options) resolve() (settings, error) {
+	resolved := o.settings
+	if o.webhookPort != 0 {
+		return resolved, errWebhook
+	}
+	if resolved.agentImage == "" {
+		return resolved, errors.New("--agent-image: name the image of the node agent")
+	}
+	for _, problem := range validation.IsDNS1123Label(resolved.agentNamespace) {
+		return resolved, fmt.Errorf("--agent-namespace %q: %s", resolved.agentNamespace, problem)
+	}
+	for _, problem := range validation.IsQualifiedName(resolved.untunedTaint) {
+		return resolved, fmt.Errorf("--untuned-taint %q: %s", resolved.untunedTaint, problem)
+	}
+	var err error
+	if resolved.maxUnavailable, err = parseShare(o.maxUnavailable); err != nil {
+		return resolved, fmt.Errorf("--max-unavailable %q: %w", o.maxUnavailable, err)
+	}
+	if resolved.allow, err = catalogue.NewAllowList(resolved.allowed); err != nil {
+		return resolved, fmt.Errorf("--allow-parameter: %w", err)
+	}
+	return resolved, nil
+}
+
+// parseShare accepts what the API accepts for a share: an integer of at least 1, or 1% to 100%.
+func parseShare(text string) (intstr.IntOrString, error) {
+	number, percent := strings.CutSuffix(text, "%")
+	value, err := strconv.ParseInt(number, 10, 32)
+	if err != nil || value < 1 || (percent && value > 100) {
+		return intstr.IntOrString{}, errors.New("must be an integer of at least 1 or a percentage from 1% to 100%")
+	}
+	if percent {
+		return intstr.FromString(number + "%"), nil
+	}
+	return intstr.FromInt32(int32(value)), nil
+}

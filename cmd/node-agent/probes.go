@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/go-logr/logr"
+)
+
+// state is what the probes ask of the agent.
+type state interface {
+	// Alive tells whether the loop still turns.
+	Alive() bool
+	// Ready tells whether a status has been written since the start.
+	Ready() bool
+}
+
+// listen serves the probes. An address that is taken is an error: another agent runs on this node.
+func listen(ctx context.Context, address string, s state) (*http.Server, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen for health probes: %w", err)
+	}
+	server := &http.Server{Handler: probes(s), ReadHeaderTimeout: 5 * time.Second}
+	go func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			logr.FromContextOrDiscard(ctx).Error(err, "Health probes are no longer answered")
+		}
+	}()
+	return server, nil
+}
+
+func probes(s state) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", answer(s.Alive, "the loop has not turned for too long"))
+	mux.HandleFunc("GET /readyz", answer(s.Ready, "no status has been written yet"))
+	return mux
+}
+
+func answer(good func() bool, why string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		if !good() {
+			http.Error(w, why, http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	}
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/storageclient/operator/agent"
+	"github.com/storageclient/operator/agent/apiclient"
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/mounts"
+	"github.com/storageclient/operator/agent/host/reboot"
+)
+
+// options are the flags of "run".
+type options struct {
+	nodeName, hostRoot, kubeletDir, kubeconfig, probeAddress string
+	allow                                                    patterns
+	verbosity                                                int
+}
+
+// patterns is a flag that may be given more than once.
+type patterns []string
+
+func (p *patterns) String() string { return strings.Join(*p, " ") }
+
+func (p *patterns) Set(value string) error {
+	*p = append(*p, value)
+	return nil
+}
+
+func parse(args []string, stderr io.Writer) (options, error) {
+	var o options
+	set := flag.NewFlagSet("node-agent run", flag.ContinueOnError)
+	set.SetOutput(stderr)
+	set.StringVar(&o.nodeName, "node-name", os.Getenv("NODE_NAME"), "name of this Node; default: the environment's NODE_NAME")
+	set.StringVar(&o.hostRoot, "host-root", "/host", "where the host's root is mounted")
+	set.StringVar(&o.kubeletDir, "kubelet-dir", mounts.DefaultKubeletDir, "the kubelet's root directory on the host")
+	set.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file, outside a cluster")
+	set.StringVar(&o.probeAddress, "health-probe-bind-address", "127.0.0.1:9809",
+		"address of /healthz and /readyz; the agent is in the node's network, so loopback is the node's own")
+	set.Var(&o.allow, "allow-parameter",
+		"regular expression of canonical keys that are accepted beyond the catalogue; may be given more than once")
+	set.IntVar(&o.verbosity, "v", 0, "log verbosity, 0 or more")
+	if err := set.Parse(args); err != nil {
+		return o, fmt.Errorf("parse flags: %w", err)
+	}
+	switch {
+	case set.NArg() > 0:
+		return o, fmt.Errorf("unexpected argument %q", set.Arg(0))
+	case o.nodeName == "":
+		return o, errors.New("--node-name or NODE_NAME is required")
+	}
+	return o, nil
+}
+
+// run keeps the node until it is told to end. Its end changes nothing on the host.
+func run(args []string, stderr io.Writer) error {
+	o, err := parse(args, stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	logger := logr.FromSlogHandler(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.Level(-o.verbosity)}))
+	klog.SetLogger(logger)
+	ctx, stop := signal.NotifyContext(logr.NewContext(context.Background(), logger), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	fs, err := host.OpenFS(o.hostRoot)
+	if err != nil {
+		return err
+	}
+	defer fs.Close()
+	a, err := newAgent(o, fs)
+	if err != nil {
+		return err
+	}
+	probes, err := listen(ctx, o.probeAddress, a)
+	if err != nil {
+		return err
+	}
+	defer probes.Close()
+	logger.Info("Running", "node", o.nodeName, "version", version())
+	a.Run(ctx)
+	return nil
+}
+
+func newAgent(o options, fs host.FS) (*agent.Agent, error) {
+	config, err := clientConfig(o.kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("load client configuration: %w", err)
+	}
+	config.UserAgent = "storage-client-node-agent"
+	api, err := apiclient.New(config, o.nodeName, clock.RealClock{})
+	if err != nil {
+		return nil, err
+	}
+	commands := host.NewCommands(fs)
+	return agent.New(agent.Config{
+		Host:            agent.NewHost(fs, commands, reboot.New(fs, commands), o.kubeletDir),
+		API:             api,
+		AllowParameters: o.allow,
+		Clock:           clock.RealClock{},
+	})
+}
+
+func clientConfig(kubeconfig string) (*rest.Config, error) {
+	if kubeconfig == "" {
+		return rest.InClusterConfig()
+	}
+	return clientcmd.BuildConfigFromFlags("", kubeconfig)
+}

@@ -1,0 +1,127 @@
+// Package daemonset runs the node agent: one DaemonSet for the cluster, there as long as there is a profile or a
+// managed node, and never rolled out where the cluster does not fence the agent in.
+package daemonset
+
+import (
+	"context"
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// Reconciler keeps the agent's DaemonSet.
+type Reconciler struct {
+	client.Client
+	// Fence tells whether the agent may be rolled out.
+	Fence *Fence
+	// AgentImage is the image that the agent runs.
+	AgentImage string
+	// AllowParameters are handed on to the agent, which has the last word on what is applied.
+	AllowParameters []string
+	// AgentNamespace is where it runs.
+	AgentNamespace string
+}
+
+// +kubebuilder:rbac:groups=apps,resources=daemonsets,verbs=get;list;watch;create;patch;delete,namespace=storage-client-agent
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingadmissionpolicies;validatingadmissionpolicybindings,resourceNames=storage-client-node-agent,verbs=get
+// +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientprofiles,verbs=get;list;watch
+// +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientnodes,verbs=get;list;watch
+
+// Reconcile creates, updates or deletes the one DaemonSet; what it is asked for by name does not matter.
+func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	needed, err := r.needed(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if !needed {
+		return reconcile.Result{}, r.delete(ctx)
+	}
+	missing, err := r.Fence.Missing(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if missing != "" {
+		log.FromContext(ctx).Info("Node agent is not rolled out", "reason", missing)
+		return reconcile.Result{RequeueAfter: RecheckAfter}, nil
+	}
+	return reconcile.Result{}, r.apply(ctx)
+}
+
+// needed reports whether a profile, a managed node's object, or a node with the agent's label is there.
+func (r *Reconciler) needed(ctx context.Context) (bool, error) {
+	var profiles v1alpha1.StorageClientProfileList
+	if err := r.List(ctx, &profiles, client.UnsafeDisableDeepCopy, client.Limit(1)); err != nil {
+		return false, fmt.Errorf("list StorageClientProfiles: %w", err)
+	}
+	var objects v1alpha1.StorageClientNodeList
+	if err := r.List(ctx, &objects, client.UnsafeDisableDeepCopy, client.Limit(1)); err != nil {
+		return false, fmt.Errorf("list StorageClientNodes: %w", err)
+	}
+	var nodes corev1.NodeList
+	managed := client.MatchingLabels{v1alpha1.ManagedLabel: v1alpha1.True}
+	if err := r.List(ctx, &nodes, client.UnsafeDisableDeepCopy, managed, client.Limit(1)); err != nil {
+		return false, fmt.Errorf("list managed Nodes: %w", err)
+	}
+	return len(profiles.Items)+len(objects.Items)+len(nodes.Items) > 0, nil
+}
+
+func (r *Reconciler) apply(ctx context.Context) error {
+	wanted := template(r.AgentNamespace, r.AgentImage, r.AllowParameters)
+	if err := r.Apply(ctx, wanted, client.FieldOwner(v1alpha1.ManagerFieldManager), client.ForceOwnership); err != nil {
+		return fmt.Errorf("apply DaemonSet %s/%s: %w", r.AgentNamespace, v1alpha1.AgentDaemonSet, err)
+	}
+	return nil
+}
+
+func (r *Reconciler) delete(ctx context.Context) error {
+	var set appsv1.DaemonSet
+	key := client.ObjectKey{Namespace: r.AgentNamespace, Name: v1alpha1.AgentDaemonSet}
+	if err := r.Get(ctx, key, &set); err != nil {
+		if client.IgnoreNotFound(err) == nil {
+			return nil
+		}
+		return fmt.Errorf("get DaemonSet %s: %w", key, err)
+	}
+	if !set.DeletionTimestamp.IsZero() {
+		return nil
+	}
+	err := r.Delete(ctx, &set, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("delete DaemonSet %s: %w", key, err)
+	}
+	return nil
+}
+
+// SetupWithManager registers the reconciler and its watches, all of which lead to the one DaemonSet.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	key := types.NamespacedName{Namespace: r.AgentNamespace, Name: v1alpha1.AgentDaemonSet}
+	one := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: key}}
+	})
+	comesOrGoes := predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }}
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("daemonset").
+		For(&appsv1.DaemonSet{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.StorageClientProfile{}, one, builder.WithPredicates(comesOrGoes)).
+		Watches(&v1alpha1.StorageClientNode{}, one, builder.WithPredicates(comesOrGoes)).
+		Watches(&corev1.Node{}, one, builder.WithPredicates(predicate.Funcs{UpdateFunc: managedChanged})).
+		Complete(r)
+}
+
+func managedChanged(e event.UpdateEvent) bool {
+	return e.ObjectOld.GetLabels()[v1alpha1.ManagedLabel] != e.ObjectNew.GetLabels()[v1alpha1.ManagedLabel]
+}

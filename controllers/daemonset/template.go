@@ -1,0 +1,90 @@
+package daemonset
+
+import (
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	appsv1ac "k8s.io/client-go/applyconfigurations/apps/v1"
+	corev1ac "k8s.io/client-go/applyconfigurations/core/v1"
+	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+const (
+	// hostRoot is where the agent finds the host's file system.
+	hostRoot = "/host"
+	// probePort is where the agent answers probes, on the loopback address of the node's network. It is the agent's default.
+	probePort = 9809
+	// maxUnavailable is how many nodes may be without an agent while it is updated.
+	maxUnavailable = "10%"
+	// gracePeriod is how long an agent has to end, in seconds: it finishes the host write that it is at.
+	gracePeriod = 10
+)
+
+var labels = map[string]string{
+	"app.kubernetes.io/name":      "storage-client-operator",
+	"app.kubernetes.io/component": "node-agent",
+}
+
+// template is the agent's DaemonSet. The same image and parameters give the same object, or an update of the manager
+// alone would replace every agent.
+func template(namespace, image string, allowed []string) *appsv1ac.DaemonSetApplyConfiguration {
+	return appsv1ac.DaemonSet(v1alpha1.AgentDaemonSet, namespace).
+		WithLabels(labels).
+		WithSpec(appsv1ac.DaemonSetSpec().
+			WithSelector(metav1ac.LabelSelector().WithMatchLabels(labels)).
+			WithUpdateStrategy(appsv1ac.DaemonSetUpdateStrategy().
+				WithType(appsv1.RollingUpdateDaemonSetStrategyType).
+				WithRollingUpdate(appsv1ac.RollingUpdateDaemonSet().WithMaxUnavailable(intstr.FromString(maxUnavailable)))).
+			WithTemplate(corev1ac.PodTemplateSpec().
+				WithLabels(labels).
+				WithAnnotations(map[string]string{"kubectl.kubernetes.io/default-container": "node-agent"}).
+				WithSpec(podSpec(image, allowed))))
+}
+
+func podSpec(image string, allowed []string) *corev1ac.PodSpecApplyConfiguration {
+	return corev1ac.PodSpec().
+		WithServiceAccountName(v1alpha1.AgentServiceAccount).
+		WithAutomountServiceAccountToken(true).
+		WithPriorityClassName("system-node-critical").
+		WithNodeSelector(map[string]string{v1alpha1.ManagedLabel: v1alpha1.True, corev1.LabelOSStable: string(corev1.Linux)}).
+		WithTolerations(corev1ac.Toleration().WithOperator(corev1.TolerationOpExists)).
+		// The node's own network namespace: /proc/sys/net shows that of the process.
+		WithHostNetwork(true).
+		WithHostPID(false).
+		WithDNSPolicy(corev1.DNSDefault).
+		WithTerminationGracePeriodSeconds(gracePeriod).
+		WithContainers(container(image, allowed)).
+		WithVolumes(corev1ac.Volume().WithName("host").
+			WithHostPath(corev1ac.HostPathVolumeSource().WithPath("/").WithType(corev1.HostPathDirectory)))
+}
+
+func container(image string, allowed []string) *corev1ac.ContainerApplyConfiguration {
+	args := []string{"run"}
+	for _, pattern := range allowed {
+		args = append(args, "--allow-parameter="+pattern)
+	}
+	return corev1ac.Container().
+		WithName("node-agent").
+		WithImage(image).
+		WithImagePullPolicy(corev1.PullIfNotPresent).
+		WithArgs(args...).
+		WithEnv(corev1ac.EnvVar().WithName("NODE_NAME").WithValueFrom(corev1ac.EnvVarSource().
+			WithFieldRef(corev1ac.ObjectFieldSelector().WithFieldPath("spec.nodeName")))).
+		WithSecurityContext(corev1ac.SecurityContext().WithPrivileged(true).WithRunAsUser(0).WithReadOnlyRootFilesystem(true)).
+		WithResources(corev1ac.ResourceRequirements().
+			WithRequests(corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("32Mi")}).
+			WithLimits(corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("128Mi")})).
+		// Mounts that the kubelet makes later have to be seen too.
+		WithVolumeMounts(corev1ac.VolumeMount().WithName("host").WithMountPath(hostRoot).
+			WithMountPropagation(corev1.MountPropagationHostToContainer)).
+		WithReadinessProbe(probe("/readyz").WithPeriodSeconds(10)).
+		WithLivenessProbe(probe("/healthz").WithPeriodSeconds(20).WithFailureThreshold(3))
+}
+
+func probe(path string) *corev1ac.ProbeApplyConfiguration {
+	return corev1ac.Probe().WithTimeoutSeconds(5).
+		WithHTTPGet(corev1ac.HTTPGetAction().WithHost("127.0.0.1").WithPort(intstr.FromInt32(probePort)).WithPath(path))
+}

@@ -1,0 +1,207 @@
+package fleet
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/nodesettings"
+)
+
+func profile(name string, priority int32, value string, changes ...func(*v1alpha1.StorageClientProfile)) v1alpha1.StorageClientProfile {
+	p := v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{v1alpha1.Finalizer}}}
+	p.Spec.Priority = priority
+	p.Spec.Node = &v1alpha1.NodeTuning{Sysctls: map[string]v1alpha1.SettingText{"net.core.rmem_max": v1alpha1.SettingText(value)}}
+	for _, change := range changes {
+		change(&p)
+	}
+	return p
+}
+
+func inPlanMode(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan }
+func leaving(p *v1alpha1.StorageClientProfile) {
+	p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
+}
+
+func node() *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: map[string]string{corev1.LabelOSStable: "linux"}}}
+	n.Status.NodeInfo.BootID = "boot-1"
+	return n
+}
+
+func rmem(value, source string) v1alpha1.NodeSetting {
+	return v1alpha1.NodeSetting{Key: "sysctl/net.core.rmem_max", Value: value, Profile: source, OnRemoval: v1alpha1.DeletionRestore}
+}
+
+func carrying(settings ...v1alpha1.NodeSetting) *v1alpha1.StorageClientNode {
+	scn := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}
+	scn.Spec.Settings = settings
+	return scn
+}
+
+func TestWanted(t *testing.T) {
+	for name, test := range map[string]struct {
+		profiles []v1alpha1.StorageClientProfile
+		scn      *v1alpha1.StorageClientNode
+		want     Wanted
+	}{
+		"no profile, nothing to do": {},
+		"the higher priority wins": {
+			profiles: []v1alpha1.StorageClientProfile{profile("a", 1, "1048576"), profile("b", 2, "2097152")},
+			want:     Wanted{Managed: true, Profiles: []string{"a", "b"}, Result: nodesettings.Result{Settings: []v1alpha1.NodeSetting{rmem("2097152", "b")}}},
+		},
+		"a profile that is being deleted contributes nothing": {
+			profiles: []v1alpha1.StorageClientProfile{profile("a", 1, "1048576"), profile("b", 2, "2097152", leaving)},
+			scn:      carrying(rmem("2097152", "b")),
+			want:     Wanted{Managed: true, Profiles: []string{"a"}, Result: nodesettings.Result{Settings: []v1alpha1.NodeSetting{rmem("1048576", "a")}}},
+		},
+		"equal priorities leave what is in force": {
+			profiles: []v1alpha1.StorageClientProfile{profile("a", 1, "1048576"), profile("b", 1, "2097152")},
+			scn:      carrying(rmem("2097152", "b")),
+			want: Wanted{Managed: true, Profiles: []string{"a", "b"}, Result: nodesettings.Result{
+				Settings: []v1alpha1.NodeSetting{rmem("2097152", "b")},
+				Conflicts: []nodesettings.Conflict{{
+					Key: "sysctl/net.core.rmem_max", Profiles: []string{"a", "b"}, Values: []string{"1048576", "2097152"}, Kept: "2097152",
+				}},
+			}},
+		},
+		"a profile put into mode Plan keeps the value in force, whatever it declares now": {
+			profiles: []v1alpha1.StorageClientProfile{profile("a", 1, "4194304", inPlanMode)},
+			scn:      carrying(rmem("1048576", "a")),
+			want:     Wanted{Managed: true, Profiles: []string{"a"}, Result: nodesettings.Result{Settings: []v1alpha1.NodeSetting{rmem("1048576", "a")}}},
+		},
+		"and its policy for removal": {
+			profiles: []v1alpha1.StorageClientProfile{profile("a", 1, "1048576", inPlanMode, func(p *v1alpha1.StorageClientProfile) {
+				p.Spec.DeletionPolicy = v1alpha1.DeletionRetain
+			})},
+			scn:  carrying(rmem("1048576", "a")),
+			want: Wanted{Managed: true, Profiles: []string{"a"}, Result: nodesettings.Result{Settings: []v1alpha1.NodeSetting{rmem("1048576", "a")}}},
+		},
+		"a profile in mode Plan does not hold what comes from others": {
+			profiles: []v1alpha1.StorageClientProfile{profile("a", 1, "1048576", inPlanMode), profile("b", 1, "2097152", leaving)},
+			scn:      carrying(rmem("2097152", "b")),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := NewView(test.profiles, catalogue.AllowList{}).Wanted(node(), test.scn)
+			if diff := cmp.Diff(test.want, got, cmpopts.IgnoreFields(nodesettings.Result{}, "Hash", "BootHash"), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestHeldProfileKeepsEveryKindOfSetting(t *testing.T) {
+	inForce := []v1alpha1.NodeSetting{
+		{Key: "kernelArgument/ihash_entries", Value: "16777216", Profile: "a", OnRemoval: v1alpha1.DeletionRestore},
+		{Key: "module/sunrpc/tcp_max_slot_table_entries", Value: "256", Profile: "a", OnRemoval: v1alpha1.DeletionRestore},
+		{Key: "module/sunrpc/tcp_slot_table_entries", Value: "128", Profile: "a", OnRemoval: v1alpha1.DeletionRestore},
+		rmem("1048576", "a"),
+	}
+	held := profile("a", 0, "4194304", inPlanMode)
+	got := NewView([]v1alpha1.StorageClientProfile{held}, catalogue.AllowList{}).Wanted(node(), carrying(inForce...))
+	if diff := cmp.Diff(inForce, got.Settings); diff != "" {
+		t.Errorf("(-in force +wanted):\n%s", diff)
+	}
+	if hash, bootHash := nodesettings.Hashes(inForce); got.Hash != hash || got.BootHash != bootHash {
+		t.Errorf("hashes %s %s, want %s %s: a changed one would disrupt", got.Hash, got.BootHash, hash, bootHash)
+	}
+}
+
+func TestOneConflictDoesNotLeakToTheNextNode(t *testing.T) {
+	view := NewView([]v1alpha1.StorageClientProfile{profile("a", 1, "1048576"), profile("b", 1, "2097152")}, catalogue.AllowList{})
+	if got := view.Wanted(node(), carrying(rmem("2097152", "b"))); len(got.Settings) != 1 {
+		t.Fatalf("got %v", got.Settings)
+	}
+	if got := view.Wanted(node(), nil); len(got.Settings) != 0 {
+		t.Errorf("a node without a value in force got %v", got.Settings)
+	}
+}
+
+func TestLook(t *testing.T) {
+	arg := v1alpha1.NodeSetting{Key: "kernelArgument/ihash_entries", Value: "16777216", Profile: "b"}
+	scn := func(change func(*v1alpha1.StorageClientNode)) *v1alpha1.StorageClientNode {
+		s := carrying(rmem("1048576", "a"), arg)
+		s.Spec.Hash, s.Status.Hash, s.Status.BootID, s.Status.ObservedGeneration = "h", "h", "boot-1", 1
+		change(s)
+		return s
+	}
+	states := func(first, second v1alpha1.SettingState) func(*v1alpha1.StorageClientNode) {
+		return func(s *v1alpha1.StorageClientNode) {
+			s.Status.Settings = []v1alpha1.SettingStatus{
+				{Key: "sysctl/net.core.rmem_max", State: first}, {Key: arg.Key, State: second, TakesEffect: v1alpha1.EffectReboot},
+			}
+		}
+	}
+	for name, test := range map[string]struct {
+		scn     *v1alpha1.StorageClientNode
+		absent  bool
+		profile string
+		want    Report
+		tuned   bool
+	}{
+		"all in sync":                     {scn: scn(states(v1alpha1.SettingInSync, v1alpha1.SettingInSync)), tuned: true},
+		"an agent whose Pod is not Ready": {scn: scn(func(*v1alpha1.StorageClientNode) {}), absent: true, want: Report{Silent: "the node's agent is not Ready"}},
+		"a report of an earlier boot":     {scn: scn(func(s *v1alpha1.StorageClientNode) { s.Status.BootID = "boot-0" }), want: Report{Silent: "the node's agent has not reported since the node's last boot"}},
+		"no report yet":                   {scn: scn(func(s *v1alpha1.StorageClientNode) { s.Status = v1alpha1.StorageClientNodeStatus{} }), want: Report{Silent: "the node's agent has not reported yet", Applying: true}},
+		"a report of other settings":      {scn: scn(func(s *v1alpha1.StorageClientNode) { s.Status.Hash = "g" }), want: Report{Applying: true}},
+		"a boot argument that is staged":  {scn: scn(states(v1alpha1.SettingInSync, v1alpha1.SettingPending)), want: Report{RebootPending: []string{arg.Key}}},
+		"one that is not the profile's":   {scn: scn(states(v1alpha1.SettingInSync, v1alpha1.SettingPending)), profile: "a", tuned: true},
+		"clamped and shadowed":            {scn: scn(states(v1alpha1.SettingShadowed, v1alpha1.SettingClamped)), want: Report{Drifted: []string{"sysctl/net.core.rmem_max"}, Exceptions: []string{arg.Key}}},
+		"unsupported alone does not hurt": {scn: scn(states(v1alpha1.SettingInSync, v1alpha1.SettingUnsupported)), want: Report{Exceptions: []string{arg.Key}}, tuned: true},
+		"a removal that waits for the boot": {scn: scn(func(s *v1alpha1.StorageClientNode) {
+			s.Status.RebootRequiredBy = []string{"kernelArgument/dhash_entries"}
+		}), tuned: true},
+		"a transport that is still open": {scn: scn(func(s *v1alpha1.StorageClientNode) {
+			s.Status.Settings = []v1alpha1.SettingStatus{{Key: "sysctl/net.core.rmem_max", State: v1alpha1.SettingPending, TakesEffect: v1alpha1.EffectNewTransport}}
+		}), tuned: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := Look(node(), test.scn, !test.absent, test.profile)
+			if diff := cmp.Diff(test.want, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if got.Tuned() != test.tuned {
+				t.Errorf("tuned %t, want %t", got.Tuned(), test.tuned)
+			}
+		})
+	}
+}
+
+func TestRestoresPending(t *testing.T) {
+	scn := carrying(v1alpha1.NodeSetting{Key: "kernelArgument/ihash_entries"})
+	scn.Status.RebootRequiredBy = []string{"kernelArgument/ihash_entries", "kernelArgument/dhash_entries"}
+	if diff := cmp.Diff([]string{"kernelArgument/dhash_entries"}, RestoresPending(scn)); diff != "" {
+		t.Errorf("with settings (-want +got):\n%s", diff)
+	}
+	scn.Spec.Release = true
+	if diff := cmp.Diff([]string{"kernelArgument/dhash_entries", "kernelArgument/ihash_entries"}, RestoresPending(scn)); diff != "" {
+		t.Errorf("on release (-want +got):\n%s", diff)
+	}
+}
+
+func TestApprovedTakesTheAnnotationAndTheField(t *testing.T) {
+	boot := profile("a", 0, "1048576", func(p *v1alpha1.StorageClientProfile) {
+		p.Spec.Node.KernelArguments = []v1alpha1.KernelArgument{"ihash_entries=16777216"}
+	})
+	hash := nodesettings.PlanHash(&boot)
+	if Approved(&boot) {
+		t.Error("approved by nobody")
+	}
+	byAnnotation, byField := boot.DeepCopy(), boot.DeepCopy()
+	byAnnotation.Annotations = map[string]string{v1alpha1.ApprovedPlanAnnotation: hash}
+	byField.Spec.Rollout.Reboot.ApprovedPlan = hash
+	if !Approved(byAnnotation) || !Approved(byField) {
+		t.Error("not approved with the plan's hash")
+	}
+	byField.Spec.Node.KernelArguments = []v1alpha1.KernelArgument{"ihash_entries=8388608"}
+	if Approved(byField) {
+		t.Error("the approval of one plan counts for another")
+	}
+}

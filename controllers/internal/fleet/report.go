@@ -1,0 +1,122 @@
+package fleet
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/agentpod"
+	"github.com/storageclient/operator/controllers/internal/match"
+)
+
+// Report is how far a node carries settings, as its agent observed it. Lists hold keys, sorted.
+type Report struct {
+	// Silent says why what the agent reported cannot be believed; empty where it can.
+	Silent string
+	// Applying is true until the agent has reported the settings that the object holds.
+	Applying bool
+	// Failed, Drifted and Exceptions are by state; Shadowed counts as Drifted, Clamped and Unsupported as Exceptions.
+	Failed, Drifted, Exceptions []string
+	// RebootPending take effect at the next boot only.
+	RebootPending []string
+}
+
+// Tuned reports whether every setting was read back as declared, exceptions aside.
+func (r Report) Tuned() bool {
+	return r.Taken() && len(r.Drifted) == 0 && len(r.RebootPending) == 0
+}
+
+// Taken reports whether the agent has taken the settings without a failure: applied what is live and staged
+// what takes effect later.
+func (r Report) Taken() bool {
+	return r.Silent == "" && !r.Applying && len(r.Failed) == 0
+}
+
+// Look reads a node's report. With a profile's name it looks at the settings that come from that profile only;
+// with an empty one, at all. ready is whether the agent's Pod on the node is Ready.
+func Look(node *corev1.Node, scn *v1alpha1.StorageClientNode, ready bool, profile string) Report {
+	report := Report{
+		Silent:   agentpod.Silent(node, scn, ready),
+		Applying: scn.Status.Hash != scn.Spec.Hash || scn.Status.ObservedGeneration == 0,
+	}
+	wanted := map[string]bool{}
+	for _, setting := range scn.Spec.Settings {
+		wanted[setting.Key] = profile == "" || setting.Profile == profile
+	}
+	for _, setting := range scn.Status.Settings {
+		if wanted[setting.Key] {
+			report.add(setting)
+		}
+	}
+	for _, key := range scn.Status.RebootRequiredBy {
+		if wanted[key] {
+			report.RebootPending = append(report.RebootPending, key)
+		}
+	}
+	for _, keys := range []*[]string{&report.Failed, &report.Drifted, &report.Exceptions, &report.RebootPending} {
+		slices.Sort(*keys)
+		*keys = slices.Compact(*keys)
+	}
+	return report
+}
+
+func (r *Report) add(setting v1alpha1.SettingStatus) {
+	switch setting.State {
+	case v1alpha1.SettingFailed:
+		r.Failed = append(r.Failed, setting.Key)
+	case v1alpha1.SettingDrifted, v1alpha1.SettingShadowed:
+		r.Drifted = append(r.Drifted, setting.Key)
+	case v1alpha1.SettingClamped, v1alpha1.SettingUnsupported:
+		r.Exceptions = append(r.Exceptions, setting.Key)
+	case v1alpha1.SettingPending:
+		if setting.TakesEffect == v1alpha1.EffectReboot {
+			r.RebootPending = append(r.RebootPending, setting.Key)
+		}
+	case v1alpha1.SettingInSync:
+	}
+}
+
+// RestoresPending are the keys that have been taken out of a node's boot menu and stay in force until it boots,
+// sorted: required keys that its object no longer holds, or all of them while it is being released.
+func RestoresPending(scn *v1alpha1.StorageClientNode) []string {
+	var keys []string
+	for _, key := range scn.Status.RebootRequiredBy {
+		if scn.Spec.Release || !slices.ContainsFunc(scn.Spec.Settings, func(s v1alpha1.NodeSetting) bool { return s.Key == key }) {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// Disrupted reports whether the rollout holds a node, or is about to or has just let go: its object is needed.
+func Disrupted(node *corev1.Node, scn *v1alpha1.StorageClientNode) bool {
+	if _, ours := node.Annotations[v1alpha1.DisruptionAnnotation]; ours || scn.Spec.RebootPermit != nil {
+		return true
+	}
+	if scn.Status.Rollout == nil {
+		return false
+	}
+	switch scn.Status.Rollout.Phase {
+	case v1alpha1.RolloutClaimed, v1alpha1.RolloutDraining, v1alpha1.RolloutRebooting, v1alpha1.RolloutSettling, v1alpha1.RolloutReleasing:
+		return true
+	case v1alpha1.RolloutApplying, v1alpha1.RolloutUpToDate, v1alpha1.RolloutWaiting, v1alpha1.RolloutFailed:
+	}
+	return false
+}
+
+// PausedBy names the paused profiles that select a node or that it carries settings of: nothing new begins there. A
+// profile on its way out with Retain is not held up by its own pause.
+func (v *View) PausedBy(node *corev1.Node, scn *v1alpha1.StorageClientNode) []string {
+	var paused []string
+	for _, profile := range v.profiles {
+		if !profile.Paused || (profile.Standing == match.Leaving && profile.Spec.DeletionPolicy == v1alpha1.DeletionRetain) {
+			continue
+		}
+		if Concerns(profile.Name, scn) || (profile.Standing == match.Active && profile.Selects(node)) {
+			paused = append(paused, profile.Name)
+		}
+	}
+	return paused
+}

@@ -1,0 +1,43 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/agentpod"
+)
+
+// Snapshot is all nodes at one moment. What is in it belongs to the cache and is not to be changed.
+type Snapshot struct {
+	View  *View
+	Nodes []corev1.Node
+	// Objects holds the StorageClientNodes by name.
+	Objects map[string]*v1alpha1.StorageClientNode
+	// Ready holds the nodes whose agent's Pod is Ready.
+	Ready map[string]bool
+}
+
+// ReadSnapshot lists Nodes, StorageClientNodes and the agent's Pods.
+func ReadSnapshot(ctx context.Context, reader client.Reader, view *View, agentNamespace string) (Snapshot, error) {
+	var nodes corev1.NodeList
+	if err := reader.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return Snapshot{}, fmt.Errorf("list Nodes: %w", err)
+	}
+	var scns v1alpha1.StorageClientNodeList
+	if err := reader.List(ctx, &scns, client.UnsafeDisableDeepCopy); err != nil {
+		return Snapshot{}, fmt.Errorf("list StorageClientNodes: %w", err)
+	}
+	ready, err := agentpod.ReadyNodes(ctx, reader, agentNamespace)
+	if err != nil {
+		return Snapshot{}, err
+	}
+	all := Snapshot{View: view, Nodes: nodes.Items, Ready: ready, Objects: make(map[string]*v1alpha1.StorageClientNode, len(scns.Items))}
+	for i := range scns.Items {
+		all.Objects[scns.Items[i].Name] = &scns.Items[i]
+	}
+	return all, nil
+}

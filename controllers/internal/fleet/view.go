@@ -1,0 +1,203 @@
+// Package fleet works out, without a client, what a node is to carry of all profiles and how far it carries it.
+// The node controller writes by it, the profile controller reports by it.
+package fleet
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/match"
+	"github.com/storageclient/operator/controllers/internal/pause"
+	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/nodesettings"
+)
+
+// Profile is a profile as the nodes see it.
+type Profile struct {
+	*v1alpha1.StorageClientProfile
+	Standing match.Standing
+	Paused   bool
+	selector match.Selector
+}
+
+// Selects reports whether the profile's selector, control-plane rule and operating system fit a node.
+func (p *Profile) Selects(node *corev1.Node) bool { return p.selector.Matches(node) }
+
+// View is all profiles at one moment. It is good for one pass over any number of nodes, and for one goroutine.
+type View struct {
+	profiles []*Profile
+	byName   map[string]*Profile
+	// merged remembers results that hang on nothing but the profiles: thousands of nodes share a few of them.
+	merged map[string]nodesettings.Result
+}
+
+// NewView takes all profiles as they are now. It does not keep the slice, but its elements.
+func NewView(profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList) *View {
+	view := &View{byName: map[string]*Profile{}, merged: map[string]nodesettings.Result{}}
+	for i := range profiles {
+		profile := &Profile{
+			StorageClientProfile: &profiles[i],
+			Standing:             match.StandingOf(&profiles[i], allow),
+			Paused:               pause.Profile(&profiles[i]),
+			selector:             match.SelectorOf(&profiles[i]),
+		}
+		view.profiles = append(view.profiles, profile)
+		view.byName[profile.Name] = profile
+	}
+	slices.SortFunc(view.profiles, func(a, b *Profile) int { return cmp.Compare(a.Name, b.Name) })
+	return view
+}
+
+// Profile returns a profile by its name, or nil.
+func (v *View) Profile(name string) *Profile { return v.byName[name] }
+
+// Profiles are all profiles, sorted by name. The slice is not to be changed.
+func (v *View) Profiles() []*Profile { return v.profiles }
+
+// Wanted is what a node is to carry.
+type Wanted struct {
+	// Managed is false where no profile gives the node anything to do, and the node is to be released.
+	Managed bool
+	// Profiles are the names of those that contribute, sorted.
+	Profiles []string
+	nodesettings.Result
+}
+
+// Wanted merges what the profiles declare for a node. What scn carries of a profile that is Held stays, and so
+// does the value in force where profiles of equal priority disagree. scn is nil where the node is not managed.
+func (v *View) Wanted(node *corev1.Node, scn *v1alpha1.StorageClientNode) Wanted {
+	inForce := settingsInForce(scn)
+	var contributing []*Profile
+	held := false
+	for _, profile := range v.profiles {
+		switch {
+		case profile.Standing == match.Active && profile.Selects(node):
+			contributing = append(contributing, profile)
+		case profile.Standing == match.Held && sourceOf(profile.Name, inForce):
+			contributing = append(contributing, profile)
+			held = true
+		}
+	}
+	wanted := Wanted{Managed: len(contributing) > 0}
+	for _, profile := range contributing {
+		wanted.Profiles = append(wanted.Profiles, profile.Name)
+	}
+	wanted.Result = v.merge(contributing, held, inForce)
+	return wanted
+}
+
+func (v *View) merge(profiles []*Profile, held bool, inForce []v1alpha1.NodeSetting) nodesettings.Result {
+	if len(profiles) == 0 {
+		return nodesettings.Result{}
+	}
+	key := mergeKey(profiles)
+	if result, found := v.merged[key]; found && !held {
+		return result
+	}
+	declared := make([]v1alpha1.StorageClientProfile, 0, len(profiles))
+	for _, profile := range profiles {
+		if profile.Standing == match.Held {
+			declared = append(declared, asInForce(profile.StorageClientProfile, inForce))
+			continue
+		}
+		declared = append(declared, *profile.StorageClientProfile)
+	}
+	result := nodesettings.Merge(declared, inForce)
+	v.keepHeldPolicies(result.Settings, inForce)
+	if !held && len(result.Conflicts) == 0 {
+		v.merged[key] = result
+	}
+	return result
+}
+
+func mergeKey(profiles []*Profile) string {
+	var key strings.Builder
+	for _, profile := range profiles {
+		key.WriteString(profile.Name)
+		key.WriteByte('\n')
+	}
+	return key.String()
+}
+
+// keepHeldPolicies leaves onRemoval of a held profile's settings as it is: holding touches nothing.
+func (v *View) keepHeldPolicies(settings, inForce []v1alpha1.NodeSetting) {
+	for i := range settings {
+		profile := v.byName[settings[i].Profile]
+		if profile == nil || profile.Standing != match.Held {
+			continue
+		}
+		for _, old := range inForce {
+			if old.Key == settings[i].Key {
+				settings[i].OnRemoval = old.OnRemoval
+			}
+		}
+	}
+}
+
+// Sources are the names of the profiles that a node carries settings of, sorted.
+func Sources(scn *v1alpha1.StorageClientNode) []string {
+	var sources []string
+	for _, setting := range settingsInForce(scn) {
+		sources = append(sources, setting.Profile)
+	}
+	slices.Sort(sources)
+	return slices.Compact(sources)
+}
+
+// Concerns reports whether a node carries settings of a profile.
+func Concerns(profile string, scn *v1alpha1.StorageClientNode) bool {
+	return sourceOf(profile, settingsInForce(scn))
+}
+
+func settingsInForce(scn *v1alpha1.StorageClientNode) []v1alpha1.NodeSetting {
+	if scn == nil {
+		return nil
+	}
+	return scn.Spec.Settings
+}
+
+func sourceOf(profile string, settings []v1alpha1.NodeSetting) bool {
+	return slices.ContainsFunc(settings, func(s v1alpha1.NodeSetting) bool { return s.Profile == profile })
+}
+
+// asInForce is a profile that declares exactly what a node already carries of it.
+func asInForce(profile *v1alpha1.StorageClientProfile, inForce []v1alpha1.NodeSetting) v1alpha1.StorageClientProfile {
+	held := *profile
+	held.Spec.Node = &v1alpha1.NodeTuning{Sysctls: map[string]v1alpha1.SettingText{}}
+	for _, setting := range inForce {
+		if setting.Profile == profile.Name {
+			declare(held.Spec.Node, setting)
+		}
+	}
+	return held
+}
+
+func declare(tuning *v1alpha1.NodeTuning, setting v1alpha1.NodeSetting) {
+	subject, name, _ := strings.Cut(setting.Key, "/")
+	switch subject {
+	case "sysctl":
+		tuning.Sysctls[name] = v1alpha1.SettingText(setting.Value)
+	case "module":
+		module, parameter, _ := strings.Cut(name, "/")
+		tuning.KernelModules = append(tuning.KernelModules, v1alpha1.KernelModule{
+			Name: module, Parameters: map[string]v1alpha1.SettingText{parameter: v1alpha1.SettingText(setting.Value)},
+		})
+	case "kernelArgument":
+		argument := name
+		if setting.Value != "" {
+			argument += "=" + setting.Value
+		}
+		tuning.KernelArguments = append(tuning.KernelArguments, v1alpha1.KernelArgument(argument))
+	}
+}
+
+// Approved reports whether the plan of a profile is approved, by the annotation or by the field.
+func Approved(profile *v1alpha1.StorageClientProfile) bool {
+	hash := nodesettings.PlanHash(profile)
+	return hash != "" &&
+		(profile.Annotations[v1alpha1.ApprovedPlanAnnotation] == hash || profile.Spec.Rollout.Reboot.ApprovedPlan == hash)
+}

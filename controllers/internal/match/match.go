@@ -1,0 +1,113 @@
+// Package match decides which profiles concern a node, and whether a profile may be applied at all. The
+// controllers share it, so that no two of them answer differently.
+package match
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/names"
+	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/nodesettings"
+)
+
+// Labels of control-plane nodes; the second is what clusters before Kubernetes 1.24 set.
+const (
+	labelControlPlane = "node-role.kubernetes.io/control-plane"
+	labelMaster       = "node-role.kubernetes.io/master"
+)
+
+// Ignored reports whether the annotation tuning.storageclient.dev/ignore keeps us away from an object.
+func Ignored(obj metav1.Object) bool {
+	return obj.GetAnnotations()[v1alpha1.IgnoreAnnotation] == v1alpha1.True
+}
+
+// Selects reports whether a profile's node selector, its control-plane rule and the node's operating system
+// (label kubernetes.io/os, which the agent's DaemonSet goes by too) bring profile and node together. A selector
+// that cannot be parsed selects nothing.
+func Selects(profile *v1alpha1.StorageClientProfile, node *corev1.Node) bool {
+	return SelectorOf(profile).Matches(node)
+}
+
+// Selector is a profile's choice of nodes, parsed once for many nodes.
+type Selector struct {
+	labels       labels.Selector
+	controlPlane bool
+}
+
+// SelectorOf parses a profile's choice of nodes.
+func SelectorOf(profile *v1alpha1.StorageClientProfile) Selector {
+	selector, err := metav1.LabelSelectorAsSelector(&profile.Spec.NodeSelector)
+	if err != nil {
+		selector = labels.Nothing()
+	}
+	return Selector{labels: selector, controlPlane: profile.Spec.IncludeControlPlane}
+}
+
+// Matches is Selects for one node.
+func (s Selector) Matches(node *corev1.Node) bool {
+	if node.Labels[corev1.LabelOSStable] != string(corev1.Linux) {
+		return false
+	}
+	if !s.controlPlane && controlPlane(node) {
+		return false
+	}
+	return s.labels.Matches(labels.Set(node.Labels))
+}
+
+func controlPlane(node *corev1.Node) bool {
+	_, current := node.Labels[labelControlPlane]
+	_, old := node.Labels[labelMaster]
+	return current || old
+}
+
+// Check says why nothing of a profile may be applied: reason UnsupportedField or Invalid, and a message that
+// names field, value and remedy. Both are empty where it may be applied.
+func Check(profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList) (reason, message string) {
+	if fields := nodesettings.UnsupportedFields(profile); len(fields) > 0 {
+		return v1alpha1.ReasonUnsupportedField,
+			fmt.Sprintf("this version does not honour %s: take it out of the profile", names.List(fields))
+	}
+	var problems []string
+	for _, problem := range nodesettings.Validate(profile, allow) {
+		if !problem.Warning {
+			problems = append(problems, problem.String())
+		}
+	}
+	if len(problems) > 0 {
+		return v1alpha1.ReasonInvalid, names.Join(problems, "; ")
+	}
+	return "", ""
+}
+
+// Standing is what a profile does for the nodes that it selects.
+type Standing string
+
+const (
+	// Active contributes its settings.
+	Active Standing = "Active"
+	// Held begins nothing and gives nothing up: mode Plan, an invalid profile, a field that this version does not
+	// honour, or no finalizer yet. What a node carries of it stays.
+	Held Standing = "Held"
+	// Leaving is being deleted: it contributes nothing any more.
+	Leaving Standing = "Leaving"
+)
+
+// StandingOf says what a profile does for the nodes that it selects, whatever is paused.
+func StandingOf(profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList) Standing {
+	if !profile.DeletionTimestamp.IsZero() {
+		return Leaving
+	}
+	if profile.Spec.Mode == v1alpha1.ModePlan || !controllerutil.ContainsFinalizer(profile, v1alpha1.Finalizer) {
+		return Held
+	}
+	if reason, _ := Check(profile, allow); reason != "" {
+		return Held
+	}
+	return Active
+}

@@ -1,0 +1,99 @@
+package match
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/catalogue"
+)
+
+func TestSelects(t *testing.T) {
+	linux := map[string]string{corev1.LabelOSStable: "linux", "pool": "eda"}
+	for name, test := range map[string]struct {
+		labels  map[string]string
+		profile func(*v1alpha1.StorageClientProfileSpec)
+		want    bool
+	}{
+		"an empty selector selects a Linux worker": {labels: linux, want: true},
+		"a node without the label of its system":   {labels: map[string]string{"pool": "eda"}},
+		"a Windows node":                           {labels: map[string]string{corev1.LabelOSStable: "windows"}},
+		"a control-plane node":                     {labels: map[string]string{corev1.LabelOSStable: "linux", labelControlPlane: ""}},
+		"a control-plane node by its old label":    {labels: map[string]string{corev1.LabelOSStable: "linux", labelMaster: ""}},
+		"a control-plane node where it is asked for": {
+			labels:  map[string]string{corev1.LabelOSStable: "linux", labelControlPlane: ""},
+			profile: func(s *v1alpha1.StorageClientProfileSpec) { s.IncludeControlPlane = true }, want: true,
+		},
+		"a node of the pool": {
+			labels: linux,
+			profile: func(s *v1alpha1.StorageClientProfileSpec) {
+				s.NodeSelector.MatchLabels = map[string]string{"pool": "eda"}
+			}, want: true,
+		},
+		"a node of another pool": {
+			labels: linux,
+			profile: func(s *v1alpha1.StorageClientProfileSpec) {
+				s.NodeSelector.MatchLabels = map[string]string{"pool": "web"}
+			},
+		},
+		"a selector that cannot be parsed selects nothing": {
+			labels: linux,
+			profile: func(s *v1alpha1.StorageClientProfileSpec) {
+				s.NodeSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "pool", Operator: "Like"}}
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			profile := &v1alpha1.StorageClientProfile{}
+			if test.profile != nil {
+				test.profile(&profile.Spec)
+			}
+			if got := Selects(profile, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: test.labels}}); got != test.want {
+				t.Errorf("got %t, want %t", got, test.want)
+			}
+		})
+	}
+}
+
+func TestStandingOf(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*v1alpha1.StorageClientProfile)
+		want   Standing
+	}{
+		"a sound profile is active":      {func(*v1alpha1.StorageClientProfile) {}, Active},
+		"without a finalizer it is held": {func(p *v1alpha1.StorageClientProfile) { p.Finalizers = nil }, Held},
+		"so it is in mode Plan":          {func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan }, Held},
+		"and with a field that is not honoured": {func(p *v1alpha1.StorageClientProfile) {
+			p.Spec.Node = &v1alpha1.NodeTuning{Tuned: &v1alpha1.Tuned{Profile: "x"}}
+		}, Held},
+		"a profile that is being deleted leaves": {func(p *v1alpha1.StorageClientProfile) { p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }, Leaving},
+		"whatever else holds it": {func(p *v1alpha1.StorageClientProfile) {
+			p.DeletionTimestamp, p.Spec.Mode = &metav1.Time{Time: time.Unix(1, 0)}, v1alpha1.ModePlan
+		}, Leaving},
+	} {
+		t.Run(name, func(t *testing.T) {
+			profile := &v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Finalizers: []string{v1alpha1.Finalizer}}}
+			test.change(profile)
+			if got := StandingOf(profile, catalogue.AllowList{}); got != test.want {
+				t.Errorf("got %s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
+func TestCheckNamesFieldAndValue(t *testing.T) {
+	profile := &v1alpha1.StorageClientProfile{}
+	profile.Spec.Node = &v1alpha1.NodeTuning{Sysctls: map[string]v1alpha1.SettingText{"kernel.core_pattern": "x"}}
+	reason, message := Check(profile, catalogue.AllowList{})
+	if reason != v1alpha1.ReasonInvalid || !strings.Contains(message, "spec.node.sysctls[kernel.core_pattern]") || !strings.Contains(message, `"x"`) {
+		t.Errorf("got %s: %s", reason, message)
+	}
+	profile.Spec.Node = &v1alpha1.NodeTuning{Tuned: &v1alpha1.Tuned{Profile: "x"}}
+	if reason, message = Check(profile, catalogue.AllowList{}); reason != v1alpha1.ReasonUnsupportedField || !strings.Contains(message, "spec.node.tuned") {
+		t.Errorf("got %s: %s", reason, message)
+	}
+}

@@ -1,0 +1,79 @@
+package node
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/fleet"
+)
+
+func TestTuned(t *testing.T) {
+	for name, test := range map[string]struct {
+		report  fleet.Report
+		stale   bool
+		release bool
+		status  corev1.ConditionStatus
+		reason  string
+	}{
+		"all read back":                      {status: corev1.ConditionTrue, reason: v1alpha1.NodeReasonTuned},
+		"an agent that is silent":            {report: fleet.Report{Silent: "not Ready", Failed: []string{rmem}}, status: corev1.ConditionUnknown, reason: v1alpha1.NodeReasonAgentSilent},
+		"a release":                          {release: true, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonRestoring},
+		"settings not reported yet":          {report: fleet.Report{Applying: true}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonApplying},
+		"settings that wait for their turn":  {stale: true, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonApplying},
+		"a failure comes before a reboot":    {report: fleet.Report{Failed: []string{rmem}, RebootPending: []string{wmem}}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonSettingsFailed},
+		"a reboot comes before drift":        {report: fleet.Report{RebootPending: []string{wmem}, Drifted: []string{rmem}}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonRebootPending},
+		"drift":                              {report: fleet.Report{Drifted: []string{rmem}}, status: corev1.ConditionFalse, reason: v1alpha1.NodeReasonDrifted},
+		"what cannot be had is an exception": {report: fleet.Report{Exceptions: []string{rmem}}, status: corev1.ConditionTrue, reason: v1alpha1.NodeReasonTunedWithExceptions},
+	} {
+		t.Run(name, func(t *testing.T) {
+			scn := object()
+			scn.Spec.Release = test.release
+			got := tuned(scn, test.report, !test.stale, "")
+			if got.Status != test.status || got.Reason != test.reason {
+				t.Errorf("got %s %s, want %s %s", got.Status, got.Reason, test.status, test.reason)
+			}
+		})
+	}
+}
+
+func TestStamped(t *testing.T) {
+	before := metav1.NewTime(now.Add(-time.Hour))
+	old := corev1.NodeCondition{
+		Type: v1alpha1.TunedNodeCondition, Status: corev1.ConditionFalse, Reason: v1alpha1.NodeReasonApplying, Message: "m",
+		LastHeartbeatTime: before, LastTransitionTime: before,
+	}
+	for name, test := range map[string]struct {
+		conditions []corev1.NodeCondition
+		change     func(*corev1.NodeCondition)
+		transition time.Time
+		written    bool
+	}{
+		"a first condition is written":                  {transition: now, written: true},
+		"one that says the same is not":                 {conditions: []corev1.NodeCondition{old}, transition: before.Time},
+		"another reason keeps the time of the status":   {conditions: []corev1.NodeCondition{old}, change: func(c *corev1.NodeCondition) { c.Reason = v1alpha1.NodeReasonRebootPending }, transition: before.Time, written: true},
+		"another status sets it":                        {conditions: []corev1.NodeCondition{old}, change: func(c *corev1.NodeCondition) { c.Status = corev1.ConditionTrue }, transition: now, written: true},
+		"other people's conditions are not taken along": {conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse}}, transition: now, written: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			next := corev1.NodeCondition{Type: v1alpha1.TunedNodeCondition, Status: old.Status, Reason: old.Reason, Message: old.Message}
+			if test.change != nil {
+				test.change(&next)
+			}
+			got, written := stamped(test.conditions, next, now)
+			if written != test.written {
+				t.Errorf("written %t, want %t", written, test.written)
+			}
+			if diff := cmp.Diff(test.transition, got.LastTransitionTime.Time); diff != "" {
+				t.Errorf("transition time (-want +got):\n%s", diff)
+			}
+			if written && !got.LastHeartbeatTime.Time.Equal(now) {
+				t.Errorf("heartbeat time %s, want %s: the soak is measured from it", got.LastHeartbeatTime, now)
+			}
+		})
+	}
+}

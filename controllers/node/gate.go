@@ -1,0 +1,145 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/agentpod"
+	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/controllers/internal/match"
+	"github.com/storageclient/operator/controllers/internal/pause"
+	"github.com/storageclient/operator/controllers/node/livegate"
+)
+
+// throughGate lets a decision that changes a host pass only where every profile concerned lets the node go now.
+func (r *Reconciler) throughGate(ctx context.Context, in input, next decision) (decision, error) {
+	if !next.gated && !next.limited {
+		return next, nil
+	}
+	all, err := fleet.ReadSnapshot(ctx, r, in.view, r.AgentNamespace)
+	if err != nil {
+		return decision{}, err
+	}
+	for _, name := range concerned(in) {
+		profile := in.view.Profile(name)
+		if next.limited {
+			if note := mayRelease(all, profile); note != "" {
+				return next.waiting(note, turnAfter), nil
+			}
+			continue
+		}
+		verdict := livegate.Admit(nodesOf(all, profile), policyOf(profile), r.Clock.Now())
+		if !verdict.Admitted[in.node.Name] {
+			return next.waiting(verdict.Notes[in.node.Name], nextTurn(verdict.Next)), nil
+		}
+	}
+	return next, nil
+}
+
+// nextTurn is when to ask again: often, and at the end of a soak exactly.
+func nextTurn(soak time.Duration) time.Duration {
+	if soak > 0 {
+		return min(soak, turnAfter)
+	}
+	return turnAfter
+}
+
+// concerned are the profiles whose rollout rules a change of a node's settings has to keep: those that contribute,
+// and those whose settings go.
+func concerned(in input) []string {
+	profiles := slices.Clone(in.wanted.Profiles)
+	for _, source := range fleet.Sources(in.scn) {
+		profile := in.view.Profile(source)
+		if profile != nil && (profile.Standing == match.Leaving || !in.wanted.Managed) {
+			profiles = append(profiles, source)
+		}
+	}
+	return profiles
+}
+
+// nodesOf are a profile's nodes for the gate. A node that is left alone, or without anything to set, is not among them.
+func nodesOf(all fleet.Snapshot, profile *fleet.Profile) []livegate.Node {
+	var nodes []livegate.Node
+	for i := range all.Nodes {
+		node := &all.Nodes[i]
+		scn := all.Objects[node.Name]
+		if !node.DeletionTimestamp.IsZero() || match.Ignored(node) || (!profile.Selects(node) && !fleet.Concerns(profile.Name, scn)) {
+			continue
+		}
+		wanted := all.View.Wanted(node, scn)
+		if !wanted.Managed || (scn == nil && wanted.Hash == "") {
+			continue
+		}
+		entry := entryOf(all, node, scn)
+		entry.Wanted = wanted.Hash
+		nodes = append(nodes, entry)
+	}
+	return nodes
+}
+
+func entryOf(all fleet.Snapshot, node *corev1.Node, scn *v1alpha1.StorageClientNode) livegate.Node {
+	paused := pause.Annotated(node) || len(all.View.PausedBy(node, scn)) > 0
+	entry := livegate.Node{Name: node.Name, Created: node.CreationTimestamp.Time, Alive: !paused && agentpod.NodeReady(node)}
+	if scn == nil {
+		return entry
+	}
+	report := fleet.Look(node, scn, all.Ready[node.Name], "")
+	entry.Managed = !scn.Spec.Release
+	entry.Carries = scn.Spec.Hash
+	entry.Alive = entry.Alive && report.Silent == ""
+	entry.Taken = !report.Applying && len(report.Failed) == 0
+	entry.Failed = !report.Applying && len(report.Failed) > 0
+	entry.TakenSince = takenSince(node, report)
+	return entry
+}
+
+// takenSince is since when a node has looked well, by the condition that says so. That the node looks well now is
+// observed afresh; only the time comes from the condition.
+func takenSince(node *corev1.Node, report fleet.Report) time.Time {
+	condition := conditionOf(node.Status.Conditions)
+	if condition == nil || !report.Taken() {
+		return time.Time{}
+	}
+	switch condition.Reason {
+	case v1alpha1.NodeReasonTuned, v1alpha1.NodeReasonTunedWithExceptions, v1alpha1.NodeReasonRebootPending:
+		return condition.LastHeartbeatTime.Time
+	}
+	return time.Time{}
+}
+
+func policyOf(profile *fleet.Profile) livegate.Policy {
+	rollout := profile.Spec.WithDefaults().Rollout
+	return livegate.Policy{
+		Canaries:         int(*rollout.Canary.Nodes),
+		Soak:             time.Duration(*rollout.Canary.SoakSeconds) * time.Second,
+		Limit:            *rollout.MaxConcurrentLive,
+		FailureThreshold: int(*rollout.FailureThreshold),
+	}
+}
+
+// mayRelease says why a node that carries settings of a profile has to wait with being restored; empty: it may. What
+// is restored is known to work, so there is no canary, but the limit holds. Nodes that are unreachable do not count.
+func mayRelease(all fleet.Snapshot, profile *fleet.Profile) string {
+	carrying, releasing := 0, 0
+	for i := range all.Nodes {
+		node := &all.Nodes[i]
+		scn := all.Objects[node.Name]
+		if scn == nil || !fleet.Concerns(profile.Name, scn) {
+			continue
+		}
+		carrying++
+		if scn.Spec.Release && !scn.Status.Restored && agentpod.Silent(node, scn, all.Ready[node.Name]) == "" {
+			releasing++
+		}
+	}
+	limit := livegate.Share(*profile.Spec.WithDefaults().Rollout.MaxConcurrentLive, carrying)
+	if releasing >= limit {
+		return fmt.Sprintf("waits for its turn to be restored, at most %d at a time", limit)
+	}
+	return ""
+}

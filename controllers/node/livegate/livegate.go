@@ -1,0 +1,203 @@
+// Package livegate decides which nodes may take changed settings now: the canary first, then no more at a time
+// than the profile's limit, and none after as many failures as it allows. It has no client and no clock.
+package livegate
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/storageclient/operator/controllers/internal/names"
+)
+
+// Node is one of the profile's nodes.
+type Node struct {
+	Name    string
+	Created time.Time
+	// Carries is the hash of the settings that the node's object holds; Managed is false where there is no object.
+	Carries string
+	Managed bool
+	// Wanted is the hash of the settings that the node is to have.
+	Wanted string
+	// Alive is whether the node can take a change now.
+	Alive bool
+	// Taken is whether the agent has reported the wanted settings as applied, or staged, without a failure.
+	Taken bool
+	// TakenSince is since when it has, and has been alive; zero where it is not.
+	TakenSince time.Time
+	// Failed is whether the agent reported a failure of the wanted settings.
+	Failed bool
+}
+
+// carries reports whether the node has been given what it is to have.
+func (n Node) carries() bool { return n.Managed && n.Carries == n.Wanted }
+
+// Policy is what a profile's rollout says about changes of settings.
+type Policy struct {
+	// Canaries is how many nodes form the canary, at least 1.
+	Canaries int
+	// Soak is how long the canary has to look well.
+	Soak time.Duration
+	// Limit is how many nodes take a change at a time: a number, or a percentage of the nodes.
+	Limit intstr.IntOrString
+	// FailureThreshold is how many failed nodes end it, at least 1.
+	FailureThreshold int
+}
+
+// Decision says who may go, and for everybody else why not.
+type Decision struct {
+	Admitted map[string]bool
+	// Notes holds a sentence for every node that has to wait.
+	Notes map[string]string
+	// Next is how long until the next soak is over; 0 where nothing soaks.
+	Next time.Duration
+}
+
+// Share resolves a limit against a number of nodes: percentages are rounded down, and it is never under 1.
+func Share(limit intstr.IntOrString, nodes int) int {
+	share, err := intstr.GetScaledValueFromIntOrPercent(&limit, nodes, false)
+	if err != nil {
+		return 1
+	}
+	return max(share, 1)
+}
+
+// Admit decides for all of a profile's nodes. Nodes with equal wanted settings form a group, and each group is
+// proven on nodes of its own, so that a canary that another profile overrides proves nothing for the rest.
+func Admit(nodes []Node, policy Policy, now time.Time) Decision {
+	gate := &gate{policy: policy, now: now, nodes: slices.Clone(nodes), Decision: Decision{
+		Admitted: map[string]bool{}, Notes: map[string]string{},
+	}}
+	slices.SortFunc(gate.nodes, func(a, b Node) int {
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
+	})
+	if failed := gate.failed(); len(failed) >= max(policy.FailureThreshold, 1) {
+		gate.hold(gate.nodes, fmt.Sprintf("stopped: settings failed on %s", names.List(failed)))
+		return gate.Decision
+	}
+	gate.share = Share(policy.Limit, len(nodes))
+	gate.byGroups()
+	return gate.Decision
+}
+
+type gate struct {
+	Decision
+	policy  Policy
+	now     time.Time
+	nodes   []Node
+	share   int
+	running int
+}
+
+func (g *gate) failed() []string {
+	var failed []string
+	for _, node := range g.nodes {
+		if node.carries() && node.Failed {
+			failed = append(failed, node.Name)
+		}
+	}
+	return failed
+}
+
+// soaked reports whether a node has looked well for long enough, and remembers when it will have.
+func (g *gate) soaked(node Node) bool {
+	if !node.carries() || !node.Taken || node.TakenSince.IsZero() {
+		return false
+	}
+	left := node.TakenSince.Add(g.policy.Soak).Sub(g.now)
+	if left > 0 && (g.Next == 0 || left < g.Next) {
+		g.Next = left
+	}
+	return left <= 0
+}
+
+func (g *gate) byGroups() {
+	var order []string
+	groups := map[string][]Node{}
+	for _, node := range g.nodes {
+		if _, seen := groups[node.Wanted]; !seen {
+			order = append(order, node.Wanted)
+		}
+		groups[node.Wanted] = append(groups[node.Wanted], node)
+	}
+	canaries := max(g.policy.Canaries, 1)
+	proven := map[string]bool{}
+	for _, wanted := range order {
+		proven[wanted] = g.proven(groups[wanted], canaries)
+		g.takeRunning(groups[wanted], proven[wanted])
+	}
+	for _, wanted := range order {
+		group := groups[wanted]
+		if proven[wanted] {
+			g.admit(group, len(group), g.share)
+			continue
+		}
+		carriers := carriers(group)
+		if len(carriers) >= canaries {
+			g.hold(group, fmt.Sprintf("waits for the canary: %s", names.List(carriers)))
+			continue
+		}
+		g.admit(group, canaries-len(carriers), max(canaries, g.share))
+	}
+}
+
+// proven reports whether enough of a group have carried the settings for long enough.
+func (g *gate) proven(group []Node, canaries int) bool {
+	soaked := 0
+	for _, node := range group {
+		if g.soaked(node) {
+			soaked++
+		}
+	}
+	return soaked >= min(canaries, len(group))
+}
+
+func carriers(group []Node) []string {
+	var carriers []string
+	for _, node := range group {
+		if node.carries() {
+			carriers = append(carriers, node.Name)
+		}
+	}
+	return carriers
+}
+
+// takeRunning counts the nodes that use up the limit: those that have not taken their settings yet, and in a group
+// that is not proven also those that have not soaked.
+func (g *gate) takeRunning(group []Node, proven bool) {
+	for _, node := range group {
+		if node.carries() && (!node.Taken || (!proven && !g.soaked(node))) {
+			g.running++
+		}
+	}
+}
+
+// admit lets at most count nodes of a group go while fewer than limit are running; the others get a note.
+func (g *gate) admit(group []Node, count, limit int) {
+	for _, node := range group {
+		switch {
+		case node.carries():
+		case !node.Alive:
+			g.Notes[node.Name] = "waits until the node and its agent are Ready"
+		case count <= 0:
+			g.Notes[node.Name] = "waits for the canary"
+		case g.running >= limit:
+			g.Notes[node.Name] = fmt.Sprintf("waits for its turn, at most %d at a time", limit)
+		default:
+			g.Admitted[node.Name] = true
+			g.running++
+			count--
+		}
+	}
+}
+
+func (g *gate) hold(group []Node, note string) {
+	for _, node := range group {
+		if !node.carries() {
+			g.Notes[node.Name] = note
+		}
+	}
+}

@@ -1,0 +1,268 @@
+package livegate
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"pgregory.net/rapid"
+)
+
+var now = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+func policy(change func(*Policy)) Policy {
+	p := Policy{Canaries: 1, Soak: time.Minute, Limit: intstr.FromString("50%"), FailureThreshold: 1}
+	if change != nil {
+		change(&p)
+	}
+	return p
+}
+
+// waiting is an alive node with the old settings; the age orders the nodes.
+func waiting(name string, age int) Node {
+	return Node{Name: name, Created: now.Add(-time.Duration(age) * time.Hour), Managed: true, Carries: "old", Wanted: "new", Alive: true, Taken: true, TakenSince: now.Add(-time.Hour)}
+}
+
+// given has the new settings and has not reported them.
+func given(name string, age int) Node {
+	node := waiting(name, age)
+	node.Carries, node.Taken, node.TakenSince = "new", false, time.Time{}
+	return node
+}
+
+// taken has reported the new settings some time ago.
+func taken(name string, age int, since time.Duration) Node {
+	node := given(name, age)
+	node.Taken, node.TakenSince = true, now.Add(-since)
+	return node
+}
+
+func with(node Node, change func(*Node)) Node {
+	change(&node)
+	return node
+}
+
+func TestAdmit(t *testing.T) {
+	dead := func(n *Node) { n.Alive, n.TakenSince = false, time.Time{} }
+	for name, test := range map[string]struct {
+		nodes  []Node
+		policy Policy
+		want   []string
+		notes  map[string]string
+	}{
+		"the oldest node goes first and alone": {
+			nodes:  []Node{waiting("b", 1), waiting("a", 2), waiting("c", 1)},
+			policy: policy(nil),
+			want:   []string{"a"},
+			notes:  map[string]string{"b": "waits for the canary", "c": "waits for the canary"},
+		},
+		"others wait while the canary has not reported": {
+			nodes:  []Node{given("a", 3), waiting("b", 2)},
+			policy: policy(nil),
+			notes:  map[string]string{"b": "waits for the canary: a"},
+		},
+		"others wait while the canary soaks": {
+			nodes:  []Node{taken("a", 3, 59*time.Second), waiting("b", 2)},
+			policy: policy(nil),
+			notes:  map[string]string{"b": "waits for the canary: a"},
+		},
+		"after the soak no more go than the limit": {
+			nodes:  []Node{taken("a", 9, time.Minute), waiting("b", 8), waiting("c", 7), waiting("d", 6)},
+			policy: policy(nil),
+			want:   []string{"b", "c"},
+			notes:  map[string]string{"d": "waits for its turn, at most 2 at a time"},
+		},
+		"nodes on their way use up the limit": {
+			nodes:  []Node{taken("a", 9, time.Minute), given("b", 8), waiting("c", 7), waiting("d", 6)},
+			policy: policy(nil),
+			want:   []string{"c"},
+			notes:  map[string]string{"d": "waits for its turn, at most 2 at a time"},
+		},
+		"a canary that went silent with the new settings lets nobody follow": {
+			nodes:  []Node{with(given("a", 3), dead), waiting("b", 2)},
+			policy: policy(nil),
+			notes:  map[string]string{"b": "waits for the canary: a"},
+		},
+		"a node that is dead before it got anything is passed over": {
+			nodes:  []Node{with(waiting("a", 3), dead), waiting("b", 2)},
+			policy: policy(nil),
+			want:   []string{"b"},
+			notes:  map[string]string{"a": "waits until the node and its agent are Ready"},
+		},
+		"an older node that comes back does not become a second canary": {
+			nodes:  []Node{waiting("a", 3), given("b", 2)},
+			policy: policy(nil),
+			notes:  map[string]string{"a": "waits for the canary: b"},
+		},
+		"a failure stops everybody": {
+			nodes:  []Node{taken("a", 9, time.Hour), with(given("b", 8), func(n *Node) { n.Failed = true }), waiting("c", 7)},
+			policy: policy(nil),
+			notes:  map[string]string{"c": "stopped: settings failed on b"},
+		},
+		"a failure under the threshold does not": {
+			nodes:  []Node{taken("a", 9, time.Hour), with(given("b", 8), func(n *Node) { n.Failed = true }), waiting("c", 7)},
+			policy: policy(func(p *Policy) { p.FailureThreshold, p.Limit = 2, intstr.FromInt32(2) }),
+			want:   []string{"c"},
+		},
+		"a failure of settings that are no longer wanted does not count": {
+			nodes:  []Node{with(waiting("a", 3), func(n *Node) { n.Failed = true })},
+			policy: policy(nil),
+			want:   []string{"a"},
+		},
+		"a node that another profile overrides proves nothing for the rest": {
+			nodes: []Node{
+				with(taken("a", 9, time.Hour), func(n *Node) { n.Carries, n.Wanted = "same", "same" }),
+				waiting("b", 8), waiting("c", 7),
+			},
+			policy: policy(nil),
+			want:   []string{"b"},
+			notes:  map[string]string{"c": "waits for the canary"},
+		},
+		"two kinds of nodes do not take their canaries at once beyond the limit": {
+			nodes: []Node{
+				waiting("a", 9), waiting("b", 8), with(waiting("c", 7), func(n *Node) { n.Wanted = "other" }),
+			},
+			policy: policy(func(p *Policy) { p.Limit = intstr.FromInt32(1) }),
+			want:   []string{"a"},
+			notes:  map[string]string{"b": "waits for the canary", "c": "waits for its turn, at most 1 at a time"},
+		},
+		"a new node follows without a soak of its own where its settings have soaked": {
+			nodes:  []Node{taken("a", 9, time.Hour), taken("b", 8, time.Hour), with(waiting("c", 0), func(n *Node) { n.Managed, n.Carries, n.Taken = false, "", false })},
+			policy: policy(nil),
+			want:   []string{"c"},
+		},
+		"a canary of several nodes goes together": {
+			nodes:  []Node{waiting("a", 4), waiting("b", 3), waiting("c", 2)},
+			policy: policy(func(p *Policy) { p.Canaries, p.Limit = 2, intstr.FromInt32(1) }),
+			want:   []string{"a", "b"},
+			notes:  map[string]string{"c": "waits for the canary"},
+		},
+		"a canary larger than the pool is the pool": {
+			nodes:  []Node{taken("a", 4, time.Hour), waiting("b", 3)},
+			policy: policy(func(p *Policy) { p.Canaries = 5 }),
+			want:   []string{"b"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := Admit(test.nodes, test.policy, now)
+			if diff := cmp.Diff(test.want, slices.Sorted(maps.Keys(got.Admitted))); diff != "" {
+				t.Errorf("admitted (-want +got):\n%s", diff)
+			}
+			if test.notes == nil {
+				test.notes = map[string]string{}
+			}
+			if diff := cmp.Diff(test.notes, got.Notes); diff != "" {
+				t.Errorf("notes (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAdmitTellsWhenTheSoakIsOver(t *testing.T) {
+	got := Admit([]Node{taken("a", 2, 40*time.Second), waiting("b", 1)}, policy(nil), now)
+	if want := 20 * time.Second; got.Next != want {
+		t.Errorf("next look in %s, want %s", got.Next, want)
+	}
+}
+
+func TestShareIsRoundedDownAndNeverUnderOne(t *testing.T) {
+	for name, test := range map[string]struct {
+		limit intstr.IntOrString
+		nodes int
+		want  int
+	}{
+		"a percentage is rounded down": {intstr.FromString("10%"), 29, 2},
+		"and never under one":          {intstr.FromString("10%"), 3, 1},
+		"a number stands":              {intstr.FromInt32(4), 3, 4},
+		"nonsense counts as one":       {intstr.FromString("many"), 30, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := Share(test.limit, test.nodes); got != test.want {
+				t.Errorf("got %d, want %d", got, test.want)
+			}
+		})
+	}
+}
+
+// TestRolloutKeepsItsLimits plays a pool through a change of settings, with nodes that die, fail and come back, and
+// looks at every step.
+func TestRolloutKeepsItsLimits(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := Policy{
+			Canaries:         rapid.IntRange(1, 3).Draw(t, "canaries"),
+			Soak:             time.Duration(rapid.IntRange(0, 5).Draw(t, "soak")) * time.Second,
+			Limit:            intstr.FromInt32(int32(rapid.IntRange(1, 4).Draw(t, "limit"))),
+			FailureThreshold: 1,
+		}
+		nodes := make([]Node, rapid.IntRange(1, 12).Draw(t, "nodes"))
+		for i := range nodes {
+			nodes[i] = waiting("node-"+strconv.Itoa(i), 100-i)
+			nodes[i].Wanted = rapid.SampledFrom([]string{"new", "new", "other"}).Draw(t, "wanted")
+			nodes[i].Alive = rapid.IntRange(0, 5).Draw(t, "alive") > 0
+		}
+		clock, failed := now, false
+		for range 60 {
+			before := unsettled(nodes)
+			got := Admit(nodes, p, clock)
+			if failed && len(got.Admitted) > 0 {
+				t.Fatalf("admitted %v after a failure", got.Admitted)
+			}
+			if limit := max(p.Canaries, int(p.Limit.IntVal)); len(got.Admitted) > max(0, limit-before) {
+				t.Fatalf("admitted %v with %d on their way, limit %d", got.Admitted, before, limit)
+			}
+			for i := range nodes {
+				step(t, &nodes[i], got, clock, &failed)
+			}
+			clock = clock.Add(time.Second)
+		}
+		for _, node := range nodes {
+			if !failed && node.Alive && !node.carries() && blocked(nodes) == 0 {
+				t.Fatalf("%s never got its settings: %+v", node.Name, nodes)
+			}
+		}
+	})
+}
+
+func step(t *rapid.T, node *Node, got Decision, clock time.Time, failed *bool) {
+	switch {
+	case got.Admitted[node.Name]:
+		if !node.Alive {
+			t.Fatalf("admitted %s, which is dead", node.Name)
+		}
+		node.Carries, node.Taken, node.TakenSince = node.Wanted, false, time.Time{}
+	case node.carries() && !node.Taken && node.Alive:
+		switch rapid.IntRange(0, 20).Draw(t, "outcome") {
+		case 0:
+			node.Failed, *failed = true, true
+		case 1:
+			node.Alive = false
+		default:
+			node.Taken, node.TakenSince = true, clock
+		}
+	}
+}
+
+func unsettled(nodes []Node) int {
+	count := 0
+	for _, node := range nodes {
+		if node.carries() && !node.Taken {
+			count++
+		}
+	}
+	return count
+}
+
+// blocked counts nodes that died with the new settings: they hold the rollout up on purpose.
+func blocked(nodes []Node) int {
+	count := 0
+	for _, node := range nodes {
+		if node.carries() && !node.Alive {
+			count++
+		}
+	}
+	return count
+}

@@ -1,0 +1,165 @@
+package overview
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+func node(name string, labels map[string]string) corev1.Node {
+	n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelOSStable: "linux"}}}
+	for key, value := range labels {
+		n.Labels[key] = value
+	}
+	n.Status.NodeInfo.BootID = "boot-1"
+	return n
+}
+
+var pool = map[string]string{"pool": "eda"}
+
+func profile(name string, change func(*v1alpha1.StorageClientProfileSpec)) v1alpha1.StorageClientProfile {
+	p := v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{v1alpha1.Finalizer}}}
+	p.Spec.NodeSelector.MatchLabels = pool
+	p.Spec.Node = &v1alpha1.NodeTuning{}
+	change(&p.Spec)
+	return p
+}
+
+func object(name string, settings []v1alpha1.NodeSetting, observed ...v1alpha1.SettingStatus) v1alpha1.StorageClientNode {
+	scn := v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.StorageClientNodeSpec{Settings: settings}}
+	scn.Status.BootID, scn.Status.ObservedGeneration, scn.Status.Settings = "boot-1", 1, observed
+	return scn
+}
+
+func TestNodes(t *testing.T) {
+	since := metav1.NewTime(time.Date(2026, 9, 1, 2, 0, 0, 0, time.UTC))
+	tuned := node("tuned", pool)
+	tuned.Status.Conditions = []corev1.NodeCondition{{Type: v1alpha1.TunedNodeCondition, Reason: v1alpha1.NodeReasonTuned, Message: "2 settings were read back", LastTransitionTime: since}}
+	ignored := node("ignored", pool)
+	ignored.Annotations = map[string]string{v1alpha1.IgnoreAnnotation: "true"}
+	draining := object("draining", nil)
+	draining.Status.Rollout = &v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutDraining, Reason: "Pods", Message: "waits for eda/a", Since: &since}
+	eda := profile("eda", func(*v1alpha1.StorageClientProfileSpec) {})
+	cluster := Cluster{
+		Nodes:              []corev1.Node{tuned, node("draining", pool), node("fresh", pool), node("leaving", nil), node("other", nil), ignored},
+		StorageClientNodes: []v1alpha1.StorageClientNode{draining, object("leaving", []v1alpha1.NodeSetting{{Key: "sysctl/net.core.rmem_max", Profile: "eda"}})},
+	}
+	want := []Node{
+		{Name: "draining", Phase: "Draining", Reason: "Pods", Message: "waits for eda/a", Since: &since},
+		{Name: "fresh", Phase: "-", Reason: "NotManaged"},
+		{Name: "leaving", Phase: "-", Reason: "NotManaged"},
+		{Name: "tuned", Phase: "-", Reason: "Tuned", Message: "2 settings were read back", Since: &since},
+	}
+	if diff := cmp.Diff(want, Nodes(&eda, cluster)); diff != "" {
+		t.Errorf("nodes (-want +got):\n%s", diff)
+	}
+}
+
+func TestDeviationsGatherNodesThatDeviateAlike(t *testing.T) {
+	settings := []v1alpha1.NodeSetting{{Key: "sysctl/a.b", Value: "1", Profile: "eda"}, {Key: "sysctl/c.d", Value: "1", Profile: "other"}, {Key: "kernelArgument/x", Value: "9", Profile: "eda"}}
+	drifted := v1alpha1.SettingStatus{Key: "sysctl/a.b", Desired: "1", Observed: "2", State: v1alpha1.SettingDrifted}
+	foreign := v1alpha1.SettingStatus{Key: "sysctl/c.d", Desired: "1", Observed: "2", State: v1alpha1.SettingDrifted}
+	clamped := v1alpha1.SettingStatus{Key: "kernelArgument/x", Desired: "9", Observed: "8", State: v1alpha1.SettingClamped, Message: "8 is the most"}
+	cluster := Cluster{
+		Nodes:              []corev1.Node{node("n1", pool), node("n2", pool), node("n3", pool)},
+		StorageClientNodes: []v1alpha1.StorageClientNode{object("n2", settings, drifted, foreign), object("n1", settings, drifted, clamped)},
+	}
+	eda := profile("eda", func(*v1alpha1.StorageClientProfileSpec) {})
+	want := []Deviation{
+		{Key: "kernelArgument/x", Desired: "9", Observed: "8", State: v1alpha1.SettingClamped, Message: "8 is the most", Nodes: []string{"n1"}},
+		{Key: "sysctl/a.b", Desired: "1", Observed: "2", State: v1alpha1.SettingDrifted, Nodes: []string{"n1", "n2"}},
+	}
+	if diff := cmp.Diff(want, Deviations(&eda, cluster)); diff != "" {
+		t.Errorf("deviations (-want +got):\n%s", diff)
+	}
+}
+
+func TestPlan(t *testing.T) {
+	const argument = "kernelArgument/ihash_entries"
+	booted := func(state v1alpha1.SettingState, observed string) v1alpha1.SettingStatus {
+		return v1alpha1.SettingStatus{Key: argument, Desired: "16777216", Observed: observed, State: state}
+	}
+	mine := []v1alpha1.NodeSetting{{Key: argument, Value: "16777216", Profile: "eda", OnRemoval: v1alpha1.DeletionRestore}}
+	boots := func(s *v1alpha1.StorageClientProfileSpec) {
+		s.Mode = v1alpha1.ModePlan
+		s.Node.KernelArguments = []v1alpha1.KernelArgument{"ihash_entries=16777216"}
+	}
+	tests := map[string]struct {
+		profile v1alpha1.StorageClientProfile
+		others  []v1alpha1.StorageClientProfile
+		objects []v1alpha1.StorageClientNode
+		reboots []Reboot
+		groups  [][]string
+	}{
+		"a node that nobody has reported on would reboot": {
+			profile: profile("eda", boots),
+			reboots: []Reboot{{"n1", []string{argument + " becomes 16777216, now unknown: no agent has reported yet"}}, {"n2", []string{argument + " becomes 16777216, now unknown: no agent has reported yet"}}},
+			groups:  [][]string{{"n1", "n2"}},
+		},
+		"a node where the argument is in force would not": {
+			profile: profile("eda", boots),
+			objects: []v1alpha1.StorageClientNode{object("n1", mine, booted(v1alpha1.SettingInSync, "16777216")), object("n2", mine, booted(v1alpha1.SettingPending, "2097152"))},
+			reboots: []Reboot{{"n2", []string{argument + " becomes 16777216, now 2097152"}}},
+			groups:  [][]string{{"n1", "n2"}},
+		},
+		"a node that would clamp it would not: it is never staged": {
+			profile: profile("eda", boots),
+			objects: []v1alpha1.StorageClientNode{object("n1", mine, booted(v1alpha1.SettingClamped, "8388608")), object("n2", mine, booted(v1alpha1.SettingInSync, "16777216"))},
+			groups:  [][]string{{"n1", "n2"}},
+		},
+		"an argument that goes reboots with restoreReboot": {
+			profile: profile("eda", func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.Reboot.RestoreReboot = true }),
+			objects: []v1alpha1.StorageClientNode{object("n1", mine)},
+			reboots: []Reboot{{"n1", []string{argument + " goes, now 16777216"}}},
+			groups:  [][]string{{"n1", "n2"}},
+		},
+		"an argument that goes does not reboot without": {
+			profile: profile("eda", func(*v1alpha1.StorageClientProfileSpec) {}),
+			objects: []v1alpha1.StorageClientNode{object("n1", mine)},
+			groups:  [][]string{{"n1", "n2"}},
+		},
+		"nodes with another profile's settings are a group of their own": {
+			profile: profile("eda", func(*v1alpha1.StorageClientProfileSpec) {}),
+			others: []v1alpha1.StorageClientProfile{profile("gold", func(s *v1alpha1.StorageClientProfileSpec) {
+				s.NodeSelector.MatchLabels = map[string]string{"tier": "gold"}
+				s.Node.Sysctls = map[string]v1alpha1.SettingText{"net.core.rmem_max": "16777216"}
+			})},
+			groups: [][]string{{"n1"}, {"n2"}},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			cluster := Cluster{
+				Profiles:           append(test.others, test.profile),
+				Nodes:              []corev1.Node{node("n2", map[string]string{"pool": "eda", "tier": "gold"}), node("n1", pool), node("other", nil)},
+				StorageClientNodes: test.objects,
+			}
+			got := Plan(&test.profile, cluster)
+			if diff := cmp.Diff(test.reboots, got.Reboots, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("reboots (-want +got):\n%s", diff)
+			}
+			var groups [][]string
+			for _, g := range got.Groups {
+				groups = append(groups, g.Nodes)
+			}
+			if diff := cmp.Diff(test.groups, groups); diff != "" {
+				t.Errorf("groups (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestPlanOfAnInvalidProfileIsRefused(t *testing.T) {
+	p := profile("eda", func(s *v1alpha1.StorageClientProfileSpec) {
+		s.Node.Sysctls = map[string]v1alpha1.SettingText{"kernel.core_pattern": "x"}
+	})
+	if got := Plan(&p, Cluster{Profiles: []v1alpha1.StorageClientProfile{p}}); got.Refused == "" || len(got.Groups) > 0 {
+		t.Errorf("preview is %+v, want it refused", got)
+	}
+}

@@ -1,0 +1,81 @@
+package profile
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/agentpod"
+)
+
+// SetupWithManager registers the reconciler and its watches. Whatever happens to a node or a volume is a reason to
+// look at all profiles: they are few, and their writes are spaced.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	all := handler.EnqueueRequestsFromMapFunc(r.allProfiles)
+	ours := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == r.ManagerNamespace })
+	claims := &metav1.PartialObjectMetadata{}
+	claims.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"))
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("profile").
+		For(&v1alpha1.StorageClientProfile{}, builder.WithPredicates(predicate.Or[client.Object](
+			predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.Funcs{UpdateFunc: finalizersChanged}))).
+		Watches(&v1alpha1.StorageClientProfile{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.StorageClientNode{}, all).
+		Watches(&corev1.Node{}, all, builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged})).
+		Watches(&corev1.PersistentVolume{}, all).
+		WatchesMetadata(claims, all, builder.WithPredicates(predicate.Or[client.Object](predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
+		Watches(&corev1.Namespace{}, all, builder.WithPredicates(ours, predicate.AnnotationChangedPredicate{})).
+		Complete(r)
+}
+
+func (r *Reconciler) allProfiles(ctx context.Context, _ client.Object) []reconcile.Request {
+	var profiles v1alpha1.StorageClientProfileList
+	if err := r.List(ctx, &profiles, client.UnsafeDisableDeepCopy); err != nil {
+		log.FromContext(ctx).Error(err, "List of profiles is not to be had, they are looked at with their next event")
+		return nil
+	}
+	requests := make([]reconcile.Request, 0, len(profiles.Items))
+	for i := range profiles.Items {
+		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&profiles.Items[i])})
+	}
+	return requests
+}
+
+func finalizersChanged(e event.UpdateEvent) bool {
+	return !equality.Semantic.DeepEqual(e.ObjectOld.GetFinalizers(), e.ObjectNew.GetFinalizers()) ||
+		e.ObjectOld.GetDeletionTimestamp().IsZero() != e.ObjectNew.GetDeletionTimestamp().IsZero()
+}
+
+// nodeChanged leaves out heartbeats: what a profile counts of a Node is in its labels, annotations and two conditions.
+func nodeChanged(e event.UpdateEvent) bool {
+	before, ok := e.ObjectOld.(*corev1.Node)
+	after, also := e.ObjectNew.(*corev1.Node)
+	if !ok || !also {
+		return true
+	}
+	return agentpod.NodeReady(before) != agentpod.NodeReady(after) ||
+		before.Status.NodeInfo.BootID != after.Status.NodeInfo.BootID ||
+		tunedReason(before) != tunedReason(after) ||
+		!equality.Semantic.DeepEqual(before.Labels, after.Labels) ||
+		!equality.Semantic.DeepEqual(before.Annotations, after.Annotations)
+}
+
+func tunedReason(node *corev1.Node) string {
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == v1alpha1.TunedNodeCondition {
+			return condition.Reason
+		}
+	}
+	return ""
+}

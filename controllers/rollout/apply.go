@@ -1,0 +1,178 @@
+package rollout
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/rollout/plan"
+)
+
+// owner is the field manager of every write.
+const owner = client.FieldOwner(v1alpha1.ManagerFieldManager)
+
+// apply takes one step. The objects are those that were decided upon, or what the server made of them in an earlier
+// step; their resource version makes a step fail that would meet anything else.
+func (s *scope) apply(ctx context.Context, step plan.Step) error {
+	log.FromContext(ctx).V(1).Info("Taking a step", "step", step.String())
+	switch step := step.(type) {
+	case plan.Cordon:
+		return s.cordon(ctx, step)
+	case plan.Uncordon:
+		return s.uncordon(ctx, step)
+	case plan.Maintain:
+		return s.maintain(ctx, step)
+	case plan.RemoveTaint:
+		return s.removeTaint(ctx, step)
+	case plan.Record:
+		return s.note(ctx, step.Node, step.Status)
+	case plan.Permit:
+		return s.permit(ctx, step)
+	case plan.ClearPermit:
+		return s.clearPermit(ctx, step)
+	case plan.ReleaseClaim:
+		return s.releaseClaim(ctx, step)
+	}
+	return fmt.Errorf("step %q is not one that writes", step)
+}
+
+// claim enters nodes in the ConfigMap as it was read before the decision.
+func (s *scope) claim(ctx context.Context, steps []plan.AddClaim) error {
+	claims := s.claims.DeepCopy()
+	if claims.Data == nil {
+		claims.Data = map[string]string{}
+	}
+	for _, step := range steps {
+		value, err := json.Marshal(step.Claim)
+		if err != nil {
+			return fmt.Errorf("encode claim of Node %s: %w", step.Node, err)
+		}
+		claims.Data[step.Node] = string(value)
+	}
+	if err := s.writeClaims(ctx, claims); err != nil {
+		return err
+	}
+	for _, step := range steps {
+		log.FromContext(ctx).Info("Claimed a node", "Node", step.Node, "StorageClientProfile", step.Claim.Profile)
+	}
+	return nil
+}
+
+func (s *scope) releaseClaim(ctx context.Context, step plan.ReleaseClaim) error {
+	claims := s.claims.DeepCopy()
+	delete(claims.Data, step.Node)
+	return s.writeClaims(ctx, claims)
+}
+
+func (s *scope) writeClaims(ctx context.Context, claims *corev1.ConfigMap) error {
+	write := func() error { return s.Update(ctx, claims, owner) }
+	if claims.ResourceVersion == "" {
+		write = func() error { return s.Create(ctx, claims, owner) }
+	}
+	if err := write(); err != nil {
+		return fmt.Errorf("write ConfigMap %s: %w", client.ObjectKeyFromObject(claims), err)
+	}
+	s.claims = claims
+	return nil
+}
+
+func (s *scope) cordon(ctx context.Context, step plan.Cordon) error {
+	mark, err := json.Marshal(step.Mark)
+	if err != nil {
+		return fmt.Errorf("encode mark of Node %s: %w", step.Node, err)
+	}
+	err = s.patchNode(ctx, step.Node, func(node *corev1.Node) {
+		node.Spec.Unschedulable = true
+		if node.Annotations == nil {
+			node.Annotations = map[string]string{}
+		}
+		node.Annotations[v1alpha1.DisruptionAnnotation] = string(mark)
+	})
+	if err == nil {
+		s.event(step.Node, corev1.EventTypeNormal, eventCordoned, "Cordon", "Cordoned for StorageClientProfile %s", step.Mark.Profile)
+	}
+	return err
+}
+
+func (s *scope) uncordon(ctx context.Context, step plan.Uncordon) error {
+	err := s.patchNode(ctx, step.Node, func(node *corev1.Node) {
+		node.Spec.Unschedulable = false
+		delete(node.Annotations, v1alpha1.DisruptionAnnotation)
+	})
+	if err != nil {
+		return err
+	}
+	if step.Reason == plan.ReasonAccepted {
+		s.event(step.Node, corev1.EventTypeNormal, eventAccepted, "Accept", "Came back as declared")
+	}
+	s.event(step.Node, corev1.EventTypeNormal, eventUncordoned, "Uncordon", "Uncordoned: %s", step.Reason)
+	return nil
+}
+
+func (s *scope) removeTaint(ctx context.Context, step plan.RemoveTaint) error {
+	return s.patchNode(ctx, step.Node, func(node *corev1.Node) {
+		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == s.UntunedTaint })
+	})
+}
+
+// patchNode changes a Node as it was decided upon. Taints are one value to a JSON merge patch: the resource version
+// is what keeps those of others.
+func (s *scope) patchNode(ctx context.Context, name string, change func(*corev1.Node)) error {
+	node := s.nodes[name].DeepCopy()
+	patch := client.MergeFromWithOptions(s.nodes[name], client.MergeFromWithOptimisticLock{})
+	change(node)
+	if err := s.Patch(ctx, node, patch, owner); err != nil {
+		return fmt.Errorf("patch Node %s: %w", name, err)
+	}
+	s.nodes[name] = node
+	return nil
+}
+
+func (s *scope) permit(ctx context.Context, step plan.Permit) error {
+	err := s.patchObject(ctx, step.Node, func(object *v1alpha1.StorageClientNode) { object.Spec.RebootPermit = &step.Permit })
+	if err != nil {
+		return err
+	}
+	log.FromContext(ctx).Info("Permitted a reboot", "Node", step.Node, "permit", step.Permit.ID, "bootHash", step.Permit.BootHash)
+	s.event(step.Node, corev1.EventTypeNormal, eventPermitted, "Reboot", "The agent may reboot the node for boot hash %q", step.Permit.BootHash)
+	return nil
+}
+
+func (s *scope) clearPermit(ctx context.Context, step plan.ClearPermit) error {
+	return s.patchObject(ctx, step.Node, func(object *v1alpha1.StorageClientNode) { object.Spec.RebootPermit = nil })
+}
+
+func (s *scope) patchObject(ctx context.Context, name string, change func(*v1alpha1.StorageClientNode)) error {
+	object := s.objects[name].DeepCopy()
+	patch := client.MergeFromWithOptions(s.objects[name], client.MergeFromWithOptimisticLock{})
+	change(object)
+	if err := s.Patch(ctx, object, patch, owner); err != nil {
+		return fmt.Errorf("patch StorageClientNode %s: %w", name, err)
+	}
+	s.objects[name] = object
+	return nil
+}
+
+// note writes status.rollout, and tells people what they need to hear of.
+func (s *scope) note(ctx context.Context, name string, status v1alpha1.RolloutStatus) error {
+	before := s.objects[name]
+	object := before.DeepCopy()
+	object.Status.Rollout = &status
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := s.Status().Patch(ctx, object, patch, owner); err != nil {
+		return fmt.Errorf("patch status of StorageClientNode %s: %w", name, err)
+	}
+	s.objects[name] = object
+	var was v1alpha1.RolloutStatus
+	if before.Status.Rollout != nil {
+		was = *before.Status.Rollout
+	}
+	s.tell(name, was, status)
+	return nil
+}

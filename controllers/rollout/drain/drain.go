@@ -1,0 +1,189 @@
+package drain
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// Drainer takes passes over nodes' pods.
+type Drainer struct {
+	// Reader reads Pods and PodDisruptionBudgets from the API server, not from a cache.
+	Reader client.Reader
+	// Evictor evicts.
+	Evictor Evictor
+}
+
+// Pass evicts once what may leave a node and tells what is left. While a pod is there that may not be evicted at all,
+// nothing is: the drain could not end. options are those of the profile, with defaults.
+//
+// The rules are those of "kubectl drain": DaemonSet and static pods stay, pods without a controller need force, pods
+// with an emptyDir need deleteEmptyDirData. Pods that have run to their end need not leave.
+func (d *Drainer) Pass(ctx context.Context, node string, options v1alpha1.Drain) (Result, error) {
+	var pods corev1.PodList
+	if err := d.Reader.List(ctx, &pods, client.MatchingFields{"spec.nodeName": node}); err != nil {
+		return Result{}, fmt.Errorf("list Pods on %s: %w", node, err)
+	}
+	waitFor, err := waitedFor(options.WaitForPodSelector)
+	if err != nil {
+		return Result{}, err
+	}
+	var result Result
+	var evictable []*corev1.Pod
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		switch {
+		case stays(pod):
+			result.LeftUIDs = append(result.LeftUIDs, uids(pod)...)
+		case ended(pod):
+		case pod.DeletionTimestamp != nil:
+			result.Remaining = append(result.Remaining, key(pod))
+		case waitFor.Matches(labels.Set(pod.Labels)), ptr.Deref(options.WaitForJobs, true) && ofJob(pod):
+			result.WaitedFor = append(result.WaitedFor, key(pod))
+		default:
+			if why := forbidden(pod, options); why != "" {
+				result.Blocked = append(result.Blocked, Blocker{Pod: key(pod), Why: why})
+				continue
+			}
+			evictable = append(evictable, pod)
+		}
+	}
+	return d.evict(ctx, result, evictable, options)
+}
+
+func (d *Drainer) evict(ctx context.Context, result Result, pods []*corev1.Pod, options v1alpha1.Drain) (Result, error) {
+	if len(result.Blocked) > 0 {
+		for _, pod := range pods {
+			result.Remaining = append(result.Remaining, key(pod))
+		}
+		return result, nil
+	}
+	budgets := budgetsByNamespace{}
+	for _, pod := range pods {
+		err := d.Evictor.Evict(ctx, pod, gracePeriod(options))
+		switch {
+		case err == nil:
+			result.Remaining = append(result.Remaining, key(pod))
+		case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+			// This pod is gone; one of the same name is somebody else.
+		case ctx.Err() != nil:
+			return Result{}, fmt.Errorf("evict Pod %s: %w", key(pod), err)
+		default:
+			blocker, listErr := d.blocker(ctx, pod, err, budgets)
+			if listErr != nil {
+				return Result{}, listErr
+			}
+			if blocker == nil {
+				result.Remaining = append(result.Remaining, key(pod))
+				continue
+			}
+			result.Blocked = append(result.Blocked, *blocker)
+		}
+	}
+	return result, nil
+}
+
+type budgetsByNamespace map[string][]policyv1.PodDisruptionBudget
+
+// blocker says what keeps a pod whose eviction was refused; nil where the server only asks for patience.
+func (d *Drainer) blocker(ctx context.Context, pod *corev1.Pod, refusal error, known budgetsByNamespace) (*Blocker, error) {
+	budgets, listed := known[pod.Namespace]
+	if !listed {
+		var list policyv1.PodDisruptionBudgetList
+		if err := d.Reader.List(ctx, &list, client.InNamespace(pod.Namespace)); err != nil {
+			return nil, fmt.Errorf("list PodDisruptionBudgets in %s: %w", pod.Namespace, err)
+		}
+		budgets = list.Items
+		known[pod.Namespace] = budgets
+	}
+	blocker := Blocker{Pod: key(pod)}
+	for i := range budgets {
+		selector, err := metav1.LabelSelectorAsSelector(budgets[i].Spec.Selector)
+		if err == nil && selector.Matches(labels.Set(pod.Labels)) {
+			blocker.Budgets = append(blocker.Budgets, budgets[i].Namespace+"/"+budgets[i].Name)
+		}
+	}
+	slices.Sort(blocker.Budgets)
+	switch {
+	case !apierrors.IsTooManyRequests(refusal):
+		// More than one budget for a pod is such a case, a webhook that refuses is another.
+		blocker.Why = "cannot be evicted: " + refusal.Error()
+	case len(blocker.Budgets) == 0:
+		return nil, nil
+	}
+	return &blocker, nil
+}
+
+// stays reports whether a drain leaves the pod on the node.
+func stays(pod *corev1.Pod) bool {
+	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
+		return true
+	}
+	owner := metav1.GetControllerOf(pod)
+	return owner != nil && owner.Kind == "DaemonSet"
+}
+
+// uids are those under which the kubelet keeps the pod's volumes: a static pod's own UID is the value of the
+// annotation on its mirror.
+func uids(pod *corev1.Pod) []string {
+	out := []string{string(pod.UID)}
+	if static := pod.Annotations[corev1.MirrorPodAnnotationKey]; static != "" {
+		out = append(out, static)
+	}
+	return out
+}
+
+// waitedFor selects the pods that run to their end. An empty selector, as the API's documentation shows it, selects none.
+func waitedFor(selector *metav1.LabelSelector) (labels.Selector, error) {
+	if selector == nil || len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
+		return labels.Nothing(), nil
+	}
+	parsed, err := metav1.LabelSelectorAsSelector(selector)
+	if err != nil {
+		return nil, fmt.Errorf("parse rollout.drain.waitForPodSelector: %w", err)
+	}
+	return parsed, nil
+}
+
+func ended(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+func ofJob(pod *corev1.Pod) bool {
+	owner := metav1.GetControllerOf(pod)
+	return owner != nil && owner.Kind == "Job" && owner.APIVersion == batchv1.SchemeGroupVersion.String()
+}
+
+// forbidden says why a pod may not be evicted at all.
+func forbidden(pod *corev1.Pod, options v1alpha1.Drain) string {
+	if metav1.GetControllerOf(pod) == nil && !options.Force {
+		return "has no controller that would start it elsewhere (rollout.drain.force)"
+	}
+	local := slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.EmptyDir != nil })
+	if local && !options.DeleteEmptyDirData {
+		return "has an emptyDir, whose data would be lost (rollout.drain.deleteEmptyDirData)"
+	}
+	return ""
+}
+
+func gracePeriod(options v1alpha1.Drain) *int64 {
+	if seconds := ptr.Deref(options.GracePeriodSeconds, -1); seconds >= 0 {
+		return ptr.To(int64(seconds))
+	}
+	return nil
+}
+
+func key(pod *corev1.Pod) string {
+	return pod.Namespace + "/" + pod.Name
+}

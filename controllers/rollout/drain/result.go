@@ -1,0 +1,69 @@
+package drain
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/storageclient/operator/controllers/internal/names"
+)
+
+// Blocker is a pod that cannot be evicted, and why.
+type Blocker struct {
+	// Pod is namespace and name.
+	Pod string
+	// Budgets are the PodDisruptionBudgets that keep it, namespace and name; none where it is something else.
+	Budgets []string
+	// Why is a sentence for what else keeps it.
+	Why string
+}
+
+// String names pod and budget, or why.
+func (b Blocker) String() string {
+	if len(b.Budgets) == 0 {
+		return fmt.Sprintf("Pod %s %s", b.Pod, b.Why)
+	}
+	text := fmt.Sprintf("Pod %s is kept by PodDisruptionBudget %s", b.Pod, names.List(b.Budgets))
+	if b.Why != "" {
+		text += ": " + b.Why
+	}
+	return text
+}
+
+// Result is what a pass found. Pods are namespace and name.
+type Result struct {
+	// Remaining have been asked to leave, or are about to be, and are not gone.
+	Remaining []string
+	// WaitedFor run to their end: pods of Jobs, and those that waitForPodSelector selects.
+	WaitedFor []string
+	// Blocked cannot be evicted.
+	Blocked []Blocker
+	// LeftUIDs are the UIDs of the pods that stay, DaemonSet and static ones.
+	LeftUIDs []string
+}
+
+// Done reports whether every pod that has to leave is gone.
+func (r Result) Done() bool {
+	return len(r.Remaining)+len(r.WaitedFor)+len(r.Blocked) == 0
+}
+
+// String tells what the drain waits for, the worst first.
+func (r Result) String() string {
+	var parts []string
+	if len(r.Blocked) > 0 {
+		blocked := make([]string, 0, len(r.Blocked))
+		for _, b := range r.Blocked {
+			blocked = append(blocked, b.String())
+		}
+		parts = append(parts, names.Join(blocked, "; "))
+	}
+	if len(r.WaitedFor) > 0 {
+		parts = append(parts, "Waits for the end of "+names.List(r.WaitedFor))
+	}
+	if len(r.Remaining) > 0 {
+		parts = append(parts, "Not gone yet: "+names.List(r.Remaining))
+	}
+	if len(parts) == 0 {
+		return "All pods that have to leave are gone"
+	}
+	return strings.Join(parts, ". ")
+}

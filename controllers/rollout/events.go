@@ -1,0 +1,38 @@
+package rollout
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/rollout/plan"
+)
+
+// Reasons of events on Nodes.
+const (
+	eventCordoned      = "NodeCordoned"
+	eventDrainBlocked  = "DrainBlocked"
+	eventDrainTimedOut = "DrainTimedOut"
+	eventPermitted     = "RebootPermitted"
+	eventAccepted      = "NodeAccepted"
+	eventFailed        = "NodeFailed"
+	eventUncordoned    = "NodeUncordoned"
+)
+
+// event reports on the Node what was done or happened to it.
+func (s *scope) event(node, kind, reason, action, note string, args ...any) {
+	if object := s.nodes[node]; object != nil {
+		s.Recorder.Eventf(object, nil, kind, reason, action, note, args...)
+	}
+}
+
+// tell reports a change of status.rollout that calls for somebody.
+func (s *scope) tell(node string, was, is v1alpha1.RolloutStatus) {
+	switch {
+	case is.Phase == v1alpha1.RolloutFailed && was.Phase != v1alpha1.RolloutFailed:
+		s.event(node, corev1.EventTypeWarning, eventFailed, "Reboot", "%s: %s", is.Reason, is.Message)
+	case is.Reason == plan.ReasonDrainTimedOut && was.Reason != plan.ReasonDrainTimedOut:
+		s.event(node, corev1.EventTypeWarning, eventDrainTimedOut, "Drain", "%s", is.Message)
+	case is.Reason == plan.ReasonDrainBlocked && (was.Reason != is.Reason || was.Message != is.Message):
+		s.event(node, corev1.EventTypeWarning, eventDrainBlocked, "Drain", "%s", is.Message)
+	}
+}

@@ -1,0 +1,275 @@
+package rollout
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/agentpod"
+	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/controllers/internal/match"
+	"github.com/storageclient/operator/controllers/internal/pause"
+	"github.com/storageclient/operator/controllers/node/livegate"
+	"github.com/storageclient/operator/controllers/rollout/plan"
+	"github.com/storageclient/operator/tuning/nodesettings"
+)
+
+// scope is one pass over the API: the objects that were decided upon, as they are now, for the writes that follow.
+type scope struct {
+	*Reconciler
+	now     time.Time
+	paused  bool
+	claims  *corev1.ConfigMap
+	view    *fleet.View
+	nodes   map[string]*corev1.Node
+	objects map[string]*v1alpha1.StorageClientNode
+	ready   map[string]bool
+}
+
+func (s *scope) snapshot(ctx context.Context) (plan.Snapshot, error) {
+	if err := s.readCommon(ctx, s.Client); err != nil {
+		return plan.Snapshot{}, err
+	}
+	return s.readAll(ctx, s.Client)
+}
+
+func (s *scope) refresh(ctx context.Context, names sets.Set[string]) (plan.Snapshot, error) {
+	if err := s.readCommon(ctx, s.APIReader); err != nil {
+		return plan.Snapshot{}, err
+	}
+	if names == nil {
+		return s.readAll(ctx, s.APIReader)
+	}
+	for name := range names {
+		if err := s.readNode(ctx, name); err != nil {
+			return plan.Snapshot{}, err
+		}
+	}
+	return s.compose(), nil
+}
+
+// readCommon reads the claims, which are never taken from a cache, the profiles, and the pause of everything.
+func (s *scope) readCommon(ctx context.Context, reader client.Reader) error {
+	var err error
+	if s.claims, err = s.readClaims(ctx); err != nil {
+		return err
+	}
+	if s.paused, err = pause.Everything(ctx, reader, s.ManagerNamespace); err != nil {
+		return err
+	}
+	var profiles v1alpha1.StorageClientProfileList
+	if err := reader.List(ctx, &profiles); err != nil {
+		return fmt.Errorf("list StorageClientProfiles: %w", err)
+	}
+	s.view = fleet.NewView(profiles.Items, s.Allow)
+	return nil
+}
+
+func (s *scope) readClaims(ctx context.Context) (*corev1.ConfigMap, error) {
+	var claims corev1.ConfigMap
+	key := client.ObjectKey{Namespace: s.ManagerNamespace, Name: v1alpha1.BudgetConfigMap}
+	if err := s.APIReader.Get(ctx, key, &claims); err != nil {
+		if apierrors.IsNotFound(err) {
+			claims.Namespace, claims.Name = key.Namespace, key.Name
+			return &claims, nil
+		}
+		return nil, fmt.Errorf("get ConfigMap %s: %w", key, err)
+	}
+	return &claims, nil
+}
+
+func (s *scope) readAll(ctx context.Context, reader client.Reader) (plan.Snapshot, error) {
+	all, err := fleet.ReadSnapshot(ctx, reader, s.view, s.AgentNamespace)
+	if err != nil {
+		return plan.Snapshot{}, err
+	}
+	s.objects, s.ready = all.Objects, all.Ready
+	s.nodes = make(map[string]*corev1.Node, len(all.Nodes))
+	for i := range all.Nodes {
+		s.nodes[all.Nodes[i].Name] = &all.Nodes[i]
+	}
+	return s.compose(), nil
+}
+
+// readNode reads a Node and its StorageClientNode from the API server.
+func (s *scope) readNode(ctx context.Context, name string) error {
+	node, object := &corev1.Node{}, &v1alpha1.StorageClientNode{}
+	found, err := s.readLive(ctx, name, node)
+	if err != nil {
+		return err
+	}
+	delete(s.nodes, name)
+	if found {
+		s.nodes[name] = node
+	}
+	if found, err = s.readLive(ctx, name, object); err != nil {
+		return err
+	}
+	delete(s.objects, name)
+	if found {
+		s.objects[name] = object
+	}
+	return nil
+}
+
+func (s *scope) readLive(ctx context.Context, name string, object client.Object) (bool, error) {
+	if err := s.APIReader.Get(ctx, client.ObjectKey{Name: name}, object); err != nil {
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		return false, fmt.Errorf("get %T %s: %w", object, name, err)
+	}
+	return true, nil
+}
+
+// compose turns the objects into what the planner decides by.
+func (s *scope) compose() plan.Snapshot {
+	out := plan.Snapshot{
+		Now:    s.now,
+		Budget: livegate.Share(s.MaxUnavailable, len(s.nodes)),
+		Paused: s.paused,
+		Claims: make(map[string]plan.Claim, len(s.claims.Data)),
+		Nodes:  make([]plan.Node, 0, len(s.nodes)),
+	}
+	for name, value := range s.claims.Data {
+		out.Claims[name] = parseClaim(value)
+	}
+	for _, profile := range s.view.Profiles() {
+		out.Profiles = append(out.Profiles, s.profile(profile))
+	}
+	for _, node := range s.nodes {
+		out.Nodes = append(out.Nodes, s.node(node))
+	}
+	return out
+}
+
+// parseClaim reads a claim or a mark. One that cannot be read is there all the same.
+func parseClaim(value string) plan.Claim {
+	var claim plan.Claim
+	if err := json.Unmarshal([]byte(value), &claim); err != nil {
+		return plan.Claim{}
+	}
+	return claim
+}
+
+func (s *scope) profile(profile *fleet.Profile) plan.Profile {
+	out := plan.Profile{
+		Name:     profile.Name,
+		Priority: profile.Spec.Priority,
+		Rollout:  profile.Spec.WithDefaults().Rollout,
+		Deleting: profile.Standing == match.Leaving,
+		PlanHash: nodesettings.PlanHash(profile.StorageClientProfile),
+		Approved: fleet.Approved(profile.StorageClientProfile),
+		BootKeys: sets.New[string](),
+	}
+	if profile.Paused {
+		out.Paused = v1alpha1.ReasonPausedByAnnotation
+		if profile.Spec.Paused {
+			out.Paused = v1alpha1.ReasonPausedByField
+		}
+	}
+	if profile.Standing == match.Held {
+		out.Inert = v1alpha1.ReasonPending
+		if reason, _ := match.Check(profile.StorageClientProfile, s.Allow); reason != "" {
+			out.Inert = reason
+		} else if profile.Spec.Mode == v1alpha1.ModePlan {
+			out.Inert = v1alpha1.ReasonPlanMode
+		}
+	}
+	for _, setting := range nodesettings.Settings(profile.StorageClientProfile) {
+		if nodesettings.TakesEffectAtBoot(setting.Key) {
+			out.BootKeys.Insert(setting.Key)
+		}
+	}
+	return out
+}
+
+func (s *scope) node(node *corev1.Node) plan.Node {
+	out := plan.Node{
+		Name:             node.Name,
+		Created:          node.CreationTimestamp.Time,
+		Labels:           node.Labels,
+		Zone:             node.Labels[corev1.LabelTopologyZone],
+		BootID:           node.Status.NodeInfo.BootID,
+		Ready:            agentpod.NodeReady(node),
+		UnavailableSince: unavailableSince(node),
+		Unschedulable:    node.Spec.Unschedulable,
+		Deleting:         node.DeletionTimestamp != nil,
+		Maintenance:      maintenanceOf(node),
+		ControlPlane:     controlPlane(node),
+		Manager:          node.Name == s.ManagerNode,
+		Paused:           pause.Annotated(node),
+		Ignored:          match.Ignored(node),
+		NeverDisrupt:     node.Annotations[v1alpha1.NeverDisruptAnnotation] == v1alpha1.True,
+		AgentReady:       s.ready[node.Name],
+	}
+	if mark, marked := node.Annotations[v1alpha1.DisruptionAnnotation]; marked {
+		claim := parseClaim(mark)
+		out.Mark = &claim
+	}
+	for _, taint := range node.Spec.Taints {
+		out.Untuned = out.Untuned || taint.Key == s.UntunedTaint
+	}
+	object := s.objectOf(node)
+	for _, profile := range s.view.Profiles() {
+		if (profile.Selects(node) && !out.Ignored) || fleet.Concerns(profile.Name, object) {
+			out.Profiles = append(out.Profiles, profile.Name)
+		}
+	}
+	if object != nil {
+		out.Client = &plan.Client{
+			UID:            string(object.UID),
+			Generation:     object.Generation,
+			WantedBootHash: s.view.Wanted(node, object).BootHash,
+			Spec:           object.Spec,
+			Status:         object.Status,
+		}
+	}
+	return out
+}
+
+func controlPlane(node *corev1.Node) bool {
+	_, labelled := node.Labels["node-role.kubernetes.io/control-plane"]
+	return labelled
+}
+
+// objectOf is the node's StorageClientNode. One that is left from a former Node of the same name is not.
+func (s *scope) objectOf(node *corev1.Node) *v1alpha1.StorageClientNode {
+	object := s.objects[node.Name]
+	if object == nil {
+		return nil
+	}
+	for _, owner := range object.OwnerReferences {
+		if owner.UID == node.UID {
+			return object
+		}
+	}
+	return nil
+}
+
+// unavailableSince is since when a node has been out of service, as far as the Node tells.
+func unavailableSince(node *corev1.Node) *time.Time {
+	if node.DeletionTimestamp != nil {
+		return &node.DeletionTimestamp.Time
+	}
+	for i := range node.Status.Conditions {
+		condition := &node.Status.Conditions[i]
+		if condition.Type == corev1.NodeReady && condition.Status != corev1.ConditionTrue {
+			return &condition.LastTransitionTime.Time
+		}
+	}
+	for i := range node.Spec.Taints {
+		taint := &node.Spec.Taints[i]
+		if taint.Key == corev1.TaintNodeUnschedulable && taint.TimeAdded != nil {
+			return &taint.TimeAdded.Time
+		}
+	}
+	return nil
+}

@@ -1,0 +1,77 @@
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/controllers/rollout/plan"
+)
+
+// maintenanceReason marks the conditions on a Node as ours. Others may set conditions of the same types.
+const maintenanceReason = "StorageClientRollout"
+
+// maintenance is which conditions are True in each state. The others are not there.
+var maintenance = map[plan.Maintenance][]corev1.NodeConditionType{
+	plan.MaintenanceNone:     nil,
+	plan.MaintenanceDraining: {corev1.NodeMaintenanceInProgress, corev1.NodeDrainInProgress},
+	plan.MaintenanceDrained:  {corev1.NodeMaintenanceInProgress, corev1.NodeDrained},
+}
+
+var maintenanceTypes = []corev1.NodeConditionType{
+	corev1.NodeMaintenanceInProgress, corev1.NodeDrainInProgress, corev1.NodeDrained,
+}
+
+// maintenanceOf reads back what our conditions on a Node say.
+func maintenanceOf(node *corev1.Node) plan.Maintenance {
+	var ours []corev1.NodeConditionType
+	for _, condition := range node.Status.Conditions {
+		if condition.Reason == maintenanceReason && slices.Contains(maintenanceTypes, condition.Type) {
+			ours = append(ours, condition.Type)
+		}
+	}
+	for _, state := range []plan.Maintenance{plan.MaintenanceNone, plan.MaintenanceDraining, plan.MaintenanceDrained} {
+		if slices.Equal(slices.Sorted(slices.Values(ours)), slices.Sorted(slices.Values(maintenance[state]))) {
+			return state
+		}
+	}
+	return plan.MaintenanceOther
+}
+
+// maintain sets our conditions. Where somebody else keeps a condition of such a type, it is left alone.
+func (s *scope) maintain(ctx context.Context, step plan.Maintain) error {
+	before := s.nodes[step.Node]
+	node := before.DeepCopy()
+	for _, kind := range maintenanceTypes {
+		s.setCondition(node, kind, slices.Contains(maintenance[step.State], kind))
+	}
+	if slices.Equal(node.Status.Conditions, before.Status.Conditions) {
+		return nil
+	}
+	// The kubelet keeps conditions of its own in this list: the patch merges by type.
+	patch := client.StrategicMergeFrom(before, client.MergeFromWithOptimisticLock{})
+	if err := s.Status().Patch(ctx, node, patch, owner); err != nil {
+		return fmt.Errorf("patch status of Node %s: %w", step.Node, err)
+	}
+	s.nodes[step.Node] = node
+	return nil
+}
+
+func (s *scope) setCondition(node *corev1.Node, kind corev1.NodeConditionType, wanted bool) {
+	at := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == kind })
+	switch {
+	case at >= 0 && node.Status.Conditions[at].Reason != maintenanceReason:
+	case at >= 0 && !wanted:
+		node.Status.Conditions = slices.Delete(node.Status.Conditions, at, at+1)
+	case at < 0 && wanted:
+		now := metav1.NewTime(s.now)
+		node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{
+			Type: kind, Status: corev1.ConditionTrue, Reason: maintenanceReason,
+			Message: "A reboot for storage client settings", LastHeartbeatTime: now, LastTransitionTime: now,
+		})
+	}
+}

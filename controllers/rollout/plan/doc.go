@@ -1,0 +1,19 @@
+// Package plan decides what the rollout does next. It has no client, no clock and no memory: a Snapshot of
+// what the API objects say goes in, ordered steps and a note for every node come out, and whoever applied only
+// some of the steps, or none, asks again.
+//
+// What cannot be observed again is written ahead into status.rollout (step Record): that an attempt begins,
+// that a node failed, that a drain timed out. Everything else, the boot ID above all, is read each time.
+//
+// Decisions that are not in the API's documentation:
+//
+//   - A claim is acted upon only when it has been read back; so a node is claimed in one pass and cordoned in the next.
+//   - Budget that a pass frees is spent by the next one: the release may fail.
+//   - Somebody uncordons a node that we drain (the annotation is still there): the node is theirs. The mark and the
+//     claim go, and it is tried again after BackOff. If the agent already holds a permit, the node is cordoned again
+//     until the agent has answered, since it may go down at any moment; then the permit is withdrawn and the node given up.
+//   - Somebody takes our annotation off a cordoned node: the cordon is theirs from then on.
+//   - A failure is kept until the boot hash changes or the node is as declared after all. Permits are counted for a
+//     boot hash and never forgiven while it stays: MaxAttempts reboots at most, whatever happens in between.
+//   - A pod whose drain is over budget of time, a lost cordon and a refused permit are no failures of the node.
+package plan

@@ -1,0 +1,455 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/names"
+)
+
+// advance takes a node that we hold one step further, or lets it go.
+func (p *planner) advance(v *view) {
+	p.reclaim(v)
+	switch {
+	case v.Deleting:
+		v.maintenance = v.shown
+		p.note(v, v1alpha1.RolloutReleasing, ReasonNodeDeleting, "The Node is being deleted; it is left alone and holds budget until it is gone")
+	case v.permit != nil && v.booted():
+		p.accept(v)
+	case v.permit != nil:
+		p.awaitBoot(v)
+	case v.failed():
+		p.keepFailed(v)
+	default:
+		p.prepare(v)
+	}
+}
+
+// reclaim enters a node again that is disrupted by us and whose claim is missing: it does use up budget.
+func (p *planner) reclaim(v *view) {
+	if v.claim != nil || (v.permit == nil && !v.ours()) {
+		return
+	}
+	claim := p.claimFor(v)
+	if v.Mark != nil && v.Mark.Profile != "" {
+		claim = *v.Mark
+	}
+	v.claim = &claim
+	p.step(AddClaim{OnNode{v.Name}, claim, true})
+}
+
+// accept looks whether a node that has booted since its permit is as it has to be.
+func (p *planner) accept(v *view) {
+	if v.Mark == nil {
+		// The cordon has been undone already, or somebody made it theirs: nothing of ours is left but the claim.
+		p.release(v, ReasonAccepted)
+		return
+	}
+	v.maintenance = MaintenanceDrained
+	if v.Client == nil {
+		p.release(v, ReasonNothingToDo)
+		return
+	}
+	late := p.overdue(v)
+	switch {
+	case v.superseded():
+		if v.Ready && v.reported() {
+			p.clear(v, ReasonSettingsChanging)
+			p.prepare(v)
+			return
+		}
+	case v.healthy():
+		p.settle(v)
+		return
+	case v.acknowledged() && v.reported() && p.withoutEffect(v):
+		return
+	}
+	if late {
+		p.failBooted(v, ReasonRebootTimedOut, fmt.Sprintf("The node was not back and well %s after its permit: %s", p.patience(v), v.missing()))
+		return
+	}
+	p.note(v, v1alpha1.RolloutRebooting, ReasonWaitingForNode, "The node has booted: "+v.missing())
+}
+
+// withoutEffect fails a node that came back and says itself that it is not as declared.
+func (p *planner) withoutEffect(v *view) bool {
+	bad, _ := v.settings()
+	switch {
+	case len(bad) > 0 && !v.Client.Spec.Release:
+		p.failBooted(v, ReasonRebootWithoutEffect, "After the boot these settings failed: "+names.List(bad))
+	case v.Client.Status.RebootRequired:
+		p.failBooted(v, ReasonRebootWithoutEffect, "The boot had no effect on: "+names.List(v.Client.Status.RebootRequiredBy))
+	default:
+		return false
+	}
+	return true
+}
+
+// failBooted writes the failure down before the permit, from which it follows, is cleared.
+func (p *planner) failBooted(v *view, reason, message string) {
+	status := p.status(v, v1alpha1.RolloutFailed, reason, message)
+	status.BootHash = v.target
+	p.ahead(v, status)
+	p.clear(v, reason)
+}
+
+// missing tells what a node lacks to be accepted.
+func (v *view) missing() string {
+	switch {
+	case !v.Ready:
+		return "it is not Ready"
+	case !v.believable():
+		return "its agent has not reported since the boot"
+	case !v.reported() || !v.acknowledged():
+		return "its agent has not reported the declared settings"
+	case v.Client.Status.RebootRequired:
+		return "still waiting for a boot: " + names.List(v.Client.Status.RebootRequiredBy)
+	}
+	bad, waiting := v.settings()
+	return "not as declared: " + names.List(slices.Concat(bad, waiting))
+}
+
+// deadline is when the node has to be back and well. A permit whose id does not tell counts from the claim.
+func (p *planner) deadline(v *view) time.Time {
+	given := permitTime(v.permit.ID)
+	if given.IsZero() {
+		given = v.heldSince()
+	}
+	return given.Add(p.patience(v))
+}
+
+func (p *planner) patience(v *view) time.Duration {
+	return seconds(p.lead(v).Reboot.TimeoutSeconds)
+}
+
+func (p *planner) overdue(v *view) bool {
+	deadline := p.deadline(v)
+	if p.Now.Before(deadline) {
+		p.wake(deadline)
+		return false
+	}
+	return true
+}
+
+// settle watches a node that is well for a while, and returns it to service.
+func (p *planner) settle(v *view) {
+	since := p.Now
+	if v.record.Phase == v1alpha1.RolloutSettling {
+		since = v.recordSince()
+	}
+	end := since.Add(seconds(p.lead(v).SettleSeconds))
+	if p.Now.Before(end) {
+		p.wake(end)
+		p.note(v, v1alpha1.RolloutSettling, ReasonSettling, "The node came back as declared and settles until "+stamp(end))
+		return
+	}
+	p.release(v, ReasonAccepted)
+}
+
+// release returns a node to service: uncordon, then the claim, then a permit that a boot has outlived.
+func (p *planner) release(v *view, reason string) {
+	v.maintenance = MaintenanceNone
+	p.maintain(v)
+	if v.Mark != nil {
+		p.step(Uncordon{OnNode{v.Name}, reason})
+	}
+	if v.claim != nil {
+		p.step(ReleaseClaim{OnNode{v.Name}})
+	}
+	if v.permit != nil {
+		p.clear(v, reason)
+	}
+	p.describe(v)
+}
+
+// letGo releases a node that might get its permit at this moment from a manager that is about to end: writing the note
+// first makes that permit a conflict.
+func (p *planner) letGo(v *view, reason string) {
+	p.ahead(v, p.status(v, v1alpha1.RolloutReleasing, reason, "The node is returned to service"))
+	p.release(v, reason)
+}
+
+// giveUp releases a node and leaves it alone for a while. That is written ahead: the uncordoned node does not tell.
+func (p *planner) giveUp(v *view, reason, message string) {
+	status := p.status(v, v1alpha1.RolloutWaiting, reason, message)
+	p.ahead(v, status)
+	p.release(v, reason)
+	p.set(v, status)
+	p.wake(p.Now.Add(BackOff))
+}
+
+// keepFailed keeps a failed node as its profile says, and accepts it once it is well after all.
+func (p *planner) keepFailed(v *view) {
+	v.maintenance = MaintenanceDrained
+	switch {
+	case v.ours() && v.healthy():
+		p.settle(v)
+		return
+	case !v.ours(), p.lead(v).OnNodeFailure == v1alpha1.FailureUncordon && v.Ready:
+		p.release(v, v.record.Reason)
+	}
+	p.keep(v)
+}
+
+// awaitBoot waits for the agent to use its permit. It is withdrawn only once the agent has answered.
+func (p *planner) awaitBoot(v *view) {
+	v.maintenance = MaintenanceDrained
+	answer := v.answer()
+	if answer.Phase == v1alpha1.RebootStarted {
+		p.awaitStarted(v)
+		return
+	}
+	lost := v.record.Reason == ReasonCordonLost || !v.Unschedulable
+	answered := v.acknowledged() || answer.Phase != ""
+	switch {
+	case answer.Phase == v1alpha1.RebootFailed && !lost:
+		// The host may yet go down: the node stays as it is for a while, whatever else has changed.
+		p.refused(v, answer)
+	case lost, v.Mark == nil, v.superseded(), v.acknowledged() && v.need.kind == needNone:
+		p.withdraw(v, lost, answered)
+	case answer.Phase == v1alpha1.RebootRefused:
+		p.refused(v, answer)
+	case p.overdue(v):
+		p.unanswered(v)
+	default:
+		p.note(v, v1alpha1.RolloutRebooting, ReasonPermitGiven, "The agent may reboot the node")
+	}
+}
+
+// awaitStarted waits for a reboot that the agent has asked for. There is nothing to be withdrawn any more.
+func (p *planner) awaitStarted(v *view) {
+	if !v.Unschedulable {
+		p.cordon(v)
+	}
+	if p.overdue(v) {
+		message := fmt.Sprintf("The reboot was started and the node has the same boot ID %s later; reboot it by hand", p.patience(v))
+		p.note(v, v1alpha1.RolloutFailed, ReasonRebootTimedOut, message)
+		return
+	}
+	p.note(v, v1alpha1.RolloutRebooting, ReasonRebootStarted, "The node reboots")
+}
+
+// refused ends an attempt that the agent or its host refused.
+func (p *planner) refused(v *view, answer v1alpha1.RebootStatus) {
+	status := p.status(v, v1alpha1.RolloutDraining, ReasonPermitRefused, "No reboot: "+answer.Message)
+	p.ahead(v, status)
+	p.clear(v, ReasonPermitRefused)
+	p.wake(p.Now.Add(RefusalPause))
+}
+
+// withdraw takes back a permit that is no longer right, once the agent has answered.
+func (p *planner) withdraw(v *view, lost, answered bool) {
+	switch {
+	case answered && lost:
+		p.clear(v, ReasonWithdrawingPermit)
+		p.giveUp(v, ReasonCordonLost, "Somebody uncordoned the node; it is left alone for a while")
+	case answered:
+		p.clear(v, ReasonWithdrawingPermit)
+		p.prepare(v)
+	case lost:
+		p.ahead(v, p.status(v, v1alpha1.RolloutReleasing, ReasonCordonLost, "Somebody uncordoned the node while its agent held a permit; it is given up once the agent has answered"))
+		if !v.Unschedulable {
+			// The node may go down at any moment: no pod is to come here before the agent has answered.
+			p.cordon(v)
+		}
+	default:
+		p.note(v, v1alpha1.RolloutReleasing, ReasonWithdrawingPermit, "The permit is no longer right; it is withdrawn once the agent has answered")
+	}
+}
+
+// unanswered fails a node whose agent did nothing about its permit in time. The permit stays where the agent is
+// silent: it may yet use it.
+func (p *planner) unanswered(v *view) {
+	message := fmt.Sprintf("The agent did not use its permit within %s", p.patience(v))
+	p.ahead(v, p.status(v, v1alpha1.RolloutFailed, ReasonRebootTimedOut, message))
+	if v.acknowledged() {
+		p.clear(v, ReasonRebootTimedOut)
+	}
+}
+
+// prepare leads a node without a permit from its claim to its permit, or lets it go.
+func (p *planner) prepare(v *view) {
+	switch {
+	case v.Mark != nil && !v.Unschedulable:
+		p.giveUp(v, ReasonCordonLost, "Somebody uncordoned the node; it is left alone for a while")
+	case v.Mark == nil && v.Unschedulable:
+		p.letGo(v, ReasonCordonedByOthers)
+	case v.Mark == nil:
+		if reason, _ := p.hindrance(v); reason != "" {
+			p.release(v, reason)
+			return
+		}
+		p.cordon(v)
+		p.note(v, v1alpha1.RolloutDraining, ReasonDraining, "The node is cordoned")
+		p.wake(p.Now)
+	default:
+		p.drain(v)
+	}
+}
+
+// cordon makes the node unschedulable with our mark.
+func (p *planner) cordon(v *view) {
+	mark := p.claimFor(v)
+	if v.Mark != nil && !v.Mark.Since.IsZero() {
+		mark.Since = v.Mark.Since
+	}
+	p.step(Cordon{OnNode{v.Name}, mark})
+	v.maintenance = MaintenanceDraining
+	if v.permit != nil {
+		v.maintenance = MaintenanceDrained
+	}
+}
+
+// drain empties a node that we have cordoned, as long as it is to be rebooted.
+func (p *planner) drain(v *view) {
+	v.maintenance = MaintenanceDraining
+	if p.pausing(v) {
+		p.keep(v)
+		return
+	}
+	if v.need.kind == needNone {
+		p.letGo(v, ReasonNothingToDo)
+		return
+	}
+	if reason, _ := p.forbidden(v); reason != "" {
+		p.letGo(v, reason)
+		return
+	}
+	if v.need.kind == needUnknown || v.stale() {
+		p.hold(v)
+		return
+	}
+	if v.Drain == nil {
+		p.step(Drain{OnNode{v.Name}, p.lead(v).Drain})
+		p.note(v, v1alpha1.RolloutDraining, ReasonDraining, "The node is being drained")
+		p.wake(p.Now.Add(DrainInterval))
+		return
+	}
+	p.drained(v)
+}
+
+// pausing reports whether the agent or its host has refused the reboot a moment ago.
+func (p *planner) pausing(v *view) bool {
+	if v.record.Phase != v1alpha1.RolloutDraining || v.record.Reason != ReasonPermitRefused {
+		return false
+	}
+	end := v.recordSince().Add(RefusalPause)
+	if !p.Now.Before(end) {
+		return false
+	}
+	p.wake(end)
+	return true
+}
+
+// hold keeps a drained node for as long as its drain may take, until it is known again what it needs.
+func (p *planner) hold(v *view) {
+	reason, message := v.silence()
+	end := v.heldSince().Add(seconds(p.lead(v).Drain.TimeoutSeconds))
+	if p.Now.Before(end) {
+		p.wake(end)
+		p.note(v, v1alpha1.RolloutDraining, reason, message)
+		return
+	}
+	p.giveUp(v, ReasonDrainTimedOut, "The node is released: "+message)
+}
+
+// silence says why a node's need is not known.
+func (v *view) silence() (reason, message string) {
+	switch {
+	case !v.believable():
+		return ReasonAgentSilent, "The agent has not reported since the node's last boot"
+	case !v.reported():
+		return ReasonApplying, "The agent has not reported the declared settings yet"
+	}
+	return ReasonSettingsChanging, "The declared boot settings are on their way to the node"
+}
+
+// drained gives the permit to a node that is empty, and waits or gives up where it is not.
+func (p *planner) drained(v *view) {
+	options := p.lead(v).Drain
+	busy := v.busyMounts(*options.IgnoreDaemonSetMounts)
+	switch {
+	case !v.Drain.Gone:
+		p.await(v, v.Drain.Reason, v.Drain.Message)
+	case len(busy) > 0:
+		p.await(v, ReasonMountsBusy, "Mounts are still in use: "+names.List(busy))
+	case !v.AgentReady:
+		p.await(v, ReasonAgentSilent, "The agent's Pod is not Ready")
+	case !v.acknowledged():
+		p.await(v, ReasonApplying, "The agent has not seen the StorageClientNode as it stands")
+	default:
+		p.attempt(v)
+	}
+}
+
+// await lets a drain go on, or ends it when its time is over.
+func (p *planner) await(v *view, reason, message string) {
+	options := p.lead(v).Drain
+	end := v.heldSince().Add(seconds(options.TimeoutSeconds))
+	if p.Now.Before(end) {
+		p.wake(p.Now.Add(DrainInterval))
+		p.note(v, v1alpha1.RolloutDraining, reason, message)
+		return
+	}
+	message = fmt.Sprintf("The drain did not end within %s: %s", seconds(options.TimeoutSeconds), message)
+	if options.OnTimeout == v1alpha1.DrainWait {
+		p.wake(p.Now.Add(DrainInterval))
+		p.note(v, v1alpha1.RolloutDraining, ReasonDrainTimedOut, message)
+		return
+	}
+	p.giveUp(v, ReasonDrainTimedOut, message)
+}
+
+// busyMounts are the workloads' mounts that hold the reboot back.
+func (v *view) busyMounts(ignoreLeft bool) []string {
+	var busy []string
+	for _, m := range v.Client.Status.BusyMounts {
+		if !ignoreLeft || m.PodUID == "" || !slices.Contains(v.Drain.LeftPodUIDs, m.PodUID) {
+			busy = append(busy, m.MountPoint)
+		}
+	}
+	if omitted := v.Client.Status.BusyMountsOmitted; omitted > 0 {
+		busy = append(busy, fmt.Sprintf("%d that are not listed", omitted))
+	}
+	return busy
+}
+
+// attempt writes down that an attempt begins, and gives the permit. One that is on record and was never given is given now.
+func (p *planner) attempt(v *view) {
+	status := p.status(v, v1alpha1.RolloutRebooting, ReasonPermitGiven, "The agent may reboot the node")
+	status.Since = &metav1.Time{Time: p.Now}
+	if !v.unused() {
+		status.Attempts++
+	}
+	if status.Attempts > MaxAttempts {
+		message := fmt.Sprintf("%d permits have been given for this boot hash and the node still needs a reboot", MaxAttempts)
+		p.ahead(v, p.status(v, v1alpha1.RolloutFailed, ReasonAttemptsUsedUp, message))
+		return
+	}
+	p.ahead(v, status)
+	v.maintenance = MaintenanceDrained
+	p.step(Permit{OnNode{v.Name}, p.permit(v, status)})
+	p.wake(p.Now.Add(p.patience(v)))
+}
+
+// unused reports whether the attempt on record never became a permit that the agent has answered.
+func (v *view) unused() bool {
+	if v.record.Phase != v1alpha1.RolloutRebooting || v.record.BootHash != v.target {
+		return false
+	}
+	return v.Client.Status.Reboot == nil || v.Client.Status.Reboot.PermitID != permitID(v, v.record)
+}
+
+func (p *planner) permit(v *view, attempt v1alpha1.RolloutStatus) v1alpha1.RebootPermit {
+	permit := v1alpha1.RebootPermit{ID: permitID(v, attempt), BootHash: v.Client.Spec.BootHash, BootID: v.BootID}
+	if *p.lead(v).Drain.IgnoreDaemonSetMounts {
+		const most = 256
+		left := slices.Compact(slices.Sorted(slices.Values(v.Drain.LeftPodUIDs)))
+		permit.IgnorePodUIDs = left[:min(len(left), most)]
+	}
+	return permit
+}

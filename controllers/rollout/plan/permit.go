@@ -1,0 +1,40 @@
+package plan
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// permitID names the permit of the attempt that is on record. It is a UUID of version 7 with the time at which the
+// attempt began, and else made of what the permit is for: whoever gives the permit that is on record, again after a
+// crash or as a second manager, gives the same one, and an agent uses it once.
+func permitID(v *view, attempt v1alpha1.RolloutStatus) string {
+	var began time.Time
+	if attempt.Since != nil {
+		began = attempt.Since.Time
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s\n%d\n", v.Client.UID, attempt.BootHash, v.BootID, attempt.Attempts))
+	var id [16]byte
+	copy(id[6:], sum[:])
+	var millis [8]byte
+	binary.BigEndian.PutUint64(millis[:], uint64(max(began.UnixMilli(), 0)))
+	copy(id[:6], millis[2:])
+	id[6] = id[6]&0x0f | 0x70
+	id[8] = id[8]&0x3f | 0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
+}
+
+// permitTime is when a permit's attempt began, zero if the id does not tell.
+func permitTime(id string) time.Time {
+	raw, err := hex.DecodeString(strings.ReplaceAll(id, "-", ""))
+	if err != nil || len(raw) != 16 || raw[6]>>4 != 7 {
+		return time.Time{}
+	}
+	return time.UnixMilli(int64(binary.BigEndian.Uint64(append([]byte{0, 0}, raw[:6]...))))
+}

@@ -1,0 +1,196 @@
+package plan
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// For decides what to do next, and says for every node why.
+func For(s Snapshot) Plan {
+	p := newPlanner(s)
+	p.releaseOrphans()
+	var idle []*view
+	for _, v := range p.views {
+		if v.held() {
+			p.advance(v)
+		} else {
+			p.clearSpent(v)
+			idle = append(idle, v)
+		}
+		p.maintain(v)
+	}
+	p.removeTaints(idle)
+	p.admit(idle)
+	return p.plan
+}
+
+// planner holds one pass. It is thrown away after it.
+type planner struct {
+	Snapshot
+	profiles map[string]*Profile
+	// views are the nodes in the order of the rollout: the manager's own last, the oldest first.
+	views  []*view
+	budget budgets
+	canary map[canaryKey]canary
+	plan   Plan
+}
+
+func newPlanner(s Snapshot) *planner {
+	// Times are kept in seconds by the API, and must not change on their way there.
+	s.Now = s.Now.Truncate(time.Second)
+	p := &planner{
+		Snapshot: s,
+		profiles: make(map[string]*Profile, len(s.Profiles)),
+		canary:   map[canaryKey]canary{},
+		plan:     Plan{Rollout: map[string]v1alpha1.RolloutStatus{}},
+	}
+	for i := range s.Profiles {
+		p.profiles[s.Profiles[i].Name] = &s.Profiles[i]
+	}
+	for i := range s.Nodes {
+		p.views = append(p.views, p.look(&s.Nodes[i]))
+	}
+	slices.SortFunc(p.views, func(a, b *view) int {
+		return cmp.Or(compareBool(a.Manager, b.Manager), a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
+	})
+	p.budget = p.countBudgets()
+	return p
+}
+
+// releaseOrphans gives up the claims of nodes that are gone.
+func (p *planner) releaseOrphans() {
+	for _, name := range slices.Sorted(maps.Keys(p.Claims)) {
+		if !slices.ContainsFunc(p.views, func(v *view) bool { return v.Name == name }) {
+			p.step(ReleaseClaim{OnNode{name}})
+		}
+	}
+}
+
+// clearSpent takes away a permit that a boot has outlived, where nothing else is left of the disruption.
+func (p *planner) clearSpent(v *view) {
+	if v.permit != nil {
+		p.clear(v, ReasonAccepted)
+	}
+}
+
+// removeTaints takes the untuned taint off nodes that are tuned.
+func (p *planner) removeTaints(idle []*view) {
+	for _, v := range idle {
+		if v.Untuned && !v.Deleting && v.tuned() {
+			p.step(RemoveTaint{OnNode{v.Name}})
+		}
+	}
+}
+
+// maintain brings our conditions on the Node to what this pass leaves it in.
+func (p *planner) maintain(v *view) {
+	if v.shown == v.maintenance || v.Deleting {
+		return
+	}
+	p.step(Maintain{OnNode{v.Name}, v.maintenance})
+	v.shown = v.maintenance
+}
+
+func (p *planner) step(s Step) {
+	p.plan.Steps = append(p.plan.Steps, s)
+}
+
+func (p *planner) clear(v *view, reason string) {
+	p.step(ClearPermit{OnNode{v.Name}, v.permit.ID, reason})
+	v.permit = nil
+}
+
+// wake asks for another pass at a time.
+func (p *planner) wake(at time.Time) {
+	if p.plan.Next.IsZero() || at.Before(p.plan.Next) {
+		p.plan.Next = at
+	}
+}
+
+// status is status.rollout as it is to be. While a permit stands, it keeps speaking of what the permit is for.
+func (p *planner) status(v *view, phase v1alpha1.RolloutPhase, reason, message string) v1alpha1.RolloutStatus {
+	out := v1alpha1.RolloutStatus{Phase: phase, Reason: reason, Message: clip(message), Attempts: v.attempts(), BootHash: v.target}
+	if v.permit != nil {
+		out.Attempts, out.BootHash = v.record.Attempts, v.record.BootHash
+	}
+	same := v.record.Phase == phase && v.record.BootHash == out.BootHash && (v.record.Reason == reason || !backsOff(reason))
+	out.Since = v.record.Since
+	if !same || out.Since == nil {
+		out.Since = &metav1.Time{Time: p.Now}
+	}
+	return out
+}
+
+func (p *planner) note(v *view, phase v1alpha1.RolloutPhase, reason, message string) {
+	p.set(v, p.status(v, phase, reason, message))
+}
+
+func (p *planner) set(v *view, status v1alpha1.RolloutStatus) {
+	if v.Client != nil {
+		p.plan.Rollout[v.Name] = status
+	}
+}
+
+// keep leaves the note as it is.
+func (p *planner) keep(v *view) {
+	p.note(v, v.record.Phase, v.record.Reason, v.record.Message)
+}
+
+// ahead writes the note before the steps that follow it.
+func (p *planner) ahead(v *view, status v1alpha1.RolloutStatus) {
+	if v.Client != nil && !SameStatus(v.record, status) {
+		p.step(Record{OnNode{v.Name}, status})
+	}
+	p.set(v, status)
+}
+
+// SameStatus reports whether two notes say the same.
+func SameStatus(a, b v1alpha1.RolloutStatus) bool {
+	if !a.Since.Equal(b.Since) {
+		return false
+	}
+	a.Since, b.Since = nil, nil
+	return a == b
+}
+
+// backsOff are the reasons whose time counts from their own beginning.
+func backsOff(reason string) bool {
+	return reason == ReasonDrainTimedOut || reason == ReasonCordonLost || reason == ReasonPermitRefused
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+// clip keeps a message within its bound in the API.
+func clip(message string) string {
+	const most = 1024
+	runes := []rune(message)
+	if len(runes) <= most {
+		return message
+	}
+	return string(runes[:most-1]) + "…"
+}
+
+func stamp(t time.Time) string {
+	return t.UTC().Format(time.RFC3339)
+}
+
+func seconds(n *int32) time.Duration {
+	if n == nil {
+		return 0
+	}
+	return time.Duration(*n) * time.Second
+}

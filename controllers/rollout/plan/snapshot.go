@@ -1,0 +1,141 @@
+package plan
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// Snapshot is everything that a decision rests on, as the API objects had it.
+type Snapshot struct {
+	// Now is the time of the decision.
+	Now time.Time
+	// Budget is the cluster-wide budget in nodes, resolved; under 1 counts as 1.
+	Budget int
+	// Paused is true while the manager's namespace carries the paused annotation.
+	Paused bool
+	// Claims are the entries of the budget's ConfigMap by node.
+	Claims map[string]Claim
+	// Profiles are all StorageClientProfiles.
+	Profiles []Profile
+	// Nodes are all Nodes of the cluster.
+	Nodes []Node
+}
+
+// Claim is the form of a claim in the ConfigMap and of the annotation on a Node that we cordoned.
+type Claim struct {
+	// Profile is the profile that the node is disrupted for: the one with the highest priority of those that need it.
+	Profile string `json:"profile"`
+	// BootHash is the boot hash that the disruption is for.
+	BootHash string `json:"bootHash"`
+	// Since is when the claim was made, or the node cordoned.
+	Since metav1.Time `json:"since"`
+}
+
+// Profile is what the rollout needs to know of a StorageClientProfile.
+type Profile struct {
+	// Name is the profile's name.
+	Name string
+	// Priority decides between profiles of a node; higher wins.
+	Priority int32
+	// Rollout holds the rollout's rules with defaults.
+	Rollout v1alpha1.Rollout
+	// Deleting is true once the profile has a deletion timestamp.
+	Deleting bool
+	// Paused is why the profile is paused, PausedByField or PausedByAnnotation; empty if it is not.
+	Paused string
+	// Inert is why the profile disrupts nothing, PlanMode, Invalid or UnsupportedField; empty if it acts.
+	Inert string
+	// PlanHash is what an approval names.
+	PlanHash string
+	// Approved is true where the plan hash is approved by the annotation or by the field.
+	Approved bool
+	// BootKeys are the keys of the profile's settings that take effect at boot.
+	BootKeys sets.Set[string]
+}
+
+// Node is what the rollout observes of a Node, its StorageClientNode and its drain.
+type Node struct {
+	// Name is the node's name.
+	Name string
+	// Created is when the Node was created.
+	Created time.Time
+	// Labels are the Node's labels.
+	Labels map[string]string
+	// Zone is the node's zone.
+	Zone string
+	// BootID is the boot that the kubelet reports.
+	BootID string
+	// Ready is the Ready condition.
+	Ready bool
+	// UnavailableSince is since when the node has been unavailable, where that is known.
+	UnavailableSince *time.Time
+	// Unschedulable is spec.unschedulable.
+	Unschedulable bool
+	// Deleting is true once the Node has a deletion timestamp.
+	Deleting bool
+	// Mark is our annotation, nil if there is none. One that cannot be read is an empty Claim.
+	Mark *Claim
+	// Maintenance is what our conditions on the Node say.
+	Maintenance Maintenance
+	// ControlPlane marks a control-plane node.
+	ControlPlane bool
+	// Manager marks the node that the manager's own pod runs on.
+	Manager bool
+	// Paused, Ignored and NeverDisrupt are the annotations of these names.
+	Paused, Ignored, NeverDisrupt bool
+	// Untuned is true while the Node carries the untuned taint.
+	Untuned bool
+	// Profiles are the names of the profiles that select the node, those being deleted included.
+	Profiles []string
+	// AgentReady is true while the agent's Pod on the node is Ready.
+	AgentReady bool
+	// Client is the node's StorageClientNode, nil if there is none for this Node.
+	Client *Client
+	// Drain is how far the node's drain is, as just seen; nil if it has not been looked at in this pass.
+	Drain *Drained
+}
+
+// Client is what the rollout observes of a StorageClientNode.
+type Client struct {
+	// UID is the object's UID.
+	UID string
+	// Generation is the object's generation.
+	Generation int64
+	// WantedBootHash is the boot hash that the profiles ask for now; the spec follows as the live rollout lets it.
+	WantedBootHash string
+	// Spec is what the agent is to do.
+	Spec v1alpha1.StorageClientNodeSpec
+	// Status is what the agent and the rollout have reported.
+	Status v1alpha1.StorageClientNodeStatus
+}
+
+// Drained is how far a drain is.
+type Drained struct {
+	// Gone is true once no pod is left that a drain has to remove or to wait for.
+	Gone bool
+	// Reason is a word for what it waits for.
+	Reason string
+	// Message is a sentence for what it waits for, sorted and capped.
+	Message string
+	// LeftPodUIDs are the pods that a drain leaves, DaemonSet and static ones.
+	LeftPodUIDs []string
+}
+
+// Maintenance is what our conditions on a Node say.
+type Maintenance string
+
+// Maintenance states.
+const (
+	// MaintenanceNone means that the Node carries no condition of ours.
+	MaintenanceNone Maintenance = ""
+	// MaintenanceDraining is MaintenanceInProgress and DrainInProgress.
+	MaintenanceDraining Maintenance = "Draining"
+	// MaintenanceDrained is MaintenanceInProgress and Drained.
+	MaintenanceDrained Maintenance = "Drained"
+	// MaintenanceOther is a mix of ours that a crash or somebody else left behind.
+	MaintenanceOther Maintenance = "Other"
+)

@@ -1,0 +1,229 @@
+package plan
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// MaxAttempts is how many permits a node gets for one boot hash.
+const MaxAttempts = 3
+
+// BackOff is how long a node is left alone after a drain that timed out or a cordon that somebody took away.
+const BackOff = 5 * time.Minute
+
+// RefusalPause is how long the agent is left alone after it refused a permit or its host refused the reboot.
+const RefusalPause = time.Minute
+
+// DrainInterval is how soon a drain is looked at again.
+const DrainInterval = 5 * time.Second
+
+// Reasons of status.rollout. Where the profile's conditions have a word for it, it is the same word.
+const (
+	// ReasonNothingToDo surfaces when no setting waits for a boot.
+	ReasonNothingToDo = "NothingToDo"
+	// ReasonRestoredAtNextBoot surfaces when only removals wait for a boot, and no profile asks for a reboot to be rid of them.
+	ReasonRestoredAtNextBoot = "RestoredAtNextBoot"
+	// ReasonApplying surfaces when the agent has not reported the declared settings yet.
+	ReasonApplying = "Applying"
+	// ReasonAgentSilent surfaces when the agent has not reported since the node's last boot.
+	ReasonAgentSilent = "AgentSilent"
+	// ReasonSettingsChanging surfaces when the declared boot settings have not reached the StorageClientNode yet.
+	ReasonSettingsChanging = "SettingsChanging"
+	// ReasonSettingsFailed surfaces when a setting has failed, so that the node would not be accepted after a boot.
+	ReasonSettingsFailed = "SettingsFailed"
+	// ReasonNodeUnavailable surfaces when the node is not Ready.
+	ReasonNodeUnavailable = "NodeUnavailable"
+	// ReasonNodeDeleting surfaces when the Node is being deleted.
+	ReasonNodeDeleting = "NodeDeleting"
+	// ReasonCordonedByOthers surfaces when the node is unschedulable without our annotation.
+	ReasonCordonedByOthers = "CordonedByOthers"
+	// ReasonCordonLost surfaces when somebody made a node schedulable that we had cordoned.
+	ReasonCordonLost = "CordonLost"
+	// ReasonNodePaused surfaces when the Node carries the paused annotation.
+	ReasonNodePaused = "NodePaused"
+	// ReasonNodeIgnored surfaces when the Node carries the ignore annotation.
+	ReasonNodeIgnored = "NodeIgnored"
+	// ReasonNeverDisrupt surfaces when the Node carries the never-disrupt annotation.
+	ReasonNeverDisrupt = "NeverDisrupt"
+	// ReasonRebootPolicyNever surfaces when a profile that needs the reboot says Never.
+	ReasonRebootPolicyNever = "RebootPolicyNever"
+	// ReasonProfileGone surfaces when a setting that needs the reboot comes from a profile that is not there.
+	ReasonProfileGone = "ProfileGone"
+	// ReasonWaitingForApproval surfaces when a profile's plan waits for its approval.
+	ReasonWaitingForApproval = v1alpha1.ReasonWaitingForApproval
+	// ReasonWaitingForBudget surfaces when others hold the budget.
+	ReasonWaitingForBudget = v1alpha1.ReasonWaitingForBudget
+	// ReasonWaitingForCanary surfaces when the canary goes first, or soaks.
+	ReasonWaitingForCanary = "WaitingForCanary"
+	// ReasonFailureThreshold surfaces when as many nodes have failed as the profile allows.
+	ReasonFailureThreshold = v1alpha1.ReasonFailureThreshold
+	// ReasonLastControlPlaneNode surfaces when no other control-plane node is Ready.
+	ReasonLastControlPlaneNode = "LastControlPlaneNode"
+	// ReasonManagerNodeLast surfaces when the manager's own node waits for the others.
+	ReasonManagerNodeLast = "ManagerNodeLast"
+	// ReasonClaimed surfaces when the node is about to be cordoned.
+	ReasonClaimed = "Claimed"
+	// ReasonDraining surfaces when pods are being evicted, or terminate.
+	ReasonDraining = "Draining"
+	// ReasonDrainBlocked surfaces when a PodDisruptionBudget or the drain's own rules keep a pod on the node.
+	ReasonDrainBlocked = "DrainBlocked"
+	// ReasonWaitingForPods surfaces when pods of Jobs, or pods that waitForPodSelector selects, still run.
+	ReasonWaitingForPods = "WaitingForPods"
+	// ReasonMountsBusy surfaces when the pods are gone and mounts of theirs are not.
+	ReasonMountsBusy = "MountsBusy"
+	// ReasonDrainTimedOut surfaces when a drain did not end in time.
+	ReasonDrainTimedOut = "DrainTimedOut"
+	// ReasonPermitGiven surfaces when the agent may reboot the node.
+	ReasonPermitGiven = "PermitGiven"
+	// ReasonRebootStarted surfaces when the agent has asked its host for the reboot.
+	ReasonRebootStarted = "RebootStarted"
+	// ReasonPermitRefused surfaces when the agent, or its host, refused the reboot.
+	ReasonPermitRefused = "PermitRefused"
+	// ReasonWithdrawingPermit surfaces when a permit is to be withdrawn and the agent has not answered yet.
+	ReasonWithdrawingPermit = "WithdrawingPermit"
+	// ReasonWaitingForNode surfaces when the node has a new boot ID and does not look well yet.
+	ReasonWaitingForNode = "WaitingForNode"
+	// ReasonSettling surfaces when the node looks well and has to go on doing so for a while.
+	ReasonSettling = "Settling"
+	// ReasonRebootWithoutEffect surfaces when the node came back and a setting still waits for a boot, or failed.
+	ReasonRebootWithoutEffect = "RebootWithoutEffect"
+	// ReasonRebootTimedOut surfaces when the node was not back and well in time.
+	ReasonRebootTimedOut = "RebootTimedOut"
+	// ReasonAttemptsUsedUp surfaces when MaxAttempts permits have been given for the boot hash.
+	ReasonAttemptsUsedUp = "AttemptsUsedUp"
+	// ReasonAccepted surfaces on Uncordon when the node came back as declared.
+	ReasonAccepted = "Accepted"
+)
+
+// Plan is what to do next.
+type Plan struct {
+	// Steps are to be taken in order. Where one cannot be taken, the later ones of the same node must not be.
+	Steps []Step
+	// Rollout is status.rollout for every node that has a StorageClientNode, as it is once the node's steps are taken.
+	Rollout map[string]v1alpha1.RolloutStatus
+	// Next is when to plan again although nothing changed; zero: never.
+	Next time.Time
+}
+
+// Step is one thing to do, a single write for whoever applies it.
+type Step interface {
+	// NodeName is the node that the step is about.
+	NodeName() string
+	// String tells the step in a line.
+	String() string
+}
+
+// OnNode names the node that a step is about.
+type OnNode struct {
+	// Node is the node's name.
+	Node string
+}
+
+// NodeName implements Step.
+func (s OnNode) NodeName() string { return s.Node }
+
+// AddClaim enters the node in the budget's ConfigMap.
+type AddClaim struct {
+	OnNode
+	// Claim is the entry.
+	Claim Claim
+	// Held is true where the node is disrupted by us already and only its entry is missing.
+	Held bool
+}
+
+// Cordon makes the node unschedulable and marks the cordon as ours, in one write.
+type Cordon struct {
+	OnNode
+	// Mark is the annotation.
+	Mark Claim
+}
+
+// Maintain writes our maintenance conditions on the Node, or takes them away.
+type Maintain struct {
+	OnNode
+	// State is what they are to say.
+	State Maintenance
+}
+
+// Drain takes one pass over the node's pods, whose result belongs into Node.Drain before anything else is decided.
+type Drain struct {
+	OnNode
+	// Options are the profile's, with defaults.
+	Options v1alpha1.Drain
+}
+
+// Record writes status.rollout ahead of the steps that follow, where what it says cannot be observed again.
+type Record struct {
+	OnNode
+	// Status is what is written.
+	Status v1alpha1.RolloutStatus
+}
+
+// Permit gives the agent the right to reboot once.
+type Permit struct {
+	OnNode
+	// Permit is the permit.
+	Permit v1alpha1.RebootPermit
+}
+
+// ClearPermit takes the permit away: used up, answered without a reboot, or outlived by a boot.
+type ClearPermit struct {
+	OnNode
+	// ID is the permit's.
+	ID string
+	// Reason is a word for why.
+	Reason string
+}
+
+// Uncordon makes the node schedulable and takes the mark off, in one write.
+type Uncordon struct {
+	OnNode
+	// Reason is a word for why.
+	Reason string
+}
+
+// ReleaseClaim takes the node out of the budget's ConfigMap.
+type ReleaseClaim struct {
+	OnNode
+}
+
+// RemoveTaint takes the untuned taint off the node.
+type RemoveTaint struct {
+	OnNode
+}
+
+func (s AddClaim) String() string {
+	if s.Held {
+		return fmt.Sprintf("claim %s again for %s", s.Node, s.Claim.Profile)
+	}
+	return fmt.Sprintf("claim %s for %s", s.Node, s.Claim.Profile)
+}
+
+func (s Cordon) String() string { return "cordon " + s.Node }
+
+func (s Maintain) String() string {
+	if s.State == MaintenanceNone {
+		return fmt.Sprintf("conditions of %s: none", s.Node)
+	}
+	return fmt.Sprintf("conditions of %s: %s", s.Node, s.State)
+}
+
+func (s Drain) String() string { return "drain " + s.Node }
+
+func (s Record) String() string {
+	return fmt.Sprintf("record %s: %s %s", s.Node, s.Status.Phase, s.Status.Reason)
+}
+
+func (s Permit) String() string { return "permit the reboot of " + s.Node }
+
+func (s ClearPermit) String() string {
+	return fmt.Sprintf("clear the permit of %s: %s", s.Node, s.Reason)
+}
+
+func (s Uncordon) String() string { return fmt.Sprintf("uncordon %s: %s", s.Node, s.Reason) }
+
+func (s ReleaseClaim) String() string { return "release the claim of " + s.Node }
+
+func (s RemoveTaint) String() string { return "take the untuned taint off " + s.Node }

@@ -1,0 +1,84 @@
+package rollout
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/storageclient/operator/controllers/rollout/drain"
+	"github.com/storageclient/operator/controllers/rollout/plan"
+	"github.com/storageclient/operator/tuning/catalogue"
+)
+
+// Reconciler rolls reboots out over all nodes. There is one request for the whole cluster.
+type Reconciler struct {
+	// Client reads from the cache and writes.
+	client.Client
+	// APIReader reads from the API server.
+	APIReader client.Reader
+	// Recorder reports events on Nodes.
+	Recorder events.EventRecorder
+	// Clock measures drains, boots and soaks.
+	Clock clock.PassiveClock
+	// Allow holds the parameters that are accepted beyond the catalogue.
+	Allow catalogue.AllowList
+	// MaxUnavailable is the cluster-wide budget: nodes, or a percentage of all Nodes, rounded down and never under 1.
+	MaxUnavailable intstr.IntOrString
+	// ManagerNamespace holds the claims, and its annotation pauses everything.
+	ManagerNamespace string
+	// AgentNamespace is where the agent's Pods run.
+	AgentNamespace string
+	// ManagerNode is the node that the manager's own Pod runs on, empty outside the cluster. It goes last.
+	ManagerNode string
+	// UntunedTaint is the key of the taint that is removed once a node is tuned.
+	UntunedTaint string
+}
+
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch,roleName=storage-client-manager
+// +kubebuilder:rbac:groups="",resources=nodes/status,verbs=patch,roleName=storage-client-manager
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch,roleName=storage-client-manager
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list,roleName=storage-client-manager
+// +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create,roleName=storage-client-manager
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;list;watch;create;update,roleName=storage-client-manager,namespace=storage-client-system
+// +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=list,roleName=storage-client-manager
+// +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientprofiles,verbs=get;list;watch,roleName=storage-client-manager
+// +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientnodes,verbs=get;list;watch;patch,roleName=storage-client-manager
+// +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientnodes/status,verbs=patch,roleName=storage-client-manager
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch,roleName=storage-client-manager
+
+// Reconcile takes the rollout one pass further.
+func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	now := r.Clock.Now()
+	next, unfinished, err := run(ctx, &scope{Reconciler: r, now: now})
+	switch {
+	case err != nil:
+		return reconcile.Result{}, err
+	case unfinished:
+		return reconcile.Result{RequeueAfter: again}, nil
+	case next.IsZero():
+		return reconcile.Result{}, nil
+	}
+	return reconcile.Result{RequeueAfter: max(next.Sub(now), time.Millisecond)}, nil
+}
+
+// drain takes one pass over a node's pods.
+func (s *scope) drain(ctx context.Context, step plan.Drain) (plan.Drained, error) {
+	drainer := drain.Drainer{Reader: s.APIReader, Evictor: drain.PolicyEvictor{Client: s.Client}}
+	result, err := drainer.Pass(ctx, step.Node, step.Options)
+	if err != nil {
+		return plan.Drained{}, err
+	}
+	out := plan.Drained{Gone: result.Done(), Reason: plan.ReasonDraining, Message: result.String(), LeftPodUIDs: result.LeftUIDs}
+	switch {
+	case len(result.Blocked) > 0:
+		out.Reason = plan.ReasonDrainBlocked
+	case len(result.WaitedFor) > 0:
+		out.Reason = plan.ReasonWaitingForPods
+	}
+	return out, nil
+}

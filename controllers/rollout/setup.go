@@ -1,0 +1,96 @@
+package rollout
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/agentpod"
+)
+
+// everything is the one request.
+var everything = reconcile.Request{NamespacedName: client.ObjectKey{Name: "rollout"}}
+
+// SetupWithManager registers the reconciler and its watches.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	one := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{everything}
+	})
+	named := func(name string) builder.Predicates {
+		return builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == name }))
+	}
+	agents := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetNamespace() == r.AgentNamespace })
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("rollout").
+		Watches(&corev1.Node{}, one, builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged})).
+		Watches(&v1alpha1.StorageClientNode{}, one, builder.WithPredicates(predicate.Funcs{UpdateFunc: objectChanged})).
+		Watches(&v1alpha1.StorageClientProfile{}, one, builder.WithPredicates(predicate.Funcs{UpdateFunc: profileChanged})).
+		Watches(&corev1.ConfigMap{}, one, named(v1alpha1.BudgetConfigMap)).
+		Watches(&corev1.Namespace{}, one, named(r.ManagerNamespace), builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
+		Watches(&corev1.Pod{}, one, builder.WithPredicates(agents, predicate.Funcs{UpdateFunc: agentChanged})).
+		WithOptions(controller.Options{
+			// One request stands for all nodes: what fails on one must not hold up the others for long.
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](again, time.Minute),
+		}).
+		Complete(r)
+}
+
+// nodeChanged leaves out heartbeats: thousands of nodes send them all the time.
+func nodeChanged(e event.UpdateEvent) bool {
+	before, ok := e.ObjectOld.(*corev1.Node)
+	after, also := e.ObjectNew.(*corev1.Node)
+	if !ok || !also {
+		return true
+	}
+	return agentpod.NodeReady(before) != agentpod.NodeReady(after) ||
+		before.Status.NodeInfo.BootID != after.Status.NodeInfo.BootID ||
+		before.Spec.Unschedulable != after.Spec.Unschedulable ||
+		before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
+		maintenanceOf(before) != maintenanceOf(after) ||
+		!equality.Semantic.DeepEqual(before.Spec.Taints, after.Spec.Taints) ||
+		!equality.Semantic.DeepEqual(before.Labels, after.Labels) ||
+		!equality.Semantic.DeepEqual(before.Annotations, after.Annotations)
+}
+
+// objectChanged leaves out reports that change mounts and their figures only.
+func objectChanged(e event.UpdateEvent) bool {
+	before, ok := e.ObjectOld.(*v1alpha1.StorageClientNode)
+	after, also := e.ObjectNew.(*v1alpha1.StorageClientNode)
+	if !ok || !also {
+		return true
+	}
+	if before.Generation != after.Generation {
+		return true
+	}
+	was, is := before.Status, after.Status
+	was.Mounts, is.Mounts = nil, nil
+	return !equality.Semantic.DeepEqual(was, is)
+}
+
+// profileChanged leaves out the profile's own status. A profile acts from its finalizer on.
+func profileChanged(e event.UpdateEvent) bool {
+	return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() ||
+		!slices.Equal(e.ObjectOld.GetFinalizers(), e.ObjectNew.GetFinalizers()) ||
+		!maps.Equal(e.ObjectOld.GetAnnotations(), e.ObjectNew.GetAnnotations())
+}
+
+func agentChanged(e event.UpdateEvent) bool {
+	before, ok := e.ObjectOld.(*corev1.Pod)
+	after, also := e.ObjectNew.(*corev1.Pod)
+	return !ok || !also || agentpod.Ready(before) != agentpod.Ready(after)
+}
+

@@ -1,0 +1,138 @@
+package volume
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+func named(name string) pvOption {
+	return func(pv *corev1.PersistentVolume) { pv.Name = name }
+}
+
+func snapshot(volumes []*corev1.PersistentVolume, list ...v1alpha1.StorageClientProfile) Snapshot {
+	s := Snapshot{Profiles: profiles(list...), Claims: map[types.NamespacedName]*metav1.PartialObjectMetadata{}}
+	for _, pv := range volumes {
+		s.Volumes = append(s.Volumes, *pv)
+		s.Claims[types.NamespacedName{Namespace: "eda", Name: "data"}] = claimOf(pv, nil)
+	}
+	return s
+}
+
+func TestSummarize(t *testing.T) {
+	wanted := []string{"nconnect=4", "nocto"}
+	carried := func(name string, more ...pvOption) *corev1.PersistentVolume {
+		return nfsVolume(wanted, append([]pvOption{named(name), carrying(nil, wanted, "fast")}, more...)...)
+	}
+	gitOps := func(name string) *corev1.PersistentVolume {
+		return nfsVolume(nil, named(name), labelled("kustomize.toolkit.fluxcd.io/name", "app"))
+	}
+	tests := map[string]struct {
+		snapshot Snapshot
+		want     Summary
+		message  string
+	}{
+		"counts by state, and examples by name": {
+			snapshot: snapshot([]*corev1.PersistentVolume{
+				carried("done"), nfsVolume(nil, named("pending")), gitOps("d"), gitOps("c"), gitOps("b"), gitOps("a"),
+				nfsVolume(nil, named("smb"), csi("smb.csi.k8s.io", nil)), nfsVolume(nil, named("ignored"), annotated(v1alpha1.IgnoreAnnotation, "true")),
+			}, fast),
+			want: Summary{Matched: 6, UpToDate: 1, Blocked: 4, Volumes: []Volume{{Name: "done", Wanted: wanted}},
+				BlockedExamples: []Note{{Volume: "a", Reason: ReasonDeclaredElsewhere}, {Volume: "b", Reason: ReasonDeclaredElsewhere}, {Volume: "c", Reason: ReasonDeclaredElsewhere}}},
+		},
+		"a deleted profile waits for volumes that carry it": {
+			snapshot: snapshot([]*corev1.PersistentVolume{carried("b"), carried("a"), nfsVolume(nil, named("other"))}, nfsProfile("fast", wanted, deleted)),
+			want:     Summary{Unrestored: []string{"a", "b"}},
+		},
+		"a paused profile that is deleted waits too": {
+			snapshot: snapshot([]*corev1.PersistentVolume{carried("a")}, nfsProfile("fast", wanted, deleted, paused)),
+			want:     Summary{Unrestored: []string{"a"}, Matched: 0},
+		},
+		"volumes that nobody may touch do not keep a deleted profile": {
+			snapshot: snapshot([]*corev1.PersistentVolume{
+				carried("ignored", annotated(v1alpha1.IgnoreAnnotation, "true")),
+				nfsVolume([]string{"soft"}, named("changed"), carrying(nil, wanted, "fast", "other")),
+			}, nfsProfile("fast", wanted, deleted), nfsProfile("other", []string{"nocto"})),
+			want: Summary{},
+		},
+		"mode Plan counts what it would find": {
+			snapshot: snapshot([]*corev1.PersistentVolume{nfsVolume(nil, named("pending")), nfsVolume(wanted, named("done")), gitOps("git")}, nfsProfile("fast", wanted, plan)),
+			want: Summary{Matched: 3, UpToDate: 1, Blocked: 1, Volumes: []Volume{{Name: "done", Wanted: wanted}},
+				BlockedExamples: []Note{{Volume: "git", Reason: ReasonDeclaredElsewhere}}},
+		},
+		"another profile's options are not this one's": {
+			snapshot: snapshot([]*corev1.PersistentVolume{nfsVolume([]string{"nconnect=4", "nocto", "hard"})}, fast, nfsProfile("other", []string{"hard"})),
+			want:     Summary{Matched: 1, UpToDate: 1, Volumes: []Volume{{Name: "pv1", Wanted: wanted}}},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := Summarize("fast", test.snapshot)
+			if diff := cmp.Diff(test.want, got, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(Note{}, "Message")); diff != "" {
+				t.Errorf("summary (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestConflictMessageNamesThreeVolumes(t *testing.T) {
+	s := Summary{Blocked: 5, BlockedExamples: []Note{{"a", ReasonConflict, "changed"}, {"b", ReasonConflict, "changed"}, {"c", ReasonDeclaredElsewhere, "in Git"}}}
+	message, conflict := s.Conflict()
+	if want := "a: VolumeConflict: changed; b: VolumeConflict: changed; c: VolumeDeclaredElsewhere: in Git and 2 more"; message != want || !conflict {
+		t.Errorf("message is %q (%v), want %q", message, conflict, want)
+	}
+}
+
+func TestStaleMounts(t *testing.T) {
+	volumes := []Volume{{Name: "pv1", Wanted: []string{"nconnect=4", "actimeo=30", "rsize=2097152"}}}
+	effective := []string{"rw", "vers=4.1", "rsize=1048576", "acregmin=30", "acregmax=30", "acdirmin=30", "acdirmax=30", "hard", "nconnect=4"}
+	old := []string{"rw", "vers=4.1", "rsize=1048576", "acregmin=3", "acregmax=60", "acdirmin=30", "acdirmax=60", "hard", "nconnect=4"}
+	mount := func(volume string, options []string, state v1alpha1.MountState) v1alpha1.MountStatus {
+		return v1alpha1.MountStatus{MountPoint: "/mnt/" + volume, Volume: volume, PodUIDs: []string{"uid"}, Options: options, State: state}
+	}
+	tests := map[string]struct {
+		mount v1alpha1.MountStatus
+		want  string
+	}{
+		"a mount with the options is effective, rounding aside": {mount: mount("pv1", effective, v1alpha1.MountEffective)},
+		"a mount with old timers is stale":                      {mount: mount("pv1", old, v1alpha1.MountEffective), want: "the mount was made with another value"},
+		"a mount that the node finds stale is stale":            {mount: mount("pv1", effective, v1alpha1.MountStale), want: "the node reports the mount as stale"},
+		"a mount of another volume is not ours":                 {mount: mount("pv2", old, v1alpha1.MountStale)},
+		"a mount of no volume is not ours":                      {mount: mount("", old, v1alpha1.MountStale)},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			node := v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: v1alpha1.StorageClientNodeStatus{Mounts: []v1alpha1.MountStatus{test.mount}}}
+			var want Stale
+			if test.want != "" {
+				want = Stale{Count: 1, Mounts: []StaleMount{{Node: "n1", Volume: "pv1", MountPoint: "/mnt/pv1", PodUIDs: []string{"uid"}, Message: test.want}}}
+			}
+			if diff := cmp.Diff(want, StaleMounts(volumes, []v1alpha1.StorageClientNode{node})); diff != "" {
+				t.Errorf("stale mounts (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestCacheTransformKeepsWhatDecideNeeds(t *testing.T) {
+	pv := nfsVolume(nil, managedBy("kubelet", metav1.ManagedFieldsOperationUpdate, ownsOptions),
+		managedBy("labeller", metav1.ManagedFieldsOperationApply, `{"f:metadata":{}}`), managedBy("flux", metav1.ManagedFieldsOperationApply, ownsOptions))
+	before, _ := declaredElsewhere(pv)
+	transformed, err := CacheTransform(pv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	after, elsewhere := declaredElsewhere(transformed.(*corev1.PersistentVolume))
+	if !elsewhere || before != after {
+		t.Errorf("declared by %v before and %v after the transform", before, after)
+	}
+	if n := len(pv.ManagedFields); n != 1 {
+		t.Errorf("%d managed fields are left, want 1", n)
+	}
+}

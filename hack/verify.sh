@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# Checks that what is generated, formatted or derived is current. It changes no file of the tree: everything is
+# regenerated in a copy and compared. Run by "make verify", which sets CONTROLLER_GEN and KUSTOMIZE.
+set -euo pipefail
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+cd "$root"
+copy=$(mktemp -d)
+trap 'rm -rf "$copy"' EXIT
+failed=()
+
+# check NAME COMMAND... runs a command, shows how long it took, and its output only where it fails.
+check() {
+  local name=$1 start=$SECONDS
+  shift
+  if "$@" >"$copy/output" 2>&1; then
+    printf '%-45s %4d s  ok\n' "$name" $((SECONDS - start))
+  else
+    printf '%-45s %4d s  FAILED\n' "$name" $((SECONDS - start))
+    sed 's/^/    /' "$copy/output"
+    failed+=("$name")
+  fi
+}
+
+# The tree as a commit of everything would have it.
+copy_tree() {
+  git ls-files -z --cached --others --exclude-standard |
+    while IFS= read -r -d '' file; do
+      if [[ -f $file ]]; then printf '%s\0' "$file"; fi
+    done | xargs -0 cp --parents -t "$copy/tree"
+}
+
+generated() {
+  make -C "$copy/tree" --no-print-directory generate manifests
+  diff -ruN api "$copy/tree/api" && diff -ruN config "$copy/tree/config" || {
+    echo 'Run "make generate manifests" and commit the result'
+    return 1
+  }
+}
+
+untracked() {
+  local files
+  files=$(git ls-files --others --exclude-standard)
+  if [[ -n $files ]]; then
+    echo "$files"
+    echo 'Add these files, or ignore them'
+    return 1
+  fi
+}
+
+formatted() {
+  local files
+  files=$(git ls-files -z --cached --others --exclude-standard -- '*.go' | xargs -0 ls -d 2>/dev/null | xargs gofmt -s -l)
+  if [[ -n $files ]]; then
+    echo "$files"
+    echo 'Run "make fmt"'
+    return 1
+  fi
+}
+
+# A component can only be built as a part of something.
+overlay() {
+  local dir=$1
+  if grep -q '^kind: Component$' "$dir/kustomization.yaml"; then
+    mkdir -p "$copy/tree/overlay"
+    printf 'resources: [../config/default]\ncomponents: [../%s]\n' "$dir" >"$copy/tree/overlay/kustomization.yaml"
+    dir=$copy/tree/overlay
+  fi
+  "$KUSTOMIZE" build "$dir"
+}
+
+scripts() {
+  git ls-files -z --cached --others --exclude-standard -- '*.sh' .ci/run | xargs -0 -n 1 bash -n
+}
+
+mkdir "$copy/tree"
+copy_tree
+check 'generated files' generated
+check 'formatting' formatted
+for module in $(find . -name go.mod -not -path './bin/*' -not -path './dist/*' | sort); do
+  check "go mod tidy in $(dirname "$module")" go -C "$(dirname "$module")" mod tidy -diff
+done
+check 'go vet' go vet ./...
+check 'go vet of the tests for virtual nodes' go vet -tags e2e ./test/e2e/...
+check 'go vet in hack/images' go -C hack/images vet ./...
+for file in $(find config -name kustomization.yaml | sort); do
+  check "kustomize build $(dirname "$file")" overlay "$(dirname "$file")"
+done
+check 'scripts' scripts
+check 'untracked files' untracked
+
+if ((${#failed[@]} > 0)); then
+  printf '\nNot current: %s\n' "${failed[*]}"
+  exit 1
+fi

@@ -1,0 +1,210 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+const (
+	lookEvery = 300 * time.Millisecond
+	// timeout bounds each act; on two cores the longest takes about half a minute.
+	timeout = 4 * time.Minute
+)
+
+func resourceOf(text string) resource.Quantity { return resource.MustParse(text) }
+
+// play is the story: apply, watch, prove, delete.
+func (s *stage) play(ctx context.Context) error {
+	profile, err := s.applyProfile(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.watch(ctx, profile, s.isReady); err != nil {
+		return fmt.Errorf("waiting for the profile to be Ready: %w", err)
+	}
+	if err := s.prove(ctx, profile.Name); err != nil {
+		return err
+	}
+	if os.Getenv("KEEP") == "1" {
+		return nil
+	}
+	s.say("user", "kubectl delete scp %s", profile.Name)
+	if err := s.k8s.Delete(ctx, profile); err != nil {
+		return err
+	}
+	if err := s.watch(ctx, profile, s.isGone); err != nil {
+		return fmt.Errorf("waiting for the profile to go: %w", err)
+	}
+	return s.proveRestored(ctx)
+}
+
+// applyProfile applies the profile of document A as an overlay for a demo would patch it: in a hurry, and allowed to
+// reboot.
+func (s *stage) applyProfile(ctx context.Context) (*v1alpha1.StorageClientProfile, error) {
+	file := filepath.Join("config", "profiles", "azure-files-large-directories", "profile.yaml")
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	profile := &v1alpha1.StorageClientProfile{}
+	if err := yaml.UnmarshalStrict(data, profile); err != nil {
+		return nil, fmt.Errorf("read %s: %w", file, err)
+	}
+	profile.Spec.NodeSelector.MatchLabels = map[string]string{"agentpool": pool}
+	rollout := &profile.Spec.Rollout
+	rollout.MaxUnavailable = ptr.To(intstr.FromInt32(2))
+	rollout.MaxConcurrentLive = ptr.To(intstr.FromInt32(2))
+	rollout.Canary = &v1alpha1.Canary{SoakSeconds: ptr.To[int32](2)}
+	rollout.SettleSeconds = ptr.To[int32](1)
+	rollout.Reboot.Policy = v1alpha1.RebootAutomatic
+	rollout.Reboot.RestoreReboot = true
+	s.say("user", "kubectl apply -k config/profiles/azure-files-large-directories   (2 nodes at a time, reboots allowed)")
+	return profile, s.k8s.Create(ctx, profile)
+}
+
+// watch tells what every node waits for, whenever that changes, until done says so.
+func (s *stage) watch(ctx context.Context, profile *v1alpha1.StorageClientProfile, done func(context.Context, string) (bool, error)) error {
+	told := map[string]string{}
+	return wait.PollUntilContextTimeout(ctx, lookEvery, timeout, true, func(ctx context.Context) (bool, error) {
+		nodes := &v1alpha1.StorageClientNodeList{}
+		if err := s.k8s.List(ctx, nodes); err != nil {
+			return false, err
+		}
+		for _, node := range nodes.Items {
+			if line := describe(node); line != "" && told[node.Name] != line {
+				told[node.Name] = line
+				s.say(node.Name, "%s", line)
+			}
+		}
+		return done(ctx, profile.Name)
+	})
+}
+
+func describe(node v1alpha1.StorageClientNode) string {
+	rollout := node.Status.Rollout
+	if rollout == nil || rollout.Phase == "" {
+		return ""
+	}
+	line := fmt.Sprintf("%-10s", rollout.Phase)
+	if text := strings.TrimSpace(rollout.Message); text != "" {
+		line += " " + text
+	}
+	return line
+}
+
+func (s *stage) isReady(ctx context.Context, name string) (bool, error) {
+	profile := &v1alpha1.StorageClientProfile{}
+	if err := s.k8s.Get(ctx, client.ObjectKey{Name: name}, profile); err != nil {
+		return false, err
+	}
+	if stalled := meta.FindStatusCondition(profile.Status.Conditions, v1alpha1.ConditionStalled); stalled != nil && stalled.Status == "True" {
+		return false, fmt.Errorf("the profile is stalled: %s: %s", stalled.Reason, stalled.Message)
+	}
+	ready := meta.IsStatusConditionTrue(profile.Status.Conditions, v1alpha1.ConditionReady)
+	return ready && profile.Status.ObservedGeneration == profile.Generation && profile.Status.Nodes.UpToDate == int32(s.nodes), nil
+}
+
+func (s *stage) isGone(ctx context.Context, name string) (bool, error) {
+	err := s.k8s.Get(ctx, client.ObjectKey{Name: name}, &v1alpha1.StorageClientProfile{})
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	return false, err
+}
+
+// prove reads everything back, past the operator's own word: machines, Nodes and volumes.
+func (s *stage) prove(ctx context.Context, name string) error {
+	fmt.Printf("\nProfile %s is Ready after %.0f s. What changed, read back from the machines and the API:\n\n", name, time.Since(s.began).Seconds())
+	fmt.Printf("  %-8s %-6s %-26s %-12s %s\n", "NODE", "BOOTS", "ON THE KERNEL'S COMMAND LINE", "INODE HASH", "BACK IN SERVICE")
+	for _, node := range slices.Sorted(maps.Keys(s.boots)) {
+		line, err := s.proveNode(ctx, node)
+		if err != nil {
+			return err
+		}
+		fmt.Println("  " + line)
+	}
+	fmt.Println()
+	volumes := &corev1.PersistentVolumeList{}
+	if err := s.k8s.List(ctx, volumes); err != nil {
+		return err
+	}
+	for _, volume := range volumes.Items {
+		note := "options merged"
+		if volume.Annotations[v1alpha1.AppliedMountOptionsAnnotation] == "" {
+			note = "left alone: declared elsewhere"
+		}
+		fmt.Printf("  %-16s %-52s %s\n", volume.Name, strings.Join(volume.Spec.MountOptions, ","), note)
+	}
+	fmt.Print("\nReal: API server, controller manager, scheduler, evictions, budgets, the manager with its own rights, the agent's loop, " +
+		"its files\nand its fence. Simulated: machines and their boots, GRUB's generator, the kernel log, containers.\n\n")
+	return nil
+}
+
+func (s *stage) proveNode(ctx context.Context, name string) (string, error) {
+	machine := s.fleet.Machine(name)
+	node := &corev1.Node{}
+	if err := s.k8s.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
+		return "", err
+	}
+	cmdline, err := machine.Read("/proc/cmdline")
+	if err != nil {
+		return "", err
+	}
+	passed := strings.Count(cmdline, "ihash_entries=16777216")
+	granted := strings.Contains(machine.Log(), "Inode-cache hash table entries: 16777216 ")
+	service := !node.Spec.Unschedulable && node.Annotations[v1alpha1.DisruptionAnnotation] == ""
+	if passed != 1 || !granted || !service || machine.Boots() != 2 {
+		return "", fmt.Errorf("node %s: command line %q, log %q, unschedulable %v, boots %d: not what the profile says",
+			name, cmdline, machine.Log(), node.Spec.Unschedulable, machine.Boots())
+	}
+	return fmt.Sprintf("%-8s %-6s %-28s %-12s %s", name, "1 more", "ihash_entries=16777216", "128 MiB", "yes"), nil
+}
+
+// proveRestored checks that nothing of ours is left.
+func (s *stage) proveRestored(ctx context.Context) error {
+	var left []error
+	for _, name := range slices.Sorted(maps.Keys(s.boots)) {
+		cmdline, err := s.fleet.Machine(name).Read("/proc/cmdline")
+		if err != nil || strings.Contains(cmdline, "ihash_entries") {
+			left = append(left, fmt.Errorf("node %s: command line %q (%w)", name, cmdline, err))
+		}
+		node := &corev1.Node{}
+		if err := s.k8s.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
+			return err
+		}
+		if node.Spec.Unschedulable || node.Labels[v1alpha1.ManagedLabel] != "" {
+			left = append(left, fmt.Errorf("node %s: unschedulable %v, labels %v", name, node.Spec.Unschedulable, node.Labels))
+		}
+	}
+	volume := &corev1.PersistentVolume{}
+	if err := s.k8s.Get(ctx, client.ObjectKey{Name: "share-1"}, volume); err != nil {
+		return err
+	}
+	if got := strings.Join(volume.Spec.MountOptions, ","); got != "hard,timeo=600" {
+		left = append(left, fmt.Errorf("volume share-1: options %s", got))
+	}
+	if err := errors.Join(left...); err != nil {
+		return fmt.Errorf("not put back: %w", err)
+	}
+	s.say("", "profile gone: boot argument out of the menu and of the running kernels, volumes have their own options, Nodes are clean")
+	return nil
+}

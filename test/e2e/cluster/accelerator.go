@@ -1,0 +1,75 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"time"
+)
+
+// accelerator is how QEMU runs the machines' processors.
+type accelerator struct {
+	description string
+	flags       []string
+}
+
+var (
+	hardware = accelerator{"hardware virtualisation", []string{"-accel", "kvm", "-cpu", "host"}}
+	// Page tables of five levels and nested virtualisation only cost time under emulation.
+	software = accelerator{"software emulation", []string{"-accel", "tcg,thread=multi,tb-size=512", "-cpu", "max,la57=off,svm=off"}}
+)
+
+// qemu is the beginning of a machine's command line; memory in MiB.
+func (a accelerator) qemu(memory int) []string {
+	return append([]string{"qemu-system-x86_64", "-machine", "pc,graphics=off", "-vga", "none", "-display", "none",
+		"-smp", "1", "-m", fmt.Sprint(memory)}, a.flags...)
+}
+
+var virtualisationFlags = regexp.MustCompile(`(?m)^flags\s*:.*\b(vmx|svm)\b`)
+
+// chooseAccelerator takes hardware virtualisation only where a kernel really starts with it: /dev/kvm may be there,
+// and usable by its permissions, on a machine whose processor does not offer it, and guests then hang.
+func chooseAccelerator(ctx context.Context, dirs Dirs) accelerator {
+	cpuinfo, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil || !virtualisationFlags.Match(cpuinfo) {
+		return software
+	}
+	kvm, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
+	if err != nil {
+		return software
+	}
+	defer kvm.Close()
+	if !startsKernel(ctx, hardware, dirs) {
+		return software
+	}
+	return hardware
+}
+
+// startsKernel boots the base disk's kernel without a disk, until it prints something.
+func startsKernel(ctx context.Context, a accelerator, dirs Dirs) bool {
+	base, err := baseDisk(dirs)
+	if err != nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	console := filepath.Join(dirs.Logs(), "probe.console")
+	probe, stop := context.WithCancel(ctx)
+	defer stop()
+	done := make(chan error, 1)
+	go func() {
+		done <- command(probe, append(a.qemu(256), "-no-reboot", "-nic", "none", "-serial", "file:"+console,
+			"-kernel", base.kernel(), "-append", "console=ttyS0 panic=-1")...)
+	}()
+	err = poll(ctx, 200*time.Millisecond, func() error {
+		if info, err := os.Stat(console); err != nil || info.Size() == 0 {
+			return fmt.Errorf("%s is empty", console)
+		}
+		return nil
+	})
+	stop()
+	<-done
+	return err == nil
+}

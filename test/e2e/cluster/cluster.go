@@ -1,0 +1,144 @@
+// Package cluster brings up a Kubernetes cluster of virtual machines for the end-to-end test: the control plane as
+// processes of this machine, Debian nodes in QEMU with their own kernel, GRUB, systemd, kubelet and NFS client, and
+// one more machine that is only an NFS server. All addresses live in one network namespace made for the run.
+//
+// Everything that is started is recorded by process id under the run directory, and ended by it.
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+const (
+	// ServerAddress is the address of the machine that serves NFS.
+	ServerAddress = "10.99.0.13"
+	// ServerExport is the directory that it exports.
+	ServerExport = "/srv/nfs"
+	// WorkloadImage is the image of test/e2e/workload on every node.
+	WorkloadImage = "e2e.local/workload:dev"
+
+	// nodeMemory in MiB: an inode hash of 128 MiB needs 16 times as much, and pods of two nodes fit on one.
+	nodeMemory   = 2560
+	serverMemory = 512
+	nodeLabels   = "agentpool=azfiles"
+
+	upTimeout = 10 * time.Minute
+)
+
+// Cluster is a running cluster.
+type Cluster struct {
+	// Nodes are the machines that joined the cluster.
+	Nodes []*Machine
+	// Server is the NFS server. It is no node of the cluster.
+	Server *Machine
+
+	dirs  Dirs
+	accel accelerator
+	lock  *os.File
+}
+
+// New describes the cluster that the run directory belongs to, whether it runs or not.
+func New(dirs Dirs) *Cluster {
+	c := &Cluster{dirs: dirs, Server: newMachine(dirs, 3, serverMemory)}
+	for i := 1; i <= 2; i++ {
+		c.Nodes = append(c.Nodes, newMachine(dirs, i, nodeMemory))
+	}
+	return c
+}
+
+// Machines are all virtual machines.
+func (c *Cluster) Machines() []*Machine {
+	return append(append([]*Machine{}, c.Nodes...), c.Server)
+}
+
+// RESTConfig is an administrator's access to the API server, from within the network namespace.
+func (c *Cluster) RESTConfig() (*rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", c.dirs.Kubeconfig())
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", c.dirs.Kubeconfig(), err)
+	}
+	config.QPS, config.Burst = 50, 100
+	return config, nil
+}
+
+// Up ends what an earlier run left behind and brings up a fresh cluster: nodes Ready, images imported, NFS served.
+// The process must be in its own network namespace (EnterNamespace) and the base disk must exist (Prepare). Images
+// are archives to import on the nodes beside the workload's; progress is called with each step.
+func (c *Cluster) Up(ctx context.Context, images []string, progress func(format string, args ...any)) error {
+	ctx, cancel := context.WithTimeout(ctx, upTimeout)
+	defer cancel()
+	if err := c.acquire(); err != nil {
+		return err
+	}
+	c.accel = chooseAccelerator(ctx, c.dirs)
+	progress("virtual machines by %s", c.accel.description)
+	steps := []struct {
+		what string
+		run  func(context.Context) error
+	}{
+		{"network", c.setUpNetwork},
+		{"keys", c.makeKeys},
+		{"machines started", c.startMachines},
+		{"control plane ready", c.startControlPlane},
+		{"nodes Ready", c.waitForNodes},
+		{"NFS served", c.startNFSServer},
+		{"images imported", func(ctx context.Context) error { return c.Import(ctx, append(images, c.dirs.workloadArchive())...) }},
+	}
+	for _, step := range steps {
+		begin := time.Now()
+		if err := step.run(ctx); err != nil {
+			return fmt.Errorf("%s: %w", step.what, err)
+		}
+		progress("%s after %.0f s", step.what, time.Since(begin).Seconds())
+	}
+	return nil
+}
+
+// Down ends every process of the run and drops the machines' disks. The logs stay.
+func (c *Cluster) Down() error {
+	errs := []error{stopAll(c.dirs.pids())}
+	for _, dir := range []string{c.dirs.disks(), c.dirs.etcd()} {
+		errs = append(errs, os.RemoveAll(dir))
+	}
+	if c.lock != nil {
+		errs = append(errs, c.lock.Close())
+		c.lock = nil
+	}
+	return errors.Join(errs...)
+}
+
+// acquire takes the run directory for this process, and empties it.
+func (c *Cluster) acquire() error {
+	if err := os.MkdirAll(filepath.Dir(c.dirs.Run), 0o755); err != nil {
+		return err
+	}
+	lock, err := os.OpenFile(c.dirs.Run+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return errors.Join(fmt.Errorf("lock %s, is another run under way: %w", lock.Name(), err), lock.Close())
+	}
+	c.lock = lock
+	if err := stopAll(c.dirs.pids()); err != nil {
+		return fmt.Errorf("end an earlier run: %w", err)
+	}
+	if err := os.RemoveAll(c.dirs.Run); err != nil {
+		return err
+	}
+	for _, dir := range []string{c.dirs.pids(), c.dirs.Logs(), c.dirs.disks(), c.dirs.keys()} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+	}
+	return nil
+}

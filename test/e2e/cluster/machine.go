@@ -1,0 +1,215 @@
+package cluster
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Machine is a virtual machine with one CPU: under software emulation on two cores, two are slower.
+type Machine struct {
+	// Name is the host name, and the name of the Node where it is one.
+	Name string
+	// Address is the machine's IPv4 address.
+	Address string
+
+	dirs   Dirs
+	index  int
+	memory int // MiB
+}
+
+func newMachine(dirs Dirs, index, memory int) *Machine {
+	return &Machine{Name: fmt.Sprintf("node%d", index), Address: fmt.Sprintf("10.99.0.%d", 10+index), dirs: dirs, index: index, memory: memory}
+}
+
+func (m *Machine) tap() string      { return fmt.Sprintf("tap%d", m.index) }
+func (m *Machine) podRange() string { return fmt.Sprintf("10.244.%d.0/24", m.index) }
+func (m *Machine) disk() string     { return filepath.Join(m.dirs.disks(), m.Name+".qcow2") }
+func (m *Machine) seed() string     { return filepath.Join(m.dirs.disks(), m.Name+".seed.tar") }
+
+// ConsolePath is the file that holds all that the serial console has printed.
+func (m *Machine) ConsolePath() string { return filepath.Join(m.dirs.Logs(), m.Name+".console") }
+
+// GRUBStarts counts how often GRUB has started since the machine was powered on.
+func (m *Machine) GRUBStarts() (int, error) {
+	console, err := os.ReadFile(m.ConsolePath())
+	return bytes.Count(console, []byte("GRUB loading")), err
+}
+
+// Run runs a shell script on the machine as root, and returns what it prints.
+func (m *Machine) Run(ctx context.Context, script string) (string, error) {
+	return m.ssh(ctx, strings.NewReader(script), "sh", "-eu")
+}
+
+func (m *Machine) ssh(ctx context.Context, stdin io.Reader, argv ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	args := []string{"-q", "-i", m.dirs.key("ssh"), "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
+		"-o", "ConnectTimeout=5", "-o", "ServerAliveInterval=5", "root@" + m.Address, "--"}
+	cmd := exec.CommandContext(ctx, "ssh", append(args, argv...)...)
+	cmd.Stdin = stdin
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %s: %w: %s", m.Name, strings.Join(argv, " "), err, stderr(err))
+	}
+	return string(out), nil
+}
+
+// stderr is the end of standard error of a command that has failed.
+func stderr(err error) string {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return tail(exit.Stderr)
+	}
+	return ""
+}
+
+// startMachines lays an overlay on the base disk and writes a seed disk for each machine, and powers all of them on.
+func (c *Cluster) startMachines(ctx context.Context) error {
+	base, err := baseDisk(c.dirs)
+	if err != nil {
+		return err
+	}
+	for _, m := range c.Machines() {
+		if err := c.writeSeed(m); err != nil {
+			return fmt.Errorf("write seed of %s: %w", m.Name, err)
+		}
+		if err := command(ctx, "qemu-img", "create", "-q", "-f", "qcow2", "-b", base.disk(), "-F", "raw", m.disk()); err != nil {
+			return err
+		}
+		argv := append(c.accel.qemu(m.memory), "-name", m.Name,
+			"-drive", "file="+m.disk()+",if=virtio,cache=unsafe",
+			"-drive", "file="+m.seed()+",format=raw,if=virtio,readonly=on",
+			"-netdev", "tap,id=net0,ifname="+m.tap()+",script=no,downscript=no",
+			"-device", fmt.Sprintf("virtio-net-pci,netdev=net0,romfile=,mac=52:54:00:99:00:%02x", m.index),
+			"-serial", "file:"+m.ConsolePath())
+		if _, err := c.start(m.Name, argv...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeSeed writes the tar archive that the machine unpacks over its root, once: name, address and keys.
+func (c *Cluster) writeSeed(m *Machine) error {
+	files := map[string][]byte{
+		"etc/hostname": []byte(m.Name + "\n"),
+		"etc/hosts":    fmt.Appendf(nil, "127.0.0.1 localhost\n%s %s\n", m.Address, m.Name),
+		"etc/systemd/network/10-node.network": fmt.Appendf(nil, "[Match]\nName=en*\n\n[Network]\nAddress=%s/24\nGateway=%s\n"+
+			"LinkLocalAddressing=no\nIPv6AcceptRA=no\n", m.Address, hostAddress),
+	}
+	copies := map[string]string{"root/.ssh/authorized_keys": "ssh.pub"}
+	if m != c.Server {
+		files["etc/kubernetes/env"] = fmt.Appendf(nil, "NODE_NAME=%s\nNODE_IP=%s\nNODE_LABELS=%s\n", m.Name, m.Address, nodeLabels)
+		files["etc/cni/net.d/10-bridge.conflist"] = fmt.Appendf(nil, `{"cniVersion": "1.0.0", "name": "bridge", "plugins": [
+  {"type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true,
+   "ipam": {"type": "host-local", "ranges": [[{"subnet": %q}]], "routes": [{"dst": "0.0.0.0/0"}]}},
+  {"type": "portmap", "capabilities": {"portMappings": true}}]}
+`, m.podRange())
+		copies["etc/kubernetes/kubelet.conf"] = m.Name + ".conf"
+		copies["etc/kubernetes/node.crt"] = m.Name + ".crt"
+		copies["etc/kubernetes/node.key"] = m.Name + ".key"
+		copies["etc/kubernetes/proxy.conf"] = "proxy.conf"
+		copies["etc/kubernetes/ca.crt"] = "ca.crt"
+	}
+	for path, name := range copies {
+		data, err := os.ReadFile(c.dirs.key(name))
+		if err != nil {
+			return err
+		}
+		files[path] = data
+	}
+	archive, err := tarOf(files)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(m.seed(), archive, 0o600)
+}
+
+func tarOf(files map[string][]byte) ([]byte, error) {
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	for name, data := range files {
+		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(data))}); err != nil {
+			return nil, err
+		}
+		if _, err := w.Write(data); err != nil {
+			return nil, err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return nil, err
+	}
+	return out.Bytes(), nil
+}
+
+// startNFSServer serves ServerExport. It is started by name: enabling it at boot would make every machine a server.
+func (c *Cluster) startNFSServer(ctx context.Context) error {
+	script := "echo " + strconv.Quote(ServerExport+" *(rw,no_root_squash,no_subtree_check,insecure)") + ` >/etc/exports
+systemctl start rpcbind nfs-server
+exportfs -ra
+`
+	return poll(ctx, 2*time.Second, func() error {
+		_, err := c.Server.Run(ctx, script)
+		return err
+	})
+}
+
+// Import puts image archives into the image store of every node.
+func (c *Cluster) Import(ctx context.Context, archives ...string) error {
+	errs := make([]error, len(c.Nodes))
+	var wg sync.WaitGroup
+	for i, m := range c.Nodes {
+		wg.Go(func() { errs[i] = m.load(ctx, archives) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func (m *Machine) load(ctx context.Context, archives []string) error {
+	for _, archive := range archives {
+		if err := m.loadOne(ctx, archive); err != nil {
+			return fmt.Errorf("import %s: %w", archive, err)
+		}
+	}
+	return nil
+}
+
+// loadOne hands the archive over by a bare connection: SSH encrypts two MB a second under software emulation.
+func (m *Machine) loadOne(ctx context.Context, archive string) error {
+	file, err := os.Open(archive)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	listener, err := net.Listen("tcp", hostAddress+":0")
+	if err != nil {
+		return err
+	}
+	sent := make(chan error, 1)
+	go func() { sent <- serveOnce(listener, file) }()
+	port := listener.Addr().(*net.TCPAddr).Port
+	_, err = m.ssh(ctx, nil, fmt.Sprintf(`bash -c "ctr --namespace=k8s.io images import - </dev/tcp/%s/%d"`, hostAddress, port))
+	return errors.Join(err, listener.Close(), <-sent)
+}
+
+// serveOnce writes content to the first connection. A listener that is closed before one comes is no error of its own.
+func serveOnce(listener net.Listener, content io.Reader) error {
+	connection, err := listener.Accept()
+	if err != nil {
+		return nil
+	}
+	_, err = io.Copy(connection, content)
+	return errors.Join(err, connection.Close())
+}

@@ -1,0 +1,151 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// stopGrace is how long processes get to end by themselves.
+const stopGrace = 5 * time.Second
+
+// process is a process by its id and the clock tick that it began at, so that a used-up id is not taken for it.
+type process struct {
+	pid   int
+	began string
+}
+
+// start runs a daemon in a session of its own, with its output in the run's logs, and records its process id.
+func (c *Cluster) start(name string, argv ...string) (process, error) {
+	log, err := os.OpenFile(filepath.Join(c.dirs.Logs(), name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return process{}, err
+	}
+	defer log.Close()
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = c.dirs.keys(), log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return process{}, fmt.Errorf("start %s: %w", name, err)
+	}
+	p := process{pid: cmd.Process.Pid, began: began(cmd.Process.Pid)}
+	// Reaps it, so that a process that has ended does not count as running.
+	go func() { _ = cmd.Wait() }()
+	record := fmt.Sprintf("%d %s\n", p.pid, p.began)
+	return p, os.WriteFile(filepath.Join(c.dirs.pids(), name), []byte(record), 0o600)
+}
+
+func (p process) running() bool { return p.began != "" && began(p.pid) == p.began }
+
+// began returns the start time of a process in clock ticks since boot, or nothing for one that has ended.
+func began(pid int) string {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return ""
+	}
+	// The command, second field, is in parentheses and may hold blanks. The state is the third field, the start time the 22nd.
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	if len(fields) < 20 || fields[0] == "Z" {
+		return ""
+	}
+	return fields[19]
+}
+
+// recorded reads what start recorded.
+func recorded(dir string) ([]process, error) {
+	files, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	var found []process
+	for _, file := range files {
+		data, err := os.ReadFile(filepath.Join(dir, file.Name()))
+		if err != nil {
+			return nil, err
+		}
+		id, at, _ := strings.Cut(strings.TrimSpace(string(data)), " ")
+		pid, err := strconv.Atoi(id)
+		if err != nil {
+			return nil, fmt.Errorf("read process id %s: %w", file.Name(), err)
+		}
+		found = append(found, process{pid: pid, began: at})
+	}
+	return found, nil
+}
+
+// stopAll ends the recorded processes, by force where they do not end in time: an API server waits for etcd forever.
+func stopAll(dir string) error {
+	all, err := recorded(dir)
+	if err != nil {
+		return err
+	}
+	signalAll(all, syscall.SIGTERM)
+	if !gone(all, stopGrace) {
+		signalAll(all, syscall.SIGKILL)
+		if !gone(all, stopGrace) {
+			return fmt.Errorf("processes recorded in %s do not end", dir)
+		}
+	}
+	return os.RemoveAll(dir)
+}
+
+func signalAll(all []process, signal syscall.Signal) {
+	for _, p := range all {
+		if p.running() {
+			_ = syscall.Kill(p.pid, signal)
+		}
+	}
+}
+
+func gone(all []process, timeout time.Duration) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	return poll(ctx, 100*time.Millisecond, func() error {
+		for _, p := range all {
+			if p.running() {
+				return fmt.Errorf("process %d runs", p.pid)
+			}
+		}
+		return nil
+	}) == nil
+}
+
+// poll calls check until it succeeds; when ctx ends, the last error tells what was being waited for.
+func poll(ctx context.Context, every time.Duration, check func() error) error {
+	for {
+		err := check()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(err, context.Cause(ctx))
+		case <-time.After(every):
+		}
+	}
+}
+
+// command runs a host command to its end. The error holds the end of what it printed.
+func command(ctx context.Context, argv ...string) error {
+	out, err := exec.CommandContext(ctx, argv[0], argv[1:]...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s", strings.Join(argv, " "), err, tail(out))
+	}
+	return nil
+}
+
+// tail is the end of some output, for an error.
+func tail(out []byte) string {
+	const most = 2000
+	if len(out) > most {
+		out = out[len(out)-most:]
+	}
+	return strings.TrimSpace(string(out))
+}

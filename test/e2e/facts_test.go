@@ -1,0 +1,104 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"regexp"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/storageclient/operator/test/e2e/cluster"
+)
+
+// facts is what a machine itself tells: the text of each section of its answer, by the section's name.
+type facts map[string]string
+
+// observe asks a machine by SSH, past the operator.
+const observe = `
+section() { printf '\n=== %s\n' "$1"; }
+section cmdline; cat /proc/cmdline
+section inodeHash; journalctl --dmesg --boot --output=cat | grep -o 'Inode-cache hash table entries.*'
+section sysctls; sysctl net.core.rmem_max net.ipv4.tcp_rmem vm.dirty_background_ratio
+section slots; modprobe sunrpc; sysctl sunrpc.tcp_slot_table_entries sunrpc.tcp_max_slot_table_entries
+section etc; find /etc -xdev -type f ! -name .updated -exec sha256sum {} + | sort -k 2
+section grub; sha256sum </boot/grub/grub.cfg
+section menu; grep -E '^\s*linux\s' /boot/grub/grub.cfg
+section ours; find /etc -name '*storage-client*'; if [ -e /var/lib/storage-client ]; then find /var/lib/storage-client -type f; fi
+section mounts; grep ' nfs4 ' /proc/mounts || true
+section mountstats; cat /proc/self/mountstats
+`
+
+func factsOf(ctx context.Context, m *cluster.Machine) facts {
+	GinkgoHelper()
+	out, err := m.Run(ctx, observe)
+	Expect(err).NotTo(HaveOccurred())
+	found := facts{}
+	for _, section := range strings.Split("\n"+out, "\n=== ")[1:] {
+		name, text, _ := strings.Cut(section, "\n")
+		found[name] = strings.TrimSpace(text)
+	}
+	return found
+}
+
+// arguments are the words of the running kernel's command line.
+func (f facts) arguments() []string { return strings.Fields(f["cmdline"]) }
+
+// menuEntries are the kernel command lines of the boot menu, those of the recovery entries apart.
+func (f facts) menuEntries() (normal, recovery []string) {
+	for _, line := range strings.Split(f["menu"], "\n") {
+		if words := strings.Fields(line); strings.Contains(" "+strings.Join(words, " ")+" ", " single ") {
+			recovery = append(recovery, line)
+		} else {
+			normal = append(normal, line)
+		}
+	}
+	return normal, recovery
+}
+
+// nfsMount is a mount of the test's volume as /proc/self/mountstats tells it, which leaves no default out.
+type nfsMount struct {
+	options    []string
+	transports int
+}
+
+var mountPoint = regexp.MustCompile(`^device \S+ mounted on (\S+) with fstype nfs4 `)
+
+// volumeMounts are the mounts of a PersistentVolume under the kubelet's directory.
+func (f facts) volumeMounts(volume string) []nfsMount {
+	var found []nfsMount
+	in := false
+	for _, line := range strings.Split(f["mountstats"], "\n") {
+		if strings.HasPrefix(line, "device ") {
+			match := mountPoint.FindStringSubmatch(line)
+			in = match != nil && strings.HasSuffix(match[1], "/volumes/kubernetes.io~nfs/"+volume)
+			if in {
+				found = append(found, nfsMount{})
+			}
+		}
+		if !in {
+			continue
+		}
+		last := &found[len(found)-1]
+		if options, ok := strings.CutPrefix(line, "\topts:\t"); ok {
+			last.options = strings.Split(options, ",")
+		}
+		if strings.HasPrefix(line, "\txprt:\t") {
+			last.transports++
+		}
+	}
+	return found
+}
+
+// mountLines are the lines of /proc/mounts for a PersistentVolume under the kubelet's directory.
+func (f facts) mountLines(volume string) []string {
+	var found []string
+	for _, line := range strings.Split(f["mounts"], "\n") {
+		if strings.Contains(line, "/volumes/kubernetes.io~nfs/"+volume+" ") {
+			found = append(found, line)
+		}
+	}
+	return found
+}

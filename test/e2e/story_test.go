@@ -1,0 +1,324 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/e2e/cluster"
+)
+
+const (
+	profileName = "azure-files-large-directories"
+	appName     = "content" // of the namespace's Deployment, claim and PodDisruptionBudget, and of the volume
+	appSpace    = "app"
+	greeting    = "written before the first reboot"
+
+	// tunedHash is the line that Microsoft's document tells readers to look for.
+	tunedHash = "Inode-cache hash table entries: 16777216 (order: 15, 134217728 bytes, linear)"
+
+	// podStart bounds what only needs pods to start: half a minute, and several under emulation on a busy machine.
+	podStart = 5 * time.Minute
+	// rebootAll bounds the drain, the reboot and the return of both nodes: four minutes under emulation.
+	rebootAll = 15 * time.Minute
+)
+
+// original is what the nodes and the volume were before the profile, by the node's name.
+var original struct {
+	facts   map[string]facts
+	nodes   map[string]*corev1.Node
+	options []string
+}
+
+var _ = Describe("A profile for large directories", Ordered, func() {
+	It("is preceded by the operator, from dist/install.yaml", func(ctx SpecContext) {
+		mustKubectl(ctx, "apply", "-f", "../../dist/install.yaml")
+		eventually(ctx, podStart, "two managers are ready", func(g Gomega) {
+			var managers appsv1.Deployment
+			key := client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.ManagerDeployment}
+			g.Expect(api.Get(ctx, key, &managers)).To(Succeed())
+			g.Expect(managers.Status.ReadyReplicas).To(Equal(int32(2)))
+		})
+		watched.watchRollouts()
+	})
+
+	It("is preceded by an application with its data on an NFS volume", func(ctx SpecContext) {
+		_, err := nodes.Server.Run(ctx, "echo empty >"+cluster.ServerExport+"/greeting")
+		Expect(err).NotTo(HaveOccurred())
+		// Not by apply: whoever applies mount options declares them, and they would be left alone.
+		mustKubectl(ctx, "create", "-f", "testdata/app.yaml")
+		waitForReplicas(ctx)
+		mustKubectl(ctx, "exec", "-n", appSpace, "deployment/"+appName, "--", "/workload", "write", "/data/greeting", greeting)
+		rememberOriginals(ctx)
+	})
+
+	It("drains and reboots one node, then the other, and returns them to service", func(ctx SpecContext) {
+		mustKubectl(ctx, "apply", "-k", "testdata/profile")
+		eventually(ctx, rebootAll, "both nodes have been rebooted and the profile is Ready", func(g Gomega) {
+			profile := getProfile(ctx, g)
+			ready := meta.FindStatusCondition(profile.Status.Conditions, v1alpha1.ConditionReady)
+			g.Expect(ready).NotTo(BeNil())
+			g.Expect(ready.Status).To(Equal(metav1.ConditionTrue), "%s: %s", ready.Reason, ready.Message)
+			g.Expect(profile.Status.ObservedGeneration).To(Equal(profile.Generation))
+			g.Expect(profile.Status.Nodes.UpToDate).To(Equal(int32(2)))
+		})
+		expectBoots(2)
+		expectInService(ctx)
+		Expect(watched.rollouts()).To(ContainElement(ContainSubstring(appSpace+"/"+appName)),
+			"the PodDisruptionBudget that delayed a drain is named in a rollout's status")
+		for _, m := range nodes.Nodes {
+			node := getNode(ctx, Default, m.Name)
+			Expect(conditionStatus(node, v1alpha1.TunedNodeCondition)).To(Equal(corev1.ConditionTrue))
+			Expect(node.Labels).To(HaveKeyWithValue(v1alpha1.ManagedLabel, v1alpha1.True))
+		}
+	})
+
+	It("took effect in each node's kernel", func(ctx SpecContext) {
+		for _, m := range nodes.Nodes {
+			f := factsOf(ctx, m)
+			By(m.Name + ": " + f["cmdline"])
+			Expect(slices.DeleteFunc(f.arguments(), func(word string) bool { return !strings.HasPrefix(word, "ihash_entries") })).
+				To(Equal([]string{"ihash_entries=16777216"}), "on %s", m.Name)
+			Expect(f["inodeHash"]).To(Equal(tunedHash), "on %s", m.Name)
+			Expect(sysctls(f["sysctls"])).To(Equal(map[string]string{
+				"net.core.rmem_max": "16777216", "net.ipv4.tcp_rmem": "4096 1048576 16777216", "vm.dirty_background_ratio": "5",
+			}), "on %s", m.Name)
+			Expect(sysctls(f["slots"])).To(Equal(map[string]string{
+				"sunrpc.tcp_slot_table_entries": "16", "sunrpc.tcp_max_slot_table_entries": "128",
+			}), "on %s", m.Name)
+			normal, recovery := f.menuEntries()
+			Expect(normal).To(HaveEach(ContainSubstring(" ihash_entries=16777216")), "on %s", m.Name)
+			Expect(recovery).To(HaveEach(Not(ContainSubstring("ihash_entries"))), "on %s", m.Name)
+		}
+	})
+
+	It("took effect in each node's mount of the volume", func(ctx SpecContext) {
+		volume := getVolume(ctx, Default)
+		Expect(volume.Spec.MountOptions).To(Equal(append(slices.Clone(original.options), "actimeo=30", "nconnect=4")))
+		spreadReplicas(ctx)
+		for _, m := range nodes.Nodes {
+			f := factsOf(ctx, m)
+			Expect(f.mountLines(appName)).To(HaveEach(And(ContainSubstring(",nconnect=4,"), ContainSubstring("vers=4.1,"))), "on %s", m.Name)
+			mounts := f.volumeMounts(appName)
+			Expect(mounts).NotTo(BeEmpty(), "on %s: %s", m.Name, f["mounts"])
+			for _, mount := range mounts {
+				Expect(mount.options).To(ContainElements("acregmin=30", "acregmax=30", "acdirmin=30", "acdirmax=30",
+					"nconnect=4", "vers=4.1", "hard", "timeo=600"), "on %s", m.Name)
+				Expect(mount.transports).To(Equal(4), "transports on %s", m.Name)
+			}
+		}
+		eventually(ctx, 2*time.Minute, "each StorageClientNode reports the mount with four connections", func(g Gomega) {
+			for _, m := range nodes.Nodes {
+				var scn v1alpha1.StorageClientNode
+				g.Expect(api.Get(ctx, client.ObjectKey{Name: m.Name}, &scn)).To(Succeed())
+				g.Expect(scn.Status.Mounts).To(ContainElement(And(
+					HaveField("Volume", appName), HaveField("Connections", int32(4)), HaveField("State", v1alpha1.MountEffective))))
+			}
+		})
+		Expect(mustKubectl(ctx, "exec", "-n", appSpace, "deployment/"+appName, "--", "/workload", "cat", "/data/greeting")).To(Equal(greeting))
+	})
+
+	It("is deleted, and both nodes are rebooted to be rid of the boot argument", func(ctx SpecContext) {
+		mustKubectl(ctx, "delete", "storageclientprofile", profileName, "--wait=false")
+		eventually(ctx, rebootAll, "the profile is gone", func(g Gomega) {
+			var profile v1alpha1.StorageClientProfile
+			err := api.Get(ctx, client.ObjectKey{Name: profileName}, &profile)
+			g.Expect(apierrors.IsNotFound(err)).To(BeTrue(), "%v, conditions %+v", err, profile.Status.Conditions)
+		})
+		expectBoots(3)
+		expectInService(ctx)
+	})
+
+	It("leaves nothing behind", func(ctx SpecContext) {
+		eventually(ctx, 2*time.Minute, "no StorageClientNode and no agent is left", func(g Gomega) {
+			var scns v1alpha1.StorageClientNodeList
+			g.Expect(api.List(ctx, &scns)).To(Succeed())
+			g.Expect(scns.Items).To(BeEmpty())
+			var agents appsv1.DaemonSetList
+			g.Expect(api.List(ctx, &agents, client.InNamespace(v1alpha1.AgentNamespace))).To(Succeed())
+			g.Expect(agents.Items).To(BeEmpty())
+			var pods corev1.PodList
+			g.Expect(api.List(ctx, &pods, client.InNamespace(v1alpha1.AgentNamespace))).To(Succeed())
+			g.Expect(pods.Items).To(BeEmpty())
+		})
+		volume := getVolume(ctx, Default)
+		Expect(volume.Spec.MountOptions).To(Equal(original.options))
+		Expect(ours(volume.Annotations)).To(BeEmpty())
+		for _, m := range nodes.Nodes {
+			expectNodeAsBefore(ctx, m.Name)
+			expectHostAsBefore(ctx, m)
+		}
+		Expect(mustKubectl(ctx, "exec", "-n", appSpace, "deployment/"+appName, "--", "/workload", "cat", "/data/greeting")).To(Equal(greeting))
+	})
+})
+
+// waitForReplicas waits until both replicas of the application are ready, one on each node.
+func waitForReplicas(ctx context.Context) {
+	GinkgoHelper()
+	eventually(ctx, podStart, "both replicas of the application are ready, one on each node", func(g Gomega) {
+		on := map[string]int{}
+		for _, pod := range replicas(ctx, g) {
+			if isReady(pod) {
+				on[pod.Spec.NodeName]++
+			}
+		}
+		g.Expect(on).To(Equal(map[string]int{nodes.Nodes[0].Name: 1, nodes.Nodes[1].Name: 1}))
+	})
+}
+
+// spreadReplicas moves a replica to the node that was drained last, as no controller does by itself.
+func spreadReplicas(ctx context.Context) {
+	GinkgoHelper()
+	on := map[string][]corev1.Pod{}
+	for _, pod := range replicas(ctx, Default) {
+		on[pod.Spec.NodeName] = append(on[pod.Spec.NodeName], pod)
+	}
+	for _, pods := range on {
+		for _, extra := range pods[1:] {
+			Expect(api.Delete(ctx, &extra)).To(Succeed())
+		}
+	}
+	waitForReplicas(ctx)
+}
+
+func replicas(ctx context.Context, g Gomega) []corev1.Pod {
+	GinkgoHelper()
+	var pods corev1.PodList
+	g.Expect(api.List(ctx, &pods, client.InNamespace(appSpace), client.MatchingLabels{"app": appName})).To(Succeed())
+	return pods.Items
+}
+
+func isReady(pod corev1.Pod) bool {
+	return pod.DeletionTimestamp == nil && slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+func rememberOriginals(ctx context.Context) {
+	GinkgoHelper()
+	original.facts, original.nodes = map[string]facts{}, map[string]*corev1.Node{}
+	for _, m := range nodes.Nodes {
+		original.facts[m.Name] = factsOf(ctx, m)
+		original.nodes[m.Name] = getNode(ctx, Default, m.Name)
+	}
+	original.options = getVolume(ctx, Default).Spec.MountOptions
+	Expect(original.options).To(Equal([]string{"vers=4.1", "hard", "timeo=600"}))
+}
+
+// expectBoots checks that each node has had as many boots since the test began, by its boot IDs and by GRUB's own
+// words on the console, and that the nodes were never out of service together.
+func expectBoots(count int) {
+	GinkgoHelper()
+	for _, m := range nodes.Nodes {
+		Expect(watched.boots(m.Name)).To(HaveLen(count), "boot IDs of %s", m.Name)
+		starts, err := m.GRUBStarts()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(starts).To(Equal(count), "starts of GRUB on the console of %s", m.Name)
+	}
+	Expect(watched.unavailableTogether()).To(BeEmpty(), "nodes out of service together")
+}
+
+// expectInService waits until both nodes take pods again, and nothing of a disruption is left on them.
+func expectInService(ctx context.Context) {
+	GinkgoHelper()
+	eventually(ctx, time.Minute, "both nodes are in service", func(g Gomega) {
+		for _, m := range nodes.Nodes {
+			node := getNode(ctx, g, m.Name)
+			g.Expect(stateOf(node).available()).To(BeTrue(), "%s: %s", m.Name, stateOf(node))
+			g.Expect(node.Annotations).NotTo(HaveKey(v1alpha1.DisruptionAnnotation), "on %s", m.Name)
+		}
+	})
+}
+
+// expectNodeAsBefore checks that nothing of ours is left on a Node, and that what it had is there.
+func expectNodeAsBefore(ctx context.Context, name string) {
+	GinkgoHelper()
+	node, before := getNode(ctx, Default, name), original.nodes[name]
+	Expect(node.Labels).To(Equal(before.Labels), "labels of %s", name)
+	Expect(ours(node.Annotations)).To(BeEmpty(), "annotations of %s", name)
+	Expect(node.Spec.Taints).To(Equal(before.Spec.Taints), "taints of %s", name)
+	Expect(conditionTypes(node)).To(ConsistOf(conditionTypes(before)), "conditions of %s", name)
+}
+
+// expectHostAsBefore checks values, files and boot menu of a node by its own words.
+func expectHostAsBefore(ctx context.Context, m *cluster.Machine) {
+	GinkgoHelper()
+	now, before := factsOf(ctx, m), original.facts[m.Name]
+	for _, section := range []string{"sysctls", "slots", "etc", "grub", "menu", "cmdline", "inodeHash"} {
+		Expect(now[section]).To(Equal(before[section]), "%s of %s", section, m.Name)
+	}
+	Expect(now["ours"]).To(BeEmpty(), "files of ours on %s", m.Name)
+}
+
+func getProfile(ctx context.Context, g Gomega) *v1alpha1.StorageClientProfile {
+	GinkgoHelper()
+	var profile v1alpha1.StorageClientProfile
+	g.Expect(api.Get(ctx, client.ObjectKey{Name: profileName}, &profile)).To(Succeed())
+	return &profile
+}
+
+func getNode(ctx context.Context, g Gomega, name string) *corev1.Node {
+	GinkgoHelper()
+	var node corev1.Node
+	g.Expect(api.Get(ctx, client.ObjectKey{Name: name}, &node)).To(Succeed())
+	return &node
+}
+
+func getVolume(ctx context.Context, g Gomega) *corev1.PersistentVolume {
+	GinkgoHelper()
+	var volume corev1.PersistentVolume
+	g.Expect(api.Get(ctx, client.ObjectKey{Name: appName}, &volume)).To(Succeed())
+	return &volume
+}
+
+func conditionStatus(node *corev1.Node, kind corev1.NodeConditionType) corev1.ConditionStatus {
+	for _, c := range node.Status.Conditions {
+		if c.Type == kind {
+			return c.Status
+		}
+	}
+	return ""
+}
+
+func conditionTypes(node *corev1.Node) []string {
+	var types []string
+	for _, c := range node.Status.Conditions {
+		types = append(types, string(c.Type))
+	}
+	return types
+}
+
+// ours are the annotations in the operator's name.
+func ours(annotations map[string]string) []string {
+	var found []string
+	for key := range annotations {
+		if strings.Contains(key, v1alpha1.GroupVersion.Group) {
+			found = append(found, key)
+		}
+	}
+	return found
+}
+
+// sysctls parses what sysctl prints; runs of blanks within a value become one.
+func sysctls(text string) map[string]string {
+	values := map[string]string{}
+	for _, line := range strings.Split(text, "\n") {
+		if key, value, ok := strings.Cut(line, " = "); ok {
+			values[key] = strings.Join(strings.Fields(value), " ")
+		}
+	}
+	return values
+}

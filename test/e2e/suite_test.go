@@ -1,0 +1,136 @@
+//go:build e2e
+
+// Package e2e holds the main job on virtual nodes: see README.md.
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/format"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/e2e/cluster"
+)
+
+var (
+	dirs   cluster.Dirs
+	nodes  *cluster.Cluster
+	api    client.Client
+	scheme = runtime.NewScheme()
+	// watched is what happened to the nodes, from before the operator is installed.
+	watched *timeline
+)
+
+// TestMain makes what needs the network of this machine first, and goes on in a network namespace.
+func TestMain(m *testing.M) {
+	if err := prepare(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+func prepare() (err error) {
+	if dirs, err = cluster.FindDirs(); err != nil || cluster.InNamespace() {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
+	defer cancel()
+	if err := cluster.Prepare(ctx, dirs, progress); err != nil {
+		return err
+	}
+	return cluster.EnterNamespace()
+}
+
+func progress(text string, args ...any) {
+	fmt.Printf("%s  %s\n", time.Now().Format(time.TimeOnly), fmt.Sprintf(text, args...))
+}
+
+func TestVirtualNodes(t *testing.T) {
+	format.MaxLength = 8000
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "Virtual nodes")
+}
+
+var _ = BeforeSuite(func(ctx SpecContext) {
+	Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
+	Expect(v1alpha1.AddToScheme(scheme)).To(Succeed())
+	nodes = cluster.New(dirs)
+	DeferCleanup(tearDown)
+	DeferOnFailure(dump, NodeTimeout(3*time.Minute))
+	images := []string{"../../dist/images/manager.tar", "../../dist/images/node-agent.tar"}
+	Expect(nodes.Up(ctx, images, progress)).To(Succeed())
+	config, err := nodes.RESTConfig()
+	Expect(err).NotTo(HaveOccurred())
+	api, err = client.New(config, client.Options{Scheme: scheme})
+	Expect(err).NotTo(HaveOccurred())
+	var stop func()
+	watched, stop = watchNodes(config)
+	DeferCleanup(stop)
+	followPodLogs(config, watched)
+})
+
+// tearDown ends the cluster, unless KEEP=1 asks for it afterwards.
+func tearDown() {
+	if os.Getenv("KEEP") != "1" {
+		Expect(nodes.Down()).To(Succeed())
+		return
+	}
+	fmt.Printf(`
+The cluster keeps running, with its state and logs in %s. From the top of the tree:
+  go run ./test/e2e/cmd in kubectl get nodes    a command in its network
+  go run ./test/e2e/cmd node 1 'dmesg | tail'   a command on a machine: 1 and 2 are nodes, 3 is the NFS server
+  go run ./test/e2e/cmd down                    ends it
+`, dirs.Run)
+}
+
+var _ = ReportAfterSuite("phases", func(report Report) {
+	fmt.Printf("\n%8s  phase\n", "seconds")
+	for _, spec := range report.SpecReports {
+		text := spec.LeafNodeText
+		if text == "" {
+			text = spec.LeafNodeType.String()
+		}
+		fmt.Printf("%8.0f  %s: %s\n", spec.RunTime.Seconds(), text, spec.State)
+	}
+	fmt.Printf("%8.0f  altogether\n", report.RunTime.Seconds())
+	if watched != nil {
+		fmt.Printf("\nWhat happened to the nodes:\n%s", watched)
+	}
+})
+
+// eventually repeats check until it holds, and says what was being waited for when it does not in time.
+func eventually(ctx context.Context, within time.Duration, what string, check func(g Gomega)) {
+	GinkgoHelper()
+	By("waiting until " + what)
+	Eventually(check).WithContext(ctx).WithTimeout(within).WithPolling(2*time.Second).Should(Succeed(), "waited until %s", what)
+}
+
+// kubectl runs kubectl as an administrator.
+func kubectl(ctx context.Context, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, dirs.Kubectl(), append([]string{"--kubeconfig=" + dirs.Kubeconfig()}, args...)...).CombinedOutput()
+	if err != nil {
+		return string(out), fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, out)
+	}
+	return string(out), nil
+}
+
+func mustKubectl(ctx context.Context, args ...string) string {
+	GinkgoHelper()
+	out, err := kubectl(ctx, args...)
+	Expect(err).NotTo(HaveOccurred())
+	return out
+}

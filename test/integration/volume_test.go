@@ -1,0 +1,325 @@
+package integration
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/yaml"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume"
+)
+
+var _ = Describe("PersistentVolumes", func() {
+	var recorder *events.FakeRecorder
+
+	BeforeEach(func() { recorder = events.NewFakeRecorder(16) })
+
+	reconcileWith := func(c client.Client, name string) (ctrl.Result, error) {
+		r := &volume.Reconciler{Client: c, Recorder: recorder, Namespace: v1alpha1.ManagerNamespace}
+		return r.Reconcile(ctrl.LoggerInto(ctx, logger), ctrl.Request{NamespacedName: client.ObjectKey{Name: name}})
+	}
+	reconcile := func(name string) *corev1.PersistentVolume {
+		GinkgoHelper()
+		_, err := reconcileWith(k8s, name)
+		Expect(err).NotTo(HaveOccurred())
+		return getVolume(name)
+	}
+
+	It("writes options and annotations in one write, owns them, and puts the original back", func() {
+		pv := newVolume("pv").Options("hard").Create(client.FieldOwner("csi-provisioner"))
+		profile := nfsProfile("fast", v1alpha1.GitOpsReportOnly, "nconnect=4", "nocto")
+
+		pv = reconcile("pv")
+		Expect(pv.Spec.MountOptions).To(Equal([]string{"hard", "nconnect=4", "nocto"}))
+		Expect(pv.Annotations).To(Equal(map[string]string{
+			v1alpha1.OriginalMountOptionsAnnotation: `["hard"]`,
+			v1alpha1.AppliedMountOptionsAnnotation:  `["hard","nconnect=4","nocto"]`,
+			v1alpha1.ProfilesAnnotation:             "fast",
+		}))
+		Expect(ownersOfOptions(pv)).To(ConsistOf(v1alpha1.VolumesFieldManager))
+		Expect(reconcile("pv").ResourceVersion).To(Equal(pv.ResourceVersion), "nothing is left to write")
+
+		Expect(k8s.Delete(ctx, profile)).To(Succeed())
+		pv = reconcile("pv")
+		Expect(pv.Spec.MountOptions).To(Equal([]string{"hard"}))
+		Expect(pv.Annotations).To(BeEmpty())
+		Expect(ownersOfOptions(pv)).To(ConsistOf(v1alpha1.VolumesFieldManager), "the list is a value, and was never dropped")
+	})
+
+	It("removes the field where the original was empty", func() {
+		newVolume("pv").Create()
+		profile := nfsProfile("fast", v1alpha1.GitOpsReportOnly, "nocto")
+		Expect(reconcile("pv").Spec.MountOptions).To(Equal([]string{"nocto"}))
+		Expect(k8s.Delete(ctx, profile)).To(Succeed())
+		pv := reconcile("pv")
+		Expect(pv.Spec.MountOptions).To(BeNil())
+		Expect(ownersOfOptions(pv)).To(BeEmpty())
+	})
+
+	It("leaves the options with Retain, and takes the annotations off", func() {
+		newVolume("pv").Options("hard").Create()
+		profile := nfsProfile("fast", v1alpha1.GitOpsReportOnly, "nocto")
+		reconcile("pv")
+		profile.Spec.DeletionPolicy = v1alpha1.DeletionRetain
+		Expect(k8s.Update(ctx, profile)).To(Succeed())
+		Expect(k8s.Delete(ctx, profile)).To(Succeed())
+		pv := reconcile("pv")
+		Expect(pv.Spec.MountOptions).To(Equal([]string{"hard", "nocto"}))
+		Expect(pv.Annotations).To(BeEmpty())
+	})
+
+	It("leaves a list alone from the first time on that somebody sets it back", func() {
+		newVolume("pv").Options("hard").Create()
+		profile := nfsProfile("fast", v1alpha1.GitOpsReportOnly, "nocto")
+		pv := reconcile("pv")
+
+		pv.Spec.MountOptions = []string{"hard"}
+		Expect(k8s.Update(ctx, pv, client.FieldOwner("kubectl-edit"))).To(Succeed())
+		left := reconcile("pv")
+		Expect(left.ResourceVersion).To(Equal(pv.ResourceVersion))
+		Expect(recorder.Events).To(Receive(HavePrefix("Normal VolumeOptionsMerged")))
+		Expect(recorder.Events).To(Receive(HavePrefix("Warning VolumeConflict")))
+
+		By("taking it up again once the list is ours again")
+		left.Spec.MountOptions = []string{"hard", "nocto"}
+		Expect(k8s.Update(ctx, left, client.FieldOwner("kubectl-edit"))).To(Succeed())
+		profile.Spec.Volumes[0].MountOptions = []v1alpha1.MountOption{"actimeo=30"}
+		Expect(k8s.Update(ctx, profile)).To(Succeed())
+		Expect(reconcile("pv").Spec.MountOptions).To(Equal([]string{"hard", "actimeo=30"}))
+
+		By("letting go of it where it is changed when the profile goes")
+		pv = getVolume("pv")
+		pv.Spec.MountOptions = []string{"soft"}
+		Expect(k8s.Update(ctx, pv, client.FieldOwner("kubectl-edit"))).To(Succeed())
+		Expect(k8s.Delete(ctx, profile)).To(Succeed())
+		pv = reconcile("pv")
+		Expect(pv.Spec.MountOptions).To(Equal([]string{"soft"}))
+		Expect(pv.Annotations).To(BeEmpty())
+	})
+
+	It("does not fight kubectl apply", func() {
+		nfsProfile("fast", v1alpha1.GitOpsReportOnly, "nocto")
+		By("a manifest with mountOptions")
+		kubectlApply(newVolume("declared").Options("hard").volume)
+		declared := getVolume("declared")
+		Expect(reconcile("declared").ResourceVersion).To(Equal(declared.ResourceVersion))
+		Expect(recorder.Events).To(Receive(HavePrefix("Warning VolumeDeclaredElsewhere")))
+
+		By("a manifest without mountOptions, applied again after we wrote")
+		kubectlApply(newVolume("free").volume)
+		Expect(reconcile("free").Spec.MountOptions).To(Equal([]string{"nocto"}))
+		kubectlApply(newVolume("free").Label("tier", "gold").volume)
+		pv := getVolume("free")
+		Expect(pv.Labels).To(HaveKeyWithValue("tier", "gold"))
+		Expect(pv.Spec.MountOptions).To(Equal([]string{"nocto"}))
+		Expect(reconcile("free").ResourceVersion).To(Equal(pv.ResourceVersion))
+	})
+
+	It("does not fight Argo CD's forced server-side apply", func() {
+		argoApply("pv", "hard")
+		profile := nfsProfile("fast", v1alpha1.GitOpsReportOnly, "nocto")
+		before := getVolume("pv")
+		Expect(reconcile("pv").ResourceVersion).To(Equal(before.ResourceVersion))
+		Expect(recorder.Events).To(Receive(And(HavePrefix("Warning VolumeDeclaredElsewhere"), ContainSubstring("jsonPointers: [/spec/mountOptions]"))))
+
+		By("writing all the same with gitOpsOwned: Patch")
+		profile.Spec.Volumes[0].GitOpsOwned = v1alpha1.GitOpsPatch
+		Expect(k8s.Update(ctx, profile)).To(Succeed())
+		Expect(reconcile("pv").Spec.MountOptions).To(Equal([]string{"hard", "nocto"}))
+		Expect(recorder.Events).To(Receive(HavePrefix("Normal VolumeOptionsMerged")))
+
+		By("leaving it alone from the first time on that Argo CD sets it back")
+		argoApply("pv", "hard")
+		before = getVolume("pv")
+		Expect(before.Spec.MountOptions).To(Equal([]string{"hard"}))
+		Expect(reconcile("pv").ResourceVersion).To(Equal(before.ResourceVersion))
+		Expect(recorder.Events).To(Receive(HavePrefix("Warning VolumeConflict")))
+	})
+
+	It("tells a foreign apply manager by the managed fields alone", func() {
+		object := &unstructured.Unstructured{Object: toMap(newVolume("pv").Options("hard").volume)}
+		Expect(k8s.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("somebody"))).To(Succeed())
+		nfsProfile("fast", v1alpha1.GitOpsReportOnly, "nocto")
+		before := getVolume("pv")
+		Expect(reconcile("pv").ResourceVersion).To(Equal(before.ResourceVersion))
+		Expect(recorder.Events).To(Receive(ContainSubstring(`apply manager "somebody"`)))
+	})
+
+	It("writes nothing over a volume that changed since it was read", func() {
+		newVolume("pv").Options("hard").Create()
+		nfsProfile("fast", v1alpha1.GitOpsReportOnly, "nocto")
+		late := interceptor.NewClient(k8s, interceptor.Funcs{
+			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+				if err := c.Get(ctx, key, o, opts...); err != nil {
+					return err
+				}
+				if pv, ok := o.(*corev1.PersistentVolume); ok {
+					changed := pv.DeepCopy()
+					changed.Spec.MountOptions = []string{"soft"}
+					return c.Update(ctx, changed)
+				}
+				return nil
+			},
+		})
+		result, err := reconcileWith(late, "pv")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(result.RequeueAfter).To(BeNumerically(">", 0))
+		Expect(getVolume("pv").Spec.MountOptions).To(Equal([]string{"soft"}))
+		Expect(recorder.Events).NotTo(Receive())
+	})
+
+	It("does not bring a volume back that was deleted since it was read", func() {
+		newVolume("pv").Create()
+		nfsProfile("fast", v1alpha1.GitOpsReportOnly, "nocto")
+		late := interceptor.NewClient(k8s, interceptor.Funcs{
+			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+				deleteNow(getVolume(o.GetName()))
+				return c.Patch(ctx, o, p, opts...)
+			},
+		})
+		_, err := reconcileWith(late, "pv")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(apierrors.IsNotFound(k8s.Get(ctx, client.ObjectKey{Name: "pv"}, &corev1.PersistentVolume{}))).To(BeTrue())
+	})
+
+	It("ends the same whenever the manager dies", func() {
+		for writes := 0; ; writes++ {
+			newVolume("pv").Options("hard").Create()
+			profile := nfsProfile("fast", v1alpha1.GitOpsReportOnly, "nocto")
+			first := newMortal(writes)
+			_, err := reconcileWith(first.Client, "pv")
+			if first.Died() {
+				Expect(err).To(MatchError(ContainSubstring(errDead.Error())))
+			}
+			pv := reconcile("pv")
+			Expect(pv.Spec.MountOptions).To(Equal([]string{"hard", "nocto"}))
+			Expect(pv.Annotations).To(HaveKeyWithValue(v1alpha1.OriginalMountOptionsAnnotation, `["hard"]`))
+
+			Expect(k8s.Delete(ctx, profile)).To(Succeed())
+			second := newMortal(writes)
+			_, err = reconcileWith(second.Client, "pv")
+			if second.Died() {
+				Expect(err).To(MatchError(ContainSubstring(errDead.Error())))
+			}
+			pv = reconcile("pv")
+			Expect(pv.Spec.MountOptions).To(Equal([]string{"hard"}))
+			Expect(pv.Annotations).To(BeEmpty())
+			deleteNow(pv)
+			deleteNow(profile)
+			if !first.Died() && !second.Died() {
+				break
+			}
+		}
+	})
+
+	It("goes by the labels of the claim that is bound", func() {
+		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "data", Labels: map[string]string{"role": "tools"}}}
+		claim.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+		claim.Spec.Resources.Requests = newVolume("pv").volume.Spec.Capacity
+		Expect(k8s.Create(ctx, claim)).To(Succeed())
+		pv := newVolume("pv").Claim("default", "data").Create()
+		profile := newProfile("fast").Volumes(v1alpha1.VolumeRule{Name: "tools", MountOptions: []v1alpha1.MountOption{"nocto"},
+			Selector: v1alpha1.VolumeSelector{ClaimSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"role": "tools"}}}})
+		profile.profile.Finalizers = []string{v1alpha1.Finalizer}
+		profile.Create()
+		Expect(reconcile("pv").Spec.MountOptions).To(BeEmpty(), "the volume is not bound yet")
+
+		pv.Spec.ClaimRef.UID = claim.UID
+		Expect(k8s.Update(ctx, pv)).To(Succeed())
+		Expect(reconcile("pv").Spec.MountOptions).To(Equal([]string{"nocto"}))
+
+		claim.Labels["role"] = "scratch"
+		Expect(k8s.Update(ctx, claim)).To(Succeed())
+		Expect(reconcile("pv").Spec.MountOptions).To(BeEmpty())
+	})
+})
+
+// nfsProfile creates a profile, as the manager has taken it up, whose one rule is for all NFS volumes. Its finalizer
+// keeps it while it is being deleted: nothing that would take it off runs here.
+func nfsProfile(name string, gitOps v1alpha1.GitOpsPolicy, options ...string) *v1alpha1.StorageClientProfile {
+	GinkgoHelper()
+	rule := v1alpha1.VolumeRule{Name: "nfs", Selector: v1alpha1.VolumeSelector{Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS}}, GitOpsOwned: gitOps}
+	for _, o := range options {
+		rule.MountOptions = append(rule.MountOptions, v1alpha1.MountOption(o))
+	}
+	b := newProfile(name).Volumes(rule)
+	b.profile.Finalizers = []string{v1alpha1.Finalizer}
+	return b.Create()
+}
+
+func getVolume(name string) *corev1.PersistentVolume {
+	GinkgoHelper()
+	pv := &corev1.PersistentVolume{}
+	Expect(k8s.Get(ctx, client.ObjectKey{Name: name}, pv)).To(Succeed())
+	return pv
+}
+
+// ownersOfOptions are the field managers that own the volume's mount options.
+func ownersOfOptions(pv *corev1.PersistentVolume) []string {
+	var owners []string
+	for _, entry := range pv.ManagedFields {
+		if strings.Contains(entry.FieldsV1.GetRawString(), `"f:mountOptions"`) {
+			owners = append(owners, entry.Manager)
+		}
+	}
+	return owners
+}
+
+// argoApply applies a volume as Argo CD's server-side apply does: forced, with its tracking annotation.
+func argoApply(name string, options ...string) {
+	GinkgoHelper()
+	b := newVolume(name).Options(options...).Annotate("argocd.argoproj.io/tracking-id", "app:/PersistentVolume:/"+name)
+	object := &unstructured.Unstructured{Object: toMap(b.volume)}
+	Expect(k8s.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("argocd-controller"), client.ForceOwnership)).To(Succeed())
+}
+
+// kubectlApply runs the real "kubectl apply", client-side.
+func kubectlApply(pv corev1.PersistentVolume) {
+	GinkgoHelper()
+	manifest, err := yaml.Marshal(toMap(pv))
+	Expect(err).NotTo(HaveOccurred())
+	command := exec.CommandContext(ctx, filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl"), "--kubeconfig", kubeconfig(), "apply", "-f", "-")
+	command.Stdin = strings.NewReader(string(manifest))
+	output, err := command.CombinedOutput()
+	Expect(err).NotTo(HaveOccurred(), string(output))
+}
+
+func toMap(pv corev1.PersistentVolume) map[string]any {
+	GinkgoHelper()
+	pv.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PersistentVolume"))
+	data, err := yaml.Marshal(pv)
+	Expect(err).NotTo(HaveOccurred())
+	object := map[string]any{}
+	Expect(yaml.Unmarshal(data, &object)).To(Succeed())
+	delete(object, "status")
+	return object
+}
+
+// kubeconfig writes the suite's access into a file that lasts as long as the spec.
+func kubeconfig() string {
+	GinkgoHelper()
+	config := clientcmdapi.NewConfig()
+	config.Clusters["test"] = &clientcmdapi.Cluster{Server: restConfig.Host, CertificateAuthorityData: restConfig.CAData}
+	config.AuthInfos["test"] = &clientcmdapi.AuthInfo{ClientCertificateData: restConfig.CertData, ClientKeyData: restConfig.KeyData}
+	config.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "test"}
+	config.CurrentContext = "test"
+	path := filepath.Join(GinkgoT().TempDir(), "kubeconfig")
+	Expect(clientcmd.WriteToFile(*config, path)).To(Succeed())
+	return path
+}

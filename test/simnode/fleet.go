@@ -1,0 +1,261 @@
+package simnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+
+	"github.com/storageclient/operator/agent"
+	"github.com/storageclient/operator/agent/apiclient"
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/mounts"
+)
+
+// tokenSeconds is how long the token of an agent's pod holds; a demo or test is over by then.
+const tokenSeconds = 3 * 3600
+
+// Fleet plays the kubelets of simulated machines: it starts the agent's loop on a machine while a pod of the agent's
+// DaemonSet is bound to its Node, with a token bound to that pod as a kubelet would hand it out, and does what the API
+// sees of a reboot.
+type Fleet struct {
+	config   *rest.Config
+	client   kubernetes.Interface
+	bootTime time.Duration
+
+	mu    sync.Mutex
+	nodes map[string]*node
+	wg    sync.WaitGroup
+}
+
+// node is one machine and the agent on it.
+type node struct {
+	fleet   *Fleet
+	name    string
+	machine *Machine
+
+	// pod is the agent's pod, nil where there is none; stop ends its agent.
+	pod  *corev1.Pod
+	stop context.CancelFunc
+	// booting is true from the reboot to the end of the boot.
+	booting bool
+}
+
+// NewFleet returns a fleet without machines. A simulated boot takes bootTime.
+func NewFleet(config *rest.Config, bootTime time.Duration) (*Fleet, error) {
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("build client of the simulated kubelets: %w", err)
+	}
+	return &Fleet{config: config, client: client, bootTime: bootTime, nodes: map[string]*node{}}, nil
+}
+
+// Add puts a machine into the fleet and registers its Node, Ready. To be called before Run.
+func (f *Fleet) Add(ctx context.Context, object *corev1.Node, machine *Machine) error {
+	created, err := f.client.CoreV1().Nodes().Create(ctx, object, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("register Node %s: %w", object.Name, err)
+	}
+	created.Status = object.Status
+	created.Status.NodeInfo = corev1.NodeSystemInfo{
+		BootID: machine.BootID(), KernelVersion: KernelVersion, OperatingSystem: "linux", Architecture: "amd64",
+		OSImage: "Debian GNU/Linux 12 (simulated)", KubeletVersion: "v1.36.3", ContainerRuntimeVersion: "simulated://0",
+	}
+	created.Status.Conditions = []corev1.NodeCondition{readyCondition(true)}
+	if _, err := f.client.CoreV1().Nodes().UpdateStatus(ctx, created, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("make Node %s Ready: %w", object.Name, err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.nodes[object.Name] = &node{fleet: f, name: object.Name, machine: machine}
+	return nil
+}
+
+// Machine returns a machine by its Node's name, nil where there is none.
+func (f *Fleet) Machine(name string) *Machine {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if n := f.nodes[name]; n != nil {
+		return n.machine
+	}
+	return nil
+}
+
+// Run plays the kubelets until the context is done.
+func (f *Fleet) Run(ctx context.Context) error {
+	factory := informers.NewSharedInformerFactoryWithOptions(f.client, 0, informers.WithNamespace(v1alpha1.AgentNamespace))
+	informer := factory.Core().V1().Pods().Informer()
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { f.podChanged(ctx, object, true) },
+		UpdateFunc: func(_, object any) { f.podChanged(ctx, object, true) },
+		DeleteFunc: func(object any) { f.podChanged(ctx, object, false) },
+	})
+	if err != nil {
+		return fmt.Errorf("watch the agent's pods: %w", err)
+	}
+	factory.Start(ctx.Done())
+	<-ctx.Done()
+	factory.Shutdown()
+	f.wg.Wait()
+	return nil
+}
+
+func (f *Fleet) podChanged(ctx context.Context, object any, exists bool) {
+	if gone, ok := object.(cache.DeletedFinalStateUnknown); ok {
+		object = gone.Obj
+	}
+	pod, ok := object.(*corev1.Pod)
+	if !ok || pod.Spec.ServiceAccountName != v1alpha1.AgentServiceAccount {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := f.nodes[pod.Spec.NodeName]
+	switch {
+	case n == nil:
+	case exists && pod.DeletionTimestamp == nil && (n.pod == nil || n.pod.UID != pod.UID):
+		n.stopAgent()
+		n.pod = pod
+		n.startAgent(ctx)
+	case n.pod != nil && n.pod.UID == pod.UID && (!exists || pod.DeletionTimestamp != nil):
+		n.stopAgent()
+		n.pod = nil
+	}
+}
+
+// startAgent starts the agent of n.pod, unless the machine is booting. The fleet's lock is held.
+func (n *node) startAgent(ctx context.Context) {
+	if n.pod == nil || n.booting || ctx.Err() != nil {
+		return
+	}
+	ctx, n.stop = context.WithCancel(ctx)
+	pod := n.pod
+	n.fleet.wg.Go(func() {
+		if err := n.runAgent(ctx, pod); err != nil && ctx.Err() == nil {
+			logr.FromContextOrDiscard(ctx).Error(err, "The agent ended", "node", n.name)
+		}
+	})
+}
+
+func (n *node) stopAgent() {
+	if n.stop != nil {
+		n.stop()
+		n.stop = nil
+	}
+}
+
+// runAgent is what a node agent's process does.
+func (n *node) runAgent(ctx context.Context, pod *corev1.Pod) error {
+	config, err := n.fleet.credentials(ctx, pod)
+	if err != nil {
+		return err
+	}
+	api, err := apiclient.New(config, n.name, clock.RealClock{})
+	if err != nil {
+		return err
+	}
+	fs, err := host.OpenFS(n.machine.dir)
+	if err != nil {
+		return err
+	}
+	defer fs.Close()
+	machine := agent.NewHost(fs, commands{machine: n.machine}, rebooter{node: n, ctx: context.WithoutCancel(ctx)},
+		mounts.DefaultKubeletDir)
+	a, err := agent.New(agent.Config{Host: machine, API: api, Clock: clock.RealClock{}})
+	if err != nil {
+		return err
+	}
+	a.Run(ctx)
+	return nil
+}
+
+// credentials are those that a kubelet hands to a pod: a token bound to the pod, and so to its node.
+func (f *Fleet) credentials(ctx context.Context, pod *corev1.Pod) (*rest.Config, error) {
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		ExpirationSeconds: ptr.To[int64](tokenSeconds),
+		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
+	}}
+	answer, err := f.client.CoreV1().ServiceAccounts(pod.Namespace).
+		CreateToken(ctx, v1alpha1.AgentServiceAccount, request, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("request a token for Pod %s: %w", pod.Name, err)
+	}
+	config := rest.AnonymousClientConfig(f.config)
+	config.BearerToken = answer.Status.Token
+	config.QPS, config.Burst = 20, 50
+	return config, nil
+}
+
+// rebooter is the machine's logind. It implements agent.Rebooter.
+type rebooter struct {
+	node *node
+	ctx  context.Context //nolint:containedctx // a reboot outlives the agent that asked for it
+}
+
+// Reboot agrees to go down; the agent's process does not live to see it.
+func (r rebooter) Reboot(context.Context) error {
+	f := r.node.fleet
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if r.node.booting {
+		return errors.New("a shutdown is under way already")
+	}
+	r.node.booting = true
+	r.node.stopAgent()
+	f.wg.Go(func() {
+		if err := r.node.reboot(r.ctx); err != nil {
+			logr.FromContextOrDiscard(r.ctx).Error(err, "The simulated boot went wrong", "node", r.node.name)
+		}
+	})
+	return nil
+}
+
+// reboot is what the API sees: the Node not Ready, and then Ready under a new boot ID.
+func (n *node) reboot(ctx context.Context) error {
+	if err := n.report(ctx, false); err != nil {
+		return err
+	}
+	time.Sleep(n.fleet.bootTime)
+	if err := n.machine.Boot(); err != nil {
+		return err
+	}
+	if err := n.report(ctx, true); err != nil {
+		return err
+	}
+	n.fleet.mu.Lock()
+	defer n.fleet.mu.Unlock()
+	n.booting = false
+	n.startAgent(ctx)
+	return nil
+}
+
+func (n *node) report(ctx context.Context, ready bool) error {
+	status := corev1.Node{Status: corev1.NodeStatus{
+		Conditions: []corev1.NodeCondition{readyCondition(ready)},
+		NodeInfo:   corev1.NodeSystemInfo{BootID: n.machine.BootID()},
+	}}
+	patch, err := statusPatch(status)
+	if err != nil {
+		return err
+	}
+	_, err = n.fleet.client.CoreV1().Nodes().Patch(ctx, n.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	if err != nil {
+		return fmt.Errorf("report Node %s: %w", n.name, err)
+	}
+	return nil
+}

@@ -1,0 +1,81 @@
+package simnode
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// menu is the shape of the grub.cfg that Debian's 10_linux writes: one entry, and its recovery twin in a submenu.
+const menu = `### BEGIN /etc/grub.d/10_linux ###
+menuentry 'Debian GNU/Linux' --class debian --class gnu-linux $menuentry_id_option 'gnulinux-simple-sim' {
+	linux	%[1]s %[2]s
+	initrd	/boot/initrd.img
+}
+submenu 'Advanced options for Debian GNU/Linux' $menuentry_id_option 'gnulinux-advanced-sim' {
+	menuentry 'Debian GNU/Linux, with Linux %[4]s' --class debian $menuentry_id_option 'gnulinux-%[4]s-advanced-sim' {
+		linux	%[1]s %[2]s
+		initrd	/boot/initrd.img
+	}
+	menuentry 'Debian GNU/Linux, with Linux %[4]s (recovery mode)' --class debian $menuentry_id_option 'gnulinux-%[4]s-recovery-sim' {
+		linux	%[1]s %[3]s
+		initrd	/boot/initrd.img
+	}
+}
+### END /etc/grub.d/10_linux ###
+`
+
+// commands are the host commands that a simulated machine has. It implements host.Runner.
+type commands struct{ machine *Machine }
+
+// Run does what the command would do on a host, as far as the agent relies on it.
+func (c commands) Run(_ context.Context, argv ...string) ([]byte, error) {
+	switch {
+	case len(argv) == 3 && argv[0] == "grub-mkconfig" && argv[1] == "-o":
+		return nil, c.machine.makeMenu(argv[2])
+	case argv[0] == "journalctl" || argv[0] == "dmesg":
+		return []byte(c.machine.Log()), nil
+	}
+	return nil, fmt.Errorf("run %s: not on a simulated machine", strings.Join(argv, " "))
+}
+
+// makeMenu is the simulated grub-mkconfig: it sources the assignments in name order, later ones winning.
+func (m *Machine) makeMenu(name string) error {
+	sources, err := filepath.Glob(m.path("/etc/default/grub.d/*.cfg"))
+	if err != nil {
+		return fmt.Errorf("list grub.d of the simulated machine: %w", err)
+	}
+	slices.Sort(sources)
+	variables := map[string]string{}
+	for _, source := range append([]string{m.path("/etc/default/grub")}, sources...) {
+		data, err := os.ReadFile(source)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", source, err)
+		}
+		for line := range strings.Lines(string(data)) {
+			if name, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok && !strings.HasPrefix(line, "#") {
+				variables[name] = os.Expand(strings.Trim(value, `"`), func(name string) string { return variables[name] })
+			}
+		}
+	}
+	always := strings.TrimSpace(rootArgs + " " + variables["GRUB_CMDLINE_LINUX"])
+	normal := strings.TrimSpace(always + " " + variables["GRUB_CMDLINE_LINUX_DEFAULT"])
+	return m.write(name, fmt.Sprintf(menu, kernelImage, normal, always+" single", KernelVersion))
+}
+
+// menuArguments are what the first entry of the menu passes to the kernel.
+func (m *Machine) menuArguments() ([]string, error) {
+	data, err := os.ReadFile(m.path("/boot/grub/grub.cfg"))
+	if err != nil {
+		return nil, fmt.Errorf("boot the simulated machine: %w", err)
+	}
+	for line := range strings.Lines(string(data)) {
+		if words := strings.Fields(line); len(words) > 1 && words[0] == "linux" {
+			return words[2:], nil
+		}
+	}
+	return nil, fmt.Errorf("boot the simulated machine: the menu has no entry")
+}

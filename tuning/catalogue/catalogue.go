@@ -1,0 +1,202 @@
+// Package catalogue knows the parameters of a node that matter to its storage clients: what values they take, when
+// they take effect, what they cost and where that is known from. It is the fence that keeps the author of a profile
+// from becoming root on the nodes: what is neither listed here nor admitted by the operator's own allow-list is
+// refused, and no key or value holds a byte that could end up as anything else in a generated file.
+//
+// It is pure: no cluster, no host, no clock. Mount options have a package of their own.
+package catalogue
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/internal/decimal"
+)
+
+// Kind says what a parameter's value looks like.
+type Kind string
+
+const (
+	// Integer is one number in decimal digits.
+	Integer Kind = "Integer"
+	// IntegerList is Fields numbers, with one blank between them.
+	IntegerList Kind = "IntegerList"
+	// Text is one word.
+	Text Kind = "Text"
+	// Flag is 0 or 1.
+	Flag Kind = "Flag"
+)
+
+// Parameter is what is known of one parameter.
+type Parameter struct {
+	// Key is the canonical key, e.g. sysctl/net.core.rmem_max.
+	Key string
+	// Kind is what the value looks like.
+	Kind Kind
+	// Min and Max bound each number of the value, in Unit.
+	Min, Max int64
+	// Fields is how many numbers an IntegerList holds.
+	Fields int
+	// Ascending is set for an IntegerList whose numbers must not fall.
+	Ascending bool
+	// Unit is what a number counts.
+	Unit string
+	// Default is the kernel's own value; empty where it depends on the node.
+	Default string
+	// TakesEffect says when a changed value takes effect.
+	TakesEffect v1alpha1.SettingEffect
+	// Module is the kernel module that brings the parameter; empty where it is always there.
+	Module string
+	// Hazard is what a value other than the default can do, or why it does nothing. Users are warned with it.
+	Hazard string
+	// HazardAbove limits Hazard to values whose first number is larger.
+	HazardAbove int64
+	// Note is what is good to know, and no warning.
+	Note string
+	// Source is where the range, the default and the hazard are known from.
+	Source string
+	// Since and Until are the first and the last kernel that have the parameter; empty for all from 5.10 to 7.3.
+	Since, Until string
+}
+
+// Warning is what a user should know before this value is applied; empty where there is nothing, or where the value
+// is the kernel's own.
+func (p Parameter) Warning(value string) string {
+	first, _, _ := strings.Cut(value, " ")
+	n, err := decimal.Parse(first)
+	if value == p.Default || err == nil && n <= p.HazardAbove && p.HazardAbove > 0 {
+		return ""
+	}
+	return p.Hazard
+}
+
+// Lookup returns the parameter with this canonical key.
+func Lookup(key string) (Parameter, bool) {
+	i, found := slices.BinarySearchFunc(parameters, key, func(p Parameter, key string) int {
+		return strings.Compare(p.Key, key)
+	})
+	if !found {
+		return Parameter{}, false
+	}
+	return parameters[i], true
+}
+
+// All returns every parameter, sorted by key.
+func All() []Parameter {
+	return slices.Clone(parameters)
+}
+
+// Effect says when a setting takes effect: as the catalogue has it or, for keys that only an allow-list admits, as is
+// usual for the subject. It is Live for such module parameters, since what is writable is written at once.
+func Effect(key string) v1alpha1.SettingEffect {
+	if p, ok := Lookup(key); ok {
+		return p.TakesEffect
+	}
+	if strings.HasPrefix(key, KernelArguments+"/") {
+		return v1alpha1.EffectReboot
+	}
+	return v1alpha1.EffectLive
+}
+
+const (
+	sourceIPSysctl  = "kernel Documentation/networking/ip-sysctl.rst; tcp(7)"
+	sourceNet       = "kernel Documentation/admin-guide/sysctl/net.rst; socket(7)"
+	sourceVM        = "kernel Documentation/admin-guide/sysctl/vm.rst"
+	sourceSunrpc    = "measured on 6.1 and 6.18: 1 and 65537 are refused; kernel net/sunrpc/xprtsock.c"
+	sourceSession   = "kernel fs/nfs/super.c and nfs4session.h; Azure NetApp Files, concurrency best practices"
+	sourceHashTable = "kernel Documentation/admin-guide/kernel-parameters.txt; measured on 6.1 and 6.18; Azure Files, large directories"
+
+	noteBuffers     = "Little effect on NFS over TCP, whose buffers go by tcp_rmem and tcp_wmem."
+	noteSlots       = "A limit of each connection, for NFSv3 and 4.0 only; NFSv4.1 and 4.2 go by nfs.max_session_slots. A connection keeps the limit that it was opened with."
+	noteSessions    = "NFSv4.1 and 4.2 only. One table a session, shared by all connections and mounts of a server; the server may grant less."
+	hazardTCPMemory = "The first number is granted to every socket even when memory is short: with many sockets a large one uses up the node's memory."
+	hazardNoEffect  = "The kernel takes the value and does nothing with it."
+)
+
+// parameters is sorted by key; a test says so.
+var parameters = []Parameter{
+	hashTable("dhash_entries", "the directory entry cache", "8 KiB"),
+	hashTable("ihash_entries", "the inode cache", "16 KiB"),
+
+	sessionSlots("max_session_cb_slots", "16", "The limit of callbacks from the server in flight; the connection's own limit may be lower."),
+	sessionSlots("max_session_slots", "64", "The limit of requests in flight."),
+
+	slotTable("tcp_max_slot_table_entries", "65536", "The most slots that a TCP connection grows to; tcp_slot_table_entries wins where that is larger."),
+	slotTable("tcp_slot_table_entries", "2", "The slots that a TCP connection starts with."),
+	slotTable("udp_slot_table_entries", "16", "The slots of a UDP transport."),
+
+	sysctl(Parameter{Key: "net.core.netdev_max_backlog", Kind: Integer, Min: 1, Max: math.MaxInt32, Unit: "packets", Default: "1000",
+		Hazard: "A long queue takes memory and adds latency when the node is busy.", Source: sourceNet}),
+	sysctl(Parameter{Key: "net.core.optmem_max", Kind: Integer, Min: 0, Max: math.MaxInt32, Unit: "bytes",
+		Note: "Bounds ancillary data of sockets; NFS and SMB do not use it.", Source: sourceNet}),
+	sysctl(Parameter{Key: "net.core.rmem_default", Kind: Integer, Min: 2304, Max: math.MaxInt32, Unit: "bytes", Default: "212992", Note: noteBuffers, Source: sourceNet}),
+	sysctl(Parameter{Key: "net.core.rmem_max", Kind: Integer, Min: 2304, Max: math.MaxInt32, Unit: "bytes", Note: noteBuffers, Source: sourceNet}),
+	sysctl(Parameter{Key: "net.core.somaxconn", Kind: Integer, Min: 0, Max: math.MaxInt32, Unit: "connections", Default: "4096",
+		Note: "Bounds the queue of a listening socket: nothing to a storage client.", Source: sourceNet}),
+	sysctl(Parameter{Key: "net.core.wmem_default", Kind: Integer, Min: 4608, Max: math.MaxInt32, Unit: "bytes", Default: "212992", Note: noteBuffers, Source: sourceNet}),
+	sysctl(Parameter{Key: "net.core.wmem_max", Kind: Integer, Min: 4608, Max: math.MaxInt32, Unit: "bytes", Note: noteBuffers, Source: sourceNet}),
+	sysctl(Parameter{Key: "net.ipv4.ip_local_port_range", Kind: IntegerList, Fields: 2, Ascending: true, Min: 1024, Max: 65535, Unit: "port", Default: "32768 60999",
+		Hazard: "A range beyond 32768 60999 takes ports that NodePort services (30000 to 32767), the kubelet and host daemons listen on, unless net.ipv4.ip_local_reserved_ports covers them. NFS from privileged ports does not use it.",
+		Note:   "The kernel asks for a first and a last port of different parity.", Source: sourceIPSysctl + "; kubernetes issue 111682"}),
+	sysctl(Parameter{Key: "net.ipv4.route.flush", Kind: Integer, Min: 1, Max: 1, TakesEffect: v1alpha1.EffectAction,
+		Hazard: "An action, not a state: it is done once and cannot be read back.", Source: sourceIPSysctl + "; mode 0200"}),
+	sysctl(Parameter{Key: "net.ipv4.tcp_dsack", Kind: Flag, Max: 1, Default: "1", Hazard: "Without it a needless retransmission is not noticed and not undone.", Source: sourceIPSysctl}),
+	sysctl(Parameter{Key: "net.ipv4.tcp_fack", Kind: Flag, Max: 1, Default: "0", Hazard: hazardNoEffect, Source: sourceIPSysctl}),
+	sysctl(Parameter{Key: "net.ipv4.tcp_low_latency", Kind: Flag, Max: 1, Default: "0", Hazard: hazardNoEffect, Source: sourceIPSysctl}),
+	sysctl(Parameter{Key: "net.ipv4.tcp_mem", Kind: IntegerList, Fields: 3, Ascending: true, Min: 0, Max: 1 << 40, Unit: "pages",
+		Hazard: "Counts pages, not bytes, and replaces what the kernel derived from the node's memory: 4096 89600 4194304 means pressure from 350 MiB on, for all sockets together.",
+		Source: sourceIPSysctl}),
+	sysctl(Parameter{Key: "net.ipv4.tcp_no_metrics_save", Kind: Flag, Max: 1, Default: "0", Source: sourceIPSysctl}),
+	sysctl(Parameter{Key: "net.ipv4.tcp_rmem", Kind: IntegerList, Fields: 3, Ascending: true, Min: 1, Max: math.MaxInt32, Unit: "bytes", Default: "4096 131072 6291456",
+		Hazard: hazardTCPMemory, HazardAbove: 65536, Note: "Minimum, default and maximum. For sockets opened afterwards.", Source: sourceIPSysctl}),
+	sysctl(Parameter{Key: "net.ipv4.tcp_sack", Kind: Flag, Max: 1, Default: "1", Hazard: "Without it every lost packet costs far more retransmissions.", Source: sourceIPSysctl}),
+	sysctl(Parameter{Key: "net.ipv4.tcp_slow_start_after_idle", Kind: Flag, Max: 1, Default: "1", Source: sourceIPSysctl}),
+	sysctl(Parameter{Key: "net.ipv4.tcp_timestamps", Kind: Integer, Min: 0, Max: 2, Default: "1",
+		Hazard: "Without timestamps, sequence numbers that wrap are not told apart (at 10 Gb/s after seconds), and buffers are sized less well.", Source: sourceIPSysctl}),
+	sysctl(Parameter{Key: "net.ipv4.tcp_window_scaling", Kind: Flag, Max: 1, Default: "1", Hazard: "Without it no connection has more than 64 KiB in flight.", Source: sourceIPSysctl}),
+	sysctl(Parameter{Key: "net.ipv4.tcp_wmem", Kind: IntegerList, Fields: 3, Ascending: true, Min: 1, Max: math.MaxInt32, Unit: "bytes", Default: "4096 16384 4194304",
+		Hazard: hazardTCPMemory, HazardAbove: 65536, Note: "Minimum, default and maximum. For sockets opened afterwards.", Source: sourceIPSysctl}),
+	sysctl(Parameter{Key: "vm.dirty_background_ratio", Kind: Integer, Min: 0, Max: 100, Unit: "percent of available memory", Default: "10",
+		Note: "Setting it clears vm.dirty_background_bytes. tuned's latency-performance sets one or the other too.", Source: sourceVM}),
+	sysctl(Parameter{Key: "vm.dirty_expire_centisecs", Kind: Integer, Min: 0, Max: math.MaxInt32, Unit: "hundredths of a second", Default: "3000", Source: sourceVM}),
+	sysctl(Parameter{Key: "vm.dirty_ratio", Kind: Integer, Min: 0, Max: 100, Unit: "percent of available memory", Default: "20",
+		Note: "Setting it clears vm.dirty_bytes. tuned's latency-performance sets one or the other too.", Source: sourceVM}),
+	sysctl(Parameter{Key: "vm.dirty_writeback_centisecs", Kind: Integer, Min: 0, Max: math.MaxInt32, Unit: "hundredths of a second", Default: "500",
+		Note: "0 turns the periodic write-back off.", Source: sourceVM}),
+}
+
+func sysctl(p Parameter) Parameter {
+	p.Key = Sysctls + "/" + p.Key
+	if p.TakesEffect == "" {
+		p.TakesEffect = v1alpha1.EffectLive
+	}
+	return p
+}
+
+func slotTable(name, value, note string) Parameter {
+	return Parameter{
+		Key: Modules + "/sunrpc/" + name, Kind: Integer, Min: 2, Max: 65536, Unit: "requests in flight a connection", Default: value,
+		TakesEffect: v1alpha1.EffectNewTransport, Module: "sunrpc", Note: note + " " + noteSlots, Source: sourceSunrpc,
+	}
+}
+
+func sessionSlots(name, value, note string) Parameter {
+	return Parameter{
+		Key: Modules + "/nfs/" + name, Kind: Integer, Min: 1, Max: 1024, Unit: "requests in flight a session", Default: value,
+		TakesEffect: v1alpha1.EffectNewTransport, Module: "nfs", Note: note + " " + noteSessions, Source: sourceSession,
+	}
+}
+
+// hashTable has a floor of its own: fewer than 1024 buckets are never meant, and are what is left of a number whose
+// suffix the kernel did not read.
+func hashTable(name, what, memory string) Parameter {
+	return Parameter{
+		Key: KernelArguments + "/" + name, Kind: Integer, Min: 1024, Max: maxBuckets, Unit: "buckets of 8 bytes",
+		TakesEffect: v1alpha1.EffectReboot,
+		Note: "Sizes the hash table of " + what + ". Rounded up to a power of two, then held to 1/16 of memory. By default one bucket for each " +
+			memory + " of memory up to 64 GiB, and fewer beyond: from 1 TiB on, 16777216 is no gain.",
+		Source: sourceHashTable,
+	}
+}

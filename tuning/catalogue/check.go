@@ -1,0 +1,237 @@
+package catalogue
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/internal/decimal"
+	"github.com/storageclient/operator/tuning/internal/suggest"
+)
+
+// maxText is the longest key and the longest value that the API carries, in bytes.
+const maxText = 256
+
+// Error says why a setting is not applied.
+type Error struct {
+	// Key and Value are the setting.
+	Key, Value string
+	// Reason says what would be right.
+	Reason string
+}
+
+func (e *Error) Error() string {
+	return printable(e.Key) + "=" + printable(e.Value) + ": " + e.Reason
+}
+
+// AllowList admits parameters beyond the catalogue. Its zero value admits none.
+type AllowList struct {
+	patterns []*regexp.Regexp
+}
+
+// NewAllowList takes regular expressions that must match a whole canonical key, e.g. sysctl/net[.]ipv4[.]tcp_.*.
+func NewAllowList(patterns []string) (AllowList, error) {
+	var list AllowList
+	for _, pattern := range patterns {
+		compiled, err := regexp.Compile(`\A(?:` + pattern + `)\z`)
+		if err != nil {
+			return AllowList{}, fmt.Errorf("compile allowed parameter %q: %w", pattern, err)
+		}
+		list.patterns = append(list.patterns, compiled)
+	}
+	return list, nil
+}
+
+// Check returns nil where a setting may be applied: its canonical key is in the catalogue or on the list, its value
+// is in range, and both consist of bytes that are safe in every file that they are written to. An allow-list widens
+// the keys, never the bytes and never a range of the catalogue. Every error is an *Error.
+func (a AllowList) Check(key, value string) error {
+	if reason := a.refuse(key, value); reason != "" {
+		return &Error{Key: key, Value: value, Reason: reason}
+	}
+	return nil
+}
+
+func (a AllowList) refuse(key, value string) string {
+	if len(key) > maxText || len(value) > maxText {
+		return fmt.Sprintf("keys and values have at most %d bytes", maxText)
+	}
+	if reason := refuseKey(key); reason != "" {
+		return reason
+	}
+	if reason := refuseBytes(key, value); reason != "" {
+		return reason
+	}
+	p, known := Lookup(key)
+	switch {
+	case known:
+		return p.refuse(value)
+	case a.admits(key):
+		return ""
+	default:
+		return unknown(key)
+	}
+}
+
+func (a AllowList) admits(key string) bool {
+	for _, pattern := range a.patterns {
+		if pattern.MatchString(key) {
+			return true
+		}
+	}
+	return false
+}
+
+var (
+	// A sysctl's first separator is a dot: sysctl.d reads a name whose first separator is a slash as a path, and a
+	// line that begins with '-' as one whose failure does not matter.
+	sysctlName   = regexp.MustCompile(`\A[A-Za-z0-9_][A-Za-z0-9_-]*[.][A-Za-z0-9_.:/@+-]+\z`)
+	moduleName   = regexp.MustCompile(`\A[A-Za-z0-9_]+/[A-Za-z0-9_.]+\z`)
+	argumentName = regexp.MustCompile(`\A[A-Za-z0-9_][A-Za-z0-9_.,:/@+-]*\z`)
+
+	plainValue  = regexp.MustCompile(`\A[A-Za-z0-9_.,:=/@+-]*\z`)
+	sysctlValue = regexp.MustCompile(`\A[A-Za-z0-9_.,:=/@+ -]*\z`)
+)
+
+func refuseKey(key string) string {
+	subject, name, ok := Split(key)
+	switch {
+	case !ok:
+		return "a key is sysctl/<dotted name>, module/<module>/<parameter> or kernelArgument/<name>"
+	case subject == Sysctls && (!sysctlName.MatchString(name) || leavesTree(name)):
+		return "a sysctl is a dotted name such as net.core.rmem_max; '/' stands only for a dot inside an interface name"
+	case subject == Modules && (!moduleName.MatchString(name) || isDots(name[strings.Index(name, "/")+1:])):
+		return "a module parameter is module/<module>/<parameter>, of letters, digits, '_' and '.'"
+	case subject == KernelArguments && !argumentName.MatchString(name):
+		return "a kernel argument's name is of letters, digits and _ . , : / @ + -, and does not begin with '-'"
+	}
+	return ""
+}
+
+// leavesTree is true for a name that is no plain path below /proc/sys: there, dots are slashes and slashes are dots.
+func leavesTree(name string) bool {
+	for part := range strings.SplitSeq(name, ".") {
+		if part == "" || isDots(strings.ReplaceAll(part, "/", ".")) {
+			return true
+		}
+	}
+	return false
+}
+
+func isDots(name string) bool {
+	return name == "." || name == ".."
+}
+
+func refuseBytes(key, value string) string {
+	subject, _, _ := Split(key)
+	switch {
+	case subject == Sysctls && !sysctlValue.MatchString(value):
+		return "a value is of letters, digits, blanks and _ . , : = / @ + -"
+	case subject == Sysctls && value != CanonicalValue(value):
+		return fmt.Sprintf("fields are separated by one blank: write %q", CanonicalValue(value))
+	case subject != Sysctls && !plainValue.MatchString(value):
+		return "a value is of letters, digits and _ . , : = / @ + -, without blanks"
+	case subject != KernelArguments && value == "":
+		return "needs a value"
+	}
+	return ""
+}
+
+func (p Parameter) refuse(value string) string {
+	switch p.Kind {
+	case IntegerList:
+		return p.refuseList(value)
+	case Integer, Flag:
+		_, reason := p.number(value)
+		return reason
+	default:
+		return ""
+	}
+}
+
+func (p Parameter) refuseList(value string) string {
+	fields := strings.Fields(value)
+	if len(fields) != p.Fields {
+		return fmt.Sprintf("must be %d numbers, separated by one blank", p.Fields)
+	}
+	last := p.Min
+	for i, field := range fields {
+		n, reason := p.number(field)
+		if reason != "" {
+			return fmt.Sprintf("number %d %s", i+1, reason)
+		}
+		if p.Ascending && n < last {
+			return "the numbers must not fall from one to the next"
+		}
+		last = n
+	}
+	return ""
+}
+
+func (p Parameter) number(text string) (int64, string) {
+	n, err := decimal.Parse(text)
+	if err != nil {
+		return 0, p.explain(text, err)
+	}
+	if n < p.Min || n > p.Max {
+		return 0, p.limits()
+	}
+	return n, ""
+}
+
+func (p Parameter) explain(text string, err error) string {
+	var syntax *decimal.Error
+	if p.TakesEffect == v1alpha1.EffectReboot && errors.As(err, &syntax) && syntax.Suffix {
+		digits := strings.TrimRight(text, "kKmMgGtTiBbs")
+		return fmt.Sprintf("%s: kernels up to 6 drop the suffix and make %s buckets", err, digits)
+	}
+	return err.Error()
+}
+
+func (p Parameter) limits() string {
+	unit := p.Unit
+	if unit != "" {
+		unit = " " + unit
+	}
+	if p.Min == p.Max {
+		return "must be " + strconv.FormatInt(p.Min, 10) + unit
+	}
+	return fmt.Sprintf("must be %d to %d%s", p.Min, p.Max, unit)
+}
+
+// unknown tells what an unknown key may have been meant for.
+func unknown(key string) string {
+	const remedy = "not in the catalogue; a parameter beyond it is allowed by the operator's --allow-parameter"
+	subject, name, _ := Split(key)
+	keys := map[string]string{}
+	var names []string
+	for _, p := range parameters {
+		pSubject, pName, _ := Split(p.Key)
+		dotted := strings.ReplaceAll(pName, "/", ".")
+		if dotted == name || pName == name {
+			return "not a " + subject + " but " + p.Key + ": declare it as such"
+		}
+		keys[dotted], names = p.Key, append(names, dotted)
+		if pSubject == subject || subject == Sysctls && strings.HasPrefix(dotted, "sunrpc.") {
+			keys[dotted] = dotted
+		}
+	}
+	if meant, ok := suggest.Closest(strings.ReplaceAll(name, "/", "."), names); ok {
+		return "did you mean " + keys[meant] + "? It is " + remedy
+	}
+	return remedy
+}
+
+// printable keeps what somebody else wrote from spoiling a message.
+func printable(text string) string {
+	if len(text) > 64 {
+		text = text[:64] + "..."
+	}
+	if sysctlValue.MatchString(text) {
+		return text
+	}
+	return strconv.Quote(text)
+}

@@ -1,0 +1,145 @@
+package catalogue
+
+import (
+	"errors"
+	"regexp"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestCheck(t *testing.T) {
+	for name, test := range map[string]struct {
+		key, value string
+		allow      []string
+		want       []string // parts of the error; none: applied
+	}{
+		"a value in range":              {key: "sysctl/net.core.rmem_max", value: "16777216"},
+		"three ascending fields":        {key: "sysctl/net.ipv4.tcp_rmem", value: "4096 131072 6291456"},
+		"a buffer below what is taken":  {key: "sysctl/net.core.wmem_max", value: "4096", want: []string{"4608 to"}},
+		"a percentage over 100":         {key: "sysctl/vm.dirty_ratio", value: "101", want: []string{"0 to 100 percent"}},
+		"a switch that is neither":      {key: "sysctl/net.ipv4.tcp_sack", value: "2", want: []string{"0 to 1"}},
+		"a word for a switch":           {key: "sysctl/net.ipv4.tcp_sack", value: "on", want: []string{"decimal digits"}},
+		"two fields where three belong": {key: "sysctl/net.ipv4.tcp_rmem", value: "4096 131072", want: []string{"must be 3 numbers"}},
+		"four fields where three belong": {key: "sysctl/net.ipv4.tcp_rmem", value: "1 2 3 4",
+			want: []string{"must be 3 numbers"}},
+		"fields that fall": {key: "sysctl/net.ipv4.tcp_rmem", value: "4096 131072 1024", want: []string{"must not fall"}},
+		"a field with a suffix": {key: "sysctl/net.ipv4.tcp_rmem", value: "4096 128K 6291456",
+			want: []string{"number 2", "write 131072"}},
+		"two blanks between fields": {key: "sysctl/net.ipv4.tcp_rmem", value: "4096  131072 6291456",
+			want: []string{`write "4096 131072 6291456"`}},
+		"a tab between fields":  {key: "sysctl/net.ipv4.tcp_rmem", value: "4096\t131072 6291456", want: []string{"letters, digits"}},
+		"a port range reversed": {key: "sysctl/net.ipv4.ip_local_port_range", value: "60999 32768", want: []string{"must not fall"}},
+		"an action with its one value": {key: "sysctl/net.ipv4.route.flush", value: "2",
+			want: []string{"must be 1"}},
+		"an empty value": {key: "sysctl/net.core.rmem_max", want: []string{"needs a value"}},
+
+		"a slot table below its range": {key: "module/sunrpc/tcp_max_slot_table_entries", value: "1", want: []string{"2 to 65536"}},
+		"a slot table above its range": {key: "module/sunrpc/tcp_max_slot_table_entries", value: "65537", want: []string{"2 to 65536"}},
+		"more session slots than a table has": {key: "module/nfs/max_session_slots", value: "1025",
+			want: []string{"1 to 1024"}},
+		"a blank in a module parameter": {key: "module/sunrpc/tcp_slot_table_entries", value: "2 3", want: []string{"without blanks"}},
+
+		"a hash table with a suffix": {key: "kernelArgument/ihash_entries", value: "16M",
+			want: []string{"ihash_entries=16M", "write 16777216", "make 16 buckets"}},
+		"a hash table in hexadecimal": {key: "kernelArgument/ihash_entries", value: "0x1000000", want: []string{"write 16777216"}},
+		"a hash table of 16 buckets":  {key: "kernelArgument/ihash_entries", value: "16", want: []string{"1024 to 2147483648"}},
+		"a hash table with no size":   {key: "kernelArgument/ihash_entries", want: []string{"must be a number"}},
+
+		"letters swapped, as the NetApp guide has it": {key: "sysctl/sunrpc.tpc_max_slot_table_entries", value: "128",
+			want: []string{"sunrpc.tpc_max_slot_table_entries=128", "did you mean sunrpc.tcp_max_slot_table_entries?"}},
+		"words swapped, as the vendor has it": {key: "sysctl/sunrpc.max_tcp_slot_table_entries", value: "128",
+			want: []string{"did you mean sunrpc.tcp_max_slot_table_entries?"}},
+		"a misspelt kernel argument": {key: "kernelArgument/ihash_entry", value: "16777216", want: []string{"did you mean ihash_entries?"}},
+		"a dash for an underscore":   {key: "kernelArgument/ihash-entries", value: "16777216", want: []string{"did you mean ihash_entries?"}},
+		"a module parameter as a sysctl": {key: "sysctl/nfs.max_session_slots", value: "180",
+			want: []string{"not a sysctl but module/nfs/max_session_slots"}},
+		"a module parameter as a kernel argument": {key: "kernelArgument/sunrpc.tcp_max_slot_table_entries", value: "128",
+			want: []string{"not a kernelArgument but module/sunrpc/tcp_max_slot_table_entries"}},
+		"a parameter of no storage client": {key: "sysctl/kernel.core_pattern", value: "core",
+			want: []string{"not in the catalogue", "--allow-parameter"}},
+		"another kernel argument": {key: "kernelArgument/init", value: "/bin/sh", want: []string{"not in the catalogue"}},
+
+		"an allowed parameter": {key: "sysctl/net.ipv4.tcp_congestion_control", value: "bbr",
+			allow: []string{`sysctl/net[.]ipv4[.]tcp_.*`}},
+		"an allowed interface name with a dot": {key: "sysctl/net.ipv4.conf.eth0/100.rp_filter", value: "2", allow: []string{`sysctl/.*`}},
+		"an allowed flag without a value":      {key: "kernelArgument/nosmt", allow: []string{`kernelArgument/nosmt`}},
+		"a pattern that matches a part only": {key: "sysctl/net.ipv4.tcp_congestion_control", value: "bbr",
+			allow: []string{`sysctl/net`}, want: []string{"not in the catalogue"}},
+		"an allow-list does not widen a range": {key: "sysctl/vm.dirty_ratio", value: "101", allow: []string{`.*`},
+			want: []string{"0 to 100"}},
+		"an allow-list does not admit a quote":          {key: "kernelArgument/quiet", value: `a"b`, allow: []string{`.*`}, want: []string{"letters, digits"}},
+		"an allow-list does not admit a newline":        {key: "sysctl/kernel.printk", value: "1\nkernel.modprobe=x", allow: []string{`(?s).*`}, want: []string{"letters, digits"}},
+		"an allow-list does not admit a shell variable": {key: "kernelArgument/quiet", value: "$(reboot)", allow: []string{`.*`}, want: []string{"letters, digits"}},
+		"a path out of the tree by slashes":             {key: "sysctl/net.//.passwd", value: "1", allow: []string{`.*`}, want: []string{"dotted name"}},
+		"a path out of the tree by dots":                {key: "sysctl/net...passwd", value: "1", allow: []string{`.*`}, want: []string{"dotted name"}},
+		"a name that sysctl.d would read as a path":     {key: "sysctl/net/ipv4.x", value: "1", allow: []string{`.*`}, want: []string{"dotted name"}},
+		"a name whose failure would not count":          {key: "sysctl/-net.ipv4.x", value: "1", allow: []string{`.*`}, want: []string{"dotted name"}},
+		"a name that holds an assignment":               {key: "sysctl/a.b=c", value: "1", allow: []string{`.*`}, want: []string{"dotted name"}},
+		"a module parameter that is a directory":        {key: "module/nfs/..", value: "1", allow: []string{`.*`}, want: []string{"module/<module>"}},
+		"a module parameter that is a path":             {key: "module/nfs/a/b", value: "1", allow: []string{`.*`}, want: []string{"module/<module>"}},
+		"a kernel argument that ends the list":          {key: "kernelArgument/--", allow: []string{`.*`}, want: []string{"kernel argument's name"}},
+		"a key of no subject":                           {key: "file/etc/passwd", value: "x", allow: []string{`.*`}, want: []string{"a key is"}},
+		"a key without a name":                          {key: "sysctl/", value: "1", allow: []string{`.*`}, want: []string{"dotted name"}},
+		"a value that is too long":                      {key: "kernelArgument/x", value: strings.Repeat("a", 257), allow: []string{`.*`}, want: []string{"at most 256 bytes", "..."}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			allow, err := NewAllowList(test.allow)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = allow.Check(test.key, test.value)
+			if len(test.want) == 0 {
+				if err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			var refused *Error
+			if !errors.As(err, &refused) {
+				t.Fatalf("Check(%q, %q) = %v, want an *Error", test.key, test.value, err)
+			}
+			for _, part := range test.want {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("Check(%q, %q) = %q, want %q in it", test.key, test.value, err, part)
+				}
+			}
+		})
+	}
+}
+
+func TestNewAllowListNamesABadPattern(t *testing.T) {
+	if _, err := NewAllowList([]string{"sysctl/("}); err == nil || !strings.Contains(err.Error(), `"sysctl/("`) {
+		t.Errorf("NewAllowList = %v, want an error that names the pattern", err)
+	}
+}
+
+// Whatever an allow-list admits, no byte gets through that a generated file or a shell could read as anything else.
+func TestCheckNeverAdmitsAnUnsafeByte(t *testing.T) {
+	everything, err := NewAllowList([]string{`(?s).*`})
+	if err != nil {
+		t.Fatal(err)
+	}
+	safeKey := regexp.MustCompile(`\A(sysctl|module|kernelArgument)/[A-Za-z0-9_.,:/@+-]+\z`)
+	safeValue := regexp.MustCompile(`\A[A-Za-z0-9_.,:=/@+ -]*\z`)
+	rapid.Check(t, func(t *rapid.T) {
+		key := rapid.SampledFrom([]string{"sysctl/", "module/", "kernelArgument/", ""}).Draw(t, "subject") +
+			rapid.OneOf(rapid.String(), rapid.StringMatching(`[a-z/._=\n$"-]{0,12}`)).Draw(t, "name")
+		value := rapid.OneOf(rapid.String(), rapid.StringMatching(`[a-z0-9 =\n$"\\;#]{0,8}`)).Draw(t, "value")
+		if everything.Check(key, value) != nil {
+			return
+		}
+		if !safeKey.MatchString(key) || !safeValue.MatchString(value) {
+			t.Fatalf("%q=%q is admitted", key, value)
+		}
+		if subject, name, _ := Split(key); subject == Sysctls {
+			path := strings.NewReplacer(".", "/", "/", ".").Replace(name)
+			for part := range strings.SplitSeq(path, "/") {
+				if part == "" || part == "." || part == ".." {
+					t.Fatalf("%q leaves its tree as %q", key, path)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,76 @@
+// Package decimal reads numbers the way the kernel must be given them: decimal digits and nothing else. The
+// kernel's own parsers disagree about the rest: some stop at the first letter ("16M" is 16), some take a leading
+// zero for octal, some refuse.
+package decimal
+
+import (
+	"fmt"
+	"math"
+	"math/bits"
+	"strconv"
+	"strings"
+)
+
+// Error says why a text is no number for the kernel, and what to write instead.
+type Error struct {
+	Reason string
+	// Suffix is true for a number that is followed by a unit, e.g. 16M.
+	Suffix bool
+}
+
+func (e *Error) Error() string { return e.Reason }
+
+// Parse reads a number of at most 63 bits. Every error is an *Error.
+func Parse(text string) (int64, error) {
+	switch {
+	case text == "":
+		return 0, &Error{Reason: "must be a number"}
+	case text != "0" && text[0] == '0' && isDigits(text):
+		return 0, &Error{Reason: "has a leading zero, which the kernel takes for octal: write " + trimZeros(text)}
+	case isDigits(text):
+		n, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return 0, &Error{Reason: "is larger than any number that the kernel takes"}
+		}
+		return n, nil
+	}
+	if n, err := strconv.ParseInt(strings.ToLower(text), 0, 64); err == nil && isHex(text) {
+		return 0, &Error{Reason: fmt.Sprintf("must be decimal digits only, not hexadecimal: write %d", n)}
+	}
+	if n, ok := parseSuffix(text); ok {
+		return 0, &Error{Reason: fmt.Sprintf("must be decimal digits only, without a suffix: write %d", n), Suffix: true}
+	}
+	return 0, &Error{Reason: "must be decimal digits only"}
+}
+
+func isDigits(text string) bool {
+	for i := range len(text) {
+		if text[i] < '0' || text[i] > '9' {
+			return false
+		}
+	}
+	return text != ""
+}
+
+func isHex(text string) bool {
+	return len(text) > 2 && text[0] == '0' && (text[1] == 'x' || text[1] == 'X')
+}
+
+func trimZeros(text string) string {
+	if text = strings.TrimLeft(text, "0"); text == "" {
+		return "0"
+	}
+	return text
+}
+
+// parseSuffix reads 16M, 16Mi, 16MB and 16MiB as multiples of 1024.
+func parseSuffix(text string) (int64, bool) {
+	digits := strings.TrimRight(text, "kKmMgGtTiBbs")
+	unit := strings.TrimSuffix(strings.TrimSuffix(strings.ToLower(text[len(digits):]), "b"), "i")
+	shift, known := map[string]int{"": 0, "s": 0, "k": 10, "m": 20, "g": 30, "t": 40}[unit]
+	n, err := strconv.ParseUint(digits, 10, 63)
+	if !known || err != nil || bits.Len64(n)+shift > bits.Len64(math.MaxInt64) {
+		return 0, false
+	}
+	return int64(n) << shift, true
+}

@@ -1,0 +1,99 @@
+package mountoptions
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+// As /proc/self/mountstats of kernel 6.1 shows a mount with actimeo=30, nocto and nconnect=4.
+const tunedMount = "rw,vers=4.1,rsize=262144,wsize=262144,namlen=255,acregmin=30,acregmax=30,acdirmin=30,acdirmax=30,hard,nocto,proto=tcp," +
+	"nconnect=4,timeo=600,retrans=2,sec=sys,clientaddr=10.0.0.1,local_lock=none"
+
+const plainMount = "rw,vers=4.2,rsize=1048576,wsize=1048576,namlen=255,acregmin=3,acregmax=60,acdirmin=30,acdirmax=60,hard,proto=tcp6," +
+	"timeo=600,retrans=2,sec=sys,clientaddr=fd00::1,fatal_neterrors=none,local_lock=none"
+
+func TestCompare(t *testing.T) {
+	for name, test := range map[string]struct {
+		wanted, observed string
+		want             []Difference
+	}{
+		"all as wanted":                     {wanted: "actimeo=30 nconnect=4 nocto vers=4.1 hard tcp rsize=262144", observed: tunedMount},
+		"what is not wanted does not count": {wanted: "hard", observed: tunedMount},
+		"each timer counts": {wanted: "actimeo=30", observed: plainMount, want: []Difference{
+			{Option: "acregmin", Wanted: "30", Observed: "3"}, {Option: "acregmax", Wanted: "30", Observed: "60"},
+			{Option: "acdirmax", Wanted: "30", Observed: "60"}}},
+		"a timer after actimeo": {wanted: "actimeo=30 acregmax=90", observed: tunedMount, want: []Difference{
+			{Option: "acregmax", Wanted: "90", Observed: "30"}}},
+		"a timer that is not shown is not taken for granted": {wanted: "acdirmin=30", observed: "rw,acregmin=30", want: []Difference{
+			{Option: "acdirmin", Wanted: "30"}}},
+		"connections that the first mount fixed": {wanted: "nconnect=8", observed: tunedMount, want: []Difference{
+			{Option: "nconnect", Wanted: "8", Observed: "4"}}},
+		"connections that nobody asked for": {wanted: "nconnect=4", observed: plainMount, want: []Difference{
+			{Option: "nconnect", Wanted: "4"}}},
+		"one connection is what is not shown": {wanted: "nconnect=1", observed: plainMount},
+		"one connection where there are four": {wanted: "nconnect=1", observed: tunedMount, want: []Difference{
+			{Option: "nconnect", Wanted: "1", Observed: "4"}}},
+		"nocto is shown where it is on":           {wanted: "nocto", observed: plainMount, want: []Difference{{Option: "cto", Wanted: "nocto"}}},
+		"cto is not shown where it is on":         {wanted: "cto", observed: plainMount},
+		"cto where nocto is shown":                {wanted: "cto", observed: tunedMount, want: []Difference{{Option: "cto", Wanted: "cto", Observed: "nocto"}}},
+		"privileged ports are not shown":          {wanted: "resvport", observed: plainMount},
+		"other ports are":                         {wanted: "noresvport", observed: plainMount, want: []Difference{{Option: "resvport", Wanted: "noresvport"}}},
+		"hard where the mount is soft":            {wanted: "hard", observed: "rw,soft", want: []Difference{{Option: "hard", Wanted: "hard", Observed: "soft"}}},
+		"softerr brings softreval":                {wanted: "softerr", observed: "rw,softerr,softreval"},
+		"noac is one flag, not five":              {wanted: "noac actimeo=30", observed: tunedMount, want: []Difference{{Option: "ac", Wanted: "noac"}}},
+		"noac as it is shown":                     {wanted: "noac", observed: "rw,sync,acregmin=0,acregmax=0,acdirmin=0,acdirmax=0,hard,noac"},
+		"any minor version is version 4":          {wanted: "vers=4", observed: plainMount},
+		"the old way to write 4.1":                {wanted: "vers=4 minorversion=1", observed: tunedMount},
+		"another version":                         {wanted: "nfsvers=3", observed: tunedMount, want: []Difference{{Option: "vers", Wanted: "3", Observed: "4.1"}}},
+		"tcp over IPv6 is tcp":                    {wanted: "proto=tcp", observed: plainMount},
+		"one flavour of several":                  {wanted: "sec=krb5:sys", observed: plainMount},
+		"a timeout held to its limit":             {wanted: "timeo=9000", observed: "timeo=6000"},
+		"a retry count":                           {wanted: "retrans=5", observed: plainMount, want: []Difference{{Option: "retrans", Wanted: "5", Observed: "2"}}},
+		"a size that the kernel rounded by power": {wanted: "rsize=300000", observed: tunedMount, want: []Difference{{Option: "rsize", Wanted: "300000", Observed: "262144", Limited: true}}},
+		"a size that the kernel rounded by page":  {wanted: "rsize=300000", observed: "rsize=299008", want: []Difference{{Option: "rsize", Wanted: "300000", Observed: "299008", Limited: true}}},
+		"a size beyond the kernel's limit":        {wanted: "wsize=8650752", observed: plainMount, want: []Difference{{Option: "wsize", Wanted: "8650752", Observed: "1048576", Limited: true}}},
+		"a size that the server held down":        {wanted: "rsize=1048576", observed: tunedMount, want: []Difference{{Option: "rsize", Wanted: "1048576", Observed: "262144", Limited: true}}},
+		"a size that is larger than wanted":       {wanted: "rsize=262144", observed: plainMount, want: []Difference{{Option: "rsize", Wanted: "262144", Observed: "1048576"}}},
+		"a size that was left to the server":      {wanted: "rsize=0", observed: plainMount},
+		"a size that is not shown":                {wanted: "rsize=262144", observed: "rw", want: []Difference{{Option: "rsize", Wanted: "262144"}}},
+		"what the kernel never shows":             {wanted: "intr noatime _netdev retry=2 nosuid", observed: plainMount},
+		"what NFSv4 drops in silence":             {wanted: "nolock local_lock=all", observed: plainMount},
+		"what NFSv3 shows":                        {wanted: "nolock", observed: "vers=3", want: []Difference{{Option: "lock", Wanted: "nolock"}}},
+		"the lookup cache under its other name":   {wanted: "lookupcache=positive", observed: "lookupcache=pos"},
+		"the lookup cache's default":              {wanted: "lookupcache=all", observed: plainMount},
+		"synchronous writes":                      {wanted: "sync", observed: plainMount, want: []Difference{{Option: "sync", Wanted: "sync"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := Compare(strings.Fields(test.wanted), strings.Split(test.observed, ","))
+			if diff := cmp.Diff(test.want, got, cmpopts.IgnoreFields(Difference{}, "Message"), cmpopts.EquateEmpty()); diff != "" {
+				t.Error(diff)
+			}
+			for _, d := range got {
+				if d.Message == "" {
+					t.Errorf("%s differs, and nothing says why", d.Option)
+				}
+			}
+		})
+	}
+}
+
+func TestUnverifiable(t *testing.T) {
+	for name, test := range map[string]struct{ wanted, want string }{
+		"what is shown":                 {"actimeo=30 nconnect=4 nocto vers=4.1 rsize=262144", ""},
+		"what has no effect":            {"intr noatime nodiratime hard", "intr noatime nodiratime"},
+		"what only mount reads":         {"_netdev retry=2", "_netdev retry=2"},
+		"what the server chooses":       {"rsize=0 wsize=65536", "rsize=0"},
+		"locks, where v4 may drop them": {"nolock", "nolock"},
+		"locks on NFSv3":                {"nolock vers=3", ""},
+		"what nobody knows":             {"strange=1", "strange=1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(strings.Fields(test.want), Unverifiable(strings.Fields(test.wanted)), cmpopts.EquateEmpty()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

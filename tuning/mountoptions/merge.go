@@ -1,0 +1,241 @@
+package mountoptions
+
+import (
+	"maps"
+	"slices"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+)
+
+// MergeResult is what became of a volume's options.
+type MergeResult struct {
+	// Options is the merged list.
+	Options []string
+	// Kept are the options in which the volume's own value stood against the profile's.
+	Kept []Difference
+	// Changed is true where Options is not the list that the volume has.
+	Changed bool
+}
+
+// Merge brings the wanted options into a volume's current ones. What the volume does not say is added at the end; where
+// it says something else, the policy decides, and what is replaced is replaced in its place. Options that say the same
+// under another name stay as they are written, and so does everything that no wanted option is about.
+//
+// The result means the same in order and sorted, as far as the wanted options go: actimeo is written out as the four
+// timers where the volume keeps one of its own, and what is overridden within the list is left out. It never has more
+// than one version. Wanted options that Validate refuses to every volume are left out. class are the options of the
+// volume's StorageClass, for UseProfileOverClass.
+func Merge(current, wanted []string, policy v1alpha1.ConflictPolicy, class []string) MergeResult {
+	own := Parse(current)
+	want := slices.DeleteFunc(Parse(wanted), func(o Option) bool { return refusal(o) != "" })
+	if len(want) == 0 {
+		return MergeResult{Options: current}
+	}
+	m := &merger{list: oneVersion(lastOfEach(own)), policy: policy, class: resolve(Parse(class))}
+	done := map[string]bool{}
+	for _, o := range want {
+		group := groupOf(o)
+		if done[group] {
+			continue
+		}
+		done[group] = true
+		if group == groupCache {
+			m.mergeCache(inGroup(want, group))
+		} else {
+			m.mergeOne(group, inGroup(want, group))
+		}
+	}
+	if slices.Equal(m.list, own) {
+		return MergeResult{Options: current, Kept: m.kept}
+	}
+	return MergeResult{Options: texts(m.list), Kept: m.kept, Changed: true}
+}
+
+type merger struct {
+	list   []Option
+	policy v1alpha1.ConflictPolicy
+	class  map[string]string
+	kept   []Difference
+}
+
+// lastOfEach drops repetitions. The last one stays: that is the one that counts, in order and sorted.
+func lastOfEach(options []Option) []Option {
+	var out []Option
+	for i, o := range options {
+		if !slices.Contains(options[i+1:], o) {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// oneVersion leaves only the version that counts where a list has several, which mount would refuse.
+func oneVersion(options []Option) []Option {
+	own := inGroup(options, keyVersion)
+	if len(checkVersions(own)) == 0 {
+		return options
+	}
+	version := Option{Name: keyVersion, Value: resolve(own)[keyVersion], HasValue: true}
+	if last := own[len(own)-1]; resolve([]Option{last})[keyVersion] == version.Value && keyOf(last) == keyVersion {
+		version = last
+	}
+	return place(options, keyVersion, []Option{version})
+}
+
+func inGroup(options []Option, group string) []Option {
+	var out []Option
+	for _, o := range options {
+		if groupOf(o) == group {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// place makes a list hold exactly these options of a group: those that it has stay where they are, the others take
+// the place of the first one that goes, or the end.
+func place(list []Option, group string, options []Option) []Option {
+	var out []Option
+	gap := -1
+	missing := slices.Clone(options)
+	for _, o := range list {
+		if groupOf(o) != group {
+			out = append(out, o)
+			continue
+		}
+		if i := slices.Index(missing, o); i >= 0 {
+			missing = slices.Delete(missing, i, i+1)
+			out = append(out, o)
+		} else if gap < 0 {
+			gap = len(out)
+		}
+	}
+	if gap < 0 {
+		gap = len(out)
+	}
+	return slices.Insert(out, gap, missing...)
+}
+
+// replaces says whether the profile's value goes over the volume's.
+func (m *merger) replaces(key, value string) bool {
+	switch m.policy {
+	case v1alpha1.ConflictUseProfile:
+		return true
+	case v1alpha1.ConflictUseProfileOverClass:
+		fromClass, ok := m.class[key]
+		return ok && fromClass == value
+	default:
+		return false
+	}
+}
+
+func (m *merger) keep(key, wanted, value string) {
+	m.kept = append(m.kept, Difference{Option: key, Wanted: wanted, Observed: value, Message: "the volume's own value is kept"})
+}
+
+// mergeOne merges the options of one key, of which the last one counts.
+func (m *merger) mergeOne(key string, wanted []Option) {
+	own := inGroup(m.list, key)
+	want, have := resolve(wanted)[key], resolve(own)[key]
+	option := wanted[len(wanted)-1]
+	if keyOf(option) == keyMinorVersion || len(wanted) > 1 && key == keyVersion {
+		option = Option{Name: keyVersion, Value: want, HasValue: true}
+	}
+	switch {
+	case len(own) == 0:
+		m.list = append(m.list, option)
+	case have != want && m.replaces(key, have):
+		m.list = place(m.list, key, []Option{option})
+	default:
+		if have != want {
+			m.keep(key, want, have)
+		}
+		if key != keyVersion {
+			m.list = place(m.list, key, own[len(own)-1:])
+		}
+	}
+}
+
+// mergeCache merges the four timers, actimeo, which sets them all, and noac, which turns them off.
+func (m *merger) mergeCache(wanted []Option) {
+	own := inGroup(m.list, groupCache)
+	have, want := resolve(own), resolve(wanted)
+	merged := maps.Clone(have)
+	switch {
+	case want[keyCache] == flagNoac:
+		m.turnCacheOff(merged)
+	case have[keyCache] != flagNoac || m.replaces(keyCache, flagNoac):
+		m.mergeTimers(merged, want)
+	default:
+		for _, o := range wanted {
+			m.keep(o.Name, o.Value, flagNoac)
+		}
+	}
+	if maps.Equal(merged, have) && maps.Equal(have, resolve(sorted(own))) {
+		return
+	}
+	m.list = place(m.list, groupCache, writeCache(merged))
+}
+
+// turnCacheOff sets noac in place of whatever the volume says about the cache, or leaves it all as it is.
+func (m *merger) turnCacheOff(merged map[string]string) {
+	if merged[keyCache] == flagNoac {
+		return
+	}
+	for _, key := range slices.Sorted(maps.Keys(merged)) {
+		if !m.replaces(key, merged[key]) {
+			m.keep(keyCache, flagNoac, key+"="+merged[key])
+			return
+		}
+	}
+	clear(merged)
+	merged[keyCache] = flagNoac
+}
+
+func (m *merger) mergeTimers(merged, want map[string]string) {
+	if merged[keyCache] == flagNoac {
+		delete(merged, keyCache)
+	}
+	if value, ok := want[keyCache]; ok {
+		merged[keyCache] = value
+	}
+	for _, timer := range timers {
+		value, wanted := want[timer]
+		own, has := merged[timer]
+		switch {
+		case !wanted || has && own == value:
+		case !has || m.replaces(timer, own):
+			merged[timer] = value
+		default:
+			m.keep(timer, value, own)
+		}
+	}
+}
+
+// writeCache writes the state of the attribute cache so that the order of the options does not matter.
+func writeCache(state map[string]string) []Option {
+	var options []Option
+	if value, ok := state[keyCache]; ok {
+		options = append(options, Option{Name: value})
+	}
+	var set []Option
+	same := true
+	for _, timer := range timers {
+		value, ok := state[timer]
+		same = same && ok && value == state[timers[0]]
+		if ok {
+			set = append(set, Option{Name: timer, Value: value, HasValue: true})
+		}
+	}
+	if same {
+		set = []Option{{Name: keyActimeo, Value: state[timers[0]], HasValue: true}}
+	}
+	return append(options, set...)
+}
+
+// sorted is the list as the kubelet's own NFS plugin hands it to mount.
+func sorted(options []Option) []Option {
+	list := texts(options)
+	slices.Sort(list)
+	return Parse(list)
+}

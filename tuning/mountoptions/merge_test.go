@@ -1,0 +1,196 @@
+package mountoptions
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+)
+
+const (
+	keepVolume    = v1alpha1.ConflictKeepVolume
+	overClass     = v1alpha1.ConflictUseProfileOverClass
+	useProfile    = v1alpha1.ConflictUseProfile
+	azureProfile  = "actimeo=30 nconnect=4"
+	unrelatedOnly = "hard proto=tcp x-own"
+)
+
+func TestMerge(t *testing.T) {
+	for name, test := range map[string]struct {
+		current, wanted string // blank-separated
+		policy          v1alpha1.ConflictPolicy
+		class           string
+		want            string
+		kept            string // "option:wanted:own", blank-separated
+	}{
+		"an empty volume takes everything":     {wanted: azureProfile, want: azureProfile},
+		"new options go to the end":            {current: unrelatedOnly, wanted: azureProfile, want: unrelatedOnly + " " + azureProfile},
+		"nothing wanted changes nothing":       {current: "hard nocto hard vers=3 vers=4", want: "hard nocto hard vers=3 vers=4"},
+		"what the volume says already stays":   {current: "nconnect=4 hard actimeo=30", wanted: azureProfile, want: "nconnect=4 hard actimeo=30"},
+		"another value of the volume is kept":  {current: "nconnect=8 hard", wanted: azureProfile, want: "nconnect=8 hard actimeo=30", kept: "nconnect:4:8"},
+		"the profile's value takes its place":  {current: "nconnect=8 hard", wanted: azureProfile, policy: useProfile, want: "nconnect=4 hard actimeo=30"},
+		"an option that nobody knows is kept":  {current: "x-own=1 strange", wanted: "nocto", want: "x-own=1 strange nocto"},
+		"a list in one entry is understood":    {current: "hard,nconnect=8,x-own", wanted: "nconnect=4", policy: useProfile, want: "hard nconnect=4 x-own"},
+		"a repetition is dropped":              {current: "hard nocto hard", wanted: "nocto", want: "nocto hard"},
+		"a contradiction that is not asked of": {current: "hard soft", wanted: "nocto", want: "hard soft nocto"},
+		"a contradiction that is asked of":     {current: "hard soft", wanted: "soft", want: "soft"},
+
+		"a value from the class may go":          {current: "nconnect=8", wanted: "nconnect=4", policy: overClass, class: "nconnect=8", want: "nconnect=4"},
+		"a value from the volume itself may not": {current: "nconnect=8", wanted: "nconnect=4", policy: overClass, class: "nconnect=2", want: "nconnect=8", kept: "nconnect:4:8"},
+		"the class says the same in other words": {current: "acregmin=60 acregmax=60 acdirmin=60 acdirmax=60", wanted: "actimeo=30", policy: overClass, class: "actimeo=60", want: "actimeo=30"},
+		"the class says some of the timers":      {current: "actimeo=60", wanted: "actimeo=30", policy: overClass, class: "acregmax=60", want: "acregmin=60 acregmax=30 acdirmin=60 acdirmax=60", kept: "acregmin:30:60 acdirmin:30:60 acdirmax:30:60"},
+
+		"hard against soft is one key":       {current: "soft", wanted: "hard", want: "soft", kept: "hard:hard:soft"},
+		"hard over soft":                     {current: "soft nocto", wanted: "hard", policy: useProfile, want: "hard nocto"},
+		"hard over softerr":                  {current: "softerr", wanted: "hard", policy: useProfile, want: "hard"},
+		"nocto over cto":                     {current: "cto", wanted: "nocto", policy: useProfile, want: "nocto"},
+		"noresvport over resvport":           {current: "resvport", wanted: "noresvport", policy: useProfile, want: "noresvport"},
+		"proto=tcp says tcp already":         {current: "proto=tcp", wanted: "tcp", policy: useProfile, want: "proto=tcp"},
+		"lookupcache=positive is pos":        {current: "lookupcache=positive", wanted: "lookupcache=pos", policy: useProfile, want: "lookupcache=positive"},
+		"the last of several is what counts": {current: "timeo=600 timeo=50", wanted: "timeo=50", want: "timeo=50"},
+		"the last wanted is what is wanted":  {current: "", wanted: "nconnect=2 nconnect=4", want: "nconnect=4"},
+
+		"nfsvers says vers already":                 {current: "nfsvers=4.1", wanted: "vers=4.1", policy: useProfile, want: "nfsvers=4.1"},
+		"vers takes the place of nfsvers":           {current: "nfsvers=3 hard", wanted: "vers=4.1", policy: useProfile, want: "vers=4.1 hard"},
+		"a version kept is not joined by another":   {current: "nfsvers=3 hard", wanted: "vers=4.1", want: "nfsvers=3 hard", kept: "vers:4.1:3"},
+		"the old way to write 4.1 is 4.1":           {current: "vers=4 minorversion=1 hard", wanted: "vers=4.1", policy: useProfile, want: "vers=4 minorversion=1 hard"},
+		"a version takes the place of both":         {current: "vers=4 hard minorversion=1", wanted: "vers=4.2", policy: useProfile, want: "vers=4.2 hard"},
+		"the old way to want 4.1 is written new":    {current: "", wanted: "vers=4 minorversion=1", want: "vers=4.1"},
+		"a flag is a version too":                   {current: "v3", wanted: "nfsvers=4.1", policy: useProfile, want: "nfsvers=4.1"},
+		"two versions become the last":              {current: "vers=3 hard nfsvers=4.1", wanted: "nocto", want: "hard nfsvers=4.1 nocto"},
+		"two versions and a minor one become one":   {current: "nfsvers=4 vers=4 minorversion=1", wanted: "nocto", want: "vers=4.1 nocto"},
+		"the old way stays where nobody asks of it": {current: "vers=4 minorversion=1", wanted: "nocto", want: "vers=4 minorversion=1 nocto"},
+
+		"one timer is kept: the others are written out":      {current: "acregmax=90", wanted: "actimeo=30", want: "acregmax=90 acregmin=30 acdirmin=30 acdirmax=30", kept: "acregmax:30:90"},
+		"a timer that agrees makes way for actimeo":          {current: "acregmax=30 hard", wanted: "actimeo=30", want: "actimeo=30 hard"},
+		"the profile's actimeo drops the timers":             {current: "acregmin=5 hard acregmax=90", wanted: "actimeo=30", policy: useProfile, want: "actimeo=30 hard"},
+		"actimeo is kept against one timer":                  {current: "actimeo=60", wanted: "acregmax=90", want: "actimeo=60", kept: "acregmax:90:60"},
+		"one timer over actimeo writes it out":               {current: "actimeo=60 hard", wanted: "acregmax=90", policy: useProfile, want: "acregmin=60 acregmax=90 acdirmin=60 acdirmax=60 hard"},
+		"one timer is replaced, the others are not":          {current: "acregmin=5 acregmax=90", wanted: "acregmax=60", policy: useProfile, want: "acregmin=5 acregmax=60"},
+		"a wanted timer after actimeo":                       {wanted: "actimeo=30 acregmax=90", want: "acregmin=30 acregmax=90 acdirmin=30 acdirmax=30"},
+		"a wanted timer before actimeo has no say":           {wanted: "acregmax=90 actimeo=30", want: "actimeo=30"},
+		"a list whose order matters is written out":          {current: "actimeo=30 acregmax=90", wanted: "acdirmax=30", want: "acregmin=30 acdirmin=30 acdirmax=30 acregmax=90"},
+		"such a list stays where nobody asks of it":          {current: "actimeo=30 acregmax=90", wanted: "nocto", want: "actimeo=30 acregmax=90 nocto"},
+		"four timers that agree say actimeo already":         {current: "acregmin=30 acregmax=30 acdirmin=30 acdirmax=30", wanted: "actimeo=30", policy: useProfile, want: "acregmin=30 acregmax=30 acdirmin=30 acdirmax=30"},
+		"the cache is off: timers have no say":               {current: "noac hard", wanted: "actimeo=30", want: "noac hard", kept: "actimeo:30:noac"},
+		"the cache was off: the profile turns it on":         {current: "noac hard", wanted: "actimeo=30", policy: useProfile, want: "actimeo=30 hard"},
+		"ac over noac brings back the timers":                {current: "noac actimeo=60", wanted: "ac", policy: useProfile, want: "ac actimeo=60"},
+		"noac over timers":                                   {current: "actimeo=60 hard", wanted: "noac", policy: useProfile, want: "noac hard"},
+		"timers against noac":                                {current: "actimeo=60 hard", wanted: "noac", want: "actimeo=60 hard", kept: "ac:noac:acdirmax=60"},
+		"noac where nothing is said of the cache":            {current: "hard", wanted: "noac", want: "hard noac"},
+		"noac where noac is said":                            {current: "noac actimeo=60", wanted: "noac", want: "noac actimeo=60"},
+		"noac from the class, with a timer of the volume's":  {current: "noac acregmax=5", wanted: "actimeo=30", policy: overClass, class: "noac", want: "acregmin=30 acdirmin=30 acdirmax=30 acregmax=5", kept: "acregmax:30:5"},
+		"what may never be brought to a volume is left out":  {current: "hard", wanted: "suid dev exec context=x x-own actimeo=30", want: "hard actimeo=30"},
+		"what may never be brought is kept where it is":      {current: "suid x-own", wanted: "nocto", want: "suid x-own nocto"},
+		"nothing but what may never be brought is no change": {current: "hard nocto hard", wanted: "suid", want: "hard nocto hard"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			current := strings.Fields(test.current)
+			before := slices.Clone(current)
+			got := Merge(current, strings.Fields(test.wanted), test.policy, strings.Fields(test.class))
+			if diff := cmp.Diff(strings.Fields(test.want), got.Options, cmpopts.EquateEmpty()); diff != "" {
+				t.Error(diff)
+			}
+			var kept []string
+			for _, k := range got.Kept {
+				kept = append(kept, k.Option+":"+k.Wanted+":"+k.Observed)
+			}
+			if diff := cmp.Diff(strings.Fields(test.kept), kept, cmpopts.EquateEmpty()); diff != "" {
+				t.Error(diff)
+			}
+			if changed := !slices.Equal(texts(Parse(current)), got.Options); got.Changed != changed {
+				t.Errorf("Changed = %v, want %v", got.Changed, changed)
+			}
+			if !slices.Equal(before, current) {
+				t.Errorf("the volume's own list was changed to %v", current)
+			}
+		})
+	}
+}
+
+func TestMergeLeavesAnUnchangedListAsItIsWritten(t *testing.T) {
+	current := []string{"hard,nocto", "", "nconnect=4"}
+	got := Merge(current, []string{"nocto", "nconnect=4"}, useProfile, nil)
+	if diff := cmp.Diff(MergeResult{Options: current}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+var drawnOptions = []string{
+	"actimeo=30", "actimeo=60", "acregmin=5", "acregmin=30", "acregmax=30", "acregmax=90", "acdirmin=30", "acdirmax=60", "ac", "noac",
+	"nconnect=4", "nconnect=8", "cto", "nocto", "vers=3", "vers=4", "vers=4.1", "nfsvers=4.1", "v4.2", "minorversion=1", "rsize=262144",
+	"hard", "soft", "softerr", "resvport", "noresvport", "sync", "async", "tcp", "proto=tcp", "rdma", "timeo=600", "timeo=50",
+	"lookupcache=pos", "x-own", "strange=1", "suid", "nosuid",
+}
+
+func drawOptions(t *rapid.T, label string) []string {
+	return rapid.SliceOfN(rapid.SampledFrom(drawnOptions), 0, 10).Draw(t, label)
+}
+
+func TestMergeProperties(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		current, wanted, class := drawOptions(t, "current"), drawOptions(t, "wanted"), drawOptions(t, "class")
+		policy := rapid.SampledFrom([]v1alpha1.ConflictPolicy{keepVolume, overClass, useProfile}).Draw(t, "policy")
+		got := Merge(current, wanted, policy, class)
+
+		again := Merge(got.Options, wanted, policy, class)
+		if again.Changed {
+			t.Fatalf("not idempotent: %v, then %v", got.Options, again.Options)
+		}
+		if slices.Equal(got.Options, current) == got.Changed {
+			t.Fatalf("Changed is %v for %v", got.Changed, got.Options)
+		}
+		if !got.Changed {
+			return
+		}
+		options := Parse(got.Options)
+		if len(lastOfEach(options)) != len(options) {
+			t.Fatalf("a repetition in %v", got.Options)
+		}
+		if problems := checkVersions(inGroup(options, keyVersion)); len(problems) > 0 {
+			t.Fatalf("%v: %v", got.Options, problems)
+		}
+		checkMeaning(t, policy, Parse(current), Parse(wanted), options)
+	})
+}
+
+// checkMeaning compares what the lists say, key by key.
+func checkMeaning(t *rapid.T, policy v1alpha1.ConflictPolicy, current, wanted, merged []Option) {
+	wanted = slices.DeleteFunc(wanted, func(o Option) bool { return refusal(o) != "" })
+	had, want, has := resolve(current), resolve(wanted), resolve(merged)
+	asked := map[string]bool{}
+	for _, o := range wanted {
+		asked[groupOf(o)] = true
+	}
+	for _, o := range merged {
+		if group := groupOf(o); asked[group] {
+			key := keyOf(o)
+			if resolve(sorted(merged))[key] != has[key] {
+				t.Fatalf("%v means something else once sorted", texts(merged))
+			}
+		}
+		if refusal(o) != "" && !slices.Contains(current, o) {
+			t.Fatalf("%s has come in", o)
+		}
+	}
+	for _, o := range current {
+		if group := groupOf(o); !asked[group] && group != keyVersion && !slices.Contains(merged, o) {
+			t.Fatalf("%s is lost from %v", o, texts(merged))
+		}
+	}
+	for key, value := range had {
+		if policy == keepVolume && key != keyCache && had[keyCache] != flagNoac && has[key] != value {
+			t.Fatalf("%s is %q and not the volume's %q in %v", key, has[key], value, texts(merged))
+		}
+	}
+	for key, value := range want {
+		if policy == useProfile && want[keyCache] != flagNoac && has[key] != value {
+			t.Fatalf("%s is %q and not the profile's %q in %v", key, has[key], value, texts(merged))
+		}
+	}
+}

@@ -1,0 +1,147 @@
+package nodesettings
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/mountoptions"
+)
+
+// declared is one setting as a profile spells it.
+type declared struct {
+	// field is where the profile says so, e.g. spec.node.sysctls[net.core.rmem_max].
+	field      string
+	key, value string
+	// text is the value as it was written.
+	text string
+}
+
+// derived is true for a value that depends on what else is declared for the node.
+func (d declared) derived() bool { return d.text == v1alpha1.FromNconnect }
+
+const (
+	fieldTCPSlots    = "spec.node.sunrpc.tcpSlotTableEntries"
+	fieldTCPMaxSlots = "spec.node.sunrpc.tcpMaxSlotTableEntries"
+)
+
+var (
+	keyTCPSlots    = catalogue.ModuleKey("sunrpc", "tcp_slot_table_entries")
+	keyTCPMaxSlots = catalogue.ModuleKey("sunrpc", "tcp_max_slot_table_entries")
+)
+
+// Settings is what one profile alone asks of a node, sorted by key. FromNconnect is resolved from this profile's own
+// volumes; on a node it is the largest nconnect of all profiles there that counts, as Merge has it.
+func Settings(p *v1alpha1.StorageClientProfile) []v1alpha1.NodeSetting {
+	return contribution(p, profileNconnect(p))
+}
+
+func contribution(p *v1alpha1.StorageClientProfile, nconnect int) []v1alpha1.NodeSetting {
+	onRemoval := p.Spec.WithDefaults().DeletionPolicy
+	values := map[string]string{}
+	for _, d := range declarations(p, nconnect) {
+		values[d.key] = d.value
+	}
+	settings := make([]v1alpha1.NodeSetting, 0, len(values))
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		settings = append(settings, v1alpha1.NodeSetting{Key: key, Value: values[key], Profile: p.Name, OnRemoval: onRemoval})
+	}
+	return settings
+}
+
+// declarations are all settings of a profile in the order of its fields, each under its canonical key. A valid profile
+// says nothing twice in different ways.
+func declarations(p *v1alpha1.StorageClientProfile, nconnect int) []declared {
+	node := p.Spec.Node
+	if node == nil {
+		return nil
+	}
+	var all []declared
+	add := func(field, key, text string) {
+		all = append(all, declared{field: field, key: key, value: catalogue.CanonicalValue(text), text: text})
+	}
+	for _, name := range slices.Sorted(maps.Keys(node.Sysctls)) {
+		add("spec.node.sysctls["+name+"]", catalogue.SysctlKey(name), string(node.Sysctls[name]))
+	}
+	if node.Sunrpc != nil {
+		all = append(all, slotTables(node.Sunrpc, nconnect)...)
+	}
+	for i, module := range node.KernelModules {
+		for _, name := range slices.Sorted(maps.Keys(module.Parameters)) {
+			field := "spec.node.kernelModules[" + strconv.Itoa(i) + "].parameters[" + name + "]"
+			add(field, catalogue.ModuleKey(module.Name, name), string(module.Parameters[name]))
+		}
+	}
+	for i, argument := range node.KernelArguments {
+		key, value := catalogue.KernelArgumentKey(string(argument))
+		add("spec.node.kernelArguments["+strconv.Itoa(i)+"]", key, value)
+	}
+	return all
+}
+
+func slotTables(s *v1alpha1.Sunrpc, nconnect int) []declared {
+	var all []declared
+	if s.TCPSlotTableEntries != nil {
+		text := strconv.Itoa(int(*s.TCPSlotTableEntries))
+		all = append(all, declared{fieldTCPSlots, keyTCPSlots, text, text})
+	}
+	switch limit := s.TCPMaxSlotTableEntries; {
+	case limit == nil:
+	case limit.Type == intstr.String && limit.StrVal == v1alpha1.FromNconnect:
+		if n := slotsFor(nconnect); n > 0 {
+			all = append(all, declared{fieldTCPMaxSlots, keyTCPMaxSlots, strconv.Itoa(n), limit.StrVal})
+		}
+	default:
+		all = append(all, declared{fieldTCPMaxSlots, keyTCPMaxSlots, limit.String(), limit.String()})
+	}
+	return all
+}
+
+// slotsFor is the table of "Linux NFS mount options best practices for Azure NetApp Files": requests in flight a
+// connection by the number of connections. The table leaves 5 out, which counts as 6 here. Over 8 it changes nothing:
+// 0, the kernel's own limit stays.
+func slotsFor(nconnect int) int {
+	switch {
+	case nconnect <= 1:
+		return 128
+	case nconnect <= 4:
+		return 256
+	case nconnect <= 8:
+		return 512
+	default:
+		return 0
+	}
+}
+
+func largestNconnect(profiles []v1alpha1.StorageClientProfile) int {
+	largest := 0
+	for i := range profiles {
+		largest = max(largest, profileNconnect(&profiles[i]))
+	}
+	return largest
+}
+
+// profileNconnect is the largest nconnect that the profile's volumes declare; 0 for none.
+func profileNconnect(p *v1alpha1.StorageClientProfile) int {
+	largest := 0
+	for i := range p.Spec.Volumes {
+		n, _ := mountoptions.Nconnect(optionsOf(&p.Spec.Volumes[i]))
+		largest = max(largest, n)
+	}
+	return largest
+}
+
+func optionsOf(rule *v1alpha1.VolumeRule) []string {
+	options := make([]string, 0, len(rule.MountOptions))
+	for _, o := range rule.MountOptions {
+		options = append(options, string(o))
+	}
+	return options
+}
+
+func byKey(a, b v1alpha1.NodeSetting) int { return cmp.Compare(a.Key, b.Key) }

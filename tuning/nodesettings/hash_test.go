@@ -1,0 +1,97 @@
+package nodesettings
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+)
+
+func readProfiles(t *testing.T) []v1alpha1.StorageClientProfile {
+	t.Helper()
+	files, err := filepath.Glob("testdata/profiles/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no profiles: %v", err)
+	}
+	profiles := make([]v1alpha1.StorageClientProfile, len(files))
+	for i, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := yaml.UnmarshalStrict(data, &profiles[i]); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+	}
+	return profiles
+}
+
+// The lines of hashes.golden may be added to. A line that no longer holds means that nodes reboot, or wait for a new
+// approval, because the operator was upgraded: change the code, not the line.
+func TestHashesOfUnchangedProfilesNeverChange(t *testing.T) {
+	golden, err := os.ReadFile("testdata/hashes.golden")
+	if err != nil {
+		t.Fatal(err)
+	}
+	profiles := readProfiles(t)
+	var got strings.Builder
+	line := func(name string, hashes ...string) {
+		for i, h := range hashes {
+			if h == "" {
+				hashes[i] = "-"
+			}
+		}
+		fmt.Fprintf(&got, "%s %s\n", name, strings.Join(hashes, " "))
+	}
+	for i := range profiles {
+		p := &profiles[i]
+		hash, bootHash := Hashes(Settings(p))
+		deleted := p.DeepCopy()
+		deleted.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
+		line(p.Name, hash, bootHash, PlanHash(p), PlanHash(deleted))
+	}
+	all := Merge(profiles, nil)
+	line("all-together", all.Hash, all.BootHash)
+	if diff := cmp.Diff(strings.Split(string(golden), "\n"), strings.Split(got.String(), "\n")); diff != "" {
+		t.Errorf("hashes have changed (-before +now):\n%s", diff)
+	}
+}
+
+func TestHashes(t *testing.T) {
+	a := v1alpha1.NodeSetting{Key: "kernelArgument/ihash_entries", Value: "16777216", Profile: "a", OnRemoval: v1alpha1.DeletionRestore}
+	b := v1alpha1.NodeSetting{Key: "sysctl/net.core.rmem_max", Value: "16777216", Profile: "b", OnRemoval: v1alpha1.DeletionRetain}
+	hashes := func(settings ...v1alpha1.NodeSetting) [2]string {
+		hash, bootHash := Hashes(settings)
+		return [2]string{hash, bootHash}
+	}
+	both := hashes(a, b)
+	if hashes() != [2]string{} {
+		t.Error("an empty set has a hash")
+	}
+	if hashes(b, a) != both {
+		t.Error("the order matters")
+	}
+	c := v1alpha1.NodeSetting{Key: b.Key, Value: b.Value, Profile: "c", OnRemoval: v1alpha1.DeletionRestore}
+	if hashes(a, c) != both {
+		t.Error("the source matters")
+	}
+	c.Value = "1"
+	if got := hashes(a, c); got[0] == both[0] || got[1] != both[1] {
+		t.Error("a live value must change the hash, and must not change the boot hash")
+	}
+	if got := hashes(b); got[1] != "" {
+		t.Error("nothing takes effect at boot, and there is a boot hash")
+	}
+	// printf 'kernelArgument/ihash_entries=16777216\nsysctl/net.core.rmem_max=16777216\n' | sha256sum
+	if want := "709d4d2dba322a18"; both[0] != want {
+		t.Errorf("hash is %s, want %s", both[0], want)
+	}
+}

@@ -1,0 +1,132 @@
+// Package nodesettings turns the profiles that match a node into the one list of settings that the node is to have:
+// merged key by key, with a hash that names it, and with the conflicts that keep a key from being decided.
+//
+// It is pure: no cluster, no host, no clock. The hash of an unchanged profile never changes from one release to the
+// next, since a changed one makes nodes reboot: testdata holds hashes that must stay.
+package nodesettings
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+)
+
+// MaxSettings is how many settings a node can have.
+const MaxSettings = 256
+
+// Conflict is a key on which profiles of equal priority disagree.
+type Conflict struct {
+	// Key is the setting's canonical key.
+	Key string
+	// Profiles are the profiles that disagree, by name, and Values what each of them says.
+	Profiles, Values []string
+	// Kept is the value that stays in force; empty where there is none, and the key is left out.
+	Kept string
+}
+
+// Result is what the profiles of one node come to.
+type Result struct {
+	// Settings are at most MaxSettings, sorted by key.
+	Settings []v1alpha1.NodeSetting
+	// Hash covers all settings, BootHash those that take effect at boot only. Empty where there are none.
+	Hash, BootHash string
+	// Conflicts are sorted by key.
+	Conflicts []Conflict
+	// Omitted are the keys that did not fit, sorted. The lowest priorities go first.
+	Omitted []string
+}
+
+// claim is one profile's say in a key.
+type claim struct {
+	v1alpha1.NodeSetting
+	priority int32
+}
+
+// Merge returns the settings of a node that these profiles match; the order of the profiles does not matter. They are
+// taken for valid. Key by key the highest priority wins. Where equal priorities say different things, what is in force
+// for that key stays, and nothing is set where nothing is. A value that several profiles of one priority give counts as
+// that of the first of them by name, and is restored in the end only if all of them say Restore.
+func Merge(profiles []v1alpha1.StorageClientProfile, inForce []v1alpha1.NodeSetting) Result {
+	nconnect := largestNconnect(profiles)
+	byKey := map[string][]claim{}
+	for i := range profiles {
+		for _, setting := range contribution(&profiles[i], nconnect) {
+			byKey[setting.Key] = append(byKey[setting.Key], claim{setting, profiles[i].Spec.Priority})
+		}
+	}
+	var result Result
+	var decided []claim
+	for _, key := range slices.Sorted(maps.Keys(byKey)) {
+		winner, conflict := decide(byKey[key], settingOf(inForce, key))
+		if conflict != nil {
+			result.Conflicts = append(result.Conflicts, *conflict)
+		}
+		if winner.Key != "" {
+			decided = append(decided, winner)
+		}
+	}
+	result.Settings, result.Omitted = fit(decided)
+	result.Hash, result.BootHash = Hashes(result.Settings)
+	return result
+}
+
+func settingOf(settings []v1alpha1.NodeSetting, key string) v1alpha1.NodeSetting {
+	if i := slices.IndexFunc(settings, func(s v1alpha1.NodeSetting) bool { return s.Key == key }); i >= 0 {
+		return settings[i]
+	}
+	return v1alpha1.NodeSetting{}
+}
+
+// decide picks among the claims on one key. The winner has no key where nothing is to be set.
+func decide(claims []claim, inForce v1alpha1.NodeSetting) (claim, *Conflict) {
+	slices.SortFunc(claims, func(a, b claim) int {
+		return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.Profile, b.Profile))
+	})
+	top := slices.DeleteFunc(slices.Clone(claims), func(c claim) bool { return c.priority != claims[0].priority })
+	agreed := func(value string) []claim {
+		return slices.DeleteFunc(slices.Clone(top), func(c claim) bool { return c.Value != value })
+	}
+	if same := agreed(top[0].Value); len(same) == len(top) {
+		return join(same), nil
+	}
+	conflict := &Conflict{Key: top[0].Key, Kept: inForce.Value}
+	for _, c := range top {
+		conflict.Profiles = append(conflict.Profiles, c.Profile)
+		conflict.Values = append(conflict.Values, c.Value)
+	}
+	if inForce.Key == "" {
+		return claim{}, conflict
+	}
+	if same := agreed(inForce.Value); len(same) > 0 {
+		return join(same), conflict
+	}
+	return claim{inForce, top[0].priority}, conflict
+}
+
+// join makes one claim of several that agree.
+func join(claims []claim) claim {
+	joined := claims[0]
+	for _, c := range claims {
+		if c.OnRemoval != v1alpha1.DeletionRestore {
+			joined.OnRemoval = c.OnRemoval
+		}
+	}
+	return joined
+}
+
+// fit leaves as many settings as a node can have, those of the highest priorities.
+func fit(decided []claim) (settings []v1alpha1.NodeSetting, omitted []string) {
+	slices.SortStableFunc(decided, func(a, b claim) int { return cmp.Compare(b.priority, a.priority) })
+	for i, c := range decided {
+		if i < MaxSettings {
+			settings = append(settings, c.NodeSetting)
+		} else {
+			omitted = append(omitted, c.Key)
+		}
+	}
+	slices.SortFunc(settings, func(a, b v1alpha1.NodeSetting) int { return cmp.Compare(a.Key, b.Key) })
+	slices.Sort(omitted)
+	return settings, omitted
+}

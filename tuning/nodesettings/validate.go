@@ -1,0 +1,143 @@
+package nodesettings
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/mountoptions"
+)
+
+// Problem is something wrong, or worth knowing, about a field of a profile.
+type Problem struct {
+	// Field is the field's path, e.g. spec.node.sysctls[net.core.rmem_max].
+	Field string
+	// Value is what the profile says.
+	Value string
+	// Message says what would be right.
+	Message string
+	// Warning is true where the profile works and may not do what is expected of it.
+	Warning bool
+}
+
+// String is the problem in one line.
+func (p Problem) String() string {
+	return fmt.Sprintf("%s: %q: %s", p.Field, p.Value, p.Message)
+}
+
+// Validate says what is wrong with a profile that has the shape that the API asks for: settings that neither the
+// catalogue nor the allow-list admits, or out of range, or said twice in different ways; mount options that can never
+// work; selectors that select nothing by mistake. A profile with a problem that is no warning applies nothing.
+func Validate(p *v1alpha1.StorageClientProfile, allow catalogue.AllowList) []Problem {
+	return slices.Concat(checkSelectors(p), checkSettings(p, allow), checkVolumes(p))
+}
+
+func checkSettings(p *v1alpha1.StorageClientProfile, allow catalogue.AllowList) []Problem {
+	var problems []Problem
+	first := map[string]declared{}
+	for _, d := range declarations(p, profileNconnect(p)) {
+		if err := allow.Check(d.key, d.value); err != nil {
+			problems = append(problems, Problem{Field: d.field, Value: d.text, Message: reasonOf(err)})
+			continue
+		}
+		before, seen := first[d.key]
+		switch {
+		case seen && (before.value != d.value || TakesEffectAtBoot(d.key) || before.derived() || d.derived()):
+			problems = append(problems, Problem{Field: d.field, Value: d.text,
+				Message: fmt.Sprintf("contradicts %s, which is %q: one of them must go", before.field, before.text)})
+		case !seen:
+			first[d.key] = d
+			if parameter, ok := catalogue.Lookup(d.key); ok && parameter.Warning(d.value) != "" {
+				problems = append(problems, Problem{Field: d.field, Value: d.text, Message: parameter.Warning(d.value), Warning: true})
+			}
+		}
+	}
+	if len(first) > MaxSettings {
+		problems = append(problems, Problem{Field: "spec.node", Value: strconv.Itoa(len(first)),
+			Message: fmt.Sprintf("a node can have at most %d settings", MaxSettings)})
+	}
+	return problems
+}
+
+func reasonOf(err error) string {
+	var refused *catalogue.Error
+	if errors.As(err, &refused) {
+		return refused.Reason
+	}
+	return err.Error()
+}
+
+func checkVolumes(p *v1alpha1.StorageClientProfile) []Problem {
+	var problems []Problem
+	for i := range p.Spec.Volumes {
+		rule := &p.Spec.Volumes[i]
+		if hasOther(rule.Selector.Protocols) {
+			continue // UnsupportedFields has it
+		}
+		options := optionsOf(rule)
+		for _, found := range mountoptions.Validate(mountoptions.NFS, options) {
+			field := fmt.Sprintf("spec.volumes[%d].mountOptions", i)
+			if at := slices.Index(options, found.Option); at >= 0 {
+				field = fmt.Sprintf("%s[%d]", field, at)
+			}
+			problems = append(problems, Problem{Field: field, Value: found.Option, Message: found.Message, Warning: found.Warning})
+		}
+	}
+	return problems
+}
+
+// checkSelectors finds what the API's schema does not: an unknown operator, or one without the values that it needs.
+func checkSelectors(p *v1alpha1.StorageClientProfile) []Problem {
+	var problems []Problem
+	check := func(field string, selector *metav1.LabelSelector) {
+		if _, err := metav1.LabelSelectorAsSelector(selector); err != nil {
+			problems = append(problems, Problem{Field: field, Message: err.Error()})
+		}
+	}
+	check("spec.nodeSelector", &p.Spec.NodeSelector)
+	for i := range p.Spec.Volumes {
+		selector := &p.Spec.Volumes[i].Selector
+		check(fmt.Sprintf("spec.volumes[%d].selector.volumeSelector", i), selector.VolumeSelector)
+		check(fmt.Sprintf("spec.volumes[%d].selector.claimSelector", i), selector.ClaimSelector)
+	}
+	check("spec.rollout.drain.waitForPodSelector", p.Spec.Rollout.Drain.WaitForPodSelector)
+	return problems
+}
+
+// UnsupportedFields are the paths of the fields that a profile uses and this build does not honour. Such a profile
+// disrupts nothing.
+func UnsupportedFields(p *v1alpha1.StorageClientProfile) []string {
+	var fields []string
+	add := func(used bool, field string) {
+		if used {
+			fields = append(fields, field)
+		}
+	}
+	if node := p.Spec.Node; node != nil {
+		add(len(node.ReadAhead) > 0, "spec.node.readAhead")
+		add(node.Tuned != nil, "spec.node.tuned")
+		add(len(node.NFSMountDefaults) > 0, "spec.node.nfsMountDefaults")
+		add(len(node.Filesystems) > 0, "spec.node.filesystems")
+	}
+	for i := range p.Spec.Volumes {
+		rule := &p.Spec.Volumes[i]
+		add(len(rule.MountOptions) > 0 && hasOther(rule.Selector.Protocols), fmt.Sprintf("spec.volumes[%d].selector.protocols", i))
+		add(rule.ReadAheadKiB != nil, fmt.Sprintf("spec.volumes[%d].readAheadKiB", i))
+	}
+	rollout := &p.Spec.Rollout
+	add(rollout.Canary != nil && rollout.Canary.NodeSelector != nil, "spec.rollout.canary.nodeSelector")
+	add(len(rollout.Windows) > 0, "spec.rollout.windows")
+	add(rollout.Drain.ExcludeFromLoadBalancersSeconds > 0, "spec.rollout.drain.excludeFromLoadBalancersSeconds")
+	add(rollout.Volumes != nil, "spec.rollout.volumes")
+	return fields
+}
+
+// hasOther is true where volumes of a protocol other than NFS are selected.
+func hasOther(protocols []v1alpha1.VolumeProtocol) bool {
+	return slices.ContainsFunc(protocols, func(p v1alpha1.VolumeProtocol) bool { return p != v1alpha1.ProtocolNFS })
+}

@@ -1,0 +1,175 @@
+package nodesettings
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/catalogue"
+)
+
+type option = func(*v1alpha1.StorageClientProfileSpec)
+
+func TestValidate(t *testing.T) {
+	unknownOperator := metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Is", Values: []string{"b"}}}}
+	for name, test := range map[string]struct {
+		options []option
+		allow   []string
+		want    []string // "field: part of the message", "?" before a warning
+	}{
+		"nothing": {},
+		"what is right": {options: []option{sysctl("net.core.rmem_max", "16777216"), argument("ihash_entries=16777216"), maxSlots(fromNconnect),
+			module("nfs", "max_session_slots", "180"), volume("actimeo=30", "nconnect=4")}},
+		"a sysctl that is misspelt": {options: []option{sysctl("sunrpc.tpc_max_slot_table_entries", "128")},
+			want: []string{"spec.node.sysctls[sunrpc.tpc_max_slot_table_entries]: did you mean sunrpc.tcp_max_slot_table_entries?"}},
+		"a sysctl out of range": {options: []option{sysctl("vm.dirty_ratio", "200")},
+			want: []string{"spec.node.sysctls[vm.dirty_ratio]: must be 0 to 100"}},
+		"a sysctl with a hazard": {options: []option{sysctl("net.ipv4.tcp_sack", "0")},
+			want: []string{"?spec.node.sysctls[net.ipv4.tcp_sack]: Without it"}},
+		"a kernel argument with a suffix": {options: []option{argument("dhash_entries=1048576", "ihash_entries=16M")},
+			want: []string{"spec.node.kernelArguments[1]: must be decimal digits only, without a suffix: write 16777216"}},
+		"a kernel argument twice": {options: []option{argument("ihash_entries=16777216", "ihash_entries=8388608")},
+			want: []string{`spec.node.kernelArguments[1]: contradicts spec.node.kernelArguments[0], which is "16777216"`}},
+		"a kernel argument that nobody allows": {options: []option{argument("init=/bin/sh")},
+			want: []string{"spec.node.kernelArguments[0]: not in the catalogue"}},
+		"a kernel argument that the operator allows": {options: []option{argument("nosmt")}, allow: []string{"kernelArgument/nosmt"}},
+		"a module parameter out of range": {options: []option{module("nfs", "max_session_slots", "2000")},
+			want: []string{"spec.node.kernelModules[0].parameters[max_session_slots]: must be 1 to 1024"}},
+		"a slot table said twice alike": {options: []option{sysctl("sunrpc.tcp_max_slot_table_entries", "128"), maxSlots(intstr.FromInt32(128))}},
+		"a slot table said twice": {options: []option{sysctl("sunrpc.tcp_max_slot_table_entries", "64"), maxSlots(intstr.FromInt32(128))},
+			want: []string{`spec.node.sunrpc.tcpMaxSlotTableEntries: contradicts spec.node.sysctls[sunrpc.tcp_max_slot_table_entries], which is "64"`}},
+		"a slot table said by field and by module": {options: []option{maxSlots(intstr.FromInt32(128)), module("sunrpc", "tcp_max_slot_table_entries", "64")},
+			want: []string{`spec.node.kernelModules[0].parameters[tcp_max_slot_table_entries]: contradicts spec.node.sunrpc.tcpMaxSlotTableEntries`}},
+		"a slot table that depends on other profiles agrees with nothing": {
+			options: []option{sysctl("sunrpc.tcp_max_slot_table_entries", "128"), maxSlots(fromNconnect)},
+			want:    []string{`spec.node.sunrpc.tcpMaxSlotTableEntries: contradicts spec.node.sysctls`}},
+		"one module under two names": {options: []option{module("nfs-x", "a", "1"), module("nfs_x", "a", "2")}, allow: []string{"module/.*"},
+			want: []string{"spec.node.kernelModules[1].parameters[a]: contradicts spec.node.kernelModules[0].parameters[a]"}},
+		"a mount option out of range": {options: []option{volume("hard"), volume("actimeo=30", "nconnect=17")},
+			want: []string{"spec.volumes[1].mountOptions[1]: must be 1 to 16"}},
+		"a mount option with a warning": {options: []option{volume("hard", "intr")},
+			want: []string{"?spec.volumes[0].mountOptions[1]: has no effect"}},
+		"a timer that loses its say": {options: []option{volume("acregmax=90", "actimeo=30")},
+			want: []string{"?spec.volumes[0].mountOptions[0]: has no effect"}},
+		"mount options of another protocol are not read as NFS's": {options: []option{volume("logbsize=256k"),
+			func(spec *v1alpha1.StorageClientProfileSpec) {
+				spec.Volumes[0].Selector.Protocols = []v1alpha1.VolumeProtocol{v1alpha1.ProtocolBlock}
+			}}},
+		"a node selector with an unknown operator": {options: []option{func(spec *v1alpha1.StorageClientProfileSpec) { spec.NodeSelector = unknownOperator }},
+			want: []string{`spec.nodeSelector: "Is" is not a valid label selector operator`}},
+		"a claim selector with an unknown operator": {options: []option{volume("hard"),
+			func(spec *v1alpha1.StorageClientProfileSpec) {
+				spec.Volumes[0].Selector.ClaimSelector = &unknownOperator
+			}},
+			want: []string{`spec.volumes[0].selector.claimSelector: "Is" is not`}},
+		"a volume selector with an unknown operator": {options: []option{volume("hard"),
+			func(spec *v1alpha1.StorageClientProfileSpec) {
+				spec.Volumes[0].Selector.VolumeSelector = &unknownOperator
+			}},
+			want: []string{`spec.volumes[0].selector.volumeSelector: "Is" is not`}},
+		"a pod selector with an unknown operator": {
+			options: []option{func(spec *v1alpha1.StorageClientProfileSpec) {
+				spec.Rollout.Drain.WaitForPodSelector = &unknownOperator
+			}},
+			want: []string{`spec.rollout.drain.waitForPodSelector: "Is" is not`}},
+		"more settings than a node can have": {allow: []string{"sysctl/net[.]a.*"}, options: []option{func(spec *v1alpha1.StorageClientProfileSpec) {
+			for i := range MaxSettings + 1 {
+				sysctl(fmt.Sprint("net.a", i), "1")(spec)
+			}
+		}}, want: []string{"spec.node: a node can have at most 256 settings"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			allow, err := catalogue.NewAllowList(test.allow)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := profile("a", 0, test.options...)
+			got := Validate(&p, allow)
+			if len(got) != len(test.want) {
+				t.Fatalf("got %v, want %q", got, test.want)
+			}
+			for i, problem := range got {
+				text := problem.Field + ": " + problem.Message
+				if problem.Warning {
+					text = "?" + text
+				}
+				if !strings.HasPrefix(text, test.want[i]) {
+					t.Errorf("got %q, want %q", text, test.want[i])
+				}
+			}
+		})
+	}
+}
+
+func TestValidateTellsFieldValueAndRemedy(t *testing.T) {
+	p := profile("a", 0, argument("ihash_entries=16M"))
+	problems := Validate(&p, catalogue.AllowList{})
+	if len(problems) != 1 {
+		t.Fatalf("got %v", problems)
+	}
+	text := problems[0].String()
+	for _, part := range []string{"spec.node.kernelArguments[0]", `"16M"`, "write 16777216", "16 buckets"} {
+		if !strings.Contains(text, part) {
+			t.Errorf("%q does not tell %q", text, part)
+		}
+	}
+}
+
+func TestUnsupportedFields(t *testing.T) {
+	for name, test := range map[string]struct {
+		option option
+		want   []string
+	}{
+		"nothing":          {option: func(*v1alpha1.StorageClientProfileSpec) {}},
+		"what is honoured": {option: volume("actimeo=30")},
+		"read-ahead":       {func(s *v1alpha1.StorageClientProfileSpec) { s.Node.ReadAhead = make([]v1alpha1.ReadAhead, 1) }, []string{"spec.node.readAhead"}},
+		"tuned":            {func(s *v1alpha1.StorageClientProfileSpec) { s.Node.Tuned = &v1alpha1.Tuned{} }, []string{"spec.node.tuned"}},
+		"the host's mounts": {func(s *v1alpha1.StorageClientProfileSpec) {
+			s.Node.NFSMountDefaults = make([]v1alpha1.NFSMountDefaults, 1)
+		}, []string{"spec.node.nfsMountDefaults"}},
+		"file systems": {func(s *v1alpha1.StorageClientProfileSpec) { s.Node.Filesystems = make([]v1alpha1.Filesystem, 1) }, []string{"spec.node.filesystems"}},
+		"a volume's readhead": {func(s *v1alpha1.StorageClientProfileSpec) {
+			volume()(s)
+			volume()(s)
+			s.Volumes[1].ReadAheadKiB = ptr.To[int32](15360)
+		}, []string{"spec.volumes[1].readAheadKiB"}},
+		"options for SMB": {func(s *v1alpha1.StorageClientProfileSpec) {
+			volume("hard")(s)
+			s.Volumes[0].Selector.Protocols = []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS, v1alpha1.ProtocolSMB}
+		}, []string{"spec.volumes[0].selector.protocols"}},
+		"options for blocks": {func(s *v1alpha1.StorageClientProfileSpec) {
+			volume("hard")(s)
+			s.Volumes[0].Selector.Protocols = []v1alpha1.VolumeProtocol{v1alpha1.ProtocolBlock}
+		}, []string{"spec.volumes[0].selector.protocols"}},
+		"no options for SMB": {func(s *v1alpha1.StorageClientProfileSpec) {
+			volume()(s)
+			s.Volumes[0].Selector.Protocols = []v1alpha1.VolumeProtocol{v1alpha1.ProtocolSMB}
+		}, nil},
+		"a chosen canary": {func(s *v1alpha1.StorageClientProfileSpec) {
+			s.Rollout.Canary = &v1alpha1.Canary{NodeSelector: &metav1.LabelSelector{}}
+		}, []string{"spec.rollout.canary.nodeSelector"}},
+		"a counted canary": {func(s *v1alpha1.StorageClientProfileSpec) {
+			s.Rollout.Canary = &v1alpha1.Canary{Nodes: ptr.To[int32](2)}
+		}, nil},
+		"windows":          {func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.Windows = make([]v1alpha1.Window, 1) }, []string{"spec.rollout.windows"}},
+		"load balancers":   {func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.Drain.ExcludeFromLoadBalancersSeconds = 30 }, []string{"spec.rollout.drain.excludeFromLoadBalancersSeconds"}},
+		"steps of volumes": {func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.Volumes = &v1alpha1.VolumeRollout{} }, []string{"spec.rollout.volumes"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := profile("a", 0, test.option)
+			if diff := cmp.Diff(test.want, UnsupportedFields(&p), cmpopts.EquateEmpty()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	if got := UnsupportedFields(&v1alpha1.StorageClientProfile{}); len(got) > 0 {
+		t.Errorf("an empty profile uses %v", got)
+	}
+}

@@ -165,7 +165,7 @@ func TestTheJournalGoesAfterTheRestoringReboot(t *testing.T) {
 	if diff := cmp.Diff(w.defaults, w.live); diff != "" {
 		t.Errorf("live (-want +got):\n%s", diff)
 	}
-	if _, err := os.Stat(filepath.Join(w.dir, "/var/lib/storage-client")); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(filepath.Dir(filepath.Join(w.dir, journal.Dir))); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the journal's directory is still there: %v", err)
 	}
 	if s := w.node.Status; !s.Restored || s.RebootRequired || len(s.Settings) != 0 {
@@ -236,7 +236,8 @@ func tellStory(t *testing.T, w *world) {
 	}
 	used := map[string]int{}
 	for _, id := range w.reboots {
-		if used[id]++; used[id] > 1 {
+		used[id]++
+		if used[id] > 1 {
 			t.Errorf("permit %s was used twice", id)
 		}
 	}
@@ -385,19 +386,23 @@ func TestARefusedValueLeavesTheLastAcceptedOne(t *testing.T) {
 }
 
 func TestWhatCannotWorkIsNeitherJournalledNorApplied(t *testing.T) {
-	w := newWorld(t)
-	w.unsupported[rmem] = true
-	w.declare(setting(rmem, "16777216"))
-	a := w.settle(w.agent())
-	if len(w.journal()) != 0 || w.state(rmem) != v1alpha1.SettingUnsupported {
-		t.Errorf("journal %v, state %s; want no entry and Unsupported", w.journal(), w.state(rmem))
-	}
-	// The module is loaded.
-	w.unsupported[rmem] = false
-	w.clock.Step(driftInterval)
-	w.settle(a)
-	if w.state(rmem) != v1alpha1.SettingInSync || w.journal()[rmem].Original.Value != "212992" {
-		t.Errorf("state %s, journal %v; want InSync and the original", w.state(rmem), w.journal())
+	for _, state := range []host.State{host.Unsupported, host.Clamped, host.Failed} {
+		t.Run(string(state), func(t *testing.T) {
+			w := newWorld(t)
+			w.cannot[rmem] = state
+			w.declare(setting(rmem, "16777216"))
+			a := w.settle(w.agent())
+			if len(w.journal()) != 0 || len(w.files) != 0 || w.state(rmem) != v1alpha1.SettingState(state) {
+				t.Errorf("journal %v, files %v, state %s; want none and %s", w.journal(), w.files, w.state(rmem), state)
+			}
+			// What kept it from working is over, e.g. its module is loaded.
+			delete(w.cannot, rmem)
+			w.clock.Step(maxRetry)
+			w.settle(a)
+			if w.state(rmem) != v1alpha1.SettingInSync || w.journal()[rmem].Original.Value != "212992" {
+				t.Errorf("state %s, journal %v; want InSync and the original", w.state(rmem), w.journal())
+			}
+		})
 	}
 }
 

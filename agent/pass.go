@@ -20,7 +20,7 @@ type pass struct {
 	host Host
 	// held is the journal as it was at the beginning.
 	held map[string]journal.Entry
-	// left are fresh keys that cannot work here: they are neither journalled nor applied, only observed.
+	// left are fresh keys that cannot be brought about here: they are neither journalled nor applied, only observed.
 	left map[string]bool
 	// failed says by key why a setting was not applied or not put back.
 	failed map[string]string
@@ -66,7 +66,10 @@ func (p *pass) carryOut(ctx context.Context) error {
 	return nil
 }
 
-// observe reads every setting back, and sets those aside that cannot work here and have never been changed.
+// hopeless are the states of a setting that has not been touched and need not be.
+var hopeless = []host.State{host.Unsupported, host.Clamped, host.Failed}
+
+// observe reads every setting back, and sets those aside that cannot be brought about and have never been changed.
 func (p *pass) observe(ctx context.Context) {
 	all := func(string) bool { return false }
 	for _, subject := range p.host.Subjects {
@@ -77,7 +80,7 @@ func (p *pass) observe(ctx context.Context) {
 		for _, o := range subject.Observe(ctx, settings) {
 			key := subject.Name() + "/" + o.Name
 			p.seen[key] = o
-			p.left[key] = p.fresh[key] && (o.State == host.Unsupported || o.State == host.Clamped)
+			p.left[key] = p.fresh[key] && slices.Contains(hopeless, o.State)
 		}
 	}
 }

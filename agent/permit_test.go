@@ -18,7 +18,8 @@ func pending(t *testing.T) (*world, *Agent) {
 	t.Helper()
 	w := newWorld(t)
 	w.declare(declared()...)
-	return w, w.settle(w.agent())
+	a := w.settle(w.agent())
+	return w, a
 }
 
 func TestAPermitRebootsOnce(t *testing.T) {

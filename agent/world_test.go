@@ -45,7 +45,8 @@ type world struct {
 	// live is what the kernel has, defaults what it has without anybody's doing, files what our drop-in holds, menu
 	// what the next boot brings of boot arguments.
 	live, defaults, files, menu map[string]string
-	unsupported, oldTransports  map[string]bool
+	oldTransports               map[string]bool
+	cannot                      map[string]host.State
 	applyErr, originalErr       error
 	journalErr                  error
 
@@ -74,7 +75,7 @@ func newWorld(t *testing.T) *world {
 		t: t, dir: t.TempDir(), clock: clocktesting.NewFakeClock(time.Unix(1700000000, 0)),
 		defaults: map[string]string{rmem: "212992", wmem: "212992"},
 		files:    map[string]string{}, menu: map[string]string{}, boots: 1,
-		unsupported: map[string]bool{}, oldTransports: map[string]bool{},
+		cannot: map[string]host.State{}, oldTransports: map[string]bool{},
 	}
 	w.live = maps.Clone(w.defaults)
 	w.write("/proc/sys/kernel/osrelease", "6.1.0-test\n")
@@ -358,8 +359,8 @@ func (s *fakeSubject) Observe(_ context.Context, desired []host.Setting) []host.
 		}
 		staged := s.kept()[key] == d.Value
 		switch {
-		case s.w.unsupported[key]:
-			o.State = host.Unsupported
+		case s.w.cannot[key] != "":
+			o.State = s.w.cannot[key]
 		case !staged, !s.boots() && o.Observed != d.Value:
 			o.State = host.Drifted
 		case o.Observed != d.Value:

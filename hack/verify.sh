@@ -14,10 +14,10 @@ check() {
   local name=$1 start=$SECONDS
   shift
   if "$@" >"$copy/output" 2>&1; then
-    printf '%-45s %4d s  ok\n' "$name" $((SECONDS - start))
+    printf '%-62s %4d s  ok\n' "$name" $((SECONDS - start))
   else
-    printf '%-45s %4d s  FAILED\n' "$name" $((SECONDS - start))
-    sed 's/^/    /' "$copy/output"
+    printf '%-62s %4d s  FAILED\n' "$name" $((SECONDS - start))
+    head -n 80 "$copy/output" | sed 's/^/    /'
     failed+=("$name")
   fi
 }
@@ -31,11 +31,14 @@ copy_tree() {
 }
 
 generated() {
-  make -C "$copy/tree" --no-print-directory generate manifests
-  diff -ruN api "$copy/tree/api" && diff -ruN config "$copy/tree/config" || {
+  make -C "$copy/tree" --no-print-directory generate manifests || return
+  local stale=0
+  diff -ruN api "$copy/tree/api" || stale=1
+  diff -ruN config "$copy/tree/config" || stale=1
+  if ((stale)); then
     echo 'Run "make generate manifests" and commit the result'
     return 1
-  }
+  fi
 }
 
 untracked() {

@@ -47,7 +47,7 @@ type Client struct {
 }
 
 // New returns a client for the StorageClientNode of that name.
-func New(config *rest.Config, name string, clock clock.Clock) (*Client, error) {
+func New(config *rest.Config, name string, c clock.Clock) (*Client, error) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		return nil, fmt.Errorf("build scheme: %w", err)
@@ -63,7 +63,7 @@ func New(config *rest.Config, name string, clock clock.Clock) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("build API client: %w", err)
 	}
-	return &Client{rest: client, name: name, clock: clock}, nil
+	return &Client{rest: client, name: name, clock: c}, nil
 }
 
 // Get reads the object from the API server, not from a cache.

@@ -19,7 +19,8 @@ var errCrash = errors.New("crash")
 func crashAt(n int) Hook {
 	count := 0
 	return func(Op, string) error {
-		if count++; count >= n {
+		count++
+		if count >= n {
 			return errCrash
 		}
 		return nil
@@ -311,4 +312,14 @@ func list(t *testing.T, f FS, dir string) []string {
 		names = append(names, fmt.Sprintf("%s %s", entry.Name(), info.Mode()))
 	}
 	return names
+}
+
+func TestTheUmaskDoesNotDecideWhoMayRead(t *testing.T) {
+	f := open(t, t.TempDir())
+	if err := f.WriteFileAtomic("/x", nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"x -rw-rw-rw-"}, list(t, f, "/")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
 }

@@ -43,7 +43,8 @@ func (f FS) resolve(name string, follow bool) (string, error) {
 		if target == "" {
 			continue
 		}
-		if links++; links > maxLinks {
+		links++
+		if links > maxLinks {
 			return "", &fs.PathError{Op: "resolve", Path: name, Err: syscall.ELOOP}
 		}
 		done = done[:len(done)-1]

@@ -61,7 +61,7 @@ func TestRunErrorHoldsCommandStatusAndStandardError(t *testing.T) {
 func TestRunLooksForCommandsInTheHostsRoot(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, "usr/sbin/tool", "#!/bin/sh\n")
-	if err := os.Chmod(filepath.Join(dir, "usr/sbin/tool"), 0o755); err != nil {
+	if err := os.Chmod(filepath.Join(dir, "usr", "sbin", "tool"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	put(t, dir, "usr/bin/noexec", "")
@@ -93,7 +93,7 @@ func TestRunChangesTheRoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, dir, "usr/bin/probe", string(data))
-	if err := os.Chmod(filepath.Join(dir, "usr/bin/probe"), 0o755); err != nil {
+	if err := os.Chmod(filepath.Join(dir, "usr", "bin", "probe"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	put(t, dir, "only-here", "in the root")

@@ -45,13 +45,13 @@ func cluster() []client.Object {
 	return []client.Object{node, scn, pv, pod}
 }
 
-type run struct {
+type result struct {
 	client client.Client
 	out    string
 	err    error
 }
 
-func execute(t *testing.T, funcs interceptor.Funcs, objects []client.Object, args ...string) run {
+func execute(t *testing.T, funcs interceptor.Funcs, objects []client.Object, args ...string) result {
 	t.Helper()
 	scheme, err := newScheme()
 	if err != nil {
@@ -69,10 +69,10 @@ func execute(t *testing.T, funcs interceptor.Funcs, objects []client.Object, arg
 	root := rootCommand(env)
 	root.SetArgs(args)
 	err = root.ExecuteContext(context.Background())
-	return run{client: c, out: out.String(), err: err}
+	return result{client: c, out: out.String(), err: err}
 }
 
-func (r run) annotations(t *testing.T) map[string]string {
+func (r result) annotations(t *testing.T) map[string]string {
 	t.Helper()
 	p, err := getProfile(context.Background(), r.client, "eda")
 	if err != nil {
@@ -133,7 +133,7 @@ func TestPauseAndResume(t *testing.T) {
 	}
 }
 
-func statusOf(t *testing.T, r run) view.Status {
+func statusOf(t *testing.T, r result) view.Status {
 	t.Helper()
 	if r.err != nil {
 		t.Fatal(r.err)

@@ -26,11 +26,11 @@ func version() string {
 	if !ok {
 		return "unknown"
 	}
-	text := info.Main.Version
+	revision := "unknown revision"
 	for _, s := range info.Settings {
 		if s.Key == "vcs.revision" {
-			text += " " + s.Value
+			revision = s.Value
 		}
 	}
-	return fmt.Sprintf("%s %s %s/%s", text, info.GoVersion, runtime.GOOS, runtime.GOARCH)
+	return fmt.Sprintf("%s %s %s %s/%s", info.Main.Version, revision, info.GoVersion, runtime.GOOS, runtime.GOARCH)
 }

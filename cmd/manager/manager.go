@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -23,6 +24,7 @@ import (
 	"github.com/storageclient/operator/controllers/daemonset"
 	"github.com/storageclient/operator/controllers/node"
 	"github.com/storageclient/operator/controllers/profile"
+	"github.com/storageclient/operator/controllers/rollout"
 	"github.com/storageclient/operator/controllers/volume"
 )
 
@@ -134,6 +136,7 @@ type controller interface {
 
 func addControllers(mgr ctrl.Manager, s settings) error {
 	realClock := clock.RealClock{}
+	recorder := mgr.GetEventRecorder(v1alpha1.ManagerFieldManager)
 	agentFence := &daemonset.Fence{Reader: mgr.GetAPIReader(), Clock: realClock}
 	for name, c := range map[string]controller{
 		"profile": &profile.Reconciler{
@@ -147,8 +150,14 @@ func addControllers(mgr ctrl.Manager, s settings) error {
 		"daemonset": &daemonset.Reconciler{
 			Client: mgr.GetClient(), Fence: agentFence, AgentImage: s.agentImage, AllowParameters: s.allowed, AgentNamespace: s.agentNamespace,
 		},
+		"rollout": &rollout.Reconciler{
+			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: realClock, Allow: s.allow,
+			MaxUnavailable: s.maxUnavailable, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: s.agentNamespace,
+			// The Deployment sets it; outside a cluster the manager runs on none of the nodes.
+			ManagerNode: os.Getenv("NODE_NAME"), UntunedTaint: s.untunedTaint,
+		},
 		"volume": &volume.Reconciler{
-			Client: mgr.GetClient(), Recorder: mgr.GetEventRecorder("storage-client-manager"), Allow: s.allow, Namespace: v1alpha1.ManagerNamespace,
+			Client: mgr.GetClient(), Recorder: recorder, Allow: s.allow, Namespace: v1alpha1.ManagerNamespace,
 		},
 	} {
 		if err := c.SetupWithManager(mgr); err != nil {

@@ -46,11 +46,11 @@ func version() string {
 	if !ok {
 		return "unknown"
 	}
-	text := info.Main.Version
+	revision := ""
 	for _, setting := range info.Settings {
 		if setting.Key == "vcs.revision" {
-			text += " " + setting.Value
+			revision = " " + setting.Value
 		}
 	}
-	return text
+	return info.Main.Version + revision
 }

@@ -93,4 +93,3 @@ func agentChanged(e event.UpdateEvent) bool {
 	after, also := e.ObjectNew.(*corev1.Pod)
 	return !ok || !also || agentpod.Ready(before) != agentpod.Ready(after)
 }
-

@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -67,7 +66,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		}
 		return ctrl.Result{}, fmt.Errorf("get PersistentVolume %s: %w", req.Name, err)
 	}
-	in, err := r.gather(ctx, &pv)
+	in, err := Gather(ctx, r.Client, r.Allow, r.Namespace, &pv)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -80,49 +79,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	r.tell(ctx, &pv, decision)
 	return ctrl.Result{}, nil
-}
-
-func (r *Reconciler) gather(ctx context.Context, pv *corev1.PersistentVolume) (Input, error) {
-	in := Input{Volume: pv}
-	var err error
-	if in.Profiles, err = readProfiles(ctx, r.Client, r.Allow, r.Namespace); err != nil {
-		return Input{}, err
-	}
-	if in.Claim, err = r.claimOf(ctx, pv); err != nil {
-		return Input{}, err
-	}
-	if pv.Spec.StorageClassName == "" {
-		return in, nil
-	}
-	var class storagev1.StorageClass
-	if err := r.Client.Get(ctx, client.ObjectKey{Name: pv.Spec.StorageClassName}, &class); client.IgnoreNotFound(err) != nil {
-		return Input{}, fmt.Errorf("get StorageClass %s: %w", pv.Spec.StorageClassName, err)
-	}
-	in.Class = class.MountOptions
-	return in, nil
-}
-
-// claimOf reads the claim that a volume names, nil if there is none.
-func (r *Reconciler) claimOf(ctx context.Context, pv *corev1.PersistentVolume) (*metav1.PartialObjectMetadata, error) {
-	ref := pv.Spec.ClaimRef
-	if ref == nil {
-		return nil, nil
-	}
-	claim := claimMetadata()
-	if err := r.Client.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, claim); err != nil {
-		if apierrors.IsNotFound(err) {
-			return nil, nil
-		}
-		return nil, fmt.Errorf("get PersistentVolumeClaim %s/%s: %w", ref.Namespace, ref.Name, err)
-	}
-	return claim, nil
-}
-
-// claimMetadata asks for labels and annotations only: a cluster's claims are many, and nothing else of them matters.
-func claimMetadata() *metav1.PartialObjectMetadata {
-	claim := &metav1.PartialObjectMetadata{}
-	claim.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"))
-	return claim
 }
 
 func (r *Reconciler) apply(ctx context.Context, pv *corev1.PersistentVolume, d Decision) error {

@@ -2,6 +2,7 @@ package volume
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -55,7 +56,7 @@ func StaleMounts(volumes []Volume, nodes []v1alpha1.StorageClientNode) Stale {
 func staleness(wanted []string, m *v1alpha1.MountStatus) string {
 	for _, d := range mountoptions.Compare(wanted, m.Options) {
 		if !d.Limited {
-			return d.Message
+			return fmt.Sprintf("%s is %s, wanted %s: %s", d.Option, cmp.Or(d.Observed, "not shown"), d.Wanted, d.Message)
 		}
 	}
 	if m.State == v1alpha1.MountStale {

@@ -20,16 +20,13 @@ func patchFor(pv *corev1.PersistentVolume, d Decision) ([]byte, error) {
 		annotations[key] = nil
 	}
 	if d.Action == ActionWrite {
-		for key, options := range map[string][]string{
-			v1alpha1.OriginalMountOptionsAnnotation: d.Original, v1alpha1.AppliedMountOptionsAnnotation: d.Options,
-		} {
-			text, err := jsonList(options)
-			if err != nil {
-				return nil, err
-			}
+		ours, err := d.Annotations()
+		if err != nil {
+			return nil, err
+		}
+		for key, text := range ours {
 			annotations[key] = text
 		}
-		annotations[v1alpha1.ProfilesAnnotation] = strings.Join(d.Profiles, ",")
 	}
 	patch := map[string]any{"metadata": map[string]any{"resourceVersion": pv.ResourceVersion, "annotations": annotations}}
 	if d.Action != ActionRelease {
@@ -44,6 +41,23 @@ func patchFor(pv *corev1.PersistentVolume, d Decision) ([]byte, error) {
 		return nil, fmt.Errorf("encode patch of PersistentVolume %s: %w", pv.Name, err)
 	}
 	return data, nil
+}
+
+// Annotations are the three that ActionWrite leaves on the volume beside the options.
+func (d Decision) Annotations() (map[string]string, error) {
+	original, err := jsonList(d.Original)
+	if err != nil {
+		return nil, err
+	}
+	applied, err := jsonList(d.Options)
+	if err != nil {
+		return nil, err
+	}
+	return map[string]string{
+		v1alpha1.OriginalMountOptionsAnnotation: original,
+		v1alpha1.AppliedMountOptionsAnnotation:  applied,
+		v1alpha1.ProfilesAnnotation:             strings.Join(d.Profiles, ","),
+	}, nil
 }
 
 // jsonList writes an empty list as [], which differs from no annotation at all.

@@ -76,7 +76,6 @@ func (s *stage) applyProfile(ctx context.Context) (*v1alpha1.StorageClientProfil
 	rollout.Canary = &v1alpha1.Canary{SoakSeconds: ptr.To[int32](2)}
 	rollout.SettleSeconds = ptr.To[int32](1)
 	rollout.Reboot.Policy = v1alpha1.RebootAutomatic
-	rollout.Reboot.RestoreReboot = true
 	s.say("user", "kubectl apply -k config/profiles/azure-files-large-directories   (2 nodes at a time, reboots allowed)")
 	return profile, s.k8s.Create(ctx, profile)
 }
@@ -148,11 +147,8 @@ func (s *stage) prove(ctx context.Context, name string) error {
 		return err
 	}
 	for _, volume := range volumes.Items {
-		note := "options merged"
-		if volume.Annotations[v1alpha1.AppliedMountOptionsAnnotation] == "" {
-			note = "left alone: declared elsewhere"
-		}
-		fmt.Printf("  %-16s %-52s %s\n", volume.Name, strings.Join(volume.Spec.MountOptions, ","), note)
+		fmt.Printf("  %-8s %-40s was %s\n", volume.Name, strings.Join(volume.Spec.MountOptions, ","),
+			volume.Annotations[v1alpha1.OriginalMountOptionsAnnotation])
 	}
 	fmt.Print("\nReal: API server, controller manager, scheduler, evictions, budgets, the manager with its own rights, the agent's loop, " +
 		"its files\nand its fence. Simulated: machines and their boots, GRUB's generator, the kernel log, containers.\n\n")
@@ -183,9 +179,12 @@ func (s *stage) proveNode(ctx context.Context, name string) (string, error) {
 func (s *stage) proveRestored(ctx context.Context) error {
 	var left []error
 	for _, name := range slices.Sorted(maps.Keys(s.boots)) {
-		cmdline, err := s.fleet.Machine(name).Read("/proc/cmdline")
-		if err != nil || strings.Contains(cmdline, "ihash_entries") {
-			left = append(left, fmt.Errorf("node %s: command line %q (%w)", name, cmdline, err))
+		menu, err := s.fleet.Machine(name).Read("/boot/grub/grub.cfg")
+		if err != nil {
+			return err
+		}
+		if strings.Contains(menu, "ihash_entries") {
+			left = append(left, fmt.Errorf("node %s: the boot menu still passes ihash_entries", name))
 		}
 		node := &corev1.Node{}
 		if err := s.k8s.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
@@ -205,6 +204,7 @@ func (s *stage) proveRestored(ctx context.Context) error {
 	if err := errors.Join(left...); err != nil {
 		return fmt.Errorf("not put back: %w", err)
 	}
-	s.say("", "profile gone: boot argument out of the menu and of the running kernels, volumes have their own options, Nodes are clean")
+	s.say("", "profile gone: boot arguments are out of the menus, volumes have their own options, Nodes are clean.\n"+
+		"               The running kernels keep the hash until their next boot; restoreReboot: true would boot them now")
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/clientcmd"
@@ -154,7 +155,19 @@ func (s *stage) addNodes(ctx context.Context) error {
 		s.boots[name] = machine.BootID()
 	}
 	s.say("", "%d nodes registered; kernel, GRUB and boots are simulated, the agent on them is the real one", s.nodes)
-	return nil
+	return s.awaitSchedulable(ctx)
+}
+
+// awaitSchedulable waits until the controller manager has taken the taints of a new Node off.
+func (s *stage) awaitSchedulable(ctx context.Context) error {
+	return wait.PollUntilContextTimeout(ctx, lookEvery, timeout, true, func(ctx context.Context) (bool, error) {
+		nodes := &corev1.NodeList{}
+		if err := s.k8s.List(ctx, nodes); err != nil {
+			return false, err
+		}
+		tainted := slices.ContainsFunc(nodes.Items, func(n corev1.Node) bool { return len(n.Spec.Taints) > 0 })
+		return !tainted, nil
+	})
 }
 
 func nodeObject(name string) *corev1.Node {

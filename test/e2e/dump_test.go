@@ -40,22 +40,32 @@ func dump(ctx SpecContext) {
 	}
 	logs, _ := filepath.Glob(filepath.Join(dirs.Logs(), "pods", "*.log"))
 	for _, path := range logs {
-		text, err := os.ReadFile(path)
-		show(dir, filepath.Base(path), fmt.Sprint(string(text), err), 60)
+		showFile(path, 60)
 	}
 	for _, m := range nodes.Machines() {
-		console, err := os.ReadFile(m.ConsolePath())
-		show(dir, m.Name+".console", fmt.Sprint(string(console), err), 20)
 		journal, err := m.Run(ctx, "journalctl --no-pager --boot --lines=1000")
-		show(dir, m.Name+".journal", fmt.Sprint(journal, err), 40)
+		if err != nil {
+			journal += err.Error()
+		}
+		show(dir, m.Name+".journal", journal, 40)
+		showFile(m.ConsolePath(), 20)
 	}
 	fmt.Printf("All of it, and the logs of the control plane: %s\n", dirs.Logs())
 }
 
 func show(dir, name, text string, lines int) {
-	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+	path := filepath.Join(dir, name)
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		fmt.Println(err)
 	}
-	all := strings.Split(strings.TrimSpace(text), "\n")
-	fmt.Printf("\n--- %s\n%s\n", name, strings.Join(all[max(0, len(all)-lines):], "\n"))
+	showFile(path, lines)
+}
+
+func showFile(path string, lines int) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		fmt.Println(err)
+	}
+	all := strings.Split(strings.TrimSpace(string(text)), "\n")
+	fmt.Printf("\n--- %s\n%s\n", filepath.Base(path), strings.Join(all[max(0, len(all)-lines):], "\n"))
 }

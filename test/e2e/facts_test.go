@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"context"
-	"regexp"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -64,16 +63,13 @@ type nfsMount struct {
 	transports int
 }
 
-var mountPoint = regexp.MustCompile(`^device \S+ mounted on (\S+) with fstype nfs4 `)
-
 // volumeMounts are the mounts of a PersistentVolume under the kubelet's directory.
 func (f facts) volumeMounts(volume string) []nfsMount {
 	var found []nfsMount
 	in := false
 	for _, line := range strings.Split(f["mountstats"], "\n") {
 		if strings.HasPrefix(line, "device ") {
-			match := mountPoint.FindStringSubmatch(line)
-			in = match != nil && strings.HasSuffix(match[1], "/volumes/kubernetes.io~nfs/"+volume)
+			in = strings.Contains(line, "/volumes/kubernetes.io~nfs/"+volume+" with fstype nfs4 ")
 			if in {
 				found = append(found, nfsMount{})
 			}

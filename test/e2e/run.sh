@@ -2,11 +2,12 @@
 # Runs the story on virtual nodes. Says what is missing on this machine, if something is; see README.md.
 set -eu
 cd "$(dirname "$0")"
+PATH=$PATH:/usr/sbin:/sbin
 
 # The programs, and the Debian package that each comes from.
 missing=
 while read -r program package; do
-	PATH=$PATH:/usr/sbin:/sbin command -v "$program" >/dev/null || missing="$missing $package"
+	command -v "$program" >/dev/null || missing="$missing $package"
 done <<PROGRAMS
 qemu-system-x86_64 qemu-system-x86
 qemu-img qemu-utils
@@ -28,4 +29,9 @@ if ! [ -w /dev/net/tun ]; then
 	echo "The end-to-end test needs write access to /dev/net/tun: run it as root, or give this user access to it." >&2
 	exit 1
 fi
-PATH=$PATH:/usr/sbin:/sbin exec go test -tags e2e -count=1 -timeout 60m -v . -ginkgo.timeout=50m -ginkgo.v "$@"
+
+cache=${SCO_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/storage-client-operator}
+mkdir -p "$cache/e2e"
+# Compiled first, and then in the place of this shell: whoever ends this process ends the test, which cleans up.
+go test -c -tags e2e -o "$cache/e2e/e2e.test" .
+exec "$cache/e2e/e2e.test" -test.timeout=60m -test.v -ginkgo.timeout=50m -ginkgo.v "$@"

@@ -77,7 +77,7 @@ var _ = Describe("A profile for large directories", Ordered, func() {
 		})
 		expectBoots(2)
 		expectInService(ctx)
-		Expect(watched.rollouts()).To(ContainElement(ContainSubstring(appSpace+"/"+appName)),
+		Expect(watched.rollouts()).To(ContainElement(ContainSubstring("PodDisruptionBudget "+appSpace+"/"+appName)),
 			"the PodDisruptionBudget that delayed a drain is named in a rollout's status")
 		for _, m := range nodes.Nodes {
 			node := getNode(ctx, Default, m.Name)
@@ -124,8 +124,7 @@ var _ = Describe("A profile for large directories", Ordered, func() {
 			for _, m := range nodes.Nodes {
 				var scn v1alpha1.StorageClientNode
 				g.Expect(api.Get(ctx, client.ObjectKey{Name: m.Name}, &scn)).To(Succeed())
-				g.Expect(scn.Status.Mounts).To(ContainElement(And(
-					HaveField("Volume", appName), HaveField("Connections", int32(4)), HaveField("State", v1alpha1.MountEffective))))
+				g.Expect(scn.Status.Mounts).To(ContainElement(And(HaveField("Volume", appName), HaveField("Connections", int32(4)))))
 			}
 		})
 		Expect(mustKubectl(ctx, "exec", "-n", appSpace, "deployment/"+appName, "--", "/workload", "cat", "/data/greeting")).To(Equal(greeting))

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
+	"github.com/onsi/ginkgo/v2/types"
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/format"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -98,11 +99,12 @@ The cluster keeps running, with its state and logs in %s. From the top of the tr
 var _ = ReportAfterSuite("phases", func(report Report) {
 	fmt.Printf("\n%8s  phase\n", "seconds")
 	for _, spec := range report.SpecReports {
-		text := spec.LeafNodeText
-		if text == "" {
-			text = spec.LeafNodeType.String()
+		switch {
+		case spec.LeafNodeType.Is(types.NodeTypeBeforeSuite):
+			fmt.Printf("%8.0f  a cluster of virtual nodes: %s\n", spec.RunTime.Seconds(), spec.State)
+		case spec.LeafNodeType.Is(types.NodeTypeIt):
+			fmt.Printf("%8.0f  %s: %s\n", spec.RunTime.Seconds(), spec.FullText(), spec.State)
 		}
-		fmt.Printf("%8.0f  %s: %s\n", spec.RunTime.Seconds(), text, spec.State)
 	}
 	fmt.Printf("%8.0f  altogether\n", report.RunTime.Seconds())
 	if watched != nil {

@@ -134,6 +134,9 @@ var _ = Describe("The fence around a node agent", func() {
 			Entry("the deletion of its own object", func(c client.Client) error {
 				return c.Delete(ctx, &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}})
 			}, "may neither create nor delete"),
+			Entry("the creation of its own object", func(c client.Client) error {
+				return c.Create(ctx, &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}})
+			}, "may neither create nor delete"),
 			Entry("the creation of another", func(c client.Client) error {
 				return c.Create(ctx, &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "node-3"}})
 			}, "its own StorageClientNode only"),

@@ -42,10 +42,10 @@ var _ = Describe("PersistentVolumes", func() {
 	}
 
 	It("writes options and annotations in one write, owns them, and puts the original back", func() {
-		pv := newVolume("pv").Options("hard").Create(client.FieldOwner("csi-provisioner"))
+		newVolume("pv").Options("hard").Create(client.FieldOwner("csi-provisioner"))
 		profile := nfsProfile("fast", v1alpha1.GitOpsReportOnly, "nconnect=4", "nocto")
 
-		pv = reconcile("pv")
+		pv := reconcile("pv")
 		Expect(pv.Spec.MountOptions).To(Equal([]string{"hard", "nconnect=4", "nocto"}))
 		Expect(pv.Annotations).To(Equal(map[string]string{
 			v1alpha1.OriginalMountOptionsAnnotation: `["hard"]`,

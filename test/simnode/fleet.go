@@ -2,6 +2,7 @@ package simnode
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -67,18 +68,17 @@ func NewFleet(config *rest.Config, bootTime time.Duration) (*Fleet, error) {
 
 // Add puts a machine into the fleet and registers its Node, Ready. To be called before Run.
 func (f *Fleet) Add(ctx context.Context, object *corev1.Node, machine *Machine) error {
-	created, err := f.client.CoreV1().Nodes().Create(ctx, object, metav1.CreateOptions{})
-	if err != nil {
+	if _, err := f.client.CoreV1().Nodes().Create(ctx, object, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("register Node %s: %w", object.Name, err)
 	}
-	created.Status = object.Status
-	created.Status.NodeInfo = corev1.NodeSystemInfo{
+	status := object.Status
+	status.NodeInfo = corev1.NodeSystemInfo{
 		BootID: machine.BootID(), KernelVersion: KernelVersion, OperatingSystem: "linux", Architecture: "amd64",
 		OSImage: "Debian GNU/Linux 12 (simulated)", KubeletVersion: "v1.36.3", ContainerRuntimeVersion: "simulated://0",
 	}
-	created.Status.Conditions = []corev1.NodeCondition{readyCondition(true)}
-	if _, err := f.client.CoreV1().Nodes().UpdateStatus(ctx, created, metav1.UpdateOptions{}); err != nil {
-		return fmt.Errorf("make Node %s Ready: %w", object.Name, err)
+	status.Conditions = []corev1.NodeCondition{readyCondition(true)}
+	if err := f.patchStatus(ctx, object.Name, status); err != nil {
+		return err
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -245,17 +245,33 @@ func (n *node) reboot(ctx context.Context) error {
 }
 
 func (n *node) report(ctx context.Context, ready bool) error {
-	status := corev1.Node{Status: corev1.NodeStatus{
-		Conditions: []corev1.NodeCondition{readyCondition(ready)},
-		NodeInfo:   corev1.NodeSystemInfo{BootID: n.machine.BootID()},
-	}}
-	patch, err := statusPatch(status)
+	return n.fleet.patchStatus(ctx, n.name, map[string]any{
+		"conditions": []corev1.NodeCondition{readyCondition(ready)},
+		"nodeInfo":   map[string]any{"bootID": n.machine.BootID()},
+	})
+}
+
+// patchStatus does not mind what controllers write to the Node at the same time.
+func (f *Fleet) patchStatus(ctx context.Context, name string, status any) error {
+	patch, err := json.Marshal(map[string]any{"status": status})
 	if err != nil {
-		return err
+		return fmt.Errorf("encode the status of Node %s: %w", name, err)
 	}
-	_, err = n.fleet.client.CoreV1().Nodes().Patch(ctx, n.name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	_, err = f.client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	if err != nil {
-		return fmt.Errorf("report Node %s: %w", n.name, err)
+		return fmt.Errorf("report Node %s: %w", name, err)
 	}
 	return nil
+}
+
+func readyCondition(ready bool) corev1.NodeCondition {
+	now := metav1.Now()
+	condition := corev1.NodeCondition{
+		Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "simulated",
+		LastHeartbeatTime: now, LastTransitionTime: now,
+	}
+	if !ready {
+		condition.Status, condition.Reason = corev1.ConditionFalse, "KubeletNotReady"
+	}
+	return condition
 }

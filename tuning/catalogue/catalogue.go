@@ -139,7 +139,7 @@ var parameters = []Parameter{
 	sysctl(Parameter{Key: "net.core.wmem_max", Kind: Integer, Min: 4608, Max: math.MaxInt32, Unit: "bytes", Note: noteBuffers, Source: sourceNet}),
 	sysctl(Parameter{Key: "net.ipv4.ip_local_port_range", Kind: IntegerList, Fields: 2, Ascending: true, Min: 1024, Max: 65535, Unit: "port", Default: "32768 60999",
 		Hazard: "A range beyond 32768 60999 takes ports that NodePort services (30000 to 32767), the kubelet and host daemons listen on, unless net.ipv4.ip_local_reserved_ports covers them. NFS from privileged ports does not use it.",
-		Note:   "The kernel asks for a first and a last port of different parity.", Source: sourceIPSysctl + "; kubernetes issue 111682"}),
+		Note:   "The kernel asks for a first and a last port of different parity.", Source: sourceIPSysctl + "; kubernetes/kubernetes#111682"}),
 	sysctl(Parameter{Key: "net.ipv4.route.flush", Kind: Integer, Min: 1, Max: 1, TakesEffect: v1alpha1.EffectAction,
 		Hazard: "An action, not a state: it is done once and cannot be read back.", Source: sourceIPSysctl + "; mode 0200"}),
 	sysctl(Parameter{Key: "net.ipv4.tcp_dsack", Kind: Flag, Max: 1, Default: "1", Hazard: "Without it a needless retransmission is not noticed and not undone.", Source: sourceIPSysctl}),

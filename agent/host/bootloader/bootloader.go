@@ -17,8 +17,14 @@ import (
 // Name is the subject's part of a setting's key.
 const Name = "kernelArgument"
 
-// factAtBoot is the name under which is noted what the menu passed of ours when a boot began.
-const factAtBoot = "menu-arguments"
+// Names under which is noted for a boot what the menu passed of ours when it began, and what we have staged since.
+const (
+	factAtBoot      = "menu-arguments"
+	factStagedSince = "staged-arguments"
+)
+
+// maxStaged bounds what is remembered of a boot; the oldest goes first.
+const maxStaged = 128
 
 // HashSize predicts what a kernel with that memory, in bytes, makes of a hash table that is asked for by an
 // argument (ihash_entries, dhash_entries). clamped is true where it may grant less than asked for; granted is
@@ -176,6 +182,9 @@ func (s *Subject) gatherGrub(f *facts) error {
 	if f.foreign, err = s.foreignFiles(); err != nil {
 		return err
 	}
+	if noted, ok := s.facts.BootFact(f.bootID, factStagedSince); ok {
+		f.stagedSince = host.ParseArguments(noted)
+	}
 	f.atBoot, err = s.atBoot(f.bootID, *f)
 	return err
 }
@@ -197,6 +206,19 @@ func (s *Subject) noteAtBoot(bootID string, args []host.Argument) error {
 		return nil
 	}
 	return s.facts.SetBootFact(bootID, factAtBoot, join(args))
+}
+
+// noteStaged notes what is about to be staged, so that it is known for ours even without our drop-in.
+func (s *Subject) noteStaged(f facts, wanted []host.Argument) error {
+	if err := s.noteAtBoot(f.bootID, f.atBoot); err != nil {
+		return err
+	}
+	more := without(wanted, f.stagedSince)
+	if len(more) == 0 {
+		return nil
+	}
+	all := append(slices.Clone(f.stagedSince), more...)
+	return s.facts.SetBootFact(f.bootID, factStagedSince, join(all[max(0, len(all)-maxStaged):]))
 }
 
 // held are the arguments of ours that the menu passes.

@@ -2,6 +2,7 @@ package bootloader
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/bits"
 	"regexp"
@@ -23,7 +24,7 @@ var hashTables = map[string]string{"Inode-cache": "ihash_entries", "Dentry cache
 var (
 	// Linux 5.10 to 7.3: "Inode-cache hash table entries: 16777216 (order: 15, 134217728 bytes, linear)".
 	hashLine  = regexp.MustCompile(`(Inode-cache|Dentry cache) hash table entries: (\d+) \(order: -?\d+, \d+ bytes`)
-	hashValue = regexp.MustCompile(`^(0[xX][0-9a-fA-F]+|[0-9]+)$`)
+	hashValue = regexp.MustCompile(`^(0[xX][0-9a-fA-F]+|\d+)$`)
 	memTotal  = regexp.MustCompile(`(?m)^MemTotal:\s+(\d+) kB$`)
 )
 
@@ -106,7 +107,7 @@ func (s *Subject) memory(sizes map[string]uint64) (uint64, error) {
 	}
 	match := memTotal.FindStringSubmatch(string(data))
 	if match == nil {
-		return 0, fmt.Errorf("parse /proc/meminfo: no MemTotal")
+		return 0, errors.New("parse /proc/meminfo: no MemTotal")
 	}
 	total, err := strconv.ParseUint(strings.TrimSpace(match[1]), 10, 54)
 	if err != nil {

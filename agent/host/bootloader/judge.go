@@ -3,6 +3,7 @@ package bootloader
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,6 +30,8 @@ type facts struct {
 	foreign   []source
 	// atBoot are the arguments of ours that the menu held when this boot began.
 	atBoot []host.Argument
+	// stagedSince are those that we have staged in this boot, whatever has become of them.
+	stagedSince []host.Argument
 	// sizes are the hash tables of the running kernel, by argument; memory is in bytes.
 	sizes  map[string]uint64
 	memory uint64
@@ -68,9 +71,8 @@ func (f facts) judge(setting host.Setting, failure error) (o host.Observation, s
 		o.State, o.Message = host.Failed, conflict
 		return o, false
 	}
-	staged := f.menu.holds(arg) && (len(others) > 0 || contains(f.dropIn.args, arg) && !f.dropIn.unfinished)
 	switch {
-	case staged:
+	case f.staged(arg, others):
 		f.judgeEffect(&o, arg)
 	case failure != nil:
 		o.State, o.Message = host.Failed, cut(failure.Error())
@@ -81,6 +83,14 @@ func (f facts) judge(setting host.Setting, failure error) (o host.Observation, s
 		o.Message = strings.TrimPrefix(o.Message+"; passed by "+host.Names(others)+" and left to it", "; ")
 	}
 	return o, len(others) == 0
+}
+
+// staged tells whether the next boot will pass the argument, and by a source that lasts.
+func (f facts) staged(arg host.Argument, others []string) bool {
+	if len(others) > 0 {
+		return f.menu.passes(arg)
+	}
+	return f.menu.holds(arg) && contains(f.dropIn.args, arg) && !f.dropIn.unfinished
 }
 
 // observed is what is in force: the size of a hash table, else what was passed.
@@ -125,40 +135,48 @@ func (f facts) clamped(arg host.Argument) string {
 // others names the files of others that pass the argument already, or says why it must not be touched because
 // they pass another value.
 func (f facts) others(arg host.Argument) (files []string, conflict string) {
-	for _, other := range f.sources(arg.Name) {
+	for _, other := range f.foreign {
+		if !other.arg.Is(arg.Name) {
+			continue
+		}
 		if !other.arg.Equal(arg) {
 			return nil, fmt.Sprintf("conflict: %s passes %s; it is not ours and left as it is", other.file, other.arg)
 		}
 		files = append(files, other.file)
 	}
-	passed, ok := last(f.cmdline, arg.Name)
-	if ok && !passed.Equal(arg) && len(files) == 0 && !hasName(f.ours(), arg.Name) {
-		return nil, fmt.Sprintf("conflict: %s has %s, which is not ours; it is left as it is", commandLine, passed)
+	if len(files) > 0 || hasName(f.ours(), arg.Name) {
+		return files, ""
 	}
-	return files, ""
-}
-
-// sources are the places where somebody else sets an argument of that name: files that the menu is made from,
-// else the menu itself.
-func (f facts) sources(name string) []source {
-	var found []source
-	for _, other := range f.foreign {
-		if other.arg.Is(name) {
-			found = append(found, other)
+	// What stands in the menu alone, or was passed by hand, is lost at the next update-grub or boot: the same value
+	// is no reason to leave it to that.
+	for _, present := range f.menu.find(arg.Name) {
+		if !present.Equal(arg) {
+			return nil, fmt.Sprintf("conflict: %s passes %s; it is not ours and left as it is", grubCfg, present)
 		}
 	}
-	if len(found) > 0 || hasName(f.ours(), name) {
-		return found
+	if passed, ok := last(f.cmdline, arg.Name); ok && !passed.Equal(arg) {
+		return nil, fmt.Sprintf("conflict: %s has %s, which is not ours; it is left as it is", commandLine, passed)
 	}
-	for _, arg := range f.menu.find(name) {
-		found = append(found, source{file: grubCfg, arg: arg})
-	}
-	return found
+	return nil, ""
 }
 
-// ours are the arguments that we have passed, or are about to.
+// ours are the arguments that may have come into the menu, or into what runs, through us. Not all need to stand
+// in our drop-in: somebody may have removed that.
 func (f facts) ours() []host.Argument {
-	return append(f.dropIn.ours(), f.atBoot...)
+	ours := f.dropIn.ours()
+	for _, more := range [][]host.Argument{f.atBoot, f.stagedSince} {
+		ours = append(ours, without(more, ours)...)
+	}
+	return ours
+}
+
+// stale are those of ours that are not wanted, and are not somebody else's as well.
+func (f facts) stale(wanted []host.Argument) []host.Argument {
+	stale := without(f.ours(), wanted)
+	for _, other := range f.foreign {
+		stale = without(stale, []host.Argument{other.arg})
+	}
+	return stale
 }
 
 // judgeEffect says what has come of an argument that the menu passes.
@@ -222,15 +240,17 @@ func (f facts) judgeNotPassed(o *host.Observation, arg host.Argument, note strin
 func (f facts) judgeRestored(o *host.Observation, original host.Original, failure error) {
 	passed, ok := last(f.cmdline, o.Name)
 	o.Observed = f.observed(o.Name)
+	present := f.menu.find(o.Name)
+	left := func(arg host.Argument) bool { return contains(present, arg) }
 	switch {
-	case hasName(f.dropIn.ours(), o.Name):
-		o.State, o.Message = host.Failed, "still passed by "+DropIn
+	case hasName(f.dropIn.ours(), o.Name), slices.ContainsFunc(f.stale(nil), left):
+		o.State, o.Message = host.Failed, "still in the boot menu"
 		if failure != nil {
 			o.Message = cut(failure.Error())
 		}
 	case !ok, original.Present && passed.Value == original.Value:
 		o.State = host.InSync
-	case f.detection.Type != GrubDebian || contains(f.menu.find(o.Name), passed):
+	case f.detection.Type != GrubDebian || contains(present, passed):
 		o.State, o.Message = host.InSync, passed.String()+" is passed by somebody else and left as it is"
 	default:
 		o.State, o.Message = host.Pending, "out of the boot menu; gone after the next boot"

@@ -3,6 +3,7 @@ package bootloader
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/storageclient/operator/agent/host"
@@ -141,17 +142,25 @@ func (l bootLine) problem(wanted, stale []host.Argument) string {
 		switch exact := count(l.args, arg); {
 		case l.recovery && exact > 0:
 			return fmt.Sprintf("recovery entry %q has %s", l.title, arg)
-		case !l.recovery && (exact != 1 || named != 1):
-			return fmt.Sprintf("entry %q has %s %d times, and %s of another value %d times",
-				l.title, arg, exact, arg.Name, named-exact)
+		case !l.recovery && named != exact:
+			return fmt.Sprintf("entry %q has another value of %s", l.title, arg.Name)
+		case !l.recovery && exact != 1:
+			return fmt.Sprintf("entry %q has %s %d times", l.title, arg, exact)
 		}
 	}
 	return ""
 }
 
-// holds tells whether every normal entry passes exactly that argument.
+// holds tells whether every normal entry passes exactly that argument, and no recovery entry does.
 func (m menu) holds(arg host.Argument) bool {
 	return m.problem([]host.Argument{arg}, nil) == ""
+}
+
+// passes is the same without regard to recovery entries, which GRUB_CMDLINE_LINUX reaches as well.
+func (m menu) passes(arg host.Argument) bool {
+	recovery := func(line bootLine) bool { return line.recovery }
+	normal := menu{whole: m.whole, lines: slices.DeleteFunc(slices.Clone(m.lines), recovery)}
+	return normal.holds(arg)
 }
 
 // find returns the values that the menu passes under a name.

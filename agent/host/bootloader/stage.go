@@ -15,38 +15,37 @@ import (
 // drop-in says from before the menu is made until it is in place what it held before, and the menu is exchanged
 // by one rename.
 func (s *Subject) stage(ctx context.Context, f facts, wanted []host.Argument) error {
-	if !f.dropIn.present && len(wanted) == 0 {
+	stale := f.stale(wanted)
+	if !f.dropIn.present && len(wanted) == 0 && len(stale) == 0 {
 		return s.tidy()
 	}
-	stale := f.stale(wanted)
 	if f.dropIn.holds(wanted) && f.menu.problem(wanted, stale) == "" {
 		return s.settle(wanted)
 	}
 	if text := f.menu.tooLong(stale, wanted); text != "" {
-		return fmt.Errorf("stage %s: %s", join(wanted), text)
+		return fmt.Errorf("stage %q: %s", join(wanted), text)
 	}
-	if err := s.noteAtBoot(f.bootID, f.atBoot); err != nil {
+	if err := s.noteStaged(f, wanted); err != nil {
 		return err
 	}
-	held := f.held()
-	err := s.writeDropIn(dropIn{args: wanted, unfinished: true, replaces: held})
+	before := f.before()
+	err := s.writeDropIn(dropIn{args: wanted, unfinished: true, replaces: before})
 	if err == nil {
 		err = s.makeMenu(ctx, f, wanted, stale)
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("stage %q: %w", join(wanted), err), s.settle(held))
+		return errors.Join(fmt.Errorf("stage %q: %w", join(wanted), err), s.settle(before))
 	}
 	return s.settle(wanted)
 }
 
-// stale are the arguments that have come into the menu through us, are not wanted, and are not somebody else's
-// as well.
-func (f facts) stale(wanted []host.Argument) []host.Argument {
-	stale := without(f.dropIn.ours(), wanted)
-	for _, other := range f.foreign {
-		stale = without(stale, []host.Argument{other.arg})
+// before is what our drop-in goes back to when staging fails: what it said, or what a staging that was cut short
+// has brought into the menu.
+func (f facts) before() []host.Argument {
+	if f.dropIn.unfinished {
+		return f.held()
 	}
-	return stale
+	return f.dropIn.args
 }
 
 // settle makes our drop-in say what the menu in place passes, and removes what is left of making another.
@@ -83,7 +82,7 @@ func (s *Subject) makeMenu(ctx context.Context, f facts, wanted, stale []host.Ar
 	if text := made.tooLong(nil, nil); text != "" {
 		return errors.New("read the new menu back: " + text)
 	}
-	mode, err := s.compare(made, append(f.dropIn.ours(), wanted...))
+	mode, err := s.compare(made, append(f.ours(), wanted...))
 	if err != nil {
 		return err
 	}

@@ -81,8 +81,8 @@ type Journal struct {
 
 // New returns the journal of a host. Traces are the files that only the agent writes: where one of them stands
 // and there is no journal, the journal was lost.
-func New(fs host.FS, traces ...string) *Journal {
-	return &Journal{fs: fs, traces: traces, err: fmt.Errorf("%w: not loaded", ErrUnreadable)}
+func New(files host.FS, traces ...string) *Journal {
+	return &Journal{fs: files, traces: traces, err: fmt.Errorf("%w: not loaded", ErrUnreadable)}
 }
 
 // Load reads the journal, again if need be. A journal that is missing is an empty one, unless files of ours show
@@ -229,15 +229,23 @@ func (j *Journal) Remove(bootID string) (bool, error) {
 	}
 	j.doc = document{Version: version}
 	for _, dir := range []string{Dir, parent} {
-		entries, err := j.fs.ReadDir(dir)
-		if err != nil || len(entries) > 0 {
-			break
-		}
-		if err := j.fs.Remove(dir); err != nil {
+		if err := j.removeEmpty(dir); err != nil {
 			return true, fmt.Errorf("remove journal: %w", err)
 		}
 	}
 	return true, nil
+}
+
+// removeEmpty leaves a directory in which there is something of somebody else.
+func (j *Journal) removeEmpty(dir string) error {
+	entries, err := j.fs.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) || len(entries) > 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return j.fs.Remove(dir)
 }
 
 // update changes a copy of the document, writes it, and takes it over when it is durable.

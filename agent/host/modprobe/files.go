@@ -206,7 +206,7 @@ func (s *Subject) unsupported(p parameter, known modules) string {
 	case (s.loaded(p.module) || known.builtIn[p.module]) && !s.fs.Exists(s.live(p)):
 		return fmt.Sprintf("module %s of this kernel shows no parameter %s", p.module, p.name)
 	case !s.loaded(p.module) && !known.unknown && !known.loadable[p.module]:
-		return fmt.Sprintf("this kernel has no module %s", p.module)
+		return "this kernel has no module " + p.module
 	}
 	return ""
 }

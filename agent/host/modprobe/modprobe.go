@@ -65,8 +65,8 @@ type kernel interface {
 
 // New returns the subject for one host. transports lists those that the host has now; where the kernel does
 // not tell (before 5.14), it lists none. It may be nil: then they are not looked at.
-func New(fs host.FS, transports func() ([]Transport, error)) *Subject {
-	return &Subject{fs: fs, kernel: fs, transports: transports, failed: map[string]string{}}
+func New(files host.FS, transports func() ([]Transport, error)) *Subject {
+	return &Subject{fs: files, kernel: files, transports: transports, failed: map[string]string{}}
 }
 
 // Name implements host.Subject.

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/storageclient/operator/agent/host"
-	"github.com/storageclient/operator/test/fixtures/hosts"
+	"github.com/storageclient/operator/agent/host/hosttest"
 )
 
 var errCrash = errors.New("crash")
@@ -27,7 +27,7 @@ func unloaded(t *testing.T) (string, host.FS) { return machine(t, "debian-12") }
 
 func machine(t *testing.T, name string) (string, host.FS) {
 	t.Helper()
-	dir := hosts.Copy(t, name)
+	dir := hosttest.Copy(t, name)
 	fs, err := host.OpenFS(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -83,10 +83,10 @@ func TestApplyWritesOneLineAModuleAndTheLiveValues(t *testing.T) {
 	apply(t, s, desired)
 	want := header1 + "options nfs max_session_slots=180\n" +
 		"options sunrpc tcp_max_slot_table_entries=128 tcp_slot_table_entries=64\n"
-	if diff := cmp.Diff(want, hosts.Read(t, dir, DropIn)); diff != "" {
+	if diff := cmp.Diff(want, hosttest.Read(t, dir, DropIn)); diff != "" {
 		t.Errorf("drop-in (-want +got):\n%s", diff)
 	}
-	if got := hosts.Read(t, dir, liveMax); got != "128\n" {
+	if got := hosttest.Read(t, dir, liveMax); got != "128\n" {
 		t.Errorf("live value is %q", got)
 	}
 	for _, o := range s.Observe(t.Context(), desired) {
@@ -114,7 +114,7 @@ func TestApplyDropsWhatIsNoLongerWanted(t *testing.T) {
 	s := New(fs, nil)
 	apply(t, s, settings(maxSlots, "128", sessionSlots, "180"))
 	apply(t, s, settings(sessionSlots, "180"))
-	if diff := cmp.Diff(header1+"options nfs max_session_slots=180\n", hosts.Read(t, dir, DropIn)); diff != "" {
+	if diff := cmp.Diff(header1+"options nfs max_session_slots=180\n", hosttest.Read(t, dir, DropIn)); diff != "" {
 		t.Errorf("drop-in (-want +got):\n%s", diff)
 	}
 	apply(t, s, nil)
@@ -140,7 +140,7 @@ func TestAModuleThatIsNotLoaded(t *testing.T) {
 	})
 	t.Run("is shadowed by another file", func(t *testing.T) {
 		dir, fs := unloaded(t)
-		hosts.Write(t, dir, "/etc/modprobe.d/sunrpc.conf", "options sunrpc tcp_max_slot_table_entries=64\n")
+		hosttest.Write(t, dir, "/etc/modprobe.d/sunrpc.conf", "options sunrpc tcp_max_slot_table_entries=64\n")
 		s := New(fs, nil)
 		apply(t, s, settings(maxSlots, "128"))
 		expect(t, one(t, s, maxSlots, "128"), host.Shadowed, "/etc/modprobe.d/sunrpc.conf", `"64"`)
@@ -156,7 +156,7 @@ func TestAModuleThatIsNotLoaded(t *testing.T) {
 	})
 	t.Run("may exist where the host does not list its modules", func(t *testing.T) {
 		dir, fs := unloaded(t)
-		if err := os.RemoveAll(filepath.Join(dir, "usr/lib/modules")); err != nil {
+		if err := os.RemoveAll(filepath.Join(dir, "usr", "lib", "modules")); err != nil {
 			t.Fatal(err)
 		}
 		s := New(fs, nil)
@@ -177,7 +177,7 @@ func TestAParameterThatALoadedModuleDoesNotShow(t *testing.T) {
 
 func TestABuiltInModuleIsSetLive(t *testing.T) {
 	dir, fs := loaded(t)
-	hosts.Write(t, dir, "/usr/lib/modules/6.8.0-57-generic/modules.builtin", "kernel/net/sunrpc/sunrpc.ko\n")
+	hosttest.Write(t, dir, "/usr/lib/modules/6.8.0-57-generic/modules.builtin", "kernel/net/sunrpc/sunrpc.ko\n")
 	s := New(fs, nil)
 	apply(t, s, settings(maxSlots, "128"))
 	expect(t, one(t, s, maxSlots, "128"), host.InSync, "built into the kernel")
@@ -185,12 +185,12 @@ func TestABuiltInModuleIsSetLive(t *testing.T) {
 
 func TestTheSysctlOfASlotTableServesWhereTheParameterIsMissing(t *testing.T) {
 	dir, fs := loaded(t)
-	if err := os.RemoveAll(filepath.Join(dir, "sys/module/sunrpc/parameters")); err != nil {
+	if err := os.RemoveAll(filepath.Join(dir, "sys", "module", "sunrpc", "parameters")); err != nil {
 		t.Fatal(err)
 	}
 	s := New(fs, nil)
 	apply(t, s, settings(maxSlots, "128"))
-	if got := hosts.Read(t, dir, "/proc/sys/sunrpc/tcp_max_slot_table_entries"); got != "128\n" {
+	if got := hosttest.Read(t, dir, "/proc/sys/sunrpc/tcp_max_slot_table_entries"); got != "128\n" {
 		t.Errorf("live value is %q", got)
 	}
 }
@@ -241,7 +241,7 @@ func TestDrift(t *testing.T) {
 	dir, fs := loaded(t)
 	s := New(fs, nil)
 	apply(t, s, settings(maxSlots, "128"))
-	hosts.Write(t, dir, liveMax, "64\n")
+	hosttest.Write(t, dir, liveMax, "64\n")
 	expect(t, one(t, s, maxSlots, "128"), host.Drifted)
 	apply(t, s, settings(maxSlots, "128"))
 	expect(t, one(t, s, maxSlots, "128"), host.InSync)
@@ -282,7 +282,7 @@ func TestOthersOptionsForTheSameParameter(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			dir, fs := loaded(t)
-			hosts.Write(t, dir, test.file, test.data)
+			hosttest.Write(t, dir, test.file, test.data)
 			s := New(fs, nil)
 			apply(t, s, settings(maxSlots, "128"))
 			got := one(t, s, maxSlots, "128")
@@ -349,7 +349,7 @@ func TestRestorePutsTheOriginalsBack(t *testing.T) {
 	transports = []Transport{{"10.0.0.1", 128, true}}
 	got := s.Restore(t.Context(), map[string]host.Original{maxSlots: original})[0]
 	expect(t, got, host.Pending, "10.0.0.1")
-	if live := hosts.Read(t, dir, liveMax); live != "65536\n" || got.Effect != host.NewTransport || got.Observed != "128" {
+	if live := hosttest.Read(t, dir, liveMax); live != "65536\n" || got.Effect != host.NewTransport || got.Observed != "128" {
 		t.Errorf("live value is %q, %+v", live, got)
 	}
 	transports = nil
@@ -375,14 +375,14 @@ func TestRestoreOfAModuleThatWasNotLoadedBefore(t *testing.T) {
 				t.Fatalf("original = %v, %v", original, err)
 			}
 			if test.live != "" {
-				hosts.Write(t, dir, file, test.live+"\n")
+				hosttest.Write(t, dir, file, test.live+"\n")
 			}
 			if test.file != "" {
-				hosts.Write(t, dir, "/etc/modprobe.d/x.conf", test.file)
+				hosttest.Write(t, dir, "/etc/modprobe.d/x.conf", test.file)
 			}
 			s := New(fs, nil)
 			expect(t, s.Restore(t.Context(), map[string]host.Original{test.name: {}})[0], test.state)
-			if got := hosts.Read(t, dir, file); got != test.want {
+			if got := hosttest.Read(t, dir, file); got != test.want {
 				t.Errorf("live value is %q, want %q", got, test.want)
 			}
 		})
@@ -440,10 +440,11 @@ func TestApplyConvergesAfterACrashAtEveryChange(t *testing.T) {
 	for n := 1; ; n++ {
 		dir, fs := loaded(t)
 		apply(t, New(fs, nil), settings(maxSlots, "64"))
-		before := hosts.Read(t, dir, DropIn)
+		before := hosttest.Read(t, dir, DropIn)
 		count := 0
 		crashed := New(fs.WithHook(func(host.Op, string) error {
-			if count++; count >= n {
+			count++
+			if count >= n {
 				return errCrash
 			}
 			return nil
@@ -452,7 +453,7 @@ func TestApplyConvergesAfterACrashAtEveryChange(t *testing.T) {
 		reached := count >= n
 		want := header1 + "options nfs max_session_slots=180\noptions sunrpc tcp_max_slot_table_entries=128\n"
 		partly := header1 + "options nfs max_session_slots=180\n"
-		if got := hosts.Read(t, dir, DropIn); reached && got != before && got != want && got != partly {
+		if got := hosttest.Read(t, dir, DropIn); reached && got != before && got != want && got != partly {
 			t.Errorf("after a crash at change %d the drop-in is %q", n, got)
 		}
 		s := New(fs, nil)
@@ -460,7 +461,7 @@ func TestApplyConvergesAfterACrashAtEveryChange(t *testing.T) {
 		for _, o := range s.Observe(t.Context(), desired) {
 			expect(t, o, host.InSync)
 		}
-		if diff := cmp.Diff(map[string]string{DropIn: want}, hosts.Tree(t, dir, "/etc/modprobe.d")); diff != "" {
+		if diff := cmp.Diff(map[string]string{DropIn: want}, hosttest.Tree(t, dir, "/etc/modprobe.d")); diff != "" {
 			t.Errorf("after the repeat of change %d (-want +got):\n%s", n, diff)
 		}
 		if !reached {

@@ -47,7 +47,7 @@ func (s *Subject) observeTransports(o *host.Observation) {
 		o.Message = fmt.Sprintf("transports to %s keep the limit that they were made with until every mount of the server has left the node",
 			host.Names(old))
 	case len(free) > 0:
-		o.Message = fmt.Sprintf("NFSv4.1 and later do not obey it: %s", host.Names(free))
+		o.Message = "NFSv4.1 and later do not obey it: " + host.Names(free)
 	}
 }
 

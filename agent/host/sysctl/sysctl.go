@@ -41,8 +41,8 @@ type kernel interface {
 }
 
 // New returns the subject for one host.
-func New(fs host.FS) *Subject {
-	return &Subject{fs: fs, kernel: fs, failed: map[string]string{}}
+func New(files host.FS) *Subject {
+	return &Subject{fs: files, kernel: files, failed: map[string]string{}}
 }
 
 // Name implements host.Subject.

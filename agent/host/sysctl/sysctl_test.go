@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/storageclient/operator/agent/host"
-	"github.com/storageclient/operator/test/fixtures/hosts"
+	"github.com/storageclient/operator/agent/host/hosttest"
 )
 
 var errCrash = errors.New("crash")
@@ -21,7 +21,7 @@ const (
 
 func debian(t *testing.T) (string, host.FS) {
 	t.Helper()
-	dir := hosts.Copy(t, "debian-12")
+	dir := hosttest.Copy(t, "debian-12")
 	fs, err := host.OpenFS(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -77,10 +77,10 @@ func TestApplySetsLiveAndKeepsADropIn(t *testing.T) {
 
 	want := "# Written by storage-client-node-agent. What is changed here is overwritten.\n" +
 		"net.core.rmem_max = 16777216\nnet.ipv4.tcp_rmem = 4096 1048576 16777216\n"
-	if diff := cmp.Diff(want, hosts.Read(t, dir, DropIn)); diff != "" {
+	if diff := cmp.Diff(want, hosttest.Read(t, dir, DropIn)); diff != "" {
 		t.Errorf("drop-in (-want +got):\n%s", diff)
 	}
-	if got := hosts.Read(t, dir, "/proc/sys/net/core/rmem_max"); got != "16777216\n" {
+	if got := hosttest.Read(t, dir, "/proc/sys/net/core/rmem_max"); got != "16777216\n" {
 		t.Errorf("live value is %q", got)
 	}
 	wantObserved := []host.Observation{
@@ -112,7 +112,7 @@ func TestApplyDropsWhatIsNoLongerWanted(t *testing.T) {
 	s := New(fs)
 	apply(t, s, settings(rmemMax, "1", "vm.dirty_ratio", "10"))
 	apply(t, s, settings("vm.dirty_ratio", "10"))
-	if got := hosts.Read(t, dir, DropIn); strings.Contains(got, rmemMax) || !strings.Contains(got, "vm.dirty_ratio = 10") {
+	if got := hosttest.Read(t, dir, DropIn); strings.Contains(got, rmemMax) || !strings.Contains(got, "vm.dirty_ratio = 10") {
 		t.Errorf("drop-in is %q", got)
 	}
 	apply(t, s, nil)
@@ -126,7 +126,7 @@ func TestInterfaceNamesWithDots(t *testing.T) {
 	s := New(fs)
 	const name = "net.ipv4.conf.eth0/100.forwarding"
 	apply(t, s, settings(name, "1"))
-	if got := hosts.Read(t, dir, "/proc/sys/net/ipv4/conf/eth0.100/forwarding"); got != "1\n" {
+	if got := hosttest.Read(t, dir, "/proc/sys/net/ipv4/conf/eth0.100/forwarding"); got != "1\n" {
 		t.Errorf("live value is %q", got)
 	}
 	expect(t, one(t, s, name, "1"), host.InSync)
@@ -166,7 +166,7 @@ func TestAnUnknownParameterIsUnsupportedAndNotInTheDropIn(t *testing.T) {
 	s := New(fs)
 	apply(t, s, settings("net.core.none", "1", rmemMax, "1"))
 	expect(t, one(t, s, "net.core.none", "1"), host.Unsupported, "does not have it")
-	if got := hosts.Read(t, dir, DropIn); strings.Contains(got, "net.core.none") {
+	if got := hosttest.Read(t, dir, DropIn); strings.Contains(got, "net.core.none") {
 		t.Errorf("drop-in is %q", got)
 	}
 }
@@ -187,14 +187,14 @@ func TestAnActionIsDoneOnceAndAfterARelatedChange(t *testing.T) {
 		{"wanted again", settings(flush, "1", rmemMax, "2"), true},
 	}
 	for _, step := range steps {
-		hosts.Write(t, dir, file, "")
+		hosttest.Write(t, dir, file, "")
 		s := New(fs)
 		apply(t, s, step.desired)
-		if done := hosts.Read(t, dir, file) != ""; done != step.done {
+		if done := hosttest.Read(t, dir, file) != ""; done != step.done {
 			t.Errorf("%s: done %v, want %v", step.story, done, step.done)
 		}
 	}
-	for line := range strings.Lines(hosts.Read(t, dir, DropIn)) {
+	for line := range strings.Lines(hosttest.Read(t, dir, DropIn)) {
 		if strings.Contains(line, flush) && !strings.HasPrefix(line, "#") {
 			t.Errorf("the drop-in would do it at boot: %q", line)
 		}
@@ -227,7 +227,7 @@ func TestAValueThatTheKernelRoundsIsFailedWithWhatItMadeOfIt(t *testing.T) {
 	if got.Observed != "4096" {
 		t.Errorf("observed %q", got.Observed)
 	}
-	if text := hosts.Read(t, dir, DropIn); text != "" {
+	if text := hosttest.Read(t, dir, DropIn); text != "" {
 		t.Errorf("drop-in is %q", text)
 	}
 	restored := s.Restore(t.Context(), map[string]host.Original{rmemMax: {Present: true, Value: "212992"}})
@@ -246,13 +246,13 @@ func TestAValueThatTheKernelRefusesIsFailedAndNotInTheDropIn(t *testing.T) {
 	apply(t, s, settings(rmemMax, "1", "vm.dirty_ratio", "10"))
 	expect(t, one(t, s, rmemMax, "1"), host.Failed, "refuses", "invalid argument")
 	expect(t, one(t, s, "vm.dirty_ratio", "10"), host.InSync)
-	if got := hosts.Read(t, dir, DropIn); strings.Contains(got, rmemMax) {
+	if got := hosttest.Read(t, dir, DropIn); strings.Contains(got, rmemMax) {
 		t.Errorf("drop-in is %q", got)
 	}
 	// Another process finds the same mismatch, but has not tried.
 	expect(t, one(t, New(fs), rmemMax, "1"), host.Drifted)
 	// Somebody else brings the value about.
-	hosts.Write(t, dir, "/proc/sys/net/core/rmem_max", "1\n")
+	hosttest.Write(t, dir, "/proc/sys/net/core/rmem_max", "1\n")
 	apply(t, s, settings(rmemMax, "1"))
 	expect(t, one(t, s, rmemMax, "1"), host.InSync)
 }
@@ -282,7 +282,7 @@ func TestAFileThatIsReadLaterShadowsOurs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir, fs := debian(t)
 			for file, data := range test.files {
-				hosts.Write(t, dir, file, data)
+				hosttest.Write(t, dir, file, data)
 			}
 			s := New(fs)
 			apply(t, s, settings(rmemMax, "16777216"))
@@ -300,7 +300,7 @@ func TestDriftOfTheLiveValueAndOfTheDropIn(t *testing.T) {
 	s := New(fs)
 	desired := settings(rmemMax, "1")
 	apply(t, s, desired)
-	hosts.Write(t, dir, "/proc/sys/net/core/rmem_max", "2\n")
+	hosttest.Write(t, dir, "/proc/sys/net/core/rmem_max", "2\n")
 	got := one(t, s, rmemMax, "1")
 	expect(t, got, host.Drifted)
 	if got.Observed != "2" {
@@ -308,7 +308,7 @@ func TestDriftOfTheLiveValueAndOfTheDropIn(t *testing.T) {
 	}
 	apply(t, s, desired)
 	expect(t, one(t, s, rmemMax, "1"), host.InSync)
-	hosts.Write(t, dir, DropIn, "")
+	hosttest.Write(t, dir, DropIn, "")
 	expect(t, one(t, s, rmemMax, "1"), host.Drifted, "lost at the next boot")
 }
 
@@ -349,7 +349,7 @@ func TestRestorePutsTheOriginalsBack(t *testing.T) {
 	for _, o := range s.Restore(t.Context(), originals) {
 		expect(t, o, host.InSync)
 	}
-	if got := hosts.Read(t, dir, "/proc/sys/net/core/rmem_max"); got != "212992\n" {
+	if got := hosttest.Read(t, dir, "/proc/sys/net/core/rmem_max"); got != "212992\n" {
 		t.Errorf("live value is %q", got)
 	}
 	changes := 0
@@ -364,10 +364,11 @@ func TestApplyConvergesAfterACrashAtEveryChange(t *testing.T) {
 	for n := 1; ; n++ {
 		dir, fs := debian(t)
 		apply(t, New(fs), settings(rmemMax, "7"))
-		before := hosts.Read(t, dir, DropIn)
+		before := hosttest.Read(t, dir, DropIn)
 		count := 0
 		crashed := New(fs.WithHook(func(host.Op, string) error {
-			if count++; count >= n {
+			count++
+			if count >= n {
 				return errCrash
 			}
 			return nil
@@ -375,7 +376,7 @@ func TestApplyConvergesAfterACrashAtEveryChange(t *testing.T) {
 		_ = crashed.Apply(t.Context(), desired)
 		reached := count >= n
 		s := New(fs)
-		if got := hosts.Read(t, dir, DropIn); reached && got != before && !strings.Contains(got, "= 1") {
+		if got := hosttest.Read(t, dir, DropIn); reached && got != before && !strings.Contains(got, "= 1") {
 			t.Errorf("after a crash at change %d the drop-in is %q", n, got)
 		}
 		apply(t, s, desired)
@@ -383,7 +384,7 @@ func TestApplyConvergesAfterACrashAtEveryChange(t *testing.T) {
 			expect(t, o, host.InSync)
 		}
 		want := "net.core.rmem_max = 1\nnet.ipv4.tcp_rmem = 1 2 3\n# Done once, not at boot: net.ipv4.route.flush = 1\n"
-		tree := hosts.Tree(t, dir, "/etc/sysctl.d")
+		tree := hosttest.Tree(t, dir, "/etc/sysctl.d")
 		if got := tree[DropIn]; !strings.HasSuffix(got, want) || len(tree) != 1 {
 			t.Errorf("after the repeat of change %d: %v", n, tree)
 		}

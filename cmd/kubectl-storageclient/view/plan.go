@@ -1,6 +1,7 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -47,7 +48,7 @@ func NewPlan(p *v1alpha1.StorageClientProfile, preview overview.Preview, volumes
 // Text prints the plan for people.
 func (p Plan) Text(w io.Writer) error {
 	out := &printer{w: w}
-	out.line(fmt.Sprintf("Profile %s, generation %d, with all defaults:\n", p.Name, p.Generation))
+	out.line(fmt.Sprintf("Profile %s, generation %d, with defaults filled in; what is not shown is empty, 0 or false:\n", p.Name, p.Generation))
 	spec, err := yaml.Marshal(p.Spec)
 	if err != nil {
 		return fmt.Errorf("encode spec of StorageClientProfile %s: %w", p.Name, err)
@@ -71,7 +72,7 @@ func (p Plan) groups(out *printer) {
 		out.line("\nNo node matches.")
 	}
 	for _, g := range p.Nodes.Groups {
-		out.line(fmt.Sprintf("\n%s (%s) get these settings, hash %s:", count(int32(len(g.Nodes)), "node"), capped(g.Nodes), orNone(g.Hash)))
+		out.line(fmt.Sprintf("\n%s (%s), settings hash %s:", count(int32(len(g.Nodes)), "node"), capped(g.Nodes), cmp.Or(g.Hash, "none")))
 		rows := [][]string{{"KEY", "VALUE", "FROM", "TAKES-EFFECT", "ON-REMOVAL"}}
 		for _, s := range g.Settings {
 			rows = append(rows, []string{s.Key, s.Value, s.Profile, string(catalogue.Effect(s.Key)), string(s.OnRemoval)})
@@ -118,11 +119,4 @@ func (p Plan) volumes(out *printer) {
 	for _, n := range v.Examples {
 		out.line(fmt.Sprintf("  %s: %s: %s", n.Volume, n.Reason, n.Message))
 	}
-}
-
-func orNone(s string) string {
-	if s == "" {
-		return "none"
-	}
-	return s
 }

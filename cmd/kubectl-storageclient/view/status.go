@@ -96,8 +96,9 @@ func (s Status) Text(w io.Writer, now time.Time) error {
 	if len(s.Profiles) == 0 {
 		return out.err
 	}
-	rows := [][]string{{"PROFILE", "READY", "REASON", "NODES", "UP-TO-DATE", "PENDING-REBOOT", "DISRUPTED", "FAILED",
-		"VOLUMES", "UP-TO-DATE", "BLOCKED", "STALE-MOUNTS", "PLAN", "LIMITED-BY"}}
+	// Nodes and volumes are shown as those up to date of those matched.
+	rows := [][]string{{"PROFILE", "READY", "REASON", "NODES", "PENDING-REBOOT", "DISRUPTED", "FAILED",
+		"VOLUMES", "BLOCKED", "STALE-MOUNTS", "PLAN", "LIMITED-BY"}}
 	for _, p := range s.Profiles {
 		rows = append(rows, profileRow(p))
 	}
@@ -118,23 +119,29 @@ func profileRow(p Profile) []string {
 		}
 	}
 	n, v := p.Status.Nodes, p.Status.Volumes
-	row := []string{p.Name, ready, reason}
-	for _, i := range []int32{n.Matched, n.UpToDate, n.PendingReboot, n.Disrupted, n.Failed, v.Matched, v.UpToDate, v.Blocked, v.StaleMounts} {
-		row = append(row, strconv.Itoa(int(i)))
-	}
-	return append(row, p.Status.Plan.Hash, p.Status.Plan.LimitedBy)
+	return []string{p.Name, ready, reason,
+		share(n.UpToDate, n.Matched), number(n.PendingReboot), number(n.Disrupted), number(n.Failed),
+		share(v.UpToDate, v.Matched), number(v.Blocked), number(v.StaleMounts), p.Status.Plan.Hash, p.Status.Plan.LimitedBy}
 }
 
+func number(n int32) string { return strconv.Itoa(int(n)) }
+
+func share(part, whole int32) string { return number(part) + "/" + number(whole) }
+
 func (p Profile) details(out *printer, now time.Time) {
-	out.line("\nNodes of " + p.Name)
-	rows := [][]string{{"NODE", "PHASE", "REASON", "SINCE", "MESSAGE"}}
-	for _, n := range p.Details.Nodes {
-		rows = append(rows, []string{n.Name, n.Phase, n.Reason, age(n.Since, now), n.Message})
+	if len(p.Details.Nodes) == 0 {
+		out.line("\n" + p.Name + " matches no node.")
+	} else {
+		out.line("\nNodes of " + p.Name)
+		rows := [][]string{{"NODE", "PHASE", "REASON", "SINCE", "MESSAGE"}}
+		for _, n := range p.Details.Nodes {
+			rows = append(rows, []string{n.Name, n.Phase, n.Reason, age(n.Since, now), n.Message})
+		}
+		out.table(rows)
 	}
-	out.table(rows)
 	if len(p.Details.Deviations) > 0 {
 		out.line("\nSettings of " + p.Name + " that nodes do not have as declared")
-		rows = [][]string{{"KEY", "STATE", "DESIRED", "OBSERVED", "NODES", "MESSAGE"}}
+		rows := [][]string{{"KEY", "STATE", "DESIRED", "OBSERVED", "NODES", "MESSAGE"}}
 		for _, d := range p.Details.Deviations {
 			rows = append(rows, []string{d.Key, string(d.State), d.Desired, d.Observed, capped(d.Nodes), d.Message})
 		}
@@ -142,7 +149,7 @@ func (p Profile) details(out *printer, now time.Time) {
 	}
 	if len(p.Details.Stale) > 0 {
 		out.line("\nMounts of " + p.Name + " that still have old options")
-		rows = [][]string{{"NODE", "VOLUME", "PODS", "MESSAGE"}}
+		rows := [][]string{{"NODE", "VOLUME", "PODS", "MESSAGE"}}
 		for _, m := range p.Details.Stale {
 			rows = append(rows, []string{m.Node, m.Volume, capped(m.Pods), m.Message})
 		}

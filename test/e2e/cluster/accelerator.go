@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
+	"sync"
 	"time"
 )
 
@@ -24,7 +26,7 @@ var (
 // qemu is the beginning of a machine's command line; memory in MiB.
 func (a accelerator) qemu(memory int) []string {
 	return append([]string{"qemu-system-x86_64", "-machine", "pc,graphics=off", "-vga", "none", "-display", "none",
-		"-smp", "1", "-m", fmt.Sprint(memory)}, a.flags...)
+		"-smp", "1", "-m", strconv.Itoa(memory)}, a.flags...)
 }
 
 var virtualisationFlags = regexp.MustCompile(`(?m)^flags\s*:.*\b(vmx|svm)\b`)
@@ -58,11 +60,12 @@ func startsKernel(ctx context.Context, a accelerator, dirs Dirs) bool {
 	console := filepath.Join(dirs.Logs(), "probe.console")
 	probe, stop := context.WithCancel(ctx)
 	defer stop()
-	done := make(chan error, 1)
-	go func() {
-		done <- command(probe, append(a.qemu(256), "-no-reboot", "-nic", "none", "-serial", "file:"+console,
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		// It ends by being stopped, which is no error here.
+		_ = command(probe, append(a.qemu(256), "-no-reboot", "-nic", "none", "-serial", "file:"+console,
 			"-kernel", base.kernel(), "-append", "console=ttyS0 panic=-1")...)
-	}()
+	})
 	err = poll(ctx, 200*time.Millisecond, func() error {
 		if info, err := os.Stat(console); err != nil || info.Size() == 0 {
 			return fmt.Errorf("%s is empty", console)
@@ -70,6 +73,6 @@ func startsKernel(ctx context.Context, a accelerator, dirs Dirs) bool {
 		return nil
 	})
 	stop()
-	<-done
+	ended.Wait()
 	return err == nil
 }

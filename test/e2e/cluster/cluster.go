@@ -31,7 +31,7 @@ const (
 	serverMemory = 512
 	nodeLabels   = "agentpool=azfiles"
 
-	upTimeout = 10 * time.Minute
+	upTimeout = 15 * time.Minute
 )
 
 // Cluster is a running cluster.

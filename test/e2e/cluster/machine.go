@@ -17,6 +17,9 @@ import (
 	"time"
 )
 
+// sshTimeout bounds a command on a machine; importing an image is the longest.
+const sshTimeout = 4 * time.Minute
+
 // Machine is a virtual machine with one CPU: under software emulation on two cores, two are slower.
 type Machine struct {
 	// Name is the host name, and the name of the Node where it is one.
@@ -53,7 +56,7 @@ func (m *Machine) Run(ctx context.Context, script string) (string, error) {
 }
 
 func (m *Machine) ssh(ctx context.Context, stdin io.Reader, argv ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, sshTimeout)
 	defer cancel()
 	args := []string{"-q", "-i", m.dirs.key("ssh"), "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
 		"-o", "ConnectTimeout=5", "-o", "ServerAliveInterval=5", "root@" + m.Address, "--"}
@@ -158,7 +161,6 @@ func tarOf(files map[string][]byte) ([]byte, error) {
 func (c *Cluster) startNFSServer(ctx context.Context) error {
 	script := "echo " + strconv.Quote(ServerExport+" *(rw,no_root_squash,no_subtree_check,insecure)") + ` >/etc/exports
 systemctl start rpcbind nfs-server
-exportfs -ra
 `
 	return poll(ctx, 2*time.Second, func() error {
 		_, err := c.Server.Run(ctx, script)
@@ -193,22 +195,28 @@ func (m *Machine) loadOne(ctx context.Context, archive string) error {
 		return err
 	}
 	defer file.Close()
-	listener, err := net.Listen("tcp", hostAddress+":0")
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", hostAddress+":0")
 	if err != nil {
 		return err
 	}
-	sent := make(chan error, 1)
-	go func() { sent <- serveOnce(listener, file) }()
+	var sendErr error
+	var sent sync.WaitGroup
+	sent.Go(func() { sendErr = serveOnce(listener, file) })
 	port := listener.Addr().(*net.TCPAddr).Port
 	_, err = m.ssh(ctx, nil, fmt.Sprintf(`bash -c "ctr --namespace=k8s.io images import - </dev/tcp/%s/%d"`, hostAddress, port))
-	return errors.Join(err, listener.Close(), <-sent)
+	closeErr := listener.Close()
+	sent.Wait()
+	return errors.Join(err, closeErr, sendErr)
 }
 
 // serveOnce writes content to the first connection. A listener that is closed before one comes is no error of its own.
 func serveOnce(listener net.Listener, content io.Reader) error {
 	connection, err := listener.Accept()
-	if err != nil {
+	if errors.Is(err, net.ErrClosed) {
 		return nil
+	}
+	if err != nil {
+		return err
 	}
 	_, err = io.Copy(connection, content)
 	return errors.Join(err, connection.Close())

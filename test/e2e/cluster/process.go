@@ -29,7 +29,7 @@ func (c *Cluster) start(name string, argv ...string) (process, error) {
 		return process{}, err
 	}
 	defer log.Close()
-	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd := exec.CommandContext(context.Background(), argv[0], argv[1:]...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = c.dirs.keys(), log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {

@@ -1,0 +1,268 @@
+package apiclient
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+)
+
+const path = "/apis/tuning.storageclient.dev/v1alpha1/storageclientnodes"
+
+func object(generation int64) string {
+	return fmt.Sprintf(`{"apiVersion":"tuning.storageclient.dev/v1alpha1","kind":"StorageClientNode",`+
+		`"metadata":{"name":"n1","uid":"u1","resourceVersion":"7","generation":%d},"spec":{"hash":"h"}}`, generation)
+}
+
+func list(items string) string {
+	return `{"apiVersion":"tuning.storageclient.dev/v1alpha1","kind":"StorageClientNodeList",` +
+		`"metadata":{"resourceVersion":"41"},"items":[` + items + `]}`
+}
+
+func failure(code int, reason string) string {
+	return fmt.Sprintf(`{"apiVersion":"v1","kind":"Status","status":"Failure","message":"no","reason":%q,"code":%d}`, reason, code)
+}
+
+// instant is a clock whose waits are over at once, and written down.
+type instant struct {
+	clock.RealClock
+	waits []time.Duration
+}
+
+func (i *instant) Now() time.Time { return time.Time{} }
+
+func (i *instant) Since(time.Time) time.Duration { return 0 }
+
+func (i *instant) After(d time.Duration) <-chan time.Time {
+	i.waits = append(i.waits, d)
+	over := make(chan time.Time, 1)
+	over <- time.Time{}
+	return over
+}
+
+func client(t *testing.T, handler http.HandlerFunc) (*Client, *instant) {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	waits := &instant{}
+	c, err := New(&rest.Config{Host: server.URL}, "n1", waits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, waits
+}
+
+func answer(w http.ResponseWriter, code int, body string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_, _ = io.WriteString(w, body)
+}
+
+func TestGet(t *testing.T) {
+	c, _ := client(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet || r.URL.Path != path+"/n1" || r.URL.RawQuery != "" {
+			t.Errorf("%s %s", r.Method, r.URL)
+		}
+		answer(w, http.StatusOK, object(3))
+	})
+	node, err := c.Get(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if node.Generation != 3 || node.Spec.Hash != "h" {
+		t.Errorf("got %+v", node)
+	}
+}
+
+func TestGetOfWhatIsNotThere(t *testing.T) {
+	c, _ := client(t, func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusNotFound, failure(http.StatusNotFound, "NotFound"))
+	})
+	if _, err := c.Get(t.Context()); !apierrors.IsNotFound(err) {
+		t.Errorf("got %v, want NotFound", err)
+	}
+}
+
+func TestApplyStatus(t *testing.T) {
+	status := v1alpha1.StorageClientNodeStatus{ObservedGeneration: 3, BootID: "b"}
+	tests := map[string]struct {
+		version  string
+		metadata map[string]any
+	}{
+		"forced":              {"", map[string]any{"name": "n1"}},
+		"with a precondition": {"7", map[string]any{"name": "n1", "resourceVersion": "7"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			var got map[string]any
+			c, _ := client(t, func(w http.ResponseWriter, r *http.Request) {
+				if err := json.NewDecoder(r.Body).Decode(&got); err != nil {
+					t.Error(err)
+				}
+				if r.Method != http.MethodPatch || r.URL.Path != path+"/n1/status" {
+					t.Errorf("%s %s", r.Method, r.URL)
+				}
+				if diff := cmp.Diff("application/apply-patch+yaml", r.Header.Get("Content-Type")); diff != "" {
+					t.Errorf("content type (-want +got):\n%s", diff)
+				}
+				want := map[string][]string{"fieldManager": {"storage-client-node-agent"}, "force": {"true"}}
+				if diff := cmp.Diff(want, map[string][]string(r.URL.Query())); diff != "" {
+					t.Errorf("query (-want +got):\n%s", diff)
+				}
+				answer(w, http.StatusOK, object(3))
+			})
+			if _, err := c.ApplyStatus(t.Context(), status, test.version); err != nil {
+				t.Fatal(err)
+			}
+			want := map[string]any{
+				"apiVersion": "tuning.storageclient.dev/v1alpha1", "kind": "StorageClientNode", "metadata": test.metadata,
+				"status": map[string]any{"observedGeneration": 3.0, "bootID": "b", "rebootRequired": false},
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("body (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestApplyStatusTellsAConflict(t *testing.T) {
+	c, _ := client(t, func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusConflict, failure(http.StatusConflict, "Conflict"))
+	})
+	_, err := c.ApplyStatus(t.Context(), v1alpha1.StorageClientNodeStatus{}, "7")
+	if !apierrors.IsConflict(err) {
+		t.Errorf("got %v, want a conflict", err)
+	}
+}
+
+// server answers lists and watches by turns, each with the next of its answers, and the last one for ever.
+type server struct {
+	t              *testing.T
+	lists, watches []string
+
+	mu    sync.Mutex
+	asked []string
+}
+
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	query := r.URL.Query()
+	if r.URL.Path != path || query.Get("fieldSelector") != "metadata.name=n1" {
+		s.t.Errorf("asked for %s", r.URL)
+	}
+	if query.Get("watch") == "" {
+		s.asked = append(s.asked, "list")
+		body := next(&s.lists)
+		if body == "" {
+			answer(w, http.StatusInternalServerError, failure(http.StatusInternalServerError, "InternalError"))
+			return
+		}
+		answer(w, http.StatusOK, body)
+		return
+	}
+	s.asked = append(s.asked, "watch from "+query.Get("resourceVersion"))
+	answer(w, http.StatusOK, next(&s.watches))
+}
+
+func next(answers *[]string) string {
+	first := (*answers)[0]
+	if len(*answers) > 1 {
+		*answers = (*answers)[1:]
+	}
+	return first
+}
+
+func TestFollow(t *testing.T) {
+	event := func(kind, body string) string { return fmt.Sprintf(`{"type":%q,"object":%s}`+"\n", kind, body) }
+	tests := map[string]struct {
+		lists, watches []string
+		want           []int64 // generations, 0 for no object
+		asked          []string
+	}{
+		"what is there, and every change": {
+			lists: []string{list(object(1))}, watches: []string{event("MODIFIED", object(2)) + event("MODIFIED", object(3))},
+			want: []int64{1, 2, 3}, asked: []string{"list", "watch from 41"},
+		},
+		"what comes and goes": {
+			lists: []string{list("")}, watches: []string{event("ADDED", object(1)) + event("DELETED", object(1))},
+			want: []int64{0, 1, 0}, asked: []string{"list", "watch from 41"},
+		},
+		"again when the watch has ended": {
+			lists: []string{list(object(1)), list(object(2))}, watches: []string{"", event("MODIFIED", object(3))},
+			want: []int64{1, 2, 3}, asked: []string{"list", "watch from 41", "list", "watch from 41"},
+		},
+		"anew when the version is too old": {
+			lists:   []string{list(object(1)), list(object(5))},
+			watches: []string{event("ERROR", failure(http.StatusGone, "Expired")), event("MODIFIED", object(6))},
+			want:    []int64{1, 5, 6}, asked: []string{"list", "watch from 41", "list", "watch from 41"},
+		},
+		"on after an error": {
+			lists: []string{"", "", list(object(1))}, watches: []string{""},
+			want: []int64{1}, asked: []string{"list", "list", "list"},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := &server{t: t, lists: test.lists, watches: test.watches}
+			c, _ := client(t, s.ServeHTTP)
+			got := follow(t, c, len(test.want))
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("generations (-want +got):\n%s", diff)
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if asked := s.asked[:min(len(s.asked), len(test.asked))]; !slices.Equal(asked, test.asked) {
+				t.Errorf("asked %v, want %v", s.asked, test.asked)
+			}
+		})
+	}
+}
+
+// follow returns the generations of the first n objects that are shown, 0 for none.
+func follow(t *testing.T, c *Client, n int) []int64 {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var got []int64
+	c.Follow(ctx, func(node *v1alpha1.StorageClientNode) {
+		generation := int64(0)
+		if node != nil {
+			generation = node.Generation
+		}
+		if got = append(got, generation); len(got) >= n {
+			cancel()
+		}
+	})
+	return got
+}
+
+func TestFollowWaitsLongerEachTime(t *testing.T) {
+	failures := make([]string, 12)
+	s := &server{t: t, lists: append(failures, list(object(1))), watches: []string{""}}
+	c, over := client(t, s.ServeHTTP)
+	follow(t, c, 1)
+	if len(over.waits) < len(failures) {
+		t.Fatalf("%d waits, want %d", len(over.waits), len(failures))
+	}
+	least := minDelay
+	for i, wait := range over.waits[:len(failures)] {
+		if wait < least || wait >= 2*least {
+			t.Errorf("wait %d is %v, want %v to %v", i, wait, least, 2*least)
+		}
+		least = min(2*least, maxDelay)
+	}
+}

@@ -1,0 +1,462 @@
+package bootloader
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/hosttest"
+)
+
+var errCrash = errors.New("crash")
+
+const ourDropIn = `# Written by storage-client-node-agent. What is changed here is overwritten.
+GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT ihash_entries=16777216"
+`
+
+func TestTheWholeLifeOfAnArgument(t *testing.T) {
+	for fixture, normal := range map[string]int{debian: 3, ubuntu: 6} {
+		t.Run(fixture, func(t *testing.T) {
+			m := newMachine(t, fixture)
+			original, err := m.subject.Original(t.Context(), ihash)
+			if err != nil || original.Present {
+				t.Fatalf("original = %v, %v", original, err)
+			}
+			before := parseMenu(m.read(grubCfg))
+			expect(t, m.observe(ihash, seed), host.Drifted, "not in the boot menu")
+
+			m.apply(settings(ihash, seed))
+			if diff := cmp.Diff(map[string]string{DropIn: ourDropIn}, m.ours()); diff != "" {
+				t.Errorf("our files (-want +got):\n%s", diff)
+			}
+			checkMenu(t, before, parseMenu(m.read(grubCfg)), normal)
+			got := m.observe(ihash, seed)
+			expect(t, got, host.Pending, "next boot")
+			if got.Observed != "262144" {
+				t.Errorf("observed %q, want what is in force", got.Observed)
+			}
+
+			m.boot(16777216)
+			m.apply(settings(ihash, seed))
+			got = m.observe(ihash, seed)
+			expect(t, got, host.InSync)
+			if got.Observed != seed || got.Message != "" {
+				t.Errorf("observed %q, message %q", got.Observed, got.Message)
+			}
+
+			m.apply(nil)
+			if left := m.ours(); len(left) > 0 {
+				t.Errorf("left behind: %v", left)
+			}
+			if diff := cmp.Diff(before, parseMenu(m.read(grubCfg)), cmp.AllowUnexported(menu{}, bootLine{})); diff != "" {
+				t.Errorf("menu after the removal (-want +got):\n%s", diff)
+			}
+			expect(t, m.restore(ihash, original), host.Pending, "out of the boot menu")
+			m.boot(262144)
+			expect(t, m.restore(ihash, original), host.InSync)
+		})
+	}
+}
+
+// checkMenu wants the argument once in each normal line, and nothing else changed.
+func checkMenu(t *testing.T, before, after menu, normal int) {
+	t.Helper()
+	arg := host.NewArgument(ihash + "=" + seed)
+	found := 0
+	for i, line := range after.lines {
+		if count(line.args, arg) == 1 {
+			found++
+		}
+		if line.recovery && hasName(line.args, ihash) {
+			t.Errorf("recovery entry %s has it", line.id)
+		}
+		if diff := cmp.Diff(before.lines[i].args, without(line.args, []host.Argument{arg})); diff != "" {
+			t.Errorf("other arguments of %s (-want +got):\n%s", line.id, diff)
+		}
+	}
+	if found != normal || len(before.lines) != len(after.lines) {
+		t.Errorf("%d of %d lines have the argument, want %d", found, len(after.lines), normal)
+	}
+}
+
+func TestTheMenuKeepsItsPermissions(t *testing.T) {
+	for _, mode := range []os.FileMode{0o444, 0o600} {
+		m := newMachine(t, debian)
+		file := filepath.Join(m.dir, grubCfg)
+		if err := os.Chmod(file, mode); err != nil {
+			t.Fatal(err)
+		}
+		m.apply(settings(ihash, seed))
+		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != mode {
+			t.Errorf("%v, %v, want %s", info, err, mode)
+		}
+	}
+}
+
+func TestApplyChangesNothingWhereTheMenuIsAsWanted(t *testing.T) {
+	m := newMachine(t, debian)
+	desired := settings("nosmt", "", ihash, seed, "audit", "0")
+	m.apply(desired)
+	if made := m.menusMade(); made != 1 {
+		t.Fatalf("%d menus were made", made)
+	}
+	changes := 0
+	m.subject = m.on(m.fs.WithHook(func(host.Op, string) error { changes++; return nil }))
+	m.apply(settings("audit", "0", "nosmt", "", ihash, seed))
+	if m.menusMade() != 1 || changes != 0 {
+		t.Errorf("%d menus, %d changes", m.menusMade(), changes)
+	}
+	if got := m.read(DropIn); !strings.Contains(got, "audit=0 ihash_entries=16777216 nosmt\"") {
+		t.Errorf("drop-in is %q", got)
+	}
+}
+
+func TestNothingWantedOnAHostThatNeverHadAnythingTouchesNothing(t *testing.T) {
+	m := newMachine(t, debian)
+	changes := 0
+	m.subject = m.on(m.fs.WithHook(func(host.Op, string) error { changes++; return nil }))
+	m.apply(nil)
+	if changes != 0 || len(m.commands.Ran) != 0 || len(m.facts) != 0 {
+		t.Errorf("%d changes, ran %v, noted %v", changes, m.commands.Ran, m.facts)
+	}
+}
+
+func TestAChangedAndARemovedArgument(t *testing.T) {
+	m := newMachine(t, debian)
+	m.apply(settings(ihash, seed, "audit", "0"))
+	m.boot(16777216)
+	m.apply(settings(ihash, "8388608"))
+	for _, line := range parseMenu(m.read(grubCfg)).lines {
+		if hasName(line.args, "audit") || contains(line.args, host.NewArgument(ihash+"="+seed)) {
+			t.Errorf("entry %s still has what is not wanted: %s", line.id, join(line.args))
+		}
+	}
+	// What runs is ours, of before: no conflict.
+	expect(t, m.observe(ihash, "8388608"), host.Pending)
+	m.apply(nil)
+	// Wanted again in the same boot, with what runs being in no file any more.
+	m.apply(settings(ihash, "4194304"))
+	expect(t, m.observe(ihash, "4194304"), host.Pending)
+}
+
+func TestWhatOthersPassIsLeftAlone(t *testing.T) {
+	const other = "ihash_entries=8388608"
+	tests := map[string]struct {
+		prepare func(*machine)
+		named   string
+	}{
+		"in /etc/default/grub": {func(m *machine) {
+			m.replace(defaultFile, `GRUB_CMDLINE_LINUX=""`, `GRUB_CMDLINE_LINUX="`+other+`"`)
+		}, defaultFile},
+		"in /etc/default/grub, exported and in single quotes": {func(m *machine) {
+			m.write(defaultFile, m.read(defaultFile)+"export GRUB_CMDLINE_LINUX_DEFAULT='quiet "+other+"'\n")
+		}, defaultFile},
+		"in another drop-in": {func(m *machine) {
+			m.write("/etc/default/grub.d/10-x.cfg", `GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT `+other+`"`)
+		}, "/etc/default/grub.d/10-x.cfg"},
+		"over two lines": {func(m *machine) {
+			m.write("/etc/default/grub.d/10-x.cfg", "GRUB_CMDLINE_LINUX_DEFAULT=\"$GRUB_CMDLINE_LINUX_DEFAULT \\\n"+other+"\"\n")
+		}, "/etc/default/grub.d/10-x.cfg"},
+		"spelled with a dash": {func(m *machine) {
+			m.write("/etc/default/grub.d/10-x.cfg", `GRUB_CMDLINE_LINUX="ihash-entries=8388608"`)
+		}, "/etc/default/grub.d/10-x.cfg"},
+		"by hand in the menu": {func(m *machine) { m.replace(grubCfg, "ro  quiet", "ro quiet "+other) }, grubCfg},
+		"in what runs":        {func(m *machine) { m.replace(commandLine, "quiet", "quiet "+other) }, commandLine},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t, debian)
+			test.prepare(m)
+			before := m.read(grubCfg)
+			m.apply(settings(ihash, seed))
+			expect(t, m.observe(ihash, seed), host.Failed, "conflict", test.named, "8388608")
+			if m.menusMade() > 0 || m.read(grubCfg) != before || len(m.ours()) > 0 {
+				t.Errorf("something was changed: %v", m.ours())
+			}
+		})
+	}
+}
+
+func TestALookalikeIsNoConflict(t *testing.T) {
+	m := newMachine(t, debian)
+	m.write("/etc/default/grub.d/10-x.cfg", `# GRUB_CMDLINE_LINUX="ihash_entries=1"
+GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT xihash_entries=1 dyndbg='file ihash_entries=1 +p'" # don't
+GRUB_TERMINAL="ihash_entries=1"
+`)
+	m.apply(settings(ihash, seed))
+	expect(t, m.observe(ihash, seed), host.Pending)
+}
+
+func TestTheSameValueFromSomebodyElseIsNotDoubled(t *testing.T) {
+	m := newMachine(t, debian)
+	m.replace(defaultFile, `GRUB_CMDLINE_LINUX=""`, `GRUB_CMDLINE_LINUX="ihash_entries=16777216"`)
+	m.apply(settings(ihash, seed))
+	// Not in the menu yet, and not for us to put there.
+	expect(t, m.observe(ihash, seed), host.Drifted, defaultFile)
+	if _, err := m.commands.Run(t.Context(), "grub-mkconfig", "-o", grubCfg); err != nil {
+		t.Fatal(err)
+	}
+	m.boot(16777216)
+	m.apply(settings(ihash, seed))
+	expect(t, m.observe(ihash, seed), host.InSync, "passed by "+defaultFile+" and left to it")
+	if len(m.ours()) > 0 || strings.Count(m.read(grubCfg), "ihash_entries") != 5 {
+		t.Errorf("something was changed: %v", m.ours())
+	}
+}
+
+func TestTheSameValueByHandInTheMenuIsMadeToLast(t *testing.T) {
+	m := newMachine(t, debian)
+	m.replace(grubCfg, "ro  quiet", "ro quiet "+ihash+"="+seed)
+	m.apply(settings(ihash, seed))
+	expect(t, m.observe(ihash, seed), host.Pending)
+	if diff := cmp.Diff(map[string]string{DropIn: ourDropIn}, m.ours()); diff != "" {
+		t.Errorf("our files (-want +got):\n%s", diff)
+	}
+}
+
+func TestSomebodyElseTakesOverAnArgumentOfOurs(t *testing.T) {
+	m := newMachine(t, debian)
+	m.apply(settings(ihash, seed))
+	m.replace(defaultFile, `GRUB_CMDLINE_LINUX_DEFAULT="quiet"`, `GRUB_CMDLINE_LINUX_DEFAULT="quiet ihash_entries=16777216"`)
+	m.apply(settings(ihash, seed))
+	if len(m.ours()) > 0 {
+		t.Errorf("ours is still there: %v", m.ours())
+	}
+	expect(t, m.observe(ihash, seed), host.Pending, "left to it")
+}
+
+func TestWhatMemoryDoesNotAllowIsClampedAndNeverStaged(t *testing.T) {
+	m := newMachine(t, debian)
+	m.write("/proc/meminfo", "MemTotal:        1500000 kB\n")
+	m.apply(settings(ihash, seed))
+	got := m.observe(ihash, seed)
+	expect(t, got, host.Clamped, "not staged", "the largest value that fits is 8388608", "1470 MiB")
+	if got.Observed != "262144" || len(m.ours()) > 0 || m.menusMade() > 0 {
+		t.Errorf("observed %q, files %v", got.Observed, m.ours())
+	}
+	m.apply(settings(ihash, "8388608"))
+	expect(t, m.observe(ihash, "8388608"), host.Pending)
+	// The node shrinks: what was staged goes.
+	m.write("/proc/meminfo", "MemTotal:         700000 kB\n")
+	m.apply(settings(ihash, "8388608"))
+	expect(t, m.observe(ihash, "8388608"), host.Clamped)
+	if len(m.ours()) > 0 {
+		t.Errorf("still staged: %v", m.ours())
+	}
+}
+
+func TestATableThatIsThereProvesThatItFits(t *testing.T) {
+	m := newMachine(t, debian)
+	m.apply(settings(ihash, seed))
+	m.boot(16777216)
+	m.write("/proc/meminfo", "MemTotal:        1900000 kB\n")
+	m.apply(settings(ihash, seed))
+	expect(t, m.observe(ihash, seed), host.InSync)
+	// A smaller one fits as well then.
+	expect(t, m.observe("dhash_entries", "9000000"), host.Drifted)
+}
+
+func TestAnArgumentCountsByItsEffect(t *testing.T) {
+	const passed = "BOOT_IMAGE=/boot/vmlinuz-6.1.0-25-amd64 ro quiet ihash_entries="
+	tests := map[string]struct {
+		value, cmdline string
+		inodes         int
+		state          host.State
+		message        string
+	}{
+		"passed and granted":  {seed, passed + seed, 16777216, host.InSync, ""},
+		"rounded up":          {"1000000", passed + "1000000", 1048576, host.InSync, "rounds up to 1048576"},
+		"hexadecimal":         {"0x1000000", passed + "0x1000000", 16777216, host.InSync, ""},
+		"passed twice":        {seed, passed + seed + " ihash_entries=" + seed, 16777216, host.InSync, ""},
+		"without effect":      {"1048576", passed + "1048576", 131072, host.Failed, "passed but without effect: kernel log reports 131072"},
+		"granted less":        {seed, passed + seed, 8388608, host.Failed, "kernel log reports 8388608"},
+		"another one is last": {seed, passed + seed + " ihash_entries=16", 16, host.Failed, "not passed"},
+		"the last one counts": {seed, passed + "16 ihash_entries=" + seed, 16777216, host.InSync, ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t, debian)
+			m.apply(settings(ihash, test.value))
+			m.bootWith(test.cmdline, test.inodes)
+			expect(t, m.observe(ihash, test.value), test.state, test.message)
+		})
+	}
+}
+
+func TestABootThatLeavesTheArgumentOutIsNotRepeated(t *testing.T) {
+	for name, desired := range map[string][]host.Setting{"a hash table": settings(ihash, seed), "another": settings("audit", "0")} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t, debian)
+			m.apply(desired)
+			m.bootWith("BOOT_IMAGE=/boot/vmlinuz-6.1.0-25-amd64 ro single", 262144)
+			m.apply(desired)
+			expect(t, m.observe(desired[0].Name, desired[0].Value), host.Failed, "not passed")
+			// A new value has not been tried yet.
+			m.apply(settings(desired[0].Name, "1048576"))
+			expect(t, m.observe(desired[0].Name, "1048576"), host.Pending)
+		})
+	}
+}
+
+func TestAKernelThatDoesSoAnyway(t *testing.T) {
+	t.Run("an equal size needs no boot", func(t *testing.T) {
+		m := newMachine(t, debian)
+		m.apply(settings(ihash, "262144"))
+		expect(t, m.observe(ihash, "262144"), host.InSync, "has that size already")
+		if !strings.Contains(m.read(grubCfg), "ihash_entries=262144") {
+			t.Error("it is not staged")
+		}
+	})
+	t.Run("a larger size is told", func(t *testing.T) {
+		m := newMachine(t, debian)
+		m.apply(settings(ihash, "131072"))
+		expect(t, m.observe(ihash, "131072"), host.Pending, "smaller than the kernel's own size of 262144")
+	})
+	t.Run("set by hand for one boot", func(t *testing.T) {
+		m := newMachine(t, debian)
+		m.bootWith("BOOT_IMAGE=/boot/vmlinuz-6.1.0-25-amd64 ro ihash_entries="+seed, 16777216)
+		m.apply(settings(ihash, seed))
+		expect(t, m.observe(ihash, seed), host.InSync)
+		if len(m.ours()) != 1 {
+			t.Errorf("our files: %v", m.ours())
+		}
+	})
+}
+
+func TestOtherArgumentsCountByTheCommandLine(t *testing.T) {
+	m := newMachine(t, debian)
+	desired := settings("audit", "0", "nosmt", "")
+	m.apply(desired)
+	expect(t, m.observe("audit", "0"), host.Pending)
+	expect(t, m.observe("nosmt", ""), host.Pending)
+	m.boot(262144)
+	got := m.observe("audit", "0")
+	expect(t, got, host.InSync)
+	expect(t, m.observe("nosmt", ""), host.InSync)
+	if got.Observed != "0" {
+		t.Errorf("observed %q", got.Observed)
+	}
+	if len(m.commands.Ran) != 1 {
+		t.Errorf("the kernel log was read for nothing: %v", m.commands.Ran)
+	}
+}
+
+func TestTheKernelLogIsReadOnceABoot(t *testing.T) {
+	m := newMachine(t, debian)
+	for range 3 {
+		m.restart()
+		m.observe(ihash, seed)
+	}
+	if diff := cmp.Diff([]string{"journalctl -k -b -o cat --no-pager"}, m.commands.Ran); diff != "" {
+		t.Errorf("ran (-want +got):\n%s", diff)
+	}
+	m.boot(131072)
+	if got := m.observe(ihash, seed); got.Observed != "131072" {
+		t.Errorf("observed %q after a boot", got.Observed)
+	}
+}
+
+func TestTheKernelLogThatDoesNotTell(t *testing.T) {
+	t.Run("journalctl fails, dmesg tells", func(t *testing.T) {
+		m := newMachine(t, debian)
+		m.commands.Fail = map[string]error{"journalctl": errors.New("no journal files")}
+		if got := m.observe(ihash, seed); got.Observed != "262144" {
+			t.Errorf("observed %q", got.Observed)
+		}
+	})
+	t.Run("neither tells, and nothing is made up", func(t *testing.T) {
+		m := newMachine(t, debian)
+		m.apply(settings(ihash, seed))
+		m.boot(16777216)
+		m.commands.KernelLog = ""
+		got := m.observe(ihash, seed)
+		expect(t, got, host.Failed, "does not tell the size")
+		if got.Observed != "" {
+			t.Errorf("observed %q", got.Observed)
+		}
+	})
+	t.Run("a line written by a process does not count", func(t *testing.T) {
+		m := newMachine(t, debian)
+		m.commands.KernelLog += "Inode-cache hash table entries: 16777216 (order: 15, 134217728 bytes, linear)\n"
+		if got := m.observe(ihash, seed); got.Observed != "262144" {
+			t.Errorf("observed %q", got.Observed)
+		}
+	})
+}
+
+func TestWhatMustNotBeWrittenIsRefused(t *testing.T) {
+	tests := map[string]host.Setting{
+		"a command substitution":  {Name: "audit", Value: "$(id)"},
+		"a backtick":              {Name: "audit", Value: "`id`"},
+		"a quote":                 {Name: "audit", Value: `0"; id; "`},
+		"a blank":                 {Name: "audit", Value: "0 init=/bin/sh"},
+		"a line end":              {Name: "audit\nid", Value: "0"},
+		"a name with =":           {Name: "audit=0", Value: "1"},
+		"the end of arguments":    {Name: "--", Value: ""},
+		"a number with a suffix":  {Name: ihash, Value: "16M"},
+		"a hash table of nothing": {Name: ihash, Value: "0"},
+		"a number out of range":   {Name: ihash, Value: "99999999999999999999"},
+	}
+	for name, setting := range tests {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t, debian)
+			m.apply([]host.Setting{setting})
+			if len(m.ours()) > 0 || m.menusMade() > 0 {
+				t.Errorf("our files: %v", m.ours())
+			}
+			expect(t, m.subject.Observe(t.Context(), []host.Setting{setting})[0], host.Failed)
+		})
+	}
+}
+
+func TestOtherBootLoadersAreReportedAndLeftAlone(t *testing.T) {
+	m := newMachine(t, "rocky-9")
+	before := hosttest.Tree(t, m.dir, "/etc", "/boot")
+	m.apply(settings("audit", "0", ihash, seed))
+	if diff := cmp.Diff(before, hosttest.Tree(t, m.dir, "/etc", "/boot")); diff != "" {
+		t.Errorf("changed (-want +got):\n%s", diff)
+	}
+	expect(t, m.observe("audit", "0"), host.Unsupported, "grubby")
+	expect(t, m.observe(ihash, "262144"), host.Unsupported, "grubby")
+	// The user does as the message says.
+	m.bootWith(strings.TrimSpace(m.read(commandLine))+" audit=0 ihash_entries="+seed, 16777216)
+	expect(t, m.observe("audit", "0"), host.InSync, "own means")
+	expect(t, m.observe(ihash, seed), host.InSync, "own means")
+	expect(t, m.restore("audit", host.Original{}), host.InSync)
+}
+
+func TestRestoreTellsWhatIsStillToGo(t *testing.T) {
+	t.Run("nothing was passed", func(t *testing.T) {
+		m := newMachine(t, debian)
+		m.apply(settings(ihash, seed))
+		m.apply(nil)
+		expect(t, m.restore(ihash, host.Original{}), host.InSync)
+	})
+	t.Run("the menu could not be made without it", func(t *testing.T) {
+		m := newMachine(t, debian)
+		m.apply(settings(ihash, seed))
+		m.commands.Fail = map[string]error{"grub-mkconfig": errors.New("exit status 1")}
+		if err := m.subject.Apply(t.Context(), nil); err == nil {
+			t.Error("Apply went well")
+		}
+		expect(t, m.restore(ihash, host.Original{}), host.Failed, "exit status 1")
+		m.restart()
+		expect(t, m.restore(ihash, host.Original{}), host.Failed, "still in the boot menu")
+	})
+	t.Run("somebody else passes it", func(t *testing.T) {
+		m := newMachine(t, debian)
+		m.replace(grubCfg, "ro  quiet", "ro quiet audit=1")
+		m.boot(262144)
+		expect(t, m.restore("audit", host.Original{}), host.InSync, "somebody else")
+	})
+	t.Run("it was passed before", func(t *testing.T) {
+		m := newMachine(t, debian)
+		m.bootWith("BOOT_IMAGE=/x audit=1", 262144)
+		expect(t, m.restore("audit", host.Original{Present: true, Value: "1"}), host.InSync)
+	})
+}

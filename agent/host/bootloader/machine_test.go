@@ -1,0 +1,177 @@
+package bootloader
+
+import (
+	"fmt"
+	"math/bits"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/hosttest"
+)
+
+const (
+	ihash  = "ihash_entries"
+	seed   = "16777216"
+	debian = "debian-12"
+	ubuntu = "ubuntu-24.04-cloudimg"
+)
+
+// memoryFacts keeps boot facts as the journal does.
+type memoryFacts map[string]string
+
+func (f memoryFacts) BootFact(bootID, name string) (string, bool) {
+	value, ok := f[bootID+" "+name]
+	return value, ok
+}
+
+func (f memoryFacts) SetBootFact(bootID, name, value string) error {
+	f[bootID+" "+name] = value
+	return nil
+}
+
+// machine is a copied host that can be booted.
+type machine struct {
+	t        *testing.T
+	dir      string
+	fs       host.FS
+	commands *hosttest.Commands
+	facts    memoryFacts
+	subject  *Subject
+	boots    int
+}
+
+func newMachine(t *testing.T, fixture string) *machine {
+	t.Helper()
+	m := &machine{t: t, dir: hosttest.Copy(t, fixture), facts: memoryFacts{}}
+	m.commands = &hosttest.Commands{Dir: m.dir, KernelLog: kernelLog(262144)}
+	fs, err := host.OpenFS(m.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = fs.Close() })
+	m.fs = fs
+	m.restart()
+	return m
+}
+
+// restart is a restart of the agent.
+func (m *machine) restart() { m.subject = m.on(m.fs) }
+
+func (m *machine) on(fs host.FS) *Subject {
+	return New(fs, m.commands, m.facts, Options{HashSize: sixteenth})
+}
+
+// sixteenth grants what fits into 1/16 of memory.
+func sixteenth(_ string, entries, memory uint64) (uint64, bool) {
+	largest := uint64(1) << (bits.Len64(memory/16/8) - 1)
+	return min(powerAbove(entries), largest), powerAbove(entries) > largest
+}
+
+func kernelLog(inodes int) string {
+	return fmt.Sprintf(`Linux version 6.1.0-25-amd64
+Dentry cache hash table entries: 524288 (order: 10, 4194304 bytes, linear)
+Inode-cache hash table entries: %d (order: 9, %d bytes, linear)
+`, inodes, inodes*8)
+}
+
+// boot boots the first entry of the menu, with an inode hash of that size. The agent comes back with it.
+func (m *machine) boot(inodes int) {
+	m.t.Helper()
+	line := parseMenu(m.read(grubCfg)).lines[0]
+	m.bootWith("BOOT_IMAGE="+line.kernel+" "+join(line.args), inodes)
+}
+
+func (m *machine) bootWith(cmdline string, inodes int) {
+	m.t.Helper()
+	m.boots++
+	m.write(commandLine, cmdline+"\n")
+	m.write("/proc/sys/kernel/random/boot_id", fmt.Sprintf("boot-%d\n", m.boots))
+	m.commands.KernelLog = kernelLog(inodes)
+	m.restart()
+}
+
+func (m *machine) read(name string) string { m.t.Helper(); return hosttest.Read(m.t, m.dir, name) }
+
+func (m *machine) write(name, data string) { m.t.Helper(); hosttest.Write(m.t, m.dir, name, data) }
+
+func (m *machine) replace(name, from, to string) {
+	m.t.Helper()
+	data := m.read(name)
+	if !strings.Contains(data, from) {
+		m.t.Fatalf("%s does not hold %q", name, from)
+	}
+	m.write(name, strings.ReplaceAll(data, from, to))
+}
+
+func (m *machine) remove(name string) {
+	m.t.Helper()
+	if err := os.RemoveAll(filepath.Join(m.dir, name)); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *machine) apply(desired []host.Setting) {
+	m.t.Helper()
+	if err := m.subject.Apply(m.t.Context(), desired); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *machine) observe(name, value string) host.Observation {
+	m.t.Helper()
+	return m.subject.Observe(m.t.Context(), settings(name, value))[0]
+}
+
+func (m *machine) restore(name string, original host.Original) host.Observation {
+	m.t.Helper()
+	return m.subject.Restore(m.t.Context(), map[string]host.Original{name: original})[0]
+}
+
+// boots tells how often a menu was made.
+func (m *machine) menusMade() int {
+	n := 0
+	for _, command := range m.commands.Ran {
+		if strings.HasPrefix(command, "grub-mkconfig") {
+			n++
+		}
+	}
+	return n
+}
+
+// ours are all files that may hold something of ours.
+func (m *machine) ours() map[string]string {
+	m.t.Helper()
+	files := map[string]string{}
+	for name, data := range hosttest.Tree(m.t, m.dir, "/etc/default/grub.d", "/boot/grub") {
+		if strings.Contains(name, "storage-client") {
+			files[name] = data
+		}
+	}
+	return files
+}
+
+func settings(pairs ...string) []host.Setting {
+	var list []host.Setting
+	for i := 0; i < len(pairs); i += 2 {
+		list = append(list, host.Setting{Name: pairs[i], Value: pairs[i+1]})
+	}
+	return list
+}
+
+func expect(t *testing.T, got host.Observation, state host.State, parts ...string) {
+	t.Helper()
+	if got.State != state {
+		t.Errorf("state = %s (%s), want %s", got.State, got.Message, state)
+	}
+	for _, part := range parts {
+		if !strings.Contains(got.Message, part) {
+			t.Errorf("message %q lacks %q", got.Message, part)
+		}
+	}
+	if got.Effect != host.Reboot {
+		t.Errorf("effect = %s", got.Effect)
+	}
+}

@@ -1,0 +1,205 @@
+package bootloader
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/hosttest"
+)
+
+func TestWordsAsAShellCutsThem(t *testing.T) {
+	tests := map[string]struct {
+		text string
+		want []string
+	}{
+		"blanks and tabs":                     {"linux\t/vmlinuz  ro", []string{"linux", "/vmlinuz", "ro"}},
+		"single quotes":                       {`'a b' 'It'\''s'`, []string{"a b", "It's"}},
+		"double quotes":                       {`"a b" c"d"e`, []string{"a b", "cde"}},
+		"a backslash inside double quotes":    {`"\"a\" \n \$x"`, []string{`"a" \n $x`}},
+		"a backslash inside single quotes":    {`'a\'`, []string{`a\`}},
+		"a backslash outside":                 {`a\ b \"c`, []string{"a b", `"c`}},
+		"an empty word":                       {`a "" b`, []string{"a", "", "b"}},
+		"a comment with an apostrophe":        {"a # don't\nb", []string{"a", "b"}},
+		"a hash inside a word":                {"a#b", []string{"a#b"}},
+		"a line that goes on":                 {"a\\\nb", []string{"ab"}},
+		"a line end inside quotes is a blank": {"\"a\nb\"", []string{"a\nb"}},
+		"variables stay":                      {`"$A ${B} c"`, []string{"$A ${B} c"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, words(test.text)); diff != "" {
+				t.Errorf("%q (-want +got):\n%s", test.text, diff)
+			}
+		})
+	}
+}
+
+func TestTheMenuOfDebian12(t *testing.T) {
+	m := newMachine(t, debian)
+	parsed := parseMenu(m.read(grubCfg))
+	if !parsed.whole {
+		t.Error("the menu is not whole")
+	}
+	var got []string
+	for _, line := range parsed.lines {
+		entry := line.id + " " + line.kernel + " " + join(line.args)
+		if line.recovery {
+			entry += " (recovery)"
+		}
+		got = append(got, strings.ReplaceAll(entry, "6f4ac8a5-7c1f-4d0e-9a5b-3d1a2f0f7c11", "U"))
+	}
+	want := []string{
+		"gnulinux-simple-U /boot/vmlinuz-6.1.0-25-amd64 root=UUID=U ro quiet",
+		"gnulinux-6.1.0-25-amd64-advanced-U /boot/vmlinuz-6.1.0-25-amd64 root=UUID=U ro quiet",
+		"gnulinux-6.1.0-25-amd64-recovery-U /boot/vmlinuz-6.1.0-25-amd64 root=UUID=U ro single (recovery)",
+		"gnulinux-6.1.0-18-amd64-advanced-U /boot/vmlinuz-6.1.0-18-amd64 root=UUID=U ro quiet",
+		"gnulinux-6.1.0-18-amd64-recovery-U /boot/vmlinuz-6.1.0-18-amd64 root=UUID=U ro single (recovery)",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("menu (-want +got):\n%s", diff)
+	}
+}
+
+func TestOnlyEntriesOf10LinuxCount(t *testing.T) {
+	const text = `### BEGIN /etc/grub.d/10_linux ###
+menuentry 'A' --id 'a' {
+	linux	/vmlinuz-1 ro dyndbg="file x ihash_entries=5 +p" $vt_handoff -- ihash_entries=6
+	linux16 /vmlinuz-2 ro
+}
+### END /etc/grub.d/10_linux ###
+### BEGIN /etc/grub.d/20_memtest86+ ###
+menuentry "Memory test" {
+	linux	/boot/memtest86+x64.bin
+}
+### END /etc/grub.d/20_memtest86+ ###
+### BEGIN /etc/grub.d/40_custom ###
+menuentry 'Mine' {
+	linux /vmlinuz-1 rescue
+}
+### END /etc/grub.d/40_custom ###
+`
+	got := parseMenu(text)
+	want := menu{whole: true, lines: []bootLine{
+		{id: "a", title: "A", kernel: "/vmlinuz-1", args: []host.Argument{
+			{Name: "ro"}, {Name: "dyndbg", Value: "file x ihash_entries=5 +p", HasValue: true}, {Name: "$vt_handoff"},
+		}},
+		{id: "a", nth: 1, title: "A", kernel: "/vmlinuz-2", args: []host.Argument{{Name: "ro"}}},
+	}}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(menu{}, bootLine{})); diff != "" {
+		t.Errorf("menu (-want +got):\n%s", diff)
+	}
+}
+
+func TestAMenuThatIsNotWhole(t *testing.T) {
+	for name, text := range map[string]string{
+		"empty":                     "",
+		"ends inside a section":     "### BEGIN /etc/grub.d/10_linux ###\n",
+		"ends inside an entry":      "### BEGIN /etc/grub.d/10_linux ###\nmenuentry 'A' {\n### END /etc/grub.d/10_linux ###\n",
+		"without any section":       "menuentry 'A' {\nlinux /vmlinuz ro\n}\n",
+		"a brace that has no start": "### BEGIN /etc/grub.d/10_linux ###\n}\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			if parseMenu(text).whole {
+				t.Error("it counts as whole")
+			}
+		})
+	}
+}
+
+func TestTheDropInTellsWhatItIsAbout(t *testing.T) {
+	args := []host.Argument{host.NewArgument("a=1"), host.NewArgument("b")}
+	for name, d := range map[string]dropIn{
+		"settled":               {present: true, args: args},
+		"unfinished":            {present: true, args: args, unfinished: true, replaces: args[:1]},
+		"unfinished, the first": {present: true, args: args, unfinished: true},
+		"unfinished, the last":  {present: true, unfinished: true, replaces: args},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(d, parseDropIn(string(d.render())), cmp.AllowUnexported(dropIn{})); diff != "" {
+				t.Errorf("read back (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestDetect(t *testing.T) {
+	// "systemd-boot 255.4" in UTF-16 behind four bytes of attributes.
+	utf16 := func(text string) string {
+		return "\x06\x00\x00\x00" + strings.Join(strings.Split(text, ""), "\x00") + "\x00\x00\x00"
+	}
+	osRelease := func(id string) map[string]string {
+		return map[string]string{"/etc/os-release": "NAME=x\nID=" + id + "\n"}
+	}
+	tests := map[string]struct {
+		fixture string
+		files   map[string]string
+		remove  string
+		want    string
+		proven  bool
+		message string
+	}{
+		"Debian":          {fixture: debian, want: GrubDebian, proven: true},
+		"Ubuntu":          {fixture: ubuntu, want: GrubDebian, proven: true},
+		"Rocky":           {fixture: "rocky-9", want: GrubBLS, message: "grubby"},
+		"Fedora CoreOS":   {fixture: "fedora-coreos", want: RPMOSTree, message: "rpm-ostree kargs"},
+		"Flatcar":         {fixture: debian, files: osRelease("flatcar"), want: Unsupported, message: "/oem/grub.cfg"},
+		"Talos":           {fixture: debian, files: osRelease(`"talos"`), want: Unsupported, message: "extraKernelArgs"},
+		"Bottlerocket":    {fixture: debian, files: osRelease("bottlerocket"), want: Unsupported, message: "settings.boot.kernel-parameters"},
+		"Google's COS":    {fixture: debian, files: osRelease("cos"), want: Unsupported, message: "cannot be configured"},
+		"SUSE":            {fixture: debian, remove: "/usr/sbin/grub-mkconfig", files: map[string]string{"/usr/sbin/update-bootloader": ""}, want: Unsupported, message: "update-bootloader"},
+		"nothing known":   {fixture: debian, remove: "/boot/grub", want: Unsupported, message: "neither"},
+		"upstream's GRUB": {fixture: debian, files: map[string]string{"/usr/sbin/grub-mkconfig": ". /etc/default/grub\n"}, want: Unsupported, message: "neither"},
+		"a unified kernel image": {fixture: ubuntu, files: map[string]string{efiVars + "StubInfo" + loaderGUID: utf16("systemd-stub 255.4")},
+			want: Unsupported, message: "unified kernel image"},
+		"systemd-boot": {fixture: ubuntu, files: map[string]string{efiVars + "LoaderInfo" + loaderGUID: utf16("systemd-boot 255.4")},
+			want: Unsupported, message: "systemd-boot"},
+		"a GRUB that tells its name": {fixture: ubuntu, files: map[string]string{efiVars + "LoaderInfo" + loaderGUID: utf16("GRUB 2.12")},
+			want: GrubDebian, proven: true},
+		"a kernel that GRUB did not load": {fixture: debian, files: map[string]string{commandLine: "root=/dev/vda1 ro\n"},
+			want: Unsupported, message: "BOOT_IMAGE"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t, test.fixture)
+			for file, data := range test.files {
+				hosttest.Write(t, m.dir, file, data)
+			}
+			if test.remove != "" {
+				m.remove(test.remove)
+			}
+			got := Detect(m.fs)
+			if got.Type != test.want || got.Proven != test.proven || !strings.Contains(got.Message, test.message) {
+				t.Errorf("got %+v, want %s, proven %v, %q", got, test.want, test.proven, test.message)
+			}
+			if (got.Message == "") != (got.Type == GrubDebian) {
+				t.Errorf("message %q", got.Message)
+			}
+		})
+	}
+}
+
+func TestSizesOfHashTablesInKernelLogs(t *testing.T) {
+	tests := map[string]struct {
+		log  string
+		want map[string]uint64
+	}{
+		"5.10": {"Inode-cache hash table entries: 131072 (order: 8, 1048576 bytes, linear)\n", map[string]uint64{ihash: 131072}},
+		"6.1 with two NUMA nodes": {"Dentry cache hash table entries: 2097152 (order: 12, 16777216 bytes, vmalloc hugepage)\n",
+			map[string]uint64{"dhash_entries": 2097152}},
+		"before the word at the end": {"[    0.000000] Inode-cache hash table entries: 131072 (order: 8, 1048576 bytes)\n", map[string]uint64{ihash: 131072}},
+		"a negative order":           {"Inode-cache hash table entries: 16 (order: -5, 128 bytes, linear)\n", map[string]uint64{ihash: 16}},
+		"other tables":               {"Mount-cache hash table entries: 4096 (order: 3, 32768 bytes, linear)\n", map[string]uint64{}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			sizes := map[string]uint64{}
+			readSizes(test.log, sizes)
+			if diff := cmp.Diff(test.want, sizes); diff != "" {
+				t.Errorf("sizes (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

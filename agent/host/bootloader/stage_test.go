@@ -1,0 +1,359 @@
+package bootloader
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/hosttest"
+)
+
+func TestAFailureLeavesMenuAndDropInAsTheyWere(t *testing.T) {
+	menuHook := func(change func(m *machine, file string)) func(*machine) {
+		return func(m *machine) { m.commands.AfterMenu = func(name string) { change(m, name) } }
+	}
+	tests := map[string]struct {
+		prepare func(*machine)
+		message string
+	}{
+		"grub-mkconfig fails": {func(m *machine) {
+			m.commands.Fail = map[string]error{"grub-mkconfig": errors.New("exit status 1: No space left on device")}
+		}, "No space left on device"},
+		"a later file assigns the variable anew": {func(m *machine) {
+			m.write("/etc/default/grub.d/zzz-site.cfg", `GRUB_CMDLINE_LINUX_DEFAULT="quiet"`)
+		}, "zzz-site.cfg"},
+		"the new menu has it twice": {menuHook(func(m *machine, file string) {
+			m.replace(file, ihash+"="+seed, ihash+"="+seed+" "+ihash+"="+seed)
+		}), "2 times"},
+		"the new menu has another value as well": {menuHook(func(m *machine, file string) {
+			m.replace(file, ihash+"="+seed, ihash+"="+seed+" ihash_entries=5")
+		}), "another value of ihash_entries"},
+		"a recovery entry has it": {menuHook(func(m *machine, file string) {
+			m.replace(file, "ro single", "ro single "+ihash+"="+seed)
+		}), "recovery entry"},
+		"the new menu loses an argument that was put there by hand": {func(m *machine) {
+			m.replace(grubCfg, "ro  quiet", "ro quiet mitigations=off")
+		}, "would lose mitigations=off"},
+		"the new menu loses one of two equal arguments": {func(m *machine) {
+			m.replace(defaultFile, `"quiet"`, `"quiet loglevel=3"`)
+			m.replace(grubCfg, "ro  quiet", "ro quiet loglevel=3 loglevel=3")
+		}, "would lose loglevel=3"},
+		"somebody has added another value of one that is staged": {func(m *machine) {
+			m.replace(defaultFile, `"quiet"`, `"quiet audit=1"`)
+			m.replace(grubCfg, "ro  quiet", "ro  quiet audit=1")
+			m.commands.Fail = map[string]error{"grub-mkconfig": errors.New("exit status 1")}
+		}, "exit status 1"},
+		"a recovery entry loses an argument": {func(m *machine) {
+			m.replace(grubCfg, "ro single", "ro single nomodeset")
+		}, "would lose nomodeset"},
+		"the new menu boots another root": {menuHook(func(m *machine, file string) {
+			m.replace(file, "root=UUID=6f4ac8a5-7c1f-4d0e-9a5b-3d1a2f0f7c11", "root=/dev/sdb1")
+		}), "would lose root="},
+		"the new menu loses a kernel that was installed meanwhile": {menuHook(func(m *machine, _ string) {
+			m.write("/boot/vmlinuz-6.1.0-30-amd64", "")
+			present := m.read(grubCfg)
+			m.write(grubCfg, strings.ReplaceAll(present, "6.1.0-25-amd64", "6.1.0-30-amd64"))
+		}), "6.1.0-30-amd64"},
+		"the new menu is cut off": {menuHook(func(m *machine, file string) {
+			data, _, _ := strings.Cut(m.read(file), "### END")
+			m.write(file, data)
+		}), "cut off"},
+		"the new menu has no entries": {menuHook(func(m *machine, file string) {
+			m.write(file, "### BEGIN /etc/grub.d/10_linux ###\n### END /etc/grub.d/10_linux ###\n")
+		}), "no entry"},
+		"the command line is too long": {func(m *machine) {
+			long := strings.Repeat("x", 2000)
+			m.replace(defaultFile, `"quiet"`, `"quiet `+long+`"`)
+			m.replace(grubCfg, "ro  quiet", "ro quiet "+long)
+		}, "2047"},
+		"the new command line is too long": {func(m *machine) {
+			m.replace(defaultFile, `"quiet"`, `"quiet `+strings.Repeat("x", 2000)+`"`)
+		}, "2047"},
+		"the menu is a link": {func(m *machine) {
+			m.write("/boot/grub/real.cfg", m.read(grubCfg))
+			m.remove(grubCfg)
+			if err := os.Symlink("real.cfg", filepath.Join(m.dir, grubCfg)); err != nil {
+				m.t.Fatal(err)
+			}
+		}, "not a regular file"},
+	}
+	for name, test := range tests {
+		for start, earlier := range map[string][]host.Setting{"on a fresh host": nil, "with another argument staged": settings("audit", "0")} {
+			t.Run(name+" "+start, func(t *testing.T) {
+				m := newMachine(t, debian)
+				m.apply(earlier)
+				test.prepare(m)
+				held := m.ours()
+				before := m.read(grubCfg)
+				err := m.subject.Apply(t.Context(), append(earlier, settings(ihash, seed)...))
+				if err == nil {
+					t.Fatal("Apply went well")
+				}
+				if !strings.Contains(err.Error(), test.message) {
+					t.Errorf("error %q lacks %q", err, test.message)
+				}
+				expect(t, m.observe(ihash, seed), host.Failed)
+				if diff := cmp.Diff(held, m.ours()); diff != "" {
+					t.Errorf("our files (-want +got):\n%s", diff)
+				}
+				if strings.Contains(name, "meanwhile") {
+					return
+				}
+				if diff := cmp.Diff(before, m.read(grubCfg)); diff != "" {
+					t.Errorf("menu (-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+func TestAnEntryOfAKernelThatIsGoneMayGo(t *testing.T) {
+	m := newMachine(t, debian)
+	m.remove("/boot/vmlinuz-6.1.0-18-amd64")
+	m.apply(settings(ihash, seed))
+	expect(t, m.observe(ihash, seed), host.Pending)
+}
+
+func TestAnotherNameOfTheSameRootIsNotLost(t *testing.T) {
+	m := newMachine(t, debian)
+	m.write("/dev/vda1", "")
+	m.write("/dev/vda2", "")
+	for name, target := range map[string]string{
+		"by-uuid/6f4ac8a5-7c1f-4d0e-9a5b-3d1a2f0f7c11": "../../vda1", "by-partuuid/3ab14bd1-01": "../../vda1", "by-partuuid/3ab14bd1-02": "../../vda2",
+	} {
+		file := filepath.Join(m.dir, "dev", "disk", name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(target, file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exchange := func(root string) func(string) {
+		return func(name string) { m.replace(name, "root=UUID=6f4ac8a5-7c1f-4d0e-9a5b-3d1a2f0f7c11", "root="+root) }
+	}
+	m.commands.AfterMenu = exchange("PARTUUID=3ab14bd1-02")
+	if err := m.subject.Apply(t.Context(), settings(ihash, seed)); err == nil {
+		t.Error("another device was taken for the root")
+	}
+	m.commands.AfterMenu = exchange("PARTUUID=3ab14bd1-01")
+	m.apply(settings(ihash, seed))
+	expect(t, m.observe(ihash, seed), host.Pending)
+}
+
+func TestAMenuOnAReadOnlyFileSystem(t *testing.T) {
+	m := newMachine(t, debian)
+	m.subject = m.on(m.fs.WithHook(func(op host.Op, name string) error {
+		if (op == host.OpRename || op == host.OpChmod) && strings.HasPrefix(name, "/boot/") {
+			return errors.New("read-only file system")
+		}
+		return nil
+	}))
+	before := m.read(grubCfg)
+	if err := m.subject.Apply(t.Context(), settings(ihash, seed)); err == nil {
+		t.Error("Apply went well")
+	}
+	expect(t, m.observe(ihash, seed), host.Failed, "read-only file system")
+	if len(m.ours()) > 0 || m.read(grubCfg) != before {
+		t.Errorf("something was changed: %v", m.ours())
+	}
+}
+
+// crash ends a subject's doings at the n-th change, those of grub-mkconfig included, as if the process had died.
+type crash struct{ count, at int }
+
+func (c *crash) step() error {
+	c.count++
+	if c.count >= c.at {
+		return errCrash
+	}
+	return nil
+}
+
+func (m *machine) crashing(at int) (*Subject, *crash) {
+	c := &crash{at: at}
+	s := m.on(m.fs.WithHook(func(host.Op, string) error { return c.step() }))
+	s.runner = &crashingRunner{crash: c, Commands: m.commands}
+	return s, c
+}
+
+func TestApplyConvergesAfterACrashAtEveryChange(t *testing.T) {
+	stories := map[string]struct{ from, to []host.Setting }{
+		"the first argument":    {nil, settings(ihash, seed)},
+		"another value":         {settings(ihash, "1048576"), settings(ihash, seed)},
+		"one of two goes":       {settings(ihash, seed, "audit", "0"), settings(ihash, seed)},
+		"the last one goes":     {settings(ihash, seed), nil},
+		"one in place of other": {settings("audit", "0"), settings(ihash, seed)},
+	}
+	for name, story := range stories {
+		t.Run(name, func(t *testing.T) {
+			for n := 1; ; n++ {
+				if !crashOnce(t, story.from, story.to, story.to, n) {
+					if n < 12 {
+						t.Errorf("only %d changes", n-1)
+					}
+					return
+				}
+			}
+		})
+	}
+}
+
+func TestAChangeOfMindAfterACrashConvergesToo(t *testing.T) {
+	stories := map[string]struct{ from, to, then []host.Setting }{
+		"back to nothing":      {nil, settings(ihash, seed), nil},
+		"back to the old":      {settings(ihash, "1048576"), settings(ihash, seed), settings(ihash, "1048576")},
+		"to a third":           {settings(ihash, "1048576"), settings(ihash, seed), settings("audit", "0")},
+		"a removal taken back": {settings(ihash, seed), nil, settings(ihash, seed)},
+	}
+	for name, story := range stories {
+		t.Run(name, func(t *testing.T) {
+			for n := 1; crashOnce(t, story.from, story.to, story.then, n); n++ {
+				if n > 100 {
+					t.Fatal("no end")
+				}
+			}
+		})
+	}
+}
+
+// crashOnce goes from one state to another, dies at the n-th change, and repeats for what is wanted then. It
+// returns false where there was no n-th change.
+func crashOnce(t *testing.T, from, to, then []host.Setting, n int) bool {
+	t.Helper()
+	m := newMachine(t, debian)
+	m.apply(from)
+	old := parseMenu(m.read(grubCfg))
+	s, c := m.crashing(n)
+	_ = s.Apply(t.Context(), to)
+	present := parseMenu(m.read(grubCfg))
+	if !isMenuOf(present, to) && !cmp.Equal(old, present, cmp.AllowUnexported(menu{}, bootLine{})) {
+		t.Errorf("after a crash at change %d the menu is neither the old nor the new one", n)
+	}
+	m.restart()
+	m.apply(then)
+	if !isMenuOf(parseMenu(m.read(grubCfg)), then) {
+		t.Errorf("after the repeat of change %d the menu is:\n%s", n, m.read(grubCfg))
+	}
+	want := map[string]string{}
+	if len(then) > 0 {
+		want[DropIn] = string(dropIn{args: argumentsOf(t, then)}.render())
+	}
+	if diff := cmp.Diff(want, m.ours()); diff != "" {
+		t.Errorf("after the repeat of change %d our files are (-want +got):\n%s", n, diff)
+	}
+	for _, setting := range then {
+		expect(t, m.observe(setting.Name, setting.Value), host.Pending)
+	}
+	return c.count >= n
+}
+
+func argumentsOf(t *testing.T, desired []host.Setting) []host.Argument {
+	t.Helper()
+	var args []host.Argument
+	for _, setting := range desired {
+		arg, err := argument(setting)
+		if err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, arg)
+	}
+	return args
+}
+
+// isMenuOf tells whether the menu passes the wanted arguments and no other that the stories know.
+func isMenuOf(m menu, desired []host.Setting) bool {
+	var wanted, stale []host.Argument
+	for _, setting := range desired {
+		wanted = append(wanted, host.NewArgument(setting.Name+"="+setting.Value))
+	}
+	for _, token := range []string{ihash + "=" + seed, ihash + "=1048576", "audit=0"} {
+		stale = append(stale, host.NewArgument(token))
+	}
+	return m.problem(wanted, without(stale, wanted)) == ""
+}
+
+func TestAFailureAfterACrashGoesBackToWhatTheMenuHolds(t *testing.T) {
+	m := newMachine(t, debian)
+	m.apply(settings("audit", "0"))
+	s, _ := m.crashing(7)
+	_ = s.Apply(t.Context(), settings(ihash, seed))
+	if !strings.Contains(m.read(DropIn), "Before: audit=0") {
+		t.Fatalf("the crash left %q", m.read(DropIn))
+	}
+	m.restart()
+	expect(t, m.observe(ihash, seed), host.Drifted)
+	m.commands.Fail = map[string]error{"grub-mkconfig": errors.New("exit status 1")}
+	if err := m.subject.Apply(t.Context(), settings(ihash, seed)); err == nil {
+		t.Error("Apply went well")
+	}
+	want := map[string]string{DropIn: string(dropIn{args: argumentsOf(t, settings("audit", "0"))}.render())}
+	if diff := cmp.Diff(want, m.ours()); diff != "" {
+		t.Errorf("our files (-want +got):\n%s", diff)
+	}
+}
+
+func TestADropInThatSomebodyChangedIsPutRight(t *testing.T) {
+	m := newMachine(t, debian)
+	m.apply(settings(ihash, seed))
+	m.replace(DropIn, ihash+"="+seed, ihash+"="+seed+" init=/bin/sh")
+	if _, err := m.commands.Run(t.Context(), "grub-mkconfig", "-o", grubCfg); err != nil {
+		t.Fatal(err)
+	}
+	m.apply(settings(ihash, seed))
+	if strings.Contains(m.read(grubCfg), "init=") || m.read(DropIn) != ourDropIn {
+		t.Errorf("drop-in is %q", m.read(DropIn))
+	}
+	m.remove(DropIn)
+	expect(t, m.observe(ihash, seed), host.Drifted)
+	m.apply(settings(ihash, seed))
+	if diff := cmp.Diff(map[string]string{DropIn: ourDropIn}, hosttest.Tree(t, m.dir, "/etc/default/grub.d")); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+}
+
+// crashingRunner dies before a command or after it.
+type crashingRunner struct {
+	*crash
+	*hosttest.Commands
+}
+
+func (r *crashingRunner) Run(ctx context.Context, argv ...string) ([]byte, error) {
+	if argv[0] != "grub-mkconfig" {
+		return r.Commands.Run(ctx, argv...)
+	}
+	if err := r.step(); err != nil {
+		return nil, err
+	}
+	out, err := r.Commands.Run(ctx, argv...)
+	if err != nil {
+		return nil, err
+	}
+	return out, r.step()
+}
+
+func TestADropInThatSomebodyRemovedDoesNotLeaveTheMenuBehind(t *testing.T) {
+	for name, boot := range map[string]bool{"in the boot it was staged in": false, "after a boot": true} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t, debian)
+			m.apply(settings(ihash, seed))
+			if boot {
+				m.boot(16777216)
+				m.observe(ihash, seed)
+			}
+			m.remove(DropIn)
+			m.restart()
+			expect(t, m.restore(ihash, host.Original{}), host.Failed, "still in the boot menu")
+			m.apply(nil)
+			if strings.Contains(m.read(grubCfg), ihash) || len(m.ours()) > 0 {
+				t.Errorf("left behind: %v", m.ours())
+			}
+		})
+	}
+}

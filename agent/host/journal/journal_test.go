@@ -1,0 +1,251 @@
+package journal
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/agent/host"
+)
+
+func open(t *testing.T) (host.FS, string) {
+	t.Helper()
+	dir := t.TempDir()
+	fs, err := host.OpenFS(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = fs.Close() })
+	return fs, dir
+}
+
+func load(t *testing.T, fs host.FS) *Journal {
+	t.Helper()
+	j := New(fs)
+	if err := j.Load(); err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+var entry = Entry{Original: host.Original{Present: true, Value: "1"}, Profile: "p", Applied: "2"}
+
+func TestTheFirstOriginalStays(t *testing.T) {
+	fs, _ := open(t)
+	j := load(t, fs)
+	must(t, j.Record(map[string]Entry{"sysctl/a": entry}))
+	later := Entry{Original: host.Original{Present: true, Value: "2"}, Profile: "q", Retain: true, Applied: "3"}
+	must(t, j.Record(map[string]Entry{"sysctl/a": later}))
+	want := map[string]Entry{"sysctl/a": {Original: entry.Original, Profile: "q", Retain: true, Applied: "3"}}
+	if diff := cmp.Diff(want, load(t, fs).Entries()); diff != "" {
+		t.Errorf("entries (-want +got):\n%s", diff)
+	}
+	must(t, j.Forget("sysctl/a"))
+	must(t, j.Record(map[string]Entry{"sysctl/a": later}))
+	if diff := cmp.Diff(map[string]Entry{"sysctl/a": later}, load(t, fs).Entries()); diff != "" {
+		t.Errorf("entries after forgetting (-want +got):\n%s", diff)
+	}
+}
+
+func TestTheFormOfTheDocument(t *testing.T) {
+	fs, dir := open(t)
+	j := load(t, fs)
+	must(t, j.Record(map[string]Entry{"sysctl/a": entry, "kernelArgument/b": {Applied: "x", Retain: true, Retained: true}}))
+	must(t, j.UsePermit("id-1", "boot-1"))
+	must(t, j.SetBootFact("boot-1", "ihash", "16777216"))
+	got, err := os.ReadFile(filepath.Join(dir, File))
+	must(t, err)
+	want := `{
+  "version": 1,
+  "entries": {
+    "kernelArgument/b": {
+      "original": {
+        "present": false
+      },
+      "retain": true,
+      "applied": "x",
+      "retained": true
+    },
+    "sysctl/a": {
+      "original": {
+        "present": true,
+        "value": "1"
+      },
+      "profile": "p",
+      "applied": "2"
+    }
+  },
+  "permits": [
+    {
+      "id": "id-1",
+      "bootID": "boot-1"
+    }
+  ],
+  "boot": {
+    "id": "boot-1",
+    "facts": {
+      "ihash": "16777216"
+    }
+  }
+}
+`
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("journal (-want +got):\n%s", diff)
+	}
+	info, err := os.Stat(filepath.Join(dir, File))
+	must(t, err)
+	if info.Mode().Perm() != 0o600 {
+		t.Errorf("mode is %v, want 0600", info.Mode())
+	}
+}
+
+func TestPermits(t *testing.T) {
+	fs, _ := open(t)
+	j := load(t, fs)
+	for i := range maxPermits + 20 {
+		must(t, j.UsePermit(fmt.Sprintf("id-%d", i), "boot-1"))
+	}
+	j = load(t, fs)
+	if err := j.UsePermit("id-200", "boot-2"); err == nil {
+		t.Error("a permit was used twice")
+	}
+	if in, used := j.UsedPermit("id-275"); !used || in != "boot-1" {
+		t.Errorf("the last permit is %v in %q, want used in boot-1", used, in)
+	}
+	if _, used := j.UsedPermit("id-0"); used {
+		t.Error("the permits are not bounded")
+	}
+}
+
+func TestAPermitCountsAsUsedWhenWritingFails(t *testing.T) {
+	fs, _ := open(t)
+	full := errors.New("no space left on device")
+	j := load(t, fs.WithHook(func(host.Op, string) error { return full }))
+	if err := j.UsePermit("id", "boot"); !errors.Is(err, full) {
+		t.Fatalf("got %v, want %v", err, full)
+	}
+	if _, used := j.UsedPermit("id"); !used {
+		t.Error("the permit may be on the disk and does not count")
+	}
+}
+
+func TestBootFactsAreOfOneBoot(t *testing.T) {
+	fs, _ := open(t)
+	j := load(t, fs)
+	must(t, j.SetBootFact("boot-1", "a", "1"))
+	must(t, j.SetBootFact("boot-1", "b", "2"))
+	j = load(t, fs)
+	if value, ok := j.BootFact("boot-1", "a"); !ok || value != "1" {
+		t.Errorf("got %q %v, want 1", value, ok)
+	}
+	must(t, j.SetBootFact("boot-2", "b", "3"))
+	if _, ok := j.BootFact("boot-1", "a"); ok {
+		t.Error("a fact of another boot is kept")
+	}
+	if _, ok := j.BootFact("boot-2", "a"); ok {
+		t.Error("a fact of another boot counts for this one")
+	}
+}
+
+func TestAFailedLoadForbidsEveryChange(t *testing.T) {
+	fs, dir := open(t)
+	must(t, load(t, fs).Record(map[string]Entry{"sysctl/a": entry}))
+	j := load(t, fs)
+	must(t, os.WriteFile(filepath.Join(dir, File), []byte("{"), 0o600))
+	if err := j.Load(); !errors.Is(err, ErrUnreadable) {
+		t.Fatalf("Load: %v, want ErrUnreadable", err)
+	}
+	_, removeErr := j.Remove("boot")
+	for name, err := range map[string]error{
+		"Record": j.Record(map[string]Entry{"x/y": entry}), "Forget": j.Forget("sysctl/a"),
+		"UsePermit": j.UsePermit("id", "boot"), "SetBootFact": j.SetBootFact("boot", "a", "1"), "Remove": removeErr,
+		"a journal that was never loaded": New(fs).Record(nil),
+	} {
+		if !errors.Is(err, ErrUnreadable) {
+			t.Errorf("%s: %v, want ErrUnreadable", name, err)
+		}
+	}
+	if data, _ := os.ReadFile(filepath.Join(dir, File)); string(data) != "{" {
+		t.Errorf("the unreadable journal was overwritten with %q", data)
+	}
+}
+
+func TestRemove(t *testing.T) {
+	tests := map[string]struct {
+		arrange func(j *Journal) error
+		gone    bool
+	}{
+		"an empty journal":               {func(j *Journal) error { return j.SetBootFact("now", "a", "1") }, true},
+		"no journal at all":              {func(*Journal) error { return nil }, true},
+		"a permit used in another boot":  {func(j *Journal) error { return j.UsePermit("id", "before") }, true},
+		"a permit used in this boot":     {func(j *Journal) error { return j.UsePermit("id", "now") }, false},
+		"a setting that is not back yet": {func(j *Journal) error { return j.Record(map[string]Entry{"a/b": entry}) }, false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			fs, dir := open(t)
+			j := load(t, fs)
+			must(t, test.arrange(j))
+			gone, err := j.Remove("now")
+			must(t, err)
+			_, err = os.Stat(filepath.Join(dir, parent))
+			if gone != test.gone || errors.Is(err, os.ErrNotExist) != test.gone {
+				t.Errorf("gone is %v, directory: %v; want gone %v", gone, err, test.gone)
+			}
+		})
+	}
+}
+
+// A crash at any point of a write leaves the journal as it was or as it is to be.
+func TestACrashLeavesTheOldOrTheNew(t *testing.T) {
+	before, after := map[string]Entry{"sysctl/a": entry}, map[string]Entry{"sysctl/a": entry, "sysctl/b": entry}
+	for at := 1; ; at++ {
+		fs, _ := open(t)
+		must(t, load(t, fs).Record(before))
+		steps := 0
+		crashing := fs.WithHook(func(host.Op, string) error {
+			steps++
+			if steps == at {
+				panic("crash")
+			}
+			return nil
+		})
+		func() {
+			defer func() { _ = recover() }()
+			must(t, load(t, crashing).Record(map[string]Entry{"sysctl/b": entry}))
+		}()
+		got := load(t, fs).Entries()
+		if !cmp.Equal(got, before) && !cmp.Equal(got, after) {
+			t.Errorf("after a crash before step %d: %v", at, got)
+		}
+		if steps < at {
+			if !cmp.Equal(got, after) {
+				t.Errorf("without a crash: %v", got)
+			}
+			return
+		}
+	}
+}
+
+func TestNothingIsWrittenWhereNothingDiffers(t *testing.T) {
+	fs, _ := open(t)
+	must(t, load(t, fs).Record(map[string]Entry{"sysctl/a": entry}))
+	writes := 0
+	j := load(t, fs.WithHook(func(host.Op, string) error { writes++; return nil }))
+	must(t, j.Record(map[string]Entry{"sysctl/a": entry}))
+	must(t, j.Forget("sysctl/z"))
+	if writes != 0 {
+		t.Errorf("%d changes to the disk", writes)
+	}
+}

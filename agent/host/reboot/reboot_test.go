@@ -1,0 +1,187 @@
+package reboot
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/godbus/dbus/v5"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/agent/host"
+)
+
+// bus is a system bus with nothing but logind on it. It answers every call to it with one name: empty for an
+// agreement, else that of an error.
+type bus struct {
+	t      *testing.T
+	answer string
+	calls  []string
+}
+
+func (b *bus) serve(listener net.Listener) {
+	conn, err := listener.Accept()
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	reader := bufio.NewReader(conn)
+	if !b.authenticate(reader, conn) {
+		return
+	}
+	for {
+		call, err := dbus.DecodeMessage(reader)
+		if err != nil {
+			return
+		}
+		reply := b.reply(call)
+		if err := reply.EncodeTo(conn, binary.LittleEndian); err != nil {
+			b.t.Error(err)
+			return
+		}
+	}
+}
+
+// authenticate speaks the text part of the protocol: AUTH until BEGIN.
+func (b *bus) authenticate(reader *bufio.Reader, conn net.Conn) bool {
+	if _, err := reader.ReadByte(); err != nil {
+		return false
+	}
+	for {
+		line, err := reader.ReadString('\n')
+		if err != nil {
+			return false
+		}
+		answer := "ERROR"
+		switch {
+		case strings.HasPrefix(line, "BEGIN"):
+			return true
+		case strings.HasPrefix(line, "AUTH EXTERNAL"):
+			answer = "DATA"
+		case strings.HasPrefix(line, "DATA"):
+			answer = "OK 0123456789abcdef0123456789abcdef"
+		case strings.HasPrefix(line, "AUTH"):
+			answer = "REJECTED EXTERNAL"
+		}
+		if _, err := conn.Write([]byte(answer + "\r\n")); err != nil {
+			return false
+		}
+	}
+}
+
+func (b *bus) reply(call *dbus.Message) *dbus.Message {
+	member := call.Headers[dbus.FieldMember].Value().(string)
+	reply := &dbus.Message{Type: dbus.TypeMethodReply, Headers: map[dbus.HeaderField]dbus.Variant{
+		dbus.FieldReplySerial: dbus.MakeVariant(call.Serial()),
+	}}
+	switch member {
+	case "Hello":
+		reply.Body = []any{":1.1"}
+		reply.Headers[dbus.FieldSignature] = dbus.MakeVariant(dbus.SignatureOf(":1.1"))
+	default:
+		b.calls = append(b.calls, member)
+		if !cmp.Equal(call.Body, []any{false}) {
+			b.t.Errorf("%s%v, want false: nobody is there to be asked", member, call.Body)
+		}
+		if b.answer != "" {
+			reply.Type = dbus.TypeError
+			reply.Headers[dbus.FieldErrorName] = dbus.MakeVariant(b.answer)
+		}
+	}
+	return reply
+}
+
+type runner struct {
+	argv []string
+	err  error
+}
+
+func (r *runner) Run(_ context.Context, argv ...string) ([]byte, error) {
+	r.argv = argv
+	return nil, r.err
+}
+
+func TestReboot(t *testing.T) {
+	systemctl := []string{"systemctl", "reboot"}
+	tests := map[string]struct {
+		noBus    bool
+		answer   string
+		fallback error
+		calls    []string
+		argv     []string
+		wantErr  string
+	}{
+		"logind agrees":         {calls: []string{"Reboot"}},
+		"logind refuses":        {answer: "org.freedesktop.DBus.Error.AccessDenied", calls: []string{"Reboot"}, wantErr: "AccessDenied"},
+		"there is no logind":    {answer: "org.freedesktop.DBus.Error.ServiceUnknown", calls: []string{"Reboot"}, argv: systemctl},
+		"there is no bus":       {noBus: true, argv: systemctl},
+		"nothing of it reboots": {noBus: true, argv: systemctl, fallback: errors.New("no systemctl"), wantErr: "no systemctl"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			dir, err := os.MkdirTemp("", "bus") // A socket's path has at most 107 bytes.
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = os.RemoveAll(dir) })
+			b := &bus{t: t, answer: test.answer}
+			done := make(chan struct{})
+			if test.noBus {
+				close(done)
+			} else {
+				listen(t, b, dir, done)
+			}
+			fs, err := host.OpenFS(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer fs.Close()
+			r, synced := &runner{err: test.fallback}, false
+			err = Logind{fs: fs, runner: r, sync: func() { synced = true }}.Reboot(t.Context())
+			<-done
+			if test.wantErr == "" && err != nil || test.wantErr != "" && (err == nil || !strings.Contains(err.Error(), test.wantErr)) {
+				t.Errorf("error is %v, want %q", err, test.wantErr)
+			}
+			if diff := cmp.Diff(test.calls, b.calls); diff != "" {
+				t.Errorf("calls to logind (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(test.argv, r.argv); diff != "" {
+				t.Errorf("command (-want +got):\n%s", diff)
+			}
+			if !synced {
+				t.Error("not synced before")
+			}
+		})
+	}
+}
+
+func listen(t *testing.T, b *bus, dir string, done chan<- struct{}) {
+	t.Helper()
+	socket := filepath.Join(dir, busSocket)
+	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		b.serve(listener)
+		close(done)
+	}()
+}
+
+func TestASyncThatHangsEndsWithTheContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	hang := make(chan struct{})
+	defer close(hang)
+	Logind{sync: func() { <-hang }}.flush(ctx)
+}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"flag"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+func resolve(t *testing.T, args ...string) (settings, error) {
+	t.Helper()
+	flags := flag.NewFlagSet("manager", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	o := bind(flags)
+	if err := flags.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return o.resolve()
+}
+
+func TestResolve(t *testing.T) {
+	got, err := resolve(t, "--agent-image=agent:1", "--allow-parameter=sysctl/vm\\.swappiness", "--allow-parameter=module/foo/.*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.maxUnavailable != intstr.FromString("5%") || got.agentNamespace != v1alpha1.AgentNamespace || got.untunedTaint != v1alpha1.UntunedTaint {
+		t.Errorf("defaults: %+v", got)
+	}
+	if err := got.allow.Check("sysctl/vm.swappiness", "10"); err != nil {
+		t.Errorf("an allowed parameter is refused: %v", err)
+	}
+}
+
+func TestResolveRefuses(t *testing.T) {
+	for name, test := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no image of the agent":    {nil, "--agent-image"},
+		"a webhook":                {[]string{"--agent-image=a", "--webhook-port=9443"}, "--webhook-port"},
+		"a budget of nothing":      {[]string{"--agent-image=a", "--max-unavailable=0"}, "--max-unavailable"},
+		"more than all":            {[]string{"--agent-image=a", "--max-unavailable=101%"}, "--max-unavailable"},
+		"a share that is no share": {[]string{"--agent-image=a", "--max-unavailable=half"}, "--max-unavailable"},
+		"a taint that is no key":   {[]string{"--agent-image=a", "--untuned-taint=a b"}, "--untuned-taint"},
+		"a namespace that is none": {[]string{"--agent-image=a", "--agent-namespace=A_B"}, "--agent-namespace"},
+		"an expression that fails": {[]string{"--agent-image=a", "--allow-parameter=("}, "--allow-parameter"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := resolve(t, test.args...); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want an error that names %s", err, test.want)
+			}
+		})
+	}
+}
+
+func TestParseShare(t *testing.T) {
+	for text, want := range map[string]intstr.IntOrString{
+		"1": intstr.FromInt32(1), "250": intstr.FromInt32(250), "1%": intstr.FromString("1%"), "100%": intstr.FromString("100%"),
+	} {
+		got, err := parseShare(text)
+		if err != nil || got != want {
+			t.Errorf("%s: got %v, %v", text, got, err)
+		}
+	}
+}
+
+func TestTrimObjectKeepsWhatIsComparedWithVolumes(t *testing.T) {
+	scn := &v1alpha1.StorageClientNode{}
+	scn.Status.Mounts = []v1alpha1.MountStatus{
+		{MountPoint: "/data", Server: "filer", Options: []string{"rw"}},
+		{MountPoint: "/var/lib/kubelet/x", Volume: "pv", Server: "filer", Options: []string{"nconnect=4"}, State: v1alpha1.MountStale, Connections: 4},
+	}
+	if _, err := trimObject(scn); err != nil {
+		t.Fatal(err)
+	}
+	want := []v1alpha1.MountStatus{{MountPoint: "/var/lib/kubelet/x", Volume: "pv", Options: []string{"nconnect=4"}, State: v1alpha1.MountStale}}
+	if diff := cmp.Diff(want, scn.Status.Mounts); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

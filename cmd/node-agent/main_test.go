@@ -1,0 +1,109 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestFlags(t *testing.T) {
+	t.Setenv("NODE_NAME", "from-env")
+	tests := map[string]struct {
+		args    []string
+		want    options
+		wantErr string
+	}{
+		"defaults": {want: options{
+			nodeName: "from-env", hostRoot: "/host", kubeletDir: "/var/lib/kubelet", probeAddress: "127.0.0.1:9809",
+		}},
+		"all of them": {
+			args: []string{
+				"--node-name=n", "--host-root=/h", "--kubelet-dir=/k", "--kubeconfig=/c", "--health-probe-bind-address=:1",
+				"--allow-parameter=a.*", "--allow-parameter=b", "--v=2",
+			},
+			want: options{
+				nodeName: "n", hostRoot: "/h", kubeletDir: "/k", kubeconfig: "/c", probeAddress: ":1",
+				allow: patterns{"a.*", "b"}, verbosity: 2,
+			},
+		},
+		"an argument too many": {args: []string{"x"}, wantErr: `unexpected argument "x"`},
+		"no node's name":       {args: []string{"--node-name="}, wantErr: "--node-name or NODE_NAME is required"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := parse(test.args, io.Discard)
+			if test.wantErr != "" {
+				if err == nil || !strings.Contains(err.Error(), test.wantErr) {
+					t.Errorf("error is %v, want %q", err, test.wantErr)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(options{})); diff != "" {
+				t.Errorf("options (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestCommands(t *testing.T) {
+	tests := map[string]struct {
+		args    []string
+		stdout  string
+		wantErr string
+	}{
+		"version":        {args: []string{"version"}, stdout: version() + "\n"},
+		"help":           {args: []string{"--help"}, stdout: usage},
+		"help of run":    {args: []string{"run", "-h"}},
+		"no command":     {wantErr: "unknown command"},
+		"an unknown one": {args: []string{"reboot"}, wantErr: `unknown command "reboot"`},
+		"no host":        {args: []string{"run", "--node-name=n", "--host-root=/nonexistent"}, wantErr: "open host root"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			var stdout bytes.Buffer
+			err := command(test.args, &stdout, io.Discard)
+			if test.wantErr == "" && err != nil || test.wantErr != "" && (err == nil || !strings.Contains(err.Error(), test.wantErr)) {
+				t.Errorf("error is %v, want %q", err, test.wantErr)
+			}
+			if diff := cmp.Diff(test.stdout, stdout.String()); diff != "" {
+				t.Errorf("output (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+type fixed struct{ alive, ready bool }
+
+func (f fixed) Alive() bool { return f.alive }
+
+func (f fixed) Ready() bool { return f.ready }
+
+func TestProbes(t *testing.T) {
+	tests := map[string]struct {
+		state           fixed
+		healthz, readyz int
+	}{
+		"before the first status": {fixed{alive: true}, http.StatusOK, http.StatusServiceUnavailable},
+		"in order":                {fixed{true, true}, http.StatusOK, http.StatusOK},
+		"stalled":                 {fixed{ready: true}, http.StatusServiceUnavailable, http.StatusOK},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			for path, want := range map[string]int{"/healthz": test.healthz, "/readyz": test.readyz} {
+				recorder := httptest.NewRecorder()
+				probes(test.state).ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, path, http.NoBody))
+				if recorder.Code != want {
+					t.Errorf("%s answers %d, want %d", path, recorder.Code, want)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,459 @@
+package profile
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/controllers/volume"
+	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/nodesettings"
+)
+
+var now = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+// world is profiles and nodes as the API has them.
+type world struct {
+	profiles []v1alpha1.StorageClientProfile
+	nodes    []corev1.Node
+	objects  map[string]*v1alpha1.StorageClientNode
+	silent   map[string]bool
+}
+
+func newWorld(change func(*v1alpha1.StorageClientProfile)) *world {
+	p := v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "p", Finalizers: []string{v1alpha1.Finalizer}, Generation: 1}}
+	p.Spec.Node = &v1alpha1.NodeTuning{
+		Sysctls: map[string]v1alpha1.SettingText{"net.core.rmem_max": "16777216"}, KernelArguments: []v1alpha1.KernelArgument{"ihash_entries=16777216"},
+	}
+	if change != nil {
+		change(&p)
+	}
+	return &world{profiles: []v1alpha1.StorageClientProfile{p}, objects: map[string]*v1alpha1.StorageClientNode{}, silent: map[string]bool{}}
+}
+
+// node adds a Ready node that carries what it is to carry and has reported it; the change comes last.
+func (w *world) node(name string, change func(*corev1.Node, *v1alpha1.StorageClientNode)) *world {
+	node := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelOSStable: "linux", v1alpha1.ManagedLabel: "true"}}}
+	node.Status.NodeInfo.BootID = "boot-1"
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	scn := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 1}}
+	declared := w.profiles[0].DeepCopy()
+	declared.DeletionTimestamp, declared.Spec.Mode = nil, v1alpha1.ModeEnforce
+	scn.Spec.Settings = nodesettings.Settings(declared)
+	scn.Spec.Hash, scn.Spec.BootHash = nodesettings.Hashes(scn.Spec.Settings)
+	scn.Status = v1alpha1.StorageClientNodeStatus{Hash: scn.Spec.Hash, BootID: "boot-1", ObservedGeneration: 1}
+	for _, setting := range scn.Spec.Settings {
+		scn.Status.Settings = append(scn.Status.Settings, v1alpha1.SettingStatus{Key: setting.Key, Desired: setting.Value, State: v1alpha1.SettingInSync})
+	}
+	w.objects[name] = scn
+	if change != nil {
+		change(&node, scn)
+	}
+	w.nodes = append(w.nodes, node)
+	return w
+}
+
+// bare adds a node without an object.
+func (w *world) bare(name string) *world {
+	w.node(name, func(node *corev1.Node, _ *v1alpha1.StorageClientNode) { delete(node.Labels, v1alpha1.ManagedLabel) })
+	delete(w.objects, name)
+	return w
+}
+
+func (w *world) snapshot() fleet.Snapshot {
+	ready := map[string]bool{}
+	for name := range w.objects {
+		ready[name] = !w.silent[name]
+	}
+	return fleet.Snapshot{View: fleet.NewView(w.profiles, catalogue.AllowList{}), Nodes: w.nodes, Objects: w.objects, Ready: ready}
+}
+
+func (w *world) facts() facts {
+	all := w.snapshot()
+	p := all.View.Profile("p")
+	return facts{profile: p, nodes: count(p, all), removal: remaining(p, all, now)}
+}
+
+const bootKey = "kernelArgument/ihash_entries"
+
+func rebootDue(reason string) func(*corev1.Node, *v1alpha1.StorageClientNode) {
+	return func(_ *corev1.Node, scn *v1alpha1.StorageClientNode) {
+		scn.Status.RebootRequired, scn.Status.RebootRequiredBy = true, []string{bootKey}
+		if reason != "" {
+			scn.Status.Rollout = &v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutWaiting, Reason: reason, Message: "waits for " + reason}
+		}
+	}
+}
+
+func state(key string, state v1alpha1.SettingState) func(*corev1.Node, *v1alpha1.StorageClientNode) {
+	return func(_ *corev1.Node, scn *v1alpha1.StorageClientNode) {
+		for i := range scn.Status.Settings {
+			if scn.Status.Settings[i].Key == key {
+				scn.Status.Settings[i].State = state
+			}
+		}
+	}
+}
+
+func policy(p v1alpha1.RebootPolicy) func(*v1alpha1.StorageClientProfile) {
+	return func(profile *v1alpha1.StorageClientProfile) { profile.Spec.Rollout.Reboot.Policy = p }
+}
+
+func deleting(p *v1alpha1.StorageClientProfile) { p.DeletionTimestamp = &metav1.Time{Time: now} }
+
+// summary is "Type=Status/Reason" of the conditions that differ from those of a profile that is up to date.
+func summary(f facts) string {
+	atRest := map[string]string{
+		v1alpha1.ConditionMountsEffective: "True/AllEffective", v1alpha1.ConditionStalled: "False/Progressing",
+		v1alpha1.ConditionPaused: "False/NotPaused", v1alpha1.ConditionConflict: "False/NoConflict", v1alpha1.ConditionReconciling: "False/Idle",
+	}
+	var parts []string
+	for _, c := range f.conditions(nil, 1, metav1.NewTime(now)) {
+		if got := fmt.Sprintf("%s/%s", c.Status, c.Reason); got != atRest[c.Type] {
+			parts = append(parts, c.Type+"="+got)
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+func TestConditions(t *testing.T) {
+	sysctl := "sysctl/net.core.rmem_max"
+	rival := func(w *world) *world {
+		other := *w.profiles[0].DeepCopy()
+		other.Name = "rival"
+		other.Spec.Node = &v1alpha1.NodeTuning{Sysctls: map[string]v1alpha1.SettingText{"net.core.rmem_max": "1048576"}}
+		w.profiles = append(w.profiles, other)
+		return w
+	}
+	for name, test := range map[string]struct {
+		world *world
+		facts func(*facts)
+		want  string
+	}{
+		"everything is up to date": {world: newWorld(nil).node("a", nil), want: "Ready=True/UpToDate"},
+		"nothing matches":          {world: newWorld(nil), want: "Ready=True/NothingMatched"},
+		"only an ignored node matches": {world: newWorld(nil).node("a", func(n *corev1.Node, _ *v1alpha1.StorageClientNode) {
+			n.Annotations = map[string]string{v1alpha1.IgnoreAnnotation: "true"}
+		}), want: "Ready=True/NothingMatched"},
+		"a node has not been given anything": {world: newWorld(nil).bare("a"), want: "Ready=False/RollingOut Reconciling=True/RollingOut MountsEffective=Unknown/Pending"},
+		"a node's agent has not reported":    {world: newWorld(nil).node("a", func(_ *corev1.Node, s *v1alpha1.StorageClientNode) { s.Status.Hash = "old" }), want: "Ready=False/RollingOut Reconciling=True/RollingOut"},
+		"a value drifted":                    {world: newWorld(nil).node("a", state(sysctl, v1alpha1.SettingDrifted)), want: "Ready=False/RollingOut Reconciling=True/RollingOut"},
+		"mode Plan":                          {world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan }).bare("a"), want: "Ready=False/PlanMode MountsEffective=Unknown/Pending Paused=True/PlanMode"},
+		"paused by the field, at rest":       {world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = true }).node("a", nil), want: "Ready=True/UpToDate Paused=True/PausedByField"},
+		"paused with work left":              {world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = true }).bare("a"), want: "Ready=False/RollingOut Reconciling=False/PausedByField MountsEffective=Unknown/Pending Paused=True/PausedByField"},
+		"everything is paused":               {world: newWorld(nil).node("a", nil), facts: func(f *facts) { f.pausedAll = true }, want: "Ready=True/UpToDate Paused=True/PausedByAnnotation"},
+		"a reboot is due and waits for approval": {
+			world: newWorld(nil).node("a", rebootDue("")), want: "Ready=False/RebootPending Reconciling=True/WaitingForApproval",
+		},
+		"a reboot is due under Never": {
+			world: newWorld(policy(v1alpha1.RebootNever)).node("a", rebootDue("")), want: "Ready=False/RebootPending Reconciling=False/RebootPending",
+		},
+		"a reboot is due and the rollout goes on": {
+			world: newWorld(policy(v1alpha1.RebootAutomatic)).node("a", rebootDue("")), want: "Ready=False/RollingOut Reconciling=True/RollingOut",
+		},
+		"all that are left wait for the budget": {
+			world: newWorld(policy(v1alpha1.RebootAutomatic)).node("a", rebootDue(v1alpha1.ReasonWaitingForBudget)).node("b", rebootDue(v1alpha1.ReasonWaitingForBudget)),
+			want:  "Ready=False/RollingOut Reconciling=True/WaitingForBudget",
+		},
+		"another profile's approval is what all wait for": {
+			world: newWorld(policy(v1alpha1.RebootAutomatic)).node("a", rebootDue(v1alpha1.ReasonWaitingForApproval)),
+			want:  "Ready=False/RollingOut Reconciling=True/WaitingForApproval",
+		},
+		"one waits for the budget while another is out of service": {
+			world: newWorld(policy(v1alpha1.RebootAutomatic)).node("a", rebootDue(v1alpha1.ReasonWaitingForBudget)).node("b", func(n *corev1.Node, s *v1alpha1.StorageClientNode) {
+				rebootDue("Draining")(n, s)
+				n.Annotations = map[string]string{v1alpha1.DisruptionAnnotation: `{"profile":"p","bootHash":"x","since":"2026-11-20T12:00:00Z"}`}
+			}),
+			want: "Ready=False/RollingOut Reconciling=True/RollingOut",
+		},
+		"exceptions are reported by default": {
+			world: newWorld(nil).node("a", state(bootKey, v1alpha1.SettingClamped)), want: "Ready=True/ReadyWithExceptions",
+		},
+		"exceptions fail where that is asked for": {
+			world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.OnUnsupported = v1alpha1.UnsupportedFail }).node("a", state(bootKey, v1alpha1.SettingUnsupported)),
+			want:  "Ready=False/Exceptions",
+		},
+		"as many nodes failed as are allowed": {
+			world: newWorld(nil).node("a", state(sysctl, v1alpha1.SettingFailed)),
+			want:  "Ready=False/FailureThresholdReached Reconciling=False/FailureThresholdReached Stalled=True/FailureThresholdReached",
+		},
+		"a node that failed its reboot counts too": {
+			world: newWorld(nil).node("a", func(_ *corev1.Node, s *v1alpha1.StorageClientNode) {
+				s.Status.Rollout = &v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutFailed}
+			}),
+			want: "Ready=False/FailureThresholdReached Reconciling=False/FailureThresholdReached Stalled=True/FailureThresholdReached",
+		},
+		"fewer failed than are allowed": {
+			world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.FailureThreshold = new(int32(2)) }).node("a", state(sysctl, v1alpha1.SettingFailed)),
+			want:  "Ready=False/NodesFailed",
+		},
+		"the profile is invalid": {
+			world: newWorld(nil).bare("a"), facts: func(f *facts) { f.blockedReason, f.blockedMessage = v1alpha1.ReasonInvalid, "why" },
+			want: "Ready=False/Invalid Reconciling=False/Invalid Stalled=True/Invalid MountsEffective=Unknown/Pending",
+		},
+		"the fence is missing": {
+			world: newWorld(nil).bare("a"), facts: func(f *facts) { f.fence = "why" },
+			want: "Ready=False/FenceMissing Reconciling=False/FenceMissing Stalled=True/FenceMissing MountsEffective=Unknown/Pending",
+		},
+		"profiles of equal priority disagree": {
+			world: rival(newWorld(nil)).node("a", nil), want: "Ready=False/SettingConflict Conflict=True/SettingConflict",
+		},
+		"a volume is blocked": {
+			world: newWorld(nil).node("a", nil),
+			facts: func(f *facts) {
+				f.volumes = volume.Summary{Matched: 2, UpToDate: 1, Blocked: 1, BlockedExamples: []volume.Note{{Volume: "v"}}}
+			},
+			want: "Ready=False/VolumeConflict Conflict=True/VolumeConflict",
+		},
+		"a volume is still to be written": {
+			world: newWorld(nil).node("a", nil), facts: func(f *facts) { f.volumes = volume.Summary{Matched: 2, UpToDate: 1} },
+			want: "Ready=False/RollingOut Reconciling=True/RollingOut",
+		},
+		"old mounts never hold Ready back": {
+			world: newWorld(nil).node("a", nil),
+			facts: func(f *facts) { f.stale = volume.Stale{Count: 1, Mounts: []volume.StaleMount{{Node: "a"}}} },
+			want:  "Ready=True/UpToDate MountsEffective=False/StaleMounts",
+		},
+		"the profile is being deleted": {
+			world: newWorld(deleting).node("a", nil), want: "Ready=False/Restoring Reconciling=True/Restoring",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := test.world.facts()
+			if test.facts != nil {
+				test.facts(&f)
+			}
+			if got := summary(f); got != test.want {
+				t.Errorf("got  %s\nwant %s", got, test.want)
+			}
+		})
+	}
+}
+
+func TestConditionsAreAllThereInOrderAndBounded(t *testing.T) {
+	f := newWorld(nil).node("a", nil).facts()
+	f.blockedReason, f.blockedMessage = v1alpha1.ReasonInvalid, strings.Repeat("ü", 4000)
+	before := metav1.NewTime(now.Add(-time.Hour))
+	old := f.conditions(nil, 1, before)
+	var order []string
+	for _, c := range f.conditions(old, 2, metav1.NewTime(now)) {
+		order = append(order, c.Type)
+		if len(c.Message) > maxMessage || c.ObservedGeneration != 2 || !c.LastTransitionTime.Equal(&before) {
+			t.Errorf("%s: %d bytes, generation %d, since %s", c.Type, len(c.Message), c.ObservedGeneration, c.LastTransitionTime)
+		}
+	}
+	want := []string{"Ready", "Reconciling", "Stalled", "MountsEffective", "Paused", "Conflict"}
+	if diff := cmp.Diff(want, order); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestCount(t *testing.T) {
+	w := newWorld(nil).
+		node("ok", nil).
+		node("exception", state(bootKey, v1alpha1.SettingClamped)).
+		node("pending", rebootDue("")).
+		node("drifted", state("sysctl/net.core.rmem_max", v1alpha1.SettingDrifted)).
+		node("failed", state("sysctl/net.core.rmem_max", v1alpha1.SettingFailed)).
+		node("silent", nil).
+		node("other", func(n *corev1.Node, _ *v1alpha1.StorageClientNode) { n.Labels[corev1.LabelOSStable] = "windows" }).
+		bare("bare")
+	w.silent["silent"] = true
+	want := v1alpha1.NodeCounts{Matched: 7, UpToDate: 2, Exceptions: 1, PendingReboot: 1, Failed: 1, Drifted: 1}
+	if diff := cmp.Diff(want, w.facts().nodes.counts); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestPlanModeForeseesReboots(t *testing.T) {
+	f := newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan }).bare("b").bare("a").node("has-it", nil).facts()
+	got := f.planned(v1alpha1.Plan{}, intstr.FromString("5%"), 3, now)
+	if got.NodesToReboot != 2 || got.EstimatedCompletion != nil || got.Hash == "" {
+		t.Errorf("got %+v", got)
+	}
+	if diff := cmp.Diff([]string{"a", "b"}, got.Examples); diff != "" {
+		t.Errorf("examples (-want +got):\n%s", diff)
+	}
+}
+
+func TestPlannedNamesAtMostTwentyNodesAndWhatHoldsThemBack(t *testing.T) {
+	w := newWorld(nil)
+	for i := range 30 {
+		w.node(fmt.Sprintf("node-%02d", i), rebootDue(""))
+	}
+	got := w.facts().planned(v1alpha1.Plan{}, intstr.FromString("5%"), 30, now)
+	if len(got.Examples) != 20 || got.NodesToReboot != 30 || got.LimitedBy != "the plan waits for approval" || got.EstimatedCompletion != nil {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestEstimateStandsUntilSomethingChanges(t *testing.T) {
+	f := newWorld(policy(v1alpha1.RebootAutomatic)).node("a", rebootDue("")).node("b", rebootDue("")).facts()
+	budget := intstr.FromString("5%")
+	first := f.planned(v1alpha1.Plan{}, budget, 2, now)
+	if first.EstimatedCompletion == nil || !first.EstimatedCompletion.After(now) {
+		t.Fatalf("got %+v", first)
+	}
+	if later := f.planned(first, budget, 2, now.Add(time.Minute)); !later.EstimatedCompletion.Equal(first.EstimatedCompletion) {
+		t.Errorf("the estimate moved from %s to %s with nothing but time", first.EstimatedCompletion, later.EstimatedCompletion)
+	}
+}
+
+func TestRemaining(t *testing.T) {
+	restoring := func(_ *corev1.Node, s *v1alpha1.StorageClientNode) { s.Spec.Release = true }
+	notReady := func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionFalse }
+	partly := func(change func(*v1alpha1.StorageClientNode)) func(*corev1.Node, *v1alpha1.StorageClientNode) {
+		return func(_ *corev1.Node, s *v1alpha1.StorageClientNode) {
+			s.Spec.Settings, s.Spec.Hash, s.Status.Hash, s.Status.Settings = nil, "", "", nil
+			change(s)
+		}
+	}
+	for name, test := range map[string]struct {
+		profile func(*v1alpha1.StorageClientProfile)
+		world   func(*world)
+		want    removal
+	}{
+		"no node, nothing to wait for": {},
+		"a node that has not been told": {
+			world: func(w *world) { w.node("a", nil) }, want: removal{nodes: []string{"a has not been told yet"}},
+		},
+		"a node that is being restored": {
+			world: func(w *world) { w.node("a", restoring) }, want: removal{nodes: []string{"a is being restored"}},
+		},
+		"a node whose label is still there": {
+			world: func(w *world) { w.node("a", nil); delete(w.objects, "a") }, want: removal{nodes: []string{"a still has the agent's label"}},
+		},
+		"a node that is done": {world: func(w *world) { w.bare("a") }},
+		"a node that the rollout holds is waited for, reachable or not": {
+			world: func(w *world) {
+				w.node("a", func(n *corev1.Node, s *v1alpha1.StorageClientNode) {
+					restoring(n, s)
+					notReady(n)
+					s.Status.Rollout = &v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutRebooting}
+				})
+			},
+			want: removal{nodes: []string{"a is held by the rollout"}},
+		},
+		"a node that is not Ready and has been told": {
+			world: func(w *world) {
+				w.node("a", func(n *corev1.Node, s *v1alpha1.StorageClientNode) { restoring(n, s); notReady(n) })
+			},
+			want: removal{left: []string{"a"}},
+		},
+		"one that has not been told is waited for": {
+			world: func(w *world) { w.node("a", func(n *corev1.Node, _ *v1alpha1.StorageClientNode) { notReady(n) }) },
+			want:  removal{nodes: []string{"a has not been told yet"}},
+		},
+		"an agent that is silent for a moment is waited for": {
+			world: func(w *world) { w.node("a", silentSince(restoring, 59*time.Second)); w.silent["a"] = true },
+			want:  removal{nodes: []string{"a is being restored"}},
+		},
+		"one that is silent for a minute is not": {
+			world: func(w *world) { w.node("a", silentSince(restoring, time.Minute)); w.silent["a"] = true },
+			want:  removal{left: []string{"a"}},
+		},
+		"an ignored node restores when it no longer is": {
+			world: func(w *world) {
+				w.node("a", func(n *corev1.Node, _ *v1alpha1.StorageClientNode) {
+					n.Annotations = map[string]string{v1alpha1.IgnoreAnnotation: "true"}
+				})
+			},
+			want: removal{left: []string{"a"}},
+		},
+		"Retain is waited for until the objects say so": {
+			profile: func(p *v1alpha1.StorageClientProfile) { p.Spec.DeletionPolicy = v1alpha1.DeletionRetain },
+			world: func(w *world) {
+				w.node("a", func(_ *corev1.Node, s *v1alpha1.StorageClientNode) {
+					for i := range s.Spec.Settings {
+						s.Spec.Settings[i].OnRemoval = v1alpha1.DeletionRestore
+					}
+				})
+			},
+			want: removal{nodes: []string{"a has not been told yet"}},
+		},
+		"and no longer": {
+			profile: func(p *v1alpha1.StorageClientProfile) { p.Spec.DeletionPolicy = v1alpha1.DeletionRetain },
+			world:   func(w *world) { w.node("a", restoring) },
+		},
+		"a node of several profiles has put the setting back": {
+			world: func(w *world) { w.node("a", partly(func(*v1alpha1.StorageClientNode) {})) },
+		},
+		"a node of several profiles has not seen yet that it is to": {
+			world: func(w *world) { w.node("a", partly(func(s *v1alpha1.StorageClientNode) { s.Generation = 2 })) },
+			want:  removal{nodes: []string{"a is being restored"}},
+		},
+		"a node of several profiles is still at it": {
+			world: func(w *world) {
+				w.node("a", partly(func(s *v1alpha1.StorageClientNode) {
+					s.Status.Settings = []v1alpha1.SettingStatus{{Key: "sysctl/net.core.rmem_max"}}
+				}))
+			},
+			want: removal{nodes: []string{"a is being restored"}},
+		},
+		"a boot argument in force is not waited for": {
+			world: func(w *world) {
+				w.node("a", partly(func(s *v1alpha1.StorageClientNode) {
+					s.Status.Settings, s.Status.RebootRequiredBy = []v1alpha1.SettingStatus{{Key: bootKey}}, []string{bootKey}
+				}))
+			},
+		},
+		"unless restoreReboot asks for it": {
+			profile: func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.Reboot.RestoreReboot = true },
+			world: func(w *world) {
+				w.node("a", partly(func(s *v1alpha1.StorageClientNode) { s.Status.RebootRequiredBy = []string{bootKey} }))
+			},
+			want: removal{nodes: []string{"a waits for the reboot that restoreReboot asks for"}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(func(p *v1alpha1.StorageClientProfile) {
+				deleting(p)
+				if test.profile != nil {
+					test.profile(p)
+				}
+			})
+			if test.world != nil {
+				test.world(w)
+			}
+			if diff := cmp.Diff(test.want, w.facts().removal, cmp.AllowUnexported(removal{})); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func silentSince(change func(*corev1.Node, *v1alpha1.StorageClientNode), ago time.Duration) func(*corev1.Node, *v1alpha1.StorageClientNode) {
+	return func(n *corev1.Node, s *v1alpha1.StorageClientNode) {
+		change(n, s)
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{
+			Type: v1alpha1.TunedNodeCondition, Status: corev1.ConditionUnknown, LastTransitionTime: metav1.NewTime(now.Add(-ago)),
+		})
+	}
+}
+
+func TestAPausedProfileIsNotLetGoUnlessItRetains(t *testing.T) {
+	paused := func(p *v1alpha1.StorageClientProfile) { deleting(p); p.Spec.Paused = true }
+	if newWorld(paused).facts().released() {
+		t.Error("let go although paused")
+	}
+	retaining := newWorld(func(p *v1alpha1.StorageClientProfile) { paused(p); p.Spec.DeletionPolicy = v1alpha1.DeletionRetain })
+	if !retaining.facts().released() {
+		t.Error("held although it retains")
+	}
+}
+
+func TestAVolumeThatIsNotPutBackHoldsTheProfile(t *testing.T) {
+	f := newWorld(deleting).facts()
+	f.volumes.Unrestored = []string{"v"}
+	if f.released() {
+		t.Error("let go with a volume left")
+	}
+}

@@ -1,0 +1,410 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/rollout/plan"
+)
+
+var (
+	schedules = flag.Int("schedules", 6000, "how many random schedules the simulation plays")
+	firstSeed = flag.Uint64("seed", 1, "the seed of the first of them")
+)
+
+// TestRandomSchedules plays random schedules with faults, and then asks for an end in which nothing of ours is left.
+func TestRandomSchedules(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
+	var next atomic.Uint64
+	var wait sync.WaitGroup
+	next.Store(*firstSeed)
+	end := *firstSeed + uint64(*schedules)
+	for range runtime.GOMAXPROCS(0) {
+		wait.Go(func() {
+			for seed := next.Add(1) - 1; seed < end && !t.Failed(); seed = next.Add(1) - 1 {
+				if w := play(seed, false); w.broken != nil {
+					w = play(seed, true)
+					t.Errorf("seed %d: %v\n%s", seed, w.broken, strings.Join(w.log, "\n"))
+				}
+			}
+		})
+	}
+	wait.Wait()
+}
+
+// play is one schedule: a while with faults, then a while without, at whose end all has to be done.
+func play(seed uint64, verbose bool) *world {
+	w := newWorld(seed)
+	w.verbose = verbose
+	w.populate()
+	faults := &faults{world: w}
+	for range 60 + w.rng.IntN(120) {
+		if faults.turn(); w.broken != nil {
+			return w
+		}
+	}
+	w.heal()
+	for range 3000 {
+		if w.calm(); w.broken != nil || w.finished() == "" {
+			return w
+		}
+	}
+	w.fail("livelock: %s", w.finished())
+	return w
+}
+
+func (w *world) populate() {
+	var all []string
+	for i := range 3 + w.rng.IntN(4) {
+		all = append(all, fmt.Sprintf("n%d", i))
+	}
+	w.budget = 1 + w.rng.IntN(3)
+	for _, name := range all {
+		n := w.addNode(name)
+		n.Manager = name == "n1"
+		n.Untuned = w.rng.IntN(4) == 0
+		n.ControlPlane = w.rng.IntN(5) == 0
+	}
+	if w.controlPlanes() == 1 {
+		w.nodes[all[0]].ControlPlane = false
+		for _, n := range w.nodes {
+			n.ControlPlane = false
+		}
+	}
+	w.addProfile("alpha", w.anyRollout, all...)
+	if w.rng.IntN(2) == 0 {
+		w.addProfile("beta", w.anyRollout, all[:1+w.rng.IntN(len(all))]...)
+	}
+}
+
+func (w *world) controlPlanes() int {
+	count := 0
+	for _, n := range w.nodes {
+		if n.ControlPlane {
+			count++
+		}
+	}
+	return count
+}
+
+func (w *world) anyRollout(r *v1alpha1.Rollout) {
+	r.MaxUnavailable = ptr.To(intstr.FromInt(1 + w.rng.IntN(2)))
+	r.Canary = &v1alpha1.Canary{Nodes: ptr.To(1 + w.rng.Int32N(2)), SoakSeconds: ptr.To(w.rng.Int32N(90))}
+	r.FailureThreshold = ptr.To(1 + w.rng.Int32N(3))
+	r.SettleSeconds = ptr.To(w.rng.Int32N(60))
+	r.Drain.TimeoutSeconds = ptr.To(60 + w.rng.Int32N(900))
+	r.Reboot.TimeoutSeconds = ptr.To(200 + w.rng.Int32N(600))
+	r.Reboot.RestoreReboot = w.rng.IntN(2) == 0
+	if w.rng.IntN(3) == 0 {
+		r.Drain.OnTimeout = v1alpha1.DrainWait
+	}
+	if w.rng.IntN(3) == 0 {
+		r.OnNodeFailure = v1alpha1.FailureUncordon
+	}
+}
+
+// faults makes things happen at random.
+type faults struct {
+	*world
+	// old are former versions of the nodes.
+	old map[string][]*simNode
+	// nested is set while a second manager works inside a pass of the first.
+	nested bool
+}
+
+// turn is one thing that happens in the world.
+func (f *faults) turn() {
+	f.remember()
+	switch f.rng.IntN(10) {
+	case 0, 1, 2, 3:
+		f.manage("m")
+	case 4, 5, 6:
+		f.agents()
+	case 7, 8:
+		f.step(time.Duration(1+f.rng.IntN(90)) * time.Second)
+	default:
+		f.mishap()
+	}
+	f.check()
+}
+
+func (f *faults) agents() {
+	for _, name := range f.nodeNames {
+		if f.rng.IntN(3) > 0 {
+			f.follow(f.nodes[name])
+		}
+		if f.rng.IntN(3) > 0 {
+			f.agent(f.nodes[name])
+		}
+	}
+}
+
+func (f *faults) remember() {
+	if f.old == nil {
+		f.old = map[string][]*simNode{}
+	}
+	for name, n := range f.nodes {
+		versions := append(f.old[name], copyNode(n))
+		f.old[name] = versions[max(0, len(versions)-6):]
+	}
+}
+
+// manage makes a pass, with a stale cache, and may die or be overtaken anywhere in it.
+func (f *faults) manage(name string) {
+	m := &manager{world: f.world, name: name}
+	if f.rng.IntN(2) == 0 {
+		m.stale = func(n *simNode) *simNode {
+			versions := f.old[n.Name]
+			if len(versions) == 0 || f.rng.IntN(2) == 0 {
+				return n
+			}
+			return versions[f.rng.IntN(len(versions))]
+		}
+	}
+	before := f.intrude
+	defer func() { f.intrude = before }()
+	f.intrude = func(string) { f.within() }
+	m.pass()
+}
+
+// within happens in the middle of a pass.
+func (f *faults) within() {
+	switch f.rng.IntN(40) {
+	case 0:
+		panic(errDied)
+	case 1:
+		f.agents()
+	case 2:
+		f.mishap()
+	case 3:
+		if !f.nested {
+			f.nested, f.lenient = true, true
+			f.tell("two managers overlap")
+			f.manage("second")
+			f.nested = false
+		}
+	}
+}
+
+// pass makes one pass and survives the death of the process.
+func (m *manager) pass() (next time.Time) {
+	defer func() {
+		switch cause := recover(); cause {
+		case nil:
+		case errDied:
+			m.tell("%s dies", m.name)
+		default:
+			panic(cause)
+		}
+	}()
+	next, _, err := run(context.Background(), m)
+	if err != nil && !errors.Is(err, errDied) {
+		m.tell("%s: %v", m.name, err)
+	}
+	return next
+}
+
+// mishap is something that people, machines and clouds do.
+func (f *faults) mishap() {
+	name := f.nodeNames[f.rng.IntN(len(f.nodes))]
+	n := f.nodes[name]
+	switch f.rng.IntN(14) {
+	case 0:
+		f.tell("somebody cordons or uncordons %s", name)
+		n.Unschedulable = !n.Unschedulable
+		n.meddled++
+		n.nodeRV++
+	case 1:
+		f.tell("somebody takes the mark off %s", name)
+		n.Mark = nil
+		n.meddled++
+		n.nodeRV++
+	case 2:
+		f.tell("the agent of %s falls silent", name)
+		n.machine.silentUntil = f.now.Add(time.Duration(f.rng.IntN(3000)) * time.Second)
+		n.AgentReady = false
+		n.nodeRV++
+	case 3:
+		f.tell("%s is not Ready for a while", name)
+		f.unready(n)
+		if n.machine.downUntil.IsZero() {
+			n.machine.downUntil, n.machine.boot = f.now.Add(time.Duration(f.rng.IntN(600))*time.Second), bootOldID
+		}
+	case 4:
+		f.tell("somebody reboots %s", name)
+		f.unready(n)
+		n.machine.downUntil, n.machine.boot = f.now.Add(time.Minute), bootWell
+	case 5:
+		f.tell("a mount of %s stays", name)
+		n.machine.mounted = f.now.Add(time.Duration(f.rng.IntN(1200)) * time.Second)
+	case 6:
+		f.tell("boot drift on %s", name)
+		n.machine.inForce = map[string]string{}
+	case 7:
+		n.NeverDisrupt = !n.NeverDisrupt
+		n.nodeRV++
+		f.tell("never-disrupt of %s: %t", name, n.NeverDisrupt)
+	case 8:
+		f.paused = !f.paused
+		f.tell("paused: %t", f.paused)
+	case 9:
+		f.edit()
+	case 10:
+		f.deleteNode(n)
+	case 11:
+		if f.rng.IntN(4) == 0 {
+			f.lenient = true
+			f.tell("the claims are lost")
+			f.claims = map[string]plan.Claim{}
+			f.claimsRV++
+		}
+	case 12:
+		n.Paused = !n.Paused
+		n.nodeRV++
+		f.tell("paused %s: %t", name, n.Paused)
+	case 13:
+		f.tell("new pod on %s, whatever its cordon", name)
+		if !n.Unschedulable {
+			n.pods = append(n.pods, f.newPod())
+		}
+	}
+}
+
+// edit changes or deletes a profile.
+func (f *faults) edit() {
+	for _, name := range f.profileNames {
+		p := f.profiles[name]
+		if f.rng.IntN(2) == 0 {
+			continue
+		}
+		switch f.rng.IntN(6) {
+		case 0:
+			p.Paused = [...]string{"", v1alpha1.ReasonPausedByField}[f.rng.IntN(2)]
+		case 1:
+			p.Inert = [...]string{"", v1alpha1.ReasonPlanMode}[f.rng.IntN(2)]
+		case 2:
+			p.Rollout.Reboot.Policy = [...]v1alpha1.RebootPolicy{v1alpha1.RebootAutomatic, v1alpha1.RebootNever, v1alpha1.RebootOnApproval}[f.rng.IntN(3)]
+		case 3:
+			p.Deleting = p.Name == "beta"
+		default:
+			p.version++
+		}
+		f.tell("profile %s: version %d, paused %q, inert %q, policy %s, deleting %t", p.Name, p.version, p.Paused, p.Inert, p.Rollout.Reboot.Policy, p.Deleting)
+	}
+}
+
+// deleteNode deletes a Node, with its objects, and makes a new one of the same name.
+func (f *faults) deleteNode(n *simNode) {
+	if f.rng.IntN(3) > 0 {
+		return
+	}
+	if !n.Deleting {
+		f.tell("%s is being deleted", n.Name)
+		n.Deleting = true
+		n.meddled++
+		n.nodeRV++
+		return
+	}
+	f.replace(n)
+}
+
+func (w *world) replace(n *simNode) {
+	w.tell("%s is gone, and a new one comes", n.Name)
+	rv := n.nodeRV
+	fresh := w.addNode(n.Name)
+	fresh.nodeRV, fresh.objectRV = rv+1, n.objectRV+1
+	fresh.Manager, fresh.ControlPlane = n.Manager, n.ControlPlane
+}
+
+// heal ends all faults: people undo what they did, and broken machines are replaced.
+func (w *world) heal() {
+	w.quiet, w.paused, w.intrude = true, false, nil
+	w.tell("the faults end")
+	for _, name := range w.nodeNames {
+		n := w.nodes[name]
+		n.NeverDisrupt, n.Paused = false, false
+		n.machine.silentUntil, n.machine.mounted = time.Time{}, time.Time{}
+		if n.Unschedulable && n.Mark == nil {
+			n.Unschedulable = false
+		}
+		for i := range n.pods {
+			n.pods[i].blockedUntil = time.Time{}
+		}
+		if !n.machine.downUntil.IsZero() && n.machine.boot != bootNever {
+			w.comeUp(n)
+		}
+		n.AgentReady = n.Ready
+		n.nodeRV++
+		if n.Deleting || n.machine.boot == bootNever && !n.machine.downUntil.IsZero() {
+			w.replace(n)
+		}
+	}
+	for _, p := range w.profiles {
+		p.Paused, p.Inert, p.Rollout.Reboot.Policy = "", "", v1alpha1.RebootAutomatic
+		p.version += 100
+	}
+}
+
+// calm is a turn without faults: what has to follow follows, and time goes on.
+func (w *world) calm() {
+	m := &manager{world: w, name: "m"}
+	next := m.pass()
+	w.check()
+	for _, name := range w.nodeNames {
+		w.follow(w.nodes[name])
+		w.agent(w.nodes[name])
+	}
+	step := 5 * time.Second
+	if next.IsZero() {
+		step = 30 * time.Second
+	} else if d := next.Sub(w.now); d > step {
+		step = min(d, time.Minute)
+	}
+	w.step(step)
+}
+
+// finished says what is still to be done, empty if nothing is.
+func (w *world) finished() string {
+	for _, name := range w.nodeNames {
+		n := w.nodes[name]
+		settings, _ := w.wanted(n)
+		switch {
+		case n.Mark != nil || n.Unschedulable:
+			return name + " is cordoned"
+		case n.Maintenance != plan.MaintenanceNone:
+			return name + " has conditions of ours"
+		case len(settings) == 0 && n.Client != nil:
+			return name + " is not released"
+		case n.Client == nil:
+			continue
+		case n.Untuned:
+			return name + " has the taint"
+		case n.Client.Spec.RebootPermit != nil:
+			return name + " has a permit"
+		case n.Client.Status.Rollout == nil || n.Client.Status.Rollout.Phase != v1alpha1.RolloutUpToDate:
+			return fmt.Sprintf("%s is not done: %+v", name, n.Client.Status.Rollout)
+		}
+		for _, s := range settings {
+			if n.machine.inForce[s.Key] != s.Value {
+				return name + " is without " + s.Key
+			}
+		}
+	}
+	if len(w.claims) > 0 {
+		return fmt.Sprintf("claims are left: %v", w.claims)
+	}
+	return ""
+}

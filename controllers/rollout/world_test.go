@@ -1,0 +1,730 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/rollout/plan"
+)
+
+// world is a cluster in memory: what the API server holds, the machines behind it, and the agents on them. It checks
+// the invariants at every write.
+type world struct {
+	now      time.Time
+	rng      *rand.Rand
+	budget   int
+	paused   bool
+	claims   map[string]plan.Claim
+	claimsRV int
+	profiles map[string]*simProfile
+	nodes    map[string]*simNode
+	// nodeNames and profileNames are sorted; neither set changes once it is filled.
+	nodeNames, profileNames []string
+	serial                  int
+	// log is the narrative, kept where verbose is set.
+	verbose bool
+	log     []string
+	// quiet ends all faults.
+	quiet bool
+	// intrude is called before every read and write of a manager; nil: nothing happens there.
+	intrude func(where string)
+	// lenient is set once the claims were lost, or a manager was overtaken by another.
+	lenient bool
+	// broken is the first invariant that did not hold.
+	broken error
+}
+
+// simProfile declares one boot argument, its name with a version, for the nodes whose names it lists.
+type simProfile struct {
+	plan.Profile
+	version int
+	nodes   []string
+}
+
+func (p *simProfile) key() string { return "kernelArgument/" + p.Name }
+
+func (p *simProfile) setting() v1alpha1.NodeSetting {
+	return v1alpha1.NodeSetting{Key: p.key(), Value: fmt.Sprint(p.version), Profile: p.Name, OnRemoval: v1alpha1.DeletionRestore}
+}
+
+// simNode is a Node, its StorageClientNode, and the machine.
+type simNode struct {
+	plan.Node
+	nodeRV, objectRV int
+	// meddled counts what others did to the cordon: what a manager read before no longer holds.
+	meddled int
+	machine machine
+	pods    []simPod
+}
+
+type machine struct {
+	// inForce is what the machine has booted with, staged what it will boot with.
+	inForce, staged map[string]string
+	// downUntil is when a boot ends; zero: it is up.
+	downUntil time.Time
+	boot      bootKind
+	// silentUntil is when the agent comes back.
+	silentUntil time.Time
+	// used holds the permits in the journal by the boot that they were used in.
+	used map[string]string
+	// reboots counts them by permit.
+	reboots map[string]int
+	// permits are those that were seen for a target.
+	permits map[string]sets.Set[string]
+	// seen is what was in force when the agent reported last.
+	seen map[string]string
+	// mounted is until when a mount of a pod stays.
+	mounted time.Time
+}
+
+type bootKind int
+
+const (
+	bootWell bootKind = iota
+	bootNever
+	bootOldID
+	bootWithoutEffect
+)
+
+type simPod struct {
+	name string
+	// blockedUntil is when its budget lets it go, goneAt when it is gone once it has been evicted.
+	blockedUntil, goneAt time.Time
+	job                  bool
+}
+
+func newWorld(seed uint64) *world {
+	return &world{
+		now:      time.Date(2026, 9, 1, 10, 0, 0, 0, time.UTC),
+		rng:      rand.New(rand.NewPCG(seed, 0)),
+		budget:   1,
+		claims:   map[string]plan.Claim{},
+		profiles: map[string]*simProfile{},
+		nodes:    map[string]*simNode{},
+	}
+}
+
+func (w *world) addProfile(name string, change func(*v1alpha1.Rollout), nodes ...string) *simProfile {
+	spec := v1alpha1.StorageClientProfileSpec{}
+	spec.Rollout.Reboot.Policy = v1alpha1.RebootAutomatic
+	rollout := spec.WithDefaults().Rollout
+	if change != nil {
+		change(&rollout)
+	}
+	p := &simProfile{Profile: plan.Profile{Name: name, Rollout: rollout}, version: 1, nodes: nodes}
+	p.BootKeys = sets.New(p.key())
+	w.profiles[name] = p
+	w.profileNames = slices.Sorted(maps.Keys(w.profiles))
+	return p
+}
+
+func (w *world) addNode(name string) *simNode {
+	w.serial++
+	n := &simNode{}
+	n.Name, n.Created = name, w.now.Add(time.Duration(w.serial)*time.Second)
+	n.BootID = fmt.Sprintf("%s-boot-%d", name, w.serial)
+	n.Ready, n.AgentReady = true, true
+	n.machine = machine{
+		inForce: map[string]string{}, staged: map[string]string{},
+		used: map[string]string{}, reboots: map[string]int{}, permits: map[string]sets.Set[string]{},
+	}
+	w.nodes[name] = n
+	w.nodeNames = slices.Sorted(maps.Keys(w.nodes))
+	return n
+}
+
+func (w *world) tell(format string, args ...any) {
+	if !w.verbose {
+		return
+	}
+	w.log = append(w.log, w.now.Format("15:04:05 ")+fmt.Sprintf(format, args...))
+}
+
+func (w *world) fail(format string, args ...any) {
+	if w.broken == nil {
+		w.broken = fmt.Errorf(format, args...)
+		w.tell("BROKEN: %v", w.broken)
+	}
+}
+
+// follow does what controllers/node does: the StorageClientNode carries what the profiles declare, or is released.
+func (w *world) follow(n *simNode) {
+	if n.Deleting {
+		return
+	}
+	settings, hash := w.wanted(n)
+	managed := len(settings) > 0
+	switch {
+	case n.Client == nil && managed:
+		w.serial++
+		n.Client = &plan.Client{UID: fmt.Sprintf("uid-%d", w.serial), Generation: 1}
+		n.Client.Spec = v1alpha1.StorageClientNodeSpec{Settings: settings, Hash: hash, BootHash: hash}
+		n.objectRV++
+	case n.Client == nil:
+	case managed && (n.Client.Spec.Hash != hash || n.Client.Spec.Release):
+		w.change(n, func(s *v1alpha1.StorageClientNodeSpec) {
+			s.Settings, s.Hash, s.BootHash, s.Release = settings, hash, hash, false
+		})
+	case managed:
+	case !n.Client.Spec.Release:
+		w.change(n, func(s *v1alpha1.StorageClientNodeSpec) { s.Release = true })
+	default:
+		w.remove(n)
+	}
+}
+
+// change writes the object's spec. What others have read of it stays as it was.
+func (w *world) change(n *simNode, change func(*v1alpha1.StorageClientNodeSpec)) {
+	c := *n.Client
+	change(&c.Spec)
+	c.Generation++
+	n.Client = &c
+	n.objectRV++
+}
+
+// remove deletes the object of a node that is restored and that the rollout has let go of.
+func (w *world) remove(n *simNode) {
+	c := n.Client
+	held := n.Mark != nil || c.Spec.RebootPermit != nil
+	if r := c.Status.Rollout; r != nil {
+		held = held || !slices.Contains([]v1alpha1.RolloutPhase{
+			v1alpha1.RolloutApplying, v1alpha1.RolloutUpToDate, v1alpha1.RolloutWaiting, v1alpha1.RolloutFailed,
+		}, r.Phase)
+	}
+	if !c.Status.Restored || c.Status.ObservedGeneration < c.Generation || held {
+		return
+	}
+	restore := slices.ContainsFunc(c.Spec.Settings, func(s v1alpha1.NodeSetting) bool {
+		p := w.profiles[s.Profile]
+		return p != nil && p.Rollout.Reboot.RestoreReboot
+	})
+	if c.Status.RebootRequired && restore {
+		return
+	}
+	n.Client = nil
+	n.objectRV++
+}
+
+// wanted is what the profiles declare for a node.
+func (w *world) wanted(n *simNode) ([]v1alpha1.NodeSetting, string) {
+	var settings []v1alpha1.NodeSetting
+	var parts []string
+	for _, name := range w.profileNames {
+		p := w.profiles[name]
+		if !p.Deleting && slices.Contains(p.nodes, n.Name) {
+			settings = append(settings, p.setting())
+			parts = append(parts, p.Name+fmt.Sprint(p.version))
+		}
+	}
+	return settings, strings.Join(parts, ",")
+}
+
+// agent is one round of a node's agent.
+func (w *world) agent(n *simNode) {
+	if n.Client == nil || !n.machine.downUntil.IsZero() || w.now.Before(n.machine.silentUntil) {
+		return
+	}
+	c := n.Client
+	n.machine.staged = map[string]string{}
+	if !c.Spec.Release {
+		for _, s := range c.Spec.Settings {
+			n.machine.staged[s.Key] = s.Value
+		}
+	}
+	status := w.observe(n)
+	if permit := c.Spec.RebootPermit; permit != nil {
+		if status.Reboot = w.answer(n, permit, status); status.Reboot.Phase == v1alpha1.RebootStarted {
+			status.ObservedGeneration, status.Reboot = c.Generation, &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootStarted}
+			w.report(n, status)
+			w.goDown(n, permit)
+			return
+		}
+	}
+	w.report(n, status)
+}
+
+func (w *world) report(n *simNode, status v1alpha1.StorageClientNodeStatus) {
+	status.Rollout = n.Client.Status.Rollout
+	n.machine.seen = maps.Clone(n.machine.inForce)
+	c := *n.Client
+	c.Status = status
+	n.Client = &c
+	n.objectRV++
+}
+
+func (w *world) observe(n *simNode) v1alpha1.StorageClientNodeStatus {
+	c := n.Client
+	status := v1alpha1.StorageClientNodeStatus{
+		ObservedGeneration: c.Generation, Hash: c.Spec.Hash, BootID: n.BootID, Restored: c.Spec.Release,
+	}
+	for _, key := range slices.Sorted(maps.Keys(n.machine.inForce)) {
+		if _, staged := n.machine.staged[key]; !staged {
+			status.RebootRequiredBy = append(status.RebootRequiredBy, key)
+		}
+	}
+	for _, s := range c.Spec.Settings {
+		state := v1alpha1.SettingInSync
+		if value, there := n.machine.inForce[s.Key]; !c.Spec.Release && (!there || value != s.Value) {
+			state = v1alpha1.SettingPending
+			status.RebootRequiredBy = append(status.RebootRequiredBy, s.Key)
+		}
+		status.Settings = append(status.Settings, v1alpha1.SettingStatus{Key: s.Key, TakesEffect: v1alpha1.EffectReboot, State: state})
+	}
+	status.RebootRequired = len(status.RebootRequiredBy) > 0
+	if w.now.Before(n.machine.mounted) {
+		status.BusyMounts = []v1alpha1.BusyMount{{MountPoint: "/var/lib/kubelet/pods/x"}}
+	}
+	return status
+}
+
+// answer decides on a permit as the agent does.
+func (w *world) answer(n *simNode, permit *v1alpha1.RebootPermit, status v1alpha1.StorageClientNodeStatus) *v1alpha1.RebootStatus {
+	if boot, used := n.machine.used[permit.ID]; used {
+		if boot == n.BootID {
+			return &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootFailed, Message: "used, not rebooted"}
+		}
+		return &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootRefused, Message: "used"}
+	}
+	switch {
+	case permit.BootHash != n.Client.Spec.BootHash, permit.BootID != n.BootID, !status.RebootRequired, len(status.BusyMounts) > 0:
+		return &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootRefused, Message: "no longer right"}
+	case !w.quiet && w.rng.IntN(12) == 0:
+		return &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootRefused, Message: "a mount came in between"}
+	}
+	return &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootStarted}
+}
+
+func (w *world) goDown(n *simNode, permit *v1alpha1.RebootPermit) {
+	n.machine.used[permit.ID] = n.BootID
+	n.machine.reboots[permit.ID]++
+	if n.machine.reboots[permit.ID] > 1 {
+		w.fail("invariant 3: node %s rebooted twice with permit %s", n.Name, permit.ID)
+	}
+	n.machine.downUntil = w.now.Add(time.Duration(20+w.rng.IntN(200)) * time.Second)
+	n.machine.boot = bootWell
+	if !w.quiet {
+		switch w.rng.IntN(16) {
+		case 0:
+			n.machine.boot = bootNever
+		case 1:
+			n.machine.boot = bootOldID
+		case 2:
+			n.machine.boot = bootWithoutEffect
+		}
+	}
+	w.unready(n)
+	w.tell("machine %s goes down", n.Name)
+}
+
+func (w *world) unready(n *simNode) {
+	since := w.now
+	n.Ready, n.AgentReady, n.UnavailableSince = false, false, &since
+	n.nodeRV++
+}
+
+// comeUp ends a machine's boot.
+func (w *world) comeUp(n *simNode) {
+	n.machine.downUntil = time.Time{}
+	if n.machine.boot != bootOldID {
+		w.serial++
+		n.BootID = fmt.Sprintf("%s-boot-%d", n.Name, w.serial)
+		if n.machine.boot != bootWithoutEffect {
+			n.machine.inForce = maps.Clone(n.machine.staged)
+		}
+	}
+	n.Ready, n.AgentReady, n.UnavailableSince = true, true, nil
+	n.nodeRV++
+	w.tell("machine %s is back as %s", n.Name, n.BootID)
+}
+
+// step lets time pass: machines boot, pods go.
+func (w *world) step(d time.Duration) {
+	w.now = w.now.Add(d)
+	for _, name := range w.nodeNames {
+		n := w.nodes[name]
+		if !n.machine.downUntil.IsZero() && !w.now.Before(n.machine.downUntil) && n.machine.boot != bootNever {
+			w.comeUp(n)
+		}
+		n.pods = slices.DeleteFunc(n.pods, func(p simPod) bool { return !p.goneAt.IsZero() && !w.now.Before(p.goneAt) })
+		if !n.Unschedulable && n.Ready && w.rng.IntN(3) == 0 && len(n.pods) < 3 {
+			n.pods = append(n.pods, w.newPod())
+		}
+	}
+}
+
+func (w *world) newPod() simPod {
+	w.serial++
+	pod := simPod{name: fmt.Sprintf("pod-%d", w.serial)}
+	if !w.quiet && w.rng.IntN(6) == 0 {
+		pod.blockedUntil = w.now.Add(time.Duration(w.rng.IntN(7200)) * time.Second)
+	}
+	return pod
+}
+
+func (w *world) unavailable(n *simNode) bool {
+	return !n.Ready || n.Deleting || (n.Unschedulable && n.Mark == nil)
+}
+
+func target(c *plan.Client) string {
+	if c.Spec.Release {
+		return "release-" + c.Spec.BootHash
+	}
+	return c.Spec.BootHash
+}
+
+func (w *world) failed(n *simNode) bool {
+	return n.Client != nil && n.Client.Status.Rollout != nil &&
+		n.Client.Status.Rollout.Phase == v1alpha1.RolloutFailed && n.Client.Status.Rollout.BootHash == target(n.Client)
+}
+
+// copyNode is a node as an API read returns it. Marks and StorageClientNodes are never changed in place.
+func copyNode(n *simNode) *simNode {
+	out := *n
+	out.pods, out.machine = nil, machine{}
+	return &out
+}
+
+// manager is one process of ours: it remembers nothing but what it has read in the pass that it makes.
+type manager struct {
+	*world
+	name string
+	// stale reads old versions from the cache.
+	stale    func(*simNode) *simNode
+	seen     map[string]*simNode
+	seenRV   int
+	seenClms map[string]plan.Claim
+	// out are the nodes that were unavailable at the last live read of all.
+	out map[string]bool
+}
+
+// errDied ends a process in the middle of a pass.
+var errDied = errors.New("the manager died")
+
+func (m *manager) hook(where string) {
+	if m.intrude != nil {
+		m.intrude(where)
+	}
+}
+
+func (m *manager) snapshot(context.Context) (plan.Snapshot, error) {
+	m.hook("snapshot")
+	m.seen = map[string]*simNode{}
+	for _, name := range m.nodeNames {
+		n := m.nodes[name]
+		if m.stale != nil {
+			n = m.stale(n)
+		}
+		m.seen[name] = copyNode(n)
+	}
+	return m.compose(), nil
+}
+
+func (m *manager) refresh(_ context.Context, names sets.Set[string]) (plan.Snapshot, error) {
+	m.hook("refresh")
+	if names == nil {
+		names = sets.KeySet(m.nodes).Union(sets.KeySet(m.seen))
+	}
+	m.out = map[string]bool{}
+	for name := range names {
+		delete(m.seen, name)
+		if n := m.nodes[name]; n != nil {
+			m.seen[name] = copyNode(n)
+			m.out[name] = m.unavailable(n)
+		}
+	}
+	return m.compose(), nil
+}
+
+func (m *manager) compose() plan.Snapshot {
+	m.seenRV, m.seenClms = m.claimsRV, maps.Clone(m.claims)
+	s := plan.Snapshot{Now: m.now, Budget: m.budget, Paused: m.paused, Claims: maps.Clone(m.claims)}
+	for _, name := range m.profileNames {
+		s.Profiles = append(s.Profiles, m.profiles[name].Profile)
+	}
+	for _, name := range m.nodeNames {
+		n := m.seen[name]
+		if n == nil {
+			continue
+		}
+		var profiles []string
+		for _, p := range m.profileNames {
+			selected := slices.Contains(m.profiles[p].nodes, name)
+			carried := n.Client != nil && slices.ContainsFunc(n.Client.Spec.Settings, func(x v1alpha1.NodeSetting) bool { return x.Profile == p })
+			if selected || carried {
+				profiles = append(profiles, p)
+			}
+		}
+		read := n.Node
+		read.Profiles = profiles
+		if n.Client != nil {
+			c := *n.Client
+			_, c.WantedBootHash = m.wanted(n)
+			read.Client = &c
+		}
+		s.Nodes = append(s.Nodes, read)
+	}
+	return s
+}
+
+func conflict(name string) error {
+	return apierrors.NewConflict(schema.GroupResource{Resource: "things"}, name, errors.New("changed"))
+}
+
+// node returns the node to write to, if it is as it was decided upon.
+func (m *manager) node(name string, object bool) (*simNode, error) {
+	n, seen := m.nodes[name], m.seen[name]
+	if n == nil || seen == nil || (object && n.Client == nil) {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "things"}, name)
+	}
+	if (object && n.objectRV != seen.objectRV) || (!object && n.nodeRV != seen.nodeRV) {
+		return nil, conflict(name)
+	}
+	return n, nil
+}
+
+// wrote remembers what the server made of a write, to the Node or to its StorageClientNode.
+func (m *manager) wrote(n *simNode, object bool) {
+	seen, now := m.seen[n.Name], copyNode(n)
+	if object {
+		seen.Client, seen.objectRV = now.Client, now.objectRV
+		return
+	}
+	now.Client, now.objectRV = seen.Client, seen.objectRV
+	m.seen[n.Name] = now
+}
+
+func (m *manager) drain(_ context.Context, step plan.Drain) (plan.Drained, error) {
+	m.hook("drain")
+	n := m.nodes[step.Node]
+	if n == nil {
+		return plan.Drained{}, apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, step.Node)
+	}
+	if seen := m.seen[step.Node]; seen.nodeRV == n.nodeRV && !(n.Unschedulable && n.Mark != nil) {
+		m.fail("invariant 5: node %s is drained and not cordoned by us", n.Name)
+	}
+	blocked := false
+	for i := range n.pods {
+		pod := &n.pods[i]
+		switch {
+		case m.now.Before(pod.blockedUntil):
+			blocked = true
+		case pod.goneAt.IsZero():
+			pod.goneAt = m.now.Add(time.Duration(m.rng.IntN(40)) * time.Second)
+		}
+	}
+	out := plan.Drained{Gone: len(n.pods) == 0, Reason: plan.ReasonDraining, Message: "Not gone yet: " + fmt.Sprint(len(n.pods))}
+	if blocked {
+		out.Reason, out.Message = plan.ReasonDrainBlocked, "Pod a/b is kept by PodDisruptionBudget a/c"
+	}
+	return out, nil
+}
+
+func (m *manager) claim(_ context.Context, steps []plan.AddClaim) error {
+	m.hook("claim")
+	if m.seenRV != m.claimsRV {
+		return conflict("claims")
+	}
+	for _, step := range steps {
+		if !step.Held {
+			m.checkBudget(step)
+		}
+		m.claims[step.Node] = step.Claim
+		m.tell("%s: %s", m.name, step)
+	}
+	m.claimsRV++
+	m.seenRV = m.claimsRV
+	return nil
+}
+
+// checkBudget is invariant 1. Who became unavailable after the last look does not count: nobody can know.
+func (m *manager) checkBudget(step plan.AddClaim) {
+	for _, profile := range append(m.nodes[step.Node].budgets(m), "") {
+		limit, count := m.budget, 0
+		if profile != "" {
+			limit = int(m.profiles[profile].Rollout.MaxUnavailable.IntVal)
+		}
+		for name, n := range m.nodes {
+			if profile != "" && !slices.Contains(m.profiles[profile].nodes, name) {
+				continue
+			}
+			_, claimed := m.claims[name]
+			if claimed || n.Mark != nil || m.failed(n) || (m.unavailable(n) && m.out[name]) {
+				count++
+			}
+		}
+		if count >= limit {
+			m.fail("invariant 1: %s added while %d of %d are disrupted (profile %q)", step, count, limit, profile)
+		}
+	}
+}
+
+// budgets are the profiles whose budgets a node needs.
+func (n *simNode) budgets(m *manager) []string {
+	var out []string
+	for name, p := range m.profiles {
+		if n.Client != nil && !n.Client.Spec.Release && slices.Contains(n.Client.Status.RebootRequiredBy, p.key()) && !p.Deleting {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+func (m *manager) note(_ context.Context, node string, status v1alpha1.RolloutStatus) error {
+	m.hook("note")
+	n, err := m.node(node, true)
+	if err != nil {
+		return err
+	}
+	c := *n.Client
+	c.Status.Rollout = &status
+	n.Client = &c
+	n.objectRV++
+	m.wrote(n, true)
+	m.tell("%s: note %s: %s %s", m.name, node, status.Phase, status.Reason)
+	return nil
+}
+
+func (m *manager) apply(ctx context.Context, step plan.Step) error {
+	if step, ok := step.(plan.Record); ok {
+		return m.note(ctx, step.Node, step.Status)
+	}
+	m.hook(step.String())
+	if step, ok := step.(plan.ReleaseClaim); ok {
+		return m.release(step)
+	}
+	_, permit := step.(plan.Permit)
+	_, clear := step.(plan.ClearPermit)
+	n, err := m.node(step.NodeName(), permit || clear)
+	if err != nil {
+		return err
+	}
+	m.tell("%s: %s", m.name, step)
+	switch step := step.(type) {
+	case plan.Cordon:
+		if n.Unschedulable && n.Mark == nil {
+			m.fail("invariant 5: cordon of %s, which others have cordoned", n.Name)
+		}
+		n.Unschedulable, n.Mark = true, &plan.Claim{Profile: step.Mark.Profile, BootHash: step.Mark.BootHash, Since: step.Mark.Since}
+	case plan.Uncordon:
+		m.checkUncordon(n, step)
+		n.Unschedulable, n.Mark = false, nil
+	case plan.Maintain:
+		n.Maintenance = step.State
+	case plan.RemoveTaint:
+		n.Untuned = false
+	case plan.Permit:
+		m.checkPermit(n, step.Permit)
+		m.change(n, func(s *v1alpha1.StorageClientNodeSpec) { s.RebootPermit = &step.Permit })
+	case plan.ClearPermit:
+		m.checkClear(n)
+		m.change(n, func(s *v1alpha1.StorageClientNodeSpec) { s.RebootPermit = nil })
+	}
+	if !permit && !clear {
+		n.nodeRV++
+	}
+	m.wrote(n, permit || clear)
+	return nil
+}
+
+func (m *manager) release(step plan.ReleaseClaim) error {
+	if m.seenRV != m.claimsRV {
+		return conflict("claims")
+	}
+	delete(m.claims, step.Node)
+	m.claimsRV++
+	m.seenRV = m.claimsRV
+	m.tell("%s: %s", m.name, step)
+	return nil
+}
+
+// checkPermit is invariants 2 and 3.
+func (m *manager) checkPermit(n *simNode, permit v1alpha1.RebootPermit) {
+	if m.seen[n.Name].meddled == n.meddled {
+		switch {
+		case !n.Unschedulable || n.Mark == nil:
+			m.fail("invariant 2: permit for %s, which is not cordoned by us", n.Name)
+		case len(n.pods) > 0:
+			m.fail("invariant 2: permit for %s with %d pods", n.Name, len(n.pods))
+		}
+	}
+	c := n.Client
+	switch {
+	case permit.BootHash != c.Spec.BootHash, permit.BootID != c.Status.BootID, !c.Status.RebootRequired, len(c.Status.BusyMounts) > 0:
+		m.fail("invariant 2: permit for %s that is not right", n.Name)
+	case c.Spec.RebootPermit != nil:
+		m.fail("invariant 3: permit for %s, which has one", n.Name)
+	}
+	key := c.UID + " " + target(c)
+	if n.machine.permits[key] == nil {
+		n.machine.permits[key] = sets.New[string]()
+	}
+	if n.machine.permits[key].Insert(permit.ID).Len() > plan.MaxAttempts {
+		m.fail("invariant 3: %d permits for %s at %q", plan.MaxAttempts+1, n.Name, target(c))
+	}
+}
+
+// checkClear is the rule by which a permit may be taken back.
+func (m *manager) checkClear(n *simNode) {
+	c := n.Client
+	permit := c.Spec.RebootPermit
+	if permit == nil || n.BootID != permit.BootID {
+		return
+	}
+	answer := c.Status.Reboot
+	if answer != nil && answer.PermitID == permit.ID && answer.Phase == v1alpha1.RebootStarted {
+		m.fail("permit of %s taken back although the reboot has started", n.Name)
+	}
+	answered := answer != nil && answer.PermitID == permit.ID
+	if !answered && (c.Status.ObservedGeneration < c.Generation || c.Status.BootID != n.BootID) {
+		m.fail("permit of %s taken back before the agent has answered", n.Name)
+	}
+}
+
+// checkUncordon is invariants 4 and 5, and that nothing is returned to service that may still go down.
+func (m *manager) checkUncordon(n *simNode, step plan.Uncordon) {
+	if n.Mark == nil {
+		m.fail("invariant 5: uncordon of %s, which is not ours", n.Name)
+	}
+	c := n.Client
+	if c == nil {
+		return
+	}
+	if permit := c.Spec.RebootPermit; permit != nil && permit.BootID == n.BootID {
+		m.fail("invariant 2: uncordon of %s, which may reboot", n.Name)
+	}
+	if step.Reason != plan.ReasonAccepted || m.seen[n.Name].objectRV != n.objectRV {
+		return
+	}
+	if !n.Ready || c.Status.BootID != n.BootID || c.Status.RebootRequired {
+		m.fail("invariant 4: %s is accepted and is not well", n.Name)
+	}
+	for _, s := range c.Spec.Settings {
+		if !c.Spec.Release && n.machine.seen[s.Key] != s.Value && c.Status.Hash == c.Spec.Hash {
+			m.fail("invariant 4: %s is accepted without %s", n.Name, s.Key)
+		}
+	}
+}
+
+// check is what has to hold at any time, but where the claims were lost or a manager was overtaken.
+func (w *world) check() {
+	if w.lenient {
+		return
+	}
+	for _, name := range w.nodeNames {
+		n := w.nodes[name]
+		if _, claimed := w.claims[name]; !claimed && n.Mark != nil && n.Unschedulable {
+			w.fail("invariant 1: %s is cordoned by us without a claim", name)
+		}
+	}
+}

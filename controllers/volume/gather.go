@@ -1,0 +1,75 @@
+package volume
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/catalogue"
+)
+
+// Gather reads what Decide has to know about a volume, which need not exist yet. reader is the manager's cache;
+// namespace is the manager's, whose pause annotation holds everything.
+func Gather(ctx context.Context, reader client.Reader, allow catalogue.AllowList, namespace string, pv *corev1.PersistentVolume) (Input, error) {
+	in := Input{Volume: pv}
+	var err error
+	if in.Profiles, err = readProfiles(ctx, reader, allow, namespace); err != nil {
+		return Input{}, err
+	}
+	if in.Claim, err = claimNamedBy(ctx, reader, pv); err != nil {
+		return Input{}, err
+	}
+	if pv.Spec.StorageClassName == "" {
+		return in, nil
+	}
+	var class storagev1.StorageClass
+	err = reader.Get(ctx, client.ObjectKey{Name: pv.Spec.StorageClassName}, &class)
+	if client.IgnoreNotFound(err) != nil {
+		return Input{}, fmt.Errorf("get StorageClass %s: %w", pv.Spec.StorageClassName, err)
+	}
+	in.Class = class.MountOptions
+	return in, nil
+}
+
+// KeepCached has the cache hold what Gather reads from its start on. Otherwise a replica that does not lead, and so
+// runs no controllers, would fill its cache at the first question.
+func KeepCached(ctx context.Context, informers cache.Informers) error {
+	for _, object := range []client.Object{
+		&v1alpha1.StorageClientProfile{}, &corev1.Namespace{}, &storagev1.StorageClass{}, claimMetadata(),
+	} {
+		if _, err := informers.GetInformer(ctx, object); err != nil {
+			return fmt.Errorf("cache %T: %w", object, err)
+		}
+	}
+	return nil
+}
+
+// claimNamedBy reads the claim that a volume names, nil if there is none.
+func claimNamedBy(ctx context.Context, reader client.Reader, pv *corev1.PersistentVolume) (*metav1.PartialObjectMetadata, error) {
+	ref := pv.Spec.ClaimRef
+	if ref == nil {
+		return nil, nil
+	}
+	claim := claimMetadata()
+	if err := reader.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, claim); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("get PersistentVolumeClaim %s/%s: %w", ref.Namespace, ref.Name, err)
+	}
+	return claim, nil
+}
+
+// claimMetadata asks for labels and annotations only: a cluster's claims are many, and nothing else of them matters.
+func claimMetadata() *metav1.PartialObjectMetadata {
+	claim := &metav1.PartialObjectMetadata{}
+	claim.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"))
+	return claim
+}

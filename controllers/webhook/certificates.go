@@ -1,0 +1,225 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"crypto/rsa"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/open-policy-agent/cert-controller/pkg/rotator"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// Name is that of the webhooks' Service, Secret and both configurations in config/webhook.
+const Name = "storage-client-webhook"
+
+const (
+	caName       = "storage-client-webhook-ca"
+	organization = "storage-client-operator"
+
+	caCertificateKey = "ca.crt"
+	caPrivateKeyKey  = "ca.key"
+
+	caLifetime     = 10 * 365 * 24 * time.Hour
+	serverLifetime = 365 * 24 * time.Hour
+	// renewBefore is how long before its end a certificate is replaced.
+	renewBefore = 90 * 24 * time.Hour
+	// startBefore dates certificates back, for API servers whose clock is behind.
+	startBefore = time.Hour
+
+	checkInterval = 12 * time.Hour
+	conflictRetry = time.Second
+)
+
+// Certificates keeps an authority and a serving certificate in the Secret that the manager's pods mount, and has the
+// webhook configurations trust the authority. Only the leader runs it.
+//
+// It makes and judges certificates with cert-controller's functions. It is a controller of its own, because
+// cert-controller's reads every Secret of the namespace, writes through the manager's client, which would wait for a
+// cache of the whole cluster's Secrets, and ends the manager where Secret or mount are missing.
+type Certificates struct {
+	Client client.Client
+	Clock  clock.PassiveClock
+	// Namespace holds Secret and Service.
+	Namespace string
+}
+
+// +kubebuilder:rbac:groups="",namespace=storage-client-system,resources=secrets,resourceNames=storage-client-webhook,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingwebhookconfigurations;mutatingwebhookconfigurations,resourceNames=storage-client-webhook,verbs=get;list;watch;patch
+
+// Reconcile renews what is missing, wrong or near its end, and makes it known. Without the Secret, which is part of
+// the manifest, there is nothing to do.
+func (r *Certificates) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	var secret corev1.Secret
+	if err := r.Client.Get(ctx, req.NamespacedName, &secret); err != nil {
+		if apierrors.IsNotFound(err) {
+			return ctrl.Result{}, nil
+		}
+		return ctrl.Result{}, fmt.Errorf("get Secret %s: %w", req.NamespacedName, err)
+	}
+	err := r.renew(ctx, &secret)
+	if err == nil {
+		err = r.makeKnown(ctx, secret.Data[caCertificateKey])
+	}
+	if apierrors.IsConflict(err) {
+		return ctrl.Result{RequeueAfter: conflictRetry}, nil
+	}
+	if err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{RequeueAfter: checkInterval}, nil
+}
+
+// renew leaves an authority that is still good, so that a new serving certificate is trusted at once by whoever trusted
+// the one before.
+func (r *Certificates) renew(ctx context.Context, secret *corev1.Secret) error {
+	maker := r.maker()
+	authority, err := r.authority(secret.Data)
+	if err == nil && r.good(secret.Data[caCertificateKey], secret.Data[certificateFile], secret.Data[keyFile], maker.DNSName, maker.ExtKeyUsages) {
+		return nil
+	}
+	now := r.Clock.Now()
+	if err != nil {
+		log.FromContext(ctx).Info("Making a new authority for the webhooks", "reason", err.Error())
+		if authority, err = maker.CreateCACert(now.Add(-startBefore), now.Add(caLifetime)); err != nil {
+			return fmt.Errorf("make the webhooks' authority: %w", err)
+		}
+	}
+	certificate, key, err := maker.CreateCertPEM(authority, now.Add(-startBefore), now.Add(serverLifetime))
+	if err != nil {
+		return fmt.Errorf("make the webhooks' certificate: %w", err)
+	}
+	before := client.MergeFromWithOptions(secret.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	secret.Data = map[string][]byte{
+		caCertificateKey: authority.CertPEM, caPrivateKeyKey: authority.KeyPEM, certificateFile: certificate, keyFile: key,
+	}
+	if err := r.Client.Patch(ctx, secret, before, client.FieldOwner(v1alpha1.ManagerFieldManager)); err != nil {
+		return fmt.Errorf("patch Secret %s/%s: %w", secret.Namespace, secret.Name, err)
+	}
+	log.FromContext(ctx).Info("Renewed the certificate of the webhooks", "until", now.Add(serverLifetime))
+	return nil
+}
+
+// maker holds the names that certificates are made out to.
+func (r *Certificates) maker() *rotator.CertRotator {
+	return &rotator.CertRotator{
+		CAName: caName, CAOrganization: organization, DNSName: fmt.Sprintf("%s.%s.svc", Name, r.Namespace),
+		ExtKeyUsages: &[]x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+}
+
+// authority reads the authority out of the Secret, and says why it cannot be used any longer.
+func (r *Certificates) authority(data map[string][]byte) (*rotator.KeyPairArtifacts, error) {
+	certificate, key := data[caCertificateKey], data[caPrivateKeyKey]
+	if len(certificate) == 0 || len(key) == 0 {
+		return nil, errors.New("there is none yet")
+	}
+	if !r.good(certificate, certificate, key, caName, nil) {
+		return nil, errors.New("it is damaged or near its end")
+	}
+	pair, err := tls.X509KeyPair(certificate, key)
+	if err != nil {
+		return nil, fmt.Errorf("read it: %w", err)
+	}
+	private, ok := pair.PrivateKey.(*rsa.PrivateKey)
+	if !ok {
+		return nil, errors.New("its key is not an RSA key")
+	}
+	return &rotator.KeyPairArtifacts{Cert: pair.Leaf, Key: private, CertPEM: certificate, KeyPEM: key}, nil
+}
+
+// good says whether a certificate is right now and will be for a while.
+func (r *Certificates) good(authority, certificate, key []byte, name string, usages *[]x509.ExtKeyUsage) bool {
+	good, err := rotator.ValidCert(authority, certificate, key, name, usages, r.Clock.Now().Add(renewBefore))
+	return err == nil && good
+}
+
+// makeKnown writes the authority into both configurations. One that is not installed needs none.
+func (r *Certificates) makeKnown(ctx context.Context, authority []byte) error {
+	validating, mutating := &admissionregistrationv1.ValidatingWebhookConfiguration{}, &admissionregistrationv1.MutatingWebhookConfiguration{}
+	err := r.trust(ctx, validating, authority, func() []*admissionregistrationv1.WebhookClientConfig {
+		var configs []*admissionregistrationv1.WebhookClientConfig
+		for i := range validating.Webhooks {
+			configs = append(configs, &validating.Webhooks[i].ClientConfig)
+		}
+		return configs
+	})
+	if err != nil {
+		return err
+	}
+	return r.trust(ctx, mutating, authority, func() []*admissionregistrationv1.WebhookClientConfig {
+		var configs []*admissionregistrationv1.WebhookClientConfig
+		for i := range mutating.Webhooks {
+			configs = append(configs, &mutating.Webhooks[i].ClientConfig)
+		}
+		return configs
+	})
+}
+
+// trust patches with an optimistic lock: a merge patch replaces the list of webhooks as a whole.
+func (r *Certificates) trust(ctx context.Context, object client.Object, authority []byte, configs func() []*admissionregistrationv1.WebhookClientConfig) error {
+	if err := r.Client.Get(ctx, client.ObjectKey{Name: Name}, object); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("get %T %s: %w", object, Name, err)
+	}
+	before := client.MergeFromWithOptions(object.DeepCopyObject().(client.Object), client.MergeFromWithOptimisticLock{})
+	changed := false
+	for _, config := range configs() {
+		if !bytes.Equal(config.CABundle, authority) {
+			config.CABundle, changed = authority, true
+		}
+	}
+	if !changed {
+		return nil
+	}
+	if err := r.Client.Patch(ctx, object, before, client.FieldOwner(v1alpha1.ManagerFieldManager)); err != nil {
+		return fmt.Errorf("patch %T %s: %w", object, Name, err)
+	}
+	log.FromContext(ctx).Info("Made the webhooks' authority known", "kind", fmt.Sprintf("%T", object))
+	return nil
+}
+
+// SetupWithManager registers the reconciler. The manager's cache has to be limited by CacheByObject: more, the
+// manager's role does not let it read.
+func (r *Certificates) SetupWithManager(mgr ctrl.Manager) error {
+	theSecret := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: r.Namespace, Name: Name}}}
+	})
+	ours := builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == Name }))
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("webhook-certificates").
+		For(&corev1.Secret{}, ours).
+		Watches(&admissionregistrationv1.ValidatingWebhookConfiguration{}, theSecret, ours).
+		Watches(&admissionregistrationv1.MutatingWebhookConfiguration{}, theSecret, ours).
+		Complete(r)
+}
+
+// CacheByObject limits the manager's cache to the one Secret and the two configurations that are ours.
+func CacheByObject(namespace string) map[client.Object]cache.ByObject {
+	ours := fields.OneTermEqualSelector("metadata.name", Name)
+	return map[client.Object]cache.ByObject{
+		&corev1.Secret{}: {Namespaces: map[string]cache.Config{namespace: {FieldSelector: ours}}},
+		&admissionregistrationv1.ValidatingWebhookConfiguration{}: {Field: ours},
+		&admissionregistrationv1.MutatingWebhookConfiguration{}:   {Field: ours},
+	}
+}

@@ -1,0 +1,60 @@
+package webhook
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/mountoptions"
+)
+
+// longestTimer is the longest that the kernel keeps attributes by default, in seconds: acregmax and acdirmax of nfs(5).
+const longestTimer = 60
+
+// consistencyWarnings point out options that give up consistency between clients, in rules that reach volumes whose
+// owners did not ask for it: neither picked by a label nor read-only.
+func consistencyWarnings(profile *v1alpha1.StorageClientProfile) []string {
+	var warnings []string
+	for i := range profile.Spec.Volumes {
+		rule := &profile.Spec.Volumes[i]
+		if pickedByLabel(&rule.Selector) || readOnly(rule.Selector.AccessModes) {
+			continue
+		}
+		for j, option := range rule.MountOptions {
+			if loosens(string(option)) {
+				warnings = append(warnings, fmt.Sprintf("spec.volumes[%d].mountOptions[%d]: %q: clients may long see old data: "+
+					"select claims or volumes by label, or only accessModes [%s]", i, j, option, corev1.ReadOnlyMany))
+			}
+		}
+	}
+	return warnings
+}
+
+func pickedByLabel(s *v1alpha1.VolumeSelector) bool {
+	return hasTerms(s.VolumeSelector) || hasTerms(s.ClaimSelector)
+}
+
+func hasTerms(s *metav1.LabelSelector) bool {
+	return s != nil && len(s.MatchLabels)+len(s.MatchExpressions) > 0
+}
+
+func readOnly(modes []string) bool {
+	return len(modes) > 0 && !slices.ContainsFunc(modes, func(mode string) bool { return mode != string(corev1.ReadOnlyMany) })
+}
+
+func loosens(option string) bool {
+	return slices.ContainsFunc(mountoptions.Parse([]string{option}), func(o mountoptions.Option) bool {
+		switch o.Name {
+		case "nocto":
+			return true
+		case "actimeo", "acregmin", "acregmax", "acdirmin", "acdirmax":
+			seconds, err := strconv.ParseInt(o.Value, 10, 64)
+			return err == nil && seconds > longestTimer
+		}
+		return false
+	})
+}

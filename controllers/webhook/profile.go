@@ -1,0 +1,80 @@
+package webhook
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/nodesettings"
+)
+
+// maxTold is how many problems, and how many warnings, one answer names. The API server cuts warnings off at 4 KiB.
+const maxTold = 16
+
+// profileValidator refuses profiles that can never work, by the same judgement as the controllers'.
+type profileValidator struct {
+	allow catalogue.AllowList
+}
+
+// ValidateCreate judges a new profile.
+func (v *profileValidator) ValidateCreate(_ context.Context, profile *v1alpha1.StorageClientProfile) (admission.Warnings, error) {
+	return v.judge(profile)
+}
+
+// ValidateUpdate judges a changed spec. What leaves the spec alone goes through, and so does whatever is being
+// deleted: a profile that was stored by another version, or past us, must never keep its finalizer for our sake.
+func (v *profileValidator) ValidateUpdate(_ context.Context, before, profile *v1alpha1.StorageClientProfile) (admission.Warnings, error) {
+	if !profile.DeletionTimestamp.IsZero() || equality.Semantic.DeepEqual(before.Spec, profile.Spec) {
+		return nil, nil
+	}
+	return v.judge(profile)
+}
+
+// ValidateDelete lets every profile go.
+func (v *profileValidator) ValidateDelete(context.Context, *v1alpha1.StorageClientProfile) (admission.Warnings, error) {
+	return nil, nil
+}
+
+func (v *profileValidator) judge(profile *v1alpha1.StorageClientProfile) (admission.Warnings, error) {
+	var problems field.ErrorList
+	var warnings admission.Warnings
+	for _, p := range nodesettings.Validate(profile, v.allow) {
+		if p.Warning {
+			warnings = append(warnings, p.String())
+		} else {
+			problems = append(problems, invalid(p))
+		}
+	}
+	for _, path := range nodesettings.UnsupportedFields(profile) {
+		warnings = append(warnings, path+": this version does not honour it: the profile changes nothing until it is taken out")
+	}
+	warnings = capped(append(warnings, consistencyWarnings(profile)...))
+	if len(problems) == 0 {
+		return warnings, nil
+	}
+	if more := len(problems) - maxTold; more > 0 {
+		problems = append(problems[:maxTold], field.Invalid(field.NewPath("spec"), field.OmitValueType{}, fmt.Sprintf("and %d more problems", more)))
+	}
+	kind := v1alpha1.GroupVersion.WithKind("StorageClientProfile").GroupKind()
+	return warnings, apierrors.NewInvalid(kind, profile.Name, problems)
+}
+
+func invalid(p nodesettings.Problem) *field.Error {
+	if p.Value == "" {
+		return field.Invalid(field.NewPath(p.Field), field.OmitValueType{}, p.Message)
+	}
+	return field.Invalid(field.NewPath(p.Field), p.Value, p.Message)
+}
+
+func capped(warnings admission.Warnings) admission.Warnings {
+	if more := len(warnings) - maxTold; more > 0 {
+		return append(warnings[:maxTold], fmt.Sprintf("and %d more warnings", more))
+	}
+	return warnings
+}

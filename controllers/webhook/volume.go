@@ -1,0 +1,100 @@
+package webhook
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	"github.com/storageclient/operator/controllers/volume"
+	"github.com/storageclient/operator/tuning/catalogue"
+)
+
+// volumeHandler lays declared mount options over new PersistentVolumes, by the volume reconciler's own judgement.
+type volumeHandler struct {
+	reader    client.Reader
+	decoder   admission.Decoder
+	allow     catalogue.AllowList
+	namespace string
+}
+
+// Handle allows every volume: an answer that refuses would count, whatever the failurePolicy says. What fails here,
+// and what is more than a first write of options, is the reconciler's.
+func (h *volumeHandler) Handle(ctx context.Context, req admission.Request) (response admission.Response) {
+	defer func() {
+		if r := recover(); r != nil {
+			log.FromContext(ctx).Error(fmt.Errorf("panic: %v", r), "Left a new volume to the reconciler")
+			response = admission.Allowed("")
+		}
+	}()
+	response = admission.Allowed("")
+	patch, err := h.patch(ctx, req)
+	if err != nil {
+		log.FromContext(ctx).Error(err, "Left a new volume to the reconciler")
+		return response
+	}
+	if patch != nil {
+		response.Patch, response.PatchType = patch, ptr.To(admissionv1.PatchTypeJSONPatch)
+	}
+	return response
+}
+
+// patch returns nil for a volume that stays as it is.
+func (h *volumeHandler) patch(ctx context.Context, req admission.Request) ([]byte, error) {
+	if req.Operation != admissionv1.Create {
+		return nil, nil
+	}
+	pv := &corev1.PersistentVolume{}
+	if err := h.decoder.Decode(req, pv); err != nil {
+		return nil, fmt.Errorf("decode PersistentVolume %s: %w", req.Name, err)
+	}
+	in, err := volume.Gather(ctx, h.reader, h.allow, h.namespace, pv)
+	if err != nil {
+		return nil, err
+	}
+	decision := volume.Decide(in)
+	if decision.Action != volume.ActionWrite {
+		return nil, nil
+	}
+	log.FromContext(ctx).Info("Merged options into a new volume", "message", decision.Message, "profiles", decision.Profiles)
+	return patchFor(pv, decision)
+}
+
+// operation is one of a JSON patch.
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value"`
+}
+
+// patchFor is written out, rather than found by comparing the volume with a changed copy: fields that are newer than
+// our types would be lost on the way.
+func patchFor(pv *corev1.PersistentVolume, d volume.Decision) ([]byte, error) {
+	annotations, err := d.Annotations()
+	if err != nil {
+		return nil, err
+	}
+	operations := []operation{{Op: "add", Path: "/spec/mountOptions", Value: d.Options}}
+	if pv.Annotations == nil {
+		operations = append(operations, operation{Op: "add", Path: "/metadata/annotations", Value: annotations})
+	} else {
+		for key, text := range annotations {
+			operations = append(operations, operation{Op: "add", Path: "/metadata/annotations/" + pointerEscapes.Replace(key), Value: text})
+		}
+	}
+	patch, err := json.Marshal(operations)
+	if err != nil {
+		return nil, fmt.Errorf("encode patch of PersistentVolume %s: %w", pv.Name, err)
+	}
+	return patch, nil
+}
+
+// pointerEscapes are those of RFC 6901.
+var pointerEscapes = strings.NewReplacer("~", "~0", "/", "~1")

@@ -1,0 +1,225 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	gomegatypes "github.com/onsi/gomega/types"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/daemonset"
+)
+
+// haveCondition matches a profile with a condition of that type, status and reason.
+func haveCondition(name string, status metav1.ConditionStatus, reason string) gomegatypes.GomegaMatcher {
+	return WithTransform(func(p *v1alpha1.StorageClientProfile) string {
+		condition := meta.FindStatusCondition(p.Status.Conditions, name)
+		if condition == nil {
+			return ""
+		}
+		return fmt.Sprintf("%s %s", condition.Status, condition.Reason)
+	}, Equal(fmt.Sprintf("%s %s", status, reason)))
+}
+
+// withoutFence is a reader of a cluster that has no fence.
+func withoutFence() client.Reader {
+	return interceptor.NewClient(k8s, interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+			if _, policy := object.(*admissionv1.ValidatingAdmissionPolicy); policy {
+				return apierrors.NewNotFound(schema.GroupResource{Resource: "validatingadmissionpolicies"}, key.Name)
+			}
+			return c.Get(ctx, key, object, opts...)
+		},
+	})
+}
+
+var _ = Describe("Profiles", func() {
+	var manager keeper
+
+	BeforeEach(func() { manager = newKeeper(k8s) })
+
+	visit := func(name string) *v1alpha1.StorageClientProfile {
+		GinkgoHelper()
+		fakeClock.Step(3 * time.Second)
+		_, err := manager.profile(name)
+		Expect(err).NotTo(HaveOccurred())
+		return findProfile(name)
+	}
+	tuneNode := func(profile, name string) {
+		GinkgoHelper()
+		newNode(name).Create()
+		agentPod(name)
+		manager.settle([]string{profile}, []string{name})
+		agentReports(name, nil)
+		manager.settle([]string{profile}, []string{name})
+	}
+
+	It("have the finalizer and all six conditions after the first visit", func() {
+		created := newProfile("p").Create()
+		Expect(created.Status.ObservedGeneration).To(Equal(int64(-1)))
+		visited := visit("p")
+		Expect(visited.Finalizers).To(ContainElement(v1alpha1.Finalizer))
+		Expect(visited.Status.ObservedGeneration).To(Equal(visited.Generation))
+		var types []string
+		for _, condition := range visited.Status.Conditions {
+			types = append(types, condition.Type)
+			Expect(condition.ObservedGeneration).To(Equal(visited.Generation))
+		}
+		Expect(types).To(Equal([]string{"Ready", "Reconciling", "Stalled", "MountsEffective", "Paused", "Conflict"}))
+		Expect(visited).To(haveCondition("Ready", metav1.ConditionTrue, v1alpha1.ReasonNothingMatched))
+		Expect(visit("p").ResourceVersion).To(Equal(visited.ResourceVersion), "nothing is left to write")
+	})
+
+	It("are Stalled and apply nothing where they are invalid, or use what this build does not honour", func() {
+		newNode("a").Create()
+		newProfile("wrong").Sysctl("kernel.core_pattern", "x").Create()
+		newProfile("later").With(func(spec *v1alpha1.StorageClientProfileSpec) {
+			spec.Node = &v1alpha1.NodeTuning{Tuned: &v1alpha1.Tuned{Profile: "latency-performance"}}
+		}).Create()
+		manager.settle([]string{"wrong", "later"}, []string{"a"})
+		Expect(findProfile("wrong")).To(And(
+			haveCondition("Stalled", metav1.ConditionTrue, v1alpha1.ReasonInvalid),
+			haveCondition("Reconciling", metav1.ConditionFalse, v1alpha1.ReasonInvalid),
+			haveCondition("Ready", metav1.ConditionFalse, v1alpha1.ReasonInvalid)))
+		Expect(meta.FindStatusCondition(findProfile("wrong").Status.Conditions, "Stalled").Message).To(ContainSubstring("spec.node.sysctls[kernel.core_pattern]"))
+		Expect(findProfile("later")).To(haveCondition("Stalled", metav1.ConditionTrue, v1alpha1.ReasonUnsupportedField))
+		expectClean("a")
+	})
+
+	It("are Stalled where the fence is missing", func() {
+		newProfile("p").Create()
+		manager.profiles.Fence = &daemonset.Fence{Reader: withoutFence(), Clock: fakeClock}
+		Expect(visit("p")).To(haveCondition("Stalled", metav1.ConditionTrue, v1alpha1.ReasonFenceMissing))
+		result, err := manager.profile("p")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(result.RequeueAfter).To(BeNumerically(">", 0), "nobody tells when it comes")
+	})
+
+	It("have their status written at most every two seconds", func() {
+		newProfile("p").Create()
+		visit("p")
+		newNode("a").Create()
+		result, err := manager.profile("p")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(result.RequeueAfter).To(Equal(2 * time.Second))
+		Expect(findProfile("p").Status.Nodes.Matched).To(BeZero())
+		fakeClock.Step(2 * time.Second)
+		_, err = manager.profile("p")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(findProfile("p").Status.Nodes.Matched).To(Equal(int32(1)))
+	})
+
+	It("tell the plan and what it waits for, and take the approval", func() {
+		newProfile("p").KernelArgument("ihash_entries=16777216").Create()
+		tuneNode("p", "a")
+		agentReports("a", rebootDue("kernelArgument/ihash_entries"))
+		waiting := visit("p")
+		Expect(waiting).To(And(
+			haveCondition("Ready", metav1.ConditionFalse, v1alpha1.ReasonRebootPending),
+			haveCondition("Reconciling", metav1.ConditionTrue, v1alpha1.ReasonWaitingForApproval),
+			haveCondition("Stalled", metav1.ConditionFalse, v1alpha1.ReasonProgressing)))
+		Expect(waiting.Status.Plan.NodesToReboot).To(Equal(int32(1)))
+		Expect(waiting.Status.Plan.Examples).To(Equal([]string{"a"}))
+		Expect(waiting.Status.Plan.Hash).NotTo(BeEmpty())
+		Expect(waiting.Status.Plan.EstimatedCompletion).To(BeNil())
+
+		setAnnotation(waiting, v1alpha1.ApprovedPlanAnnotation, fmt.Sprintf("%q", waiting.Status.Plan.Hash))
+		approved := visit("p")
+		Expect(approved).To(haveCondition("Ready", metav1.ConditionFalse, v1alpha1.ReasonRollingOut))
+		Expect(approved.Status.Plan.EstimatedCompletion).NotTo(BeNil())
+	})
+
+	It("touch nothing in mode Plan, and report what they would", func() {
+		newNode("a").Create()
+		newProfile("p").KernelArgument("ihash_entries=16777216").With(func(spec *v1alpha1.StorageClientProfileSpec) { spec.Mode = v1alpha1.ModePlan }).Create()
+		manager.settle([]string{"p"}, []string{"a"})
+		planned := findProfile("p")
+		Expect(planned).To(And(haveCondition("Ready", metav1.ConditionFalse, v1alpha1.ReasonPlanMode), haveCondition("Paused", metav1.ConditionTrue, v1alpha1.ReasonPlanMode)))
+		Expect(planned.Status.Nodes.Matched).To(Equal(int32(1)))
+		Expect(planned.Status.Plan.NodesToReboot).To(Equal(int32(1)))
+		expectClean("a")
+	})
+
+	It("go without waiting for a node that cannot be reached, which restores when it returns", func() {
+		created := newProfile("p").Sysctl("net.core.rmem_max", "16777216").Create()
+		tuneNode("p", "a")
+		reboot("a", "boot-1", corev1.ConditionFalse)
+		Expect(k8s.Delete(ctx, created)).To(Succeed())
+		manager.settle([]string{"p"}, []string{"a"})
+		Expect(findProfile("p")).To(BeNil())
+		Expect(findObject("a").Spec.Release).To(BeTrue())
+		Expect(getNode("a").Labels).To(HaveKey(v1alpha1.ManagedLabel))
+
+		reboot("a", "boot-1", corev1.ConditionTrue)
+		agentReports("a", nil)
+		manager.settle(nil, []string{"a"})
+		expectClean("a")
+	})
+
+	It("wait for their volumes to be put back", func() {
+		created := newProfile("p").Create()
+		visit("p")
+		newVolume("pv").Options("nocto").
+			Annotate(v1alpha1.OriginalMountOptionsAnnotation, `[]`).
+			Annotate(v1alpha1.AppliedMountOptionsAnnotation, `["nocto"]`).
+			Annotate(v1alpha1.ProfilesAnnotation, "p").Create()
+		Expect(k8s.Delete(ctx, created)).To(Succeed())
+		waiting := visit("p")
+		Expect(waiting).To(haveCondition("Reconciling", metav1.ConditionTrue, v1alpha1.ReasonRestoring))
+		Expect(meta.FindStatusCondition(waiting.Status.Conditions, "Reconciling").Message).To(ContainSubstring("volumes: pv"))
+
+		pv := getVolume("pv")
+		pv.Annotations, pv.Spec.MountOptions = nil, nil
+		Expect(k8s.Update(ctx, pv)).To(Succeed())
+		Expect(visit("p")).To(BeNil())
+	})
+
+	It("let go at once with Retain set while they are being deleted, paused or not", func() {
+		created := newProfile("p").Sysctl("net.core.rmem_max", "16777216").Create()
+		tuneNode("p", "a")
+		Expect(retryUpdate("p", func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = true })).To(Succeed())
+		Expect(k8s.Delete(ctx, created)).To(Succeed())
+		manager.settle([]string{"p"}, []string{"a"})
+		Expect(findProfile("p")).NotTo(BeNil(), "paused")
+		Expect(findObject("a").Spec.Release).To(BeFalse())
+
+		Expect(retryUpdate("p", func(p *v1alpha1.StorageClientProfile) { p.Spec.DeletionPolicy = v1alpha1.DeletionRetain })).To(Succeed())
+		manager.settle([]string{"p"}, []string{"a"})
+		Expect(findProfile("p")).To(BeNil())
+		Expect(findObject("a").Spec).To(And(
+			HaveField("Release", true), HaveField("Settings", HaveExactElements(HaveField("OnRemoval", v1alpha1.DeletionRetain)))))
+		agentReports("a", nil)
+		manager.settle(nil, []string{"a"})
+		expectClean("a")
+	})
+
+	It("wait for the reboot that restoreReboot asks for", func() {
+		created := newProfile("p").KernelArgument("ihash_entries=16777216").
+			With(func(spec *v1alpha1.StorageClientProfileSpec) { spec.Rollout.Reboot.RestoreReboot = true }).Create()
+		tuneNode("p", "a")
+		Expect(k8s.Delete(ctx, created)).To(Succeed())
+		manager.settle([]string{"p"}, []string{"a"})
+		agentReports("a", rebootDue("kernelArgument/ihash_entries"))
+		manager.settle([]string{"p"}, []string{"a"})
+		Expect(findObject("a")).NotTo(BeNil())
+		Expect(findProfile("p")).NotTo(BeNil())
+		Expect(findProfile("p").Status.Plan.NodesToReboot).To(Equal(int32(1)))
+
+		reboot("a", "boot-2", corev1.ConditionTrue)
+		agentReports("a", nil)
+		manager.settle([]string{"p"}, []string{"a"})
+		expectClean("a")
+		Expect(findProfile("p")).To(BeNil())
+	})
+})

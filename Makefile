@@ -16,6 +16,8 @@ KUBERNETES_VERSION := $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2}' hack/
 CONTROLLER_GEN := $(CACHE)/bin/controller-gen
 KUSTOMIZE := $(CACHE)/bin/kustomize
 GOLANGCI_LINT := $(CACHE)/bin/golangci-lint
+KWOK := $(CACHE)/bin/kwok
+CONTROLPLANE := $(CACHE)/controlplane-$(KUBERNETES_VERSION)
 
 GOBUILD := CGO_ENABLED=0 go build -trimpath -ldflags "-s -w"
 
@@ -51,6 +53,7 @@ fmt: ## Format the code
 vet: ## Run go vet, the tests for virtual nodes included
 	go vet ./...
 	go vet -tags e2e ./test/e2e/...
+	go vet -tags kwok ./test/cluster/...
 
 .PHONY: lint
 lint: tool-golangci-lint ## Run the linters
@@ -63,9 +66,9 @@ verify: tool-controller-gen tool-kustomize ## Check that generated files, format
 ##@ Tests
 
 .PHONY: test
-test: ## Run unit and integration tests; needs Go and make, no root
-	@echo "Tests: unit tests, then integration tests against a real API server (built from source at the first time, about five minutes)"
-	@$(MAKE) --no-print-directory test-unit test-integration
+test: ## Run unit and integration tests and a short kwok run; needs Go and make, no root
+	@echo "Tests: unit tests, integration tests against a real API server, a rollout over twenty simulated nodes (the control plane is built from source at the first time, about ten minutes)"
+	@$(MAKE) --no-print-directory test-unit test-integration test-kwok
 
 .PHONY: test-unit
 test-unit: ## Run the unit tests
@@ -79,13 +82,23 @@ ifdef KUBEBUILDER_ASSETS
 	KUSTOMIZE=$(KUSTOMIZE) go test $(TESTFLAGS) -count=1 ./test/integration/...
 else
 	@hack/tools.sh envtest
-	KUSTOMIZE=$(KUSTOMIZE) KUBEBUILDER_ASSETS=$(CACHE)/controlplane-$(KUBERNETES_VERSION) go test $(TESTFLAGS) -count=1 ./test/integration/...
+	KUSTOMIZE=$(KUSTOMIZE) KUBEBUILDER_ASSETS=$(CONTROLPLANE) go test $(TESTFLAGS) -count=1 ./test/integration/...
 endif
+
+.PHONY: test-kwok
+test-kwok: tool-sandbox ## Run a rollout over twenty simulated nodes on a real control plane
+	$(GOBUILD) -o bin/ ./cmd/manager
+	SCO_CONTROLPLANE=$(CONTROLPLANE) SCO_KWOK=$(KWOK) SCO_MANAGER=$(CURDIR)/bin/manager go test -tags kwok -count=1 -v -timeout 15m ./test/cluster
+
+.PHONY: demo
+demo: tool-sandbox ## Show the main job on simulated nodes; KEEP=1 leaves them running
+	@mkdir -p bin && $(GOBUILD) -o bin/ ./cmd/manager && $(GOBUILD) -o bin/demo ./test/demo
+	@bin/demo -binaries $(CONTROLPLANE) -kwok $(KWOK) -manager bin/manager
 
 .PHONY: e2e
 e2e: images install-manifest ## Run the main job on virtual nodes; needs Linux, and root or a user who may run QEMU
 	@hack/tools.sh controlplane containerd
-	SCO_CACHE=$(CACHE) SCO_CONTROLPLANE=$(CACHE)/controlplane-$(KUBERNETES_VERSION) test/e2e/run.sh
+	SCO_CACHE=$(CACHE) SCO_CONTROLPLANE=$(CONTROLPLANE) test/e2e/run.sh
 
 .PHONY: bench
 bench: ## Run the benchmarks
@@ -120,6 +133,6 @@ uninstall: install-manifest ## Delete the profiles, wait until everything is res
 
 ##@ Tools
 
-.PHONY: tool-controller-gen tool-kustomize tool-golangci-lint
-tool-controller-gen tool-kustomize tool-golangci-lint: tool-%: ## Build a tool into the cache
+.PHONY: tool-controller-gen tool-kustomize tool-golangci-lint tool-sandbox
+tool-controller-gen tool-kustomize tool-golangci-lint tool-sandbox: tool-%: ## Build a tool into the cache
 	@hack/tools.sh $*

@@ -2,7 +2,7 @@
 # Builds tools from the Go modules under hack/tools into the cache, and shows how far it is. A tool whose module, flags
 # and Go version have not changed is reused.
 #
-#   hack/tools.sh SET...     SET: envtest controlplane controller-gen kustomize golangci-lint kwok containerd
+#   hack/tools.sh SET...     SET: envtest sandbox controlplane controller-gen kustomize golangci-lint kwok containerd
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -61,6 +61,11 @@ build_set() {
     envtest)
       go_build etcd go.etcd.io/etcd/server/v3 "$controlplane/etcd" "${small[@]}"
       kubernetes kube-apiserver
+      ;;
+    sandbox)
+      build_set envtest
+      kubernetes kube-controller-manager kube-scheduler
+      build_set kwok
       ;;
     controlplane)
       build_set envtest

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -53,6 +52,3 @@ func run(args []string) error {
 	}
 	return nil
 }
-
-// errWebhook is what a non-zero --webhook-port gets.
-var errWebhook = errors.New("--webhook-port: this version has no webhook, 0 is the only value")

@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -26,10 +28,15 @@ import (
 	"github.com/storageclient/operator/controllers/profile"
 	"github.com/storageclient/operator/controllers/rollout"
 	"github.com/storageclient/operator/controllers/volume"
+	"github.com/storageclient/operator/controllers/webhook"
 )
 
-// leaderElectionID is the name of the Lease in the manager's namespace.
-const leaderElectionID = "storage-client-manager"
+const (
+	// leaderElectionID is the name of the Lease in the manager's namespace.
+	leaderElectionID = "storage-client-manager"
+	// reconcileTimeout bounds one look at anything, the wait for the cache to see our own writes included.
+	reconcileTimeout = 5 * time.Minute
+)
 
 // +kubebuilder:rbac:groups=authentication.k8s.io,resources=tokenreviews,verbs=create
 // +kubebuilder:rbac:groups=authorization.k8s.io,resources=subjectaccessreviews,verbs=create
@@ -47,7 +54,7 @@ func newManager(restConfig *rest.Config, s settings) (ctrl.Manager, error) {
 			// Who counts nodes that are on their way has to see the one that was sent off a moment ago.
 			EnableReadYourWritesConsistency: ptr.To(true),
 		}},
-		Controller:              config.Controller{RecoverPanic: ptr.To(true)},
+		Controller:              config.Controller{RecoverPanic: ptr.To(true), ReconciliationTimeout: reconcileTimeout},
 		LeaderElection:          s.leaderElect,
 		LeaderElectionID:        leaderElectionID,
 		LeaderElectionNamespace: v1alpha1.ManagerNamespace,
@@ -69,7 +76,10 @@ func newManager(restConfig *rest.Config, s settings) (ctrl.Manager, error) {
 	if err := metrics.Registry.Register(buildInfo()); err != nil {
 		return nil, fmt.Errorf("register build information: %w", err)
 	}
-	return mgr, addControllers(mgr, s)
+	if err := addControllers(mgr, s); err != nil {
+		return nil, err
+	}
+	return mgr, addWebhooks(mgr, s)
 }
 
 func newScheme() (*runtime.Scheme, error) {
@@ -82,21 +92,20 @@ func newScheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// cacheOptions keep the cache small: no Pods, ConfigMaps or DaemonSets of other people, and no managed fields.
+// cacheOptions keep the cache small: no Pods, ConfigMaps, DaemonSets or Secrets of other people, and no managed fields.
 func cacheOptions(s settings) cache.Options {
 	only := func(namespace string) cache.ByObject {
 		return cache.ByObject{Namespaces: map[string]cache.Config{namespace: {}}}
 	}
-	return cache.Options{
-		DefaultTransform: cache.TransformStripManagedFields(),
-		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Pod{}:                 only(s.agentNamespace),
-			&appsv1.DaemonSet{}:           only(s.agentNamespace),
-			&corev1.ConfigMap{}:           only(v1alpha1.ManagerNamespace),
-			&corev1.PersistentVolume{}:    {Transform: volume.CacheTransform},
-			&v1alpha1.StorageClientNode{}: {Transform: trimObject},
-		},
+	byObject := map[client.Object]cache.ByObject{
+		&corev1.Pod{}:                 only(s.agentNamespace),
+		&appsv1.DaemonSet{}:           only(s.agentNamespace),
+		&corev1.ConfigMap{}:           only(v1alpha1.ManagerNamespace),
+		&corev1.PersistentVolume{}:    {Transform: volume.CacheTransform},
+		&v1alpha1.StorageClientNode{}: {Transform: trimObject},
 	}
+	maps.Copy(byObject, webhook.CacheByObject(v1alpha1.ManagerNamespace))
+	return cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: byObject}
 }
 
 // trimObject keeps of a node's mounts what is compared with volumes, which is little of what a large node reports.
@@ -163,6 +172,22 @@ func addControllers(mgr ctrl.Manager, s settings) error {
 		if err := c.SetupWithManager(mgr); err != nil {
 			return fmt.Errorf("set up controller %s: %w", name, err)
 		}
+	}
+	return nil
+}
+
+// addWebhooks adds nothing without a port. Every replica serves; the one that leads keeps the certificate.
+func addWebhooks(mgr ctrl.Manager, s settings) error {
+	if s.webhookPort == 0 {
+		return nil
+	}
+	webhooks := &webhook.Webhooks{Allow: s.allow, Namespace: v1alpha1.ManagerNamespace, Port: s.webhookPort, CertDir: s.webhookCertDir}
+	if err := webhooks.SetupWithManager(mgr); err != nil {
+		return fmt.Errorf("set up webhooks: %w", err)
+	}
+	certificates := &webhook.Certificates{Client: mgr.GetClient(), Clock: clock.RealClock{}, Namespace: v1alpha1.ManagerNamespace}
+	if err := certificates.SetupWithManager(mgr); err != nil {
+		return fmt.Errorf("set up certificates of the webhooks: %w", err)
 	}
 	return nil
 }

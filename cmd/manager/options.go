@@ -18,7 +18,6 @@ import (
 type options struct {
 	settings
 	maxUnavailable string
-	webhookPort    int
 }
 
 // settings are the flags as understood.
@@ -27,6 +26,8 @@ type settings struct {
 	leaderElect                bool
 	metricsAddress             string
 	probeAddress               string
+	webhookPort                int
+	webhookCertDir             string
 	untunedTaint               string
 	verbosity                  int
 	maxUnavailable             intstr.IntOrString
@@ -52,6 +53,7 @@ func bind(flags *flag.FlagSet) *options {
 	flags.StringVar(&o.metricsAddress, "metrics-bind-address", "0", "Address of the metrics endpoint, served over TLS to those whom the API server lets read /metrics. 0: none.")
 	flags.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "Address of the health and readiness probes. 0: none.")
 	flags.IntVar(&o.webhookPort, "webhook-port", 0, "Port of the webhooks. 0: no webhook.")
+	flags.StringVar(&o.webhookCertDir, "webhook-cert-dir", "/tmp/k8s-webhook-server/serving-certs", "Directory with tls.crt and tls.key of the webhooks. It may be empty at first: the webhooks are served once they are there.")
 	flags.StringVar(&o.maxUnavailable, "max-unavailable", "5%", "How many of the cluster's nodes may be out of service at a time, whatever profiles allow: at least 1, or 1% to 100%, rounded down and never under 1.")
 	flags.StringVar(&o.untunedTaint, "untuned-taint", v1alpha1.UntunedTaint, "Key of the taint that is removed once a node is tuned.")
 	flags.IntVar(&o.verbosity, "v", 0, "Log verbosity: 0 for operators, 1 and more for debugging.")
@@ -61,8 +63,8 @@ func bind(flags *flag.FlagSet) *options {
 
 func (o *options) resolve() (settings, error) {
 	resolved := o.settings
-	if o.webhookPort != 0 {
-		return resolved, errWebhook
+	if resolved.webhookPort < 0 || resolved.webhookPort > 65535 {
+		return resolved, fmt.Errorf("--webhook-port %d: must be 0 to 65535", resolved.webhookPort)
 	}
 	if resolved.agentImage == "" {
 		return resolved, errors.New("--agent-image: name the image of the node agent")

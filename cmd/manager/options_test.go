@@ -28,6 +28,9 @@ func TestResolve(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if got.webhookPort != 0 || got.webhookCertDir != "/tmp/k8s-webhook-server/serving-certs" {
+		t.Errorf("webhooks by default: port %d, certificates in %q", got.webhookPort, got.webhookCertDir)
+	}
 	if got.maxUnavailable != intstr.FromString("5%") || got.agentNamespace != v1alpha1.AgentNamespace || got.untunedTaint != v1alpha1.UntunedTaint {
 		t.Errorf("defaults: %+v", got)
 	}
@@ -42,7 +45,7 @@ func TestResolveRefuses(t *testing.T) {
 		want string
 	}{
 		"no image of the agent":    {nil, "--agent-image"},
-		"a webhook":                {[]string{"--agent-image=a", "--webhook-port=9443"}, "--webhook-port"},
+		"a port that is none":      {[]string{"--agent-image=a", "--webhook-port=65536"}, "--webhook-port"},
 		"a budget of nothing":      {[]string{"--agent-image=a", "--max-unavailable=0"}, "--max-unavailable"},
 		"more than all":            {[]string{"--agent-image=a", "--max-unavailable=101%"}, "--max-unavailable"},
 		"a share that is no share": {[]string{"--agent-image=a", "--max-unavailable=half"}, "--max-unavailable"},

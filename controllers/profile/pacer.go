@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// pacer spaces the writes of each profile's status. It is the one thing kept in memory: to forget it costs a write.
+// pacer spaces the looks at each profile. It is the one thing kept in memory: to forget it costs a look.
 type pacer struct {
 	mu   sync.Mutex
 	last map[string]time.Time
 }
 
-// left is how long a profile's next write has to wait; not positive: it may go.
+// left is how long a profile's next look has to wait; not positive: it may go.
 func (p *pacer) left(name string, now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -19,7 +19,7 @@ func (p *pacer) left(name string, now time.Time) time.Duration {
 	if !known {
 		return 0
 	}
-	return last.Add(statusEvery).Sub(now)
+	return last.Add(lookEvery).Sub(now)
 }
 
 func (p *pacer) note(name string, now time.Time) {

@@ -25,8 +25,9 @@ import (
 )
 
 const (
-	// statusEvery is the shortest time between two writes of one profile's status.
-	statusEvery = 2 * time.Second
+	// lookEvery is the shortest time between two looks at one profile, and so between two writes of its status: every
+	// report of every node is an event.
+	lookEvery = 2 * time.Second
 	// retryAfter is the pause before a write that met a newer object is tried again.
 	retryAfter = time.Second
 	// removalEvery is how often a profile that is being deleted asks whether a node has become unreachable.
@@ -36,7 +37,7 @@ const (
 // Reconciler keeps a profile's finalizer and status.
 type Reconciler struct {
 	client.Client
-	// Clock dates conditions and spaces the writes of a status.
+	// Clock dates conditions and spaces the looks at a profile.
 	Clock clock.PassiveClock
 	// Allow holds the parameters that are accepted beyond the catalogue.
 	Allow catalogue.AllowList
@@ -49,7 +50,7 @@ type Reconciler struct {
 	// MaxUnavailable is the cluster's budget, for the estimate.
 	MaxUnavailable intstr.IntOrString
 
-	written pacer
+	looks pacer
 }
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
@@ -69,12 +70,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	var profile v1alpha1.StorageClientProfile
 	if err := r.Get(ctx, req.NamespacedName, &profile); err != nil {
 		if apierrors.IsNotFound(err) {
-			r.written.forget(req.Name)
+			r.looks.forget(req.Name)
 			return reconcile.Result{}, nil
 		}
 		return reconcile.Result{}, fmt.Errorf("get StorageClientProfile %s: %w", req.Name, err)
 	}
-	if left := r.written.left(req.Name, r.Clock.Now()); left > 0 {
+	if left := r.looks.left(req.Name, r.Clock.Now()); left > 0 {
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
 	after, err := r.reconcile(ctx, &profile)
@@ -84,6 +85,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
+	r.looks.note(req.Name, r.Clock.Now())
 	return reconcile.Result{RequeueAfter: after}, nil
 }
 
@@ -172,7 +174,7 @@ func (f facts) released() bool {
 		return false
 	}
 	retain := f.profile.Spec.DeletionPolicy == v1alpha1.DeletionRetain
-	return retain || !(f.profile.Paused || f.pausedAll)
+	return retain || (!f.profile.Paused && !f.pausedAll)
 }
 
 func (r *Reconciler) letGo(ctx context.Context, profile *v1alpha1.StorageClientProfile, facts facts) error {
@@ -213,6 +215,5 @@ func (r *Reconciler) writeStatus(ctx context.Context, profile *v1alpha1.StorageC
 	if err := r.Status().Patch(ctx, profile, patch, client.FieldOwner(v1alpha1.ManagerFieldManager)); err != nil {
 		return fmt.Errorf("patch status of StorageClientProfile %s: %w", profile.Name, err)
 	}
-	r.written.note(profile.Name, now)
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/match"
+	"github.com/storageclient/operator/controllers/internal/pause"
 )
 
 // silentAfter is how long an agent has to be unheard of before its node counts as unreachable: a pod of the agent
@@ -80,6 +81,8 @@ func restoring(profile *fleet.Profile, node *corev1.Node, scn *v1alpha1.StorageC
 		return "is held by the rollout"
 	case profile.Spec.DeletionPolicy == v1alpha1.DeletionRetain && retains(profile.Name, scn):
 		return ""
+	case !told(profile, scn) && pause.Annotated(node):
+		return "is paused"
 	case !told(profile, scn):
 		return "has not been told yet"
 	case scn.Spec.Release:

@@ -30,8 +30,6 @@ func (s *scope) apply(ctx context.Context, step plan.Step) error {
 		return s.maintain(ctx, step)
 	case plan.RemoveTaint:
 		return s.removeTaint(ctx, step)
-	case plan.Record:
-		return s.note(ctx, step.Node, step.Status)
 	case plan.Permit:
 		return s.permit(ctx, step)
 	case plan.ClearPermit:

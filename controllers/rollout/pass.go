@@ -41,6 +41,8 @@ type pass struct {
 	fresh sets.Set[string]
 	// behind are the nodes of which a step was not taken.
 	behind sets.Set[string]
+	// written is what was recorded ahead of a step.
+	written map[string]v1alpha1.RolloutStatus
 	// unfinished is set when the next pass has something to do at once.
 	unfinished bool
 	errs       []error
@@ -52,7 +54,7 @@ func run(ctx context.Context, c cluster) (time.Time, bool, error) {
 	if err != nil {
 		return time.Time{}, false, err
 	}
-	p := &pass{cluster: c, fresh: sets.New[string](), behind: sets.New[string]()}
+	p := &pass{cluster: c, fresh: sets.New[string](), behind: sets.New[string](), written: map[string]v1alpha1.RolloutStatus{}}
 	next := plan.For(snapshot)
 	if len(next.Steps) > 0 {
 		p.fresh = touched(next)
@@ -128,6 +130,10 @@ func (p *pass) take(ctx context.Context, steps []plan.Step) {
 				continue
 			}
 			p.after(node, p.claim(ctx, []plan.AddClaim{step}))
+		case plan.Record:
+			if p.after(node, p.note(ctx, node, step.Status)) {
+				p.written[node] = step.Status
+			}
 		default:
 			p.after(node, p.apply(ctx, step))
 		}
@@ -154,16 +160,19 @@ func (p *pass) takeClaims(ctx context.Context, claims []plan.AddClaim) {
 	}
 }
 
-// after holds a node back whose step was not taken. That somebody else was faster is nothing to report.
-func (p *pass) after(node string, err error) {
+// after holds a node back whose step was not taken, and tells whether it was. That somebody else was faster is nothing
+// to report.
+func (p *pass) after(node string, err error) bool {
 	switch {
 	case err == nil:
+		return true
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.IsAlreadyExists(err):
 		p.behind.Insert(node)
 		p.unfinished = true
 	default:
 		p.failed(node, err)
 	}
+	return false
 }
 
 func (p *pass) failed(node string, err error) {
@@ -181,6 +190,7 @@ func (p *pass) notes(ctx context.Context, snapshot plan.Snapshot, next plan.Plan
 			before[snapshot.Nodes[i].Name] = *client.Status.Rollout
 		}
 	}
+	maps.Copy(before, p.written)
 	for _, node := range slices.Sorted(maps.Keys(next.Rollout)) {
 		if status := next.Rollout[node]; !p.behind.Has(node) && !plan.SameStatus(before[node], status) {
 			p.after(node, p.note(ctx, node, status))

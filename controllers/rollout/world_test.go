@@ -35,12 +35,14 @@ type world struct {
 	// log is the narrative, kept where verbose is set.
 	verbose bool
 	log     []string
-	// quiet ends all faults.
-	quiet bool
+	// quiet ends all faults. Until then agents refuse one permit in refusals, and one thing in heat happens in the middle
+	// of a pass.
+	quiet          bool
+	refusals, heat int
+	// calmly leaves out what chance would add.
+	calmly bool
 	// intrude is called before every read and write of a manager; nil: nothing happens there.
 	intrude func(where string)
-	// lenient is set once the claims were lost, or a manager was overtaken by another.
-	lenient bool
 	// broken is the first invariant that did not hold.
 	broken error
 }
@@ -62,10 +64,11 @@ func (p *simProfile) setting() v1alpha1.NodeSetting {
 type simNode struct {
 	plan.Node
 	nodeRV, objectRV int
-	// meddled counts what others did to the cordon: what a manager read before no longer holds.
-	meddled int
-	machine machine
-	pods    []simPod
+	// meddled counts what others did to the cordon: what a manager read before no longer holds. known is how much of
+	// it a manager has dealt with in a pass that it finished.
+	meddled, known int
+	machine        machine
+	pods           []simPod
 }
 
 type machine struct {
@@ -74,6 +77,8 @@ type machine struct {
 	// downUntil is when a boot ends; zero: it is up.
 	downUntil time.Time
 	boot      bootKind
+	// always is how boots end where chance plays no part.
+	always bootKind
 	// silentUntil is when the agent comes back.
 	silentUntil time.Time
 	// used holds the permits in the journal by the boot that they were used in.
@@ -299,20 +304,24 @@ func (w *world) answer(n *simNode, permit *v1alpha1.RebootPermit, status v1alpha
 	switch {
 	case permit.BootHash != n.Client.Spec.BootHash, permit.BootID != n.BootID, !status.RebootRequired, len(status.BusyMounts) > 0:
 		return &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootRefused, Message: "no longer right"}
-	case !w.quiet && w.rng.IntN(12) == 0:
+	case !w.quiet && w.rng.IntN(w.refusals) == 0:
 		return &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootRefused, Message: "a mount came in between"}
 	}
 	return &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootStarted}
 }
 
 func (w *world) goDown(n *simNode, permit *v1alpha1.RebootPermit) {
+	// Where somebody has made our cordon theirs, the permit is taken back as soon as the agent answers, and no sooner.
+	if n.meddled == n.known && !n.Unschedulable {
+		w.fail("invariant 2: %s reboots and is not cordoned", n.Name)
+	}
 	n.machine.used[permit.ID] = n.BootID
 	n.machine.reboots[permit.ID]++
 	if n.machine.reboots[permit.ID] > 1 {
 		w.fail("invariant 3: node %s rebooted twice with permit %s", n.Name, permit.ID)
 	}
 	n.machine.downUntil = w.now.Add(time.Duration(20+w.rng.IntN(200)) * time.Second)
-	n.machine.boot = bootWell
+	n.machine.boot = n.machine.always
 	if !w.quiet {
 		switch w.rng.IntN(16) {
 		case 0:
@@ -357,7 +366,7 @@ func (w *world) step(d time.Duration) {
 			w.comeUp(n)
 		}
 		n.pods = slices.DeleteFunc(n.pods, func(p simPod) bool { return !p.goneAt.IsZero() && !w.now.Before(p.goneAt) })
-		if !n.Unschedulable && n.Ready && w.rng.IntN(3) == 0 && len(n.pods) < 3 {
+		if !w.calmly && !n.Unschedulable && n.Ready && w.rng.IntN(3) == 0 && len(n.pods) < 3 {
 			n.pods = append(n.pods, w.newPod())
 		}
 	}
@@ -400,10 +409,12 @@ type manager struct {
 	*world
 	name string
 	// stale reads old versions from the cache.
-	stale    func(*simNode) *simNode
-	seen     map[string]*simNode
-	seenRV   int
-	seenClms map[string]plan.Claim
+	stale  func(*simNode) *simNode
+	seen   map[string]*simNode
+	seenRV int
+	// rules are the profiles, and pausedThen the pause of everything, as they were read.
+	rules      map[string]plan.Profile
+	pausedThen bool
 	// out are the nodes that were unavailable at the last live read of all.
 	out map[string]bool
 }
@@ -447,10 +458,11 @@ func (m *manager) refresh(_ context.Context, names sets.Set[string]) (plan.Snaps
 }
 
 func (m *manager) compose() plan.Snapshot {
-	m.seenRV, m.seenClms = m.claimsRV, maps.Clone(m.claims)
+	m.seenRV, m.pausedThen, m.rules = m.claimsRV, m.paused, map[string]plan.Profile{}
 	s := plan.Snapshot{Now: m.now, Budget: m.budget, Paused: m.paused, Claims: maps.Clone(m.claims)}
 	for _, name := range m.profileNames {
 		s.Profiles = append(s.Profiles, m.profiles[name].Profile)
+		m.rules[name] = m.profiles[name].Profile
 	}
 	for _, name := range m.nodeNames {
 		n := m.seen[name]
@@ -595,10 +607,7 @@ func (m *manager) note(_ context.Context, node string, status v1alpha1.RolloutSt
 	return nil
 }
 
-func (m *manager) apply(ctx context.Context, step plan.Step) error {
-	if step, ok := step.(plan.Record); ok {
-		return m.note(ctx, step.Node, step.Status)
-	}
+func (m *manager) apply(_ context.Context, step plan.Step) error {
 	m.hook(step.String())
 	if step, ok := step.(plan.ReleaseClaim); ok {
 		return m.release(step)
@@ -665,12 +674,26 @@ func (m *manager) checkPermit(n *simNode, permit v1alpha1.RebootPermit) {
 	case c.Spec.RebootPermit != nil:
 		m.fail("invariant 3: permit for %s, which has one", n.Name)
 	}
+	m.checkRules(n)
 	key := c.UID + " " + target(c)
 	if n.machine.permits[key] == nil {
 		n.machine.permits[key] = sets.New[string]()
 	}
 	if n.machine.permits[key].Insert(permit.ID).Len() > plan.MaxAttempts {
 		m.fail("invariant 3: %d permits for %s at %q", plan.MaxAttempts+1, n.Name, target(c))
+	}
+}
+
+// checkRules is the part of invariant 2 that people write down: pauses, approvals and policies.
+func (m *manager) checkRules(n *simNode) {
+	seen := m.seen[n.Name]
+	if m.pausedThen || seen.Paused || seen.NeverDisrupt {
+		m.fail("invariant 2: permit for %s, which is to be left alone", n.Name)
+	}
+	for _, name := range n.budgets(m) {
+		if rule := m.rules[name]; rule.Paused != "" || rule.Inert != "" || rule.Rollout.Reboot.Policy != v1alpha1.RebootAutomatic {
+			m.fail("invariant 2: permit for %s against the rules of profile %s", n.Name, name)
+		}
 	}
 }
 
@@ -706,7 +729,15 @@ func (m *manager) checkUncordon(n *simNode, step plan.Uncordon) {
 	if step.Reason != plan.ReasonAccepted || m.seen[n.Name].objectRV != n.objectRV {
 		return
 	}
-	if !n.Ready || c.Status.BootID != n.BootID || c.Status.RebootRequired {
+	due := slices.ContainsFunc(c.Spec.Settings, func(s v1alpha1.NodeSetting) bool {
+		return !c.Spec.Release && slices.Contains(c.Status.RebootRequiredBy, s.Key)
+	})
+	if c.Spec.Release && c.Status.RebootRequired {
+		due = slices.ContainsFunc(c.Spec.Settings, func(s v1alpha1.NodeSetting) bool {
+			return m.rules[s.Profile].Rollout.Reboot.RestoreReboot
+		})
+	}
+	if !n.Ready || c.Status.BootID != n.BootID || due {
 		m.fail("invariant 4: %s is accepted and is not well", n.Name)
 	}
 	for _, s := range c.Spec.Settings {
@@ -716,11 +747,8 @@ func (m *manager) checkUncordon(n *simNode, step plan.Uncordon) {
 	}
 }
 
-// check is what has to hold at any time, but where the claims were lost or a manager was overtaken.
+// check is what has to hold whenever no manager is in the middle of a pass.
 func (w *world) check() {
-	if w.lenient {
-		return
-	}
 	for _, name := range w.nodeNames {
 		n := w.nodes[name]
 		if _, claimed := w.claims[name]; !claimed && n.Mark != nil && n.Unschedulable {

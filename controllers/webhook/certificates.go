@@ -152,39 +152,29 @@ func (r *Certificates) good(authority, certificate, key []byte, name string, usa
 	return err == nil && good
 }
 
-// makeKnown writes the authority into both configurations. One that is not installed needs none.
+// makeKnown has both configurations trust the authority. One that is not installed needs none.
 func (r *Certificates) makeKnown(ctx context.Context, authority []byte) error {
-	validating, mutating := &admissionregistrationv1.ValidatingWebhookConfiguration{}, &admissionregistrationv1.MutatingWebhookConfiguration{}
-	err := r.trust(ctx, validating, authority, func() []*admissionregistrationv1.WebhookClientConfig {
-		var configs []*admissionregistrationv1.WebhookClientConfig
-		for i := range validating.Webhooks {
-			configs = append(configs, &validating.Webhooks[i].ClientConfig)
+	for _, configuration := range []client.Object{
+		&admissionregistrationv1.ValidatingWebhookConfiguration{}, &admissionregistrationv1.MutatingWebhookConfiguration{},
+	} {
+		if err := r.trust(ctx, configuration, authority); err != nil {
+			return err
 		}
-		return configs
-	})
-	if err != nil {
-		return err
 	}
-	return r.trust(ctx, mutating, authority, func() []*admissionregistrationv1.WebhookClientConfig {
-		var configs []*admissionregistrationv1.WebhookClientConfig
-		for i := range mutating.Webhooks {
-			configs = append(configs, &mutating.Webhooks[i].ClientConfig)
-		}
-		return configs
-	})
+	return nil
 }
 
 // trust patches with an optimistic lock: a merge patch replaces the list of webhooks as a whole.
-func (r *Certificates) trust(ctx context.Context, object client.Object, authority []byte, configs func() []*admissionregistrationv1.WebhookClientConfig) error {
-	if err := r.Client.Get(ctx, client.ObjectKey{Name: Name}, object); err != nil {
+func (r *Certificates) trust(ctx context.Context, configuration client.Object, authority []byte) error {
+	if err := r.Client.Get(ctx, client.ObjectKey{Name: Name}, configuration); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
-		return fmt.Errorf("get %T %s: %w", object, Name, err)
+		return fmt.Errorf("get %T %s: %w", configuration, Name, err)
 	}
-	before := client.MergeFromWithOptions(object.DeepCopyObject().(client.Object), client.MergeFromWithOptimisticLock{})
+	before := client.MergeFromWithOptions(configuration.DeepCopyObject().(client.Object), client.MergeFromWithOptimisticLock{})
 	changed := false
-	for _, config := range configs() {
+	for _, config := range clientConfigs(configuration) {
 		if !bytes.Equal(config.CABundle, authority) {
 			config.CABundle, changed = authority, true
 		}
@@ -192,11 +182,26 @@ func (r *Certificates) trust(ctx context.Context, object client.Object, authorit
 	if !changed {
 		return nil
 	}
-	if err := r.Client.Patch(ctx, object, before, client.FieldOwner(v1alpha1.ManagerFieldManager)); err != nil {
-		return fmt.Errorf("patch %T %s: %w", object, Name, err)
+	if err := r.Client.Patch(ctx, configuration, before, client.FieldOwner(v1alpha1.ManagerFieldManager)); err != nil {
+		return fmt.Errorf("patch %T %s: %w", configuration, Name, err)
 	}
-	log.FromContext(ctx).Info("Made the webhooks' authority known", "kind", fmt.Sprintf("%T", object))
+	log.FromContext(ctx).Info("Made the webhooks' authority known", "configuration", fmt.Sprintf("%T", configuration))
 	return nil
+}
+
+func clientConfigs(configuration client.Object) []*admissionregistrationv1.WebhookClientConfig {
+	var configs []*admissionregistrationv1.WebhookClientConfig
+	switch c := configuration.(type) {
+	case *admissionregistrationv1.ValidatingWebhookConfiguration:
+		for i := range c.Webhooks {
+			configs = append(configs, &c.Webhooks[i].ClientConfig)
+		}
+	case *admissionregistrationv1.MutatingWebhookConfiguration:
+		for i := range c.Webhooks {
+			configs = append(configs, &c.Webhooks[i].ClientConfig)
+		}
+	}
+	return configs
 }
 
 // SetupWithManager registers the reconciler. The manager's cache has to be limited by CacheByObject: more, the

@@ -63,7 +63,7 @@ func (h *volumeHandler) patch(ctx context.Context, req admission.Request) ([]byt
 	if decision.Action != volume.ActionWrite {
 		return nil, nil
 	}
-	log.FromContext(ctx).Info("Merged options into a new volume", "message", decision.Message, "profiles", decision.Profiles)
+	log.FromContext(ctx).Info("Merged options into a new volume", "dryRun", ptr.Deref(req.DryRun, false), "message", decision.Message, "profiles", decision.Profiles)
 	return patchFor(pv, decision)
 }
 

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -15,61 +16,53 @@ import (
 	"github.com/go-logr/logr"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/storageclient/operator/test/cluster/controlplane"
+	"github.com/storageclient/operator/test/cluster/sandbox"
 )
 
+// bootTime is how long a simulated boot takes.
+const bootTime = 3 * time.Second
+
 func main() {
-	options := controlplane.Options{}
-	manager := ""
-	nodes := 0
-	flag.StringVar(&options.Binaries, "binaries", os.Getenv("KUBEBUILDER_ASSETS"), "Directory with etcd, kube-apiserver, kube-controller-manager and kube-scheduler.")
+	options := sandbox.Options{Root: ".", BootTime: bootTime}
+	flag.StringVar(&options.Binaries, "binaries", "", "Directory with etcd, kube-apiserver, kube-controller-manager and kube-scheduler.")
 	flag.StringVar(&options.Kwok, "kwok", "", "The kwok binary.")
-	flag.StringVar(&manager, "manager", "bin/manager", "The manager binary.")
-	flag.IntVar(&nodes, "nodes", 6, "How many nodes to simulate.")
+	flag.StringVar(&options.Manager, "manager", "bin/manager", "The manager binary.")
+	flag.IntVar(&options.Nodes, "nodes", 6, "How many nodes to simulate.")
 	flag.Parse()
 	ctrl.SetLogger(logr.Discard())
-	if err := run(options, manager, nodes); err != nil {
+	if err := run(options); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)
 	}
 }
 
-func run(options controlplane.Options, manager string, nodes int) (err error) {
+func run(options sandbox.Options) (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	dir, err := os.MkdirTemp("", "storage-client-demo-")
-	if err != nil {
+	if options.Dir, err = os.MkdirTemp("", "storage-client-demo-"); err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	options.Dir = dir
-	s := &stage{began: time.Now(), nodes: nodes, dir: dir}
-	s.say("", "starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok")
-	s.plane, err = controlplane.Start(options)
-	if err != nil {
+	defer os.RemoveAll(options.Dir)
+	d := &demo{began: time.Now()}
+	options.Say = func(format string, args ...any) { d.say("", format, args...) }
+	if d.Sandbox, err = sandbox.Start(ctx, options); err != nil {
 		return err
 	}
-	defer func() {
-		stopErr := s.plane.Stop()
-		if err == nil {
-			err = stopErr
-		}
-	}()
-	fleetDone := make(chan struct{})
-	fleetCtx, stopFleet := context.WithCancel(ctx)
-	defer func() {
-		stopFleet()
-		<-fleetDone
-	}()
-	if err := s.setUp(ctx, fleetCtx, fleetDone, manager); err != nil {
+	defer func() { err = errors.Join(err, d.Stop()) }()
+	if err := d.Apply(ctx, filepath.Join("test", "demo", "workload.yaml")); err != nil {
 		return err
 	}
-	if err := s.play(ctx); err != nil {
-		return fmt.Errorf("%w\nthe end of the manager's log:\n%s", err, tail(filepath.Join(dir, "manager.log")))
+	if _, err := d.StartManager(ctx, "--max-unavailable=2"); err != nil {
+		return err
 	}
-	if os.Getenv("KEEP") == "1" {
-		fmt.Printf("\nKept running. Look with:\n  export KUBECONFIG=%s\n  kubectl get scp,scn,nodes,pv\nEnd it with Ctrl-C.\n", s.plane.Kubeconfig)
+	if err := d.play(ctx); err != nil {
+		return fmt.Errorf("%w\nthe end of the manager's log:\n%s", err, d.ManagerLog())
+	}
+	if keep() {
+		fmt.Printf("Kept running. Look with:\n  export KUBECONFIG=%s\n  kubectl get scp,scn,nodes,pv\nEnd it with Ctrl-C.\n", d.Plane.Kubeconfig)
 		<-ctx.Done()
 	}
 	return nil
 }
+
+func keep() bool { return os.Getenv("KEEP") == "1" }

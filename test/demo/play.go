@@ -4,17 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
@@ -22,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/cluster/sandbox"
 )
 
 const (
@@ -30,36 +28,44 @@ const (
 	timeout = 4 * time.Minute
 )
 
-func resourceOf(text string) resource.Quantity { return resource.MustParse(text) }
+// demo is a sandbox that tells what happens in it.
+type demo struct {
+	*sandbox.Sandbox
+	began time.Time
+}
+
+func (d *demo) say(who, format string, args ...any) {
+	fmt.Printf("%5.1fs  %-8s %s\n", time.Since(d.began).Seconds(), who, fmt.Sprintf(format, args...))
+}
 
 // play is the story: apply, watch, prove, delete.
-func (s *stage) play(ctx context.Context) error {
-	profile, err := s.applyProfile(ctx)
+func (d *demo) play(ctx context.Context) error {
+	profile, err := d.applyProfile(ctx)
 	if err != nil {
 		return err
 	}
-	if err := s.watch(ctx, profile, s.isReady); err != nil {
+	if err := d.watch(ctx, profile, d.isReady); err != nil {
 		return fmt.Errorf("waiting for the profile to be Ready: %w", err)
 	}
-	if err := s.prove(ctx, profile.Name); err != nil {
+	if err := d.prove(ctx, profile.Name); err != nil {
 		return err
 	}
-	if os.Getenv("KEEP") == "1" {
+	if keep() {
 		return nil
 	}
-	s.say("user", "kubectl delete scp %s", profile.Name)
-	if err := s.k8s.Delete(ctx, profile); err != nil {
+	d.say("user", "kubectl delete scp %s", profile.Name)
+	if err := d.Client.Delete(ctx, profile); err != nil {
 		return err
 	}
-	if err := s.watch(ctx, profile, s.isGone); err != nil {
+	if err := d.watch(ctx, profile, d.isGone); err != nil {
 		return fmt.Errorf("waiting for the profile to go: %w", err)
 	}
-	return s.proveRestored(ctx)
+	return d.proveRestored(ctx)
 }
 
 // applyProfile applies the profile of document A as an overlay for a demo would patch it: in a hurry, and allowed to
 // reboot.
-func (s *stage) applyProfile(ctx context.Context) (*v1alpha1.StorageClientProfile, error) {
+func (d *demo) applyProfile(ctx context.Context) (*v1alpha1.StorageClientProfile, error) {
 	file := filepath.Join("config", "profiles", "azure-files-large-directories", "profile.yaml")
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -69,29 +75,29 @@ func (s *stage) applyProfile(ctx context.Context) (*v1alpha1.StorageClientProfil
 	if err := yaml.UnmarshalStrict(data, profile); err != nil {
 		return nil, fmt.Errorf("read %s: %w", file, err)
 	}
-	profile.Spec.NodeSelector.MatchLabels = map[string]string{"agentpool": pool}
+	profile.Spec.NodeSelector.MatchLabels = map[string]string{sandbox.PoolLabel: sandbox.Pool}
 	rollout := &profile.Spec.Rollout
 	rollout.MaxUnavailable = ptr.To(intstr.FromInt32(2))
 	rollout.MaxConcurrentLive = ptr.To(intstr.FromInt32(2))
 	rollout.Canary = &v1alpha1.Canary{SoakSeconds: ptr.To[int32](2)}
 	rollout.SettleSeconds = ptr.To[int32](1)
 	rollout.Reboot.Policy = v1alpha1.RebootAutomatic
-	s.say("user", "kubectl apply -k config/profiles/azure-files-large-directories   (2 nodes at a time, reboots allowed)")
-	return profile, s.k8s.Create(ctx, profile)
+	d.say("user", "kubectl apply -k config/profiles/azure-files-large-directories   (2 nodes at a time, reboots allowed)")
+	return profile, d.Client.Create(ctx, profile)
 }
 
 // watch tells what every node waits for, whenever that changes, until done says so.
-func (s *stage) watch(ctx context.Context, profile *v1alpha1.StorageClientProfile, done func(context.Context, string) (bool, error)) error {
+func (d *demo) watch(ctx context.Context, profile *v1alpha1.StorageClientProfile, done func(context.Context, string) (bool, error)) error {
 	told := map[string]string{}
 	return wait.PollUntilContextTimeout(ctx, lookEvery, timeout, true, func(ctx context.Context) (bool, error) {
 		nodes := &v1alpha1.StorageClientNodeList{}
-		if err := s.k8s.List(ctx, nodes); err != nil {
+		if err := d.Client.List(ctx, nodes); err != nil {
 			return false, err
 		}
 		for _, node := range nodes.Items {
 			if line := describe(node); line != "" && told[node.Name] != line {
 				told[node.Name] = line
-				s.say(node.Name, "%s", line)
+				d.say(node.Name, "%s", line)
 			}
 		}
 		return done(ctx, profile.Name)
@@ -110,20 +116,20 @@ func describe(node v1alpha1.StorageClientNode) string {
 	return line
 }
 
-func (s *stage) isReady(ctx context.Context, name string) (bool, error) {
+func (d *demo) isReady(ctx context.Context, name string) (bool, error) {
 	profile := &v1alpha1.StorageClientProfile{}
-	if err := s.k8s.Get(ctx, client.ObjectKey{Name: name}, profile); err != nil {
+	if err := d.Client.Get(ctx, client.ObjectKey{Name: name}, profile); err != nil {
 		return false, err
 	}
 	if stalled := meta.FindStatusCondition(profile.Status.Conditions, v1alpha1.ConditionStalled); stalled != nil && stalled.Status == "True" {
 		return false, fmt.Errorf("the profile is stalled: %s: %s", stalled.Reason, stalled.Message)
 	}
 	ready := meta.IsStatusConditionTrue(profile.Status.Conditions, v1alpha1.ConditionReady)
-	return ready && profile.Status.ObservedGeneration == profile.Generation && profile.Status.Nodes.UpToDate == int32(s.nodes), nil
+	return ready && profile.Status.ObservedGeneration == profile.Generation && profile.Status.Nodes.UpToDate == int32(len(d.Names)), nil
 }
 
-func (s *stage) isGone(ctx context.Context, name string) (bool, error) {
-	err := s.k8s.Get(ctx, client.ObjectKey{Name: name}, &v1alpha1.StorageClientProfile{})
+func (d *demo) isGone(ctx context.Context, name string) (bool, error) {
+	err := d.Client.Get(ctx, client.ObjectKey{Name: name}, &v1alpha1.StorageClientProfile{})
 	if apierrors.IsNotFound(err) {
 		return true, nil
 	}
@@ -131,11 +137,11 @@ func (s *stage) isGone(ctx context.Context, name string) (bool, error) {
 }
 
 // prove reads everything back, past the operator's own word: machines, Nodes and volumes.
-func (s *stage) prove(ctx context.Context, name string) error {
-	fmt.Printf("\nProfile %s is Ready after %.0f s. What changed, read back from the machines and the API:\n\n", name, time.Since(s.began).Seconds())
+func (d *demo) prove(ctx context.Context, name string) error {
+	fmt.Printf("\nProfile %s is Ready after %.0f s. What changed, read back from the machines and the API:\n\n", name, time.Since(d.began).Seconds())
 	fmt.Printf("  %-8s %-6s %-26s %-12s %s\n", "NODE", "BOOTS", "ON THE KERNEL'S COMMAND LINE", "INODE HASH", "BACK IN SERVICE")
-	for _, node := range slices.Sorted(maps.Keys(s.boots)) {
-		line, err := s.proveNode(ctx, node)
+	for _, node := range d.Names {
+		line, err := d.proveNode(ctx, node)
 		if err != nil {
 			return err
 		}
@@ -143,7 +149,7 @@ func (s *stage) prove(ctx context.Context, name string) error {
 	}
 	fmt.Println()
 	volumes := &corev1.PersistentVolumeList{}
-	if err := s.k8s.List(ctx, volumes); err != nil {
+	if err := d.Client.List(ctx, volumes); err != nil {
 		return err
 	}
 	for _, volume := range volumes.Items {
@@ -155,10 +161,10 @@ func (s *stage) prove(ctx context.Context, name string) error {
 	return nil
 }
 
-func (s *stage) proveNode(ctx context.Context, name string) (string, error) {
-	machine := s.fleet.Machine(name)
+func (d *demo) proveNode(ctx context.Context, name string) (string, error) {
+	machine := d.Fleet.Machine(name)
 	node := &corev1.Node{}
-	if err := s.k8s.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
+	if err := d.Client.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
 		return "", err
 	}
 	cmdline, err := machine.Read("/proc/cmdline")
@@ -176,10 +182,10 @@ func (s *stage) proveNode(ctx context.Context, name string) (string, error) {
 }
 
 // proveRestored checks that nothing of ours is left.
-func (s *stage) proveRestored(ctx context.Context) error {
+func (d *demo) proveRestored(ctx context.Context) error {
 	var left []error
-	for _, name := range slices.Sorted(maps.Keys(s.boots)) {
-		menu, err := s.fleet.Machine(name).Read("/boot/grub/grub.cfg")
+	for _, name := range d.Names {
+		menu, err := d.Fleet.Machine(name).Read("/boot/grub/grub.cfg")
 		if err != nil {
 			return err
 		}
@@ -187,7 +193,7 @@ func (s *stage) proveRestored(ctx context.Context) error {
 			left = append(left, fmt.Errorf("node %s: the boot menu still passes ihash_entries", name))
 		}
 		node := &corev1.Node{}
-		if err := s.k8s.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
+		if err := d.Client.Get(ctx, client.ObjectKey{Name: name}, node); err != nil {
 			return err
 		}
 		if node.Spec.Unschedulable || node.Labels[v1alpha1.ManagedLabel] != "" {
@@ -195,7 +201,7 @@ func (s *stage) proveRestored(ctx context.Context) error {
 		}
 	}
 	volume := &corev1.PersistentVolume{}
-	if err := s.k8s.Get(ctx, client.ObjectKey{Name: "share-1"}, volume); err != nil {
+	if err := d.Client.Get(ctx, client.ObjectKey{Name: "share-1"}, volume); err != nil {
 		return err
 	}
 	if got := strings.Join(volume.Spec.MountOptions, ","); got != "hard,timeo=600" {
@@ -204,7 +210,7 @@ func (s *stage) proveRestored(ctx context.Context) error {
 	if err := errors.Join(left...); err != nil {
 		return fmt.Errorf("not put back: %w", err)
 	}
-	s.say("", "profile gone: boot arguments are out of the menus, volumes have their own options, Nodes are clean.\n"+
+	d.say("", "profile gone: boot arguments are out of the menus, volumes have their own options, Nodes are clean.\n"+
 		"               The running kernels keep the hash until their next boot; restoreReboot: true would boot them now")
 	return nil
 }

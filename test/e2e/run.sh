@@ -34,4 +34,4 @@ cache=${SCO_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/storage-client-operator}
 mkdir -p "$cache/e2e"
 # Compiled first, and then in the place of this shell: whoever ends this process ends the test, which cleans up.
 go test -c -tags e2e -o "$cache/e2e/e2e.test" .
-exec "$cache/e2e/e2e.test" -test.timeout=60m -test.v -ginkgo.timeout=50m -ginkgo.v "$@"
+exec "$cache/e2e/e2e.test" -test.timeout=60m -test.v -ginkgo.timeout=50m -ginkgo.v -ginkgo.no-color "$@"

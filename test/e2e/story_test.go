@@ -69,6 +69,9 @@ var _ = Describe("A profile for large directories", Ordered, func() {
 		mustKubectl(ctx, "apply", "-k", "testdata/profile")
 		eventually(ctx, rebootAll, "both nodes have been rebooted and the profile is Ready", func(g Gomega) {
 			profile := getProfile(ctx, g)
+			if stalled := meta.FindStatusCondition(profile.Status.Conditions, v1alpha1.ConditionStalled); stalled != nil && stalled.Status == metav1.ConditionTrue {
+				StopTrying("the profile is stalled: " + stalled.Message).Now()
+			}
 			ready := meta.FindStatusCondition(profile.Status.Conditions, v1alpha1.ConditionReady)
 			g.Expect(ready).NotTo(BeNil())
 			g.Expect(ready.Status).To(Equal(metav1.ConditionTrue), "%s: %s", ready.Reason, ready.Message)

@@ -181,10 +181,10 @@ var _ = Describe("The shape of a StorageClientNode", func() {
 
 		Entry("more than 256 settings", "settings: ["+list(257, nodeSetting("sysctl/net.core.x%d", "1"))+"]", "spec.settings"),
 		Entry("two settings of one key", "settings: ["+nodeSetting("a/b", "1")+", "+nodeSetting("a/b", "2")+"]", "spec.settings[1]"),
-		Entry("a key with a newline", "settings: ["+nodeSetting(`sysctl/a\nb`, "1")+"]", "spec.settings[0].key"),
+		Entry("a key with a newline", "settings: ["+nodeSetting("sysctl/a\nb", "1")+"]", "spec.settings[0].key"),
 		Entry("a key with a blank", "settings: ["+nodeSetting("sysctl/a b", "1")+"]", "spec.settings[0].key"),
 		Entry("a value with a quote", "settings: ["+nodeSetting("a/b", "'1'")+"]", "spec.settings[0].value"),
-		Entry("a value with a newline", "settings: ["+nodeSetting("a/b", `1\n2`)+"]", "spec.settings[0].value"),
+		Entry("a value with a newline", "settings: ["+nodeSetting("a/b", "1\n2")+"]", "spec.settings[0].value"),
 		Entry("an unknown onRemoval", `settings: [{key: a/b, profile: p, onRemoval: Delete}]`, "spec.settings[0].onRemoval"),
 		Entry("a permit without a name", `rebootPermit: {id: "", bootID: b}`, "spec.rebootPermit.id"),
 		Entry("a permit for no boot", `rebootPermit: {id: p}`, "spec.rebootPermit.bootID"),
@@ -247,7 +247,7 @@ func options(options string) string {
 func rollout(rollout string) string { return with("rollout: {" + rollout + "}") }
 
 func nodeSetting(key, value string) string {
-	return fmt.Sprintf(`{key: "%s", value: "%s", profile: p, onRemoval: Restore}`, key, value)
+	return fmt.Sprintf(`{key: %q, value: %q, profile: p, onRemoval: Restore}`, key, value)
 }
 
 // list joins count items; each holds its number where the format says so.

@@ -143,10 +143,11 @@ func (n *node) startAgent(ctx context.Context) {
 	if n.pod == nil || n.booting || ctx.Err() != nil {
 		return
 	}
+	lifetime := ctx
 	ctx, n.stop = context.WithCancel(ctx)
 	pod := n.pod
 	n.fleet.wg.Go(func() {
-		if err := n.runAgent(ctx, pod); err != nil && ctx.Err() == nil {
+		if err := n.runAgent(ctx, lifetime, pod); err != nil && ctx.Err() == nil {
 			logr.FromContextOrDiscard(ctx).Error(err, "The agent ended", "node", n.name)
 		}
 	})
@@ -159,8 +160,8 @@ func (n *node) stopAgent() {
 	}
 }
 
-// runAgent is what a node agent's process does.
-func (n *node) runAgent(ctx context.Context, pod *corev1.Pod) error {
+// runAgent is what a node agent's process does. A reboot that it asks for goes on for the fleet's lifetime.
+func (n *node) runAgent(ctx, lifetime context.Context, pod *corev1.Pod) error {
 	config, err := n.fleet.credentials(ctx, pod)
 	if err != nil {
 		return err
@@ -174,7 +175,7 @@ func (n *node) runAgent(ctx context.Context, pod *corev1.Pod) error {
 		return err
 	}
 	defer fs.Close()
-	machine := agent.NewHost(fs, commands{machine: n.machine}, rebooter{node: n, ctx: context.WithoutCancel(ctx)},
+	machine := agent.NewHost(fs, commands{machine: n.machine}, rebooter{node: n, ctx: lifetime},
 		mounts.DefaultKubeletDir)
 	a, err := agent.New(agent.Config{Host: machine, API: api, Clock: clock.RealClock{}})
 	if err != nil {
@@ -218,7 +219,7 @@ func (r rebooter) Reboot(context.Context) error {
 	r.node.booting = true
 	r.node.stopAgent()
 	f.wg.Go(func() {
-		if err := r.node.reboot(r.ctx); err != nil {
+		if err := r.node.reboot(r.ctx); err != nil && r.ctx.Err() == nil {
 			logr.FromContextOrDiscard(r.ctx).Error(err, "The simulated boot went wrong", "node", r.node.name)
 		}
 	})
@@ -230,7 +231,11 @@ func (n *node) reboot(ctx context.Context) error {
 	if err := n.report(ctx, false); err != nil {
 		return err
 	}
-	time.Sleep(n.fleet.bootTime)
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-time.After(n.fleet.bootTime):
+	}
 	if err := n.machine.Boot(); err != nil {
 		return err
 	}

@@ -24,20 +24,21 @@ type Difference struct {
 // Compare returns in what a mount differs from what is wanted. observed is the "opts:" line of the mount in
 // /proc/self/mountstats, split at the commas: other than /proc/mounts it shows defaults too. Options that the kernel
 // shows nowhere are no difference and no proof either: see Unverifiable. What is observed and not wanted is no
-// difference.
-func Compare(wanted, observed []string) []Difference {
+// difference. For SMB and XFS, observed are the options in /proc/mounts.
+func (p Protocol) Compare(wanted, observed []string) []Difference {
+	t := tableOf(p)
 	want := Parse(wanted)
-	state, shown := resolve(want), resolve(Parse(observed))
+	state, shown := t.resolve(want), t.resolve(Parse(observed))
 	v4 := strings.HasPrefix(shown[keyVersion], "4")
 	var differences []Difference
 	done := map[string]bool{}
 	for _, o := range want {
-		for _, key := range keysOf(o, state) {
-			if done[key] || never[key] || onlyV3[key] && v4 {
+		for _, key := range t.keysOf(o, state) {
+			if done[key] || t.never[key] || t.onlyV3[key] && v4 {
 				continue
 			}
 			done[key] = true
-			if d, differs := compareKey(key, state[key], shown); differs {
+			if d, differs := t.compareKey(key, state[key], shown); differs {
 				differences = append(differences, d)
 			}
 		}
@@ -45,42 +46,49 @@ func Compare(wanted, observed []string) []Difference {
 	return differences
 }
 
+// Compare is Protocol.Compare of NFS.
+func Compare(wanted, observed []string) []Difference { return NFS.Compare(wanted, observed) }
+
 // keysOf are the keys that an option has a say in, given what the whole list says: with noac the timers have none.
-func keysOf(o Option, state map[string]string) []string {
-	if groupOf(o) == groupCache {
+func (t *table) keysOf(o Option, state map[string]string) []string {
+	if t.groupOf(o) == groupCache {
 		if state[keyCache] == flagNoac {
 			return []string{keyCache}
 		}
-		if keyOf(o) == keyActimeo {
-			return timers
+		if t.keyOf(o) == keyActimeo {
+			return t.timers
 		}
 	}
-	if groupOf(o) == keyVersion {
+	if t.groupOf(o) == keyVersion {
 		return []string{keyVersion}
 	}
-	return []string{keyOf(o)}
+	return []string{t.keyOf(o)}
 }
 
 // Unverifiable returns the options of a list that the kernel does not show, so that nobody can tell whether they are
 // in force: those without any effect, those that only mount reads, those that leave the choice to the server, and
 // those that NFSv4 drops in silence.
-func Unverifiable(wanted []string) []string {
+func (p Protocol) Unverifiable(wanted []string) []string {
+	t := tableOf(p)
 	options := Parse(wanted)
-	version := resolve(options)[keyVersion]
+	version := t.resolve(options)[keyVersion]
 	var out []string
 	for _, o := range options {
-		key := keyOf(o)
-		negotiated := (key == keyRsize || key == keyWsize) && number(o.Value) == 0
-		if _, known := lookup(o); !known || never[key] || negotiated || onlyV3[key] && version != "3" {
+		key := t.keyOf(o)
+		negotiated := (key == keyRsize || key == keyWsize) && number(o.Value) == 0 || key == keyVersion && o.Value == versionDefault
+		if _, known := t.specs[o.Name]; !known || t.never[key] || negotiated || t.onlyV3[key] && version != "3" {
 			out = append(out, o.String())
 		}
 	}
 	return out
 }
 
-func compareKey(key, wanted string, shown map[string]string) (Difference, bool) {
+// Unverifiable is Protocol.Unverifiable of NFS.
+func Unverifiable(wanted []string) []string { return NFS.Unverifiable(wanted) }
+
+func (t *table) compareKey(key, wanted string, shown map[string]string) (Difference, bool) {
 	observed, isShown := shown[key]
-	if value, ok := hidden[key]; ok && !isShown {
+	if value, ok := t.hidden[key]; ok && !isShown {
 		observed = value
 	}
 	d := Difference{Option: key, Wanted: wanted, Observed: observed}
@@ -88,10 +96,10 @@ func compareKey(key, wanted string, shown map[string]string) (Difference, bool) 
 		d.Observed = ""
 	}
 	switch {
-	case !isKnown(key) || same(key, wanted, observed):
+	case !t.isKnown(key) || same(key, wanted, observed):
 		return Difference{}, false
-	case key == keyRsize || key == keyWsize:
-		return compareSize(d)
+	case t.granted[key]:
+		return t.compareGranted(d)
 	case key == keyNconnect:
 		d.Message = "the first mount of a server on a node fixes its connections: every mount of it has to go first"
 	case observed == "":
@@ -102,14 +110,14 @@ func compareKey(key, wanted string, shown map[string]string) (Difference, bool) 
 	return d, true
 }
 
-func isKnown(key string) bool {
-	return slices.Contains(timers, key) || specs[key].key == key
+func (t *table) isKnown(key string) bool {
+	return slices.Contains(t.timers, key) || t.specs[key].key == key
 }
 
 func same(key, wanted, observed string) bool {
 	switch key {
 	case keyVersion:
-		return wanted == observed || wanted == "4" && strings.HasPrefix(observed, "4.")
+		return wanted == observed || wanted == versionDefault || strings.HasPrefix(observed, wanted+".") && !strings.Contains(wanted, ".")
 	case keyProto:
 		return wanted == observed || wanted+"6" == observed
 	case keySec:
@@ -119,6 +127,18 @@ func same(key, wanted, observed string) bool {
 	default:
 		return wanted == observed
 	}
+}
+
+// compareGranted explains a value that the other side has a say in.
+func (t *table) compareGranted(d Difference) (Difference, bool) {
+	if t.rounds {
+		return compareSize(d)
+	}
+	d.Message = "the mount was made with another value"
+	if number(d.Observed) < number(d.Wanted) {
+		d.Message, d.Limited = "the server allows no more, or the mount was made with another value", true
+	}
+	return d, number(d.Wanted) != 0
 }
 
 // compareSize explains a size that is not what was asked for. The kernel rounds down, to a power of two up to 5.10

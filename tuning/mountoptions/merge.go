@@ -25,24 +25,25 @@ type MergeResult struct {
 // timers where the volume keeps one of its own, and what is overridden within the list is left out. It never has more
 // than one version. Wanted options that Validate refuses to every volume are left out. class are the options of the
 // volume's StorageClass, for UseProfileOverClass.
-func Merge(current, wanted []string, policy v1alpha1.ConflictPolicy, class []string) MergeResult {
+func (p Protocol) Merge(current, wanted []string, policy v1alpha1.ConflictPolicy, class []string) MergeResult {
+	t := tableOf(p)
 	own := Parse(current)
-	want := slices.DeleteFunc(Parse(wanted), func(o Option) bool { return refusal(o) != "" })
+	want := slices.DeleteFunc(Parse(wanted), func(o Option) bool { return t.refusal(o) != "" })
 	if len(want) == 0 {
 		return MergeResult{Options: current}
 	}
-	m := &merger{list: oneVersion(lastOfEach(own)), policy: policy, class: resolve(Parse(class))}
+	m := &merger{table: t, list: t.oneVersion(lastOfEach(own)), policy: policy, class: t.resolve(Parse(class))}
 	done := map[string]bool{}
 	for _, o := range want {
-		group := groupOf(o)
+		group := t.groupOf(o)
 		if done[group] {
 			continue
 		}
 		done[group] = true
 		if group == groupCache {
-			m.mergeCache(inGroup(want, group))
+			m.mergeCache(t.inGroup(want, group))
 		} else {
-			m.mergeOne(group, inGroup(want, group))
+			m.mergeOne(group, t.inGroup(want, group))
 		}
 	}
 	if slices.Equal(m.list, own) {
@@ -51,7 +52,13 @@ func Merge(current, wanted []string, policy v1alpha1.ConflictPolicy, class []str
 	return MergeResult{Options: texts(m.list), Kept: m.kept, Changed: true}
 }
 
+// Merge is Protocol.Merge of NFS.
+func Merge(current, wanted []string, policy v1alpha1.ConflictPolicy, class []string) MergeResult {
+	return NFS.Merge(current, wanted, policy, class)
+}
+
 type merger struct {
+	*table
 	list   []Option
 	policy v1alpha1.ConflictPolicy
 	class  map[string]string
@@ -70,22 +77,22 @@ func lastOfEach(options []Option) []Option {
 }
 
 // oneVersion leaves only the version that counts where a list has several, which mount would refuse.
-func oneVersion(options []Option) []Option {
-	own := inGroup(options, keyVersion)
-	if len(checkVersions(own)) == 0 {
+func (t *table) oneVersion(options []Option) []Option {
+	own := t.inGroup(options, keyVersion)
+	if !t.oneVersionOnly || len(checkVersions(t, own)) == 0 {
 		return options
 	}
-	version := Option{Name: keyVersion, Value: resolve(own)[keyVersion], HasValue: true}
-	if last := own[len(own)-1]; resolve([]Option{last})[keyVersion] == version.Value && keyOf(last) == keyVersion {
+	version := Option{Name: keyVersion, Value: t.resolve(own)[keyVersion], HasValue: true}
+	if last := own[len(own)-1]; t.resolve([]Option{last})[keyVersion] == version.Value && t.keyOf(last) == keyVersion {
 		version = last
 	}
-	return place(options, keyVersion, []Option{version})
+	return t.place(options, keyVersion, []Option{version})
 }
 
-func inGroup(options []Option, group string) []Option {
+func (t *table) inGroup(options []Option, group string) []Option {
 	var out []Option
 	for _, o := range options {
-		if groupOf(o) == group {
+		if t.groupOf(o) == group {
 			out = append(out, o)
 		}
 	}
@@ -94,12 +101,12 @@ func inGroup(options []Option, group string) []Option {
 
 // place makes a list hold exactly these options of a group: those that it has stay where they are, the others take
 // the place of the first one that goes, or the end.
-func place(list []Option, group string, options []Option) []Option {
+func (t *table) place(list []Option, group string, options []Option) []Option {
 	var out []Option
 	gap := -1
 	missing := slices.Clone(options)
 	for _, o := range list {
-		if groupOf(o) != group {
+		if t.groupOf(o) != group {
 			out = append(out, o)
 			continue
 		}
@@ -135,31 +142,31 @@ func (m *merger) keep(key, wanted, value string) {
 
 // mergeOne merges the options of one key, of which the last one counts.
 func (m *merger) mergeOne(key string, wanted []Option) {
-	own := inGroup(m.list, key)
-	want, have := resolve(wanted)[key], resolve(own)[key]
+	own := m.inGroup(m.list, key)
+	want, have := m.resolve(wanted)[key], m.resolve(own)[key]
 	option := wanted[len(wanted)-1]
-	if keyOf(option) == keyMinorVersion || len(wanted) > 1 && key == keyVersion {
+	if m.keyOf(option) == keyMinorVersion || len(wanted) > 1 && key == keyVersion {
 		option = Option{Name: keyVersion, Value: want, HasValue: true}
 	}
 	switch {
 	case len(own) == 0:
 		m.list = append(m.list, option)
 	case have != want && m.replaces(key, have):
-		m.list = place(m.list, key, []Option{option})
+		m.list = m.place(m.list, key, []Option{option})
 	default:
 		if have != want {
 			m.keep(key, want, have)
 		}
-		if key != keyVersion {
-			m.list = place(m.list, key, own[len(own)-1:])
+		if !m.oneVersionOnly || key != keyVersion {
+			m.list = m.place(m.list, key, own[len(own)-1:])
 		}
 	}
 }
 
-// mergeCache merges the four timers, actimeo, which sets them all, and noac, which turns them off.
+// mergeCache merges the timers, actimeo, which sets them all, and noac, which turns them off.
 func (m *merger) mergeCache(wanted []Option) {
-	own := inGroup(m.list, groupCache)
-	have, want := resolve(own), resolve(wanted)
+	own := m.inGroup(m.list, groupCache)
+	have, want := m.resolve(own), m.resolve(wanted)
 	merged := maps.Clone(have)
 	switch {
 	case want[keyCache] == flagNoac:
@@ -171,10 +178,10 @@ func (m *merger) mergeCache(wanted []Option) {
 			m.keep(o.Name, o.Value, flagNoac)
 		}
 	}
-	if maps.Equal(merged, have) && maps.Equal(have, resolve(sorted(own))) {
+	if maps.Equal(merged, have) && maps.Equal(have, m.resolve(sorted(own))) {
 		return
 	}
-	m.list = place(m.list, groupCache, writeCache(merged))
+	m.list = m.place(m.list, groupCache, m.writeCache(merged))
 }
 
 // turnCacheOff sets noac in place of whatever the volume says about the cache, or leaves it all as it is.
@@ -199,7 +206,7 @@ func (m *merger) mergeTimers(merged, want map[string]string) {
 	if value, ok := want[keyCache]; ok {
 		merged[keyCache] = value
 	}
-	for _, timer := range timers {
+	for _, timer := range m.timers {
 		value, wanted := want[timer]
 		own, has := merged[timer]
 		switch {
@@ -213,22 +220,22 @@ func (m *merger) mergeTimers(merged, want map[string]string) {
 }
 
 // writeCache writes the state of the attribute cache so that the order of the options does not matter.
-func writeCache(state map[string]string) []Option {
+func (t *table) writeCache(state map[string]string) []Option {
 	var options []Option
 	if value, ok := state[keyCache]; ok {
 		options = append(options, Option{Name: value})
 	}
 	var set []Option
 	same := true
-	for _, timer := range timers {
+	for _, timer := range t.timers {
 		value, ok := state[timer]
-		same = same && ok && value == state[timers[0]]
+		same = same && ok && value == state[t.timers[0]]
 		if ok {
 			set = append(set, Option{Name: timer, Value: value, HasValue: true})
 		}
 	}
 	if same {
-		set = []Option{{Name: keyActimeo, Value: state[timers[0]], HasValue: true}}
+		set = []Option{{Name: keyActimeo, Value: state[t.timers[0]], HasValue: true}}
 	}
 	return append(options, set...)
 }

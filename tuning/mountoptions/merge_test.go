@@ -152,7 +152,7 @@ func TestMergeProperties(t *testing.T) {
 		if len(lastOfEach(options)) != len(options) {
 			t.Fatalf("a repetition in %v", got.Options)
 		}
-		if problems := checkVersions(inGroup(options, keyVersion)); len(problems) > 0 {
+		if problems := checkVersions(nfs, nfs.inGroup(options, keyVersion)); len(problems) > 0 {
 			t.Fatalf("%v: %v", got.Options, problems)
 		}
 		checkMeaning(t, policy, Parse(current), Parse(wanted), options)
@@ -161,25 +161,25 @@ func TestMergeProperties(t *testing.T) {
 
 // checkMeaning compares what the lists say, key by key.
 func checkMeaning(t *rapid.T, policy v1alpha1.ConflictPolicy, current, wanted, merged []Option) {
-	wanted = slices.DeleteFunc(wanted, func(o Option) bool { return refusal(o) != "" })
-	had, want, has := resolve(current), resolve(wanted), resolve(merged)
+	wanted = slices.DeleteFunc(wanted, func(o Option) bool { return nfs.refusal(o) != "" })
+	had, want, has := nfs.resolve(current), nfs.resolve(wanted), nfs.resolve(merged)
 	asked := map[string]bool{}
 	for _, o := range wanted {
-		asked[groupOf(o)] = true
+		asked[nfs.groupOf(o)] = true
 	}
 	for _, o := range merged {
-		if group := groupOf(o); asked[group] {
-			key := keyOf(o)
-			if resolve(sorted(merged))[key] != has[key] {
+		if group := nfs.groupOf(o); asked[group] {
+			key := nfs.keyOf(o)
+			if nfs.resolve(sorted(merged))[key] != has[key] {
 				t.Fatalf("%v means something else once sorted", texts(merged))
 			}
 		}
-		if refusal(o) != "" && !slices.Contains(current, o) {
+		if nfs.refusal(o) != "" && !slices.Contains(current, o) {
 			t.Fatalf("%s has come in", o)
 		}
 	}
 	for _, o := range current {
-		if group := groupOf(o); !asked[group] && group != keyVersion && !slices.Contains(merged, o) {
+		if group := nfs.groupOf(o); !asked[group] && group != keyVersion && !slices.Contains(merged, o) {
 			t.Fatalf("%s is lost from %v", o, texts(merged))
 		}
 	}

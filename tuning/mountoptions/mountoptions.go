@@ -1,6 +1,6 @@
-// Package mountoptions knows the mount options of NFS: which values they take, which of them are one and the same
-// thing under several names, how a profile's options and a volume's own become one list, and what the kernel shows
-// of them once a volume is mounted.
+// Package mountoptions knows the mount options of NFS, SMB and XFS: which values they take, which of them are one and
+// the same thing under several names, how a profile's options and a volume's own become one list, and what the kernel
+// shows of them once a volume is mounted. Each protocol has a table; what is done with a table is the same for all.
 //
 // Options are read the way the kernel reads them, the last one of a kind wins. Not every mounter keeps their order:
 // the kubelet's own NFS plugin sorts the list, CSI drivers do not. What Merge writes means the same either way.
@@ -20,8 +20,14 @@ import (
 // Protocol is the family of a volume's client.
 type Protocol string
 
-// NFS is the Linux NFS client, in all versions of the protocol.
-const NFS Protocol = "NFS"
+const (
+	// NFS is the Linux NFS client, in all versions of the protocol.
+	NFS Protocol = "NFS"
+	// SMB is the Linux SMB client, mount.cifs.
+	SMB Protocol = "SMB"
+	// XFS is an XFS file system on a block device.
+	XFS Protocol = "XFS"
+)
 
 // Option is one mount option.
 type Option struct {
@@ -86,12 +92,12 @@ func texts(options []Option) []string {
 // Nconnect returns how many connections to the server the options ask for: 1 to 16. It returns false where they do
 // not ask, or ask for a number that no kernel takes.
 func Nconnect(options []string) (int, bool) {
-	value, ok := resolve(Parse(options))[keyNconnect]
+	value, ok := nfs.resolve(Parse(options))[keyNconnect]
 	if !ok {
 		return 0, false
 	}
 	n, err := decimal.Parse(value)
-	if s := specs[keyNconnect]; err != nil || n < s.min || n > s.max {
+	if s := nfs.specs[keyNconnect]; err != nil || n < s.min || n > s.max {
 		return 0, false
 	}
 	return int(n), true
@@ -113,7 +119,7 @@ type TransportOptions struct {
 
 // Transport returns what the options say about the connections to the server.
 func Transport(options []string) TransportOptions {
-	state := resolve(Parse(options))
+	state := nfs.resolve(Parse(options))
 	nconnect, _ := Nconnect(options)
 	t := TransportOptions{Version: state[keyVersion], Proto: state[keyProto], Nconnect: nconnect, NoResvPort: state[keyResvPort] == "noresvport"}
 	if t.Proto == "" {
@@ -125,28 +131,29 @@ func Transport(options []string) TransportOptions {
 // Effect says when a changed option takes effect: at the next mount or, for what a server's first mount fixes, once
 // every mount of the server has left the node. A remount changes nothing: the kernel refuses it, or takes it and
 // does nothing.
-func Effect(option string) v1alpha1.SettingEffect {
-	switch keyOf(parseOne(option)) {
-	case keyNconnect, keyMaxConnect, keyResvPort:
+func (p Protocol) Effect(option string) v1alpha1.SettingEffect {
+	if t := tableOf(p); t.transport[t.keyOf(parseOne(option))] {
 		return v1alpha1.EffectNewTransport
-	default:
-		return v1alpha1.EffectNextMount
 	}
+	return v1alpha1.EffectNextMount
 }
+
+// Effect is Protocol.Effect of NFS.
+func Effect(option string) v1alpha1.SettingEffect { return NFS.Effect(option) }
 
 // keyOf is what an option is about: options with one key are one thing under several names, of which the last one
 // counts. An option that is not known here is about its own name.
-func keyOf(o Option) string {
-	if s, ok := lookup(o); ok {
+func (t *table) keyOf(o Option) string {
+	if s, ok := t.specs[o.Name]; ok {
 		return s.key
 	}
 	return o.Name
 }
 
 // groupOf is what has to be merged together: keys that act on each other.
-func groupOf(o Option) string {
-	key := keyOf(o)
-	if key == keyActimeo || key == keyCache || slices.Contains(timers, key) {
+func (t *table) groupOf(o Option) string {
+	key := t.keyOf(o)
+	if len(t.timers) > 0 && (key == keyActimeo || key == keyCache) || slices.Contains(t.timers, key) {
 		return groupCache
 	}
 	if key == keyMinorVersion {
@@ -156,19 +163,20 @@ func groupOf(o Option) string {
 }
 
 // resolve returns what options say in the end, by key, in terms that do not depend on how it was written: actimeo
-// as the four timers, the version as one number, a flag under its own name.
-func resolve(options []Option) map[string]string {
+// as the timers that it sets, the version as one number, a size in bytes, a flag under its own name.
+func (t *table) resolve(options []Option) map[string]string {
 	state := map[string]string{}
 	for _, o := range options {
-		key, value := keyOf(o), o.Value
-		if s, ok := lookup(o); ok && !o.HasValue {
+		key, value := t.keyOf(o), o.Value
+		s, known := t.specs[o.Name]
+		if known && !o.HasValue {
 			value = s.value
 		}
 		switch {
 		case key == keyActimeo:
-			for _, timer := range timers {
-				state[timer] = value
-			}
+			t.setTimers(state, value)
+		case known && s.kind == size:
+			state[key] = inBytes(value)
 		case key == keyLookupCache && value == "positive":
 			state[key] = "pos"
 		default:
@@ -177,6 +185,26 @@ func resolve(options []Option) map[string]string {
 	}
 	resolveVersion(state)
 	return state
+}
+
+// setTimers is what actimeo does: it sets all timers, and for SMB none where one of them is set already.
+func (t *table) setTimers(state map[string]string, value string) {
+	if t.actimeoYields && t.timerSet(state) != "" {
+		return
+	}
+	for _, timer := range t.timers {
+		state[timer] = value
+	}
+}
+
+// timerSet is a timer that has another value than the kernel's own; empty for none.
+func (t *table) timerSet(state map[string]string) string {
+	for _, timer := range t.timers {
+		if value, ok := state[timer]; ok && value != t.timerDefaults[timer] {
+			return timer
+		}
+	}
+	return ""
 }
 
 // resolveVersion folds minorversion, the old way to write the part after the dot, into the version.

@@ -3,8 +3,10 @@ package mountoptions
 import (
 	"errors"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/storageclient/operator/tuning/internal/decimal"
@@ -26,41 +28,40 @@ var safe = regexp.MustCompile(`\A[A-Za-z0-9_.:=/@+-]+\z`)
 // Validate says what is wrong with options that a profile asks for: what can never work, what may never be asked
 // for, and, as warnings, what will not do what it seems to.
 func Validate(p Protocol, options []string) []Problem {
-	if p != NFS {
+	t, known := tables[p]
+	if !known {
 		return []Problem{{Message: fmt.Sprintf("mount options of protocol %s are not known", p)}}
 	}
 	var problems []Problem
 	var good []Option
 	for _, text := range options {
 		o := parseOne(text)
-		if message := reject(text, o); message != "" {
+		if message := t.reject(text, o); message != "" {
 			problems = append(problems, Problem{Option: text, Message: message})
 			continue
 		}
 		good = append(good, o)
-		for _, message := range cautions(o) {
+		for _, message := range t.cautions(o) {
 			problems = append(problems, Problem{Option: text, Message: message, Warning: true})
 		}
 	}
-	for _, check := range []func([]Option) []Problem{
-		checkVersions, checkTwice, checkCache, checkTransport,
-	} {
-		problems = append(problems, check(good)...)
+	for _, check := range t.checks {
+		problems = append(problems, check(t, good)...)
 	}
 	return problems
 }
 
 // reject says why one option alone can never be asked for.
-func reject(text string, o Option) string {
-	if reason := refusal(o); reason != "" {
+func (t *table) reject(text string, o Option) string {
+	if reason := t.refusal(o); reason != "" {
 		return "is refused: it " + reason
 	}
 	if !safe.MatchString(text) {
 		return "an option is of letters, digits and _ . : = / @ + -, with no comma and no blank: give each option as an entry of its own"
 	}
-	s, ok := lookup(o)
+	s, ok := t.specs[o.Name]
 	if !ok {
-		return unknown(o)
+		return t.unknown(o)
 	}
 	switch {
 	case s.kind == flag && o.HasValue:
@@ -69,8 +70,10 @@ func reject(text string, o Option) string {
 		return "needs a value: " + s.expects()
 	case s.kind == count:
 		return rejectCount(s, o)
-	case s.kind == word && o.Value == "2" && s.key == keyVersion:
-		return "NFSv2 is not supported by kernels any more: " + s.expects()
+	case s.kind == size:
+		return rejectSize(s, o)
+	case s.kind == word && s.removed[o.Value] != "":
+		return s.removed[o.Value] + ": " + s.expects()
 	case s.kind == word && !slices.Contains(s.words, o.Value):
 		return s.expects()
 	case s.kind == words:
@@ -95,16 +98,48 @@ func rejectCount(s spec, o Option) string {
 	return ""
 }
 
+func rejectSize(s spec, o Option) string {
+	n := number(inBytes(o.Value))
+	if n < s.min || n > s.max || n&(n-1) != 0 {
+		return s.expects()
+	}
+	return ""
+}
+
+// inBytes writes a size with a suffix as a number of bytes; what is none stays as it is.
+func inBytes(text string) string {
+	digits := strings.TrimRight(text, "kKmMgG")
+	if len(text)-len(digits) > 1 {
+		return text
+	}
+	n, err := decimal.Parse(digits)
+	if err != nil || n > math.MaxUint32 {
+		return text
+	}
+	switch strings.ToLower(text[len(digits):]) {
+	case "k":
+		n <<= 10
+	case "m":
+		n <<= 20
+	case "g":
+		n <<= 30
+	}
+	return strconv.FormatInt(n, 10)
+}
+
 func (s spec) expects() string {
+	if s.kind == size {
+		return fmt.Sprintf("must be a power of two from %dk to %dk, or as many bytes", s.min>>10, s.max>>10)
+	}
 	if s.kind == count {
 		return strings.TrimSpace(fmt.Sprintf("must be %d to %d %s", s.min, s.max, s.unit))
 	}
 	return "must be one of " + strings.Join(s.words, ", ")
 }
 
-func unknown(o Option) string {
-	names := make([]string, 0, len(specs))
-	for name := range specs {
+func (t *table) unknown(o Option) string {
+	names := make([]string, 0, len(t.specs))
+	for name := range t.specs {
 		names = append(names, name)
 	}
 	if meant, ok := suggest.Closest(o.Name, names); ok {
@@ -114,23 +149,15 @@ func unknown(o Option) string {
 }
 
 // cautions says what one option alone does that may not be expected.
-func cautions(o Option) []string {
-	s := specs[o.Name]
+func (t *table) cautions(o Option) []string {
+	s := t.specs[o.Name]
 	var messages []string
 	if s.warning != "" {
 		messages = append(messages, s.warning)
 	}
-	n := number(o.Value)
-	switch {
-	case s.key == keyActimeo && n == 0:
-		messages = append(messages, "keeps no attributes at all: every access asks the server")
-	case s.key == keyTimeo && n > maxTimeo:
-		messages = append(messages, fmt.Sprintf("the kernel uses %d at most", maxTimeo))
-	case s.key == keyMinorVersion:
-		messages = append(messages, "is an old way to write it: give vers=4."+o.Value)
-	case (s.key == keyRsize || s.key == keyWsize) && n > 0:
-		if got := transferSizes(n); len(got) > 1 || got[0] != n {
-			messages = append(messages, "the kernel makes it "+describeSizes(got))
+	if s.caution != nil {
+		if message := s.caution(o); message != "" {
+			messages = append(messages, message)
 		}
 	}
 	return messages
@@ -138,10 +165,10 @@ func cautions(o Option) []string {
 
 // checkVersions refuses what mount.nfs refuses: more than one version, even if they agree. The exception is
 // minorversion beside vers=4.
-func checkVersions(options []Option) []Problem {
+func checkVersions(t *table, options []Option) []Problem {
 	var versions, minors []Option
 	for _, o := range options {
-		switch keyOf(o) {
+		switch t.keyOf(o) {
 		case keyVersion:
 			versions = append(versions, o)
 		case keyMinorVersion:
@@ -153,7 +180,7 @@ func checkVersions(options []Option) []Problem {
 		return []Problem{{Option: all[1], Message: "mount refuses more than one version, even the same twice: give one of " + strings.Join(all, ", ")}}
 	}
 	if len(versions) == 1 && len(minors) == 1 {
-		version := resolve(versions)[keyVersion]
+		version := t.resolve(versions)[keyVersion]
 		if version != "4" && version != "4."+minors[0].Value {
 			return []Problem{{Option: minors[0].String(), Message: "contradicts " + versions[0].String() + ": give one version"}}
 		}
@@ -162,11 +189,11 @@ func checkVersions(options []Option) []Problem {
 }
 
 // checkTwice refuses options of one key that disagree: which of them wins depends on whether the mounter sorts.
-func checkTwice(options []Option) []Problem {
+func checkTwice(t *table, options []Option) []Problem {
 	first := map[string]Option{}
 	var problems []Problem
 	for _, o := range options {
-		key := keyOf(o)
+		key := t.keyOf(o)
 		if key == keyVersion || key == keyMinorVersion {
 			continue
 		}
@@ -174,7 +201,7 @@ func checkTwice(options []Option) []Problem {
 		switch {
 		case !seen:
 			first[key] = o
-		case resolve([]Option{before})[key] == resolve([]Option{o})[key] && key != keyActimeo || before == o:
+		case t.resolve([]Option{before})[key] == t.resolve([]Option{o})[key] && key != keyActimeo || before == o:
 			problems = append(problems, Problem{Option: o.String(), Message: "is said already by " + before.String(), Warning: true})
 		default:
 			problems = append(problems, Problem{Option: o.String(), Message: "contradicts " + before.String() + ": give one of them"})
@@ -184,56 +211,100 @@ func checkTwice(options []Option) []Problem {
 }
 
 // checkCache points out timers that do not do what they seem to.
-func checkCache(options []Option) []Problem {
-	var problems []Problem
-	warn := func(o, message string) {
-		problems = append(problems, Problem{Option: o, Message: message, Warning: true})
-	}
-	set := map[string]string{}
-	for _, o := range options {
-		if key := keyOf(o); key == keyActimeo {
-			for _, timer := range timers {
-				if value, ok := set[timer]; ok {
-					warn(timer+"="+value, "has no effect: "+o.String()+" comes after it and sets all four timers")
-				}
-			}
-		} else if slices.Contains(timers, key) {
-			set[key] = o.Value
-		}
-	}
-	state := resolve(options)
+func checkCache(t *table, options []Option) []Problem {
+	state := t.resolve(options)
 	if state[keyCache] == flagNoac {
+		problems := t.overridden(options)
 		for _, o := range options {
-			if groupOf(o) == groupCache && keyOf(o) != keyCache {
-				warn(o.String(), "has no effect: noac sets all four timers to 0")
+			if t.groupOf(o) == groupCache && t.keyOf(o) != keyCache {
+				problems = append(problems, Problem{Option: o.String(), Message: "has no effect: noac sets all four timers to 0", Warning: true})
 			}
 		}
 		return problems
 	}
-	for i := 0; i < len(timers); i += 2 {
-		least, most := timers[i], timers[i+1]
-		if number(effective(state, least)) > number(effective(state, most)) {
-			warn(fmt.Sprintf("%s=%s", least, effective(state, least)), fmt.Sprintf("is more than %s, which is %s", most, effective(state, most)))
+	return append(t.overridden(options), t.crossed(state)...)
+}
+
+// overridden are timers before an actimeo that sets them all.
+func (t *table) overridden(options []Option) []Problem {
+	var problems []Problem
+	set := map[string]string{}
+	for _, o := range options {
+		key := t.keyOf(o)
+		if slices.Contains(t.timers, key) {
+			set[key] = o.Value
+		}
+		if key != keyActimeo {
+			continue
+		}
+		for _, timer := range t.timers {
+			if value, ok := set[timer]; ok {
+				problems = append(problems, Problem{Option: timer + "=" + value, Warning: true,
+					Message: "has no effect: " + o.String() + " comes after it and sets all four timers"})
+			}
 		}
 	}
 	return problems
 }
 
-func effective(state map[string]string, timer string) string {
+// crossed are timers whose least is more than their most.
+func (t *table) crossed(state map[string]string) []Problem {
+	var problems []Problem
+	for i := 0; i < len(t.timers); i += 2 {
+		least, most := t.timers[i], t.timers[i+1]
+		if number(t.effective(state, least)) > number(t.effective(state, most)) {
+			problems = append(problems, Problem{Option: least + "=" + t.effective(state, least), Warning: true,
+				Message: fmt.Sprintf("is more than %s, which is %s", most, t.effective(state, most))})
+		}
+	}
+	return problems
+}
+
+// checkYielding refuses actimeo beside a timer where the kernel then ignores it, or not, by their order.
+func checkYielding(t *table, options []Option) []Problem {
+	var actimeo, timer Option
+	for _, o := range options {
+		switch key := t.keyOf(o); {
+		case key == keyActimeo:
+			actimeo = o
+		case slices.Contains(t.timers, key):
+			timer = o
+		}
+	}
+	if actimeo.Name == "" || timer.Name == "" {
+		return nil
+	}
+	return []Problem{{Option: actimeo.String(),
+		Message: "is ignored where " + timer.Name + " comes first, as in a sorted list: give " + strings.Join(t.timers, " and ")}}
+}
+
+// checkImplied points out options that another one brings along.
+func checkImplied(t *table, options []Option) []Problem {
+	var problems []Problem
+	for _, o := range options {
+		by, ok := t.implied[o.Name]
+		if ok && slices.ContainsFunc(options, func(other Option) bool { return other.Name == by }) {
+			problems = append(problems, Problem{Option: o.String(), Message: "is implied by " + by, Warning: true})
+		}
+	}
+	return problems
+}
+
+func (t *table) effective(state map[string]string, timer string) string {
 	if value, ok := state[timer]; ok {
 		return value
 	}
-	return timerDefaults[timer]
+	return t.timerDefaults[timer]
 }
 
 // checkTransport points out what the transport protocol and the version make of other options.
-func checkTransport(options []Option) []Problem {
+func checkTransport(t *table, options []Option) []Problem {
 	var problems []Problem
-	state := resolve(options)
+	state := t.resolve(options)
 	udp := strings.HasPrefix(state[keyProto], "udp")
 	v4 := strings.HasPrefix(state[keyVersion], "4")
 	for _, o := range options {
-		key := keyOf(o)
+		key := t.keyOf(o)
 		switch {
 		case key == keyProto && udp && v4:
 			problems = append(problems, Problem{Option: o.String(), Message: "NFSv4 has no UDP: mount fails"})
@@ -241,7 +312,7 @@ func checkTransport(options []Option) []Problem {
 			problems = append(problems, Problem{Option: o.String(), Message: "has no effect with UDP", Warning: true})
 		case key == keyNconnect && strings.Contains(state[keySec], "krb5"):
 			problems = append(problems, Problem{Option: o.String(), Message: "vendors advise against it together with Kerberos", Warning: true})
-		case onlyV3[key] && v4:
+		case t.onlyV3[key] && v4:
 			problems = append(problems, Problem{Option: o.String(), Message: "has no effect on NFSv4", Warning: true})
 		}
 	}

@@ -103,8 +103,8 @@ func expect(t *testing.T, what string, want []string, got []Problem) {
 	}
 }
 
-func TestValidateKnowsNFSOnly(t *testing.T) {
-	if problems := Validate("SMB", []string{"actimeo=30"}); len(problems) != 1 || problems[0].Warning {
+func TestValidateKnowsNoOther(t *testing.T) {
+	if problems := Validate("Block", []string{"actimeo=30"}); len(problems) != 1 || problems[0].Warning {
 		t.Errorf("got %v, want one error", problems)
 	}
 }
@@ -118,7 +118,7 @@ func TestValidateNeverPassesAnUnsafeByte(t *testing.T) {
 				return
 			}
 		}
-		if o := parseOne(text); !safe.MatchString(text) || refusal(o) != "" || specs[o.Name].key == "" {
+		if o := parseOne(text); !safe.MatchString(text) || nfs.refusal(o) != "" || nfs.specs[o.Name].key == "" {
 			t.Fatalf("%q passes", text)
 		}
 	})

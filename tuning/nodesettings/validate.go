@@ -10,7 +10,6 @@ import (
 
 	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
-	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
 // Problem is something wrong, or worth knowing, about a field of a profile.
@@ -34,7 +33,7 @@ func (p Problem) String() string {
 // catalogue nor the allow-list admits, or out of range, or said twice in different ways; mount options that can never
 // work; selectors that select nothing by mistake. A profile with a problem that is no warning applies nothing.
 func Validate(p *v1alpha1.StorageClientProfile, allow catalogue.AllowList) []Problem {
-	return slices.Concat(checkSelectors(p), checkSettings(p, allow), checkVolumes(p))
+	return slices.Concat(checkSelectors(p), checkSettings(p, allow), checkSlots(p), checkVolumes(p))
 }
 
 func checkSettings(p *v1alpha1.StorageClientProfile, allow catalogue.AllowList) []Problem {
@@ -76,11 +75,8 @@ func checkVolumes(p *v1alpha1.StorageClientProfile) []Problem {
 	var problems []Problem
 	for i := range p.Spec.Volumes {
 		rule := &p.Spec.Volumes[i]
-		if hasOther(rule.Selector.Protocols) {
-			continue // UnsupportedFields has it
-		}
 		options := optionsOf(rule)
-		for _, found := range mountoptions.Validate(mountoptions.NFS, options) {
+		for _, found := range checkOptions(protocolsOf(&rule.Selector), options) {
 			field := fmt.Sprintf("spec.volumes[%d].mountOptions", i)
 			if at := slices.Index(options, found.Option); at >= 0 {
 				field = fmt.Sprintf("%s[%d]", field, at)

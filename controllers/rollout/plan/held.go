@@ -68,8 +68,14 @@ func (p *planner) accept(v *view) {
 	case v.acknowledged() && v.reported() && p.withoutEffect(v):
 		return
 	}
-	if late {
-		p.failBooted(v, ReasonRebootTimedOut, fmt.Sprintf("The node was not back and well %s after its permit: %s", p.patience(v), v.missing()))
+	message := fmt.Sprintf("The node was not back and well %s after its permit: %s", p.patience(v), v.missing())
+	switch {
+	case late && v.superseded():
+		// What failed is no longer asked for: once the node is back, it is tried with what is.
+		p.note(v, v1alpha1.RolloutFailed, ReasonRebootTimedOut, message)
+		return
+	case late:
+		p.failBooted(v, ReasonRebootTimedOut, message)
 		return
 	}
 	p.note(v, v1alpha1.RolloutRebooting, ReasonWaitingForNode, "The node has booted: "+v.missing())
@@ -81,7 +87,7 @@ func (p *planner) withoutEffect(v *view) bool {
 	switch {
 	case len(bad) > 0 && !v.Client.Spec.Release:
 		p.failBooted(v, ReasonRebootWithoutEffect, "After the boot these settings failed: "+names.List(bad))
-	case v.Client.Status.RebootRequired:
+	case v.need.kind == needReboot:
 		p.failBooted(v, ReasonRebootWithoutEffect, "The boot had no effect on: "+names.List(v.Client.Status.RebootRequiredBy))
 	default:
 		return false
@@ -91,9 +97,7 @@ func (p *planner) withoutEffect(v *view) bool {
 
 // failBooted writes the failure down before the permit, from which it follows, is cleared.
 func (p *planner) failBooted(v *view, reason, message string) {
-	status := p.status(v, v1alpha1.RolloutFailed, reason, message)
-	status.BootHash = v.target
-	p.ahead(v, status)
+	p.ahead(v, p.status(v, v1alpha1.RolloutFailed, reason, message))
 	p.clear(v, reason)
 }
 
@@ -106,7 +110,7 @@ func (v *view) missing() string {
 		return "its agent has not reported since the boot"
 	case !v.reported() || !v.acknowledged():
 		return "its agent has not reported the declared settings"
-	case v.Client.Status.RebootRequired:
+	case v.need.kind == needReboot:
 		return "still waiting for a boot: " + names.List(v.Client.Status.RebootRequiredBy)
 	}
 	bad, waiting := v.settings()

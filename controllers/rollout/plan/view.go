@@ -161,8 +161,7 @@ func (v *view) tuned() bool {
 
 // healthy reports whether the node is as it has to be after its boot.
 func (v *view) healthy() bool {
-	return v.Ready && v.reported() && v.acknowledged() && !v.Client.Status.RebootRequired &&
-		(v.Client.Spec.Release || v.readBack())
+	return v.Ready && v.acknowledged() && v.need.kind == needNone && (v.Client.Spec.Release || v.readBack())
 }
 
 // unavailable says why the node is out of service through no doing of ours, empty if it is not.

@@ -59,7 +59,7 @@ func (m *Machine) ssh(ctx context.Context, stdin io.Reader, argv ...string) (str
 	ctx, cancel := context.WithTimeout(ctx, sshTimeout)
 	defer cancel()
 	args := []string{"-q", "-i", m.dirs.key("ssh"), "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
-		"-o", "ConnectTimeout=5", "-o", "ServerAliveInterval=5", "root@" + m.Address, "--"}
+		"-o", "ConnectTimeout=30", "-o", "ServerAliveInterval=20", "root@" + m.Address, "--"}
 	cmd := exec.CommandContext(ctx, "ssh", append(args, argv...)...)
 	cmd.Stdin = stdin
 	out, err := cmd.Output()

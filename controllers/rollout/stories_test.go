@@ -1,0 +1,140 @@
+package rollout
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+var update = flag.Bool("update", false, "write the stories instead of comparing them")
+
+// TestStories plays rollouts without chance and compares the whole narrative, so that a change of behaviour is read.
+func TestStories(t *testing.T) {
+	for name, story := range map[string]func(*world){
+		"canary first, then by age, the manager's own node last": func(w *world) {
+			w.addNode("a").Manager = true
+			w.addNode("b")
+			w.addNode("c")
+			w.addProfile("eda", nil, "a", "b", "c")
+			w.until(20 * time.Minute)
+		},
+		"a budget of two takes two at a time": func(w *world) {
+			w.budget = 2
+			for _, name := range []string{"a", "b", "c", "d"} {
+				w.addNode(name)
+			}
+			w.addProfile("eda", func(r *v1alpha1.Rollout) {
+				r.MaxUnavailable = ptr.To(intstr.FromInt32(2))
+				r.Canary.SoakSeconds = ptr.To[int32](0)
+			}, "a", "b", "c", "d")
+			w.until(20 * time.Minute)
+		},
+		"a drain that times out is released and tried again": func(w *world) {
+			n := w.addNode("a")
+			n.pods = []simPod{{name: "db", blockedUntil: w.now.Add(18 * time.Minute)}}
+			w.addProfile("eda", nil, "a")
+			w.until(40 * time.Minute)
+		},
+		"a boot without effect stops the rollout until the profile changes": func(w *world) {
+			n := w.addNode("a")
+			w.addNode("b")
+			p := w.addProfile("eda", nil, "a", "b")
+			w.bootsAs(n, bootWithoutEffect)
+			w.until(10 * time.Minute)
+			w.tell("somebody corrects the profile")
+			p.version++
+			w.bootsAs(n, bootWell)
+			w.until(20 * time.Minute)
+		},
+		"a node that never comes back holds its budget": func(w *world) {
+			n := w.addNode("a")
+			w.addNode("b")
+			w.addProfile("eda", func(r *v1alpha1.Rollout) { r.FailureThreshold = ptr.To[int32](2) }, "a", "b")
+			w.bootsAs(n, bootNever)
+			w.until(30 * time.Minute)
+		},
+		"somebody uncordons a node whose agent holds a permit": func(w *world) {
+			n := w.addNode("a")
+			w.addProfile("eda", nil, "a")
+			n.machine.silentUntil = w.now.Add(8 * time.Minute)
+			w.agentBefore(n)
+			w.until(time.Minute)
+			w.tell("somebody uncordons a")
+			n.Unschedulable = false
+			n.meddled++
+			n.nodeRV++
+			w.until(25 * time.Minute)
+		},
+		"a deleted profile with restoreReboot is rebooted away": func(w *world) {
+			w.addNode("a")
+			w.addNode("b")
+			p := w.addProfile("eda", func(r *v1alpha1.Rollout) { r.Reboot.RestoreReboot = true }, "a", "b")
+			w.until(20 * time.Minute)
+			w.tell("somebody deletes the profile")
+			p.Deleting = true
+			w.until(20 * time.Minute)
+		},
+		"a pause releases what has no permit": func(w *world) {
+			n := w.addNode("a")
+			n.pods = []simPod{{name: "db", blockedUntil: w.now.Add(time.Hour)}}
+			p := w.addProfile("eda", nil, "a")
+			w.until(2 * time.Minute)
+			w.tell("somebody pauses the profile")
+			p.Paused = v1alpha1.ReasonPausedByField
+			w.until(2 * time.Minute)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(7)
+			w.quiet, w.verbose, w.calmly = true, true, true
+			story(w)
+			if w.broken != nil {
+				t.Error(w.broken)
+			}
+			path := filepath.Join("testdata", strings.NewReplacer(" ", "-", ",", "", "'", "").Replace(name)+".golden")
+			got := strings.Join(w.log, "\n") + "\n"
+			if *update {
+				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Errorf("the story is another one (-want +got), run with -update if that is right:\n%s", diff)
+			}
+		})
+	}
+}
+
+// until plays without faults for a while.
+func (w *world) until(d time.Duration) {
+	for end := w.now.Add(d); w.now.Before(end); {
+		w.calm()
+	}
+}
+
+// bootsAs decides how a machine's boots end.
+func (w *world) bootsAs(n *simNode, kind bootKind) {
+	n.machine.always = kind
+}
+
+// agentBefore lets an agent that is about to fall silent report once.
+func (w *world) agentBefore(n *simNode) {
+	until := n.machine.silentUntil
+	n.machine.silentUntil = time.Time{}
+	w.follow(n)
+	w.agent(n)
+	n.machine.silentUntil = until
+}

@@ -1,0 +1,177 @@
+package webhook
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/catalogue"
+)
+
+type profileOption func(*v1alpha1.StorageClientProfile)
+
+func newProfile(options ...profileOption) *v1alpha1.StorageClientProfile {
+	p := &v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "eda", Finalizers: []string{v1alpha1.Finalizer}}}
+	for _, o := range options {
+		o(p)
+	}
+	return p
+}
+
+func tuning(change func(*v1alpha1.NodeTuning)) profileOption {
+	return func(p *v1alpha1.StorageClientProfile) {
+		if p.Spec.Node == nil {
+			p.Spec.Node = &v1alpha1.NodeTuning{}
+		}
+		change(p.Spec.Node)
+	}
+}
+
+func sysctl(key, value string) profileOption {
+	return tuning(func(n *v1alpha1.NodeTuning) {
+		if n.Sysctls == nil {
+			n.Sysctls = map[string]v1alpha1.SettingText{}
+		}
+		n.Sysctls[key] = v1alpha1.SettingText(value)
+	})
+}
+
+func argument(text string) profileOption {
+	return tuning(func(n *v1alpha1.NodeTuning) {
+		n.KernelArguments = append(n.KernelArguments, v1alpha1.KernelArgument(text))
+	})
+}
+
+func rule(selector v1alpha1.VolumeSelector, options ...string) profileOption {
+	return func(p *v1alpha1.StorageClientProfile) {
+		r := v1alpha1.VolumeRule{Name: fmt.Sprint("rule", len(p.Spec.Volumes)), Selector: selector}
+		for _, o := range options {
+			r.MountOptions = append(r.MountOptions, v1alpha1.MountOption(o))
+		}
+		p.Spec.Volumes = append(p.Spec.Volumes, r)
+	}
+}
+
+var (
+	allNFS   = v1alpha1.VolumeSelector{Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS}}
+	labelled = &metav1.LabelSelector{MatchLabels: map[string]string{"role": "tools"}}
+)
+
+func selector(change func(*v1alpha1.VolumeSelector)) v1alpha1.VolumeSelector {
+	s := *allNFS.DeepCopy()
+	change(&s)
+	return s
+}
+
+func TestValidateCreate(t *testing.T) {
+	for name, test := range map[string]struct {
+		profile *v1alpha1.StorageClientProfile
+		allow   []string
+		// refused are parts of the error, which stands for none if there are none; warned are parts of each warning.
+		refused, warned []string
+	}{
+		"what is right": {profile: newProfile(sysctl("net.core.rmem_max", "16777216"), argument("ihash_entries=16777216"), rule(allNFS, "nconnect=4", "actimeo=30"))},
+		"a mount option out of range": {profile: newProfile(rule(allNFS, "nconnect=17")),
+			refused: []string{`spec.volumes[0].mountOptions[0]: Invalid value: "nconnect=17"`, "must be 1 to 16"}},
+		"a mount option that nobody knows": {profile: newProfile(rule(allNFS, "nconect=4")),
+			refused: []string{`spec.volumes[0].mountOptions[0]: Invalid value: "nconect=4"`, "did you mean nconnect?"}},
+		"a sysctl beyond the catalogue": {profile: newProfile(sysctl("kernel.core_pattern", "core")),
+			refused: []string{`spec.node.sysctls[kernel.core_pattern]: Invalid value: "core"`, "--allow-parameter"}},
+		"a sysctl that the operator allows": {profile: newProfile(sysctl("kernel.panic", "10")), allow: []string{"sysctl/kernel[.]panic"}},
+		"a malformed boot argument": {profile: newProfile(argument("ihash_entries=16M")),
+			refused: []string{`spec.node.kernelArguments[0]: Invalid value: "16M"`, "write 16777216"}},
+		"two problems at once": {profile: newProfile(sysctl("vm.dirty_ratio", "200"), rule(allNFS, "nconnect=17")),
+			refused: []string{"spec.node.sysctls[vm.dirty_ratio]", "spec.volumes[0].mountOptions[0]"}},
+		"a hazard is no error":             {profile: newProfile(sysctl("net.ipv4.tcp_sack", "0")), warned: []string{"spec.node.sysctls[net.ipv4.tcp_sack]"}},
+		"a field that is not honoured yet": {profile: newProfile(tuning(func(n *v1alpha1.NodeTuning) { n.Tuned = &v1alpha1.Tuned{Profile: "x"} })), warned: []string{"spec.node.tuned: this version does not honour it"}},
+		"old data for everybody": {profile: newProfile(rule(allNFS, "nocto", "actimeo=600"), rule(allNFS, "acdirmax=61", "acregmax=60")),
+			warned: []string{`spec.volumes[0].mountOptions[0]: "nocto": clients may long see old data`, `spec.volumes[0].mountOptions[1]: "actimeo=600"`, `spec.volumes[1].mountOptions[0]: "acdirmax=61"`}},
+		"old data for claims that ask for it":        {profile: newProfile(rule(selector(func(s *v1alpha1.VolumeSelector) { s.ClaimSelector = labelled }), "nocto"))},
+		"old data for volumes that ask for it":       {profile: newProfile(rule(selector(func(s *v1alpha1.VolumeSelector) { s.VolumeSelector = labelled }), "nocto"))},
+		"old data for those who write nothing":       {profile: newProfile(rule(selector(func(s *v1alpha1.VolumeSelector) { s.AccessModes = []string{"ReadOnlyMany"} }), "nocto"))},
+		"old data for some who do write":             {profile: newProfile(rule(selector(func(s *v1alpha1.VolumeSelector) { s.AccessModes = []string{"ReadOnlyMany", "ReadWriteMany"} }), "nocto")), warned: []string{`"nocto"`}},
+		"an empty label selector selects for nobody": {profile: newProfile(rule(selector(func(s *v1alpha1.VolumeSelector) { s.ClaimSelector = &metav1.LabelSelector{} }), "nocto")), warned: []string{`"nocto"`}},
+		"warnings come with an error":                {profile: newProfile(rule(allNFS, "nconnect=17", "nocto")), refused: []string{"nconnect=17"}, warned: []string{`"nocto"`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			allow, err := catalogue.NewAllowList(test.allow)
+			if err != nil {
+				t.Fatal(err)
+			}
+			warnings, err := (&profileValidator{allow: allow}).ValidateCreate(context.Background(), test.profile)
+			if (err != nil) != (len(test.refused) > 0) || err != nil && !apierrors.IsInvalid(err) {
+				t.Fatalf("error %v, want one with %q", err, test.refused)
+			}
+			for _, part := range test.refused {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("error %q does not tell %q", err, part)
+				}
+			}
+			if len(warnings) != len(test.warned) {
+				t.Fatalf("warnings %q, want %q", warnings, test.warned)
+			}
+			for i, part := range test.warned {
+				if !strings.Contains(warnings[i], part) {
+					t.Errorf("warning %q does not tell %q", warnings[i], part)
+				}
+			}
+		})
+	}
+}
+
+func TestAnswersAreBounded(t *testing.T) {
+	var wrong, loose []string
+	for range maxTold + 5 {
+		wrong, loose = append(wrong, "nconect=4"), append(loose, "nocto")
+	}
+	warnings, err := (&profileValidator{}).ValidateCreate(context.Background(), newProfile(rule(allNFS, wrong...), rule(allNFS, loose...)))
+	if status := apierrors.APIStatus(nil); err == nil {
+		t.Fatal("the profile is let through")
+	} else if status = err.(apierrors.APIStatus); len(status.Status().Details.Causes) != maxTold+1 { //nolint:errorlint // an admission error is not wrapped
+		t.Errorf("%d causes, want %d", len(status.Status().Details.Causes), maxTold+1)
+	}
+	if !strings.Contains(err.Error(), "and 5 more problems") {
+		t.Errorf("%q does not count the rest", err)
+	}
+	if last := warnings[len(warnings)-1]; len(warnings) != maxTold+1 || !strings.HasSuffix(last, "more warnings") {
+		t.Errorf("%d warnings, the last is %q", len(warnings), last)
+	}
+}
+
+func TestValidateUpdateAsksOnlyAboutAChangedSpec(t *testing.T) {
+	bad := rule(allNFS, "nconnect=17")
+	for name, test := range map[string]struct {
+		before, after *v1alpha1.StorageClientProfile
+		refused       bool
+	}{
+		"a spec that becomes wrong": {newProfile(), newProfile(bad), true},
+		"a spec that becomes right": {newProfile(bad), newProfile(), false},
+		"a wrong spec that stays as it is": {newProfile(bad), newProfile(bad, func(p *v1alpha1.StorageClientProfile) {
+			p.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"}
+		}), false},
+		"a wrong spec without its finalizer":  {newProfile(bad), newProfile(bad, func(p *v1alpha1.StorageClientProfile) { p.Finalizers = nil }), false},
+		"a wrong spec that is on its way out": {newProfile(), newProfile(bad, func(p *v1alpha1.StorageClientProfile) { now := metav1.Now(); p.DeletionTimestamp = &now }), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			warnings, err := (&profileValidator{}).ValidateUpdate(context.Background(), test.before, test.after)
+			if (err != nil) != test.refused {
+				t.Errorf("error %v, want one: %t", err, test.refused)
+			}
+			if diff := cmp.Diff(0, len(warnings)); diff != "" {
+				t.Errorf("warnings %q", warnings)
+			}
+		})
+	}
+}
+
+func TestValidateDeleteLetsEveryProfileGo(t *testing.T) {
+	if warnings, err := (&profileValidator{}).ValidateDelete(context.Background(), newProfile(rule(allNFS, "nconnect=17"))); err != nil || len(warnings) > 0 {
+		t.Errorf("got %q, %v", warnings, err)
+	}
+}

@@ -1,0 +1,256 @@
+// Package sandbox is a cluster to try the operator in, on this machine and without any right: a real control plane,
+// pods played by kwok, nodes played by package simnode, and the manager's own binary with the rights of its manifests.
+package sandbox
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/cluster/controlplane"
+	"github.com/storageclient/operator/test/simnode"
+)
+
+const (
+	// PoolLabel and Pool select the sandbox's nodes.
+	PoolLabel, Pool = "agentpool", "azfiles"
+	// zones is how many zones the nodes are spread over.
+	zones = 3
+	// readyTimeout bounds the wait for new Nodes.
+	readyTimeout = 2 * time.Minute
+)
+
+// Options say what to start.
+type Options struct {
+	controlplane.Options
+	// Root is the repository's root, where config is.
+	Root string
+	// Manager is the manager's binary.
+	Manager string
+	// Nodes is how many nodes there are.
+	Nodes int
+	// BootTime is how long a simulated boot takes.
+	BootTime time.Duration
+	// Say tells how far it is. May be nil.
+	Say func(format string, args ...any)
+}
+
+// Sandbox is a running cluster without a manager.
+type Sandbox struct {
+	// Client has all rights and no cache.
+	Client client.WithWatch
+	// Plane is the control plane.
+	Plane *controlplane.ControlPlane
+	// Fleet holds the machines.
+	Fleet *simnode.Fleet
+	// Names are the nodes' names, in the order of their creation.
+	Names []string
+
+	options   Options
+	stopFleet context.CancelFunc
+	fleetDone chan struct{}
+}
+
+// Start starts control plane and nodes and installs the operator's manifests.
+func Start(ctx context.Context, options Options) (*Sandbox, error) {
+	if options.Say == nil {
+		options.Say = func(string, ...any) {}
+	}
+	s := &Sandbox{options: options}
+	options.Say("starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok")
+	var err error
+	if s.Plane, err = controlplane.Start(options.Options); err != nil {
+		return nil, err
+	}
+	if err := s.setUp(ctx); err != nil {
+		return nil, errors.Join(err, s.Stop())
+	}
+	return s, nil
+}
+
+func (s *Sandbox) setUp(ctx context.Context) error {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		return err
+	}
+	var err error
+	if s.Client, err = client.NewWithWatch(s.Plane.Config, client.Options{Scheme: scheme}); err != nil {
+		return err
+	}
+	s.options.Say("installing the operator: config/crd, config/agent with its admission policy, config/rbac")
+	if err := s.install(ctx); err != nil {
+		return err
+	}
+	if err := s.addNodes(ctx); err != nil {
+		return err
+	}
+	fleetCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.stopFleet, s.fleetDone = stop, make(chan struct{})
+	go func() {
+		defer close(s.fleetDone)
+		_ = s.Fleet.Run(fleetCtx) // its only error is that of a handler on a stopped informer
+	}()
+	return s.awaitSchedulable(ctx)
+}
+
+// Stop ends everything.
+func (s *Sandbox) Stop() error {
+	if s.stopFleet != nil {
+		s.stopFleet()
+		<-s.fleetDone
+	}
+	return s.Plane.Stop()
+}
+
+func (s *Sandbox) install(ctx context.Context) error {
+	for _, pattern := range []string{"crd/bases/*.yaml", "*/namespace.yaml", "agent/*.yaml", "rbac/*.yaml"} {
+		files, err := filepath.Glob(filepath.Join(s.options.Root, "config", pattern))
+		if err != nil {
+			return err
+		}
+		for _, file := range files {
+			base := filepath.Base(file)
+			if base == "kustomization.yaml" || base == "namespace.yaml" && !strings.HasPrefix(pattern, "*") {
+				continue
+			}
+			if err := s.Apply(ctx, file); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Apply creates the objects of a file of YAML documents.
+func (s *Sandbox) Apply(ctx context.Context, file string) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	for decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096); ; {
+		object := &unstructured.Unstructured{}
+		err := decoder.Decode(object)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read %s: %w", file, err)
+		}
+		if len(object.Object) == 0 {
+			continue
+		}
+		if err := s.Client.Create(ctx, object); err != nil {
+			return fmt.Errorf("apply %s: %w", file, err)
+		}
+	}
+}
+
+func (s *Sandbox) addNodes(ctx context.Context) error {
+	fleet, err := simnode.NewFleet(s.Plane.Config, s.options.BootTime)
+	if err != nil {
+		return err
+	}
+	s.Fleet = fleet
+	for i := range s.options.Nodes {
+		name := fmt.Sprintf("node-%d", i+1)
+		dir := filepath.Join(s.options.Dir, name)
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+		machine, err := simnode.New(dir, simnode.Options{})
+		if err != nil {
+			return err
+		}
+		if err := fleet.Add(ctx, nodeObject(name, i%zones), machine); err != nil {
+			return err
+		}
+		s.Names = append(s.Names, name)
+	}
+	s.options.Say("%d nodes registered; kernel, GRUB and boots are simulated, the agent on them is the real one", s.options.Nodes)
+	return nil
+}
+
+func nodeObject(name string, zone int) *corev1.Node {
+	capacity := corev1.ResourceList{
+		corev1.ResourceCPU:    resource.MustParse("4"),
+		corev1.ResourceMemory: resource.MustParse("16Gi"),
+		corev1.ResourcePods:   resource.MustParse("110"),
+	}
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name,
+			Labels: map[string]string{
+				PoolLabel: Pool, corev1.LabelOSStable: "linux", corev1.LabelHostname: name,
+				corev1.LabelTopologyZone: fmt.Sprintf("zone-%d", zone+1),
+			},
+			Annotations: map[string]string{controlplane.NodeAnnotation: "fake"},
+		},
+		Status: corev1.NodeStatus{Capacity: capacity, Allocatable: capacity},
+	}
+}
+
+// awaitSchedulable waits until the controller manager has taken the taints of new Nodes off.
+func (s *Sandbox) awaitSchedulable(ctx context.Context) error {
+	return wait.PollUntilContextTimeout(ctx, time.Second/2, readyTimeout, true, func(ctx context.Context) (bool, error) {
+		nodes := &corev1.NodeList{}
+		if err := s.Client.List(ctx, nodes); err != nil {
+			return false, err
+		}
+		tainted := slices.ContainsFunc(nodes.Items, func(n corev1.Node) bool { return len(n.Spec.Taints) > 0 })
+		return !tainted, nil
+	})
+}
+
+// StartManager runs the manager outside the cluster, as its own service account.
+func (s *Sandbox) StartManager(ctx context.Context, flags ...string) (*controlplane.Process, error) {
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.ManagerDeployment}}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](6 * 3600)}}
+	if err := s.Client.SubResource("token").Create(ctx, account, request); err != nil {
+		return nil, fmt.Errorf("request the manager's token: %w", err)
+	}
+	kubeconfig := filepath.Join(s.options.Dir, "manager.kubeconfig")
+	err := clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{"sandbox": {Server: s.Plane.Config.Host, CertificateAuthorityData: s.Plane.Config.CAData}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"manager": {Token: request.Status.Token}},
+		Contexts:       map[string]*clientcmdapi.Context{"sandbox": {Cluster: "sandbox", AuthInfo: "manager"}},
+		CurrentContext: "sandbox",
+	}, kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	return s.Plane.Run(append([]string{
+		s.options.Manager, "--kubeconfig=" + kubeconfig, "--agent-image=storageclient/node-agent:sandbox", "--health-probe-bind-address=0",
+	}, flags...)...)
+}
+
+// ManagerLog is the end of what the manager has logged.
+func (s *Sandbox) ManagerLog() string {
+	data, err := os.ReadFile(filepath.Join(s.options.Dir, filepath.Base(s.options.Manager)+".log"))
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
+	return strings.Join(lines[max(0, len(lines)-15):], "\n")
+}

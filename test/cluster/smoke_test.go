@@ -1,0 +1,222 @@
+//go:build kwok
+
+// Package cluster plays rollouts with many simulated nodes against a real control plane.
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/cluster/controlplane"
+	"github.com/storageclient/operator/test/cluster/sandbox"
+)
+
+const (
+	nodes  = 20
+	budget = 4
+	// timeout bounds each half of the test; on two cores one takes about a minute.
+	timeout = 4 * time.Minute
+)
+
+// TestTwentyNodesAreRebootedWithinBudgetAndPutBack needs what "make test" builds.
+func TestTwentyNodesAreRebootedWithinBudgetAndPutBack(t *testing.T) {
+	ctrl.SetLogger(logr.Discard())
+	ctx := t.Context()
+	s, err := sandbox.Start(ctx, sandbox.Options{
+		Options: controlplane.Options{Binaries: need(t, "SCO_CONTROLPLANE"), Kwok: need(t, "SCO_KWOK"), Dir: t.TempDir()},
+		Root:    "../..", Manager: need(t, "SCO_MANAGER"), Nodes: nodes, BootTime: time.Second,
+		Say: t.Logf,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	recorder := record(t, s)
+	if _, err := s.StartManager(ctx, fmt.Sprintf("--max-unavailable=%d", budget)); err != nil {
+		t.Fatal(err)
+	}
+	profile := smokeProfile()
+	if err := s.Client.Create(ctx, profile); err != nil {
+		t.Fatal(err)
+	}
+	await(t, s, "the profile to be Ready", func(ctx context.Context) (bool, error) {
+		err := s.Client.Get(ctx, client.ObjectKeyFromObject(profile), profile)
+		ready := meta.IsStatusConditionTrue(profile.Status.Conditions, v1alpha1.ConditionReady)
+		return ready && profile.Status.Nodes.UpToDate == nodes, err
+	})
+	checkMachines(t, s, 2, "16777216")
+	if err := s.Client.Delete(ctx, profile); err != nil {
+		t.Fatal(err)
+	}
+	await(t, s, "the profile to go", func(ctx context.Context) (bool, error) {
+		err := s.Client.Get(ctx, client.ObjectKeyFromObject(profile), profile)
+		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
+	})
+	checkMachines(t, s, 3, "")
+	checkNodes(t, s)
+	recorder.check(t)
+}
+
+func need(t *testing.T, variable string) string {
+	t.Helper()
+	value := os.Getenv(variable)
+	if value == "" {
+		t.Fatalf("%s is not set: run \"make test\", which builds what this test needs", variable)
+	}
+	return value
+}
+
+func smokeProfile() *v1alpha1.StorageClientProfile {
+	return &v1alpha1.StorageClientProfile{
+		ObjectMeta: metav1.ObjectMeta{Name: "smoke"},
+		Spec: v1alpha1.StorageClientProfileSpec{
+			NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{sandbox.PoolLabel: sandbox.Pool}},
+			Node: &v1alpha1.NodeTuning{
+				KernelArguments: []v1alpha1.KernelArgument{"ihash_entries=16777216"},
+				Sysctls:         map[string]v1alpha1.SettingText{"net.core.rmem_max": "16777216"},
+			},
+			Rollout: v1alpha1.Rollout{
+				MaxUnavailable:    ptr.To(intstr.FromInt32(budget)),
+				MaxConcurrentLive: ptr.To(intstr.FromString("100%")),
+				Canary:            &v1alpha1.Canary{SoakSeconds: ptr.To[int32](1)},
+				SettleSeconds:     ptr.To[int32](1),
+				Reboot:            v1alpha1.Reboot{Policy: v1alpha1.RebootAutomatic, RestoreReboot: true},
+			},
+		},
+	}
+}
+
+func await(t *testing.T, s *sandbox.Sandbox, what string, done func(context.Context) (bool, error)) {
+	t.Helper()
+	began := time.Now()
+	if err := wait.PollUntilContextTimeout(t.Context(), time.Second/2, timeout, true, done); err != nil {
+		t.Fatalf("waiting for %s: %v\nthe end of the manager's log:\n%s", what, err, s.ManagerLog())
+	}
+	t.Logf("%s: %.0f s", what, time.Since(began).Seconds())
+}
+
+// checkMachines looks at the simulated hosts themselves.
+func checkMachines(t *testing.T, s *sandbox.Sandbox, boots int, value string) {
+	t.Helper()
+	for _, name := range s.Names {
+		machine := s.Fleet.Machine(name)
+		if machine.Boots() != boots {
+			t.Errorf("%s booted %d times, want %d", name, machine.Boots(), boots)
+		}
+		cmdline, err := machine.Read("/proc/cmdline")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := argument(cmdline, "ihash_entries"); got != value {
+			t.Errorf("%s runs with ihash_entries=%q, want %q", name, got, value)
+		}
+		wantSysctl := map[bool]string{true: "16777216", false: "212992"}[value != ""]
+		if got, err := machine.Read("/proc/sys/net/core/rmem_max"); err != nil || got != wantSysctl {
+			t.Errorf("%s has net.core.rmem_max %q (%v), want %q", name, got, err, wantSysctl)
+		}
+	}
+}
+
+func checkNodes(t *testing.T, s *sandbox.Sandbox) {
+	t.Helper()
+	list := &corev1.NodeList{}
+	if err := s.Client.List(t.Context(), list); err != nil {
+		t.Fatal(err)
+	}
+	for _, node := range list.Items {
+		ours := slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == v1alpha1.TunedNodeCondition
+		})
+		if node.Spec.Unschedulable || node.Labels[v1alpha1.ManagedLabel] != "" || node.Annotations[v1alpha1.DisruptionAnnotation] != "" || ours {
+			t.Errorf("something of ours is left on Node %s: %v %v", node.Name, node.ObjectMeta, node.Status.Conditions)
+		}
+	}
+}
+
+// recorder follows the Nodes by a watch of its own, and so does not rely on the manager's word.
+type recorder struct {
+	mu   sync.Mutex
+	out  map[string]bool
+	most int
+	seen map[string]bool
+}
+
+func record(t *testing.T, s *sandbox.Sandbox) *recorder {
+	t.Helper()
+	w, err := s.Client.Watch(t.Context(), &corev1.NodeList{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.Stop)
+	r := &recorder{out: map[string]bool{}, seen: map[string]bool{}}
+	go func() {
+		for event := range w.ResultChan() {
+			if node, ok := event.Object.(*corev1.Node); ok {
+				r.note(node)
+			}
+		}
+	}()
+	return r
+}
+
+func (r *recorder) note(node *corev1.Node) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ready := slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+	if node.Spec.Unschedulable {
+		r.seen[node.Name] = true
+	}
+	// Before its first Ready, a Node has no condition and is no disruption of anybody's.
+	if node.Spec.Unschedulable || len(node.Status.Conditions) > 0 && !ready {
+		r.out[node.Name] = true
+	} else {
+		delete(r.out, node.Name)
+	}
+	r.most = max(r.most, len(r.out))
+}
+
+func (r *recorder) check(t *testing.T) {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t.Logf("at most %d nodes were out of service at a time, the budget was %d", r.most, budget)
+	if r.most > budget || r.most < 2 {
+		t.Errorf("%d nodes were out of service at a time, the budget is %d", r.most, budget)
+	}
+	if len(r.seen) != nodes || len(r.out) != 0 {
+		t.Errorf("%d nodes were cordoned, want %d; still out: %v", len(r.seen), nodes, r.out)
+	}
+}
+
+func argument(cmdline, name string) string {
+	for word := range strings.FieldsSeq(cmdline) {
+		if rest, ok := strings.CutPrefix(word, name+"="); ok {
+			return rest
+		}
+	}
+	return ""
+}

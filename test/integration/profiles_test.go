@@ -1,0 +1,110 @@
+package integration
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/nodesettings"
+)
+
+var _ = Describe("A profile that we hand out", func() {
+	DescribeTable("is admitted, valid and honoured: config/",
+		func(dir string) {
+			Expect(apply(render(dir))).To(BeNumerically(">", 0), "no StorageClientProfile in config/%s", dir)
+		},
+		folders("profiles/*", "samples"),
+	)
+
+	It("is admitted, valid and honoured: README.md", func() {
+		content, err := os.ReadFile(filepath.Join(configDir, "..", "README.md"))
+		Expect(err).NotTo(HaveOccurred())
+		applied := 0
+		for _, block := range yamlBlocks(string(content)) {
+			applied += apply(parseManifests([]byte(block)))
+		}
+		Expect(applied).To(BeNumerically(">", 0), "no StorageClientProfile in README.md")
+	})
+
+	DescribeTable("reboots nothing without approval, and gives up consistency only where claims ask for it: config/",
+		func(dir string) {
+			for _, object := range render(dir) {
+				spec := profileFrom(object).Spec
+				Expect(spec.Rollout.Reboot.Policy).To(Equal(v1alpha1.RebootOnApproval))
+				for _, rule := range spec.Volumes {
+					if s := rule.Selector.ClaimSelector; s != nil && len(s.MatchLabels) > 0 {
+						continue
+					}
+					for _, option := range rule.MountOptions {
+						Expect(string(option)).NotTo(MatchRegexp(`^(nocto$|noac$|ac[a-z]+=([1-9]\d{2,}|[7-9]\d|6[1-9])$)`), rule.Name)
+					}
+				}
+			}
+		},
+		folders("profiles/*"),
+	)
+})
+
+// folders are those among these folders of config that have a kustomization.
+func folders(patterns ...string) []TableEntry {
+	var entries []TableEntry
+	for _, pattern := range patterns {
+		found, err := filepath.Glob(filepath.Join(configDir, pattern, "kustomization.yaml"))
+		if err != nil || len(found) == 0 {
+			panic("no kustomization in config/" + pattern)
+		}
+		for _, path := range found {
+			dir := strings.TrimPrefix(filepath.Dir(path), configDir+"/")
+			entries = append(entries, Entry(dir, dir))
+		}
+	}
+	return entries
+}
+
+// apply creates the profiles among the objects and expects each to be one that this build would carry out whole. It
+// returns how many there were.
+func apply(objects []*unstructured.Unstructured) int {
+	GinkgoHelper()
+	applied := 0
+	for _, object := range objects {
+		if object.GroupVersionKind() != v1alpha1.GroupVersion.WithKind("StorageClientProfile") {
+			continue
+		}
+		applied++
+		profile := profileFrom(object)
+		strict := client.WithFieldValidation(k8s, "Strict")
+		Expect(strict.Create(ctx, object)).To(Succeed(), object.GetName())
+		for _, problem := range nodesettings.Validate(profile, catalogue.AllowList{}) {
+			Expect(problem.Warning).To(BeTrue(), "%s: %s", object.GetName(), problem)
+		}
+		Expect(nodesettings.UnsupportedFields(profile)).To(BeEmpty(), object.GetName())
+	}
+	return applied
+}
+
+func profileFrom(object *unstructured.Unstructured) *v1alpha1.StorageClientProfile {
+	GinkgoHelper()
+	profile := &v1alpha1.StorageClientProfile{}
+	Expect(runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, profile)).To(Succeed(), object.GetName())
+	return profile
+}
+
+var yamlFence = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```")
+
+// yamlBlocks are the fenced YAML blocks of a Markdown text.
+func yamlBlocks(markdown string) []string {
+	var blocks []string
+	for _, match := range yamlFence.FindAllStringSubmatch(markdown, -1) {
+		blocks = append(blocks, match[1])
+	}
+	return blocks
+}

@@ -1,0 +1,363 @@
+package integration
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume"
+	"github.com/storageclient/operator/controllers/webhook"
+)
+
+var _ = Describe("The webhooks", func() {
+	Context("that are up", func() {
+		BeforeEach(func() {
+			site := installWebhooks()
+			startWebhooks(restConfig, site.LocalServingHost, site.LocalServingPort, site.LocalServingCertDir)
+			Eventually(func() error { return k8s.Create(ctx, badProfile(), client.DryRunAll) }).WithTimeout(20*time.Second).
+				Should(MatchError(ContainSubstring("must be 1 to 16")), "the webhooks answer")
+		})
+
+		It("refuse a profile that can never work, and name field, value and remedy", func() {
+			for _, wrong := range []struct {
+				profile *profileBuilder
+				told    []string
+			}{
+				{newProfile("bad").Volumes(nfsRule("nconnect=17")), []string{"spec.volumes[0].mountOptions[0]", `"nconnect=17"`, "must be 1 to 16"}},
+				{newProfile("bad").Volumes(nfsRule("nconect=4")), []string{"spec.volumes[0].mountOptions[0]", `"nconect=4"`, "did you mean nconnect?"}},
+				{newProfile("bad").Sysctl("kernel.core_pattern", "core"), []string{"spec.node.sysctls[kernel.core_pattern]", `"core"`, "--allow-parameter"}},
+				{newProfile("bad").KernelArgument("ihash_entries=16M"), []string{"spec.node.kernelArguments[0]", `"16M"`, "write 16777216"}},
+			} {
+				err := k8s.Create(ctx, wrong.profile.Build())
+				Expect(apierrors.IsInvalid(err)).To(BeTrue(), "%v", err)
+				for _, told := range wrong.told {
+					Expect(err).To(MatchError(ContainSubstring(told)))
+				}
+			}
+
+			By("a change of a stored one")
+			profile := nfsProfile("good", v1alpha1.GitOpsReportOnly, "nconnect=4")
+			profile.Spec.Volumes[0].MountOptions = []v1alpha1.MountOption{"nconnect=17"}
+			Expect(apierrors.IsInvalid(k8s.Update(ctx, profile))).To(BeTrue())
+		})
+
+		It("warn of what works and may not be meant", func() {
+			warned := &warnings{}
+			withWarnings := rest.CopyConfig(restConfig)
+			withWarnings.WarningHandlerWithContext = warned
+			c, err := client.New(withWarnings, client.Options{Scheme: scheme})
+			Expect(err).NotTo(HaveOccurred())
+			profile := newProfile("loose").Volumes(nfsRule("nocto", "actimeo=600")).With(func(s *v1alpha1.StorageClientProfileSpec) {
+				s.Node = &v1alpha1.NodeTuning{Tuned: &v1alpha1.Tuned{Profile: "latency-performance"}}
+			}).Build()
+			Expect(c.Create(ctx, profile)).To(Succeed())
+			Expect(warned.texts).To(ConsistOf(
+				HavePrefix("spec.node.tuned: this version does not honour it"),
+				HavePrefix(`spec.volumes[0].mountOptions[0]: "nocto": clients may long see old data`),
+				HavePrefix(`spec.volumes[0].mountOptions[1]: "actimeo=600": clients may long see old data`),
+			))
+		})
+
+		It("lay options over a new volume at once, and leave the reconciler nothing to write", func() {
+			nfsProfile("fast", v1alpha1.GitOpsReportOnly, "nconnect=4", "nocto")
+			var created *corev1.PersistentVolume
+			Eventually(func(g Gomega) { // the webhook reads a cache, which may not have the profile yet
+				created = newVolume("pv").Options("hard").volume.DeepCopy()
+				g.Expect(k8s.Create(ctx, created, client.DryRunAll)).To(Succeed())
+				g.Expect(created.Spec.MountOptions).To(Equal([]string{"hard", "nconnect=4", "nocto"}))
+			}).WithTimeout(10 * time.Second).Should(Succeed())
+			newVolume("pv").Options("hard").Create(client.FieldOwner("csi-provisioner"))
+			pv := getVolume("pv")
+			Expect(pv.Spec.MountOptions).To(Equal([]string{"hard", "nconnect=4", "nocto"}))
+			Expect(pv.Annotations).To(Equal(map[string]string{
+				v1alpha1.OriginalMountOptionsAnnotation: `["hard"]`,
+				v1alpha1.AppliedMountOptionsAnnotation:  `["hard","nconnect=4","nocto"]`,
+				v1alpha1.ProfilesAnnotation:             "fast",
+			}))
+			Expect(reconcileVolume("pv").ResourceVersion).To(Equal(pv.ResourceVersion))
+
+			By("leaving alone what is declared elsewhere, the same way")
+			argoApply("declared", "hard")
+			Expect(getVolume("declared").Spec.MountOptions).To(Equal([]string{"hard"}))
+			object := &unstructured.Unstructured{Object: toMap(newVolume("applied").Options("hard").volume)}
+			Expect(k8s.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner("somebody"))).To(Succeed())
+			Expect(getVolume("applied").Spec.MountOptions).To(Equal([]string{"hard"}))
+
+			By("not fighting a manifest that says nothing of options")
+			kubectlApply(newVolume("free").volume)
+			Expect(getVolume("free").Spec.MountOptions).To(Equal([]string{"nconnect=4", "nocto"}))
+			kubectlApply(newVolume("free").Label("tier", "gold").volume)
+			free := getVolume("free")
+			Expect(free.Labels).To(HaveKeyWithValue("tier", "gold"))
+			Expect(reconcileVolume("free").ResourceVersion).To(Equal(free.ResourceVersion))
+		})
+
+		It("restore such a volume to what its creator gave", func() {
+			profile := nfsProfile("fast", v1alpha1.GitOpsReportOnly, "nocto")
+			Eventually(func() []string {
+				pv := newVolume("pv").Options("hard").volume.DeepCopy()
+				Expect(k8s.Create(ctx, pv, client.DryRunAll)).To(Succeed())
+				return pv.Spec.MountOptions
+			}).WithTimeout(10 * time.Second).Should(ContainElement("nocto"))
+			newVolume("pv").Options("hard").Create()
+			Expect(k8s.Delete(ctx, profile)).To(Succeed())
+			pv := reconcileVolume("pv")
+			Expect(pv.Spec.MountOptions).To(Equal([]string{"hard"}))
+			Expect(pv.Annotations).To(BeEmpty())
+		})
+	})
+
+	Context("that are down", func() {
+		It("let a profile be paused, deleted and freed of its finalizer, but declare nothing else", func() {
+			profile := badProfile()
+			profile.Finalizers = []string{v1alpha1.Finalizer}
+			Expect(k8s.Create(ctx, profile)).To(Succeed())
+			installWebhooks()
+			Eventually(func() error { return k8s.Create(ctx, newProfile("other").Build(), client.DryRunAll) }).WithTimeout(20 * time.Second).
+				Should(MatchError(ContainSubstring("failed calling webhook")))
+
+			patch := func(text string) error {
+				return k8s.Patch(ctx, profile, client.RawPatch(types.MergePatchType, []byte(text)))
+			}
+			Expect(patch(`{"spec":{"priority":7}}`)).To(MatchError(ContainSubstring("failed calling webhook")))
+			Expect(patch(`{"metadata":{"annotations":{"` + v1alpha1.PausedAnnotation + `":"true"}}}`)).To(Succeed())
+			profile.Status.ObservedGeneration = 1
+			Expect(k8s.Status().Update(ctx, profile)).To(Succeed())
+			Expect(k8s.Delete(ctx, profile)).To(Succeed())
+			Expect(patch(`{"spec":{"deletionPolicy":"Retain"}}`)).To(Succeed(), "to be rid of it at once")
+			Expect(patch(`{"metadata":{"finalizers":null}}`)).To(Succeed())
+			Expect(apierrors.IsNotFound(k8s.Get(ctx, client.ObjectKeyFromObject(profile), profile))).To(BeTrue())
+		})
+
+		It("let a volume be created as it is, for the reconciler to take up", func() {
+			nfsProfile("fast", v1alpha1.GitOpsReportOnly, "nocto")
+			installWebhooks()
+			newVolume("pv").Options("hard").Create()
+			pv := getVolume("pv")
+			Expect(pv.Spec.MountOptions).To(Equal([]string{"hard"}))
+			Expect(pv.Annotations).To(BeEmpty())
+			Expect(reconcileVolume("pv").Spec.MountOptions).To(Equal([]string{"hard", "nocto"}))
+		})
+
+		It("hold a volume up for two seconds where nobody answers, and others not at all", func() {
+			site := installWebhooks()
+			var asked atomic.Int32
+			hang(site.LocalServingHost, site.LocalServingPort, &asked)
+			Eventually(func() int32 {
+				Expect(k8s.Create(ctx, newVolume("trial").volume.DeepCopy(), client.DryRunAll)).To(Succeed())
+				return asked.Load()
+			}).WithTimeout(20*time.Second).Should(BeNumerically(">", 0), "the API server knows the webhooks")
+
+			start := time.Now()
+			newVolume("pv").Options("hard").Create()
+			Expect(time.Since(start)).To(And(BeNumerically(">", time.Second), BeNumerically("<", 10*time.Second)))
+			Expect(getVolume("pv").Spec.MountOptions).To(Equal([]string{"hard"}))
+
+			before := asked.Load()
+			newVolume("ignored").Annotate(v1alpha1.IgnoreAnnotation, "true").Create()
+			hostPath := newVolume("host-path").volume.DeepCopy()
+			hostPath.Spec.PersistentVolumeSource = corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/data"}}
+			Expect(k8s.Create(ctx, hostPath)).To(Succeed())
+			pv := getVolume("pv")
+			pv.Labels = map[string]string{"tier": "gold"}
+			Expect(k8s.Update(ctx, pv)).To(Succeed())
+			Expect(asked.Load()).To(Equal(before), "volumes that cannot be concerned never reach the webhook")
+		})
+	})
+
+	It("are served with a certificate that the manager makes, within its own rights", func() {
+		installTemporarily("rbac/service_account.yaml", "rbac/role.yaml", "rbac/role_binding.yaml",
+			"webhook/secret.yaml", "webhook/validating_webhook.yaml", "webhook/mutating_webhook.yaml")
+		asManager := rest.CopyConfig(restConfig)
+		asManager.Impersonate = rest.ImpersonationConfig{
+			UserName: "system:serviceaccount:" + v1alpha1.ManagerNamespace + ":" + v1alpha1.ManagerDeployment,
+			Groups:   []string{"system:serviceaccounts", "system:authenticated"},
+		}
+		listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // only to find a free port
+		Expect(err).NotTo(HaveOccurred())
+		port := listener.Addr().(*net.TCPAddr).Port
+		Expect(listener.Close()).To(Succeed())
+		directory := GinkgoT().TempDir()
+		startWebhooks(asManager, "127.0.0.1", port, directory)
+
+		By("filling the Secret and both configurations while there is nothing to serve with")
+		secret := &corev1.Secret{}
+		key := client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: webhook.Name}
+		Eventually(func(g Gomega) {
+			g.Expect(k8s.Get(ctx, key, secret)).To(Succeed())
+			g.Expect(secret.Data).To(And(HaveKey("tls.crt"), HaveKey("tls.key")))
+		}).WithTimeout(30 * time.Second).Should(Succeed())
+		validating := &admissionregistrationv1.ValidatingWebhookConfiguration{}
+		mutating := &admissionregistrationv1.MutatingWebhookConfiguration{}
+		Eventually(func(g Gomega) {
+			g.Expect(k8s.Get(ctx, client.ObjectKey{Name: webhook.Name}, validating)).To(Succeed())
+			g.Expect(k8s.Get(ctx, client.ObjectKey{Name: webhook.Name}, mutating)).To(Succeed())
+			g.Expect(validating.Webhooks[0].ClientConfig.CABundle).To(Equal(secret.Data["ca.crt"]))
+			g.Expect(mutating.Webhooks[0].ClientConfig.CABundle).To(Equal(secret.Data["ca.crt"]))
+		}).WithTimeout(10 * time.Second).Should(Succeed())
+		Expect(validating.Webhooks[0].ClientConfig.Service.Path).To(HaveValue(Equal(webhook.ProfilePath)))
+		Expect(mutating.Webhooks[0].ClientConfig.Service.Path).To(HaveValue(Equal(webhook.VolumePath)))
+
+		By("serving once the kubelet has mounted it, to whoever trusts the configurations' authority")
+		for _, file := range []string{"tls.crt", "tls.key"} {
+			Expect(os.WriteFile(filepath.Join(directory, file), secret.Data[file], 0o600)).To(Succeed())
+		}
+		roots := x509.NewCertPool()
+		Expect(roots.AppendCertsFromPEM(validating.Webhooks[0].ClientConfig.CABundle)).To(BeTrue())
+		service := validating.Webhooks[0].ClientConfig.Service
+		dialer := &tls.Dialer{Config: &tls.Config{RootCAs: roots, ServerName: service.Name + "." + service.Namespace + ".svc"}}
+		Eventually(func() error {
+			connection, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+			if err != nil {
+				return err
+			}
+			return connection.Close()
+		}).WithTimeout(15 * time.Second).Should(Succeed())
+
+		By("reading no other Secret")
+		c, err := client.New(asManager, client.Options{Scheme: scheme})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(apierrors.IsForbidden(c.List(ctx, &corev1.SecretList{}, client.InNamespace(v1alpha1.ManagerNamespace)))).To(BeTrue())
+	})
+})
+
+func nfsRule(options ...string) v1alpha1.VolumeRule {
+	rule := v1alpha1.VolumeRule{Name: "nfs", Selector: v1alpha1.VolumeSelector{Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS}}}
+	for _, o := range options {
+		rule.MountOptions = append(rule.MountOptions, v1alpha1.MountOption(o))
+	}
+	return rule
+}
+
+func badProfile() *v1alpha1.StorageClientProfile {
+	return newProfile("bad").Volumes(nfsRule("nconnect=17")).Build()
+}
+
+func reconcileVolume(name string) *corev1.PersistentVolume {
+	GinkgoHelper()
+	r := &volume.Reconciler{Client: k8s, Recorder: events.NewFakeRecorder(16), Namespace: v1alpha1.ManagerNamespace}
+	_, err := r.Reconcile(ctrl.LoggerInto(ctx, logger), ctrl.Request{NamespacedName: client.ObjectKey{Name: name}})
+	Expect(err).NotTo(HaveOccurred())
+	return getVolume(name)
+}
+
+// installWebhooks registers the webhooks of config/webhook, until the spec ends, at an address of this machine where
+// nobody listens yet.
+func installWebhooks() *envtest.WebhookInstallOptions {
+	GinkgoHelper()
+	site := &envtest.WebhookInstallOptions{Paths: []string{filepath.Join(configDir, "webhook")}}
+	DeferCleanup(func() {
+		for _, configuration := range site.ValidatingWebhooks {
+			Expect(client.IgnoreNotFound(k8s.Delete(context.Background(), configuration))).To(Succeed())
+		}
+		for _, configuration := range site.MutatingWebhooks {
+			Expect(client.IgnoreNotFound(k8s.Delete(context.Background(), configuration))).To(Succeed())
+		}
+		forgetWebhooks()
+		Expect(site.Cleanup()).To(Succeed())
+	})
+	Expect(site.Install(restConfig)).To(Succeed())
+	Expect(site.ValidatingWebhooks).To(HaveLen(1))
+	Expect(site.MutatingWebhooks).To(HaveLen(1))
+	return site
+}
+
+// forgetWebhooks waits until the API server lets anything through again.
+func forgetWebhooks() {
+	GinkgoHelper()
+	Eventually(func() error { return k8s.Create(context.Background(), badProfile(), client.DryRunAll) }).WithTimeout(20 * time.Second).Should(Succeed())
+}
+
+// startWebhooks runs a manager with nothing but the webhooks and their certificates until the spec ends.
+func startWebhooks(access *rest.Config, host string, port int, certDir string) {
+	GinkgoHelper()
+	mgr, err := ctrl.NewManager(access, ctrl.Options{
+		Scheme: scheme, Logger: logger, HealthProbeBindAddress: "0", Metrics: metricsserver.Options{BindAddress: "0"},
+		Cache:      cache.Options{ByObject: webhook.CacheByObject(v1alpha1.ManagerNamespace)},
+		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
+		Client:     client.Options{Cache: &client.CacheOptions{EnableReadYourWritesConsistency: ptr.To(true)}},
+	})
+	Expect(err).NotTo(HaveOccurred())
+	Expect((&webhook.Webhooks{Namespace: v1alpha1.ManagerNamespace, Host: host, Port: port, CertDir: certDir}).SetupWithManager(mgr)).To(Succeed())
+	certificates := &webhook.Certificates{Client: mgr.GetClient(), Clock: clock.RealClock{}, Namespace: v1alpha1.ManagerNamespace}
+	Expect(certificates.SetupWithManager(mgr)).To(Succeed())
+	life, end := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- mgr.Start(life) }()
+	DeferCleanup(func() {
+		end()
+		Eventually(done).WithTimeout(time.Minute).Should(Receive(BeNil()))
+	})
+}
+
+// hang accepts connections and never answers.
+func hang(host string, port int, accepted *atomic.Int32) {
+	GinkgoHelper()
+	listener, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port))) //nolint:noctx // closed with the spec
+	Expect(err).NotTo(HaveOccurred())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			connection, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			defer connection.Close() //nolint:gocritic // all of them are closed with the listener
+			accepted.Add(1)
+		}
+	}()
+	DeferCleanup(func() {
+		Expect(listener.Close()).To(Succeed())
+		<-done
+	})
+}
+
+// installTemporarily creates the objects of manifests for the length of a spec.
+func installTemporarily(paths ...string) {
+	GinkgoHelper()
+	DeferCleanup(forgetWebhooks)
+	for _, path := range paths {
+		for _, object := range readManifests(filepath.Join(configDir, path)) {
+			Expect(k8s.Create(ctx, object)).To(Succeed(), "create %s %s", object.GetKind(), object.GetName())
+			DeferCleanup(func() {
+				Expect(client.IgnoreNotFound(k8s.Delete(context.Background(), object))).To(Succeed())
+			})
+		}
+	}
+}
+
+// warnings collects the warnings of the API server.
+type warnings struct{ texts []string }
+
+// HandleWarningHeaderWithContext is called once for each warning.
+func (w *warnings) HandleWarningHeaderWithContext(_ context.Context, code int, _, text string) {
+	if code == 299 {
+		w.texts = append(w.texts, text)
+	}
+}

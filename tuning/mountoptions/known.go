@@ -1,0 +1,50 @@
+package mountoptions
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+)
+
+// Known is what is known of one option, for people to read.
+type Known struct {
+	// Name is the option's name, and Key what it is about: options with one key are one thing.
+	Name, Key string
+	// Values says which values it takes; empty for a flag.
+	Values string
+	// Default is the kernel's own value of Key; empty where it depends on server or node, or is not there.
+	Default string
+	// TakesEffect says when a changed value takes effect.
+	TakesEffect v1alpha1.SettingEffect
+	// Refused is why no profile may ask for it, and Hazard what a user is warned of who does.
+	Refused, Hazard string
+	// Note is what is good to know, and no warning.
+	Note string
+	// Since is the first kernel in which the option was found; empty where all from 5.10 to 7.3 have it.
+	Since string
+	// Source is where this is known from.
+	Source string
+}
+
+// Known returns what is known of a protocol's options, sorted by name.
+func (p Protocol) Known() []Known {
+	t := tableOf(p)
+	var all []Known
+	for name, s := range t.specs {
+		known := Known{Name: name, Key: s.key, TakesEffect: p.Effect(name), Hazard: s.warning, Note: s.note, Since: s.since, Source: t.source,
+			Default: cmp.Or(s.initial, t.timerDefaults[s.key], t.hidden[s.key])}
+		if s.kind != flag {
+			known.Values = s.expects()
+		}
+		all = append(all, known)
+	}
+	reasons := maps.Clone(refused)
+	maps.Copy(reasons, t.refused)
+	for name, reason := range reasons {
+		all = append(all, Known{Name: name, Key: name, Refused: reason, Source: t.source})
+	}
+	slices.SortFunc(all, func(a, b Known) int { return cmp.Compare(a.Name, b.Name) })
+	return all
+}

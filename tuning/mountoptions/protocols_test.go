@@ -1,0 +1,167 @@
+package mountoptions
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+)
+
+func TestValidateByProtocol(t *testing.T) {
+	for name, test := range map[string]struct {
+		protocol Protocol
+		options  string
+		errors   []string
+		warnings []string
+	}{
+		"the SMB guide":                    {protocol: SMB, options: "actimeo=30 mfsymlinks cache=strict nosharesock multichannel max_channels=4 closetimeo=5 vers=3.1.1 hard rsize=4194304 wsize=4194304 rasize=8388608"},
+		"too many channels":                {protocol: SMB, options: "max_channels=17", errors: []string{"max_channels=17: must be 1 to 16 channels"}},
+		"a read-ahead that is too small":   {protocol: SMB, options: "rasize=65536", errors: []string{"rasize=65536: must be 1048576 to 33554432 bytes"}},
+		"SMB1":                             {protocol: SMB, options: "vers=1.0", errors: []string{"vers=1.0: SMB1 is insecure: must be one of 2.1"}},
+		"a timer before actimeo, SMB":      {protocol: SMB, options: "acregmax=60 actimeo=30", errors: []string{"actimeo=30: is ignored where acregmax comes first"}},
+		"a timer after actimeo, SMB":       {protocol: SMB, options: "actimeo=30 acdirmax=60", errors: []string{"actimeo=30: is ignored where acdirmax comes first"}},
+		"timers alone, SMB":                {protocol: SMB, options: "acregmax=60 acdirmax=30"},
+		"a password":                       {protocol: SMB, options: "password=x", errors: []string{"password=x: is refused: it says who signs in"}},
+		"somebody else's files":            {protocol: SMB, options: "uid=0", errors: []string{"uid=0: is refused: it says who owns"}},
+		"an NFS option on SMB":             {protocol: SMB, options: "nconnect=4", errors: []string{"nconnect=4: is not known"}},
+		"a cache that nobody else may use": {protocol: SMB, options: "cache=loose", warnings: []string{"cache=loose: caches as if no other client wrote"}},
+		"locks that stay here":             {protocol: SMB, options: "nobrl", warnings: []string{"nobrl: keeps byte-range locks"}},
+		"noatime on SMB":                   {protocol: SMB, options: "noatime", warnings: []string{"noatime: is taken and ignored"}},
+		"soft is what SMB does anyway":     {protocol: SMB, options: "soft"},
+
+		"the XFS guide": {protocol: XFS, options: "rw noatime nodiratime logbufs=8 logbsize=256k noquota",
+			warnings: []string{"logbufs=8: is the kernel's own value", "noquota: is the default where there are no quotas", "nodiratime: is implied by noatime"}},
+		"what is left of the XFS guide":  {protocol: XFS, options: "noatime logbsize=256k"},
+		"nodiratime alone":               {protocol: XFS, options: "nodiratime"},
+		"a log buffer in bytes":          {protocol: XFS, options: "logbsize=262144"},
+		"a log buffer that is too small": {protocol: XFS, options: "logbsize=256", errors: []string{"logbsize=256: must be a power of two from 16k to 256k"}},
+		"a log buffer that is too large": {protocol: XFS, options: "logbsize=512k", errors: []string{"logbsize=512k: must be a power of two"}},
+		"a log buffer between powers":    {protocol: XFS, options: "logbsize=200k", errors: []string{"logbsize=200k: must be a power of two"}},
+		"a log buffer that is no size":   {protocol: XFS, options: "logbsize=256kk", errors: []string{"logbsize=256kk: must be a power of two"}},
+		"one log buffer":                 {protocol: XFS, options: "logbufs=1", errors: []string{"logbufs=1: must be 2 to 8 buffers"}},
+		"nine log buffers":               {protocol: XFS, options: "logbufs=9", errors: []string{"logbufs=9: must be 2 to 8 buffers"}},
+		"a size that XFS makes smaller":  {protocol: XFS, options: "allocsize=3m", errors: []string{"allocsize=3m: must be a power of two"}},
+		"the largest allocation":         {protocol: XFS, options: "allocsize=1g"},
+		"barriers":                       {protocol: XFS, options: "nobarrier", errors: []string{"nobarrier: is refused: it was removed in kernel 4.19"}},
+		"delayed logging by name":        {protocol: XFS, options: "delaylog", errors: []string{"delaylog: is refused: it was removed in kernel 4.0"}},
+		"old attributes":                 {protocol: XFS, options: "attr2", warnings: []string{"attr2: is deprecated"}},
+		"quotas":                         {protocol: XFS, options: "prjquota", errors: []string{"prjquota: is refused: it turns quotas on"}},
+		"two atime flags":                {protocol: XFS, options: "noatime relatime", errors: []string{"relatime: contradicts noatime"}},
+		"an NFS option on XFS":           {protocol: XFS, options: "actimeo=30", errors: []string{"actimeo=30: is not known"}},
+		"one size in two ways":           {protocol: XFS, options: "logbsize=256k logbsize=262144", warnings: []string{"logbsize=262144: is said already by logbsize=256k"}},
+		"set-user-ID programs on XFS":    {protocol: XFS, options: "suid", errors: []string{"suid: is refused: it gives up a protection"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var errs, warnings []Problem
+			for _, p := range Validate(test.protocol, strings.Fields(test.options)) {
+				if p.Warning {
+					warnings = append(warnings, p)
+				} else {
+					errs = append(errs, p)
+				}
+			}
+			expect(t, "errors", test.errors, errs)
+			expect(t, "warnings", test.warnings, warnings)
+		})
+	}
+}
+
+func TestMergeByProtocol(t *testing.T) {
+	for name, test := range map[string]struct {
+		protocol        Protocol
+		current, wanted string
+		want            string
+		kept            int
+	}{
+		"SMB's actimeo sets two timers":                  {protocol: SMB, current: "dir_mode=0777 acregmax=60", wanted: "actimeo=30", want: "dir_mode=0777 acregmax=60 acdirmax=30", kept: 1},
+		"SMB's actimeo after a timer counts for nothing": {protocol: SMB, current: "acregmax=60 actimeo=30", wanted: "acdirmax=30", want: "acregmax=60 acdirmax=30"},
+		"SMB's actimeo beside none":                      {protocol: SMB, current: "hard", wanted: "actimeo=30", want: "hard actimeo=30"},
+		"a credential is not brought along":              {protocol: SMB, current: "hard", wanted: "password=x", want: "hard"},
+		"NFS's timers mean something else":               {protocol: NFS, current: "acregmax=60 actimeo=30", wanted: "acdirmax=30", want: "acregmax=60 actimeo=30"},
+		"one size in two ways is one":                    {protocol: XFS, current: "logbsize=262144", wanted: "logbsize=256k noatime", want: "logbsize=262144 noatime"},
+		"a log buffer that the volume has":               {protocol: XFS, current: "logbsize=32k", wanted: "logbsize=256k", want: "logbsize=32k", kept: 1},
+		"versions of SMB are not those of NFS":           {protocol: SMB, current: "vers=3.0", wanted: "vers=3.1.1", want: "vers=3.0", kept: 1},
+		"what no kernel knows any more is left out":      {protocol: XFS, current: "noatime", wanted: "nobarrier", want: "noatime"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := test.protocol.Merge(strings.Fields(test.current), strings.Fields(test.wanted), v1alpha1.ConflictKeepVolume, nil)
+			if diff := cmp.Diff(strings.Fields(test.want), got.Options); diff != "" || len(got.Kept) != test.kept {
+				t.Errorf("%s\nkept %v, want %d", diff, got.Kept, test.kept)
+			}
+		})
+	}
+}
+
+func TestCompareByProtocol(t *testing.T) {
+	for name, test := range map[string]struct {
+		protocol         Protocol
+		wanted, observed string
+		want             []string // options that differ
+		unverifiable     []string
+	}{
+		"XFS with what was asked for":   {protocol: XFS, wanted: "noatime logbsize=256k logbufs=8", observed: "rw,noatime,attr2,inode64,logbufs=8,logbsize=256k,noquota"},
+		"a remount that did nothing":    {protocol: XFS, wanted: "logbsize=262144", observed: "rw,relatime,logbufs=8,logbsize=32k,noquota", want: []string{"logbsize"}},
+		"SMB shows one actimeo":         {protocol: SMB, wanted: "acregmax=30 acdirmax=30", observed: "rw,vers=3.1.1,cache=strict,soft,actimeo=30,closetimeo=1"},
+		"SMB shows two timers":          {protocol: SMB, wanted: "actimeo=30", observed: "rw,soft,acregmax=60,acdirmax=30", want: []string{"acregmax"}},
+		"a version left open":           {protocol: SMB, wanted: "vers=default", observed: "rw,vers=3.1.1", unverifiable: []string{"vers=default"}},
+		"a family of versions":          {protocol: SMB, wanted: "vers=3", observed: "rw,vers=3.1.1"},
+		"fewer channels than asked for": {protocol: SMB, wanted: "max_channels=4", observed: "rw,vers=3.1.1", want: []string{"max_channels"}},
+		"what the kernel does not show": {protocol: SMB, wanted: "noatime hard", observed: "rw,hard", unverifiable: []string{"noatime"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, d := range test.protocol.Compare(strings.Fields(test.wanted), strings.Split(test.observed, ",")) {
+				got = append(got, d.Option)
+			}
+			if diff := cmp.Diff(test.want, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Error(diff)
+			}
+			if diff := cmp.Diff(test.unverifiable, test.protocol.Unverifiable(strings.Fields(test.wanted)), cmpopts.EquateEmpty()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// What the source documents ask for is known, by the protocol that it is meant for.
+func TestGuidesAreKnown(t *testing.T) {
+	for protocol, options := range map[Protocol]string{
+		NFS: "rw nconnect nocto actimeo hard intr rsize wsize vers tcp async sync",
+		SMB: "actimeo acregmax acdirmax closetimeo cache max_channels multichannel rsize wsize rasize nosharesock mfsymlinks nobrl hard soft vers async sync",
+		XFS: "rw noatime nodiratime logbufs logbsize noquota inode64 allocsize largeio discard swalloc wsync nouuid barrier nobarrier delaylog async sync",
+	} {
+		known := protocol.Known()
+		for _, name := range strings.Fields(options) {
+			if !slices.ContainsFunc(known, func(k Known) bool { return k.Name == name }) {
+				t.Errorf("%s: %s is not known", protocol, name)
+			}
+		}
+	}
+}
+
+func TestTablesAreConsistent(t *testing.T) {
+	for protocol, table := range tables {
+		for _, k := range protocol.Known() {
+			name := string(protocol) + " " + k.Name
+			if k.Source == "" || k.Key == "" {
+				t.Errorf("%s: source %q, key %q", name, k.Source, k.Key)
+			}
+			if k.Refused == "" && k.TakesEffect == "" {
+				t.Errorf("%s: takes effect never", name)
+			}
+			if _, both := table.specs[k.Name]; both && k.Refused != "" {
+				t.Errorf("%s is both known and refused", name)
+			}
+			if k.Values == "" || k.Default == "" {
+				continue
+			}
+			if reason := table.reject(k.Name+"="+k.Default, parseOne(k.Name+"="+k.Default)); reason != "" {
+				t.Errorf("%s: the kernel's own value %s is refused: %s", name, k.Default, reason)
+			}
+		}
+	}
+}

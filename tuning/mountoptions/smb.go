@@ -1,0 +1,86 @@
+package mountoptions
+
+import "math"
+
+const (
+	// maxSMBTimer is 2^30 jiffies in seconds with 1000 of them a second, the least that a kernel takes.
+	maxSMBTimer = 1 << 30 / 1000
+
+	refuseIdentity  = "says who signs in and how, which is the volume's own"
+	refuseOwnership = "says who owns the files, which is the volume's own"
+	warnSMBAtime    = "is taken and ignored by the SMB client"
+)
+
+// smb is from fs/smb/client/fs_context.c and connect.c of kernels 6.12 and 7.3, and mount.cifs(8).
+var smb = &table{
+	source: "kernel fs/smb/client/fs_context.c, 6.12 and 7.3; mount.cifs(8) of cifs-utils 7.9; Azure Files, SMB performance",
+	specs: with(map[string]spec{
+		"actimeo":    {key: keyActimeo, kind: count, max: maxSMBTimer, unit: "s", note: "Sets acregmax and acdirmax, unless one of them is set already."},
+		"acregmax":   {key: "acregmax", kind: count, max: maxSMBTimer, unit: "s"},
+		"acdirmax":   {key: "acdirmax", kind: count, max: maxSMBTimer, unit: "s"},
+		"closetimeo": {key: "closetimeo", kind: count, max: maxSMBTimer, unit: "s", initial: "1"},
+		"cache":      {key: "cache", kind: word, words: []string{"strict", "none", "loose", "ro", "singleclient"}, initial: "strict", caution: cautionCache},
+
+		"max_channels": {key: "max_channels", kind: count, min: 1, max: 16, unit: "channels",
+			note: "More than one implies multichannel. Azure Files: four at most, on SSD shares."},
+		"multichannel":   {key: "multichannel", value: "multichannel", note: "Alone, two channels."},
+		"nomultichannel": {key: "multichannel", value: "nomultichannel"},
+
+		"rsize":  {key: keyRsize, kind: count, max: math.MaxUint32, unit: "bytes", note: "The server allows 8 MiB as a rule."},
+		"wsize":  {key: keyWsize, kind: count, max: math.MaxUint32, unit: "bytes", note: "The server allows 8 MiB as a rule. Rounded down to whole pages."},
+		"rasize": {key: "rasize", kind: count, min: 1 << 20, max: 32 << 20, unit: "bytes", note: "Read-ahead; by default twice rsize."},
+
+		"max_cached_dirs": {key: "max_cached_dirs", kind: count, min: 1, max: math.MaxUint16, unit: "directories", initial: "16"},
+		"echo_interval":   {key: "echo_interval", kind: count, min: 1, max: 600, unit: "s", initial: "60"},
+		"handletimeout":   {key: "handletimeout", kind: count, max: 960000, unit: "ms"},
+		"retrans":         {key: "retrans", kind: count, max: 100, unit: "tries"},
+
+		"nosharesock": {key: "sharesock", value: "nosharesock", note: "A connection of its own for each mount."},
+		"mfsymlinks":  {key: "mfsymlinks", value: "mfsymlinks"},
+		"brl":         {key: "brl", value: "brl"},
+		"nobrl":       {key: "brl", value: "nobrl", warning: "keeps byte-range locks from the server: clients do not see each other's"},
+		"nolease":     {key: "lease", value: "nolease", warning: "without leases nothing is cached between opens"},
+		"hard":        {key: keyHard, value: "hard"},
+		"soft":        {key: keyHard, value: "soft", note: "The default of SMB, other than of NFS."},
+
+		"vers": {key: keyVersion, kind: word, words: []string{"2.1", "3", "3.0", "3.02", "3.1.1", versionDefault},
+			removed: map[string]string{"1.0": "SMB1 is insecure", "2.0": "SMB 2.0 has no leases and no large requests"}},
+
+		"atime":      {key: "atime", value: "atime", warning: warnSMBAtime},
+		"noatime":    {key: "atime", value: "noatime", warning: warnSMBAtime},
+		"relatime":   {key: "atime", value: "relatime", warning: warnSMBAtime},
+		"diratime":   {key: "diratime", value: "diratime", warning: warnSMBAtime},
+		"nodiratime": {key: "diratime", value: "nodiratime", warning: warnSMBAtime},
+	}),
+	refused: map[string]string{
+		"user": refuseIdentity, "username": refuseIdentity, "pass": refuseIdentity, "password": refuseIdentity, "password2": refuseIdentity,
+		"credentials": refuseIdentity, "cred": refuseIdentity, "dom": refuseIdentity, "domain": refuseIdentity, "domainauto": refuseIdentity,
+		"guest": refuseIdentity, "sec": refuseIdentity, "cruid": refuseIdentity, "multiuser": refuseIdentity,
+		"uid": refuseOwnership, "gid": refuseOwnership, "forceuid": refuseOwnership, "forcegid": refuseOwnership,
+		"file_mode": refuseOwnership, "dir_mode": refuseOwnership, "noperm": refuseProtection,
+		"ip": refuseAddress, "unc": refuseAddress, "source": refuseAddress, "prefixpath": refuseAddress, "srcaddr": refuseAddress,
+	},
+	timers:        []string{"acregmax", "acdirmax"},
+	timerDefaults: map[string]string{"acregmax": "1", "acdirmax": "1"},
+	actimeoYields: true,
+
+	never: map[string]bool{
+		"atime": true, "diratime": true, "suid": true, "dev": true, "exec": true, "_netdev": true, "nofail": true,
+		"handletimeout": true, "retrans": true, "max_cached_dirs": true, "lease": true,
+	},
+	hidden: map[string]string{
+		keySync: "async", "brl": "brl", "multichannel": "nomultichannel", "max_channels": "1", keyHard: "soft", "echo_interval": "60",
+	},
+	granted: map[string]bool{keyRsize: true, keyWsize: true, "max_channels": true},
+	checks:  []func(*table, []Option) []Problem{checkTwice, checkYielding},
+}
+
+func cautionCache(o Option) string {
+	switch o.Value {
+	case "loose", "ro", "singleclient":
+		return "caches as if no other client wrote: where one does, data is lost or old"
+	case "none":
+		return "caches nothing: every access asks the server"
+	}
+	return ""
+}

@@ -1,0 +1,69 @@
+package mountoptions
+
+const (
+	refuseRemoved4  = "was removed in kernel 4.0: mount fails"
+	refuseRemoved19 = "was removed in kernel 4.19: mount fails"
+	refuseQuota     = "turns quotas on, which is the volume's own"
+
+	warnDeprecated = "is deprecated, and ignored since kernel 6.18"
+	warnQuota      = "is the default where there are no quotas; where there are, it drops their state, and the next mount with quotas counts all files again"
+)
+
+// xfs is from fs/xfs/xfs_super.c of kernels 5.10 to 7.3 and xfs(5). Nothing here changes by a remount, which succeeds
+// and does nothing; only access times, ro and inode32 or inode64 do.
+var xfs = &table{
+	source: "kernel fs/xfs/xfs_super.c and Documentation/admin-guide/xfs.rst, 5.10 to 7.3; xfs(5); measured on 5.10, 6.1 and 6.18",
+	specs: with(map[string]spec{
+		"logbufs": {key: "logbufs", kind: count, min: 2, max: 8, unit: "buffers", initial: "8", caution: cautionLogbufs},
+		"logbsize": {key: "logbsize", kind: size, min: 16 << 10, max: 256 << 10, unit: "bytes", initial: "32k",
+			note: "No less than the log's stripe unit; over 32k the log must be version 2. Memory of logbufs x logbsize a file system."},
+		"allocsize": {key: "allocsize", kind: size, min: 4 << 10, max: 1 << 30, unit: "bytes",
+			note: "The kernel takes other numbers and makes them smaller."},
+
+		"noatime":     {key: "atime", value: "noatime", note: "Implies nodiratime."},
+		"relatime":    {key: "atime", value: "relatime"},
+		"strictatime": {key: "atime", value: "strictatime", warning: "writes an access time with every read"},
+		"diratime":    {key: "diratime", value: "diratime"},
+		"nodiratime":  {key: "diratime", value: "nodiratime"},
+		"lazytime":    {key: "lazytime", value: "lazytime"},
+
+		"inode64":     {key: "inode64", value: "inode64"},
+		"inode32":     {key: "inode64", value: "inode32", warning: "keeps all inodes within the first terabyte"},
+		"largeio":     {key: "largeio", value: "largeio"},
+		"nolargeio":   {key: "largeio", value: "nolargeio"},
+		"discard":     {key: "discard", value: "discard", warning: "sends a discard with every delete: fstrim at times costs less"},
+		"nodiscard":   {key: "discard", value: "nodiscard"},
+		"swalloc":     {key: "swalloc", value: "swalloc"},
+		"filestreams": {key: "filestreams", value: "filestreams"},
+		"wsync":       {key: "wsync", value: "wsync", warning: "makes every change of a name wait for the disk"},
+		"nouuid":      {key: "nouuid", value: "nouuid", warning: "lets a copy be mounted beside its original: for snapshots only"},
+		"noquota":     {key: "quota", value: "noquota", warning: warnQuota},
+
+		"ikeep":   {key: "ikeep", value: "ikeep", warning: warnDeprecated},
+		"noikeep": {key: "ikeep", value: "noikeep", warning: warnDeprecated},
+		"attr2":   {key: "attr2", value: "attr2", warning: warnDeprecated},
+	}),
+	refused: map[string]string{
+		"barrier": refuseRemoved19, "nobarrier": refuseRemoved19,
+		"delaylog": refuseRemoved4, "nodelaylog": refuseRemoved4, "ihashsize": refuseRemoved4, "irixsgid": refuseRemoved4,
+		"osyncisdsync": refuseRemoved4, "osyncisosync": refuseRemoved4,
+		"noattr2":    "fails up to kernel 6.17 on every file system that is not an old one",
+		"norecovery": "mounts a file system without playing back its log",
+		"quota":      refuseQuota, "uquota": refuseQuota, "usrquota": refuseQuota, "uqnoenforce": refuseQuota, "gquota": refuseQuota,
+		"grpquota": refuseQuota, "gqnoenforce": refuseQuota, "pquota": refuseQuota, "prjquota": refuseQuota, "pqnoenforce": refuseQuota,
+		"logdev": refuseAddress, "rtdev": refuseAddress,
+	},
+	implied: map[string]string{"nodiratime": "noatime"},
+	never:   map[string]bool{"suid": true, "dev": true, "exec": true, "_netdev": true, "nofail": true, "ikeep": true, "attr2": true},
+	hidden: map[string]string{
+		keySync: "async", "atime": "strictatime", "largeio": "nolargeio", "discard": "nodiscard", "diratime": "diratime",
+	},
+	checks: []func(*table, []Option) []Problem{checkTwice, checkImplied},
+}
+
+func cautionLogbufs(o Option) string {
+	if o.Value == "8" {
+		return "is the kernel's own value: what gains is logbsize"
+	}
+	return ""
+}

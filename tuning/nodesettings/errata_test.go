@@ -1,0 +1,177 @@
+package nodesettings
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/mountoptions"
+)
+
+// What the source documents have wrong, out of date or against themselves, and what a user who follows them is told.
+// An answer begins with "error", "warning" or "fact".
+func TestSeedErrata(t *testing.T) {
+	for name, test := range map[string]struct {
+		got  []string
+		want []string // each in some answer
+	}{
+		"an argument on the kernel command line is not yet granted: 1.5 GB of memory halve the inode hash": {
+			hash(1400<<20, 16777216), []string{"fact: granted 8388608, default 131072, clamped true"}},
+		"16777216 buckets are 128 MiB, which 4 GiB of memory grant": {
+			hash(4<<30, 16777216), []string{"fact: granted 16777216, default 262144, clamped false"}},
+		"16777216 buckets are no gain from 1 TiB of memory on": {
+			hash(1<<40, 16777216), []string{"fact: granted 16777216, default 16777216, clamped false"}},
+		"16777216 buckets are a loss with 4 TiB of memory": {
+			hash(4<<40, 16777216), []string{"fact: granted 16777216, default 33554432, clamped false"}},
+		"a suffix would make 16 buckets": {
+			answers(argument("ihash_entries=16M")), []string{"error: spec.node.kernelArguments[0]: must be decimal digits only, without a suffix: write 16777216"}},
+		"actimeo=30 is what the Azure Files driver sets anyway: the volume stays as it is": {
+			merged(mountoptions.NFS, "actimeo=30", "actimeo=30"), []string{"fact: actimeo=30, changed false"}},
+		"logbufs=8 is the kernel's own": {
+			answers(blockVolume("logbufs=8")), []string{"warning: spec.volumes[0].mountOptions[0]: is the kernel's own value"}},
+		"noquota is harmless only without quotas": {
+			answers(blockVolume("noquota")), []string{"warning: spec.volumes[0].mountOptions[0]: is the default where there are no quotas; where there are, it drops"}},
+		"nodiratime comes with noatime": {
+			answers(blockVolume("noatime", "nodiratime")), []string{"warning: spec.volumes[0].mountOptions[1]: is implied by noatime"}},
+		"a remount changes nothing of XFS: the next mount does": {
+			[]string{"fact: " + string(mountoptions.XFS.Effect("logbsize=256k"))}, []string{"fact: NextMount"}},
+		"tcp_sack 1 and 0 are two profiles that disagree: nothing is set": {
+			conflicts("net.ipv4.tcp_sack", "1", "0"), []string{"fact: sysctl/net.ipv4.tcp_sack [1 0] kept nothing"}},
+		"tcp_sack 0 costs retransmissions": {
+			answers(sysctl("net.ipv4.tcp_sack", "0")), []string{"warning: spec.node.sysctls[net.ipv4.tcp_sack]: Without it every lost packet"}},
+		"tcp_low_latency does nothing": {
+			answers(sysctl("net.ipv4.tcp_low_latency", "1")), []string{"warning: spec.node.sysctls[net.ipv4.tcp_low_latency]: The kernel takes the value and does nothing"}},
+		"tcp_fack does nothing, and 0 is what it is anyway": {
+			append(answers(sysctl("net.ipv4.tcp_fack", "0")), known("sysctl/net.ipv4.tcp_fack")), []string{"fact: default 0; The kernel takes the value and does nothing"}},
+		"route.flush is an action": {
+			answers(sysctl("net.ipv4.route.flush", "1")), []string{"warning: spec.node.sysctls[net.ipv4.route.flush]: An action, not a state"}},
+		"tcp_mem counts pages": {
+			answers(sysctl("net.ipv4.tcp_mem", "4096 89600 4194304")), []string{"warning: spec.node.sysctls[net.ipv4.tcp_mem]: Counts pages, not bytes"}},
+		"tpc_max_slot_table_entries is misspelt": {
+			answers(sysctl("sunrpc.tpc_max_slot_table_entries", "128")), []string{"error: spec.node.sysctls[sunrpc.tpc_max_slot_table_entries]: did you mean sunrpc.tcp_max_slot_table_entries?"}},
+		"max_tcp_slot_table_entries is misspelt": {
+			answers(sysctl("sunrpc.max_tcp_slot_table_entries", "128")), []string{"error: spec.node.sysctls[sunrpc.max_tcp_slot_table_entries]: did you mean sunrpc.tcp_max_slot_table_entries?"}},
+		"the table's slots count for each connection": {
+			[]string{settled(8)}, []string{"fact: nconnect=8: 512"}},
+		"over eight connections the table changes nothing": {
+			append(answers(maxSlots(fromNconnect), volume("nconnect=16")), settled(16)),
+			[]string{"warning: spec.node.sunrpc.tcpMaxSlotTableEntries: sets nothing with nconnect=16", "fact: nconnect=16: unset"}},
+		"NFSv4.1 ignores slot tables": {
+			answers(maxSlots(intstr.FromInt32(128)), volume("vers=4.1")), []string{"warning: spec.node.sunrpc.tcpMaxSlotTableEntries: NFSv4.1 and 4.2 ignore it"}},
+		"intr does nothing": {
+			answers(volume("hard", "intr")), []string{"warning: spec.volumes[0].mountOptions[1]: has no effect since kernel 2.6.25"}},
+		"nocto is about opening, not about closing": {
+			[]string{nfsOption("nocto").Note}, []string{"Skips the look for changes when a file is opened; writes are flushed at close"}},
+		"actimeo is about files and directories, all four timers": {
+			compared("actimeo=60", "acregmin=3,acregmax=60,acdirmin=30,acdirmax=60"), []string{"fact: acregmin 3", "fact: acdirmin 30"}},
+		"acregmax is 60 by default": {
+			append(answers(volume("acregmin=45")), "fact: acregmax "+nfsOption("acregmax").Default), []string{"fact: acregmax 60"}},
+		"acregmin over the default of acregmax is crossed": {
+			answers(volume("acregmin=61")), []string{"warning: spec.volumes[0].mountOptions[0]: is more than acregmax, which is 60"}},
+		"ports from 1024 on are those of others": {
+			answers(sysctl("net.ipv4.ip_local_port_range", "1024 65000")), []string{"warning: spec.node.sysctls[net.ipv4.ip_local_port_range]: A range beyond 32768 60999 takes ports that NodePort"}},
+		"tuned and dirty_ratio set one key: tuned is refused by this build": {
+			unsupported(func(s *v1alpha1.StorageClientProfileSpec) {
+				s.Node.Tuned = &v1alpha1.Tuned{Profile: "latency-performance"}
+			}), []string{"error: spec.node.tuned"}},
+		"a read-ahead of 15380 KiB is no multiple of rsize: read-ahead is refused by this build": {
+			unsupported(func(s *v1alpha1.StorageClientProfileSpec) { s.Node.ReadAhead = []v1alpha1.ReadAhead{{SizeKiB: 15380}} }), []string{"error: spec.node.readAhead"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			all := strings.Join(test.got, "\n")
+			for _, want := range test.want {
+				if !strings.Contains(all, want) {
+					t.Errorf("got\n%s\nwant %q in it", all, want)
+				}
+			}
+		})
+	}
+}
+
+// answers are the problems of a profile, each under its severity.
+func answers(options ...option) []string {
+	p := profile("a", 0, options...)
+	var all []string
+	for _, problem := range Validate(&p, catalogue.AllowList{}) {
+		severity := "error: "
+		if problem.Warning {
+			severity = "warning: "
+		}
+		all = append(all, severity+problem.Field+": "+problem.Message)
+	}
+	return all
+}
+
+func blockVolume(options ...v1alpha1.MountOption) option {
+	return func(s *v1alpha1.StorageClientProfileSpec) {
+		volume(options...)(s)
+		s.Volumes[len(s.Volumes)-1].Selector = v1alpha1.VolumeSelector{Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolBlock}, FSTypes: []string{"xfs"}}
+	}
+}
+
+func hash(memory, requested int64) []string {
+	grant, _ := catalogue.HashSize("ihash_entries", requested, memory, 4096)
+	return []string{fmt.Sprintf("fact: granted %d, default %d, clamped %v", grant.Granted, grant.Default, grant.Clamped)}
+}
+
+func merged(protocol mountoptions.Protocol, current, wanted string) []string {
+	result := protocol.Merge([]string{current}, []string{wanted}, v1alpha1.ConflictUseProfile, nil)
+	return []string{fmt.Sprintf("fact: %s, changed %v", strings.Join(result.Options, ","), result.Changed)}
+}
+
+func conflicts(key, a, b string) []string {
+	result := Merge([]v1alpha1.StorageClientProfile{profile("a", 0, sysctl(key, a)), profile("b", 0, sysctl(key, b))}, nil)
+	all := make([]string, 0, len(result.Conflicts))
+	for _, c := range result.Conflicts {
+		kept := c.Kept
+		if kept == "" && len(result.Settings) == 0 {
+			kept = "nothing"
+		}
+		all = append(all, fmt.Sprintf("fact: %s %v kept %s", c.Key, c.Values, kept))
+	}
+	return all
+}
+
+func known(key string) string {
+	p, _ := catalogue.Lookup(key)
+	return "fact: default " + p.Default + "; " + p.Hazard
+}
+
+func settled(nconnect int) string {
+	p := profile("a", 0, maxSlots(fromNconnect), volume(v1alpha1.MountOption(fmt.Sprint("nconnect=", nconnect))))
+	value := "unset"
+	for _, s := range Settings(&p) {
+		value = s.Value
+	}
+	return fmt.Sprintf("fact: nconnect=%d: %s", nconnect, value)
+}
+
+func nfsOption(name string) mountoptions.Known {
+	for _, k := range mountoptions.NFS.Known() {
+		if k.Name == name {
+			return k
+		}
+	}
+	return mountoptions.Known{}
+}
+
+func compared(wanted, observed string) []string {
+	var all []string
+	for _, d := range mountoptions.Compare([]string{wanted}, strings.Split(observed, ",")) {
+		all = append(all, "fact: "+d.Option+" "+d.Observed)
+	}
+	return all
+}
+
+func unsupported(set option) []string {
+	p := profile("a", 0, set)
+	var all []string
+	for _, field := range UnsupportedFields(&p) {
+		all = append(all, "error: "+field)
+	}
+	return all
+}

@@ -1,0 +1,58 @@
+package nodesettings
+
+import (
+	"fmt"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/mountoptions"
+)
+
+// checkSlots points out slot tables that do nothing, or something else than they seem to.
+func checkSlots(p *v1alpha1.StorageClientProfile) []Problem {
+	nconnect := profileNconnect(p)
+	var problems []Problem
+	warn := func(d declared, message string) {
+		problems = append(problems, Problem{Field: d.field, Value: d.text, Message: message, Warning: true})
+	}
+	tables := map[string]int{}
+	for _, d := range declarations(p, nconnect) {
+		if d.key != keyTCPSlots && d.key != keyTCPMaxSlots {
+			continue
+		}
+		tables[d.key], _ = strconv.Atoi(d.value)
+		if sessionsOnly(p) {
+			warn(d, "NFSv4.1 and 4.2 ignore it, and the volumes have no other version: set max_session_slots of the module nfs")
+		}
+		if least, most := tables[keyTCPSlots], tables[keyTCPMaxSlots]; most > 0 && least > most {
+			warn(d, fmt.Sprintf("a connection has as many slots as it starts with, %d: the limit of %d is never kept", least, most))
+		}
+	}
+	if fromNconnect := declaresFromNconnect(p); fromNconnect && nconnect > 0 && slotsFor(nconnect) == 0 {
+		warn(declared{field: fieldTCPMaxSlots, text: v1alpha1.FromNconnect},
+			fmt.Sprintf("sets nothing with nconnect=%d: the table ends at 8, and each connection may have 65536 requests in flight", nconnect))
+	}
+	return problems
+}
+
+func declaresFromNconnect(p *v1alpha1.StorageClientProfile) bool {
+	if p.Spec.Node == nil || p.Spec.Node.Sunrpc == nil {
+		return false
+	}
+	limit := p.Spec.Node.Sunrpc.TCPMaxSlotTableEntries
+	return limit != nil && limit.Type == intstr.String && limit.StrVal == v1alpha1.FromNconnect
+}
+
+// sessionsOnly is true where every rule of the profile asks for a version of NFS that has sessions.
+func sessionsOnly(p *v1alpha1.StorageClientProfile) bool {
+	for i := range p.Spec.Volumes {
+		switch mountoptions.Transport(optionsOf(&p.Spec.Volumes[i])).Version {
+		case "4.1", "4.2":
+		default:
+			return false
+		}
+	}
+	return len(p.Spec.Volumes) > 0
+}

@@ -10,6 +10,7 @@ import (
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/agentpod"
 )
 
 const (
@@ -24,8 +25,8 @@ const (
 )
 
 var labels = map[string]string{
-	"app.kubernetes.io/name":      "storage-client-operator",
-	"app.kubernetes.io/component": "node-agent",
+	"app.kubernetes.io/name": "storage-client-operator",
+	agentpod.ComponentLabel:  agentpod.Component,
 }
 
 // template is the agent's DaemonSet. The same image and parameters give the same object, or an update of the manager

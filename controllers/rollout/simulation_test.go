@@ -376,13 +376,6 @@ func (w *world) heal() {
 		n.nodeRV++
 		if n.Deleting || n.machine.boot == bootNever && !n.machine.downUntil.IsZero() {
 			w.replace(n)
-			continue
-		}
-		w.follow(n)
-		if w.agent(n); w.failed(n) && n.machine.downUntil.IsZero() {
-			w.tell("somebody reboots %s, which has failed", name)
-			w.unready(n)
-			n.machine.downUntil, n.machine.boot = w.now.Add(time.Minute), bootWell
 		}
 	}
 	for _, p := range w.profiles {
@@ -397,8 +390,15 @@ func (w *world) calm() {
 	next := m.pass()
 	w.check()
 	for _, name := range w.nodeNames {
-		w.follow(w.nodes[name])
-		w.agent(w.nodes[name])
+		n := w.nodes[name]
+		w.follow(n)
+		w.agent(n)
+		if w.failed(n) && n.Client.Spec.Release && n.machine.downUntil.IsZero() {
+			// No change of a profile can help a node that none wants any more.
+			w.tell("somebody reboots %s, which has failed", name)
+			w.unready(n)
+			n.machine.downUntil, n.machine.boot = w.now.Add(time.Minute), bootWell
+		}
 	}
 	step := 5 * time.Second
 	if next.IsZero() {

@@ -312,7 +312,7 @@ func (w *world) answer(n *simNode, permit *v1alpha1.RebootPermit, status v1alpha
 
 func (w *world) goDown(n *simNode, permit *v1alpha1.RebootPermit) {
 	// Where somebody has made our cordon theirs, the permit is taken back as soon as the agent answers, and no sooner.
-	if n.meddled == n.known && !n.Unschedulable {
+	if n.meddled == n.known && !n.Unschedulable && !n.Deleting {
 		w.fail("invariant 2: %s reboots and is not cordoned", n.Name)
 	}
 	n.machine.used[permit.ID] = n.BootID

@@ -45,6 +45,7 @@ type Reconciler struct {
 	// Namespace is the manager's, whose pause annotation holds everything.
 	Namespace string
 
+	gatherer Gatherer
 	// told holds the last thing said about each volume, so that a standing state makes one event and not one each visit.
 	told sync.Map
 }
@@ -66,7 +67,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		}
 		return ctrl.Result{}, fmt.Errorf("get PersistentVolume %s: %w", req.Name, err)
 	}
-	in, err := Gather(ctx, r.Client, r.Allow, r.Namespace, &pv)
+	in, err := r.gatherer.Gather(ctx, r.Client, r.Allow, r.Namespace, &pv)
 	if err != nil {
 		return ctrl.Result{}, err
 	}

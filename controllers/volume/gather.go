@@ -3,11 +3,13 @@ package volume
 import (
 	"context"
 	"fmt"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -15,12 +17,28 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-// Gather reads what Decide has to know about a volume, which need not exist yet. reader is the manager's cache;
-// namespace is the manager's, whose pause annotation holds everything.
-func Gather(ctx context.Context, reader client.Reader, allow catalogue.AllowList, namespace string, pv *corev1.PersistentVolume) (Input, error) {
+// Gatherer reads what Decide has to know about volumes, and judges each version of a profile once. The zero value is
+// ready, for one allow-list and any number of goroutines.
+type Gatherer struct {
+	mu     sync.Mutex
+	judged map[version]*profile
+}
+
+// version names a profile as it was at one time.
+type version struct {
+	name            string
+	uid             types.UID
+	resourceVersion string
+}
+
+// Gather reads for one volume, which need not exist yet. reader is the manager's cache; namespace is the manager's,
+// whose pause annotation holds everything.
+func (g *Gatherer) Gather(ctx context.Context, reader client.Reader, allow catalogue.AllowList, namespace string, pv *corev1.PersistentVolume) (Input, error) {
 	in := Input{Volume: pv}
 	var err error
-	if in.Profiles, err = readProfiles(ctx, reader, allow, namespace); err != nil {
+	if in.Profiles, err = readProfiles(ctx, reader, namespace, func(list []v1alpha1.StorageClientProfile, pausedAll bool) Profiles {
+		return g.compile(list, allow, pausedAll)
+	}); err != nil {
 		return Input{}, err
 	}
 	if in.Claim, err = claimNamedBy(ctx, reader, pv); err != nil {
@@ -36,6 +54,24 @@ func Gather(ctx context.Context, reader client.Reader, allow catalogue.AllowList
 	}
 	in.Class = class.MountOptions
 	return in, nil
+}
+
+// compile is Compile, but for what it has judged before. What it does not meet again, it forgets.
+func (g *Gatherer) compile(profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList, pausedAll bool) Profiles {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	met := make(map[version]*profile, len(profiles))
+	out := compile(profiles, pausedAll, func(p *v1alpha1.StorageClientProfile) *profile {
+		v := version{name: p.Name, uid: p.UID, resourceVersion: p.ResourceVersion}
+		known, ok := g.judged[v]
+		if !ok {
+			known = judge(p, allow)
+		}
+		met[v] = known
+		return known
+	})
+	g.judged = met
+	return out
 }
 
 // KeepCached has the cache hold what Gather reads from its start on. Otherwise a replica that does not lead, and so

@@ -57,18 +57,24 @@ type Profiles struct {
 
 // Compile judges profiles. pausedAll says whether the manager's namespace carries the pause annotation.
 func Compile(profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList, pausedAll bool) Profiles {
+	return compile(profiles, pausedAll, func(p *v1alpha1.StorageClientProfile) *profile { return judge(p, allow) })
+}
+
+func compile(profiles []v1alpha1.StorageClientProfile, pausedAll bool, judge func(*v1alpha1.StorageClientProfile) *profile) Profiles {
 	out := Profiles{pausedAll: pausedAll, memory: memory{}}
 	for i := range profiles {
-		p := &profiles[i]
-		standing := match.StandingOf(p, allow)
-		out.byPrecedence = append(out.byPrecedence, &profile{
-			name: p.Name, spec: p.Spec.WithDefaults(), leaving: standing == match.Leaving, hold: holdOf(p, standing, allow),
-		})
+		out.byPrecedence = append(out.byPrecedence, judge(&profiles[i]))
 	}
 	slices.SortFunc(out.byPrecedence, func(a, b *profile) int {
 		return cmp.Or(cmp.Compare(b.spec.Priority, a.spec.Priority), cmp.Compare(a.name, b.name))
 	})
 	return out
+}
+
+// judge returns what is never changed afterwards.
+func judge(p *v1alpha1.StorageClientProfile, allow catalogue.AllowList) *profile {
+	standing := match.StandingOf(p, allow)
+	return &profile{name: p.Name, spec: p.Spec.WithDefaults(), leaving: standing == match.Leaving, hold: holdOf(p, standing, allow)}
 }
 
 // holdOf finds what keeps a profile from acting. One that is being deleted is only held by a pause: mode Plan or an

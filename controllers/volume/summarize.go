@@ -30,7 +30,9 @@ type Snapshot struct {
 func ReadSnapshot(ctx context.Context, reader client.Reader, allow catalogue.AllowList, namespace string) (Snapshot, error) {
 	s := Snapshot{Claims: map[types.NamespacedName]*metav1.PartialObjectMetadata{}, Classes: map[string][]string{}}
 	var err error
-	if s.Profiles, err = readProfiles(ctx, reader, allow, namespace); err != nil {
+	if s.Profiles, err = readProfiles(ctx, reader, namespace, func(list []v1alpha1.StorageClientProfile, pausedAll bool) Profiles {
+		return Compile(list, allow, pausedAll)
+	}); err != nil {
 		return Snapshot{}, err
 	}
 	var volumes corev1.PersistentVolumeList
@@ -56,7 +58,7 @@ func ReadSnapshot(ctx context.Context, reader client.Reader, allow catalogue.All
 	return s, nil
 }
 
-func readProfiles(ctx context.Context, reader client.Reader, allow catalogue.AllowList, namespace string) (Profiles, error) {
+func readProfiles(ctx context.Context, reader client.Reader, namespace string, compile func(list []v1alpha1.StorageClientProfile, pausedAll bool) Profiles) (Profiles, error) {
 	var profiles v1alpha1.StorageClientProfileList
 	if err := reader.List(ctx, &profiles, client.UnsafeDisableDeepCopy); err != nil {
 		return Profiles{}, fmt.Errorf("list StorageClientProfiles: %w", err)
@@ -65,7 +67,7 @@ func readProfiles(ctx context.Context, reader client.Reader, allow catalogue.All
 	if err != nil {
 		return Profiles{}, err
 	}
-	return Compile(profiles.Items, allow, pausedAll), nil
+	return compile(profiles.Items, pausedAll), nil
 }
 
 func (s Snapshot) input(pv *corev1.PersistentVolume) Input {

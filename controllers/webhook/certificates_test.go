@@ -110,7 +110,8 @@ func TestCertificatesAreMadeAndKnown(t *testing.T) {
 			}
 		}
 	}
-	if o.reconcile(); o.patches != 3 {
+	o.reconcile()
+	if o.patches != 3 {
 		t.Errorf("%d patches, want one for each object, and none at the second visit", o.patches)
 	}
 }
@@ -168,7 +169,8 @@ func TestCertificatesWithoutSecretOrConfigurations(t *testing.T) {
 		t.Errorf("without the Secret: %+v, %d patches", result, o.patches)
 	}
 	o = newOffice(t, emptySecret())
-	if o.reconcile(); len(o.secret()["tls.crt"]) == 0 {
+	o.reconcile()
+	if len(o.secret()["tls.crt"]) == 0 {
 		t.Error("without configurations no certificate is made")
 	}
 }

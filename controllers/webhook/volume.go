@@ -23,6 +23,7 @@ type volumeHandler struct {
 	decoder   admission.Decoder
 	allow     catalogue.AllowList
 	namespace string
+	gatherer  volume.Gatherer
 }
 
 // Handle allows every volume: an answer that refuses would count, whatever the failurePolicy says. What fails here,
@@ -55,7 +56,7 @@ func (h *volumeHandler) patch(ctx context.Context, req admission.Request) ([]byt
 	if err := h.decoder.Decode(req, pv); err != nil {
 		return nil, fmt.Errorf("decode PersistentVolume %s: %w", req.Name, err)
 	}
-	in, err := volume.Gather(ctx, h.reader, h.allow, h.namespace, pv)
+	in, err := h.gatherer.Gather(ctx, h.reader, h.allow, h.namespace, pv)
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -181,7 +183,7 @@ func TestNewVolumesGetWhatTheReconcilerWouldWrite(t *testing.T) {
 					t.Errorf("annotation %s is %q, was %q", key, got.Annotations[key], value)
 				}
 			}
-			in, err := volume.Gather(context.Background(), h.reader, h.allow, h.namespace, got)
+			in, err := h.gatherer.Gather(context.Background(), h.reader, h.allow, h.namespace, got)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -255,7 +257,7 @@ func BenchmarkVolumeWebhook(b *testing.B) {
 		p := newProfile(sysctl("net.core.rmem_max", "16777216"), sysctl("vm.dirty_ratio", "10"), sysctl("net.ipv4.tcp_rmem", "4096 1048576 16777216"),
 			argument("ihash_entries=16777216"), rule(class, "nconnect=4", "actimeo=30", "hard"), rule(class, "rsize=1048576", "wsize=1048576"),
 			rule(allNFS, "nconnect=4", "noresvport", "actimeo=30"))
-		p.Name, p.Spec.Priority = fmt.Sprint("profile-", i), int32(i)
+		p.Name, p.UID, p.Spec.Priority = fmt.Sprint("profile-", i), types.UID(strconv.Itoa(i)), int32(i)
 		l = append(l, *p)
 	}
 	h := newHandler(b, interceptor.Funcs{})

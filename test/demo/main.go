@@ -43,7 +43,7 @@ func run(options sandbox.Options) (err error) {
 		return err
 	}
 	defer os.RemoveAll(options.Dir)
-	d := &demo{began: time.Now()}
+	d := &demo{began: time.Now(), told: map[string]string{}}
 	options.Say = func(format string, args ...any) { d.say("", format, args...) }
 	if d.Sandbox, err = sandbox.Start(ctx, options); err != nil {
 		return err

@@ -32,6 +32,8 @@ const (
 type demo struct {
 	*sandbox.Sandbox
 	began time.Time
+	// told is what was said of each node last.
+	told map[string]string
 }
 
 func (d *demo) say(who, format string, args ...any) {
@@ -88,15 +90,14 @@ func (d *demo) applyProfile(ctx context.Context) (*v1alpha1.StorageClientProfile
 
 // watch tells what every node waits for, whenever that changes, until done says so.
 func (d *demo) watch(ctx context.Context, profile *v1alpha1.StorageClientProfile, done func(context.Context, string) (bool, error)) error {
-	told := map[string]string{}
 	return wait.PollUntilContextTimeout(ctx, lookEvery, timeout, true, func(ctx context.Context) (bool, error) {
 		nodes := &v1alpha1.StorageClientNodeList{}
 		if err := d.Client.List(ctx, nodes); err != nil {
 			return false, err
 		}
 		for _, node := range nodes.Items {
-			if line := describe(node); line != "" && told[node.Name] != line {
-				told[node.Name] = line
+			if line := describe(node); line != "" && d.told[node.Name] != line {
+				d.told[node.Name] = line
 				d.say(node.Name, "%s", line)
 			}
 		}

@@ -198,7 +198,7 @@ var _ = Describe("The webhooks", func() {
 			UserName: "system:serviceaccount:" + v1alpha1.ManagerNamespace + ":" + v1alpha1.ManagerDeployment,
 			Groups:   []string{"system:serviceaccounts", "system:authenticated"},
 		}
-		listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // only to find a free port
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		Expect(err).NotTo(HaveOccurred())
 		port := listener.Addr().(*net.TCPAddr).Port
 		Expect(listener.Close()).To(Succeed())
@@ -318,7 +318,7 @@ func startWebhooks(access *rest.Config, host string, port int, certDir string) {
 // hang accepts connections and never answers.
 func hang(host string, port int, accepted *atomic.Int32) {
 	GinkgoHelper()
-	listener, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port))) //nolint:noctx // closed with the spec
+	listener, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 	Expect(err).NotTo(HaveOccurred())
 	done := make(chan struct{})
 	go func() {

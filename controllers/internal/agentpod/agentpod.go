@@ -15,10 +15,11 @@ import (
 // NodeNameField is the field of Pods that ReadyOn selects by; a cached client needs an index of that name.
 const NodeNameField = "spec.nodeName"
 
-// Labels tell the agent's Pods apart in their namespace.
-func Labels() map[string]string {
-	return map[string]string{"app.kubernetes.io/component": "node-agent"}
-}
+// ComponentLabel and Component tell the agent's Pods apart in their namespace.
+const (
+	ComponentLabel = "app.kubernetes.io/component"
+	Component      = "node-agent"
+)
 
 // IndexNodeName is the index function of NodeNameField.
 func IndexNodeName(obj client.Object) []string {
@@ -41,7 +42,7 @@ func ReadyOn(ctx context.Context, reader client.Reader, namespace, node string) 
 }
 
 func readyNodes(ctx context.Context, reader client.Reader, namespace string, opts ...client.ListOption) (map[string]bool, error) {
-	opts = append(opts, client.InNamespace(namespace), client.MatchingLabels(Labels()), client.UnsafeDisableDeepCopy)
+	opts = append(opts, client.InNamespace(namespace), client.MatchingLabels{ComponentLabel: Component}, client.UnsafeDisableDeepCopy)
 	var pods corev1.PodList
 	if err := reader.List(ctx, &pods, opts...); err != nil {
 		return nil, fmt.Errorf("list agent Pods in %s: %w", namespace, err)

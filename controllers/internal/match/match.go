@@ -27,20 +27,13 @@ func Ignored(obj metav1.Object) bool {
 	return obj.GetAnnotations()[v1alpha1.IgnoreAnnotation] == v1alpha1.True
 }
 
-// Selects reports whether a profile's node selector, its control-plane rule and the node's operating system
-// (label kubernetes.io/os, which the agent's DaemonSet goes by too) bring profile and node together. A selector
-// that cannot be parsed selects nothing.
-func Selects(profile *v1alpha1.StorageClientProfile, node *corev1.Node) bool {
-	return SelectorOf(profile).Matches(node)
-}
-
 // Selector is a profile's choice of nodes, parsed once for many nodes.
 type Selector struct {
 	labels       labels.Selector
 	controlPlane bool
 }
 
-// SelectorOf parses a profile's choice of nodes.
+// SelectorOf parses a profile's choice of nodes. One that cannot be parsed selects nothing.
 func SelectorOf(profile *v1alpha1.StorageClientProfile) Selector {
 	selector, err := metav1.LabelSelectorAsSelector(&profile.Spec.NodeSelector)
 	if err != nil {
@@ -49,7 +42,8 @@ func SelectorOf(profile *v1alpha1.StorageClientProfile) Selector {
 	return Selector{labels: selector, controlPlane: profile.Spec.IncludeControlPlane}
 }
 
-// Matches is Selects for one node.
+// Matches reports whether the profile's node selector, its control-plane rule and the node's operating system (label
+// kubernetes.io/os, which the agent's DaemonSet goes by too) bring profile and node together.
 func (s Selector) Matches(node *corev1.Node) bool {
 	if node.Labels[corev1.LabelOSStable] != string(corev1.Linux) {
 		return false

@@ -12,7 +12,7 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-func TestSelects(t *testing.T) {
+func TestSelector(t *testing.T) {
 	linux := map[string]string{corev1.LabelOSStable: "linux", "pool": "eda"}
 	for name, test := range map[string]struct {
 		labels  map[string]string
@@ -52,7 +52,7 @@ func TestSelects(t *testing.T) {
 			if test.profile != nil {
 				test.profile(&profile.Spec)
 			}
-			if got := Selects(profile, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: test.labels}}); got != test.want {
+			if got := SelectorOf(profile).Matches(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: test.labels}}); got != test.want {
 				t.Errorf("got %t, want %t", got, test.want)
 			}
 		})

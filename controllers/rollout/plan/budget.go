@@ -98,17 +98,17 @@ func (v *view) disrupted() string {
 	switch {
 	case v.failed():
 		return "has failed"
-	case v.held() && v.record.Phase != "":
-		return "is " + string(v.record.Phase)
 	case v.held():
-		return "is claimed"
+		return "is being rebooted"
 	case v.unavailable() != "":
 		return "is " + inWords(v.unavailable())
 	}
 	return ""
 }
 
-func (b budgets) add(v *view, why string) {
+// add enters a node that is claimed in this pass.
+func (b budgets) add(v *view) {
+	why := v.disrupted()
 	b.cluster.holders[v.Name] = why
 	for _, name := range v.Profiles {
 		if own := b.profiles[name]; own != nil {

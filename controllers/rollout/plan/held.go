@@ -163,6 +163,8 @@ func (p *planner) release(v *view, reason string) {
 	}
 	if v.claim != nil {
 		p.step(ReleaseClaim{OnNode{v.Name}})
+		// What it held is for the next pass to give away.
+		p.wake(p.Now)
 	}
 	if v.permit != nil {
 		p.clear(v, reason)

@@ -176,7 +176,7 @@ func (p *planner) admit(idle []*view) {
 		}
 		claim := p.claimFor(v)
 		v.claim = &claim
-		p.budget.add(v, "is claimed")
+		p.budget.add(v)
 		p.step(AddClaim{OnNode{v.Name}, claim, false})
 		p.note(v, v1alpha1.RolloutClaimed, ReasonClaimed, "The node is about to be cordoned")
 		p.wake(p.Now)

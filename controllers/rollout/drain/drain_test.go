@@ -1,0 +1,296 @@
+package drain
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+func options(change func(*v1alpha1.Drain)) v1alpha1.Drain {
+	out := (&v1alpha1.StorageClientProfileSpec{}).WithDefaults().Rollout.Drain
+	if change != nil {
+		change(&out)
+	}
+	return out
+}
+
+// pod is a running Pod of a ReplicaSet on node a.
+func pod(name string, changes ...func(*corev1.Pod)) *corev1.Pod {
+	out := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "eda", Name: name, UID: types.UID(name + "-uid"), Labels: map[string]string{"app": name}},
+		Spec:       corev1.PodSpec{NodeName: "a"},
+		Status:     corev1.PodStatus{Phase: corev1.PodRunning},
+	}
+	ownedBy("apps/v1", "ReplicaSet")(out)
+	for _, change := range changes {
+		change(out)
+	}
+	return out
+}
+
+func ownedBy(apiVersion, kind string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: apiVersion, Kind: kind, Name: "owner", Controller: ptr.To(true)}}
+	}
+}
+
+func bare(p *corev1.Pod)      { p.OwnerReferences = nil }
+func succeeded(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }
+func elsewhere(p *corev1.Pod) { p.Spec.NodeName = "b" }
+func mirror(p *corev1.Pod) {
+	p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "static-uid"}
+	ownedBy("v1", "Node")(p)
+}
+func scratch(p *corev1.Pod) {
+	p.Spec.Volumes = []corev1.Volume{{Name: "tmp", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+}
+func terminating(p *corev1.Pod) {
+	now := metav1.Now()
+	p.DeletionTimestamp, p.Finalizers = &now, []string{"example.com/stays"}
+}
+
+func budget(name string, app string) *policyv1.PodDisruptionBudget {
+	return &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "eda", Name: name},
+		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}},
+	}
+}
+
+// refusals answers evictions by the pod's name; nil, for the others, evicts.
+type refusals map[string]error
+
+// evictions records what was asked for.
+type evictions struct {
+	refuse refusals
+	asked  []string
+	grace  *int64
+}
+
+func (e *evictions) Evict(_ context.Context, pod *corev1.Pod, grace *int64) error {
+	e.asked, e.grace = append(e.asked, pod.Name), grace
+	return e.refuse[pod.Name]
+}
+
+func newReader(t *testing.T, objects ...client.Object) client.Client {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
+		Build()
+}
+
+func TestPass(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	refused := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
+	for name, c := range map[string]struct {
+		objects []client.Object
+		options v1alpha1.Drain
+		refuse  refusals
+		want    Result
+		asked   []string
+	}{
+		"an empty node is drained": {options: options(nil)},
+		"a pod is evicted and counts until it is gone": {
+			objects: []client.Object{pod("web"), pod("other", elsewhere)},
+			options: options(nil),
+			want:    Result{Remaining: []string{"eda/web"}},
+			asked:   []string{"web"},
+		},
+		"a pod that terminates is not evicted again, and counts": {
+			objects: []client.Object{pod("web", terminating)},
+			options: options(nil),
+			want:    Result{Remaining: []string{"eda/web"}},
+		},
+		"DaemonSet and static pods stay, under every UID that the kubelet knows": {
+			objects: []client.Object{pod("csi", ownedBy("apps/v1", "DaemonSet")), pod("etcd", mirror)},
+			options: options(nil),
+			want:    Result{LeftUIDs: []string{"csi-uid", "etcd-uid", "static-uid"}},
+		},
+		"a pod that has run to its end need not leave": {
+			objects: []client.Object{pod("done", succeeded), pod("bare", bare, succeeded)},
+			options: options(nil),
+		},
+		"a pod of a Job is waited for": {
+			objects: []client.Object{pod("job", ownedBy("batch/v1", "Job"), scratch), pod("web")},
+			options: options(nil),
+			want:    Result{Remaining: []string{"eda/web"}, WaitedFor: []string{"eda/job"}},
+			asked:   []string{"web"},
+		},
+		"a pod of a Job is evicted where it is not to be waited for": {
+			objects: []client.Object{pod("job", ownedBy("batch/v1", "Job"))},
+			options: options(func(d *v1alpha1.Drain) { d.WaitForJobs = ptr.To(false) }),
+			want:    Result{Remaining: []string{"eda/job"}},
+			asked:   []string{"job"},
+		},
+		"pods that the selector selects are waited for": {
+			objects: []client.Object{pod("sim"), pod("web")},
+			options: options(func(d *v1alpha1.Drain) {
+				d.WaitForPodSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "sim"}}
+			}),
+			want:  Result{Remaining: []string{"eda/web"}, WaitedFor: []string{"eda/sim"}},
+			asked: []string{"web"},
+		},
+		"an empty selector selects none": {
+			objects: []client.Object{pod("web")},
+			options: options(func(d *v1alpha1.Drain) { d.WaitForPodSelector = &metav1.LabelSelector{} }),
+			want:    Result{Remaining: []string{"eda/web"}},
+			asked:   []string{"web"},
+		},
+		"nothing is evicted while a pod without a controller keeps the drain from ending": {
+			objects: []client.Object{pod("bare", bare), pod("web")},
+			options: options(nil),
+			want: Result{
+				Remaining: []string{"eda/web"},
+				Blocked:   []Blocker{{Pod: "eda/bare", Why: "has no controller that would start it elsewhere (rollout.drain.force)"}},
+			},
+		},
+		"force evicts it": {
+			objects: []client.Object{pod("bare", bare)},
+			options: options(func(d *v1alpha1.Drain) { d.Force = true }),
+			want:    Result{Remaining: []string{"eda/bare"}},
+			asked:   []string{"bare"},
+		},
+		"a pod with an emptyDir is kept": {
+			objects: []client.Object{pod("web", scratch)},
+			options: options(nil),
+			want: Result{Blocked: []Blocker{
+				{Pod: "eda/web", Why: "has an emptyDir, whose data would be lost (rollout.drain.deleteEmptyDirData)"},
+			}},
+		},
+		"deleteEmptyDirData evicts it": {
+			objects: []client.Object{pod("web", scratch)},
+			options: options(func(d *v1alpha1.Drain) { d.DeleteEmptyDirData = true }),
+			want:    Result{Remaining: []string{"eda/web"}},
+			asked:   []string{"web"},
+		},
+		"the budget that keeps a pod is named, others are evicted": {
+			objects: []client.Object{pod("db"), pod("web"), budget("db-pdb", "db"), budget("web-pdb", "web")},
+			options: options(nil),
+			refuse:  refusals{"db": refused},
+			want: Result{
+				Remaining: []string{"eda/web"},
+				Blocked:   []Blocker{{Pod: "eda/db", Budgets: []string{"eda/db-pdb"}}},
+			},
+			asked: []string{"db", "web"},
+		},
+		"a server that only asks for patience blocks nothing": {
+			objects: []client.Object{pod("db")},
+			options: options(nil),
+			refuse:  refusals{"db": refused},
+			want:    Result{Remaining: []string{"eda/db"}},
+			asked:   []string{"db"},
+		},
+		"two budgets for a pod are named with the server's words": {
+			objects: []client.Object{pod("db"), budget("one", "db"), budget("two", "db")},
+			options: options(nil),
+			refuse:  refusals{"db": apierrors.NewInternalError(errors.New("more than one PodDisruptionBudget"))},
+			want: Result{Blocked: []Blocker{{
+				Pod: "eda/db", Budgets: []string{"eda/one", "eda/two"},
+				Why: "cannot be evicted: Internal error occurred: more than one PodDisruptionBudget",
+			}}},
+			asked: []string{"db"},
+		},
+		"a pod that is not found, or is another one by now, is gone": {
+			objects: []client.Object{pod("db"), pod("web")},
+			options: options(nil),
+			refuse: refusals{
+				"db":  apierrors.NewNotFound(pods, "db"),
+				"web": apierrors.NewConflict(pods, "web", errors.New("the UID in the precondition does not match")),
+			},
+			asked: []string{"db", "web"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			evictor := &evictions{refuse: c.refuse}
+			drainer := Drainer{Reader: newReader(t, c.objects...), Evictor: evictor}
+			got, err := drainer.Pass(t.Context(), "a", c.options)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Error(diff)
+			}
+			if diff := cmp.Diff(c.asked, evictor.asked); diff != "" {
+				t.Errorf("evictions: %s", diff)
+			}
+		})
+	}
+}
+
+func TestPassHandsTheGracePeriodOn(t *testing.T) {
+	for name, c := range map[string]struct {
+		seconds int32
+		want    *int64
+	}{
+		"-1 leaves the pod its own": {-1, nil},
+		"0 ends it at once":         {0, ptr.To[int64](0)},
+		"a number overrides it":     {30, ptr.To[int64](30)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			evictor := &evictions{}
+			drainer := Drainer{Reader: newReader(t, pod("web")), Evictor: evictor}
+			_, err := drainer.Pass(t.Context(), "a", options(func(d *v1alpha1.Drain) { d.GracePeriodSeconds = &c.seconds }))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(c.want, evictor.grace); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestPolicyEvictorEvictsThisVeryPod(t *testing.T) {
+	var got *policyv1.Eviction
+	web := pod("web")
+	recording := interceptor.NewClient(newReader(t, web).(client.WithWatch), interceptor.Funcs{
+		SubResourceCreate: func(_ context.Context, _ client.Client, name string, _, body client.Object, _ ...client.SubResourceCreateOption) error {
+			if name != "eviction" {
+				t.Errorf("created %s", name)
+			}
+			got = body.(*policyv1.Eviction)
+			return nil
+		},
+	})
+	if err := (PolicyEvictor{Client: recording}).Evict(t.Context(), web, ptr.To[int64](5)); err != nil {
+		t.Fatal(err)
+	}
+	want := &metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](5), Preconditions: metav1.NewUIDPreconditions("web-uid")}
+	if diff := cmp.Diff(want, got.DeleteOptions); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestResultTellsTheWorstFirst(t *testing.T) {
+	for want, r := range map[string]Result{
+		"All pods that have to leave are gone":         {},
+		"Not gone yet: eda/a, eda/b, eda/c and 1 more": {Remaining: []string{"eda/d", "eda/c", "eda/b", "eda/a"}},
+		"Pod eda/db is kept by PodDisruptionBudget eda/pdb. Waits for the end of eda/job. Not gone yet: eda/web": {
+			Remaining: []string{"eda/web"}, WaitedFor: []string{"eda/job"},
+			Blocked: []Blocker{{Pod: "eda/db", Budgets: []string{"eda/pdb"}}},
+		},
+	} {
+		if diff := cmp.Diff(want, r.String()); diff != "" {
+			t.Error(diff)
+		}
+	}
+}

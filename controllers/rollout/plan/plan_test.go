@@ -1,0 +1,1056 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+var noon = time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
+
+func ago(d time.Duration) metav1.Time { return metav1.Time{Time: noon.Add(-d)} }
+
+// fixture is a snapshot under construction: nodes a, b, c... that all wait for one boot argument of profile eda.
+type fixture struct{ Snapshot }
+
+func cluster(nodes ...string) *fixture {
+	f := &fixture{Snapshot{Now: noon, Budget: 10, Claims: map[string]Claim{}}}
+	f.profile("eda")
+	for i, name := range nodes {
+		f.Nodes = append(f.Nodes, Node{
+			Name: name, Created: noon.Add(time.Duration(i-100) * time.Hour), BootID: name + "-1",
+			Ready: true, AgentReady: true, Profiles: []string{"eda"}, Client: waiting(name),
+		})
+	}
+	return f
+}
+
+// waiting is a StorageClientNode whose agent has staged a boot argument.
+func waiting(name string) *Client {
+	key := "kernelArgument/ihash_entries"
+	return &Client{
+		UID: name, Generation: 3, WantedBootHash: "h1",
+		Spec: v1alpha1.StorageClientNodeSpec{
+			Hash: "h1", BootHash: "h1", Settings: []v1alpha1.NodeSetting{{Key: key, Value: "1", Profile: "eda"}},
+		},
+		Status: v1alpha1.StorageClientNodeStatus{
+			ObservedGeneration: 3, Hash: "h1", BootID: name + "-1", RebootRequired: true, RebootRequiredBy: []string{key},
+			Settings: []v1alpha1.SettingStatus{{Key: key, State: v1alpha1.SettingPending, TakesEffect: v1alpha1.EffectReboot}},
+		},
+	}
+}
+
+func (f *fixture) profile(name string) *Profile {
+	spec := v1alpha1.StorageClientProfileSpec{}
+	spec.Rollout.Reboot.Policy = v1alpha1.RebootAutomatic
+	spec.Rollout.Canary = &v1alpha1.Canary{Nodes: ptr.To[int32](100)}
+	spec.Rollout.MaxUnavailable = ptr.To(intstr.FromInt32(10))
+	f.Profiles = append(f.Profiles, Profile{
+		Name: name, Rollout: spec.WithDefaults().Rollout, PlanHash: "p1", BootKeys: sets.New("kernelArgument/ihash_entries"),
+	})
+	return &f.Profiles[len(f.Profiles)-1]
+}
+
+func (f *fixture) node(name string) *Node {
+	for i := range f.Nodes {
+		if f.Nodes[i].Name == name {
+			return &f.Nodes[i]
+		}
+	}
+	panic("no node " + name)
+}
+
+// done makes a node carry its settings since a while.
+func (f *fixture) done(name string, since time.Duration) {
+	status := &f.node(name).Client.Status
+	status.RebootRequired, status.RebootRequiredBy = false, nil
+	status.Settings[0].State = v1alpha1.SettingInSync
+	f.record(name, v1alpha1.RolloutUpToDate, "", since)
+}
+
+func (f *fixture) record(name string, phase v1alpha1.RolloutPhase, reason string, since time.Duration) *v1alpha1.RolloutStatus {
+	at := ago(since)
+	status := &v1alpha1.RolloutStatus{Phase: phase, Reason: reason, Since: &at, BootHash: "h1"}
+	f.node(name).Client.Status.Rollout = status
+	return status
+}
+
+// cordoned claims and cordons a node for us since a while.
+func (f *fixture) cordoned(name string, since time.Duration) {
+	claim := Claim{Profile: "eda", BootHash: "h1", Since: ago(since)}
+	f.Claims[name] = claim
+	n := f.node(name)
+	n.Unschedulable, n.Mark, n.Maintenance = true, &claim, MaintenanceDraining
+	f.record(name, v1alpha1.RolloutDraining, ReasonDraining, since)
+}
+
+// permitted gives a cordoned node its permit.
+func (f *fixture) permitted(name string, since time.Duration) {
+	f.cordoned(name, since)
+	n := f.node(name)
+	n.Maintenance = MaintenanceDrained
+	record := f.record(name, v1alpha1.RolloutRebooting, ReasonPermitGiven, since)
+	record.Attempts = 1
+	id := permitID(&view{Node: n}, *record)
+	n.Client.Spec.RebootPermit = &v1alpha1.RebootPermit{ID: id, BootHash: "h1", BootID: n.BootID}
+	n.Client.Generation, n.Client.Status.ObservedGeneration = 4, 4
+}
+
+// rebooted brings a node back that had a permit.
+func (f *fixture) rebooted(name string) {
+	n := f.node(name)
+	n.BootID = name + "-2"
+	status := &n.Client.Status
+	status.BootID, status.RebootRequired, status.RebootRequiredBy = n.BootID, false, nil
+	status.Settings[0].State = v1alpha1.SettingInSync
+}
+
+// lines are the steps, and after them the notes of some nodes.
+func lines(p Plan, nodes ...string) []string {
+	var out []string
+	for _, s := range p.Steps {
+		out = append(out, s.String())
+	}
+	for _, n := range nodes {
+		out = append(out, fmt.Sprintf("%s: %s %s", n, p.Rollout[n].Phase, p.Rollout[n].Reason))
+	}
+	return out
+}
+
+func TestForWhatANodeIsClaimed(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*fixture)
+		want   []string
+	}{
+		"a node that needs a reboot is claimed, and nothing more in the same pass": {
+			func(*fixture) {}, []string{"claim a for eda", "a: Claimed Claimed"},
+		},
+		"a claim that has been read back is acted upon": {
+			func(f *fixture) { f.Claims["a"] = Claim{Profile: "eda"} }, []string{"cordon a", "conditions of a: Draining", "a: Draining Draining"},
+		},
+		"a node that needs no reboot is left alone": {
+			func(f *fixture) { f.done("a", time.Hour) }, []string{"a: UpToDate NothingToDo"},
+		},
+		"a live change alone never cordons": {
+			func(f *fixture) {
+				f.done("a", time.Hour)
+				f.node("a").Client.Spec.Hash = "h2"
+			},
+			[]string{"a: Applying Applying"},
+		},
+		"an agent that has not spoken since the boot is not believed": {
+			func(f *fixture) { f.node("a").BootID = "a-2" }, []string{"a: Applying AgentSilent"},
+		},
+		"an agent whose Pod is not Ready cannot reboot": {
+			func(f *fixture) { f.node("a").AgentReady = false }, []string{"a: Waiting AgentSilent"},
+		},
+		"settings that are about to change are waited for": {
+			func(f *fixture) { f.node("a").Client.WantedBootHash = "h2" }, []string{"a: Applying SettingsChanging"},
+		},
+		"a setting that failed would fail the node after its boot": {
+			func(f *fixture) {
+				c := f.node("a").Client
+				c.Spec.Settings = append(c.Spec.Settings, v1alpha1.NodeSetting{Key: "sysctl/x", Profile: "eda"})
+				c.Status.Settings = append(c.Status.Settings, v1alpha1.SettingStatus{Key: "sysctl/x", State: v1alpha1.SettingFailed})
+			},
+			[]string{"a: Waiting SettingsFailed"},
+		},
+		"a node that is not Ready is not touched": {
+			func(f *fixture) { f.node("a").Ready = false }, []string{"a: Waiting NodeUnavailable"},
+		},
+		"a node that others have cordoned is not touched": {
+			func(f *fixture) { f.node("a").Unschedulable = true }, []string{"a: Waiting CordonedByOthers"},
+		},
+		"a node that is being deleted is not touched": {
+			func(f *fixture) { f.node("a").Deleting = true }, []string{"a: Waiting NodeDeleting"},
+		},
+		"never-disrupt": {
+			func(f *fixture) { f.node("a").NeverDisrupt = true }, []string{"a: Waiting NeverDisrupt"},
+		},
+		"the Node is paused": {
+			func(f *fixture) { f.node("a").Paused = true }, []string{"a: Waiting NodePaused"},
+		},
+		"the profile is paused": {
+			func(f *fixture) { f.Profiles[0].Paused = v1alpha1.ReasonPausedByField }, []string{"a: Waiting PausedByField"},
+		},
+		"everything is paused": {
+			func(f *fixture) { f.Paused = true }, []string{"a: Waiting PausedByAnnotation"},
+		},
+		"a profile in mode Plan disrupts nothing": {
+			func(f *fixture) { f.Profiles[0].Inert = v1alpha1.ReasonPlanMode }, []string{"a: Waiting PlanMode"},
+		},
+		"a profile with a field that is not honoured disrupts nothing": {
+			func(f *fixture) { f.Profiles[0].Inert = v1alpha1.ReasonUnsupportedField }, []string{"a: Waiting UnsupportedField"},
+		},
+		"policy Never": {
+			func(f *fixture) { f.Profiles[0].Rollout.Reboot.Policy = v1alpha1.RebootNever }, []string{"a: Waiting RebootPolicyNever"},
+		},
+		"policy OnApproval without an approval": {
+			func(f *fixture) { f.Profiles[0].Rollout.Reboot.Policy = v1alpha1.RebootOnApproval }, []string{"a: Waiting WaitingForApproval"},
+		},
+		"policy OnApproval with an approval": {
+			func(f *fixture) {
+				f.Profiles[0].Rollout.Reboot.Policy, f.Profiles[0].Approved = v1alpha1.RebootOnApproval, true
+			},
+			[]string{"claim a for eda", "a: Claimed Claimed"},
+		},
+		"the profile of the setting is gone": {
+			func(f *fixture) { f.Profiles = nil }, []string{"a: Waiting ProfileGone"},
+		},
+		"a node that failed at this boot hash is not tried again": {
+			func(f *fixture) { f.record("a", v1alpha1.RolloutFailed, ReasonRebootWithoutEffect, time.Hour) },
+			[]string{"a: Failed RebootWithoutEffect"},
+		},
+		"a node that failed at another boot hash is tried": {
+			func(f *fixture) { f.record("a", v1alpha1.RolloutFailed, "x", time.Hour).BootHash = "h0" },
+			[]string{"claim a for eda", "a: Claimed Claimed"},
+		},
+		"a failed node that is well after all has not failed": {
+			func(f *fixture) {
+				f.done("a", 0)
+				f.record("a", v1alpha1.RolloutFailed, "x", time.Hour)
+			},
+			[]string{"a: UpToDate NothingToDo"},
+		},
+		"all permits for the boot hash have been given": {
+			func(f *fixture) { f.record("a", v1alpha1.RolloutUpToDate, "", time.Hour).Attempts = MaxAttempts },
+			[]string{"a: Failed AttemptsUsedUp"},
+		},
+		"a drain that timed out is left alone for a while": {
+			func(f *fixture) { f.record("a", v1alpha1.RolloutWaiting, ReasonDrainTimedOut, BackOff-time.Second) },
+			[]string{"a: Waiting DrainTimedOut"},
+		},
+		"and is tried again after that": {
+			func(f *fixture) { f.record("a", v1alpha1.RolloutWaiting, ReasonDrainTimedOut, BackOff) },
+			[]string{"claim a for eda", "a: Claimed Claimed"},
+		},
+		"a claim of a node that must not be disrupted any more is released": {
+			func(f *fixture) {
+				f.Claims["a"] = Claim{Profile: "eda"}
+				f.Paused = true
+			},
+			[]string{"release the claim of a", "a: Waiting PausedByAnnotation"},
+		},
+		"a claim of a node that is gone is released": {
+			func(f *fixture) {
+				f.done("a", time.Hour)
+				f.Claims["z"] = Claim{}
+			},
+			[]string{"release the claim of z", "a: UpToDate NothingToDo"},
+		},
+		"the untuned taint goes once the node is tuned": {
+			func(f *fixture) {
+				f.done("a", time.Hour)
+				f.node("a").Untuned = true
+			},
+			[]string{"take the untuned taint off a", "a: UpToDate NothingToDo"},
+		},
+		"and not before": {
+			func(f *fixture) {
+				f.node("a").Untuned = true
+				f.Paused = true
+			},
+			[]string{"a: Waiting PausedByAnnotation"},
+		},
+		"the last control-plane node is never disrupted": {
+			func(f *fixture) { f.node("a").ControlPlane = true }, []string{"a: Waiting LastControlPlaneNode"},
+		},
+		"conditions that a crash left are taken away": {
+			func(f *fixture) {
+				f.done("a", time.Hour)
+				f.node("a").Maintenance = MaintenanceOther
+			},
+			[]string{"conditions of a: none", "a: UpToDate NothingToDo"},
+		},
+		"a permit that a boot has outlived is cleared": {
+			func(f *fixture) {
+				f.done("a", time.Hour)
+				f.node("a").Client.Spec.RebootPermit = &v1alpha1.RebootPermit{ID: "x", BootID: "a-0"}
+			},
+			[]string{"clear the permit of a: Accepted", "a: UpToDate NothingToDo"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := cluster("a")
+			c.change(f)
+			if diff := cmp.Diff(c.want, lines(For(f.Snapshot), "a")); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestForANodeThatWeHold(t *testing.T) {
+	gone := &Drained{Gone: true, LeftPodUIDs: []string{"ds"}}
+	blocked := &Drained{Reason: ReasonDrainBlocked, Message: "Pod x/y is kept by PodDisruptionBudget x/z"}
+	release := func(reason string) []string {
+		return []string{"record a: Releasing " + reason, "conditions of a: none", "uncordon a: " + reason, "release the claim of a"}
+	}
+	for name, c := range map[string]struct {
+		change func(*fixture)
+		want   []string
+	}{
+		"it is drained": {
+			func(f *fixture) { f.cordoned("a", time.Minute) },
+			[]string{"drain a", "a: Draining Draining"},
+		},
+		"a pod that is kept is told of": {
+			func(f *fixture) {
+				f.cordoned("a", time.Minute)
+				f.node("a").Drain = blocked
+			},
+			[]string{"a: Draining DrainBlocked"},
+		},
+		"the drain times out and is released": {
+			func(f *fixture) {
+				f.cordoned("a", 15*time.Minute)
+				f.node("a").Drain = blocked
+			},
+			[]string{"record a: Waiting DrainTimedOut", "conditions of a: none", "uncordon a: DrainTimedOut", "release the claim of a", "a: Waiting DrainTimedOut"},
+		},
+		"the drain times out and is waited for": {
+			func(f *fixture) {
+				f.cordoned("a", time.Hour)
+				f.node("a").Drain = blocked
+				f.Profiles[0].Rollout.Drain.OnTimeout = v1alpha1.DrainWait
+			},
+			[]string{"a: Draining DrainTimedOut"},
+		},
+		"pods are gone and a mount is not": {
+			func(f *fixture) {
+				f.cordoned("a", time.Minute)
+				f.node("a").Drain = gone
+				f.node("a").Client.Status.BusyMounts = []v1alpha1.BusyMount{{MountPoint: "/m", PodUID: "gone"}}
+			},
+			[]string{"a: Draining MountsBusy"},
+		},
+		"a staged mount of no pod counts": {
+			func(f *fixture) {
+				f.cordoned("a", time.Minute)
+				f.node("a").Drain = gone
+				f.node("a").Client.Status.BusyMounts = []v1alpha1.BusyMount{{MountPoint: "/m"}}
+			},
+			[]string{"a: Draining MountsBusy"},
+		},
+		"mounts that did not fit count": {
+			func(f *fixture) {
+				f.cordoned("a", time.Minute)
+				f.node("a").Drain = gone
+				f.node("a").Client.Status.BusyMountsOmitted = 1
+			},
+			[]string{"a: Draining MountsBusy"},
+		},
+		"the mount of a pod that stays does not hold the permit back": {
+			func(f *fixture) {
+				f.cordoned("a", time.Minute)
+				f.node("a").Drain = gone
+				f.node("a").Client.Status.BusyMounts = []v1alpha1.BusyMount{{MountPoint: "/m", PodUID: "ds"}}
+			},
+			[]string{"record a: Rebooting PermitGiven", "permit the reboot of a", "conditions of a: Drained", "a: Rebooting PermitGiven"},
+		},
+		"but where the profile minds": {
+			func(f *fixture) {
+				f.cordoned("a", time.Minute)
+				f.node("a").Drain = gone
+				f.node("a").Client.Status.BusyMounts = []v1alpha1.BusyMount{{MountPoint: "/m", PodUID: "ds"}}
+				f.Profiles[0].Rollout.Drain.IgnoreDaemonSetMounts = ptr.To(false)
+			},
+			[]string{"a: Draining MountsBusy"},
+		},
+		"an agent that has not seen the object as it stands gets no permit": {
+			func(f *fixture) {
+				f.cordoned("a", time.Minute)
+				f.node("a").Drain = gone
+				f.node("a").Client.Generation++
+			},
+			[]string{"a: Draining Applying"},
+		},
+		"a pause releases it": {
+			func(f *fixture) {
+				f.cordoned("a", time.Minute)
+				f.Profiles[0].Paused = v1alpha1.ReasonPausedByAnnotation
+			},
+			append(release("PausedByAnnotation"), "a: Waiting PausedByAnnotation"),
+		},
+		"an approval that is taken back releases it": {
+			func(f *fixture) {
+				f.cordoned("a", time.Minute)
+				f.Profiles[0].Rollout.Reboot.Policy = v1alpha1.RebootOnApproval
+			},
+			append(release("WaitingForApproval"), "a: Waiting WaitingForApproval"),
+		},
+		"the need goes away": {
+			func(f *fixture) {
+				f.cordoned("a", time.Minute)
+				f.node("a").Client.Status.RebootRequired = false
+				f.node("a").Client.Status.Settings[0].State = v1alpha1.SettingInSync
+			},
+			append(release("NothingToDo"), "a: UpToDate NothingToDo"),
+		},
+		"its StorageClientNode is gone": {
+			func(f *fixture) {
+				f.cordoned("a", time.Minute)
+				f.node("a").Client = nil
+			},
+			[]string{"conditions of a: none", "uncordon a: NothingToDo", "release the claim of a", "a:  "},
+		},
+		"its claim is missing: it counts again before anything else": {
+			func(f *fixture) {
+				f.cordoned("a", time.Minute)
+				delete(f.Claims, "a")
+			},
+			[]string{"claim a again for eda", "drain a", "a: Draining Draining"},
+		},
+		"somebody uncordons it in the drain: it is theirs": {
+			func(f *fixture) {
+				f.cordoned("a", time.Minute)
+				f.node("a").Unschedulable = false
+			},
+			[]string{"record a: Waiting CordonLost", "conditions of a: none", "uncordon a: CordonLost", "release the claim of a", "a: Waiting CordonLost"},
+		},
+		"somebody takes the mark off: the cordon is theirs": {
+			func(f *fixture) {
+				f.cordoned("a", time.Minute)
+				f.node("a").Mark = nil
+			},
+			[]string{"record a: Releasing CordonedByOthers", "conditions of a: none", "release the claim of a", "a: Waiting CordonedByOthers"},
+		},
+		"its Node is being deleted: it is left alone": {
+			func(f *fixture) {
+				f.cordoned("a", time.Minute)
+				f.node("a").Deleting = true
+			},
+			[]string{"a: Releasing NodeDeleting"},
+		},
+		"a silent agent is waited for as long as a drain may take": {
+			func(f *fixture) {
+				f.cordoned("a", time.Minute)
+				f.node("a").BootID = "a-9"
+			},
+			[]string{"a: Draining AgentSilent"},
+		},
+		"and no longer, whatever onTimeout says": {
+			func(f *fixture) {
+				f.cordoned("a", 15*time.Minute)
+				f.node("a").BootID = "a-9"
+				f.Profiles[0].Rollout.Drain.OnTimeout = v1alpha1.DrainWait
+			},
+			[]string{"record a: Waiting DrainTimedOut", "conditions of a: none", "uncordon a: DrainTimedOut", "release the claim of a", "a: Waiting DrainTimedOut"},
+		},
+		"an attempt that was recorded and not permitted is permitted": {
+			func(f *fixture) {
+				f.cordoned("a", time.Minute)
+				f.node("a").Drain = gone
+				f.record("a", v1alpha1.RolloutRebooting, ReasonPermitGiven, 0).Attempts = MaxAttempts
+			},
+			[]string{"record a: Rebooting PermitGiven", "permit the reboot of a", "conditions of a: Drained", "a: Rebooting PermitGiven"},
+		},
+		"a fourth attempt fails the node": {
+			func(f *fixture) {
+				f.cordoned("a", time.Minute)
+				f.node("a").Drain = gone
+				f.record("a", v1alpha1.RolloutDraining, "", time.Minute).Attempts = MaxAttempts
+			},
+			[]string{"record a: Failed AttemptsUsedUp", "a: Failed AttemptsUsedUp"},
+		},
+		"a refused permit is taken back, and the agent is left alone for a while": {
+			func(f *fixture) {
+				f.permitted("a", time.Minute)
+				f.answer("a", v1alpha1.RebootRefused)
+			},
+			[]string{"record a: Draining PermitRefused", "clear the permit of a: PermitRefused", "a: Draining PermitRefused"},
+		},
+		"nothing happens while the agent is left alone": {
+			func(f *fixture) {
+				f.cordoned("a", time.Minute)
+				f.record("a", v1alpha1.RolloutDraining, ReasonPermitRefused, RefusalPause-time.Second)
+			},
+			[]string{"a: Draining PermitRefused"},
+		},
+		"a permit that is not used is waited for": {
+			func(f *fixture) { f.permitted("a", time.Minute) },
+			[]string{"a: Rebooting PermitGiven"},
+		},
+		"a pause does not stop a node with a permit": {
+			func(f *fixture) {
+				f.permitted("a", time.Minute)
+				f.Paused = true
+			},
+			[]string{"a: Rebooting PermitGiven"},
+		},
+		"a permit that a silent agent does not use fails the node and stays": {
+			func(f *fixture) {
+				f.permitted("a", 15*time.Minute)
+				f.node("a").Client.Status.ObservedGeneration = 3
+			},
+			[]string{"record a: Failed RebootTimedOut", "a: Failed RebootTimedOut"},
+		},
+		"a permit for other settings is taken back once the agent has answered": {
+			func(f *fixture) {
+				f.permitted("a", time.Minute)
+				f.retarget("a", "h2")
+			},
+			[]string{"clear the permit of a: WithdrawingPermit", "drain a", "conditions of a: Draining", "a: Draining Draining"},
+		},
+		"and not before": {
+			func(f *fixture) {
+				f.permitted("a", time.Minute)
+				f.retarget("a", "h2")
+				f.node("a").Client.Generation++
+			},
+			[]string{"a: Releasing WithdrawingPermit"},
+		},
+		"somebody uncordons it while the agent holds a permit: cordoned until the agent answers": {
+			func(f *fixture) {
+				f.permitted("a", time.Minute)
+				f.node("a").Unschedulable = false
+				f.node("a").Client.Status.ObservedGeneration = 3
+			},
+			[]string{"record a: Releasing CordonLost", "cordon a", "a: Releasing CordonLost"},
+		},
+		"and given up once it has": {
+			func(f *fixture) {
+				f.permitted("a", time.Minute)
+				f.node("a").Client.Status.Rollout.Reason = ReasonCordonLost
+			},
+			[]string{
+				"clear the permit of a: WithdrawingPermit", "record a: Waiting CordonLost", "conditions of a: none",
+				"uncordon a: CordonLost", "release the claim of a", "a: Waiting CordonLost",
+			},
+		},
+		"a reboot that has started is waited for, whatever has changed": {
+			func(f *fixture) {
+				f.permitted("a", time.Minute)
+				f.retarget("a", "h2")
+				f.answer("a", v1alpha1.RebootStarted)
+				f.Paused = true
+			},
+			[]string{"a: Rebooting RebootStarted"},
+		},
+		"the old boot ID after the time limit is a failure": {
+			func(f *fixture) {
+				f.permitted("a", 15*time.Minute)
+				f.answer("a", v1alpha1.RebootStarted)
+			},
+			[]string{"a: Failed RebootTimedOut"},
+		},
+		"it is back, and settles": {
+			func(f *fixture) {
+				f.permitted("a", 5*time.Minute)
+				f.rebooted("a")
+			},
+			[]string{"a: Settling Settling"},
+		},
+		"it is accepted after it has settled": {
+			func(f *fixture) {
+				f.permitted("a", 5*time.Minute)
+				f.rebooted("a")
+				f.record("a", v1alpha1.RolloutSettling, ReasonSettling, 30*time.Second)
+			},
+			[]string{"conditions of a: none", "uncordon a: Accepted", "release the claim of a", "clear the permit of a: Accepted", "a: UpToDate NothingToDo"},
+		},
+		"it is not accepted before it is Ready": {
+			func(f *fixture) {
+				f.permitted("a", 5*time.Minute)
+				f.rebooted("a")
+				f.node("a").Ready = false
+			},
+			[]string{"a: Rebooting WaitingForNode"},
+		},
+		"nor before every value has been read back": {
+			func(f *fixture) {
+				f.permitted("a", 5*time.Minute)
+				f.rebooted("a")
+				f.node("a").Client.Status.Settings[0].State = v1alpha1.SettingDrifted
+			},
+			[]string{"a: Rebooting WaitingForNode"},
+		},
+		"an exception does not hold it": {
+			func(f *fixture) {
+				f.permitted("a", 5*time.Minute)
+				f.rebooted("a")
+				f.node("a").Client.Status.Settings[0].State = v1alpha1.SettingClamped
+			},
+			[]string{"a: Settling Settling"},
+		},
+		"what waits for a mount does not hold it": {
+			func(f *fixture) {
+				f.permitted("a", 5*time.Minute)
+				f.rebooted("a")
+				f.node("a").Client.Status.Settings[0] = v1alpha1.SettingStatus{
+					Key: "kernelArgument/ihash_entries", State: v1alpha1.SettingPending, TakesEffect: v1alpha1.EffectNewTransport,
+				}
+			},
+			[]string{"a: Settling Settling"},
+		},
+		"a boot without effect fails it at once": {
+			func(f *fixture) {
+				f.permitted("a", 5*time.Minute)
+				f.rebooted("a")
+				status := &f.node("a").Client.Status
+				status.RebootRequired, status.RebootRequiredBy = true, []string{"kernelArgument/ihash_entries"}
+			},
+			[]string{"record a: Failed RebootWithoutEffect", "clear the permit of a: RebootWithoutEffect", "a: Failed RebootWithoutEffect"},
+		},
+		"a setting that failed after the boot fails it at once": {
+			func(f *fixture) {
+				f.permitted("a", 5*time.Minute)
+				f.rebooted("a")
+				f.node("a").Client.Status.Settings[0].State = v1alpha1.SettingFailed
+			},
+			[]string{"record a: Failed RebootWithoutEffect", "clear the permit of a: RebootWithoutEffect", "a: Failed RebootWithoutEffect"},
+		},
+		"it has booted and is not well in time": {
+			func(f *fixture) {
+				f.permitted("a", 15*time.Minute)
+				f.rebooted("a")
+				f.node("a").Ready = false
+			},
+			[]string{"record a: Failed RebootTimedOut", "clear the permit of a: RebootTimedOut", "a: Failed RebootTimedOut"},
+		},
+		"a failed node stays cordoned": {
+			func(f *fixture) {
+				f.cordoned("a", time.Hour)
+				f.node("a").Maintenance = MaintenanceDrained
+				f.record("a", v1alpha1.RolloutFailed, ReasonRebootTimedOut, time.Hour)
+			},
+			[]string{"a: Failed RebootTimedOut"},
+		},
+		"or is returned to service where the profile says so": {
+			func(f *fixture) {
+				f.cordoned("a", time.Hour)
+				f.record("a", v1alpha1.RolloutFailed, ReasonRebootTimedOut, time.Hour)
+				f.Profiles[0].Rollout.OnNodeFailure = v1alpha1.FailureUncordon
+			},
+			[]string{"conditions of a: none", "uncordon a: RebootTimedOut", "release the claim of a", "a: Failed RebootTimedOut"},
+		},
+		"a failed node that comes back well settles": {
+			func(f *fixture) {
+				f.cordoned("a", time.Hour)
+				f.node("a").Maintenance = MaintenanceDrained
+				f.rebooted("a")
+				f.record("a", v1alpha1.RolloutFailed, ReasonRebootTimedOut, time.Hour)
+			},
+			[]string{"a: Settling Settling"},
+		},
+		"the profile changes while it boots: no failure, it goes on with what is asked for now": {
+			func(f *fixture) {
+				f.permitted("a", 5*time.Minute)
+				f.rebooted("a")
+				f.retarget("a", "h2")
+				status := &f.node("a").Client.Status
+				status.RebootRequired, status.RebootRequiredBy = true, []string{"kernelArgument/ihash_entries"}
+			},
+			[]string{"clear the permit of a: SettingsChanging", "drain a", "conditions of a: Draining", "a: Draining Draining"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := cluster("a")
+			c.change(f)
+			if diff := cmp.Diff(c.want, lines(For(f.Snapshot), "a")); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func (f *fixture) answer(name string, phase v1alpha1.RebootPhase) {
+	c := f.node(name).Client
+	c.Status.Reboot = &v1alpha1.RebootStatus{PermitID: c.Spec.RebootPermit.ID, Phase: phase, Message: "busy"}
+}
+
+// retarget gives a node other boot settings, which its agent has staged.
+func (f *fixture) retarget(name, hash string) {
+	c := f.node(name).Client
+	c.WantedBootHash, c.Spec.BootHash, c.Spec.Hash, c.Status.Hash = hash, hash, hash, hash
+}
+
+func TestForTellsWhoHoldsTheBudget(t *testing.T) {
+	f := cluster("a", "b", "c", "d", "e", "f")
+	f.Profiles[0].Rollout.MaxUnavailable = ptr.To(intstr.FromString("50%"))
+	f.Profiles[0].Rollout.FailureThreshold = ptr.To[int32](5)
+	f.permitted("a", time.Minute)
+	f.node("b").Ready = false
+	f.record("c", v1alpha1.RolloutFailed, "x", time.Hour)
+	p := For(f.Snapshot)
+	want := "The budget of StorageClientProfile eda, 3 of 6 nodes, is held: a is being rebooted, b is not Ready, c has failed"
+	if diff := cmp.Diff(want, p.Rollout["d"].Message); diff != "" {
+		t.Error(diff)
+	}
+	f.Nodes[1].Ready = true
+	if got := lines(For(f.Snapshot)); !cmp.Equal(got, []string{"claim b for eda"}) {
+		t.Errorf("with room for one, got %q", got)
+	}
+	f.Budget = 2
+	if got := For(f.Snapshot); len(got.Steps) > 0 || !strings.HasPrefix(got.Rollout["d"].Message, "The cluster's budget, 2 of 6 nodes, is held: ") {
+		t.Errorf("the cluster's budget is used up, got %q and %q", lines(got), got.Rollout["d"].Message)
+	}
+}
+
+func TestForKeepsTheEndOfALongLineQuiet(t *testing.T) {
+	f := cluster("a", "b", "c", "d", "e", "f")
+	f.Budget = 1
+	p := For(f.Snapshot)
+	want := "The cluster's budget is used up, and at least 3 nodes are before this one"
+	for _, name := range []string{"e", "f"} {
+		if diff := cmp.Diff(want, p.Rollout[name].Message); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+func TestForFillsTheBudgetInOnePass(t *testing.T) {
+	f := cluster("a", "b", "c", "d")
+	f.Budget = 3
+	want := []string{"claim a for eda", "claim b for eda", "claim c for eda"}
+	if diff := cmp.Diff(want, lines(For(f.Snapshot))); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestForForgivesNodesThatAreUnavailableForLong(t *testing.T) {
+	f := cluster("a", "b")
+	f.Budget = 1
+	f.node("a").Ready = false
+	f.node("a").UnavailableSince = ptr.To(noon.Add(-time.Hour))
+	f.Profiles[0].Rollout.Canary.Nodes = ptr.To[int32](1)
+	for name, c := range map[string]struct {
+		after int32
+		want  []string
+	}{
+		"never":                    {0, nil},
+		"not for so long":          {3601, nil},
+		"for longer than it minds": {3600, []string{"claim b for eda"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f.Profiles[0].Rollout.IgnoreUnavailableAfterSeconds = c.after
+			if diff := cmp.Diff(c.want, lines(For(f.Snapshot))); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestForCanary(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*fixture)
+		want   []string
+	}{
+		"the oldest node goes first, alone": {
+			func(*fixture) {}, []string{"claim a for eda", "b: Waiting WaitingForCanary"},
+		},
+		"others wait while it is on its way": {
+			func(f *fixture) { f.permitted("a", time.Minute) }, []string{"b: Waiting WaitingForCanary"},
+		},
+		"and while it soaks": {
+			func(f *fixture) { f.done("a", 59*time.Second) }, []string{"b: Waiting WaitingForCanary"},
+		},
+		"then they go": {
+			func(f *fixture) { f.done("a", 60*time.Second) }, []string{"claim b for eda", "claim c for eda", "b: Claimed Claimed"},
+		},
+		"a canary that has failed lets nobody go, whatever the threshold": {
+			func(f *fixture) {
+				f.record("a", v1alpha1.RolloutFailed, "x", time.Hour)
+				f.Profiles[0].Rollout.FailureThreshold = ptr.To[int32](9)
+			},
+			[]string{"b: Waiting WaitingForCanary"},
+		},
+		"a canary that is not Ready while it soaks lets nobody go": {
+			func(f *fixture) {
+				f.done("a", 30*time.Second)
+				f.node("a").Ready = false
+			},
+			[]string{"b: Waiting WaitingForCanary"},
+		},
+		"one that is not Ready and not begun is passed over": {
+			func(f *fixture) { f.node("a").Ready = false }, []string{"claim b for eda", "b: Claimed Claimed"},
+		},
+		"one that is never to be disrupted is passed over": {
+			func(f *fixture) { f.node("a").NeverDisrupt = true }, []string{"claim b for eda", "b: Claimed Claimed"},
+		},
+		"the manager's own node is no canary where there are others": {
+			func(f *fixture) { f.node("a").Manager = true }, []string{"claim b for eda", "b: Claimed Claimed"},
+		},
+		"a canary whose settings have not arrived yet has not proven them": {
+			func(f *fixture) {
+				f.done("a", time.Hour)
+				f.retarget("a", "h0")
+				f.node("a").Client.WantedBootHash = "h1"
+			},
+			[]string{"b: Waiting WaitingForCanary"},
+		},
+		"a selector names the canary": {
+			func(f *fixture) {
+				f.node("b").Labels = map[string]string{"canary": "yes"}
+				f.Profiles[0].Rollout.Canary = &v1alpha1.Canary{
+					NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"canary": "yes"}}, SoakSeconds: ptr.To[int32](60),
+				}
+			},
+			[]string{"claim b for eda", "b: Claimed Claimed"},
+		},
+		"a selector that names nobody lets nobody go": {
+			func(f *fixture) {
+				f.Profiles[0].Rollout.Canary = &v1alpha1.Canary{
+					NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"canary": "yes"}}, SoakSeconds: ptr.To[int32](60),
+				}
+			},
+			[]string{"b: Waiting WaitingForCanary"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := cluster("a", "b", "c")
+			f.Profiles[0].Rollout.Canary = &v1alpha1.Canary{Nodes: ptr.To[int32](1), SoakSeconds: ptr.To[int32](60)}
+			c.change(f)
+			if diff := cmp.Diff(c.want, lines(For(f.Snapshot), "b")); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestForStopsAtTheFailureThreshold(t *testing.T) {
+	f := cluster("a", "b", "c")
+	f.record("a", v1alpha1.RolloutFailed, "x", time.Hour)
+	f.cordoned("b", time.Minute)
+	want := []string{
+		"record b: Releasing FailureThresholdReached", "conditions of b: none", "uncordon b: FailureThresholdReached",
+		"release the claim of b", "b: Waiting FailureThresholdReached", "c: Waiting FailureThresholdReached",
+	}
+	if diff := cmp.Diff(want, lines(For(f.Snapshot), "b", "c")); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestForTheManagersOwnNodeGoesLast(t *testing.T) {
+	f := cluster("a", "b")
+	f.node("a").Manager = true
+	f.Budget = 1
+	want := []string{"claim b for eda", "a: Waiting WaitingForBudget"}
+	if diff := cmp.Diff(want, lines(For(f.Snapshot), "a")); diff != "" {
+		t.Error(diff)
+	}
+	f.Budget = 2
+	f.node("b").Client.WantedBootHash = "h2"
+	if diff := cmp.Diff([]string{"a: Waiting ManagerNodeLast"}, lines(For(f.Snapshot), "a")); diff != "" {
+		t.Errorf("another node is about to need a reboot: %s", diff)
+	}
+	f.node("b").Client.WantedBootHash = "h1"
+	f.node("b").NeverDisrupt = true
+	if diff := cmp.Diff([]string{"claim a for eda"}, lines(For(f.Snapshot))); diff != "" {
+		t.Errorf("another node will not be rebooted: %s", diff)
+	}
+}
+
+func TestForControlPlane(t *testing.T) {
+	f := cluster("a", "b", "c")
+	for _, name := range []string{"a", "b", "c"} {
+		f.node(name).ControlPlane = true
+	}
+	want := []string{"claim a for eda", "claim b for eda", "c: Waiting LastControlPlaneNode"}
+	if diff := cmp.Diff(want, lines(For(f.Snapshot), "c")); diff != "" {
+		t.Error(diff)
+	}
+	f.cordoned("a", time.Minute)
+	f.node("b").Ready, f.node("c").Ready = false, false
+	if got := For(f.Snapshot).Rollout["a"]; got.Reason != ReasonLastControlPlaneNode {
+		t.Errorf("the others went down in the drain, and the node goes on: %s %s", got.Phase, got.Reason)
+	}
+}
+
+func TestForSeveralProfilesOnANode(t *testing.T) {
+	two := func() *fixture {
+		f := cluster("a")
+		f.profile("lab")
+		n := f.node("a")
+		n.Profiles = []string{"eda", "lab"}
+		n.Client.Spec.Settings = append(n.Client.Spec.Settings, v1alpha1.NodeSetting{Key: "kernelArgument/quiet", Profile: "lab"})
+		n.Client.Status.RebootRequiredBy = append(n.Client.Status.RebootRequiredBy, "kernelArgument/quiet")
+		return f
+	}
+	for name, c := range map[string]struct {
+		change func(*fixture)
+		want   []string
+	}{
+		"the one with the higher priority leads": {
+			func(f *fixture) { f.Profiles[1].Priority = 1 }, []string{"claim a for lab"},
+		},
+		"on a tie the longer drain timeout leads": {
+			func(f *fixture) { f.Profiles[1].Rollout.Drain.TimeoutSeconds = ptr.To[int32](901) }, []string{"claim a for lab"},
+		},
+		"Never of one beats Automatic of the other": {
+			func(f *fixture) { f.Profiles[1].Rollout.Reboot.Policy = v1alpha1.RebootNever }, nil,
+		},
+		"OnApproval of one beats Automatic of the other": {
+			func(f *fixture) { f.Profiles[1].Rollout.Reboot.Policy = v1alpha1.RebootOnApproval }, nil,
+		},
+		"one that is paused holds both": {
+			func(f *fixture) { f.Profiles[1].Paused = v1alpha1.ReasonPausedByField }, nil,
+		},
+		"one that does not need the reboot has no say": {
+			func(f *fixture) {
+				f.Profiles[1].Rollout.Reboot.Policy = v1alpha1.RebootNever
+				f.node("a").Client.Status.RebootRequiredBy = []string{"kernelArgument/ihash_entries"}
+			},
+			[]string{"claim a for eda"},
+		},
+		"the budget of either holds the node": {
+			func(f *fixture) {
+				f.Nodes = append(f.Nodes, Node{Name: "z", Profiles: []string{"lab"}})
+				f.Profiles[1].Rollout.MaxUnavailable = ptr.To(intstr.FromInt32(1))
+			},
+			nil,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := two()
+			c.change(f)
+			if diff := cmp.Diff(c.want, lines(For(f.Snapshot))); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestForRemovals(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*fixture)
+		want   []string
+	}{
+		"a released node is not rebooted unless a profile asks for it": {
+			func(f *fixture) { f.release("a") }, []string{"a: UpToDate RestoredAtNextBoot"},
+		},
+		"a released node is rebooted where a source of its settings asks for it": {
+			func(f *fixture) {
+				f.release("a")
+				f.Profiles[0].Rollout.Reboot.RestoreReboot = true
+			},
+			[]string{"claim a for eda", "a: Claimed Claimed"},
+		},
+		"by the rules of that profile": {
+			func(f *fixture) {
+				f.release("a")
+				f.Profiles[0].Rollout.Reboot.RestoreReboot = true
+				f.Profiles[0].Rollout.Reboot.Policy = v1alpha1.RebootNever
+			},
+			[]string{"a: Waiting RebootPolicyNever"},
+		},
+		"and once it is restored": {
+			func(f *fixture) {
+				f.release("a")
+				f.Profiles[0].Rollout.Reboot.RestoreReboot = true
+				f.node("a").Client.Status.Restored = false
+			},
+			[]string{"a: Applying Applying"},
+		},
+		"a failure of the settings is no failure of their removal": {
+			func(f *fixture) {
+				f.release("a")
+				f.record("a", v1alpha1.RolloutFailed, "x", time.Hour).Attempts = MaxAttempts
+				f.Profiles[0].Rollout.Reboot.RestoreReboot = true
+			},
+			[]string{"claim a for eda", "a: Claimed Claimed"},
+		},
+		"a key that an edit took out waits for the next boot": {
+			func(f *fixture) { f.node("a").Client.Status.RebootRequiredBy = []string{"kernelArgument/old"} },
+			[]string{"a: UpToDate RestoredAtNextBoot"},
+		},
+		"unless a profile of the node asks for the reboot": {
+			func(f *fixture) {
+				f.node("a").Client.Status.RebootRequiredBy = []string{"kernelArgument/old"}
+				f.Profiles[0].Rollout.Reboot.RestoreReboot = true
+			},
+			[]string{"claim a for eda", "a: Claimed Claimed"},
+		},
+		"a profile that is being deleted asks for its own keys": {
+			func(f *fixture) {
+				f.node("a").Client.Status.RebootRequiredBy = []string{"kernelArgument/old"}
+				going := f.profile("going")
+				going.Deleting, going.BootKeys, going.Rollout.Reboot.RestoreReboot = true, sets.New("kernelArgument/old"), true
+				f.node("a").Profiles = []string{"eda", "going"}
+			},
+			[]string{"claim a for going", "a: Claimed Claimed"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := cluster("a")
+			c.change(f)
+			if diff := cmp.Diff(c.want, lines(For(f.Snapshot), "a")); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func (f *fixture) release(name string) {
+	c := f.node(name).Client
+	c.Spec.Release, c.Status.Restored = true, true
+}
+
+func TestForDrainOptionsAreThoseOfTheLeadingProfile(t *testing.T) {
+	f := cluster("a")
+	f.cordoned("a", time.Minute)
+	f.Profiles[0].Rollout.Drain.Force = true
+	want := []Step{Drain{OnNode{"a"}, f.Profiles[0].Rollout.Drain}}
+	if diff := cmp.Diff(want, For(f.Snapshot).Steps); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestForChangesNothingInTheSnapshot(t *testing.T) {
+	build := func() *fixture {
+		f := cluster("a", "b", "c", "d")
+		f.cordoned("a", time.Minute)
+		f.node("a").Drain = &Drained{Gone: true, LeftPodUIDs: []string{"y", "x"}}
+		f.permitted("b", time.Minute)
+		f.node("b").Unschedulable = false
+		f.permitted("c", 5*time.Minute)
+		f.rebooted("c")
+		return f
+	}
+	f := build()
+	first := lines(For(f.Snapshot), "a", "b", "c", "d")
+	if diff := cmp.Diff(build().Snapshot, f.Snapshot, cmp.AllowUnexported(Snapshot{})); diff != "" {
+		t.Errorf("For changed what it was given:\n%s", diff)
+	}
+	if diff := cmp.Diff(first, lines(For(f.Snapshot), "a", "b", "c", "d")); diff != "" {
+		t.Errorf("For decided otherwise the second time:\n%s", diff)
+	}
+}
+
+func TestPermitID(t *testing.T) {
+	f := cluster("a")
+	v := &view{Node: f.node("a")}
+	at := metav1.Time{Time: noon}
+	attempt := v1alpha1.RolloutStatus{BootHash: "h1", Attempts: 1, Since: &at}
+	id := permitID(v, attempt)
+	if got := permitTime(id); !got.Equal(noon) {
+		t.Errorf("permitTime(%s) = %s, want %s", id, got, noon)
+	}
+	if len(id) != 36 || id[14] != '7' || !strings.ContainsRune("89ab", rune(id[19])) {
+		t.Errorf("%s is no UUID of version 7", id)
+	}
+	if again := permitID(v, attempt); again != id {
+		t.Errorf("the same attempt has permits %s and %s", id, again)
+	}
+	next := attempt
+	next.Attempts = 2
+	if permitID(v, next) == id {
+		t.Error("two attempts share a permit")
+	}
+	f.node("a").BootID = "a-2"
+	if permitID(v, attempt) == id {
+		t.Error("two boots share a permit")
+	}
+	if got := permitTime("not-a-uuid"); !got.IsZero() {
+		t.Errorf("permitTime of a foreign id = %s", got)
+	}
+}

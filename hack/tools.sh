@@ -40,12 +40,20 @@ show_progress() {
     sleep 0.3
     if ((SECONDS - shown >= every)); then
       shown=$SECONDS
-      printf "%-26s %4d s  %5d modules and packages, now %s$end" "$name" $((SECONDS - start)) "$(wc -l <"$log")" \
-        "$(tail -n 1 "$log" | cut -c 1-60)"
+      printf "%-26s %4d s  %s$end" "$name" $((SECONDS - start)) "$(progress "$log")"
     fi
   done
   wait "$pid" || return
   printf "%-26s %4d s  done\n" "$name" $((SECONDS - start))
+}
+
+# progress LOG tells how much "go build -v" has fetched and compiled.
+progress() {
+  if [[ -s $1 ]]; then
+    printf '%5d modules and packages, now %s' "$(wc -l <"$1")" "$(tail -n 1 "$1" | cut -c 1-60)"
+  else
+    echo 'linking'
+  fi
 }
 
 kubernetes() {

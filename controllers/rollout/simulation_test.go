@@ -169,8 +169,8 @@ func (f *faults) remember() {
 		f.old = map[string][]*simNode{}
 	}
 	for name, n := range f.nodes {
-		versions := append(f.old[name], copyNode(n))
-		f.old[name] = versions[max(0, len(versions)-6):]
+		f.old[name] = append(f.old[name], copyNode(n))
+		f.old[name] = f.old[name][max(0, len(f.old[name])-6):]
 	}
 }
 
@@ -393,7 +393,7 @@ func (w *world) calm() {
 		n := w.nodes[name]
 		w.follow(n)
 		w.agent(n)
-		if w.failed(n) && n.Client.Spec.Release && n.machine.downUntil.IsZero() {
+		if w.failed(n) && n.Client.Spec.Release && n.Client.Status.RebootRequired && n.machine.downUntil.IsZero() {
 			// No change of a profile can help a node that none wants any more.
 			w.tell("somebody reboots %s, which has failed", name)
 			w.unready(n)

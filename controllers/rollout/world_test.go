@@ -106,7 +106,6 @@ type simPod struct {
 	name string
 	// blockedUntil is when its budget lets it go, goneAt when it is gone once it has been evicted.
 	blockedUntil, goneAt time.Time
-	job                  bool
 }
 
 func newWorld(seed uint64) *world {
@@ -613,8 +612,8 @@ func (m *manager) apply(_ context.Context, step plan.Step) error {
 		return m.release(step)
 	}
 	_, permit := step.(plan.Permit)
-	_, clear := step.(plan.ClearPermit)
-	n, err := m.node(step.NodeName(), permit || clear)
+	_, spent := step.(plan.ClearPermit)
+	n, err := m.node(step.NodeName(), permit || spent)
 	if err != nil {
 		return err
 	}
@@ -639,10 +638,10 @@ func (m *manager) apply(_ context.Context, step plan.Step) error {
 		m.checkClear(n)
 		m.change(n, func(s *v1alpha1.StorageClientNodeSpec) { s.RebootPermit = nil })
 	}
-	if !permit && !clear {
+	if !permit && !spent {
 		n.nodeRV++
 	}
-	m.wrote(n, permit || clear)
+	m.wrote(n, permit || spent)
 	return nil
 }
 

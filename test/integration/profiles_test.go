@@ -98,7 +98,7 @@ func profileFrom(object *unstructured.Unstructured) *v1alpha1.StorageClientProfi
 	return profile
 }
 
-var yamlFence = regexp.MustCompile("(?ms)^```yaml\n(.*?)^```")
+var yamlFence = regexp.MustCompile("(?ms)^```yaml$(.*?)^```$")
 
 // yamlBlocks are the fenced YAML blocks of a Markdown text.
 func yamlBlocks(markdown string) []string {

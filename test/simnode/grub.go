@@ -2,6 +2,7 @@ package simnode
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -77,5 +78,5 @@ func (m *Machine) menuArguments() ([]string, error) {
 			return words[2:], nil
 		}
 	}
-	return nil, fmt.Errorf("boot the simulated machine: the menu has no entry")
+	return nil, errors.New("boot the simulated machine: the menu has no entry")
 }

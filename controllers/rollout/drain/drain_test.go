@@ -65,7 +65,7 @@ func terminating(p *corev1.Pod) {
 	p.DeletionTimestamp, p.Finalizers = &now, []string{"example.com/stays"}
 }
 
-func budget(name string, app string) *policyv1.PodDisruptionBudget {
+func budget(name, app string) *policyv1.PodDisruptionBudget {
 	return &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "eda", Name: name},
 		Spec:       policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}},

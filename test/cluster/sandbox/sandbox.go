@@ -34,8 +34,10 @@ import (
 )
 
 const (
-	// PoolLabel and Pool select the sandbox's nodes.
-	PoolLabel, Pool = "agentpool", "azfiles"
+	// PoolLabel is the label by which profiles select the sandbox's nodes.
+	PoolLabel = "agentpool"
+	// Pool is its value.
+	Pool = "azfiles"
 	// zones is how many zones the nodes are spread over.
 	zones = 3
 	// readyTimeout bounds the wait for new Nodes.

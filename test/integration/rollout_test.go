@@ -1,0 +1,353 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	disruptor "github.com/storageclient/operator/controllers/rollout"
+	"github.com/storageclient/operator/controllers/rollout/plan"
+	"github.com/storageclient/operator/tuning/nodesettings"
+)
+
+const bootArgument = "kernelArgument/ihash_entries"
+
+var _ = Describe("The rollout", func() {
+	It("drains, reboots, proves and uncordons one node after the other", func() {
+		pool("a", "b")
+		newPod("default", "web").On("a").Create()
+		s := newStory(k8s, k8s)
+		s.play()
+
+		for _, name := range []string{"a", "b"} {
+			expectReturned(name)
+			Expect(getNode(name).Status.NodeInfo.BootID).To(Equal("boot-2"))
+			Expect(findObject(name).Status.Rollout.Attempts).To(BeEquivalentTo(1))
+		}
+		Expect(claims()).To(BeEmpty())
+		Expect(k8s.Get(ctx, client.ObjectKey{Namespace: "default", Name: "web"}, &corev1.Pod{})).To(MatchError(apierrors.IsNotFound, "not found"))
+		Expect(s.most).To(Equal(1), "nodes that were cordoned at a time")
+		Expect(s.reasons()).To(Equal([]string{
+			"NodeCordoned", "RebootPermitted", "NodeAccepted", "NodeUncordoned",
+			"NodeCordoned", "RebootPermitted", "NodeAccepted", "NodeUncordoned",
+		}))
+	})
+
+	It("ends the same wherever the manager dies between two writes", func() {
+		for writes := 0; ; writes++ {
+			By(fmt.Sprintf("dying before write %d", writes+1))
+			pool("a", "b")
+			newPod("default", "web").On("a").Create()
+			dying := newMortal(writes)
+			newStory(dying.Client, dying.Client).play()
+			if dying.Died() {
+				newStory(k8s, k8s).play()
+			}
+			for _, name := range []string{"a", "b"} {
+				expectReturned(name)
+				Expect(getNode(name).Status.NodeInfo.BootID).To(Equal("boot-2"), "each node is rebooted once")
+			}
+			Expect(claims()).To(BeEmpty())
+			if !dying.Died() {
+				Expect(writes).To(BeNumerically(">", 20), "the story has at least as many writes")
+				return
+			}
+			deleteAll()
+		}
+	})
+
+	It("names the pod and the budget that hold a drain up, and lets the node go in the end", func() {
+		pool("a")
+		newPod("default", "db").On("a").Label("app", "db").Create()
+		Expect(k8s.Create(ctx, &policyv1.PodDisruptionBudget{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "db-budget"},
+			Spec: policyv1.PodDisruptionBudgetSpec{
+				MinAvailable: ptr.To(intstr.FromInt32(1)),
+				Selector:     &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}},
+			},
+		})).To(Succeed())
+		s := newStory(k8s, k8s)
+		s.passes(4)
+
+		blocked := "Pod default/db is kept by PodDisruptionBudget default/db-budget"
+		Expect(findObject("a").Status.Rollout).To(And(
+			HaveField("Phase", v1alpha1.RolloutDraining), HaveField("Reason", "DrainBlocked"), HaveField("Message", blocked)))
+		Expect(s.told()).To(ContainElement("Warning DrainBlocked " + blocked))
+		Expect(conditions("a")).To(ConsistOf(corev1.NodeMaintenanceInProgress, corev1.NodeDrainInProgress))
+		Expect(s.reasons()).To(Equal([]string{"NodeCordoned", "DrainBlocked"}), "it is told once")
+
+		fakeClock.Step(15 * time.Minute)
+		s.passes(2)
+		Expect(findObject("a").Status.Rollout).To(And(HaveField("Phase", v1alpha1.RolloutWaiting), HaveField("Reason", "DrainTimedOut")))
+		expectReturned("a")
+		Expect(s.reasons()).To(ContainElement("DrainTimedOut"))
+	})
+
+	It("leaves a node alone that others have cordoned, and counts it", func() {
+		pool("a", "b")
+		cordon("a")
+		s := newStory(k8s, k8s)
+		s.passes(3)
+
+		Expect(claims()).To(BeEmpty())
+		Expect(getNode("a").Spec.Unschedulable).To(BeTrue())
+		Expect(getNode("b").Spec.Unschedulable).To(BeFalse())
+		Expect(findObject("b").Status.Rollout.Message).To(HaveSuffix("is held: a is cordoned by others"))
+	})
+
+	It("spends no budget that only a stale cache has left", func() {
+		pool("a", "b")
+		stale := &corev1.NodeList{}
+		Expect(k8s.List(ctx, stale)).To(Succeed())
+		cordon("b")
+		cached := interceptor.NewClient(k8s, interceptor.Funcs{
+			List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+				if nodes, ok := list.(*corev1.NodeList); ok {
+					stale.DeepCopyInto(nodes)
+					return nil
+				}
+				return c.List(ctx, list, opts...)
+			},
+		})
+		newStory(cached, k8s).passes(3)
+		Expect(claims()).To(BeEmpty())
+	})
+
+	It("writes cordon and mark in one patch, and refuses one that meets another Node", func() {
+		pool("a")
+		var patches []string
+		recorded := interceptor.NewClient(k8s, interceptor.Funcs{
+			Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
+				if _, isNode := object.(*corev1.Node); isNode {
+					body, err := patch.Data(object)
+					Expect(err).NotTo(HaveOccurred())
+					patches = append(patches, string(body))
+					setAnnotation(object, "example.com/somebody", `"was faster"`)
+				}
+				return c.Patch(ctx, object, patch, opts...)
+			},
+		})
+		s := newStory(recorded, k8s)
+		s.passes(2)
+		Expect(patches).NotTo(BeEmpty())
+		var body struct {
+			Metadata struct {
+				ResourceVersion string
+				Annotations     map[string]string
+			}
+			Spec struct{ Unschedulable bool }
+		}
+		Expect(json.Unmarshal([]byte(patches[0]), &body)).To(Succeed())
+		Expect(body.Spec.Unschedulable).To(BeTrue())
+		Expect(body.Metadata.Annotations).To(HaveKey(v1alpha1.DisruptionAnnotation))
+		Expect(body.Metadata.ResourceVersion).NotTo(BeEmpty())
+		Expect(getNode("a").Spec.Unschedulable).To(BeFalse())
+		Expect(s.reasons()).To(BeEmpty())
+	})
+
+	It("takes the untuned taint off a node that is tuned, and no other", func() {
+		pool("a")
+		node := getNode("a")
+		other := corev1.Taint{Key: "example.com/other", Effect: corev1.TaintEffectNoSchedule}
+		node.Spec.Taints = []corev1.Taint{{Key: v1alpha1.UntunedTaint, Effect: corev1.TaintEffectNoSchedule}, other}
+		Expect(k8s.Update(ctx, node)).To(Succeed())
+		agentReports("a", nil)
+		newStory(k8s, k8s).passes(2)
+		Expect(getNode("a").Spec.Taints).To(ConsistOf(other))
+	})
+
+	It("leaves conditions of the same type to those who set them", func() {
+		pool("a")
+		node := getNode("a")
+		theirs := corev1.NodeCondition{Type: corev1.NodeMaintenanceInProgress, Status: corev1.ConditionTrue, Reason: "Firmware"}
+		node.Status.Conditions = append(node.Status.Conditions, theirs)
+		Expect(k8s.Status().Update(ctx, node)).To(Succeed())
+		newStory(k8s, k8s).play()
+		Expect(getNode("a").Status.Conditions).To(ContainElement(
+			And(HaveField("Type", corev1.NodeMaintenanceInProgress), HaveField("Reason", "Firmware"))))
+	})
+})
+
+// pool makes a profile with a boot argument and nodes that have it staged, each with its agent.
+func pool(nodes ...string) {
+	GinkgoHelper()
+	profile := newProfile("eda").KernelArgument("ihash_entries=16777216").RebootPolicy(v1alpha1.RebootAutomatic).
+		With(func(s *v1alpha1.StorageClientProfileSpec) {
+			s.Rollout.SettleSeconds = ptr.To[int32](0)
+			s.Rollout.Canary = &v1alpha1.Canary{SoakSeconds: ptr.To[int32](0)}
+		}).Build()
+	profile.Finalizers = []string{v1alpha1.Finalizer}
+	Expect(k8s.Create(ctx, profile)).To(Succeed())
+	for _, name := range nodes {
+		node := newNode(name).Create()
+		agentPod(name)
+		merged := nodesettings.Merge([]v1alpha1.StorageClientProfile{*profile}, nil)
+		object := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{
+			Name: name, OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: name, UID: node.UID}},
+		}}
+		object.Spec.Settings, object.Spec.Hash, object.Spec.BootHash = merged.Settings, merged.Hash, merged.BootHash
+		Expect(k8s.Create(ctx, object)).To(Succeed())
+		agentReports(name, rebootDue(bootArgument))
+	}
+}
+
+// story is a rollout with agents and machines that do as they are told.
+type story struct {
+	reconciler *disruptor.Reconciler
+	recorder   *events.FakeRecorder
+	seen       []string
+	// most is how many nodes were cordoned at a time.
+	most int
+}
+
+// newStory is a manager whose client reads from c. Past its cache it reads from live.
+func newStory(c client.Client, live client.Reader) *story {
+	recorder := events.NewFakeRecorder(1000)
+	return &story{recorder: recorder, reconciler: &disruptor.Reconciler{
+		Client: c, APIReader: live, Recorder: recorder, Clock: fakeClock,
+		MaxUnavailable: intstr.FromInt32(1), ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
+		UntunedTaint: v1alpha1.UntunedTaint,
+	}}
+}
+
+// pass reconciles once, and lets time go on until there is something to do.
+func (s *story) pass() (ctrl.Result, error) {
+	result, err := s.reconciler.Reconcile(ctrl.LoggerInto(ctx, logger), ctrl.Request{})
+	fakeClock.Step(max(result.RequeueAfter, time.Second))
+	return result, err
+}
+
+func (s *story) passes(count int) {
+	GinkgoHelper()
+	for range count {
+		_, err := s.pass()
+		Expect(err).NotTo(HaveOccurred())
+	}
+}
+
+// play goes on until every node is up to date, or the manager has died.
+func (s *story) play() {
+	GinkgoHelper()
+	for range 60 {
+		if _, err := s.pass(); err != nil {
+			Expect(err).To(MatchError(errDead))
+			return
+		}
+		if s.turn() {
+			return
+		}
+	}
+	Fail("the rollout does not come to an end")
+}
+
+// turn is what agents and machines do between two passes. It tells whether all is done.
+func (s *story) turn() bool {
+	GinkgoHelper()
+	nodes, done, cordoned := &corev1.NodeList{}, true, 0
+	Expect(k8s.List(ctx, nodes)).To(Succeed())
+	for i := range nodes.Items {
+		node := &nodes.Items[i]
+		object := findObject(node.Name)
+		if node.Spec.Unschedulable {
+			cordoned++
+		}
+		booted := node.Status.NodeInfo.BootID == "boot-2"
+		switch permit := object.Spec.RebootPermit; {
+		case permit != nil && permit.BootID == node.Status.NodeInfo.BootID:
+			agentReports(node.Name, func(status *v1alpha1.StorageClientNodeStatus) {
+				rebootDue(bootArgument)(status)
+				status.Reboot = &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootStarted}
+			})
+			reboot(node.Name, "boot-2", corev1.ConditionTrue)
+		case object.Status.ObservedGeneration == object.Generation && object.Status.BootID == node.Status.NodeInfo.BootID:
+		case booted:
+			agentReports(node.Name, nil)
+		default:
+			agentReports(node.Name, rebootDue(bootArgument))
+		}
+		phase := ptr.Deref(object.Status.Rollout, v1alpha1.RolloutStatus{}).Phase
+		done = done && phase == v1alpha1.RolloutUpToDate && !node.Spec.Unschedulable && object.Spec.RebootPermit == nil
+	}
+	s.most = max(s.most, cordoned)
+	return done && len(claims()) == 0
+}
+
+// told is the events, without their regard: type, reason, note.
+func (s *story) told() []string {
+	for {
+		select {
+		case event := <-s.recorder.Events:
+			s.seen = append(s.seen, event)
+		default:
+			return s.seen
+		}
+	}
+}
+
+func (s *story) reasons() []string {
+	var out []string
+	for _, event := range s.told() {
+		out = append(out, strings.Fields(event)[1])
+	}
+	return out
+}
+
+// expectReturned checks that nothing of the rollout is left on a node.
+func expectReturned(name string) {
+	GinkgoHelper()
+	node := getNode(name)
+	Expect(node.Spec.Unschedulable).To(BeFalse())
+	Expect(node.Annotations).NotTo(HaveKey(v1alpha1.DisruptionAnnotation))
+	Expect(conditions(name)).To(BeEmpty())
+	Expect(findObject(name).Spec.RebootPermit).To(BeNil())
+}
+
+// conditions are the maintenance conditions on a Node.
+func conditions(name string) []corev1.NodeConditionType {
+	GinkgoHelper()
+	var out []corev1.NodeConditionType
+	for _, c := range getNode(name).Status.Conditions {
+		switch c.Type {
+		case corev1.NodeMaintenanceInProgress, corev1.NodeDrainInProgress, corev1.NodeDrained:
+			out = append(out, c.Type)
+		}
+	}
+	return out
+}
+
+func claims() map[string]plan.Claim {
+	GinkgoHelper()
+	out := map[string]plan.Claim{}
+	budget := &corev1.ConfigMap{}
+	err := k8s.Get(ctx, client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.BudgetConfigMap}, budget)
+	Expect(client.IgnoreNotFound(err)).NotTo(HaveOccurred())
+	for name, value := range budget.Data {
+		var claim plan.Claim
+		Expect(json.Unmarshal([]byte(value), &claim)).To(Succeed())
+		out[name] = claim
+	}
+	return out
+}
+
+func cordon(name string) {
+	GinkgoHelper()
+	node := getNode(name)
+	node.Spec.Unschedulable = true
+	Expect(k8s.Update(ctx, node)).To(Succeed())
+}

@@ -75,14 +75,19 @@ test-unit: ## Run the unit tests
 	go test $(TESTFLAGS) $$(go list ./... | grep -v /test/integration)
 	cd hack/images && go test $(TESTFLAGS) ./...
 
+# The simulation of the rollout is left out: it runs in one goroutine and would take minutes.
+.PHONY: test-race
+test-race: ## Run the unit tests with the race detector; needs a C compiler
+	go test -race $(TESTFLAGS) $$(go list ./agent/... ./cmd/... ./controllers/... | grep -v /controllers/rollout$$)
+
 # KUBEBUILDER_ASSETS, where it is set, names a directory with etcd and kube-apiserver to use instead of our own.
 .PHONY: test-integration
 test-integration: tool-kustomize ## Run the integration tests against a real API server
 ifdef KUBEBUILDER_ASSETS
-	KUSTOMIZE=$(KUSTOMIZE) go test $(TESTFLAGS) -count=1 ./test/integration/...
+	KUSTOMIZE=$(KUSTOMIZE) go test -timeout 20m $(TESTFLAGS) -count=1 ./test/integration/...
 else
 	@hack/tools.sh envtest
-	KUSTOMIZE=$(KUSTOMIZE) KUBEBUILDER_ASSETS=$(CONTROLPLANE) go test $(TESTFLAGS) -count=1 ./test/integration/...
+	KUSTOMIZE=$(KUSTOMIZE) KUBEBUILDER_ASSETS=$(CONTROLPLANE) go test -timeout 20m $(TESTFLAGS) -count=1 ./test/integration/...
 endif
 
 .PHONY: test-kwok

@@ -73,13 +73,16 @@ var _ = Describe("The rollout", func() {
 	It("names the pod and the budget that hold a drain up, and lets the node go in the end", func() {
 		pool("a")
 		newPod("default", "db").On("a").Label("app", "db").Create()
-		Expect(k8s.Create(ctx, &policyv1.PodDisruptionBudget{
+		budget := &policyv1.PodDisruptionBudget{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "db-budget"},
 			Spec: policyv1.PodDisruptionBudgetSpec{
 				MinAvailable: ptr.To(intstr.FromInt32(1)),
 				Selector:     &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}},
 			},
-		})).To(Succeed())
+		}
+		Expect(k8s.Create(ctx, budget)).To(Succeed())
+		budget.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: budget.Generation, CurrentHealthy: 1, DesiredHealthy: 1, ExpectedPods: 1}
+		Expect(k8s.Status().Update(ctx, budget)).To(Succeed())
 		s := newStory(k8s, k8s)
 		s.passes(4)
 

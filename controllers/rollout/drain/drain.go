@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,10 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 )
+
+// patience bounds one eviction. A server that has not looked at a PodDisruptionBudget yet asks to come back in ten
+// seconds, and the client would do so ten times over while everything else waits.
+const patience = 5 * time.Second
 
 // Drainer takes passes over nodes' pods.
 type Drainer struct {
@@ -69,20 +74,20 @@ func (d *Drainer) evict(ctx context.Context, result Result, pods []*corev1.Pod, 
 		}
 		return result, nil
 	}
-	budgets := budgetsByNamespace{}
+	budgets := budgets{}
 	for _, pod := range pods {
-		err := d.Evictor.Evict(ctx, pod, gracePeriod(options))
+		refusal, err := d.evictOne(ctx, pod, options, budgets)
 		switch {
-		case err == nil:
+		case err != nil:
+			return Result{}, err
+		case refusal == nil:
 			result.Remaining = append(result.Remaining, key(pod))
-		case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		case apierrors.IsNotFound(refusal), apierrors.IsConflict(refusal):
 			// This pod is gone; one of the same name is somebody else.
-		case ctx.Err() != nil:
-			return Result{}, fmt.Errorf("evict Pod %s: %w", key(pod), err)
 		default:
-			blocker, listErr := d.blocker(ctx, pod, err, budgets)
-			if listErr != nil {
-				return Result{}, listErr
+			blocker, err := d.blocker(ctx, pod, refusal, budgets)
+			if err != nil {
+				return Result{}, err
 			}
 			if blocker == nil {
 				result.Remaining = append(result.Remaining, key(pod))
@@ -94,25 +99,60 @@ func (d *Drainer) evict(ctx context.Context, result Result, pods []*corev1.Pod, 
 	return result, nil
 }
 
-type budgetsByNamespace map[string][]policyv1.PodDisruptionBudget
+// errPatience stands for a server that asks to come back later.
+var errPatience = apierrors.NewTooManyRequests("come back later", 0)
+
+// evictOne asks for one eviction. The refusal is the server's; the error ends the pass.
+func (d *Drainer) evictOne(ctx context.Context, pod *corev1.Pod, options v1alpha1.Drain, known budgets) (refusal, err error) {
+	if slices.ContainsFunc(matching(pod, known[pod.Namespace]), unseen) {
+		return errPatience, nil
+	}
+	bounded, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	refusal = d.Evictor.Evict(bounded, pod, gracePeriod(options))
+	switch {
+	case refusal == nil:
+		return nil, nil
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("evict Pod %s: %w", key(pod), refusal)
+	case bounded.Err() != nil:
+		return errPatience, nil
+	}
+	return refusal, nil
+}
+
+// budgets are the PodDisruptionBudgets of the namespaces that have been looked at in this pass.
+type budgets map[string][]policyv1.PodDisruptionBudget
+
+// matching are the budgets that a pod belongs to.
+func matching(pod *corev1.Pod, all []policyv1.PodDisruptionBudget) []policyv1.PodDisruptionBudget {
+	var out []policyv1.PodDisruptionBudget
+	for i := range all {
+		selector, err := metav1.LabelSelectorAsSelector(all[i].Spec.Selector)
+		if err == nil && selector.Matches(labels.Set(pod.Labels)) {
+			out = append(out, all[i])
+		}
+	}
+	return out
+}
+
+// unseen reports whether the server refuses evictions since nobody has counted the budget's pods yet.
+func unseen(budget policyv1.PodDisruptionBudget) bool {
+	return budget.Status.ObservedGeneration < budget.Generation
+}
 
 // blocker says what keeps a pod whose eviction was refused; nil where the server only asks for patience.
-func (d *Drainer) blocker(ctx context.Context, pod *corev1.Pod, refusal error, known budgetsByNamespace) (*Blocker, error) {
-	budgets, listed := known[pod.Namespace]
-	if !listed {
+func (d *Drainer) blocker(ctx context.Context, pod *corev1.Pod, refusal error, known budgets) (*Blocker, error) {
+	if _, listed := known[pod.Namespace]; !listed {
 		var list policyv1.PodDisruptionBudgetList
 		if err := d.Reader.List(ctx, &list, client.InNamespace(pod.Namespace)); err != nil {
 			return nil, fmt.Errorf("list PodDisruptionBudgets in %s: %w", pod.Namespace, err)
 		}
-		budgets = list.Items
-		known[pod.Namespace] = budgets
+		known[pod.Namespace] = list.Items
 	}
 	blocker := Blocker{Pod: key(pod)}
-	for i := range budgets {
-		selector, err := metav1.LabelSelectorAsSelector(budgets[i].Spec.Selector)
-		if err == nil && selector.Matches(labels.Set(pod.Labels)) {
-			blocker.Budgets = append(blocker.Budgets, budgets[i].Namespace+"/"+budgets[i].Name)
-		}
+	for _, budget := range matching(pod, known[pod.Namespace]) {
+		blocker.Budgets = append(blocker.Budgets, budget.Namespace+"/"+budget.Name)
 	}
 	slices.Sort(blocker.Budgets)
 	switch {

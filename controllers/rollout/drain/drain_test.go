@@ -3,7 +3,10 @@ package drain
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -234,6 +237,38 @@ func TestPass(t *testing.T) {
 			}
 		})
 	}
+}
+
+// patient does not answer before it is told to.
+type patient struct{ calls int }
+
+func (p *patient) Evict(ctx context.Context, _ *corev1.Pod, _ *int64) error {
+	p.calls++
+	<-ctx.Done()
+	return fmt.Errorf("client gives up: %w", ctx.Err())
+}
+
+func TestPassDoesNotWaitForAServerThatAsksForPatience(t *testing.T) {
+	unseen := budget("web-pdb", "web")
+	unseen.Generation = 1
+	second := pod("web-2", func(p *corev1.Pod) { p.Labels = map[string]string{"app": "web"} })
+	reader := newReader(t, pod("web"), second, unseen)
+	synctest.Test(t, func(t *testing.T) {
+		began, evictor := time.Now(), &patient{}
+		got, err := (&Drainer{Reader: reader, Evictor: evictor}).Pass(t.Context(), "a", options(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := Result{Blocked: []Blocker{
+			{Pod: "eda/web", Budgets: []string{"eda/web-pdb"}}, {Pod: "eda/web-2", Budgets: []string{"eda/web-pdb"}},
+		}}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+		if took := time.Since(began); took != patience || evictor.calls != 1 {
+			t.Errorf("the pass took %s and %d calls for one budget that nobody has seen", took, evictor.calls)
+		}
+	})
 }
 
 func TestPassHandsTheGracePeriodOn(t *testing.T) {

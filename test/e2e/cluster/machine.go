@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -47,8 +48,11 @@ func (m *Machine) ConsolePath() string { return filepath.Join(m.dirs.Logs(), m.N
 // GRUBStarts counts how often GRUB has started since the machine was powered on.
 func (m *Machine) GRUBStarts() (int, error) {
 	console, err := os.ReadFile(m.ConsolePath())
-	return bytes.Count(console, []byte("GRUB loading")), err
+	return bytes.Count(cursorMoves.ReplaceAll(console, nil), []byte("GRUB loading")), err
 }
+
+// cursorMoves are what the firmware's serial console puts between any two letters.
+var cursorMoves = regexp.MustCompile(`\x1b\[[0-9;?]*[A-Za-z]`)
 
 // Run runs a shell script on the machine as root, and returns what it prints.
 func (m *Machine) Run(ctx context.Context, script string) (string, error) {

@@ -74,6 +74,7 @@ test: ## Run unit and integration tests and a short kwok run; needs Go and make,
 test-unit: ## Run the unit tests
 	go test $(TESTFLAGS) $$(go list ./... | grep -v /test/integration)
 	cd hack/images && go test $(TESTFLAGS) ./...
+	cd test/gitops && go test $(TESTFLAGS) ./...
 
 # The simulation of the rollout is left out: it runs in one goroutine and would take minutes.
 .PHONY: test-race

@@ -196,7 +196,6 @@ func (s *scope) node(node *corev1.Node) plan.Node {
 		Name:             node.Name,
 		Created:          node.CreationTimestamp.Time,
 		Labels:           node.Labels,
-		Zone:             node.Labels[corev1.LabelTopologyZone],
 		BootID:           node.Status.NodeInfo.BootID,
 		Ready:            agentpod.NodeReady(node),
 		UnavailableSince: unavailableSince(node),

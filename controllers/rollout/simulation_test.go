@@ -23,7 +23,7 @@ import (
 )
 
 var (
-	schedules = flag.Int("schedules", 6000, "how many random schedules the simulation plays")
+	schedules = flag.Int("schedules", 4000, "how many random schedules the simulation plays")
 	firstSeed = flag.Uint64("seed", 1, "the seed of the first of them")
 )
 

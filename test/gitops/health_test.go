@@ -85,8 +85,13 @@ func readTests(t *testing.T) healthTests {
 
 func readObject(t *testing.T, file string) *unstructured.Unstructured {
 	t.Helper()
+	data, err := yaml.YAMLToJSON([]byte(read(t, file)))
+	if err != nil {
+		t.Fatal(err)
+	}
 	object := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal([]byte(read(t, file)), &object.Object); err != nil {
+	// Not plain JSON: kstatus wants whole numbers whole.
+	if err := object.UnmarshalJSON(data); err != nil {
 		t.Fatal(err)
 	}
 	return object

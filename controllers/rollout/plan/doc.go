@@ -15,5 +15,7 @@
 //   - Somebody takes our annotation off a cordoned node: the cordon is theirs from then on.
 //   - A failure is kept until the boot hash changes or the node is as declared after all. Permits are counted for a
 //     boot hash and never forgiven while it stays: MaxAttempts reboots at most, whatever happens in between.
-//   - A pod whose drain is over budget of time, a lost cordon and a refused permit are no failures of the node.
+//   - A drain that timed out, a cordon that was taken away and a refused permit are no failures of the node.
+//   - The canary of a change are the first nodes of those that get the same boot settings from a profile, so that each
+//     combination of settings is proven. Nodes that cannot be disrupted are passed over, unless we have begun with them.
 package plan

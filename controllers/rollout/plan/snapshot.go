@@ -65,8 +65,6 @@ type Node struct {
 	Created time.Time
 	// Labels are the Node's labels.
 	Labels map[string]string
-	// Zone is the node's zone.
-	Zone string
 	// BootID is the boot that the kubelet reports.
 	BootID string
 	// Ready is the Ready condition.

@@ -70,6 +70,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
 	Expect(v1alpha1.AddToScheme(scheme)).To(Succeed())
 	nodes = cluster.New(dirs)
+	Expect(nodes.Acquire()).To(Succeed())
 	DeferCleanup(tearDown)
 	DeferOnFailure(dump, NodeTimeout(3*time.Minute))
 	images := []string{"../../dist/images/manager.tar", "../../dist/images/node-agent.tar"}

@@ -41,14 +41,15 @@ type Cluster struct {
 	// Server is the NFS server. It is no node of the cluster.
 	Server *Machine
 
-	dirs  Dirs
-	accel accelerator
-	lock  *os.File
+	dirs    Dirs
+	accel   accelerator
+	lock    *os.File
+	started map[string]process
 }
 
 // New describes the cluster that the run directory belongs to, whether it runs or not.
 func New(dirs Dirs) *Cluster {
-	c := &Cluster{dirs: dirs, Server: newMachine(dirs, 3, serverMemory)}
+	c := &Cluster{dirs: dirs, Server: newMachine(dirs, 3, serverMemory), started: map[string]process{}}
 	for i := 1; i <= 2; i++ {
 		c.Nodes = append(c.Nodes, newMachine(dirs, i, nodeMemory))
 	}
@@ -70,15 +71,12 @@ func (c *Cluster) RESTConfig() (*rest.Config, error) {
 	return config, nil
 }
 
-// Up ends what an earlier run left behind and brings up a fresh cluster: nodes Ready, images imported, NFS served.
-// The process must be in its own network namespace (EnterNamespace) and the base disk must exist (Prepare). Images
-// are archives to import on the nodes beside the workload's; progress is called with each step.
+// Up brings up a fresh cluster: nodes Ready, images imported, NFS served. The process must be in its own network
+// namespace (EnterNamespace) and hold the run directory (Acquire), and the base disk must exist (Prepare). Images are
+// archives to import on the nodes beside the workload's; progress is called with each step.
 func (c *Cluster) Up(ctx context.Context, images []string, progress func(format string, args ...any)) error {
 	ctx, cancel := context.WithTimeout(ctx, upTimeout)
 	defer cancel()
-	if err := c.acquire(); err != nil {
-		return err
-	}
 	c.accel = chooseAccelerator(ctx, c.dirs)
 	progress("virtual machines by %s", c.accel.description)
 	steps := []struct {
@@ -103,32 +101,27 @@ func (c *Cluster) Up(ctx context.Context, images []string, progress func(format 
 	return nil
 }
 
-// Down ends every process of the run and drops the machines' disks. The logs stay.
+// Down ends every process of the run and drops the machines' disks. The logs stay. It fails where another process
+// holds the run directory.
 func (c *Cluster) Down() error {
+	if err := c.takeLock(); err != nil {
+		return err
+	}
 	errs := []error{stopAll(c.dirs.pids())}
 	for _, dir := range []string{c.dirs.disks(), c.dirs.etcd()} {
 		errs = append(errs, os.RemoveAll(dir))
 	}
-	if c.lock != nil {
-		errs = append(errs, c.lock.Close())
-		c.lock = nil
-	}
+	errs = append(errs, c.lock.Close())
+	c.lock = nil
 	return errors.Join(errs...)
 }
 
-// acquire takes the run directory for this process, and empties it.
-func (c *Cluster) acquire() error {
-	if err := os.MkdirAll(filepath.Dir(c.dirs.Run), 0o755); err != nil {
+// Acquire takes the run directory for this process, until it ends or calls Down, and ends what an earlier run left
+// there. It fails where another process holds it.
+func (c *Cluster) Acquire() error {
+	if err := c.takeLock(); err != nil {
 		return err
 	}
-	lock, err := os.OpenFile(c.dirs.Run+".lock", os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return err
-	}
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return errors.Join(fmt.Errorf("lock %s, is another run under way: %w", lock.Name(), err), lock.Close())
-	}
-	c.lock = lock
 	if err := stopAll(c.dirs.pids()); err != nil {
 		return fmt.Errorf("end an earlier run: %w", err)
 	}
@@ -140,5 +133,23 @@ func (c *Cluster) acquire() error {
 			return err
 		}
 	}
+	return nil
+}
+
+func (c *Cluster) takeLock() error {
+	if c.lock != nil {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(c.dirs.Run), 0o755); err != nil {
+		return err
+	}
+	lock, err := os.OpenFile(c.dirs.Run+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return errors.Join(fmt.Errorf("lock %s, is another run under way: %w", lock.Name(), err), lock.Close())
+	}
+	c.lock = lock
 	return nil
 }

@@ -17,20 +17,20 @@ const (
 // startControlPlane starts etcd and the API server, and the rest once the API server is ready: the controller
 // manager ends where it finds none.
 func (c *Cluster) startControlPlane(ctx context.Context) error {
-	if _, err := c.start("etcd", c.dirs.binary("etcd"), "--data-dir="+c.dirs.etcd(), "--unsafe-no-fsync",
+	if err := c.start("etcd", c.dirs.binary("etcd"), "--data-dir="+c.dirs.etcd(), "--unsafe-no-fsync",
 		"--listen-client-urls="+etcdServer, "--advertise-client-urls="+etcdServer, "--listen-peer-urls=http://127.0.0.1:2380"); err != nil {
 		return err
 	}
-	server, err := c.start("kube-apiserver", append([]string{c.dirs.binary("kube-apiserver")}, apiServerFlags()...)...)
+	err := c.start("kube-apiserver", append([]string{c.dirs.binary("kube-apiserver")}, apiServerFlags()...)...)
 	if err != nil {
 		return err
 	}
-	err = poll(ctx, time.Second, func() error {
+	err = c.poll(ctx, time.Second, func() error {
 		_, err := c.kubectl(ctx, "get", "--raw=/readyz")
 		return err
 	})
 	if err != nil {
-		return fmt.Errorf("wait for the API server, running %t, see %s: %w", server.running(), c.dirs.Logs(), err)
+		return fmt.Errorf("wait for the API server: %w", err)
 	}
 	for _, name := range []string{"controller-manager", "scheduler"} {
 		conf := name + ".conf"
@@ -42,7 +42,7 @@ func (c *Cluster) startControlPlane(ctx context.Context) error {
 				// A busy machine that emulates the nodes is late with their leases; that does not make them NotReady.
 				"--node-monitor-grace-period=2m")
 		}
-		if _, err := c.start("kube-"+name, argv...); err != nil {
+		if err := c.start("kube-"+name, argv...); err != nil {
 			return err
 		}
 	}
@@ -72,7 +72,7 @@ func apiServerFlags() []string {
 
 // waitForNodes waits until all nodes are Ready.
 func (c *Cluster) waitForNodes(ctx context.Context) error {
-	return poll(ctx, 2*time.Second, func() error {
+	return c.poll(ctx, 2*time.Second, func() error {
 		const path = `jsonpath={range .items[*]}{.metadata.name}={.status.conditions[?(@.type=="Ready")].status} {end}`
 		out, err := c.kubectl(ctx, "get", "nodes", "-o", path)
 		if err != nil {

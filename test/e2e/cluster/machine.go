@@ -101,7 +101,7 @@ func (c *Cluster) startMachines(ctx context.Context) error {
 			"-netdev", "tap,id=net0,ifname="+m.tap()+",script=no,downscript=no",
 			"-device", fmt.Sprintf("virtio-net-pci,netdev=net0,romfile=,mac=52:54:00:99:00:%02x", m.index),
 			"-serial", "file:"+m.ConsolePath())
-		if _, err := c.start(m.Name, argv...); err != nil {
+		if err := c.start(m.Name, argv...); err != nil {
 			return err
 		}
 	}
@@ -166,7 +166,7 @@ func (c *Cluster) startNFSServer(ctx context.Context) error {
 	script := "echo " + strconv.Quote(ServerExport+" *(rw,no_root_squash,no_subtree_check,insecure)") + ` >/etc/exports
 systemctl start rpcbind nfs-server
 `
-	return poll(ctx, 2*time.Second, func() error {
+	return c.poll(ctx, 2*time.Second, func() error {
 		_, err := c.Server.Run(ctx, script)
 		return err
 	})

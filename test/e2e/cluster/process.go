@@ -23,23 +23,24 @@ type process struct {
 }
 
 // start runs a daemon in a session of its own, with its output in the run's logs, and records its process id.
-func (c *Cluster) start(name string, argv ...string) (process, error) {
+func (c *Cluster) start(name string, argv ...string) error {
 	log, err := os.OpenFile(filepath.Join(c.dirs.Logs(), name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
-		return process{}, err
+		return err
 	}
 	defer log.Close()
 	cmd := exec.CommandContext(context.Background(), argv[0], argv[1:]...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = c.dirs.keys(), log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
-		return process{}, fmt.Errorf("start %s: %w", name, err)
+		return fmt.Errorf("start %s: %w", name, err)
 	}
 	p := process{pid: cmd.Process.Pid, began: began(cmd.Process.Pid)}
 	// Reaps it, so that a process that has ended does not count as running.
 	go func() { _ = cmd.Wait() }()
+	c.started[name] = p
 	record := fmt.Sprintf("%d %s\n", p.pid, p.began)
-	return p, os.WriteFile(filepath.Join(c.dirs.pids(), name), []byte(record), 0o600)
+	return os.WriteFile(filepath.Join(c.dirs.pids(), name), []byte(record), 0o600)
 }
 
 func (p process) running() bool { return p.began != "" && began(p.pid) == p.began }
@@ -130,6 +131,21 @@ func poll(ctx context.Context, every time.Duration, check func() error) error {
 		case <-time.After(every):
 		}
 	}
+}
+
+// poll is the same, for as long as all processes of the cluster run.
+func (c *Cluster) poll(ctx context.Context, every time.Duration, check func() error) error {
+	var ended error
+	err := poll(ctx, every, func() error {
+		for name, p := range c.started {
+			if !p.running() {
+				ended = fmt.Errorf("%s has ended, see %s", name, c.dirs.Logs())
+				return nil
+			}
+		}
+		return check()
+	})
+	return errors.Join(err, ended)
 }
 
 // command runs a host command to its end. The error holds the end of what it printed.

@@ -62,6 +62,9 @@ func up(ctx context.Context, dirs cluster.Dirs, c *cluster.Cluster, images []str
 		}
 		return cluster.EnterNamespace()
 	}
+	if err := c.Acquire(); err != nil {
+		return err
+	}
 	if err := c.Up(ctx, images, progress); err != nil {
 		return errors.Join(err, c.Down())
 	}

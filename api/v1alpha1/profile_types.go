@@ -186,7 +186,7 @@ type NodeTuning struct {
 	// Applied live and kept across boots in /etc/sysctl.d.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=256
-	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 128 && k.matches('^[a-z0-9_-]+([.][A-Za-z0-9_-]+)+$|^net[.](ipv4|ipv6|mpls)[.](conf|neigh)[.][A-Za-z0-9_@:+-]+(/[A-Za-z0-9_@:+-]+)*[.][a-z0-9_]+$'))",message="a sysctl key is a dotted name of at most 128 characters, e.g. net.core.rmem_max; '/' stands only for a dot inside an interface name"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 128 && k.matches('^[a-z][a-z0-9_-]*([.][A-Za-z0-9_-]+)+$|^net[.](ipv4|ipv6|mpls)[.](conf|neigh)[.][A-Za-z0-9_@:+-]+(/[A-Za-z0-9_@:+-]+)*[.][a-z0-9_]+$'))",message="a sysctl key is a dotted name of at most 128 characters, e.g. net.core.rmem_max; '/' stands only for a dot inside an interface name"
 	Sysctls map[string]SettingText `json:"sysctls,omitempty"`
 
 	// sunrpc sets the slot table limits of the Sun RPC client.

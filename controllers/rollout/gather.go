@@ -202,7 +202,7 @@ func (s *scope) node(node *corev1.Node) plan.Node {
 		Unschedulable:    node.Spec.Unschedulable,
 		Deleting:         node.DeletionTimestamp != nil,
 		Maintenance:      maintenanceOf(node),
-		ControlPlane:     controlPlane(node),
+		ControlPlane:     match.ControlPlane(node),
 		Manager:          node.Name == s.ManagerNode,
 		Paused:           pause.Annotated(node),
 		Ignored:          match.Ignored(node),
@@ -232,11 +232,6 @@ func (s *scope) node(node *corev1.Node) plan.Node {
 		}
 	}
 	return out
-}
-
-func controlPlane(node *corev1.Node) bool {
-	_, labelled := node.Labels["node-role.kubernetes.io/control-plane"]
-	return labelled
 }
 
 // objectOf is the node's StorageClientNode. One that is left from a former Node of the same name is not.

@@ -34,6 +34,7 @@ var _ = Describe("The shape of a StorageClientProfile", func() {
 		Entry("a sysctl with '..' for an interface", sysctl("net.ipv4.conf.../x.rp_filter", "1"), "spec.node.sysctls"),
 		Entry("a sysctl with an empty label", sysctl("net..rmem_max", "1"), "spec.node.sysctls"),
 		Entry("a sysctl with a blank", sysctl("net.core x", "1"), "spec.node.sysctls"),
+		Entry("a sysctl with the prefix that makes systemd-sysctl pass over errors", sysctl("-net.core.rmem_max", "1"), "spec.node.sysctls"),
 		Entry("a sysctl name that is too long", sysctl("net."+strings.Repeat("x", 125), "1"), "spec.node.sysctls"),
 		Entry("a '/' outside an interface name", sysctl("fs/nfs.x", "1"), "spec.node.sysctls"),
 		Entry("a sysctl value with a newline", sysctl("vm.swappiness", "1\nvm.panic_on_oom=1"), "spec.node.sysctls[vm.swappiness]"),

@@ -48,13 +48,14 @@ func (s Selector) Matches(node *corev1.Node) bool {
 	if node.Labels[corev1.LabelOSStable] != string(corev1.Linux) {
 		return false
 	}
-	if !s.controlPlane && controlPlane(node) {
+	if !s.controlPlane && ControlPlane(node) {
 		return false
 	}
 	return s.labels.Matches(labels.Set(node.Labels))
 }
 
-func controlPlane(node *corev1.Node) bool {
+// ControlPlane reports whether a node carries the label of control-plane nodes, the one of today or that of before 1.24.
+func ControlPlane(node *corev1.Node) bool {
 	_, current := node.Labels[labelControlPlane]
 	_, old := node.Labels[labelMaster]
 	return current || old

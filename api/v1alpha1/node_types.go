@@ -296,7 +296,8 @@ type MountStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	ReadAheadKiB int32 `json:"readAheadKiB,omitempty"`
 
-	// state is Effective, Stale or Unmanaged, as far as the node alone can tell.
+	// state is Effective, Stale or Unmanaged. Empty where the agent does not judge the mount, as today: the manager
+	// compares options with what the volume declares, and reports it in MountsEffective.
 	// +optional
 	State MountState `json:"state,omitempty"`
 

@@ -29,7 +29,8 @@ type MountStatusApplyConfiguration struct {
 	SlotLimit *int32 `json:"slotLimit,omitempty"`
 	// readAheadKiB is the read-ahead window in KiB.
 	ReadAheadKiB *int32 `json:"readAheadKiB,omitempty"`
-	// state is Effective, Stale or Unmanaged, as far as the node alone can tell.
+	// state is Effective, Stale or Unmanaged. Empty where the agent does not judge the mount, as today: the manager
+	// compares options with what the volume declares, and reports it in MountsEffective.
 	State *apiv1alpha1.MountState `json:"state,omitempty"`
 	// message says why, where the state is Stale.
 	Message *string `json:"message,omitempty"`

@@ -29,6 +29,12 @@ const (
 	DisruptionAnnotation = "tuning.storageclient.dev/disruption"
 	// ApprovedPlanAnnotation on a profile approves the plan whose hash it holds.
 	ApprovedPlanAnnotation = "tuning.storageclient.dev/approved-plan"
+	// ServerLimitsAnnotation on a profile names what one server takes, e.g. "connections=3000,requests=10000"; advice compares
+	// it with what the profile's nodes may bring.
+	ServerLimitsAnnotation = "tuning.storageclient.dev/server-limits"
+	// ServerChunkAnnotation on a profile is the size in KiB of the chunks that its servers read ahead; advice compares it
+	// with rsize and read-ahead.
+	ServerChunkAnnotation = "tuning.storageclient.dev/server-chunk-kib"
 	// UntunedTaint is the default key of the taint that is removed once a Node is tuned.
 	UntunedTaint = "tuning.storageclient.dev/untuned"
 	// OriginalMountOptionsAnnotation holds a PersistentVolume's own mount options, as a JSON list.

@@ -1,0 +1,140 @@
+// Package advice holds the rules across settings: what a profile's options and parameters mean together, and on the
+// nodes that they are for. A rule never keeps a profile from being applied; what can never work is refused by
+// package nodesettings.
+//
+// It is pure: no cluster, no host, no clock.
+package advice
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+)
+
+const (
+	// maxAdvice is how much advice a profile's status holds.
+	maxAdvice = 50
+	// maxText is the longest text that the API takes, in bytes.
+	maxText = 1024
+	// maxNamed is how many fields or names one text lists.
+	maxNamed = 3
+)
+
+// Input is what the rules look at. What is not known is left empty, and the rules that need it are silent.
+type Input struct {
+	// Profile is the profile that advice is sought for.
+	Profile *v1alpha1.StorageClientProfile
+	// Nodes are the nodes that it selects.
+	Nodes []Node
+	// Servers are the servers of the volumes that it matches.
+	Servers []Server
+}
+
+// Node is what a rule may know of a node.
+type Node struct {
+	// Name is the node's name.
+	Name string
+	// Kernel is the release of its kernel, as uname -r prints it.
+	Kernel string
+	// Memory is its memory in bytes, MemTotal of /proc/meminfo; 0 where it is not known.
+	Memory int64
+}
+
+// Server is what a rule may know of a server.
+type Server struct {
+	// Name is its host name or address.
+	Name string
+	// Version is the version of NFS that its volumes ask for; empty where mount negotiates it.
+	Version string
+	// Nconnect is the largest number of connections a node that its volumes ask for; under 1 counts as 1.
+	Nconnect int
+}
+
+// Rule is one thing to look for.
+type Rule struct {
+	// ID is the rule's name. It does not change from one release to the next.
+	ID string
+	// Severity is Error for what hurts, Warning for what is probably not meant, Info for what is worth knowing.
+	Severity v1alpha1.Severity
+	// Title says in one sentence what the rule is about.
+	Title string
+	// Source is where that is known from.
+	Source string
+	// Told is true where other checks warn of the same at admission: that of single settings, and that of consistency.
+	Told bool
+
+	check func(*scope) []finding
+}
+
+// finding is one place where a rule applies.
+type finding struct {
+	// field is the path of the field; empty where no single field is meant.
+	field string
+	text  string
+}
+
+// Rules are all rules, sorted by ID.
+func Rules() []Rule { return slices.Clone(rules) }
+
+// For returns the advice on a profile: what hurts first, then by rule. There is one entry for each text of a rule.
+func For(in Input) []v1alpha1.Advice {
+	return collect(in, func(Rule) bool { return true })
+}
+
+// ForAdmission returns the advice that a user should see when a profile is created or changed, and that the check of
+// single settings does not give: warnings and errors.
+func ForAdmission(profile *v1alpha1.StorageClientProfile) []v1alpha1.Advice {
+	return collect(Input{Profile: profile}, func(r Rule) bool { return !r.Told && r.Severity != v1alpha1.SeverityInfo })
+}
+
+func collect(in Input, wanted func(Rule) bool) []v1alpha1.Advice {
+	s := newScope(in)
+	var all []v1alpha1.Advice
+	for _, rule := range rules {
+		if !wanted(rule) {
+			continue
+		}
+		for _, text := range grouped(rule.check(s)) {
+			all = append(all, v1alpha1.Advice{ID: rule.ID, Severity: rule.Severity, Text: text})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b v1alpha1.Advice) int { return cmp.Compare(rank(a.Severity), rank(b.Severity)) })
+	return all[:min(len(all), maxAdvice)]
+}
+
+func rank(severity v1alpha1.Severity) int {
+	return slices.Index([]v1alpha1.Severity{v1alpha1.SeverityError, v1alpha1.SeverityWarning, v1alpha1.SeverityInfo}, severity)
+}
+
+// grouped makes one text of all findings that say the same, in the order in which they were found.
+func grouped(findings []finding) []string {
+	var texts []string
+	fields := map[string][]string{}
+	for _, f := range findings {
+		if _, met := fields[f.text]; !met {
+			texts = append(texts, f.text)
+			fields[f.text] = nil
+		}
+		if f.field != "" {
+			fields[f.text] = append(fields[f.text], f.field)
+		}
+	}
+	for i, text := range texts {
+		if named := fields[text]; len(named) > 0 {
+			texts[i] = listed(named) + ": " + text
+		}
+		texts[i] = texts[i][:min(len(texts[i]), maxText)]
+	}
+	return texts
+}
+
+// listed names the first few, and counts the rest.
+func listed(names []string) string {
+	if more := len(names) - maxNamed; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,271 @@
+package advice
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+)
+
+type option func(*Input)
+
+func input(options ...option) Input {
+	in := Input{Profile: &v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "p", Annotations: map[string]string{}}}}
+	in.Profile.Spec.Node = &v1alpha1.NodeTuning{Sysctls: map[string]v1alpha1.SettingText{}}
+	for _, o := range options {
+		o(&in)
+	}
+	return in
+}
+
+func sysctl(name, value string) option {
+	return func(in *Input) { in.Profile.Spec.Node.Sysctls[name] = v1alpha1.SettingText(value) }
+}
+
+func argument(text string) option {
+	return func(in *Input) {
+		in.Profile.Spec.Node.KernelArguments = append(in.Profile.Spec.Node.KernelArguments, v1alpha1.KernelArgument(text))
+	}
+}
+
+func slots(value intstr.IntOrString) option {
+	return func(in *Input) { in.Profile.Spec.Node.Sunrpc = &v1alpha1.Sunrpc{TCPMaxSlotTableEntries: &value} }
+}
+
+func sessionSlots(value string) option {
+	return func(in *Input) {
+		in.Profile.Spec.Node.KernelModules = []v1alpha1.KernelModule{{Name: "nfs", Parameters: map[string]v1alpha1.SettingText{"max_session_slots": v1alpha1.SettingText(value)}}}
+	}
+}
+
+func tuned(profile string) option {
+	return func(in *Input) { in.Profile.Spec.Node.Tuned = &v1alpha1.Tuned{Profile: profile} }
+}
+
+func readAhead(fsType string, kib int32) option {
+	return func(in *Input) {
+		in.Profile.Spec.Node.ReadAhead = append(in.Profile.Spec.Node.ReadAhead, v1alpha1.ReadAhead{FSTypes: []string{fsType}, SizeKiB: kib})
+	}
+}
+
+func volumes(selector v1alpha1.VolumeSelector, options ...v1alpha1.MountOption) option {
+	return func(in *Input) {
+		in.Profile.Spec.Volumes = append(in.Profile.Spec.Volumes, v1alpha1.VolumeRule{Name: "v", Selector: selector, MountOptions: options})
+	}
+}
+
+func nfs(options ...v1alpha1.MountOption) option {
+	return volumes(v1alpha1.VolumeSelector{Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS}}, options...)
+}
+
+func picked(options ...v1alpha1.MountOption) option {
+	return volumes(v1alpha1.VolumeSelector{ClaimSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"role": "tools"}}}, options...)
+}
+
+func driver(name string, options ...v1alpha1.MountOption) option {
+	return volumes(v1alpha1.VolumeSelector{Drivers: []string{name}, Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS}}, options...)
+}
+
+func from(server string, options ...v1alpha1.MountOption) option {
+	return volumes(v1alpha1.VolumeSelector{Servers: []string{server}}, options...)
+}
+
+func xfs(options ...v1alpha1.MountOption) option {
+	return volumes(v1alpha1.VolumeSelector{Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolBlock}, FSTypes: []string{"xfs"}}, options...)
+}
+
+func smb(options ...v1alpha1.MountOption) option {
+	return volumes(v1alpha1.VolumeSelector{Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolSMB}}, options...)
+}
+
+func annotated(name, value string) option {
+	return func(in *Input) { in.Profile.Annotations[name] = value }
+}
+
+func node(name, kernel string, memory int64) option {
+	return func(in *Input) { in.Nodes = append(in.Nodes, Node{Name: name, Kernel: kernel, Memory: memory}) }
+}
+
+func server(name, version string, nconnect int) option {
+	return func(in *Input) {
+		in.Servers = append(in.Servers, Server{Name: name, Version: version, Nconnect: nconnect})
+	}
+}
+
+const limits, chunk = v1alpha1.ServerLimitsAnnotation, v1alpha1.ServerChunkAnnotation
+
+var (
+	large  = argument("ihash_entries=16777216")
+	worker = node("worker-1", "6.1.0-51-cloud-amd64", 16*gib)
+)
+
+// Each rule fires where it should, with a text that tells the matter, and is silent on what comes closest to it.
+var cases = map[string]struct {
+	fires  Input
+	text   string
+	silent Input
+}{
+	"acregmax-default":   {input(nfs("acregmax=30")), "spec.volumes[0].mountOptions[0]: 30 halves the kernel's own 60 s", input(nfs("acregmax=45"))},
+	"actimeo-default":    {input(driver(azureFilesDriver, "actimeo=30")), "appends actimeo=30 by itself", input(driver("nfs.csi.k8s.io", "actimeo=30"))},
+	"actimeo-range":      {input(nfs("actimeo=600")), "600 s is outside the 30 to 60 s", input(nfs("actimeo=60"), picked("actimeo=600"))},
+	"actimeo-scope":      {input(nfs("nconnect=4", "actimeo=30")), "spec.volumes[0].mountOptions[1]: sets acregmin", input(nfs("acregmin=30"))},
+	"boot-argument-file": {input(large), "a file of our own under /etc/default/grub.d", input()},
+	"copy-from-snapshot": {input(large), "from a snapshot", input(argument("quiet"))},
+	"hash-below-default": {input(large, node("huge", "6.1.0", 1<<40)), "no more than the kernel makes by itself on huge", input(large, worker)},
+	"hash-clamped":       {input(large, worker, node("small", "6.1.0", 3*gib/2)), "takes on small, however /proc/cmdline reads: these nodes are not rebooted for it; the largest value for all of them is 8388608", input(large, worker)},
+	"hash-rounded":       {input(argument("dhash_entries=1000000")), "1000000 is no power of two", input(large)},
+	"interleave-statx":   {input(large), "after each getdents64", input()},
+	"intr-no-effect":     {input(nfs("hard", "intr")), "spec.volumes[0].mountOptions[1]: does nothing", input(nfs("hard"))},
+	"metadata-on-nfs41":  {input(nfs("vers=4.1")), "NFSv4.1 takes 25 to 75 % longer", input(nfs("vers=3"))},
+	"mtu":                {input(driver(tridentDriver, "hard")), "MTU of clients at 1,500", input(driver("nfs.csi.k8s.io", "hard"))},
+	"nconnect-kernel":    {input(nfs("nconnect=4"), node("old", "4.18.0-553.el8", gib)), "fails on old (4.18.0-553.el8)", input(nfs("nconnect=4"), node("new", "5.3.0", gib))},
+	"nconnect-single":    {input(driver(azureFilesDriver, "nconnect=8")), "gains nothing beyond 4", input(nfs("nconnect=1"))},
+	"nconnect-slots":     {input(nfs("nconnect=8"), slots(intstr.FromInt32(128))), "is 128; the document's table has 512 for nconnect=8", input(nfs("nconnect=8"), slots(intstr.FromString("FromNconnect")))},
+	"next-mount-only":    {input(xfs("noatime", "logbsize=256k")), "spec.volumes[0].mountOptions[1]: takes effect when", input(xfs("noatime"))},
+	"nocto-meaning":      {input(nfs("nocto")), "may be read from the cache after it was opened", input(picked("nocto"))},
+	"option-default":     {input(xfs("logbufs=8", "logbsize=256k")), "spec.volumes[0].mountOptions[0]: says what current kernels do anyway", input(xfs("logbufs=4"))},
+	"port-range":         {input(sysctl("net.ipv4.ip_local_port_range", "1024 65000")), "takes ports of NodePort services", input(sysctl("net.ipv4.ip_local_port_range", "32768 60999"))},
+
+	"read-ahead-below-rsize": {input(nfs("rsize=1048576"), readAhead("nfs4", 128)), "128 KiB are less than one request of 1048576 bytes", input(nfs("rsize=262144"), readAhead("nfs4", 256))},
+	"read-ahead-rule-file":   {input(readAhead("nfs", 15360)), "99-nfs.rules", input(readAhead("xfs", 4096))},
+	"read-ahead-tail":        {input(readAhead("nfs", 15380)), "are 15 requests of 1048576 bytes and a tail of 20 KiB, one small request more in every window: 15360 KiB would be right", input(readAhead("nfs", 15360), nfs("rsize=262144"))},
+
+	"recursive-listing":      {input(nfs("actimeo=30")), "recursive ls, find and du", input(nfs("nconnect=4"))},
+	"route-flush":            {input(sysctl("net.ipv4.route.flush", "1")), "cannot be read back", input()},
+	"rsize-granted":          {input(nfs("rsize=300000", "wsize=8650752")), "spec.volumes[0].mountOptions[0]: is no multiple of a page: the kernel uses 299008", input(nfs("rsize=299008"), worker)},
+	"rsize-wsize":            {input(nfs("rsize=1048576", "wsize=262144")), "rsize=1048576 and wsize=262144 differ", input(nfs("rsize=262144", "wsize=262144"))},
+	"sack-off":               {input(sysctl("net.ipv4.tcp_sack", "0")), "asks for 1 too", input(sysctl("net.ipv4.tcp_sack", "1"))},
+	"server-budget":          {input(server("filer1", "3", 8), slots(intstr.FromInt32(128)), worker, node("worker-2", "6.1.0", gib)), "filer1 up to 16 connections and 2048 requests in flight", input(server("filer1", "3", 8))},
+	"server-budget-exceeded": {input(annotated(limits, "connections=10,requests=100"), server("filer1", "4.1", 16), worker), "filer1 may get 16 connections, and takes 10", input(annotated(limits, "connections=16,requests=100"), server("filer1", "4.1", 16), worker)},
+	"server-chunk":           {input(annotated(chunk, "8192"), readAhead("nfs", 8448)), "each request leaves 256 KiB outside", input(annotated(chunk, "8192"), nfs("rsize=1048576"), readAhead("nfs", 16384))},
+	"server-copy":            {input(smb("actimeo=30")), "copy_file_range", input(nfs("vers=4.1"))},
+	"server-sizes":           {input(from("filer1", "rsize=262144"), from("filer1", "rsize=1048576")), "filer1 is read with rsize 1048576 here and with rsize 262144 by spec.volumes[0]", input(from("filer1", "rsize=262144"), from("filer2", "rsize=1048576"))},
+	"slots-per-connection":   {input(nfs("nconnect=8"), slots(intstr.FromString("FromNconnect"))), "8 connections may have 4096 requests in flight", input(nfs("nconnect=8"), slots(intstr.FromInt32(128)))},
+	"slots-sessions":         {input(nfs("vers=4.1"), slots(intstr.FromInt32(128))), "go by max_session_slots", input(nfs("vers=4.1"), nfs("vers=3"), slots(intstr.FromInt32(128)))},
+	"slots-spelling":         {input(sysctl("sunrpc.tpc_max_slot_table_entries", "128")), "sunrpc.tcp_max_slot_table_entries is meant", input(sysctl("sunrpc.tcp_max_slot_table_entries", "128"))},
+	"soft":                   {input(nfs("soft")), "use hard", input(nfs("hard"))},
+	"spread-directories":     {input(large), "spread files over several directories", input()},
+	"statx-cached":           {input(large), "AT_STATX_DONT_SYNC", input()},
+	"sync":                   {input(nfs("sync")), "70 s instead of 6 s", input(nfs("async"))},
+	"sysctl-files":           {input(sysctl("net.core.rmem_max", "16777216")), "sysctl -P", input(large)},
+	"sysctl-no-effect":       {input(sysctl("net.ipv4.tcp_low_latency", "1")), "does nothing with it", input(sysctl("net.ipv4.tcp_dsack", "0"))},
+	"tcp-buffers":            {input(sysctl("net.ipv4.tcp_rmem", "4096 131072 16777216"), worker), "16 MiB, which is 1/1024 of the memory of worker-1", input(sysctl("net.ipv4.tcp_rmem", "4096 131072 16777216"))},
+	"tcp-mem":                {input(sysctl("net.ipv4.tcp_mem", "4096 89600 4194304"), node("n", "6.1.0", 8*gib)), "pressure begins at 350 MiB and 16 GiB is the end, for all sockets together; the kernel's own pressure level on n, with 8.0 GiB of memory, is about 512 MiB, and the end is beyond its memory", input(sysctl("net.ipv4.tcp_rmem", "4096 131072 6291456"))},
+	"tcp-minimum":            {input(sysctl("net.ipv4.tcp_rmem", "1048576 8388608 16777216"), worker), "10000 sockets may hold 9.8 GiB that memory pressure cannot take back; worker-1 has 16 GiB: begin with 4096", input(sysctl("net.ipv4.tcp_rmem", "4096 8388608 16777216"))},
+	"test-first":             {input(picked("nocto", "actimeo=600")), "what the application's maker says", input(nfs("actimeo=60"))},
+	"tuned-overlap":          {input(tuned("latency-performance"), sysctl("vm.dirty_ratio", "20")), "latency-performance sets vm.dirty_ratio too", input(tuned("latency-performance"), sysctl("net.core.rmem_max", "4096"))},
+	"unsorted-listing":       {input(large), "ls -1U", input()},
+	"watch-operations":       {input(readAhead("nfs4", 15360)), "READs of one file", input()},
+	"xfs-memory":             {input(xfs("logbsize=256k")), "takes 2048 KiB of memory", input(xfs("logbufs=8"))},
+	"xfs-quota":              {input(xfs("noquota")), "drops them", input(nfs("hard"))},
+}
+
+func TestEachRule(t *testing.T) {
+	for _, rule := range Rules() {
+		t.Run(rule.ID, func(t *testing.T) {
+			test, ok := cases[rule.ID]
+			if !ok {
+				t.Fatal("no case fires this rule")
+			}
+			if got := texts(test.fires, rule.ID); !strings.Contains(strings.Join(got, "\n"), test.text) {
+				t.Errorf("got %q, want %q in it", got, test.text)
+			}
+			if got := texts(test.silent, rule.ID); len(got) > 0 {
+				t.Errorf("is not silent: %q", got)
+			}
+			if rule.Title == "" || rule.Source == "" || rank(rule.Severity) < 0 {
+				t.Errorf("lacks title, source or severity: %+v", rule)
+			}
+		})
+	}
+	if len(cases) != len(rules) {
+		t.Errorf("%d cases for %d rules", len(cases), len(rules))
+	}
+	if !slices.IsSortedFunc(rules, func(a, b Rule) int { return strings.Compare(a.ID, b.ID) }) {
+		t.Error("the rules are not sorted by ID")
+	}
+}
+
+func texts(in Input, id string) []string {
+	var found []string
+	for _, a := range For(in) {
+		if a.ID == id {
+			found = append(found, a.Text)
+		}
+	}
+	return found
+}
+
+// Row by row of the errata of the source documents: each is told by a rule.
+func TestEveryErratumIsTold(t *testing.T) {
+	for erratum, id := range map[string]string{
+		"1 /proc/cmdline proves nothing": "hash-clamped", "2 /etc/default/grub": "boot-argument-file", "3 no gain from 1 TiB on": "hash-below-default",
+		"4 actimeo is a default already": "actimeo-default", "5 logbufs=8, nodiratime": "option-default", "5 noquota": "xfs-quota", "6 remount": "next-mount-only",
+		"7 sysctl -P": "sysctl-files", "8 tcp_sack twice": "sack-off", "9 no-ops": "sysctl-no-effect", "10 route.flush": "route-flush", "11 tcp_mem": "tcp-mem",
+		"12 misspelt slot table": "slots-spelling", "13 slot table a connection": "slots-per-connection", "13 sessions": "slots-sessions", "14 intr": "intr-no-effect",
+		"15 nocto": "nocto-meaning", "16 actimeo": "actimeo-scope", "17 ports": "port-range", "18 tuned": "tuned-overlap", "19 read-ahead of 15380": "read-ahead-tail",
+		"20 acregmax": "acregmax-default", "21 99-nfs.rules": "read-ahead-rule-file", "Q1": "read-ahead-tail", "Q2": "read-ahead-below-rsize", "Q3": "rsize-granted",
+		"Q4": "server-chunk", "Q5": "server-sizes",
+	} {
+		if _, ok := cases[id]; !ok {
+			t.Errorf("%s: no rule %s", erratum, id)
+		}
+	}
+}
+
+func TestForAdmission(t *testing.T) {
+	in := input(large, nfs("intr", "nocto", "rsize=1048576", "wsize=262144"))
+	var got []string
+	for _, a := range ForAdmission(in.Profile) {
+		got = append(got, a.ID)
+	}
+	// intr and nocto are told by other checks at admission, what is worth knowing by the status.
+	if want := []string{"rsize-wsize"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestWhatHurtsComesFirst(t *testing.T) {
+	all := For(input(large, nfs("sync"), annotated(limits, "many")))
+	for i := 1; i < len(all); i++ {
+		if rank(all[i-1].Severity) > rank(all[i].Severity) {
+			t.Fatalf("%s comes before %s", all[i-1].Severity, all[i].Severity)
+		}
+	}
+	if all[0].ID != "server-budget-exceeded" || !strings.Contains(all[0].Text, `"many" is not connections=N`) {
+		t.Errorf("got %+v", all[0])
+	}
+}
+
+func TestOneTextNamesThreeFieldsAndCountsTheRest(t *testing.T) {
+	got := texts(input(nfs("intr"), nfs("intr"), nfs("intr"), nfs("intr")), "intr-no-effect")
+	if len(got) != 1 || !strings.HasPrefix(got[0], "spec.volumes[0].mountOptions[0], spec.volumes[1].mountOptions[0], spec.volumes[2].mountOptions[0] and 1 more: ") {
+		t.Errorf("got %q", got)
+	}
+}
+
+func TestLoads(t *testing.T) {
+	for name, test := range map[string]struct {
+		in          Input
+		connections int64
+		requests    int64
+	}{
+		"NFSv3 without a limit":                          {input(worker, server("f", "3", 4)), 4, 4 * 65536},
+		"NFSv4.0 with slots":                             {input(worker, server("f", "4.0", 4), slots(intstr.FromInt32(128))), 4, 512},
+		"NFSv4.1 by the kernel's session":                {input(worker, server("f", "4.1", 4)), 4, 64},
+		"a negotiated version by the profile's sessions": {input(worker, server("f", "", 2), sessionSlots("180")), 2, 180},
+		"two volumes of one server: the larger":          {input(worker, worker, server("f", "4.1", 2), server("f", "4.1", 8)), 16, 128},
+		"no nconnect is one connection":                  {input(worker, server("f", "4.1", 0)), 1, 64},
+	} {
+		t.Run(name, func(t *testing.T) {
+			loads := Loads(test.in)
+			if len(loads) != 1 || loads[0].Connections != test.connections || loads[0].Requests != test.requests {
+				t.Errorf("got %+v, want %d connections, %d requests", loads, test.connections, test.requests)
+			}
+		})
+	}
+}

@@ -1,0 +1,108 @@
+package advice
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+)
+
+// Load is what the nodes of a profile may bring to one server when all of them mount it.
+type Load struct {
+	// Server is its host name or address.
+	Server string `json:"server"`
+	// Nodes is how many nodes were counted.
+	Nodes int64 `json:"nodes"`
+	// Connections is nodes times nconnect.
+	Connections int64 `json:"connections"`
+	// Requests is how many requests may be in flight: of each connection its slots with NFSv3 and 4.0, of each node its
+	// session's slots with 4.1 and 4.2, which mount asks for unless told otherwise.
+	Requests int64 `json:"requests"`
+}
+
+// Loads are what the nodes may bring to each server, the most requests first. It is the largest that can be, not what
+// is measured.
+func Loads(in Input) []Load { return newScope(in).loads() }
+
+func (s *scope) loads() []Load {
+	byServer := map[string]Load{}
+	nodes := int64(len(s.Nodes))
+	for _, server := range s.Servers {
+		nconnect := int64(max(1, server.Nconnect))
+		load := byServer[server.Name]
+		load.Server, load.Nodes = server.Name, nodes
+		load.Connections = max(load.Connections, nodes*nconnect)
+		load.Requests = max(load.Requests, nodes*s.inFlight(server.Version, nconnect))
+		byServer[server.Name] = load
+	}
+	loads := make([]Load, 0, len(byServer))
+	for _, load := range byServer {
+		loads = append(loads, load)
+	}
+	slices.SortFunc(loads, func(a, b Load) int {
+		return cmp.Or(cmp.Compare(b.Requests, a.Requests), cmp.Compare(a.Server, b.Server))
+	})
+	return loads
+}
+
+// inFlight is how many requests one node may have in flight at a server.
+func (s *scope) inFlight(version string, nconnect int64) int64 {
+	if version == "3" || version == "4.0" {
+		return nconnect * cmp.Or(s.slots(), kernelSlots)
+	}
+	for _, n := range fields(s.settings["module/nfs/max_session_slots"]) {
+		return n
+	}
+	return kernelSessionSlots
+}
+
+func serverBudget(s *scope) []finding {
+	loads := s.loads()
+	if len(loads) == 0 || loads[0].Nodes == 0 {
+		return nil
+	}
+	var parts []string
+	for _, load := range loads {
+		parts = append(parts, fmt.Sprintf("%s up to %d connections and %d requests in flight", load.Server, load.Connections, load.Requests))
+	}
+	return []finding{{"", fmt.Sprintf("if all %d nodes mount them: %s", loads[0].Nodes, listed(parts))}}
+}
+
+func serverBudgetExceeded(s *scope) []finding {
+	text := s.Profile.Annotations[v1alpha1.ServerLimitsAnnotation]
+	if text == "" {
+		return nil
+	}
+	field := "metadata.annotations[" + v1alpha1.ServerLimitsAnnotation + "]"
+	limits, err := parseLimits(text)
+	if err != nil {
+		return []finding{{field, err.Error()}}
+	}
+	var found []finding
+	over := func(server, what string, load, limit int64) {
+		if limit > 0 && load > limit {
+			found = append(found, finding{field, fmt.Sprintf("%s may get %d %s, and takes %d", server, load, what, limit)})
+		}
+	}
+	for _, load := range s.loads() {
+		over(load.Server, "connections", load.Connections, limits["connections"])
+		over(load.Server, "requests in flight", load.Requests, limits["requests"])
+	}
+	return found
+}
+
+func parseLimits(text string) (map[string]int64, error) {
+	limits := map[string]int64{}
+	for part := range strings.SplitSeq(text, ",") {
+		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
+		n, err := strconv.ParseInt(value, 10, 64)
+		if (name != "connections" && name != "requests") || err != nil || n < 1 {
+			return nil, fmt.Errorf("%q is not connections=N or requests=N, e.g. connections=3000,requests=10000", part)
+		}
+		limits[name] = n
+	}
+	return limits, nil
+}

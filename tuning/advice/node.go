@@ -1,0 +1,221 @@
+package advice
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/storageclient/operator/tuning/catalogue"
+)
+
+const (
+	// pageBytes is the size of a page where the node does not tell: x86, and most kernels for arm64.
+	pageBytes = 4096
+	mib       = 1 << 20
+	gib       = 1 << 30
+)
+
+func bootArgumentFile(s *scope) []finding {
+	if len(s.node.KernelArguments) == 0 {
+		return nil
+	}
+	return []finding{{"spec.node.kernelArguments", "are kept in a file of our own under /etc/default/grub.d that is read last and appends: what is " +
+		"written into /etc/default/grub may be overridden by a cloud image's drop-in, and does nothing where the boot loader has entries of its own"}}
+}
+
+// hashFindings asks the rule about every node and table. A text without node names is the same for all nodes.
+func (s *scope) hashFindings(judge func(a ask, grant catalogue.HashGrant) bool, text func(a ask, nodes []string, worst catalogue.HashGrant) string) []finding {
+	var found []finding
+	for _, a := range s.hashTables() {
+		var names []string
+		var worst catalogue.HashGrant
+		for _, node := range s.Nodes {
+			grant, known := catalogue.HashSize(a.argument, a.entries, node.Memory, pageBytes)
+			if !known || !judge(a, grant) {
+				continue
+			}
+			if len(names) == 0 || grant.Largest < worst.Largest {
+				worst = grant
+			}
+			names = append(names, node.Name)
+		}
+		if len(names) > 0 {
+			found = append(found, finding{a.field, text(a, names, worst)})
+		}
+	}
+	return found
+}
+
+func hashClamped(s *scope) []finding {
+	return s.hashFindings(
+		func(_ ask, grant catalogue.HashGrant) bool { return grant.Clamped },
+		func(a ask, nodes []string, worst catalogue.HashGrant) string {
+			return fmt.Sprintf("%d buckets are more than 1/16 of memory takes on %s, however /proc/cmdline reads: these nodes are not rebooted for it; "+
+				"the largest value for all of them is %d", a.entries, listed(nodes), worst.Largest)
+		})
+}
+
+func hashBelowDefault(s *scope) []finding {
+	return s.hashFindings(
+		func(a ask, grant catalogue.HashGrant) bool { return !grant.Clamped && a.entries <= grant.Default },
+		func(a ask, nodes []string, _ catalogue.HashGrant) string {
+			return fmt.Sprintf("%d buckets are no more than the kernel makes by itself on %s, which have the memory: "+
+				"leave the argument out for them", a.entries, listed(nodes))
+		})
+}
+
+func hashRounded(s *scope) []finding {
+	var found []finding
+	for _, a := range s.hashTables() {
+		if a.entries > 0 && a.entries&(a.entries-1) != 0 {
+			found = append(found, finding{a.field, fmt.Sprintf("%d is no power of two: the kernel rounds it up", a.entries)})
+		}
+	}
+	return found
+}
+
+func sysctlFiles(s *scope) []finding {
+	if len(s.node.Sysctls) == 0 {
+		return nil
+	}
+	return []finding{{"spec.node.sysctls", "are written at once and kept in /etc/sysctl.d/99-zz-storage-client.conf; nothing has to be run by hand, and " +
+		"sysctl -P, which a vendor page asks for, is no option of sysctl (-p reads /etc/sysctl.conf alone)"}}
+}
+
+func sackOff(s *scope) []finding {
+	return s.setTo("net.ipv4.tcp_sack", "0", "every lost packet costs far more retransmissions; the document that asks for it asks for 1 too, "+
+		"in the same list, where the last line wins")
+}
+
+func sysctlNoEffect(s *scope) []finding {
+	var found []finding
+	for _, name := range []string{"net.ipv4.tcp_fack", "net.ipv4.tcp_low_latency"} {
+		if field, _, ok := s.sysctl(name); ok {
+			found = append(found, finding{field, "the kernel takes the value and does nothing with it"})
+		}
+	}
+	return found
+}
+
+func routeFlush(s *scope) []finding {
+	if field, _, ok := s.sysctl("net.ipv4.route.flush"); ok {
+		return []finding{{field, "is done once when it is declared or the network settings change, and cannot be read back"}}
+	}
+	return nil
+}
+
+func tcpMem(s *scope) []finding {
+	field, value, ok := s.sysctl("net.ipv4.tcp_mem")
+	pages := fields(value)
+	if !ok || len(pages) != 3 {
+		return nil
+	}
+	text := fmt.Sprintf("counts pages: pressure begins at %s and %s is the end, for all sockets together", size(pages[1]*pageBytes), size(pages[2]*pageBytes))
+	if node, known := s.smallest(); known {
+		// The kernel's own pressure level is 1/16 of memory: net/ipv4/tcp.c, tcp_init_mem.
+		text += fmt.Sprintf("; the kernel's own pressure level on %s, with %s of memory, is about %s", node.Name, size(node.Memory), size(node.Memory/16))
+		if pages[2]*pageBytes > node.Memory {
+			text += ", and the end is beyond its memory"
+		}
+	}
+	return []finding{{field, text}}
+}
+
+func tcpMinimum(s *scope) []finding {
+	const sockets, kernelOwn = 10000, 4096
+	var found []finding
+	for _, name := range []string{"net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"} {
+		field, value, ok := s.sysctl(name)
+		numbers := fields(value)
+		if !ok || len(numbers) != 3 || numbers[0] <= 16*kernelOwn {
+			continue
+		}
+		text := fmt.Sprintf("%d sockets may hold %s that memory pressure cannot take back", sockets, size(sockets*numbers[0]))
+		if node, known := s.smallest(); known {
+			text += fmt.Sprintf("; %s has %s", node.Name, size(node.Memory))
+		}
+		found = append(found, finding{field, text + fmt.Sprintf(": begin with %d", kernelOwn)})
+	}
+	return found
+}
+
+func tcpBuffers(s *scope) []finding {
+	node, known := s.smallest()
+	if !known {
+		return nil
+	}
+	var found []finding
+	for _, name := range []string{"net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"} {
+		field, value, ok := s.sysctl(name)
+		if numbers := fields(value); ok && len(numbers) == 3 {
+			found = append(found, finding{field, fmt.Sprintf("one connection may take %s, which is 1/%d of the memory of %s, the smallest node: "+
+				"a pool with a faster network can have more in a profile of its own", size(numbers[2]), max(1, node.Memory/max(1, numbers[2])), node.Name)})
+		}
+	}
+	return found
+}
+
+// nodePorts are the ports of NodePort services by default.
+const firstNodePort, lastNodePort = 30000, 32767
+
+func portRange(s *scope) []finding {
+	field, value, ok := s.sysctl("net.ipv4.ip_local_port_range")
+	if ports := fields(value); ok && len(ports) == 2 && ports[0] <= lastNodePort && ports[1] >= firstNodePort {
+		return []finding{{field, fmt.Sprintf("takes ports of NodePort services (%d to %d) and, from 10250 on, of the kubelet: "+
+			"stay at 32768 60999, or reserve them in net.ipv4.ip_local_reserved_ports", firstNodePort, lastNodePort)}}
+	}
+	return nil
+}
+
+// tunedSysctls are what tuned's profiles for latency and throughput set, in version 2.20 as ratios and from 2.27 on as bytes.
+var tunedSysctls = map[string][]string{
+	"latency-performance":    {"vm.dirty_background_ratio", "vm.dirty_ratio", "vm.swappiness"},
+	"network-latency":        {"net.core.busy_poll", "net.core.busy_read", "net.ipv4.tcp_fastopen", "vm.dirty_background_ratio", "vm.dirty_ratio", "vm.swappiness"},
+	"network-throughput":     {"net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem", "vm.dirty_background_ratio", "vm.dirty_ratio", "vm.swappiness"},
+	"throughput-performance": {"net.core.somaxconn", "vm.dirty_background_ratio", "vm.dirty_ratio", "vm.swappiness"},
+	"virtual-guest":          {"net.core.somaxconn", "vm.dirty_background_ratio", "vm.dirty_ratio", "vm.swappiness"},
+}
+
+func tunedOverlap(s *scope) []finding {
+	if s.node.Tuned == nil {
+		return nil
+	}
+	var both []string
+	for _, name := range tunedSysctls[s.node.Tuned.Profile] {
+		if _, declared := s.node.Sysctls[name]; declared {
+			both = append(both, name)
+		}
+	}
+	if len(both) == 0 {
+		return nil
+	}
+	slices.Sort(both)
+	return []finding{{"spec.node.tuned.profile", fmt.Sprintf("%s sets %s too: the declared values win, and are put back where tuned changes them; "+
+		"newer versions of tuned set the dirty limits in bytes, which makes the ratios read 0", s.node.Tuned.Profile, listed(both))}}
+}
+
+func slotsSpelling(s *scope) []finding {
+	var found []finding
+	for name := range s.node.Sysctls {
+		if strings.HasPrefix(name, "sunrpc.") && (strings.Contains(name, "tpc_max_slot") || strings.Contains(name, "max_tcp_slot")) {
+			found = append(found, finding{sysctlField(name), "is not known to any kernel: sunrpc.tcp_max_slot_table_entries is meant, " +
+				"or spec.node.sunrpc.tcpMaxSlotTableEntries"})
+		}
+	}
+	slices.SortFunc(found, func(a, b finding) int { return strings.Compare(a.field, b.field) })
+	return found
+}
+
+// size is a number of bytes for people.
+func size(bytes int64) string {
+	switch {
+	case bytes >= 10*gib:
+		return fmt.Sprintf("%d GiB", bytes/gib)
+	case bytes >= gib:
+		return fmt.Sprintf("%.1f GiB", float64(bytes)/gib)
+	case bytes >= mib:
+		return fmt.Sprintf("%d MiB", bytes/mib)
+	default:
+		return fmt.Sprintf("%d KiB", bytes/1024)
+	}
+}

@@ -1,0 +1,135 @@
+package advice
+
+import v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+
+const (
+	info    = v1alpha1.SeverityInfo
+	warning = v1alpha1.SeverityWarning
+	hurts   = v1alpha1.SeverityError
+)
+
+// Where the rules are known from.
+const (
+	sourceAzureFiles = "Azure Files, large directories on Linux clients"
+	sourceAzureNFS   = "Azure Files, improve NFS performance"
+	sourceANF        = "Azure NetApp Files, Linux mount options and client configuration for HPC and EDA"
+	sourceANFSlots   = "Azure NetApp Files, Linux concurrency best practices: session slots and slot table entries"
+	sourceXFSUnlink  = "document on XFS unlink performance; xfs(5)"
+	sourceQumulo     = "Qumulo, ODX and the missing prefetch"
+	sourceNFS        = "nfs(5)"
+	sourceHash       = "kernel mm/mm_init.c, alloc_large_system_hash; measured on 6.1 and 6.18"
+	sourceIPSysctl   = "kernel Documentation/networking/ip-sysctl.rst"
+	sourceReadAhead  = "measured on 5.10, 6.1 and 6.18: 128 MiB take 129 READs at 15360 KiB, 136 at 15380, 1024 at 128"
+	sourceGRUB       = "grub-mkconfig of GRUB 2.06; RHEL 9.3 release notes"
+)
+
+// rules is sorted by ID; a test says so.
+var rules = []Rule{
+	{ID: "acregmax-default", Severity: info, Source: "kernel fs/nfs/internal.h, 5.10 to 7.3", check: acregmaxDefault,
+		Title: "acregmax is 60 s by default, not 30 s as a vendor's page has it."},
+	{ID: "actimeo-default", Severity: info, Source: "azurefile-csi-driver; " + sourceAzureFiles, check: actimeoDefault,
+		Title: "actimeo=30 is what the Azure Files driver appends by itself."},
+	{ID: "actimeo-range", Severity: warning, Source: sourceAzureFiles, Told: true, check: actimeoRange,
+		Title: "For large directories actimeo should be 30 to 60 s, unless volumes were picked for more."},
+	{ID: "actimeo-scope", Severity: info, Source: sourceNFS, check: actimeoScope,
+		Title: "actimeo sets all four timers, of files and of directories."},
+	{ID: "boot-argument-file", Severity: info, Source: sourceGRUB, check: bootArgumentFile,
+		Title: "Boot arguments go into a drop-in of our own, not into /etc/default/grub."},
+	{ID: "copy-from-snapshot", Severity: info, Source: sourceAzureFiles, check: largeDirectories(
+		"copy and back up from a snapshot of the share, not from the live share"),
+		Title: "Copies and backups of large directories belong on a snapshot."},
+	{ID: "hash-below-default", Severity: warning, Source: sourceHash, check: hashBelowDefault,
+		Title: "On nodes with much memory the kernel's own hash table is as large or larger."},
+	{ID: "hash-clamped", Severity: warning, Source: sourceHash, check: hashClamped,
+		Title: "A hash table is held to 1/16 of memory, whatever the command line says."},
+	{ID: "hash-rounded", Severity: info, Source: sourceHash, check: hashRounded,
+		Title: "The kernel rounds the size of a hash table up to a power of two."},
+	{ID: "interleave-statx", Severity: info, Source: sourceAzureFiles, check: largeDirectories(
+		"an application that needs attributes calls statx after each getdents64, not for everything at the end; one that needs names only, never"),
+		Title: "Applications should not stat a large directory at the end."},
+	{ID: "intr-no-effect", Severity: warning, Source: sourceNFS, Told: true, check: intrNoEffect,
+		Title: "intr has had no effect since kernel 2.6.25."},
+	{ID: "metadata-on-nfs41", Severity: info, Source: sourceANF, check: metadataOnNFS41,
+		Title: "NFSv3 is faster than 4.1 for work on metadata, where locks allow it."},
+	{ID: "mtu", Severity: info, Source: sourceANF, check: mtu,
+		Title: "Clients of Azure NetApp Files keep an MTU of 1,500."},
+	{ID: "nconnect-kernel", Severity: warning, Source: "kernel 5.3; " + sourceANF, check: nconnectKernel,
+		Title: "nconnect needs kernel 5.3 or newer."},
+	{ID: "nconnect-single", Severity: info, Source: sourceAzureNFS, check: nconnectSingle,
+		Title: "nconnect helps work with several requests in flight, and hardly any other."},
+	{ID: "nconnect-slots", Severity: warning, Source: sourceANF, check: nconnectSlots,
+		Title: "The slot table should fit nconnect, by the document's table."},
+	{ID: "next-mount-only", Severity: info, Source: "measured on 5.10, 6.1 and 6.18", check: nextMountOnly,
+		Title: "A remount returns success and changes nothing of these XFS options."},
+	{ID: "nocto-meaning", Severity: warning, Source: sourceNFS, Told: true, check: noctoMeaning,
+		Title: "nocto skips the look for changes when a file is opened."},
+	{ID: "option-default", Severity: info, Source: sourceXFSUnlink, Told: true, check: optionDefault,
+		Title: "Some options are what the kernel does anyway."},
+	{ID: "port-range", Severity: warning, Source: sourceIPSysctl + "; kubernetes/kubernetes#111682", Told: true, check: portRange,
+		Title: "A wide range of local ports takes NodePorts and the ports of host daemons."},
+	{ID: "read-ahead-below-rsize", Severity: warning, Source: sourceReadAhead, check: readAheadBelowRsize,
+		Title: "A read-ahead below rsize keeps requests from reaching rsize."},
+	{ID: "read-ahead-rule-file", Severity: info, Source: "nfs-utils, udev rules", check: readAheadRuleFile,
+		Title: "A rule file called 99-nfs.rules would hide the one of the NFS tools."},
+	{ID: "read-ahead-tail", Severity: warning, Source: sourceReadAhead + "; " + sourceQumulo, check: readAheadTail,
+		Title: "Read-ahead and rsize should divide each other."},
+	{ID: "recursive-listing", Severity: info, Source: sourceAzureFiles, check: recursiveListing,
+		Title: "Recursive ls, find and du gain from a longer actimeo."},
+	{ID: "route-flush", Severity: info, Source: sourceIPSysctl, Told: true, check: routeFlush,
+		Title: "net.ipv4.route.flush is an action, not a state."},
+	{ID: "rsize-granted", Severity: warning, Source: "measured on 5.10, 6.1 and 6.18", check: rsizeGranted,
+		Title: "The kernel rounds rsize and wsize down, and uses 1 MiB at most."},
+	{ID: "rsize-wsize", Severity: warning, Source: sourceANF, check: rsizeWsize,
+		Title: "rsize and wsize should be equal."},
+	{ID: "sack-off", Severity: warning, Source: sourceANF + "; " + sourceIPSysctl, Told: true, check: sackOff,
+		Title: "Without selective acknowledgements every lost packet costs more."},
+	{ID: "server-budget", Severity: info, Source: sourceANFSlots, check: serverBudget,
+		Title: "What the nodes of a profile may bring to each server."},
+	{ID: "server-budget-exceeded", Severity: hurts, Source: sourceANFSlots, check: serverBudgetExceeded,
+		Title: "The nodes of a profile may bring more to a server than its limits."},
+	{ID: "server-chunk", Severity: warning, Source: sourceQumulo, check: serverChunk,
+		Title: "Requests and read-ahead should divide the chunks that the server reads ahead."},
+	{ID: "server-copy", Severity: info, Source: sourceQumulo + "; kernel fs/smb/client", check: serverCopy,
+		Title: "A copy on the server beats one through the client."},
+	{ID: "server-sizes", Severity: warning, Source: sourceQumulo, check: serverSizes,
+		Title: "One server should be read with one size."},
+	{ID: "slots-per-connection", Severity: warning, Source: sourceANFSlots, check: slotsPerConnection,
+		Title: "The slot table is a limit of each connection, and Azure NetApp Files takes 128 on one."},
+	{ID: "slots-sessions", Severity: warning, Source: "kernel fs/nfs/nfs4client.c; measured on 6.1 and 6.18", Told: true, check: slotsSessions,
+		Title: "NFSv4.1 and 4.2 ignore the slot table."},
+	{ID: "slots-spelling", Severity: hurts, Source: sourceANF + "; measured", Told: true, check: slotsSpelling,
+		Title: "Two vendor pages misspell sunrpc.tcp_max_slot_table_entries."},
+	{ID: "soft", Severity: warning, Source: sourceNFS, Told: true, check: soft,
+		Title: "soft can lose work in flight."},
+	{ID: "spread-directories", Severity: info, Source: sourceAzureFiles, check: largeDirectories(
+		"spread files over several directories where the application allows it: no setting gains as much"),
+		Title: "Fewer files in a directory beat every setting."},
+	{ID: "statx-cached", Severity: info, Source: sourceAzureFiles + "; statx(2)", check: largeDirectories(
+		"where one client alone uses the share, statx with AT_STATX_DONT_SYNC reads attributes from the cache"),
+		Title: "A single client may read attributes from its cache."},
+	{ID: "sync", Severity: warning, Source: sourceANF, check: sync,
+		Title: "sync makes every write wait for the server."},
+	{ID: "sysctl-files", Severity: info, Source: "sysctl(8) of procps 4.0.2; " + sourceANF, check: sysctlFiles,
+		Title: "Sysctls are kept in a drop-in of our own; sysctl -P does not exist."},
+	{ID: "sysctl-no-effect", Severity: info, Source: sourceIPSysctl, Told: true, check: sysctlNoEffect,
+		Title: "tcp_low_latency and tcp_fack do nothing any more."},
+	{ID: "tcp-buffers", Severity: info, Source: sourceANF, check: tcpBuffers,
+		Title: "TCP buffers can be much larger where the client has the memory and a faster network."},
+	{ID: "tcp-mem", Severity: warning, Source: sourceIPSysctl, check: tcpMem,
+		Title: "tcp_mem counts pages, and replaces what the kernel derived from memory."},
+	{ID: "tcp-minimum", Severity: warning, Source: sourceIPSysctl, check: tcpMinimum,
+		Title: "The first number of tcp_rmem and tcp_wmem is granted to every socket even when memory is short."},
+	{ID: "test-first", Severity: info, Source: sourceANF, check: testFirst,
+		Title: "The application's own advice comes first; test with your own work."},
+	{ID: "tuned-overlap", Severity: warning, Source: "tuned 2.20 and 2.27; " + sourceANF, check: tunedOverlap,
+		Title: "tuned sets some of the declared sysctls too."},
+	{ID: "unsorted-listing", Severity: info, Source: sourceAzureFiles, check: largeDirectories(
+		"list with ls unaliased and unsorted, ls -1U or ls -1f: --color=auto asks for the attributes of every file"),
+		Title: "List large directories unsorted and without colours."},
+	{ID: "watch-operations", Severity: info, Source: sourceQumulo, check: watchOperations,
+		Title: "Averages hide a tail in every read: measure operations, with cold caches."},
+	{ID: "xfs-memory", Severity: info, Source: sourceXFSUnlink, check: xfsMemory,
+		Title: "XFS log buffers take logbufs times logbsize of memory for each file system."},
+	{ID: "xfs-quota", Severity: warning, Source: "measured on 5.10, 6.1 and 6.18", Told: true, check: xfsQuota,
+		Title: "noquota drops the quotas of a file system that has them."},
+}

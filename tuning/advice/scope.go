@@ -1,0 +1,197 @@
+package advice
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/mountoptions"
+	"github.com/storageclient/operator/tuning/nodesettings"
+)
+
+// scope is a profile as the rules read it.
+type scope struct {
+	Input
+	node     v1alpha1.NodeTuning
+	settings map[string]string
+	volumes  []volumeRule
+}
+
+// volumeRule is one rule on volumes.
+type volumeRule struct {
+	*v1alpha1.VolumeRule
+	// field is the path of its mount options.
+	field     string
+	protocols []mountoptions.Protocol
+	options   []mountoptions.Option
+	transport mountoptions.TransportOptions
+}
+
+func newScope(in Input) *scope {
+	s := &scope{Input: in, settings: map[string]string{}}
+	if in.Profile.Spec.Node != nil {
+		s.node = *in.Profile.Spec.Node
+	}
+	for _, setting := range nodesettings.Settings(in.Profile) {
+		s.settings[setting.Key] = setting.Value
+	}
+	for i := range in.Profile.Spec.Volumes {
+		rule := &in.Profile.Spec.Volumes[i]
+		options := nodesettings.Options(rule)
+		s.volumes = append(s.volumes, volumeRule{
+			VolumeRule: rule, field: fmt.Sprintf("spec.volumes[%d].mountOptions", i),
+			protocols: nodesettings.Protocols(&rule.Selector),
+			options:   mountoptions.Parse(options), transport: mountoptions.Transport(options),
+		})
+	}
+	return s
+}
+
+// of are the rules on volumes of a protocol.
+func (s *scope) of(protocol mountoptions.Protocol) []volumeRule {
+	var rules []volumeRule
+	for _, rule := range s.volumes {
+		if slices.Contains(rule.protocols, protocol) {
+			rules = append(rules, rule)
+		}
+	}
+	return rules
+}
+
+// last is the value of the last option of this name.
+func (r volumeRule) last(name string) (value string, ok bool) {
+	for _, o := range r.options {
+		if o.Name == name {
+			value, ok = o.Value, true
+		}
+	}
+	return value, ok
+}
+
+// number is the value of the last option of this name, where it is a number.
+func (r volumeRule) number(name string) (int64, bool) {
+	value, ok := r.last(name)
+	n, err := strconv.ParseInt(value, 10, 64)
+	return n, ok && err == nil
+}
+
+// at is the path of an option.
+func (r volumeRule) at(name string) string {
+	for i, option := range r.MountOptions {
+		if got, _, _ := strings.Cut(string(option), "="); got == name {
+			return fmt.Sprintf("%s[%d]", r.field, i)
+		}
+	}
+	return r.field
+}
+
+// having are the places of the options of these names, with one text for all.
+func (s *scope) having(protocol mountoptions.Protocol, text string, names ...string) []finding {
+	var found []finding
+	for _, rule := range s.of(protocol) {
+		for _, name := range names {
+			if _, ok := rule.last(name); ok {
+				found = append(found, finding{rule.at(name), text})
+			}
+		}
+	}
+	return found
+}
+
+// sysctl is the path and the value of a sysctl that the profile declares.
+func (s *scope) sysctl(name string) (field, value string, ok bool) {
+	value, ok = s.settings[catalogue.SysctlKey(name)]
+	return sysctlField(name), value, ok
+}
+
+func sysctlField(name string) string { return "spec.node.sysctls[" + name + "]" }
+
+// fields are the numbers of a value.
+func fields(value string) []int64 {
+	var numbers []int64
+	for _, field := range strings.Fields(value) {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return nil
+		}
+		numbers = append(numbers, n)
+	}
+	return numbers
+}
+
+// setTo points a sysctl out that has this value.
+func (s *scope) setTo(name, value, text string) []finding {
+	if field, got, ok := s.sysctl(name); ok && got == value {
+		return []finding{{field, text}}
+	}
+	return nil
+}
+
+// ask is a hash table's size on the kernel command line.
+type ask struct {
+	field, argument string
+	entries         int64
+}
+
+// hashTables are the hash tables whose size the profile asks for.
+func (s *scope) hashTables() []ask {
+	var asks []ask
+	for i, argument := range s.node.KernelArguments {
+		name, value, _ := strings.Cut(string(argument), "=")
+		if entries, err := strconv.ParseInt(value, 10, 64); err == nil && (name == "ihash_entries" || name == "dhash_entries") {
+			asks = append(asks, ask{fmt.Sprintf("spec.node.kernelArguments[%d]", i), name, entries})
+		}
+	}
+	return asks
+}
+
+// readAheads are the read-ahead sizes of network mounts in KiB, by the path of the field.
+func (s *scope) readAheads() []sized {
+	var all []sized
+	for i, entry := range s.node.ReadAhead {
+		if slices.ContainsFunc(entry.FSTypes, func(t string) bool { return strings.HasPrefix(t, "nfs") || t == "cifs" }) {
+			all = append(all, sized{fmt.Sprintf("spec.node.readAhead[%d].sizeKiB", i), int64(entry.SizeKiB)})
+		}
+	}
+	for i := range s.Profile.Spec.Volumes {
+		if size := s.Profile.Spec.Volumes[i].ReadAheadKiB; size != nil {
+			all = append(all, sized{fmt.Sprintf("spec.volumes[%d].readAheadKiB", i), int64(*size)})
+		}
+	}
+	return all
+}
+
+type sized struct {
+	field string
+	kib   int64
+}
+
+// rsizes are the sizes of READ requests that the profile asks for, in bytes as the kernel rounds them down to pages, and
+// the kernel's largest where no rule asks.
+func (s *scope) rsizes() []int64 {
+	var all []int64
+	for _, rule := range s.of(mountoptions.NFS) {
+		if n, ok := rule.number("rsize"); ok && n >= pageBytes {
+			all = append(all, min(n, maxTransfer)/pageBytes*pageBytes)
+		}
+	}
+	if len(all) == 0 {
+		return []int64{maxTransfer}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// smallest is the node with the least memory, where all are known.
+func (s *scope) smallest() (Node, bool) {
+	var least Node
+	for _, node := range s.Nodes {
+		if node.Memory > 0 && (least.Memory == 0 || node.Memory < least.Memory) {
+			least = node
+		}
+	}
+	return least, least.Memory > 0
+}

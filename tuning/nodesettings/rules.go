@@ -1,0 +1,16 @@
+package nodesettings
+
+import (
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/mountoptions"
+)
+
+// Protocols are the protocols of the volumes that a rule's selector can be meant for, as far as their options are known.
+func Protocols(s *v1alpha1.VolumeSelector) []mountoptions.Protocol { return protocolsOf(s) }
+
+// Options are a rule's mount options as plain text.
+func Options(rule *v1alpha1.VolumeRule) []string { return optionsOf(rule) }
+
+// SlotsFor is what FromNconnect stands for: requests in flight a connection, by the number of connections; 0 where the
+// table changes nothing. See slotsFor.
+func SlotsFor(nconnect int) int { return slotsFor(nconnect) }

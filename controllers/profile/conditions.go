@@ -29,6 +29,8 @@ type facts struct {
 	nodes     tally
 	volumes   volume.Summary
 	stale     volume.Stale
+	// advice is what the rules across settings say.
+	advice []v1alpha1.Advice
 	// removal is what a profile that is being deleted waits for.
 	removal removal
 }

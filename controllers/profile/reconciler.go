@@ -20,7 +20,9 @@ import (
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/pause"
+	"github.com/storageclient/operator/controllers/overview"
 	"github.com/storageclient/operator/controllers/volume"
+	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -132,10 +134,12 @@ func (r *Reconciler) gather(ctx context.Context, profile *v1alpha1.StorageClient
 		return facts{}, 0, err
 	}
 	current := view.Profile(profile.Name)
+	summary := volume.Summarize(profile.Name, volumes)
 	f := facts{
 		profile: current,
 		nodes:   count(current, all),
-		volumes: volume.Summarize(profile.Name, volumes),
+		volumes: summary,
+		advice:  advice.For(overview.AdviceInput(profile, all.Nodes, summary.Servers)),
 		removal: remaining(current, all, r.Clock.Now()),
 	}
 	f.stale = volume.StaleMounts(f.volumes.Volumes, objects(all))
@@ -207,6 +211,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, profile *v1alpha1.StorageC
 	status.Volumes = v1alpha1.VolumeCounts{
 		Matched: f.volumes.Matched, UpToDate: f.volumes.UpToDate, Blocked: f.volumes.Blocked, StaleMounts: f.stale.Count,
 	}
+	status.Advice = f.advice
 	status.Plan = f.planned(status.Plan, r.MaxUnavailable, nodes, now)
 	if equality.Semantic.DeepEqual(before.Status, profile.Status) {
 		return nil

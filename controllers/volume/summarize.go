@@ -14,7 +14,9 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/pause"
+	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
 // Snapshot is what is known of all volumes at one time. Its objects are shared with the cache: read only.
@@ -102,6 +104,8 @@ type Summary struct {
 	Unrestored []string
 	// Volumes are those that carry the profile's options, for StaleMounts.
 	Volumes []Volume
+	// Servers are the servers of the matched NFS volumes with what these ask of them, each combination once.
+	Servers []advice.Server
 }
 
 // Conflict reports whether a volume is blocked, and a message that names at most three of them with their reasons.
@@ -133,6 +137,7 @@ func Summarize(name string, s Snapshot) Summary {
 		pv := &s.Volumes[i]
 		d := Decide(judged.input(pv))
 		out.add(name, pv.Name, d)
+		out.addServer(name, pv, d)
 		if !slices.Contains(CarriedProfiles(pv), name) {
 			continue
 		}
@@ -147,6 +152,23 @@ func Summarize(name string, s Snapshot) Summary {
 	slices.SortFunc(out.BlockedExamples, func(a, b Note) int { return strings.Compare(a.Volume, b.Volume) })
 	out.BlockedExamples = out.BlockedExamples[:min(examples, len(out.BlockedExamples))]
 	return out
+}
+
+// addServer notes the server of a matched volume. Options count as they will stand once the profile is carried out.
+func (s *Summary) addServer(profile string, pv *corev1.PersistentVolume, d Decision) {
+	source := SourceOf(pv)
+	if source.Server == "" || source.Protocol != v1alpha1.ProtocolNFS || !slices.Contains(d.Profiles, profile) {
+		return
+	}
+	options := d.Options
+	if d.Action == ActionNone {
+		options = pv.Spec.MountOptions
+	}
+	transport := mountoptions.Transport(options)
+	server := advice.Server{Name: source.Server, Version: transport.Version, Nconnect: transport.Nconnect}
+	if !slices.Contains(s.Servers, server) {
+		s.Servers = append(s.Servers, server)
+	}
 }
 
 func (s *Summary) add(profile, volume string, d Decision) {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/advice"
 )
 
 func named(name string) pvOption {
@@ -33,6 +34,7 @@ func TestSummarize(t *testing.T) {
 	gitOps := func(name string) *corev1.PersistentVolume {
 		return nfsVolume(nil, named(name), labelled("kustomize.toolkit.fluxcd.io/name", "app"))
 	}
+	fourEach, oneEach := advice.Server{Name: "filer", Nconnect: 4}, advice.Server{Name: "filer"}
 	tests := map[string]struct {
 		snapshot Snapshot
 		want     Summary
@@ -43,7 +45,7 @@ func TestSummarize(t *testing.T) {
 				carried("done"), nfsVolume(nil, named("pending")), gitOps("d"), gitOps("c"), gitOps("b"), gitOps("a"),
 				nfsVolume(nil, named("smb"), csi("smb.csi.k8s.io", nil)), nfsVolume(nil, named("ignored"), annotated(v1alpha1.IgnoreAnnotation, "true")),
 			}, fast),
-			want: Summary{Matched: 6, UpToDate: 1, Blocked: 4, Volumes: []Volume{{Name: "done", Wanted: wanted}},
+			want: Summary{Matched: 6, UpToDate: 1, Blocked: 4, Servers: []advice.Server{fourEach, oneEach}, Volumes: []Volume{{Name: "done", Wanted: wanted}},
 				BlockedExamples: []Note{{Volume: "a", Reason: ReasonDeclaredElsewhere}, {Volume: "b", Reason: ReasonDeclaredElsewhere}, {Volume: "c", Reason: ReasonDeclaredElsewhere}}},
 		},
 		"a deleted profile waits for volumes that carry it": {
@@ -63,12 +65,12 @@ func TestSummarize(t *testing.T) {
 		},
 		"mode Plan counts what it would find": {
 			snapshot: snapshot([]*corev1.PersistentVolume{nfsVolume(nil, named("pending")), nfsVolume(wanted, named("done")), gitOps("git")}, nfsProfile("fast", wanted, plan)),
-			want: Summary{Matched: 3, UpToDate: 1, Blocked: 1, Volumes: []Volume{{Name: "done", Wanted: wanted}},
+			want: Summary{Matched: 3, UpToDate: 1, Blocked: 1, Servers: []advice.Server{fourEach, oneEach}, Volumes: []Volume{{Name: "done", Wanted: wanted}},
 				BlockedExamples: []Note{{Volume: "git", Reason: ReasonDeclaredElsewhere}}},
 		},
 		"another profile's options are not this one's": {
 			snapshot: snapshot([]*corev1.PersistentVolume{nfsVolume([]string{"nconnect=4", "nocto", "hard"})}, fast, nfsProfile("other", []string{"hard"})),
-			want:     Summary{Matched: 1, UpToDate: 1, Volumes: []Volume{{Name: "pv1", Wanted: wanted}}},
+			want:     Summary{Matched: 1, UpToDate: 1, Servers: []advice.Server{fourEach}, Volumes: []Volume{{Name: "pv1", Wanted: wanted}}},
 		},
 	}
 	for name, test := range tests {

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
@@ -54,7 +55,11 @@ func (v *profileValidator) judge(profile *v1alpha1.StorageClientProfile) (admiss
 	for _, path := range nodesettings.UnsupportedFields(profile) {
 		warnings = append(warnings, path+": this version does not honour it: the profile changes nothing until it is taken out")
 	}
-	warnings = capped(append(warnings, consistencyWarnings(profile)...))
+	warnings = append(warnings, consistencyWarnings(profile)...)
+	for _, a := range advice.ForAdmission(profile) {
+		warnings = append(warnings, a.ID+": "+a.Text)
+	}
+	warnings = capped(warnings)
 	if len(problems) == 0 {
 		return warnings, nil
 	}

@@ -126,7 +126,7 @@ func grouped(findings []finding) []string {
 		if named := fields[text]; len(named) > 0 {
 			texts[i] = listed(named) + ": " + text
 		}
-		texts[i] = texts[i][:min(len(texts[i]), maxText)]
+		texts[i] = strings.ToValidUTF8(texts[i][:min(len(texts[i]), maxText)], "")
 	}
 	return texts
 }

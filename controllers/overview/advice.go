@@ -1,0 +1,25 @@
+package overview
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/match"
+	"github.com/storageclient/operator/tuning/advice"
+)
+
+// AdviceInput is what the rules of package advice may know of a profile: the nodes that it selects, and the servers of
+// the volumes that it matches.
+func AdviceInput(profile *v1alpha1.StorageClientProfile, nodes []corev1.Node, servers []advice.Server) advice.Input {
+	in := advice.Input{Profile: profile, Servers: servers}
+	selector := match.SelectorOf(profile)
+	for i := range nodes {
+		if node := &nodes[i]; selector.Matches(node) && !match.Ignored(node) {
+			// The kubelet reports MemTotal as the memory's capacity.
+			in.Nodes = append(in.Nodes, advice.Node{
+				Name: node.Name, Kernel: node.Status.NodeInfo.KernelVersion, Memory: node.Status.Capacity.Memory().Value(),
+			})
+		}
+	}
+	return in
+}

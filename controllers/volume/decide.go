@@ -12,6 +12,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/names"
+	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
 // Reasons of a Decision. They are stable: events, logs and the profile's status carry them unchanged.
@@ -26,15 +27,20 @@ const (
 	ReasonUpToDate = "VolumeUpToDate"
 	// ReasonOptionsMerged surfaces when the declared options are written.
 	ReasonOptionsMerged = "VolumeOptionsMerged"
-	// ReasonConflict surfaces when somebody else changed the options that we wrote, or profiles of equal priority disagree.
+	// ReasonConflict surfaces when somebody else changed the options that we wrote, profiles of equal priority disagree, or
+	// volumes of one server would have different nconnect.
 	ReasonConflict = "VolumeConflict"
 	// ReasonDeclaredElsewhere surfaces when the volume's options are declared in Git and gitOpsOwned is ReportOnly.
 	ReasonDeclaredElsewhere = "VolumeDeclaredElsewhere"
 	// ReasonLegacyAnnotation surfaces when the annotation volume.beta.kubernetes.io/mount-options overrides spec.mountOptions.
 	ReasonLegacyAnnotation = "VolumeLegacyAnnotation"
-	// ReasonWrongProtocol surfaces when the options are for NFS and the volume is not, or does not tell.
+	// ReasonWrongProtocol surfaces when options are of another protocol or file system than the volume, or the volume
+	// does not tell which it is.
 	ReasonWrongProtocol = "VolumeWrongProtocol"
-	// ReasonInvalidOptions surfaces when declared options and the volume's own do not go together.
+	// ReasonNoMount surfaces when the volume is a raw block device, or of a kind that takes no mount options.
+	ReasonNoMount = "VolumeNoMount"
+	// ReasonInvalidOptions surfaces when declared options and the volume's own do not go together, or its driver does not
+	// hand them to mount as they are.
 	ReasonInvalidOptions = "VolumeInvalidOptions"
 	// ReasonRestored surfaces when the volume's original options are put back.
 	ReasonRestored = "VolumeRestored"
@@ -97,11 +103,14 @@ type Decision struct {
 	Original []string
 	// Carried are the declared options that stand in Options, by profile.
 	Carried map[string][]string
+	// contested is true where other volumes of the server are in the way.
+	contested bool
 }
 
 // scope is what the steps of a decision share.
 type scope struct {
 	Input
+	target  target
 	record  record
 	current []string
 	rules   []rule
@@ -113,15 +122,16 @@ func Decide(in Input) Decision {
 	if !boundTo(in.Volume, in.Claim) {
 		in.Claim = nil
 	}
-	s := &scope{Input: in, record: readRecord(in.Volume), current: in.Volume.Spec.MountOptions}
+	s := &scope{Input: in, target: targetOf(in.Volume), record: readRecord(in.Volume), current: in.Volume.Spec.MountOptions}
 	s.rules = in.Profiles.selecting(in.Volume, in.Claim)
 	if len(s.rules) > 0 && !s.ignored() {
-		s.merged = s.Profiles.memory.merge(s.base(), s.current, s.rules, s.replaceable())
+		s.merged = s.Profiles.memory.merge(s.target, s.base(), s.current, s.rules, s.replaceable())
 	}
 	var d Decision
 	for _, step := range []func(*scope) (Decision, bool){
-		(*scope).leaveIgnored, (*scope).hold, (*scope).leaveUnselected, (*scope).giveBack, (*scope).declaredElsewhere,
-		(*scope).blockLegacy, (*scope).blockChanged, (*scope).blockProtocol, (*scope).blockInvalid, (*scope).write, (*scope).settle,
+		(*scope).leaveIgnored, (*scope).hold, (*scope).leaveUnselected, (*scope).giveBack, (*scope).blockUnmounted,
+		(*scope).blockProtocol, (*scope).declaredElsewhere, (*scope).blockLegacy, (*scope).blockChanged, (*scope).blockInvalid,
+		(*scope).write, (*scope).settle,
 	} {
 		var done bool
 		if d, done = step(s); done {
@@ -263,28 +273,59 @@ func (s *scope) blockChanged() (Decision, bool) {
 		list(s.current), list(s.record.applied), strings.Join(ourAnnotations, ", "))), true
 }
 
-// blockProtocol keeps options for NFS away from mounts that would fail with them. A driver that is not in the table
-// is taken for NFS where a rule names it.
-func (s *scope) blockProtocol() (Decision, bool) {
-	source := SourceOf(s.Volume)
-	if source.Protocol == v1alpha1.ProtocolNFS {
-		return Decision{}, false
+// blockUnmounted is for volumes that nobody mounts with options.
+func (s *scope) blockUnmounted() (Decision, bool) {
+	if rawBlock(s.Volume) {
+		return blocked(ReasonNoMount, "volumeMode is Block: pods get the device itself, and mount options have no effect: leave the volume out of the rule's selector"), true
 	}
-	if source.Protocol != "" {
-		return blocked(ReasonWrongProtocol, fmt.Sprintf("the options are for NFS, the volume is %s (driver %s)", source.Protocol, source.Driver)), true
-	}
-	vouched := func(r rule) bool { return source.Driver != "" && slices.Contains(r.Selector.Drivers, source.Driver) }
-	if slices.ContainsFunc(s.rules, func(r rule) bool { return !vouched(r) }) {
-		return blocked(ReasonWrongProtocol, fmt.Sprintf("driver %q is not known to speak NFS: name it in the rule's selector.drivers if it does", source.Driver)), true
+	if why := s.target.Refuses(); why != "" {
+		return blocked(ReasonNoMount, why+": leave the volume out of the rule's selector"), true
 	}
 	return Decision{}, false
+}
+
+// blockProtocol keeps options away from mounts that would fail with them. A driver that is not in the table is taken at
+// a rule's word, where the rule names it.
+func (s *scope) blockProtocol() (Decision, bool) {
+	source := s.target.Source()
+	vouched := func(r rule) bool { return source.Driver != "" && slices.Contains(r.Selector.Drivers, source.Driver) }
+	if source.Protocol == "" && slices.ContainsFunc(s.rules, func(r rule) bool { return !vouched(r) }) {
+		return blocked(ReasonWrongProtocol, fmt.Sprintf("driver %q is not known: name it in the rule's selector.drivers if it mounts NFS, or XFS and the volume's fsType is xfs", source.Driver)), true
+	}
+	var foreign []string
+	for _, r := range s.rules {
+		for _, o := range r.options() {
+			if !s.target.options.Knows(o) {
+				foreign = append(foreign, o)
+			}
+		}
+	}
+	if len(foreign) == 0 {
+		return Decision{}, false
+	}
+	slices.Sort(foreign)
+	return blocked(ReasonWrongProtocol, fmt.Sprintf("not for this volume, which is %s: %s: name protocols or fsTypes in the rule's selector",
+		kind(source, s.target.options), names.List(slices.Compact(foreign)))), true
+}
+
+// kind says what a volume is, in the words of a selector.
+func kind(source Source, options mountoptions.Protocol) string {
+	switch {
+	case source.Protocol == v1alpha1.ProtocolBlock && source.FSType == "":
+		return fmt.Sprintf("Block (driver %s) and names no fsType", source.Driver)
+	case source.Protocol == v1alpha1.ProtocolBlock:
+		return fmt.Sprintf("Block with fsType %s (driver %s)", source.FSType, source.Driver)
+	case source.Protocol == "":
+		return fmt.Sprintf("taken for %s (driver %s)", options, source.Driver)
+	}
+	return fmt.Sprintf("%s (driver %s)", source.Protocol, source.Driver)
 }
 
 func (s *scope) blockInvalid() (Decision, bool) {
 	if len(s.merged.problems) == 0 {
 		return Decision{}, false
 	}
-	return blocked(ReasonInvalidOptions, "mount would refuse the merged list: "+names.Join(s.merged.problems, "; ")), true
+	return blocked(ReasonInvalidOptions, "mount would not get the merged list as it is, or refuse it: "+names.Join(s.merged.problems, "; ")), true
 }
 
 func (s *scope) write() (Decision, bool) {
@@ -293,6 +334,9 @@ func (s *scope) write() (Decision, bool) {
 		return Decision{}, false
 	}
 	message := fmt.Sprintf("mountOptions become %s (were %s) by %s", list(wanted), list(s.current), names.List(profileNames(s.rules)))
+	if !s.target.MountsPerPod() {
+		message += "; a node mounts them once all pods of the volume have left it"
+	}
 	return Decision{Action: ActionWrite, State: StatePending, Reason: ReasonOptionsMerged, Message: message + s.notes(),
 		Options: wanted, Original: s.base(), Carried: s.merged.carried}, true
 }
@@ -313,6 +357,9 @@ func (s *scope) notes() string {
 	var notes string
 	if len(s.merged.conflicts) > 0 {
 		notes += "; profiles of equal priority disagree: " + names.List(s.merged.conflicts)
+	}
+	if len(s.merged.given) > 0 {
+		notes += "; the driver gives by itself: " + names.List(s.merged.given)
 	}
 	if len(s.merged.kept) > 0 {
 		var kept []string

@@ -24,7 +24,9 @@ type merged struct {
 	kept []mountoptions.Difference
 	// conflicts name options for which profiles of equal priority want different values.
 	conflicts []string
-	// problems say why mount would refuse the list.
+	// given are declared options that the driver gives by itself, and which are left out for that.
+	given []string
+	// problems say why mount would refuse the list, or the driver not hand it over as it is.
 	problems []string
 }
 
@@ -32,10 +34,10 @@ type merged struct {
 type memory map[string]merged
 
 // merge is mergeRules, remembered.
-func (m memory) merge(base, current []string, rules []rule, class []string) merged {
+func (m memory) merge(t target, base, current []string, rules []rule, class []string) merged {
 	const field, entry = "\x00", "\x01"
 	var key strings.Builder
-	for _, list := range [][]string{base, current, class} {
+	for _, list := range [][]string{t.key(), base, current, class} {
 		key.WriteString(strings.Join(list, entry) + field)
 	}
 	for _, r := range rules {
@@ -43,7 +45,7 @@ func (m memory) merge(base, current []string, rules []rule, class []string) merg
 	}
 	result, known := m[key.String()]
 	if !known {
-		result = mergeRules(base, current, rules, class)
+		result = mergeRules(t, base, current, rules, class)
 		m[key.String()] = result
 	}
 	return result
@@ -51,33 +53,50 @@ func (m memory) merge(base, current []string, rules []rule, class []string) merg
 
 // mergeRules lays the rules' options over base, the volume's own list. Rules come by precedence. For an option about
 // which profiles of equal priority disagree, what is in force stays: the option as current has it, or none.
-func mergeRules(base, current []string, rules []rule, class []string) merged {
-	winners, disputed := settle(rules)
+func mergeRules(t target, base, current []string, rules []rule, class []string) merged {
+	winners, disputed := t.settle(rules)
 	out := merged{options: slices.Clone(base), carried: map[string][]string{}}
 	for _, d := range disputed {
 		out.conflicts = append(out.conflicts, d.message)
-		out.options = mountoptions.Merge(out.options, rivals(current, d.option), v1alpha1.ConflictUseProfile, nil).Options
+		out.options = t.options.Merge(out.options, t.rivals(current, d.option), v1alpha1.ConflictUseProfile, nil).Options
 	}
 	for _, group := range byRule(winners) {
-		result := mountoptions.Merge(out.options, group.options, group.rule.OnConflict, class)
+		wanted, given := t.options.WithoutGiven(group.options, t.Hands(nil))
+		out.given = append(out.given, given...)
+		result := t.options.Merge(out.options, wanted, group.rule.OnConflict, class)
 		for _, o := range result.Options {
-			if !slices.Contains(out.options, o) || slices.Contains(group.options, o) {
+			if !slices.Contains(out.options, o) || slices.Contains(wanted, o) {
 				name := group.rule.profile.name
 				out.carried[name] = append(out.carried[name], o)
 			}
 		}
 		out.options, out.kept = result.Options, append(out.kept, result.Kept...)
 	}
-	out.problems = newProblems(base, out.options)
+	out.problems = append(t.newProblems(base, out.options), t.lost(base, out)...)
 	return out
 }
 
 // newProblems are what is wrong with a list and was not with the volume's own.
-func newProblems(base, options []string) []string {
-	before := mountoptions.Validate(mountoptions.NFS, base)
+func (t target) newProblems(base, options []string) []string {
+	before := mountoptions.Validate(t.options, base)
 	var problems []string
-	for _, p := range mountoptions.Validate(mountoptions.NFS, options) {
+	for _, p := range mountoptions.Validate(t.options, options) {
 		if !p.Warning && !slices.Contains(before, p) {
+			problems = append(problems, p.Option+": "+p.Message)
+		}
+	}
+	return problems
+}
+
+// lost are the options of a merged list that the driver makes something else of, as far as they are declared or new.
+func (t target) lost(base []string, m merged) []string {
+	var problems []string
+	for _, p := range t.Check(t.options, m.options) {
+		declared := !slices.Contains(base, p.Option)
+		for _, carried := range m.carried {
+			declared = declared || slices.Contains(carried, p.Option)
+		}
+		if declared {
 			problems = append(problems, p.Option+": "+p.Message)
 		}
 	}
@@ -91,14 +110,14 @@ type dispute struct {
 
 // settle decides option by option between the rules. What a rule has left after those before it is found by the same
 // merge that volumes get, so that an actimeo still sets the timers that nobody before it has set.
-func settle(rules []rule) (winners []declared, disputed []dispute) {
+func (t target) settle(rules []rule) (winners []declared, disputed []dispute) {
 	for _, r := range rules {
 		var undisputed []string
 		for _, option := range r.options() {
-			if slices.ContainsFunc(disputed, func(d dispute) bool { return sameKey(d.option, option) }) {
+			if slices.ContainsFunc(disputed, func(d dispute) bool { return t.sameKey(d.option, option) }) {
 				continue
 			}
-			peer := slices.IndexFunc(winners, func(w declared) bool { return equalRank(w.rule, r) && differ(w.option, option) })
+			peer := slices.IndexFunc(winners, func(w declared) bool { return equalRank(w.rule, r) && t.differ(w.option, option) })
 			if peer < 0 {
 				undisputed = append(undisputed, option)
 				continue
@@ -106,10 +125,10 @@ func settle(rules []rule) (winners []declared, disputed []dispute) {
 			w := winners[peer]
 			disputed = append(disputed, dispute{option: w.option,
 				message: fmt.Sprintf("%s (%s) against %s (%s)", w.option, w.rule.profile.name, option, r.profile.name)})
-			winners = slices.DeleteFunc(winners, func(w declared) bool { return sameKey(w.option, option) })
+			winners = slices.DeleteFunc(winners, func(w declared) bool { return t.sameKey(w.option, option) })
 		}
 		before := optionsOf(winners)
-		for _, option := range mountoptions.Merge(before, undisputed, v1alpha1.ConflictKeepVolume, nil).Options {
+		for _, option := range t.options.Merge(before, undisputed, v1alpha1.ConflictKeepVolume, nil).Options {
 			if !slices.Contains(before, option) {
 				winners = append(winners, declared{option: option, rule: r})
 			}
@@ -132,19 +151,19 @@ func equalRank(a, b rule) bool {
 }
 
 // sameKey says whether two options set the same thing, by the one definition that the merge itself has.
-func sameKey(a, b string) bool {
-	return a == b || differ(a, b) || !mountoptions.Merge([]string{a}, []string{b}, v1alpha1.ConflictKeepVolume, nil).Changed
+func (t target) sameKey(a, b string) bool {
+	return a == b || t.differ(a, b) || !t.options.Merge([]string{a}, []string{b}, v1alpha1.ConflictKeepVolume, nil).Changed
 }
 
-func differ(a, b string) bool {
-	return len(mountoptions.Merge([]string{a}, []string{b}, v1alpha1.ConflictKeepVolume, nil).Kept) > 0
+func (t target) differ(a, b string) bool {
+	return len(t.options.Merge([]string{a}, []string{b}, v1alpha1.ConflictKeepVolume, nil).Kept) > 0
 }
 
 // rivals are the options of a list that set the same thing as the given one.
-func rivals(list []string, option string) []string {
+func (t target) rivals(list []string, option string) []string {
 	var out []string
 	for _, o := range list {
-		if sameKey(o, option) {
+		if t.sameKey(o, option) {
 			out = append(out, o)
 		}
 	}

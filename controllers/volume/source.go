@@ -1,130 +1,78 @@
 package volume
 
 import (
-	"cmp"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/drivers"
+	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
 // Source is where a PersistentVolume's data comes from, as far as the volume itself tells.
-type Source struct {
-	// Driver is the CSI driver's name, or the in-tree plugin's, e.g. kubernetes.io/nfs. Empty if neither is known.
-	Driver string
-	// Protocol is empty where the driver is not in the table.
-	Protocol v1alpha1.VolumeProtocol
-	// Server is the host name or address as the volume names it. Empty where the volume does not.
-	Server string
-	// FSType is the file system type as the volume names it, e.g. xfs.
-	FSType string
-}
-
-// csiDriver says where a driver keeps protocol and server among the attributes of a volume.
-type csiDriver struct {
-	protocol func(*corev1.CSIPersistentVolumeSource) v1alpha1.VolumeProtocol
-	server   func(*corev1.CSIPersistentVolumeSource) string
-}
-
-var csiDrivers = map[string]csiDriver{
-	"nfs.csi.k8s.io": {protocol: always(v1alpha1.ProtocolNFS), server: attribute("server")},
-	"smb.csi.k8s.io": {protocol: always(v1alpha1.ProtocolSMB), server: smbServer},
-	// Azure Files speaks SMB unless the class asks for NFS, by either parameter.
-	"file.csi.azure.com": {protocol: azureFileProtocol, server: azureFileServer},
-	// Trident resolves the server when it publishes the volume; the volume does not name it.
-	"csi.trident.netapp.io": {protocol: tridentProtocol, server: func(*corev1.CSIPersistentVolumeSource) string { return "" }},
-}
+type Source = drivers.Source
 
 // SourceOf reads driver, protocol and server of a volume.
-func SourceOf(pv *corev1.PersistentVolume) Source {
+func SourceOf(pv *corev1.PersistentVolume) Source { return describe(pv).Source() }
+
+// describe is what a volume tells of its source.
+func describe(pv *corev1.PersistentVolume) drivers.Volume {
 	switch s := pv.Spec.PersistentVolumeSource; {
 	case s.CSI != nil:
-		return csiSource(s.CSI)
+		return drivers.Volume{Driver: s.CSI.Driver, Handle: s.CSI.VolumeHandle, Attributes: s.CSI.VolumeAttributes, FSType: s.CSI.FSType,
+			StageSecret: s.CSI.NodeStageSecretRef != nil, ReadOnly: s.CSI.ReadOnly}
 	case s.NFS != nil:
-		return Source{Driver: "kubernetes.io/nfs", Protocol: v1alpha1.ProtocolNFS, Server: s.NFS.Server}
+		return drivers.Volume{Driver: "kubernetes.io/nfs", Host: s.NFS.Server, ReadOnly: s.NFS.ReadOnly}
 	case s.ISCSI != nil:
-		return Source{Driver: "kubernetes.io/iscsi", Protocol: v1alpha1.ProtocolBlock, Server: portalHost(s.ISCSI.TargetPortal), FSType: s.ISCSI.FSType}
+		return drivers.Volume{Driver: "kubernetes.io/iscsi", Host: portalHost(s.ISCSI.TargetPortal), FSType: s.ISCSI.FSType, ReadOnly: s.ISCSI.ReadOnly}
 	case s.FC != nil:
-		return Source{Driver: "kubernetes.io/fc", Protocol: v1alpha1.ProtocolBlock, FSType: s.FC.FSType}
+		return drivers.Volume{Driver: "kubernetes.io/fc", FSType: s.FC.FSType, ReadOnly: s.FC.ReadOnly}
 	case s.Local != nil:
-		source := Source{Driver: "kubernetes.io/local-volume", Protocol: v1alpha1.ProtocolBlock}
+		local := drivers.Volume{Driver: "kubernetes.io/local-volume"}
 		if s.Local.FSType != nil {
-			source.FSType = *s.Local.FSType
+			local.FSType = *s.Local.FSType
 		}
-		return source
+		return local
+	case s.HostPath != nil:
+		return drivers.Volume{Driver: "kubernetes.io/host-path"}
 	}
-	return Source{}
+	return drivers.Volume{}
 }
 
-func csiSource(csi *corev1.CSIPersistentVolumeSource) Source {
-	source := Source{Driver: csi.Driver, FSType: csi.FSType}
-	if driver, ok := csiDrivers[csi.Driver]; ok {
-		source.Protocol, source.Server = driver.protocol(csi), driver.server(csi)
-	}
-	return source
+// rawBlock says whether pods get the device itself: there is nothing to mount.
+func rawBlock(pv *corev1.PersistentVolume) bool {
+	return pv.Spec.VolumeMode != nil && *pv.Spec.VolumeMode == corev1.PersistentVolumeBlock
 }
 
-func always(p v1alpha1.VolumeProtocol) func(*corev1.CSIPersistentVolumeSource) v1alpha1.VolumeProtocol {
-	return func(*corev1.CSIPersistentVolumeSource) v1alpha1.VolumeProtocol { return p }
+// target is what a volume's options are merged for.
+type target struct {
+	drivers.Volume
+	options mountoptions.Protocol
 }
 
-func attribute(name string) func(*corev1.CSIPersistentVolumeSource) string {
-	return func(csi *corev1.CSIPersistentVolumeSource) string { return attributeOf(csi, name) }
+// targetOf takes a driver that is not in the table for XFS where the volume says so, and for NFS otherwise: without a
+// rule that names it, nothing is written.
+func targetOf(pv *corev1.PersistentVolume) target {
+	t := target{Volume: describe(pv)}
+	source := t.Source()
+	t.options = source.Options()
+	switch {
+	case t.options != "":
+	case source.FSType == "xfs":
+		t.options = mountoptions.XFS
+	default:
+		t.options = mountoptions.NFS
+	}
+	return t
 }
 
-// attributeOf ignores case: the drivers lower the keys before they look.
-func attributeOf(csi *corev1.CSIPersistentVolumeSource, name string) string {
-	for key, value := range csi.VolumeAttributes {
-		if strings.EqualFold(key, name) {
-			return value
-		}
+// key tells targets apart for which one list may become two.
+func (t target) key() []string {
+	readOnly := ""
+	if t.ReadOnly {
+		readOnly = "ro"
 	}
-	return ""
-}
-
-// smbServer takes the host out of "//server/share".
-func smbServer(csi *corev1.CSIPersistentVolumeSource) string {
-	host, _, _ := strings.Cut(strings.TrimLeft(attributeOf(csi, "source"), `/\`), "/")
-	return host
-}
-
-func azureFileProtocol(csi *corev1.CSIPersistentVolumeSource) v1alpha1.VolumeProtocol {
-	if strings.EqualFold(attributeOf(csi, "protocol"), "nfs") || strings.EqualFold(attributeOf(csi, "fsType"), "nfs") {
-		return v1alpha1.ProtocolNFS
-	}
-	return v1alpha1.ProtocolSMB
-}
-
-// azureFileServer follows the driver: the attribute server, else the storage account's name in the endpoint's
-// domain. A volume handle is "resource group#account#share#...".
-func azureFileServer(csi *corev1.CSIPersistentVolumeSource) string {
-	if server := attributeOf(csi, "server"); server != "" {
-		return server
-	}
-	account := attributeOf(csi, "storageAccount")
-	if parts := strings.Split(csi.VolumeHandle, "#"); account == "" && len(parts) > 2 {
-		account = parts[1]
-	}
-	if account == "" {
-		return ""
-	}
-	return account + ".file." + cmp.Or(attributeOf(csi, "storageEndpointSuffix"), "core.windows.net")
-}
-
-// tridentProtocol goes by the attribute protocol, file or block. Of file volumes only SMB ones are staged with a
-// secret, which holds the domain user.
-func tridentProtocol(csi *corev1.CSIPersistentVolumeSource) v1alpha1.VolumeProtocol {
-	switch attributeOf(csi, "protocol") {
-	case "file":
-		if csi.NodeStageSecretRef != nil {
-			return v1alpha1.ProtocolSMB
-		}
-		return v1alpha1.ProtocolNFS
-	case "block", "blockOnFile":
-		return v1alpha1.ProtocolBlock
-	}
-	return ""
+	return []string{string(t.options), t.Driver, string(t.Source().Protocol), t.OwnOptions(), readOnly}
 }
 
 func portalHost(portal string) string {

@@ -71,8 +71,24 @@ func TestSourceOf(t *testing.T) {
 		"a driver that is not in the table": {
 			source: csiOf("csi.example.com", "", nil), want: Source{Driver: "csi.example.com"},
 		},
+		"a disk image on an Azure Files share": {
+			source: csiOf("file.csi.azure.com", "rg#account#share#image.vhd", map[string]string{"fsType": "xfs"}),
+			want:   Source{Driver: "file.csi.azure.com", Protocol: v1alpha1.ProtocolBlock, Server: "account.file.core.windows.net", FSType: "xfs"},
+		},
+		"Azure Disk, whose attribute counts": {
+			source: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "disk.csi.azure.com", FSType: "ext4",
+				VolumeAttributes: map[string]string{"fsType": "xfs"}}},
+			want: Source{Driver: "disk.csi.azure.com", Protocol: v1alpha1.ProtocolBlock, FSType: "xfs"},
+		},
+		"EBS": {
+			source: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "ebs.csi.aws.com", FSType: "xfs"}},
+			want:   Source{Driver: "ebs.csi.aws.com", Protocol: v1alpha1.ProtocolBlock, FSType: "xfs"},
+		},
+		"a directory of the node": {
+			source: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}, want: Source{Driver: "kubernetes.io/host-path"},
+		},
 		"no source that we know": {
-			source: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}, want: Source{},
+			source: corev1.PersistentVolumeSource{RBD: &corev1.RBDPersistentVolumeSource{}}, want: Source{},
 		},
 	}
 	for name, test := range tests {

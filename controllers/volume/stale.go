@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/mountoptions"
@@ -54,7 +55,7 @@ func StaleMounts(volumes []Volume, nodes []v1alpha1.StorageClientNode) Stale {
 // staleness says what is old about a mount, "" if nothing is. What the node itself has found counts too: it sees
 // transports that were made before a setting changed.
 func staleness(wanted []string, m *v1alpha1.MountStatus) string {
-	for _, d := range mountoptions.Compare(wanted, m.Options) {
+	for _, d := range protocolOf(m).Compare(wanted, m.Options) {
 		if !d.Limited {
 			return fmt.Sprintf("%s is %s, wanted %s: %s", d.Option, cmp.Or(d.Observed, "not shown"), d.Wanted, d.Message)
 		}
@@ -63,4 +64,15 @@ func staleness(wanted []string, m *v1alpha1.MountStatus) string {
 		return cmp.Or(m.Message, "the node reports the mount as stale")
 	}
 	return ""
+}
+
+// protocolOf goes by what the mount is, whatever the volume says.
+func protocolOf(m *v1alpha1.MountStatus) mountoptions.Protocol {
+	switch {
+	case strings.HasPrefix(m.Protocol, "SMB"):
+		return mountoptions.SMB
+	case m.Protocol == "xfs":
+		return mountoptions.XFS
+	}
+	return mountoptions.NFS
 }

@@ -48,3 +48,10 @@ func (p Protocol) Known() []Known {
 	slices.SortFunc(all, func(a, b Known) int { return cmp.Compare(a.Name, b.Name) })
 	return all
 }
+
+// Knows says whether an option is one of the protocol's, whether or not a profile may ask for it.
+func (p Protocol) Knows(option string) bool {
+	t, o := tableOf(p), parseOne(option)
+	_, known := t.specs[o.Name]
+	return known || t.refusal(o) != ""
+}

@@ -1,4 +1,4 @@
-// Package mountoptions knows the mount options of NFS, SMB and XFS: which values they take, which of them are one and
+// Package mountoptions knows the mount options of NFS, SMB, XFS and of file systems in general: which values they take, which of them are one and
 // the same thing under several names, how a profile's options and a volume's own become one list, and what the kernel
 // shows of them once a volume is mounted. Each protocol has a table; what is done with a table is the same for all.
 //
@@ -27,6 +27,8 @@ const (
 	SMB Protocol = "SMB"
 	// XFS is an XFS file system on a block device.
 	XFS Protocol = "XFS"
+	// Generic is any other file system on a block device: of its options only those are known that every one takes.
+	Generic Protocol = "Generic"
 )
 
 // Option is one mount option.

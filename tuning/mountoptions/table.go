@@ -62,13 +62,15 @@ type table struct {
 	granted map[string]bool
 	// rounds is true where the kernel rounds what is granted.
 	rounds bool
+	// unknown is said of an option that is not known, where that does not mean that mount fails.
+	unknown string
 	// checks look at a whole list.
 	checks []func(*table, []Option) []Problem
 	// source is where all of this is known from.
 	source string
 }
 
-var tables = map[Protocol]*table{NFS: nfs, SMB: smb, XFS: xfs}
+var tables = map[Protocol]*table{NFS: nfs, SMB: smb, XFS: xfs, Generic: generic}
 
 // tableOf returns an empty table for a protocol that is not known: every option is then about its own name.
 func tableOf(p Protocol) *table {
@@ -159,8 +161,31 @@ var common = map[string]spec{
 }
 
 // with adds the common options to those of a protocol, whose own say goes first.
-func with(specs map[string]spec) map[string]spec {
-	all := maps.Clone(common)
+func with(specs map[string]spec) map[string]spec { return over(common, specs) }
+
+func over(base, specs map[string]spec) map[string]spec {
+	all := maps.Clone(base)
 	maps.Copy(all, specs)
 	return all
+}
+
+// local are options that file systems on block devices take, whatever their kind.
+var local = with(map[string]spec{
+	"noatime":     {key: "atime", value: "noatime", note: "Implies nodiratime."},
+	"relatime":    {key: "atime", value: "relatime"},
+	"strictatime": {key: "atime", value: "strictatime", warning: "writes an access time with every read"},
+	"diratime":    {key: "diratime", value: "diratime"},
+	"nodiratime":  {key: "diratime", value: "nodiratime"},
+	"lazytime":    {key: "lazytime", value: "lazytime"},
+})
+
+// generic is from mount(8): flags of the kernel's own layer above all file systems.
+var generic = &table{
+	source:  "mount(8), filesystem-independent mount options",
+	specs:   local,
+	unknown: "is not known as an option of every file system: only XFS, by fsType xfs, has options of its own here",
+	implied: map[string]string{"nodiratime": "noatime"},
+	never:   map[string]bool{"suid": true, "dev": true, "exec": true, "_netdev": true, "nofail": true},
+	hidden:  map[string]string{keySync: "async", "atime": "strictatime", "diratime": "diratime"},
+	checks:  []func(*table, []Option) []Problem{checkTwice, checkImplied},
 }

@@ -61,7 +61,7 @@ func (t *table) reject(text string, o Option) string {
 	}
 	s, ok := t.specs[o.Name]
 	if !ok {
-		return t.unknown(o)
+		return t.strange(o)
 	}
 	switch {
 	case s.kind == flag && o.HasValue:
@@ -137,7 +137,10 @@ func (s spec) expects() string {
 	return "must be one of " + strings.Join(s.words, ", ")
 }
 
-func (t *table) unknown(o Option) string {
+func (t *table) strange(o Option) string {
+	if t.unknown != "" {
+		return t.unknown
+	}
 	names := make([]string, 0, len(t.specs))
 	for name := range t.specs {
 		names = append(names, name)

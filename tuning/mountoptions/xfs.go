@@ -13,19 +13,12 @@ const (
 // and does nothing; only access times, ro and inode32 or inode64 do.
 var xfs = &table{
 	source: "kernel fs/xfs/xfs_super.c and Documentation/admin-guide/xfs.rst, 5.10 to 7.3; xfs(5); measured on 5.10, 6.1 and 6.18",
-	specs: with(map[string]spec{
+	specs: over(local, map[string]spec{
 		"logbufs": {key: "logbufs", kind: count, min: 2, max: 8, unit: "buffers", initial: "8", caution: cautionLogbufs},
 		"logbsize": {key: "logbsize", kind: size, min: 16 << 10, max: 256 << 10, unit: "bytes", initial: "32k",
 			note: "No less than the log's stripe unit; over 32k the log must be version 2. Memory of logbufs x logbsize a file system."},
 		"allocsize": {key: "allocsize", kind: size, min: 4 << 10, max: 1 << 30, unit: "bytes",
 			note: "The kernel takes other numbers and makes them smaller."},
-
-		"noatime":     {key: "atime", value: "noatime", note: "Implies nodiratime."},
-		"relatime":    {key: "atime", value: "relatime"},
-		"strictatime": {key: "atime", value: "strictatime", warning: "writes an access time with every read"},
-		"diratime":    {key: "diratime", value: "diratime"},
-		"nodiratime":  {key: "diratime", value: "nodiratime"},
-		"lazytime":    {key: "lazytime", value: "lazytime"},
 
 		"inode64":     {key: "inode64", value: "inode64"},
 		"inode32":     {key: "inode64", value: "inode32", warning: "keeps all inodes within the first terabyte"},

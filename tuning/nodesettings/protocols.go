@@ -1,64 +1,110 @@
 package nodesettings
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
 	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/drivers"
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
 const fsTypeXFS = "xfs"
 
-// driverProtocols are the protocols of drivers that do not speak NFS alone.
-var driverProtocols = map[string][]v1alpha1.VolumeProtocol{
-	"smb.csi.k8s.io":             {v1alpha1.ProtocolSMB},
-	"file.csi.azure.com":         {v1alpha1.ProtocolNFS, v1alpha1.ProtocolSMB},
-	"csi.trident.netapp.io":      {v1alpha1.ProtocolNFS, v1alpha1.ProtocolSMB, v1alpha1.ProtocolBlock},
-	"kubernetes.io/iscsi":        {v1alpha1.ProtocolBlock},
-	"kubernetes.io/fc":           {v1alpha1.ProtocolBlock},
-	"kubernetes.io/local-volume": {v1alpha1.ProtocolBlock},
-}
+// families are the kinds of options, in the order in which they are spoken of.
+var families = []mountoptions.Protocol{mountoptions.NFS, mountoptions.SMB, mountoptions.XFS, mountoptions.Generic}
 
-// protocolsOf are the protocols of the volumes that a rule can be meant for, as far as their options are known here.
-// Where neither protocols nor drivers nor file systems are named it is meant for NFS, and so is a driver of which
-// nothing is known: controllers/volume has it the same way.
-func protocolsOf(s *v1alpha1.VolumeSelector) []mountoptions.Protocol {
+// protocolsOf are the kinds of options of the volumes that a rule can be meant for. A rule whose selector names neither
+// protocols nor file systems nor drivers of which something is known is meant for whatever knows its options best.
+func protocolsOf(s *v1alpha1.VolumeSelector, options []string) []mountoptions.Protocol {
+	known := slices.ContainsFunc(s.Drivers, func(name string) bool { return len(drivers.Protocols(name)) > 0 })
+	if len(s.Protocols)+len(s.FSTypes) == 0 && !known {
+		return []mountoptions.Protocol{bestFor(options)}
+	}
 	meant := s.Protocols
 	if len(meant) == 0 {
 		meant = driversSpeak(s)
 	} else if spoken := driversSpeak(s); len(s.Drivers) > 0 {
 		meant = slices.DeleteFunc(slices.Clone(meant), func(p v1alpha1.VolumeProtocol) bool { return !slices.Contains(spoken, p) })
 	}
-	var protocols []mountoptions.Protocol
-	for _, known := range []struct {
-		volume  v1alpha1.VolumeProtocol
-		options mountoptions.Protocol
-	}{{v1alpha1.ProtocolNFS, mountoptions.NFS}, {v1alpha1.ProtocolSMB, mountoptions.SMB}, {v1alpha1.ProtocolBlock, mountoptions.XFS}} {
-		otherFileSystem := known.options == mountoptions.XFS && len(s.FSTypes) > 0 && !slices.Contains(s.FSTypes, fsTypeXFS)
-		if slices.Contains(meant, known.volume) && !otherFileSystem {
-			protocols = append(protocols, known.options)
-		}
+	onDisk := slices.Contains(meant, v1alpha1.ProtocolBlock)
+	fits := map[mountoptions.Protocol]bool{
+		mountoptions.NFS:     slices.Contains(meant, v1alpha1.ProtocolNFS),
+		mountoptions.SMB:     slices.Contains(meant, v1alpha1.ProtocolSMB),
+		mountoptions.XFS:     onDisk && (len(s.FSTypes) == 0 || slices.Contains(s.FSTypes, fsTypeXFS)),
+		mountoptions.Generic: onDisk && slices.ContainsFunc(s.FSTypes, func(t string) bool { return t != fsTypeXFS }),
 	}
-	return protocols
+	return slices.DeleteFunc(slices.Clone(families), func(p mountoptions.Protocol) bool { return !fits[p] })
 }
 
-// driversSpeak are the protocols of the drivers that a rule names; without drivers, what its file systems tell.
+// bestFor is the kind that finds the least wrong with options, the first of several.
+func bestFor(options []string) mountoptions.Protocol {
+	wrong := func(p mountoptions.Protocol) (errors, strangers int) {
+		for _, problem := range mountoptions.Validate(p, options) {
+			if !problem.Warning {
+				errors++
+			}
+		}
+		for _, o := range options {
+			if !p.Knows(o) {
+				strangers++
+			}
+		}
+		return errors, strangers
+	}
+	return slices.MinFunc(families, func(a, b mountoptions.Protocol) int {
+		errorsA, strangersA := wrong(a)
+		errorsB, strangersB := wrong(b)
+		return cmp.Or(cmp.Compare(strangersA, strangersB), cmp.Compare(errorsA, errorsB))
+	})
+}
+
+// driversSpeak are the protocols of the drivers that a rule names; without drivers, what its file systems tell. A driver
+// of which nothing is known is taken for one of NFS, or of a disk where a file system is named: controllers/volume has
+// it the same way.
 func driversSpeak(s *v1alpha1.VolumeSelector) []v1alpha1.VolumeProtocol {
-	switch {
-	case len(s.Drivers) == 0 && slices.Contains(s.FSTypes, fsTypeXFS):
-		return []v1alpha1.VolumeProtocol{v1alpha1.ProtocolBlock}
-	case len(s.Drivers) == 0:
-		return []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS}
+	if len(s.Drivers) == 0 {
+		return unknownSpeaks(s)
 	}
 	var all []v1alpha1.VolumeProtocol
 	for _, driver := range s.Drivers {
-		spoken, ok := driverProtocols[driver]
-		if !ok {
-			spoken = []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS}
+		spoken := drivers.Protocols(driver)
+		if len(spoken) == 0 {
+			spoken = unknownSpeaks(s)
 		}
 		all = append(all, spoken...)
+	}
+	return all
+}
+
+func unknownSpeaks(s *v1alpha1.VolumeSelector) []v1alpha1.VolumeProtocol {
+	if len(s.FSTypes) > 0 {
+		return []v1alpha1.VolumeProtocol{v1alpha1.ProtocolBlock}
+	}
+	return []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS}
+}
+
+// checkDrivers says which options a driver that a rule names makes something else of. What comes about with none of the
+// drivers is an error, the rest are warnings.
+func checkDrivers(s *v1alpha1.VolumeSelector, protocols []mountoptions.Protocol, options []string) []mountoptions.Problem {
+	if len(protocols) != 1 {
+		return nil
+	}
+	found := map[string][]string{}
+	var all []mountoptions.Problem
+	for _, name := range s.Drivers {
+		volume := drivers.Volume{Driver: name, Attributes: map[string]string{"protocol": strings.ToLower(string(protocols[0]))}}
+		wanted, _ := protocols[0].WithoutGiven(options, volume.Hands(nil))
+		for _, problem := range volume.Check(protocols[0], wanted) {
+			found[problem.Option] = append(found[problem.Option], name)
+			problem.Message = name + ": " + problem.Message
+			all = append(all, problem)
+		}
+	}
+	for i := range all {
+		all[i].Warning = len(found[all[i].Option]) < len(s.Drivers)
 	}
 	return all
 }
@@ -84,7 +130,7 @@ func checkOptions(protocols []mountoptions.Protocol, options []string) []mountop
 	for _, problem := range all {
 		if !problem.Warning && len(wrong[problem.Option]) < len(protocols) {
 			problem.Warning = true
-			problem.Message += "; name the protocol in selector.protocols"
+			problem.Message += "; name the protocol in selector.protocols, or the file system in selector.fsTypes"
 		}
 		problems = append(problems, problem)
 	}

@@ -17,19 +17,20 @@ func TestProtocolsOf(t *testing.T) {
 		selector v1alpha1.VolumeSelector
 		want     []mountoptions.Protocol
 	}{
-		"nothing named is NFS":                   {want: []mountoptions.Protocol{mountoptions.NFS}},
-		"the protocol":                           {v1alpha1.VolumeSelector{Protocols: protocols{smb}}, []mountoptions.Protocol{mountoptions.SMB}},
-		"several protocols":                      {v1alpha1.VolumeSelector{Protocols: protocols{smb, nfs}}, []mountoptions.Protocol{mountoptions.NFS, mountoptions.SMB}},
-		"a driver of two protocols":              {v1alpha1.VolumeSelector{Drivers: []string{"file.csi.azure.com"}}, []mountoptions.Protocol{mountoptions.NFS, mountoptions.SMB}},
-		"a driver of two protocols, and one":     {v1alpha1.VolumeSelector{Drivers: []string{"file.csi.azure.com"}, Protocols: protocols{nfs}}, []mountoptions.Protocol{mountoptions.NFS}},
-		"a driver that nobody knows":             {v1alpha1.VolumeSelector{Drivers: []string{"example.com"}}, []mountoptions.Protocol{mountoptions.NFS}},
-		"a driver of blocks":                     {v1alpha1.VolumeSelector{Drivers: []string{"kubernetes.io/iscsi"}}, []mountoptions.Protocol{mountoptions.XFS}},
-		"a file system":                          {v1alpha1.VolumeSelector{FSTypes: []string{"xfs"}}, []mountoptions.Protocol{mountoptions.XFS}},
-		"blocks with a file system":              {v1alpha1.VolumeSelector{Protocols: protocols{block}, FSTypes: []string{"ext4", "xfs"}}, []mountoptions.Protocol{mountoptions.XFS}},
-		"a file system whose options no one has": {v1alpha1.VolumeSelector{Protocols: protocols{block}, FSTypes: []string{"ext4"}}, nil},
+		"nothing named is NFS":                     {want: []mountoptions.Protocol{mountoptions.NFS}},
+		"the protocol":                             {v1alpha1.VolumeSelector{Protocols: protocols{smb}}, []mountoptions.Protocol{mountoptions.SMB}},
+		"several protocols":                        {v1alpha1.VolumeSelector{Protocols: protocols{smb, nfs}}, []mountoptions.Protocol{mountoptions.NFS, mountoptions.SMB}},
+		"a driver of two protocols":                {v1alpha1.VolumeSelector{Drivers: []string{"file.csi.azure.com"}}, []mountoptions.Protocol{mountoptions.NFS, mountoptions.SMB}},
+		"a driver of two protocols, and one":       {v1alpha1.VolumeSelector{Drivers: []string{"file.csi.azure.com"}, Protocols: protocols{nfs}}, []mountoptions.Protocol{mountoptions.NFS}},
+		"a driver that nobody knows":               {v1alpha1.VolumeSelector{Drivers: []string{"example.com"}}, []mountoptions.Protocol{mountoptions.NFS}},
+		"a driver of blocks":                       {v1alpha1.VolumeSelector{Drivers: []string{"kubernetes.io/iscsi"}}, []mountoptions.Protocol{mountoptions.XFS}},
+		"a file system":                            {v1alpha1.VolumeSelector{FSTypes: []string{"xfs"}}, []mountoptions.Protocol{mountoptions.XFS}},
+		"blocks with a file system":                {v1alpha1.VolumeSelector{Protocols: protocols{block}, FSTypes: []string{"ext4", "xfs"}}, []mountoptions.Protocol{mountoptions.XFS, mountoptions.Generic}},
+		"a file system without options of its own": {v1alpha1.VolumeSelector{Protocols: protocols{block}, FSTypes: []string{"ext4"}}, []mountoptions.Protocol{mountoptions.Generic}},
+		"a driver that nobody knows, of a disk":    {v1alpha1.VolumeSelector{Drivers: []string{"example.com"}, FSTypes: []string{"xfs"}}, []mountoptions.Protocol{mountoptions.XFS}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, protocolsOf(&test.selector), cmpopts.EquateEmpty()); diff != "" {
+			if diff := cmp.Diff(test.want, protocolsOf(&test.selector, []string{"nconnect=4"}), cmpopts.EquateEmpty()); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -41,16 +42,31 @@ func TestValidateBySelector(t *testing.T) {
 		return answers(volume(options...), func(s *v1alpha1.StorageClientProfileSpec) { s.Volumes[0].Selector = selector })
 	}
 	azure := v1alpha1.VolumeSelector{Drivers: []string{"file.csi.azure.com"}}
+	azureNFS := v1alpha1.VolumeSelector{Drivers: azure.Drivers, Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS}}
 	for name, test := range map[string]struct {
 		got, want []string
 	}{
 		"an option of both protocols": {at(azure, "actimeo=30"), nil},
 		"an option of one of them": {at(azure, "actimeo=30", "nconnect=4"),
-			[]string{"warning: spec.volumes[0].mountOptions[1]: SMB: is not known; mount fails on an option that the kernel does not know; name the protocol in selector.protocols"}},
+			[]string{"warning: spec.volumes[0].mountOptions[1]: SMB: is not known; mount fails on an option that the kernel does not know; name the protocol in selector.protocols, or the file system in selector.fsTypes"}},
 		"an option of none": {at(azure, "logbsize=256k"), []string{
 			"error: spec.volumes[0].mountOptions[0]: NFS: is not known; mount fails on an option that the kernel does not know",
 			"error: spec.volumes[0].mountOptions[0]: SMB: is not known; mount fails on an option that the kernel does not know"}},
-		"an XFS option where XFS is named": {at(v1alpha1.VolumeSelector{FSTypes: []string{"xfs"}}, "logbsize=256k"), nil},
+		"an XFS option where XFS is named":    {at(v1alpha1.VolumeSelector{FSTypes: []string{"xfs"}}, "logbsize=256k"), nil},
+		"a class alone, with options of XFS":  {at(v1alpha1.VolumeSelector{StorageClassNames: []string{"fast"}}, "noatime", "logbsize=256k"), nil},
+		"a class alone, with options of SMB":  {at(v1alpha1.VolumeSelector{StorageClassNames: []string{"fast"}}, "actimeo=30", "mfsymlinks"), nil},
+		"a class alone, with a bad XFS value": {at(v1alpha1.VolumeSelector{StorageClassNames: []string{"fast"}}, "logbsize=256"), []string{"error: spec.volumes[0].mountOptions[0]: must be a power of two from 16k to 256k, or as many bytes"}},
+		"a class alone, with a misspelt option": {at(v1alpha1.VolumeSelector{StorageClassNames: []string{"fast"}}, "nconect=4"), []string{
+			"error: spec.volumes[0].mountOptions[0]: is not known: did you mean nconnect?"}},
+		"an option of XFS where another file system is named": {at(v1alpha1.VolumeSelector{FSTypes: []string{"ext4"}}, "noatime", "logbsize=256k"), []string{
+			"error: spec.volumes[0].mountOptions[1]: is not known as an option of every file system: only XFS, by fsType xfs, has options of its own here"}},
+		"another version than the only driver's own": {at(azureNFS, "nconnect=4", "vers=4.2"), []string{
+			"error: spec.volumes[0].mountOptions[1]: file.csi.azure.com: the driver gives a version of its own ([vers=4 minorversion=1]), and mount refuses a second one: leave it out"}},
+		"another version than one driver's own": {at(v1alpha1.VolumeSelector{Drivers: []string{"file.csi.azure.com", "nfs.csi.k8s.io"}, Protocols: azureNFS.Protocols}, "vers=4.2"), []string{
+			"warning: spec.volumes[0].mountOptions[0]: file.csi.azure.com: the driver gives a version of its own ([vers=4 minorversion=1]), and mount refuses a second one: leave it out"}},
+		"the driver's own version": {at(azureNFS, "nconnect=4", "vers=4.1"), nil},
+		"a timer alone on Azure Files": {at(azureNFS, "acregmax=90"), []string{
+			"error: spec.volumes[0].mountOptions[0]: file.csi.azure.com: does not come about: with what the driver adds, or in its order, acregmax is 30"}},
 		"an NFS option where XFS is named": {at(v1alpha1.VolumeSelector{FSTypes: []string{"xfs"}}, "nocto"),
 			[]string{"error: spec.volumes[0].mountOptions[0]: is not known; mount fails on an option that the kernel does not know"}},
 	} {

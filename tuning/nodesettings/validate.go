@@ -76,7 +76,8 @@ func checkVolumes(p *v1alpha1.StorageClientProfile) []Problem {
 	for i := range p.Spec.Volumes {
 		rule := &p.Spec.Volumes[i]
 		options := optionsOf(rule)
-		for _, found := range checkOptions(protocolsOf(&rule.Selector), options) {
+		protocols := protocolsOf(&rule.Selector, options)
+		for _, found := range slices.Concat(checkOptions(protocols, options), checkDrivers(&rule.Selector, protocols, options)) {
 			field := fmt.Sprintf("spec.volumes[%d].mountOptions", i)
 			if at := slices.Index(options, found.Option); at >= 0 {
 				field = fmt.Sprintf("%s[%d]", field, at)
@@ -122,7 +123,6 @@ func UnsupportedFields(p *v1alpha1.StorageClientProfile) []string {
 	}
 	for i := range p.Spec.Volumes {
 		rule := &p.Spec.Volumes[i]
-		add(len(rule.MountOptions) > 0 && hasOther(rule.Selector.Protocols), fmt.Sprintf("spec.volumes[%d].selector.protocols", i))
 		add(rule.ReadAheadKiB != nil, fmt.Sprintf("spec.volumes[%d].readAheadKiB", i))
 	}
 	rollout := &p.Spec.Rollout
@@ -131,9 +131,4 @@ func UnsupportedFields(p *v1alpha1.StorageClientProfile) []string {
 	add(rollout.Drain.ExcludeFromLoadBalancersSeconds > 0, "spec.rollout.drain.excludeFromLoadBalancersSeconds")
 	add(rollout.Volumes != nil, "spec.rollout.volumes")
 	return fields
-}
-
-// hasOther is true where volumes of a protocol other than NFS are selected.
-func hasOther(protocols []v1alpha1.VolumeProtocol) bool {
-	return slices.ContainsFunc(protocols, func(p v1alpha1.VolumeProtocol) bool { return p != v1alpha1.ProtocolNFS })
 }

@@ -140,17 +140,9 @@ func TestUnsupportedFields(t *testing.T) {
 			volume()(s)
 			s.Volumes[1].ReadAheadKiB = ptr.To[int32](15360)
 		}, []string{"spec.volumes[1].readAheadKiB"}},
-		"options for SMB": {func(s *v1alpha1.StorageClientProfileSpec) {
-			volume("hard")(s)
-			s.Volumes[0].Selector.Protocols = []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS, v1alpha1.ProtocolSMB}
-		}, []string{"spec.volumes[0].selector.protocols"}},
-		"options for blocks": {func(s *v1alpha1.StorageClientProfileSpec) {
-			volume("hard")(s)
-			s.Volumes[0].Selector.Protocols = []v1alpha1.VolumeProtocol{v1alpha1.ProtocolBlock}
-		}, []string{"spec.volumes[0].selector.protocols"}},
-		"no options for SMB": {func(s *v1alpha1.StorageClientProfileSpec) {
-			volume()(s)
-			s.Volumes[0].Selector.Protocols = []v1alpha1.VolumeProtocol{v1alpha1.ProtocolSMB}
+		"options for SMB and blocks": {func(s *v1alpha1.StorageClientProfileSpec) {
+			volume("noatime")(s)
+			s.Volumes[0].Selector.Protocols = []v1alpha1.VolumeProtocol{v1alpha1.ProtocolSMB, v1alpha1.ProtocolBlock}
 		}, nil},
 		"a chosen canary": {func(s *v1alpha1.StorageClientProfileSpec) {
 			s.Rollout.Canary = &v1alpha1.Canary{NodeSelector: &metav1.LabelSelector{}}

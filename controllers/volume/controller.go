@@ -32,6 +32,9 @@ const (
 	claimField = "spec.claimRef"
 	// conflictRetry is how soon a volume that changed under us is looked at again; its event usually comes first.
 	conflictRetry = time.Second
+	// contestedRetry is how soon a volume is looked at again that other volumes of its server are in the way of: no event
+	// of its own tells when they are not any more.
+	contestedRetry = time.Minute
 	// maxNote is the longest note that the events API takes.
 	maxNote = 1024
 )
@@ -45,7 +48,7 @@ type Reconciler struct {
 	// Namespace is the manager's, whose pause annotation holds everything.
 	Namespace string
 
-	gatherer Gatherer
+	view view
 	// told holds the last thing said about each volume, so that a standing state makes one event and not one each visit.
 	told sync.Map
 }
@@ -63,15 +66,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := r.Client.Get(ctx, req.NamespacedName, &pv); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.told.Delete(req.Name)
+			r.view.drop(req.Name)
 			return ctrl.Result{}, nil
 		}
 		return ctrl.Result{}, fmt.Errorf("get PersistentVolume %s: %w", req.Name, err)
 	}
-	in, err := r.gatherer.Gather(ctx, r.Client, r.Allow, r.Namespace, &pv)
+	decision, err := r.view.decide(ctx, r.Client, r.Allow, r.Namespace, &pv)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	decision := Decide(in)
 	if err := r.apply(ctx, &pv, decision); err != nil {
 		if apierrors.IsConflict(err) {
 			return ctrl.Result{RequeueAfter: conflictRetry}, nil
@@ -79,6 +82,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	r.tell(ctx, &pv, decision)
+	if decision.contested {
+		return ctrl.Result{RequeueAfter: contestedRetry}, nil
+	}
 	return ctrl.Result{}, nil
 }
 
@@ -119,6 +125,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if err != nil {
 		return fmt.Errorf("index PersistentVolumes by claim: %w", err)
 	}
+	r.view.watched.Store(true)
 	declared := predicate.Funcs{UpdateFunc: declarationChanged}
 	labelled := predicate.Or[client.Object](predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
 	ours := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == r.Namespace })
@@ -153,16 +160,19 @@ func (r *Reconciler) volumesOfClaim(ctx context.Context, o client.Object) []reco
 }
 
 func (r *Reconciler) volumesOfClass(ctx context.Context, o client.Object) []reconcile.Request {
+	r.view.forget()
 	return r.volumes(ctx, func(pv *corev1.PersistentVolume) bool { return pv.Spec.StorageClassName == o.GetName() })
 }
 
 func (r *Reconciler) allVolumes(ctx context.Context, _ client.Object) []reconcile.Request {
+	r.view.forget()
 	return r.volumes(ctx, func(*corev1.PersistentVolume) bool { return true })
 }
 
 // volumesOfProfile are those that carry the profile and those that its rules select. The claim's terms are left to
 // Reconcile: a volume too many costs a look into the cache.
 func (r *Reconciler) volumesOfProfile(ctx context.Context, o client.Object) []reconcile.Request {
+	r.view.forget()
 	p, ok := o.(*v1alpha1.StorageClientProfile)
 	if !ok {
 		return nil

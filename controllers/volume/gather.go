@@ -34,13 +34,18 @@ type version struct {
 // Gather reads for one volume, which need not exist yet. reader is the manager's cache; namespace is the manager's,
 // whose pause annotation holds everything.
 func (g *Gatherer) Gather(ctx context.Context, reader client.Reader, allow catalogue.AllowList, namespace string, pv *corev1.PersistentVolume) (Input, error) {
-	in := Input{Volume: pv}
-	var err error
-	if in.Profiles, err = readProfiles(ctx, reader, namespace, func(list []v1alpha1.StorageClientProfile, pausedAll bool) Profiles {
+	profiles, err := readProfiles(ctx, reader, namespace, func(list []v1alpha1.StorageClientProfile, pausedAll bool) Profiles {
 		return g.compile(list, allow, pausedAll)
-	}); err != nil {
+	})
+	if err != nil {
 		return Input{}, err
 	}
+	return inputFor(ctx, reader, profiles, pv)
+}
+
+func inputFor(ctx context.Context, reader client.Reader, profiles Profiles, pv *corev1.PersistentVolume) (Input, error) {
+	in := Input{Volume: pv, Profiles: profiles}
+	var err error
 	if in.Claim, err = claimNamedBy(ctx, reader, pv); err != nil {
 		return Input{}, err
 	}
@@ -54,6 +59,24 @@ func (g *Gatherer) Gather(ctx context.Context, reader client.Reader, allow catal
 	}
 	in.Class = class.MountOptions
 	return in, nil
+}
+
+// AmongOthers holds a decision about a volume that does not exist yet against the options that the other volumes of its
+// server have now. It reads only where the decision is about connections.
+func AmongOthers(ctx context.Context, reader client.Reader, pv *corev1.PersistentVolume, d Decision) (Decision, error) {
+	if server, _ := connectionOf(pv, d.Options); server == "" || !carriesNconnect(d) {
+		return d, nil
+	}
+	var all corev1.PersistentVolumeList
+	if err := reader.List(ctx, &all, client.UnsafeDisableDeepCopy); err != nil {
+		return Decision{}, fmt.Errorf("list PersistentVolumes: %w", err)
+	}
+	others := newServers()
+	for i := range all.Items {
+		others.put(&all.Items[i], Decision{})
+	}
+	others.put(pv, d)
+	return others.judge(pv, d), nil
 }
 
 // compile is Compile, but for what it has judged before. What it does not meet again, it forgets.
@@ -74,11 +97,11 @@ func (g *Gatherer) compile(profiles []v1alpha1.StorageClientProfile, allow catal
 	return out
 }
 
-// KeepCached has the cache hold what Gather reads from its start on. Otherwise a replica that does not lead, and so
+// KeepCached has the cache hold what Gather and AmongOthers read from its start on. Otherwise a replica that does not lead, and so
 // runs no controllers, would fill its cache at the first question.
 func KeepCached(ctx context.Context, informers cache.Informers) error {
 	for _, object := range []client.Object{
-		&v1alpha1.StorageClientProfile{}, &corev1.Namespace{}, &storagev1.StorageClass{}, claimMetadata(),
+		&v1alpha1.StorageClientProfile{}, &corev1.Namespace{}, &storagev1.StorageClass{}, &corev1.PersistentVolume{}, claimMetadata(),
 	} {
 		if _, err := informers.GetInformer(ctx, object); err != nil {
 			return fmt.Errorf("cache %T: %w", object, err)

@@ -30,11 +30,17 @@ type Snapshot struct {
 
 // ReadSnapshot lists volumes, claims, classes and profiles. reader is the manager's cache; namespace is the manager's.
 func ReadSnapshot(ctx context.Context, reader client.Reader, allow catalogue.AllowList, namespace string) (Snapshot, error) {
+	return readSnapshot(ctx, reader, namespace, func(list []v1alpha1.StorageClientProfile, pausedAll bool) Profiles {
+		return Compile(list, allow, pausedAll)
+	})
+}
+
+type compiler func(list []v1alpha1.StorageClientProfile, pausedAll bool) Profiles
+
+func readSnapshot(ctx context.Context, reader client.Reader, namespace string, compile compiler) (Snapshot, error) {
 	s := Snapshot{Claims: map[types.NamespacedName]*metav1.PartialObjectMetadata{}, Classes: map[string][]string{}}
 	var err error
-	if s.Profiles, err = readProfiles(ctx, reader, namespace, func(list []v1alpha1.StorageClientProfile, pausedAll bool) Profiles {
-		return Compile(list, allow, pausedAll)
-	}); err != nil {
+	if s.Profiles, err = readProfiles(ctx, reader, namespace, compile); err != nil {
 		return Snapshot{}, err
 	}
 	var volumes corev1.PersistentVolumeList
@@ -60,7 +66,7 @@ func ReadSnapshot(ctx context.Context, reader client.Reader, allow catalogue.All
 	return s, nil
 }
 
-func readProfiles(ctx context.Context, reader client.Reader, namespace string, compile func(list []v1alpha1.StorageClientProfile, pausedAll bool) Profiles) (Profiles, error) {
+func readProfiles(ctx context.Context, reader client.Reader, namespace string, compile compiler) (Profiles, error) {
 	var profiles v1alpha1.StorageClientProfileList
 	if err := reader.List(ctx, &profiles, client.UnsafeDisableDeepCopy); err != nil {
 		return Profiles{}, fmt.Errorf("list StorageClientProfiles: %w", err)
@@ -133,9 +139,14 @@ func Summarize(name string, s Snapshot) Summary {
 	judged := s
 	var differs bool
 	judged.Profiles, differs = s.Profiles.acting(name)
+	decisions, all := make([]Decision, len(s.Volumes)), newServers()
+	for i := range s.Volumes {
+		decisions[i] = Decide(judged.input(&s.Volumes[i]))
+		all.put(&s.Volumes[i], decisions[i])
+	}
 	for i := range s.Volumes {
 		pv := &s.Volumes[i]
-		d := Decide(judged.input(pv))
+		d := all.judge(pv, decisions[i])
 		out.add(name, pv.Name, d)
 		out.addServer(name, pv, d)
 		if !slices.Contains(CarriedProfiles(pv), name) {

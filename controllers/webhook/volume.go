@@ -60,7 +60,10 @@ func (h *volumeHandler) patch(ctx context.Context, req admission.Request) ([]byt
 	if err != nil {
 		return nil, err
 	}
-	decision := volume.Decide(in)
+	decision, err := volume.AmongOthers(ctx, h.reader, pv, volume.Decide(in))
+	if err != nil {
+		return nil, err
+	}
 	if decision.Action != volume.ActionWrite {
 		return nil, nil
 	}

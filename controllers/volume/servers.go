@@ -1,0 +1,152 @@
+package volume
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/storageclient/operator/controllers/internal/names"
+	"github.com/storageclient/operator/tuning/mountoptions"
+)
+
+// connection is what the first mount of a server on a node fixes for all later ones of the same version.
+type connection struct {
+	version, proto string
+	nconnect       int
+}
+
+// servers knows how many connections each volume asks its server for: with the list that it is about to get, so that two
+// volumes that are both yet to be written are in each other's way before either of them is.
+type servers struct {
+	serverOf map[string]string
+	asked    map[string]map[connection]map[string]bool
+	// told holds the message for a server, until something changes there.
+	told map[string]string
+}
+
+func newServers() *servers {
+	return &servers{serverOf: map[string]string{}, asked: map[string]map[connection]map[string]bool{}, told: map[string]string{}}
+}
+
+// put remembers a volume by what is decided for it.
+func (s *servers) put(pv *corev1.PersistentVolume, d Decision) {
+	server, asks := connectionOf(pv, listAfter(pv, d))
+	if server != "" && s.asked[server][asks][pv.Name] {
+		return
+	}
+	s.drop(pv.Name)
+	if server == "" {
+		return
+	}
+	if s.asked[server] == nil {
+		s.asked[server] = map[connection]map[string]bool{}
+	}
+	if s.asked[server][asks] == nil {
+		s.asked[server][asks] = map[string]bool{}
+	}
+	s.asked[server][asks][pv.Name] = true
+	s.serverOf[pv.Name] = server
+	delete(s.told, server)
+}
+
+// drop forgets a volume.
+func (s *servers) drop(volume string) {
+	server, known := s.serverOf[volume]
+	if !known {
+		return
+	}
+	delete(s.serverOf, volume)
+	delete(s.told, server)
+	for asks, volumes := range s.asked[server] {
+		delete(volumes, volume)
+		if len(volumes) == 0 {
+			delete(s.asked[server], asks)
+		}
+	}
+	if len(s.asked[server]) == 0 {
+		delete(s.asked, server)
+	}
+}
+
+// judge blocks a volume to which a profile brings another number of connections than other volumes of its server have.
+func (s *servers) judge(pv *corev1.PersistentVolume, d Decision) Decision {
+	if d.Action != ActionWrite && d.State != StateUpToDate || !carriesNconnect(d) {
+		return d
+	}
+	server, asks := connectionOf(pv, listAfter(pv, d))
+	if server == "" {
+		return d
+	}
+	for other := range s.asked[server] {
+		if asks.meets(other) && asks.nconnect != other.nconnect {
+			out := blocked(ReasonConflict, s.message(server))
+			out.Profiles, out.contested = d.Profiles, true
+			return out
+		}
+	}
+	return d
+}
+
+// message names the server, the numbers and the volumes.
+func (s *servers) message(server string) string {
+	if message, ok := s.told[server]; ok {
+		return message
+	}
+	byNumber := map[int][]string{}
+	for asks, volumes := range s.asked[server] {
+		byNumber[asks.nconnect] = slices.AppendSeq(byNumber[asks.nconnect], maps.Keys(volumes))
+	}
+	var parts []string
+	for _, n := range slices.Sorted(maps.Keys(byNumber)) {
+		slices.Sort(byNumber[n])
+		parts = append(parts, fmt.Sprintf("nconnect=%d (%s)", n, names.List(byNumber[n])))
+	}
+	s.told[server] = fmt.Sprintf("volumes of server %s would have different nconnect: %s: the first mount on a node fixes it for all: "+
+		"give all volumes of the server one value", server, strings.Join(parts, ", "))
+	return s.told[server]
+}
+
+// meets says whether mounts of one server can share connections. A version that is left open becomes one of NFSv4 on
+// all servers that have it.
+func (c connection) meets(other connection) bool {
+	a, b := cmp.Or(c.version, "4"), cmp.Or(other.version, "4")
+	return c.proto == other.proto && (a == b || a == "4" && strings.HasPrefix(b, "4.") || b == "4" && strings.HasPrefix(a, "4."))
+}
+
+// listAfter is the volume's list once the decision is carried out.
+func listAfter(pv *corev1.PersistentVolume, d Decision) []string {
+	if d.Action == ActionWrite || d.Action == ActionRestore {
+		return d.Options
+	}
+	return pv.Spec.MountOptions
+}
+
+// connectionOf returns no server where the volume names none, says nothing of nconnect, or cannot be mounted any more.
+func connectionOf(pv *corev1.PersistentVolume, options []string) (server string, asks connection) {
+	if pv.Status.Phase == corev1.VolumeReleased || pv.Status.Phase == corev1.VolumeFailed {
+		return "", connection{}
+	}
+	volume := describe(pv)
+	source := volume.Source()
+	if source.Options() != mountoptions.NFS {
+		return "", connection{}
+	}
+	transport := mountoptions.Transport(volume.Hands(options))
+	if transport.Nconnect == 0 {
+		return "", connection{}
+	}
+	return strings.ToLower(source.Server), connection{version: transport.Version, proto: transport.Proto, nconnect: transport.Nconnect}
+}
+
+func carriesNconnect(d Decision) bool {
+	for _, options := range d.Carried {
+		if _, ok := mountoptions.Nconnect(options); ok {
+			return true
+		}
+	}
+	return false
+}

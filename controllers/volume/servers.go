@@ -19,23 +19,29 @@ type connection struct {
 	nconnect       int
 }
 
+// asking is what one volume asks of its server.
+type asking struct {
+	server string
+	connection
+}
+
 // servers knows how many connections each volume asks its server for: with the list that it is about to get, so that two
 // volumes that are both yet to be written are in each other's way before either of them is.
 type servers struct {
-	serverOf map[string]string
-	asked    map[string]map[connection]map[string]bool
+	of    map[string]asking
+	asked map[string]map[connection]map[string]bool
 	// told holds the message for a server, until something changes there.
 	told map[string]string
 }
 
 func newServers() *servers {
-	return &servers{serverOf: map[string]string{}, asked: map[string]map[connection]map[string]bool{}, told: map[string]string{}}
+	return &servers{of: map[string]asking{}, asked: map[string]map[connection]map[string]bool{}, told: map[string]string{}}
 }
 
 // put remembers a volume by what is decided for it.
 func (s *servers) put(pv *corev1.PersistentVolume, d Decision) {
 	server, asks := connectionOf(pv, listAfter(pv, d))
-	if server != "" && s.asked[server][asks][pv.Name] {
+	if s.of[pv.Name] == (asking{server, asks}) {
 		return
 	}
 	s.drop(pv.Name)
@@ -49,41 +55,39 @@ func (s *servers) put(pv *corev1.PersistentVolume, d Decision) {
 		s.asked[server][asks] = map[string]bool{}
 	}
 	s.asked[server][asks][pv.Name] = true
-	s.serverOf[pv.Name] = server
+	s.of[pv.Name] = asking{server, asks}
 	delete(s.told, server)
 }
 
 // drop forgets a volume.
 func (s *servers) drop(volume string) {
-	server, known := s.serverOf[volume]
+	was, known := s.of[volume]
 	if !known {
 		return
 	}
-	delete(s.serverOf, volume)
-	delete(s.told, server)
-	for asks, volumes := range s.asked[server] {
-		delete(volumes, volume)
-		if len(volumes) == 0 {
-			delete(s.asked[server], asks)
-		}
+	delete(s.of, volume)
+	delete(s.told, was.server)
+	delete(s.asked[was.server][was.connection], volume)
+	if len(s.asked[was.server][was.connection]) == 0 {
+		delete(s.asked[was.server], was.connection)
 	}
-	if len(s.asked[server]) == 0 {
-		delete(s.asked, server)
+	if len(s.asked[was.server]) == 0 {
+		delete(s.asked, was.server)
 	}
 }
 
-// judge blocks a volume to which a profile brings another number of connections than other volumes of its server have.
+// judge blocks a volume that has been put, and to which a profile brings another number of connections than other volumes of its server have.
 func (s *servers) judge(pv *corev1.PersistentVolume, d Decision) Decision {
 	if d.Action != ActionWrite && d.State != StateUpToDate || !carriesNconnect(d) {
 		return d
 	}
-	server, asks := connectionOf(pv, listAfter(pv, d))
-	if server == "" {
+	asks, known := s.of[pv.Name]
+	if !known {
 		return d
 	}
-	for other := range s.asked[server] {
+	for other := range s.asked[asks.server] {
 		if asks.meets(other) && asks.nconnect != other.nconnect {
-			out := blocked(ReasonConflict, s.message(server))
+			out := blocked(ReasonConflict, s.message(asks.server))
 			out.Profiles, out.contested = d.Profiles, true
 			return out
 		}
@@ -144,7 +148,7 @@ func connectionOf(pv *corev1.PersistentVolume, options []string) (server string,
 
 func carriesNconnect(d Decision) bool {
 	for _, options := range d.Carried {
-		if _, ok := mountoptions.Nconnect(options); ok {
+		if slices.ContainsFunc(options, func(o string) bool { return strings.HasPrefix(o, "nconnect=") }) {
 			return true
 		}
 	}

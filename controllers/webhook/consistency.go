@@ -12,8 +12,12 @@ import (
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
-// longestTimer is the longest that the kernel keeps attributes by default, in seconds: acregmax and acdirmax of nfs(5).
+// longestTimer is the longest that NFS keeps attributes by default, in seconds: acregmax and acdirmax of nfs(5). SMB
+// keeps them for a second.
 const longestTimer = 60
+
+// looseCaches are those of mount.cifs(8) and the kernel that trust what they hold, whoever else writes.
+var looseCaches = []string{"loose", "ro", "singleclient"}
 
 // consistencyWarnings point out options that give up consistency between clients, in rules that reach volumes whose
 // owners did not ask for it: neither picked by a label nor read-only.
@@ -51,6 +55,8 @@ func loosens(option string) bool {
 		switch o.Name {
 		case "nocto":
 			return true
+		case "cache":
+			return slices.Contains(looseCaches, o.Value)
 		case "actimeo", "acregmin", "acregmax", "acdirmin", "acdirmax":
 			seconds, err := strconv.ParseInt(o.Value, 10, 64)
 			return err == nil && seconds > longestTimer

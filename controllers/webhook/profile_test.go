@@ -61,6 +61,7 @@ func rule(selector v1alpha1.VolumeSelector, options ...string) profileOption {
 
 var (
 	allNFS   = v1alpha1.VolumeSelector{Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS}}
+	allSMB   = v1alpha1.VolumeSelector{Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolSMB}}
 	labelled = &metav1.LabelSelector{MatchLabels: map[string]string{"role": "tools"}}
 )
 
@@ -93,6 +94,11 @@ func TestValidateCreate(t *testing.T) {
 		"a field that is not honoured yet": {profile: newProfile(tuning(func(n *v1alpha1.NodeTuning) { n.Tuned = &v1alpha1.Tuned{Profile: "x"} })), warned: []string{"spec.node.tuned: this version does not honour it"}},
 		"old data for everybody": {profile: newProfile(rule(allNFS, "nocto", "actimeo=600"), rule(allNFS, "acdirmax=61", "acregmax=60")),
 			warned: []string{`spec.volumes[0].mountOptions[0]: "nocto": clients may long see old data`, `spec.volumes[0].mountOptions[1]: "actimeo=600"`, `spec.volumes[1].mountOptions[0]: "acdirmax=61"`}},
+		"a cache that no other client may write to": {profile: newProfile(rule(allSMB, "actimeo=60", "cache=loose", "acregmax=61")),
+			refused: []string{`"actimeo=60"`}, warned: []string{`"cache=loose": caches as if`, `mountOptions[1]: "cache=loose": clients may long see old data`, `"acregmax=61"`}},
+		"a cache that checks": {profile: newProfile(rule(allSMB, "actimeo=60", "cache=strict"))},
+		"a version that the driver does not leave open": {profile: newProfile(rule(selector(func(s *v1alpha1.VolumeSelector) { s.Drivers = []string{"file.csi.azure.com"} }), "vers=3")),
+			refused: []string{"file.csi.azure.com: the driver gives a version of its own"}},
 		"old data for claims that ask for it":        {profile: newProfile(rule(selector(func(s *v1alpha1.VolumeSelector) { s.ClaimSelector = labelled }), "nocto"))},
 		"old data for volumes that ask for it":       {profile: newProfile(rule(selector(func(s *v1alpha1.VolumeSelector) { s.VolumeSelector = labelled }), "nocto"))},
 		"old data for those who write nothing":       {profile: newProfile(rule(selector(func(s *v1alpha1.VolumeSelector) { s.AccessModes = []string{"ReadOnlyMany"} }), "nocto"))},

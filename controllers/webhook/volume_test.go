@@ -161,6 +161,8 @@ func TestNewVolumesGetWhatTheReconcilerWouldWrite(t *testing.T) {
 		"one that kubectl applies with options":    {[]client.Object{fast}, newVolume(annotate(corev1.LastAppliedConfigAnnotation, `{"spec":{"mountOptions":["hard"]}}`)), nil},
 		"one that kubectl applies without options": {[]client.Object{fast}, newVolume(annotate(corev1.LastAppliedConfigAnnotation, `{"spec":{}}`)), []string{"hard", "nconnect=4"}},
 		"one while everything is paused":           {[]client.Object{fast, paused}, newVolume(), nil},
+		"one whose server has another nconnect":    {[]client.Object{fast, other(newVolume(), "nconnect=8")}, newVolume(), nil},
+		"one whose server has the same nconnect":   {[]client.Object{fast, other(newVolume(), "nconnect=4")}, newVolume(), []string{"hard", "nconnect=4"}},
 		"one that carries all of it already":       {[]client.Object{fast}, newVolume(func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"nconnect=4"} }), nil},
 		"one out of a backup, whose profile is gone, is the reconciler's": {nil, newVolume(annotate(v1alpha1.OriginalMountOptionsAnnotation, `[]`),
 			annotate(v1alpha1.AppliedMountOptionsAnnotation, `["hard"]`), annotate(v1alpha1.ProfilesAnnotation, "gone")), nil},
@@ -273,4 +275,10 @@ func BenchmarkVolumeWebhook(b *testing.B) {
 	}
 	slices.Sort(took)
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
+}
+
+// other is another volume of the server, with options of its own.
+func other(pv *corev1.PersistentVolume, options ...string) *corev1.PersistentVolume {
+	pv.Name, pv.ResourceVersion, pv.Spec.MountOptions = "other", "", options
+	return pv
 }

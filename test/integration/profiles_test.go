@@ -8,6 +8,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -44,8 +45,11 @@ var _ = Describe("A profile that we hand out", func() {
 					if s := rule.Selector.ClaimSelector; s != nil && len(s.MatchLabels) > 0 {
 						continue
 					}
+					if modes := rule.Selector.AccessModes; len(modes) == 1 && modes[0] == string(corev1.ReadOnlyMany) {
+						continue
+					}
 					for _, option := range rule.MountOptions {
-						Expect(string(option)).NotTo(MatchRegexp(`^(nocto$|noac$|ac[a-z]+=([1-9]\d{2,}|[7-9]\d|6[1-9])$)`), rule.Name)
+						Expect(string(option)).NotTo(MatchRegexp(`^(nocto$|noac$|cache=(loose|ro|singleclient)$|ac[a-z]+=([1-9]\d{2,}|[7-9]\d|6[1-9])$)`), rule.Name)
 					}
 				}
 			}

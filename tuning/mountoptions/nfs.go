@@ -91,6 +91,8 @@ var nfs = &table{
 		"alignwrite":   {key: "alignwrite", value: "alignwrite", since: "6.12"},
 		"noalignwrite": {key: "alignwrite", value: "noalignwrite", since: "6.12"},
 
+		"fatal_neterrors": {key: "fatal_neterrors", kind: word, words: []string{"default", "none", "ENETDOWN:ENETUNREACH"}, since: "6.18"},
+
 		"trunkdiscovery":   {key: "trunkdiscovery", value: "trunkdiscovery", since: "6.1"},
 		"notrunkdiscovery": {key: "trunkdiscovery", value: "notrunkdiscovery", since: "6.1"},
 
@@ -109,7 +111,7 @@ var nfs = &table{
 	oneVersionOnly: true,
 
 	never: map[string]bool{
-		"intr": true, "atime": true, "diratime": true, "trunkdiscovery": true, "retry": true,
+		"intr": true, "atime": true, "diratime": true, "fatal_neterrors": true, "trunkdiscovery": true, "retry": true,
 		"suid": true, "dev": true, "exec": true, "_netdev": true, "nofail": true,
 	},
 	onlyV3: map[string]bool{keyLock: true, keyLocalLock: true, "acl": true},

@@ -31,6 +31,11 @@ func TestValidateByProtocol(t *testing.T) {
 		"a cache that nobody else may use": {protocol: SMB, options: "cache=loose", warnings: []string{"cache=loose: caches as if no other client wrote"}},
 		"locks that stay here":             {protocol: SMB, options: "nobrl", warnings: []string{"nobrl: keeps byte-range locks"}},
 		"noatime on SMB":                   {protocol: SMB, options: "noatime", warnings: []string{"noatime: is taken and ignored"}},
+		"fsync that does not wait":         {protocol: SMB, options: "nostrictsync", warnings: []string{"nostrictsync: returns from fsync before"}},
+		"too few credits":                  {protocol: SMB, options: "max_credits=19", errors: []string{"max_credits=19: must be 20 to 60000 credits"}},
+		"a disk's layout":                  {protocol: XFS, options: "sunit=64", errors: []string{"sunit=64: is refused: it says how the disk is laid out"}},
+		"an option of XFS on what is not":  {protocol: Generic, options: "noatime logbsize=256k", errors: []string{"logbsize=256k: is not known as an option of every file system"}},
+		"what every file system takes":     {protocol: Generic, options: "relatime lazytime nosuid"},
 		"soft is what SMB does anyway":     {protocol: SMB, options: "soft"},
 
 		"the XFS guide": {protocol: XFS, options: "rw noatime nodiratime logbufs=8 logbsize=256k noquota",
@@ -103,14 +108,17 @@ func TestCompareByProtocol(t *testing.T) {
 		want             []string // options that differ
 		unverifiable     []string
 	}{
-		"XFS with what was asked for":   {protocol: XFS, wanted: "noatime logbsize=256k logbufs=8", observed: "rw,noatime,attr2,inode64,logbufs=8,logbsize=256k,noquota"},
-		"a remount that did nothing":    {protocol: XFS, wanted: "logbsize=262144", observed: "rw,relatime,logbufs=8,logbsize=32k,noquota", want: []string{"logbsize"}},
-		"SMB shows one actimeo":         {protocol: SMB, wanted: "acregmax=30 acdirmax=30", observed: "rw,vers=3.1.1,cache=strict,soft,actimeo=30,closetimeo=1"},
-		"SMB shows two timers":          {protocol: SMB, wanted: "actimeo=30", observed: "rw,soft,acregmax=60,acdirmax=30", want: []string{"acregmax"}},
-		"a version left open":           {protocol: SMB, wanted: "vers=default", observed: "rw,vers=3.1.1", unverifiable: []string{"vers=default"}},
-		"a family of versions":          {protocol: SMB, wanted: "vers=3", observed: "rw,vers=3.1.1"},
-		"fewer channels than asked for": {protocol: SMB, wanted: "max_channels=4", observed: "rw,vers=3.1.1", want: []string{"max_channels"}},
-		"what the kernel does not show": {protocol: SMB, wanted: "noatime hard", observed: "rw,hard", unverifiable: []string{"noatime"}},
+		"XFS with what was asked for":              {protocol: XFS, wanted: "noatime logbsize=256k logbufs=8", observed: "rw,noatime,attr2,inode64,logbufs=8,logbsize=256k,noquota"},
+		"a remount that did nothing":               {protocol: XFS, wanted: "logbsize=262144", observed: "rw,relatime,logbufs=8,logbsize=32k,noquota", want: []string{"logbsize"}},
+		"SMB shows one actimeo":                    {protocol: SMB, wanted: "acregmax=30 acdirmax=30", observed: "rw,vers=3.1.1,cache=strict,soft,actimeo=30,closetimeo=1"},
+		"what SMB shows on newer kernels only":     {protocol: SMB, wanted: "nosharesock mfsymlinks", observed: "rw,vers=3.1.1,mfsymlinks", unverifiable: []string{"nosharesock"}},
+		"a cache that was asked for and not given": {protocol: SMB, wanted: "cache=strict", observed: "rw,cache=none", want: []string{"cache"}},
+		"what XFS hides, since it is the default":  {protocol: XFS, wanted: "dax=inode", observed: "rw,logbufs=8"},
+		"SMB shows two timers":                     {protocol: SMB, wanted: "actimeo=30", observed: "rw,soft,acregmax=60,acdirmax=30", want: []string{"acregmax"}},
+		"a version left open":                      {protocol: SMB, wanted: "vers=default", observed: "rw,vers=3.1.1", unverifiable: []string{"vers=default"}},
+		"a family of versions":                     {protocol: SMB, wanted: "vers=3", observed: "rw,vers=3.1.1"},
+		"fewer channels than asked for":            {protocol: SMB, wanted: "max_channels=4", observed: "rw,vers=3.1.1", want: []string{"max_channels"}},
+		"what the kernel does not show":            {protocol: SMB, wanted: "noatime hard", observed: "rw,hard", unverifiable: []string{"noatime"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string

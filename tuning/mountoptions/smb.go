@@ -11,7 +11,8 @@ const (
 	warnSMBAtime    = "is taken and ignored by the SMB client"
 )
 
-// smb is from fs/smb/client/fs_context.c and connect.c of kernels 6.12 and 7.3, and mount.cifs(8).
+// smb is from fs/smb/client/fs_context.c and connect.c of kernels 6.12 and 7.3, what /proc/mounts shows from
+// cifs_show_options of 6.1 and later, and mount.cifs(8).
 var smb = &table{
 	source: "kernel fs/smb/client/fs_context.c, 6.12 and 7.3; mount.cifs(8) of cifs-utils 7.9; Azure Files, SMB performance",
 	specs: with(map[string]spec{
@@ -35,7 +36,24 @@ var smb = &table{
 		"handletimeout":   {key: "handletimeout", kind: count, max: 960000, unit: "ms"},
 		"retrans":         {key: "retrans", kind: count, max: 100, unit: "tries"},
 
-		"nosharesock": {key: "sharesock", value: "nosharesock", note: "A connection of its own for each mount."},
+		"max_credits": {key: "max_credits", kind: count, min: 20, max: 60000, unit: "credits", initial: "32000", note: "The server grants what it likes."},
+		"esize":       {key: "esize", kind: count, max: math.MaxUint32, unit: "bytes", note: "From this size on, reads of encrypted shares are decrypted by several threads; 0 for never."},
+
+		"seal":                {key: "seal", value: "seal", note: "Encrypts what is sent; Azure Files does anyway."},
+		"serverino":           {key: "serverino", value: "serverino"},
+		"noserverino":         {key: "serverino", value: "noserverino", warning: "makes up inode numbers: hard links are not seen, and numbers change"},
+		"strictsync":          {key: "strictsync", value: "strictsync"},
+		"nostrictsync":        {key: "strictsync", value: "nostrictsync", warning: "returns from fsync before the server has written: a crash of it loses data"},
+		"handlecache":         {key: "handlecache", value: "handlecache"},
+		"nohandlecache":       {key: "handlecache", value: "nohandlecache"},
+		"persistenthandles":   {key: "persistenthandles", value: "persistenthandles", note: "Where the server has them."},
+		"nopersistenthandles": {key: "persistenthandles", value: "nopersistenthandles"},
+		"resilienthandles":    {key: "resilienthandles", value: "resilienthandles"},
+		"noresilienthandles":  {key: "resilienthandles", value: "noresilienthandles"},
+		"fsc":                 {key: "fsc", value: "fsc", note: "Needs cachefilesd on the node."},
+		"nodfs":               {key: "dfs", value: "nodfs"},
+
+		"nosharesock": {key: "sharesock", value: "nosharesock", note: "A connection of its own for each mount. Kernels show it from 6.6 on only."},
 		"mfsymlinks":  {key: "mfsymlinks", value: "mfsymlinks"},
 		"brl":         {key: "brl", value: "brl"},
 		"nobrl":       {key: "brl", value: "nobrl", warning: "keeps byte-range locks from the server: clients do not see each other's"},
@@ -66,12 +84,14 @@ var smb = &table{
 
 	never: map[string]bool{
 		"atime": true, "diratime": true, "suid": true, "dev": true, "exec": true, "_netdev": true, "nofail": true,
-		"handletimeout": true, "retrans": true, "max_cached_dirs": true, "lease": true,
+		"handletimeout": true, "retrans": true, "max_cached_dirs": true, "lease": true, "sharesock": true,
+		"persistenthandles": true, "resilienthandles": true, "serverino": true, "seal": true,
 	},
 	hidden: map[string]string{
 		keySync: "async", "brl": "brl", "multichannel": "nomultichannel", "max_channels": "1", keyHard: "soft", "echo_interval": "60",
+		"max_credits": "32000", "strictsync": "strictsync", "handlecache": "handlecache", "esize": "0",
 	},
-	granted: map[string]bool{keyRsize: true, keyWsize: true, "max_channels": true},
+	granted: map[string]bool{keyRsize: true, keyWsize: true, "max_channels": true, "esize": true},
 	checks:  []func(*table, []Option) []Problem{checkTwice, checkYielding},
 }
 

@@ -3,6 +3,7 @@ package mountoptions
 const (
 	refuseRemoved4  = "was removed in kernel 4.0: mount fails"
 	refuseRemoved19 = "was removed in kernel 4.19: mount fails"
+	refuseLayout    = "says how the disk is laid out, which is the volume's own"
 	refuseQuota     = "turns quotas on, which is the volume's own"
 
 	warnDeprecated = "is deprecated, and ignored since kernel 6.18"
@@ -30,6 +31,7 @@ var xfs = &table{
 		"filestreams": {key: "filestreams", value: "filestreams"},
 		"wsync":       {key: "wsync", value: "wsync", warning: "makes every change of a name wait for the disk"},
 		"nouuid":      {key: "nouuid", value: "nouuid", warning: "lets a copy be mounted beside its original: for snapshots only"},
+		"dax":         {key: "dax", kind: word, words: []string{"inode", "always", "never"}, initial: "inode", since: "5.8", note: "Only on persistent memory."},
 		"noquota":     {key: "quota", value: "noquota", warning: warnQuota},
 
 		"ikeep":   {key: "ikeep", value: "ikeep", warning: warnDeprecated},
@@ -44,12 +46,15 @@ var xfs = &table{
 		"norecovery": "mounts a file system without playing back its log",
 		"quota":      refuseQuota, "uquota": refuseQuota, "usrquota": refuseQuota, "uqnoenforce": refuseQuota, "gquota": refuseQuota,
 		"grpquota": refuseQuota, "gqnoenforce": refuseQuota, "pquota": refuseQuota, "prjquota": refuseQuota, "pqnoenforce": refuseQuota,
+		"qnoenforce": refuseQuota,
+		"sunit":      refuseLayout, "swidth": refuseLayout, "noalign": refuseLayout,
+		"grpid": refuseOwnership, "nogrpid": refuseOwnership, "bsdgroups": refuseOwnership, "sysvgroups": refuseOwnership,
 		"logdev": refuseAddress, "rtdev": refuseAddress,
 	},
 	implied: map[string]string{"nodiratime": "noatime"},
 	never:   map[string]bool{"suid": true, "dev": true, "exec": true, "_netdev": true, "nofail": true, "ikeep": true, "attr2": true},
 	hidden: map[string]string{
-		keySync: "async", "atime": "strictatime", "largeio": "nolargeio", "discard": "nodiscard", "diratime": "diratime",
+		keySync: "async", "atime": "strictatime", "dax": "inode", "largeio": "nolargeio", "discard": "nodiscard", "diratime": "diratime",
 	},
 	checks: []func(*table, []Option) []Problem{checkTwice, checkImplied},
 }

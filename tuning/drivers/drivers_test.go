@@ -1,0 +1,102 @@
+package drivers
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/mountoptions"
+)
+
+var azureNFS = Volume{Driver: "file.csi.azure.com", Attributes: map[string]string{"Protocol": "nfs"}}
+
+func TestHands(t *testing.T) {
+	for name, test := range map[string]struct {
+		volume  Volume
+		options string
+		want    string
+	}{
+		"the kubelet sorts and drops repetitions": {Volume{Driver: "kubernetes.io/nfs"}, "soft hard nconnect=4 hard", "hard nconnect=4 soft"},
+		"the kubelet sorts readOnly in":           {Volume{Driver: "kubernetes.io/nfs", ReadOnly: true}, "vers=3 rw", "ro rw vers=3"},
+		"csi-driver-nfs keeps the order":          {Volume{Driver: "nfs.csi.k8s.io"}, "soft hard", "soft hard"},
+		"csi-driver-nfs puts the class's last": {Volume{Driver: "nfs.csi.k8s.io", Attributes: map[string]string{"mountoptions": "hard,nconnect=1"}},
+			"nconnect=4", "nconnect=4 hard,nconnect=1"},
+		"Azure Files over NFS sorts, gives a version and its defaults": {azureNFS, "nconnect=4 hard",
+			"hard nconnect=4 vers=4,minorversion=1,sec=sys actimeo=30 noresvport"},
+		"Azure Files over NFS adds no second actimeo": {azureNFS, "actimeo=60 noresvport", "actimeo=60 noresvport vers=4,minorversion=1,sec=sys"},
+		"Azure Files over SMB adds its defaults":      {Volume{Driver: "file.csi.azure.com"}, "vers=3.1.1", "vers=3.1.1 file_mode=0777 dir_mode=0777 mfsymlinks actimeo=30"},
+		"Azure Files over SMB leaves timers alone":    {Volume{Driver: "file.csi.azure.com"}, "acregmax=60", "acregmax=60 file_mode=0777 dir_mode=0777 mfsymlinks"},
+		"a driver that nobody knows":                  {Volume{Driver: "example.com"}, "b a", "b a"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			options := strings.Fields(test.options)
+			before := slices.Clone(options)
+			if diff := cmp.Diff(strings.Fields(test.want), test.volume.Hands(options), cmpopts.EquateEmpty()); diff != "" {
+				t.Error(diff)
+			}
+			if diff := cmp.Diff(before, options); diff != "" {
+				t.Errorf("the volume's own list is changed: %s", diff)
+			}
+		})
+	}
+}
+
+// What Check lets through means the same to mount as it does in the list, and mount takes it: whatever driver, whatever
+// list the merge makes.
+func TestCheckHoldsForEveryDriver(t *testing.T) {
+	draw := []string{"actimeo=30", "actimeo=60", "acregmin=5", "acregmax=90", "acdirmax=60", "nocto", "noac", "nconnect=4", "vers=3", "vers=4", "vers=4.1",
+		"nfsvers=4.2", "minorversion=1", "hard", "soft", "sec=krb5", "sec=sys", "resvport", "noresvport", "rsize=262144", "sync", "async", "ro", "rw"}
+	volumes := []Volume{azureNFS, {Driver: "kubernetes.io/nfs"}, {Driver: "kubernetes.io/nfs", ReadOnly: true}, {Driver: "nfs.csi.k8s.io"},
+		{Driver: "nfs.csi.k8s.io", ReadOnly: true, Attributes: map[string]string{"mountOptions": "nconnect=2,vers=4.1"}}, {Driver: "csi.trident.netapp.io"}}
+	rapid.Check(t, func(t *rapid.T) {
+		volume := rapid.SampledFrom(volumes).Draw(t, "volume")
+		drawn := rapid.SliceOfN(rapid.SampledFrom(draw), 0, 6).Draw(t, "wanted")
+		wanted, _ := mountoptions.NFS.WithoutGiven(drawn, volume.Hands(nil))
+		merged := mountoptions.NFS.Merge(nil, wanted, v1alpha1.ConflictUseProfile, nil).Options
+		if len(volume.Check(mountoptions.NFS, merged)) > 0 {
+			return
+		}
+		handed := volume.Hands(merged)
+		var flat []string
+		for _, o := range mountoptions.Parse(handed) {
+			flat = append(flat, o.String())
+		}
+		if differences := mountoptions.NFS.Compare(merged, flat); len(differences) > 0 {
+			t.Fatalf("%s gets %v of %v: %+v", volume.Driver, handed, merged, differences)
+		}
+		for _, p := range mountoptions.Validate(mountoptions.NFS, flat) {
+			if strings.Contains(p.Message, "more than one version") {
+				t.Fatalf("%s gets %v of %v: %s", volume.Driver, handed, merged, p.Message)
+			}
+		}
+		if volume.ReadOnly && slices.Contains(merged, "rw") && !readOnly(handed) {
+			t.Fatalf("%s gets %v, and the volume is read-only", volume.Driver, handed)
+		}
+	})
+}
+
+func TestOptions(t *testing.T) {
+	for name, test := range map[string]struct {
+		volume Volume
+		want   mountoptions.Protocol
+	}{
+		"NFS":                        {Volume{Driver: "kubernetes.io/nfs"}, mountoptions.NFS},
+		"SMB":                        {Volume{Driver: "smb.csi.k8s.io"}, mountoptions.SMB},
+		"a disk with XFS":            {Volume{Driver: "ebs.csi.aws.com", FSType: "xfs"}, mountoptions.XFS},
+		"a disk with ext4":           {Volume{Driver: "ebs.csi.aws.com", FSType: "ext4"}, mountoptions.Generic},
+		"a disk with whatever":       {Volume{Driver: "kubernetes.io/local-volume"}, mountoptions.Generic},
+		"a driver that nobody knows": {Volume{Driver: "example.com", FSType: "xfs"}, ""},
+		"hostPath":                   {Volume{Driver: "kubernetes.io/host-path"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := test.volume.Source().Options(); got != test.want {
+				t.Errorf("options are those of %q, want %q", got, test.want)
+			}
+		})
+	}
+}

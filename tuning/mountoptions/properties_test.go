@@ -1,0 +1,131 @@
+package mountoptions
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+)
+
+var (
+	protocols = []Protocol{NFS, SMB, XFS, Generic}
+	policies  = []v1alpha1.ConflictPolicy{keepVolume, overClass, useProfile}
+)
+
+// drawKnown draws a list of any options that the protocol's table has, with values that it takes, and of some that
+// nobody knows.
+func drawKnown(t *rapid.T, p Protocol, label string) []string {
+	table := tableOf(p)
+	names := append(slices.Sorted(maps.Keys(table.specs)), "x-own", "strange=1", "suid")
+	option := rapid.Custom(func(t *rapid.T) string {
+		name := rapid.SampledFrom(names).Draw(t, "name")
+		s, known := table.specs[name]
+		switch {
+		case !known || s.kind == flag:
+			return name
+		case s.kind == count:
+			return fmt.Sprintf("%s=%d", name, rapid.SampledFrom([]int64{s.min, s.max, min(s.min+7, s.max)}).Draw(t, "count"))
+		case s.kind == size:
+			return fmt.Sprintf("%s=%s", name, rapid.SampledFrom([]string{"32k", "32768", "256k"}).Draw(t, "size"))
+		}
+		return name + "=" + rapid.SampledFrom(s.words).Draw(t, "word")
+	})
+	return rapid.SliceOfN(option, 0, 8).Draw(t, label)
+}
+
+func TestMergePropertiesOfEveryProtocol(t *testing.T) {
+	for _, p := range protocols {
+		t.Run(string(p), func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				checkMerge(t, p, rapid.SampledFrom(policies).Draw(t, "policy"),
+					drawKnown(t, p, "current"), drawKnown(t, p, "wanted"), drawKnown(t, p, "class"))
+			})
+		})
+	}
+}
+
+type failer interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+// checkMerge holds for every list, whatever is in it: a merge is done at once, repeats nothing, loses nothing that it was
+// not asked about, and brings nothing in that is refused.
+func checkMerge(t failer, p Protocol, policy v1alpha1.ConflictPolicy, current, wanted, class []string) {
+	t.Helper()
+	table := tableOf(p)
+	got := p.Merge(current, wanted, policy, class)
+	if again := p.Merge(got.Options, wanted, policy, class); again.Changed || !slices.Equal(again.Options, got.Options) {
+		t.Fatalf("%s: %q and %q make %q, then %q", p, current, wanted, got.Options, again.Options)
+	}
+	if !got.Changed {
+		if !slices.Equal(got.Options, current) {
+			t.Fatalf("%s: %q is unchanged, and %q", p, current, got.Options)
+		}
+		return
+	}
+	own, merged := Parse(current), Parse(got.Options)
+	if len(lastOfEach(merged)) != len(merged) {
+		t.Fatalf("%s: a repetition in %q", p, got.Options)
+	}
+	asked := map[string]bool{}
+	for _, o := range Parse(wanted) {
+		if table.refusal(o) == "" {
+			asked[table.groupOf(o)] = true
+		}
+	}
+	for _, o := range own {
+		group := table.groupOf(o)
+		if !asked[group] && !(table.oneVersionOnly && group == keyVersion) && !slices.Contains(merged, o) {
+			t.Fatalf("%s: %q is lost from %q", p, o.String(), got.Options)
+		}
+	}
+	for _, o := range merged {
+		if !slices.Contains(own, o) && (table.refusal(o) != "" || !asked[table.groupOf(o)] && table.groupOf(o) != keyVersion) {
+			t.Fatalf("%s: %q has come in: %q", p, o.String(), got.Options)
+		}
+	}
+	if differences := p.Compare(got.Options, nil); len(differences) > len(merged)+len(table.timers) {
+		t.Fatalf("%s: %d differences of %d options", p, len(differences), len(merged))
+	}
+}
+
+// A mount that shows just what is wanted differs in nothing.
+func TestCompareWithItself(t *testing.T) {
+	for _, p := range protocols {
+		t.Run(string(p), func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				wanted := slices.DeleteFunc(drawKnown(t, p, "wanted"), func(o string) bool { return strings.HasPrefix(o, "timeo=") })
+				if got := p.Compare(wanted, wanted); len(got) > 0 {
+					t.Fatalf("%q differs from itself: %+v", wanted, got)
+				}
+			})
+		})
+	}
+}
+
+func FuzzMergeAndCompare(f *testing.F) {
+	f.Add(uint8(0), uint8(0), "hard\nnconnect=8,x-own", "actimeo=30\nnocto", "hard")
+	f.Add(uint8(1), uint8(2), "acregmax=60\nactimeo=30", "acdirmax=5\nvers=3.1.1", "")
+	f.Add(uint8(2), uint8(1), `context="a,b"`+"\nlogbsize=32k", "logbsize=256k\nnoatime", "logbsize=32768")
+	f.Add(uint8(3), uint8(0), "relatime\n\n,", "noatime", "")
+	f.Add(uint8(0), uint8(2), "vers=4\nminorversion=1\nv3", "nfsvers=4.2\nnoac", "noac")
+	f.Fuzz(func(t *testing.T, protocol, policy uint8, current, wanted, class string) {
+		p := protocols[int(protocol)%len(protocols)]
+		own, want := strings.Split(current, "\n"), strings.Split(wanted, "\n")
+		checkMerge(t, p, policies[int(policy)%len(policies)], own, want, strings.Split(class, "\n"))
+		for _, problem := range Validate(p, want) {
+			if problem.Message == "" {
+				t.Fatalf("a problem without a message: %+v", problem)
+			}
+		}
+		p.Compare(want, own)
+		p.Unverifiable(want)
+		p.Altered(own, want)
+	})
+}

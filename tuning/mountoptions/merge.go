@@ -145,7 +145,7 @@ func (m *merger) mergeOne(key string, wanted []Option) {
 	own := m.inGroup(m.list, key)
 	want, have := m.resolve(wanted)[key], m.resolve(own)[key]
 	option := wanted[len(wanted)-1]
-	if m.keyOf(option) == keyMinorVersion || len(wanted) > 1 && key == keyVersion {
+	if key == keyVersion && (m.keyOf(option) == keyMinorVersion || len(wanted) > 1) {
 		option = Option{Name: keyVersion, Value: want, HasValue: true}
 	}
 	switch {

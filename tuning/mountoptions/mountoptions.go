@@ -158,7 +158,7 @@ func (t *table) groupOf(o Option) string {
 	if len(t.timers) > 0 && (key == keyActimeo || key == keyCache) || slices.Contains(t.timers, key) {
 		return groupCache
 	}
-	if key == keyMinorVersion {
+	if key == keyMinorVersion && t.oneVersionOnly {
 		return keyVersion
 	}
 	return key
@@ -185,7 +185,9 @@ func (t *table) resolve(options []Option) map[string]string {
 			state[key] = value
 		}
 	}
-	resolveVersion(state)
+	if t.oneVersionOnly {
+		resolveVersion(state)
+	}
 	return state
 }
 

@@ -95,6 +95,16 @@ func checkMerge(t failer, p Protocol, policy v1alpha1.ConflictPolicy, current, w
 	}
 }
 
+// Volumes hold whatever somebody wrote into them: nobody validates it.
+func TestMergeOfAnything(t *testing.T) {
+	text := rapid.StringOf(rapid.SampledFrom([]rune(`ahv4=,"x- 0k`)))
+	list := rapid.SliceOfN(rapid.OneOf(text, rapid.SampledFrom([]string{"vers=4", "minorversion=1", "actimeo=30", "acregmax=", "noac", "logbsize=1k"})), 0, 5)
+	rapid.Check(t, func(t *rapid.T) {
+		checkMerge(t, rapid.SampledFrom(protocols).Draw(t, "protocol"), rapid.SampledFrom(policies).Draw(t, "policy"),
+			list.Draw(t, "current"), list.Draw(t, "wanted"), list.Draw(t, "class"))
+	})
+}
+
 // A mount that shows just what is wanted differs in nothing.
 func TestCompareWithItself(t *testing.T) {
 	for _, p := range protocols {

@@ -46,7 +46,7 @@ type table struct {
 	timerDefaults map[string]string
 	// actimeoYields is true where actimeo sets nothing once a timer is set.
 	actimeoYields bool
-	// oneVersionOnly is true where mount refuses several versions, even if they agree.
+	// oneVersionOnly is true for NFS: mount refuses several versions, even if they agree, and minorversion is one.
 	oneVersionOnly bool
 	// implied are options that another one brings along.
 	implied map[string]string

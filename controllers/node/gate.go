@@ -7,6 +7,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
@@ -65,6 +68,7 @@ func concerned(in input) []string {
 // nodesOf are a profile's nodes for the gate. A node that is left alone, or without anything to set, is not among them.
 func nodesOf(all fleet.Snapshot, profile *fleet.Profile) []livegate.Node {
 	var nodes []livegate.Node
+	canary := canaryOf(profile)
 	for i := range all.Nodes {
 		node := &all.Nodes[i]
 		scn := all.Objects[node.Name]
@@ -77,9 +81,19 @@ func nodesOf(all fleet.Snapshot, profile *fleet.Profile) []livegate.Node {
 		}
 		entry := entryOf(all, node, scn)
 		entry.Wanted = wanted.Hash
+		entry.Canary = canary.Matches(labels.Set(node.Labels))
 		nodes = append(nodes, entry)
 	}
 	return nodes
+}
+
+// canaryOf selects the nodes that a profile chooses for its canary; where it chooses none, no node.
+func canaryOf(profile *fleet.Profile) labels.Selector {
+	selector, err := metav1.LabelSelectorAsSelector(profile.Spec.WithDefaults().Rollout.Canary.NodeSelector)
+	if err != nil {
+		return labels.Nothing()
+	}
+	return selector
 }
 
 func entryOf(all fleet.Snapshot, node *corev1.Node, scn *v1alpha1.StorageClientNode) livegate.Node {
@@ -115,7 +129,8 @@ func takenSince(node *corev1.Node, report fleet.Report) time.Time {
 func policyOf(profile *fleet.Profile) livegate.Policy {
 	rollout := profile.Spec.WithDefaults().Rollout
 	return livegate.Policy{
-		Canaries:         int(*rollout.Canary.Nodes),
+		Canaries:         int(ptr.Deref(rollout.Canary.Nodes, 0)),
+		Chosen:           rollout.Canary.NodeSelector != nil,
 		Soak:             time.Duration(*rollout.Canary.SoakSeconds) * time.Second,
 		Limit:            *rollout.MaxConcurrentLive,
 		FailureThreshold: int(*rollout.FailureThreshold),

@@ -10,6 +10,7 @@ import (
 
 	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/windows"
 )
 
 // Problem is something wrong, or worth knowing, about a field of a profile.
@@ -31,9 +32,9 @@ func (p Problem) String() string {
 
 // Validate says what is wrong with a profile that has the shape that the API asks for: settings that neither the
 // catalogue nor the allow-list admits, or out of range, or said twice in different ways; mount options that can never
-// work; selectors that select nothing by mistake. A profile with a problem that is no warning applies nothing.
+// work; selectors that select nothing by mistake; windows that never open. A profile with a problem that is no warning applies nothing.
 func Validate(p *v1alpha1.StorageClientProfile, allow catalogue.AllowList) []Problem {
-	return slices.Concat(checkSelectors(p), checkSettings(p, allow), checkSlots(p), checkVolumes(p))
+	return slices.Concat(checkSelectors(p), checkSettings(p, allow), checkSlots(p), checkVolumes(p), checkWindows(p))
 }
 
 func checkSettings(p *v1alpha1.StorageClientProfile, allow catalogue.AllowList) []Problem {
@@ -103,6 +104,22 @@ func checkSelectors(p *v1alpha1.StorageClientProfile) []Problem {
 		check(fmt.Sprintf("spec.volumes[%d].selector.claimSelector", i), selector.ClaimSelector)
 	}
 	check("spec.rollout.drain.waitForPodSelector", p.Spec.Rollout.Drain.WaitForPodSelector)
+	if canary := p.Spec.Rollout.Canary; canary != nil {
+		check("spec.rollout.canary.nodeSelector", canary.NodeSelector)
+	}
+	return problems
+}
+
+func checkWindows(p *v1alpha1.StorageClientProfile) []Problem {
+	var problems []Problem
+	for i, window := range p.Spec.Rollout.Windows {
+		_, err := windows.Parse(window)
+		var refused *windows.FieldError
+		if errors.As(err, &refused) {
+			field := fmt.Sprintf("spec.rollout.windows[%d].%s", i, refused.Field)
+			problems = append(problems, Problem{Field: field, Value: refused.Value, Message: refused.Reason})
+		}
+	}
 	return problems
 }
 
@@ -126,8 +143,6 @@ func UnsupportedFields(p *v1alpha1.StorageClientProfile) []string {
 		add(rule.ReadAheadKiB != nil, fmt.Sprintf("spec.volumes[%d].readAheadKiB", i))
 	}
 	rollout := &p.Spec.Rollout
-	add(rollout.Canary != nil && rollout.Canary.NodeSelector != nil, "spec.rollout.canary.nodeSelector")
-	add(len(rollout.Windows) > 0, "spec.rollout.windows")
 	add(rollout.Drain.ExcludeFromLoadBalancersSeconds > 0, "spec.rollout.drain.excludeFromLoadBalancersSeconds")
 	add(rollout.Volumes != nil, "spec.rollout.volumes")
 	return fields

@@ -79,6 +79,18 @@ func TestValidate(t *testing.T) {
 				spec.Rollout.Drain.WaitForPodSelector = &unknownOperator
 			}},
 			want: []string{`spec.rollout.drain.waitForPodSelector: "Is" is not`}},
+		"a selector of the canary with an unknown operator": {options: []option{
+			func(spec *v1alpha1.StorageClientProfileSpec) {
+				spec.Rollout.Canary = &v1alpha1.Canary{NodeSelector: &unknownOperator}
+			}},
+			want: []string{`spec.rollout.canary.nodeSelector: "Is" is not`}},
+		"windows that never open": {options: []option{func(spec *v1alpha1.StorageClientProfileSpec) {
+			spec.Rollout.Windows = []v1alpha1.Window{
+				{Schedule: "0 2 * * 6", DurationSeconds: 14400, TimeZone: "Europe/Berlin"},
+				{Schedule: "0 2 30 2 *", DurationSeconds: 60},
+				{Schedule: "0 2 * * 6", DurationSeconds: 60, TimeZone: "Europe/Bonn"},
+			}
+		}}, want: []string{"spec.rollout.windows[1].schedule: never comes", "spec.rollout.windows[2].timeZone: is not in the IANA"}},
 		"more settings than a node can have": {allow: []string{"sysctl/net[.]a.*"}, options: []option{func(spec *v1alpha1.StorageClientProfileSpec) {
 			for i := range MaxSettings + 1 {
 				sysctl(fmt.Sprint("net.a", i), "1")(spec)
@@ -146,11 +158,11 @@ func TestUnsupportedFields(t *testing.T) {
 		}, nil},
 		"a chosen canary": {func(s *v1alpha1.StorageClientProfileSpec) {
 			s.Rollout.Canary = &v1alpha1.Canary{NodeSelector: &metav1.LabelSelector{}}
-		}, []string{"spec.rollout.canary.nodeSelector"}},
+		}, nil},
 		"a counted canary": {func(s *v1alpha1.StorageClientProfileSpec) {
 			s.Rollout.Canary = &v1alpha1.Canary{Nodes: ptr.To[int32](2)}
 		}, nil},
-		"windows":          {func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.Windows = make([]v1alpha1.Window, 1) }, []string{"spec.rollout.windows"}},
+		"windows":          {func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.Windows = make([]v1alpha1.Window, 1) }, nil},
 		"load balancers":   {func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.Drain.ExcludeFromLoadBalancersSeconds = 30 }, []string{"spec.rollout.drain.excludeFromLoadBalancersSeconds"}},
 		"steps of volumes": {func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.Volumes = &v1alpha1.VolumeRollout{} }, []string{"spec.rollout.volumes"}},
 	} {

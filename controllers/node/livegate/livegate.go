@@ -30,6 +30,8 @@ type Node struct {
 	TakenSince time.Time
 	// Failed is whether the agent reported a failure of the wanted settings.
 	Failed bool
+	// Canary is whether the profile's canary selector selects the node.
+	Canary bool
 }
 
 // carries reports whether the node has been given what it is to have.
@@ -37,8 +39,10 @@ func (n Node) carries() bool { return n.Managed && n.Carries == n.Wanted }
 
 // Policy is what a profile's rollout says about changes of settings.
 type Policy struct {
-	// Canaries is how many nodes form the canary, at least 1.
+	// Canaries is how many nodes form the canary, at least 1. It has no meaning where Chosen is set.
 	Canaries int
+	// Chosen is whether the canary are the nodes that are marked so, instead of the first ones.
+	Chosen bool
 	// Soak is how long the canary has to look well.
 	Soak time.Duration
 	// Limit is how many nodes take a change at a time: a number, or a percentage of the nodes.
@@ -123,36 +127,67 @@ func (g *gate) byGroups() {
 		}
 		groups[node.Wanted] = append(groups[node.Wanted], node)
 	}
-	canaries := max(g.policy.Canaries, 1)
 	proven := map[string]bool{}
 	for _, wanted := range order {
-		proven[wanted] = g.proven(groups[wanted], canaries)
+		proven[wanted] = g.proven(groups[wanted])
 		g.takeRunning(groups[wanted], proven[wanted])
 	}
 	for _, wanted := range order {
-		group := groups[wanted]
-		if proven[wanted] {
+		if group := groups[wanted]; proven[wanted] {
 			g.admit(group, len(group), g.share)
-			continue
+		} else {
+			g.admitCanary(group)
 		}
-		carriers := carriers(group)
-		if len(carriers) >= canaries {
-			g.hold(group, fmt.Sprintf("waits for the canary: %s", names.List(carriers)))
-			continue
-		}
-		g.admit(group, canaries-len(carriers), max(canaries, g.share))
 	}
 }
 
-// proven reports whether enough of a group have carried the settings for long enough.
-func (g *gate) proven(group []Node, canaries int) bool {
-	soaked := 0
+// canary is who of a group proves its settings, and how many of them have to. A chosen node that is not alive and has
+// not begun is passed over; where no chosen one is left, those that carry the settings already are proof enough.
+func (g *gate) canary(group []Node) (members []Node, count int) {
+	if !g.policy.Chosen {
+		return group, min(max(g.policy.Canaries, 1), len(group))
+	}
 	for _, node := range group {
+		if node.Canary && (node.Alive || node.carries()) {
+			members = append(members, node)
+		}
+	}
+	if len(members) > 0 {
+		return members, len(members)
+	}
+	for _, node := range group {
+		if node.carries() {
+			members = append(members, node)
+		}
+	}
+	return members, 1
+}
+
+// proven reports whether enough of a group have carried the settings for long enough.
+func (g *gate) proven(group []Node) bool {
+	members, count := g.canary(group)
+	soaked := 0
+	for _, node := range members {
 		if g.soaked(node) {
 			soaked++
 		}
 	}
-	return soaked >= min(canaries, len(group))
+	return soaked >= count
+}
+
+// admitCanary lets the canary of a group go, and nobody else.
+func (g *gate) admitCanary(group []Node) {
+	members, count := g.canary(group)
+	carriers := carriers(members)
+	switch {
+	case len(members) == 0:
+		g.hold(group, "waits for a canary: rollout.canary.nodeSelector selects no node that gets the same settings and is Ready")
+	case len(carriers) >= count:
+		g.hold(group, fmt.Sprintf("waits for the canary: %s", names.List(carriers)))
+	default:
+		g.hold(group, "waits for the canary")
+		g.admit(members, count-len(carriers), max(count, g.share))
+	}
 }
 
 func carriers(group []Node) []string {
@@ -187,6 +222,7 @@ func (g *gate) admit(group []Node, count, limit int) {
 		case g.running >= limit:
 			g.Notes[node.Name] = fmt.Sprintf("waits for its turn, at most %d at a time", limit)
 		default:
+			delete(g.Notes, node.Name)
 			g.Admitted[node.Name] = true
 			g.running++
 			count--

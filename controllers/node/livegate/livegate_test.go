@@ -41,19 +41,63 @@ func taken(name string, age int, since time.Duration) Node {
 	return node
 }
 
-func with(node Node, change func(*Node)) Node {
-	change(&node)
+func with(node Node, changes ...func(*Node)) Node {
+	for _, change := range changes {
+		change(&node)
+	}
 	return node
 }
 
 func TestAdmit(t *testing.T) {
 	dead := func(n *Node) { n.Alive, n.TakenSince = false, time.Time{} }
+	chosen := func(n *Node) { n.Canary = true }
+	byName := policy(func(p *Policy) { p.Canaries, p.Chosen = 0, true })
 	for name, test := range map[string]struct {
 		nodes  []Node
 		policy Policy
 		want   []string
 		notes  map[string]string
 	}{
+		"chosen nodes go first, all of them": {
+			nodes:  []Node{waiting("a", 9), with(waiting("b", 8), chosen), with(waiting("c", 7), chosen)},
+			policy: byName,
+			want:   []string{"b", "c"},
+			notes:  map[string]string{"a": "waits for the canary"},
+		},
+		"all chosen nodes have to soak": {
+			nodes:  []Node{waiting("a", 9), with(taken("b", 8, time.Hour), chosen), with(taken("c", 7, time.Second), chosen)},
+			policy: byName,
+			notes:  map[string]string{"a": "waits for the canary: b, c"},
+		},
+		"and then the others go": {
+			nodes:  []Node{waiting("a", 9), with(taken("b", 8, time.Hour), chosen), with(taken("c", 7, time.Hour), chosen)},
+			policy: byName,
+			want:   []string{"a"},
+		},
+		"a chosen node that is dead is passed over": {
+			nodes:  []Node{waiting("a", 9), with(waiting("b", 8), chosen, dead), with(taken("c", 7, time.Hour), chosen)},
+			policy: byName,
+			want:   []string{"a"},
+			notes:  map[string]string{"b": "waits until the node and its agent are Ready"},
+		},
+		"one that died with the settings is not": {
+			nodes:  []Node{waiting("a", 9), with(given("b", 8), chosen, dead), with(taken("c", 7, time.Hour), chosen)},
+			policy: byName,
+			notes:  map[string]string{"a": "waits for the canary: b, c"},
+		},
+		"nobody goes where nobody is chosen": {
+			nodes:  []Node{waiting("a", 9), waiting("b", 8)},
+			policy: byName,
+			notes: map[string]string{
+				"a": "waits for a canary: rollout.canary.nodeSelector selects no node that gets the same settings and is Ready",
+				"b": "waits for a canary: rollout.canary.nodeSelector selects no node that gets the same settings and is Ready",
+			},
+		},
+		"but for what others have carried for long": {
+			nodes:  []Node{waiting("a", 9), taken("b", 8, time.Hour)},
+			policy: byName,
+			want:   []string{"a"},
+		},
 		"the oldest node goes first and alone": {
 			nodes:  []Node{waiting("b", 1), waiting("a", 2), waiting("c", 1)},
 			policy: policy(nil),

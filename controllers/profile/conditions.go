@@ -196,7 +196,7 @@ func (f facts) waiting() verdict {
 		}
 	}
 	switch reason {
-	case v1alpha1.ReasonWaitingForApproval, v1alpha1.ReasonWaitingForBudget:
+	case v1alpha1.ReasonWaitingForWindow, v1alpha1.ReasonWaitingForApproval, v1alpha1.ReasonWaitingForBudget:
 		return yes(reason, f.nodes.pending[0].message)
 	}
 	return yes(v1alpha1.ReasonRollingOut, f.progress())

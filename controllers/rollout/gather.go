@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,8 +18,10 @@ import (
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/pause"
 	"github.com/storageclient/operator/controllers/node/livegate"
+	"github.com/storageclient/operator/controllers/rollout/drain"
 	"github.com/storageclient/operator/controllers/rollout/plan"
 	"github.com/storageclient/operator/tuning/nodesettings"
+	"github.com/storageclient/operator/tuning/windows"
 )
 
 // scope is one pass over the API: the objects that were decided upon, as they are now, for the writes that follow.
@@ -31,6 +34,8 @@ type scope struct {
 	nodes   map[string]*corev1.Node
 	objects map[string]*v1alpha1.StorageClientNode
 	ready   map[string]bool
+	// peopled are the nodes with the untuned taint that have been seen to carry pods which a drain would have to remove.
+	peopled sets.Set[string]
 }
 
 func (s *scope) snapshot(ctx context.Context) (plan.Snapshot, error) {
@@ -45,14 +50,46 @@ func (s *scope) refresh(ctx context.Context, names sets.Set[string]) (plan.Snaps
 		return plan.Snapshot{}, err
 	}
 	if names == nil {
-		return s.readAll(ctx, s.APIReader)
-	}
-	for name := range names {
-		if err := s.readNode(ctx, name); err != nil {
+		if _, err := s.readAll(ctx, s.APIReader); err != nil {
 			return plan.Snapshot{}, err
 		}
+		names = sets.KeySet(s.nodes)
+	} else {
+		for name := range names {
+			if err := s.readNode(ctx, name); err != nil {
+				return plan.Snapshot{}, err
+			}
+		}
+	}
+	if err := s.readPods(ctx, names); err != nil {
+		return plan.Snapshot{}, err
 	}
 	return s.compose(), nil
+}
+
+// readPods looks whether nodes with the untuned taint that are to be rebooted serve anything. Until it has looked, a
+// node that keeps pods away by that taint counts as empty.
+func (s *scope) readPods(ctx context.Context, names sets.Set[string]) error {
+	drainer := drain.Drainer{Reader: s.APIReader}
+	s.peopled = sets.New[string]()
+	for name := range names {
+		node, object := s.nodes[name], s.objects[name]
+		if node == nil || object == nil || !object.Status.RebootRequired || !s.untuned(node) {
+			continue
+		}
+		vacant, err := drainer.Vacant(ctx, name)
+		if err != nil {
+			return err
+		}
+		if !vacant {
+			s.peopled.Insert(name)
+		}
+	}
+	return nil
+}
+
+func (s *scope) untuned(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == s.UntunedTaint })
 }
 
 // readCommon reads the claims, which are never taken from a cache, the profiles, and the pause of everything.
@@ -183,6 +220,11 @@ func (s *scope) profile(profile *fleet.Profile) plan.Profile {
 			out.Inert = v1alpha1.ReasonPlanMode
 		}
 	}
+	var err error
+	if out.Windows, err = windows.ParseSet(profile.Spec.Rollout.Windows); err != nil {
+		// A profile that was made invalid and then deleted is not looked at any more; it has no window all the same.
+		out.Inert = v1alpha1.ReasonInvalid
+	}
 	for _, setting := range nodesettings.Settings(profile.StorageClientProfile) {
 		if nodesettings.TakesEffectAtBoot(setting.Key) {
 			out.BootKeys.Insert(setting.Key)
@@ -208,13 +250,12 @@ func (s *scope) node(node *corev1.Node) plan.Node {
 		Ignored:          match.Ignored(node),
 		NeverDisrupt:     node.Annotations[v1alpha1.NeverDisruptAnnotation] == v1alpha1.True,
 		AgentReady:       s.ready[node.Name],
+		Untuned:          s.untuned(node),
 	}
+	out.Vacant = out.Untuned && !s.peopled.Has(node.Name)
 	if mark, marked := node.Annotations[v1alpha1.DisruptionAnnotation]; marked {
 		claim := parseClaim(mark)
 		out.Mark = &claim
-	}
-	for _, taint := range node.Spec.Taints {
-		out.Untuned = out.Untuned || taint.Key == s.UntunedTaint
 	}
 	object := s.objectOf(node)
 	for _, profile := range s.view.Profiles() {

@@ -22,6 +22,9 @@ import (
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 )
 
+// maxBackOff is how long a pass that met an error is put off at most: freed budget waits for it.
+const maxBackOff = 10 * time.Second
+
 // everything is the one request.
 var everything = reconcile.Request{NamespacedName: client.ObjectKey{Name: "rollout"}}
 
@@ -44,7 +47,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&corev1.Pod{}, one, builder.WithPredicates(agents, predicate.Funcs{UpdateFunc: agentChanged})).
 		WithOptions(controller.Options{
 			// One request stands for all nodes: what fails on one must not hold up the others for long.
-			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](again, time.Minute),
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](again, maxBackOff),
 		}).
 		Complete(r)
 }

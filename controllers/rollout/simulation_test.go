@@ -15,11 +15,14 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/rollout/plan"
+	"github.com/storageclient/operator/tuning/windows"
 )
 
 var (
@@ -73,7 +76,7 @@ func (w *world) populate() {
 	for i := range 3 + w.rng.IntN(4) {
 		all = append(all, fmt.Sprintf("n%d", i))
 	}
-	w.budget, w.refusals, w.heat = 1+w.rng.IntN(3), 12, 40
+	w.budget, w.refusals, w.heat, w.zones = 1+w.rng.IntN(3), 12, 40, w.rng.IntN(len(labelSets))
 	if w.rng.IntN(6) == 0 {
 		w.refusals = 1
 	}
@@ -85,6 +88,7 @@ func (w *world) populate() {
 		n.Manager = name == "n1"
 		n.Untuned = w.rng.IntN(4) == 0
 		n.ControlPlane = w.rng.IntN(5) == 0
+		n.Labels = w.anyLabels()
 	}
 	if w.controlPlanes() == 1 {
 		w.nodes[all[0]].ControlPlane = false
@@ -92,10 +96,48 @@ func (w *world) populate() {
 			n.ControlPlane = false
 		}
 	}
-	w.addProfile("alpha", w.anyRollout, all...)
+	w.addProfile("alpha", w.anyRollout, all...).Windows = w.anyWindows()
 	if w.rng.IntN(2) == 0 {
-		w.addProfile("beta", w.anyRollout, all[:1+w.rng.IntN(len(all))]...)
+		w.addProfile("beta", w.anyRollout, all[:1+w.rng.IntN(len(all))]...).Windows = w.anyWindows()
 	}
+}
+
+// labelSets are the labels that nodes have: a zone, or none, and whether they are chosen for the canary.
+var labelSets = []map[string]string{
+	nil,
+	{corev1.LabelTopologyZone: "x"},
+	{corev1.LabelTopologyZone: "y"},
+	{corev1.LabelTopologyZone: "y", "canary": "yes"},
+	{corev1.LabelTopologyZone: "x", "canary": "yes"},
+}
+
+// anyLabels draws from more zones in some schedules than in others.
+func (w *world) anyLabels() map[string]string {
+	return labelSets[w.rng.IntN(1+w.zones)]
+}
+
+// windowSets are short, so that they open and close while things happen.
+var windowSets = func() []windows.Set {
+	var out []windows.Set
+	for _, list := range [][]v1alpha1.Window{
+		{{Schedule: "*/20 * * * *", DurationSeconds: 400}},
+		{{Schedule: "*/30 * * * *", DurationSeconds: 600, TimeZone: "Europe/Berlin"}},
+		{{Schedule: "10 * * * *", DurationSeconds: 900, TimeZone: "Asia/Kolkata"}, {Schedule: "0 0-22/2 * * *", DurationSeconds: 1200}},
+	} {
+		set, err := windows.ParseSet(list)
+		if err != nil {
+			panic(err)
+		}
+		out = append(out, set)
+	}
+	return out
+}()
+
+func (w *world) anyWindows() windows.Set {
+	if w.rng.IntN(3) > 0 {
+		return nil
+	}
+	return windowSets[w.rng.IntN(len(windowSets))]
 }
 
 func (w *world) controlPlanes() int {
@@ -121,6 +163,12 @@ func (w *world) anyRollout(r *v1alpha1.Rollout) {
 	}
 	if w.rng.IntN(3) == 0 {
 		r.OnNodeFailure = v1alpha1.FailureUncordon
+	}
+	if w.rng.IntN(4) == 0 {
+		r.IgnoreUnavailableAfterSeconds = 200 + w.rng.Int32N(600)
+	}
+	if w.rng.IntN(4) == 0 {
+		r.Canary.Nodes, r.Canary.NodeSelector = nil, &metav1.LabelSelector{MatchLabels: map[string]string{"canary": "yes"}}
 	}
 }
 
@@ -244,6 +292,9 @@ func (f *faults) mishap() {
 	case 0:
 		f.tell("somebody cordons or uncordons %s", name)
 		n.Unschedulable = !n.Unschedulable
+		if n.UnavailableSince = nil; n.Unschedulable || !n.Ready {
+			n.UnavailableSince = ptr.To(f.now)
+		}
 		n.meddled++
 		n.nodeRV++
 	case 1:
@@ -309,7 +360,9 @@ func (f *faults) edit() {
 		if f.rng.IntN(2) == 0 {
 			continue
 		}
-		switch f.rng.IntN(6) {
+		switch f.rng.IntN(7) {
+		case 6:
+			p.Windows = f.anyWindows()
 		case 0:
 			p.Paused = [...]string{"", v1alpha1.ReasonPausedByField}[f.rng.IntN(2)]
 		case 1:
@@ -352,6 +405,7 @@ func (w *world) replace(n *simNode) {
 	fresh := w.addNode(n.Name)
 	fresh.nodeRV, fresh.objectRV = rv+1, n.objectRV+1
 	fresh.Manager, fresh.ControlPlane = n.Manager, n.ControlPlane
+	fresh.Labels, fresh.Untuned = n.Labels, w.rng.IntN(2) == 0
 }
 
 // heal ends all faults: people undo what they did, and broken machines are replaced.
@@ -378,17 +432,35 @@ func (w *world) heal() {
 			w.replace(n)
 		}
 	}
-	for _, p := range w.profiles {
+	w.reconcilePeople()
+}
+
+// reconcilePeople makes the profiles such that all of them can be done: windows meet, and somebody is the canary.
+func (w *world) reconcilePeople() {
+	var sets []windows.Set
+	for _, name := range w.profileNames {
+		p := w.profiles[name]
 		p.Paused, p.Inert, p.Rollout.Reboot.Policy = "", "", v1alpha1.RebootAutomatic
 		p.version += 100
+		if canary := p.Rollout.Canary; canary.NodeSelector != nil {
+			p.Rollout.Canary = &v1alpha1.Canary{Nodes: ptr.To[int32](1), SoakSeconds: canary.SoakSeconds}
+		}
+		sets = append(sets, p.Windows)
+	}
+	if open, again := windows.Meet(sets, w.now); !open && again.IsZero() {
+		for _, p := range w.profiles {
+			p.Windows = nil
+		}
 	}
 }
 
 // calm is a turn without faults: what has to follow follows, and time goes on.
 func (w *world) calm() {
+	before := w.writes()
 	m := &manager{world: w, name: "m"}
 	next := m.pass()
 	w.check()
+	w.checkClosed()
 	for _, name := range w.nodeNames {
 		n := w.nodes[name]
 		w.follow(n)
@@ -400,13 +472,57 @@ func (w *world) calm() {
 			n.machine.downUntil, n.machine.boot = w.now.Add(time.Minute), bootWell
 		}
 	}
-	step := 5 * time.Second
-	if next.IsZero() {
-		step = 30 * time.Second
-	} else if d := next.Sub(w.now); d > step {
-		step = min(d, time.Minute)
+	if w.writes() != before {
+		w.step(5 * time.Second)
+		return
 	}
-	w.step(step)
+	w.step(w.idle(next))
+}
+
+// writes is how often something was written.
+func (w *world) writes() int {
+	sum := w.claimsRV
+	for _, n := range w.nodes {
+		sum += n.nodeRV + n.objectRV
+	}
+	return sum
+}
+
+// idle is how long nothing happens: until the manager wants to look again, or a machine, an agent or a pod comes or goes.
+func (w *world) idle(next time.Time) time.Duration {
+	const most = time.Hour
+	end := w.now.Add(most)
+	earlier := func(t time.Time) {
+		if t.After(w.now) && t.Before(end) {
+			end = t
+		}
+	}
+	earlier(next)
+	for _, n := range w.nodes {
+		earlier(n.machine.downUntil)
+		earlier(n.machine.silentUntil)
+		earlier(n.machine.mounted)
+		for _, p := range n.pods {
+			earlier(p.goneAt)
+		}
+	}
+	return end.Sub(w.now)
+}
+
+// checkClosed is that a window that closes ends a drain. Only a node whose permit has just been refused is left as it is
+// for a moment.
+func (w *world) checkClosed() {
+	for _, name := range w.nodeNames {
+		n := w.nodes[name]
+		if n.Mark == nil || n.Deleting || n.Client == nil || n.Client.Spec.RebootPermit != nil || w.failed(n) || n.Client.Status.Rollout.Reason == plan.ReasonPermitRefused {
+			continue
+		}
+		for _, profile := range n.budgets(w) {
+			if open, _ := w.profiles[profile].Windows.At(w.now); !open {
+				w.fail("invariant 2: the drain of %s goes on outside the windows of profile %s", name, profile)
+			}
+		}
+	}
 }
 
 // finished says what is still to be done, empty if nothing is.

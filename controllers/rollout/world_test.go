@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -39,6 +40,8 @@ type world struct {
 	// of a pass.
 	quiet          bool
 	refusals, heat int
+	// zones is how many sets of labels nodes have.
+	zones int
 	// calmly leaves out what chance would add.
 	calmly bool
 	// intrude is called before every read and write of a manager; nil: nothing happens there.
@@ -414,8 +417,8 @@ type manager struct {
 	// rules are the profiles, and pausedThen the pause of everything, as they were read.
 	rules      map[string]plan.Profile
 	pausedThen bool
-	// out are the nodes that were unavailable at the last live read of all.
-	out map[string]bool
+	// out are the nodes that were unavailable at the last live read of all, vacant those that served nothing.
+	out, vacant map[string]bool
 }
 
 // errDied ends a process in the middle of a pass.
@@ -429,13 +432,14 @@ func (m *manager) hook(where string) {
 
 func (m *manager) snapshot(context.Context) (plan.Snapshot, error) {
 	m.hook("snapshot")
-	m.seen = map[string]*simNode{}
+	m.seen, m.vacant = map[string]*simNode{}, map[string]bool{}
 	for _, name := range m.nodeNames {
 		n := m.nodes[name]
 		if m.stale != nil {
 			n = m.stale(n)
 		}
 		m.seen[name] = copyNode(n)
+		m.vacant[name] = n.Untuned
 	}
 	return m.compose(), nil
 }
@@ -451,6 +455,7 @@ func (m *manager) refresh(_ context.Context, names sets.Set[string]) (plan.Snaps
 		if n := m.nodes[name]; n != nil {
 			m.seen[name] = copyNode(n)
 			m.out[name] = m.unavailable(n)
+			m.vacant[name] = n.Untuned && len(n.pods) == 0
 		}
 	}
 	return m.compose(), nil
@@ -468,16 +473,9 @@ func (m *manager) compose() plan.Snapshot {
 		if n == nil {
 			continue
 		}
-		var profiles []string
-		for _, p := range m.profileNames {
-			selected := slices.Contains(m.profiles[p].nodes, name)
-			carried := n.Client != nil && slices.ContainsFunc(n.Client.Spec.Settings, func(x v1alpha1.NodeSetting) bool { return x.Profile == p })
-			if selected || carried {
-				profiles = append(profiles, p)
-			}
-		}
+		profiles := m.profilesOf(n)
 		read := n.Node
-		read.Profiles = profiles
+		read.Profiles, read.Vacant = profiles, m.vacant[name]
 		if n.Client != nil {
 			c := *n.Client
 			_, c.WantedBootHash = m.wanted(n)
@@ -549,6 +547,7 @@ func (m *manager) claim(_ context.Context, steps []plan.AddClaim) error {
 	for _, step := range steps {
 		if !step.Held {
 			m.checkBudget(step)
+			m.checkTurn(step)
 		}
 		m.claims[step.Node] = step.Claim
 		m.tell("%s: %s", m.name, step)
@@ -560,17 +559,16 @@ func (m *manager) claim(_ context.Context, steps []plan.AddClaim) error {
 
 // checkBudget is invariant 1. Who became unavailable after the last look does not count: nobody can know.
 func (m *manager) checkBudget(step plan.AddClaim) {
-	for _, profile := range append(m.nodes[step.Node].budgets(m), "") {
+	for _, profile := range append(m.nodes[step.Node].budgets(m.world), "") {
 		limit, count := m.budget, 0
 		if profile != "" {
-			limit = int(m.profiles[profile].Rollout.MaxUnavailable.IntVal)
+			limit = int(m.rules[profile].Rollout.MaxUnavailable.IntVal)
 		}
 		for name, n := range m.nodes {
 			if profile != "" && !slices.Contains(m.profiles[profile].nodes, name) {
 				continue
 			}
-			_, claimed := m.claims[name]
-			if claimed || n.Mark != nil || m.failed(n) || (m.unavailable(n) && m.out[name]) {
+			if m.ours(n) || m.failed(n) || (m.unavailable(n) && m.out[name] && !m.forgiven(n, profile)) {
 				count++
 			}
 		}
@@ -580,10 +578,113 @@ func (m *manager) checkBudget(step plan.AddClaim) {
 	}
 }
 
-// budgets are the profiles whose budgets a node needs.
-func (n *simNode) budgets(m *manager) []string {
+// ours reports whether we have disrupted a node.
+func (w *world) ours(n *simNode) bool {
+	_, claimed := w.claims[n.Name]
+	return claimed || n.Mark != nil
+}
+
+// forgiven reports whether a profile, or for the cluster every profile of the node, minds a node no more that has been
+// unavailable for so long.
+func (m *manager) forgiven(n *simNode, profile string) bool {
+	if n.UnavailableSince == nil {
+		return false
+	}
+	minds := func(name string) bool {
+		after := m.rules[name].Rollout.IgnoreUnavailableAfterSeconds
+		return after == 0 || m.now.Before(n.UnavailableSince.Add(time.Duration(after)*time.Second))
+	}
+	if profile != "" {
+		return !minds(profile)
+	}
+	all := m.profilesOf(n)
+	return len(all) > 0 && !slices.ContainsFunc(all, minds)
+}
+
+// profilesOf are the profiles that select a node, or that its object carries settings of.
+func (w *world) profilesOf(n *simNode) []string {
 	var out []string
-	for name, p := range m.profiles {
+	for _, name := range w.profileNames {
+		carried := n.Client != nil && slices.ContainsFunc(n.Client.Spec.Settings, func(s v1alpha1.NodeSetting) bool { return s.Profile == name })
+		if carried || slices.Contains(w.profiles[name].nodes, n.Name) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// checkTurn is who may go when: windows, zones, the chosen canary, the control plane.
+func (m *manager) checkTurn(step plan.AddClaim) {
+	n := m.nodes[step.Node]
+	m.checkWindows(n, step)
+	for _, name := range m.nodeNames {
+		other, seen := m.nodes[name], m.seen[name]
+		if other == n || seen == nil || seen.nodeRV != other.nodeRV || seen.objectRV != other.objectRV {
+			continue
+		}
+		for _, profile := range n.budgets(m.world) {
+			m.checkZone(n, other, profile)
+			m.checkCanary(n, other, profile)
+		}
+	}
+	if n.ControlPlane && !slices.ContainsFunc(m.nodeNames, func(name string) bool {
+		other := m.nodes[name]
+		return other != n && other.ControlPlane && !m.ours(other) && !m.failed(other) && !(m.unavailable(other) && m.out[name])
+	}) {
+		m.fail("the last control-plane node: %s", step)
+	}
+}
+
+// checkWindows is the part of invariant 2 that is about windows.
+func (m *manager) checkWindows(n *simNode, step plan.Step) {
+	for _, profile := range n.budgets(m.world) {
+		if open, _ := m.rules[profile].Windows.At(m.now); !open {
+			m.fail("invariant 2: %s outside the windows of profile %s", step, profile)
+		}
+	}
+}
+
+// checkZone is that no two zones of a profile are out of service together through our doing, for as long as the limits
+// of the profiles let a node be so.
+func (m *manager) checkZone(n, other *simNode, profile string) {
+	zone := func(n *simNode) string { return n.Labels[corev1.LabelTopologyZone] }
+	if zone(n) == zone(other) || m.vacant[n.Name] || m.vacant[other.Name] || !slices.Contains(m.profilesOf(other), profile) ||
+		!m.ours(other) || m.failed(other) {
+		return
+	}
+	since := m.claims[other.Name].Since
+	if other.Mark != nil {
+		since = other.Mark.Since
+	}
+	for _, name := range m.profileNames {
+		r := m.rules[name].Rollout
+		limit := *r.Drain.TimeoutSeconds + *r.Reboot.TimeoutSeconds + *r.SettleSeconds
+		if !m.now.Before(since.Add(time.Duration(limit) * time.Second)) {
+			return
+		}
+	}
+	m.fail("zones: %s of zone %s claimed while %s of zone %s is out of service", n.Name, zone(n), other.Name, zone(other))
+}
+
+// checkCanary is that nobody goes before a chosen canary that could.
+func (m *manager) checkCanary(n, other *simNode, profile string) {
+	if m.rules[profile].Rollout.Canary.NodeSelector == nil || n.Labels["canary"] != "" || other.Labels["canary"] == "" || other.Client == nil {
+		return
+	}
+	_, wanted := m.wanted(n)
+	_, same := m.wanted(other)
+	fit := other.Ready && !other.Deleting && !other.NeverDisrupt && !other.Paused && (!other.Unschedulable || other.Mark != nil)
+	status := other.Client.Status
+	if wanted == same && fit && !n.Client.Spec.Release && other.Client.Spec.BootHash == same && status.BootID == other.BootID &&
+		status.Hash == other.Client.Spec.Hash && slices.Contains(status.RebootRequiredBy, m.profiles[profile].key()) {
+		m.fail("invariant 11: %s claimed before the canary %s", n.Name, other.Name)
+	}
+}
+
+// budgets are the profiles whose budgets a node needs.
+func (n *simNode) budgets(w *world) []string {
+	var out []string
+	for name, p := range w.profiles {
 		if n.Client != nil && !n.Client.Spec.Release && slices.Contains(n.Client.Status.RebootRequiredBy, p.key()) && !p.Deleting {
 			out = append(out, name)
 		}
@@ -633,6 +734,7 @@ func (m *manager) apply(_ context.Context, step plan.Step) error {
 		n.Untuned = false
 	case plan.Permit:
 		m.checkPermit(n, step.Permit)
+		m.checkWindows(n, step)
 		m.change(n, func(s *v1alpha1.StorageClientNodeSpec) { s.RebootPermit = &step.Permit })
 	case plan.ClearPermit:
 		m.checkClear(n)
@@ -689,7 +791,7 @@ func (m *manager) checkRules(n *simNode) {
 	if m.pausedThen || seen.Paused || seen.NeverDisrupt {
 		m.fail("invariant 2: permit for %s, which is to be left alone", n.Name)
 	}
-	for _, name := range n.budgets(m) {
+	for _, name := range n.budgets(m.world) {
 		if rule := m.rules[name]; rule.Paused != "" || rule.Inert != "" || rule.Rollout.Reboot.Policy != v1alpha1.RebootAutomatic {
 			m.fail("invariant 2: permit for %s against the rules of profile %s", n.Name, name)
 		}

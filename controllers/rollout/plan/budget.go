@@ -67,6 +67,7 @@ func (p *planner) count(b budgets, v *view, why string) {
 		}
 		if p.forgiven(v, name) {
 			own.forgiven = append(own.forgiven, v.Name)
+			v.forgiven = append(v.forgiven, name)
 			continue
 		}
 		minded = true

@@ -332,7 +332,7 @@ func (p *planner) drain(v *view) {
 	if v.Drain == nil {
 		p.step(Drain{OnNode{v.Name}, p.lead(v).Drain})
 		p.note(v, v1alpha1.RolloutDraining, ReasonDraining, "The node is being drained")
-		p.wake(p.Now.Add(DrainInterval))
+		p.wake(p.Now.Add(p.drainInterval()))
 		return
 	}
 	p.drained(v)
@@ -397,13 +397,13 @@ func (p *planner) await(v *view, reason, message string) {
 	options := p.lead(v).Drain
 	end := v.heldSince().Add(seconds(options.TimeoutSeconds))
 	if p.Now.Before(end) {
-		p.wake(p.Now.Add(DrainInterval))
+		p.wake(p.Now.Add(p.drainInterval()))
 		p.note(v, v1alpha1.RolloutDraining, reason, message)
 		return
 	}
 	message = fmt.Sprintf("The drain did not end within %s: %s", seconds(options.TimeoutSeconds), message)
 	if options.OnTimeout == v1alpha1.DrainWait {
-		p.wake(p.Now.Add(DrainInterval))
+		p.wake(p.Now.Add(p.drainInterval()))
 		p.note(v, v1alpha1.RolloutDraining, ReasonDrainTimedOut, message)
 		return
 	}

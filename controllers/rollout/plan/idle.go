@@ -4,9 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/names"
@@ -18,6 +15,10 @@ func (p *planner) describe(v *view) bool {
 		return false
 	}
 	reason, message := p.hindrance(v)
+	if len(v.forgiven) > 0 {
+		message += fmt.Sprintf("; out of service since %s, for so long that it no longer uses up the budget of StorageClientProfile %s",
+			stamp(*v.UnavailableSince), names.List(v.forgiven))
+	}
 	switch {
 	case reason == "":
 		p.note(v, v1alpha1.RolloutWaiting, ReasonWaitingForBudget, "The node waits for its turn")
@@ -105,6 +106,9 @@ func (p *planner) forbidden(v *view) (reason, message string) {
 			}
 		}
 	}
+	if reason, message := p.outsideWindows(v); reason != "" {
+		return reason, message
+	}
 	return p.lastControlPlane(v)
 }
 
@@ -158,73 +162,6 @@ func (p *planner) lastControlPlane(v *view) (reason, message string) {
 	return ReasonLastControlPlaneNode, "No other control-plane node is Ready and undisturbed"
 }
 
-// admit claims nodes whose turn it is, as far as canary and budgets go.
-func (p *planner) admit(idle []*view) {
-	var queue []*view
-	for _, v := range idle {
-		if p.describe(v) {
-			queue = append(queue, v)
-		}
-	}
-	line := 0
-	for _, v := range queue {
-		reason, message := p.queued(v, line)
-		if reason != "" {
-			line++
-			p.note(v, v1alpha1.RolloutWaiting, reason, message)
-			continue
-		}
-		claim := p.claimFor(v)
-		v.claim = &claim
-		p.budget.add(v)
-		p.step(AddClaim{OnNode{v.Name}, claim, false})
-		p.note(v, v1alpha1.RolloutClaimed, ReasonClaimed, "The node is about to be cordoned")
-		p.wake(p.Now)
-	}
-}
-
-// queued is why it is not a node's turn, empty if it is. ahead is how many have been refused in this pass.
-func (p *planner) queued(v *view, ahead int) (reason, message string) {
-	if reason, message := p.behindCanary(v); reason != "" {
-		return reason, message
-	}
-	if reason, message := p.lastControlPlane(v); reason != "" {
-		return reason, message
-	}
-	if v.Manager {
-		if others := p.unfinished(v); len(others) > 0 {
-			return ReasonManagerNodeLast, "The manager's own node goes last, after " + names.List(others)
-		}
-	}
-	return p.overBudget(v, ahead)
-}
-
-// unfinished are the nodes that go, or will go, before the manager's own.
-func (p *planner) unfinished(manager *view) []string {
-	var out []string
-	for _, v := range p.views {
-		if v == manager || v.Client == nil || v.held() || v.unavailable() != "" {
-			continue
-		}
-		switch p.plan.Rollout[v.Name].Reason {
-		case ReasonWaitingForBudget, ReasonWaitingForCanary, ReasonSettingsChanging, ReasonApplying:
-			out = append(out, v.Name)
-		}
-	}
-	return out
-}
-
-func (p *planner) claimFor(v *view) Claim {
-	claim := Claim{Since: metav1.Time{Time: p.Now}}
-	if v.Client != nil {
-		claim.BootHash = v.Client.Spec.BootHash
-	}
-	if names := slices.Concat(v.need.profiles, v.holder()); len(names) > 0 {
-		claim.Profile = names[0]
-	}
-	return claim
-}
-
 func inWords(reason string) string {
 	switch reason {
 	case ReasonNodeDeleting:
@@ -233,114 +170,4 @@ func inWords(reason string) string {
 		return "cordoned by others"
 	}
 	return "not Ready"
-}
-
-// canaryKey tells the nodes apart that prove a change for each other: those of a profile that get the same boot settings.
-type canaryKey struct {
-	profile, hash string
-	release       bool
-}
-
-// canary is the verdict on a group.
-type canary struct {
-	members []string
-	// waits are those that are not done, soaked is when the last of the others has been well for long enough.
-	waits  []string
-	soaked time.Time
-}
-
-func (v *view) canaryKey(profile string) canaryKey {
-	if v.Client.Spec.Release {
-		return canaryKey{profile: profile, release: true}
-	}
-	return canaryKey{profile: profile, hash: v.Client.WantedBootHash}
-}
-
-// behindCanary holds a node back until the canary of every profile that needs its reboot is done and has soaked.
-func (p *planner) behindCanary(v *view) (reason, message string) {
-	for _, name := range slices.Sorted(slices.Values(v.need.profiles)) {
-		key := v.canaryKey(name)
-		verdict, known := p.canary[key]
-		if !known {
-			verdict = p.judgeCanary(key)
-			p.canary[key] = verdict
-		}
-		switch {
-		case slices.Contains(verdict.members, v.Name):
-		case len(verdict.members) == 0:
-			return ReasonWaitingForCanary, fmt.Sprintf("No node of StorageClientProfile %s can be the canary", name)
-		case len(verdict.waits) > 0:
-			return ReasonWaitingForCanary, fmt.Sprintf("The canary of StorageClientProfile %s goes first: %s", name, names.List(verdict.waits))
-		case verdict.soaked.After(p.Now):
-			p.wake(verdict.soaked)
-			return ReasonWaitingForCanary, fmt.Sprintf("The canary of StorageClientProfile %s soaks until %s", name, stamp(verdict.soaked))
-		}
-	}
-	return "", ""
-}
-
-func (p *planner) judgeCanary(key canaryKey) canary {
-	profile := p.profiles[key.profile]
-	rule := profile.Rollout.Canary
-	selector := labelsOf(rule.NodeSelector)
-	soak := seconds(rule.SoakSeconds)
-	var out canary
-	for _, v := range p.views {
-		if !p.inGroup(v, key) {
-			continue
-		}
-		if rule.NodeSelector == nil && len(out.members) >= int(*rule.Nodes) {
-			break
-		}
-		if rule.NodeSelector != nil && !selector(v) {
-			continue
-		}
-		done, since := p.done(v)
-		proven := done && !since.Add(soak).After(p.Now)
-		if !proven && p.unfit(v, done) {
-			continue
-		}
-		out.members = append(out.members, v.Name)
-		if !done || (!proven && v.unavailable() != "") {
-			out.waits = append(out.waits, v.Name)
-			continue
-		}
-		if end := since.Add(soak); end.After(out.soaked) {
-			out.soaked = end
-		}
-	}
-	return out
-}
-
-// inGroup reports whether a node proves a change for the group, or has it proven by the group.
-func (p *planner) inGroup(v *view, key canaryKey) bool {
-	if !slices.Contains(v.Profiles, key.profile) {
-		return false
-	}
-	if key.release {
-		return p.profiles[key.profile].Deleting || (v.Client != nil && v.Client.Spec.Release)
-	}
-	return v.Client != nil && v.canaryKey(key.profile) == key
-}
-
-// done reports whether a node carries what it is to carry, and since when.
-func (p *planner) done(v *view) (bool, time.Time) {
-	if v.Client == nil {
-		return true, time.Time{}
-	}
-	if v.held() || v.failed() || v.stale() || v.need.kind != needNone {
-		return false, time.Time{}
-	}
-	if v.record.Phase == v1alpha1.RolloutUpToDate && v.record.BootHash == v.target {
-		return true, v.recordSince()
-	}
-	return true, p.Now
-}
-
-// unfit leaves a node out of the canary that cannot be one; what we have begun, and what is just soaking, is not let off.
-func (p *planner) unfit(v *view, done bool) bool {
-	if v.NeverDisrupt || v.Ignored || v.Paused || v.Deleting {
-		return true
-	}
-	return v.unavailable() != "" && !done && !v.held() && !v.failed()
 }

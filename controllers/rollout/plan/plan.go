@@ -34,11 +34,17 @@ func For(s Snapshot) Plan {
 type planner struct {
 	Snapshot
 	profiles map[string]*Profile
-	// views are the nodes in the order of the rollout: the manager's own last, the oldest first.
-	views  []*view
-	budget budgets
-	canary map[canaryKey]canary
-	plan   Plan
+	// views are the nodes in the order of the rollout: zone by zone, those without one last, in a zone the oldest first,
+	// and the manager's own after all others.
+	views    []*view
+	budget   budgets
+	canary   map[canaryKey]canary
+	openings map[string]opening
+	// busy is filled once it is known which nodes are held.
+	busy zones
+	// draining is how many nodes are cordoned by us and without a permit.
+	draining int
+	plan     Plan
 }
 
 func newPlanner(s Snapshot) *planner {
@@ -48,16 +54,24 @@ func newPlanner(s Snapshot) *planner {
 		Snapshot: s,
 		profiles: make(map[string]*Profile, len(s.Profiles)),
 		canary:   map[canaryKey]canary{},
+		openings: map[string]opening{},
 		plan:     Plan{Rollout: map[string]v1alpha1.RolloutStatus{}},
 	}
 	for i := range s.Profiles {
 		p.profiles[s.Profiles[i].Name] = &s.Profiles[i]
 	}
 	for i := range s.Nodes {
-		p.views = append(p.views, p.look(&s.Nodes[i]))
+		v := p.look(&s.Nodes[i])
+		p.views = append(p.views, v)
+		if v.ours() && v.permit == nil {
+			p.draining++
+		}
 	}
 	slices.SortFunc(p.views, func(a, b *view) int {
-		return cmp.Or(compareBool(a.Manager, b.Manager), a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(
+			compareBool(a.Manager, b.Manager), compareBool(a.zone == "", b.zone == ""), cmp.Compare(a.zone, b.zone),
+			a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name),
+		)
 	})
 	p.budget = p.countBudgets()
 	return p
@@ -111,6 +125,11 @@ func (p *planner) wake(at time.Time) {
 	if p.plan.Next.IsZero() || at.Before(p.plan.Next) {
 		p.plan.Next = at
 	}
+}
+
+// drainInterval is how soon drains are looked at again.
+func (p *planner) drainInterval() time.Duration {
+	return min(max(time.Duration(p.draining)*100*time.Millisecond, MinDrainInterval), MaxDrainInterval)
 }
 
 // status is status.rollout as it is to be. While a permit stands, it keeps speaking of what the permit is for.

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/windows"
 )
 
 // Snapshot is everything that a decision rests on, as the API objects had it.
@@ -53,6 +54,8 @@ type Profile struct {
 	PlanHash string
 	// Approved is true where the plan hash is approved by the annotation or by the field.
 	Approved bool
+	// Windows are the times in which disruptions may begin and go on; none: at all times.
+	Windows windows.Set
 	// BootKeys are the keys of the profile's settings that take effect at boot.
 	BootKeys sets.Set[string]
 }
@@ -87,6 +90,9 @@ type Node struct {
 	Paused, Ignored, NeverDisrupt bool
 	// Untuned is true while the Node carries the untuned taint.
 	Untuned bool
+	// Vacant is true while the node carries that taint and no pod is on it that a drain would have to remove: it serves
+	// nothing yet.
+	Vacant bool
 	// Profiles are the names of the profiles that select the node, those being deleted included.
 	Profiles []string
 	// AgentReady is true while the agent's Pod on the node is Ready.

@@ -16,8 +16,12 @@ const BackOff = 5 * time.Minute
 // RefusalPause is how long the agent is left alone after it refused a permit or its host refused the reboot.
 const RefusalPause = time.Minute
 
-// DrainInterval is how soon a drain is looked at again.
-const DrainInterval = 5 * time.Second
+// MinDrainInterval and MaxDrainInterval bound how soon drains are looked at again: a tenth of a second for each of them, so
+// that a freed node does not idle, and many of them do not load the API server.
+const (
+	MinDrainInterval = time.Second
+	MaxDrainInterval = 5 * time.Second
+)
 
 // Reasons of status.rollout. Where the profile's conditions have a word for it, it is the same word.
 const (
@@ -55,6 +59,12 @@ const (
 	ReasonWaitingForApproval = v1alpha1.ReasonWaitingForApproval
 	// ReasonWaitingForBudget surfaces when others hold the budget.
 	ReasonWaitingForBudget = v1alpha1.ReasonWaitingForBudget
+	// ReasonWaitingForWindow surfaces outside the windows of a profile that needs the reboot.
+	ReasonWaitingForWindow = v1alpha1.ReasonWaitingForWindow
+	// ReasonWindowsDisjoint surfaces when the windows of the profiles that need the reboot are never open together.
+	ReasonWindowsDisjoint = "WindowsDisjoint"
+	// ReasonWaitingForZone surfaces while nodes of another zone are out of service.
+	ReasonWaitingForZone = "WaitingForZone"
 	// ReasonWaitingForCanary surfaces when the canary goes first, or soaks.
 	ReasonWaitingForCanary = "WaitingForCanary"
 	// ReasonFailureThreshold surfaces when as many nodes have failed as the profile allows.

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
@@ -19,6 +21,10 @@ type view struct {
 	// target names what attempts and a failure speak of: the boot hash, or its removal.
 	target string
 	need   need
+	// zone is the node's, empty if it has none.
+	zone string
+	// forgiven are the profiles whose budgets the node does not use up, since it has been unavailable for so long.
+	forgiven []string
 	// shown is what our conditions say, maintenance what they are to say after this pass.
 	shown, maintenance Maintenance
 }
@@ -44,7 +50,7 @@ const (
 const releaseTarget = "release-"
 
 func (p *planner) look(n *Node) *view {
-	v := &view{Node: n, shown: n.Maintenance}
+	v := &view{Node: n, zone: n.Labels[corev1.LabelTopologyZone], shown: n.Maintenance}
 	if claim, found := p.Claims[n.Name]; found {
 		v.claim = &claim
 	}

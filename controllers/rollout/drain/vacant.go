@@ -1,0 +1,19 @@
+package drain
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Vacant reports whether no pod is on a node but those that a drain leaves and those that have run to their end.
+func (d *Drainer) Vacant(ctx context.Context, node string) (bool, error) {
+	var pods corev1.PodList
+	if err := d.Reader.List(ctx, &pods, client.MatchingFields{"spec.nodeName": node}); err != nil {
+		return false, fmt.Errorf("list Pods on %s: %w", node, err)
+	}
+	return !slices.ContainsFunc(pods.Items, func(pod corev1.Pod) bool { return !stays(&pod) && !ended(&pod) }), nil
+}

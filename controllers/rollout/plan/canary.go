@@ -1,0 +1,138 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/names"
+)
+
+// canaryKey tells the nodes apart that prove a change for each other: those of a profile that get the same boot settings.
+type canaryKey struct {
+	profile, hash string
+	release       bool
+}
+
+// canary is the verdict on a group.
+type canary struct {
+	members []string
+	// waits are those that are not done, soaked is when the last of the others has been well for long enough.
+	waits  []string
+	soaked time.Time
+}
+
+func (v *view) canaryKey(profile string) canaryKey {
+	if v.Client.Spec.Release {
+		return canaryKey{profile: profile, release: true}
+	}
+	return canaryKey{profile: profile, hash: v.Client.WantedBootHash}
+}
+
+// behindCanary holds a node back until the canary of every profile that needs its reboot is done and has soaked.
+func (p *planner) behindCanary(v *view) (reason, message string) {
+	for _, name := range slices.Sorted(slices.Values(v.need.profiles)) {
+		key := v.canaryKey(name)
+		verdict, known := p.canary[key]
+		if !known {
+			verdict = p.judgeCanary(key)
+			p.canary[key] = verdict
+		}
+		switch {
+		case slices.Contains(verdict.members, v.Name):
+		case len(verdict.members) == 0:
+			return ReasonWaitingForCanary, p.noCanary(name)
+		case len(verdict.waits) > 0:
+			return ReasonWaitingForCanary, fmt.Sprintf("The canary of StorageClientProfile %s goes first: %s", name, names.List(verdict.waits))
+		case verdict.soaked.After(p.Now):
+			p.wake(verdict.soaked)
+			return ReasonWaitingForCanary, fmt.Sprintf("The canary of StorageClientProfile %s soaks until %s", name, stamp(verdict.soaked))
+		}
+	}
+	return "", ""
+}
+
+// noCanary tells what would make a canary.
+func (p *planner) noCanary(profile string) string {
+	message := fmt.Sprintf("No node of StorageClientProfile %s can be the canary", profile)
+	if p.profiles[profile].Rollout.Canary.NodeSelector != nil {
+		message += ": rollout.canary.nodeSelector selects none that gets the same boot settings and can be rebooted"
+	}
+	return message
+}
+
+// judgeCanary looks at the canary of a group: the first of its nodes, or those that the profile chooses. Where none of
+// the chosen ones is left, a node that has carried the settings for long enough is proof.
+func (p *planner) judgeCanary(key canaryKey) canary {
+	profile := p.profiles[key.profile]
+	rule := profile.Rollout.Canary
+	selector := labelsOf(rule.NodeSelector)
+	soak := seconds(rule.SoakSeconds)
+	var out canary
+	var proof []string
+	for _, v := range p.views {
+		if !p.inGroup(v, key) {
+			continue
+		}
+		if rule.NodeSelector == nil && len(out.members) >= int(*rule.Nodes) {
+			break
+		}
+		done, since := p.done(v)
+		proven := done && !since.Add(soak).After(p.Now)
+		if rule.NodeSelector != nil && !selector(v) {
+			if proven {
+				proof = append(proof, v.Name)
+			}
+			continue
+		}
+		if !proven && p.unfit(v, done) {
+			continue
+		}
+		out.members = append(out.members, v.Name)
+		if !done || (!proven && v.unavailable() != "") {
+			out.waits = append(out.waits, v.Name)
+			continue
+		}
+		if end := since.Add(soak); end.After(out.soaked) {
+			out.soaked = end
+		}
+	}
+	if len(out.members) == 0 {
+		out.members = proof
+	}
+	return out
+}
+
+// inGroup reports whether a node proves a change for the group, or has it proven by the group.
+func (p *planner) inGroup(v *view, key canaryKey) bool {
+	if !slices.Contains(v.Profiles, key.profile) {
+		return false
+	}
+	if key.release {
+		return p.profiles[key.profile].Deleting || (v.Client != nil && v.Client.Spec.Release)
+	}
+	return v.Client != nil && v.canaryKey(key.profile) == key
+}
+
+// done reports whether a node carries what it is to carry, and since when.
+func (p *planner) done(v *view) (bool, time.Time) {
+	if v.Client == nil {
+		return true, time.Time{}
+	}
+	if v.held() || v.failed() || v.stale() || v.need.kind != needNone {
+		return false, time.Time{}
+	}
+	if v.record.Phase == v1alpha1.RolloutUpToDate && v.record.BootHash == v.target {
+		return true, v.recordSince()
+	}
+	return true, p.Now
+}
+
+// unfit leaves a node out of the canary that cannot be one; what we have begun, and what is just soaking, is not let off.
+func (p *planner) unfit(v *view, done bool) bool {
+	if v.NeverDisrupt || v.Ignored || v.Paused || v.Deleting {
+		return true
+	}
+	return v.unavailable() != "" && !done && !v.held() && !v.failed()
+}

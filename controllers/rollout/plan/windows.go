@@ -1,0 +1,60 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/storageclient/operator/controllers/internal/names"
+	"github.com/storageclient/operator/tuning/windows"
+)
+
+// opening is whether the windows of some profiles are open together, and when that may change.
+type opening struct {
+	open  bool
+	again time.Time
+}
+
+// outsideWindows keeps a node in service unless a window is open in every profile that needs its reboot.
+func (p *planner) outsideWindows(v *view) (reason, message string) {
+	var with []string
+	for _, name := range v.need.profiles {
+		if profile := p.profiles[name]; profile != nil && len(profile.Windows) > 0 {
+			with = append(with, name)
+		}
+	}
+	if len(with) == 0 {
+		return "", ""
+	}
+	slices.Sort(with)
+	found := p.opening(with)
+	if !found.again.IsZero() {
+		p.wake(found.again)
+	}
+	switch whose := "StorageClientProfile " + names.List(with); {
+	case found.open:
+		return "", ""
+	case !found.again.IsZero():
+		return ReasonWaitingForWindow, fmt.Sprintf("Outside the windows of %s; the next opening is at %s", whose, stamp(found.again))
+	case len(with) == 1:
+		return ReasonWindowsDisjoint, fmt.Sprintf("The windows of %s do not open in years", whose)
+	default:
+		return ReasonWindowsDisjoint, fmt.Sprintf("The windows of %s, which all need the reboot, are never open together", whose)
+	}
+}
+
+// opening asks the windows of some profiles once a pass.
+func (p *planner) opening(profiles []string) opening {
+	key := strings.Join(profiles, " ")
+	found, known := p.openings[key]
+	if !known {
+		var sets []windows.Set
+		for _, name := range profiles {
+			sets = append(sets, p.profiles[name].Windows)
+		}
+		found.open, found.again = windows.Meet(sets, p.Now)
+		p.openings[key] = found
+	}
+	return found
+}

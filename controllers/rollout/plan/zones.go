@@ -1,0 +1,65 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+)
+
+// zones are, for each profile, the zones in which nodes of it are out of service through our doing.
+type zones map[string][]string
+
+// busyZones looks at all nodes that we hold.
+func (p *planner) busyZones() zones {
+	out := zones{}
+	for _, v := range p.views {
+		if p.holdsZone(v) {
+			out.add(v)
+		}
+	}
+	return out
+}
+
+func (z zones) add(v *view) {
+	for _, name := range v.Profiles {
+		if !slices.Contains(z[name], v.zone) {
+			z[name] = append(z[name], v.zone)
+		}
+	}
+}
+
+// holdsZone reports whether other zones have to wait for a node: no longer than its drain, boot and settling may take,
+// and not where it has failed or serves nothing yet.
+func (p *planner) holdsZone(v *view) bool {
+	if !v.held() || v.failed() || v.Vacant {
+		return false
+	}
+	rules := p.lead(v)
+	end := v.heldSince().Add(seconds(rules.Drain.TimeoutSeconds) + seconds(rules.Reboot.TimeoutSeconds) + seconds(rules.SettleSeconds))
+	if !p.Now.Before(end) {
+		return false
+	}
+	p.wake(end)
+	return true
+}
+
+// otherZone holds a node back while nodes of another zone are out of service for a profile that needs its reboot.
+func (p *planner) otherZone(v *view) (reason, message string) {
+	if v.Vacant {
+		return "", ""
+	}
+	for _, name := range v.need.profiles {
+		for _, zone := range p.busy[name] {
+			if zone != v.zone {
+				return ReasonWaitingForZone, fmt.Sprintf("Nodes of StorageClientProfile %s are out of service in %s, which is finished first", name, zoneInWords(zone))
+			}
+		}
+	}
+	return "", ""
+}
+
+func zoneInWords(zone string) string {
+	if zone == "" {
+		return "no zone"
+	}
+	return "zone " + zone
+}

@@ -26,13 +26,13 @@ import (
 )
 
 var (
-	schedules = flag.Int("schedules", 4000, "how many random schedules the simulation plays")
+	schedules = flag.Int("schedules", 20000, "how many random schedules the simulation plays")
 	firstSeed = flag.Uint64("seed", 1, "the seed of the first of them")
 )
 
 // TestRandomSchedules plays random schedules with faults, and then asks for an end in which nothing of ours is left.
 func TestRandomSchedules(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(400))
+	defer debug.SetGCPercent(debug.SetGCPercent(1600))
 	var next atomic.Uint64
 	var wait sync.WaitGroup
 	next.Store(*firstSeed)
@@ -48,6 +48,7 @@ func TestRandomSchedules(t *testing.T) {
 		})
 	}
 	wait.Wait()
+	t.Logf("played %d schedules, seeds %d to %d", *schedules, *firstSeed, end-1)
 }
 
 // play is one schedule: a while with faults, then a while without, at whose end all has to be done.
@@ -490,7 +491,7 @@ func (w *world) writes() int {
 
 // idle is how long nothing happens: until the manager wants to look again, or a machine, an agent or a pod comes or goes.
 func (w *world) idle(next time.Time) time.Duration {
-	const most = time.Hour
+	const least, most = 5 * time.Second, time.Hour
 	end := w.now.Add(most)
 	earlier := func(t time.Time) {
 		if t.After(w.now) && t.Before(end) {
@@ -506,7 +507,7 @@ func (w *world) idle(next time.Time) time.Duration {
 			earlier(p.goneAt)
 		}
 	}
-	return end.Sub(w.now)
+	return max(end.Sub(w.now), least)
 }
 
 // checkClosed is that a window that closes ends a drain. Only a node whose permit has just been refused is left as it is

@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/windows"
 )
 
 var update = flag.Bool("update", false, "write the stories instead of comparing them")
@@ -92,6 +94,51 @@ func TestStories(t *testing.T) {
 			p.Paused = v1alpha1.ReasonPausedByField
 			w.until(2 * time.Minute)
 		},
+		"a window that closes in the middle of a drain ends it until the next": func(w *world) {
+			n := w.addNode("a")
+			w.addNode("b")
+			n.pods = []simPod{{name: "db", blockedUntil: w.now.Add(75 * time.Minute)}}
+			w.addProfile("eda", nil, "a", "b").Windows = w.windows(v1alpha1.Window{Schedule: "15 * * * *", DurationSeconds: 600})
+			w.until(2*time.Hour + 30*time.Minute)
+		},
+		"a window that closes lets a node with a permit finish": func(w *world) {
+			n := w.addNode("a")
+			w.addNode("b")
+			n.pods = []simPod{{name: "db", blockedUntil: w.now.Add(24 * time.Minute)}}
+			w.addProfile("eda", nil, "a", "b").Windows = w.windows(v1alpha1.Window{Schedule: "15 10 * * *", DurationSeconds: 600})
+			w.until(40 * time.Minute)
+		},
+		"zones in turn, the oldest node first, and a blocked one holds up nobody for ever": func(w *world) {
+			w.budget = 2
+			for _, name := range []string{"y-2", "x-1", "x-2", "x-3", "y-1"} {
+				w.addNode(name).Labels = map[string]string{corev1.LabelTopologyZone: name[:1]}
+			}
+			w.nodes["x-3"].pods = []simPod{{name: "db", blockedUntil: w.now.Add(time.Hour)}}
+			w.addProfile("eda", func(r *v1alpha1.Rollout) {
+				r.MaxUnavailable = ptr.To(intstr.FromInt32(2))
+				r.Canary.SoakSeconds = ptr.To[int32](0)
+			}, "x-1", "x-2", "x-3", "y-1", "y-2")
+			w.until(90 * time.Minute)
+		},
+		"two profiles share one slot in turns": func(w *world) {
+			for _, name := range []string{"a-1", "a-2", "a-3", "b-1", "b-2", "b-3"} {
+				w.addNode(name)
+			}
+			soon := func(r *v1alpha1.Rollout) { r.Canary.SoakSeconds = ptr.To[int32](0) }
+			w.addProfile("alpha", soon, "a-1", "a-2", "a-3").Priority = 100
+			w.addProfile("beta", soon, "b-1", "b-2", "b-3")
+			w.until(40 * time.Minute)
+		},
+		"a new node that serves nothing yet goes before those that wait, and loses its taint": func(w *world) {
+			for _, name := range []string{"a", "b", "c"} {
+				w.addNode(name)
+			}
+			w.addProfile("eda", func(r *v1alpha1.Rollout) { r.Canary.SoakSeconds = ptr.To[int32](0) }, "a", "b", "c", "new")
+			w.until(time.Minute)
+			w.tell("a new node comes, with the taint")
+			w.addNode("new").Untuned = true
+			w.until(30 * time.Minute)
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(7)
@@ -116,6 +163,15 @@ func TestStories(t *testing.T) {
 			}
 		})
 	}
+}
+
+// windows are open at their times, which are in UTC; a story begins at 10:00.
+func (w *world) windows(list ...v1alpha1.Window) windows.Set {
+	set, err := windows.ParseSet(list)
+	if err != nil {
+		w.fail("%v", err)
+	}
+	return set
 }
 
 // until plays without faults for a while.

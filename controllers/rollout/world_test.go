@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -30,6 +32,7 @@ type world struct {
 	claimsRV int
 	profiles map[string]*simProfile
 	nodes    map[string]*simNode
+	wishes   map[string]*wish
 	// nodeNames and profileNames are sorted; neither set changes once it is filled.
 	nodeNames, profileNames []string
 	serial                  int
@@ -60,7 +63,7 @@ type simProfile struct {
 func (p *simProfile) key() string { return "kernelArgument/" + p.Name }
 
 func (p *simProfile) setting() v1alpha1.NodeSetting {
-	return v1alpha1.NodeSetting{Key: p.key(), Value: fmt.Sprint(p.version), Profile: p.Name, OnRemoval: v1alpha1.DeletionRestore}
+	return v1alpha1.NodeSetting{Key: p.key(), Value: strconv.Itoa(p.version), Profile: p.Name, OnRemoval: v1alpha1.DeletionRestore}
 }
 
 // simNode is a Node, its StorageClientNode, and the machine.
@@ -119,6 +122,7 @@ func newWorld(seed uint64) *world {
 		claims:   map[string]plan.Claim{},
 		profiles: map[string]*simProfile{},
 		nodes:    map[string]*simNode{},
+		wishes:   map[string]*wish{},
 	}
 }
 
@@ -223,18 +227,44 @@ func (w *world) remove(n *simNode) {
 	n.objectRV++
 }
 
-// wanted is what the profiles declare for a node.
+// wish is what profiles declare for a node, as of their versions.
+type wish struct {
+	versions int
+	settings []v1alpha1.NodeSetting
+	hash     string
+}
+
+// wanted is what the profiles declare for a node. It is asked all the time and changes rarely.
 func (w *world) wanted(n *simNode) ([]v1alpha1.NodeSetting, string) {
-	var settings []v1alpha1.NodeSetting
+	versions := 0
+	for _, name := range w.profileNames {
+		if p := w.profiles[name]; p.Deleting {
+			versions = versions * 10000
+		} else {
+			versions = versions*10000 + p.version
+		}
+	}
+	known := w.wishes[n.Name]
+	if known == nil || known.versions != versions {
+		known = w.wish(n)
+		known.versions = versions
+		w.wishes[n.Name] = known
+	}
+	return known.settings, known.hash
+}
+
+func (w *world) wish(n *simNode) *wish {
+	out := &wish{}
 	var parts []string
 	for _, name := range w.profileNames {
 		p := w.profiles[name]
 		if !p.Deleting && slices.Contains(p.nodes, n.Name) {
-			settings = append(settings, p.setting())
-			parts = append(parts, p.Name+fmt.Sprint(p.version))
+			out.settings = append(out.settings, p.setting())
+			parts = append(parts, p.Name+strconv.Itoa(p.version))
 		}
 	}
-	return settings, strings.Join(parts, ",")
+	out.hash = strings.Join(parts, ",")
+	return out
 }
 
 // agent is one round of a node's agent.
@@ -263,7 +293,10 @@ func (w *world) agent(n *simNode) {
 
 func (w *world) report(n *simNode, status v1alpha1.StorageClientNodeStatus) {
 	status.Rollout = n.Client.Status.Rollout
-	n.machine.seen = maps.Clone(n.machine.inForce)
+	n.machine.seen = n.machine.inForce
+	if reflect.DeepEqual(status, n.Client.Status) {
+		return
+	}
 	c := *n.Client
 	c.Status = status
 	n.Client = &c
@@ -351,7 +384,7 @@ func (w *world) comeUp(n *simNode) {
 		w.serial++
 		n.BootID = fmt.Sprintf("%s-boot-%d", n.Name, w.serial)
 		if n.machine.boot != bootWithoutEffect {
-			n.machine.inForce = maps.Clone(n.machine.staged)
+			n.machine.inForce = n.machine.staged
 		}
 	}
 	n.Ready, n.AgentReady, n.UnavailableSince = true, true, nil
@@ -658,7 +691,10 @@ func (m *manager) checkZone(n, other *simNode, profile string) {
 	}
 	for _, name := range m.profileNames {
 		r := m.rules[name].Rollout
-		limit := *r.Drain.TimeoutSeconds + *r.Reboot.TimeoutSeconds + *r.SettleSeconds
+		limit := min(*r.Drain.TimeoutSeconds, int32(plan.ZonePatience/time.Second))
+		if other.Client != nil && other.Client.Spec.RebootPermit != nil {
+			limit = *r.Drain.TimeoutSeconds + *r.Reboot.TimeoutSeconds + *r.SettleSeconds
+		}
 		if !m.now.Before(since.Add(time.Duration(limit) * time.Second)) {
 			return
 		}

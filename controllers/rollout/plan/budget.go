@@ -2,7 +2,6 @@ package plan
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -127,7 +126,7 @@ func (b *budget) spent() bool {
 func (p *planner) overBudget(v *view, ahead int) (reason, message string) {
 	const told = 3
 	spent, whose := (*budget)(nil), ""
-	for _, name := range slices.Sorted(slices.Values(v.need.profiles)) {
+	for _, name := range v.need.names {
 		if own := p.budget.profiles[name]; own.spent() {
 			spent, whose = own, "The budget of StorageClientProfile "+name
 			break

@@ -32,7 +32,7 @@ func (v *view) canaryKey(profile string) canaryKey {
 
 // behindCanary holds a node back until the canary of every profile that needs its reboot is done and has soaked.
 func (p *planner) behindCanary(v *view) (reason, message string) {
-	for _, name := range slices.Sorted(slices.Values(v.need.profiles)) {
+	for _, name := range v.need.names {
 		key := v.canaryKey(name)
 		verdict, known := p.canary[key]
 		if !known {

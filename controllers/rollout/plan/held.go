@@ -437,8 +437,12 @@ func (p *planner) attempt(v *view) {
 		return
 	}
 	p.ahead(v, status)
+	// This write to the Node makes a conflict of the uncordon of a manager that is about to end.
 	v.maintenance = MaintenanceDrained
-	p.step(Permit{OnNode{v.Name}, p.permit(v, status)})
+	p.maintain(v)
+	permit := p.permit(v, status)
+	p.step(Permit{OnNode{v.Name}, permit})
+	v.permit = &permit
 	p.wake(p.Now.Add(p.patience(v)))
 }
 

@@ -3,7 +3,6 @@ package plan
 import (
 	"cmp"
 	"fmt"
-	"slices"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/names"
@@ -100,7 +99,7 @@ func (p *planner) forbidden(v *view) (reason, message string) {
 	for _, rule := range []func(*planner, string) (string, string){
 		(*planner).inert, (*planner).never, (*planner).unapproved, (*planner).stopped,
 	} {
-		for _, name := range slices.Sorted(slices.Values(v.need.profiles)) {
+		for _, name := range v.need.names {
 			if reason, message := rule(p, name); reason != "" {
 				return reason, message
 			}

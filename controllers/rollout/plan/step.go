@@ -16,6 +16,10 @@ const BackOff = 5 * time.Minute
 // RefusalPause is how long the agent is left alone after it refused a permit or its host refused the reboot.
 const RefusalPause = time.Minute
 
+// ZonePatience is how long a drain keeps other zones waiting: one that takes longer waits for somebody or something, and
+// the budget is better spent than idle.
+const ZonePatience = 5 * time.Minute
+
 // MinDrainInterval and MaxDrainInterval bound how soon drains are looked at again: a tenth of a second for each of them, so
 // that a freed node does not idle, and many of them do not load the API server.
 const (

@@ -34,6 +34,8 @@ type need struct {
 	kind needKind
 	// profiles are those that need it, the one that leads first.
 	profiles []string
+	// names are the same profiles, sorted, so that what is said of several does not flap.
+	names []string
 	// later is true where only removals wait for a boot that nobody asks for.
 	later bool
 }
@@ -190,7 +192,8 @@ func (p *planner) needOf(v *view) need {
 	case v.Client == nil:
 		return need{kind: needNone}
 	case !v.reported():
-		return need{kind: needUnknown, profiles: v.holder()}
+		holder := v.holder()
+		return need{kind: needUnknown, profiles: holder, names: holder}
 	case !v.Client.Status.RebootRequired:
 		return need{kind: needNone}
 	}
@@ -213,7 +216,12 @@ func (p *planner) needOf(v *view) need {
 	if len(profiles) == 0 {
 		return need{kind: needNone, later: true}
 	}
-	return need{kind: needReboot, profiles: p.ranked(profiles)}
+	profiles = p.ranked(profiles)
+	names := profiles
+	if !slices.IsSorted(profiles) {
+		names = slices.Sorted(slices.Values(profiles))
+	}
+	return need{kind: needReboot, profiles: profiles, names: names}
 }
 
 // holder is the profile that the node is held for, while nobody can tell which need it.

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -19,7 +18,7 @@ type opening struct {
 // outsideWindows keeps a node in service unless a window is open in every profile that needs its reboot.
 func (p *planner) outsideWindows(v *view) (reason, message string) {
 	var with []string
-	for _, name := range v.need.profiles {
+	for _, name := range v.need.names {
 		if profile := p.profiles[name]; profile != nil && len(profile.Windows) > 0 {
 			with = append(with, name)
 		}
@@ -27,7 +26,6 @@ func (p *planner) outsideWindows(v *view) (reason, message string) {
 	if len(with) == 0 {
 		return "", ""
 	}
-	slices.Sort(with)
 	found := p.opening(with)
 	if !found.again.IsZero() {
 		p.wake(found.again)

@@ -27,14 +27,25 @@ func (z zones) add(v *view) {
 	}
 }
 
-// holdsZone reports whether other zones have to wait for a node: no longer than its drain, boot and settling may take,
-// and not where it has failed or serves nothing yet.
+// holdsZone reports whether other zones have to wait for a node: while it is drained no longer than ZonePatience, with
+// its permit no longer than drain, boot and settling may take, and not where it has failed or serves nothing yet.
 func (p *planner) holdsZone(v *view) bool {
 	if !v.held() || v.failed() || v.Vacant {
 		return false
 	}
 	rules := p.lead(v)
-	end := v.heldSince().Add(seconds(rules.Drain.TimeoutSeconds) + seconds(rules.Reboot.TimeoutSeconds) + seconds(rules.SettleSeconds))
+	since, may := v.heldSince(), seconds(rules.Drain.TimeoutSeconds)
+	switch {
+	case v.permit != nil:
+		may += seconds(rules.Reboot.TimeoutSeconds) + seconds(rules.SettleSeconds)
+	case v.Mark == nil:
+		// It is cordoned in this pass at the earliest.
+		since = p.Now
+		fallthrough
+	default:
+		may = min(may, ZonePatience)
+	}
+	end := since.Add(may)
 	if !p.Now.Before(end) {
 		return false
 	}

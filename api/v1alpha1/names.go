@@ -27,6 +27,9 @@ const (
 	NeverDisruptAnnotation = "tuning.storageclient.dev/never-disrupt"
 	// DisruptionAnnotation marks a cordon as ours. It is written and removed in the same patch as spec.unschedulable.
 	DisruptionAnnotation = "tuning.storageclient.dev/disruption"
+	// DisruptionGuardsAnnotation on a Node lists the annotations and labels that we set on it for a disruption, because they
+	// were not there before: JSON lists "annotations" and "labels". It comes and goes in the same patch as they do.
+	DisruptionGuardsAnnotation = "tuning.storageclient.dev/disruption-guards"
 	// ApprovedPlanAnnotation on a profile approves the plan whose hash it holds.
 	ApprovedPlanAnnotation = "tuning.storageclient.dev/approved-plan"
 	// ServerLimitsAnnotation on a profile names what one server takes, e.g. "connections=3000,requests=10000"; advice compares

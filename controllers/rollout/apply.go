@@ -26,6 +26,8 @@ func (s *scope) apply(ctx context.Context, step plan.Step) error {
 		return s.cordon(ctx, step)
 	case plan.Uncordon:
 		return s.uncordon(ctx, step)
+	case plan.Unguard:
+		return s.patchNode(ctx, step.Node, unguard)
 	case plan.Maintain:
 		return s.maintain(ctx, step)
 	case plan.RemoveTaint:
@@ -91,6 +93,7 @@ func (s *scope) cordon(ctx context.Context, step plan.Cordon) error {
 			node.Annotations = map[string]string{}
 		}
 		node.Annotations[v1alpha1.DisruptionAnnotation] = string(mark)
+		guard(node, step.ExcludeFromLoadBalancers)
 	})
 	if err == nil {
 		s.event(step.Node, corev1.EventTypeNormal, eventCordoned, "Cordon", "Cordoned for StorageClientProfile %s", step.Mark.Profile)
@@ -102,6 +105,7 @@ func (s *scope) uncordon(ctx context.Context, step plan.Uncordon) error {
 	err := s.patchNode(ctx, step.Node, func(node *corev1.Node) {
 		node.Spec.Unschedulable = false
 		delete(node.Annotations, v1alpha1.DisruptionAnnotation)
+		unguard(node)
 	})
 	if err != nil {
 		return err

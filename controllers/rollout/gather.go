@@ -243,6 +243,7 @@ func (s *scope) node(node *corev1.Node) plan.Node {
 		UnavailableSince: unavailableSince(node),
 		Unschedulable:    node.Spec.Unschedulable,
 		Deleting:         node.DeletionTimestamp != nil,
+		Guarded:          guarded(node),
 		Maintenance:      maintenanceOf(node),
 		ControlPlane:     match.ControlPlane(node),
 		Manager:          node.Name == s.ManagerNode,

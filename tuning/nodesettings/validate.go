@@ -143,7 +143,6 @@ func UnsupportedFields(p *v1alpha1.StorageClientProfile) []string {
 		add(rule.ReadAheadKiB != nil, fmt.Sprintf("spec.volumes[%d].readAheadKiB", i))
 	}
 	rollout := &p.Spec.Rollout
-	add(rollout.Drain.ExcludeFromLoadBalancersSeconds > 0, "spec.rollout.drain.excludeFromLoadBalancersSeconds")
 	add(rollout.Volumes != nil, "spec.rollout.volumes")
 	return fields
 }

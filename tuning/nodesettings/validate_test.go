@@ -163,7 +163,6 @@ func TestUnsupportedFields(t *testing.T) {
 			s.Rollout.Canary = &v1alpha1.Canary{Nodes: ptr.To[int32](2)}
 		}, nil},
 		"windows":          {func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.Windows = make([]v1alpha1.Window, 1) }, nil},
-		"load balancers":   {func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.Drain.ExcludeFromLoadBalancersSeconds = 30 }, []string{"spec.rollout.drain.excludeFromLoadBalancersSeconds"}},
 		"steps of volumes": {func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.Volumes = &v1alpha1.VolumeRollout{} }, []string{"spec.rollout.volumes"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -156,8 +156,11 @@ func (d *Drainer) blocker(ctx context.Context, pod *corev1.Pod, refusal error, k
 	}
 	slices.Sort(blocker.Budgets)
 	switch {
+	case apierrors.IsInternalError(refusal) && len(blocker.Budgets) > 1:
+		// The eviction API answers 500 for a pod with more than one budget, and always will.
+		blocker.Why = "a pod that more than one budget selects cannot be evicted; change a budget's selector, or delete one"
 	case !apierrors.IsTooManyRequests(refusal):
-		// More than one budget for a pod is such a case, a webhook that refuses is another.
+		// A webhook that refuses is such a case.
 		blocker.Why = "cannot be evicted: " + refusal.Error()
 	case len(blocker.Budgets) == 0:
 		return nil, nil

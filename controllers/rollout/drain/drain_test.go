@@ -202,13 +202,13 @@ func TestPass(t *testing.T) {
 			want:    Result{Remaining: []string{"eda/db"}},
 			asked:   []string{"db"},
 		},
-		"two budgets for a pod are named with the server's words": {
+		"two budgets for a pod are named with what to do about them": {
 			objects: []client.Object{pod("db"), budget("one", "db"), budget("two", "db")},
 			options: options(nil),
 			refuse:  refusals{"db": apierrors.NewInternalError(errors.New("more than one PodDisruptionBudget"))},
 			want: Result{Blocked: []Blocker{{
 				Pod: "eda/db", Budgets: []string{"eda/one", "eda/two"},
-				Why: "cannot be evicted: Internal error occurred: more than one PodDisruptionBudget",
+				Why: "a pod that more than one budget selects cannot be evicted; change a budget's selector, or delete one",
 			}}},
 			asked: []string{"db"},
 		},

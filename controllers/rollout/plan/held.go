@@ -161,6 +161,7 @@ func (p *planner) release(v *view, reason string) {
 	if v.Mark != nil {
 		p.step(Uncordon{OnNode{v.Name}, reason})
 	}
+	p.unguard(v)
 	if v.claim != nil {
 		p.step(ReleaseClaim{OnNode{v.Name}})
 		// What it held is for the next pass to give away.
@@ -303,7 +304,7 @@ func (p *planner) cordon(v *view) {
 	if v.Mark != nil && !v.Mark.Since.IsZero() {
 		mark.Since = v.Mark.Since
 	}
-	p.step(Cordon{OnNode{v.Name}, mark})
+	p.step(Cordon{OnNode{v.Name}, mark, p.lead(v).Drain.ExcludeFromLoadBalancersSeconds > 0})
 	v.maintenance = MaintenanceDraining
 	if v.permit != nil {
 		v.maintenance = MaintenanceDrained
@@ -315,6 +316,10 @@ func (p *planner) drain(v *view) {
 	v.maintenance = MaintenanceDraining
 	if p.pausing(v) {
 		p.keep(v)
+		return
+	}
+	if v.need.kind == needNone && v.attempts() > 0 && !v.Client.Spec.Release {
+		p.rebootedAfterAll(v)
 		return
 	}
 	if v.need.kind == needNone {
@@ -329,6 +334,11 @@ func (p *planner) drain(v *view) {
 		p.hold(v)
 		return
 	}
+	if end := p.drainBegins(v); p.Now.Before(end) {
+		p.wake(end)
+		p.note(v, v1alpha1.RolloutDraining, ReasonLeavingLoadBalancers, "External load balancers have until "+stamp(end)+" to let go of the node")
+		return
+	}
 	if v.Drain == nil {
 		p.step(Drain{OnNode{v.Name}, p.lead(v).Drain})
 		p.note(v, v1alpha1.RolloutDraining, ReasonDraining, "The node is being drained")
@@ -336,6 +346,31 @@ func (p *planner) drain(v *view) {
 		return
 	}
 	p.drained(v)
+}
+
+// drainBegins is when pods may be evicted: external load balancers come first.
+func (p *planner) drainBegins(v *view) time.Time {
+	return v.heldSince().Add(time.Duration(p.lead(v).Drain.ExcludeFromLoadBalancersSeconds) * time.Second)
+}
+
+// drainEnds is when a drain has taken too long.
+func (p *planner) drainEnds(v *view) time.Time {
+	return p.drainBegins(v).Add(seconds(p.lead(v).Drain.TimeoutSeconds))
+}
+
+// rebootedAfterAll looks at a node that needs no reboot any more although the attempt on record has ended without one:
+// its host went down after it had refused to, or somebody rebooted it. It has to look as well as after a permitted boot.
+func (p *planner) rebootedAfterAll(v *view) {
+	end := p.drainEnds(v)
+	switch {
+	case v.healthy():
+		p.settle(v)
+	case p.Now.Before(end):
+		p.wake(end)
+		p.note(v, v1alpha1.RolloutDraining, ReasonWaitingForNode, "The node waits for no boot any more: "+v.missing())
+	default:
+		p.letGo(v, ReasonNothingToDo)
+	}
 }
 
 // pausing reports whether the agent or its host has refused the reboot a moment ago.
@@ -354,7 +389,7 @@ func (p *planner) pausing(v *view) bool {
 // hold keeps a drained node for as long as its drain may take, until it is known again what it needs.
 func (p *planner) hold(v *view) {
 	reason, message := v.silence()
-	end := v.heldSince().Add(seconds(p.lead(v).Drain.TimeoutSeconds))
+	end := p.drainEnds(v)
 	if p.Now.Before(end) {
 		p.wake(end)
 		p.note(v, v1alpha1.RolloutDraining, reason, message)
@@ -395,7 +430,7 @@ func (p *planner) drained(v *view) {
 // await lets a drain go on, or ends it when its time is over.
 func (p *planner) await(v *view, reason, message string) {
 	options := p.lead(v).Drain
-	end := v.heldSince().Add(seconds(options.TimeoutSeconds))
+	end := p.drainEnds(v)
 	if p.Now.Before(end) {
 		p.wake(p.Now.Add(p.drainInterval()))
 		p.note(v, v1alpha1.RolloutDraining, reason, message)

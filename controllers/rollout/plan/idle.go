@@ -26,7 +26,7 @@ func (p *planner) describe(v *view) bool {
 		p.note(v, v1alpha1.RolloutUpToDate, ReasonNothingToDo, "The node is as declared after all")
 	case v.failed():
 		p.keep(v)
-	case reason == ReasonNothingToDo, reason == ReasonRestoredAtNextBoot:
+	case reason == ReasonNothingToDo, reason == ReasonRestoredAtNextBoot, reason == ReasonEffectiveAtNextBoot:
 		p.note(v, v1alpha1.RolloutUpToDate, reason, message)
 	case reason == ReasonAttemptsUsedUp:
 		p.note(v, v1alpha1.RolloutFailed, reason, message)
@@ -45,6 +45,9 @@ func (p *planner) hindrance(v *view) (reason, message string) {
 	}
 	switch v.need.kind {
 	case needNone:
+		if len(v.need.uncovered) > 0 {
+			return ReasonEffectiveAtNextBoot, "No node is rebooted for these, they take effect whenever it boots: " + names.List(v.need.uncovered)
+		}
 		if v.need.later {
 			return ReasonRestoredAtNextBoot, "Gone from the boot menu and in force until the next boot: " + names.List(v.Client.Status.RebootRequiredBy)
 		}

@@ -21,6 +21,7 @@ func For(s Snapshot) Plan {
 			p.advance(v)
 		} else {
 			p.clearSpent(v)
+			p.unguard(v)
 			idle = append(idle, v)
 		}
 		p.maintain(v)
@@ -90,6 +91,13 @@ func (p *planner) releaseOrphans() {
 func (p *planner) clearSpent(v *view) {
 	if v.permit != nil {
 		p.clear(v, ReasonAccepted)
+	}
+}
+
+// unguard takes our guards off a node that has lost our mark, which would have told where they come from.
+func (p *planner) unguard(v *view) {
+	if v.Guarded && v.Mark == nil && !v.Deleting {
+		p.step(Unguard{OnNode{v.Name}})
 	}
 }
 

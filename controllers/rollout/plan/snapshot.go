@@ -80,6 +80,8 @@ type Node struct {
 	Deleting bool
 	// Mark is our annotation, nil if there is none. One that cannot be read is an empty Claim.
 	Mark *Claim
+	// Guarded is true while the Node carries annotations or labels that we set for a disruption.
+	Guarded bool
 	// Maintenance is what our conditions on the Node say.
 	Maintenance Maintenance
 	// ControlPlane marks a control-plane node.

@@ -33,6 +33,9 @@ const (
 	ReasonNothingToDo = "NothingToDo"
 	// ReasonRestoredAtNextBoot surfaces when only removals wait for a boot, and no profile asks for a reboot to be rid of them.
 	ReasonRestoredAtNextBoot = "RestoredAtNextBoot"
+	// ReasonEffectiveAtNextBoot surfaces when only settings wait for a boot that no plan hash covers, module parameters
+	// that cannot be written: no approval speaks of them, so no node is rebooted for them.
+	ReasonEffectiveAtNextBoot = "EffectiveAtNextBoot"
 	// ReasonApplying surfaces when the agent has not reported the declared settings yet.
 	ReasonApplying = "Applying"
 	// ReasonAgentSilent surfaces when the agent has not reported since the node's last boot.
@@ -79,6 +82,8 @@ const (
 	ReasonManagerNodeLast = "ManagerNodeLast"
 	// ReasonClaimed surfaces when the node is about to be cordoned.
 	ReasonClaimed = "Claimed"
+	// ReasonLeavingLoadBalancers surfaces when external load balancers are given time to let go of the node before its drain.
+	ReasonLeavingLoadBalancers = "LeavingLoadBalancers"
 	// ReasonDraining surfaces when pods are being evicted, or terminate.
 	ReasonDraining = "Draining"
 	// ReasonDrainBlocked surfaces when a PodDisruptionBudget or the drain's own rules keep a pod on the node.
@@ -147,11 +152,19 @@ type AddClaim struct {
 	Held bool
 }
 
-// Cordon makes the node unschedulable and marks the cordon as ours, in one write.
+// Cordon makes the node unschedulable, marks the cordon as ours and keeps autoscalers off the node, in one write.
 type Cordon struct {
 	OnNode
 	// Mark is the annotation.
 	Mark Claim
+	// ExcludeFromLoadBalancers also takes the node out of external load balancers.
+	ExcludeFromLoadBalancers bool
+}
+
+// Unguard takes away the annotations and labels that kept autoscalers and load balancers off the node, where no uncordon
+// does: somebody has taken our mark off.
+type Unguard struct {
+	OnNode
 }
 
 // Maintain writes our maintenance conditions on the Node, or takes them away.
@@ -191,7 +204,7 @@ type ClearPermit struct {
 	Reason string
 }
 
-// Uncordon makes the node schedulable and takes the mark off, in one write.
+// Uncordon makes the node schedulable and takes off the mark and whatever else we set with it, in one write.
 type Uncordon struct {
 	OnNode
 	// Reason is a word for why.
@@ -216,6 +229,8 @@ func (s AddClaim) String() string {
 }
 
 func (s Cordon) String() string { return "cordon " + s.Node }
+
+func (s Unguard) String() string { return "take our guards off " + s.Node }
 
 func (s Maintain) String() string {
 	if s.State == MaintenanceNone {

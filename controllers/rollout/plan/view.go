@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
 // view is a node with what follows from its objects. What this pass changes, it changes here too.
@@ -38,6 +39,8 @@ type need struct {
 	names []string
 	// later is true where only removals wait for a boot that nobody asks for.
 	later bool
+	// uncovered wait for a boot that no boot hash, and so no approval and no count of attempts, speaks of.
+	uncovered []string
 }
 
 type needKind int
@@ -201,12 +204,14 @@ func (p *planner) needOf(v *view) need {
 	for _, s := range v.Client.Spec.Settings {
 		sources[s.Key] = s.Profile
 	}
-	var profiles []string
+	var profiles, uncovered []string
 	if v.Client.Spec.Release || len(v.Client.Status.RebootRequiredBy) == 0 {
 		profiles = p.wholesale(v)
 	} else {
 		for _, key := range v.Client.Status.RebootRequiredBy {
-			if source, due := sources[key]; due {
+			if source, due := sources[key]; due && !nodesettings.TakesEffectAtBoot(key) {
+				uncovered = append(uncovered, key)
+			} else if due {
 				profiles = append(profiles, source)
 			} else {
 				profiles = append(profiles, p.restorers(v, key)...)
@@ -214,7 +219,7 @@ func (p *planner) needOf(v *view) need {
 		}
 	}
 	if len(profiles) == 0 {
-		return need{kind: needNone, later: true}
+		return need{kind: needNone, later: true, uncovered: uncovered}
 	}
 	profiles = p.ranked(profiles)
 	names := profiles

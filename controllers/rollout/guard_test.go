@@ -1,0 +1,86 @@
+package rollout
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+func TestGuardsComeAndGoAndLeaveWhatIsNotOurs(t *testing.T) {
+	const list = v1alpha1.DisruptionGuardsAnnotation
+	for name, c := range map[string]struct {
+		before    metav1.ObjectMeta
+		exclude   bool
+		meddle    func(*corev1.Node)
+		during    metav1.ObjectMeta
+		afterward metav1.ObjectMeta
+	}{
+		"a plain node": {
+			during: metav1.ObjectMeta{Annotations: map[string]string{
+				clusterAutoscalerAnnotation: "true", karpenterAnnotation: "true",
+				list: `{"annotations":["` + clusterAutoscalerAnnotation + `","` + karpenterAnnotation + `"]}`,
+			}},
+		},
+		"a node that load balancers have to let go of": {
+			exclude: true,
+			during: metav1.ObjectMeta{
+				Annotations: map[string]string{
+					clusterAutoscalerAnnotation: "true", karpenterAnnotation: "true",
+					list: `{"annotations":["` + clusterAutoscalerAnnotation + `","` + karpenterAnnotation + `"],"labels":["` + corev1.LabelNodeExcludeBalancers + `"]}`,
+				},
+				Labels: map[string]string{corev1.LabelNodeExcludeBalancers: "true"},
+			},
+		},
+		"what others have set stays, whatever its value": {
+			before: metav1.ObjectMeta{
+				Annotations: map[string]string{karpenterAnnotation: "false"}, Labels: map[string]string{corev1.LabelNodeExcludeBalancers: ""},
+			},
+			exclude: true,
+			during: metav1.ObjectMeta{
+				Annotations: map[string]string{
+					clusterAutoscalerAnnotation: "true", karpenterAnnotation: "false", list: `{"annotations":["` + clusterAutoscalerAnnotation + `"]}`,
+				},
+				Labels: map[string]string{corev1.LabelNodeExcludeBalancers: ""},
+			},
+			afterward: metav1.ObjectMeta{
+				Annotations: map[string]string{karpenterAnnotation: "false"}, Labels: map[string]string{corev1.LabelNodeExcludeBalancers: ""},
+			},
+		},
+		"what others have changed meanwhile is theirs, and a foreign key in the list is nobody's to remove": {
+			meddle: func(n *corev1.Node) {
+				n.Annotations[karpenterAnnotation] = "mine"
+				n.Annotations["example.com/x"] = "true"
+				n.Annotations[list] = `{"annotations":["` + clusterAutoscalerAnnotation + `","` + karpenterAnnotation + `","example.com/x"]}`
+			},
+			during: metav1.ObjectMeta{Annotations: map[string]string{
+				clusterAutoscalerAnnotation: "true", karpenterAnnotation: "mine", "example.com/x": "true",
+				list: `{"annotations":["` + clusterAutoscalerAnnotation + `","` + karpenterAnnotation + `","example.com/x"]}`,
+			}},
+			afterward: metav1.ObjectMeta{Annotations: map[string]string{karpenterAnnotation: "mine", "example.com/x": "true"}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := &corev1.Node{ObjectMeta: *c.before.DeepCopy()}
+			if node.Annotations == nil {
+				node.Annotations = map[string]string{}
+			}
+			guard(node, c.exclude)
+			guard(node, c.exclude) // a cordon that is made again
+			if c.meddle != nil {
+				c.meddle(node)
+			}
+			if diff := cmp.Diff(c.during, node.ObjectMeta, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("during (-want +got):\n%s", diff)
+			}
+			unguard(node)
+			if diff := cmp.Diff(c.afterward, node.ObjectMeta, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("afterwards (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -75,6 +75,9 @@ func (in input) decideSettings() decision {
 	if in.scn == nil {
 		return decision{step: stepWrite, spec: spec, gated: spec.Hash != ""}
 	}
+	if withheld := fleet.Withheld(in.scn, in.wanted.Result); len(withheld) > 0 {
+		return in.decideWithheld(spec, withheld)
+	}
 	if sameSpec(in.scn.Spec, spec) {
 		return decision{step: stepStay}
 	}
@@ -86,6 +89,32 @@ func (in input) decideSettings() decision {
 		return decision{step: stepStay, note: "waits until the agent knows which settings are to be retained"}
 	}
 	return decision{step: stepWrite, spec: spec, gated: in.scn.Spec.Hash != spec.Hash || in.scn.Spec.Release}
+}
+
+// decideWithheld takes boot settings back that a reboot did not bring. They are restored whatever their profile says of
+// removal, since they never were in force: the agent has to know that before they go.
+func (in input) decideWithheld(spec v1alpha1.StorageClientNodeSpec, keys []string) decision {
+	held := func(s v1alpha1.NodeSetting) bool { return slices.Contains(keys, s.Key) }
+	spec.Settings = slices.DeleteFunc(slices.Clone(spec.Settings), held)
+	if sameSpec(in.scn.Spec, spec) {
+		return decision{step: stepStay}
+	}
+	first := *in.scn.Spec.DeepCopy()
+	changed := false
+	for i := range first.Settings {
+		if held(first.Settings[i]) && first.Settings[i].OnRemoval != v1alpha1.DeletionRestore {
+			first.Settings[i].OnRemoval = v1alpha1.DeletionRestore
+			changed = true
+		}
+	}
+	note := "takes boot settings out again that had no effect: " + names.List(keys)
+	switch {
+	case changed:
+		return decision{step: stepWrite, spec: first, note: note}
+	case in.unobserved():
+		return decision{step: stepStay, note: note}
+	}
+	return decision{step: stepWrite, spec: spec, note: note}
 }
 
 // decideRelease leads a node that no profile wants any more to the end: the agent restores what is not to be retained,

@@ -2,6 +2,7 @@ package profile
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -261,7 +262,42 @@ func (f facts) progress() string {
 			parts = append(parts, list.label+": "+names.List(list.nodes))
 		}
 	}
+	if waits := f.waits(); waits != "" {
+		parts = append(parts, waits)
+	}
 	return withIgnored(strings.Join(parts, "; "), f.nodes.ignored)
+}
+
+// waits tells what nodes wait for, those out of service first: they are what somebody may have to see to.
+func (f facts) waits() string {
+	held := map[string]bool{}
+	for _, w := range f.nodes.disrupted {
+		held[w.node] = true
+	}
+	others := slices.DeleteFunc(slices.Clone(f.nodes.pending), func(w wait) bool { return held[w.node] })
+	var parts []string
+	for _, list := range [][]wait{f.nodes.disrupted, others} {
+		if told := byMessage(list); len(told) > 0 {
+			parts = append(parts, names.Join(told, "; "))
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+// byMessage names the nodes that say the same together.
+func byMessage(waits []wait) []string {
+	nodes := map[string][]string{}
+	for _, w := range waits {
+		if w.message != "" {
+			text := w.reason + ": " + w.message
+			nodes[text] = append(nodes[text], w.node)
+		}
+	}
+	var out []string
+	for text, named := range nodes {
+		out = append(out, names.List(named)+": "+text)
+	}
+	return out
 }
 
 func withIgnored(message string, ignored []string) string {

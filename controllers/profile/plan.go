@@ -2,6 +2,7 @@ package profile
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,8 +32,7 @@ func (f facts) planned(old v1alpha1.Plan, budget intstr.IntOrString, nodes int, 
 		LimitedBy:     capped(f.limitedBy()),
 		Examples:      pending[:min(len(pending), maxExamples)],
 	}
-	if f.plan() || len(pending) == 0 || f.rebootHeldBack() != "" || f.paused().status == metav1.ConditionTrue ||
-		f.stalled().status == metav1.ConditionTrue {
+	if len(pending) == 0 || !f.foreseeable() {
 		return next
 	}
 	// An estimate that moves with the clock would make a write of every look.
@@ -44,7 +44,16 @@ func (f facts) planned(old v1alpha1.Plan, budget intstr.IntOrString, nodes int, 
 	return next
 }
 
-// duration is the shortest time in which a number of reboots can be done.
+// foreseeable reports whether an estimate makes sense. In mode Plan, and while an approval is missing, it is the one of a
+// rollout that would begin now; nobody can tell when a pause or a failure ends.
+func (f facts) foreseeable() bool {
+	never := f.profile.Spec.Rollout.Reboot.Policy == v1alpha1.RebootNever
+	held := !f.plan() && f.paused().status == metav1.ConditionTrue
+	return !never && !held && f.stalled().status != metav1.ConditionTrue
+}
+
+// duration is the shortest time in which a number of reboots can be done: as many waves as the smaller of the two budgets
+// makes of them, each a nominal drain and boot with the profile's settleSeconds.
 func (f facts) duration(reboots int, budget intstr.IntOrString, nodes int) time.Duration {
 	rollout := f.profile.Spec.WithDefaults().Rollout
 	atOnce := min(livegate.Share(*rollout.MaxUnavailable, int(f.nodes.counts.Matched)), livegate.Share(budget, nodes))
@@ -64,7 +73,7 @@ func (f facts) limitedBy() string {
 	if paused := f.paused(); paused.status == metav1.ConditionTrue {
 		return paused.message
 	}
-	for _, pending := range f.nodes.pending {
+	for _, pending := range slices.Concat(f.nodes.disrupted, f.nodes.pending) {
 		if pending.message != "" {
 			return fmt.Sprintf("%s: %s", pending.node, pending.message)
 		}

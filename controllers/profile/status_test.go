@@ -276,7 +276,7 @@ func TestCount(t *testing.T) {
 func TestPlanModeForeseesReboots(t *testing.T) {
 	f := newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan }).bare("b").bare("a").node("has-it", nil).facts()
 	got := f.planned(v1alpha1.Plan{}, intstr.FromString("5%"), 3, now)
-	if got.NodesToReboot != 2 || got.EstimatedCompletion != nil || got.Hash == "" {
+	if got.NodesToReboot != 2 || !got.EstimatedCompletion.Equal(new(metav1.NewTime(now.Add(2*(nominalDrain+nominalBoot+30*time.Second))))) || got.Hash == "" {
 		t.Errorf("got %+v", got)
 	}
 	if diff := cmp.Diff([]string{"a", "b"}, got.Examples); diff != "" {
@@ -290,7 +290,7 @@ func TestPlannedNamesAtMostTwentyNodesAndWhatHoldsThemBack(t *testing.T) {
 		w.node(fmt.Sprintf("node-%02d", i), rebootDue(""))
 	}
 	got := w.facts().planned(v1alpha1.Plan{}, intstr.FromString("5%"), 30, now)
-	if len(got.Examples) != 20 || got.NodesToReboot != 30 || got.LimitedBy != "the plan waits for approval" || got.EstimatedCompletion != nil {
+	if len(got.Examples) != 20 || got.NodesToReboot != 30 || got.LimitedBy != "the plan waits for approval" || got.EstimatedCompletion == nil {
 		t.Errorf("got %+v", got)
 	}
 }

@@ -25,6 +25,8 @@ type tally struct {
 	behind, silent, ignored, failed, drifted, exceptions []string
 	// pending need a reboot for the profile.
 	pending []wait
+	// disrupted are those that the rollout holds, with what it does there or waits for.
+	disrupted []wait
 	// conflicts says which keys profiles of equal priority disagree about, once each.
 	conflicts []string
 	// reported is how many nodes' agents are heard of.
@@ -92,6 +94,9 @@ func (t *tally) addStates(node string, scn *v1alpha1.StorageClientNode, report f
 	if len(report.Drifted) > 0 {
 		t.counts.Drifted++
 		t.drifted = append(t.drifted, node)
+	}
+	if rollout != nil && fleet.Disrupted(&corev1.Node{}, scn) {
+		t.disrupted = append(t.disrupted, wait{node, rollout.Reason, rollout.Message})
 	}
 	if len(report.RebootPending) > 0 {
 		t.counts.PendingReboot++

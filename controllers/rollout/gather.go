@@ -265,10 +265,12 @@ func (s *scope) node(node *corev1.Node) plan.Node {
 		}
 	}
 	if object != nil {
+		wanted := s.view.Wanted(node, object)
 		out.Client = &plan.Client{
 			UID:            string(object.UID),
 			Generation:     object.Generation,
-			WantedBootHash: s.view.Wanted(node, object).BootHash,
+			WantedBootHash: wanted.BootHash,
+			Withheld:       fleet.Withheld(object, wanted.Result),
 			Spec:           object.Spec,
 			Status:         object.Status,
 		}

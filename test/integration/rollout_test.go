@@ -26,7 +26,11 @@ import (
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
-const bootArgument = "kernelArgument/ihash_entries"
+const (
+	bootArgument      = "kernelArgument/ihash_entries"
+	scaleDownDisabled = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+	doNotDisrupt      = "karpenter.sh/do-not-disrupt"
+)
 
 var _ = Describe("The rollout", func() {
 	It("drains, reboots, proves and uncordons one node after the other", func() {
@@ -98,6 +102,36 @@ var _ = Describe("The rollout", func() {
 		Expect(findObject("a").Status.Rollout).To(And(HaveField("Phase", v1alpha1.RolloutWaiting), HaveField("Reason", "DrainTimedOut")))
 		expectReturned("a")
 		Expect(s.reasons()).To(ContainElement("DrainTimedOut"))
+	})
+
+	It("keeps autoscalers off a node as long as it is cordoned, and leaves what others have set", func() {
+		pool("a")
+		setAnnotation(getNode("a"), doNotDisrupt, `"true"`)
+		s := newStory(k8s, k8s)
+		for range 60 {
+			s.passes(1)
+			Expect(getNode("a").Annotations[scaleDownDisabled] == "true").To(Equal(getNode("a").Spec.Unschedulable))
+			if s.turn() {
+				break
+			}
+		}
+		Expect(s.most).To(Equal(1))
+		expectReturned("a")
+		Expect(getNode("a").Annotations).To(HaveKeyWithValue(doNotDisrupt, "true"))
+	})
+
+	It("takes a node out of load balancers before its drain", func() {
+		pool("a")
+		Expect(retryUpdate("eda", func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.Drain.ExcludeFromLoadBalancersSeconds = 60 })).To(Succeed())
+		web := newPod("default", "web").On("a").Create()
+		s := newStory(k8s, k8s)
+		s.passes(4)
+		Expect(getNode("a").Labels).To(HaveKey(corev1.LabelNodeExcludeBalancers))
+		Expect(findObject("a").Status.Rollout.Reason).To(Equal("LeavingLoadBalancers"))
+		Expect(k8s.Get(ctx, client.ObjectKeyFromObject(web), web)).To(Succeed())
+		s.play()
+		Expect(k8s.Get(ctx, client.ObjectKeyFromObject(web), web)).To(MatchError(apierrors.IsNotFound, "not found"))
+		expectReturned("a")
 	})
 
 	It("leaves a node alone that others have cordoned, and counts it", func() {
@@ -315,6 +349,9 @@ func expectReturned(name string) {
 	node := getNode(name)
 	Expect(node.Spec.Unschedulable).To(BeFalse())
 	Expect(node.Annotations).NotTo(HaveKey(v1alpha1.DisruptionAnnotation))
+	Expect(node.Annotations).NotTo(HaveKey(v1alpha1.DisruptionGuardsAnnotation))
+	Expect(node.Annotations).NotTo(HaveKey(scaleDownDisabled))
+	Expect(node.Labels).NotTo(HaveKey(corev1.LabelNodeExcludeBalancers))
 	Expect(conditions(name)).To(BeEmpty())
 	Expect(findObject(name).Spec.RebootPermit).To(BeNil())
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/match"
+	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
 // Report is how far a node carries settings, as its agent observed it. Lists hold keys, sorted.
@@ -48,6 +49,9 @@ func Look(node *corev1.Node, scn *v1alpha1.StorageClientNode, ready bool, profil
 		if wanted[setting.Key] {
 			report.add(setting)
 		}
+	}
+	if _, carried := nodesettings.Hashes(scn.Spec.Settings); bootedInVain(scn) && carried != scn.Spec.BootHash {
+		report.Failed = append(report.Failed, "boot settings that had no effect and were taken out again")
 	}
 	for _, key := range scn.Status.RebootRequiredBy {
 		if wanted[key] {

@@ -56,6 +56,11 @@ func (p *planner) accept(v *view) {
 	}
 	late := p.overdue(v)
 	switch {
+	case v.failed() && v.record.Reason == ReasonRebootWithoutEffect:
+		// A manager died between the two writes of failBooted; what had no effect may have been taken out since.
+		p.clear(v, ReasonRebootWithoutEffect)
+		p.keepFailed(v)
+		return
 	case v.superseded():
 		if v.Ready && v.reported() {
 			p.clear(v, ReasonSettingsChanging)

@@ -113,6 +113,8 @@ type Client struct {
 	Generation int64
 	// WantedBootHash is the boot hash that the profiles ask for now; the spec follows as the live rollout lets it.
 	WantedBootHash string
+	// Withheld are boot settings that the spec leaves out since a permitted reboot did not bring them.
+	Withheld []string
 	// Spec is what the agent is to do.
 	Spec v1alpha1.StorageClientNodeSpec
 	// Status is what the agent and the rollout have reported.

@@ -167,12 +167,12 @@ func (v *view) readBack() bool {
 
 // tuned reports whether the node carries what the profiles ask for, and nothing waits for a boot.
 func (v *view) tuned() bool {
-	return v.reported() && !v.Client.Spec.Release && !v.Client.Status.RebootRequired && !v.stale() && v.readBack()
+	return v.reported() && !v.Client.Spec.Release && !v.Client.Status.RebootRequired && !v.stale() && v.readBack() && len(v.Client.Withheld) == 0
 }
 
 // healthy reports whether the node is as it has to be after its boot.
 func (v *view) healthy() bool {
-	return v.Ready && v.acknowledged() && v.need.kind == needNone && (v.Client.Spec.Release || v.readBack())
+	return v.Ready && v.acknowledged() && v.need.kind == needNone && len(v.Client.Withheld) == 0 && (v.Client.Spec.Release || v.readBack())
 }
 
 // unavailable says why the node is out of service through no doing of ours, empty if it is not.

@@ -1,0 +1,132 @@
+package plan
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+func TestForTheLifeOfADisruption(t *testing.T) {
+	module := "module/nfs/recover_lost_locks"
+	blocked := &Drained{Reason: ReasonDrainBlocked, Message: "Pod x/y is kept by PodDisruptionBudget x/z"}
+	excluded := func(f *fixture, since time.Duration) {
+		f.cordoned("a", since)
+		f.Profiles[0].Rollout.Drain.ExcludeFromLoadBalancersSeconds = 60
+	}
+	for name, c := range map[string]struct {
+		change func(*fixture)
+		want   []string
+	}{
+		"load balancers get their time before the drain": {
+			func(f *fixture) { excluded(f, 59*time.Second) }, []string{"a: Draining LeavingLoadBalancers"},
+		},
+		"then it is drained": {
+			func(f *fixture) { excluded(f, time.Minute) }, []string{"drain a", "a: Draining Draining"},
+		},
+		"that time is no part of the drain's": {
+			func(f *fixture) {
+				excluded(f, 15*time.Minute+59*time.Second)
+				f.node("a").Drain = blocked
+			},
+			[]string{"a: Draining DrainBlocked"},
+		},
+		"guards go with the uncordon, not before": {
+			func(f *fixture) {
+				f.cordoned("a", time.Minute)
+				f.node("a").Guarded, f.Paused = true, true
+			},
+			[]string{
+				"record a: Releasing PausedByAnnotation", "conditions of a: none", "uncordon a: PausedByAnnotation",
+				"release the claim of a", "a: Waiting PausedByAnnotation",
+			},
+		},
+		"guards go where somebody has taken the mark off a node that we hold": {
+			func(f *fixture) {
+				f.cordoned("a", time.Minute)
+				f.node("a").Guarded, f.node("a").Mark = true, nil
+			},
+			[]string{
+				"record a: Releasing CordonedByOthers", "conditions of a: none", "take our guards off a", "release the claim of a",
+				"a: Waiting CordonedByOthers",
+			},
+		},
+		"guards go where nothing else of ours is left": {
+			func(f *fixture) {
+				f.done("a", time.Hour)
+				f.node("a").Guarded = true
+			},
+			[]string{"take our guards off a", "a: UpToDate NothingToDo"},
+		},
+		"no node is rebooted for what no plan hash covers": {
+			func(f *fixture) {
+				client := f.node("a").Client
+				client.Spec.Settings[0].Key, client.Status.Settings[0].Key = module, module
+				client.Status.RebootRequiredBy = []string{module}
+			},
+			[]string{"a: UpToDate EffectiveAtNextBoot"},
+		},
+		"a node that went down after its host had refused settles as after any boot": {
+			func(f *fixture) {
+				f.cordoned("a", time.Minute)
+				f.rebooted("a")
+				f.record("a", v1alpha1.RolloutDraining, ReasonPermitRefused, 2*time.Minute).Attempts = 1
+			},
+			[]string{"a: Settling Settling"},
+		},
+		"and is waited for where it is not well": {
+			func(f *fixture) {
+				f.cordoned("a", time.Minute)
+				f.rebooted("a")
+				f.node("a").Ready = false
+				f.record("a", v1alpha1.RolloutDraining, ReasonPermitRefused, 2*time.Minute).Attempts = 1
+			},
+			[]string{"a: Draining WaitingForNode"},
+		},
+		"a failed node is not accepted once what had no effect has been taken out": {
+			func(f *fixture) {
+				f.cordoned("a", time.Hour)
+				f.node("a").Maintenance = MaintenanceDrained
+				f.rebooted("a")
+				f.record("a", v1alpha1.RolloutFailed, ReasonRebootWithoutEffect, time.Minute)
+				client := f.node("a").Client
+				client.Withheld = []string{client.Spec.Settings[0].Key}
+				client.Spec.Settings, client.Status.Settings = nil, nil
+			},
+			[]string{"a: Failed RebootWithoutEffect"},
+		},
+		"not even where its permit is still there": {
+			func(f *fixture) {
+				f.permitted("a", time.Hour)
+				f.rebooted("a")
+				f.record("a", v1alpha1.RolloutFailed, ReasonRebootWithoutEffect, time.Minute)
+				client := f.node("a").Client
+				client.Withheld = []string{client.Spec.Settings[0].Key}
+				client.Spec.Settings, client.Status.Settings = nil, nil
+			},
+			[]string{"clear the permit of a: RebootWithoutEffect", "a: Failed RebootWithoutEffect"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := cluster("a")
+			c.change(f)
+			if diff := cmp.Diff(c.want, lines(For(f.Snapshot), "a")); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestForAsksTheCordonToLeaveLoadBalancers(t *testing.T) {
+	for _, seconds := range []int32{0, 30} {
+		f := cluster("a")
+		f.Claims["a"] = Claim{Profile: "eda", BootHash: "h1", Since: ago(time.Second)}
+		f.Profiles[0].Rollout.Drain.ExcludeFromLoadBalancersSeconds = seconds
+		cordon, ok := For(f.Snapshot).Steps[0].(Cordon)
+		if !ok || cordon.ExcludeFromLoadBalancers != (seconds > 0) {
+			t.Errorf("%d seconds: the first step is %+v", seconds, cordon)
+		}
+	}
+}

@@ -24,6 +24,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/daemonset"
+	clientmetrics "github.com/storageclient/operator/controllers/metrics"
 	"github.com/storageclient/operator/controllers/node"
 	"github.com/storageclient/operator/controllers/profile"
 	"github.com/storageclient/operator/controllers/rollout"
@@ -167,6 +168,10 @@ func addControllers(mgr ctrl.Manager, s settings) error {
 		},
 		"volume": &volume.Reconciler{
 			Client: mgr.GetClient(), Recorder: recorder, Allow: s.allow, Namespace: v1alpha1.ManagerNamespace,
+		},
+		"metrics": &clientmetrics.Reporter{
+			Registry: metrics.Registry, MaxUnavailable: s.maxUnavailable,
+			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: s.agentNamespace,
 		},
 	} {
 		if err := c.SetupWithManager(mgr); err != nil {

@@ -32,6 +32,7 @@ func (h *volumeHandler) Handle(ctx context.Context, req admission.Request) (resp
 	defer func() {
 		if r := recover(); r != nil {
 			log.FromContext(ctx).Error(fmt.Errorf("panic: %v", r), "Left a new volume to the reconciler")
+			volumesSeen.WithLabelValues(resultError).Inc()
 			response = admission.Allowed("")
 		}
 	}()
@@ -39,11 +40,15 @@ func (h *volumeHandler) Handle(ctx context.Context, req admission.Request) (resp
 	patch, err := h.patch(ctx, req)
 	if err != nil {
 		log.FromContext(ctx).Error(err, "Left a new volume to the reconciler")
+		volumesSeen.WithLabelValues(resultError).Inc()
 		return response
 	}
-	if patch != nil {
-		response.Patch, response.PatchType = patch, ptr.To(admissionv1.PatchTypeJSONPatch)
+	if patch == nil {
+		volumesSeen.WithLabelValues(resultUnchanged).Inc()
+		return response
 	}
+	volumesSeen.WithLabelValues(resultMerged).Inc()
+	response.Patch, response.PatchType = patch, ptr.To(admissionv1.PatchTypeJSONPatch)
 	return response
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -235,6 +236,51 @@ func TestWhateverFailsAVolumeIsCreated(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestEveryAnswerIsCounted(t *testing.T) {
+	fast := newProfile(rule(allNFS, "nconnect=4"))
+	garbage := creation(t, newVolume())
+	garbage.Object.Raw = []byte("{")
+	panics := interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+		panic("at the disco")
+	}}
+	for name, test := range map[string]struct {
+		handler *volumeHandler
+		req     admission.Request
+		result  string
+	}{
+		"a merge":           {newHandler(t, interceptor.Funcs{}, fast), creation(t, newVolume()), resultMerged},
+		"nothing to merge":  {newHandler(t, interceptor.Funcs{}), creation(t, newVolume()), resultUnchanged},
+		"an error":          {newHandler(t, interceptor.Funcs{}, fast), garbage, resultError},
+		"a panic counts so": {newHandler(t, panics), creation(t, newVolume()), resultError},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := seen(t, test.result)
+			test.handler.Handle(context.Background(), test.req)
+			if got := seen(t, test.result) - before; got != 1 {
+				t.Errorf("%s grew by %v, want 1", test.result, got)
+			}
+		})
+	}
+}
+
+// seen is how many answers of that kind have been counted.
+func seen(t *testing.T, result string) float64 {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(volumesSeen)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range families[0].Metric {
+		if m.Label[0].GetValue() == result {
+			return m.GetCounter().GetValue()
+		}
+	}
+	t.Fatalf("%s is not counted", result)
+	return 0
 }
 
 // listing is a cache of profiles and of nothing else, without the copies that a fake client makes.

@@ -1,0 +1,257 @@
+package metrics
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/agentpod"
+	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/controllers/node/livegate"
+	"github.com/storageclient/operator/controllers/rollout/plan"
+)
+
+const (
+	// collectTimeout bounds one look at the cache, which answers at once unless it is still being filled.
+	collectTimeout = 5 * time.Second
+	// maxFailedNodes bounds the one metric that names nodes. A rollout stops long before.
+	maxFailedNodes = 100
+)
+
+var (
+	profileCondition = prometheus.NewDesc("storageclient_profile_condition",
+		"Whether a condition of a profile has that status: 1 for the one that it has, 0 for the other two.",
+		[]string{"profile", "condition", "status"}, nil)
+	profileNodes = prometheus.NewDesc("storageclient_profile_nodes",
+		"Nodes of a profile, as in its status.nodes. The states overlap; matched is all.",
+		[]string{"profile", "state"}, nil)
+	profileVolumes = prometheus.NewDesc("storageclient_profile_volumes",
+		"PersistentVolumes of a profile, as in its status.volumes. The states overlap; matched is all.",
+		[]string{"profile", "state"}, nil)
+	profileStaleMounts = prometheus.NewDesc("storageclient_profile_stale_mounts",
+		"Mounts of a profile's volumes that still have old options.",
+		[]string{"profile"}, nil)
+	nodes = prometheus.NewDesc("storageclient_nodes",
+		"Managed nodes: all, and those that are Ready and whose agent is silent, so that what it reported cannot be believed.",
+		[]string{"state"}, nil)
+	settings = prometheus.NewDesc("storageclient_settings",
+		"Settings of all managed nodes by state, as their agents reported them last.",
+		[]string{"state"}, nil)
+	rolloutNodes = prometheus.NewDesc("storageclient_rollout_nodes",
+		"Managed nodes by phase of the rollout.",
+		[]string{"phase"}, nil)
+	rolloutBudget = prometheus.NewDesc("storageclient_rollout_budget_nodes",
+		"How many nodes of the cluster may be out of service at a time (--max-unavailable, resolved).",
+		nil, nil)
+	rolloutClaims = prometheus.NewDesc("storageclient_rollout_claims",
+		"Nodes that are claimed in the budget: cordoned, or about to be.",
+		nil, nil)
+	rolloutOldestClaim = prometheus.NewDesc("storageclient_rollout_oldest_claim_timestamp_seconds",
+		"When the oldest claim was made, in seconds since 1970. Absent while there is no claim.",
+		nil, nil)
+	nodeFailed = prometheus.NewDesc("storageclient_node_failed_info",
+		"1 for each node in phase Failed, with the rollout's reason; the first 100 by name.",
+		[]string{"node", "reason"}, nil)
+	collected = prometheus.NewDesc("storageclient_collector_success",
+		"1 where all of the above could be read from the manager's cache, else 0: what could not be read is absent.",
+		nil, nil)
+)
+
+// Collector reads the cache at each scrape.
+type Collector struct {
+	// Reader is the manager's cache.
+	Reader client.Reader
+	// MaxUnavailable is the cluster's budget: nodes, or a percentage of all Nodes.
+	MaxUnavailable intstr.IntOrString
+	// ManagerNamespace holds the budget's claims, AgentNamespace the agent's Pods.
+	ManagerNamespace, AgentNamespace string
+	// Leading is closed once this manager leads; nothing is reported before.
+	Leading <-chan struct{}
+	// Log takes what could not be read.
+	Log logr.Logger
+}
+
+// Describe sends all descriptors.
+func (c *Collector) Describe(descriptors chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		profileCondition, profileNodes, profileVolumes, profileStaleMounts, nodes, settings,
+		rolloutNodes, rolloutBudget, rolloutClaims, rolloutOldestClaim, nodeFailed, collected,
+	} {
+		descriptors <- d
+	}
+}
+
+// Collect reports what the cache holds. What cannot be read is left out: an error here would cost the whole scrape.
+func (c *Collector) Collect(out chan<- prometheus.Metric) {
+	select {
+	case <-c.Leading:
+	default:
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), collectTimeout)
+	defer cancel()
+	success := 1.0
+	for _, part := range []func(context.Context, sink) error{c.profiles, c.nodes, c.claims} {
+		if err := part(ctx, sink{out}); err != nil {
+			c.Log.Error(err, "Some metrics are missing from this scrape")
+			success = 0
+		}
+	}
+	sink{out}.gauge(collected, success)
+}
+
+// sink takes gauges.
+type sink struct{ out chan<- prometheus.Metric }
+
+func (s sink) gauge(d *prometheus.Desc, value float64, labels ...string) {
+	s.out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+}
+
+func (c *Collector) profiles(ctx context.Context, s sink) error {
+	var list v1alpha1.StorageClientProfileList
+	if err := c.Reader.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list StorageClientProfiles: %w", err)
+	}
+	for i := range list.Items {
+		s.profile(&list.Items[i])
+	}
+	return nil
+}
+
+func (s sink) profile(p *v1alpha1.StorageClientProfile) {
+	for _, condition := range p.Status.Conditions {
+		for _, status := range []metav1.ConditionStatus{metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown} {
+			s.gauge(profileCondition, number(condition.Status == status), p.Name, condition.Type, string(status))
+		}
+	}
+	counts := p.Status.Nodes
+	for state, count := range map[string]int32{
+		"matched": counts.Matched, "up_to_date": counts.UpToDate, "exceptions": counts.Exceptions,
+		"pending_reboot": counts.PendingReboot, "disrupted": counts.Disrupted, "failed": counts.Failed, "drifted": counts.Drifted,
+	} {
+		s.gauge(profileNodes, float64(count), p.Name, state)
+	}
+	for state, count := range map[string]int32{
+		"matched": p.Status.Volumes.Matched, "up_to_date": p.Status.Volumes.UpToDate, "blocked": p.Status.Volumes.Blocked,
+	} {
+		s.gauge(profileVolumes, float64(count), p.Name, state)
+	}
+	s.gauge(profileStaleMounts, float64(p.Status.Volumes.StaleMounts), p.Name)
+}
+
+func number(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// tally is what all nodes come to.
+type tally struct {
+	managed, silent int
+	phases          map[v1alpha1.RolloutPhase]int
+	states          map[v1alpha1.SettingState]int
+	failed          []failure
+}
+
+type failure struct{ node, reason string }
+
+// newTally shows a phase or state that no node is in as 0, and not as absent.
+func newTally() tally {
+	t := tally{phases: map[v1alpha1.RolloutPhase]int{}, states: map[v1alpha1.SettingState]int{}}
+	for _, phase := range []v1alpha1.RolloutPhase{
+		v1alpha1.RolloutApplying, v1alpha1.RolloutUpToDate, v1alpha1.RolloutWaiting, v1alpha1.RolloutClaimed, v1alpha1.RolloutDraining,
+		v1alpha1.RolloutRebooting, v1alpha1.RolloutSettling, v1alpha1.RolloutFailed, v1alpha1.RolloutReleasing,
+	} {
+		t.phases[phase] = 0
+	}
+	for _, state := range []v1alpha1.SettingState{
+		v1alpha1.SettingInSync, v1alpha1.SettingPending, v1alpha1.SettingDrifted, v1alpha1.SettingShadowed,
+		v1alpha1.SettingClamped, v1alpha1.SettingUnsupported, v1alpha1.SettingFailed,
+	} {
+		t.states[state] = 0
+	}
+	return t
+}
+
+func (t *tally) add(node *corev1.Node, scn *v1alpha1.StorageClientNode, agentReady bool) {
+	t.managed++
+	if agentpod.NodeReady(node) && agentpod.Silent(node, scn, agentReady) != "" {
+		t.silent++
+	}
+	for _, setting := range scn.Status.Settings {
+		t.states[setting.State]++
+	}
+	rollout := scn.Status.Rollout
+	if rollout == nil || rollout.Phase == "" {
+		return
+	}
+	t.phases[rollout.Phase]++
+	if rollout.Phase == v1alpha1.RolloutFailed {
+		t.failed = append(t.failed, failure{node.Name, rollout.Reason})
+	}
+}
+
+func (c *Collector) nodes(ctx context.Context, s sink) error {
+	all, err := fleet.ReadSnapshot(ctx, c.Reader, nil, c.AgentNamespace)
+	if err != nil {
+		return err
+	}
+	t := newTally()
+	for i := range all.Nodes {
+		node := &all.Nodes[i]
+		if scn := all.Objects[node.Name]; scn != nil {
+			t.add(node, scn, all.Ready[node.Name])
+		}
+	}
+	s.gauge(nodes, float64(t.managed), "managed")
+	s.gauge(nodes, float64(t.silent), "silent")
+	for phase, count := range t.phases {
+		s.gauge(rolloutNodes, float64(count), string(phase))
+	}
+	for state, count := range t.states {
+		s.gauge(settings, float64(count), string(state))
+	}
+	slices.SortFunc(t.failed, func(a, b failure) int { return cmp.Compare(a.node, b.node) })
+	for _, f := range t.failed[:min(len(t.failed), maxFailedNodes)] {
+		s.gauge(nodeFailed, 1, f.node, f.reason)
+	}
+	s.gauge(rolloutBudget, float64(livegate.Share(c.MaxUnavailable, len(all.Nodes))))
+	return nil
+}
+
+// claims are absent from the cluster until the first rollout: then there are none.
+func (c *Collector) claims(ctx context.Context, s sink) error {
+	var budget corev1.ConfigMap
+	key := client.ObjectKey{Namespace: c.ManagerNamespace, Name: v1alpha1.BudgetConfigMap}
+	if err := c.Reader.Get(ctx, key, &budget); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("get ConfigMap %s: %w", key, err)
+	}
+	s.gauge(rolloutClaims, float64(len(budget.Data)))
+	var oldest time.Time
+	for _, text := range budget.Data {
+		var claim plan.Claim
+		if json.Unmarshal([]byte(text), &claim) != nil || claim.Since.IsZero() {
+			continue // it counts, and the rollout says what is wrong with it
+		}
+		if oldest.IsZero() || claim.Since.Time.Before(oldest) {
+			oldest = claim.Since.Time
+		}
+	}
+	if !oldest.IsZero() {
+		s.gauge(rolloutOldestClaim, float64(oldest.Unix()))
+	}
+	return nil
+}

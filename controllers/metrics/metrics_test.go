@@ -1,0 +1,245 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/agentpod"
+	"github.com/storageclient/operator/controllers/rollout/plan"
+)
+
+var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+func newReader(t *testing.T, funcs interceptor.Funcs, objects ...client.Object) client.Client {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(funcs).Build()
+}
+
+func newCollector(reader client.Reader) *Collector {
+	return &Collector{
+		Reader: reader, MaxUnavailable: intstr.FromString("50%"), ManagerNamespace: "system", AgentNamespace: "agents",
+		Leading: closed, Log: logr.Discard(),
+	}
+}
+
+func node(name string, ready bool) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	n.Status.NodeInfo.BootID = "boot-1"
+	status := corev1.ConditionFalse
+	if ready {
+		status = corev1.ConditionTrue
+	}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: status}}
+	return n
+}
+
+func object(name string, phase v1alpha1.RolloutPhase, reason string, states ...v1alpha1.SettingState) *v1alpha1.StorageClientNode {
+	scn := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	scn.Status.BootID = "boot-1"
+	scn.Status.Rollout = &v1alpha1.RolloutStatus{Phase: phase, Reason: reason}
+	for i, state := range states {
+		scn.Status.Settings = append(scn.Status.Settings, v1alpha1.SettingStatus{Key: fmt.Sprint("sysctl/k", i), State: state})
+	}
+	return scn
+}
+
+func agent(node string) *corev1.Pod {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "agents", Name: node, Labels: map[string]string{agentpod.ComponentLabel: agentpod.Component}}}
+	pod.Spec.NodeName = node
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	return pod
+}
+
+func profile() *v1alpha1.StorageClientProfile {
+	p := &v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "eda"}}
+	p.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionStalled, Status: metav1.ConditionTrue}}
+	p.Status.Nodes = v1alpha1.NodeCounts{Matched: 7, UpToDate: 1, Exceptions: 2, PendingReboot: 3, Disrupted: 4, Failed: 5, Drifted: 6}
+	p.Status.Volumes = v1alpha1.VolumeCounts{Matched: 9, UpToDate: 8, Blocked: 1, StaleMounts: 3}
+	return p
+}
+
+func claims(data map[string]string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "system", Name: v1alpha1.BudgetConfigMap}, Data: data}
+}
+
+// values are the samples by name and labels, zeros left out.
+func values(t *testing.T, collectors ...prometheus.Collector) map[string]float64 {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(collectors...)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, family := range families {
+		for _, m := range family.Metric {
+			name := strings.TrimPrefix(family.GetName(), "storageclient_")
+			for _, label := range m.Label {
+				name += " " + label.GetValue()
+			}
+			value := m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			if m.Histogram != nil {
+				value = m.Histogram.GetSampleSum()
+			}
+			if value != 0 {
+				got[name] = value
+			}
+		}
+	}
+	return got
+}
+
+func TestCollectTellsWhatTheObjectsSay(t *testing.T) {
+	reader := newReader(t, interceptor.Funcs{}, profile(),
+		node("a", true), object("a", v1alpha1.RolloutUpToDate, "", v1alpha1.SettingInSync, v1alpha1.SettingDrifted), agent("a"),
+		node("b", true), object("b", v1alpha1.RolloutFailed, plan.ReasonRebootWithoutEffect), // and no agent
+		node("c", false), object("c", v1alpha1.RolloutRebooting, plan.ReasonRebootStarted), // down, so nobody misses its agent
+		node("d", true), // not managed
+		object("gone", v1alpha1.RolloutFailed, plan.ReasonRebootTimedOut),
+		claims(map[string]string{
+			"b": `{"profile":"eda","bootHash":"h","since":"2026-08-01T00:00:10Z"}`,
+			"c": `{"profile":"eda","bootHash":"h","since":"2026-08-01T00:00:00Z"}`, "d": `{`,
+		}))
+	want := map[string]float64{
+		"profile_condition Stalled eda True": 1,
+		"profile_nodes eda matched":          7, "profile_nodes eda up_to_date": 1, "profile_nodes eda exceptions": 2, "profile_nodes eda pending_reboot": 3,
+		"profile_nodes eda disrupted": 4, "profile_nodes eda failed": 5, "profile_nodes eda drifted": 6,
+		"profile_volumes eda matched": 9, "profile_volumes eda up_to_date": 8, "profile_volumes eda blocked": 1, "profile_stale_mounts eda": 3,
+		"nodes managed": 3, "nodes silent": 1, "settings InSync": 1, "settings Drifted": 1,
+		"rollout_nodes UpToDate": 1, "rollout_nodes Failed": 1, "rollout_nodes Rebooting": 1,
+		"node_failed_info b RebootWithoutEffect": 1, "rollout_budget_nodes": 2, "rollout_claims": 3,
+		"rollout_oldest_claim_timestamp_seconds": float64(time.Date(2026, 8, 1, 0, 0, 0, 0, time.UTC).Unix()),
+		"collector_success":                      1,
+	}
+	if diff := cmp.Diff(want, values(t, newCollector(reader))); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestCollectNamesSoManyFailedNodesAtMost(t *testing.T) {
+	var objects []client.Object
+	for i := range maxFailedNodes + 5 {
+		name := fmt.Sprintf("n%03d", i)
+		objects = append(objects, node(name, true), object(name, v1alpha1.RolloutFailed, plan.ReasonRebootTimedOut))
+	}
+	collector := newCollector(newReader(t, interceptor.Funcs{}, objects...))
+	got, named := values(t, collector), 0
+	for name := range got {
+		if strings.HasPrefix(name, "node_failed_info ") {
+			named++
+		}
+	}
+	if named != maxFailedNodes || got["rollout_nodes Failed"] != maxFailedNodes+5 {
+		t.Errorf("%d nodes are named and %v counted, want %d and %d", named, got["rollout_nodes Failed"], maxFailedNodes, maxFailedNodes+5)
+	}
+}
+
+func TestCollectWhereTheCacheFails(t *testing.T) {
+	funcs := interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		if _, is := list.(*corev1.NodeList); is {
+			return errors.New("no cache")
+		}
+		return c.List(ctx, list, opts...)
+	}}
+	got := values(t, newCollector(newReader(t, funcs, profile())))
+	if _, told := got["collector_success"]; told || got["profile_nodes eda matched"] != 7 {
+		t.Errorf("got %v, want the profile and no success", got)
+	}
+}
+
+func TestOnlyTheLeaderReports(t *testing.T) {
+	collector := newCollector(newReader(t, interceptor.Funcs{}, profile()))
+	follower := make(chan struct{})
+	collector.Leading = follower
+	if got := values(t, collector); len(got) > 0 {
+		t.Errorf("a follower reports %v", got)
+	}
+	transitions := NewTransitions()
+	before, after := object("a", v1alpha1.RolloutRebooting, ""), object("a", v1alpha1.RolloutFailed, plan.ReasonRebootTimedOut)
+	watched(follower, transitions, before, after)
+	if got := values(t, transitions); len(got) > 0 {
+		t.Errorf("a follower counts %v", got)
+	}
+	watched(closed, transitions, before, after)
+	if got := values(t, transitions); got["node_failures_total RebootTimedOut"] != 1 {
+		t.Errorf("the leader counts %v", got)
+	}
+}
+
+func TestTransitions(t *testing.T) {
+	at := func(phase v1alpha1.RolloutPhase, reason string, second int64) *v1alpha1.StorageClientNode {
+		scn := object("a", phase, reason)
+		since := metav1.Unix(1000+second, 0)
+		scn.Status.Rollout.Since = &since
+		return scn
+	}
+	for name, test := range map[string]struct {
+		before, after *v1alpha1.StorageClientNode
+		want          map[string]float64
+	}{
+		"a drain that ends in a permit": {at(v1alpha1.RolloutDraining, plan.ReasonDraining, 0), at(v1alpha1.RolloutRebooting, plan.ReasonPermitGiven, 90),
+			map[string]float64{"node_drain_duration_seconds done": 90}},
+		"a drain that times out": {at(v1alpha1.RolloutDraining, plan.ReasonDraining, 0), at(v1alpha1.RolloutWaiting, plan.ReasonDrainTimedOut, 900),
+			map[string]float64{"node_drain_duration_seconds timed_out": 900}},
+		"a drain that a pause ends": {at(v1alpha1.RolloutDraining, plan.ReasonDraining, 0), at(v1alpha1.RolloutReleasing, v1alpha1.ReasonPausedByField, 5),
+			map[string]float64{"node_drain_duration_seconds withdrawn": 5}},
+		"a drain that goes on": {at(v1alpha1.RolloutDraining, plan.ReasonDraining, 0), at(v1alpha1.RolloutDraining, plan.ReasonDrainBlocked, 0), map[string]float64{}},
+		"a node that came back": {at(v1alpha1.RolloutRebooting, plan.ReasonRebootStarted, 0), at(v1alpha1.RolloutSettling, plan.ReasonSettling, 60),
+			map[string]float64{"node_reboot_duration_seconds done": 60}},
+		"a node that did not": {at(v1alpha1.RolloutRebooting, plan.ReasonRebootStarted, 0), at(v1alpha1.RolloutFailed, plan.ReasonRebootTimedOut, 900),
+			map[string]float64{"node_reboot_duration_seconds failed": 900, "node_failures_total RebootTimedOut": 1}},
+		"a permit that is taken back": {at(v1alpha1.RolloutRebooting, plan.ReasonPermitGiven, 0), at(v1alpha1.RolloutReleasing, plan.ReasonPermitRefused, 9),
+			map[string]float64{"node_reboot_duration_seconds withdrawn": 9}},
+		"a clock that went back": {at(v1alpha1.RolloutDraining, plan.ReasonDraining, 10), at(v1alpha1.RolloutRebooting, plan.ReasonPermitGiven, 0), map[string]float64{}},
+		"settings that drift, once each": {
+			object("a", "", "", v1alpha1.SettingInSync, v1alpha1.SettingInSync, v1alpha1.SettingDrifted),
+			object("a", "", "", v1alpha1.SettingDrifted, v1alpha1.SettingShadowed, v1alpha1.SettingShadowed, v1alpha1.SettingDrifted),
+			map[string]float64{"settings_drift_total sysctl": 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			transitions := NewTransitions()
+			transitions.Changed(test.before, test.after)
+			if diff := cmp.Diff(test.want, values(t, transitions)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestNamesFollowTheConventions(t *testing.T) {
+	objects := []client.Object{profile(), node("b", true), object("b", v1alpha1.RolloutFailed, plan.ReasonRebootWithoutEffect)}
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(newCollector(newReader(t, interceptor.Funcs{}, objects...)), NewTransitions())
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if problems, err := promlint.NewWithMetricFamilies(families).Lint(); err != nil || len(problems) > 0 {
+		t.Errorf("%v, %v", problems, err)
+	}
+}

@@ -1,0 +1,59 @@
+package metrics
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	toolscache "k8s.io/client-go/tools/cache"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// Reporter adds the metrics to a manager. It reads what the controllers read, and needs no rights of its own.
+type Reporter struct {
+	// Registry is what the manager serves.
+	Registry prometheus.Registerer
+	// MaxUnavailable is the cluster's budget: nodes, or a percentage of all Nodes.
+	MaxUnavailable intstr.IntOrString
+	// ManagerNamespace holds the budget's claims, AgentNamespace the agent's Pods.
+	ManagerNamespace, AgentNamespace string
+}
+
+// SetupWithManager registers the metrics and watches StorageClientNodes.
+func (r *Reporter) SetupWithManager(mgr ctrl.Manager) error {
+	transitions := NewTransitions()
+	for _, c := range []prometheus.Collector{transitions, &Collector{
+		Reader: mgr.GetCache(), MaxUnavailable: r.MaxUnavailable, ManagerNamespace: r.ManagerNamespace, AgentNamespace: r.AgentNamespace,
+		Leading: mgr.Elected(), Log: mgr.GetLogger().WithName("metrics"),
+	}} {
+		if err := r.Registry.Register(c); err != nil {
+			return fmt.Errorf("register metrics: %w", err)
+		}
+	}
+	informer, err := mgr.GetCache().GetInformer(context.Background(), &v1alpha1.StorageClientNode{})
+	if err != nil {
+		return fmt.Errorf("watch StorageClientNodes: %w", err)
+	}
+	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		UpdateFunc: func(before, after any) { watched(mgr.Elected(), transitions, before, after) },
+	}); err != nil {
+		return fmt.Errorf("watch StorageClientNodes: %w", err)
+	}
+	return nil
+}
+
+func watched(leading <-chan struct{}, transitions *Transitions, before, after any) {
+	select {
+	case <-leading:
+	default:
+		return
+	}
+	was, ok := before.(*v1alpha1.StorageClientNode)
+	is, also := after.(*v1alpha1.StorageClientNode)
+	if ok && also && was.UID == is.UID {
+		transitions.Changed(was, is)
+	}
+}

@@ -1,0 +1,145 @@
+package metrics
+
+import (
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/rollout/plan"
+)
+
+// Results of a drain and of a reboot, as a label.
+const (
+	resultDone      = "done"
+	resultTimedOut  = "timed_out"
+	resultWithdrawn = "withdrawn"
+	resultFailed    = "failed"
+)
+
+// Transitions counts what happens to nodes, from one version of their objects to the next.
+type Transitions struct {
+	drains, reboots *prometheus.HistogramVec
+	failures        *prometheus.CounterVec
+	drift           *prometheus.CounterVec
+}
+
+// NewTransitions returns counters at zero.
+func NewTransitions() *Transitions {
+	// From half a minute to eight hours: a drain waits for pods, a reboot for firmware.
+	buckets := prometheus.ExponentialBuckets(30, 2, 11)
+	t := &Transitions{
+		drains: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "storageclient_node_drain_duration_seconds",
+			Help:    "How long drains took, from the cordon to the permit to reboot (done), or to the end of the attempt (timed_out, withdrawn, failed).",
+			Buckets: buckets,
+		}, []string{"result"}),
+		reboots: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "storageclient_node_reboot_duration_seconds",
+			Help:    "How long reboots took, from the permit to the node's report under its new boot ID (done), or to its end (failed, withdrawn).",
+			Buckets: buckets,
+		}, []string{"result"}),
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "storageclient_node_failures_total",
+			Help: "How often a node has gone to phase Failed, by the rollout's reason.",
+		}, []string{"reason"}),
+		drift: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "storageclient_settings_drift_total",
+			Help: "How often a setting of a node was reported as Drifted or Shadowed that had not been before, by the first word of its key (sysctl, module, kernelArgument). What the agent heals at once is not reported to the manager: see storageclient_agent_drift_total.",
+		}, []string{"subject"}),
+	}
+	for _, result := range []string{resultDone, resultTimedOut, resultWithdrawn, resultFailed} {
+		t.drains.WithLabelValues(result)
+	}
+	for _, result := range []string{resultDone, resultWithdrawn, resultFailed} {
+		t.reboots.WithLabelValues(result)
+	}
+	return t
+}
+
+// Describe sends all descriptors.
+func (t *Transitions) Describe(descriptors chan<- *prometheus.Desc) {
+	for _, c := range t.all() {
+		c.Describe(descriptors)
+	}
+}
+
+// Collect sends all counters.
+func (t *Transitions) Collect(out chan<- prometheus.Metric) {
+	for _, c := range t.all() {
+		c.Collect(out)
+	}
+}
+
+func (t *Transitions) all() []prometheus.Collector {
+	return []prometheus.Collector{t.drains, t.reboots, t.failures, t.drift}
+}
+
+// Changed counts what has happened to a node between two versions of its object.
+func (t *Transitions) Changed(before, after *v1alpha1.StorageClientNode) {
+	t.countDrift(before.Status.Settings, after.Status.Settings)
+	was, is := before.Status.Rollout, after.Status.Rollout
+	if was == nil || is == nil || was.Phase == is.Phase {
+		return
+	}
+	if is.Phase == v1alpha1.RolloutFailed {
+		t.failures.WithLabelValues(is.Reason).Inc()
+	}
+	took, known := duration(was, is)
+	switch {
+	case !known:
+	case was.Phase == v1alpha1.RolloutDraining:
+		t.drains.WithLabelValues(drainResult(is)).Observe(took.Seconds())
+	case was.Phase == v1alpha1.RolloutRebooting:
+		t.reboots.WithLabelValues(rebootResult(is.Phase)).Observe(took.Seconds())
+	}
+}
+
+// duration is the time that the earlier phase took.
+func duration(was, is *v1alpha1.RolloutStatus) (time.Duration, bool) {
+	if was.Since == nil || is.Since == nil || is.Since.Before(was.Since) {
+		return 0, false
+	}
+	return is.Since.Sub(was.Since.Time), true
+}
+
+func drainResult(is *v1alpha1.RolloutStatus) string {
+	switch {
+	case is.Phase == v1alpha1.RolloutRebooting:
+		return resultDone
+	case is.Phase == v1alpha1.RolloutFailed:
+		return resultFailed
+	case is.Reason == plan.ReasonDrainTimedOut:
+		return resultTimedOut
+	}
+	return resultWithdrawn
+}
+
+// rebootResult takes any phase in which the node is held no longer for having come back.
+func rebootResult(phase v1alpha1.RolloutPhase) string {
+	switch phase {
+	case v1alpha1.RolloutSettling, v1alpha1.RolloutUpToDate:
+		return resultDone
+	case v1alpha1.RolloutFailed:
+		return resultFailed
+	}
+	return resultWithdrawn
+}
+
+func (t *Transitions) countDrift(before, after []v1alpha1.SettingStatus) {
+	old := map[string]bool{}
+	for _, s := range before {
+		old[s.Key] = drifted(s.State)
+	}
+	for _, s := range after {
+		if was, known := old[s.Key]; known && !was && drifted(s.State) {
+			subject, _, _ := strings.Cut(s.Key, "/")
+			t.drift.WithLabelValues(subject).Inc()
+		}
+	}
+}
+
+func drifted(state v1alpha1.SettingState) bool {
+	return state == v1alpha1.SettingDrifted || state == v1alpha1.SettingShadowed
+}

@@ -1,0 +1,26 @@
+package webhook
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+)
+
+// Results of a question about a new volume, as a label.
+const (
+	resultMerged    = "merged"
+	resultUnchanged = "unchanged"
+	resultError     = "error"
+)
+
+// volumesSeen counts the questions of all API servers; every replica answers, and counts for itself.
+var volumesSeen = prometheus.NewCounterVec(prometheus.CounterOpts{
+	Name: "storageclient_webhook_volumes_total",
+	Help: "New PersistentVolumes that the webhook was asked about, dry runs included: options merged, left unchanged, or left to the reconciler after an error.",
+}, []string{"result"})
+
+func init() {
+	metrics.Registry.MustRegister(volumesSeen)
+	for _, result := range []string{resultMerged, resultUnchanged, resultError} {
+		volumesSeen.WithLabelValues(result)
+	}
+}

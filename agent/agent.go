@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
@@ -72,6 +73,8 @@ type Agent struct {
 	reboot   *v1alpha1.RebootStatus
 	reporter reporter
 
+	drift *prometheus.CounterVec
+
 	ready    atomic.Bool
 	turnedAt atomic.Int64
 }
@@ -98,6 +101,10 @@ func New(config Config) (*Agent, error) {
 	a := &Agent{
 		host: config.Host, api: config.API, patterns: config.AllowParameters, clock: config.Clock, boot: boot,
 		reporter: reporter{clock: config.Clock},
+		drift: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "storageclient_agent_drift_total",
+			Help: "How often something else had changed a setting and it was set again, by its key. One that is left alone, after 5 times within an hour, counts no further.",
+		}, []string{"key"}),
 	}
 	a.turnedAt.Store(config.Clock.Now().UnixNano())
 	return a, nil
@@ -110,6 +117,9 @@ func (a *Agent) Ready() bool { return a.ready.Load() }
 func (a *Agent) Alive() bool {
 	return a.clock.Since(time.Unix(0, a.turnedAt.Load())) < stalledAfter
 }
+
+// Metrics are the agent's own counters.
+func (a *Agent) Metrics() prometheus.Collector { return a.drift }
 
 // Run turns the loop until the context is done. Its end changes nothing on the host.
 func (a *Agent) Run(ctx context.Context) {

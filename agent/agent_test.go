@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 
 	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
 
@@ -515,6 +516,18 @@ func TestLiveDriftIsHealedAndBootDriftWaitsForAPermit(t *testing.T) {
 	}
 }
 
+// driftCount is the metric for the one setting that there is.
+func driftCount(t *testing.T, a *Agent) float64 {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(a.Metrics())
+	families, err := registry.Gather()
+	if err != nil || len(families) != 1 {
+		t.Fatalf("%d families, %v", len(families), err)
+	}
+	return families[0].Metric[0].GetCounter().GetValue()
+}
+
 func TestASettingThatFlipsIsLeftAlone(t *testing.T) {
 	w := newWorld(t)
 	w.declare(setting(rmem, "16777216"))
@@ -530,8 +543,8 @@ func TestASettingThatFlipsIsLeftAlone(t *testing.T) {
 	}
 	w.clock.Step(reportInterval + reportInterval/2)
 	w.turn(a)
-	if heals != maxFlips {
-		t.Errorf("healed %d times, want %d", heals, maxFlips)
+	if counted := driftCount(t, a); heals != maxFlips || counted != maxFlips {
+		t.Errorf("healed %d times and counted %v, want %d", heals, counted, maxFlips)
 	}
 	if w.state(rmem) != v1alpha1.SettingDrifted || w.message(rmem) != leftAlone {
 		t.Errorf("%s %q, want Drifted and why", w.state(rmem), w.message(rmem))

@@ -66,6 +66,7 @@ func (a *Agent) checkDrift(ctx context.Context) {
 func (a *Agent) sortDrift(keys []string) (heal, alone []string) {
 	for _, key := range keys {
 		if a.flips.allow(key, a.clock.Now()) {
+			a.drift.WithLabelValues(key).Inc()
 			heal = append(heal, key)
 		} else {
 			alone = append(alone, key)

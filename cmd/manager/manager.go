@@ -159,6 +159,7 @@ func addControllers(mgr ctrl.Manager, s settings) error {
 		},
 		"daemonset": &daemonset.Reconciler{
 			Client: mgr.GetClient(), Fence: agentFence, AgentImage: s.agentImage, AllowParameters: s.allowed, AgentNamespace: s.agentNamespace,
+			MetricsAddress: s.agentMetricsAddress,
 		},
 		"rollout": &rollout.Reconciler{
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: realClock, Allow: s.allow,

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	agentmetrics "github.com/storageclient/operator/agent/metrics"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
@@ -23,6 +24,7 @@ type options struct {
 // settings are the flags as understood.
 type settings struct {
 	agentImage, agentNamespace string
+	agentMetricsAddress        string
 	leaderElect                bool
 	metricsAddress             string
 	probeAddress               string
@@ -49,6 +51,7 @@ func bind(flags *flag.FlagSet) *options {
 	o := &options{}
 	flags.StringVar(&o.agentImage, "agent-image", "", "Image of the node agent. Required.")
 	flags.StringVar(&o.agentNamespace, "agent-namespace", v1alpha1.AgentNamespace, "Namespace that the node agent runs in.")
+	flags.StringVar(&o.agentMetricsAddress, "agent-metrics-bind-address", agentmetrics.Off, "Loopback address and port that every node agent serves the metrics of its mounts at, e.g. 127.0.0.1:9810, to a scraper on the node itself. 0: none.")
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "Elect a leader among several managers. Required wherever more than one may run.")
 	flags.StringVar(&o.metricsAddress, "metrics-bind-address", "0", "Address of the metrics endpoint, served over TLS to those whom the API server lets read /metrics. 0: none.")
 	flags.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "Address of the health and readiness probes. 0: none.")
@@ -68,6 +71,9 @@ func (o *options) resolve() (settings, error) {
 	}
 	if resolved.agentImage == "" {
 		return resolved, errors.New("--agent-image: name the image of the node agent")
+	}
+	if err := agentmetrics.CheckAddress(resolved.agentMetricsAddress); err != nil {
+		return resolved, fmt.Errorf("--agent-metrics-bind-address %w", err)
 	}
 	for _, problem := range validation.IsDNS1123Label(resolved.agentNamespace) {
 		return resolved, fmt.Errorf("--agent-namespace %q: %s", resolved.agentNamespace, problem)

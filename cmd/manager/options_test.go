@@ -44,14 +44,15 @@ func TestResolveRefuses(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no image of the agent":    {nil, "--agent-image"},
-		"a port that is none":      {[]string{"--agent-image=a", "--webhook-port=65536"}, "--webhook-port"},
-		"a budget of nothing":      {[]string{"--agent-image=a", "--max-unavailable=0"}, "--max-unavailable"},
-		"more than all":            {[]string{"--agent-image=a", "--max-unavailable=101%"}, "--max-unavailable"},
-		"a share that is no share": {[]string{"--agent-image=a", "--max-unavailable=half"}, "--max-unavailable"},
-		"a taint that is no key":   {[]string{"--agent-image=a", "--untuned-taint=a b"}, "--untuned-taint"},
-		"a namespace that is none": {[]string{"--agent-image=a", "--agent-namespace=A_B"}, "--agent-namespace"},
-		"an expression that fails": {[]string{"--agent-image=a", "--allow-parameter=("}, "--allow-parameter"},
+		"no image of the agent":       {nil, "--agent-image"},
+		"a port that is none":         {[]string{"--agent-image=a", "--webhook-port=65536"}, "--webhook-port"},
+		"a budget of nothing":         {[]string{"--agent-image=a", "--max-unavailable=0"}, "--max-unavailable"},
+		"agents that anybody may ask": {[]string{"--agent-image=a", "--agent-metrics-bind-address=0.0.0.0:9810"}, "--agent-metrics-bind-address"},
+		"more than all":               {[]string{"--agent-image=a", "--max-unavailable=101%"}, "--max-unavailable"},
+		"a share that is no share":    {[]string{"--agent-image=a", "--max-unavailable=half"}, "--max-unavailable"},
+		"a taint that is no key":      {[]string{"--agent-image=a", "--untuned-taint=a b"}, "--untuned-taint"},
+		"a namespace that is none":    {[]string{"--agent-image=a", "--agent-namespace=A_B"}, "--agent-namespace"},
+		"an expression that fails":    {[]string{"--agent-image=a", "--allow-parameter=("}, "--allow-parameter"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := resolve(t, test.args...); err == nil || !strings.Contains(err.Error(), test.want) {

@@ -19,19 +19,21 @@ func TestFlags(t *testing.T) {
 		wantErr string
 	}{
 		"defaults": {want: options{
-			nodeName: "from-env", hostRoot: "/host", kubeletDir: "/var/lib/kubelet", probeAddress: "127.0.0.1:9809",
+			nodeName: "from-env", hostRoot: "/host", kubeletDir: "/var/lib/kubelet", probeAddress: "127.0.0.1:9809", metricsAddress: "0",
 		}},
 		"all of them": {
 			args: []string{
 				"--node-name=n", "--host-root=/h", "--kubelet-dir=/k", "--kubeconfig=/c", "--health-probe-bind-address=:1",
-				"--allow-parameter=a.*", "--allow-parameter=b", "--v=2",
+				"--metrics-bind-address=127.0.0.1:9810", "--allow-parameter=a.*", "--allow-parameter=b", "--v=2",
 			},
 			want: options{
 				nodeName: "n", hostRoot: "/h", kubeletDir: "/k", kubeconfig: "/c", probeAddress: ":1",
-				allow: patterns{"a.*", "b"}, verbosity: 2,
+				metricsAddress: "127.0.0.1:9810",
+				allow:          patterns{"a.*", "b"}, verbosity: 2,
 			},
 		},
 		"an argument too many": {args: []string{"x"}, wantErr: `unexpected argument "x"`},
+		"metrics for anybody":  {args: []string{"--metrics-bind-address=:9810"}, wantErr: "--metrics-bind-address \":9810\": must be a loopback address"},
 		"no node's name":       {args: []string{"--node-name="}, wantErr: "--node-name or NODE_NAME is required"},
 	}
 	for name, test := range tests {

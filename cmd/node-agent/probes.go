@@ -19,16 +19,16 @@ type state interface {
 	Ready() bool
 }
 
-// listen serves the probes. An address that is taken is an error: another agent runs on this node.
-func listen(ctx context.Context, address string, s state) (*http.Server, error) {
+// listen serves until it is closed. An address that is taken is an error: another agent runs on this node.
+func listen(ctx context.Context, address, what string, handler http.Handler) (*http.Server, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("listen for health probes: %w", err)
+		return nil, fmt.Errorf("listen for %s: %w", what, err)
 	}
-	server := &http.Server{Handler: probes(s), ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			logr.FromContextOrDiscard(ctx).Error(err, "Health probes are no longer answered")
+			logr.FromContextOrDiscard(ctx).Error(err, "No longer serves", "what", what)
 		}
 	}()
 	return server, nil

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"os/signal"
 	"strings"
@@ -23,11 +24,13 @@ import (
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/agent/host/reboot"
+	"github.com/storageclient/operator/agent/metrics"
 )
 
 // options are the flags of "run".
 type options struct {
 	nodeName, hostRoot, kubeletDir, kubeconfig, probeAddress string
+	metricsAddress                                           string
 	allow                                                    patterns
 	verbosity                                                int
 }
@@ -52,6 +55,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	set.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file, outside a cluster")
 	set.StringVar(&o.probeAddress, "health-probe-bind-address", "127.0.0.1:9809",
 		"address of /healthz and /readyz; the agent is in the node's network, so loopback is the node's own")
+	set.StringVar(&o.metricsAddress, "metrics-bind-address", metrics.Off,
+		"loopback address and port of /metrics, e.g. 127.0.0.1:9810, for a scraper on the node itself: callers are not authenticated; 0: none")
 	set.Var(&o.allow, "allow-parameter",
 		"regular expression of canonical keys that are accepted beyond the catalogue; may be given more than once")
 	set.IntVar(&o.verbosity, "v", 0, "log verbosity, 0 or more")
@@ -63,6 +68,9 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		return o, fmt.Errorf("unexpected argument %q", set.Arg(0))
 	case o.nodeName == "":
 		return o, errors.New("--node-name or NODE_NAME is required")
+	}
+	if err := metrics.CheckAddress(o.metricsAddress); err != nil {
+		return o, fmt.Errorf("--metrics-bind-address %w", err)
 	}
 	return o, nil
 }
@@ -89,14 +97,33 @@ func run(args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	probes, err := listen(ctx, o.probeAddress, a)
+	probing, err := listen(ctx, o.probeAddress, "health probes", probes(a))
 	if err != nil {
 		return err
 	}
-	defer probes.Close()
+	defer probing.Close()
+	if o.metricsAddress != metrics.Off {
+		scraping, err := listenForMetrics(ctx, o, fs, a)
+		if err != nil {
+			return err
+		}
+		defer scraping.Close()
+	}
 	logger.Info("Running", "node", o.nodeName, "version", version())
 	a.Run(ctx)
 	return nil
+}
+
+func listenForMetrics(ctx context.Context, o options, fs host.FS, a *agent.Agent) (*http.Server, error) {
+	handler, err := metrics.Handler(a.Metrics(), &metrics.Collector{
+		Mounts: mounts.NewReader(fs, o.kubeletDir), Log: logr.FromContextOrDiscard(ctx),
+	})
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", handler)
+	return listen(ctx, o.metricsAddress, "metrics", mux)
 }
 
 func newAgent(o options, fs host.FS) (*agent.Agent, error) {

@@ -102,7 +102,7 @@ func TestFenceThatCannotBeReadIsAnErrorAndNotRemembered(t *testing.T) {
 
 func TestTemplateIsTheSameForTheSameImage(t *testing.T) {
 	encode := func(image string, allowed ...string) string {
-		data, err := json.Marshal(template("ns", image, allowed))
+		data, err := json.Marshal(template("ns", image, agentArguments(allowed, "")))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,5 +113,17 @@ func TestTemplateIsTheSameForTheSameImage(t *testing.T) {
 	}
 	if encode("agent:1") == encode("agent:2") || encode("agent:1") == encode("agent:1", "a") {
 		t.Error("another image or parameter does not show")
+	}
+}
+
+func TestAgentArguments(t *testing.T) {
+	for address, want := range map[string][]string{
+		"":               {"run", "--allow-parameter=a"},
+		"0":              {"run", "--allow-parameter=a"},
+		"127.0.0.1:9810": {"run", "--metrics-bind-address=127.0.0.1:9810", "--allow-parameter=a"},
+	} {
+		if diff := cmp.Diff(want, agentArguments([]string{"a"}, address)); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", address, diff)
+		}
 	}
 }

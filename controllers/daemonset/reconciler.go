@@ -31,6 +31,8 @@ type Reconciler struct {
 	AgentImage string
 	// AllowParameters are handed on to the agent, which has the last word on what is applied.
 	AllowParameters []string
+	// MetricsAddress is the loopback address that the agent serves its metrics at; empty or 0: none.
+	MetricsAddress string
 	// AgentNamespace is where it runs.
 	AgentNamespace string
 }
@@ -80,7 +82,7 @@ func (r *Reconciler) needed(ctx context.Context) (bool, error) {
 }
 
 func (r *Reconciler) apply(ctx context.Context) error {
-	wanted := template(r.AgentNamespace, r.AgentImage, r.AllowParameters)
+	wanted := template(r.AgentNamespace, r.AgentImage, agentArguments(r.AllowParameters, r.MetricsAddress))
 	if err := r.Apply(ctx, wanted, client.FieldOwner(v1alpha1.ManagerFieldManager), client.ForceOwnership); err != nil {
 		return fmt.Errorf("apply DaemonSet %s/%s: %w", r.AgentNamespace, v1alpha1.AgentDaemonSet, err)
 	}

@@ -31,7 +31,7 @@ var labels = map[string]string{
 
 // template is the agent's DaemonSet. The same image and parameters give the same object, or an update of the manager
 // alone would replace every agent.
-func template(namespace, image string, allowed []string) *appsv1ac.DaemonSetApplyConfiguration {
+func template(namespace, image string, arguments []string) *appsv1ac.DaemonSetApplyConfiguration {
 	return appsv1ac.DaemonSet(v1alpha1.AgentDaemonSet, namespace).
 		WithLabels(labels).
 		WithSpec(appsv1ac.DaemonSetSpec().
@@ -42,10 +42,10 @@ func template(namespace, image string, allowed []string) *appsv1ac.DaemonSetAppl
 			WithTemplate(corev1ac.PodTemplateSpec().
 				WithLabels(labels).
 				WithAnnotations(map[string]string{"kubectl.kubernetes.io/default-container": "node-agent"}).
-				WithSpec(podSpec(image, allowed))))
+				WithSpec(podSpec(image, arguments))))
 }
 
-func podSpec(image string, allowed []string) *corev1ac.PodSpecApplyConfiguration {
+func podSpec(image string, arguments []string) *corev1ac.PodSpecApplyConfiguration {
 	return corev1ac.PodSpec().
 		WithServiceAccountName(v1alpha1.AgentServiceAccount).
 		WithAutomountServiceAccountToken(true).
@@ -57,21 +57,29 @@ func podSpec(image string, allowed []string) *corev1ac.PodSpecApplyConfiguration
 		WithHostPID(false).
 		WithDNSPolicy(corev1.DNSDefault).
 		WithTerminationGracePeriodSeconds(gracePeriod).
-		WithContainers(container(image, allowed)).
+		WithContainers(container(image, arguments)).
 		WithVolumes(corev1ac.Volume().WithName("host").
 			WithHostPath(corev1ac.HostPathVolumeSource().WithPath("/").WithType(corev1.HostPathDirectory)))
 }
 
-func container(image string, allowed []string) *corev1ac.ContainerApplyConfiguration {
+// agentArguments are the agent's command and flags. What is not asked for is not named: the object stays as it was.
+func agentArguments(allowed []string, metricsAddress string) []string {
 	args := []string{"run"}
+	if metricsAddress != "" && metricsAddress != "0" {
+		args = append(args, "--metrics-bind-address="+metricsAddress)
+	}
 	for _, pattern := range allowed {
 		args = append(args, "--allow-parameter="+pattern)
 	}
+	return args
+}
+
+func container(image string, arguments []string) *corev1ac.ContainerApplyConfiguration {
 	return corev1ac.Container().
 		WithName("node-agent").
 		WithImage(image).
 		WithImagePullPolicy(corev1.PullIfNotPresent).
-		WithArgs(args...).
+		WithArgs(arguments...).
 		WithEnv(corev1ac.EnvVar().WithName("NODE_NAME").WithValueFrom(corev1ac.EnvVarSource().
 			WithFieldRef(corev1ac.ObjectFieldSelector().WithFieldPath("spec.nodeName")))).
 		WithSecurityContext(corev1ac.SecurityContext().WithPrivileged(true).WithRunAsUser(0).WithReadOnlyRootFilesystem(true)).

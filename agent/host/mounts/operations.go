@@ -1,0 +1,180 @@
+package mounts
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Operation is what the kernel has counted of one operation of a superblock since it was mounted.
+// Source: rpc_print_iostats in net/sunrpc/stats.c.
+type Operation struct {
+	// Name is the operation as the protocol calls it, e.g. READ, GETATTR.
+	Name string
+	// Count is how many requests were completed.
+	Count uint64
+	// Transmissions is how many were sent, repeated ones included.
+	Transmissions uint64
+	// MajorTimeouts is how many had no answer within timeo and all retransmissions.
+	MajorTimeouts uint64
+	// Queue is the time that requests waited before they were sent, RoundTrip the time from there to the answer, and
+	// Execution the whole, in the kernel's milliseconds.
+	Queue, RoundTrip, Execution time.Duration
+	// Errors is how many ended with an error; 0 before Linux 5.3, which does not tell.
+	Errors uint64
+}
+
+// Superblock is one NFS file system in the kernel, with what its statistics tell. Bind mounts, and volumes that share
+// a superblock, share its counters.
+type Superblock struct {
+	// Mount is one of its mounts: the first by volume, those without one last.
+	Mount
+	// Volumes are the volumes of all of its mounts, sorted.
+	Volumes []string
+	// Nconnect is how many transports the mount asked for; 1 where it did not say.
+	Nconnect int
+	// ReadBytes and WrittenBytes are what went over the wire.
+	ReadBytes, WrittenBytes uint64
+	// Operations are those that have been asked for at least once, sorted by name.
+	Operations []Operation
+}
+
+// Superblocks reads the NFS superblocks of the host, sorted by device. A mount whose statistics cannot be read has none.
+func (r Reader) Superblocks() ([]Superblock, error) {
+	table, err := r.Read()
+	if err != nil {
+		return nil, err
+	}
+	data, err := r.fs.ReadFile(mountstatsFile)
+	if err != nil {
+		return nil, fmt.Errorf("read statistics of mounts: %w", err)
+	}
+	counted := parseOperations(string(data))
+	found := map[string]Superblock{}
+	for _, mount := range table.Mounts {
+		if !isNFS(mount.FSType) {
+			continue
+		}
+		block, known := found[mount.Device]
+		connections := max(block.Connections, mount.Connections)
+		if !known || before(mount, block.Mount) {
+			block.Mount = mount
+		}
+		block.Connections = connections
+		if mount.Volume != "" {
+			block.Volumes = append(block.Volumes, mount.Volume)
+		}
+		if c, has := counted[mount.MountPoint]; has && len(block.Operations) == 0 {
+			block.ReadBytes, block.WrittenBytes, block.Operations = c.read, c.written, c.operations
+		}
+		found[mount.Device] = block
+	}
+	return sortedBlocks(found), nil
+}
+
+// before orders the mounts of a superblock.
+func before(a, b Mount) bool {
+	if (a.Volume == "") != (b.Volume == "") {
+		return a.Volume != ""
+	}
+	return cmp.Or(strings.Compare(a.Volume, b.Volume), strings.Compare(a.MountPoint, b.MountPoint)) < 0
+}
+
+func sortedBlocks(found map[string]Superblock) []Superblock {
+	sorted := make([]Superblock, 0, len(found))
+	for _, block := range found {
+		block.Volumes = distinct(block.Volumes)
+		block.Nconnect = 1
+		if asked, err := strconv.Atoi(option(block.Options, "nconnect")); err == nil {
+			block.Nconnect = asked
+		}
+		sorted = append(sorted, block)
+	}
+	slices.SortFunc(sorted, func(a, b Superblock) int { return strings.Compare(a.Device, b.Device) })
+	return sorted
+}
+
+// counts are the numbers of one mount's block.
+type counts struct {
+	read, written uint64
+	operations    []Operation
+}
+
+// parseOperations reads the numbers of all mounts, by mount point. As in parseMountstats, what is not understood is
+// passed over and spoils no other mount.
+func parseOperations(data string) map[string]counts {
+	found := map[string]counts{}
+	point, perOperation := "", false
+	for text := range strings.Lines(data) {
+		fields := strings.Fields(text)
+		switch {
+		case len(fields) == 0:
+		case !strings.HasPrefix(text, "\t") && !strings.HasPrefix(text, " "):
+			// The upper one of two mounts at the same point comes later, and counts.
+			point, perOperation = statsPoint(fields), false
+			if point != "" {
+				found[point] = counts{}
+			}
+		case point == "":
+		case fields[0] == "per-op":
+			perOperation = true
+		default:
+			found[point] = found[point].with(fields, perOperation)
+		}
+	}
+	for point, c := range found {
+		slices.SortFunc(c.operations, func(a, b Operation) int { return strings.Compare(a.Name, b.Name) })
+		found[point] = c
+	}
+	return found
+}
+
+func (c counts) with(fields []string, perOperation bool) counts {
+	switch {
+	case perOperation:
+		if o, ok := parseOperation(fields); ok && o.Count > 0 {
+			c.operations = append(c.operations, o)
+		}
+	case fields[0] == "bytes:":
+		// normal, direct and server reads and writes by turns; the server's are those of the wire (nfs_show_stats).
+		if numbers, ok := parseCounts(fields[1:]); ok && len(numbers) >= 6 {
+			c.read, c.written = numbers[4], numbers[5]
+		}
+	}
+	return c
+}
+
+// parseOperation reads "READ: 8 9 0 1288 8397700 1 22 24 0": count, transmissions, major timeouts, bytes sent and
+// received, three times in milliseconds and, since Linux 5.3, errors.
+func parseOperation(fields []string) (Operation, bool) {
+	name, found := strings.CutSuffix(fields[0], ":")
+	numbers, ok := parseCounts(fields[1:])
+	if !found || name == "" || !ok || len(numbers) < 8 {
+		return Operation{}, false
+	}
+	o := Operation{
+		Name: name, Count: numbers[0], Transmissions: numbers[1], MajorTimeouts: numbers[2],
+		Queue: milliseconds(numbers[5]), RoundTrip: milliseconds(numbers[6]), Execution: milliseconds(numbers[7]),
+	}
+	if len(numbers) > 8 {
+		o.Errors = numbers[8]
+	}
+	return o, true
+}
+
+func parseCounts(fields []string) ([]uint64, bool) {
+	numbers := make([]uint64, 0, len(fields))
+	for _, field := range fields {
+		n, err := strconv.ParseUint(field, 10, 64)
+		if err != nil {
+			return nil, false
+		}
+		numbers = append(numbers, n)
+	}
+	return numbers, true
+}
+
+func milliseconds(n uint64) time.Duration { return time.Duration(n) * time.Millisecond }

@@ -1,0 +1,88 @@
+package mounts
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const (
+	sharedMounts = `40 1 0:52 / /var/lib/kubelet/plugins/kubernetes.io/csi/d/6a1f/globalmount rw - nfs4 10.0.0.1:/e rw,vers=4.1,nconnect=4,addr=10.0.0.1
+41 1 0:52 / ` + pods + pod1 + `/volumes/kubernetes.io~csi/pv2/mount rw - nfs4 10.0.0.1:/e rw,vers=4.1,nconnect=4,addr=10.0.0.1
+42 1 0:52 / ` + pods + pod2 + `/volumes/kubernetes.io~csi/pv1/mount rw - nfs4 10.0.0.1:/e rw,vers=4.1,nconnect=4,addr=10.0.0.1
+43 1 0:53 / /home rw - nfs 10.0.0.2:/home rw,vers=3,addr=10.0.0.2
+44 1 9:0 / /mnt/d1 rw - xfs /dev/md0 rw
+`
+	goodBlock = "device 10.0.0.1:/e mounted on " + pods + pod2 + `/volumes/kubernetes.io~csi/pv1/mount with fstype nfs4 statvers=1.1
+	opts:	rw,vers=4.1,nconnect=4
+	bytes:	1 2 3 4 8388608 1048576 7 8
+	xprt:	tcp 0 1 1 0 0 57 57 0 57 0 2 0 0
+	xprt:	tcp 0 1 1 0 0 57 57 0 57 0 2 0 0
+	per-op statistics
+	        NULL: 0 0 0 0 0 0 0 0 0
+	       WRITE: 1 1 0 1048800 136 0 9 9 1
+	        READ: 8 10 1 1288 8397700 1500 2200 3701 2
+`
+)
+
+func TestSuperblocks(t *testing.T) {
+	operations := []Operation{
+		{Name: "READ", Count: 8, Transmissions: 10, MajorTimeouts: 1, Queue: 1500 * time.Millisecond, RoundTrip: 2200 * time.Millisecond, Execution: 3701 * time.Millisecond, Errors: 2},
+		{Name: "WRITE", Count: 1, Transmissions: 1, RoundTrip: 9 * time.Millisecond, Execution: 9 * time.Millisecond, Errors: 1},
+	}
+	for name, stats := range map[string]string{
+		"one mount of three has statistics":            goodBlock,
+		"a block before it breaks off":                 "device 10.0.0.2:/home mounted on\n\tbytes:\t9 9 9 9 9 9\n\tper-op statistics\n\t READ: 9 9 9 9 9 9 9 9\n" + goodBlock,
+		"another mount's numbers are none":             goodBlock + "device 10.0.0.2:/home mounted on /home with fstype nfs statvers=1.1\n\tbytes:\tx\n\tper-op statistics\n\t READ: 1 2 y\n\t WRITE 1 1 1 1 1 1 1 1\n\t:\n",
+		"lines that nobody knows":                      strings.ReplaceAll(goodBlock, "\tper-op", "\tfuture:\t1 x\n\tper-op"),
+		"an old kernel shows more mounts without them": "device proc mounted on /proc with fstype proc\n" + goodBlock,
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := reader(t, map[string]string{"/proc/1/mountinfo": sharedMounts, "/proc/1/mountstats": stats})
+			blocks, err := r.Superblocks()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(blocks) != 2 || blocks[1].Server != "10.0.0.2" || len(blocks[1].Operations) > 0 || blocks[1].Nconnect != 1 {
+				t.Fatalf("got %+v, want two superblocks, the second without statistics", blocks)
+			}
+			got := blocks[0]
+			if got.Volume != "pv1" || !cmp.Equal(got.Volumes, []string{"pv1", "pv2"}) || got.Nconnect != 4 || got.Connections != 2 {
+				t.Errorf("got %+v", got)
+			}
+			if got.ReadBytes != 8388608 || got.WrittenBytes != 1048576 {
+				t.Errorf("read %d and wrote %d bytes", got.ReadBytes, got.WrittenBytes)
+			}
+			if diff := cmp.Diff(operations, got.Operations); diff != "" {
+				t.Errorf("operations (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestOperationsOfAKernelThatCountsNoErrors(t *testing.T) {
+	counted := parseOperations(strings.ReplaceAll(goodBlock, " 3701 2\n", " 3701\n"))
+	got := counted[pods+pod2+"/volumes/kubernetes.io~csi/pv1/mount"].operations
+	if len(got) != 2 || got[0].Execution != 3701*time.Millisecond || got[0].Errors != 0 {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestSuperblocksWithoutMountstats(t *testing.T) {
+	if _, err := reader(t, map[string]string{"/proc/1/mountinfo": sharedMounts}).Superblocks(); err == nil {
+		t.Error("no error")
+	}
+}
+
+func FuzzParseOperations(f *testing.F) {
+	f.Add(goodBlock)
+	f.Fuzz(func(t *testing.T, data string) {
+		// Whatever comes before, a whole block is read.
+		counted := parseOperations(data + "\n" + goodBlock)
+		if len(counted[pods+pod2+"/volumes/kubernetes.io~csi/pv1/mount"].operations) != 2 {
+			t.Errorf("the block behind %q is lost", data)
+		}
+	})
+}

@@ -1,0 +1,201 @@
+// Package metrics tells Prometheus what only the node knows: how the NFS mounts of volumes fare, operation by operation.
+// node_exporter has counters of NFS too, but no volume, no options asked for against options in force, and one mount
+// for each export. docs/reference.md is made from the declarations here.
+package metrics
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/storageclient/operator/agent/host/mounts"
+)
+
+// Off is the address that stands for no metrics.
+const Off = "0"
+
+// maxSuperblocks bounds what one node reports. With the ten operations that a mount typically sees it is 9,000 series.
+const maxSuperblocks = 128
+
+var (
+	mountInfo = prometheus.NewDesc("storageclient_mount_info",
+		"1 for each NFS superblock and each volume that is mounted from it. Volumes that share a superblock share its counters, which carry the first volume's name.",
+		[]string{"device", "volume", "server", "export", "protocol"}, nil)
+	nconnect = prometheus.NewDesc("storageclient_mount_nconnect",
+		"Connections that the mount asked for, 1 where it did not say.",
+		[]string{"device", "volume", "server", "export"}, nil)
+	connections = prometheus.NewDesc("storageclient_mount_connections",
+		"Connections that are there. Mounts of one server share them: the first mount decides how many.",
+		[]string{"device", "volume", "server", "export"}, nil)
+	slotLimit = prometheus.NewDesc("storageclient_mount_slot_limit",
+		"The most requests in flight for each connection. Absent where the kernel does not tell (before 5.14).",
+		[]string{"device", "volume", "server", "export"}, nil)
+	readAhead = prometheus.NewDesc("storageclient_mount_read_ahead_bytes",
+		"The read-ahead window. Absent where it is not known.",
+		[]string{"device", "volume", "server", "export"}, nil)
+	readBytes = prometheus.NewDesc("storageclient_mount_read_bytes_total",
+		"Bytes read from the server.",
+		[]string{"device", "volume", "server", "export"}, nil)
+	writtenBytes = prometheus.NewDesc("storageclient_mount_written_bytes_total",
+		"Bytes written to the server.",
+		[]string{"device", "volume", "server", "export"}, nil)
+	operations = prometheus.NewDesc("storageclient_mount_operations_total",
+		"Operations completed.",
+		[]string{"device", "volume", "server", "export", "operation"}, nil)
+	operationErrors = prometheus.NewDesc("storageclient_mount_operation_errors_total",
+		"Operations that ended with an error. Always 0 before Linux 5.3.",
+		[]string{"device", "volume", "server", "export", "operation"}, nil)
+	retransmissions = prometheus.NewDesc("storageclient_mount_operation_retransmissions_total",
+		"Requests that were sent again.",
+		[]string{"device", "volume", "server", "export", "operation"}, nil)
+	majorTimeouts = prometheus.NewDesc("storageclient_mount_operation_major_timeouts_total",
+		"Requests without an answer after timeo and all retransmissions.",
+		[]string{"device", "volume", "server", "export", "operation"}, nil)
+	queueTime = prometheus.NewDesc("storageclient_mount_operation_queue_seconds_total",
+		"Time that requests waited for a slot or a connection before they were sent.",
+		[]string{"device", "volume", "server", "export", "operation"}, nil)
+	roundTripTime = prometheus.NewDesc("storageclient_mount_operation_round_trip_seconds_total",
+		"Time from sending to the server's answer.",
+		[]string{"device", "volume", "server", "export", "operation"}, nil)
+	executionTime = prometheus.NewDesc("storageclient_mount_operation_execution_seconds_total",
+		"Time from the request to its end: queue, round trip and the client's own work.",
+		[]string{"device", "volume", "server", "export", "operation"}, nil)
+	omitted = prometheus.NewDesc("storageclient_mounts_omitted",
+		"NFS superblocks beyond the 128 that one node reports.",
+		nil, nil)
+	collected = prometheus.NewDesc("storageclient_mounts_success",
+		"1 where the host's mounts could be read, else 0.",
+		nil, nil)
+)
+
+// SuperblockReader reads the host's NFS superblocks. mounts.Reader is it.
+type SuperblockReader interface {
+	Superblocks() ([]mounts.Superblock, error)
+}
+
+// Collector reads the host's mounts at each scrape, and no mount point itself: a server that is gone delays nothing.
+type Collector struct {
+	// Mounts reads the mounts.
+	Mounts SuperblockReader
+	// Log takes what could not be read.
+	Log logr.Logger
+}
+
+// Describe sends all descriptors.
+func (c *Collector) Describe(descriptors chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		mountInfo, nconnect, connections, slotLimit, readAhead, readBytes, writtenBytes, operations, operationErrors,
+		retransmissions, majorTimeouts, queueTime, roundTripTime, executionTime, omitted, collected,
+	} {
+		descriptors <- d
+	}
+}
+
+// Collect reports all superblocks.
+func (c *Collector) Collect(out chan<- prometheus.Metric) {
+	s := sink{out}
+	blocks, err := c.Mounts.Superblocks()
+	if err != nil {
+		c.Log.Error(err, "No metrics of mounts in this scrape")
+		s.gauge(collected, 0)
+		return
+	}
+	for _, block := range blocks[:min(len(blocks), maxSuperblocks)] {
+		s.superblock(block)
+	}
+	s.gauge(omitted, float64(max(0, len(blocks)-maxSuperblocks)))
+	s.gauge(collected, 1)
+}
+
+// sink takes samples.
+type sink struct{ out chan<- prometheus.Metric }
+
+func (s sink) gauge(d *prometheus.Desc, value float64, labels ...string) {
+	s.send(d, prometheus.GaugeValue, value, labels)
+}
+
+func (s sink) counter(d *prometheus.Desc, value float64, labels ...string) {
+	s.send(d, prometheus.CounterValue, value, labels)
+}
+
+// send leaves out what has a label that is not UTF-8, as an export's name may be, rather than failing the scrape.
+func (s sink) send(d *prometheus.Desc, kind prometheus.ValueType, value float64, labels []string) {
+	if m, err := prometheus.NewConstMetric(d, kind, value, labels...); err == nil {
+		s.out <- m
+	}
+}
+
+func (s sink) superblock(b mounts.Superblock) {
+	volumes := b.Volumes
+	if len(volumes) == 0 {
+		volumes = []string{""}
+	}
+	for _, volume := range volumes {
+		s.gauge(mountInfo, 1, b.Device, volume, b.Server, b.Export, b.Protocol)
+	}
+	labels := []string{b.Device, b.Volume, b.Server, b.Export}
+	s.gauge(nconnect, float64(b.Nconnect), labels...)
+	s.gauge(connections, float64(b.Connections), labels...)
+	if b.SlotLimit > 0 {
+		s.gauge(slotLimit, float64(b.SlotLimit), labels...)
+	}
+	if b.ReadAheadKiB > 0 {
+		s.gauge(readAhead, float64(b.ReadAheadKiB)*1024, labels...)
+	}
+	s.counter(readBytes, float64(b.ReadBytes), labels...)
+	s.counter(writtenBytes, float64(b.WrittenBytes), labels...)
+	seen := map[string]bool{}
+	for _, o := range b.Operations {
+		if !seen[o.Name] { // twice the same sample would fail the scrape
+			seen[o.Name] = true
+			s.operation(o, append(labels[:len(labels):len(labels)], o.Name))
+		}
+	}
+}
+
+func (s sink) operation(o mounts.Operation, labels []string) {
+	s.counter(operations, float64(o.Count), labels...)
+	s.counter(operationErrors, float64(o.Errors), labels...)
+	s.counter(retransmissions, float64(o.Transmissions-min(o.Count, o.Transmissions)), labels...)
+	s.counter(majorTimeouts, float64(o.MajorTimeouts), labels...)
+	s.counter(queueTime, o.Queue.Seconds(), labels...)
+	s.counter(roundTripTime, o.RoundTrip.Seconds(), labels...)
+	s.counter(executionTime, o.Execution.Seconds(), labels...)
+}
+
+// Handler serves the metrics of the given collectors, to one scraper at a time.
+func Handler(collectors ...prometheus.Collector) (http.Handler, error) {
+	registry := prometheus.NewRegistry()
+	for _, c := range collectors {
+		if err := registry.Register(c); err != nil {
+			return nil, fmt.Errorf("register metrics: %w", err)
+		}
+	}
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 1, DisableCompression: true}), nil
+}
+
+// CheckAddress accepts Off, and an address and port of the loopback interface. The agent is in the node's network and
+// has no right to ask the API server who a caller is, so it answers nobody from elsewhere.
+func CheckAddress(address string) error {
+	if address == Off {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("%q: write 0, or a loopback address and a port such as 127.0.0.1:9810", address)
+	}
+	ip, err := netip.ParseAddr(host)
+	if err != nil || !ip.IsLoopback() {
+		return fmt.Errorf("%q: must be a loopback address such as 127.0.0.1:9810, since callers are not authenticated", address)
+	}
+	if number, err := strconv.ParseUint(port, 10, 16); err != nil || number == 0 {
+		return fmt.Errorf("%q: the port must be 1 to 65535", address)
+	}
+	return nil
+}

@@ -36,9 +36,10 @@ clean: ## Remove bin and dist; the cache stays
 ##@ Development
 
 .PHONY: generate
-generate: tool-controller-gen ## Generate deep copies and apply configurations
+generate: tool-controller-gen ## Generate deep copies, apply configurations and docs/reference.md
 	$(CONTROLLER_GEN) object:headerFile=hack/boilerplate.go.txt paths=./api/...
 	$(CONTROLLER_GEN) applyconfiguration:headerFile=hack/boilerplate.go.txt paths=./api/...
+	go run ./hack/reference
 
 .PHONY: manifests
 manifests: tool-controller-gen ## Generate CustomResourceDefinitions and the manager's roles
@@ -62,6 +63,10 @@ lint: tool-golangci-lint ## Run the linters
 .PHONY: verify
 verify: tool-controller-gen tool-kustomize ## Check that generated files, formatting, modules and manifests are current
 	CONTROLLER_GEN=$(CONTROLLER_GEN) KUSTOMIZE=$(KUSTOMIZE) hack/verify.sh
+
+.PHONY: alerts
+alerts: ## Hold the alert rules against their test; needs promtool (Debian: prometheus), or PROMTOOL=PATH
+	hack/alerts.sh
 
 ##@ Tests
 

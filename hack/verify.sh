@@ -35,6 +35,7 @@ generated() {
   local stale=0
   diff -ruN api "$copy/tree/api" || stale=1
   diff -ruN config "$copy/tree/config" || stale=1
+  diff -ruN docs "$copy/tree/docs" || stale=1
   if ((stale)); then
     echo 'Run "make generate manifests" and commit the result'
     return 1

@@ -9,13 +9,20 @@ import (
 
 // Reasons of events on Nodes.
 const (
-	eventCordoned      = "NodeCordoned"
-	eventDrainBlocked  = "DrainBlocked"
+	// eventCordoned surfaces when the rollout has cordoned the Node and begins to drain it.
+	eventCordoned = "NodeCordoned"
+	// eventDrainBlocked surfaces when a PodDisruptionBudget or the drain's own rules keep a pod on the Node. The note names both.
+	eventDrainBlocked = "DrainBlocked"
+	// eventDrainTimedOut surfaces when a drain did not end within rollout.drain.timeoutSeconds.
 	eventDrainTimedOut = "DrainTimedOut"
-	eventPermitted     = "RebootPermitted"
-	eventAccepted      = "NodeAccepted"
-	eventFailed        = "NodeFailed"
-	eventUncordoned    = "NodeUncordoned"
+	// eventPermitted surfaces when the node's agent may reboot it once.
+	eventPermitted = "RebootPermitted"
+	// eventAccepted surfaces when the node came back with every value read back.
+	eventAccepted = "NodeAccepted"
+	// eventFailed surfaces when the node goes to phase Failed. The note says why; the rollout does not try it again for these settings.
+	eventFailed = "NodeFailed"
+	// eventUncordoned surfaces when the rollout returns the Node to service.
+	eventUncordoned = "NodeUncordoned"
 )
 
 // event reports on the Node what was done or happened to it.

@@ -1,5 +1,5 @@
 // Package gitops holds the health of a profile, as Argo CD's script and as kstatus (Flux, Helm) see it, against states
-// that a real run on virtual nodes went through. It is a module of its own: its libraries are no concern of the operator.
+// that the integration tests produce and compare (test/integration/gitops_test.go). It is a module of its own: its libraries are no concern of the operator.
 package gitops
 
 import (

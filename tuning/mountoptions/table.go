@@ -117,7 +117,7 @@ type spec struct {
 }
 
 const (
-	refuseProtection = "gives up a protection of the mount"
+	refuseProtection = "gives up a protection of the mount; leave it out"
 	refuseLabel      = "labels files for SELinux"
 	refuseAddress    = "says which server is mounted and how it is reached, which is the volume's own"
 	refuseHelper     = "speaks to the mount command, not to the file system"

@@ -1,0 +1,287 @@
+// Command reference writes docs/reference.md: metrics, conditions, reasons and events, out of the source that declares
+// them. It fails where one has no docstring. Run by "make generate", from the root of the repository.
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const output = "docs/reference.md"
+
+// constants is a table of the constants of a file whose names begin with a prefix.
+type constants struct {
+	title, intro, file, prefix string
+}
+
+var tables = []constants{
+	{"Conditions of a StorageClientProfile", "All six are set at the first visit, with `observedGeneration`.", "api/v1alpha1/conditions.go", "Condition"},
+	{"Reasons of these conditions", "", "api/v1alpha1/conditions.go", "Reason"},
+	{"Reasons of the Node condition `tuning.storageclient.dev/Tuned`", "", "api/v1alpha1/conditions.go", "NodeReason"},
+	{"Phases of a node in the rollout", "`status.rollout.phase` of a StorageClientNode.", "api/v1alpha1/node_types.go", "Rollout"},
+	{"Reasons of these phases", "`status.rollout.reason` of a StorageClientNode.", "controllers/rollout/plan/step.go", "Reason"},
+	{"States of a setting", "`status.settings[].state` of a StorageClientNode.", "api/v1alpha1/node_types.go", "Setting"},
+	{"Events on Nodes", "", "controllers/rollout/events.go", "event"},
+	{"Events on PersistentVolumes", "Not every reason makes an event: what is as it should be makes none.", "controllers/volume/decide.go", "Reason"},
+}
+
+// exporters are the folders whose metrics are listed, by who serves them.
+var exporters = []struct{ title, intro, dir string }{
+	{"Metrics of the manager", "Served at `--metrics-bind-address` over TLS, to those whom the API server lets read `/metrics`. Besides these: those of controller-runtime and of Go.", "controllers/metrics"},
+	{"", "", "controllers/webhook"},
+	{"", "", "cmd/manager"},
+	{"Metrics of the node agent", "Off by default. The manager's `--agent-metrics-bind-address` gives every agent a loopback address, for a scraper that runs on the node itself.", "agent/metrics"},
+	{"", "", "agent"},
+}
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "reference:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	var b bytes.Buffer
+	b.WriteString("# Reference\n\nWritten by `make generate` out of the source; do not edit.\n")
+	for _, e := range exporters {
+		metrics, err := readMetrics(e.dir)
+		if err != nil {
+			return err
+		}
+		if e.title != "" {
+			fmt.Fprintf(&b, "\n## %s\n\n%s\n\n| metric | type | labels | meaning |\n|---|---|---|---|\n", e.title, e.intro)
+		}
+		for _, m := range metrics {
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", m.name, m.kind, strings.Join(m.labels, ", "), cell(m.help))
+		}
+	}
+	known, err := values("api/v1alpha1")
+	if err != nil {
+		return err
+	}
+	for _, table := range tables {
+		rows, err := table.read(known)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&b, "\n## %s\n\n", table.title)
+		if table.intro != "" {
+			fmt.Fprintf(&b, "%s\n\n", table.intro)
+		}
+		fmt.Fprintf(&b, "| name | meaning |\n|---|---|\n%s", strings.Join(rows, ""))
+	}
+	return os.WriteFile(output, b.Bytes(), 0o644)
+}
+
+func cell(text string) string {
+	return strings.ReplaceAll(strings.Join(strings.Fields(text), " "), "|", `\|`)
+}
+
+// read returns one row for each constant, in the order of the source.
+func (t constants) read(known map[string]string) ([]string, error) {
+	file, err := parser.ParseFile(token.NewFileSet(), t.file, nil, parser.ParseComments)
+	if err != nil {
+		return nil, err
+	}
+	var rows []string
+	for _, spec := range consts(file) {
+		name := spec.Names[0].Name
+		if !strings.HasPrefix(name, t.prefix) {
+			continue
+		}
+		value := valueOf(spec.Values[0], known)
+		if value == "" {
+			return nil, fmt.Errorf("%s: constant %s is no string", t.file, name)
+		}
+		doc := meaning(name, spec.Doc.Text())
+		if doc == "" {
+			return nil, fmt.Errorf("%s: constant %s has no docstring that begins with its name", t.file, name)
+		}
+		rows = append(rows, fmt.Sprintf("| `%s` | %s |\n", value, cell(doc)))
+	}
+	if len(rows) == 0 {
+		return nil, fmt.Errorf("%s: no constant begins with %s", t.file, t.prefix)
+	}
+	return rows, nil
+}
+
+// meaning is a docstring without the constant's name.
+func meaning(name, doc string) string {
+	rest, found := strings.CutPrefix(doc, name+" ")
+	if !found || rest == "" {
+		return ""
+	}
+	rest = strings.TrimPrefix(rest, "means that ")
+	return strings.ToUpper(rest[:1]) + rest[1:]
+}
+
+func consts(file *ast.File) []*ast.ValueSpec {
+	var specs []*ast.ValueSpec
+	for _, decl := range file.Decls {
+		general, ok := decl.(*ast.GenDecl)
+		if !ok || general.Tok != token.CONST {
+			continue
+		}
+		for _, spec := range general.Specs {
+			if value, ok := spec.(*ast.ValueSpec); ok && len(value.Values) == 1 {
+				specs = append(specs, value)
+			}
+		}
+	}
+	return specs
+}
+
+// valueOf reads a literal, or a constant of the API by its name.
+func valueOf(expression ast.Expr, known map[string]string) string {
+	switch e := expression.(type) {
+	case *ast.BasicLit:
+		text, err := strconv.Unquote(e.Value)
+		if err == nil && e.Kind == token.STRING {
+			return text
+		}
+	case *ast.SelectorExpr:
+		return known[e.Sel.Name]
+	}
+	return ""
+}
+
+// values are the constants of a package by name.
+func values(dir string) (map[string]string, error) {
+	known := map[string]string{}
+	err := eachFile(dir, func(file *ast.File) error {
+		for _, spec := range consts(file) {
+			known[spec.Names[0].Name] = valueOf(spec.Values[0], nil)
+		}
+		return nil
+	})
+	return known, err
+}
+
+func eachFile(dir string, visit func(*ast.File) error) error {
+	entries, err := fs.Glob(os.DirFS(dir), "*.go")
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if strings.HasSuffix(entry, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(dir, entry), nil, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		if err := visit(file); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type metric struct {
+	name, kind, help string
+	labels           []string
+}
+
+// readMetrics finds calls of prometheus.NewDesc, and of prometheus.NewGauge and its like, sorted by name.
+func readMetrics(dir string) ([]metric, error) {
+	var found []metric
+	err := eachFile(dir, func(file *ast.File) error {
+		var problem error
+		ast.Inspect(file, func(node ast.Node) bool {
+			call, ok := node.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			function, ok := call.Fun.(*ast.SelectorExpr)
+			if !ok || !isPrometheus(function.X) {
+				return true
+			}
+			m, declares := parse(function.Sel.Name, call.Args)
+			if declares && (m.name == "" || m.help == "") && problem == nil {
+				problem = fmt.Errorf("%s: a metric without name or help", dir)
+			}
+			if declares {
+				found = append(found, m)
+			}
+			return true
+		})
+		return problem
+	})
+	slices.SortFunc(found, func(a, b metric) int { return strings.Compare(a.name, b.name) })
+	if err == nil && len(found) == 0 {
+		err = fmt.Errorf("%s: no metric is declared here", dir)
+	}
+	return found, err
+}
+
+func isPrometheus(expression ast.Expr) bool {
+	name, ok := expression.(*ast.Ident)
+	return ok && name.Name == "prometheus"
+}
+
+func parse(function string, args []ast.Expr) (metric, bool) {
+	if function == "NewDesc" && len(args) == 4 {
+		m := metric{name: valueOf(args[0], nil), kind: "gauge", help: valueOf(args[1], nil), labels: words(args[2])}
+		if strings.HasSuffix(m.name, "_total") {
+			m.kind = "counter"
+		}
+		return m, true
+	}
+	kind, vector := strings.CutSuffix(strings.TrimPrefix(function, "New"), "Vec")
+	kind = strings.ToLower(kind)
+	if len(args) == 0 || !slices.Contains([]string{"counter", "gauge", "histogram"}, kind) {
+		return metric{}, false
+	}
+	m := metric{kind: kind}
+	if options, ok := args[0].(*ast.CompositeLit); ok {
+		m.fill(options)
+	}
+	if vector && len(args) > 1 {
+		m.labels = words(args[1])
+	}
+	return m, true
+}
+
+func (m *metric) fill(options *ast.CompositeLit) {
+	for _, element := range options.Elts {
+		pair, ok := element.(*ast.KeyValueExpr)
+		if !ok {
+			continue
+		}
+		switch key, _ := pair.Key.(*ast.Ident); key.Name {
+		case "Name":
+			m.name = valueOf(pair.Value, nil)
+		case "Help":
+			m.help = valueOf(pair.Value, nil)
+		case "ConstLabels":
+			m.labels = words(pair.Value)
+		}
+	}
+}
+
+// words are the strings of a list, or the keys of a map.
+func words(expression ast.Expr) []string {
+	list, ok := expression.(*ast.CompositeLit)
+	if !ok {
+		return nil
+	}
+	var found []string
+	for _, element := range list.Elts {
+		if pair, ok := element.(*ast.KeyValueExpr); ok {
+			element = pair.Key
+		}
+		found = append(found, valueOf(element, nil))
+	}
+	slices.Sort(found)
+	return found
+}

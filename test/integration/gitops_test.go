@@ -1,0 +1,132 @@
+package integration
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// updateStates in the environment writes the states anew; the messages in health_test.yaml then have to follow.
+const updateStates = "UPDATE_STATES"
+
+var statesDir = filepath.Join(configDir, "argocd", "resource_customizations", "tuning.storageclient.dev", "StorageClientProfile", "testdata")
+
+// state is a profile as Git's tools see it, with all times at one moment and without what every run has anew.
+func state(name string) string {
+	GinkgoHelper()
+	profile := &unstructured.Unstructured{}
+	profile.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("StorageClientProfile"))
+	Expect(k8s.Get(ctx, client.ObjectKey{Name: name}, profile)).To(Succeed())
+	for _, field := range []string{"uid", "resourceVersion", "managedFields"} {
+		unstructured.RemoveNestedField(profile.Object, "metadata", field)
+	}
+	stopClocks(profile.Object)
+	content, err := yaml.Marshal(profile.Object)
+	Expect(err).NotTo(HaveOccurred())
+	return string(content)
+}
+
+func stopClocks(value any) {
+	switch v := value.(type) {
+	case map[string]any:
+		for key, element := range v {
+			text, isText := element.(string)
+			if _, err := time.Parse(time.RFC3339, text); isText && err == nil {
+				v[key] = "2026-01-01T00:00:00Z"
+				continue
+			}
+			stopClocks(element)
+		}
+	case []any:
+		for _, element := range v {
+			stopClocks(element)
+		}
+	}
+}
+
+// expectState compares a profile with the file that Argo CD's script and kstatus are held against.
+func expectState(profile, file string) {
+	GinkgoHelper()
+	path := filepath.Join(statesDir, file)
+	got := state(profile)
+	if os.Getenv(updateStates) != "" {
+		Expect(os.WriteFile(path, []byte(got), 0o644)).To(Succeed())
+		return
+	}
+	want, err := os.ReadFile(path)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(strings.Split(got, "\n")).To(Equal(strings.Split(string(want), "\n")),
+		"%s is not what the manager writes any more: run %s=1 make test-integration, then go test in test/gitops", path, updateStates)
+}
+
+var _ = Describe("The states that GitOps tools judge", func() {
+	It("are those that the manager writes", func() {
+		manager := newKeeper(k8s)
+		nodes := []string{"node-1", "node-2"}
+		const name = "azure-files-large-directories"
+		for _, node := range nodes {
+			newNode(node).Label("agentpool", "azfiles").Create()
+			agentPod(node)
+		}
+		newVolume("share").Options("hard").Create()
+		settle := func() { manager.settle([]string{name}, nodes) }
+		// The live canary goes first and soaks.
+		work := func(change func(*v1alpha1.StorageClientNodeStatus)) {
+			GinkgoHelper()
+			for range 4 {
+				for _, node := range nodes {
+					if findObject(node) != nil {
+						agentReports(node, change)
+					}
+				}
+				fakeClock.Step(2 * time.Minute)
+				settle()
+			}
+		}
+
+		created := newProfile(name).Select("agentpool", "azfiles").KernelArgument("ihash_entries=16777216").Sysctl("net.core.rmem_max", "16777216").
+			Volumes(nfsRule("actimeo=30", "nconnect=4")).Create()
+		expectState(name, "new.yaml")
+
+		settle()
+		expectState(name, "progressing.yaml")
+
+		work(rebootDue("kernelArgument/ihash_entries"))
+		reconcileVolume("share")
+		settle()
+		expectState(name, "waiting-approval.yaml")
+
+		for _, node := range nodes {
+			reboot(node, "boot-2", corev1.ConditionTrue)
+		}
+		work(nil)
+		expectState(name, "healthy.yaml")
+
+		Expect(retryUpdate(name, func(p *v1alpha1.StorageClientProfile) { p.Spec.Priority = 1 })).To(Succeed())
+		expectState(name, "unobserved.yaml")
+
+		Expect(retryUpdate(name, func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan })).To(Succeed())
+		settle()
+		expectState(name, "plan-mode.yaml")
+
+		Expect(retryUpdate(name, func(p *v1alpha1.StorageClientProfile) {
+			p.Spec.Mode, p.Spec.Volumes[0].MountOptions = v1alpha1.ModeEnforce, []v1alpha1.MountOption{"nconnect=17"}
+		})).To(Succeed())
+		settle()
+		expectState(name, "stalled.yaml")
+
+		Expect(k8s.Delete(ctx, created)).To(Succeed())
+		settle()
+		expectState(name, "restoring.yaml")
+	})
+})

@@ -111,11 +111,12 @@ const (
 // NodeSetting is one merged setting of a node.
 type NodeSetting struct {
 	// key is the setting's canonical key, "<subject>/<name>": sysctl/net.core.rmem_max, module/sunrpc/tcp_max_slot_table_entries,
-	// kernelArgument/ihash_entries.
+	// kernelArgument/ihash_entries, readAhead/nfs4, tuned/profile, nfsMountDefaults/filer1, filesystem/mnt/disks/*.
+	// "*" and "?" are for mount points only: a glob never reaches a generated file, the mount points that it finds do.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
-	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_.,:=/@+-]+$`
+	// +kubebuilder:validation:Pattern=`^([A-Za-z0-9_.,:=/@+-]+|filesystem/[A-Za-z0-9_.,:=/@+*?-]+)$`
 	Key string `json:"key"`
 
 	// value is what the setting is to be. Empty for a kernel argument without a value.

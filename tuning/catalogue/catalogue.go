@@ -27,6 +27,12 @@ const (
 	Text Kind = "Text"
 	// Flag is 0 or 1.
 	Flag Kind = "Flag"
+	// ProfileName is the name of a profile of tuned.
+	ProfileName Kind = "ProfileName"
+	// NFSOptions are mount options of NFS, separated by commas.
+	NFSOptions Kind = "NFSOptions"
+	// FilesystemOptions are a file system type, which may be empty, a colon and mount options, separated by commas.
+	FilesystemOptions Kind = "FilesystemOptions"
 )
 
 // Parameter is what is known of one parameter.
@@ -72,13 +78,14 @@ func (p Parameter) Warning(value string) string {
 	return p.Hazard
 }
 
-// Lookup returns the parameter with this canonical key.
+// Lookup returns the parameter with this canonical key. Servers and mount points are not listed in the catalogue:
+// every key of theirs is known.
 func Lookup(key string) (Parameter, bool) {
 	i, found := slices.BinarySearchFunc(parameters, key, func(p Parameter, key string) int {
 		return strings.Compare(p.Key, key)
 	})
 	if !found {
-		return Parameter{}, false
+		return lookupHostMounts(key)
 	}
 	return parameters[i], true
 }
@@ -115,6 +122,12 @@ const (
 	hazardNoEffect  = "The kernel takes the value and does nothing with it."
 )
 
+const (
+	noteReadAheadNFS   = "nfs is NFSv3, nfs4 all later versions. The default is 128 KiB whatever rsize is; before kernel 5.4 it was 15 times rsize."
+	noteReadAheadSMB   = "The kernel's own value follows rsize and the option rasize."
+	noteReadAheadBlock = "A window of the whole disk: other file systems on it have it too."
+)
+
 // parameters is sorted by key; a test says so.
 var parameters = []Parameter{
 	hashTable("dhash_entries", "the directory entry cache", "8 KiB"),
@@ -126,6 +139,13 @@ var parameters = []Parameter{
 	slotTable("tcp_max_slot_table_entries", "65536", "The most slots that a TCP connection grows to; tcp_slot_table_entries wins where that is larger."),
 	slotTable("tcp_slot_table_entries", "2", "The slots that a TCP connection starts with."),
 	slotTable("udp_slot_table_entries", "16", "The slots of a UDP transport."),
+
+	readAhead("cifs", "", noteReadAheadSMB),
+	readAhead("ext4", "", noteReadAheadBlock),
+	readAhead("nfs", "128", noteReadAheadNFS),
+	readAhead("nfs4", "128", noteReadAheadNFS),
+	readAhead("smb3", "", noteReadAheadSMB),
+	readAhead("xfs", "", noteReadAheadBlock),
 
 	sysctl(Parameter{Key: "net.core.netdev_max_backlog", Kind: Integer, Min: 1, Max: math.MaxInt32, Unit: "packets", Default: "1000",
 		Hazard: "A long queue takes memory and adds latency when the node is busy.", Source: sourceNet}),
@@ -165,6 +185,9 @@ var parameters = []Parameter{
 		Note: "Setting it clears vm.dirty_bytes. tuned's latency-performance sets one or the other too.", Source: sourceVM}),
 	sysctl(Parameter{Key: "vm.dirty_writeback_centisecs", Kind: Integer, Min: 0, Max: math.MaxInt32, Unit: "hundredths of a second", Default: "500",
 		Note: "0 turns the periodic write-back off.", Source: sourceVM}),
+
+	{Key: TunedKey, Kind: ProfileName, TakesEffect: v1alpha1.EffectLive,
+		Note: "Where sysctls are declared that the profile sets too, the declared ones win.", Source: sourceTuned},
 }
 
 func sysctl(p Parameter) Parameter {

@@ -100,7 +100,8 @@ func refuseKey(key string) string {
 	subject, name, ok := Split(key)
 	switch {
 	case !ok:
-		return "a key is sysctl/<dotted name>, module/<module>/<parameter> or kernelArgument/<name>"
+		return "a key is sysctl/<dotted name>, module/<module>/<parameter>, kernelArgument/<name>, readAhead/<file system type>, " +
+			"tuned/profile, nfsMountDefaults/<server> or filesystem/<mount point>"
 	case subject == Sysctls && (!sysctlName.MatchString(name) || leavesTree(name)):
 		return "a sysctl is a dotted name such as net.core.rmem_max; '/' stands only for a dot inside an interface name"
 	case subject == Modules && (!moduleName.MatchString(name) || isDots(name[strings.Index(name, "/")+1:])):
@@ -108,7 +109,7 @@ func refuseKey(key string) string {
 	case subject == KernelArguments && !argumentName.MatchString(name):
 		return "a kernel argument's name is of letters, digits and _ . , : / @ + -, and does not begin with '-'"
 	}
-	return ""
+	return refuseHostKey(subject, name)
 }
 
 // leavesTree is true for a name that is no plain path below /proc/sys: there, dots are slashes and slashes are dots.
@@ -142,6 +143,8 @@ func refuseBytes(key, value string) string {
 
 func (p Parameter) refuse(value string) string {
 	switch p.Kind {
+	case ProfileName, NFSOptions, FilesystemOptions:
+		return refuseHostValue(p.Kind, value)
 	case IntegerList:
 		return p.refuseList(value)
 	case Integer, Flag:

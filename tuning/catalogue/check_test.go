@@ -80,6 +80,19 @@ func TestCheck(t *testing.T) {
 		"a module parameter that is a directory":        {key: "module/nfs/..", value: "1", allow: []string{`.*`}, want: []string{"module/<module>"}},
 		"a module parameter that is a path":             {key: "module/nfs/a/b", value: "1", allow: []string{`.*`}, want: []string{"module/<module>"}},
 		"a kernel argument that ends the list":          {key: "kernelArgument/--", allow: []string{`.*`}, want: []string{"kernel argument's name"}},
+		"a window in range":                             {key: "readAhead/nfs4", value: "15360"},
+		"a window out of range":                         {key: "readAhead/nfs4", value: "3", want: []string{"4 to 1048576 KiB"}},
+		"read-ahead of a path":                          {key: "readAhead/../nfs", value: "128", allow: []string{`.*`}, want: []string{"file system type"}},
+		"another key of tuned":                          {key: "tuned/verify", value: "x", allow: []string{`.*`}, want: []string{"tuned/profile"}},
+		"a profile in another directory":                {key: "tuned/profile", value: "../x", want: []string{"a profile of tuned"}},
+		"two profiles":                                  {key: "tuned/profile", value: "a b", want: []string{"without blanks"}},
+		"options for a server":                          {key: "nfsMountDefaults/filer1.example.com", value: "nconnect=4,nocto"},
+		"an option that no profile may bring":           {key: "nfsMountDefaults/_all", value: "nconnect=4,exec", want: []string{"exec is refused"}},
+		"a server that closes a section":                {key: "nfsMountDefaults/a]", value: "hard", want: []string{"host name"}},
+		"a file system's options":                       {key: "filesystem/mnt/disks/*", value: "xfs:noatime,logbsize=256k"},
+		"an option that runs a helper":                  {key: "filesystem/mnt", value: "xfs:x-systemd.requires=evil.service", want: []string{"refused"}},
+		"a mount point that ends a line":                {key: "filesystem/mnt\n", value: "xfs:noatime", want: []string{"mount point"}},
+		"a file system without options":                 {key: "filesystem/mnt", value: "xfs:", want: []string{"needs mount options"}},
 		"a key of no subject":                           {key: "file/etc/passwd", value: "x", allow: []string{`.*`}, want: []string{"a key is"}},
 		"a key without a name":                          {key: "sysctl/", value: "1", allow: []string{`.*`}, want: []string{"dotted name"}},
 		"a value that is too long":                      {key: "kernelArgument/x", value: strings.Repeat("a", 257), allow: []string{`.*`}, want: []string{"at most 256 bytes", "..."}},
@@ -121,10 +134,10 @@ func TestCheckNeverAdmitsAnUnsafeByte(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	safeKey := regexp.MustCompile(`\A(sysctl|module|kernelArgument)/[A-Za-z0-9_.,:/@+-]+\z`)
+	safeKey := regexp.MustCompile(`\A((sysctl|module|kernelArgument|readAhead|tuned|nfsMountDefaults)/[A-Za-z0-9_.,:/@+-]+|filesystem/[A-Za-z0-9_.,:=/@+*?-]+)\z`)
 	safeValue := regexp.MustCompile(`\A[A-Za-z0-9_.,:=/@+ -]*\z`)
 	rapid.Check(t, func(t *rapid.T) {
-		key := rapid.SampledFrom([]string{"sysctl/", "module/", "kernelArgument/", ""}).Draw(t, "subject") +
+		key := rapid.SampledFrom([]string{"sysctl/", "module/", "kernelArgument/", "readAhead/", "tuned/", "nfsMountDefaults/", "filesystem/", ""}).Draw(t, "subject") +
 			rapid.OneOf(rapid.String(), rapid.StringMatching(`[a-z/._=\n$"-]{0,12}`)).Draw(t, "name")
 		value := rapid.OneOf(rapid.String(), rapid.StringMatching(`[a-z0-9 =\n$"\\;#]{0,8}`)).Draw(t, "value")
 		if everything.Check(key, value) != nil {

@@ -10,7 +10,20 @@ const (
 	Sysctls         = "sysctl"
 	Modules         = "module"
 	KernelArguments = "kernelArgument"
+	// ReadAheads are read-ahead windows by file system type, e.g. readAhead/nfs4.
+	ReadAheads = "readAhead"
+	// Tuned has one key, the profile of tuned.
+	Tuned = "tuned"
+	// NFSDefaults are options of the host's own NFS mounts by server, e.g. nfsMountDefaults/filer1.
+	NFSDefaults = "nfsMountDefaults"
+	// Filesystems are mount options of host file systems by mount point, e.g. filesystem/mnt/disks/*.
+	Filesystems = "filesystem"
 )
+
+var subjects = []string{Sysctls, Modules, KernelArguments, ReadAheads, Tuned, NFSDefaults, Filesystems}
+
+// AllServers stands for every server in a key of NFSDefaults.
+const AllServers = "_all"
 
 // slotTableSysctls are sysctls that are parameters of the module sunrpc under another name.
 var slotTableSysctls = []string{"sunrpc.tcp_max_slot_table_entries", "sunrpc.tcp_slot_table_entries", "sunrpc.udp_slot_table_entries"}
@@ -36,6 +49,43 @@ func KernelArgumentKey(argument string) (key, value string) {
 	return KernelArguments + "/" + name, value
 }
 
+// ReadAheadKey is the canonical key of the read-ahead of mounts of one type.
+func ReadAheadKey(fsType string) string { return ReadAheads + "/" + fsType }
+
+// TunedKey is the canonical key of the profile of tuned.
+const TunedKey = Tuned + "/profile"
+
+// NFSDefaultsKey is the canonical key of the options of the host's own mounts of a server; "" stands for all servers.
+// mount.nfs takes no notice of case in a server's name.
+func NFSDefaultsKey(server string) string {
+	if server == "" {
+		server = AllServers
+	}
+	return NFSDefaults + "/" + strings.ToLower(server)
+}
+
+// FilesystemKey is the canonical key of the options of host file systems. The mount point is absolute and may be a glob.
+func FilesystemKey(mountPoint string) string { return Filesystems + mountPoint }
+
+// FilesystemValue is the value of such a key: the file system type, which may be empty, a colon and the options.
+func FilesystemValue(fsType string, options []string) string {
+	return fsType + ":" + strings.Join(options, ",")
+}
+
+// ParseFilesystemValue cuts such a value apart.
+func ParseFilesystemValue(value string) (fsType string, options []string) {
+	fsType, list, _ := strings.Cut(value, ":")
+	return fsType, ParseOptions(list)
+}
+
+// ParseOptions cuts a list of mount options apart, as NFSDefaults and Filesystems hold it.
+func ParseOptions(list string) []string {
+	if list == "" {
+		return nil
+	}
+	return strings.Split(list, ",")
+}
+
 // CanonicalValue is a value with single blanks between its fields and none around it, as the kernel means it.
 func CanonicalValue(value string) string {
 	return strings.Join(strings.Fields(value), " ")
@@ -44,5 +94,5 @@ func CanonicalValue(value string) string {
 // Split returns the subject and the name of a key. It returns false for a key of no subject.
 func Split(key string) (subject, name string, ok bool) {
 	subject, name, ok = strings.Cut(key, "/")
-	return subject, name, ok && slices.Contains([]string{Sysctls, Modules, KernelArguments}, subject)
+	return subject, name, ok && slices.Contains(subjects, subject)
 }

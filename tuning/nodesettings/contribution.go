@@ -2,9 +2,11 @@ package nodesettings
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -81,6 +83,33 @@ func declarations(p *v1alpha1.StorageClientProfile, nconnect int) []declared {
 		key, value := catalogue.KernelArgumentKey(string(argument))
 		add("spec.node.kernelArguments["+strconv.Itoa(i)+"]", key, value)
 	}
+	return append(all, mountDeclarations(node)...)
+}
+
+// mountDeclarations are the settings about what the host mounts, and tuned.
+func mountDeclarations(node *v1alpha1.NodeTuning) []declared {
+	var all []declared
+	add := func(field, key, value string) {
+		all = append(all, declared{field: field, key: key, value: value, text: value})
+	}
+	for i, entry := range node.ReadAhead {
+		for _, fsType := range entry.FSTypes {
+			add(fmt.Sprintf("spec.node.readAhead[%d].sizeKiB", i), catalogue.ReadAheadKey(fsType), strconv.Itoa(int(entry.SizeKiB)))
+		}
+	}
+	if node.Tuned != nil {
+		add("spec.node.tuned.profile", catalogue.TunedKey, node.Tuned.Profile)
+	}
+	for i := range node.NFSMountDefaults {
+		entry := &node.NFSMountDefaults[i]
+		add(fmt.Sprintf("spec.node.nfsMountDefaults[%d].options", i), catalogue.NFSDefaultsKey(entry.Server),
+			strings.Join(textsOf(entry.Options), ","))
+	}
+	for i := range node.Filesystems {
+		entry := &node.Filesystems[i]
+		add(fmt.Sprintf("spec.node.filesystems[%d].mountOptions", i), catalogue.FilesystemKey(entry.MountPoint),
+			catalogue.FilesystemValue(entry.FSType, textsOf(entry.MountOptions)))
+	}
 	return all
 }
 
@@ -126,22 +155,31 @@ func largestNconnect(profiles []v1alpha1.StorageClientProfile) int {
 	return largest
 }
 
-// profileNconnect is the largest nconnect that the profile's volumes declare; 0 for none.
+// profileNconnect is the largest nconnect that the profile declares, for volumes or for the host's own mounts; 0 for none.
 func profileNconnect(p *v1alpha1.StorageClientProfile) int {
 	largest := 0
 	for i := range p.Spec.Volumes {
 		n, _ := mountoptions.Nconnect(optionsOf(&p.Spec.Volumes[i]))
 		largest = max(largest, n)
 	}
+	if p.Spec.Node == nil {
+		return largest
+	}
+	for i := range p.Spec.Node.NFSMountDefaults {
+		n, _ := mountoptions.Nconnect(textsOf(p.Spec.Node.NFSMountDefaults[i].Options))
+		largest = max(largest, n)
+	}
 	return largest
 }
 
-func optionsOf(rule *v1alpha1.VolumeRule) []string {
-	options := make([]string, 0, len(rule.MountOptions))
-	for _, o := range rule.MountOptions {
-		options = append(options, string(o))
+func optionsOf(rule *v1alpha1.VolumeRule) []string { return textsOf(rule.MountOptions) }
+
+func textsOf(options []v1alpha1.MountOption) []string {
+	texts := make([]string, 0, len(options))
+	for _, o := range options {
+		texts = append(texts, string(o))
 	}
-	return options
+	return texts
 }
 
 func byKey(a, b v1alpha1.NodeSetting) int { return cmp.Compare(a.Key, b.Key) }

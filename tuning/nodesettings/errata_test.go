@@ -74,12 +74,13 @@ func TestSeedErrata(t *testing.T) {
 			answers(volume("acregmin=61")), []string{"warning: spec.volumes[0].mountOptions[0]: is more than acregmax, which is 60"}},
 		"ports from 1024 on are those of others": {
 			answers(sysctl("net.ipv4.ip_local_port_range", "1024 65000")), []string{"warning: spec.node.sysctls[net.ipv4.ip_local_port_range]: A range beyond 32768 60999 takes ports that NodePort"}},
-		"tuned and dirty_ratio set one key: tuned is refused by this build": {
-			unsupported(func(s *v1alpha1.StorageClientProfileSpec) {
+		"tuned and dirty_ratio set one key: the declared value wins": {
+			append(answers(func(s *v1alpha1.StorageClientProfileSpec) {
 				s.Node.Tuned = &v1alpha1.Tuned{Profile: "latency-performance"}
-			}), []string{"error: spec.node.tuned"}},
-		"a read-ahead of 15380 KiB is no multiple of rsize: read-ahead is refused by this build": {
-			unsupported(func(s *v1alpha1.StorageClientProfileSpec) { s.Node.ReadAhead = []v1alpha1.ReadAhead{{SizeKiB: 15380}} }), []string{"error: spec.node.readAhead"}},
+				s.Node.Sysctls = map[string]v1alpha1.SettingText{"vm.dirty_ratio": "20"}
+			}), "fact: "+note("tuned/profile")), []string{"fact: Where sysctls are declared that the profile sets too, the declared ones win"}},
+		"noatime on a host's file system acts at once, logbsize at the next mount": {
+			[]string{"fact: " + note("filesystem/mnt/disks/*")}, []string{"fact: Access times change at once; other options when the file system is mounted anew"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := strings.Join(test.got, "\n")
@@ -141,6 +142,11 @@ func known(key string) string {
 	return "fact: default " + p.Default + "; " + p.Hazard
 }
 
+func note(key string) string {
+	p, _ := catalogue.Lookup(key)
+	return p.Note
+}
+
 func settled(nconnect int) string {
 	p := profile("a", 0, maxSlots(fromNconnect), volume(v1alpha1.MountOption(fmt.Sprint("nconnect=", nconnect))))
 	value := "unset"
@@ -163,15 +169,6 @@ func compared(wanted, observed string) []string {
 	var all []string
 	for _, d := range mountoptions.Compare([]string{wanted}, strings.Split(observed, ",")) {
 		all = append(all, "fact: "+d.Option+" "+d.Observed)
-	}
-	return all
-}
-
-func unsupported(set option) []string {
-	p := profile("a", 0, set)
-	var all []string
-	for _, field := range UnsupportedFields(&p) {
-		all = append(all, "error: "+field)
 	}
 	return all
 }

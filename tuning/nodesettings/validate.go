@@ -55,6 +55,9 @@ func checkSettings(p *v1alpha1.StorageClientProfile, allow catalogue.AllowList) 
 			if parameter, ok := catalogue.Lookup(d.key); ok && parameter.Warning(d.value) != "" {
 				problems = append(problems, Problem{Field: d.field, Value: d.text, Message: parameter.Warning(d.value), Warning: true})
 			}
+			for _, found := range catalogue.OptionWarnings(d.key, d.value) {
+				problems = append(problems, Problem{Field: d.field, Value: found.Option, Message: found.Message, Warning: true})
+			}
 		}
 	}
 	if len(first) > MaxSettings {
@@ -131,12 +134,6 @@ func UnsupportedFields(p *v1alpha1.StorageClientProfile) []string {
 		if used {
 			fields = append(fields, field)
 		}
-	}
-	if node := p.Spec.Node; node != nil {
-		add(len(node.ReadAhead) > 0, "spec.node.readAhead")
-		add(node.Tuned != nil, "spec.node.tuned")
-		add(len(node.NFSMountDefaults) > 0, "spec.node.nfsMountDefaults")
-		add(len(node.Filesystems) > 0, "spec.node.filesystems")
 	}
 	for i := range p.Spec.Volumes {
 		rule := &p.Spec.Volumes[i]

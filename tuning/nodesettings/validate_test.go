@@ -139,14 +139,9 @@ func TestUnsupportedFields(t *testing.T) {
 		option option
 		want   []string
 	}{
-		"nothing":          {option: func(*v1alpha1.StorageClientProfileSpec) {}},
-		"what is honoured": {option: volume("actimeo=30")},
-		"read-ahead":       {func(s *v1alpha1.StorageClientProfileSpec) { s.Node.ReadAhead = make([]v1alpha1.ReadAhead, 1) }, []string{"spec.node.readAhead"}},
-		"tuned":            {func(s *v1alpha1.StorageClientProfileSpec) { s.Node.Tuned = &v1alpha1.Tuned{} }, []string{"spec.node.tuned"}},
-		"the host's mounts": {func(s *v1alpha1.StorageClientProfileSpec) {
-			s.Node.NFSMountDefaults = make([]v1alpha1.NFSMountDefaults, 1)
-		}, []string{"spec.node.nfsMountDefaults"}},
-		"file systems": {func(s *v1alpha1.StorageClientProfileSpec) { s.Node.Filesystems = make([]v1alpha1.Filesystem, 1) }, []string{"spec.node.filesystems"}},
+		"nothing":                {option: func(*v1alpha1.StorageClientProfileSpec) {}},
+		"what is honoured":       {option: volume("actimeo=30")},
+		"what is the host's own": {option: hostSettings},
 		"a volume's readhead": {func(s *v1alpha1.StorageClientProfileSpec) {
 			volume()(s)
 			volume()(s)

@@ -92,8 +92,8 @@ func TestCheckNamesFieldAndValue(t *testing.T) {
 	if reason != v1alpha1.ReasonInvalid || !strings.Contains(message, "spec.node.sysctls[kernel.core_pattern]") || !strings.Contains(message, `"x"`) {
 		t.Errorf("got %s: %s", reason, message)
 	}
-	profile.Spec.Node = &v1alpha1.NodeTuning{Tuned: &v1alpha1.Tuned{Profile: "x"}}
-	if reason, message = Check(profile, catalogue.AllowList{}); reason != v1alpha1.ReasonUnsupportedField || !strings.Contains(message, "spec.node.tuned") {
+	profile.Spec.Rollout.Drain.ExcludeFromLoadBalancersSeconds = 30
+	if reason, message = Check(profile, catalogue.AllowList{}); reason != v1alpha1.ReasonUnsupportedField || !strings.Contains(message, "spec.rollout.drain.excludeFromLoadBalancersSeconds") {
 		t.Errorf("got %s: %s", reason, message)
 	}
 }

@@ -12,7 +12,8 @@ import (
 // NodeSetting is one merged setting of a node.
 type NodeSettingApplyConfiguration struct {
 	// key is the setting's canonical key, "<subject>/<name>": sysctl/net.core.rmem_max, module/sunrpc/tcp_max_slot_table_entries,
-	// kernelArgument/ihash_entries.
+	// kernelArgument/ihash_entries, readAhead/nfs4, tuned/profile, nfsMountDefaults/filer1, filesystem/mnt/disks/*.
+	// "*" and "?" are for mount points only: a glob never reaches a generated file, the mount points that it finds do.
 	Key *string `json:"key,omitempty"`
 	// value is what the setting is to be. Empty for a kernel argument without a value.
 	Value *string `json:"value,omitempty"`

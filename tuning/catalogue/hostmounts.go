@@ -1,0 +1,154 @@
+package catalogue
+
+import (
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/mountoptions"
+)
+
+const (
+	sourceReadAhead = "kernel Documentation/ABI/testing/sysfs-class-bdi; measured on 5.10, 6.1 and 6.18; Azure Files and Azure NetApp Files, read-ahead"
+	sourceTuned     = "tuned-adm(8), tuned.conf(5), tuned-main.conf(5); tuned 2.20 and 2.27"
+	sourceNFSMount  = "nfsmount.conf(5); mount.nfs of nfs-utils 2.6.2 run with such files"
+	sourceMount     = "mount(8), systemd.mount(5), xfs(5); measured on 5.10, 6.1 and 6.18"
+
+	fsTypeXFS = "xfs"
+)
+
+var (
+	fsTypeName  = regexp.MustCompile(`\A[a-z0-9_]+\z`)
+	profileName = regexp.MustCompile(`\A[A-Za-z0-9_][A-Za-z0-9_.-]*\z`)
+	serverName  = regexp.MustCompile(`\A[a-z0-9_][a-z0-9_.-]*\z`)
+	// A glob never reaches a generated file: only mount points do that were found on the host.
+	mountPointName = regexp.MustCompile(`\A[A-Za-z0-9_.,:=/@+*?-]+\z`)
+)
+
+// anyFilesystem are the options that every file system takes, whatever its type.
+var anyFilesystem = []string{
+	"noatime", "relatime", "strictatime", "diratime", "nodiratime", "lazytime", "rw", "sync", "async",
+	"nosuid", "nodev", "noexec", "_netdev", "nofail",
+}
+
+func readAhead(fsType, value, note string) Parameter {
+	return Parameter{
+		Key: ReadAheadKey(fsType), Kind: Integer, Min: 4, Max: 1 << 20, Unit: "KiB", Default: value,
+		TakesEffect: v1alpha1.EffectLive, Note: note + " For files opened afterwards; rounded down to whole pages.", Source: sourceReadAhead,
+	}
+}
+
+// lookupHostMounts knows the keys that name a server or a mount point.
+func lookupHostMounts(key string) (Parameter, bool) {
+	subject, name, _ := Split(key)
+	p := Parameter{Key: key, TakesEffect: v1alpha1.EffectNextMount}
+	switch subject {
+	case NFSDefaults:
+		p.Kind, p.Source = NFSOptions, sourceNFSMount
+	case Filesystems:
+		p.Kind, p.Source = FilesystemOptions, sourceMount
+		p.Note = "Access times change at once; other options when the file system is mounted anew."
+	}
+	return p, p.Kind != "" && refuseHostKey(subject, name) == ""
+}
+
+func refuseHostKey(subject, name string) string {
+	switch {
+	case subject == ReadAheads && !fsTypeName.MatchString(name):
+		return "a file system type is of lower-case letters, digits and '_'"
+	case subject == Tuned && name != strings.TrimPrefix(TunedKey, Tuned+"/"):
+		return "tuned has one key, " + TunedKey
+	case subject == NFSDefaults && strings.Contains(name, ":"):
+		return "mount.nfs cuts a server's name at the first colon: an IPv6 address is never found in nfsmount.conf; give a host name"
+	case subject == NFSDefaults && !serverName.MatchString(name):
+		return "a server is a host name or an IPv4 address"
+	case subject == Filesystems && !mountPointName.MatchString(name):
+		return "a mount point is of letters, digits and _ . , : = / @ + -, and of * and ? where it is a glob"
+	case subject == Filesystems && path.Clean("/"+name) == "/":
+		return "the root file system is mounted by the kernel: its options are the kernel argument rootflags="
+	case subject == Filesystems && path.Clean("/"+name) != "/"+name:
+		return "a mount point is a clean absolute path: write " + path.Clean("/"+name)
+	}
+	return ""
+}
+
+func refuseHostValue(kind Kind, value string) string {
+	switch kind {
+	case NFSOptions:
+		return refuseOptions(mountoptions.NFS, ParseOptions(value))
+	case FilesystemOptions:
+		return refuseFilesystem(value)
+	default:
+		if !profileName.MatchString(value) {
+			return "a profile of tuned is of letters, digits and _ . -, and begins with neither '.' nor '-'"
+		}
+		return ""
+	}
+}
+
+func refuseFilesystem(value string) string {
+	fsType, options := ParseFilesystemValue(value)
+	if fsType != "" && !fsTypeName.MatchString(fsType) {
+		return "a file system type is of lower-case letters, digits and '_'"
+	}
+	return refuseOptions(mountoptions.XFS, options, func(name string) string {
+		switch {
+		case name == "ro":
+			return "takes the file system from those that write to it"
+		case fsType != fsTypeXFS && !slices.Contains(anyFilesystem, name):
+			return "is none that every file system takes: those of xfs need fsType xfs, those of other types are not known here"
+		}
+		return ""
+	})
+}
+
+// refuseOptions says what is wrong with the first option that can never work.
+func refuseOptions(protocol mountoptions.Protocol, options []string, more ...func(name string) string) string {
+	if len(options) == 0 {
+		return "needs mount options"
+	}
+	for _, option := range options {
+		name, value, _ := strings.Cut(option, "=")
+		for _, refuse := range more {
+			if reason := refuse(name); reason != "" {
+				return option + " " + reason
+			}
+		}
+		if reason := unreadable(protocol, name, value); reason != "" {
+			return option + " " + reason
+		}
+	}
+	for _, problem := range mountoptions.Validate(protocol, options) {
+		if !problem.Warning {
+			return problem.Option + " " + problem.Message
+		}
+	}
+	return ""
+}
+
+// unreadable finds a word that mount.nfs takes for a number with a unit: of a value that ends in k, m or g it makes a
+// number of bytes, and 0 of letters.
+func unreadable(protocol mountoptions.Protocol, name, value string) string {
+	last := value[max(0, len(value)-1):]
+	if protocol != mountoptions.NFS || last == "" || !strings.Contains("kKmMgG", last) {
+		return ""
+	}
+	return fmt.Sprintf("cannot stand in nfsmount.conf: mount.nfs takes the %s at its end for a unit and makes %s=0 of it", last, name)
+}
+
+// OptionWarnings is what a user should know of the mount options in a value, before they are applied.
+func OptionWarnings(key, value string) []mountoptions.Problem {
+	protocol, options := mountoptions.NFS, ParseOptions(value)
+	switch subject, _, _ := Split(key); subject {
+	case NFSDefaults:
+	case Filesystems:
+		_, options = ParseFilesystemValue(value)
+		protocol = mountoptions.XFS
+	default:
+		return nil
+	}
+	return slices.DeleteFunc(mountoptions.Validate(protocol, options), func(p mountoptions.Problem) bool { return !p.Warning })
+}

@@ -1,7 +1,9 @@
 package host
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"path"
 	"slices"
 	"strings"
@@ -42,4 +44,26 @@ func Names(names []string) string {
 		return strings.Join(names, ", ")
 	}
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:namesShown], ", "), len(names)-namesShown)
+}
+
+// Keep makes a file of our own name hold a text, or not be there where the text is empty. It makes the directory, and
+// changes nothing where all is as it is to be.
+func (f FS) Keep(name, text string) error {
+	if text == "" {
+		return f.Remove(name)
+	}
+	if err := f.Tidy(name); err != nil {
+		return err
+	}
+	data, err := f.ReadFile(name)
+	if err == nil && string(data) == text {
+		return nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := f.MkdirAll(path.Dir(name), 0o755); err != nil {
+		return err
+	}
+	return f.WriteFileAtomic(name, []byte(text), 0o644)
 }

@@ -73,6 +73,14 @@ type Subject interface {
 	Restore(ctx context.Context, originals map[string]Original) []Observation
 }
 
+// MountFollower is a Subject whose settings go to every mount when it is made.
+type MountFollower interface {
+	Subject
+	// FollowMounts brings the settings, which Apply has had before, to mounts that are new since the last call. It
+	// leaves others alone: what was changed on those is drift, which Observe tells.
+	FollowMounts(ctx context.Context, desired []Setting)
+}
+
 // Runner runs a host command by its argv, never through a shell, in the host's root.
 type Runner interface {
 	// Run returns standard output. The error holds the argv, the exit status and the end of standard error.

@@ -68,7 +68,7 @@ func TestStandingOf(t *testing.T) {
 		"without a finalizer it is held": {func(p *v1alpha1.StorageClientProfile) { p.Finalizers = nil }, Held},
 		"so it is in mode Plan":          {func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan }, Held},
 		"and with a field that is not honoured": {func(p *v1alpha1.StorageClientProfile) {
-			p.Spec.Node = &v1alpha1.NodeTuning{Tuned: &v1alpha1.Tuned{Profile: "x"}}
+			p.Spec.Rollout.Drain.ExcludeFromLoadBalancersSeconds = 30
 		}, Held},
 		"a profile that is being deleted leaves": {func(p *v1alpha1.StorageClientProfile) { p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }, Leaving},
 		"whatever else holds it": {func(p *v1alpha1.StorageClientProfile) {

@@ -1,0 +1,143 @@
+package readahead
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+const (
+	// UdevRule is our rule for later mounts whose read-ahead is named after their type.
+	UdevRule = "/etc/udev/rules.d/99-storage-client-readahead.rules"
+	// NFSConf is our part of nfs.conf. The udev rule of nfs-utils reads it for every new NFS mount, and would put the
+	// window back to 128 KiB otherwise.
+	NFSConf = "/etc/nfs.conf.d/zz-storage-client.conf"
+
+	// nfsrahead is what that rule runs (nfs-utils 2.6 and later).
+	nfsrahead = "/usr/libexec/nfsrahead"
+
+	header = "# Written by storage-client-node-agent. What is changed here is overwritten.\n"
+)
+
+// keeper is who brings a window to later mounts. The agent does so in any case, within seconds.
+type keeper int
+
+const (
+	byAgent keeper = iota
+	byNFSUtils
+	byUdev
+)
+
+func (k keeper) says() string {
+	switch k {
+	case byNFSUtils:
+		return "from " + NFSConf
+	case byUdev:
+		return "from " + UdevRule
+	default:
+		return "from the agent within a minute"
+	}
+}
+
+// keeperOf tells who can know the type of a new mount. When udev hears of a new window, the mount table does not
+// show the mount yet: only nfs-utils waits for it. Disks have theirs before anything on them is mounted.
+func keeperOf(fsType string) keeper {
+	switch fsType {
+	case "nfs", "nfs4":
+		return byNFSUtils
+	case "ext4", "xfs", "btrfs":
+		return byAgent
+	default:
+		return byUdev
+	}
+}
+
+func (s *Subject) keeper(fsType string) keeper {
+	k := keeperOf(fsType)
+	if k == byNFSUtils && !s.fs.Exists(nfsrahead) {
+		return byAgent
+	}
+	return k
+}
+
+// files are the lines of our files, by keeper and type.
+type files map[keeper]map[string]string
+
+// lost says that a later mount would not get the value; empty where it would.
+func (f files) lost(k keeper, fsType, size string) string {
+	if k == byAgent || f[k][fsType] == size {
+		return ""
+	}
+	return fmt.Sprintf("later mounts would have another one: not in %s", strings.TrimPrefix(k.says(), "from "))
+}
+
+var fileOf = map[keeper]string{byNFSUtils: NFSConf, byUdev: UdevRule}
+
+func line(k keeper, fsType, size string) string {
+	if k == byNFSUtils {
+		return fsType + "=" + size + "\n"
+	}
+	return fmt.Sprintf("ACTION==\"add\", SUBSYSTEM==\"bdi\", KERNEL==\"%s-[0-9]*\", ATTR{read_ahead_kb}=\"%s\"\n", fsType, size)
+}
+
+func render(k keeper, sizes map[string]string) string {
+	var b strings.Builder
+	b.WriteString(header)
+	if k == byNFSUtils {
+		b.WriteString("[nfsrahead]\n")
+	}
+	for _, fsType := range slices.Sorted(maps.Keys(sizes)) {
+		b.WriteString(line(k, fsType, sizes[fsType]))
+	}
+	return b.String()
+}
+
+// readFiles reads our files. A line that is not as we write it is not there.
+func (s *Subject) readFiles() files {
+	kept := files{byNFSUtils: {}, byUdev: {}}
+	for k, name := range fileOf {
+		data, err := s.fs.ReadFile(name)
+		if err != nil {
+			continue
+		}
+		for text := range strings.Lines(string(data)) {
+			if fsType, size := parse(k, text); fsType != "" && line(k, fsType, size) == text {
+				kept[k][fsType] = size
+			}
+		}
+	}
+	return kept
+}
+
+func parse(k keeper, text string) (fsType, size string) {
+	if k == byNFSUtils {
+		fsType, size, _ = strings.Cut(strings.TrimSpace(text), "=")
+		return fsType, size
+	}
+	parts := strings.Split(text, `"`)
+	if len(parts) < 8 {
+		return "", ""
+	}
+	return strings.TrimSuffix(parts[5], "-[0-9]*"), parts[7]
+}
+
+// writeFiles makes our files hold exactly these windows. udev notices by itself.
+func (s *Subject) writeFiles(wanted map[string]string) error {
+	sizes := files{byNFSUtils: {}, byUdev: {}}
+	for fsType, size := range wanted {
+		if k := s.keeper(fsType); k != byAgent {
+			sizes[k][fsType] = size
+		}
+	}
+	for _, k := range []keeper{byNFSUtils, byUdev} {
+		text := ""
+		if len(sizes[k]) > 0 {
+			text = render(k, sizes[k])
+		}
+		if err := s.fs.Keep(fileOf[k], text); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,369 @@
+// Package readahead sets the read-ahead window of mounts by file system type: at once where they are mounted, and for
+// later mounts by the files that nfs-utils and udev read, and by the agent itself as mounts come.
+package readahead
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/mounts"
+)
+
+// Name is the subject's part of a setting's key.
+const Name = "readAhead"
+
+// kernelDefault is the window in KiB that NFS mounts have where nobody sets one, from Linux 5.4 on.
+const kernelDefault = "128"
+
+var (
+	fsTypeBytes = regexp.MustCompile(`^[a-z0-9_]+$`)
+	sizeBytes   = regexp.MustCompile(`^[0-9]{1,7}$`)
+)
+
+// Subject serves the settings "readAhead/<file system type>", in KiB. It implements host.Subject and
+// host.MountFollower.
+type Subject struct {
+	fs      host.FS
+	kernel  kernel
+	entries func() ([]mounts.Entry, error)
+	// known are the windows that have been brought to the wanted value once, by file.
+	known map[string]bool
+	// applied is what was asked for last, by type.
+	applied map[string]string
+	// failed holds, for each type, why the last Apply could not bring the value about.
+	failed map[string]string
+	// fileErr is why the last Apply could not keep our files.
+	fileErr error
+}
+
+var _ host.MountFollower = &Subject{}
+
+// kernel is the part of the file system that does not just keep what is written to it.
+type kernel interface {
+	ReadValue(name string) (string, error)
+	WriteValue(name, value string) error
+}
+
+// New returns the subject for one host. entries reads its mount table.
+func New(files host.FS, entries func() ([]mounts.Entry, error)) *Subject {
+	return &Subject{
+		fs: files, kernel: files, entries: entries,
+		known: map[string]bool{}, applied: map[string]string{}, failed: map[string]string{},
+	}
+}
+
+// Name implements host.Subject.
+func (s *Subject) Name() string { return Name }
+
+// Original implements host.Subject. It is what the mounts of the type have; where they differ, what most have, and
+// after it the others one by one. Without a mount there is none.
+func (s *Subject) Original(_ context.Context, name string) (host.Original, error) {
+	values, err := s.read(name)
+	if err != nil || len(values) == 0 {
+		return host.Original{}, err
+	}
+	return host.Original{Present: true, Value: encode(values)}, nil
+}
+
+// Apply implements host.Subject.
+func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
+	s.failed = map[string]string{}
+	wanted := map[string]string{}
+	for _, setting := range desired {
+		if check(setting) == nil {
+			wanted[setting.Name] = setting.Value
+		}
+	}
+	if s.fileErr = s.writeFiles(wanted); s.fileErr != nil {
+		return s.fileErr
+	}
+	for _, fsType := range slices.Sorted(maps.Keys(wanted)) {
+		s.applied[fsType] = wanted[fsType]
+		if err := s.set(fsType, wanted[fsType], func(string) bool { return true }); err != nil {
+			s.failed[fsType] = err.Error()
+		}
+	}
+	return nil
+}
+
+// FollowMounts implements host.MountFollower.
+func (s *Subject) FollowMounts(_ context.Context, desired []host.Setting) {
+	for _, setting := range desired {
+		if check(setting) != nil {
+			continue
+		}
+		if err := s.set(setting.Name, setting.Value, func(file string) bool { return !s.known[file] }); err != nil {
+			s.failed[setting.Name] = err.Error()
+		}
+	}
+}
+
+// set writes the window of those mounts of a type that are chosen, where it is not the wanted one already.
+func (s *Subject) set(fsType, wanted string, chosen func(file string) bool) error {
+	files, err := s.windows(fsType)
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		if !chosen(file) {
+			continue
+		}
+		if err := s.write(file, wanted); err != nil {
+			return err
+		}
+		s.known[file] = true
+	}
+	// What is gone may come again as another mount of the same number.
+	maps.DeleteFunc(s.known, func(file string, _ bool) bool { return !s.fs.Exists(file) })
+	return nil
+}
+
+// write writes one window and reads it back. One that is gone by then was unmounted.
+func (s *Subject) write(file, wanted string) error {
+	value, err := s.kernel.ReadValue(file)
+	if err != nil && !s.fs.Exists(file) || err == nil && value == granted(wanted) {
+		return nil
+	}
+	if err := s.kernel.WriteValue(file, wanted); err != nil {
+		if !s.fs.Exists(file) {
+			return nil
+		}
+		return fmt.Errorf("the kernel refuses %q: %w", wanted, err)
+	}
+	value, err = s.kernel.ReadValue(file)
+	if err == nil && value != granted(wanted) && value != wanted {
+		return fmt.Errorf("the kernel made %q of %q", value, wanted)
+	}
+	return err
+}
+
+// Observe implements host.Subject. Observed is the smallest window of all mounts of the type.
+func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Observation {
+	kept := s.readFiles()
+	observations := make([]host.Observation, 0, len(desired))
+	for _, setting := range desired {
+		o := host.Observation{Name: setting.Name, Desired: setting.Value, Effect: host.Live}
+		if err := check(setting); err != nil {
+			o.State, o.Message = host.Failed, err.Error()
+		} else {
+			s.observe(&o, kept)
+		}
+		observations = append(observations, o)
+	}
+	return observations
+}
+
+func (s *Subject) observe(o *host.Observation, kept files) {
+	values, err := s.read(o.Name)
+	if err != nil {
+		o.State, o.Message = host.Failed, err.Error()
+		return
+	}
+	var others []string
+	for file, value := range values {
+		if o.Observed == "" || number(value) < number(o.Observed) {
+			o.Observed = value
+		}
+		if value != granted(o.Desired) && value != o.Desired {
+			others = append(others, id(file)+" has "+value)
+		}
+	}
+	lost := kept.lost(s.keeper(o.Name), o.Name, o.Desired)
+	switch {
+	case len(others) > 0 && s.failed[o.Name] != "":
+		o.State, o.Message = host.Failed, s.failed[o.Name]
+	case len(others) > 0:
+		o.State, o.Message = host.Drifted, host.Names(others)
+	case lost != "" && s.fileErr != nil:
+		o.State, o.Message = host.Failed, lost+": "+s.fileErr.Error()
+	case lost != "":
+		o.State, o.Message = host.Drifted, lost
+	case len(values) == 0:
+		o.State, o.Effect = host.Pending, host.NextMount
+		o.Message = "nothing of this type is mounted; later mounts get it " + s.keeper(o.Name).says()
+	case o.Observed != o.Desired:
+		o.State, o.Message = host.InSync, "the kernel rounds it down to whole pages"
+	default:
+		o.State = host.InSync
+	}
+}
+
+// Restore implements host.Subject. Mounts that were made since then and whose original nobody knows keep their window
+// until they are mounted anew.
+func (s *Subject) Restore(_ context.Context, originals map[string]host.Original) []host.Observation {
+	observations := make([]host.Observation, 0, len(originals))
+	for _, name := range slices.Sorted(maps.Keys(originals)) {
+		o := host.Observation{Name: name, Desired: originals[name].Value, Effect: host.Live}
+		if err := s.restore(&o, originals[name]); err != nil {
+			o.State, o.Message = host.Failed, err.Error()
+		}
+		observations = append(observations, o)
+	}
+	return observations
+}
+
+func (s *Subject) restore(o *host.Observation, original host.Original) error {
+	common, single := decode(original.Value)
+	if !original.Present && keeperOf(o.Name) == byNFSUtils {
+		common = kernelDefault
+	}
+	found, err := s.windows(o.Name)
+	if err != nil {
+		return err
+	}
+	left := 0
+	for _, file := range found {
+		back, ok := single[id(file)]
+		if !ok {
+			back = common
+		}
+		value, err := s.kernel.ReadValue(file)
+		switch {
+		case back != "":
+			if err := s.write(file, back); err != nil {
+				return err
+			}
+		case err == nil && value == granted(s.applied[o.Name]):
+			left++
+		}
+		delete(s.known, file)
+	}
+	o.State = host.InSync
+	if left > 0 {
+		o.State, o.Effect = host.Pending, host.NextMount
+		o.Message = fmt.Sprintf("%d mounts were made since then and keep the window until they are mounted anew", left)
+	}
+	return nil
+}
+
+// read returns the windows of all mounts of a type, by file.
+func (s *Subject) read(fsType string) (map[string]string, error) {
+	found, err := s.windows(fsType)
+	if err != nil {
+		return nil, err
+	}
+	values := map[string]string{}
+	for _, file := range found {
+		value, err := s.kernel.ReadValue(file)
+		if err != nil && !s.fs.Exists(file) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read read-ahead: %w", err)
+		}
+		values[file] = value
+	}
+	return values, nil
+}
+
+// windows are the files that hold the windows of the mounts of a type, each once. NFS names a window by the
+// superblock's device number, and a disk is one with its own; a partition has that of its disk. All others name it by
+// the type and a number that no mount table tells (super_setup_bdi in fs/super.c).
+func (s *Subject) windows(fsType string) ([]string, error) {
+	entries, err := s.entries()
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, entry := range entries {
+		if entry.FSType != fsType {
+			continue
+		}
+		if file := s.window(entry.Device); file != "" {
+			found = append(found, file)
+		}
+	}
+	named, err := s.fs.Glob(bdiDir, fsType+"-[0-9]*")
+	if err != nil {
+		return nil, err
+	}
+	for _, dir := range named {
+		found = append(found, path.Join(dir, windowFile))
+	}
+	slices.Sort(found)
+	return slices.Compact(found), nil
+}
+
+const (
+	bdiDir     = "/sys/class/bdi"
+	windowFile = "read_ahead_kb"
+)
+
+func (s *Subject) window(device string) string {
+	if file := path.Join(bdiDir, device, windowFile); s.fs.Exists(file) {
+		return file
+	}
+	block, err := s.fs.Resolve(path.Join("/sys/dev/block", device))
+	if err != nil {
+		return ""
+	}
+	if file := path.Join(path.Dir(block), "queue", windowFile); s.fs.Exists(file) {
+		return file
+	}
+	return ""
+}
+
+func check(setting host.Setting) error {
+	if !fsTypeBytes.MatchString(setting.Name) || !sizeBytes.MatchString(setting.Value) {
+		return fmt.Errorf("read-ahead %s=%q: not a file system type and a number of KiB", setting.Name, setting.Value)
+	}
+	return nil
+}
+
+// granted is what the kernel makes of a window: it counts in pages.
+func granted(wanted string) string {
+	page := os.Getpagesize() >> 10
+	return strconv.Itoa(number(wanted) / page * page)
+}
+
+func number(text string) int {
+	n, _ := strconv.Atoi(text)
+	return n
+}
+
+// id names a window in messages and in the journal.
+func id(file string) string {
+	dir := path.Dir(file)
+	if path.Base(dir) == "queue" {
+		dir = path.Dir(dir)
+	}
+	return path.Base(dir)
+}
+
+// encode writes what most windows have, and then those that have something else.
+func encode(values map[string]string) string {
+	count := map[string]int{}
+	for _, value := range values {
+		count[value]++
+	}
+	common := slices.MaxFunc(slices.Sorted(maps.Keys(count)), func(a, b string) int { return count[a] - count[b] })
+	words := []string{common}
+	for _, file := range slices.Sorted(maps.Keys(values)) {
+		if values[file] != common {
+			words = append(words, id(file)+"="+values[file])
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+func decode(text string) (common string, single map[string]string) {
+	single = map[string]string{}
+	for i, word := range strings.Fields(text) {
+		name, value, found := strings.Cut(word, "=")
+		switch {
+		case found:
+			single[name] = value
+		case i == 0:
+			common = word
+		}
+	}
+	return common, single
+}

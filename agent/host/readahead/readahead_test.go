@@ -1,0 +1,307 @@
+package readahead
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/hosttest"
+	"github.com/storageclient/operator/agent/host/mounts"
+)
+
+var errCrash = errors.New("crash")
+
+const mountinfo = `24 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+40 24 0:52 / /mnt/a rw - nfs4 filer:/a rw,vers=4.1
+41 24 0:52 / /mnt/again rw - nfs4 filer:/a rw,vers=4.1
+42 24 0:53 / /mnt/b rw - nfs4 filer:/b rw,vers=4.1
+43 24 0:54 / /mnt/c rw - nfs filer:/c rw,vers=3
+44 24 0:60 / /mnt/s rw - cifs //files/s rw
+45 24 8:17 / /mnt/part rw - xfs /dev/sdb1 rw
+46 24 9:0 / /mnt/raid rw - xfs /dev/md0 rw
+`
+
+func bdi(id string) string { return "/sys/class/bdi/" + id + "/read_ahead_kb" }
+
+func machine(t *testing.T) (string, host.FS) {
+	t.Helper()
+	dir := hosttest.Copy(t, "debian-12")
+	hosttest.Write(t, dir, "/proc/1/mountinfo", mountinfo)
+	hosttest.Write(t, dir, nfsrahead, "")
+	for id, value := range map[string]string{"0:52": "128", "0:53": "128", "0:54": "512", "cifs-7": "4096", "9:0": "256", "8:0": "128"} {
+		hosttest.Write(t, dir, bdi(id), value+"\n")
+	}
+	hosttest.Write(t, dir, "/sys/devices/sdb/queue/read_ahead_kb", "128\n")
+	hosttest.Write(t, dir, "/sys/devices/sdb/sdb1/partition", "1\n")
+	if err := os.MkdirAll(filepath.Join(dir, "/sys/dev/block"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("../../devices/sdb/sdb1", filepath.Join(dir, "/sys/dev/block/8:17")); err != nil {
+		t.Fatal(err)
+	}
+	fs, err := host.OpenFS(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = fs.Close() })
+	return dir, fs
+}
+
+func subject(fs host.FS) *Subject {
+	return New(fs, mounts.NewReader(fs, mounts.DefaultKubeletDir).Entries)
+}
+
+func settings(pairs ...string) []host.Setting {
+	var list []host.Setting
+	for i := 0; i < len(pairs); i += 2 {
+		list = append(list, host.Setting{Name: pairs[i], Value: pairs[i+1]})
+	}
+	return list
+}
+
+func apply(t *testing.T, s *Subject, pairs ...string) {
+	t.Helper()
+	if err := s.Apply(t.Context(), settings(pairs...)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func expect(t *testing.T, s *Subject, name, value string, state host.State, parts ...string) host.Observation {
+	t.Helper()
+	got := s.Observe(t.Context(), settings(name, value))[0]
+	if got.State != state {
+		t.Errorf("%s is %s (%s), want %s", name, got.State, got.Message, state)
+	}
+	for _, part := range parts {
+		if !strings.Contains(got.Message, part) {
+			t.Errorf("message %q lacks %q", got.Message, part)
+		}
+	}
+	return got
+}
+
+func tree(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	return hosttest.Tree(t, dir, "/sys", "/etc")
+}
+
+func TestEveryMountOfTheTypeHasTheWindowAndOthersHaveNot(t *testing.T) {
+	dir, fs := machine(t)
+	s := subject(fs)
+	expect(t, s, "nfs4", "15360", host.Drifted, "0:52 has 128")
+	before := tree(t, dir)
+	apply(t, s, "nfs4", "15360", "cifs", "8192", "xfs", "1024")
+
+	want := before
+	want[bdi("0:52")], want[bdi("0:53")] = "15360\n", "15360\n"
+	want[bdi("cifs-7")], want[bdi("9:0")], want["/sys/devices/sdb/queue/read_ahead_kb"] = "8192\n", "1024\n", "1024\n"
+	want[NFSConf] = header + "[nfsrahead]\nnfs4=15360\n"
+	want[UdevRule] = header + `ACTION=="add", SUBSYSTEM=="bdi", KERNEL=="cifs-[0-9]*", ATTR{read_ahead_kb}="8192"` + "\n"
+	if diff := cmp.Diff(want, tree(t, dir)); diff != "" {
+		t.Errorf("host (-want +got):\n%s", diff)
+	}
+	for name, value := range map[string]string{"nfs4": "15360", "cifs": "8192", "xfs": "1024"} {
+		if got := expect(t, subject(fs), name, value, host.InSync); got.Observed != value || got.Effect != host.Live {
+			t.Errorf("observed %+v", got)
+		}
+	}
+	changes := 0
+	apply(t, subject(fs.WithHook(func(host.Op, string) error { changes++; return nil })), "nfs4", "15360", "cifs", "8192", "xfs", "1024")
+	if changes != 0 {
+		t.Errorf("a second Apply made %d changes", changes)
+	}
+}
+
+func TestWhatIsObservedIsTheSmallestWindow(t *testing.T) {
+	dir, fs := machine(t)
+	s := subject(fs)
+	apply(t, s, "nfs4", "15360")
+	hosttest.Write(t, dir, bdi("0:53"), "64\n")
+	if got := expect(t, s, "nfs4", "15360", host.Drifted, "0:53 has 64"); got.Observed != "64" {
+		t.Errorf("observed %q", got.Observed)
+	}
+	apply(t, s, "nfs4", "15360")
+	expect(t, s, "nfs4", "15360", host.InSync)
+}
+
+func TestWithoutAMountItWaitsForTheNextOne(t *testing.T) {
+	tests := map[string]struct{ fsType, without, told string }{
+		"NFS, where nfs-utils sets windows": {"nfs4", "", NFSConf},
+		"NFS, where it does not":            {"nfs4", nfsrahead, "from the agent"},
+		"SMB, which udev knows by its name": {"cifs", "", UdevRule},
+		"a disk's file system, the agent's": {"xfs", "", "from the agent"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			dir, fs := machine(t)
+			hosttest.Write(t, dir, "/proc/1/mountinfo", strings.SplitAfter(mountinfo, "\n")[0])
+			for _, gone := range []string{test.without, "/sys/class/bdi/cifs-7"} {
+				if gone != "" {
+					if err := os.RemoveAll(filepath.Join(dir, gone)); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			s := subject(fs)
+			apply(t, s, test.fsType, "1024")
+			if got := expect(t, s, test.fsType, "1024", host.Pending, test.told); got.Effect != host.NextMount {
+				t.Errorf("effect %s", got.Effect)
+			}
+			if original, err := s.Original(t.Context(), test.fsType); original.Present || err != nil {
+				t.Errorf("original %v, %v", original, err)
+			}
+		})
+	}
+}
+
+func TestNewMountsAreFollowedAndDriftIsNot(t *testing.T) {
+	dir, fs := machine(t)
+	s := subject(fs)
+	apply(t, s, "nfs4", "15360")
+	hosttest.Write(t, dir, "/proc/1/mountinfo", mountinfo+"50 24 0:70 / /mnt/new rw - nfs4 filer:/n rw\n")
+	hosttest.Write(t, dir, bdi("0:70"), "128\n")
+	hosttest.Write(t, dir, bdi("0:52"), "64\n")
+	s.FollowMounts(t.Context(), settings("nfs4", "15360"))
+	if got := hosttest.Read(t, dir, bdi("0:70")); got != "15360\n" {
+		t.Errorf("the new mount has %q", got)
+	}
+	if got := hosttest.Read(t, dir, bdi("0:52")); got != "64\n" {
+		t.Errorf("drift was healed: %q", got)
+	}
+}
+
+func TestAMissingFileOfOursIsDrift(t *testing.T) {
+	for _, file := range []string{NFSConf, UdevRule} {
+		dir, fs := machine(t)
+		s := subject(fs)
+		apply(t, s, "nfs4", "15360", "cifs", "8192")
+		hosttest.Write(t, dir, file, header)
+		name, value := "nfs4", "15360"
+		if file == UdevRule {
+			name, value = "cifs", "8192"
+		}
+		expect(t, s, name, value, host.Drifted, file)
+		apply(t, s, "nfs4", "15360", "cifs", "8192")
+		expect(t, s, name, value, host.InSync)
+	}
+}
+
+func TestTheKernelRoundsDownToPages(t *testing.T) {
+	dir, fs := machine(t)
+	s := subject(fs)
+	s.kernel = rounding{fs}
+	apply(t, s, "nfs4", "15361")
+	if got := hosttest.Read(t, dir, bdi("0:52")); got != "15360\n" {
+		t.Fatalf("window %q", got)
+	}
+	expect(t, s, "nfs4", "15361", host.InSync, "whole pages")
+}
+
+type rounding struct{ host.FS }
+
+func (r rounding) WriteValue(name, value string) error { return r.FS.WriteValue(name, granted(value)) }
+
+func TestAWindowThatCannotBeWrittenIsFailed(t *testing.T) {
+	_, fs := machine(t)
+	s := subject(fs.WithHook(func(op host.Op, _ string) error {
+		if op == host.OpWriteValue {
+			return errors.New("read-only file system")
+		}
+		return nil
+	}))
+	apply(t, s, "nfs4", "15360")
+	expect(t, s, "nfs4", "15360", host.Failed, "read-only file system")
+}
+
+func TestWhatIsNoTypeOrSizeIsRefused(t *testing.T) {
+	for _, setting := range []host.Setting{{Name: "../x", Value: "4"}, {Name: "nfs", Value: `4", RUN+="x`}} {
+		dir, fs := machine(t)
+		before := tree(t, dir)
+		s := subject(fs)
+		apply(t, s, setting.Name, setting.Value)
+		expect(t, s, setting.Name, setting.Value, host.Failed)
+		if diff := cmp.Diff(before, tree(t, dir)); diff != "" {
+			t.Errorf("changed:\n%s", diff)
+		}
+	}
+}
+
+func TestRestoreEqualsBefore(t *testing.T) {
+	dir, fs := machine(t)
+	hosttest.Write(t, dir, "/proc/1/mountinfo", mountinfo+"50 24 0:71 / /mnt/own rw - nfs4 filer:/o rw\n")
+	hosttest.Write(t, dir, bdi("0:71"), "2048\n")
+	before := tree(t, dir)
+	s := subject(fs)
+	originals := map[string]host.Original{}
+	for _, name := range []string{"nfs4", "nfs", "cifs", "xfs"} {
+		original, err := s.Original(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		originals[name] = original
+	}
+	if got := originals["nfs4"].Value; got != "128 0:71=2048" {
+		t.Errorf("original %q", got)
+	}
+	apply(t, s, "nfs4", "15360", "nfs", "15360", "cifs", "64", "xfs", "64")
+	s = subject(fs)
+	apply(t, s)
+	for _, o := range s.Restore(t.Context(), originals) {
+		if o.State != host.InSync {
+			t.Errorf("%+v", o)
+		}
+	}
+	if diff := cmp.Diff(before, tree(t, dir)); diff != "" {
+		t.Errorf("host (-before +after):\n%s", diff)
+	}
+}
+
+func TestMountsWhoseOriginalIsNotKnown(t *testing.T) {
+	dir, fs := machine(t)
+	s := subject(fs)
+	apply(t, s, "nfs", "15360", "cifs", "8192")
+	apply(t, s)
+	back := s.Restore(t.Context(), map[string]host.Original{"nfs": {}, "cifs": {}})
+	if back[0].Name != "cifs" || back[0].State != host.Pending || back[0].Effect != host.NextMount {
+		t.Errorf("SMB: %+v", back[0])
+	}
+	if back[1].State != host.InSync || hosttest.Read(t, dir, bdi("0:54")) != "128\n" {
+		t.Errorf("NFS: %+v, want the kernel's own window", back[1])
+	}
+	hosttest.Write(t, dir, bdi("cifs-7"), "4096\n")
+	if back = s.Restore(t.Context(), map[string]host.Original{"cifs": {}}); back[0].State != host.InSync {
+		t.Errorf("mounted anew: %+v", back[0])
+	}
+}
+
+func TestApplyConvergesAfterACrashAtEveryChange(t *testing.T) {
+	for n := 1; ; n++ {
+		dir, fs := machine(t)
+		count := 0
+		crashed := subject(fs.WithHook(func(host.Op, string) error {
+			if count++; count >= n {
+				return errCrash
+			}
+			return nil
+		}))
+		_ = crashed.Apply(t.Context(), settings("nfs4", "15360", "cifs", "8192"))
+		s := subject(fs)
+		apply(t, s, "nfs4", "15360", "cifs", "8192")
+		expect(t, s, "nfs4", "15360", host.InSync)
+		expect(t, s, "cifs", "8192", host.InSync)
+		if got := hosttest.Tree(t, dir, "/etc/udev", "/etc/nfs.conf.d"); len(got) != 2 {
+			t.Errorf("crash at change %d left %v", n, got)
+		}
+		if count < n {
+			if n < 12 {
+				t.Errorf("only %d changes", n-1)
+			}
+			return
+		}
+	}
+}

@@ -1,0 +1,144 @@
+package nfsmountconf
+
+import (
+	"errors"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"github.com/storageclient/operator/agent/host"
+)
+
+const (
+	mainFile  = "/etc/nfsmount.conf"
+	directory = "/etc/nfsmount.conf.d"
+
+	globalSection = "nfsmount_global_options"
+	serverSection = "server"
+	pointSection  = "mountpoint"
+)
+
+// section is one section of nfsmount.conf, over all files.
+type section struct {
+	// name is in lower case, as is arg: mount.nfs takes no notice of case.
+	name, arg string
+}
+
+// tag is one assignment, and the file that it was read from last.
+type tag struct {
+	field, value, file string
+}
+
+// conf is what mount.nfs knows once it has read its files. Newer assignments stand first.
+type conf map[section][]tag
+
+// readConf reads the files as mount.nfs does: the main one and then those of the directory by name, where a later
+// assignment replaces an earlier one of the same section.
+func readConf(files host.FS) (conf, error) {
+	names, err := files.Glob(directory, "*.conf")
+	if err != nil {
+		return nil, err
+	}
+	c := conf{}
+	for _, name := range append([]string{mainFile}, names...) {
+		data, err := files.ReadFile(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		c.parse(name, string(data))
+	}
+	return c, nil
+}
+
+func (c conf) parse(file, data string) {
+	var current section
+	for line := range strings.Lines(data) {
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' || line[0] == ';' {
+			continue
+		}
+		if line[0] == '[' {
+			current = parseSection(line)
+			continue
+		}
+		field, value, found := strings.Cut(line, "=")
+		if !found || current.name == "" {
+			continue
+		}
+		c.assign(current, tag{
+			field: strings.ToLower(strings.TrimSpace(field)), value: strings.Trim(strings.TrimSpace(value), `"'`), file: file,
+		})
+	}
+}
+
+func (c conf) assign(s section, t tag) {
+	rest := slices.DeleteFunc(slices.Clone(c[s]), func(old tag) bool { return old.field == t.field })
+	c[s] = append([]tag{t}, rest...)
+}
+
+// parseSection reads `[ Server "filer1" ]`.
+func parseSection(line string) section {
+	line = strings.TrimSpace(strings.TrimSuffix(strings.TrimPrefix(line, "["), "]"))
+	name, arg, _ := strings.Cut(line, `"`)
+	return section{name: strings.ToLower(strings.TrimSpace(name)), arg: strings.ToLower(strings.TrimSuffix(strings.TrimSpace(arg), `"`))}
+}
+
+// options are what a mount of a server at a mount point is given, where its own command gives none: as configfile.c
+// of nfs-utils puts them together, the narrowest section first. An option that is there already, or its opposite, is
+// left out; options of one meaning and another name are not recognised, and the kernel takes the last one.
+func (c conf) options(server, point string) []string {
+	var out []string
+	has := func(name string) bool {
+		return slices.ContainsFunc(out, func(o string) bool { return o == name || strings.HasPrefix(o, name+"=") })
+	}
+	for _, s := range []section{{pointSection, strings.ToLower(point)}, {serverSection, strings.ToLower(server)}, {globalSection, ""}} {
+		versioned := slices.ContainsFunc(out, isVersion)
+		for _, t := range c[s] {
+			opposite, negative := strings.CutPrefix(t.field, "no")
+			if has(t.field) || negative && has(opposite) || has("no"+t.field) {
+				continue
+			}
+			if isVersion(t.field) {
+				if versioned {
+					continue
+				}
+				versioned = true
+			}
+			out = append(out, t.option())
+		}
+	}
+	return out
+}
+
+func isVersion(option string) bool {
+	name, _, _ := strings.Cut(option, "=")
+	return slices.Contains([]string{"v3", "v4", "vers", "nfsvers", "minorversion"}, name) || strings.HasPrefix(name, "v4.")
+}
+
+func (t tag) option() string {
+	switch strings.ToLower(t.value) {
+	case "true":
+		return t.field
+	case "false":
+		return "no" + t.field
+	default:
+		return t.field + "=" + t.value
+	}
+}
+
+// tagOf writes an option as nfsmount.conf(5) wants it: a flag is True, and one that begins with "no" is the False of
+// what it denies.
+func tagOf(option string) tag {
+	name, value, found := strings.Cut(option, "=")
+	switch {
+	case found:
+		return tag{field: name, value: value}
+	case strings.HasPrefix(name, "no"):
+		return tag{field: strings.TrimPrefix(name, "no"), value: "False"}
+	default:
+		return tag{field: name, value: "True"}
+	}
+}

@@ -1,0 +1,243 @@
+// Package nfsmountconf sets default options for NFS mounts that the host itself makes, in a drop-in of nfsmount.conf.
+// A mount that is there keeps its options.
+package nfsmountconf
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/storageclient/operator/agent/host"
+)
+
+const (
+	// Name is the subject's part of a setting's key.
+	Name = "nfsMountDefaults"
+	// DropIn is our file.
+	DropIn = directory + "/storage-client.conf"
+
+	// allServers is the name of the setting for every server.
+	allServers = "_all"
+
+	header = "# Written by storage-client-node-agent. What is changed here is overwritten.\n"
+)
+
+// The bytes that may reach our file, whoever wrote the object.
+var (
+	serverBytes = regexp.MustCompile(`^[a-z0-9_][a-z0-9_.-]*$`)
+	optionBytes = regexp.MustCompile(`^[a-z][A-Za-z0-9_.-]*(=[A-Za-z0-9_.:/@+-]+)?(,[a-z][A-Za-z0-9_.-]*(=[A-Za-z0-9_.:/@+-]+)?)*$`)
+)
+
+// mountHelpers read the files. Without one of them the host mounts no NFS.
+var mountHelpers = []string{"/usr/sbin/mount.nfs", "/sbin/mount.nfs"}
+
+// Subject serves the settings "nfsMountDefaults/<server>" and "nfsMountDefaults/_all". It implements host.Subject.
+type Subject struct {
+	fs host.FS
+	// differences are the names of the wanted options that a mount with the observed ones does not have.
+	differences func(wanted, observed []string) []string
+	// fileErr is why the last Apply could not keep our file.
+	fileErr error
+}
+
+var _ host.Subject = &Subject{}
+
+// New returns the subject for one host. differences tells which of the wanted options a mount does not have that is
+// given the observed ones, by their names.
+func New(files host.FS, differences func(wanted, observed []string) []string) *Subject {
+	return &Subject{fs: files, differences: differences}
+}
+
+// Name implements host.Subject.
+func (s *Subject) Name() string { return Name }
+
+// Original implements host.Subject. Our file was not there: that is what comes back.
+func (s *Subject) Original(context.Context, string) (host.Original, error) {
+	return host.Original{}, nil
+}
+
+// Apply implements host.Subject.
+func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
+	if !s.installed() {
+		desired = nil
+	}
+	s.fileErr = s.fs.Keep(DropIn, render(desired))
+	return s.fileErr
+}
+
+func (s *Subject) installed() bool { return slices.ContainsFunc(mountHelpers, s.fs.Exists) }
+
+// render writes one section a server, all servers first.
+func render(desired []host.Setting) string {
+	var b strings.Builder
+	for _, setting := range slices.SortedFunc(slices.Values(desired), func(a, b host.Setting) int { return strings.Compare(a.Name, b.Name) }) {
+		if check(setting) != nil {
+			continue
+		}
+		if setting.Name == allServers {
+			b.WriteString("[ NFSMount_Global_Options ]\n")
+		} else {
+			fmt.Fprintf(&b, "[ Server \"%s\" ]\n", setting.Name)
+		}
+		for option := range strings.SplitSeq(setting.Value, ",") {
+			t := tagOf(option)
+			fmt.Fprintf(&b, "%s=%s\n", t.field, t.value)
+		}
+	}
+	if b.Len() == 0 {
+		return ""
+	}
+	return header + b.String()
+}
+
+func check(setting host.Setting) error {
+	if !serverBytes.MatchString(setting.Name) || !optionBytes.MatchString(setting.Value) {
+		return fmt.Errorf("NFS mount defaults %s=%q: not a server and mount options", setting.Name, setting.Value)
+	}
+	return nil
+}
+
+func sectionOf(name string) section {
+	if name == allServers {
+		return section{name: globalSection}
+	}
+	return section{name: serverSection, arg: name}
+}
+
+// Observe implements host.Subject. Observed is what mount.nfs would give a mount of the server that brings no options
+// of its own.
+func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Observation {
+	all, err := readConf(s.fs)
+	ours, ownErr := s.own()
+	err = errors.Join(err, ownErr)
+	observations := make([]host.Observation, 0, len(desired))
+	for _, setting := range desired {
+		o := host.Observation{Name: setting.Name, Desired: setting.Value, Effect: host.NextMount}
+		checkErr := check(setting)
+		switch {
+		case checkErr != nil:
+			o.State, o.Message = host.Failed, checkErr.Error()
+		case !s.installed():
+			o.State = host.Unsupported
+			o.Message = "mount.nfs is not installed here: install nfs-common (Debian, Ubuntu) or nfs-utils (others)"
+		case err != nil:
+			o.State, o.Message = host.Failed, err.Error()
+		default:
+			s.observe(&o, all, ours)
+		}
+		observations = append(observations, o)
+	}
+	return observations
+}
+
+func (s *Subject) own() (conf, error) {
+	ours := conf{}
+	data, err := s.fs.ReadFile(DropIn)
+	if errors.Is(err, fs.ErrNotExist) {
+		return ours, nil
+	}
+	ours.parse(DropIn, string(data))
+	return ours, err
+}
+
+func (s *Subject) observe(o *host.Observation, all, ours conf) {
+	wanted := strings.Split(o.Desired, ",")
+	server := sectionOf(o.Name).arg
+	given := all.options(server, "")
+	o.Observed = strings.Join(given, ",")
+	switch missing := missingTags(ours[sectionOf(o.Name)], wanted); {
+	case len(missing) > 0 && s.fileErr != nil:
+		o.State, o.Message = host.Failed, s.fileErr.Error()
+	case len(missing) > 0:
+		o.State, o.Message = host.Drifted, fmt.Sprintf("not in %s: %s", DropIn, host.Names(missing))
+	default:
+		o.State, o.Message = host.InSync, "for mounts that the host makes from now on"
+		if by := s.shadowedBy(all, ours, server, wanted); by != "" {
+			o.State, o.Message = host.Shadowed, by
+		}
+	}
+}
+
+// missingTags are the wanted options that a section of our own file does not hold, and those in it that nobody wants.
+func missingTags(tags []tag, wanted []string) []string {
+	var missing []string
+	held := map[string]bool{}
+	for _, t := range tags {
+		held[t.option()] = true
+	}
+	for _, option := range wanted {
+		if !held[option] {
+			missing = append(missing, option)
+		}
+		delete(held, option)
+	}
+	return slices.AppendSeq(missing, maps.Keys(held))
+}
+
+// shadowedBy says which file keeps a mount from having the wanted options; empty where none does. A section for a
+// mount point is narrower than ours, and so is one for a server than that for all; our own are meant.
+func (s *Subject) shadowedBy(all, ours conf, server string, wanted []string) string {
+	if differing := s.differences(wanted, all.options(server, "")); len(differing) > 0 {
+		return fmt.Sprintf("%s sets %s otherwise, and that counts", all.fileOf(server, differing), host.Names(differing))
+	}
+	for _, narrow := range slices.SortedFunc(maps.Keys(all), compareSections) {
+		var given []string
+		switch {
+		case narrow.name == pointSection:
+			given = all.options(server, narrow.arg)
+		case narrow.name == serverSection && server == "" && len(ours[narrow]) == 0:
+			given = all.options(narrow.arg, "")
+		default:
+			continue
+		}
+		if differing := s.differences(wanted, given); len(differing) > 0 {
+			return fmt.Sprintf("%s has a section for %s, which sets %s otherwise", all[narrow][0].file, narrow.arg, host.Names(differing))
+		}
+	}
+	return ""
+}
+
+func compareSections(a, b section) int {
+	return strings.Compare(a.name+" "+a.arg, b.name+" "+b.arg)
+}
+
+// fileOf names a file that is not ours and sets one of the options, or our own, where sections of it disagree.
+func (c conf) fileOf(server string, options []string) string {
+	for _, s := range []section{{serverSection, server}, {globalSection, ""}} {
+		for _, t := range c[s] {
+			if t.file != DropIn && slices.ContainsFunc(options, func(name string) bool {
+				return t.field == name || t.field == strings.TrimPrefix(name, "no")
+			}) {
+				return t.file
+			}
+		}
+	}
+	for _, t := range slices.Concat(c[section{serverSection, server}], c[section{globalSection, ""}]) {
+		if t.file != DropIn {
+			return t.file
+		}
+	}
+	return "the section for all servers in " + DropIn
+}
+
+// Restore implements host.Subject. Apply has taken our lines out already.
+func (s *Subject) Restore(_ context.Context, originals map[string]host.Original) []host.Observation {
+	ours, err := s.own()
+	observations := make([]host.Observation, 0, len(originals))
+	for _, name := range slices.Sorted(maps.Keys(originals)) {
+		o := host.Observation{Name: name, Effect: host.NextMount, State: host.InSync}
+		switch {
+		case err != nil:
+			o.State, o.Message = host.Failed, err.Error()
+		case len(ours[sectionOf(name)]) > 0:
+			o.State, o.Message = host.Failed, "still in "+DropIn
+		}
+		observations = append(observations, o)
+	}
+	return observations
+}

@@ -1,0 +1,284 @@
+package nfsmountconf
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/hosttest"
+)
+
+func machine(t *testing.T) (string, host.FS) {
+	t.Helper()
+	dir := hosttest.Copy(t, "debian-12")
+	hosttest.Write(t, dir, "/usr/sbin/mount.nfs", "")
+	fs, err := host.OpenFS(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = fs.Close() })
+	return dir, fs
+}
+
+// kinds are options that are one thing under several names, as far as these tests go.
+var kinds = map[string]string{"soft": "hard", "nocto": "cto", "nfsvers": "vers"}
+
+// differences takes the last option of a kind for the one that counts, as the kernel does.
+func differences(wanted, observed []string) []string {
+	kindOf := func(option string) string {
+		name, _, _ := strings.Cut(option, "=")
+		if kind, ok := kinds[name]; ok {
+			return kind
+		}
+		return name
+	}
+	last := map[string]string{}
+	for _, option := range observed {
+		last[kindOf(option)] = option
+	}
+	var differing []string
+	for _, option := range wanted {
+		if last[kindOf(option)] != option {
+			differing = append(differing, kindOf(option))
+		}
+	}
+	return differing
+}
+
+func settings(pairs ...string) []host.Setting {
+	var list []host.Setting
+	for i := 0; i < len(pairs); i += 2 {
+		list = append(list, host.Setting{Name: pairs[i], Value: pairs[i+1]})
+	}
+	return list
+}
+
+func apply(t *testing.T, s *Subject, pairs ...string) {
+	t.Helper()
+	if err := s.Apply(t.Context(), settings(pairs...)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func expect(t *testing.T, s *Subject, name, value string, state host.State, parts ...string) host.Observation {
+	t.Helper()
+	got := s.Observe(t.Context(), settings(name, value))[0]
+	if got.State != state || got.Effect != host.NextMount {
+		t.Errorf("%s is %s at %s (%s), want %s", name, got.State, got.Effect, got.Message, state)
+	}
+	for _, part := range parts {
+		if !strings.Contains(got.Message, part) {
+			t.Errorf("message %q lacks %q", got.Message, part)
+		}
+	}
+	return got
+}
+
+func TestOptionsStandAsMountReadsThem(t *testing.T) {
+	dir, fs := machine(t)
+	s := New(fs, differences)
+	expect(t, s, "_all", "nocto,hard", host.Drifted)
+	apply(t, s, "filer1", "nconnect=4", "_all", "nocto,hard,v4.1")
+	want := header + `[ NFSMount_Global_Options ]
+cto=False
+hard=True
+v4.1=True
+[ Server "filer1" ]
+nconnect=4
+`
+	if diff := cmp.Diff(want, hosttest.Read(t, dir, DropIn)); diff != "" {
+		t.Errorf("file (-want +got):\n%s", diff)
+	}
+	expect(t, s, "_all", "nocto,hard,v4.1", host.InSync)
+	if got := expect(t, s, "filer1", "nconnect=4", host.InSync); got.Observed != "nconnect=4,v4.1,hard,nocto" {
+		t.Errorf("observed %q", got.Observed)
+	}
+	changes := 0
+	apply(t, New(fs.WithHook(func(host.Op, string) error { changes++; return nil }), differences), "filer1", "nconnect=4", "_all", "nocto,hard,v4.1")
+	if changes != 0 {
+		t.Errorf("a second Apply made %d changes", changes)
+	}
+}
+
+// What mount.nfs 2.6.2 of Debian 12 says with -v when it is run with these files on a mount of 127.0.0.1 without
+// options of its own.
+func TestOptionsArePutTogetherAsMountDoes(t *testing.T) {
+	const ours = "[ NFSMount_Global_Options ]\nnconnect=4\ncto=False\nrsize=262144\nhard=True\nresvport=False\nv4.1=True\n" +
+		"[ Server \"127.0.0.1\" ]\nnconnect=8\nsoft=True\nrsize=1048576\n"
+	const other = "[ NFSMount_Global_Options ]\nnconnect=2\ntimeo=300\n[ Server \"127.0.0.1\" ]\nnconnect=3\n"
+	tests := map[string]struct {
+		files map[string]string
+		want  string
+	}{
+		"ours alone":           {map[string]string{DropIn: ours}, "rsize=1048576,soft,nconnect=8,v4.1,noresvport,hard,nocto"},
+		"a later file":         {map[string]string{DropIn: ours, directory + "/zz.conf": other}, "nconnect=3,rsize=1048576,soft,timeo=300,v4.1,noresvport,hard,nocto"},
+		"the main file before": {map[string]string{DropIn: ours, mainFile: other}, "rsize=1048576,soft,nconnect=8,v4.1,noresvport,hard,nocto,timeo=300"},
+		"one version only": {map[string]string{DropIn: "[ NFSMount_Global_Options ]\nvers=4.1\nhard=True\nproto=tcp\nac=False\ncto=False\n" +
+			"[Server \"127.0.0.1\"]\nsoft=True\nvers=4.2\nac=True\nacregmin=5\n"}, "acregmin=5,ac,vers=4.2,soft,nocto,proto=tcp,hard"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			dir, fs := machine(t)
+			for file, data := range test.files {
+				hosttest.Write(t, dir, file, data)
+			}
+			c, err := readConf(fs)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Join(c.options("127.0.0.1", ""), ","); got != test.want {
+				t.Errorf("got  %s\nwant %s", got, test.want)
+			}
+		})
+	}
+}
+
+func TestOtherFilesAndSectionsShadowOurs(t *testing.T) {
+	tests := map[string]struct {
+		file, data string
+		name       string
+		state      host.State
+		told       string
+	}{
+		"the main file, which is read before": {mainFile, "[ NFSMount_Global_Options ]\nnconnect=2\n", "_all", host.InSync, ""},
+		"a later file":                        {directory + "/zz.conf", "[NFSMount_Global_Options]\nNconnect = 2\n", "_all", host.Shadowed, directory + "/zz.conf sets nconnect otherwise"},
+		"a later file with the same value":    {directory + "/zz.conf", "[NFSMount_Global_Options]\nnconnect=4\n", "_all", host.InSync, ""},
+		"a later file that is commented out":  {directory + "/zz.conf", "[NFSMount_Global_Options]\n# nconnect=2\n", "_all", host.InSync, ""},
+		"a file of another name":              {directory + "/zz.txt", "[NFSMount_Global_Options]\nnconnect=2\n", "_all", host.InSync, ""},
+		"a section for a server":              {mainFile, "[ Server \"Other\" ]\nnconnect=2\n", "_all", host.Shadowed, mainFile + " has a section for other, which sets nconnect otherwise"},
+		"a section for a server that is ours": {mainFile, "[ Server \"filer1\" ]\nnconnect=2\n", "_all", host.InSync, ""},
+		"a section for a mount point":         {mainFile, "[ MountPoint \"/data\" ]\nnconnect=2\n", "filer1", host.Shadowed, "a section for /data"},
+		"another name for the same, later":    {mainFile, "[ NFSMount_Global_Options ]\nsoft=True\n", "_all", host.Shadowed, mainFile + " sets hard otherwise"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			dir, fs := machine(t)
+			s := New(fs, differences)
+			apply(t, s, "_all", "nconnect=4,hard", "filer1", "nconnect=8")
+			hosttest.Write(t, dir, test.file, test.data)
+			value := map[string]string{"_all": "nconnect=4,hard", "filer1": "nconnect=8"}[test.name]
+			expect(t, s, test.name, value, test.state, test.told)
+		})
+	}
+}
+
+func TestSectionsOfOurOwnThatMountDoesNotTellApart(t *testing.T) {
+	_, fs := machine(t)
+	s := New(fs, differences)
+	apply(t, s, "_all", "hard", "filer1", "soft")
+	expect(t, s, "filer1", "soft", host.Shadowed, "the section for all servers")
+}
+
+func TestDriftOfOurFile(t *testing.T) {
+	dir, fs := machine(t)
+	s := New(fs, differences)
+	apply(t, s, "_all", "nconnect=4")
+	for name, data := range map[string]string{
+		"gone": "", "another value": "[ NFSMount_Global_Options ]\nnconnect=8\n", "one more": "[ NFSMount_Global_Options ]\nnconnect=4\nsoft=True\n",
+	} {
+		hosttest.Write(t, dir, DropIn, data)
+		t.Run(name, func(t *testing.T) { expect(t, s, "_all", "nconnect=4", host.Drifted, DropIn) })
+		apply(t, s, "_all", "nconnect=4")
+		expect(t, s, "_all", "nconnect=4", host.InSync)
+	}
+}
+
+func TestAHostThatMountsNoNFS(t *testing.T) {
+	dir := hosttest.Copy(t, "debian-12")
+	fs, err := host.OpenFS(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := New(fs, differences)
+	apply(t, s, "_all", "hard")
+	expect(t, s, "_all", "hard", host.Unsupported, "nfs-common")
+	if fs.Exists(DropIn) {
+		t.Error("wrote a file that nobody reads")
+	}
+}
+
+func TestWhatMustNotBeWrittenIsRefused(t *testing.T) {
+	for name, setting := range map[string]host.Setting{
+		"a server that closes the section": {Name: `a"]`, Value: "hard"},
+		"a line end in an option":          {Name: "a", Value: "hard\nsoft"},
+		"a blank":                          {Name: "a", Value: "hard soft"},
+		"a section in an option":           {Name: "a", Value: "[x]"},
+		"no option":                        {Name: "a", Value: ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, fs := machine(t)
+			s := New(fs, differences)
+			apply(t, s, setting.Name, setting.Value)
+			expect(t, s, setting.Name, setting.Value, host.Failed)
+			if fs.Exists(DropIn) {
+				t.Error("wrote a file")
+			}
+		})
+	}
+}
+
+func TestAFileThatCannotBeWrittenIsFailed(t *testing.T) {
+	_, fs := machine(t)
+	s := New(fs.WithHook(func(host.Op, string) error { return errors.New("no space left on device") }), differences)
+	if err := s.Apply(t.Context(), settings("_all", "hard")); err == nil {
+		t.Error("Apply went well")
+	}
+	expect(t, s, "_all", "hard", host.Failed, "no space left")
+}
+
+func TestRestoreEqualsBefore(t *testing.T) {
+	dir, fs := machine(t)
+	hosttest.Write(t, dir, mainFile, "[ NFSMount_Global_Options ]\nnconnect=2\n")
+	before := hosttest.Tree(t, dir, "/etc")
+	s := New(fs, differences)
+	apply(t, s, "_all", "hard", "filer1", "soft")
+	originals := map[string]host.Original{"_all": {}, "filer1": {}}
+	for _, o := range s.Restore(t.Context(), originals) {
+		if o.State != host.Failed {
+			t.Errorf("%+v while our file holds it", o)
+		}
+	}
+	apply(t, s)
+	for _, o := range s.Restore(t.Context(), originals) {
+		if o.State != host.InSync {
+			t.Errorf("%+v", o)
+		}
+	}
+	if diff := cmp.Diff(before, hosttest.Tree(t, dir, "/etc")); diff != "" {
+		t.Errorf("host (-before +after):\n%s", diff)
+	}
+}
+
+func TestApplyConvergesAfterACrashAtEveryChange(t *testing.T) {
+	for n := 1; ; n++ {
+		dir, fs := machine(t)
+		apply(t, New(fs, differences), "_all", "soft")
+		before, count := hosttest.Read(t, dir, DropIn), 0
+		crashed := New(fs.WithHook(func(host.Op, string) error {
+			if count++; count >= n {
+				return errors.New("crash")
+			}
+			return nil
+		}), differences)
+		_ = crashed.Apply(t.Context(), settings("_all", "hard", "filer1", "nconnect=4"))
+		if got := hosttest.Read(t, dir, DropIn); !slices.Contains([]string{before, render(settings("_all", "hard", "filer1", "nconnect=4"))}, got) {
+			t.Errorf("crash at change %d left %q", n, got)
+		}
+		s := New(fs, differences)
+		apply(t, s, "_all", "hard", "filer1", "nconnect=4")
+		expect(t, s, "filer1", "nconnect=4", host.InSync)
+		if got := hosttest.Tree(t, dir, directory); len(got) != 1 {
+			t.Errorf("crash at change %d left %v", n, got)
+		}
+		if count < n {
+			if n < 5 {
+				t.Errorf("only %d changes", n-1)
+			}
+			return
+		}
+	}
+}

@@ -1,0 +1,215 @@
+package tuned
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/sysctl"
+)
+
+const (
+	logFile  = "/var/log/tuned/tuned.log"
+	mainConf = "/etc/tuned/tuned-main.conf"
+	// maxIncludes bounds how many files a profile is put together from.
+	maxIncludes = 32
+)
+
+// profileDirs hold a directory for each profile; the first one that has it counts. Since tuned 2.23 there is a
+// directory between.
+var profileDirs = []string{"/etc/tuned/profiles", "/etc/tuned", "/usr/lib/tuned/profiles", "/usr/lib/tuned"}
+
+// exclusive are sysctls of which the kernel clears one when the other is set.
+var exclusive = map[string]string{
+	"vm.dirty_ratio": "vm.dirty_bytes", "vm.dirty_bytes": "vm.dirty_ratio",
+	"vm.dirty_background_ratio": "vm.dirty_background_bytes", "vm.dirty_background_bytes": "vm.dirty_background_ratio",
+}
+
+func (s *Subject) file(profile string) string {
+	for _, dir := range profileDirs {
+		if name := path.Join(dir, path.Base(profile), "tuned.conf"); s.fs.Exists(name) {
+			return name
+		}
+	}
+	return ""
+}
+
+func (s *Subject) exists(profile string) bool { return s.file(profile) != "" }
+
+// value is a sysctl that a profile sets. byVM is true where its plug-in vm does, which reapply_sysctl does not undo.
+type value struct {
+	text string
+	byVM bool
+}
+
+// sysctls are those that a profile sets, what it includes among them.
+func (s *Subject) sysctls(profile string) (map[string]value, error) {
+	found := map[string]value{}
+	var seen []string
+	var load func(profile string) error
+	load = func(profile string) error {
+		name := s.file(profile)
+		if name == "" || slices.Contains(seen, name) || len(seen) == maxIncludes {
+			return nil
+		}
+		seen = append(seen, name)
+		data, err := s.fs.ReadFile(name)
+		if err != nil {
+			return fmt.Errorf("read profile of tuned: %w", err)
+		}
+		sections := parseProfile(string(data))
+		for _, included := range strings.FieldsFunc(sections["main"]["include"], func(r rune) bool { return strings.ContainsRune(",; \t", r) }) {
+			if err := load(strings.TrimPrefix(included, "-")); err != nil {
+				return err
+			}
+		}
+		for section, options := range sections {
+			collect(section, options, found)
+		}
+		return nil
+	}
+	return found, load(profile)
+}
+
+func collect(section string, options map[string]string, found map[string]value) {
+	plugin := options["type"]
+	if plugin == "" {
+		plugin = section
+	}
+	for name, text := range options {
+		switch {
+		case plugin == "sysctl" && strings.Contains(name, "."):
+			found[name] = value{text: text}
+		case plugin == "vm" && strings.HasPrefix(name, "dirty_"):
+			found["vm."+name] = value{text: text, byVM: true}
+		}
+	}
+}
+
+// parseProfile reads the sections of a tuned.conf.
+func parseProfile(data string) map[string]map[string]string {
+	sections := map[string]map[string]string{}
+	section := ""
+	for line := range strings.Lines(data) {
+		line, _, _ = strings.Cut(line, "#")
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "[") {
+			section = strings.Trim(line, "[]")
+			continue
+		}
+		name, text, found := strings.Cut(line, "=")
+		if !found {
+			continue
+		}
+		if sections[section] == nil {
+			sections[section] = map[string]string{}
+		}
+		sections[section][strings.TrimSpace(name)] = strings.Trim(strings.TrimSpace(text), `"`)
+	}
+	return sections
+}
+
+// conflict is a sysctl that is declared, and that the profile sets to something else, itself or by its counterpart.
+type conflict struct {
+	declared, wanted string
+	// name and value are what the profile sets.
+	name string
+	value
+}
+
+// conflicts are sorted by the name that is declared.
+type conflicts struct {
+	list []conflict
+	// reapplied is true where tuned lets the files of sysctl.d have the last word when it starts.
+	reapplied bool
+}
+
+// conflicts compares a profile with the sysctls that our drop-in holds.
+func (s *Subject) conflicts(profile string) (conflicts, error) {
+	var c conflicts
+	set, err := s.sysctls(profile)
+	if err != nil {
+		return c, err
+	}
+	declared, err := s.assignments(sysctl.DropIn)
+	if err != nil {
+		return c, err
+	}
+	main, err := s.assignments(mainConf)
+	if err != nil {
+		return c, err
+	}
+	c.reapplied = !slices.Contains([]string{"0", "false", "no", "off"}, strings.ToLower(main["reapply_sysctl"]))
+	for _, name := range slices.Sorted(maps.Keys(declared)) {
+		for _, other := range []string{name, exclusive[name]} {
+			v, ok := set[other]
+			if ok && (other != name || v.text != declared[name]) {
+				c.list = append(c.list, conflict{declared: name, wanted: declared[name], name: other, value: v})
+			}
+		}
+	}
+	return c, nil
+}
+
+// assignments reads lines of "name = value".
+func (s *Subject) assignments(name string) (map[string]string, error) {
+	data, err := s.fs.ReadFile(name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return parseProfile(string(data))[""], nil
+}
+
+// String says who wins; empty where nothing is in conflict. tuned starts after systemd-sysctl at boot
+// (After=systemd-sysctl.service) and with reapply_sysctl, its default, reads /etc/sysctl.d once more after its own
+// values; that does not reach what its plug-in vm sets.
+func (c conflicts) String() string {
+	if len(c.list) == 0 {
+		return ""
+	}
+	var names []string
+	again := !c.reapplied
+	for _, x := range c.list {
+		names = append(names, fmt.Sprintf("%s=%s (declared: %s=%s)", x.name, x.text, x.declared, x.wanted))
+		again = again || x.byVM
+	}
+	message := "the profile sets " + host.Names(names) + "; the declared sysctls win, as they are applied after it"
+	if again {
+		return message + ", and within a minute after tuned is started anew"
+	}
+	return message + ", by tuned itself when it starts (reapply_sysctl)"
+}
+
+// explain tells whether a failure that tuned has found is what was declared.
+func (c conflicts) explain(failure string) bool {
+	return slices.ContainsFunc(c.list, func(x conflict) bool {
+		return strings.HasPrefix(failure, "'"+x.name+"' ") || strings.HasPrefix(failure, "'"+strings.TrimPrefix(x.name, "vm.")+"' ")
+	})
+}
+
+var failureLine = regexp.MustCompile(`verify: failed: (.*)$`)
+
+// failures are what tuned's log says of the last verification, such as "'vm.swappiness' = '60', expected '10'".
+func (s *Subject) failures() []string {
+	data, err := s.fs.ReadFile(logFile)
+	if err != nil {
+		return nil
+	}
+	var failures []string
+	for line := range strings.Lines(string(data)) {
+		line = strings.TrimSpace(line)
+		if strings.Contains(line, "verifying profile") {
+			failures = nil
+		}
+		if m := failureLine.FindStringSubmatch(line); m != nil {
+			failures = append(failures, m[1])
+		}
+	}
+	return failures
+}

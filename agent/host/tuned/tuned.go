@@ -1,0 +1,350 @@
+// Package tuned selects the profile of tuned, where that is installed: it is enabled and started for it, and put back
+// as it was. What a profile does is tuned's own; what of it has come about, tuned-adm verify tells.
+package tuned
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/storageclient/operator/agent/host"
+)
+
+const (
+	// Name is the subject's part of a setting's key.
+	Name = "tuned"
+	// setting is the only setting.
+	setting = "profile"
+
+	unit        = "tuned.service"
+	profileFile = "/etc/tuned/active_profile"
+	modeFile    = "/etc/tuned/profile_mode"
+	modeAuto    = "auto"
+
+	// verifyInterval is how often tuned is asked to verify what it has done: it writes a log, and takes a second.
+	verifyInterval = 10 * time.Minute
+)
+
+var (
+	profileBytes = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]*$`)
+	commands     = []string{"/usr/sbin/tuned-adm", "/sbin/tuned-adm", "/usr/bin/tuned-adm"}
+)
+
+// Subject serves the setting "tuned/profile". It implements host.Subject.
+type Subject struct {
+	fs     host.FS
+	runner host.Runner
+	now    func() time.Time
+	// failed is why the last Apply could not bring the profile about.
+	failed string
+	// verified is what was found good last, and until when that counts.
+	verified      string
+	verifiedUntil time.Time
+}
+
+var _ host.Subject = &Subject{}
+
+// New returns the subject for one host.
+func New(files host.FS, runner host.Runner) *Subject {
+	return &Subject{fs: files, runner: runner, now: time.Now}
+}
+
+// Name implements host.Subject.
+func (s *Subject) Name() string { return Name }
+
+// status is how tuned stands.
+type status struct {
+	// load, active and enabled are systemd's LoadState, ActiveState and UnitFileState.
+	load, active, enabled string
+	// since is when the daemon was started, in microseconds since boot.
+	since string
+	// conflicts are the units that are stopped when tuned is started.
+	conflicts []string
+	// profile and mode are what tuned's files hold.
+	profile, mode fileText
+}
+
+// fileText is the text of a file, without its line end.
+type fileText struct {
+	present bool
+	text    string
+}
+
+func (st status) running() bool { return st.active == "active" }
+
+func (st status) enabledAtBoot() bool { return st.enabled != "disabled" }
+
+func (s *Subject) installed() bool { return slices.ContainsFunc(commands, s.fs.Exists) }
+
+func (s *Subject) status(ctx context.Context) (status, error) {
+	out, err := s.runner.Run(ctx, "systemctl", "show", unit,
+		"--property=LoadState,ActiveState,UnitFileState,ActiveEnterTimestampMonotonic,Conflicts")
+	if err != nil {
+		return status{}, err
+	}
+	values := map[string]string{}
+	for line := range strings.Lines(string(out)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		values[name] = value
+	}
+	st := status{
+		load: values["LoadState"], active: values["ActiveState"], enabled: values["UnitFileState"],
+		since: values["ActiveEnterTimestampMonotonic"], conflicts: strings.Fields(values["Conflicts"]),
+	}
+	if st.profile, err = s.read(profileFile); err == nil {
+		st.mode, err = s.read(modeFile)
+	}
+	return st, err
+}
+
+func (s *Subject) read(name string) (fileText, error) {
+	value, err := s.fs.ReadValue(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fileText{}, nil
+	}
+	return fileText{present: true, text: value}, err
+}
+
+// has tells whether the profile was chosen, by somebody and not by tuned's own recommendation, and is at work.
+func (st status) has(profile string) bool {
+	return st.running() && st.profile.text == profile && st.mode.text != modeAuto
+}
+
+// Original implements host.Subject. It is profile and mode, and whether tuned runs and is enabled. Where tuned is not
+// installed, there is none.
+func (s *Subject) Original(ctx context.Context, _ string) (host.Original, error) {
+	if !s.installed() {
+		return host.Original{}, nil
+	}
+	st, err := s.status(ctx)
+	if err != nil {
+		return host.Original{}, err
+	}
+	return host.Original{Present: true, Value: before{running: st.running(), enabled: st.enabledAtBoot(), mode: st.mode, profile: st.profile}.String()}, nil
+}
+
+// Apply implements host.Subject.
+func (s *Subject) Apply(ctx context.Context, desired []host.Setting) error {
+	s.failed = ""
+	for _, d := range desired {
+		st, err := s.status(ctx)
+		if err != nil {
+			s.failed = err.Error()
+			continue
+		}
+		if check(d) != nil || s.unsupported(ctx, d.Value, st) != "" {
+			continue
+		}
+		if err := s.choose(ctx, d.Value, st); err != nil {
+			s.failed = err.Error()
+		}
+	}
+	return nil
+}
+
+// choose enables tuned, and has it take the profile: a daemon that does not run is started for that by tuned-adm.
+func (s *Subject) choose(ctx context.Context, profile string, st status) error {
+	if !st.enabledAtBoot() {
+		if err := s.run(ctx, "systemctl", "enable", unit); err != nil {
+			return err
+		}
+	}
+	if st.has(profile) {
+		return nil
+	}
+	s.verified = ""
+	if err := s.run(ctx, "tuned-adm", "profile", profile); err != nil {
+		return err
+	}
+	st, err := s.status(ctx)
+	if err != nil || st.running() {
+		return err
+	}
+	return s.run(ctx, "systemctl", "start", unit)
+}
+
+func (s *Subject) run(ctx context.Context, argv ...string) error {
+	_, err := s.runner.Run(ctx, argv...)
+	return err
+}
+
+func check(d host.Setting) error {
+	if d.Name != setting || !profileBytes.MatchString(d.Value) {
+		return fmt.Errorf("tuned %s=%q: not a profile of tuned", d.Name, d.Value)
+	}
+	return nil
+}
+
+// unsupported says why a profile cannot be had here, "" where it can.
+func (s *Subject) unsupported(ctx context.Context, profile string, st status) string {
+	switch {
+	case !s.installed() || st.load == "not-found":
+		return "tuned is not installed: install the package tuned"
+	case st.load == "masked":
+		return "tuned.service is masked, so somebody does not want it: systemctl unmask tuned.service"
+	case !s.exists(profile):
+		return "tuned has no profile " + profile + " here: tuned-adm list shows those that it has"
+	case !st.running():
+		if others := s.runningOf(ctx, st.conflicts); len(others) > 0 {
+			return "starting tuned stops " + host.Names(others) + ": disable what is not wanted, then tuned is started"
+		}
+	}
+	return ""
+}
+
+// runningOf returns the units that are active. One whose state cannot be read counts as stopped: systemd itself
+// would tell of it when it is stopped.
+func (s *Subject) runningOf(ctx context.Context, units []string) []string {
+	var running []string
+	for _, name := range units {
+		if !strings.HasSuffix(name, ".service") {
+			continue
+		}
+		out, err := s.runner.Run(ctx, "systemctl", "show", name, "--property=ActiveState")
+		if err == nil && strings.TrimSpace(string(out)) == "ActiveState=active" {
+			running = append(running, name)
+		}
+	}
+	return running
+}
+
+// Observe implements host.Subject.
+func (s *Subject) Observe(ctx context.Context, desired []host.Setting) []host.Observation {
+	observations := make([]host.Observation, 0, len(desired))
+	for _, d := range desired {
+		o := host.Observation{Name: d.Name, Desired: d.Value, Effect: host.Live}
+		if err := check(d); err != nil {
+			o.State, o.Message = host.Failed, err.Error()
+		} else {
+			s.observe(ctx, &o)
+		}
+		observations = append(observations, o)
+	}
+	return observations
+}
+
+func (s *Subject) observe(ctx context.Context, o *host.Observation) {
+	if !s.installed() {
+		o.State, o.Message = host.Unsupported, s.unsupported(ctx, o.Desired, status{})
+		return
+	}
+	st, err := s.status(ctx)
+	if err != nil {
+		o.State, o.Message = host.Failed, err.Error()
+		return
+	}
+	if st.running() {
+		o.Observed = st.profile.text
+	}
+	why := s.unsupported(ctx, o.Desired, st)
+	switch {
+	case why != "":
+		o.State, o.Message = host.Unsupported, why
+	case s.failed != "" && (!st.has(o.Desired) || !st.enabledAtBoot()):
+		o.State, o.Message = host.Failed, s.failed
+	case !st.running():
+		o.State, o.Message = host.Drifted, "tuned does not run"
+	case !st.has(o.Desired):
+		o.State, o.Message = host.Drifted, "tuned has another profile, or chooses one by itself"
+	case !st.enabledAtBoot():
+		o.State, o.Message = host.Drifted, "lost at the next boot: tuned.service is not enabled"
+	default:
+		s.observeEffect(ctx, o, st)
+	}
+}
+
+// observeEffect asks tuned whether what the profile sets is in force. What is declared as a sysctl is in force in its
+// stead, and no failure.
+func (s *Subject) observeEffect(ctx context.Context, o *host.Observation, st status) {
+	conflicts, err := s.conflicts(o.Desired)
+	if err != nil {
+		o.State, o.Message = host.Failed, err.Error()
+		return
+	}
+	o.State, o.Message = host.InSync, conflicts.String()
+	mark := o.Desired + " " + st.since
+	if s.verified == mark && s.now().Before(s.verifiedUntil) {
+		return
+	}
+	if err := s.run(ctx, "tuned-adm", "verify", "--ignore-missing"); err != nil {
+		failures := s.failures()
+		others := slices.DeleteFunc(slices.Clone(failures), conflicts.explain)
+		if len(others) > 0 || len(failures) == 0 {
+			o.State, o.Message = host.Failed, "tuned-adm verify finds that not all of the profile is in force: "+told(others, err)
+			return
+		}
+	}
+	s.verified, s.verifiedUntil = mark, s.now().Add(verifyInterval)
+}
+
+func told(failures []string, err error) string {
+	if len(failures) > 0 {
+		return host.Names(failures)
+	}
+	return err.Error()
+}
+
+// Restore implements host.Subject.
+func (s *Subject) Restore(ctx context.Context, originals map[string]host.Original) []host.Observation {
+	observations := make([]host.Observation, 0, len(originals))
+	for _, name := range slices.Sorted(maps.Keys(originals)) {
+		o := host.Observation{Name: name, Desired: originals[name].Value, Effect: host.Live, State: host.InSync}
+		switch was, ok := parseBefore(originals[name].Value); {
+		case !originals[name].Present || !s.installed():
+			o.Message = "there is nothing to put back"
+		case !ok:
+			o.State, o.Message = host.Failed, "the journal does not tell how tuned was"
+		default:
+			if err := s.putBack(ctx, was); err != nil {
+				o.State, o.Message = host.Failed, err.Error()
+			}
+		}
+		observations = append(observations, o)
+	}
+	return observations
+}
+
+// putBack leaves tuned as it was. A daemon that is stopped takes back what it has set.
+func (s *Subject) putBack(ctx context.Context, was before) error {
+	s.verified = ""
+	st, err := s.status(ctx)
+	if err != nil {
+		return err
+	}
+	switch {
+	case !was.running && st.running():
+		err = s.run(ctx, "systemctl", "stop", unit)
+	case was.running && !(st.running() && st.profile == was.profile && st.mode == was.mode):
+		err = s.run(ctx, was.command()...)
+	}
+	if err != nil {
+		return err
+	}
+	if !was.enabled && st.enabledAtBoot() {
+		if err := s.run(ctx, "systemctl", "disable", unit); err != nil {
+			return err
+		}
+	}
+	return errors.Join(s.write(profileFile, was.profile), s.write(modeFile, was.mode))
+}
+
+// write puts back what tuned-adm has changed in tuned's own file, which a running daemon does not read.
+func (s *Subject) write(name string, was fileText) error {
+	is, err := s.read(name)
+	switch {
+	case err != nil || is == was:
+		return err
+	case !was.present:
+		return s.fs.Remove(name)
+	case was.text == "":
+		return s.fs.WriteFileAtomic(name, nil, 0o644)
+	default:
+		return s.fs.WriteFileAtomic(name, []byte(was.text+"\n"), 0o644)
+	}
+}

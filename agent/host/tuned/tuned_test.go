@@ -1,0 +1,448 @@
+package tuned
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/hosttest"
+	"github.com/storageclient/operator/agent/host/sysctl"
+)
+
+const latency = "latency-performance"
+
+// machine is a host with tuned of Debian 12, simulated as far as its commands go.
+type machine struct {
+	t       *testing.T
+	dir     string
+	fs      host.FS
+	load    string
+	active  bool
+	enabled bool
+	others  map[string]bool
+	// verify is what tuned's verification finds.
+	verify []string
+	broken map[string]bool
+	ran    []string
+	dieAt  int
+}
+
+var errCrash = errors.New("crash")
+
+func newMachine(t *testing.T) *machine {
+	t.Helper()
+	m := &machine{t: t, dir: hosttest.Copy(t, "debian-12"), load: "loaded", others: map[string]bool{}, broken: map[string]bool{}}
+	for name, data := range map[string]string{
+		"/usr/sbin/tuned-adm": "", profileFile: "", modeFile: "",
+		"/usr/lib/tuned/" + latency + "/tuned.conf": "[main]\nsummary=x\n[sysctl]\n# a comment\nvm.dirty_ratio=10\nvm.dirty_background_ratio = 3 # three\nvm.swappiness=10\n",
+		"/usr/lib/tuned/network-latency/tuned.conf": "[main]\ninclude=" + latency + "\n[sysctl]\nnet.core.busy_read=50\n",
+		"/usr/lib/tuned/virtual-guest/tuned.conf":   "[main]\n",
+		"/usr/lib/tuned/newer/tuned.conf":           "[vm]\ndirty_bytes=10%\n",
+		mainConf:                                    "daemon = 1\nreapply_sysctl = 1\n",
+	} {
+		hosttest.Write(t, m.dir, name, data)
+	}
+	fs, err := host.OpenFS(m.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = fs.Close() })
+	m.fs = fs.WithHook(func(op host.Op, name string) error { return m.step(string(op) + " " + name) })
+	return m
+}
+
+// step is asked before every change of the host.
+func (m *machine) step(what string) error {
+	m.ran = append(m.ran, what)
+	if m.dieAt > 0 && len(m.ran) >= m.dieAt {
+		return errCrash
+	}
+	return nil
+}
+
+func (m *machine) Run(_ context.Context, argv ...string) ([]byte, error) {
+	command := strings.Join(argv, " ")
+	yes := map[bool]string{true: "active", false: "inactive"}
+	switch {
+	case strings.HasPrefix(command, "systemctl show tuned.service"):
+		enabled := map[bool]string{true: "enabled", false: "disabled"}[m.enabled]
+		return fmt.Appendf(nil, "LoadState=%s\nActiveState=%s\nUnitFileState=%s\nActiveEnterTimestampMonotonic=1\nConflicts=tlp.service shutdown.target\n",
+			m.load, yes[m.active], enabled), nil
+	case strings.HasPrefix(command, "systemctl show "):
+		return fmt.Appendf(nil, "ActiveState=%s\n", yes[m.others[argv[2]]]), nil
+	case strings.HasPrefix(command, "tuned-adm verify"):
+		m.ran = append(m.ran, command)
+		return nil, m.verification()
+	}
+	if err := m.step(command); err != nil {
+		return nil, err
+	}
+	if m.broken[command] {
+		return nil, fmt.Errorf("run %s: exit status 1", command)
+	}
+	switch command {
+	case "systemctl enable tuned.service":
+		m.enabled = true
+	case "systemctl disable tuned.service":
+		m.enabled = false
+	case "systemctl start tuned.service":
+		m.active = true
+	case "systemctl stop tuned.service":
+		m.active = false
+	case "tuned-adm auto_profile":
+		m.save("virtual-guest", "auto")
+	case "tuned-adm off":
+		m.save("", "manual")
+	default:
+		profile, ok := strings.CutPrefix(command, "tuned-adm profile ")
+		if !ok {
+			return nil, fmt.Errorf("%s: not simulated", command)
+		}
+		m.save(profile, "manual")
+		m.active = true
+	}
+	return nil, nil
+}
+
+func (m *machine) verification() error {
+	if len(m.verify) == 0 {
+		return nil
+	}
+	log := "2026-01-01 INFO     tuned.daemon.daemon: verifying profile(s): x\n2026 ERROR    tuned.plugins.base: verify: failed: 'old' = '1', expected '2'\n" +
+		"2026-01-01 INFO     tuned.daemon.daemon: verifying profile(s): x\n"
+	for _, failure := range m.verify {
+		log += "2026-01-01 ERROR    tuned.plugins.base: verify: failed: " + failure + "\n"
+	}
+	hosttest.Write(m.t, m.dir, logFile, log)
+	return errors.New("run tuned-adm verify: exit status 1")
+}
+
+func (m *machine) save(profile, mode string) {
+	line := profile + "\n"
+	if profile == "" {
+		line = ""
+	}
+	hosttest.Write(m.t, m.dir, profileFile, line)
+	hosttest.Write(m.t, m.dir, modeFile, mode+"\n")
+}
+
+func (m *machine) subject() *Subject { return New(m.fs, m) }
+
+func wanted(profile string) []host.Setting { return []host.Setting{{Name: setting, Value: profile}} }
+
+func (m *machine) apply(s *Subject, profile string) {
+	m.t.Helper()
+	if err := s.Apply(m.t.Context(), wanted(profile)); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *machine) expect(s *Subject, profile string, state host.State, parts ...string) host.Observation {
+	m.t.Helper()
+	got := s.Observe(m.t.Context(), wanted(profile))[0]
+	if got.State != state {
+		m.t.Errorf("%s (%s), want %s", got.State, got.Message, state)
+	}
+	for _, part := range parts {
+		if !strings.Contains(got.Message, part) {
+			m.t.Errorf("message %q lacks %q", got.Message, part)
+		}
+	}
+	return got
+}
+
+func (m *machine) original(s *Subject) host.Original {
+	m.t.Helper()
+	original, err := s.Original(m.t.Context(), setting)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return original
+}
+
+func TestAStoppedTunedIsEnabledStartedAndStoppedAgain(t *testing.T) {
+	m := newMachine(t)
+	before := hosttest.Tree(t, m.dir, "/etc")
+	s := m.subject()
+	m.expect(s, latency, host.Drifted, "does not run")
+	original := m.original(s)
+	if original.Value != "stopped disabled mode= profile=" {
+		t.Errorf("original %q", original.Value)
+	}
+	m.apply(s, latency)
+	got := m.expect(s, latency, host.InSync)
+	if !m.active || !m.enabled || got.Observed != latency || got.Effect != host.Live {
+		t.Errorf("active %v, enabled %v, %+v", m.active, m.enabled, got)
+	}
+	want := []string{"systemctl enable tuned.service", "tuned-adm profile " + latency, "tuned-adm verify --ignore-missing"}
+	if diff := cmp.Diff(want, m.ran); diff != "" {
+		t.Errorf("commands (-want +got):\n%s", diff)
+	}
+
+	m.ran = nil
+	m.apply(m.subject(), latency)
+	if len(m.ran) > 0 {
+		t.Errorf("a second Apply ran %v", m.ran)
+	}
+
+	back := m.subject().Restore(t.Context(), map[string]host.Original{setting: original})[0]
+	if back.State != host.InSync || m.active || m.enabled {
+		t.Errorf("%+v, active %v, enabled %v", back, m.active, m.enabled)
+	}
+	if diff := cmp.Diff(before, hosttest.Tree(t, m.dir, "/etc")); diff != "" {
+		t.Errorf("host (-before +after):\n%s", diff)
+	}
+}
+
+func TestRestoreEqualsBefore(t *testing.T) {
+	tests := map[string]struct {
+		profile, mode   string
+		active, enabled bool
+		files           bool
+		command         string
+	}{
+		"another profile":               {"virtual-guest", "manual", true, true, true, "tuned-adm profile virtual-guest"},
+		"two profiles":                  {"virtual-guest network-latency", "manual", true, true, true, "tuned-adm profile virtual-guest network-latency"},
+		"tuned's own choice":            {"virtual-guest", "auto", true, true, true, "tuned-adm auto_profile"},
+		"running without a profile":     {"", "manual", true, true, true, "tuned-adm off"},
+		"running and not enabled":       {"virtual-guest", "manual", true, false, true, "systemctl disable tuned.service"},
+		"enabled and not running":       {"virtual-guest", "manual", false, true, true, "systemctl stop tuned.service"},
+		"stopped, never having run":     {"", "", false, false, false, "systemctl stop tuned.service"},
+		"the very profile, not enabled": {latency, "manual", true, false, true, "systemctl disable tuned.service"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t)
+			m.active, m.enabled = test.active, test.enabled
+			m.save(test.profile, test.mode)
+			if !test.files {
+				for _, file := range []string{profileFile, modeFile} {
+					if err := os.Remove(filepath.Join(m.dir, file)); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			before := hosttest.Tree(t, m.dir, "/etc")
+			original := m.original(m.subject())
+			s := m.subject()
+			m.apply(s, latency)
+			m.expect(s, latency, host.InSync)
+			originals := map[string]host.Original{setting: original}
+			if back := m.subject().Restore(t.Context(), originals)[0]; back.State != host.InSync {
+				t.Errorf("%+v", back)
+			}
+			if !slices.Contains(m.ran, test.command) {
+				t.Errorf("ran %v, want %s", m.ran, test.command)
+			}
+			if m.active != test.active || m.enabled != test.enabled {
+				t.Errorf("active %v, enabled %v", m.active, m.enabled)
+			}
+			if diff := cmp.Diff(before, hosttest.Tree(t, m.dir, "/etc")); diff != "" {
+				t.Errorf("host (-before +after):\n%s", diff)
+			}
+			m.ran = nil
+			m.subject().Restore(t.Context(), originals)
+			if len(m.ran) > 0 {
+				t.Errorf("a second Restore did %v", m.ran)
+			}
+		})
+	}
+}
+
+func TestWhatCannotBeHadIsUnsupportedAndChangesNothing(t *testing.T) {
+	tests := map[string]struct {
+		profile string
+		change  func(*machine)
+		told    string
+	}{
+		"tuned is not installed": {latency, func(m *machine) {
+			if err := os.Remove(filepath.Join(m.dir, "/usr/sbin/tuned-adm")); err != nil {
+				m.t.Fatal(err)
+			}
+		}, "install the package tuned"},
+		"its unit is masked":        {latency, func(m *machine) { m.load = "masked" }, "unmask"},
+		"there is no such profile":  {"none", func(*machine) {}, "no profile none"},
+		"something else would stop": {latency, func(m *machine) { m.others["tlp.service"] = true }, "starting tuned stops tlp.service"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t)
+			test.change(m)
+			s := m.subject()
+			m.apply(s, test.profile)
+			m.expect(s, test.profile, host.Unsupported, test.told)
+			if len(m.ran) > 0 {
+				t.Errorf("ran %v", m.ran)
+			}
+		})
+	}
+}
+
+func TestTunedGoneHasNothingToPutBack(t *testing.T) {
+	m := newMachine(t)
+	original := m.original(m.subject())
+	if err := os.Remove(filepath.Join(m.dir, "/usr/sbin/tuned-adm")); err != nil {
+		t.Fatal(err)
+	}
+	if back := m.subject().Restore(t.Context(), map[string]host.Original{setting: original})[0]; back.State != host.InSync {
+		t.Errorf("%+v", back)
+	}
+	if again := m.original(m.subject()); again.Present {
+		t.Errorf("original %+v", again)
+	}
+}
+
+func TestDrift(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*machine)
+		told   string
+	}{
+		"another profile":      {func(m *machine) { m.save("virtual-guest", "manual") }, "another profile"},
+		"tuned's own choice":   {func(m *machine) { m.save(latency, "auto") }, "chooses one by itself"},
+		"stopped":              {func(m *machine) { m.active = false }, "does not run"},
+		"not enabled any more": {func(m *machine) { m.enabled = false }, "next boot"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t)
+			s := m.subject()
+			m.apply(s, latency)
+			test.change(m)
+			m.expect(s, latency, host.Drifted, test.told)
+			m.apply(s, latency)
+			m.expect(s, latency, host.InSync)
+		})
+	}
+}
+
+func TestACommandThatFailsIsTold(t *testing.T) {
+	for _, command := range []string{"systemctl enable tuned.service", "tuned-adm profile " + latency} {
+		m := newMachine(t)
+		m.broken[command] = true
+		s := m.subject()
+		m.apply(s, latency)
+		m.expect(s, latency, host.Failed, command)
+	}
+}
+
+func TestVerification(t *testing.T) {
+	tests := map[string]struct {
+		declared, main string
+		failures       []string
+		profile        string
+		state          host.State
+		told           []string
+	}{
+		"all in force":                       {state: host.InSync},
+		"a value that something else set":    {failures: []string{"'vm.swappiness' = '60', expected '10'"}, state: host.Failed, told: []string{"'vm.swappiness' = '60'"}},
+		"a device that does not obey":        {failures: []string{"device cpu0: 'governor' = 'powersave', expected 'performance'"}, state: host.Failed, told: []string{"governor"}},
+		"what is declared as a sysctl":       {declared: "vm.dirty_ratio = 20\n", failures: []string{"'vm.dirty_ratio' = '20', expected '10'"}, state: host.InSync, told: []string{"vm.dirty_ratio=10 (declared: vm.dirty_ratio=20)", "win", "reapply_sysctl"}},
+		"that, and something else":           {declared: "vm.dirty_ratio = 20\n", failures: []string{"'vm.dirty_ratio' = '20', expected '10'", "'vm.swappiness' = '60', expected '10'"}, state: host.Failed, told: []string{"vm.swappiness"}},
+		"declared as the profile has it":     {declared: "vm.dirty_ratio = 10\n", state: host.InSync},
+		"in conflict, tuned not reapplying":  {declared: "vm.dirty_background_ratio = 5\n", main: "reapply_sysctl = 0\n", state: host.InSync, told: []string{"vm.dirty_background_ratio=3", "within a minute"}},
+		"in conflict by an included profile": {declared: "vm.dirty_ratio = 20\n", profile: "network-latency", state: host.InSync, told: []string{"vm.dirty_ratio=10"}},
+		"in conflict by its counterpart":     {declared: "vm.dirty_ratio = 20\n", profile: "newer", failures: []string{"'dirty_bytes' = '0', expected '10%'"}, state: host.InSync, told: []string{"vm.dirty_bytes=10% (declared: vm.dirty_ratio=20)", "within a minute"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t)
+			hosttest.Write(t, m.dir, sysctl.DropIn, test.declared)
+			if test.main != "" {
+				hosttest.Write(t, m.dir, mainConf, test.main)
+			}
+			m.verify = test.failures
+			profile := test.profile
+			if profile == "" {
+				profile = latency
+			}
+			s := m.subject()
+			m.apply(s, profile)
+			m.expect(s, profile, test.state, test.told...)
+		})
+	}
+}
+
+func TestAVerificationHoldsForAWhile(t *testing.T) {
+	m := newMachine(t)
+	now := time.Unix(1700000000, 0)
+	s := m.subject()
+	s.now = func() time.Time { return now }
+	count := func() int {
+		return len(slices.DeleteFunc(slices.Clone(m.ran), func(c string) bool { return !strings.HasPrefix(c, "tuned-adm verify") }))
+	}
+	m.apply(s, latency)
+	for range 3 {
+		m.expect(s, latency, host.InSync)
+	}
+	if count() != 1 {
+		t.Errorf("verified %d times, want once", count())
+	}
+	now = now.Add(verifyInterval)
+	m.verify = []string{"'vm.swappiness' = '60', expected '10'"}
+	m.expect(s, latency, host.Failed)
+	m.verify = nil
+	m.expect(s, latency, host.InSync)
+}
+
+func TestWhatIsNoProfileIsRefused(t *testing.T) {
+	for _, profile := range []string{"", "-l", "../x", "a b"} {
+		m := newMachine(t)
+		s := m.subject()
+		m.apply(s, profile)
+		m.expect(s, profile, host.Failed)
+		if len(m.ran) > 0 {
+			t.Errorf("%q: ran %v", profile, m.ran)
+		}
+	}
+}
+
+func TestAJournalThatIsNotOursRunsNothing(t *testing.T) {
+	for _, text := range []string{"", "running", "running enabled mode=manual profile=--x", "x y"} {
+		m := newMachine(t)
+		if back := m.subject().Restore(t.Context(), map[string]host.Original{setting: {Present: true, Value: text}})[0]; back.State != host.Failed {
+			t.Errorf("%q: %+v", text, back)
+		}
+		if len(m.ran) > 0 {
+			t.Errorf("%q: ran %v", text, m.ran)
+		}
+	}
+}
+
+func TestACrashAtEveryStepOfApplyAndRestore(t *testing.T) {
+	for n := 1; ; n++ {
+		m := newMachine(t)
+		before := hosttest.Tree(t, m.dir, "/etc")
+		originals := map[string]host.Original{setting: m.original(m.subject())}
+		m.dieAt = n
+		s := m.subject()
+		_ = s.Apply(t.Context(), wanted(latency))
+		_ = s.Restore(t.Context(), originals)
+		steps := len(m.ran)
+		m.dieAt, m.ran = 0, nil
+		s = m.subject()
+		m.apply(s, latency)
+		m.expect(s, latency, host.InSync)
+		if back := m.subject().Restore(t.Context(), originals)[0]; back.State != host.InSync || m.active || m.enabled {
+			t.Errorf("crash at %d: %+v, active %v, enabled %v", n, back, m.active, m.enabled)
+		}
+		after := hosttest.Tree(t, m.dir, "/etc")
+		if !maps.Equal(before, after) {
+			t.Errorf("crash at %d (-before +after):\n%s", n, cmp.Diff(before, after))
+		}
+		if steps < n {
+			if n < 6 {
+				t.Errorf("only %d steps", n-1)
+			}
+			return
+		}
+	}
+}

@@ -1,0 +1,306 @@
+// Package filesystems sets mount options of host file systems other than the root: for the next mount by a drop-in to
+// the mount unit that systemd has for it, of fstab's too, and at once what a remount really changes, which is access
+// times alone. Of all others a remount takes the options, returns success and changes nothing.
+package filesystems
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/mounts"
+)
+
+// Name is the subject's part of a setting's key.
+const Name = "filesystem"
+
+var (
+	nameBytes  = regexp.MustCompile(`^[A-Za-z0-9_.,:=/@+*?-]+$`)
+	valueBytes = regexp.MustCompile(`^([a-z0-9_]*):([A-Za-z0-9_.:=/@+-]+(?:,[A-Za-z0-9_.:=/@+-]+)*)$`)
+)
+
+// Options are what is known of mount options elsewhere.
+type Options struct {
+	// Merge brings the wanted options into a unit's own: what these say otherwise is replaced.
+	Merge func(own, wanted []string) []string
+	// Differences are the names of the wanted options that a mount with the observed ones does not have.
+	Differences func(wanted, observed []string) []string
+}
+
+// Subject serves the settings "filesystem/<mount point>", where the mount point may be a glob. It implements
+// host.Subject.
+type Subject struct {
+	fs          host.FS
+	runner      host.Runner
+	entries     func() ([]mounts.Entry, error)
+	merge       func(own, wanted []string) []string
+	differences func(wanted, observed []string) []string
+	// types are the file system types that were asked for last, by name.
+	types map[string]string
+	// failed holds, for each mount point, why the last Apply could not bring its options about.
+	failed map[string]string
+}
+
+var _ host.Subject = &Subject{}
+
+// New returns the subject for one host. entries reads its mount table.
+func New(files host.FS, runner host.Runner, entries func() ([]mounts.Entry, error), options Options) *Subject {
+	return &Subject{
+		fs: files, runner: runner, entries: entries, merge: options.Merge, differences: options.Differences,
+		types: map[string]string{}, failed: map[string]string{},
+	}
+}
+
+// Name implements host.Subject.
+func (s *Subject) Name() string { return Name }
+
+// parse cuts a setting into glob, type and options.
+func parse(setting host.Setting) (glob, fsType string, wanted []string, err error) {
+	m := valueBytes.FindStringSubmatch(setting.Value)
+	glob = "/" + setting.Name
+	if m == nil || !nameBytes.MatchString(setting.Name) || path.Clean(glob) != glob {
+		return "", "", nil, fmt.Errorf("file system %s=%q: not a mount point, a type and mount options", glob, setting.Value)
+	}
+	return glob, m[1], strings.Split(m[2], ","), nil
+}
+
+// wants puts the settings together by mount point: of two that are about one file system, the later one by name wins.
+func (s *Subject) wants(ctx context.Context, t table, desired []host.Setting) map[string]target {
+	wanted := map[string]target{}
+	for _, setting := range desired {
+		glob, fsType, list, err := parse(setting)
+		if err != nil {
+			continue
+		}
+		for _, at := range t.find(glob, fsType) {
+			at.wanted = s.merge(wanted[at.point].wanted, list)
+			wanted[at.point] = at
+		}
+	}
+	for point, at := range wanted {
+		at.problem = s.examine(ctx, t, at)
+		wanted[point] = at
+	}
+	return wanted
+}
+
+// text is what our drop-in for a file system is to say.
+func (s *Subject) text(at target) string {
+	var own []string
+	if at.unit.options != "" {
+		own = strings.Split(at.unit.options, ",")
+	}
+	return text(s.merge(own, at.wanted))
+}
+
+// Apply implements host.Subject.
+func (s *Subject) Apply(ctx context.Context, desired []host.Setting) error {
+	s.failed = map[string]string{}
+	t, err := s.table()
+	if err != nil {
+		return err
+	}
+	wanted := s.wants(ctx, t, desired)
+	kept, touched := map[string]bool{}, []string{}
+	for _, point := range slices.Sorted(maps.Keys(wanted)) {
+		at := wanted[point]
+		if at.problem != "" {
+			continue
+		}
+		kept[at.unit.dropIn()] = true
+		touched = append(touched, at.unit.name)
+		if err := s.fs.Keep(at.unit.dropIn(), s.text(at)); err != nil {
+			return err
+		}
+	}
+	dropped, err := s.drop(kept)
+	if err != nil {
+		return err
+	}
+	if err := s.reload(ctx, append(touched, dropped...)); err != nil {
+		return err
+	}
+	for _, point := range slices.Sorted(maps.Keys(wanted)) {
+		if at := wanted[point]; at.problem == "" {
+			if err := s.applyLive(ctx, at); err != nil {
+				s.failed[point] = err.Error()
+			}
+		}
+	}
+	return nil
+}
+
+// drop removes our drop-ins that are no longer wanted, and returns the units that they were for.
+func (s *Subject) drop(kept map[string]bool) ([]string, error) {
+	ours, err := s.fs.Glob(systemDir, "*.mount.d/"+dropInName)
+	if err != nil {
+		return nil, err
+	}
+	var dropped []string
+	for _, file := range ours {
+		if kept[file] {
+			continue
+		}
+		if err := s.fs.Remove(file); err != nil {
+			return nil, err
+		}
+		// The directory is left where somebody else has something in it.
+		if entries, err := s.fs.ReadDir(path.Dir(file)); err == nil && len(entries) == 0 {
+			if err := s.fs.Remove(path.Dir(file)); err != nil {
+				return nil, err
+			}
+		}
+		dropped = append(dropped, strings.TrimSuffix(path.Base(path.Dir(file)), ".d"))
+	}
+	return dropped, nil
+}
+
+// live are the names of options that a mount can be given at once.
+var live = []string{"atime", "diratime"}
+
+// applyLive changes access times where they are not as wanted.
+func (s *Subject) applyLive(ctx context.Context, at target) error {
+	if at.mount == nil {
+		return nil
+	}
+	differing := s.differences(at.wanted, options(at.mount))
+	if !slices.ContainsFunc(differing, func(name string) bool { return slices.Contains(live, name) }) {
+		return nil
+	}
+	return s.remount(ctx, at.mount, at.wanted)
+}
+
+// accessTimes are options of a mount that exclude each other; the last one is what it is where none is shown.
+var accessTimes = [][]string{{"noatime", "relatime", "strictatime"}, {"nodiratime", "diratime"}}
+
+// remount gives a mount other access times and leaves its other flags and its superblock as they are. systemd runs
+// the command, since these are flags of the mount in the host's own mount namespace, which a container has a copy of.
+func (s *Subject) remount(ctx context.Context, m *mounts.Entry, wanted []string) error {
+	if !plain.MatchString(m.Source) || !plain.MatchString(m.Point) {
+		return fmt.Errorf("remount %s: device or mount point hold bytes that are not allowed", m.Point)
+	}
+	flags := slices.Clone(m.Flags)
+	for _, group := range accessTimes {
+		chosen := lastOf(wanted, group)
+		if chosen == "" {
+			chosen = lastOf(m.Flags, group)
+		}
+		if chosen == "" {
+			chosen = group[len(group)-1]
+		}
+		flags = slices.DeleteFunc(flags, func(f string) bool { return slices.Contains(group, f) })
+		flags = append(flags, chosen)
+	}
+	_, err := s.runner.Run(ctx, "systemd-run", "--quiet", "--wait", "--collect",
+		"mount", "-o", "remount,bind,"+strings.Join(flags, ","), m.Source, m.Point)
+	return err
+}
+
+func lastOf(options, group []string) string {
+	last := ""
+	for _, o := range options {
+		if slices.Contains(group, o) {
+			last = o
+		}
+	}
+	return last
+}
+
+// Observe implements host.Subject.
+func (s *Subject) Observe(ctx context.Context, desired []host.Setting) []host.Observation {
+	t, err := s.table()
+	var wanted map[string]target
+	if err == nil {
+		wanted = s.wants(ctx, t, desired)
+	}
+	observations := make([]host.Observation, 0, len(desired))
+	for _, setting := range desired {
+		o := host.Observation{Name: setting.Name, Desired: setting.Value, Effect: host.NextMount}
+		glob, fsType, list, parseErr := parse(setting)
+		if all := errors.Join(parseErr, err); all != nil {
+			o.State, o.Message = host.Failed, all.Error()
+		} else {
+			s.types[setting.Name] = fsType
+			if !slices.ContainsFunc(list, func(option string) bool { return !isLive(option) }) {
+				o.Effect = host.Live
+			}
+			s.observe(&o, wanted, t.find(glob, fsType))
+		}
+		observations = append(observations, o)
+	}
+	return observations
+}
+
+func isLive(option string) bool {
+	return slices.ContainsFunc(accessTimes, func(group []string) bool { return slices.Contains(group, option) })
+}
+
+// severity is how states of several file systems come to one: what is to be done first, then exceptions.
+var severity = []host.State{host.InSync, host.Unsupported, host.Pending, host.Shadowed, host.Drifted, host.Failed}
+
+func (s *Subject) observe(o *host.Observation, wanted map[string]target, found []target) {
+	o.State = host.InSync
+	var observed, notes, costs []string
+	for _, at := range found {
+		at = wanted[at.point]
+		state, note := s.judge(at)
+		if slices.Index(severity, state) > slices.Index(severity, o.State) {
+			o.State = state
+		}
+		if note != "" {
+			notes = append(notes, at.point+": "+note)
+		}
+		if at.mount != nil {
+			observed = append(observed, at.point+" "+strings.Join(options(at.mount), ","))
+		}
+		if cost := memory(at.wanted, at.mount); cost != "" && at.problem == "" {
+			costs = append(costs, at.point+": "+cost)
+		}
+	}
+	if len(found) == 0 {
+		o.State = host.Unsupported
+		notes = []string{"nothing that matches is mounted here, or declared in fstab or a mount unit"}
+	}
+	o.Observed = strings.Join(observed, "; ")
+	var parts []string
+	for _, list := range [][]string{notes, costs} {
+		if len(list) > 0 {
+			parts = append(parts, host.Names(list))
+		}
+	}
+	o.Message = strings.Join(parts, "; ")
+}
+
+// judge tells how one file system stands, and why.
+func (s *Subject) judge(at target) (host.State, string) {
+	if at.problem != "" {
+		return host.Unsupported, at.problem
+	}
+	data, err := s.fs.ReadFile(at.unit.dropIn())
+	staged := err == nil && string(data) == s.text(at)
+	switch {
+	case s.failed[at.point] != "":
+		return host.Failed, s.failed[at.point]
+	case !staged:
+		return host.Drifted, "not staged in " + at.unit.dropIn()
+	case at.unit.later != "":
+		return host.Shadowed, at.unit.later + " sets its options too and is read after ours"
+	case at.mount == nil:
+		return host.Pending, "not mounted; the next mount gets them"
+	}
+	differing := s.differences(at.wanted, options(at.mount))
+	waiting := slices.DeleteFunc(slices.Clone(differing), func(name string) bool { return slices.Contains(live, name) })
+	switch {
+	case len(waiting) < len(differing):
+		return host.Drifted, "access times are not as declared"
+	case len(waiting) > 0:
+		return host.Pending, fmt.Sprintf("%s staged: a remount would change nothing, the next mount by systemd does, at boot at the latest", host.Names(waiting))
+	}
+	return host.InSync, ""
+}

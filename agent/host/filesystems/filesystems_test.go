@@ -1,0 +1,507 @@
+package filesystems
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/hosttest"
+	"github.com/storageclient/operator/agent/host/mounts"
+)
+
+const (
+	disks   = "mnt/disks/*"
+	wish    = "xfs:noatime,logbsize=256k"
+	dropIn1 = "/etc/systemd/system/mnt-disks-d1.mount.d/storage-client.conf"
+	dropIn2 = "/etc/systemd/system/mnt-disks-d2.mount.d/storage-client.conf"
+	fstab1  = "/run/systemd/generator/mnt-disks-d1.mount"
+
+	logV2 = `meta-data=/dev/sdb1              isize=512    agcount=4, agsize=65536 blks
+         =                       sectsz=512   attr=2, projid32bit=1
+data     =                       bsize=4096   blocks=262144, imaxpct=25
+         =                       sunit=64     swidth=64 blks
+naming   =version 2              bsize=4096   ascii-ci=0, ftype=1
+log      =internal log           bsize=4096   blocks=16384, version=2
+         =                       sectsz=512   sunit=0 blks, lazy-count=1
+realtime =none                   extsz=4096   blocks=0, rtextents=0
+`
+)
+
+var errCrash = errors.New("crash")
+
+// machine is a host with systemd, simulated as far as its commands go.
+type machine struct {
+	t   *testing.T
+	dir string
+	fs  host.FS
+	// mounted are the lines of the mount table by mount point: device, flags, type, source and superblock options.
+	mounted map[string][5]string
+	stale   bool
+	xfsInfo map[string]string
+	// steps are the changes of the host so far; it dies before number dieAt.
+	steps []string
+	dieAt int
+	ran   []string
+}
+
+func newMachine(t *testing.T) *machine {
+	t.Helper()
+	m := &machine{t: t, dir: hosttest.Copy(t, "debian-12"), xfsInfo: map[string]string{"/mnt/disks/d1": logV2, "/mnt/disks/d2": logV2}}
+	const xfs = "rw,attr2,inode64,logbufs=8,logbsize=32k,noquota"
+	m.mounted = map[string][5]string{
+		"/":             {"8:1", "rw,relatime", "ext4", "/dev/sda1", "rw"},
+		"/mnt/disks/d1": {"8:17", "rw,nosuid,relatime", "xfs", "/dev/sdb1", xfs},
+		"/mnt/disks/d2": {"8:33", "rw,relatime", "xfs", "/dev/sdc1", xfs},
+		"/mnt/disks/e":  {"8:49", "rw,relatime", "ext4", "/dev/sdd1", "rw"},
+		"/srv/loose":    {"8:65", "rw,relatime", "xfs", "/dev/sde1", xfs},
+		"/srv/rooted":   {"8:1", "rw,relatime", "ext4", "/dev/sda1", "rw"},
+	}
+	m.writeTable()
+	m.unit(fstab1, "/mnt/disks/d1", "/dev/sdb1", "xfs", "defaults,nosuid,relatime,x-systemd.device-timeout=5")
+	m.unit("/etc/systemd/system/mnt-disks-d2.mount", "/mnt/disks/d2", "/dev/sdc1", "xfs", "")
+	m.unit("/run/systemd/generator/mnt-disks-e.mount", "/mnt/disks/e", "/dev/sdd1", "ext4", "")
+	m.unit("/run/systemd/generator/srv-rooted.mount", "/srv/rooted", "/dev/sda1", "ext4", "")
+	fs, err := host.OpenFS(m.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = fs.Close() })
+	m.fs = fs.WithHook(func(op host.Op, name string) error {
+		m.stale = m.stale || strings.HasSuffix(name, dropInName)
+		return m.step(string(op) + " " + name)
+	})
+	return m
+}
+
+func (m *machine) unit(file, where, what, fsType, options string) {
+	data := "[Unit]\nSourcePath=/etc/fstab\n[Mount]\nWhat=" + what + "\nWhere=" + where + "\nType=" + fsType + "\n"
+	if options != "" {
+		data += "Options=" + options + "\n"
+	}
+	hosttest.Write(m.t, m.dir, file, data)
+}
+
+func (m *machine) writeTable() {
+	var b strings.Builder
+	i := 30
+	for _, point := range []string{"/", "/mnt/disks/d1", "/mnt/disks/d2", "/mnt/disks/e", "/srv/loose", "/srv/rooted"} {
+		if l, ok := m.mounted[point]; ok {
+			i++
+			fmt.Fprintf(&b, "%d 1 %s / %s %s shared:1 - %s %s %s\n", i, l[0], point, l[1], l[2], l[3], l[4])
+		}
+	}
+	hosttest.Write(m.t, m.dir, "/proc/1/mountinfo", b.String())
+}
+
+func (m *machine) step(what string) error {
+	m.steps = append(m.steps, what)
+	if m.dieAt > 0 && len(m.steps) >= m.dieAt {
+		return errCrash
+	}
+	return nil
+}
+
+func (m *machine) Run(_ context.Context, argv ...string) ([]byte, error) {
+	command := strings.Join(argv, " ")
+	switch {
+	case argv[0] == "xfs_info":
+		if info, ok := m.xfsInfo[argv[1]]; ok {
+			return []byte(info), nil
+		}
+		return nil, fmt.Errorf("run xfs_info: %w", exec.ErrNotFound)
+	case strings.HasPrefix(command, "systemctl show --property=NeedDaemonReload "):
+		return []byte(map[bool]string{true: "NeedDaemonReload=yes\n", false: "NeedDaemonReload=no\n"}[m.stale]), nil
+	}
+	if err := m.step(command); err != nil {
+		return nil, err
+	}
+	m.ran = append(m.ran, command)
+	options, isRemount := strings.CutPrefix(command, "systemd-run --quiet --wait --collect mount -o remount,bind,")
+	switch {
+	case command == "systemctl daemon-reload":
+		m.stale = false
+	case isRemount:
+		words := strings.Fields(options)
+		line := m.mounted[words[2]]
+		if line[3] != words[1] {
+			return nil, errors.New("wrong device")
+		}
+		shown := slices.DeleteFunc(strings.Split(words[0], ","), func(f string) bool { return f == "strictatime" || f == "diratime" })
+		line[1] = strings.Join(shown, ",")
+		m.mounted[words[2]] = line
+		m.writeTable()
+	default:
+		return nil, fmt.Errorf("%s: not simulated", command)
+	}
+	return nil, nil
+}
+
+// kinds are options that are one thing.
+var kinds = map[string]string{
+	"noatime": "atime", "relatime": "atime", "strictatime": "atime", "nodiratime": "diratime", "diratime": "diratime", "noquota": "quota",
+}
+
+func kindOf(option string) string {
+	name, _, _ := strings.Cut(option, "=")
+	if kind, ok := kinds[name]; ok {
+		return kind
+	}
+	return name
+}
+
+func merge(own, wanted []string) []string {
+	merged := slices.Clone(own)
+	for _, option := range wanted {
+		i := slices.IndexFunc(merged, func(o string) bool { return kindOf(o) == kindOf(option) })
+		if i < 0 {
+			merged = append(merged, option)
+		} else {
+			merged[i] = option
+		}
+	}
+	return merged
+}
+
+func differences(wanted, observed []string) []string {
+	var differing []string
+	for _, option := range wanted {
+		shown := lastOfKind(observed, kindOf(option))
+		hidden := shown == "" && (option == "strictatime" || option == "diratime")
+		if shown != option && !hidden {
+			differing = append(differing, kindOf(option))
+		}
+	}
+	return differing
+}
+
+func lastOfKind(options []string, kind string) string {
+	last := ""
+	for _, o := range options {
+		if kindOf(o) == kind {
+			last = o
+		}
+	}
+	return last
+}
+
+func (m *machine) subject() *Subject {
+	return New(m.fs, m, mounts.NewReader(m.fs, mounts.DefaultKubeletDir).Entries, Options{Merge: merge, Differences: differences})
+}
+
+func settings(pairs ...string) []host.Setting {
+	var list []host.Setting
+	for i := 0; i < len(pairs); i += 2 {
+		list = append(list, host.Setting{Name: pairs[i], Value: pairs[i+1]})
+	}
+	return list
+}
+
+func (m *machine) apply(s *Subject, pairs ...string) {
+	m.t.Helper()
+	if err := s.Apply(m.t.Context(), settings(pairs...)); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *machine) expect(s *Subject, name, value string, state host.State, parts ...string) host.Observation {
+	m.t.Helper()
+	got := s.Observe(m.t.Context(), settings(name, value))[0]
+	if got.State != state {
+		m.t.Errorf("%s is %s (%s), want %s", name, got.State, got.Message, state)
+	}
+	for _, part := range parts {
+		if !strings.Contains(got.Message, part) {
+			m.t.Errorf("message %q lacks %q", got.Message, part)
+		}
+	}
+	return got
+}
+
+// remountAll is what a boot does to the file systems that have a drop-in of ours.
+func (m *machine) mountAnew(point string, flags, super string) {
+	line := m.mounted[point]
+	line[1], line[4] = flags, super
+	m.mounted[point] = line
+	m.writeTable()
+}
+
+func TestOptionsAreStagedAndAccessTimesChangeAtOnce(t *testing.T) {
+	m := newMachine(t)
+	s := m.subject()
+	m.expect(s, disks, wish, host.Drifted, "/mnt/disks/d1: not staged")
+	m.apply(s, disks, wish)
+
+	want := map[string]string{
+		dropIn1:                                  header + "[Mount]\nOptions=defaults,nosuid,noatime,x-systemd.device-timeout=5,logbsize=256k\n",
+		dropIn2:                                  header + "[Mount]\nOptions=noatime,logbsize=256k\n",
+		"/etc/systemd/system/mnt-disks-d2.mount": hosttest.Read(t, m.dir, "/etc/systemd/system/mnt-disks-d2.mount"),
+	}
+	if diff := cmp.Diff(want, hosttest.Tree(t, m.dir, "/etc/systemd")); diff != "" {
+		t.Errorf("drop-ins (-want +got):\n%s", diff)
+	}
+	wantRan := []string{
+		"systemctl daemon-reload",
+		"systemd-run --quiet --wait --collect mount -o remount,bind,rw,nosuid,noatime,diratime /dev/sdb1 /mnt/disks/d1",
+		"systemd-run --quiet --wait --collect mount -o remount,bind,rw,noatime,diratime /dev/sdc1 /mnt/disks/d2",
+	}
+	if diff := cmp.Diff(wantRan, m.ran); diff != "" {
+		t.Errorf("commands (-want +got):\n%s", diff)
+	}
+	got := m.expect(s, disks, wish, host.Pending, "logbsize staged: a remount would change nothing", "8 x 256k = 2048 KiB")
+	if got.Effect != host.NextMount || !strings.HasPrefix(got.Observed, "/mnt/disks/d1 rw,attr2") {
+		t.Errorf("observed %+v", got)
+	}
+	m.steps = nil
+	m.apply(m.subject(), disks, wish)
+	if len(m.steps) > 0 {
+		t.Errorf("a second Apply did %v", m.steps)
+	}
+	m.mountAnew("/mnt/disks/d1", "rw,nosuid,noatime", "rw,attr2,inode64,logbufs=8,logbsize=256k,noquota")
+	m.expect(s, disks, wish, host.Pending, "/mnt/disks/d2: logbsize")
+	m.mountAnew("/mnt/disks/d2", "rw,noatime", "rw,attr2,inode64,logbufs=8,logbsize=256k,noquota")
+	m.expect(s, disks, wish, host.InSync, "2048 KiB")
+}
+
+func TestAccessTimesAloneAreLive(t *testing.T) {
+	m := newMachine(t)
+	s := m.subject()
+	m.apply(s, "mnt/disks/e", ":noatime,nodiratime")
+	if got := m.expect(s, "mnt/disks/e", ":noatime,nodiratime", host.InSync); got.Effect != host.Live {
+		t.Errorf("effect %s", got.Effect)
+	}
+	if got := m.mounted["/mnt/disks/e"][1]; got != "rw,noatime,nodiratime" {
+		t.Errorf("flags %s", got)
+	}
+	m.mountAnew("/mnt/disks/e", "rw,relatime", "rw")
+	m.expect(s, "mnt/disks/e", ":noatime,nodiratime", host.Drifted, "access times")
+}
+
+func TestWhereOptionsCannotBeHad(t *testing.T) {
+	tests := map[string]struct {
+		name, value string
+		change      func(*machine)
+		state       host.State
+		told        string
+	}{
+		"nothing matches":             {"mnt/none", wish, nil, host.Unsupported, "nothing that matches"},
+		"nothing of the type matches": {"mnt/disks/e", wish, nil, host.Unsupported, "nothing that matches"},
+		"mounted by hand":             {"srv/loose", "xfs:noatime", nil, host.Unsupported, "neither fstab nor a mount unit"},
+		"a part of the root":          {"srv/rooted", ":noatime", nil, host.Unsupported, "rootflags=noatime"},
+		"a log of version 1": {"mnt/disks/d1", wish, func(m *machine) {
+			m.xfsInfo["/mnt/disks/d1"] = strings.ReplaceAll(logV2, "version=2\n ", "version=1\n ")
+		}, host.Unsupported, "unmount it and run xfs_admin -j /dev/sdb1"},
+		"a log of version 1, small buffers": {"mnt/disks/d1", "xfs:logbsize=16k", func(m *machine) {
+			m.xfsInfo["/mnt/disks/d1"] = strings.ReplaceAll(logV2, "version=2\n ", "version=1\n ")
+		}, host.Drifted, "not staged"},
+		"a buffer under the log's stripe unit": {"mnt/disks/d1", "xfs:logbsize=64k", func(m *machine) {
+			m.xfsInfo["/mnt/disks/d1"] = strings.ReplaceAll(logV2, "sunit=0 blks", "sunit=32 blks")
+		}, host.Unsupported, "stripe unit of its log is 128k"},
+		"no way to look at the log":          {"mnt/disks/d1", wish, func(m *machine) { delete(m.xfsInfo, "/mnt/disks/d1") }, host.Unsupported, "install xfsprogs"},
+		"no need to look at the log":         {"mnt/disks/d1", "xfs:noatime", func(m *machine) { delete(m.xfsInfo, "/mnt/disks/d1") }, host.Drifted, "not staged"},
+		"a log of a file system not mounted": {"mnt/disks/d1", wish, func(m *machine) { delete(m.mounted, "/mnt/disks/d1"); m.writeTable() }, host.Unsupported, "not mounted"},
+		"quotas":                             {"mnt/disks/d1", "xfs:noquota", func(m *machine) { m.mountAnew("/mnt/disks/d1", "rw", "rw,prjquota") }, host.Unsupported, "quotas"},
+		"one of two":                         {disks, wish, func(m *machine) { delete(m.xfsInfo, "/mnt/disks/d1") }, host.Drifted, "/mnt/disks/d1: the version of its log is not known"},
+		"a unit that is masked":              {"mnt/disks/d2", "xfs:noatime", func(m *machine) { m.mask("mnt-disks-d2.mount") }, host.Unsupported, "neither fstab"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t)
+			if test.change != nil {
+				test.change(m)
+			}
+			s := m.subject()
+			m.expect(s, test.name, test.value, test.state, test.told)
+			before := hosttest.Tree(t, m.dir, "/etc/systemd")
+			m.apply(s, test.name, test.value)
+			if diff := cmp.Diff(before, hosttest.Tree(t, m.dir, "/etc/systemd")); test.state == host.Unsupported && diff != "" {
+				t.Errorf("staged:\n%s", diff)
+			}
+		})
+	}
+}
+
+func (m *machine) mask(name string) {
+	file := filepath.Join(m.dir, "/etc/systemd/system", name)
+	if err := os.RemoveAll(file); err != nil {
+		m.t.Fatal(err)
+	}
+	if err := os.Symlink("/dev/null", file); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func TestAfterApplyOneThatCannotIsAnException(t *testing.T) {
+	m := newMachine(t)
+	delete(m.xfsInfo, "/mnt/disks/d1")
+	s := m.subject()
+	m.apply(s, disks, wish)
+	m.expect(s, disks, wish, host.Pending, "/mnt/disks/d1: the version")
+	m.mountAnew("/mnt/disks/d2", "rw,noatime", "rw,logbsize=256k")
+	m.expect(s, disks, wish, host.Unsupported, "/mnt/disks/d1: the version")
+}
+
+func TestAFileSystemThatIsNotMountedIsStaged(t *testing.T) {
+	m := newMachine(t)
+	delete(m.mounted, "/mnt/disks/d1")
+	m.writeTable()
+	s := m.subject()
+	m.apply(s, "mnt/disks/d1", "xfs:noatime")
+	m.expect(s, "mnt/disks/d1", "xfs:noatime", host.Pending, "not mounted")
+	if !strings.Contains(hosttest.Read(t, m.dir, dropIn1), "nosuid,noatime") {
+		t.Errorf("drop-in %q", hosttest.Read(t, m.dir, dropIn1))
+	}
+}
+
+func TestOtherDropIns(t *testing.T) {
+	m := newMachine(t)
+	const dir = "/etc/systemd/system/mnt-disks-d1.mount.d/"
+	hosttest.Write(t, m.dir, dir+"10-own.conf", "[Mount]\nOptions=nodev\n")
+	hosttest.Write(t, m.dir, dir+"zz.conf", "[Unit]\nDescription=x\nOptions=none\n")
+	s := m.subject()
+	m.apply(s, "mnt/disks/d1", "xfs:noatime")
+	if got := hosttest.Read(t, m.dir, dropIn1); !strings.Contains(got, "Options=nodev,noatime\n") {
+		t.Errorf("drop-in %q", got)
+	}
+	m.expect(s, "mnt/disks/d1", "xfs:noatime", host.InSync)
+	hosttest.Write(t, m.dir, dir+"zz.conf", "[Mount]\nOptions=relatime\n")
+	m.apply(s, "mnt/disks/d1", "xfs:noatime")
+	m.expect(s, "mnt/disks/d1", "xfs:noatime", host.Shadowed, dir+"zz.conf")
+}
+
+func TestWhatMustNotBeWrittenIsRefused(t *testing.T) {
+	for name, setting := range map[string]host.Setting{
+		"a path that leaves":     {Name: "../etc", Value: "xfs:noatime"},
+		"a line end":             {Name: disks, Value: "xfs:noatime\nExecStart=x"},
+		"a specifier":            {Name: disks, Value: "xfs:noatime,%H"},
+		"a blank":                {Name: disks, Value: "xfs:noatime x"},
+		"a value without a type": {Name: disks, Value: "noatime"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t)
+			s := m.subject()
+			m.apply(s, setting.Name, setting.Value)
+			m.expect(s, setting.Name, setting.Value, host.Failed)
+			if len(m.steps) > 0 {
+				t.Errorf("did %v", m.steps)
+			}
+		})
+	}
+}
+
+func TestARemountThatFailsIsTold(t *testing.T) {
+	m := newMachine(t)
+	s := m.subject()
+	line := m.mounted["/mnt/disks/e"]
+	line[3] = "/dev/with$sign"
+	m.mounted["/mnt/disks/e"] = line
+	m.writeTable()
+	m.apply(s, "mnt/disks/e", ":noatime")
+	m.expect(s, "mnt/disks/e", ":noatime", host.Failed, "not allowed")
+}
+
+func TestRestoreEqualsBefore(t *testing.T) {
+	m := newMachine(t)
+	m.mountAnew("/mnt/disks/d2", "rw", "rw,attr2,inode64,logbufs=8,logbsize=32k,noquota")
+	before, table := hosttest.Tree(t, m.dir, "/etc"), hosttest.Read(t, m.dir, "/proc/1/mountinfo")
+	s := m.subject()
+	m.expect(s, disks, wish, host.Drifted)
+	original, err := s.Original(t.Context(), disks)
+	if err != nil || strings.Contains(original.Value, "/mnt/disks/e") || !strings.Contains(original.Value, "/mnt/disks/d1 rw,attr2") {
+		t.Fatalf("original %+v, %v", original, err)
+	}
+	originals := map[string]host.Original{disks: original}
+	m.apply(s, disks, wish)
+	s = m.subject()
+	m.apply(s)
+	if got := s.Restore(t.Context(), originals)[0]; got.State != host.InSync {
+		t.Errorf("%+v", got)
+	}
+	if diff := cmp.Diff(before, hosttest.Tree(t, m.dir, "/etc")); diff != "" {
+		t.Errorf("host (-before +after):\n%s", diff)
+	}
+	if m.fs.Exists(filepath.Dir(dropIn1)) {
+		t.Error("our directory is still there")
+	}
+	m.steps = nil
+	s.Restore(t.Context(), originals)
+	if len(m.steps) > 0 {
+		t.Errorf("a second Restore did %v", m.steps)
+	}
+	sortFlags := func(text string) []string { return strings.Fields(strings.ReplaceAll(text, ",", " ")) }
+	if diff := cmp.Diff(sortFlags(table), sortFlags(hosttest.Read(t, m.dir, "/proc/1/mountinfo"))); diff != "" {
+		t.Errorf("mounts (-before +after):\n%s", diff)
+	}
+}
+
+func TestWhatWasMountedWithItWaitsForTheNextMount(t *testing.T) {
+	m := newMachine(t)
+	s := m.subject()
+	original, err := s.Original(t.Context(), "mnt/disks/d1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.apply(s, "mnt/disks/d1", wish)
+	m.mountAnew("/mnt/disks/d1", "rw,nosuid,noatime", "rw,attr2,inode64,logbufs=8,logbsize=256k,noquota")
+	m.apply(s)
+	got := s.Restore(t.Context(), map[string]host.Original{"mnt/disks/d1": original})[0]
+	if got.State != host.Pending || got.Effect != host.NextMount || !strings.Contains(got.Message, "/mnt/disks/d1: logbsize") {
+		t.Errorf("%+v", got)
+	}
+	if flags := m.mounted["/mnt/disks/d1"][1]; !strings.Contains(flags, "relatime") {
+		t.Errorf("flags %s", flags)
+	}
+	delete(m.mounted, "/mnt/disks/d1")
+	m.writeTable()
+	if got := s.Restore(t.Context(), map[string]host.Original{"mnt/disks/d1": original})[0]; got.State != host.InSync {
+		t.Errorf("unmounted: %+v", got)
+	}
+}
+
+func TestACrashAtEveryChange(t *testing.T) {
+	for n := 1; ; n++ {
+		m := newMachine(t)
+		before := hosttest.Tree(t, m.dir, "/etc")
+		s := m.subject()
+		m.expect(s, disks, wish, host.Drifted)
+		original, err := s.Original(t.Context(), disks)
+		if err != nil {
+			t.Fatal(err)
+		}
+		originals := map[string]host.Original{disks: original}
+		m.dieAt = n
+		_ = s.Apply(t.Context(), settings(disks, wish))
+		if s.Apply(t.Context(), nil) == nil {
+			s.Restore(t.Context(), originals)
+		}
+		steps := len(m.steps)
+		m.dieAt = 0
+		s = m.subject()
+		m.apply(s, disks, wish)
+		m.expect(s, disks, wish, host.Pending, "logbsize staged")
+		if m.stale {
+			t.Errorf("crash at %d: systemd does not know the drop-ins", n)
+		}
+		m.apply(s)
+		if got := s.Restore(t.Context(), originals)[0]; got.State != host.InSync || m.stale {
+			t.Errorf("crash at %d: %+v, stale %v", n, got, m.stale)
+		}
+		if diff := cmp.Diff(before, hosttest.Tree(t, m.dir, "/etc")); diff != "" {
+			t.Errorf("crash at %d (-before +after):\n%s", n, diff)
+		}
+		if steps < n {
+			if n < 20 {
+				t.Errorf("only %d changes", n-1)
+			}
+			return
+		}
+	}
+}

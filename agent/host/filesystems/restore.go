@@ -1,0 +1,105 @@
+package filesystems
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/storageclient/operator/agent/host"
+)
+
+// ours are the names of options that a setting may have changed on a mount. Whether it may be written to, and
+// quotas, are not among them.
+var ours = []string{
+	"atime", "diratime", "logbufs", "logbsize", "allocsize", "largeio", "discard", "swalloc", "filestreams", "wsync",
+	"lazytime", "inode64", "sync",
+}
+
+// Original implements host.Subject. It is the options of every file system that is mounted and that the setting is
+// about.
+func (s *Subject) Original(_ context.Context, name string) (host.Original, error) {
+	t, err := s.table()
+	if err != nil {
+		return host.Original{}, err
+	}
+	var words []string
+	for _, at := range t.find("/"+name, s.types[name]) {
+		if at.mount != nil && at.mount.Device != t.root && plain.MatchString(at.point) {
+			words = append(words, at.point, strings.Join(options(at.mount), ","))
+		}
+	}
+	return host.Original{Present: len(words) > 0, Value: strings.Join(words, " ")}, nil
+}
+
+// Restore implements host.Subject. Apply has taken our drop-ins away already.
+func (s *Subject) Restore(ctx context.Context, originals map[string]host.Original) []host.Observation {
+	observations := make([]host.Observation, 0, len(originals))
+	for _, name := range slices.Sorted(maps.Keys(originals)) {
+		o := host.Observation{Name: name, Desired: originals[name].Value, Effect: host.Live, State: host.InSync}
+		if err := s.restore(ctx, &o); err != nil {
+			o.State, o.Message = host.Failed, err.Error()
+		}
+		observations = append(observations, o)
+	}
+	return observations
+}
+
+func (s *Subject) restore(ctx context.Context, o *host.Observation) error {
+	t, err := s.table()
+	if err != nil {
+		return err
+	}
+	if err := s.reload(ctx, unitNames(t.find("/"+o.Name, ""))); err != nil {
+		return err
+	}
+	was := map[string][]string{}
+	words := strings.Fields(o.Desired)
+	for i := 0; i+1 < len(words); i += 2 {
+		was[words[i]] = strings.Split(words[i+1], ",")
+	}
+	var waiting []string
+	for _, point := range slices.Sorted(maps.Keys(was)) {
+		m := t.mounts[point]
+		if m == nil {
+			continue
+		}
+		now := options(m)
+		changed := append(s.differences(was[point], now), s.differences(now, was[point])...)
+		changed = slices.DeleteFunc(changed, func(name string) bool { return !slices.Contains(ours, name) })
+		rest := slices.DeleteFunc(slices.Clone(changed), func(name string) bool { return slices.Contains(live, name) })
+		if len(rest) < len(changed) {
+			if err := s.remount(ctx, m, explicit(was[point])); err != nil {
+				return err
+			}
+		}
+		if len(rest) > 0 {
+			waiting = append(waiting, fmt.Sprintf("%s: %s", point, host.Names(rest)))
+		}
+	}
+	if len(waiting) > 0 {
+		o.State, o.Effect, o.Message = host.Pending, host.NextMount, "in force until it is mounted anew: "+host.Names(waiting)
+	}
+	return nil
+}
+
+// explicit adds the access times that the kernel does not show.
+func explicit(options []string) []string {
+	for _, group := range accessTimes {
+		if lastOf(options, group) == "" {
+			options = append(slices.Clone(options), group[len(group)-1])
+		}
+	}
+	return options
+}
+
+func unitNames(targets []target) []string {
+	var names []string
+	for _, at := range targets {
+		if at.unit.name != "" {
+			names = append(names, at.unit.name)
+		}
+	}
+	return names
+}

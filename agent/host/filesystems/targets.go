@@ -1,0 +1,210 @@
+package filesystems
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os/exec"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/storageclient/operator/agent/host/mounts"
+)
+
+// plain are the bytes of mount points and devices that are handed to commands and files.
+var plain = regexp.MustCompile(`^/[A-Za-z0-9_.,:=/@+-]+$`)
+
+// target is one file system that a setting is about.
+type target struct {
+	point string
+	// unit is the mount unit; its name is empty where there is none.
+	unit unit
+	// mount is how it is mounted; nil where it is not.
+	mount *mounts.Entry
+	// wanted are the options that settings ask for, problem why they cannot be had here.
+	wanted  []string
+	problem string
+}
+
+// options are those in force.
+func options(m *mounts.Entry) []string { return append(slices.Clone(m.Super), m.Flags...) }
+
+// table is what is known of the host's file systems at one time.
+type table struct {
+	units  map[string]unit
+	mounts map[string]*mounts.Entry
+	// root is the root file system's device.
+	root string
+}
+
+func (s *Subject) table() (table, error) {
+	entries, err := s.entries()
+	if err != nil {
+		return table{}, err
+	}
+	t := table{mounts: map[string]*mounts.Entry{}}
+	for i := range entries {
+		t.mounts[entries[i].Point] = &entries[i]
+	}
+	if root := t.mounts["/"]; root != nil {
+		t.root = root.Device
+	}
+	t.units, err = units(s.fs)
+	return t, err
+}
+
+// find returns the file systems that a setting is about, mounted or not, sorted by mount point. Bind mounts of a part
+// of a file system, and kernel file systems where no type is asked for, are not among them.
+func (t table) find(glob, fsType string) []target {
+	found := map[string]target{}
+	for point, m := range t.mounts {
+		disk := !strings.HasPrefix(m.Device, "0:") || strings.HasPrefix(m.Source, "/dev/")
+		if point != "/" && matches(glob, point) && m.Root == "/" && (fsType == m.FSType || fsType == "" && disk) {
+			found[point] = target{point: point, unit: t.units[point], mount: m}
+		}
+	}
+	for point, u := range t.units {
+		disk := strings.HasPrefix(u.what, "/dev/")
+		if point != "/" && t.mounts[point] == nil && matches(glob, point) && (fsType == u.fsType || fsType == "" && disk) {
+			found[point] = target{point: point, unit: u}
+		}
+	}
+	targets := make([]target, 0, len(found))
+	for _, point := range slices.Sorted(maps.Keys(found)) {
+		targets = append(targets, found[point])
+	}
+	return targets
+}
+
+func matches(glob, point string) bool {
+	ok, err := path.Match(glob, point)
+	return ok && err == nil
+}
+
+// examine says why options cannot be had on a file system, "" where they can.
+func (s *Subject) examine(ctx context.Context, t table, at target) string {
+	switch {
+	case !plain.MatchString(at.point):
+		return "its name holds bytes that are not allowed in files and commands"
+	case at.mount != nil && at.mount.Device == t.root:
+		return "it is the root file system, which the kernel mounts: its options are the kernel argument rootflags=, e.g. rootflags=" +
+			strings.Join(at.wanted, ",")
+	case at.unit.name == "":
+		return "it is mounted by neither fstab nor a mount unit of systemd: whatever mounts it has to give the options"
+	case slices.Contains(at.wanted, "noquota") && at.mount != nil && slices.ContainsFunc(options(at.mount), isQuota):
+		return "it has quotas: noquota would drop their state"
+	}
+	if value, asked := valueOf(at.wanted, "logbsize"); asked {
+		return s.examineLog(ctx, at, value)
+	}
+	return ""
+}
+
+func isQuota(option string) bool {
+	return strings.HasSuffix(option, "quota") && option != "noquota"
+}
+
+// examineLog reads the version and the stripe unit of the log, since a mount with a buffer that does not fit them
+// fails. What is in force already fits.
+func (s *Subject) examineLog(ctx context.Context, at target, value string) string {
+	if at.mount == nil {
+		return "it is not mounted, and its log can only be looked at when it is"
+	}
+	if len(s.differences([]string{"logbsize=" + value}, options(at.mount))) == 0 {
+		return ""
+	}
+	out, err := s.runner.Run(ctx, "xfs_info", at.point)
+	if errors.Is(err, exec.ErrNotFound) {
+		return "the version of its log is not known: install xfsprogs for xfs_info"
+	}
+	if err != nil {
+		return "the version of its log is not known: " + err.Error()
+	}
+	log := parseLog(string(out))
+	switch size := inBytes(value); {
+	case log.version == 0:
+		return "xfs_info does not tell the version of its log"
+	case log.version == 1 && size > maxLogV1:
+		return fmt.Sprintf("its log is of version 1, which has buffers of 32k at most: unmount it and run xfs_admin -j %s, or make it anew", at.mount.Source)
+	case size < log.stripeUnit:
+		return fmt.Sprintf("the stripe unit of its log is %dk: a smaller logbsize keeps it from being mounted", log.stripeUnit>>10)
+	}
+	return ""
+}
+
+// maxLogV1 is the largest buffer of a log of version 1, in bytes.
+const maxLogV1 = 32 << 10
+
+// logInfo is what xfs_info tells of a log. The stripe unit is in bytes.
+type logInfo struct {
+	version    int
+	stripeUnit int64
+}
+
+var logWord = regexp.MustCompile(`\b(bsize|version|sunit)=(\d+)`)
+
+// parseLog reads the two lines that begin with "log":
+//
+//	log      =internal log           bsize=4096   blocks=16384, version=2
+//	         =                       sectsz=512   sunit=0 blks, lazy-count=1
+func parseLog(out string) logInfo {
+	_, rest, found := strings.Cut("\n"+out, "\nlog ")
+	if !found {
+		return logInfo{}
+	}
+	rest, _, _ = strings.Cut(rest, "\nrealtime ")
+	values := map[string]int64{}
+	for _, m := range logWord.FindAllStringSubmatch(rest, -1) {
+		n, err := strconv.ParseInt(m[2], 10, 64)
+		if err == nil {
+			values[m[1]] = n
+		}
+	}
+	return logInfo{version: int(values["version"]), stripeUnit: values["sunit"] * values["bsize"]}
+}
+
+func valueOf(options []string, name string) (string, bool) {
+	value, found := "", false
+	for _, o := range options {
+		if v, ok := strings.CutPrefix(o, name+"="); ok {
+			value, found = v, true
+		}
+	}
+	return value, found
+}
+
+// inBytes reads a number with or without the suffix k or m.
+func inBytes(text string) int64 {
+	digits := strings.TrimRight(text, "kKmM")
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil {
+		return 0
+	}
+	switch strings.ToLower(text[len(digits):]) {
+	case "k":
+		n <<= 10
+	case "m":
+		n <<= 20
+	}
+	return n
+}
+
+// memory says what the log buffers of a file system take; empty where nobody asks for larger ones.
+func memory(wanted []string, m *mounts.Entry) string {
+	size, asked := valueOf(wanted, "logbsize")
+	if !asked {
+		return ""
+	}
+	count, ok := valueOf(wanted, "logbufs")
+	if !ok && m != nil {
+		count, ok = valueOf(options(m), "logbufs")
+	}
+	if !ok {
+		count = "8"
+	}
+	return fmt.Sprintf("its log buffers take %s x %s = %d KiB of memory", count, size, inBytes(count)*inBytes(size)>>10)
+}

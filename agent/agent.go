@@ -167,7 +167,9 @@ func (a *Agent) turn(ctx context.Context) {
 	if a.node == nil {
 		return
 	}
-	a.readMounts()
+	if a.readMounts() {
+		a.followMounts(ctx)
+	}
 	a.settleIfDue(ctx)
 	if !a.decidePermit(ctx) {
 		return
@@ -232,23 +234,24 @@ func (a *Agent) removeJournal(ctx context.Context) {
 }
 
 // readMounts looks at the mount table often, and at all of the mounts' numbers when it has changed or a minute has
-// passed.
-func (a *Agent) readMounts() {
+// passed: then it returns true.
+func (a *Agent) readMounts() bool {
 	now := a.clock.Now()
 	if now.Before(a.mountsAt) {
-		return
+		return false
 	}
 	a.mountsAt = now.Add(mountsInterval)
 	busy, malformed, err := a.host.Mounts.Busy()
 	same := err == nil && malformed == a.table.Malformed && slices.Equal(busy, a.table.Busy)
 	if same && a.tableErr == nil && now.Before(a.tableAt) {
-		return
+		return false
 	}
 	table, err := a.host.Mounts.Read()
 	a.tableErr = err
 	if err == nil {
 		a.table, a.tableAt = table, now.Add(driftInterval)
 	}
+	return err == nil
 }
 
 // wakeAt is when something is due again.

@@ -47,6 +47,7 @@ func (a *Agent) checkDrift(ctx context.Context) {
 		a.finish(refuseAll(spec, err))
 		return
 	}
+	p.follow(ctx)
 	p.observe(ctx)
 	p.remember(a.out.settings)
 	heal, alone := a.sortDrift(p.outcome(spec).drifted)
@@ -60,6 +61,17 @@ func (a *Agent) checkDrift(ctx context.Context) {
 		a.out = p.outcome(spec)
 	}
 	a.explain(alone)
+}
+
+// followMounts brings settings to new mounts without waiting for the next look for drift. A mount that is new is no
+// drift, so nothing is healed here, and nothing counted. What stands in the way is told by the next look.
+func (a *Agent) followMounts(ctx context.Context) {
+	if a.settled != versionOf(a.node) {
+		return
+	}
+	if p, err := a.host.begin(a.node.Spec, a.patterns); err == nil {
+		p.follow(ctx)
+	}
 }
 
 // sortDrift parts what is healed from what flips too often.

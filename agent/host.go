@@ -10,11 +10,16 @@ import (
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/bootloader"
+	"github.com/storageclient/operator/agent/host/filesystems"
 	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/agent/host/modprobe"
 	"github.com/storageclient/operator/agent/host/mounts"
+	"github.com/storageclient/operator/agent/host/nfsmountconf"
+	"github.com/storageclient/operator/agent/host/readahead"
 	"github.com/storageclient/operator/agent/host/sysctl"
+	"github.com/storageclient/operator/agent/host/tuned"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
 const (
@@ -69,12 +74,24 @@ type Host struct {
 // NewHost puts the subjects of this build together for the machine whose file system and commands are given.
 func NewHost(fs host.FS, runner host.Runner, rebooter Rebooter, kubeletDir string) Host {
 	reader := mounts.NewReader(fs, kubeletDir)
-	held := journal.New(fs, sysctl.DropIn, modprobe.DropIn, bootloader.DropIn)
+	held := journal.New(fs, sysctl.DropIn, modprobe.DropIn, bootloader.DropIn,
+		readahead.UdevRule, readahead.NFSConf, nfsmountconf.DropIn, filesystems.DropIns)
 	return Host{
 		FS: fs,
 		Subjects: []host.Subject{
+			// Before the sysctls: what is declared wins over what a profile of tuned sets, when both are set and when
+			// both are put back.
+			tuned.New(fs, runner),
 			sysctl.New(fs),
 			modprobe.New(fs, transportsOf(reader)),
+			readahead.New(fs, reader.Entries),
+			nfsmountconf.New(fs, differencesOf(mountoptions.NFS)),
+			filesystems.New(fs, runner, reader.Entries, filesystems.Options{
+				Merge: func(own, wanted []string) []string {
+					return mountoptions.XFS.Merge(own, wanted, v1alpha1.ConflictUseProfile, nil).Options
+				},
+				Differences: differencesOf(mountoptions.XFS),
+			}),
 			bootloader.New(fs, runner, held, bootloader.Options{HashSize: hashSize}),
 		},
 		Journal:  held,
@@ -86,6 +103,17 @@ func NewHost(fs host.FS, runner host.Runner, rebooter Rebooter, kubeletDir strin
 				Type: v1alpha1.BootloaderType(found.Type), Proven: found.Proven, Message: found.Message,
 			}
 		},
+	}
+}
+
+// differencesOf tells by their names which of the wanted options a mount with the observed ones does not have.
+func differencesOf(protocol mountoptions.Protocol) func(wanted, observed []string) []string {
+	return func(wanted, observed []string) []string {
+		var names []string
+		for _, d := range protocol.Compare(wanted, observed) {
+			names = append(names, d.Option)
+		}
+		return names
 	}
 }
 

@@ -133,13 +133,27 @@ func (p *pass) apply(ctx context.Context, subject host.Subject) {
 	}
 }
 
+// follow brings settings that the host holds already to mounts that have come since.
+func (p *pass) follow(ctx context.Context) {
+	for _, subject := range p.host.Subjects {
+		follower, ok := subject.(host.MountFollower)
+		if !ok {
+			continue
+		}
+		if settings := p.settings(subject.Name(), func(key string) bool { return p.fresh[key] }); len(settings) > 0 {
+			follower.FollowMounts(ctx, settings)
+		}
+	}
+}
+
 // forget takes out of the journal what is back as it was. On release that includes what only waits for new
-// transports: the parameter is back, and the agent will not be there to see the last transport go. A boot argument
+// transports or mounts: the setting is back, and the agent will not be there to see the last mount go. A boot argument
 // that is still in force stays in the journal: nothing else could tell it from an original.
 func (p *pass) forget(release bool) {
 	var keys []string
 	for key, o := range p.back {
-		if o.State == host.InSync || release && o.State == host.Pending && o.Effect == host.NewTransport {
+		mounts := o.Effect == host.NewTransport || o.Effect == host.NextMount
+		if o.State == host.InSync || release && o.State == host.Pending && mounts {
 			keys = append(keys, key)
 		}
 	}

@@ -67,6 +67,9 @@ type world struct {
 
 	steps, dieAt int
 	log          []string
+
+	// real puts a host together that is not the simulated one; nil for that.
+	real func() Host
 }
 
 func newWorld(t *testing.T) *world {
@@ -125,19 +128,24 @@ func (w *world) boot() {
 	maps.Copy(w.live, w.menu)
 }
 
+func (w *world) host() Host {
+	return Host{
+		FS:         w.fs,
+		Subjects:   []host.Subject{&fakeSubject{w, "sysctl"}, &fakeSubject{w, "kernelArgument"}},
+		Journal:    journal.New(w.fs, trace),
+		Mounts:     w,
+		Rebooter:   w,
+		Bootloader: func() v1alpha1.Bootloader { return v1alpha1.Bootloader{Type: v1alpha1.BootloaderGrubDebian} },
+	}
+}
+
 func (w *world) agent() *Agent {
 	w.t.Helper()
-	a, err := New(Config{
-		Host: Host{
-			FS:         w.fs,
-			Subjects:   []host.Subject{&fakeSubject{w, "sysctl"}, &fakeSubject{w, "kernelArgument"}},
-			Journal:    journal.New(w.fs, trace),
-			Mounts:     w,
-			Rebooter:   w,
-			Bootloader: func() v1alpha1.Bootloader { return v1alpha1.Bootloader{Type: v1alpha1.BootloaderGrubDebian} },
-		},
-		API: w, Clock: w.clock,
-	})
+	build := w.host
+	if w.real != nil {
+		build = w.real
+	}
+	a, err := New(Config{Host: build(), API: w, Clock: w.clock})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -111,7 +111,16 @@ func (t *table) compareKey(key, wanted string, shown map[string]string) (Differe
 }
 
 func (t *table) isKnown(key string) bool {
-	return slices.Contains(t.timers, key) || t.specs[key].key == key
+	if slices.Contains(t.timers, key) {
+		return true
+	}
+	// Not every key is an option's name: access times go by noatime, relatime and strictatime.
+	for _, s := range t.specs {
+		if s.key == key {
+			return true
+		}
+	}
+	return false
 }
 
 func same(key, wanted, observed string) bool {

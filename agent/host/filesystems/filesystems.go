@@ -138,7 +138,7 @@ func (s *Subject) Apply(ctx context.Context, desired []host.Setting) error {
 
 // drop removes our drop-ins that are no longer wanted, and returns the units that they were for.
 func (s *Subject) drop(kept map[string]bool) ([]string, error) {
-	ours, err := s.fs.Glob(systemDir, "*.mount.d/"+dropInName)
+	ours, err := s.fs.Glob(systemDir, strings.TrimPrefix(DropIns, systemDir+"/"))
 	if err != nil {
 		return nil, err
 	}

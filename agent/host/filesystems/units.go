@@ -15,6 +15,9 @@ const (
 	// dropInName is our file in the directory of a mount unit.
 	dropInName = "storage-client.conf"
 
+	// DropIns are our files, with wildcards.
+	DropIns = systemDir + "/*.mount.d/" + dropInName
+
 	header = "# Written by storage-client-node-agent. What is changed here is overwritten.\n"
 )
 

@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/storageclient/operator/agent/host"
 )
@@ -79,8 +80,8 @@ type Journal struct {
 	err    error
 }
 
-// New returns the journal of a host. Traces are the files that only the agent writes: where one of them stands
-// and there is no journal, the journal was lost.
+// New returns the journal of a host. Traces are the files that only the agent writes, with wildcards where there may
+// be several: where one of them stands and there is no journal, the journal was lost.
 func New(files host.FS, traces ...string) *Journal {
 	return &Journal{fs: files, traces: traces, err: fmt.Errorf("%w: not loaded", ErrUnreadable)}
 }
@@ -109,12 +110,28 @@ func (j *Journal) read() (document, error) {
 
 func (j *Journal) neverWritten() error {
 	for _, trace := range j.traces {
-		if _, err := j.fs.Lstat(trace); !errors.Is(err, fs.ErrNotExist) {
+		found, err := j.find(trace)
+		if err != nil {
+			return err
+		}
+		if found != "" {
 			return fmt.Errorf("%s is missing, but %s is there: what was in force before is not known; "+
-				"put the journal back, or remove that file once its values are as they should be", File, trace)
+				"put the journal back, or remove that file once its values are as they should be", File, found)
 		}
 	}
 	return nil
+}
+
+// find returns the first file that a trace stands for, "" where there is none. What cannot be looked at is there.
+func (j *Journal) find(trace string) (string, error) {
+	if strings.Contains(trace, "*") {
+		found, err := j.fs.Glob("/", strings.TrimPrefix(trace, "/"))
+		return strings.Join(found[:min(len(found), 1)], ""), err
+	}
+	if _, err := j.fs.Lstat(trace); errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return trace, nil
 }
 
 func parse(data []byte) (document, error) {

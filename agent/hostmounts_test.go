@@ -1,0 +1,274 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+
+	"github.com/storageclient/operator/agent/host/hosttest"
+	"github.com/storageclient/operator/agent/host/mounts"
+)
+
+const (
+	readAhead4 = "readAhead/nfs4"
+	nfsAll     = "nfsMountDefaults/_all"
+	nfsFiler   = "nfsMountDefaults/filer1"
+	diskFS     = "filesystem/mnt/disks/*"
+	profileOf  = "tuned/profile"
+	dirty      = "sysctl/vm.dirty_ratio"
+
+	window = "/sys/class/bdi/0:52/read_ahead_kb"
+	pod    = "/var/lib/kubelet/pods/11111111-1111-1111-1111-111111111111/volumes/kubernetes.io~csi/pv1/mount"
+)
+
+// storageHost makes the world's machine one with the real subjects, on plain files and with systemd, tuned and mount
+// simulated as far as their commands go.
+type storageHost struct {
+	*world
+	active, enabled, stale bool
+	flags, super           string
+}
+
+func newStorageHost(t *testing.T) *storageHost {
+	t.Helper()
+	h := &storageHost{world: newWorld(t), flags: "rw,relatime", super: "rw,attr2,inode64,logbufs=8,logbsize=32k,noquota"}
+	for name, data := range map[string]string{
+		"/usr/sbin/mount.nfs": "", "/usr/libexec/nfsrahead": "", "/usr/sbin/tuned-adm": "",
+		"/etc/tuned/active_profile": "", "/etc/tuned/profile_mode": "",
+		"/usr/lib/tuned/latency-performance/tuned.conf": "[sysctl]\nvm.dirty_ratio=10\nvm.swappiness=10\n",
+		"/run/systemd/generator/mnt-disks-d1.mount":     "[Mount]\nWhat=/dev/sdb1\nWhere=/mnt/disks/d1\nType=xfs\nOptions=defaults,relatime\n",
+		"/proc/sys/vm/dirty_ratio":                      "20\n",
+		window:                                          "128\n",
+	} {
+		h.write(name, data)
+	}
+	h.writeTable()
+	h.real = func() Host { return NewHost(h.fs, h, h.world, mounts.DefaultKubeletDir) }
+	return h
+}
+
+func (h *storageHost) writeTable(more ...string) {
+	h.write("/proc/1/mountinfo", "30 1 8:1 / / rw - ext4 /dev/sda1 rw\n"+
+		fmt.Sprintf("31 30 8:17 / /mnt/disks/d1 %s - xfs /dev/sdb1 %s\n", h.flags, h.super)+
+		"32 30 0:52 / /mnt/nfs rw - nfs4 filer:/a rw,vers=4.1\n"+strings.Join(more, ""))
+}
+
+func (h *storageHost) Run(_ context.Context, argv ...string) ([]byte, error) {
+	command := strings.Join(argv, " ")
+	yes := map[bool]string{true: "active", false: "inactive"}
+	switch {
+	case strings.HasPrefix(command, "systemctl show tuned.service"):
+		return fmt.Appendf(nil, "LoadState=loaded\nActiveState=%s\nUnitFileState=%s\n",
+			yes[h.active], map[bool]string{true: "enabled", false: "disabled"}[h.enabled]), nil
+	case strings.HasPrefix(command, "systemctl show --property=NeedDaemonReload"):
+		return []byte("NeedDaemonReload=yes\n"), nil
+	case argv[0] == "xfs_info":
+		return []byte("log      =internal log           bsize=4096   blocks=16384, version=2\n         = sectsz=512   sunit=0 blks, lazy-count=1\n"), nil
+	case strings.HasPrefix(command, "tuned-adm verify"):
+		if got := strings.TrimSpace(hosttest.Read(h.t, h.dir, "/proc/sys/vm/dirty_ratio")); got != "10" {
+			h.write("/var/log/tuned/tuned.log", "INFO: verifying profile(s): x\nERROR: verify: failed: 'vm.dirty_ratio' = '"+got+"', expected '10'\n")
+			return nil, errors.New("run tuned-adm verify: exit status 1")
+		}
+		return nil, nil
+	case command == "systemctl daemon-reload":
+		return nil, nil
+	}
+	h.step(command)
+	switch {
+	case command == "systemctl enable tuned.service", command == "systemctl disable tuned.service":
+		h.enabled = argv[1] == "enable"
+	case command == "systemctl stop tuned.service":
+		h.active = false
+		h.write("/proc/sys/vm/dirty_ratio", "20\n")
+	case strings.HasPrefix(command, "tuned-adm profile "):
+		h.active = true
+		h.write("/etc/tuned/active_profile", argv[2]+"\n")
+		h.write("/etc/tuned/profile_mode", "manual\n")
+		h.write("/proc/sys/vm/dirty_ratio", "10\n")
+	case argv[0] == "systemd-run":
+		h.flags = strings.TrimSuffix(strings.TrimPrefix(argv[len(argv)-3], "remount,bind,"), ",diratime")
+		h.writeTable()
+	default:
+		return nil, fmt.Errorf("%s: not simulated", command)
+	}
+	return nil, nil
+}
+
+func (h *storageHost) tree() map[string]string {
+	files := hosttest.Tree(h.t, h.dir, "/etc", "/sys", "/proc/sys/vm", "/proc/1", "/var/lib/storage-client")
+	files["tuned"] = fmt.Sprint(h.active, h.enabled)
+	return files
+}
+
+func hostSettings() []v1alpha1.NodeSetting {
+	return []v1alpha1.NodeSetting{
+		setting(diskFS, "xfs:noatime,logbsize=256k"), setting(nfsAll, "nocto,hard"), setting(nfsFiler, "nconnect=4"),
+		setting(readAhead4, "15360"), setting(dirty, "20"), setting(profileOf, "latency-performance"),
+	}
+}
+
+func (h *storageHost) states() map[string]v1alpha1.SettingState {
+	states := map[string]v1alpha1.SettingState{}
+	for _, s := range h.node.Status.Settings {
+		states[s.Key] = s.State
+	}
+	return states
+}
+
+func TestHostSettingsGoFromTheObjectToTheHostAndBack(t *testing.T) {
+	h := newStorageHost(t)
+	before := h.tree()
+	h.declare(hostSettings()...)
+	a := h.settle(h.agent())
+	want := map[string]v1alpha1.SettingState{
+		diskFS: v1alpha1.SettingPending, nfsAll: v1alpha1.SettingInSync, nfsFiler: v1alpha1.SettingInSync,
+		readAhead4: v1alpha1.SettingInSync, dirty: v1alpha1.SettingInSync, profileOf: v1alpha1.SettingInSync,
+	}
+	if diff := cmp.Diff(want, h.states()); diff != "" {
+		t.Errorf("states (-want +got):\n%s", diff)
+	}
+	if h.node.Status.RebootRequired {
+		t.Error("a mount option asks for a reboot")
+	}
+	if got := hosttest.Read(t, h.dir, "/proc/sys/vm/dirty_ratio"); got != "20\n" {
+		t.Errorf("vm.dirty_ratio is %q: what is declared wins over tuned's profile", got)
+	}
+	for key, part := range map[string]string{profileOf: "vm.dirty_ratio=10 (declared: vm.dirty_ratio=20)", diskFS: "2048 KiB"} {
+		if !strings.Contains(h.message(key), part) {
+			t.Errorf("%s: %q lacks %q", key, h.message(key), part)
+		}
+	}
+	if h.flags != "rw,noatime" {
+		t.Errorf("flags %s", h.flags)
+	}
+
+	h.log = nil
+	a = h.settle(h.agent())
+	if diff := cmp.Diff([]string{"status"}, h.log); diff != "" && len(h.log) > 0 {
+		t.Errorf("changes after a restart:\n%s", diff)
+	}
+
+	h.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
+	h.settle(a)
+	if !h.node.Status.Restored {
+		t.Errorf("not restored: %+v", h.node.Status.Settings)
+	}
+	if diff := cmp.Diff(before, h.tree()); diff != "" {
+		t.Errorf("host (-before +after):\n%s", diff)
+	}
+}
+
+// Each subject's own tests end it at every single step; here it is every third of all of them together.
+func TestHostSettingsSurviveACrashAnywhere(t *testing.T) {
+	for n := 1; ; n += 3 {
+		h := newStorageHost(t)
+		before := h.tree()
+		h.declare(hostSettings()...)
+		h.dieAt = n
+		a := h.settle(h.agent())
+		h.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
+		h.settle(a)
+		if diff := cmp.Diff(before, h.tree()); diff != "" || !h.node.Status.Restored {
+			t.Fatalf("after a crash at step %d of %d (-before +after):\n%s%+v", n, h.steps, diff, h.node.Status.Settings)
+		}
+		if h.steps < n {
+			return
+		}
+	}
+}
+
+func TestANewMountHasItsReadAheadAtOnceAndIsNoDrift(t *testing.T) {
+	h := newStorageHost(t)
+	h.declare(setting(readAhead4, "15360"))
+	a := h.settle(h.agent())
+	for i := range 2 * maxFlips {
+		file := fmt.Sprintf("/sys/class/bdi/0:%d/read_ahead_kb", 60+i)
+		h.write(file, "128\n")
+		h.writeTable(fmt.Sprintf("40 30 0:%d / %s%d rw - nfs4 filer:/b rw,vers=4.1\n", 60+i, pod, i))
+		h.clock.Step(mountsInterval)
+		if h.turn(a) {
+			t.Fatal("died")
+		}
+		if got := hosttest.Read(t, h.dir, file); got != "15360\n" {
+			t.Fatalf("mount %d has %q after %s", i, got, mountsInterval)
+		}
+	}
+	h.write(window, "64\n")
+	h.clock.Step(driftInterval)
+	h.turn(a)
+	if got := hosttest.Read(t, h.dir, window); got != "15360\n" {
+		t.Errorf("drift is not healed: %q, %s", got, h.message(readAhead4))
+	}
+}
+
+func TestALostJournalIsSeenByAnyFileOfOurs(t *testing.T) {
+	for _, file := range []string{
+		"/etc/udev/rules.d/99-storage-client-readahead.rules", "/etc/nfs.conf.d/zz-storage-client.conf",
+		"/etc/nfsmount.conf.d/storage-client.conf", "/etc/systemd/system/mnt-disks-d1.mount.d/storage-client.conf",
+	} {
+		h := newStorageHost(t)
+		h.write(file, "#\n")
+		h.declare(hostSettings()...)
+		h.settle(h.agent())
+		if h.state(readAhead4) != v1alpha1.SettingFailed || !strings.Contains(h.message(readAhead4), file) {
+			t.Errorf("%s: %s %q", file, h.state(readAhead4), h.message(readAhead4))
+		}
+	}
+}
+
+func TestAHostThatHasNoneOfItChangesNothing(t *testing.T) {
+	h := newStorageHost(t)
+	for _, file := range []string{"/usr/sbin/mount.nfs", "/usr/sbin/tuned-adm", "/run/systemd/generator/mnt-disks-d1.mount"} {
+		if err := os.Remove(filepath.Join(h.dir, file)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := h.tree()
+	h.declare(setting(diskFS, "xfs:noatime"), setting(nfsAll, "hard"), setting(profileOf, "latency-performance"))
+	h.settle(h.agent())
+	want := map[string]v1alpha1.SettingState{
+		diskFS: v1alpha1.SettingUnsupported, nfsAll: v1alpha1.SettingUnsupported, profileOf: v1alpha1.SettingUnsupported,
+	}
+	if diff := cmp.Diff(want, h.states()); diff != "" {
+		t.Errorf("states (-want +got):\n%s", diff)
+	}
+	after := h.tree()
+	maps.DeleteFunc(after, func(name, _ string) bool { return strings.HasPrefix(name, "/var/lib/storage-client") })
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("host (-before +after):\n%s", diff)
+	}
+	if slices.ContainsFunc(h.log, func(step string) bool { return strings.HasPrefix(step, "systemctl") }) {
+		t.Errorf("ran %v", h.log)
+	}
+}
+
+func TestAReleaseDoesNotWaitForMountsThatKeepTheirOptions(t *testing.T) {
+	h := newStorageHost(t)
+	h.declare(setting(diskFS, "xfs:noatime,logbsize=256k"))
+	a := h.settle(h.agent())
+	h.super = strings.ReplaceAll(h.super, "32k", "256k")
+	h.writeTable()
+	h.clock.Step(driftInterval)
+	h.turn(a)
+	if h.state(diskFS) != v1alpha1.SettingInSync {
+		t.Fatalf("%s %q", h.state(diskFS), h.message(diskFS))
+	}
+	h.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
+	h.turn(a)
+	h.clock.Step(15 * time.Second)
+	h.turn(a)
+	if !h.node.Status.Restored || len(h.journal()) > 0 || h.node.Status.RebootRequired {
+		t.Errorf("restored %v, journal %v", h.node.Status.Restored, h.journal())
+	}
+}

@@ -110,6 +110,7 @@ func TestCompareByProtocol(t *testing.T) {
 	}{
 		"XFS with what was asked for":              {protocol: XFS, wanted: "noatime logbsize=256k logbufs=8", observed: "rw,noatime,attr2,inode64,logbufs=8,logbsize=256k,noquota"},
 		"a remount that did nothing":               {protocol: XFS, wanted: "logbsize=262144", observed: "rw,relatime,logbufs=8,logbsize=32k,noquota", want: []string{"logbsize"}},
+		"access times that differ":                 {protocol: XFS, wanted: "noatime", observed: "rw,relatime,logbufs=8", want: []string{"atime"}},
 		"SMB shows one actimeo":                    {protocol: SMB, wanted: "acregmax=30 acdirmax=30", observed: "rw,vers=3.1.1,cache=strict,soft,actimeo=30,closetimeo=1"},
 		"what SMB shows on newer kernels only":     {protocol: SMB, wanted: "nosharesock mfsymlinks", observed: "rw,vers=3.1.1,mfsymlinks", unverifiable: []string{"nosharesock"}},
 		"a cache that was asked for and not given": {protocol: SMB, wanted: "cache=strict", observed: "rw,cache=none", want: []string{"cache"}},

@@ -99,7 +99,13 @@ endif
 .PHONY: test-kwok
 test-kwok: tool-sandbox ## Run a rollout over twenty simulated nodes on a real control plane
 	$(GOBUILD) -o bin/ ./cmd/manager
-	SCO_CONTROLPLANE=$(CONTROLPLANE) SCO_KWOK=$(KWOK) SCO_MANAGER=$(CURDIR)/bin/manager go test -tags kwok -count=1 -v -timeout 15m ./test/cluster
+	SCO_CONTROLPLANE=$(CONTROLPLANE) SCO_KWOK=$(KWOK) SCO_MANAGER=$(CURDIR)/bin/manager go test -tags kwok -count=1 -v -timeout 15m -run TwentyNodes ./test/cluster
+
+# SCO_SEED repeats the kills of an earlier run.
+.PHONY: test-rollout
+test-rollout: tool-sandbox ## Run a rollout over two hundred simulated nodes while managers are killed, about five minutes
+	$(GOBUILD) -o bin/ ./cmd/manager
+	SCO_CONTROLPLANE=$(CONTROLPLANE) SCO_KWOK=$(KWOK) SCO_MANAGER=$(CURDIR)/bin/manager go test -tags kwok -count=1 -v -timeout 30m -run TwoHundredNodes ./test/cluster
 
 .PHONY: demo
 demo: tool-sandbox ## Show the main job on simulated nodes; KEEP=1 leaves them running
@@ -114,6 +120,14 @@ e2e: images install-manifest ## Run the main job on virtual nodes; needs Linux, 
 .PHONY: bench
 bench: ## Run the benchmarks
 	go test -run '^$$' -bench . -benchmem $$(go list ./... | grep -v /test/integration)
+
+# BENCH_ROLLOUT names the measurements: -run=NODES/BUDGET, and -boot=DURATION before it.
+BENCH_ROLLOUT ?= -run=100/50 -run=1000/200
+
+.PHONY: bench-rollout
+bench-rollout: tool-sandbox ## Measure rollouts over 100 and 1,000 simulated nodes against the lower bound, about fifteen minutes
+	@mkdir -p bin && $(GOBUILD) -o bin/ ./cmd/manager && $(GOBUILD) -o bin/bench ./test/cluster/bench
+	@bin/bench -binaries $(CONTROLPLANE) -kwok $(KWOK) -manager bin/manager $(BENCH_ROLLOUT)
 
 ##@ Build
 

@@ -9,7 +9,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -25,39 +24,32 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/test/cluster/controlplane"
+	"github.com/storageclient/operator/test/cluster/history"
 	"github.com/storageclient/operator/test/cluster/sandbox"
 )
 
 const (
 	nodes  = 20
 	budget = 4
-	// timeout bounds each half of the test; on two cores one takes about a minute.
-	timeout = 4 * time.Minute
+	// timeout bounds each half of a test; on two cores one takes about half a minute, or four with two hundred nodes.
+	timeout = 12 * time.Minute
 )
 
 // TestTwentyNodesAreRebootedWithinBudgetAndPutBack needs what "make test" builds.
 func TestTwentyNodesAreRebootedWithinBudgetAndPutBack(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	ctx := t.Context()
-	s, err := sandbox.Start(ctx, sandbox.Options{
-		Options: controlplane.Options{Binaries: need(t, "SCO_CONTROLPLANE"), Kwok: need(t, "SCO_KWOK"), Dir: t.TempDir()},
-		Root:    "../..", Manager: need(t, "SCO_MANAGER"), Nodes: nodes, BootTime: time.Second,
-		Say: t.Logf,
-	})
+	s := startSandbox(t, sandbox.Options{Nodes: nodes, BootTime: time.Second})
+	recorder, err := history.Record(ctx, s.Client)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := s.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	recorder := record(t, s)
+	t.Cleanup(recorder.Stop)
 	if _, err := s.StartManager(ctx, fmt.Sprintf("--max-unavailable=%d", budget)); err != nil {
 		t.Fatal(err)
 	}
-	profile := smokeProfile()
+	profile := profileOf("smoke", budget)
+	profile.Spec.Rollout.Reboot.RestoreReboot = true
 	if err := s.Client.Create(ctx, profile); err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +68,24 @@ func TestTwentyNodesAreRebootedWithinBudgetAndPutBack(t *testing.T) {
 	})
 	checkMachines(t, s, 3, "")
 	checkNodes(t, s)
-	recorder.check(t)
+	checkSmokeHistory(t, recorder)
+}
+
+// startSandbox fills in where everything is.
+func startSandbox(t *testing.T, options sandbox.Options) *sandbox.Sandbox {
+	t.Helper()
+	options.Binaries, options.Kwok, options.Dir = need(t, "SCO_CONTROLPLANE"), need(t, "SCO_KWOK"), t.TempDir()
+	options.Root, options.Manager, options.Say = "../..", need(t, "SCO_MANAGER"), t.Logf
+	s, err := sandbox.Start(t.Context(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
 }
 
 func need(t *testing.T, variable string) string {
@@ -88,9 +97,9 @@ func need(t *testing.T, variable string) string {
 	return value
 }
 
-func smokeProfile() *v1alpha1.StorageClientProfile {
+func profileOf(name string, budget int32) *v1alpha1.StorageClientProfile {
 	return &v1alpha1.StorageClientProfile{
-		ObjectMeta: metav1.ObjectMeta{Name: "smoke"},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1alpha1.StorageClientProfileSpec{
 			NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{sandbox.PoolLabel: sandbox.Pool}},
 			Node: &v1alpha1.NodeTuning{
@@ -102,7 +111,7 @@ func smokeProfile() *v1alpha1.StorageClientProfile {
 				MaxConcurrentLive: ptr.To(intstr.FromString("100%")),
 				Canary:            &v1alpha1.Canary{SoakSeconds: ptr.To[int32](1)},
 				SettleSeconds:     ptr.To[int32](1),
-				Reboot:            v1alpha1.Reboot{Policy: v1alpha1.RebootAutomatic, RestoreReboot: true},
+				Reboot:            v1alpha1.Reboot{Policy: v1alpha1.RebootAutomatic},
 			},
 		},
 	}
@@ -155,60 +164,17 @@ func checkNodes(t *testing.T, s *sandbox.Sandbox) {
 	}
 }
 
-// recorder follows the Nodes by a watch of its own, and so does not rely on the manager's word.
-type recorder struct {
-	mu   sync.Mutex
-	out  map[string]bool
-	most int
-	seen map[string]bool
-}
-
-func record(t *testing.T, s *sandbox.Sandbox) *recorder {
+// checkSmokeHistory judges by watches of the test's own, and so does not rely on the manager's word.
+func checkSmokeHistory(t *testing.T, recorder *history.Recorder) {
 	t.Helper()
-	w, err := s.Client.Watch(t.Context(), &corev1.NodeList{})
-	if err != nil {
-		t.Fatal(err)
+	verdict := recorder.Judge(history.Rules{Budget: budget})
+	t.Logf("at most %d nodes were out of service at a time, the budget was %d", verdict.MostOut, budget)
+	for _, problem := range verdict.Problems {
+		t.Error(problem)
 	}
-	t.Cleanup(w.Stop)
-	r := &recorder{out: map[string]bool{}, seen: map[string]bool{}}
-	go func() {
-		for event := range w.ResultChan() {
-			if node, ok := event.Object.(*corev1.Node); ok {
-				r.note(node)
-			}
-		}
-	}()
-	return r
-}
-
-func (r *recorder) note(node *corev1.Node) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	ready := slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
-	if node.Spec.Unschedulable {
-		r.seen[node.Name] = true
-	}
-	// Before its first Ready, a Node has no condition and is no disruption of anybody's.
-	if node.Spec.Unschedulable || len(node.Status.Conditions) > 0 && !ready {
-		r.out[node.Name] = true
-	} else {
-		delete(r.out, node.Name)
-	}
-	r.most = max(r.most, len(r.out))
-}
-
-func (r *recorder) check(t *testing.T) {
-	t.Helper()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	t.Logf("at most %d nodes were out of service at a time, the budget was %d", r.most, budget)
-	if r.most > budget || r.most < 2 {
-		t.Errorf("%d nodes were out of service at a time, the budget is %d", r.most, budget)
-	}
-	if len(r.seen) != nodes || len(r.out) != 0 {
-		t.Errorf("%d nodes were cordoned, want %d; still out: %v", len(r.seen), nodes, r.out)
+	if len(verdict.Cordons) != nodes || len(verdict.StillOut) > 0 || verdict.MostOut < 2 {
+		t.Errorf("%d nodes were cordoned, want %d; at most %d at a time; still out: %v",
+			len(verdict.Cordons), nodes, verdict.MostOut, verdict.StillOut)
 	}
 }
 

@@ -80,7 +80,7 @@ func (d *demo) applyProfile(ctx context.Context) (*v1alpha1.StorageClientProfile
 	profile.Spec.NodeSelector.MatchLabels = map[string]string{sandbox.PoolLabel: sandbox.Pool}
 	rollout := &profile.Spec.Rollout
 	rollout.MaxUnavailable = ptr.To(intstr.FromInt32(2))
-	rollout.MaxConcurrentLive = ptr.To(intstr.FromInt32(2))
+	rollout.MaxConcurrentLive = ptr.To(intstr.FromString("100%"))
 	rollout.Canary = &v1alpha1.Canary{SoakSeconds: ptr.To[int32](2)}
 	rollout.SettleSeconds = ptr.To[int32](1)
 	rollout.Reboot.Policy = v1alpha1.RebootAutomatic
@@ -126,7 +126,9 @@ func (d *demo) isReady(ctx context.Context, name string) (bool, error) {
 		return false, fmt.Errorf("the profile is stalled: %s: %s", stalled.Reason, stalled.Message)
 	}
 	ready := meta.IsStatusConditionTrue(profile.Status.Conditions, v1alpha1.ConditionReady)
-	return ready && profile.Status.ObservedGeneration == profile.Generation && profile.Status.Nodes.UpToDate == int32(len(d.Names)), nil
+	// Ready speaks of what the nodes carry; the last one is still to be uncordoned then.
+	counts := profile.Status.Nodes
+	return ready && profile.Status.ObservedGeneration == profile.Generation && counts.UpToDate == int32(len(d.Names)) && counts.Disrupted == 0, nil
 }
 
 func (d *demo) isGone(ctx context.Context, name string) (bool, error) {

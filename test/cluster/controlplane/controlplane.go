@@ -3,14 +3,10 @@
 package controlplane
 
 import (
-	"context"
 	_ "embed"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"syscall"
-	"time"
 
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
@@ -19,11 +15,15 @@ import (
 // NodeAnnotation on a Node makes kwok play its pods and renew its lease.
 const NodeAnnotation = "kwok.x-k8s.io/node"
 
-// stopTimeout is how long a process may take to end before it is killed.
-const stopTimeout = 10 * time.Second
-
 //go:embed stages.yaml
 var stages []byte
+
+// Leases are renewed a quarter as often as kubelets do it, and may be that much older: with a thousand nodes they would
+// be most of what the API server does. A simulated boot reports the Node as not Ready by itself.
+const (
+	leaseSeconds = 160
+	gracePeriod  = "200s"
+)
 
 // Options say where the programs are.
 type Options struct {
@@ -33,6 +33,8 @@ type Options struct {
 	Kwok string
 	// Dir takes logs, keys and the kubeconfig. It must exist.
 	Dir string
+	// Audit lets the API server log every write and who made it, for Writes.
+	Audit bool
 }
 
 // ControlPlane is a running control plane.
@@ -56,6 +58,11 @@ func Start(options Options) (*ControlPlane, error) {
 	}
 	// The controllers speak under the names of their own service accounts, whose tokens the API server must sign.
 	p.environment.ControlPlane.GetAPIServer().Configure().Set("authorization-mode", "RBAC")
+	if options.Audit {
+		if err := p.audit(); err != nil {
+			return nil, fmt.Errorf("prepare the audit log: %w", err)
+		}
+	}
 	if err := p.start(options); err != nil {
 		return nil, fmt.Errorf("start the control plane: %w (logs are in %s)", err, joinStop(p, options.Dir))
 	}
@@ -95,6 +102,7 @@ func (p *ControlPlane) start(options Options) error {
 		{
 			filepath.Join(options.Binaries, "kube-controller-manager"), "--kubeconfig=" + p.Kubeconfig,
 			"--leader-elect=false", "--secure-port=0", "--kube-api-qps=200", "--kube-api-burst=400",
+			"--node-monitor-grace-period=" + gracePeriod,
 		},
 		{
 			filepath.Join(options.Binaries, "kube-scheduler"), "--kubeconfig=" + p.Kubeconfig,
@@ -102,7 +110,7 @@ func (p *ControlPlane) start(options Options) error {
 		},
 		{
 			options.Kwok, "--kubeconfig=" + p.Kubeconfig, "--config=" + stageFile,
-			"--manage-nodes-with-annotation-selector=" + NodeAnnotation + "=fake", "--node-lease-duration-seconds=40",
+			"--manage-nodes-with-annotation-selector=" + NodeAnnotation + "=fake", fmt.Sprintf("--node-lease-duration-seconds=%d", leaseSeconds),
 		},
 	} {
 		if _, err := p.Run(argv...); err != nil {
@@ -112,54 +120,24 @@ func (p *ControlPlane) start(options Options) error {
 	return nil
 }
 
-// Process is a program that was started beside the control plane.
-type Process struct {
-	name string
-	cmd  *exec.Cmd
-	done chan struct{}
+// Run starts a program, with its output in a file of the control plane's directory that is named after it. It ends with
+// the control plane, and with this process, whatever becomes of it.
+func (p *ControlPlane) Run(argv ...string) (*Process, error) {
+	return p.RunAs(filepath.Base(argv[0]), argv...)
 }
 
-// Run starts a program, with its output in a file of the control plane's directory. It ends with the control plane,
-// and with this process, whatever becomes of it.
-func (p *ControlPlane) Run(argv ...string) (*Process, error) {
-	name := filepath.Base(argv[0])
-	log, err := os.OpenFile(filepath.Join(p.dir, name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+// RunAs is Run under another name. A name that has run before goes on in the same file.
+func (p *ControlPlane) RunAs(name string, argv ...string) (*Process, error) {
+	process, err := start(name, filepath.Join(p.dir, name+".log"), argv)
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(context.Background(), argv[0], argv[1:]...)
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start %s: %w", name, err)
-	}
-	process := &Process{name: name, cmd: cmd, done: make(chan struct{})}
-	go func() {
-		defer close(process.done)
-		defer log.Close()
-		_ = cmd.Wait() // how it ended stands in its log
-	}()
 	p.processes = append(p.processes, process)
 	return process, nil
 }
 
-// Kill ends the process at once, as a crash would.
-func (p *Process) Kill() {
-	_ = p.cmd.Process.Kill() // it may have ended already
-	<-p.done
-}
-
-// Done is closed when the process has ended.
-func (p *Process) Done() <-chan struct{} { return p.done }
-
-func (p *Process) stop() {
-	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended already
-	select {
-	case <-p.done:
-	case <-time.After(stopTimeout):
-		p.Kill()
-	}
-}
+// Processes are those beside etcd and the API server, in the order of their start, ended ones included.
+func (p *ControlPlane) Processes() []*Process { return p.processes }
 
 // Stop ends everything, what was started last first.
 func (p *ControlPlane) Stop() error {

@@ -176,22 +176,51 @@ func (s *Sandbox) addNodes(ctx context.Context) error {
 	}
 	s.Fleet = fleet
 	for i := range s.options.Nodes {
-		name := fmt.Sprintf("node-%d", i+1)
-		dir := filepath.Join(s.options.Dir, name)
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			return err
-		}
-		machine, err := simnode.New(dir, simnode.Options{})
-		if err != nil {
-			return err
-		}
-		if err := fleet.Add(ctx, nodeObject(name, i%zones), machine); err != nil {
-			return err
-		}
-		s.Names = append(s.Names, name)
+		s.Names = append(s.Names, fmt.Sprintf("node-%d", i+1))
+	}
+	if err := s.register(ctx); err != nil {
+		return err
 	}
 	s.options.Say("%d nodes registered; kernel, GRUB and boots are simulated, the agent on them is the real one", s.options.Nodes)
 	return nil
+}
+
+// register adds the nodes, a few at a time: the answers of the API server are what takes time.
+func (s *Sandbox) register(ctx context.Context) error {
+	const registering = 8
+	next, errs := make(chan int), make(chan error)
+	for range registering {
+		go func() {
+			var err error
+			for i := range next {
+				if err == nil {
+					err = s.addNode(ctx, i)
+				}
+			}
+			errs <- err
+		}()
+	}
+	for i := range s.Names {
+		next <- i
+	}
+	close(next)
+	var failed error
+	for range registering {
+		failed = errors.Join(failed, <-errs)
+	}
+	return failed
+}
+
+func (s *Sandbox) addNode(ctx context.Context, i int) error {
+	dir := filepath.Join(s.options.Dir, s.Names[i])
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
+	machine, err := simnode.New(dir, simnode.Options{})
+	if err != nil {
+		return err
+	}
+	return s.Fleet.Add(ctx, nodeObject(s.Names[i], i%zones), machine)
 }
 
 func nodeObject(name string, zone int) *corev1.Node {
@@ -227,12 +256,17 @@ func (s *Sandbox) awaitSchedulable(ctx context.Context) error {
 
 // StartManager runs the manager outside the cluster, as its own service account.
 func (s *Sandbox) StartManager(ctx context.Context, flags ...string) (*controlplane.Process, error) {
+	return s.StartManagerAs(ctx, "manager", flags...)
+}
+
+// StartManagerAs is StartManager for one of several managers.
+func (s *Sandbox) StartManagerAs(ctx context.Context, name string, flags ...string) (*controlplane.Process, error) {
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.ManagerDeployment}}
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](6 * 3600)}}
 	if err := s.Client.SubResource("token").Create(ctx, account, request); err != nil {
 		return nil, fmt.Errorf("request the manager's token: %w", err)
 	}
-	kubeconfig := filepath.Join(s.options.Dir, "manager.kubeconfig")
+	kubeconfig := filepath.Join(s.options.Dir, name+".kubeconfig")
 	err := clientcmd.WriteToFile(clientcmdapi.Config{
 		Clusters:       map[string]*clientcmdapi.Cluster{"sandbox": {Server: s.Plane.Config.Host, CertificateAuthorityData: s.Plane.Config.CAData}},
 		AuthInfos:      map[string]*clientcmdapi.AuthInfo{"manager": {Token: request.Status.Token}},
@@ -242,17 +276,25 @@ func (s *Sandbox) StartManager(ctx context.Context, flags ...string) (*controlpl
 	if err != nil {
 		return nil, err
 	}
-	return s.Plane.Run(append([]string{
+	return s.Plane.RunAs(name, append([]string{
 		s.options.Manager, "--kubeconfig=" + kubeconfig, "--agent-image=storageclient/node-agent:sandbox", "--health-probe-bind-address=0",
 	}, flags...)...)
 }
 
-// ManagerLog is the end of what the manager has logged.
+// ManagerLog is the end of what each manager that runs has logged.
 func (s *Sandbox) ManagerLog() string {
-	data, err := os.ReadFile(filepath.Join(s.options.Dir, filepath.Base(s.options.Manager)+".log"))
-	if err != nil {
-		return err.Error()
+	const most = 15
+	var end []string
+	for _, process := range s.Plane.Processes() {
+		if !strings.HasPrefix(process.Name, "manager") || !process.Running() {
+			continue
+		}
+		log, err := process.Log()
+		if err != nil {
+			log = err.Error()
+		}
+		lines := strings.Split(strings.TrimSpace(log), "\n")
+		end = append(append(end, process.Name+":"), lines[max(0, len(lines)-most):]...)
 	}
-	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
-	return strings.Join(lines[max(0, len(lines)-15):], "\n")
+	return strings.Join(end, "\n")
 }

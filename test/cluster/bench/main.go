@@ -1,0 +1,72 @@
+// Command bench measures rollouts over simulated nodes against the shortest time that their profile allows, with a real
+// control plane, real evictions and the real manager. It does not take the manager's word: times come from watches of its
+// own, writes from the API server's audit log, CPU and memory from /proc.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/storageclient/operator/test/cluster/sandbox"
+)
+
+// run is one measurement.
+type run struct {
+	nodes, budget int
+	boot          time.Duration
+}
+
+func main() {
+	options := sandbox.Options{Root: "."}
+	options.Audit = true
+	var runs []run
+	limit := flag.Float64("ratio", 1.05, "The largest ratio of makespan to lower bound that passes.")
+	boot := flag.Duration("boot", time.Minute, "How long a simulated boot takes, for the -run flags after it.")
+	flag.StringVar(&options.Binaries, "binaries", "", "Directory with etcd, kube-apiserver, kube-controller-manager and kube-scheduler.")
+	flag.StringVar(&options.Kwok, "kwok", "", "The kwok binary.")
+	flag.StringVar(&options.Manager, "manager", "bin/manager", "The manager binary.")
+	flag.Func("run", "NODES/BUDGET, e.g. 100/50: a measurement. May be given more than once.", func(text string) error {
+		next := run{boot: *boot}
+		if _, err := fmt.Sscanf(text, "%d/%d", &next.nodes, &next.budget); err != nil || next.budget < 1 || next.nodes < next.budget {
+			return errors.New("must be NODES/BUDGET with 1 <= BUDGET <= NODES")
+		}
+		runs = append(runs, next)
+		return nil
+	})
+	flag.Parse()
+	ctrl.SetLogger(logr.Discard())
+	if err := measureAll(options, runs, *limit); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func measureAll(options sandbox.Options, runs []run, limit float64) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var results []result
+	for _, next := range runs {
+		got, err := measure(ctx, options, next)
+		if err != nil {
+			return fmt.Errorf("%d nodes: %w", next.nodes, err)
+		}
+		results = append(results, got)
+	}
+	printTable(results)
+	var slow []error
+	for _, r := range results {
+		if r.ratio() > limit {
+			slow = append(slow, fmt.Errorf("%d nodes: makespan is %.3f times the lower bound, the limit is %.2f", r.nodes, r.ratio(), limit))
+		}
+	}
+	return errors.Join(slow...)
+}

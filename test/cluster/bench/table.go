@@ -1,0 +1,182 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/cluster/controlplane"
+	"github.com/storageclient/operator/test/cluster/history"
+)
+
+// The profile's own waits. They are part of the bound.
+const (
+	canaryNodes   = 1
+	soakSeconds   = 0
+	settleSeconds = 0
+)
+
+// result is what one measurement found.
+type result struct {
+	run
+	load               string
+	approved, returned time.Time
+	verdict            history.Verdict
+	writes             []controlplane.Write
+	// cpu is the manager's during the rollout, totalCPU that and what it took to stage.
+	cpu, totalCPU time.Duration
+	peakBytes     int64
+}
+
+func (r result) makespan() time.Duration { return r.returned.Sub(r.approved) }
+
+// bound is the shortest time that the profile allows: the canary and its soak, and then waves of the budget's size.
+func (r result) bound() time.Duration {
+	visit := drain + r.boot + settleSeconds*time.Second
+	waves := (r.nodes - canaryNodes + r.budget - 1) / r.budget
+	return time.Duration(1+waves)*visit + soakSeconds*time.Second
+}
+
+func (r result) ratio() float64 { return r.makespan().Seconds() / r.bound().Seconds() }
+
+func printTable(results []result) {
+	fmt.Printf("\nmake bench-rollout on %s, %d CPUs, %s\n\n", cpuModel(), runtime.NumCPU(), runtime.Version())
+	fmt.Print("lower bound = (1 + ceil((nodes - canary) / budget)) x (drain + boot + settleSeconds) + soakSeconds\n\n")
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	row := func(name string, value func(result) string) {
+		cells := []string{name}
+		for _, r := range results {
+			cells = append(cells, value(r))
+		}
+		fmt.Fprintln(w, strings.Join(cells, "\t"))
+	}
+	row("nodes", func(r result) string { return fmt.Sprint(r.nodes) })
+	row("budget, canary", func(r result) string { return fmt.Sprintf("%d, %d", r.budget, canaryNodes) })
+	row("drain, boot, settle, soak", func(r result) string {
+		return fmt.Sprintf("%.0f, %.0f, %d, %d s", drain.Seconds(), r.boot.Seconds(), settleSeconds, soakSeconds)
+	})
+	row("lower bound", func(r result) string { return fmt.Sprintf("%.0f s", r.bound().Seconds()) })
+	row("makespan", func(r result) string { return fmt.Sprintf("%.1f s", r.makespan().Seconds()) })
+	row("ratio", func(r result) string { return fmt.Sprintf("%.3f", r.ratio()) })
+	row("most nodes out at a time", func(r result) string { return fmt.Sprint(r.verdict.MostOut) })
+	row("nodes that had a pod to drain", func(r result) string { return fmt.Sprint(drained(r)) })
+	for _, leg := range legs {
+		row(leg.name+" (median, 95 %)", func(r result) string { return leg.text(r) })
+	}
+	row("manager: CPU of the rollout", func(r result) string { return fmt.Sprintf("%.1f s", r.cpu.Seconds()) })
+	row("manager: CPU in all", func(r result) string { return fmt.Sprintf("%.1f s", r.totalCPU.Seconds()) })
+	row("manager: peak memory", func(r result) string { return fmt.Sprintf("%d MiB", r.peakBytes>>20) })
+	row("manager: writes per node", func(r result) string { return perNode(r, isManager) })
+	row("agents: writes per node", func(r result) string { return perNode(r, isAgent) })
+	row("load before (1, 5, 15 min)", func(r result) string { return r.load })
+	w.Flush()
+	for _, r := range results {
+		fmt.Printf("\nThe manager's writes during the rollout of %d nodes, by the API server's audit log:\n", r.nodes)
+		printWrites(r)
+	}
+}
+
+// leg is a part of a visit. The bound knows only "drain" and "boot": all else is overhead.
+type leg struct {
+	name     string
+	from, to func(*history.Visit) time.Time
+}
+
+var legs = []leg{
+	{"  claim to cordon", func(v *history.Visit) time.Time { return v.Claimed }, func(v *history.Visit) time.Time { return v.Cordoned }},
+	{"  cordon to last pod gone", func(v *history.Visit) time.Time { return v.Cordoned }, func(v *history.Visit) time.Time { return v.Empty }},
+	{"  last pod gone to going down", func(v *history.Visit) time.Time { return v.Empty }, func(v *history.Visit) time.Time { return v.Down }},
+	{"  boot", func(v *history.Visit) time.Time { return v.Down }, func(v *history.Visit) time.Time { return v.Back }},
+	{"  Ready to uncordoned", func(v *history.Visit) time.Time { return v.Back }, func(v *history.Visit) time.Time { return v.Uncordoned }},
+	{"  uncordoned to claim released", func(v *history.Visit) time.Time { return v.Uncordoned }, func(v *history.Visit) time.Time { return v.Unclaimed }},
+}
+
+func (l leg) text(r result) string {
+	var times []time.Duration
+	for _, visit := range r.verdict.Done() {
+		times = append(times, l.to(visit).Sub(l.from(visit)))
+	}
+	if len(times) == 0 {
+		return "-"
+	}
+	slices.Sort(times)
+	return fmt.Sprintf("%.1f, %.1f s", times[len(times)/2].Seconds(), times[len(times)*95/100].Seconds())
+}
+
+func drained(r result) int {
+	count := 0
+	for _, visit := range r.verdict.Done() {
+		if visit.Pods > 0 {
+			count++
+		}
+	}
+	return count
+}
+
+func isManager(w controlplane.Write) bool {
+	return w.User == "system:serviceaccount:"+v1alpha1.ManagerNamespace+":"+v1alpha1.ManagerDeployment
+}
+
+func isAgent(w controlplane.Write) bool {
+	return w.User == "system:serviceaccount:"+v1alpha1.AgentNamespace+":"+v1alpha1.AgentServiceAccount
+}
+
+// during are the writes of the rollout itself.
+func during(r result, whose func(controlplane.Write) bool) []controlplane.Write {
+	var writes []controlplane.Write
+	for _, write := range r.writes {
+		if whose(write) && write.At.After(r.approved) && !write.At.After(r.returned) {
+			writes = append(writes, write)
+		}
+	}
+	return writes
+}
+
+func perNode(r result, whose func(controlplane.Write) bool) string {
+	return fmt.Sprintf("%.1f", float64(len(during(r, whose)))/float64(r.nodes))
+}
+
+func printWrites(r result) {
+	counts := map[string]int{}
+	for _, write := range during(r, isManager) {
+		resource := write.Resource
+		if write.Subresource != "" {
+			resource += "/" + write.Subresource
+		}
+		counts[fmt.Sprintf("%s %s -> %d", write.Verb, resource, write.Code)]++
+	}
+	var kinds []string
+	for kind := range counts {
+		kinds = append(kinds, kind)
+	}
+	slices.SortFunc(kinds, func(a, b string) int { return counts[b] - counts[a] })
+	for _, kind := range kinds {
+		fmt.Printf("  %7d  %s\n", counts[kind], kind)
+	}
+}
+
+func cpuModel() string {
+	data, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return "an unknown CPU"
+	}
+	for line := range strings.Lines(string(data)) {
+		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+			return strings.TrimSpace(value)
+		}
+	}
+	return "an unknown CPU"
+}
+
+func loadAverage() string {
+	data, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	return strings.Join(strings.Fields(string(data))[:3], ", ")
+}

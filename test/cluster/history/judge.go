@@ -1,0 +1,225 @@
+package history
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// maxProblems bounds what is said of one kind of run: the first of many breaches tells most.
+const maxProblems = 20
+
+// Rules are what a rollout has to keep.
+type Rules struct {
+	// Budget is how many nodes may be out of service at a time.
+	Budget int
+	// MinHealthy holds the least number of healthy pods by application, as its PodDisruptionBudget has it. It counts from
+	// the first moment on at which Replicas of them are healthy.
+	MinHealthy, Replicas map[string]int
+}
+
+// Verdict is what became of a cluster.
+type Verdict struct {
+	// Problems are breaches of the rules, in the order of their happening.
+	Problems []string
+	// MostOut is the largest number of nodes that were claimed, cordoned or not Ready at a time.
+	MostOut int
+	// Claims, Cordons and Boots count by node. A boot is a change of the boot ID.
+	Claims, Cordons, Boots map[string]int
+	// Visits are the disruptions, in the order of their claims.
+	Visits []*Visit
+	// StillOut are the nodes that are out of service at the end.
+	StillOut []string
+}
+
+// Visit is one disruption of a node: when it reached which point, as the watches heard of it. Times that it never
+// reached are zero.
+type Visit struct {
+	Node                                                        string
+	Claimed, Cordoned, Empty, Down, Back, Uncordoned, Unclaimed time.Time
+	// Pods is how many pods of applications were on the node when it was cordoned.
+	Pods int
+}
+
+// judge replays a history.
+type judge struct {
+	Verdict
+	rules   Rules
+	nodes   map[string]*nodeState
+	claimed map[string]bool
+	pods    map[string]*podState
+	healthy map[string]int
+	full    map[string]bool
+	visits  map[string]*Visit
+}
+
+// Judge replays what was recorded so far.
+func (r *Recorder) Judge(rules Rules) Verdict {
+	changes, errs := r.inOrder()
+	j := &judge{
+		Verdict: Verdict{Claims: map[string]int{}, Cordons: map[string]int{}, Boots: map[string]int{}},
+		rules:   rules, nodes: map[string]*nodeState{}, claimed: map[string]bool{}, pods: map[string]*podState{},
+		healthy: map[string]int{}, full: map[string]bool{}, visits: map[string]*Visit{},
+	}
+	for _, err := range errs {
+		j.problem("%v", err)
+	}
+	for _, next := range changes {
+		switch {
+		case next.node != nil:
+			j.nodeChanged(next.node, next.at)
+		case next.pod != nil:
+			j.podChanged(next.pod, next.at)
+		default:
+			j.claimsChanged(next.claims.nodes, next.at)
+		}
+		j.MostOut = max(j.MostOut, len(j.out()))
+	}
+	j.StillOut = sorted(j.out())
+	return j.Verdict
+}
+
+func (j *judge) problem(format string, args ...any) {
+	if len(j.Problems) < maxProblems {
+		j.Problems = append(j.Problems, fmt.Sprintf(format, args...))
+	}
+}
+
+// out are the nodes that use up budget.
+func (j *judge) out() map[string]bool {
+	out := map[string]bool{}
+	for name, claimed := range j.claimed {
+		if claimed {
+			out[name] = true
+		}
+	}
+	for name, node := range j.nodes {
+		if node.cordoned || node.registered && !node.ready {
+			out[name] = true
+		}
+	}
+	return out
+}
+
+func (j *judge) claimsChanged(now map[string]bool, at time.Time) {
+	before := j.claimed
+	j.claimed = now
+	var added []string
+	for _, name := range sorted(now) {
+		if now[name] && !before[name] {
+			added = append(added, name)
+			j.Claims[name]++
+			j.visits[name] = &Visit{Node: name, Claimed: at}
+			j.Visits = append(j.Visits, j.visits[name])
+		}
+	}
+	if out := j.out(); len(added) > 0 && len(out) > j.rules.Budget {
+		j.problem("claims for %v make %d nodes out of service, the budget is %d: %v", added, len(out), j.rules.Budget, sorted(out))
+	}
+	for _, name := range sorted(before) {
+		if !before[name] || now[name] {
+			continue
+		}
+		if node := j.nodes[name]; node != nil && node.cordoned {
+			j.problem("the claim of %s went while it was cordoned", name)
+		}
+		if visit := j.visits[name]; visit != nil {
+			visit.Unclaimed = at
+		}
+	}
+}
+
+func (j *judge) nodeChanged(node *nodeState, at time.Time) {
+	before := j.nodes[node.name]
+	j.nodes[node.name] = node
+	if node.ended {
+		delete(j.nodes, node.name)
+		return
+	}
+	if before == nil {
+		return
+	}
+	visit := j.visits[node.name]
+	if visit == nil {
+		visit = &Visit{}
+	}
+	if node.cordoned && !before.cordoned {
+		j.Cordons[node.name]++
+		if !j.claimed[node.name] {
+			j.problem("%s was cordoned without a claim", node.name)
+		}
+		visit.Pods = j.podsOn(node.name)
+		setOnce(&visit.Cordoned, at)
+		j.noteEmpty(node.name, at)
+	}
+	if before.ready && !node.ready {
+		setOnce(&visit.Down, at)
+		if left := j.podsOn(node.name); left > 0 {
+			j.problem("%s went down with %d pods of applications on it", node.name, left)
+		}
+	}
+	if before.bootID != "" && node.bootID != before.bootID {
+		j.Boots[node.name]++
+		if !node.cordoned {
+			j.problem("%s was booted and not cordoned", node.name)
+		}
+	}
+	if !before.ready && node.ready {
+		visit.Back = at
+	}
+	if before.cordoned && !node.cordoned {
+		visit.Uncordoned = at
+	}
+}
+
+func (j *judge) podChanged(pod *podState, at time.Time) {
+	before := j.pods[pod.namespaced]
+	if before != nil && before.healthy {
+		j.healthy[before.app]--
+	}
+	if pod.ended {
+		delete(j.pods, pod.namespaced)
+		j.noteEmpty(pod.node, at)
+	} else {
+		j.pods[pod.namespaced] = pod
+		if pod.healthy {
+			j.healthy[pod.app]++
+		}
+	}
+	healthy, least := j.healthy[pod.app], j.rules.MinHealthy[pod.app]
+	if healthy == j.rules.Replicas[pod.app] {
+		j.full[pod.app] = true
+	}
+	if j.full[pod.app] && healthy < least {
+		j.problem("application %s had %d healthy pods, its PodDisruptionBudget says %d", pod.app, healthy, least)
+	}
+}
+
+// noteEmpty remembers when the last pod left a cordoned node.
+func (j *judge) noteEmpty(name string, at time.Time) {
+	visit, node := j.visits[name], j.nodes[name]
+	if visit != nil && node != nil && node.cordoned && j.podsOn(name) == 0 {
+		setOnce(&visit.Empty, at)
+	}
+}
+
+func (j *judge) podsOn(node string) int {
+	count := 0
+	for _, pod := range j.pods {
+		if pod.node == node {
+			count++
+		}
+	}
+	return count
+}
+
+// Done are the visits that took a node down and brought it back into service.
+func (v Verdict) Done() []*Visit {
+	return slices.DeleteFunc(slices.Clone(v.Visits), func(visit *Visit) bool { return visit.Back.IsZero() || visit.Unclaimed.IsZero() })
+}
+
+func setOnce(t *time.Time, at time.Time) {
+	if t.IsZero() {
+		*t = at
+	}
+}

@@ -1,0 +1,296 @@
+//go:build kwok
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/cluster/controlplane"
+	"github.com/storageclient/operator/test/cluster/history"
+	"github.com/storageclient/operator/test/cluster/sandbox"
+)
+
+const (
+	manyNodes  = 200
+	manyBudget = 20
+	kills      = 10
+	// Four applications with pods on all nodes; each may lose two at a time, which is less than a wave of drains asks for.
+	apps, replicas, minAvailable = 4, 100, 98
+	// seedVariable repeats the kills of an earlier run.
+	seedVariable = "SCO_SEED"
+)
+
+// TestTwoHundredNodesWhileManagersAreKilled needs what "make test-rollout" builds.
+func TestTwoHundredNodesWhileManagersAreKilled(t *testing.T) {
+	ctrl.SetLogger(logr.Discard())
+	ctx := t.Context()
+	s := startSandbox(t, sandbox.Options{
+		Options: controlplane.Options{Audit: true}, Nodes: manyNodes, BootTime: 4 * time.Second,
+	})
+	deployApplications(t, s)
+	recorder, err := history.Record(ctx, s.Client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(recorder.Stop)
+	managers := startTwoManagers(t, s)
+
+	profile := profileOf("fleet", manyBudget)
+	if err := s.Client.Create(ctx, profile); err != nil {
+		t.Fatal(err)
+	}
+	killing, stopKilling := context.WithCancel(ctx)
+	defer stopKilling()
+	killed := make(chan int, 1)
+	go func() { killed <- managers.killAtRandom(killing, t) }()
+	await(t, s, "the profile to be Ready", func(ctx context.Context) (bool, error) {
+		err := s.Client.Get(ctx, client.ObjectKeyFromObject(profile), profile)
+		status := profile.Status
+		return meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady) && status.Nodes.UpToDate == manyNodes &&
+			status.Nodes.Disrupted == 0, err
+	})
+	stopKilling()
+	if got := <-killed; got != kills {
+		t.Errorf("the rollout was over after %d of %d kills", got, kills)
+	}
+	checkMachines(t, s, 2, "16777216")
+	await(t, s, "all pods to run", func(ctx context.Context) (bool, error) { return allRun(ctx, s) })
+
+	if err := s.Client.Delete(ctx, profile); err != nil {
+		t.Fatal(err)
+	}
+	await(t, s, "the profile to go", func(ctx context.Context) (bool, error) {
+		err := s.Client.Get(ctx, client.ObjectKeyFromObject(profile), profile)
+		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
+	})
+	checkNodes(t, s)
+	checkNothingClaimed(t, s)
+	checkHistory(t, recorder)
+	checkRefusals(t, s)
+	logUsage(t, s)
+}
+
+// managers are two processes that fight over one lease.
+type managers struct {
+	sandbox   *sandbox.Sandbox
+	processes [2]*controlplane.Process
+	random    *rand.Rand
+}
+
+func startTwoManagers(t *testing.T, s *sandbox.Sandbox) *managers {
+	t.Helper()
+	seed := uint64(time.Now().UnixNano())
+	if text := os.Getenv(seedVariable); text != "" {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatalf("%s: %v", seedVariable, err)
+		}
+	}
+	t.Logf("%s=%d", seedVariable, seed)
+	m := &managers{sandbox: s, random: rand.New(rand.NewPCG(seed, 0))}
+	for i := range m.processes {
+		if err := m.start(t.Context(), i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return m
+}
+
+func (m *managers) start(ctx context.Context, i int) error {
+	var err error
+	m.processes[i], err = m.sandbox.StartManagerAs(ctx, fmt.Sprintf("manager-%d", i+1), "--leader-elect", "--max-unavailable="+strconv.Itoa(manyBudget))
+	return err
+}
+
+// killAtRandom kills the leader, and at times the other one, at random moments, and starts the killed one again at once.
+// The waits begin when a leader is there, or most of the kills would hit managers that wait for the lease. It ends early
+// when the context does, and returns how many were killed.
+func (m *managers) killAtRandom(ctx context.Context, t *testing.T) int {
+	began := time.Now()
+	for kill := range kills {
+		leader := m.awaitLeader(ctx)
+		pause := time.Duration(m.random.Int64N(int64(9 * time.Second)))
+		victim, other := leader, m.random.IntN(4) == 0
+		if other {
+			victim = 1 - leader
+		}
+		select {
+		case <-ctx.Done():
+			return kill
+		case <-time.After(pause):
+		}
+		m.processes[victim].Kill()
+		t.Logf("%4.0f s: killed manager %d, leader: %v", time.Since(began).Seconds(), victim+1, !other)
+		if err := m.start(ctx, victim); err != nil {
+			t.Errorf("start manager %d again: %v", victim+1, err)
+			return kill + 1
+		}
+	}
+	return kills
+}
+
+// awaitLeader returns which process holds the lease, by what it said itself: it ends with the loss of the lease. A
+// manager that has ended by itself is started again, as its Deployment would.
+func (m *managers) awaitLeader(ctx context.Context) int {
+	for ctx.Err() == nil {
+		for i, process := range m.processes {
+			if !process.Running() {
+				_ = m.start(ctx, i) // tried again in a moment
+				continue
+			}
+			if log, err := process.Log(); err == nil && strings.Contains(log, "Successfully acquired lease") {
+				return i
+			}
+		}
+		time.Sleep(time.Second / 5)
+	}
+	return 0
+}
+
+func deployApplications(t *testing.T, s *sandbox.Sandbox) {
+	t.Helper()
+	for i := range apps {
+		name := appName(i)
+		labels := map[string]string{history.AppLabel: name}
+		selector := &metav1.LabelSelector{MatchLabels: labels}
+		object := metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name}
+		spread := func(key string) corev1.TopologySpreadConstraint {
+			return corev1.TopologySpreadConstraint{
+				MaxSkew: 1, TopologyKey: key, WhenUnsatisfiable: corev1.ScheduleAnyway, LabelSelector: selector,
+			}
+		}
+		for _, object := range []client.Object{
+			&policyv1.PodDisruptionBudget{ObjectMeta: object, Spec: policyv1.PodDisruptionBudgetSpec{
+				MinAvailable: ptr.To(intstr.FromInt32(minAvailable)), Selector: selector,
+			}},
+			&appsv1.Deployment{ObjectMeta: object, Spec: appsv1.DeploymentSpec{
+				Replicas: ptr.To[int32](replicas), Selector: selector,
+				Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
+					Containers: []corev1.Container{{Name: name, Image: "example/app:1"}},
+					TopologySpreadConstraints: []corev1.TopologySpreadConstraint{
+						spread(corev1.LabelTopologyZone), spread(corev1.LabelHostname),
+					},
+				}},
+			}},
+		} {
+			if err := s.Client.Create(t.Context(), object); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	await(t, s, "the applications to run", func(ctx context.Context) (bool, error) { return allRun(ctx, s) })
+}
+
+func appName(i int) string { return fmt.Sprintf("app-%d", i+1) }
+
+func allRun(ctx context.Context, s *sandbox.Sandbox) (bool, error) {
+	deployments := &appsv1.DeploymentList{}
+	if err := s.Client.List(ctx, deployments, client.InNamespace(metav1.NamespaceDefault)); err != nil {
+		return false, err
+	}
+	for _, deployment := range deployments.Items {
+		if status := deployment.Status; status.AvailableReplicas != replicas || status.Replicas != replicas {
+			return false, nil
+		}
+	}
+	return len(deployments.Items) == apps, nil
+}
+
+func checkNothingClaimed(t *testing.T, s *sandbox.Sandbox) {
+	t.Helper()
+	claims := &corev1.ConfigMap{}
+	key := client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.BudgetConfigMap}
+	if err := s.Client.Get(t.Context(), key, claims); err != nil {
+		t.Fatal(err)
+	}
+	objects := &v1alpha1.StorageClientNodeList{}
+	if err := s.Client.List(t.Context(), objects); err != nil {
+		t.Fatal(err)
+	}
+	if len(claims.Data) > 0 || len(objects.Items) > 0 {
+		t.Errorf("left are claims %v and %d StorageClientNodes", claims.Data, len(objects.Items))
+	}
+}
+
+func checkHistory(t *testing.T, recorder *history.Recorder) {
+	t.Helper()
+	rules := history.Rules{Budget: manyBudget, MinHealthy: map[string]int{}, Replicas: map[string]int{}}
+	for i := range apps {
+		rules.MinHealthy[appName(i)], rules.Replicas[appName(i)] = minAvailable, replicas
+	}
+	verdict := recorder.Judge(rules)
+	t.Logf("at most %d nodes were out of service at a time, the budget was %d; %d claims for %d nodes",
+		verdict.MostOut, manyBudget, len(verdict.Visits), len(verdict.Claims))
+	for _, problem := range verdict.Problems {
+		t.Error(problem)
+	}
+	if len(verdict.Cordons) != manyNodes || len(verdict.Boots) != manyNodes || verdict.MostOut < manyBudget/2 {
+		t.Errorf("%d nodes were cordoned and %d booted, want %d; at most %d at a time were out of service",
+			len(verdict.Cordons), len(verdict.Boots), manyNodes, verdict.MostOut)
+	}
+	for node, boots := range verdict.Boots {
+		if boots != 1 {
+			t.Errorf("%s was booted %d times", node, boots)
+		}
+	}
+	if len(verdict.StillOut) > 0 {
+		t.Errorf("out of service at the end: %v", verdict.StillOut)
+	}
+}
+
+// checkRefusals makes sure that the budgets were put to the test: the API server had to refuse evictions.
+func checkRefusals(t *testing.T, s *sandbox.Sandbox) {
+	t.Helper()
+	writes, err := s.Plane.Writes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	granted, refused := 0, 0
+	for _, write := range writes {
+		switch {
+		case write.Subresource != "eviction":
+		case write.Code == 201:
+			granted++
+		case write.Code == 429:
+			refused++
+		}
+	}
+	t.Logf("evictions: %d granted, %d refused for a PodDisruptionBudget", granted, refused)
+	if granted == 0 || refused == 0 {
+		t.Errorf("%d evictions were granted and %d refused, want some of both", granted, refused)
+	}
+}
+
+func logUsage(t *testing.T, s *sandbox.Sandbox) {
+	t.Helper()
+	own, err := controlplane.UsageOf(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("this process with %d agents: %.0f s CPU, %d MiB at most", manyNodes, own.CPU.Seconds(), own.PeakBytes>>20)
+	for _, process := range s.Plane.Processes() {
+		if usage, err := process.Usage(); err == nil && process.Running() {
+			t.Logf("%s: %.0f s CPU, %d MiB at most", process.Name, usage.CPU.Seconds(), usage.PeakBytes>>20)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
@@ -14,6 +15,9 @@ import (
 
 // NodeAnnotation on a Node makes kwok play its pods and renew its lease.
 const NodeAnnotation = "kwok.x-k8s.io/node"
+
+// startTimeout bounds the start of etcd and of the API server, each. It takes seconds on a machine with nothing else to do.
+const startTimeout = 2 * time.Minute
 
 //go:embed stages.yaml
 var stages []byte
@@ -54,7 +58,7 @@ func Start(options Options) (*ControlPlane, error) {
 	p := &ControlPlane{
 		dir:         options.Dir,
 		Kubeconfig:  filepath.Join(options.Dir, "kubeconfig"),
-		environment: &envtest.Environment{BinaryAssetsDirectory: options.Binaries},
+		environment: &envtest.Environment{BinaryAssetsDirectory: options.Binaries, ControlPlaneStartTimeout: startTimeout},
 	}
 	// The controllers speak under the names of their own service accounts, whose tokens the API server must sign.
 	p.environment.ControlPlane.GetAPIServer().Configure().Set("authorization-mode", "RBAC")

@@ -1,0 +1,145 @@
+package history
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+// tape is a history in the making: each event is a revision later than the one before.
+type tape []change
+
+func (t *tape) add(next change) {
+	next.revision = int64(len(*t) + 1)
+	*t = append(*t, next)
+}
+
+func (t *tape) node(name, bootID string, shape func(*nodeState)) {
+	state := &nodeState{name: name, bootID: bootID, registered: true, ready: true}
+	if shape != nil {
+		shape(state)
+	}
+	t.add(change{node: state})
+}
+
+func (t *tape) claim(names ...string) {
+	next := &claims{nodes: map[string]bool{}}
+	for _, name := range names {
+		next.nodes[name] = true
+	}
+	t.add(change{claims: next})
+}
+
+func (t *tape) pod(name, node string, healthy, ended bool) {
+	t.add(change{pod: &podState{namespaced: name, app: "app", node: node, healthy: healthy, ended: ended}})
+}
+
+func cordoned(n *nodeState) { n.cordoned = true }
+
+func down(n *nodeState) { n.cordoned, n.ready = true, false }
+
+func TestJudge(t *testing.T) {
+	for name, test := range map[string]struct {
+		play func(*tape)
+		want []string
+	}{
+		"a rollout by the rules has no problem": {
+			play: func(t *tape) {
+				t.claim("a")
+				t.node("a", "1", cordoned)
+				t.pod("p", "a", false, false)
+				t.pod("p", "a", false, true)
+				t.node("a", "1", down)
+				t.node("a", "2", cordoned)
+				t.node("a", "2", nil)
+				t.claim()
+			},
+		},
+		"a claim beyond the budget is found": {
+			play: func(t *tape) { t.claim("a"); t.claim("a", "b") },
+			want: []string{"claims for [b] make 2 nodes out of service, the budget is 1: [a b]"},
+		},
+		"a node that is out of service without us uses the budget up": {
+			play: func(t *tape) {
+				t.node("b", "1", func(n *nodeState) { n.ready = false })
+				t.claim("a")
+			},
+			want: []string{
+				"claims for [a] make 2 nodes out of service, the budget is 1: [a b]",
+			},
+		},
+		"a cordon before the claim is found": {
+			play: func(t *tape) { t.node("a", "1", cordoned); t.claim("a") },
+			want: []string{"a was cordoned without a claim"},
+		},
+		"a claim released before the uncordon is found": {
+			play: func(t *tape) { t.claim("a"); t.node("a", "1", cordoned); t.claim() },
+			want: []string{"the claim of a went while it was cordoned"},
+		},
+		"a reboot under a pod is found": {
+			play: func(t *tape) {
+				t.claim("a")
+				t.node("a", "1", cordoned)
+				t.pod("p", "a", false, false)
+				t.node("a", "1", down)
+			},
+			want: []string{"a went down with 1 pods of applications on it"},
+		},
+		"a boot of a node in service is found": {
+			play: func(t *tape) { t.node("a", "2", nil) },
+			want: []string{"a was booted and not cordoned"},
+		},
+		"a pod too few is found": {
+			play: func(t *tape) {
+				t.pod("p", "a", true, false)
+				t.pod("q", "b", true, false)
+				t.pod("p", "a", false, false)
+				t.pod("q", "b", false, false)
+			},
+			want: []string{"application app had 0 healthy pods, its PodDisruptionBudget says 1"},
+		},
+		"an application that is being started has no pod too few": {
+			play: func(t *tape) { t.pod("q", "b", false, false) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var tape tape
+			tape.node("a", "1", nil)
+			tape.node("b", "1", nil)
+			tape.pod("p", "a", false, false)
+			test.play(&tape)
+			// Watches deliver in an order of their own.
+			slices.Reverse(tape)
+			verdict := (&Recorder{changes: tape}).Judge(Rules{
+				Budget: 1, MinHealthy: map[string]int{"app": 1}, Replicas: map[string]int{"app": 2},
+			})
+			if diff := cmp.Diff(test.want, verdict.Problems, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("problems (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestJudgeCounts(t *testing.T) {
+	var tape tape
+	tape.node("a", "1", nil)
+	for range 2 {
+		tape.claim("a")
+		tape.node("a", "1", cordoned)
+		tape.node("a", "1", nil)
+		tape.claim()
+	}
+	tape.claim("a")
+	tape.node("a", "1", down)
+	tape.node("a", "2", cordoned)
+	verdict := (&Recorder{changes: tape}).Judge(Rules{Budget: 1})
+	if len(verdict.Problems) > 0 || verdict.MostOut != 1 || len(verdict.Visits) != 3 || !slices.Equal(verdict.StillOut, []string{"a"}) {
+		t.Errorf("got %+v", verdict)
+	}
+	if !maps.Equal(verdict.Cordons, map[string]int{"a": 3}) || !maps.Equal(verdict.Boots, map[string]int{"a": 1}) {
+		t.Errorf("cordons %v, boots %v", verdict.Cordons, verdict.Boots)
+	}
+}

@@ -163,6 +163,10 @@ func TestConditions(t *testing.T) {
 			world: newWorld(policy(v1alpha1.RebootAutomatic)).node("a", rebootDue(v1alpha1.ReasonWaitingForBudget)).node("b", rebootDue(v1alpha1.ReasonWaitingForBudget)),
 			want:  "Ready=False/RollingOut Reconciling=True/WaitingForBudget",
 		},
+		"all that are left wait for a window": {
+			world: newWorld(policy(v1alpha1.RebootAutomatic)).node("a", rebootDue(v1alpha1.ReasonWaitingForWindow)).node("b", rebootDue(v1alpha1.ReasonWaitingForWindow)),
+			want:  "Ready=False/RollingOut Reconciling=True/WaitingForWindow",
+		},
 		"another profile's approval is what all wait for": {
 			world: newWorld(policy(v1alpha1.RebootAutomatic)).node("a", rebootDue(v1alpha1.ReasonWaitingForApproval)),
 			want:  "Ready=False/RollingOut Reconciling=True/WaitingForApproval",

@@ -620,12 +620,13 @@ func (w *world) ours(n *simNode) bool {
 // forgiven reports whether a profile, or for the cluster every profile of the node, minds a node no more that has been
 // unavailable for so long.
 func (m *manager) forgiven(n *simNode, profile string) bool {
-	if n.UnavailableSince == nil {
+	seen := m.seen[n.Name]
+	if seen == nil || seen.UnavailableSince == nil {
 		return false
 	}
 	minds := func(name string) bool {
 		after := m.rules[name].Rollout.IgnoreUnavailableAfterSeconds
-		return after == 0 || m.now.Before(n.UnavailableSince.Add(time.Duration(after)*time.Second))
+		return after == 0 || m.now.Before(seen.UnavailableSince.Add(time.Duration(after)*time.Second))
 	}
 	if profile != "" {
 		return !minds(profile)

@@ -18,4 +18,13 @@
 //   - A drain that timed out, a cordon that was taken away and a refused permit are no failures of the node.
 //   - The canary of a change are the first nodes of those that get the same boot settings from a profile, so that each
 //     combination of settings is proven. Nodes that cannot be disrupted are passed over, unless we have begun with them.
+//   - A disruption may begin as long as a window is open, however short the rest of it. What has no permit when it closes
+//     is released; what has one finishes.
+//   - Zones in turn: no node of a profile is claimed while nodes of it are held in another zone. Who cannot go holds up
+//     nobody, and a drain keeps other zones waiting for ZonePatience at most. Nodes without a zone come last.
+//   - The cluster's budget goes to the profile that holds the fewest nodes, of those to the one served longest ago, then
+//     by priority and name, so that a single slot goes round.
+//   - A node that serves nothing yet (untuned taint, no pods) is claimed before all others and whatever its zone. It needs
+//     budget, canary, window and approval like any other.
+//   - Where nobody of a chosen canary is left, a node that has carried the settings for the soak is proof.
 package plan

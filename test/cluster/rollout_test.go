@@ -62,7 +62,10 @@ func TestTwoHundredNodesWhileManagersAreKilled(t *testing.T) {
 	killing, stopKilling := context.WithCancel(ctx)
 	defer stopKilling()
 	killed := make(chan int, 1)
-	go func() { killed <- managers.killAtRandom(killing, t) }()
+	go func() {
+		managers.awaitClaim(killing)
+		killed <- managers.killAtRandom(killing, t)
+	}()
 	await(t, s, "the profile to be Ready", func(ctx context.Context) (bool, error) {
 		err := s.Client.Get(ctx, client.ObjectKeyFromObject(profile), profile)
 		status := profile.Status
@@ -120,6 +123,18 @@ func (m *managers) start(ctx context.Context, i int) error {
 	var err error
 	m.processes[i], err = m.sandbox.StartManagerAs(ctx, fmt.Sprintf("manager-%d", i+1), "--leader-elect", "--max-unavailable="+strconv.Itoa(manyBudget))
 	return err
+}
+
+// awaitClaim waits until nodes begin to be disrupted: before that, a kill has little to interrupt.
+func (m *managers) awaitClaim(ctx context.Context) {
+	key := client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.BudgetConfigMap}
+	for ctx.Err() == nil {
+		claims := &corev1.ConfigMap{}
+		if err := m.sandbox.Client.Get(ctx, key, claims); err == nil && len(claims.Data) > 0 {
+			return
+		}
+		time.Sleep(time.Second / 2)
+	}
 }
 
 // killAtRandom kills the leader, and at times the other one, at random moments, and starts the killed one again at once.

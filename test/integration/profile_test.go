@@ -85,7 +85,7 @@ var _ = Describe("Profiles", func() {
 		newNode("a").Create()
 		newProfile("wrong").Sysctl("kernel.core_pattern", "x").Create()
 		newProfile("later").With(func(spec *v1alpha1.StorageClientProfileSpec) {
-			spec.Rollout.Drain.ExcludeFromLoadBalancersSeconds = 30
+			spec.Rollout.Volumes = &v1alpha1.VolumeRollout{}
 		}).Create()
 		manager.settle([]string{"wrong", "later"}, []string{"a"})
 		Expect(findProfile("wrong")).To(And(

@@ -43,7 +43,7 @@ func newScope(in Input) *scope {
 		options := nodesettings.Options(rule)
 		s.volumes = append(s.volumes, volumeRule{
 			VolumeRule: rule, field: fmt.Sprintf("spec.volumes[%d].mountOptions", i),
-			protocols: nodesettings.Protocols(&rule.Selector),
+			protocols: nodesettings.Protocols(rule),
 			options:   mountoptions.Parse(options), transport: mountoptions.Transport(options),
 		})
 	}

@@ -5,8 +5,10 @@ import (
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
-// Protocols are the protocols of the volumes that a rule's selector can be meant for, as far as their options are known.
-func Protocols(s *v1alpha1.VolumeSelector) []mountoptions.Protocol { return protocolsOf(s) }
+// Protocols are the kinds of options of the volumes that a rule can be meant for.
+func Protocols(rule *v1alpha1.VolumeRule) []mountoptions.Protocol {
+	return protocolsOf(&rule.Selector, optionsOf(rule))
+}
 
 // Options are a rule's mount options as plain text.
 func Options(rule *v1alpha1.VolumeRule) []string { return optionsOf(rule) }

@@ -68,7 +68,7 @@ func TestStandingOf(t *testing.T) {
 		"without a finalizer it is held": {func(p *v1alpha1.StorageClientProfile) { p.Finalizers = nil }, Held},
 		"so it is in mode Plan":          {func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan }, Held},
 		"and with a field that is not honoured": {func(p *v1alpha1.StorageClientProfile) {
-			p.Spec.Rollout.Drain.ExcludeFromLoadBalancersSeconds = 30
+			p.Spec.Rollout.Volumes = &v1alpha1.VolumeRollout{}
 		}, Held},
 		"a profile that is being deleted leaves": {func(p *v1alpha1.StorageClientProfile) { p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }, Leaving},
 		"whatever else holds it": {func(p *v1alpha1.StorageClientProfile) {
@@ -92,8 +92,8 @@ func TestCheckNamesFieldAndValue(t *testing.T) {
 	if reason != v1alpha1.ReasonInvalid || !strings.Contains(message, "spec.node.sysctls[kernel.core_pattern]") || !strings.Contains(message, `"x"`) {
 		t.Errorf("got %s: %s", reason, message)
 	}
-	profile.Spec.Rollout.Drain.ExcludeFromLoadBalancersSeconds = 30
-	if reason, message = Check(profile, catalogue.AllowList{}); reason != v1alpha1.ReasonUnsupportedField || !strings.Contains(message, "spec.rollout.drain.excludeFromLoadBalancersSeconds") {
+	profile.Spec.Rollout.Volumes = &v1alpha1.VolumeRollout{}
+	if reason, message = Check(profile, catalogue.AllowList{}); reason != v1alpha1.ReasonUnsupportedField || !strings.Contains(message, "spec.rollout.volumes") {
 		t.Errorf("got %s: %s", reason, message)
 	}
 }

@@ -48,6 +48,8 @@ type FS struct {
 	root *os.Root
 	dir  string
 	hook Hook
+	// image and readOnly are told by AsImage and AsReadOnly.
+	image, readOnly bool
 }
 
 // OpenFS opens the host's file system below dir, e.g. /host, or / on the host itself.
@@ -386,6 +388,9 @@ func (f FS) syncPath(op Op, rel string) error {
 }
 
 func (f FS) before(op Op, name string) error {
+	if f.readOnly {
+		return fmt.Errorf("%s %s: %w", op, name, ErrReadOnly)
+	}
 	if f.hook == nil {
 		return nil
 	}

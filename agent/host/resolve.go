@@ -56,7 +56,8 @@ func (f FS) resolve(name string, follow bool) (string, error) {
 	if len(done) == 0 {
 		return ".", nil
 	}
-	return path.Join(done...), nil
+	rel := path.Join(done...)
+	return rel, f.hidden(rel, name)
 }
 
 // readlink returns "" for what is not a symbolic link.

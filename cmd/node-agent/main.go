@@ -1,28 +1,49 @@
 // Command node-agent runs on every managed node: it applies what the node's StorageClientNode declares, reports how
-// the node stands, and reboots it where it has a permit.
+// the node stands, and reboots it where it has a permit. Its other commands do the same once on one machine, or in
+// the tree of an image, without a cluster and without a reboot.
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"runtime/debug"
+
+	"github.com/storageclient/operator/agent/report"
 )
 
 const usage = `usage: node-agent COMMAND
 
   run      keep this node as its StorageClientNode declares it ("node-agent run -h" lists the flags)
   version  print the version
+
+Without a cluster, once, on this machine or on an image's tree (--host-root); each writes a report and never reboots:
+
+  plan     -f PROFILE    say what apply would do; nothing is changed
+  apply    -f PROFILE    set what the profiles declare, put back what they no longer do, stage boot arguments
+  observe  [-f PROFILE]  say how the machine stands against the profiles, or against what was applied last
+  restore  [-f PROFILE]  put the originals back that the journal holds
+
+Several profiles, from several -f or in one file, are merged as on a node. A host root without a running kernel of its
+own is an image: files and boot menu are written, live values are not touched.
+
+Exit code: 0 as declared (plan: it can be brought about; apply: a reboot may be needed, the report says so),
+1 an error: nothing, or not all, was done, 2 something declared is not so: the report says what and why.
 `
 
 func main() {
-	if err := command(os.Args[1:], os.Stdout, os.Stderr); err != nil {
+	err := command(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	if errors.Is(err, errNotAsDeclared) {
+		os.Exit(2)
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "node-agent:", err)
 		os.Exit(1)
 	}
 }
 
-func command(args []string, stdout, stderr io.Writer) error {
+func command(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	name := ""
 	if len(args) > 0 {
 		name = args[0]
@@ -30,6 +51,8 @@ func command(args []string, stdout, stderr io.Writer) error {
 	switch name {
 	case "run":
 		return run(args[1:], stderr)
+	case report.Plan, report.Apply, report.Observe, report.Restore:
+		return local(name, args[1:], stdin, stdout, stderr)
 	case "version":
 		_, err := fmt.Fprintln(stdout, version())
 		return err

@@ -71,7 +71,7 @@ func TestCommands(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			var stdout bytes.Buffer
-			err := command(test.args, &stdout, io.Discard)
+			err := command(test.args, strings.NewReader(""), &stdout, io.Discard)
 			if test.wantErr == "" && err != nil || test.wantErr != "" && (err == nil || !strings.Contains(err.Error(), test.wantErr)) {
 				t.Errorf("error is %v, want %q", err, test.wantErr)
 			}

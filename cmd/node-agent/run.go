@@ -93,6 +93,11 @@ func run(args []string, stderr io.Writer) error {
 		return err
 	}
 	defer fs.Close()
+	unlock, err := fs.Lock()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unlock() }()
 	a, err := newAgent(o, fs)
 	if err != nil {
 		return err

@@ -64,13 +64,13 @@ func New(fs host.FS, runner host.Runner, facts BootFacts, options Options) *Subj
 // Name implements host.Subject.
 func (s *Subject) Name() string { return Name }
 
-// Original implements host.Subject.
+// Original implements host.Subject. In an image, it is what the menu passes.
 func (s *Subject) Original(_ context.Context, name string) (host.Original, error) {
-	cmdline, err := s.cmdline()
+	args, err := s.inForce()
 	if err != nil {
 		return host.Original{}, err
 	}
-	arg, ok := last(cmdline, name)
+	arg, ok := last(args, name)
 	return host.Original{Present: ok, Value: arg.Value}, nil
 }
 
@@ -147,13 +147,15 @@ func (s *Subject) Restore(ctx context.Context, originals map[string]host.Origina
 
 // gather reads all that judging needs.
 func (s *Subject) gather(ctx context.Context, asked []host.Setting) (facts, error) {
-	f := facts{detection: Detect(s.fs), hashSize: s.options.HashSize}
+	f := facts{detection: Detect(s.fs), hashSize: s.options.HashSize, image: s.fs.IsImage()}
 	var err error
-	if f.bootID, err = s.fs.ReadValue("/proc/sys/kernel/random/boot_id"); err != nil {
-		return f, err
-	}
-	if f.cmdline, err = s.cmdline(); err != nil {
-		return f, err
+	if !f.image {
+		if f.bootID, err = s.fs.ReadValue("/proc/sys/kernel/random/boot_id"); err != nil {
+			return f, err
+		}
+		if f.cmdline, err = s.cmdline(); err != nil {
+			return f, err
+		}
 	}
 	if f.dropIn, err = s.readDropIn(); err != nil {
 		return f, err
@@ -164,7 +166,7 @@ func (s *Subject) gather(ctx context.Context, asked []host.Setting) (facts, erro
 		}
 	}
 	sized := func(setting host.Setting) bool { return isHashTable(setting.Name) }
-	if !slices.ContainsFunc(asked, sized) {
+	if f.image || !slices.ContainsFunc(asked, sized) {
 		return f, nil
 	}
 	if f.sizes, err = s.hashSizes(ctx, f.bootID); err != nil {
@@ -181,6 +183,9 @@ func (s *Subject) gatherGrub(f *facts) error {
 	}
 	if f.foreign, err = s.foreignFiles(); err != nil {
 		return err
+	}
+	if f.image {
+		return nil
 	}
 	if noted, ok := s.facts.BootFact(f.bootID, factStagedSince); ok {
 		f.stagedSince = host.ParseArguments(noted)
@@ -210,6 +215,9 @@ func (s *Subject) noteAtBoot(bootID string, args []host.Argument) error {
 
 // noteStaged notes what is about to be staged, so that it is known for ours even without our drop-in.
 func (s *Subject) noteStaged(f facts, wanted []host.Argument) error {
+	if f.image {
+		return nil
+	}
 	if err := s.noteAtBoot(f.bootID, f.atBoot); err != nil {
 		return err
 	}
@@ -224,6 +232,23 @@ func (s *Subject) noteStaged(f facts, wanted []host.Argument) error {
 // held are the arguments of ours that the menu passes.
 func (f facts) held() []host.Argument {
 	return slices.DeleteFunc(f.dropIn.ours(), func(arg host.Argument) bool { return !f.menu.holds(arg) })
+}
+
+// inForce are the arguments that the kernel was booted with; of an image, those that it would be.
+func (s *Subject) inForce() ([]host.Argument, error) {
+	if !s.fs.IsImage() {
+		return s.cmdline()
+	}
+	if Detect(s.fs).Type != GrubDebian {
+		return nil, nil
+	}
+	present, err := s.readMenu(grubCfg)
+	for _, line := range present.lines {
+		if !line.recovery {
+			return line.args, err
+		}
+	}
+	return nil, err
 }
 
 func (s *Subject) cmdline() ([]host.Argument, error) {

@@ -65,7 +65,7 @@ func detectOSTree(fs host.FS) (Detection, bool) {
 	return Detection{
 		Type:    RPMOSTree,
 		Message: "rpm-ostree keeps the command line: use rpm-ostree kargs, on OpenShift kernelArguments of a MachineConfig",
-	}, fs.Exists("/run/ostree-booted")
+	}, fs.Exists("/run/ostree-booted") || fs.IsImage() && fs.Exists("/sysroot/ostree")
 }
 
 func detectDistribution(fs host.FS) (Detection, bool) {
@@ -99,6 +99,9 @@ func detectGrubDebian(fs host.FS) (Detection, bool) {
 	// Upstream's script does not read grub.d: a drop-in would have no effect.
 	if err != nil || !strings.Contains(string(script), "/default/grub.d/") || !fs.Exists(defaultFile) || !fs.Exists(grubCfg) {
 		return Detection{}, false
+	}
+	if fs.IsImage() {
+		return Detection{Type: GrubDebian, Proven: true}, true
 	}
 	line, err := fs.ReadFile(commandLine)
 	if err != nil {

@@ -22,12 +22,14 @@ const maxMessage = 512
 // facts is all that is known of a host at one moment. Judging it reads nothing more.
 type facts struct {
 	detection Detection
-	bootID    string
-	hashSize  HashSize
-	cmdline   []host.Argument
-	dropIn    dropIn
-	menu      menu
-	foreign   []source
+	// image is true where no kernel runs: then nothing is known of a boot.
+	image    bool
+	bootID   string
+	hashSize HashSize
+	cmdline  []host.Argument
+	dropIn   dropIn
+	menu     menu
+	foreign  []source
 	// atBoot are the arguments of ours that the menu held when this boot began.
 	atBoot []host.Argument
 	// stagedSince are those that we have staged in this boot, whatever has become of them.
@@ -107,7 +109,9 @@ func (f facts) observed(name string) string {
 
 // judgeUnsupported still counts what this platform's own means have brought about.
 func (f facts) judgeUnsupported(o *host.Observation, arg host.Argument) {
-	f.judgeEffect(o, arg)
+	if !f.image {
+		f.judgeEffect(o, arg)
+	}
 	if o.State == host.InSync && contains(f.cmdline, arg) {
 		o.Message = "passed by this platform's own means"
 		return
@@ -117,7 +121,7 @@ func (f facts) judgeUnsupported(o *host.Observation, arg host.Argument) {
 
 // clamped says that the kernel would grant less, before any reboot is spent on it.
 func (f facts) clamped(arg host.Argument) string {
-	if !isHashTable(arg.Name) || f.hashSize == nil {
+	if !isHashTable(arg.Name) || f.hashSize == nil || f.image {
 		return ""
 	}
 	entries, err := hashEntries(arg.Value)
@@ -181,6 +185,13 @@ func (f facts) stale(wanted []host.Argument) []host.Argument {
 
 // judgeEffect says what has come of an argument that the menu passes.
 func (f facts) judgeEffect(o *host.Observation, arg host.Argument) {
+	if f.image {
+		o.State, o.Message = host.Pending, "in the image's boot menu; takes effect when it boots"
+		if isHashTable(arg.Name) {
+			o.Message += ", as far as the memory that it boots with allows"
+		}
+		return
+	}
 	passed, _ := last(f.cmdline, arg.Name)
 	isPassed := passed.Equal(arg)
 	if isHashTable(arg.Name) {
@@ -248,6 +259,8 @@ func (f facts) judgeRestored(o *host.Observation, original host.Original, failur
 		if failure != nil {
 			o.Message = cut(failure.Error())
 		}
+	case f.image:
+		o.State = host.InSync
 	case !ok, original.Present && passed.Value == original.Value:
 		o.State = host.InSync
 	case f.detection.Type != GrubDebian || contains(present, passed):

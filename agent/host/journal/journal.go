@@ -72,7 +72,8 @@ type boot struct {
 }
 
 // Journal is the journal of one host. It is to be loaded before anything else; until that has gone well it
-// refuses every change. It is not safe for concurrent use.
+// refuses every change. On a read-only file system its changes last as long as it does. It is not safe for
+// concurrent use.
 type Journal struct {
 	fs     host.FS
 	traces []string
@@ -282,6 +283,11 @@ func (j *Journal) update(change func(*document)) error {
 		return err
 	}
 	if bytes.Equal(before, after) {
+		return nil
+	}
+	if j.fs.IsReadOnly() {
+		// Whoever only looks may note what it sees, for itself.
+		j.doc = next
 		return nil
 	}
 	if err := j.fs.MkdirAll(Dir, 0o700); err != nil {

@@ -20,6 +20,7 @@ const DropIn = "/etc/modprobe.d/storage-client.conf"
 const (
 	header      = "# Written by storage-client-node-agent. What is changed here is overwritten.\n"
 	commandLine = "/proc/cmdline"
+	modulesDir  = "/lib/modules"
 )
 
 var (
@@ -98,6 +99,9 @@ func (s *Subject) optionFiles() ([]optionFile, error) {
 		files = append(files, optionFile{name: name, options: parseOptions(string(data))})
 	}
 	line, err := s.fs.ReadFile(commandLine)
+	if s.fs.IsImage() {
+		return files, nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +165,7 @@ func (s *Subject) writeDropIn(options map[string]string) error {
 	return s.fs.WriteFileAtomic(DropIn, render(options), 0o644)
 }
 
-// modules are those that the running kernel could load, and those that it has built in.
+// modules are those that a kernel could load, and those that it has built in.
 type modules struct {
 	// unknown is true where the host does not list them.
 	unknown  bool
@@ -169,12 +173,37 @@ type modules struct {
 	builtIn  map[string]bool
 }
 
+// knownModules are those of the running kernel, and in an image those of every kernel in it.
 func (s *Subject) knownModules() (modules, error) {
+	if s.fs.IsImage() {
+		return s.modulesOfImage()
+	}
 	release, err := s.fs.ReadValue("/proc/sys/kernel/osrelease")
 	if err != nil {
 		return modules{}, err
 	}
-	dir := path.Join("/lib/modules", release)
+	return s.modulesIn(path.Join(modulesDir, release))
+}
+
+func (s *Subject) modulesOfImage() (modules, error) {
+	kernels, err := s.fs.Glob(modulesDir, "*")
+	if err != nil {
+		return modules{}, err
+	}
+	all := modules{unknown: true, loadable: map[string]bool{}, builtIn: map[string]bool{}}
+	for _, dir := range kernels {
+		of, err := s.modulesIn(dir)
+		if err != nil {
+			return modules{}, err
+		}
+		all.unknown = all.unknown && of.unknown
+		maps.Copy(all.loadable, of.loadable)
+		maps.Copy(all.builtIn, of.builtIn)
+	}
+	return all, nil
+}
+
+func (s *Subject) modulesIn(dir string) (modules, error) {
 	loadable, err := s.fs.ReadFile(path.Join(dir, "modules.dep"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return modules{unknown: true}, nil
@@ -203,7 +232,9 @@ func moduleNames(data string) map[string]bool {
 // unsupported says why a parameter cannot work here, "" where it may.
 func (s *Subject) unsupported(p parameter, known modules) string {
 	switch {
-	case (s.loaded(p.module) || known.builtIn[p.module]) && !s.fs.Exists(s.live(p)):
+	case s.fs.IsImage() && known.builtIn[p.module] && !known.loadable[p.module]:
+		return fmt.Sprintf("module %s is built into the kernel: modprobe.d does not reach it, and an image has no running kernel", p.module)
+	case !s.fs.IsImage() && (s.loaded(p.module) || known.builtIn[p.module]) && !s.fs.Exists(s.live(p)):
 		return fmt.Sprintf("module %s of this kernel shows no parameter %s", p.module, p.name)
 	case !s.loaded(p.module) && !known.unknown && !known.loadable[p.module]:
 		return "this kernel has no module " + p.module

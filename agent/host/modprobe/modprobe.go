@@ -191,7 +191,7 @@ func (s *Subject) observeLive(o *host.Observation, p parameter) {
 // observeFile looks at what modprobe will pass when it loads the module the next time. It sets a state only
 // where that is not the wanted value.
 func (s *Subject) observeFile(o *host.Observation, p parameter, files []optionFile, known modules) {
-	if known.builtIn[p.module] {
+	if known.builtIn[p.module] && !s.fs.IsImage() {
 		o.Message = fmt.Sprintf("module %s is built into the kernel: it is set anew after each boot", p.module)
 		return
 	}
@@ -211,6 +211,8 @@ func (s *Subject) observeFile(o *host.Observation, p parameter, files []optionFi
 		o.State, o.Message = host.Drifted, "lost when the module is loaded anew: not in "+DropIn
 	case !same(lastValue, o.Desired):
 		o.State, o.Message = host.Shadowed, fmt.Sprintf("%s sets it to %q and is read after %s", last, lastValue, DropIn)
+	case s.fs.IsImage():
+		o.State, o.Message = host.Pending, "in the image; takes effect when it boots"
 	case !s.loaded(p.module):
 		o.Message = fmt.Sprintf("module %s is not loaded; modprobe.d holds the value", p.module)
 	}

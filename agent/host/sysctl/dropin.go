@@ -88,15 +88,21 @@ type assignment struct {
 	file, value string
 }
 
-// laterAssignments collects by dotted name what is set after our drop-in, the last one of each. Names with
-// wildcards are left out: systemd-sysctl does not apply them to a name that a file sets by itself.
-func (s *Subject) laterAssignments() (map[string]assignment, error) {
+// isLater picks the files that are read after ours, and isNotOurs all but ours.
+func isLater(file string) bool { return path.Base(file) > path.Base(DropIn) }
+
+func isNotOurs(file string) bool { return file != DropIn }
+
+// assignments collects by dotted name what the picked files set, the last one of each; /etc/sysctl.conf is always
+// among them. Names with wildcards are left out: systemd-sysctl does not apply them to a name that a file sets by
+// itself.
+func (s *Subject) assignments(pick func(file string) bool) (map[string]assignment, error) {
 	files, err := s.fs.DropIns(directories, ".conf")
 	if err != nil {
 		return nil, err
 	}
-	files = slices.DeleteFunc(files, func(file string) bool { return path.Base(file) <= path.Base(DropIn) })
-	later := map[string]assignment{}
+	files = slices.DeleteFunc(files, func(file string) bool { return !pick(file) })
+	set := map[string]assignment{}
 	for _, file := range append(files, sysctlConf) {
 		data, err := s.fs.ReadFile(file)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -107,11 +113,11 @@ func (s *Subject) laterAssignments() (map[string]assignment, error) {
 		}
 		for line := range strings.Lines(string(data)) {
 			if name, value, ok := parseLine(line); ok {
-				later[dotted(name)] = assignment{file: file, value: normalise(value)}
+				set[dotted(name)] = assignment{file: file, value: normalise(value)}
 			}
 		}
 	}
-	return later, nil
+	return set, nil
 }
 
 // parseLine reads one line of sysctl.d(5); a dash in front says that errors do not matter.

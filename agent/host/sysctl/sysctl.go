@@ -8,19 +8,12 @@ import (
 	"io/fs"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/storageclient/operator/agent/host"
 )
 
 // Name is the subject's part of a setting's key.
 const Name = "sysctl"
-
-// actions are parameters that do something when written and cannot be read (mode 0200).
-var actions = map[string]bool{
-	"net.ipv4.route.flush": true,
-	"net.ipv6.route.flush": true,
-}
 
 // Subject serves the settings "sysctl/...". It implements host.Subject.
 type Subject struct {
@@ -49,11 +42,20 @@ func New(files host.FS) *Subject {
 func (s *Subject) Name() string { return Name }
 
 // Original implements host.Subject. A parameter that the kernel does not have, and one that cannot be read,
-// has no original.
+// has no original. In an image, it is what the image's own files set; where they set nothing, the kernel's own value
+// comes back at the first boot without our drop-in.
 func (s *Subject) Original(_ context.Context, name string) (host.Original, error) {
 	file, err := procFile(name)
-	if err != nil || actions[name] {
+	if err != nil || s.isAction(name) {
 		return host.Original{}, err
+	}
+	if s.fs.IsImage() {
+		set, err := s.assignments(isNotOurs)
+		if err != nil {
+			return host.Original{}, fmt.Errorf("read sysctl %s of the image: %w", name, err)
+		}
+		own, ok := set[dotted(name)]
+		return host.Original{Present: ok, Value: own.value}, nil
 	}
 	value, err := s.kernel.ReadValue(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -75,20 +77,20 @@ func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 		return err
 	}
 	after := content{settings: map[string]string{}, done: map[string]string{}}
-	flush := false
+	changedIn := map[string]bool{}
 	for _, setting := range desired {
-		if actions[setting.Name] {
+		if s.isAction(setting.Name) {
 			continue
 		}
 		kept, changed := s.applyLive(setting)
 		if kept {
 			after.settings[setting.Name] = setting.Value
 		}
-		flush = flush || changed && strings.HasPrefix(setting.Name, "net.ipv4.")
+		changedIn[family(setting.Name)] = changedIn[family(setting.Name)] || changed
 	}
 	for _, setting := range desired {
-		if actions[setting.Name] {
-			s.act(setting, before, flush, after)
+		if s.isAction(setting.Name) {
+			s.act(setting, before, changedIn[family(setting.Name)], after)
 		}
 	}
 	s.fileErr = s.writeDropIn(after)
@@ -99,8 +101,11 @@ func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 // written.
 func (s *Subject) applyLive(setting host.Setting) (kept, changed bool) {
 	file, err := check(setting)
-	if err != nil || !s.fs.Exists(file) {
+	if err != nil || !s.fs.IsImage() && !s.fs.Exists(file) {
 		return false, false
+	}
+	if s.fs.IsImage() {
+		return true, false
 	}
 	value, err := s.kernel.ReadValue(file)
 	if err == nil && normalise(value) == normalise(setting.Value) {
@@ -135,7 +140,6 @@ func (s *Subject) act(setting host.Setting, before content, again bool, after co
 	if err != nil || !s.fs.Exists(file) {
 		return
 	}
-	again = again && strings.HasPrefix(setting.Name, "net.ipv4.")
 	if before.done[setting.Name] != setting.Value || again {
 		if err := s.kernel.WriteValue(file, setting.Value); err != nil {
 			s.failed[setting.Name] = fmt.Sprintf("the kernel refuses %q: %v", setting.Value, err)
@@ -150,12 +154,12 @@ func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Obse
 	kept, err := s.readDropIn()
 	var later map[string]assignment
 	if err == nil {
-		later, err = s.laterAssignments()
+		later, err = s.assignments(isLater)
 	}
 	observations := make([]host.Observation, 0, len(desired))
 	for _, setting := range desired {
 		o := host.Observation{Name: setting.Name, Desired: setting.Value, Effect: host.Live}
-		if actions[setting.Name] {
+		if s.isAction(setting.Name) {
 			o.Effect = host.Action
 		}
 		if err != nil {
@@ -173,9 +177,13 @@ func (s *Subject) observe(o *host.Observation, kept content, later map[string]as
 	switch {
 	case err != nil:
 		o.State, o.Message = host.Failed, err.Error()
+	case s.fs.IsImage() && o.Effect == host.Action:
+		o.State, o.Message = host.Unsupported, "an action is done on a running kernel, and an image has none"
+	case s.fs.IsImage():
+		s.observeFile(o, kept, later)
 	case !s.fs.Exists(file):
-		o.State, o.Message = host.Unsupported, "this kernel does not have it, or the module that brings it is not loaded"
-	case actions[o.Name]:
+		o.State, o.Message = host.Unsupported, s.whyMissing(o.Name)
+	case o.Effect == host.Action:
 		s.observeAction(o, kept)
 	default:
 		s.observeValue(o, file, kept, later)
@@ -201,22 +209,40 @@ func (s *Subject) observeValue(o *host.Observation, file string, kept content, l
 	}
 	o.Observed = normalise(value)
 	wanted := normalise(o.Desired)
-	winner, shadowed := later[dotted(o.Name)]
 	switch {
 	case o.Observed != wanted && s.failed[o.Name] != "":
 		o.State, o.Message = host.Failed, s.failed[o.Name]
 	case o.Observed != wanted:
 		o.State = host.Drifted
+	default:
+		s.observeFile(o, kept, later)
+	}
+}
+
+// observeFile looks at what the next boot will set.
+func (s *Subject) observeFile(o *host.Observation, kept content, later map[string]assignment) {
+	wanted := normalise(o.Desired)
+	winner, shadowed := later[dotted(o.Name)]
+	switch {
 	case normalise(kept.settings[o.Name]) != wanted && s.fileErr != nil:
-		o.State, o.Message = host.Failed, "in force, and lost at the next boot: "+s.fileErr.Error()
+		o.State, o.Message = host.Failed, s.missingNote()+s.fileErr.Error()
 	case normalise(kept.settings[o.Name]) != wanted:
-		o.State, o.Message = host.Drifted, "in force, and lost at the next boot: not in "+DropIn
+		o.State, o.Message = host.Drifted, s.missingNote()+"not in "+DropIn
 	case shadowed && normalise(winner.value) != wanted:
 		o.State = host.Shadowed
 		o.Message = fmt.Sprintf("%s sets it to %q and is read after %s", winner.file, winner.value, DropIn)
+	case s.fs.IsImage():
+		o.State, o.Message = host.Pending, "in the image; takes effect when it boots"
 	default:
 		o.State = host.InSync
 	}
+}
+
+func (s *Subject) missingNote() string {
+	if s.fs.IsImage() {
+		return ""
+	}
+	return "in force, and lost at the next boot: "
 }
 
 // Restore implements host.Subject.
@@ -236,10 +262,14 @@ func (s *Subject) restore(o *host.Observation, original host.Original) {
 	case err != nil:
 		o.State, o.Message = host.Failed, err.Error()
 		return
-	case actions[o.Name]:
+	case s.isAction(o.Name):
 		o.State, o.Effect, o.Message = host.InSync, host.Action, "an action has nothing to put back"
 		return
-	case !original.Present || !s.fs.Exists(file):
+	case !original.Present && s.fs.Exists(file):
+		o.State = host.InSync
+		o.Message = "it came with the image; the kernel's own value comes back at the next boot"
+		return
+	case !s.fs.Exists(file):
 		o.State, o.Message = host.InSync, "there is nothing to put back"
 		return
 	}

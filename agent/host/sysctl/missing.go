@@ -1,0 +1,82 @@
+package sysctl
+
+import (
+	"path"
+	"strings"
+)
+
+// actions are parameters that do something when written and cannot be read, known as such even where the kernel is
+// not at hand.
+var actions = map[string]bool{
+	"net.ipv4.route.flush": true,
+	"net.ipv6.route.flush": true,
+}
+
+// isAction is also true for what the running kernel lets nobody read (mode 0200).
+func (s *Subject) isAction(name string) bool {
+	if actions[name] {
+		return true
+	}
+	file, err := procFile(name)
+	if err != nil {
+		return false
+	}
+	info, err := s.fs.Stat(file)
+	return err == nil && info.Mode().Perm()&0o444 == 0
+}
+
+// family is what an action belongs to, e.g. net.ipv4 for net.ipv4.route.flush: it is done again after a change in it.
+func family(name string) string {
+	parts := strings.SplitN(name, ".", 3)
+	return strings.Join(parts[:min(len(parts), 2)], ".")
+}
+
+// dropped are parameters that once were, by the release without them: torvalds/linux 4396e46187ca, and what Linux
+// 5.13 moved from /proc/sys/kernel to /sys/kernel/debug/sched.
+var dropped = map[string]string{
+	"net.ipv4.tcp_tw_recycle":            "4.12",
+	"kernel.sched_latency_ns":            "5.13, which has it in debugfs",
+	"kernel.sched_migration_cost_ns":     "5.13, which has it in debugfs",
+	"kernel.sched_min_granularity_ns":    "5.13, which has it in debugfs",
+	"kernel.sched_nr_migrate":            "5.13, which has it in debugfs",
+	"kernel.sched_tunable_scaling":       "5.13, which has it in debugfs",
+	"kernel.sched_wakeup_granularity_ns": "5.13, which has it in debugfs",
+}
+
+// bringers are the modules without which a parameter is not there, by the beginning of its name. The longest counts.
+var bringers = map[string]string{
+	"fs.nfs.":                     "nfs",
+	"fs.nfs.nlm_":                 "lockd",
+	"net.bridge.":                 "br_netfilter",
+	"net.ipv4.vs.":                "ip_vs",
+	"net.netfilter.nf_conntrack_": "nf_conntrack",
+	"sunrpc.":                     "sunrpc",
+}
+
+// perInterface are the trees that have a directory for each interface.
+var perInterface = []string{"net.ipv4.conf.", "net.ipv4.neigh.", "net.ipv6.conf.", "net.ipv6.neigh."}
+
+// whyMissing says why the running kernel does not have a parameter.
+func (s *Subject) whyMissing(name string) string {
+	const later = "; it is set as soon as it is there"
+	if release, ok := dropped[name]; ok {
+		return "this kernel does not have it: it was dropped in Linux " + release
+	}
+	for _, tree := range perInterface {
+		rest, ok := strings.CutPrefix(name, tree)
+		link, _, _ := strings.Cut(rest, ".")
+		if file, err := procFile(tree + link + ".x"); ok && err == nil && !s.fs.Exists(path.Dir(file)) {
+			return "this host has no interface " + strings.ReplaceAll(link, "/", ".") + later
+		}
+	}
+	longest := ""
+	for prefix := range bringers {
+		if strings.HasPrefix(name, prefix) && len(prefix) > len(longest) {
+			longest = prefix
+		}
+	}
+	if longest != "" {
+		return "module " + bringers[longest] + ", which brings it, is not loaded, or this kernel does not have it" + later
+	}
+	return "this kernel does not have it, or the module that brings it is not loaded" + later
+}

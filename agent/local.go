@@ -1,0 +1,270 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os/exec"
+	"slices"
+	"strings"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/journal"
+	"github.com/storageclient/operator/agent/report"
+	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/nodesettings"
+)
+
+// Local carries settings out on one machine without a cluster: the same subjects, journal and fence as the loop, and
+// a report in the place of the status. It never reboots. The machine may be the tree of an image, in which no kernel
+// runs.
+type Local struct {
+	// Host is the machine. For Plan and Observe, its file system is to be read-only.
+	Host Host
+	// AllowParameters admit keys beyond the catalogue, as in Config.
+	AllowParameters []string
+}
+
+// ImageRunner keeps commands that would talk to a running system away from an image: the kernel, the daemons and the
+// mounts that such a command finds are those of the machine that the image is made on.
+type ImageRunner struct {
+	host.Runner
+}
+
+// imageCommands work on files of the tree alone.
+var imageCommands = []string{"grub-mkconfig", "grubby"}
+
+// Run implements host.Runner.
+func (r ImageRunner) Run(ctx context.Context, argv ...string) ([]byte, error) {
+	if len(argv) > 0 && !slices.Contains(imageCommands, argv[0]) {
+		return nil, fmt.Errorf("run %s: not in an image, which has no running system: %w", argv[0], exec.ErrNotFound)
+	}
+	return r.Runner.Run(ctx, argv...)
+}
+
+// Plan says how the host stands against the profiles and what Apply would do. It changes nothing.
+func (l Local) Plan(ctx context.Context, profiles []v1alpha1.StorageClientProfile) (report.Report, error) {
+	return l.look(ctx, report.Plan, profiles)
+}
+
+// Observe says how the host stands against the profiles, or without any against what was applied last. It changes
+// nothing.
+func (l Local) Observe(ctx context.Context, profiles []v1alpha1.StorageClientProfile) (report.Report, error) {
+	return l.look(ctx, report.Observe, profiles)
+}
+
+func (l Local) look(ctx context.Context, command string, profiles []v1alpha1.StorageClientProfile) (report.Report, error) {
+	r, spec, err := l.begin(command, profiles)
+	if err != nil {
+		return r, err
+	}
+	p, err := l.Host.begin(spec, l.AllowParameters)
+	if err != nil {
+		return r, err
+	}
+	p.observe(ctx)
+	for _, key := range slices.Sorted(maps.Keys(p.wanted)) {
+		r.Settings = append(r.Settings, settingOf(command, p, key))
+	}
+	for _, key := range slices.Sorted(maps.Keys(p.restore)) {
+		if _, named := p.wanted[key]; !named {
+			r.Settings = append(r.Settings, l.toPutBack(ctx, command, p, key))
+		}
+	}
+	finish(&r)
+	return r, nil
+}
+
+// settingOf is how a wanted setting stands before anything is done.
+func settingOf(command string, p *pass, key string) report.Setting {
+	s := report.Setting{SettingStatus: p.wantedStatus(key), Profile: p.wanted[key].Profile}
+	if command != report.Plan {
+		return s
+	}
+	_, refused := p.refused[key]
+	switch {
+	case refused || slices.Contains(hopeless, host.State(s.State)):
+		s.Action = report.Leave
+	case s.TakesEffect == v1alpha1.EffectAction && s.State == v1alpha1.SettingPending:
+		s.Action = report.Do
+	case s.State == v1alpha1.SettingDrifted && s.TakesEffect == v1alpha1.EffectReboot:
+		s.Action = report.Stage
+	case s.State == v1alpha1.SettingDrifted:
+		s.Action = report.Set
+	}
+	return s
+}
+
+// toPutBack is how a setting stands that the journal holds and nobody declares any more.
+func (l Local) toPutBack(ctx context.Context, command string, p *pass, key string) report.Setting {
+	status := v1alpha1.SettingStatus{
+		Key: key, Desired: p.restore[key].Value, Original: p.restore[key].Value, TakesEffect: catalogue.Effect(key),
+		State: v1alpha1.SettingDrifted, Message: "no longer declared: its original is put back by apply",
+	}
+	for _, subject := range l.Host.Subjects {
+		name, ok := strings.CutPrefix(key, subject.Name()+"/")
+		if !ok {
+			continue
+		}
+		for _, o := range subject.Observe(ctx, []host.Setting{{Name: name, Value: p.held[key].Applied}}) {
+			status.Observed, status.TakesEffect = o.Observed, v1alpha1.SettingEffect(o.Effect)
+		}
+	}
+	if p.failed[key] != "" {
+		status.State, status.Message = v1alpha1.SettingFailed, p.failed[key]
+	}
+	s := report.Setting{SettingStatus: status, Profile: p.held[key].Profile}
+	if command == report.Plan {
+		s.Action = report.PutBack
+	}
+	return s
+}
+
+// Apply makes the host hold what the profiles declare, and puts back what they no longer do.
+func (l Local) Apply(ctx context.Context, profiles []v1alpha1.StorageClientProfile) (report.Report, error) {
+	r, spec, err := l.begin(report.Apply, profiles)
+	if err != nil {
+		return r, err
+	}
+	err = l.change(ctx, &r, spec)
+	return r, err
+}
+
+// Restore puts back what the journal holds, but for what is to be retained. Profiles, where they are given, have the
+// last word on that.
+func (l Local) Restore(ctx context.Context, profiles []v1alpha1.StorageClientProfile) (report.Report, error) {
+	r, spec, err := l.begin(report.Restore, profiles)
+	if err != nil {
+		return r, err
+	}
+	spec.Release = true
+	err = l.change(ctx, &r, spec)
+	if err != nil || !r.AsDeclared {
+		return r, err
+	}
+	_, err = l.Host.Journal.Remove(r.BootID)
+	return r, err
+}
+
+// change carries the spec out and reports what has come of it.
+func (l Local) change(ctx context.Context, r *report.Report, spec v1alpha1.StorageClientNodeSpec) error {
+	p, err := l.Host.begin(spec, l.AllowParameters)
+	if err != nil {
+		return err
+	}
+	if err := p.carryOut(ctx); err != nil {
+		return err
+	}
+	p.forget(spec.Release)
+	for _, key := range slices.Sorted(maps.Keys(p.wanted)) {
+		r.Settings = append(r.Settings, report.Setting{SettingStatus: p.wantedStatus(key), Profile: p.wanted[key].Profile})
+	}
+	for _, key := range slices.Sorted(maps.Keys(p.restore)) {
+		if _, named := p.wanted[key]; !named {
+			r.Settings = append(r.Settings, report.Setting{SettingStatus: p.restoreStatus(key), Profile: p.held[key].Profile})
+		}
+	}
+	finish(r)
+	return nil
+}
+
+// begin validates and merges the profiles. Nothing may be changed where it returns an error.
+func (l Local) begin(command string, profiles []v1alpha1.StorageClientProfile) (report.Report, v1alpha1.StorageClientNodeSpec, error) {
+	var spec v1alpha1.StorageClientNodeSpec
+	r := report.Report{
+		Command: command, HostRoot: l.Host.FS.Dir(), Image: l.Host.FS.IsImage(), Bootloader: l.Host.Bootloader(),
+	}
+	if !r.Image {
+		boot, err := l.Host.boot()
+		if err != nil {
+			return r, spec, err
+		}
+		r.BootID, r.KernelVersion = boot.id, boot.kernelVersion
+	}
+	if err := l.validate(&r, profiles); err != nil {
+		return r, spec, err
+	}
+	if err := l.Host.Journal.Load(); err != nil {
+		return r, spec, err
+	}
+	held := heldSettings(l.Host.Journal.Entries())
+	if len(profiles) == 0 {
+		spec.Settings = held
+		return r, spec, nil
+	}
+	merged := nodesettings.Merge(profiles, held)
+	spec.Settings, spec.Hash, spec.BootHash = merged.Settings, merged.Hash, merged.BootHash
+	r.Hash, r.Omitted = merged.Hash, merged.Omitted
+	for _, c := range merged.Conflicts {
+		r.Conflicts = append(r.Conflicts, report.Conflict(c))
+	}
+	return r, spec, nil
+}
+
+// heldSettings are what the journal says was applied last.
+func heldSettings(entries map[string]journal.Entry) []v1alpha1.NodeSetting {
+	var held []v1alpha1.NodeSetting
+	for _, key := range slices.Sorted(maps.Keys(entries)) {
+		entry := entries[key]
+		onRemoval := v1alpha1.DeletionRestore
+		if entry.Retain {
+			onRemoval = v1alpha1.DeletionRetain
+		}
+		held = append(held, v1alpha1.NodeSetting{Key: key, Value: entry.Applied, Profile: entry.Profile, OnRemoval: onRemoval})
+	}
+	return held
+}
+
+// validate refuses what the manager would make Stalled, in the same words.
+func (l Local) validate(r *report.Report, profiles []v1alpha1.StorageClientProfile) error {
+	allow, err := catalogue.NewAllowList(l.AllowParameters)
+	if err != nil {
+		return err
+	}
+	var wrong []error
+	seen := map[string]bool{}
+	for i := range profiles {
+		profile := &profiles[i]
+		about := "profile " + profile.Name + ": "
+		r.Profiles = append(r.Profiles, profile.Name)
+		if seen[profile.Name] {
+			wrong = append(wrong, errors.New(about+"given twice"))
+		}
+		seen[profile.Name] = true
+		for _, problem := range nodesettings.Validate(profile, allow) {
+			if problem.Warning {
+				r.Warnings = append(r.Warnings, about+problem.String())
+			} else {
+				wrong = append(wrong, errors.New(about+problem.String()))
+			}
+		}
+		for _, field := range nodesettings.UnsupportedFields(profile) {
+			wrong = append(wrong, errors.New(about+field+": this build does not honour it"))
+		}
+		if r.Command == report.Apply && profile.Spec.Mode == v1alpha1.ModePlan {
+			wrong = append(wrong, errors.New(about+"spec.mode: Plan touches nothing: use the command plan"))
+		}
+		if r.Command == report.Apply && profile.Spec.Paused {
+			wrong = append(wrong, errors.New(about+"spec.paused: nothing is begun for a paused profile"))
+		}
+		if len(profile.Spec.Volumes) > 0 {
+			r.Warnings = append(r.Warnings, about+"spec.volumes: PersistentVolumes belong to a cluster; here they only count for FromNconnect")
+		}
+	}
+	return errors.Join(wrong...)
+}
+
+// finish sums the settings up.
+func finish(r *report.Report) {
+	for _, s := range r.Settings {
+		waits := s.State == v1alpha1.SettingPending && s.TakesEffect == v1alpha1.EffectReboot
+		if !r.Image && (waits || s.Action == report.Stage) {
+			r.RebootRequiredBy = append(r.RebootRequiredBy, s.Key)
+		}
+	}
+	r.RebootRequired = len(r.RebootRequiredBy) > 0
+	r.Judge()
+}

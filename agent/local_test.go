@@ -1,0 +1,374 @@
+package agent
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/hosttest"
+	"github.com/storageclient/operator/agent/host/journal"
+	"github.com/storageclient/operator/agent/report"
+)
+
+const (
+	flush   = "sysctl/net.ipv4.route.flush"
+	slots   = "module/sunrpc/tcp_max_slot_table_entries"
+	grubCfg = "/boot/grub/grub.cfg"
+	modules = "/etc/modprobe.d/storage-client.conf"
+	grub    = "/etc/default/grub.d/zz-storage-client.cfg"
+)
+
+// box is a copied host, or an image made of it, with the commands of one machine.
+type box struct {
+	t        *testing.T
+	dir      string
+	fs       host.FS
+	commands *hosttest.Commands
+}
+
+func newBox(t *testing.T) *box {
+	t.Helper()
+	b := &box{t: t, dir: hosttest.Copy(t, "debian-12")}
+	b.commands = &hosttest.Commands{Dir: b.dir, KernelLog: kernelLog(262144)}
+	fs, err := host.OpenFS(b.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = fs.Close() })
+	b.fs = fs
+	return b
+}
+
+func kernelLog(inodes int) string {
+	return fmt.Sprintf("Inode-cache hash table entries: %d (order: 9, %d bytes, linear)\n"+
+		"Dentry cache hash table entries: 524288 (order: 10, 4194304 bytes, linear)\n", inodes, inodes*8)
+}
+
+// newImage is the tree of an image: nothing in it belongs to a running kernel.
+func newImage(t *testing.T) *box {
+	t.Helper()
+	b := newBox(t)
+	for _, dir := range []string{"proc", "sys", "run"} {
+		if err := os.RemoveAll(filepath.Join(b.dir, dir)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b
+}
+
+func (b *box) local(changes bool) Local {
+	fs, runner := b.fs, host.Runner(b.commands)
+	if !fs.RunsKernel() {
+		fs, runner = fs.AsImage(), ImageRunner{Runner: runner}
+	}
+	if !changes {
+		fs = fs.AsReadOnly()
+	}
+	return Local{Host: NewHost(fs, runner, nil, "/var/lib/kubelet")}
+}
+
+func (b *box) tree() map[string]string { return hosttest.Tree(b.t, b.dir, "/") }
+
+func (b *box) apply(profiles ...v1alpha1.StorageClientProfile) report.Report {
+	b.t.Helper()
+	r, err := b.local(true).Apply(b.t.Context(), profiles)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return r
+}
+
+func (b *box) restore() report.Report {
+	b.t.Helper()
+	r, err := b.local(true).Restore(b.t.Context(), nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return r
+}
+
+// look is a plan or an observation, and proves that it changes nothing.
+func (b *box) look(command string, profiles ...v1alpha1.StorageClientProfile) report.Report {
+	b.t.Helper()
+	before := b.tree()
+	r, err := b.local(false).look(b.t.Context(), command, profiles)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, b.tree()); diff != "" {
+		b.t.Errorf("%s has changed the host (-before +after):\n%s", command, diff)
+	}
+	return r
+}
+
+func profile(name string, sysctls map[string]string, arguments ...string) v1alpha1.StorageClientProfile {
+	p := v1alpha1.StorageClientProfile{}
+	p.Name = name
+	p.Spec.Node = &v1alpha1.NodeTuning{Sysctls: map[string]v1alpha1.SettingText{}}
+	for key, value := range sysctls {
+		p.Spec.Node.Sysctls[key] = v1alpha1.SettingText(value)
+	}
+	for _, argument := range arguments {
+		p.Spec.Node.KernelArguments = append(p.Spec.Node.KernelArguments, v1alpha1.KernelArgument(argument))
+	}
+	return p
+}
+
+func eda() v1alpha1.StorageClientProfile {
+	return profile("eda", map[string]string{"net.core.rmem_max": "16777216"}, "ihash_entries=1048576")
+}
+
+// states are the states in a report by key, with the action where there is one.
+func states(r report.Report) map[string]string {
+	found := map[string]string{}
+	for _, s := range r.Settings {
+		found[s.Key] = string(s.State)
+		if s.Action != "" {
+			found[s.Key] += " " + string(s.Action)
+		}
+	}
+	return found
+}
+
+func (b *box) expect(r report.Report, asDeclared bool, reboot string, want map[string]string) {
+	b.t.Helper()
+	if diff := cmp.Diff(want, states(r)); diff != "" {
+		b.t.Errorf("%s: states (-want +got):\n%s", r.Command, diff)
+	}
+	if r.AsDeclared != asDeclared {
+		b.t.Errorf("%s: asDeclared is %t: %+v", r.Command, r.AsDeclared, r.Settings)
+	}
+	if got := strings.Join(r.RebootRequiredBy, " "); got != reboot || r.RebootRequired != (reboot != "") {
+		b.t.Errorf("%s: reboot is required by %q, want %q", r.Command, got, reboot)
+	}
+}
+
+func (b *box) holds(name string, part string) {
+	b.t.Helper()
+	if got := hosttest.Read(b.t, b.dir, name); !strings.Contains(got, part) {
+		b.t.Errorf("%s does not hold %q:\n%s", name, part, got)
+	}
+}
+
+func (b *box) journal() map[string]host.Original {
+	b.t.Helper()
+	j := journal.New(b.fs)
+	if err := j.Load(); err != nil {
+		b.t.Fatal(err)
+	}
+	originals := map[string]host.Original{}
+	for key, entry := range j.Entries() {
+		originals[key] = entry.Original
+	}
+	return originals
+}
+
+func TestOneMachineFromPlanToRestore(t *testing.T) {
+	b := newBox(t)
+	before := b.tree()
+	b.expect(b.look(report.Plan, eda()), true, ihash, map[string]string{rmem: "Drifted Set", ihash: "Drifted Stage"})
+	b.expect(b.apply(eda()), true, ihash, map[string]string{rmem: "InSync", ihash: "Pending"})
+	b.holds("/proc/sys/net/core/rmem_max", "16777216")
+	b.holds(grubCfg, "ihash_entries=1048576")
+	b.expect(b.look(report.Plan, eda()), true, ihash, map[string]string{rmem: "InSync", ihash: "Pending"})
+	b.expect(b.look(report.Observe), false, ihash, map[string]string{rmem: "InSync", ihash: "Pending"})
+
+	hosttest.Write(t, b.dir, "/proc/sys/net/core/rmem_max", "1\n")
+	b.expect(b.look(report.Observe, eda()), false, ihash, map[string]string{rmem: "Drifted", ihash: "Pending"})
+
+	b.expect(b.restore(), true, "", map[string]string{rmem: "InSync", ihash: "InSync"})
+	after := b.tree()
+	// The menu is made anew and need not be the same to the byte.
+	delete(before, grubCfg)
+	delete(after, grubCfg)
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("the host after restore (-before +after):\n%s", diff)
+	}
+	if strings.Contains(hosttest.Read(t, b.dir, grubCfg), "ihash_entries") {
+		t.Error("the menu still has the argument")
+	}
+}
+
+func TestAnImageIsBakedWithoutALiveKernel(t *testing.T) {
+	b := newImage(t)
+	before := b.tree()
+	p := eda()
+	p.Spec.Node.KernelModules = []v1alpha1.KernelModule{{
+		Name: "sunrpc", Parameters: map[string]v1alpha1.SettingText{"tcp_max_slot_table_entries": "128"},
+	}}
+	b.expect(b.look(report.Plan, p), true, "", map[string]string{rmem: "Drifted Set", ihash: "Drifted Stage", slots: "Drifted Set"})
+	r := b.apply(p)
+	b.expect(r, true, "", map[string]string{rmem: "Pending", ihash: "Pending", slots: "Pending"})
+	if !r.Image || r.BootID != "" {
+		t.Errorf("image is %t, boot ID %q", r.Image, r.BootID)
+	}
+	b.holds(trace, "net.core.rmem_max = 16777216")
+	b.holds(modules, "options sunrpc tcp_max_slot_table_entries=128")
+	b.holds(grub, "ihash_entries=1048576")
+	b.holds(grubCfg, "ihash_entries=1048576")
+	for _, dir := range []string{"proc", "sys", "run"} {
+		if _, err := os.Lstat(filepath.Join(b.dir, dir)); !os.IsNotExist(err) {
+			t.Errorf("/%s has come into being: %v", dir, err)
+		}
+	}
+	if diff := cmp.Diff(map[string]host.Original{rmem: {}, ihash: {}, slots: {}}, b.journal()); diff != "" {
+		t.Errorf("journal (-want +got):\n%s", diff)
+	}
+	b.expect(b.look(report.Observe, p), true, "", map[string]string{rmem: "Pending", ihash: "Pending", slots: "Pending"})
+	b.expect(b.restore(), true, "", map[string]string{rmem: "InSync", ihash: "InSync", slots: "InSync"})
+	after := b.tree()
+	delete(before, grubCfg)
+	delete(after, grubCfg)
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("the image after restore (-before +after):\n%s", diff)
+	}
+}
+
+func TestWhatCannotBeDoneInAnImageIsSaid(t *testing.T) {
+	b := newImage(t)
+	hosttest.Write(t, b.dir, "/etc/sysctl.d/50-own.conf", "net.core.rmem_max = 4194304\n")
+	r := b.apply(profile("p", map[string]string{"net.ipv4.route.flush": "1", "net.core.rmem_max": "16777216"}))
+	b.expect(r, false, "", map[string]string{flush: "Unsupported", rmem: "Pending"})
+	if diff := cmp.Diff(map[string]host.Original{rmem: {Present: true, Value: "4194304"}}, b.journal()); diff != "" {
+		t.Errorf("journal (-want +got):\n%s", diff)
+	}
+	if _, err := b.local(true).Host.Subjects[0].Original(t.Context(), "net.core.wmem_max"); err != nil {
+		t.Error(err)
+	}
+}
+
+// An image is often made with the /proc of the machine that makes it mounted into the tree.
+func TestTheMachineThatMakesAnImageIsNotTouched(t *testing.T) {
+	b := newBox(t)
+	if err := os.MkdirAll(filepath.Join(b.dir, "proc/1"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/", filepath.Join(b.dir, "proc/1/root")); err != nil {
+		t.Fatal(err)
+	}
+	before := hosttest.Tree(t, b.dir, "/proc", "/sys")
+	r := b.apply(eda())
+	b.expect(r, true, "", map[string]string{rmem: "Pending", ihash: "Pending"})
+	if diff := cmp.Diff(before, hosttest.Tree(t, b.dir, "/proc", "/sys")); diff != "" {
+		t.Errorf("the maker's kernel (-before +after):\n%s", diff)
+	}
+	for _, command := range b.commands.Ran {
+		if !strings.HasPrefix(command, "grub-mkconfig") {
+			t.Errorf("ran %s", command)
+		}
+	}
+}
+
+// firstBoot makes a running node of an image: its drop-ins have been read, its menu's arguments passed.
+func (b *box) firstBoot(rmemMax string) {
+	b.t.Helper()
+	hosttest.Write(b.t, b.dir, "/proc/sys/kernel/random/boot_id", "first\n")
+	hosttest.Write(b.t, b.dir, "/proc/sys/kernel/osrelease", "6.1.0-25-amd64\n")
+	hosttest.Write(b.t, b.dir, "/proc/sys/net/core/rmem_max", rmemMax+"\n")
+	hosttest.Write(b.t, b.dir, "/proc/meminfo", "MemTotal:       16000000 kB\n")
+	hosttest.Write(b.t, b.dir, "/proc/cmdline", "BOOT_IMAGE=/boot/vmlinuz-6.1.0-25-amd64 root=/dev/sda1 ro quiet ihash_entries=1048576\n")
+	b.commands.KernelLog = kernelLog(1048576)
+}
+
+func TestABakedNodeIsProvenAndNotRebooted(t *testing.T) {
+	b := newImage(t)
+	b.apply(eda())
+	b.firstBoot("16777216")
+	before := b.tree()
+
+	w := newWorld(t)
+	w.declare(setting(rmem, "16777216"), setting(ihash, "1048576"))
+	start := func() *Agent {
+		a, err := New(Config{Host: NewHost(b.fs, b.commands, w, "/var/lib/kubelet"), API: w, Clock: w.clock})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	w.turn(start())
+	if status := w.node.Status; status.RebootRequired || w.state(rmem) != v1alpha1.SettingInSync || w.state(ihash) != v1alpha1.SettingInSync {
+		t.Errorf("reboot required %t, settings %+v", status.RebootRequired, status.Settings)
+	}
+	if diff := cmp.Diff(map[string]host.Original{rmem: {}, ihash: {}}, b.journal()); diff != "" {
+		t.Errorf("the originals are no longer the image's (-want +got):\n%s", diff)
+	}
+	after := b.tree()
+	for _, name := range []string{journal.File} {
+		// The journal notes whose the settings are, and the sizes of this boot.
+		delete(before, name)
+		delete(after, name)
+	}
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("proving it has changed the host (-before +after):\n%s", diff)
+	}
+
+	w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
+	w.turn(start())
+	if !w.node.Status.Restored {
+		t.Errorf("not restored: %+v", w.node.Status.Settings)
+	}
+	if b.fs.Exists(trace) || strings.Contains(hosttest.Read(t, b.dir, grubCfg), "ihash_entries") {
+		t.Error("drop-in or menu still hold what was baked")
+	}
+}
+
+func TestAProfileIsRefusedInTheManagersWords(t *testing.T) {
+	planOnly, paused := eda(), eda()
+	planOnly.Spec.Mode, paused.Spec.Paused = v1alpha1.ModePlan, true
+	tests := map[string]struct {
+		profiles []v1alpha1.StorageClientProfile
+		want     string
+	}{
+		"an unknown key": {
+			[]v1alpha1.StorageClientProfile{profile("p", map[string]string{"net.core.rmem_mx": "1"})},
+			`profile p: spec.node.sysctls[net.core.rmem_mx]: "1": did you mean net.core.rmem_max?`,
+		},
+		"bytes that must not reach a shell": {
+			[]v1alpha1.StorageClientProfile{profile("p", nil, "ihash_entries=$(reboot)")}, "spec.node.kernelArguments[0]",
+		},
+		"mode Plan":          {[]v1alpha1.StorageClientProfile{planOnly}, "spec.mode: Plan touches nothing"},
+		"a paused one":       {[]v1alpha1.StorageClientProfile{paused}, "spec.paused"},
+		"the same one twice": {[]v1alpha1.StorageClientProfile{eda(), eda()}, "profile eda: given twice"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			b := newBox(t)
+			before := b.tree()
+			_, err := b.local(true).Apply(t.Context(), test.profiles)
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error is %v, want %q", err, test.want)
+			}
+			if diff := cmp.Diff(before, b.tree()); diff != "" {
+				t.Errorf("the host has changed (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestSeveralProfilesMergeAsOnANode(t *testing.T) {
+	b := newBox(t)
+	low, high := profile("low", map[string]string{"net.core.rmem_max": "1048576", "net.core.wmem_max": "1048576"}),
+		profile("high", map[string]string{"net.core.rmem_max": "16777216"})
+	high.Spec.Priority = 10
+	b.expect(b.apply(low, high), true, "", map[string]string{rmem: "InSync", wmem: "InSync"})
+	b.holds(trace, "net.core.rmem_max = 16777216")
+
+	other := profile("other", map[string]string{"net.core.rmem_max": "8388608"})
+	other.Spec.Priority = 10
+	r := b.apply(low, high, other)
+	b.expect(r, false, "", map[string]string{rmem: "InSync", wmem: "InSync"})
+	want := []report.Conflict{{Key: rmem, Profiles: []string{"high", "other"}, Values: []string{"16777216", "8388608"}, Kept: "16777216"}}
+	if diff := cmp.Diff(want, r.Conflicts); diff != "" {
+		t.Errorf("conflicts (-want +got):\n%s", diff)
+	}
+	b.expect(b.look(report.Plan, high), true, "", map[string]string{rmem: "InSync", wmem: "Drifted PutBack"})
+	b.expect(b.apply(high), true, "", map[string]string{rmem: "InSync", wmem: "InSync"})
+	b.holds("/proc/sys/net/core/wmem_max", "212992")
+}

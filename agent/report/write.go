@@ -1,0 +1,128 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"sigs.k8s.io/yaml"
+)
+
+// Formats are what Write knows.
+var Formats = []string{"text", "json", "yaml"}
+
+// Write writes the report as text, JSON or YAML.
+func (r Report) Write(w io.Writer, format string) error {
+	var data []byte
+	var err error
+	switch format {
+	case "json":
+		if data, err = json.MarshalIndent(r, "", "  "); err == nil {
+			data = append(data, '\n')
+		}
+	case "yaml":
+		data, err = yaml.Marshal(r)
+	case "text":
+		data = r.text()
+	default:
+		err = fmt.Errorf("format %q: must be %s", format, strings.Join(Formats, ", "))
+	}
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(data)
+	return err
+}
+
+func (r Report) text() []byte {
+	var b bytes.Buffer
+	where := "Linux " + r.KernelVersion
+	if r.Image {
+		where = "an image, no kernel is running: values take effect when it boots"
+	}
+	fmt.Fprintf(&b, "Host: %s (%s)\n", r.HostRoot, where)
+	fmt.Fprintf(&b, "Boot loader: %s\n", r.Bootloader.Type)
+	if r.Bootloader.Message != "" {
+		fmt.Fprintf(&b, "  %s\n", r.Bootloader.Message)
+	}
+	if len(r.Profiles) > 0 {
+		fmt.Fprintf(&b, "Profiles: %s\n", strings.Join(r.Profiles, ", "))
+	}
+	for _, warning := range r.Warnings {
+		fmt.Fprintf(&b, "Warning: %s\n", warning)
+	}
+	b.WriteString("\n")
+	r.table(&b)
+	for _, c := range r.Conflicts {
+		fmt.Fprintf(&b, "\nConflict: %s is %s in profiles %s of equal priority; %s\n", c.Key,
+			strings.Join(c.Values, " and "), strings.Join(c.Profiles, " and "), kept(c))
+	}
+	for _, key := range r.Omitted {
+		fmt.Fprintf(&b, "\nOmitted: %s, a node can have no more settings\n", key)
+	}
+	b.WriteString("\n" + r.verdict() + "\n")
+	return b.Bytes()
+}
+
+func kept(c Conflict) string {
+	if c.Kept == "" {
+		return "it is left out"
+	}
+	return c.Kept + " stays"
+}
+
+func (r Report) table(b *bytes.Buffer) {
+	if len(r.Settings) == 0 {
+		b.WriteString("No settings.\n")
+		return
+	}
+	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
+	header := "SETTING\tDESIRED\tOBSERVED\tORIGINAL\tTAKES EFFECT\tSTATE"
+	if r.Command == Plan {
+		header += "\tTO DO"
+	}
+	fmt.Fprintln(t, header)
+	for _, s := range r.Settings {
+		row := []string{s.Key, dash(s.Desired), dash(s.Observed), dash(s.Original), string(s.TakesEffect), string(s.State)}
+		if r.Command == Plan {
+			row = append(row, dash(string(s.Action)))
+		}
+		fmt.Fprintln(t, strings.Join(row, "\t"))
+	}
+	// A buffer takes everything.
+	_ = t.Flush()
+	for _, s := range r.Settings {
+		if s.Message != "" {
+			fmt.Fprintf(b, "  %s: %s\n", s.Key, s.Message)
+		}
+	}
+}
+
+func dash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+// verdict sums up in one or two lines.
+func (r Report) verdict() string {
+	text := map[bool]string{true: "As declared.", false: "Not as declared."}[r.AsDeclared]
+	switch {
+	case r.Command == Restore:
+		text = map[bool]string{true: "Put back.", false: "Not everything is put back."}[r.AsDeclared]
+	case r.Command == Plan && r.AsDeclared:
+		text = "Nothing was changed. All that is declared can be brought about here."
+	case r.Command == Plan:
+		text = "Nothing was changed. Not all that is declared can be brought about here."
+	case r.Image && r.AsDeclared:
+		text = "The image holds what is declared."
+	}
+	if r.RebootRequired {
+		text += "\nA reboot is needed for " + strings.Join(r.RebootRequiredBy, ", ") + ". This command never reboots."
+	}
+	return text
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+
+	"github.com/storageclient/operator/agent"
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/mounts"
+	"github.com/storageclient/operator/agent/host/reboot"
+	"github.com/storageclient/operator/agent/report"
+)
+
+// errNotAsDeclared ends a command whose report has been written and says so: exit code 2.
+var errNotAsDeclared = errors.New("not as declared")
+
+// localOptions are the flags of "plan", "apply", "observe" and "restore".
+type localOptions struct {
+	files            patterns
+	hostRoot, output string
+	allow            patterns
+}
+
+func parseLocal(command string, args []string, stderr io.Writer) (localOptions, error) {
+	var o localOptions
+	set := flag.NewFlagSet("node-agent "+command, flag.ContinueOnError)
+	set.SetOutput(stderr)
+	set.Var(&o.files, "f", `file of StorageClientProfiles in YAML or JSON, "-" for standard input; may be given more than once`)
+	set.StringVar(&o.hostRoot, "host-root", "/", "root of the host, or of an image's tree without a running kernel")
+	set.StringVar(&o.output, "o", "text", "format of the report: "+strings.Join(report.Formats, ", "))
+	set.Var(&o.allow, "allow-parameter",
+		"regular expression of canonical keys that are accepted beyond the catalogue; may be given more than once")
+	if err := set.Parse(args); err != nil {
+		return o, fmt.Errorf("parse flags: %w", err)
+	}
+	needsProfile := command == report.Plan || command == report.Apply
+	switch {
+	case set.NArg() > 0:
+		return o, fmt.Errorf("unexpected argument %q", set.Arg(0))
+	case !slices.Contains(report.Formats, o.output):
+		return o, fmt.Errorf("-o %q: must be %s", o.output, strings.Join(report.Formats, ", "))
+	case needsProfile && len(o.files) == 0:
+		return o, errors.New("-f PROFILE is required")
+	}
+	return o, nil
+}
+
+// local carries out one command on this machine and writes its report.
+func local(command string, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	o, err := parseLocal(command, args, stderr)
+	if errors.Is(err, flag.ErrHelp) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var profiles []v1alpha1.StorageClientProfile
+	for _, file := range o.files {
+		read, err := readProfiles(file, stdin)
+		if err != nil {
+			return err
+		}
+		profiles = append(profiles, read...)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	r, err := carryOut(ctx, command, o, profiles)
+	if err != nil {
+		return fmt.Errorf("%s: %w", command, err)
+	}
+	if err := r.Write(stdout, o.output); err != nil {
+		return fmt.Errorf("write report: %w", err)
+	}
+	if !r.AsDeclared {
+		return errNotAsDeclared
+	}
+	return nil
+}
+
+func carryOut(ctx context.Context, command string, o localOptions, profiles []v1alpha1.StorageClientProfile) (report.Report, error) {
+	fs, err := host.OpenFS(o.hostRoot)
+	if err != nil {
+		return report.Report{}, err
+	}
+	defer fs.Close()
+	changes := command == report.Apply || command == report.Restore
+	if changes {
+		unlock, err := fs.Lock()
+		if err != nil {
+			return report.Report{}, err
+		}
+		defer func() { _ = unlock() }()
+	}
+	l := newLocal(fs, changes, o.allow)
+	switch command {
+	case report.Plan:
+		return l.Plan(ctx, profiles)
+	case report.Apply:
+		return l.Apply(ctx, profiles)
+	case report.Observe:
+		return l.Observe(ctx, profiles)
+	default:
+		return l.Restore(ctx, profiles)
+	}
+}
+
+func newLocal(fs host.FS, changes bool, allow []string) agent.Local {
+	var runner host.Runner = host.NewCommands(fs)
+	if !fs.RunsKernel() {
+		fs, runner = fs.AsImage(), agent.ImageRunner{Runner: runner}
+	}
+	if !changes {
+		fs = fs.AsReadOnly()
+	}
+	return agent.Local{
+		Host:            agent.NewHost(fs, runner, reboot.New(fs, runner), mounts.DefaultKubeletDir),
+		AllowParameters: allow,
+	}
+}

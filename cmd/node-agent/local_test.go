@@ -1,0 +1,185 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/hosttest"
+	"github.com/storageclient/operator/agent/report"
+)
+
+const (
+	head = "apiVersion: tuning.storageclient.dev/v1alpha1\nkind: StorageClientProfile\nmetadata: {name: p}\n"
+	good = head + "spec:\n  nodeSelector: {matchLabels: {a: b}}\n  node:\n    sysctls: {net.core.rmem_max: \"16777216\"}\n"
+)
+
+// on runs a command on a host, with the profile on standard input.
+func on(t *testing.T, dir, profile string, args ...string) (stdout string, err error) {
+	t.Helper()
+	var out bytes.Buffer
+	err = command(append(args, "--host-root", dir), strings.NewReader(profile), &out, io.Discard)
+	return out.String(), err
+}
+
+func TestEachCommandReportsAndTellsByItsError(t *testing.T) {
+	dir := hosttest.Copy(t, "debian-12")
+	steps := []struct {
+		args       []string
+		state      string
+		asDeclared bool
+	}{
+		{[]string{"observe", "-f", "-"}, "Drifted", false},
+		{[]string{"plan", "-f", "-"}, "Drifted", true},
+		{[]string{"apply", "-f", "-"}, "InSync", true},
+		{[]string{"observe", "-f", "-"}, "InSync", true},
+		{[]string{"observe"}, "InSync", true},
+		{[]string{"restore"}, "InSync", true},
+	}
+	for _, step := range steps {
+		for format, parse := range map[string]func([]byte, any) error{
+			"json": json.Unmarshal, "yaml": func(data []byte, into any) error { return yaml.Unmarshal(data, into) },
+		} {
+			if format == "yaml" && step.args[0] == "restore" {
+				// There is nothing left to restore.
+				continue
+			}
+			out, err := on(t, dir, good, append(step.args, "-o", format)...)
+			if step.asDeclared != (err == nil) || err != nil && !errors.Is(err, errNotAsDeclared) {
+				t.Fatalf("%v: %v", step.args, err)
+			}
+			var r report.Report
+			if err := parse([]byte(out), &r); err != nil {
+				t.Fatalf("%v: %v\n%s", step.args, err, out)
+			}
+			if len(r.Settings) != 1 || string(r.Settings[0].State) != step.state || r.Settings[0].Key != "sysctl/net.core.rmem_max" {
+				t.Errorf("%v: %s", step.args, out)
+			}
+			if r.AsDeclared != step.asDeclared || r.Image || r.RebootRequired {
+				t.Errorf("%v: %s", step.args, out)
+			}
+		}
+	}
+}
+
+func TestTheReportAsText(t *testing.T) {
+	dir := hosttest.Copy(t, "debian-12")
+	out, err := on(t, dir, good, "plan", "-f", "-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `Host: HOST (Linux 6.1.0-25-amd64)
+Boot loader: GrubDebian
+Profiles: p
+
+SETTING                   DESIRED   OBSERVED  ORIGINAL  TAKES EFFECT  STATE    TO DO
+sysctl/net.core.rmem_max  16777216  212992    -         Live          Drifted  Set
+
+Nothing was changed. All that is declared can be brought about here.
+`
+	if diff := cmp.Diff(want, strings.ReplaceAll(out, dir, "HOST")); diff != "" {
+		t.Errorf("report (-want +got):\n%s", diff)
+	}
+}
+
+func TestProfilesAreReadStrictly(t *testing.T) {
+	tests := map[string]struct{ file, want string }{
+		"an unknown field":  {strings.ReplaceAll(good, "sysctls:", "sysctl:"), `unknown field "spec.node.sysctl"`},
+		"a key twice":       {good + "    sysctls: {}\n", `key "sysctls" already set`},
+		"another kind":      {strings.ReplaceAll(good, "Profile", "Node"), "not tuning.storageclient.dev/v1alpha1 StorageClientProfile"},
+		"no YAML":           {"{", "read profile -"},
+		"nothing":           {"# nothing\n---\n", "no StorageClientProfile in it"},
+		"no name":           {strings.ReplaceAll(good, "name: p", "labels: {}"), "metadata.name: is required"},
+		"an unknown mode":   {good + "  mode: Enforced\n", "must be Enforce or Plan"},
+		"an unknown policy": {good + "  deletionPolicy: retain\n", "must be Restore or Retain"},
+		"one twice":         {good + "---\n" + good, "profile p: given twice"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			dir := hosttest.Copy(t, "debian-12")
+			before := hosttest.Tree(t, dir, "/")
+			out, err := on(t, dir, test.file, "apply", "-f", "-")
+			if err == nil || !strings.Contains(err.Error(), test.want) || errors.Is(err, errNotAsDeclared) {
+				t.Errorf("error is %v, want %q", err, test.want)
+			}
+			if diff := cmp.Diff(before, hosttest.Tree(t, dir, "/")); diff != "" || out != "" {
+				t.Errorf("output %q; the host (-before +after):\n%s", out, diff)
+			}
+		})
+	}
+}
+
+func TestSeveralFilesAndDocumentsAreReadTogether(t *testing.T) {
+	dir, file := hosttest.Copy(t, "debian-12"), filepath.Join(t.TempDir(), "more.yaml")
+	other := strings.NewReplacer("name: p", "name: q", "rmem_max", "wmem_max").Replace(good)
+	third := strings.NewReplacer("name: p", "name: r", "net.core.rmem_max: \"16777216\"", "vm.dirty_ratio: \"10\"").Replace(good)
+	if err := os.WriteFile(file, []byte(other+"---\n# between\n---\n"+third), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := on(t, dir, good, "apply", "-f", "-", "-f", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"Profiles: p, q, r", "sysctl/net.core.rmem_max", "sysctl/net.core.wmem_max", "sysctl/vm.dirty_ratio"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("report lacks %q:\n%s", want, out)
+		}
+	}
+}
+
+func TestNothingIsChangedWhileAnotherAgentWorks(t *testing.T) {
+	dir := hosttest.Copy(t, "debian-12")
+	fs, err := host.OpenFS(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fs.Close()
+	unlock, err := fs.Lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, changing := range [][]string{{"apply", "-f", "-"}, {"restore"}, {"run", "--node-name=n"}} {
+		if _, err := on(t, dir, good, changing...); !errors.Is(err, host.ErrLocked) {
+			t.Errorf("%v: error is %v", changing, err)
+		}
+	}
+	if _, err := on(t, dir, good, "plan", "-f", "-"); err != nil {
+		t.Errorf("plan: %v", err)
+	}
+	if err := unlock(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := on(t, dir, good, "apply", "-f", "-"); err != nil {
+		t.Errorf("after the lock is gone: %v", err)
+	}
+}
+
+func TestFlagsOfTheLocalCommands(t *testing.T) {
+	tests := map[string]struct {
+		args []string
+		want string
+	}{
+		"plan without a profile":  {[]string{"plan"}, "-f PROFILE is required"},
+		"apply without a profile": {[]string{"apply"}, "-f PROFILE is required"},
+		"an unknown format":       {[]string{"observe", "-o", "xml"}, `-o "xml": must be text, json, yaml`},
+		"an argument too many":    {[]string{"restore", "now"}, `unexpected argument "now"`},
+		"a file that is missing":  {[]string{"plan", "-f", "/nonexistent"}, "read profile: open /nonexistent"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			err := command(test.args, strings.NewReader(""), io.Discard, io.Discard)
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error is %v, want %q", err, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	serializer "k8s.io/apimachinery/pkg/runtime/serializer/json"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+)
+
+// readProfiles reads the StorageClientProfiles of one file. A field that the API does not have is an error: without
+// an API server nobody else would notice.
+func readProfiles(file string, stdin io.Reader) ([]v1alpha1.StorageClientProfile, error) {
+	reader := stdin
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, fmt.Errorf("read profile: %w", err)
+		}
+		defer f.Close()
+		reader = f
+	}
+	var profiles []v1alpha1.StorageClientProfile
+	documents := utilyaml.NewYAMLReader(bufio.NewReader(reader))
+	for {
+		document, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read profile %s: %w", file, err)
+		}
+		profile, err := parseProfile(document)
+		if err != nil {
+			return nil, fmt.Errorf("read profile %s: document %d: %w", file, len(profiles)+1, err)
+		}
+		if profile != nil {
+			profiles = append(profiles, *profile)
+		}
+	}
+	if len(profiles) == 0 {
+		return nil, fmt.Errorf("read profile %s: no StorageClientProfile in it", file)
+	}
+	return profiles, nil
+}
+
+// decode names the whole path of a field that it does not know.
+func decode(document []byte, into *v1alpha1.StorageClientProfile) error {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return err
+	}
+	strict := serializer.SerializerOptions{Yaml: true, Strict: true}
+	_, _, err := serializer.NewSerializerWithOptions(serializer.DefaultMetaFactory, scheme, scheme, strict).Decode(document, nil, into)
+	return err
+}
+
+// parseProfile returns nil for a document that is empty, or comments alone.
+func parseProfile(document []byte) (*v1alpha1.StorageClientProfile, error) {
+	var content map[string]any
+	if err := yaml.Unmarshal(document, &content); err != nil {
+		return nil, err
+	}
+	if len(content) == 0 {
+		return nil, nil
+	}
+	if content["apiVersion"] != v1alpha1.GroupVersion.String() || content["kind"] != "StorageClientProfile" {
+		return nil, fmt.Errorf("it is %v %v, not %s StorageClientProfile", content["apiVersion"], content["kind"], v1alpha1.GroupVersion)
+	}
+	var profile v1alpha1.StorageClientProfile
+	if err := decode(document, &profile); err != nil {
+		return nil, err
+	}
+	return &profile, checkShape(&profile)
+}
+
+// checkShape refuses what the API server would, of the fields that decide whether and how settings come and go.
+func checkShape(p *v1alpha1.StorageClientProfile) error {
+	if p.Name == "" {
+		return errors.New("metadata.name: is required")
+	}
+	spec := p.Spec.WithDefaults()
+	if modes := []v1alpha1.Mode{v1alpha1.ModeEnforce, v1alpha1.ModePlan}; !slices.Contains(modes, spec.Mode) {
+		return fmt.Errorf("spec.mode: %q: must be Enforce or Plan", spec.Mode)
+	}
+	policies := []v1alpha1.DeletionPolicy{v1alpha1.DeletionRestore, v1alpha1.DeletionRetain}
+	if !slices.Contains(policies, spec.DeletionPolicy) {
+		return fmt.Errorf("spec.deletionPolicy: %q: must be Restore or Retain", spec.DeletionPolicy)
+	}
+	return nil
+}

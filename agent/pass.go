@@ -222,7 +222,20 @@ func (p *pass) outcome(spec v1alpha1.StorageClientNodeSpec) outcome {
 	for _, key := range slices.Sorted(maps.Keys(p.restore)) {
 		out.addRestore(key, p)
 	}
+	p.withoutUnproven(&out)
 	return out
+}
+
+// withoutUnproven takes boot arguments out of what the node is rebooted for, where that has never been tried with its
+// boot loader: they are staged, stay Pending, and come with the next boot that somebody else decides on.
+func (p *pass) withoutUnproven(out *outcome) {
+	argument := func(key string) bool { return strings.HasPrefix(key, catalogue.KernelArguments+"/") }
+	if !slices.ContainsFunc(out.rebootBy, argument) {
+		return
+	}
+	if loader := p.host.Bootloader(); loader.Type == v1alpha1.BootloaderGrubBLS && !loader.Proven {
+		out.rebootBy = slices.DeleteFunc(out.rebootBy, argument)
+	}
 }
 
 func (out *outcome) add(status v1alpha1.SettingStatus) {

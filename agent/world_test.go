@@ -50,6 +50,8 @@ type world struct {
 	applyErr, originalErr       error
 	journalErr                  error
 
+	bootloader v1alpha1.Bootloader
+
 	boots     int
 	reboots   []string
 	rebootErr error
@@ -78,7 +80,8 @@ func newWorld(t *testing.T) *world {
 		t: t, dir: t.TempDir(), clock: clocktesting.NewFakeClock(time.Unix(1700000000, 0)),
 		defaults: map[string]string{rmem: "212992", wmem: "212992"},
 		files:    map[string]string{}, menu: map[string]string{}, boots: 1,
-		cannot: map[string]host.State{}, oldTransports: map[string]bool{},
+		bootloader: v1alpha1.Bootloader{Type: v1alpha1.BootloaderGrubDebian},
+		cannot:     map[string]host.State{}, oldTransports: map[string]bool{},
 	}
 	w.live = maps.Clone(w.defaults)
 	w.write("/proc/sys/kernel/osrelease", "6.1.0-test\n")
@@ -135,7 +138,7 @@ func (w *world) host() Host {
 		Journal:    journal.New(w.fs, trace),
 		Mounts:     w,
 		Rebooter:   w,
-		Bootloader: func() v1alpha1.Bootloader { return v1alpha1.Bootloader{Type: v1alpha1.BootloaderGrubDebian} },
+		Bootloader: func() v1alpha1.Bootloader { return w.bootloader },
 	}
 }
 

@@ -1,6 +1,7 @@
 // Package bootloader passes arguments to the kernel at boot. On Debian's and Ubuntu's GRUB it stages them: a
-// drop-in that appends, a menu made from it and read back before it takes the place of the present one. For any
-// other boot loader it says what was found and what to use instead. An argument counts by its effect; that it
+// drop-in that appends, a menu made from it and read back before it takes the place of the present one. On GRUB with
+// boot loader specification entries it has grubby change them, and reads them back. For any other boot loader it says
+// what was found and what to use instead. An argument counts by its effect; that it
 // stands on /proc/cmdline only proves that it was passed.
 package bootloader
 
@@ -50,6 +51,8 @@ type Subject struct {
 	runner  host.Runner
 	facts   BootFacts
 	options Options
+	// space tells what the file system of a directory has left.
+	space func(dir string) (host.Space, error)
 	// failure is why the last Apply could not stage.
 	failure error
 }
@@ -58,15 +61,15 @@ var _ host.Subject = &Subject{}
 
 // New returns the subject for one host.
 func New(fs host.FS, runner host.Runner, facts BootFacts, options Options) *Subject {
-	return &Subject{fs: fs, runner: runner, facts: facts, options: options}
+	return &Subject{fs: fs, runner: runner, facts: facts, options: options, space: fs.Space}
 }
 
 // Name implements host.Subject.
 func (s *Subject) Name() string { return Name }
 
 // Original implements host.Subject. In an image, it is what the menu passes.
-func (s *Subject) Original(_ context.Context, name string) (host.Original, error) {
-	args, err := s.inForce()
+func (s *Subject) Original(ctx context.Context, name string) (host.Original, error) {
+	args, err := s.inForce(ctx)
 	if err != nil {
 		return host.Original{}, err
 	}
@@ -86,9 +89,9 @@ func (s *Subject) Apply(ctx context.Context, desired []host.Setting) error {
 }
 
 func (s *Subject) apply(ctx context.Context, f facts, desired []host.Setting) error {
-	if f.detection.Type != GrubDebian {
+	if !f.detection.stages() {
 		if f.dropIn.present {
-			return fmt.Errorf("%s is there, but cannot be taken back: %s", DropIn, f.detection.Message)
+			return fmt.Errorf("%s is there, but cannot be taken back: %s", f.detection.form().file, f.detection.Message)
 		}
 		return nil
 	}
@@ -157,13 +160,20 @@ func (s *Subject) gather(ctx context.Context, asked []host.Setting) (facts, erro
 			return f, err
 		}
 	}
-	if f.dropIn, err = s.readDropIn(); err != nil {
+	if f.dropIn, err = s.readDropIn(f.detection.form()); err != nil {
 		return f, err
 	}
-	if f.detection.Type == GrubDebian {
-		if err := s.gatherGrub(&f); err != nil {
-			return f, err
-		}
+	switch f.detection.Type {
+	case GrubDebian:
+		err = s.gatherGrub(&f)
+	case GrubBLS:
+		err = s.gatherEntries(ctx, &f, asked)
+	}
+	if err != nil {
+		return f, err
+	}
+	if f.detection.stages() && !f.image && (len(asked) > 0 || f.dropIn.present) {
+		f.bound, f.boundErr = s.bound(ctx)
 	}
 	sized := func(setting host.Setting) bool { return isHashTable(setting.Name) }
 	if f.image || !slices.ContainsFunc(asked, sized) {
@@ -184,9 +194,15 @@ func (s *Subject) gatherGrub(f *facts) error {
 	if f.foreign, err = s.foreignFiles(); err != nil {
 		return err
 	}
+	return s.gatherNotes(f)
+}
+
+// gatherNotes reads what is noted of this boot.
+func (s *Subject) gatherNotes(f *facts) error {
 	if f.image {
 		return nil
 	}
+	var err error
 	if noted, ok := s.facts.BootFact(f.bootID, factStagedSince); ok {
 		f.stagedSince = host.ParseArguments(noted)
 	}
@@ -235,14 +251,18 @@ func (f facts) held() []host.Argument {
 }
 
 // inForce are the arguments that the kernel was booted with; of an image, those that it would be.
-func (s *Subject) inForce() ([]host.Argument, error) {
+func (s *Subject) inForce(ctx context.Context) ([]host.Argument, error) {
 	if !s.fs.IsImage() {
 		return s.cmdline()
 	}
-	if Detect(s.fs).Type != GrubDebian {
-		return nil, nil
+	var present menu
+	var err error
+	switch Detect(s.fs).Type {
+	case GrubDebian:
+		present, err = s.readMenu(grubCfg)
+	case GrubBLS:
+		present, err = s.readEntries(ctx)
 	}
-	present, err := s.readMenu(grubCfg)
 	for _, line := range present.lines {
 		if !line.recovery {
 			return line.args, err

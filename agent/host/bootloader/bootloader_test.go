@@ -415,14 +415,14 @@ func TestWhatMustNotBeWrittenIsRefused(t *testing.T) {
 }
 
 func TestOtherBootLoadersAreReportedAndLeftAlone(t *testing.T) {
-	m := newMachine(t, "rocky-9")
+	m := newMachine(t, "fedora-coreos")
 	before := hosttest.Tree(t, m.dir, "/etc", "/boot")
 	m.apply(settings("audit", "0", ihash, seed))
 	if diff := cmp.Diff(before, hosttest.Tree(t, m.dir, "/etc", "/boot")); diff != "" {
 		t.Errorf("changed (-want +got):\n%s", diff)
 	}
-	expect(t, m.observe("audit", "0"), host.Unsupported, "grubby")
-	expect(t, m.observe(ihash, "262144"), host.Unsupported, "grubby")
+	expect(t, m.observe("audit", "0"), host.Unsupported, "rpm-ostree")
+	expect(t, m.observe(ihash, "262144"), host.Unsupported, "rpm-ostree")
 	// The user does as the message says.
 	m.bootWith(strings.TrimSpace(m.read(commandLine))+" audit=0 ihash_entries="+seed, 16777216)
 	expect(t, m.observe("audit", "0"), host.InSync, "own means")

@@ -31,10 +31,13 @@ type Detection struct {
 	Type string
 	// Proven is false for a type that this project has never rebooted in its own tests, or does not change.
 	Proven bool
-	// Message tells what was found, and what to use instead where arguments are not staged here. Empty for a
-	// type that they are staged for.
+	// Message tells what was found, and what to use instead where arguments are not staged here, or are staged and
+	// not rebooted for. Empty for a type that is proven.
 	Message string
 }
+
+// stages tells whether arguments are staged here.
+func (d Detection) stages() bool { return d.Type == GrubDebian || d.Type == GrubBLS }
 
 // distributions are those whose own means is the only right one, by the ID of os-release.
 var distributions = map[string]string{
@@ -42,6 +45,17 @@ var distributions = map[string]string{
 	"talos":        `Talos: use machine.install.extraKernelArgs, or an Image Factory schematic where it boots by UKI`,
 	"bottlerocket": `Bottlerocket: use settings.boot.kernel-parameters and settings.boot.reboot-to-reconcile`,
 	"cos":          `Container-Optimized OS: its command line cannot be configured`,
+}
+
+// others are boot loaders that are recognised by a file, and their own means.
+var others = []struct{ file, message string }{
+	{"/usr/sbin/update-bootloader", "SUSE's GRUB: use update-bootloader --add-option"},
+	{"/boot/extlinux/extlinux.conf", "extlinux: add to the append lines of /boot/extlinux/extlinux.conf, or to U_BOOT_PARAMETERS of " +
+		"/etc/default/u-boot and run u-boot-update"},
+	{"/boot/syslinux/syslinux.cfg", "syslinux: add to the append lines of /boot/syslinux/syslinux.cfg"},
+	{"/etc/zipl.conf", "zipl: add to the parameters of /etc/zipl.conf and run zipl"},
+	{"/boot/loader/loader.conf", "systemd-boot: use /etc/kernel/cmdline and kernel-install"},
+	{"/efi/loader/loader.conf", "systemd-boot: use /etc/kernel/cmdline and kernel-install"},
 }
 
 // Detect finds out how the host keeps its kernel command line. It only reads.
@@ -53,8 +67,10 @@ func Detect(fs host.FS) Detection {
 			return found
 		}
 	}
-	if _, err := fs.Stat("/usr/sbin/update-bootloader"); err == nil {
-		return unsupported("SUSE's GRUB: use update-bootloader --add-option")
+	for _, other := range others {
+		if fs.Exists(other.file) {
+			return unsupported(other.message)
+		}
 	}
 	return unsupported("found neither GRUB with " + dropInDir + " nor boot loader entries; use this platform's own means")
 }
@@ -118,8 +134,13 @@ func detectGrubDebian(fs host.FS) (Detection, bool) {
 
 func detectBLS(fs host.FS) (Detection, bool) {
 	entries, err := fs.Glob("/boot/loader/entries", "*.conf")
+	// On s390x the entries are zipl's, which has to be run after every change.
+	if fs.Exists("/etc/zipl.conf") {
+		return Detection{}, false
+	}
 	return Detection{
-		Type:    GrubBLS,
-		Message: "GRUB with boot loader entries: use grubby --update-kernel=ALL --args",
+		Type: GrubBLS,
+		Message: "GRUB with boot loader entries has not been rebooted in this project's own tests: arguments are staged by " +
+			"grubby --update-kernel=ALL, and the node is not rebooted for them",
 	}, err == nil && len(entries) > 0 && fs.Exists("/usr/sbin/grubby")
 }

@@ -34,6 +34,12 @@ type facts struct {
 	atBoot []host.Argument
 	// stagedSince are those that we have staged in this boot, whatever has become of them.
 	stagedSince []host.Argument
+	// later are the arguments of kernels that are installed later, on a host with boot entries that says so.
+	later    []host.Argument
+	hasLater bool
+	// bound says which encrypted volume would not open with other arguments, boundErr why that is not known.
+	bound    string
+	boundErr error
 	// sizes are the hash tables of the running kernel, by argument; memory is in bytes.
 	sizes  map[string]uint64
 	memory uint64
@@ -60,7 +66,7 @@ func (f facts) judge(setting host.Setting, failure error) (o host.Observation, s
 		return o, false
 	}
 	o.Observed = f.observed(arg.Name)
-	if f.detection.Type != GrubDebian {
+	if !f.detection.stages() {
 		f.judgeUnsupported(&o, arg)
 		return o, false
 	}
@@ -76,6 +82,10 @@ func (f facts) judge(setting host.Setting, failure error) (o host.Observation, s
 	switch {
 	case f.staged(arg, others):
 		f.judgeEffect(&o, arg)
+		f.judgeLater(&o, arg)
+	case f.bound != "":
+		o.State, o.Message = host.Unsupported, f.bound
+		return o, false
 	case failure != nil:
 		o.State, o.Message = host.Failed, cut(failure.Error())
 	default:
@@ -85,6 +95,13 @@ func (f facts) judge(setting host.Setting, failure error) (o host.Observation, s
 		o.Message = strings.TrimPrefix(o.Message+"; passed by "+host.Names(others)+" and left to it", "; ")
 	}
 	return o, len(others) == 0
+}
+
+// judgeLater adds what is to be known of an argument that a later kernel will lack.
+func (f facts) judgeLater(o *host.Observation, arg host.Argument) {
+	if text := f.lackedLater(arg); text != "" {
+		o.Message = strings.TrimPrefix(o.Message+"; "+text, "; ")
+	}
 }
 
 // staged tells whether the next boot will pass the argument, and by a source that lasts.
@@ -263,7 +280,7 @@ func (f facts) judgeRestored(o *host.Observation, original host.Original, failur
 		o.State = host.InSync
 	case !ok, original.Present && passed.Value == original.Value:
 		o.State = host.InSync
-	case f.detection.Type != GrubDebian || contains(present, passed):
+	case !f.detection.stages() || contains(present, passed):
 		o.State, o.Message = host.InSync, passed.String()+" is passed by somebody else and left as it is"
 	default:
 		o.State, o.Message = host.Pending, "out of the boot menu; gone after the next boot"

@@ -16,6 +16,7 @@ const (
 	ihash  = "ihash_entries"
 	seed   = "16777216"
 	debian = "debian-12"
+	rocky  = "rocky-9"
 	ubuntu = "ubuntu-24.04-cloudimg"
 )
 

@@ -111,6 +111,7 @@ func TestAMenuThatIsNotWhole(t *testing.T) {
 
 func TestTheDropInTellsWhatItIsAbout(t *testing.T) {
 	args := []host.Argument{host.NewArgument("a=1"), host.NewArgument("b")}
+	forms := map[string]form{"the drop-in of GRUB": grubForm, "the record beside boot entries": blsForm}
 	for name, d := range map[string]dropIn{
 		"settled":               {present: true, args: args},
 		"unfinished":            {present: true, args: args, unfinished: true, replaces: args[:1]},
@@ -118,8 +119,10 @@ func TestTheDropInTellsWhatItIsAbout(t *testing.T) {
 		"unfinished, the last":  {present: true, unfinished: true, replaces: args},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(d, parseDropIn(string(d.render())), cmp.AllowUnexported(dropIn{})); diff != "" {
-				t.Errorf("read back (-want +got):\n%s", diff)
+			for as, form := range forms {
+				if diff := cmp.Diff(d, parseDropIn(string(d.render(form)), form), cmp.AllowUnexported(dropIn{})); diff != "" {
+					t.Errorf("%s, read back (-want +got):\n%s", as, diff)
+				}
 			}
 		})
 	}
@@ -141,15 +144,19 @@ func TestDetect(t *testing.T) {
 		proven  bool
 		message string
 	}{
-		"Debian":          {fixture: debian, want: GrubDebian, proven: true},
-		"Ubuntu":          {fixture: ubuntu, want: GrubDebian, proven: true},
-		"Rocky":           {fixture: "rocky-9", want: GrubBLS, message: "grubby"},
-		"Fedora CoreOS":   {fixture: "fedora-coreos", want: RPMOSTree, message: "rpm-ostree kargs"},
-		"Flatcar":         {fixture: debian, files: osRelease("flatcar"), want: Unsupported, message: "/oem/grub.cfg"},
-		"Talos":           {fixture: debian, files: osRelease(`"talos"`), want: Unsupported, message: "extraKernelArgs"},
-		"Bottlerocket":    {fixture: debian, files: osRelease("bottlerocket"), want: Unsupported, message: "settings.boot.kernel-parameters"},
-		"Google's COS":    {fixture: debian, files: osRelease("cos"), want: Unsupported, message: "cannot be configured"},
-		"SUSE":            {fixture: debian, remove: "/usr/sbin/grub-mkconfig", files: map[string]string{"/usr/sbin/update-bootloader": ""}, want: Unsupported, message: "update-bootloader"},
+		"Debian":        {fixture: debian, want: GrubDebian, proven: true},
+		"Ubuntu":        {fixture: ubuntu, want: GrubDebian, proven: true},
+		"Rocky":         {fixture: "rocky-9", want: GrubBLS, message: "grubby"},
+		"Fedora CoreOS": {fixture: "fedora-coreos", want: RPMOSTree, message: "rpm-ostree kargs"},
+		"Flatcar":       {fixture: debian, files: osRelease("flatcar"), want: Unsupported, message: "/oem/grub.cfg"},
+		"Talos":         {fixture: debian, files: osRelease(`"talos"`), want: Unsupported, message: "extraKernelArgs"},
+		"Bottlerocket":  {fixture: debian, files: osRelease("bottlerocket"), want: Unsupported, message: "settings.boot.kernel-parameters"},
+		"Google's COS":  {fixture: debian, files: osRelease("cos"), want: Unsupported, message: "cannot be configured"},
+		"SUSE":          {fixture: debian, remove: "/usr/sbin/grub-mkconfig", files: map[string]string{"/usr/sbin/update-bootloader": ""}, want: Unsupported, message: "update-bootloader"},
+		"extlinux":      {fixture: debian, remove: "/boot/grub", files: map[string]string{"/boot/extlinux/extlinux.conf": ""}, want: Unsupported, message: "u-boot-update"},
+		"zipl":          {fixture: "rocky-9", files: map[string]string{"/etc/zipl.conf": ""}, want: Unsupported, message: "run zipl"},
+		"systemd-boot that has set no variable": {fixture: debian, remove: "/boot/grub", files: map[string]string{"/boot/loader/loader.conf": ""},
+			want: Unsupported, message: "kernel-install"},
 		"nothing known":   {fixture: debian, remove: "/boot/grub", want: Unsupported, message: "neither"},
 		"upstream's GRUB": {fixture: debian, files: map[string]string{"/usr/sbin/grub-mkconfig": ". /etc/default/grub\n"}, want: Unsupported, message: "neither"},
 		"a unified kernel image": {fixture: ubuntu, files: map[string]string{efiVars + "StubInfo" + loaderGUID: utf16("systemd-stub 255.4")},

@@ -52,20 +52,42 @@ func (d dropIn) holds(args []host.Argument) bool {
 	return len(d.args) == len(args) && len(without(args, d.args)) == 0
 }
 
-func (d dropIn) render() []byte {
+// form is how the file that says which arguments are ours is written on a kind of host.
+type form struct {
+	file  string
+	perm  fs.FileMode
+	write func(args []host.Argument) string
+	read  func(data string) []host.Argument
+}
+
+// grubForm is our drop-in, from which the menu is made.
+var grubForm = form{
+	file: DropIn, perm: 0o644,
+	write: func(args []host.Argument) string { return appendTo + `="$` + appendTo + " " + join(args) + "\"\n" },
+	read:  assigned,
+}
+
+func (d Detection) form() form {
+	if d.Type == GrubBLS {
+		return blsForm
+	}
+	return grubForm
+}
+
+func (d dropIn) render(as form) []byte {
 	var b strings.Builder
 	b.WriteString(header)
 	if d.unfinished {
 		b.WriteString(replacesMark + join(d.replaces) + "\n")
 	}
 	if len(d.args) > 0 {
-		b.WriteString(appendTo + `="$` + appendTo + " " + join(d.args) + "\"\n")
+		b.WriteString(as.write(d.args))
 	}
 	return []byte(b.String())
 }
 
-func parseDropIn(data string) dropIn {
-	d := dropIn{present: true, args: assigned(data)}
+func parseDropIn(data string, as form) dropIn {
+	d := dropIn{present: true, args: as.read(data)}
 	for line := range strings.Lines(data) {
 		if before, ok := strings.CutPrefix(line, replacesMark); ok {
 			d.unfinished, d.replaces = true, host.ParseArguments(before)
@@ -91,29 +113,29 @@ func assigned(data string) []host.Argument {
 	return args
 }
 
-func (s *Subject) readDropIn() (dropIn, error) {
-	data, err := s.fs.ReadFile(DropIn)
+func (s *Subject) readDropIn(as form) (dropIn, error) {
+	data, err := s.fs.ReadFile(as.file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return dropIn{}, nil
 	}
-	return parseDropIn(string(data)), err
+	return parseDropIn(string(data), as), err
 }
 
 // writeDropIn makes our file say d. One that says nothing goes.
-func (s *Subject) writeDropIn(d dropIn) error {
+func (s *Subject) writeDropIn(d dropIn, as form) error {
 	if len(d.args) == 0 && !d.unfinished {
-		return s.fs.Remove(DropIn)
+		return s.fs.Remove(as.file)
 	}
-	if err := s.fs.Tidy(DropIn); err != nil {
+	if err := s.fs.Tidy(as.file); err != nil {
 		return err
 	}
-	if data, err := s.fs.ReadFile(DropIn); err == nil && string(data) == string(d.render()) {
+	if data, err := s.fs.ReadFile(as.file); err == nil && string(data) == string(d.render(as)) {
 		return nil
 	}
-	if err := s.fs.MkdirAll(dropInDir, 0o755); err != nil {
+	if err := s.fs.MkdirAll(path.Dir(as.file), 0o755); err != nil {
 		return err
 	}
-	return s.fs.WriteFileAtomic(DropIn, d.render(), 0o644)
+	return s.fs.WriteFileAtomic(as.file, d.render(as), as.perm)
 }
 
 // source is an argument that somebody else passes, and where.

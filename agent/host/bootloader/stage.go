@@ -16,27 +16,49 @@ import (
 // by one rename.
 func (s *Subject) stage(ctx context.Context, f facts, wanted []host.Argument) error {
 	stale := f.stale(wanted)
+	as := f.detection.form()
 	if !f.dropIn.present && len(wanted) == 0 && len(stale) == 0 {
-		return s.tidy()
+		return s.tidy(as)
 	}
 	if f.dropIn.holds(wanted) && f.menu.problem(wanted, stale) == "" {
-		return s.settle(wanted)
+		return s.settle(as, wanted)
 	}
-	if text := f.menu.tooLong(stale, wanted); text != "" {
-		return fmt.Errorf("stage %q: %s", join(wanted), text)
+	if err := s.mayStage(f, wanted, stale); err != nil {
+		return fmt.Errorf("stage %q: %w", join(wanted), err)
 	}
 	if err := s.noteStaged(f, wanted); err != nil {
 		return err
 	}
 	before := f.before()
-	err := s.writeDropIn(dropIn{args: wanted, unfinished: true, replaces: before})
+	err := s.writeDropIn(dropIn{args: wanted, unfinished: true, replaces: before}, as)
 	if err == nil {
-		err = s.makeMenu(ctx, f, wanted, stale)
+		err = s.change(ctx, f, wanted, stale)
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("stage %q: %w", join(wanted), err), s.settle(before))
+		return errors.Join(fmt.Errorf("stage %q: %w", join(wanted), err), s.settle(as, before))
 	}
-	return s.settle(wanted)
+	return s.settle(as, wanted)
+}
+
+// mayStage finds what is in the way before anything is touched.
+func (s *Subject) mayStage(f facts, wanted, stale []host.Argument) error {
+	switch {
+	case f.boundErr != nil:
+		return f.boundErr
+	case f.bound != "":
+		return errors.New(f.bound)
+	}
+	if text := f.menu.tooLong(stale, wanted); text != "" {
+		return errors.New(text)
+	}
+	return s.roomToStage(f)
+}
+
+func (s *Subject) change(ctx context.Context, f facts, wanted, stale []host.Argument) error {
+	if f.detection.Type == GrubBLS {
+		return s.changeEntries(ctx, f, wanted, stale)
+	}
+	return s.makeMenu(ctx, f, wanted, stale)
 }
 
 // before is what our drop-in goes back to when staging fails: what it said, or what a staging that was cut short
@@ -49,24 +71,24 @@ func (f facts) before() []host.Argument {
 }
 
 // settle makes our drop-in say what the menu in place passes, and removes what is left of making another.
-func (s *Subject) settle(args []host.Argument) error {
-	return errors.Join(s.writeDropIn(dropIn{args: args}), s.tidy())
+func (s *Subject) settle(as form, args []host.Argument) error {
+	return errors.Join(s.writeDropIn(dropIn{args: args}, as), s.tidy(as))
 }
 
-func (s *Subject) tidy() error {
+func (s *Subject) tidy(as form) error {
 	// The second name is what grub-mkconfig itself writes to first.
 	for _, file := range []string{scratch, scratch + ".new"} {
 		if err := s.fs.Remove(file); err != nil {
 			return err
 		}
 	}
-	return s.fs.Tidy(DropIn)
+	return s.fs.Tidy(as.file)
 }
 
 // makeMenu makes a menu beside the present one, reads it back, and puts it in its place. The present one is
 // untouched when it returns an error.
 func (s *Subject) makeMenu(ctx context.Context, f facts, wanted, stale []host.Argument) error {
-	if err := s.tidy(); err != nil {
+	if err := s.tidy(grubForm); err != nil {
 		return err
 	}
 	if _, err := s.runner.Run(ctx, "grub-mkconfig", "-o", scratch); err != nil {

@@ -243,7 +243,7 @@ func crashOnce(t *testing.T, from, to, then []host.Setting, n int) bool {
 	}
 	want := map[string]string{}
 	if len(then) > 0 {
-		want[DropIn] = string(dropIn{args: argumentsOf(t, then)}.render())
+		want[DropIn] = string(dropIn{args: argumentsOf(t, then)}.render(grubForm))
 	}
 	if diff := cmp.Diff(want, m.ours()); diff != "" {
 		t.Errorf("after the repeat of change %d our files are (-want +got):\n%s", n, diff)
@@ -293,7 +293,7 @@ func TestAFailureAfterACrashGoesBackToWhatTheMenuHolds(t *testing.T) {
 	if err := m.subject.Apply(t.Context(), settings(ihash, seed)); err == nil {
 		t.Error("Apply went well")
 	}
-	want := map[string]string{DropIn: string(dropIn{args: argumentsOf(t, settings("audit", "0"))}.render())}
+	want := map[string]string{DropIn: string(dropIn{args: argumentsOf(t, settings("audit", "0"))}.render(grubForm))}
 	if diff := cmp.Diff(want, m.ours()); diff != "" {
 		t.Errorf("our files (-want +got):\n%s", diff)
 	}

@@ -1,0 +1,261 @@
+package bootloader
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/hosttest"
+)
+
+const (
+	rockyEntry  = "/boot/loader/entries/8d2e0c0f5a7b4b1c9a37d1c3b0a5e6f7-5.14.0-427.13.1.el9_4.x86_64.conf"
+	rescueEntry = "/boot/loader/entries/8d2e0c0f5a7b4b1c9a37d1c3b0a5e6f7-0-rescue.conf"
+)
+
+// newRocky is a host with two entries and a command line for later kernels.
+func newRocky(t *testing.T) *machine {
+	t.Helper()
+	m := newMachine(t, rocky)
+	m.write(rescueEntry, strings.ReplaceAll(m.read(rockyEntry), "5.14.0-427.13.1.el9_4.x86_64", "0-rescue"))
+	m.write(kernelCmdline, "root=/dev/mapper/rl-root ro crashkernel=1G-4G:192M,4G-64G:256M,64G-:512M rd.lvm.lv=rl/root\n")
+	return m
+}
+
+func (m *machine) bootFiles() map[string]string {
+	m.t.Helper()
+	return hosttest.Tree(m.t, m.dir, "/boot", "/etc", "/var/lib/storage-client")
+}
+
+func (m *machine) bootEntry(inodes int) {
+	m.t.Helper()
+	for line := range strings.Lines(m.read(rockyEntry)) {
+		if options, ok := strings.CutPrefix(line, "options "); ok {
+			m.bootWith("BOOT_IMAGE=(hd0,msdos1)/vmlinuz "+strings.TrimSpace(options), inodes)
+		}
+	}
+}
+
+func TestTheWholeLifeOfAnArgumentInBootEntries(t *testing.T) {
+	m := newRocky(t)
+	before := m.bootFiles()
+	expect(t, m.observe(ihash, "1048576"), host.Drifted, "not in the boot menu")
+	m.apply(settings(ihash, "1048576", "audit", "0"))
+	expect(t, m.observe(ihash, "1048576"), host.Pending, "next boot")
+	for _, file := range []string{rockyEntry, rescueEntry, kernelCmdline} {
+		if got := m.read(file); !strings.Contains(got, "rd.lvm.lv=rl/root audit=0 ihash_entries=1048576\n") {
+			t.Errorf("%s is\n%s", file, got)
+		}
+	}
+	// Nothing more is to be done, and grubby is only asked.
+	m.commands.Ran = nil
+	m.apply(settings(ihash, "1048576", "audit", "0"))
+	if slices.ContainsFunc(m.commands.Ran, func(c string) bool { return strings.Contains(c, "--update-kernel") }) {
+		t.Errorf("ran %v", m.commands.Ran)
+	}
+	m.bootEntry(1048576)
+	expect(t, m.observe(ihash, "1048576"), host.InSync)
+	expect(t, m.observe("audit", "0"), host.InSync)
+
+	m.apply(settings("audit", "0", ihash, "2097152"))
+	expect(t, m.observe(ihash, "2097152"), host.Pending)
+	m.apply(nil)
+	expect(t, m.restore(ihash, host.Original{}), host.Pending, "next boot")
+	if diff := cmp.Diff(before, m.bootFiles()); diff != "" {
+		t.Errorf("after restore (-before +after):\n%s", diff)
+	}
+	m.bootEntry(262144)
+	expect(t, m.restore(ihash, host.Original{}), host.InSync)
+}
+
+func TestEntriesWithArgumentsOfOthersAreLeftAlone(t *testing.T) {
+	m := newRocky(t)
+	for _, file := range []string{rockyEntry, rescueEntry} {
+		m.replace(file, " ro ", ` ro console=tty0 console=ttyS0,115200 $tuned_params audit=1 dyndbg="file nfs* +p" `)
+	}
+	m.apply(settings(ihash, "1048576"))
+	for _, file := range []string{rockyEntry, rescueEntry} {
+		if got := m.read(file); !strings.Contains(got, `console=tty0 console=ttyS0,115200 $tuned_params audit=1 dyndbg="file nfs* +p" `) {
+			t.Errorf("%s is\n%s", file, got)
+		}
+	}
+	expect(t, m.observe("audit", "0"), host.Failed, "conflict: "+entriesSource+" passes audit=1")
+	expect(t, m.observe("console", "ttyS1"), host.Failed, "conflict")
+	got := m.observe("audit", "1")
+	expect(t, got, host.Pending, "left to it")
+	before := m.bootFiles()
+	m.apply(settings(ihash, "1048576", "audit", "1", "console", "ttyS1"))
+	if diff := cmp.Diff(before, m.bootFiles()); diff != "" {
+		t.Errorf("changed (-want +got):\n%s", diff)
+	}
+	// What somebody else passes stays when we let go.
+	m.apply(nil)
+	if got := m.read(rockyEntry); !strings.Contains(got, "audit=1") || strings.Contains(got, ihash) {
+		t.Errorf("the entry is\n%s", got)
+	}
+}
+
+func TestAnArgumentThatOnlyOneEntryHasIsGivenToAll(t *testing.T) {
+	m := newRocky(t)
+	m.replace(rockyEntry, " ro ", " ro audit=0 ")
+	expect(t, m.observe("audit", "0"), host.Drifted)
+	m.apply(settings("audit", "0"))
+	expect(t, m.observe("audit", "0"), host.Pending)
+}
+
+func TestGrubbyThatDoesNotDoItLeavesTheEntriesAsTheyWere(t *testing.T) {
+	after := func(change func(m *machine)) func(*machine) {
+		return func(m *machine) { m.commands.AfterGrubby = func() { change(m) } }
+	}
+	tests := map[string]struct {
+		prepare func(*machine)
+		message string
+	}{
+		"it fails half-way":   {func(m *machine) { m.replace(rescueEntry, "options ", "# ") }, "no options"},
+		"it forgets an entry": {after(func(m *machine) { m.replace(rescueEntry, " "+ihash+"="+seed, "") }), "0 times"},
+		"it loses an argument of others": {after(func(m *machine) { m.replace(rockyEntry, "rd.lvm.lv=rl/root", "") }),
+			"would lose rd.lvm.lv=rl/root"},
+		"it loses an entry": {after(func(m *machine) { m.remove(rescueEntry) }), "is gone"},
+		"it writes an entry's arguments twice": {after(func(m *machine) {
+			m.replace(rockyEntry, ihash+"="+seed, ihash+"="+seed+" "+ihash+"="+seed)
+		}), "2 times"},
+		"it is not installed any more": {func(m *machine) {
+			m.commands.AfterGrubby = func() { m.commands.Fail = map[string]error{"grubby": errors.New("not found")} }
+		}, "not found"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			m := newRocky(t)
+			test.prepare(m)
+			before := m.bootFiles()
+			err := m.subject.Apply(t.Context(), settings(ihash, seed))
+			if err == nil || !strings.Contains(err.Error(), test.message) {
+				t.Errorf("error is %v, want %q", err, test.message)
+			}
+			if diff := cmp.Diff(before, m.bootFiles()); diff != "" {
+				t.Errorf("files (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestBootEntriesConvergeAfterACrashAtEveryChange(t *testing.T) {
+	for at := 1; ; at++ {
+		m := newRocky(t)
+		before := m.bootFiles()
+		subject, c := m.crashing(at)
+		err := subject.Apply(t.Context(), settings(ihash, seed))
+		m.restart()
+		if err == nil {
+			if at < 8 {
+				t.Errorf("only %d changes", at)
+			}
+			return
+		}
+		if c.count < at {
+			t.Fatalf("crash %d: %v", at, err)
+		}
+		m.apply(settings(ihash, seed))
+		expect(t, m.observe(ihash, seed), host.Pending)
+		m.apply(nil)
+		if diff := cmp.Diff(before, m.bootFiles()); diff != "" {
+			t.Errorf("crash %d, after restore (-before +after):\n%s", at, diff)
+		}
+	}
+}
+
+func TestAKernelThatIsInstalledLaterIsToldOf(t *testing.T) {
+	m := newRocky(t)
+	m.apply(settings(ihash, "1048576"))
+	m.write(kernelCmdline, "root=/dev/mapper/rl-root ro\n")
+	expect(t, m.observe(ihash, "1048576"), host.Pending, "installed later will not have it", kernelCmdline)
+	m.remove(kernelCmdline)
+	if got := m.observe(ihash, "1048576"); strings.Contains(got.Message, "later") {
+		t.Errorf("message %q", got.Message)
+	}
+}
+
+func TestNothingIsStagedWhereThereIsNoRoom(t *testing.T) {
+	tests := map[string]struct {
+		space   host.Space
+		err     error
+		message string
+	}{
+		"the file system is full":         {space: host.Space{Free: 4096}, message: "has 4 KiB left"},
+		"the file system is read-only":    {space: host.Space{Free: 1 << 30, ReadOnly: true}, message: "mounted read-only"},
+		"the file system does not answer": {err: errors.New("input/output error"), message: "input/output error"},
+	}
+	for name, test := range tests {
+		for fixture, make := range map[string]func(*testing.T) *machine{
+			rocky: newRocky, debian: func(t *testing.T) *machine { return newMachine(t, debian) },
+		} {
+			t.Run(name+" on "+fixture, func(t *testing.T) {
+				m := make(t)
+				m.subject.space = func(dir string) (host.Space, error) {
+					if !strings.HasPrefix(dir, "/boot/") {
+						t.Errorf("asked for %s", dir)
+					}
+					return test.space, test.err
+				}
+				changes := 0
+				m.subject.fs = m.fs.WithHook(func(host.Op, string) error { changes++; return nil })
+				err := m.subject.Apply(t.Context(), settings(ihash, seed))
+				if err == nil || !strings.Contains(err.Error(), test.message) {
+					t.Errorf("error is %v, want %q", err, test.message)
+				}
+				if changes > 0 || m.menusMade() > 0 {
+					t.Errorf("%d changes, %d menus made", changes, m.menusMade())
+				}
+				expect(t, m.observe(ihash, seed), host.Failed, test.message)
+				// There is room again.
+				m.restart()
+				m.apply(settings(ihash, seed))
+				expect(t, m.observe(ihash, seed), host.Pending)
+			})
+		}
+	}
+}
+
+func TestAnImageWithBootEntries(t *testing.T) {
+	m := newRocky(t)
+	m.fs = m.fs.AsImage()
+	m.restart()
+	m.apply(settings(ihash, seed))
+	expect(t, m.observe(ihash, seed), host.Pending, "when it boots", "memory")
+	original, err := m.subject.Original(t.Context(), "rd.lvm.lv")
+	if err != nil || original != (host.Original{Present: true, Value: "rl/root"}) {
+		t.Errorf("original = %v, %v", original, err)
+	}
+	m.apply(nil)
+	expect(t, m.restore(ihash, host.Original{}), host.InSync)
+}
+
+func TestWhatGrubbySaysOfEntries(t *testing.T) {
+	info := `index=0
+kernel="/boot/vmlinuz-5.14.0"
+args="ro crashkernel=1G $tuned_params dyndbg="file nfs* +p" quiet"
+root="UUID=1"
+initrd="/boot/initramfs-5.14.0.img $tuned_initrd"
+title="Rocky Linux (5.14.0) 9.4 (Blue Onyx)"
+id="m-5.14.0"
+index=1
+non linux entry
+`
+	got := parseEntries(info)
+	want := menu{whole: true, lines: []bootLine{
+		{id: "m-5.14.0", title: "Rocky Linux (5.14.0) 9.4 (Blue Onyx)", kernel: "/boot/vmlinuz-5.14.0", args: []host.Argument{
+			{Name: "ro"}, {Name: "crashkernel", Value: "1G", HasValue: true}, {Name: "$tuned_params"},
+			{Name: "dyndbg", Value: "file nfs* +p", HasValue: true}, {Name: "quiet"}, {Name: "root", Value: "UUID=1", HasValue: true},
+		}},
+	}}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(menu{}, bootLine{})); diff != "" {
+		t.Errorf("entries (-want +got):\n%s", diff)
+	}
+	if text := parseEntries("").problem(nil, nil); text == "" {
+		t.Error("no entries are as good as any")
+	}
+}

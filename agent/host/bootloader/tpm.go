@@ -1,0 +1,204 @@
+package bootloader
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const crypttab = "/etc/crypttab"
+
+// measuredArguments are the registers of a TPM that change with the kernel command line: GRUB measures its commands
+// and the command line into 8 and the files that it reads, grub.cfg and the entries, into 9; the kernel's own stub
+// and systemd-stub measure the initrd into 9 and the command line into 12 (UAPI Group, Linux TPM PCR Registry).
+var measuredArguments = []int{8, 9, 12}
+
+// volume is an encrypted volume that is opened at boot.
+type volume struct {
+	device  string
+	options []string
+}
+
+// bound says which encrypted volume would not open by itself any more after a boot with other arguments; empty where
+// none is bound to what the arguments are measured into. It is an error where that cannot be found out.
+func (s *Subject) bound(ctx context.Context) (string, error) {
+	if tpms, err := s.fs.Glob("/sys/class/tpm", "tpm*"); err != nil || len(tpms) == 0 {
+		return "", err
+	}
+	volumes, err := s.encryptedVolumes()
+	if err != nil {
+		return "", err
+	}
+	for _, v := range volumes {
+		registers, err := s.registers(ctx, v)
+		if err != nil {
+			return "", fmt.Errorf("whether %s opens only with the present arguments cannot be found out: %w", v.device, err)
+		}
+		for _, register := range measuredArguments {
+			if slices.Contains(registers, register) {
+				return fmt.Sprintf("not staged: %s opens by the TPM's PCR %d, into which kernel arguments are measured; "+
+					"with others it would ask for a passphrase at boot: bind it to PCR 7 instead, or enroll a recovery key first", v.device, register), nil
+			}
+		}
+	}
+	return "", nil
+}
+
+// encryptedVolumes are those of /etc/crypttab, and those that the command line names (rd.luks.uuid=).
+func (s *Subject) encryptedVolumes() ([]volume, error) {
+	data, err := s.fs.ReadFile(crypttab)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var volumes []volume
+	for line := range strings.Lines(string(data)) {
+		fields := strings.Fields(line)
+		if len(fields) < 2 || strings.HasPrefix(fields[0], "#") {
+			continue
+		}
+		v := volume{device: deviceName(fields[1])}
+		if len(fields) > 3 {
+			v.options = strings.Split(fields[3], ",")
+		}
+		if !slices.ContainsFunc(v.options, func(o string) bool { return o == "plain" || o == "swap" || o == "tmp" || strings.HasPrefix(o, "tmp=") }) {
+			volumes = append(volumes, v)
+		}
+	}
+	line, err := s.cmdline()
+	for _, arg := range line {
+		if arg.Is("rd.luks.uuid") {
+			volumes = append(volumes, volume{device: deviceName("UUID=" + strings.TrimPrefix(arg.Value, "luks-"))})
+		}
+	}
+	return volumes, err
+}
+
+// registers are the PCRs that a volume is bound to, by its options or its tokens.
+func (s *Subject) registers(ctx context.Context, v volume) ([]int, error) {
+	var registers []int
+	for _, option := range v.options {
+		if list, ok := strings.CutPrefix(option, "tpm2-pcrs="); ok {
+			registers = append(registers, registerList(list)...)
+		}
+	}
+	if !s.fs.Exists(v.device) {
+		return registers, nil
+	}
+	metadata, err := s.runner.Run(ctx, "cryptsetup", "luksDump", "--dump-json-metadata", v.device)
+	if err == nil {
+		of, err := tokenRegisters(metadata)
+		return append(registers, of...), err
+	}
+	// LUKS1 has no tokens; Clevis keeps its own beside it.
+	list, clevisErr := s.runner.Run(ctx, "clevis", "luks", "list", "-d", v.device)
+	if errors.Is(clevisErr, exec.ErrNotFound) && isLUKS1(err) {
+		return registers, nil
+	}
+	if clevisErr != nil {
+		return nil, err
+	}
+	return append(registers, clevisList(string(list))...), nil
+}
+
+// isLUKS1 recognises what cryptsetup says of a header that holds no metadata in JSON.
+func isLUKS1(err error) bool { return strings.Contains(err.Error(), "LUKS2") }
+
+// tokenRegisters reads the tokens of a LUKS2 header: those of systemd-cryptenroll and of Clevis.
+func tokenRegisters(metadata []byte) ([]int, error) {
+	var header struct {
+		Tokens map[string]struct {
+			Type string `json:"type"`
+			PCRs []int  `json:"tpm2-pcrs"`
+			JWE  struct {
+				Protected string `json:"protected"`
+			} `json:"jwe"`
+		} `json:"tokens"`
+	}
+	if err := json.Unmarshal(metadata, &header); err != nil {
+		return nil, fmt.Errorf("parse LUKS2 metadata: %w", err)
+	}
+	var registers []int
+	for _, token := range header.Tokens {
+		registers = append(registers, token.PCRs...)
+		if token.Type != "clevis" {
+			continue
+		}
+		of, err := clevisRegisters(token.JWE.Protected)
+		if err != nil {
+			return nil, err
+		}
+		registers = append(registers, of...)
+	}
+	return registers, nil
+}
+
+// clevisPin is one way to open a volume; "sss" holds others, any of which may be the TPM.
+type clevisPin struct {
+	Pin  string `json:"pin"`
+	TPM2 struct {
+		PCRs string `json:"pcr_ids"`
+	} `json:"tpm2"`
+	SSS struct {
+		JWE []string `json:"jwe"`
+	} `json:"sss"`
+}
+
+// clevisRegisters reads the protected header of a JWE, and of those inside it.
+func clevisRegisters(protected string) ([]int, error) {
+	data, err := base64.RawURLEncoding.DecodeString(protected)
+	if err != nil {
+		return nil, fmt.Errorf("parse Clevis token: %w", err)
+	}
+	var header struct {
+		Clevis clevisPin `json:"clevis"`
+	}
+	if err := json.Unmarshal(data, &header); err != nil {
+		return nil, fmt.Errorf("parse Clevis token: %w", err)
+	}
+	registers := registerList(header.Clevis.TPM2.PCRs)
+	for _, inner := range header.Clevis.SSS.JWE {
+		protected, _, _ := strings.Cut(inner, ".")
+		of, err := clevisRegisters(protected)
+		if err != nil {
+			return nil, err
+		}
+		registers = append(registers, of...)
+	}
+	return registers, nil
+}
+
+// clevisList reads "clevis luks list": 1: tpm2 '{"hash":"sha256","key":"ecc","pcr_ids":"7,8"}'.
+func clevisList(text string) []int {
+	var registers []int
+	for part := range strings.SplitSeq(text, `"pcr_ids":"`) {
+		ids, _, found := strings.Cut(part, `"`)
+		if found {
+			registers = append(registers, registerList(ids)...)
+		}
+	}
+	return registers
+}
+
+// registerNames are those of systemd that matter here.
+var registerNames = map[string]int{"kernel-initrd": 9, "kernel-config": 12}
+
+// registerList reads lists of PCRs as Clevis and systemd write them: "7,8", "7+12:sha256=...", "7+kernel-config".
+func registerList(list string) []int {
+	var registers []int
+	for _, item := range strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == '+' }) {
+		item, _, _ = strings.Cut(strings.TrimSpace(item), ":")
+		if n, named := registerNames[item]; named {
+			registers = append(registers, n)
+		} else if n, err := strconv.Atoi(item); err == nil {
+			registers = append(registers, n)
+		}
+	}
+	return registers
+}

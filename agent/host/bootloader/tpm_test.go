@@ -1,0 +1,125 @@
+package bootloader
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/hosttest"
+)
+
+func clevisToken(pin string) string {
+	protected := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"dir","clevis":` + pin + `,"enc":"A256GCM"}`))
+	return fmt.Sprintf(`{"tokens":{"0":{"type":"clevis","keyslots":["1"],"jwe":{"ciphertext":"x","protected":%q}}}}`, protected)
+}
+
+func TestAVolumeBoundToTheCommandLineIsFoundBeforeStaging(t *testing.T) {
+	const dump, device = "cryptsetup luksDump --dump-json-metadata ", "/dev/disk/by-uuid/1234"
+	inner := base64.RawURLEncoding.EncodeToString([]byte(`{"clevis":{"pin":"tpm2","tpm2":{"pcr_ids":"0,9"}}}`)) + ".key.iv.text.tag"
+	const plain = "data UUID=1234 none luks\n"
+	tests := map[string]struct {
+		crypttab, metadata, cmdline string
+		noTPM                       bool
+		// fails is what cryptsetup says instead of metadata, clevis what Clevis lists then.
+		fails, clevis string
+		register      string
+	}{
+		"no encrypted volume":                       {},
+		"a token of systemd bound to PCR 7":         {crypttab: plain, metadata: `{"tokens":{"0":{"type":"systemd-tpm2","tpm2-pcrs":[7]}}}`},
+		"a token of systemd bound to PCR 12":        {crypttab: plain, metadata: `{"tokens":{"0":{"type":"systemd-tpm2","tpm2-pcrs":[7,12]}}}`, register: "12"},
+		"a token bound to PCR 11, a signed policy":  {crypttab: plain, metadata: `{"tokens":{"0":{"type":"systemd-tpm2","tpm2-pcrs":[],"tpm2_pubkey_pcrs":[11]}}}`},
+		"a token of Clevis bound to PCR 8":          {crypttab: plain, metadata: clevisToken(`{"pin":"tpm2","tpm2":{"hash":"sha256","pcr_bank":"sha256","pcr_ids":"7,8"}}`), register: "8"},
+		"a token of Clevis bound to PCR 7":          {crypttab: plain, metadata: clevisToken(`{"pin":"tpm2","tpm2":{"pcr_ids":"7"}}`)},
+		"a token of Clevis for a server":            {crypttab: plain, metadata: clevisToken(`{"pin":"tang","tang":{"url":"http://t"}}`)},
+		"the TPM as one share of several":           {crypttab: plain, metadata: clevisToken(fmt.Sprintf(`{"pin":"sss","sss":{"t":1,"jwe":[%q]}}`, inner)), register: "9"},
+		"an option of crypttab":                     {crypttab: "data UUID=1234 none luks,tpm2-device=auto,tpm2-pcrs=7+8\n", metadata: `{}`, register: "8"},
+		"an option by the register's name":          {crypttab: "data UUID=1234 none tpm2-pcrs=7+kernel-config:sha256\n", metadata: `{}`, register: "12"},
+		"an option without registers":               {crypttab: "data UUID=1234 none luks,tpm2-device=auto\n", metadata: `{}`},
+		"a volume that only the command line names": {cmdline: " rd.luks.uuid=luks-1234", metadata: `{"tokens":{"0":{"type":"systemd-tpm2","tpm2-pcrs":[8]}}}`, register: "8"},
+		"swap with a key of its own each boot":      {crypttab: "# comment\nswap UUID=1234 /dev/urandom swap,cipher=aes\n", fails: "not a LUKS device"},
+		"no TPM":                                    {crypttab: plain, metadata: `{"tokens":{"0":{"type":"systemd-tpm2","tpm2-pcrs":[8]}}}`, noTPM: true},
+		"LUKS1 with Clevis":                         {crypttab: plain, fails: "not a LUKS2 device", clevis: `1: tpm2 '{"hash":"sha256","key":"ecc","pcr_ids":"7,8"}'`, register: "8"},
+		"LUKS1 with Clevis bound to PCR 7":          {crypttab: plain, fails: "not a LUKS2 device", clevis: `1: tpm2 '{"hash":"sha256","pcr_ids":"7"}'`},
+		"LUKS1 without Clevis":                      {crypttab: plain, fails: "not a LUKS2 device"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t, debian)
+			m.write(device, "")
+			if !test.noTPM {
+				m.write("/sys/class/tpm/tpm0/tpm_version_major", "2\n")
+			}
+			if test.crypttab != "" {
+				m.write(crypttab, test.crypttab)
+			}
+			m.write(commandLine, strings.TrimSpace(m.read(commandLine))+test.cmdline+"\n")
+			m.commands.Output = map[string]string{}
+			if test.fails != "" {
+				m.commands.Fail = map[string]error{"cryptsetup": errors.New(test.fails)}
+			} else if test.metadata != "" {
+				m.commands.Output[dump+device] = test.metadata
+			}
+			if test.clevis != "" {
+				m.commands.Output["clevis luks list -d "+device] = test.clevis
+			}
+			before := hosttest.Tree(t, m.dir, "/boot", "/etc")
+			err := m.subject.Apply(t.Context(), settings(ihash, seed))
+			if test.register == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				expect(t, m.observe(ihash, seed), host.Pending)
+				return
+			}
+			if err != nil {
+				t.Errorf("what cannot be is left out, and is no error: %v", err)
+			}
+			expect(t, m.observe(ihash, seed), host.Unsupported, "PCR "+test.register+",", device, "not staged")
+			if diff := cmp.Diff(before, hosttest.Tree(t, m.dir, "/boot", "/etc")); diff != "" {
+				t.Errorf("changed (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestABindingThatCannotBeReadHoldsStagingBack(t *testing.T) {
+	m := newMachine(t, debian)
+	m.write("/sys/class/tpm/tpm0/tpm_version_major", "2\n")
+	m.write("/dev/sda3", "")
+	m.write(crypttab, "data /dev/sda3 none luks\n")
+	m.commands.Fail = map[string]error{"cryptsetup": errors.New("device busy")}
+	before := hosttest.Tree(t, m.dir, "/boot", "/etc")
+	if err := m.subject.Apply(t.Context(), settings(ihash, seed)); err == nil || !strings.Contains(err.Error(), "device busy") {
+		t.Errorf("error is %v", err)
+	}
+	expect(t, m.observe(ihash, seed), host.Failed, "/dev/sda3", "cannot be found out")
+	if diff := cmp.Diff(before, hosttest.Tree(t, m.dir, "/boot", "/etc")); diff != "" {
+		t.Errorf("changed (-want +got):\n%s", diff)
+	}
+}
+
+// An argument that is staged already, before somebody binds a volume, must not be taken out without warning either.
+func TestABoundVolumeKeepsAnArgumentFromBeingTakenOutToo(t *testing.T) {
+	m := newMachine(t, debian)
+	m.apply(settings(ihash, seed, "audit", "0"))
+	m.boot(16777216)
+	m.write("/sys/class/tpm/tpm0/tpm_version_major", "2\n")
+	m.write("/dev/sda3", "")
+	m.write(crypttab, "data /dev/sda3 none luks\n")
+	m.commands.Output = map[string]string{
+		"cryptsetup luksDump --dump-json-metadata /dev/sda3": `{"tokens":{"0":{"type":"systemd-tpm2","tpm2-pcrs":[8]}}}`,
+	}
+	m.apply(settings(ihash, seed, "audit", "0"))
+	expect(t, m.observe(ihash, seed), host.InSync)
+	for _, less := range [][]host.Setting{settings(ihash, seed), nil} {
+		if err := m.subject.Apply(t.Context(), less); err == nil || !strings.Contains(err.Error(), "PCR 8") {
+			t.Errorf("error is %v", err)
+		}
+		expect(t, m.restore("audit", host.Original{}), host.Failed, "PCR 8")
+	}
+}

@@ -8,6 +8,8 @@ AGENT_IMAGE ?= storageclient/node-agent:$(VERSION)
 KUBECTL ?= kubectl
 # Further flags for "go test", e.g. TESTFLAGS="-race -v".
 TESTFLAGS ?=
+# How often "make powercut" cuts the power.
+CUTS ?= 50
 
 XDG_CACHE_HOME ?= $(HOME)/.cache
 export XDG_CACHE_HOME
@@ -116,6 +118,11 @@ demo: tool-sandbox ## Show the main job on simulated nodes; KEEP=1 leaves them r
 e2e: images install-manifest ## Run the main job on virtual nodes; needs Linux, and root or a user who may run QEMU
 	@hack/tools.sh controlplane containerd
 	SCO_CACHE=$(CACHE) SCO_CONTROLPLANE=$(CONTROLPLANE) test/e2e/run.sh
+
+# It is no part of "make test": it needs QEMU and takes about ten minutes.
+.PHONY: powercut
+powercut: ## Cut the power of a virtual machine CUTS times (default 50) while settings change; needs Linux, QEMU and e2fsprogs
+	SCO_CACHE=$(CACHE) CUTS=$(CUTS) test/powercut/run.sh
 
 .PHONY: bench
 bench: ## Run the benchmarks

@@ -1,0 +1,130 @@
+// Command powercut cuts the power of a virtual machine, again and again at random moments, while the agent in it
+// changes settings on an ext4 file system; after each cut it boots and checks that every file is the old or the new
+// one, that what the agent has called done is there, and that the journal can put everything back.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+)
+
+// diskSize is that of the disk, in MiB.
+const diskSize = 32
+
+// drivers are the kernel's modules for the disk, in the order in which they are loaded.
+var drivers = []string{"virtio_ring.ko", "virtio.ko", "virtio_pci_legacy_dev.ko", "virtio_pci_modern_dev.ko", "virtio_pci.ko", "virtio_blk.ko"}
+
+type options struct {
+	cuts                         int
+	seed                         uint64
+	kernel, modules, guest, tree string
+}
+
+func main() {
+	var o options
+	flag.IntVar(&o.cuts, "cuts", 50, "how often the power is cut")
+	flag.Uint64Var(&o.seed, "seed", rand.Uint64(), "seed of all chance")
+	flag.StringVar(&o.kernel, "kernel", "", "kernel image with ext4 built in")
+	flag.StringVar(&o.modules, "modules", "", "directory of the kernel's modules")
+	flag.StringVar(&o.guest, "guest", "", "the guest's init, a static binary")
+	flag.StringVar(&o.tree, "tree", "test/fixtures/hosts/debian-12", "tree of the host")
+	flag.Parse()
+	if err := run(context.Background(), o); err != nil {
+		fmt.Fprintln(os.Stderr, "powercut:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options) error {
+	dir, err := os.MkdirTemp("", "powercut-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	image, err := makeImage(ctx, o.tree, dir)
+	if err != nil {
+		return fmt.Errorf("make the disk: %w", err)
+	}
+	initrd := filepath.Join(dir, "initrd")
+	if err := writeInitrd(initrd, o); err != nil {
+		return fmt.Errorf("make the initial RAM file system: %w", err)
+	}
+	m := &vm{dir: dir, kernel: o.kernel, initrd: initrd, disk: newDisk(image), chance: rand.New(rand.NewPCG(o.seed, 0))}
+	if m.listener, err = (&net.ListenConfig{}).Listen(ctx, "unix", m.socket()); err != nil {
+		return err
+	}
+	defer m.listener.Close()
+	if err := m.freeze(ctx); err != nil {
+		return fmt.Errorf("boot the machine: %w\nlast output:\n%s", err, m.tail())
+	}
+	fmt.Printf("Seed %d. A cut loses what the guest has written and not flushed, block by block by chance.\n\n", o.seed)
+	fmt.Printf("%4s  %8s  %7s  %-24s  %12s  %s\n", "CUT", "CHECKED", "CHANGES", "CUT WHILE", "BLOCKS LOST", "FOUND AFTER THE CUT BEFORE")
+	for n := 1; n <= o.cuts; n++ {
+		c, err := m.cycle(ctx)
+		if err != nil {
+			return fmt.Errorf("cut %d: %w\nlast output:\n%s", n, err, m.tail())
+		}
+		fmt.Printf("%4d  %7.1fs  %7d  %-24s  %5d of %3d  %s\n", n, c.boot.Seconds(), c.changes, c.while, c.lost, c.cached, c.found)
+	}
+	last, err := m.lastBoot(ctx)
+	if err != nil {
+		return fmt.Errorf("boot after the last cut: %w\nlast output:\n%s", err, m.tail())
+	}
+	fmt.Printf("%4s  %7.1fs  %7s  %-24s  %12s  %s\n", "-", last.boot.Seconds(), "", "", "", last.found)
+	fmt.Printf("\n%d cuts survived: %d changes and %d restores done, %d cut short; %d flushes.\n",
+		o.cuts, m.total.changes, m.total.restores, m.total.short, m.disk.flushes)
+	return nil
+}
+
+// makeImage makes an ext4 file system that holds the tree. What is below /proc there goes to /pristine, from which
+// the guest makes a /proc at each boot.
+func makeImage(ctx context.Context, tree, dir string) ([]byte, error) {
+	host, name := filepath.Join(dir, "host"), filepath.Join(dir, "disk")
+	if err := os.CopyFS(host, os.DirFS(tree)); err != nil {
+		return nil, err
+	}
+	if err := os.Rename(filepath.Join(host, "proc"), filepath.Join(host, "pristine")); err != nil {
+		return nil, err
+	}
+	if err := os.Mkdir(filepath.Join(host, "proc"), 0o755); err != nil {
+		return nil, err
+	}
+	// A cut must not wait for the disk of the machine that this runs on: the image is read into memory, and stays there.
+	out, err := exec.CommandContext(ctx, "mke2fs", "-q", "-F", "-t", "ext4", "-b", strconv.Itoa(block), "-d", host, name,
+		strconv.Itoa(diskSize)+"M").CombinedOutput()
+	if err != nil {
+		return nil, fmt.Errorf("mke2fs: %w: %s", err, out)
+	}
+	return os.ReadFile(name)
+}
+
+func writeInitrd(name string, o options) error {
+	init, err := os.ReadFile(o.guest)
+	if err != nil {
+		return err
+	}
+	files := []file{{name: "init", mode: 0o755, data: init}}
+	for _, dir := range []string{"dev", "proc", "host", "modules"} {
+		files = append(files, file{name: dir, mode: os.ModeDir | 0o755})
+	}
+	err = filepath.WalkDir(o.modules, func(path string, _ os.DirEntry, err error) error {
+		if i := slices.Index(drivers, filepath.Base(path)); err == nil && i >= 0 {
+			var data []byte
+			data, err = os.ReadFile(path)
+			files = append(files, file{name: fmt.Sprintf("modules/%02d-%s", i, drivers[i]), mode: 0o644, data: data})
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(name, initramfs(files), 0o600)
+}

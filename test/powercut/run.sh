@@ -1,0 +1,19 @@
+#!/bin/sh
+# Cuts the power of a virtual machine CUTS times, see main.go. Needs Linux on amd64, QEMU, e2fsprogs and, for a kernel,
+# apt-get of Debian 12 or newer; KERNEL_ROOT names a tree with boot/vmlinuz-* and lib/modules to use instead.
+set -eu
+cd "$(dirname "$0")/../.."
+PATH=$PATH:/usr/sbin:/sbin
+for program in qemu-system-x86_64 mke2fs; do
+	command -v "$program" >/dev/null || { echo "The power cut test needs $program (qemu-system-x86, e2fsprogs)" >&2; exit 1; }
+done
+cache=${SCO_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/storage-client-operator}/powercut
+root=${KERNEL_ROOT:-$cache/root}
+mkdir -p "$cache"
+if ! ls "$root"/boot/vmlinuz-* >/dev/null 2>&1; then
+	package=$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p' | head -n 1)
+	(cd "$cache" && apt-get download -qq "$package" && dpkg-deb -x "$package"_*.deb root && rm "$package"_*.deb)
+fi
+CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o "$cache/guest" ./test/powercut/guest
+go build -o "$cache/powercut" ./test/powercut
+exec "$cache/powercut" -kernel "$(ls "$root"/boot/vmlinuz-* | tail -n 1)" -modules "$root/lib/modules" -guest "$cache/guest" -cuts "${CUTS:-50}" "$@"

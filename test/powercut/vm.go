@@ -104,7 +104,7 @@ func (m *vm) freeze(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		defer conn.Close()
+		// The machine ends the connection when it quits.
 		go func() { _, _ = io.Copy(io.Discard, conn) }()
 		if _, err := fmt.Fprintf(conn, "migrate \"exec:cat > %s\"\nquit\n", m.memory()); err != nil {
 			return err
@@ -170,7 +170,7 @@ func (m *vm) start(ctx context.Context, wait time.Duration) (cycle, error) {
 	}
 	// It was killed, or has said itself what went wrong; the disk's connection has ended with it.
 	_ = qemu.Wait()
-	<-served
+	_ = <-served
 	c.cached, c.lost = m.disk.cut(m.chance)
 	return c, err
 }

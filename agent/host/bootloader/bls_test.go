@@ -190,11 +190,11 @@ func TestNothingIsStagedWhereThereIsNoRoom(t *testing.T) {
 		"the file system does not answer": {err: errors.New("input/output error"), message: "input/output error"},
 	}
 	for name, test := range tests {
-		for fixture, make := range map[string]func(*testing.T) *machine{
+		for fixture, newHost := range map[string]func(*testing.T) *machine{
 			rocky: newRocky, debian: func(t *testing.T) *machine { return newMachine(t, debian) },
 		} {
 			t.Run(name+" on "+fixture, func(t *testing.T) {
-				m := make(t)
+				m := newHost(t)
 				m.subject.space = func(dir string) (host.Space, error) {
 					if !strings.HasPrefix(dir, "/boot/") {
 						t.Errorf("asked for %s", dir)

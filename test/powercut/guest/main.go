@@ -146,12 +146,12 @@ func bootLive() error {
 	if err := os.WriteFile(root+"/proc/sys/kernel/random/boot_id", id, 0o644); err != nil {
 		return err
 	}
-	if value := between(read(sysctls), rmemMax+" = ", "\n"); value != "" {
+	if value := between(read(sysctls), rmemMax+" = "); value != "" {
 		if err := os.WriteFile(root+"/proc/sys/net/core/rmem_max", []byte(value+"\n"), 0o644); err != nil {
 			return err
 		}
 	}
-	line := between(read(grubCfg), "\tlinux\t", "\n")
+	line := between(read(grubCfg), "\tlinux\t")
 	_, args, _ := strings.Cut(line, " ")
 	return os.WriteFile(root+"/proc/cmdline", []byte("BOOT_IMAGE=/boot/vmlinuz "+args+"\n"), 0o644)
 }
@@ -164,12 +164,13 @@ func read(name string) string {
 	return string(data)
 }
 
-func between(text, from, to string) string {
+// between is what follows from on its line.
+func between(text, from string) string {
 	_, rest, found := strings.Cut(text, from)
 	if !found {
 		return ""
 	}
-	value, _, _ := strings.Cut(rest, to)
+	value, _, _ := strings.Cut(rest, "\n")
 	return strings.TrimSpace(value)
 }
 
@@ -258,9 +259,9 @@ func (m *machine) check() error {
 	}
 	menu := read(grubCfg)
 	found := map[string]string{
-		sysctls: between(read(sysctls), rmemMax+" = ", "\n"),
-		grub:    strings.TrimSuffix(between(read(grub), argument+"=", "\n"), `"`),
-		grubCfg: between(menu, argument+"=", "\n"),
+		sysctls: between(read(sysctls), rmemMax+" = "),
+		grub:    strings.TrimSuffix(between(read(grub), argument+"="), `"`),
+		grubCfg: between(menu, argument+"="),
 	}
 	for name, got := range found {
 		if !slices.Contains(allowed, got) {

@@ -10,6 +10,8 @@ import (
 	"maps"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
 )
 
@@ -49,10 +51,20 @@ type claim struct {
 // for that key stays, and nothing is set where nothing is. A value that several profiles of one priority give counts as
 // that of the first of them by name, and is restored in the end only if all of them say Restore.
 func Merge(profiles []v1alpha1.StorageClientProfile, inForce []v1alpha1.NodeSetting) Result {
+	return MergeHolding(profiles, inForce, nil)
+}
+
+// MergeHolding is Merge where some profiles, by name, are held: they declare exactly what is in force of them, whatever
+// they say now.
+func MergeHolding(profiles []v1alpha1.StorageClientProfile, inForce []v1alpha1.NodeSetting, held sets.Set[string]) Result {
 	nconnect := largestNconnect(profiles)
 	byKey := map[string][]claim{}
 	for i := range profiles {
-		for _, setting := range contribution(&profiles[i], nconnect) {
+		settings := contribution(&profiles[i], nconnect)
+		if held.Has(profiles[i].Name) {
+			settings = settingsOf(inForce, profiles[i].Name)
+		}
+		for _, setting := range settings {
 			byKey[setting.Key] = append(byKey[setting.Key], claim{setting, profiles[i].Spec.Priority})
 		}
 	}
@@ -70,6 +82,10 @@ func Merge(profiles []v1alpha1.StorageClientProfile, inForce []v1alpha1.NodeSett
 	result.Settings, result.Omitted = fit(decided)
 	result.Hash, result.BootHash = Hashes(result.Settings)
 	return result
+}
+
+func settingsOf(settings []v1alpha1.NodeSetting, profile string) []v1alpha1.NodeSetting {
+	return slices.DeleteFunc(slices.Clone(settings), func(s v1alpha1.NodeSetting) bool { return s.Profile != profile })
 }
 
 func settingOf(settings []v1alpha1.NodeSetting, key string) v1alpha1.NodeSetting {

@@ -45,6 +45,21 @@ func carrying(settings ...v1alpha1.NodeSetting) *v1alpha1.StorageClientNode {
 	return scn
 }
 
+// What a held profile has in force stays whatever kind of setting it is, and whatever the profile says by now.
+func TestAHeldProfileKeepsEverySettingInForce(t *testing.T) {
+	var inForce []v1alpha1.NodeSetting
+	for _, key := range []string{
+		"filesystem/mnt/disks/*", "kernelArgument/ihash_entries", "module/nfs/max_session_slots", "nfsMountDefaults/_all",
+		"readAhead/nfs4", "sysctl/net.core.rmem_max", "tuned/profile",
+	} {
+		inForce = append(inForce, v1alpha1.NodeSetting{Key: key, Value: "1", Profile: "a", OnRemoval: v1alpha1.DeletionRetain})
+	}
+	view := NewView([]v1alpha1.StorageClientProfile{profile("a", 0, "4096", inPlanMode)}, catalogue.AllowList{})
+	if diff := cmp.Diff(inForce, view.Wanted(node(), carrying(inForce...)).Settings); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestWanted(t *testing.T) {
 	for name, test := range map[string]struct {
 		profiles []v1alpha1.StorageClientProfile

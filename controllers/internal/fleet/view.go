@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/match"
@@ -98,15 +99,14 @@ func (v *View) merge(profiles []*Profile, held bool, inForce []v1alpha1.NodeSett
 	if result, found := v.merged[key]; found && !held {
 		return result
 	}
-	declared := make([]v1alpha1.StorageClientProfile, 0, len(profiles))
+	declared, holding := make([]v1alpha1.StorageClientProfile, 0, len(profiles)), sets.New[string]()
 	for _, profile := range profiles {
-		if profile.Standing == match.Held {
-			declared = append(declared, asInForce(profile.StorageClientProfile, inForce))
-			continue
-		}
 		declared = append(declared, *profile.StorageClientProfile)
+		if profile.Standing == match.Held {
+			holding.Insert(profile.Name)
+		}
 	}
-	result := nodesettings.Merge(declared, inForce)
+	result := nodesettings.MergeHolding(declared, inForce, holding)
 	v.keepHeldPolicies(result.Settings, inForce)
 	if !held && len(result.Conflicts) == 0 {
 		v.merged[key] = result
@@ -162,37 +162,6 @@ func settingsInForce(scn *v1alpha1.StorageClientNode) []v1alpha1.NodeSetting {
 
 func sourceOf(profile string, settings []v1alpha1.NodeSetting) bool {
 	return slices.ContainsFunc(settings, func(s v1alpha1.NodeSetting) bool { return s.Profile == profile })
-}
-
-// asInForce is a profile that declares exactly what a node already carries of it.
-func asInForce(profile *v1alpha1.StorageClientProfile, inForce []v1alpha1.NodeSetting) v1alpha1.StorageClientProfile {
-	held := *profile
-	held.Spec.Node = &v1alpha1.NodeTuning{Sysctls: map[string]v1alpha1.SettingText{}}
-	for _, setting := range inForce {
-		if setting.Profile == profile.Name {
-			declare(held.Spec.Node, setting)
-		}
-	}
-	return held
-}
-
-func declare(tuning *v1alpha1.NodeTuning, setting v1alpha1.NodeSetting) {
-	subject, name, _ := strings.Cut(setting.Key, "/")
-	switch subject {
-	case "sysctl":
-		tuning.Sysctls[name] = v1alpha1.SettingText(setting.Value)
-	case "module":
-		module, parameter, _ := strings.Cut(name, "/")
-		tuning.KernelModules = append(tuning.KernelModules, v1alpha1.KernelModule{
-			Name: module, Parameters: map[string]v1alpha1.SettingText{parameter: v1alpha1.SettingText(setting.Value)},
-		})
-	case "kernelArgument":
-		argument := name
-		if setting.Value != "" {
-			argument += "=" + setting.Value
-		}
-		tuning.KernelArguments = append(tuning.KernelArguments, v1alpha1.KernelArgument(argument))
-	}
 }
 
 // Approved reports whether the plan of a profile is approved, by the annotation or by the field.

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -36,6 +37,14 @@ const (
 	rebootAll = 15 * time.Minute
 )
 
+// What the profile of the test declares beside the boot argument.
+var (
+	tunedSysctls = map[string]string{
+		"net.core.rmem_max": "16777216", "net.ipv4.tcp_rmem": "4096 1048576 16777216", "vm.dirty_background_ratio": "5",
+	}
+	tunedSlots = map[string]string{"sunrpc.tcp_slot_table_entries": "16", "sunrpc.tcp_max_slot_table_entries": "128"}
+)
+
 // original is what the nodes and the volume were before the profile, by the node's name.
 var original struct {
 	facts   map[string]facts
@@ -46,12 +55,7 @@ var original struct {
 var _ = Describe("A profile for large directories", Ordered, func() {
 	It("is preceded by the operator, from dist/install.yaml", func(ctx SpecContext) {
 		mustKubectl(ctx, "apply", "-f", "../../dist/install.yaml")
-		eventually(ctx, podStart, "two managers are ready", func(g Gomega) {
-			var managers appsv1.Deployment
-			key := client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.ManagerDeployment}
-			g.Expect(api.Get(ctx, key, &managers)).To(Succeed())
-			g.Expect(managers.Status.ReadyReplicas).To(Equal(int32(2)))
-		})
+		waitForManagers(ctx, 2)
 		watched.watchRollouts()
 	})
 
@@ -68,21 +72,19 @@ var _ = Describe("A profile for large directories", Ordered, func() {
 	It("drains and reboots one node, then the other, and returns them to service", func(ctx SpecContext) {
 		mustKubectl(ctx, "apply", "-k", "testdata/profile")
 		eventually(ctx, rebootAll, "both nodes have been rebooted and the profile is Ready", func(g Gomega) {
-			profile := getProfile(ctx, g)
+			profile := getProfile(ctx, g, profileName)
 			if stalled := meta.FindStatusCondition(profile.Status.Conditions, v1alpha1.ConditionStalled); stalled != nil && stalled.Status == metav1.ConditionTrue {
 				StopTrying("the profile is stalled: " + stalled.Message).Now()
 			}
-			ready := meta.FindStatusCondition(profile.Status.Conditions, v1alpha1.ConditionReady)
-			g.Expect(ready).NotTo(BeNil())
+			ready := conditionOf(g, profile, v1alpha1.ConditionReady)
 			g.Expect(ready.Status).To(Equal(metav1.ConditionTrue), "%s: %s", ready.Reason, ready.Message)
-			g.Expect(profile.Status.ObservedGeneration).To(Equal(profile.Generation))
-			g.Expect(profile.Status.Nodes.UpToDate).To(Equal(int32(2)))
+			g.Expect(profile.Status.Nodes.UpToDate).To(Equal(int32(3)))
 		})
 		expectBoots(2)
 		expectInService(ctx)
 		Expect(watched.rollouts()).To(ContainElement(ContainSubstring("PodDisruptionBudget "+appSpace+"/"+appName)),
 			"the PodDisruptionBudget that delayed a drain is named in a rollout's status")
-		for _, m := range nodes.Nodes {
+		for _, m := range nodes.Members() {
 			node := getNode(ctx, Default, m.Name)
 			Expect(conditionStatus(node, v1alpha1.TunedNodeCondition)).To(Equal(corev1.ConditionTrue))
 			Expect(node.Labels).To(HaveKeyWithValue(v1alpha1.ManagedLabel, v1alpha1.True))
@@ -96,21 +98,19 @@ var _ = Describe("A profile for large directories", Ordered, func() {
 			Expect(slices.DeleteFunc(f.arguments(), func(word string) bool { return !strings.HasPrefix(word, "ihash_entries") })).
 				To(Equal([]string{"ihash_entries=16777216"}), "on %s", m.Name)
 			Expect(f["inodeHash"]).To(Equal(tunedHash), "on %s", m.Name)
-			Expect(sysctls(f["sysctls"])).To(Equal(map[string]string{
-				"net.core.rmem_max": "16777216", "net.ipv4.tcp_rmem": "4096 1048576 16777216", "vm.dirty_background_ratio": "5",
-			}), "on %s", m.Name)
-			Expect(sysctls(f["slots"])).To(Equal(map[string]string{
-				"sunrpc.tcp_slot_table_entries": "16", "sunrpc.tcp_max_slot_table_entries": "128",
-			}), "on %s", m.Name)
+			Expect(sysctls(f["sysctls"])).To(Equal(tunedSysctls), "on %s", m.Name)
+			Expect(sysctls(f["slots"])).To(Equal(tunedSlots), "on %s", m.Name)
 			normal, recovery := f.menuEntries()
 			Expect(normal).To(HaveEach(ContainSubstring(" ihash_entries=16777216")), "on %s", m.Name)
 			Expect(recovery).To(HaveEach(Not(ContainSubstring("ihash_entries"))), "on %s", m.Name)
 		}
 	})
 
+	It("leaves a node alone whose memory is too small for the hash, and says what would fit", expectClamped)
+
 	It("took effect in each node's mount of the volume", func(ctx SpecContext) {
-		volume := getVolume(ctx, Default)
-		Expect(volume.Spec.MountOptions).To(Equal(append(slices.Clone(original.options), "actimeo=30", "nconnect=4")))
+		volume := getVolume(ctx, Default, appName)
+		Expect(volume.Spec.MountOptions).To(Equal(slices.Concat(original.options, profileOptions)))
 		spreadReplicas(ctx)
 		for _, m := range nodes.Nodes {
 			f := factsOf(ctx, m)
@@ -125,21 +125,25 @@ var _ = Describe("A profile for large directories", Ordered, func() {
 		}
 		eventually(ctx, 2*time.Minute, "each StorageClientNode reports the mount with four connections", func(g Gomega) {
 			for _, m := range nodes.Nodes {
-				var scn v1alpha1.StorageClientNode
-				g.Expect(api.Get(ctx, client.ObjectKey{Name: m.Name}, &scn)).To(Succeed())
-				g.Expect(scn.Status.Mounts).To(ContainElement(And(HaveField("Volume", appName), HaveField("Connections", int32(4)))))
+				g.Expect(getSCN(ctx, g, m.Name).Status.Mounts).To(ContainElement(And(HaveField("Volume", appName), HaveField("Connections", int32(4)))))
 			}
 		})
 		Expect(mustKubectl(ctx, "exec", "-n", appSpace, "deployment/"+appName, "--", "/workload", "cat", "/data/greeting")).To(Equal(greeting))
 	})
 
+	It("gives a new volume its options before its first mount", expectFirstMountTuned)
+
+	It("leaves a new volume to the reconciler while the webhook is down", expectCaughtUp)
+
+	It("does not let bad input in", expectRefused)
+
+	It("stalls bad input that came in past the webhook, and changes nothing by it", expectInvalid)
+
+	It("stays in force where another one of its priority disagrees", expectConflict)
+
 	It("is deleted, and both nodes are rebooted to be rid of the boot argument", func(ctx SpecContext) {
 		mustKubectl(ctx, "delete", "storageclientprofile", profileName, "--wait=false")
-		eventually(ctx, rebootAll, "the profile is gone", func(g Gomega) {
-			var profile v1alpha1.StorageClientProfile
-			err := api.Get(ctx, client.ObjectKey{Name: profileName}, &profile)
-			g.Expect(apierrors.IsNotFound(err)).To(BeTrue(), "%v, conditions %+v", err, profile.Status.Conditions)
-		})
+		waitUntilGone(ctx, rebootAll, profileName)
 		expectBoots(3)
 		expectInService(ctx)
 	})
@@ -156,16 +160,34 @@ var _ = Describe("A profile for large directories", Ordered, func() {
 			g.Expect(api.List(ctx, &pods, client.InNamespace(v1alpha1.AgentNamespace))).To(Succeed())
 			g.Expect(pods.Items).To(BeEmpty())
 		})
-		volume := getVolume(ctx, Default)
-		Expect(volume.Spec.MountOptions).To(Equal(original.options))
-		Expect(ours(volume.Annotations)).To(BeEmpty())
-		for _, m := range nodes.Nodes {
+		for name, options := range map[string][]string{appName: original.options, freshName: freshOptions, lateName: lateOptions} {
+			volume := getVolume(ctx, Default, name)
+			Expect(volume.Spec.MountOptions).To(Equal(options), "of PersistentVolume %s", name)
+			Expect(ours(volume.Annotations)).To(BeEmpty(), "of PersistentVolume %s", name)
+		}
+		for _, m := range nodes.Members() {
 			expectNodeAsBefore(ctx, m.Name)
 			expectHostAsBefore(ctx, m)
 		}
 		Expect(mustKubectl(ctx, "exec", "-n", appSpace, "deployment/"+appName, "--", "/workload", "cat", "/data/greeting")).To(Equal(greeting))
 	})
+
+	It("is followed by one whose boot argument keeps a node from coming up: it goes no further", expectStopped)
+
+	It("gets that node back once it is booted by hand and the profile is gone", expectRecovered)
 })
+
+func waitForManagers(ctx context.Context, count int32) {
+	GinkgoHelper()
+	eventually(ctx, podStart, fmt.Sprintf("%d managers are ready", count), func(g Gomega) {
+		var managers appsv1.Deployment
+		key := client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.ManagerDeployment}
+		g.Expect(api.Get(ctx, key, &managers)).To(Succeed())
+		g.Expect(managers.Status.ObservedGeneration).To(Equal(managers.Generation))
+		g.Expect(managers.Status.Replicas).To(Equal(count))
+		g.Expect(managers.Status.ReadyReplicas).To(Equal(count))
+	})
+}
 
 // waitForReplicas waits until both replicas of the application are ready, one on each node.
 func waitForReplicas(ctx context.Context) {
@@ -212,16 +234,17 @@ func isReady(pod corev1.Pod) bool {
 func rememberOriginals(ctx context.Context) {
 	GinkgoHelper()
 	original.facts, original.nodes = map[string]facts{}, map[string]*corev1.Node{}
-	for _, m := range nodes.Nodes {
+	for _, m := range nodes.Members() {
 		original.facts[m.Name] = factsOf(ctx, m)
 		original.nodes[m.Name] = getNode(ctx, Default, m.Name)
 	}
-	original.options = getVolume(ctx, Default).Spec.MountOptions
+	original.options = getVolume(ctx, Default, appName).Spec.MountOptions
 	Expect(original.options).To(Equal([]string{"vers=4.1", "hard", "timeo=600"}))
 }
 
-// expectBoots checks that each node has had as many boots since the test began, by its boot IDs and by GRUB's own
-// words on the console, and that the nodes were never out of service together.
+// expectBoots checks that both nodes that have the memory for the hash have had as many boots since the test began, by
+// their boot IDs and by GRUB's own words on the console, that they were never out of service together, and that the
+// third one, which would have been rebooted for nothing, was left alone.
 func expectBoots(count int) {
 	GinkgoHelper()
 	for _, m := range nodes.Nodes {
@@ -231,13 +254,15 @@ func expectBoots(count int) {
 		Expect(starts).To(Equal(count), "starts of GRUB on the console of %s", m.Name)
 	}
 	Expect(watched.unavailableTogether()).To(BeEmpty(), "nodes out of service together")
+	Expect(watched.boots(nodes.Small.Name)).To(HaveLen(1), "boot IDs of %s", nodes.Small.Name)
+	Expect(watched.outOfService(nodes.Small.Name, time.Time{})).To(BeEmpty(), "%s is left in service", nodes.Small.Name)
 }
 
 // expectInService waits until both nodes take pods again, and nothing of a disruption is left on them.
 func expectInService(ctx context.Context) {
 	GinkgoHelper()
-	eventually(ctx, time.Minute, "both nodes are in service", func(g Gomega) {
-		for _, m := range nodes.Nodes {
+	eventually(ctx, time.Minute, "all nodes are in service", func(g Gomega) {
+		for _, m := range nodes.Members() {
 			node := getNode(ctx, g, m.Name)
 			g.Expect(stateOf(node).available()).To(BeTrue(), "%s: %s", m.Name, stateOf(node))
 			g.Expect(node.Annotations).NotTo(HaveKey(v1alpha1.DisruptionAnnotation), "on %s", m.Name)
@@ -265,11 +290,37 @@ func expectHostAsBefore(ctx context.Context, m *cluster.Machine) {
 	Expect(now["ours"]).To(BeEmpty(), "files of ours on %s", m.Name)
 }
 
-func getProfile(ctx context.Context, g Gomega) *v1alpha1.StorageClientProfile {
+func getProfile(ctx context.Context, g Gomega, name string) *v1alpha1.StorageClientProfile {
 	GinkgoHelper()
 	var profile v1alpha1.StorageClientProfile
-	g.Expect(api.Get(ctx, client.ObjectKey{Name: profileName}, &profile)).To(Succeed())
+	g.Expect(api.Get(ctx, client.ObjectKey{Name: name}, &profile)).To(Succeed())
 	return &profile
+}
+
+// conditionOf is a condition of a profile, of the generation that stands.
+func conditionOf(g Gomega, profile *v1alpha1.StorageClientProfile, kind string) metav1.Condition {
+	GinkgoHelper()
+	condition := meta.FindStatusCondition(profile.Status.Conditions, kind)
+	g.Expect(condition).NotTo(BeNil(), kind)
+	g.Expect(condition.ObservedGeneration).To(Equal(profile.Generation), kind)
+	return *condition
+}
+
+// waitUntilGone waits until a deleted profile has put nodes and volumes back.
+func waitUntilGone(ctx context.Context, within time.Duration, name string) {
+	GinkgoHelper()
+	eventually(ctx, within, "profile "+name+" is gone", func(g Gomega) {
+		var profile v1alpha1.StorageClientProfile
+		err := api.Get(ctx, client.ObjectKey{Name: name}, &profile)
+		g.Expect(apierrors.IsNotFound(err)).To(BeTrue(), "%v, conditions %+v", err, profile.Status.Conditions)
+	})
+}
+
+func getSCN(ctx context.Context, g Gomega, name string) *v1alpha1.StorageClientNode {
+	GinkgoHelper()
+	var scn v1alpha1.StorageClientNode
+	g.Expect(api.Get(ctx, client.ObjectKey{Name: name}, &scn)).To(Succeed())
+	return &scn
 }
 
 func getNode(ctx context.Context, g Gomega, name string) *corev1.Node {
@@ -279,10 +330,10 @@ func getNode(ctx context.Context, g Gomega, name string) *corev1.Node {
 	return &node
 }
 
-func getVolume(ctx context.Context, g Gomega) *corev1.PersistentVolume {
+func getVolume(ctx context.Context, g Gomega, name string) *corev1.PersistentVolume {
 	GinkgoHelper()
 	var volume corev1.PersistentVolume
-	g.Expect(api.Get(ctx, client.ObjectKey{Name: appName}, &volume)).To(Succeed())
+	g.Expect(api.Get(ctx, client.ObjectKey{Name: name}, &volume)).To(Succeed())
 	return &volume
 }
 

@@ -177,6 +177,17 @@ func (t *timeline) unavailableTogether() []string {
 	return found
 }
 
+// outOfService are the states of a node from a moment on in which it was cordoned or not Ready.
+func (t *timeline) outOfService(node string, since time.Time) []string {
+	var found []string
+	for _, m := range t.all() {
+		if m.node == node && m.state != nil && !m.state.available() && !m.at.Before(since) {
+			found = append(found, fmt.Sprintf("%s: %s", m.at.Format(time.TimeOnly), m.state))
+		}
+	}
+	return found
+}
+
 func (t *timeline) String() string {
 	var text strings.Builder
 	all := t.all()

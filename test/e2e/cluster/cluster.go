@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -27,17 +28,23 @@ const (
 	WorkloadImage = "e2e.local/workload:dev"
 
 	// nodeMemory in MiB: an inode hash of 128 MiB needs 16 times as much, and pods of two nodes fit on one.
-	nodeMemory   = 2560
+	nodeMemory = 2560
+	// smallMemory in MiB: the kernel would grant an inode hash of 64 MiB at most.
+	smallMemory  = 1536
 	serverMemory = 512
 	nodeLabels   = "agentpool=azfiles"
+	// smallTaints keep pods that do not tolerate everything on the nodes that have room for them.
+	smallTaints = "e2e.local/small=true:NoSchedule"
 
 	upTimeout = 15 * time.Minute
 )
 
 // Cluster is a running cluster.
 type Cluster struct {
-	// Nodes are the machines that joined the cluster.
+	// Nodes are the machines that joined the cluster and take pods.
 	Nodes []*Machine
+	// Small joined it too, with less memory and a taint: of pods, only the node agent comes there.
+	Small *Machine
 	// Server is the NFS server. It is no node of the cluster.
 	Server *Machine
 
@@ -49,16 +56,22 @@ type Cluster struct {
 
 // New describes the cluster that the run directory belongs to, whether it runs or not.
 func New(dirs Dirs) *Cluster {
-	c := &Cluster{dirs: dirs, Server: newMachine(dirs, 3, serverMemory), started: map[string]process{}}
+	c := &Cluster{dirs: dirs, Server: newMachine(dirs, 3, serverMemory), Small: newMachine(dirs, 4, smallMemory), started: map[string]process{}}
 	for i := 1; i <= 2; i++ {
 		c.Nodes = append(c.Nodes, newMachine(dirs, i, nodeMemory))
 	}
+	c.Small.taints = smallTaints
 	return c
 }
 
-// Machines are all virtual machines.
+// Members are the machines that are nodes of the cluster.
+func (c *Cluster) Members() []*Machine {
+	return append(slices.Clone(c.Nodes), c.Small)
+}
+
+// Machines are all virtual machines, in the order of their numbers.
 func (c *Cluster) Machines() []*Machine {
-	return append(append([]*Machine{}, c.Nodes...), c.Server)
+	return append(slices.Clone(c.Nodes), c.Server, c.Small)
 }
 
 // RESTConfig is an administrator's access to the API server, from within the network namespace.

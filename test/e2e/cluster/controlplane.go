@@ -78,7 +78,7 @@ func (c *Cluster) waitForNodes(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		for _, m := range c.Nodes {
+		for _, m := range c.Members() {
 			if !strings.Contains(out, m.Name+"=True ") {
 				return fmt.Errorf("%s is not Ready, the API server knows %q, see %s", m.Name, out, m.ConsolePath())
 			}

@@ -49,7 +49,7 @@ func (c *Cluster) makeKeys(ctx context.Context) error {
 		{name: "scheduler", commonName: "system:kube-scheduler"},
 		{name: "proxy", commonName: "system:kube-proxy"},
 	}
-	for _, m := range c.Nodes {
+	for _, m := range c.Members() {
 		identities = append(identities, identity{name: m.Name, commonName: "system:node:" + m.Name, organization: "system:nodes",
 			dnsNames: []string{m.Name}, addresses: []string{m.Address}})
 	}

@@ -31,6 +31,8 @@ type Machine struct {
 	dirs   Dirs
 	index  int
 	memory int // MiB
+	// taints are those that its kubelet registers it with.
+	taints string
 }
 
 func newMachine(dirs Dirs, index, memory int) *Machine {
@@ -95,17 +97,34 @@ func (c *Cluster) startMachines(ctx context.Context) error {
 		if err := command(ctx, "qemu-img", "create", "-q", "-f", "qcow2", "-b", base.disk(), "-F", "raw", m.disk()); err != nil {
 			return err
 		}
-		argv := append(c.accel.qemu(m.memory), "-name", m.Name,
-			"-drive", "file="+m.disk()+",if=virtio,cache=unsafe",
-			"-drive", "file="+m.seed()+",format=raw,if=virtio,readonly=on",
-			"-netdev", "tap,id=net0,ifname="+m.tap()+",script=no,downscript=no",
-			"-device", fmt.Sprintf("virtio-net-pci,netdev=net0,romfile=,mac=52:54:00:99:00:%02x", m.index),
-			"-serial", "file:"+m.ConsolePath())
-		if err := c.start(m.Name, argv...); err != nil {
+		if err := c.powerOn(m); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (c *Cluster) powerOn(m *Machine, flags ...string) error {
+	argv := append(c.accel.qemu(m.memory), "-name", m.Name,
+		"-drive", "file="+m.disk()+",if=virtio,cache=unsafe",
+		"-drive", "file="+m.seed()+",format=raw,if=virtio,readonly=on",
+		"-netdev", "tap,id=net0,ifname="+m.tap()+",script=no,downscript=no",
+		"-device", fmt.Sprintf("virtio-net-pci,netdev=net0,romfile=,mac=52:54:00:99:00:%02x", m.index),
+		"-chardev", "file,id=console,append=on,path="+m.ConsolePath(), "-serial", "chardev:console")
+	return c.start(m.Name, append(argv, flags...)...)
+}
+
+// RescueBoot cuts a machine's power and starts it with the base disk's own kernel and command line, past GRUB and its
+// menu: what somebody does by hand with a machine that no longer comes up.
+func (c *Cluster) RescueBoot(m *Machine) error {
+	base, err := baseDisk(c.dirs)
+	if err != nil {
+		return err
+	}
+	if err := c.stop(m.Name); err != nil {
+		return err
+	}
+	return c.powerOn(m, "-kernel", base.kernel(), "-initrd", base.initrd(), "-append", "root=LABEL=node-root ro console=ttyS0 quiet")
 }
 
 // writeSeed writes the tar archive that the machine unpacks over its root, once: name, address and keys.
@@ -118,7 +137,7 @@ func (c *Cluster) writeSeed(m *Machine) error {
 	}
 	copies := map[string]string{"root/.ssh/authorized_keys": "ssh.pub"}
 	if m != c.Server {
-		files["etc/kubernetes/env"] = fmt.Appendf(nil, "NODE_NAME=%s\nNODE_IP=%s\nNODE_LABELS=%s\n", m.Name, m.Address, nodeLabels)
+		files["etc/kubernetes/env"] = fmt.Appendf(nil, "NODE_NAME=%s\nNODE_IP=%s\nNODE_LABELS=%s\nNODE_TAINTS=%s\n", m.Name, m.Address, nodeLabels, m.taints)
 		files["etc/cni/net.d/10-bridge.conflist"] = fmt.Appendf(nil, `{"cniVersion": "1.0.0", "name": "bridge", "plugins": [
   {"type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true,
    "ipam": {"type": "host-local", "ranges": [[{"subnet": %q}]], "routes": [{"dst": "0.0.0.0/0"}]}},
@@ -174,9 +193,10 @@ systemctl start rpcbind nfs-server
 
 // Import puts image archives into the image store of every node.
 func (c *Cluster) Import(ctx context.Context, archives ...string) error {
-	errs := make([]error, len(c.Nodes))
+	members := c.Members()
+	errs := make([]error, len(members))
 	var wg sync.WaitGroup
-	for i, m := range c.Nodes {
+	for i, m := range members {
 		wg.Go(func() { errs[i] = m.load(ctx, archives) })
 	}
 	wg.Wait()

@@ -92,7 +92,7 @@ func (c *Cluster) setUpNetwork(ctx context.Context) error {
 			[]string{"ip", "tuntap", "add", m.tap(), "mode", "tap"},
 			[]string{"ip", "link", "set", m.tap(), "master", "br0", "up"})
 	}
-	for _, m := range c.Nodes {
+	for _, m := range c.Members() {
 		lines = append(lines, []string{"ip", "route", "add", m.podRange(), "via", m.Address, "dev", "br0"})
 	}
 	for _, argv := range lines {

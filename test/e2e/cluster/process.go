@@ -43,6 +43,17 @@ func (c *Cluster) start(name string, argv ...string) error {
 	return os.WriteFile(filepath.Join(c.dirs.pids(), name), []byte(record), 0o600)
 }
 
+// stop ends a process that start has started, as if its power were cut.
+func (c *Cluster) stop(name string) error {
+	p := []process{c.started[name]}
+	signalAll(p, syscall.SIGKILL)
+	if !gone(p, stopGrace) {
+		return fmt.Errorf("%s does not end", name)
+	}
+	delete(c.started, name)
+	return nil
+}
+
 func (p process) running() bool { return p.began != "" && began(p.pid) == p.began }
 
 // began returns the start time of a process in clock ticks since boot, or nothing for one that has ended.

@@ -1,0 +1,185 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// badInput is a profile that can never work, and what its author is told: the field, the value, what would be right.
+type badInput struct {
+	name string
+	node *v1alpha1.NodeTuning
+	// mountOption is of the one rule for volumes.
+	mountOption v1alpha1.MountOption
+	told        []string
+}
+
+// beyondShape is what only the catalogue knows to be wrong.
+var beyondShape = []badInput{
+	{name: "unknown-mount-option", mountOption: "nconect=4",
+		told: []string{"spec.volumes[0].mountOptions[0]", `"nconect=4"`, "did you mean nconnect?"}},
+	{name: "too-many-connections", mountOption: "nconnect=17",
+		told: []string{"spec.volumes[0].mountOptions[0]", `"nconnect=17"`, "must be 1 to 16"}},
+	{name: "sysctl-beyond-the-catalogue", node: &v1alpha1.NodeTuning{Sysctls: map[string]v1alpha1.SettingText{"kernel.core_pattern": "core"}},
+		told: []string{"spec.node.sysctls[kernel.core_pattern]", `"core"`, "--allow-parameter"}},
+	{name: "boot-argument-with-a-suffix", node: &v1alpha1.NodeTuning{KernelArguments: []v1alpha1.KernelArgument{"ihash_entries=16M"}},
+		told: []string{"spec.node.kernelArguments[0]", `"16M"`, "write 16777216"}},
+}
+
+// malformed is refused by the API's schema, whether or not anything of the operator runs.
+var malformed = badInput{
+	name: "two-boot-arguments-in-one",
+	node: &v1alpha1.NodeTuning{KernelArguments: []v1alpha1.KernelArgument{"ihash_entries=1048576 init=/bin/sh"}},
+	told: []string{"spec.node.kernelArguments[0]", `"ihash_entries=1048576 init=/bin/sh"`, "one token of printable ASCII without blank"},
+}
+
+func (b badInput) profile() *v1alpha1.StorageClientProfile {
+	profile := &v1alpha1.StorageClientProfile{
+		ObjectMeta: metav1.ObjectMeta{Name: b.name},
+		Spec:       v1alpha1.StorageClientProfileSpec{NodeSelector: allNodes(), Node: b.node},
+	}
+	if b.mountOption != "" {
+		profile.Spec.Volumes = []v1alpha1.VolumeRule{ruleFor(b.mountOption)}
+	}
+	return profile
+}
+
+func allNodes() metav1.LabelSelector {
+	return metav1.LabelSelector{MatchLabels: map[string]string{"agentpool": "azfiles"}}
+}
+
+// ruleFor selects the volumes that the profile of the test selects.
+func ruleFor(options ...v1alpha1.MountOption) v1alpha1.VolumeRule {
+	return v1alpha1.VolumeRule{Name: "nfs", MountOptions: options, Selector: v1alpha1.VolumeSelector{
+		Drivers: []string{"kubernetes.io/nfs"}, Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS},
+	}}
+}
+
+// expectRefused tries bad input while everything of the operator runs.
+func expectRefused(ctx SpecContext) {
+	before := allFacts(ctx)
+	for _, bad := range append([]badInput{malformed}, beyondShape...) {
+		expectCreationRefused(ctx, Default, bad)
+	}
+	expectNothingChanged(ctx, before)
+}
+
+// expectInvalid brings bad input in while nothing validates profiles at their creation.
+func expectInvalid(ctx SpecContext) {
+	before := allFacts(ctx)
+	removeValidation(ctx)
+	expectCreationRefused(ctx, Default, malformed)
+	for _, bad := range beyondShape {
+		eventually(ctx, time.Minute, bad.name+" is let in", func(g Gomega) { g.Expect(api.Create(ctx, bad.profile())).To(Succeed()) })
+	}
+	for _, bad := range beyondShape {
+		eventually(ctx, time.Minute, bad.name+" is stalled", func(g Gomega) {
+			profile := getProfile(ctx, g, bad.name)
+			stalled := conditionOf(g, profile, v1alpha1.ConditionStalled)
+			g.Expect(stalled.Status).To(Equal(metav1.ConditionTrue))
+			g.Expect(stalled.Reason).To(Equal(v1alpha1.ReasonInvalid))
+			expectTold(g, stalled.Message, bad)
+			g.Expect(conditionOf(g, profile, v1alpha1.ConditionReady).Status).To(Equal(metav1.ConditionFalse))
+		})
+	}
+	expectNothingChanged(ctx, before)
+	for _, bad := range beyondShape {
+		Expect(api.Delete(ctx, bad.profile())).To(Succeed())
+		waitUntilGone(ctx, time.Minute, bad.name)
+	}
+}
+
+// expectConflict applies a profile of the same priority that wants other values for what is in force.
+func expectConflict(ctx SpecContext) {
+	before := allFacts(ctx)
+	options := getVolume(ctx, Default, appName).Spec.MountOptions
+	rival := badInput{name: "rival", node: &v1alpha1.NodeTuning{Sysctls: map[string]v1alpha1.SettingText{"vm.dirty_background_ratio": "10"}},
+		mountOption: "actimeo=60"}.profile()
+	Expect(api.Create(ctx, rival)).To(Succeed())
+	for _, name := range []string{rival.Name, profileName} {
+		eventually(ctx, 2*time.Minute, "profile "+name+" tells of the conflict", func(g Gomega) {
+			profile := getProfile(ctx, g, name)
+			conflict := conditionOf(g, profile, v1alpha1.ConditionConflict)
+			g.Expect(conflict.Status).To(Equal(metav1.ConditionTrue))
+			g.Expect(conflict.Reason).To(Equal(v1alpha1.ReasonSettingConflict))
+			g.Expect(conflict.Message).To(And(ContainSubstring("vm.dirty_background_ratio"), ContainSubstring(`"5"`), ContainSubstring(`"10"`),
+				ContainSubstring(profileName), ContainSubstring("rival"), ContainSubstring("5 stays"),
+				ContainSubstring("actimeo=30"), ContainSubstring("actimeo=60")))
+			g.Expect(conditionOf(g, profile, v1alpha1.ConditionReady).Status).To(Equal(metav1.ConditionFalse))
+		})
+	}
+	expectNothingChanged(ctx, before)
+	Expect(getVolume(ctx, Default, appName).Spec.MountOptions).To(Equal(options))
+
+	Expect(api.Delete(ctx, rival)).To(Succeed())
+	waitUntilGone(ctx, 2*time.Minute, rival.Name)
+	eventually(ctx, time.Minute, "the other profile is Ready again", func(g Gomega) {
+		profile := getProfile(ctx, g, profileName)
+		g.Expect(conditionOf(g, profile, v1alpha1.ConditionConflict).Status).To(Equal(metav1.ConditionFalse))
+		ready := conditionOf(g, profile, v1alpha1.ConditionReady)
+		g.Expect(ready.Status).To(Equal(metav1.ConditionTrue), ready.Message)
+	})
+	expectNothingChanged(ctx, before)
+}
+
+func expectCreationRefused(ctx context.Context, g Gomega, bad badInput) {
+	GinkgoHelper()
+	err := api.Create(ctx, bad.profile())
+	g.Expect(apierrors.IsInvalid(err)).To(BeTrue(), "%s: %v", bad.name, err)
+	By(err.Error())
+	expectTold(g, err.Error(), bad)
+}
+
+func expectTold(g Gomega, text string, bad badInput) {
+	GinkgoHelper()
+	for _, told := range bad.told {
+		g.Expect(text).To(ContainSubstring(told), bad.name)
+	}
+}
+
+// removeValidation takes the validating webhook away until the spec ends.
+func removeValidation(ctx context.Context) {
+	GinkgoHelper()
+	var config admissionregistrationv1.ValidatingWebhookConfiguration
+	Expect(api.Get(ctx, client.ObjectKey{Name: "storage-client-webhook"}, &config)).To(Succeed())
+	Expect(api.Delete(ctx, &config)).To(Succeed())
+	DeferCleanup(func(ctx SpecContext) {
+		config.ObjectMeta = metav1.ObjectMeta{Name: config.Name, Labels: config.Labels, Annotations: config.Annotations}
+		Expect(api.Create(ctx, &config)).To(Succeed())
+		eventually(ctx, time.Minute, "profiles are validated again", func(g Gomega) {
+			g.Expect(api.Create(ctx, beyondShape[0].profile(), client.DryRunAll)).NotTo(Succeed())
+		})
+	})
+}
+
+// allFacts are what every node of the cluster tells of itself.
+func allFacts(ctx context.Context) map[string]facts {
+	GinkgoHelper()
+	all := map[string]facts{}
+	for _, m := range nodes.Members() {
+		all[m.Name] = factsOf(ctx, m)
+	}
+	return all
+}
+
+// expectNothingChanged compares values, files and boot menu of every node with what they were.
+func expectNothingChanged(ctx context.Context, before map[string]facts) {
+	GinkgoHelper()
+	now := allFacts(ctx)
+	for _, m := range nodes.Members() {
+		for _, section := range []string{"sysctls", "slots", "etc", "grub", "cmdline"} {
+			Expect(now[m.Name][section]).To(Equal(before[m.Name][section]), "%s of %s", section, m.Name)
+		}
+	}
+}

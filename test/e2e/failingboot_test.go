@@ -1,0 +1,121 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"slices"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/e2e/cluster"
+)
+
+const failingName = "failing-boot"
+
+// victim is the node that the profile with the failing boot argument took first.
+var victim *cluster.Machine
+
+// expectStopped applies a profile whose boot argument makes the kernel panic.
+func expectStopped(ctx SpecContext) {
+	began, boots := time.Now(), map[string]int{}
+	for _, m := range nodes.Members() {
+		boots[m.Name] = len(watched.boots(m.Name))
+	}
+	mustKubectl(ctx, "create", "-f", "testdata/failing-boot.yaml")
+	eventually(ctx, rebootAll, "the profile has stopped", func(g Gomega) {
+		stalled := conditionOf(g, getProfile(ctx, g, failingName), v1alpha1.ConditionStalled)
+		g.Expect(stalled.Reason).To(Equal(v1alpha1.ReasonFailureThreshold), stalled.Message)
+	})
+	victim = failedNode(ctx)
+	rollout := getSCN(ctx, Default, victim.Name).Status.Rollout
+	By(victim.Name + ": " + rollout.Message)
+	Expect(rollout.Reason).To(Equal("RebootTimedOut"))
+	Expect(rollout.Message).To(ContainSubstring("the same boot ID 2m0s later"))
+	Expect(panics(victim)).To(Equal(1), "on the console of %s", victim.Name)
+
+	Consistently(func(g Gomega) { expectOthersUntouched(ctx, g, began, boots) }).WithContext(ctx).
+		WithTimeout(30 * time.Second).WithPolling(5 * time.Second).Should(Succeed())
+}
+
+// failedNode is the one node whose rollout has failed. It stays out of service and holds the budget.
+func failedNode(ctx context.Context) *cluster.Machine {
+	GinkgoHelper()
+	profile := getProfile(ctx, Default, failingName)
+	Expect(profile.Status.Nodes.Failed).To(Equal(int32(1)))
+	Expect(profile.Status.Nodes.Disrupted).To(Equal(int32(1)))
+	at := slices.IndexFunc(nodes.Members(), func(m *cluster.Machine) bool {
+		rollout := getSCN(ctx, Default, m.Name).Status.Rollout
+		return rollout != nil && rollout.Phase == v1alpha1.RolloutFailed
+	})
+	Expect(at).To(BeNumerically(">=", 0), "no StorageClientNode has failed")
+	m := nodes.Members()[at]
+	for _, kind := range []string{v1alpha1.ConditionStalled, v1alpha1.ConditionReady} {
+		Expect(conditionOf(Default, profile, kind).Message).To(ContainSubstring(m.Name), kind)
+	}
+	state := stateOf(getNode(ctx, Default, m.Name))
+	Expect(state.cordoned).To(BeTrue(), state.String())
+	Expect(state.disrupted).To(BeTrue(), state.String())
+	return m
+}
+
+// expectOthersUntouched checks that no other node was rebooted, or taken out of service, and why.
+func expectOthersUntouched(ctx context.Context, g Gomega, began time.Time, boots map[string]int) {
+	GinkgoHelper()
+	var claims corev1.ConfigMap
+	g.Expect(api.Get(ctx, client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.BudgetConfigMap}, &claims)).To(Succeed())
+	g.Expect(claims.Data).To(And(HaveLen(1), HaveKey(victim.Name)), "claims of the budget")
+	for _, m := range nodes.Members() {
+		g.Expect(watched.boots(m.Name)).To(HaveLen(boots[m.Name]), "boot IDs of %s", m.Name)
+		if m == victim {
+			continue
+		}
+		g.Expect(watched.outOfService(m.Name, began)).To(BeEmpty(), "%s is left in service", m.Name)
+		g.Expect(stateOf(getNode(ctx, g, m.Name)).available()).To(BeTrue(), m.Name)
+		scn := getSCN(ctx, g, m.Name)
+		g.Expect(scn.Spec.RebootPermit).To(BeNil(), m.Name)
+		g.Expect(scn.Status.Rollout).To(HaveField("Reason", v1alpha1.ReasonFailureThreshold), m.Name)
+	}
+}
+
+// panics counts the kernel's panics on a machine's console.
+func panics(m *cluster.Machine) int {
+	GinkgoHelper()
+	console, err := os.ReadFile(m.ConsolePath())
+	Expect(err).NotTo(HaveOccurred())
+	return bytes.Count(console, []byte("end Kernel panic"))
+}
+
+// expectRecovered does what an administrator would: boots the node past its menu, and takes the profile back.
+func expectRecovered(ctx SpecContext) {
+	Expect(nodes.RescueBoot(victim)).To(Succeed())
+	eventually(ctx, podStart, victim.Name+" is Ready, and still kept out of service as failed", func(g Gomega) {
+		state := stateOf(getNode(ctx, g, victim.Name))
+		g.Expect(state.ready).To(BeTrue(), state.String())
+		g.Expect(state.cordoned && state.disrupted).To(BeTrue(), state.String())
+		rollout := getSCN(ctx, g, victim.Name).Status.Rollout
+		g.Expect(rollout.Phase).To(Equal(v1alpha1.RolloutFailed))
+		g.Expect(rollout.Reason).To(Equal("RebootWithoutEffect"), rollout.Message)
+	})
+	stalled := conditionOf(Default, getProfile(ctx, Default, failingName), v1alpha1.ConditionStalled)
+	Expect(stalled.Status).To(Equal(metav1.ConditionTrue), "a node that was booted by hand is no success")
+
+	mustKubectl(ctx, "delete", "storageclientprofile", failingName, "--wait=false")
+	waitUntilGone(ctx, podStart, failingName)
+	expectInService(ctx)
+	for _, m := range nodes.Members() {
+		now := factsOf(ctx, m)
+		for _, section := range []string{"sysctls", "slots", "etc", "grub", "menu"} {
+			Expect(now[section]).To(Equal(original.facts[m.Name][section]), "%s of %s", section, m.Name)
+		}
+		Expect(now["ours"]).To(BeEmpty(), "files of ours on %s", m.Name)
+	}
+}

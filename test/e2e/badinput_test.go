@@ -70,7 +70,7 @@ func ruleFor(options ...v1alpha1.MountOption) v1alpha1.VolumeRule {
 func expectRefused(ctx SpecContext) {
 	before := allFacts(ctx)
 	for _, bad := range append([]badInput{malformed}, beyondShape...) {
-		expectCreationRefused(ctx, Default, bad)
+		expectCreationRefused(ctx, bad)
 	}
 	expectNothingChanged(ctx, before)
 }
@@ -79,7 +79,7 @@ func expectRefused(ctx SpecContext) {
 func expectInvalid(ctx SpecContext) {
 	before := allFacts(ctx)
 	removeValidation(ctx)
-	expectCreationRefused(ctx, Default, malformed)
+	expectCreationRefused(ctx, malformed)
 	for _, bad := range beyondShape {
 		eventually(ctx, time.Minute, bad.name+" is let in", func(g Gomega) { g.Expect(api.Create(ctx, bad.profile())).To(Succeed()) })
 	}
@@ -133,12 +133,12 @@ func expectConflict(ctx SpecContext) {
 	expectNothingChanged(ctx, before)
 }
 
-func expectCreationRefused(ctx context.Context, g Gomega, bad badInput) {
+func expectCreationRefused(ctx context.Context, bad badInput) {
 	GinkgoHelper()
 	err := api.Create(ctx, bad.profile())
-	g.Expect(apierrors.IsInvalid(err)).To(BeTrue(), "%s: %v", bad.name, err)
+	Expect(apierrors.IsInvalid(err)).To(BeTrue(), "%s: %v", bad.name, err)
 	By(err.Error())
-	expectTold(g, err.Error(), bad)
+	expectTold(Default, err.Error(), bad)
 }
 
 func expectTold(g Gomega, text string, bad badInput) {

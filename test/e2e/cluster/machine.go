@@ -225,7 +225,7 @@ func (m *Machine) loadOne(ctx context.Context, archive string) error {
 	}
 	var sendErr error
 	var sent sync.WaitGroup
-	sent.Go(func() { sendErr = serveOnce(listener, file) })
+	sent.Go(func() { sendErr = serveOnce(ctx, listener, file) })
 	port := listener.Addr().(*net.TCPAddr).Port
 	_, err = m.ssh(ctx, nil, fmt.Sprintf(`bash -c "ctr --namespace=k8s.io images import - </dev/tcp/%s/%d"`, hostAddress, port))
 	closeErr := listener.Close()
@@ -233,8 +233,9 @@ func (m *Machine) loadOne(ctx context.Context, archive string) error {
 	return errors.Join(err, closeErr, sendErr)
 }
 
-// serveOnce writes content to the first connection. A listener that is closed before one comes is no error of its own.
-func serveOnce(listener net.Listener, content io.Reader) error {
+// serveOnce writes content to the first connection, until ctx ends: the machine's end of it outlives its SSH session. A
+// listener that is closed before one comes is no error of its own.
+func serveOnce(ctx context.Context, listener net.Listener, content io.Reader) error {
 	connection, err := listener.Accept()
 	if errors.Is(err, net.ErrClosed) {
 		return nil
@@ -242,6 +243,10 @@ func serveOnce(listener net.Listener, content io.Reader) error {
 	if err != nil {
 		return err
 	}
+	stop := context.AfterFunc(ctx, func() { _ = connection.Close() })
 	_, err = io.Copy(connection, content)
+	if !stop() {
+		return errors.Join(err, context.Cause(ctx))
+	}
 	return errors.Join(err, connection.Close())
 }

@@ -43,10 +43,11 @@ func (c *Cluster) start(name string, argv ...string) error {
 	return os.WriteFile(filepath.Join(c.dirs.pids(), name), []byte(record), 0o600)
 }
 
-// stop ends a process that start has started, as if its power were cut.
+// stop ends a process that start has started. For a machine it is as if its power were cut, but QEMU itself must not be
+// killed: what it holds of the disk's tables would be lost.
 func (c *Cluster) stop(name string) error {
 	p := []process{c.started[name]}
-	signalAll(p, syscall.SIGKILL)
+	signalAll(p, syscall.SIGTERM)
 	if !gone(p, stopGrace) {
 		return fmt.Errorf("%s does not end", name)
 	}

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"slices"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -15,7 +16,7 @@ import (
 // expectClamped checks the node that has the profile and not the memory: the kernel would grant half of the hash.
 func expectClamped(ctx SpecContext) {
 	m := nodes.Small
-	setting := settingOf(getSCN(ctx, Default, m.Name), "kernelArgument/ihash_entries")
+	setting := settingOf(Default, getSCN(ctx, Default, m.Name), "kernelArgument/ihash_entries")
 	Expect(setting.State).To(Equal(v1alpha1.SettingClamped), setting.Message)
 	Expect(setting.Desired).To(Equal("16777216"))
 	Expect(setting.Message).To(And(ContainSubstring("not staged"), ContainSubstring("the largest value that fits is 8388608")))
@@ -45,13 +46,10 @@ func expectClamped(ctx SpecContext) {
 	Expect(watched.outOfService(m.Name, time.Time{})).To(BeEmpty())
 }
 
-func settingOf(scn *v1alpha1.StorageClientNode, key string) v1alpha1.SettingStatus {
+// settingOf is what a node's agent reports of a setting.
+func settingOf(g Gomega, scn *v1alpha1.StorageClientNode, key string) v1alpha1.SettingStatus {
 	GinkgoHelper()
-	for _, setting := range scn.Status.Settings {
-		if setting.Key == key {
-			return setting
-		}
-	}
-	Fail("StorageClientNode " + scn.Name + " does not report " + key)
-	return v1alpha1.SettingStatus{}
+	at := slices.IndexFunc(scn.Status.Settings, func(s v1alpha1.SettingStatus) bool { return s.Key == key })
+	g.Expect(at).To(BeNumerically(">=", 0), "StorageClientNode %s does not report %s", scn.Name, key)
+	return scn.Status.Settings[at]
 }

@@ -88,6 +88,15 @@ func (f facts) volumeMounts(volume string) []nfsMount {
 	return found
 }
 
+// transports are the numbers of connections of a volume's mounts.
+func (f facts) transports(volume string) []int {
+	var counts []int
+	for _, mount := range f.volumeMounts(volume) {
+		counts = append(counts, mount.transports)
+	}
+	return counts
+}
+
 // mountLines are the lines of /proc/mounts for a PersistentVolume under the kubelet's directory.
 func (f facts) mountLines(volume string) []string {
 	var found []string

@@ -16,7 +16,7 @@ import (
 // expectClamped checks the node that has the profile and not the memory: the kernel would grant half of the hash.
 func expectClamped(ctx SpecContext) {
 	m := nodes.Small
-	setting := settingOf(Default, getSCN(ctx, Default, m.Name), "kernelArgument/ihash_entries")
+	setting := settingOf(getSCN(ctx, Default, m.Name), "kernelArgument/ihash_entries")
 	Expect(setting.State).To(Equal(v1alpha1.SettingClamped), setting.Message)
 	Expect(setting.Desired).To(Equal("16777216"))
 	Expect(setting.Message).To(And(ContainSubstring("not staged"), ContainSubstring("the largest value that fits is 8388608")))
@@ -47,9 +47,9 @@ func expectClamped(ctx SpecContext) {
 }
 
 // settingOf is what a node's agent reports of a setting.
-func settingOf(g Gomega, scn *v1alpha1.StorageClientNode, key string) v1alpha1.SettingStatus {
+func settingOf(scn *v1alpha1.StorageClientNode, key string) v1alpha1.SettingStatus {
 	GinkgoHelper()
 	at := slices.IndexFunc(scn.Status.Settings, func(s v1alpha1.SettingStatus) bool { return s.Key == key })
-	g.Expect(at).To(BeNumerically(">=", 0), "StorageClientNode %s does not report %s", scn.Name, key)
+	Expect(at).To(BeNumerically(">=", 0), "StorageClientNode %s does not report %s", scn.Name, key)
 	return scn.Status.Settings[at]
 }

@@ -114,8 +114,8 @@ func (c *Cluster) powerOn(m *Machine, flags ...string) error {
 	return c.start(m.Name, append(argv, flags...)...)
 }
 
-// RescueBoot cuts a machine's power and starts it with the base disk's own kernel and command line, past GRUB and its
-// menu: what somebody does by hand with a machine that no longer comes up.
+// RescueBoot cuts a machine's power and starts it with the base disk's own kernel and command line, past the menu: what
+// somebody gets who edits the entry at GRUB's prompt. BOOT_IMAGE is what GRUB itself would pass.
 func (c *Cluster) RescueBoot(m *Machine) error {
 	base, err := baseDisk(c.dirs)
 	if err != nil {
@@ -124,7 +124,7 @@ func (c *Cluster) RescueBoot(m *Machine) error {
 	if err := c.stop(m.Name); err != nil {
 		return err
 	}
-	return c.powerOn(m, "-kernel", base.kernel(), "-initrd", base.initrd(), "-append", "root=LABEL=node-root ro console=ttyS0 quiet")
+	return c.powerOn(m, "-kernel", base.kernel(), "-initrd", base.initrd(), "-append", "BOOT_IMAGE=/boot/vmlinuz root=LABEL=node-root ro console=ttyS0 quiet")
 }
 
 // writeSeed writes the tar archive that the machine unpacks over its root, once: name, address and keys.

@@ -115,7 +115,7 @@ func (p *planner) maintain(v *view) {
 	if v.shown == v.maintenance || v.Deleting {
 		return
 	}
-	p.step(Maintain{OnNode{v.Name}, v.maintenance})
+	p.step(Maintain{OnNode{v.Name}, v.maintenance, false})
 	v.shown = v.maintenance
 }
 

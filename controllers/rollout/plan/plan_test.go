@@ -355,7 +355,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 				f.node("a").Drain = gone
 				f.node("a").Client.Status.BusyMounts = []v1alpha1.BusyMount{{MountPoint: "/m", PodUID: "ds"}}
 			},
-			[]string{"record a: Rebooting PermitGiven", "conditions of a: Drained", "permit the reboot of a", "a: Rebooting PermitGiven"},
+			[]string{"record a: Rebooting PermitGiven", "conditions of a: Drained, for a permit", "permit the reboot of a", "a: Rebooting PermitGiven"},
 		},
 		"but where the profile minds": {
 			func(f *fixture) {
@@ -452,7 +452,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 				f.node("a").Drain = gone
 				f.record("a", v1alpha1.RolloutRebooting, ReasonPermitGiven, 0).Attempts = MaxAttempts
 			},
-			[]string{"record a: Rebooting PermitGiven", "conditions of a: Drained", "permit the reboot of a", "a: Rebooting PermitGiven"},
+			[]string{"record a: Rebooting PermitGiven", "conditions of a: Drained, for a permit", "permit the reboot of a", "a: Rebooting PermitGiven"},
 		},
 		"a fourth attempt fails the node": {
 			func(f *fixture) {

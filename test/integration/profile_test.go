@@ -132,7 +132,7 @@ var _ = Describe("Profiles", func() {
 		Expect(waiting.Status.Plan.NodesToReboot).To(Equal(int32(1)))
 		Expect(waiting.Status.Plan.Examples).To(Equal([]string{"a"}))
 		Expect(waiting.Status.Plan.Hash).NotTo(BeEmpty())
-		Expect(waiting.Status.Plan.EstimatedCompletion).To(BeNil())
+		Expect(waiting.Status.Plan.EstimatedCompletion).NotTo(BeNil(), "how long it would take from an approval on")
 
 		setAnnotation(waiting, v1alpha1.ApprovedPlanAnnotation, fmt.Sprintf("%q", waiting.Status.Plan.Hash))
 		approved := visit("p")

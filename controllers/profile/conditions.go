@@ -135,9 +135,10 @@ func (f facts) readyAtRest() verdict {
 	return yes(v1alpha1.ReasonReadyWithExceptions, "some settings cannot be had on "+names.List(f.nodes.exceptions))
 }
 
-// unfinished reports whether nodes or volumes are on their way, or ought to be.
+// unfinished reports whether nodes or volumes are on their way, or ought to be. A node that is as declared and not yet
+// back in service is on its way too.
 func (f facts) unfinished() bool {
-	return f.changing() || len(f.nodes.pending) > 0
+	return f.changing() || len(f.nodes.pending) > 0 || f.nodes.counts.Disrupted > 0
 }
 
 // changing is unfinished, reboots aside. A volume that is blocked waits for somebody, and is not on its way.

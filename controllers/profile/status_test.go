@@ -145,11 +145,14 @@ func TestConditions(t *testing.T) {
 		}), want: "Ready=True/NothingMatched"},
 		"a node has not been given anything": {world: newWorld(nil).bare("a"), want: "Ready=False/RollingOut Reconciling=True/RollingOut MountsEffective=Unknown/Pending"},
 		"a node's agent has not reported":    {world: newWorld(nil).node("a", func(_ *corev1.Node, s *v1alpha1.StorageClientNode) { s.Status.Hash = "old" }), want: "Ready=False/RollingOut Reconciling=True/RollingOut"},
-		"a value drifted":                    {world: newWorld(nil).node("a", state(sysctl, v1alpha1.SettingDrifted)), want: "Ready=False/RollingOut Reconciling=True/RollingOut"},
-		"mode Plan":                          {world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan }).bare("a"), want: "Ready=False/PlanMode MountsEffective=Unknown/Pending Paused=True/PlanMode"},
-		"paused by the field, at rest":       {world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = true }).node("a", nil), want: "Ready=True/UpToDate Paused=True/PausedByField"},
-		"paused with work left":              {world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = true }).bare("a"), want: "Ready=False/RollingOut Reconciling=False/PausedByField MountsEffective=Unknown/Pending Paused=True/PausedByField"},
-		"everything is paused":               {world: newWorld(nil).node("a", nil), facts: func(f *facts) { f.pausedAll = true }, want: "Ready=True/UpToDate Paused=True/PausedByAnnotation"},
+		"a node is as declared and still out of service": {world: newWorld(nil).node("a", func(n *corev1.Node, _ *v1alpha1.StorageClientNode) {
+			n.Annotations = map[string]string{v1alpha1.DisruptionAnnotation: `{"profile":"p"}`}
+		}), want: "Ready=False/RollingOut Reconciling=True/RollingOut"},
+		"a value drifted":              {world: newWorld(nil).node("a", state(sysctl, v1alpha1.SettingDrifted)), want: "Ready=False/RollingOut Reconciling=True/RollingOut"},
+		"mode Plan":                    {world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan }).bare("a"), want: "Ready=False/PlanMode MountsEffective=Unknown/Pending Paused=True/PlanMode"},
+		"paused by the field, at rest": {world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = true }).node("a", nil), want: "Ready=True/UpToDate Paused=True/PausedByField"},
+		"paused with work left":        {world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = true }).bare("a"), want: "Ready=False/RollingOut Reconciling=False/PausedByField MountsEffective=Unknown/Pending Paused=True/PausedByField"},
+		"everything is paused":         {world: newWorld(nil).node("a", nil), facts: func(f *facts) { f.pausedAll = true }, want: "Ready=True/UpToDate Paused=True/PausedByAnnotation"},
 		"a reboot is due and waits for approval": {
 			world: newWorld(nil).node("a", rebootDue("")), want: "Ready=False/RebootPending Reconciling=True/WaitingForApproval",
 		},

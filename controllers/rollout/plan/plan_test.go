@@ -797,6 +797,15 @@ func TestForCanary(t *testing.T) {
 			},
 			[]string{"claim b for eda", "b: Claimed Claimed"},
 		},
+		"the manager's own node, where it is the chosen canary, does not wait for those that wait for it": {
+			func(f *fixture) {
+				f.node("c").Manager, f.node("c").Labels = true, map[string]string{"canary": "yes"}
+				f.Profiles[0].Rollout.Canary = &v1alpha1.Canary{
+					NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"canary": "yes"}}, SoakSeconds: ptr.To[int32](60),
+				}
+			},
+			[]string{"claim c for eda", "b: Waiting WaitingForCanary"},
+		},
 		"a selector that names nobody lets nobody go": {
 			func(f *fixture) {
 				f.Profiles[0].Rollout.Canary = &v1alpha1.Canary{

@@ -147,11 +147,13 @@ type controller interface {
 func addControllers(mgr ctrl.Manager, s settings) error {
 	realClock := clock.RealClock{}
 	recorder := mgr.GetEventRecorder(v1alpha1.ManagerFieldManager)
+	// The Deployment sets it; outside a cluster the manager runs on none of the nodes.
+	managerNode := os.Getenv("NODE_NAME")
 	agentFence := &daemonset.Fence{Reader: mgr.GetAPIReader(), Clock: realClock}
 	for name, c := range map[string]controller{
 		"profile": &profile.Reconciler{
 			Client: mgr.GetClient(), Clock: realClock, Allow: s.allow, Fence: agentFence, MaxUnavailable: s.maxUnavailable,
-			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: s.agentNamespace,
+			ManagerNode: managerNode, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: s.agentNamespace,
 		},
 		"node": &node.Reconciler{
 			Client: mgr.GetClient(), Clock: realClock, Allow: s.allow,
@@ -164,8 +166,7 @@ func addControllers(mgr ctrl.Manager, s settings) error {
 		"rollout": &rollout.Reconciler{
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: realClock, Allow: s.allow,
 			MaxUnavailable: s.maxUnavailable, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: s.agentNamespace,
-			// The Deployment sets it; outside a cluster the manager runs on none of the nodes.
-			ManagerNode: os.Getenv("NODE_NAME"), UntunedTaint: s.untunedTaint,
+			ManagerNode: managerNode, UntunedTaint: s.untunedTaint,
 		},
 		"volume": &volume.Reconciler{
 			Client: mgr.GetClient(), Recorder: recorder, Allow: s.allow, Namespace: v1alpha1.ManagerNamespace,

@@ -33,8 +33,6 @@ import (
 )
 
 const (
-	// leaderElectionID is the name of the Lease in the manager's namespace.
-	leaderElectionID = "storage-client-manager"
 	// reconcileTimeout bounds one look at anything, the wait for the cache to see our own writes included.
 	reconcileTimeout = 5 * time.Minute
 )
@@ -57,7 +55,7 @@ func newManager(restConfig *rest.Config, s settings) (ctrl.Manager, error) {
 		}},
 		Controller:              config.Controller{RecoverPanic: ptr.To(true), ReconciliationTimeout: reconcileTimeout},
 		LeaderElection:          s.leaderElect,
-		LeaderElectionID:        leaderElectionID,
+		LeaderElectionID:        v1alpha1.ManagerLease,
 		LeaderElectionNamespace: v1alpha1.ManagerNamespace,
 		// The process ends when the manager does, which this asks for.
 		LeaderElectionReleaseOnCancel: true,

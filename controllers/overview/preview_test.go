@@ -75,7 +75,9 @@ func TestPlanListsRebootsInTheOrderOfTheRollout(t *testing.T) {
 }
 
 func TestForesee(t *testing.T) {
-	at := func(day, hour, minute, second int) time.Time { return time.Date(2026, 11, day, hour, minute, second, 0, time.UTC) }
+	at := func(day, hour, minute, second int) time.Time {
+		return time.Date(2026, 11, day, hour, minute, second, 0, time.UTC)
+	}
 	daily := func(seconds int32, schedules ...string) []v1alpha1.Window {
 		var out []v1alpha1.Window
 		for _, schedule := range schedules {

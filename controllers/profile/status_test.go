@@ -400,7 +400,7 @@ func TestPlannedTellsTheNextWindow(t *testing.T) {
 			},
 			now, "mode Plan touches nothing; " + opens, 14 * time.Hour,
 		},
-		"not while it is open": {func(*v1alpha1.StorageClientProfile) {}, now.Add(15 * time.Hour), "the plan waits for approval", 3 * time.Hour},
+		"not while it is open":     {func(*v1alpha1.StorageClientProfile) {}, now.Add(15 * time.Hour), "the plan waits for approval", 3 * time.Hour},
 		"not where nobody reboots": {policy(v1alpha1.RebootNever), now, "rollout.reboot.policy is Never", 14 * time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {

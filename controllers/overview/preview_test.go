@@ -123,7 +123,10 @@ func TestForesee(t *testing.T) {
 			func(r *v1alpha1.Rollout) { r.Windows = daily(3660, "0 11 * * *") }, 1, "100%", at(20, 12, 0, 0), at(21, 11, 5, 30),
 		},
 		"windows that follow each other are one": {
-			func(r *v1alpha1.Rollout) { r.Windows = daily(300, "0 13 * * *", "5 13 * * *") }, 2, "100%", at(20, 13, 0, 0), at(20, 13, 11, 0),
+			func(r *v1alpha1.Rollout) {
+				r.Windows, r.Drain.ExcludeFromLoadBalancersSeconds = daily(60, "0-9 13 * * *"), 60
+			},
+			1, "100%", at(20, 13, 0, 0), at(20, 13, 6, 30),
 		},
 		"windows that never end": {
 			func(r *v1alpha1.Rollout) { r.Windows = daily(3600, "0 * * * *") }, 20, "100%", at(20, 12, 0, 0), at(20, 13, 50, 0),

@@ -160,6 +160,9 @@ func (w *world) anyRollout(r *v1alpha1.Rollout) {
 	r.Reboot.TimeoutSeconds = ptr.To(200 + w.rng.Int32N(600))
 	r.Reboot.RestoreReboot = w.rng.IntN(2) == 0
 	if w.rng.IntN(3) == 0 {
+		r.Drain.ExcludeFromLoadBalancersSeconds = 1 + w.rng.Int32N(120)
+	}
+	if w.rng.IntN(3) == 0 {
 		r.Drain.OnTimeout = v1alpha1.DrainWait
 	}
 	if w.rng.IntN(3) == 0 {
@@ -534,6 +537,8 @@ func (w *world) finished() string {
 		switch {
 		case n.Mark != nil || n.Unschedulable:
 			return name + " is cordoned"
+		case n.Guarded:
+			return name + " has guards of ours"
 		case n.Maintenance != plan.MaintenanceNone:
 			return name + " has conditions of ours"
 		case len(settings) == 0 && n.Client != nil:

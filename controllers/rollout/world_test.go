@@ -18,7 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/rollout/plan"
+	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
 // world is a cluster in memory: what the API server holds, the machines behind it, and the agents on them. It checks
@@ -49,6 +51,8 @@ type world struct {
 	calmly bool
 	// intrude is called before every read and write of a manager; nil: nothing happens there.
 	intrude func(where string)
+	// vain are the objects and targets whose settings were taken out again after a reboot without effect.
+	vain sets.Set[string]
 	// broken is the first invariant that did not hold.
 	broken error
 }
@@ -123,6 +127,7 @@ func newWorld(seed uint64) *world {
 		profiles: map[string]*simProfile{},
 		nodes:    map[string]*simNode{},
 		wishes:   map[string]*wish{},
+		vain:     sets.New[string](),
 	}
 }
 
@@ -188,11 +193,31 @@ func (w *world) follow(n *simNode) {
 			s.Settings, s.Hash, s.BootHash, s.Release = settings, hash, hash, false
 		})
 	case managed:
+		w.withhold(n, settings)
 	case !n.Client.Spec.Release:
 		w.change(n, func(s *v1alpha1.StorageClientNodeSpec) { s.Release = true })
 	default:
 		w.remove(n)
 	}
+}
+
+// withhold takes what a permitted reboot did not bring out of the object again, under the same hash.
+func (w *world) withhold(n *simNode, settings []v1alpha1.NodeSetting) {
+	keys := w.withheld(n)
+	kept := slices.DeleteFunc(slices.Clone(settings), func(s v1alpha1.NodeSetting) bool { return slices.Contains(keys, s.Key) })
+	if len(keys) == 0 || len(kept) == len(n.Client.Spec.Settings) {
+		return
+	}
+	w.tell("%s is no longer given %v", n.Name, keys)
+	w.vain.Insert(n.Client.UID + " " + target(n.Client))
+	w.change(n, func(s *v1alpha1.StorageClientNodeSpec) { s.Settings = kept })
+}
+
+// withheld asks the code that the managers ask.
+func (w *world) withheld(n *simNode) []string {
+	settings, hash := w.wanted(n)
+	object := v1alpha1.StorageClientNode{Spec: n.Client.Spec, Status: n.Client.Status}
+	return fleet.Withheld(&object, nodesettings.Result{Settings: settings, Hash: hash, BootHash: hash})
 }
 
 // change writes the object's spec. What others have read of it stays as it was.
@@ -512,6 +537,7 @@ func (m *manager) compose() plan.Snapshot {
 		if n.Client != nil {
 			c := *n.Client
 			_, c.WantedBootHash = m.wanted(n)
+			c.Withheld = m.withheld(n)
 			read.Client = &c
 		}
 		s.Nodes = append(s.Nodes, read)
@@ -554,6 +580,8 @@ func (m *manager) drain(_ context.Context, step plan.Drain) (plan.Drained, error
 	}
 	if seen := m.seen[step.Node]; seen.nodeRV == n.nodeRV && !(n.Unschedulable && n.Mark != nil) {
 		m.fail("invariant 5: node %s is drained and not cordoned by us", n.Name)
+	} else if wait := time.Duration(step.Options.ExcludeFromLoadBalancersSeconds) * time.Second; n.Mark != nil && m.now.Before(n.Mark.Since.Add(wait)) {
+		m.fail("node %s is drained %s after its cordon, load balancers have %s", n.Name, m.now.Sub(n.Mark.Since.Time), wait)
 	}
 	blocked := false
 	for i := range n.pods {
@@ -761,10 +789,16 @@ func (m *manager) apply(_ context.Context, step plan.Step) error {
 		if n.Unschedulable && n.Mark == nil {
 			m.fail("invariant 5: cordon of %s, which others have cordoned", n.Name)
 		}
+		n.Guarded = true
 		n.Unschedulable, n.Mark = true, &plan.Claim{Profile: step.Mark.Profile, BootHash: step.Mark.BootHash, Since: step.Mark.Since}
 	case plan.Uncordon:
 		m.checkUncordon(n, step)
-		n.Unschedulable, n.Mark = false, nil
+		n.Unschedulable, n.Mark, n.Guarded = false, nil, false
+	case plan.Unguard:
+		if n.Mark != nil {
+			m.fail("guards of %s are taken off while it is ours", n.Name)
+		}
+		n.Guarded = false
 	case plan.Maintain:
 		n.Maintenance = step.State
 	case plan.RemoveTaint:
@@ -811,6 +845,8 @@ func (m *manager) checkPermit(n *simNode, permit v1alpha1.RebootPermit) {
 		m.fail("invariant 2: permit for %s that is not right", n.Name)
 	case c.Spec.RebootPermit != nil:
 		m.fail("invariant 3: permit for %s, which has one", n.Name)
+	case m.vain.Has(c.UID + " " + target(c)):
+		m.fail("invariant 3: permit for %s at %q, which had no effect and has been taken out", n.Name, target(c))
 	}
 	m.checkRules(n)
 	key := c.UID + " " + target(c)

@@ -43,7 +43,9 @@ func TestVacant(t *testing.T) {
 
 func TestVacantIsNotGuessed(t *testing.T) {
 	silent := fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
-		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return errors.New("no answer") },
+		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+			return errors.New("no answer")
+		},
 	}).Build()
 	d := Drainer{Reader: silent}
 	if vacant, err := d.Vacant(context.Background(), "a"); vacant || err == nil || !strings.Contains(err.Error(), "list Pods on a: no answer") {

@@ -198,7 +198,7 @@ func (p *planner) giveUp(v *view, reason, message string) {
 func (p *planner) keepFailed(v *view) {
 	v.maintenance = MaintenanceDrained
 	switch {
-	case v.ours() && v.healthy():
+	case v.ours() && v.recovered():
 		p.settle(v)
 		return
 	case !v.ours(), p.lead(v).OnNodeFailure == v1alpha1.FailureUncordon && v.Ready:

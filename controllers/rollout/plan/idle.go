@@ -22,7 +22,7 @@ func (p *planner) describe(v *view) bool {
 	case reason == "":
 		p.note(v, v1alpha1.RolloutWaiting, ReasonWaitingForBudget, "The node waits for its turn")
 		return true
-	case v.failed() && v.need.kind == needNone && v.healthy():
+	case v.failed() && v.recovered():
 		p.note(v, v1alpha1.RolloutUpToDate, ReasonNothingToDo, "The node is as declared after all")
 	case v.failed():
 		p.keep(v)

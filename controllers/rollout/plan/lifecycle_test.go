@@ -97,6 +97,28 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 			},
 			[]string{"a: Failed RebootWithoutEffect"},
 		},
+		"nor once something else is wanted that has not reached it yet": {
+			func(f *fixture) {
+				f.cordoned("a", time.Hour)
+				f.node("a").Maintenance = MaintenanceDrained
+				f.rebooted("a")
+				f.record("a", v1alpha1.RolloutFailed, ReasonRebootWithoutEffect, time.Minute)
+				client := f.node("a").Client
+				client.WantedBootHash = "h2"
+				client.Spec.Settings, client.Status.Settings = nil, nil
+			},
+			[]string{"a: Failed RebootWithoutEffect"},
+		},
+		"whether or not it has been returned to service": {
+			func(f *fixture) {
+				f.rebooted("a")
+				f.record("a", v1alpha1.RolloutFailed, ReasonRebootWithoutEffect, time.Minute)
+				client := f.node("a").Client
+				client.WantedBootHash = "h2"
+				client.Spec.Settings, client.Status.Settings = nil, nil
+			},
+			[]string{"a: Failed RebootWithoutEffect"},
+		},
 		"not even where its permit is still there": {
 			func(f *fixture) {
 				f.permitted("a", time.Hour)

@@ -257,7 +257,13 @@ func TestForFairShares(t *testing.T) {
 			[]string{"claim b for eda"},
 		},
 		"who holds a node waits for who holds none": {
-			func(f *fixture) { f.Budget = 2; f.permitted("a", time.Minute) }, []string{"claim c for lab"},
+			func(f *fixture) {
+				f.Budget = 2
+				f.permitted("a", 10*time.Minute)
+				f.done("d", time.Minute)
+				f.node("d").Client.Status.Rollout.Attempts = 1
+			},
+			[]string{"claim c for lab"},
 		},
 		"on a tie the priority decides": {
 			func(f *fixture) { f.Budget, f.Profiles[1].Priority = 1, 1 }, []string{"claim c for lab"},
@@ -300,6 +306,10 @@ func TestForVacantNodes(t *testing.T) {
 		"wait for the window": {
 			func(f *fixture) { f.Profiles[0].opens("0 13 * * *", 3600) },
 			[]string{"a: Waiting WaitingForWindow", "c: Waiting WaitingForWindow"},
+		},
+		"wait for the budget": {
+			func(f *fixture) { f.cordoned("a", time.Second) },
+			[]string{"drain a", "a: Draining Draining", "c: Waiting WaitingForBudget"},
 		},
 		"use up the budget": {
 			func(f *fixture) { f.cordoned("c", time.Second) },
@@ -385,7 +395,11 @@ func TestForAChosenCanary(t *testing.T) {
 			[]string{"a: Waiting WaitingForCanary"},
 		},
 		"that gets other boot settings proves nothing": {
-			func(f *fixture) { f.done("c", time.Hour); f.retarget("c", "h2") },
+			func(f *fixture) {
+				f.retarget("c", "h2")
+				f.done("c", time.Hour)
+				f.node("c").Client.Status.Rollout.BootHash = "h2"
+			},
 			[]string{"a: Waiting WaitingForCanary"},
 		},
 	}, build, "a")

@@ -180,6 +180,12 @@ func (v *view) healthy() bool {
 	return v.Ready && v.acknowledged() && v.need.kind == needNone && len(v.Client.Withheld) == 0 && (v.Client.Spec.Release || v.readBack())
 }
 
+// recovered reports whether a failed node is as declared after all. Where a reboot had no effect and something else is
+// wanted by now, the settings on the object may lack what was taken out of them: their successors decide.
+func (v *view) recovered() bool {
+	return v.healthy() && !(v.record.Reason == ReasonRebootWithoutEffect && v.stale())
+}
+
 // unavailable says why the node is out of service through no doing of ours, empty if it is not.
 func (v *view) unavailable() string {
 	switch {

@@ -201,15 +201,17 @@ func (w *world) follow(n *simNode) {
 	}
 }
 
-// withhold takes what a permitted reboot did not bring out of the object again, under the same hash.
+// withhold takes what a permitted reboot did not bring out of the object again, under the same hash, or puts it back.
 func (w *world) withhold(n *simNode, settings []v1alpha1.NodeSetting) {
 	keys := w.withheld(n)
 	kept := slices.DeleteFunc(slices.Clone(settings), func(s v1alpha1.NodeSetting) bool { return slices.Contains(keys, s.Key) })
-	if len(keys) == 0 || len(kept) == len(n.Client.Spec.Settings) {
+	if len(kept) == len(n.Client.Spec.Settings) {
 		return
 	}
-	w.tell("%s is no longer given %v", n.Name, keys)
-	w.vain.Insert(n.Client.UID + " " + target(n.Client))
+	if len(keys) > 0 {
+		w.tell("%s is no longer given %v", n.Name, keys)
+		w.vain.Insert(n.Client.UID + " " + target(n.Client))
+	}
 	w.change(n, func(s *v1alpha1.StorageClientNodeSpec) { s.Settings = kept })
 }
 

@@ -77,7 +77,10 @@ func (w *world) populate() {
 	for i := range 3 + w.rng.IntN(4) {
 		all = append(all, fmt.Sprintf("n%d", i))
 	}
-	w.budget, w.refusals, w.heat, w.zones = 1+w.rng.IntN(3), 12, 40, w.rng.IntN(len(labelSets))
+	w.budget, w.refusals, w.ailing, w.heat, w.zones = 1+w.rng.IntN(3), 12, 16, 40, w.rng.IntN(len(labelSets))
+	if w.rng.IntN(4) == 0 {
+		w.ailing = 5
+	}
 	if w.rng.IntN(6) == 0 {
 		w.refusals = 1
 	}
@@ -465,6 +468,7 @@ func (w *world) calm() {
 	next := m.pass()
 	w.check()
 	w.checkClosed()
+	w.checkGuards()
 	for _, name := range w.nodeNames {
 		n := w.nodes[name]
 		w.follow(n)
@@ -525,6 +529,18 @@ func (w *world) checkClosed() {
 			if open, _ := w.profiles[profile].Windows.At(w.now); !open {
 				w.fail("invariant 2: the drain of %s goes on outside the windows of profile %s", name, profile)
 			}
+		}
+	}
+}
+
+// checkGuards is that no guard of ours outlives our mark, but for a node that is about to be cordoned or may yet go down.
+func (w *world) checkGuards() {
+	for _, name := range w.nodeNames {
+		n := w.nodes[name]
+		_, claimed := w.claims[name]
+		permitted := n.Client != nil && n.Client.Spec.RebootPermit != nil
+		if n.Guarded && n.Mark == nil && !claimed && !permitted && !n.Deleting {
+			w.fail("invariant 5: guards of ours are left on %s", name)
 		}
 	}
 }

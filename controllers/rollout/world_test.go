@@ -41,10 +41,10 @@ type world struct {
 	// log is the narrative, kept where verbose is set.
 	verbose bool
 	log     []string
-	// quiet ends all faults. Until then agents refuse one permit in refusals, and one thing in heat happens in the middle
-	// of a pass.
-	quiet          bool
-	refusals, heat int
+	// quiet ends all faults. Until then agents refuse one permit in refusals, three boots in ailing go wrong, and one thing
+	// in heat happens in the middle of a pass.
+	quiet                  bool
+	refusals, ailing, heat int
 	// zones is how many sets of labels nodes have.
 	zones int
 	// calmly leaves out what chance would add.
@@ -385,7 +385,7 @@ func (w *world) goDown(n *simNode, permit *v1alpha1.RebootPermit) {
 	n.machine.downUntil = w.now.Add(time.Duration(20+w.rng.IntN(200)) * time.Second)
 	n.machine.boot = n.machine.always
 	if !w.quiet {
-		switch w.rng.IntN(16) {
+		switch w.rng.IntN(w.ailing) {
 		case 0:
 			n.machine.boot = bootNever
 		case 1:

@@ -36,8 +36,8 @@ const (
 // simulated as far as their commands go.
 type storageHost struct {
 	*world
-	active, enabled, stale bool
-	flags, super           string
+	active, enabled bool
+	flags, super    string
 }
 
 func newStorageHost(t *testing.T) *storageHost {
@@ -130,7 +130,7 @@ func TestHostSettingsGoFromTheObjectToTheHostAndBack(t *testing.T) {
 	h := newStorageHost(t)
 	before := h.tree()
 	h.declare(hostSettings()...)
-	a := h.settle(h.agent())
+	h.settle(h.agent())
 	want := map[string]v1alpha1.SettingState{
 		diskFS: v1alpha1.SettingPending, nfsAll: v1alpha1.SettingInSync, nfsFiler: v1alpha1.SettingInSync,
 		readAhead4: v1alpha1.SettingInSync, dirty: v1alpha1.SettingInSync, profileOf: v1alpha1.SettingInSync,
@@ -154,7 +154,7 @@ func TestHostSettingsGoFromTheObjectToTheHostAndBack(t *testing.T) {
 	}
 
 	h.log = nil
-	a = h.settle(h.agent())
+	a := h.settle(h.agent())
 	if diff := cmp.Diff([]string{"status"}, h.log); diff != "" && len(h.log) > 0 {
 		t.Errorf("changes after a restart:\n%s", diff)
 	}

@@ -150,7 +150,7 @@ func (b *box) expect(r report.Report, asDeclared bool, reboot string, want map[s
 	}
 }
 
-func (b *box) holds(name string, part string) {
+func (b *box) holds(name, part string) {
 	b.t.Helper()
 	if got := hosttest.Read(b.t, b.dir, name); !strings.Contains(got, part) {
 		b.t.Errorf("%s does not hold %q:\n%s", name, part, got)

@@ -98,10 +98,11 @@ func values(t *testing.T, collectors ...prometheus.Collector) map[string]float64
 	got := map[string]float64{}
 	for _, family := range families {
 		for _, m := range family.Metric {
-			name := strings.TrimPrefix(family.GetName(), "storageclient_")
+			words := []string{strings.TrimPrefix(family.GetName(), "storageclient_")}
 			for _, label := range m.Label {
-				name += " " + label.GetValue()
+				words = append(words, label.GetValue())
 			}
+			name := strings.Join(words, " ")
 			value := m.GetGauge().GetValue() + m.GetCounter().GetValue()
 			if m.Histogram != nil {
 				value = m.Histogram.GetSampleSum()

@@ -11,10 +11,12 @@ import (
 )
 
 const (
-	// NominalDrain and NominalBoot are what a node takes where nothing holds it up. They are for orientation and were not
-	// measured on anybody's nodes: a virtual machine boots in one to three minutes, a server with much memory takes longer.
+	// NominalDrain is what a drain takes where nothing holds it up. It is for orientation, and was not measured on
+	// anybody's nodes.
 	NominalDrain = 2 * time.Minute
-	NominalBoot  = 3 * time.Minute
+	// NominalBoot is what a boot takes: a virtual machine boots in one to three minutes, a server with much memory takes
+	// longer.
+	NominalBoot = 3 * time.Minute
 	// maxOpenings is how many openings of the windows a forecast looks ahead.
 	maxOpenings = 1000
 )
@@ -48,7 +50,7 @@ func Foresee(profile *v1alpha1.StorageClientProfile, reboots int, fleet Fleet, n
 		// Such a profile is Stalled.
 		return Forecast{}
 	}
-	begin, end := span(open, now, 0)
+	begin, _ := span(open, now, 0)
 	out := Forecast{First: begin}
 	if begin.IsZero() || reboots == 0 {
 		return out
@@ -59,8 +61,8 @@ func Foresee(profile *v1alpha1.StorageClientProfile, reboots int, fleet Fleet, n
 	drain := NominalDrain + time.Duration(rules.Drain.ExcludeFromLoadBalancersSeconds)*time.Second
 	wave := drain + NominalBoot + time.Duration(*rules.SettleSeconds)*time.Second
 	for range maxOpenings {
-		begin, end = span(open, begin, time.Duration(waves)*wave)
-		if begin.IsZero() {
+		var end time.Time
+		if begin, end = span(open, begin, time.Duration(waves)*wave); begin.IsZero() {
 			return out
 		}
 		fit := waves

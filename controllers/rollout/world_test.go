@@ -266,7 +266,7 @@ func (w *world) wanted(n *simNode) ([]v1alpha1.NodeSetting, string) {
 	versions := 0
 	for _, name := range w.profileNames {
 		if p := w.profiles[name]; p.Deleting {
-			versions = versions * 10000
+			versions *= 10000
 		} else {
 			versions = versions*10000 + p.version
 		}

@@ -133,7 +133,7 @@ func refuseOptions(protocol mountoptions.Protocol, options []string, more ...fun
 // number of bytes, and 0 of letters.
 func unreadable(protocol mountoptions.Protocol, name, value string) string {
 	last := value[max(0, len(value)-1):]
-	if protocol != mountoptions.NFS || last == "" || !strings.Contains("kKmMgG", last) {
+	if protocol != mountoptions.NFS || !slices.Contains([]string{"k", "K", "m", "M", "g", "G"}, last) {
 		return ""
 	}
 	return fmt.Sprintf("cannot stand in nfsmount.conf: mount.nfs takes the %s at its end for a unit and makes %s=0 of it", last, name)

@@ -227,7 +227,7 @@ func (m *machine) expect(s *Subject, name, value string, state host.State, parts
 }
 
 // remountAll is what a boot does to the file systems that have a drop-in of ours.
-func (m *machine) mountAnew(point string, flags, super string) {
+func (m *machine) mountAnew(point, flags, super string) {
 	line := m.mounted[point]
 	line[1], line[4] = flags, super
 	m.mounted[point] = line

@@ -25,7 +25,7 @@ const kernelDefault = "128"
 
 var (
 	fsTypeBytes = regexp.MustCompile(`^[a-z0-9_]+$`)
-	sizeBytes   = regexp.MustCompile(`^[0-9]{1,7}$`)
+	sizeBytes   = regexp.MustCompile(`^\d{1,7}$`)
 )
 
 // Subject serves the settings "readAhead/<file system type>", in KiB. It implements host.Subject and

@@ -120,10 +120,11 @@ func (m *machine) verification() error {
 	}
 	log := "2026-01-01 INFO     tuned.daemon.daemon: verifying profile(s): x\n2026 ERROR    tuned.plugins.base: verify: failed: 'old' = '1', expected '2'\n" +
 		"2026-01-01 INFO     tuned.daemon.daemon: verifying profile(s): x\n"
+	lines := []string{log}
 	for _, failure := range m.verify {
-		log += "2026-01-01 ERROR    tuned.plugins.base: verify: failed: " + failure + "\n"
+		lines = append(lines, "2026-01-01 ERROR    tuned.plugins.base: verify: failed: "+failure+"\n")
 	}
-	hosttest.Write(m.t, m.dir, logFile, log)
+	hosttest.Write(m.t, m.dir, logFile, strings.Join(lines, ""))
 	return errors.New("run tuned-adm verify: exit status 1")
 }
 

@@ -3,6 +3,7 @@ package volume
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -86,6 +87,11 @@ func TestReconcileWritesOnceAndTellsOnce(t *testing.T) {
 		v1alpha1.OriginalMountOptionsAnnotation: `["hard"]`,
 		v1alpha1.AppliedMountOptionsAnnotation:  `["hard","nconnect=4","nocto"]`,
 		v1alpha1.ProfilesAnnotation:             "fast",
+	}
+	mark := markOf(&got)
+	delete(got.Annotations, v1alpha1.MountOptionsStepAnnotation)
+	if mark == nil || time.Since(mark.Since) > time.Minute || mark.Rules["fast"] == "" {
+		t.Errorf("the mark of the step is %+v, want when it began and the profile's rules", mark)
 	}
 	if diff := cmp.Diff(wantAnnotations, got.Annotations); diff != "" {
 		t.Errorf("annotations (-want +got):\n%s", diff)

@@ -34,7 +34,8 @@ func newReconciler(t *testing.T, funcs interceptor.Funcs, objects ...client.Obje
 		o.SetResourceVersion("")
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(funcs).
-		WithIndex(&corev1.PersistentVolume{}, claimField, claimKeys).Build()
+		WithIndex(&corev1.PersistentVolume{}, claimField, claimKeys).
+		WithIndex(&corev1.Event{}, "reason", func(o client.Object) []string { return []string{o.(*corev1.Event).Reason} }).Build()
 	recorder := events.NewFakeRecorder(8)
 	return &Reconciler{Client: c, Recorder: recorder, Namespace: v1alpha1.ManagerNamespace}, recorder
 }

@@ -179,7 +179,7 @@ func podUses(ctx context.Context, reader client.Reader, e *corev1.Event, pv *cor
 	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
 		ours := v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim.Name ||
 			v.Ephemeral != nil && pod.Name+"-"+v.Name == claim.Name
-		return ours && (unmounted == nil || slices.Contains(strings.Fields(unmounted[1]), v.Name))
+		return ours && (len(unmounted) == 0 || slices.Contains(strings.Fields(unmounted[1]), v.Name))
 	}), nil
 }
 

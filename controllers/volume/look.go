@@ -25,6 +25,8 @@ const (
 	// stoppedRetry is how soon a stopped profile's volumes are looked at without an event: the one that could not be
 	// mounted may have been deleted.
 	stoppedRetry = 10 * time.Minute
+	// refusedRetry is for how long a volume is left out of steps whose write the API server refused.
+	refusedRetry = 5 * time.Minute
 	// admissionLasts is how long volumes that were admitted to one step may take to be written.
 	admissionLasts = time.Minute
 )
@@ -37,8 +39,26 @@ type looks struct {
 	// changes is after how many changes of profiles the course was found; until is when the next is due.
 	changes int64
 	until   time.Time
+	// refused are the volumes that the API server would not have written, until when they are left out of steps: a canary
+	// that a policy protects must not keep all others waiting.
+	refused map[string]time.Time
 	// admittedAt is when volumes were last listed live.
 	admittedAt time.Time
+}
+
+func (l *looks) refuse(volume string, now time.Time) {
+	if l.refused == nil {
+		l.refused = map[string]time.Time{}
+	}
+	l.refused[volume] = now.Add(refusedRetry)
+	l.until = now
+}
+
+// drop forgets a volume that is gone.
+func (l *looks) drop(volume string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.refused, volume)
 }
 
 func (r *Reconciler) now() time.Time {
@@ -86,11 +106,15 @@ func (r *Reconciler) step(ctx context.Context, pv *corev1.PersistentVolume, d De
 	if admitted, ok := c.admitted[pv.Name]; ok {
 		if admitted.pv.ResourceVersion != pv.ResourceVersion {
 			// The volume changed, or the cache has not seen it yet: the next look finds out.
-			r.looks.until = now
+			r.looks.until, d.Action = now, ActionNone
 			return d, ctrl.Result{RequeueAfter: conflictRetry}, nil
 		}
 		delete(c.admitted, pv.Name)
-		return admitted.d, soon, r.apply(ctx, pv, admitted.d)
+		err := r.apply(ctx, pv, admitted.d)
+		if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+			r.looks.refuse(pv.Name, now)
+		}
+		return admitted.d, soon, err
 	}
 	if !d.needsStep(pv) {
 		return d, soon, nil
@@ -152,7 +176,7 @@ func (r *Reconciler) courseOf(ctx context.Context, s Snapshot, now time.Time) (c
 	all := make([]judged, len(s.Volumes))
 	for i, d := range s.decide() {
 		pv := &s.Volumes[i]
-		all[i] = judged{pv: pv, d: d, mark: markOf(pv)}
+		all[i] = judged{pv: pv, d: d, mark: markOf(pv), leftOut: now.Before(r.looks.refused[pv.Name])}
 	}
 	watch := underWatch(all, s.Profiles, now)
 	failed, err := failedMounts(ctx, r.live(), watch)

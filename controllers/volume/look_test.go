@@ -10,10 +10,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	testclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -82,7 +84,7 @@ func TestVolumesThatWaitCostOneLookAndOneLiveList(t *testing.T) {
 		t.Errorf("%q are written, want the canary", got)
 	}
 	const view, look = 4, 4 + 2 // the snapshot's lists; those and nodes, for the cache's plan and for the live one
-	if cached -= 1; cached != view+look || live != 1 {
+	if cached--; cached != view+look || live != 1 {
 		t.Errorf("%d lists of the cache and %d live ones for %d volumes, want %d and 1", cached, live, count, view+look)
 	}
 	last := reconcileVolume(t, r, fmt.Sprintf("pv%02d", count-1)).RequeueAfter
@@ -172,6 +174,62 @@ func TestAFailedMountOfTheCanaryIsTakenBackAndStopsTheRest(t *testing.T) {
 	visitAll(t, fresh, count)
 	if diff := cmp.Diff([]string{"pv00"}, changed(t, r)); diff != "" {
 		t.Errorf("after the rules changed (-want +got):\n%s", diff)
+	}
+}
+
+func TestAStepBeginsByWhatTheServerHasAndNotTheCache(t *testing.T) {
+	p := nfsProfile("p", []string{"nocto"})
+	r, _ := newReconciler(t, interceptor.Funcs{}, append(fleetOf(3), &p)...)
+	ctx := context.Background()
+	var before corev1.PersistentVolumeList
+	if err := r.Client.List(ctx, &before); err != nil {
+		t.Fatal(err)
+	}
+	clock := testclock.NewFakeClock(noon)
+	r.Clock = clock
+	reconcileVolume(t, r, "pv00")
+	// Another manager has not heard of it yet.
+	late := &Reconciler{Recorder: r.Recorder, Namespace: r.Namespace, Clock: clock, Live: r.Client}
+	late.Client = interceptor.NewClient(r.Client.(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if volumes, ok := list.(*corev1.PersistentVolumeList); ok {
+				before.DeepCopyInto(volumes)
+				return nil
+			}
+			return c.List(ctx, list, opts...)
+		},
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			i := slices.IndexFunc(before.Items, func(pv corev1.PersistentVolume) bool { return pv.Name == key.Name })
+			if pv, ok := o.(*corev1.PersistentVolume); ok && i >= 0 {
+				before.Items[i].DeepCopyInto(pv)
+				return nil
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+	})
+	clock.Step(time.Minute)
+	visitAll(t, late, 3)
+	if got := changed(t, r); !cmp.Equal(got, []string{"pv00"}) {
+		t.Errorf("%q are written while the canary soaks", got)
+	}
+}
+
+func TestAVolumeThatMayNotBeWrittenIsNoCanary(t *testing.T) {
+	protected := interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+		if o.GetName() == "pv00" {
+			return apierrors.NewForbidden(corev1.Resource("persistentvolumes"), o.GetName(), nil)
+		}
+		return c.Patch(ctx, o, p, opts...)
+	}}
+	r, _ := newReconciler(t, protected, append(fleetOf(3), ptr.To(nfsProfile("p", []string{"nocto"})))...)
+	r.Clock = testclock.NewFakeClock(noon)
+	request := ctrl.Request{NamespacedName: client.ObjectKey{Name: "pv00"}}
+	if _, err := r.Reconcile(context.Background(), request); !apierrors.IsForbidden(err) {
+		t.Errorf("the refusal is told as %v", err)
+	}
+	visitAll(t, r, 3)
+	if got := changed(t, r); !cmp.Equal(got, []string{"pv01"}) {
+		t.Errorf("%q are written, want the next in line", got)
 	}
 }
 

@@ -139,6 +139,11 @@ func (r *refusal) refuses(p *profile) bool {
 	return r != nil && !p.leaving && r.Rules[p.name] == p.rulesHash
 }
 
+// of says whether the list was written for the profile, whatever it declares today.
+func (r *refusal) of(profile string) bool {
+	return r != nil && r.Rules[profile] != ""
+}
+
 // forgetRefusal takes the mark of a list that was taken back off a volume, once no profile declares it any more.
 func (s *scope) forgetRefusal(d Decision) Decision {
 	_, marked := s.Volume.Annotations[v1alpha1.FailedMountOptionsAnnotation]
@@ -147,18 +152,10 @@ func (s *scope) forgetRefusal(d Decision) Decision {
 	}
 	refused := refusalOf(s.Volume)
 	for _, p := range s.Profiles.byPrecedence {
-		if _, of := refusedFor(refused, p.name); of && (p.hold != nil || refused.refuses(p)) {
+		if refused.of(p.name) && (p.hold != nil || refused.refuses(p)) {
 			return d
 		}
 	}
 	d.Action, d.Reason, d.Message = ActionRelease, ReasonReleased, "nobody declares the options any more that could not be mounted"
 	return d
-}
-
-func refusedFor(r *refusal, profile string) (hash string, ok bool) {
-	if r == nil {
-		return "", false
-	}
-	hash, ok = r.Rules[profile]
-	return hash, ok
 }

@@ -18,6 +18,8 @@ type judged struct {
 	pv   *corev1.PersistentVolume
 	d    Decision
 	mark *stepMark
+	// leftOut is whether the API server refused to have the volume written a while ago.
+	leftOut bool
 }
 
 // watched says whether the volume carries a list of ours that a step brought, and that may still be taken back.
@@ -176,7 +178,7 @@ func planSteps(all []judged, ps Profiles, seen observed, now time.Time) course {
 			out.failed[j.pv.Name] = judged{pv: j.pv, d: takenBack(j.pv, j.d, j.mark, text), mark: j.mark}
 			continue
 		}
-		if j.d.needsStep(j.pv) {
+		if j.d.needsStep(j.pv) && !j.leftOut {
 			out.queue(j, lanes, seen, now)
 		}
 	}
@@ -231,7 +233,7 @@ func (c *course) ends(soak time.Time) {
 func inOrder(all []judged) []judged {
 	out := slices.Clone(all)
 	slices.SortStableFunc(out, func(a, b judged) int {
-		return cmp.Or(a.pv.CreationTimestamp.Time.Compare(b.pv.CreationTimestamp.Time), strings.Compare(a.pv.Name, b.pv.Name))
+		return cmp.Or(a.pv.CreationTimestamp.Compare(b.pv.CreationTimestamp.Time), strings.Compare(a.pv.Name, b.pv.Name))
 	})
 	return out
 }

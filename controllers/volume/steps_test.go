@@ -197,7 +197,7 @@ func TestAVolumeThatLooksLikeItBeforehandHasToSoak(t *testing.T) {
 // forgets everything between any two looks, and lets every mount fail, or those from some time on.
 func TestPoisonedOptionsReachNoMoreThanCanaryAndOneStep(t *testing.T) {
 	const count, limit = 40, 4
-	for firstFailure := range count {
+	for _, firstFailure := range []int{0, 1, 2, 5, 6, 17, count - 1, count} {
 		t.Run(fmt.Sprintf("from the volume %d on", firstFailure), func(t *testing.T) {
 			p := nfsProfile("p", []string{"nocto"}, maxPerStep(intstr.FromString("10%")))
 			var volumes []*corev1.PersistentVolume

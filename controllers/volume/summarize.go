@@ -162,8 +162,7 @@ func Summarize(name string, s Snapshot) Summary {
 		pv := &s.Volumes[i]
 		out.add(name, pv.Name, d)
 		out.addServer(name, pv, d)
-		_, refused := refusedFor(refusalOf(pv), name)
-		if !refused && !slices.Contains(CarriedProfiles(pv), name) {
+		if !refusalOf(pv).of(name) && !slices.Contains(CarriedProfiles(pv), name) {
 			continue
 		}
 		if differs {

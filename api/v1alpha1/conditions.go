@@ -36,7 +36,8 @@ const (
 	// ReasonPlanMode surfaces on Ready=False and Paused=True while mode is Plan.
 	// Read the plan, then set mode: Enforce.
 	ReasonPlanMode = "PlanMode"
-	// ReasonRebootPending surfaces on Ready=False when a reboot is due that the policy Never or a missing approval holds back.
+	// ReasonRebootPending surfaces on Ready=False when a reboot is due that the policy Never or a missing approval holds back,
+	// or settings wait for a boot that no node is rebooted for.
 	// Approve the plan (kubectl storageclient approve NAME), or leave it so under Never: the values come with the next boot.
 	ReasonRebootPending = "RebootPending"
 	// ReasonRollingOut surfaces while nodes or volumes are still on their way.

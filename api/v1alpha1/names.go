@@ -14,6 +14,8 @@ const (
 	AgentPolicy = "storage-client-node-agent"
 	// ManagerDeployment is the name of the manager's Deployment and of its service account.
 	ManagerDeployment = "storage-client-manager"
+	// ManagerLease is the Lease in the manager's namespace that tells which of its Pods leads.
+	ManagerLease = "storage-client-manager"
 	// BudgetConfigMap holds one claim for each node that we disrupt, in the manager's namespace.
 	BudgetConfigMap = "storage-client-rollout"
 

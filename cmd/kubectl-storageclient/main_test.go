@@ -3,14 +3,17 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -35,7 +38,9 @@ func eda() *v1alpha1.StorageClientProfile {
 
 // cluster is a node with a mount of pv1 that has old options, used by the pod eda/sim.
 func cluster() []client.Object {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{"pool": "eda", corev1.LabelOSStable: "linux"}}}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1", Labels: map[string]string{
+		"pool": "eda", corev1.LabelOSStable: "linux", corev1.LabelTopologyZone: "z"}}}
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	scn := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
 	scn.Status.Mounts = []v1alpha1.MountStatus{{MountPoint: "/mnt", Volume: "pv1", PodUIDs: []string{"gone", "uid-1"}, Options: []string{"rw", "vers=4.1", "hard"}}}
 	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv1"}}
@@ -196,6 +201,43 @@ func TestStatusWithoutTheRightToReadVolumesShowsTheRest(t *testing.T) {
 	}
 }
 
+func TestPlanPutsTheManagersNodeLast(t *testing.T) {
+	objects := append(cluster(), eda())
+	other := objects[0].DeepCopyObject().(*corev1.Node)
+	other.Name = "n2"
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.ManagerLease}}
+	lease.Spec.HolderIdentity = new("manager-0_5e0c")
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: "manager-0"}, Spec: corev1.PodSpec{NodeName: "n1"}}
+	forbidden := interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+		if _, hidden := o.(*coordinationv1.Lease); hidden {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "leases"}, key.Name, nil)
+		}
+		return c.Get(ctx, key, o, opts...)
+	}}
+	for name, test := range map[string]struct {
+		funcs interceptor.Funcs
+		want  []string
+	}{
+		"that the Lease tells":                    {interceptor.Funcs{}, []string{"n2", "n1"}},
+		"if the user may read it, else any is it": {forbidden, []string{"n1", "n2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := execute(t, test.funcs, append(objects, other, lease, pod), "plan", "eda", "-o", "json")
+			var plan view.Plan
+			if r.err != nil || json.Unmarshal([]byte(r.out), &plan) != nil {
+				t.Fatalf("error %v and output:\n%s", r.err, r.out)
+			}
+			var order []string
+			for _, reboot := range plan.Nodes.Reboots {
+				order = append(order, reboot.Node)
+			}
+			if diff := cmp.Diff(test.want, order); diff != "" {
+				t.Errorf("order (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestPlanNamesNodesVolumesAndTheApproval(t *testing.T) {
 	r := execute(t, interceptor.Funcs{}, append(cluster(), eda()), "plan", "eda")
 	if r.err != nil {
@@ -203,8 +245,9 @@ func TestPlanNamesNodesVolumesAndTheApproval(t *testing.T) {
 	}
 	for _, want := range []string{
 		"maxUnavailable: 1",
-		"1 node would reboot, policy OnApproval, at most 1 at a time:",
-		"n1     kernelArgument/ihash_entries becomes 16777216",
+		"1 node would reboot, policy OnApproval, at most 1 at a time, in this order:",
+		"n1     z      kernelArgument/ihash_entries becomes 16777216",
+		"The first goes at 2026-09-01T00:00:00Z at the earliest, if it is approved by then; the last is back at 2026-09-01T00:05:30Z at the earliest.",
 		"kubectl storageclient approve eda --plan ",
 		"0 volumes would change, 1 as declared, 0 left alone.",
 	} {
@@ -221,6 +264,7 @@ func TestErrorsNameWhatWasAskedFor(t *testing.T) {
 	}{
 		"an unknown profile":    {[]string{"status", "none"}, "get StorageClientProfile none"},
 		"an unknown format":     {[]string{"status", "-o", "xml"}, `--output "xml": must be text, json or yaml`},
+		"a budget not to read":  {[]string{"plan", "eda", "--max-unavailable", "0"}, `--max-unavailable "0"`},
 		"a pattern not to read": {[]string{"plan", "eda", "--allow-parameter", "("}, "("},
 	}
 	for name, test := range tests {

@@ -2,13 +2,18 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
+	"github.com/storageclient/operator/controllers/node/livegate"
 	"github.com/storageclient/operator/controllers/overview"
 	"github.com/storageclient/operator/controllers/volume"
 	"github.com/storageclient/operator/tuning/catalogue"
@@ -18,13 +23,15 @@ type planOptions struct {
 	output output
 	// allow repeats the manager's --allow-parameter, which the cluster does not tell.
 	allow []string
+	// maxUnavailable repeats the manager's --max-unavailable.
+	maxUnavailable string
 }
 
 func planCommand(env *environment) *cobra.Command {
 	o := &planOptions{}
 	cmd := &cobra.Command{
 		Use:   "plan PROFILE",
-		Short: "Show a profile with its defaults, the settings of each group of nodes, and which nodes would reboot and why",
+		Short: "Show a profile with its defaults, the settings of each group of nodes, and which nodes would reboot, why, in which order and when at the earliest",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.run(cmd.Context(), env, args[0])
@@ -32,6 +39,7 @@ func planCommand(env *environment) *cobra.Command {
 	}
 	o.output.add(cmd)
 	cmd.Flags().StringArrayVar(&o.allow, "allow-parameter", nil, "regular expression of parameters that the manager is run with; may be repeated")
+	cmd.Flags().StringVar(&o.maxUnavailable, "max-unavailable", livegate.DefaultClusterShare, "the cluster's budget that the manager is run with, for the estimate")
 	return cmd
 }
 
@@ -39,6 +47,10 @@ func (o *planOptions) run(ctx context.Context, env *environment, name string) er
 	allow, err := catalogue.NewAllowList(o.allow)
 	if err != nil {
 		return err
+	}
+	budget, err := livegate.ParseShare(o.maxUnavailable)
+	if err != nil {
+		return fmt.Errorf("--max-unavailable %q: %w", o.maxUnavailable, err)
 	}
 	c, err := env.connect()
 	if err != nil {
@@ -52,6 +64,10 @@ func (o *planOptions) run(ctx context.Context, env *environment, name string) er
 	if err != nil {
 		return err
 	}
+	cluster.MaxUnavailable, cluster.Now = budget, env.now()
+	if cluster.ManagerNode, err = managerNode(ctx, c); err != nil {
+		return err
+	}
 	volumes, err := planVolumes(ctx, c, profile, allow)
 	if err != nil {
 		return err
@@ -61,6 +77,29 @@ func (o *planOptions) run(ctx context.Context, env *environment, name string) er
 		return err
 	}
 	return plan.Text(env.Out)
+}
+
+// managerNode is the node that the manager which leads runs on; empty where that is not known, or not for the user to read.
+func managerNode(ctx context.Context, c client.Client) (string, error) {
+	var lease coordinationv1.Lease
+	key := client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.ManagerLease}
+	if err := c.Get(ctx, key, &lease); err != nil || lease.Spec.HolderIdentity == nil {
+		return "", unlessHidden(err)
+	}
+	// The identity is the Pod's name, an underscore and a UUID.
+	key.Name, _, _ = strings.Cut(*lease.Spec.HolderIdentity, "_")
+	var pod corev1.Pod
+	if err := c.Get(ctx, key, &pod); err != nil {
+		return "", unlessHidden(err)
+	}
+	return pod.Spec.NodeName, nil
+}
+
+func unlessHidden(err error) error {
+	if err == nil || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return nil
+	}
+	return fmt.Errorf("find the manager's node: %w", err)
 }
 
 // planVolumes returns nil for a profile without volume rules.

@@ -33,8 +33,6 @@ import (
 )
 
 const (
-	// leaderElectionID is the name of the Lease in the manager's namespace.
-	leaderElectionID = "storage-client-manager"
 	// reconcileTimeout bounds one look at anything, the wait for the cache to see our own writes included.
 	reconcileTimeout = 5 * time.Minute
 )
@@ -57,7 +55,7 @@ func newManager(restConfig *rest.Config, s settings) (ctrl.Manager, error) {
 		}},
 		Controller:              config.Controller{RecoverPanic: ptr.To(true), ReconciliationTimeout: reconcileTimeout},
 		LeaderElection:          s.leaderElect,
-		LeaderElectionID:        leaderElectionID,
+		LeaderElectionID:        v1alpha1.ManagerLease,
 		LeaderElectionNamespace: v1alpha1.ManagerNamespace,
 		// The process ends when the manager does, which this asks for.
 		LeaderElectionReleaseOnCancel: true,
@@ -147,11 +145,13 @@ type controller interface {
 func addControllers(mgr ctrl.Manager, s settings) error {
 	realClock := clock.RealClock{}
 	recorder := mgr.GetEventRecorder(v1alpha1.ManagerFieldManager)
+	// The Deployment sets it; outside a cluster the manager runs on none of the nodes.
+	managerNode := os.Getenv("NODE_NAME")
 	agentFence := &daemonset.Fence{Reader: mgr.GetAPIReader(), Clock: realClock}
 	for name, c := range map[string]controller{
 		"profile": &profile.Reconciler{
 			Client: mgr.GetClient(), Clock: realClock, Allow: s.allow, Fence: agentFence, MaxUnavailable: s.maxUnavailable,
-			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: s.agentNamespace,
+			ManagerNode: managerNode, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: s.agentNamespace,
 		},
 		"node": &node.Reconciler{
 			Client: mgr.GetClient(), Clock: realClock, Allow: s.allow,
@@ -164,8 +164,7 @@ func addControllers(mgr ctrl.Manager, s settings) error {
 		"rollout": &rollout.Reconciler{
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: realClock, Allow: s.allow,
 			MaxUnavailable: s.maxUnavailable, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: s.agentNamespace,
-			// The Deployment sets it; outside a cluster the manager runs on none of the nodes.
-			ManagerNode: os.Getenv("NODE_NAME"), UntunedTaint: s.untunedTaint,
+			ManagerNode: managerNode, UntunedTaint: s.untunedTaint,
 		},
 		"volume": &volume.Reconciler{
 			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Recorder: recorder, Clock: realClock, Allow: s.allow, Namespace: v1alpha1.ManagerNamespace,

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -12,6 +11,7 @@ import (
 
 	agentmetrics "github.com/storageclient/operator/agent/metrics"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/node/livegate"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -57,7 +57,7 @@ func bind(flags *flag.FlagSet) *options {
 	flags.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "Address of the health and readiness probes. 0: none.")
 	flags.IntVar(&o.webhookPort, "webhook-port", 0, "Port of the webhooks. 0: no webhook.")
 	flags.StringVar(&o.webhookCertDir, "webhook-cert-dir", "/tmp/k8s-webhook-server/serving-certs", "Directory with tls.crt and tls.key of the webhooks. It may be empty at first: the webhooks are served once they are there.")
-	flags.StringVar(&o.maxUnavailable, "max-unavailable", "5%", "How many of the cluster's nodes may be out of service at a time, whatever profiles allow: at least 1, or 1% to 100%, rounded down and never under 1.")
+	flags.StringVar(&o.maxUnavailable, "max-unavailable", livegate.DefaultClusterShare, "How many of the cluster's nodes may be out of service at a time, whatever profiles allow: at least 1, or 1% to 100%, rounded down and never under 1.")
 	flags.StringVar(&o.untunedTaint, "untuned-taint", v1alpha1.UntunedTaint, "Key of the taint that is removed once a node is tuned.")
 	flags.IntVar(&o.verbosity, "v", 0, "Log verbosity: 0 for operators, 1 and more for debugging.")
 	flags.Var(&o.allowed, "allow-parameter", "Regular expression of canonical keys, e.g. sysctl/vm\\.swappiness, that profiles may set beyond the catalogue. May be given more than once.")
@@ -82,24 +82,11 @@ func (o *options) resolve() (settings, error) {
 		return resolved, fmt.Errorf("--untuned-taint %q: %s", resolved.untunedTaint, problem)
 	}
 	var err error
-	if resolved.maxUnavailable, err = parseShare(o.maxUnavailable); err != nil {
+	if resolved.maxUnavailable, err = livegate.ParseShare(o.maxUnavailable); err != nil {
 		return resolved, fmt.Errorf("--max-unavailable %q: %w", o.maxUnavailable, err)
 	}
 	if resolved.allow, err = catalogue.NewAllowList(resolved.allowed); err != nil {
 		return resolved, fmt.Errorf("--allow-parameter: %w", err)
 	}
 	return resolved, nil
-}
-
-// parseShare accepts what the API accepts for a share: an integer of at least 1, or 1% to 100%.
-func parseShare(text string) (intstr.IntOrString, error) {
-	number, percent := strings.CutSuffix(text, "%")
-	value, err := strconv.ParseInt(number, 10, 32)
-	if err != nil || value < 1 || (percent && value > 100) {
-		return intstr.IntOrString{}, errors.New("must be an integer of at least 1 or a percentage from 1% to 100%")
-	}
-	if percent {
-		return intstr.FromString(number + "%"), nil
-	}
-	return intstr.FromInt32(int32(value)), nil
 }

@@ -62,17 +62,6 @@ func TestResolveRefuses(t *testing.T) {
 	}
 }
 
-func TestParseShare(t *testing.T) {
-	for text, want := range map[string]intstr.IntOrString{
-		"1": intstr.FromInt32(1), "250": intstr.FromInt32(250), "1%": intstr.FromString("1%"), "100%": intstr.FromString("100%"),
-	} {
-		got, err := parseShare(text)
-		if err != nil || got != want {
-			t.Errorf("%s: got %v, %v", text, got, err)
-		}
-	}
-}
-
 func TestTrimObjectKeepsWhatIsComparedWithVolumes(t *testing.T) {
 	scn := &v1alpha1.StorageClientNode{}
 	scn.Status.Mounts = []v1alpha1.MountStatus{

@@ -138,7 +138,8 @@ func policyOf(profile *fleet.Profile) livegate.Policy {
 }
 
 // mayRelease says why a node that carries settings of a profile has to wait with being restored; empty: it may. What
-// is restored is known to work, so there is no canary, but the limit holds. Nodes that are unreachable do not count.
+// is restored is known to work, so there is no canary, but the limit holds. Nodes that are unreachable do not count, nor
+// do those where it has failed: they would keep all others from being restored.
 func mayRelease(all fleet.Snapshot, profile *fleet.Profile) string {
 	carrying, releasing := 0, 0
 	for i := range all.Nodes {
@@ -148,7 +149,7 @@ func mayRelease(all fleet.Snapshot, profile *fleet.Profile) string {
 			continue
 		}
 		carrying++
-		if scn.Spec.Release && !scn.Status.Restored && agentpod.Silent(node, scn, all.Ready[node.Name]) == "" {
+		if scn.Spec.Release && !scn.Status.Restored && !failedToRestore(scn) && agentpod.Silent(node, scn, all.Ready[node.Name]) == "" {
 			releasing++
 		}
 	}
@@ -157,4 +158,10 @@ func mayRelease(all fleet.Snapshot, profile *fleet.Profile) string {
 		return fmt.Sprintf("waits for its turn to be restored, at most %d at a time", limit)
 	}
 	return ""
+}
+
+// failedToRestore reports whether the agent has said of the release that something could not be put back.
+func failedToRestore(scn *v1alpha1.StorageClientNode) bool {
+	return scn.Status.ObservedGeneration >= scn.Generation &&
+		slices.ContainsFunc(scn.Status.Settings, func(s v1alpha1.SettingStatus) bool { return s.State == v1alpha1.SettingFailed })
 }

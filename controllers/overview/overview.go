@@ -4,19 +4,18 @@ package overview
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/tuning/catalogue"
-	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
 // Cluster is what the answers rest on.
@@ -26,6 +25,12 @@ type Cluster struct {
 	StorageClientNodes []v1alpha1.StorageClientNode
 	// Allow is the allow-list that the manager runs with.
 	Allow catalogue.AllowList
+	// MaxUnavailable is the cluster's budget that the manager runs with.
+	MaxUnavailable intstr.IntOrString
+	// ManagerNode is the node that the manager's own Pod runs on, empty if there is none or it is not known.
+	ManagerNode string
+	// Now is the time that forecasts begin at.
+	Now time.Time
 }
 
 // Node is how one node stands.
@@ -125,123 +130,4 @@ func standing(m member) Node {
 		}
 	}
 	return Node{Name: m.node.Name, Phase: "-", Reason: "NotManaged"}
-}
-
-// Group are nodes that get the same settings.
-type Group struct {
-	Hash     string                 `json:"hash"`
-	BootHash string                 `json:"bootHash,omitempty"`
-	Settings []v1alpha1.NodeSetting `json:"settings"`
-	// Conflicts say where profiles of equal priority disagree, sorted.
-	Conflicts []string `json:"conflicts,omitempty"`
-	// Nodes are sorted.
-	Nodes []string `json:"nodes"`
-}
-
-// Reboot is a node that would reboot, and why.
-type Reboot struct {
-	Node string   `json:"node"`
-	Why  []string `json:"why"`
-}
-
-// Preview is what a profile would do to its nodes if it acted.
-type Preview struct {
-	// Refused says why nothing of the profile may be applied, empty if it may.
-	Refused string   `json:"refused,omitempty"`
-	Groups  []Group  `json:"groups,omitempty"`
-	Reboots []Reboot `json:"reboots,omitempty"`
-	// PlanHash is what an approval names, empty if the profile has no boot settings.
-	PlanHash string `json:"planHash,omitempty"`
-	// Approved is true where that plan is approved already.
-	Approved bool `json:"approved,omitempty"`
-}
-
-// Plan tells what the profile would do, whether or not it is in mode Plan or paused. Nodes that the profile no longer
-// selects, and what it would put back on them, are not part of it.
-func Plan(profile *v1alpha1.StorageClientProfile, c Cluster) Preview {
-	if reason, message := match.Check(profile, c.Allow); reason != "" {
-		return Preview{Refused: reason + ": " + message}
-	}
-	view := fleet.NewView(acting(profile, c.Profiles), c.Allow)
-	out := Preview{PlanHash: nodesettings.PlanHash(profile), Approved: fleet.Approved(profile)}
-	for _, m := range members(profile, c) {
-		if !m.selected {
-			continue
-		}
-		wanted := view.Wanted(m.node, m.scn)
-		out.Groups = addToGroup(out.Groups, wanted.Result, m.node.Name)
-		if why := rebootsFor(wanted.Settings, m.scn, profile.Spec.Rollout.Reboot.RestoreReboot); len(why) > 0 {
-			out.Reboots = append(out.Reboots, Reboot{Node: m.node.Name, Why: why})
-		}
-	}
-	slices.SortStableFunc(out.Groups, func(a, b Group) int { return cmp.Compare(len(b.Nodes), len(a.Nodes)) })
-	return out
-}
-
-// acting returns the profiles with the given one as it would be in mode Enforce, taken up by the manager.
-func acting(profile *v1alpha1.StorageClientProfile, all []v1alpha1.StorageClientProfile) []v1alpha1.StorageClientProfile {
-	enforced := profile.DeepCopy()
-	enforced.Spec.Mode, enforced.Spec.Paused = v1alpha1.ModeEnforce, false
-	controllerutil.AddFinalizer(enforced, v1alpha1.Finalizer)
-	others := slices.DeleteFunc(slices.Clone(all), func(p v1alpha1.StorageClientProfile) bool { return p.Name == profile.Name })
-	return append(others, *enforced)
-}
-
-func addToGroup(groups []Group, result nodesettings.Result, node string) []Group {
-	for i := range groups {
-		if groups[i].Hash == result.Hash && groups[i].BootHash == result.BootHash {
-			groups[i].Nodes = append(groups[i].Nodes, node)
-			return groups
-		}
-	}
-	group := Group{Hash: result.Hash, BootHash: result.BootHash, Settings: result.Settings, Nodes: []string{node}}
-	for _, c := range result.Conflicts {
-		group.Conflicts = append(group.Conflicts, fmt.Sprintf("%s: %s (%s)", c.Key, strings.Join(c.Values, " against "), strings.Join(c.Profiles, ", ")))
-	}
-	slices.Sort(group.Conflicts)
-	return append(groups, group)
-}
-
-// rebootsFor says why a node would reboot for its settings: a boot setting that it is not known to have in force, or
-// one to be rid of where the profile asks for that.
-func rebootsFor(settings []v1alpha1.NodeSetting, scn *v1alpha1.StorageClientNode, restoreReboot bool) []string {
-	var why []string
-	wanted := map[string]bool{}
-	for _, s := range settings {
-		wanted[s.Key] = true
-		if nodesettings.TakesEffectAtBoot(s.Key) {
-			if reason := bootReason(s, scn); reason != "" {
-				why = append(why, reason)
-			}
-		}
-	}
-	if scn == nil || !restoreReboot {
-		return why
-	}
-	for _, s := range scn.Spec.Settings {
-		if nodesettings.TakesEffectAtBoot(s.Key) && !wanted[s.Key] && s.OnRemoval == v1alpha1.DeletionRestore {
-			why = append(why, fmt.Sprintf("%s goes, now %s", s.Key, cmp.Or(s.Value, "set")))
-		}
-	}
-	return why
-}
-
-// bootReason is empty for a setting that is in force, and for one that cannot be had on the node: it is never staged.
-func bootReason(s v1alpha1.NodeSetting, scn *v1alpha1.StorageClientNode) string {
-	becomes := fmt.Sprintf("%s becomes %s", s.Key, cmp.Or(s.Value, "set"))
-	if scn == nil {
-		return becomes + ", now unknown: no agent has reported yet"
-	}
-	for _, status := range scn.Status.Settings {
-		if status.Key != s.Key || status.Desired != s.Value {
-			continue
-		}
-		switch status.State {
-		case v1alpha1.SettingInSync, v1alpha1.SettingClamped, v1alpha1.SettingUnsupported:
-			return ""
-		case v1alpha1.SettingPending, v1alpha1.SettingDrifted, v1alpha1.SettingShadowed, v1alpha1.SettingFailed:
-			return becomes + ", now " + cmp.Or(status.Observed, "not set")
-		}
-	}
-	return becomes
 }

@@ -18,6 +18,7 @@ func node(name string, labels map[string]string) corev1.Node {
 		n.Labels[key] = value
 	}
 	n.Status.NodeInfo.BootID = "boot-1"
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 	return n
 }
 
@@ -99,13 +100,13 @@ func TestPlan(t *testing.T) {
 	}{
 		"a node that nobody has reported on would reboot": {
 			profile: profile("eda", boots),
-			reboots: []Reboot{{"n1", []string{argument + " becomes 16777216, now unknown: no agent has reported yet"}}, {"n2", []string{argument + " becomes 16777216, now unknown: no agent has reported yet"}}},
+			reboots: []Reboot{{Node: "n1", Why: []string{argument + " becomes 16777216, now unknown: no agent has reported yet"}}, {Node: "n2", Why: []string{argument + " becomes 16777216, now unknown: no agent has reported yet"}}},
 			groups:  [][]string{{"n1", "n2"}},
 		},
 		"a node where the argument is in force would not": {
 			profile: profile("eda", boots),
 			objects: []v1alpha1.StorageClientNode{object("n1", mine, booted(v1alpha1.SettingInSync, "16777216")), object("n2", mine, booted(v1alpha1.SettingPending, "2097152"))},
-			reboots: []Reboot{{"n2", []string{argument + " becomes 16777216, now 2097152"}}},
+			reboots: []Reboot{{Node: "n2", Why: []string{argument + " becomes 16777216, now 2097152"}}},
 			groups:  [][]string{{"n1", "n2"}},
 		},
 		"a node that would clamp it would not: it is never staged": {
@@ -116,7 +117,7 @@ func TestPlan(t *testing.T) {
 		"an argument that goes reboots with restoreReboot": {
 			profile: profile("eda", func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.Reboot.RestoreReboot = true }),
 			objects: []v1alpha1.StorageClientNode{object("n1", mine)},
-			reboots: []Reboot{{"n1", []string{argument + " goes, now 16777216"}}},
+			reboots: []Reboot{{Node: "n1", Why: []string{argument + " goes, now 16777216"}}},
 			groups:  [][]string{{"n1", "n2"}},
 		},
 		"an argument that goes does not reboot without": {

@@ -13,6 +13,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/names"
 	"github.com/storageclient/operator/controllers/internal/pause"
+	"github.com/storageclient/operator/controllers/overview"
 	"github.com/storageclient/operator/controllers/volume"
 )
 
@@ -32,6 +33,8 @@ type facts struct {
 	stale     volume.Stale
 	// advice is what the rules across settings say.
 	advice []v1alpha1.Advice
+	// fleet bounds the rollout beyond the profile's own rules.
+	fleet overview.Fleet
 	// removal is what a profile that is being deleted waits for.
 	removal removal
 }
@@ -116,7 +119,9 @@ func (f facts) ready(stalled verdict) verdict {
 	case len(f.nodes.failed) > 0:
 		return no(v1alpha1.ReasonNodesFailed, "failed nodes: "+names.List(f.nodes.failed))
 	case f.rebootHeldBack() != "":
-		return no(v1alpha1.ReasonRebootPending, fmt.Sprintf("a reboot is due on %s: %s", names.List(f.pendingNodes()), f.rebootHeldBack()))
+		return no(v1alpha1.ReasonRebootPending, fmt.Sprintf("a reboot is due on %s: %s", names.List(f.dueNodes()), f.rebootHeldBack()))
+	case f.onlyAtBoot():
+		return no(v1alpha1.ReasonRebootPending, "some settings take effect whenever a node boots, and none is rebooted for them: "+names.List(f.pendingNodes()))
 	case f.unfinished():
 		return no(v1alpha1.ReasonRollingOut, f.progress())
 	}
@@ -137,9 +142,10 @@ func (f facts) readyAtRest() verdict {
 	return yes(v1alpha1.ReasonReadyWithExceptions, "some settings cannot be had on "+names.List(f.nodes.exceptions))
 }
 
-// unfinished reports whether nodes or volumes are on their way, or ought to be.
+// unfinished reports whether nodes or volumes are on their way, or ought to be. A node that is as declared and not yet
+// back in service is on its way too.
 func (f facts) unfinished() bool {
-	return f.changing() || len(f.nodes.pending) > 0
+	return f.changing() || len(f.nodes.pending) > 0 || f.nodes.counts.Disrupted > 0
 }
 
 // changing is unfinished, reboots aside. A volume that is blocked waits for somebody, and is not on its way.
@@ -148,9 +154,15 @@ func (f facts) changing() bool {
 		f.volumes.UpToDate+f.volumes.Blocked < f.volumes.Matched
 }
 
-// rebootHeldBack says what of the profile itself holds reboots back that are due; empty: nothing.
+// onlyAtBoot reports whether all that is left waits for boots that are nobody's plan.
+func (f facts) onlyAtBoot() bool {
+	return len(f.nodes.pending) > 0 && len(f.dueNodes()) == 0 && !f.changing() && f.nodes.counts.Disrupted == 0
+}
+
+// rebootHeldBack says what of the profile itself holds reboots back that are due; empty: nothing. What no plan hash
+// covers makes none due: no policy and no approval speaks of it.
 func (f facts) rebootHeldBack() string {
-	if len(f.nodes.pending) == 0 {
+	if len(f.dueNodes()) == 0 {
 		return ""
 	}
 	switch policy := f.profile.Spec.WithDefaults().Rollout.Reboot.Policy; {
@@ -160,6 +172,17 @@ func (f facts) rebootHeldBack() string {
 		return "the plan waits for approval"
 	}
 	return ""
+}
+
+// dueNodes are those of the pending nodes that are to be rebooted.
+func (f facts) dueNodes() []string {
+	var nodes []string
+	for _, pending := range f.nodes.pending {
+		if pending.due {
+			nodes = append(nodes, pending.node)
+		}
+	}
+	return nodes
 }
 
 func (f facts) pendingNodes() []string {
@@ -182,7 +205,7 @@ func (f facts) reconciling(stalled verdict) verdict {
 		return no(f.paused().reason, "")
 	case f.changing() || f.nodes.counts.Disrupted > 0:
 		return yes(v1alpha1.ReasonRollingOut, f.progress())
-	case f.rebootHeldBack() != "" && f.profile.Spec.Rollout.Reboot.Policy == v1alpha1.RebootNever:
+	case f.onlyAtBoot(), f.rebootHeldBack() != "" && f.profile.Spec.Rollout.Reboot.Policy == v1alpha1.RebootNever:
 		return no(v1alpha1.ReasonRebootPending, "")
 	case f.rebootHeldBack() != "":
 		return yes(v1alpha1.ReasonWaitingForApproval, f.rebootHeldBack())

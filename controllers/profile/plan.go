@@ -5,43 +5,61 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/node/livegate"
+	"github.com/storageclient/operator/controllers/overview"
+	"github.com/storageclient/operator/controllers/rollout/plan"
 	"github.com/storageclient/operator/tuning/nodesettings"
+	"github.com/storageclient/operator/tuning/windows"
 )
 
-const (
-	// nominalDrain and nominalBoot are what a node takes where nothing holds it up. They are for orientation: a
-	// virtual machine boots in one to three minutes, a server with much memory takes longer.
-	nominalDrain = 2 * time.Minute
-	nominalBoot  = 3 * time.Minute
-	// maxExamples is how many nodes status.plan names.
-	maxExamples = 20
-)
+// maxExamples is how many nodes status.plan names.
+const maxExamples = 20
 
-// planned tells which reboots are due and what holds them back. budget is the cluster's, nodes is how many nodes there are.
-func (f facts) planned(old v1alpha1.Plan, budget intstr.IntOrString, nodes int, now time.Time) v1alpha1.Plan {
-	pending := f.pendingNodes()
+// planned tells which reboots are due, in the order of the rollout, and what holds them back. old is the plan as the
+// status has it, for the generation that is observed there.
+func (f facts) planned(old v1alpha1.Plan, observed int64, now time.Time) v1alpha1.Plan {
+	due := f.inTurn()
 	next := v1alpha1.Plan{
 		Hash:          nodesettings.PlanHash(f.profile.StorageClientProfile),
-		NodesToReboot: int32(len(pending)),
-		LimitedBy:     capped(f.limitedBy()),
-		Examples:      pending[:min(len(pending), maxExamples)],
+		NodesToReboot: int32(len(due)),
+		LimitedBy:     capped(f.limitedBy(now)),
+		Examples:      due[:min(len(due), maxExamples)],
 	}
-	if len(pending) == 0 || !f.foreseeable() {
+	if len(due) == 0 || !f.foreseeable() {
 		return next
 	}
 	// An estimate that moves with the clock would make a write of every look.
-	if old.NodesToReboot == next.NodesToReboot && old.EstimatedCompletion != nil && old.EstimatedCompletion.After(now) {
+	if old.EstimatedCompletion != nil && old.EstimatedCompletion.After(now) && observed == f.profile.Generation {
 		next.EstimatedCompletion = old.EstimatedCompletion
-		return next
+		if equality.Semantic.DeepEqual(old, next) {
+			return next
+		}
 	}
-	next.EstimatedCompletion = ptr.To(metav1.NewTime(now.Add(f.duration(len(pending), budget, nodes)).Truncate(time.Second)))
+	next.EstimatedCompletion = nil
+	if last := overview.Foresee(f.profile.StorageClientProfile, len(due), f.fleet, now).Last; !last.IsZero() {
+		next.EstimatedCompletion = ptr.To(metav1.NewTime(last.Truncate(time.Second)))
+	}
 	return next
+}
+
+// inTurn are the nodes that are to be rebooted, in the order of the rollout.
+func (f facts) inTurn() []string {
+	due := sets.New(f.dueNodes()...)
+	if len(due) == 0 {
+		return nil
+	}
+	var out []string
+	for _, turn := range plan.InTurn(f.nodes.turns, *f.profile.Spec.WithDefaults().Rollout.Canary) {
+		if due.Has(turn.Name) {
+			out = append(out, turn.Name)
+		}
+	}
+	return out
 }
 
 // foreseeable reports whether an estimate makes sense. In mode Plan, and while an approval is missing, it is the one of a
@@ -52,31 +70,52 @@ func (f facts) foreseeable() bool {
 	return !never && !held && f.stalled().status != metav1.ConditionTrue
 }
 
-// duration is the shortest time in which a number of reboots can be done: as many waves as the smaller of the two budgets
-// makes of them, each a nominal drain and boot with the profile's settleSeconds.
-func (f facts) duration(reboots int, budget intstr.IntOrString, nodes int) time.Duration {
-	rollout := f.profile.Spec.WithDefaults().Rollout
-	atOnce := min(livegate.Share(*rollout.MaxUnavailable, int(f.nodes.counts.Matched)), livegate.Share(budget, nodes))
-	waves := (reboots + atOnce - 1) / atOnce
-	each := nominalDrain + nominalBoot + time.Duration(*rollout.SettleSeconds)*time.Second
-	return time.Duration(waves) * each
-}
-
 // limitedBy tells what holds the next reboot back; empty: nothing does.
-func (f facts) limitedBy() string {
-	if len(f.nodes.pending) == 0 {
+func (f facts) limitedBy(now time.Time) string {
+	if len(f.dueNodes()) == 0 {
 		return ""
 	}
 	if held := f.rebootHeldBack(); held != "" {
-		return held
+		return held + f.closed(now)
 	}
 	if paused := f.paused(); paused.status == metav1.ConditionTrue {
-		return paused.message
+		return paused.message + f.closed(now)
 	}
-	for _, pending := range slices.Concat(f.nodes.disrupted, f.nodes.pending) {
-		if pending.message != "" {
-			return fmt.Sprintf("%s: %s", pending.node, pending.message)
+	for _, waits := range slices.Concat(f.nodes.disrupted, f.nodes.pending) {
+		if waits.message != "" {
+			return fmt.Sprintf("%s: %s", waits.node, waits.message)
 		}
 	}
 	return ""
+}
+
+// closed adds when the profile's windows open next, where they are closed: what the planner says of it is to be seen
+// only once nothing else holds the reboots back.
+func (f facts) closed(now time.Time) string {
+	open, again := f.windowsAt(now)
+	if open || f.profile.Spec.Rollout.Reboot.Policy == v1alpha1.RebootNever {
+		return ""
+	}
+	return "; the next window opens at " + again.UTC().Format(time.RFC3339)
+}
+
+// windowsAt tells whether the profile's windows are open, and when that may change. Windows that cannot be read make the
+// profile Stalled.
+func (f facts) windowsAt(now time.Time) (open bool, again time.Time) {
+	set, err := windows.ParseSet(f.profile.Spec.Rollout.Windows)
+	if err != nil {
+		return true, time.Time{}
+	}
+	return set.At(now)
+}
+
+// lookAgain is in how long the plan reads otherwise although nothing has changed: when windows open or close. 0: never.
+func (f facts) lookAgain(now time.Time) time.Duration {
+	if len(f.dueNodes()) == 0 {
+		return 0
+	}
+	if _, again := f.windowsAt(now); !again.IsZero() {
+		return again.Sub(now)
+	}
+	return 0
 }

@@ -51,6 +51,8 @@ type Reconciler struct {
 	AgentNamespace string
 	// MaxUnavailable is the cluster's budget, for the estimate.
 	MaxUnavailable intstr.IntOrString
+	// ManagerNode is the node that the manager's own Pod runs on, empty outside the cluster. It goes last.
+	ManagerNode string
 
 	looks pacer
 }
@@ -99,14 +101,14 @@ func (r *Reconciler) reconcile(ctx context.Context, profile *v1alpha1.StorageCli
 			return 0, err
 		}
 	}
-	facts, nodes, err := r.gather(ctx, profile)
+	facts, err := r.gather(ctx, profile)
 	if err != nil {
 		return 0, err
 	}
 	if facts.deleting() && facts.released() {
 		return 0, r.letGo(ctx, profile, facts)
 	}
-	if err := r.writeStatus(ctx, profile, facts, nodes); err != nil {
+	if err := r.writeStatus(ctx, profile, facts); err != nil {
 		return 0, err
 	}
 	switch {
@@ -115,42 +117,43 @@ func (r *Reconciler) reconcile(ctx context.Context, profile *v1alpha1.StorageCli
 	case facts.fence != "":
 		return daemonset.RecheckAfter, nil
 	}
-	return 0, nil
+	return facts.lookAgain(r.Clock.Now()), nil
 }
 
-// gather reads all that the status tells of, and how many nodes the cluster has.
-func (r *Reconciler) gather(ctx context.Context, profile *v1alpha1.StorageClientProfile) (facts, int, error) {
+// gather reads all that the status tells of.
+func (r *Reconciler) gather(ctx context.Context, profile *v1alpha1.StorageClientProfile) (facts, error) {
 	var profiles v1alpha1.StorageClientProfileList
 	if err := r.List(ctx, &profiles); err != nil {
-		return facts{}, 0, fmt.Errorf("list StorageClientProfiles: %w", err)
+		return facts{}, fmt.Errorf("list StorageClientProfiles: %w", err)
 	}
 	view := fleet.NewView(withCurrent(profiles.Items, profile), r.Allow)
 	all, err := fleet.ReadSnapshot(ctx, r, view, r.AgentNamespace)
 	if err != nil {
-		return facts{}, 0, err
+		return facts{}, err
 	}
 	volumes, err := volume.ReadSnapshot(ctx, r, r.Allow, r.ManagerNamespace)
 	if err != nil {
-		return facts{}, 0, err
+		return facts{}, err
 	}
 	current := view.Profile(profile.Name)
 	summary := volume.Summarize(profile.Name, volumes)
 	f := facts{
 		profile: current,
-		nodes:   count(current, all),
+		nodes:   count(current, all, r.ManagerNode),
 		volumes: summary,
 		advice:  advice.For(overview.AdviceInput(profile, all.Nodes, summary.Servers)),
 		removal: remaining(current, all, r.Clock.Now()),
 	}
+	f.fleet = overview.Fleet{Matched: int(f.nodes.counts.Matched), All: len(all.Nodes), MaxUnavailable: r.MaxUnavailable}
 	f.stale = volume.StaleMounts(f.volumes.Volumes, objects(all))
 	f.blockedReason, f.blockedMessage = match.Check(profile, r.Allow)
 	if f.pausedAll, err = pause.Everything(ctx, r, r.ManagerNamespace); err != nil {
-		return facts{}, 0, err
+		return facts{}, err
 	}
 	if f.fence, err = r.Fence.Missing(ctx); err != nil {
-		return facts{}, 0, err
+		return facts{}, err
 	}
-	return f, len(all.Nodes), nil
+	return f, nil
 }
 
 // withCurrent puts the profile as it was just written in the place of what the list holds of it.
@@ -201,7 +204,7 @@ func (r *Reconciler) patchFinalizers(ctx context.Context, profile *v1alpha1.Stor
 	return nil
 }
 
-func (r *Reconciler) writeStatus(ctx context.Context, profile *v1alpha1.StorageClientProfile, f facts, nodes int) error {
+func (r *Reconciler) writeStatus(ctx context.Context, profile *v1alpha1.StorageClientProfile, f facts) error {
 	now := r.Clock.Now()
 	before := profile.DeepCopy()
 	status := &profile.Status
@@ -212,7 +215,7 @@ func (r *Reconciler) writeStatus(ctx context.Context, profile *v1alpha1.StorageC
 		Matched: f.volumes.Matched, UpToDate: f.volumes.UpToDate, Blocked: f.volumes.Blocked, StaleMounts: f.stale.Count,
 	}
 	status.Advice = f.advice
-	status.Plan = f.planned(status.Plan, r.MaxUnavailable, nodes, now)
+	status.Plan = f.planned(status.Plan, before.Status.ObservedGeneration, now)
 	if equality.Semantic.DeepEqual(before.Status, profile.Status) {
 		return nil
 	}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/controllers/overview"
+	"github.com/storageclient/operator/controllers/rollout/plan"
 	"github.com/storageclient/operator/controllers/volume"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/nodesettings"
@@ -79,7 +81,9 @@ func (w *world) snapshot() fleet.Snapshot {
 func (w *world) facts() facts {
 	all := w.snapshot()
 	p := all.View.Profile("p")
-	return facts{profile: p, nodes: count(p, all), removal: remaining(p, all, now)}
+	nodes := count(p, all, "manager")
+	limits := overview.Fleet{Matched: int(nodes.counts.Matched), All: len(w.nodes), MaxUnavailable: intstr.FromString("5%")}
+	return facts{profile: p, nodes: nodes, fleet: limits, removal: remaining(p, all, now)}
 }
 
 const bootKey = "kernelArgument/ihash_entries"
@@ -101,6 +105,18 @@ func state(key string, state v1alpha1.SettingState) func(*corev1.Node, *v1alpha1
 			}
 		}
 	}
+}
+
+const moduleKey = "module/nfs/recover_lost_locks"
+
+// modulesOnly leaves a profile without boot arguments, and so without a plan.
+func modulesOnly(p *v1alpha1.StorageClientProfile) { p.Spec.Node.KernelArguments = nil }
+
+// atNextBoot gives a node a module option that takes effect at the next boot and that no plan hash covers.
+func atNextBoot(_ *corev1.Node, scn *v1alpha1.StorageClientNode) {
+	scn.Spec.Settings = append(scn.Spec.Settings, v1alpha1.NodeSetting{Key: moduleKey, Value: "Y", Profile: "p"})
+	scn.Status.RebootRequired, scn.Status.RebootRequiredBy = true, []string{moduleKey}
+	scn.Status.Rollout = &v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutUpToDate, Reason: plan.ReasonEffectiveAtNextBoot}
 }
 
 func policy(p v1alpha1.RebootPolicy) func(*v1alpha1.StorageClientProfile) {
@@ -145,11 +161,14 @@ func TestConditions(t *testing.T) {
 		}), want: "Ready=True/NothingMatched"},
 		"a node has not been given anything": {world: newWorld(nil).bare("a"), want: "Ready=False/RollingOut Reconciling=True/RollingOut MountsEffective=Unknown/Pending"},
 		"a node's agent has not reported":    {world: newWorld(nil).node("a", func(_ *corev1.Node, s *v1alpha1.StorageClientNode) { s.Status.Hash = "old" }), want: "Ready=False/RollingOut Reconciling=True/RollingOut"},
-		"a value drifted":                    {world: newWorld(nil).node("a", state(sysctl, v1alpha1.SettingDrifted)), want: "Ready=False/RollingOut Reconciling=True/RollingOut"},
-		"mode Plan":                          {world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan }).bare("a"), want: "Ready=False/PlanMode MountsEffective=Unknown/Pending Paused=True/PlanMode"},
-		"paused by the field, at rest":       {world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = true }).node("a", nil), want: "Ready=True/UpToDate Paused=True/PausedByField"},
-		"paused with work left":              {world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = true }).bare("a"), want: "Ready=False/RollingOut Reconciling=False/PausedByField MountsEffective=Unknown/Pending Paused=True/PausedByField"},
-		"everything is paused":               {world: newWorld(nil).node("a", nil), facts: func(f *facts) { f.pausedAll = true }, want: "Ready=True/UpToDate Paused=True/PausedByAnnotation"},
+		"a node is as declared and still out of service": {world: newWorld(nil).node("a", func(n *corev1.Node, _ *v1alpha1.StorageClientNode) {
+			n.Annotations = map[string]string{v1alpha1.DisruptionAnnotation: `{"profile":"p"}`}
+		}), want: "Ready=False/RollingOut Reconciling=True/RollingOut"},
+		"a value drifted":              {world: newWorld(nil).node("a", state(sysctl, v1alpha1.SettingDrifted)), want: "Ready=False/RollingOut Reconciling=True/RollingOut"},
+		"mode Plan":                    {world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan }).bare("a"), want: "Ready=False/PlanMode MountsEffective=Unknown/Pending Paused=True/PlanMode"},
+		"paused by the field, at rest": {world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = true }).node("a", nil), want: "Ready=True/UpToDate Paused=True/PausedByField"},
+		"paused with work left":        {world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = true }).bare("a"), want: "Ready=False/RollingOut Reconciling=False/PausedByField MountsEffective=Unknown/Pending Paused=True/PausedByField"},
+		"everything is paused":         {world: newWorld(nil).node("a", nil), facts: func(f *facts) { f.pausedAll = true }, want: "Ready=True/UpToDate Paused=True/PausedByAnnotation"},
 		"a reboot is due and waits for approval": {
 			world: newWorld(nil).node("a", rebootDue("")), want: "Ready=False/RebootPending Reconciling=True/WaitingForApproval",
 		},
@@ -158,6 +177,15 @@ func TestConditions(t *testing.T) {
 		},
 		"a reboot is due and the rollout goes on": {
 			world: newWorld(policy(v1alpha1.RebootAutomatic)).node("a", rebootDue("")), want: "Ready=False/RollingOut Reconciling=True/RollingOut",
+		},
+		"module options wait for a boot that no approval speaks of": {
+			world: newWorld(modulesOnly).node("a", atNextBoot), want: "Ready=False/RebootPending Reconciling=False/RebootPending",
+		},
+		"whatever else of the profile takes effect at boot": {
+			world: newWorld(nil).node("a", atNextBoot), want: "Ready=False/RebootPending Reconciling=False/RebootPending",
+		},
+		"and never hide what is on its way": {
+			world: newWorld(modulesOnly).node("a", atNextBoot).bare("b"), want: "Ready=False/RollingOut Reconciling=True/RollingOut",
 		},
 		"all that are left wait for the budget": {
 			world: newWorld(policy(v1alpha1.RebootAutomatic)).node("a", rebootDue(v1alpha1.ReasonWaitingForBudget)).node("b", rebootDue(v1alpha1.ReasonWaitingForBudget)),
@@ -284,8 +312,8 @@ func TestCount(t *testing.T) {
 
 func TestPlanModeForeseesReboots(t *testing.T) {
 	f := newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan }).bare("b").bare("a").node("has-it", nil).facts()
-	got := f.planned(v1alpha1.Plan{}, intstr.FromString("5%"), 3, now)
-	if got.NodesToReboot != 2 || !got.EstimatedCompletion.Equal(new(metav1.NewTime(now.Add(2*(nominalDrain+nominalBoot+30*time.Second))))) || got.Hash == "" {
+	got := f.planned(v1alpha1.Plan{}, 1, now)
+	if got.NodesToReboot != 2 || !got.EstimatedCompletion.Equal(new(metav1.NewTime(now.Add(2*(overview.NominalDrain+overview.NominalBoot+30*time.Second))))) || got.Hash == "" {
 		t.Errorf("got %+v", got)
 	}
 	if diff := cmp.Diff([]string{"a", "b"}, got.Examples); diff != "" {
@@ -298,7 +326,7 @@ func TestPlannedNamesAtMostTwentyNodesAndWhatHoldsThemBack(t *testing.T) {
 	for i := range 30 {
 		w.node(fmt.Sprintf("node-%02d", i), rebootDue(""))
 	}
-	got := w.facts().planned(v1alpha1.Plan{}, intstr.FromString("5%"), 30, now)
+	got := w.facts().planned(v1alpha1.Plan{}, 1, now)
 	if len(got.Examples) != 20 || got.NodesToReboot != 30 || got.LimitedBy != "the plan waits for approval" || got.EstimatedCompletion == nil {
 		t.Errorf("got %+v", got)
 	}
@@ -306,13 +334,99 @@ func TestPlannedNamesAtMostTwentyNodesAndWhatHoldsThemBack(t *testing.T) {
 
 func TestEstimateStandsUntilSomethingChanges(t *testing.T) {
 	f := newWorld(policy(v1alpha1.RebootAutomatic)).node("a", rebootDue("")).node("b", rebootDue("")).facts()
-	budget := intstr.FromString("5%")
-	first := f.planned(v1alpha1.Plan{}, budget, 2, now)
+	first := f.planned(v1alpha1.Plan{}, 1, now)
 	if first.EstimatedCompletion == nil || !first.EstimatedCompletion.After(now) {
 		t.Fatalf("got %+v", first)
 	}
-	if later := f.planned(first, budget, 2, now.Add(time.Minute)); !later.EstimatedCompletion.Equal(first.EstimatedCompletion) {
+	if later := f.planned(first, 1, now.Add(time.Minute)); !later.EstimatedCompletion.Equal(first.EstimatedCompletion) {
 		t.Errorf("the estimate moved from %s to %s with nothing but time", first.EstimatedCompletion, later.EstimatedCompletion)
+	}
+}
+
+func TestEstimateFollowsAnEdit(t *testing.T) {
+	f := newWorld(policy(v1alpha1.RebootAutomatic)).node("a", rebootDue("")).facts()
+	first := f.planned(v1alpha1.Plan{}, 1, now)
+	f.profile.Generation, f.profile.Spec.Rollout.Windows = 2, saturdays
+	got := f.planned(first, 1, now)
+	// It is Friday noon; the window opens on Saturday at 2.
+	if want := time.Date(2026, 11, 21, 2, 5, 30, 0, time.UTC); got.EstimatedCompletion == nil || !got.EstimatedCompletion.Time.Equal(want) {
+		t.Errorf("got %s, want %s", got.EstimatedCompletion, want)
+	}
+}
+
+var saturdays = []v1alpha1.Window{{Schedule: "0 2 * * 6", DurationSeconds: 14400}}
+
+func TestPlannedIsInTheOrderOfTheRollout(t *testing.T) {
+	zone := func(zone string, labels ...string) func(*corev1.Node, *v1alpha1.StorageClientNode) {
+		return func(n *corev1.Node, s *v1alpha1.StorageClientNode) {
+			n.Labels[corev1.LabelTopologyZone] = zone
+			for _, label := range labels {
+				n.Labels[label] = "yes"
+			}
+			rebootDue("")(n, s)
+		}
+	}
+	never := func(n *corev1.Node, s *v1alpha1.StorageClientNode) {
+		n.Annotations = map[string]string{v1alpha1.NeverDisruptAnnotation: "true"}
+		zone("a")(n, s)
+	}
+	for name, test := range map[string]struct {
+		canary *v1alpha1.Canary
+		want   []string
+	}{
+		"the canary is the first": {nil, []string{"z", "b", "c", "manager", "a"}},
+		"the canary is chosen": {
+			&v1alpha1.Canary{NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"canary": "yes"}}},
+			[]string{"c", "z", "b", "manager", "a"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.Canary = test.canary })
+			w.node("manager", zone("a")).node("a", never).node("b", zone("y")).node("c", zone("y", "canary")).node("z", zone("x")).node("done", nil)
+			if diff := cmp.Diff(test.want, w.facts().planned(v1alpha1.Plan{}, 1, now).Examples); diff != "" {
+				t.Errorf("examples (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestPlannedTellsTheNextWindow(t *testing.T) {
+	opens := "the next window opens at 2026-11-21T02:00:00Z"
+	for name, test := range map[string]struct {
+		change func(*v1alpha1.StorageClientProfile)
+		at     time.Time
+		want   string
+		again  time.Duration
+	}{
+		"while an approval is missing": {func(*v1alpha1.StorageClientProfile) {}, now, "the plan waits for approval; " + opens, 14 * time.Hour},
+		"in mode Plan": {
+			func(p *v1alpha1.StorageClientProfile) {
+				p.Spec.Mode, p.Spec.Rollout.Reboot.Policy = v1alpha1.ModePlan, v1alpha1.RebootAutomatic
+			},
+			now, "mode Plan touches nothing; " + opens, 14 * time.Hour,
+		},
+		"not while it is open":     {func(*v1alpha1.StorageClientProfile) {}, now.Add(15 * time.Hour), "the plan waits for approval", 3 * time.Hour},
+		"not where nobody reboots": {policy(v1alpha1.RebootNever), now, "rollout.reboot.policy is Never", 14 * time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newWorld(func(p *v1alpha1.StorageClientProfile) {
+				p.Spec.Rollout.Windows = saturdays
+				test.change(p)
+			}).node("a", rebootDue("")).bare("b").facts()
+			if got := f.planned(v1alpha1.Plan{}, 1, test.at).LimitedBy; got != test.want {
+				t.Errorf("limitedBy is %q, want %q", got, test.want)
+			}
+			if got := f.lookAgain(test.at); got != test.again {
+				t.Errorf("looked at again in %s, want %s", got, test.again)
+			}
+		})
+	}
+}
+
+func TestPlannedLeavesOutWhatNobodyRebootsFor(t *testing.T) {
+	f := newWorld(nil).node("a", atNextBoot).facts()
+	if got := f.planned(v1alpha1.Plan{}, 1, now); got.NodesToReboot != 0 || got.EstimatedCompletion != nil || got.LimitedBy != "" {
+		t.Errorf("got %+v", got)
 	}
 }
 

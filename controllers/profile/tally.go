@@ -11,31 +11,40 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/match"
+	"github.com/storageclient/operator/controllers/overview"
 	"github.com/storageclient/operator/controllers/rollout/plan"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
-// wait is a node that needs a reboot, and what the rollout says it waits for.
-type wait struct{ node, reason, message string }
+// wait is a node that the rollout holds, or that waits for a boot, and what the rollout says of it.
+type wait struct {
+	node, reason, message string
+	// due is true where the node is to be rebooted: it waits for something that a plan hash covers.
+	due bool
+}
 
 // tally is what a profile's nodes come to. Lists hold names in the order of the nodes' names.
 type tally struct {
 	counts v1alpha1.NodeCounts
 	// behind have not taken the settings yet, silent are not heard of, ignored are left alone.
 	behind, silent, ignored, failed, drifted, exceptions []string
-	// pending need a reboot for the profile.
+	// pending wait for a boot for the profile's settings to take effect.
 	pending []wait
 	// disrupted are those that the rollout holds, with what it does there or waits for.
 	disrupted []wait
 	// conflicts says which keys profiles of equal priority disagree about, once each.
 	conflicts []string
+	// turns place all nodes that the profile may change in the order of the rollout.
+	turns []plan.Turn
+	// managerNode is the manager's own.
+	managerNode string
 	// reported is how many nodes' agents are heard of.
 	reported int
 }
 
-// count looks at every node that a profile selects.
-func count(profile *fleet.Profile, all fleet.Snapshot) tally {
-	var sum tally
+// count looks at every node that a profile selects. managerNode is the manager's own.
+func count(profile *fleet.Profile, all fleet.Snapshot, managerNode string) tally {
+	sum := tally{managerNode: managerNode}
 	nodes := slices.Clone(all.Nodes)
 	slices.SortFunc(nodes, func(a, b corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
 	for i := range nodes {
@@ -59,6 +68,7 @@ func (t *tally) add(profile *fleet.Profile, node *corev1.Node, all fleet.Snapsho
 	t.counts.Matched++
 	scn := all.Objects[node.Name]
 	wanted := all.View.Wanted(node, scn)
+	t.place(node, wanted)
 	disputed := t.dispute(profile, wanted)
 	if disruptedFor(profile.Name, node) {
 		t.counts.Disrupted++
@@ -96,11 +106,11 @@ func (t *tally) addStates(node string, scn *v1alpha1.StorageClientNode, report f
 		t.drifted = append(t.drifted, node)
 	}
 	if rollout != nil && fleet.Disrupted(&corev1.Node{}, scn) {
-		t.disrupted = append(t.disrupted, wait{node, rollout.Reason, rollout.Message})
+		t.disrupted = append(t.disrupted, wait{node: node, reason: rollout.Reason, message: rollout.Message})
 	}
 	if len(report.RebootPending) > 0 {
 		t.counts.PendingReboot++
-		waiting := wait{node: node}
+		waiting := wait{node: node, due: slices.ContainsFunc(report.RebootPending, nodesettings.TakesEffectAtBoot)}
 		if rollout != nil {
 			waiting.reason, waiting.message = rollout.Reason, rollout.Message
 		}
@@ -142,9 +152,16 @@ func declares(profile *fleet.Profile, key string) bool {
 	return slices.ContainsFunc(nodesettings.Settings(profile.StorageClientProfile), func(s v1alpha1.NodeSetting) bool { return s.Key == key })
 }
 
-// foresee counts a node of a profile in mode Plan: what it would need, had it to carry the settings.
+// place notes where a node stands in the order of the rollout.
+func (t *tally) place(node *corev1.Node, wanted fleet.Wanted) {
+	t.turns = append(t.turns, overview.TurnOf(node, wanted.BootHash, t.managerNode))
+}
+
+// foresee counts a node of a profile in mode Plan: what it would need, had it to carry the settings. The other profiles
+// tell which nodes would get the same.
 func (t *tally) foresee(profile *fleet.Profile, node *corev1.Node, all fleet.Snapshot) {
 	t.counts.Matched++
+	t.place(node, all.View.Wanted(node, all.Objects[node.Name]))
 	inForce := map[string]string{}
 	if scn := all.Objects[node.Name]; scn != nil && fleet.Look(node, scn, all.Ready[node.Name], "").Silent == "" {
 		t.reported++
@@ -163,7 +180,7 @@ func (t *tally) foresee(profile *fleet.Profile, node *corev1.Node, all fleet.Sna
 	}
 	if reboot {
 		t.counts.PendingReboot++
-		t.pending = append(t.pending, wait{node: node.Name})
+		t.pending = append(t.pending, wait{node: node.Name, due: true})
 	}
 	if !missing {
 		t.counts.UpToDate++

@@ -22,7 +22,7 @@ func TestReconcilingNamesNodePodAndBudgetOfABlockedDrain(t *testing.T) {
 	if got.reason != v1alpha1.ReasonRollingOut || got.message != want {
 		t.Errorf("%s: %s\nwant %s", got.reason, got.message, want)
 	}
-	if got, want := f.limitedBy(), "c: Pod x/y is kept by PodDisruptionBudget x/z"; got != want {
+	if got, want := f.limitedBy(now), "c: Pod x/y is kept by PodDisruptionBudget x/z"; got != want {
 		t.Errorf("limited by %q, want %q", got, want)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +15,8 @@ import (
 
 // maintenanceReason marks the conditions on a Node as ours. Others may set conditions of the same types.
 const maintenanceReason = "StorageClientRollout"
+
+const maintenanceMessage = "A reboot for storage client settings"
 
 // maintenance is which conditions are True in each state. The others are not there.
 var maintenance = map[plan.Maintenance][]corev1.NodeConditionType{
@@ -49,6 +52,9 @@ func (s *scope) maintain(ctx context.Context, step plan.Maintain) error {
 	for _, kind := range maintenanceTypes {
 		s.setCondition(node, kind, slices.Contains(maintenance[step.State], kind))
 	}
+	if step.Permitting {
+		s.sign(node)
+	}
 	if slices.Equal(node.Status.Conditions, before.Status.Conditions) {
 		return nil
 	}
@@ -61,6 +67,15 @@ func (s *scope) maintain(ctx context.Context, step plan.Maintain) error {
 	return nil
 }
 
+// sign makes our conditions say when a permit was decided on, to the nanosecond: no two writes are equal.
+func (s *scope) sign(node *corev1.Node) {
+	for i := range node.Status.Conditions {
+		if condition := &node.Status.Conditions[i]; condition.Reason == maintenanceReason && slices.Contains(maintenanceTypes, condition.Type) {
+			condition.Message = maintenanceMessage + ", permitted at " + s.now.UTC().Format(time.RFC3339Nano)
+		}
+	}
+}
+
 func (s *scope) setCondition(node *corev1.Node, kind corev1.NodeConditionType, wanted bool) {
 	at := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == kind })
 	switch {
@@ -71,7 +86,7 @@ func (s *scope) setCondition(node *corev1.Node, kind corev1.NodeConditionType, w
 		now := metav1.NewTime(s.now)
 		node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{
 			Type: kind, Status: corev1.ConditionTrue, Reason: maintenanceReason,
-			Message: "A reboot for storage client settings", LastHeartbeatTime: now, LastTransitionTime: now,
+			Message: maintenanceMessage, LastHeartbeatTime: now, LastTransitionTime: now,
 		})
 	}
 }

@@ -31,6 +31,12 @@ type cluster interface {
 	note(ctx context.Context, node string, status v1alpha1.RolloutStatus) error
 }
 
+// phasesInService are those of nodes that nothing is done to.
+var phasesInService = []v1alpha1.RolloutPhase{v1alpha1.RolloutWaiting, v1alpha1.RolloutApplying, v1alpha1.RolloutUpToDate}
+
+// maxNotes is how many notes of nodes in service one pass writes.
+const maxNotes = 50
+
 // again is how soon a pass is made again that met a conflict, or had to leave something for the next.
 const again = 200 * time.Millisecond
 
@@ -182,7 +188,8 @@ func (p *pass) failed(node string, err error) {
 	}
 }
 
-// notes writes status.rollout where it says something new.
+// notes writes status.rollout where it says something new: of nodes that are out of service at once, of the others a few
+// in each pass, so that a thousand that wait do not keep the next step waiting.
 func (p *pass) notes(ctx context.Context, snapshot plan.Snapshot, next plan.Plan) {
 	before := make(map[string]v1alpha1.RolloutStatus, len(snapshot.Nodes))
 	for i := range snapshot.Nodes {
@@ -191,9 +198,19 @@ func (p *pass) notes(ctx context.Context, snapshot plan.Snapshot, next plan.Plan
 		}
 	}
 	maps.Copy(before, p.written)
+	var inService []string
 	for _, node := range slices.Sorted(maps.Keys(next.Rollout)) {
-		if status := next.Rollout[node]; !p.behind.Has(node) && !plan.SameStatus(before[node], status) {
+		status := next.Rollout[node]
+		switch {
+		case p.behind.Has(node) || plan.SameStatus(before[node], status):
+		case slices.Contains(phasesInService, status.Phase):
+			inService = append(inService, node)
+		default:
 			p.after(node, p.note(ctx, node, status))
 		}
 	}
+	for _, node := range inService[:min(len(inService), maxNotes)] {
+		p.after(node, p.note(ctx, node, next.Rollout[node]))
+	}
+	p.unfinished = p.unfinished || len(inService) > maxNotes
 }

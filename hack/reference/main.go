@@ -1,9 +1,10 @@
 // Command reference writes docs/reference.md: metrics, conditions, reasons and events, out of the source that declares
-// them. It fails where one has no docstring. Run by "make generate", from the root of the repository.
+// them. It fails where one has no docstring. It writes docs/knowledge.md too: advice, parameters and mount options. Run by "make generate", from the root of the repository.
 package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -44,7 +45,7 @@ var exporters = []struct{ title, intro, dir string }{
 }
 
 func main() {
-	if err := run(); err != nil {
+	if err := errors.Join(run(), writeKnowledge()); err != nil {
 		fmt.Fprintln(os.Stderr, "reference:", err)
 		os.Exit(1)
 	}

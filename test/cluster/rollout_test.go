@@ -65,6 +65,7 @@ func TestTwoHundredNodesWhileManagersAreKilled(t *testing.T) {
 	go func() {
 		managers.awaitClaim(killing)
 		killed <- managers.killAtRandom(killing, t)
+		managers.keepRunning(ctx)
 	}()
 	await(t, s, "the profile to be Ready", func(ctx context.Context) (bool, error) {
 		err := s.Client.Get(ctx, client.ObjectKeyFromObject(profile), profile)
@@ -162,6 +163,14 @@ func (m *managers) killAtRandom(ctx context.Context, t *testing.T) int {
 		}
 	}
 	return kills
+}
+
+// keepRunning starts managers again that end by themselves: with the loss of a lease, for one.
+func (m *managers) keepRunning(ctx context.Context) {
+	for ctx.Err() == nil {
+		m.awaitLeader(ctx)
+		time.Sleep(time.Second)
+	}
 }
 
 // awaitLeader returns which process holds the lease, by what it said itself: it ends with the loss of the lease. A

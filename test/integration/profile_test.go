@@ -13,13 +13,16 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/daemonset"
+	"github.com/storageclient/operator/controllers/volume"
 )
 
 // haveCondition matches a profile with a condition of that type, status and reason.
@@ -43,6 +46,21 @@ func withoutFence() client.Reader {
 			return c.Get(ctx, key, object, opts...)
 		},
 	})
+}
+
+// versions are the resourceVersions of all that a profile may change: any write makes another one.
+func versions() map[string]string {
+	GinkgoHelper()
+	out := map[string]string{}
+	for _, list := range []client.ObjectList{&corev1.NodeList{}, &v1alpha1.StorageClientNodeList{}, &corev1.PersistentVolumeList{}} {
+		Expect(k8s.List(ctx, list)).To(Succeed())
+		Expect(meta.EachListItem(list, func(item runtime.Object) error {
+			object := item.(client.Object)
+			out[fmt.Sprintf("%T %s", object, object.GetName())] = object.GetResourceVersion()
+			return nil
+		})).To(Succeed())
+	}
+	return out
 }
 
 var _ = Describe("Profiles", func() {
@@ -134,7 +152,7 @@ var _ = Describe("Profiles", func() {
 		Expect(waiting.Status.Plan.NodesToReboot).To(Equal(int32(1)))
 		Expect(waiting.Status.Plan.Examples).To(Equal([]string{"a"}))
 		Expect(waiting.Status.Plan.Hash).NotTo(BeEmpty())
-		Expect(waiting.Status.Plan.EstimatedCompletion).To(BeNil())
+		Expect(waiting.Status.Plan.EstimatedCompletion).NotTo(BeNil(), "how long it would take from an approval on")
 
 		setAnnotation(waiting, v1alpha1.ApprovedPlanAnnotation, fmt.Sprintf("%q", waiting.Status.Plan.Hash))
 		approved := visit("p")
@@ -151,6 +169,59 @@ var _ = Describe("Profiles", func() {
 		Expect(planned.Status.Nodes.Matched).To(Equal(int32(1)))
 		Expect(planned.Status.Plan.NodesToReboot).To(Equal(int32(1)))
 		expectClean("a")
+	})
+
+	It("write nothing but their own status in mode Plan, and preview there what they would do", func() {
+		newProfile("base").Sysctl("net.core.rmem_max", "16777216").Select("tier", "gold").Create()
+		for name, zone := range map[string]string{"a": "y", "b": "x", "c": "x"} {
+			node := newNode(name).Label(corev1.LabelTopologyZone, zone)
+			if name == "c" {
+				node.Label("tier", "gold")
+			}
+			node.Create()
+			agentPod(name)
+		}
+		newVolume("pv").Create()
+		manager.settle([]string{"base"}, []string{"a", "b", "c"})
+		agentReports("c", nil)
+		story := newStory(k8s, k8s)
+		work := func(profiles ...string) {
+			GinkgoHelper()
+			manager.settle(profiles, []string{"a", "b", "c"})
+			story.passes(3)
+			volumes := &volume.Reconciler{Client: k8s, Recorder: story.recorder, Namespace: v1alpha1.ManagerNamespace}
+			_, err := volumes.Reconcile(ctrl.LoggerInto(ctx, logger), ctrl.Request{NamespacedName: client.ObjectKey{Name: "pv"}})
+			Expect(err).NotTo(HaveOccurred())
+		}
+		work("base")
+		before := versions()
+
+		opens := fakeClock.Now().UTC().Truncate(time.Minute).Add(time.Hour)
+		newProfile("p").KernelArgument("ihash_entries=16777216").RebootPolicy(v1alpha1.RebootAutomatic).
+			Volumes(v1alpha1.VolumeRule{Name: "nfs", MountOptions: []v1alpha1.MountOption{"nocto"},
+				Selector: v1alpha1.VolumeSelector{Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS}}}).
+			With(func(spec *v1alpha1.StorageClientProfileSpec) {
+				spec.Mode = v1alpha1.ModePlan
+				spec.Rollout.Windows = []v1alpha1.Window{{
+					Schedule: fmt.Sprintf("%d %d * * *", opens.Minute(), opens.Hour()), DurationSeconds: 3600, TimeZone: "UTC",
+				}}
+			}).Create()
+		work("base", "p")
+
+		Expect(versions()).To(Equal(before))
+		Expect(findProfile("p").Status.Volumes).To(HaveField("Matched", int32(1)))
+		preview := findProfile("p").Status.Plan
+		Expect(preview.Hash).NotTo(BeEmpty())
+		Expect(preview.NodesToReboot).To(Equal(int32(3)))
+		Expect(preview.Examples).To(Equal([]string{"b", "c", "a"}), "zone by zone")
+		Expect(preview.LimitedBy).To(Equal("mode Plan touches nothing; the next window opens at " + opens.Format(time.RFC3339)))
+		Expect(preview.EstimatedCompletion.UTC()).To(Equal(opens.Add(3 * (5*time.Minute + 30*time.Second))))
+
+		By("doing it once the mode says so")
+		Expect(retryUpdate("p", func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModeEnforce })).To(Succeed())
+		work("base", "p")
+		Expect(getVolume("pv").Spec.MountOptions).To(Equal([]string{"nocto"}))
+		Expect(findObject("b").Spec.BootHash).To(Equal(preview.Hash))
 	})
 
 	It("go without waiting for a node that cannot be reached, which restores when it returns", func() {

@@ -303,6 +303,28 @@ func TestABootThatLeavesTheArgumentOutIsNotRepeated(t *testing.T) {
 	}
 }
 
+// Somebody boots the node past GRUB, with a rescue kernel, since what we staged keeps it from coming up.
+func TestWhatWasStagedIsTakenBackAfterABootPastGRUB(t *testing.T) {
+	m := newMachine(t, debian)
+	m.apply(settings("audit", "0"))
+	m.bootWith("ro single", 262144)
+	if found := Detect(m.fs); found.Type != GrubDebian || found.Proven || !strings.Contains(found.Message, "the node is not rebooted for it") {
+		t.Errorf("got %+v, want an unproven %s", found, GrubDebian)
+	}
+	m.apply(nil)
+	for _, line := range parseMenu(m.read(grubCfg)).lines {
+		if hasName(line.args, "audit") {
+			t.Errorf("entry %s still passes audit", line.id)
+		}
+	}
+	if m.fs.Exists(DropIn) {
+		t.Error("the drop-in is still there")
+	}
+	if found := Detect(m.fs); found.Type != Unsupported {
+		t.Errorf("nothing of ours is left to keep up, and the boot loader is %s", found.Type)
+	}
+}
+
 func TestAKernelThatDoesSoAnyway(t *testing.T) {
 	t.Run("an equal size needs no boot", func(t *testing.T) {
 		m := newMachine(t, debian)

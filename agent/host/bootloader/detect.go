@@ -128,8 +128,12 @@ func detectGrubDebian(fs host.FS) (Detection, bool) {
 			return Detection{Type: GrubDebian, Proven: true}, true
 		}
 	}
-	return unsupported("GRUB is installed, but did not load the running kernel (no BOOT_IMAGE in " + commandLine +
-		"): pass the argument where the kernel is loaded from"), true
+	const otherwise = "GRUB is installed, but did not load the running kernel (no BOOT_IMAGE in " + commandLine + ")"
+	if fs.Exists(DropIn) {
+		// It did when we staged. What is in its menu has to be kept up and taken back: the next boot may be GRUB's again.
+		return Detection{Type: GrubDebian, Message: otherwise + ": its menu is kept up, and the node is not rebooted for it"}, true
+	}
+	return unsupported(otherwise + ": pass the argument where the kernel is loaded from"), true
 }
 
 func detectBLS(fs host.FS) (Detection, bool) {

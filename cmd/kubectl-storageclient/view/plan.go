@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -90,12 +92,17 @@ func (p Plan) reboots(out *printer) {
 		out.line("\nNo node would reboot.")
 		return
 	}
-	out.line(fmt.Sprintf("\n%s would reboot, policy %s, at most %s at a time:", count(int32(len(p.Nodes.Reboots)), "node"), reboot, p.Spec.Rollout.MaxUnavailable.String()))
-	rows := [][]string{{"NODE", "WHY"}}
+	out.line(fmt.Sprintf("\n%s would reboot, policy %s, at most %s at a time, in this order:", count(int32(len(p.Nodes.Reboots)), "node"), reboot, p.Spec.Rollout.MaxUnavailable.String()))
+	rows := [][]string{{"NODE", "ZONE", "WHY"}}
 	for _, r := range p.Nodes.Reboots {
-		rows = append(rows, []string{r.Node, strings.Join(r.Why, "; ")})
+		why := strings.Join(r.Why, "; ")
+		if r.Held != "" {
+			why += "; not as it stands: " + r.Held
+		}
+		rows = append(rows, []string{r.Node, cmp.Or(r.Zone, "-"), why})
 	}
 	out.table(rows)
+	p.times(out)
 	switch {
 	case p.Approval != "":
 		out.line("\nThey wait for an approval:\n  " + p.Approval)
@@ -105,6 +112,26 @@ func (p Plan) reboots(out *printer) {
 		out.line("\nThe settings are staged; somebody else has to reboot the nodes.")
 	}
 }
+
+// times tells when the reboots begin and end at the earliest.
+func (p Plan) times(out *printer) {
+	if p.Nodes.Earliest == nil {
+		return
+	}
+	text := "\nThe first goes at " + stamp(p.Nodes.Earliest) + " at the earliest"
+	if len(p.Spec.Rollout.Windows) > 0 {
+		text += ", as the windows are open"
+	}
+	if p.Approval != "" {
+		text += ", if it is approved by then"
+	}
+	if p.Nodes.EstimatedCompletion != nil {
+		text += "; the last is back at " + stamp(p.Nodes.EstimatedCompletion) + " at the earliest"
+	}
+	out.line(text + ".")
+}
+
+func stamp(t *metav1.Time) string { return t.UTC().Format(time.RFC3339) }
 
 func (p Plan) volumes(out *printer) {
 	v := p.Volumes

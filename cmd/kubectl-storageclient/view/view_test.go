@@ -187,11 +187,19 @@ func TestPlanText(t *testing.T) {
 			{Hash: "cccc", BootHash: "bbbb", Nodes: []string{"node-7"}, Settings: []v1alpha1.NodeSetting{setting("kernelArgument/ihash_entries", "16777216")},
 				Conflicts: []string{"sysctl/net.core.rmem_max: 16777216 against 8388608 (gold, netapp-eda)"}},
 		},
-		Reboots: []overview.Reboot{{Node: "node-2", Why: []string{"kernelArgument/ihash_entries becomes 16777216, now 2097152"}}},
+		Reboots: []overview.Reboot{
+			{Node: "node-7", Zone: "eu-1", Why: []string{"kernelArgument/ihash_entries becomes 16777216, now 2097152"}},
+			{Node: "node-2", Why: []string{"kernelArgument/ihash_entries becomes 16777216, now 2097152"}, Held: "it is not Ready"},
+		},
+		Earliest:            new(metav1.NewTime(time.Date(2026, 11, 21, 2, 0, 0, 0, time.UTC))),
+		EstimatedCompletion: new(metav1.NewTime(time.Date(2026, 11, 21, 2, 5, 30, 0, time.UTC))),
 	}
+	p.Spec.Rollout.Windows = []v1alpha1.Window{{Schedule: "0 2 * * 6", DurationSeconds: 14400}}
 	volumes := &Volumes{Matched: 40, UpToDate: 30, Blocked: 2, Examples: []volume.Note{{Volume: "pv-a", Reason: volume.ReasonConflict, Message: "somebody else changed mountOptions"}}}
 	approved := preview
-	approved.Approved = true
+	approved.Approved, approved.EstimatedCompletion = true, nil
+	never := preview
+	never.Earliest, never.EstimatedCompletion = nil, nil
 	mode := func(m v1alpha1.Mode, policy v1alpha1.RebootPolicy) *v1alpha1.StorageClientProfile {
 		changed := p.DeepCopy()
 		changed.Spec.Mode, changed.Spec.Rollout.Reboot.Policy = m, policy
@@ -200,7 +208,7 @@ func TestPlanText(t *testing.T) {
 	tests := map[string]Plan{
 		"plan-waits-for-approval": NewPlan(&p, preview, volumes),
 		"plan-approved":           NewPlan(&p, approved, nil),
-		"plan-mode-plan":          NewPlan(mode(v1alpha1.ModePlan, v1alpha1.RebootNever), preview, &Volumes{Unknown: "persistentvolumes is forbidden"}),
+		"plan-mode-plan":          NewPlan(mode(v1alpha1.ModePlan, v1alpha1.RebootNever), never, &Volumes{Unknown: "persistentvolumes is forbidden"}),
 		"plan-refused":            NewPlan(&p, overview.Preview{Refused: "Invalid: spec.node.sysctls[a.b] \"1\": is not known"}, nil),
 		"plan-nothing":            NewPlan(&p, overview.Preview{}, nil),
 	}

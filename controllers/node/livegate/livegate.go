@@ -60,15 +60,6 @@ type Decision struct {
 	Next time.Duration
 }
 
-// Share resolves a limit against a number of nodes: percentages are rounded down, and it is never under 1.
-func Share(limit intstr.IntOrString, nodes int) int {
-	share, err := intstr.GetScaledValueFromIntOrPercent(&limit, nodes, false)
-	if err != nil {
-		return 1
-	}
-	return max(share, 1)
-}
-
 // Admit decides for all of a profile's nodes. Nodes with equal wanted settings form a group, and each group is
 // proven on nodes of its own, so that a canary that another profile overrides proves nothing for the rest.
 func Admit(nodes []Node, policy Policy, now time.Time) Decision {

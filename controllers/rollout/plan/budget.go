@@ -4,9 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-
 	"github.com/storageclient/operator/controllers/internal/names"
 	"github.com/storageclient/operator/controllers/node/livegate"
 )
@@ -155,13 +152,4 @@ func (b *budget) text() string {
 		text += "; unavailable for too long to count: " + names.List(b.forgiven)
 	}
 	return text
-}
-
-// labelsOf matches the nodes that a selector selects; one that cannot be parsed selects none.
-func labelsOf(selector *metav1.LabelSelector) func(*view) bool {
-	parsed, err := metav1.LabelSelectorAsSelector(selector)
-	if err != nil {
-		parsed = labels.Nothing()
-	}
-	return func(v *view) bool { return parsed.Matches(labels.Set(v.Labels)) }
 }

@@ -53,6 +53,13 @@ func (p *planner) behindCanary(v *view) (reason, message string) {
 	return "", ""
 }
 
+// waitsForCanary reports whether a node has been held back in this pass by another one, as its canary.
+func (p *planner) waitsForCanary(v, other *view) bool {
+	return slices.ContainsFunc(v.need.names, func(name string) bool {
+		return slices.Contains(p.canary[v.canaryKey(name)].waits, other.Name)
+	})
+}
+
 // noCanary tells what would make a canary.
 func (p *planner) noCanary(profile string) string {
 	message := fmt.Sprintf("No node of StorageClientProfile %s can be the canary", profile)
@@ -67,7 +74,7 @@ func (p *planner) noCanary(profile string) string {
 func (p *planner) judgeCanary(key canaryKey) canary {
 	profile := p.profiles[key.profile]
 	rule := profile.Rollout.Canary
-	selector := labelsOf(rule.NodeSelector)
+	selector := selected(rule.NodeSelector)
 	soak := seconds(rule.SoakSeconds)
 	var out canary
 	var proof []string
@@ -80,7 +87,7 @@ func (p *planner) judgeCanary(key canaryKey) canary {
 		}
 		done, since := p.done(v)
 		proven := done && !since.Add(soak).After(p.Now)
-		if rule.NodeSelector != nil && !selector(v) {
+		if rule.NodeSelector != nil && !selector(v.Labels) {
 			if proven {
 				proof = append(proof, v.Name)
 			}

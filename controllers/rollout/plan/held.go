@@ -477,9 +477,8 @@ func (p *planner) attempt(v *view) {
 		return
 	}
 	p.ahead(v, status)
-	// This write to the Node makes a conflict of the uncordon of a manager that is about to end.
-	v.maintenance = MaintenanceDrained
-	p.maintain(v)
+	p.step(Maintain{OnNode{v.Name}, MaintenanceDrained, true})
+	v.maintenance, v.shown = MaintenanceDrained, MaintenanceDrained
 	permit := p.permit(v, status)
 	p.step(Permit{OnNode{v.Name}, permit})
 	v.permit = &permit

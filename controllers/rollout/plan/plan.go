@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -35,8 +34,7 @@ func For(s Snapshot) Plan {
 type planner struct {
 	Snapshot
 	profiles map[string]*Profile
-	// views are the nodes in the order of the rollout: zone by zone, those without one last, in a zone the oldest first,
-	// and the manager's own after all others.
+	// views are the nodes in the order of the rollout.
 	views    []*view
 	budget   budgets
 	canary   map[canaryKey]canary
@@ -68,12 +66,7 @@ func newPlanner(s Snapshot) *planner {
 			p.draining++
 		}
 	}
-	slices.SortFunc(p.views, func(a, b *view) int {
-		return cmp.Or(
-			compareBool(a.Manager, b.Manager), compareBool(a.zone == "", b.zone == ""), cmp.Compare(a.zone, b.zone),
-			a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name),
-		)
-	})
+	slices.SortFunc(p.views, func(a, b *view) int { return a.turn().Compare(b.turn()) })
 	p.budget = p.countBudgets()
 	return p
 }
@@ -115,7 +108,7 @@ func (p *planner) maintain(v *view) {
 	if v.shown == v.maintenance || v.Deleting {
 		return
 	}
-	p.step(Maintain{OnNode{v.Name}, v.maintenance})
+	p.step(Maintain{OnNode{v.Name}, v.maintenance, false})
 	v.shown = v.maintenance
 }
 

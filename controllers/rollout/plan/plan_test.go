@@ -355,7 +355,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 				f.node("a").Drain = gone
 				f.node("a").Client.Status.BusyMounts = []v1alpha1.BusyMount{{MountPoint: "/m", PodUID: "ds"}}
 			},
-			[]string{"record a: Rebooting PermitGiven", "conditions of a: Drained", "permit the reboot of a", "a: Rebooting PermitGiven"},
+			[]string{"record a: Rebooting PermitGiven", "conditions of a: Drained, for a permit", "permit the reboot of a", "a: Rebooting PermitGiven"},
 		},
 		"but where the profile minds": {
 			func(f *fixture) {
@@ -452,7 +452,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 				f.node("a").Drain = gone
 				f.record("a", v1alpha1.RolloutRebooting, ReasonPermitGiven, 0).Attempts = MaxAttempts
 			},
-			[]string{"record a: Rebooting PermitGiven", "conditions of a: Drained", "permit the reboot of a", "a: Rebooting PermitGiven"},
+			[]string{"record a: Rebooting PermitGiven", "conditions of a: Drained, for a permit", "permit the reboot of a", "a: Rebooting PermitGiven"},
 		},
 		"a fourth attempt fails the node": {
 			func(f *fixture) {
@@ -796,6 +796,15 @@ func TestForCanary(t *testing.T) {
 				}
 			},
 			[]string{"claim b for eda", "b: Claimed Claimed"},
+		},
+		"the manager's own node, where it is the chosen canary, does not wait for those that wait for it": {
+			func(f *fixture) {
+				f.node("c").Manager, f.node("c").Labels = true, map[string]string{"canary": "yes"}
+				f.Profiles[0].Rollout.Canary = &v1alpha1.Canary{
+					NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"canary": "yes"}}, SoakSeconds: ptr.To[int32](60),
+				}
+			},
+			[]string{"claim c for eda", "b: Waiting WaitingForCanary"},
 		},
 		"a selector that names nobody lets nobody go": {
 			func(f *fixture) {

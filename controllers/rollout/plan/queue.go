@@ -67,11 +67,11 @@ func (p *planner) queued(v *view, ahead int) (reason, message string) {
 	return p.otherZone(v)
 }
 
-// unfinished are the nodes that go, or will go, before the manager's own.
+// unfinished are the nodes that go, or will go, before the manager's own. Those that wait for it as their canary do not.
 func (p *planner) unfinished(manager *view) []string {
 	var out []string
 	for _, v := range p.views {
-		if v == manager || v.Client == nil || v.held() || v.unavailable() != "" {
+		if v == manager || v.Client == nil || v.held() || v.unavailable() != "" || p.waitsForCanary(v, manager) {
 			continue
 		}
 		switch p.plan.Rollout[v.Name].Reason {

@@ -172,6 +172,9 @@ type Maintain struct {
 	OnNode
 	// State is what they are to say.
 	State Maintenance
+	// Permitting has the Node written even if they say so already: a permit follows, and an uncordon by a manager that read
+	// the Node before is to meet a conflict.
+	Permitting bool
 }
 
 // Drain takes one pass over the node's pods, whose result belongs into Node.Drain before anything else is decided.
@@ -235,6 +238,9 @@ func (s Unguard) String() string { return "take our guards off " + s.Node }
 func (s Maintain) String() string {
 	if s.State == MaintenanceNone {
 		return fmt.Sprintf("conditions of %s: none", s.Node)
+	}
+	if s.Permitting {
+		return fmt.Sprintf("conditions of %s: %s, for a permit", s.Node, s.State)
 	}
 	return fmt.Sprintf("conditions of %s: %s", s.Node, s.State)
 }

@@ -73,6 +73,11 @@ func (p *planner) look(n *Node) *view {
 	return v
 }
 
+// turn is what the node's place in the order hangs on.
+func (v *view) turn() Turn {
+	return Turn{Name: v.Name, Created: v.Created, Labels: v.Labels, Zone: v.zone, Manager: v.Manager}
+}
+
 // held reports whether the node is disrupted by us, or may be at any moment.
 func (v *view) held() bool {
 	return v.claim != nil || v.Mark != nil || (v.permit != nil && !v.booted())

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,7 +19,7 @@ type opening struct {
 // outsideWindows keeps a node in service unless a window is open in every profile that needs its reboot.
 func (p *planner) outsideWindows(v *view) (reason, message string) {
 	var with []string
-	for _, name := range v.need.names {
+	for _, name := range p.mayNeed(v) {
 		if profile := p.profiles[name]; profile != nil && len(profile.Windows) > 0 {
 			with = append(with, name)
 		}
@@ -40,6 +41,21 @@ func (p *planner) outsideWindows(v *view) (reason, message string) {
 	default:
 		return ReasonWindowsDisjoint, fmt.Sprintf("The windows of %s, which all need the reboot, are never open together", whose)
 	}
+}
+
+// mayNeed are the profiles that need the node's reboot, sorted, and while the agent does not tell, all that may.
+func (p *planner) mayNeed(v *view) []string {
+	if v.need.kind != needUnknown {
+		return v.need.names
+	}
+	out := slices.Clone(v.need.names)
+	for _, name := range v.Profiles {
+		if profile := p.profiles[name]; profile != nil && len(profile.BootKeys) > 0 {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // opening asks the windows of some profiles once a pass.

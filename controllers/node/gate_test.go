@@ -1,0 +1,59 @@
+package node
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/tuning/catalogue"
+)
+
+func TestMayRelease(t *testing.T) {
+	profile := v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
+	view := fleet.NewView([]v1alpha1.StorageClientProfile{profile}, catalogue.AllowList{})
+	node := func(name string) corev1.Node {
+		n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		n.Status.NodeInfo.BootID = "boot-" + name
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		return n
+	}
+	object := func(name string, change func(*v1alpha1.StorageClientNode)) *v1alpha1.StorageClientNode {
+		scn := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 2}}
+		scn.Spec.Settings = []v1alpha1.NodeSetting{{Key: "sysctl/vm.dirty_ratio", Value: "20", Profile: "p"}}
+		scn.Status.BootID = "boot-" + name
+		if change != nil {
+			change(scn)
+		}
+		return scn
+	}
+	releasing := func(scn *v1alpha1.StorageClientNode) { scn.Spec.Release = true }
+	failing := func(generation int64) func(*v1alpha1.StorageClientNode) {
+		return func(scn *v1alpha1.StorageClientNode) {
+			scn.Spec.Release, scn.Status.ObservedGeneration = true, generation
+			scn.Status.Settings = []v1alpha1.SettingStatus{{Key: "sysctl/vm.dirty_ratio", State: v1alpha1.SettingFailed}}
+		}
+	}
+	for name, test := range map[string]struct {
+		other func(*v1alpha1.StorageClientNode)
+		waits bool
+	}{
+		"nobody else is being restored":              {nil, false},
+		"another node is being restored":             {releasing, true},
+		"another node was restored":                  {func(scn *v1alpha1.StorageClientNode) { releasing(scn); scn.Status.Restored = true }, false},
+		"another node could not be restored":         {failing(2), false},
+		"another node had failed before its release": {failing(1), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			all := fleet.Snapshot{
+				View: view, Nodes: []corev1.Node{node("a"), node("b")}, Ready: map[string]bool{"a": true, "b": true},
+				Objects: map[string]*v1alpha1.StorageClientNode{"a": object("a", nil), "b": object("b", test.other)},
+			}
+			if got := mayRelease(all, view.Profile("p")); (got != "") != test.waits {
+				t.Errorf("got %q, waits is to be %v", got, test.waits)
+			}
+		})
+	}
+}

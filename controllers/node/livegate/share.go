@@ -1,0 +1,34 @@
+package livegate
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// DefaultClusterShare is the cluster's budget where the manager is not told another.
+const DefaultClusterShare = "5%"
+
+// Share resolves a limit against a number of nodes: percentages are rounded down, and it is never under 1.
+func Share(limit intstr.IntOrString, nodes int) int {
+	share, err := intstr.GetScaledValueFromIntOrPercent(&limit, nodes, false)
+	if err != nil {
+		return 1
+	}
+	return max(share, 1)
+}
+
+// ParseShare accepts what the API accepts for a share: an integer of at least 1, or 1% to 100%.
+func ParseShare(text string) (intstr.IntOrString, error) {
+	number, percent := strings.CutSuffix(text, "%")
+	value, err := strconv.ParseInt(number, 10, 32)
+	if err != nil || value < 1 || (percent && value > 100) {
+		return intstr.IntOrString{}, errors.New("must be an integer of at least 1 or a percentage from 1% to 100%")
+	}
+	if percent {
+		return intstr.FromString(number + "%"), nil
+	}
+	return intstr.FromInt32(int32(value)), nil
+}

@@ -1,0 +1,214 @@
+package overview
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/agentpod"
+	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/controllers/internal/match"
+	"github.com/storageclient/operator/controllers/internal/pause"
+	"github.com/storageclient/operator/controllers/rollout/plan"
+	"github.com/storageclient/operator/tuning/nodesettings"
+)
+
+// Group are nodes that get the same settings.
+type Group struct {
+	Hash     string                 `json:"hash"`
+	BootHash string                 `json:"bootHash,omitempty"`
+	Settings []v1alpha1.NodeSetting `json:"settings"`
+	// Conflicts say where profiles of equal priority disagree, sorted.
+	Conflicts []string `json:"conflicts,omitempty"`
+	// Nodes are sorted.
+	Nodes []string `json:"nodes"`
+}
+
+// Reboot is a node that would reboot, and why.
+type Reboot struct {
+	Node string `json:"node"`
+	// Zone is the node's, empty if it has none.
+	Zone string   `json:"zone,omitempty"`
+	Why  []string `json:"why"`
+	// Held says why the node cannot go as it stands, empty if it can.
+	Held string `json:"held,omitempty"`
+}
+
+// Preview is what a profile would do to its nodes if it acted.
+type Preview struct {
+	// Refused says why nothing of the profile may be applied, empty if it may.
+	Refused string  `json:"refused,omitempty"`
+	Groups  []Group `json:"groups,omitempty"`
+	// Reboots are in the order of the rollout: the canary first, then zone by zone, the manager's own node last. Those
+	// that are held come after all others.
+	Reboots []Reboot `json:"reboots,omitempty"`
+	// Earliest is when the first node may go, as far as the profile's windows tell; nil if no node would, or they never open.
+	Earliest *metav1.Time `json:"earliest,omitempty"`
+	// EstimatedCompletion is when all of them can be done at the earliest, see Foresee.
+	EstimatedCompletion *metav1.Time `json:"estimatedCompletion,omitempty"`
+	// PlanHash is what an approval names, empty if the profile has no boot settings.
+	PlanHash string `json:"planHash,omitempty"`
+	// Approved is true where that plan is approved already.
+	Approved bool `json:"approved,omitempty"`
+}
+
+// Plan tells what the profile would do, whether or not it is in mode Plan or paused. Nodes that the profile no longer
+// selects, and what it would put back on them, are not part of it.
+func Plan(profile *v1alpha1.StorageClientProfile, c Cluster) Preview {
+	if reason, message := match.Check(profile, c.Allow); reason != "" {
+		return Preview{Refused: reason + ": " + message}
+	}
+	view := fleet.NewView(acting(profile, c.Profiles), c.Allow)
+	out := Preview{PlanHash: nodesettings.PlanHash(profile), Approved: fleet.Approved(profile)}
+	var turns []plan.Turn
+	reboots := map[string]Reboot{}
+	for _, m := range members(profile, c) {
+		if !m.selected {
+			continue
+		}
+		wanted := view.Wanted(m.node, m.scn)
+		out.Groups = addToGroup(out.Groups, wanted.Result, m.node.Name)
+		turn := TurnOf(m.node, wanted.BootHash, c.ManagerNode)
+		turns = append(turns, turn)
+		if why := rebootsFor(wanted.Settings, m.scn, profile.Spec.Rollout.Reboot.RestoreReboot); len(why) > 0 {
+			reboots[m.node.Name] = Reboot{Node: m.node.Name, Zone: turn.Zone, Why: why, Held: held(m.node)}
+		}
+	}
+	slices.SortStableFunc(out.Groups, func(a, b Group) int { return cmp.Compare(len(b.Nodes), len(a.Nodes)) })
+	out.order(profile, turns, reboots)
+	out.foresee(profile, c, len(turns))
+	return out
+}
+
+// order lists the reboots in the order of the rollout. All nodes have a say in who the canary is.
+func (p *Preview) order(profile *v1alpha1.StorageClientProfile, turns []plan.Turn, reboots map[string]Reboot) {
+	for _, turn := range plan.InTurn(turns, *profile.Spec.WithDefaults().Rollout.Canary) {
+		if reboot, due := reboots[turn.Name]; due {
+			p.Reboots = append(p.Reboots, reboot)
+		}
+	}
+}
+
+// foresee tells when nodes would go, where the profile reboots any.
+func (p *Preview) foresee(profile *v1alpha1.StorageClientProfile, c Cluster, matched int) {
+	free := 0
+	for _, r := range p.Reboots {
+		if r.Held == "" {
+			free++
+		}
+	}
+	if free == 0 || profile.Spec.WithDefaults().Rollout.Reboot.Policy == v1alpha1.RebootNever {
+		return
+	}
+	forecast := Foresee(profile, free, Fleet{Matched: matched, All: len(c.Nodes), MaxUnavailable: c.MaxUnavailable}, c.Now)
+	p.Earliest, p.EstimatedCompletion = whenKnown(forecast.First), whenKnown(forecast.Last)
+}
+
+func whenKnown(t time.Time) *metav1.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &metav1.Time{Time: t.Truncate(time.Second)}
+}
+
+// TurnOf is what a node's place in the order of the rollout hangs on. managerNode is the manager's own, empty if it is
+// not known.
+func TurnOf(node *corev1.Node, bootHash, managerNode string) plan.Turn {
+	return plan.Turn{
+		Name: node.Name, Created: node.CreationTimestamp.Time, Labels: node.Labels, Zone: node.Labels[corev1.LabelTopologyZone],
+		Manager: node.Name == managerNode, BootHash: bootHash, Held: held(node) != "",
+	}
+}
+
+// held says what on the Node keeps the rollout from it, empty if nothing does. What the rollout has begun with is not held.
+func held(node *corev1.Node) string {
+	_, ours := node.Annotations[v1alpha1.DisruptionAnnotation]
+	switch {
+	case node.DeletionTimestamp != nil:
+		return "it is being deleted"
+	case node.Annotations[v1alpha1.NeverDisruptAnnotation] == v1alpha1.True:
+		return "it carries the annotation " + v1alpha1.NeverDisruptAnnotation
+	case pause.Annotated(node):
+		return "it carries the annotation " + v1alpha1.PausedAnnotation
+	case node.Spec.Unschedulable && !ours:
+		return "others have cordoned it"
+	case !agentpod.NodeReady(node) && !ours:
+		return "it is not Ready"
+	}
+	return ""
+}
+
+// acting returns the profiles with the given one as it would be in mode Enforce, taken up by the manager.
+func acting(profile *v1alpha1.StorageClientProfile, all []v1alpha1.StorageClientProfile) []v1alpha1.StorageClientProfile {
+	enforced := profile.DeepCopy()
+	enforced.Spec.Mode, enforced.Spec.Paused = v1alpha1.ModeEnforce, false
+	controllerutil.AddFinalizer(enforced, v1alpha1.Finalizer)
+	others := slices.DeleteFunc(slices.Clone(all), func(p v1alpha1.StorageClientProfile) bool { return p.Name == profile.Name })
+	return append(others, *enforced)
+}
+
+func addToGroup(groups []Group, result nodesettings.Result, node string) []Group {
+	for i := range groups {
+		if groups[i].Hash == result.Hash && groups[i].BootHash == result.BootHash {
+			groups[i].Nodes = append(groups[i].Nodes, node)
+			return groups
+		}
+	}
+	group := Group{Hash: result.Hash, BootHash: result.BootHash, Settings: result.Settings, Nodes: []string{node}}
+	for _, c := range result.Conflicts {
+		group.Conflicts = append(group.Conflicts, fmt.Sprintf("%s: %s (%s)", c.Key, strings.Join(c.Values, " against "), strings.Join(c.Profiles, ", ")))
+	}
+	slices.Sort(group.Conflicts)
+	return append(groups, group)
+}
+
+// rebootsFor says why a node would reboot for its settings: a boot setting that it is not known to have in force, or
+// one to be rid of where the profile asks for that.
+func rebootsFor(settings []v1alpha1.NodeSetting, scn *v1alpha1.StorageClientNode, restoreReboot bool) []string {
+	var why []string
+	wanted := map[string]bool{}
+	for _, s := range settings {
+		wanted[s.Key] = true
+		if nodesettings.TakesEffectAtBoot(s.Key) {
+			if reason := bootReason(s, scn); reason != "" {
+				why = append(why, reason)
+			}
+		}
+	}
+	if scn == nil || !restoreReboot {
+		return why
+	}
+	for _, s := range scn.Spec.Settings {
+		if nodesettings.TakesEffectAtBoot(s.Key) && !wanted[s.Key] && s.OnRemoval == v1alpha1.DeletionRestore {
+			why = append(why, fmt.Sprintf("%s goes, now %s", s.Key, cmp.Or(s.Value, "set")))
+		}
+	}
+	return why
+}
+
+// bootReason is empty for a setting that is in force, and for one that cannot be had on the node: it is never staged.
+func bootReason(s v1alpha1.NodeSetting, scn *v1alpha1.StorageClientNode) string {
+	becomes := fmt.Sprintf("%s becomes %s", s.Key, cmp.Or(s.Value, "set"))
+	if scn == nil {
+		return becomes + ", now unknown: no agent has reported yet"
+	}
+	for _, status := range scn.Status.Settings {
+		if status.Key != s.Key || status.Desired != s.Value {
+			continue
+		}
+		switch status.State {
+		case v1alpha1.SettingInSync, v1alpha1.SettingClamped, v1alpha1.SettingUnsupported:
+			return ""
+		case v1alpha1.SettingPending, v1alpha1.SettingDrifted, v1alpha1.SettingShadowed, v1alpha1.SettingFailed:
+			return becomes + ", now " + cmp.Or(status.Observed, "not set")
+		}
+	}
+	return becomes
+}

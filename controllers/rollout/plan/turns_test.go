@@ -1,0 +1,448 @@
+package plan
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/windows"
+)
+
+// row is a change of a fixture, and what For makes of it: steps, then the notes of the nodes that the table is about.
+type row struct {
+	change func(*fixture)
+	want   []string
+}
+
+func playRows(t *testing.T, rows map[string]row, build func() *fixture, notes ...string) {
+	t.Helper()
+	for name, c := range rows {
+		t.Run(name, func(t *testing.T) {
+			f := build()
+			c.change(f)
+			if diff := cmp.Diff(c.want, lines(For(f.Snapshot), notes...)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// opens gives a profile a window; it is Tuesday noon.
+func (p *Profile) opens(schedule string, seconds int32) {
+	set, err := windows.ParseSet([]v1alpha1.Window{{Schedule: schedule, DurationSeconds: seconds}})
+	if err != nil {
+		panic(err)
+	}
+	p.Windows = set
+}
+
+// also makes a node need its reboot for a second profile too.
+func (f *fixture) also(node, profile string) {
+	n := f.node(node)
+	key := "kernelArgument/" + profile
+	n.Profiles = append(n.Profiles, profile)
+	n.Client.Spec.Settings = append(n.Client.Spec.Settings, v1alpha1.NodeSetting{Key: key, Profile: profile})
+	n.Client.Status.Settings = append(n.Client.Status.Settings, v1alpha1.SettingStatus{Key: key, State: v1alpha1.SettingPending, TakesEffect: v1alpha1.EffectReboot})
+	n.Client.Status.RebootRequiredBy = append(n.Client.Status.RebootRequiredBy, key)
+}
+
+// only makes a node another profile's.
+func (f *fixture) only(node, profile string) {
+	n := f.node(node)
+	n.Profiles, n.Client.Spec.Settings[0].Profile = []string{profile}, profile
+}
+
+func TestForWindows(t *testing.T) {
+	release := []string{
+		"record a: Releasing WaitingForWindow", "conditions of a: none", "uncordon a: WaitingForWindow", "release the claim of a",
+		"a: Waiting WaitingForWindow",
+	}
+	playRows(t, map[string]row{
+		"nothing begins while they are closed": {
+			func(f *fixture) { f.Profiles[0].opens("0 13 * * *", 3600) }, []string{"a: Waiting WaitingForWindow"},
+		},
+		"nor in the second in which they close": {
+			func(f *fixture) { f.Profiles[0].opens("0 11 * * *", 3600) }, []string{"a: Waiting WaitingForWindow"},
+		},
+		"a disruption begins while one is open, however short the rest of it": {
+			func(f *fixture) { f.Profiles[0].opens("0 11 * * *", 3601) }, []string{"claim a for eda", "a: Claimed Claimed"},
+		},
+		"a claim that was made before they closed is given up": {
+			func(f *fixture) {
+				f.Profiles[0].opens("0 13 * * *", 3600)
+				f.Claims["a"] = Claim{Profile: "eda"}
+			},
+			[]string{"release the claim of a", "a: Waiting WaitingForWindow"},
+		},
+		"they close in the middle of a drain: the node is released": {
+			func(f *fixture) {
+				f.cordoned("a", 5*time.Minute)
+				f.Profiles[0].opens("0 11 * * *", 3600)
+			},
+			release,
+		},
+		"while load balancers let go of the node: the same": {
+			func(f *fixture) {
+				f.cordoned("a", time.Second)
+				f.Profiles[0].Rollout.Drain.ExcludeFromLoadBalancersSeconds = 60
+				f.Profiles[0].opens("0 11 * * *", 3600)
+			},
+			release,
+		},
+		"the node is empty at that moment: the same, it gets no permit": {
+			func(f *fixture) {
+				f.cordoned("a", 5*time.Minute)
+				f.node("a").Drain = &Drained{Gone: true}
+				f.Profiles[0].opens("0 11 * * *", 3600)
+			},
+			release,
+		},
+		"what has its permit finishes": {
+			func(f *fixture) {
+				f.permitted("a", time.Minute)
+				f.Profiles[0].opens("0 13 * * *", 3600)
+			},
+			[]string{"a: Rebooting PermitGiven"},
+		},
+		"what is back settles": {
+			func(f *fixture) {
+				f.permitted("a", 5*time.Minute)
+				f.rebooted("a")
+				f.Profiles[0].opens("0 13 * * *", 3600)
+			},
+			[]string{"a: Settling Settling"},
+		},
+		"two profiles need the reboot, and only one's are open": {
+			func(f *fixture) {
+				f.profile("lab").opens("0 13 * * *", 3600)
+				f.Profiles[0].opens("0 11 * * *", 10800)
+				f.also("a", "lab")
+			},
+			[]string{"a: Waiting WaitingForWindow"},
+		},
+		"two profiles' windows are never open together": {
+			func(f *fixture) {
+				f.profile("lab").opens("0 11 * * *", 3600)
+				f.Profiles[0].opens("30 10 * * *", 1800)
+				f.also("a", "lab")
+			},
+			[]string{"a: Waiting WindowsDisjoint"},
+		},
+		"windows of a profile that does not need the reboot have no say": {
+			func(f *fixture) {
+				f.profile("lab").opens("0 13 * * *", 3600)
+				f.node("a").Profiles = []string{"eda", "lab"}
+			},
+			[]string{"claim a for eda", "a: Claimed Claimed"},
+		},
+	}, func() *fixture { return cluster("a") }, "a")
+}
+
+func TestForAsksAgainWhenWindowsOpenAndClose(t *testing.T) {
+	f := cluster("a")
+	f.profile("lab").opens("30 12 * * *", 7200)
+	f.Profiles[0].opens("0 13 * * *", 3600)
+	f.also("a", "lab")
+	closed := For(f.Snapshot)
+	want := "Outside the windows of StorageClientProfile eda, lab; the next opening is at 2026-09-01T13:00:00Z"
+	if got := closed.Rollout["a"].Message; got != want || !closed.Next.Equal(noon.Add(time.Hour)) {
+		t.Errorf("asks again at %s and says %q, want %q", closed.Next, got, want)
+	}
+	f.Now = noon.Add(time.Hour)
+	f.cordoned("a", -time.Hour)
+	f.Profiles[0].Rollout.Drain.ExcludeFromLoadBalancersSeconds = 7200
+	if open := For(f.Snapshot); !open.Next.Equal(noon.Add(2 * time.Hour)) {
+		t.Errorf("asks again at %s, want when the first of the windows closes", open.Next)
+	}
+}
+
+func TestForZonesInTurn(t *testing.T) {
+	build := func() *fixture {
+		f := cluster("a", "b", "c", "d")
+		for node, zone := range map[string]string{"a": "x", "b": "y", "d": "x"} {
+			f.node(node).Labels = map[string]string{corev1.LabelTopologyZone: zone}
+		}
+		return f
+	}
+	playRows(t, map[string]row{
+		"all of a zone go, and nobody else": {
+			func(*fixture) {}, []string{"claim a for eda", "claim d for eda", "b: Waiting WaitingForZone", "c: Waiting WaitingForZone"},
+		},
+		"then those of the next": {
+			func(f *fixture) { f.done("a", time.Hour); f.done("d", time.Hour) },
+			[]string{"claim b for eda", "b: Claimed Claimed", "c: Waiting WaitingForZone"},
+		},
+		"nodes without a zone at the end": {
+			func(f *fixture) {
+				for _, name := range []string{"a", "b", "d"} {
+					f.done(name, time.Hour)
+				}
+			},
+			[]string{"claim c for eda", "b: UpToDate NothingToDo", "c: Claimed Claimed"},
+		},
+		"who is drained holds up the other zones": {
+			func(f *fixture) { f.done("d", time.Hour); f.cordoned("a", ZonePatience-time.Second) },
+			[]string{"drain a", "b: Waiting WaitingForZone", "c: Waiting WaitingForZone"},
+		},
+		"but not for ever": {
+			func(f *fixture) { f.done("d", time.Hour); f.cordoned("a", ZonePatience) },
+			[]string{"drain a", "claim b for eda", "b: Claimed Claimed", "c: Waiting WaitingForZone"},
+		},
+		"who reboots holds them up for longer": {
+			func(f *fixture) { f.done("d", time.Hour); f.permitted("a", ZonePatience) },
+			[]string{"b: Waiting WaitingForZone", "c: Waiting WaitingForZone"},
+		},
+		"who has failed does not": {
+			func(f *fixture) {
+				f.done("d", time.Hour)
+				f.cordoned("a", time.Minute)
+				f.node("a").Maintenance = MaintenanceDrained
+				f.record("a", v1alpha1.RolloutFailed, ReasonRebootTimedOut, time.Minute)
+				f.Profiles[0].Rollout.FailureThreshold = ptr.To[int32](9)
+				f.Profiles[0].Rollout.Canary = &v1alpha1.Canary{
+					NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelTopologyZone: "y"}}, SoakSeconds: ptr.To[int32](0),
+				}
+			},
+			[]string{"claim b for eda", "b: Claimed Claimed", "c: Waiting WaitingForCanary"},
+		},
+		"nor who cannot go": {
+			func(f *fixture) { f.node("a").NeverDisrupt, f.node("d").Paused = true, true },
+			[]string{"claim b for eda", "b: Claimed Claimed", "c: Waiting WaitingForZone"},
+		},
+		"nor another profile's nodes": {
+			func(f *fixture) {
+				f.profile("lab")
+				f.only("a", "lab")
+				f.cordoned("a", time.Second)
+				f.done("d", time.Hour)
+			},
+			[]string{"drain a", "claim b for eda", "b: Claimed Claimed", "c: Waiting WaitingForZone"},
+		},
+	}, build, "b", "c")
+}
+
+func TestForFairShares(t *testing.T) {
+	build := func() *fixture {
+		f := cluster("a", "b", "c", "d")
+		f.profile("lab")
+		f.only("c", "lab")
+		f.only("d", "lab")
+		return f
+	}
+	playRows(t, map[string]row{
+		"profiles take turns": {
+			func(f *fixture) { f.Budget = 3 }, []string{"claim a for eda", "claim c for lab", "claim b for eda"},
+		},
+		"a single slot goes round": {
+			func(f *fixture) {
+				f.Budget = 1
+				f.done("a", time.Minute)
+				f.node("a").Client.Status.Rollout.Attempts = 1
+			},
+			[]string{"claim c for lab"},
+		},
+		"and round": {
+			func(f *fixture) {
+				f.Budget = 1
+				f.done("a", 2*time.Minute)
+				f.done("c", time.Minute)
+				f.node("a").Client.Status.Rollout.Attempts = 1
+				f.node("c").Client.Status.Rollout.Attempts = 1
+			},
+			[]string{"claim b for eda"},
+		},
+		"who holds a node waits for who holds none": {
+			func(f *fixture) { f.Budget = 2; f.permitted("a", time.Minute) }, []string{"claim c for lab"},
+		},
+		"on a tie the priority decides": {
+			func(f *fixture) { f.Budget, f.Profiles[1].Priority = 1, 1 }, []string{"claim c for lab"},
+		},
+		"who cannot go leaves its share": {
+			func(f *fixture) { f.Budget, f.Profiles[1].Paused = 2, v1alpha1.ReasonPausedByField },
+			[]string{"claim a for eda", "claim b for eda"},
+		},
+	}, build)
+}
+
+func TestForVacantNodes(t *testing.T) {
+	build := func() *fixture {
+		f := cluster("a", "b", "c")
+		f.Budget = 1
+		f.node("a").Labels = map[string]string{corev1.LabelTopologyZone: "x"}
+		f.node("c").Labels = map[string]string{corev1.LabelTopologyZone: "y"}
+		f.node("c").Untuned, f.node("c").Vacant = true, true
+		return f
+	}
+	playRows(t, map[string]row{
+		"go before all others": {
+			func(*fixture) {}, []string{"claim c for eda", "a: Waiting WaitingForBudget", "c: Claimed Claimed"},
+		},
+		"the taint alone does not make one": {
+			func(f *fixture) { f.node("c").Vacant = false }, []string{"claim a for eda", "a: Claimed Claimed", "c: Waiting WaitingForBudget"},
+		},
+		"wait for no other zone": {
+			func(f *fixture) { f.Budget = 2; f.cordoned("a", time.Second) },
+			[]string{"drain a", "claim c for eda", "a: Draining Draining", "c: Claimed Claimed"},
+		},
+		"hold up no other zone": {
+			func(f *fixture) { f.Budget = 2; f.cordoned("c", time.Second) },
+			[]string{"drain c", "claim a for eda", "a: Claimed Claimed", "c: Draining Draining"},
+		},
+		"wait for the canary": {
+			func(f *fixture) { f.Profiles[0].Rollout.Canary = &v1alpha1.Canary{Nodes: ptr.To[int32](1)} },
+			[]string{"claim a for eda", "a: Claimed Claimed", "c: Waiting WaitingForCanary"},
+		},
+		"wait for the window": {
+			func(f *fixture) { f.Profiles[0].opens("0 13 * * *", 3600) },
+			[]string{"a: Waiting WaitingForWindow", "c: Waiting WaitingForWindow"},
+		},
+		"use up the budget": {
+			func(f *fixture) { f.cordoned("c", time.Second) },
+			[]string{"drain c", "a: Waiting WaitingForBudget", "c: Draining Draining"},
+		},
+	}, build, "a", "c")
+}
+
+func TestForNodesThatHaveBeenUnavailableForLong(t *testing.T) {
+	build := func() *fixture {
+		f := cluster("a", "b")
+		f.Budget = 1
+		f.node("a").Ready, f.node("a").UnavailableSince = false, ptr.To(noon.Add(-time.Hour))
+		f.Profiles[0].Rollout.IgnoreUnavailableAfterSeconds = 60
+		f.Profiles[0].Rollout.FailureThreshold = ptr.To[int32](9)
+		return f
+	}
+	playRows(t, map[string]row{
+		"do not count": {func(*fixture) {}, []string{"claim b for eda"}},
+		"count where we hold them": {
+			func(f *fixture) { f.permitted("a", time.Minute) }, nil,
+		},
+		"count where they have failed": {
+			func(f *fixture) { f.record("a", v1alpha1.RolloutFailed, "x", time.Hour) }, nil,
+		},
+		"count in the cluster's budget as long as one profile minds": {
+			func(f *fixture) { f.profile("lab"); f.node("a").Profiles = []string{"eda", "lab"} }, nil,
+		},
+		"count where nobody can tell since when": {
+			func(f *fixture) { f.node("a").UnavailableSince = nil }, nil,
+		},
+		"count where no profile is there to say so": {
+			func(f *fixture) { f.node("a").Profiles = nil }, nil,
+		},
+	}, build)
+	f := build()
+	want := "The node is out of service: not Ready; out of service since 2026-09-01T11:00:00Z, for so long that it no longer uses up the budget of StorageClientProfile eda"
+	if diff := cmp.Diff(want, For(f.Snapshot).Rollout["a"].Message); diff != "" {
+		t.Errorf("it is named (-want +got):\n%s", diff)
+	}
+	f.Profiles[0].Rollout.IgnoreUnavailableAfterSeconds = 3660
+	if next := For(f.Snapshot).Next; !next.Equal(noon.Add(time.Minute)) {
+		t.Errorf("asks again at %s, want when the node no longer counts", next)
+	}
+}
+
+func TestForAChosenCanary(t *testing.T) {
+	build := func() *fixture {
+		f := cluster("a", "b", "c", "d")
+		f.node("c").Labels = map[string]string{"canary": "yes"}
+		f.Profiles[0].Rollout.Canary = &v1alpha1.Canary{
+			NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"canary": "yes"}}, SoakSeconds: ptr.To[int32](60),
+		}
+		return f
+	}
+	playRows(t, map[string]row{
+		"goes first, whatever its age": {
+			func(*fixture) {}, []string{"claim c for eda", "a: Waiting WaitingForCanary"},
+		},
+		"soaks": {
+			func(f *fixture) { f.done("c", 59*time.Second) }, []string{"a: Waiting WaitingForCanary"},
+		},
+		"lets the others go": {
+			func(f *fixture) { f.done("c", time.Minute) },
+			[]string{"claim a for eda", "claim b for eda", "claim d for eda", "a: Claimed Claimed"},
+		},
+		"lets nobody go where it has failed": {
+			func(f *fixture) {
+				f.record("c", v1alpha1.RolloutFailed, "x", time.Hour)
+				f.Profiles[0].Rollout.FailureThreshold = ptr.To[int32](9)
+			},
+			[]string{"a: Waiting WaitingForCanary"},
+		},
+		"cannot go, and nobody has proven anything": {
+			func(f *fixture) { f.node("c").NeverDisrupt = true }, []string{"a: Waiting WaitingForCanary"},
+		},
+		"cannot go, and another node has carried the settings for the soak": {
+			func(f *fixture) { f.node("c").NeverDisrupt = true; f.done("b", time.Minute) },
+			[]string{"claim a for eda", "claim d for eda", "a: Claimed Claimed"},
+		},
+		"cannot go, and another has carried them for less": {
+			func(f *fixture) { f.node("c").NeverDisrupt = true; f.done("b", 59*time.Second) },
+			[]string{"a: Waiting WaitingForCanary"},
+		},
+		"that gets other boot settings proves nothing": {
+			func(f *fixture) { f.done("c", time.Hour); f.retarget("c", "h2") },
+			[]string{"a: Waiting WaitingForCanary"},
+		},
+	}, build, "a")
+}
+
+func TestForTheLastControlPlaneNode(t *testing.T) {
+	build := func() *fixture {
+		f := cluster("a", "b")
+		f.node("a").ControlPlane, f.node("b").ControlPlane = true, true
+		f.Profiles[0].Rollout.FailureThreshold = ptr.To[int32](9)
+		f.node("b").NeverDisrupt = true
+		return f
+	}
+	waits := []string{"a: Waiting LastControlPlaneNode"}
+	playRows(t, map[string]row{
+		"another one is well":               {func(*fixture) {}, []string{"claim a for eda", "a: Claimed Claimed"}},
+		"the other one is no control plane": {func(f *fixture) { f.node("b").ControlPlane = false }, waits},
+		"the other one is not Ready":        {func(f *fixture) { f.node("b").Ready = false }, waits},
+		"others have cordoned it":           {func(f *fixture) { f.node("b").Unschedulable = true }, waits},
+		"it is being deleted":               {func(f *fixture) { f.node("b").Deleting = true }, waits},
+		"we are about to disrupt it":        {func(f *fixture) { f.node("b").NeverDisrupt = false; f.permitted("b", time.Minute) }, waits},
+		"it has failed": {
+			func(f *fixture) { f.record("b", v1alpha1.RolloutFailed, "x", time.Hour) }, waits,
+		},
+	}, build, "a")
+}
+
+func TestForGuardsWhereSomebodyTookOurMark(t *testing.T) {
+	build := func() *fixture {
+		f := cluster("a")
+		f.permitted("a", time.Minute)
+		f.node("a").Guarded, f.node("a").Mark = true, nil
+		return f
+	}
+	unguard := "take our guards off a"
+	playRows(t, map[string]row{
+		"while the agent holds a permit: they go with it": {
+			func(*fixture) {},
+			[]string{
+				"clear the permit of a: WithdrawingPermit", "record a: Releasing CordonedByOthers", "conditions of a: none",
+				unguard, "release the claim of a", "a: Waiting CordonedByOthers",
+			},
+		},
+		"before the agent has answered: they stay": {
+			func(f *fixture) { f.node("a").Client.Generation++ }, []string{"a: Releasing WithdrawingPermit"},
+		},
+		"while the node boots: they go once it is back": {
+			func(f *fixture) { f.rebooted("a") },
+			[]string{"conditions of a: none", unguard, "release the claim of a", "clear the permit of a: Accepted", "a: UpToDate NothingToDo"},
+		},
+		"and its Node is being deleted: it is left alone": {
+			func(f *fixture) {
+				f.done("a", time.Hour)
+				f.node("a").Client.Spec.RebootPermit, f.Claims = nil, nil
+				f.node("a").Deleting = true
+			},
+			[]string{"a: UpToDate NothingToDo"},
+		},
+	}, build, "a")
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/storageclient/operator/tuning/advice"
+	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/mountoptions"
+)
+
+const knowledge = "docs/knowledge.md"
+
+// writeKnowledge writes what the operator knows of the field: the rules of advice, the parameters, the mount options.
+func writeKnowledge() error {
+	var b bytes.Buffer
+	b.WriteString("# What is known here\n\nWritten by `make generate` out of the source; do not edit. `kubectl storageclient explain NAME` tells the same.\n")
+	table(&b, "Advice", "`status.advice` of a profile; warnings and errors are told at admission too. No rule keeps a profile from being applied.",
+		"rule", "severity", "about", "source")
+	for _, r := range advice.Rules() {
+		row(&b, code(r.ID), string(r.Severity), r.Title, r.Source)
+	}
+	table(&b, "Parameters of nodes", "What is not listed needs the operator's `--allow-parameter`.", "key", "values", "default", "takes effect", "good to know", "source")
+	for _, p := range catalogue.All() {
+		row(&b, code(p.Key), valuesOf(p), p.Default, string(p.TakesEffect), strings.TrimSpace(p.Hazard+" "+p.Note), p.Source)
+	}
+	for _, protocol := range []mountoptions.Protocol{mountoptions.NFS, mountoptions.SMB, mountoptions.XFS} {
+		known := protocol.Known()
+		table(&b, fmt.Sprintf("Mount options of %s", protocol), known[0].Source, "option", "values", "default", "takes effect", "since kernel", "good to know")
+		for _, k := range known {
+			note := strings.TrimSpace(k.Hazard + " " + k.Note)
+			if k.Refused != "" {
+				note = "Refused: " + k.Refused
+			}
+			row(&b, code(k.Name), k.Values, k.Default, string(k.TakesEffect), k.Since, note)
+		}
+	}
+	return os.WriteFile(knowledge, b.Bytes(), 0o644)
+}
+
+func valuesOf(p catalogue.Parameter) string {
+	if p.Kind == catalogue.Text {
+		return "text"
+	}
+	text := fmt.Sprintf("%d to %d %s", p.Min, p.Max, p.Unit)
+	if p.Kind == catalogue.IntegerList {
+		text = fmt.Sprintf("%d numbers, %s", p.Fields, text)
+	}
+	return strings.TrimSpace(text)
+}
+
+func table(b *bytes.Buffer, title, intro string, columns ...string) {
+	fmt.Fprintf(b, "\n## %s\n\n%s\n\n", title, intro)
+	row(b, columns...)
+	b.WriteString(strings.Repeat("|---", len(columns)) + "|\n")
+}
+
+func row(b *bytes.Buffer, cells ...string) {
+	for _, text := range cells {
+		b.WriteString("| " + cmp.Or(cell(text), " ") + " ")
+	}
+	b.WriteString("|\n")
+}
+
+func code(text string) string { return "`" + text + "`" }

@@ -61,8 +61,9 @@ const (
 	// ReasonInvalid surfaces on Stalled when the profile fails the validation against the catalogue; nothing of it is applied.
 	// Correct the field that the message names, as it says.
 	ReasonInvalid = "Invalid"
-	// ReasonFailureThreshold surfaces on Stalled when as many nodes have failed as rollout.failureThreshold allows.
-	// Look at the failed nodes, correct the boot settings, or raise failureThreshold.
+	// ReasonFailureThreshold surfaces on Stalled when as many nodes have failed as rollout.failureThreshold allows, or a pod
+	// could not mount a changed volume.
+	// Look at the failed nodes, correct the boot settings, or raise failureThreshold; correct the volume rules.
 	ReasonFailureThreshold = "FailureThresholdReached"
 	// ReasonNodesFailed surfaces on Ready=False when at least one node has failed and the threshold is not reached.
 	// Look at status.rollout and status.settings of the nodes that the message names.

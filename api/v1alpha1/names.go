@@ -48,6 +48,12 @@ const (
 	AppliedMountOptionsAnnotation = "tuning.storageclient.dev/applied-mount-options"
 	// ProfilesAnnotation names the profiles whose options a PersistentVolume carries, separated by commas.
 	ProfilesAnnotation = "tuning.storageclient.dev/profiles"
+	// MountOptionsStepAnnotation on a PersistentVolume tells in which step its list was written: JSON with since (when the step
+	// began), rules (the hash of each profile's volume rules) and unprovable (only the soak ends the step).
+	MountOptionsStepAnnotation = "tuning.storageclient.dev/mount-options-step"
+	// FailedMountOptionsAnnotation stands on a PersistentVolume whose list was taken back because a pod could not mount it: JSON
+	// with rules, driver, options and the event's message. No further volume gets options of these rules while it stands.
+	FailedMountOptionsAnnotation = "tuning.storageclient.dev/failed-mount-options"
 	// Finalizer on a profile stands until every reachable node and volume has been put back.
 	Finalizer = "tuning.storageclient.dev/restore"
 

@@ -604,16 +604,18 @@ type Reboot struct {
 	RestoreReboot bool `json:"restoreReboot,omitempty"`
 }
 
-// VolumeRollout says how changes of mount options reach PersistentVolumes.
+// VolumeRollout says how changed mount options reach existing PersistentVolumes: one volume first, as the canary, for each
+// driver and list of options; then maxPerStep at a time. New volumes get them as they are created, and Restore is not stepped.
 type VolumeRollout struct {
-	// maxPerStep is how many volumes change in one step: at least 1, or 1% to 100%. Default 10%.
+	// maxPerStep is how many volumes change in one step after the canary: at least 1, or 1% to 100% of the profile's matched
+	// volumes that are not blocked, rounded down, never under 1. Default 10%.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=4
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 : self.matches('^([1-9][0-9]?|100)%$')",message="must be an integer of at least 1 or a percentage from 1% to 100%"
 	MaxPerStep *intstr.IntOrString `json:"maxPerStep,omitempty"`
 
-	// soakSeconds ends a step in which no node has mounted a changed volume: 0 to 2592000. Default 300.
+	// soakSeconds ends a step in which no node has mounted a changed volume well: 0 to 2592000. Default 300.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=2592000

@@ -119,7 +119,7 @@ func trimObject(object any) (any, error) {
 	for _, mount := range scn.Status.Mounts {
 		if mount.Volume != "" {
 			mounts = append(mounts, v1alpha1.MountStatus{
-				MountPoint: mount.MountPoint, Volume: mount.Volume, Options: mount.Options, State: mount.State, Message: mount.Message,
+				MountPoint: mount.MountPoint, Volume: mount.Volume, Protocol: mount.Protocol, Options: mount.Options, State: mount.State, Message: mount.Message,
 			})
 		}
 	}
@@ -167,7 +167,7 @@ func addControllers(mgr ctrl.Manager, s settings) error {
 			ManagerNode: managerNode, UntunedTaint: s.untunedTaint,
 		},
 		"volume": &volume.Reconciler{
-			Client: mgr.GetClient(), Recorder: recorder, Allow: s.allow, Namespace: v1alpha1.ManagerNamespace,
+			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Recorder: recorder, Clock: realClock, Allow: s.allow, Namespace: v1alpha1.ManagerNamespace,
 		},
 		"metrics": &clientmetrics.Reporter{
 			Registry: metrics.Registry, MaxUnavailable: s.maxUnavailable,

@@ -100,6 +100,8 @@ func (f facts) stalled() verdict {
 		return yes(v1alpha1.ReasonFenceMissing, "the node agent is not rolled out: "+f.fence)
 	case f.stopped():
 		return yes(v1alpha1.ReasonFailureThreshold, "failed nodes: "+names.List(f.nodes.failed))
+	case f.volumes.Stopped != "":
+		return yes(v1alpha1.ReasonFailureThreshold, "volumes wait until the profile's volume rules change: "+f.volumes.Stopped)
 	}
 	return no(v1alpha1.ReasonProgressing, "")
 }
@@ -284,6 +286,9 @@ func (f facts) progress() string {
 		if len(list.nodes) > 0 {
 			parts = append(parts, list.label+": "+names.List(list.nodes))
 		}
+	}
+	if f.volumes.Step != "" {
+		parts = append(parts, f.volumes.Step)
 	}
 	if waits := f.waits(); waits != "" {
 		parts = append(parts, waits)

@@ -227,6 +227,11 @@ func TestConditions(t *testing.T) {
 			world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.FailureThreshold = new(int32(2)) }).node("a", state(sysctl, v1alpha1.SettingFailed)),
 			want:  "Ready=False/NodesFailed",
 		},
+		"a changed volume could not be mounted": {
+			world: newWorld(nil).node("a", nil),
+			facts: func(f *facts) { f.volumes.Stopped = "pv1 could not be mounted" },
+			want:  "Ready=False/FailureThresholdReached Reconciling=False/FailureThresholdReached Stalled=True/FailureThresholdReached",
+		},
 		"the profile is invalid": {
 			world: newWorld(nil).bare("a"), facts: func(f *facts) { f.blockedReason, f.blockedMessage = v1alpha1.ReasonInvalid, "why" },
 			want: "Ready=False/Invalid Reconciling=False/Invalid Stalled=True/Invalid MountsEffective=Unknown/Pending",

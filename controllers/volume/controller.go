@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -47,8 +48,14 @@ type Reconciler struct {
 	Allow    catalogue.AllowList
 	// Namespace is the manager's, whose pause annotation holds everything.
 	Namespace string
+	// Live reads past the cache, which holds neither events nor pods of users: before a step begins, and while one soaks.
+	// Without it Client does.
+	Live client.Reader
+	// Clock dates steps; nil stands for the machine's.
+	Clock clock.PassiveClock
 
-	view view
+	view  view
+	looks looks
 	// told holds the last thing said about each volume, so that a standing state makes one event and not one each visit.
 	told sync.Map
 }
@@ -58,34 +65,45 @@ type Reconciler struct {
 // +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=storageclasses,verbs=get;list;watch
 // +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientprofiles,verbs=get;list;watch
+// +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientnodes,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=events,verbs=list
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
-// Reconcile gathers what is known of one volume, decides, and carries the decision out in one write.
+// Reconcile gathers what is known of one volume, decides, and carries the decision out in one write. A changed list
+// waits for its step; to put a list back waits for nobody.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	var pv corev1.PersistentVolume
 	if err := r.Client.Get(ctx, req.NamespacedName, &pv); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.told.Delete(req.Name)
 			r.view.drop(req.Name)
+			r.looks.drop(req.Name)
 			return ctrl.Result{}, nil
 		}
 		return ctrl.Result{}, fmt.Errorf("get PersistentVolume %s: %w", req.Name, err)
 	}
-	decision, err := r.view.decide(ctx, r.Client, r.Allow, r.Namespace, &pv)
+	decision, profiles, err := r.view.decide(ctx, r.Client, r.Allow, r.Namespace, &pv)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if err := r.apply(ctx, &pv, decision); err != nil {
+	var result ctrl.Result
+	if decision.needsStep(&pv) || inStep(&pv, decision, profiles, r.now()) {
+		decision, result, err = r.step(ctx, &pv, decision)
+	} else {
+		err = r.apply(ctx, &pv, decision)
+	}
+	if err != nil {
 		if apierrors.IsConflict(err) {
 			return ctrl.Result{RequeueAfter: conflictRetry}, nil
 		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	r.tell(ctx, &pv, decision)
-	if decision.contested {
-		return ctrl.Result{RequeueAfter: contestedRetry}, nil
+	if decision.contested && result.RequeueAfter == 0 {
+		result.RequeueAfter = contestedRetry
 	}
-	return ctrl.Result{}, nil
+	return result, nil
 }
 
 func (r *Reconciler) apply(ctx context.Context, pv *corev1.PersistentVolume, d Decision) error {
@@ -110,7 +128,7 @@ func (r *Reconciler) tell(ctx context.Context, pv *corev1.PersistentVolume, d De
 	}
 	eventType := corev1.EventTypeNormal
 	switch {
-	case d.State == StateBlocked:
+	case d.State == StateBlocked, d.Reason == ReasonFailedMount:
 		eventType = corev1.EventTypeWarning
 	case d.Action == ActionNone:
 		return
@@ -126,6 +144,9 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		return fmt.Errorf("index PersistentVolumes by claim: %w", err)
 	}
 	r.view.watched.Store(true)
+	if r.Live == nil {
+		r.Live = mgr.GetAPIReader()
+	}
 	declared := predicate.Funcs{UpdateFunc: declarationChanged}
 	labelled := predicate.Or[client.Object](predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
 	ours := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == r.Namespace })

@@ -3,6 +3,7 @@ package volume
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -33,7 +34,8 @@ func newReconciler(t *testing.T, funcs interceptor.Funcs, objects ...client.Obje
 		o.SetResourceVersion("")
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(funcs).
-		WithIndex(&corev1.PersistentVolume{}, claimField, claimKeys).Build()
+		WithIndex(&corev1.PersistentVolume{}, claimField, claimKeys).
+		WithIndex(&corev1.Event{}, "reason", func(o client.Object) []string { return []string{o.(*corev1.Event).Reason} }).Build()
 	recorder := events.NewFakeRecorder(8)
 	return &Reconciler{Client: c, Recorder: recorder, Namespace: v1alpha1.ManagerNamespace}, recorder
 }
@@ -86,6 +88,11 @@ func TestReconcileWritesOnceAndTellsOnce(t *testing.T) {
 		v1alpha1.OriginalMountOptionsAnnotation: `["hard"]`,
 		v1alpha1.AppliedMountOptionsAnnotation:  `["hard","nconnect=4","nocto"]`,
 		v1alpha1.ProfilesAnnotation:             "fast",
+	}
+	mark := markOf(&got)
+	delete(got.Annotations, v1alpha1.MountOptionsStepAnnotation)
+	if mark == nil || time.Since(mark.Since) > time.Minute || mark.Rules["fast"] == "" {
+		t.Errorf("the mark of the step is %+v, want when it began and the profile's rules", mark)
 	}
 	if diff := cmp.Diff(wantAnnotations, got.Annotations); diff != "" {
 		t.Errorf("annotations (-want +got):\n%s", diff)

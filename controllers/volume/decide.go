@@ -44,6 +44,9 @@ const (
 	ReasonInvalidOptions = "VolumeInvalidOptions"
 	// ReasonRestored surfaces when the volume's original options are put back.
 	ReasonRestored = "VolumeRestored"
+	// ReasonFailedMount surfaces when a pod could not mount the volume with the options that were written: its original
+	// options are put back, and no other volume gets the new ones until the profile's volume rules change.
+	ReasonFailedMount = "VolumeFailedMount"
 	// ReasonReleased surfaces when our annotations go and the options stay.
 	ReasonReleased = "VolumeReleased"
 )
@@ -103,6 +106,12 @@ type Decision struct {
 	Original []string
 	// Carried are the declared options that stand in Options, by profile.
 	Carried map[string][]string
+	// rules are those that select the volume, by precedence.
+	rules []rule
+	// mark is the step that an ActionWrite belongs to, nil where the list does not change.
+	mark *stepMark
+	// refused is what an ActionRestore after a FailedMount leaves on the volume.
+	refused *refusal
 	// contested is true where other volumes of the server are in the way.
 	contested bool
 }
@@ -138,8 +147,8 @@ func Decide(in Input) Decision {
 			break
 		}
 	}
-	d.Profiles = profileNames(s.rules)
-	return d
+	d.Profiles, d.rules = profileNames(s.rules), s.rules
+	return s.forgetRefusal(d)
 }
 
 // base is the list that declared options are laid over: the volume's own.

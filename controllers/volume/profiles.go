@@ -29,6 +29,8 @@ type profile struct {
 	spec    v1alpha1.StorageClientProfileSpec
 	leaving bool
 	hold    *hold
+	// rulesHash tells one version of the volume rules from another.
+	rulesHash string
 }
 
 // rule is one volume rule of a profile, by precedence.
@@ -74,7 +76,8 @@ func compile(profiles []v1alpha1.StorageClientProfile, pausedAll bool, judge fun
 // judge returns what is never changed afterwards.
 func judge(p *v1alpha1.StorageClientProfile, allow catalogue.AllowList) *profile {
 	standing := match.StandingOf(p, allow)
-	return &profile{name: p.Name, spec: p.Spec.WithDefaults(), leaving: standing == match.Leaving, hold: holdOf(p, standing, allow)}
+	return &profile{name: p.Name, spec: p.Spec.WithDefaults(), leaving: standing == match.Leaving, hold: holdOf(p, standing, allow),
+		rulesHash: hashOfRules(p.Spec.Volumes)}
 }
 
 // holdOf finds what keeps a profile from acting. One that is being deleted is only held by a pause: mode Plan or an

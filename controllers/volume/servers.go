@@ -88,7 +88,7 @@ func (s *servers) judge(pv *corev1.PersistentVolume, d Decision) Decision {
 	for other := range s.asked[asks.server] {
 		if asks.meets(other) && asks.nconnect != other.nconnect {
 			out := blocked(ReasonConflict, s.message(asks.server))
-			out.Profiles, out.contested = d.Profiles, true
+			out.Profiles, out.rules, out.contested = d.Profiles, d.rules, true
 			return out
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -124,8 +125,10 @@ func TestVolumesOfOneServer(t *testing.T) {
 
 // The view is kept, and follows what it is told.
 func TestServersFollow(t *testing.T) {
+	four := profileNamed("four", "nconnect=4")
+	four.Spec.Rollout.Volumes = &v1alpha1.VolumeRollout{SoakSeconds: ptr.To[int32](0)}
 	r, _ := newReconciler(t, interceptor.Funcs{},
-		nfsVolume(nil, named("a"), labelled("tier", "four")), nfsVolume([]string{"nconnect=8"}, named("b")), profileNamed("four", "nconnect=4"))
+		nfsVolume(nil, named("a"), labelled("tier", "four")), nfsVolume([]string{"nconnect=8"}, named("b")), four)
 	r.view.watched.Store(true)
 	ctx := context.Background()
 	options := func(name string) []string {

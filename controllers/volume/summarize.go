@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -13,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/names"
 	"github.com/storageclient/operator/controllers/internal/pause"
 	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/catalogue"
@@ -78,6 +80,19 @@ func readProfiles(ctx context.Context, reader client.Reader, namespace string, c
 	return compile(profiles.Items, pausedAll), nil
 }
 
+// decide judges all volumes, each among the others of its server. Steps are left aside.
+func (s Snapshot) decide() []Decision {
+	decisions, all := make([]Decision, len(s.Volumes)), newServers()
+	for i := range s.Volumes {
+		decisions[i] = Decide(s.input(&s.Volumes[i]))
+		all.put(&s.Volumes[i], decisions[i])
+	}
+	for i := range s.Volumes {
+		decisions[i] = all.judge(&s.Volumes[i], decisions[i])
+	}
+	return decisions
+}
+
 func (s Snapshot) input(pv *corev1.PersistentVolume) Input {
 	in := Input{Volume: pv, Class: s.Classes[pv.Spec.StorageClassName], Profiles: s.Profiles}
 	if ref := pv.Spec.ClaimRef; ref != nil {
@@ -110,6 +125,10 @@ type Summary struct {
 	Unrestored []string
 	// Volumes are those that carry the profile's options, for StaleMounts.
 	Volumes []Volume
+	// Stopped says which volume could not be mounted, with what and why, so that no other volume gets the options; empty: none.
+	Stopped string
+	// Step says what the volumes that are yet to be written wait for; empty: nothing is known.
+	Step string
 	// Servers are the servers of the matched NFS volumes with what these ask of them, each combination once.
 	Servers []advice.Server
 }
@@ -139,30 +158,56 @@ func Summarize(name string, s Snapshot) Summary {
 	judged := s
 	var differs bool
 	judged.Profiles, differs = s.Profiles.acting(name)
-	decisions, all := make([]Decision, len(s.Volumes)), newServers()
-	for i := range s.Volumes {
-		decisions[i] = Decide(judged.input(&s.Volumes[i]))
-		all.put(&s.Volumes[i], decisions[i])
-	}
-	for i := range s.Volumes {
+	for i, d := range judged.decide() {
 		pv := &s.Volumes[i]
-		d := all.judge(pv, decisions[i])
 		out.add(name, pv.Name, d)
 		out.addServer(name, pv, d)
-		if !slices.Contains(CarriedProfiles(pv), name) {
+		if !refusalOf(pv).of(name) && !slices.Contains(CarriedProfiles(pv), name) {
 			continue
 		}
 		if differs {
 			d = Decide(s.input(pv))
 		}
-		if d.State == StatePending || d.State == StateHeld {
+		if d.State == StatePending || d.State == StateHeld || d.Action == ActionRelease {
 			out.Unrestored = append(out.Unrestored, pv.Name)
 		}
 	}
+	out.addSteps(s.Profiles.get(name), s.Volumes)
 	slices.Sort(out.Unrestored)
 	slices.SortFunc(out.BlockedExamples, func(a, b Note) int { return strings.Compare(a.Volume, b.Volume) })
 	out.BlockedExamples = out.BlockedExamples[:min(examples, len(out.BlockedExamples))]
 	return out
+}
+
+// addSteps tells how the steps of an acting profile stand.
+func (s *Summary) addSteps(p *profile, volumes []corev1.PersistentVolume) {
+	if p == nil || p.leaving {
+		return
+	}
+	var refused, last []string
+	var since time.Time
+	first := true
+	for i := range volumes {
+		pv := &volumes[i]
+		if r := refusalOf(pv); r.refuses(p) {
+			refused = append(refused, fmt.Sprintf("%s could not be mounted with %s", pv.Name, *r))
+		}
+		mark := markOf(pv)
+		if mark == nil || mark.Rules[p.name] != p.rulesHash || !carriesOurs(pv) {
+			continue
+		}
+		first = first && (since.IsZero() || since.Equal(mark.Since))
+		if mark.Since.After(since) {
+			since, last = mark.Since, nil
+		}
+		if mark.Since.Equal(since) {
+			last = append(last, pv.Name)
+		}
+	}
+	s.Stopped = names.Join(refused, "; ")
+	if p.hold == nil && len(last) > 0 && s.Matched > s.UpToDate+s.Blocked {
+		s.Step = soaking(last, first, since.Add(p.soak()))
+	}
 }
 
 // addServer notes the server of a matched volume. Options count as they will stand once the profile is carried out.

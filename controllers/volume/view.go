@@ -33,19 +33,19 @@ type view struct {
 func (v *view) forget() { v.changes.Add(1) }
 
 // decide judges one volume, and remembers what is to become of it.
-func (v *view) decide(ctx context.Context, reader client.Reader, allow catalogue.AllowList, namespace string, pv *corev1.PersistentVolume) (Decision, error) {
+func (v *view) decide(ctx context.Context, reader client.Reader, allow catalogue.AllowList, namespace string, pv *corev1.PersistentVolume) (Decision, Profiles, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if err := v.fill(ctx, reader, allow, namespace); err != nil {
-		return Decision{}, err
+		return Decision{}, Profiles{}, err
 	}
 	in, err := inputFor(ctx, reader, v.profiles, pv)
 	if err != nil {
-		return Decision{}, err
+		return Decision{}, Profiles{}, err
 	}
 	d := Decide(in)
 	v.servers.put(pv, d)
-	return v.servers.judge(pv, d), nil
+	return v.servers.judge(pv, d), v.profiles, nil
 }
 
 func (v *view) fill(ctx context.Context, reader client.Reader, allow catalogue.AllowList, namespace string) error {

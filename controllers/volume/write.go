@@ -15,18 +15,9 @@ import (
 // list that the patch takes over from whoever owned it, and it can let go of the annotations without the list going
 // with them, as it would with server-side apply. The resourceVersion makes it fail where anything changed since.
 func patchFor(pv *corev1.PersistentVolume, d Decision) ([]byte, error) {
-	annotations := map[string]any{}
-	for _, key := range ourAnnotations {
-		annotations[key] = nil
-	}
-	if d.Action == ActionWrite {
-		ours, err := d.Annotations()
-		if err != nil {
-			return nil, err
-		}
-		for key, text := range ours {
-			annotations[key] = text
-		}
+	annotations, err := annotationsAfter(d)
+	if err != nil {
+		return nil, err
 	}
 	patch := map[string]any{"metadata": map[string]any{"resourceVersion": pv.ResourceVersion, "annotations": annotations}}
 	if d.Action != ActionRelease {
@@ -41,6 +32,35 @@ func patchFor(pv *corev1.PersistentVolume, d Decision) ([]byte, error) {
 		return nil, fmt.Errorf("encode patch of PersistentVolume %s: %w", pv.Name, err)
 	}
 	return data, nil
+}
+
+// annotationsAfter are all of our annotations as the decision leaves them; nil removes one.
+func annotationsAfter(d Decision) (map[string]any, error) {
+	annotations := map[string]any{}
+	if d.Action != ActionWrite {
+		for _, key := range append(stepAnnotations, ourAnnotations...) {
+			annotations[key] = nil
+		}
+		if d.refused == nil {
+			return annotations, nil
+		}
+		text, err := jsonText(d.refused)
+		annotations[v1alpha1.FailedMountOptionsAnnotation] = text
+		return annotations, err
+	}
+	ours, err := d.Annotations()
+	if err != nil {
+		return nil, err
+	}
+	for key, text := range ours {
+		annotations[key] = text
+	}
+	if d.mark == nil {
+		return annotations, nil
+	}
+	annotations[v1alpha1.FailedMountOptionsAnnotation] = nil
+	annotations[v1alpha1.MountOptionsStepAnnotation], err = jsonText(d.mark)
+	return annotations, err
 }
 
 // Annotations are the three that ActionWrite leaves on the volume beside the options.

@@ -37,11 +37,14 @@ func (h *volumeHandler) Handle(ctx context.Context, req admission.Request) (resp
 		}
 	}()
 	response = admission.Allowed("")
-	patch, err := h.patch(ctx, req)
+	patch, warning, err := h.patch(ctx, req)
 	if err != nil {
 		log.FromContext(ctx).Error(err, "Left a new volume to the reconciler")
 		volumesSeen.WithLabelValues(resultError).Inc()
 		return response
+	}
+	if warning != "" {
+		response = response.WithWarnings(warning)
 	}
 	if patch == nil {
 		volumesSeen.WithLabelValues(resultUnchanged).Inc()
@@ -52,28 +55,33 @@ func (h *volumeHandler) Handle(ctx context.Context, req admission.Request) (resp
 	return response
 }
 
-// patch returns nil for a volume that stays as it is.
-func (h *volumeHandler) patch(ctx context.Context, req admission.Request) ([]byte, error) {
+// patch returns nil for a volume that stays as it is, and a warning where its options could not be mounted elsewhere. No
+// pod depends on a new volume yet: it waits for no step.
+func (h *volumeHandler) patch(ctx context.Context, req admission.Request) (patch []byte, warning string, err error) {
 	if req.Operation != admissionv1.Create {
-		return nil, nil
+		return nil, "", nil
 	}
 	pv := &corev1.PersistentVolume{}
 	if err := h.decoder.Decode(req, pv); err != nil {
-		return nil, fmt.Errorf("decode PersistentVolume %s: %w", req.Name, err)
+		return nil, "", fmt.Errorf("decode PersistentVolume %s: %w", req.Name, err)
 	}
 	in, err := h.gatherer.Gather(ctx, h.reader, h.allow, h.namespace, pv)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	decision, err := volume.AmongOthers(ctx, h.reader, pv, volume.Decide(in))
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if decision.Action != volume.ActionWrite {
-		return nil, nil
+		return nil, "", nil
+	}
+	if warning, err = volume.StoppedBy(ctx, h.reader, decision); warning != "" || err != nil {
+		return nil, warning, err
 	}
 	log.FromContext(ctx).Info("Merged options into a new volume", "dryRun", ptr.Deref(req.DryRun, false), "message", decision.Message, "profiles", decision.Profiles)
-	return patchFor(pv, decision)
+	patch, err = patchFor(pv, decision)
+	return patch, "", err
 }
 
 // operation is one of a JSON patch.

@@ -21,6 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -327,4 +329,51 @@ func BenchmarkVolumeWebhook(b *testing.B) {
 func other(pv *corev1.PersistentVolume, options ...string) *corev1.PersistentVolume {
 	pv.Name, pv.ResourceVersion, pv.Spec.MountOptions = "other", "", options
 	return pv
+}
+
+func TestNewVolumesAreLeftAsTheyAreWhileTheirOptionsAreStopped(t *testing.T) {
+	fast := newProfile(rule(allNFS, "nconnect=4"))
+	h := newHandler(t, interceptor.Funcs{}, fast, newVolume())
+	reconciler := &volume.Reconciler{Client: h.reader.(client.Client), Recorder: events.NewFakeRecorder(1), Namespace: h.namespace}
+	if _, err := reconciler.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: "pv"}}); err != nil {
+		t.Fatal(err)
+	}
+	written := &corev1.PersistentVolume{}
+	if err := h.reader.Get(t.Context(), types.NamespacedName{Name: "pv"}, written); err != nil {
+		t.Fatal(err)
+	}
+	var step struct {
+		Rules map[string]string `json:"rules"`
+	}
+	if err := json.Unmarshal([]byte(written.Annotations[v1alpha1.MountOptionsStepAnnotation]), &step); err != nil {
+		t.Fatal(err)
+	}
+	refused, err := json.Marshal(map[string]any{"rules": step.Rules, "driver": "kubernetes.io/nfs", "options": []string{"nconnect=4"}, "message": "exit status 32"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := newVolume(func(pv *corev1.PersistentVolume) {
+		pv.Name = "bad"
+		metav1.SetMetaDataAnnotation(&pv.ObjectMeta, v1alpha1.FailedMountOptionsAnnotation, string(refused))
+	})
+	changed := newProfile(rule(allNFS, "nconnect=4", "nocto"))
+	for name, test := range map[string]struct {
+		profile *v1alpha1.StorageClientProfile
+		want    []string
+		warned  string
+	}{
+		"the same rules": {fast, []string{"hard"}, "PersistentVolume bad could not be mounted with [\"nconnect=4\"] (driver kubernetes.io/nfs): exit status 32"},
+		"other rules":    {changed, []string{"hard", "nconnect=4", "nocto"}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			req := creation(t, newVolume())
+			response := newHandler(t, interceptor.Funcs{}, test.profile, bad).Handle(t.Context(), req)
+			if diff := cmp.Diff(test.want, created(t, req, response).Spec.MountOptions); diff != "" {
+				t.Errorf("options (-want +got):\n%s", diff)
+			}
+			if told := strings.Join(response.Warnings, " "); !strings.HasSuffix(told, test.warned) || (test.warned == "") != (told == "") {
+				t.Errorf("warned %q, want %q", told, test.warned)
+			}
+		})
+	}
 }

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -103,7 +104,8 @@ var _ = Describe("Profiles", func() {
 		newNode("a").Create()
 		newProfile("wrong").Sysctl("kernel.core_pattern", "x").Create()
 		newProfile("later").With(func(spec *v1alpha1.StorageClientProfileSpec) {
-			spec.Rollout.Volumes = &v1alpha1.VolumeRollout{}
+			spec.Volumes = []v1alpha1.VolumeRule{{Name: "nfs", ReadAheadKiB: ptr.To[int32](128),
+				Selector: v1alpha1.VolumeSelector{Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS}}}}
 		}).Create()
 		manager.settle([]string{"wrong", "later"}, []string{"a"})
 		Expect(findProfile("wrong")).To(And(

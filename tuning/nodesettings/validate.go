@@ -139,7 +139,5 @@ func UnsupportedFields(p *v1alpha1.StorageClientProfile) []string {
 		rule := &p.Spec.Volumes[i]
 		add(rule.ReadAheadKiB != nil, fmt.Sprintf("spec.volumes[%d].readAheadKiB", i))
 	}
-	rollout := &p.Spec.Rollout
-	add(rollout.Volumes != nil, "spec.rollout.volumes")
 	return fields
 }

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
@@ -68,7 +69,7 @@ func TestStandingOf(t *testing.T) {
 		"without a finalizer it is held": {func(p *v1alpha1.StorageClientProfile) { p.Finalizers = nil }, Held},
 		"so it is in mode Plan":          {func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan }, Held},
 		"and with a field that is not honoured": {func(p *v1alpha1.StorageClientProfile) {
-			p.Spec.Rollout.Volumes = &v1alpha1.VolumeRollout{}
+			p.Spec.Volumes = []v1alpha1.VolumeRule{{ReadAheadKiB: ptr.To[int32](128)}}
 		}, Held},
 		"a profile that is being deleted leaves": {func(p *v1alpha1.StorageClientProfile) { p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }, Leaving},
 		"whatever else holds it": {func(p *v1alpha1.StorageClientProfile) {
@@ -92,8 +93,8 @@ func TestCheckNamesFieldAndValue(t *testing.T) {
 	if reason != v1alpha1.ReasonInvalid || !strings.Contains(message, "spec.node.sysctls[kernel.core_pattern]") || !strings.Contains(message, `"x"`) {
 		t.Errorf("got %s: %s", reason, message)
 	}
-	profile.Spec.Rollout.Volumes = &v1alpha1.VolumeRollout{}
-	if reason, message = Check(profile, catalogue.AllowList{}); reason != v1alpha1.ReasonUnsupportedField || !strings.Contains(message, "spec.rollout.volumes") {
+	profile.Spec.Volumes = []v1alpha1.VolumeRule{{ReadAheadKiB: ptr.To[int32](128)}}
+	if reason, message = Check(profile, catalogue.AllowList{}); reason != v1alpha1.ReasonUnsupportedField || !strings.Contains(message, "spec.volumes[0].readAheadKiB") {
 		t.Errorf("got %s: %s", reason, message)
 	}
 }

@@ -9,11 +9,13 @@ import (
 // VolumeRolloutApplyConfiguration represents a declarative configuration of the VolumeRollout type for use
 // with apply.
 //
-// VolumeRollout says how changes of mount options reach PersistentVolumes.
+// VolumeRollout says how changed mount options reach existing PersistentVolumes: one volume first, as the canary, for each
+// driver and list of options; then maxPerStep at a time. New volumes get them as they are created, and Restore is not stepped.
 type VolumeRolloutApplyConfiguration struct {
-	// maxPerStep is how many volumes change in one step: at least 1, or 1% to 100%. Default 10%.
+	// maxPerStep is how many volumes change in one step after the canary: at least 1, or 1% to 100% of the profile's matched
+	// volumes that are not blocked, rounded down, never under 1. Default 10%.
 	MaxPerStep *intstr.IntOrString `json:"maxPerStep,omitempty"`
-	// soakSeconds ends a step in which no node has mounted a changed volume: 0 to 2592000. Default 300.
+	// soakSeconds ends a step in which no node has mounted a changed volume well: 0 to 2592000. Default 300.
 	SoakSeconds *int32 `json:"soakSeconds,omitempty"`
 }
 

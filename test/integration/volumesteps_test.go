@@ -1,0 +1,217 @@
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume"
+)
+
+var _ = Describe("Changed options of existing PersistentVolumes", func() {
+	const count = 5
+
+	// visit is what a manager that has just started does: it knows nothing but what stands in the API.
+	visit := func(c client.Client) error {
+		r := &volume.Reconciler{Client: c, Recorder: events.NewFakeRecorder(64), Clock: fakeClock, Namespace: v1alpha1.ManagerNamespace}
+		for i := range count {
+			request := ctrl.Request{NamespacedName: client.ObjectKey{Name: fmt.Sprintf("pv%d", i)}}
+			if _, err := r.Reconcile(ctrl.LoggerInto(ctx, logger), request); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	carrying := func() []string {
+		GinkgoHelper()
+		var all corev1.PersistentVolumeList
+		Expect(k8s.List(ctx, &all)).To(Succeed())
+		var out []string
+		for i := range all.Items {
+			if slices.Contains(all.Items[i].Spec.MountOptions, "nocto") {
+				out = append(out, all.Items[i].Name)
+			}
+		}
+		return out
+	}
+	create := func() *v1alpha1.StorageClientProfile {
+		GinkgoHelper()
+		for i := range count {
+			name := fmt.Sprintf("pv%d", i)
+			newVolume(name).Options("hard").Claim("default", name).Create()
+		}
+		profile := nfsProfile("fast", v1alpha1.GitOpsReportOnly, "nocto")
+		profile.Spec.Rollout.Volumes = &v1alpha1.VolumeRollout{MaxPerStep: ptr.To(intstr.FromString("50%")), SoakSeconds: ptr.To[int32](60)}
+		Expect(k8s.Update(ctx, profile)).To(Succeed())
+		return profile
+	}
+	fail := func(name string) {
+		GinkgoHelper()
+		event := &corev1.Event{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pod-" + name}, Reason: "FailedMount", Type: corev1.EventTypeWarning,
+			Message:        fmt.Sprintf("MountVolume.SetUp failed for volume %q : mount failed: exit status 32", name),
+			InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "default", Name: "pod"},
+			FirstTimestamp: metav1.NewTime(fakeClock.Now()), LastTimestamp: metav1.NewTime(fakeClock.Now()),
+		}
+		Expect(k8s.Create(ctx, event)).To(Succeed())
+		DeferCleanup(func() { deleteNow(event) })
+	}
+
+	It("come to the canary, then to a step at a time, by soak or by a good mount", func() {
+		create()
+		Expect(visit(k8s)).To(Succeed())
+		Expect(carrying()).To(Equal([]string{"pv0"}))
+		fakeClock.Step(59 * time.Second)
+		Expect(visit(k8s)).To(Succeed())
+		Expect(carrying()).To(Equal([]string{"pv0"}))
+
+		fakeClock.Step(time.Second)
+		Expect(visit(k8s)).To(Succeed())
+		Expect(carrying()).To(Equal([]string{"pv0", "pv1", "pv2"}), "half of five, rounded down")
+
+		manager := newKeeper(k8s)
+		_, err := manager.profile("fast")
+		Expect(err).NotTo(HaveOccurred())
+		profile := findProfile("fast")
+		Expect(profile).To(And(haveCondition("Ready", metav1.ConditionFalse, v1alpha1.ReasonRollingOut), haveCondition("Reconciling", metav1.ConditionTrue, v1alpha1.ReasonRollingOut)))
+		Expect(meta.FindStatusCondition(profile.Status.Conditions, "Ready").Message).To(And(
+			ContainSubstring("3 of 5 volumes are up to date"), ContainSubstring("pv1, pv2 soak until "+fakeClock.Now().Add(time.Minute).UTC().Format(time.RFC3339))))
+
+		newNode("a").Create()
+		Expect(k8s.Create(ctx, &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "a"}})).To(Succeed())
+		agentReports("a", func(status *v1alpha1.StorageClientNodeStatus) {
+			status.Mounts = []v1alpha1.MountStatus{{MountPoint: "/mnt", Volume: "pv2", Protocol: "NFSv4.1", Options: []string{"rw", "hard", "nocto"}}}
+		})
+		Expect(visit(k8s)).To(Succeed())
+		Expect(carrying()).To(HaveLen(count))
+	})
+
+	It("go no further than a FailedMount, and are taken back, until the rules change", func() {
+		profile := create()
+		fail("pv0")
+		fakeClock.Step(time.Minute)
+		Expect(visit(k8s)).To(Succeed())
+		Expect(visit(k8s)).To(Succeed())
+		Expect(carrying()).To(Equal([]string{"pv0"}), "that failure was there before the write")
+
+		fail("pv1")
+		fakeClock.Step(time.Hour)
+		Expect(visit(k8s)).To(Succeed())
+		Expect(carrying()).To(Equal([]string{"pv0", "pv1", "pv2"}))
+		fail("pv2")
+		fakeClock.Step(time.Hour)
+		Expect(visit(k8s)).To(Succeed())
+		Expect(carrying()).To(Equal([]string{"pv0", "pv1"}))
+		taken := getVolume("pv2")
+		Expect(taken.Spec.MountOptions).To(Equal([]string{"hard"}))
+		Expect(taken.Annotations).To(And(HaveLen(1), HaveKey(v1alpha1.FailedMountOptionsAnnotation)))
+
+		_, err := newKeeper(k8s).profile("fast")
+		Expect(err).NotTo(HaveOccurred())
+		stalled := findProfile("fast")
+		Expect(stalled).To(And(haveCondition("Stalled", metav1.ConditionTrue, v1alpha1.ReasonFailureThreshold), haveCondition("Ready", metav1.ConditionFalse, v1alpha1.ReasonFailureThreshold)))
+		Expect(meta.FindStatusCondition(stalled.Status.Conditions, "Stalled").Message).To(ContainSubstring(
+			`pv2 could not be mounted with ["hard","nocto"] (driver kubernetes.io/nfs): MountVolume.SetUp failed for volume "pv2" : mount failed: exit status 32`))
+
+		By("other options")
+		Expect(retryUpdate("fast", func(p *v1alpha1.StorageClientProfile) {
+			p.Spec.Volumes[0].MountOptions = []v1alpha1.MountOption{"actimeo=30"}
+		})).To(Succeed())
+		Expect(visit(k8s)).To(Succeed())
+		Expect(getVolume("pv0").Spec.MountOptions).To(Equal([]string{"hard", "actimeo=30"}))
+		Expect(getVolume("pv1").Spec.MountOptions).To(Equal([]string{"hard", "nocto"}), "the canary goes alone again")
+
+		By("letting go, which waits for nobody")
+		Expect(k8s.Delete(ctx, profile)).To(Succeed())
+		Expect(visit(k8s)).To(Succeed())
+		for i := range count {
+			pv := getVolume(fmt.Sprintf("pv%d", i))
+			Expect(pv.Spec.MountOptions).To(Equal([]string{"hard"}))
+			Expect(pv.Annotations).To(BeEmpty())
+		}
+	})
+
+	It("go no further and end the same whenever the manager dies", func() {
+		for writes := 0; ; writes++ {
+			profile := create()
+			died := false
+			play := func(want ...string) {
+				GinkgoHelper()
+				dying := newMortal(writes)
+				err := visit(dying.Client)
+				if dying.Died() {
+					died = true
+					Expect(err).To(MatchError(ContainSubstring(errDead.Error())))
+				}
+				for _, name := range carrying() {
+					Expect(want).To(ContainElement(name), "after %d writes", writes)
+				}
+				Expect(visit(k8s)).To(Succeed())
+				// What a step lacks since the manager died in it comes with the next one.
+				fakeClock.Step(time.Minute)
+			}
+			play("pv0")
+			play("pv0", "pv1", "pv2")
+			last := carrying()
+			fail(last[len(last)-1])
+			play(last...)
+			Expect(visit(k8s)).To(Succeed())
+			Expect(carrying()).To(Equal(last[:len(last)-1]), "after %d writes", writes)
+
+			Expect(k8s.Delete(ctx, profile)).To(Succeed())
+			play(last...)
+			for i := range count {
+				pv := getVolume(fmt.Sprintf("pv%d", i))
+				Expect(pv.Spec.MountOptions).To(Equal([]string{"hard"}))
+				Expect(pv.Annotations).To(BeEmpty())
+				deleteNow(pv)
+			}
+			deleteNow(profile)
+			Expect(k8s.DeleteAllOf(ctx, &corev1.Event{}, client.InNamespace("default"))).To(Succeed())
+			if !died {
+				break
+			}
+		}
+	})
+
+	DescribeTable("never end in a fight with", func(set func(name string)) {
+		set("pv0")
+		nfsProfile("fast", v1alpha1.GitOpsPatch, "nocto")
+		before, writes := getVolume("pv0").ResourceVersion, 0
+		for range 6 {
+			Expect(visit(k8s)).To(Succeed())
+			if now := getVolume("pv0").ResourceVersion; now != before {
+				writes++
+			}
+			fakeClock.Step(10 * time.Minute)
+			set("pv0")
+			before = getVolume("pv0").ResourceVersion
+		}
+		Expect(writes).To(Equal(1), "ours, before somebody set the list back for the first time")
+		Expect(getVolume("pv0").Spec.MountOptions).To(Equal([]string{"soft"}))
+	},
+		Entry("Argo CD's forced server-side apply", func(name string) { argoApply(name, "soft") }),
+		Entry("kubectl apply", func(name string) { kubectlApply(newVolume(name).Options("soft").volume) }),
+		Entry("a provisioner", func(name string) {
+			pv := &corev1.PersistentVolume{}
+			if err := k8s.Get(ctx, client.ObjectKey{Name: name}, pv); err != nil {
+				newVolume(name).Options("soft").Create(client.FieldOwner("csi-provisioner"))
+				return
+			}
+			pv.Spec.MountOptions = []string{"soft"}
+			Expect(k8s.Update(ctx, pv, client.FieldOwner("csi-provisioner"))).To(Succeed())
+		}),
+	)
+})

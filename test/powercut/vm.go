@@ -170,7 +170,7 @@ func (m *vm) start(ctx context.Context, wait time.Duration) (cycle, error) {
 	}
 	// It was killed, or has said itself what went wrong; the disk's connection has ended with it.
 	_ = qemu.Wait()
-	<-served
+	<-served //nolint:errcheck // The connection ends with the machine.
 	c.cached, c.lost = m.disk.cut(m.chance)
 	return c, err
 }

@@ -66,7 +66,7 @@ func printTable(results []result) {
 	row("most nodes out at a time", func(r result) string { return fmt.Sprint(r.verdict.MostOut) })
 	row("nodes that had a pod to drain", func(r result) string { return fmt.Sprint(drained(r)) })
 	for _, leg := range legs {
-		row(leg.name+" (median, 95 %)", func(r result) string { return leg.text(r) })
+		row(leg.name+" (median, 95 %)", leg.text)
 	}
 	row("manager: CPU of the rollout", func(r result) string { return fmt.Sprintf("%.1f s", r.cpu.Seconds()) })
 	row("manager: CPU in all", func(r result) string { return fmt.Sprintf("%.1f s", r.totalCPU.Seconds()) })

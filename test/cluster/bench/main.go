@@ -23,6 +23,8 @@ import (
 type run struct {
 	nodes, budget int
 	boot          time.Duration
+	// zones is how many zones the nodes are in. Of several, one is finished after the other, which the bound knows nothing of.
+	zones int
 }
 
 func main() {
@@ -31,13 +33,17 @@ func main() {
 	var runs []run
 	limit := flag.Float64("ratio", 1.05, "The largest ratio of makespan to lower bound that passes.")
 	boot := flag.Duration("boot", time.Minute, "How long a simulated boot takes, for the -run flags after it.")
+	zones := flag.Int("zones", 1, "How many zones the nodes are in, for the -run flags after it. Zones go one after the other, which the lower bound leaves out.")
 	flag.StringVar(&options.Binaries, "binaries", "", "Directory with etcd, kube-apiserver, kube-controller-manager and kube-scheduler.")
 	flag.StringVar(&options.Kwok, "kwok", "", "The kwok binary.")
 	flag.StringVar(&options.Manager, "manager", "bin/manager", "The manager binary.")
 	flag.Func("run", "NODES/BUDGET, e.g. 100/50: a measurement. May be given more than once.", func(text string) error {
-		next := run{boot: *boot}
+		next := run{boot: *boot, zones: *zones}
 		if _, err := fmt.Sscanf(text, "%d/%d", &next.nodes, &next.budget); err != nil || next.budget < 1 || next.nodes < next.budget {
 			return errors.New("must be NODES/BUDGET with 1 <= BUDGET <= NODES")
+		}
+		if next.zones < 1 {
+			return errors.New("-zones must be at least 1")
 		}
 		runs = append(runs, next)
 		return nil

@@ -50,7 +50,7 @@ func measure(ctx context.Context, options sandbox.Options, next run) (r result, 
 	}
 	defer os.RemoveAll(options.Dir)
 	began := time.Now()
-	options.Nodes, options.BootTime = next.nodes, next.boot
+	options.Nodes, options.Zones, options.BootTime = next.nodes, next.zones, next.boot
 	options.Say = func(format string, args ...any) {
 		fmt.Printf("%4.0f s  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
 	}

@@ -56,6 +56,7 @@ func printTable(results []result) {
 		fmt.Fprintln(w, strings.Join(cells, "\t"))
 	}
 	row("nodes", func(r result) string { return fmt.Sprint(r.nodes) })
+	row("zones", func(r result) string { return fmt.Sprint(r.zones) })
 	row("budget, canary", func(r result) string { return fmt.Sprintf("%d, %d", r.budget, canaryNodes) })
 	row("drain, boot, settle, soak", func(r result) string {
 		return fmt.Sprintf("%.0f, %.0f, %d, %d s", drain.Seconds(), r.boot.Seconds(), settleSeconds, soakSeconds)

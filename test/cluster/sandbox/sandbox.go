@@ -38,8 +38,8 @@ const (
 	PoolLabel = "agentpool"
 	// Pool is its value.
 	Pool = "azfiles"
-	// zones is how many zones the nodes are spread over.
-	zones = 3
+	// defaultZones is how many zones the nodes are spread over unless told otherwise.
+	defaultZones = 3
 	// readyTimeout bounds the wait for new Nodes.
 	readyTimeout = 2 * time.Minute
 )
@@ -53,6 +53,8 @@ type Options struct {
 	Manager string
 	// Nodes is how many nodes there are.
 	Nodes int
+	// Zones is how many zones they are spread over; 0 means 3.
+	Zones int
 	// BootTime is how long a simulated boot takes.
 	BootTime time.Duration
 	// Say tells how far it is. May be nil.
@@ -79,6 +81,9 @@ type Sandbox struct {
 func Start(ctx context.Context, options Options) (*Sandbox, error) {
 	if options.Say == nil {
 		options.Say = func(string, ...any) {}
+	}
+	if options.Zones == 0 {
+		options.Zones = defaultZones
 	}
 	s := &Sandbox{options: options}
 	options.Say("starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok")
@@ -220,7 +225,7 @@ func (s *Sandbox) addNode(ctx context.Context, i int) error {
 	if err != nil {
 		return err
 	}
-	return s.Fleet.Add(ctx, nodeObject(s.Names[i], i%zones), machine)
+	return s.Fleet.Add(ctx, nodeObject(s.Names[i], i%s.options.Zones), machine)
 }
 
 func nodeObject(name string, zone int) *corev1.Node {

@@ -122,7 +122,7 @@ func slotTables(s *v1alpha1.Sunrpc, nconnect int) []declared {
 	switch limit := s.TCPMaxSlotTableEntries; {
 	case limit == nil:
 	case limit.Type == intstr.String && limit.StrVal == v1alpha1.FromNconnect:
-		if n := slotsFor(nconnect); n > 0 {
+		if n := SlotsFor(nconnect); n > 0 {
 			all = append(all, declared{fieldTCPMaxSlots, keyTCPMaxSlots, strconv.Itoa(n), limit.StrVal})
 		}
 	default:
@@ -131,10 +131,10 @@ func slotTables(s *v1alpha1.Sunrpc, nconnect int) []declared {
 	return all
 }
 
-// slotsFor is the table of "Linux NFS mount options best practices for Azure NetApp Files": requests in flight a
+// SlotsFor is the table of "Linux NFS mount options best practices for Azure NetApp Files": requests in flight a
 // connection by the number of connections. The table leaves 5 out, which counts as 6 here. Over 8 it changes nothing:
 // 0, the kernel's own limit stays.
-func slotsFor(nconnect int) int {
+func SlotsFor(nconnect int) int {
 	switch {
 	case nconnect <= 1:
 		return 128
@@ -159,7 +159,7 @@ func largestNconnect(profiles []v1alpha1.StorageClientProfile) int {
 func profileNconnect(p *v1alpha1.StorageClientProfile) int {
 	largest := 0
 	for i := range p.Spec.Volumes {
-		n, _ := mountoptions.Nconnect(optionsOf(&p.Spec.Volumes[i]))
+		n, _ := mountoptions.Nconnect(Options(&p.Spec.Volumes[i]))
 		largest = max(largest, n)
 	}
 	if p.Spec.Node == nil {
@@ -172,7 +172,8 @@ func profileNconnect(p *v1alpha1.StorageClientProfile) int {
 	return largest
 }
 
-func optionsOf(rule *v1alpha1.VolumeRule) []string { return textsOf(rule.MountOptions) }
+// Options are a rule's mount options as plain text.
+func Options(rule *v1alpha1.VolumeRule) []string { return textsOf(rule.MountOptions) }
 
 func textsOf(options []v1alpha1.MountOption) []string {
 	texts := make([]string, 0, len(options))

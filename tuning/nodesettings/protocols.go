@@ -16,6 +16,11 @@ const fsTypeXFS = "xfs"
 // families are the kinds of options, in the order in which they are spoken of.
 var families = []mountoptions.Protocol{mountoptions.NFS, mountoptions.SMB, mountoptions.XFS, mountoptions.Generic}
 
+// Protocols are the kinds of options of the volumes that a rule can be meant for.
+func Protocols(rule *v1alpha1.VolumeRule) []mountoptions.Protocol {
+	return protocolsOf(&rule.Selector, Options(rule))
+}
+
 // protocolsOf are the kinds of options of the volumes that a rule can be meant for. A rule whose selector names neither
 // protocols nor file systems nor drivers of which something is known is meant for whatever knows its options best.
 func protocolsOf(s *v1alpha1.VolumeSelector, options []string) []mountoptions.Protocol {

@@ -30,7 +30,7 @@ func checkSlots(p *v1alpha1.StorageClientProfile) []Problem {
 			warn(d, fmt.Sprintf("a connection has as many slots as it starts with, %d: the limit of %d is never kept", least, most))
 		}
 	}
-	if fromNconnect := declaresFromNconnect(p); fromNconnect && nconnect > 0 && slotsFor(nconnect) == 0 {
+	if fromNconnect := declaresFromNconnect(p); fromNconnect && nconnect > 0 && SlotsFor(nconnect) == 0 {
 		warn(declared{field: fieldTCPMaxSlots, text: v1alpha1.FromNconnect},
 			fmt.Sprintf("sets nothing with nconnect=%d: the table ends at 8, and each connection may have 65536 requests in flight", nconnect))
 	}
@@ -48,7 +48,7 @@ func declaresFromNconnect(p *v1alpha1.StorageClientProfile) bool {
 // sessionsOnly is true where every rule of the profile asks for a version of NFS that has sessions.
 func sessionsOnly(p *v1alpha1.StorageClientProfile) bool {
 	for i := range p.Spec.Volumes {
-		switch mountoptions.Transport(optionsOf(&p.Spec.Volumes[i])).Version {
+		switch mountoptions.Transport(Options(&p.Spec.Volumes[i])).Version {
 		case "4.1", "4.2":
 		default:
 			return false

@@ -33,10 +33,13 @@ type box struct {
 	commands *hosttest.Commands
 }
 
-func newBox(t *testing.T) *box {
+func newBox(t *testing.T) *box { return newBoxOf(t, "debian-12") }
+
+// newBoxOf is a copy of one of the trees.
+func newBoxOf(t *testing.T, name string) *box {
 	t.Helper()
-	b := &box{t: t, dir: hosttest.Copy(t, "debian-12")}
-	b.commands = &hosttest.Commands{Dir: b.dir, KernelLog: kernelLog(262144)}
+	b := &box{t: t, dir: hosttest.Copy(t, name)}
+	b.commands = hosttest.Printed(t, name, b.dir)
 	fs, err := host.OpenFS(b.dir)
 	if err != nil {
 		t.Fatal(err)

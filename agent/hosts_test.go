@@ -1,0 +1,199 @@
+package agent
+
+import (
+	"maps"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/report"
+)
+
+// everything declares a setting of each kind.
+func everything() v1alpha1.StorageClientProfile {
+	p := profile("full", map[string]string{
+		"net.core.rmem_max": "16777216", "net.ipv4.route.flush": "1", "vm.dirty_ratio": "20",
+	}, "ihash_entries=2097152")
+	p.Spec.Node.KernelModules = []v1alpha1.KernelModule{
+		{Name: "sunrpc", Parameters: map[string]v1alpha1.SettingText{"tcp_max_slot_table_entries": "128"}},
+		{Name: "nfs", Parameters: map[string]v1alpha1.SettingText{"max_session_slots": "180"}},
+	}
+	p.Spec.Node.ReadAhead = []v1alpha1.ReadAhead{{FSTypes: []string{"nfs4"}, SizeKiB: 15360}}
+	p.Spec.Node.Tuned = &v1alpha1.Tuned{Profile: "latency-performance"}
+	p.Spec.Node.NFSMountDefaults = []v1alpha1.NFSMountDefaults{{Options: []v1alpha1.MountOption{"nconnect=4"}}}
+	p.Spec.Node.Filesystems = []v1alpha1.Filesystem{{
+		MountPoint: "/mnt/disks/*", FSType: "xfs", MountOptions: []v1alpha1.MountOption{"logbsize=256k"},
+	}}
+	return p
+}
+
+const (
+	sessions = "module/nfs/max_session_slots"
+
+	isSet    = v1alpha1.SettingInSync
+	waits    = v1alpha1.SettingPending
+	fails    = v1alpha1.SettingFailed
+	isNotFor = v1alpha1.SettingUnsupported
+)
+
+// complete are the states on a host that has all that everything needs.
+var complete = map[string]v1alpha1.SettingState{
+	rmem: isSet, flush: isSet, dirty: isSet, slots: isSet, sessions: isSet,
+	readAhead4: isSet, nfsAll: isSet, profileOf: isSet, diskFS: waits, ihash: waits,
+}
+
+// but are the states of a complete host with some others.
+func but(others map[string]v1alpha1.SettingState) map[string]v1alpha1.SettingState {
+	states := maps.Clone(complete)
+	maps.Copy(states, others)
+	return states
+}
+
+var hostCases = map[string]struct {
+	bootloader v1alpha1.BootloaderType
+	// readOnly is a directory of such a host that nobody can write to.
+	readOnly string
+	// applied are the states after apply, and says is part of the message of some.
+	applied map[string]v1alpha1.SettingState
+	says    map[string]string
+}{
+	"debian-12": {
+		bootloader: v1alpha1.BootloaderGrubDebian,
+		applied:    but(map[string]v1alpha1.SettingState{nfsAll: isNotFor, readAhead4: waits, profileOf: isNotFor, diskFS: isNotFor}),
+		says: map[string]string{
+			nfsAll: "install nfs-common", profileOf: "install the package tuned", diskFS: "nothing that matches", slots: "sunrpc is not loaded",
+			readAhead4: "nothing of this type is mounted", ihash: "staged",
+		},
+	},
+	"ubuntu-24.04-cloudimg": {
+		bootloader: v1alpha1.BootloaderGrubDebian,
+		applied:    but(map[string]v1alpha1.SettingState{profileOf: isNotFor, diskFS: isNotFor}),
+		says:       map[string]string{ihash: "smaller than the kernel's own size of 4194304"},
+	},
+	"rocky-9": {
+		bootloader: v1alpha1.BootloaderGrubBLS,
+		applied:    but(nil),
+		says:       map[string]string{profileOf: "declared: vm.dirty_ratio=20", ihash: "staged"},
+	},
+	"fedora-coreos": {
+		bootloader: v1alpha1.BootloaderRPMOSTree,
+		applied: but(map[string]v1alpha1.SettingState{
+			ihash: isNotFor, readAhead4: waits, profileOf: isNotFor, diskFS: isNotFor,
+		}),
+		says: map[string]string{ihash: "rpm-ostree kargs"},
+	},
+	"flatcar": {
+		bootloader: v1alpha1.BootloaderUnsupported,
+		applied: but(map[string]v1alpha1.SettingState{
+			ihash: isNotFor, readAhead4: waits, profileOf: isNotFor, diskFS: isNotFor,
+		}),
+		says: map[string]string{ihash: "linux_append in /oem/grub.cfg"},
+	},
+	// What is in force on Talos is lost at the next boot: no file of ours can be written there, and nothing would read it.
+	"talos": {
+		bootloader: v1alpha1.BootloaderUnsupported,
+		readOnly:   "/etc",
+		applied: but(map[string]v1alpha1.SettingState{
+			rmem: fails, flush: fails, dirty: fails, slots: fails, sessions: fails,
+			ihash: isNotFor, nfsAll: isNotFor, readAhead4: waits, profileOf: isNotFor, diskFS: isNotFor,
+		}),
+		says: map[string]string{ihash: "machine.install.extraKernelArgs", rmem: "read-only file system", slots: "read-only file system"},
+	},
+}
+
+func TestOneProfileOnEveryHost(t *testing.T) {
+	for name, test := range hostCases {
+		t.Run(name, func(t *testing.T) {
+			b := newBoxOf(t, name)
+			if test.readOnly != "" {
+				b.fs = b.fs.WithHook(func(_ host.Op, changed string) error {
+					if strings.HasPrefix(changed, test.readOnly+"/") {
+						return syscall.EROFS
+					}
+					return nil
+				})
+			}
+			before := b.whatIsKept()
+			if planned := b.look(report.Plan, everything()); len(planned.Settings) != len(test.applied) || planned.Bootloader.Type != test.bootloader {
+				t.Errorf("plan: boot loader %s, settings %+v", planned.Bootloader.Type, planned.Settings)
+			}
+			b.expectHost(b.apply(everything()), test.applied, test.says)
+			b.expectHost(b.look(report.Observe, everything()), afterwards(test.applied), nil)
+			b.expectHost(b.apply(everything()), test.applied, nil)
+
+			for _, s := range b.restore().Settings {
+				if s.State != isSet {
+					t.Errorf("restore: %s is %s: %s", s.Key, s.State, s.Message)
+				}
+			}
+			if diff := cmp.Diff(before, b.whatIsKept()); diff != "" {
+				t.Errorf("the host after restore (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+// afterwards are the states that another process sees, which does not know why a file could not be written.
+func afterwards(applied map[string]v1alpha1.SettingState) map[string]v1alpha1.SettingState {
+	states := maps.Clone(applied)
+	for key, state := range states {
+		if state == fails {
+			states[key] = v1alpha1.SettingDrifted
+		}
+	}
+	if states[flush] == v1alpha1.SettingDrifted {
+		states[flush] = waits
+	}
+	return states
+}
+
+// expectHost compares the states of a report, and holds that nothing is in force that is not supported.
+func (b *box) expectHost(r report.Report, want map[string]v1alpha1.SettingState, says map[string]string) {
+	b.t.Helper()
+	got, messages := map[string]v1alpha1.SettingState{}, map[string]string{}
+	allGood := true
+	var reboot []string
+	for _, s := range r.Settings {
+		got[s.Key], messages[s.Key] = s.State, s.Message
+		allGood = allGood && (s.State == isSet || s.State == waits && r.Command != report.Observe)
+		if s.State == waits && s.TakesEffect == v1alpha1.EffectReboot {
+			reboot = append(reboot, s.Key)
+		}
+		if s.State == isNotFor && s.Message == "" {
+			b.t.Errorf("%s: nobody learns why %s is not supported", r.Command, s.Key)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		b.t.Errorf("%s: states (-want +got):\n%s%v", r.Command, diff, messages)
+	}
+	for key, part := range says {
+		if !strings.Contains(messages[key], part) {
+			b.t.Errorf("%s: message of %s is %q, want %q in it", r.Command, key, messages[key], part)
+		}
+	}
+	if diff := cmp.Diff(reboot, r.RebootRequiredBy); diff != "" || r.AsDeclared != allGood {
+		b.t.Errorf("%s: as declared %t; reboot required by (-want +got):\n%s", r.Command, r.AsDeclared, diff)
+	}
+}
+
+// whatIsKept is the tree but for what cannot be the same again: an action leaves its mark in a plain file, and of a
+// menu that is made anew the lines of its kernels count.
+func (b *box) whatIsKept() map[string]string {
+	files := b.tree()
+	delete(files, "/proc/sys/net/ipv4/route/flush")
+	var kernels []string
+	for line := range strings.Lines(files[grubCfg]) {
+		if words := strings.Fields(line); len(words) > 0 && words[0] == "linux" {
+			kernels = append(kernels, strings.Join(words, " "))
+		}
+	}
+	if kernels != nil {
+		files[grubCfg] = strings.Join(kernels, "\n")
+	}
+	return files
+}

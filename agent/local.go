@@ -187,6 +187,7 @@ func (l Local) begin(command string, profiles []v1alpha1.StorageClientProfile) (
 	if err := l.validate(&r, profiles); err != nil {
 		return r, spec, err
 	}
+	l.Host.adviseOn(&r, profiles)
 	if err := l.Host.Journal.Load(); err != nil {
 		return r, spec, err
 	}

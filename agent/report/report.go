@@ -51,6 +51,13 @@ type Conflict struct {
 	Kept string `json:"kept,omitempty"`
 }
 
+// Advice is what a profile's values mean together and on this machine.
+type Advice struct {
+	v1alpha1.Advice
+	// Profile is the profile that it is about.
+	Profile string `json:"profile"`
+}
+
 // Report is the result of one command.
 type Report struct {
 	Command  string `json:"command"`
@@ -73,6 +80,8 @@ type Report struct {
 	Omitted   []string   `json:"omitted,omitempty"`
 	// Warnings are about fields of the profiles that work and may not do what is expected, or do nothing here.
 	Warnings []string `json:"warnings,omitempty"`
+	// Advice is by profile, what hurts first. It never keeps anything from being applied.
+	Advice []Advice `json:"advice,omitempty"`
 	// AsDeclared is false where something declared is not so, and will not be by itself or by a boot.
 	AsDeclared bool `json:"asDeclared"`
 }

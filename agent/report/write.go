@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"sigs.k8s.io/yaml"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
 )
 
 // Formats are what Write knows.
@@ -63,8 +66,25 @@ func (r Report) text() []byte {
 	for _, key := range r.Omitted {
 		fmt.Fprintf(&b, "\nOmitted: %s, a node can have no more settings\n", key)
 	}
+	r.advice(&b)
 	b.WriteString("\n" + r.verdict() + "\n")
 	return b.Bytes()
+}
+
+// advice shows what hurts or is probably not meant, and names what is only worth knowing.
+func (r Report) advice(b *bytes.Buffer) {
+	var worthKnowing []string
+	for _, a := range r.Advice {
+		if a.Severity == v1alpha1.SeverityInfo {
+			worthKnowing = append(worthKnowing, a.ID)
+			continue
+		}
+		fmt.Fprintf(b, "\nAdvice, %s %s: profile %s: %s\n", a.Severity, a.ID, a.Profile, a.Text)
+	}
+	if len(worthKnowing) > 0 {
+		slices.Sort(worthKnowing)
+		fmt.Fprintf(b, "\nWorth knowing, in full with -o yaml: %s\n", strings.Join(slices.Compact(worthKnowing), ", "))
+	}
 }
 
 func kept(c Conflict) string {

@@ -250,6 +250,10 @@ func TestPlanNamesNodesVolumesAndTheApproval(t *testing.T) {
 		"The first goes at 2026-09-01T00:00:00Z at the earliest, if it is approved by then; the last is back at 2026-09-01T00:05:30Z at the earliest.",
 		"kubectl storageclient approve eda --plan ",
 		"0 volumes would change, 1 as declared, 0 left alone.",
+		"At most, with 1 node mounting from it, a server gets:",
+		"filer    1             64",
+		"nocto-meaning   Warning",
+		"boot-argument-file",
 	} {
 		if !strings.Contains(r.out, want) {
 			t.Errorf("output lacks %q:\n%s", want, r.out)

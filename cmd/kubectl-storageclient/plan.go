@@ -16,6 +16,7 @@ import (
 	"github.com/storageclient/operator/controllers/node/livegate"
 	"github.com/storageclient/operator/controllers/overview"
 	"github.com/storageclient/operator/controllers/volume"
+	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -68,11 +69,12 @@ func (o *planOptions) run(ctx context.Context, env *environment, name string) er
 	if cluster.ManagerNode, err = managerNode(ctx, c); err != nil {
 		return err
 	}
-	volumes, err := planVolumes(ctx, c, profile, allow)
+	volumes, servers, err := planVolumes(ctx, c, profile, allow)
 	if err != nil {
 		return err
 	}
 	plan := view.NewPlan(profile, overview.Plan(profile, cluster), volumes)
+	plan.Advise(overview.AdviceInput(profile, cluster.Nodes, servers))
 	if done, err := o.output.structured(env, plan); done || err != nil {
 		return err
 	}
@@ -102,18 +104,18 @@ func unlessHidden(err error) error {
 	return fmt.Errorf("find the manager's node: %w", err)
 }
 
-// planVolumes returns nil for a profile without volume rules.
-func planVolumes(ctx context.Context, c client.Client, profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList) (*view.Volumes, error) {
+// planVolumes returns what becomes of the volumes, and their servers; nil for a profile without volume rules.
+func planVolumes(ctx context.Context, c client.Client, profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList) (*view.Volumes, []advice.Server, error) {
 	if len(profile.Spec.Volumes) == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
 	snapshot, err := volume.ReadSnapshot(ctx, c, allow, v1alpha1.ManagerNamespace)
 	if apierrors.IsForbidden(err) {
-		return &view.Volumes{Unknown: err.Error()}, nil
+		return &view.Volumes{Unknown: err.Error()}, nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	s := volume.Summarize(profile.Name, snapshot)
-	return &view.Volumes{Matched: s.Matched, UpToDate: s.UpToDate, Blocked: s.Blocked, Examples: s.BlockedExamples}, nil
+	return &view.Volumes{Matched: s.Matched, UpToDate: s.UpToDate, Blocked: s.Blocked, Examples: s.BlockedExamples}, s.Servers, nil
 }

@@ -84,10 +84,57 @@ Profiles: p
 SETTING                   DESIRED   OBSERVED  ORIGINAL  TAKES EFFECT  STATE    TO DO
 sysctl/net.core.rmem_max  16777216  212992    -         Live          Drifted  Set
 
+Worth knowing, in full with -o yaml: sysctl-files
+
 Nothing was changed. All that is declared can be brought about here.
 `
 	if diff := cmp.Diff(want, strings.ReplaceAll(out, dir, "HOST")); diff != "" {
 		t.Errorf("report (-want +got):\n%s", diff)
+	}
+}
+
+func TestTheReportAdvisesOnThisMachine(t *testing.T) {
+	dir := hosttest.Copy(t, "debian-12")
+	hosttest.Write(t, dir, "/proc/1/net/sockstat", "sockets: used 500\nTCP: inuse 300 orphan 0 tw 2 alloc 310 mem 6\n")
+	tuning := strings.Replace(good, "{net.core.rmem_max: \"16777216\"}", `
+      net.ipv4.tcp_mem: "4096 89600 4194304"
+      net.ipv4.tcp_rmem: "1048576 8388608 16777216"
+      net.ipv4.ip_local_port_range: "1024 65000"
+      vm.dirty_ratio: "20"
+    tuned: {profile: latency-performance}`, 1)
+	wanted := map[string]string{
+		"tcp-mem":       "with 2.4 GiB of memory, is about 151 MiB, and the end is beyond its memory",
+		"tcp-minimum":   "this machine has 2.4 GiB and 300 in use now, which may hold 300 MiB",
+		"port-range":    "takes ports of NodePort services (30000 to 32767)",
+		"tuned-overlap": "latency-performance sets vm.dirty_ratio too",
+	}
+	for _, command := range []string{"plan", "apply", "observe"} {
+		out, err := on(t, dir, tuning, command, "-f", "-", "-o", "json")
+		if err != nil && !errors.Is(err, errNotAsDeclared) {
+			t.Fatal(err)
+		}
+		var r report.Report
+		if err := json.Unmarshal([]byte(out), &r); err != nil {
+			t.Fatal(err)
+		}
+		told := map[string]string{}
+		for _, a := range r.Advice {
+			told[a.ID] = a.Text
+			if a.Profile != "p" || a.Severity == "" {
+				t.Errorf("%s: %+v", command, a)
+			}
+		}
+		for id, part := range wanted {
+			if !strings.Contains(told[id], part) {
+				t.Errorf("%s: %s is %q, want %q in it", command, id, told[id], part)
+			}
+		}
+		out, _ = on(t, dir, tuning, command, "-f", "-")
+		for _, part := range []string{"\nAdvice, Warning tcp-mem: profile p: spec.node.sysctls[net.ipv4.tcp_mem]: ", "Worth knowing, in full with -o yaml: sysctl-files, tcp-buffers\n"} {
+			if !strings.Contains(out, part) {
+				t.Errorf("%s lacks %q:\n%s", command, part, out)
+			}
+		}
 	}
 }
 

@@ -41,6 +41,8 @@ type Node struct {
 	Kernel string
 	// Memory is its memory in bytes, MemTotal of /proc/meminfo; 0 where it is not known.
 	Memory int64
+	// Sockets is how many TCP sockets are in use on it, "inuse" of /proc/net/sockstat; 0 where it is not known.
+	Sockets int64
 }
 
 // Server is what a rule may know of a server.
@@ -81,23 +83,33 @@ func Rules() []Rule { return slices.Clone(rules) }
 
 // For returns the advice on a profile: what hurts first, then by rule. There is one entry for each text of a rule.
 func For(in Input) []v1alpha1.Advice {
-	return collect(in, func(Rule) bool { return true })
+	return collect(in, func(Rule) bool { return true }, func(finding) bool { return true })
+}
+
+// nodeFields is what the fields begin with that are for nodes.
+const nodeFields = "spec.node."
+
+// ForNode returns the advice on the fields of a profile that are for nodes, on one node.
+func ForNode(profile *v1alpha1.StorageClientProfile, node Node) []v1alpha1.Advice {
+	return collect(Input{Profile: profile, Nodes: []Node{node}}, func(Rule) bool { return true },
+		func(f finding) bool { return strings.HasPrefix(f.field, nodeFields) })
 }
 
 // ForAdmission returns the advice that a user should see when a profile is created or changed, and that the check of
 // single settings does not give: warnings and errors.
 func ForAdmission(profile *v1alpha1.StorageClientProfile) []v1alpha1.Advice {
-	return collect(Input{Profile: profile}, func(r Rule) bool { return !r.Told && r.Severity != v1alpha1.SeverityInfo })
+	return collect(Input{Profile: profile}, func(r Rule) bool { return !r.Told && r.Severity != v1alpha1.SeverityInfo },
+		func(finding) bool { return true })
 }
 
-func collect(in Input, wanted func(Rule) bool) []v1alpha1.Advice {
+func collect(in Input, wanted func(Rule) bool, counts func(finding) bool) []v1alpha1.Advice {
 	s := newScope(in)
 	var all []v1alpha1.Advice
 	for _, rule := range rules {
 		if !wanted(rule) {
 			continue
 		}
-		for _, text := range grouped(rule.check(s)) {
+		for _, text := range grouped(rule.check(s), counts) {
 			all = append(all, v1alpha1.Advice{ID: rule.ID, Severity: rule.Severity, Text: text})
 		}
 	}
@@ -109,11 +121,14 @@ func rank(severity v1alpha1.Severity) int {
 	return slices.Index([]v1alpha1.Severity{v1alpha1.SeverityError, v1alpha1.SeverityWarning, v1alpha1.SeverityInfo}, severity)
 }
 
-// grouped makes one text of all findings that say the same, in the order in which they were found.
-func grouped(findings []finding) []string {
+// grouped makes one text of all findings that count and say the same, in the order in which they were found.
+func grouped(findings []finding, counts func(finding) bool) []string {
 	var texts []string
 	fields := map[string][]string{}
 	for _, f := range findings {
+		if !counts(f) {
+			continue
+		}
 		if _, met := fields[f.text]; !met {
 			texts = append(texts, f.text)
 			fields[f.text] = nil

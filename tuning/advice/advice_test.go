@@ -269,3 +269,17 @@ func TestLoads(t *testing.T) {
 		})
 	}
 }
+
+func TestForNodeIsOnTheFieldsForNodesAlone(t *testing.T) {
+	in := input(nfs("intr", "nconnect=8"), slots(intstr.FromInt32(128)), sysctl("net.ipv4.tcp_rmem", "1048576 8388608 16777216"))
+	var got []string
+	for _, a := range ForNode(in.Profile, Node{Name: "this machine", Kernel: "6.1.0", Memory: 16 * gib, Sockets: 300}) {
+		got = append(got, a.ID)
+		if want := "this machine has 16 GiB and 300 in use now, which may hold 300 MiB: begin with 4096"; a.ID == "tcp-minimum" && !strings.Contains(a.Text, want) {
+			t.Errorf("got %q, want %q in it", a.Text, want)
+		}
+	}
+	if want := []string{"nconnect-slots", "tcp-minimum", "sysctl-files", "tcp-buffers"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -10,6 +10,9 @@ import (
 	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
 )
 
+// ServerBudget is the ID of the rule that tells the loads of the servers.
+const ServerBudget = "server-budget"
+
 // Load is what the nodes of a profile may bring to one server when all of them mount it.
 type Load struct {
 	// Server is its host name or address.

@@ -133,6 +133,9 @@ func tcpMinimum(s *scope) []finding {
 		text := fmt.Sprintf("%d sockets may hold %s that memory pressure cannot take back", sockets, size(sockets*numbers[0]))
 		if node, known := s.smallest(); known {
 			text += fmt.Sprintf("; %s has %s", node.Name, size(node.Memory))
+			if node.Sockets > 0 {
+				text += fmt.Sprintf(" and %d in use now, which may hold %s", node.Sockets, size(node.Sockets*numbers[0]))
+			}
 		}
 		found = append(found, finding{field, text + fmt.Sprintf(": begin with %d", kernelOwn)})
 	}

@@ -83,7 +83,7 @@ var rules = []Rule{
 		Title: "rsize and wsize should be equal."},
 	{ID: "sack-off", Severity: warning, Source: sourceANF + "; " + sourceIPSysctl, Told: true, check: sackOff,
 		Title: "Without selective acknowledgements every lost packet costs more."},
-	{ID: "server-budget", Severity: info, Source: sourceANFSlots, check: serverBudget,
+	{ID: ServerBudget, Severity: info, Source: sourceANFSlots, check: serverBudget,
 		Title: "What the nodes of a profile may bring to each server."},
 	{ID: "server-budget-exceeded", Severity: hurts, Source: sourceANFSlots, check: serverBudgetExceeded,
 		Title: "The nodes of a profile may bring more to a server than its limits."},

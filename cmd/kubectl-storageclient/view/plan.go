@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/overview"
 	"github.com/storageclient/operator/controllers/volume"
+	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -24,6 +27,10 @@ type Plan struct {
 	Spec    v1alpha1.StorageClientProfileSpec `json:"spec"`
 	Nodes   overview.Preview                  `json:"nodes"`
 	Volumes *Volumes                          `json:"volumes,omitempty"`
+	// Advice is as in the profile's status, but as the nodes and volumes are now; what hurts first.
+	Advice []v1alpha1.Advice `json:"advice,omitempty"`
+	// Servers are what the nodes may bring to each server of the profile's volumes, the most requests first.
+	Servers []advice.Load `json:"servers,omitempty"`
 	// Approval is the command that lets the reboots begin, empty if none is needed.
 	Approval string `json:"approval,omitempty"`
 }
@@ -47,6 +54,11 @@ func NewPlan(p *v1alpha1.StorageClientProfile, preview overview.Preview, volumes
 	return plan
 }
 
+// Advise fills in the advice and the loads of servers.
+func (p *Plan) Advise(in advice.Input) {
+	p.Advice, p.Servers = advice.For(in), advice.Loads(in)
+}
+
 // Text prints the plan for people.
 func (p Plan) Text(w io.Writer) error {
 	out := &printer{w: w}
@@ -66,6 +78,10 @@ func (p Plan) Text(w io.Writer) error {
 	p.groups(out)
 	p.reboots(out)
 	p.volumes(out)
+	p.servers(out)
+	// The table of servers is what that rule says.
+	others := slices.DeleteFunc(slices.Clone(p.Advice), func(a v1alpha1.Advice) bool { return a.ID == advice.ServerBudget })
+	out.advice(p.Name, others)
 	return out.err
 }
 
@@ -145,5 +161,22 @@ func (p Plan) volumes(out *printer) {
 	out.line(fmt.Sprintf("\n%s would change, %d as declared, %d left alone.", count(v.Matched-v.UpToDate-v.Blocked, "volume"), v.UpToDate, v.Blocked))
 	for _, n := range v.Examples {
 		out.line(fmt.Sprintf("  %s: %s: %s", n.Volume, n.Reason, n.Message))
+	}
+}
+
+// servers shows the servers that may get most.
+func (p Plan) servers(out *printer) {
+	const shown = 10
+	if len(p.Servers) == 0 || p.Servers[0].Nodes == 0 {
+		return
+	}
+	out.line(fmt.Sprintf("\nAt most, with %s mounting from it, a server gets:", count(int32(p.Servers[0].Nodes), "node")))
+	rows := [][]string{{"SERVER", "CONNECTIONS", "REQUESTS-IN-FLIGHT"}}
+	for _, s := range p.Servers[:min(len(p.Servers), shown)] {
+		rows = append(rows, []string{s.Server, strconv.FormatInt(s.Connections, 10), strconv.FormatInt(s.Requests, 10)})
+	}
+	out.table(rows)
+	if more := len(p.Servers) - shown; more > 0 {
+		out.line(fmt.Sprintf("and %d more", more))
 	}
 }

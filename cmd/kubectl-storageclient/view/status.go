@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/overview"
+	"github.com/storageclient/operator/tuning/advice"
 )
 
 // Status is what "status" prints, as text, JSON or YAML.
@@ -157,6 +159,28 @@ func (p Profile) details(out *printer, now time.Time) {
 	}
 	if p.Details.Unknown != "" {
 		out.line("\nNot known: " + p.Details.Unknown)
+	}
+	out.advice(p.Name, p.Status.Advice)
+}
+
+// advice shows what hurts or is probably not meant, what a server may get, and names what else is worth knowing.
+func (p *printer) advice(profile string, all []v1alpha1.Advice) {
+	rows := [][]string{{"RULE", "SEVERITY", "TEXT"}}
+	var worthKnowing []string
+	for _, a := range all {
+		if a.Severity == v1alpha1.SeverityInfo && a.ID != advice.ServerBudget {
+			worthKnowing = append(worthKnowing, a.ID)
+			continue
+		}
+		rows = append(rows, []string{a.ID, string(a.Severity), a.Text})
+	}
+	if len(rows) > 1 {
+		p.line("\nAdvice on " + profile)
+		p.table(rows)
+	}
+	if len(worthKnowing) > 0 {
+		p.line("\nWorth knowing, in full with -o yaml or \"kubectl storageclient explain RULE\": " +
+			strings.Join(slices.Compact(worthKnowing), ", "))
 	}
 }
 

@@ -3,6 +3,7 @@ package view
 import (
 	"bytes"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/overview"
 	"github.com/storageclient/operator/controllers/volume"
+	"github.com/storageclient/operator/tuning/advice"
 )
 
 var update = flag.Bool("update", false, "write the golden files instead of comparing with them")
@@ -134,6 +136,13 @@ func rollingOut() v1alpha1.StorageClientProfile {
 		})
 }
 
+var advised = []v1alpha1.Advice{
+	{ID: "tcp-mem", Severity: v1alpha1.SeverityWarning, Text: "spec.node.sysctls[net.ipv4.tcp_mem]: counts pages"},
+	{ID: "server-budget", Severity: v1alpha1.SeverityInfo, Text: "if all 8 nodes mount them: filer up to 64 connections and 512 requests in flight"},
+	{ID: "sysctl-files", Severity: v1alpha1.SeverityInfo, Text: "spec.node.sysctls: are written at once"},
+	{ID: "test-first", Severity: v1alpha1.SeverityInfo, Text: "test"},
+}
+
 func TestStatusText(t *testing.T) {
 	done := profile("azure", is("Ready", "UpToDate", ""))
 	detailed := NewStatus([]v1alpha1.StorageClientProfile{rollingOut()})
@@ -152,6 +161,7 @@ func TestStatusText(t *testing.T) {
 			Message: "the mount was made with another value"}},
 		Unknown: "",
 	}
+	detailed.Profiles[0].Status.Advice = advised
 	forbidden := NewStatus([]v1alpha1.StorageClientProfile{done})
 	forbidden.Profiles[0].Details = &Details{Unknown: "stale mounts: persistentvolumes is forbidden"}
 	tests := map[string]Status{
@@ -212,6 +222,12 @@ func TestPlanText(t *testing.T) {
 		"plan-refused":            NewPlan(&p, overview.Preview{Refused: "Invalid: spec.node.sysctls[a.b] \"1\": is not known"}, nil),
 		"plan-nothing":            NewPlan(&p, overview.Preview{}, nil),
 	}
+	advises := NewPlan(&p, overview.Preview{}, volumes)
+	advises.Advice = advised
+	for i := range 12 {
+		advises.Servers = append(advises.Servers, advice.Load{Server: fmt.Sprintf("filer-%d", i), Nodes: 8, Connections: 64, Requests: 512})
+	}
+	tests["plan-advice"] = advises
 	for name, plan := range tests {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer

@@ -1,7 +1,9 @@
 package integration
 
 import (
+	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume"
@@ -142,6 +145,47 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 			Expect(pv.Annotations).To(BeEmpty())
 		}
 	})
+
+	DescribeTable("of a poisoned set touch the canary and one step at most", func(mounts func(soaked bool), want ...string) {
+		create()
+		touched := map[string]bool{}
+		counting := interceptor.NewClient(k8s, interceptor.Funcs{
+			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+				err := c.Patch(ctx, o, p, opts...)
+				if pv, ok := o.(*corev1.PersistentVolume); ok && err == nil && slices.Contains(pv.Spec.MountOptions, "nocto") {
+					touched[pv.Name] = true
+				}
+				return err
+			},
+		})
+		Expect(visit(counting)).To(Succeed())
+		fakeClock.Step(time.Second)
+		mounts(false)
+		fakeClock.Step(time.Minute)
+		Expect(visit(counting)).To(Succeed())
+		fakeClock.Step(time.Second)
+		mounts(true)
+		for range 5 {
+			fakeClock.Step(time.Hour)
+			Expect(visit(counting)).To(Succeed())
+		}
+		Expect(slices.Sorted(maps.Keys(touched))).To(Equal(want))
+		for _, name := range want[len(want)-1:] {
+			Expect(getVolume(name).Spec.MountOptions).To(Equal([]string{"hard"}))
+		}
+	},
+		Entry("where the canary is mounted at once", func(soaked bool) {
+			if !soaked {
+				fail("pv0")
+			}
+		}, "pv0"),
+		Entry("where nobody mounts the canary, and the whole step fails", func(soaked bool) {
+			if soaked {
+				fail("pv1")
+				fail("pv2")
+			}
+		}, "pv0", "pv1", "pv2"),
+	)
 
 	It("go no further and end the same whenever the manager dies", func() {
 		for writes := 0; ; writes++ {

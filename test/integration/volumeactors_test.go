@@ -1,0 +1,186 @@
+package integration
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume"
+)
+
+// history is what a volume went through, as a watch tells.
+type history struct {
+	mu sync.Mutex
+	// versions counts what was written, the first list included; lists are the mount options, one entry for each change.
+	versions int
+	lists    []string
+}
+
+// follow watches a volume from its beginning until the spec is over.
+func follow(name string) *history {
+	GinkgoHelper()
+	watch, err := k8s.Watch(ctx, &corev1.PersistentVolumeList{}, client.MatchingFields{"metadata.name": name})
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(watch.Stop)
+	h := &history{}
+	go func() {
+		for event := range watch.ResultChan() {
+			if pv, ok := event.Object.(*corev1.PersistentVolume); ok {
+				h.add(strings.Join(pv.Spec.MountOptions, ","))
+			}
+		}
+	}()
+	return h
+}
+
+func (h *history) add(list string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.versions++
+	if len(h.lists) == 0 || h.lists[len(h.lists)-1] != list {
+		h.lists = append(h.lists, list)
+	}
+}
+
+func (h *history) versionsSoFar() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.versions
+}
+
+func (h *history) listsSoFar() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.lists)
+}
+
+// startVolumes runs the volume controller with its own cache and watches in a manager, until what it returns is called.
+func startVolumes(recorder events.EventRecorder) (stop func()) {
+	GinkgoHelper()
+	manager, err := ctrl.NewManager(restConfig, ctrl.Options{
+		Scheme: scheme, Logger: logger, Metrics: server.Options{BindAddress: "0"},
+		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
+	})
+	Expect(err).NotTo(HaveOccurred())
+	r := &volume.Reconciler{Client: manager.GetClient(), Recorder: recorder, Namespace: v1alpha1.ManagerNamespace}
+	Expect(r.SetupWithManager(manager)).To(Succeed())
+	running, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- manager.Start(running) }()
+	return func() {
+		GinkgoHelper()
+		cancel()
+		Eventually(ended).WithTimeout(time.Minute).Should(Receive(BeNil()))
+	}
+}
+
+// insist has an actor act again and again until it is stopped. rounds is how often it has.
+func insist(act func()) (rounds *atomic.Int64, stop func()) {
+	done := make(chan struct{})
+	rounds = &atomic.Int64{}
+	var ended sync.WaitGroup
+	ended.Go(func() {
+		defer GinkgoRecover()
+		for {
+			select {
+			case <-done:
+				return
+			case <-time.After(20 * time.Millisecond):
+				act()
+				rounds.Add(1)
+			}
+		}
+	})
+	return rounds, func() {
+		close(done)
+		ended.Wait()
+	}
+}
+
+// provision plays a provisioner: it creates a volume with its options, and sets them back once.
+func provision(name string, setBack *atomic.Bool) {
+	GinkgoHelper()
+	pv := &corev1.PersistentVolume{}
+	if err := k8s.Get(ctx, client.ObjectKey{Name: name}, pv); err != nil {
+		newVolume(name).Options("soft").Create(client.FieldOwner("csi-provisioner"))
+		return
+	}
+	if slices.Equal(pv.Spec.MountOptions, []string{"soft"}) || setBack.Load() {
+		return
+	}
+	pv.Spec.MountOptions = []string{"soft"}
+	if k8s.Update(ctx, pv, client.FieldOwner("csi-provisioner")) == nil {
+		setBack.Store(true)
+	}
+}
+
+var _ = Describe("Beside the running operator", func() {
+	const (
+		untouched = "VolumeDeclaredElsewhere"
+		contested = "VolumeConflict"
+	)
+	argo := func(name string) { argoApply(name, "soft") }
+	apply := func(name string) { kubectlApply(newVolume(name).Options("soft").volume) }
+	var setBack atomic.Bool
+	BeforeEach(func() { setBack.Store(false) })
+
+	DescribeTable("nobody ends in a fight:", func(gitOps v1alpha1.GitOpsPolicy, act func(name string), lists []string, told ...string) {
+		act("pv")
+		profile := nfsProfile("fast", gitOps, "nocto")
+		seen, recorder := follow("pv"), events.NewFakeRecorder(256)
+		rounds, stopActor := insist(func() { act("pv") })
+		stopOperator := startVolumes(recorder)
+
+		Eventually(seen.listsSoFar).WithTimeout(time.Minute).Should(Equal(lists))
+		Eventually(recorder.Events).WithTimeout(time.Minute).Should(HaveLen(len(told)))
+		// All that they would do to each other, they do within a few more rounds.
+		Eventually(rounds.Load).WithTimeout(3 * time.Minute).Should(BeNumerically(">=", rounds.Load()+5))
+		Consistently(seen.listsSoFar).WithTimeout(2 * time.Second).Should(Equal(lists))
+		stopActor()
+		Expect(seen.versionsSoFar()).To(Equal(len(lists)), "writes on the volume in %d rounds, the first included", rounds.Load())
+		for _, reason := range told {
+			Expect(recorder.Events).To(Receive(ContainSubstring(" " + reason + " ")))
+		}
+
+		By("deleting the profile, which takes our annotations off and leaves somebody else's list alone")
+		final := lists[len(lists)-1]
+		Expect(k8s.Delete(ctx, profile)).To(Succeed())
+		Eventually(func() []string {
+			var left []string
+			for key := range getVolume("pv").Annotations {
+				if strings.HasPrefix(key, "tuning.storageclient.dev/") {
+					left = append(left, key)
+				}
+			}
+			return left
+		}).WithTimeout(time.Minute).Should(BeEmpty())
+		if final == "nocto" {
+			final = ""
+		}
+		Expect(strings.Join(getVolume("pv").Spec.MountOptions, ",")).To(Equal(final))
+		stopOperator()
+	},
+		Entry("Argo CD, whose volumes are only reported", v1alpha1.GitOpsReportOnly, argo, []string{"soft"}, untouched),
+		Entry("Argo CD, whose volumes are written all the same", v1alpha1.GitOpsPatch, argo, []string{"soft", "soft,nocto", "soft"}, "VolumeOptionsMerged", contested),
+		Entry("kubectl apply, whose volumes are only reported", v1alpha1.GitOpsReportOnly, apply, []string{"soft"}, untouched),
+		Entry("kubectl apply, whose volumes are written all the same", v1alpha1.GitOpsPatch, apply, []string{"soft", "soft,nocto", "soft"}, "VolumeOptionsMerged", contested),
+		Entry("kubectl apply of a manifest that names no options", v1alpha1.GitOpsReportOnly,
+			func(name string) { kubectlApply(newVolume(name).volume) }, []string{"", "nocto"}, "VolumeOptionsMerged"),
+		Entry("a provisioner that sets its options back once", v1alpha1.GitOpsReportOnly,
+			func(name string) { provision(name, &setBack) }, []string{"soft", "soft,nocto", "soft"}, "VolumeOptionsMerged", contested),
+	)
+})

@@ -6,8 +6,11 @@ VERSION ?= dev
 MANAGER_IMAGE ?= storageclient/manager:$(VERSION)
 AGENT_IMAGE ?= storageclient/node-agent:$(VERSION)
 KUBECTL ?= kubectl
-# Further flags for "go test", e.g. TESTFLAGS="-race -v".
+# Further flags for "go test", or for the tests themselves: TESTFLAGS="-race -v", TESTFLAGS="-ginkgo.focus=fight". They
+# come last, for go test hands on what it does not know only behind the packages.
 TESTFLAGS ?=
+# How long "make fuzz" takes for each target.
+FUZZTIME ?= 60s
 # How often "make powercut" cuts the power.
 CUTS ?= 50
 
@@ -79,23 +82,32 @@ test: ## Run unit and integration tests and a short kwok run; needs Go and make,
 
 .PHONY: test-unit
 test-unit: ## Run the unit tests
-	go test $(TESTFLAGS) $$(go list ./... | grep -v /test/integration)
-	cd hack/images && go test $(TESTFLAGS) ./...
-	cd test/gitops && go test $(TESTFLAGS) ./...
+	go test $$(go list ./... | grep -v /test/integration) $(TESTFLAGS)
+	cd hack/images && go test ./... $(TESTFLAGS)
+	cd test/gitops && go test ./... $(TESTFLAGS)
 
 # The simulation of the rollout is left out: it runs in one goroutine and would take minutes.
 .PHONY: test-race
 test-race: ## Run the unit tests with the race detector; needs a C compiler
-	go test -race $(TESTFLAGS) $$(go list ./agent/... ./cmd/... ./controllers/... | grep -v /controllers/rollout$$)
+	go test -race $$(go list ./agent/... ./cmd/... ./controllers/... | grep -v /controllers/rollout$$) $(TESTFLAGS)
+
+# Go fuzzes one target of one package at a time. What it finds is kept in testdata/fuzz, and played by "make test".
+.PHONY: fuzz
+fuzz: ## Run every fuzz target for FUZZTIME (default 60s)
+	@grep -rHo --include='*_test.go' '^func Fuzz[A-Za-z0-9]*' agent tuning | sed 's|/[^/]*:func | |' | \
+	  while read -r package target; do \
+	    echo "$$package $$target"; \
+	    go test ./$$package -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) < /dev/null || exit 1; \
+	  done
 
 # KUBEBUILDER_ASSETS, where it is set, names a directory with etcd and kube-apiserver to use instead of our own.
 .PHONY: test-integration
 test-integration: tool-kustomize ## Run the integration tests against a real API server
 ifdef KUBEBUILDER_ASSETS
-	KUSTOMIZE=$(KUSTOMIZE) go test -timeout 20m $(TESTFLAGS) -count=1 ./test/integration/...
+	KUSTOMIZE=$(KUSTOMIZE) go test -timeout 20m -count=1 ./test/integration $(TESTFLAGS)
 else
 	@hack/tools.sh envtest
-	KUSTOMIZE=$(KUSTOMIZE) KUBEBUILDER_ASSETS=$(CONTROLPLANE) go test -timeout 20m $(TESTFLAGS) -count=1 ./test/integration/...
+	KUSTOMIZE=$(KUSTOMIZE) KUBEBUILDER_ASSETS=$(CONTROLPLANE) go test -timeout 20m -count=1 ./test/integration $(TESTFLAGS)
 endif
 
 .PHONY: test-kwok

@@ -60,6 +60,7 @@ vet: ## Run go vet, the tests for virtual nodes included
 	go vet ./...
 	go vet -tags e2e ./test/e2e/...
 	go vet -tags kwok ./test/cluster/...
+	go vet -tags footprint ./test/footprint
 
 .PHONY: lint
 lint: tool-golangci-lint ## Run the linters
@@ -139,6 +140,13 @@ powercut: ## Cut the power of a virtual machine CUTS times (default 50) while se
 .PHONY: bench
 bench: ## Run the benchmarks
 	go test -run '^$$' -bench . -benchmem $$(go list ./... | grep -v /test/integration)
+	@$(MAKE) --no-print-directory bench-footprint
+
+.PHONY: bench-footprint
+bench-footprint: ## Measure the node agent beside sysctl and tuned, and hold its image and memory to their limits, about two minutes
+	@hack/tools.sh envtest
+	@mkdir -p bin && $(GOBUILD) -o bin/ ./cmd/node-agent
+	SCO_CONTROLPLANE=$(CONTROLPLANE) SCO_AGENT=$(CURDIR)/bin/node-agent go test -tags footprint -count=1 -v ./test/footprint
 
 # BENCH_ROLLOUT names the measurements: -run=NODES/BUDGET, and -boot=DURATION before it.
 BENCH_ROLLOUT ?= -run=100/50 -run=1000/200

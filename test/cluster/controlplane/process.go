@@ -93,6 +93,8 @@ type Usage struct {
 	CPU time.Duration
 	// PeakBytes is the largest resident set (VmHWM).
 	PeakBytes int64
+	// AnonymousBytes is what is resident now of memory that no file backs (RssAnon).
+	AnonymousBytes int64
 }
 
 // Usage reads what a running process has used.
@@ -121,12 +123,15 @@ func UsageOf(pid int) (Usage, error) {
 		return Usage{}, err
 	}
 	for line := range strings.Lines(string(status)) {
-		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			if _, err := fmt.Sscanf(rest, "%d kB", &usage.PeakBytes); err != nil {
-				return Usage{}, fmt.Errorf("read /proc/%d/status: %w", pid, err)
-			}
-			usage.PeakBytes <<= 10
+		name, rest, _ := strings.Cut(line, ":")
+		into, wanted := map[string]*int64{"VmHWM": &usage.PeakBytes, "RssAnon": &usage.AnonymousBytes}[name]
+		if !wanted {
+			continue
 		}
+		if _, err := fmt.Sscanf(rest, "%d kB", into); err != nil {
+			return Usage{}, fmt.Errorf("read /proc/%d/status: %w", pid, err)
+		}
+		*into <<= 10
 	}
 	return usage, nil
 }

@@ -1,0 +1,277 @@
+//go:build footprint
+
+// Package footprint measures what the node agent costs a node, in one run beside what it may stand in for: sysctl, which
+// sets the same files once a boot, and tuned, which keeps settings too. "make bench-footprint" runs it.
+package footprint
+
+import (
+	"compress/gzip"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/storageclient/operator/agent/host/hosttest"
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/cluster/controlplane"
+)
+
+const (
+	// maxImage and maxAnonymous are what an agent may take: its image compressed, and its memory while it is idle.
+	maxImage     = 15_000_000
+	maxAnonymous = 20_000_000
+	// idle is how long it is watched while nothing changes; a look for drift comes once a minute.
+	idle = time.Minute
+	// looks is how often each command is run for its median.
+	looks = 15
+)
+
+const node = "node-1"
+
+var sysctls = map[string]v1alpha1.SettingText{
+	"net.core.rmem_max": "16777216", "net.core.wmem_max": "16777216", "net.ipv4.tcp_rmem": "4096 1048576 16777216",
+	"net.ipv4.tcp_wmem": "4096 1048576 16777216", "net.ipv4.tcp_slow_start_after_idle": "0", "vm.dirty_ratio": "10",
+}
+
+func TestFootprint(t *testing.T) {
+	agent := os.Getenv("SCO_AGENT")
+	if agent == "" {
+		t.Fatal("SCO_AGENT names no node-agent: run make bench-footprint")
+	}
+	size := compressed(t, agent)
+	t.Logf("image, compressed:              %8.1f MB, at most %d", float64(size)/1e6, maxImage/1_000_000)
+	if size > maxImage {
+		t.Errorf("the image takes %d bytes, more than %d", size, maxImage)
+	}
+
+	dir := hosttest.Copy(t, "debian-12")
+	used := watchIdle(t, agent, dir)
+	t.Logf("agent, anonymous memory:        %8.1f MB, at most %d, while it is idle with a watch open", float64(used.AnonymousBytes)/1e6, maxAnonymous/1_000_000)
+	t.Logf("agent, CPU:                     %8d ms in %s while nothing changes", used.CPU.Milliseconds(), idle)
+	if used.AnonymousBytes > maxAnonymous {
+		t.Errorf("the agent holds %d bytes of anonymous memory, more than %d", used.AnonymousBytes, maxAnonymous)
+	}
+
+	profile := filepath.Join(t.TempDir(), "profile.yaml")
+	if err := os.WriteFile(profile, []byte(manifest()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	look := median(t, agent, "observe", "-f", profile, "--host-root", dir)
+	t.Logf("one look for drift, CPU:        %8.1f ms with the start of a process for it (node-agent observe)", ms(look))
+	besideSysctl(t, look)
+	besideTuned(t, used)
+}
+
+func manifest() string {
+	var b strings.Builder
+	b.WriteString("apiVersion: tuning.storageclient.dev/v1alpha1\nkind: StorageClientProfile\nmetadata: {name: p}\nspec:\n  nodeSelector: {}\n  node:\n    sysctls:\n")
+	for name, value := range sysctls {
+		fmt.Fprintf(&b, "      %s: %q\n", name, value)
+	}
+	return b.String()
+}
+
+// compressed is the size of the image: its one layer holds the program alone, as hack/images has it and tests.
+func compressed(t *testing.T, program string) int64 {
+	t.Helper()
+	file, err := os.Open(program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	var size counter
+	w := gzip.NewWriter(&size)
+	if _, err := io.Copy(w, file); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return int64(size)
+}
+
+type counter int64
+
+func (c *counter) Write(data []byte) (int, error) {
+	*c += counter(len(data))
+	return len(data), nil
+}
+
+// watchIdle runs the agent against a real API server until it has reported, and then for a while in which nothing
+// changes. CPU is that of the while alone.
+func watchIdle(t *testing.T, agent, dir string) controlplane.Usage {
+	t.Helper()
+	c, kubeconfig := startAPIServer(t)
+	var settings []v1alpha1.NodeSetting
+	for name, value := range sysctls {
+		settings = append(settings, v1alpha1.NodeSetting{
+			Key: "sysctl/" + name, Value: string(value), Profile: "p", OnRemoval: v1alpha1.DeletionRestore,
+		})
+	}
+	object := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: v1alpha1.StorageClientNodeSpec{
+		Settings: settings, Hash: strings.Repeat("a", 16), BootHash: strings.Repeat("b", 16),
+	}}
+	if err := c.Create(t.Context(), object); err != nil {
+		t.Fatal(err)
+	}
+	log, err := os.Create(filepath.Join(t.TempDir(), "agent.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd := exec.CommandContext(t.Context(), agent, "run", "--node-name", node, "--host-root", dir, "--kubeconfig", kubeconfig,
+		"--health-probe-bind-address", "127.0.0.1:0")
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Wait() }) // it ends with the test's context
+	awaitReport(t, c, object, log.Name())
+	// The status is written once more after the first, with what the drift look found.
+	time.Sleep(10 * time.Second)
+	before := usageOf(t, cmd.Process.Pid)
+	version := object.ResourceVersion
+	time.Sleep(idle)
+	after := usageOf(t, cmd.Process.Pid)
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil || object.ResourceVersion != version {
+		t.Errorf("the status was written while nothing changed: resourceVersion %s, then %s (%v)", version, object.ResourceVersion, err)
+	}
+	after.CPU -= before.CPU
+	return after
+}
+
+func startAPIServer(t *testing.T) (c client.Client, kubeconfig string) {
+	t.Helper()
+	environment := &envtest.Environment{
+		BinaryAssetsDirectory: os.Getenv("SCO_CONTROLPLANE"), CRDDirectoryPaths: []string{"../../config/crd/bases"}, ErrorIfCRDPathMissing: true,
+		ControlPlaneStartTimeout: 2 * time.Minute, ControlPlaneStopTimeout: 2 * time.Minute,
+	}
+	config, err := environment.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := environment.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	if c, err = client.New(config, client.Options{Scheme: scheme}); err != nil {
+		t.Fatal(err)
+	}
+	admin, err := environment.AddUser(envtest.User{Name: "admin", Groups: []string{"system:masters"}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := admin.KubeConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(kubeconfig, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return c, kubeconfig
+}
+
+// awaitReport waits until the agent has reported all settings as in force.
+func awaitReport(t *testing.T, c client.Client, object *v1alpha1.StorageClientNode, log string) {
+	t.Helper()
+	inForce := func(s v1alpha1.SettingStatus) bool { return s.State == v1alpha1.SettingInSync }
+	for range 120 {
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
+			t.Fatal(err)
+		}
+		if states := object.Status.Settings; len(states) == len(sysctls) && !slices.ContainsFunc(states, func(s v1alpha1.SettingStatus) bool { return !inForce(s) }) {
+			return
+		}
+		time.Sleep(time.Second)
+	}
+	told, _ := os.ReadFile(log)
+	t.Fatalf("the agent has not reported its settings in force: %+v\n%s", object.Status.Settings, told)
+}
+
+func usageOf(t *testing.T, pid int) controlplane.Usage {
+	t.Helper()
+	usage, err := controlplane.UsageOf(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return usage
+}
+
+// median is the CPU time of a command, user and system.
+func median(t *testing.T, argv ...string) time.Duration {
+	t.Helper()
+	var all []time.Duration
+	for range looks {
+		cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
+		if out, err := cmd.CombinedOutput(); cmd.ProcessState == nil || len(out) == 0 {
+			t.Fatalf("%v: %v: %s", argv, err, out)
+		}
+		all = append(all, cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime())
+	}
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// besideSysctl compares a look with reading the files that a boot reads. Nothing is written: this machine is not ours.
+func besideSysctl(t *testing.T, look time.Duration) {
+	t.Helper()
+	if _, err := exec.LookPath("sysctl"); err != nil {
+		t.Logf("NOT COMPARED with sysctl: %v (Debian: apt install procps)", err)
+		return
+	}
+	boot := median(t, "sysctl", "--system", "--dry-run")
+	t.Logf("sysctl --system --dry-run, CPU: %8.1f ms; one look takes %.1f times that", ms(boot), ms(look)/max(ms(boot), 0.1))
+}
+
+// besideTuned compares with a tuned that runs on this machine; none is started, for it would change the machine.
+func besideTuned(t *testing.T, used controlplane.Usage) {
+	t.Helper()
+	pid := pidOf("tuned")
+	if pid == 0 {
+		t.Log("NOT COMPARED with tuned: it does not run on this machine (Debian: apt install tuned; systemctl start tuned)")
+		return
+	}
+	before := usageOf(t, pid)
+	time.Sleep(idle)
+	after := usageOf(t, pid)
+	cpu := after.CPU - before.CPU
+	t.Logf("tuned, anonymous memory:        %8.1f MB; the agent has %.2f times that",
+		float64(after.AnonymousBytes)/1e6, float64(used.AnonymousBytes)/float64(max(after.AnonymousBytes, 1)))
+	t.Logf("tuned, CPU:                     %8d ms in %s; the agent takes %.2f times that", cpu.Milliseconds(), idle, ms(used.CPU)/max(ms(cpu), 0.1))
+}
+
+func pidOf(program string) int {
+	names, err := filepath.Glob("/proc/[0-9]*/comm")
+	if err != nil {
+		return 0
+	}
+	for _, name := range names {
+		data, err := os.ReadFile(name)
+		if err != nil || strings.TrimSpace(string(data)) != program {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(name))); err == nil {
+			return pid
+		}
+	}
+	return 0
+}

@@ -22,51 +22,8 @@ const (
 )
 
 // loaded has sunrpc and nfs, unloaded could load them.
-func loaded(t *testing.T) (string, host.FS)   { return machine(t, "ubuntu-24.04-cloudimg") }
-func unloaded(t *testing.T) (string, host.FS) { return machine(t, "debian-12") }
-
-func machine(t *testing.T, name string) (string, host.FS) {
-	t.Helper()
-	dir := hosttest.Copy(t, name)
-	fs, err := host.OpenFS(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = fs.Close() })
-	return dir, fs
-}
-
-func settings(pairs ...string) []host.Setting {
-	var list []host.Setting
-	for i := 0; i < len(pairs); i += 2 {
-		list = append(list, host.Setting{Name: pairs[i], Value: pairs[i+1]})
-	}
-	return list
-}
-
-func apply(t *testing.T, s *Subject, desired []host.Setting) {
-	t.Helper()
-	if err := s.Apply(t.Context(), desired); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func one(t *testing.T, s *Subject, name, value string) host.Observation {
-	t.Helper()
-	return s.Observe(t.Context(), settings(name, value))[0]
-}
-
-func expect(t *testing.T, got host.Observation, state host.State, parts ...string) {
-	t.Helper()
-	if got.State != state {
-		t.Errorf("state = %s (%s), want %s", got.State, got.Message, state)
-	}
-	for _, part := range parts {
-		if !strings.Contains(got.Message, part) {
-			t.Errorf("message %q lacks %q", got.Message, part)
-		}
-	}
-}
+func loaded(t *testing.T) (string, host.FS)   { return hosttest.Open(t, "ubuntu-24.04-cloudimg") }
+func unloaded(t *testing.T) (string, host.FS) { return hosttest.Open(t, "debian-12") }
 
 func readOnly(t *testing.T, dir, name string) {
 	t.Helper()
@@ -78,9 +35,9 @@ func readOnly(t *testing.T, dir, name string) {
 func TestApplyWritesOneLineAModuleAndTheLiveValues(t *testing.T) {
 	dir, fs := loaded(t)
 	s := New(fs, nil)
-	desired := settings("sunrpc/tcp_slot_table_entries", "64", maxSlots, "128", sessionSlots, "180")
-	expect(t, one(t, s, maxSlots, "128"), host.Drifted)
-	apply(t, s, desired)
+	desired := hosttest.Settings("sunrpc/tcp_slot_table_entries", "64", maxSlots, "128", sessionSlots, "180")
+	hosttest.Expect(t, hosttest.Observe(t, s, maxSlots, "128"), host.Drifted)
+	hosttest.Apply(t, s, desired)
 	want := header1 + "options nfs max_session_slots=180\n" +
 		"options sunrpc tcp_max_slot_table_entries=128 tcp_slot_table_entries=64\n"
 	if diff := cmp.Diff(want, hosttest.Read(t, dir, DropIn)); diff != "" {
@@ -90,7 +47,7 @@ func TestApplyWritesOneLineAModuleAndTheLiveValues(t *testing.T) {
 		t.Errorf("live value is %q", got)
 	}
 	for _, o := range s.Observe(t.Context(), desired) {
-		expect(t, o, host.InSync)
+		hosttest.Expect(t, o, host.InSync)
 		if o.Observed != o.Desired || o.Effect != host.NewTransport {
 			t.Errorf("%+v", o)
 		}
@@ -99,11 +56,11 @@ func TestApplyWritesOneLineAModuleAndTheLiveValues(t *testing.T) {
 
 func TestApplyChangesNothingWhereTheHostIsAsWanted(t *testing.T) {
 	_, fs := loaded(t)
-	desired := settings(maxSlots, "128", sessionSlots, "180")
-	apply(t, New(fs, nil), desired)
+	desired := hosttest.Settings(maxSlots, "128", sessionSlots, "180")
+	hosttest.Apply(t, New(fs, nil), desired)
 	changes := 0
 	s := New(fs.WithHook(func(host.Op, string) error { changes++; return nil }), nil)
-	apply(t, s, desired)
+	hosttest.Apply(t, s, desired)
 	if changes != 0 {
 		t.Errorf("%d changes", changes)
 	}
@@ -112,12 +69,12 @@ func TestApplyChangesNothingWhereTheHostIsAsWanted(t *testing.T) {
 func TestApplyDropsWhatIsNoLongerWanted(t *testing.T) {
 	dir, fs := loaded(t)
 	s := New(fs, nil)
-	apply(t, s, settings(maxSlots, "128", sessionSlots, "180"))
-	apply(t, s, settings(sessionSlots, "180"))
+	hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128", sessionSlots, "180"))
+	hosttest.Apply(t, s, hosttest.Settings(sessionSlots, "180"))
 	if diff := cmp.Diff(header1+"options nfs max_session_slots=180\n", hosttest.Read(t, dir, DropIn)); diff != "" {
 		t.Errorf("drop-in (-want +got):\n%s", diff)
 	}
-	apply(t, s, nil)
+	hosttest.Apply(t, s, nil)
 	if fs.Exists(DropIn) {
 		t.Error("the drop-in is still there, with nothing wanted")
 	}
@@ -127,10 +84,10 @@ func TestAModuleThatIsNotLoaded(t *testing.T) {
 	t.Run("is in sync by its file, and says so", func(t *testing.T) {
 		_, fs := unloaded(t)
 		s := New(fs, nil)
-		expect(t, one(t, s, maxSlots, "128"), host.Drifted, "not in "+DropIn)
-		apply(t, s, settings(maxSlots, "128"))
-		got := one(t, s, maxSlots, "128")
-		expect(t, got, host.InSync, "not loaded; modprobe.d holds the value")
+		hosttest.Expect(t, hosttest.Observe(t, s, maxSlots, "128"), host.Drifted, "not in "+DropIn)
+		hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
+		got := hosttest.Observe(t, s, maxSlots, "128")
+		hosttest.Expect(t, got, host.InSync, "not loaded; modprobe.d holds the value")
 		if got.Observed != "" {
 			t.Errorf("observed %q: nothing is in force", got.Observed)
 		}
@@ -142,14 +99,14 @@ func TestAModuleThatIsNotLoaded(t *testing.T) {
 		dir, fs := unloaded(t)
 		hosttest.Write(t, dir, "/etc/modprobe.d/sunrpc.conf", "options sunrpc tcp_max_slot_table_entries=64\n")
 		s := New(fs, nil)
-		apply(t, s, settings(maxSlots, "128"))
-		expect(t, one(t, s, maxSlots, "128"), host.Shadowed, "/etc/modprobe.d/sunrpc.conf", `"64"`)
+		hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
+		hosttest.Expect(t, hosttest.Observe(t, s, maxSlots, "128"), host.Shadowed, "/etc/modprobe.d/sunrpc.conf", `"64"`)
 	})
 	t.Run("that this kernel does not have is unsupported", func(t *testing.T) {
 		_, fs := unloaded(t)
 		s := New(fs, nil)
-		apply(t, s, settings("none/x", "1"))
-		expect(t, one(t, s, "none/x", "1"), host.Unsupported, "no module none")
+		hosttest.Apply(t, s, hosttest.Settings("none/x", "1"))
+		hosttest.Expect(t, hosttest.Observe(t, s, "none/x", "1"), host.Unsupported, "no module none")
 		if fs.Exists(DropIn) {
 			t.Error("it is in the drop-in")
 		}
@@ -160,16 +117,16 @@ func TestAModuleThatIsNotLoaded(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := New(fs, nil)
-		apply(t, s, settings("none/x", "1"))
-		expect(t, one(t, s, "none/x", "1"), host.InSync, "not loaded")
+		hosttest.Apply(t, s, hosttest.Settings("none/x", "1"))
+		hosttest.Expect(t, hosttest.Observe(t, s, "none/x", "1"), host.InSync, "not loaded")
 	})
 }
 
 func TestAParameterThatALoadedModuleDoesNotShow(t *testing.T) {
 	_, fs := loaded(t)
 	s := New(fs, nil)
-	apply(t, s, settings("sunrpc/tpc_max_slot_table_entries", "128"))
-	expect(t, one(t, s, "sunrpc/tpc_max_slot_table_entries", "128"), host.Unsupported, "no parameter")
+	hosttest.Apply(t, s, hosttest.Settings("sunrpc/tpc_max_slot_table_entries", "128"))
+	hosttest.Expect(t, hosttest.Observe(t, s, "sunrpc/tpc_max_slot_table_entries", "128"), host.Unsupported, "no parameter")
 	if fs.Exists(DropIn) {
 		t.Error("it is in the drop-in")
 	}
@@ -179,8 +136,8 @@ func TestABuiltInModuleIsSetLive(t *testing.T) {
 	dir, fs := loaded(t)
 	hosttest.Write(t, dir, "/usr/lib/modules/6.8.0-57-generic/modules.builtin", "kernel/net/sunrpc/sunrpc.ko\n")
 	s := New(fs, nil)
-	apply(t, s, settings(maxSlots, "128"))
-	expect(t, one(t, s, maxSlots, "128"), host.InSync, "built into the kernel")
+	hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
+	hosttest.Expect(t, hosttest.Observe(t, s, maxSlots, "128"), host.InSync, "built into the kernel")
 }
 
 func TestTheSysctlOfASlotTableServesWhereTheParameterIsMissing(t *testing.T) {
@@ -189,7 +146,7 @@ func TestTheSysctlOfASlotTableServesWhereTheParameterIsMissing(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := New(fs, nil)
-	apply(t, s, settings(maxSlots, "128"))
+	hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
 	if got := hosttest.Read(t, dir, "/proc/sys/sunrpc/tcp_max_slot_table_entries"); got != "128\n" {
 		t.Errorf("live value is %q", got)
 	}
@@ -199,14 +156,14 @@ func TestAReadOnlyParameterWaitsForTheModuleToBeLoaded(t *testing.T) {
 	dir, fs := loaded(t)
 	readOnly(t, dir, liveMax)
 	s := New(fs, nil)
-	apply(t, s, settings(maxSlots, "128"))
-	got := one(t, s, maxSlots, "128")
-	expect(t, got, host.Pending, "only when it is loaded")
+	hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
+	got := hosttest.Observe(t, s, maxSlots, "128")
+	hosttest.Expect(t, got, host.Pending, "only when it is loaded")
 	if got.Effect != host.Reboot || got.Observed != "65536" {
 		t.Errorf("%+v", got)
 	}
 	restored := s.Restore(t.Context(), map[string]host.Original{maxSlots: {Present: true, Value: "2"}})[0]
-	expect(t, restored, host.Pending, "loaded anew")
+	hosttest.Expect(t, restored, host.Pending, "loaded anew")
 }
 
 type refusing struct{ host.FS }
@@ -226,13 +183,13 @@ func TestAValueThatTheModuleDoesNotTake(t *testing.T) {
 			_, fs := loaded(t)
 			s := New(fs, nil)
 			s.kernel = kernel(fs)
-			apply(t, s, settings(maxSlots, "1"))
-			expect(t, one(t, s, maxSlots, "1"), host.Failed, want)
+			hosttest.Apply(t, s, hosttest.Settings(maxSlots, "1"))
+			hosttest.Expect(t, hosttest.Observe(t, s, maxSlots, "1"), host.Failed, want)
 			if fs.Exists(DropIn) {
 				t.Error("it is in the drop-in")
 			}
 			restored := s.Restore(t.Context(), map[string]host.Original{maxSlots: {Present: true, Value: "1"}})[0]
-			expect(t, restored, host.Failed, want)
+			hosttest.Expect(t, restored, host.Failed, want)
 		})
 	}
 }
@@ -240,11 +197,11 @@ func TestAValueThatTheModuleDoesNotTake(t *testing.T) {
 func TestDrift(t *testing.T) {
 	dir, fs := loaded(t)
 	s := New(fs, nil)
-	apply(t, s, settings(maxSlots, "128"))
+	hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
 	hosttest.Write(t, dir, liveMax, "64\n")
-	expect(t, one(t, s, maxSlots, "128"), host.Drifted)
-	apply(t, s, settings(maxSlots, "128"))
-	expect(t, one(t, s, maxSlots, "128"), host.InSync)
+	hosttest.Expect(t, hosttest.Observe(t, s, maxSlots, "128"), host.Drifted)
+	hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
+	hosttest.Expect(t, hosttest.Observe(t, s, maxSlots, "128"), host.InSync)
 }
 
 func TestADropInThatCannotBeWrittenIsToldEverywhere(t *testing.T) {
@@ -255,10 +212,10 @@ func TestADropInThatCannotBeWrittenIsToldEverywhere(t *testing.T) {
 		}
 		return nil
 	}), nil)
-	if err := s.Apply(t.Context(), settings(maxSlots, "128")); err == nil {
+	if err := s.Apply(t.Context(), hosttest.Settings(maxSlots, "128")); err == nil {
 		t.Error("Apply went well")
 	}
-	expect(t, one(t, s, maxSlots, "128"), host.Failed, "loaded anew", "read-only file system")
+	hosttest.Expect(t, hosttest.Observe(t, s, maxSlots, "128"), host.Failed, "loaded anew", "read-only file system")
 }
 
 func TestOthersOptionsForTheSameParameter(t *testing.T) {
@@ -284,9 +241,9 @@ func TestOthersOptionsForTheSameParameter(t *testing.T) {
 			dir, fs := loaded(t)
 			hosttest.Write(t, dir, test.file, test.data)
 			s := New(fs, nil)
-			apply(t, s, settings(maxSlots, "128"))
-			got := one(t, s, maxSlots, "128")
-			expect(t, got, test.state)
+			hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
+			got := hosttest.Observe(t, s, maxSlots, "128")
+			hosttest.Expect(t, got, test.state)
 			if test.state == host.Shadowed && !strings.Contains(got.Message, test.file) {
 				t.Errorf("message %q does not name %s", got.Message, test.file)
 			}
@@ -316,9 +273,9 @@ func TestTransportsThatWereMadeBefore(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, fs := loaded(t)
 			s := New(fs, func() ([]Transport, error) { return test.transports, test.err })
-			apply(t, s, settings(maxSlots, "128"))
-			got := one(t, s, maxSlots, "128")
-			expect(t, got, test.state, test.message)
+			hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
+			got := hosttest.Observe(t, s, maxSlots, "128")
+			hosttest.Expect(t, got, test.state, test.message)
 			if got.Observed != test.observed || got.Effect != host.NewTransport {
 				t.Errorf("observed %q, effect %s", got.Observed, got.Effect)
 			}
@@ -329,10 +286,10 @@ func TestTransportsThatWereMadeBefore(t *testing.T) {
 func TestTheLimitOfATransportIsTheLargerOfTheTwoSizes(t *testing.T) {
 	_, fs := loaded(t)
 	s := New(fs, func() ([]Transport, error) { return []Transport{{"10.0.0.1", 256, true}}, nil })
-	desired := settings("sunrpc/tcp_slot_table_entries", "256", maxSlots, "64")
-	apply(t, s, desired)
+	desired := hosttest.Settings("sunrpc/tcp_slot_table_entries", "256", maxSlots, "64")
+	hosttest.Apply(t, s, desired)
 	for _, o := range s.Observe(t.Context(), desired) {
-		expect(t, o, host.InSync)
+		hosttest.Expect(t, o, host.InSync)
 	}
 }
 
@@ -344,16 +301,16 @@ func TestRestorePutsTheOriginalsBack(t *testing.T) {
 	if diff := cmp.Diff(host.Original{Present: true, Value: "65536"}, original); diff != "" || err != nil {
 		t.Fatalf("%v (-want +got):\n%s", err, diff)
 	}
-	apply(t, s, settings(maxSlots, "128"))
-	apply(t, s, nil)
+	hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
+	hosttest.Apply(t, s, nil)
 	transports = []Transport{{"10.0.0.1", 128, true}}
 	got := s.Restore(t.Context(), map[string]host.Original{maxSlots: original})[0]
-	expect(t, got, host.Pending, "10.0.0.1")
+	hosttest.Expect(t, got, host.Pending, "10.0.0.1")
 	if live := hosttest.Read(t, dir, liveMax); live != "65536\n" || got.Effect != host.NewTransport || got.Observed != "128" {
 		t.Errorf("live value is %q, %+v", live, got)
 	}
 	transports = nil
-	expect(t, s.Restore(t.Context(), map[string]host.Original{maxSlots: original})[0], host.InSync)
+	hosttest.Expect(t, s.Restore(t.Context(), map[string]host.Original{maxSlots: original})[0], host.InSync)
 }
 
 func TestRestoreOfAModuleThatWasNotLoadedBefore(t *testing.T) {
@@ -381,7 +338,7 @@ func TestRestoreOfAModuleThatWasNotLoadedBefore(t *testing.T) {
 				hosttest.Write(t, dir, "/etc/modprobe.d/x.conf", test.file)
 			}
 			s := New(fs, nil)
-			expect(t, s.Restore(t.Context(), map[string]host.Original{test.name: {}})[0], test.state)
+			hosttest.Expect(t, s.Restore(t.Context(), map[string]host.Original{test.name: {}})[0], test.state)
 			if got := hosttest.Read(t, dir, file); got != test.want {
 				t.Errorf("live value is %q, want %q", got, test.want)
 			}
@@ -403,11 +360,11 @@ func TestWhatMustNotBeWrittenIsRefused(t *testing.T) {
 			_, fs := loaded(t)
 			changes := 0
 			s := New(fs.WithHook(func(host.Op, string) error { changes++; return nil }), nil)
-			apply(t, s, []host.Setting{setting})
+			hosttest.Apply(t, s, []host.Setting{setting})
 			if changes != 0 {
 				t.Errorf("%d changes", changes)
 			}
-			expect(t, s.Observe(t.Context(), []host.Setting{setting})[0], host.Failed)
+			hosttest.Expect(t, s.Observe(t.Context(), []host.Setting{setting})[0], host.Failed)
 		})
 	}
 }
@@ -436,10 +393,10 @@ func TestValuesAreComparedAsTheKernelShowsThem(t *testing.T) {
 }
 
 func TestApplyConvergesAfterACrashAtEveryChange(t *testing.T) {
-	desired := settings(maxSlots, "128", sessionSlots, "180")
+	desired := hosttest.Settings(maxSlots, "128", sessionSlots, "180")
 	for n := 1; ; n++ {
 		dir, fs := loaded(t)
-		apply(t, New(fs, nil), settings(maxSlots, "64"))
+		hosttest.Apply(t, New(fs, nil), hosttest.Settings(maxSlots, "64"))
 		before := hosttest.Read(t, dir, DropIn)
 		count := 0
 		crashed := New(fs.WithHook(func(host.Op, string) error {
@@ -457,9 +414,9 @@ func TestApplyConvergesAfterACrashAtEveryChange(t *testing.T) {
 			t.Errorf("after a crash at change %d the drop-in is %q", n, got)
 		}
 		s := New(fs, nil)
-		apply(t, s, desired)
+		hosttest.Apply(t, s, desired)
 		for _, o := range s.Observe(t.Context(), desired) {
-			expect(t, o, host.InSync)
+			hosttest.Expect(t, o, host.InSync)
 		}
 		if diff := cmp.Diff(map[string]string{DropIn: want}, hosttest.Tree(t, dir, "/etc/modprobe.d")); diff != "" {
 			t.Errorf("after the repeat of change %d (-want +got):\n%s", n, diff)

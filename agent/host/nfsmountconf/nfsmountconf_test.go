@@ -14,13 +14,8 @@ import (
 
 func machine(t *testing.T) (string, host.FS) {
 	t.Helper()
-	dir := hosttest.Copy(t, "debian-12")
+	dir, fs := hosttest.Open(t, "debian-12")
 	hosttest.Write(t, dir, "/usr/sbin/mount.nfs", "")
-	fs, err := host.OpenFS(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = fs.Close() })
 	return dir, fs
 }
 
@@ -49,31 +44,17 @@ func differences(wanted, observed []string) []string {
 	return differing
 }
 
-func settings(pairs ...string) []host.Setting {
-	var list []host.Setting
-	for i := 0; i < len(pairs); i += 2 {
-		list = append(list, host.Setting{Name: pairs[i], Value: pairs[i+1]})
-	}
-	return list
-}
-
 func apply(t *testing.T, s *Subject, pairs ...string) {
 	t.Helper()
-	if err := s.Apply(t.Context(), settings(pairs...)); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.Apply(t, s, hosttest.Settings(pairs...))
 }
 
 func expect(t *testing.T, s *Subject, name, value string, state host.State, parts ...string) host.Observation {
 	t.Helper()
-	got := s.Observe(t.Context(), settings(name, value))[0]
-	if got.State != state || got.Effect != host.NextMount {
-		t.Errorf("%s is %s at %s (%s), want %s", name, got.State, got.Effect, got.Message, state)
-	}
-	for _, part := range parts {
-		if !strings.Contains(got.Message, part) {
-			t.Errorf("message %q lacks %q", got.Message, part)
-		}
+	got := hosttest.Observe(t, s, name, value)
+	hosttest.Expect(t, got, state, parts...)
+	if got.Effect != host.NextMount {
+		t.Errorf("%s takes effect at %s", name, got.Effect)
 	}
 	return got
 }
@@ -224,7 +205,7 @@ func TestWhatMustNotBeWrittenIsRefused(t *testing.T) {
 func TestAFileThatCannotBeWrittenIsFailed(t *testing.T) {
 	_, fs := machine(t)
 	s := New(fs.WithHook(func(host.Op, string) error { return errors.New("no space left on device") }), differences)
-	if err := s.Apply(t.Context(), settings("_all", "hard")); err == nil {
+	if err := s.Apply(t.Context(), hosttest.Settings("_all", "hard")); err == nil {
 		t.Error("Apply went well")
 	}
 	expect(t, s, "_all", "hard", host.Failed, "no space left")
@@ -264,8 +245,8 @@ func TestApplyConvergesAfterACrashAtEveryChange(t *testing.T) {
 			}
 			return nil
 		}), differences)
-		_ = crashed.Apply(t.Context(), settings("_all", "hard", "filer1", "nconnect=4"))
-		if got := hosttest.Read(t, dir, DropIn); !slices.Contains([]string{before, render(settings("_all", "hard", "filer1", "nconnect=4"))}, got) {
+		_ = crashed.Apply(t.Context(), hosttest.Settings("_all", "hard", "filer1", "nconnect=4"))
+		if got := hosttest.Read(t, dir, DropIn); !slices.Contains([]string{before, render(hosttest.Settings("_all", "hard", "filer1", "nconnect=4"))}, got) {
 			t.Errorf("crash at change %d left %q", n, got)
 		}
 		s := New(fs, differences)

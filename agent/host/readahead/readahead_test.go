@@ -30,7 +30,7 @@ func bdi(id string) string { return "/sys/class/bdi/" + id + "/read_ahead_kb" }
 
 func machine(t *testing.T) (string, host.FS) {
 	t.Helper()
-	dir := hosttest.Copy(t, "debian-12")
+	dir, fs := hosttest.Open(t, "debian-12")
 	hosttest.Write(t, dir, "/proc/1/mountinfo", mountinfo)
 	hosttest.Write(t, dir, nfsrahead, "")
 	for id, value := range map[string]string{"0:52": "128", "0:53": "128", "0:54": "512", "cifs-7": "4096", "9:0": "256", "8:0": "128"} {
@@ -44,11 +44,6 @@ func machine(t *testing.T) (string, host.FS) {
 	if err := os.Symlink("../../devices/sdb/sdb1", filepath.Join(dir, "/sys/dev/block/8:17")); err != nil {
 		t.Fatal(err)
 	}
-	fs, err := host.OpenFS(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = fs.Close() })
 	return dir, fs
 }
 
@@ -56,32 +51,15 @@ func subject(fs host.FS) *Subject {
 	return New(fs, mounts.NewReader(fs, mounts.DefaultKubeletDir).Entries)
 }
 
-func settings(pairs ...string) []host.Setting {
-	var list []host.Setting
-	for i := 0; i < len(pairs); i += 2 {
-		list = append(list, host.Setting{Name: pairs[i], Value: pairs[i+1]})
-	}
-	return list
-}
-
 func apply(t *testing.T, s *Subject, pairs ...string) {
 	t.Helper()
-	if err := s.Apply(t.Context(), settings(pairs...)); err != nil {
-		t.Fatal(err)
-	}
+	hosttest.Apply(t, s, hosttest.Settings(pairs...))
 }
 
 func expect(t *testing.T, s *Subject, name, value string, state host.State, parts ...string) host.Observation {
 	t.Helper()
-	got := s.Observe(t.Context(), settings(name, value))[0]
-	if got.State != state {
-		t.Errorf("%s is %s (%s), want %s", name, got.State, got.Message, state)
-	}
-	for _, part := range parts {
-		if !strings.Contains(got.Message, part) {
-			t.Errorf("message %q lacks %q", got.Message, part)
-		}
-	}
+	got := hosttest.Observe(t, s, name, value)
+	hosttest.Expect(t, got, state, parts...)
 	return got
 }
 
@@ -166,7 +144,7 @@ func TestNewMountsAreFollowedAndDriftIsNot(t *testing.T) {
 	hosttest.Write(t, dir, "/proc/1/mountinfo", mountinfo+"50 24 0:70 / /mnt/new rw - nfs4 filer:/n rw\n")
 	hosttest.Write(t, dir, bdi("0:70"), "128\n")
 	hosttest.Write(t, dir, bdi("0:52"), "64\n")
-	s.FollowMounts(t.Context(), settings("nfs4", "15360"))
+	s.FollowMounts(t.Context(), hosttest.Settings("nfs4", "15360"))
 	if got := hosttest.Read(t, dir, bdi("0:70")); got != "15360\n" {
 		t.Errorf("the new mount has %q", got)
 	}
@@ -289,7 +267,7 @@ func TestApplyConvergesAfterACrashAtEveryChange(t *testing.T) {
 			}
 			return nil
 		}))
-		_ = crashed.Apply(t.Context(), settings("nfs4", "15360", "cifs", "8192"))
+		_ = crashed.Apply(t.Context(), hosttest.Settings("nfs4", "15360", "cifs", "8192"))
 		s := subject(fs)
 		apply(t, s, "nfs4", "15360", "cifs", "8192")
 		expect(t, s, "nfs4", "15360", host.InSync)

@@ -26,8 +26,8 @@ func TestAMissingParameterTellsWhereItWent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			_, fs := debian(t)
 			s := New(fs)
-			apply(t, s, settings(name, "1"))
-			expect(t, one(t, s, name, "1"), host.Unsupported, parts...)
+			hosttest.Apply(t, s, hosttest.Settings(name, "1"))
+			hosttest.Expect(t, hosttest.Observe(t, s, name, "1"), host.Unsupported, parts...)
 		})
 	}
 }
@@ -36,16 +36,16 @@ func TestAParameterIsSetOnceItsModuleIsLoaded(t *testing.T) {
 	dir, fs := debian(t)
 	const name = "net.netfilter.nf_conntrack_max"
 	s := New(fs)
-	apply(t, s, settings(name, "1048576"))
-	expect(t, one(t, s, name, "1048576"), host.Unsupported)
+	hosttest.Apply(t, s, hosttest.Settings(name, "1048576"))
+	hosttest.Expect(t, hosttest.Observe(t, s, name, "1048576"), host.Unsupported)
 
 	hosttest.Write(t, dir, "/proc/sys/net/netfilter/nf_conntrack_max", "262144\n")
-	expect(t, one(t, s, name, "1048576"), host.Drifted)
+	hosttest.Expect(t, hosttest.Observe(t, s, name, "1048576"), host.Drifted)
 	if original, err := s.Original(t.Context(), name); err != nil || original != (host.Original{Present: true, Value: "262144"}) {
 		t.Errorf("original = %v, %v", original, err)
 	}
-	apply(t, s, settings(name, "1048576"))
-	expect(t, one(t, s, name, "1048576"), host.InSync)
+	hosttest.Apply(t, s, hosttest.Settings(name, "1048576"))
+	hosttest.Expect(t, hosttest.Observe(t, s, name, "1048576"), host.InSync)
 }
 
 func TestWhatNobodyMayReadIsAnAction(t *testing.T) {
@@ -57,10 +57,10 @@ func TestWhatNobodyMayReadIsAnAction(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := New(fs)
-	expect(t, one(t, s, name, "1"), host.Pending, "not done yet")
-	apply(t, s, settings(name, "1"))
-	got := one(t, s, name, "1")
-	expect(t, got, host.InSync, "done once")
+	hosttest.Expect(t, hosttest.Observe(t, s, name, "1"), host.Pending, "not done yet")
+	hosttest.Apply(t, s, hosttest.Settings(name, "1"))
+	got := hosttest.Observe(t, s, name, "1")
+	hosttest.Expect(t, got, host.InSync, "done once")
 	if got.Effect != host.Action {
 		t.Errorf("effect = %s", got.Effect)
 	}
@@ -69,11 +69,11 @@ func TestWhatNobodyMayReadIsAnAction(t *testing.T) {
 		desired []host.Setting
 		done    string
 	}{
-		{"a change of net.ipv4", settings(name, "1", "net.ipv4.tcp_slow_start_after_idle", "0"), ""},
-		{"a change of net.ipv6", settings(name, "1", "net.ipv6.route.max_size", "8192"), "1\n"},
+		{"a change of net.ipv4", hosttest.Settings(name, "1", "net.ipv4.tcp_slow_start_after_idle", "0"), ""},
+		{"a change of net.ipv6", hosttest.Settings(name, "1", "net.ipv6.route.max_size", "8192"), "1\n"},
 	} {
 		hosttest.Write(t, dir, file, "")
-		apply(t, s, step.desired)
+		hosttest.Apply(t, s, step.desired)
 		if got := hosttest.Read(t, dir, file); got != step.done {
 			t.Errorf("%s: %q was written, want %q", step.story, got, step.done)
 		}
@@ -93,12 +93,12 @@ func TestInAnImageOnlyFilesCount(t *testing.T) {
 			t.Errorf("original of %s = %v, %v, want %v", name, got, err, want)
 		}
 	}
-	expect(t, one(t, s, rmemMax, "16777216"), host.Drifted, "not in "+DropIn)
-	apply(t, s, settings(rmemMax, "16777216", flush, "1"))
-	expect(t, one(t, s, rmemMax, "16777216"), host.Pending, "when it boots")
-	expect(t, one(t, s, flush, "1"), host.Unsupported, "running kernel")
+	hosttest.Expect(t, hosttest.Observe(t, s, rmemMax, "16777216"), host.Drifted, "not in "+DropIn)
+	hosttest.Apply(t, s, hosttest.Settings(rmemMax, "16777216", flush, "1"))
+	hosttest.Expect(t, hosttest.Observe(t, s, rmemMax, "16777216"), host.Pending, "when it boots")
+	hosttest.Expect(t, hosttest.Observe(t, s, flush, "1"), host.Unsupported, "running kernel")
 	hosttest.Write(t, dir, "/etc/sysctl.d/99-zzz.conf", "net.core.rmem_max = 1\n")
-	expect(t, one(t, s, rmemMax, "16777216"), host.Shadowed, "/etc/sysctl.d/99-zzz.conf")
+	hosttest.Expect(t, hosttest.Observe(t, s, rmemMax, "16777216"), host.Shadowed, "/etc/sysctl.d/99-zzz.conf")
 	if got := hosttest.Read(t, dir, DropIn); strings.Contains(got, "flush") {
 		t.Errorf("drop-in is %q", got)
 	}
@@ -107,15 +107,15 @@ func TestInAnImageOnlyFilesCount(t *testing.T) {
 			t.Errorf("%s has become %q", name, data)
 		}
 	}
-	apply(t, s, nil)
-	expect(t, s.Restore(t.Context(), map[string]host.Original{rmemMax: {Present: true, Value: "1048576"}})[0], host.InSync)
+	hosttest.Apply(t, s, nil)
+	hosttest.Expect(t, s.Restore(t.Context(), map[string]host.Original{rmemMax: {Present: true, Value: "1048576"}})[0], host.InSync)
 }
 
 func TestRestoreOfWhatCameWithAnImageSaysWhenTheKernelsOwnValueReturns(t *testing.T) {
 	dir, fs := debian(t)
 	before := hosttest.Read(t, dir, "/proc/sys/net/core/rmem_max")
 	got := New(fs).Restore(t.Context(), map[string]host.Original{rmemMax: {}})[0]
-	expect(t, got, host.InSync, "came with the image", "next boot")
+	hosttest.Expect(t, got, host.InSync, "came with the image", "next boot")
 	if after := hosttest.Read(t, dir, "/proc/sys/net/core/rmem_max"); after != before {
 		t.Errorf("the value is %q", after)
 	}

@@ -19,49 +19,7 @@ const (
 	flush   = "net.ipv4.route.flush"
 )
 
-func debian(t *testing.T) (string, host.FS) {
-	t.Helper()
-	dir := hosttest.Copy(t, "debian-12")
-	fs, err := host.OpenFS(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = fs.Close() })
-	return dir, fs
-}
-
-func settings(pairs ...string) []host.Setting {
-	var list []host.Setting
-	for i := 0; i < len(pairs); i += 2 {
-		list = append(list, host.Setting{Name: pairs[i], Value: pairs[i+1]})
-	}
-	return list
-}
-
-func apply(t *testing.T, s *Subject, desired []host.Setting) {
-	t.Helper()
-	if err := s.Apply(t.Context(), desired); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// one observes a single setting.
-func one(t *testing.T, s *Subject, name, value string) host.Observation {
-	t.Helper()
-	return s.Observe(t.Context(), settings(name, value))[0]
-}
-
-func expect(t *testing.T, got host.Observation, state host.State, parts ...string) {
-	t.Helper()
-	if got.State != state {
-		t.Errorf("state = %s (%s), want %s", got.State, got.Message, state)
-	}
-	for _, part := range parts {
-		if !strings.Contains(got.Message, part) {
-			t.Errorf("message %q lacks %q", got.Message, part)
-		}
-	}
-}
+func debian(t *testing.T) (string, host.FS) { return hosttest.Open(t, "debian-12") }
 
 // tracked counts changes, or makes the kernel answer something else than was written.
 func tracked(fs host.FS, count *int) host.FS {
@@ -71,9 +29,9 @@ func tracked(fs host.FS, count *int) host.FS {
 func TestApplySetsLiveAndKeepsADropIn(t *testing.T) {
 	dir, fs := debian(t)
 	s := New(fs)
-	desired := settings(tcpRmem, "4096 1048576 16777216", rmemMax, "16777216")
-	expect(t, one(t, s, rmemMax, "16777216"), host.Drifted)
-	apply(t, s, desired)
+	desired := hosttest.Settings(tcpRmem, "4096 1048576 16777216", rmemMax, "16777216")
+	hosttest.Expect(t, hosttest.Observe(t, s, rmemMax, "16777216"), host.Drifted)
+	hosttest.Apply(t, s, desired)
 
 	want := "# Written by storage-client-node-agent. What is changed here is overwritten.\n" +
 		"net.core.rmem_max = 16777216\nnet.ipv4.tcp_rmem = 4096 1048576 16777216\n"
@@ -94,28 +52,28 @@ func TestApplySetsLiveAndKeepsADropIn(t *testing.T) {
 
 func TestApplyChangesNothingWhereTheHostIsAsWanted(t *testing.T) {
 	_, fs := debian(t)
-	desired := settings(tcpRmem, "4096 131072 6291456", flush, "1", rmemMax, "1")
-	apply(t, New(fs), desired)
+	desired := hosttest.Settings(tcpRmem, "4096 131072 6291456", flush, "1", rmemMax, "1")
+	hosttest.Apply(t, New(fs), desired)
 	changes := 0
 	// A new subject, as after a restart of the agent.
 	s := New(tracked(fs, &changes))
-	apply(t, s, desired)
+	hosttest.Apply(t, s, desired)
 	if changes != 0 {
 		t.Errorf("%d changes", changes)
 	}
 	// The kernel separates by tabs what a profile separates by blanks.
-	expect(t, one(t, s, tcpRmem, "4096 131072 6291456"), host.InSync)
+	hosttest.Expect(t, hosttest.Observe(t, s, tcpRmem, "4096 131072 6291456"), host.InSync)
 }
 
 func TestApplyDropsWhatIsNoLongerWanted(t *testing.T) {
 	dir, fs := debian(t)
 	s := New(fs)
-	apply(t, s, settings(rmemMax, "1", "vm.dirty_ratio", "10"))
-	apply(t, s, settings("vm.dirty_ratio", "10"))
+	hosttest.Apply(t, s, hosttest.Settings(rmemMax, "1", "vm.dirty_ratio", "10"))
+	hosttest.Apply(t, s, hosttest.Settings("vm.dirty_ratio", "10"))
 	if got := hosttest.Read(t, dir, DropIn); strings.Contains(got, rmemMax) || !strings.Contains(got, "vm.dirty_ratio = 10") {
 		t.Errorf("drop-in is %q", got)
 	}
-	apply(t, s, nil)
+	hosttest.Apply(t, s, nil)
 	if fs.Exists(DropIn) {
 		t.Error("the drop-in is still there, with nothing wanted")
 	}
@@ -125,11 +83,11 @@ func TestInterfaceNamesWithDots(t *testing.T) {
 	dir, fs := debian(t)
 	s := New(fs)
 	const name = "net.ipv4.conf.eth0/100.forwarding"
-	apply(t, s, settings(name, "1"))
+	hosttest.Apply(t, s, hosttest.Settings(name, "1"))
 	if got := hosttest.Read(t, dir, "/proc/sys/net/ipv4/conf/eth0.100/forwarding"); got != "1\n" {
 		t.Errorf("live value is %q", got)
 	}
-	expect(t, one(t, s, name, "1"), host.InSync)
+	hosttest.Expect(t, hosttest.Observe(t, s, name, "1"), host.InSync)
 }
 
 func TestWhatMustNotBeWrittenIsRefused(t *testing.T) {
@@ -148,14 +106,14 @@ func TestWhatMustNotBeWrittenIsRefused(t *testing.T) {
 			_, fs := debian(t)
 			changes := 0
 			s := New(tracked(fs, &changes))
-			apply(t, s, []host.Setting{setting})
+			hosttest.Apply(t, s, []host.Setting{setting})
 			if changes != 0 {
 				t.Errorf("%d changes", changes)
 			}
-			expect(t, s.Observe(t.Context(), []host.Setting{setting})[0], host.Failed)
+			hosttest.Expect(t, s.Observe(t.Context(), []host.Setting{setting})[0], host.Failed)
 			if setting.Name != rmemMax {
 				restored := s.Restore(t.Context(), map[string]host.Original{setting.Name: {Present: true, Value: "b"}})
-				expect(t, restored[0], host.Failed)
+				hosttest.Expect(t, restored[0], host.Failed)
 			}
 		})
 	}
@@ -164,8 +122,8 @@ func TestWhatMustNotBeWrittenIsRefused(t *testing.T) {
 func TestAnUnknownParameterIsUnsupportedAndNotInTheDropIn(t *testing.T) {
 	dir, fs := debian(t)
 	s := New(fs)
-	apply(t, s, settings("net.core.none", "1", rmemMax, "1"))
-	expect(t, one(t, s, "net.core.none", "1"), host.Unsupported, "does not have it")
+	hosttest.Apply(t, s, hosttest.Settings("net.core.none", "1", rmemMax, "1"))
+	hosttest.Expect(t, hosttest.Observe(t, s, "net.core.none", "1"), host.Unsupported, "does not have it")
 	if got := hosttest.Read(t, dir, DropIn); strings.Contains(got, "net.core.none") {
 		t.Errorf("drop-in is %q", got)
 	}
@@ -179,17 +137,17 @@ func TestAnActionIsDoneOnceAndAfterARelatedChange(t *testing.T) {
 		desired []host.Setting
 		done    bool
 	}{
-		{"newly wanted", settings(flush, "1", rmemMax, "1"), true},
-		{"nothing new", settings(flush, "1", rmemMax, "1"), false},
-		{"a change that it does not belong to", settings(flush, "1", rmemMax, "2"), false},
-		{"a change of net.ipv4", settings(flush, "1", rmemMax, "2", "net.ipv4.tcp_slow_start_after_idle", "0"), true},
-		{"not wanted", settings(rmemMax, "2"), false},
-		{"wanted again", settings(flush, "1", rmemMax, "2"), true},
+		{"newly wanted", hosttest.Settings(flush, "1", rmemMax, "1"), true},
+		{"nothing new", hosttest.Settings(flush, "1", rmemMax, "1"), false},
+		{"a change that it does not belong to", hosttest.Settings(flush, "1", rmemMax, "2"), false},
+		{"a change of net.ipv4", hosttest.Settings(flush, "1", rmemMax, "2", "net.ipv4.tcp_slow_start_after_idle", "0"), true},
+		{"not wanted", hosttest.Settings(rmemMax, "2"), false},
+		{"wanted again", hosttest.Settings(flush, "1", rmemMax, "2"), true},
 	}
 	for _, step := range steps {
 		hosttest.Write(t, dir, file, "")
 		s := New(fs)
-		apply(t, s, step.desired)
+		hosttest.Apply(t, s, step.desired)
 		if done := hosttest.Read(t, dir, file) != ""; done != step.done {
 			t.Errorf("%s: done %v, want %v", step.story, done, step.done)
 		}
@@ -199,8 +157,8 @@ func TestAnActionIsDoneOnceAndAfterARelatedChange(t *testing.T) {
 			t.Errorf("the drop-in would do it at boot: %q", line)
 		}
 	}
-	got := one(t, New(fs), flush, "1")
-	expect(t, got, host.InSync, "done once")
+	got := hosttest.Observe(t, New(fs), flush, "1")
+	hosttest.Expect(t, got, host.InSync, "done once")
 	if got.Effect != host.Action {
 		t.Errorf("effect = %s", got.Effect)
 	}
@@ -221,9 +179,9 @@ func TestAValueThatTheKernelRoundsIsFailedWithWhatItMadeOfIt(t *testing.T) {
 	dir, fs := debian(t)
 	s := New(fs)
 	s.kernel = rounding{fs, "4096"}
-	apply(t, s, settings(rmemMax, "5000"))
-	got := one(t, s, rmemMax, "5000")
-	expect(t, got, host.Failed, `the kernel made "4096" of "5000"`)
+	hosttest.Apply(t, s, hosttest.Settings(rmemMax, "5000"))
+	got := hosttest.Observe(t, s, rmemMax, "5000")
+	hosttest.Expect(t, got, host.Failed, `the kernel made "4096" of "5000"`)
 	if got.Observed != "4096" {
 		t.Errorf("observed %q", got.Observed)
 	}
@@ -231,7 +189,7 @@ func TestAValueThatTheKernelRoundsIsFailedWithWhatItMadeOfIt(t *testing.T) {
 		t.Errorf("drop-in is %q", text)
 	}
 	restored := s.Restore(t.Context(), map[string]host.Original{rmemMax: {Present: true, Value: "212992"}})
-	expect(t, restored[0], host.Failed, `"4096"`)
+	hosttest.Expect(t, restored[0], host.Failed, `"4096"`)
 }
 
 func TestAValueThatTheKernelRefusesIsFailedAndNotInTheDropIn(t *testing.T) {
@@ -243,18 +201,18 @@ func TestAValueThatTheKernelRefusesIsFailedAndNotInTheDropIn(t *testing.T) {
 		return nil
 	})
 	s := New(refusing)
-	apply(t, s, settings(rmemMax, "1", "vm.dirty_ratio", "10"))
-	expect(t, one(t, s, rmemMax, "1"), host.Failed, "refuses", "invalid argument")
-	expect(t, one(t, s, "vm.dirty_ratio", "10"), host.InSync)
+	hosttest.Apply(t, s, hosttest.Settings(rmemMax, "1", "vm.dirty_ratio", "10"))
+	hosttest.Expect(t, hosttest.Observe(t, s, rmemMax, "1"), host.Failed, "refuses", "invalid argument")
+	hosttest.Expect(t, hosttest.Observe(t, s, "vm.dirty_ratio", "10"), host.InSync)
 	if got := hosttest.Read(t, dir, DropIn); strings.Contains(got, rmemMax) {
 		t.Errorf("drop-in is %q", got)
 	}
 	// Another process finds the same mismatch, but has not tried.
-	expect(t, one(t, New(fs), rmemMax, "1"), host.Drifted)
+	hosttest.Expect(t, hosttest.Observe(t, New(fs), rmemMax, "1"), host.Drifted)
 	// Somebody else brings the value about.
 	hosttest.Write(t, dir, "/proc/sys/net/core/rmem_max", "1\n")
-	apply(t, s, settings(rmemMax, "1"))
-	expect(t, one(t, s, rmemMax, "1"), host.InSync)
+	hosttest.Apply(t, s, hosttest.Settings(rmemMax, "1"))
+	hosttest.Expect(t, hosttest.Observe(t, s, rmemMax, "1"), host.InSync)
 }
 
 func TestAFileThatIsReadLaterShadowsOurs(t *testing.T) {
@@ -285,9 +243,9 @@ func TestAFileThatIsReadLaterShadowsOurs(t *testing.T) {
 				hosttest.Write(t, dir, file, data)
 			}
 			s := New(fs)
-			apply(t, s, settings(rmemMax, "16777216"))
-			got := one(t, s, rmemMax, "16777216")
-			expect(t, got, test.state, test.named)
+			hosttest.Apply(t, s, hosttest.Settings(rmemMax, "16777216"))
+			got := hosttest.Observe(t, s, rmemMax, "16777216")
+			hosttest.Expect(t, got, test.state, test.named)
 			if got.Observed != "16777216" {
 				t.Errorf("observed %q: shadowed is about the next boot only", got.Observed)
 			}
@@ -298,18 +256,18 @@ func TestAFileThatIsReadLaterShadowsOurs(t *testing.T) {
 func TestDriftOfTheLiveValueAndOfTheDropIn(t *testing.T) {
 	dir, fs := debian(t)
 	s := New(fs)
-	desired := settings(rmemMax, "1")
-	apply(t, s, desired)
+	desired := hosttest.Settings(rmemMax, "1")
+	hosttest.Apply(t, s, desired)
 	hosttest.Write(t, dir, "/proc/sys/net/core/rmem_max", "2\n")
-	got := one(t, s, rmemMax, "1")
-	expect(t, got, host.Drifted)
+	got := hosttest.Observe(t, s, rmemMax, "1")
+	hosttest.Expect(t, got, host.Drifted)
 	if got.Observed != "2" {
 		t.Errorf("observed %q", got.Observed)
 	}
-	apply(t, s, desired)
-	expect(t, one(t, s, rmemMax, "1"), host.InSync)
+	hosttest.Apply(t, s, desired)
+	hosttest.Expect(t, hosttest.Observe(t, s, rmemMax, "1"), host.InSync)
 	hosttest.Write(t, dir, DropIn, "")
-	expect(t, one(t, s, rmemMax, "1"), host.Drifted, "lost at the next boot")
+	hosttest.Expect(t, hosttest.Observe(t, s, rmemMax, "1"), host.Drifted, "lost at the next boot")
 }
 
 func TestADropInThatCannotBeWrittenIsToldEverywhere(t *testing.T) {
@@ -320,10 +278,10 @@ func TestADropInThatCannotBeWrittenIsToldEverywhere(t *testing.T) {
 		}
 		return nil
 	}))
-	if err := s.Apply(t.Context(), settings(rmemMax, "1")); err == nil {
+	if err := s.Apply(t.Context(), hosttest.Settings(rmemMax, "1")); err == nil {
 		t.Error("Apply went well")
 	}
-	expect(t, one(t, s, rmemMax, "1"), host.Failed, "lost at the next boot", "read-only file system")
+	hosttest.Expect(t, hosttest.Observe(t, s, rmemMax, "1"), host.Failed, "lost at the next boot", "read-only file system")
 }
 
 func TestRestorePutsTheOriginalsBack(t *testing.T) {
@@ -344,10 +302,10 @@ func TestRestorePutsTheOriginalsBack(t *testing.T) {
 	if diff := cmp.Diff(wantOriginals, originals); diff != "" {
 		t.Errorf("originals (-want +got):\n%s", diff)
 	}
-	apply(t, s, settings(rmemMax, "1", tcpRmem, "1 2 3", flush, "1"))
-	apply(t, s, nil)
+	hosttest.Apply(t, s, hosttest.Settings(rmemMax, "1", tcpRmem, "1 2 3", flush, "1"))
+	hosttest.Apply(t, s, nil)
 	for _, o := range s.Restore(t.Context(), originals) {
-		expect(t, o, host.InSync)
+		hosttest.Expect(t, o, host.InSync)
 	}
 	if got := hosttest.Read(t, dir, "/proc/sys/net/core/rmem_max"); got != "212992\n" {
 		t.Errorf("live value is %q", got)
@@ -360,10 +318,10 @@ func TestRestorePutsTheOriginalsBack(t *testing.T) {
 }
 
 func TestApplyConvergesAfterACrashAtEveryChange(t *testing.T) {
-	desired := settings(rmemMax, "1", tcpRmem, "1 2 3", flush, "1")
+	desired := hosttest.Settings(rmemMax, "1", tcpRmem, "1 2 3", flush, "1")
 	for n := 1; ; n++ {
 		dir, fs := debian(t)
-		apply(t, New(fs), settings(rmemMax, "7"))
+		hosttest.Apply(t, New(fs), hosttest.Settings(rmemMax, "7"))
 		before := hosttest.Read(t, dir, DropIn)
 		count := 0
 		crashed := New(fs.WithHook(func(host.Op, string) error {
@@ -379,9 +337,9 @@ func TestApplyConvergesAfterACrashAtEveryChange(t *testing.T) {
 		if got := hosttest.Read(t, dir, DropIn); reached && got != before && !strings.Contains(got, "= 1") {
 			t.Errorf("after a crash at change %d the drop-in is %q", n, got)
 		}
-		apply(t, s, desired)
+		hosttest.Apply(t, s, desired)
 		for _, o := range s.Observe(t.Context(), desired) {
-			expect(t, o, host.InSync)
+			hosttest.Expect(t, o, host.InSync)
 		}
 		want := "net.core.rmem_max = 1\nnet.ipv4.tcp_rmem = 1 2 3\n# Done once, not at boot: net.ipv4.route.flush = 1\n"
 		tree := hosttest.Tree(t, dir, "/etc/sysctl.d")

@@ -1,0 +1,56 @@
+package hosttest
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/storageclient/operator/agent/host"
+)
+
+// Open copies a tree and opens it as a host.
+func Open(t testing.TB, name string) (string, host.FS) {
+	t.Helper()
+	dir := Copy(t, name)
+	fs, err := host.OpenFS(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = fs.Close() })
+	return dir, fs
+}
+
+// Settings are names and values in turn.
+func Settings(pairs ...string) []host.Setting {
+	var list []host.Setting
+	for i := 0; i < len(pairs); i += 2 {
+		list = append(list, host.Setting{Name: pairs[i], Value: pairs[i+1]})
+	}
+	return list
+}
+
+// Apply applies settings, which must not fail.
+func Apply(t testing.TB, s host.Subject, desired []host.Setting) {
+	t.Helper()
+	if err := s.Apply(t.Context(), desired); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Observe observes a single setting.
+func Observe(t testing.TB, s host.Subject, name, value string) host.Observation {
+	t.Helper()
+	return s.Observe(t.Context(), Settings(name, value))[0]
+}
+
+// Expect holds the state of a setting, and parts of its message.
+func Expect(t testing.TB, got host.Observation, state host.State, parts ...string) {
+	t.Helper()
+	if got.State != state {
+		t.Errorf("%s is %s (%s), want %s", got.Name, got.State, got.Message, state)
+	}
+	for _, part := range parts {
+		if !strings.Contains(got.Message, part) {
+			t.Errorf("message %q lacks %q", got.Message, part)
+		}
+	}
+}

@@ -54,7 +54,7 @@ type Reconciler struct {
 // Reconcile takes the rollout one pass further.
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	now := r.Clock.Now()
-	next, unfinished, err := run(ctx, &scope{Reconciler: r, now: now})
+	next, unfinished, err := run(ctx, &scope{Reconciler: r, now: now}, workers)
 	switch {
 	case err != nil:
 		return reconcile.Result{}, err
@@ -62,8 +62,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		return reconcile.Result{RequeueAfter: again}, nil
 	case next.IsZero():
 		return reconcile.Result{}, nil
+	case !next.After(now):
+		return reconcile.Result{RequeueAfter: time.Millisecond}, nil
 	}
-	return reconcile.Result{RequeueAfter: max(next.Sub(now), time.Millisecond)}, nil
+	// The pass itself took time. One that took longer than it was to wait leaves the API server a moment.
+	return reconcile.Result{RequeueAfter: max(next.Sub(r.Clock.Now()), again)}, nil
 }
 
 // drain takes one pass over a node's pods.

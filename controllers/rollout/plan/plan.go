@@ -41,8 +41,9 @@ type planner struct {
 	openings map[string]opening
 	// busy is filled once it is known which nodes are held.
 	busy zones
-	// draining is how many nodes are cordoned by us and without a permit.
-	draining int
+	// draining is how many nodes are cordoned by us and without a permit; of those, terminating is how many keep only pods
+	// that end, kept how many keep others.
+	draining, terminating, kept int
 	plan     Plan
 }
 
@@ -63,7 +64,7 @@ func newPlanner(s Snapshot) *planner {
 		v := p.look(&s.Nodes[i])
 		p.views = append(p.views, v)
 		if v.ours() && v.permit == nil {
-			p.draining++
+			p.countDrain(v)
 		}
 	}
 	slices.SortFunc(p.views, func(a, b *view) int { return a.turn().Compare(b.turn()) })
@@ -128,9 +129,24 @@ func (p *planner) wake(at time.Time) {
 	}
 }
 
-// drainInterval is how soon drains are looked at again.
+func (p *planner) countDrain(v *view) {
+	p.draining++
+	switch {
+	case v.Drain == nil || v.Drain.Gone:
+	case v.Drain.Reason == ReasonDraining:
+		p.terminating++
+	default:
+		p.kept++
+	}
+}
+
+// drainInterval is how soon drains are looked at again: sooner where nothing but the end of pods is waited for.
 func (p *planner) drainInterval() time.Duration {
-	return min(max(time.Duration(p.draining)*100*time.Millisecond, MinDrainInterval), MaxDrainInterval)
+	each := drainIntervalPerNode
+	if p.terminating > 0 && p.kept == 0 {
+		each = terminationIntervalPerNode
+	}
+	return min(max(time.Duration(p.draining)*each, MinDrainInterval), MaxDrainInterval)
 }
 
 // status is status.rollout as it is to be. While a permit stands, it keeps speaking of what the permit is for.

@@ -128,7 +128,7 @@ powercut: ## Cut the power of a virtual machine CUTS times (default 50) while se
 bench: ## Run the benchmarks
 	go test -run '^$$' -bench . -benchmem $$(go list ./... | grep -v /test/integration)
 
-# BENCH_ROLLOUT names the measurements: -run=NODES/BUDGET, and -boot=DURATION before it.
+# BENCH_ROLLOUT names the measurements: -run=NODES/BUDGET, and -boot=DURATION and -zones=NUMBER before it.
 BENCH_ROLLOUT ?= -run=100/50 -run=1000/200
 
 .PHONY: bench-rollout

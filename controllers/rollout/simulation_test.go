@@ -289,7 +289,7 @@ func (m *manager) pass() (next time.Time) {
 		}
 		m.tell("%s dies", m.name)
 	}()
-	next, unfinished, err := run(context.Background(), m, 1)
+	next, unfinished, err := run(context.Background(), m, m.workers)
 	if err == nil && !unfinished {
 		for name, n := range m.seen {
 			if live := m.nodes[name]; live != nil && live.Client != nil && live.Client.Spec.RebootPermit != nil {

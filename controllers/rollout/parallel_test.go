@@ -139,7 +139,7 @@ func scopeOf(t *testing.T, objects ...client.Object) *scope {
 	}}
 }
 
-// stubborn is a cluster in which one step of node b meets a conflict.
+// stubborn is a cluster in which the permit of node b meets a conflict, and the cordon of node d.
 type stubborn struct {
 	cluster
 	mutex sync.Mutex
@@ -150,10 +150,18 @@ func (s *stubborn) apply(_ context.Context, step plan.Step) error {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	s.taken[step.NodeName()] = append(s.taken[step.NodeName()], step.String())
-	if _, permit := step.(plan.Permit); permit && step.NodeName() == "b" {
-		return conflict("b")
+	switch step.String() {
+	case "permit the reboot of b", "cordon d":
+		return conflict(step.NodeName())
 	}
 	return nil
+}
+
+func (s *stubborn) drain(_ context.Context, step plan.Drain) (plan.Drained, error) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.taken[step.Node] = append(s.taken[step.Node], step.String())
+	return plan.Drained{}, nil
 }
 
 func (s *stubborn) claim(_ context.Context, steps []plan.AddClaim) error {
@@ -167,23 +175,25 @@ func (s *stubborn) claim(_ context.Context, steps []plan.AddClaim) error {
 
 func TestANodesStepsAreTakenInOrderAndNoneAfterOneThatWasNot(t *testing.T) {
 	var steps []plan.Step
-	for _, name := range []string{"a", "b", "c"} {
+	for _, name := range []string{"a", "b", "c", "d"} {
 		on := plan.OnNode{Node: name}
-		steps = append(steps, plan.AddClaim{OnNode: on}, plan.Cordon{OnNode: on}, plan.Permit{OnNode: on}, plan.Uncordon{OnNode: on})
+		steps = append(steps, plan.AddClaim{OnNode: on}, plan.Cordon{OnNode: on}, plan.Drain{OnNode: on, Begins: true},
+			plan.Permit{OnNode: on}, plan.Uncordon{OnNode: on})
 	}
 	c := &stubborn{taken: map[string][]string{}}
 	p := &pass{cluster: c, workers: workers, behind: sets.New[string](), noted: map[string]v1alpha1.RolloutStatus{}}
 	p.take(t.Context(), steps)
 	want := map[string][]string{
-		"a":      {"cordon a", "permit the reboot of a", "uncordon a: "},
-		"b":      {"cordon b", "permit the reboot of b"},
-		"c":      {"cordon c", "permit the reboot of c", "uncordon c: "},
+		"a":      {"cordon a", "drain a", "permit the reboot of a", "uncordon a: "},
+		"b":      {"cordon b", "drain b", "permit the reboot of b"},
+		"c":      {"cordon c", "drain c", "permit the reboot of c", "uncordon c: "},
+		"d":      {"cordon d"},
 		"claims": {"a", "c"},
 	}
 	if diff := cmp.Diff(want, c.taken); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if !p.unfinished || !p.behind.Equal(sets.New("b")) {
-		t.Errorf("unfinished %t, behind %v, want b alone to be left for the next pass", p.unfinished, p.behind)
+	if !p.unfinished || !p.behind.Equal(sets.New("b", "d")) {
+		t.Errorf("unfinished %t, behind %v, want b and d to be left for the next pass", p.unfinished, p.behind)
 	}
 }

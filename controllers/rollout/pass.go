@@ -3,7 +3,6 @@ package rollout
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -106,7 +105,7 @@ func (p *pass) isFresh(node string) bool {
 func (p *pass) drainAll(ctx context.Context, snapshot plan.Snapshot, next plan.Plan) plan.Plan {
 	var drains []plan.Drain
 	for _, step := range next.Steps {
-		if step, ok := step.(plan.Drain); ok && p.isFresh(step.Node) {
+		if step, ok := step.(plan.Drain); ok && !step.Begins && p.isFresh(step.Node) {
 			drains = append(drains, step)
 		}
 	}
@@ -116,7 +115,7 @@ func (p *pass) drainAll(ctx context.Context, snapshot plan.Snapshot, next plan.P
 		p.mutex.Lock()
 		defer p.mutex.Unlock()
 		if err != nil {
-			p.failed(step.Node, fmt.Errorf("drain Node %s: %w", step.Node, err))
+			p.failed(step.Node, err)
 			return
 		}
 		found[step.Node] = &drained
@@ -170,7 +169,11 @@ func (p *pass) takeChain(ctx context.Context, node string, steps []plan.Step) {
 		}
 		switch step := step.(type) {
 		case plan.Drain:
-			// The node's pods could not be looked at.
+			if !step.Begins {
+				break // The node's pods could not be looked at.
+			}
+			_, err := p.drain(ctx, step)
+			p.after(node, err)
 		case plan.AddClaim:
 			p.after(node, p.claim(ctx, []plan.AddClaim{step}))
 		case plan.Record:
@@ -276,6 +279,8 @@ func (p *pass) notes(ctx context.Context) {
 		status := p.rollout[node]
 		switch {
 		case p.behind.Has(node) || plan.SameStatus(p.noted[node], status):
+		case status.Phase == v1alpha1.RolloutClaimed:
+			// The next pass comes at once and has more to say.
 		case slices.Contains(phasesInService, status.Phase):
 			inService = append(inService, node)
 		default:

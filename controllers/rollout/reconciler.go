@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -74,7 +75,7 @@ func (s *scope) drain(ctx context.Context, step plan.Drain) (plan.Drained, error
 	drainer := drain.Drainer{Reader: s.APIReader, Evictor: drain.PolicyEvictor{Client: s.Client}}
 	result, err := drainer.Pass(ctx, step.Node, step.Options)
 	if err != nil {
-		return plan.Drained{}, err
+		return plan.Drained{}, fmt.Errorf("drain Node %s: %w", step.Node, err)
 	}
 	out := plan.Drained{Gone: result.Done(), Reason: plan.ReasonDraining, Message: result.String(), LeftPodUIDs: result.LeftUIDs}
 	switch {

@@ -296,8 +296,7 @@ func (p *planner) prepare(v *view) {
 			return
 		}
 		p.cordon(v)
-		p.note(v, v1alpha1.RolloutDraining, ReasonDraining, "The node is cordoned")
-		p.wake(p.Now)
+		p.beginDrain(v)
 	default:
 		p.drain(v)
 	}
@@ -345,12 +344,25 @@ func (p *planner) drain(v *view) {
 		return
 	}
 	if v.Drain == nil {
-		p.step(Drain{OnNode{v.Name}, p.lead(v).Drain})
+		p.step(Drain{OnNode{v.Name}, p.lead(v).Drain, false})
 		p.note(v, v1alpha1.RolloutDraining, ReasonDraining, "The node is being drained")
 		p.wake(p.Now.Add(p.drainInterval()))
 		return
 	}
 	p.drained(v)
+}
+
+// beginDrain has the first pods evicted as soon as the node is cordoned, where nobody is given time before that.
+func (p *planner) beginDrain(v *view) {
+	options := p.lead(v).Drain
+	if options.ExcludeFromLoadBalancersSeconds > 0 {
+		p.note(v, v1alpha1.RolloutDraining, ReasonDraining, "The node is cordoned")
+		p.wake(p.Now)
+		return
+	}
+	p.step(Drain{OnNode{v.Name}, options, true})
+	p.note(v, v1alpha1.RolloutDraining, ReasonDraining, "The node is being drained")
+	p.wake(p.Now.Add(p.drainInterval()))
 }
 
 // drainBegins is when pods may be evicted: external load balancers come first.

@@ -146,9 +146,13 @@ func TestForAsksTheCordonToLeaveLoadBalancers(t *testing.T) {
 		f := cluster("a")
 		f.Claims["a"] = Claim{Profile: "eda", BootHash: "h1", Since: ago(time.Second)}
 		f.Profiles[0].Rollout.Drain.ExcludeFromLoadBalancersSeconds = seconds
-		cordon, ok := For(f.Snapshot).Steps[0].(Cordon)
+		steps := For(f.Snapshot).Steps
+		cordon, ok := steps[0].(Cordon)
 		if !ok || cordon.ExcludeFromLoadBalancers != (seconds > 0) {
 			t.Errorf("%d seconds: the first step is %+v", seconds, cordon)
+		}
+		if drain, ok := steps[1].(Drain); ok != (seconds == 0) || ok && !drain.Begins {
+			t.Errorf("%d seconds: %s follows the cordon", seconds, steps[1])
 		}
 	}
 }

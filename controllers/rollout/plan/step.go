@@ -189,6 +189,9 @@ type Drain struct {
 	OnNode
 	// Options are the profile's, with defaults.
 	Options v1alpha1.Drain
+	// Begins is true where the step before it cordons the node: its pods are looked at after that, and what is found belongs
+	// to the next plan.
+	Begins bool
 }
 
 // Record writes status.rollout ahead of the steps that follow, where what it says cannot be observed again.

@@ -44,7 +44,7 @@ type planner struct {
 	// draining is how many nodes are cordoned by us and without a permit; of those, terminating is how many keep only pods
 	// that end, kept how many keep others.
 	draining, terminating, kept int
-	plan     Plan
+	plan                        Plan
 }
 
 func newPlanner(s Snapshot) *planner {

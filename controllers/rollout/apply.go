@@ -66,12 +66,40 @@ func (s *scope) claim(ctx context.Context, steps []plan.AddClaim) error {
 	return nil
 }
 
+// releases are claims that are given up together.
+type releases struct {
+	nodes []string
+	// err is what became of them, once done is closed.
+	err  error
+	done chan struct{}
+}
+
+// releaseClaim gives up a claim. What other workers give up while a write is under way goes into the next one with it.
 func (s *scope) releaseClaim(ctx context.Context, step plan.ReleaseClaim) error {
+	s.mutex.Lock()
+	batch, first := s.releasing, s.releasing == nil
+	if first {
+		batch = &releases{done: make(chan struct{})}
+		s.releasing = batch
+	}
+	batch.nodes = append(batch.nodes, step.Node)
+	s.mutex.Unlock()
+	if !first {
+		<-batch.done
+		return batch.err
+	}
 	s.claiming.Lock()
 	defer s.claiming.Unlock()
+	s.mutex.Lock()
+	s.releasing = nil
+	s.mutex.Unlock()
+	defer close(batch.done)
 	claims := s.claims.DeepCopy()
-	delete(claims.Data, step.Node)
-	return s.writeClaims(ctx, claims)
+	for _, node := range batch.nodes {
+		delete(claims.Data, node)
+	}
+	batch.err = s.writeClaims(ctx, claims)
+	return batch.err
 }
 
 // writeClaims is called with claiming held.

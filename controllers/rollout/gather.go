@@ -36,9 +36,11 @@ type scope struct {
 	claiming sync.Mutex
 	claims   *corev1.ConfigMap
 	// mutex guards the maps that follow, which workers read and write. No two workers deal with the same node.
-	mutex   sync.Mutex
-	nodes   map[string]*corev1.Node
-	objects map[string]*v1alpha1.StorageClientNode
+	mutex sync.Mutex
+	// releasing are claims that are about to be given up, nil if there are none.
+	releasing *releases
+	nodes     map[string]*corev1.Node
+	objects   map[string]*v1alpha1.StorageClientNode
 	// peopled are the nodes with the untuned taint that have been seen to carry pods which a drain would have to remove.
 	peopled sets.Set[string]
 }
@@ -192,6 +194,16 @@ func (s *scope) keepObject(object *v1alpha1.StorageClientNode) {
 	s.objects[object.Name] = object
 }
 
+// looksAt keeps when the pods of a node were looked at.
+func (s *scope) looksAt(node string) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if s.looked == nil {
+		s.looked = map[string]time.Time{}
+	}
+	s.looked[node] = s.Clock.Now()
+}
+
 func (s *scope) readLive(ctx context.Context, name string, object client.Object) (bool, error) {
 	if err := s.APIReader.Get(ctx, client.ObjectKey{Name: name}, object); err != nil {
 		if apierrors.IsNotFound(err) {
@@ -288,6 +300,7 @@ func (s *scope) node(node *corev1.Node) plan.Node {
 		NeverDisrupt:     node.Annotations[v1alpha1.NeverDisruptAnnotation] == v1alpha1.True,
 		AgentReady:       s.ready[node.Name],
 		Untuned:          s.untuned(node),
+		Looked:           s.looked[node.Name],
 	}
 	out.Vacant = out.Untuned && !s.peopled.Has(node.Name)
 	if mark, marked := node.Annotations[v1alpha1.DisruptionAnnotation]; marked {

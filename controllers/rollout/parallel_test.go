@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -121,6 +123,63 @@ func TestWorkersWriteToOneCluster(t *testing.T) {
 		if node.Spec.Unschedulable || object.Spec.RebootPermit != nil || object.Status.Rollout == nil {
 			t.Errorf("%s: unschedulable %t, permit %v, note %v", name, node.Spec.Unschedulable, object.Spec.RebootPermit, object.Status.Rollout)
 		}
+	}
+}
+
+// TestClaimsThatAreGivenUpDuringAWriteAreOneWrite holds the first write back until all others wait.
+func TestClaimsThatAreGivenUpDuringAWriteAreOneWrite(t *testing.T) {
+	names := []string{"a", "b", "c", "d", "e"}
+	for name, overtaken := range map[string]bool{"all are given up": false, "or none, where somebody else was faster": true} {
+		t.Run(name, func(t *testing.T) {
+			claims := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.BudgetConfigMap}, Data: map[string]string{}}
+			for _, name := range names {
+				claims.Data[name] = `{"profile":"eda"}`
+			}
+			s := scopeOf(t, claims)
+			if _, err := s.refresh(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			before := s.claims.DeepCopy()
+			if overtaken {
+				before.Data["other"] = `{"profile":"eda"}`
+				if err := s.Update(t.Context(), before); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.claiming.Lock()
+			failed := make(chan error, len(names))
+			for _, name := range names {
+				go func() { failed <- s.releaseClaim(t.Context(), plan.ReleaseClaim{OnNode: plan.OnNode{Node: name}}) }()
+			}
+			for waiting := 0; waiting < len(names); {
+				s.mutex.Lock()
+				if s.releasing != nil {
+					waiting = len(s.releasing.nodes)
+				}
+				s.mutex.Unlock()
+			}
+			s.claiming.Unlock()
+			for range names {
+				if err := <-failed; apierrors.IsConflict(err) != overtaken || (err != nil) != overtaken {
+					t.Errorf("got %v", err)
+				}
+			}
+			got := &corev1.ConfigMap{}
+			if err := s.Get(t.Context(), client.ObjectKeyFromObject(claims), got); err != nil {
+				t.Fatal(err)
+			}
+			first, err := strconv.Atoi(before.ResourceVersion)
+			if err != nil {
+				t.Fatal(err)
+			}
+			writes := 1
+			if overtaken {
+				writes = 0
+			}
+			if got.ResourceVersion != strconv.Itoa(first+writes) || len(got.Data) != len(before.Data)*(1-writes) {
+				t.Errorf("from version %s to %s, left %v; want %d write", before.ResourceVersion, got.ResourceVersion, got.Data, writes)
+			}
+		})
 	}
 }
 

@@ -3,6 +3,7 @@ package rollout
 import (
 	"context"
 	"fmt"
+	"maps"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -38,6 +39,9 @@ type Reconciler struct {
 	ManagerNode string
 	// UntunedTaint is the key of the taint that is removed once a node is tuned.
 	UntunedTaint string
+
+	// looked is when the pods of nodes that are being drained were looked at. The one request is never worked on twice at once.
+	looked map[string]time.Time
 }
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch,roleName=storage-client-manager
@@ -55,6 +59,7 @@ type Reconciler struct {
 // Reconcile takes the rollout one pass further.
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	now := r.Clock.Now()
+	maps.DeleteFunc(r.looked, func(_ string, at time.Time) bool { return at.After(now) || now.Sub(at) > plan.MaxDrainInterval })
 	next, unfinished, err := run(ctx, &scope{Reconciler: r, now: now}, workers)
 	switch {
 	case err != nil:
@@ -72,6 +77,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 
 // drain takes one pass over a node's pods.
 func (s *scope) drain(ctx context.Context, step plan.Drain) (plan.Drained, error) {
+	s.looksAt(step.Node)
 	drainer := drain.Drainer{Reader: s.APIReader, Evictor: drain.PolicyEvictor{Client: s.Client}}
 	result, err := drainer.Pass(ctx, step.Node, step.Options)
 	if err != nil {

@@ -25,6 +25,8 @@ const ZonePatience = 5 * time.Minute
 const (
 	MinDrainInterval = time.Second
 	MaxDrainInterval = 5 * time.Second
+	// minTerminationInterval takes the place of MinDrainInterval while all that is left are pods that terminate.
+	minTerminationInterval = time.Second / 2
 )
 
 // Between the bounds, the interval is so much for each node that is being drained. A look takes three reads a node: that is

@@ -148,7 +148,7 @@ bench-footprint: ## Measure the node agent beside sysctl and tuned, and hold its
 	@mkdir -p bin && $(GOBUILD) -o bin/ ./cmd/node-agent
 	SCO_CONTROLPLANE=$(CONTROLPLANE) SCO_AGENT=$(CURDIR)/bin/node-agent go test -tags footprint -count=1 -v ./test/footprint
 
-# BENCH_ROLLOUT names the measurements: -run=NODES/BUDGET, and -boot=DURATION before it.
+# BENCH_ROLLOUT names the measurements: -run=NODES/BUDGET, and -boot=DURATION and -zones=NUMBER before it.
 BENCH_ROLLOUT ?= -run=100/50 -run=1000/200
 
 .PHONY: bench-rollout

@@ -24,24 +24,46 @@ func (r *Reconciler) throughGate(ctx context.Context, in input, next decision) (
 	if !next.gated && !next.limited {
 		return next, nil
 	}
-	all, err := fleet.ReadSnapshot(ctx, r, in.view, r.AgentNamespace)
-	if err != nil {
-		return decision{}, err
-	}
+	now, profiles := r.Clock.Now(), versions(in.view)
+	var all *fleet.Snapshot
 	for _, name := range concerned(in) {
 		profile := in.view.Profile(name)
+		known := r.verdicts[name]
+		if !next.limited && known.denies(in.entry(profile), profiles, now) {
+			return next.waiting(known.Notes[in.node.Name], nextTurn(known.soak(now))), nil
+		}
+		if all == nil {
+			read, err := fleet.ReadSnapshot(ctx, r, in.view, r.AgentNamespace)
+			if err != nil {
+				return decision{}, err
+			}
+			all = &read
+		}
 		if next.limited {
-			if note := mayRelease(all, profile); note != "" {
+			if note := mayRelease(*all, profile); note != "" {
 				return next.waiting(note, turnAfter), nil
 			}
 			continue
 		}
-		verdict := livegate.Admit(nodesOf(all, profile), policyOf(profile), r.Clock.Now())
+		nodes := nodesOf(*all, profile)
+		verdict := newVerdict(livegate.Admit(nodes, policyOf(profile), now), profiles, nodes, now)
+		if r.verdicts != nil {
+			r.verdicts[name] = verdict
+		}
 		if !verdict.Admitted[in.node.Name] {
 			return next.waiting(verdict.Notes[in.node.Name], nextTurn(verdict.Next)), nil
 		}
 	}
 	return next, nil
+}
+
+// entry is the node as it stands among a profile's for the gate.
+func (in input) entry(profile *fleet.Profile) livegate.Node {
+	own := fleet.Snapshot{View: in.view, Ready: map[string]bool{in.node.Name: in.ready}}
+	entry := entryOf(own, in.node, in.scn)
+	entry.Wanted = in.wanted.Hash
+	entry.Canary = canaryOf(profile).Matches(labels.Set(in.node.Labels))
+	return entry
 }
 
 // nextTurn is when to ask again: often, and at the end of a soak exactly.

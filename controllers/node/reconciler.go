@@ -39,6 +39,10 @@ type Reconciler struct {
 	ManagerNamespace string
 	// AgentNamespace is where the agent's Pods run.
 	AgentNamespace string
+
+	// verdicts are the gate's last, by profile. They are kept where the reconciler runs in a manager, which looks at one node
+	// at a time; nil elsewhere.
+	verdicts map[string]verdict
 }
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch
@@ -65,6 +69,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	next, err := r.throughGate(ctx, in, decide(in))
 	if err != nil {
 		return reconcile.Result{}, err
+	}
+	if next.step == stepWrite || next.step == stepRemove {
+		clear(r.verdicts)
 	}
 	if err := r.apply(ctx, in, next); err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {

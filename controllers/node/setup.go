@@ -27,6 +27,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Pod{}, agentpod.NodeNameField, agentpod.IndexNodeName); err != nil {
 		return fmt.Errorf("index Pods by node: %w", err)
 	}
+	r.verdicts = map[string]verdict{}
 	ours := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == r.ManagerNamespace })
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("node").

@@ -44,6 +44,8 @@ func (s *scope) apply(ctx context.Context, step plan.Step) error {
 
 // claim enters nodes in the ConfigMap as it was read before the decision.
 func (s *scope) claim(ctx context.Context, steps []plan.AddClaim) error {
+	s.claiming.Lock()
+	defer s.claiming.Unlock()
 	claims := s.claims.DeepCopy()
 	if claims.Data == nil {
 		claims.Data = map[string]string{}
@@ -64,12 +66,43 @@ func (s *scope) claim(ctx context.Context, steps []plan.AddClaim) error {
 	return nil
 }
 
-func (s *scope) releaseClaim(ctx context.Context, step plan.ReleaseClaim) error {
-	claims := s.claims.DeepCopy()
-	delete(claims.Data, step.Node)
-	return s.writeClaims(ctx, claims)
+// releases are claims that are given up together.
+type releases struct {
+	nodes []string
+	// err is what became of them, once done is closed.
+	err  error
+	done chan struct{}
 }
 
+// releaseClaim gives up a claim. What other workers give up while a write is under way goes into the next one with it.
+func (s *scope) releaseClaim(ctx context.Context, step plan.ReleaseClaim) error {
+	s.mutex.Lock()
+	batch, first := s.releasing, s.releasing == nil
+	if first {
+		batch = &releases{done: make(chan struct{})}
+		s.releasing = batch
+	}
+	batch.nodes = append(batch.nodes, step.Node)
+	s.mutex.Unlock()
+	if !first {
+		<-batch.done
+		return batch.err
+	}
+	s.claiming.Lock()
+	defer s.claiming.Unlock()
+	s.mutex.Lock()
+	s.releasing = nil
+	s.mutex.Unlock()
+	defer close(batch.done)
+	claims := s.claims.DeepCopy()
+	for _, node := range batch.nodes {
+		delete(claims.Data, node)
+	}
+	batch.err = s.writeClaims(ctx, claims)
+	return batch.err
+}
+
+// writeClaims is called with claiming held.
 func (s *scope) writeClaims(ctx context.Context, claims *corev1.ConfigMap) error {
 	write := func() error { return s.Update(ctx, claims, owner) }
 	if claims.ResourceVersion == "" {
@@ -126,13 +159,14 @@ func (s *scope) removeTaint(ctx context.Context, step plan.RemoveTaint) error {
 // patchNode changes a Node as it was decided upon. Taints are one value to a JSON merge patch: the resource version
 // is what keeps those of others.
 func (s *scope) patchNode(ctx context.Context, name string, change func(*corev1.Node)) error {
-	node := s.nodes[name].DeepCopy()
-	patch := client.MergeFromWithOptions(s.nodes[name], client.MergeFromWithOptimisticLock{})
+	before := s.nodeNow(name)
+	node := before.DeepCopy()
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	change(node)
 	if err := s.Patch(ctx, node, patch, owner); err != nil {
 		return fmt.Errorf("patch Node %s: %w", name, err)
 	}
-	s.nodes[name] = node
+	s.keepNode(node)
 	return nil
 }
 
@@ -151,26 +185,27 @@ func (s *scope) clearPermit(ctx context.Context, step plan.ClearPermit) error {
 }
 
 func (s *scope) patchObject(ctx context.Context, name string, change func(*v1alpha1.StorageClientNode)) error {
-	object := s.objects[name].DeepCopy()
-	patch := client.MergeFromWithOptions(s.objects[name], client.MergeFromWithOptimisticLock{})
+	before := s.objectNow(name)
+	object := before.DeepCopy()
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	change(object)
 	if err := s.Patch(ctx, object, patch, owner); err != nil {
 		return fmt.Errorf("patch StorageClientNode %s: %w", name, err)
 	}
-	s.objects[name] = object
+	s.keepObject(object)
 	return nil
 }
 
 // note writes status.rollout, and tells people what they need to hear of.
 func (s *scope) note(ctx context.Context, name string, status v1alpha1.RolloutStatus) error {
-	before := s.objects[name]
+	before := s.objectNow(name)
 	object := before.DeepCopy()
 	object.Status.Rollout = &status
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := s.Status().Patch(ctx, object, patch, owner); err != nil {
 		return fmt.Errorf("patch status of StorageClientNode %s: %w", name, err)
 	}
-	s.objects[name] = object
+	s.keepObject(object)
 	var was v1alpha1.RolloutStatus
 	if before.Status.Rollout != nil {
 		was = *before.Status.Rollout

@@ -27,7 +27,7 @@ const (
 
 // event reports on the Node what was done or happened to it.
 func (s *scope) event(node, kind, reason, action, note string, args ...any) {
-	if object := s.nodes[node]; object != nil {
+	if object := s.nodeNow(node); object != nil {
 		s.Recorder.Eventf(object, nil, kind, reason, action, note, args...)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,13 +28,19 @@ import (
 // scope is one pass over the API: the objects that were decided upon, as they are now, for the writes that follow.
 type scope struct {
 	*Reconciler
-	now     time.Time
-	paused  bool
-	claims  *corev1.ConfigMap
-	view    *fleet.View
-	nodes   map[string]*corev1.Node
-	objects map[string]*v1alpha1.StorageClientNode
-	ready   map[string]bool
+	now    time.Time
+	paused bool
+	view   *fleet.View
+	ready  map[string]bool
+	// claiming is held from the read of the claims to the end of their write: all nodes share the one object.
+	claiming sync.Mutex
+	claims   *corev1.ConfigMap
+	// mutex guards the maps that follow, which workers read and write. No two workers deal with the same node.
+	mutex sync.Mutex
+	// releasing are claims that are about to be given up, nil if there are none.
+	releasing *releases
+	nodes     map[string]*corev1.Node
+	objects   map[string]*v1alpha1.StorageClientNode
 	// peopled are the nodes with the untuned taint that have been seen to carry pods which a drain would have to remove.
 	peopled sets.Set[string]
 }
@@ -55,10 +62,8 @@ func (s *scope) refresh(ctx context.Context, names sets.Set[string]) (plan.Snaps
 		}
 		names = sets.KeySet(s.nodes)
 	} else {
-		for name := range names {
-			if err := s.readNode(ctx, name); err != nil {
-				return plan.Snapshot{}, err
-			}
+		if err := tryAll(workers, names.UnsortedList(), func(name string) error { return s.readNode(ctx, name) }); err != nil {
+			return plan.Snapshot{}, err
 		}
 	}
 	if err := s.readPods(ctx, names); err != nil {
@@ -70,22 +75,25 @@ func (s *scope) refresh(ctx context.Context, names sets.Set[string]) (plan.Snaps
 // readPods looks whether nodes with the untuned taint that are to be rebooted serve anything. Until it has looked, a
 // node that keeps pods away by that taint counts as empty.
 func (s *scope) readPods(ctx context.Context, names sets.Set[string]) error {
-	drainer := drain.Drainer{Reader: s.APIReader}
 	s.peopled = sets.New[string]()
+	var unsure []string
 	for name := range names {
 		node, object := s.nodes[name], s.objects[name]
-		if node == nil || object == nil || !object.Status.RebootRequired || !s.untuned(node) {
-			continue
-		}
-		vacant, err := drainer.Vacant(ctx, name)
-		if err != nil {
-			return err
-		}
-		if !vacant {
-			s.peopled.Insert(name)
+		if node != nil && object != nil && object.Status.RebootRequired && s.untuned(node) {
+			unsure = append(unsure, name)
 		}
 	}
-	return nil
+	drainer := drain.Drainer{Reader: s.APIReader}
+	return tryAll(workers, unsure, func(name string) error {
+		vacant, err := drainer.Vacant(ctx, name)
+		if err != nil || vacant {
+			return err
+		}
+		s.mutex.Lock()
+		defer s.mutex.Unlock()
+		s.peopled.Insert(name)
+		return nil
+	})
 }
 
 func (s *scope) untuned(node *corev1.Node) bool {
@@ -138,22 +146,62 @@ func (s *scope) readAll(ctx context.Context, reader client.Reader) (plan.Snapsho
 // readNode reads a Node and its StorageClientNode from the API server.
 func (s *scope) readNode(ctx context.Context, name string) error {
 	node, object := &corev1.Node{}, &v1alpha1.StorageClientNode{}
-	found, err := s.readLive(ctx, name, node)
+	nodeFound, err := s.readLive(ctx, name, node)
 	if err != nil {
 		return err
 	}
-	delete(s.nodes, name)
-	if found {
-		s.nodes[name] = node
-	}
-	if found, err = s.readLive(ctx, name, object); err != nil {
+	objectFound, err := s.readLive(ctx, name, object)
+	if err != nil {
 		return err
 	}
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	delete(s.nodes, name)
+	if nodeFound {
+		s.nodes[name] = node
+	}
 	delete(s.objects, name)
-	if found {
+	if objectFound {
 		s.objects[name] = object
 	}
 	return nil
+}
+
+// nodeNow is a Node as it was decided upon, or what the server made of it since; nil if there is none.
+func (s *scope) nodeNow(name string) *corev1.Node {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return s.nodes[name]
+}
+
+// keepNode keeps what the server made of a write.
+func (s *scope) keepNode(node *corev1.Node) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.nodes[node.Name] = node
+}
+
+// objectNow is nodeNow for a StorageClientNode.
+func (s *scope) objectNow(name string) *v1alpha1.StorageClientNode {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return s.objects[name]
+}
+
+func (s *scope) keepObject(object *v1alpha1.StorageClientNode) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.objects[object.Name] = object
+}
+
+// looksAt keeps when the pods of a node were looked at.
+func (s *scope) looksAt(node string) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if s.looked == nil {
+		s.looked = map[string]time.Time{}
+	}
+	s.looked[node] = s.Clock.Now()
 }
 
 func (s *scope) readLive(ctx context.Context, name string, object client.Object) (bool, error) {
@@ -252,6 +300,7 @@ func (s *scope) node(node *corev1.Node) plan.Node {
 		NeverDisrupt:     node.Annotations[v1alpha1.NeverDisruptAnnotation] == v1alpha1.True,
 		AgentReady:       s.ready[node.Name],
 		Untuned:          s.untuned(node),
+		Looked:           s.looked[node.Name],
 	}
 	out.Vacant = out.Untuned && !s.peopled.Has(node.Name)
 	if mark, marked := node.Annotations[v1alpha1.DisruptionAnnotation]; marked {

@@ -47,7 +47,7 @@ func maintenanceOf(node *corev1.Node) plan.Maintenance {
 
 // maintain sets our conditions. Where somebody else keeps a condition of such a type, it is left alone.
 func (s *scope) maintain(ctx context.Context, step plan.Maintain) error {
-	before := s.nodes[step.Node]
+	before := s.nodeNow(step.Node)
 	node := before.DeepCopy()
 	for _, kind := range maintenanceTypes {
 		s.setCondition(node, kind, slices.Contains(maintenance[step.State], kind))
@@ -63,7 +63,7 @@ func (s *scope) maintain(ctx context.Context, step plan.Maintain) error {
 	if err := s.Status().Patch(ctx, node, patch, owner); err != nil {
 		return fmt.Errorf("patch status of Node %s: %w", step.Node, err)
 	}
-	s.nodes[step.Node] = node
+	s.keepNode(node)
 	return nil
 }
 

@@ -3,9 +3,9 @@ package rollout
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -43,34 +43,45 @@ const again = 200 * time.Millisecond
 // pass is one look at the cluster and what follows from it.
 type pass struct {
 	cluster
+	// workers is how many nodes are dealt with at a time.
+	workers int
 	// fresh are the nodes that have been read live; nil: all of them.
 	fresh sets.Set[string]
+	// rollout are the notes of the plan that is carried out.
+	rollout map[string]v1alpha1.RolloutStatus
+
+	// mutex guards what follows, which all workers write to.
+	mutex sync.Mutex
 	// behind are the nodes of which a step was not taken.
 	behind sets.Set[string]
-	// written is what was recorded ahead of a step.
-	written map[string]v1alpha1.RolloutStatus
+	// noted is status.rollout as it is.
+	noted map[string]v1alpha1.RolloutStatus
 	// unfinished is set when the next pass has something to do at once.
 	unfinished bool
 	errs       []error
 }
 
 // run makes a pass, and tells when to make the next one; zero: when something changes.
-func run(ctx context.Context, c cluster) (time.Time, bool, error) {
+func run(ctx context.Context, c cluster, workers int) (time.Time, bool, error) {
 	snapshot, err := c.snapshot(ctx)
 	if err != nil {
 		return time.Time{}, false, err
 	}
-	p := &pass{cluster: c, fresh: sets.New[string](), behind: sets.New[string](), written: map[string]v1alpha1.RolloutStatus{}}
+	p := &pass{cluster: c, workers: workers, fresh: sets.New[string](), behind: sets.New[string]()}
 	next := plan.For(snapshot)
-	if len(next.Steps) > 0 {
+	steps := len(next.Steps) > 0
+	if steps {
 		p.fresh = touched(next)
 		if snapshot, err = c.refresh(ctx, p.fresh); err != nil {
 			return time.Time{}, false, err
 		}
 		next = p.drainAll(ctx, snapshot, plan.For(snapshot))
+	}
+	p.rollout, p.noted = next.Rollout, notesOf(snapshot)
+	if steps {
 		p.take(ctx, next.Steps)
 	}
-	p.notes(ctx, snapshot, next)
+	p.notes(ctx)
 	return next.Next, p.unfinished, errors.Join(p.errs...)
 }
 
@@ -92,19 +103,23 @@ func (p *pass) isFresh(node string) bool {
 
 // drainAll takes one pass over the pods of every node that is being drained, and plans with what was found.
 func (p *pass) drainAll(ctx context.Context, snapshot plan.Snapshot, next plan.Plan) plan.Plan {
-	found := map[string]*plan.Drained{}
+	var drains []plan.Drain
 	for _, step := range next.Steps {
-		step, ok := step.(plan.Drain)
-		if !ok || !p.isFresh(step.Node) {
-			continue
+		if step, ok := step.(plan.Drain); ok && !step.Begins && p.isFresh(step.Node) {
+			drains = append(drains, step)
 		}
+	}
+	found := map[string]*plan.Drained{}
+	inParallel(p.workers, drains, func(step plan.Drain) {
 		drained, err := p.drain(ctx, step)
+		p.mutex.Lock()
+		defer p.mutex.Unlock()
 		if err != nil {
-			p.failed(step.Node, fmt.Errorf("drain Node %s: %w", step.Node, err))
-			continue
+			p.failed(step.Node, err)
+			return
 		}
 		found[step.Node] = &drained
-	}
+	})
 	if len(found) == 0 {
 		return next
 	}
@@ -114,37 +129,71 @@ func (p *pass) drainAll(ctx context.Context, snapshot plan.Snapshot, next plan.P
 	return plan.For(snapshot)
 }
 
-// take takes the steps in order. A node of which a step was not taken is left for the next pass.
+// take takes the steps: those of a node strictly in order, several nodes at a time, and new claims when all else is done.
+// A node of which a step was not taken is left for the next pass.
 func (p *pass) take(ctx context.Context, steps []plan.Step) {
+	var order []string
+	chains := map[string][]plan.Step{}
 	var claims []plan.AddClaim
+	claiming := sets.New[string]()
 	for _, step := range steps {
 		node := step.NodeName()
-		if !p.isFresh(node) {
-			p.behind.Insert(node)
-			p.unfinished = true
+		if claim, ok := step.(plan.AddClaim); ok && !claim.Held {
+			claims = append(claims, claim)
+			claiming.Insert(node)
 			continue
 		}
-		if p.behind.Has(node) {
-			continue
+		if chains[node] == nil {
+			order = append(order, node)
+		}
+		chains[node] = append(chains[node], step)
+	}
+	inParallel(p.workers, order, func(node string) {
+		p.takeChain(ctx, node, chains[node])
+		if !claiming.Has(node) {
+			p.closing(ctx, node)
+		}
+	})
+	p.takeClaims(ctx, slices.DeleteFunc(claims, func(c plan.AddClaim) bool { return p.behind.Has(c.Node) }))
+}
+
+// takeChain takes the steps of one node. No two of it are under way at once, and none is taken after one that was not.
+func (p *pass) takeChain(ctx context.Context, node string, steps []plan.Step) {
+	if !p.isFresh(node) {
+		p.leave(node)
+		return
+	}
+	for _, step := range steps {
+		if p.isBehind(node) {
+			return
 		}
 		switch step := step.(type) {
 		case plan.Drain:
-			// The node's pods could not be looked at.
-		case plan.AddClaim:
-			if !step.Held {
-				claims = append(claims, step)
-				continue
+			if !step.Begins {
+				break // The node's pods could not be looked at.
 			}
+			_, err := p.drain(ctx, step)
+			p.after(node, err)
+		case plan.AddClaim:
 			p.after(node, p.claim(ctx, []plan.AddClaim{step}))
 		case plan.Record:
-			if p.after(node, p.note(ctx, node, step.Status)) {
-				p.written[node] = step.Status
-			}
+			p.say(ctx, node, step.Status)
 		default:
 			p.after(node, p.apply(ctx, step))
 		}
 	}
-	p.takeClaims(ctx, claims)
+}
+
+// closing writes the note of a node whose steps are all taken at once: its agent answers to them, which would make the
+// note a conflict.
+func (p *pass) closing(ctx context.Context, node string) {
+	p.mutex.Lock()
+	status, found := p.rollout[node]
+	due := found && !p.behind.Has(node) && !plan.SameStatus(p.noted[node], status)
+	p.mutex.Unlock()
+	if due {
+		p.say(ctx, node, status)
+	}
 }
 
 // takeClaims adds claims, which only a plan made of live nodes may.
@@ -152,18 +201,26 @@ func (p *pass) takeClaims(ctx context.Context, claims []plan.AddClaim) {
 	if len(claims) == 0 {
 		return
 	}
-	var err error
-	if p.fresh == nil {
-		err = p.claim(ctx, claims)
-	}
-	for _, claim := range claims {
-		if p.fresh != nil {
-			p.behind.Insert(claim.Node)
-			p.unfinished = true
-			continue
+	if p.fresh != nil {
+		for _, claim := range claims {
+			p.leave(claim.Node)
 		}
+		return
+	}
+	err := p.claim(ctx, claims)
+	for _, claim := range claims {
 		p.after(claim.Node, err)
 	}
+}
+
+// say writes status.rollout.
+func (p *pass) say(ctx context.Context, node string, status v1alpha1.RolloutStatus) {
+	if !p.after(node, p.note(ctx, node, status)) {
+		return
+	}
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	p.noted[node] = status
 }
 
 // after holds a node back whose step was not taken, and tells whether it was. That somebody else was faster is nothing
@@ -173,14 +230,30 @@ func (p *pass) after(node string, err error) bool {
 	case err == nil:
 		return true
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.IsAlreadyExists(err):
-		p.behind.Insert(node)
-		p.unfinished = true
+		p.leave(node)
 	default:
+		p.mutex.Lock()
+		defer p.mutex.Unlock()
 		p.failed(node, err)
 	}
 	return false
 }
 
+// leave leaves a node for the next pass, which comes at once.
+func (p *pass) leave(node string) {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	p.behind.Insert(node)
+	p.unfinished = true
+}
+
+func (p *pass) isBehind(node string) bool {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	return p.behind.Has(node)
+}
+
+// failed is called with the mutex held.
 func (p *pass) failed(node string, err error) {
 	p.behind.Insert(node)
 	if !slices.ContainsFunc(p.errs, func(known error) bool { return known.Error() == err.Error() }) {
@@ -188,29 +261,33 @@ func (p *pass) failed(node string, err error) {
 	}
 }
 
-// notes writes status.rollout where it says something new: of nodes that are out of service at once, of the others a few
-// in each pass, so that a thousand that wait do not keep the next step waiting.
-func (p *pass) notes(ctx context.Context, snapshot plan.Snapshot, next plan.Plan) {
-	before := make(map[string]v1alpha1.RolloutStatus, len(snapshot.Nodes))
+func notesOf(snapshot plan.Snapshot) map[string]v1alpha1.RolloutStatus {
+	out := make(map[string]v1alpha1.RolloutStatus, len(snapshot.Nodes))
 	for i := range snapshot.Nodes {
 		if client := snapshot.Nodes[i].Client; client != nil && client.Status.Rollout != nil {
-			before[snapshot.Nodes[i].Name] = *client.Status.Rollout
+			out[snapshot.Nodes[i].Name] = *client.Status.Rollout
 		}
 	}
-	maps.Copy(before, p.written)
-	var inService []string
-	for _, node := range slices.Sorted(maps.Keys(next.Rollout)) {
-		status := next.Rollout[node]
+	return out
+}
+
+// notes writes status.rollout where it says something new: of nodes that are out of service at once, of the others a few
+// in each pass, so that a thousand that wait do not keep the next step waiting.
+func (p *pass) notes(ctx context.Context) {
+	var outOfService, inService []string
+	for _, node := range slices.Sorted(maps.Keys(p.rollout)) {
+		status := p.rollout[node]
 		switch {
-		case p.behind.Has(node) || plan.SameStatus(before[node], status):
+		case p.behind.Has(node) || plan.SameStatus(p.noted[node], status):
+		case status.Phase == v1alpha1.RolloutClaimed:
+			// The next pass comes at once and has more to say.
 		case slices.Contains(phasesInService, status.Phase):
 			inService = append(inService, node)
 		default:
-			p.after(node, p.note(ctx, node, status))
+			outOfService = append(outOfService, node)
 		}
 	}
-	for _, node := range inService[:min(len(inService), maxNotes)] {
-		p.after(node, p.note(ctx, node, next.Rollout[node]))
-	}
 	p.unfinished = p.unfinished || len(inService) > maxNotes
+	due := slices.Concat(outOfService, inService[:min(len(inService), maxNotes)])
+	inParallel(p.workers, due, func(node string) { p.say(ctx, node, p.rollout[node]) })
 }

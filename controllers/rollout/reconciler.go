@@ -2,6 +2,8 @@ package rollout
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -37,6 +39,9 @@ type Reconciler struct {
 	ManagerNode string
 	// UntunedTaint is the key of the taint that is removed once a node is tuned.
 	UntunedTaint string
+
+	// looked is when the pods of nodes that are being drained were looked at. The one request is never worked on twice at once.
+	looked map[string]time.Time
 }
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch,roleName=storage-client-manager
@@ -54,7 +59,8 @@ type Reconciler struct {
 // Reconcile takes the rollout one pass further.
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	now := r.Clock.Now()
-	next, unfinished, err := run(ctx, &scope{Reconciler: r, now: now})
+	maps.DeleteFunc(r.looked, func(_ string, at time.Time) bool { return at.After(now) || now.Sub(at) > plan.MaxDrainInterval })
+	next, unfinished, err := run(ctx, &scope{Reconciler: r, now: now}, workers)
 	switch {
 	case err != nil:
 		return reconcile.Result{}, err
@@ -62,16 +68,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		return reconcile.Result{RequeueAfter: again}, nil
 	case next.IsZero():
 		return reconcile.Result{}, nil
+	case !next.After(now):
+		return reconcile.Result{RequeueAfter: time.Millisecond}, nil
 	}
-	return reconcile.Result{RequeueAfter: max(next.Sub(now), time.Millisecond)}, nil
+	// The pass itself took time. One that took longer than it was to wait leaves the API server a moment.
+	return reconcile.Result{RequeueAfter: max(next.Sub(r.Clock.Now()), again)}, nil
 }
 
 // drain takes one pass over a node's pods.
 func (s *scope) drain(ctx context.Context, step plan.Drain) (plan.Drained, error) {
+	s.looksAt(step.Node)
 	drainer := drain.Drainer{Reader: s.APIReader, Evictor: drain.PolicyEvictor{Client: s.Client}}
 	result, err := drainer.Pass(ctx, step.Node, step.Options)
 	if err != nil {
-		return plan.Drained{}, err
+		return plan.Drained{}, fmt.Errorf("drain Node %s: %w", step.Node, err)
 	}
 	out := plan.Drained{Gone: result.Done(), Reason: plan.ReasonDraining, Message: result.String(), LeftPodUIDs: result.LeftUIDs}
 	switch {

@@ -40,8 +40,8 @@ func TestRandomSchedules(t *testing.T) {
 	for range runtime.GOMAXPROCS(0) {
 		wait.Go(func() {
 			for seed := next.Add(1) - 1; seed < end && !t.Failed(); seed = next.Add(1) - 1 {
-				if w := play(seed, false); w.broken != nil {
-					w = play(seed, true)
+				if w := play(seed, 1, false); w.broken != nil {
+					w = play(seed, 1, true)
 					t.Errorf("seed %d: %v\n%s", seed, w.broken, strings.Join(w.log, "\n"))
 				}
 			}
@@ -51,10 +51,21 @@ func TestRandomSchedules(t *testing.T) {
 	t.Logf("played %d schedules, seeds %d to %d", *schedules, *firstSeed, end-1)
 }
 
+// TestSchedulesOfManyWorkers plays schedules in which a pass deals with several nodes at a time. What happens first in a
+// pass is left to chance, so that a seed tells the beginning and not the whole.
+func TestSchedulesOfManyWorkers(t *testing.T) {
+	const played = 400
+	for seed := *firstSeed; seed < *firstSeed+played; seed++ {
+		if w := play(seed, 4, true); w.broken != nil {
+			t.Fatalf("seed %d: %v\n%s", seed, w.broken, strings.Join(w.log, "\n"))
+		}
+	}
+}
+
 // play is one schedule: a while with faults, then a while without, at whose end all has to be done.
-func play(seed uint64, verbose bool) *world {
+func play(seed uint64, workers int, verbose bool) *world {
 	w := newWorld(seed)
-	w.verbose = verbose
+	w.workers, w.verbose = workers, verbose
 	w.populate()
 	faults := &faults{world: w}
 	for range 60 + w.rng.IntN(120) {
@@ -269,15 +280,16 @@ func (f *faults) within() {
 // pass makes one pass and survives the death of the process.
 func (m *manager) pass() (next time.Time) {
 	defer func() {
-		switch cause := recover(); cause {
-		case nil:
-		case errDied:
-			m.tell("%s dies", m.name)
-		default:
+		cause := recover()
+		if cause == nil {
+			return
+		}
+		if err, ok := cause.(error); !ok || !errors.Is(err, errDied) {
 			panic(cause)
 		}
+		m.tell("%s dies", m.name)
 	}()
-	next, unfinished, err := run(context.Background(), m)
+	next, unfinished, err := run(context.Background(), m, m.workers)
 	if err == nil && !unfinished {
 		for name, n := range m.seen {
 			if live := m.nodes[name]; live != nil && live.Client != nil && live.Client.Spec.RebootPermit != nil {

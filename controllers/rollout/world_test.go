@@ -7,9 +7,11 @@ import (
 	"maps"
 	"math/rand/v2"
 	"reflect"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -49,6 +51,8 @@ type world struct {
 	zones int
 	// calmly leaves out what chance would add.
 	calmly bool
+	// workers is how many nodes a manager deals with at a time. One at a time, a schedule can be played again.
+	workers int
 	// intrude is called before every read and write of a manager; nil: nothing happens there.
 	intrude func(where string)
 	// vain are the objects and targets whose settings were taken out again after a reboot without effect.
@@ -123,6 +127,7 @@ func newWorld(seed uint64) *world {
 		now:      time.Date(2026, 9, 1, 10, 0, 0, 0, time.UTC),
 		rng:      rand.New(rand.NewPCG(seed, 0)),
 		budget:   1,
+		workers:  1,
 		claims:   map[string]plan.Claim{},
 		profiles: map[string]*simProfile{},
 		nodes:    map[string]*simNode{},
@@ -469,7 +474,10 @@ func copyNode(n *simNode) *simNode {
 // manager is one process of ours: it remembers nothing but what it has read in the pass that it makes.
 type manager struct {
 	*world
-	name string
+	// mutex is held while one of its workers reads or writes, dead set once the process has died.
+	mutex sync.Mutex
+	dead  bool
+	name  string
 	// stale reads old versions from the cache.
 	stale  func(*simNode) *simNode
 	seen   map[string]*simNode
@@ -485,9 +493,23 @@ type manager struct {
 var errDied = errors.New("the manager died")
 
 func (m *manager) hook(where string) {
-	if m.intrude != nil {
-		m.intrude(where)
+	if m.dead {
+		panic(errDied)
 	}
+	if m.intrude != nil {
+		m.dead = true
+		m.intrude(where)
+		m.dead = false
+	}
+}
+
+// turnOfWorker begins a worker's read or write, which others may come before. Its result ends it.
+func (m *manager) turnOfWorker() func() {
+	if m.workers > 1 {
+		runtime.Gosched()
+	}
+	m.mutex.Lock()
+	return m.mutex.Unlock
 }
 
 func (m *manager) snapshot(context.Context) (plan.Snapshot, error) {
@@ -575,6 +597,7 @@ func (m *manager) wrote(n *simNode, object bool) {
 }
 
 func (m *manager) drain(_ context.Context, step plan.Drain) (plan.Drained, error) {
+	defer m.turnOfWorker()()
 	m.hook("drain")
 	n := m.nodes[step.Node]
 	if n == nil {
@@ -603,6 +626,7 @@ func (m *manager) drain(_ context.Context, step plan.Drain) (plan.Drained, error
 }
 
 func (m *manager) claim(_ context.Context, steps []plan.AddClaim) error {
+	defer m.turnOfWorker()()
 	m.hook("claim")
 	if m.seenRV != m.claimsRV {
 		return conflict("claims")
@@ -760,6 +784,7 @@ func (n *simNode) budgets(w *world) []string {
 }
 
 func (m *manager) note(_ context.Context, node string, status v1alpha1.RolloutStatus) error {
+	defer m.turnOfWorker()()
 	m.hook("note")
 	n, err := m.node(node, true)
 	if err != nil {
@@ -775,6 +800,7 @@ func (m *manager) note(_ context.Context, node string, status v1alpha1.RolloutSt
 }
 
 func (m *manager) apply(_ context.Context, step plan.Step) error {
+	defer m.turnOfWorker()()
 	m.hook(step.String())
 	if step, ok := step.(plan.ReleaseClaim); ok {
 		return m.release(step)

@@ -296,24 +296,24 @@ func (p *planner) prepare(v *view) {
 			return
 		}
 		p.cordon(v)
-		p.note(v, v1alpha1.RolloutDraining, ReasonDraining, "The node is cordoned")
-		p.wake(p.Now)
+		p.beginDrain(v)
 	default:
 		p.drain(v)
 	}
 }
 
-// cordon makes the node unschedulable with our mark.
+// cordon makes the node unschedulable with our mark. Our conditions come first: others write to the Node once it is cordoned.
 func (p *planner) cordon(v *view) {
 	mark := p.claimFor(v)
 	if v.Mark != nil && !v.Mark.Since.IsZero() {
 		mark.Since = v.Mark.Since
 	}
-	p.step(Cordon{OnNode{v.Name}, mark, p.lead(v).Drain.ExcludeFromLoadBalancersSeconds > 0})
 	v.maintenance = MaintenanceDraining
 	if v.permit != nil {
 		v.maintenance = MaintenanceDrained
 	}
+	p.maintain(v)
+	p.step(Cordon{OnNode{v.Name}, mark, p.lead(v).Drain.ExcludeFromLoadBalancersSeconds > 0})
 }
 
 // drain empties a node that we have cordoned, as long as it is to be rebooted.
@@ -344,13 +344,31 @@ func (p *planner) drain(v *view) {
 		p.note(v, v1alpha1.RolloutDraining, ReasonLeavingLoadBalancers, "External load balancers have until "+stamp(end)+" to let go of the node")
 		return
 	}
+	if due := p.nextLook(v); v.Drain == nil && p.exact.Before(due) {
+		p.wake(due)
+		p.keep(v)
+		return
+	}
 	if v.Drain == nil {
-		p.step(Drain{OnNode{v.Name}, p.lead(v).Drain})
+		p.step(Drain{OnNode{v.Name}, p.lead(v).Drain, false})
 		p.note(v, v1alpha1.RolloutDraining, ReasonDraining, "The node is being drained")
-		p.wake(p.Now.Add(p.drainInterval()))
+		p.wake(p.exact.Add(p.drainInterval()))
 		return
 	}
 	p.drained(v)
+}
+
+// beginDrain has the first pods evicted as soon as the node is cordoned, where nobody is given time before that.
+func (p *planner) beginDrain(v *view) {
+	options := p.lead(v).Drain
+	if options.ExcludeFromLoadBalancersSeconds > 0 {
+		p.note(v, v1alpha1.RolloutDraining, ReasonDraining, "The node is cordoned")
+		p.wake(p.Now)
+		return
+	}
+	p.step(Drain{OnNode{v.Name}, options, true})
+	p.note(v, v1alpha1.RolloutDraining, ReasonDraining, "The node is being drained")
+	p.wake(p.exact.Add(p.drainInterval()))
 }
 
 // drainBegins is when pods may be evicted: external load balancers come first.
@@ -437,13 +455,13 @@ func (p *planner) await(v *view, reason, message string) {
 	options := p.lead(v).Drain
 	end := p.drainEnds(v)
 	if p.Now.Before(end) {
-		p.wake(p.Now.Add(p.drainInterval()))
+		p.wake(p.exact.Add(p.drainInterval()))
 		p.note(v, v1alpha1.RolloutDraining, reason, message)
 		return
 	}
 	message = fmt.Sprintf("The drain did not end within %s: %s", seconds(options.TimeoutSeconds), message)
 	if options.OnTimeout == v1alpha1.DrainWait {
-		p.wake(p.Now.Add(p.drainInterval()))
+		p.wake(p.exact.Add(p.drainInterval()))
 		p.note(v, v1alpha1.RolloutDraining, ReasonDrainTimedOut, message)
 		return
 	}

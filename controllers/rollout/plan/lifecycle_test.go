@@ -146,9 +146,50 @@ func TestForAsksTheCordonToLeaveLoadBalancers(t *testing.T) {
 		f := cluster("a")
 		f.Claims["a"] = Claim{Profile: "eda", BootHash: "h1", Since: ago(time.Second)}
 		f.Profiles[0].Rollout.Drain.ExcludeFromLoadBalancersSeconds = seconds
-		cordon, ok := For(f.Snapshot).Steps[0].(Cordon)
+		steps := For(f.Snapshot).Steps
+		cordon, ok := steps[1].(Cordon)
 		if !ok || cordon.ExcludeFromLoadBalancers != (seconds > 0) {
-			t.Errorf("%d seconds: the first step is %+v", seconds, cordon)
+			t.Errorf("%d seconds: the second step is %+v", seconds, cordon)
 		}
+		var begun []Step
+		for _, step := range steps[2:] {
+			if drain, ok := step.(Drain); ok && drain.Begins {
+				begun = append(begun, step)
+			}
+		}
+		if len(begun) > 0 != (seconds == 0) {
+			t.Errorf("%d seconds: after the cordon %v", seconds, begun)
+		}
+	}
+}
+
+func TestForLooksAtTheSamePodsOnceAnInterval(t *testing.T) {
+	for name, c := range map[string]struct {
+		reason string
+		looked time.Duration
+		want   []string
+		next   time.Duration
+	}{
+		"pods that terminate are not looked at again at once":  {ReasonDraining, 400 * time.Millisecond, []string{"a: Draining Draining"}, 100 * time.Millisecond},
+		"but after half a second":                              {ReasonDraining, 500 * time.Millisecond, []string{"drain a", "a: Draining Draining"}, 500 * time.Millisecond},
+		"pods that are kept wait a second":                     {ReasonDrainBlocked, 900 * time.Millisecond, []string{"a: Draining DrainBlocked"}, 100 * time.Millisecond},
+		"and no longer":                                        {ReasonDrainBlocked, time.Second, []string{"drain a", "a: Draining Draining"}, time.Second},
+		"an empty node whose agent has to answer is looked at": {ReasonMountsBusy, 0, []string{"drain a", "a: Draining Draining"}, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := cluster("a")
+			f.Now = f.Now.Add(900 * time.Millisecond)
+			f.cordoned("a", time.Minute)
+			since, client := ago(time.Minute), f.node("a").Client
+			client.Status.Rollout = &v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutDraining, Reason: c.reason, BootHash: client.Spec.BootHash, Since: &since}
+			f.node("a").Looked = f.Now.Add(-c.looked)
+			got := For(f.Snapshot)
+			if diff := cmp.Diff(c.want, lines(got, "a")); diff != "" {
+				t.Error(diff)
+			}
+			if next := got.Next.Sub(f.Now); next != c.next {
+				t.Errorf("the next pass is in %s, want %s", next, c.next)
+			}
+		})
 	}
 }

@@ -33,6 +33,8 @@ func For(s Snapshot) Plan {
 // planner holds one pass. It is thrown away after it.
 type planner struct {
 	Snapshot
+	// exact is Now with its fraction of a second, for what is not written down.
+	exact    time.Time
 	profiles map[string]*Profile
 	// views are the nodes in the order of the rollout.
 	views    []*view
@@ -41,16 +43,19 @@ type planner struct {
 	openings map[string]opening
 	// busy is filled once it is known which nodes are held.
 	busy zones
-	// draining is how many nodes are cordoned by us and without a permit.
-	draining int
-	plan     Plan
+	// draining is how many nodes are cordoned by us and without a permit; of those, terminating is how many keep only pods
+	// that end, kept how many keep others.
+	draining, terminating, kept int
+	plan                        Plan
 }
 
 func newPlanner(s Snapshot) *planner {
 	// Times are kept in seconds by the API, and must not change on their way there.
+	exact := s.Now
 	s.Now = s.Now.Truncate(time.Second)
 	p := &planner{
 		Snapshot: s,
+		exact:    exact,
 		profiles: make(map[string]*Profile, len(s.Profiles)),
 		canary:   map[canaryKey]canary{},
 		openings: map[string]opening{},
@@ -63,7 +68,7 @@ func newPlanner(s Snapshot) *planner {
 		v := p.look(&s.Nodes[i])
 		p.views = append(p.views, v)
 		if v.ours() && v.permit == nil {
-			p.draining++
+			p.countDrain(v)
 		}
 	}
 	slices.SortFunc(p.views, func(a, b *view) int { return a.turn().Compare(b.turn()) })
@@ -128,9 +133,42 @@ func (p *planner) wake(at time.Time) {
 	}
 }
 
-// drainInterval is how soon drains are looked at again.
+// countDrain enters a node that is being drained, by what has just been seen of it, else by what is on record.
+func (p *planner) countDrain(v *view) {
+	p.draining++
+	reason := v.record.Reason
+	if v.Drain != nil {
+		reason = v.Drain.Reason
+	}
+	switch {
+	case v.Drain != nil && v.Drain.Gone:
+	case reason == ReasonDraining:
+		p.terminating++
+	case keptByPods(reason):
+		p.kept++
+	}
+}
+
+// keptByPods reports whether only a look at the node's pods can tell how its drain goes on.
+func keptByPods(reason string) bool {
+	return reason == ReasonDraining || reason == ReasonDrainBlocked || reason == ReasonWaitingForPods
+}
+
+// drainInterval is how soon drains are looked at again: sooner where nothing but the end of pods is waited for.
 func (p *planner) drainInterval() time.Duration {
-	return min(max(time.Duration(p.draining)*100*time.Millisecond, MinDrainInterval), MaxDrainInterval)
+	least, each := MinDrainInterval, drainIntervalPerNode
+	if p.terminating > 0 && p.kept == 0 {
+		least, each = minTerminationInterval, terminationIntervalPerNode
+	}
+	return min(max(time.Duration(p.draining)*each, least), MaxDrainInterval)
+}
+
+// nextLook is when the pods of a node are due that have been looked at a moment ago.
+func (p *planner) nextLook(v *view) time.Time {
+	if !keptByPods(v.record.Reason) {
+		return time.Time{}
+	}
+	return v.Looked.Add(p.drainInterval())
 }
 
 // status is status.rollout as it is to be. While a permit stands, it keeps speaking of what the permit is for.

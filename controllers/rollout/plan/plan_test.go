@@ -135,7 +135,7 @@ func TestForWhatANodeIsClaimed(t *testing.T) {
 			func(*fixture) {}, []string{"claim a for eda", "a: Claimed Claimed"},
 		},
 		"a claim that has been read back is acted upon": {
-			func(f *fixture) { f.Claims["a"] = Claim{Profile: "eda"} }, []string{"cordon a", "conditions of a: Draining", "a: Draining Draining"},
+			func(f *fixture) { f.Claims["a"] = Claim{Profile: "eda"} }, []string{"conditions of a: Draining", "cordon a", "drain a", "a: Draining Draining"},
 		},
 		"a node that needs no reboot is left alone": {
 			func(f *fixture) { f.done("a", time.Hour) }, []string{"a: UpToDate NothingToDo"},
@@ -1008,7 +1008,7 @@ func TestForDrainOptionsAreThoseOfTheLeadingProfile(t *testing.T) {
 	f := cluster("a")
 	f.cordoned("a", time.Minute)
 	f.Profiles[0].Rollout.Drain.Force = true
-	want := []Step{Drain{OnNode{"a"}, f.Profiles[0].Rollout.Drain}}
+	want := []Step{Drain{OnNode{"a"}, f.Profiles[0].Rollout.Drain, false}}
 	if diff := cmp.Diff(want, For(f.Snapshot).Steps); diff != "" {
 		t.Error(diff)
 	}

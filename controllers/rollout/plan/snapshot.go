@@ -103,6 +103,9 @@ type Node struct {
 	Client *Client
 	// Drain is how far the node's drain is, as just seen; nil if it has not been looked at in this pass.
 	Drain *Drained
+	// Looked is when its pods were looked at last, as far as is known. It only keeps what happens elsewhere from having them
+	// looked at again at once.
+	Looked time.Time
 }
 
 // Client is what the rollout observes of a StorageClientNode.

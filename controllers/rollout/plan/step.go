@@ -20,11 +20,20 @@ const RefusalPause = time.Minute
 // the budget is better spent than idle.
 const ZonePatience = 5 * time.Minute
 
-// MinDrainInterval and MaxDrainInterval bound how soon drains are looked at again: a tenth of a second for each of them, so
-// that a freed node does not idle, and many of them do not load the API server.
+// MinDrainInterval and MaxDrainInterval bound how soon drains are looked at again, so that a freed node does not idle, and
+// many of them do not load the API server.
 const (
 	MinDrainInterval = time.Second
 	MaxDrainInterval = 5 * time.Second
+	// minTerminationInterval takes the place of MinDrainInterval while all that is left are pods that terminate.
+	minTerminationInterval = time.Second / 2
+)
+
+// Between the bounds, the interval is so much for each node that is being drained. A look takes three reads a node: that is
+// 150 reads a second, and 300 while all that is left are pods that terminate.
+const (
+	drainIntervalPerNode       = 20 * time.Millisecond
+	terminationIntervalPerNode = 10 * time.Millisecond
 )
 
 // Reasons of status.rollout. Where the profile's conditions have a word for it, it is the same word.
@@ -182,6 +191,9 @@ type Drain struct {
 	OnNode
 	// Options are the profile's, with defaults.
 	Options v1alpha1.Drain
+	// Begins is true where the step before it cordons the node: its pods are looked at after that, and what is found belongs
+	// to the next plan.
+	Begins bool
 }
 
 // Record writes status.rollout ahead of the steps that follow, where what it says cannot be observed again.

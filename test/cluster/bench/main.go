@@ -1,6 +1,10 @@
 // Command bench measures rollouts over simulated nodes against the shortest time that their profile allows, with a real
 // control plane, real evictions and the real manager. It does not take the manager's word: times come from watches of its
 // own, writes from the API server's audit log, CPU and memory from /proc.
+//
+// The bound is the canary's visit and then full waves. It leaves out zones, which go one after the other, pods that a
+// PodDisruptionBudget keeps, and whatever the manager, the API server and the agents take: that is what the ratio shows.
+// Control plane, nodes and manager share the machine that the table names.
 package main
 
 import (

@@ -1,0 +1,61 @@
+package node
+
+import (
+	"strings"
+	"time"
+
+	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/controllers/node/livegate"
+)
+
+// remembered is how long the gate's verdict on a profile's nodes is kept. Each of thousands that wait would look at all of
+// them else.
+const remembered = time.Second
+
+// verdict is what the gate said of a profile's nodes. Only that a node has to wait is ever taken from it: whoever is let go
+// is let go by what is there now.
+type verdict struct {
+	livegate.Decision
+	// profiles and nodes are what it was said of.
+	profiles string
+	nodes    map[string]livegate.Node
+	// at is when it was said.
+	at time.Time
+}
+
+func newVerdict(decision livegate.Decision, profiles string, nodes []livegate.Node, now time.Time) verdict {
+	out := verdict{Decision: decision, profiles: profiles, nodes: make(map[string]livegate.Node, len(nodes)), at: now}
+	for _, node := range nodes {
+		out.nodes[node.Name] = node
+	}
+	return out
+}
+
+// denies reports whether the node has to wait, as far as the verdict can still tell: not after a moment, nor once a soak is
+// over, nor where the profiles or the node itself have changed.
+func (v verdict) denies(node livegate.Node, profiles string, now time.Time) bool {
+	age := now.Sub(v.at)
+	switch then, known := v.nodes[node.Name]; {
+	case !known || then != node, v.profiles != profiles, v.Admitted[node.Name]:
+		return false
+	default:
+		return age >= 0 && age < remembered && (v.Next == 0 || age < v.Next)
+	}
+}
+
+// soak is how much is left of the next soak, 0 where nothing soaks.
+func (v verdict) soak(now time.Time) time.Duration {
+	if v.Next == 0 {
+		return 0
+	}
+	return v.Next - now.Sub(v.at)
+}
+
+// versions tells one state of all profiles from any other.
+func versions(view *fleet.View) string {
+	var out strings.Builder
+	for _, profile := range view.Profiles() {
+		out.WriteString(string(profile.UID) + "/" + profile.ResourceVersion + "\n")
+	}
+	return out.String()
+}

@@ -1,0 +1,68 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	testingclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/tuning/catalogue"
+)
+
+// TestNodesThatWaitDoNotAllLookAtAllNodes counts who lists all Nodes. The nodes have no agent, so that none may go.
+func TestNodesThatWaitDoNotAllLookAtAllNodes(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	lists := 0
+	build := fake.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+			if _, nodes := list.(*corev1.NodeList); nodes {
+				lists++
+			}
+			return c.List(ctx, list, options...)
+		},
+	})
+	profile := v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "p", Finalizers: []string{v1alpha1.Finalizer}}}
+	profile.Spec.Node = &v1alpha1.NodeTuning{KernelArguments: []v1alpha1.KernelArgument{"ihash_entries=16777216"}}
+	view := fleet.NewView([]v1alpha1.StorageClientProfile{profile}, catalogue.AllowList{})
+	var inputs []input
+	for _, name := range []string{"a", "b", "c"} {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelOSStable: "linux"}}}
+		scn := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		scn.Spec.Settings, scn.Spec.Hash = []v1alpha1.NodeSetting{{Key: "sysctl/vm.dirty_ratio", Value: "20", Profile: "p"}}, "old"
+		build.WithObjects(node, scn)
+		inputs = append(inputs, input{node: node, scn: scn, view: view, wanted: view.Wanted(node, scn)})
+	}
+	clock := testingclock.NewFakeClock(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))
+	r := &Reconciler{Client: build.Build(), Clock: clock, AgentNamespace: v1alpha1.AgentNamespace, verdicts: map[string]verdict{}}
+	ask := func() {
+		t.Helper()
+		for _, in := range inputs {
+			got, err := r.throughGate(t.Context(), in, decision{step: stepWrite, gated: true})
+			if err != nil || got.step != stepStay || got.note == "" {
+				t.Fatalf("%s: step %v, note %q, %v; want it to wait", in.node.Name, got.step, got.note, err)
+			}
+		}
+	}
+	ask()
+	if lists != 1 {
+		t.Errorf("three nodes listed all Nodes %d times, want once", lists)
+	}
+	clock.Step(remembered)
+	ask()
+	if lists != 2 {
+		t.Errorf("a second later all Nodes were listed %d times in all, want twice", lists)
+	}
+}

@@ -1,0 +1,258 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/tools/events"
+	testingclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/rollout/plan"
+)
+
+func TestInParallelDoesEverythingOnce(t *testing.T) {
+	for _, workers := range []int{1, 3, 100} {
+		var mutex sync.Mutex
+		var got []int
+		inParallel(workers, []int{1, 2, 3, 4, 5, 6, 7}, func(item int) {
+			mutex.Lock()
+			defer mutex.Unlock()
+			got = append(got, item)
+		})
+		slices.Sort(got)
+		if diff := cmp.Diff([]int{1, 2, 3, 4, 5, 6, 7}, got); diff != "" {
+			t.Errorf("%d workers (-want +got):\n%s", workers, diff)
+		}
+	}
+}
+
+func TestAPanicOfAWorkerIsTheCallers(t *testing.T) {
+	broken := errors.New("broken")
+	defer func() {
+		err, ok := recover().(error)
+		if !ok || !errors.Is(err, broken) || !strings.Contains(err.Error(), "parallel_test.go") {
+			t.Errorf("recovered %v, want the worker's own error and where it came from", err)
+		}
+	}()
+	inParallel(4, []int{1, 2, 3, 4, 5}, func(item int) {
+		if item == 3 {
+			panic(broken)
+		}
+	})
+	t.Error("the caller goes on")
+}
+
+func TestTryAllReturnsTheError(t *testing.T) {
+	broken := errors.New("broken")
+	if err := tryAll(3, []int{1, 2, 3, 4}, func(item int) error {
+		if item == 2 {
+			return broken
+		}
+		return nil
+	}); !errors.Is(err, broken) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestWorkersWriteToOneCluster returns many nodes to service at once. All of them share one ConfigMap, and none may lose
+// what another has written to it.
+func TestWorkersWriteToOneCluster(t *testing.T) {
+	const nodes = 40
+	var names []string
+	claims := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.BudgetConfigMap}}
+	claims.Data = map[string]string{"other": `{"profile":"eda"}`}
+	objects := []client.Object{claims, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "other"}}}
+	for i := range nodes {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%d", i)}}
+		node.Spec.Unschedulable = true
+		node.Annotations = map[string]string{v1alpha1.DisruptionAnnotation: `{"profile":"eda"}`}
+		object := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: node.Name}}
+		object.Spec.RebootPermit = &v1alpha1.RebootPermit{ID: "p-" + node.Name}
+		claims.Data[node.Name] = node.Annotations[v1alpha1.DisruptionAnnotation]
+		names, objects = append(names, node.Name), append(objects, node, object)
+	}
+	s := scopeOf(t, objects...)
+	p := &pass{cluster: s, workers: workers, behind: sets.New[string](), rollout: map[string]v1alpha1.RolloutStatus{}, noted: map[string]v1alpha1.RolloutStatus{}}
+	if _, err := s.refresh(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	var steps []plan.Step
+	for _, name := range names {
+		on := plan.OnNode{Node: name}
+		p.rollout[name] = v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutUpToDate, Reason: plan.ReasonNothingToDo}
+		steps = append(steps, plan.Uncordon{OnNode: on, Reason: plan.ReasonAccepted}, plan.ReleaseClaim{OnNode: on}, plan.ClearPermit{OnNode: on})
+	}
+	steps = append(steps, plan.AddClaim{OnNode: plan.OnNode{Node: "new"}, Claim: plan.Claim{Profile: "eda"}})
+	p.take(t.Context(), steps)
+	if p.behind.Len() > 0 || len(p.errs) > 0 || p.unfinished {
+		t.Fatalf("behind: %v, errors: %v", p.behind.UnsortedList(), p.errs)
+	}
+	got := &corev1.ConfigMap{}
+	if err := s.Get(t.Context(), client.ObjectKeyFromObject(claims), got); err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	for name := range got.Data {
+		left = append(left, name)
+	}
+	slices.Sort(left)
+	if diff := cmp.Diff([]string{"new", "other"}, left); diff != "" {
+		t.Errorf("claims (-want +got):\n%s", diff)
+	}
+	for _, name := range names {
+		node, object := &corev1.Node{}, &v1alpha1.StorageClientNode{}
+		if err := errors.Join(s.Get(t.Context(), client.ObjectKey{Name: name}, node), s.Get(t.Context(), client.ObjectKey{Name: name}, object)); err != nil {
+			t.Fatal(err)
+		}
+		if node.Spec.Unschedulable || object.Spec.RebootPermit != nil || object.Status.Rollout == nil {
+			t.Errorf("%s: unschedulable %t, permit %v, note %v", name, node.Spec.Unschedulable, object.Spec.RebootPermit, object.Status.Rollout)
+		}
+	}
+}
+
+// TestClaimsThatAreGivenUpDuringAWriteAreOneWrite holds the first write back until all others wait.
+func TestClaimsThatAreGivenUpDuringAWriteAreOneWrite(t *testing.T) {
+	names := []string{"a", "b", "c", "d", "e"}
+	for name, overtaken := range map[string]bool{"all are given up": false, "or none, where somebody else was faster": true} {
+		t.Run(name, func(t *testing.T) {
+			claims := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.BudgetConfigMap}, Data: map[string]string{}}
+			for _, name := range names {
+				claims.Data[name] = `{"profile":"eda"}`
+			}
+			s := scopeOf(t, claims)
+			if _, err := s.refresh(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			before := s.claims.DeepCopy()
+			if overtaken {
+				before.Data["other"] = `{"profile":"eda"}`
+				if err := s.Update(t.Context(), before); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.claiming.Lock()
+			failed := make(chan error, len(names))
+			for _, name := range names {
+				go func() { failed <- s.releaseClaim(t.Context(), plan.ReleaseClaim{OnNode: plan.OnNode{Node: name}}) }()
+			}
+			for waiting := 0; waiting < len(names); {
+				s.mutex.Lock()
+				if s.releasing != nil {
+					waiting = len(s.releasing.nodes)
+				}
+				s.mutex.Unlock()
+			}
+			s.claiming.Unlock()
+			for range names {
+				if err := <-failed; apierrors.IsConflict(err) != overtaken || (err != nil) != overtaken {
+					t.Errorf("got %v", err)
+				}
+			}
+			got := &corev1.ConfigMap{}
+			if err := s.Get(t.Context(), client.ObjectKeyFromObject(claims), got); err != nil {
+				t.Fatal(err)
+			}
+			first, err := strconv.Atoi(before.ResourceVersion)
+			if err != nil {
+				t.Fatal(err)
+			}
+			writes := 1
+			if overtaken {
+				writes = 0
+			}
+			if got.ResourceVersion != strconv.Itoa(first+writes) || len(got.Data) != len(before.Data)*(1-writes) {
+				t.Errorf("from version %s to %s, left %v; want %d write", before.ResourceVersion, got.ResourceVersion, got.Data, writes)
+			}
+		})
+	}
+}
+
+func scopeOf(t *testing.T, objects ...client.Object) *scope {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+		WithStatusSubresource(&corev1.Node{}, &v1alpha1.StorageClientNode{}).Build()
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	return &scope{now: now, Reconciler: &Reconciler{
+		Client: c, APIReader: c, Recorder: events.NewFakeRecorder(1000), Clock: testingclock.NewFakePassiveClock(now),
+		ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
+	}}
+}
+
+// stubborn is a cluster in which the permit of node b meets a conflict, and the cordon of node d.
+type stubborn struct {
+	cluster
+	mutex sync.Mutex
+	taken map[string][]string
+}
+
+func (s *stubborn) apply(_ context.Context, step plan.Step) error {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.taken[step.NodeName()] = append(s.taken[step.NodeName()], step.String())
+	switch step.String() {
+	case "permit the reboot of b", "cordon d":
+		return conflict(step.NodeName())
+	}
+	return nil
+}
+
+func (s *stubborn) drain(_ context.Context, step plan.Drain) (plan.Drained, error) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.taken[step.Node] = append(s.taken[step.Node], step.String())
+	return plan.Drained{}, nil
+}
+
+func (s *stubborn) claim(_ context.Context, steps []plan.AddClaim) error {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	for _, step := range steps {
+		s.taken["claims"] = append(s.taken["claims"], step.Node)
+	}
+	return nil
+}
+
+func TestANodesStepsAreTakenInOrderAndNoneAfterOneThatWasNot(t *testing.T) {
+	var steps []plan.Step
+	for _, name := range []string{"a", "b", "c", "d"} {
+		on := plan.OnNode{Node: name}
+		steps = append(steps, plan.AddClaim{OnNode: on}, plan.Cordon{OnNode: on}, plan.Drain{OnNode: on, Begins: true},
+			plan.Permit{OnNode: on}, plan.Uncordon{OnNode: on})
+	}
+	c := &stubborn{taken: map[string][]string{}}
+	p := &pass{cluster: c, workers: workers, behind: sets.New[string](), noted: map[string]v1alpha1.RolloutStatus{}}
+	p.take(t.Context(), steps)
+	want := map[string][]string{
+		"a":      {"cordon a", "drain a", "permit the reboot of a", "uncordon a: "},
+		"b":      {"cordon b", "drain b", "permit the reboot of b"},
+		"c":      {"cordon c", "drain c", "permit the reboot of c", "uncordon c: "},
+		"d":      {"cordon d"},
+		"claims": {"a", "c"},
+	}
+	if diff := cmp.Diff(want, c.taken); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if !p.unfinished || !p.behind.Equal(sets.New("b", "d")) {
+		t.Errorf("unfinished %t, behind %v, want b and d to be left for the next pass", p.unfinished, p.behind)
+	}
+}

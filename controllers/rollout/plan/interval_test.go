@@ -1,0 +1,41 @@
+package plan
+
+import (
+	"testing"
+	"time"
+)
+
+func TestDrainInterval(t *testing.T) {
+	terminating := &Drained{Reason: ReasonDraining}
+	blocked := &Drained{Reason: ReasonDrainBlocked}
+	gone := &Drained{Gone: true, Reason: ReasonDraining}
+	for name, c := range map[string]struct {
+		nodes int
+		first *Drained
+		rest  *Drained
+		want  time.Duration
+	}{
+		"few are looked at every second":                                {3, blocked, blocked, time.Second},
+		"many take turns":                                               {150, blocked, blocked, 3 * time.Second},
+		"very many no less often than every five seconds":               {1000, blocked, blocked, 5 * time.Second},
+		"sooner while all that is left are pods that terminate":         {150, terminating, terminating, 1500 * time.Millisecond},
+		"one that is kept by something else goes at the ordinary pace":  {150, blocked, terminating, 3 * time.Second},
+		"empty nodes that wait for their mounts hurry nobody":           {150, gone, gone, 3 * time.Second},
+		"empty nodes do not slow those down whose pods terminate":       {150, terminating, gone, 1500 * time.Millisecond},
+		"what has not been looked at yet goes at the ordinary pace too": {150, nil, nil, 3 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &planner{}
+			for i := range c.nodes {
+				v := &view{Node: &Node{Drain: c.rest}}
+				if i == 0 {
+					v.Drain = c.first
+				}
+				p.countDrain(v)
+			}
+			if got := p.drainInterval(); got != c.want {
+				t.Errorf("got %s, want %s", got, c.want)
+			}
+		})
+	}
+}

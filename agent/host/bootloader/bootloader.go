@@ -1,5 +1,7 @@
 // Package bootloader passes arguments to the kernel at boot. On Debian's and Ubuntu's GRUB it stages them: a
-// drop-in that appends, a menu made from it and read back before it takes the place of the present one. On GRUB with
+// drop-in that appends, a menu made from it and read back before it takes the place of the present one. Where GRUB can
+// keep a note of its own, it tries them once, and comes back to the entry before where no agent has said since that the
+// machine is up. On GRUB with
 // boot loader specification entries it has grubby change them, and reads them back. For any other boot loader it says
 // what was found and what to use instead. An argument counts by its effect; that it
 // stands on /proc/cmdline only proves that it was passed.
@@ -55,9 +57,13 @@ type Subject struct {
 	space func(dir string) (host.Space, error)
 	// failure is why the last Apply could not stage.
 	failure error
+	// attended is told by Attend.
+	attended bool
+	// writable is why GRUB cannot write to its environment block, empty where it can; nil until that is known.
+	writable *string
 }
 
-var _ host.Subject = &Subject{}
+var _ host.BootTrier = &Subject{}
 
 // New returns the subject for one host.
 func New(fs host.FS, runner host.Runner, facts BootFacts, options Options) *Subject {
@@ -165,7 +171,7 @@ func (s *Subject) gather(ctx context.Context, asked []host.Setting) (facts, erro
 	}
 	switch f.detection.Type {
 	case GrubDebian:
-		err = s.gatherGrub(&f)
+		err = s.gatherGrub(ctx, &f)
 	case GrubBLS:
 		err = s.gatherEntries(ctx, &f, asked)
 	}
@@ -186,7 +192,7 @@ func (s *Subject) gather(ctx context.Context, asked []host.Setting) (facts, erro
 	return f, err
 }
 
-func (s *Subject) gatherGrub(f *facts) error {
+func (s *Subject) gatherGrub(ctx context.Context, f *facts) error {
 	var err error
 	if f.menu, err = s.readMenu(grubCfg); err != nil {
 		return err
@@ -194,7 +200,10 @@ func (s *Subject) gatherGrub(f *facts) error {
 	if f.foreign, err = s.foreignFiles(); err != nil {
 		return err
 	}
-	return s.gatherNotes(f)
+	if err = s.gatherNotes(f); err != nil || f.image {
+		return err
+	}
+	return s.gatherTrial(ctx, f)
 }
 
 // gatherNotes reads what is noted of this boot.

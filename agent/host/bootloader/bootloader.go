@@ -26,6 +26,8 @@ const (
 	factStagedSince = "staged-arguments"
 )
 
+const bootIDFile = "/proc/sys/kernel/random/boot_id"
+
 // maxStaged bounds what is remembered of a boot; the oldest goes first.
 const maxStaged = 128
 
@@ -159,7 +161,7 @@ func (s *Subject) gather(ctx context.Context, asked []host.Setting) (facts, erro
 	f := facts{detection: Detect(s.fs), hashSize: s.options.HashSize, image: s.fs.IsImage()}
 	var err error
 	if !f.image {
-		if f.bootID, err = s.fs.ReadValue("/proc/sys/kernel/random/boot_id"); err != nil {
+		if f.bootID, err = s.fs.ReadValue(bootIDFile); err != nil {
 			return f, err
 		}
 		if f.cmdline, err = s.cmdline(); err != nil {

@@ -117,7 +117,7 @@ func (f facts) staged(arg host.Argument, others []string) bool {
 // judgeTrial adds that the argument is in force and would not be after the next boot, as long as its trial could not be
 // brought to its end.
 func (f facts) judgeTrial(o *host.Observation, failure error) {
-	if o.State == host.InSync && failure != nil && f.trial.failed() {
+	if o.State == host.InSync && failure != nil && f.trial.over() {
 		o.State, o.Message = host.Failed, "in force, but the next boot goes back to the entry before: "+cut(failure.Error())
 	}
 }
@@ -267,12 +267,12 @@ func rounded(entries, wanted uint64) string {
 // only do the same.
 func (f facts) judgeNotPassed(o *host.Observation, arg host.Argument, note string) {
 	switch {
-	case f.trial.failed():
+	case f.trial.over() && f.trial.state == trialFailed:
 		o.State = host.Failed
 		o.Message = "tried once: the machine did not come up with it, and has booted the entry before; its console tells why. " +
 			"To try it again, take it out of the profile and declare it anew"
 		return
-	case contains(f.atBoot, arg) && !(f.trial.armedNow && f.trial.state == trialArmed):
+	case contains(f.atBoot, arg) && !f.trial.over() && !(f.trial.due() && f.trial.armedNow):
 		o.State = host.Failed
 		o.Message = "in the boot menu when this boot began, but not passed: something other than an entry of " + grubCfg + " was booted"
 		return

@@ -22,11 +22,15 @@ const (
 	// generatorHead makes a shell print what follows it, as 40_custom does.
 	generatorHead = "#!/bin/sh\nexec tail -n +3 $0\n"
 
-	// trialVariable is ours in GRUB's environment block. The agent sets it to trialArmed; GRUB makes it trialUsed before
-	// it boots the new arguments, and boots the previous entry where it finds that.
-	trialVariable = "storage_client_trial"
-	trialArmed    = "armed"
-	trialUsed     = "used"
+	// trialVariable is ours in GRUB's environment block. The agent sets it to trialArmed when it stages, and to
+	// trialPermitted right before a reboot that it is permitted. GRUB makes these trialUsed and trialFailed before it boots
+	// the new arguments, and boots the previous entry where it finds those. The power may fail in any boot, so that one
+	// which nobody has permitted proves nothing: trialUsed is tried once more with a permit.
+	trialVariable  = "storage_client_trial"
+	trialArmed     = "armed"
+	trialPermitted = "permitted"
+	trialUsed      = "used"
+	trialFailed    = "failed"
 	// previousID names the entry with the old arguments.
 	previousID = "storage-client-previous"
 
@@ -42,7 +46,10 @@ if [ "${default}" = "0" ]; then
   if [ "${` + trialVariable + `}" = "` + trialArmed + `" ]; then
     set ` + trialVariable + `=` + trialUsed + `
     save_env ` + trialVariable + `
-  elif [ "${` + trialVariable + `}" = "` + trialUsed + `" ]; then
+  elif [ "${` + trialVariable + `}" = "` + trialPermitted + `" ]; then
+    set ` + trialVariable + `=` + trialFailed + `
+    save_env ` + trialVariable + `
+  elif [ "${` + trialVariable + `}" ]; then
     set default=` + previousID + `
     set fallback=0
   fi
@@ -77,8 +84,15 @@ type trial struct {
 
 func (t trial) present() bool { return t.state != "" || t.printed != "" || t.section != "" }
 
-// failed tells whether GRUB has booted the new arguments once, and would boot the previous entry now.
-func (t trial) failed() bool { return t.section != "" && t.state == trialUsed }
+// due tells whether GRUB boots the new arguments next, and is ready to come back.
+func (t trial) due() bool {
+	return t.section != "" && (t.state == trialArmed || t.state == trialPermitted)
+}
+
+// over tells whether GRUB has booted the new arguments once, and boots the previous entry from now on.
+func (t trial) over() bool {
+	return t.section != "" && (t.state == trialUsed || t.state == trialFailed)
+}
 
 // Attend implements host.BootTrier.
 func (s *Subject) Attend(attended bool) { s.attended = attended }
@@ -92,7 +106,14 @@ func (s *Subject) Rearm() error {
 	if err != nil {
 		return err
 	}
-	return s.setTrial(trialArmed)
+	bootID, err := s.fs.ReadValue(bootIDFile)
+	if err != nil {
+		return err
+	}
+	if err := s.facts.SetBootFact(bootID, factArmed, "true"); err != nil {
+		return err
+	}
+	return s.setTrial(trialPermitted)
 }
 
 // gatherTrial reads what there is of a trial, and whether there could be one of what is staged.
@@ -252,9 +273,9 @@ func (s *Subject) nextTrial(ctx context.Context, f facts, wanted []host.Argument
 	default:
 		printed = f.trial.section
 	}
-	if f.trial.failed() && len(without(unproven, f.ours())) == 0 {
+	if f.trial.over() && len(without(unproven, f.ours())) == 0 {
 		// What has been tried in vain is not tried again for being staged again.
-		return printed, trialUsed
+		return printed, f.trial.state
 	}
 	return printed, trialArmed
 }
@@ -348,7 +369,10 @@ func (t trial) note() string {
 	switch {
 	case t.why != "":
 		return "; the boot menu has no entry to come back to: " + t.why
-	case t.section != "" && t.state == trialArmed:
+	case t.over():
+		return ", but only of one that this agent is permitted: the machine has booted once with nobody's permit and not come up with " +
+			"it, for its power or for the argument, and boots the entry before until then"
+	case t.due():
 		return "; it is tried once: should the machine not come up with it, the boot after that takes the entry before"
 	}
 	return ""

@@ -46,6 +46,14 @@ func (m *machine) updateGrub() {
 	m.commands.Ran = nil
 }
 
+// permitted is what the agent does right before a reboot that it is permitted.
+func (m *machine) permitted() {
+	m.t.Helper()
+	if err := m.subject.Rearm(); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
 // menusHave changes the menu, and those that grub-mkconfig makes.
 func (m *machine) menusHave(text, instead string) {
 	m.commands.AfterMenu = func(name string) { m.replace(name, text, instead) }
@@ -106,6 +114,7 @@ func TestAnArgumentThatHangsTheMachineIsTriedOnce(t *testing.T) {
 	if info, err := os.Stat(filepath.Join(m.dir, Generator)); err != nil || info.Mode().Perm() != 0o755 {
 		t.Errorf("the generator is %v, %v", info, err)
 	}
+	m.permitted()
 	m.expectBoot(m.power(), false, true)
 	m.expectBoot(m.start(262144), true, false)
 	for range 2 {
@@ -186,20 +195,22 @@ func TestWhatElseIsToBeBootedIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestATrialIsArmedAnewForAReboot(t *testing.T) {
+func TestABootThatNobodyPermittedDoesNotCostTheTrial(t *testing.T) {
 	m := newTryingMachine(t, debian)
 	m.apply(settings(ihash, seed))
-	m.power()
-	if err := m.subject.Rearm(); err != nil {
-		t.Fatal(err)
-	}
 	m.expectBoot(m.power(), false, true)
-	m.expectBoot(m.power(), true, false)
+	m.expectBoot(m.start(262144), true, false)
+	m.apply(settings(ihash, seed))
+	expect(t, m.observe(ihash, seed), host.Pending, "with nobody's permit")
+	m.expectBoot(m.start(262144), true, false)
+	m.permitted()
+	expect(t, m.observe(ihash, seed), host.Pending)
+	m.expectBoot(m.start(16777216), false, true)
+	m.apply(settings(ihash, seed))
+	expect(t, m.observe(ihash, seed), host.InSync)
 	m.apply(nil)
 	before := m.tree()
-	if err := m.subject.Rearm(); err != nil {
-		t.Fatal(err)
-	}
+	m.permitted()
 	m.expectTree("host without a trial", before)
 }
 
@@ -223,6 +234,7 @@ func TestANewValueIsTriedAgainstTheLastEntryThatBooted(t *testing.T) {
 func TestWhatFailedIsNotTriedAgainForAMenuThatIsMadeAgain(t *testing.T) {
 	m := newTryingMachine(t, debian)
 	m.apply(settings(ihash, seed))
+	m.permitted()
 	m.power()
 	m.start(262144)
 	m.observe(ihash, seed)

@@ -43,28 +43,29 @@ func (e environment) lines() []string {
 	return strings.SplitAfter(strings.TrimRight(string(e), "#"), "\n")
 }
 
-func (e environment) get(name string) string {
+// trial is the value of our variable, empty where it is not set.
+func (e environment) trial() string {
 	for _, line := range e.lines() {
-		if value, ok := strings.CutPrefix(line, name+"="); ok {
+		if value, ok := strings.CutPrefix(line, trialVariable+"="); ok {
 			return strings.TrimSuffix(value, "\n")
 		}
 	}
 	return ""
 }
 
-// with returns the block with a variable set, or without it where the value is empty. All else stays byte by byte.
-func (e environment) with(name, value string) (environment, error) {
+// withTrial returns the block with our variable set, or without it where the value is empty. All else stays byte by byte.
+func (e environment) withTrial(value string) (environment, error) {
 	var b strings.Builder
 	for _, line := range e.lines() {
-		if !strings.HasPrefix(line, name+"=") {
+		if !strings.HasPrefix(line, trialVariable+"=") {
 			b.WriteString(line)
 		}
 	}
 	if value != "" {
-		b.WriteString(name + "=" + value + "\n")
+		b.WriteString(trialVariable + "=" + value + "\n")
 	}
 	if b.Len() > envSize {
-		return "", fmt.Errorf("%s has no room for %s", grubEnv, name)
+		return "", fmt.Errorf("%s has no room for %s", grubEnv, trialVariable)
 	}
 	b.WriteString(strings.Repeat("#", envSize-b.Len()))
 	return environment(b.String()), nil
@@ -83,7 +84,7 @@ func (s *Subject) setTrial(value string) error {
 	if err != nil {
 		return err
 	}
-	next, err := env.with(trialVariable, value)
+	next, err := env.withTrial(value)
 	if err != nil || next == env {
 		return err
 	}

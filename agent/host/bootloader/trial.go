@@ -124,7 +124,7 @@ func (s *Subject) gatherTrial(ctx context.Context, f *facts) error {
 	}
 	f.trial = parseTrial(string(data))
 	env, _, err := s.readEnvironment()
-	f.trial.state, f.trial.envErr = env.get(trialVariable), err
+	f.trial.state, f.trial.envErr = env.trial(), err
 	script, err := s.fs.ReadFile(Generator)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -299,10 +299,10 @@ func (s *Subject) beginTrial(f facts, printed, state string) error {
 // checkTrial looks whether a new menu has the section that our generator prints. Where grub-mkconfig does not take it up
 // at all, the arguments are staged without a trial.
 func (s *Subject) checkTrial(section, printed string) error {
-	switch {
-	case section == printed:
+	switch section {
+	case printed:
 		return nil
-	case section == "":
+	case "":
 		return errors.Join(s.setTrial(""), s.writeGenerator(""))
 	}
 	return fmt.Errorf("read the new menu back: it does not have what %s prints", Generator)

@@ -241,21 +241,22 @@ func (g *player) saveEnv(name string) error {
 	if len(data) != envSize || !strings.HasPrefix(string(data), envHead) {
 		return fmt.Errorf("%s is no environment block", g.block())
 	}
-	line, found, lines := name+"="+g.vars[name]+"\n", false, ""
+	line, found := name+"="+g.vars[name]+"\n", false
+	var lines strings.Builder
 	for was := range strings.Lines(strings.TrimRight(string(data), "#")) {
 		if strings.HasPrefix(was, name+"=") {
 			was, found = line, true
 		}
-		lines += was
+		lines.WriteString(was)
 	}
 	if !found {
-		lines += line
+		lines.WriteString(line)
 	}
 	file, err := os.OpenFile(g.block(), os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}
-	_, err = file.WriteString(Block(lines))
+	_, err = file.WriteString(Block(lines.String()))
 	if closeErr := file.Close(); err == nil {
 		err = closeErr
 	}

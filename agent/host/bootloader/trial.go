@@ -73,9 +73,10 @@ type trial struct {
 	armedNow bool
 	// first is the text of the menu's first entry, empty where 10_linux did not make it.
 	first string
-	// defaults are what the menu takes for the default entry; loads tells whether it reads the environment block.
-	defaults []string
-	loads    bool
+	// defaults are what the menu takes for the default entry; loads and ids tell whether it reads the environment block
+	// and knows entries by their ids.
+	defaults   []string
+	loads, ids bool
 	// envErr is why GRUB could not write to the environment block, as far as the file itself shows.
 	envErr error
 	// why is the reason for there being no trial of what is staged; empty where there is one, or where none is due.
@@ -177,6 +178,7 @@ func (t *trial) readCommand(text string) {
 		t.defaults = append(t.defaults, strings.Trim(value, `"`))
 	}
 	t.loads = t.loads || text == "load_env"
+	t.ids = t.ids || text == `menuentry_id_option="--id"`
 }
 
 // unproven are those of the arguments that the running kernel was not booted with. That the agent runs at all proves
@@ -209,6 +211,8 @@ func (f facts) noTrialByMenu() string {
 		return t.envErr.Error()
 	case !t.loads || len(t.defaults) == 0:
 		return "the boot menu does not read " + grubEnv
+	case !t.ids:
+		return "the boot menu does not know its entries by ids"
 	case len(others) > 0:
 		return fmt.Sprintf("the boot menu's default is %q and not its first entry", others[0])
 	case !form:

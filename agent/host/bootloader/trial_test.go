@@ -300,6 +300,7 @@ func TestWhereGRUBCannotTry(t *testing.T) {
 			m.menusHave("### BEGIN /etc/grub.d/10_linux", "### BEGIN /etc/grub.d/09_x ###\nmenuentry 'x' {\n}\n### END /etc/grub.d/09_x ###\n### BEGIN /etc/grub.d/10_linux")
 		}, "not of the form"},
 		"the menu reads no block": {func(m *machine) { m.menusHave("load_env", "true") }, "does not read"},
+		"the entries have no ids": {func(m *machine) { m.menusHave(`menuentry_id_option="--id"`, "") }, "by ids"},
 		"there are no generators": {func(m *machine) { m.remove("/etc/grub.d") }, "/etc/grub.d is missing"},
 	}
 	for name, test := range tests {

@@ -118,7 +118,7 @@ func (g *player) run(lines []string) error {
 				return err
 			}
 			if words[0] != "function" && all(met) {
-				g.entries = append(g.entries, entry{id: idOf(lines[i]), lines: lines[i+1 : end]})
+				g.entries = append(g.entries, entry{id: g.idOf(lines[i]), lines: lines[i+1 : end]})
 			}
 			i = end
 		default:
@@ -159,8 +159,13 @@ func closing(lines []string, from int) (int, error) {
 	return 0, fmt.Errorf("grub.cfg: %s is not closed", lines[from])
 }
 
-func idOf(line string) string {
-	_, rest, _ := strings.Cut(line, "$menuentry_id_option '")
+// idOf is an entry's id, which is its title where the menu does not know how ids are given.
+func (g *player) idOf(line string) string {
+	mark := "'"
+	if g.vars["menuentry_id_option"] == "--id" {
+		mark = "$menuentry_id_option '"
+	}
+	_, rest, _ := strings.Cut(line, mark)
 	id, _, _ := strings.Cut(rest, "'")
 	return id
 }
@@ -189,7 +194,7 @@ func (g *player) test(line string) bool {
 }
 
 func (g *player) expand(word string) string {
-	return os.Expand(strings.Trim(word, `"'`), func(name string) string {
+	return os.Expand(strings.ReplaceAll(strings.ReplaceAll(word, `"`, ""), "'", ""), func(name string) string {
 		if name == "prefix" {
 			return filepath.Join(g.dir, "boot", "grub")
 		}
@@ -198,10 +203,14 @@ func (g *player) expand(word string) string {
 }
 
 func (g *player) command(words []string) error {
-	switch words[0] {
-	case "set":
-		name, value, _ := strings.Cut(words[1], "=")
+	if words[0] == "set" {
+		words = words[1:]
+	}
+	if name, value, ok := strings.Cut(words[0], "="); ok {
 		g.vars[name] = g.expand(value)
+		return nil
+	}
+	switch words[0] {
 	case "load_env":
 		return g.loadEnv()
 	case "save_env":

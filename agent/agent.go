@@ -106,6 +106,7 @@ func New(config Config) (*Agent, error) {
 			Help: "How often something else had changed a setting and it was set again, by its key. One that is left alone, after 5 times within an hour, counts no further.",
 		}, []string{"key"}),
 	}
+	a.host.attended = true
 	a.turnedAt.Store(config.Clock.Now().UnixNano())
 	return a, nil
 }

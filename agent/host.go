@@ -69,12 +69,15 @@ type Host struct {
 	Rebooter Rebooter
 	// Bootloader tells how the kernel command line is kept.
 	Bootloader func() v1alpha1.Bootloader
+
+	// attended is true where an agent stays on the machine, and looks after it when it has booted.
+	attended bool
 }
 
 // NewHost puts the subjects of this build together for the machine whose file system and commands are given.
 func NewHost(fs host.FS, runner host.Runner, rebooter Rebooter, kubeletDir string) Host {
 	reader := mounts.NewReader(fs, kubeletDir)
-	held := journal.New(fs, sysctl.DropIn, modprobe.DropIn, bootloader.DropIn,
+	held := journal.New(fs, sysctl.DropIn, modprobe.DropIn, bootloader.DropIn, bootloader.Generator,
 		readahead.UdevRule, readahead.NFSConf, nfsmountconf.DropIn, filesystems.DropIns)
 	return Host{
 		FS: fs,
@@ -104,6 +107,27 @@ func NewHost(fs host.FS, runner host.Runner, rebooter Rebooter, kubeletDir strin
 			}
 		},
 	}
+}
+
+// attend tells the subjects whether an agent will be there after the next boot.
+func (h Host) attend(attended bool) {
+	for _, subject := range h.Subjects {
+		if trier, ok := subject.(host.BootTrier); ok {
+			trier.Attend(attended)
+		}
+	}
+}
+
+// rearm makes the next boot one that is tried once, where one is to be.
+func (h Host) rearm() error {
+	for _, subject := range h.Subjects {
+		if trier, ok := subject.(host.BootTrier); ok {
+			if err := trier.Rearm(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // differencesOf tells by their names which of the wanted options a mount with the observed ones does not have.

@@ -42,7 +42,14 @@ type storageHost struct {
 
 func newStorageHost(t *testing.T) *storageHost {
 	t.Helper()
-	h := &storageHost{world: newWorld(t), flags: "rw,relatime", super: "rw,attr2,inode64,logbufs=8,logbsize=32k,noquota"}
+	h := storageOn(newWorld(t))
+	h.real = func() Host { return NewHost(h.fs, h, h.world, mounts.DefaultKubeletDir) }
+	return h
+}
+
+// storageOn gives a machine mounts and their programs.
+func storageOn(w *world) *storageHost {
+	h := &storageHost{world: w, flags: "rw,relatime", super: "rw,attr2,inode64,logbufs=8,logbsize=32k,noquota"}
 	for name, data := range map[string]string{
 		"/usr/sbin/mount.nfs": "", "/usr/libexec/nfsrahead": "", "/usr/sbin/tuned-adm": "",
 		"/etc/tuned/active_profile": "", "/etc/tuned/profile_mode": "",
@@ -54,7 +61,6 @@ func newStorageHost(t *testing.T) *storageHost {
 		h.write(name, data)
 	}
 	h.writeTable()
-	h.real = func() Host { return NewHost(h.fs, h, h.world, mounts.DefaultKubeletDir) }
 	return h
 }
 

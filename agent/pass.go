@@ -37,6 +37,8 @@ func (h Host) begin(spec v1alpha1.StorageClientNodeSpec, patterns []string) (*pa
 	if err != nil {
 		return nil, err
 	}
+	// A released host has no agent any more.
+	h.attend(h.attended && !spec.Release)
 	held := h.Journal.Entries()
 	p := &pass{
 		plan: makePlan(spec, held, f), host: h, held: held,

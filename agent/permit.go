@@ -52,7 +52,11 @@ func (a *Agent) decidePermit(ctx context.Context) bool {
 	if a.reboot = a.answered(live, permit.ID); a.reboot != nil {
 		return true
 	}
-	if why := a.objection(live); why != "" {
+	why := a.objection(live)
+	if why == "" {
+		why = a.rearm()
+	}
+	if why != "" {
 		log.Info("Refused the permit", "reason", why)
 		a.reboot = &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootRefused, Message: why}
 		return true
@@ -123,6 +127,15 @@ func (a *Agent) inTheWay(ignorePodUIDs []string) string {
 		points = append(points, b.MountPoint)
 	}
 	return "still mounted: " + host.Names(points)
+}
+
+// rearm makes sure that a node which does not come up from this reboot comes back with its old boot entry, where that has
+// been staged so: an earlier boot, or somebody else, may have used the trial up.
+func (a *Agent) rearm() string {
+	if err := a.host.rearm(); err != nil {
+		return "what was staged cannot be tried once: " + err.Error()
+	}
+	return ""
 }
 
 // use uses the permit up and reboots. Every way out but a reboot leaves the permit used up.

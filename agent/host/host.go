@@ -81,6 +81,17 @@ type MountFollower interface {
 	FollowMounts(ctx context.Context, desired []Setting)
 }
 
+// BootTrier is a Subject that can have the next boot tried once, and the one after it go back to what was before.
+type BootTrier interface {
+	Subject
+	// Attend tells whether somebody will look after the machine when it has booted. Where nobody will, nothing is tried
+	// once: what no one has found well would be taken back by the boot after that.
+	Attend(attended bool)
+	// Rearm makes the next boot one that is tried, where a trial is due, whatever has become of it since. It is called
+	// right before a reboot.
+	Rearm() error
+}
+
 // Runner runs a host command by its argv, never through a shell, in the host's root.
 type Runner interface {
 	// Run returns standard output. The error holds the argv, the exit status and the end of standard error.

@@ -23,8 +23,9 @@ section inodeHash; journalctl --dmesg --boot --output=cat | grep -o 'Inode-cache
 section sysctls; sysctl net.core.rmem_max net.ipv4.tcp_rmem vm.dirty_background_ratio
 section slots; modprobe sunrpc; sysctl sunrpc.tcp_slot_table_entries sunrpc.tcp_max_slot_table_entries
 section etc; find /etc -xdev -type f ! -name .updated -exec sha256sum {} + | sort -k 2
-section grub; sha256sum </boot/grub/grub.cfg
+section grub; sha256sum </boot/grub/grub.cfg; sha256sum </boot/grub/grubenv
 section menu; grep -E '^\s*linux\s' /boot/grub/grub.cfg
+section trial; grub-editenv - list | grep storage_client || true; grep storage-client /boot/grub/grub.cfg || true; find /etc/grub.d -name '*storage-client*'
 section ours; find /etc -name '*storage-client*'; if [ -e /var/lib/storage-client ]; then find /var/lib/storage-client -type f; fi
 section mounts; grep ' nfs4 ' /proc/mounts || true
 section mountstats; cat /proc/self/mountstats

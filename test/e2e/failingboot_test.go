@@ -96,10 +96,11 @@ func panics(m *cluster.Machine) int {
 	return bytes.Count(console, []byte("end Kernel panic"))
 }
 
-// expectRecovered does what an administrator would: boots the node past its menu, and takes the profile back.
+// expectRecovered cuts the node's power, as somebody does who finds it hanging: GRUB comes back to the entry before by
+// itself. The profile is taken back then.
 func expectRecovered(ctx SpecContext) {
 	failedBoot := getNode(ctx, Default, victim.Name).Status.NodeInfo.BootID
-	Expect(nodes.RescueBoot(victim)).To(Succeed())
+	Expect(nodes.PowerCycle(victim)).To(Succeed())
 	eventually(ctx, podStart, victim.Name+" is Ready, its agent reports, and it is kept out of service as failed", func(g Gomega) {
 		state := stateOf(getNode(ctx, g, victim.Name))
 		g.Expect(state.ready && state.cordoned && state.disrupted).To(BeTrue(), state.String())
@@ -107,16 +108,21 @@ func expectRecovered(ctx SpecContext) {
 		g.Expect(scn.Status.BootID).To(And(Equal(state.bootID), Not(Equal(failedBoot))))
 		g.Expect(scn.Spec.RebootPermit).To(BeNil(), "a permit is good for one boot")
 		g.Expect(scn.Status.Rollout.Phase).To(Equal(v1alpha1.RolloutFailed))
+		g.Expect(scn.Status.Rollout.Reason).To(Equal("RebootWithoutEffect"))
+		g.Expect(scn.Status.Rollout.Message).To(ContainSubstring("kernelArgument/rdinit"))
 	})
+	By(victim.Name + ": " + getSCN(ctx, Default, victim.Name).Status.Rollout.Message)
+	Expect(panics(victim)).To(Equal(1), "on the console of %s", victim.Name)
+	Expect(factsOf(ctx, victim)["cmdline"]).To(Equal(original.facts[victim.Name]["cmdline"]), "of %s", victim.Name)
 	stalled := conditionOf(Default, getProfile(ctx, Default, failingName), v1alpha1.ConditionStalled)
-	Expect(stalled.Status).To(Equal(metav1.ConditionTrue), "a node that was booted by hand is no success")
+	Expect(stalled.Status).To(Equal(metav1.ConditionTrue), "a node that came back without what it was to have is no success")
 
 	mustKubectl(ctx, "delete", "storageclientprofile", failingName, "--wait=false")
 	waitUntilGone(ctx, podStart, failingName)
 	expectInService(ctx)
 	for _, m := range nodes.Members() {
 		now := factsOf(ctx, m)
-		for _, section := range []string{"sysctls", "slots", "etc", "grub", "menu"} {
+		for _, section := range []string{"sysctls", "slots", "etc", "grub", "menu", "trial", "cmdline"} {
 			Expect(now[section]).To(Equal(original.facts[m.Name][section]), "%s of %s", section, m.Name)
 		}
 		Expect(now["ours"]).To(BeEmpty(), "files of ours on %s", m.Name)

@@ -103,6 +103,7 @@ var _ = Describe("A profile for large directories", Ordered, func() {
 			normal, recovery := f.menuEntries()
 			Expect(normal).To(HaveEach(ContainSubstring(" ihash_entries=16777216")), "on %s", m.Name)
 			Expect(recovery).To(HaveEach(Not(ContainSubstring("ihash_entries"))), "on %s", m.Name)
+			Expect(f["trial"]).To(BeEmpty(), "on %s: the argument is the default once the node is back", m.Name)
 		}
 	})
 
@@ -174,7 +175,7 @@ var _ = Describe("A profile for large directories", Ordered, func() {
 
 	It("is followed by one whose boot argument keeps a node from coming up: it goes no further", Label(failingBoot), expectStopped)
 
-	It("gets that node back once it is booted by hand and the profile is gone", Label(failingBoot), expectRecovered)
+	It("gets that node back with its old boot entry once its power is cut, and in service once the profile is gone", Label(failingBoot), expectRecovered)
 })
 
 // failingBoot labels the specs that end with a node that panics. run.sh leaves them out unless it is told otherwise.

@@ -62,6 +62,7 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	defer m.listener.Close()
+	go m.serve()
 	if err := m.freeze(ctx); err != nil {
 		return fmt.Errorf("boot the machine: %w\nlast output:\n%s", err, m.tail())
 	}

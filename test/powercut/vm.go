@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -21,6 +23,8 @@ const (
 	// bootTimeout is how long a boot may take until the guest has checked: under software emulation on a busy machine
 	// a minute is not rare.
 	bootTimeout = 5 * time.Minute
+	// endTimeout is how long a machine without power may still be heard.
+	endTimeout = 30 * time.Second
 	// maxWait is within which time after the check the power is cut.
 	maxWait = 3 * time.Second
 )
@@ -30,10 +34,12 @@ type vm struct {
 	dir, kernel, initrd string
 	listener            net.Listener
 	disk                *disk
-	chance              *rand.Rand
-	state               state
-	total               struct{ changes, restores, short int }
-	lines               []string
+	// serving is held while a machine has the disk.
+	serving sync.Mutex
+	chance  *rand.Rand
+	state   state
+	total   struct{ changes, restores, short int }
+	lines   []string
 }
 
 // state is what the guest has said so far. The guest is told it at its next boot.
@@ -93,7 +99,6 @@ func (m *vm) freeze(ctx context.Context) error {
 	if err := qemu.Start(); err != nil {
 		return err
 	}
-	go m.serve(nil)
 	scanner := bufio.NewScanner(stdout)
 	for scanner.Scan() {
 		m.lines = append(m.lines, strings.TrimSpace(scanner.Text()))
@@ -113,14 +118,18 @@ func (m *vm) freeze(ctx context.Context) error {
 	return qemu.Wait()
 }
 
-// serve lets one machine have the disk.
-func (m *vm) serve(served chan<- error) {
-	conn, err := m.listener.Accept()
-	if err == nil {
-		err = m.disk.serve(conn)
-	}
-	if served != nil {
-		served <- err
+// serve lets one machine after the other have the disk, until the listener is closed. A machine that fails before it asks
+// for the disk keeps nobody waiting.
+func (m *vm) serve() {
+	for {
+		conn, err := m.listener.Accept()
+		if err != nil {
+			return
+		}
+		m.serving.Lock()
+		// The connection ends with the machine; what was wrong with either, the other one tells.
+		_ = m.disk.serve(conn)
+		m.serving.Unlock()
 	}
 }
 
@@ -129,6 +138,8 @@ func (m *vm) start(ctx context.Context, wait time.Duration) (cycle, error) {
 	ctx, cutPower := context.WithCancel(ctx)
 	defer cutPower()
 	qemu := m.qemu(ctx, "-monitor", "none", "-incoming", "exec:cat "+m.memory())
+	var said bytes.Buffer
+	qemu.Stderr, qemu.WaitDelay = &said, endTimeout
 	stdout, err := qemu.StdoutPipe()
 	if err != nil {
 		return c, err
@@ -142,8 +153,6 @@ func (m *vm) start(ctx context.Context, wait time.Duration) (cycle, error) {
 	if err := qemu.Start(); err != nil {
 		return c, err
 	}
-	served := make(chan error, 1)
-	go m.serve(served)
 	orders := m.orders()
 	go func() {
 		// What comes before the machine has its memory back is lost.
@@ -162,15 +171,24 @@ func (m *vm) start(ctx context.Context, wait time.Duration) (cycle, error) {
 	}()
 	err = m.watch(lines, wait, &c, started, cutPower)
 	cutPower()
+	// Should anybody else hold the machine's output open, it is not waited for for ever.
+	closing := time.AfterFunc(endTimeout, func() { _ = stdout.Close() })
 	for line := range lines {
 		// What was said before the cut counts, also where it is heard after it.
 		if heard := m.hear(line, &c); err == nil {
 			err = heard
 		}
 	}
-	// It was killed, or has said itself what went wrong; the disk's connection has ended with it.
-	_ = qemu.Wait()
-	<-served //nolint:errcheck // The connection ends with the machine.
+	if !closing.Stop() {
+		err = errors.Join(err, fmt.Errorf("the machine's output did not end within %s of the cut", endTimeout))
+	}
+	// It was killed, or has said itself what went wrong; the disk's connection ends with it.
+	waitErr := qemu.Wait()
+	if err != nil {
+		err = fmt.Errorf("%w (QEMU: %w: %s)", err, waitErr, strings.TrimSpace(said.String()))
+	}
+	m.serving.Lock()
+	defer m.serving.Unlock()
 	c.cached, c.lost = m.disk.cut(m.chance)
 	return c, err
 }

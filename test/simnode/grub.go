@@ -2,16 +2,44 @@ package simnode
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/storageclient/operator/agent/host/hosttest/grub"
 )
 
-// menu is the shape of the grub.cfg that Debian's 10_linux writes: one entry, and its recovery twin in a submenu.
-const menu = `### BEGIN /etc/grub.d/10_linux ###
+// maxStarts is how often somebody cuts the power of a machine that does not come up.
+const maxStarts = 3
+
+// menu is the shape of the grub.cfg that Debian's 00_header and 10_linux write: the choice of the default entry, one
+// entry, and its recovery twin in a submenu. Other generators come behind it.
+const menu = `### BEGIN /etc/grub.d/00_header ###
+if [ -s $prefix/grubenv ]; then
+  set have_grubenv=true
+  load_env
+fi
+if [ "${next_entry}" ] ; then
+   set default="${next_entry}"
+   set next_entry=
+   save_env next_entry
+   set boot_once=true
+else
+   set default="0"
+fi
+
+if [ x"${feature_menuentry_id}" = xy ]; then
+  menuentry_id_option="--id"
+else
+  menuentry_id_option=""
+fi
+
+export menuentry_id_option
+### END /etc/grub.d/00_header ###
+
+### BEGIN /etc/grub.d/10_linux ###
 menuentry 'Debian GNU/Linux' --class debian --class gnu-linux $menuentry_id_option 'gnulinux-simple-sim' {
 	linux	%[1]s %[2]s
 	initrd	/boot/initrd.img
@@ -37,6 +65,11 @@ func (c commands) Run(_ context.Context, argv ...string) ([]byte, error) {
 	switch {
 	case len(argv) == 3 && argv[0] == "grub-mkconfig" && argv[1] == "-o":
 		return nil, c.machine.makeMenu(argv[2])
+	case argv[0] == "grub-probe" && slices.Contains(argv, "--target=fs"):
+		return []byte("ext2\n"), nil
+	case argv[0] == "grub-probe":
+		// A partition, with nothing like LVM in between.
+		return []byte("\n"), nil
 	case argv[0] == "journalctl" || argv[0] == "dmesg":
 		return []byte(c.machine.Log()), nil
 	}
@@ -64,19 +97,29 @@ func (m *Machine) makeMenu(name string) error {
 	}
 	always := strings.TrimSpace(rootArgs + " " + variables["GRUB_CMDLINE_LINUX"])
 	normal := strings.TrimSpace(always + " " + variables["GRUB_CMDLINE_LINUX_DEFAULT"])
-	return m.write(name, fmt.Sprintf(menu, kernelImage, normal, always+" single", KernelVersion))
+	generated, err := grub.Generated(m.dir)
+	if err != nil {
+		return fmt.Errorf("generate the menu of the simulated machine: %w", err)
+	}
+	return m.write(name, fmt.Sprintf(menu, kernelImage, normal, always+" single", KernelVersion)+generated)
 }
 
-// menuArguments are what the first entry of the menu passes to the kernel.
-func (m *Machine) menuArguments() ([]string, error) {
-	data, err := os.ReadFile(m.path("/boot/grub/grub.cfg"))
-	if err != nil {
-		return nil, fmt.Errorf("boot the simulated machine: %w", err)
-	}
-	for line := range strings.Lines(string(data)) {
-		if words := strings.Fields(line); len(words) > 1 && words[0] == "linux" {
-			return words[2:], nil
+// start is a start of GRUB, with the arguments that the menu passes to the kernel. Where the kernel hangs with them,
+// somebody cuts the power, and GRUB starts again.
+func (m *Machine) start() ([]string, error) {
+	for range maxStarts {
+		boot, err := grub.Start(m.dir)
+		if err != nil {
+			return nil, fmt.Errorf("boot the simulated machine: %w", err)
+		}
+		if !slices.ContainsFunc(boot.Arguments, m.hangs) {
+			return boot.Arguments, nil
 		}
 	}
-	return nil, errors.New("boot the simulated machine: the menu has no entry")
+	return nil, fmt.Errorf("boot the simulated machine: it hangs at every one of %d starts", maxStarts)
+}
+
+func (m *Machine) hangs(argument string) bool {
+	name, _, _ := strings.Cut(argument, "=")
+	return slices.Contains(m.options.HangingArguments, name)
 }

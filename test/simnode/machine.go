@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/storageclient/operator/agent/host/hosttest/grub"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -28,6 +29,9 @@ type Options struct {
 	MemoryBytes int64
 	// BrokenArguments are names of kernel arguments that the simulated kernel passes over.
 	BrokenArguments []string
+	// HangingArguments are names of kernel arguments with which the simulated kernel hangs: somebody cuts the power then,
+	// and the machine starts again.
+	HangingArguments []string
 }
 
 // Machine is a simulated host.
@@ -83,6 +87,7 @@ var files = map[string]string{
 	"/etc/os-release": "ID=debian\nVERSION_ID=\"12\"\n",
 	"/etc/default/grub": "GRUB_DEFAULT=0\nGRUB_TIMEOUT=5\nGRUB_CMDLINE_LINUX_DEFAULT=\"quiet\"\n" +
 		"GRUB_CMDLINE_LINUX=\"console=ttyS0\"\n",
+	"/boot/grub/grubenv": grub.Block(grub.EmptyBlock),
 	// The agent looks for the directory that Debian's script reads; the script itself is simulated.
 	"/usr/sbin/grub-mkconfig":                            "#!/bin/sh\n# simulated: reads ${sysconfdir}/default/grub.d/*.cfg\n",
 	"/lib/modules/" + KernelVersion + "/modules.dep":     "kernel/net/sunrpc/sunrpc.ko:\nkernel/fs/nfs/nfs.ko: kernel/net/sunrpc/sunrpc.ko\n",
@@ -93,7 +98,7 @@ var files = map[string]string{
 
 // directories exist from the beginning.
 var directories = []string{
-	"/etc/default/grub.d", "/etc/modprobe.d", "/etc/sysctl.d", "/boot/grub", "/var/lib", "/run", "/sys/class/bdi",
+	"/etc/default/grub.d", "/etc/grub.d", "/etc/modprobe.d", "/etc/sysctl.d", "/boot/grub", "/var/lib", "/run", "/sys/class/bdi",
 	"/sys/kernel/sunrpc/xprt-switches",
 }
 
@@ -124,7 +129,7 @@ func New(dir string, options Options) (*Machine, error) {
 
 // Boot does what firmware, GRUB, kernel and systemd do: what was live is gone, what the files say is in force.
 func (m *Machine) Boot() error {
-	args, err := m.menuArguments()
+	args, err := m.start()
 	if err != nil {
 		return err
 	}

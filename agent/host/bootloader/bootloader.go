@@ -1,5 +1,7 @@
 // Package bootloader passes arguments to the kernel at boot. On Debian's and Ubuntu's GRUB it stages them: a
-// drop-in that appends, a menu made from it and read back before it takes the place of the present one. On GRUB with
+// drop-in that appends, a menu made from it and read back before it takes the place of the present one. Where GRUB can
+// keep a note of its own, it tries them once, and comes back to the entry before where no agent has said since that the
+// machine is up. On GRUB with
 // boot loader specification entries it has grubby change them, and reads them back. For any other boot loader it says
 // what was found and what to use instead. An argument counts by its effect; that it
 // stands on /proc/cmdline only proves that it was passed.
@@ -23,6 +25,8 @@ const (
 	factAtBoot      = "menu-arguments"
 	factStagedSince = "staged-arguments"
 )
+
+const bootIDFile = "/proc/sys/kernel/random/boot_id"
 
 // maxStaged bounds what is remembered of a boot; the oldest goes first.
 const maxStaged = 128
@@ -55,9 +59,13 @@ type Subject struct {
 	space func(dir string) (host.Space, error)
 	// failure is why the last Apply could not stage.
 	failure error
+	// attended is told by Attend.
+	attended bool
+	// writable is why GRUB cannot write to its environment block, empty where it can; nil until that is known.
+	writable *string
 }
 
-var _ host.Subject = &Subject{}
+var _ host.BootTrier = &Subject{}
 
 // New returns the subject for one host.
 func New(fs host.FS, runner host.Runner, facts BootFacts, options Options) *Subject {
@@ -153,7 +161,7 @@ func (s *Subject) gather(ctx context.Context, asked []host.Setting) (facts, erro
 	f := facts{detection: Detect(s.fs), hashSize: s.options.HashSize, image: s.fs.IsImage()}
 	var err error
 	if !f.image {
-		if f.bootID, err = s.fs.ReadValue("/proc/sys/kernel/random/boot_id"); err != nil {
+		if f.bootID, err = s.fs.ReadValue(bootIDFile); err != nil {
 			return f, err
 		}
 		if f.cmdline, err = s.cmdline(); err != nil {
@@ -165,7 +173,7 @@ func (s *Subject) gather(ctx context.Context, asked []host.Setting) (facts, erro
 	}
 	switch f.detection.Type {
 	case GrubDebian:
-		err = s.gatherGrub(&f)
+		err = s.gatherGrub(ctx, &f)
 	case GrubBLS:
 		err = s.gatherEntries(ctx, &f, asked)
 	}
@@ -186,7 +194,7 @@ func (s *Subject) gather(ctx context.Context, asked []host.Setting) (facts, erro
 	return f, err
 }
 
-func (s *Subject) gatherGrub(f *facts) error {
+func (s *Subject) gatherGrub(ctx context.Context, f *facts) error {
 	var err error
 	if f.menu, err = s.readMenu(grubCfg); err != nil {
 		return err
@@ -194,7 +202,10 @@ func (s *Subject) gatherGrub(f *facts) error {
 	if f.foreign, err = s.foreignFiles(); err != nil {
 		return err
 	}
-	return s.gatherNotes(f)
+	if err = s.gatherNotes(f); err != nil || f.image {
+		return err
+	}
+	return s.gatherTrial(ctx, f)
 }
 
 // gatherNotes reads what is noted of this boot.

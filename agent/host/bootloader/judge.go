@@ -40,6 +40,7 @@ type facts struct {
 	// bound says which encrypted volume would not open with other arguments, boundErr why that is not known.
 	bound    string
 	boundErr error
+	trial    trial
 	// sizes are the hash tables of the running kernel, by argument; memory is in bytes.
 	sizes  map[string]uint64
 	memory uint64
@@ -83,6 +84,7 @@ func (f facts) judge(setting host.Setting, failure error) (o host.Observation, s
 	case f.staged(arg, others):
 		f.judgeEffect(&o, arg)
 		f.judgeLater(&o, arg)
+		f.judgeTrial(&o, failure)
 	case f.bound != "":
 		o.State, o.Message = host.Unsupported, f.bound
 		return o, false
@@ -110,6 +112,14 @@ func (f facts) staged(arg host.Argument, others []string) bool {
 		return f.menu.passes(arg)
 	}
 	return f.menu.holds(arg) && contains(f.dropIn.args, arg) && !f.dropIn.unfinished
+}
+
+// judgeTrial adds that the argument is in force and would not be after the next boot, as long as its trial could not be
+// brought to its end.
+func (f facts) judgeTrial(o *host.Observation, failure error) {
+	if o.State == host.InSync && failure != nil && f.trial.over() {
+		o.State, o.Message = host.Failed, "in force, but the next boot goes back to the entry before: "+cut(failure.Error())
+	}
 }
 
 // observed is what is in force: the size of a hash table, else what was passed.
@@ -256,12 +266,18 @@ func rounded(entries, wanted uint64) string {
 // judgeNotPassed tells an argument that waits for a boot from one that a boot has left out: booting again would
 // only do the same.
 func (f facts) judgeNotPassed(o *host.Observation, arg host.Argument, note string) {
-	if contains(f.atBoot, arg) {
+	switch {
+	case f.trial.over() && f.trial.state == trialFailed:
+		o.State = host.Failed
+		o.Message = "tried once: the machine did not come up with it, and has booted the entry before; its console tells why. " +
+			"To try it again, take it out of the profile and declare it anew"
+		return
+	case contains(f.atBoot, arg) && !f.trial.over() && !(f.trial.due() && f.trial.armedNow):
 		o.State = host.Failed
 		o.Message = "in the boot menu when this boot began, but not passed: something other than an entry of " + grubCfg + " was booted"
 		return
 	}
-	o.State, o.Message = host.Pending, "staged; takes effect at the next boot"+note
+	o.State, o.Message = host.Pending, "staged; takes effect at the next boot"+note+f.trial.note()
 }
 
 // judgeRestored says whether an argument that has left our drop-in is gone from the running kernel as well.

@@ -42,6 +42,8 @@ type machine struct {
 	facts    memoryFacts
 	subject  *Subject
 	boots    int
+	// attended is true where an agent stays on the machine.
+	attended bool
 }
 
 func newMachine(t *testing.T, fixture string) *machine {
@@ -62,7 +64,9 @@ func newMachine(t *testing.T, fixture string) *machine {
 func (m *machine) restart() { m.subject = m.on(m.fs) }
 
 func (m *machine) on(fs host.FS) *Subject {
-	return New(fs, m.commands, m.facts, Options{HashSize: sixteenth})
+	s := New(fs, m.commands, m.facts, Options{HashSize: sixteenth})
+	s.Attend(m.attended)
+	return s
 }
 
 // sixteenth grants what fits into 1/16 of memory.

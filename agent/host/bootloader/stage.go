@@ -18,10 +18,13 @@ func (s *Subject) stage(ctx context.Context, f facts, wanted []host.Argument) er
 	stale := f.stale(wanted)
 	as := f.detection.form()
 	if !f.dropIn.present && len(wanted) == 0 && len(stale) == 0 {
-		return s.tidy(as)
+		return errors.Join(s.endTrial(f), s.tidy(as))
 	}
 	if f.dropIn.holds(wanted) && f.menu.problem(wanted, stale) == "" {
-		return s.settle(as, wanted)
+		if s.attended && len(f.unproven(wanted)) > 0 {
+			return s.settle(as, wanted)
+		}
+		return errors.Join(s.endTrial(f), s.settle(as, wanted))
 	}
 	if err := s.mayStage(f, wanted, stale); err != nil {
 		return fmt.Errorf("stage %q: %w", join(wanted), err)
@@ -30,14 +33,21 @@ func (s *Subject) stage(ctx context.Context, f facts, wanted []host.Argument) er
 		return err
 	}
 	before := f.before()
+	printed, state := s.nextTrial(ctx, f, wanted)
 	err := s.writeDropIn(dropIn{args: wanted, unfinished: true, replaces: before}, as)
 	if err == nil {
-		err = s.change(ctx, f, wanted, stale)
+		err = s.beginTrial(f, printed, state)
+	}
+	if err == nil {
+		err = s.change(ctx, f, wanted, stale, printed)
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("stage %q: %w", join(wanted), err), s.settle(as, before))
+		return errors.Join(fmt.Errorf("stage %q: %w", join(wanted), err), s.resumeTrial(f.trial), s.settle(as, before))
 	}
-	return s.settle(as, wanted)
+	if printed == "" {
+		err = s.setTrial("")
+	}
+	return errors.Join(err, s.settle(as, wanted))
 }
 
 // mayStage finds what is in the way before anything is touched.
@@ -54,11 +64,11 @@ func (s *Subject) mayStage(f facts, wanted, stale []host.Argument) error {
 	return s.roomToStage(f)
 }
 
-func (s *Subject) change(ctx context.Context, f facts, wanted, stale []host.Argument) error {
+func (s *Subject) change(ctx context.Context, f facts, wanted, stale []host.Argument, printed string) error {
 	if f.detection.Type == GrubBLS {
 		return s.changeEntries(ctx, f, wanted, stale)
 	}
-	return s.makeMenu(ctx, f, wanted, stale)
+	return s.makeMenu(ctx, f, wanted, stale, printed)
 }
 
 // before is what our drop-in goes back to when staging fails: what it said, or what a staging that was cut short
@@ -82,27 +92,31 @@ func (s *Subject) tidy(as form) error {
 			return err
 		}
 	}
-	return s.fs.Tidy(as.file)
+	return errors.Join(s.fs.Tidy(as.file), s.fs.Tidy(grubCfg))
 }
 
 // makeMenu makes a menu beside the present one, reads it back, and puts it in its place. The present one is
-// untouched when it returns an error.
-func (s *Subject) makeMenu(ctx context.Context, f facts, wanted, stale []host.Argument) error {
+// untouched when it returns an error. printed is what our generator prints.
+func (s *Subject) makeMenu(ctx context.Context, f facts, wanted, stale []host.Argument, printed string) error {
 	if err := s.tidy(grubForm); err != nil {
 		return err
 	}
 	if _, err := s.runner.Run(ctx, "grub-mkconfig", "-o", scratch); err != nil {
 		return err
 	}
-	made, err := s.readMenu(scratch)
+	data, err := s.fs.ReadFile(scratch)
 	if err != nil {
 		return err
 	}
+	made := parseMenu(string(data))
 	if text := made.problem(wanted, stale); text != "" {
 		return errors.New("read the new menu back: " + text + s.blame())
 	}
 	if text := made.tooLong(nil, nil); text != "" {
 		return errors.New("read the new menu back: " + text)
+	}
+	if err := s.checkTrial(parseTrial(string(data)).section, printed); err != nil {
+		return err
 	}
 	mode, err := s.compare(made, append(f.ours(), wanted...))
 	if err != nil {

@@ -104,27 +104,22 @@ func (c *Cluster) startMachines(ctx context.Context) error {
 	return nil
 }
 
-func (c *Cluster) powerOn(m *Machine, flags ...string) error {
+func (c *Cluster) powerOn(m *Machine) error {
 	argv := append(c.accel.qemu(m.memory), "-name", m.Name,
 		"-drive", "file="+m.disk()+",if=virtio,cache=unsafe",
 		"-drive", "file="+m.seed()+",format=raw,if=virtio,readonly=on",
 		"-netdev", "tap,id=net0,ifname="+m.tap()+",script=no,downscript=no",
 		"-device", fmt.Sprintf("virtio-net-pci,netdev=net0,romfile=,mac=52:54:00:99:00:%02x", m.index),
 		"-chardev", "file,id=console,append=on,path="+m.ConsolePath(), "-serial", "chardev:console")
-	return c.start(m.Name, append(argv, flags...)...)
+	return c.start(m.Name, argv...)
 }
 
-// RescueBoot cuts a machine's power and starts it with the base disk's own kernel and command line, past the menu: what
-// somebody gets who edits the entry at GRUB's prompt. BOOT_IMAGE is what GRUB itself would pass.
-func (c *Cluster) RescueBoot(m *Machine) error {
-	base, err := baseDisk(c.dirs)
-	if err != nil {
-		return err
-	}
+// PowerCycle cuts a machine's power and starts it again. What the machine has not written to its disk is lost.
+func (c *Cluster) PowerCycle(m *Machine) error {
 	if err := c.stop(m.Name); err != nil {
 		return err
 	}
-	return c.powerOn(m, "-kernel", base.kernel(), "-initrd", base.initrd(), "-append", "BOOT_IMAGE=/boot/vmlinuz root=LABEL=node-root ro console=ttyS0 quiet")
+	return c.powerOn(m)
 }
 
 // writeSeed writes the tar archive that the machine unpacks over its root, once: name, address and keys.

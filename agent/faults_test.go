@@ -1,0 +1,200 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/hosttest"
+)
+
+// faultyHost is a host with all real subjects, whose file system refuses changes.
+type faultyHost struct {
+	*tryingHost
+	storage *storageHost
+	spec    v1alpha1.StorageClientNodeSpec
+	refuse  func(op host.Op) error
+	struck  bool
+	host    Host
+	// scenes are what has come of the story so far; want are those of one without a fault, where there are any.
+	scenes, want []scene
+}
+
+func newFaultyHost(t *testing.T, refuse func(op host.Op) error) *faultyHost {
+	t.Helper()
+	h := &faultyHost{tryingHost: newTryingHost(t), refuse: refuse}
+	h.storage = storageOn(h.world)
+	h.fs = h.fs.WithHook(func(op host.Op, _ string) error {
+		err := h.refuse(op)
+		h.struck = h.struck || err != nil
+		return err
+	})
+	h.spec.Settings = append(hostSettings(), setting(rmem, "16777216"), setting(ihash, "1048576"),
+		setting("module/sunrpc/tcp_max_slot_table_entries", "128"))
+	h.restart()
+	return h
+}
+
+// restart is a restart of the agent.
+func (h *faultyHost) restart() {
+	h.host = NewHost(h.fs, h, h.world, "/var/lib/kubelet")
+	h.host.attended = true
+}
+
+// Run implements host.Runner.
+func (h *faultyHost) Run(ctx context.Context, argv ...string) ([]byte, error) {
+	if slices.Contains([]string{"grub-mkconfig", "grub-probe", "journalctl", "dmesg"}, argv[0]) {
+		return h.commands.Run(ctx, argv...)
+	}
+	return h.storage.Run(ctx, argv...)
+}
+
+// pass is one pass of the agent, without its loop. It tells the states and what is to be forgotten.
+func (h *faultyHost) pass() (map[string]v1alpha1.SettingState, bool, error) {
+	p, err := h.host.begin(h.spec, nil)
+	if err == nil {
+		err = p.carryOut(h.t.Context())
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	p.forget(h.spec.Release)
+	out := p.outcome(h.spec)
+	states := map[string]v1alpha1.SettingState{}
+	for _, s := range out.settings {
+		states[s.Key] = s.State
+	}
+	if out.restored {
+		boot, err := h.host.boot()
+		if err == nil {
+			_, err = h.host.Journal.Remove(boot.id)
+		}
+		if err != nil {
+			return states, false, err
+		}
+	}
+	return states, out.restored, nil
+}
+
+// settled is a pass, with the one after a pass in which a change was refused, as the loop repeats what has failed. A pass
+// in which one was refused must not report what a good one does, unless it has come to the same.
+func (h *faultyHost) settled() map[string]v1alpha1.SettingState {
+	h.t.Helper()
+	h.struck = false
+	states, restored, err := h.pass()
+	if h.struck {
+		if want := h.want[len(h.scenes)]; err == nil && restored == h.spec.Release && cmp.Equal(want.States, states) {
+			if diff := cmp.Diff(want.Files, h.everything()); diff != "" {
+				h.t.Fatalf("nothing is reported, and (-want +got):\n%s", diff)
+			}
+		}
+		h.refuse = func(host.Op) error { return nil }
+		states, _, err = h.pass()
+	}
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return states
+}
+
+// everything are the files that a pass may change, but for the journal.
+func (h *faultyHost) everything() map[string]string {
+	files := hosttest.Tree(h.t, h.dir, "/etc", "/boot", "/sys", "/run", "/proc/sys", "/proc/1", "/var/lib/storage-client")
+	for name := range files {
+		if strings.HasSuffix(name, "/boot_id") || strings.HasSuffix(name, "/journal.json") {
+			delete(files, name)
+		}
+	}
+	files["tuned"] = fmt.Sprint(h.storage.active, h.storage.enabled)
+	return files
+}
+
+// scene is how a host stands at one point of its story.
+type scene struct {
+	States map[string]v1alpha1.SettingState
+	Files  map[string]string
+}
+
+// life stages, boots, ends the trial, releases and boots again.
+func (h *faultyHost) life() []scene {
+	h.t.Helper()
+	record := func() {
+		h.t.Helper()
+		h.scenes = append(h.scenes, scene{h.settled(), h.everything()})
+	}
+	reboot := func() {
+		h.boots++
+		h.writeBootID()
+		h.start("")
+		h.restart()
+	}
+	record()
+	reboot()
+	record()
+	h.spec.Release = true
+	record()
+	reboot()
+	record()
+	return h.scenes
+}
+
+// What a full or failing disk refuses is reported, and once it no longer does, the next pass comes to the same end, with
+// the same originals.
+func TestARefusedChangeAnywhereIsMadeUpFor(t *testing.T) {
+	never := func(host.Op) error { return nil }
+	clean := newFaultyHost(t, never)
+	before := clean.everything()
+	want := clean.life()
+	if diff := cmp.Diff(before, want[len(want)-1].Files); diff != "" {
+		t.Fatalf("without a fault the story leaves (-before +after):\n%s", diff)
+	}
+	if s := want[1].States[ihash]; s != v1alpha1.SettingInSync {
+		t.Fatalf("without a fault the argument is %s after the boot", s)
+	}
+	grows := []host.Op{host.OpMkdir, host.OpCreate, host.OpWrite, host.OpSync}
+	faults := map[string]func(n int) func(count int, op host.Op) error{
+		"one change fails with EIO": func(n int) func(int, host.Op) error {
+			return func(count int, _ host.Op) error {
+				if count == n {
+					return syscall.EIO
+				}
+				return nil
+			}
+		},
+		"the disk is full from one change on": func(n int) func(int, host.Op) error {
+			return func(count int, op host.Op) error {
+				if count >= n && slices.Contains(grows, op) {
+					return syscall.ENOSPC
+				}
+				return nil
+			}
+		},
+	}
+	for name, fault := range faults {
+		t.Run(name, func(t *testing.T) {
+			for n := 1; ; n++ {
+				count, refused := 0, fault(n)
+				h := newFaultyHost(t, func(op host.Op) error { count++; return refused(count, op) })
+				h.want = want
+				got := h.life()
+				if diff := cmp.Diff(want, got); diff != "" {
+					t.Fatalf("with change %d refused (-want +got):\n%s", n, diff)
+				}
+				if count < n {
+					if n < 100 {
+						t.Errorf("only %d changes", n-1)
+					}
+					return
+				}
+			}
+		})
+	}
+}

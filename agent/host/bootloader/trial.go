@@ -1,0 +1,383 @@
+package bootloader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/storageclient/operator/agent/host"
+)
+
+// Generator is our part of the menu while staged arguments have not been proven by a boot. As a generator it outlives
+// an update-grub by somebody else, as when a kernel is installed.
+const Generator = generatorDir + "/42_storage-client"
+
+const (
+	generatorDir = "/etc/grub.d"
+	// generatorHead makes a shell print what follows it, as 40_custom does.
+	generatorHead = "#!/bin/sh\nexec tail -n +3 $0\n"
+
+	// trialVariable is ours in GRUB's environment block. The agent sets it to trialArmed when it stages, and to
+	// trialPermitted right before a reboot that it is permitted. GRUB makes these trialUsed and trialFailed before it boots
+	// the new arguments, and boots the previous entry where it finds those. The power may fail in any boot, so that one
+	// which nobody has permitted proves nothing: trialUsed is tried once more with a permit.
+	trialVariable  = "storage_client_trial"
+	trialArmed     = "armed"
+	trialPermitted = "permitted"
+	trialUsed      = "used"
+	trialFailed    = "failed"
+	// previousID names the entry with the old arguments.
+	previousID = "storage-client-previous"
+
+	// factArmed is the name under which is noted of a boot that a trial was armed in it.
+	factArmed = "trial-armed"
+)
+
+// preamble decides at GRUB's start. Where something else than the first entry is to be booted, by grub-reboot or by
+// custom.cfg, it leaves that alone and the trial unused. Where the previous entry cannot be loaded, GRUB goes on with
+// the first one.
+const preamble = `# Written by storage-client-node-agent, which takes this away once the machine has come up with its new arguments.
+if [ "${default}" = "0" ]; then
+  if [ "${` + trialVariable + `}" = "` + trialArmed + `" ]; then
+    set ` + trialVariable + `=` + trialUsed + `
+    save_env ` + trialVariable + `
+  elif [ "${` + trialVariable + `}" = "` + trialPermitted + `" ]; then
+    set ` + trialVariable + `=` + trialFailed + `
+    save_env ` + trialVariable + `
+  elif [ "${` + trialVariable + `}" ]; then
+    set default=` + previousID + `
+    set fallback=0
+  fi
+fi
+`
+
+// writableFS are the file systems, as grub-probe calls them, that GRUB can write a block of a file to: those that keep
+// it in place and do not checksum it.
+var writableFS = []string{"ext2", "fat", "xfs"}
+
+// entryHead is the first line of an entry as 10_linux writes it: title, classes, id.
+var entryHead = regexp.MustCompile(`^menuentry '([^']*)'(.*) \$menuentry_id_option '[^']*' \{\n`)
+
+// trial is what there is of a trial in the environment block, in /etc/grub.d and in the menu.
+type trial struct {
+	// state is the value of our variable, empty where it is not set.
+	state string
+	// printed is what our generator prints, section what the menu has of it.
+	printed, section string
+	// armedNow is true where it was armed in this very boot.
+	armedNow bool
+	// first is the text of the menu's first entry, empty where 10_linux did not make it.
+	first string
+	// defaults are what the menu takes for the default entry; loads and ids tell whether it reads the environment block
+	// and knows entries by their ids.
+	defaults   []string
+	loads, ids bool
+	// envErr is why GRUB could not write to the environment block, as far as the file itself shows.
+	envErr error
+	// why is the reason for there being no trial of what is staged; empty where there is one, or where none is due.
+	why string
+}
+
+func (t trial) present() bool { return t.state != "" || t.printed != "" || t.section != "" }
+
+// due tells whether GRUB boots the new arguments next, and is ready to come back.
+func (t trial) due() bool {
+	return t.section != "" && (t.state == trialArmed || t.state == trialPermitted)
+}
+
+// over tells whether GRUB has booted the new arguments once, and boots the previous entry from now on.
+func (t trial) over() bool {
+	return t.section != "" && (t.state == trialUsed || t.state == trialFailed)
+}
+
+// Attend implements host.BootTrier.
+func (s *Subject) Attend(attended bool) { s.attended = attended }
+
+// Rearm implements host.BootTrier.
+func (s *Subject) Rearm() error {
+	data, err := s.fs.ReadFile(grubCfg)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && parseTrial(string(data)).section == "" {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	bootID, err := s.fs.ReadValue(bootIDFile)
+	if err != nil {
+		return err
+	}
+	if err := s.facts.SetBootFact(bootID, factArmed, "true"); err != nil {
+		return err
+	}
+	return s.setTrial(trialPermitted)
+}
+
+// gatherTrial reads what there is of a trial, and whether there could be one of what is staged.
+func (s *Subject) gatherTrial(ctx context.Context, f *facts) error {
+	data, err := s.fs.ReadFile(grubCfg)
+	if err != nil {
+		return err
+	}
+	f.trial = parseTrial(string(data))
+	env, _, err := s.readEnvironment()
+	f.trial.state, f.trial.envErr = env.trial(), err
+	script, err := s.fs.ReadFile(Generator)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f.trial.printed = strings.TrimPrefix(string(script), generatorHead)
+	_, f.trial.armedNow = s.facts.BootFact(f.bootID, factArmed)
+	if f.unproven(f.dropIn.args) != nil && f.trial.section == "" && s.attended {
+		f.trial.why = s.noTrial(ctx, *f)
+		if f.trial.why == "" {
+			f.trial.why = "it was staged without one"
+		}
+	}
+	return nil
+}
+
+// parseTrial reads of a menu what a trial hangs on.
+func parseTrial(data string) trial {
+	var t trial
+	section, depth, entries := "", 0, 0
+	for line := range strings.Lines(data) {
+		text := strings.TrimSpace(line)
+		switch {
+		case strings.HasPrefix(text, "### BEGIN "):
+			section = path.Base(strings.Fields(text)[2])
+		case strings.HasPrefix(text, "### END "):
+			section = ""
+		case section == path.Base(Generator):
+			t.section += line
+		default:
+			if depth == 0 && (strings.HasPrefix(text, "menuentry ") || strings.HasPrefix(text, "submenu ")) {
+				entries++
+			}
+			if strings.HasSuffix(text, "{") {
+				depth++
+			}
+			if entries == 1 && depth > 0 && strings.HasPrefix(section, "10_linux") {
+				t.first += line
+			}
+			if text == "}" && depth > 0 {
+				depth--
+			}
+			t.readCommand(text)
+		}
+	}
+	return t
+}
+
+func (t *trial) readCommand(text string) {
+	if value, ok := strings.CutPrefix(text, "set default="); ok {
+		t.defaults = append(t.defaults, strings.Trim(value, `"`))
+	}
+	t.loads = t.loads || text == "load_env"
+	t.ids = t.ids || text == `menuentry_id_option="--id"`
+}
+
+// unproven are those of the arguments that the running kernel was not booted with. That the agent runs at all proves
+// the others.
+func (f facts) unproven(args []host.Argument) []host.Argument {
+	if f.image {
+		return nil
+	}
+	return without(args, f.cmdline)
+}
+
+// noTrial says why GRUB cannot try what is staged once, and come back to the present entry by itself; empty where it can.
+func (s *Subject) noTrial(ctx context.Context, f facts) string {
+	if reason := f.noTrialByMenu(); reason != "" {
+		return reason
+	}
+	return s.unwritable(ctx)
+}
+
+// noTrialByMenu is the part of it that the files tell.
+func (f facts) noTrialByMenu() string {
+	t := f.trial
+	_, form := previousEntry(t.first)
+	others := slices.DeleteFunc(slices.Clone(t.defaults), func(d string) bool { return d == "0" || d == "${next_entry}" })
+	passed, _ := last(f.cmdline, "panic")
+	switch {
+	case !f.detection.Proven:
+		return "GRUB did not load the running kernel"
+	case t.envErr != nil:
+		return t.envErr.Error()
+	case !t.loads || len(t.defaults) == 0:
+		return "the boot menu does not read " + grubEnv
+	case !t.ids:
+		return "the boot menu does not know its entries by ids"
+	case len(others) > 0:
+		return fmt.Sprintf("the boot menu's default is %q and not its first entry", others[0])
+	case !form:
+		return "the boot menu's first entry is not of the form that 10_linux gives it"
+	case strings.Contains(t.first, "initrdfail") && passed.Value != "-1":
+		// GRUB starts a second time within one boot then, and would take the first try for a hang.
+		return "this kernel comes up at GRUB's second try only, with an initrd"
+	}
+	return ""
+}
+
+// unwritable asks as Debian's own 00_header does, and only once: a disk does not change its form while it is mounted.
+func (s *Subject) unwritable(ctx context.Context) string {
+	if s.writable != nil {
+		return *s.writable
+	}
+	if !s.fs.Exists(generatorDir) {
+		return generatorDir + " is missing"
+	}
+	abstraction, err := s.runner.Run(ctx, "grub-probe", "--target=abstraction", path.Dir(grubEnv))
+	var kind []byte
+	if err == nil {
+		kind, err = s.runner.Run(ctx, "grub-probe", "--target=fs", path.Dir(grubEnv))
+	}
+	if err != nil {
+		return "whether GRUB can write to " + grubEnv + " cannot be found out: " + err.Error()
+	}
+	reason := ""
+	for _, name := range append(strings.Fields(string(abstraction)), strings.Fields(string(kind))...) {
+		if !slices.Contains(writableFS, name) {
+			reason = "GRUB cannot write to " + grubEnv + " on " + name
+			break
+		}
+	}
+	s.writable = &reason
+	return reason
+}
+
+// previousEntry is a copy of an entry under our id.
+func previousEntry(first string) (string, bool) {
+	if !entryHead.MatchString(first) {
+		return "", false
+	}
+	return entryHead.ReplaceAllString(first, "menuentry '${1}, before the kernel arguments that are tried'${2} $$menuentry_id_option '"+previousID+"' {\n"), true
+}
+
+// nextTrial is the trial that goes with staging arguments: what our generator is to print, and the variable's value.
+// Both are empty where they need none, or can have none.
+func (s *Subject) nextTrial(ctx context.Context, f facts, wanted []host.Argument) (printed, state string) {
+	unproven := f.unproven(wanted)
+	if !s.attended || len(unproven) == 0 || f.detection.Type != GrubDebian || s.noTrial(ctx, f) != "" {
+		return "", ""
+	}
+	present := slices.DeleteFunc(f.ours(), func(arg host.Argument) bool { return !contains(f.menu.find(arg.Name), arg) })
+	switch {
+	case len(f.unproven(present)) == 0:
+		entry, _ := previousEntry(f.trial.first)
+		printed = preamble + entry
+	case f.trial.section == "":
+		// The present entry has not been booted either, and no other is known.
+		return "", ""
+	default:
+		printed = f.trial.section
+	}
+	if f.trial.over() && len(without(unproven, f.ours())) == 0 {
+		// What has been tried in vain is not tried again for being staged again.
+		return printed, f.trial.state
+	}
+	return printed, trialArmed
+}
+
+// beginTrial prepares a menu with a trial, or one without. While the present menu has one, its variable stays.
+func (s *Subject) beginTrial(f facts, printed, state string) error {
+	if printed == "" {
+		return s.writeGenerator("")
+	}
+	if state == trialArmed {
+		if err := s.facts.SetBootFact(f.bootID, factArmed, "true"); err != nil {
+			return err
+		}
+	}
+	if err := s.setTrial(state); err != nil {
+		return err
+	}
+	return s.writeGenerator(printed)
+}
+
+// checkTrial looks whether a new menu has the section that our generator prints. Where grub-mkconfig does not take it up
+// at all, the arguments are staged without a trial.
+func (s *Subject) checkTrial(section, printed string) error {
+	switch section {
+	case printed:
+		return nil
+	case "":
+		return errors.Join(s.setTrial(""), s.writeGenerator(""))
+	}
+	return fmt.Errorf("read the new menu back: it does not have what %s prints", Generator)
+}
+
+// resumeTrial goes back to what there was before staging that has failed.
+func (s *Subject) resumeTrial(was trial) error {
+	return errors.Join(s.setTrial(was.state), s.writeGenerator(was.printed))
+}
+
+// endTrial makes the first entry the default for good. The variable goes first: without it, the rest does nothing.
+func (s *Subject) endTrial(f facts) error {
+	if !f.trial.present() {
+		return nil
+	}
+	if err := s.setTrial(""); err != nil {
+		return err
+	}
+	if err := s.writeGenerator(""); err != nil {
+		return err
+	}
+	return s.cutSection()
+}
+
+// cutSection takes our section out of the menu in place, which is what grub-mkconfig makes without our generator.
+func (s *Subject) cutSection() error {
+	info, err := s.fs.Lstat(grubCfg)
+	if err != nil {
+		return err
+	}
+	data, err := s.fs.ReadFile(grubCfg)
+	if err != nil {
+		return err
+	}
+	const begin, end = "\n### BEGIN " + Generator + " ###\n", "### END " + Generator + " ###\n"
+	before, rest, found := strings.Cut(string(data), begin)
+	_, after, ends := strings.Cut(rest, end)
+	if !found {
+		return nil
+	}
+	if !ends || !info.Mode().IsRegular() {
+		return fmt.Errorf("%s cannot be taken out of %s", Generator, grubCfg)
+	}
+	return s.fs.WriteFileAtomic(grubCfg, []byte(before+after), info.Mode().Perm())
+}
+
+// writeGenerator makes our generator print a text, or takes it away where that is empty.
+func (s *Subject) writeGenerator(printed string) error {
+	if printed == "" {
+		return s.fs.Remove(Generator)
+	}
+	if err := s.fs.Tidy(Generator); err != nil {
+		return err
+	}
+	text := generatorHead + printed
+	if data, err := s.fs.ReadFile(Generator); err == nil && string(data) == text {
+		return nil
+	}
+	return s.fs.WriteFileAtomic(Generator, []byte(text), 0o755)
+}
+
+// note tells of an argument that waits for its boot what comes after one that fails.
+func (t trial) note() string {
+	switch {
+	case t.why != "":
+		return "; the boot menu has no entry to come back to: " + t.why
+	case t.over():
+		return ", but only of one that this agent is permitted: the machine has booted once with nobody's permit and not come up with " +
+			"it, for its power or for the argument, and boots the entry before until then"
+	case t.due():
+		return "; it is tried once: should the machine not come up with it, the boot after that takes the entry before"
+	}
+	return ""
+}

@@ -1,0 +1,461 @@
+package bootloader
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/hosttest"
+	"github.com/storageclient/operator/agent/host/hosttest/grub"
+)
+
+const (
+	probeAbstraction = "grub-probe --target=abstraction /boot/grub"
+	probeFS          = "grub-probe --target=fs /boot/grub"
+	ihashSeed        = ihash + "=" + seed
+)
+
+// newTryingMachine is one whose GRUB can write to its environment block, with an agent that stays, and somebody else's
+// variable in the block.
+func newTryingMachine(t *testing.T, fixture string) *machine {
+	t.Helper()
+	m := newMachine(t, fixture)
+	m.attended = true
+	m.commands.Output = map[string]string{probeAbstraction: "\n", probeFS: "ext2\n"}
+	m.write(grubEnv, grub.Block(grub.EmptyBlock+"saved_entry=0\n"))
+	m.write("/etc/grub.d/40_custom", "#!/bin/sh\nexec tail -n +3 $0\n# for custom entries\n")
+	m.updateGrub()
+	m.restart()
+	return m
+}
+
+// updateGrub is what the installation of a kernel does.
+func (m *machine) updateGrub() {
+	m.t.Helper()
+	if err := os.Chmod(filepath.Join(m.dir, "/etc/grub.d/40_custom"), 0o755); err != nil {
+		m.t.Fatal(err)
+	}
+	if _, err := m.commands.Run(m.t.Context(), "grub-mkconfig", "-o", grubCfg); err != nil {
+		m.t.Fatal(err)
+	}
+	m.commands.Ran = nil
+}
+
+// permitted is what the agent does right before a reboot that it is permitted.
+func (m *machine) permitted() {
+	m.t.Helper()
+	if err := m.subject.Rearm(); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// menusHave changes the menu, and those that grub-mkconfig makes.
+func (m *machine) menusHave(text, instead string) {
+	m.commands.AfterMenu = func(name string) { m.replace(name, text, instead) }
+	m.updateGrub()
+}
+
+// power is a start of GRUB, after which the kernel hangs.
+func (m *machine) power() grub.Boot {
+	m.t.Helper()
+	boot, err := grub.Start(m.dir)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return boot
+}
+
+// start is a start of GRUB after which the machine comes up, and the agent with it.
+func (m *machine) start(inodes int) grub.Boot {
+	m.t.Helper()
+	boot := m.power()
+	m.bootWith("BOOT_IMAGE="+boot.Kernel+" "+strings.Join(boot.Arguments, " "), inodes)
+	return boot
+}
+
+func (m *machine) expectBoot(boot grub.Boot, previous, tuned bool) {
+	m.t.Helper()
+	if strings.Contains(strings.Join(boot.Arguments, " "), ihash) != tuned || (boot.ID == previousID) != previous {
+		m.t.Errorf("booted %+v, want previous entry %t, argument %t", boot, previous, tuned)
+	}
+}
+
+func (m *machine) tree() map[string]string {
+	m.t.Helper()
+	return hosttest.Tree(m.t, m.dir, "/etc", "/boot")
+}
+
+func (m *machine) expectTree(what string, want map[string]string) {
+	m.t.Helper()
+	if diff := cmp.Diff(want, m.tree()); diff != "" {
+		m.t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+func (m *machine) trialState() string {
+	m.t.Helper()
+	env, _, err := m.subject.readEnvironment()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return env.trial()
+}
+
+func TestAnArgumentThatHangsTheMachineIsTriedOnce(t *testing.T) {
+	m := newTryingMachine(t, debian)
+	before := m.tree()
+	m.apply(settings(ihash, seed))
+	expect(t, m.observe(ihash, seed), host.Pending, "it is tried once")
+	if info, err := os.Stat(filepath.Join(m.dir, Generator)); err != nil || info.Mode().Perm() != 0o755 {
+		t.Errorf("the generator is %v, %v", info, err)
+	}
+	m.permitted()
+	m.expectBoot(m.power(), false, true)
+	m.expectBoot(m.start(262144), true, false)
+	for range 2 {
+		m.apply(settings(ihash, seed))
+		expect(t, m.observe(ihash, seed), host.Failed, "tried once", "declare it anew")
+		m.expectBoot(m.start(262144), true, false)
+	}
+	m.apply(nil)
+	m.expectTree("host once it is taken back", before)
+	m.expectBoot(m.power(), false, false)
+
+	m.apply(settings(ihash, seed))
+	expect(t, m.observe(ihash, seed), host.Pending, "it is tried once")
+	m.expectBoot(m.start(16777216), false, true)
+}
+
+func TestAHealthyBootMakesTheArgumentTheDefault(t *testing.T) {
+	m := newTryingMachine(t, debian)
+	before := m.tree()
+	m.apply(settings(ihash, seed))
+	m.expectBoot(m.start(16777216), false, true)
+	expect(t, m.observe(ihash, seed), host.InSync)
+	m.commands.Ran = nil
+	m.apply(settings(ihash, seed))
+	if n := m.menusMade(); n > 0 {
+		t.Errorf("%d menus were made", n)
+	}
+	after := m.tree()
+	m.updateGrub()
+	m.expectTree("host after the boot, against what grub-mkconfig makes of it", after)
+	for name := range before {
+		if name != grubCfg && before[name] != after[name] {
+			t.Errorf("%s has changed", name)
+		}
+	}
+	if len(after) != len(before)+1 || after[DropIn] != ourDropIn {
+		t.Errorf("files are %v", after)
+	}
+	for range 2 {
+		m.expectBoot(m.start(16777216), false, true)
+	}
+}
+
+func TestATrialThatIsOverCountsAlsoWithoutEffect(t *testing.T) {
+	m := newTryingMachine(t, debian)
+	m.apply(settings(ihash, seed))
+	m.start(131072)
+	m.apply(settings(ihash, seed))
+	expect(t, m.observe(ihash, seed), host.Failed, "without effect")
+	if m.trialState() != "" || m.fs.Exists(Generator) {
+		t.Error("the trial is not over")
+	}
+}
+
+func TestTheTrialOutlivesAnUpdateGrub(t *testing.T) {
+	m := newTryingMachine(t, debian)
+	m.apply(settings(ihash, seed))
+	m.write("/boot/vmlinuz-6.1.0-30-amd64", "")
+	m.updateGrub()
+	expect(t, m.observe(ihash, seed), host.Pending, "it is tried once")
+	m.expectBoot(m.power(), false, true)
+	boot := m.start(262144)
+	m.expectBoot(boot, true, false)
+	if !strings.Contains(boot.Kernel, "6.1.0-25") {
+		t.Errorf("booted %s, which is not the kernel that is known to boot", boot.Kernel)
+	}
+}
+
+func TestWhatElseIsToBeBootedIsLeftAlone(t *testing.T) {
+	m := newTryingMachine(t, debian)
+	m.apply(settings(ihash, seed))
+	m.write(grubEnv, strings.Replace(m.read(grubEnv), "saved_entry=0\n", "next_entry=4711\n", 1)[:envSize-2]+"##")
+	if _, err := grub.Start(m.dir); err == nil {
+		t.Error("grub-reboot was not heeded")
+	}
+	if state := m.trialState(); state != trialArmed {
+		t.Errorf("the trial is %q", state)
+	}
+}
+
+func TestABootThatNobodyPermittedDoesNotCostTheTrial(t *testing.T) {
+	m := newTryingMachine(t, debian)
+	m.apply(settings(ihash, seed))
+	m.expectBoot(m.power(), false, true)
+	m.expectBoot(m.start(262144), true, false)
+	m.apply(settings(ihash, seed))
+	expect(t, m.observe(ihash, seed), host.Pending, "with nobody's permit")
+	m.expectBoot(m.start(262144), true, false)
+	m.permitted()
+	expect(t, m.observe(ihash, seed), host.Pending)
+	m.expectBoot(m.start(16777216), false, true)
+	m.apply(settings(ihash, seed))
+	expect(t, m.observe(ihash, seed), host.InSync)
+	m.apply(nil)
+	before := m.tree()
+	m.permitted()
+	m.expectTree("host without a trial", before)
+}
+
+func TestANewValueIsTriedAgainstTheLastEntryThatBooted(t *testing.T) {
+	m := newTryingMachine(t, debian)
+	m.apply(settings(ihash, "1048576"))
+	m.apply(settings(ihash, seed))
+	m.expectBoot(m.power(), false, true)
+	m.expectBoot(m.start(262144), true, false)
+	m.apply(settings(ihash, "2097152"))
+	expect(t, m.observe(ihash, "2097152"), host.Pending, "it is tried once")
+	m.start(2097152)
+	m.apply(settings(ihash, "2097152"))
+	m.apply(settings(ihash, seed))
+	m.expectBoot(m.power(), false, true)
+	if boot := m.power(); !strings.Contains(strings.Join(boot.Arguments, " "), ihash+"=2097152") {
+		t.Errorf("came back with %v, not with what was proven", boot.Arguments)
+	}
+}
+
+func TestWhatFailedIsNotTriedAgainForAMenuThatIsMadeAgain(t *testing.T) {
+	m := newTryingMachine(t, debian)
+	m.apply(settings(ihash, seed))
+	m.permitted()
+	m.power()
+	m.start(262144)
+	m.observe(ihash, seed)
+	m.replace(grubCfg, " "+ihashSeed, "")
+	m.apply(settings(ihash, seed))
+	expect(t, m.observe(ihash, seed), host.Failed, "tried once")
+	m.expectBoot(m.power(), true, false)
+}
+
+func TestTakingOutNeedsNoTrial(t *testing.T) {
+	m := newTryingMachine(t, debian)
+	m.apply(settings(ihash, seed, "audit", "0"))
+	m.start(16777216)
+	m.apply(settings(ihash, seed, "audit", "0"))
+	m.apply(settings(ihash, seed))
+	if m.trialState() != "" || m.fs.Exists(Generator) || strings.Contains(m.read(grubCfg), previousID) {
+		t.Error("there is a trial")
+	}
+	m.expectBoot(m.start(16777216), false, true)
+}
+
+func TestNothingIsTriedWhereNobodyStays(t *testing.T) {
+	m := newTryingMachine(t, debian)
+	m.apply(settings(ihash, seed))
+	m.attended = false
+	m.restart()
+	m.apply(settings(ihash, seed))
+	expect(t, m.observe(ihash, seed), host.Pending)
+	for range 2 {
+		m.expectBoot(m.power(), false, true)
+	}
+	m.apply(nil)
+	m.apply(settings(ihash, seed))
+	if m.trialState() != "" || m.fs.Exists(Generator) {
+		t.Error("there is a trial")
+	}
+}
+
+func TestWhereGRUBCannotTry(t *testing.T) {
+	tests := map[string]struct {
+		prepare func(*machine)
+		message string
+	}{
+		"there is no environment block": {func(m *machine) { m.remove(grubEnv) }, "no such file"},
+		"the block is of another size":  {func(m *machine) { m.write(grubEnv, envHead) }, "no regular file of 1024 bytes"},
+		"the block is no block":         {func(m *machine) { m.write(grubEnv, strings.Repeat("#", envSize)) }, "first line"},
+		"the block is a link": {func(m *machine) {
+			m.write("/boot/efi/grubenv", m.read(grubEnv))
+			m.remove(grubEnv)
+			if err := os.Symlink("../efi/grubenv", filepath.Join(m.dir, grubEnv)); err != nil {
+				m.t.Fatal(err)
+			}
+		}, "no regular file"},
+		"the block is on LVM":   {func(m *machine) { m.commands.Output[probeAbstraction] = "lvm\n" }, "on lvm"},
+		"the block is on RAID":  {func(m *machine) { m.commands.Output[probeAbstraction] = "diskfilter mdraid1x\n" }, "on diskfilter"},
+		"the block is on btrfs": {func(m *machine) { m.commands.Output[probeFS] = "btrfs\n" }, "on btrfs"},
+		"it cannot be asked":    {func(m *machine) { delete(m.commands.Output, probeFS) }, "cannot be found out"},
+		"the default is the saved entry": {func(m *machine) {
+			m.replace(defaultFile, "GRUB_DEFAULT=0", "GRUB_DEFAULT=saved")
+			m.updateGrub()
+		}, `default is "${saved_entry}"`},
+		"a custom entry is the first": {func(m *machine) {
+			m.menusHave("### BEGIN /etc/grub.d/10_linux", "### BEGIN /etc/grub.d/09_x ###\nmenuentry 'x' {\n}\n### END /etc/grub.d/09_x ###\n### BEGIN /etc/grub.d/10_linux")
+		}, "not of the form"},
+		"the menu reads no block": {func(m *machine) { m.menusHave("load_env", "true") }, "does not read"},
+		"the entries have no ids": {func(m *machine) { m.menusHave(`menuentry_id_option="--id"`, "") }, "by ids"},
+		"there are no generators": {func(m *machine) { m.remove("/etc/grub.d") }, "/etc/grub.d is missing"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			m := newTryingMachine(t, debian)
+			test.prepare(m)
+			block := m.read(grubEnv)
+			m.apply(settings(ihash, seed))
+			expect(t, m.observe(ihash, seed), host.Pending, "has no entry to come back to", test.message)
+			if m.fs.Exists(Generator) || m.read(grubEnv) != block || strings.Contains(m.read(grubCfg), previousID) {
+				t.Error("there is a trial")
+			}
+			m.apply(nil)
+			if len(m.ours()) > 0 {
+				t.Errorf("left behind: %v", m.ours())
+			}
+		})
+	}
+}
+
+func TestAMenuThatTakesNoGeneratorUpIsStagedWithoutATrial(t *testing.T) {
+	m := newTryingMachine(t, debian)
+	m.commands.AfterMenu = func(name string) {
+		before, _, _ := strings.Cut(m.read(name), "\n### BEGIN "+Generator)
+		m.write(name, before)
+	}
+	block := m.read(grubEnv)
+	m.apply(settings(ihash, seed))
+	expect(t, m.observe(ihash, seed), host.Pending, "has no entry to come back to")
+	if m.fs.Exists(Generator) || m.read(grubEnv) != block {
+		t.Error("there is a trial")
+	}
+}
+
+// Ubuntu's cloud images try without an initrd first, and save in the environment block that they do.
+func TestAKernelThatNeedsGRUBsSecondTryIsNotTried(t *testing.T) {
+	m := newTryingMachine(t, ubuntu)
+	m.start(262144)
+	m.apply(settings(ihash, seed))
+	expect(t, m.observe(ihash, seed), host.Pending, "it is tried once")
+	m.apply(nil)
+	m.bootWith(strings.ReplaceAll(m.read(commandLine), "panic=-1", ""), 262144)
+	m.apply(settings(ihash, seed))
+	expect(t, m.observe(ihash, seed), host.Pending, "second try only")
+}
+
+func TestFailedStagingLeavesTheTrialAsItWas(t *testing.T) {
+	for name, earlier := range map[string][]host.Setting{"none": nil, "of another value": settings(ihash, "1048576")} {
+		t.Run(name, func(t *testing.T) {
+			m := newTryingMachine(t, debian)
+			m.apply(earlier)
+			before := m.tree()
+			m.commands.Fail = map[string]error{"grub-mkconfig": errors.New("exit status 1")}
+			if err := m.subject.Apply(t.Context(), settings(ihash, seed)); err == nil {
+				t.Error("Apply went well")
+			}
+			m.expectTree("host", before)
+		})
+	}
+}
+
+func TestAnEndThatFailsIsToldAndTriedAgain(t *testing.T) {
+	m := newTryingMachine(t, debian)
+	m.apply(settings(ihash, seed))
+	m.start(16777216)
+	m.subject = m.on(m.fs.WithHook(func(_ host.Op, name string) error {
+		if strings.Contains(name, "grubenv") {
+			return errors.New("input/output error")
+		}
+		return nil
+	}))
+	if err := m.subject.Apply(t.Context(), settings(ihash, seed)); err == nil {
+		t.Error("Apply went well")
+	}
+	expect(t, m.observe(ihash, seed), host.Failed, "in force", "goes back", "input/output error")
+	m.restart()
+	m.apply(settings(ihash, seed))
+	expect(t, m.observe(ihash, seed), host.InSync)
+}
+
+// Wherever staging, the end of a trial or its removal is cut short: the machine boots what it booted before, or tries the
+// new arguments and comes back; and what is repeated then ends as it would have.
+func TestATrialSurvivesACrashAtEveryChange(t *testing.T) {
+	stories := map[string]struct {
+		prepare  func(*machine)
+		to, then []host.Setting
+	}{
+		"staging":             {func(*machine) {}, settings(ihash, seed), settings(ihash, seed)},
+		"staging, given up":   {func(*machine) {}, settings(ihash, seed), nil},
+		"another value":       {func(m *machine) { m.apply(settings(ihash, "1048576")) }, settings(ihash, seed), settings(ihash, seed)},
+		"taken back untried":  {func(m *machine) { m.apply(settings(ihash, seed)) }, nil, nil},
+		"taken back in vain":  {func(m *machine) { m.apply(settings(ihash, seed)); m.power(); m.start(262144) }, nil, nil},
+		"the end of a trial":  {func(m *machine) { m.apply(settings(ihash, seed)); m.start(16777216) }, settings(ihash, seed), settings(ihash, seed)},
+		"the end, given up":   {func(m *machine) { m.apply(settings(ihash, seed)); m.start(16777216) }, settings(ihash, seed), nil},
+		"one more is staged":  {func(m *machine) { m.apply(settings("audit", "0")); m.start(262144); m.apply(settings("audit", "0")) }, settings(ihash, seed, "audit", "0"), settings(ihash, seed, "audit", "0")},
+		"one of two goes out": {func(m *machine) { m.apply(settings(ihash, seed, "audit", "0")) }, settings("audit", "0"), settings("audit", "0")},
+	}
+	for name, story := range stories {
+		t.Run(name, func(t *testing.T) {
+			clean := newTryingMachine(t, debian)
+			story.prepare(clean)
+			clean.apply(story.to)
+			clean.apply(story.then)
+			want := clean.tree()
+			for n := 1; ; n++ {
+				m := newTryingMachine(t, debian)
+				story.prepare(m)
+				s, c := m.crashing(n)
+				_ = s.Apply(t.Context(), story.to)
+				m.expectBootable(n)
+				m.restart()
+				m.apply(story.then)
+				if diff := cmp.Diff(want, m.tree()); diff != "" {
+					t.Fatalf("after the repeat of change %d (-want +got):\n%s", n, diff)
+				}
+				if c.count < n {
+					if n < 6 {
+						t.Errorf("only %d changes", n-1)
+					}
+					return
+				}
+			}
+		})
+	}
+}
+
+// expectBootable plays on what a crash has left: within two starts GRUB has booted what the running kernel has been
+// booted with.
+func (m *machine) expectBootable(n int) {
+	m.t.Helper()
+	block := m.read(grubEnv)
+	running := host.ParseArguments(m.read(commandLine))
+	var last []host.Argument
+	for range 2 {
+		last = arguments(m.power().Arguments)
+		if len(without(last, running)) == 0 {
+			m.write(grubEnv, block)
+			return
+		}
+	}
+	m.t.Errorf("after a crash at change %d GRUB boots %s and does not come back", n, join(last))
+}
+
+func TestTheEnvironmentBlockOfOthers(t *testing.T) {
+	block := environment(grub.Block(grub.EmptyBlock + "saved_entry=a#b\nstorage_client_trial_of_others=1\n"))
+	set, err := block.withTrial(trialArmed)
+	if err != nil || len(set) != envSize || set.trial() != trialArmed || !strings.Contains(string(set), "saved_entry=a#b\n") {
+		t.Errorf("set: %q, %v", set, err)
+	}
+	unset, err := set.withTrial("")
+	if err != nil || unset != block {
+		t.Errorf("unset: %q, %v", unset, err)
+	}
+	full := environment(grub.Block(grub.EmptyBlock + "x=" + strings.Repeat("y", 900) + "\n"))
+	if got, err := full.withTrial(strings.Repeat("z", 30)); err == nil {
+		t.Errorf("no room, and got %q", got)
+	}
+}

@@ -1,0 +1,203 @@
+package agent
+
+import (
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/bootloader"
+	"github.com/storageclient/operator/agent/host/hosttest"
+	grubsim "github.com/storageclient/operator/agent/host/hosttest/grub"
+)
+
+const grubEnv = "/boot/grub/grubenv"
+
+// tryingHost is an agent's world on a copied host whose GRUB can try a boot once.
+type tryingHost struct {
+	*world
+	commands *hosttest.Commands
+	original map[string]string
+}
+
+func newTryingHost(t *testing.T) *tryingHost {
+	t.Helper()
+	h := &tryingHost{world: newWorld(t)}
+	h.dir = hosttest.Copy(t, "debian-12")
+	fs, err := host.OpenFS(h.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = fs.Close() })
+	h.fs = fs.WithHook(func(op host.Op, name string) error {
+		h.step(string(op) + " " + name)
+		return h.journalErr
+	})
+	h.commands = &hosttest.Commands{Dir: h.dir, KernelLog: kernelLog(262144), Output: map[string]string{
+		"grub-probe --target=abstraction /boot/grub": "\n", "grub-probe --target=fs /boot/grub": "ext2\n",
+	}}
+	h.write(grubEnv, grubsim.Block(grubsim.EmptyBlock))
+	h.write("/etc/grub.d/40_custom", "#!/bin/sh\nexec tail -n +3 $0\n")
+	if err := os.Chmod(filepath.Join(h.dir, "/etc/grub.d/40_custom"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.commands.Run(t.Context(), "grub-mkconfig", "-o", grubCfg); err != nil {
+		t.Fatal(err)
+	}
+	h.writeBootID()
+	h.real = func() Host {
+		made := NewHost(h.fs, h.commands, h.world, "/var/lib/kubelet")
+		made.Mounts = h.world
+		return made
+	}
+	h.original = h.tree()
+	return h
+}
+
+func (h *tryingHost) tree() map[string]string {
+	return hosttest.Tree(h.t, h.dir, "/etc", "/boot", "/var")
+}
+
+// start is a start of GRUB; the kernel hangs with an argument whose name is given.
+func (h *tryingHost) start(hangs string) {
+	h.t.Helper()
+	for range 3 {
+		boot, err := grubsim.Start(h.dir)
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		line := strings.Join(boot.Arguments, " ")
+		if hangs == "" || !strings.Contains(line, hangs+"=") {
+			h.write("/proc/cmdline", "BOOT_IMAGE="+boot.Kernel+" "+line+"\n")
+			h.commands.KernelLog = kernelLog(262144)
+			if strings.Contains(line, "ihash_entries=1048576") {
+				h.commands.KernelLog = kernelLog(1048576)
+			}
+			return
+		}
+	}
+	h.t.Fatalf("the machine hangs at every start")
+}
+
+// stage declares an argument, and lets the agent stage it.
+func (h *tryingHost) stage() *Agent {
+	h.t.Helper()
+	h.declare(setting(ihash, "1048576"))
+	a := h.settle(h.agent())
+	if h.state(ihash) != v1alpha1.SettingPending || !strings.Contains(h.message(ihash), "tried once") {
+		h.t.Fatalf("staged: %+v", h.node.Status.Settings)
+	}
+	return a
+}
+
+// permitted is a permit and the reboot that comes of it.
+func (h *tryingHost) permitted(a *Agent, hangs string) *Agent {
+	h.t.Helper()
+	h.permit("permit-1")
+	if !h.turn(a) || len(h.reboots) != 1 {
+		h.t.Fatalf("not rebooted: %+v", h.node.Status.Reboot)
+	}
+	h.start(hangs)
+	h.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.RebootPermit = nil })
+	return h.settle(h.agent())
+}
+
+func TestAnArgumentIsTheDefaultOnceTheAgentIsBack(t *testing.T) {
+	h := newTryingHost(t)
+	a := h.permitted(h.stage(), "")
+	if s := h.state(ihash); s != v1alpha1.SettingInSync {
+		t.Errorf("%s: %s", s, h.message(ihash))
+	}
+	if diff := cmp.Diff(h.original[grubEnv], h.tree()[grubEnv]); diff != "" || h.fs.Exists(bootloader.Generator) {
+		t.Errorf("the trial is not over: %s", diff)
+	}
+	h.start("")
+	if !strings.Contains(h.tree()[grubCfg], "ihash_entries=1048576") || strings.Contains(h.tree()[grubCfg], "storage-client") {
+		t.Error("the menu has no argument, or still the entry before")
+	}
+	h.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
+	h.settle(a)
+	left := h.tree()
+	maps.DeleteFunc(left, func(name, _ string) bool { return strings.Contains(name, "journal") })
+	if diff := cmp.Diff(h.original, left); diff != "" {
+		t.Errorf("after the release (-want +got):\n%s", diff)
+	}
+}
+
+func TestAnArgumentThatHangsTheNodeIsReportedAndTakenBack(t *testing.T) {
+	h := newTryingHost(t)
+	a := h.permitted(h.stage(), "ihash_entries")
+	if h.state(ihash) != v1alpha1.SettingFailed || !strings.Contains(h.message(ihash), "the machine did not come up with it") {
+		t.Errorf("%s: %s", h.state(ihash), h.message(ihash))
+	}
+	if h.node.Status.RebootRequired {
+		t.Error("the node asks for another reboot")
+	}
+	h.permit("permit-2")
+	if h.turn(a); h.node.Status.Reboot.Phase != v1alpha1.RebootRefused {
+		t.Errorf("a second permit: %+v", h.node.Status.Reboot)
+	}
+	// As the manager takes it out again.
+	h.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Settings, spec.RebootPermit = nil, nil })
+	h.settle(a)
+	left := h.tree()
+	maps.DeleteFunc(left, func(name, _ string) bool { return strings.Contains(name, "journal") })
+	if diff := cmp.Diff(h.original, left); diff != "" {
+		t.Errorf("once it is taken back (-want +got):\n%s", diff)
+	}
+}
+
+func TestAPermittedRebootIsTriedEvenIfTheTrialWasUsedUp(t *testing.T) {
+	h := newTryingHost(t)
+	h.stage()
+	// The power is cut, and again while the machine starts.
+	h.boot()
+	h.start("ihash_entries")
+	a := h.settle(h.agent())
+	if !h.node.Status.RebootRequired {
+		t.Errorf("the node does not ask for a permit: %+v", h.node.Status.Settings)
+	}
+	h.permitted(a, "")
+	if line := h.read("/proc/cmdline"); !strings.Contains(line, "ihash_entries=1048576") {
+		t.Errorf("booted %s", line)
+	}
+}
+
+func TestNoRebootWithoutItsTrial(t *testing.T) {
+	h := newTryingHost(t)
+	a := h.stage()
+	h.journalErr = errors.New("input/output error")
+	h.permit("permit-1")
+	h.turn(a)
+	if s := h.node.Status.Reboot; len(h.reboots) > 0 || s == nil || s.Phase != v1alpha1.RebootRefused || !strings.Contains(s.Message, "tried once") {
+		t.Errorf("rebooted %v, status %+v", h.reboots, s)
+	}
+}
+
+// A retained argument stays when the agent goes, and nobody would end its trial.
+func TestAReleaseEndsTheTrialOfWhatIsRetained(t *testing.T) {
+	h := newTryingHost(t)
+	a := h.stage()
+	h.change(func(spec *v1alpha1.StorageClientNodeSpec) {
+		spec.Settings[0].OnRemoval, spec.Release = v1alpha1.DeletionRetain, true
+	})
+	h.settle(a)
+	if !h.node.Status.Restored || h.tree()[grubEnv] != h.original[grubEnv] {
+		t.Fatalf("status %+v", h.node.Status)
+	}
+	for range 2 {
+		h.start("")
+		if line := h.read("/proc/cmdline"); !strings.Contains(line, "ihash_entries=1048576") {
+			t.Errorf("booted %s", line)
+		}
+	}
+}
+
+func (h *tryingHost) read(name string) string { h.t.Helper(); return hosttest.Read(h.t, h.dir, name) }

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A QEMU that ends before it has asked for the disk, for lack of memory say, once kept the driver waiting for ever.
+func TestAMachineThatFailsAtItsStartIsReported(t *testing.T) {
+	dir := t.TempDir()
+	script := "#!/bin/sh\necho cannot set up guest memory >&2\nexit 1\n"
+	if err := os.WriteFile(filepath.Join(dir, "qemu-system-x86_64"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir)
+	m := &vm{dir: dir, disk: newDisk(make([]byte, block))}
+	var err error
+	if m.listener, err = (&net.ListenConfig{}).Listen(t.Context(), "unix", m.socket()); err != nil {
+		t.Fatal(err)
+	}
+	defer m.listener.Close()
+	go m.serve()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := m.lastBoot(t.Context())
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		if err == nil || !strings.Contains(err.Error(), "gone down by itself") || !strings.Contains(err.Error(), "guest memory") {
+			t.Errorf("got %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the driver waits for a machine that has ended")
+	}
+}

@@ -1,0 +1,45 @@
+package simnode
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/bootloader"
+)
+
+// facts keeps what is noted of one boot.
+type facts map[string]string
+
+func (f facts) BootFact(boot, name string) (string, bool) {
+	value, ok := f[boot+name]
+	return value, ok
+}
+
+func (f facts) SetBootFact(boot, name, value string) error { f[boot+name] = value; return nil }
+
+func TestAMachineComesBackFromAnArgumentThatHangsIt(t *testing.T) {
+	m, err := New(t.TempDir(), Options{HangingArguments: []string{"ihash_entries"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fs, err := host.OpenFS(m.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fs.Close()
+	subject := bootloader.New(fs, commands{m}, facts{}, bootloader.Options{})
+	for _, attended := range []bool{true, false} {
+		subject.Attend(attended)
+		for _, settings := range [][]host.Setting{{{Name: "ihash_entries", Value: "1048576"}}, nil} {
+			if err := subject.Apply(t.Context(), settings); err != nil {
+				t.Fatal(err)
+			}
+			err := m.Boot()
+			line, _ := m.Read("/proc/cmdline")
+			if hangs := settings != nil && !attended; (err != nil) != hangs || strings.Contains(line, "ihash") {
+				t.Errorf("attended %t, %v: %q, %v", attended, settings, line, err)
+			}
+		}
+	}
+}

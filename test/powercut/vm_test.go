@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A QEMU that ends before it has asked for the disk, for lack of memory say, once kept the driver waiting for ever.
+// A QEMU that ends before it has asked for the disk, for lack of memory say, must not keep the driver waiting.
 func TestAMachineThatFailsAtItsStartIsReported(t *testing.T) {
 	dir := t.TempDir()
 	script := "#!/bin/sh\necho cannot set up guest memory >&2\nexit 1\n"

@@ -188,8 +188,8 @@ func TestForWhatANodeIsClaimed(t *testing.T) {
 		"a profile in mode Plan disrupts nothing": {
 			func(f *fixture) { f.Profiles[0].Inert = v1alpha1.ReasonPlanMode }, []string{"a: Waiting PlanMode"},
 		},
-		"a profile with a field that is not honoured disrupts nothing": {
-			func(f *fixture) { f.Profiles[0].Inert = v1alpha1.ReasonUnsupportedField }, []string{"a: Waiting UnsupportedField"},
+		"an invalid profile disrupts nothing": {
+			func(f *fixture) { f.Profiles[0].Inert = v1alpha1.ReasonInvalid }, []string{"a: Waiting Invalid"},
 		},
 		"policy Never": {
 			func(f *fixture) { f.Profiles[0].Rollout.Reboot.Policy = v1alpha1.RebootNever }, []string{"a: Waiting RebootPolicyNever"},

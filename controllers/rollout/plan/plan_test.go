@@ -221,6 +221,17 @@ func TestForWhatANodeIsClaimed(t *testing.T) {
 			},
 			[]string{"a: UpToDate NothingToDo"},
 		},
+		"a new generation that changes no setting, not seen yet, makes nothing of a node that is done": {
+			func(f *fixture) {
+				f.done("a", time.Hour)
+				f.node("a").Client.Generation++
+			},
+			[]string{"a: UpToDate NothingToDo"},
+		},
+		"nor of one whose turn it is": {
+			func(f *fixture) { f.node("a").Client.Generation++ },
+			[]string{"claim a for eda", "a: Claimed Claimed"},
+		},
 		"all permits for the boot hash have been given": {
 			func(f *fixture) { f.record("a", v1alpha1.RolloutUpToDate, "", time.Hour).Attempts = MaxAttempts },
 			[]string{"a: Failed AttemptsUsedUp"},

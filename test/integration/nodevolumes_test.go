@@ -82,7 +82,8 @@ var _ = Describe("A node's volumes", func() {
 	It("stay as they are while the rollout holds the node", func() {
 		agentReports(name, mounted(v1alpha1.MountUnmanaged, ""))
 		node := getNode(name)
-		setAnnotation(node, v1alpha1.DisruptionAnnotation, "{}")
+		metav1.SetMetaDataAnnotation(&node.ObjectMeta, v1alpha1.DisruptionAnnotation, "{}")
+		Expect(k8s.Update(ctx, node)).To(Succeed())
 		before := findObject(name)
 		visit()
 		Expect(findObject(name).ResourceVersion).To(Equal(before.ResourceVersion))

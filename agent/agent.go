@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
@@ -52,11 +53,14 @@ type Agent struct {
 	clock    clock.Clock
 	boot     boot
 
-	// node is the newest object known; nil where there is none. settled is the version of spec that out speaks of.
+	// node is the newest object known; nil where there is none. settled is the version of spec that out speaks of, orders
+	// what it says beside the volumes.
 	node    *v1alpha1.StorageClientNode
 	settled version
+	orders  v1alpha1.StorageClientNodeSpec
 	out     outcome
 	flips   flips
+	healed  healed
 	retries int
 	retryAt time.Time
 	driftAt time.Time
@@ -158,6 +162,7 @@ func (a *Agent) take(node *v1alpha1.StorageClientNode) {
 	if a.node == nil || node == nil || a.node.UID != node.UID {
 		a.settled, a.reboot = version{}, nil
 		a.reporter.reset()
+		a.healed = healedBefore(node)
 	}
 	a.node = node
 }
@@ -181,16 +186,27 @@ func (a *Agent) turn(ctx context.Context) {
 // settleIfDue carries out a new spec, and looks for drift in between.
 func (a *Agent) settleIfDue(ctx context.Context) {
 	now := a.clock.Now()
+	orders := a.node.Spec
+	orders.Volumes = nil
 	switch {
-	case a.settled != versionOf(a.node):
+	case a.settled.uid == a.node.UID && a.settled.generation != a.node.Generation && equality.Semantic.DeepEqual(a.orders, orders):
+		// Other volumes are no new orders: they begin nothing anew, neither the count of flips nor a wait.
 		a.settled = versionOf(a.node)
+		a.settleVolumes(ctx)
+		return
+	case a.settled != versionOf(a.node):
+		a.settled, a.orders = versionOf(a.node), orders
 		a.flips = flips{}
+		a.healed.keep(orders.Settings)
 		a.retries = 0
 		a.settle(ctx)
 	case !now.Before(a.driftAt):
 		a.checkDrift(ctx)
 	default:
 		return
+	}
+	if len(a.out.volumes) > 0 {
+		a.readTable()
 	}
 	a.driftAt = now.Add(driftInterval)
 	a.bootloader = a.host.Bootloader()
@@ -215,6 +231,26 @@ func (a *Agent) settle(ctx context.Context) {
 	if a.out.restored {
 		a.removeJournal(ctx)
 	}
+}
+
+// settleVolumes brings the read-ahead of volumes to what the spec wants, and touches nothing else.
+func (a *Agent) settleVolumes(ctx context.Context) {
+	p, err := a.host.begin(a.node.Spec, a.patterns)
+	if err == nil {
+		p.onlyVolumes()
+		err = p.carryOut(ctx)
+	}
+	if err != nil {
+		logr.FromContextOrDiscard(ctx).Error(err, "The read-ahead of volumes waits for the next look")
+		return
+	}
+	p.forget(false)
+	out := p.outcome(a.node.Spec)
+	a.out.volumes = out.volumes
+	if out.failed && !a.out.failed {
+		a.out.failed, a.retryAt = true, a.clock.Now().Add(driftInterval)
+	}
+	a.readTable()
 }
 
 // finish keeps an outcome, and when to try again where something failed.
@@ -247,10 +283,14 @@ func (a *Agent) readMounts() bool {
 	if same && a.tableErr == nil && now.Before(a.tableAt) {
 		return false
 	}
+	return a.readTable()
+}
+
+func (a *Agent) readTable() bool {
 	table, err := a.host.Mounts.Read()
 	a.tableErr = err
 	if err == nil {
-		a.table, a.tableAt = table, now.Add(driftInterval)
+		a.table, a.tableAt = table, a.clock.Now().Add(driftInterval)
 	}
 	return err == nil
 }

@@ -1,10 +1,14 @@
 package agent
 
 import (
+	"cmp"
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
 
@@ -38,6 +42,39 @@ func (f flips) allow(key string, now time.Time) bool {
 	return allowed
 }
 
+// healed remembers by key what was undone of others' changes. The object's status keeps it over a restart.
+type healed map[string]v1alpha1.Drift
+
+// healedBefore is what the status of an object tells of earlier runs.
+func healedBefore(node *v1alpha1.StorageClientNode) healed {
+	h := healed{}
+	if node != nil {
+		for _, s := range node.Status.Settings {
+			if s.Drift != nil {
+				h[s.Key] = *s.Drift
+			}
+		}
+	}
+	return h
+}
+
+// keep forgets what is no longer declared.
+func (h healed) keep(settings []v1alpha1.NodeSetting) {
+	maps.DeleteFunc(h, func(key string, _ v1alpha1.Drift) bool {
+		return !slices.ContainsFunc(settings, func(s v1alpha1.NodeSetting) bool { return s.Key == key })
+	})
+}
+
+// add notes that a setting is set again, and what was found.
+func (h healed) add(key string, found host.Observation, now time.Time) {
+	observed := found.Observed
+	if observed == "" || observed == found.Desired {
+		// The value in force is right, and what keeps it for the next boot is not.
+		observed = cmp.Or(found.Message, observed)
+	}
+	h[key] = v1alpha1.Drift{Count: h[key].Count + 1, LastTime: metav1.NewTime(now.Truncate(time.Second)), LastObserved: cut(observed, maxObserved)}
+}
+
 // checkDrift reads every setting back. Drift is healed where that disrupts nothing: live values are set again, and a
 // boot argument that has gone from the menu is staged again. What is not in force after that is left to the rollout.
 func (a *Agent) checkDrift(ctx context.Context) {
@@ -50,7 +87,7 @@ func (a *Agent) checkDrift(ctx context.Context) {
 	p.follow(ctx)
 	p.observe(ctx)
 	p.remember(a.out.settings)
-	heal, alone := a.sortDrift(p.outcome(spec).drifted)
+	heal, alone := a.sortDrift(p)
 	if len(heal) > 0 {
 		logr.FromContextOrDiscard(ctx).Info("Healing drift", "settings", host.Names(heal))
 	}
@@ -72,15 +109,25 @@ func (a *Agent) followMounts(ctx context.Context) {
 	if p, err := a.host.begin(a.node.Spec, a.patterns); err == nil {
 		p.follow(ctx)
 	}
+	if len(a.out.volumes) > 0 {
+		a.readTable()
+	}
 }
 
-// sortDrift parts what is healed from what flips too often.
-func (a *Agent) sortDrift(keys []string) (heal, alone []string) {
-	for _, key := range keys {
-		if a.flips.allow(key, a.clock.Now()) {
-			a.drift.WithLabelValues(key).Inc()
+// sortDrift parts what is healed from what flips too often. The read-ahead of volumes neither counts nor is ever left
+// alone: of a new mount, the host's own rule for its type may come after us.
+func (a *Agent) sortDrift(p *pass) (heal, alone []string) {
+	now := a.clock.Now()
+	for _, key := range p.outcome(a.node.Spec).drifted {
+		_, ofVolume := volumeOf(key)
+		switch {
+		case ofVolume:
 			heal = append(heal, key)
-		} else {
+		case a.flips.allow(key, now):
+			a.drift.WithLabelValues(key).Inc()
+			a.healed.add(key, p.seen[key], now)
+			heal = append(heal, key)
+		default:
 			alone = append(alone, key)
 		}
 	}

@@ -2,12 +2,15 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
+	"regexp"
 	"strings"
 
 	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/readahead"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -64,6 +67,29 @@ func readPatterns(files host.FS) ([]string, error) {
 type refusal struct {
 	state   v1alpha1.SettingState
 	message string
+}
+
+// volumeName is what a PersistentVolume may be called.
+var volumeName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{0,252}$`)
+
+// Bounds of a volume's read-ahead in KiB, as the API has them.
+const (
+	minReadAhead = 4
+	maxReadAhead = 1 << 20
+)
+
+// checkVolume returns nil for a volume whose read-ahead may be set. Nothing else of a volume ever reaches the host.
+func (f fence) checkVolume(volume v1alpha1.NodeVolume) *refusal {
+	size := *volume.ReadAheadKiB
+	switch {
+	case !volumeName.MatchString(volume.Name):
+		return &refusal{state: v1alpha1.SettingFailed, message: "refused by this node's agent: no name of a volume"}
+	case size < minReadAhead || size > maxReadAhead:
+		return &refusal{state: v1alpha1.SettingFailed, message: fmt.Sprintf("refused by this node's agent: must be %d to %d KiB", minReadAhead, maxReadAhead)}
+	case !f.subjects[readahead.VolumesName]:
+		return &refusal{state: v1alpha1.SettingUnsupported, message: "nothing in this node's agent sets it"}
+	}
+	return nil
 }
 
 // check returns nil for a setting that may be applied. A key that nothing here knows is Unsupported: a newer

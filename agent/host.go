@@ -69,6 +69,9 @@ type Host struct {
 	Rebooter Rebooter
 	// Bootloader tells how the kernel command line is kept.
 	Bootloader func() v1alpha1.Bootloader
+	// SlotLimit is how many requests a transport that is made now may have in flight, NFSv3 and 4.0 only; 0 where that is
+	// not known. It may be nil.
+	SlotLimit func() int
 
 	// attended is true where an agent stays on the machine, and looks after it when it has booted.
 	attended bool
@@ -79,6 +82,11 @@ func NewHost(fs host.FS, runner host.Runner, rebooter Rebooter, kubeletDir strin
 	reader := mounts.NewReader(fs, kubeletDir)
 	held := journal.New(fs, sysctl.DropIn, modprobe.DropIn, bootloader.DropIn, bootloader.Generator,
 		readahead.UdevRule, readahead.NFSConf, nfsmountconf.DropIn, filesystems.DropIns)
+	modules, byType := modprobe.New(fs, transportsOf(reader)), readahead.New(fs, reader.Entries)
+	byVolume := readahead.NewVolumes(byType, reader.VolumeEntries, func(key string) (host.Original, bool) {
+		entry, ok := held.Entries()[key]
+		return entry.Original, ok
+	})
 	return Host{
 		FS: fs,
 		Subjects: []host.Subject{
@@ -86,8 +94,10 @@ func NewHost(fs host.FS, runner host.Runner, rebooter Rebooter, kubeletDir strin
 			// both are put back.
 			tuned.New(fs, runner),
 			sysctl.New(fs),
-			modprobe.New(fs, transportsOf(reader)),
-			readahead.New(fs, reader.Entries),
+			modules,
+			// Volumes before types: what they decide about is nothing to the type.
+			byVolume,
+			byType,
 			nfsmountconf.New(fs, differencesOf(mountoptions.NFS)),
 			filesystems.New(fs, runner, reader.Entries, filesystems.Options{
 				Merge: func(own, wanted []string) []string {
@@ -100,6 +110,13 @@ func NewHost(fs host.FS, runner host.Runner, rebooter Rebooter, kubeletDir strin
 		Journal:  held,
 		Mounts:   reader,
 		Rebooter: rebooter,
+		SlotLimit: func() int {
+			limit, err := modules.SlotLimit()
+			if err != nil {
+				return 0
+			}
+			return limit
+		},
 		Bootloader: func() v1alpha1.Bootloader {
 			found := bootloader.Detect(fs)
 			return v1alpha1.Bootloader{

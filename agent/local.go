@@ -7,7 +7,10 @@ import (
 	"maps"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
+
+	"k8s.io/utils/ptr"
 
 	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
 
@@ -192,6 +195,7 @@ func (l Local) begin(command string, profiles []v1alpha1.StorageClientProfile) (
 		return r, spec, err
 	}
 	held := heldSettings(l.Host.Journal.Entries())
+	spec.Volumes = heldVolumes(l.Host.Journal.Entries())
 	if len(profiles) == 0 {
 		spec.Settings = held
 		return r, spec, nil
@@ -209,12 +213,28 @@ func (l Local) begin(command string, profiles []v1alpha1.StorageClientProfile) (
 func heldSettings(entries map[string]journal.Entry) []v1alpha1.NodeSetting {
 	var held []v1alpha1.NodeSetting
 	for _, key := range slices.Sorted(maps.Keys(entries)) {
+		if _, ok := volumeOf(key); ok {
+			continue
+		}
 		entry := entries[key]
 		onRemoval := v1alpha1.DeletionRestore
 		if entry.Retain {
 			onRemoval = v1alpha1.DeletionRetain
 		}
 		held = append(held, v1alpha1.NodeSetting{Key: key, Value: entry.Applied, Profile: entry.Profile, OnRemoval: onRemoval})
+	}
+	return held
+}
+
+// heldVolumes are the volumes whose read-ahead an agent in a cluster has set. They are not for profiles on one machine to
+// decide about, but go back with everything else.
+func heldVolumes(entries map[string]journal.Entry) []v1alpha1.NodeVolume {
+	var held []v1alpha1.NodeVolume
+	for _, key := range slices.Sorted(maps.Keys(entries)) {
+		volume, ok := volumeOf(key)
+		if size, err := strconv.ParseInt(entries[key].Applied, 10, 32); ok && err == nil {
+			held = append(held, v1alpha1.NodeVolume{Name: volume, ReadAheadKiB: ptr.To(int32(size))})
+		}
 	}
 	return held
 }
@@ -241,9 +261,6 @@ func (l Local) validate(r *report.Report, profiles []v1alpha1.StorageClientProfi
 			} else {
 				wrong = append(wrong, errors.New(about+problem.String()))
 			}
-		}
-		for _, field := range nodesettings.UnsupportedFields(profile) {
-			wrong = append(wrong, errors.New(about+field+": this build does not honour it"))
 		}
 		if r.Command == report.Apply && profile.Spec.Mode == v1alpha1.ModePlan {
 			wrong = append(wrong, errors.New(about+"spec.mode: Plan touches nothing: use the command plan"))

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -177,6 +178,8 @@ type outcome struct {
 	// drifted are the keys that can be put right without a disruption: live values, and what our files and the boot
 	// menu hold. A boot setting is Pending then, and waits for the rollout.
 	drifted []string
+	// volumes holds by volume how its read-ahead stands.
+	volumes map[string]readAheadNote
 	// carriedOut is false where nothing could be tried.
 	carriedOut bool
 	// restored is true where a release is complete.
@@ -224,6 +227,7 @@ func (p *pass) outcome(spec v1alpha1.StorageClientNodeSpec) outcome {
 	for _, key := range slices.Sorted(maps.Keys(p.restore)) {
 		out.addRestore(key, p)
 	}
+	out.addVolumes(p)
 	p.withoutUnproven(&out)
 	return out
 }
@@ -245,11 +249,45 @@ func (out *outcome) add(status v1alpha1.SettingStatus) {
 	out.failed = out.failed || status.State == v1alpha1.SettingFailed
 }
 
+// readAheadNote says why the read-ahead of a volume is not as wanted; empty where it is.
+type readAheadNote struct {
+	message string
+	// failed is true where it could be had.
+	failed bool
+}
+
+// addVolumes adds how the read-ahead of volumes stands.
+func (out *outcome) addVolumes(p *pass) {
+	out.volumes = map[string]readAheadNote{}
+	for key, refused := range p.refused {
+		if volume, ok := volumeOf(key); ok {
+			out.volumes[volume] = readAheadNote{refused.message, refused.state == v1alpha1.SettingFailed}
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(p.keep)) {
+		volume, ok := volumeOf(key)
+		if !ok {
+			continue
+		}
+		o := p.seen[key]
+		failed := o.State == host.Failed || p.failed[key] != ""
+		out.volumes[volume] = readAheadNote{cmp.Or(p.failed[key], o.Message), failed || o.State == host.Drifted}
+		out.failed = out.failed || failed
+		if o.State == host.Drifted {
+			out.drifted = append(out.drifted, key)
+		}
+	}
+}
+
 // addRestore adds a setting that is being put back. One that the spec still names, but the fence refuses, has its
 // status already, and no node is rebooted to be rid of it.
 func (out *outcome) addRestore(key string, p *pass) {
 	status := p.restoreStatus(key)
 	out.restored = out.restored && status.State != v1alpha1.SettingFailed
+	if _, ok := volumeOf(key); ok {
+		out.failed = out.failed || status.State == v1alpha1.SettingFailed
+		return
+	}
 	if _, named := p.wanted[key]; named {
 		return
 	}

@@ -3,12 +3,14 @@ package agent
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/journal"
+	"github.com/storageclient/operator/agent/host/readahead"
 )
 
 // plan is what the host is to hold and what is to be put back, worked out from the spec and the journal alone.
@@ -46,6 +48,11 @@ func makePlan(spec v1alpha1.StorageClientNodeSpec, held map[string]journal.Entry
 		}
 		p.want(setting, entry, isHeld, f)
 	}
+	if !spec.Release {
+		for _, volume := range spec.Volumes {
+			p.wantVolume(volume, held, f)
+		}
+	}
 	for key, entry := range held {
 		if _, decided := p.keep[key]; !decided {
 			p.letGo(key, entry, f)
@@ -75,6 +82,41 @@ func (p *plan) want(setting v1alpha1.NodeSetting, entry journal.Entry, isHeld bo
 		Retain:   setting.OnRemoval == v1alpha1.DeletionRetain,
 		Applied:  setting.Value,
 	}
+}
+
+// wantVolume takes up the read-ahead of a volume. It is not among the settings: mounts tell of it.
+func (p *plan) wantVolume(volume v1alpha1.NodeVolume, held map[string]journal.Entry, f fence) {
+	if volume.ReadAheadKiB == nil {
+		return
+	}
+	key := volumeKey(volume.Name)
+	if refused := f.checkVolume(volume); refused != nil {
+		p.refused[key] = *refused
+		return
+	}
+	entry, isHeld := held[key]
+	if !isHeld {
+		p.fresh[key] = true
+	}
+	p.keep[key] = journal.Entry{Original: entry.Original, Applied: strconv.Itoa(int(*volume.ReadAheadKiB))}
+}
+
+// volumeKey is the key of a volume's read-ahead, for the journal and the subject alone: no object may name it.
+func volumeKey(volume string) string { return readahead.VolumesName + "/" + volume }
+
+// volumeOf is the volume of such a key.
+func volumeOf(key string) (volume string, ok bool) {
+	return strings.CutPrefix(key, readahead.VolumesName+"/")
+}
+
+// onlyVolumes leaves aside all but the read-ahead of volumes.
+func (p *plan) onlyVolumes() {
+	other := func(key string) bool { _, ok := volumeOf(key); return !ok }
+	maps.DeleteFunc(p.keep, func(key string, _ journal.Entry) bool { return other(key) })
+	maps.DeleteFunc(p.fresh, func(key string, _ bool) bool { return other(key) })
+	maps.DeleteFunc(p.restore, func(key string, _ host.Original) bool { return other(key) })
+	maps.DeleteFunc(p.refused, func(key string, _ refusal) bool { return other(key) })
+	clear(p.wanted)
 }
 
 // letGo decides on a key that the journal holds and the spec does not want, or no longer may.

@@ -42,7 +42,7 @@ func (a *Agent) status() v1alpha1.StorageClientNodeStatus {
 		BootID:             a.boot.id,
 		KernelVersion:      cut(a.boot.kernelVersion, maxVersion),
 		Bootloader:         a.bootloader.DeepCopy(),
-		Settings:           settingStatuses(a.out.settings),
+		Settings:           settingStatuses(a.out.settings, a.healed),
 		RebootRequired:     len(a.out.rebootBy) > 0,
 		RebootRequiredBy:   first(slices.Sorted(slices.Values(a.out.rebootBy)), maxRebootBy),
 		Reboot:             a.reboot.DeepCopy(),
@@ -54,7 +54,7 @@ func (a *Agent) status() v1alpha1.StorageClientNodeStatus {
 	if status.Reboot != nil {
 		status.Reboot.Message = cut(status.Reboot.Message, maxMessage)
 	}
-	status.Mounts, status.MountsOmitted = mountStatuses(a.table.Mounts)
+	status.Mounts, status.MountsOmitted = mountStatuses(a.table.Mounts, a.judge())
 	status.BusyMounts, status.BusyMountsOmitted = busyMounts(a.table.Busy)
 	status.BusyMountsOmitted += int32(a.table.Malformed)
 	if a.tableErr != nil {
@@ -64,13 +64,16 @@ func (a *Agent) status() v1alpha1.StorageClientNodeStatus {
 	return status
 }
 
-func settingStatuses(settings []v1alpha1.SettingStatus) []v1alpha1.SettingStatus {
+func settingStatuses(settings []v1alpha1.SettingStatus, undone healed) []v1alpha1.SettingStatus {
 	var list []v1alpha1.SettingStatus
 	for _, s := range first(settings, maxSettings) {
 		s.Desired = cut(s.Desired, maxValue)
 		s.Observed = cut(s.Observed, maxObserved)
 		s.Original = cut(s.Original, maxObserved)
 		s.Message = cut(s.Message, maxMessage)
+		if drift, ok := undone[s.Key]; ok {
+			s.Drift = &drift
+		}
 		list = append(list, s)
 	}
 	slices.SortFunc(list, func(a, b v1alpha1.SettingStatus) int { return strings.Compare(a.Key, b.Key) })
@@ -78,7 +81,7 @@ func settingStatuses(settings []v1alpha1.SettingStatus) []v1alpha1.SettingStatus
 }
 
 // mountStatuses keeps network mounts rather than others where there are too many.
-func mountStatuses(all []mounts.Mount) (list []v1alpha1.MountStatus, omitted int32) {
+func mountStatuses(all []mounts.Mount, judge *mountJudge) (list []v1alpha1.MountStatus, omitted int32) {
 	ordered := slices.Clone(all)
 	slices.SortStableFunc(ordered, func(a, b mounts.Mount) int {
 		switch {
@@ -91,7 +94,7 @@ func mountStatuses(all []mounts.Mount) (list []v1alpha1.MountStatus, omitted int
 	})
 	seen := map[string]bool{}
 	for _, m := range ordered {
-		status := mountStatus(m)
+		status := mountStatus(m, judge)
 		if len(list) == maxMounts || seen[status.MountPoint] {
 			omitted++
 			continue
@@ -103,8 +106,7 @@ func mountStatuses(all []mounts.Mount) (list []v1alpha1.MountStatus, omitted int
 	return list, omitted
 }
 
-// mountStatus leaves the state empty: which options a mount should carry is known to the manager alone.
-func mountStatus(m mounts.Mount) v1alpha1.MountStatus {
+func mountStatus(m mounts.Mount, judge *mountJudge) v1alpha1.MountStatus {
 	status := v1alpha1.MountStatus{
 		MountPoint:   cut(m.MountPoint, maxMountPoint),
 		Volume:       cut(m.Volume, maxName),
@@ -114,6 +116,7 @@ func mountStatus(m mounts.Mount) v1alpha1.MountStatus {
 		SlotLimit:    int32(m.SlotLimit),
 		ReadAheadKiB: int32(m.ReadAheadKiB),
 	}
+	status.State, status.Message = judge.of(m)
 	for _, option := range first(m.Options, maxOptions) {
 		status.Options = append(status.Options, cut(option, maxOption))
 	}

@@ -55,9 +55,6 @@ const (
 	// ReasonRestoring surfaces while a profile that is being deleted puts nodes and volumes back.
 	// Wait; the message names what is left, and deletionPolicy: Retain lets go without restoring.
 	ReasonRestoring = "Restoring"
-	// ReasonUnsupportedField surfaces on Stalled when the profile uses a field that this build does not honour.
-	// Take the named field out, or run a version that honours it.
-	ReasonUnsupportedField = "UnsupportedField"
 	// ReasonInvalid surfaces on Stalled when the profile fails the validation against the catalogue; nothing of it is applied.
 	// Correct the field that the message names, as it says.
 	ReasonInvalid = "Invalid"

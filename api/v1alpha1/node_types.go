@@ -47,7 +47,7 @@ const (
 type MountState string
 
 const (
-	// MountEffective means that the mount has every declared option.
+	// MountEffective means that the mount has every declared option, as far as kernel and server grant it.
 	MountEffective MountState = "Effective"
 	// MountStale means that the mount was made before the options changed, or shares a transport that was.
 	MountStale MountState = "Stale"
@@ -164,6 +164,33 @@ type RebootPermit struct {
 	IgnorePodUIDs []string `json:"ignorePodUIDs,omitempty"`
 }
 
+// NodeVolume is a PersistentVolume of a profile's volume rules that the node has mounted: what its mounts are to show.
+type NodeVolume struct {
+	// name is the PersistentVolume's.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`
+	Name string `json:"name"`
+
+	// mountOptions are the options that profiles declare and the volume carries. The agent compares mounts with them; it
+	// never mounts with them and writes them nowhere.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=128
+	// +kubebuilder:validation:items:Pattern=`^[^,[:space:]]+$`
+	MountOptions []string `json:"mountOptions,omitempty"`
+
+	// readAheadKiB is the read-ahead window that the volume's mounts are to have, in KiB: 4 to 1048576. It wins over the
+	// setting readAhead of the mounts' type.
+	// +optional
+	// +kubebuilder:validation:Minimum=4
+	// +kubebuilder:validation:Maximum=1048576
+	ReadAheadKiB *int32 `json:"readAheadKiB,omitempty"`
+}
+
 // StorageClientNodeSpec is what a node's agent is to do. The manager alone writes it.
 type StorageClientNodeSpec struct {
 	// settings are the merged settings of the node's profiles.
@@ -182,6 +209,14 @@ type StorageClientNodeSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	BootHash string `json:"bootHash,omitempty"`
+
+	// volumes are the volumes of profiles that the node has mounted. No hash covers them, and nothing waits for them: they
+	// are written while the rollout does not hold the node, and the agent has seen what was written before.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=128
+	Volumes []NodeVolume `json:"volumes,omitempty"`
 
 	// rebootPermit is the right to reboot once.
 	// +optional
@@ -206,6 +241,25 @@ type Bootloader struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
+}
+
+// Drift is what something else has done to a setting that the agent set again.
+type Drift struct {
+	// count is how often the agent found the setting changed and set it again. It goes on counting when the agent or the
+	// node starts anew, and begins again when the setting is declared anew. One that is left alone, after 5 times within an
+	// hour, counts no further.
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	Count int32 `json:"count"`
+
+	// lastTime is when that was last.
+	// +required
+	LastTime metav1.Time `json:"lastTime"`
+
+	// lastObserved is what was found then: the value, or what was wrong with the files that keep it.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	LastObserved string `json:"lastObserved,omitempty"`
 }
 
 // SettingStatus is how one setting stands on the node.
@@ -243,6 +297,10 @@ type SettingStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
+
+	// drift tells of changes by something else that the agent has undone. Absent where there were none.
+	// +optional
+	Drift *Drift `json:"drift,omitempty"`
 }
 
 // MountStatus is a network or XFS mount of the node.
@@ -297,12 +355,13 @@ type MountStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	ReadAheadKiB int32 `json:"readAheadKiB,omitempty"`
 
-	// state is Effective, Stale or Unmanaged. Empty where the agent does not judge the mount, as today: the manager
-	// compares options with what the volume declares, and reports it in MountsEffective.
+	// state is Effective, Stale or Unmanaged, by what spec.volumes wants. A volume that is new on the node is Unmanaged
+	// until the manager has named it there.
 	// +optional
 	State MountState `json:"state,omitempty"`
 
-	// message says why, where the state is Stale.
+	// message says why, where the state is Stale: option, value in force and value wanted and, where another mount of the
+	// server holds its connections, which one and the pods that must go first. Otherwise it says what cannot be had here.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`

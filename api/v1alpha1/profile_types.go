@@ -354,7 +354,8 @@ type VolumeRule struct {
 	// +kubebuilder:validation:MaxItems=32
 	MountOptions []MountOption `json:"mountOptions,omitempty"`
 
-	// readAheadKiB is the read-ahead window of the volumes' mounts in KiB: 4 to 1048576.
+	// readAheadKiB is the read-ahead window of the volumes' mounts in KiB: 4 to 1048576. It wins over node.readAhead. The
+	// node's agent sets it, within seconds of a mount, on NFS and XFS; for SMB declare the mount option rasize instead.
 	// +optional
 	// +kubebuilder:validation:Minimum=4
 	// +kubebuilder:validation:Maximum=1048576

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -60,8 +61,8 @@ func staleMounts(profile string, volumes volume.Snapshot, cluster overview.Clust
 	return out
 }
 
-// namePods puts namespace/name in the place of the UIDs of pods that still run. Pods are listed once for each node
-// concerned.
+// namePods puts namespace/name in the place of the UIDs of pods that still run, also of those that a message says have to
+// go first. Pods are listed once for each node concerned.
 func namePods(ctx context.Context, c client.Client, mounts []view.StaleMount) error {
 	names := map[string]map[string]string{}
 	for i := range mounts {
@@ -84,6 +85,9 @@ func namePods(ctx context.Context, c client.Client, mounts []view.StaleMount) er
 			}
 		}
 		mounts[i].Pods = named
+		for uid, name := range onNode {
+			mounts[i].Message = strings.ReplaceAll(mounts[i].Message, uid, name)
+		}
 	}
 	return nil
 }

@@ -24,8 +24,10 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/daemonset"
+	"github.com/storageclient/operator/controllers/drift"
 	clientmetrics "github.com/storageclient/operator/controllers/metrics"
 	"github.com/storageclient/operator/controllers/node"
+	"github.com/storageclient/operator/controllers/nodevolumes"
 	"github.com/storageclient/operator/controllers/profile"
 	"github.com/storageclient/operator/controllers/rollout"
 	"github.com/storageclient/operator/controllers/volume"
@@ -119,7 +121,8 @@ func trimObject(object any) (any, error) {
 	for _, mount := range scn.Status.Mounts {
 		if mount.Volume != "" {
 			mounts = append(mounts, v1alpha1.MountStatus{
-				MountPoint: mount.MountPoint, Volume: mount.Volume, Protocol: mount.Protocol, Options: mount.Options, State: mount.State, Message: mount.Message,
+				MountPoint: mount.MountPoint, Volume: mount.Volume, Protocol: mount.Protocol, Options: mount.Options,
+				ReadAheadKiB: mount.ReadAheadKiB, State: mount.State, Message: mount.Message,
 			})
 		}
 	}
@@ -169,6 +172,11 @@ func addControllers(mgr ctrl.Manager, s settings) error {
 		"volume": &volume.Reconciler{
 			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Recorder: recorder, Clock: realClock, Allow: s.allow, Namespace: v1alpha1.ManagerNamespace,
 		},
+		"nodevolumes": &nodevolumes.Reconciler{
+			Client: mgr.GetClient(), Clock: realClock, Allow: s.allow,
+			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: s.agentNamespace,
+		},
+		"drift": &drift.Reporter{Recorder: recorder},
 		"metrics": &clientmetrics.Reporter{
 			Registry: metrics.Registry, MaxUnavailable: s.maxUnavailable,
 			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: s.agentNamespace,

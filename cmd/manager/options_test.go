@@ -66,12 +66,12 @@ func TestTrimObjectKeepsWhatIsComparedWithVolumes(t *testing.T) {
 	scn := &v1alpha1.StorageClientNode{}
 	scn.Status.Mounts = []v1alpha1.MountStatus{
 		{MountPoint: "/data", Server: "filer", Options: []string{"rw"}},
-		{MountPoint: "/var/lib/kubelet/x", Volume: "pv", Server: "filer", Options: []string{"nconnect=4"}, State: v1alpha1.MountStale, Connections: 4},
+		{MountPoint: "/var/lib/kubelet/x", Volume: "pv", Server: "filer", Options: []string{"nconnect=4"}, State: v1alpha1.MountStale, Connections: 4, ReadAheadKiB: 128},
 	}
 	if _, err := trimObject(scn); err != nil {
 		t.Fatal(err)
 	}
-	want := []v1alpha1.MountStatus{{MountPoint: "/var/lib/kubelet/x", Volume: "pv", Options: []string{"nconnect=4"}, State: v1alpha1.MountStale}}
+	want := []v1alpha1.MountStatus{{MountPoint: "/var/lib/kubelet/x", Volume: "pv", Options: []string{"nconnect=4"}, State: v1alpha1.MountStale, ReadAheadKiB: 128}}
 	if diff := cmp.Diff(want, scn.Status.Mounts); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

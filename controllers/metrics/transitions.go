@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/drift"
 	"github.com/storageclient/operator/controllers/rollout/plan"
 )
 
@@ -46,7 +47,7 @@ func NewTransitions() *Transitions {
 		}, []string{"reason"}),
 		drift: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "storageclient_settings_drift_total",
-			Help: "How often a setting of a node was reported as Drifted or Shadowed that had not been before, by the first word of its key (sysctl, module, kernelArgument). What the agent heals at once is not reported to the manager: see storageclient_agent_drift_total.",
+			Help: "How often something else had changed a setting of a node and its agent set it again, or a setting was reported as Drifted or Shadowed that had not been before, by the first word of its key (sysctl, module, kernelArgument).",
 		}, []string{"subject"}),
 	}
 	for _, result := range []string{resultDone, resultTimedOut, resultWithdrawn, resultFailed} {
@@ -128,14 +129,18 @@ func rebootResult(phase v1alpha1.RolloutPhase) string {
 }
 
 func (t *Transitions) countDrift(before, after []v1alpha1.SettingStatus) {
-	old := map[string]bool{}
+	old := map[string]v1alpha1.SettingStatus{}
 	for _, s := range before {
-		old[s.Key] = drifted(s.State)
+		old[s.Key] = s
 	}
 	for _, s := range after {
-		if was, known := old[s.Key]; known && !was && drifted(s.State) {
-			subject, _, _ := strings.Cut(s.Key, "/")
-			t.drift.WithLabelValues(subject).Inc()
+		was, known := old[s.Key]
+		count := drift.Healed(was, s)
+		if known && !drifted(was.State) && drifted(s.State) {
+			count++
+		}
+		if subject, _, _ := strings.Cut(s.Key, "/"); count > 0 {
+			t.drift.WithLabelValues(subject).Add(float64(count))
 		}
 	}
 }

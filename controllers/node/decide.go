@@ -42,7 +42,7 @@ type input struct {
 // decision is the next step of a node, and why.
 type decision struct {
 	step step
-	// spec is what the object is to hold after stepWrite; its reboot permit is not ours to write.
+	// spec is what the object is to hold after stepWrite; its reboot permit and its volumes are not ours to write.
 	spec v1alpha1.StorageClientNodeSpec
 	// gated is set where the step changes settings on the host and has to pass the live gate; limited where it
 	// only has to keep to the profiles' limit, as a release does.
@@ -190,6 +190,7 @@ func (in input) restoreReboot() bool {
 // sameSpec compares what this package writes, and only that.
 func sameSpec(a, b v1alpha1.StorageClientNodeSpec) bool {
 	a.RebootPermit, b.RebootPermit = nil, nil
+	a.Volumes, b.Volumes = nil, nil
 	return equality.Semantic.DeepEqual(a, b)
 }
 

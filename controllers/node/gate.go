@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
@@ -46,7 +45,7 @@ func (r *Reconciler) throughGate(ctx context.Context, in input, next decision) (
 			continue
 		}
 		nodes := nodesOf(*all, profile)
-		verdict := newVerdict(livegate.Admit(nodes, policyOf(profile), now), profiles, nodes, now)
+		verdict := newVerdict(livegate.Admit(nodes, livegate.PolicyOf(profile.Spec.WithDefaults().Rollout), now), profiles, nodes, now)
 		if r.verdicts != nil {
 			r.verdicts[name] = verdict
 		}
@@ -146,17 +145,6 @@ func takenSince(node *corev1.Node, report fleet.Report) time.Time {
 		return condition.LastHeartbeatTime.Time
 	}
 	return time.Time{}
-}
-
-func policyOf(profile *fleet.Profile) livegate.Policy {
-	rollout := profile.Spec.WithDefaults().Rollout
-	return livegate.Policy{
-		Canaries:         int(ptr.Deref(rollout.Canary.Nodes, 0)),
-		Chosen:           rollout.Canary.NodeSelector != nil,
-		Soak:             time.Duration(*rollout.Canary.SoakSeconds) * time.Second,
-		Limit:            *rollout.MaxConcurrentLive,
-		FailureThreshold: int(*rollout.FailureThreshold),
-	}
 }
 
 // mayRelease says why a node that carries settings of a profile has to wait with being restored; empty: it may. What

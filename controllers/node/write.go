@@ -67,9 +67,9 @@ func (r *Reconciler) begin(ctx context.Context, in input, next decision) error {
 // of the new settings begins, and must not be that of the old ones.
 func (r *Reconciler) change(ctx context.Context, in input, next decision) error {
 	changed := in.scn.DeepCopy()
-	permit := changed.Spec.RebootPermit
+	permit, volumes := changed.Spec.RebootPermit, changed.Spec.Volumes
 	changed.Spec = next.spec
-	changed.Spec.RebootPermit = permit
+	changed.Spec.RebootPermit, changed.Spec.Volumes = permit, volumes
 	if err := r.report(ctx, in, changed, next.note); err != nil {
 		return err
 	}

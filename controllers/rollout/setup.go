@@ -69,14 +69,16 @@ func nodeChanged(e event.UpdateEvent) bool {
 		!equality.Semantic.DeepEqual(before.Annotations, after.Annotations)
 }
 
-// objectChanged leaves out reports that change mounts and their figures only.
+// objectChanged leaves out reports that change mounts and their figures only, and volumes, which the rollout has no say in.
 func objectChanged(e event.UpdateEvent) bool {
 	before, ok := e.ObjectOld.(*v1alpha1.StorageClientNode)
 	after, also := e.ObjectNew.(*v1alpha1.StorageClientNode)
 	if !ok || !also {
 		return true
 	}
-	if before.Generation != after.Generation {
+	asked, asks := before.Spec, after.Spec
+	asked.Volumes, asks.Volumes = nil, nil
+	if !equality.Semantic.DeepEqual(asked, asks) {
 		return true
 	}
 	was, is := before.Status, after.Status

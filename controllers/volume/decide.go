@@ -108,6 +108,9 @@ type Decision struct {
 	Carried map[string][]string
 	// rules are those that select the volume, by precedence.
 	rules []rule
+	// readAhead is the rule of the volume's read-ahead window, nil for none; disputed is true where profiles disagree.
+	readAhead *rule
+	disputed  bool
 	// mark is the step that an ActionWrite belongs to, nil where the list does not change.
 	mark *stepMark
 	// refused is what an ActionRestore after a FailedMount leaves on the volume.
@@ -148,6 +151,8 @@ func Decide(in Input) Decision {
 		}
 	}
 	d.Profiles, d.rules = profileNames(s.rules), s.rules
+	_, dispute := readAheadOf(s.rules)
+	d.readAhead, d.disputed = s.merged.readAhead, dispute != ""
 	return s.forgetRefusal(d)
 }
 

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
 const (
@@ -203,7 +204,7 @@ func mountedWell(all []judged, nodes []v1alpha1.StorageClientNode) map[string]bo
 	for i := range nodes {
 		for _, m := range nodes[i].Status.Mounts {
 			options, concerns := wanted[m.Volume]
-			if concerns && len(m.Options) > 0 && staleness(options, &m) == "" {
+			if concerns && len(m.Options) > 0 && len(mountoptions.Outdated(m.Protocol, options, m.Options)) == 0 {
 				out[m.Volume] = true
 			}
 		}

@@ -20,6 +20,9 @@ type merged struct {
 	options []string
 	// carried are the options that stand in the list because a profile declares them, by profile.
 	carried map[string][]string
+	// readAhead is the rule whose read-ahead window the volume's mounts are to have; nil where none declares one, or rules of
+	// equal rank disagree.
+	readAhead *rule
 	// kept are differences in which the volume's own value won.
 	kept []mountoptions.Difference
 	// conflicts name options for which profiles of equal priority want different values.
@@ -72,8 +75,27 @@ func mergeRules(t target, base, current []string, rules []rule, class []string) 
 		}
 		out.options, out.kept = result.Options, append(out.kept, result.Kept...)
 	}
+	var dispute string
+	if out.readAhead, dispute = readAheadOf(rules); dispute != "" {
+		out.conflicts = append(out.conflicts, dispute)
+	}
 	out.problems = append(t.newProblems(base, out.options), t.lost(base, out)...)
 	return out
+}
+
+// readAheadOf is the first rule that declares a read-ahead window. Where another of equal rank declares a different one,
+// neither counts, and the dispute says so.
+func readAheadOf(rules []rule) (first *rule, dispute string) {
+	for i := range rules {
+		switch r := &rules[i]; {
+		case r.ReadAheadKiB == nil:
+		case first == nil:
+			first = r
+		case equalRank(*first, *r) && *first.ReadAheadKiB != *r.ReadAheadKiB:
+			return nil, fmt.Sprintf("readAheadKiB %d (%s) against %d (%s)", *first.ReadAheadKiB, first.profile.name, *r.ReadAheadKiB, r.profile.name)
+		}
+	}
+	return first, ""
 }
 
 // newProblems are what is wrong with a list and was not with the volume's own.

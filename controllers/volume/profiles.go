@@ -101,7 +101,7 @@ func holdOf(p *v1alpha1.StorageClientProfile, standing match.Standing, allow cat
 	return &hold{wouldAct: true, message: fmt.Sprintf("profile %s has no finalizer yet", p.Name)}
 }
 
-// selecting returns the rules of acting profiles that select the volume and declare options, by precedence.
+// selecting returns the rules of acting profiles that select the volume and declare something, by precedence.
 func (ps Profiles) selecting(pv *corev1.PersistentVolume, claim *metav1.PartialObjectMetadata) []rule {
 	var rules []rule
 	for _, p := range ps.byPrecedence {
@@ -116,7 +116,7 @@ func (p *profile) selecting(pv *corev1.PersistentVolume, claim *metav1.PartialOb
 	var rules []rule
 	for i := range p.spec.Volumes {
 		r := &p.spec.Volumes[i]
-		if len(r.MountOptions) > 0 && selects(&r.Selector, pv, claim) {
+		if (len(r.MountOptions) > 0 || r.ReadAheadKiB != nil) && selects(&r.Selector, pv, claim) {
 			rules = append(rules, rule{VolumeRule: r, profile: p})
 		}
 	}

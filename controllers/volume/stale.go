@@ -2,9 +2,7 @@ package volume
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/mountoptions"
@@ -26,8 +24,8 @@ type Stale struct {
 	Mounts []StaleMount
 }
 
-// StaleMounts compares the options that a profile's volumes carry with what the nodes report of their mounts. A
-// difference that rounding or a limit accounts for is none: a new mount would show the same.
+// StaleMounts finds the mounts of a profile's volumes that nodes report as stale. A difference that rounding or a limit
+// accounts for is none: a new mount would show the same.
 func StaleMounts(volumes []Volume, nodes []v1alpha1.StorageClientNode) Stale {
 	wanted := make(map[string][]string, len(volumes))
 	for _, v := range volumes {
@@ -40,7 +38,7 @@ func StaleMounts(volumes []Volume, nodes []v1alpha1.StorageClientNode) Stale {
 			if !ours || m.Volume == "" {
 				continue
 			}
-			if message := staleness(options, &m); message != "" {
+			if message := staleness(&nodes[i], options, &m); message != "" {
 				out.Mounts = append(out.Mounts, StaleMount{Node: nodes[i].Name, Volume: m.Volume, MountPoint: m.MountPoint, PodUIDs: m.PodUIDs, Message: message})
 			}
 		}
@@ -52,27 +50,24 @@ func StaleMounts(volumes []Volume, nodes []v1alpha1.StorageClientNode) Stale {
 	return out
 }
 
-// staleness says what is old about a mount, "" if nothing is. What the node itself has found counts too: it sees
-// transports that were made before a setting changed.
-func staleness(wanted []string, m *v1alpha1.MountStatus) string {
-	for _, d := range protocolOf(m).Compare(wanted, m.Options) {
-		if !d.Limited {
-			return fmt.Sprintf("%s is %s, wanted %s: %s", d.Option, cmp.Or(d.Observed, "not shown"), d.Wanted, d.Message)
-		}
-	}
-	if m.State == v1alpha1.MountStale {
+// staleness says what is old about a mount, "" if nothing is. That is for the node's agent to say, which knows more than the
+// options. Where it has not been asked, its node being held by the rollout or the volume new to it, the options tell.
+func staleness(node *v1alpha1.StorageClientNode, wanted []string, m *v1alpha1.MountStatus) string {
+	switch {
+	case m.State == v1alpha1.MountStale:
 		return cmp.Or(m.Message, "the node reports the mount as stale")
+	case m.State == v1alpha1.MountEffective && asked(node, m.Volume, wanted):
+		return ""
+	}
+	if outdated := mountoptions.Outdated(m.Protocol, wanted, m.Options); len(outdated) > 0 {
+		return outdated[0].String()
 	}
 	return ""
 }
 
-// protocolOf goes by what the mount is, whatever the volume says.
-func protocolOf(m *v1alpha1.MountStatus) mountoptions.Protocol {
-	switch {
-	case strings.HasPrefix(m.Protocol, "SMB"):
-		return mountoptions.SMB
-	case m.Protocol == "xfs":
-		return mountoptions.XFS
-	}
-	return mountoptions.NFS
+// asked reports whether a node's agent has seen these options among those of the volume.
+func asked(node *v1alpha1.StorageClientNode, volume string, wanted []string) bool {
+	return node.Status.ObservedGeneration >= node.Generation && slices.ContainsFunc(node.Spec.Volumes, func(v v1alpha1.NodeVolume) bool {
+		return v.Name == volume && !slices.ContainsFunc(wanted, func(o string) bool { return !slices.Contains(v.MountOptions, o) })
+	})
 }

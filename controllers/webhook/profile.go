@@ -52,9 +52,6 @@ func (v *profileValidator) judge(profile *v1alpha1.StorageClientProfile) (admiss
 			problems = append(problems, invalid(p))
 		}
 	}
-	for _, path := range nodesettings.UnsupportedFields(profile) {
-		warnings = append(warnings, path+": this version does not honour it: the profile changes nothing until it is taken out")
-	}
 	warnings = append(warnings, consistencyWarnings(profile)...)
 	for _, a := range advice.ForAdmission(profile) {
 		warnings = append(warnings, a.ID+": "+a.Text)

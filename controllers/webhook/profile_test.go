@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
@@ -91,8 +90,7 @@ func TestValidateCreate(t *testing.T) {
 			refused: []string{`spec.node.kernelArguments[0]: Invalid value: "16M"`, "write 16777216"}},
 		"two problems at once": {profile: newProfile(sysctl("vm.dirty_ratio", "200"), rule(allNFS, "nconnect=17")),
 			refused: []string{"spec.node.sysctls[vm.dirty_ratio]", "spec.volumes[0].mountOptions[0]"}},
-		"a hazard is no error":             {profile: newProfile(sysctl("net.ipv4.tcp_sack", "0")), warned: []string{"spec.node.sysctls[net.ipv4.tcp_sack]"}},
-		"a field that is not honoured yet": {profile: newProfile(rule(allNFS, "nconnect=4"), func(p *v1alpha1.StorageClientProfile) { p.Spec.Volumes[0].ReadAheadKiB = ptr.To[int32](16384) }), warned: []string{"spec.volumes[0].readAheadKiB: this version does not honour it"}},
+		"a hazard is no error": {profile: newProfile(sysctl("net.ipv4.tcp_sack", "0")), warned: []string{"spec.node.sysctls[net.ipv4.tcp_sack]"}},
 		"old data for everybody": {profile: newProfile(rule(allNFS, "nocto", "actimeo=600"), rule(allNFS, "acdirmax=61", "acregmax=60")),
 			warned: []string{`spec.volumes[0].mountOptions[0]: "nocto": clients may long see old data`, `spec.volumes[0].mountOptions[1]: "actimeo=600"`, `spec.volumes[1].mountOptions[0]: "acdirmax=61"`}},
 		"a cache that no other client may write to": {profile: newProfile(rule(allSMB, "actimeo=60", "cache=loose", "acregmax=61")),

@@ -32,6 +32,7 @@ var tables = []constants{
 	{"Reasons of these phases", "`status.rollout.reason` of a StorageClientNode.", "controllers/rollout/plan/step.go", "Reason"},
 	{"States of a setting", "`status.settings[].state` of a StorageClientNode.", "api/v1alpha1/node_types.go", "Setting"},
 	{"Events on Nodes", "", "controllers/rollout/events.go", "event"},
+	{"Events on Nodes about changes by something else", "", "controllers/drift/drift.go", "event"},
 	{"Events on PersistentVolumes", "Not every reason makes an event: what is as it should be makes none.", "controllers/volume/decide.go", "Reason"},
 }
 

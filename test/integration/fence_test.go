@@ -124,6 +124,7 @@ var _ = Describe("The fence around a node agent", func() {
 		DescribeTable("still refuses",
 			func(write func(client.Client) error, reason string) { expectRefused(write(agent), reason) },
 			Entry("a change of spec", mergePatch("node-1", `{"spec":{"release":true}}`), "spec is the manager's"),
+			Entry("volumes of its own choice", mergePatch("node-1", `{"spec":{"volumes":[{"name":"pv","readAheadKiB":4}]}}`), "spec is the manager's"),
 			Entry("the removal of spec", mergePatch("node-1", `{"spec":null}`), "spec is the manager's"),
 			Entry("a label", mergePatch("node-1", `{"metadata":{"labels":{"a":"b"}}}`), "labels, annotations, owner references and finalizers are the manager's"),
 			Entry("an annotation", mergePatch("node-1", `{"metadata":{"annotations":{"a":"b"}}}`), "labels, annotations, owner references and finalizers are the manager's"),

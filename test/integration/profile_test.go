@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -100,20 +99,15 @@ var _ = Describe("Profiles", func() {
 		Expect(visit("p").ResourceVersion).To(Equal(visited.ResourceVersion), "nothing is left to write")
 	})
 
-	It("are Stalled and apply nothing where they are invalid, or use what this build does not honour", func() {
+	It("are Stalled and apply nothing where they are invalid", func() {
 		newNode("a").Create()
 		newProfile("wrong").Sysctl("kernel.core_pattern", "x").Create()
-		newProfile("later").With(func(spec *v1alpha1.StorageClientProfileSpec) {
-			spec.Volumes = []v1alpha1.VolumeRule{{Name: "nfs", ReadAheadKiB: ptr.To[int32](128),
-				Selector: v1alpha1.VolumeSelector{Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS}}}}
-		}).Create()
-		manager.settle([]string{"wrong", "later"}, []string{"a"})
+		manager.settle([]string{"wrong"}, []string{"a"})
 		Expect(findProfile("wrong")).To(And(
 			haveCondition("Stalled", metav1.ConditionTrue, v1alpha1.ReasonInvalid),
 			haveCondition("Reconciling", metav1.ConditionFalse, v1alpha1.ReasonInvalid),
 			haveCondition("Ready", metav1.ConditionFalse, v1alpha1.ReasonInvalid)))
 		Expect(meta.FindStatusCondition(findProfile("wrong").Status.Conditions, "Stalled").Message).To(ContainSubstring("spec.node.sysctls[kernel.core_pattern]"))
-		Expect(findProfile("later")).To(haveCondition("Stalled", metav1.ConditionTrue, v1alpha1.ReasonUnsupportedField))
 		expectClean("a")
 	})
 

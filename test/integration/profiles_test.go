@@ -90,7 +90,6 @@ func apply(objects []*unstructured.Unstructured) int {
 		for _, problem := range nodesettings.Validate(profile, catalogue.AllowList{}) {
 			Expect(problem.Warning).To(BeTrue(), "%s: %s", object.GetName(), problem)
 		}
-		Expect(nodesettings.UnsupportedFields(profile)).To(BeEmpty(), object.GetName())
 	}
 	return applied
 }

@@ -72,12 +72,9 @@ var _ = Describe("The webhooks", func() {
 			withWarnings.WarningHandlerWithContext = warned
 			c, err := client.New(withWarnings, client.Options{Scheme: scheme})
 			Expect(err).NotTo(HaveOccurred())
-			profile := newProfile("loose").Volumes(nfsRule("nocto", "actimeo=600", "rsize=1048576", "wsize=262144")).With(func(s *v1alpha1.StorageClientProfileSpec) {
-				s.Volumes[0].ReadAheadKiB = ptr.To[int32](15360)
-			}).Build()
+			profile := newProfile("loose").Volumes(nfsRule("nocto", "actimeo=600", "rsize=1048576", "wsize=262144")).Build()
 			Expect(c.Create(ctx, profile)).To(Succeed())
 			Expect(warned.texts).To(ConsistOf(
-				HavePrefix("spec.volumes[0].readAheadKiB: this version does not honour it"),
 				HavePrefix(`spec.volumes[0].mountOptions[0]: "nocto": clients may long see old data`),
 				HavePrefix(`spec.volumes[0].mountOptions[1]: "actimeo=600": clients may long see old data`),
 				HavePrefix("rsize-wsize: spec.volumes[0].mountOptions: rsize=1048576 and wsize=262144 differ"),

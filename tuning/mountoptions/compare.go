@@ -1,6 +1,7 @@
 package mountoptions
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -19,6 +20,28 @@ type Difference struct {
 	// Limited is true where the kernel's rounding, its limits or the server's may account for the difference: a new
 	// mount may show the same, so it does not tell that the mount is an old one.
 	Limited bool
+}
+
+// String is the difference in a sentence that names the option, the value in force and the value wanted.
+func (d Difference) String() string {
+	return fmt.Sprintf("%s is %s, wanted %s: %s", d.Option, cmp.Or(d.Observed, "not shown"), d.Wanted, d.Message)
+}
+
+// OfMount is the protocol of a mount by its type and version, as a node's agent reports them: NFSv4.1, SMB3.1.1, xfs.
+func OfMount(mounted string) Protocol {
+	switch {
+	case strings.HasPrefix(mounted, "SMB"):
+		return SMB
+	case mounted == "xfs":
+		return XFS
+	}
+	return NFS
+}
+
+// Outdated returns in what a mount shows that it was not made with what is wanted: Compare without the differences that
+// a new mount may show as well. mounted is as for OfMount.
+func Outdated(mounted string, wanted, observed []string) []Difference {
+	return slices.DeleteFunc(OfMount(mounted).Compare(wanted, observed), func(d Difference) bool { return d.Limited })
 }
 
 // Compare returns in what a mount differs from what is wanted. observed is the "opts:" line of the mount in

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -88,6 +89,25 @@ func checkVolumes(p *v1alpha1.StorageClientProfile) []Problem {
 			}
 			problems = append(problems, Problem{Field: field, Value: found.Option, Message: found.Message, Warning: found.Warning})
 		}
+		problems = append(problems, checkReadAhead(rule, fmt.Sprintf("spec.volumes[%d].readAheadKiB", i))...)
+	}
+	return problems
+}
+
+// checkReadAhead names volumes whose read-ahead nobody can set by the volume.
+func checkReadAhead(rule *v1alpha1.VolumeRule, field string) []Problem {
+	if rule.ReadAheadKiB == nil {
+		return nil
+	}
+	var problems []Problem
+	warn := func(message string) {
+		problems = append(problems, Problem{Field: field, Value: strconv.Itoa(int(*rule.ReadAheadKiB)), Message: message, Warning: true})
+	}
+	if slices.Contains(rule.Selector.Protocols, v1alpha1.ProtocolSMB) {
+		warn("has no effect on SMB, whose windows do not tell their mount: declare the mount option rasize")
+	}
+	if others := slices.DeleteFunc(slices.Clone(rule.Selector.FSTypes), func(t string) bool { return t == "xfs" }); len(others) > 0 {
+		warn(fmt.Sprintf("has an effect on XFS only, of file systems on block devices, and not on %s", strings.Join(others, ", ")))
 	}
 	return problems
 }
@@ -124,20 +144,4 @@ func checkWindows(p *v1alpha1.StorageClientProfile) []Problem {
 		}
 	}
 	return problems
-}
-
-// UnsupportedFields are the paths of the fields that a profile uses and this build does not honour. Such a profile
-// disrupts nothing.
-func UnsupportedFields(p *v1alpha1.StorageClientProfile) []string {
-	var fields []string
-	add := func(used bool, field string) {
-		if used {
-			fields = append(fields, field)
-		}
-	}
-	for i := range p.Spec.Volumes {
-		rule := &p.Spec.Volumes[i]
-		add(rule.ReadAheadKiB != nil, fmt.Sprintf("spec.volumes[%d].readAheadKiB", i))
-	}
-	return fields
 }

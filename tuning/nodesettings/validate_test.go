@@ -5,8 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
@@ -54,6 +52,17 @@ func TestValidate(t *testing.T) {
 			want: []string{"spec.node.kernelModules[1].parameters[a]: contradicts spec.node.kernelModules[0].parameters[a]"}},
 		"a mount option out of range": {options: []option{volume("hard"), volume("actimeo=30", "nconnect=17")},
 			want: []string{"spec.volumes[1].mountOptions[1]: must be 1 to 16"}},
+		"read-ahead of volumes that tell no window": {options: []option{func(s *v1alpha1.StorageClientProfileSpec) {
+			volume()(s)
+			s.Volumes[0].ReadAheadKiB = ptr.To[int32](1024)
+			s.Volumes[0].Selector.Protocols = []v1alpha1.VolumeProtocol{v1alpha1.ProtocolSMB}
+			s.Volumes[0].Selector.FSTypes = []string{"xfs", "ext4"}
+		}}, want: []string{"?spec.volumes[0].readAheadKiB: has no effect on SMB", "?spec.volumes[0].readAheadKiB: has an effect on XFS only, of file systems on block devices, and not on ext4"}},
+		"read-ahead of others": {options: []option{func(s *v1alpha1.StorageClientProfileSpec) {
+			volume()(s)
+			s.Volumes[0].ReadAheadKiB = ptr.To[int32](1024)
+			s.Volumes[0].Selector.FSTypes = []string{"xfs"}
+		}}},
 		"a mount option with a warning": {options: []option{volume("hard", "intr")},
 			want: []string{"?spec.volumes[0].mountOptions[1]: has no effect"}},
 		"a timer that loses its say": {options: []option{volume("acregmax=90", "actimeo=30")},
@@ -131,43 +140,5 @@ func TestValidateTellsFieldValueAndRemedy(t *testing.T) {
 		if !strings.Contains(text, part) {
 			t.Errorf("%q does not tell %q", text, part)
 		}
-	}
-}
-
-func TestUnsupportedFields(t *testing.T) {
-	for name, test := range map[string]struct {
-		option option
-		want   []string
-	}{
-		"nothing":                {option: func(*v1alpha1.StorageClientProfileSpec) {}},
-		"what is honoured":       {option: volume("actimeo=30")},
-		"what is the host's own": {option: hostSettings},
-		"a volume's readhead": {func(s *v1alpha1.StorageClientProfileSpec) {
-			volume()(s)
-			volume()(s)
-			s.Volumes[1].ReadAheadKiB = ptr.To[int32](15360)
-		}, []string{"spec.volumes[1].readAheadKiB"}},
-		"options for SMB and blocks": {func(s *v1alpha1.StorageClientProfileSpec) {
-			volume("noatime")(s)
-			s.Volumes[0].Selector.Protocols = []v1alpha1.VolumeProtocol{v1alpha1.ProtocolSMB, v1alpha1.ProtocolBlock}
-		}, nil},
-		"a chosen canary": {func(s *v1alpha1.StorageClientProfileSpec) {
-			s.Rollout.Canary = &v1alpha1.Canary{NodeSelector: &metav1.LabelSelector{}}
-		}, nil},
-		"a counted canary": {func(s *v1alpha1.StorageClientProfileSpec) {
-			s.Rollout.Canary = &v1alpha1.Canary{Nodes: ptr.To[int32](2)}
-		}, nil},
-		"windows":          {func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.Windows = make([]v1alpha1.Window, 1) }, nil},
-		"steps of volumes": {func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.Volumes = &v1alpha1.VolumeRollout{} }, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := profile("a", 0, test.option)
-			if diff := cmp.Diff(test.want, UnsupportedFields(&p), cmpopts.EquateEmpty()); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
-	if got := UnsupportedFields(&v1alpha1.StorageClientProfile{}); len(got) > 0 {
-		t.Errorf("an empty profile uses %v", got)
 	}
 }

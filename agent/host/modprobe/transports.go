@@ -23,7 +23,7 @@ func (s *Subject) observeTransports(o *host.Observation) {
 		o.State, o.Message = host.Failed, "read the limits of the transports: "+err.Error()
 		return
 	}
-	limit, err := s.slotLimit()
+	limit, err := s.SlotLimit()
 	if err != nil {
 		o.State, o.Message = host.Failed, err.Error()
 		return
@@ -51,8 +51,9 @@ func (s *Subject) observeTransports(o *host.Observation) {
 	}
 }
 
-// slotLimit is the limit of a new transport: the larger of the two slot table sizes.
-func (s *Subject) slotLimit() (int, error) {
+// SlotLimit is the limit of a new transport: the larger of the two slot table sizes. It is an error where the module
+// sunrpc is not loaded.
+func (s *Subject) SlotLimit() (int, error) {
 	limit := 0
 	for _, name := range []string{minSlots, maxSlots} {
 		p, err := parse(name)

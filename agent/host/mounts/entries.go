@@ -1,5 +1,10 @@
 package mounts
 
+import (
+	"cmp"
+	"slices"
+)
+
 // Entry is one line of the host's mount table, whatever its type.
 type Entry struct {
 	// Device is the superblock's major:minor.
@@ -25,4 +30,30 @@ func (r Reader) Entries() ([]Entry, error) {
 		})
 	}
 	return entries, err
+}
+
+// VolumeEntry is a file system that pods have mounted as a volume.
+type VolumeEntry struct {
+	// Volume is the volume's name in the kubelet's path, Device the superblock's major:minor, FSType its type.
+	Volume, Device, FSType string
+}
+
+// VolumeEntries reads which file systems the kubelet's pods have mounted as volumes, each pair of volume and device once,
+// sorted. It reads the mount table only.
+func (r Reader) VolumeEntries() ([]VolumeEntry, error) {
+	lines, _, err := r.mountinfo()
+	if err != nil {
+		return nil, err
+	}
+	k := findKubelets(lines, r.kubeletDir)
+	var entries []VolumeEntry
+	for _, line := range lines {
+		if at := k.locate(line.point); at.volume != "" && (isNFS(line.fsType) || isSMB(line.fsType) || line.fsType == "xfs" && !k.own[line.device]) {
+			entries = append(entries, VolumeEntry{Volume: at.volume, Device: line.device, FSType: line.fsType})
+		}
+	}
+	slices.SortFunc(entries, func(a, b VolumeEntry) int {
+		return cmp.Or(cmp.Compare(a.Volume, b.Volume), cmp.Compare(a.Device, b.Device))
+	})
+	return slices.Compact(entries), nil
 }

@@ -48,6 +48,11 @@ type Mount struct {
 	Volume string
 	// PodUIDs are the pods that have the superblock mounted, sorted.
 	PodUIDs []string
+	// Client names the connections of an NFS mount: all mounts with the same one share them, and have as many as the
+	// first of them asked for. Empty for other types.
+	Client string
+	// First is the mount point of the oldest mount of that client, its own where it is that; empty where Client is.
+	First string
 }
 
 // Network tells whether the mount is of a network file system.
@@ -96,17 +101,34 @@ func (r Reader) Read() (Table, error) {
 	stats := r.mountstats()
 	transports := r.sysfsTransports()
 	k := findKubelets(lines, r.kubeletDir)
-	mounts := map[string]Mount{}
+	mounts, oldest := map[string]Mount{}, map[string]elder{}
 	for _, line := range lines {
 		if !isNFS(line.fsType) && !isSMB(line.fsType) && line.fsType != "xfs" {
 			continue
 		}
 		// A later line of the same mount point is mounted over the earlier one.
-		mounts[line.point] = r.describe(line, stats[line.point], transports, k)
+		mount := r.describe(line, stats[line.point], transports, k)
+		mounts[line.point] = mount
+		// Of equal ages the earlier line is the older mount.
+		if first, known := oldest[mount.Client]; !known || stats[line.point].age > first.age {
+			oldest[mount.Client] = elder{line.point, stats[line.point].age}
+		}
+	}
+	for point, mount := range mounts {
+		if mount.Client != "" {
+			mount.First = oldest[mount.Client].point
+			mounts[point] = mount
+		}
 	}
 	table := Table{Mounts: sortedValues(mounts), Busy: busy(lines, k), Malformed: malformed}
 	sharePods(table.Mounts, lines, k)
 	return table, nil
+}
+
+// elder is a mount and the seconds since it was made.
+type elder struct {
+	point string
+	age   int
 }
 
 // Busy reads the mount table only: the busy mounts, and how many lines could not be read.
@@ -154,7 +176,8 @@ func (r Reader) describe(line mountLine, s stats, transports []transport, k kube
 	}
 	mount.Server, mount.Export = source(line)
 	if isNFS(line.fsType) {
-		mount.SlotLimit = slotLimit(transports, newClient(line, s))
+		c := newClient(line, s)
+		mount.SlotLimit, mount.Client = slotLimit(transports, c), c.name(line)
 	}
 	return mount
 }

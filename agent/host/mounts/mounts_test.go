@@ -96,12 +96,13 @@ func TestMounts(t *testing.T) {
 			MountPoint: pods + pod1 + "/volumes/kubernetes.io~csi/pv1/mount", Device: "0:52", FSType: "nfs4",
 			Server: "10.0.0.1", Export: "/export/pv1", Protocol: "NFSv4.1", Options: append(v41, "relatime"),
 			Connections: 4, SlotLimit: 65536, ReadAheadKiB: 15360, Volume: "pv1", PodUIDs: []string{pod1, pod2},
+			Client: "10.0.0.1:2049 4.1 tcp ", First: "/mnt/with blank",
 		},
 		"a host's own mount with a blank in its path, read-only on a writable superblock": {
 			MountPoint: "/mnt/with blank", Device: "0:46", FSType: "nfs4",
 			Server: "10.0.0.1", Export: "/export/a b", Protocol: "NFSv4.1",
 			Options:     append(append([]string{"ro"}, v41[1:]...), "noatime"),
-			Connections: 4, SlotLimit: 65536,
+			Connections: 4, SlotLimit: 65536, Client: "10.0.0.1:2049 4.1 tcp ", First: "/mnt/with blank",
 		},
 		"an SMB mount": {
 			MountPoint: "/mnt/share", Device: "0:47", FSType: "cifs", Server: "files.example.com", Export: "/share",

@@ -84,6 +84,8 @@ type stats struct {
 	options []string
 	// sourcePorts are the local ports of the transports, one a transport; 0 where the port is not reserved.
 	sourcePorts []int
+	// age is how many seconds ago the superblock was mounted.
+	age int
 }
 
 // parseMountstats reads the blocks of all mounts that have statistics, by mount point. A block or a line that is
@@ -125,6 +127,8 @@ func (s stats) with(fields []string) stats {
 	switch fields[0] {
 	case "opts:":
 		s.options = strings.Split(fields[1], ",")
+	case "age:":
+		s.age, _ = strconv.Atoi(fields[1])
 	case "xprt:":
 		port := 0
 		if len(fields) > 2 && fields[1] != "local" {

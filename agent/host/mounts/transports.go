@@ -1,6 +1,7 @@
 package mounts
 
 import (
+	"fmt"
 	"net/netip"
 	"path"
 	"slices"
@@ -122,6 +123,16 @@ func newClient(line mountLine, s stats) client {
 		server: option(line.super, "addr"), port: port, sourcePorts: s.sourcePorts,
 		sessions: strings.HasPrefix(version, "4.") && version != "4.0",
 	}
+}
+
+// name holds what the kernel compares before it shares a client and its connections: nconnect is not among it.
+// Source: nfs_match_client in fs/nfs/client.c.
+func (c client) name(line mountLine) string {
+	var parts []string
+	for _, key := range []string{"vers", "proto", "xprtsec"} {
+		parts = append(parts, option(line.super, key))
+	}
+	return fmt.Sprintf("%s:%d %s", c.server, c.port, strings.Join(parts, " "))
 }
 
 func (c client) uses(t transport) bool { return t.port == c.port && sameAddress(t.server, c.server) }

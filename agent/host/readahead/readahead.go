@@ -42,6 +42,10 @@ type Subject struct {
 	failed map[string]string
 	// fileErr is why the last Apply could not keep our files.
 	fileErr error
+	// wanted is what was asked for last, by type, whether it could be applied or not.
+	wanted map[string]string
+	// volumes have windows of their own; nil where nobody asks for any.
+	volumes *Volumes
 }
 
 var _ host.MountFollower = &Subject{}
@@ -67,21 +71,59 @@ func (s *Subject) Name() string { return Name }
 // after it the others one by one. Without a mount there is none.
 func (s *Subject) Original(_ context.Context, name string) (host.Original, error) {
 	values, err := s.read(name)
-	if err != nil || len(values) == 0 {
+	if err != nil {
 		return host.Original{}, err
 	}
+	if err := s.addOwned(values, name); err != nil {
+		return host.Original{}, err
+	}
+	if len(values) == 0 {
+		return host.Original{}, nil
+	}
 	return host.Original{Present: true, Value: encode(values)}, nil
+}
+
+// addOwned adds what the windows of volumes go back to: with the setting of the type gone, the volume's own may be too.
+func (s *Subject) addOwned(values map[string]string, fsType string) error {
+	owned, err := s.owned()
+	if err != nil || len(owned) == 0 {
+		return err
+	}
+	all, err := s.allWindows(fsType)
+	if err != nil {
+		return err
+	}
+	for _, file := range all {
+		volume, isOwned := owned[file]
+		if !isOwned {
+			continue
+		}
+		before := s.volumes.before(VolumesName+"/"+volume, fsType, file)
+		if before == "" {
+			if before, err = s.kernel.ReadValue(file); err != nil {
+				continue
+			}
+		}
+		values[file] = before
+	}
+	return nil
+}
+
+// take remembers what is asked for.
+func (s *Subject) take(desired []host.Setting) {
+	s.wanted = map[string]string{}
+	for _, setting := range desired {
+		if check(setting) == nil {
+			s.wanted[setting.Name] = setting.Value
+		}
+	}
 }
 
 // Apply implements host.Subject.
 func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 	s.failed = map[string]string{}
-	wanted := map[string]string{}
-	for _, setting := range desired {
-		if check(setting) == nil {
-			wanted[setting.Name] = setting.Value
-		}
-	}
+	s.take(desired)
+	wanted := s.wanted
 	if s.fileErr = s.writeFiles(wanted); s.fileErr != nil {
 		return s.fileErr
 	}
@@ -96,6 +138,7 @@ func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 
 // FollowMounts implements host.MountFollower.
 func (s *Subject) FollowMounts(_ context.Context, desired []host.Setting) {
+	s.take(desired)
 	for _, setting := range desired {
 		if check(setting) != nil {
 			continue
@@ -147,6 +190,7 @@ func (s *Subject) write(file, wanted string) error {
 
 // Observe implements host.Subject. Observed is the smallest window of all mounts of the type.
 func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Observation {
+	s.take(desired)
 	kept := s.readFiles()
 	observations := make([]host.Observation, 0, len(desired))
 	for _, setting := range desired {
@@ -188,7 +232,7 @@ func (s *Subject) observe(o *host.Observation, kept files) {
 		o.State, o.Message = host.Drifted, lost
 	case len(values) == 0:
 		o.State, o.Effect = host.Pending, host.NextMount
-		o.Message = "nothing of this type is mounted; later mounts get it " + s.keeper(o.Name).says()
+		o.Message = "nothing of this type is mounted, but for volumes with a window of their own; later mounts get it " + s.keeper(o.Name).says()
 	case o.Observed != o.Desired:
 		o.State, o.Message = host.InSync, "the kernel rounds it down to whole pages"
 	default:
@@ -264,10 +308,27 @@ func (s *Subject) read(fsType string) (map[string]string, error) {
 	return values, nil
 }
 
-// windows are the files that hold the windows of the mounts of a type, each once. NFS names a window by the
+// windows are the files that hold the windows of the mounts of a type, but for those that volumes decide about.
+func (s *Subject) windows(fsType string) ([]string, error) {
+	owned, err := s.owned()
+	if err != nil {
+		return nil, err
+	}
+	all, err := s.allWindows(fsType)
+	return slices.DeleteFunc(all, func(file string) bool { return owned[file] != "" }), err
+}
+
+func (s *Subject) owned() (map[string]string, error) {
+	if s.volumes == nil {
+		return nil, nil
+	}
+	return s.volumes.owned()
+}
+
+// allWindows are the files that hold the windows of the mounts of a type, each once. NFS names a window by the
 // superblock's device number, and a disk is one with its own; a partition has that of its disk. All others name it by
 // the type and a number that no mount table tells (super_setup_bdi in fs/super.c).
-func (s *Subject) windows(fsType string) ([]string, error) {
+func (s *Subject) allWindows(fsType string) ([]string, error) {
 	entries, err := s.entries()
 	if err != nil {
 		return nil, err

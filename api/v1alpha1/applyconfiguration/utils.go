@@ -26,6 +26,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.CanaryApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Drain"):
 		return &apiv1alpha1.DrainApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("Drift"):
+		return &apiv1alpha1.DriftApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Filesystem"):
 		return &apiv1alpha1.FilesystemApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("KernelModule"):
@@ -40,6 +42,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &apiv1alpha1.NodeSettingApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("NodeTuning"):
 		return &apiv1alpha1.NodeTuningApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("NodeVolume"):
+		return &apiv1alpha1.NodeVolumeApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Plan"):
 		return &apiv1alpha1.PlanApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ReadAhead"):

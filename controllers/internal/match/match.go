@@ -3,8 +3,6 @@
 package match
 
 import (
-	"fmt"
-
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -61,13 +59,9 @@ func ControlPlane(node *corev1.Node) bool {
 	return current || old
 }
 
-// Check says why nothing of a profile may be applied: reason UnsupportedField or Invalid, and a message that
-// names field, value and remedy. Both are empty where it may be applied.
+// Check says why nothing of a profile may be applied: reason Invalid, and a message that names field, value and remedy.
+// Both are empty where it may be applied.
 func Check(profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList) (reason, message string) {
-	if fields := nodesettings.UnsupportedFields(profile); len(fields) > 0 {
-		return v1alpha1.ReasonUnsupportedField,
-			fmt.Sprintf("this version does not honour %s: take it out of the profile", names.List(fields))
-	}
 	var problems []string
 	for _, problem := range nodesettings.Validate(profile, allow) {
 		if !problem.Warning {

@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
@@ -68,8 +67,8 @@ func TestStandingOf(t *testing.T) {
 		"a sound profile is active":      {func(*v1alpha1.StorageClientProfile) {}, Active},
 		"without a finalizer it is held": {func(p *v1alpha1.StorageClientProfile) { p.Finalizers = nil }, Held},
 		"so it is in mode Plan":          {func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan }, Held},
-		"and with a field that is not honoured": {func(p *v1alpha1.StorageClientProfile) {
-			p.Spec.Volumes = []v1alpha1.VolumeRule{{ReadAheadKiB: ptr.To[int32](128)}}
+		"and where it is invalid": {func(p *v1alpha1.StorageClientProfile) {
+			p.Spec.Volumes = []v1alpha1.VolumeRule{{MountOptions: []v1alpha1.MountOption{"suid"}}}
 		}, Held},
 		"a profile that is being deleted leaves": {func(p *v1alpha1.StorageClientProfile) { p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }, Leaving},
 		"whatever else holds it": {func(p *v1alpha1.StorageClientProfile) {
@@ -91,10 +90,6 @@ func TestCheckNamesFieldAndValue(t *testing.T) {
 	profile.Spec.Node = &v1alpha1.NodeTuning{Sysctls: map[string]v1alpha1.SettingText{"kernel.core_pattern": "x"}}
 	reason, message := Check(profile, catalogue.AllowList{})
 	if reason != v1alpha1.ReasonInvalid || !strings.Contains(message, "spec.node.sysctls[kernel.core_pattern]") || !strings.Contains(message, `"x"`) {
-		t.Errorf("got %s: %s", reason, message)
-	}
-	profile.Spec.Volumes = []v1alpha1.VolumeRule{{ReadAheadKiB: ptr.To[int32](128)}}
-	if reason, message = Check(profile, catalogue.AllowList{}); reason != v1alpha1.ReasonUnsupportedField || !strings.Contains(message, "spec.volumes[0].readAheadKiB") {
 		t.Errorf("got %s: %s", reason, message)
 	}
 }

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
+	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/names"
 )
 
@@ -49,6 +51,17 @@ type Policy struct {
 	Limit intstr.IntOrString
 	// FailureThreshold is how many failed nodes end it, at least 1.
 	FailureThreshold int
+}
+
+// PolicyOf reads a profile's rules, whose defaults are filled in.
+func PolicyOf(rollout v1alpha1.Rollout) Policy {
+	return Policy{
+		Canaries:         int(ptr.Deref(rollout.Canary.Nodes, 0)),
+		Chosen:           rollout.Canary.NodeSelector != nil,
+		Soak:             time.Duration(*rollout.Canary.SoakSeconds) * time.Second,
+		Limit:            *rollout.MaxConcurrentLive,
+		FailureThreshold: int(*rollout.FailureThreshold),
+	}
 }
 
 // Decision says who may go, and for everybody else why not.

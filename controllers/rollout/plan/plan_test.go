@@ -188,8 +188,8 @@ func TestForWhatANodeIsClaimed(t *testing.T) {
 		"a profile in mode Plan disrupts nothing": {
 			func(f *fixture) { f.Profiles[0].Inert = v1alpha1.ReasonPlanMode }, []string{"a: Waiting PlanMode"},
 		},
-		"a profile with a field that is not honoured disrupts nothing": {
-			func(f *fixture) { f.Profiles[0].Inert = v1alpha1.ReasonUnsupportedField }, []string{"a: Waiting UnsupportedField"},
+		"an invalid profile disrupts nothing": {
+			func(f *fixture) { f.Profiles[0].Inert = v1alpha1.ReasonInvalid }, []string{"a: Waiting Invalid"},
 		},
 		"policy Never": {
 			func(f *fixture) { f.Profiles[0].Rollout.Reboot.Policy = v1alpha1.RebootNever }, []string{"a: Waiting RebootPolicyNever"},
@@ -220,6 +220,17 @@ func TestForWhatANodeIsClaimed(t *testing.T) {
 				f.record("a", v1alpha1.RolloutFailed, "x", time.Hour)
 			},
 			[]string{"a: UpToDate NothingToDo"},
+		},
+		"a new generation that changes no setting, not seen yet, makes nothing of a node that is done": {
+			func(f *fixture) {
+				f.done("a", time.Hour)
+				f.node("a").Client.Generation++
+			},
+			[]string{"a: UpToDate NothingToDo"},
+		},
+		"nor of one whose turn it is": {
+			func(f *fixture) { f.node("a").Client.Generation++ },
+			[]string{"claim a for eda", "a: Claimed Claimed"},
 		},
 		"all permits for the boot hash have been given": {
 			func(f *fixture) { f.record("a", v1alpha1.RolloutUpToDate, "", time.Hour).Attempts = MaxAttempts },

@@ -48,7 +48,7 @@ type Profile struct {
 	Deleting bool
 	// Paused is why the profile is paused, PausedByField or PausedByAnnotation; empty if it is not.
 	Paused string
-	// Inert is why the profile disrupts nothing, PlanMode, Invalid or UnsupportedField; empty if it acts.
+	// Inert is why the profile disrupts nothing, PlanMode or Invalid; empty if it acts.
 	Inert string
 	// PlanHash is what an approval names.
 	PlanHash string

@@ -112,6 +112,18 @@ var schemaYAML = typed.YAMLObject(`types:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector
 - name: com.github.storageclient.operator.api.v1alpha1.DrainTimeoutPolicy
   scalar: string
+- name: com.github.storageclient.operator.api.v1alpha1.Drift
+  map:
+    fields:
+    - name: count
+      type:
+        scalar: numeric
+    - name: lastObserved
+      type:
+        scalar: string
+    - name: lastTime
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
 - name: com.github.storageclient.operator.api.v1alpha1.Filesystem
   map:
     fields:
@@ -298,6 +310,21 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: tuned
       type:
         namedType: com.github.storageclient.operator.api.v1alpha1.Tuned
+- name: com.github.storageclient.operator.api.v1alpha1.NodeVolume
+  map:
+    fields:
+    - name: mountOptions
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: atomic
+    - name: name
+      type:
+        scalar: string
+    - name: readAheadKiB
+      type:
+        scalar: numeric
 - name: com.github.storageclient.operator.api.v1alpha1.Plan
   map:
     fields:
@@ -455,6 +482,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: desired
       type:
         scalar: string
+    - name: drift
+      type:
+        namedType: com.github.storageclient.operator.api.v1alpha1.Drift
     - name: key
       type:
         scalar: string
@@ -518,6 +548,14 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - key
+    - name: volumes
+      type:
+        list:
+          elementType:
+            namedType: com.github.storageclient.operator.api.v1alpha1.NodeVolume
+          elementRelationship: associative
+          keys:
+          - name
 - name: com.github.storageclient.operator.api.v1alpha1.StorageClientNodeStatus
   map:
     fields:

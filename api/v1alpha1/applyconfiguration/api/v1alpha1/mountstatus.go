@@ -29,10 +29,11 @@ type MountStatusApplyConfiguration struct {
 	SlotLimit *int32 `json:"slotLimit,omitempty"`
 	// readAheadKiB is the read-ahead window in KiB.
 	ReadAheadKiB *int32 `json:"readAheadKiB,omitempty"`
-	// state is Effective, Stale or Unmanaged. Empty where the agent does not judge the mount, as today: the manager
-	// compares options with what the volume declares, and reports it in MountsEffective.
+	// state is Effective, Stale or Unmanaged, by what spec.volumes wants. A volume that is new on the node is Unmanaged
+	// until the manager has named it there.
 	State *apiv1alpha1.MountState `json:"state,omitempty"`
-	// message says why, where the state is Stale.
+	// message says why, where the state is Stale: option, value in force and value wanted and, where another mount of the
+	// server holds its connections, which one and the pods that must go first. Otherwise it says what cannot be had here.
 	Message *string `json:"message,omitempty"`
 }
 

@@ -25,6 +25,8 @@ type SettingStatusApplyConfiguration struct {
 	State *apiv1alpha1.SettingState `json:"state,omitempty"`
 	// message says why, where the state is not InSync.
 	Message *string `json:"message,omitempty"`
+	// drift tells of changes by something else that the agent has undone. Absent where there were none.
+	Drift *DriftApplyConfiguration `json:"drift,omitempty"`
 }
 
 // SettingStatusApplyConfiguration constructs a declarative configuration of the SettingStatus type for use with
@@ -86,5 +88,13 @@ func (b *SettingStatusApplyConfiguration) WithState(value apiv1alpha1.SettingSta
 // If called multiple times, the Message field is set to the value of the last call.
 func (b *SettingStatusApplyConfiguration) WithMessage(value string) *SettingStatusApplyConfiguration {
 	b.Message = &value
+	return b
+}
+
+// WithDrift sets the Drift field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Drift field is set to the value of the last call.
+func (b *SettingStatusApplyConfiguration) WithDrift(value *DriftApplyConfiguration) *SettingStatusApplyConfiguration {
+	b.Drift = value
 	return b
 }

@@ -13,6 +13,9 @@ type StorageClientNodeSpecApplyConfiguration struct {
 	Hash *string `json:"hash,omitempty"`
 	// bootHash covers those of the settings that take effect at boot.
 	BootHash *string `json:"bootHash,omitempty"`
+	// volumes are the volumes of profiles that the node has mounted. No hash covers them, and nothing waits for them: they
+	// are written while the rollout does not hold the node, and the agent has seen what was written before.
+	Volumes []NodeVolumeApplyConfiguration `json:"volumes,omitempty"`
 	// rebootPermit is the right to reboot once.
 	RebootPermit *RebootPermitApplyConfiguration `json:"rebootPermit,omitempty"`
 	// release asks the agent to restore what its journal holds, and to report so.
@@ -51,6 +54,19 @@ func (b *StorageClientNodeSpecApplyConfiguration) WithHash(value string) *Storag
 // If called multiple times, the BootHash field is set to the value of the last call.
 func (b *StorageClientNodeSpecApplyConfiguration) WithBootHash(value string) *StorageClientNodeSpecApplyConfiguration {
 	b.BootHash = &value
+	return b
+}
+
+// WithVolumes adds the given value to the Volumes field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Volumes field.
+func (b *StorageClientNodeSpecApplyConfiguration) WithVolumes(values ...*NodeVolumeApplyConfiguration) *StorageClientNodeSpecApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithVolumes")
+		}
+		b.Volumes = append(b.Volumes, *values[i])
+	}
 	return b
 }
 

@@ -17,7 +17,8 @@ type VolumeRuleApplyConfiguration struct {
 	Selector *VolumeSelectorApplyConfiguration `json:"selector,omitempty"`
 	// mountOptions are merged into the volumes' own, e.g. [actimeo=30, nconnect=4, nocto].
 	MountOptions []apiv1alpha1.MountOption `json:"mountOptions,omitempty"`
-	// readAheadKiB is the read-ahead window of the volumes' mounts in KiB: 4 to 1048576.
+	// readAheadKiB is the read-ahead window of the volumes' mounts in KiB: 4 to 1048576. It wins over node.readAhead. The
+	// node's agent sets it, within seconds of a mount, on NFS and XFS; for SMB declare the mount option rasize instead.
 	ReadAheadKiB *int32 `json:"readAheadKiB,omitempty"`
 	// onConflict says who wins when a volume carries another value of an option: KeepVolume (default),
 	// UseProfileOverClass or UseProfile.

@@ -1,0 +1,75 @@
+package mounts
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// nfsMount is one line of the mount table and its statistics, of a mount that is age seconds old; -1 leaves these out.
+func nfsMount(files map[string]string, point, options string, age int) {
+	device := strings.Count(files["/proc/1/mountinfo"], "\n")
+	files["/proc/1/mountinfo"] += fmt.Sprintf("%d 1 0:%d / %s rw - nfs4 filer:/e rw,%s\n", 40+device, 50+device, point, options)
+	if age >= 0 {
+		files["/proc/1/mountstats"] += fmt.Sprintf("device filer:/e mounted on %s with fstype nfs4 statvers=1.1\n\topts:\trw,%s\n\tage:\t%d\n", point, options, age)
+	}
+}
+
+func TestTheOldestMountOfAClientComesFirst(t *testing.T) {
+	const v41 = "vers=4.1,proto=tcp,addr=10.0.0.1"
+	type made struct {
+		point, options string
+		age            int
+	}
+	tests := map[string]struct {
+		mounts []made
+		want   map[string]string
+	}{
+		"by age, whatever the order of the table": {
+			mounts: []made{{"/a", v41, 10}, {"/b", v41 + ",nconnect=4", 500}, {"/c", v41, 20}},
+			want:   map[string]string{"/a": "/b", "/b": "/b", "/c": "/b"},
+		},
+		"by the order of the table where ages are not known": {
+			mounts: []made{{"/b", v41, -1}, {"/a", v41, -1}},
+			want:   map[string]string{"/b": "/b", "/a": "/b"},
+		},
+		"another address, port, version, transport or encryption is another client": {
+			mounts: []made{
+				{"/a", v41, 90}, {"/b", "vers=4.1,proto=tcp,addr=10.0.0.2", 1}, {"/c", v41 + ",port=20490", 1},
+				{"/d", "vers=4.2,proto=tcp,addr=10.0.0.1", 1}, {"/e", "vers=4.1,proto=rdma,addr=10.0.0.1", 1}, {"/f", v41 + ",xprtsec=tls", 1},
+			},
+			want: map[string]string{"/a": "/a", "/b": "/b", "/c": "/c", "/d": "/d", "/e": "/e", "/f": "/f"},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			files := map[string]string{}
+			for _, m := range test.mounts {
+				nfsMount(files, m.point, m.options, m.age)
+			}
+			got := map[string]string{}
+			for _, m := range read(t, files).Mounts {
+				got[m.MountPoint] = m.First
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("first mounts (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestVolumeEntries(t *testing.T) {
+	got, err := reader(t, node(t)).VolumeEntries()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []VolumeEntry{
+		{Volume: "pv1", Device: "0:52", FSType: "nfs4"}, {Volume: "pv2", Device: "0:53", FSType: "nfs"},
+		{Volume: "pv3", Device: "9:0", FSType: "xfs"}, {Volume: "pv5", Device: "0:73", FSType: "cifs"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("volumes (-want +got):\n%s", diff)
+	}
+}

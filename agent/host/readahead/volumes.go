@@ -1,0 +1,259 @@
+package readahead
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/mounts"
+)
+
+// VolumesName is the part of a key that stands for the windows of single volumes.
+const VolumesName = "volumeReadAhead"
+
+// Volumes serves the settings "volumeReadAhead/<PersistentVolume>", in KiB. They are narrower than those of the types and
+// win: it is to be asked before the Subject that it was made from, which leaves the windows of these volumes alone. No
+// file keeps them, since neither udev nor nfs-utils knows volumes: the agent brings them to every mount. It implements
+// host.MountFollower.
+type Volumes struct {
+	types   *Subject
+	entries func() ([]mounts.VolumeEntry, error)
+	// journalled returns the original of a setting that the host holds, by its key.
+	journalled func(key string) (host.Original, bool)
+	// wanted is what was asked for last, by volume, in KiB.
+	wanted map[string]string
+	// known are the windows that have been brought to the wanted value once, by file.
+	known map[string]bool
+	// failed holds, for each volume, why the last write could not bring the value about.
+	failed map[string]string
+}
+
+var _ host.MountFollower = &Volumes{}
+
+// NewVolumes returns the subject for the host of another one. entries reads which volumes are mounted; journalled is
+// asked for originals under the keys of both.
+func NewVolumes(types *Subject, entries func() ([]mounts.VolumeEntry, error), journalled func(key string) (host.Original, bool)) *Volumes {
+	v := &Volumes{types: types, entries: entries, journalled: journalled, wanted: map[string]string{}, known: map[string]bool{}, failed: map[string]string{}}
+	types.volumes = v
+	return v
+}
+
+// Name implements host.Subject.
+func (v *Volumes) Name() string { return VolumesName }
+
+// Original implements host.Subject. Where the window is that of a type, what was there before that counts.
+func (v *Volumes) Original(_ context.Context, name string) (host.Original, error) {
+	all, err := v.entries()
+	if err != nil {
+		return host.Original{}, err
+	}
+	values := map[string]string{}
+	for _, entry := range all {
+		file := v.types.window(entry.Device)
+		if entry.Volume != name || file == "" {
+			continue
+		}
+		value, err := v.types.kernel.ReadValue(file)
+		if err != nil {
+			continue
+		}
+		if before := v.before(Name+"/"+entry.FSType, entry.FSType, file); before != "" {
+			value = before
+		}
+		values[file] = value
+	}
+	if len(values) == 0 {
+		return host.Original{}, nil
+	}
+	return host.Original{Present: true, Value: encode(values)}, nil
+}
+
+// before is what a window had before a setting that the journal holds, empty where it holds none or nobody knows.
+func (v *Volumes) before(key, fsType, file string) string {
+	original, held := v.journalled(key)
+	if !held {
+		return ""
+	}
+	return originalOf(original, fsType, file)
+}
+
+// originalOf is what a window goes back to. An NFS mount that is younger than the original goes back to the kernel's own.
+func originalOf(original host.Original, fsType, file string) string {
+	common, single := decode(original.Value)
+	if value, known := single[id(file)]; known {
+		return value
+	}
+	if !original.Present && keeperOf(fsType) == byNFSUtils {
+		return kernelDefault
+	}
+	return common
+}
+
+// Apply implements host.Subject.
+func (v *Volumes) Apply(_ context.Context, desired []host.Setting) error {
+	v.failed = map[string]string{}
+	v.take(desired)
+	v.set(func(string) bool { return true })
+	return nil
+}
+
+// FollowMounts implements host.MountFollower.
+func (v *Volumes) FollowMounts(_ context.Context, desired []host.Setting) {
+	v.take(desired)
+	v.set(func(file string) bool { return !v.known[file] })
+}
+
+func (v *Volumes) take(desired []host.Setting) {
+	v.wanted = map[string]string{}
+	for _, setting := range desired {
+		if sizeBytes.MatchString(setting.Value) {
+			v.wanted[setting.Name] = setting.Value
+		}
+	}
+}
+
+func (v *Volumes) set(chosen func(file string) bool) {
+	owned, err := v.owned()
+	if err != nil {
+		for volume := range v.wanted {
+			v.failed[volume] = err.Error()
+		}
+		return
+	}
+	for _, file := range slices.Sorted(maps.Keys(owned)) {
+		if !chosen(file) {
+			continue
+		}
+		if err := v.types.write(file, v.wanted[owned[file]]); err != nil {
+			v.failed[owned[file]] = err.Error()
+			continue
+		}
+		v.known[file] = true
+	}
+	// What is gone may come again as another mount of the same number.
+	maps.DeleteFunc(v.known, func(file string, _ bool) bool { return !v.types.fs.Exists(file) })
+}
+
+// owned are the windows that volumes decide about, with the volume of each. Where volumes share one, as those of one
+// export do, it is that of the first by name.
+func (v *Volumes) owned() (map[string]string, error) {
+	owned := map[string]string{}
+	if len(v.wanted) == 0 {
+		return owned, nil
+	}
+	all, err := v.entries()
+	if err != nil {
+		return nil, err
+	}
+	for _, entry := range all {
+		file := v.types.window(entry.Device)
+		if v.wanted[entry.Volume] == "" || file == "" {
+			continue
+		}
+		if first, taken := owned[file]; !taken || entry.Volume < first {
+			owned[file] = entry.Volume
+		}
+	}
+	return owned, nil
+}
+
+// Observe implements host.Subject. Observed is the smallest window of the volume's mounts.
+func (v *Volumes) Observe(_ context.Context, desired []host.Setting) []host.Observation {
+	v.take(desired)
+	all, err := v.entries()
+	owned, ownedErr := v.owned()
+	observations := make([]host.Observation, 0, len(desired))
+	for _, setting := range desired {
+		o := host.Observation{Name: setting.Name, Desired: setting.Value, Effect: host.Live}
+		switch {
+		case v.wanted[setting.Name] == "":
+			o.State, o.Message = host.Failed, "read-ahead "+setting.Value+": not a number of KiB"
+		case err != nil:
+			o.State, o.Message = host.Failed, err.Error()
+		case ownedErr != nil:
+			o.State, o.Message = host.Failed, ownedErr.Error()
+		default:
+			v.observe(&o, all, owned)
+		}
+		observations = append(observations, o)
+	}
+	return observations
+}
+
+func (v *Volumes) observe(o *host.Observation, all []mounts.VolumeEntry, owned map[string]string) {
+	mounted, windows, other := 0, 0, ""
+	var differ []string
+	for _, entry := range all {
+		if entry.Volume != o.Name {
+			continue
+		}
+		mounted++
+		file := v.types.window(entry.Device)
+		value, err := "", error(nil)
+		if file != "" {
+			value, err = v.types.kernel.ReadValue(file)
+		}
+		if file == "" || err != nil {
+			continue
+		}
+		windows++
+		if o.Observed == "" || number(value) < number(o.Observed) {
+			o.Observed = value
+		}
+		if value != granted(o.Desired) && value != o.Desired {
+			differ = append(differ, id(file)+" has "+value)
+			if owned[file] != o.Name {
+				other = owned[file]
+			}
+		}
+	}
+	switch {
+	case mounted == 0:
+		o.State, o.Effect = host.Pending, host.NextMount
+	case windows == 0:
+		o.State, o.Message = host.Unsupported, "the kernel does not tell which read-ahead window is this mount's"
+	case other != "":
+		o.State, o.Message = host.Unsupported, "it shares its read-ahead window with volume "+other+", which decides"
+	case len(differ) > 0 && v.failed[o.Name] != "":
+		o.State, o.Message = host.Failed, v.failed[o.Name]
+	case len(differ) > 0:
+		o.State, o.Message = host.Drifted, host.Names(differ)
+	default:
+		o.State = host.InSync
+	}
+}
+
+// Restore implements host.Subject. A window goes to what the setting of its type says, or to what it was. What nobody
+// knows the original of keeps its window until it is mounted anew.
+func (v *Volumes) Restore(_ context.Context, originals map[string]host.Original) []host.Observation {
+	all, err := v.entries()
+	owned, ownedErr := v.owned()
+	observations := make([]host.Observation, 0, len(originals))
+	for _, name := range slices.Sorted(maps.Keys(originals)) {
+		o := host.Observation{Name: name, Desired: originals[name].Value, Effect: host.Live, State: host.InSync}
+		failure := err
+		if failure == nil {
+			failure = ownedErr
+		}
+		for _, entry := range all {
+			file := v.types.window(entry.Device)
+			if entry.Volume != name || file == "" || owned[file] != "" || failure != nil {
+				continue
+			}
+			back, typed := v.types.wanted[entry.FSType]
+			if !typed {
+				back = originalOf(originals[name], entry.FSType, file)
+			}
+			if back != "" {
+				failure = v.types.write(file, back)
+			}
+			delete(v.known, file)
+		}
+		if failure != nil {
+			o.State, o.Message = host.Failed, failure.Error()
+		}
+		observations = append(observations, o)
+	}
+	return observations
+}

@@ -1,0 +1,153 @@
+package agent
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/mounts"
+	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/mountoptions"
+)
+
+const (
+	// maxDifferences is how many differences a message spells out.
+	maxDifferences = 3
+	// maxNamedPods is how many pods a message names by their UIDs.
+	maxNamedPods = 12
+)
+
+// slotKeys are the settings that a transport takes its limit from when it is made.
+var slotKeys = []string{
+	catalogue.Modules + "/sunrpc/tcp_max_slot_table_entries", catalogue.Modules + "/sunrpc/tcp_slot_table_entries",
+}
+
+// mountJudge says of mounts how they stand towards what the volumes want.
+type mountJudge struct {
+	volumes map[string]v1alpha1.NodeVolume
+	// readAhead holds by volume how its read-ahead stands.
+	readAhead map[string]readAheadNote
+	// slotLimit is what a new transport would get; 0 where no profile declares it, or nobody knows.
+	slotLimit int
+	// clients holds the mounts that share connections, by client.
+	clients map[string][]mounts.Mount
+}
+
+// judge gathers what is to be known of all mounts before one can be judged.
+func (a *Agent) judge() *mountJudge {
+	j := &mountJudge{volumes: map[string]v1alpha1.NodeVolume{}, readAhead: a.out.volumes, clients: map[string][]mounts.Mount{}}
+	if a.node.Spec.Release {
+		return j
+	}
+	for _, volume := range a.node.Spec.Volumes {
+		j.volumes[volume.Name] = volume
+	}
+	if len(j.volumes) == 0 {
+		return j
+	}
+	for _, m := range a.table.Mounts {
+		if m.Client != "" {
+			j.clients[m.Client] = append(j.clients[m.Client], m)
+		}
+	}
+	declared := slices.ContainsFunc(a.node.Spec.Settings, func(s v1alpha1.NodeSetting) bool { return slices.Contains(slotKeys, s.Key) })
+	if declared && a.host.SlotLimit != nil {
+		j.slotLimit = a.host.SlotLimit()
+	}
+	return j
+}
+
+// of judges one mount.
+func (j *mountJudge) of(m mounts.Mount) (v1alpha1.MountState, string) {
+	volume, managed := j.volumes[m.Volume]
+	if m.Volume == "" || !managed {
+		return v1alpha1.MountUnmanaged, ""
+	}
+	own, shared := j.differences(m, volume.MountOptions)
+	sentences := shortened(slices.Concat(shared, own))
+	if len(shared) > 0 {
+		sentences = append(sentences, j.holders(m))
+	}
+	state, note := v1alpha1.MountEffective, j.readAhead[volume.Name]
+	if volume.ReadAheadKiB != nil && note.message != "" {
+		sentences = append(sentences, fmt.Sprintf("readAheadKiB is to be %d: %s", *volume.ReadAheadKiB, note.message))
+	}
+	if len(own)+len(shared) > 0 || volume.ReadAheadKiB != nil && note.failed {
+		state = v1alpha1.MountStale
+	}
+	return state, cut(strings.Join(sentences, "; "), maxMessage)
+}
+
+func shortened(differences []string) []string {
+	if len(differences) <= maxDifferences {
+		return differences
+	}
+	return append(slices.Clone(differences[:maxDifferences]), fmt.Sprintf("and %d more", len(differences)-maxDifferences))
+}
+
+// differences tells in what a mount was not made as wanted, parted into what is its own, and what it shares with all
+// mounts of the server: it stays until the last of these is gone.
+func (j *mountJudge) differences(m mounts.Mount, wanted []string) (own, shared []string) {
+	protocol := mountoptions.OfMount(m.Protocol)
+	open := false
+	if n, asked := mountoptions.Nconnect(wanted); asked && m.Client != "" && m.Connections > 0 {
+		open = true
+		if m.Connections != n {
+			shared = append(shared, fmt.Sprintf("nconnect is %d, by the connections that are open, wanted %d", m.Connections, n))
+		}
+	}
+	for _, d := range mountoptions.Outdated(m.Protocol, wanted, m.Options) {
+		switch {
+		case d.Option == nconnect && open:
+			// What is open counts, and not what the kernel shows as asked for: connections come and go by hand too.
+		case m.Client != "" && protocol.Effect(d.Option) == v1alpha1.EffectNewTransport:
+			shared = append(shared, d.String())
+		default:
+			own = append(own, d.String())
+		}
+	}
+	if limit := j.slotLimit; limit > 0 && m.SlotLimit > 0 && m.SlotLimit != limit && obeysSlotTable(m) {
+		shared = append(shared, fmt.Sprintf("the slot limit is %d, wanted %d: its connections were opened before the module's option changed", m.SlotLimit, limit))
+	}
+	return own, shared
+}
+
+const nconnect = "nconnect"
+
+// obeysSlotTable is false for sessions, whose transports have no limit of their own.
+func obeysSlotTable(m mounts.Mount) bool {
+	return m.Client != "" && (!strings.HasPrefix(m.Protocol, "NFSv4.") || m.Protocol == "NFSv4.0")
+}
+
+// holders names the mount that opened the connections of a client, and who has to go before others can be opened.
+func (j *mountJudge) holders(m mounts.Mount) string {
+	var pods, hosts []string
+	first := "mount " + m.First
+	for _, peer := range j.clients[m.Client] {
+		pods = append(pods, peer.PodUIDs...)
+		if len(peer.PodUIDs) == 0 {
+			hosts = append(hosts, peer.MountPoint)
+		}
+		if peer.MountPoint == m.First && peer.Volume != "" {
+			first += " (volume " + peer.Volume + ")"
+		}
+	}
+	slices.Sort(pods)
+	pods = slices.Compact(pods)
+	var going []string
+	switch {
+	case len(pods) > maxNamedPods:
+		going = append(going, fmt.Sprintf("pods %s and %d more", strings.Join(pods[:maxNamedPods], ", "), len(pods)-maxNamedPods))
+	case len(pods) > 0:
+		going = append(going, "pods "+strings.Join(pods, ", "))
+	}
+	if len(hosts) > 0 {
+		going = append(going, "mounts of no pod "+host.Names(hosts))
+	}
+	return fmt.Sprintf("%s came first to %s and opened the connections of all %s mounts of it; these have to go before: %s",
+		first, m.Server, strconv.Itoa(len(j.clients[m.Client])), strings.Join(going, "; "))
+}

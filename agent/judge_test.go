@@ -1,0 +1,455 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/ptr"
+
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/mounts"
+)
+
+const (
+	podA = "aaaaaaaa-1111-4111-8111-111111111111"
+	podB = "bbbbbbbb-1111-4111-8111-111111111111"
+)
+
+// nfs41 is a mount of volume pv with one connection; each change makes it another.
+func nfs41(volume string, changes ...func(*mounts.Mount)) mounts.Mount {
+	m := mounts.Mount{
+		MountPoint: "/" + volume, FSType: "nfs4", Server: "filer", Protocol: "NFSv4.1", Volume: volume, Connections: 1, PodUIDs: []string{podA},
+		Options: strings.Split("rw,vers=4.1,acregmin=30,acregmax=30,acdirmin=30,acdirmax=30,hard,proto=tcp,timeo=600,sec=sys", ","),
+		Client:  "10.0.0.1:2049 4.1 tcp ", First: "/" + volume,
+	}
+	for _, change := range changes {
+		change(&m)
+	}
+	return m
+}
+
+func options(text string) func(*mounts.Mount) {
+	return func(m *mounts.Mount) { m.Options = append(m.Options, strings.Split(text, ",")...) }
+}
+
+func open(n int) func(*mounts.Mount) { return func(m *mounts.Mount) { m.Connections = n } }
+
+func after(first string) func(*mounts.Mount) { return func(m *mounts.Mount) { m.First = first } }
+
+func volume(name string, options ...string) v1alpha1.NodeVolume {
+	return v1alpha1.NodeVolume{Name: name, MountOptions: options}
+}
+
+func TestMountsAreJudgedByWhatTheVolumesWant(t *testing.T) {
+	v3 := func(m *mounts.Mount) {
+		m.Protocol, m.FSType, m.Client, m.SlotLimit = "NFSv3", "nfs", "10.0.0.1:2049 3 tcp ", 65536
+		m.Options = []string{"rw", "vers=3", "hard", "proto=tcp"}
+	}
+	slots := setting("module/sunrpc/tcp_max_slot_table_entries", "128")
+	tests := map[string]struct {
+		volumes  []v1alpha1.NodeVolume
+		settings []v1alpha1.NodeSetting
+		release  bool
+		mounts   []mounts.Mount
+		// state and message are of the last mount.
+		state   v1alpha1.MountState
+		message []string
+		without string
+	}{
+		"a volume that nobody declares": {
+			volumes: []v1alpha1.NodeVolume{volume("other", "actimeo=60")}, mounts: []mounts.Mount{nfs41("pv")}, state: v1alpha1.MountUnmanaged,
+		},
+		"a mount of the host's own": {
+			volumes: []v1alpha1.NodeVolume{volume("pv", "actimeo=60")}, mounts: []mounts.Mount{nfs41("")}, state: v1alpha1.MountUnmanaged,
+		},
+		"as wanted": {
+			volumes: []v1alpha1.NodeVolume{volume("pv", "actimeo=30", "hard", "nconnect=1")}, mounts: []mounts.Mount{nfs41("pv")}, state: v1alpha1.MountEffective,
+		},
+		"an option from before": {
+			volumes: []v1alpha1.NodeVolume{volume("pv", "acregmax=60", "hard")}, mounts: []mounts.Mount{nfs41("pv")},
+			state: v1alpha1.MountStale, message: []string{"acregmax is 30, wanted 60: the mount was made with another value"}, without: "came first",
+		},
+		"more than fits a message": {
+			volumes: []v1alpha1.NodeVolume{volume("pv", "actimeo=60", "soft")}, mounts: []mounts.Mount{nfs41("pv")},
+			state: v1alpha1.MountStale, message: []string{"acregmin is 30, wanted 60", "and 2 more"},
+		},
+		"what the server grants less of is none": {
+			volumes: []v1alpha1.NodeVolume{volume("pv", "rsize=1048576")}, mounts: []mounts.Mount{nfs41("pv", options("rsize=65536"))}, state: v1alpha1.MountEffective,
+		},
+		"another mount came first to the server": {
+			volumes: []v1alpha1.NodeVolume{volume("pv", "nconnect=8")},
+			mounts: []mounts.Mount{
+				nfs41("old", options("nconnect=4"), open(4), func(m *mounts.Mount) { m.PodUIDs = []string{podB} }),
+				nfs41("", open(4), after("/old"), func(m *mounts.Mount) { m.MountPoint, m.PodUIDs = "/home", nil }),
+				nfs41("elsewhere", func(m *mounts.Mount) { m.Client, m.PodUIDs = "10.0.0.2:2049 4.1 tcp ", []string{"cccccccc"} }),
+				nfs41("pv", options("nconnect=4"), open(4), after("/old")),
+			},
+			state: v1alpha1.MountStale, message: []string{
+				"nconnect is 4, by the connections that are open, wanted 8", "mount /old (volume old) came first to filer and opened the connections of all 3 mounts of it",
+				"these have to go before: pods " + podA + ", " + podB + "; mounts of no pod /home",
+			}, without: "cccccccc",
+		},
+		"connections that were added by hand count": {
+			volumes: []v1alpha1.NodeVolume{volume("pv", "nconnect=4")}, mounts: []mounts.Mount{nfs41("pv", open(4))}, state: v1alpha1.MountEffective,
+		},
+		"connections that are gone do not": {
+			volumes: []v1alpha1.NodeVolume{volume("pv", "nconnect=4")}, mounts: []mounts.Mount{nfs41("pv", options("nconnect=4"), open(3))},
+			state: v1alpha1.MountStale, message: []string{"nconnect is 3,", "wanted 4"},
+		},
+		"a kernel that does not tell what is open": {
+			volumes: []v1alpha1.NodeVolume{volume("pv", "nconnect=4")}, mounts: []mounts.Mount{nfs41("pv", open(0))},
+			state: v1alpha1.MountStale, message: []string{"nconnect is not shown, wanted 4", "mount /pv (volume pv) came first"},
+		},
+		"a transport from before the slot limit changed": {
+			volumes: []v1alpha1.NodeVolume{volume("pv", "hard")}, settings: []v1alpha1.NodeSetting{slots}, mounts: []mounts.Mount{nfs41("pv", v3)},
+			state: v1alpha1.MountStale, message: []string{"the slot limit is 65536, wanted 128", "came first to filer", "pods " + podA},
+		},
+		"a slot limit that no profile declares": {
+			volumes: []v1alpha1.NodeVolume{volume("pv", "hard")}, mounts: []mounts.Mount{nfs41("pv", v3)}, state: v1alpha1.MountEffective,
+		},
+		"a session does not obey the slot limit": {
+			volumes: []v1alpha1.NodeVolume{volume("pv", "hard")}, settings: []v1alpha1.NodeSetting{slots},
+			mounts: []mounts.Mount{nfs41("pv", func(m *mounts.Mount) { m.SlotLimit = 65536 })}, state: v1alpha1.MountEffective,
+		},
+		"an SMB mount": {
+			volumes: []v1alpha1.NodeVolume{volume("pv", "actimeo=30")},
+			mounts:  []mounts.Mount{{MountPoint: "/pv", FSType: "cifs", Protocol: "SMB3.1.1", Volume: "pv", Options: []string{"rw", "actimeo=1"}}},
+			state:   v1alpha1.MountStale, message: []string{"is 1, wanted 30"},
+		},
+		"a node that is released judges nothing": {
+			volumes: []v1alpha1.NodeVolume{volume("pv", "acregmax=60")}, release: true, mounts: []mounts.Mount{nfs41("pv")}, state: v1alpha1.MountUnmanaged,
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.mounts = test.mounts
+			w.declare(test.settings...)
+			w.node.Spec.Volumes, w.node.Spec.Release = test.volumes, test.release
+			w.real = func() Host {
+				h := w.host()
+				h.SlotLimit = func() int { return 128 }
+				return h
+			}
+			w.turn(w.agent())
+			var got v1alpha1.MountStatus
+			for _, m := range w.node.Status.Mounts {
+				if m.MountPoint == test.mounts[len(test.mounts)-1].MountPoint {
+					got = m
+				}
+			}
+			if got.State != test.state || (len(test.message) == 0) != (got.Message == "") {
+				t.Errorf("%s: %q, want %s", got.State, got.Message, test.state)
+			}
+			for _, part := range test.message {
+				if !strings.Contains(got.Message, part) {
+					t.Errorf("message %q lacks %q", got.Message, part)
+				}
+			}
+			if test.without != "" && strings.Contains(got.Message, test.without) {
+				t.Errorf("message %q names %q", got.Message, test.without)
+			}
+		})
+	}
+}
+
+// Pods come and go with their volumes all the time: that must not look like new orders.
+func TestOtherVolumesAreNoNewOrders(t *testing.T) {
+	w := newWorld(t)
+	w.declare(setting(rmem, "16777216"))
+	a := w.settle(w.agent())
+	for range maxFlips {
+		w.live[rmem] = "1"
+		w.clock.Step(driftInterval)
+		w.turn(a)
+	}
+	w.live[rmem] = "1"
+	applied := w.applies
+	w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Volumes = []v1alpha1.NodeVolume{volume("pv", "hard")} })
+	w.turn(a)
+	if got := w.node.Status.ObservedGeneration; got != w.node.Generation {
+		t.Errorf("observed generation %d, want %d at once", got, w.node.Generation)
+	}
+	w.clock.Step(driftInterval)
+	w.turn(a)
+	if w.live[rmem] != "1" || w.applies != applied || w.message(rmem) != leftAlone {
+		t.Errorf("a setting that is left alone is %s after %d applications: %s", w.live[rmem], w.applies-applied, w.message(rmem))
+	}
+	w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Settings[0].Value = "8388608" })
+	w.turn(a)
+	if w.live[rmem] != "8388608" {
+		t.Errorf("new orders were not carried out: %s", w.live[rmem])
+	}
+}
+
+func TestWhatWasHealedIsToldWithWhatWasFound(t *testing.T) {
+	w := newWorld(t)
+	w.declare(setting(rmem, "16777216"), setting(wmem, "16777216"))
+	a := w.settle(w.agent())
+	drift := func(key string) *v1alpha1.Drift {
+		for _, s := range w.node.Status.Settings {
+			if s.Key == key {
+				return s.Drift
+			}
+		}
+		return nil
+	}
+	if got := drift(rmem); got != nil {
+		t.Fatalf("drift %+v before there was any", got)
+	}
+	w.live[rmem] = "4096"
+	w.clock.Step(driftInterval)
+	w.turn(a)
+	at := w.clock.Now().Truncate(time.Second)
+	if got := drift(rmem); got == nil || got.Count != 1 || got.LastObserved != "4096" || !got.LastTime.Time.Equal(at) || w.state(rmem) != v1alpha1.SettingInSync {
+		t.Fatalf("drift %+v, state %s", got, w.state(rmem))
+	}
+	if got := drift(wmem); got != nil {
+		t.Errorf("%s did not drift: %+v", wmem, got)
+	}
+
+	a = w.settle(w.agent())
+	if got := drift(rmem); got == nil || got.Count != 1 {
+		t.Errorf("after a restart of the agent: %+v", got)
+	}
+	delete(w.files, rmem)
+	w.clock.Step(driftInterval)
+	w.turn(a)
+	if got := drift(rmem); got == nil || got.Count != 2 {
+		t.Errorf("after the second time: %+v", got)
+	}
+	w.boot()
+	a = w.settle(w.agent())
+	if got := drift(rmem); got == nil || got.Count != 2 {
+		t.Errorf("after a boot: %+v", got)
+	}
+	w.declare(setting(wmem, "16777216"))
+	a = w.settle(a)
+	w.declare(setting(rmem, "16777216"), setting(wmem, "16777216"))
+	w.settle(a)
+	if got := drift(rmem); got != nil {
+		t.Errorf("declared anew: %+v", got)
+	}
+}
+
+func TestDriftOfWhatABootBringsIsOnlyReported(t *testing.T) {
+	w := newWorld(t)
+	w.declare(setting(ihash, "1024"))
+	a := w.settle(w.agent())
+	w.boot()
+	w.live[ihash] = "1024"
+	a = w.settle(a)
+	w.live[ihash] = "512"
+	w.clock.Step(driftInterval)
+	w.turn(a)
+	if s := w.node.Status.Settings[0]; s.Drift != nil || s.State != v1alpha1.SettingPending {
+		t.Errorf("got %+v", s)
+	}
+}
+
+const (
+	second    = "/sys/class/bdi/0:53/read_ahead_kb"
+	podVolume = "33 30 0:53 / " + pod + " rw - nfs4 filer:/b rw,vers=4.1\n"
+)
+
+// windows are the two read-ahead windows: of the host's own mount, and of volume pv1.
+func (h *storageHost) windows() [2]string {
+	read := func(name string) string {
+		if !h.fs.Exists(name) {
+			return ""
+		}
+		value, err := h.fs.ReadValue(name)
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		return value
+	}
+	return [2]string{read(window), read(second)}
+}
+
+func (h *storageHost) readAhead(kib int32) {
+	h.change(func(spec *v1alpha1.StorageClientNodeSpec) {
+		spec.Volumes = []v1alpha1.NodeVolume{{Name: "pv1"}}
+		if kib != 0 {
+			spec.Volumes[0].ReadAheadKiB = ptr.To(kib)
+		}
+	})
+}
+
+func (h *storageHost) look(a *Agent) {
+	h.clock.Step(driftInterval)
+	h.turn(a)
+}
+
+func TestTheReadAheadOfAVolumeWins(t *testing.T) {
+	h := newStorageHost(t)
+	h.writeTable(podVolume)
+	h.write(second, "256\n")
+	expect := func(when, own, volume string) {
+		t.Helper()
+		if got := h.windows(); got != [2]string{own, volume} {
+			t.Errorf("%s: windows %v, want %s and %s", when, got, own, volume)
+		}
+	}
+	h.declare(setting(readAhead4, "15360"))
+	a := h.settle(h.agent())
+	expect("by type", "15360", "15360")
+	h.readAhead(1024)
+	h.turn(a)
+	expect("the volume is named", "15360", "1024")
+	if m := h.node.Status.Mounts[len(h.node.Status.Mounts)-1]; m.ReadAheadKiB != 1024 || m.State != v1alpha1.MountEffective {
+		t.Errorf("mount %+v", m)
+	}
+	if len(h.node.Status.Settings) != 1 || h.state(readAhead4) != v1alpha1.SettingInSync {
+		t.Errorf("settings %+v, want the type's alone, in sync", h.node.Status.Settings)
+	}
+	steps := h.steps
+	a = h.settle(h.agent())
+	h.look(a)
+	for _, step := range h.log[steps:] {
+		if strings.HasPrefix(step, string(host.OpWriteValue)) {
+			t.Errorf("a restart of the agent wrote: %s", step)
+		}
+	}
+	h.readAhead(2048)
+	h.turn(a)
+	expect("another value", "15360", "2048")
+	h.write(second, "128\n")
+	h.look(a)
+	expect("somebody changed it", "15360", "2048")
+	if h.node.Status.Settings[0].Drift != nil {
+		t.Errorf("drift of the type is told: %+v", h.node.Status.Settings[0].Drift)
+	}
+	h.writeTable()
+	h.write("/proc/1/mountinfo", strings.Replace(hostTable(h), "32 30 0:52 / /mnt/nfs rw - nfs4 filer:/a rw,vers=4.1\n", "", 1)+
+		"32 30 0:53 / /mnt/nfs rw - nfs4 filer:/a rw,vers=4.1\n33 30 0:52 / "+pod+" rw - nfs4 filer:/b rw,vers=4.1\n")
+	h.look(a)
+	expect("the pod came again, and the numbers are swapped", "2048", "15360")
+	h.writeTable(podVolume)
+	h.look(a)
+	expect("and back", "15360", "2048")
+
+	h.declare()
+	h.settle(a)
+	expect("the type is declared no more", "128", "2048")
+	h.readAhead(0)
+	h.turn(a)
+	expect("the volume is not either", "128", "256")
+	if entries := h.journal(); len(entries) != 0 {
+		t.Errorf("the journal still holds %v", entries)
+	}
+}
+
+func hostTable(h *storageHost) string {
+	data, err := h.fs.ReadFile("/proc/1/mountinfo")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return string(data)
+}
+
+func TestTheReadAheadOfAVolumeGoesBackToTheTypes(t *testing.T) {
+	h := newStorageHost(t)
+	h.writeTable(podVolume)
+	h.write(second, "256\n")
+	h.declare()
+	h.readAhead(1024)
+	a := h.settle(h.agent())
+	h.declare(setting(readAhead4, "15360"))
+	a = h.settle(a)
+	if got := h.windows(); got != [2]string{"15360", "1024"} {
+		t.Errorf("both: %v", got)
+	}
+	h.readAhead(0)
+	h.turn(a)
+	if got := h.windows(); got != [2]string{"15360", "15360"} {
+		t.Errorf("the type alone: %v", got)
+	}
+	h.readAhead(1024)
+	h.turn(a)
+	before := h.node.Status
+	h.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
+	h.settle(a)
+	if got := h.windows(); got != [2]string{"128", "256"} || !h.node.Status.Restored || before.Restored {
+		t.Errorf("released: %v, restored %v", got, h.node.Status.Restored)
+	}
+	if entries := h.journal(); len(entries) != 0 {
+		t.Errorf("the journal still holds %v", entries)
+	}
+}
+
+func TestANewMountOfAVolumeGetsItsReadAhead(t *testing.T) {
+	h := newStorageHost(t)
+	h.declare()
+	h.readAhead(1024)
+	a := h.settle(h.agent())
+	h.writeTable(podVolume)
+	h.write(second, "256\n")
+	h.clock.Step(mountsInterval)
+	h.turn(a)
+	if got := h.windows(); got != [2]string{"128", "1024"} {
+		t.Errorf("windows %v within %s", got, mountsInterval)
+	}
+	h.writeTable()
+	h.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Volumes = nil })
+	h.clock.Step(mountsInterval)
+	h.turn(a)
+	if entries := h.journal(); len(entries) != 0 {
+		t.Errorf("unmounted, and the journal still holds %v", entries)
+	}
+}
+
+func TestAReadAheadThatCannotBeHadIsToldOnTheMount(t *testing.T) {
+	tests := map[string]struct {
+		table   string
+		name    string
+		kib     int32
+		refuse  bool
+		state   v1alpha1.MountState
+		message string
+	}{
+		"an SMB mount":      {table: "33 30 0:54 / " + pod + " rw - cifs //files/s rw,vers=3.1.1\n", kib: 1024, state: v1alpha1.MountEffective, message: "does not tell which"},
+		"a kernel's no":     {table: podVolume, kib: 1024, refuse: true, state: v1alpha1.MountStale, message: "readAheadKiB is to be 1024: the kernel refuses"},
+		"a size out of all": {table: podVolume, kib: 1 << 21, state: v1alpha1.MountStale, message: "refused by this node's agent: must be 4 to 1048576 KiB"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			h := newStorageHost(t)
+			h.writeTable(test.table)
+			h.write(second, "256\n")
+			fs := h.fs
+			h.fs = fs.WithHook(func(op host.Op, _ string) error {
+				if test.refuse && op == host.OpWriteValue {
+					return errCrash
+				}
+				return nil
+			})
+			h.declare()
+			h.readAhead(test.kib)
+			h.settle(h.agent())
+			m := h.node.Status.Mounts[len(h.node.Status.Mounts)-1]
+			if m.State != test.state || !strings.Contains(m.Message, test.message) {
+				t.Errorf("%s: %q", m.State, m.Message)
+			}
+			if got := h.windows(); got != [2]string{"128", "256"} {
+				t.Errorf("windows %v", got)
+			}
+		})
+	}
+}
+
+// Whoever wrote the object, a setting of that name is none.
+func TestNoObjectNamesTheReadAheadOfAVolumeAsASetting(t *testing.T) {
+	h := newStorageHost(t)
+	h.writeTable(podVolume)
+	h.write(second, "256\n")
+	h.declare(setting("volumeReadAhead/pv1", "1024"))
+	h.settle(h.agent())
+	if diff := cmp.Diff([2]string{"128", "256"}, h.windows()); diff != "" || h.state("volumeReadAhead/pv1") != v1alpha1.SettingUnsupported {
+		t.Errorf("%s, state %s", diff, h.state("volumeReadAhead/pv1"))
+	}
+}

@@ -1,0 +1,61 @@
+package drift
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+const key = "sysctl/net.core.rmem_max"
+
+func status(state v1alpha1.SettingState, observed string, count int32) v1alpha1.SettingStatus {
+	s := v1alpha1.SettingStatus{Key: key, Desired: "16777216", Observed: observed, State: state}
+	if count > 0 {
+		s.Drift = &v1alpha1.Drift{Count: count, LastTime: metav1.NewTime(time.Unix(1, 0)), LastObserved: "4096"}
+	}
+	return s
+}
+
+func TestOneEventForEachIncrease(t *testing.T) {
+	inSync, none := v1alpha1.SettingInSync, v1alpha1.SettingStatus{}
+	failed := status(v1alpha1.SettingFailed, "4096", 1)
+	failed.Message = "read-only"
+	tests := map[string]struct {
+		before, after v1alpha1.SettingStatus
+		want          []string
+	}{
+		"nothing happened":           {before: status(inSync, "16777216", 2), after: status(inSync, "16777216", 2)},
+		"the first time":             {before: status(inSync, "16777216", 0), after: status(inSync, "16777216", 1), want: []string{`Warning SettingDriftHealed sysctl/net.core.rmem_max was "4096" by something else; it is "16777216" again`}},
+		"several times at once":      {before: status(inSync, "16777216", 1), after: status(inSync, "16777216", 4), want: []string{`Warning SettingDriftHealed sysctl/net.core.rmem_max was "4096" by something else, 3 times; it is "16777216" again`}},
+		"a record that begins anew":  {before: status(inSync, "16777216", 4), after: status(inSync, "16777216", 1), want: []string{`Warning SettingDriftHealed sysctl/net.core.rmem_max was "4096" by something else; it is "16777216" again`}},
+		"it could not be healed":     {before: status(inSync, "16777216", 0), after: failed, want: []string{`Warning SettingDrifted sysctl/net.core.rmem_max was "4096" by something else and could not be set to "16777216" again: read-only`}},
+		"left alone":                 {before: status(inSync, "16777216", 5), after: status(v1alpha1.SettingDrifted, "4096", 5), want: []string{`Warning SettingDrifted sysctl/net.core.rmem_max is "4096", declared is "16777216": Drifted`}},
+		"still left alone":           {before: status(v1alpha1.SettingDrifted, "4096", 5), after: status(v1alpha1.SettingDrifted, "8192", 5)},
+		"a record that goes":         {before: status(inSync, "16777216", 5), after: status(inSync, "16777216", 0)},
+		"a setting that is new here": {before: none, after: status(v1alpha1.SettingDrifted, "4096", 0)},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			recorder := events.NewFakeRecorder(10)
+			object := func(s v1alpha1.SettingStatus) *v1alpha1.StorageClientNode {
+				scn := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+				scn.Status.Settings = []v1alpha1.SettingStatus{s}
+				return scn
+			}
+			(&Reporter{Recorder: recorder}).Changed(object(test.before), object(test.after))
+			var got []string
+			for len(recorder.Events) > 0 {
+				got = append(got, strings.TrimSpace(<-recorder.Events))
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

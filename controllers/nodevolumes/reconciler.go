@@ -1,0 +1,177 @@
+// Package nodevolumes tells every node which volumes of profiles it has mounted, in spec.volumes of its
+// StorageClientNode: what their mounts are to show, and the read-ahead that they are to have. The node's agent judges and
+// sets; nothing of it is part of a hash, and nothing is written while the rollout holds a node.
+package nodevolumes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/agentpod"
+	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/controllers/internal/match"
+	"github.com/storageclient/operator/controllers/internal/pause"
+	"github.com/storageclient/operator/controllers/volume"
+	"github.com/storageclient/operator/tuning/catalogue"
+)
+
+const (
+	// passEvery is the shortest time between two passes: a pass looks at all nodes and volumes in the cache, and pods come
+	// and go all the time.
+	passEvery = 2 * time.Second
+	// retryAfter is the pause before a write that met a newer object is tried again.
+	retryAfter = time.Second
+)
+
+// Reconciler writes spec.volumes of all StorageClientNodes, in one pass for all.
+type Reconciler struct {
+	client.Client
+	// Clock spaces the passes and measures soaks.
+	Clock clock.PassiveClock
+	// Allow holds the parameters that are accepted beyond the catalogue.
+	Allow catalogue.AllowList
+	// ManagerNamespace is the namespace whose annotation pauses everything, and that of the budget.
+	ManagerNamespace string
+	// AgentNamespace is where the agent's Pods run.
+	AgentNamespace string
+
+	last time.Time
+	// since is for how long nodes have carried a read-ahead. A manager that starts anew lets canaries soak anew.
+	since map[proof]time.Time
+}
+
+// +kubebuilder:rbac:groups="",resources=nodes;persistentvolumes;persistentvolumeclaims;namespaces,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch,namespace=storage-client-agent
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;list;watch,namespace=storage-client-system
+// +kubebuilder:rbac:groups=storage.k8s.io,resources=storageclasses,verbs=get;list;watch
+// +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientprofiles,verbs=get;list;watch
+// +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientnodes,verbs=get;list;watch;patch
+
+// Reconcile takes one pass. A node that could not be written does not hold up the others.
+func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	now := r.Clock.Now()
+	if left := r.last.Add(passEvery).Sub(now); left > 0 && !r.last.IsZero() {
+		return reconcile.Result{RequeueAfter: left}, nil
+	}
+	r.last = now
+	p, err := r.gather(ctx)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	lists, next := p.plan()
+	objects := map[string]*v1alpha1.StorageClientNode{}
+	for _, n := range p.nodes {
+		objects[n.scn.Name] = n.scn
+	}
+	result := reconcile.Result{RequeueAfter: next}
+	var failed []error
+	for _, name := range slices.Sorted(maps.Keys(lists)) {
+		err := r.write(ctx, objects[name], lists[name])
+		switch {
+		case apierrors.IsConflict(err):
+			result.RequeueAfter = retryAfter
+		case client.IgnoreNotFound(err) != nil:
+			failed = append(failed, err)
+		}
+	}
+	return result, errors.Join(failed...)
+}
+
+// write changes the object as it was read: a permit or a release that has come since makes it a conflict.
+func (r *Reconciler) write(ctx context.Context, scn *v1alpha1.StorageClientNode, list []v1alpha1.NodeVolume) error {
+	changed := scn.DeepCopy()
+	changed.Spec.Volumes = list
+	patch := client.MergeFromWithOptions(scn, client.MergeFromWithOptimisticLock{})
+	if err := r.Patch(ctx, changed, patch, client.FieldOwner(v1alpha1.ManagerFieldManager)); err != nil {
+		return fmt.Errorf("patch StorageClientNode %s: %w", scn.Name, err)
+	}
+	log.FromContext(ctx).V(1).Info("Told a node of its volumes", "StorageClientNode", scn.Name, "volumes", len(list))
+	return nil
+}
+
+// gather reads everything from the cache.
+func (r *Reconciler) gather(ctx context.Context) (*planner, error) {
+	if r.since == nil {
+		r.since = map[proof]time.Time{}
+	}
+	p := &planner{profiles: map[string]v1alpha1.Rollout{}, now: r.Clock.Now(), since: r.since}
+	all, err := fleet.ReadSnapshot(ctx, r, nil, r.AgentNamespace)
+	if err != nil {
+		return nil, err
+	}
+	pausedAll, err := pause.Everything(ctx, r, r.ManagerNamespace)
+	if err != nil {
+		return nil, err
+	}
+	claims, err := r.claims(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i := range all.Nodes {
+		node := &all.Nodes[i]
+		if scn := all.Objects[node.Name]; scn != nil && owned(node, scn) && !match.Ignored(node) {
+			_, claimed := claims[node.Name]
+			p.nodes = append(p.nodes, managed{node: node, scn: scn, open: !pausedAll && !claimed && writable(node, scn, all.Ready[node.Name])})
+		}
+	}
+	return p, r.declared(ctx, p)
+}
+
+// declared reads what profiles declare of volumes. No node, no reason to look.
+func (r *Reconciler) declared(ctx context.Context, p *planner) error {
+	if len(p.nodes) == 0 {
+		return nil
+	}
+	volumes, err := volume.ReadSnapshot(ctx, r, r.Allow, r.ManagerNamespace)
+	if err != nil {
+		return err
+	}
+	p.mounted = volumes.Mounted()
+	var profiles v1alpha1.StorageClientProfileList
+	if err := r.List(ctx, &profiles, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list StorageClientProfiles: %w", err)
+	}
+	for i := range profiles.Items {
+		p.profiles[profiles.Items[i].Name] = profiles.Items[i].Spec.WithDefaults().Rollout
+	}
+	return nil
+}
+
+func (r *Reconciler) claims(ctx context.Context) (map[string]string, error) {
+	var budget corev1.ConfigMap
+	key := client.ObjectKey{Namespace: r.ManagerNamespace, Name: v1alpha1.BudgetConfigMap}
+	if err := client.IgnoreNotFound(r.Get(ctx, key, &budget)); err != nil {
+		return nil, fmt.Errorf("get ConfigMap %s: %w", key, err)
+	}
+	return budget.Data, nil
+}
+
+func owned(node *corev1.Node, scn *v1alpha1.StorageClientNode) bool {
+	for _, owner := range scn.OwnerReferences {
+		if owner.UID == node.UID {
+			return true
+		}
+	}
+	return false
+}
+
+// writable reports whether an object may get a new generation now. The agent has to have seen the one before, and to be
+// there to see this one: whoever waits for it to have seen the spec waits no longer than it takes to look. A node that the
+// rollout holds, or that is released, keeps what it has.
+func writable(node *corev1.Node, scn *v1alpha1.StorageClientNode, ready bool) bool {
+	return node.DeletionTimestamp.IsZero() && scn.DeletionTimestamp.IsZero() && !pause.Annotated(node) && !scn.Spec.Release &&
+		agentpod.NodeReady(node) && agentpod.Silent(node, scn, ready) == "" && scn.Status.ObservedGeneration >= scn.Generation &&
+		!fleet.Disrupted(node, scn)
+}

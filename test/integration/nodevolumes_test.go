@@ -1,0 +1,91 @@
+package integration
+
+import (
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/nodevolumes"
+)
+
+// The agent is simulated: it reports the mounts, and what it judges of them once it has been told.
+var _ = Describe("A node's volumes", func() {
+	const name = "a"
+	var manager keeper
+	var volumes *nodevolumes.Reconciler
+
+	visit := func() {
+		GinkgoHelper()
+		fakeClock.Step(3 * time.Second)
+		_, err := volumes.Reconcile(ctrl.LoggerInto(ctx, logger), ctrl.Request{})
+		Expect(err).NotTo(HaveOccurred())
+	}
+	mounted := func(state v1alpha1.MountState, message string) func(*v1alpha1.StorageClientNodeStatus) {
+		return func(s *v1alpha1.StorageClientNodeStatus) {
+			s.Mounts = []v1alpha1.MountStatus{{MountPoint: "/m", Volume: "pv", Server: "filer", Protocol: "NFSv4.1",
+				Options: []string{"rw", "vers=4.1", "nconnect=4"}, Connections: 4, State: state, Message: message}}
+		}
+	}
+
+	BeforeEach(func() {
+		manager = newKeeper(k8s)
+		volumes = &nodevolumes.Reconciler{Client: k8s, Clock: fakeClock, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace}
+		newNode(name).Create()
+		agentPod(name)
+		newVolume("pv").Options("nconnect=8").Create()
+		rule := v1alpha1.VolumeRule{Name: "nfs", MountOptions: []v1alpha1.MountOption{"nconnect=8"}, ReadAheadKiB: ptr.To[int32](1024),
+			Selector: v1alpha1.VolumeSelector{Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS}}}
+		newProfile("p").Sysctl("net.core.rmem_max", "16777216").Volumes(rule).Create()
+		manager.settle([]string{"p"}, []string{name})
+		agentsWork(name)
+		manager.settle([]string{"p"}, []string{name})
+	})
+
+	It("are told to its agent once they are mounted, and what it says of them counts", func() {
+		visit()
+		Expect(findObject(name).Spec.Volumes).To(BeEmpty(), "nothing is mounted")
+		before := agentReports(name, mounted(v1alpha1.MountUnmanaged, ""))
+		visit()
+		told := findObject(name)
+		Expect(told.Spec.Volumes).To(ConsistOf(v1alpha1.NodeVolume{Name: "pv", MountOptions: []string{"nconnect=8"}, ReadAheadKiB: ptr.To[int32](1024)}))
+		Expect(told.Spec.Hash).To(Equal(before.Spec.Hash))
+
+		By("not making anything of the new generation")
+		Expect(told.Generation).To(Equal(before.Generation + 1))
+		manager.settle([]string{"p"}, []string{name})
+		Expect(tunedReason(name)).To(Equal(v1alpha1.NodeReasonTuned))
+		Expect(findProfile("p")).To(haveCondition("Ready", metav1.ConditionTrue, v1alpha1.ReasonUpToDate))
+		Expect(findObject(name).Spec.Volumes).To(HaveLen(1), "the controller of settings keeps them")
+
+		By("writing nothing before the agent has seen it, nor anything twice")
+		visit()
+		Expect(findObject(name).Generation).To(Equal(told.Generation))
+		agentReports(name, mounted(v1alpha1.MountStale, "nconnect is 4, wanted 8: mount /old came first"))
+		visit()
+		Expect(findObject(name).Generation).To(Equal(told.Generation))
+
+		manager.settle([]string{"p"}, []string{name})
+		profile := findProfile("p")
+		Expect(profile.Status.Volumes.StaleMounts).To(Equal(int32(1)))
+		Expect(profile).To(haveCondition("MountsEffective", metav1.ConditionFalse, v1alpha1.ReasonStaleMounts))
+		Expect(profile).To(haveCondition("Ready", metav1.ConditionTrue, v1alpha1.ReasonUpToDate))
+		agentReports(name, mounted(v1alpha1.MountEffective, ""))
+		manager.settle([]string{"p"}, []string{name})
+		Expect(findProfile("p").Status.Volumes.StaleMounts).To(BeZero())
+	})
+
+	It("stay as they are while the rollout holds the node", func() {
+		agentReports(name, mounted(v1alpha1.MountUnmanaged, ""))
+		node := getNode(name)
+		metav1.SetMetaDataAnnotation(&node.ObjectMeta, v1alpha1.DisruptionAnnotation, "{}")
+		Expect(k8s.Update(ctx, node)).To(Succeed())
+		before := findObject(name)
+		visit()
+		Expect(findObject(name).ResourceVersion).To(Equal(before.ResourceVersion))
+	})
+})

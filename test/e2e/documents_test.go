@@ -120,7 +120,8 @@ func expectDocuments(ctx SpecContext) {
 		Expect(volume.Spec.MountOptions).To(Equal(p.volumes[name]), "of PersistentVolume %s", volume.Name)
 		Expect(ours(volume.Annotations)).To(BeEmpty(), "of PersistentVolume %s", volume.Name)
 	}
-	Expect(p.etc[undone]).To(Equal(p.etc[before]), "files below /etc")
+	Expect(linesBeyond(p.etc[before], p.etc[undone])).To(BeEmpty(), "below /etc before, and no more")
+	Expect(linesBeyond(p.etc[undone], p.etc[before])).To(BeEmpty(), "below /etc now, and not before")
 	Expect(p.failures()).To(BeEmpty())
 }
 
@@ -207,13 +208,22 @@ func (p *proof) observe(ctx context.Context, at phase, withProbe bool) {
 	GinkgoHelper()
 	probed := p.values[at]
 	p.values[at], p.etc[at] = documentsFacts(ctx, p.node)
-	maps.Copy(p.values[at], slicesOf(probed, probeKeys))
+	maps.Copy(p.values[at], only(probed, probeKeys))
 	if withProbe {
 		p.probe(ctx, at)
 	}
 }
 
-func slicesOf(values map[string]string, keys []string) map[string]string {
+// linesBeyond are the lines of a text that another one does not have.
+func linesBeyond(text, other string) []string {
+	had := map[string]bool{}
+	for _, line := range strings.Split(other, "\n") {
+		had[line] = true
+	}
+	return slices.DeleteFunc(strings.Split(text, "\n"), func(line string) bool { return had[line] })
+}
+
+func only(values map[string]string, keys []string) map[string]string {
 	out := maps.Clone(values)
 	maps.DeleteFunc(out, func(key, _ string) bool { return !slices.Contains(keys, key) })
 	return out

@@ -55,7 +55,7 @@ func documentsFacts(ctx context.Context, m *cluster.Machine) (values map[string]
 			values[name] = value
 		}
 	}
-	values["inode hash"] = f["inodeHash"]
+	values["inode hash"] = strings.TrimPrefix(f["inodeHash"], hashLine)
 	normal, recovery := f.menuEntries()
 	staged := func(line string) bool { return !strings.Contains(line+" ", " ihash_entries=16777216 ") }
 	values["menu entries"] = fmt.Sprintf("%d of %d", len(slices.DeleteFunc(slices.Clone(normal), staged)), len(normal))
@@ -111,6 +111,9 @@ func volumeValues(values map[string]string, name string, f facts) {
 	slices.Sort(slots)
 	values[name+" slots"] = strings.Join(slices.Compact(slots), " and ")
 }
+
+// hashLine is how the line begins by which the kernel log tells the size of the inode hash.
+const hashLine = "Inode-cache hash table entries: "
 
 // addressOf is the server's address by which each volume is mounted.
 var addressOf = map[string]string{"large": "10.99.0.13", "tools": "10.99.0.23", "eda": "10.99.0.33"}

@@ -44,20 +44,22 @@ const (
 
 // proof is what the node said at each phase, and what the operator said meanwhile.
 type proof struct {
-	node     *cluster.Machine
-	values   map[phase]map[string]string
-	etc      map[phase]string
-	settings map[string]v1alpha1.SettingStatus
-	advice   map[string]string
-	volumes  map[string][]string
-	notes    []string
+	node   *cluster.Machine
+	values map[phase]map[string]string
+	etc    map[phase]string
+	// advice is by its id; said are the warnings at admission, and what is said of settings.
+	advice map[string]string
+	said   []string
+	// volumes are their lists of options as they were before.
+	volumes map[string][]string
+	notes   []string
 }
 
 // expectDocuments takes one node through every row of the documents: applied, rebooted, drifted, and put back.
 func expectDocuments(ctx SpecContext) {
 	installOperator(ctx)
 	p := &proof{node: nodes.Nodes[0], values: map[phase]map[string]string{}, etc: map[phase]string{},
-		settings: map[string]v1alpha1.SettingStatus{}, advice: map[string]string{}, volumes: map[string][]string{}}
+		advice: map[string]string{}, volumes: map[string][]string{}}
 	defer func() { fmt.Print(p.table()) }()
 	prepareDocuments(ctx, p)
 
@@ -66,17 +68,18 @@ func expectDocuments(ctx SpecContext) {
 	boots := len(watched.boots(p.node.Name))
 
 	By("the profile is applied, and waits for an approval of the reboot")
-	fmt.Print(mustKubectl(ctx, "create", "-f", "testdata/documents-profile.yaml"))
+	p.said = strings.Split(mustKubectl(ctx, "create", "-f", "testdata/documents-profile.yaml"), "\n")
 	eventually(ctx, podStart, "the node waits for its reboot, and the volumes have their lists", func(g Gomega) {
 		profile := getProfile(ctx, g, documents)
 		g.Expect(conditionOf(g, profile, v1alpha1.ConditionReady).Reason).To(Equal(v1alpha1.ReasonRebootPending))
 		g.Expect(profile.Status.Volumes.UpToDate).To(Equal(int32(len(documentsVolumes))))
 		g.Expect(getSCN(ctx, g, p.node.Name).Status.RebootRequiredBy).To(Equal([]string{"kernelArgument/ihash_entries"}))
 	})
-	p.await(ctx, applied, time.Minute)
+	p.await(ctx, applied, 2*time.Minute)
 	for _, said := range getProfile(ctx, Default, documents).Status.Advice {
 		p.advice[said.ID] = strings.TrimPrefix(p.advice[said.ID]+" | "+said.Text, " | ")
 	}
+	p.listen(ctx)
 	Expect(watched.boots(p.node.Name)).To(HaveLen(boots), "nothing was rebooted without an approval")
 
 	By("the reboot")
@@ -93,9 +96,7 @@ func expectDocuments(ctx SpecContext) {
 	waitForDocumentsApp(ctx)
 	p.await(ctx, persisted, time.Minute)
 	p.probe(ctx, persisted)
-	for _, setting := range getSCN(ctx, Default, p.node.Name).Status.Settings {
-		p.settings[setting.Key] = setting
-	}
+	p.listen(ctx)
 
 	By("drift made by hand")
 	_, err := p.node.Run(ctx, p.drift())
@@ -211,6 +212,16 @@ func (p *proof) observe(ctx context.Context, at phase, withProbe bool) {
 	maps.Copy(p.values[at], only(probed, probeKeys))
 	if withProbe {
 		p.probe(ctx, at)
+	}
+}
+
+// listen keeps what the node says of its settings.
+func (p *proof) listen(ctx context.Context) {
+	GinkgoHelper()
+	for _, setting := range getSCN(ctx, Default, p.node.Name).Status.Settings {
+		if setting.Message != "" {
+			p.said = append(p.said, fmt.Sprintf("%s %s: %s", setting.Key, setting.State, setting.Message))
+		}
 	}
 }
 

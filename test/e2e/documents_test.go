@@ -69,7 +69,7 @@ func expectDocuments(ctx SpecContext) {
 
 	By("the profile is applied, and waits for an approval of the reboot")
 	p.said = strings.Split(mustKubectl(ctx, "create", "-f", "testdata/documents-profile.yaml"), "\n")
-	eventually(ctx, podStart, "the node waits for its reboot, and the volumes have their lists", func(g Gomega) {
+	eventually(ctx, 2*podStart, "the node waits for its reboot, and the volumes have their lists", func(g Gomega) {
 		profile := getProfile(ctx, g, documents)
 		g.Expect(conditionOf(g, profile, v1alpha1.ConditionReady).Reason).To(Equal(v1alpha1.ReasonRebootPending))
 		g.Expect(profile.Status.Volumes.UpToDate).To(Equal(int32(len(documentsVolumes))))

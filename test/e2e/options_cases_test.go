@@ -48,6 +48,25 @@ func (c optionCase) name() string {
 	return name
 }
 
+// clashes tells whether two options are about the same, so that no list may hold both.
+func (c optionCase) clashes(other optionCase) bool {
+	if c.key() == other.key() {
+		return true
+	}
+	all, one := []string{"actimeo", "ac"}, []string{"actimeo", "ac", "acregmin", "acregmax", "acdirmin", "acdirmax", "sync"}
+	return slices.Contains(all, c.key()) && slices.Contains(one, other.key()) || slices.Contains(all, other.key()) && slices.Contains(one, c.key())
+}
+
+// key is what the option is about.
+func (c optionCase) key() string {
+	for _, known := range c.protocol.Known() {
+		if known.Name == c.name() {
+			return known.Key
+		}
+	}
+	return ""
+}
+
 var (
 	v3 = []string{"vers=3", "nolock"}
 	v4 = []string{"vers=4.2"}

@@ -40,6 +40,8 @@ type variant struct {
 	device string
 	// observed are the options in force as the kernel shows them, reported those in the StorageClientNode.
 	observed, reported []string
+	// options are the cases that the list is made of, where it is of several.
+	options []optionCase
 }
 
 // variants are the distinct lists of a protocol's cases, by the text of the list.
@@ -70,8 +72,33 @@ func (v *variants) add(list []string) {
 
 func (v *variants) of(list []string) *variant { return v.byList[strings.Join(list, ",")] }
 
-func (v *variants) accepted() []*variant {
-	return slices.DeleteFunc(slices.Clone(v.all), func(one *variant) bool { return one.refusal != "" })
+// together puts the options that the kernel takes into as few lists as hold nothing that says anything about the same: a
+// mount by a kubelet takes seconds under emulation.
+func (v *variants) together() *variants {
+	out := &variants{protocol: v.protocol, byList: map[string]*variant{}}
+	for _, c := range casesOf(v.protocol) {
+		if v.of(c.wanted()).refusal != "" {
+			continue
+		}
+		at := slices.IndexFunc(out.all, func(group *variant) bool { return group.takes(c) })
+		if at < 0 {
+			at = len(out.all)
+			out.all = append(out.all, &variant{protocol: v.protocol, index: 500 + at, list: slices.Clone(c.needs)})
+		}
+		group := out.all[at]
+		group.list, group.options = append(group.list, c.option), append(group.options, c)
+	}
+	return out
+}
+
+// takes tells whether an option may join a list. What fixes connections stays alone.
+func (v *variant) takes(c optionCase) bool {
+	return !fixesConnections(v.list) && !fixesConnections(c.wanted()) && slices.Equal(v.options[0].needs, c.needs) &&
+		!slices.ContainsFunc(v.options, func(other optionCase) bool { return c.clashes(other) })
+}
+
+func fixesConnections(list []string) bool {
+	return slices.ContainsFunc(list, func(o string) bool { return strings.HasPrefix(o, "nconnect=") || strings.HasSuffix(o, "resvport") })
 }
 
 // volume is the name of the variant's PersistentVolume, claim and export.
@@ -81,8 +108,8 @@ func (v *variant) volume() string {
 
 // server is the address to mount from. What the first mount of an address fixes has one of its own.
 func (v *variant) server() string {
-	if slices.ContainsFunc(v.list, func(o string) bool { return strings.HasPrefix(o, "nconnect=") || strings.HasSuffix(o, "resvport") }) {
-		return fmt.Sprintf("10.99.0.%d", 100+v.index)
+	if fixesConnections(v.list) {
+		return fmt.Sprintf("10.99.0.%d", 100+v.index%100)
 	}
 	return cluster.ServerAddress
 }
@@ -106,9 +133,11 @@ func expectMountOptions(ctx SpecContext) {
 	try(ctx, node, nfs, func(v *variant) string {
 		return fmt.Sprintf("mount -t nfs -o %s %s:/srv/mount-options/%s /mnt/mount-options", strings.Join(v.list, ","), v.server(), v.volume())
 	})
-	By(fmt.Sprintf("%d of them, mounted by the kubelet through PersistentVolumes", len(nfs.accepted())))
-	mountByKubelet(ctx, node, nfs)
-	judged = append(judged, judge(nfs))
+	nfsTogether := nfs.together()
+	By(fmt.Sprintf("what it takes, as %d lists, mounted by the kubelet through PersistentVolumes", len(nfsTogether.all)))
+	exportVariants(ctx, nfsTogether)
+	mountByKubelet(ctx, node, nfsTogether)
+	judged = append(judged, judge(nfs, nfsTogether))
 
 	xfs := variantsOf(mountoptions.XFS)
 	By(fmt.Sprintf("%d lists of XFS, mounted by hand", len(xfs.all)))
@@ -123,10 +152,11 @@ losetup --find --show one >one.device
 	try(ctx, node, xfs, func(v *variant) string {
 		return "mount -t xfs " + optionFlag(v.list) + " $(cat /var/lib/mount-options/one.device) /mnt/mount-options"
 	})
-	makeDisks(ctx, node, xfs)
-	By(fmt.Sprintf("%d of them, mounted by the kubelet through local volumes", len(xfs.accepted())))
-	mountByKubelet(ctx, node, xfs)
-	judged = append(judged, judge(xfs))
+	xfsTogether := xfs.together()
+	makeDisks(ctx, node, xfsTogether)
+	By(fmt.Sprintf("what it takes, as %d lists, mounted by the kubelet through local volumes", len(xfsTogether.all)))
+	mountByKubelet(ctx, node, xfsTogether)
+	judged = append(judged, judge(xfs, xfsTogether))
 
 	By("SMB, mounted by hand alone: the kubelet has no plugin of its own for it")
 	serveSMB(ctx)
@@ -134,7 +164,7 @@ losetup --find --show one >one.device
 	try(ctx, node, smb, func(v *variant) string {
 		return "mount -t cifs -o " + strings.Join(append([]string{"username=share,password=share"}, v.list...), ",") + " //" + cluster.ServerAddress + "/share /mnt/mount-options"
 	})
-	judged = append(judged, judge(smb))
+	judged = append(judged, judge(smb, nil))
 
 	var wrong []string
 	for _, j := range judged {
@@ -206,7 +236,7 @@ systemctl start smbd
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// try mounts each list by hand, one after the other, and keeps what /proc/mounts shows of it or why it was refused. Under
+// try mounts each list by hand, one after the other, and keeps what the kernel shows of it or why it was refused. Under
 // emulation every process that the script starts counts.
 func try(ctx context.Context, node *cluster.Machine, v *variants, command func(*variant) string) {
 	GinkgoHelper()
@@ -220,6 +250,11 @@ try() {
 		while read -r _ point _ options _; do
 			[ "$point" != /mnt/mount-options ] || echo "mounts $options"
 		done </proc/mounts
+		on=
+		while read -r first options _ _ point _; do
+			if [ "$first" = device ]; then on=$point; fi
+			[ "$first $on" != "opts: /mnt/mount-options" ] || echo "stats $options"
+		done </proc/self/mountstats
 		umount -i /mnt/mount-options
 	else
 		echo "refused $(echo "$out" | tr '\n' ' '); kernel: $(dmesg | tail -n 1)"
@@ -238,15 +273,19 @@ try() {
 }
 
 func (v *variant) take(answer string) {
+	var stats, mounts []string
 	for line := range strings.Lines(answer) {
 		kind, text, _ := strings.Cut(strings.TrimSpace(line), " ")
 		switch kind {
 		case "refused":
 			v.refusal = text
+		case "stats":
+			stats = strings.Split(text, ",")
 		case "mounts":
-			v.observed = strings.Split(text, ",")
+			mounts = strings.Split(text, ",")
 		}
 	}
+	v.observed = joined(stats, mounts)
 	if v.refusal == "" && len(v.observed) == 0 {
 		v.refusal = "mount tells of no error, and nothing is mounted: " + answer
 	}
@@ -266,7 +305,7 @@ func joined(stats, mounts []string) []string {
 // makeDisks makes a file system on a loop device of its own for each list of XFS.
 func makeDisks(ctx context.Context, node *cluster.Machine, v *variants) {
 	GinkgoHelper()
-	for chunk := range slices.Chunk(v.accepted(), 25) {
+	for chunk := range slices.Chunk(v.all, 25) {
 		script := "cd /var/lib/mount-options\n"
 		for _, one := range chunk {
 			script += fmt.Sprintf("truncate -s 64M %[1]s\nmkfs.xfs --unsupported -q %[1]s\nprintf '\\n=== %[1]s\\n'\nlosetup --find --show %[1]s\n", one.volume())
@@ -283,7 +322,7 @@ func makeDisks(ctx context.Context, node *cluster.Machine, v *variants) {
 func mountByKubelet(ctx context.Context, node *cluster.Machine, v *variants) {
 	GinkgoHelper()
 	number := 0
-	for chunk := range slices.Chunk(v.accepted(), volumesPerPod) {
+	for chunk := range slices.Chunk(v.all, volumesPerPod) {
 		number++
 		pod := podOf(fmt.Sprintf("%s-%d", strings.ToLower(string(v.protocol)), number), node.Name)
 		for _, one := range chunk {
@@ -316,7 +355,7 @@ section() { printf '\n=== %s\n' "$1"; }
 section mounts; grep '/pods/.*/volumes/kubernetes.io~' /proc/mounts
 section stats; grep -E '^device |opts:' /proc/self/mountstats
 `)
-	for _, one := range v.accepted() {
+	for _, one := range v.all {
 		at := "/" + one.volume()
 		var stats, mounts []string
 		in := false
@@ -343,7 +382,7 @@ func readReported(ctx context.Context, node *cluster.Machine, v *variants) {
 	GinkgoHelper()
 	eventually(ctx, podStart, "the StorageClientNode reports the mounts", func(g Gomega) {
 		mounts := getSCN(ctx, g, node.Name).Status.Mounts
-		for _, one := range v.accepted() {
+		for _, one := range v.all {
 			at := slices.IndexFunc(mounts, func(m v1alpha1.MountStatus) bool {
 				return m.Volume == one.volume() && strings.Contains(m.MountPoint, "/pods/")
 			})
@@ -398,6 +437,9 @@ func cleanUpMountOptions(ctx context.Context, node *cluster.Machine) {
 type judgement struct {
 	protocol mountoptions.Protocol
 	results  []result
+	// volumes are those that a kubelet has mounted, with as many options, and stale what is wrongly said of them.
+	volumes, options int
+	stale            []string
 }
 
 type result struct {
@@ -417,13 +459,31 @@ const (
 )
 
 // judge holds each case against the mount that has the option, and against the one that does not.
-func judge(v *variants) *judgement {
+func judge(v, together *variants) *judgement {
 	j := &judgement{protocol: v.protocol}
 	for _, c := range casesOf(v.protocol) {
 		verdict, note := judgeOne(c, v)
 		j.results = append(j.results, result{c, verdict, note})
 	}
+	if together != nil {
+		j.judgeTogether(together)
+	}
 	return j
+}
+
+// judgeTogether holds the kubelet's mounts against their lists, by the kernel's words and by those of the agent.
+func (j *judgement) judgeTogether(together *variants) {
+	for _, one := range together.all {
+		j.volumes, j.options = j.volumes+1, j.options+len(one.options)
+		for _, shown := range [][]string{one.observed, one.reported} {
+			for _, d := range j.protocol.Compare(one.list, shown) {
+				if !d.Limited {
+					j.stale = append(j.stale, fmt.Sprintf("a volume with %s: %s is %q, wanted %q: %s; shown: %s",
+						strings.Join(one.list, ","), d.Option, d.Observed, d.Wanted, d.Message, strings.Join(shown, ",")))
+				}
+			}
+		}
+	}
 }
 
 func judgeOne(c optionCase, v *variants) (verdict, note string) {
@@ -436,15 +496,13 @@ func judgeOne(c optionCase, v *variants) (verdict, note string) {
 	if with.refusal != "" {
 		verdict, note = refused, with.refusal
 	}
-	for _, shown := range [][]string{with.observed, with.reported} {
-		if with.refusal != "" || len(shown) == 0 {
-			continue
-		}
-		for _, d := range c.protocol.Compare(c.wanted(), shown) {
+	if with.refusal == "" {
+		for _, d := range c.protocol.Compare(c.wanted(), with.observed) {
+			note = fmt.Sprintf("%s is %q, wanted %q: %s", d.Option, d.Observed, d.Wanted, d.Message)
 			if !d.Limited {
-				return falseOld, fmt.Sprintf("%s is %q, wanted %q: %s; shown: %s", d.Option, d.Observed, d.Wanted, d.Message, strings.Join(shown, ","))
+				return falseOld, note + "; shown: " + strings.Join(with.observed, ",")
 			}
-			verdict, note = limited, fmt.Sprintf("%s is %q, wanted %q: %s", d.Option, d.Observed, d.Wanted, d.Message)
+			verdict = limited
 		}
 	}
 	if c.noOther != "" {
@@ -478,7 +536,7 @@ func (j *judgement) wrong() []string {
 			out = append(out, fmt.Sprintf("%s %s: %s: %s", j.protocol, r.option, r.verdict, r.note))
 		}
 	}
-	return out
+	return append(out, j.stale...)
 }
 
 // String is a table with a line for each case, and the counts.
@@ -494,5 +552,9 @@ func (j *judgement) String() string {
 	fmt.Fprintf(&text, "%s: %d options known, %d values tried, %d accepted, %d refused by the kernel; %d compared and told apart, %d of them granted less, "+
 		"%d compared without another mount, %d not shown by the kernel; false stale %d, false effective %d\n", j.protocol, len(names), len(j.results),
 		len(j.results)-counts[refused], counts[refused], counts[told]+counts[limited], counts[limited], counts[unproven], counts[notShown], counts[falseOld], counts[falseGood])
+	if j.volumes > 0 {
+		fmt.Fprintf(&text, "%s: %d PersistentVolumes with %d options mounted by the kubelet; false stale by the kernel's words or the agent's %d\n",
+			j.protocol, j.volumes, j.options, len(j.stale))
+	}
 	return text.String()
 }

@@ -114,10 +114,11 @@ func (v *variant) server() string {
 	return cluster.ServerAddress
 }
 
-// expectMountOptions mounts every option of the engine that the kernel takes, and has the engine judge what the kernel shows.
+// expectMountOptions mounts every option of the engine that the kernel takes, and has the engine judge what the kernel
+// shows. It keeps the node busy that has no manager of the operator.
 func expectMountOptions(ctx SpecContext) {
 	installOperator(ctx)
-	node := nodes.Nodes[1]
+	node := nodes.Small
 	DeferCleanup(cleanUpMountOptions, node, NodeTimeout(4*time.Minute))
 	for _, p := range []mountoptions.Protocol{mountoptions.NFS, mountoptions.XFS, mountoptions.SMB} {
 		Expect(untried(p)).To(BeEmpty(), "options of %s that no case is about", p)
@@ -420,7 +421,7 @@ func (v *variant) claim() *corev1.PersistentVolumeClaim {
 func podOf(name, node string) *corev1.Pod {
 	grace := int64(1)
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: mountOptions}, Spec: corev1.PodSpec{
-		NodeName: node, TerminationGracePeriodSeconds: &grace,
+		NodeName: node, TerminationGracePeriodSeconds: &grace, Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 		Containers: []corev1.Container{{Name: "mounts", Image: cluster.WorkloadImage, ImagePullPolicy: corev1.PullNever}},
 	}}
 }

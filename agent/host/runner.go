@@ -27,6 +27,11 @@ const (
 // commandPath is where commands are looked for, in this order.
 var commandPath = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
 
+// environment is all that host commands are given. systemctl is sent to the message bus: at the socket of systemd itself
+// it asks for the process ID of the other end, which a container without the host's processes is not told, and gives up
+// ("Failed to connect to bus: No data available").
+var environment = []string{"PATH=" + strings.Join(commandPath, ":"), "LC_ALL=C", "SYSTEMCTL_FORCE_BUS=1"}
+
 // Commands runs commands of the host: in its root by chroot(2), unless that is / already, with a fixed
 // environment, bounded in time and in output. It implements Runner.
 type Commands struct {
@@ -54,7 +59,7 @@ func (c Commands) Run(ctx context.Context, argv ...string) ([]byte, error) {
 	stdout, stderr := &head{limit: maxStdout}, &tail{limit: maxStderr}
 	cmd := exec.CommandContext(ctx, file)
 	cmd.Args = argv
-	cmd.Env = []string{"PATH=" + strings.Join(commandPath, ":"), "LC_ALL=C"}
+	cmd.Env = environment
 	cmd.Dir = "/"
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

@@ -29,7 +29,7 @@ func TestRunHasAFixedEnvironment(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\nLC_ALL=C"
+	want := "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\nLC_ALL=C\nSYSTEMCTL_FORCE_BUS=1"
 	if got := strings.TrimSpace(string(out)); !sameLines(got, want) {
 		t.Errorf("environment is %q, want %q", got, want)
 	}

@@ -33,7 +33,13 @@ section mountstats; cat /proc/self/mountstats
 
 func factsOf(ctx context.Context, m *cluster.Machine) facts {
 	GinkgoHelper()
-	out, err := m.Run(ctx, observe)
+	return sectionsOf(ctx, m, observe)
+}
+
+// sectionsOf runs a script on a machine that begins each section of its answer with "=== NAME".
+func sectionsOf(ctx context.Context, m *cluster.Machine, script string) facts {
+	GinkgoHelper()
+	out, err := m.Run(ctx, script)
 	Expect(err).NotTo(HaveOccurred())
 	found := facts{}
 	for _, section := range strings.Split("\n"+out, "\n=== ")[1:] {

@@ -54,9 +54,7 @@ var original struct {
 
 var _ = Describe("A profile for large directories", Ordered, func() {
 	It("is preceded by the operator, from dist/install.yaml", func(ctx SpecContext) {
-		mustKubectl(ctx, "apply", "-f", "../../dist/install.yaml")
-		waitForManagers(ctx, 2)
-		watched.watchRollouts()
+		installOperator(ctx)
 	})
 
 	It("is preceded by an application with its data on an NFS volume", func(ctx SpecContext) {
@@ -173,6 +171,10 @@ var _ = Describe("A profile for large directories", Ordered, func() {
 		Expect(mustKubectl(ctx, "exec", "-n", appSpace, "deployment/"+appName, "--", "/workload", "cat", "/data/greeting")).To(Equal(greeting))
 	})
 
+	It("is followed by one with all that the documents recommend, row by row", Label(documents), expectDocuments)
+
+	It("is followed by every mount option that is known, compared with what the kernel shows of it", Label(mountOptions), expectMountOptions)
+
 	It("is followed by one whose boot argument keeps a node from coming up: it goes no further", Label(failingBoot), expectStopped)
 
 	It("gets that node back with its old boot entry once its power is cut, and in service once the profile is gone", Label(failingBoot), expectRecovered)
@@ -180,6 +182,20 @@ var _ = Describe("A profile for large directories", Ordered, func() {
 
 // failingBoot labels the specs that end with a node that panics. run.sh leaves them out unless it is told otherwise.
 const failingBoot = "failing-boot"
+
+// installOperator installs the operator, unless an earlier spec has done so.
+func installOperator(ctx context.Context) {
+	GinkgoHelper()
+	if operatorInstalled {
+		return
+	}
+	mustKubectl(ctx, "apply", "-f", "../../dist/install.yaml")
+	waitForManagers(ctx, 2)
+	watched.watchRollouts()
+	operatorInstalled = true
+}
+
+var operatorInstalled bool
 
 func waitForManagers(ctx context.Context, count int32) {
 	GinkgoHelper()

@@ -175,9 +175,12 @@ func tarOf(files map[string][]byte) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// startNFSServer serves ServerExport. It is started by name: enabling it at boot would make every machine a server.
+// startNFSServer serves ServerExport. It is started by name: enabling it at boot would make every machine a server. With
+// the memory of this one, nfsd would grant requests of 64 KiB at most; storage services grant 1 MiB.
 func (c *Cluster) startNFSServer(ctx context.Context) error {
 	script := "echo " + strconv.Quote(ServerExport+" *(rw,no_root_squash,no_subtree_check,insecure)") + ` >/etc/exports
+systemctl start proc-fs-nfsd.mount
+[ "$(cat /proc/fs/nfsd/threads)" != 0 ] || echo 1048576 >/proc/fs/nfsd/max_block_size
 systemctl start rpcbind nfs-server
 `
 	return c.poll(ctx, 2*time.Second, func() error {

@@ -16,4 +16,5 @@ exec mmdebstrap --variant=minbase \
 	--include=linux-image-cloud-amd64,grub-pc,systemd-sysv,dbus,udev,kmod,procps,ca-certificates \
 	--include=openssh-server,iproute2,iptables,conntrack,nfs-common,nfs-kernel-server,xfsprogs \
 	--include=runc,containernetworking-plugins \
+	--include=tuned,cifs-utils,samba \
 	bookworm "$1"

@@ -1,0 +1,164 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/storageclient/operator/test/e2e/cluster"
+)
+
+// documentsVolumes are the application's volumes, less the namespace in their names.
+var documentsVolumes = []string{"large", "tools", "eda"}
+
+// observeDocuments asks a node by SSH, past the operator, for all that the rows are about; %s are sysctls.
+const observeDocuments = `
+section() { printf '\n=== %%s\n' "$1"; }
+section cmdline; cat /proc/cmdline
+section inodeHash; journalctl --dmesg --boot --output=cat | grep -o 'Inode-cache hash table entries.*'
+section menu; grep -E '^\s*linux\s' /boot/grub/grub.cfg
+section kernel; uname -r
+section sysctls; for name in %s; do sysctl "$name" 2>/dev/null || true; done
+section tuned; systemctl is-active tuned || true; systemctl is-enabled tuned || true; cat /etc/tuned/active_profile 2>/dev/null || true
+section disk; grep ' /mnt/disks/data ' /proc/mounts | cut -d ' ' -f 4
+section etc
+find /etc -xdev ! -name .updated -printf '%%y %%m %%U:%%G %%p %%l\n' | sort
+find /etc -xdev -type f ! -name .updated -exec sha256sum {} + | sort -k 2
+section ours; find /etc -name '*storage-client*' | sort
+section mountstats; cat /proc/self/mountstats
+section readAhead
+while read -r _ _ device _ point _ rest; do
+	case " $rest" in *" - nfs"*) echo "$point $(cat "/sys/class/bdi/$device/read_ahead_kb")" ;; esac
+done </proc/self/mountinfo
+section transports
+for transport in /sys/kernel/sunrpc/xprt-switches/*/xprt-*; do
+	echo "$(cat "$transport/dstaddr") $(grep -E '^(dst_port|max_num_slots)=' "$transport/xprt_info" | sort | tr '\n' ' ')"
+done
+`
+
+// documentsFacts are the node's values by the names that the rows use, and all that is below /etc.
+func documentsFacts(ctx context.Context, m *cluster.Machine) (values map[string]string, etc string) {
+	GinkgoHelper()
+	f := sectionsOf(ctx, m, fmt.Sprintf(observeDocuments, strings.Join(documentsSysctls(), " ")))
+	values = sysctls(f["sysctls"])
+	values["kernel"] = f["kernel"]
+	for _, argument := range f.arguments() {
+		if name, value, found := strings.Cut(argument, "="); found && name == "ihash_entries" {
+			values[name] = value
+		}
+	}
+	values["inode hash"] = strings.TrimPrefix(f["inodeHash"], hashLine)
+	normal, recovery := f.menuEntries()
+	staged := func(line string) bool { return !strings.Contains(line+" ", " ihash_entries=16777216 ") }
+	values["menu entries"] = fmt.Sprintf("%d of %d", len(slices.DeleteFunc(slices.Clone(normal), staged)), len(normal))
+	values["recovery entries"] = fmt.Sprintf("%d of %d", len(slices.DeleteFunc(slices.Clone(recovery), staged)), len(recovery))
+	tuned := append(strings.Split(f["tuned"], "\n"), "")
+	values["tuned"] = strings.TrimSpace(fmt.Sprintf("%s, %s %s", tuned[0], tuned[1], tuned[2]))
+	diskValues(values, strings.Split(f["disk"], ","))
+	values["our files"] = strings.ReplaceAll(f["ours"], "\n", " ")
+	for _, name := range documentsVolumes {
+		volumeValues(values, name, f)
+	}
+	return values, f["etc"]
+}
+
+func diskValues(values map[string]string, options []string) {
+	for _, name := range []string{"logbufs", "logbsize", "noquota", "noatime", "nodiratime"} {
+		values["disk "+name] = optionOf(options, name)
+	}
+}
+
+// volumeValues are the options of a volume's mount as /proc/self/mountstats has them, which leaves no default out.
+func volumeValues(values map[string]string, name string, f facts) {
+	at := "/volumes/kubernetes.io~nfs/" + documents + "-" + name
+	var options []string
+	connections, in := 0, false
+	for line := range strings.Lines(f["mountstats"]) {
+		if strings.HasPrefix(line, "device ") {
+			in = strings.Contains(line, at+" with fstype nfs")
+		}
+		if list, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), "\topts:\t"); in && ok {
+			options = strings.Split(list, ",")
+		}
+		if in && strings.HasPrefix(line, "\txprt:\t") {
+			connections++
+		}
+	}
+	for _, option := range []string{"vers", "proto", "hard", "soft", "sync", "nocto", "nconnect", "rsize", "wsize", "retrans", "intr",
+		"acregmin", "acregmax", "acdirmin", "acdirmax"} {
+		values[name+" "+option] = optionOf(options, option)
+	}
+	values[name+" connections"] = strconv.Itoa(connections)
+	for line := range strings.Lines(f["readAhead"]) {
+		if point, kib, _ := strings.Cut(strings.TrimSpace(line), " "); strings.HasSuffix(point, at) {
+			values[name+" read-ahead"] = kib
+		}
+	}
+	var slots []string
+	for line := range strings.Lines(f["transports"]) {
+		if words := strings.Fields(line); len(words) == 3 && words[0] == addressOf[name] && words[1] == "dst_port=2049" {
+			slots = append(slots, strings.TrimPrefix(words[2], "max_num_slots="))
+		}
+	}
+	slices.Sort(slots)
+	values[name+" slots"] = strings.Join(slices.Compact(slots), " and ")
+}
+
+// hashLine is how the line begins by which the kernel log tells the size of the inode hash.
+const hashLine = "Inode-cache hash table entries: "
+
+// addressOf is the server's address by which each volume is mounted.
+var addressOf = map[string]string{"large": "10.99.0.13", "tools": "10.99.0.23", "eda": "10.99.0.33"}
+
+// optionOf is the value of an option, or its name for a flag that is set.
+func optionOf(options []string, name string) string {
+	found := ""
+	for _, o := range options {
+		if key, value, _ := strings.Cut(o, "="); key == name {
+			found = cmp.Or(value, name)
+		}
+	}
+	return found
+}
+
+// probeKeys are the values that a probe gives.
+var probeKeys = []string{"READs of 128 MiB", "host mount read-ahead", "host mount retrans"}
+
+// probe mounts a share by hand, reads a file of 128 MiB in blocks of 64 KiB, and counts the READ operations. The
+// window may come a moment after the mount, and counts for files that are opened later.
+func probe(ctx context.Context, m *cluster.Machine, window string) map[string]string {
+	GinkgoHelper()
+	f := sectionsOf(ctx, m, `
+section() { printf '\n=== %s\n' "$1"; }
+mount -t nfs -o vers=4.1,rsize=1048576 10.99.0.13:/srv/documents/probe /mnt/probe
+file=/sys/class/bdi/$(mountpoint -d /mnt/probe)/read_ahead_kb
+for _ in $(seq 20); do
+	[ "$(cat "$file")" != `+window+` ] || break
+	sleep 1
+done
+section window; cat "$file"
+dd if=/mnt/probe/data of=/dev/null bs=64k status=none
+section stats; awk '/^device / {on = $5 == "/mnt/probe"} on' /proc/self/mountstats
+umount /mnt/probe
+`)
+	values := map[string]string{"host mount read-ahead": f["window"]}
+	for line := range strings.Lines(f["stats"]) {
+		words := strings.Fields(line)
+		switch {
+		case len(words) > 1 && words[0] == "READ:":
+			values["READs of 128 MiB"] = words[1]
+		case len(words) == 2 && words[0] == "opts:":
+			values["host mount retrans"] = optionOf(strings.Split(words[1], ","), "retrans")
+		}
+	}
+	Expect(values).To(HaveKey("READs of 128 MiB"), f["stats"])
+	return values
+}

@@ -1,0 +1,272 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/e2e/cluster"
+)
+
+const (
+	// documents labels the spec, and is the name of its profile, namespace and application.
+	documents = "documents"
+	// documentsLabel is on the one node that the profile is for.
+	documentsLabel = "e2e.local/documents"
+
+	// healing bounds how long drift may stand: the agent looks every half a minute.
+	healing = 90 * time.Second
+	// tunedHealing is more, for what tuned itself takes to start.
+	tunedHealing = 3 * time.Minute
+)
+
+// phase is a moment at which the node is asked.
+type phase string
+
+const (
+	before    phase = "before"
+	applied   phase = "applied"
+	persisted phase = "persisted"
+	healed    phase = "healed"
+	undone    phase = "undone"
+)
+
+// proof is what the node said at each phase, and what the operator said meanwhile.
+type proof struct {
+	node   *cluster.Machine
+	values map[phase]map[string]string
+	etc    map[phase]string
+	// advice is by its id; said are the warnings at admission, and what is said of settings.
+	advice map[string]string
+	said   []string
+	// volumes are their lists of options as they were before.
+	volumes map[string][]string
+	notes   []string
+}
+
+// expectDocuments takes one node through every row of the documents: applied, rebooted, drifted, and put back.
+func expectDocuments(ctx SpecContext) {
+	installOperator(ctx)
+	p := &proof{node: nodes.Nodes[0], values: map[phase]map[string]string{}, etc: map[phase]string{},
+		advice: map[string]string{}, volumes: map[string][]string{}}
+	defer func() { fmt.Print(p.table()) }()
+	prepareDocuments(ctx, p)
+
+	By("before")
+	p.observe(ctx, before, true)
+	boots := len(watched.boots(p.node.Name))
+
+	By("the profile is applied, and waits for an approval of the reboot")
+	p.said = strings.Split(mustKubectl(ctx, "create", "-f", "testdata/documents-profile.yaml"), "\n")
+	eventually(ctx, 2*podStart, "the node waits for its reboot, and the volumes have their lists", func(g Gomega) {
+		profile := getProfile(ctx, g, documents)
+		g.Expect(conditionOf(g, profile, v1alpha1.ConditionReady).Reason).To(Equal(v1alpha1.ReasonRebootPending))
+		g.Expect(profile.Status.Volumes.UpToDate).To(Equal(int32(len(documentsVolumes))))
+		g.Expect(getSCN(ctx, g, p.node.Name).Status.RebootRequiredBy).To(Equal([]string{"kernelArgument/ihash_entries"}))
+	})
+	p.await(ctx, applied, 2*time.Minute)
+	for _, said := range getProfile(ctx, Default, documents).Status.Advice {
+		p.advice[said.ID] = strings.TrimPrefix(p.advice[said.ID]+" | "+said.Text, " | ")
+	}
+	p.listen(ctx)
+	Expect(watched.boots(p.node.Name)).To(HaveLen(boots), "nothing was rebooted without an approval")
+
+	By("the reboot")
+	mustKubectl(ctx, "patch", "storageclientprofile", documents, "--type=merge", `-p={"spec":{"rollout":{"reboot":{"policy":"Automatic"}}}}`)
+	eventually(ctx, rebootAll, "the node has been rebooted and the profile is Ready", func(g Gomega) {
+		profile := getProfile(ctx, g, documents)
+		if stalled := meta.FindStatusCondition(profile.Status.Conditions, v1alpha1.ConditionStalled); stalled != nil && stalled.Status == metav1.ConditionTrue {
+			StopTrying("the profile is stalled: " + stalled.Message).Now()
+		}
+		ready := conditionOf(g, profile, v1alpha1.ConditionReady)
+		g.Expect(ready.Status).To(Equal(metav1.ConditionTrue), "%s: %s", ready.Reason, ready.Message)
+		g.Expect(watched.boots(p.node.Name)).To(HaveLen(boots + 1))
+	})
+	waitForDocumentsApp(ctx)
+	p.await(ctx, persisted, time.Minute)
+	p.probe(ctx, persisted)
+	p.listen(ctx)
+
+	By("drift made by hand")
+	p.heal(ctx, p.drift(), "all of it but tuned", healing)
+	By("tuned stopped by hand: it takes a minute to start under emulation, and its own sysctls give way to those declared")
+	p.heal(ctx, "systemctl stop tuned", "tuned", tunedHealing)
+
+	By("document C's example with all its 16 connections: its table of slots then changes nothing")
+	p.sixteen(ctx)
+
+	By("the profile is deleted")
+	mustKubectl(ctx, "delete", "storageclientprofile", documents, "--wait=false")
+	waitUntilGone(ctx, rebootAll, documents)
+	Expect(watched.boots(p.node.Name)).To(HaveLen(boots+2), "a reboot takes the boot argument back")
+	mustKubectl(ctx, "delete", "pod", "-n", documents, "--all")
+	waitForDocumentsApp(ctx)
+	p.await(ctx, undone, time.Minute)
+	p.probe(ctx, undone)
+	for _, name := range documentsVolumes {
+		volume := getVolume(ctx, Default, documents+"-"+name)
+		Expect(volume.Spec.MountOptions).To(Equal(p.volumes[name]), "of PersistentVolume %s", volume.Name)
+		Expect(ours(volume.Annotations)).To(BeEmpty(), "of PersistentVolume %s", volume.Name)
+	}
+	Expect(linesBeyond(p.etc[before], p.etc[undone])).To(BeEmpty(), "below /etc before, and no more")
+	Expect(linesBeyond(p.etc[undone], p.etc[before])).To(BeEmpty(), "below /etc now, and not before")
+	Expect(p.failures()).To(BeEmpty())
+}
+
+// prepareDocuments makes the server's exports, an XFS file system in the node's fstab, and an application with volumes.
+func prepareDocuments(ctx context.Context, p *proof) {
+	GinkgoHelper()
+	DeferCleanup(cleanUpDocuments, p.node, NodeTimeout(4*time.Minute))
+	_, err := nodes.Server.Run(ctx, `
+device=$(ip -o -4 address show | awk '/ 10\.99\.0\.13\// {print $2}')
+for n in 23 33; do ip address replace 10.99.0.$n/24 dev "$device"; done
+fsid=100
+for name in large tools eda probe; do
+	mkdir -p /srv/documents/$name
+	fsid=$((fsid + 1))
+	grep -q "^/srv/documents/$name " /etc/exports || echo "/srv/documents/$name *(rw,no_root_squash,no_subtree_check,insecure,fsid=$fsid)" >>/etc/exports
+done
+truncate -s 128M /srv/documents/probe/data
+exportfs -ra
+`)
+	Expect(err).NotTo(HaveOccurred())
+	_, err = p.node.Run(ctx, `
+mkdir -p /var/lib/documents /mnt/disks/data /mnt/probe
+truncate -s 512M /var/lib/documents/xfs.img
+mkfs.xfs -q /var/lib/documents/xfs.img
+echo '/var/lib/documents/xfs.img /mnt/disks/data xfs loop,nofail 0 0' >>/etc/fstab
+systemctl daemon-reload
+systemctl start mnt-disks-data.mount
+modprobe sunrpc
+`)
+	Expect(err).NotTo(HaveOccurred())
+	mustKubectl(ctx, "label", "node", p.node.Name, documentsLabel+"=true", "--overwrite")
+	mustKubectl(ctx, "create", "-f", "testdata/documents-app.yaml")
+	waitForDocumentsApp(ctx)
+	for _, name := range documentsVolumes {
+		p.volumes[name] = getVolume(ctx, Default, documents+"-"+name).Spec.MountOptions
+	}
+}
+
+func cleanUpDocuments(ctx context.Context, node *cluster.Machine) {
+	mustKubectl(ctx, "delete", "--ignore-not-found", "-f", "testdata/documents-app.yaml")
+	mustKubectl(ctx, "label", "node", node.Name, documentsLabel+"-")
+	_, err := node.Run(ctx, `
+systemctl stop mnt-disks-data.mount
+sed -i '\|^/var/lib/documents/xfs.img |d' /etc/fstab
+systemctl daemon-reload
+rm -r /var/lib/documents
+rmdir /mnt/disks/data /mnt/disks /mnt/probe
+`)
+	Expect(err).NotTo(HaveOccurred())
+}
+
+func waitForDocumentsApp(ctx context.Context) {
+	GinkgoHelper()
+	eventually(ctx, podStart, "the application of the documents is ready", func(g Gomega) {
+		var pods corev1.PodList
+		g.Expect(api.List(ctx, &pods, client.InNamespace(documents))).To(Succeed())
+		g.Expect(pods.Items).To(HaveLen(1))
+		g.Expect(isReady(pods.Items[0])).To(BeTrue(), "%+v", pods.Items[0].Status.Conditions)
+	})
+}
+
+// sixteen asks for the 16 connections of document C's example, which its table leaves without a limit of slots.
+func (p *proof) sixteen(ctx context.Context) {
+	GinkgoHelper()
+	mustKubectl(ctx, "patch", "storageclientprofile", documents, "--type=json",
+		`-p=[{"op": "replace", "path": "/spec/volumes/2/mountOptions/1", "value": "nconnect=16"}]`)
+	eventually(ctx, 3*time.Minute, "the volume asks for 16 connections, and the node for no limit of slots", func(g Gomega) {
+		g.Expect(getVolume(ctx, g, documents+"-eda").Spec.MountOptions).To(ContainElement("nconnect=16"))
+		scn := getSCN(ctx, g, p.node.Name)
+		g.Expect(scn.Status.Hash).To(Equal(scn.Spec.Hash))
+		g.Expect(scn.Spec.Settings).NotTo(ContainElement(HaveField("Key", "module/sunrpc/tcp_max_slot_table_entries")))
+	})
+	mustKubectl(ctx, "delete", "pod", "-n", documents, "--all")
+	waitForDocumentsApp(ctx)
+	values, _ := documentsFacts(ctx, p.node)
+	p.notes = append(p.notes, fmt.Sprintf("C16 with nconnect=16: %s connections of nconnect=%s, slots of a connection %s, sunrpc.tcp_max_slot_table_entries=%s.",
+		values["eda connections"], values["eda nconnect"], values["eda slots"], values["sunrpc.tcp_max_slot_table_entries"]))
+	Expect(values).To(And(HaveKeyWithValue("eda connections", "16"), HaveKeyWithValue("eda nconnect", "16"),
+		HaveKeyWithValue("sunrpc.tcp_max_slot_table_entries", p.values[before]["sunrpc.tcp_max_slot_table_entries"])))
+}
+
+// observe asks the node, with the probe of a mount of the host's own where that is wanted.
+func (p *proof) observe(ctx context.Context, at phase, withProbe bool) {
+	GinkgoHelper()
+	probed := p.values[at]
+	p.values[at], p.etc[at] = documentsFacts(ctx, p.node)
+	maps.Copy(p.values[at], only(probed, probeKeys))
+	if withProbe {
+		p.probe(ctx, at)
+	}
+}
+
+// heal has something changed by hand, and waits until it is put right.
+func (p *proof) heal(ctx context.Context, script, what string, within time.Duration) {
+	GinkgoHelper()
+	_, err := p.node.Run(ctx, script)
+	Expect(err).NotTo(HaveOccurred())
+	since := time.Now()
+	p.await(ctx, healed, within)
+	p.notes = append(p.notes, fmt.Sprintf("Drift of %s was put right after %.0f s.", what, time.Since(since).Seconds()))
+}
+
+// listen keeps what the node says of its settings.
+func (p *proof) listen(ctx context.Context) {
+	GinkgoHelper()
+	for _, setting := range getSCN(ctx, Default, p.node.Name).Status.Settings {
+		if setting.Message != "" {
+			p.said = append(p.said, fmt.Sprintf("%s %s: %s", setting.Key, setting.State, setting.Message))
+		}
+	}
+}
+
+// linesBeyond are the lines of a text that another one does not have.
+func linesBeyond(text, other string) []string {
+	had := map[string]bool{}
+	for _, line := range strings.Split(other, "\n") {
+		had[line] = true
+	}
+	return slices.DeleteFunc(strings.Split(text, "\n"), func(line string) bool { return had[line] })
+}
+
+func only(values map[string]string, keys []string) map[string]string {
+	out := maps.Clone(values)
+	maps.DeleteFunc(out, func(key, _ string) bool { return !slices.Contains(keys, key) })
+	return out
+}
+
+func (p *proof) probe(ctx context.Context, at phase) {
+	GinkgoHelper()
+	expectedReadAhead := "15360"
+	if at == before || at == undone {
+		expectedReadAhead = "128"
+	}
+	maps.Copy(p.values[at], probe(ctx, p.node, expectedReadAhead))
+}
+
+// await asks the node until everything is as it should be at a phase. What is not in time, the table tells.
+func (p *proof) await(ctx context.Context, at phase, within time.Duration) {
+	GinkgoHelper()
+	for deadline := time.Now().Add(within); ; time.Sleep(5 * time.Second) {
+		p.observe(ctx, at, false)
+		if wrong := p.wrongAt(at); len(wrong) == 0 || time.Now().After(deadline) {
+			By(fmt.Sprintf("%s: %d values are not as they should be: %s", at, len(wrong), strings.Join(wrong, "; ")))
+			return
+		}
+	}
+}

@@ -1,0 +1,162 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/storageclient/operator/tuning/mountoptions"
+)
+
+// optionCase is one option of the engine with one value.
+type optionCase struct {
+	protocol mountoptions.Protocol
+	// option is what is asked for, beside what it needs.
+	option string
+	needs  []string
+	// other is what a mount has instead that is not to be taken for one with the option: nothing, or another value.
+	other []string
+	// versus is the whole list of that mount, where it cannot be that of the option with only other in its place. The option alone
+	// is held against it then.
+	versus []string
+	// noOther is why no mount without the option can be made; empty where one can.
+	noOther string
+}
+
+// wanted is the list that is asked for.
+func (c optionCase) wanted() []string { return append(slices.Clone(c.needs), c.option) }
+
+// without is the list of a mount that does not have what is asked for.
+func (c optionCase) without() []string {
+	if c.versus != nil {
+		return c.versus
+	}
+	return append(slices.Clone(c.needs), c.other...)
+}
+
+// claimed is the list that a mount without the option must not be taken for.
+func (c optionCase) claimed() []string {
+	if c.versus != nil {
+		return []string{c.option}
+	}
+	return c.wanted()
+}
+
+func (c optionCase) name() string {
+	name, _, _ := strings.Cut(c.option, "=")
+	return name
+}
+
+// clashes tells whether two options are about the same, so that no list may hold both.
+func (c optionCase) clashes(other optionCase) bool {
+	if c.key() == other.key() {
+		return true
+	}
+	all, one := []string{"actimeo", "ac"}, []string{"actimeo", "ac", "acregmin", "acregmax", "acdirmin", "acdirmax", "sync"}
+	return slices.Contains(all, c.key()) && slices.Contains(one, other.key()) || slices.Contains(all, other.key()) && slices.Contains(one, c.key())
+}
+
+// key is what the option is about.
+func (c optionCase) key() string {
+	for _, known := range c.protocol.Known() {
+		if known.Name == c.name() {
+			return known.Key
+		}
+	}
+	return ""
+}
+
+var (
+	v3 = []string{"vers=3", "nolock"}
+	v4 = []string{"vers=4.2"}
+	// trunk keeps version 4.1 to mounts with max_connect: the first mount of a server and version fixes it for all.
+	trunk = []string{"max_connect=4"}
+)
+
+// nfsCases are values of every option of the engine for NFS. Numbers are none that a kernel or server has by default.
+var nfsCases = slices.Concat(
+	cases(mountoptions.NFS, v4, "acregmin=7", "acregmax=77", "acdirmin=17", "acdirmax=177", "actimeo=30", "actimeo=60", "actimeo=600", "actimeo=0",
+		"noac", "nocto", "softreval", "soft", "softerr", "sync", "ro", "nosuid", "nodev", "noexec", "_netdev", "nofail",
+		"timeo=100", "timeo=7000", "retrans=5", "retry=1", "lookupcache=none", "lookupcache=pos", "lookupcache=positive",
+		"rsize=65536", "wsize=65536", "rsize=300000", "wsize=300000", "rsize=8650752", "sec=krb5", "sec=krb5i", "sec=krb5p", "sec=none", "xprtsec=none", "xprtsec=tls", "xprtsec=mtls",
+		"nosharecache", "nordirplus", "fsc", "write=eager", "write=wait", "noalignwrite", "alignwrite", "fatal_neterrors=none", "fatal_neterrors=ENETDOWN:ENETUNREACH",
+		"trunkdiscovery", "notrunkdiscovery", "intr", "nointr", "atime", "noatime", "relatime", "strictatime", "diratime", "nodiratime",
+		"proto=udp", "udp", "proto=tcp6", "proto=udp6", "proto=rdma6", "rdma"),
+	// Those that a kernel has anyway, against a mount with the opposite.
+	[]optionCase{
+		{option: "ac", needs: v4, other: []string{"noac"}}, {option: "cto", needs: v4, other: []string{"nocto"}},
+		{option: "hard", needs: v4, other: []string{"soft"}}, {option: "nosoftreval", needs: v4, other: []string{"softreval"}},
+		{option: "async", needs: v4, other: []string{"sync"}}, {option: "rw", needs: v4, other: []string{"ro"}},
+		{option: "lookupcache=all", needs: v4, other: []string{"lookupcache=none"}}, {option: "write=lazy", needs: v4, other: []string{"write=eager"}},
+		{option: "sharecache", needs: v4, other: []string{"nosharecache"}}, {option: "rdirplus", needs: v4, other: []string{"nordirplus"}},
+		{option: "nofsc", needs: v4, other: []string{"fsc"}}, {option: "sec=sys", needs: v4, other: []string{"sec=none"}}, {option: "rsize=1048576", needs: v4, other: []string{"rsize=65536"}},
+		{option: "proto=tcp", needs: v4, noOther: "a kernel without UDP and RDMA"}, {option: "tcp", needs: v4, noOther: "a kernel without UDP and RDMA"},
+	},
+	// NFSv3 alone.
+	cases(mountoptions.NFS, v3, "noacl", "local_lock=all", "local_lock=flock", "local_lock=posix"),
+	[]optionCase{
+		{option: "acl", needs: v3, other: []string{"noacl"}}, {option: "local_lock=none", needs: []string{"vers=3"}, other: []string{"local_lock=all"}},
+		{option: "nolock", needs: []string{"vers=3"}}, {option: "lock", needs: []string{"vers=3"}, other: []string{"nolock"}},
+	},
+	// Versions.
+	[]optionCase{
+		{option: "vers=3", needs: []string{"nolock"}, other: v4}, {option: "nfsvers=3", needs: []string{"nolock"}, other: v4}, {option: "v3", needs: []string{"nolock"}, other: v4},
+		{option: "vers=4", other: v3}, {option: "v4", other: v3}, {option: "v4.2", other: v3}, {option: "vers=4.2", other: v3}, {option: "nfsvers=4.2", other: []string{"vers=4.0"}},
+		{option: "vers=4.0", other: v4}, {option: "v4.0", other: v4}, {option: "vers=4.1", needs: trunk, versus: v4}, {option: "v4.1", needs: trunk, versus: v4},
+		{option: "minorversion=1", needs: []string{"max_connect=4", "vers=4"}, versus: v4},
+	},
+	// What the first mount of a server's address fixes. Addresses of one server are one for 4.1 and later.
+	[]optionCase{
+		{option: "nconnect=2", needs: v3}, {option: "nconnect=16", needs: v3}, {option: "nconnect=1", needs: v3, other: []string{"nconnect=2"}},
+		{option: "noresvport", needs: v3}, {option: "resvport", needs: v3, other: []string{"noresvport"}},
+		{option: "max_connect=4", needs: []string{"vers=4.1"}, versus: v4},
+	},
+)
+
+// xfsCases are values of every option of the engine for XFS.
+var xfsCases = slices.Concat(
+	cases(mountoptions.XFS, nil, "logbufs=4", "logbsize=256k", "logbsize=262144", "logbsize=64k", "allocsize=64k", "allocsize=1m", "inode32", "largeio", "discard",
+		"swalloc", "filestreams", "wsync", "nouuid", "dax=always", "dax=never", "ikeep", "noikeep", "attr2", "noatime", "nodiratime", "strictatime", "lazytime", "sync", "ro",
+		"nosuid", "nodev", "noexec", "_netdev", "nofail"),
+	[]optionCase{
+		{option: "logbufs=8", other: []string{"logbufs=4"}}, {option: "logbsize=32k", other: []string{"logbsize=256k"}},
+		{option: "inode64", other: []string{"inode32"}}, {option: "nolargeio", other: []string{"largeio"}}, {option: "nodiscard", other: []string{"discard"}},
+		{option: "relatime", other: []string{"noatime"}}, {option: "diratime", other: []string{"nodiratime"}},
+		{option: "dax=inode", other: []string{"dax=never"}}, {option: "noquota", other: []string{"quota"}}, {option: "async", other: []string{"sync"}}, {option: "rw", other: []string{"ro"}},
+	},
+)
+
+// smbCases are values of every option of the engine for SMB.
+var smbCases = slices.Concat(
+	cases(mountoptions.SMB, nil, "actimeo=30", "acregmax=7", "acdirmax=17", "closetimeo=5", "cache=none", "cache=loose", "cache=ro", "cache=singleclient",
+		"max_channels=2", "multichannel", "rsize=1048576", "wsize=1048576", "rsize=65536", "wsize=65536", "rasize=1048576", "max_cached_dirs=8", "echo_interval=10", "handletimeout=30000",
+		"retrans=3", "max_credits=1000", "esize=65536", "seal", "noserverino", "nostrictsync", "nohandlecache", "persistenthandles", "nopersistenthandles", "resilienthandles",
+		"noresilienthandles", "fsc", "nodfs", "nosharesock", "mfsymlinks", "nobrl", "nolease", "hard", "sync", "ro", "nosuid", "nodev", "noexec", "_netdev", "nofail",
+		"vers=2.1", "vers=3.0", "vers=3.02", "atime", "noatime", "relatime", "diratime", "nodiratime"),
+	[]optionCase{
+		{option: "cache=strict", other: []string{"cache=none"}}, {option: "max_channels=1", other: []string{"max_channels=2"}}, {option: "nomultichannel", other: []string{"multichannel"}},
+		{option: "serverino", other: []string{"noserverino"}}, {option: "strictsync", other: []string{"nostrictsync"}}, {option: "handlecache", other: []string{"nohandlecache"}},
+		{option: "brl", other: []string{"nobrl"}}, {option: "soft", other: []string{"hard"}}, {option: "async", other: []string{"sync"}}, {option: "rw", other: []string{"ro"}},
+		{option: "vers=3.1.1", other: []string{"vers=2.1"}}, {option: "vers=3", other: []string{"vers=2.1"}}, {option: "vers=default", other: []string{"vers=2.1"}},
+		{option: "esize=0", other: []string{"esize=65536"}},
+	},
+)
+
+// cases are options that are held against a mount without them.
+func cases(p mountoptions.Protocol, needs []string, options ...string) []optionCase {
+	var out []optionCase
+	for _, option := range options {
+		out = append(out, optionCase{protocol: p, option: option, needs: needs})
+	}
+	return out
+}
+
+// casesOf gives the cases of a protocol, its name filled in.
+func casesOf(p mountoptions.Protocol) []optionCase {
+	all := slices.Clone(map[mountoptions.Protocol][]optionCase{mountoptions.NFS: nfsCases, mountoptions.XFS: xfsCases, mountoptions.SMB: smbCases}[p])
+	for i := range all {
+		all[i].protocol = p
+	}
+	return all
+}

@@ -32,7 +32,7 @@ fi
 
 cache=${SCO_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/storage-client-operator}
 mkdir -p "$cache/e2e"
-labels=${SCO_E2E_LABELS-!failing-boot}
+labels=${SCO_E2E_LABELS-!failing-boot && !documents && !mount-options}
 if [ -n "$labels" ]; then
 	echo "Specs are chosen by the labels \"$labels\": SCO_E2E_LABELS= runs all, those with a boot that fails included (about seven minutes more); documents and mount-options can run alone"
 fi

@@ -114,12 +114,17 @@ func (f facts) staged(arg host.Argument, others []string) bool {
 	return f.menu.holds(arg) && contains(f.dropIn.args, arg) && !f.dropIn.unfinished
 }
 
-// judgeTrial adds that the argument is in force and would not be after the next boot, as long as its trial could not be
-// brought to its end.
+// judgeTrial adds to an argument in force that its trial could not be brought to its end: the next boot may go back, or
+// only a remnant is left.
 func (f facts) judgeTrial(o *host.Observation, failure error) {
-	if o.State == host.InSync && failure != nil && f.trial.over() {
-		o.State, o.Message = host.Failed, "in force, but the next boot goes back to the entry before: "+cut(failure.Error())
+	if o.State != host.InSync || failure == nil || !f.trial.present() || f.trial.due() {
+		return
 	}
+	what := "what is left of its trial cannot be taken away"
+	if f.trial.over() {
+		what = "the next boot goes back to the entry before"
+	}
+	o.State, o.Message = host.Failed, "in force, but "+what+": "+cut(failure.Error())
 }
 
 // observed is what is in force: the size of a hash table, else what was passed.

@@ -112,7 +112,7 @@ func expectDocuments(ctx SpecContext) {
 	mustKubectl(ctx, "delete", "storageclientprofile", documents, "--wait=false")
 	waitUntilGone(ctx, rebootAll, documents)
 	Expect(watched.boots(p.node.Name)).To(HaveLen(boots+2), "a reboot takes the boot argument back")
-	mustKubectl(ctx, "delete", "pod", "-n", documents, "--all")
+	mustKubectl(ctx, "delete", "pod", "-n", documents, "--all", "--wait=false")
 	waitForDocumentsApp(ctx)
 	p.await(ctx, undone, time.Minute)
 	p.probe(ctx, undone)
@@ -195,7 +195,7 @@ func (p *proof) sixteen(ctx context.Context) {
 		g.Expect(scn.Status.Hash).To(Equal(scn.Spec.Hash))
 		g.Expect(scn.Spec.Settings).NotTo(ContainElement(HaveField("Key", "module/sunrpc/tcp_max_slot_table_entries")))
 	})
-	mustKubectl(ctx, "delete", "pod", "-n", documents, "--all")
+	mustKubectl(ctx, "delete", "pod", "-n", documents, "--all", "--wait=false")
 	waitForDocumentsApp(ctx)
 	values, _ := documentsFacts(ctx, p.node)
 	p.notes = append(p.notes, fmt.Sprintf("C16 with nconnect=16: %s connections of nconnect=%s, slots of a connection %s, sunrpc.tcp_max_slot_table_entries=%s.",

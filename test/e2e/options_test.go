@@ -346,7 +346,12 @@ func mountByKubelet(ctx context.Context, node *cluster.Machine, v *variants) {
 	})
 	readInForce(ctx, node, v)
 	readReported(ctx, node, v)
-	mustKubectl(ctx, "delete", "pod", "-n", mountOptions, "--all")
+	mustKubectl(ctx, "delete", "pod", "-n", mountOptions, "--all", "--wait=false")
+	eventually(ctx, podStart, "the pods are gone", func(g Gomega) {
+		var pods corev1.PodList
+		g.Expect(api.List(ctx, &pods, client.InNamespace(mountOptions))).To(Succeed())
+		g.Expect(pods.Items).To(BeEmpty())
+	})
 }
 
 func readInForce(ctx context.Context, node *cluster.Machine, v *variants) {

@@ -127,6 +127,8 @@ func (t *table) compareKey(key, wanted string, shown map[string]string) (Differe
 		d.Message = "the first mount of a server on a node fixes its connections: every mount of it has to go first"
 	case observed == "":
 		d.Message = "the kernel does not show it"
+	case key == keyDAX && observed == "never":
+		d.Message, d.Limited = "the device has no DAX, or the mount was made with another value", true
 	default:
 		d.Message = "the mount was made with another value"
 	}

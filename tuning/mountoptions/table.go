@@ -10,6 +10,7 @@ const (
 	keyActimeo      = "actimeo"
 	keyCache        = "ac"
 	keyCto          = "cto"
+	keyDAX          = "dax"
 	keyHard         = "hard"
 	keyLock         = "lock"
 	keyLocalLock    = "local_lock"

@@ -31,7 +31,7 @@ var xfs = &table{
 		"filestreams": {key: "filestreams", value: "filestreams"},
 		"wsync":       {key: "wsync", value: "wsync", warning: "makes every change of a name wait for the disk"},
 		"nouuid":      {key: "nouuid", value: "nouuid", warning: "lets a copy be mounted beside its original: for snapshots only"},
-		"dax":         {key: "dax", kind: word, words: []string{"inode", "always", "never"}, initial: "inode", since: "5.8", note: "Only on persistent memory."},
+		"dax":         {key: keyDAX, kind: word, words: []string{"inode", "always", "never"}, initial: "inode", since: "5.8", note: "Only on persistent memory."},
 		"noquota":     {key: "quota", value: "noquota", warning: warnQuota},
 
 		"ikeep":   {key: "ikeep", value: "ikeep", warning: warnDeprecated},
@@ -54,7 +54,7 @@ var xfs = &table{
 	implied: map[string]string{"nodiratime": "noatime"},
 	never:   map[string]bool{"suid": true, "dev": true, "exec": true, "_netdev": true, "nofail": true, "ikeep": true, "attr2": true},
 	hidden: map[string]string{
-		keySync: "async", "atime": "strictatime", "dax": "inode", "largeio": "nolargeio", "discard": "nodiscard", "diratime": "diratime",
+		keySync: "async", "atime": "strictatime", keyDAX: "inode", "largeio": "nolargeio", "discard": "nodiscard", "diratime": "diratime",
 	},
 	checks: []func(*table, []Option) []Problem{checkTwice, checkImplied},
 }

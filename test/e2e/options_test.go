@@ -169,7 +169,6 @@ losetup --find --show one >one.device
 
 	var wrong []string
 	for _, j := range judged {
-		fmt.Print(j)
 		wrong = append(wrong, j.wrong()...)
 	}
 	Expect(wrong).To(BeEmpty())
@@ -464,7 +463,7 @@ const (
 	unproven  = "compared, no other mount"
 )
 
-// judge holds each case against the mount that has the option, and against the one that does not.
+// judge holds each case against the mount that has the option, and against the one that does not, and prints the table.
 func judge(v, together *variants) *judgement {
 	j := &judgement{protocol: v.protocol}
 	for _, c := range casesOf(v.protocol) {
@@ -474,6 +473,7 @@ func judge(v, together *variants) *judgement {
 	if together != nil {
 		j.judgeTogether(together)
 	}
+	fmt.Print(j)
 	return j
 }
 

@@ -299,6 +299,22 @@ func (f FS) Remove(name string) error {
 	return nil
 }
 
+// RemoveEmpty removes a directory durably, unless somebody has something in it. It is not an error if there is none.
+func (f FS) RemoveEmpty(dir string) error {
+	entries, err := f.ReadDir(dir)
+	if err != nil || len(entries) > 0 {
+		return ignoreMissing(err)
+	}
+	return f.Remove(dir)
+}
+
+func ignoreMissing(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
 func (f FS) removeOne(rel string) error {
 	if _, err := f.root.Lstat(rel); errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -150,11 +150,8 @@ func (s *Subject) drop(kept map[string]bool) ([]string, error) {
 		if err := s.fs.Remove(file); err != nil {
 			return nil, err
 		}
-		// The directory is left where somebody else has something in it.
-		if entries, err := s.fs.ReadDir(path.Dir(file)); err == nil && len(entries) == 0 {
-			if err := s.fs.Remove(path.Dir(file)); err != nil {
-				return nil, err
-			}
+		if err := s.fs.RemoveEmpty(path.Dir(file)); err != nil {
+			return nil, err
 		}
 		dropped = append(dropped, strings.TrimSuffix(path.Base(path.Dir(file)), ".d"))
 	}

@@ -66,7 +66,12 @@ func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 	if !s.installed() {
 		desired = nil
 	}
-	s.fileErr = s.fs.Keep(DropIn, render(desired))
+	text := render(desired)
+	s.fileErr = s.fs.Keep(DropIn, text)
+	if text == "" && s.fileErr == nil {
+		// No package of nfs-utils brings the directory: an empty one is what we have left.
+		s.fileErr = s.fs.RemoveEmpty(directory)
+	}
 	return s.fileErr
 }
 

@@ -232,6 +232,20 @@ func TestRestoreEqualsBefore(t *testing.T) {
 	if diff := cmp.Diff(before, hosttest.Tree(t, dir, "/etc")); diff != "" {
 		t.Errorf("host (-before +after):\n%s", diff)
 	}
+	if fs.Exists(directory) {
+		t.Errorf("%s is left, which was not there", directory)
+	}
+}
+
+func TestADirectoryThatOthersUseIsLeft(t *testing.T) {
+	dir, fs := machine(t)
+	hosttest.Write(t, dir, directory+"/other.conf", "")
+	s := New(fs, differences)
+	apply(t, s, "_all", "hard")
+	apply(t, s)
+	if !fs.Exists(directory + "/other.conf") {
+		t.Error("somebody else's file is gone")
+	}
 }
 
 func TestApplyConvergesAfterACrashAtEveryChange(t *testing.T) {

@@ -133,7 +133,7 @@ func (j *mountJudge) holders(m mounts.Mount) string {
 			hosts = append(hosts, peer.MountPoint)
 		}
 		if peer.MountPoint == m.First && peer.Volume != "" {
-			first += " (volume " + peer.Volume + ")"
+			first = fmt.Sprintf("mount %s (volume %s)", m.First, peer.Volume)
 		}
 	}
 	slices.Sort(pods)

@@ -94,7 +94,7 @@ func (v *variants) together() *variants {
 // takes tells whether an option may join a list. What fixes connections stays alone.
 func (v *variant) takes(c optionCase) bool {
 	return !fixesConnections(v.list) && !fixesConnections(c.wanted()) && slices.Equal(v.options[0].needs, c.needs) &&
-		!slices.ContainsFunc(v.options, func(other optionCase) bool { return c.clashes(other) })
+		!slices.ContainsFunc(v.options, c.clashes)
 }
 
 func fixesConnections(list []string) bool {
@@ -306,11 +306,12 @@ func joined(stats, mounts []string) []string {
 func makeDisks(ctx context.Context, node *cluster.Machine, v *variants) {
 	GinkgoHelper()
 	for chunk := range slices.Chunk(v.all, 25) {
-		script := "cd /var/lib/mount-options\n"
+		var script strings.Builder
+		script.WriteString("cd /var/lib/mount-options\n")
 		for _, one := range chunk {
-			script += fmt.Sprintf("truncate -s 64M %[1]s\nmkfs.xfs --unsupported -q %[1]s\nprintf '\\n=== %[1]s\\n'\nlosetup --find --show %[1]s\n", one.volume())
+			fmt.Fprintf(&script, "truncate -s 64M %[1]s\nmkfs.xfs --unsupported -q %[1]s\nprintf '\\n=== %[1]s\\n'\nlosetup --find --show %[1]s\n", one.volume())
 		}
-		devices := sectionsOf(ctx, node, script)
+		devices := sectionsOf(ctx, node, script.String())
 		for _, one := range chunk {
 			one.device = devices[one.volume()]
 			Expect(one.device).To(HavePrefix("/dev/loop"))

@@ -200,6 +200,23 @@ func texts(in Input, id string) []string {
 	return found
 }
 
+func TestFileSystemsOfTheNodeAreToldOfLikeVolumes(t *testing.T) {
+	disks := func(fsType string) option {
+		return func(in *Input) {
+			in.Profile.Spec.Node.Filesystems = []v1alpha1.Filesystem{{MountPoint: "/mnt/disks/*", FSType: fsType,
+				MountOptions: []v1alpha1.MountOption{"noatime", "logbsize=256k", "noquota"}}}
+		}
+	}
+	for id, field := range map[string]string{"next-mount-only": "mountOptions[1]", "xfs-memory": "mountOptions[1]", "xfs-quota": "mountOptions[2]"} {
+		if got := texts(input(disks("xfs")), id); len(got) != 1 || !strings.HasPrefix(got[0], "spec.node.filesystems[0]."+field) {
+			t.Errorf("%s says %q", id, got)
+		}
+		if got := texts(input(disks("ext4")), id); len(got) > 0 {
+			t.Errorf("%s says of ext4 %q", id, got)
+		}
+	}
+}
+
 // Row by row of the errata of the source documents: each is told by a rule.
 func TestEveryErratumIsTold(t *testing.T) {
 	for erratum, id := range map[string]string{

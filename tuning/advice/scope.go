@@ -40,7 +40,7 @@ func newScope(in Input) *scope {
 	}
 	for i := range in.Profile.Spec.Volumes {
 		rule := &in.Profile.Spec.Volumes[i]
-		options := nodesettings.Options(rule)
+		options := nodesettings.Options(rule.MountOptions)
 		s.volumes = append(s.volumes, volumeRule{
 			VolumeRule: rule, field: fmt.Sprintf("spec.volumes[%d].mountOptions", i),
 			protocols: nodesettings.Protocols(rule),
@@ -50,13 +50,31 @@ func newScope(in Input) *scope {
 	return s
 }
 
-// of are the rules on volumes of a protocol.
+// of are the rules on volumes of a protocol, and for XFS those on the node's own file systems too.
 func (s *scope) of(protocol mountoptions.Protocol) []volumeRule {
 	var rules []volumeRule
+	if protocol == mountoptions.XFS {
+		rules = s.filesystems()
+	}
 	for _, rule := range s.volumes {
 		if slices.Contains(rule.protocols, protocol) {
 			rules = append(rules, rule)
 		}
+	}
+	return rules
+}
+
+// filesystems are the node's own XFS file systems, as if they were volumes.
+func (s *scope) filesystems() []volumeRule {
+	var rules []volumeRule
+	for i, f := range s.node.Filesystems {
+		if f.FSType != "xfs" {
+			continue
+		}
+		rules = append(rules, volumeRule{
+			VolumeRule: &v1alpha1.VolumeRule{MountOptions: f.MountOptions}, field: fmt.Sprintf("spec.node.filesystems[%d].mountOptions", i),
+			protocols: []mountoptions.Protocol{mountoptions.XFS}, options: mountoptions.Parse(nodesettings.Options(f.MountOptions)),
+		})
 	}
 	return rules
 }

@@ -103,12 +103,12 @@ func mountDeclarations(node *v1alpha1.NodeTuning) []declared {
 	for i := range node.NFSMountDefaults {
 		entry := &node.NFSMountDefaults[i]
 		add(fmt.Sprintf("spec.node.nfsMountDefaults[%d].options", i), catalogue.NFSDefaultsKey(entry.Server),
-			strings.Join(textsOf(entry.Options), ","))
+			strings.Join(Options(entry.Options), ","))
 	}
 	for i := range node.Filesystems {
 		entry := &node.Filesystems[i]
 		add(fmt.Sprintf("spec.node.filesystems[%d].mountOptions", i), catalogue.FilesystemKey(entry.MountPoint),
-			catalogue.FilesystemValue(entry.FSType, textsOf(entry.MountOptions)))
+			catalogue.FilesystemValue(entry.FSType, Options(entry.MountOptions)))
 	}
 	return all
 }
@@ -159,23 +159,21 @@ func largestNconnect(profiles []v1alpha1.StorageClientProfile) int {
 func profileNconnect(p *v1alpha1.StorageClientProfile) int {
 	largest := 0
 	for i := range p.Spec.Volumes {
-		n, _ := mountoptions.Nconnect(Options(&p.Spec.Volumes[i]))
+		n, _ := mountoptions.Nconnect(Options(p.Spec.Volumes[i].MountOptions))
 		largest = max(largest, n)
 	}
 	if p.Spec.Node == nil {
 		return largest
 	}
 	for i := range p.Spec.Node.NFSMountDefaults {
-		n, _ := mountoptions.Nconnect(textsOf(p.Spec.Node.NFSMountDefaults[i].Options))
+		n, _ := mountoptions.Nconnect(Options(p.Spec.Node.NFSMountDefaults[i].Options))
 		largest = max(largest, n)
 	}
 	return largest
 }
 
-// Options are a rule's mount options as plain text.
-func Options(rule *v1alpha1.VolumeRule) []string { return textsOf(rule.MountOptions) }
-
-func textsOf(options []v1alpha1.MountOption) []string {
+// Options are mount options as plain text.
+func Options(options []v1alpha1.MountOption) []string {
 	texts := make([]string, 0, len(options))
 	for _, o := range options {
 		texts = append(texts, string(o))

@@ -18,7 +18,7 @@ var families = []mountoptions.Protocol{mountoptions.NFS, mountoptions.SMB, mount
 
 // Protocols are the kinds of options of the volumes that a rule can be meant for.
 func Protocols(rule *v1alpha1.VolumeRule) []mountoptions.Protocol {
-	return protocolsOf(&rule.Selector, Options(rule))
+	return protocolsOf(&rule.Selector, Options(rule.MountOptions))
 }
 
 // protocolsOf are the kinds of options of the volumes that a rule can be meant for. A rule whose selector names neither

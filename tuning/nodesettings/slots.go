@@ -48,7 +48,7 @@ func declaresFromNconnect(p *v1alpha1.StorageClientProfile) bool {
 // sessionsOnly is true where every rule of the profile asks for a version of NFS that has sessions.
 func sessionsOnly(p *v1alpha1.StorageClientProfile) bool {
 	for i := range p.Spec.Volumes {
-		switch mountoptions.Transport(Options(&p.Spec.Volumes[i])).Version {
+		switch mountoptions.Transport(Options(p.Spec.Volumes[i].MountOptions)).Version {
 		case "4.1", "4.2":
 		default:
 			return false

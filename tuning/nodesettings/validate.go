@@ -80,7 +80,7 @@ func checkVolumes(p *v1alpha1.StorageClientProfile) []Problem {
 	var problems []Problem
 	for i := range p.Spec.Volumes {
 		rule := &p.Spec.Volumes[i]
-		options := Options(rule)
+		options := Options(rule.MountOptions)
 		protocols := protocolsOf(&rule.Selector, options)
 		for _, found := range slices.Concat(checkOptions(protocols, options), checkDrivers(&rule.Selector, protocols, options)) {
 			field := fmt.Sprintf("spec.volumes[%d].mountOptions", i)

@@ -1,0 +1,38 @@
+package view
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+)
+
+// printer remembers the first error, so that a page of output needs one check.
+type printer struct {
+	w   io.Writer
+	err error
+}
+
+func (p *printer) line(text string) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintln(p.w, text)
+	}
+}
+
+func (p *printer) table(rows [][]string) {
+	if p.err != nil {
+		return
+	}
+	const padding = 3
+	tabs := tabwriter.NewWriter(p.w, 0, 0, padding, ' ', 0)
+	for _, row := range rows {
+		for i := range row {
+			row[i] = cmp.Or(strings.ReplaceAll(row[i], "\n", " "), "-")
+		}
+		if _, p.err = fmt.Fprintln(tabs, strings.Join(row, "\t")); p.err != nil {
+			return
+		}
+	}
+	p.err = tabs.Flush()
+}

@@ -34,7 +34,7 @@ cache=${SCO_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/storage-client-operator}
 mkdir -p "$cache/e2e"
 labels=${SCO_E2E_LABELS-!failing-boot && !documents && !mount-options}
 if [ -n "$labels" ]; then
-	echo "Specs are chosen by the labels \"$labels\": SCO_E2E_LABELS= runs all, those with a boot that fails included (about seven minutes more); documents and mount-options can run alone"
+	echo "Specs are chosen by the labels \"$labels\": SCO_E2E_LABELS= runs all (about half an hour more); documents and mount-options can run alone"
 fi
 # Compiled first, and then in the place of this shell: whoever ends this process ends the test, which cleans up.
 go test -c -tags e2e -o "$cache/e2e/e2e.test" .

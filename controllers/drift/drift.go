@@ -71,9 +71,9 @@ func (r *Reporter) Changed(before, after *v1alpha1.StorageClientNode) {
 		was, known := old[s.Key]
 		switch healed := Healed(was, s); {
 		case healed > 0 && s.State == v1alpha1.SettingInSync:
-			r.tell(after, eventHealed, "Heal", fmt.Sprintf("%s was %s by something else%s; it is %s again", s.Key, quoted(s.Drift.LastObserved), times(healed), quoted(s.Desired)))
+			r.tell(after, eventHealed, "Heal", fmt.Sprintf("%s was changed to %s by something else%s; it is %s again", s.Key, quoted(s.Drift.LastObserved), times(healed), quoted(s.Desired)))
 		case healed > 0:
-			r.tell(after, eventDrifted, "Heal", fmt.Sprintf("%s was %s by something else%s and could not be set to %s again: %s",
+			r.tell(after, eventDrifted, "Heal", fmt.Sprintf("%s was changed to %s by something else%s and could not be set to %s again: %s",
 				s.Key, quoted(s.Drift.LastObserved), times(healed), quoted(s.Desired), cmp.Or(s.Message, string(s.State))))
 		case known && !drifted(was.State) && drifted(s.State):
 			r.tell(after, eventDrifted, "Report", fmt.Sprintf("%s is %s, declared is %s: %s", s.Key, quoted(s.Observed), quoted(s.Desired), cmp.Or(s.Message, string(s.State))))

@@ -31,10 +31,10 @@ func TestOneEventForEachIncrease(t *testing.T) {
 		want          []string
 	}{
 		"nothing happened":           {before: status(inSync, "16777216", 2), after: status(inSync, "16777216", 2)},
-		"the first time":             {before: status(inSync, "16777216", 0), after: status(inSync, "16777216", 1), want: []string{`Warning SettingDriftHealed sysctl/net.core.rmem_max was "4096" by something else; it is "16777216" again`}},
-		"several times at once":      {before: status(inSync, "16777216", 1), after: status(inSync, "16777216", 4), want: []string{`Warning SettingDriftHealed sysctl/net.core.rmem_max was "4096" by something else, 3 times; it is "16777216" again`}},
-		"a record that begins anew":  {before: status(inSync, "16777216", 4), after: status(inSync, "16777216", 1), want: []string{`Warning SettingDriftHealed sysctl/net.core.rmem_max was "4096" by something else; it is "16777216" again`}},
-		"it could not be healed":     {before: status(inSync, "16777216", 0), after: failed, want: []string{`Warning SettingDrifted sysctl/net.core.rmem_max was "4096" by something else and could not be set to "16777216" again: read-only`}},
+		"the first time":             {before: status(inSync, "16777216", 0), after: status(inSync, "16777216", 1), want: []string{`Warning SettingDriftHealed sysctl/net.core.rmem_max was changed to "4096" by something else; it is "16777216" again`}},
+		"several times at once":      {before: status(inSync, "16777216", 1), after: status(inSync, "16777216", 4), want: []string{`Warning SettingDriftHealed sysctl/net.core.rmem_max was changed to "4096" by something else, 3 times; it is "16777216" again`}},
+		"a record that begins anew":  {before: status(inSync, "16777216", 4), after: status(inSync, "16777216", 1), want: []string{`Warning SettingDriftHealed sysctl/net.core.rmem_max was changed to "4096" by something else; it is "16777216" again`}},
+		"it could not be healed":     {before: status(inSync, "16777216", 0), after: failed, want: []string{`Warning SettingDrifted sysctl/net.core.rmem_max was changed to "4096" by something else and could not be set to "16777216" again: read-only`}},
 		"left alone":                 {before: status(inSync, "16777216", 5), after: status(v1alpha1.SettingDrifted, "4096", 5), want: []string{`Warning SettingDrifted sysctl/net.core.rmem_max is "4096", declared is "16777216": Drifted`}},
 		"still left alone":           {before: status(v1alpha1.SettingDrifted, "4096", 5), after: status(v1alpha1.SettingDrifted, "8192", 5)},
 		"a record that goes":         {before: status(inSync, "16777216", 5), after: status(inSync, "16777216", 0)},

@@ -125,6 +125,11 @@ func TestSteps(t *testing.T) {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, stepped(p, 300)), created("s", 5, csi("nfs.csi.k8s.io", map[string]string{"server": "filer", "share": "/"})), created("b", 3)},
 			profiles: []v1alpha1.StorageClientProfile{p}, want: []string{"s"}, message: "profile p: another step comes first", next: 300,
 		},
+		"and does not join a step of another": {
+			volumes: []*corev1.PersistentVolume{created("a", 9, stepped(p, 300)), created("b", 5),
+				created("s", 4, csi("nfs.csi.k8s.io", map[string]string{"server": "filer", "share": "/"})), created("c", 3)},
+			profiles: []v1alpha1.StorageClientProfile{p}, want: []string{"b", "c"}, message: "profile p: another step comes first", next: 300,
+		},
 		"a volume of two profiles waits for both": {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, stepped(p, 1)), created("s", 5, shared)},
 			profiles: []v1alpha1.StorageClientProfile{p, other}, message: "profile p: the canary a soaks until 2026-11-21T12:04:59Z or until a node has mounted it well", next: 299,
@@ -181,6 +186,36 @@ func TestSteps(t *testing.T) {
 				if want := (&stepMark{Since: noon, Rules: j.d.hashes()}); !cmp.Equal(want, j.d.mark) {
 					t.Errorf("mark of %s is %+v, want %+v", name, j.d.mark, want)
 				}
+			}
+		})
+	}
+}
+
+func TestWatchedIsWhatSoaksAndTheLastStep(t *testing.T) {
+	p := nfsProfile("p", []string{"nocto"})
+	tests := map[string]struct {
+		volumes []*corev1.PersistentVolume
+		want    []string
+	}{
+		"a step that soaks": {[]*corev1.PersistentVolume{created("a", 9, stepped(p, 299)), created("b", 1)}, []string{"a"}},
+		"the last step, long after its soak, and none before it": {
+			[]*corev1.PersistentVolume{created("a", 9, stepped(p, 9000)), created("b", 3, stepped(p, 5000)), created("c", 2, stepped(p, 5000))}, []string{"b", "c"},
+		},
+		"all steps that soak":    {[]*corev1.PersistentVolume{created("a", 9, stepped(p, 200)), created("b", 3, stepped(p, 100))}, []string{"a", "b"}},
+		"no step of other rules": {[]*corev1.PersistentVolume{created("a", 9, stepped(p, 1, func(m *stepMark) { m.Rules["p"] = "before" }))}, nil},
+		"no list that is not ours any more": {
+			[]*corev1.PersistentVolume{created("a", 9, stepped(p, 1), func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"soft"} })}, nil,
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			all, ps := judgeAll(test.volumes, p)
+			var got []string
+			for _, j := range underWatch(all, ps, noon) {
+				got = append(got, j.pv.Name)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("watched (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -83,6 +83,7 @@ test: ## Run unit and integration tests and a short kwok run; needs Go and make,
 
 .PHONY: test-unit
 test-unit: ## Run the unit tests
+	@[ "$$(id -u)" = 0 ] || echo "SKIPPED, as it needs root: TestRunChangesTheRoot in agent/host (host commands in another root)"
 	go test $$(go list ./... | grep -v /test/integration) $(TESTFLAGS)
 	cd hack/images && go test ./... $(TESTFLAGS)
 	cd test/gitops && go test ./... $(TESTFLAGS)

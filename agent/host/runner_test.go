@@ -84,7 +84,7 @@ func TestRunLooksForCommandsInTheHostsRoot(t *testing.T) {
 
 func TestRunChangesTheRoot(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Skip("chroot needs root")
+		t.Skip("chroot(2) needs root: run the tests as root to have host commands tried in another root")
 	}
 	busybox := staticBinary(t)
 	dir := t.TempDir()

@@ -14,32 +14,9 @@ import (
 // maxStarts is how often somebody cuts the power of a machine that does not come up.
 const maxStarts = 3
 
-// menu is the shape of the grub.cfg that Debian's 00_header and 10_linux write: the choice of the default entry, one
-// entry, and its recovery twin in a submenu. Other generators come behind it.
-const menu = `### BEGIN /etc/grub.d/00_header ###
-if [ -s $prefix/grubenv ]; then
-  set have_grubenv=true
-  load_env
-fi
-if [ "${next_entry}" ] ; then
-   set default="${next_entry}"
-   set next_entry=
-   save_env next_entry
-   set boot_once=true
-else
-   set default="0"
-fi
-
-if [ x"${feature_menuentry_id}" = xy ]; then
-  menuentry_id_option="--id"
-else
-  menuentry_id_option=""
-fi
-
-export menuentry_id_option
-### END /etc/grub.d/00_header ###
-
-### BEGIN /etc/grub.d/10_linux ###
+// menu is the shape of what Debian's 10_linux writes behind grub.Header: one entry, and its recovery twin in a submenu.
+// Other generators come behind it.
+const menu = `### BEGIN /etc/grub.d/10_linux ###
 menuentry 'Debian GNU/Linux' --class debian --class gnu-linux $menuentry_id_option 'gnulinux-simple-sim' {
 	linux	%[1]s %[2]s
 	initrd	/boot/initrd.img
@@ -101,7 +78,7 @@ func (m *Machine) makeMenu(name string) error {
 	if err != nil {
 		return fmt.Errorf("generate the menu of the simulated machine: %w", err)
 	}
-	return m.write(name, fmt.Sprintf(menu, kernelImage, normal, always+" single", KernelVersion)+generated)
+	return m.write(name, fmt.Sprintf(grub.Header, "0")+"\n"+fmt.Sprintf(menu, kernelImage, normal, always+" single", KernelVersion)+generated)
 }
 
 // start is a start of GRUB, with the arguments that the menu passes to the kernel. Where the kernel hangs with them,

@@ -124,10 +124,8 @@ func (r *Reconciler) objectOf(ctx context.Context, node *corev1.Node) (*v1alpha1
 		}
 		return nil, fmt.Errorf("get StorageClientNode %s: %w", node.Name, err)
 	}
-	for _, owner := range scn.OwnerReferences {
-		if owner.UID == node.UID {
-			return &scn, nil
-		}
+	if fleet.Owns(node, &scn) {
+		return &scn, nil
 	}
 	log.FromContext(ctx).Info("Deleting the object of a former Node", "StorageClientNode", scn.Name)
 	return nil, r.delete(ctx, &scn)

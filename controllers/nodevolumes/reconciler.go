@@ -121,7 +121,7 @@ func (r *Reconciler) gather(ctx context.Context) (*planner, error) {
 	}
 	for i := range all.Nodes {
 		node := &all.Nodes[i]
-		if scn := all.Objects[node.Name]; scn != nil && owned(node, scn) && !match.Ignored(node) {
+		if scn := all.Objects[node.Name]; scn != nil && fleet.Owns(node, scn) && !match.Ignored(node) {
 			_, claimed := claims[node.Name]
 			p.nodes = append(p.nodes, managed{node: node, scn: scn, open: !pausedAll && !claimed && writable(node, scn, all.Ready[node.Name])})
 		}
@@ -156,15 +156,6 @@ func (r *Reconciler) claims(ctx context.Context) (map[string]string, error) {
 		return nil, fmt.Errorf("get ConfigMap %s: %w", key, err)
 	}
 	return budget.Data, nil
-}
-
-func owned(node *corev1.Node, scn *v1alpha1.StorageClientNode) bool {
-	for _, owner := range scn.OwnerReferences {
-		if owner.UID == node.UID {
-			return true
-		}
-	}
-	return false
 }
 
 // writable reports whether an object may get a new generation now. The agent has to have seen the one before, and to be

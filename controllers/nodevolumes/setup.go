@@ -32,13 +32,12 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	}
 	claims := &metav1.PartialObjectMetadata{}
 	claims.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"))
-	declared := predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.Funcs{UpdateFunc: finalizersChanged})
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("nodevolumes").
 		Watches(&v1alpha1.StorageClientNode{}, one, builder.WithPredicates(predicate.Funcs{UpdateFunc: objectChanged})).
-		Watches(&v1alpha1.StorageClientProfile{}, one, builder.WithPredicates(declared)).
+		Watches(&v1alpha1.StorageClientProfile{}, one, builder.WithPredicates(fleet.ProfileChanged())).
 		Watches(&corev1.Node{}, one, builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged})).
-		Watches(&corev1.Pod{}, one, builder.WithPredicates(predicate.Funcs{UpdateFunc: agentChanged})).
+		Watches(&corev1.Pod{}, one, builder.WithPredicates(predicate.Funcs{UpdateFunc: fleet.AgentChanged})).
 		Watches(&corev1.ConfigMap{}, one, named(v1alpha1.BudgetConfigMap)).
 		Watches(&corev1.PersistentVolume{}, one).
 		WatchesMetadata(claims, one, builder.WithPredicates(predicate.Or[client.Object](predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
@@ -46,11 +45,6 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&corev1.Namespace{}, one, named(r.ManagerNamespace), builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1}).
 		Complete(r)
-}
-
-func finalizersChanged(e event.UpdateEvent) bool {
-	return !equality.Semantic.DeepEqual(e.ObjectOld.GetFinalizers(), e.ObjectNew.GetFinalizers()) ||
-		e.ObjectOld.GetDeletionTimestamp().IsZero() != e.ObjectNew.GetDeletionTimestamp().IsZero()
 }
 
 // objectChanged leaves out reports in which neither the mounted volumes nor what a write hangs on has changed.
@@ -91,10 +85,4 @@ func nodeChanged(e event.UpdateEvent) bool {
 		before.Status.NodeInfo.BootID != after.Status.NodeInfo.BootID ||
 		!equality.Semantic.DeepEqual(before.Labels, after.Labels) ||
 		!equality.Semantic.DeepEqual(before.Annotations, after.Annotations)
-}
-
-func agentChanged(e event.UpdateEvent) bool {
-	before, ok := e.ObjectOld.(*corev1.Pod)
-	after, also := e.ObjectNew.(*corev1.Pod)
-	return !ok || !also || agentpod.Ready(before) != agentpod.Ready(after)
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
+	"github.com/storageclient/operator/controllers/internal/fleet"
 )
 
 // SetupWithManager registers the reconciler and its watches. Whatever happens to a node or a volume is a reason to
@@ -28,8 +29,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	claims.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"))
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("profile").
-		For(&v1alpha1.StorageClientProfile{}, builder.WithPredicates(predicate.Or[client.Object](
-			predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.Funcs{UpdateFunc: finalizersChanged}))).
+		For(&v1alpha1.StorageClientProfile{}, builder.WithPredicates(fleet.ProfileChanged())).
 		Watches(&v1alpha1.StorageClientProfile{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.StorageClientNode{}, all).
 		Watches(&corev1.Node{}, all, builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged})).
@@ -50,11 +50,6 @@ func (r *Reconciler) allProfiles(ctx context.Context, _ client.Object) []reconci
 		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&profiles.Items[i])})
 	}
 	return requests
-}
-
-func finalizersChanged(e event.UpdateEvent) bool {
-	return !equality.Semantic.DeepEqual(e.ObjectOld.GetFinalizers(), e.ObjectNew.GetFinalizers()) ||
-		e.ObjectOld.GetDeletionTimestamp().IsZero() != e.ObjectNew.GetDeletionTimestamp().IsZero()
 }
 
 // nodeChanged leaves out heartbeats: what a profile counts of a Node is in its labels, annotations and two conditions.

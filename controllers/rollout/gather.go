@@ -330,15 +330,10 @@ func (s *scope) node(node *corev1.Node) plan.Node {
 // objectOf is the node's StorageClientNode. One that is left from a former Node of the same name is not.
 func (s *scope) objectOf(node *corev1.Node) *v1alpha1.StorageClientNode {
 	object := s.objects[node.Name]
-	if object == nil {
+	if object == nil || !fleet.Owns(node, object) {
 		return nil
 	}
-	for _, owner := range object.OwnerReferences {
-		if owner.UID == node.UID {
-			return object
-		}
-	}
-	return nil
+	return object
 }
 
 // unavailableSince is since when a node has been out of service, as far as the Node tells.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
+	"github.com/storageclient/operator/controllers/internal/fleet"
 )
 
 // maxBackOff is how long a pass that met an error is put off at most: freed budget waits for it.
@@ -44,7 +45,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.StorageClientProfile{}, one, builder.WithPredicates(predicate.Funcs{UpdateFunc: profileChanged})).
 		Watches(&corev1.ConfigMap{}, one, named(v1alpha1.BudgetConfigMap)).
 		Watches(&corev1.Namespace{}, one, named(r.ManagerNamespace), builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
-		Watches(&corev1.Pod{}, one, builder.WithPredicates(agents, predicate.Funcs{UpdateFunc: agentChanged})).
+		Watches(&corev1.Pod{}, one, builder.WithPredicates(agents, predicate.Funcs{UpdateFunc: fleet.AgentChanged})).
 		WithOptions(controller.Options{
 			// One request stands for all nodes: what fails on one must not hold up the others for long.
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](again, maxBackOff),
@@ -91,10 +92,4 @@ func profileChanged(e event.UpdateEvent) bool {
 	return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() ||
 		!slices.Equal(e.ObjectOld.GetFinalizers(), e.ObjectNew.GetFinalizers()) ||
 		!maps.Equal(e.ObjectOld.GetAnnotations(), e.ObjectNew.GetAnnotations())
-}
-
-func agentChanged(e event.UpdateEvent) bool {
-	before, ok := e.ObjectOld.(*corev1.Pod)
-	after, also := e.ObjectNew.(*corev1.Pod)
-	return !ok || !also || agentpod.Ready(before) != agentpod.Ready(after)
 }

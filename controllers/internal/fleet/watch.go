@@ -1,0 +1,39 @@
+package fleet
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/agentpod"
+)
+
+// Owns reports whether an object is the Node's own. One that is left from a former Node of the same name is not.
+func Owns(node *corev1.Node, scn *v1alpha1.StorageClientNode) bool {
+	for _, owner := range scn.OwnerReferences {
+		if owner.UID == node.UID {
+			return true
+		}
+	}
+	return false
+}
+
+// ProfileChanged leaves out changes of a profile's status.
+func ProfileChanged() predicate.Predicate {
+	return predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.Funcs{UpdateFunc: finalizersChanged})
+}
+
+func finalizersChanged(e event.UpdateEvent) bool {
+	return !equality.Semantic.DeepEqual(e.ObjectOld.GetFinalizers(), e.ObjectNew.GetFinalizers()) ||
+		e.ObjectOld.GetDeletionTimestamp().IsZero() != e.ObjectNew.GetDeletionTimestamp().IsZero()
+}
+
+// AgentChanged leaves out all of an agent's Pod but whether it is Ready.
+func AgentChanged(e event.UpdateEvent) bool {
+	before, ok := e.ObjectOld.(*corev1.Pod)
+	after, also := e.ObjectNew.(*corev1.Pod)
+	return !ok || !also || agentpod.Ready(before) != agentpod.Ready(after)
+}

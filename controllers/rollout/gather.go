@@ -288,6 +288,7 @@ func (s *scope) node(node *corev1.Node) plan.Node {
 		Labels:           node.Labels,
 		BootID:           node.Status.NodeInfo.BootID,
 		Ready:            agentpod.NodeReady(node),
+		ReadySince:       agentpod.ReadySince(node),
 		UnavailableSince: unavailableSince(node),
 		Unschedulable:    node.Spec.Unschedulable,
 		Deleting:         node.DeletionTimestamp != nil,
@@ -341,11 +342,8 @@ func unavailableSince(node *corev1.Node) *time.Time {
 	if node.DeletionTimestamp != nil {
 		return &node.DeletionTimestamp.Time
 	}
-	for i := range node.Status.Conditions {
-		condition := &node.Status.Conditions[i]
-		if condition.Type == corev1.NodeReady && condition.Status != corev1.ConditionTrue {
-			return &condition.LastTransitionTime.Time
-		}
+	if since := agentpod.ReadySince(node); !agentpod.NodeReady(node) && !since.IsZero() {
+		return &since
 	}
 	for i := range node.Spec.Taints {
 		taint := &node.Spec.Taints[i]

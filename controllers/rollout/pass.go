@@ -172,8 +172,10 @@ func (p *pass) takeChain(ctx context.Context, node string, steps []plan.Step) {
 			if !step.Begins {
 				break // The node's pods could not be looked at.
 			}
-			_, err := p.drain(ctx, step)
-			p.after(node, err)
+			found, err := p.drain(ctx, step)
+			if p.after(node, err) {
+				p.begun(node, found)
+			}
 		case plan.AddClaim:
 			p.after(node, p.claim(ctx, []plan.AddClaim{step}))
 		case plan.Record:
@@ -184,12 +186,22 @@ func (p *pass) takeChain(ctx context.Context, node string, steps []plan.Step) {
 	}
 }
 
+// begun has the note of a node tell already what its first look at pods has found.
+func (p *pass) begun(node string, found plan.Drained) {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	if status, noted := p.rollout[node]; noted && !found.Gone {
+		status.Reason, status.Message = found.Reason, plan.Clip(found.Message)
+		p.rollout[node] = status
+	}
+}
+
 // closing writes the note of a node whose steps are all taken at once: its agent answers to them, which would make the
-// note a conflict.
+// note a conflict. A drain is nothing that the agent answers to: other nodes' steps come before its note.
 func (p *pass) closing(ctx context.Context, node string) {
 	p.mutex.Lock()
 	status, found := p.rollout[node]
-	due := found && !p.behind.Has(node) && !plan.SameStatus(p.noted[node], status)
+	due := found && status.Phase != v1alpha1.RolloutDraining && !p.behind.Has(node) && !plan.SameStatus(p.noted[node], status)
 	p.mutex.Unlock()
 	if due {
 		p.say(ctx, node, status)

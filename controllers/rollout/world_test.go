@@ -405,7 +405,7 @@ func (w *world) goDown(n *simNode, permit *v1alpha1.RebootPermit) {
 
 func (w *world) unready(n *simNode) {
 	since := w.now
-	n.Ready, n.AgentReady, n.UnavailableSince = false, false, &since
+	n.Ready, n.AgentReady, n.ReadySince, n.UnavailableSince = false, false, since, &since
 	n.nodeRV++
 }
 
@@ -419,7 +419,7 @@ func (w *world) comeUp(n *simNode) {
 			n.machine.inForce = n.machine.staged
 		}
 	}
-	n.Ready, n.AgentReady, n.UnavailableSince = true, true, nil
+	n.Ready, n.AgentReady, n.ReadySince, n.UnavailableSince = true, true, w.now, nil
 	n.nodeRV++
 	w.tell("machine %s is back as %s", n.Name, n.BootID)
 }

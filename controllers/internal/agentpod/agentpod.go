@@ -5,6 +5,7 @@ package agentpod
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -85,10 +86,23 @@ func Silent(node *corev1.Node, scn *v1alpha1.StorageClientNode, ready bool) stri
 
 // NodeReady reports whether the Node's condition Ready is True.
 func NodeReady(node *corev1.Node) bool {
-	for _, condition := range node.Status.Conditions {
-		if condition.Type == corev1.NodeReady {
-			return condition.Status == corev1.ConditionTrue
+	condition := readyCondition(node)
+	return condition != nil && condition.Status == corev1.ConditionTrue
+}
+
+// ReadySince is when the Node's condition Ready changed last; zero where that is not known.
+func ReadySince(node *corev1.Node) time.Time {
+	if condition := readyCondition(node); condition != nil {
+		return condition.LastTransitionTime.Time
+	}
+	return time.Time{}
+}
+
+func readyCondition(node *corev1.Node) *corev1.NodeCondition {
+	for i := range node.Status.Conditions {
+		if node.Status.Conditions[i].Type == corev1.NodeReady {
+			return &node.Status.Conditions[i]
 		}
 	}
-	return false
+	return nil
 }

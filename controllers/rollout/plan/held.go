@@ -83,6 +83,12 @@ func (p *planner) accept(v *view) {
 		p.failBooted(v, ReasonRebootTimedOut, message)
 		return
 	}
+	if end := v.ReadySince.Add(answerTime); v.Ready && p.exact.Before(end) {
+		// Its agent is about to write to the same object.
+		p.wake(end)
+		p.keep(v)
+		return
+	}
 	p.note(v, v1alpha1.RolloutRebooting, ReasonWaitingForNode, "The node has booted: "+v.missing())
 }
 

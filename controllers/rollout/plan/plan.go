@@ -173,7 +173,7 @@ func (p *planner) nextLook(v *view) time.Time {
 
 // status is status.rollout as it is to be. While a permit stands, it keeps speaking of what the permit is for.
 func (p *planner) status(v *view, phase v1alpha1.RolloutPhase, reason, message string) v1alpha1.RolloutStatus {
-	out := v1alpha1.RolloutStatus{Phase: phase, Reason: reason, Message: clip(message), Attempts: v.attempts(), BootHash: v.target}
+	out := v1alpha1.RolloutStatus{Phase: phase, Reason: reason, Message: Clip(message), Attempts: v.attempts(), BootHash: v.target}
 	if v.permit != nil {
 		out.Attempts, out.BootHash = v.record.Attempts, v.record.BootHash
 	}
@@ -232,8 +232,8 @@ func compareBool(a, b bool) int {
 	return 1
 }
 
-// clip keeps a message within its bound in the API.
-func clip(message string) string {
+// Clip keeps the message of a status.rollout within its bound in the API.
+func Clip(message string) string {
 	const most = 1024
 	runes := []rune(message)
 	if len(runes) <= most {

@@ -72,6 +72,8 @@ type Node struct {
 	BootID string
 	// Ready is the Ready condition.
 	Ready bool
+	// ReadySince is when the Ready condition changed last; zero where that is not known.
+	ReadySince time.Time
 	// UnavailableSince is since when the node has been unavailable, where that is known.
 	UnavailableSince *time.Time
 	// Unschedulable is spec.unschedulable.

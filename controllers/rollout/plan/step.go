@@ -13,6 +13,9 @@ const MaxAttempts = 3
 // BackOff is how long a node is left alone after a drain that timed out or a cordon that somebody took away.
 const BackOff = 5 * time.Minute
 
+// answerTime is how long a node that is Ready again has to be well before anything is written about it.
+const answerTime = 5 * time.Second
+
 // RefusalPause is how long the agent is left alone after it refused a permit or its host refused the reboot.
 const RefusalPause = time.Minute
 

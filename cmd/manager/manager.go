@@ -62,6 +62,7 @@ func newManager(restConfig *rest.Config, s settings) (ctrl.Manager, error) {
 		// The process ends when the manager does, which this asks for.
 		LeaderElectionReleaseOnCancel: true,
 		HealthProbeBindAddress:        s.probeAddress,
+		PprofBindAddress:              s.profilingAddress,
 		Metrics: metricsserver.Options{
 			BindAddress:    s.metricsAddress,
 			SecureServing:  true,

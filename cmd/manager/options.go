@@ -28,6 +28,7 @@ type settings struct {
 	leaderElect                bool
 	metricsAddress             string
 	probeAddress               string
+	profilingAddress           string
 	webhookPort                int
 	webhookCertDir             string
 	untunedTaint               string
@@ -55,6 +56,7 @@ func bind(flags *flag.FlagSet) *options {
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "Elect a leader among several managers. Required wherever more than one may run.")
 	flags.StringVar(&o.metricsAddress, "metrics-bind-address", "0", "Address of the metrics endpoint, served over TLS to those whom the API server lets read /metrics. 0: none.")
 	flags.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "Address of the health and readiness probes. 0: none.")
+	flags.StringVar(&o.profilingAddress, "pprof-bind-address", "", "Loopback address and port of the Go profiler, e.g. 127.0.0.1:6060, for finding out what the manager is busy with. Empty: none.")
 	flags.IntVar(&o.webhookPort, "webhook-port", 0, "Port of the webhooks. 0: no webhook.")
 	flags.StringVar(&o.webhookCertDir, "webhook-cert-dir", "/tmp/k8s-webhook-server/serving-certs", "Directory with tls.crt and tls.key of the webhooks. It may be empty at first: the webhooks are served once they are there.")
 	flags.StringVar(&o.maxUnavailable, "max-unavailable", livegate.DefaultClusterShare, "How many of the cluster's nodes may be out of service at a time, whatever profiles allow: at least 1, or 1% to 100%, rounded down and never under 1.")

@@ -29,6 +29,8 @@ type run struct {
 	boot          time.Duration
 	// zones is how many zones the nodes are in. Of several, one is finished after the other, which the bound knows nothing of.
 	zones int
+	// pprof is where the manager serves the Go profiler; empty: nowhere.
+	pprof string
 }
 
 func main() {
@@ -41,8 +43,9 @@ func main() {
 	flag.StringVar(&options.Binaries, "binaries", "", "Directory with etcd, kube-apiserver, kube-controller-manager and kube-scheduler.")
 	flag.StringVar(&options.Kwok, "kwok", "", "The kwok binary.")
 	flag.StringVar(&options.Manager, "manager", "bin/manager", "The manager binary.")
+	pprof := flag.String("pprof", "", "Address that the manager serves the Go profiler at, e.g. 127.0.0.1:6060, for the -run flags after it.")
 	flag.Func("run", "NODES/BUDGET, e.g. 100/50: a measurement. May be given more than once.", func(text string) error {
-		next := run{boot: *boot, zones: *zones}
+		next := run{boot: *boot, zones: *zones, pprof: *pprof}
 		if _, err := fmt.Sscanf(text, "%d/%d", &next.nodes, &next.budget); err != nil || next.budget < 1 || next.nodes < next.budget {
 			return errors.New("must be NODES/BUDGET with 1 <= BUDGET <= NODES")
 		}

@@ -84,7 +84,7 @@ func (b *bench) prepare(ctx context.Context) error {
 		return err
 	}
 	var err error
-	if b.manager, err = b.StartManager(ctx, fmt.Sprintf("--max-unavailable=%d", b.budget)); err != nil {
+	if b.manager, err = b.StartManager(ctx, fmt.Sprintf("--max-unavailable=%d", b.budget), "--pprof-bind-address="+b.pprof); err != nil {
 		return err
 	}
 	b.profile = profileOf(b.budget)

@@ -32,7 +32,7 @@ const (
 	tunedHash = "Inode-cache hash table entries: 16777216 (order: 15, 134217728 bytes, linear)"
 
 	// podStart bounds what only needs pods to start: half a minute, and several under emulation on a busy machine.
-	podStart = 5 * time.Minute
+	podStart = 10 * time.Minute
 	// rebootAll bounds the drain, the reboot and the return of both nodes: four minutes under emulation.
 	rebootAll = 15 * time.Minute
 )

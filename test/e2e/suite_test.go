@@ -70,6 +70,13 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	Expect(clientgoscheme.AddToScheme(scheme)).To(Succeed())
 	Expect(v1alpha1.AddToScheme(scheme)).To(Succeed())
 	nodes = cluster.New(dirs)
+	// What runs alone has the processors to itself.
+	switch GinkgoLabelFilter() {
+	case documents:
+		nodes.Small = nil
+	case mountOptions:
+		nodes.Nodes = nodes.Nodes[:1]
+	}
 	Expect(nodes.Acquire()).To(Succeed())
 	DeferCleanup(tearDown)
 	DeferOnFailure(dump, NodeTimeout(3*time.Minute))

@@ -43,7 +43,7 @@ const (
 type Cluster struct {
 	// Nodes are the machines that joined the cluster and take pods.
 	Nodes []*Machine
-	// Small joined it too, with less memory and a taint: of pods, only the node agent comes there.
+	// Small joined it too, with less memory and a taint: of pods, only the node agent comes there. Nil where it is left out.
 	Small *Machine
 	// Server is the NFS server. It is no node of the cluster.
 	Server *Machine
@@ -66,12 +66,19 @@ func New(dirs Dirs) *Cluster {
 
 // Members are the machines that are nodes of the cluster.
 func (c *Cluster) Members() []*Machine {
-	return append(slices.Clone(c.Nodes), c.Small)
+	return c.withSmall(slices.Clone(c.Nodes))
 }
 
 // Machines are all virtual machines, in the order of their numbers.
 func (c *Cluster) Machines() []*Machine {
-	return append(slices.Clone(c.Nodes), c.Server, c.Small)
+	return c.withSmall(append(slices.Clone(c.Nodes), c.Server))
+}
+
+func (c *Cluster) withSmall(machines []*Machine) []*Machine {
+	if c.Small == nil {
+		return machines
+	}
+	return append(machines, c.Small)
 }
 
 // RESTConfig is an administrator's access to the API server, from within the network namespace.

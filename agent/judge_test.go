@@ -170,6 +170,11 @@ func TestMountsAreJudgedByWhatTheVolumesWant(t *testing.T) {
 			mounts:  []mounts.Mount{{MountPoint: "/pv", FSType: "cifs", Protocol: "SMB3.1.1", Volume: "pv", Options: []string{"rw", "actimeo=1"}}},
 			state:   v1alpha1.MountStale, message: []string{"is 1, wanted 30"},
 		},
+		"a mount that shares no connections": {
+			volumes: []v1alpha1.NodeVolume{volume("pv", "nconnect=4")},
+			mounts:  []mounts.Mount{{MountPoint: "/pv", FSType: "ceph", Protocol: "ceph", Volume: "pv", Options: []string{"rw"}}},
+			state:   v1alpha1.MountStale, message: []string{"nconnect is not shown, wanted 4"}, without: "came first",
+		},
 		"a node that is released judges nothing": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "acregmax=60")}, release: true, mounts: []mounts.Mount{nfs41("pv")}, state: v1alpha1.MountUnmanaged,
 		},

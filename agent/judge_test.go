@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -40,6 +41,16 @@ func open(n int) func(*mounts.Mount) { return func(m *mounts.Mount) { m.Connecti
 
 func after(first string) func(*mounts.Mount) { return func(m *mounts.Mount) { m.First = first } }
 
+// pods are the UIDs of n pods.
+func pods(n int) func(*mounts.Mount) {
+	return func(m *mounts.Mount) {
+		m.PodUIDs = nil
+		for i := range n {
+			m.PodUIDs = append(m.PodUIDs, fmt.Sprintf("%08d-1111-4111-8111-111111111111", i+1))
+		}
+	}
+}
+
 func volume(name string, options ...string) v1alpha1.NodeVolume {
 	return v1alpha1.NodeVolume{Name: name, MountOptions: options}
 }
@@ -77,6 +88,10 @@ func TestMountsAreJudgedByWhatTheVolumesWant(t *testing.T) {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "actimeo=60", "soft")}, mounts: []mounts.Mount{nfs41("pv")},
 			state: v1alpha1.MountStale, message: []string{"acregmin is 30, wanted 60", "and 2 more"},
 		},
+		"as much as fits a message": {
+			volumes: []v1alpha1.NodeVolume{volume("pv", "acregmin=60", "acregmax=60", "acdirmin=60")}, mounts: []mounts.Mount{nfs41("pv")},
+			state: v1alpha1.MountStale, message: []string{"acregmin is 30", "acregmax is 30", "acdirmin is 30"}, without: "more",
+		},
 		"what the server grants less of is none": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "rsize=1048576")}, mounts: []mounts.Mount{nfs41("pv", options("rsize=65536"))}, state: v1alpha1.MountEffective,
 		},
@@ -100,6 +115,22 @@ func TestMountsAreJudgedByWhatTheVolumesWant(t *testing.T) {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "nconnect=4")}, mounts: []mounts.Mount{nfs41("pv", options("nconnect=4"), open(3))},
 			state: v1alpha1.MountStale, message: []string{"nconnect is 3,", "wanted 4"},
 		},
+		"connections that are too many": {
+			volumes: []v1alpha1.NodeVolume{volume("pv", "nconnect=2")}, mounts: []mounts.Mount{nfs41("pv", options("nconnect=2"), open(4))},
+			state: v1alpha1.MountStale, message: []string{"nconnect is 4,", "wanted 2"},
+		},
+		"a pod that has two mounts of the server": {
+			volumes: []v1alpha1.NodeVolume{volume("pv", "nconnect=4")}, mounts: []mounts.Mount{nfs41("old", after("/old")), nfs41("pv", after("/old"))},
+			state: v1alpha1.MountStale, message: []string{"all 2 mounts of it", "these have to go before: pods " + podA}, without: podA + ", ",
+		},
+		"as many pods as fit a message": {
+			volumes: []v1alpha1.NodeVolume{volume("pv", "nconnect=4")}, mounts: []mounts.Mount{nfs41("pv", pods(12))},
+			state: v1alpha1.MountStale, message: []string{"pods 00000001-", "00000012-"}, without: "more",
+		},
+		"more pods than fit a message": {
+			volumes: []v1alpha1.NodeVolume{volume("pv", "nconnect=4")}, mounts: []mounts.Mount{nfs41("pv", pods(14))},
+			state: v1alpha1.MountStale, message: []string{"pods 00000001-", "00000012-1111-4111-8111-111111111111 and 2 more"}, without: "00000013-",
+		},
 		"a kernel that does not tell what is open": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "nconnect=4")}, mounts: []mounts.Mount{nfs41("pv", open(0))},
 			state: v1alpha1.MountStale, message: []string{"nconnect is not shown, wanted 4", "mount /pv (volume pv) came first"},
@@ -107,6 +138,25 @@ func TestMountsAreJudgedByWhatTheVolumesWant(t *testing.T) {
 		"a transport from before the slot limit changed": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "hard")}, settings: []v1alpha1.NodeSetting{slots}, mounts: []mounts.Mount{nfs41("pv", v3)},
 			state: v1alpha1.MountStale, message: []string{"the slot limit is 65536, wanted 128", "came first to filer", "pods " + podA},
+			without: "mounts of no pod",
+		},
+		"a transport from before the slot limit grew": {
+			volumes: []v1alpha1.NodeVolume{volume("pv", "hard")}, settings: []v1alpha1.NodeSetting{slots},
+			mounts: []mounts.Mount{nfs41("pv", v3, func(m *mounts.Mount) { m.SlotLimit = 64 })},
+			state:  v1alpha1.MountStale, message: []string{"the slot limit is 64, wanted 128"},
+		},
+		"a transport of NFSv4.0 from before the slot limit changed": {
+			volumes: []v1alpha1.NodeVolume{volume("pv", "hard")}, settings: []v1alpha1.NodeSetting{slots},
+			mounts: []mounts.Mount{nfs41("pv", func(m *mounts.Mount) { m.Protocol, m.SlotLimit = "NFSv4.0", 65536 })},
+			state:  v1alpha1.MountStale, message: []string{"the slot limit is 65536, wanted 128"},
+		},
+		"a transport from before the slots at its start changed": {
+			volumes: []v1alpha1.NodeVolume{volume("pv", "hard")}, settings: []v1alpha1.NodeSetting{setting("module/sunrpc/tcp_slot_table_entries", "128")},
+			mounts: []mounts.Mount{nfs41("pv", v3)}, state: v1alpha1.MountStale, message: []string{"the slot limit is 65536, wanted 128"},
+		},
+		"a kernel that does not tell the slot limit": {
+			volumes: []v1alpha1.NodeVolume{volume("pv", "hard")}, settings: []v1alpha1.NodeSetting{slots},
+			mounts: []mounts.Mount{nfs41("pv", v3, func(m *mounts.Mount) { m.SlotLimit = 0 })}, state: v1alpha1.MountEffective,
 		},
 		"a slot limit that no profile declares": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "hard")}, mounts: []mounts.Mount{nfs41("pv", v3)}, state: v1alpha1.MountEffective,
@@ -119,6 +169,11 @@ func TestMountsAreJudgedByWhatTheVolumesWant(t *testing.T) {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "actimeo=30")},
 			mounts:  []mounts.Mount{{MountPoint: "/pv", FSType: "cifs", Protocol: "SMB3.1.1", Volume: "pv", Options: []string{"rw", "actimeo=1"}}},
 			state:   v1alpha1.MountStale, message: []string{"is 1, wanted 30"},
+		},
+		"a mount that shares no connections": {
+			volumes: []v1alpha1.NodeVolume{volume("pv", "nconnect=4")},
+			mounts:  []mounts.Mount{{MountPoint: "/pv", FSType: "ceph", Protocol: "ceph", Volume: "pv", Options: []string{"rw"}}},
+			state:   v1alpha1.MountStale, message: []string{"nconnect is not shown, wanted 4"}, without: "came first",
 		},
 		"a node that is released judges nothing": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "acregmax=60")}, release: true, mounts: []mounts.Mount{nfs41("pv")}, state: v1alpha1.MountUnmanaged,

@@ -50,7 +50,9 @@ type machine struct {
 	// steps are the changes of the host so far; it dies before number dieAt.
 	steps []string
 	dieAt int
-	ran   []string
+	// fail is the beginning of the changes and commands that fail.
+	fail string
+	ran  []string
 }
 
 func newMachine(t *testing.T) *machine {
@@ -102,9 +104,16 @@ func (m *machine) writeTable() {
 	hosttest.Write(m.t, m.dir, "/proc/1/mountinfo", b.String())
 }
 
+// addMount adds a line to the mount table: root, mount point, type and source.
+func (m *machine) addMount(device, root, point, fsType, source string) {
+	const file = "/proc/1/mountinfo"
+	hosttest.Write(m.t, m.dir, file, hosttest.Read(m.t, m.dir, file)+
+		fmt.Sprintf("90 1 %s %s %s rw,relatime shared:1 - %s %s rw\n", device, root, point, fsType, source))
+}
+
 func (m *machine) step(what string) error {
 	m.steps = append(m.steps, what)
-	if m.dieAt > 0 && len(m.steps) >= m.dieAt {
+	if m.dieAt > 0 && len(m.steps) >= m.dieAt || m.fail != "" && strings.HasPrefix(what, m.fail) {
 		return errCrash
 	}
 	return nil
@@ -113,6 +122,8 @@ func (m *machine) step(what string) error {
 func (m *machine) Run(_ context.Context, argv ...string) ([]byte, error) {
 	command := strings.Join(argv, " ")
 	switch {
+	case m.fail != "" && strings.HasPrefix(command, m.fail):
+		return nil, errCrash
 	case argv[0] == "xfs_info":
 		if info, ok := m.xfsInfo[argv[1]]; ok {
 			return []byte(info), nil
@@ -308,9 +319,31 @@ func TestWhereOptionsCannotBeHad(t *testing.T) {
 		"no way to look at the log":          {"mnt/disks/d1", wish, func(m *machine) { delete(m.xfsInfo, "/mnt/disks/d1") }, host.Unsupported, "install xfsprogs"},
 		"no need to look at the log":         {"mnt/disks/d1", "xfs:noatime", func(m *machine) { delete(m.xfsInfo, "/mnt/disks/d1") }, host.Drifted, "not staged"},
 		"a log of a file system not mounted": {"mnt/disks/d1", wish, func(m *machine) { delete(m.mounted, "/mnt/disks/d1"); m.writeTable() }, host.Unsupported, "not mounted"},
-		"quotas":                             {"mnt/disks/d1", "xfs:noquota", func(m *machine) { m.mountAnew("/mnt/disks/d1", "rw", "rw,prjquota") }, host.Unsupported, "quotas"},
-		"one of two":                         {disks, wish, func(m *machine) { delete(m.xfsInfo, "/mnt/disks/d1") }, host.Drifted, "/mnt/disks/d1: the version of its log is not known"},
-		"a unit that is masked":              {"mnt/disks/d2", "xfs:noatime", func(m *machine) { m.mask("mnt-disks-d2.mount") }, host.Unsupported, "neither fstab"},
+		"no quotas":                          {"mnt/disks/d1", "xfs:noquota", nil, host.Drifted, "not staged"},
+		"a log of version 1, its largest buffers": {"mnt/disks/d1", "xfs:logbsize=32k", func(m *machine) {
+			m.xfsInfo["/mnt/disks/d1"] = strings.ReplaceAll(logV2, "version=2\n ", "version=1\n ")
+			m.mountAnew("/mnt/disks/d1", "rw", "rw,logbsize=16k")
+		}, host.Drifted, "not staged"},
+		"a buffer as large as the log's stripe unit": {"mnt/disks/d1", "xfs:logbsize=128k", func(m *machine) {
+			m.xfsInfo["/mnt/disks/d1"] = strings.ReplaceAll(logV2, "sunit=0 blks", "sunit=32 blks")
+		}, host.Drifted, "not staged"},
+		"a buffer that is in force already": {"mnt/disks/d1", "xfs:logbsize=32k", func(m *machine) { delete(m.xfsInfo, "/mnt/disks/d1") }, host.Drifted, "not staged"},
+		"a log that is not described":       {"mnt/disks/d1", wish, func(m *machine) { m.xfsInfo["/mnt/disks/d1"] = "data     =\n" }, host.Unsupported, "does not tell the version"},
+		"the root, by a glob":               {"*", ":noatime", nil, host.Unsupported, "nothing that matches"},
+		"a bind mount of a part": {"mnt/part", ":noatime", func(m *machine) {
+			m.unit("/run/systemd/generator/mnt-part.mount", "/mnt/part", "/mnt/disks/e/sub", "none", "bind")
+			m.addMount("8:49", "/sub", "/mnt/part", "ext4", "/dev/sdd1")
+		}, host.Unsupported, "nothing that matches"},
+		"a kernel file system where no type is asked for": {"mnt/shm", ":noatime", func(m *machine) {
+			m.unit("/run/systemd/generator/mnt-shm.mount", "/mnt/shm", "tmpfs", "tmpfs", "")
+			m.addMount("0:25", "/", "/mnt/shm", "tmpfs", "tmpfs")
+		}, host.Unsupported, "nothing that matches"},
+		"one that is not mounted": {"mnt/shm", ":noatime", func(m *machine) {
+			m.unit("/run/systemd/generator/mnt-shm.mount", "/mnt/shm", "tmpfs", "tmpfs", "")
+		}, host.Unsupported, "nothing that matches"},
+		"quotas":                {"mnt/disks/d1", "xfs:noquota", func(m *machine) { m.mountAnew("/mnt/disks/d1", "rw", "rw,prjquota") }, host.Unsupported, "quotas"},
+		"one of two":            {disks, wish, func(m *machine) { delete(m.xfsInfo, "/mnt/disks/d1") }, host.Drifted, "/mnt/disks/d1: the version of its log is not known"},
+		"a unit that is masked": {"mnt/disks/d2", "xfs:noatime", func(m *machine) { m.mask("mnt-disks-d2.mount") }, host.Unsupported, "neither fstab"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -347,6 +380,86 @@ func TestAfterApplyOneThatCannotIsAnException(t *testing.T) {
 	m.expect(s, disks, wish, host.Pending, "/mnt/disks/d1: the version")
 	m.mountAnew("/mnt/disks/d2", "rw,noatime", "rw,logbsize=256k")
 	m.expect(s, disks, wish, host.Unsupported, "/mnt/disks/d1: the version")
+}
+
+func TestOfTwoSettingsTheLaterOneByNameWins(t *testing.T) {
+	m := newMachine(t)
+	s := m.subject()
+	m.apply(s, disks, ":noatime,nodiratime", "mnt/disks/e", ":relatime")
+	const dropIn = "/etc/systemd/system/mnt-disks-e.mount.d/storage-client.conf"
+	if got := hosttest.Read(t, m.dir, dropIn); got != text([]string{"relatime", "nodiratime"}) {
+		t.Errorf("drop-in %q", got)
+	}
+}
+
+func TestAnOptionThatIsNoLongerDeclaredLeavesOurDropIn(t *testing.T) {
+	m := newMachine(t)
+	s := m.subject()
+	m.apply(s, "mnt/disks/e", ":noatime,nodiratime")
+	m.apply(s, "mnt/disks/e", ":noatime")
+	if got := hosttest.Read(t, m.dir, "/etc/systemd/system/mnt-disks-e.mount.d/storage-client.conf"); got != text([]string{"noatime"}) {
+		t.Errorf("drop-in %q", got)
+	}
+}
+
+func TestADropInThatSomebodyChangedIsDrift(t *testing.T) {
+	m := newMachine(t)
+	s := m.subject()
+	m.apply(s, "mnt/disks/e", ":noatime")
+	hosttest.Write(t, m.dir, "/etc/systemd/system/mnt-disks-e.mount.d/storage-client.conf", text([]string{"noexec"}))
+	m.expect(s, "mnt/disks/e", ":noatime", host.Drifted, "not staged")
+}
+
+func TestAccessTimesThatNobodyDeclaredAreLeft(t *testing.T) {
+	m := newMachine(t)
+	m.mountAnew("/mnt/disks/e", "rw,nodiratime,relatime", "rw")
+	m.apply(m.subject(), "mnt/disks/e", ":noatime")
+	if got := m.mounted["/mnt/disks/e"][1]; got != "rw,noatime,nodiratime" {
+		t.Errorf("flags %s", got)
+	}
+}
+
+func TestSystemdReadsItsUnitsAgainWhenADropInIsGone(t *testing.T) {
+	m := newMachine(t)
+	s := m.subject()
+	m.apply(s, disks, wish)
+	m.apply(s)
+	if m.stale {
+		t.Error("systemd still knows the options of our drop-in")
+	}
+}
+
+func TestAChangeThatFailsIsAnError(t *testing.T) {
+	for _, failing := range []string{"create ", "systemctl show", "systemctl daemon-reload"} {
+		m := newMachine(t)
+		m.fail = failing
+		if err := m.subject().Apply(t.Context(), settings(disks, wish)); err == nil {
+			t.Errorf("Apply went well though %q failed", failing)
+		}
+	}
+	m := newMachine(t)
+	s := m.subject()
+	m.apply(s, disks, wish)
+	m.fail = "remove "
+	if err := s.Apply(t.Context(), nil); err == nil {
+		t.Error("Apply went well though our drop-ins are still there")
+	}
+}
+
+func TestOriginalsAreOfWhatCanBePutBack(t *testing.T) {
+	m := newMachine(t)
+	m.addMount("8:81", "/", `/mnt/disks/with\040blank`, "xfs", "/dev/sdf1")
+	for name, want := range map[string]string{
+		"srv/rooted": "", "mnt/disks/w*": "", "mnt/disks/e": "/mnt/disks/e rw,rw,relatime",
+	} {
+		original, err := m.subject().Original(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if original != (host.Original{Present: want != "", Value: want}) {
+			t.Errorf("%s: %+v, want %q", name, original, want)
+		}
+	}
 }
 
 func TestAFileSystemThatIsNotMountedIsStaged(t *testing.T) {
@@ -408,6 +521,16 @@ func TestARemountThatFailsIsTold(t *testing.T) {
 	m.expect(s, "mnt/disks/e", ":noatime", host.Failed, "not allowed")
 }
 
+// systemd-run expands what begins with a dollar sign.
+func TestAJournalThatIsNotOursRunsNothing(t *testing.T) {
+	m := newMachine(t)
+	m.addMount("8:81", "/", "/mnt/$HOME", "ext4", "/dev/sdf1")
+	originals := map[string]host.Original{"mnt/*": {Present: true, Value: "/mnt/$HOME rw,noatime"}}
+	if got := m.subject().Restore(t.Context(), originals)[0]; got.State != host.Failed || len(m.ran) > 0 {
+		t.Errorf("%+v, ran %v", got, m.ran)
+	}
+}
+
 func TestRestoreEqualsBefore(t *testing.T) {
 	m := newMachine(t)
 	m.mountAnew("/mnt/disks/d2", "rw", "rw,attr2,inode64,logbufs=8,logbsize=32k,noquota")
@@ -439,6 +562,24 @@ func TestRestoreEqualsBefore(t *testing.T) {
 	sortFlags := func(text string) []string { return strings.Fields(strings.ReplaceAll(text, ",", " ")) }
 	if diff := cmp.Diff(sortFlags(table), sortFlags(hosttest.Read(t, m.dir, "/proc/1/mountinfo"))); diff != "" {
 		t.Errorf("mounts (-before +after):\n%s", diff)
+	}
+}
+
+func TestWhatOthersHaveChangedSinceIsNotPutBack(t *testing.T) {
+	m := newMachine(t)
+	s := m.subject()
+	original, err := s.Original(t.Context(), "mnt/disks/d1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.apply(s, "mnt/disks/d1", "xfs:noatime")
+	m.mountAnew("/mnt/disks/d1", "ro,nosuid,nodev,noatime", "rw,attr2,inode64,logbufs=8,logbsize=32k,prjquota")
+	m.apply(s)
+	if got := s.Restore(t.Context(), map[string]host.Original{"mnt/disks/d1": original})[0]; got.State != host.InSync {
+		t.Errorf("%+v", got)
+	}
+	if got := m.mounted["/mnt/disks/d1"][1]; got != "ro,nosuid,nodev,relatime" {
+		t.Errorf("flags %s", got)
 	}
 }
 

@@ -2,6 +2,8 @@ package nfsmountconf
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -118,6 +120,28 @@ func TestOptionsArePutTogetherAsMountDoes(t *testing.T) {
 	}
 }
 
+func TestWhatIsLeftOutOfTheOptionsOfAMount(t *testing.T) {
+	for name, test := range map[string]struct{ server, all, want string }{
+		"denied for the server, asked for all":         {"ac=False", "ac=True", "noac"},
+		"asked for the server, denied for all":         {"ac=True", "ac=False", "ac"},
+		"asked for the server, denied by its opposite": {"ac=True", "noac=True", "ac"},
+		"commented out with a semicolon":               {"ac=True", ";hard=True", "ac"},
+		"a version under another name":                 {"vers=4.2", "v4.1=True", "vers=4.2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, fs := machine(t)
+			hosttest.Write(t, dir, DropIn, "[ NFSMount_Global_Options ]\n"+test.all+"\n[ Server \"filer1\" ]\n"+test.server+"\n")
+			c, err := readConf(fs)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Join(c.options("filer1", ""), ","); got != test.want {
+				t.Errorf("got %s, want %s", got, test.want)
+			}
+		})
+	}
+}
+
 func TestOtherFilesAndSectionsShadowOurs(t *testing.T) {
 	tests := map[string]struct {
 		file, data string
@@ -133,6 +157,8 @@ func TestOtherFilesAndSectionsShadowOurs(t *testing.T) {
 		"a section for a server":              {mainFile, "[ Server \"Other\" ]\nnconnect=2\n", "_all", host.Shadowed, mainFile + " has a section for other, which sets nconnect otherwise"},
 		"a section for a server that is ours": {mainFile, "[ Server \"filer1\" ]\nnconnect=2\n", "_all", host.InSync, ""},
 		"a section for a mount point":         {mainFile, "[ MountPoint \"/data\" ]\nnconnect=2\n", "filer1", host.Shadowed, "a section for /data"},
+		"a section for another server":        {mainFile, "[ Server \"other\" ]\nnconnect=2\n", "filer1", host.InSync, ""},
+		"the same value in quotes":            {directory + "/zz.conf", "[NFSMount_Global_Options]\nnconnect=\"4\"\n", "_all", host.InSync, ""},
 		"another name for the same, later":    {mainFile, "[ NFSMount_Global_Options ]\nsoft=True\n", "_all", host.Shadowed, mainFile + " sets hard otherwise"},
 	}
 	for name, test := range tests {
@@ -182,6 +208,17 @@ func TestAHostThatMountsNoNFS(t *testing.T) {
 	}
 }
 
+func TestAHostWhoseMountHelperIsInSbin(t *testing.T) {
+	dir, fs := hosttest.Open(t, "debian-12")
+	if err := os.Remove(filepath.Join(dir, "/sbin")); err != nil {
+		t.Fatal(err)
+	}
+	hosttest.Write(t, dir, "/sbin/mount.nfs", "")
+	s := New(fs, differences)
+	apply(t, s, "_all", "hard")
+	expect(t, s, "_all", "hard", host.InSync)
+}
+
 func TestWhatMustNotBeWrittenIsRefused(t *testing.T) {
 	for name, setting := range map[string]host.Setting{
 		"a server that closes the section": {Name: `a"]`, Value: "hard"},
@@ -209,6 +246,23 @@ func TestAFileThatCannotBeWrittenIsFailed(t *testing.T) {
 		t.Error("Apply went well")
 	}
 	expect(t, s, "_all", "hard", host.Failed, "no space left")
+}
+
+// A directory of the name is what cannot be read even by root.
+func TestAFileThatCannotBeReadIsNotTakenForOneThatIsMissing(t *testing.T) {
+	for _, file := range []string{mainFile, DropIn} {
+		dir, fs := machine(t)
+		hosttest.Write(t, dir, file+"/x", "")
+		s := New(fs, differences)
+		expect(t, s, "_all", "hard", host.Failed, file)
+		want := host.InSync
+		if file == DropIn {
+			want = host.Failed
+		}
+		if back := s.Restore(t.Context(), map[string]host.Original{"_all": {}})[0]; back.State != want {
+			t.Errorf("%s: restored as %+v, want %s", file, back, want)
+		}
+	}
 }
 
 func TestRestoreEqualsBefore(t *testing.T) {

@@ -2,6 +2,7 @@ package readahead
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -153,20 +154,112 @@ func TestNewMountsAreFollowedAndDriftIsNot(t *testing.T) {
 	}
 }
 
-func TestAMissingFileOfOursIsDrift(t *testing.T) {
-	for _, file := range []string{NFSConf, UdevRule} {
+func unmount(t *testing.T, dir, id string) {
+	t.Helper()
+	if err := os.RemoveAll(filepath.Dir(filepath.Join(dir, bdi(id)))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAMountThatComesAgainWithTheSameNumberIsFollowed(t *testing.T) {
+	dir, fs := machine(t)
+	s := subject(fs)
+	apply(t, s, "nfs4", "15360")
+	unmount(t, dir, "0:53")
+	s.FollowMounts(t.Context(), hosttest.Settings("nfs4", "15360"))
+	hosttest.Write(t, dir, bdi("0:53"), "128\n")
+	s.FollowMounts(t.Context(), hosttest.Settings("nfs4", "15360"))
+	expect(t, s, "nfs4", "15360", host.InSync)
+}
+
+func TestWhatWasRestoredIsFollowedAgain(t *testing.T) {
+	_, fs := machine(t)
+	s := subject(fs)
+	apply(t, s, "nfs4", "15360")
+	apply(t, s)
+	s.Restore(t.Context(), map[string]host.Original{"nfs4": {Present: true, Value: "128"}})
+	s.FollowMounts(t.Context(), hosttest.Settings("nfs4", "15360"))
+	expect(t, s, "nfs4", "15360", host.Drifted, NFSConf)
+}
+
+func TestAMountThatGoesMeanwhileIsNoFailure(t *testing.T) {
+	t.Run("before it is written", func(t *testing.T) {
+		dir, fs := machine(t)
+		s := subject(fs.WithHook(func(op host.Op, name string) error {
+			if op != host.OpWriteValue || name != bdi("0:52") {
+				return nil
+			}
+			unmount(t, dir, "0:52")
+			return errors.New("no such device")
+		}))
+		apply(t, s, "nfs4", "15360")
+		expect(t, s, "nfs4", "15360", host.InSync)
+	})
+	t.Run("before it is read", func(t *testing.T) {
 		dir, fs := machine(t)
 		s := subject(fs)
-		apply(t, s, "nfs4", "15360", "cifs", "8192")
-		hosttest.Write(t, dir, file, header)
-		name, value := "nfs4", "15360"
-		if file == UdevRule {
-			name, value = "cifs", "8192"
-		}
-		expect(t, s, name, value, host.Drifted, file)
-		apply(t, s, "nfs4", "15360", "cifs", "8192")
-		expect(t, s, name, value, host.InSync)
+		apply(t, s, "nfs4", "15360")
+		s.kernel = reading{fs, func(name string) {
+			if name == bdi("0:52") {
+				unmount(t, dir, "0:52")
+			}
+		}}
+		expect(t, s, "nfs4", "15360", host.InSync)
+	})
+}
+
+// reading tells of a value before it is read.
+type reading struct {
+	host.FS
+
+	before func(name string)
+}
+
+func (r reading) ReadValue(name string) (string, error) {
+	r.before(name)
+	return r.FS.ReadValue(name)
+}
+
+func TestAFileOfOursThatSaysOtherwiseIsDrift(t *testing.T) {
+	const rule = `ACTION=="%s", SUBSYSTEM=="bdi", KERNEL=="cifs-[0-9]*", ATTR{read_ahead_kb}="%s"` + "\n"
+	for name, test := range map[string]struct{ fsType, file, data string }{
+		"nothing for NFS":          {"nfs4", NFSConf, ""},
+		"nothing for SMB":          {"cifs", UdevRule, ""},
+		"another value for NFS":    {"nfs4", NFSConf, "[nfsrahead]\nnfs4=128\n"},
+		"another value for SMB":    {"cifs", UdevRule, fmt.Sprintf(rule, "add", "128")},
+		"a rule for another event": {"cifs", UdevRule, fmt.Sprintf(rule, "remove", "8192")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, fs := machine(t)
+			s := subject(fs)
+			pairs := map[string]string{"nfs4": "15360", "cifs": "8192"}
+			apply(t, s, "nfs4", pairs["nfs4"], "cifs", pairs["cifs"])
+			hosttest.Write(t, dir, test.file, header+test.data)
+			expect(t, s, test.fsType, pairs[test.fsType], host.Drifted, test.file)
+			apply(t, s, "nfs4", pairs["nfs4"], "cifs", pairs["cifs"])
+			expect(t, s, test.fsType, pairs[test.fsType], host.InSync)
+		})
 	}
+}
+
+func TestAFileThatCannotBeWrittenIsFailed(t *testing.T) {
+	dir, fs := machine(t)
+	s := subject(fs.WithHook(func(op host.Op, _ string) error {
+		if op == host.OpCreate {
+			return errors.New("no space left on device")
+		}
+		return nil
+	}))
+	if err := s.Apply(t.Context(), hosttest.Settings("nfs4", "15360")); err == nil {
+		t.Error("Apply went well")
+	}
+	for _, id := range []string{"0:52", "0:53"} {
+		if got := hosttest.Read(t, dir, bdi(id)); got != "128\n" {
+			t.Errorf("%s has %q before our file has it", id, got)
+		}
+		hosttest.Write(t, dir, bdi(id), "15360\n")
+	}
+	expect(t, s, "nfs4", "15360", host.Failed, NFSConf, "no space left")
 }
 
 func TestTheKernelRoundsDownToPages(t *testing.T) {
@@ -183,6 +276,18 @@ func TestTheKernelRoundsDownToPages(t *testing.T) {
 type rounding struct{ host.FS }
 
 func (r rounding) WriteValue(name, value string) error { return r.FS.WriteValue(name, granted(value)) }
+
+func TestAWindowThatTheKernelMakesAnotherOfIsFailed(t *testing.T) {
+	_, fs := machine(t)
+	s := subject(fs)
+	s.kernel = stubborn{fs}
+	apply(t, s, "nfs4", "15360")
+	expect(t, s, "nfs4", "15360", host.Failed, `made "64" of "15360"`)
+}
+
+type stubborn struct{ host.FS }
+
+func (s stubborn) WriteValue(name, _ string) error { return s.FS.WriteValue(name, "64") }
 
 func TestAWindowThatCannotBeWrittenIsFailed(t *testing.T) {
 	_, fs := machine(t)
@@ -203,6 +308,7 @@ func TestWhatIsNoTypeOrSizeIsRefused(t *testing.T) {
 		s := subject(fs)
 		apply(t, s, setting.Name, setting.Value)
 		expect(t, s, setting.Name, setting.Value, host.Failed)
+		s.FollowMounts(t.Context(), []host.Setting{setting})
 		if diff := cmp.Diff(before, tree(t, dir)); diff != "" {
 			t.Errorf("changed:\n%s", diff)
 		}
@@ -234,6 +340,30 @@ func TestRestoreEqualsBefore(t *testing.T) {
 			t.Errorf("%+v", o)
 		}
 	}
+	if diff := cmp.Diff(before, tree(t, dir)); diff != "" {
+		t.Errorf("host (-before +after):\n%s", diff)
+	}
+}
+
+func TestDisksGoBackToWhatEachHad(t *testing.T) {
+	dir, fs := machine(t)
+	hosttest.Write(t, dir, "/proc/1/mountinfo", mountinfo+
+		"50 24 9:1 / /mnt/raid1 rw - xfs /dev/md1 rw\n51 24 8:33 / /mnt/part2 rw - xfs /dev/sdc1 rw\n")
+	hosttest.Write(t, dir, bdi("9:1"), "256\n")
+	hosttest.Write(t, dir, "/sys/devices/sdc/queue/read_ahead_kb", "512\n")
+	hosttest.Write(t, dir, "/sys/devices/sdc/sdc1/partition", "1\n")
+	if err := os.Symlink("../../devices/sdc/sdc1", filepath.Join(dir, "/sys/dev/block/8:33")); err != nil {
+		t.Fatal(err)
+	}
+	before := tree(t, dir)
+	s := subject(fs)
+	original, err := s.Original(t.Context(), "xfs")
+	if err != nil || original.Value != "256 sdb=128 sdc=512" {
+		t.Errorf("original %q, %v", original.Value, err)
+	}
+	apply(t, s, "xfs", "64")
+	apply(t, s)
+	s.Restore(t.Context(), map[string]host.Original{"xfs": original})
 	if diff := cmp.Diff(before, tree(t, dir)); diff != "" {
 		t.Errorf("host (-before +after):\n%s", diff)
 	}

@@ -30,6 +30,10 @@ type machine struct {
 	active  bool
 	enabled bool
 	others  map[string]bool
+	// lazy is true where tuned-adm does not start a daemon that does not run.
+	lazy bool
+	// since is when the daemon was started.
+	since int
 	// verify is what tuned's verification finds.
 	verify []string
 	broken map[string]bool
@@ -76,8 +80,8 @@ func (m *machine) Run(_ context.Context, argv ...string) ([]byte, error) {
 	switch {
 	case strings.HasPrefix(command, "systemctl show tuned.service"):
 		enabled := map[bool]string{true: "enabled", false: "disabled"}[m.enabled]
-		return fmt.Appendf(nil, "LoadState=%s\nActiveState=%s\nUnitFileState=%s\nActiveEnterTimestampMonotonic=1\nConflicts=tlp.service shutdown.target\n",
-			m.load, yes[m.active], enabled), nil
+		return fmt.Appendf(nil, "LoadState=%s\nActiveState=%s\nUnitFileState=%s\nActiveEnterTimestampMonotonic=%d\nConflicts=tlp.service shutdown.target\n",
+			m.load, yes[m.active], enabled, m.since), nil
 	case strings.HasPrefix(command, "systemctl show "):
 		return fmt.Appendf(nil, "ActiveState=%s\n", yes[m.others[argv[2]]]), nil
 	case strings.HasPrefix(command, "tuned-adm verify"):
@@ -109,7 +113,7 @@ func (m *machine) Run(_ context.Context, argv ...string) ([]byte, error) {
 			return nil, fmt.Errorf("%s: not simulated", command)
 		}
 		m.save(profile, "manual")
-		m.active = true
+		m.active = m.active || !m.lazy
 	}
 	return nil, nil
 }
@@ -205,6 +209,26 @@ func TestAStoppedTunedIsEnabledStartedAndStoppedAgain(t *testing.T) {
 	}
 }
 
+func TestATunedThatItsCommandDoesNotStartIsStarted(t *testing.T) {
+	m := newMachine(t)
+	m.lazy = true
+	s := m.subject()
+	m.apply(s, latency)
+	m.expect(s, latency, host.InSync)
+	if !slices.Contains(m.ran, "systemctl start tuned.service") {
+		t.Errorf("ran %v", m.ran)
+	}
+}
+
+// What starting tuned would have stopped runs beside it: there is nothing more to be stopped.
+func TestATunedThatRunsTakesTheProfileWhateverElseRuns(t *testing.T) {
+	m := newMachine(t)
+	m.active, m.others["tlp.service"] = true, true
+	s := m.subject()
+	m.apply(s, latency)
+	m.expect(s, latency, host.InSync)
+}
+
 func TestRestoreEqualsBefore(t *testing.T) {
 	tests := map[string]struct {
 		profile, mode   string
@@ -212,14 +236,15 @@ func TestRestoreEqualsBefore(t *testing.T) {
 		files           bool
 		command         string
 	}{
-		"another profile":               {"virtual-guest", "manual", true, true, true, "tuned-adm profile virtual-guest"},
-		"two profiles":                  {"virtual-guest network-latency", "manual", true, true, true, "tuned-adm profile virtual-guest network-latency"},
-		"tuned's own choice":            {"virtual-guest", "auto", true, true, true, "tuned-adm auto_profile"},
-		"running without a profile":     {"", "manual", true, true, true, "tuned-adm off"},
-		"running and not enabled":       {"virtual-guest", "manual", true, false, true, "systemctl disable tuned.service"},
-		"enabled and not running":       {"virtual-guest", "manual", false, true, true, "systemctl stop tuned.service"},
-		"stopped, never having run":     {"", "", false, false, false, "systemctl stop tuned.service"},
-		"the very profile, not enabled": {latency, "manual", true, false, true, "systemctl disable tuned.service"},
+		"another profile":                 {"virtual-guest", "manual", true, true, true, "tuned-adm profile virtual-guest"},
+		"two profiles":                    {"virtual-guest network-latency", "manual", true, true, true, "tuned-adm profile virtual-guest network-latency"},
+		"tuned's own choice":              {"virtual-guest", "auto", true, true, true, "tuned-adm auto_profile"},
+		"running without a profile":       {"", "manual", true, true, true, "tuned-adm off"},
+		"running and not enabled":         {"virtual-guest", "manual", true, false, true, "systemctl disable tuned.service"},
+		"enabled and not running":         {"virtual-guest", "manual", false, true, true, "systemctl stop tuned.service"},
+		"stopped, never having run":       {"", "", false, false, false, "systemctl stop tuned.service"},
+		"the very profile, by its choice": {latency, "auto", true, true, true, "tuned-adm auto_profile"},
+		"the very profile, not enabled":   {latency, "manual", true, false, true, "systemctl disable tuned.service"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -291,12 +316,15 @@ func TestWhatCannotBeHadIsUnsupportedAndChangesNothing(t *testing.T) {
 
 func TestTunedGoneHasNothingToPutBack(t *testing.T) {
 	m := newMachine(t)
+	m.active = true
 	original := m.original(m.subject())
+	m.active = false
 	if err := os.Remove(filepath.Join(m.dir, "/usr/sbin/tuned-adm")); err != nil {
 		t.Fatal(err)
 	}
-	if back := m.subject().Restore(t.Context(), map[string]host.Original{setting: original})[0]; back.State != host.InSync {
-		t.Errorf("%+v", back)
+	back := m.subject().Restore(t.Context(), map[string]host.Original{setting: original})[0]
+	if back.State != host.InSync || len(m.ran) > 0 {
+		t.Errorf("%+v, ran %v", back, m.ran)
 	}
 	if again := m.original(m.subject()); again.Present {
 		t.Errorf("original %+v", again)
@@ -332,6 +360,26 @@ func TestACommandThatFailsIsTold(t *testing.T) {
 		s := m.subject()
 		m.apply(s, latency)
 		m.expect(s, latency, host.Failed, command)
+		m.active, m.enabled = true, true
+		m.save(latency, "manual")
+		m.expect(s, latency, host.InSync)
+	}
+}
+
+func TestARestoreWhoseCommandFailsIsNotDone(t *testing.T) {
+	m := newMachine(t)
+	m.active = true
+	m.save("virtual-guest", "manual")
+	original := m.original(m.subject())
+	m.apply(m.subject(), latency)
+	const command = "tuned-adm profile virtual-guest"
+	m.broken[command] = true
+	back := m.subject().Restore(t.Context(), map[string]host.Original{setting: original})[0]
+	if back.State != host.Failed || !strings.Contains(back.Message, command) {
+		t.Errorf("%+v", back)
+	}
+	if got := hosttest.Read(t, m.dir, profileFile); got != latency+"\n" {
+		t.Errorf("a daemon with %s is to have %q by its file", latency, got)
 	}
 }
 
@@ -339,6 +387,7 @@ func TestVerification(t *testing.T) {
 	tests := map[string]struct {
 		declared, main string
 		failures       []string
+		files          map[string]string
 		profile        string
 		state          host.State
 		told           []string
@@ -346,6 +395,9 @@ func TestVerification(t *testing.T) {
 		"all in force":                       {state: host.InSync},
 		"a value that something else set":    {failures: []string{"'vm.swappiness' = '60', expected '10'"}, state: host.Failed, told: []string{"'vm.swappiness' = '60'"}},
 		"a device that does not obey":        {failures: []string{"device cpu0: 'governor' = 'powersave', expected 'performance'"}, state: host.Failed, told: []string{"governor"}},
+		"a failure that no log tells":        {failures: []string{""}, state: host.Failed, told: []string{"exit status 1"}},
+		"a profile of the administrator's":   {declared: "vm.dirty_ratio = 20\n", files: map[string]string{"/etc/tuned/" + latency + "/tuned.conf": "[sysctl]\nvm.dirty_ratio=30\n"}, state: host.InSync, told: []string{"vm.dirty_ratio=30 (declared"}},
+		"a value over an included profile's": {declared: "vm.dirty_ratio = 20\n", files: map[string]string{"/usr/lib/tuned/own/tuned.conf": "[main]\ninclude=" + latency + "\n[sysctl]\nvm.dirty_ratio=30\n"}, profile: "own", state: host.InSync, told: []string{"vm.dirty_ratio=30 (declared"}},
 		"what is declared as a sysctl":       {declared: "vm.dirty_ratio = 20\n", failures: []string{"'vm.dirty_ratio' = '20', expected '10'"}, state: host.InSync, told: []string{"vm.dirty_ratio=10 (declared: vm.dirty_ratio=20)", "win", "reapply_sysctl"}},
 		"that, and something else":           {declared: "vm.dirty_ratio = 20\n", failures: []string{"'vm.dirty_ratio' = '20', expected '10'", "'vm.swappiness' = '60', expected '10'"}, state: host.Failed, told: []string{"vm.swappiness"}},
 		"declared as the profile has it":     {declared: "vm.dirty_ratio = 10\n", state: host.InSync},
@@ -359,6 +411,9 @@ func TestVerification(t *testing.T) {
 			hosttest.Write(t, m.dir, sysctl.DropIn, test.declared)
 			if test.main != "" {
 				hosttest.Write(t, m.dir, mainConf, test.main)
+			}
+			for file, data := range test.files {
+				hosttest.Write(t, m.dir, file, data)
 			}
 			m.verify = test.failures
 			profile := test.profile
@@ -387,11 +442,31 @@ func TestAVerificationHoldsForAWhile(t *testing.T) {
 	if count() != 1 {
 		t.Errorf("verified %d times, want once", count())
 	}
+	m.since++
+	m.expect(s, latency, host.InSync)
+	if count() != 2 {
+		t.Errorf("verified %d times, want again after a restart of tuned", count())
+	}
+	m.save("virtual-guest", "manual")
+	m.apply(s, latency)
+	m.expect(s, latency, host.InSync)
+	if count() != 3 {
+		t.Errorf("verified %d times, want again after the profile was chosen anew", count())
+	}
 	now = now.Add(verifyInterval)
 	m.verify = []string{"'vm.swappiness' = '60', expected '10'"}
 	m.expect(s, latency, host.Failed)
 	m.verify = nil
 	m.expect(s, latency, host.InSync)
+}
+
+// A directory of the name is what cannot be read even by root.
+func TestDeclaredSysctlsThatCannotBeReadAreNotTakenForNone(t *testing.T) {
+	m := newMachine(t)
+	hosttest.Write(t, m.dir, sysctl.DropIn+"/x", "")
+	s := m.subject()
+	m.apply(s, latency)
+	m.expect(s, latency, host.Failed, sysctl.DropIn)
 }
 
 func TestWhatIsNoProfileIsRefused(t *testing.T) {

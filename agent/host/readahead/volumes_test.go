@@ -1,0 +1,120 @@
+package readahead
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/hosttest"
+	"github.com/storageclient/operator/agent/host/mounts"
+)
+
+// at is a volume's mount of NFS.
+func at(volume, device string) mounts.VolumeEntry {
+	return mounts.VolumeEntry{Volume: volume, Device: device, FSType: "nfs4"}
+}
+
+// volumes is the subject of a host whose journal holds nothing and that has these mounts of volumes.
+func volumes(fs host.FS, entries ...mounts.VolumeEntry) *Volumes {
+	return NewVolumes(subject(fs), func() ([]mounts.VolumeEntry, error) { return entries, nil },
+		func(string) (host.Original, bool) { return host.Original{}, false })
+}
+
+func expectWindows(t *testing.T, dir string, want map[string]string) {
+	t.Helper()
+	for id, value := range want {
+		if got := hosttest.Read(t, dir, bdi(id)); got != value+"\n" {
+			t.Errorf("%s has %q, want %s", id, got, value)
+		}
+	}
+}
+
+func TestVolumesThatShareAWindowHaveThatOfTheFirstByName(t *testing.T) {
+	for _, entries := range [][]mounts.VolumeEntry{{at("pv1", "0:52"), at("pv2", "0:52")}, {at("pv2", "0:52"), at("pv1", "0:52")}} {
+		dir, fs := machine(t)
+		v := volumes(fs, entries...)
+		desired := hosttest.Settings("pv1", "1024", "pv2", "2048")
+		hosttest.Apply(t, v, desired)
+		expectWindows(t, dir, map[string]string{"0:52": "1024", "0:53": "128"})
+		got := v.Observe(t.Context(), desired)
+		hosttest.Expect(t, got[0], host.InSync)
+		hosttest.Expect(t, got[1], host.Unsupported, "with volume pv1, which decides")
+
+		hosttest.Apply(t, v, desired[:1])
+		hosttest.Expect(t, v.Restore(t.Context(), map[string]host.Original{"pv2": {Present: true, Value: "128"}})[0], host.InSync)
+		expectWindows(t, dir, map[string]string{"0:52": "1024"})
+	}
+}
+
+func TestNewMountsOfAVolumeAreFollowedAndDriftIsNot(t *testing.T) {
+	dir, fs := machine(t)
+	v := volumes(fs, at("pv1", "0:52"), at("pv1", "0:53"))
+	desired := hosttest.Settings("pv1", "1024")
+	hosttest.Apply(t, v, desired)
+	hosttest.Write(t, dir, bdi("0:52"), "64\n")
+	unmount(t, dir, "0:53")
+	v.FollowMounts(t.Context(), desired)
+	hosttest.Write(t, dir, bdi("0:53"), "128\n")
+	if got := v.Observe(t.Context(), desired)[0]; got.Observed != "64" {
+		t.Errorf("observed %+v, want the smallest window", got)
+	}
+	v.FollowMounts(t.Context(), desired)
+	expectWindows(t, dir, map[string]string{"0:52": "64", "0:53": "1024"})
+	hosttest.Expect(t, v.Observe(t.Context(), desired)[0], host.Drifted, "0:52 has 64")
+	hosttest.Apply(t, v, desired)
+	expectWindows(t, dir, map[string]string{"0:52": "1024"})
+
+	hosttest.Apply(t, v, nil)
+	v.Restore(t.Context(), map[string]host.Original{"pv1": {Present: true, Value: "128"}})
+	expectWindows(t, dir, map[string]string{"0:52": "128", "0:53": "128"})
+	v.FollowMounts(t.Context(), desired)
+	expectWindows(t, dir, map[string]string{"0:52": "1024", "0:53": "1024"})
+}
+
+func TestAMountOfAVolumeThatIsYoungerThanItsOriginal(t *testing.T) {
+	dir, fs := machine(t)
+	disk := mounts.VolumeEntry{Volume: "pv2", Device: "9:0", FSType: "xfs"}
+	v := volumes(fs, at("pv1", "0:52"), disk)
+	hosttest.Apply(t, v, hosttest.Settings("pv1", "1024", "pv2", "1024"))
+	hosttest.Apply(t, v, nil)
+	v.Restore(t.Context(), map[string]host.Original{"pv1": {}, "pv2": {}})
+	expectWindows(t, dir, map[string]string{"0:52": kernelDefault, "9:0": "1024"})
+}
+
+func TestWhatIsNoSizeOfAVolumeIsRefused(t *testing.T) {
+	dir, fs := machine(t)
+	v := volumes(fs, at("pv1", "0:52"))
+	desired := hosttest.Settings("pv1", "64k")
+	hosttest.Apply(t, v, desired)
+	hosttest.Expect(t, v.Observe(t.Context(), desired)[0], host.Failed, "not a number of KiB")
+	expectWindows(t, dir, map[string]string{"0:52": "128"})
+}
+
+func TestARestoreOfAVolumeThatFailsIsTold(t *testing.T) {
+	originals := map[string]host.Original{"pv1": {Present: true, Value: "256"}}
+	t.Run("the first of two windows is refused", func(t *testing.T) {
+		dir, fs := machine(t)
+		v := volumes(fs.WithHook(func(op host.Op, name string) error {
+			if op == host.OpWriteValue && name == bdi("0:52") {
+				return errors.New("read-only file system")
+			}
+			return nil
+		}), at("pv1", "0:52"), at("pv1", "0:53"))
+		hosttest.Expect(t, v.Restore(t.Context(), originals)[0], host.Failed, "read-only file system")
+		expectWindows(t, dir, map[string]string{"0:52": "128"})
+	})
+	t.Run("the mount table is not read when it is asked who else decides", func(t *testing.T) {
+		dir, fs := machine(t)
+		reads := 0
+		v := volumes(fs)
+		v.entries = func() ([]mounts.VolumeEntry, error) {
+			if reads++; reads > 1 {
+				return nil, errors.New("no mount table")
+			}
+			return []mounts.VolumeEntry{at("pv1", "0:52"), at("pv2", "0:52")}, nil
+		}
+		v.take(hosttest.Settings("pv2", "128"))
+		hosttest.Expect(t, v.Restore(t.Context(), originals)[0], host.Failed, "no mount table")
+		expectWindows(t, dir, map[string]string{"0:52": "128"})
+	})
+}

@@ -69,8 +69,8 @@ func (s *Subject) sysctls(profile string) (map[string]value, error) {
 				return err
 			}
 		}
-		for section, options := range sections {
-			collect(section, options, found)
+		for _, section := range slices.Sorted(maps.Keys(sections)) {
+			collect(section, sections[section], found)
 		}
 		return nil
 	}

@@ -24,8 +24,21 @@ const failingName = "failing-boot"
 // victim is the node that the profile with the failing boot argument took first.
 var victim *cluster.Machine
 
+// admitFailingArgument has the managers, which start anew, take the boot argument that makes the kernel panic.
+func admitFailingArgument(ctx context.Context) {
+	GinkgoHelper()
+	mustKubectl(ctx, "patch", "deployment", "-n", v1alpha1.ManagerNamespace, v1alpha1.ManagerDeployment, "--type=json",
+		`-p=[{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--allow-parameter=kernelArgument/rdinit"}]`)
+}
+
 // expectStopped applies a profile whose boot argument makes the kernel panic.
 func expectStopped(ctx SpecContext) {
+	if !operatorInstalled {
+		installOperator(ctx)
+		admitFailingArgument(ctx)
+		waitForManagers(ctx, 2)
+		rememberHosts(ctx)
+	}
 	began, boots := time.Now(), map[string]int{}
 	for _, m := range nodes.Members() {
 		boots[m.Name] = len(watched.boots(m.Name))

@@ -55,8 +55,7 @@ func expectCaughtUp(ctx SpecContext) {
 	expectPlainMount(ctx)
 
 	By("the managers come back, with leave for the boot argument of the last profile")
-	mustKubectl(ctx, "patch", "deployment", "-n", v1alpha1.ManagerNamespace, v1alpha1.ManagerDeployment, "--type=json",
-		`-p=[{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--allow-parameter=kernelArgument/rdinit"}]`)
+	admitFailingArgument(ctx)
 	scaleManagers(ctx, 2)
 	eventually(ctx, 3*time.Minute, "the volume has its options, and the running pod's mount is told to be stale", func(g Gomega) {
 		expectOptions(ctx, g, lateName, slices.Concat(lateOptions, profileOptions))

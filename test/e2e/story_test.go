@@ -253,13 +253,18 @@ func isReady(pod corev1.Pod) bool {
 
 func rememberOriginals(ctx context.Context) {
 	GinkgoHelper()
+	rememberHosts(ctx)
+	original.options = getVolume(ctx, Default, appName).Spec.MountOptions
+	Expect(original.options).To(Equal([]string{"vers=4.1", "hard", "timeo=600"}))
+}
+
+func rememberHosts(ctx context.Context) {
+	GinkgoHelper()
 	original.facts, original.nodes = map[string]facts{}, map[string]*corev1.Node{}
 	for _, m := range nodes.Members() {
 		original.facts[m.Name] = factsOf(ctx, m)
 		original.nodes[m.Name] = getNode(ctx, Default, m.Name)
 	}
-	original.options = getVolume(ctx, Default, appName).Spec.MountOptions
-	Expect(original.options).To(Equal([]string{"vers=4.1", "hard", "timeo=600"}))
 }
 
 // expectBoots checks that both nodes that have the memory for the hash have had as many boots since the test began, by

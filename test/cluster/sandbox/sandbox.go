@@ -10,7 +10,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -84,6 +86,10 @@ func Start(ctx context.Context, options Options) (*Sandbox, error) {
 	}
 	if options.Zones == 0 {
 		options.Zones = defaultZones
+	}
+	debug.SetGCPercent(relaxedGC)
+	if err := os.Setenv("GOGC", strconv.Itoa(relaxedGC)); err != nil {
+		return nil, err
 	}
 	s := &Sandbox{options: options}
 	options.Say("starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok")
@@ -259,6 +265,13 @@ func (s *Sandbox) awaitSchedulable(ctx context.Context) error {
 	})
 }
 
+// relaxedGC and managerGC are GOGC: of what plays the cluster, so that more of the processors is left to what is looked at,
+// and of the manager, the usual one.
+const (
+	relaxedGC = 400
+	managerGC = 100
+)
+
 // StartManager runs the manager outside the cluster, as its own service account.
 func (s *Sandbox) StartManager(ctx context.Context, flags ...string) (*controlplane.Process, error) {
 	return s.StartManagerAs(ctx, "manager", flags...)
@@ -282,7 +295,7 @@ func (s *Sandbox) StartManagerAs(ctx context.Context, name string, flags ...stri
 		return nil, err
 	}
 	return s.Plane.RunAs(name, append([]string{
-		s.options.Manager, "--kubeconfig=" + kubeconfig, "--agent-image=storageclient/node-agent:sandbox", "--health-probe-bind-address=0",
+		"env", fmt.Sprintf("GOGC=%d", managerGC), s.options.Manager, "--kubeconfig=" + kubeconfig, "--agent-image=storageclient/node-agent:sandbox", "--health-probe-bind-address=0",
 	}, flags...)...)
 }
 

@@ -112,8 +112,7 @@ func expectDocuments(ctx SpecContext) {
 	mustKubectl(ctx, "delete", "storageclientprofile", documents, "--wait=false")
 	waitUntilGone(ctx, rebootAll, documents)
 	Expect(watched.boots(p.node.Name)).To(HaveLen(boots+2), "a reboot takes the boot argument back")
-	mustKubectl(ctx, "delete", "pod", "-n", documents, "--all", "--wait=false")
-	waitForDocumentsApp(ctx)
+	remountDocuments(ctx)
 	p.await(ctx, undone, time.Minute)
 	p.probe(ctx, undone)
 	for _, name := range documentsVolumes {
@@ -184,6 +183,20 @@ func waitForDocumentsApp(ctx context.Context) {
 	})
 }
 
+// remountDocuments has the application mount everything anew. A pod that starts beside the one before would share its
+// connections: a server's first mount decides on nconnect for as long as there is any mount of it.
+func remountDocuments(ctx context.Context) {
+	GinkgoHelper()
+	mustKubectl(ctx, "scale", "deployment", "-n", documents, documents, "--replicas=0")
+	eventually(ctx, podStart, "no pod of the documents is left", func(g Gomega) {
+		var pods corev1.PodList
+		g.Expect(api.List(ctx, &pods, client.InNamespace(documents))).To(Succeed())
+		g.Expect(pods.Items).To(BeEmpty())
+	})
+	mustKubectl(ctx, "scale", "deployment", "-n", documents, documents, "--replicas=1")
+	waitForDocumentsApp(ctx)
+}
+
 // sixteen asks for the 16 connections of document C's example, which its table leaves without a limit of slots.
 func (p *proof) sixteen(ctx context.Context) {
 	GinkgoHelper()
@@ -195,8 +208,7 @@ func (p *proof) sixteen(ctx context.Context) {
 		g.Expect(scn.Status.Hash).To(Equal(scn.Spec.Hash))
 		g.Expect(scn.Spec.Settings).NotTo(ContainElement(HaveField("Key", "module/sunrpc/tcp_max_slot_table_entries")))
 	})
-	mustKubectl(ctx, "delete", "pod", "-n", documents, "--all", "--wait=false")
-	waitForDocumentsApp(ctx)
+	remountDocuments(ctx)
 	values, _ := documentsFacts(ctx, p.node)
 	p.notes = append(p.notes, fmt.Sprintf("C16 with nconnect=16: %s connections of nconnect=%s, slots of a connection %s, sunrpc.tcp_max_slot_table_entries=%s.",
 		values["eda connections"], values["eda nconnect"], values["eda slots"], values["sunrpc.tcp_max_slot_table_entries"]))

@@ -94,7 +94,8 @@ var nfsCases = slices.Concat(
 		{option: "proto=tcp", needs: v4, noOther: "a kernel without UDP and RDMA"}, {option: "tcp", needs: v4, noOther: "a kernel without UDP and RDMA"},
 	},
 	// NFSv3 alone.
-	cases(mountoptions.NFS, v3, "noacl", "local_lock=all", "local_lock=flock", "local_lock=posix"),
+	cases(mountoptions.NFS, v3, "noacl"),
+	cases(mountoptions.NFS, []string{"vers=3"}, "local_lock=all", "local_lock=flock", "local_lock=posix"),
 	[]optionCase{
 		{option: "acl", needs: v3, other: []string{"noacl"}}, {option: "local_lock=none", needs: []string{"vers=3"}, other: []string{"local_lock=all"}},
 		{option: "nolock", needs: []string{"vers=3"}}, {option: "lock", needs: []string{"vers=3"}, other: []string{"nolock"}},

@@ -309,7 +309,7 @@ func makeDisks(ctx context.Context, node *cluster.Machine, v *variants) {
 		var script strings.Builder
 		script.WriteString("cd /var/lib/mount-options\n")
 		for _, one := range chunk {
-			fmt.Fprintf(&script, "truncate -s 64M %[1]s\nmkfs.xfs --unsupported -q %[1]s\nprintf '\\n=== %[1]s\\n'\nlosetup --find --show %[1]s\n", one.volume())
+			fmt.Fprintf(&script, "truncate -s 64M %[1]s\nmkfs.xfs --unsupported -q %[1]s >/dev/null 2>&1\nprintf '\\n=== %[1]s\\n'\nlosetup --find --show %[1]s\n", one.volume())
 		}
 		devices := sectionsOf(ctx, node, script.String())
 		for _, one := range chunk {

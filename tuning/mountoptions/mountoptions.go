@@ -158,8 +158,11 @@ func (t *table) groupOf(o Option) string {
 	if len(t.timers) > 0 && (key == keyActimeo || key == keyCache) || slices.Contains(t.timers, key) {
 		return groupCache
 	}
-	if key == keyMinorVersion && t.oneVersionOnly {
+	switch {
+	case key == keyMinorVersion && t.oneVersionOnly:
 		return keyVersion
+	case key == keyLocalLock:
+		return keyLock
 	}
 	return key
 }
@@ -181,6 +184,10 @@ func (t *table) resolve(options []Option) map[string]string {
 			state[key] = inBytes(value)
 		case key == keyLookupCache && value == "positive":
 			state[key] = "pos"
+		case key == keyLock:
+			state[key], state[keyLocalLock] = value, localLocks[value]
+		case key == keyLocalLock:
+			state[key] = joinLocks(state[key], value)
 		default:
 			state[key] = value
 		}
@@ -189,6 +196,17 @@ func (t *table) resolve(options []Option) map[string]string {
 		resolveVersion(state)
 	}
 	return state
+}
+
+// localLocks is what lock and nolock make of local_lock (kernel, fs/nfs/fs_context.c; nolock reads local_lock=all, measured on 6.1).
+var localLocks = map[string]string{"lock": "none", "nolock": "all"}
+
+// joinLocks is what local_lock makes of what came before it: each kind of lock that it names becomes local too.
+func joinLocks(before, value string) string {
+	if value == "none" || before == "" || before == "none" || before == value {
+		return value
+	}
+	return "all"
 }
 
 // setTimers is what actimeo does: it sets all timers, and for SMB none where one of them is set already.

@@ -123,7 +123,7 @@ var nfs = &table{
 	transport: map[string]bool{keyNconnect: true, keyMaxConnect: true, keyResvPort: true},
 	granted:   map[string]bool{keyRsize: true, keyWsize: true},
 	rounds:    true,
-	checks:    []func(*table, []Option) []Problem{checkVersions, checkTwice, checkCache, checkTransport},
+	checks:    []func(*table, []Option) []Problem{checkVersions, checkTwice, checkCache, checkLocks, checkTransport},
 }
 
 func cautionActimeo(o Option) string {

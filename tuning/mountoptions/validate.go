@@ -300,6 +300,18 @@ func (t *table) effective(state map[string]string, timer string) string {
 	return t.timerDefaults[timer]
 }
 
+// checkLocks points out where nolock leaves local_lock nothing to choose.
+func checkLocks(t *table, options []Option) []Problem {
+	state := t.resolve(options)
+	var problems []Problem
+	for _, o := range options {
+		if t.keyOf(o) == keyLocalLock && state[keyLock] == "nolock" && o.Value != state[keyLocalLock] {
+			problems = append(problems, Problem{Option: o.String(), Message: "nolock keeps every kind of lock on the node, as local_lock=all does", Warning: true})
+		}
+	}
+	return problems
+}
+
 // checkTransport points out what the transport protocol and the version make of other options.
 func checkTransport(t *table, options []Option) []Problem {
 	var problems []Problem

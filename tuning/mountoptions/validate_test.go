@@ -75,6 +75,7 @@ func TestValidate(t *testing.T) {
 		"connections over UDP":                   {options: []string{"vers=3", "udp", "nconnect=4"}, warnings: []string{"nconnect=4: has no effect with UDP"}},
 		"connections and Kerberos":               {options: []string{"sec=krb5", "nconnect=4"}, warnings: []string{"nconnect=4: vendors advise against"}},
 		"locks on NFSv4":                         {options: []string{"nfsvers=4.2", "nolock"}, warnings: []string{"nolock: has no effect on NFSv4"}},
+		"a kind of lock beside nolock":           {options: []string{"vers=3", "nolock", "local_lock=flock"}, warnings: []string{"local_lock=flock: nolock keeps every kind of lock on the node, as local_lock=all does"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var errs, warnings []Problem

@@ -562,6 +562,9 @@ func (j *judgement) String() string {
 	if j.volumes > 0 {
 		fmt.Fprintf(&text, "%s: %d PersistentVolumes with %d options mounted by the kubelet; false stale by the kernel's words or the agent's %d\n",
 			j.protocol, j.volumes, j.options, len(j.stale))
+		for _, wrong := range j.stale {
+			fmt.Fprintf(&text, "  %s\n", wrong)
+		}
 	}
 	return text.String()
 }

@@ -2,8 +2,6 @@ package rollout
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -42,7 +40,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Named("rollout").
 		Watches(&corev1.Node{}, one, builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged})).
 		Watches(&v1alpha1.StorageClientNode{}, one, builder.WithPredicates(predicate.Funcs{UpdateFunc: objectChanged})).
-		Watches(&v1alpha1.StorageClientProfile{}, one, builder.WithPredicates(predicate.Funcs{UpdateFunc: profileChanged})).
+		Watches(&v1alpha1.StorageClientProfile{}, one, builder.WithPredicates(fleet.ProfileChanged())).
 		Watches(&corev1.ConfigMap{}, one, named(v1alpha1.BudgetConfigMap)).
 		Watches(&corev1.Namespace{}, one, named(r.ManagerNamespace), builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
 		Watches(&corev1.Pod{}, one, builder.WithPredicates(agents, predicate.Funcs{UpdateFunc: fleet.AgentChanged})).
@@ -85,11 +83,4 @@ func objectChanged(e event.UpdateEvent) bool {
 	was, is := before.Status, after.Status
 	was.Mounts, is.Mounts = nil, nil
 	return !equality.Semantic.DeepEqual(was, is)
-}
-
-// profileChanged leaves out the profile's own status. A profile acts from its finalizer on.
-func profileChanged(e event.UpdateEvent) bool {
-	return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() ||
-		!slices.Equal(e.ObjectOld.GetFinalizers(), e.ObjectNew.GetFinalizers()) ||
-		!maps.Equal(e.ObjectOld.GetAnnotations(), e.ObjectNew.GetAnnotations())
 }

@@ -195,7 +195,7 @@ func addWebhooks(mgr ctrl.Manager, s settings) error {
 	if s.webhookPort == 0 {
 		return nil
 	}
-	webhooks := &webhook.Webhooks{Allow: s.allow, Namespace: v1alpha1.ManagerNamespace, Port: s.webhookPort, CertDir: s.webhookCertDir}
+	webhooks := &webhook.Webhooks{Allow: s.allow, Namespace: v1alpha1.ManagerNamespace, Port: s.webhookPort}
 	if err := webhooks.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("set up webhooks: %w", err)
 	}

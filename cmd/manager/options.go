@@ -30,7 +30,6 @@ type settings struct {
 	probeAddress               string
 	profilingAddress           string
 	webhookPort                int
-	webhookCertDir             string
 	untunedTaint               string
 	verbosity                  int
 	maxUnavailable             intstr.IntOrString
@@ -58,7 +57,6 @@ func bind(flags *flag.FlagSet) *options {
 	flags.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "Address of the health and readiness probes. 0: none.")
 	flags.StringVar(&o.profilingAddress, "pprof-bind-address", "", "Loopback address and port of the Go profiler, e.g. 127.0.0.1:6060, for finding out what the manager is busy with. Empty: none.")
 	flags.IntVar(&o.webhookPort, "webhook-port", 0, "Port of the webhooks. 0: no webhook.")
-	flags.StringVar(&o.webhookCertDir, "webhook-cert-dir", "/tmp/k8s-webhook-server/serving-certs", "Directory with tls.crt and tls.key of the webhooks. It may be empty at first: the webhooks are served once they are there.")
 	flags.StringVar(&o.maxUnavailable, "max-unavailable", livegate.DefaultClusterShare, "How many of the cluster's nodes may be out of service at a time, whatever profiles allow: at least 1, or 1% to 100%, rounded down and never under 1.")
 	flags.StringVar(&o.untunedTaint, "untuned-taint", v1alpha1.UntunedTaint, "Key of the taint that is removed once a node is tuned.")
 	flags.IntVar(&o.verbosity, "v", 0, "Log verbosity: 0 for operators, 1 and more for debugging.")

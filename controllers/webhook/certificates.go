@@ -49,7 +49,7 @@ const (
 	conflictRetry = time.Second
 )
 
-// Certificates keeps an authority and a serving certificate in the Secret that the manager's pods mount, and has the
+// Certificates keeps an authority and a serving certificate in the Secret that all replicas serve with, and has the
 // webhook configurations trust the authority. Only the leader runs it.
 //
 // It makes and judges certificates with cert-controller's functions. It is a controller of its own, because
@@ -93,7 +93,7 @@ func (r *Certificates) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Re
 func (r *Certificates) renew(ctx context.Context, secret *corev1.Secret) error {
 	maker := r.maker()
 	authority, err := r.authority(secret.Data)
-	if err == nil && r.good(secret.Data[caCertificateKey], secret.Data[certificateFile], secret.Data[keyFile], maker.DNSName, maker.ExtKeyUsages) {
+	if err == nil && r.good(secret.Data[caCertificateKey], secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey], maker.DNSName, maker.ExtKeyUsages) {
 		return nil
 	}
 	now := r.Clock.Now()
@@ -109,7 +109,7 @@ func (r *Certificates) renew(ctx context.Context, secret *corev1.Secret) error {
 	}
 	before := client.MergeFromWithOptions(secret.DeepCopy(), client.MergeFromWithOptimisticLock{})
 	secret.Data = map[string][]byte{
-		caCertificateKey: authority.CertPEM, caPrivateKeyKey: authority.KeyPEM, certificateFile: certificate, keyFile: key,
+		caCertificateKey: authority.CertPEM, caPrivateKeyKey: authority.KeyPEM, corev1.TLSCertKey: certificate, corev1.TLSPrivateKeyKey: key,
 	}
 	if err := r.Client.Patch(ctx, secret, before, client.FieldOwner(v1alpha1.ManagerFieldManager)); err != nil {
 		return fmt.Errorf("patch Secret %s/%s: %w", secret.Namespace, secret.Name, err)

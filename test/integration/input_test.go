@@ -84,8 +84,7 @@ var _ = Describe("A mistake in a profile", func() {
 
 	Context("while the webhook is up", func() {
 		BeforeEach(func() {
-			site := installWebhooks()
-			startWebhooks(restConfig, site.LocalServingHost, site.LocalServingPort, site.LocalServingCertDir)
+			serveWebhooks(installWebhooks())
 			Eventually(func() error { return k8s.Create(ctx, badProfile(), client.DryRunAll) }).WithTimeout(20*time.Second).
 				Should(MatchError(ContainSubstring("must be 1 to 16")), "the webhooks answer")
 		})

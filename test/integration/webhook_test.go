@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"net"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -37,8 +39,7 @@ import (
 var _ = Describe("The webhooks", func() {
 	Context("that are up", func() {
 		BeforeEach(func() {
-			site := installWebhooks()
-			startWebhooks(restConfig, site.LocalServingHost, site.LocalServingPort, site.LocalServingCertDir)
+			serveWebhooks(installWebhooks())
 			Eventually(func() error { return k8s.Create(ctx, badProfile(), client.DryRunAll) }).WithTimeout(20*time.Second).
 				Should(MatchError(ContainSubstring("must be 1 to 16")), "the webhooks answer")
 		})
@@ -200,10 +201,12 @@ var _ = Describe("The webhooks", func() {
 		Expect(err).NotTo(HaveOccurred())
 		port := listener.Addr().(*net.TCPAddr).Port
 		Expect(listener.Close()).To(Succeed())
-		directory := GinkgoT().TempDir()
-		startWebhooks(asManager, "127.0.0.1", port, directory)
+		startWebhooks(asManager, "127.0.0.1", port, func(mgr ctrl.Manager) {
+			certificates := &webhook.Certificates{Client: mgr.GetClient(), Clock: clock.RealClock{}, Namespace: v1alpha1.ManagerNamespace}
+			Expect(certificates.SetupWithManager(mgr)).To(Succeed())
+		})
 
-		By("filling the Secret and both configurations while there is nothing to serve with")
+		By("filling the Secret and both configurations")
 		secret := &corev1.Secret{}
 		key := client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: webhook.Name}
 		Eventually(func(g Gomega) {
@@ -221,21 +224,30 @@ var _ = Describe("The webhooks", func() {
 		Expect(validating.Webhooks[0].ClientConfig.Service.Path).To(HaveValue(Equal(webhook.ProfilePath)))
 		Expect(mutating.Webhooks[0].ClientConfig.Service.Path).To(HaveValue(Equal(webhook.VolumePath)))
 
-		By("serving once the kubelet has mounted it, to whoever trusts the configurations' authority")
-		for _, file := range []string{"tls.crt", "tls.key"} {
-			Expect(os.WriteFile(filepath.Join(directory, file), secret.Data[file], 0o600)).To(Succeed())
-		}
+		By("serving with it, to whoever trusts the configurations' authority")
 		roots := x509.NewCertPool()
 		Expect(roots.AppendCertsFromPEM(validating.Webhooks[0].ClientConfig.CABundle)).To(BeTrue())
 		service := validating.Webhooks[0].ClientConfig.Service
 		dialer := &tls.Dialer{Config: &tls.Config{RootCAs: roots, ServerName: service.Name + "." + service.Namespace + ".svc"}}
-		Eventually(func() error {
+		served := func() ([]byte, error) {
 			connection, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 			if err != nil {
-				return err
+				return nil, err
 			}
-			return connection.Close()
-		}).WithTimeout(15 * time.Second).Should(Succeed())
+			leaf := connection.(*tls.Conn).ConnectionState().PeerCertificates[0]
+			return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: leaf.Raw}), connection.Close()
+		}
+		Eventually(served).WithTimeout(15 * time.Second).Should(Equal(secret.Data["tls.crt"]))
+
+		By("serving with a new one as soon as it is made")
+		first := secret.Data["tls.crt"]
+		delete(secret.Data, "tls.crt")
+		Expect(k8s.Update(ctx, secret)).To(Succeed())
+		Eventually(func(g Gomega) {
+			g.Expect(k8s.Get(ctx, key, secret)).To(Succeed())
+			g.Expect(secret.Data["tls.crt"]).NotTo(Or(BeEmpty(), Equal(first)))
+		}).WithTimeout(30 * time.Second).Should(Succeed())
+		Eventually(served).WithTimeout(5 * time.Second).Should(Equal(secret.Data["tls.crt"]))
 
 		By("reading no other Secret")
 		c, err := client.New(asManager, client.Options{Scheme: scheme})
@@ -291,8 +303,24 @@ func forgetWebhooks() {
 	Eventually(func() error { return k8s.Create(context.Background(), badProfile(), client.DryRunAll) }).WithTimeout(20 * time.Second).Should(Succeed())
 }
 
-// startWebhooks runs a manager with nothing but the webhooks and their certificates until the spec ends.
-func startWebhooks(access *rest.Config, host string, port int, certDir string) {
+// serveWebhooks serves what installWebhooks has registered, with the certificate that it expects, until the spec ends.
+func serveWebhooks(site *envtest.WebhookInstallOptions) {
+	GinkgoHelper()
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: webhook.Name}, Data: map[string][]byte{},
+	}
+	for _, file := range []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey} {
+		text, err := os.ReadFile(filepath.Join(site.LocalServingCertDir, file))
+		Expect(err).NotTo(HaveOccurred())
+		secret.Data[file] = text
+	}
+	Expect(k8s.Create(ctx, secret)).To(Succeed())
+	DeferCleanup(func() { Expect(client.IgnoreNotFound(k8s.Delete(context.Background(), secret))).To(Succeed()) })
+	startWebhooks(restConfig, site.LocalServingHost, site.LocalServingPort, func(ctrl.Manager) {})
+}
+
+// startWebhooks runs a manager with the webhooks and what add brings, and nothing else, until the spec ends.
+func startWebhooks(access *rest.Config, host string, port int, add func(ctrl.Manager)) {
 	GinkgoHelper()
 	mgr, err := ctrl.NewManager(access, ctrl.Options{
 		Scheme: scheme, Logger: logger, HealthProbeBindAddress: "0", Metrics: metricsserver.Options{BindAddress: "0"},
@@ -301,9 +329,8 @@ func startWebhooks(access *rest.Config, host string, port int, certDir string) {
 		Client:     client.Options{Cache: &client.CacheOptions{EnableReadYourWritesConsistency: ptr.To(true)}},
 	})
 	Expect(err).NotTo(HaveOccurred())
-	Expect((&webhook.Webhooks{Namespace: v1alpha1.ManagerNamespace, Host: host, Port: port, CertDir: certDir}).SetupWithManager(mgr)).To(Succeed())
-	certificates := &webhook.Certificates{Client: mgr.GetClient(), Clock: clock.RealClock{}, Namespace: v1alpha1.ManagerNamespace}
-	Expect(certificates.SetupWithManager(mgr)).To(Succeed())
+	Expect((&webhook.Webhooks{Namespace: v1alpha1.ManagerNamespace, Host: host, Port: port}).SetupWithManager(mgr)).To(Succeed())
+	add(mgr)
 	life, end := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(life) }()

@@ -102,14 +102,29 @@ func volumeValues(values map[string]string, name string, f facts) {
 			values[name+" read-ahead"] = kib
 		}
 	}
-	var slots []string
-	for line := range strings.Lines(f["transports"]) {
-		if words := strings.Fields(line); len(words) == 3 && words[0] == addressOf[name] && words[1] == "dst_port=2049" {
-			slots = append(slots, strings.TrimPrefix(words[2], "max_num_slots="))
+	values[name+" slots"] = slotsOf(f["transports"], addressOf[name])
+}
+
+// slotsOf are the limits of the connections to an address. Where there is none, its mounts share the connections of
+// another one: NFSv4.1 and later find out that addresses lead to the same server.
+func slotsOf(transports, address string) string {
+	var own, all []string
+	for line := range strings.Lines(transports) {
+		words := strings.Fields(line)
+		if len(words) != 3 || words[1] != "dst_port=2049" {
+			continue
+		}
+		limit := strings.TrimPrefix(words[2], "max_num_slots=")
+		all = append(all, limit)
+		if words[0] == address {
+			own = append(own, limit)
 		}
 	}
-	slices.Sort(slots)
-	values[name+" slots"] = strings.Join(slices.Compact(slots), " and ")
+	if len(own) == 0 {
+		own = all
+	}
+	slices.Sort(own)
+	return strings.Join(slices.Compact(own), " and ")
 }
 
 // hashLine is how the line begins by which the kernel log tells the size of the inode hash.

@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"strings"
+	"sync"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -34,6 +35,26 @@ section mountstats; cat /proc/self/mountstats
 func factsOf(ctx context.Context, m *cluster.Machine) facts {
 	GinkgoHelper()
 	return sectionsOf(ctx, m, observe)
+}
+
+// allFacts are what every node of the cluster tells of itself. They are asked side by side.
+func allFacts(ctx context.Context) map[string]facts {
+	GinkgoHelper()
+	var mu sync.Mutex
+	var asked sync.WaitGroup
+	all := map[string]facts{}
+	for _, m := range nodes.Members() {
+		asked.Go(func() {
+			defer GinkgoRecover()
+			told := factsOf(ctx, m)
+			mu.Lock()
+			defer mu.Unlock()
+			all[m.Name] = told
+		})
+	}
+	asked.Wait()
+	Expect(all).To(HaveLen(len(nodes.Members())))
+	return all
 }
 
 // sectionsOf runs a script on a machine that begins each section of its answer with "=== NAME".

@@ -90,8 +90,9 @@ var _ = Describe("A profile for large directories", Ordered, func() {
 	})
 
 	It("took effect in each node's kernel", func(ctx SpecContext) {
+		all := allFacts(ctx)
 		for _, m := range nodes.Nodes {
-			f := factsOf(ctx, m)
+			f := all[m.Name]
 			By(m.Name + ": " + f["cmdline"])
 			Expect(slices.DeleteFunc(f.arguments(), func(word string) bool { return !strings.HasPrefix(word, "ihash_entries") })).
 				To(Equal([]string{"ihash_entries=16777216"}), "on %s", m.Name)
@@ -111,8 +112,9 @@ var _ = Describe("A profile for large directories", Ordered, func() {
 		volume := getVolume(ctx, Default, appName)
 		Expect(volume.Spec.MountOptions).To(Equal(slices.Concat(original.options, profileOptions)))
 		spreadReplicas(ctx)
+		all := allFacts(ctx)
 		for _, m := range nodes.Nodes {
-			f := factsOf(ctx, m)
+			f := all[m.Name]
 			Expect(f.mountLines(appName)).To(HaveEach(And(ContainSubstring(",nconnect=4,"), ContainSubstring("vers=4.1,"))), "on %s", m.Name)
 			mounts := f.volumeMounts(appName)
 			Expect(mounts).NotTo(BeEmpty(), "on %s: %s", m.Name, f["mounts"])
@@ -164,9 +166,10 @@ var _ = Describe("A profile for large directories", Ordered, func() {
 			Expect(volume.Spec.MountOptions).To(Equal(options), "of PersistentVolume %s", name)
 			Expect(ours(volume.Annotations)).To(BeEmpty(), "of PersistentVolume %s", name)
 		}
+		all := allFacts(ctx)
 		for _, m := range nodes.Members() {
 			expectNodeAsBefore(ctx, m.Name)
-			expectHostAsBefore(ctx, m)
+			expectHostAsBefore(m.Name, all[m.Name])
 		}
 		Expect(mustKubectl(ctx, "exec", "-n", appSpace, "deployment/"+appName, "--", "/workload", "cat", "/data/greeting")).To(Equal(greeting))
 	})
@@ -260,9 +263,8 @@ func rememberOriginals(ctx context.Context) {
 
 func rememberHosts(ctx context.Context) {
 	GinkgoHelper()
-	original.facts, original.nodes = map[string]facts{}, map[string]*corev1.Node{}
+	original.facts, original.nodes = allFacts(ctx), map[string]*corev1.Node{}
 	for _, m := range nodes.Members() {
-		original.facts[m.Name] = factsOf(ctx, m)
 		original.nodes[m.Name] = getNode(ctx, Default, m.Name)
 	}
 }
@@ -306,13 +308,12 @@ func expectNodeAsBefore(ctx context.Context, name string) {
 }
 
 // expectHostAsBefore checks values, files and boot menu of a node by its own words.
-func expectHostAsBefore(ctx context.Context, m *cluster.Machine) {
+func expectHostAsBefore(name string, now facts) {
 	GinkgoHelper()
-	now, before := factsOf(ctx, m), original.facts[m.Name]
 	for _, section := range []string{"sysctls", "slots", "etc", "grub", "menu", "cmdline", "inodeHash"} {
-		Expect(now[section]).To(Equal(before[section]), "%s of %s", section, m.Name)
+		Expect(now[section]).To(Equal(original.facts[name][section]), "%s of %s", section, name)
 	}
-	Expect(now["ours"]).To(BeEmpty(), "files of ours on %s", m.Name)
+	Expect(now["ours"]).To(BeEmpty(), "files of ours on %s", name)
 }
 
 func getProfile(ctx context.Context, g Gomega, name string) *v1alpha1.StorageClientProfile {

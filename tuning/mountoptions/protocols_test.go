@@ -31,6 +31,7 @@ func TestValidateByProtocol(t *testing.T) {
 		"a cache that nobody else may use": {protocol: SMB, options: "cache=loose", warnings: []string{"cache=loose: caches as if no other client wrote"}},
 		"locks that stay here":             {protocol: SMB, options: "nobrl", warnings: []string{"nobrl: keeps byte-range locks"}},
 		"noatime on SMB":                   {protocol: SMB, options: "noatime", warnings: []string{"noatime: is taken and ignored"}},
+		"sync on SMB":                      {protocol: SMB, options: "sync", warnings: []string{"sync: is taken and ignored"}},
 		"fsync that does not wait":         {protocol: SMB, options: "nostrictsync", warnings: []string{"nostrictsync: returns from fsync before"}},
 		"too few credits":                  {protocol: SMB, options: "max_credits=19", errors: []string{"max_credits=19: must be 20 to 60000 credits"}},
 		"a disk's layout":                  {protocol: XFS, options: "sunit=64", errors: []string{"sunit=64: is refused: it says how the disk is laid out"}},
@@ -119,6 +120,9 @@ func TestCompareByProtocol(t *testing.T) {
 		"a version left open":                      {protocol: SMB, wanted: "vers=default", observed: "rw,vers=3.1.1", unverifiable: []string{"vers=default"}},
 		"a family of versions":                     {protocol: SMB, wanted: "vers=3", observed: "rw,vers=3.1.1"},
 		"fewer channels than asked for":            {protocol: SMB, wanted: "max_channels=4", observed: "rw,vers=3.1.1", want: []string{"max_channels"}},
+		"writes that SMB does not make wait":       {protocol: SMB, wanted: "sync", observed: "rw,vers=3.1.1,soft", unverifiable: []string{"sync"}},
+		"reads that are decrypted elsewhere":       {protocol: SMB, wanted: "esize=0", observed: "rw,vers=3.1.1,esize=65536", want: []string{"esize"}},
+		"reads that are decrypted here":            {protocol: SMB, wanted: "esize=0", observed: "rw,vers=3.1.1"},
 		"what the kernel does not show":            {protocol: SMB, wanted: "noatime hard", observed: "rw,hard", unverifiable: []string{"noatime"}},
 	} {
 		t.Run(name, func(t *testing.T) {

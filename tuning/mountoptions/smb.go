@@ -8,7 +8,8 @@ const (
 
 	refuseIdentity  = "says who signs in and how, which is the volume's own"
 	refuseOwnership = "says who owns the files, which is the volume's own"
-	warnSMBAtime    = "is taken and ignored by the SMB client"
+	warnSMBIgnored  = "is taken and ignored by the SMB client"
+	warnSMBSync     = warnSMBIgnored + " since kernel 5.11: with cache=none every write waits for the server"
 )
 
 // smb is from fs/smb/client/fs_context.c and connect.c of kernels 6.12 and 7.3, what /proc/mounts shows from
@@ -64,11 +65,13 @@ var smb = &table{
 		"vers": {key: keyVersion, kind: word, words: []string{"2.1", "3", "3.0", "3.02", "3.1.1", versionDefault},
 			removed: map[string]string{"1.0": "SMB1 is insecure", "2.0": "SMB 2.0 has no leases and no large requests"}},
 
-		"atime":      {key: "atime", value: "atime", warning: warnSMBAtime},
-		"noatime":    {key: "atime", value: "noatime", warning: warnSMBAtime},
-		"relatime":   {key: "atime", value: "relatime", warning: warnSMBAtime},
-		"diratime":   {key: "diratime", value: "diratime", warning: warnSMBAtime},
-		"nodiratime": {key: "diratime", value: "nodiratime", warning: warnSMBAtime},
+		"sync":       {key: keySync, value: "sync", warning: warnSMBSync},
+		"async":      {key: keySync, value: "async", warning: warnSMBIgnored},
+		"atime":      {key: "atime", value: "atime", warning: warnSMBIgnored},
+		"noatime":    {key: "atime", value: "noatime", warning: warnSMBIgnored},
+		"relatime":   {key: "atime", value: "relatime", warning: warnSMBIgnored},
+		"diratime":   {key: "diratime", value: "diratime", warning: warnSMBIgnored},
+		"nodiratime": {key: "diratime", value: "nodiratime", warning: warnSMBIgnored},
 	}),
 	refused: map[string]string{
 		"user": refuseIdentity, "username": refuseIdentity, "pass": refuseIdentity, "password": refuseIdentity, "password2": refuseIdentity,
@@ -83,15 +86,15 @@ var smb = &table{
 	actimeoYields: true,
 
 	never: map[string]bool{
-		"atime": true, "diratime": true, "suid": true, "dev": true, "exec": true, "_netdev": true, "nofail": true,
+		keySync: true, "atime": true, "diratime": true, "suid": true, "dev": true, "exec": true, "_netdev": true, "nofail": true,
 		"handletimeout": true, "retrans": true, "max_cached_dirs": true, "lease": true, "sharesock": true,
 		"persistenthandles": true, "resilienthandles": true, "serverino": true, "seal": true,
 	},
 	hidden: map[string]string{
-		keySync: "async", "brl": "brl", "multichannel": "nomultichannel", "max_channels": "1", keyHard: "soft", "echo_interval": "60",
+		"brl": "brl", "multichannel": "nomultichannel", "max_channels": "1", keyHard: "soft", "echo_interval": "60",
 		"max_credits": "32000", "strictsync": "strictsync", "handlecache": "handlecache", "esize": "0",
 	},
-	granted: map[string]bool{keyRsize: true, keyWsize: true, "max_channels": true, "esize": true},
+	granted: map[string]bool{keyRsize: true, keyWsize: true, "max_channels": true},
 	checks:  []func(*table, []Option) []Problem{checkTwice, checkYielding},
 }
 

@@ -79,6 +79,10 @@ func (p *planner) accept(v *view) {
 		// What failed is no longer asked for: once the node is back, it is tried with what is.
 		p.note(v, v1alpha1.RolloutFailed, ReasonRebootTimedOut, message)
 		return
+	case late && p.returning(v):
+		// What it says once it is back decides: it may be as declared, or have come up with its old boot entry.
+		p.note(v, v1alpha1.RolloutFailed, ReasonRebootTimedOut, message)
+		return
 	case late:
 		p.failBooted(v, ReasonRebootTimedOut, message)
 		return
@@ -90,6 +94,20 @@ func (p *planner) accept(v *view) {
 		return
 	}
 	p.note(v, v1alpha1.RolloutRebooting, ReasonWaitingForNode, "The node has booted: "+v.missing())
+}
+
+// returning reports whether a node that has booted late is on its way: one that hung, and whose power somebody cut. From
+// being Ready on, it has as long to be well as any other.
+func (p *planner) returning(v *view) bool {
+	if !v.Ready {
+		return true
+	}
+	end := v.ReadySince.Add(p.patience(v))
+	if !p.Now.Before(end) {
+		return false
+	}
+	p.wake(end)
+	return true
 }
 
 // withoutEffect fails a node that came back and says itself that it is not as declared.

@@ -626,7 +626,35 @@ func TestForANodeThatWeHold(t *testing.T) {
 				f.rebooted("a")
 				f.node("a").Ready = false
 			},
+			[]string{"a: Failed RebootTimedOut"},
+		},
+		"it has booted late, is Ready and has not been asked yet": {
+			func(f *fixture) {
+				f.permitted("a", 15*time.Minute)
+				f.rebooted("a")
+				f.node("a").ReadySince = f.Now.Add(-time.Minute)
+				f.node("a").Client.Status.BootID = "before"
+			},
+			[]string{"a: Failed RebootTimedOut"},
+		},
+		"it has booted late, and its agent stays silent": {
+			func(f *fixture) {
+				f.permitted("a", 30*time.Minute)
+				f.rebooted("a")
+				f.node("a").ReadySince = f.Now.Add(-16 * time.Minute)
+				f.node("a").Client.Status.BootID = "before"
+			},
 			[]string{"record a: Failed RebootTimedOut", "clear the permit of a: RebootTimedOut", "a: Failed RebootTimedOut"},
+		},
+		"it has booted late, and with its old entry": {
+			func(f *fixture) {
+				f.permitted("a", 15*time.Minute)
+				f.record("a", v1alpha1.RolloutFailed, ReasonRebootTimedOut, 5*time.Minute)
+				f.rebooted("a")
+				f.node("a").ReadySince = f.Now.Add(-time.Minute)
+				f.node("a").Client.Status.Settings[0].State = v1alpha1.SettingFailed
+			},
+			[]string{"record a: Failed RebootWithoutEffect", "clear the permit of a: RebootWithoutEffect", "a: Failed RebootWithoutEffect"},
 		},
 		"a failed node stays cordoned": {
 			func(f *fixture) {

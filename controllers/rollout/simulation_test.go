@@ -335,7 +335,7 @@ func (f *faults) mishap() {
 	case 4:
 		f.tell("somebody reboots %s", name)
 		f.unready(n)
-		n.machine.downUntil, n.machine.boot = f.now.Add(time.Minute), bootWell
+		n.machine.downUntil, n.machine.boot, n.machine.registered = f.now.Add(time.Minute), bootWell, false
 	case 5:
 		f.tell("a mount of %s stays", name)
 		n.machine.mounted = f.now.Add(time.Duration(f.rng.IntN(1200)) * time.Second)

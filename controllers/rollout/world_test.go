@@ -90,6 +90,8 @@ type machine struct {
 	inForce, staged map[string]string
 	// downUntil is when a boot ends; zero: it is up.
 	downUntil time.Time
+	// registered is true where the kubelet has told of the boot already, as it does before the node is Ready.
+	registered bool
 	boot      bootKind
 	// always is how boots end where chance plays no part.
 	always bootKind
@@ -409,19 +411,45 @@ func (w *world) unready(n *simNode) {
 	n.nodeRV++
 }
 
+// register has the kubelet tell of the boot a while before the node is Ready.
+func (w *world) register(n *simNode) {
+	w.newBoot(n)
+	n.machine.registered, n.machine.downUntil = true, w.now.Add(time.Duration(w.rng.IntN(120))*time.Second)
+	n.nodeRV++
+	w.tell("machine %s has booted as %s", n.Name, n.BootID)
+}
+
+func (w *world) newBoot(n *simNode) {
+	if n.machine.boot == bootOldID {
+		return
+	}
+	w.serial++
+	n.BootID = fmt.Sprintf("%s-boot-%d", n.Name, w.serial)
+	if n.machine.boot != bootWithoutEffect {
+		n.machine.inForce = n.machine.staged
+	}
+}
+
 // comeUp ends a machine's boot.
 func (w *world) comeUp(n *simNode) {
-	n.machine.downUntil = time.Time{}
-	if n.machine.boot != bootOldID {
-		w.serial++
-		n.BootID = fmt.Sprintf("%s-boot-%d", n.Name, w.serial)
-		if n.machine.boot != bootWithoutEffect {
-			n.machine.inForce = n.machine.staged
-		}
+	if !n.machine.registered {
+		w.newBoot(n)
 	}
+	n.machine.downUntil, n.machine.registered = time.Time{}, false
 	n.Ready, n.AgentReady, n.ReadySince, n.UnavailableSince = true, true, w.now, nil
 	n.nodeRV++
 	w.tell("machine %s is back as %s", n.Name, n.BootID)
+}
+
+// boots takes a machine's boot further, once its time has come.
+func (w *world) boots(n *simNode) {
+	switch {
+	case n.machine.downUntil.IsZero(), w.now.Before(n.machine.downUntil), n.machine.boot == bootNever:
+	case !w.quiet && !n.machine.registered && w.rng.IntN(2) == 0:
+		w.register(n)
+	default:
+		w.comeUp(n)
+	}
 }
 
 // step lets time pass: machines boot, pods go.
@@ -429,9 +457,7 @@ func (w *world) step(d time.Duration) {
 	w.now = w.now.Add(d)
 	for _, name := range w.nodeNames {
 		n := w.nodes[name]
-		if !n.machine.downUntil.IsZero() && !w.now.Before(n.machine.downUntil) && n.machine.boot != bootNever {
-			w.comeUp(n)
-		}
+		w.boots(n)
 		n.pods = slices.DeleteFunc(n.pods, func(p simPod) bool { return !p.goneAt.IsZero() && !w.now.Before(p.goneAt) })
 		if !w.calmly && !n.Unschedulable && n.Ready && w.rng.IntN(3) == 0 && len(n.pods) < 3 {
 			n.pods = append(n.pods, w.newPod())

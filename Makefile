@@ -150,10 +150,10 @@ bench-footprint: ## Measure the node agent beside sysctl and tuned, and hold its
 	SCO_CONTROLPLANE=$(CONTROLPLANE) SCO_AGENT=$(CURDIR)/bin/node-agent go test -tags footprint -count=1 -v ./test/footprint
 
 # BENCH_ROLLOUT names the measurements: -run=NODES/BUDGET, and -boot=DURATION and -zones=NUMBER before it.
-BENCH_ROLLOUT ?= -run=100/50 -run=1000/200
+BENCH_ROLLOUT ?= -run=100/50 -run=1000/100
 
 .PHONY: bench-rollout
-bench-rollout: tool-sandbox ## Measure rollouts over 100 and 1,000 simulated nodes against the lower bound, about fifteen minutes
+bench-rollout: tool-sandbox ## Measure rollouts over 100 and 1,000 simulated nodes against the lower bound, about forty minutes
 	@mkdir -p bin && $(GOBUILD) -o bin/ ./cmd/manager && $(GOBUILD) -o bin/bench ./test/cluster/bench
 	@bin/bench -binaries $(CONTROLPLANE) -kwok $(KWOK) -manager bin/manager $(BENCH_ROLLOUT)
 

@@ -92,7 +92,7 @@ type machine struct {
 	downUntil time.Time
 	// registered is true where the kubelet has told of the boot already, as it does before the node is Ready.
 	registered bool
-	boot      bootKind
+	boot       bootKind
 	// always is how boots end where chance plays no part.
 	always bootKind
 	// silentUntil is when the agent comes back.

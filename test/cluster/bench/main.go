@@ -38,7 +38,7 @@ func main() {
 	options.Audit = true
 	var runs []run
 	limit := flag.Float64("ratio", 1.05, "The largest ratio of makespan to lower bound that passes.")
-	boot := flag.Duration("boot", time.Minute, "How long a simulated boot takes, for the -run flags after it.")
+	boot := flag.Duration("boot", 2*time.Minute, "How long a simulated boot takes, for the -run flags after it: a virtual machine's takes one to three minutes.")
 	zones := flag.Int("zones", 1, "How many zones the nodes are in, for the -run flags after it. Zones go one after the other, which the lower bound leaves out.")
 	flag.StringVar(&options.Binaries, "binaries", "", "Directory with etcd, kube-apiserver, kube-controller-manager and kube-scheduler.")
 	flag.StringVar(&options.Kwok, "kwok", "", "The kwok binary.")

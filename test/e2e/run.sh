@@ -33,9 +33,12 @@ fi
 cache=${SCO_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/storage-client-operator}
 mkdir -p "$cache/e2e"
 labels=${SCO_E2E_LABELS-!failing-boot && !documents && !mount-options}
-if [ -n "$labels" ]; then
+minutes=50
+if [ -z "$labels" ]; then
+	minutes=110
+else
 	echo "Specs are chosen by the labels \"$labels\": SCO_E2E_LABELS= runs all (about half an hour more); documents and mount-options can run alone"
 fi
 # Compiled first, and then in the place of this shell: whoever ends this process ends the test, which cleans up.
 go test -c -tags e2e -o "$cache/e2e/e2e.test" .
-exec "$cache/e2e/e2e.test" -test.timeout=60m -test.v -ginkgo.timeout=50m -ginkgo.v -ginkgo.no-color -ginkgo.label-filter="$labels" "$@"
+exec "$cache/e2e/e2e.test" -test.timeout=$((minutes + 10))m -test.v -ginkgo.timeout=${minutes}m -ginkgo.v -ginkgo.no-color -ginkgo.label-filter="$labels" "$@"

@@ -9,13 +9,16 @@ import (
 	"time"
 )
 
-// auditPolicy logs writes, without their bodies, once they are answered.
+// auditPolicy logs writes, without their bodies, once they are answered. Leases are heartbeats, and most of all writes.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
 rules:
 - level: None
   verbs: [get, list, watch]
+- level: None
+  resources:
+  - group: coordination.k8s.io
 - level: Metadata
 `
 
@@ -39,7 +42,8 @@ func (p *ControlPlane) audit() error {
 	p.environment.ControlPlane.GetAPIServer().Configure().
 		Set("audit-policy-file", policy).
 		Set("audit-log-path", p.auditLog()).
-		Set("audit-log-mode", "batch")
+		Set("audit-log-mode", "batch").
+		Set("audit-log-maxsize", "10240") // MiB; a second file would not be read
 	return nil
 }
 

@@ -69,12 +69,13 @@ func ruleFor(options ...v1alpha1.MountOption) v1alpha1.VolumeRule {
 // steady is what the nodes told before the first bad input.
 var steady map[string]facts
 
-// expectRefused tries bad input while everything of the operator runs. The next spec looks at the nodes.
+// expectRefused tries bad input while everything of the operator runs.
 func expectRefused(ctx SpecContext) {
 	steady = allFacts(ctx)
 	for _, bad := range append([]badInput{malformed}, beyondShape...) {
 		expectCreationRefused(ctx, bad)
 	}
+	expectNothingChanged(ctx)
 }
 
 // expectInvalid brings bad input in while nothing validates profiles at their creation.
@@ -130,6 +131,7 @@ func expectConflict(ctx SpecContext) {
 		ready := conditionOf(g, profile, v1alpha1.ConditionReady)
 		g.Expect(ready.Status).To(Equal(metav1.ConditionTrue), ready.Message)
 	})
+	expectNothingChanged(ctx)
 }
 
 func expectCreationRefused(ctx context.Context, bad badInput) {

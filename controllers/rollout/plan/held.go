@@ -75,12 +75,9 @@ func (p *planner) accept(v *view) {
 	}
 	message := fmt.Sprintf("The node was not back and well %s after its permit: %s", p.patience(v), v.missing())
 	switch {
-	case late && v.superseded():
-		// What failed is no longer asked for: once the node is back, it is tried with what is.
-		p.note(v, v1alpha1.RolloutFailed, ReasonRebootTimedOut, message)
-		return
-	case late && p.returning(v):
-		// What it says once it is back decides: it may be as declared, or have come up with its old boot entry.
+	case late && (v.superseded() || p.returning(v)):
+		// Once the node is back, it is tried with what is asked for now, or judged by what it says: it may be as declared, or
+		// have come up with its old boot entry.
 		p.note(v, v1alpha1.RolloutFailed, ReasonRebootTimedOut, message)
 		return
 	case late:

@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -49,27 +51,92 @@ func (s *scope) snapshot(ctx context.Context) (plan.Snapshot, error) {
 	if err := s.readCommon(ctx, s.Client); err != nil {
 		return plan.Snapshot{}, err
 	}
-	return s.readAll(ctx, s.Client)
+	all, err := fleet.ReadSnapshot(ctx, s.Client, s.view, s.AgentNamespace)
+	if err != nil {
+		return plan.Snapshot{}, err
+	}
+	s.objects, s.ready = all.Objects, all.Ready
+	s.nodes = make(map[string]*corev1.Node, len(all.Nodes))
+	for i := range all.Nodes {
+		s.nodes[all.Nodes[i].Name] = &all.Nodes[i]
+	}
+	return s.compose(), nil
 }
 
 func (s *scope) refresh(ctx context.Context, names sets.Set[string]) (plan.Snapshot, error) {
+	// The claims come first: what is released after they were read is written down on the nodes, or still counts.
 	if err := s.readCommon(ctx, s.APIReader); err != nil {
 		return plan.Snapshot{}, err
 	}
+	outdated := names
 	if names == nil {
-		if _, err := s.readAll(ctx, s.APIReader); err != nil {
+		var err error
+		if outdated, err = s.outdated(ctx); err != nil {
 			return plan.Snapshot{}, err
 		}
+	}
+	if err := tryAll(workers, outdated.UnsortedList(), func(name string) error { return s.readNode(ctx, name) }); err != nil {
+		return plan.Snapshot{}, err
+	}
+	if names == nil {
 		names = sets.KeySet(s.nodes)
-	} else {
-		if err := tryAll(workers, names.UnsortedList(), func(name string) error { return s.readNode(ctx, name) }); err != nil {
-			return plan.Snapshot{}, err
-		}
 	}
 	if err := s.readPods(ctx, names); err != nil {
 		return plan.Snapshot{}, err
 	}
 	return s.compose(), nil
+}
+
+// current is what has been read in this pass, and what the API server made of its writes.
+func (s *scope) current() plan.Snapshot { return s.compose() }
+
+// outdated are the nodes that are not as the cache has them. It asks the API server for the versions of all objects and for
+// nothing else of them: one of the same version is the same.
+func (s *scope) outdated(ctx context.Context) (sets.Set[string], error) {
+	var nodes, objects map[string]string
+	err := tryAll(workers, []func() error{
+		func() (err error) {
+			nodes, err = s.versions(ctx, corev1.SchemeGroupVersion.WithKind("NodeList"))
+			return err
+		},
+		func() (err error) {
+			objects, err = s.versions(ctx, v1alpha1.GroupVersion.WithKind("StorageClientNodeList"))
+			return err
+		},
+	}, func(read func() error) error { return read() })
+	if err != nil {
+		return nil, err
+	}
+	return differing(nodes, s.nodes).Union(differing(objects, s.objects)), nil
+}
+
+func (s *scope) versions(ctx context.Context, kind schema.GroupVersionKind) (map[string]string, error) {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(kind)
+	if err := s.APIReader.List(ctx, list); err != nil {
+		return nil, fmt.Errorf("list the versions of a %s: %w", kind.Kind, err)
+	}
+	versions := make(map[string]string, len(list.Items))
+	for i := range list.Items {
+		versions[list.Items[i].Name] = list.Items[i].ResourceVersion
+	}
+	return versions, nil
+}
+
+// differing names the objects that are not known in the version that there is: newer, new or gone.
+func differing[T client.Object](versions map[string]string, known map[string]T) sets.Set[string] {
+	out := sets.New[string]()
+	for name, version := range versions {
+		if object, found := known[name]; !found || object.GetResourceVersion() != version {
+			out.Insert(name)
+		}
+	}
+	for name := range known {
+		if _, found := versions[name]; !found {
+			out.Insert(name)
+		}
+	}
+	return out
 }
 
 // readPods looks whether nodes with the untuned taint that are to be rebooted serve anything. Until it has looked, a
@@ -128,19 +195,6 @@ func (s *scope) readClaims(ctx context.Context) (*corev1.ConfigMap, error) {
 		return nil, fmt.Errorf("get ConfigMap %s: %w", key, err)
 	}
 	return &claims, nil
-}
-
-func (s *scope) readAll(ctx context.Context, reader client.Reader) (plan.Snapshot, error) {
-	all, err := fleet.ReadSnapshot(ctx, reader, s.view, s.AgentNamespace)
-	if err != nil {
-		return plan.Snapshot{}, err
-	}
-	s.objects, s.ready = all.Objects, all.Ready
-	s.nodes = make(map[string]*corev1.Node, len(all.Nodes))
-	for i := range all.Nodes {
-		s.nodes[all.Nodes[i].Name] = &all.Nodes[i]
-	}
-	return s.compose(), nil
 }
 
 // readNode reads a Node and its StorageClientNode from the API server.

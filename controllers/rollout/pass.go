@@ -21,6 +21,10 @@ type cluster interface {
 	snapshot(ctx context.Context) (plan.Snapshot, error)
 	// refresh reads the claims, the profiles and some nodes live, or all nodes where names is nil.
 	refresh(ctx context.Context, names sets.Set[string]) (plan.Snapshot, error)
+	// current is what has been read in this pass, and what the API server made of its writes.
+	current() plan.Snapshot
+	// look tells how far the drain of a node is on which nothing is to be done; nil where something is.
+	look(ctx context.Context, step plan.Drain) (*plan.Drained, error)
 	// drain takes one pass over a node's pods.
 	drain(ctx context.Context, step plan.Drain) (plan.Drained, error)
 	// claim enters nodes in the ConfigMap, all or none.
@@ -34,8 +38,12 @@ type cluster interface {
 // phasesInService are those of nodes that nothing is done to.
 var phasesInService = []v1alpha1.RolloutPhase{v1alpha1.RolloutWaiting, v1alpha1.RolloutApplying, v1alpha1.RolloutUpToDate}
 
-// maxNotes is how many notes of nodes in service one pass writes.
-const maxNotes = 50
+// maxNotes is how many notes of nodes in service one pass writes, maxNotesBeside where it has taken steps: the next ones
+// wait for it.
+const (
+	maxNotes       = 50
+	maxNotesBeside = 5
+)
 
 // again is how soon a pass is made again that met a conflict, or had to leave something for the next.
 const again = 200 * time.Millisecond
@@ -49,9 +57,15 @@ type pass struct {
 	fresh sets.Set[string]
 	// rollout are the notes of the plan that is carried out.
 	rollout map[string]v1alpha1.RolloutStatus
+	// stepped is true where the plan has steps.
+	stepped bool
+	// claimed are the nodes that have been claimed in this pass.
+	claimed sets.Set[string]
 
 	// mutex guards what follows, which all workers write to.
 	mutex sync.Mutex
+	// found is how far drains are, as seen in this pass.
+	found map[string]*plan.Drained
 	// behind are the nodes of which a step was not taken.
 	behind sets.Set[string]
 	// noted is status.rollout as it is.
@@ -67,22 +81,52 @@ func run(ctx context.Context, c cluster, workers int) (time.Time, bool, error) {
 	if err != nil {
 		return time.Time{}, false, err
 	}
-	p := &pass{cluster: c, workers: workers, fresh: sets.New[string](), behind: sets.New[string]()}
-	next := plan.For(snapshot)
-	steps := len(next.Steps) > 0
-	if steps {
+	p := &pass{
+		cluster: c, workers: workers,
+		fresh: sets.New[string](), claimed: sets.New[string](), behind: sets.New[string](), found: map[string]*plan.Drained{},
+	}
+	next := p.lookAll(ctx, snapshot, plan.For(snapshot))
+	if p.stepped = len(next.Steps) > 0; p.stepped {
 		p.fresh = touched(next)
 		if snapshot, err = c.refresh(ctx, p.fresh); err != nil {
 			return time.Time{}, false, err
 		}
-		next = p.drainAll(ctx, snapshot, plan.For(snapshot))
+		next = p.drainAll(ctx, snapshot, p.decide(snapshot))
 	}
 	p.rollout, p.noted = next.Rollout, notesOf(snapshot)
-	if steps {
+	if p.stepped {
 		p.take(ctx, next.Steps)
+	}
+	if p.claimed.Len() > 0 {
+		next = p.begin(ctx)
 	}
 	p.notes(ctx)
 	return next.Next, p.unfinished, errors.Join(p.errs...)
+}
+
+// decide plans with what has been seen of drains.
+func (p *pass) decide(snapshot plan.Snapshot) plan.Plan {
+	for i := range snapshot.Nodes {
+		snapshot.Nodes[i].Drain = p.found[snapshot.Nodes[i].Name]
+	}
+	return plan.For(snapshot)
+}
+
+// begin takes the first steps on nodes that have just been claimed: the API server has taken the claims, and all nodes
+// were read live in this pass.
+func (p *pass) begin(ctx context.Context) plan.Plan {
+	next := p.decide(p.current())
+	p.rollout = next.Rollout
+	var steps []plan.Step
+	for _, step := range next.Steps {
+		if p.claimed.Has(step.NodeName()) {
+			steps = append(steps, step)
+		} else if claim, ok := step.(plan.AddClaim); !ok || claim.Held {
+			p.leave(step.NodeName())
+		}
+	}
+	p.take(ctx, steps)
+	return next
 }
 
 // touched are the nodes that a plan changes; nil, for all, where it adds a claim: what others do counts then too.
@@ -101,6 +145,28 @@ func (p *pass) isFresh(node string) bool {
 	return p.fresh == nil || p.fresh.Has(node)
 }
 
+// lookAll looks at nodes of which nothing else is to be done. Where pods only have to end, nothing is: the node itself
+// need not be read.
+func (p *pass) lookAll(ctx context.Context, snapshot plan.Snapshot, next plan.Plan) plan.Plan {
+	count := map[string]int{}
+	for _, step := range next.Steps {
+		count[step.NodeName()]++
+	}
+	var drains []plan.Drain
+	for _, step := range next.Steps {
+		if step, ok := step.(plan.Drain); ok && count[step.Node] == 1 {
+			drains = append(drains, step)
+		}
+	}
+	return p.find(snapshot, next, drains, func(step plan.Drain) (*plan.Drained, error) {
+		drained, err := p.look(ctx, step)
+		if err != nil {
+			return nil, nil //nolint:nilerr // the pass over the same pods, which is due then, meets it too
+		}
+		return drained, nil
+	})
+}
+
 // drainAll takes one pass over the pods of every node that is being drained, and plans with what was found.
 func (p *pass) drainAll(ctx context.Context, snapshot plan.Snapshot, next plan.Plan) plan.Plan {
 	var drains []plan.Drain
@@ -109,24 +175,30 @@ func (p *pass) drainAll(ctx context.Context, snapshot plan.Snapshot, next plan.P
 			drains = append(drains, step)
 		}
 	}
-	found := map[string]*plan.Drained{}
-	inParallel(p.workers, drains, func(step plan.Drain) {
+	return p.find(snapshot, next, drains, func(step plan.Drain) (*plan.Drained, error) {
 		drained, err := p.drain(ctx, step)
+		return &drained, err
+	})
+}
+
+// find looks at drains, and plans with what it found.
+func (p *pass) find(snapshot plan.Snapshot, next plan.Plan, drains []plan.Drain, look func(plan.Drain) (*plan.Drained, error)) plan.Plan {
+	before := len(p.found)
+	inParallel(p.workers, drains, func(step plan.Drain) {
+		drained, err := look(step)
 		p.mutex.Lock()
 		defer p.mutex.Unlock()
-		if err != nil {
+		switch {
+		case err != nil:
 			p.failed(step.Node, err)
-			return
+		case drained != nil:
+			p.found[step.Node] = drained
 		}
-		found[step.Node] = &drained
 	})
-	if len(found) == 0 {
+	if len(p.found) == before {
 		return next
 	}
-	for i := range snapshot.Nodes {
-		snapshot.Nodes[i].Drain = found[snapshot.Nodes[i].Name]
-	}
-	return plan.For(snapshot)
+	return p.decide(snapshot)
 }
 
 // take takes the steps: those of a node strictly in order, several nodes at a time, and new claims when all else is done.
@@ -221,7 +293,9 @@ func (p *pass) takeClaims(ctx context.Context, claims []plan.AddClaim) {
 	}
 	err := p.claim(ctx, claims)
 	for _, claim := range claims {
-		p.after(claim.Node, err)
+		if p.after(claim.Node, err) {
+			p.claimed.Insert(claim.Node)
+		}
 	}
 }
 
@@ -299,7 +373,11 @@ func (p *pass) notes(ctx context.Context) {
 			outOfService = append(outOfService, node)
 		}
 	}
-	p.unfinished = p.unfinished || len(inService) > maxNotes
-	due := slices.Concat(outOfService, inService[:min(len(inService), maxNotes)])
+	most := maxNotes
+	if p.stepped {
+		most = maxNotesBeside
+	}
+	p.unfinished = p.unfinished || len(inService) > most
+	due := slices.Concat(outOfService, inService[:min(len(inService), most)])
 	inParallel(p.workers, due, func(node string) { p.say(ctx, node, p.rollout[node]) })
 }

@@ -83,6 +83,24 @@ func (s *scope) drain(ctx context.Context, step plan.Drain) (plan.Drained, error
 	if err != nil {
 		return plan.Drained{}, fmt.Errorf("drain Node %s: %w", step.Node, err)
 	}
+	return drained(result), nil
+}
+
+// look tells how far the drain of a node is on which nothing is to be done; nil where something is.
+func (s *scope) look(ctx context.Context, step plan.Drain) (*plan.Drained, error) {
+	drainer := drain.Drainer{Reader: s.APIReader}
+	result, due, err := drainer.Look(ctx, step.Node, step.Options)
+	if err != nil {
+		return nil, fmt.Errorf("look at the pods of Node %s: %w", step.Node, err)
+	}
+	if due {
+		return nil, nil
+	}
+	s.looksAt(step.Node)
+	return new(drained(result)), nil
+}
+
+func drained(result drain.Result) plan.Drained {
 	out := plan.Drained{Gone: result.Done(), Reason: plan.ReasonDraining, Message: result.String(), LeftPodUIDs: result.LeftUIDs}
 	switch {
 	case len(result.Blocked) > 0:
@@ -90,5 +108,5 @@ func (s *scope) drain(ctx context.Context, step plan.Drain) (plan.Drained, error
 	case len(result.WaitedFor) > 0:
 		out.Reason = plan.ReasonWaitingForPods
 	}
-	return out, nil
+	return out
 }

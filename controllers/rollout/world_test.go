@@ -210,7 +210,8 @@ func (w *world) follow(n *simNode) {
 
 // withhold takes what a permitted reboot did not bring out of the object again, under the same hash, or puts it back.
 func (w *world) withhold(n *simNode, settings []v1alpha1.NodeSetting) {
-	keys := w.withheld(n)
+	_, hash := w.wanted(n)
+	keys := withheld(n, settings, hash)
 	kept := slices.DeleteFunc(slices.Clone(settings), func(s v1alpha1.NodeSetting) bool { return slices.Contains(keys, s.Key) })
 	if len(kept) == len(n.Client.Spec.Settings) {
 		return
@@ -223,8 +224,7 @@ func (w *world) withhold(n *simNode, settings []v1alpha1.NodeSetting) {
 }
 
 // withheld asks the code that the managers ask.
-func (w *world) withheld(n *simNode) []string {
-	settings, hash := w.wanted(n)
+func withheld(n *simNode, settings []v1alpha1.NodeSetting, hash string) []string {
 	object := v1alpha1.StorageClientNode{Spec: n.Client.Spec, Status: n.Client.Status}
 	return fleet.Withheld(&object, nodesettings.Result{Settings: settings, Hash: hash, BootHash: hash})
 }
@@ -508,9 +508,12 @@ type manager struct {
 	stale  func(*simNode) *simNode
 	seen   map[string]*simNode
 	seenRV int
-	// rules are the profiles, and pausedThen the pause of everything, as they were read.
+	// rules are the profiles, pausedThen the pause of everything, known the claims and wishesThen what is declared for each
+	// node, as they were read.
 	rules      map[string]plan.Profile
 	pausedThen bool
+	known      map[string]plan.Claim
+	wishesThen map[string]wish
 	// out are the nodes that were unavailable at the last live read of all, vacant those that served nothing.
 	out, vacant map[string]bool
 }
@@ -540,6 +543,7 @@ func (m *manager) turnOfWorker() func() {
 
 func (m *manager) snapshot(context.Context) (plan.Snapshot, error) {
 	m.hook("snapshot")
+	m.readCommon()
 	m.seen, m.vacant = map[string]*simNode{}, map[string]bool{}
 	for _, name := range m.nodeNames {
 		n := m.nodes[name]
@@ -549,11 +553,12 @@ func (m *manager) snapshot(context.Context) (plan.Snapshot, error) {
 		m.seen[name] = copyNode(n)
 		m.vacant[name] = n.Untuned
 	}
-	return m.compose(), nil
+	return m.current(), nil
 }
 
 func (m *manager) refresh(_ context.Context, names sets.Set[string]) (plan.Snapshot, error) {
 	m.hook("refresh")
+	m.readCommon()
 	if names == nil {
 		names = sets.KeySet(m.nodes).Union(sets.KeySet(m.seen))
 	}
@@ -566,15 +571,26 @@ func (m *manager) refresh(_ context.Context, names sets.Set[string]) (plan.Snaps
 			m.vacant[name] = n.Untuned && len(n.pods) == 0
 		}
 	}
-	return m.compose(), nil
+	return m.current(), nil
 }
 
-func (m *manager) compose() plan.Snapshot {
-	m.seenRV, m.pausedThen, m.rules = m.claimsRV, m.paused, map[string]plan.Profile{}
-	s := plan.Snapshot{Now: m.now, Budget: m.budget, Paused: m.paused, Claims: maps.Clone(m.claims)}
+// readCommon reads what is not about one node.
+func (m *manager) readCommon() {
+	m.seenRV, m.known, m.pausedThen = m.claimsRV, maps.Clone(m.claims), m.paused
+	m.rules, m.wishesThen = map[string]plan.Profile{}, map[string]wish{}
 	for _, name := range m.profileNames {
-		s.Profiles = append(s.Profiles, m.profiles[name].Profile)
 		m.rules[name] = m.profiles[name].Profile
+	}
+	for _, name := range m.nodeNames {
+		settings, hash := m.wanted(m.nodes[name])
+		m.wishesThen[name] = wish{settings: settings, hash: hash}
+	}
+}
+
+func (m *manager) current() plan.Snapshot {
+	s := plan.Snapshot{Now: m.now, Budget: m.budget, Paused: m.pausedThen, Claims: maps.Clone(m.known)}
+	for _, name := range m.profileNames {
+		s.Profiles = append(s.Profiles, m.rules[name])
 	}
 	for _, name := range m.nodeNames {
 		n := m.seen[name]
@@ -586,8 +602,9 @@ func (m *manager) compose() plan.Snapshot {
 		read.Profiles, read.Vacant = profiles, m.vacant[name]
 		if n.Client != nil {
 			c := *n.Client
-			_, c.WantedBootHash = m.wanted(n)
-			c.Withheld = m.withheld(n)
+			wish := m.wishesThen[name]
+			c.WantedBootHash = wish.hash
+			c.Withheld = withheld(n, wish.settings, wish.hash)
 			read.Client = &c
 		}
 		s.Nodes = append(s.Nodes, read)
@@ -651,6 +668,19 @@ func (m *manager) drain(_ context.Context, step plan.Drain) (plan.Drained, error
 	return out, nil
 }
 
+func (m *manager) look(_ context.Context, step plan.Drain) (*plan.Drained, error) {
+	defer m.turnOfWorker()()
+	m.hook("look")
+	n := m.nodes[step.Node]
+	if n == nil {
+		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, step.Node)
+	}
+	if len(n.pods) == 0 || slices.ContainsFunc(n.pods, func(p simPod) bool { return p.goneAt.IsZero() }) {
+		return nil, nil
+	}
+	return &plan.Drained{Reason: plan.ReasonDraining, Message: "Not gone yet: " + fmt.Sprint(len(n.pods))}, nil
+}
+
 func (m *manager) claim(_ context.Context, steps []plan.AddClaim) error {
 	defer m.turnOfWorker()()
 	m.hook("claim")
@@ -662,7 +692,7 @@ func (m *manager) claim(_ context.Context, steps []plan.AddClaim) error {
 			m.checkBudget(step)
 			m.checkTurn(step)
 		}
-		m.claims[step.Node] = step.Claim
+		m.claims[step.Node], m.known[step.Node] = step.Claim, step.Claim
 		m.tell("%s: %s", m.name, step)
 	}
 	m.claimsRV++
@@ -877,6 +907,7 @@ func (m *manager) release(step plan.ReleaseClaim) error {
 		return conflict("claims")
 	}
 	delete(m.claims, step.Node)
+	delete(m.known, step.Node)
 	m.claimsRV++
 	m.seenRV = m.claimsRV
 	m.tell("%s: %s", m.name, step)

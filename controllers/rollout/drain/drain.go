@@ -36,16 +36,33 @@ type Drainer struct {
 // The rules are those of "kubectl drain": DaemonSet and static pods stay, pods without a controller need force, pods
 // with an emptyDir need deleteEmptyDirData. Pods that have run to their end need not leave.
 func (d *Drainer) Pass(ctx context.Context, node string, options v1alpha1.Drain) (Result, error) {
-	var pods corev1.PodList
-	if err := d.Reader.List(ctx, &pods, client.MatchingFields{"spec.nodeName": node}); err != nil {
-		return Result{}, fmt.Errorf("list Pods on %s: %w", node, err)
-	}
-	waitFor, err := waitedFor(options.WaitForPodSelector)
+	result, evictable, err := d.survey(ctx, node, options)
 	if err != nil {
 		return Result{}, err
 	}
-	var result Result
-	var evictable []*corev1.Pod
+	return d.evict(ctx, result, evictable, options)
+}
+
+// Look tells what is left on a node, and evicts nothing. due is true where a pass is: a pod may be evicted, or none is
+// left.
+func (d *Drainer) Look(ctx context.Context, node string, options v1alpha1.Drain) (result Result, due bool, err error) {
+	result, evictable, err := d.survey(ctx, node, options)
+	if err != nil {
+		return Result{}, false, err
+	}
+	return result, len(evictable) > 0 || result.Done(), nil
+}
+
+// survey lists a node's pods: those that may be evicted, and what is to be said of all others.
+func (d *Drainer) survey(ctx context.Context, node string, options v1alpha1.Drain) (result Result, evictable []*corev1.Pod, err error) {
+	var pods corev1.PodList
+	if err := d.Reader.List(ctx, &pods, client.MatchingFields{"spec.nodeName": node}); err != nil {
+		return Result{}, nil, fmt.Errorf("list Pods on %s: %w", node, err)
+	}
+	waitFor, err := waitedFor(options.WaitForPodSelector)
+	if err != nil {
+		return Result{}, nil, err
+	}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		switch {
@@ -64,7 +81,7 @@ func (d *Drainer) Pass(ctx context.Context, node string, options v1alpha1.Drain)
 			evictable = append(evictable, pod)
 		}
 	}
-	return d.evict(ctx, result, evictable, options)
+	return result, evictable, nil
 }
 
 func (d *Drainer) evict(ctx context.Context, result Result, pods []*corev1.Pod, options v1alpha1.Drain) (Result, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -99,6 +100,32 @@ func newReader(t *testing.T, objects ...client.Object) client.Client {
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
 		Build()
+}
+
+func TestLook(t *testing.T) {
+	jobs := ownedBy("batch/v1", "Job")
+	for name, c := range map[string]struct {
+		pods []client.Object
+		due  bool
+		want string
+	}{
+		"a pod that ends": {[]client.Object{pod("a", terminating)}, false, "Not gone yet: eda/a"},
+		"pods that end, and one that has: others stay": {
+			[]client.Object{pod("a", terminating), pod("b", succeeded), pod("c", mirror), pod("d", elsewhere)}, false, "Not gone yet: eda/a",
+		},
+		"a pod that may be evicted":     {[]client.Object{pod("a", terminating), pod("b")}, true, "Not gone yet: eda/a"},
+		"a Job that runs":               {[]client.Object{pod("a", jobs)}, false, "Waits for the end of eda/a"},
+		"a pod that no drain may evict": {[]client.Object{pod("a", bare)}, false, "Pod eda/a has no controller"},
+		"none is left":                  {[]client.Object{pod("a", mirror)}, true, "All pods that have to leave are gone"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// Without an Evictor, an eviction would be a panic.
+			got, due, err := (&Drainer{Reader: newReader(t, c.pods...)}).Look(t.Context(), "a", options(nil))
+			if err != nil || due != c.due || !strings.HasPrefix(got.String(), c.want) {
+				t.Errorf("got %q, due %t, error %v; want %q, due %t", got, due, err, c.want, c.due)
+			}
+		})
+	}
 }
 
 func TestPass(t *testing.T) {

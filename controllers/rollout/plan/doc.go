@@ -7,7 +7,7 @@
 //
 // Decisions that are not in the API's documentation:
 //
-//   - A claim is acted upon only when it has been read back; so a node is claimed in one pass and cordoned in the next.
+//   - A claim is acted upon only once the API server has taken it.
 //   - Budget that a pass frees is spent by the next one: the release may fail.
 //   - Somebody uncordons a node that we drain (the annotation is still there): the node is theirs. The mark and the
 //     claim go, and it is tried again after BackOff. If the agent already holds a permit, the node is cordoned again

@@ -180,7 +180,7 @@ func (p *planner) settle(v *view) {
 	p.release(v, ReasonAccepted)
 }
 
-// release returns a node to service: uncordon, then the claim, then a permit that a boot has outlived.
+// release returns a node to service: uncordon, then the claim, then the note and a permit that a boot has outlived.
 func (p *planner) release(v *view, reason string) {
 	v.maintenance = MaintenanceNone
 	p.maintain(v)
@@ -193,10 +193,14 @@ func (p *planner) release(v *view, reason string) {
 		// What it held is for the next pass to give away.
 		p.wake(p.Now)
 	}
-	if v.permit != nil {
-		p.clear(v, reason)
-	}
+	permit := v.permit
+	v.permit = nil
 	p.describe(v)
+	if permit != nil {
+		// The agent answers at once: a note after that would meet a conflict.
+		p.record(v)
+		p.step(ClearPermit{OnNode{v.Name}, permit.ID, reason})
+	}
 }
 
 // letGo releases a node that might get its permit at this moment from a manager that is about to end: writing the note
@@ -373,7 +377,7 @@ func (p *planner) drain(v *view) {
 	if v.Drain == nil {
 		p.step(Drain{OnNode{v.Name}, p.lead(v).Drain, false})
 		p.note(v, v1alpha1.RolloutDraining, ReasonDraining, "The node is being drained")
-		p.wake(p.exact.Add(p.drainInterval()))
+		p.wake(p.lookAfter(p.exact))
 		return
 	}
 	p.drained(v)
@@ -389,7 +393,7 @@ func (p *planner) beginDrain(v *view) {
 	}
 	p.step(Drain{OnNode{v.Name}, options, true})
 	p.note(v, v1alpha1.RolloutDraining, ReasonDraining, "The node is being drained")
-	p.wake(p.exact.Add(p.drainInterval()))
+	p.wake(p.lookAfter(p.exact))
 }
 
 // drainBegins is when pods may be evicted: external load balancers come first.
@@ -476,13 +480,13 @@ func (p *planner) await(v *view, reason, message string) {
 	options := p.lead(v).Drain
 	end := p.drainEnds(v)
 	if p.Now.Before(end) {
-		p.wake(p.exact.Add(p.drainInterval()))
+		p.wake(p.lookAfter(p.exact))
 		p.note(v, v1alpha1.RolloutDraining, reason, message)
 		return
 	}
 	message = fmt.Sprintf("The drain did not end within %s: %s", seconds(options.TimeoutSeconds), message)
 	if options.OnTimeout == v1alpha1.DrainWait {
-		p.wake(p.exact.Add(p.drainInterval()))
+		p.wake(p.lookAfter(p.exact))
 		p.note(v, v1alpha1.RolloutDraining, ReasonDrainTimedOut, message)
 		return
 	}

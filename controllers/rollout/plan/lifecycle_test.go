@@ -170,11 +170,11 @@ func TestForLooksAtTheSamePodsOnceAnInterval(t *testing.T) {
 		want   []string
 		next   time.Duration
 	}{
-		"pods that terminate are not looked at again at once":  {ReasonDraining, 400 * time.Millisecond, []string{"a: Draining Draining"}, 100 * time.Millisecond},
-		"but after half a second":                              {ReasonDraining, 500 * time.Millisecond, []string{"drain a", "a: Draining Draining"}, 500 * time.Millisecond},
-		"pods that are kept wait a second":                     {ReasonDrainBlocked, 900 * time.Millisecond, []string{"a: Draining DrainBlocked"}, 100 * time.Millisecond},
-		"and no longer":                                        {ReasonDrainBlocked, time.Second, []string{"drain a", "a: Draining Draining"}, time.Second},
-		"an empty node whose agent has to answer is looked at": {ReasonMountsBusy, 0, []string{"drain a", "a: Draining Draining"}, time.Second},
+		"pods that terminate are not looked at again at once": {ReasonDraining, 400 * time.Millisecond, []string{"a: Draining Draining"}, 100 * time.Millisecond},
+		"but at the next half second":                         {ReasonDraining, 500 * time.Millisecond, []string{"drain a", "a: Draining Draining"}, 100 * time.Millisecond},
+		"pods that are kept wait for the next second":         {ReasonDrainBlocked, 900 * time.Millisecond, []string{"a: Draining DrainBlocked"}, 100 * time.Millisecond},
+		"and no longer": {ReasonDrainBlocked, time.Second, []string{"drain a", "a: Draining Draining"}, 100 * time.Millisecond},
+		"an empty node whose agent has to answer is looked at": {ReasonMountsBusy, 0, []string{"drain a", "a: Draining Draining"}, 100 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := cluster("a")

@@ -163,12 +163,19 @@ func (p *planner) drainInterval() time.Duration {
 	return min(max(time.Duration(p.draining)*each, least), MaxDrainInterval)
 }
 
+// lookAfter is the moment after another one at which drains are looked at. All are at the same moments, so that one pass
+// does for them.
+func (p *planner) lookAfter(t time.Time) time.Time {
+	every := p.drainInterval()
+	return t.Truncate(every).Add(every)
+}
+
 // nextLook is when the pods of a node are due that have been looked at a moment ago.
 func (p *planner) nextLook(v *view) time.Time {
 	if !keptByPods(v.record.Reason) {
 		return time.Time{}
 	}
-	return v.Looked.Add(p.drainInterval())
+	return p.lookAfter(v.Looked)
 }
 
 // status is status.rollout as it is to be. While a permit stands, it keeps speaking of what the permit is for.
@@ -202,10 +209,15 @@ func (p *planner) keep(v *view) {
 
 // ahead writes the note before the steps that follow it.
 func (p *planner) ahead(v *view, status v1alpha1.RolloutStatus) {
-	if v.Client != nil && !SameStatus(v.record, status) {
+	p.set(v, status)
+	p.record(v)
+}
+
+// record writes the note as it is to be, before the steps that follow.
+func (p *planner) record(v *view) {
+	if status, noted := p.plan.Rollout[v.Name]; noted && !SameStatus(v.record, status) {
 		p.step(Record{OnNode{v.Name}, status})
 	}
-	p.set(v, status)
 }
 
 // SameStatus reports whether two notes say the same.

@@ -567,7 +567,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 				f.rebooted("a")
 				f.record("a", v1alpha1.RolloutSettling, ReasonSettling, 30*time.Second)
 			},
-			[]string{"conditions of a: none", "uncordon a: Accepted", "release the claim of a", "clear the permit of a: Accepted", "a: UpToDate NothingToDo"},
+			[]string{"conditions of a: none", "uncordon a: Accepted", "release the claim of a", "record a: UpToDate NothingToDo", "clear the permit of a: Accepted", "a: UpToDate NothingToDo"},
 		},
 		"it is not accepted before it is Ready": {
 			func(f *fixture) {

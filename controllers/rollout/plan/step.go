@@ -32,8 +32,8 @@ const (
 	minTerminationInterval = time.Second / 2
 )
 
-// Between the bounds, the interval is so much for each node that is being drained. A look takes three reads a node: that is
-// 150 reads a second, and 300 while all that is left are pods that terminate.
+// Between the bounds, the interval is so much for each node that is being drained. A look takes one read a node while all
+// that is left are pods that terminate, and up to three otherwise: that is 100 and 150 reads a second.
 const (
 	drainIntervalPerNode       = 20 * time.Millisecond
 	terminationIntervalPerNode = 10 * time.Millisecond

@@ -448,7 +448,7 @@ func TestForGuardsWhereSomebodyTookOurMark(t *testing.T) {
 		},
 		"while the node boots: they go once it is back": {
 			func(f *fixture) { f.rebooted("a") },
-			[]string{"conditions of a: none", unguard, "release the claim of a", "clear the permit of a: Accepted", "a: UpToDate NothingToDo"},
+			[]string{"conditions of a: none", unguard, "release the claim of a", "record a: UpToDate NothingToDo", "clear the permit of a: Accepted", "a: UpToDate NothingToDo"},
 		},
 		"and its Node is being deleted: it is left alone": {
 			func(f *fixture) {

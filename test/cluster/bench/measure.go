@@ -170,7 +170,8 @@ func (b *bench) apps() map[string]int {
 }
 
 // applications have about one pod on every node in all. Every eviction is counted by a PodDisruptionBudget, and none has to wait
-// for another: the end of a wave holds all pods of some applications.
+// for another: the end of a wave holds all pods of some applications. They are bare ReplicaSets: a Deployment over each would
+// have the controller manager write as much again, on processors that all share.
 func (b *bench) applications() []client.Object {
 	var out []client.Object
 	for app, pods := range b.apps() {
@@ -179,7 +180,7 @@ func (b *bench) applications() []client.Object {
 		object := metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: app}
 		out = append(out, &policyv1.PodDisruptionBudget{ObjectMeta: object, Spec: policyv1.PodDisruptionBudgetSpec{
 			MaxUnavailable: ptr.To(intstr.FromString("100%")), Selector: selector,
-		}}, &appsv1.Deployment{ObjectMeta: object, Spec: appsv1.DeploymentSpec{
+		}}, &appsv1.ReplicaSet{ObjectMeta: object, Spec: appsv1.ReplicaSetSpec{
 			Replicas: ptr.To(int32(pods)), Selector: selector,
 			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
 				Containers: []corev1.Container{{Name: "batch", Image: "example/batch:1"}},
@@ -194,11 +195,11 @@ func (b *bench) applications() []client.Object {
 }
 
 func (b *bench) applicationsRun(ctx context.Context) (bool, error) {
-	deployments := &appsv1.DeploymentList{}
-	err := b.Client.List(ctx, deployments, client.InNamespace(metav1.NamespaceDefault))
+	sets := &appsv1.ReplicaSetList{}
+	err := b.Client.List(ctx, sets, client.InNamespace(metav1.NamespaceDefault))
 	running := 0
-	for i := range deployments.Items {
-		running += int(deployments.Items[i].Status.AvailableReplicas)
+	for i := range sets.Items {
+		running += int(sets.Items[i].Status.AvailableReplicas)
 	}
 	return running == b.nodes, err
 }

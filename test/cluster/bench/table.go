@@ -67,8 +67,9 @@ func printTable(results []result) {
 	row("most nodes out at a time", func(r result) string { return fmt.Sprint(r.verdict.MostOut) })
 	row("nodes that had a pod to drain", func(r result) string { return fmt.Sprint(drained(r)) })
 	for _, leg := range legs {
-		row(leg.name+" (median, 95 %)", leg.text)
+		row("  "+leg.name+" (mean, median, 95 %)", func(r result) string { return spread(leg.times(r)) })
 	}
+	row("  released to next claim (mean, median, 95 %)", func(r result) string { return spread(idle(r)) })
 	row("manager: CPU of the rollout", func(r result) string { return fmt.Sprintf("%.1f s", r.cpu.Seconds()) })
 	row("manager: CPU in all", func(r result) string { return fmt.Sprintf("%.1f s", r.totalCPU.Seconds()) })
 	row("manager: peak memory", func(r result) string { return fmt.Sprintf("%d MiB", r.peakBytes>>20) })
@@ -89,24 +90,47 @@ type leg struct {
 }
 
 var legs = []leg{
-	{"  claim to cordon", func(v *history.Visit) time.Time { return v.Claimed }, func(v *history.Visit) time.Time { return v.Cordoned }},
-	{"  cordon to last pod gone", func(v *history.Visit) time.Time { return v.Cordoned }, func(v *history.Visit) time.Time { return v.Empty }},
-	{"  last pod gone to going down", func(v *history.Visit) time.Time { return v.Empty }, func(v *history.Visit) time.Time { return v.Down }},
-	{"  boot", func(v *history.Visit) time.Time { return v.Down }, func(v *history.Visit) time.Time { return v.Back }},
-	{"  Ready to uncordoned", func(v *history.Visit) time.Time { return v.Back }, func(v *history.Visit) time.Time { return v.Uncordoned }},
-	{"  uncordoned to claim released", func(v *history.Visit) time.Time { return v.Uncordoned }, func(v *history.Visit) time.Time { return v.Unclaimed }},
+	{"claim to cordon", func(v *history.Visit) time.Time { return v.Claimed }, func(v *history.Visit) time.Time { return v.Cordoned }},
+	{"cordon to last pod gone", func(v *history.Visit) time.Time { return v.Cordoned }, func(v *history.Visit) time.Time { return v.Empty }},
+	{"last pod gone to going down", func(v *history.Visit) time.Time { return v.Empty }, func(v *history.Visit) time.Time { return v.Down }},
+	{"boot", func(v *history.Visit) time.Time { return v.Down }, func(v *history.Visit) time.Time { return v.Back }},
+	{"Ready to uncordoned", func(v *history.Visit) time.Time { return v.Back }, func(v *history.Visit) time.Time { return v.Uncordoned }},
+	{"uncordoned to claim released", func(v *history.Visit) time.Time { return v.Uncordoned }, func(v *history.Visit) time.Time { return v.Unclaimed }},
 }
 
-func (l leg) text(r result) string {
+func (l leg) times(r result) []time.Duration {
 	var times []time.Duration
 	for _, visit := range r.verdict.Done() {
 		times = append(times, l.to(visit).Sub(l.from(visit)))
 	}
+	return times
+}
+
+// idle is for how long each place in the budget was free before it was claimed again. All wait for the canary's.
+func idle(r result) []time.Duration {
+	var claimed, released []time.Time
+	for _, visit := range r.verdict.Done() {
+		claimed, released = append(claimed, visit.Claimed), append(released, visit.Unclaimed)
+	}
+	slices.SortFunc(claimed, time.Time.Compare)
+	slices.SortFunc(released, time.Time.Compare)
+	var times []time.Duration
+	for i := canaryNodes; i < len(claimed); i++ {
+		times = append(times, claimed[i].Sub(released[max(i-r.budget, canaryNodes-1)]))
+	}
+	return times
+}
+
+func spread(times []time.Duration) string {
 	if len(times) == 0 {
 		return "-"
 	}
 	slices.Sort(times)
-	return fmt.Sprintf("%.1f, %.1f s", times[len(times)/2].Seconds(), times[len(times)*95/100].Seconds())
+	var sum time.Duration
+	for _, t := range times {
+		sum += t
+	}
+	return fmt.Sprintf("%.1f, %.1f, %.1f s", (sum / time.Duration(len(times))).Seconds(), times[len(times)/2].Seconds(), times[len(times)*95/100].Seconds())
 }
 
 func drained(r result) int {

@@ -22,11 +22,11 @@ const startTimeout = 2 * time.Minute
 //go:embed stages.yaml
 var stages []byte
 
-// Leases are renewed a quarter as often as kubelets do it, and may be that much older: with a thousand nodes they would
+// Leases are renewed a sixteenth as often as kubelets do it, and may be that much older: with a thousand nodes they would
 // be most of what the API server does. A simulated boot reports the Node as not Ready by itself.
 const (
-	leaseSeconds = 160
-	gracePeriod  = "200s"
+	leaseSeconds = 640
+	gracePeriod  = "800s"
 )
 
 // Options say where the programs are.

@@ -1,0 +1,85 @@
+package rollout
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// TestARefreshOfAllNodesReadsThoseThatTheCacheIsBehindWith has a cache that is behind with a Node, with a
+// StorageClientNode, with a node that is new and with one that is gone.
+func TestARefreshOfAllNodesReadsThoseThatTheCacheIsBehindWith(t *testing.T) {
+	pair := func(name string) []client.Object {
+		return []client.Object{
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}},
+			&v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: name}},
+		}
+	}
+	cached := scopeOf(t, slices.Concat(pair("same"), pair("node"), pair("object"), pair("gone"))...)
+	live := scopeOf(t, slices.Concat(pair("same"), pair("node"), pair("object"), pair("new"))...)
+	node, object := &corev1.Node{}, &v1alpha1.StorageClientNode{}
+	change(t, live.Client, "node", node, func() { node.Spec.Unschedulable = true })
+	change(t, live.Client, "object", object, func() { object.Spec.Hash = "newer" })
+
+	var mutex sync.Mutex
+	read := map[string]int{}
+	cached.APIReader = interceptor.NewClient(live.Client.(client.WithWatch), interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+			if key.Namespace == "" {
+				mutex.Lock()
+				read[key.Name]++
+				mutex.Unlock()
+			}
+			return c.Get(ctx, key, object, opts...)
+		},
+	})
+	if _, err := cached.snapshot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	clear(read)
+	got, err := cached.refresh(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The namespace, whose annotation pauses everything, is read each time.
+	if diff := cmp.Diff(map[string]int{"node": 2, "object": 2, "gone": 2, "new": 2, v1alpha1.ManagerNamespace: 1}, read); diff != "" {
+		t.Errorf("read (-want +got):\n%s", diff)
+	}
+	names := sets.New[string]()
+	for _, n := range got.Nodes {
+		names.Insert(n.Name)
+		if want := n.Name == "node"; n.Unschedulable != want {
+			t.Errorf("%s: unschedulable is %t", n.Name, n.Unschedulable)
+		}
+	}
+	if want := sets.New("same", "node", "object", "new"); !names.Equal(want) {
+		t.Errorf("got nodes %v, want %v", sets.List(names), sets.List(want))
+	}
+	if hash := cached.objects["object"].Spec.Hash; hash != "newer" {
+		t.Errorf("the StorageClientNode is that of the cache, with hash %q", hash)
+	}
+	if cached.objects["gone"] != nil || cached.objects["new"] == nil {
+		t.Errorf("StorageClientNodes: gone %v, new %v", cached.objects["gone"], cached.objects["new"])
+	}
+}
+
+func change(t *testing.T, c client.Client, name string, object client.Object, change func()) {
+	t.Helper()
+	if err := c.Get(t.Context(), client.ObjectKey{Name: name}, object); err != nil {
+		t.Fatal(err)
+	}
+	change()
+	if err := c.Update(t.Context(), object); err != nil {
+		t.Fatal(err)
+	}
+}

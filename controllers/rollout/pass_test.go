@@ -1,0 +1,134 @@
+package rollout
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/rollout/plan"
+)
+
+// counting counts what passes read and write.
+type counting struct {
+	*manager
+	looks, refreshes, drains, notes int
+}
+
+func (c *counting) look(ctx context.Context, step plan.Drain) (*plan.Drained, error) {
+	c.looks++
+	return c.manager.look(ctx, step)
+}
+
+func (c *counting) refresh(ctx context.Context, names sets.Set[string]) (plan.Snapshot, error) {
+	c.refreshes++
+	return c.manager.refresh(ctx, names)
+}
+
+func (c *counting) drain(ctx context.Context, step plan.Drain) (plan.Drained, error) {
+	c.drains++
+	return c.manager.drain(ctx, step)
+}
+
+func (c *counting) note(ctx context.Context, node string, status v1alpha1.RolloutStatus) error {
+	c.notes++
+	return c.manager.note(ctx, node, status)
+}
+
+// TestNodesWhosePodsOnlyHaveToEndAreNotRead looks at a node's drain until its last pod is gone.
+func TestNodesWhosePodsOnlyHaveToEndAreNotRead(t *testing.T) {
+	w := newWorld(1)
+	w.quiet, w.calmly = true, true
+	n := w.addNode("a")
+	n.pods = []simPod{{name: "db"}}
+	w.addProfile("eda", nil, "a")
+	for range 10 {
+		if len(n.pods) > 0 && !n.pods[0].goneAt.IsZero() {
+			break
+		}
+		w.calm()
+	}
+	if len(n.pods) == 0 || n.pods[0].goneAt.IsZero() {
+		t.Fatal("the pod has not been evicted")
+	}
+	n.pods[0].goneAt = w.now.Add(time.Hour)
+	c := &counting{manager: &manager{world: w, name: "m"}}
+	pass := func() {
+		t.Helper()
+		w.now = w.now.Add(plan.MaxDrainInterval)
+		if _, _, err := run(t.Context(), c, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pass()
+	c.looks, c.notes = 0, 0 // the first note names the pod
+	for range 3 {
+		pass()
+	}
+	if c.looks != 3 || c.refreshes+c.drains+c.notes > 0 {
+		t.Errorf("while the pod ends: %d looks, %d nodes read, %d drains, %d notes; want 3 looks and nothing else",
+			c.looks, c.refreshes, c.drains, c.notes)
+	}
+	n.pods = nil
+	pass()
+	if c.refreshes != 1 || c.drains != 1 || n.Client.Spec.RebootPermit == nil {
+		t.Errorf("once it is gone: %d nodes read, %d drains, permit %v", c.refreshes, c.drains, n.Client.Spec.RebootPermit)
+	}
+	if w.broken != nil {
+		t.Error(w.broken)
+	}
+}
+
+// TestAClaimThatWasNotTakenIsNotActedUpon has somebody else write the claims between the read and the write.
+func TestAClaimThatWasNotTakenIsNotActedUpon(t *testing.T) {
+	for name, overtaken := range map[string]bool{"taken": false, "overtaken": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(1)
+			w.quiet, w.calmly = true, true
+			n := w.addNode("a")
+			w.addProfile("eda", nil, "a")
+			w.follow(n)
+			w.agent(n)
+			w.intrude = func(where string) {
+				if where == "claim" && overtaken {
+					w.claimsRV++
+				}
+			}
+			if _, _, err := run(t.Context(), &manager{world: w, name: "m"}, 1); err != nil {
+				t.Fatal(err)
+			}
+			if _, claimed := w.claims["a"]; claimed == overtaken || n.Unschedulable == overtaken {
+				t.Errorf("claimed %t, cordoned %t", claimed, n.Unschedulable)
+			}
+		})
+	}
+}
+
+// TestNotesOfNodesInServiceAreFewBesideSteps has many nodes that wait while one is claimed.
+func TestNotesOfNodesInServiceAreFewBesideSteps(t *testing.T) {
+	w := newWorld(1)
+	w.quiet, w.calmly = true, true
+	var names []string
+	for i := range 2 * maxNotes {
+		n := w.addNode(string(rune('a'+i/26)) + string(rune('a'+i%26)))
+		names = append(names, n.Name)
+	}
+	w.nodes[names[0]].pods = []simPod{{name: "db"}}
+	w.addProfile("eda", nil, names...)
+	for _, n := range w.nodes {
+		w.follow(n)
+		w.agent(n)
+	}
+	c := &counting{manager: &manager{world: w, name: "m"}}
+	for i, want := range []int{1 + maxNotesBeside, maxNotes} { // the node that is claimed has a note, too
+		c.notes = 0
+		if _, unfinished, err := run(t.Context(), c, 1); err != nil || !unfinished {
+			t.Fatalf("pass %d: unfinished %t, error %v", i+1, unfinished, err)
+		}
+		if c.notes != want {
+			t.Errorf("pass %d wrote %d notes, want %d", i+1, c.notes, want)
+		}
+	}
+}

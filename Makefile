@@ -88,10 +88,11 @@ test-unit: ## Run the unit tests
 	cd hack/images && go test ./... $(TESTFLAGS)
 	cd test/gitops && go test ./... $(TESTFLAGS)
 
-# The simulation of the rollout is left out: it runs in one goroutine and would take minutes.
+# Of the simulation of the rollout only a few schedules are played: all of them would take an hour.
 .PHONY: test-race
 test-race: ## Run the unit tests with the race detector; needs a C compiler
 	go test -race $$(go list ./agent/... ./cmd/... ./controllers/... | grep -v /controllers/rollout$$) $(TESTFLAGS)
+	go test -race ./controllers/rollout -schedules=100 $(TESTFLAGS)
 
 # Go fuzzes one target of one package at a time. What it finds is kept in testdata/fuzz, and played by "make test".
 .PHONY: fuzz

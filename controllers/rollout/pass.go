@@ -145,16 +145,11 @@ func (p *pass) isFresh(node string) bool {
 	return p.fresh == nil || p.fresh.Has(node)
 }
 
-// lookAll looks at nodes of which nothing else is to be done. Where pods only have to end, nothing is: the node itself
-// need not be read.
+// lookAll looks at drains that go on. Where pods only have to end, nothing is to be done: the node itself need not be read.
 func (p *pass) lookAll(ctx context.Context, snapshot plan.Snapshot, next plan.Plan) plan.Plan {
-	count := map[string]int{}
-	for _, step := range next.Steps {
-		count[step.NodeName()]++
-	}
 	var drains []plan.Drain
 	for _, step := range next.Steps {
-		if step, ok := step.(plan.Drain); ok && count[step.Node] == 1 {
+		if step, ok := step.(plan.Drain); ok && !step.Begins {
 			drains = append(drains, step)
 		}
 	}

@@ -5,7 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/rollout/plan"
@@ -103,6 +105,38 @@ func TestAClaimThatWasNotTakenIsNotActedUpon(t *testing.T) {
 				t.Errorf("claimed %t, cordoned %t", claimed, n.Unschedulable)
 			}
 		})
+	}
+}
+
+// TestOnlyNodesThatHaveJustBeenClaimedAreBegun has budget for another one, which belongs to the next pass.
+func TestOnlyNodesThatHaveJustBeenClaimedAreBegun(t *testing.T) {
+	w := newWorld(1)
+	w.quiet, w.calmly, w.budget = true, true, 2
+	w.addProfile("eda", func(r *v1alpha1.Rollout) {
+		r.MaxUnavailable, r.Canary.Nodes = ptr.To(intstr.FromInt32(2)), ptr.To[int32](2)
+	}, "a", "b")
+	for _, name := range []string{"a", "b"} {
+		n := w.addNode(name)
+		w.follow(n)
+		w.agent(n)
+	}
+	m := &manager{world: w, name: "m"}
+	p := &pass{cluster: m, workers: 1, claimed: sets.New("a"), behind: sets.New[string](), noted: map[string]v1alpha1.RolloutStatus{}}
+	if _, err := m.snapshot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.refresh(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.claim(t.Context(), []plan.AddClaim{{OnNode: plan.OnNode{Node: "a"}, Claim: plan.Claim{Profile: "eda"}}}); err != nil {
+		t.Fatal(err)
+	}
+	next := p.begin(t.Context())
+	if _, claimed := w.claims["b"]; claimed || !w.nodes["a"].Unschedulable || w.nodes["b"].Unschedulable {
+		t.Errorf("claims %v, cordoned: a %t, b %t; want a cordoned and b untouched", w.claims, w.nodes["a"].Unschedulable, w.nodes["b"].Unschedulable)
+	}
+	if next.Next.After(w.now) || p.behind.Len() > 0 {
+		t.Errorf("the next pass is at %s, behind are %v; want it at once for b, and none behind", next.Next, p.behind.UnsortedList())
 	}
 }
 

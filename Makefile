@@ -88,7 +88,7 @@ test-unit: ## Run the unit tests
 	cd hack/images && go test ./... $(TESTFLAGS)
 	cd test/gitops && go test ./... $(TESTFLAGS)
 
-# Of the simulation of the rollout only a few schedules are played: all of them would take an hour.
+# Of the simulation of the rollout only a few schedules are played: all of them would take many minutes.
 .PHONY: test-race
 test-race: ## Run the unit tests with the race detector; needs a C compiler
 	go test -race $$(go list ./agent/... ./cmd/... ./controllers/... | grep -v /controllers/rollout$$) $(TESTFLAGS)

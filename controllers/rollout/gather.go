@@ -60,7 +60,7 @@ func (s *scope) snapshot(ctx context.Context) (plan.Snapshot, error) {
 	for i := range all.Nodes {
 		s.nodes[all.Nodes[i].Name] = &all.Nodes[i]
 	}
-	return s.compose(), nil
+	return s.current(), nil
 }
 
 func (s *scope) refresh(ctx context.Context, names sets.Set[string]) (plan.Snapshot, error) {
@@ -84,11 +84,8 @@ func (s *scope) refresh(ctx context.Context, names sets.Set[string]) (plan.Snaps
 	if err := s.readPods(ctx, names); err != nil {
 		return plan.Snapshot{}, err
 	}
-	return s.compose(), nil
+	return s.current(), nil
 }
-
-// current is what has been read in this pass, and what the API server made of its writes.
-func (s *scope) current() plan.Snapshot { return s.compose() }
 
 // outdated are the nodes that are not as the cache has them. It asks the API server for the versions of all objects and for
 // nothing else of them: one of the same version is the same.
@@ -268,8 +265,8 @@ func (s *scope) readLive(ctx context.Context, name string, object client.Object)
 	return true, nil
 }
 
-// compose turns the objects into what the planner decides by.
-func (s *scope) compose() plan.Snapshot {
+// current turns what has been read in this pass, and what the API server made of its writes, into what the planner decides by.
+func (s *scope) current() plan.Snapshot {
 	out := plan.Snapshot{
 		Now:    s.now,
 		Budget: livegate.Share(s.MaxUnavailable, len(s.nodes)),

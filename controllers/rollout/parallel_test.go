@@ -88,7 +88,8 @@ func TestWorkersWriteToOneCluster(t *testing.T) {
 		names, objects = append(names, node.Name), append(objects, node, object)
 	}
 	s := scopeOf(t, objects...)
-	p := &pass{cluster: s, workers: workers, claimed: sets.New[string](), behind: sets.New[string](), rollout: map[string]v1alpha1.RolloutStatus{}, noted: map[string]v1alpha1.RolloutStatus{}}
+	p := newPass(s, workers)
+	p.rollout = map[string]v1alpha1.RolloutStatus{}
 	if _, err := s.snapshot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -240,7 +241,7 @@ func TestANodesStepsAreTakenInOrderAndNoneAfterOneThatWasNot(t *testing.T) {
 			plan.Permit{OnNode: on}, plan.Uncordon{OnNode: on})
 	}
 	c := &stubborn{taken: map[string][]string{}}
-	p := &pass{cluster: c, workers: workers, claimed: sets.New[string](), behind: sets.New[string](), noted: map[string]v1alpha1.RolloutStatus{}}
+	p := newPass(c, workers)
 	p.take(t.Context(), steps)
 	want := map[string][]string{
 		"a":      {"cordon a", "drain a", "permit the reboot of a", "uncordon a: "},

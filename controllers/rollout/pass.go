@@ -57,8 +57,6 @@ type pass struct {
 	fresh sets.Set[string]
 	// rollout are the notes of the plan that is carried out.
 	rollout map[string]v1alpha1.RolloutStatus
-	// stepped is true where the plan has steps.
-	stepped bool
 	// claimed are the nodes that have been claimed in this pass.
 	claimed sets.Set[string]
 
@@ -75,18 +73,25 @@ type pass struct {
 	errs       []error
 }
 
+func newPass(c cluster, workers int) *pass {
+	return &pass{
+		cluster: c, workers: workers, claimed: sets.New[string](), behind: sets.New[string](),
+		found: map[string]*plan.Drained{}, noted: map[string]v1alpha1.RolloutStatus{},
+	}
+}
+
 // run makes a pass, and tells when to make the next one; zero: when something changes.
 func run(ctx context.Context, c cluster, workers int) (time.Time, bool, error) {
 	snapshot, err := c.snapshot(ctx)
 	if err != nil {
 		return time.Time{}, false, err
 	}
-	p := &pass{
-		cluster: c, workers: workers,
-		fresh: sets.New[string](), claimed: sets.New[string](), behind: sets.New[string](), found: map[string]*plan.Drained{},
-	}
+	p := newPass(c, workers)
 	next := p.lookAll(ctx, snapshot, plan.For(snapshot))
-	if p.stepped = len(next.Steps) > 0; p.stepped {
+	most := maxNotes
+	stepped := len(next.Steps) > 0
+	if stepped {
+		most = maxNotesBeside
 		p.fresh = touched(next)
 		if snapshot, err = c.refresh(ctx, p.fresh); err != nil {
 			return time.Time{}, false, err
@@ -94,13 +99,13 @@ func run(ctx context.Context, c cluster, workers int) (time.Time, bool, error) {
 		next = p.drainAll(ctx, snapshot, p.decide(snapshot))
 	}
 	p.rollout, p.noted = next.Rollout, notesOf(snapshot)
-	if p.stepped {
+	if stepped {
 		p.take(ctx, next.Steps)
 	}
 	if p.claimed.Len() > 0 {
 		next = p.begin(ctx)
 	}
-	p.notes(ctx)
+	p.notes(ctx, most)
 	return next.Next, p.unfinished, errors.Join(p.errs...)
 }
 
@@ -352,9 +357,9 @@ func notesOf(snapshot plan.Snapshot) map[string]v1alpha1.RolloutStatus {
 	return out
 }
 
-// notes writes status.rollout where it says something new: of nodes that are out of service at once, of the others a few
-// in each pass, so that a thousand that wait do not keep the next step waiting.
-func (p *pass) notes(ctx context.Context) {
+// notes writes status.rollout where it says something new: of nodes that are out of service at once, of the others no
+// more than most in a pass, so that a thousand that wait do not keep the next step waiting.
+func (p *pass) notes(ctx context.Context, most int) {
 	var outOfService, inService []string
 	for _, node := range slices.Sorted(maps.Keys(p.rollout)) {
 		status := p.rollout[node]
@@ -367,10 +372,6 @@ func (p *pass) notes(ctx context.Context) {
 		default:
 			outOfService = append(outOfService, node)
 		}
-	}
-	most := maxNotes
-	if p.stepped {
-		most = maxNotesBeside
 	}
 	p.unfinished = p.unfinished || len(inService) > most
 	due := slices.Concat(outOfService, inService[:min(len(inService), most)])

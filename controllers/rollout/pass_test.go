@@ -121,7 +121,8 @@ func TestOnlyNodesThatHaveJustBeenClaimedAreBegun(t *testing.T) {
 		w.agent(n)
 	}
 	m := &manager{world: w, name: "m"}
-	p := &pass{cluster: m, workers: 1, claimed: sets.New("a"), behind: sets.New[string](), noted: map[string]v1alpha1.RolloutStatus{}}
+	p := newPass(m, 1)
+	p.claimed.Insert("a")
 	if _, err := m.snapshot(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -196,10 +196,10 @@ func (p *planner) release(v *view, reason string) {
 	permit := v.permit
 	v.permit = nil
 	p.describe(v)
-	if permit != nil {
+	if v.permit = permit; permit != nil {
 		// The agent answers at once: a note after that would meet a conflict.
 		p.record(v)
-		p.step(ClearPermit{OnNode{v.Name}, permit.ID, reason})
+		p.clear(v, reason)
 	}
 }
 

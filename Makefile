@@ -17,14 +17,17 @@ CUTS ?= 50
 XDG_CACHE_HOME ?= $(HOME)/.cache
 export XDG_CACHE_HOME
 CACHE := $(XDG_CACHE_HOME)/storage-client-operator
-KUBERNETES_VERSION := $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2}' hack/tools/kubernetes/go.mod)
-CONTROLLER_GEN := $(CACHE)/bin/controller-gen
-KUSTOMIZE := $(CACHE)/bin/kustomize
-GOLANGCI_LINT := $(CACHE)/bin/golangci-lint
-KWOK := $(CACHE)/bin/kwok
-CONTROLPLANE := $(CACHE)/controlplane-$(KUBERNETES_VERSION)
+# Each set of tools has a directory of its own, see hack/tools.sh.
+SETS := $(CACHE)/sets
+CONTROLLER_GEN := $(SETS)/controller-gen/controller-gen
+KUSTOMIZE := $(SETS)/kustomize/kustomize
+GOLANGCI_LINT := $(SETS)/golangci-lint/golangci-lint
 
-GOBUILD := CGO_ENABLED=0 go build -trimpath -ldflags "-s -w"
+# Whether a C compiler is there makes no difference, and packages are compiled once for tools, tests and programs.
+export CGO_ENABLED := 0
+GOBUILD := go build -trimpath -ldflags "-s -w"
+# Programs that only run beside tests are built as tests are, for the same reason.
+DEVBUILD := hack/progress.sh compile programs go build -v -o bin/
 
 .DEFAULT_GOAL := help
 
@@ -78,21 +81,23 @@ alerts: ## Hold the alert rules against their test; needs promtool (Debian: prom
 
 .PHONY: test
 test: ## Run unit and integration tests and a short kwok run; needs Go and make, no root
-	@echo "Tests: unit tests, integration tests against a real API server, a rollout over twenty simulated nodes (the control plane is built from source at the first time, about ten minutes)"
+	@echo "Tests: unit tests, integration tests against a real API server, a rollout over twenty simulated nodes"
+	@hack/needs.sh integration 20 6
 	@$(MAKE) --no-print-directory test-unit test-integration test-kwok
 
 .PHONY: test-unit
 test-unit: ## Run the unit tests
 	@[ "$$(id -u)" = 0 ] || echo "SKIPPED, as it needs root: TestRunChangesTheRoot in agent/host (host commands in another root)"
-	go test $$(go list ./... | grep -v /test/integration) $(TESTFLAGS)
+	@hack/progress.sh compile 'packages of the tests' go build -v $$(go list -deps -test ./... | grep -v -e '\.test\]$$' -e '\.test$$')
+	@hack/progress.sh watch 'unit tests' go test $$(go list ./... | grep -v /test/integration) $(TESTFLAGS)
 	cd hack/images && go test ./... $(TESTFLAGS)
 	cd test/gitops && go test ./... $(TESTFLAGS)
 
 # Of the simulation of the rollout only a few schedules are played: all of them would take many minutes.
 .PHONY: test-race
 test-race: ## Run the unit tests with the race detector; needs a C compiler
-	go test -race $$(go list ./agent/... ./cmd/... ./controllers/... | grep -v /controllers/rollout$$) $(TESTFLAGS)
-	go test -race ./controllers/rollout -schedules=100 $(TESTFLAGS)
+	CGO_ENABLED=1 go test -race $$(go list ./agent/... ./cmd/... ./controllers/... | grep -v /controllers/rollout$$) $(TESTFLAGS)
+	CGO_ENABLED=1 go test -race ./controllers/rollout -schedules=100 $(TESTFLAGS)
 
 # Go fuzzes one target of one package at a time. What it finds is kept in testdata/fuzz, and played by "make test".
 .PHONY: fuzz
@@ -103,36 +108,42 @@ fuzz: ## Run every fuzz target for FUZZTIME (default 60s)
 	    go test ./$$package -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) < /dev/null || exit 1; \
 	  done
 
-# KUBEBUILDER_ASSETS, where it is set, names a directory with etcd and kube-apiserver to use instead of our own.
+# KUBEBUILDER_ASSETS, where it is set, names a directory with etcd, kube-apiserver and kubectl to use instead of our own.
 .PHONY: test-integration
-test-integration: tool-kustomize ## Run the integration tests against a real API server
 ifdef KUBEBUILDER_ASSETS
-	KUSTOMIZE=$(KUSTOMIZE) go test -timeout 20m -count=1 ./test/integration $(TESTFLAGS)
+test-integration: export KUSTOMIZE := $(KUSTOMIZE)
+test-integration: tool-kustomize
 else
-	@hack/tools.sh envtest
-	KUSTOMIZE=$(KUSTOMIZE) KUBEBUILDER_ASSETS=$(CONTROLPLANE) go test -timeout 20m -count=1 ./test/integration $(TESTFLAGS)
+test-integration: export KUSTOMIZE := $(SETS)/integration/kustomize
+test-integration: export KUBEBUILDER_ASSETS := $(SETS)/integration
+test-integration: tool-integration
 endif
+test-integration: ## Run the integration tests against a real API server
+	@hack/progress.sh compile 'packages of the tests' go build -v $$(go list -deps -test ./test/integration | grep -v -e '\.test\]$$' -e '\.test$$')
+	@hack/progress.sh watch 'integration tests' go test -v -timeout 20m -count=1 ./test/integration $(TESTFLAGS)
 
 .PHONY: test-kwok
 test-kwok: tool-sandbox ## Run a rollout over twenty simulated nodes on a real control plane
-	$(GOBUILD) -o bin/ ./cmd/manager
-	SCO_CONTROLPLANE=$(CONTROLPLANE) SCO_KWOK=$(KWOK) SCO_MANAGER=$(CURDIR)/bin/manager go test -tags kwok -count=1 -v -timeout 15m -run TwentyNodes ./test/cluster
+	@$(DEVBUILD) ./cmd/manager
+	SCO_BINARIES=$(SETS)/sandbox SCO_MANAGER=$(CURDIR)/bin/manager go test -tags kwok -count=1 -v -timeout 15m -run TwentyNodes ./test/cluster
 
 # SCO_SEED repeats the kills of an earlier run.
 .PHONY: test-rollout
 test-rollout: tool-sandbox ## Run a rollout over two hundred simulated nodes while managers are killed, about five minutes
-	$(GOBUILD) -o bin/ ./cmd/manager
-	SCO_CONTROLPLANE=$(CONTROLPLANE) SCO_KWOK=$(KWOK) SCO_MANAGER=$(CURDIR)/bin/manager go test -tags kwok -count=1 -v -timeout 30m -run TwoHundredNodes ./test/cluster
+	@$(DEVBUILD) ./cmd/manager
+	SCO_BINARIES=$(SETS)/sandbox SCO_MANAGER=$(CURDIR)/bin/manager go test -tags kwok -count=1 -v -timeout 30m -run TwoHundredNodes ./test/cluster
 
 .PHONY: demo
-demo: tool-sandbox ## Show the main job on simulated nodes; KEEP=1 leaves them running
-	@mkdir -p bin && $(GOBUILD) -o bin/ ./cmd/manager && $(GOBUILD) -o bin/demo ./test/demo
-	@bin/demo -binaries $(CONTROLPLANE) -kwok $(KWOK) -manager bin/manager
+demo: ## Show the main job on simulated nodes; KEEP=1 leaves them running
+	@hack/needs.sh sandbox 15 2
+	@hack/tools.sh sandbox
+	@$(DEVBUILD) ./cmd/manager ./test/demo
+	@bin/demo -binaries $(SETS)/sandbox -manager bin/manager
 
 .PHONY: e2e
 e2e: images install-manifest ## Run the main job on virtual nodes; needs Linux, and root or a user who may run QEMU
-	@hack/tools.sh controlplane containerd
-	SCO_CACHE=$(CACHE) SCO_CONTROLPLANE=$(CONTROLPLANE) test/e2e/run.sh
+	@hack/tools.sh e2e
+	SCO_CACHE=$(CACHE) SCO_BINARIES=$(SETS)/e2e test/e2e/run.sh
 
 # It is no part of "make test": it needs QEMU and takes about ten minutes.
 .PHONY: powercut
@@ -146,17 +157,17 @@ bench: ## Run the benchmarks
 
 .PHONY: bench-footprint
 bench-footprint: ## Measure the node agent beside sysctl and tuned, and hold its image and memory to their limits, about two minutes
-	@hack/tools.sh envtest
+	@hack/tools.sh footprint
 	@mkdir -p bin && $(GOBUILD) -o bin/ ./cmd/node-agent
-	SCO_CONTROLPLANE=$(CONTROLPLANE) SCO_AGENT=$(CURDIR)/bin/node-agent go test -tags footprint -count=1 -v ./test/footprint
+	SCO_BINARIES=$(SETS)/footprint SCO_AGENT=$(CURDIR)/bin/node-agent go test -tags footprint -count=1 -v ./test/footprint
 
 # BENCH_ROLLOUT names the measurements: -run=NODES/BUDGET, and -boot=DURATION and -zones=NUMBER before it.
 BENCH_ROLLOUT ?= -run=100/50 -run=1000/100
 
 .PHONY: bench-rollout
 bench-rollout: tool-sandbox ## Measure rollouts over 100 and 1,000 simulated nodes against the lower bound, about forty minutes
-	@mkdir -p bin && $(GOBUILD) -o bin/ ./cmd/manager && $(GOBUILD) -o bin/bench ./test/cluster/bench
-	@bin/bench -binaries $(CONTROLPLANE) -kwok $(KWOK) -manager bin/manager $(BENCH_ROLLOUT)
+	@$(DEVBUILD) ./cmd/manager ./test/cluster/bench
+	@bin/bench -binaries $(SETS)/sandbox -manager bin/manager $(BENCH_ROLLOUT)
 
 ##@ Build
 
@@ -187,6 +198,6 @@ uninstall: install-manifest ## Delete the profiles, wait until everything is res
 
 ##@ Tools
 
-.PHONY: tool-controller-gen tool-kustomize tool-golangci-lint tool-sandbox
-tool-controller-gen tool-kustomize tool-golangci-lint tool-sandbox: tool-%: ## Build a tool into the cache
+.PHONY: tool-controller-gen tool-kustomize tool-golangci-lint tool-integration tool-sandbox
+tool-controller-gen tool-kustomize tool-golangci-lint tool-integration tool-sandbox: tool-%: ## Build a tool into the cache
 	@hack/tools.sh $*

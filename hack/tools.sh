@@ -2,97 +2,81 @@
 # Builds tools from the Go modules under hack/tools into the cache, and shows how far it is. A tool whose module, flags
 # and Go version have not changed is reused.
 #
-#   hack/tools.sh SET...     SET: envtest sandbox controlplane controller-gen kustomize golangci-lint kwok containerd
+#   hack/tools.sh SET...     each target of make has a set, see "members"
+#
+# A set is the directory sets/SET in the cache: links to what the set names and to nothing else. A test gets the directory of its
+# set alone, so that a tool that somebody else has built cannot stand in for one that is missing in the set.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/storage-client-operator
-kubernetes_version=$(awk '$1 == "k8s.io/kubernetes" {print $2}' "$root/hack/tools/kubernetes/go.mod")
-controlplane=$cache/controlplane-$kubernetes_version
-bin=$cache/bin
+source "$root/hack/progress.sh"
 
-# go_build MODULE PACKAGE OUTPUT [FLAG...] builds one binary unless OUTPUT stands and was built from the same inputs.
+# members SET lists the tools of a set.
+members() {
+  case $1 in
+    integration) echo etcd kube-apiserver kubectl kustomize ;;
+    sandbox) echo etcd kube-apiserver kube-controller-manager kube-scheduler kwok ;;
+    footprint) echo etcd kube-apiserver ;;
+    e2e)
+      echo etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy kubectl
+      echo containerd containerd-shim-runc-v2 ctr
+      ;;
+    controller-gen | golangci-lint | kustomize) echo "$1" ;;
+    *)
+      echo "hack/tools.sh: unknown set \"$1\"" >&2
+      return 2
+      ;;
+  esac
+}
+
+# build TOOL builds one tool into the cache.
+build() {
+  local small='-s -w'
+  case $1 in
+    etcd) go_build etcd etcd go.etcd.io/etcd/server/v3 -ldflags "$small" ;;
+    kube*)
+      local version
+      version=$(awk '$1 == "k8s.io/kubernetes" {print $2}' "$root/hack/tools/kubernetes/go.mod")
+      go_build "$1" kubernetes "k8s.io/kubernetes/cmd/$1" -ldflags "$small -X k8s.io/component-base/version.gitVersion=$version"
+      ;;
+    containerd | containerd-shim-runc-v2 | ctr)
+      go_build "$1" containerd "github.com/containerd/containerd/v2/cmd/$1" -ldflags "$small" -tags no_btrfs
+      ;;
+    controller-gen) go_build "$1" "$1" sigs.k8s.io/controller-tools/cmd/controller-gen -ldflags "$small" ;;
+    golangci-lint) go_build "$1" "$1" github.com/golangci/golangci-lint/v2/cmd/golangci-lint -ldflags "$small" ;;
+    kustomize) go_build "$1" "$1" sigs.k8s.io/kustomize/kustomize/v5 -ldflags "$small" ;;
+    kwok) go_build "$1" "$1" sigs.k8s.io/kwok/cmd/kwok -ldflags "$small" ;;
+  esac
+}
+
+# go_build TOOL MODULE PACKAGE [FLAG...] builds a tool unless it stands and was built from the same inputs. It is built without
+# -trimpath, as the tests are: Go then compiles the packages that both need once.
 go_build() {
-  local module=$root/hack/tools/$1 package=$2 output=$3
+  local tool=$1 module=$root/hack/tools/$2 package=$3
+  local output=$cache/bin/$1 stamp=$cache/bin/.$1.stamp inputs
   shift 3
-  local stamp
-  stamp=$(dirname "$output")/.$(basename "$output").stamp
-  local inputs
   inputs=$({ cat "$module/go.mod" "$module/go.sum"; echo "$package $* $(go env GOVERSION)"; } | sha256sum)
   if [[ -x $output && -f $stamp && $(<"$stamp") == "$inputs" ]]; then
     return
   fi
-  mkdir -p "$(dirname "$output")"
-  local log=$output.log
-  go -C "$module" build -v -trimpath "$@" -o "$output.tmp" "$package" >"$log" 2>&1 &
-  show_progress $! "$(basename "$output")" "$log" || { tail -n 30 "$log" >&2; rm -f "$output.tmp"; exit 1; }
+  mkdir -p "$cache/bin"
+  compile "$tool" go -C "$module" build -v "$@" -o "$output.tmp" "$package"
   mv -f "$output.tmp" "$output"
   echo "$inputs" >"$stamp"
-  rm -f "$log"
 }
 
-# show_progress PID NAME LOG reports on a build until it ends, and returns its exit code. On a terminal it keeps to one line.
-show_progress() {
-  local pid=$1 name=$2 log=$3 start=$SECONDS shown=$SECONDS every=15 end='\n'
-  if [[ -t 1 ]]; then every=1 end='\033[K\r'; fi
-  printf '%-26s building\n' "$name"
-  while kill -0 "$pid" 2>/dev/null; do
-    sleep 0.3
-    if ((SECONDS - shown >= every)); then
-      shown=$SECONDS
-      printf "%-26s %4d s  %s$end" "$name" $((SECONDS - start)) "$(progress "$log")"
-    fi
+# link_set SET TOOL... makes the directory of a set hold these tools and nothing else.
+link_set() {
+  local directory=$cache/sets/$1 entry
+  shift
+  mkdir -p "$directory"
+  for entry in "$directory"/*; do
+    [[ " $* " == *" ${entry##*/} "* ]] || rm -f "$entry"
   done
-  wait "$pid" || return
-  printf "%-26s %4d s  done\n" "$name" $((SECONDS - start))
-}
-
-# progress LOG tells how much "go build -v" has fetched and compiled.
-progress() {
-  if [[ -s $1 ]]; then
-    printf '%5d modules and packages, now %s' "$(wc -l <"$1")" "$(tail -n 1 "$1" | cut -c 1-60)"
-  else
-    echo 'linking'
-  fi
-}
-
-kubernetes() {
-  for name in "$@"; do
-    go_build kubernetes "k8s.io/kubernetes/cmd/$name" "$controlplane/$name" \
-      -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$kubernetes_version"
+  for entry in "$@"; do
+    ln -sfn "../../bin/$entry" "$directory/$entry"
   done
-}
-
-build_set() {
-  local small=(-ldflags '-s -w')
-  case $1 in
-    envtest)
-      go_build etcd go.etcd.io/etcd/server/v3 "$controlplane/etcd" "${small[@]}"
-      kubernetes kube-apiserver
-      ;;
-    sandbox)
-      build_set envtest
-      kubernetes kube-controller-manager kube-scheduler
-      build_set kwok
-      ;;
-    controlplane)
-      build_set envtest
-      kubernetes kube-controller-manager kube-scheduler kubelet kube-proxy kubectl
-      ;;
-    controller-gen) go_build controller-gen sigs.k8s.io/controller-tools/cmd/controller-gen "$bin/controller-gen" "${small[@]}" ;;
-    kustomize) go_build kustomize sigs.k8s.io/kustomize/kustomize/v5 "$bin/kustomize" "${small[@]}" ;;
-    golangci-lint) go_build golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint "$bin/golangci-lint" "${small[@]}" ;;
-    kwok) go_build kwok sigs.k8s.io/kwok/cmd/kwok "$bin/kwok" "${small[@]}" ;;
-    containerd)
-      for name in containerd containerd-shim-runc-v2 ctr; do
-        go_build containerd "github.com/containerd/containerd/v2/cmd/$name" "$bin/$name" "${small[@]}" -tags no_btrfs
-      done
-      ;;
-    *)
-      echo "hack/tools.sh: unknown set \"$1\"" >&2
-      exit 2
-      ;;
-  esac
 }
 
 # A build in the background would outlive Ctrl-C.
@@ -106,5 +90,9 @@ if ! flock -n 9; then
   flock 9
 fi
 for set in "$@"; do
-  build_set "$set"
+  tools=$(members "$set")
+  for tool in $tools; do
+    build "$tool"
+  done
+  link_set "$set" $tools
 done

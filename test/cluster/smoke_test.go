@@ -74,7 +74,7 @@ func TestTwentyNodesAreRebootedWithinBudgetAndPutBack(t *testing.T) {
 // startSandbox fills in where everything is.
 func startSandbox(t *testing.T, options sandbox.Options) *sandbox.Sandbox {
 	t.Helper()
-	options.Binaries, options.Kwok, options.Dir = need(t, "SCO_CONTROLPLANE"), need(t, "SCO_KWOK"), t.TempDir()
+	options.Binaries, options.Dir = need(t, "SCO_BINARIES"), t.TempDir()
 	options.Root, options.Manager, options.Say = "../..", need(t, "SCO_MANAGER"), t.Logf
 	s, err := sandbox.Start(t.Context(), options)
 	if err != nil {

@@ -24,8 +24,7 @@ const bootTime = 3 * time.Second
 
 func main() {
 	options := sandbox.Options{Root: ".", BootTime: bootTime}
-	flag.StringVar(&options.Binaries, "binaries", "", "Directory with etcd, kube-apiserver, kube-controller-manager and kube-scheduler.")
-	flag.StringVar(&options.Kwok, "kwok", "", "The kwok binary.")
+	flag.StringVar(&options.Binaries, "binaries", "", "Directory with etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok.")
 	flag.StringVar(&options.Manager, "manager", "bin/manager", "The manager binary.")
 	flag.IntVar(&options.Nodes, "nodes", 6, "How many nodes to simulate.")
 	flag.Parse()

@@ -154,7 +154,7 @@ func watchIdle(t *testing.T, agent, dir string) controlplane.Usage {
 func startAPIServer(t *testing.T) (c client.Client, kubeconfig string) {
 	t.Helper()
 	environment := &envtest.Environment{
-		BinaryAssetsDirectory: os.Getenv("SCO_CONTROLPLANE"), CRDDirectoryPaths: []string{"../../config/crd/bases"}, ErrorIfCRDPathMissing: true,
+		BinaryAssetsDirectory: os.Getenv("SCO_BINARIES"), CRDDirectoryPaths: []string{"../../config/crd/bases"}, ErrorIfCRDPathMissing: true,
 		ControlPlaneStartTimeout: 2 * time.Minute, ControlPlaneStopTimeout: 2 * time.Minute,
 	}
 	config, err := environment.Start()

@@ -40,8 +40,7 @@ func main() {
 	limit := flag.Float64("ratio", 1.05, "The largest ratio of makespan to lower bound that passes.")
 	boot := flag.Duration("boot", 2*time.Minute, "How long a simulated boot takes, for the -run flags after it: a virtual machine's takes one to three minutes.")
 	zones := flag.Int("zones", 1, "How many zones the nodes are in, for the -run flags after it. Zones go one after the other, which the lower bound leaves out.")
-	flag.StringVar(&options.Binaries, "binaries", "", "Directory with etcd, kube-apiserver, kube-controller-manager and kube-scheduler.")
-	flag.StringVar(&options.Kwok, "kwok", "", "The kwok binary.")
+	flag.StringVar(&options.Binaries, "binaries", "", "Directory with etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok.")
 	flag.StringVar(&options.Manager, "manager", "bin/manager", "The manager binary.")
 	pprof := flag.String("pprof", "", "Address that the manager serves the Go profiler at, e.g. 127.0.0.1:6060, for the -run flags after it.")
 	flag.Func("run", "NODES/BUDGET, e.g. 100/50: a measurement. May be given more than once.", func(text string) error {

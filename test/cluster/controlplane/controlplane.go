@@ -31,10 +31,8 @@ const (
 
 // Options say where the programs are.
 type Options struct {
-	// Binaries holds etcd, kube-apiserver, kube-controller-manager and kube-scheduler.
+	// Binaries holds etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok.
 	Binaries string
-	// Kwok is the kwok binary.
-	Kwok string
 	// Dir takes logs, keys and the kubeconfig. It must exist.
 	Dir string
 	// Audit lets the API server log every write and who made it, for Writes.
@@ -113,7 +111,7 @@ func (p *ControlPlane) start(options Options) error {
 			"--leader-elect=false", "--secure-port=0", "--kube-api-qps=200", "--kube-api-burst=400",
 		},
 		{
-			options.Kwok, "--kubeconfig=" + p.Kubeconfig, "--config=" + stageFile,
+			filepath.Join(options.Binaries, "kwok"), "--kubeconfig=" + p.Kubeconfig, "--config=" + stageFile,
 			"--manage-nodes-with-annotation-selector=" + NodeAnnotation + "=fake", fmt.Sprintf("--node-lease-duration-seconds=%d", leaseSeconds),
 		},
 	} {

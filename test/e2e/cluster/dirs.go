@@ -10,17 +10,15 @@ import (
 type Dirs struct {
 	// Cache is where built tools and disks are kept: SCO_CACHE, or storage-client-operator in the user's cache.
 	Cache string
-	// Tools holds containerd, ctr and containerd-shim-runc-v2: SCO_TOOLS, or bin in the cache.
-	Tools string
-	// ControlPlane holds etcd and the Kubernetes binaries: SCO_CONTROLPLANE, or the newest controlplane-* in the cache.
-	ControlPlane string
+	// Binaries holds etcd, the Kubernetes binaries and containerd: SCO_BINARIES, or sets/e2e in the cache.
+	Binaries string
 	// Run is the state of the one cluster that runs: e2e/run in the cache.
 	Run string
 }
 
 // FindDirs takes the directories from the environment, and checks that the built tools are there.
 func FindDirs() (Dirs, error) {
-	d := Dirs{Cache: os.Getenv("SCO_CACHE"), Tools: os.Getenv("SCO_TOOLS"), ControlPlane: os.Getenv("SCO_CONTROLPLANE")}
+	d := Dirs{Cache: os.Getenv("SCO_CACHE"), Binaries: os.Getenv("SCO_BINARIES")}
 	if d.Cache == "" {
 		cache, err := os.UserCacheDir()
 		if err != nil {
@@ -28,15 +26,8 @@ func FindDirs() (Dirs, error) {
 		}
 		d.Cache = filepath.Join(cache, "storage-client-operator")
 	}
-	if d.Tools == "" {
-		d.Tools = filepath.Join(d.Cache, "bin")
-	}
-	if d.ControlPlane == "" {
-		found, err := filepath.Glob(filepath.Join(d.Cache, "controlplane-*"))
-		if err != nil || len(found) == 0 {
-			return Dirs{}, fmt.Errorf("no controlplane-* in %s: \"make e2e\" builds it", d.Cache)
-		}
-		d.ControlPlane = found[len(found)-1]
+	if d.Binaries == "" {
+		d.Binaries = filepath.Join(d.Cache, "sets", "e2e")
 	}
 	d.Run = filepath.Join(d.Cache, "e2e", "run")
 	for _, file := range append(d.nodeBinaries(), d.binary("etcd"), d.binary("kube-apiserver"),
@@ -57,13 +48,13 @@ func (d Dirs) Logs() string { return filepath.Join(d.Run, "logs") }
 // Kubectl is the path of kubectl.
 func (d Dirs) Kubectl() string { return d.binary("kubectl") }
 
-func (d Dirs) binary(name string) string { return filepath.Join(d.ControlPlane, name) }
+func (d Dirs) binary(name string) string { return filepath.Join(d.Binaries, name) }
 
 // nodeBinaries are what is copied into the base disk.
 func (d Dirs) nodeBinaries() []string {
 	return []string{
 		d.binary("kubelet"), d.binary("kube-proxy"),
-		filepath.Join(d.Tools, "containerd"), filepath.Join(d.Tools, "containerd-shim-runc-v2"), filepath.Join(d.Tools, "ctr"),
+		d.binary("containerd"), d.binary("containerd-shim-runc-v2"), d.binary("ctr"),
 	}
 }
 

@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Says what a command needs before it begins, and stops where it cannot be had.
+#
+#   hack/needs.sh SET COLD WARM      SET: the command's set of hack/tools.sh. COLD, WARM: minutes that it takes on two cores with
+#                                    nothing built, and with everything built
+set -euo pipefail
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/storage-client-operator
+wanted=$(awk '$1 == "go" {print $2}' "$root/go.mod")
+
+if ! command -v go >/dev/null; then
+  echo "Go is not installed. Install Go $wanted or newer: https://go.dev/doc/install" >&2
+  exit 1
+fi
+if [[ -d $cache/sets/$1 ]]; then
+  echo "About $3 minutes on two cores; tools and control plane are built already"
+  exit
+fi
+
+# free_gigabytes PATH tells the free space of the file system that PATH is or would be on.
+free_gigabytes() {
+  local path=$1
+  while [[ ! -e $path ]]; do path=$(dirname "$path"); done
+  df --output=avail -B 1G "$path" 2>/dev/null | tail -n 1 | tr -d ' '
+}
+
+caches=("$cache" "$(go env GOCACHE)" "$(go env GOMODCACHE)")
+echo "The first run builds a control plane from source: about $2 minutes on two cores (later runs: $3), and 6 GB of disk in"
+printf '  %s\n' "${caches[@]}"
+echo "It needs Go $wanted or newer (here: $(go env GOVERSION)) and a Go module proxy"
+for path in "${caches[@]}"; do
+  free=$(free_gigabytes "$path")
+  if [[ -n $free ]] && ((free < 6)); then
+    echo "WARNING: only $free GB are free for $path"
+  fi
+done

@@ -13,7 +13,6 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
-	"github.com/storageclient/operator/controllers/node/livegate"
 	"github.com/storageclient/operator/controllers/overview"
 	"github.com/storageclient/operator/controllers/volume"
 	"github.com/storageclient/operator/tuning/advice"
@@ -40,7 +39,7 @@ func planCommand(env *environment) *cobra.Command {
 	}
 	o.output.add(cmd)
 	cmd.Flags().StringArrayVar(&o.allow, "allow-parameter", nil, "regular expression of parameters that the manager is run with; may be repeated")
-	cmd.Flags().StringVar(&o.maxUnavailable, "max-unavailable", livegate.DefaultClusterShare, "the cluster's budget that the manager is run with, for the estimate")
+	cmd.Flags().StringVar(&o.maxUnavailable, "max-unavailable", v1alpha1.DefaultClusterMaxUnavailable, "the cluster's budget that the manager is run with, for the estimate")
 	return cmd
 }
 
@@ -49,7 +48,7 @@ func (o *planOptions) run(ctx context.Context, env *environment, name string) er
 	if err != nil {
 		return err
 	}
-	budget, err := livegate.ParseShare(o.maxUnavailable)
+	budget, err := v1alpha1.ParseShare(o.maxUnavailable)
 	if err != nil {
 		return fmt.Errorf("--max-unavailable %q: %w", o.maxUnavailable, err)
 	}

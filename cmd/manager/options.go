@@ -11,7 +11,6 @@ import (
 
 	agentmetrics "github.com/storageclient/operator/agent/metrics"
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/node/livegate"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -57,7 +56,7 @@ func bind(flags *flag.FlagSet) *options {
 	flags.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "Address of the health and readiness probes. 0: none.")
 	flags.StringVar(&o.profilingAddress, "pprof-bind-address", "", "Loopback address and port of the Go profiler, e.g. 127.0.0.1:6060, for finding out what the manager is busy with. Empty: none.")
 	flags.IntVar(&o.webhookPort, "webhook-port", 0, "Port of the webhooks. 0: no webhook.")
-	flags.StringVar(&o.maxUnavailable, "max-unavailable", livegate.DefaultClusterShare, "How many of the cluster's nodes may be out of service at a time, whatever profiles allow: at least 1, or 1% to 100%, rounded down and never under 1.")
+	flags.StringVar(&o.maxUnavailable, "max-unavailable", v1alpha1.DefaultClusterMaxUnavailable, "How many of the cluster's nodes may be out of service at a time, whatever profiles allow: at least 1, or 1% to 100%, rounded down and never under 1.")
 	flags.StringVar(&o.untunedTaint, "untuned-taint", v1alpha1.UntunedTaint, "Key of the taint that is removed once a node is tuned.")
 	flags.IntVar(&o.verbosity, "v", 0, "Log verbosity: 0 for operators, 1 and more for debugging.")
 	flags.Var(&o.allowed, "allow-parameter", "Regular expression of canonical keys, e.g. sysctl/vm\\.swappiness, that profiles may set beyond the catalogue. May be given more than once.")
@@ -82,7 +81,7 @@ func (o *options) resolve() (settings, error) {
 		return resolved, fmt.Errorf("--untuned-taint %q: %s", resolved.untunedTaint, problem)
 	}
 	var err error
-	if resolved.maxUnavailable, err = livegate.ParseShare(o.maxUnavailable); err != nil {
+	if resolved.maxUnavailable, err = v1alpha1.ParseShare(o.maxUnavailable); err != nil {
 		return resolved, fmt.Errorf("--max-unavailable %q: %w", o.maxUnavailable, err)
 	}
 	if resolved.allow, err = catalogue.NewAllowList(resolved.allowed); err != nil {

@@ -19,7 +19,6 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/fleet"
-	"github.com/storageclient/operator/controllers/node/livegate"
 	"github.com/storageclient/operator/controllers/rollout/plan"
 )
 
@@ -228,7 +227,7 @@ func (c *Collector) nodes(ctx context.Context, s sink) error {
 	for _, f := range t.failed[:min(len(t.failed), maxFailedNodes)] {
 		s.gauge(nodeFailed, 1, f.node, f.reason)
 	}
-	s.gauge(rolloutBudget, float64(livegate.Share(c.MaxUnavailable, len(all.Nodes))))
+	s.gauge(rolloutBudget, float64(v1alpha1.ResolveShare(c.MaxUnavailable, len(all.Nodes))))
 	return nil
 }
 

@@ -23,7 +23,6 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
-	"github.com/storageclient/operator/controllers/rollout/plan"
 )
 
 var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
@@ -118,10 +117,10 @@ func values(t *testing.T, collectors ...prometheus.Collector) map[string]float64
 func TestCollectTellsWhatTheObjectsSay(t *testing.T) {
 	reader := newReader(t, interceptor.Funcs{}, profile(),
 		node("a", true), object("a", v1alpha1.RolloutUpToDate, "", v1alpha1.SettingInSync, v1alpha1.SettingDrifted), agent("a"),
-		node("b", true), object("b", v1alpha1.RolloutFailed, plan.ReasonRebootWithoutEffect), // and no agent
-		node("c", false), object("c", v1alpha1.RolloutRebooting, plan.ReasonRebootStarted), // down, so nobody misses its agent
+		node("b", true), object("b", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootWithoutEffect), // and no agent
+		node("c", false), object("c", v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonRebootStarted), // down, so nobody misses its agent
 		node("d", true), // not managed
-		object("gone", v1alpha1.RolloutFailed, plan.ReasonRebootTimedOut),
+		object("gone", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut),
 		claims(map[string]string{
 			"b": `{"profile":"eda","bootHash":"h","since":"2026-08-01T00:00:10Z"}`,
 			"c": `{"profile":"eda","bootHash":"h","since":"2026-08-01T00:00:00Z"}`, "d": `{`,
@@ -146,7 +145,7 @@ func TestCollectNamesSoManyFailedNodesAtMost(t *testing.T) {
 	var objects []client.Object
 	for i := range maxFailedNodes + 5 {
 		name := fmt.Sprintf("n%03d", i)
-		objects = append(objects, node(name, true), object(name, v1alpha1.RolloutFailed, plan.ReasonRebootTimedOut))
+		objects = append(objects, node(name, true), object(name, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut))
 	}
 	collector := newCollector(newReader(t, interceptor.Funcs{}, objects...))
 	got, named := values(t, collector), 0
@@ -181,7 +180,7 @@ func TestOnlyTheLeaderReports(t *testing.T) {
 		t.Errorf("a follower reports %v", got)
 	}
 	transitions := NewTransitions()
-	before, after := object("a", v1alpha1.RolloutRebooting, ""), object("a", v1alpha1.RolloutFailed, plan.ReasonRebootTimedOut)
+	before, after := object("a", v1alpha1.RolloutRebooting, ""), object("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut)
 	watched(follower, transitions, before, after)
 	if got := values(t, transitions); len(got) > 0 {
 		t.Errorf("a follower counts %v", got)
@@ -203,20 +202,20 @@ func TestTransitions(t *testing.T) {
 		before, after *v1alpha1.StorageClientNode
 		want          map[string]float64
 	}{
-		"a drain that ends in a permit": {at(v1alpha1.RolloutDraining, plan.ReasonDraining, 0), at(v1alpha1.RolloutRebooting, plan.ReasonPermitGiven, 90),
+		"a drain that ends in a permit": {at(v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDraining, 0), at(v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, 90),
 			map[string]float64{"node_drain_duration_seconds done": 90}},
-		"a drain that times out": {at(v1alpha1.RolloutDraining, plan.ReasonDraining, 0), at(v1alpha1.RolloutWaiting, plan.ReasonDrainTimedOut, 900),
+		"a drain that times out": {at(v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDraining, 0), at(v1alpha1.RolloutWaiting, v1alpha1.RolloutReasonDrainTimedOut, 900),
 			map[string]float64{"node_drain_duration_seconds timed_out": 900}},
-		"a drain that a pause ends": {at(v1alpha1.RolloutDraining, plan.ReasonDraining, 0), at(v1alpha1.RolloutReleasing, v1alpha1.ReasonPausedByField, 5),
+		"a drain that a pause ends": {at(v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDraining, 0), at(v1alpha1.RolloutReleasing, v1alpha1.ReasonPausedByField, 5),
 			map[string]float64{"node_drain_duration_seconds withdrawn": 5}},
-		"a drain that goes on": {at(v1alpha1.RolloutDraining, plan.ReasonDraining, 0), at(v1alpha1.RolloutDraining, plan.ReasonDrainBlocked, 0), map[string]float64{}},
-		"a node that came back": {at(v1alpha1.RolloutRebooting, plan.ReasonRebootStarted, 0), at(v1alpha1.RolloutSettling, plan.ReasonSettling, 60),
+		"a drain that goes on": {at(v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDraining, 0), at(v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDrainBlocked, 0), map[string]float64{}},
+		"a node that came back": {at(v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonRebootStarted, 0), at(v1alpha1.RolloutSettling, v1alpha1.RolloutReasonSettling, 60),
 			map[string]float64{"node_reboot_duration_seconds done": 60}},
-		"a node that did not": {at(v1alpha1.RolloutRebooting, plan.ReasonRebootStarted, 0), at(v1alpha1.RolloutFailed, plan.ReasonRebootTimedOut, 900),
+		"a node that did not": {at(v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonRebootStarted, 0), at(v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, 900),
 			map[string]float64{"node_reboot_duration_seconds failed": 900, "node_failures_total RebootTimedOut": 1}},
-		"a permit that is taken back": {at(v1alpha1.RolloutRebooting, plan.ReasonPermitGiven, 0), at(v1alpha1.RolloutReleasing, plan.ReasonPermitRefused, 9),
+		"a permit that is taken back": {at(v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, 0), at(v1alpha1.RolloutReleasing, v1alpha1.RolloutReasonPermitRefused, 9),
 			map[string]float64{"node_reboot_duration_seconds withdrawn": 9}},
-		"a clock that went back": {at(v1alpha1.RolloutDraining, plan.ReasonDraining, 10), at(v1alpha1.RolloutRebooting, plan.ReasonPermitGiven, 0), map[string]float64{}},
+		"a clock that went back": {at(v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDraining, 10), at(v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, 0), map[string]float64{}},
 		"settings that drift, once each": {
 			object("a", "", "", v1alpha1.SettingInSync, v1alpha1.SettingInSync, v1alpha1.SettingDrifted),
 			object("a", "", "", v1alpha1.SettingDrifted, v1alpha1.SettingShadowed, v1alpha1.SettingShadowed, v1alpha1.SettingDrifted),
@@ -233,7 +232,7 @@ func TestTransitions(t *testing.T) {
 }
 
 func TestNamesFollowTheConventions(t *testing.T) {
-	objects := []client.Object{profile(), node("b", true), object("b", v1alpha1.RolloutFailed, plan.ReasonRebootWithoutEffect)}
+	objects := []client.Object{profile(), node("b", true), object("b", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootWithoutEffect)}
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(newCollector(newReader(t, interceptor.Funcs{}, objects...)), NewTransitions())
 	families, err := registry.Gather()

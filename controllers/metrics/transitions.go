@@ -8,7 +8,6 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/drift"
-	"github.com/storageclient/operator/controllers/rollout/plan"
 )
 
 // Results of a drain and of a reboot, as a label.
@@ -111,7 +110,7 @@ func drainResult(is *v1alpha1.RolloutStatus) string {
 		return resultDone
 	case is.Phase == v1alpha1.RolloutFailed:
 		return resultFailed
-	case is.Reason == plan.ReasonDrainTimedOut:
+	case is.Reason == v1alpha1.RolloutReasonDrainTimedOut:
 		return resultTimedOut
 	}
 	return resultWithdrawn

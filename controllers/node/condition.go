@@ -10,7 +10,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
-	"github.com/storageclient/operator/controllers/internal/names"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // tuned says how a managed node stands, for its condition Tuned. current is whether its object holds what the
@@ -27,13 +27,13 @@ func tuned(scn *v1alpha1.StorageClientNode, report fleet.Report, current bool, n
 	case report.Applying || !current:
 		return verdict(corev1.ConditionFalse, v1alpha1.NodeReasonApplying, cmp.Or(note, "the agent has not reported the settings yet"))
 	case len(report.Failed) > 0:
-		return verdict(corev1.ConditionFalse, v1alpha1.NodeReasonSettingsFailed, "failed: "+names.List(report.Failed))
+		return verdict(corev1.ConditionFalse, v1alpha1.NodeReasonSettingsFailed, "failed: "+text.List(report.Failed))
 	case len(report.RebootPending) > 0:
-		return verdict(corev1.ConditionFalse, v1alpha1.NodeReasonRebootPending, "takes effect at the next boot: "+names.List(report.RebootPending))
+		return verdict(corev1.ConditionFalse, v1alpha1.NodeReasonRebootPending, "takes effect at the next boot: "+text.List(report.RebootPending))
 	case len(report.Drifted) > 0:
-		return verdict(corev1.ConditionFalse, v1alpha1.NodeReasonDrifted, "not as declared: "+names.List(report.Drifted))
+		return verdict(corev1.ConditionFalse, v1alpha1.NodeReasonDrifted, "not as declared: "+text.List(report.Drifted))
 	case len(report.Exceptions) > 0:
-		return verdict(corev1.ConditionTrue, v1alpha1.NodeReasonTunedWithExceptions, "cannot be had on this node: "+names.List(report.Exceptions))
+		return verdict(corev1.ConditionTrue, v1alpha1.NodeReasonTunedWithExceptions, "cannot be had on this node: "+text.List(report.Exceptions))
 	}
 	return verdict(corev1.ConditionTrue, v1alpha1.NodeReasonTuned, fmt.Sprintf("%d settings were read back", len(scn.Spec.Settings)))
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/match"
-	"github.com/storageclient/operator/controllers/internal/names"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // step is what a node is due next.
@@ -62,7 +62,7 @@ func decide(in input) decision {
 		return decision{step: stepStay, note: "paused"}
 	}
 	if paused := in.view.PausedBy(in.node, in.scn); len(paused) > 0 {
-		return decision{step: stepStay, note: "paused by profile " + names.List(paused)}
+		return decision{step: stepStay, note: "paused by profile " + text.List(paused)}
 	}
 	if !in.wanted.Managed {
 		return in.decideRelease()
@@ -107,7 +107,7 @@ func (in input) decideWithheld(spec v1alpha1.StorageClientNodeSpec, keys []strin
 			changed = true
 		}
 	}
-	note := "takes boot settings out again that had no effect: " + names.List(keys)
+	note := "takes boot settings out again that had no effect: " + text.List(keys)
 	switch {
 	case changed:
 		return decision{step: stepWrite, spec: first, note: note}

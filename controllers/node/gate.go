@@ -13,9 +13,9 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/controllers/internal/livegate"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/pause"
-	"github.com/storageclient/operator/controllers/node/livegate"
 )
 
 // throughGate lets a decision that changes a host pass only where every profile concerned lets the node go now.
@@ -163,7 +163,7 @@ func mayRelease(all fleet.Snapshot, profile *fleet.Profile) string {
 			releasing++
 		}
 	}
-	limit := livegate.Share(*profile.Spec.WithDefaults().Rollout.MaxConcurrentLive, carrying)
+	limit := v1alpha1.ResolveShare(*profile.Spec.WithDefaults().Rollout.MaxConcurrentLive, carrying)
 	if releasing >= limit {
 		return fmt.Sprintf("waits for its turn to be restored, at most %d at a time", limit)
 	}

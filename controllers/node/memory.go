@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/storageclient/operator/controllers/internal/fleet"
-	"github.com/storageclient/operator/controllers/node/livegate"
+	"github.com/storageclient/operator/controllers/internal/livegate"
 )
 
 // remembered is how long the gate's verdict on a profile's nodes is kept. Each of thousands that wait would look at all of

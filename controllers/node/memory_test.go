@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/storageclient/operator/controllers/node/livegate"
+	"github.com/storageclient/operator/controllers/internal/livegate"
 )
 
 func TestVerdictDenies(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/rollout/plan"
 )
 
 func TestABootArgumentWithoutEffectIsTakenOutAgain(t *testing.T) {
@@ -25,7 +24,7 @@ func TestABootArgumentWithoutEffectIsTakenOutAgain(t *testing.T) {
 		t.Fatalf("taken out before the node has failed: %+v", got)
 	}
 	scn.Status.Rollout = &v1alpha1.RolloutStatus{
-		Phase: v1alpha1.RolloutFailed, Reason: plan.ReasonRebootWithoutEffect, BootHash: wanted.BootHash, Attempts: 1,
+		Phase: v1alpha1.RolloutFailed, Reason: v1alpha1.RolloutReasonRebootWithoutEffect, BootHash: wanted.BootHash, Attempts: 1,
 	}
 
 	first := decide(in(scn, p))

@@ -6,7 +6,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/node/livegate"
 	"github.com/storageclient/operator/tuning/windows"
 )
 
@@ -56,7 +55,7 @@ func Foresee(profile *v1alpha1.StorageClientProfile, reboots int, fleet Fleet, n
 		return out
 	}
 	rules := profile.Spec.WithDefaults().Rollout
-	atOnce := min(livegate.Share(*rules.MaxUnavailable, fleet.Matched), livegate.Share(fleet.MaxUnavailable, fleet.All))
+	atOnce := min(v1alpha1.ResolveShare(*rules.MaxUnavailable, fleet.Matched), v1alpha1.ResolveShare(fleet.MaxUnavailable, fleet.All))
 	waves := (reboots + atOnce - 1) / atOnce
 	drain := NominalDrain + time.Duration(rules.Drain.ExcludeFromLoadBalancersSeconds)*time.Second
 	wave := drain + NominalBoot + time.Duration(*rules.SettleSeconds)*time.Second

@@ -11,10 +11,10 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/match"
-	"github.com/storageclient/operator/controllers/internal/names"
 	"github.com/storageclient/operator/controllers/internal/pause"
 	"github.com/storageclient/operator/controllers/overview"
 	"github.com/storageclient/operator/controllers/volume"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // maxMessage keeps a condition's message to a few lines; the API allows 32768 bytes.
@@ -99,7 +99,7 @@ func (f facts) stalled() verdict {
 	case f.fence != "":
 		return yes(v1alpha1.ReasonFenceMissing, "the node agent is not rolled out: "+f.fence)
 	case f.stopped():
-		return yes(v1alpha1.ReasonFailureThreshold, "failed nodes: "+names.List(f.nodes.failed))
+		return yes(v1alpha1.ReasonFailureThreshold, "failed nodes: "+text.List(f.nodes.failed))
 	case f.volumes.Stopped != "":
 		return yes(v1alpha1.ReasonFailureThreshold, "volumes wait until the profile's volume rules change: "+f.volumes.Stopped)
 	}
@@ -117,11 +117,11 @@ func (f facts) ready(stalled verdict) verdict {
 	case f.nodes.counts.Matched == 0 && f.volumes.Matched == 0:
 		return yes(v1alpha1.ReasonNothingMatched, withIgnored("no node and no volume matches", f.nodes.ignored))
 	case len(f.nodes.failed) > 0:
-		return no(v1alpha1.ReasonNodesFailed, "failed nodes: "+names.List(f.nodes.failed))
+		return no(v1alpha1.ReasonNodesFailed, "failed nodes: "+text.List(f.nodes.failed))
 	case f.rebootHeldBack() != "":
-		return no(v1alpha1.ReasonRebootPending, fmt.Sprintf("a reboot is due on %s: %s", names.List(f.dueNodes()), f.rebootHeldBack()))
+		return no(v1alpha1.ReasonRebootPending, fmt.Sprintf("a reboot is due on %s: %s", text.List(f.dueNodes()), f.rebootHeldBack()))
 	case f.onlyAtBoot():
-		return no(v1alpha1.ReasonRebootPending, "some settings take effect whenever a node boots, and none is rebooted for them: "+names.List(f.pendingNodes()))
+		return no(v1alpha1.ReasonRebootPending, "some settings take effect whenever a node boots, and none is rebooted for them: "+text.List(f.pendingNodes()))
 	case f.unfinished():
 		return no(v1alpha1.ReasonRollingOut, f.progress())
 	}
@@ -137,9 +137,9 @@ func (f facts) readyAtRest() verdict {
 	case len(f.nodes.exceptions) == 0:
 		return yes(v1alpha1.ReasonUpToDate, f.progress())
 	case f.profile.Spec.OnUnsupported == v1alpha1.UnsupportedFail:
-		return no(v1alpha1.ReasonExceptions, "some settings cannot be had on "+names.List(f.nodes.exceptions))
+		return no(v1alpha1.ReasonExceptions, "some settings cannot be had on "+text.List(f.nodes.exceptions))
 	}
-	return yes(v1alpha1.ReasonReadyWithExceptions, "some settings cannot be had on "+names.List(f.nodes.exceptions))
+	return yes(v1alpha1.ReasonReadyWithExceptions, "some settings cannot be had on "+text.List(f.nodes.exceptions))
 }
 
 // unfinished reports whether nodes or volumes are on their way, or ought to be. A node that is as declared and not yet
@@ -239,7 +239,7 @@ func (f facts) mountsEffective() verdict {
 				nodes = append(nodes, mount.Node)
 			}
 		}
-		return no(v1alpha1.ReasonStaleMounts, fmt.Sprintf("%d mounts have old options until their pods start anew, on %s", f.stale.Count, names.List(nodes)))
+		return no(v1alpha1.ReasonStaleMounts, fmt.Sprintf("%d mounts have old options until their pods start anew, on %s", f.stale.Count, text.List(nodes)))
 	case f.nodes.counts.Matched > 0 && f.nodes.reported == 0:
 		return verdict{metav1.ConditionUnknown, v1alpha1.ReasonPending, "no node has reported yet"}
 	}
@@ -264,9 +264,9 @@ func (f facts) conflict() verdict {
 	volumes, blocked := f.volumes.Conflict()
 	switch {
 	case len(f.nodes.conflicts) > 0 && blocked:
-		return yes(v1alpha1.ReasonSettingConflict, names.Join(f.nodes.conflicts, "; ")+"; volumes: "+volumes)
+		return yes(v1alpha1.ReasonSettingConflict, text.Join(f.nodes.conflicts, "; ")+"; volumes: "+volumes)
 	case len(f.nodes.conflicts) > 0:
-		return yes(v1alpha1.ReasonSettingConflict, names.Join(f.nodes.conflicts, "; "))
+		return yes(v1alpha1.ReasonSettingConflict, text.Join(f.nodes.conflicts, "; "))
 	case blocked:
 		return yes(v1alpha1.ReasonVolumeConflict, volumes)
 	}
@@ -284,7 +284,7 @@ func (f facts) progress() string {
 		{"not heard of", f.nodes.silent}, {"not applied", f.nodes.behind}, {"drifted", f.nodes.drifted}, {"reboot due", f.pendingNodes()},
 	} {
 		if len(list.nodes) > 0 {
-			parts = append(parts, list.label+": "+names.List(list.nodes))
+			parts = append(parts, list.label+": "+text.List(list.nodes))
 		}
 	}
 	if f.volumes.Step != "" {
@@ -306,7 +306,7 @@ func (f facts) waits() string {
 	var parts []string
 	for _, list := range [][]wait{f.nodes.disrupted, others} {
 		if told := byMessage(list); len(told) > 0 {
-			parts = append(parts, names.Join(told, "; "))
+			parts = append(parts, text.Join(told, "; "))
 		}
 	}
 	return strings.Join(parts, "; ")
@@ -317,13 +317,13 @@ func byMessage(waits []wait) []string {
 	nodes := map[string][]string{}
 	for _, w := range waits {
 		if w.message != "" {
-			text := w.reason + ": " + w.message
-			nodes[text] = append(nodes[text], w.node)
+			said := w.reason + ": " + w.message
+			nodes[said] = append(nodes[said], w.node)
 		}
 	}
 	var out []string
-	for text, named := range nodes {
-		out = append(out, names.List(named)+": "+text)
+	for said, named := range nodes {
+		out = append(out, text.List(named)+": "+said)
 	}
 	return out
 }
@@ -332,7 +332,7 @@ func withIgnored(message string, ignored []string) string {
 	if len(ignored) == 0 {
 		return message
 	}
-	return message + "; ignored: " + names.List(ignored)
+	return message + "; ignored: " + text.List(ignored)
 }
 
 func (f facts) removalMessage() string {
@@ -341,16 +341,16 @@ func (f facts) removalMessage() string {
 		parts = append(parts, "paused")
 	}
 	if len(f.removal.nodes) > 0 {
-		parts = append(parts, "nodes: "+names.List(f.removal.nodes))
+		parts = append(parts, "nodes: "+text.List(f.removal.nodes))
 	}
 	if held := f.rebootHeldBack(); held != "" && f.profile.Spec.Rollout.Reboot.RestoreReboot {
 		parts = append(parts, "reboots: "+held)
 	}
 	if len(f.volumes.Unrestored) > 0 {
-		parts = append(parts, "volumes: "+names.List(f.volumes.Unrestored))
+		parts = append(parts, "volumes: "+text.List(f.volumes.Unrestored))
 	}
 	if len(f.removal.left) > 0 {
-		parts = append(parts, "left to restore when they can be reached: "+names.List(f.removal.left))
+		parts = append(parts, "left to restore when they can be reached: "+text.List(f.removal.left))
 	}
 	if len(parts) == 0 {
 		return "nodes and volumes are put back"

@@ -14,7 +14,6 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/overview"
-	"github.com/storageclient/operator/controllers/rollout/plan"
 	"github.com/storageclient/operator/controllers/volume"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/nodesettings"
@@ -116,7 +115,7 @@ func modulesOnly(p *v1alpha1.StorageClientProfile) { p.Spec.Node.KernelArguments
 func atNextBoot(_ *corev1.Node, scn *v1alpha1.StorageClientNode) {
 	scn.Spec.Settings = append(scn.Spec.Settings, v1alpha1.NodeSetting{Key: moduleKey, Value: "Y", Profile: "p"})
 	scn.Status.RebootRequired, scn.Status.RebootRequiredBy = true, []string{moduleKey}
-	scn.Status.Rollout = &v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutUpToDate, Reason: plan.ReasonEffectiveAtNextBoot}
+	scn.Status.Rollout = &v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutUpToDate, Reason: v1alpha1.RolloutReasonEffectiveAtNextBoot}
 }
 
 func policy(p v1alpha1.RebootPolicy) func(*v1alpha1.StorageClientProfile) {

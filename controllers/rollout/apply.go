@@ -143,7 +143,7 @@ func (s *scope) uncordon(ctx context.Context, step plan.Uncordon) error {
 	if err != nil {
 		return err
 	}
-	if step.Reason == plan.ReasonAccepted {
+	if step.Reason == v1alpha1.RolloutReasonAccepted {
 		s.event(step.Node, corev1.EventTypeNormal, eventAccepted, "Accept", "Came back as declared")
 	}
 	s.event(step.Node, corev1.EventTypeNormal, eventUncordoned, "Uncordon", "Uncordoned: %s", step.Reason)

@@ -4,7 +4,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/rollout/plan"
 )
 
 // Reasons of events on Nodes.
@@ -37,9 +36,9 @@ func (s *scope) tell(node string, was, is v1alpha1.RolloutStatus) {
 	switch {
 	case is.Phase == v1alpha1.RolloutFailed && was.Phase != v1alpha1.RolloutFailed:
 		s.event(node, corev1.EventTypeWarning, eventFailed, "Reboot", "%s: %s", is.Reason, is.Message)
-	case is.Reason == plan.ReasonDrainTimedOut && was.Reason != plan.ReasonDrainTimedOut:
+	case is.Reason == v1alpha1.RolloutReasonDrainTimedOut && was.Reason != v1alpha1.RolloutReasonDrainTimedOut:
 		s.event(node, corev1.EventTypeWarning, eventDrainTimedOut, "Drain", "%s", is.Message)
-	case is.Reason == plan.ReasonDrainBlocked && (was.Reason != is.Reason || was.Message != is.Message):
+	case is.Reason == v1alpha1.RolloutReasonDrainBlocked && (was.Reason != is.Reason || was.Message != is.Message):
 		s.event(node, corev1.EventTypeWarning, eventDrainBlocked, "Drain", "%s", is.Message)
 	}
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/pause"
-	"github.com/storageclient/operator/controllers/node/livegate"
 	"github.com/storageclient/operator/controllers/rollout/drain"
 	"github.com/storageclient/operator/controllers/rollout/plan"
 	"github.com/storageclient/operator/tuning/nodesettings"
@@ -269,7 +268,7 @@ func (s *scope) readLive(ctx context.Context, name string, object client.Object)
 func (s *scope) current() plan.Snapshot {
 	out := plan.Snapshot{
 		Now:    s.now,
-		Budget: livegate.Share(s.MaxUnavailable, len(s.nodes)),
+		Budget: v1alpha1.ResolveShare(s.MaxUnavailable, len(s.nodes)),
 		Paused: s.paused,
 		Claims: make(map[string]plan.Claim, len(s.claims.Data)),
 		Nodes:  make([]plan.Node, 0, len(s.nodes)),

@@ -96,8 +96,8 @@ func TestWorkersWriteToOneCluster(t *testing.T) {
 	var steps []plan.Step
 	for _, name := range names {
 		on := plan.OnNode{Node: name}
-		p.rollout[name] = v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutUpToDate, Reason: plan.ReasonNothingToDo}
-		steps = append(steps, plan.Uncordon{OnNode: on, Reason: plan.ReasonAccepted}, plan.ReleaseClaim{OnNode: on}, plan.ClearPermit{OnNode: on})
+		p.rollout[name] = v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutUpToDate, Reason: v1alpha1.RolloutReasonNothingToDo}
+		steps = append(steps, plan.Uncordon{OnNode: on, Reason: v1alpha1.RolloutReasonAccepted}, plan.ReleaseClaim{OnNode: on}, plan.ClearPermit{OnNode: on})
 	}
 	steps = append(steps, plan.AddClaim{OnNode: plan.OnNode{Node: "new"}, Claim: plan.Claim{Profile: "eda"}})
 	p.take(t.Context(), steps)

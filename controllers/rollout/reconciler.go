@@ -6,6 +6,8 @@ import (
 	"maps"
 	"time"
 
+	"github.com/storageclient/operator/api/v1alpha1"
+
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -101,12 +103,12 @@ func (s *scope) look(ctx context.Context, step plan.Drain) (*plan.Drained, error
 }
 
 func drained(result drain.Result) plan.Drained {
-	out := plan.Drained{Gone: result.Done(), Reason: plan.ReasonDraining, Message: result.String(), LeftPodUIDs: result.LeftUIDs}
+	out := plan.Drained{Gone: result.Done(), Reason: v1alpha1.RolloutReasonDraining, Message: result.String(), LeftPodUIDs: result.LeftUIDs}
 	switch {
 	case len(result.Blocked) > 0:
-		out.Reason = plan.ReasonDrainBlocked
+		out.Reason = v1alpha1.RolloutReasonDrainBlocked
 	case len(result.WaitedFor) > 0:
-		out.Reason = plan.ReasonWaitingForPods
+		out.Reason = v1alpha1.RolloutReasonWaitingForPods
 	}
 	return out
 }

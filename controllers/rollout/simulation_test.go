@@ -534,7 +534,7 @@ func (w *world) idle(next time.Time) time.Duration {
 func (w *world) checkClosed() {
 	for _, name := range w.nodeNames {
 		n := w.nodes[name]
-		if n.Mark == nil || n.Deleting || n.Client == nil || n.Client.Spec.RebootPermit != nil || w.failed(n) || n.Client.Status.Rollout.Reason == plan.ReasonPermitRefused {
+		if n.Mark == nil || n.Deleting || n.Client == nil || n.Client.Spec.RebootPermit != nil || w.failed(n) || n.Client.Status.Rollout.Reason == v1alpha1.RolloutReasonPermitRefused {
 			continue
 		}
 		for _, profile := range n.budgets(w) {

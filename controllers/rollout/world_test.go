@@ -661,9 +661,9 @@ func (m *manager) drain(_ context.Context, step plan.Drain) (plan.Drained, error
 			pod.goneAt = m.now.Add(time.Duration(m.rng.IntN(40)) * time.Second)
 		}
 	}
-	out := plan.Drained{Gone: len(n.pods) == 0, Reason: plan.ReasonDraining, Message: "Not gone yet: " + fmt.Sprint(len(n.pods))}
+	out := plan.Drained{Gone: len(n.pods) == 0, Reason: v1alpha1.RolloutReasonDraining, Message: "Not gone yet: " + fmt.Sprint(len(n.pods))}
 	if blocked {
-		out.Reason, out.Message = plan.ReasonDrainBlocked, "Pod a/b is kept by PodDisruptionBudget a/c"
+		out.Reason, out.Message = v1alpha1.RolloutReasonDrainBlocked, "Pod a/b is kept by PodDisruptionBudget a/c"
 	}
 	return out, nil
 }
@@ -678,7 +678,7 @@ func (m *manager) look(_ context.Context, step plan.Drain) (*plan.Drained, error
 	if len(n.pods) == 0 || slices.ContainsFunc(n.pods, func(p simPod) bool { return p.goneAt.IsZero() }) {
 		return nil, nil
 	}
-	return &plan.Drained{Reason: plan.ReasonDraining, Message: "Not gone yet: " + fmt.Sprint(len(n.pods))}, nil
+	return &plan.Drained{Reason: v1alpha1.RolloutReasonDraining, Message: "Not gone yet: " + fmt.Sprint(len(n.pods))}, nil
 }
 
 func (m *manager) claim(_ context.Context, steps []plan.AddClaim) error {
@@ -985,7 +985,7 @@ func (m *manager) checkUncordon(n *simNode, step plan.Uncordon) {
 	if permit := c.Spec.RebootPermit; permit != nil && permit.BootID == n.BootID {
 		m.fail("invariant 2: uncordon of %s, which may reboot", n.Name)
 	}
-	if step.Reason != plan.ReasonAccepted || m.seen[n.Name].objectRV != n.objectRV {
+	if step.Reason != v1alpha1.RolloutReasonAccepted || m.seen[n.Name].objectRV != n.objectRV {
 		return
 	}
 	due := slices.ContainsFunc(c.Spec.Settings, func(s v1alpha1.NodeSetting) bool {

@@ -128,7 +128,7 @@ func (r *Reconciler) tell(ctx context.Context, pv *corev1.PersistentVolume, d De
 	}
 	eventType := corev1.EventTypeNormal
 	switch {
-	case d.State == StateBlocked, d.Reason == ReasonFailedMount:
+	case d.State == StateBlocked, d.Reason == v1alpha1.VolumeReasonFailedMount:
 		eventType = corev1.EventTypeWarning
 	case d.Action == ActionNone:
 		return

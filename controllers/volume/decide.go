@@ -11,44 +11,8 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/match"
-	"github.com/storageclient/operator/controllers/internal/names"
 	"github.com/storageclient/operator/tuning/mountoptions"
-)
-
-// Reasons of a Decision. They are stable: events, logs and the profile's status carry them unchanged.
-const (
-	// ReasonNotSelected surfaces when no acting profile selects the volume and it carries nothing of ours.
-	ReasonNotSelected = "VolumeNotSelected"
-	// ReasonIgnored surfaces when the volume is being deleted, or it or its claim carries the annotation ignore.
-	ReasonIgnored = "VolumeIgnored"
-	// ReasonHeld surfaces when a profile whose options the volume carries is paused, in mode Plan or stalled.
-	ReasonHeld = "VolumeHeld"
-	// ReasonUpToDate surfaces when the volume carries the declared options.
-	ReasonUpToDate = "VolumeUpToDate"
-	// ReasonOptionsMerged surfaces when the declared options are written.
-	ReasonOptionsMerged = "VolumeOptionsMerged"
-	// ReasonConflict surfaces when somebody else changed the options that we wrote, profiles of equal priority disagree, or
-	// volumes of one server would have different nconnect.
-	ReasonConflict = "VolumeConflict"
-	// ReasonDeclaredElsewhere surfaces when the volume's options are declared in Git and gitOpsOwned is ReportOnly.
-	ReasonDeclaredElsewhere = "VolumeDeclaredElsewhere"
-	// ReasonLegacyAnnotation surfaces when the annotation volume.beta.kubernetes.io/mount-options overrides spec.mountOptions.
-	ReasonLegacyAnnotation = "VolumeLegacyAnnotation"
-	// ReasonWrongProtocol surfaces when options are of another protocol or file system than the volume, or the volume
-	// does not tell which it is.
-	ReasonWrongProtocol = "VolumeWrongProtocol"
-	// ReasonNoMount surfaces when the volume is a raw block device, or of a kind that takes no mount options.
-	ReasonNoMount = "VolumeNoMount"
-	// ReasonInvalidOptions surfaces when declared options and the volume's own do not go together, or its driver does not
-	// hand them to mount as they are.
-	ReasonInvalidOptions = "VolumeInvalidOptions"
-	// ReasonRestored surfaces when the volume's original options are put back.
-	ReasonRestored = "VolumeRestored"
-	// ReasonFailedMount surfaces when a pod could not mount the volume with the options that were written: its original
-	// options are put back, and no other volume gets the new ones until the profile's volume rules change.
-	ReasonFailedMount = "VolumeFailedMount"
-	// ReasonReleased surfaces when our annotations go and the options stay.
-	ReasonReleased = "VolumeReleased"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // Action is what is to be written.
@@ -189,7 +153,7 @@ func (s *scope) leaveIgnored() (Decision, bool) {
 		return Decision{}, false
 	}
 	s.rules = nil
-	return Decision{Action: ActionNone, State: StateUnselected, Reason: ReasonIgnored,
+	return Decision{Action: ActionNone, State: StateUnselected, Reason: v1alpha1.VolumeReasonIgnored,
 		Message: "the volume is being deleted, or it or its claim carries the annotation " + v1alpha1.IgnoreAnnotation}, true
 }
 
@@ -198,14 +162,14 @@ func (s *scope) hold() (Decision, bool) {
 	if message == "" || (len(s.rules) == 0 && !s.record.present) {
 		return Decision{}, false
 	}
-	return Decision{Action: ActionNone, State: StateHeld, Reason: ReasonHeld, Message: message}, true
+	return Decision{Action: ActionNone, State: StateHeld, Reason: v1alpha1.VolumeReasonHeld, Message: message}, true
 }
 
 func (s *scope) leaveUnselected() (Decision, bool) {
 	if len(s.rules) > 0 || s.record.present {
 		return Decision{}, false
 	}
-	return Decision{Action: ActionNone, State: StateUnselected, Reason: ReasonNotSelected, Message: "no rule selects the volume"}, true
+	return Decision{Action: ActionNone, State: StateUnselected, Reason: v1alpha1.VolumeReasonNotSelected, Message: "no rule selects the volume"}, true
 }
 
 // giveBack is for a volume that no rule selects any more.
@@ -214,9 +178,9 @@ func (s *scope) giveBack() (Decision, bool) {
 		return Decision{}, false
 	}
 	if why := s.keepOptions(); why != "" {
-		return Decision{Action: ActionRelease, State: StatePending, Reason: ReasonReleased, Message: "mountOptions stay as they are: " + why}, true
+		return Decision{Action: ActionRelease, State: StatePending, Reason: v1alpha1.VolumeReasonReleased, Message: "mountOptions stay as they are: " + why}, true
 	}
-	return Decision{Action: ActionRestore, State: StatePending, Reason: ReasonRestored, Options: s.record.original,
+	return Decision{Action: ActionRestore, State: StatePending, Reason: v1alpha1.VolumeReasonRestored, Options: s.record.original,
 		Message: "put the volume's own mountOptions back: " + list(s.record.original)}, true
 }
 
@@ -245,7 +209,7 @@ func (s *scope) declaredElsewhere() (Decision, bool) {
 	if _, legacy := s.Volume.Annotations[corev1.MountOptionAnnotation]; !legacy && s.satisfied() {
 		return s.settle()
 	}
-	return blocked(ReasonDeclaredElsewhere, declaredMessage(s.Volume.Name, by, s.merged.options)), true
+	return blocked(v1alpha1.VolumeReasonDeclaredElsewhere, declaredMessage(s.Volume.Name, by, s.merged.options)), true
 }
 
 // satisfied says whether the list needs no write to carry what is declared.
@@ -271,7 +235,7 @@ func (s *scope) blockLegacy() (Decision, bool) {
 	if _, ok := s.Volume.Annotations[corev1.MountOptionAnnotation]; !ok {
 		return Decision{}, false
 	}
-	return blocked(ReasonLegacyAnnotation, fmt.Sprintf("annotation %s overrides spec.mountOptions: move its options there and remove it",
+	return blocked(v1alpha1.VolumeReasonLegacyAnnotation, fmt.Sprintf("annotation %s overrides spec.mountOptions: move its options there and remove it",
 		corev1.MountOptionAnnotation)), true
 }
 
@@ -280,20 +244,20 @@ func (s *scope) blockChanged() (Decision, bool) {
 	case !s.record.present || (s.adopted() && slices.Equal(s.current, s.record.applied)):
 		return Decision{}, false
 	case s.record.broken != "":
-		return blocked(ReasonConflict, fmt.Sprintf("%s: remove the annotations %s to have the volume taken up anew",
+		return blocked(v1alpha1.VolumeReasonConflict, fmt.Sprintf("%s: remove the annotations %s to have the volume taken up anew",
 			s.record.broken, strings.Join(ourAnnotations, ", "))), true
 	}
-	return blocked(ReasonConflict, fmt.Sprintf("somebody else changed mountOptions to %s; last written: %s: set that again, or remove the annotations %s to have the volume taken up anew",
+	return blocked(v1alpha1.VolumeReasonConflict, fmt.Sprintf("somebody else changed mountOptions to %s; last written: %s: set that again, or remove the annotations %s to have the volume taken up anew",
 		list(s.current), list(s.record.applied), strings.Join(ourAnnotations, ", "))), true
 }
 
 // blockUnmounted is for volumes that nobody mounts with options.
 func (s *scope) blockUnmounted() (Decision, bool) {
 	if rawBlock(s.Volume) {
-		return blocked(ReasonNoMount, "volumeMode is Block: pods get the device itself, and mount options have no effect: leave the volume out of the rule's selector"), true
+		return blocked(v1alpha1.VolumeReasonNoMount, "volumeMode is Block: pods get the device itself, and mount options have no effect: leave the volume out of the rule's selector"), true
 	}
 	if why := s.target.Refuses(); why != "" {
-		return blocked(ReasonNoMount, why+": leave the volume out of the rule's selector"), true
+		return blocked(v1alpha1.VolumeReasonNoMount, why+": leave the volume out of the rule's selector"), true
 	}
 	return Decision{}, false
 }
@@ -304,7 +268,7 @@ func (s *scope) blockProtocol() (Decision, bool) {
 	source := s.target.Source()
 	vouched := func(r rule) bool { return source.Driver != "" && slices.Contains(r.Selector.Drivers, source.Driver) }
 	if source.Protocol == "" && slices.ContainsFunc(s.rules, func(r rule) bool { return !vouched(r) }) {
-		return blocked(ReasonWrongProtocol, fmt.Sprintf("driver %q is not known: name it in the rule's selector.drivers if it mounts NFS, or XFS and the volume's fsType is xfs", source.Driver)), true
+		return blocked(v1alpha1.VolumeReasonWrongProtocol, fmt.Sprintf("driver %q is not known: name it in the rule's selector.drivers if it mounts NFS, or XFS and the volume's fsType is xfs", source.Driver)), true
 	}
 	var foreign []string
 	for _, r := range s.rules {
@@ -318,8 +282,8 @@ func (s *scope) blockProtocol() (Decision, bool) {
 		return Decision{}, false
 	}
 	slices.Sort(foreign)
-	return blocked(ReasonWrongProtocol, fmt.Sprintf("not for this volume, which is %s: %s: name protocols or fsTypes in the rule's selector",
-		kind(source, s.target.options), names.List(slices.Compact(foreign)))), true
+	return blocked(v1alpha1.VolumeReasonWrongProtocol, fmt.Sprintf("not for this volume, which is %s: %s: name protocols or fsTypes in the rule's selector",
+		kind(source, s.target.options), text.List(slices.Compact(foreign)))), true
 }
 
 // kind says what a volume is, in the words of a selector.
@@ -339,7 +303,7 @@ func (s *scope) blockInvalid() (Decision, bool) {
 	if len(s.merged.problems) == 0 {
 		return Decision{}, false
 	}
-	return blocked(ReasonInvalidOptions, "mount would not get the merged list as it is, or refuse it: "+names.Join(s.merged.problems, "; ")), true
+	return blocked(v1alpha1.VolumeReasonInvalidOptions, "mount would not get the merged list as it is, or refuse it: "+text.Join(s.merged.problems, "; ")), true
 }
 
 func (s *scope) write() (Decision, bool) {
@@ -347,21 +311,21 @@ func (s *scope) write() (Decision, bool) {
 	if slices.Equal(s.current, wanted) && (!s.record.present || slices.Equal(s.record.profiles, profileNames(s.rules))) {
 		return Decision{}, false
 	}
-	message := fmt.Sprintf("mountOptions become %s (were %s) by %s", list(wanted), list(s.current), names.List(profileNames(s.rules)))
+	message := fmt.Sprintf("mountOptions become %s (were %s) by %s", list(wanted), list(s.current), text.List(profileNames(s.rules)))
 	if !s.target.MountsPerPod() {
 		message += "; a node mounts them once all pods of the volume have left it"
 	}
-	return Decision{Action: ActionWrite, State: StatePending, Reason: ReasonOptionsMerged, Message: message + s.notes(),
+	return Decision{Action: ActionWrite, State: StatePending, Reason: v1alpha1.VolumeReasonOptionsMerged, Message: message + s.notes(),
 		Options: wanted, Original: s.base(), Carried: s.merged.carried}, true
 }
 
 // settle is for a volume that needs no write.
 func (s *scope) settle() (Decision, bool) {
-	d := Decision{Action: ActionNone, State: StateUpToDate, Reason: ReasonUpToDate, Options: s.current, Carried: s.merged.carried,
+	d := Decision{Action: ActionNone, State: StateUpToDate, Reason: v1alpha1.VolumeReasonUpToDate, Options: s.current, Carried: s.merged.carried,
 		Message: "mountOptions are as declared" + s.notes()}
 	if len(s.merged.conflicts) > 0 {
-		d.State, d.Reason = StateBlocked, ReasonConflict
-		d.Message = fmt.Sprintf("profiles of equal priority disagree: %s: what is in force stays; give one a higher priority", names.List(s.merged.conflicts))
+		d.State, d.Reason = StateBlocked, v1alpha1.VolumeReasonConflict
+		d.Message = fmt.Sprintf("profiles of equal priority disagree: %s: what is in force stays; give one a higher priority", text.List(s.merged.conflicts))
 	}
 	return d, true
 }
@@ -370,17 +334,17 @@ func (s *scope) settle() (Decision, bool) {
 func (s *scope) notes() string {
 	var notes string
 	if len(s.merged.conflicts) > 0 {
-		notes += "; profiles of equal priority disagree: " + names.List(s.merged.conflicts)
+		notes += "; profiles of equal priority disagree: " + text.List(s.merged.conflicts)
 	}
 	if len(s.merged.given) > 0 {
-		notes += "; the driver gives by itself: " + names.List(s.merged.given)
+		notes += "; the driver gives by itself: " + text.List(s.merged.given)
 	}
 	if len(s.merged.kept) > 0 {
 		var kept []string
 		for _, k := range s.merged.kept {
 			kept = append(kept, fmt.Sprintf("%s is %s, declared %s", k.Option, k.Observed, k.Wanted))
 		}
-		notes += "; the volume's own value stays: " + names.Join(kept, "; ")
+		notes += "; the volume's own value stays: " + text.Join(kept, "; ")
 	}
 	return notes
 }

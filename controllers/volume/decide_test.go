@@ -142,7 +142,7 @@ func outcomeOf(d Decision) outcome {
 
 var (
 	fast     = nfsProfile("fast", []string{"nconnect=4", "nocto"})
-	upToDate = outcome{Action: ActionNone, State: StateUpToDate, Reason: ReasonUpToDate, Profiles: []string{"fast"}}
+	upToDate = outcome{Action: ActionNone, State: StateUpToDate, Reason: v1alpha1.VolumeReasonUpToDate, Profiles: []string{"fast"}}
 )
 
 func leftAlone(reason string, profiles ...string) outcome {
@@ -150,14 +150,14 @@ func leftAlone(reason string, profiles ...string) outcome {
 }
 
 func written(original, options []string, profiles ...string) outcome {
-	return outcome{Action: ActionWrite, State: StatePending, Reason: ReasonOptionsMerged, Original: original, Options: options, Profiles: profiles}
+	return outcome{Action: ActionWrite, State: StatePending, Reason: v1alpha1.VolumeReasonOptionsMerged, Original: original, Options: options, Profiles: profiles}
 }
 
 func restored(options ...string) outcome {
-	return outcome{Action: ActionRestore, State: StatePending, Reason: ReasonRestored, Options: options}
+	return outcome{Action: ActionRestore, State: StatePending, Reason: v1alpha1.VolumeReasonRestored, Options: options}
 }
 
-var released = outcome{Action: ActionRelease, State: StatePending, Reason: ReasonReleased}
+var released = outcome{Action: ActionRelease, State: StatePending, Reason: v1alpha1.VolumeReasonReleased}
 
 func TestDecide(t *testing.T) {
 	hard := []string{"hard"}
@@ -217,7 +217,7 @@ func TestDecide(t *testing.T) {
 
 		"declared by a foreign apply manager: reported, not written": {
 			volume: nfsVolume(hard, managedBy("flux", metav1.ManagedFieldsOperationApply, ownsOptions)), profiles: []v1alpha1.StorageClientProfile{fast},
-			want:    leftAlone(ReasonDeclaredElsewhere, "fast"),
+			want:    leftAlone(v1alpha1.VolumeReasonDeclaredElsewhere, "fast"),
 			message: `apply manager "flux"`,
 		},
 		"an apply manager of other fields declares nothing": {
@@ -235,7 +235,7 @@ func TestDecide(t *testing.T) {
 		"declared by kubectl apply": {
 			volume:   nfsVolume(hard, annotated(corev1.LastAppliedConfigAnnotation, `{"spec":{"mountOptions":["hard"]}}`)),
 			profiles: []v1alpha1.StorageClientProfile{fast},
-			want:     leftAlone(ReasonDeclaredElsewhere, "fast"),
+			want:     leftAlone(v1alpha1.VolumeReasonDeclaredElsewhere, "fast"),
 		},
 		"kubectl apply of a manifest without mountOptions declares nothing": {
 			volume:   nfsVolume(hard, annotated(corev1.LastAppliedConfigAnnotation, `{"spec":{"nfs":{"server":"filer"}}}`)),
@@ -244,33 +244,33 @@ func TestDecide(t *testing.T) {
 		},
 		"a last-applied annotation that cannot be read counts as a declaration": {
 			volume: nfsVolume(hard, annotated(corev1.LastAppliedConfigAnnotation, `{`)), profiles: []v1alpha1.StorageClientProfile{fast},
-			want: leftAlone(ReasonDeclaredElsewhere, "fast"),
+			want: leftAlone(v1alpha1.VolumeReasonDeclaredElsewhere, "fast"),
 		},
 		"tracked by an annotation of Argo CD, with the block to paste": {
 			volume: nfsVolume(hard, annotated("argocd.argoproj.io/tracking-id", "app:/PersistentVolume:/pv1")), profiles: []v1alpha1.StorageClientProfile{fast},
-			want: leftAlone(ReasonDeclaredElsewhere, "fast"),
+			want: leftAlone(v1alpha1.VolumeReasonDeclaredElsewhere, "fast"),
 			message: `{ignoreDifferences: [{group: "", kind: PersistentVolume, name: pv1, jsonPointers: [/spec/mountOptions]}], ` +
 				`syncPolicy: {syncOptions: [RespectIgnoreDifferences=true]}}`,
 		},
 		"tracked by a label of Argo CD": {
 			volume: nfsVolume(hard, labelled("argocd.argoproj.io/instance", "app")), profiles: []v1alpha1.StorageClientProfile{fast},
-			want: leftAlone(ReasonDeclaredElsewhere, "fast"),
+			want: leftAlone(v1alpha1.VolumeReasonDeclaredElsewhere, "fast"),
 		},
 		"tracked by Flux's kustomizations": {
 			volume: nfsVolume(hard, labelled("kustomize.toolkit.fluxcd.io/name", "app")), profiles: []v1alpha1.StorageClientProfile{fast},
-			want: leftAlone(ReasonDeclaredElsewhere, "fast"),
+			want: leftAlone(v1alpha1.VolumeReasonDeclaredElsewhere, "fast"),
 		},
 		"tracked by Flux's Helm releases": {
 			volume: nfsVolume(hard, labelled("helm.toolkit.fluxcd.io/name", "app")), profiles: []v1alpha1.StorageClientProfile{fast},
-			want: leftAlone(ReasonDeclaredElsewhere, "fast"),
+			want: leftAlone(v1alpha1.VolumeReasonDeclaredElsewhere, "fast"),
 		},
 		"tracked by Helm's label": {
 			volume: nfsVolume(hard, labelled("app.kubernetes.io/managed-by", "Helm")), profiles: []v1alpha1.StorageClientProfile{fast},
-			want: leftAlone(ReasonDeclaredElsewhere, "fast"),
+			want: leftAlone(v1alpha1.VolumeReasonDeclaredElsewhere, "fast"),
 		},
 		"tracked by Helm's annotation": {
 			volume: nfsVolume(hard, annotated("meta.helm.sh/release-name", "app")), profiles: []v1alpha1.StorageClientProfile{fast},
-			want: leftAlone(ReasonDeclaredElsewhere, "fast"),
+			want: leftAlone(v1alpha1.VolumeReasonDeclaredElsewhere, "fast"),
 		},
 		"managed by something other than Helm": {
 			volume: nfsVolume(hard, labelled("app.kubernetes.io/managed-by", "somebody")), profiles: []v1alpha1.StorageClientProfile{fast},
@@ -286,34 +286,34 @@ func TestDecide(t *testing.T) {
 		"one rule that only reports keeps another's Patch from a declared volume": {
 			volume:   nfsVolume(hard, labelled("argocd.argoproj.io/instance", "app")),
 			profiles: []v1alpha1.StorageClientProfile{nfsProfile("a", []string{"nocto"}, patchGitOps), nfsProfile("b", []string{"nconnect=4"})},
-			want:     leftAlone(ReasonDeclaredElsewhere, "a", "b"),
+			want:     leftAlone(v1alpha1.VolumeReasonDeclaredElsewhere, "a", "b"),
 		},
 
 		"changed by somebody else: left alone": {
 			volume: nfsVolume([]string{"soft"}, carrying(hard, merged, "fast")), profiles: []v1alpha1.StorageClientProfile{fast},
-			want:    leftAlone(ReasonConflict, "fast"),
+			want:    leftAlone(v1alpha1.VolumeReasonConflict, "fast"),
 			message: `somebody else changed mountOptions to ["soft"]; last written: ["hard","nconnect=4","nocto"]`,
 		},
 		"put back to the original by somebody else: left alone, not written again": {
 			volume: nfsVolume(hard, carrying(hard, merged, "fast")), profiles: []v1alpha1.StorageClientProfile{fast},
-			want: leftAlone(ReasonConflict, "fast"),
+			want: leftAlone(v1alpha1.VolumeReasonConflict, "fast"),
 		},
 		"reordered by somebody else: left alone": {
 			volume: nfsVolume([]string{"nocto", "hard", "nconnect=4"}, carrying(hard, merged, "fast")), profiles: []v1alpha1.StorageClientProfile{fast},
-			want: leftAlone(ReasonConflict, "fast"),
+			want: leftAlone(v1alpha1.VolumeReasonConflict, "fast"),
 		},
 		"an annotation that cannot be read: left alone": {
 			volume: ours(annotated(v1alpha1.OriginalMountOptionsAnnotation, "hard")), profiles: []v1alpha1.StorageClientProfile{fast},
-			want: leftAlone(ReasonConflict, "fast"),
+			want: leftAlone(v1alpha1.VolumeReasonConflict, "fast"),
 		},
 		"an annotation that is missing: left alone": {
 			volume:   ours(func(pv *corev1.PersistentVolume) { delete(pv.Annotations, v1alpha1.OriginalMountOptionsAnnotation) }),
 			profiles: []v1alpha1.StorageClientProfile{fast},
-			want:     leftAlone(ReasonConflict, "fast"),
+			want:     leftAlone(v1alpha1.VolumeReasonConflict, "fast"),
 		},
 		"the legacy annotation blocks": {
 			volume: nfsVolume(hard, annotated(corev1.MountOptionAnnotation, "hard")), profiles: []v1alpha1.StorageClientProfile{fast},
-			want: leftAlone(ReasonLegacyAnnotation, "fast"),
+			want: leftAlone(v1alpha1.VolumeReasonLegacyAnnotation, "fast"),
 		},
 
 		"restored when no rule selects it any more": {
@@ -354,39 +354,39 @@ func TestDecide(t *testing.T) {
 
 		"mode Plan writes nothing": {
 			volume: nfsVolume(hard), profiles: []v1alpha1.StorageClientProfile{nfsProfile("fast", []string{"nocto"}, plan)},
-			want: outcome{Action: ActionNone, State: StateUnselected, Reason: ReasonNotSelected},
+			want: outcome{Action: ActionNone, State: StateUnselected, Reason: v1alpha1.VolumeReasonNotSelected},
 		},
 		"mode Plan later restores nothing either": {
 			volume: ours(), profiles: []v1alpha1.StorageClientProfile{nfsProfile("fast", []string{"nocto"}, plan)},
-			want: outcome{Action: ActionNone, State: StateHeld, Reason: ReasonHeld},
+			want: outcome{Action: ActionNone, State: StateHeld, Reason: v1alpha1.VolumeReasonHeld},
 		},
 		"a paused profile's volume stays as it is": {
 			volume: ours(), profiles: []v1alpha1.StorageClientProfile{nfsProfile("fast", []string{"nocto"}, paused)},
-			want: outcome{Action: ActionNone, State: StateHeld, Reason: ReasonHeld},
+			want: outcome{Action: ActionNone, State: StateHeld, Reason: v1alpha1.VolumeReasonHeld},
 		},
 		"a paused profile is not restored while it is being deleted": {
 			volume: ours(), profiles: []v1alpha1.StorageClientProfile{nfsProfile("fast", []string{"nocto"}, paused, deleted)},
-			want: outcome{Action: ActionNone, State: StateHeld, Reason: ReasonHeld},
+			want: outcome{Action: ActionNone, State: StateHeld, Reason: v1alpha1.VolumeReasonHeld},
 		},
 		"a profile without its finalizer writes nothing": {
 			volume:   nfsVolume(hard),
 			profiles: []v1alpha1.StorageClientProfile{nfsProfile("fast", []string{"nocto"}, func(p *v1alpha1.StorageClientProfile) { p.Finalizers = nil })},
-			want:     outcome{Action: ActionNone, State: StateUnselected, Reason: ReasonNotSelected},
+			want:     outcome{Action: ActionNone, State: StateUnselected, Reason: v1alpha1.VolumeReasonNotSelected},
 		},
 		"an ignored volume is left alone": {
-			volume: ours(annotated(v1alpha1.IgnoreAnnotation, "true")), want: outcome{Action: ActionNone, State: StateUnselected, Reason: ReasonIgnored},
+			volume: ours(annotated(v1alpha1.IgnoreAnnotation, "true")), want: outcome{Action: ActionNone, State: StateUnselected, Reason: v1alpha1.VolumeReasonIgnored},
 		},
 		"a volume that is being deleted is left alone": {
 			volume: ours(func(pv *corev1.PersistentVolume) { now := metav1.Now(); pv.DeletionTimestamp = &now }),
-			want:   outcome{Action: ActionNone, State: StateUnselected, Reason: ReasonIgnored},
+			want:   outcome{Action: ActionNone, State: StateUnselected, Reason: v1alpha1.VolumeReasonIgnored},
 		},
 		"options for NFS stay away from SMB": {
 			volume: nfsVolume(hard, csi("smb.csi.k8s.io", nil)), profiles: []v1alpha1.StorageClientProfile{nfsProfile("fast", []string{"nocto"}, selecting(v1alpha1.VolumeSelector{StorageClassNames: []string{"nfs"}}))},
-			want: leftAlone(ReasonWrongProtocol, "fast"),
+			want: leftAlone(v1alpha1.VolumeReasonWrongProtocol, "fast"),
 		},
 		"options for NFS stay away from a driver that nobody vouches for": {
 			volume: nfsVolume(hard, csi("csi.example.com", nil)), profiles: []v1alpha1.StorageClientProfile{nfsProfile("fast", []string{"nocto"}, selecting(v1alpha1.VolumeSelector{StorageClassNames: []string{"nfs"}}))},
-			want: leftAlone(ReasonWrongProtocol, "fast"),
+			want: leftAlone(v1alpha1.VolumeReasonWrongProtocol, "fast"),
 		},
 		"a rule that names the driver vouches for it": {
 			volume: nfsVolume(hard, csi("csi.example.com", nil)), profiles: []v1alpha1.StorageClientProfile{nfsProfile("fast", []string{"nocto"}, selecting(v1alpha1.VolumeSelector{Drivers: []string{"csi.example.com"}}))},
@@ -394,7 +394,7 @@ func TestDecide(t *testing.T) {
 		},
 		"options that mount would refuse together are not written": {
 			volume: nfsVolume([]string{"vers=4.1"}), profiles: []v1alpha1.StorageClientProfile{nfsProfile("fast", []string{"proto=udp"})},
-			want: leftAlone(ReasonInvalidOptions, "fast"),
+			want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "fast"),
 		},
 
 		"the higher priority wins key by key": {
@@ -421,13 +421,13 @@ func TestDecide(t *testing.T) {
 		"equal priorities that come to disagree leave what is in force": {
 			volume:   nfsVolume([]string{"hard", "nconnect=4"}, carrying(hard, []string{"hard", "nconnect=4"}, "a", "b")),
 			profiles: []v1alpha1.StorageClientProfile{nfsProfile("a", []string{"nconnect=4"}), nfsProfile("b", []string{"nconnect=8"})},
-			want:     leftAlone(ReasonConflict, "a", "b"),
+			want:     leftAlone(v1alpha1.VolumeReasonConflict, "a", "b"),
 		},
 		"a third profile below does not settle a conflict": {
 			volume: nfsVolume(hard),
 			profiles: []v1alpha1.StorageClientProfile{nfsProfile("a", []string{"nconnect=4"}), nfsProfile("b", []string{"nconnect=8"}),
 				nfsProfile("c", []string{"nconnect=2"}, priority(-1))},
-			want: leftAlone(ReasonConflict, "a", "b", "c"),
+			want: leftAlone(v1alpha1.VolumeReasonConflict, "a", "b", "c"),
 		},
 		"the first of a profile's own rules wins": {
 			volume: nfsVolume(hard),
@@ -466,7 +466,7 @@ func csi(driver string, attributes map[string]string) pvOption {
 func TestDecideHoldsEverythingWhileTheManagersNamespaceIsPaused(t *testing.T) {
 	pv := nfsVolume([]string{"nocto"}, carrying(nil, []string{"nocto"}, "gone"))
 	d := Decide(Input{Volume: pv, Profiles: Compile(nil, catalogue.AllowList{}, true)})
-	if want := (outcome{Action: ActionNone, State: StateHeld, Reason: ReasonHeld}); !cmp.Equal(want, outcomeOf(d)) {
+	if want := (outcome{Action: ActionNone, State: StateHeld, Reason: v1alpha1.VolumeReasonHeld}); !cmp.Equal(want, outcomeOf(d)) {
 		t.Errorf("decision: %s", cmp.Diff(want, outcomeOf(d)))
 	}
 }

@@ -125,7 +125,7 @@ func carriesOurs(pv *corev1.PersistentVolume) bool {
 func takenBack(pv *corev1.PersistentVolume, d Decision, mark *stepMark, message string) Decision {
 	source := SourceOf(pv)
 	out := Decision{
-		Action: ActionRestore, State: StatePending, Reason: ReasonFailedMount, Profiles: d.Profiles, rules: d.rules,
+		Action: ActionRestore, State: StatePending, Reason: v1alpha1.VolumeReasonFailedMount, Profiles: d.Profiles, rules: d.rules,
 		Options: readRecord(pv).original,
 		refused: &refusal{Rules: mark.Rules, Driver: source.Driver, Options: slices.Clone(pv.Spec.MountOptions), Message: message},
 	}
@@ -156,6 +156,6 @@ func (s *scope) forgetRefusal(d Decision) Decision {
 			return d
 		}
 	}
-	d.Action, d.Reason, d.Message = ActionRelease, ReasonReleased, "nobody declares the options any more that could not be mounted"
+	d.Action, d.Reason, d.Message = ActionRelease, v1alpha1.VolumeReasonReleased, "nobody declares the options any more that could not be mounted"
 	return d
 }

@@ -2,6 +2,8 @@ package volume
 
 import (
 	"slices"
+
+	"github.com/storageclient/operator/api/v1alpha1"
 )
 
 // Mounted is what a volume's mounts are to show, wherever it is mounted.
@@ -45,7 +47,7 @@ func (d Decision) mounted(recorded bool) (m Mounted, concerned bool) {
 	case StateUpToDate:
 		m.Options = d.carriedOptions()
 	case StateBlocked:
-		m.Keep = d.Reason == ReasonConflict && d.disputed
+		m.Keep = d.Reason == v1alpha1.VolumeReasonConflict && d.disputed
 	}
 	m.KeepReadAhead = d.disputed
 	if r := d.readAhead; r != nil {

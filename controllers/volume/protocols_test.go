@@ -64,18 +64,18 @@ func TestDecideByProtocolAndDriver(t *testing.T) {
 			message: "cache=strict (a) against cache=none (b)",
 		},
 		"SMB options do not reach NFS": {
-			volume: sourced(nil, nfs("")), profiles: one(onClass("p", "actimeo=30", "mfsymlinks")), want: leftAlone(ReasonWrongProtocol, "p"),
+			volume: sourced(nil, nfs("")), profiles: one(onClass("p", "actimeo=30", "mfsymlinks")), want: leftAlone(v1alpha1.VolumeReasonWrongProtocol, "p"),
 			message: "which is NFS (driver nfs.csi.k8s.io): mfsymlinks",
 		},
 		"an SMB volume that Git declares gets the protocol's own answer": {
 			volume:   sourced(nil, smb, labelled("argocd.argoproj.io/instance", "app")),
-			profiles: one(onClass("p", "nconnect=4")), want: leftAlone(ReasonWrongProtocol, "p"),
+			profiles: one(onClass("p", "nconnect=4")), want: leftAlone(v1alpha1.VolumeReasonWrongProtocol, "p"),
 		},
 		"a list for two protocols is blocked where one of them does not know it": {
 			volume: sourced(nil, azureSMB),
 			profiles: one(nfsProfile("p", []string{"actimeo=30", "nconnect=4"}, selecting(v1alpha1.VolumeSelector{
 				Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS, v1alpha1.ProtocolSMB}}))),
-			want: leftAlone(ReasonWrongProtocol, "p"), message: "which is SMB (driver file.csi.azure.com): nconnect=4",
+			want: leftAlone(v1alpha1.VolumeReasonWrongProtocol, "p"), message: "which is SMB (driver file.csi.azure.com): nconnect=4",
 		},
 
 		"XFS options reach a CSI disk with XFS": {
@@ -84,7 +84,7 @@ func TestDecideByProtocolAndDriver(t *testing.T) {
 		},
 		"one size in two ways is one": {
 			volume: sourced([]string{"logbsize=262144", "noatime"}, xfs), profiles: one(onClass("p", "noatime", "logbsize=256k")),
-			want: outcome{Action: ActionNone, State: StateUpToDate, Reason: ReasonUpToDate, Profiles: []string{"p"}},
+			want: outcome{Action: ActionNone, State: StateUpToDate, Reason: v1alpha1.VolumeReasonUpToDate, Profiles: []string{"p"}},
 		},
 		"XFS options reach in-tree iSCSI": {
 			volume:   sourced(nil, corev1.PersistentVolumeSource{ISCSI: &corev1.ISCSIPersistentVolumeSource{TargetPortal: "10.0.0.1", FSType: "xfs"}}),
@@ -101,11 +101,11 @@ func TestDecideByProtocolAndDriver(t *testing.T) {
 			want: written(nil, []string{"logbsize=256k"}, "p"),
 		},
 		"options of XFS stay away from ext4": {
-			volume: sourced(nil, ext4), profiles: one(onClass("p", "noatime", "logbsize=256k")), want: leftAlone(ReasonWrongProtocol, "p"),
+			volume: sourced(nil, ext4), profiles: one(onClass("p", "noatime", "logbsize=256k")), want: leftAlone(v1alpha1.VolumeReasonWrongProtocol, "p"),
 			message: "Block with fsType ext4 (driver disk.csi.azure.com): logbsize=256k",
 		},
 		"options of XFS stay away from a disk that names no file system": {
-			volume: sourced(nil, byCSI("ebs.csi.aws.com", "", nil)), profiles: one(onClass("p", "logbsize=256k")), want: leftAlone(ReasonWrongProtocol, "p"),
+			volume: sourced(nil, byCSI("ebs.csi.aws.com", "", nil)), profiles: one(onClass("p", "logbsize=256k")), want: leftAlone(v1alpha1.VolumeReasonWrongProtocol, "p"),
 			message: "Block (driver ebs.csi.aws.com) and names no fsType",
 		},
 		"what every file system takes reaches ext4": {
@@ -114,19 +114,19 @@ func TestDecideByProtocolAndDriver(t *testing.T) {
 		},
 		"the disk's own access times stay": {
 			volume: sourced([]string{"relatime"}, ext4), profiles: one(onClass("p", "noatime")),
-			want:    outcome{Action: ActionNone, State: StateUpToDate, Reason: ReasonUpToDate, Profiles: []string{"p"}},
+			want:    outcome{Action: ActionNone, State: StateUpToDate, Reason: v1alpha1.VolumeReasonUpToDate, Profiles: []string{"p"}},
 			message: "atime is relatime, declared noatime",
 		},
 		"NFS options stay away from disks": {
-			volume: sourced(nil, xfs), profiles: one(onClass("p", "nocto")), want: leftAlone(ReasonWrongProtocol, "p"),
+			volume: sourced(nil, xfs), profiles: one(onClass("p", "nocto")), want: leftAlone(v1alpha1.VolumeReasonWrongProtocol, "p"),
 		},
 		"a raw device is never mounted": {
 			volume:   sourced(nil, xfs, func(pv *corev1.PersistentVolume) { pv.Spec.VolumeMode = ptr.To(corev1.PersistentVolumeBlock) }),
-			profiles: one(onClass("p", "noatime")), want: leftAlone(ReasonNoMount, "p"), message: "volumeMode is Block",
+			profiles: one(onClass("p", "noatime")), want: leftAlone(v1alpha1.VolumeReasonNoMount, "p"), message: "volumeMode is Block",
 		},
 		"a volume that the kubelet refuses options for": {
 			volume:   sourced(nil, corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/data"}}),
-			profiles: one(onClass("p", "noatime")), want: leftAlone(ReasonNoMount, "p"), message: "hostPath",
+			profiles: one(onClass("p", "noatime")), want: leftAlone(v1alpha1.VolumeReasonNoMount, "p"), message: "hostPath",
 		},
 		"a driver that nobody knows, with a disk's file system and a rule that names it": {
 			volume:   sourced(nil, byCSI("disk.example.com", "xfs", nil)),
@@ -136,7 +136,7 @@ func TestDecideByProtocolAndDriver(t *testing.T) {
 		"a driver that nobody knows, with a disk's file system alone": {
 			volume:   sourced(nil, byCSI("disk.example.com", "xfs", nil)),
 			profiles: one(nfsProfile("p", []string{"logbsize=256k"}, selecting(v1alpha1.VolumeSelector{FSTypes: []string{"xfs"}}))),
-			want:     leftAlone(ReasonWrongProtocol, "p"), message: `driver "disk.example.com" is not known`,
+			want:     leftAlone(v1alpha1.VolumeReasonWrongProtocol, "p"), message: `driver "disk.example.com" is not known`,
 		},
 
 		"Azure Files over NFS takes what its driver does not touch": {
@@ -144,14 +144,14 @@ func TestDecideByProtocolAndDriver(t *testing.T) {
 			want: written([]string{"noresvport"}, []string{"noresvport", "nconnect=4", "actimeo=60"}, "p"),
 		},
 		"another version than that of the Azure Files driver is not written": {
-			volume: sourced(nil, azureNFS), profiles: one(onClass("p", "nconnect=4", "vers=4.2")), want: leftAlone(ReasonInvalidOptions, "p"),
+			volume: sourced(nil, azureNFS), profiles: one(onClass("p", "nconnect=4", "vers=4.2")), want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "p"),
 			message: "vers=4.2: the driver gives a version of its own ([vers=4 minorversion=1]), and mount refuses a second one",
 		},
 		"nfsvers is a version too": {
-			volume: sourced(nil, azureNFS), profiles: one(onClass("p", "nfsvers=3")), want: leftAlone(ReasonInvalidOptions, "p"),
+			volume: sourced(nil, azureNFS), profiles: one(onClass("p", "nfsvers=3")), want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "p"),
 		},
 		"minorversion is a version too": {
-			volume: sourced(nil, azureNFS), profiles: one(onClass("p", "minorversion=2")), want: leftAlone(ReasonInvalidOptions, "p"),
+			volume: sourced(nil, azureNFS), profiles: one(onClass("p", "minorversion=2")), want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "p"),
 		},
 		"the version that the driver gives is left to it": {
 			volume: sourced(nil, azureNFS), profiles: one(onClass("p", "nfsvers=4.1", "nconnect=4")),
@@ -162,17 +162,17 @@ func TestDecideByProtocolAndDriver(t *testing.T) {
 			want: written([]string{"vers=4.1"}, []string{"vers=4.1", "nconnect=4"}, "p"),
 		},
 		"a timer that the driver's actimeo overrides is not written": {
-			volume: sourced(nil, azureNFS), profiles: one(onClass("p", "acregmax=90")), want: leftAlone(ReasonInvalidOptions, "p"),
+			volume: sourced(nil, azureNFS), profiles: one(onClass("p", "acregmax=90")), want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "p"),
 			message: "acregmax=90: does not come about: with what the driver adds, or in its order, acregmax is 30",
 		},
 		"security that the driver's own overrides is not written": {
-			volume: sourced(nil, azureNFS), profiles: one(onClass("p", "sec=krb5")), want: leftAlone(ReasonInvalidOptions, "p"), message: "sec is sys",
+			volume: sourced(nil, azureNFS), profiles: one(onClass("p", "sec=krb5")), want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "p"), message: "sec is sys",
 		},
 		"privileged ports that the driver turns off are not written": {
-			volume: sourced(nil, azureNFS), profiles: one(onClass("p", "resvport")), want: leftAlone(ReasonInvalidOptions, "p"), message: "resvport is noresvport",
+			volume: sourced(nil, azureNFS), profiles: one(onClass("p", "resvport")), want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "p"), message: "resvport is noresvport",
 		},
 		"what the attributes of csi-driver-nfs append wins": {
-			volume: sourced(nil, nfs("nconnect=1,hard")), profiles: one(onClass("p", "nconnect=4")), want: leftAlone(ReasonInvalidOptions, "p"),
+			volume: sourced(nil, nfs("nconnect=1,hard")), profiles: one(onClass("p", "nconnect=4")), want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "p"),
 			message: "nconnect is 1",
 		},
 		"what the attributes of csi-driver-nfs say as well is no matter": {
@@ -181,7 +181,7 @@ func TestDecideByProtocolAndDriver(t *testing.T) {
 		},
 		"rw does not lift readOnly where the kubelet sorts": {
 			volume: nfsVolume(nil, func(pv *corev1.PersistentVolume) { pv.Spec.NFS.ReadOnly = true }), profiles: one(nfsProfile("p", []string{"rw"})),
-			want: leftAlone(ReasonInvalidOptions, "p"), message: "would win over the volume's readOnly",
+			want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "p"), message: "would win over the volume's readOnly",
 		},
 		"rw is written where the volume is writable": {
 			volume: nfsVolume(nil), profiles: one(nfsProfile("p", []string{"rw"})), want: written(nil, []string{"rw"}, "p"),

@@ -7,10 +7,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/storageclient/operator/api/v1alpha1"
+
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/storageclient/operator/controllers/internal/names"
 	"github.com/storageclient/operator/tuning/mountoptions"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // connection is what the first mount of a server on a node fixes for all later ones of the same version.
@@ -87,7 +89,7 @@ func (s *servers) judge(pv *corev1.PersistentVolume, d Decision) Decision {
 	}
 	for other := range s.asked[asks.server] {
 		if asks.meets(other) && asks.nconnect != other.nconnect {
-			out := blocked(ReasonConflict, s.message(asks.server))
+			out := blocked(v1alpha1.VolumeReasonConflict, s.message(asks.server))
 			out.Profiles, out.rules, out.contested = d.Profiles, d.rules, true
 			return out
 		}
@@ -107,7 +109,7 @@ func (s *servers) message(server string) string {
 	var parts []string
 	for _, n := range slices.Sorted(maps.Keys(byNumber)) {
 		slices.Sort(byNumber[n])
-		parts = append(parts, fmt.Sprintf("nconnect=%d (%s)", n, names.List(byNumber[n])))
+		parts = append(parts, fmt.Sprintf("nconnect=%d (%s)", n, text.List(byNumber[n])))
 	}
 	s.told[server] = fmt.Sprintf("volumes of server %s would have different nconnect: %s: the first mount on a node fixes it for all: "+
 		"give all volumes of the server one value", server, strings.Join(parts, ", "))

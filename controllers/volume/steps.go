@@ -7,10 +7,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/storageclient/operator/api/v1alpha1"
+
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/storageclient/operator/controllers/internal/names"
-	"github.com/storageclient/operator/controllers/node/livegate"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // judged is a volume with what is decided for it, steps aside.
@@ -86,7 +87,7 @@ func (p *profile) soak() time.Duration {
 }
 
 func (l *lane) limit() int {
-	return livegate.Share(*l.profile.spec.Rollout.Volumes.MaxPerStep, l.matched)
+	return v1alpha1.ResolveShare(*l.profile.spec.Rollout.Volumes.MaxPerStep, l.matched)
 }
 
 // lanesOf sorts what is known of all volumes by the profiles that act on them.
@@ -164,7 +165,7 @@ func soaking(volumes []string, first bool, until time.Time) string {
 	if len(volumes) == 1 && first {
 		return "the canary " + volumes[0] + " soaks " + end
 	}
-	return names.List(volumes) + " soak " + end
+	return text.List(volumes) + " soak " + end
 }
 
 // planSteps says which volumes are written next. The canary of an option set, one volume, goes alone; then no more at a time

@@ -14,11 +14,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/internal/names"
 	"github.com/storageclient/operator/controllers/internal/pause"
 	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/mountoptions"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // Snapshot is what is known of all volumes at one time. Its objects are shared with the cache: read only.
@@ -204,7 +204,7 @@ func (s *Summary) addSteps(p *profile, volumes []corev1.PersistentVolume) {
 			last = append(last, pv.Name)
 		}
 	}
-	s.Stopped = names.Join(refused, "; ")
+	s.Stopped = text.Join(refused, "; ")
 	if p.hold == nil && len(last) > 0 && s.Matched > s.UpToDate+s.Blocked {
 		s.Step = soaking(last, first, since.Add(p.soak()))
 	}

@@ -46,7 +46,7 @@ func TestSummarize(t *testing.T) {
 				nfsVolume(nil, named("smb"), csi("smb.csi.k8s.io", nil)), nfsVolume(nil, named("ignored"), annotated(v1alpha1.IgnoreAnnotation, "true")),
 			}, fast),
 			want: Summary{Matched: 6, UpToDate: 1, Blocked: 4, Servers: []advice.Server{fourEach, oneEach}, Volumes: []Volume{{Name: "done", Wanted: wanted}},
-				BlockedExamples: []Note{{Volume: "a", Reason: ReasonDeclaredElsewhere}, {Volume: "b", Reason: ReasonDeclaredElsewhere}, {Volume: "c", Reason: ReasonDeclaredElsewhere}}},
+				BlockedExamples: []Note{{Volume: "a", Reason: v1alpha1.VolumeReasonDeclaredElsewhere}, {Volume: "b", Reason: v1alpha1.VolumeReasonDeclaredElsewhere}, {Volume: "c", Reason: v1alpha1.VolumeReasonDeclaredElsewhere}}},
 		},
 		"a deleted profile waits for volumes that carry it": {
 			snapshot: snapshot([]*corev1.PersistentVolume{carried("b"), carried("a"), nfsVolume(nil, named("other"))}, nfsProfile("fast", wanted, deleted)),
@@ -66,7 +66,7 @@ func TestSummarize(t *testing.T) {
 		"mode Plan counts what it would find": {
 			snapshot: snapshot([]*corev1.PersistentVolume{nfsVolume(nil, named("pending")), nfsVolume(wanted, named("done")), gitOps("git")}, nfsProfile("fast", wanted, plan)),
 			want: Summary{Matched: 3, UpToDate: 1, Blocked: 1, Servers: []advice.Server{fourEach, oneEach}, Volumes: []Volume{{Name: "done", Wanted: wanted}},
-				BlockedExamples: []Note{{Volume: "git", Reason: ReasonDeclaredElsewhere}}},
+				BlockedExamples: []Note{{Volume: "git", Reason: v1alpha1.VolumeReasonDeclaredElsewhere}}},
 		},
 		"another profile's options are not this one's": {
 			snapshot: snapshot([]*corev1.PersistentVolume{nfsVolume([]string{"nconnect=4", "nocto", "hard"})}, fast, nfsProfile("other", []string{"hard"})),
@@ -84,7 +84,7 @@ func TestSummarize(t *testing.T) {
 }
 
 func TestConflictMessageNamesThreeVolumes(t *testing.T) {
-	s := Summary{Blocked: 5, BlockedExamples: []Note{{"a", ReasonConflict, "changed"}, {"b", ReasonConflict, "changed"}, {"c", ReasonDeclaredElsewhere, "in Git"}}}
+	s := Summary{Blocked: 5, BlockedExamples: []Note{{"a", v1alpha1.VolumeReasonConflict, "changed"}, {"b", v1alpha1.VolumeReasonConflict, "changed"}, {"c", v1alpha1.VolumeReasonDeclaredElsewhere, "in Git"}}}
 	message, conflict := s.Conflict()
 	if want := "a: VolumeConflict: changed; b: VolumeConflict: changed; c: VolumeDeclaredElsewhere: in Git and 2 more"; message != want || !conflict {
 		t.Errorf("message is %q (%v), want %q", message, conflict, want)

@@ -29,11 +29,11 @@ var tables = []constants{
 	{"Reasons of these conditions", "", "api/v1alpha1/conditions.go", "Reason"},
 	{"Reasons of the Node condition `tuning.storageclient.dev/Tuned`", "", "api/v1alpha1/conditions.go", "NodeReason"},
 	{"Phases of a node in the rollout", "`status.rollout.phase` of a StorageClientNode.", "api/v1alpha1/node_types.go", "Rollout"},
-	{"Reasons of these phases", "`status.rollout.reason` of a StorageClientNode.", "controllers/rollout/plan/step.go", "Reason"},
+	{"Reasons of these phases", "`status.rollout.reason` of a StorageClientNode.", "api/v1alpha1/reasons.go", "RolloutReason"},
 	{"States of a setting", "`status.settings[].state` of a StorageClientNode.", "api/v1alpha1/node_types.go", "Setting"},
 	{"Events on Nodes", "", "controllers/rollout/events.go", "event"},
 	{"Events on Nodes about changes by something else", "", "controllers/drift/drift.go", "event"},
-	{"Events on PersistentVolumes", "Not every reason makes an event: what is as it should be makes none.", "controllers/volume/decide.go", "Reason"},
+	{"Events on PersistentVolumes", "Not every reason makes an event: what is as it should be makes none.", "api/v1alpha1/reasons.go", "VolumeReason"},
 }
 
 // exporters are the folders whose metrics are listed, by who serves them.

@@ -14,7 +14,6 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/metrics"
-	"github.com/storageclient/operator/controllers/rollout/plan"
 )
 
 var _ = Describe("Metrics", func() {
@@ -73,8 +72,8 @@ var _ = Describe("Metrics", func() {
 			object.Status.Rollout = &v1alpha1.RolloutStatus{Phase: phase, Reason: reason}
 			Expect(k8s.Status().Patch(ctx, object, client.MergeFrom(before))).To(Succeed())
 		}
-		fail(v1alpha1.RolloutRebooting, plan.ReasonRebootStarted)
-		fail(v1alpha1.RolloutFailed, plan.ReasonRebootTimedOut)
+		fail(v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonRebootStarted)
+		fail(v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut)
 		Eventually(samples).WithTimeout(30 * time.Second).Should(And(
 			HaveKeyWithValue("storageclient_node_failed_info a RebootTimedOut", 1.0),
 			HaveKeyWithValue("storageclient_node_failures_total RebootTimedOut", 1.0),

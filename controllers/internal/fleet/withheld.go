@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/rollout/plan"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
@@ -28,7 +27,7 @@ func Withheld(scn *v1alpha1.StorageClientNode, wanted nodesettings.Result) []str
 
 func bootedInVain(scn *v1alpha1.StorageClientNode) bool {
 	rollout := scn.Status.Rollout
-	return rollout != nil && rollout.Phase == v1alpha1.RolloutFailed && rollout.Reason == plan.ReasonRebootWithoutEffect &&
+	return rollout != nil && rollout.Phase == v1alpha1.RolloutFailed && rollout.Reason == v1alpha1.RolloutReasonRebootWithoutEffect &&
 		rollout.BootHash == scn.Spec.BootHash
 }
 

@@ -9,9 +9,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/internal/names"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/nodesettings"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // Labels of control-plane nodes; the second is what clusters before Kubernetes 1.24 set.
@@ -69,7 +69,7 @@ func Check(profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList) (r
 		}
 	}
 	if len(problems) > 0 {
-		return v1alpha1.ReasonInvalid, names.Join(problems, "; ")
+		return v1alpha1.ReasonInvalid, text.Join(problems, "; ")
 	}
 	return "", ""
 }

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/storageclient/operator/controllers/internal/names"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // Blocker is a pod that cannot be evicted, and why.
@@ -22,11 +22,11 @@ func (b Blocker) String() string {
 	if len(b.Budgets) == 0 {
 		return fmt.Sprintf("Pod %s %s", b.Pod, b.Why)
 	}
-	text := fmt.Sprintf("Pod %s is kept by PodDisruptionBudget %s", b.Pod, names.List(b.Budgets))
+	message := fmt.Sprintf("Pod %s is kept by PodDisruptionBudget %s", b.Pod, text.List(b.Budgets))
 	if b.Why != "" {
-		text += ": " + b.Why
+		message += ": " + b.Why
 	}
-	return text
+	return message
 }
 
 // Result is what a pass found. Pods are namespace and name.
@@ -54,13 +54,13 @@ func (r Result) String() string {
 		for _, b := range r.Blocked {
 			blocked = append(blocked, b.String())
 		}
-		parts = append(parts, names.Join(blocked, "; "))
+		parts = append(parts, text.Join(blocked, "; "))
 	}
 	if len(r.WaitedFor) > 0 {
-		parts = append(parts, "Waits for the end of "+names.List(r.WaitedFor))
+		parts = append(parts, "Waits for the end of "+text.List(r.WaitedFor))
 	}
 	if len(r.Remaining) > 0 {
-		parts = append(parts, "Not gone yet: "+names.List(r.Remaining))
+		parts = append(parts, "Not gone yet: "+text.List(r.Remaining))
 	}
 	if len(parts) == 0 {
 		return "All pods that have to leave are gone"

@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/storageclient/operator/controllers/internal/names"
-	"github.com/storageclient/operator/controllers/node/livegate"
+	"github.com/storageclient/operator/api/v1alpha1"
+
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // budgets count who is out of service, in the cluster and for each profile.
@@ -48,7 +49,7 @@ func (p *planner) countBudgets() budgets {
 		}
 	}
 	for name, own := range out.profiles {
-		own.limit = livegate.Share(*p.profiles[name].Rollout.MaxUnavailable, own.nodes)
+		own.limit = v1alpha1.ResolveShare(*p.profiles[name].Rollout.MaxUnavailable, own.nodes)
 	}
 	return out
 }
@@ -136,9 +137,9 @@ func (p *planner) overBudget(v *view, ahead int) (reason, message string) {
 	case spent == nil:
 		return "", ""
 	case ahead >= told:
-		return ReasonWaitingForBudget, fmt.Sprintf("%s is used up, and at least %d nodes are before this one", whose, told)
+		return v1alpha1.RolloutReasonWaitingForBudget, fmt.Sprintf("%s is used up, and at least %d nodes are before this one", whose, told)
 	}
-	return ReasonWaitingForBudget, fmt.Sprintf("%s, %d of %d nodes, is held: %s", whose, spent.limit, spent.nodes, spent.text())
+	return v1alpha1.RolloutReasonWaitingForBudget, fmt.Sprintf("%s, %d of %d nodes, is held: %s", whose, spent.limit, spent.nodes, spent.text())
 }
 
 // text names the holders, and who does not count.
@@ -147,9 +148,9 @@ func (b *budget) text() string {
 	for name, why := range b.holders {
 		holders = append(holders, name+" "+why)
 	}
-	text := names.List(holders)
+	message := text.List(holders)
 	if len(b.forgiven) > 0 {
-		text += "; unavailable for too long to count: " + names.List(b.forgiven)
+		message += "; unavailable for too long to count: " + text.List(b.forgiven)
 	}
-	return text
+	return message
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/internal/names"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // canaryKey tells the nodes apart that prove a change for each other: those of a profile that get the same boot settings.
@@ -42,12 +42,12 @@ func (p *planner) behindCanary(v *view) (reason, message string) {
 		switch {
 		case slices.Contains(verdict.members, v.Name):
 		case len(verdict.members) == 0:
-			return ReasonWaitingForCanary, p.noCanary(name)
+			return v1alpha1.RolloutReasonWaitingForCanary, p.noCanary(name)
 		case len(verdict.waits) > 0:
-			return ReasonWaitingForCanary, fmt.Sprintf("The canary of StorageClientProfile %s goes first: %s", name, names.List(verdict.waits))
+			return v1alpha1.RolloutReasonWaitingForCanary, fmt.Sprintf("The canary of StorageClientProfile %s goes first: %s", name, text.List(verdict.waits))
 		case verdict.soaked.After(p.Now):
 			p.wake(verdict.soaked)
-			return ReasonWaitingForCanary, fmt.Sprintf("The canary of StorageClientProfile %s soaks until %s", name, stamp(verdict.soaked))
+			return v1alpha1.RolloutReasonWaitingForCanary, fmt.Sprintf("The canary of StorageClientProfile %s soaks until %s", name, stamp(verdict.soaked))
 		}
 	}
 	return "", ""

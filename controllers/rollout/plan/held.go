@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/internal/names"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // advance takes a node that we hold one step further, or lets it go.
@@ -17,7 +17,7 @@ func (p *planner) advance(v *view) {
 	switch {
 	case v.Deleting:
 		v.maintenance = v.shown
-		p.note(v, v1alpha1.RolloutReleasing, ReasonNodeDeleting, "The Node is being deleted; it is left alone and holds budget until it is gone")
+		p.note(v, v1alpha1.RolloutReleasing, v1alpha1.RolloutReasonNodeDeleting, "The Node is being deleted; it is left alone and holds budget until it is gone")
 	case v.permit != nil && v.booted():
 		p.accept(v)
 	case v.permit != nil:
@@ -46,24 +46,24 @@ func (p *planner) reclaim(v *view) {
 func (p *planner) accept(v *view) {
 	if v.Mark == nil {
 		// The cordon has been undone already, or somebody made it theirs: nothing of ours is left but the claim.
-		p.release(v, ReasonAccepted)
+		p.release(v, v1alpha1.RolloutReasonAccepted)
 		return
 	}
 	v.maintenance = MaintenanceDrained
 	if v.Client == nil {
-		p.release(v, ReasonNothingToDo)
+		p.release(v, v1alpha1.RolloutReasonNothingToDo)
 		return
 	}
 	late := p.overdue(v)
 	switch {
-	case v.failed() && v.record.Reason == ReasonRebootWithoutEffect:
+	case v.failed() && v.record.Reason == v1alpha1.RolloutReasonRebootWithoutEffect:
 		// A manager died between the two writes of failBooted; what had no effect may have been taken out since.
-		p.clear(v, ReasonRebootWithoutEffect)
+		p.clear(v, v1alpha1.RolloutReasonRebootWithoutEffect)
 		p.keepFailed(v)
 		return
 	case v.superseded():
 		if v.Ready && v.reported() {
-			p.clear(v, ReasonSettingsChanging)
+			p.clear(v, v1alpha1.RolloutReasonSettingsChanging)
 			p.prepare(v)
 			return
 		}
@@ -78,10 +78,10 @@ func (p *planner) accept(v *view) {
 	case late && (v.superseded() || p.returning(v)):
 		// Once the node is back, it is tried with what is asked for now, or judged by what it says: it may be as declared, or
 		// have come up with its old boot entry.
-		p.note(v, v1alpha1.RolloutFailed, ReasonRebootTimedOut, message)
+		p.note(v, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, message)
 		return
 	case late:
-		p.failBooted(v, ReasonRebootTimedOut, message)
+		p.failBooted(v, v1alpha1.RolloutReasonRebootTimedOut, message)
 		return
 	}
 	if end := v.ReadySince.Add(answerTime); v.Ready && p.exact.Before(end) {
@@ -90,7 +90,7 @@ func (p *planner) accept(v *view) {
 		p.keep(v)
 		return
 	}
-	p.note(v, v1alpha1.RolloutRebooting, ReasonWaitingForNode, "The node has booted: "+v.missing())
+	p.note(v, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonWaitingForNode, "The node has booted: "+v.missing())
 }
 
 // returning reports whether a node that has booted late is on its way: one that hung, and whose power somebody cut. From
@@ -112,9 +112,9 @@ func (p *planner) withoutEffect(v *view) bool {
 	bad, _ := v.settings()
 	switch {
 	case len(bad) > 0 && !v.Client.Spec.Release:
-		p.failBooted(v, ReasonRebootWithoutEffect, "After the boot these settings failed: "+names.List(bad))
+		p.failBooted(v, v1alpha1.RolloutReasonRebootWithoutEffect, "After the boot these settings failed: "+text.List(bad))
 	case v.need.kind == needReboot:
-		p.failBooted(v, ReasonRebootWithoutEffect, "The boot had no effect on: "+names.List(v.Client.Status.RebootRequiredBy))
+		p.failBooted(v, v1alpha1.RolloutReasonRebootWithoutEffect, "The boot had no effect on: "+text.List(v.Client.Status.RebootRequiredBy))
 	default:
 		return false
 	}
@@ -137,10 +137,10 @@ func (v *view) missing() string {
 	case !v.reported() || !v.acknowledged():
 		return "its agent has not reported the declared settings"
 	case v.need.kind == needReboot:
-		return "still waiting for a boot: " + names.List(v.Client.Status.RebootRequiredBy)
+		return "still waiting for a boot: " + text.List(v.Client.Status.RebootRequiredBy)
 	}
 	bad, waiting := v.settings()
-	return "not as declared: " + names.List(slices.Concat(bad, waiting))
+	return "not as declared: " + text.List(slices.Concat(bad, waiting))
 }
 
 // deadline is when the node has to be back and well. A permit whose id does not tell counts from the claim.
@@ -174,10 +174,10 @@ func (p *planner) settle(v *view) {
 	end := since.Add(seconds(p.lead(v).SettleSeconds))
 	if p.Now.Before(end) {
 		p.wake(end)
-		p.note(v, v1alpha1.RolloutSettling, ReasonSettling, "The node came back as declared and settles until "+stamp(end))
+		p.note(v, v1alpha1.RolloutSettling, v1alpha1.RolloutReasonSettling, "The node came back as declared and settles until "+stamp(end))
 		return
 	}
-	p.release(v, ReasonAccepted)
+	p.release(v, v1alpha1.RolloutReasonAccepted)
 }
 
 // release returns a node to service: uncordon, then the claim, then the note and a permit that a boot has outlived.
@@ -240,7 +240,7 @@ func (p *planner) awaitBoot(v *view) {
 		p.awaitStarted(v)
 		return
 	}
-	lost := v.record.Reason == ReasonCordonLost || !v.Unschedulable
+	lost := v.record.Reason == v1alpha1.RolloutReasonCordonLost || !v.Unschedulable
 	answered := v.acknowledged() || answer.Phase != ""
 	switch {
 	case answer.Phase == v1alpha1.RebootFailed && !lost:
@@ -253,7 +253,7 @@ func (p *planner) awaitBoot(v *view) {
 	case p.overdue(v):
 		p.unanswered(v)
 	default:
-		p.note(v, v1alpha1.RolloutRebooting, ReasonPermitGiven, "The agent may reboot the node")
+		p.note(v, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, "The agent may reboot the node")
 	}
 }
 
@@ -264,17 +264,17 @@ func (p *planner) awaitStarted(v *view) {
 	}
 	if p.overdue(v) {
 		message := fmt.Sprintf("The reboot was started and the node has the same boot ID %s later; reboot it by hand", p.patience(v))
-		p.note(v, v1alpha1.RolloutFailed, ReasonRebootTimedOut, message)
+		p.note(v, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, message)
 		return
 	}
-	p.note(v, v1alpha1.RolloutRebooting, ReasonRebootStarted, "The node reboots")
+	p.note(v, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonRebootStarted, "The node reboots")
 }
 
 // refused ends an attempt that the agent or its host refused.
 func (p *planner) refused(v *view, answer v1alpha1.RebootStatus) {
-	status := p.status(v, v1alpha1.RolloutDraining, ReasonPermitRefused, "No reboot: "+answer.Message)
+	status := p.status(v, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonPermitRefused, "No reboot: "+answer.Message)
 	p.ahead(v, status)
-	p.clear(v, ReasonPermitRefused)
+	p.clear(v, v1alpha1.RolloutReasonPermitRefused)
 	p.wake(p.Now.Add(RefusalPause))
 }
 
@@ -282,19 +282,19 @@ func (p *planner) refused(v *view, answer v1alpha1.RebootStatus) {
 func (p *planner) withdraw(v *view, lost, answered bool) {
 	switch {
 	case answered && lost:
-		p.clear(v, ReasonWithdrawingPermit)
-		p.giveUp(v, ReasonCordonLost, "Somebody uncordoned the node; it is left alone for a while")
+		p.clear(v, v1alpha1.RolloutReasonWithdrawingPermit)
+		p.giveUp(v, v1alpha1.RolloutReasonCordonLost, "Somebody uncordoned the node; it is left alone for a while")
 	case answered:
-		p.clear(v, ReasonWithdrawingPermit)
+		p.clear(v, v1alpha1.RolloutReasonWithdrawingPermit)
 		p.prepare(v)
 	case lost:
-		p.ahead(v, p.status(v, v1alpha1.RolloutReleasing, ReasonCordonLost, "Somebody uncordoned the node while its agent held a permit; it is given up once the agent has answered"))
+		p.ahead(v, p.status(v, v1alpha1.RolloutReleasing, v1alpha1.RolloutReasonCordonLost, "Somebody uncordoned the node while its agent held a permit; it is given up once the agent has answered"))
 		if !v.Unschedulable {
 			// The node may go down at any moment: no pod is to come here before the agent has answered.
 			p.cordon(v)
 		}
 	default:
-		p.note(v, v1alpha1.RolloutReleasing, ReasonWithdrawingPermit, "The permit is no longer right; it is withdrawn once the agent has answered")
+		p.note(v, v1alpha1.RolloutReleasing, v1alpha1.RolloutReasonWithdrawingPermit, "The permit is no longer right; it is withdrawn once the agent has answered")
 	}
 }
 
@@ -302,9 +302,9 @@ func (p *planner) withdraw(v *view, lost, answered bool) {
 // silent: it may yet use it.
 func (p *planner) unanswered(v *view) {
 	message := fmt.Sprintf("The agent did not use its permit within %s", p.patience(v))
-	p.ahead(v, p.status(v, v1alpha1.RolloutFailed, ReasonRebootTimedOut, message))
+	p.ahead(v, p.status(v, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, message))
 	if v.acknowledged() {
-		p.clear(v, ReasonRebootTimedOut)
+		p.clear(v, v1alpha1.RolloutReasonRebootTimedOut)
 	}
 }
 
@@ -312,9 +312,9 @@ func (p *planner) unanswered(v *view) {
 func (p *planner) prepare(v *view) {
 	switch {
 	case v.Mark != nil && !v.Unschedulable:
-		p.giveUp(v, ReasonCordonLost, "Somebody uncordoned the node; it is left alone for a while")
+		p.giveUp(v, v1alpha1.RolloutReasonCordonLost, "Somebody uncordoned the node; it is left alone for a while")
 	case v.Mark == nil && v.Unschedulable:
-		p.letGo(v, ReasonCordonedByOthers)
+		p.letGo(v, v1alpha1.RolloutReasonCordonedByOthers)
 	case v.Mark == nil:
 		if reason, _ := p.hindrance(v); reason != "" {
 			p.release(v, reason)
@@ -353,7 +353,7 @@ func (p *planner) drain(v *view) {
 		return
 	}
 	if v.need.kind == needNone {
-		p.letGo(v, ReasonNothingToDo)
+		p.letGo(v, v1alpha1.RolloutReasonNothingToDo)
 		return
 	}
 	if reason, _ := p.forbidden(v); reason != "" {
@@ -366,7 +366,7 @@ func (p *planner) drain(v *view) {
 	}
 	if end := p.drainBegins(v); p.Now.Before(end) {
 		p.wake(end)
-		p.note(v, v1alpha1.RolloutDraining, ReasonLeavingLoadBalancers, "External load balancers have until "+stamp(end)+" to let go of the node")
+		p.note(v, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonLeavingLoadBalancers, "External load balancers have until "+stamp(end)+" to let go of the node")
 		return
 	}
 	if due := p.nextLook(v); v.Drain == nil && p.exact.Before(due) {
@@ -376,7 +376,7 @@ func (p *planner) drain(v *view) {
 	}
 	if v.Drain == nil {
 		p.step(Drain{OnNode{v.Name}, p.lead(v).Drain, false})
-		p.note(v, v1alpha1.RolloutDraining, ReasonDraining, "The node is being drained")
+		p.note(v, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDraining, "The node is being drained")
 		p.wake(p.lookAfter(p.exact))
 		return
 	}
@@ -387,12 +387,12 @@ func (p *planner) drain(v *view) {
 func (p *planner) beginDrain(v *view) {
 	options := p.lead(v).Drain
 	if options.ExcludeFromLoadBalancersSeconds > 0 {
-		p.note(v, v1alpha1.RolloutDraining, ReasonDraining, "The node is cordoned")
+		p.note(v, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDraining, "The node is cordoned")
 		p.wake(p.Now)
 		return
 	}
 	p.step(Drain{OnNode{v.Name}, options, true})
-	p.note(v, v1alpha1.RolloutDraining, ReasonDraining, "The node is being drained")
+	p.note(v, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDraining, "The node is being drained")
 	p.wake(p.lookAfter(p.exact))
 }
 
@@ -415,15 +415,15 @@ func (p *planner) rebootedAfterAll(v *view) {
 		p.settle(v)
 	case p.Now.Before(end):
 		p.wake(end)
-		p.note(v, v1alpha1.RolloutDraining, ReasonWaitingForNode, "The node waits for no boot any more: "+v.missing())
+		p.note(v, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonWaitingForNode, "The node waits for no boot any more: "+v.missing())
 	default:
-		p.letGo(v, ReasonNothingToDo)
+		p.letGo(v, v1alpha1.RolloutReasonNothingToDo)
 	}
 }
 
 // pausing reports whether the agent or its host has refused the reboot a moment ago.
 func (p *planner) pausing(v *view) bool {
-	if v.record.Phase != v1alpha1.RolloutDraining || v.record.Reason != ReasonPermitRefused {
+	if v.record.Phase != v1alpha1.RolloutDraining || v.record.Reason != v1alpha1.RolloutReasonPermitRefused {
 		return false
 	}
 	end := v.recordSince().Add(RefusalPause)
@@ -443,18 +443,18 @@ func (p *planner) hold(v *view) {
 		p.note(v, v1alpha1.RolloutDraining, reason, message)
 		return
 	}
-	p.giveUp(v, ReasonDrainTimedOut, "The node is released: "+message)
+	p.giveUp(v, v1alpha1.RolloutReasonDrainTimedOut, "The node is released: "+message)
 }
 
 // silence says why a node's need is not known.
 func (v *view) silence() (reason, message string) {
 	switch {
 	case !v.believable():
-		return ReasonAgentSilent, "The agent has not reported since the node's last boot"
+		return v1alpha1.RolloutReasonAgentSilent, "The agent has not reported since the node's last boot"
 	case !v.reported():
-		return ReasonApplying, "The agent has not reported the declared settings yet"
+		return v1alpha1.RolloutReasonApplying, "The agent has not reported the declared settings yet"
 	}
-	return ReasonSettingsChanging, "The declared boot settings are on their way to the node"
+	return v1alpha1.RolloutReasonSettingsChanging, "The declared boot settings are on their way to the node"
 }
 
 // drained gives the permit to a node that is empty, and waits or gives up where it is not.
@@ -465,11 +465,11 @@ func (p *planner) drained(v *view) {
 	case !v.Drain.Gone:
 		p.await(v, v.Drain.Reason, v.Drain.Message)
 	case len(busy) > 0:
-		p.await(v, ReasonMountsBusy, "Mounts are still in use: "+names.List(busy))
+		p.await(v, v1alpha1.RolloutReasonMountsBusy, "Mounts are still in use: "+text.List(busy))
 	case !v.AgentReady:
-		p.await(v, ReasonAgentSilent, "The agent's Pod is not Ready")
+		p.await(v, v1alpha1.RolloutReasonAgentSilent, "The agent's Pod is not Ready")
 	case !v.acknowledged():
-		p.await(v, ReasonApplying, "The agent has not seen the StorageClientNode as it stands")
+		p.await(v, v1alpha1.RolloutReasonApplying, "The agent has not seen the StorageClientNode as it stands")
 	default:
 		p.attempt(v)
 	}
@@ -487,10 +487,10 @@ func (p *planner) await(v *view, reason, message string) {
 	message = fmt.Sprintf("The drain did not end within %s: %s", seconds(options.TimeoutSeconds), message)
 	if options.OnTimeout == v1alpha1.DrainWait {
 		p.wake(p.lookAfter(p.exact))
-		p.note(v, v1alpha1.RolloutDraining, ReasonDrainTimedOut, message)
+		p.note(v, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDrainTimedOut, message)
 		return
 	}
-	p.giveUp(v, ReasonDrainTimedOut, message)
+	p.giveUp(v, v1alpha1.RolloutReasonDrainTimedOut, message)
 }
 
 // busyMounts are the workloads' mounts that hold the reboot back.
@@ -509,14 +509,14 @@ func (v *view) busyMounts(ignoreLeft bool) []string {
 
 // attempt writes down that an attempt begins, and gives the permit. One that is on record and was never given is given now.
 func (p *planner) attempt(v *view) {
-	status := p.status(v, v1alpha1.RolloutRebooting, ReasonPermitGiven, "The agent may reboot the node")
+	status := p.status(v, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, "The agent may reboot the node")
 	status.Since = &metav1.Time{Time: p.Now}
 	if !v.unused() {
 		status.Attempts++
 	}
 	if status.Attempts > MaxAttempts {
 		message := fmt.Sprintf("%d permits have been given for this boot hash and the node still needs a reboot", MaxAttempts)
-		p.ahead(v, p.status(v, v1alpha1.RolloutFailed, ReasonAttemptsUsedUp, message))
+		p.ahead(v, p.status(v, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonAttemptsUsedUp, message))
 		return
 	}
 	p.ahead(v, status)

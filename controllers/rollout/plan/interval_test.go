@@ -3,12 +3,14 @@ package plan
 import (
 	"testing"
 	"time"
+
+	"github.com/storageclient/operator/api/v1alpha1"
 )
 
 func TestDrainInterval(t *testing.T) {
-	terminating := &Drained{Reason: ReasonDraining}
-	blocked := &Drained{Reason: ReasonDrainBlocked}
-	gone := &Drained{Gone: true, Reason: ReasonDraining}
+	terminating := &Drained{Reason: v1alpha1.RolloutReasonDraining}
+	blocked := &Drained{Reason: v1alpha1.RolloutReasonDrainBlocked}
+	gone := &Drained{Gone: true, Reason: v1alpha1.RolloutReasonDraining}
 	for name, c := range map[string]struct {
 		nodes int
 		first *Drained

@@ -11,7 +11,7 @@ import (
 
 func TestForTheLifeOfADisruption(t *testing.T) {
 	module := "module/nfs/recover_lost_locks"
-	blocked := &Drained{Reason: ReasonDrainBlocked, Message: "Pod x/y is kept by PodDisruptionBudget x/z"}
+	blocked := &Drained{Reason: v1alpha1.RolloutReasonDrainBlocked, Message: "Pod x/y is kept by PodDisruptionBudget x/z"}
 	excluded := func(f *fixture, since time.Duration) {
 		f.cordoned("a", since)
 		f.Profiles[0].Rollout.Drain.ExcludeFromLoadBalancersSeconds = 60
@@ -72,7 +72,7 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
 				f.rebooted("a")
-				f.record("a", v1alpha1.RolloutDraining, ReasonPermitRefused, 2*time.Minute).Attempts = 1
+				f.record("a", v1alpha1.RolloutDraining, v1alpha1.RolloutReasonPermitRefused, 2*time.Minute).Attempts = 1
 			},
 			[]string{"a: Settling Settling"},
 		},
@@ -81,7 +81,7 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 				f.cordoned("a", time.Minute)
 				f.rebooted("a")
 				f.node("a").Ready = false
-				f.record("a", v1alpha1.RolloutDraining, ReasonPermitRefused, 2*time.Minute).Attempts = 1
+				f.record("a", v1alpha1.RolloutDraining, v1alpha1.RolloutReasonPermitRefused, 2*time.Minute).Attempts = 1
 			},
 			[]string{"a: Draining WaitingForNode"},
 		},
@@ -90,7 +90,7 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 				f.cordoned("a", time.Hour)
 				f.node("a").Maintenance = MaintenanceDrained
 				f.rebooted("a")
-				f.record("a", v1alpha1.RolloutFailed, ReasonRebootWithoutEffect, time.Minute)
+				f.record("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootWithoutEffect, time.Minute)
 				client := f.node("a").Client
 				client.Withheld = []string{client.Spec.Settings[0].Key}
 				client.Spec.Settings, client.Status.Settings = nil, nil
@@ -102,7 +102,7 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 				f.cordoned("a", time.Hour)
 				f.node("a").Maintenance = MaintenanceDrained
 				f.rebooted("a")
-				f.record("a", v1alpha1.RolloutFailed, ReasonRebootWithoutEffect, time.Minute)
+				f.record("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootWithoutEffect, time.Minute)
 				client := f.node("a").Client
 				client.WantedBootHash = "h2"
 				client.Spec.Settings, client.Status.Settings = nil, nil
@@ -112,7 +112,7 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 		"whether or not it has been returned to service": {
 			func(f *fixture) {
 				f.rebooted("a")
-				f.record("a", v1alpha1.RolloutFailed, ReasonRebootWithoutEffect, time.Minute)
+				f.record("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootWithoutEffect, time.Minute)
 				client := f.node("a").Client
 				client.WantedBootHash = "h2"
 				client.Spec.Settings, client.Status.Settings = nil, nil
@@ -123,7 +123,7 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 			func(f *fixture) {
 				f.permitted("a", time.Hour)
 				f.rebooted("a")
-				f.record("a", v1alpha1.RolloutFailed, ReasonRebootWithoutEffect, time.Minute)
+				f.record("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootWithoutEffect, time.Minute)
 				client := f.node("a").Client
 				client.Withheld = []string{client.Spec.Settings[0].Key}
 				client.Spec.Settings, client.Status.Settings = nil, nil
@@ -170,11 +170,11 @@ func TestForLooksAtTheSamePodsOnceAnInterval(t *testing.T) {
 		want   []string
 		next   time.Duration
 	}{
-		"pods that terminate are not looked at again at once": {ReasonDraining, 400 * time.Millisecond, []string{"a: Draining Draining"}, 100 * time.Millisecond},
-		"but at the next half second":                         {ReasonDraining, 500 * time.Millisecond, []string{"drain a", "a: Draining Draining"}, 100 * time.Millisecond},
-		"pods that are kept wait for the next second":         {ReasonDrainBlocked, 900 * time.Millisecond, []string{"a: Draining DrainBlocked"}, 100 * time.Millisecond},
-		"and no longer": {ReasonDrainBlocked, time.Second, []string{"drain a", "a: Draining Draining"}, 100 * time.Millisecond},
-		"an empty node whose agent has to answer is looked at": {ReasonMountsBusy, 0, []string{"drain a", "a: Draining Draining"}, 100 * time.Millisecond},
+		"pods that terminate are not looked at again at once": {v1alpha1.RolloutReasonDraining, 400 * time.Millisecond, []string{"a: Draining Draining"}, 100 * time.Millisecond},
+		"but at the next half second":                         {v1alpha1.RolloutReasonDraining, 500 * time.Millisecond, []string{"drain a", "a: Draining Draining"}, 100 * time.Millisecond},
+		"pods that are kept wait for the next second":         {v1alpha1.RolloutReasonDrainBlocked, 900 * time.Millisecond, []string{"a: Draining DrainBlocked"}, 100 * time.Millisecond},
+		"and no longer": {v1alpha1.RolloutReasonDrainBlocked, time.Second, []string{"drain a", "a: Draining Draining"}, 100 * time.Millisecond},
+		"an empty node whose agent has to answer is looked at": {v1alpha1.RolloutReasonMountsBusy, 0, []string{"drain a", "a: Draining Draining"}, 100 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := cluster("a")

@@ -88,7 +88,7 @@ func (p *planner) releaseOrphans() {
 // clearSpent takes away a permit that a boot has outlived, where nothing else is left of the disruption.
 func (p *planner) clearSpent(v *view) {
 	if v.permit != nil {
-		p.clear(v, ReasonAccepted)
+		p.clear(v, v1alpha1.RolloutReasonAccepted)
 	}
 }
 
@@ -142,7 +142,7 @@ func (p *planner) countDrain(v *view) {
 	}
 	switch {
 	case v.Drain != nil && v.Drain.Gone:
-	case reason == ReasonDraining:
+	case reason == v1alpha1.RolloutReasonDraining:
 		p.terminating++
 	case keptByPods(reason):
 		p.kept++
@@ -151,7 +151,7 @@ func (p *planner) countDrain(v *view) {
 
 // keptByPods reports whether only a look at the node's pods can tell how its drain goes on.
 func keptByPods(reason string) bool {
-	return reason == ReasonDraining || reason == ReasonDrainBlocked || reason == ReasonWaitingForPods
+	return reason == v1alpha1.RolloutReasonDraining || reason == v1alpha1.RolloutReasonDrainBlocked || reason == v1alpha1.RolloutReasonWaitingForPods
 }
 
 // drainInterval is how soon drains are looked at again: sooner where nothing but the end of pods is waited for.
@@ -231,7 +231,7 @@ func SameStatus(a, b v1alpha1.RolloutStatus) bool {
 
 // backsOff are the reasons whose time counts from their own beginning.
 func backsOff(reason string) bool {
-	return reason == ReasonDrainTimedOut || reason == ReasonCordonLost || reason == ReasonPermitRefused
+	return reason == v1alpha1.RolloutReasonDrainTimedOut || reason == v1alpha1.RolloutReasonCordonLost || reason == v1alpha1.RolloutReasonPermitRefused
 }
 
 func compareBool(a, b bool) int {

@@ -90,7 +90,7 @@ func (f *fixture) cordoned(name string, since time.Duration) {
 	f.Claims[name] = claim
 	n := f.node(name)
 	n.Unschedulable, n.Mark, n.Maintenance = true, &claim, MaintenanceDraining
-	f.record(name, v1alpha1.RolloutDraining, ReasonDraining, since)
+	f.record(name, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDraining, since)
 }
 
 // permitted gives a cordoned node its permit.
@@ -98,7 +98,7 @@ func (f *fixture) permitted(name string, since time.Duration) {
 	f.cordoned(name, since)
 	n := f.node(name)
 	n.Maintenance = MaintenanceDrained
-	record := f.record(name, v1alpha1.RolloutRebooting, ReasonPermitGiven, since)
+	record := f.record(name, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, since)
 	record.Attempts = 1
 	id := permitID(&view{Node: n}, *record)
 	n.Client.Spec.RebootPermit = &v1alpha1.RebootPermit{ID: id, BootHash: "h1", BootID: n.BootID}
@@ -207,7 +207,9 @@ func TestForWhatANodeIsClaimed(t *testing.T) {
 			func(f *fixture) { f.Profiles = nil }, []string{"a: Waiting ProfileGone"},
 		},
 		"a node that failed at this boot hash is not tried again": {
-			func(f *fixture) { f.record("a", v1alpha1.RolloutFailed, ReasonRebootWithoutEffect, time.Hour) },
+			func(f *fixture) {
+				f.record("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootWithoutEffect, time.Hour)
+			},
 			[]string{"a: Failed RebootWithoutEffect"},
 		},
 		"a node that failed at another boot hash is tried": {
@@ -237,11 +239,13 @@ func TestForWhatANodeIsClaimed(t *testing.T) {
 			[]string{"a: Failed AttemptsUsedUp"},
 		},
 		"a drain that timed out is left alone for a while": {
-			func(f *fixture) { f.record("a", v1alpha1.RolloutWaiting, ReasonDrainTimedOut, BackOff-time.Second) },
+			func(f *fixture) {
+				f.record("a", v1alpha1.RolloutWaiting, v1alpha1.RolloutReasonDrainTimedOut, BackOff-time.Second)
+			},
 			[]string{"a: Waiting DrainTimedOut"},
 		},
 		"and is tried again after that": {
-			func(f *fixture) { f.record("a", v1alpha1.RolloutWaiting, ReasonDrainTimedOut, BackOff) },
+			func(f *fixture) { f.record("a", v1alpha1.RolloutWaiting, v1alpha1.RolloutReasonDrainTimedOut, BackOff) },
 			[]string{"claim a for eda", "a: Claimed Claimed"},
 		},
 		"a claim of a node that must not be disrupted any more is released": {
@@ -302,7 +306,7 @@ func TestForWhatANodeIsClaimed(t *testing.T) {
 
 func TestForANodeThatWeHold(t *testing.T) {
 	gone := &Drained{Gone: true, LeftPodUIDs: []string{"ds"}}
-	blocked := &Drained{Reason: ReasonDrainBlocked, Message: "Pod x/y is kept by PodDisruptionBudget x/z"}
+	blocked := &Drained{Reason: v1alpha1.RolloutReasonDrainBlocked, Message: "Pod x/y is kept by PodDisruptionBudget x/z"}
 	release := func(reason string) []string {
 		return []string{"record a: Releasing " + reason, "conditions of a: none", "uncordon a: " + reason, "release the claim of a"}
 	}
@@ -461,7 +465,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
 				f.node("a").Drain = gone
-				f.record("a", v1alpha1.RolloutRebooting, ReasonPermitGiven, 0).Attempts = MaxAttempts
+				f.record("a", v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, 0).Attempts = MaxAttempts
 			},
 			[]string{"record a: Rebooting PermitGiven", "conditions of a: Drained, for a permit", "permit the reboot of a", "a: Rebooting PermitGiven"},
 		},
@@ -483,7 +487,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 		"nothing happens while the agent is left alone": {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
-				f.record("a", v1alpha1.RolloutDraining, ReasonPermitRefused, RefusalPause-time.Second)
+				f.record("a", v1alpha1.RolloutDraining, v1alpha1.RolloutReasonPermitRefused, RefusalPause-time.Second)
 			},
 			[]string{"a: Draining PermitRefused"},
 		},
@@ -531,7 +535,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 		"and given up once it has": {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
-				f.node("a").Client.Status.Rollout.Reason = ReasonCordonLost
+				f.node("a").Client.Status.Rollout.Reason = v1alpha1.RolloutReasonCordonLost
 			},
 			[]string{
 				"clear the permit of a: WithdrawingPermit", "record a: Waiting CordonLost", "conditions of a: none",
@@ -565,7 +569,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 			func(f *fixture) {
 				f.permitted("a", 5*time.Minute)
 				f.rebooted("a")
-				f.record("a", v1alpha1.RolloutSettling, ReasonSettling, 30*time.Second)
+				f.record("a", v1alpha1.RolloutSettling, v1alpha1.RolloutReasonSettling, 30*time.Second)
 			},
 			[]string{"conditions of a: none", "uncordon a: Accepted", "release the claim of a", "record a: UpToDate NothingToDo", "clear the permit of a: Accepted", "a: UpToDate NothingToDo"},
 		},
@@ -649,7 +653,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 		"it has booted late, and with its old entry": {
 			func(f *fixture) {
 				f.permitted("a", 15*time.Minute)
-				f.record("a", v1alpha1.RolloutFailed, ReasonRebootTimedOut, 5*time.Minute)
+				f.record("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, 5*time.Minute)
 				f.rebooted("a")
 				f.node("a").ReadySince = f.Now.Add(-time.Minute)
 				f.node("a").Client.Status.Settings[0].State = v1alpha1.SettingFailed
@@ -660,14 +664,14 @@ func TestForANodeThatWeHold(t *testing.T) {
 			func(f *fixture) {
 				f.cordoned("a", time.Hour)
 				f.node("a").Maintenance = MaintenanceDrained
-				f.record("a", v1alpha1.RolloutFailed, ReasonRebootTimedOut, time.Hour)
+				f.record("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, time.Hour)
 			},
 			[]string{"a: Failed RebootTimedOut"},
 		},
 		"or is returned to service where the profile says so": {
 			func(f *fixture) {
 				f.cordoned("a", time.Hour)
-				f.record("a", v1alpha1.RolloutFailed, ReasonRebootTimedOut, time.Hour)
+				f.record("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, time.Hour)
 				f.Profiles[0].Rollout.OnNodeFailure = v1alpha1.FailureUncordon
 			},
 			[]string{"conditions of a: none", "uncordon a: RebootTimedOut", "release the claim of a", "a: Failed RebootTimedOut"},
@@ -677,7 +681,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 				f.cordoned("a", time.Hour)
 				f.node("a").Maintenance = MaintenanceDrained
 				f.rebooted("a")
-				f.record("a", v1alpha1.RolloutFailed, ReasonRebootTimedOut, time.Hour)
+				f.record("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, time.Hour)
 			},
 			[]string{"a: Settling Settling"},
 		},
@@ -909,7 +913,7 @@ func TestForControlPlane(t *testing.T) {
 	}
 	f.cordoned("a", time.Minute)
 	f.node("b").Ready, f.node("c").Ready = false, false
-	if got := For(f.Snapshot).Rollout["a"]; got.Reason != ReasonLastControlPlaneNode {
+	if got := For(f.Snapshot).Rollout["a"]; got.Reason != v1alpha1.RolloutReasonLastControlPlaneNode {
 		t.Errorf("the others went down in the drain, and the node goes on: %s %s", got.Phase, got.Reason)
 	}
 }

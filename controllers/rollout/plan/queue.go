@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/internal/names"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // admit claims nodes whose turn it is, as far as canary, budgets and zones go.
@@ -44,7 +44,7 @@ func (p *planner) claimNow(v *view) {
 		p.busy.add(v)
 	}
 	p.step(AddClaim{OnNode{v.Name}, claim, false})
-	p.note(v, v1alpha1.RolloutClaimed, ReasonClaimed, "The node is about to be cordoned")
+	p.note(v, v1alpha1.RolloutClaimed, v1alpha1.RolloutReasonClaimed, "The node is about to be cordoned")
 	p.wake(p.Now)
 }
 
@@ -58,7 +58,7 @@ func (p *planner) queued(v *view, ahead int) (reason, message string) {
 	}
 	if v.Manager {
 		if others := p.unfinished(v); len(others) > 0 {
-			return ReasonManagerNodeLast, "The manager's own node goes last, after " + names.List(others)
+			return v1alpha1.RolloutReasonManagerNodeLast, "The manager's own node goes last, after " + text.List(others)
 		}
 	}
 	if reason, message := p.overBudget(v, ahead); reason != "" {
@@ -75,7 +75,7 @@ func (p *planner) unfinished(manager *view) []string {
 			continue
 		}
 		switch p.plan.Rollout[v.Name].Reason {
-		case ReasonWaitingForBudget, ReasonWaitingForCanary, ReasonWaitingForZone, ReasonWaitingForWindow, ReasonSettingsChanging, ReasonApplying:
+		case v1alpha1.RolloutReasonWaitingForBudget, v1alpha1.RolloutReasonWaitingForCanary, v1alpha1.RolloutReasonWaitingForZone, v1alpha1.RolloutReasonWaitingForWindow, v1alpha1.RolloutReasonSettingsChanging, v1alpha1.RolloutReasonApplying:
 			out = append(out, v.Name)
 		}
 	}

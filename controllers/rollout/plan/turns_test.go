@@ -202,7 +202,7 @@ func TestForZonesInTurn(t *testing.T) {
 				f.done("d", time.Hour)
 				f.cordoned("a", time.Minute)
 				f.node("a").Maintenance = MaintenanceDrained
-				f.record("a", v1alpha1.RolloutFailed, ReasonRebootTimedOut, time.Minute)
+				f.record("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, time.Minute)
 				f.Profiles[0].Rollout.FailureThreshold = ptr.To[int32](9)
 				f.Profiles[0].Rollout.Canary = &v1alpha1.Canary{
 					NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelTopologyZone: "y"}}, SoakSeconds: ptr.To[int32](0),

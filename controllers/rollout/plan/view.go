@@ -183,18 +183,18 @@ func (v *view) healthy() bool {
 // recovered reports whether a failed node is as declared after all. Where a reboot had no effect and something else is
 // wanted by now, the settings on the object may lack what was taken out of them: their successors decide.
 func (v *view) recovered() bool {
-	return v.healthy() && !(v.record.Reason == ReasonRebootWithoutEffect && v.stale())
+	return v.healthy() && !(v.record.Reason == v1alpha1.RolloutReasonRebootWithoutEffect && v.stale())
 }
 
 // unavailable says why the node is out of service through no doing of ours, empty if it is not.
 func (v *view) unavailable() string {
 	switch {
 	case v.Deleting:
-		return ReasonNodeDeleting
+		return v1alpha1.RolloutReasonNodeDeleting
 	case v.Unschedulable && v.Mark == nil:
-		return ReasonCordonedByOthers
+		return v1alpha1.RolloutReasonCordonedByOthers
 	case !v.Ready:
-		return ReasonNodeUnavailable
+		return v1alpha1.RolloutReasonNodeUnavailable
 	}
 	return ""
 }

@@ -6,7 +6,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/storageclient/operator/controllers/internal/names"
+	"github.com/storageclient/operator/api/v1alpha1"
+
+	"github.com/storageclient/operator/tuning/text"
 	"github.com/storageclient/operator/tuning/windows"
 )
 
@@ -31,15 +33,15 @@ func (p *planner) outsideWindows(v *view) (reason, message string) {
 	if !found.again.IsZero() {
 		p.wake(found.again)
 	}
-	switch whose := "StorageClientProfile " + names.List(with); {
+	switch whose := "StorageClientProfile " + text.List(with); {
 	case found.open:
 		return "", ""
 	case !found.again.IsZero():
-		return ReasonWaitingForWindow, fmt.Sprintf("Outside the windows of %s; the next opening is at %s", whose, stamp(found.again))
+		return v1alpha1.RolloutReasonWaitingForWindow, fmt.Sprintf("Outside the windows of %s; the next opening is at %s", whose, stamp(found.again))
 	case len(with) == 1:
-		return ReasonWindowsDisjoint, fmt.Sprintf("The windows of %s do not open in years", whose)
+		return v1alpha1.RolloutReasonWindowsDisjoint, fmt.Sprintf("The windows of %s do not open in years", whose)
 	default:
-		return ReasonWindowsDisjoint, fmt.Sprintf("The windows of %s, which all need the reboot, are never open together", whose)
+		return v1alpha1.RolloutReasonWindowsDisjoint, fmt.Sprintf("The windows of %s, which all need the reboot, are never open together", whose)
 	}
 }
 

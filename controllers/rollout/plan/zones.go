@@ -3,6 +3,8 @@ package plan
 import (
 	"fmt"
 	"slices"
+
+	"github.com/storageclient/operator/api/v1alpha1"
 )
 
 // zones are, for each profile, the zones in which nodes of it are out of service through our doing.
@@ -61,7 +63,7 @@ func (p *planner) otherZone(v *view) (reason, message string) {
 	for _, name := range v.need.profiles {
 		for _, zone := range p.busy[name] {
 			if zone != v.zone {
-				return ReasonWaitingForZone, fmt.Sprintf("Nodes of StorageClientProfile %s are out of service in %s, which is finished first", name, zoneInWords(zone))
+				return v1alpha1.RolloutReasonWaitingForZone, fmt.Sprintf("Nodes of StorageClientProfile %s are out of service in %s, which is finished first", name, zoneInWords(zone))
 			}
 		}
 	}

@@ -56,7 +56,7 @@ func (c *Cluster) Exec(argv ...string) error {
 		if os.Geteuid() != 0 {
 			enter = append(enter, "--user", "--preserve-credentials")
 		}
-		path := c.dirs.ControlPlane + string(filepath.ListSeparator) + os.Getenv("PATH")
+		path := c.dirs.Binaries + string(filepath.ListSeparator) + os.Getenv("PATH")
 		return execute(append(append(enter, "--"), argv...), "KUBECONFIG="+c.dirs.Kubeconfig(), "PATH="+path)
 	}
 	return fmt.Errorf("no cluster is running in %s", c.dirs.Run)

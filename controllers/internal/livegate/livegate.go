@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/internal/names"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // Node is one of the profile's nodes.
@@ -83,10 +83,10 @@ func Admit(nodes []Node, policy Policy, now time.Time) Decision {
 		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
 	})
 	if failed := gate.failed(); len(failed) >= max(policy.FailureThreshold, 1) {
-		gate.hold(gate.nodes, fmt.Sprintf("stopped: settings failed on %s", names.List(failed)))
+		gate.hold(gate.nodes, fmt.Sprintf("stopped: settings failed on %s", text.List(failed)))
 		return gate.Decision
 	}
-	gate.share = Share(policy.Limit, len(nodes))
+	gate.share = v1alpha1.ResolveShare(policy.Limit, len(nodes))
 	gate.byGroups()
 	return gate.Decision
 }
@@ -187,7 +187,7 @@ func (g *gate) admitCanary(group []Node) {
 	case len(members) == 0:
 		g.hold(group, "waits for a canary: rollout.canary.nodeSelector selects no node that gets the same settings and is Ready")
 	case len(carriers) >= count:
-		g.hold(group, fmt.Sprintf("waits for the canary: %s", names.List(carriers)))
+		g.hold(group, fmt.Sprintf("waits for the canary: %s", text.List(carriers)))
 	default:
 		g.hold(group, "waits for the canary")
 		g.admit(members, count-len(carriers), max(count, g.share))

@@ -1,4 +1,4 @@
-package livegate
+package v1alpha1
 
 import (
 	"testing"

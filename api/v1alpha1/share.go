@@ -1,4 +1,4 @@
-package livegate
+package v1alpha1
 
 import (
 	"errors"
@@ -8,11 +8,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// DefaultClusterShare is the cluster's budget where the manager is not told another.
-const DefaultClusterShare = "5%"
+// DefaultClusterMaxUnavailable is the budget of the whole cluster where the manager is not told another.
+const DefaultClusterMaxUnavailable = "5%"
 
-// Share resolves a limit against a number of nodes: percentages are rounded down, and it is never under 1.
-func Share(limit intstr.IntOrString, nodes int) int {
+// ResolveShare resolves a limit against a number of nodes: percentages are rounded down, and it is never under 1.
+func ResolveShare(limit intstr.IntOrString, nodes int) int {
 	share, err := intstr.GetScaledValueFromIntOrPercent(&limit, nodes, false)
 	if err != nil {
 		return 1

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/storageclient/operator/api/v1alpha1"
+
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"pgregory.net/rapid"
@@ -225,7 +227,7 @@ func TestShareIsRoundedDownAndNeverUnderOne(t *testing.T) {
 		"nonsense counts as one":       {intstr.FromString("many"), 30, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := Share(test.limit, test.nodes); got != test.want {
+			if got := v1alpha1.ResolveShare(test.limit, test.nodes); got != test.want {
 				t.Errorf("got %d, want %d", got, test.want)
 			}
 		})

@@ -1,0 +1,70 @@
+package text_test
+
+import (
+	"slices"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/storageclient/operator/tuning/text"
+)
+
+func TestLists(t *testing.T) {
+	names := []string{"d", "b", "a", "c"}
+	for name, c := range map[string]struct{ got, want string }{
+		"three of four, sorted":            {text.List(names), "a, b, c and 1 more"},
+		"all of three":                     {text.List(names[:3]), "a, b, d"},
+		"none":                             {text.List([]string(nil)), ""},
+		"a separator of the caller's":      {text.Join(names, "; "), "a; b; c and 1 more"},
+		"in the caller's order":            {text.InOrder(names, ", "), "d, b, a and 1 more"},
+		"one is singular":                  {text.Count(1, "node"), "1 node"},
+		"none is plural":                   {text.Count(0, "node"), "0 nodes"},
+		"a plural that is not made with s": {text.Count(2, "policy", "policies"), "2 policies"},
+	} {
+		if c.got != c.want {
+			t.Errorf("%s: got %q, want %q", name, c.got, c.want)
+		}
+	}
+	if !slices.Equal(names, []string{"d", "b", "a", "c"}) {
+		t.Errorf("the caller's list was changed: %q", names)
+	}
+}
+
+func TestCapSaysHowManyAreLeftOut(t *testing.T) {
+	lines := []string{"a", "b", "c", "d"}
+	if diff := cmp.Diff([]string{"a", "b", "and 2 more warnings"}, text.Cap(lines, 2, "warnings")); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(lines, text.Cap(lines, 4, "warnings")); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"a", "b", "c", "d"}, lines); diff != "" {
+		t.Errorf("the caller's list was changed: %s", diff)
+	}
+}
+
+func TestCutsKeepTheirBounds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, most := rapid.String().Draw(t, "text"), rapid.IntRange(3, 40).Draw(t, "most")
+		if cut := text.Cut(s, most); utf8.RuneCountInString(cut) > most || !utf8.ValidString(cut) {
+			t.Errorf("Cut(%q, %d) is %q", s, most, cut)
+		}
+		if cut := text.CutBytes(s, most); len(cut) > most || !utf8.ValidString(cut) {
+			t.Errorf("CutBytes(%q, %d) is %q", s, most, cut)
+		}
+	})
+	for got, want := range map[string]string{
+		text.Cut("abcdef", 4):       "abc…",
+		text.Cut("äöüß", 4):         "äöüß",
+		text.Cut("a\xffb", 3):       "a?b",
+		text.CutBytes("abcdef", 5):  "ab…",
+		text.CutBytes("aäöü", 6):    "aä…",
+		text.CutBytes("abc\xff", 4): "abc?",
+	} {
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

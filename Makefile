@@ -88,7 +88,7 @@ test: ## Run unit and integration tests and a short kwok run; needs Go and make,
 .PHONY: test-unit
 test-unit: ## Run the unit tests
 	@[ "$$(id -u)" = 0 ] || echo "SKIPPED, as it needs root: TestRunChangesTheRoot in agent/host (host commands in another root)"
-	@hack/progress.sh compile 'packages of the tests' go build -v $$(go list -deps -test ./... | grep -v -e '\.test\]$$' -e '\.test$$')
+	@hack/progress.sh compile_imports ./...
 	@hack/progress.sh watch 'unit tests' go test $$(go list ./... | grep -v /test/integration) $(TESTFLAGS)
 	cd hack/images && go test ./... $(TESTFLAGS)
 	cd test/gitops && go test ./... $(TESTFLAGS)
@@ -119,7 +119,7 @@ test-integration: export KUBEBUILDER_ASSETS := $(SETS)/integration
 test-integration: tool-integration
 endif
 test-integration: ## Run the integration tests against a real API server
-	@hack/progress.sh compile 'packages of the tests' go build -v $$(go list -deps -test ./test/integration | grep -v -e '\.test\]$$' -e '\.test$$')
+	@hack/progress.sh compile_imports ./test/integration
 	@hack/progress.sh watch 'integration tests' go test -v -timeout 20m -count=1 ./test/integration $(TESTFLAGS)
 
 .PHONY: test-kwok

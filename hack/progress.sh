@@ -3,6 +3,7 @@
 #
 #   hack/progress.sh compile NAME COMMAND...   COMMAND is a "go build -v": shows how much it has fetched and compiled, and
 #                                              its output only where it fails; a build that takes no time says nothing
+#   hack/progress.sh compile_imports PACKAGE...   compiles all that these packages and their tests import
 #   hack/progress.sh watch NAME COMMAND...     shows the output as it comes, and after 15 s of silence how long it takes
 
 # compile NAME COMMAND...
@@ -12,9 +13,16 @@ compile() {
   log=$(mktemp "${TMPDIR:-/tmp}/compile.XXXXXX")
   "$@" >"$log" 2>&1 &
   show_progress $! "$name" "$log" || code=$?
-  ((code == 0)) || tail -n 30 "$log" >&2
+  ((code == 0)) || grep -v '^[^ :]*$' "$log" >&2 || true
   rm -f "$log"
   return "$code"
+}
+
+# compile_imports PACKAGE...
+compile_imports() {
+  local imports
+  imports=$(go list -deps -test -f '{{if and .GoFiles (not .ForTest) (ne .Name "main")}}{{.ImportPath}}{{end}}' "$@")
+  compile 'packages of the tests' go build -v $imports
 }
 
 # show_progress PID NAME LOG reports on a build until it ends, and returns its exit code. On a terminal it keeps to one line.
@@ -74,9 +82,9 @@ if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
   # A build in the background would outlive Ctrl-C.
   trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
   case ${1:-} in
-    compile | watch) "$@" ;;
+    compile | compile_imports | watch) "$@" ;;
     *)
-      echo "usage: hack/progress.sh compile|watch NAME COMMAND..." >&2
+      echo "usage: hack/progress.sh compile|compile_imports|watch ..." >&2
       exit 2
       ;;
   esac

@@ -3,7 +3,6 @@ package metrics
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -19,7 +18,6 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/fleet"
-	"github.com/storageclient/operator/controllers/rollout/plan"
 )
 
 const (
@@ -240,10 +238,10 @@ func (c *Collector) claims(ctx context.Context, s sink) error {
 	}
 	s.gauge(rolloutClaims, float64(len(budget.Data)))
 	var oldest time.Time
-	for _, text := range budget.Data {
-		var claim plan.Claim
-		if json.Unmarshal([]byte(text), &claim) != nil || claim.Since.IsZero() {
-			continue // it counts, and the rollout says what is wrong with it
+	for _, value := range budget.Data {
+		claim, err := v1alpha1.DecodeDisruption(value)
+		if err != nil || claim.Since.IsZero() {
+			continue // it counts, and the rollout's log says what is wrong with it
 		}
 		if oldest.IsZero() || claim.Since.Time.Before(oldest) {
 			oldest = claim.Since.Time

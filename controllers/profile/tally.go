@@ -2,7 +2,6 @@ package profile
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -193,6 +192,6 @@ func disruptedFor(profile string, node *corev1.Node) bool {
 	if !marked {
 		return false
 	}
-	var claim plan.Claim
-	return json.Unmarshal([]byte(mark), &claim) == nil && claim.Profile == profile
+	disruption, err := v1alpha1.DecodeDisruption(mark)
+	return err == nil && disruption.Profile == profile
 }

@@ -2,7 +2,6 @@ package rollout
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -51,11 +50,7 @@ func (s *scope) claim(ctx context.Context, steps []plan.AddClaim) error {
 		claims.Data = map[string]string{}
 	}
 	for _, step := range steps {
-		value, err := json.Marshal(step.Claim)
-		if err != nil {
-			return fmt.Errorf("encode claim of Node %s: %w", step.Node, err)
-		}
-		claims.Data[step.Node] = string(value)
+		claims.Data[step.Node] = step.Claim.Encode()
 	}
 	if err := s.writeClaims(ctx, claims); err != nil {
 		return err
@@ -116,16 +111,12 @@ func (s *scope) writeClaims(ctx context.Context, claims *corev1.ConfigMap) error
 }
 
 func (s *scope) cordon(ctx context.Context, step plan.Cordon) error {
-	mark, err := json.Marshal(step.Mark)
-	if err != nil {
-		return fmt.Errorf("encode mark of Node %s: %w", step.Node, err)
-	}
-	err = s.patchNode(ctx, step.Node, func(node *corev1.Node) {
+	err := s.patchNode(ctx, step.Node, func(node *corev1.Node) {
 		node.Spec.Unschedulable = true
 		if node.Annotations == nil {
 			node.Annotations = map[string]string{}
 		}
-		node.Annotations[v1alpha1.DisruptionAnnotation] = string(mark)
+		node.Annotations[v1alpha1.DisruptionAnnotation] = step.Mark.Encode()
 		guard(node, step.ExcludeFromLoadBalancers)
 	})
 	if err == nil {

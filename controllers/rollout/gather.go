@@ -2,7 +2,6 @@ package rollout
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"sync"
@@ -14,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
@@ -190,6 +190,11 @@ func (s *scope) readClaims(ctx context.Context) (*corev1.ConfigMap, error) {
 		}
 		return nil, fmt.Errorf("get ConfigMap %s: %w", key, err)
 	}
+	for node, value := range claims.Data {
+		if _, err := v1alpha1.DecodeDisruption(value); err != nil {
+			log.FromContext(ctx).Info("Cannot read a claim; it uses up budget all the same", "Node", node, "reason", err.Error())
+		}
+	}
 	return &claims, nil
 }
 
@@ -270,11 +275,11 @@ func (s *scope) current() plan.Snapshot {
 		Now:    s.now,
 		Budget: v1alpha1.ResolveShare(s.MaxUnavailable, len(s.nodes)),
 		Paused: s.paused,
-		Claims: make(map[string]plan.Claim, len(s.claims.Data)),
+		Claims: make(map[string]v1alpha1.Disruption, len(s.claims.Data)),
 		Nodes:  make([]plan.Node, 0, len(s.nodes)),
 	}
 	for name, value := range s.claims.Data {
-		out.Claims[name] = parseClaim(value)
+		out.Claims[name] = readDisruption(value)
 	}
 	for _, profile := range s.view.Profiles() {
 		out.Profiles = append(out.Profiles, s.profile(profile))
@@ -285,13 +290,10 @@ func (s *scope) current() plan.Snapshot {
 	return out
 }
 
-// parseClaim reads a claim or a mark. One that cannot be read is there all the same.
-func parseClaim(value string) plan.Claim {
-	var claim plan.Claim
-	if err := json.Unmarshal([]byte(value), &claim); err != nil {
-		return plan.Claim{}
-	}
-	return claim
+// readDisruption reads a claim or a mark. One that cannot be read counts like any other: it is empty.
+func readDisruption(value string) v1alpha1.Disruption {
+	disruption, _ := v1alpha1.DecodeDisruption(value)
+	return disruption
 }
 
 func (s *scope) profile(profile *fleet.Profile) plan.Profile {
@@ -355,8 +357,7 @@ func (s *scope) node(node *corev1.Node) plan.Node {
 	}
 	out.Vacant = out.Untuned && !s.peopled.Has(node.Name)
 	if mark, marked := node.Annotations[v1alpha1.DisruptionAnnotation]; marked {
-		claim := parseClaim(mark)
-		out.Mark = &claim
+		out.Mark = new(readDisruption(mark))
 	}
 	object := s.objectOf(node)
 	for _, profile := range s.view.Profiles() {

@@ -99,7 +99,7 @@ func TestWorkersWriteToOneCluster(t *testing.T) {
 		p.rollout[name] = v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutUpToDate, Reason: v1alpha1.RolloutReasonNothingToDo}
 		steps = append(steps, plan.Uncordon{OnNode: on, Reason: v1alpha1.RolloutReasonAccepted}, plan.ReleaseClaim{OnNode: on}, plan.ClearPermit{OnNode: on})
 	}
-	steps = append(steps, plan.AddClaim{OnNode: plan.OnNode{Node: "new"}, Claim: plan.Claim{Profile: "eda"}})
+	steps = append(steps, plan.AddClaim{OnNode: plan.OnNode{Node: "new"}, Claim: v1alpha1.Disruption{Profile: "eda"}})
 	p.take(t.Context(), steps)
 	if p.behind.Len() > 0 || len(p.errs) > 0 || p.unfinished {
 		t.Fatalf("behind: %v, errors: %v", p.behind.UnsortedList(), p.errs)

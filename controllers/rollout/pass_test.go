@@ -129,7 +129,7 @@ func TestOnlyNodesThatHaveJustBeenClaimedAreBegun(t *testing.T) {
 	if _, err := m.refresh(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.claim(t.Context(), []plan.AddClaim{{OnNode: plan.OnNode{Node: "a"}, Claim: plan.Claim{Profile: "eda"}}}); err != nil {
+	if err := m.claim(t.Context(), []plan.AddClaim{{OnNode: plan.OnNode{Node: "a"}, Claim: v1alpha1.Disruption{Profile: "eda"}}}); err != nil {
 		t.Fatal(err)
 	}
 	next := p.begin(t.Context())

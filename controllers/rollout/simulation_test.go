@@ -357,7 +357,7 @@ func (f *faults) mishap() {
 		if f.rng.IntN(4) == 0 {
 			f.lenient = true
 			f.tell("the claims are lost")
-			f.claims = map[string]plan.Claim{}
+			f.claims = map[string]v1alpha1.Disruption{}
 			f.claimsRV++
 		}
 	case 12:

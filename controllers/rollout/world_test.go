@@ -32,7 +32,7 @@ type world struct {
 	rng      *rand.Rand
 	budget   int
 	paused   bool
-	claims   map[string]plan.Claim
+	claims   map[string]v1alpha1.Disruption
 	claimsRV int
 	profiles map[string]*simProfile
 	nodes    map[string]*simNode
@@ -130,7 +130,7 @@ func newWorld(seed uint64) *world {
 		rng:      rand.New(rand.NewPCG(seed, 0)),
 		budget:   1,
 		workers:  1,
-		claims:   map[string]plan.Claim{},
+		claims:   map[string]v1alpha1.Disruption{},
 		profiles: map[string]*simProfile{},
 		nodes:    map[string]*simNode{},
 		wishes:   map[string]*wish{},
@@ -512,7 +512,7 @@ type manager struct {
 	// node, as they were read.
 	rules      map[string]plan.Profile
 	pausedThen bool
-	known      map[string]plan.Claim
+	known      map[string]v1alpha1.Disruption
 	wishesThen map[string]wish
 	// out are the nodes that were unavailable at the last live read of all, vacant those that served nothing.
 	out, vacant map[string]bool
@@ -874,7 +874,7 @@ func (m *manager) apply(_ context.Context, step plan.Step) error {
 			m.fail("invariant 5: cordon of %s, which others have cordoned", n.Name)
 		}
 		n.Guarded = true
-		n.Unschedulable, n.Mark = true, &plan.Claim{Profile: step.Mark.Profile, BootHash: step.Mark.BootHash, Since: step.Mark.Since}
+		n.Unschedulable, n.Mark = true, &v1alpha1.Disruption{Profile: step.Mark.Profile, BootHash: step.Mark.BootHash, Since: step.Mark.Since}
 	case plan.Uncordon:
 		m.checkUncordon(n, step)
 		n.Unschedulable, n.Mark, n.Guarded = false, nil, false

@@ -22,7 +22,6 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	disruptor "github.com/storageclient/operator/controllers/rollout"
-	"github.com/storageclient/operator/controllers/rollout/plan"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
@@ -373,15 +372,15 @@ func conditions(name string) []corev1.NodeConditionType {
 	return out
 }
 
-func claims() map[string]plan.Claim {
+func claims() map[string]v1alpha1.Disruption {
 	GinkgoHelper()
-	out := map[string]plan.Claim{}
+	out := map[string]v1alpha1.Disruption{}
 	budget := &corev1.ConfigMap{}
 	err := k8s.Get(ctx, client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.BudgetConfigMap}, budget)
 	Expect(client.IgnoreNotFound(err)).NotTo(HaveOccurred())
 	for name, value := range budget.Data {
-		var claim plan.Claim
-		Expect(json.Unmarshal([]byte(value), &claim)).To(Succeed())
+		claim, err := v1alpha1.DecodeDisruption(value)
+		Expect(err).NotTo(HaveOccurred())
 		out[name] = claim
 	}
 	return out

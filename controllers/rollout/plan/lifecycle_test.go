@@ -144,7 +144,7 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 func TestForAsksTheCordonToLeaveLoadBalancers(t *testing.T) {
 	for _, seconds := range []int32{0, 30} {
 		f := cluster("a")
-		f.Claims["a"] = Claim{Profile: "eda", BootHash: "h1", Since: ago(time.Second)}
+		f.Claims["a"] = v1alpha1.Disruption{Profile: "eda", BootHash: "h1", Since: ago(time.Second)}
 		f.Profiles[0].Rollout.Drain.ExcludeFromLoadBalancersSeconds = seconds
 		steps := For(f.Snapshot).Steps
 		cordon, ok := steps[1].(Cordon)

@@ -23,7 +23,7 @@ func ago(d time.Duration) metav1.Time { return metav1.Time{Time: noon.Add(-d)} }
 type fixture struct{ Snapshot }
 
 func cluster(nodes ...string) *fixture {
-	f := &fixture{Snapshot{Now: noon, Budget: 10, Claims: map[string]Claim{}}}
+	f := &fixture{Snapshot{Now: noon, Budget: 10, Claims: map[string]v1alpha1.Disruption{}}}
 	f.profile("eda")
 	for i, name := range nodes {
 		f.Nodes = append(f.Nodes, Node{
@@ -86,7 +86,7 @@ func (f *fixture) record(name string, phase v1alpha1.RolloutPhase, reason string
 
 // cordoned claims and cordons a node for us since a while.
 func (f *fixture) cordoned(name string, since time.Duration) {
-	claim := Claim{Profile: "eda", BootHash: "h1", Since: ago(since)}
+	claim := v1alpha1.Disruption{Profile: "eda", BootHash: "h1", Since: ago(since)}
 	f.Claims[name] = claim
 	n := f.node(name)
 	n.Unschedulable, n.Mark, n.Maintenance = true, &claim, MaintenanceDraining
@@ -135,7 +135,7 @@ func TestForWhatANodeIsClaimed(t *testing.T) {
 			func(*fixture) {}, []string{"claim a for eda", "a: Claimed Claimed"},
 		},
 		"a claim that has been read back is acted upon": {
-			func(f *fixture) { f.Claims["a"] = Claim{Profile: "eda"} }, []string{"conditions of a: Draining", "cordon a", "drain a", "a: Draining Draining"},
+			func(f *fixture) { f.Claims["a"] = v1alpha1.Disruption{Profile: "eda"} }, []string{"conditions of a: Draining", "cordon a", "drain a", "a: Draining Draining"},
 		},
 		"a node that needs no reboot is left alone": {
 			func(f *fixture) { f.done("a", time.Hour) }, []string{"a: UpToDate NothingToDo"},
@@ -250,7 +250,7 @@ func TestForWhatANodeIsClaimed(t *testing.T) {
 		},
 		"a claim of a node that must not be disrupted any more is released": {
 			func(f *fixture) {
-				f.Claims["a"] = Claim{Profile: "eda"}
+				f.Claims["a"] = v1alpha1.Disruption{Profile: "eda"}
 				f.Paused = true
 			},
 			[]string{"release the claim of a", "a: Waiting PausedByAnnotation"},
@@ -258,7 +258,7 @@ func TestForWhatANodeIsClaimed(t *testing.T) {
 		"a claim of a node that is gone is released": {
 			func(f *fixture) {
 				f.done("a", time.Hour)
-				f.Claims["z"] = Claim{}
+				f.Claims["z"] = v1alpha1.Disruption{}
 			},
 			[]string{"release the claim of z", "a: UpToDate NothingToDo"},
 		},

@@ -188,8 +188,8 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-func (p *planner) claimFor(v *view) Claim {
-	claim := Claim{Since: metav1.Time{Time: p.Now}}
+func (p *planner) claimFor(v *view) v1alpha1.Disruption {
+	claim := v1alpha1.Disruption{Since: metav1.Time{Time: p.Now}}
 	if v.Client != nil {
 		claim.BootHash = v.Client.Spec.BootHash
 	}

@@ -3,7 +3,6 @@ package plan
 import (
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -19,21 +18,11 @@ type Snapshot struct {
 	// Paused is true while the manager's namespace carries the paused annotation.
 	Paused bool
 	// Claims are the entries of the budget's ConfigMap by node.
-	Claims map[string]Claim
+	Claims map[string]v1alpha1.Disruption
 	// Profiles are all StorageClientProfiles.
 	Profiles []Profile
 	// Nodes are all Nodes of the cluster.
 	Nodes []Node
-}
-
-// Claim is the form of a claim in the ConfigMap and of the annotation on a Node that we cordoned.
-type Claim struct {
-	// Profile is the profile that the node is disrupted for: the one with the highest priority of those that need it.
-	Profile string `json:"profile"`
-	// BootHash is the boot hash that the disruption is for.
-	BootHash string `json:"bootHash"`
-	// Since is when the claim was made, or the node cordoned.
-	Since metav1.Time `json:"since"`
 }
 
 // Profile is what the rollout needs to know of a StorageClientProfile.
@@ -80,8 +69,8 @@ type Node struct {
 	Unschedulable bool
 	// Deleting is true once the Node has a deletion timestamp.
 	Deleting bool
-	// Mark is our annotation, nil if there is none. One that cannot be read is an empty Claim.
-	Mark *Claim
+	// Mark is our annotation, nil if there is none. One that cannot be read is empty.
+	Mark *v1alpha1.Disruption
 	// Guarded is true while the Node carries annotations or labels that we set for a disruption.
 	Guarded bool
 	// Maintenance is what our conditions on the Node say.

@@ -70,7 +70,7 @@ func (s OnNode) NodeName() string { return s.Node }
 type AddClaim struct {
 	OnNode
 	// Claim is the entry.
-	Claim Claim
+	Claim v1alpha1.Disruption
 	// Held is true where the node is disrupted by us already and only its entry is missing.
 	Held bool
 }
@@ -79,7 +79,7 @@ type AddClaim struct {
 type Cordon struct {
 	OnNode
 	// Mark is the annotation.
-	Mark Claim
+	Mark v1alpha1.Disruption
 	// ExcludeFromLoadBalancers also takes the node out of external load balancers.
 	ExcludeFromLoadBalancers bool
 }

@@ -75,7 +75,7 @@ func TestForWindows(t *testing.T) {
 		"a claim that was made before they closed is given up": {
 			func(f *fixture) {
 				f.Profiles[0].opens("0 13 * * *", 3600)
-				f.Claims["a"] = Claim{Profile: "eda"}
+				f.Claims["a"] = v1alpha1.Disruption{Profile: "eda"}
 			},
 			[]string{"release the claim of a", "a: Waiting WaitingForWindow"},
 		},

@@ -14,7 +14,7 @@ import (
 // view is a node with what follows from its objects. What this pass changes, it changes here too.
 type view struct {
 	*Node
-	claim *Claim
+	claim *v1alpha1.Disruption
 	// permit is the permit that stands; nil once this pass has cleared it.
 	permit *v1alpha1.RebootPermit
 	// record is status.rollout, zero if there is none.

@@ -13,26 +13,26 @@ import (
 	"github.com/storageclient/operator/controllers/rollout/plan"
 )
 
-// owner is the field manager of every write.
-const owner = client.FieldOwner(v1alpha1.ManagerFieldManager)
+// fieldOwner is the field manager of every write.
+const fieldOwner = client.FieldOwner(v1alpha1.ManagerFieldManager)
 
-// apply takes one step. The objects are those that were decided upon, or what the server made of them in an earlier
+// applyStep takes one step. The objects are those that were decided upon, or what the server made of them in an earlier
 // step; their resource version makes a step fail that would meet anything else.
-func (s *scope) apply(ctx context.Context, step plan.Step) error {
+func (s *scope) applyStep(ctx context.Context, step plan.Step) error {
 	log.FromContext(ctx).V(1).Info("Taking a step", "step", step.String())
 	switch step := step.(type) {
 	case plan.Cordon:
-		return s.cordon(ctx, step)
+		return s.cordonNode(ctx, step)
 	case plan.Uncordon:
-		return s.uncordon(ctx, step)
-	case plan.Unguard:
-		return s.patchNode(ctx, step.Node, unguard)
-	case plan.Maintain:
-		return s.maintain(ctx, step)
+		return s.uncordonNode(ctx, step)
+	case plan.RemoveGuards:
+		return s.patchNode(ctx, step.Node, removeGuards)
+	case plan.SetMaintenance:
+		return s.setMaintenance(ctx, step)
 	case plan.RemoveTaint:
 		return s.removeTaint(ctx, step)
-	case plan.Permit:
-		return s.permit(ctx, step)
+	case plan.GivePermit:
+		return s.givePermit(ctx, step)
 	case plan.ClearPermit:
 		return s.clearPermit(ctx, step)
 	case plan.ReleaseClaim:
@@ -41,8 +41,8 @@ func (s *scope) apply(ctx context.Context, step plan.Step) error {
 	return fmt.Errorf("step %q is not one that writes", step)
 }
 
-// claim enters nodes in the ConfigMap as it was read before the decision.
-func (s *scope) claim(ctx context.Context, steps []plan.AddClaim) error {
+// addClaims enters nodes in the ConfigMap as it was read before the decision.
+func (s *scope) addClaims(ctx context.Context, steps []plan.AddClaim) error {
 	s.claiming.Lock()
 	defer s.claiming.Unlock()
 	claims := s.claims.DeepCopy()
@@ -72,36 +72,36 @@ type releases struct {
 // releaseClaim gives up a claim. What other workers give up while a write is under way goes into the next one with it.
 func (s *scope) releaseClaim(ctx context.Context, step plan.ReleaseClaim) error {
 	s.mutex.Lock()
-	batch, first := s.releasing, s.releasing == nil
+	joint, first := s.releasing, s.releasing == nil
 	if first {
-		batch = &releases{done: make(chan struct{})}
-		s.releasing = batch
+		joint = &releases{done: make(chan struct{})}
+		s.releasing = joint
 	}
-	batch.nodes = append(batch.nodes, step.Node)
+	joint.nodes = append(joint.nodes, step.Node)
 	s.mutex.Unlock()
 	if !first {
-		<-batch.done
-		return batch.err
+		<-joint.done
+		return joint.err
 	}
 	s.claiming.Lock()
 	defer s.claiming.Unlock()
 	s.mutex.Lock()
 	s.releasing = nil
 	s.mutex.Unlock()
-	defer close(batch.done)
+	defer close(joint.done)
 	claims := s.claims.DeepCopy()
-	for _, node := range batch.nodes {
+	for _, node := range joint.nodes {
 		delete(claims.Data, node)
 	}
-	batch.err = s.writeClaims(ctx, claims)
-	return batch.err
+	joint.err = s.writeClaims(ctx, claims)
+	return joint.err
 }
 
 // writeClaims is called with claiming held.
 func (s *scope) writeClaims(ctx context.Context, claims *corev1.ConfigMap) error {
-	write := func() error { return s.Update(ctx, claims, owner) }
+	write := func() error { return s.Update(ctx, claims, fieldOwner) }
 	if claims.ResourceVersion == "" {
-		write = func() error { return s.Create(ctx, claims, owner) }
+		write = func() error { return s.Create(ctx, claims, fieldOwner) }
 	}
 	if err := write(); err != nil {
 		return fmt.Errorf("write ConfigMap %s: %w", client.ObjectKeyFromObject(claims), err)
@@ -110,34 +110,34 @@ func (s *scope) writeClaims(ctx context.Context, claims *corev1.ConfigMap) error
 	return nil
 }
 
-func (s *scope) cordon(ctx context.Context, step plan.Cordon) error {
+func (s *scope) cordonNode(ctx context.Context, step plan.Cordon) error {
 	err := s.patchNode(ctx, step.Node, func(node *corev1.Node) {
 		node.Spec.Unschedulable = true
 		if node.Annotations == nil {
 			node.Annotations = map[string]string{}
 		}
 		node.Annotations[v1alpha1.DisruptionAnnotation] = step.Mark.Encode()
-		guard(node, step.ExcludeFromLoadBalancers)
+		setGuards(node, step.ExcludeFromLoadBalancers)
 	})
 	if err == nil {
-		s.event(step.Node, corev1.EventTypeNormal, eventCordoned, "Cordon", "Cordoned for StorageClientProfile %s", step.Mark.Profile)
+		s.emitEvent(step.Node, corev1.EventTypeNormal, eventCordoned, "Cordon", "Cordoned for StorageClientProfile %s", step.Mark.Profile)
 	}
 	return err
 }
 
-func (s *scope) uncordon(ctx context.Context, step plan.Uncordon) error {
+func (s *scope) uncordonNode(ctx context.Context, step plan.Uncordon) error {
 	err := s.patchNode(ctx, step.Node, func(node *corev1.Node) {
 		node.Spec.Unschedulable = false
 		delete(node.Annotations, v1alpha1.DisruptionAnnotation)
-		unguard(node)
+		removeGuards(node)
 	})
 	if err != nil {
 		return err
 	}
 	if step.Reason == v1alpha1.RolloutReasonAccepted {
-		s.event(step.Node, corev1.EventTypeNormal, eventAccepted, "Accept", "Came back as declared")
+		s.emitEvent(step.Node, corev1.EventTypeNormal, eventAccepted, "Accept", "Came back as declared")
 	}
-	s.event(step.Node, corev1.EventTypeNormal, eventUncordoned, "Uncordon", "Uncordoned: %s", step.Reason)
+	s.emitEvent(step.Node, corev1.EventTypeNormal, eventUncordoned, "Uncordon", "Uncordoned: %s", step.Reason)
 	return nil
 }
 
@@ -154,53 +154,53 @@ func (s *scope) patchNode(ctx context.Context, name string, change func(*corev1.
 	node := before.DeepCopy()
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	change(node)
-	if err := s.Patch(ctx, node, patch, owner); err != nil {
+	if err := s.Patch(ctx, node, patch, fieldOwner); err != nil {
 		return fmt.Errorf("patch Node %s: %w", name, err)
 	}
 	s.keepNode(node)
 	return nil
 }
 
-func (s *scope) permit(ctx context.Context, step plan.Permit) error {
-	err := s.patchObject(ctx, step.Node, func(object *v1alpha1.StorageClientNode) { object.Spec.RebootPermit = &step.Permit })
+func (s *scope) givePermit(ctx context.Context, step plan.GivePermit) error {
+	err := s.patchClientNode(ctx, step.Node, func(object *v1alpha1.StorageClientNode) { object.Spec.RebootPermit = &step.Permit })
 	if err != nil {
 		return err
 	}
 	log.FromContext(ctx).Info("Permitted a reboot", "Node", step.Node, "permit", step.Permit.ID, "bootHash", step.Permit.BootHash)
-	s.event(step.Node, corev1.EventTypeNormal, eventPermitted, "Reboot", "The agent may reboot the node for boot hash %q", step.Permit.BootHash)
+	s.emitEvent(step.Node, corev1.EventTypeNormal, eventPermitted, "Reboot", "The agent may reboot the node for boot hash %q", step.Permit.BootHash)
 	return nil
 }
 
 func (s *scope) clearPermit(ctx context.Context, step plan.ClearPermit) error {
-	return s.patchObject(ctx, step.Node, func(object *v1alpha1.StorageClientNode) { object.Spec.RebootPermit = nil })
+	return s.patchClientNode(ctx, step.Node, func(object *v1alpha1.StorageClientNode) { object.Spec.RebootPermit = nil })
 }
 
-func (s *scope) patchObject(ctx context.Context, name string, change func(*v1alpha1.StorageClientNode)) error {
-	before := s.objectNow(name)
+func (s *scope) patchClientNode(ctx context.Context, name string, change func(*v1alpha1.StorageClientNode)) error {
+	before := s.clientNodeNow(name)
 	object := before.DeepCopy()
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	change(object)
-	if err := s.Patch(ctx, object, patch, owner); err != nil {
+	if err := s.Patch(ctx, object, patch, fieldOwner); err != nil {
 		return fmt.Errorf("patch StorageClientNode %s: %w", name, err)
 	}
-	s.keepObject(object)
+	s.keepClientNode(object)
 	return nil
 }
 
-// note writes status.rollout, and tells people what they need to hear of.
-func (s *scope) note(ctx context.Context, name string, status v1alpha1.RolloutStatus) error {
-	before := s.objectNow(name)
+// writeNote writes status.rollout, and tells people what they need to hear of.
+func (s *scope) writeNote(ctx context.Context, name string, status v1alpha1.RolloutStatus) error {
+	before := s.clientNodeNow(name)
 	object := before.DeepCopy()
 	object.Status.Rollout = &status
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := s.Status().Patch(ctx, object, patch, owner); err != nil {
+	if err := s.Status().Patch(ctx, object, patch, fieldOwner); err != nil {
 		return fmt.Errorf("patch status of StorageClientNode %s: %w", name, err)
 	}
-	s.keepObject(object)
+	s.keepClientNode(object)
 	var was v1alpha1.RolloutStatus
 	if before.Status.Rollout != nil {
 		was = *before.Status.Rollout
 	}
-	s.tell(name, was, status)
+	s.emitNoteEvent(name, was, status)
 	return nil
 }

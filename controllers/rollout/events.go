@@ -24,21 +24,21 @@ const (
 	eventUncordoned = "NodeUncordoned"
 )
 
-// event reports on the Node what was done or happened to it.
-func (s *scope) event(node, kind, reason, action, note string, args ...any) {
+// emitEvent reports on the Node what was done or happened to it.
+func (s *scope) emitEvent(node, kind, reason, action, note string, args ...any) {
 	if object := s.nodeNow(node); object != nil {
 		s.Recorder.Eventf(object, nil, kind, reason, action, note, args...)
 	}
 }
 
-// tell reports a change of status.rollout that calls for somebody.
-func (s *scope) tell(node string, was, is v1alpha1.RolloutStatus) {
+// emitNoteEvent reports a change of status.rollout that calls for somebody.
+func (s *scope) emitNoteEvent(node string, was, is v1alpha1.RolloutStatus) {
 	switch {
 	case is.Phase == v1alpha1.RolloutFailed && was.Phase != v1alpha1.RolloutFailed:
-		s.event(node, corev1.EventTypeWarning, eventFailed, "Reboot", "%s: %s", is.Reason, is.Message)
+		s.emitEvent(node, corev1.EventTypeWarning, eventFailed, "Reboot", "%s: %s", is.Reason, is.Message)
 	case is.Reason == v1alpha1.RolloutReasonDrainTimedOut && was.Reason != v1alpha1.RolloutReasonDrainTimedOut:
-		s.event(node, corev1.EventTypeWarning, eventDrainTimedOut, "Drain", "%s", is.Message)
+		s.emitEvent(node, corev1.EventTypeWarning, eventDrainTimedOut, "Drain", "%s", is.Message)
 	case is.Reason == v1alpha1.RolloutReasonDrainBlocked && (was.Reason != is.Reason || was.Message != is.Message):
-		s.event(node, corev1.EventTypeWarning, eventDrainBlocked, "Drain", "%s", is.Message)
+		s.emitEvent(node, corev1.EventTypeWarning, eventDrainBlocked, "Drain", "%s", is.Message)
 	}
 }

@@ -31,7 +31,7 @@ type scope struct {
 	*Reconciler
 	now    time.Time
 	paused bool
-	view   *fleet.View
+	profiles   *fleet.View
 	ready  map[string]bool
 	// claiming is held from the read of the claims to the end of their write: all nodes share the one object.
 	claiming sync.Mutex
@@ -41,28 +41,28 @@ type scope struct {
 	// releasing are claims that are about to be given up, nil if there are none.
 	releasing *releases
 	nodes     map[string]*corev1.Node
-	objects   map[string]*v1alpha1.StorageClientNode
-	// peopled are the nodes with the untuned taint that have been seen to carry pods which a drain would have to remove.
-	peopled sets.Set[string]
+	clientNodes   map[string]*v1alpha1.StorageClientNode
+	// occupied are the nodes with the untuned taint that have been seen to carry pods which a drain would have to remove.
+	occupied sets.Set[string]
 }
 
-func (s *scope) snapshot(ctx context.Context) (plan.Snapshot, error) {
+func (s *scope) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
 	if err := s.readCommon(ctx, s.Client); err != nil {
 		return plan.Snapshot{}, err
 	}
-	all, err := fleet.ReadSnapshot(ctx, s.Client, s.view, s.AgentNamespace)
+	all, err := fleet.ReadSnapshot(ctx, s.Client, s.profiles, s.AgentNamespace)
 	if err != nil {
 		return plan.Snapshot{}, err
 	}
-	s.objects, s.ready = all.Objects, all.Ready
+	s.clientNodes, s.ready = all.Objects, all.Ready
 	s.nodes = make(map[string]*corev1.Node, len(all.Nodes))
 	for i := range all.Nodes {
 		s.nodes[all.Nodes[i].Name] = &all.Nodes[i]
 	}
-	return s.current(), nil
+	return s.currentSnapshot(), nil
 }
 
-func (s *scope) refresh(ctx context.Context, names sets.Set[string]) (plan.Snapshot, error) {
+func (s *scope) refreshNodes(ctx context.Context, names sets.Set[string]) (plan.Snapshot, error) {
 	// The claims come first: what is released after they were read is written down on the nodes, or still counts.
 	if err := s.readCommon(ctx, s.APIReader); err != nil {
 		return plan.Snapshot{}, err
@@ -70,7 +70,7 @@ func (s *scope) refresh(ctx context.Context, names sets.Set[string]) (plan.Snaps
 	outdated := names
 	if names == nil {
 		var err error
-		if outdated, err = s.outdated(ctx); err != nil {
+		if outdated, err = s.findOutdated(ctx); err != nil {
 			return plan.Snapshot{}, err
 		}
 	}
@@ -83,30 +83,30 @@ func (s *scope) refresh(ctx context.Context, names sets.Set[string]) (plan.Snaps
 	if err := s.readPods(ctx, names); err != nil {
 		return plan.Snapshot{}, err
 	}
-	return s.current(), nil
+	return s.currentSnapshot(), nil
 }
 
-// outdated are the nodes that are not as the cache has them. It asks the API server for the versions of all objects and for
+// findOutdated are the nodes that are not as the cache has them. It asks the API server for the versions of all objects and for
 // nothing else of them: one of the same version is the same.
-func (s *scope) outdated(ctx context.Context) (sets.Set[string], error) {
+func (s *scope) findOutdated(ctx context.Context) (sets.Set[string], error) {
 	var nodes, objects map[string]string
 	err := tryAll(workers, []func() error{
 		func() (err error) {
-			nodes, err = s.versions(ctx, corev1.SchemeGroupVersion.WithKind("NodeList"))
+			nodes, err = s.listVersions(ctx, corev1.SchemeGroupVersion.WithKind("NodeList"))
 			return err
 		},
 		func() (err error) {
-			objects, err = s.versions(ctx, v1alpha1.GroupVersion.WithKind("StorageClientNodeList"))
+			objects, err = s.listVersions(ctx, v1alpha1.GroupVersion.WithKind("StorageClientNodeList"))
 			return err
 		},
 	}, func(read func() error) error { return read() })
 	if err != nil {
 		return nil, err
 	}
-	return differing(nodes, s.nodes).Union(differing(objects, s.objects)), nil
+	return differingNames(nodes, s.nodes).Union(differingNames(objects, s.clientNodes)), nil
 }
 
-func (s *scope) versions(ctx context.Context, kind schema.GroupVersionKind) (map[string]string, error) {
+func (s *scope) listVersions(ctx context.Context, kind schema.GroupVersionKind) (map[string]string, error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(kind)
 	if err := s.APIReader.List(ctx, list); err != nil {
@@ -119,8 +119,8 @@ func (s *scope) versions(ctx context.Context, kind schema.GroupVersionKind) (map
 	return versions, nil
 }
 
-// differing names the objects that are not known in the version that there is: newer, new or gone.
-func differing[T client.Object](versions map[string]string, known map[string]T) sets.Set[string] {
+// differingNames names the objects that are not known in the version that there is: newer, new or gone.
+func differingNames[T client.Object](versions map[string]string, known map[string]T) sets.Set[string] {
 	out := sets.New[string]()
 	for name, version := range versions {
 		if object, found := known[name]; !found || object.GetResourceVersion() != version {
@@ -138,28 +138,28 @@ func differing[T client.Object](versions map[string]string, known map[string]T) 
 // readPods looks whether nodes with the untuned taint that are to be rebooted serve anything. Until it has looked, a
 // node that keeps pods away by that taint counts as empty.
 func (s *scope) readPods(ctx context.Context, names sets.Set[string]) error {
-	s.peopled = sets.New[string]()
+	s.occupied = sets.New[string]()
 	var unsure []string
 	for name := range names {
-		node, object := s.nodes[name], s.objects[name]
-		if node != nil && object != nil && object.Status.RebootRequired && s.untuned(node) {
+		node, object := s.nodes[name], s.clientNodes[name]
+		if node != nil && object != nil && object.Status.RebootRequired && s.isUntuned(node) {
 			unsure = append(unsure, name)
 		}
 	}
 	drainer := drain.Drainer{Reader: s.APIReader}
 	return tryAll(workers, unsure, func(name string) error {
-		vacant, err := drainer.Vacant(ctx, name)
+		vacant, err := drainer.IsVacant(ctx, name)
 		if err != nil || vacant {
 			return err
 		}
 		s.mutex.Lock()
 		defer s.mutex.Unlock()
-		s.peopled.Insert(name)
+		s.occupied.Insert(name)
 		return nil
 	})
 }
 
-func (s *scope) untuned(node *corev1.Node) bool {
+func (s *scope) isUntuned(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == s.UntunedTaint })
 }
 
@@ -176,7 +176,7 @@ func (s *scope) readCommon(ctx context.Context, reader client.Reader) error {
 	if err := reader.List(ctx, &profiles); err != nil {
 		return fmt.Errorf("list StorageClientProfiles: %w", err)
 	}
-	s.view = fleet.NewView(profiles.Items, s.Allow)
+	s.profiles = fleet.NewView(profiles.Items, s.Allow)
 	return nil
 }
 
@@ -201,11 +201,11 @@ func (s *scope) readClaims(ctx context.Context) (*corev1.ConfigMap, error) {
 // readNode reads a Node and its StorageClientNode from the API server.
 func (s *scope) readNode(ctx context.Context, name string) error {
 	node, object := &corev1.Node{}, &v1alpha1.StorageClientNode{}
-	nodeFound, err := s.readLive(ctx, name, node)
+	nodeFound, err := s.getLive(ctx, name, node)
 	if err != nil {
 		return err
 	}
-	objectFound, err := s.readLive(ctx, name, object)
+	objectFound, err := s.getLive(ctx, name, object)
 	if err != nil {
 		return err
 	}
@@ -215,9 +215,9 @@ func (s *scope) readNode(ctx context.Context, name string) error {
 	if nodeFound {
 		s.nodes[name] = node
 	}
-	delete(s.objects, name)
+	delete(s.clientNodes, name)
 	if objectFound {
-		s.objects[name] = object
+		s.clientNodes[name] = object
 	}
 	return nil
 }
@@ -236,30 +236,30 @@ func (s *scope) keepNode(node *corev1.Node) {
 	s.nodes[node.Name] = node
 }
 
-// objectNow is nodeNow for a StorageClientNode.
-func (s *scope) objectNow(name string) *v1alpha1.StorageClientNode {
+// clientNodeNow is nodeNow for a StorageClientNode.
+func (s *scope) clientNodeNow(name string) *v1alpha1.StorageClientNode {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	return s.objects[name]
+	return s.clientNodes[name]
 }
 
-func (s *scope) keepObject(object *v1alpha1.StorageClientNode) {
+func (s *scope) keepClientNode(object *v1alpha1.StorageClientNode) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	s.objects[object.Name] = object
+	s.clientNodes[object.Name] = object
 }
 
-// looksAt keeps when the pods of a node were looked at.
-func (s *scope) looksAt(node string) {
+// rememberInspection keeps when the pods of a node were looked at.
+func (s *scope) rememberInspection(node string) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	if s.looked == nil {
-		s.looked = map[string]time.Time{}
+	if s.inspected == nil {
+		s.inspected = map[string]time.Time{}
 	}
-	s.looked[node] = s.Clock.Now()
+	s.inspected[node] = s.Clock.Now()
 }
 
-func (s *scope) readLive(ctx context.Context, name string, object client.Object) (bool, error) {
+func (s *scope) getLive(ctx context.Context, name string, object client.Object) (bool, error) {
 	if err := s.APIReader.Get(ctx, client.ObjectKey{Name: name}, object); err != nil {
 		if apierrors.IsNotFound(err) {
 			return false, nil
@@ -269,8 +269,8 @@ func (s *scope) readLive(ctx context.Context, name string, object client.Object)
 	return true, nil
 }
 
-// current turns what has been read in this pass, and what the API server made of its writes, into what the planner decides by.
-func (s *scope) current() plan.Snapshot {
+// currentSnapshot turns what has been read in this pass, and what the API server made of its writes, into what the planner decides by.
+func (s *scope) currentSnapshot() plan.Snapshot {
 	out := plan.Snapshot{
 		Now:    s.now,
 		Budget: v1alpha1.ResolveShare(s.MaxUnavailable, len(s.nodes)),
@@ -281,11 +281,11 @@ func (s *scope) current() plan.Snapshot {
 	for name, value := range s.claims.Data {
 		out.Claims[name] = readDisruption(value)
 	}
-	for _, profile := range s.view.Profiles() {
-		out.Profiles = append(out.Profiles, s.profile(profile))
+	for _, profile := range s.profiles.Profiles() {
+		out.Profiles = append(out.Profiles, s.planProfile(profile))
 	}
 	for _, node := range s.nodes {
-		out.Nodes = append(out.Nodes, s.node(node))
+		out.Nodes = append(out.Nodes, s.planNode(node))
 	}
 	return out
 }
@@ -296,7 +296,7 @@ func readDisruption(value string) v1alpha1.Disruption {
 	return disruption
 }
 
-func (s *scope) profile(profile *fleet.Profile) plan.Profile {
+func (s *scope) planProfile(profile *fleet.Profile) plan.Profile {
 	out := plan.Profile{
 		Name:     profile.Name,
 		Priority: profile.Spec.Priority,
@@ -333,7 +333,7 @@ func (s *scope) profile(profile *fleet.Profile) plan.Profile {
 	return out
 }
 
-func (s *scope) node(node *corev1.Node) plan.Node {
+func (s *scope) planNode(node *corev1.Node) plan.Node {
 	out := plan.Node{
 		Name:             node.Name,
 		Created:          node.CreationTimestamp.Time,
@@ -344,7 +344,7 @@ func (s *scope) node(node *corev1.Node) plan.Node {
 		UnavailableSince: unavailableSince(node),
 		Unschedulable:    node.Spec.Unschedulable,
 		Deleting:         node.DeletionTimestamp != nil,
-		Guarded:          guarded(node),
+		Guarded:          isGuarded(node),
 		Maintenance:      maintenanceOf(node),
 		ControlPlane:     match.ControlPlane(node),
 		Manager:          node.Name == s.ManagerNode,
@@ -352,22 +352,22 @@ func (s *scope) node(node *corev1.Node) plan.Node {
 		Ignored:          match.Ignored(node),
 		NeverDisrupt:     node.Annotations[v1alpha1.NeverDisruptAnnotation] == v1alpha1.True,
 		AgentReady:       s.ready[node.Name],
-		Untuned:          s.untuned(node),
-		Looked:           s.looked[node.Name],
+		Untuned:          s.isUntuned(node),
+		Inspected:           s.inspected[node.Name],
 	}
-	out.Vacant = out.Untuned && !s.peopled.Has(node.Name)
+	out.Vacant = out.Untuned && !s.occupied.Has(node.Name)
 	if mark, marked := node.Annotations[v1alpha1.DisruptionAnnotation]; marked {
 		out.Mark = new(readDisruption(mark))
 	}
-	object := s.objectOf(node)
-	for _, profile := range s.view.Profiles() {
+	object := s.clientNodeOf(node)
+	for _, profile := range s.profiles.Profiles() {
 		if (profile.Selects(node) && !out.Ignored) || fleet.Concerns(profile.Name, object) {
 			out.Profiles = append(out.Profiles, profile.Name)
 		}
 	}
 	if object != nil {
-		wanted := s.view.Wanted(node, object)
-		out.Client = &plan.Client{
+		wanted := s.profiles.Wanted(node, object)
+		out.ClientNode = &plan.ClientNode{
 			UID:            string(object.UID),
 			Generation:     object.Generation,
 			WantedBootHash: wanted.BootHash,
@@ -379,9 +379,9 @@ func (s *scope) node(node *corev1.Node) plan.Node {
 	return out
 }
 
-// objectOf is the node's StorageClientNode. One that is left from a former Node of the same name is not.
-func (s *scope) objectOf(node *corev1.Node) *v1alpha1.StorageClientNode {
-	object := s.objects[node.Name]
+// clientNodeOf is the node's StorageClientNode. One that is left from a former Node of the same name is not.
+func (s *scope) clientNodeOf(node *corev1.Node) *v1alpha1.StorageClientNode {
+	object := s.clientNodes[node.Name]
 	if object == nil || !fleet.Owns(node, object) {
 		return nil
 	}

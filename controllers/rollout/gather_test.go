@@ -43,11 +43,11 @@ func TestARefreshOfAllNodesReadsThoseThatTheCacheIsBehindWith(t *testing.T) {
 			return c.Get(ctx, key, object, opts...)
 		},
 	})
-	if _, err := cached.snapshot(t.Context()); err != nil {
+	if _, err := cached.readSnapshot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	clear(read)
-	got, err := cached.refresh(t.Context(), nil)
+	got, err := cached.refreshNodes(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,11 +65,11 @@ func TestARefreshOfAllNodesReadsThoseThatTheCacheIsBehindWith(t *testing.T) {
 	if want := sets.New("same", "node", "object", "new"); !names.Equal(want) {
 		t.Errorf("got nodes %v, want %v", sets.List(names), sets.List(want))
 	}
-	if hash := cached.objects["object"].Spec.Hash; hash != "newer" {
+	if hash := cached.clientNodes["object"].Spec.Hash; hash != "newer" {
 		t.Errorf("the StorageClientNode is that of the cache, with hash %q", hash)
 	}
-	if cached.objects["gone"] != nil || cached.objects["new"] == nil {
-		t.Errorf("StorageClientNodes: gone %v, new %v", cached.objects["gone"], cached.objects["new"])
+	if cached.clientNodes["gone"] != nil || cached.clientNodes["new"] == nil {
+		t.Errorf("StorageClientNodes: gone %v, new %v", cached.clientNodes["gone"], cached.clientNodes["new"])
 	}
 }
 

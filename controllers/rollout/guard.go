@@ -33,23 +33,23 @@ func guardsOf(node *corev1.Node) guards {
 	return out
 }
 
-func guarded(node *corev1.Node) bool {
+func isGuarded(node *corev1.Node) bool {
 	_, found := node.Annotations[v1alpha1.DisruptionGuardsAnnotation]
 	return found
 }
 
-// guard keeps autoscalers off the node, and takes it out of external load balancers where that is asked for. What is
+// setGuards keeps autoscalers off the node, and takes it out of external load balancers where that is asked for. What is
 // there already, whatever its value, is somebody's and stays theirs.
-func guard(node *corev1.Node, excludeFromLoadBalancers bool) {
+func setGuards(node *corev1.Node, excludeFromLoadBalancers bool) {
 	ours := guardsOf(node)
 	for _, key := range knownAnnotations {
-		ours.Annotations = claimKey(node.Annotations, ours.Annotations, key)
+		ours.Annotations = setKey(node.Annotations, ours.Annotations, key)
 	}
 	if excludeFromLoadBalancers {
 		if node.Labels == nil {
 			node.Labels = map[string]string{}
 		}
-		ours.Labels = claimKey(node.Labels, ours.Labels, corev1.LabelNodeExcludeBalancers)
+		ours.Labels = setKey(node.Labels, ours.Labels, corev1.LabelNodeExcludeBalancers)
 	}
 	if len(ours.Annotations)+len(ours.Labels) == 0 {
 		return
@@ -61,7 +61,7 @@ func guard(node *corev1.Node, excludeFromLoadBalancers bool) {
 	node.Annotations[v1alpha1.DisruptionGuardsAnnotation] = string(list)
 }
 
-func claimKey(all map[string]string, ours []string, key string) []string {
+func setKey(all map[string]string, ours []string, key string) []string {
 	if _, there := all[key]; there {
 		return ours
 	}
@@ -78,15 +78,15 @@ var (
 	knownLabels      = []string{corev1.LabelNodeExcludeBalancers}
 )
 
-// unguard takes away what guard has set. A value that somebody has changed since is theirs.
-func unguard(node *corev1.Node) {
+// removeGuards takes away what guard has set. A value that somebody has changed since is theirs.
+func removeGuards(node *corev1.Node) {
 	ours := guardsOf(node)
-	giveUpKeys(node.Annotations, ours.Annotations, knownAnnotations)
-	giveUpKeys(node.Labels, ours.Labels, knownLabels)
+	removeKeys(node.Annotations, ours.Annotations, knownAnnotations)
+	removeKeys(node.Labels, ours.Labels, knownLabels)
 	delete(node.Annotations, v1alpha1.DisruptionGuardsAnnotation)
 }
 
-func giveUpKeys(all map[string]string, ours, known []string) {
+func removeKeys(all map[string]string, ours, known []string) {
 	for _, key := range ours {
 		if all[key] == v1alpha1.True && slices.Contains(known, key) {
 			delete(all, key)

@@ -69,15 +69,15 @@ func TestGuardsComeAndGoAndLeaveWhatIsNotOurs(t *testing.T) {
 			if node.Annotations == nil {
 				node.Annotations = map[string]string{}
 			}
-			guard(node, c.exclude)
-			guard(node, c.exclude) // a cordon that is made again
+			setGuards(node, c.exclude)
+			setGuards(node, c.exclude) // a cordon that is made again
 			if c.meddle != nil {
 				c.meddle(node)
 			}
 			if diff := cmp.Diff(c.during, node.ObjectMeta, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("during (-want +got):\n%s", diff)
 			}
-			unguard(node)
+			removeGuards(node)
 			if diff := cmp.Diff(c.afterward, node.ObjectMeta, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("afterwards (-want +got):\n%s", diff)
 			}

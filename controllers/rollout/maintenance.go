@@ -45,30 +45,30 @@ func maintenanceOf(node *corev1.Node) plan.Maintenance {
 	return plan.MaintenanceOther
 }
 
-// maintain sets our conditions. Where somebody else keeps a condition of such a type, it is left alone.
-func (s *scope) maintain(ctx context.Context, step plan.Maintain) error {
+// setMaintenance sets our conditions. Where somebody else keeps a condition of such a type, it is left alone.
+func (s *scope) setMaintenance(ctx context.Context, step plan.SetMaintenance) error {
 	before := s.nodeNow(step.Node)
 	node := before.DeepCopy()
 	for _, kind := range maintenanceTypes {
 		s.setCondition(node, kind, slices.Contains(maintenance[step.State], kind))
 	}
 	if step.Permitting {
-		s.sign(node)
+		s.signConditions(node)
 	}
 	if slices.Equal(node.Status.Conditions, before.Status.Conditions) {
 		return nil
 	}
 	// The kubelet keeps conditions of its own in this list: the patch merges by type.
 	patch := client.StrategicMergeFrom(before, client.MergeFromWithOptimisticLock{})
-	if err := s.Status().Patch(ctx, node, patch, owner); err != nil {
+	if err := s.Status().Patch(ctx, node, patch, fieldOwner); err != nil {
 		return fmt.Errorf("patch status of Node %s: %w", step.Node, err)
 	}
 	s.keepNode(node)
 	return nil
 }
 
-// sign makes our conditions say when a permit was decided on, to the nanosecond: no two writes are equal.
-func (s *scope) sign(node *corev1.Node) {
+// signConditions makes our conditions say when a permit was decided on, to the nanosecond: no two writes are equal.
+func (s *scope) signConditions(node *corev1.Node) {
 	for i := range node.Status.Conditions {
 		if condition := &node.Status.Conditions[i]; condition.Reason == maintenanceReason && slices.Contains(maintenanceTypes, condition.Type) {
 			condition.Message = maintenanceMessage + ", permitted at " + s.now.UTC().Format(time.RFC3339Nano)

@@ -29,7 +29,7 @@ func inParallel[T any](workers int, items []T, do func(T)) {
 		wait.Go(func() {
 			defer func() {
 				if recovered := recover(); recovered != nil {
-					err := panicked(recovered)
+					err := asError(recovered)
 					cause.CompareAndSwap(nil, &err)
 				}
 			}()
@@ -44,8 +44,8 @@ func inParallel[T any](workers int, items []T, do func(T)) {
 	}
 }
 
-// panicked keeps where a panic came from, which ends with its goroutine.
-func panicked(recovered any) error {
+// asError keeps where a panic came from, which ends with its goroutine.
+func asError(recovered any) error {
 	if err, ok := recovered.(error); ok {
 		return fmt.Errorf("%w\n%s", err, debug.Stack())
 	}

@@ -89,20 +89,20 @@ func TestWorkersWriteToOneCluster(t *testing.T) {
 	}
 	s := scopeOf(t, objects...)
 	p := newPass(s, workers)
-	p.rollout = map[string]v1alpha1.RolloutStatus{}
-	if _, err := s.snapshot(t.Context()); err != nil {
+	p.notes = map[string]v1alpha1.RolloutStatus{}
+	if _, err := s.readSnapshot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	var steps []plan.Step
 	for _, name := range names {
 		on := plan.OnNode{Node: name}
-		p.rollout[name] = v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutUpToDate, Reason: v1alpha1.RolloutReasonNothingToDo}
+		p.notes[name] = v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutUpToDate, Reason: v1alpha1.RolloutReasonNothingToDo}
 		steps = append(steps, plan.Uncordon{OnNode: on, Reason: v1alpha1.RolloutReasonAccepted}, plan.ReleaseClaim{OnNode: on}, plan.ClearPermit{OnNode: on})
 	}
 	steps = append(steps, plan.AddClaim{OnNode: plan.OnNode{Node: "new"}, Claim: v1alpha1.Disruption{Profile: "eda"}})
-	p.take(t.Context(), steps)
-	if p.behind.Len() > 0 || len(p.errs) > 0 || p.unfinished {
-		t.Fatalf("behind: %v, errors: %v", p.behind.UnsortedList(), p.errs)
+	p.applySteps(t.Context(), steps)
+	if p.skipped.Len() > 0 || len(p.errs) > 0 || p.unfinished {
+		t.Fatalf("behind: %v, errors: %v", p.skipped.UnsortedList(), p.errs)
 	}
 	got := &corev1.ConfigMap{}
 	if err := s.Get(t.Context(), client.ObjectKeyFromObject(claims), got); err != nil {
@@ -137,7 +137,7 @@ func TestClaimsThatAreGivenUpDuringAWriteAreOneWrite(t *testing.T) {
 				claims.Data[name] = `{"profile":"eda"}`
 			}
 			s := scopeOf(t, claims)
-			if _, err := s.snapshot(t.Context()); err != nil {
+			if _, err := s.readSnapshot(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			before := s.claims.DeepCopy()
@@ -206,7 +206,7 @@ type stubborn struct {
 	taken map[string][]string
 }
 
-func (s *stubborn) apply(_ context.Context, step plan.Step) error {
+func (s *stubborn) applyStep(_ context.Context, step plan.Step) error {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	s.taken[step.NodeName()] = append(s.taken[step.NodeName()], step.String())
@@ -217,14 +217,14 @@ func (s *stubborn) apply(_ context.Context, step plan.Step) error {
 	return nil
 }
 
-func (s *stubborn) drain(_ context.Context, step plan.Drain) (plan.Drained, error) {
+func (s *stubborn) drainNode(_ context.Context, step plan.Drain) (plan.DrainProgress, error) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	s.taken[step.Node] = append(s.taken[step.Node], step.String())
-	return plan.Drained{}, nil
+	return plan.DrainProgress{}, nil
 }
 
-func (s *stubborn) claim(_ context.Context, steps []plan.AddClaim) error {
+func (s *stubborn) addClaims(_ context.Context, steps []plan.AddClaim) error {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	for _, step := range steps {
@@ -237,12 +237,12 @@ func TestANodesStepsAreTakenInOrderAndNoneAfterOneThatWasNot(t *testing.T) {
 	var steps []plan.Step
 	for _, name := range []string{"a", "b", "c", "d"} {
 		on := plan.OnNode{Node: name}
-		steps = append(steps, plan.AddClaim{OnNode: on}, plan.Cordon{OnNode: on}, plan.Drain{OnNode: on, Begins: true},
-			plan.Permit{OnNode: on}, plan.Uncordon{OnNode: on})
+		steps = append(steps, plan.AddClaim{OnNode: on}, plan.Cordon{OnNode: on}, plan.Drain{OnNode: on, AfterCordon: true},
+			plan.GivePermit{OnNode: on}, plan.Uncordon{OnNode: on})
 	}
 	c := &stubborn{taken: map[string][]string{}}
 	p := newPass(c, workers)
-	p.take(t.Context(), steps)
+	p.applySteps(t.Context(), steps)
 	want := map[string][]string{
 		"a":      {"cordon a", "drain a", "permit the reboot of a", "uncordon a: "},
 		"b":      {"cordon b", "drain b", "permit the reboot of b"},
@@ -253,7 +253,7 @@ func TestANodesStepsAreTakenInOrderAndNoneAfterOneThatWasNot(t *testing.T) {
 	if diff := cmp.Diff(want, c.taken); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if !p.unfinished || !p.behind.Equal(sets.New("b", "d")) {
-		t.Errorf("unfinished %t, behind %v, want b and d to be left for the next pass", p.unfinished, p.behind)
+	if !p.unfinished || !p.skipped.Equal(sets.New("b", "d")) {
+		t.Errorf("unfinished %t, behind %v, want b and d to be left for the next pass", p.unfinished, p.skipped)
 	}
 }

@@ -17,22 +17,22 @@ import (
 
 // cluster is what a pass reads and writes.
 type cluster interface {
-	// snapshot reads the claims live and everything else from the cache.
-	snapshot(ctx context.Context) (plan.Snapshot, error)
-	// refresh reads the claims, the profiles and some nodes live, or all nodes where names is nil.
-	refresh(ctx context.Context, names sets.Set[string]) (plan.Snapshot, error)
-	// current is what has been read in this pass, and what the API server made of its writes.
-	current() plan.Snapshot
-	// look tells how far the drain of a node is on which nothing is to be done; nil where something is.
-	look(ctx context.Context, step plan.Drain) (*plan.Drained, error)
-	// drain takes one pass over a node's pods.
-	drain(ctx context.Context, step plan.Drain) (plan.Drained, error)
-	// claim enters nodes in the ConfigMap, all or none.
-	claim(ctx context.Context, steps []plan.AddClaim) error
-	// apply takes any other step that writes.
-	apply(ctx context.Context, step plan.Step) error
-	// note writes status.rollout.
-	note(ctx context.Context, node string, status v1alpha1.RolloutStatus) error
+	// readSnapshot reads the claims live and everything else from the cache.
+	readSnapshot(ctx context.Context) (plan.Snapshot, error)
+	// refreshNodes reads the claims, the profiles and some nodes live, or all nodes where names is nil.
+	refreshNodes(ctx context.Context, names sets.Set[string]) (plan.Snapshot, error)
+	// currentSnapshot is what has been read in this pass, and what the API server made of its writes.
+	currentSnapshot() plan.Snapshot
+	// inspectPods tells how far the drain of a node is on which nothing is to be done; nil where something is.
+	inspectPods(ctx context.Context, step plan.Drain) (*plan.DrainProgress, error)
+	// drainNode takes one pass over a node's pods.
+	drainNode(ctx context.Context, step plan.Drain) (plan.DrainProgress, error)
+	// addClaims enters nodes in the ConfigMap, all or none.
+	addClaims(ctx context.Context, steps []plan.AddClaim) error
+	// applyStep takes any other step that writes.
+	applyStep(ctx context.Context, step plan.Step) error
+	// writeNote writes status.rollout.
+	writeNote(ctx context.Context, node string, status v1alpha1.RolloutStatus) error
 }
 
 // phasesInService are those of nodes that nothing is done to.
@@ -45,29 +45,29 @@ const (
 	maxNotesBeside = 5
 )
 
-// again is how soon a pass is made again that met a conflict, or had to leave something for the next.
-const again = 200 * time.Millisecond
+// retryDelay is how soon a pass is made again that met a conflict, or had to leave something for the next.
+const retryDelay = 200 * time.Millisecond
 
 // pass is one look at the cluster and what follows from it.
 type pass struct {
 	cluster
 	// workers is how many nodes are dealt with at a time.
 	workers int
-	// fresh are the nodes that have been read live; nil: all of them.
-	fresh sets.Set[string]
-	// rollout are the notes of the plan that is carried out.
-	rollout map[string]v1alpha1.RolloutStatus
+	// live are the nodes that have been read live; nil: all of them.
+	live sets.Set[string]
+	// notes are the notes of the plan that is carried out.
+	notes map[string]v1alpha1.RolloutStatus
 	// claimed are the nodes that have been claimed in this pass.
 	claimed sets.Set[string]
 
 	// mutex guards what follows, which all workers write to.
 	mutex sync.Mutex
-	// found is how far drains are, as seen in this pass.
-	found map[string]*plan.Drained
-	// behind are the nodes of which a step was not taken.
-	behind sets.Set[string]
-	// noted is status.rollout as it is.
-	noted map[string]v1alpha1.RolloutStatus
+	// drains is how far drains are, as seen in this pass.
+	drains map[string]*plan.DrainProgress
+	// skipped are the nodes of which a step was not taken.
+	skipped sets.Set[string]
+	// written is status.rollout as it is.
+	written map[string]v1alpha1.RolloutStatus
 	// unfinished is set when the next pass has something to do at once.
 	unfinished bool
 	errs       []error
@@ -75,70 +75,70 @@ type pass struct {
 
 func newPass(c cluster, workers int) *pass {
 	return &pass{
-		cluster: c, workers: workers, claimed: sets.New[string](), behind: sets.New[string](),
-		found: map[string]*plan.Drained{}, noted: map[string]v1alpha1.RolloutStatus{},
+		cluster: c, workers: workers, claimed: sets.New[string](), skipped: sets.New[string](),
+		drains: map[string]*plan.DrainProgress{}, written: map[string]v1alpha1.RolloutStatus{},
 	}
 }
 
-// run makes a pass, and tells when to make the next one; zero: when something changes.
-func run(ctx context.Context, c cluster, workers int) (time.Time, bool, error) {
-	snapshot, err := c.snapshot(ctx)
+// runPass makes a pass, and tells when to make the next one; zero: when something changes.
+func runPass(ctx context.Context, c cluster, workers int) (time.Time, bool, error) {
+	snapshot, err := c.readSnapshot(ctx)
 	if err != nil {
 		return time.Time{}, false, err
 	}
 	p := newPass(c, workers)
-	next := p.lookAll(ctx, snapshot, plan.For(snapshot))
+	next := p.inspectDrains(ctx, snapshot, plan.For(snapshot))
 	most := maxNotes
 	stepped := len(next.Steps) > 0
 	if stepped {
 		most = maxNotesBeside
-		p.fresh = touched(next)
-		if snapshot, err = c.refresh(ctx, p.fresh); err != nil {
+		p.live = nodesToRead(next)
+		if snapshot, err = c.refreshNodes(ctx, p.live); err != nil {
 			return time.Time{}, false, err
 		}
-		next = p.drainAll(ctx, snapshot, p.decide(snapshot))
+		next = p.drainNodes(ctx, snapshot, p.planAgain(snapshot))
 	}
-	p.rollout, p.noted = next.Rollout, notesOf(snapshot)
+	p.notes, p.written = next.Notes, notesOf(snapshot)
 	if stepped {
-		p.take(ctx, next.Steps)
+		p.applySteps(ctx, next.Steps)
 	}
 	if p.claimed.Len() > 0 {
-		next = p.begin(ctx)
+		next = p.stepOnClaimed(ctx)
 	}
-	p.notes(ctx, most)
+	p.writeNotes(ctx, most)
 	return next.Next, p.unfinished, errors.Join(p.errs...)
 }
 
-// decide plans with what has been seen of drains.
-func (p *pass) decide(snapshot plan.Snapshot) plan.Plan {
+// planAgain plans with what has been seen of drains.
+func (p *pass) planAgain(snapshot plan.Snapshot) plan.Plan {
 	for i := range snapshot.Nodes {
-		snapshot.Nodes[i].Drain = p.found[snapshot.Nodes[i].Name]
+		snapshot.Nodes[i].Drain = p.drains[snapshot.Nodes[i].Name]
 	}
 	return plan.For(snapshot)
 }
 
-// begin takes the first steps on nodes that have just been claimed: the API server has taken the claims, and all nodes
+// stepOnClaimed takes the first steps on nodes that have just been claimed: the API server has taken the claims, and all nodes
 // were read live in this pass.
-func (p *pass) begin(ctx context.Context) plan.Plan {
-	next := p.decide(p.current())
-	p.rollout = next.Rollout
+func (p *pass) stepOnClaimed(ctx context.Context) plan.Plan {
+	next := p.planAgain(p.currentSnapshot())
+	p.notes = next.Notes
 	var steps []plan.Step
 	for _, step := range next.Steps {
 		if p.claimed.Has(step.NodeName()) {
 			steps = append(steps, step)
-		} else if claim, ok := step.(plan.AddClaim); !ok || claim.Held {
-			p.leave(step.NodeName())
+		} else if claim, ok := step.(plan.AddClaim); !ok || claim.Missing {
+			p.skipNode(step.NodeName())
 		}
 	}
-	p.take(ctx, steps)
+	p.applySteps(ctx, steps)
 	return next
 }
 
-// touched are the nodes that a plan changes; nil, for all, where it adds a claim: what others do counts then too.
-func touched(p plan.Plan) sets.Set[string] {
+// nodesToRead are the nodes that a plan changes; nil, for all, where it adds a claim: what others do counts then too.
+func nodesToRead(p plan.Plan) sets.Set[string] {
 	names := sets.New[string]()
 	for _, step := range p.Steps {
-		if claim, ok := step.(plan.AddClaim); ok && !claim.Held {
+		if claim, ok := step.(plan.AddClaim); ok && !claim.Missing {
 			return nil
 		}
 		names.Insert(step.NodeName())
@@ -146,20 +146,20 @@ func touched(p plan.Plan) sets.Set[string] {
 	return names
 }
 
-func (p *pass) isFresh(node string) bool {
-	return p.fresh == nil || p.fresh.Has(node)
+func (p *pass) isLive(node string) bool {
+	return p.live == nil || p.live.Has(node)
 }
 
-// lookAll looks at drains that go on. Where pods only have to end, nothing is to be done: the node itself need not be read.
-func (p *pass) lookAll(ctx context.Context, snapshot plan.Snapshot, next plan.Plan) plan.Plan {
+// inspectDrains looks at drains that go on. Where pods only have to end, nothing is to be done: the node itself need not be read.
+func (p *pass) inspectDrains(ctx context.Context, snapshot plan.Snapshot, next plan.Plan) plan.Plan {
 	var drains []plan.Drain
 	for _, step := range next.Steps {
-		if step, ok := step.(plan.Drain); ok && !step.Begins {
+		if step, ok := step.(plan.Drain); ok && !step.AfterCordon {
 			drains = append(drains, step)
 		}
 	}
-	return p.find(snapshot, next, drains, func(step plan.Drain) (*plan.Drained, error) {
-		drained, err := p.look(ctx, step)
+	return p.observeDrains(snapshot, next, drains, func(step plan.Drain) (*plan.DrainProgress, error) {
+		drained, err := p.inspectPods(ctx, step)
 		if err != nil {
 			return nil, nil //nolint:nilerr // the pass over the same pods, which is due then, meets it too
 		}
@@ -167,50 +167,50 @@ func (p *pass) lookAll(ctx context.Context, snapshot plan.Snapshot, next plan.Pl
 	})
 }
 
-// drainAll takes one pass over the pods of every node that is being drained, and plans with what was found.
-func (p *pass) drainAll(ctx context.Context, snapshot plan.Snapshot, next plan.Plan) plan.Plan {
+// drainNodes takes one pass over the pods of every node that is being drained, and plans with what was found.
+func (p *pass) drainNodes(ctx context.Context, snapshot plan.Snapshot, next plan.Plan) plan.Plan {
 	var drains []plan.Drain
 	for _, step := range next.Steps {
-		if step, ok := step.(plan.Drain); ok && !step.Begins && p.isFresh(step.Node) {
+		if step, ok := step.(plan.Drain); ok && !step.AfterCordon && p.isLive(step.Node) {
 			drains = append(drains, step)
 		}
 	}
-	return p.find(snapshot, next, drains, func(step plan.Drain) (*plan.Drained, error) {
-		drained, err := p.drain(ctx, step)
+	return p.observeDrains(snapshot, next, drains, func(step plan.Drain) (*plan.DrainProgress, error) {
+		drained, err := p.drainNode(ctx, step)
 		return &drained, err
 	})
 }
 
-// find looks at drains, and plans with what it found.
-func (p *pass) find(snapshot plan.Snapshot, next plan.Plan, drains []plan.Drain, look func(plan.Drain) (*plan.Drained, error)) plan.Plan {
-	before := len(p.found)
+// observeDrains looks at drains, and plans with what it found.
+func (p *pass) observeDrains(snapshot plan.Snapshot, next plan.Plan, drains []plan.Drain, observe func(plan.Drain) (*plan.DrainProgress, error)) plan.Plan {
+	before := len(p.drains)
 	inParallel(p.workers, drains, func(step plan.Drain) {
-		drained, err := look(step)
+		drained, err := observe(step)
 		p.mutex.Lock()
 		defer p.mutex.Unlock()
 		switch {
 		case err != nil:
-			p.failed(step.Node, err)
+			p.addError(step.Node, err)
 		case drained != nil:
-			p.found[step.Node] = drained
+			p.drains[step.Node] = drained
 		}
 	})
-	if len(p.found) == before {
+	if len(p.drains) == before {
 		return next
 	}
-	return p.decide(snapshot)
+	return p.planAgain(snapshot)
 }
 
-// take takes the steps: those of a node strictly in order, several nodes at a time, and new claims when all else is done.
+// applySteps takes the steps: those of a node strictly in order, several nodes at a time, and new claims when all else is done.
 // A node of which a step was not taken is left for the next pass.
-func (p *pass) take(ctx context.Context, steps []plan.Step) {
+func (p *pass) applySteps(ctx context.Context, steps []plan.Step) {
 	var order []string
 	chains := map[string][]plan.Step{}
 	var claims []plan.AddClaim
 	claiming := sets.New[string]()
 	for _, step := range steps {
 		node := step.NodeName()
-		if claim, ok := step.(plan.AddClaim); ok && !claim.Held {
+		if claim, ok := step.(plan.AddClaim); ok && !claim.Missing {
 			claims = append(claims, claim)
 			claiming.Insert(node)
 			continue
@@ -221,127 +221,127 @@ func (p *pass) take(ctx context.Context, steps []plan.Step) {
 		chains[node] = append(chains[node], step)
 	}
 	inParallel(p.workers, order, func(node string) {
-		p.takeChain(ctx, node, chains[node])
+		p.applyChain(ctx, node, chains[node])
 		if !claiming.Has(node) {
-			p.closing(ctx, node)
+			p.writeLastNote(ctx, node)
 		}
 	})
-	p.takeClaims(ctx, slices.DeleteFunc(claims, func(c plan.AddClaim) bool { return p.behind.Has(c.Node) }))
+	p.applyClaims(ctx, slices.DeleteFunc(claims, func(c plan.AddClaim) bool { return p.skipped.Has(c.Node) }))
 }
 
-// takeChain takes the steps of one node. No two of it are under way at once, and none is taken after one that was not.
-func (p *pass) takeChain(ctx context.Context, node string, steps []plan.Step) {
-	if !p.isFresh(node) {
-		p.leave(node)
+// applyChain takes the steps of one node. No two of it are under way at once, and none is taken after one that was not.
+func (p *pass) applyChain(ctx context.Context, node string, steps []plan.Step) {
+	if !p.isLive(node) {
+		p.skipNode(node)
 		return
 	}
 	for _, step := range steps {
-		if p.isBehind(node) {
+		if p.isSkipped(node) {
 			return
 		}
 		switch step := step.(type) {
 		case plan.Drain:
-			if !step.Begins {
+			if !step.AfterCordon {
 				break // The node's pods could not be looked at.
 			}
-			found, err := p.drain(ctx, step)
-			if p.after(node, err) {
-				p.begun(node, found)
+			found, err := p.drainNode(ctx, step)
+			if p.isApplied(node, err) {
+				p.noteFirstDrain(node, found)
 			}
 		case plan.AddClaim:
-			p.after(node, p.claim(ctx, []plan.AddClaim{step}))
-		case plan.Record:
-			p.say(ctx, node, step.Status)
+			p.isApplied(node, p.addClaims(ctx, []plan.AddClaim{step}))
+		case plan.WriteNote:
+			p.publishNote(ctx, node, step.Note)
 		default:
-			p.after(node, p.apply(ctx, step))
+			p.isApplied(node, p.applyStep(ctx, step))
 		}
 	}
 }
 
-// begun has the note of a node tell already what its first look at pods has found.
-func (p *pass) begun(node string, found plan.Drained) {
+// noteFirstDrain has the note of a node tell already what its first look at pods has found.
+func (p *pass) noteFirstDrain(node string, progress plan.DrainProgress) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
-	if status, noted := p.rollout[node]; noted && !found.Gone {
-		status.Reason, status.Message = found.Reason, plan.Clip(found.Message)
-		p.rollout[node] = status
+	if status, noted := p.notes[node]; noted && !progress.Gone {
+		status.Reason, status.Message = progress.Reason, plan.Clip(progress.Message)
+		p.notes[node] = status
 	}
 }
 
-// closing writes the note of a node whose steps are all taken at once: its agent answers to them, which would make the
+// writeLastNote writes the note of a node whose steps are all taken at once: its agent answers to them, which would make the
 // note a conflict. A drain is nothing that the agent answers to: other nodes' steps come before its note.
-func (p *pass) closing(ctx context.Context, node string) {
+func (p *pass) writeLastNote(ctx context.Context, node string) {
 	p.mutex.Lock()
-	status, found := p.rollout[node]
-	due := found && status.Phase != v1alpha1.RolloutDraining && !p.behind.Has(node) && !plan.SameStatus(p.noted[node], status)
+	status, found := p.notes[node]
+	due := found && status.Phase != v1alpha1.RolloutDraining && !p.skipped.Has(node) && !plan.SameNote(p.written[node], status)
 	p.mutex.Unlock()
 	if due {
-		p.say(ctx, node, status)
+		p.publishNote(ctx, node, status)
 	}
 }
 
-// takeClaims adds claims, which only a plan made of live nodes may.
-func (p *pass) takeClaims(ctx context.Context, claims []plan.AddClaim) {
+// applyClaims adds claims, which only a plan made of live nodes may.
+func (p *pass) applyClaims(ctx context.Context, claims []plan.AddClaim) {
 	if len(claims) == 0 {
 		return
 	}
-	if p.fresh != nil {
+	if p.live != nil {
 		for _, claim := range claims {
-			p.leave(claim.Node)
+			p.skipNode(claim.Node)
 		}
 		return
 	}
-	err := p.claim(ctx, claims)
+	err := p.addClaims(ctx, claims)
 	for _, claim := range claims {
-		if p.after(claim.Node, err) {
+		if p.isApplied(claim.Node, err) {
 			p.claimed.Insert(claim.Node)
 		}
 	}
 }
 
-// say writes status.rollout.
-func (p *pass) say(ctx context.Context, node string, status v1alpha1.RolloutStatus) {
-	if !p.after(node, p.note(ctx, node, status)) {
+// publishNote writes status.rollout.
+func (p *pass) publishNote(ctx context.Context, node string, status v1alpha1.RolloutStatus) {
+	if !p.isApplied(node, p.writeNote(ctx, node, status)) {
 		return
 	}
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
-	p.noted[node] = status
+	p.written[node] = status
 }
 
-// after holds a node back whose step was not taken, and tells whether it was. That somebody else was faster is nothing
+// isApplied holds a node back whose step was not taken, and tells whether it was. That somebody else was faster is nothing
 // to report.
-func (p *pass) after(node string, err error) bool {
+func (p *pass) isApplied(node string, err error) bool {
 	switch {
 	case err == nil:
 		return true
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.IsAlreadyExists(err):
-		p.leave(node)
+		p.skipNode(node)
 	default:
 		p.mutex.Lock()
 		defer p.mutex.Unlock()
-		p.failed(node, err)
+		p.addError(node, err)
 	}
 	return false
 }
 
-// leave leaves a node for the next pass, which comes at once.
-func (p *pass) leave(node string) {
+// skipNode leaves a node for the next pass, which comes at once.
+func (p *pass) skipNode(node string) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
-	p.behind.Insert(node)
+	p.skipped.Insert(node)
 	p.unfinished = true
 }
 
-func (p *pass) isBehind(node string) bool {
+func (p *pass) isSkipped(node string) bool {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
-	return p.behind.Has(node)
+	return p.skipped.Has(node)
 }
 
-// failed is called with the mutex held.
-func (p *pass) failed(node string, err error) {
-	p.behind.Insert(node)
+// addError is called with the mutex held.
+func (p *pass) addError(node string, err error) {
+	p.skipped.Insert(node)
 	if !slices.ContainsFunc(p.errs, func(known error) bool { return known.Error() == err.Error() }) {
 		p.errs = append(p.errs, err)
 	}
@@ -350,21 +350,21 @@ func (p *pass) failed(node string, err error) {
 func notesOf(snapshot plan.Snapshot) map[string]v1alpha1.RolloutStatus {
 	out := make(map[string]v1alpha1.RolloutStatus, len(snapshot.Nodes))
 	for i := range snapshot.Nodes {
-		if client := snapshot.Nodes[i].Client; client != nil && client.Status.Rollout != nil {
+		if client := snapshot.Nodes[i].ClientNode; client != nil && client.Status.Rollout != nil {
 			out[snapshot.Nodes[i].Name] = *client.Status.Rollout
 		}
 	}
 	return out
 }
 
-// notes writes status.rollout where it says something new: of nodes that are out of service at once, of the others no
+// writeNotes writes status.rollout where it says something new: of nodes that are out of service at once, of the others no
 // more than most in a pass, so that a thousand that wait do not keep the next step waiting.
-func (p *pass) notes(ctx context.Context, most int) {
+func (p *pass) writeNotes(ctx context.Context, most int) {
 	var outOfService, inService []string
-	for _, node := range slices.Sorted(maps.Keys(p.rollout)) {
-		status := p.rollout[node]
+	for _, node := range slices.Sorted(maps.Keys(p.notes)) {
+		status := p.notes[node]
 		switch {
-		case p.behind.Has(node) || plan.SameStatus(p.noted[node], status):
+		case p.skipped.Has(node) || plan.SameNote(p.written[node], status):
 		case status.Phase == v1alpha1.RolloutClaimed:
 			// The next pass comes at once and has more to say.
 		case slices.Contains(phasesInService, status.Phase):
@@ -375,5 +375,5 @@ func (p *pass) notes(ctx context.Context, most int) {
 	}
 	p.unfinished = p.unfinished || len(inService) > most
 	due := slices.Concat(outOfService, inService[:min(len(inService), most)])
-	inParallel(p.workers, due, func(node string) { p.say(ctx, node, p.rollout[node]) })
+	inParallel(p.workers, due, func(node string) { p.publishNote(ctx, node, p.notes[node]) })
 }

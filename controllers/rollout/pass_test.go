@@ -16,27 +16,27 @@ import (
 // counting counts what passes read and write.
 type counting struct {
 	*manager
-	looks, refreshes, drains, notes int
+	inspections, refreshes, drains, notes int
 }
 
-func (c *counting) look(ctx context.Context, step plan.Drain) (*plan.Drained, error) {
-	c.looks++
-	return c.manager.look(ctx, step)
+func (c *counting) inspectPods(ctx context.Context, step plan.Drain) (*plan.DrainProgress, error) {
+	c.inspections++
+	return c.manager.inspectPods(ctx, step)
 }
 
-func (c *counting) refresh(ctx context.Context, names sets.Set[string]) (plan.Snapshot, error) {
+func (c *counting) refreshNodes(ctx context.Context, names sets.Set[string]) (plan.Snapshot, error) {
 	c.refreshes++
-	return c.manager.refresh(ctx, names)
+	return c.manager.refreshNodes(ctx, names)
 }
 
-func (c *counting) drain(ctx context.Context, step plan.Drain) (plan.Drained, error) {
+func (c *counting) drainNode(ctx context.Context, step plan.Drain) (plan.DrainProgress, error) {
 	c.drains++
-	return c.manager.drain(ctx, step)
+	return c.manager.drainNode(ctx, step)
 }
 
-func (c *counting) note(ctx context.Context, node string, status v1alpha1.RolloutStatus) error {
+func (c *counting) writeNote(ctx context.Context, node string, status v1alpha1.RolloutStatus) error {
 	c.notes++
-	return c.manager.note(ctx, node, status)
+	return c.manager.writeNote(ctx, node, status)
 }
 
 // TestNodesWhosePodsOnlyHaveToEndAreNotRead looks at a node's drain until its last pod is gone.
@@ -60,23 +60,23 @@ func TestNodesWhosePodsOnlyHaveToEndAreNotRead(t *testing.T) {
 	pass := func() {
 		t.Helper()
 		w.now = w.now.Add(plan.MaxDrainInterval)
-		if _, _, err := run(t.Context(), c, 1); err != nil {
+		if _, _, err := runPass(t.Context(), c, 1); err != nil {
 			t.Fatal(err)
 		}
 	}
 	pass()
-	c.looks, c.notes = 0, 0 // the first note names the pod
+	c.inspections, c.notes = 0, 0 // the first note names the pod
 	for range 3 {
 		pass()
 	}
-	if c.looks != 3 || c.refreshes+c.drains+c.notes > 0 {
+	if c.inspections != 3 || c.refreshes+c.drains+c.notes > 0 {
 		t.Errorf("while the pod ends: %d looks, %d nodes read, %d drains, %d notes; want 3 looks and nothing else",
-			c.looks, c.refreshes, c.drains, c.notes)
+			c.inspections, c.refreshes, c.drains, c.notes)
 	}
 	n.pods = nil
 	pass()
-	if c.refreshes != 1 || c.drains != 1 || n.Client.Spec.RebootPermit == nil {
-		t.Errorf("once it is gone: %d nodes read, %d drains, permit %v", c.refreshes, c.drains, n.Client.Spec.RebootPermit)
+	if c.refreshes != 1 || c.drains != 1 || n.ClientNode.Spec.RebootPermit == nil {
+		t.Errorf("once it is gone: %d nodes read, %d drains, permit %v", c.refreshes, c.drains, n.ClientNode.Spec.RebootPermit)
 	}
 	if w.broken != nil {
 		t.Error(w.broken)
@@ -98,7 +98,7 @@ func TestAClaimThatWasNotTakenIsNotActedUpon(t *testing.T) {
 					w.claimsRV++
 				}
 			}
-			if _, _, err := run(t.Context(), &manager{world: w, name: "m"}, 1); err != nil {
+			if _, _, err := runPass(t.Context(), &manager{world: w, name: "m"}, 1); err != nil {
 				t.Fatal(err)
 			}
 			if _, claimed := w.claims["a"]; claimed == overtaken || n.Unschedulable == overtaken {
@@ -123,21 +123,21 @@ func TestOnlyNodesThatHaveJustBeenClaimedAreBegun(t *testing.T) {
 	m := &manager{world: w, name: "m"}
 	p := newPass(m, 1)
 	p.claimed.Insert("a")
-	if _, err := m.snapshot(t.Context()); err != nil {
+	if _, err := m.readSnapshot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.refresh(t.Context(), nil); err != nil {
+	if _, err := m.refreshNodes(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.claim(t.Context(), []plan.AddClaim{{OnNode: plan.OnNode{Node: "a"}, Claim: v1alpha1.Disruption{Profile: "eda"}}}); err != nil {
+	if err := m.addClaims(t.Context(), []plan.AddClaim{{OnNode: plan.OnNode{Node: "a"}, Claim: v1alpha1.Disruption{Profile: "eda"}}}); err != nil {
 		t.Fatal(err)
 	}
-	next := p.begin(t.Context())
+	next := p.stepOnClaimed(t.Context())
 	if _, claimed := w.claims["b"]; claimed || !w.nodes["a"].Unschedulable || w.nodes["b"].Unschedulable {
 		t.Errorf("claims %v, cordoned: a %t, b %t; want a cordoned and b untouched", w.claims, w.nodes["a"].Unschedulable, w.nodes["b"].Unschedulable)
 	}
-	if next.Next.After(w.now) || p.behind.Len() > 0 {
-		t.Errorf("the next pass is at %s, behind are %v; want it at once for b, and none behind", next.Next, p.behind.UnsortedList())
+	if next.Next.After(w.now) || p.skipped.Len() > 0 {
+		t.Errorf("the next pass is at %s, behind are %v; want it at once for b, and none behind", next.Next, p.skipped.UnsortedList())
 	}
 }
 
@@ -159,7 +159,7 @@ func TestNotesOfNodesInServiceAreFewBesideSteps(t *testing.T) {
 	c := &counting{manager: &manager{world: w, name: "m"}}
 	for i, want := range []int{1 + maxNotesBeside, maxNotes} { // the node that is claimed has a note, too
 		c.notes = 0
-		if _, unfinished, err := run(t.Context(), c, 1); err != nil || !unfinished {
+		if _, unfinished, err := runPass(t.Context(), c, 1); err != nil || !unfinished {
 			t.Fatalf("pass %d: unfinished %t, error %v", i+1, unfinished, err)
 		}
 		if c.notes != want {

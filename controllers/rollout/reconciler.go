@@ -42,8 +42,8 @@ type Reconciler struct {
 	// UntunedTaint is the key of the taint that is removed once a node is tuned.
 	UntunedTaint string
 
-	// looked is when the pods of nodes that are being drained were looked at. The one request is never worked on twice at once.
-	looked map[string]time.Time
+	// inspected is when the pods of nodes that are being drained were looked at. The one request is never worked on twice at once.
+	inspected map[string]time.Time
 }
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch,roleName=storage-client-manager
@@ -61,49 +61,49 @@ type Reconciler struct {
 // Reconcile takes the rollout one pass further.
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	now := r.Clock.Now()
-	maps.DeleteFunc(r.looked, func(_ string, at time.Time) bool { return at.After(now) || now.Sub(at) > plan.MaxDrainInterval })
-	next, unfinished, err := run(ctx, &scope{Reconciler: r, now: now}, workers)
+	maps.DeleteFunc(r.inspected, func(_ string, at time.Time) bool { return at.After(now) || now.Sub(at) > plan.MaxDrainInterval })
+	next, unfinished, err := runPass(ctx, &scope{Reconciler: r, now: now}, workers)
 	switch {
 	case err != nil:
 		return reconcile.Result{}, err
 	case unfinished:
-		return reconcile.Result{RequeueAfter: again}, nil
+		return reconcile.Result{RequeueAfter: retryDelay}, nil
 	case next.IsZero():
 		return reconcile.Result{}, nil
 	case !next.After(now):
 		return reconcile.Result{RequeueAfter: time.Millisecond}, nil
 	}
 	// The pass itself took time. One that took longer than it was to wait leaves the API server a moment.
-	return reconcile.Result{RequeueAfter: max(next.Sub(r.Clock.Now()), again)}, nil
+	return reconcile.Result{RequeueAfter: max(next.Sub(r.Clock.Now()), retryDelay)}, nil
 }
 
-// drain takes one pass over a node's pods.
-func (s *scope) drain(ctx context.Context, step plan.Drain) (plan.Drained, error) {
-	s.looksAt(step.Node)
+// drainNode takes one pass over a node's pods.
+func (s *scope) drainNode(ctx context.Context, step plan.Drain) (plan.DrainProgress, error) {
+	s.rememberInspection(step.Node)
 	drainer := drain.Drainer{Reader: s.APIReader, Evictor: drain.PolicyEvictor{Client: s.Client}}
-	result, err := drainer.Pass(ctx, step.Node, step.Options)
+	result, err := drainer.Evict(ctx, step.Node, step.Options)
 	if err != nil {
-		return plan.Drained{}, fmt.Errorf("drain Node %s: %w", step.Node, err)
+		return plan.DrainProgress{}, fmt.Errorf("drain Node %s: %w", step.Node, err)
 	}
-	return drained(result), nil
+	return progressOf(result), nil
 }
 
-// look tells how far the drain of a node is on which nothing is to be done; nil where something is.
-func (s *scope) look(ctx context.Context, step plan.Drain) (*plan.Drained, error) {
+// inspectPods tells how far the drain of a node is on which nothing is to be done; nil where something is.
+func (s *scope) inspectPods(ctx context.Context, step plan.Drain) (*plan.DrainProgress, error) {
 	drainer := drain.Drainer{Reader: s.APIReader}
-	result, due, err := drainer.Look(ctx, step.Node, step.Options)
+	result, due, err := drainer.Inspect(ctx, step.Node, step.Options)
 	if err != nil {
 		return nil, fmt.Errorf("look at the pods of Node %s: %w", step.Node, err)
 	}
 	if due {
 		return nil, nil
 	}
-	s.looksAt(step.Node)
-	return new(drained(result)), nil
+	s.rememberInspection(step.Node)
+	return new(progressOf(result)), nil
 }
 
-func drained(result drain.Result) plan.Drained {
-	out := plan.Drained{Gone: result.Done(), Reason: v1alpha1.RolloutReasonDraining, Message: result.String(), LeftPodUIDs: result.LeftUIDs}
+func progressOf(result drain.Result) plan.DrainProgress {
+	out := plan.DrainProgress{Gone: result.Done(), Reason: v1alpha1.RolloutReasonDraining, Message: result.String(), LeftPodUIDs: result.LeftUIDs}
 	switch {
 	case len(result.Blocked) > 0:
 		out.Reason = v1alpha1.RolloutReasonDrainBlocked

@@ -24,13 +24,13 @@ import (
 // maxBackOff is how long a pass that met an error is put off at most: freed budget waits for it.
 const maxBackOff = 10 * time.Second
 
-// everything is the one request.
-var everything = reconcile.Request{NamespacedName: client.ObjectKey{Name: "rollout"}}
+// theRequest is the one request.
+var theRequest = reconcile.Request{NamespacedName: client.ObjectKey{Name: "rollout"}}
 
 // SetupWithManager registers the reconciler and its watches.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	one := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
-		return []reconcile.Request{everything}
+		return []reconcile.Request{theRequest}
 	})
 	named := func(name string) builder.Predicates {
 		return builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == name }))
@@ -39,14 +39,14 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("rollout").
 		Watches(&corev1.Node{}, one, builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged})).
-		Watches(&v1alpha1.StorageClientNode{}, one, builder.WithPredicates(predicate.Funcs{UpdateFunc: objectChanged})).
+		Watches(&v1alpha1.StorageClientNode{}, one, builder.WithPredicates(predicate.Funcs{UpdateFunc: clientNodeChanged})).
 		Watches(&v1alpha1.StorageClientProfile{}, one, builder.WithPredicates(fleet.ProfileChanged())).
 		Watches(&corev1.ConfigMap{}, one, named(v1alpha1.BudgetConfigMap)).
 		Watches(&corev1.Namespace{}, one, named(r.ManagerNamespace), builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
 		Watches(&corev1.Pod{}, one, builder.WithPredicates(agents, predicate.Funcs{UpdateFunc: fleet.AgentChanged})).
 		WithOptions(controller.Options{
 			// One request stands for all nodes: what fails on one must not hold up the others for long.
-			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](again, maxBackOff),
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](retryDelay, maxBackOff),
 		}).
 		Complete(r)
 }
@@ -68,8 +68,8 @@ func nodeChanged(e event.UpdateEvent) bool {
 		!equality.Semantic.DeepEqual(before.Annotations, after.Annotations)
 }
 
-// objectChanged leaves out reports that change mounts and their figures only, and volumes, which the rollout has no say in.
-func objectChanged(e event.UpdateEvent) bool {
+// clientNodeChanged leaves out reports that change mounts and their figures only, and volumes, which the rollout has no say in.
+func clientNodeChanged(e event.UpdateEvent) bool {
 	before, ok := e.ObjectOld.(*v1alpha1.StorageClientNode)
 	after, also := e.ObjectNew.(*v1alpha1.StorageClientNode)
 	if !ok || !also {

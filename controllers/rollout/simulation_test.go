@@ -289,10 +289,10 @@ func (m *manager) pass() (next time.Time) {
 		}
 		m.tell("%s dies", m.name)
 	}()
-	next, unfinished, err := run(context.Background(), m, m.workers)
+	next, unfinished, err := runPass(context.Background(), m, m.workers)
 	if err == nil && !unfinished {
 		for name, n := range m.seen {
-			if live := m.nodes[name]; live != nil && live.Client != nil && live.Client.Spec.RebootPermit != nil {
+			if live := m.nodes[name]; live != nil && live.ClientNode != nil && live.ClientNode.Spec.RebootPermit != nil {
 				live.known = n.meddled
 			}
 		}
@@ -485,7 +485,7 @@ func (w *world) calm() {
 		n := w.nodes[name]
 		w.follow(n)
 		w.agent(n)
-		if w.failed(n) && n.Client.Spec.Release && n.Client.Status.RebootRequired && n.machine.downUntil.IsZero() {
+		if w.failed(n) && n.ClientNode.Spec.Release && n.ClientNode.Status.RebootRequired && n.machine.downUntil.IsZero() {
 			// No change of a profile can help a node that none wants any more.
 			w.tell("somebody reboots %s, which has failed", name)
 			w.unready(n)
@@ -534,7 +534,7 @@ func (w *world) idle(next time.Time) time.Duration {
 func (w *world) checkClosed() {
 	for _, name := range w.nodeNames {
 		n := w.nodes[name]
-		if n.Mark == nil || n.Deleting || n.Client == nil || n.Client.Spec.RebootPermit != nil || w.failed(n) || n.Client.Status.Rollout.Reason == v1alpha1.RolloutReasonPermitRefused {
+		if n.Mark == nil || n.Deleting || n.ClientNode == nil || n.ClientNode.Spec.RebootPermit != nil || w.failed(n) || n.ClientNode.Status.Rollout.Reason == v1alpha1.RolloutReasonPermitRefused {
 			continue
 		}
 		for _, profile := range n.budgets(w) {
@@ -550,7 +550,7 @@ func (w *world) checkGuards() {
 	for _, name := range w.nodeNames {
 		n := w.nodes[name]
 		_, claimed := w.claims[name]
-		permitted := n.Client != nil && n.Client.Spec.RebootPermit != nil
+		permitted := n.ClientNode != nil && n.ClientNode.Spec.RebootPermit != nil
 		if n.Guarded && n.Mark == nil && !claimed && !permitted && !n.Deleting {
 			w.fail("invariant 5: guards of ours are left on %s", name)
 		}
@@ -569,16 +569,16 @@ func (w *world) finished() string {
 			return name + " has guards of ours"
 		case n.Maintenance != plan.MaintenanceNone:
 			return name + " has conditions of ours"
-		case len(settings) == 0 && n.Client != nil:
+		case len(settings) == 0 && n.ClientNode != nil:
 			return name + " is not released"
-		case n.Client == nil:
+		case n.ClientNode == nil:
 			continue
 		case n.Untuned:
 			return name + " has the taint"
-		case n.Client.Spec.RebootPermit != nil:
+		case n.ClientNode.Spec.RebootPermit != nil:
 			return name + " has a permit"
-		case n.Client.Status.Rollout == nil || n.Client.Status.Rollout.Phase != v1alpha1.RolloutUpToDate:
-			return fmt.Sprintf("%s is not done: %+v", name, n.Client.Status.Rollout)
+		case n.ClientNode.Status.Rollout == nil || n.ClientNode.Status.Rollout.Phase != v1alpha1.RolloutUpToDate:
+			return fmt.Sprintf("%s is not done: %+v", name, n.ClientNode.Status.Rollout)
 		}
 		for _, s := range settings {
 			if n.machine.inForce[s.Key] != s.Value {

@@ -189,19 +189,19 @@ func (w *world) follow(n *simNode) {
 	settings, hash := w.wanted(n)
 	managed := len(settings) > 0
 	switch {
-	case n.Client == nil && managed:
+	case n.ClientNode == nil && managed:
 		w.serial++
-		n.Client = &plan.Client{UID: fmt.Sprintf("uid-%d", w.serial), Generation: 1}
-		n.Client.Spec = v1alpha1.StorageClientNodeSpec{Settings: settings, Hash: hash, BootHash: hash}
+		n.ClientNode = &plan.ClientNode{UID: fmt.Sprintf("uid-%d", w.serial), Generation: 1}
+		n.ClientNode.Spec = v1alpha1.StorageClientNodeSpec{Settings: settings, Hash: hash, BootHash: hash}
 		n.objectRV++
-	case n.Client == nil:
-	case managed && (n.Client.Spec.Hash != hash || n.Client.Spec.Release):
+	case n.ClientNode == nil:
+	case managed && (n.ClientNode.Spec.Hash != hash || n.ClientNode.Spec.Release):
 		w.change(n, func(s *v1alpha1.StorageClientNodeSpec) {
 			s.Settings, s.Hash, s.BootHash, s.Release = settings, hash, hash, false
 		})
 	case managed:
 		w.withhold(n, settings)
-	case !n.Client.Spec.Release:
+	case !n.ClientNode.Spec.Release:
 		w.change(n, func(s *v1alpha1.StorageClientNodeSpec) { s.Release = true })
 	default:
 		w.remove(n)
@@ -213,34 +213,34 @@ func (w *world) withhold(n *simNode, settings []v1alpha1.NodeSetting) {
 	_, hash := w.wanted(n)
 	keys := withheld(n, settings, hash)
 	kept := slices.DeleteFunc(slices.Clone(settings), func(s v1alpha1.NodeSetting) bool { return slices.Contains(keys, s.Key) })
-	if len(kept) == len(n.Client.Spec.Settings) {
+	if len(kept) == len(n.ClientNode.Spec.Settings) {
 		return
 	}
 	if len(keys) > 0 {
 		w.tell("%s is no longer given %v", n.Name, keys)
-		w.vain.Insert(n.Client.UID + " " + target(n.Client))
+		w.vain.Insert(n.ClientNode.UID + " " + target(n.ClientNode))
 	}
 	w.change(n, func(s *v1alpha1.StorageClientNodeSpec) { s.Settings = kept })
 }
 
 // withheld asks the code that the managers ask.
 func withheld(n *simNode, settings []v1alpha1.NodeSetting, hash string) []string {
-	object := v1alpha1.StorageClientNode{Spec: n.Client.Spec, Status: n.Client.Status}
+	object := v1alpha1.StorageClientNode{Spec: n.ClientNode.Spec, Status: n.ClientNode.Status}
 	return fleet.Withheld(&object, nodesettings.Result{Settings: settings, Hash: hash, BootHash: hash})
 }
 
 // change writes the object's spec. What others have read of it stays as it was.
 func (w *world) change(n *simNode, change func(*v1alpha1.StorageClientNodeSpec)) {
-	c := *n.Client
+	c := *n.ClientNode
 	change(&c.Spec)
 	c.Generation++
-	n.Client = &c
+	n.ClientNode = &c
 	n.objectRV++
 }
 
 // remove deletes the object of a node that is restored and that the rollout has let go of.
 func (w *world) remove(n *simNode) {
-	c := n.Client
+	c := n.ClientNode
 	held := n.Mark != nil || c.Spec.RebootPermit != nil
 	if r := c.Status.Rollout; r != nil {
 		held = held || !slices.Contains([]v1alpha1.RolloutPhase{
@@ -257,7 +257,7 @@ func (w *world) remove(n *simNode) {
 	if c.Status.RebootRequired && restore {
 		return
 	}
-	n.Client = nil
+	n.ClientNode = nil
 	n.objectRV++
 }
 
@@ -303,10 +303,10 @@ func (w *world) wish(n *simNode) *wish {
 
 // agent is one round of a node's agent.
 func (w *world) agent(n *simNode) {
-	if n.Client == nil || !n.machine.downUntil.IsZero() || w.now.Before(n.machine.silentUntil) {
+	if n.ClientNode == nil || !n.machine.downUntil.IsZero() || w.now.Before(n.machine.silentUntil) {
 		return
 	}
-	c := n.Client
+	c := n.ClientNode
 	n.machine.staged = map[string]string{}
 	if !c.Spec.Release {
 		for _, s := range c.Spec.Settings {
@@ -326,19 +326,19 @@ func (w *world) agent(n *simNode) {
 }
 
 func (w *world) report(n *simNode, status v1alpha1.StorageClientNodeStatus) {
-	status.Rollout = n.Client.Status.Rollout
+	status.Rollout = n.ClientNode.Status.Rollout
 	n.machine.seen = n.machine.inForce
-	if reflect.DeepEqual(status, n.Client.Status) {
+	if reflect.DeepEqual(status, n.ClientNode.Status) {
 		return
 	}
-	c := *n.Client
+	c := *n.ClientNode
 	c.Status = status
-	n.Client = &c
+	n.ClientNode = &c
 	n.objectRV++
 }
 
 func (w *world) observe(n *simNode) v1alpha1.StorageClientNodeStatus {
-	c := n.Client
+	c := n.ClientNode
 	status := v1alpha1.StorageClientNodeStatus{
 		ObservedGeneration: c.Generation, Hash: c.Spec.Hash, BootID: n.BootID, Restored: c.Spec.Release,
 	}
@@ -371,7 +371,7 @@ func (w *world) answer(n *simNode, permit *v1alpha1.RebootPermit, status v1alpha
 		return &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootRefused, Message: "used"}
 	}
 	switch {
-	case permit.BootHash != n.Client.Spec.BootHash, permit.BootID != n.BootID, !status.RebootRequired, len(status.BusyMounts) > 0:
+	case permit.BootHash != n.ClientNode.Spec.BootHash, permit.BootID != n.BootID, !status.RebootRequired, len(status.BusyMounts) > 0:
 		return &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootRefused, Message: "no longer right"}
 	case !w.quiet && w.rng.IntN(w.refusals) == 0:
 		return &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootRefused, Message: "a mount came in between"}
@@ -478,7 +478,7 @@ func (w *world) unavailable(n *simNode) bool {
 	return !n.Ready || n.Deleting || (n.Unschedulable && n.Mark == nil)
 }
 
-func target(c *plan.Client) string {
+func target(c *plan.ClientNode) string {
 	if c.Spec.Release {
 		return "release-" + c.Spec.BootHash
 	}
@@ -486,8 +486,8 @@ func target(c *plan.Client) string {
 }
 
 func (w *world) failed(n *simNode) bool {
-	return n.Client != nil && n.Client.Status.Rollout != nil &&
-		n.Client.Status.Rollout.Phase == v1alpha1.RolloutFailed && n.Client.Status.Rollout.BootHash == target(n.Client)
+	return n.ClientNode != nil && n.ClientNode.Status.Rollout != nil &&
+		n.ClientNode.Status.Rollout.Phase == v1alpha1.RolloutFailed && n.ClientNode.Status.Rollout.BootHash == target(n.ClientNode)
 }
 
 // copyNode is a node as an API read returns it. Marks and StorageClientNodes are never changed in place.
@@ -541,7 +541,7 @@ func (m *manager) turnOfWorker() func() {
 	return m.mutex.Unlock
 }
 
-func (m *manager) snapshot(context.Context) (plan.Snapshot, error) {
+func (m *manager) readSnapshot(context.Context) (plan.Snapshot, error) {
 	m.hook("snapshot")
 	m.readCommon()
 	m.seen, m.vacant = map[string]*simNode{}, map[string]bool{}
@@ -553,10 +553,10 @@ func (m *manager) snapshot(context.Context) (plan.Snapshot, error) {
 		m.seen[name] = copyNode(n)
 		m.vacant[name] = n.Untuned
 	}
-	return m.current(), nil
+	return m.currentSnapshot(), nil
 }
 
-func (m *manager) refresh(_ context.Context, names sets.Set[string]) (plan.Snapshot, error) {
+func (m *manager) refreshNodes(_ context.Context, names sets.Set[string]) (plan.Snapshot, error) {
 	m.hook("refresh")
 	m.readCommon()
 	if names == nil {
@@ -571,7 +571,7 @@ func (m *manager) refresh(_ context.Context, names sets.Set[string]) (plan.Snaps
 			m.vacant[name] = n.Untuned && len(n.pods) == 0
 		}
 	}
-	return m.current(), nil
+	return m.currentSnapshot(), nil
 }
 
 // readCommon reads what is not about one node.
@@ -587,7 +587,7 @@ func (m *manager) readCommon() {
 	}
 }
 
-func (m *manager) current() plan.Snapshot {
+func (m *manager) currentSnapshot() plan.Snapshot {
 	s := plan.Snapshot{Now: m.now, Budget: m.budget, Paused: m.pausedThen, Claims: maps.Clone(m.known)}
 	for _, name := range m.profileNames {
 		s.Profiles = append(s.Profiles, m.rules[name])
@@ -600,12 +600,12 @@ func (m *manager) current() plan.Snapshot {
 		profiles := m.profilesOf(n)
 		read := n.Node
 		read.Profiles, read.Vacant = profiles, m.vacant[name]
-		if n.Client != nil {
-			c := *n.Client
+		if n.ClientNode != nil {
+			c := *n.ClientNode
 			wish := m.wishesThen[name]
 			c.WantedBootHash = wish.hash
 			c.Withheld = withheld(n, wish.settings, wish.hash)
-			read.Client = &c
+			read.ClientNode = &c
 		}
 		s.Nodes = append(s.Nodes, read)
 	}
@@ -619,7 +619,7 @@ func conflict(name string) error {
 // node returns the node to write to, if it is as it was decided upon.
 func (m *manager) node(name string, object bool) (*simNode, error) {
 	n, seen := m.nodes[name], m.seen[name]
-	if n == nil || seen == nil || (object && n.Client == nil) {
+	if n == nil || seen == nil || (object && n.ClientNode == nil) {
 		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "things"}, name)
 	}
 	if (object && n.objectRV != seen.objectRV) || (!object && n.nodeRV != seen.nodeRV) {
@@ -632,19 +632,19 @@ func (m *manager) node(name string, object bool) (*simNode, error) {
 func (m *manager) wrote(n *simNode, object bool) {
 	seen, now := m.seen[n.Name], copyNode(n)
 	if object {
-		seen.Client, seen.objectRV = now.Client, now.objectRV
+		seen.ClientNode, seen.objectRV = now.ClientNode, now.objectRV
 		return
 	}
-	now.Client, now.objectRV = seen.Client, seen.objectRV
+	now.ClientNode, now.objectRV = seen.ClientNode, seen.objectRV
 	m.seen[n.Name] = now
 }
 
-func (m *manager) drain(_ context.Context, step plan.Drain) (plan.Drained, error) {
+func (m *manager) drainNode(_ context.Context, step plan.Drain) (plan.DrainProgress, error) {
 	defer m.turnOfWorker()()
 	m.hook("drain")
 	n := m.nodes[step.Node]
 	if n == nil {
-		return plan.Drained{}, apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, step.Node)
+		return plan.DrainProgress{}, apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, step.Node)
 	}
 	if seen := m.seen[step.Node]; seen.nodeRV == n.nodeRV && !(n.Unschedulable && n.Mark != nil) {
 		m.fail("invariant 5: node %s is drained and not cordoned by us", n.Name)
@@ -661,14 +661,14 @@ func (m *manager) drain(_ context.Context, step plan.Drain) (plan.Drained, error
 			pod.goneAt = m.now.Add(time.Duration(m.rng.IntN(40)) * time.Second)
 		}
 	}
-	out := plan.Drained{Gone: len(n.pods) == 0, Reason: v1alpha1.RolloutReasonDraining, Message: "Not gone yet: " + fmt.Sprint(len(n.pods))}
+	out := plan.DrainProgress{Gone: len(n.pods) == 0, Reason: v1alpha1.RolloutReasonDraining, Message: "Not gone yet: " + fmt.Sprint(len(n.pods))}
 	if blocked {
 		out.Reason, out.Message = v1alpha1.RolloutReasonDrainBlocked, "Pod a/b is kept by PodDisruptionBudget a/c"
 	}
 	return out, nil
 }
 
-func (m *manager) look(_ context.Context, step plan.Drain) (*plan.Drained, error) {
+func (m *manager) inspectPods(_ context.Context, step plan.Drain) (*plan.DrainProgress, error) {
 	defer m.turnOfWorker()()
 	m.hook("look")
 	n := m.nodes[step.Node]
@@ -678,17 +678,17 @@ func (m *manager) look(_ context.Context, step plan.Drain) (*plan.Drained, error
 	if len(n.pods) == 0 || slices.ContainsFunc(n.pods, func(p simPod) bool { return p.goneAt.IsZero() }) {
 		return nil, nil
 	}
-	return &plan.Drained{Reason: v1alpha1.RolloutReasonDraining, Message: "Not gone yet: " + fmt.Sprint(len(n.pods))}, nil
+	return &plan.DrainProgress{Reason: v1alpha1.RolloutReasonDraining, Message: "Not gone yet: " + fmt.Sprint(len(n.pods))}, nil
 }
 
-func (m *manager) claim(_ context.Context, steps []plan.AddClaim) error {
+func (m *manager) addClaims(_ context.Context, steps []plan.AddClaim) error {
 	defer m.turnOfWorker()()
 	m.hook("claim")
 	if m.seenRV != m.claimsRV {
 		return conflict("claims")
 	}
 	for _, step := range steps {
-		if !step.Held {
+		if !step.Missing {
 			m.checkBudget(step)
 			m.checkTurn(step)
 		}
@@ -749,7 +749,7 @@ func (m *manager) forgiven(n *simNode, profile string) bool {
 func (w *world) profilesOf(n *simNode) []string {
 	var out []string
 	for _, name := range w.profileNames {
-		carried := n.Client != nil && slices.ContainsFunc(n.Client.Spec.Settings, func(s v1alpha1.NodeSetting) bool { return s.Profile == name })
+		carried := n.ClientNode != nil && slices.ContainsFunc(n.ClientNode.Spec.Settings, func(s v1alpha1.NodeSetting) bool { return s.Profile == name })
 		if carried || slices.Contains(w.profiles[name].nodes, n.Name) {
 			out = append(out, name)
 		}
@@ -803,7 +803,7 @@ func (m *manager) checkZone(n, other *simNode, profile string) {
 	for _, name := range m.profileNames {
 		r := m.rules[name].Rollout
 		limit := min(*r.Drain.TimeoutSeconds, int32(plan.ZonePatience/time.Second))
-		if other.Client != nil && other.Client.Spec.RebootPermit != nil {
+		if other.ClientNode != nil && other.ClientNode.Spec.RebootPermit != nil {
 			limit = *r.Drain.TimeoutSeconds + *r.Reboot.TimeoutSeconds + *r.SettleSeconds
 		}
 		if !m.now.Before(since.Add(time.Duration(limit) * time.Second)) {
@@ -815,15 +815,15 @@ func (m *manager) checkZone(n, other *simNode, profile string) {
 
 // checkCanary is that nobody goes before a chosen canary that could.
 func (m *manager) checkCanary(n, other *simNode, profile string) {
-	if m.rules[profile].Rollout.Canary.NodeSelector == nil || n.Labels["canary"] != "" || other.Labels["canary"] == "" || other.Client == nil {
+	if m.rules[profile].Rollout.Canary.NodeSelector == nil || n.Labels["canary"] != "" || other.Labels["canary"] == "" || other.ClientNode == nil {
 		return
 	}
 	_, wanted := m.wanted(n)
 	_, same := m.wanted(other)
 	fit := other.Ready && !other.Deleting && !other.NeverDisrupt && !other.Paused && (!other.Unschedulable || other.Mark != nil)
-	status := other.Client.Status
-	if wanted == same && fit && !n.Client.Spec.Release && other.Client.Spec.BootHash == same && status.BootID == other.BootID &&
-		status.Hash == other.Client.Spec.Hash && slices.Contains(status.RebootRequiredBy, m.profiles[profile].key()) {
+	status := other.ClientNode.Status
+	if wanted == same && fit && !n.ClientNode.Spec.Release && other.ClientNode.Spec.BootHash == same && status.BootID == other.BootID &&
+		status.Hash == other.ClientNode.Spec.Hash && slices.Contains(status.RebootRequiredBy, m.profiles[profile].key()) {
 		m.fail("invariant 11: %s claimed before the canary %s", n.Name, other.Name)
 	}
 }
@@ -832,36 +832,36 @@ func (m *manager) checkCanary(n, other *simNode, profile string) {
 func (n *simNode) budgets(w *world) []string {
 	var out []string
 	for name, p := range w.profiles {
-		if n.Client != nil && !n.Client.Spec.Release && slices.Contains(n.Client.Status.RebootRequiredBy, p.key()) && !p.Deleting {
+		if n.ClientNode != nil && !n.ClientNode.Spec.Release && slices.Contains(n.ClientNode.Status.RebootRequiredBy, p.key()) && !p.Deleting {
 			out = append(out, name)
 		}
 	}
 	return out
 }
 
-func (m *manager) note(_ context.Context, node string, status v1alpha1.RolloutStatus) error {
+func (m *manager) writeNote(_ context.Context, node string, status v1alpha1.RolloutStatus) error {
 	defer m.turnOfWorker()()
 	m.hook("note")
 	n, err := m.node(node, true)
 	if err != nil {
 		return err
 	}
-	c := *n.Client
+	c := *n.ClientNode
 	c.Status.Rollout = &status
-	n.Client = &c
+	n.ClientNode = &c
 	n.objectRV++
 	m.wrote(n, true)
 	m.tell("%s: note %s: %s %s", m.name, node, status.Phase, status.Reason)
 	return nil
 }
 
-func (m *manager) apply(_ context.Context, step plan.Step) error {
+func (m *manager) applyStep(_ context.Context, step plan.Step) error {
 	defer m.turnOfWorker()()
 	m.hook(step.String())
 	if step, ok := step.(plan.ReleaseClaim); ok {
 		return m.release(step)
 	}
-	_, permit := step.(plan.Permit)
+	_, permit := step.(plan.GivePermit)
 	_, spent := step.(plan.ClearPermit)
 	n, err := m.node(step.NodeName(), permit || spent)
 	if err != nil {
@@ -878,16 +878,16 @@ func (m *manager) apply(_ context.Context, step plan.Step) error {
 	case plan.Uncordon:
 		m.checkUncordon(n, step)
 		n.Unschedulable, n.Mark, n.Guarded = false, nil, false
-	case plan.Unguard:
+	case plan.RemoveGuards:
 		if n.Mark != nil {
 			m.fail("guards of %s are taken off while it is ours", n.Name)
 		}
 		n.Guarded = false
-	case plan.Maintain:
+	case plan.SetMaintenance:
 		n.Maintenance = step.State
 	case plan.RemoveTaint:
 		n.Untuned = false
-	case plan.Permit:
+	case plan.GivePermit:
 		m.checkPermit(n, step.Permit)
 		m.checkWindows(n, step)
 		m.change(n, func(s *v1alpha1.StorageClientNodeSpec) { s.RebootPermit = &step.Permit })
@@ -924,7 +924,7 @@ func (m *manager) checkPermit(n *simNode, permit v1alpha1.RebootPermit) {
 			m.fail("invariant 2: permit for %s with %d pods", n.Name, len(n.pods))
 		}
 	}
-	c := n.Client
+	c := n.ClientNode
 	switch {
 	case permit.BootHash != c.Spec.BootHash, permit.BootID != c.Status.BootID, !c.Status.RebootRequired, len(c.Status.BusyMounts) > 0:
 		m.fail("invariant 2: permit for %s that is not right", n.Name)
@@ -958,7 +958,7 @@ func (m *manager) checkRules(n *simNode) {
 
 // checkClear is the rule by which a permit may be taken back.
 func (m *manager) checkClear(n *simNode) {
-	c := n.Client
+	c := n.ClientNode
 	permit := c.Spec.RebootPermit
 	if permit == nil || n.BootID != permit.BootID {
 		return
@@ -978,7 +978,7 @@ func (m *manager) checkUncordon(n *simNode, step plan.Uncordon) {
 	if n.Mark == nil {
 		m.fail("invariant 5: uncordon of %s, which is not ours", n.Name)
 	}
-	c := n.Client
+	c := n.ClientNode
 	if c == nil {
 		return
 	}

@@ -18,9 +18,9 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// patience bounds one eviction. A server that has not looked at a PodDisruptionBudget yet asks to come back in ten
+// evictionTimeout bounds one eviction. A server that has not looked at a PodDisruptionBudget yet asks to come back in ten
 // seconds, and the client would do so ten times over while everything else waits.
-const patience = 5 * time.Second
+const evictionTimeout = 5 * time.Second
 
 // Drainer takes passes over nodes' pods.
 type Drainer struct {
@@ -30,52 +30,52 @@ type Drainer struct {
 	Evictor Evictor
 }
 
-// Pass evicts once what may leave a node and tells what is left. While a pod is there that may not be evicted at all,
+// Evict evicts once what may leave a node and tells what is left. While a pod is there that may not be evicted at all,
 // nothing is: the drain could not end. options are those of the profile, with defaults.
 //
 // The rules are those of "kubectl drain": DaemonSet and static pods stay, pods without a controller need force, pods
 // with an emptyDir need deleteEmptyDirData. Pods that have run to their end need not leave.
-func (d *Drainer) Pass(ctx context.Context, node string, options v1alpha1.Drain) (Result, error) {
-	result, evictable, err := d.survey(ctx, node, options)
+func (d *Drainer) Evict(ctx context.Context, node string, options v1alpha1.Drain) (Result, error) {
+	result, evictable, err := d.sortPods(ctx, node, options)
 	if err != nil {
 		return Result{}, err
 	}
-	return d.evict(ctx, result, evictable, options)
+	return d.evictAll(ctx, result, evictable, options)
 }
 
-// Look tells what is left on a node, and evicts nothing. due is true where a pass is: a pod may be evicted, or none is
+// Inspect tells what is left on a node, and evicts nothing. due is true where a pass is: a pod may be evicted, or none is
 // left.
-func (d *Drainer) Look(ctx context.Context, node string, options v1alpha1.Drain) (result Result, due bool, err error) {
-	result, evictable, err := d.survey(ctx, node, options)
+func (d *Drainer) Inspect(ctx context.Context, node string, options v1alpha1.Drain) (result Result, due bool, err error) {
+	result, evictable, err := d.sortPods(ctx, node, options)
 	if err != nil {
 		return Result{}, false, err
 	}
 	return result, len(evictable) > 0 || result.Done(), nil
 }
 
-// survey lists a node's pods: those that may be evicted, and what is to be said of all others.
-func (d *Drainer) survey(ctx context.Context, node string, options v1alpha1.Drain) (result Result, evictable []*corev1.Pod, err error) {
+// sortPods lists a node's pods: those that may be evicted, and what is to be said of all others.
+func (d *Drainer) sortPods(ctx context.Context, node string, options v1alpha1.Drain) (result Result, evictable []*corev1.Pod, err error) {
 	var pods corev1.PodList
 	if err := d.Reader.List(ctx, &pods, client.MatchingFields{"spec.nodeName": node}); err != nil {
 		return Result{}, nil, fmt.Errorf("list Pods on %s: %w", node, err)
 	}
-	waitFor, err := waitedFor(options.WaitForPodSelector)
+	waitFor, err := waitSelector(options.WaitForPodSelector)
 	if err != nil {
 		return Result{}, nil, err
 	}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		switch {
-		case stays(pod):
-			result.LeftUIDs = append(result.LeftUIDs, uids(pod)...)
-		case ended(pod):
+		case staysOnNode(pod):
+			result.LeftUIDs = append(result.LeftUIDs, volumeUIDs(pod)...)
+		case hasEnded(pod):
 		case pod.DeletionTimestamp != nil:
-			result.Remaining = append(result.Remaining, key(pod))
-		case waitFor.Matches(labels.Set(pod.Labels)), ptr.Deref(options.WaitForJobs, true) && ofJob(pod):
-			result.WaitedFor = append(result.WaitedFor, key(pod))
+			result.Remaining = append(result.Remaining, podName(pod))
+		case waitFor.Matches(labels.Set(pod.Labels)), ptr.Deref(options.WaitForJobs, true) && isJobPod(pod):
+			result.WaitedFor = append(result.WaitedFor, podName(pod))
 		default:
-			if why := forbidden(pod, options); why != "" {
-				result.Blocked = append(result.Blocked, Blocker{Pod: key(pod), Why: why})
+			if why := whyNotEvictable(pod, options); why != "" {
+				result.Blocked = append(result.Blocked, Blocker{Pod: podName(pod), Why: why})
 				continue
 			}
 			evictable = append(evictable, pod)
@@ -84,10 +84,10 @@ func (d *Drainer) survey(ctx context.Context, node string, options v1alpha1.Drai
 	return result, evictable, nil
 }
 
-func (d *Drainer) evict(ctx context.Context, result Result, pods []*corev1.Pod, options v1alpha1.Drain) (Result, error) {
+func (d *Drainer) evictAll(ctx context.Context, result Result, pods []*corev1.Pod, options v1alpha1.Drain) (Result, error) {
 	if len(result.Blocked) > 0 {
 		for _, pod := range pods {
-			result.Remaining = append(result.Remaining, key(pod))
+			result.Remaining = append(result.Remaining, podName(pod))
 		}
 		return result, nil
 	}
@@ -98,16 +98,16 @@ func (d *Drainer) evict(ctx context.Context, result Result, pods []*corev1.Pod, 
 		case err != nil:
 			return Result{}, err
 		case refusal == nil:
-			result.Remaining = append(result.Remaining, key(pod))
+			result.Remaining = append(result.Remaining, podName(pod))
 		case apierrors.IsNotFound(refusal), apierrors.IsConflict(refusal):
 			// This pod is gone; one of the same name is somebody else.
 		default:
-			blocker, err := d.blocker(ctx, pod, refusal, budgets)
+			blocker, err := d.findBlocker(ctx, pod, refusal, budgets)
 			if err != nil {
 				return Result{}, err
 			}
 			if blocker == nil {
-				result.Remaining = append(result.Remaining, key(pod))
+				result.Remaining = append(result.Remaining, podName(pod))
 				continue
 			}
 			result.Blocked = append(result.Blocked, *blocker)
@@ -116,24 +116,24 @@ func (d *Drainer) evict(ctx context.Context, result Result, pods []*corev1.Pod, 
 	return result, nil
 }
 
-// errPatience stands for a server that asks to come back later.
-var errPatience = apierrors.NewTooManyRequests("come back later", 0)
+// errTryLater stands for a server that asks to come back later.
+var errTryLater = apierrors.NewTooManyRequests("come back later", 0)
 
 // evictOne asks for one eviction. The refusal is the server's; the error ends the pass.
 func (d *Drainer) evictOne(ctx context.Context, pod *corev1.Pod, options v1alpha1.Drain, known budgets) (refusal, err error) {
-	if slices.ContainsFunc(matching(pod, known[pod.Namespace]), unseen) {
-		return errPatience, nil
+	if slices.ContainsFunc(budgetsOf(pod, known[pod.Namespace]), isUncounted) {
+		return errTryLater, nil
 	}
-	bounded, cancel := context.WithTimeout(ctx, patience)
+	bounded, cancel := context.WithTimeout(ctx, evictionTimeout)
 	defer cancel()
 	refusal = d.Evictor.Evict(bounded, pod, gracePeriod(options))
 	switch {
 	case refusal == nil:
 		return nil, nil
 	case ctx.Err() != nil:
-		return nil, fmt.Errorf("evict Pod %s: %w", key(pod), refusal)
+		return nil, fmt.Errorf("evict Pod %s: %w", podName(pod), refusal)
 	case bounded.Err() != nil:
-		return errPatience, nil
+		return errTryLater, nil
 	}
 	return refusal, nil
 }
@@ -141,8 +141,8 @@ func (d *Drainer) evictOne(ctx context.Context, pod *corev1.Pod, options v1alpha
 // budgets are the PodDisruptionBudgets of the namespaces that have been looked at in this pass.
 type budgets map[string][]policyv1.PodDisruptionBudget
 
-// matching are the budgets that a pod belongs to.
-func matching(pod *corev1.Pod, all []policyv1.PodDisruptionBudget) []policyv1.PodDisruptionBudget {
+// budgetsOf are the budgets that a pod belongs to.
+func budgetsOf(pod *corev1.Pod, all []policyv1.PodDisruptionBudget) []policyv1.PodDisruptionBudget {
 	var out []policyv1.PodDisruptionBudget
 	for i := range all {
 		selector, err := metav1.LabelSelectorAsSelector(all[i].Spec.Selector)
@@ -153,13 +153,13 @@ func matching(pod *corev1.Pod, all []policyv1.PodDisruptionBudget) []policyv1.Po
 	return out
 }
 
-// unseen reports whether the server refuses evictions since nobody has counted the budget's pods yet.
-func unseen(budget policyv1.PodDisruptionBudget) bool {
+// isUncounted reports whether the server refuses evictions since nobody has counted the budget's pods yet.
+func isUncounted(budget policyv1.PodDisruptionBudget) bool {
 	return budget.Status.ObservedGeneration < budget.Generation
 }
 
-// blocker says what keeps a pod whose eviction was refused; nil where the server only asks for patience.
-func (d *Drainer) blocker(ctx context.Context, pod *corev1.Pod, refusal error, known budgets) (*Blocker, error) {
+// findBlocker says what keeps a pod whose eviction was refused; nil where the server only asks for patience.
+func (d *Drainer) findBlocker(ctx context.Context, pod *corev1.Pod, refusal error, known budgets) (*Blocker, error) {
 	if _, listed := known[pod.Namespace]; !listed {
 		var list policyv1.PodDisruptionBudgetList
 		if err := d.Reader.List(ctx, &list, client.InNamespace(pod.Namespace)); err != nil {
@@ -167,8 +167,8 @@ func (d *Drainer) blocker(ctx context.Context, pod *corev1.Pod, refusal error, k
 		}
 		known[pod.Namespace] = list.Items
 	}
-	blocker := Blocker{Pod: key(pod)}
-	for _, budget := range matching(pod, known[pod.Namespace]) {
+	blocker := Blocker{Pod: podName(pod)}
+	for _, budget := range budgetsOf(pod, known[pod.Namespace]) {
 		blocker.Budgets = append(blocker.Budgets, budget.Namespace+"/"+budget.Name)
 	}
 	slices.Sort(blocker.Budgets)
@@ -185,8 +185,8 @@ func (d *Drainer) blocker(ctx context.Context, pod *corev1.Pod, refusal error, k
 	return &blocker, nil
 }
 
-// stays reports whether a drain leaves the pod on the node.
-func stays(pod *corev1.Pod) bool {
+// staysOnNode reports whether a drain leaves the pod on the node.
+func staysOnNode(pod *corev1.Pod) bool {
 	if _, mirror := pod.Annotations[corev1.MirrorPodAnnotationKey]; mirror {
 		return true
 	}
@@ -194,9 +194,9 @@ func stays(pod *corev1.Pod) bool {
 	return owner != nil && owner.Kind == "DaemonSet"
 }
 
-// uids are those under which the kubelet keeps the pod's volumes: a static pod's own UID is the value of the
+// volumeUIDs are those under which the kubelet keeps the pod's volumes: a static pod's own UID is the value of the
 // annotation on its mirror.
-func uids(pod *corev1.Pod) []string {
+func volumeUIDs(pod *corev1.Pod) []string {
 	out := []string{string(pod.UID)}
 	if static := pod.Annotations[corev1.MirrorPodAnnotationKey]; static != "" {
 		out = append(out, static)
@@ -204,8 +204,8 @@ func uids(pod *corev1.Pod) []string {
 	return out
 }
 
-// waitedFor selects the pods that run to their end. An empty selector, as the API's documentation shows it, selects none.
-func waitedFor(selector *metav1.LabelSelector) (labels.Selector, error) {
+// waitSelector selects the pods that run to their end. An empty selector, as the API's documentation shows it, selects none.
+func waitSelector(selector *metav1.LabelSelector) (labels.Selector, error) {
 	if selector == nil || len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
 		return labels.Nothing(), nil
 	}
@@ -216,17 +216,17 @@ func waitedFor(selector *metav1.LabelSelector) (labels.Selector, error) {
 	return parsed, nil
 }
 
-func ended(pod *corev1.Pod) bool {
+func hasEnded(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }
 
-func ofJob(pod *corev1.Pod) bool {
+func isJobPod(pod *corev1.Pod) bool {
 	owner := metav1.GetControllerOf(pod)
 	return owner != nil && owner.Kind == "Job" && owner.APIVersion == batchv1.SchemeGroupVersion.String()
 }
 
-// forbidden says why a pod may not be evicted at all.
-func forbidden(pod *corev1.Pod, options v1alpha1.Drain) string {
+// whyNotEvictable says why a pod may not be evicted at all.
+func whyNotEvictable(pod *corev1.Pod, options v1alpha1.Drain) string {
 	if metav1.GetControllerOf(pod) == nil && !options.Force {
 		return "has no controller that would start it elsewhere (rollout.drain.force)"
 	}
@@ -244,6 +244,6 @@ func gracePeriod(options v1alpha1.Drain) *int64 {
 	return nil
 }
 
-func key(pod *corev1.Pod) string {
+func podName(pod *corev1.Pod) string {
 	return pod.Namespace + "/" + pod.Name
 }

@@ -120,7 +120,7 @@ func TestLook(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			// Without an Evictor, an eviction would be a panic.
-			got, due, err := (&Drainer{Reader: newReader(t, c.pods...)}).Look(t.Context(), "a", options(nil))
+			got, due, err := (&Drainer{Reader: newReader(t, c.pods...)}).Inspect(t.Context(), "a", options(nil))
 			if err != nil || due != c.due || !strings.HasPrefix(got.String(), c.want) {
 				t.Errorf("got %q, due %t, error %v; want %q, due %t", got, due, err, c.want, c.due)
 			}
@@ -252,7 +252,7 @@ func TestPass(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			evictor := &evictions{refuse: c.refuse}
 			drainer := Drainer{Reader: newReader(t, c.objects...), Evictor: evictor}
-			got, err := drainer.Pass(t.Context(), "a", c.options)
+			got, err := drainer.Evict(t.Context(), "a", c.options)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -282,7 +282,7 @@ func TestPassDoesNotWaitForAServerThatAsksForPatience(t *testing.T) {
 	reader := newReader(t, pod("web"), second, unseen)
 	synctest.Test(t, func(t *testing.T) {
 		began, evictor := time.Now(), &patient{}
-		got, err := (&Drainer{Reader: reader, Evictor: evictor}).Pass(t.Context(), "a", options(nil))
+		got, err := (&Drainer{Reader: reader, Evictor: evictor}).Evict(t.Context(), "a", options(nil))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -292,7 +292,7 @@ func TestPassDoesNotWaitForAServerThatAsksForPatience(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
 		}
-		if took := time.Since(began); took != patience || evictor.calls != 1 {
+		if took := time.Since(began); took != evictionTimeout || evictor.calls != 1 {
 			t.Errorf("the pass took %s and %d calls for one budget that nobody has seen", took, evictor.calls)
 		}
 	})
@@ -310,7 +310,7 @@ func TestPassHandsTheGracePeriodOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			evictor := &evictions{}
 			drainer := Drainer{Reader: newReader(t, pod("web")), Evictor: evictor}
-			_, err := drainer.Pass(t.Context(), "a", options(func(d *v1alpha1.Drain) { d.GracePeriodSeconds = &c.seconds }))
+			_, err := drainer.Evict(t.Context(), "a", options(func(d *v1alpha1.Drain) { d.GracePeriodSeconds = &c.seconds }))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -33,7 +33,7 @@ func TestVacant(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := Drainer{Reader: newReader(t, c.pods...)}
-			got, err := d.Vacant(context.Background(), "a")
+			got, err := d.IsVacant(context.Background(), "a")
 			if err != nil || got != c.want {
 				t.Errorf("got %t, %v, want %t", got, err, c.want)
 			}
@@ -48,7 +48,7 @@ func TestVacantIsNotGuessed(t *testing.T) {
 		},
 	}).Build()
 	d := Drainer{Reader: silent}
-	if vacant, err := d.Vacant(context.Background(), "a"); vacant || err == nil || !strings.Contains(err.Error(), "list Pods on a: no answer") {
+	if vacant, err := d.IsVacant(context.Background(), "a"); vacant || err == nil || !strings.Contains(err.Error(), "list Pods on a: no answer") {
 		t.Errorf("got %t, %v", vacant, err)
 	}
 }

@@ -23,45 +23,45 @@ type canary struct {
 	soaked time.Time
 }
 
-func (v *view) canaryKey(profile string) canaryKey {
-	if v.Client.Spec.Release {
+func (v *nodeState) canaryKey(profile string) canaryKey {
+	if v.ClientNode.Spec.Release {
 		return canaryKey{profile: profile, release: true}
 	}
-	return canaryKey{profile: profile, hash: v.Client.WantedBootHash}
+	return canaryKey{profile: profile, hash: v.ClientNode.WantedBootHash}
 }
 
-// behindCanary holds a node back until the canary of every profile that needs its reboot is done and has soaked.
-func (p *planner) behindCanary(v *view) (reason, message string) {
+// checkCanary holds a node back until the canary of every profile that needs its reboot is done and has soaked.
+func (p *planner) checkCanary(v *nodeState) (reason, message string) {
 	for _, name := range v.need.names {
 		key := v.canaryKey(name)
-		verdict, known := p.canary[key]
+		verdict, known := p.canaries[key]
 		if !known {
 			verdict = p.judgeCanary(key)
-			p.canary[key] = verdict
+			p.canaries[key] = verdict
 		}
 		switch {
 		case slices.Contains(verdict.members, v.Name):
 		case len(verdict.members) == 0:
-			return v1alpha1.RolloutReasonWaitingForCanary, p.noCanary(name)
+			return v1alpha1.RolloutReasonWaitingForCanary, p.describeMissingCanary(name)
 		case len(verdict.waits) > 0:
 			return v1alpha1.RolloutReasonWaitingForCanary, fmt.Sprintf("The canary of StorageClientProfile %s goes first: %s", name, text.List(verdict.waits))
 		case verdict.soaked.After(p.Now):
-			p.wake(verdict.soaked)
-			return v1alpha1.RolloutReasonWaitingForCanary, fmt.Sprintf("The canary of StorageClientProfile %s soaks until %s", name, stamp(verdict.soaked))
+			p.wakeAt(verdict.soaked)
+			return v1alpha1.RolloutReasonWaitingForCanary, fmt.Sprintf("The canary of StorageClientProfile %s soaks until %s", name, formatTime(verdict.soaked))
 		}
 	}
 	return "", ""
 }
 
 // waitsForCanary reports whether a node has been held back in this pass by another one, as its canary.
-func (p *planner) waitsForCanary(v, other *view) bool {
+func (p *planner) waitsForCanary(v, other *nodeState) bool {
 	return slices.ContainsFunc(v.need.names, func(name string) bool {
-		return slices.Contains(p.canary[v.canaryKey(name)].waits, other.Name)
+		return slices.Contains(p.canaries[v.canaryKey(name)].waits, other.Name)
 	})
 }
 
-// noCanary tells what would make a canary.
-func (p *planner) noCanary(profile string) string {
+// describeMissingCanary tells what would make a canary.
+func (p *planner) describeMissingCanary(profile string) string {
 	message := fmt.Sprintf("No node of StorageClientProfile %s can be the canary", profile)
 	if p.profiles[profile].Rollout.Canary.NodeSelector != nil {
 		message += ": rollout.canary.nodeSelector selects none that gets the same boot settings and can be rebooted"
@@ -74,30 +74,30 @@ func (p *planner) noCanary(profile string) string {
 func (p *planner) judgeCanary(key canaryKey) canary {
 	profile := p.profiles[key.profile]
 	rule := profile.Rollout.Canary
-	selector := selected(rule.NodeSelector)
-	soak := seconds(rule.SoakSeconds)
+	selector := labelMatcher(rule.NodeSelector)
+	soak := toDuration(rule.SoakSeconds)
 	var out canary
-	var proof []string
-	for _, v := range p.views {
+	var evidence []string
+	for _, v := range p.states {
 		if !p.inGroup(v, key) {
 			continue
 		}
 		if rule.NodeSelector == nil && len(out.members) >= int(*rule.Nodes) {
 			break
 		}
-		done, since := p.done(v)
+		done, since := p.doneSince(v)
 		proven := done && !since.Add(soak).After(p.Now)
 		if rule.NodeSelector != nil && !selector(v.Labels) {
 			if proven {
-				proof = append(proof, v.Name)
+				evidence = append(evidence, v.Name)
 			}
 			continue
 		}
-		if !proven && p.unfit(v, done) {
+		if !proven && p.cannotBeCanary(v, done) {
 			continue
 		}
 		out.members = append(out.members, v.Name)
-		if !done || (!proven && v.unavailable() != "") {
+		if !done || (!proven && v.whyUnavailable() != "") {
 			out.waits = append(out.waits, v.Name)
 			continue
 		}
@@ -106,40 +106,40 @@ func (p *planner) judgeCanary(key canaryKey) canary {
 		}
 	}
 	if len(out.members) == 0 {
-		out.members = proof
+		out.members = evidence
 	}
 	return out
 }
 
 // inGroup reports whether a node proves a change for the group, or has it proven by the group.
-func (p *planner) inGroup(v *view, key canaryKey) bool {
+func (p *planner) inGroup(v *nodeState, key canaryKey) bool {
 	if !slices.Contains(v.Profiles, key.profile) {
 		return false
 	}
 	if key.release {
-		return p.profiles[key.profile].Deleting || (v.Client != nil && v.Client.Spec.Release)
+		return p.profiles[key.profile].Deleting || (v.ClientNode != nil && v.ClientNode.Spec.Release)
 	}
-	return v.Client != nil && v.canaryKey(key.profile) == key
+	return v.ClientNode != nil && v.canaryKey(key.profile) == key
 }
 
-// done reports whether a node carries what it is to carry, and since when.
-func (p *planner) done(v *view) (bool, time.Time) {
-	if v.Client == nil {
+// doneSince reports whether a node carries what it is to carry, and since when.
+func (p *planner) doneSince(v *nodeState) (bool, time.Time) {
+	if v.ClientNode == nil {
 		return true, time.Time{}
 	}
-	if v.held() || v.failed() || v.stale() || v.need.kind != needNone {
+	if v.isDisrupted() || v.hasFailed() || v.isChanging() || v.need.kind != needNone {
 		return false, time.Time{}
 	}
-	if v.record.Phase == v1alpha1.RolloutUpToDate && v.record.BootHash == v.target {
-		return true, v.recordSince()
+	if v.note.Phase == v1alpha1.RolloutUpToDate && v.note.BootHash == v.target {
+		return true, v.noteSince()
 	}
 	return true, p.Now
 }
 
-// unfit leaves a node out of the canary that cannot be one; what we have begun, and what is just soaking, is not let off.
-func (p *planner) unfit(v *view, done bool) bool {
+// cannotBeCanary leaves a node out of the canary that cannot be one; what we have begun, and what is just soaking, is not let off.
+func (p *planner) cannotBeCanary(v *nodeState, done bool) bool {
 	if v.NeverDisrupt || v.Ignored || v.Paused || v.Deleting {
 		return true
 	}
-	return v.unavailable() != "" && !done && !v.held() && !v.failed()
+	return v.whyUnavailable() != "" && !done && !v.isDisrupted() && !v.hasFailed()
 }

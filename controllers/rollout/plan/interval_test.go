@@ -8,13 +8,13 @@ import (
 )
 
 func TestDrainInterval(t *testing.T) {
-	terminating := &Drained{Reason: v1alpha1.RolloutReasonDraining}
-	blocked := &Drained{Reason: v1alpha1.RolloutReasonDrainBlocked}
-	gone := &Drained{Gone: true, Reason: v1alpha1.RolloutReasonDraining}
+	terminating := &DrainProgress{Reason: v1alpha1.RolloutReasonDraining}
+	blocked := &DrainProgress{Reason: v1alpha1.RolloutReasonDrainBlocked}
+	gone := &DrainProgress{Gone: true, Reason: v1alpha1.RolloutReasonDraining}
 	for name, c := range map[string]struct {
 		nodes int
-		first *Drained
-		rest  *Drained
+		first *DrainProgress
+		rest  *DrainProgress
 		want  time.Duration
 	}{
 		"few are looked at every second":                                {3, blocked, blocked, time.Second},
@@ -29,7 +29,7 @@ func TestDrainInterval(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := &planner{}
 			for i := range c.nodes {
-				v := &view{Node: &Node{Drain: c.rest}}
+				v := &nodeState{Node: &Node{Drain: c.rest}}
 				if i == 0 {
 					v.Drain = c.first
 				}

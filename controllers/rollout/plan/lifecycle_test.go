@@ -11,7 +11,7 @@ import (
 
 func TestForTheLifeOfADisruption(t *testing.T) {
 	module := "module/nfs/recover_lost_locks"
-	blocked := &Drained{Reason: v1alpha1.RolloutReasonDrainBlocked, Message: "Pod x/y is kept by PodDisruptionBudget x/z"}
+	blocked := &DrainProgress{Reason: v1alpha1.RolloutReasonDrainBlocked, Message: "Pod x/y is kept by PodDisruptionBudget x/z"}
 	excluded := func(f *fixture, since time.Duration) {
 		f.cordoned("a", since)
 		f.Profiles[0].Rollout.Drain.ExcludeFromLoadBalancersSeconds = 60
@@ -62,7 +62,7 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 		},
 		"no node is rebooted for what no plan hash covers": {
 			func(f *fixture) {
-				client := f.node("a").Client
+				client := f.node("a").ClientNode
 				client.Spec.Settings[0].Key, client.Status.Settings[0].Key = module, module
 				client.Status.RebootRequiredBy = []string{module}
 			},
@@ -91,7 +91,7 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 				f.node("a").Maintenance = MaintenanceDrained
 				f.rebooted("a")
 				f.record("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootWithoutEffect, time.Minute)
-				client := f.node("a").Client
+				client := f.node("a").ClientNode
 				client.Withheld = []string{client.Spec.Settings[0].Key}
 				client.Spec.Settings, client.Status.Settings = nil, nil
 			},
@@ -103,7 +103,7 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 				f.node("a").Maintenance = MaintenanceDrained
 				f.rebooted("a")
 				f.record("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootWithoutEffect, time.Minute)
-				client := f.node("a").Client
+				client := f.node("a").ClientNode
 				client.WantedBootHash = "h2"
 				client.Spec.Settings, client.Status.Settings = nil, nil
 			},
@@ -113,7 +113,7 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 			func(f *fixture) {
 				f.rebooted("a")
 				f.record("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootWithoutEffect, time.Minute)
-				client := f.node("a").Client
+				client := f.node("a").ClientNode
 				client.WantedBootHash = "h2"
 				client.Spec.Settings, client.Status.Settings = nil, nil
 			},
@@ -124,7 +124,7 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 				f.permitted("a", time.Hour)
 				f.rebooted("a")
 				f.record("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootWithoutEffect, time.Minute)
-				client := f.node("a").Client
+				client := f.node("a").ClientNode
 				client.Withheld = []string{client.Spec.Settings[0].Key}
 				client.Spec.Settings, client.Status.Settings = nil, nil
 			},
@@ -153,7 +153,7 @@ func TestForAsksTheCordonToLeaveLoadBalancers(t *testing.T) {
 		}
 		var begun []Step
 		for _, step := range steps[2:] {
-			if drain, ok := step.(Drain); ok && drain.Begins {
+			if drain, ok := step.(Drain); ok && drain.AfterCordon {
 				begun = append(begun, step)
 			}
 		}
@@ -180,9 +180,9 @@ func TestForLooksAtTheSamePodsOnceAnInterval(t *testing.T) {
 			f := cluster("a")
 			f.Now = f.Now.Add(900 * time.Millisecond)
 			f.cordoned("a", time.Minute)
-			since, client := ago(time.Minute), f.node("a").Client
+			since, client := ago(time.Minute), f.node("a").ClientNode
 			client.Status.Rollout = &v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutDraining, Reason: c.reason, BootHash: client.Spec.BootHash, Since: &since}
-			f.node("a").Looked = f.Now.Add(-c.looked)
+			f.node("a").Inspected = f.Now.Add(-c.looked)
 			got := For(f.Snapshot)
 			if diff := cmp.Diff(c.want, lines(got, "a")); diff != "" {
 				t.Error(diff)

@@ -24,8 +24,8 @@ type Turn struct {
 	Manager bool
 	// BootHash is what the node is to have: a canary proves it for the nodes that get the same.
 	BootHash string
-	// Held is true for a node that cannot go as it stands. It is no canary, and comes after all that can.
-	Held bool
+	// Blocked is true for a node that cannot go as it stands. It is no canary, and comes after all that can.
+	Blocked bool
 }
 
 // Compare puts nodes in the order of the rollout: zone by zone, those without one last, in a zone the oldest first, and
@@ -41,12 +41,12 @@ func (t Turn) Compare(other Turn) int {
 // the canaries of its groups, then the others. rule is the profile's, with defaults.
 func InTurn(nodes []Turn, rule v1alpha1.Canary) []Turn {
 	const canary, other, held = 0, 1, 2
-	chosen := selected(rule.NodeSelector)
+	chosen := labelMatcher(rule.NodeSelector)
 	proving, ranks := map[string]int32{}, make(map[string]int, len(nodes))
 	out := slices.SortedFunc(slices.Values(nodes), Turn.Compare)
 	for _, t := range out {
 		switch {
-		case t.Held:
+		case t.Blocked:
 			ranks[t.Name] = held
 		case rule.NodeSelector != nil && chosen(t.Labels), rule.NodeSelector == nil && proving[t.BootHash] < *rule.Nodes:
 			ranks[t.Name] = canary
@@ -59,8 +59,8 @@ func InTurn(nodes []Turn, rule v1alpha1.Canary) []Turn {
 	return out
 }
 
-// selected matches the labels that a selector selects; one that cannot be parsed selects none.
-func selected(selector *metav1.LabelSelector) func(map[string]string) bool {
+// labelMatcher matches the labels that a selector selects; one that cannot be parsed selects none.
+func labelMatcher(selector *metav1.LabelSelector) func(map[string]string) bool {
 	parsed, err := metav1.LabelSelectorAsSelector(selector)
 	if err != nil {
 		parsed = labels.Nothing()

@@ -40,7 +40,7 @@ func TestInTurn(t *testing.T) {
 			[]Turn{{Name: "a"}, {Name: "m", Manager: true, Labels: isCanary}, {Name: "z", Labels: isCanary}}, "z m a",
 		},
 		"who cannot go is no canary and comes last": {
-			first, []Turn{{Name: "a", Held: true}, {Name: "b", BootHash: "1"}, {Name: "c", BootHash: "2"}, {Name: "d", BootHash: "1"}}, "b c d a",
+			first, []Turn{{Name: "a", Blocked: true}, {Name: "b", BootHash: "1"}, {Name: "c", BootHash: "2"}, {Name: "d", BootHash: "1"}}, "b c d a",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestTheOrderIsThePlanners(t *testing.T) {
 	var want, got []string
 	var turns []Turn
 	for i := range f.Nodes {
-		turns = append(turns, newPlanner(f.Snapshot).look(&f.Nodes[i]).turn())
+		turns = append(turns, newPlanner(f.Snapshot).stateOf(&f.Nodes[i]).rolloutTurn())
 	}
 	for _, turn := range InTurn(turns, *f.Profiles[0].Rollout.Canary) {
 		want = append(want, "claim "+turn.Name+" for eda")

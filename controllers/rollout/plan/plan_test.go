@@ -28,16 +28,16 @@ func cluster(nodes ...string) *fixture {
 	for i, name := range nodes {
 		f.Nodes = append(f.Nodes, Node{
 			Name: name, Created: noon.Add(time.Duration(i-100) * time.Hour), BootID: name + "-1",
-			Ready: true, AgentReady: true, Profiles: []string{"eda"}, Client: waiting(name),
+			Ready: true, AgentReady: true, Profiles: []string{"eda"}, ClientNode: waiting(name),
 		})
 	}
 	return f
 }
 
 // waiting is a StorageClientNode whose agent has staged a boot argument.
-func waiting(name string) *Client {
+func waiting(name string) *ClientNode {
 	key := "kernelArgument/ihash_entries"
-	return &Client{
+	return &ClientNode{
 		UID: name, Generation: 3, WantedBootHash: "h1",
 		Spec: v1alpha1.StorageClientNodeSpec{
 			Hash: "h1", BootHash: "h1", Settings: []v1alpha1.NodeSetting{{Key: key, Value: "1", Profile: "eda"}},
@@ -71,7 +71,7 @@ func (f *fixture) node(name string) *Node {
 
 // done makes a node carry its settings since a while.
 func (f *fixture) done(name string, since time.Duration) {
-	status := &f.node(name).Client.Status
+	status := &f.node(name).ClientNode.Status
 	status.RebootRequired, status.RebootRequiredBy = false, nil
 	status.Settings[0].State = v1alpha1.SettingInSync
 	f.record(name, v1alpha1.RolloutUpToDate, "", since)
@@ -80,7 +80,7 @@ func (f *fixture) done(name string, since time.Duration) {
 func (f *fixture) record(name string, phase v1alpha1.RolloutPhase, reason string, since time.Duration) *v1alpha1.RolloutStatus {
 	at := ago(since)
 	status := &v1alpha1.RolloutStatus{Phase: phase, Reason: reason, Since: &at, BootHash: "h1"}
-	f.node(name).Client.Status.Rollout = status
+	f.node(name).ClientNode.Status.Rollout = status
 	return status
 }
 
@@ -100,16 +100,16 @@ func (f *fixture) permitted(name string, since time.Duration) {
 	n.Maintenance = MaintenanceDrained
 	record := f.record(name, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, since)
 	record.Attempts = 1
-	id := permitID(&view{Node: n}, *record)
-	n.Client.Spec.RebootPermit = &v1alpha1.RebootPermit{ID: id, BootHash: "h1", BootID: n.BootID}
-	n.Client.Generation, n.Client.Status.ObservedGeneration = 4, 4
+	id := newPermitID(&nodeState{Node: n}, *record)
+	n.ClientNode.Spec.RebootPermit = &v1alpha1.RebootPermit{ID: id, BootHash: "h1", BootID: n.BootID}
+	n.ClientNode.Generation, n.ClientNode.Status.ObservedGeneration = 4, 4
 }
 
 // rebooted brings a node back that had a permit.
 func (f *fixture) rebooted(name string) {
 	n := f.node(name)
 	n.BootID = name + "-2"
-	status := &n.Client.Status
+	status := &n.ClientNode.Status
 	status.BootID, status.RebootRequired, status.RebootRequiredBy = n.BootID, false, nil
 	status.Settings[0].State = v1alpha1.SettingInSync
 }
@@ -121,7 +121,7 @@ func lines(p Plan, nodes ...string) []string {
 		out = append(out, s.String())
 	}
 	for _, n := range nodes {
-		out = append(out, fmt.Sprintf("%s: %s %s", n, p.Rollout[n].Phase, p.Rollout[n].Reason))
+		out = append(out, fmt.Sprintf("%s: %s %s", n, p.Notes[n].Phase, p.Notes[n].Reason))
 	}
 	return out
 }
@@ -143,7 +143,7 @@ func TestForWhatANodeIsClaimed(t *testing.T) {
 		"a live change alone never cordons": {
 			func(f *fixture) {
 				f.done("a", time.Hour)
-				f.node("a").Client.Spec.Hash = "h2"
+				f.node("a").ClientNode.Spec.Hash = "h2"
 			},
 			[]string{"a: Applying Applying"},
 		},
@@ -154,11 +154,11 @@ func TestForWhatANodeIsClaimed(t *testing.T) {
 			func(f *fixture) { f.node("a").AgentReady = false }, []string{"a: Waiting AgentSilent"},
 		},
 		"settings that are about to change are waited for": {
-			func(f *fixture) { f.node("a").Client.WantedBootHash = "h2" }, []string{"a: Applying SettingsChanging"},
+			func(f *fixture) { f.node("a").ClientNode.WantedBootHash = "h2" }, []string{"a: Applying SettingsChanging"},
 		},
 		"a setting that failed would fail the node after its boot": {
 			func(f *fixture) {
-				c := f.node("a").Client
+				c := f.node("a").ClientNode
 				c.Spec.Settings = append(c.Spec.Settings, v1alpha1.NodeSetting{Key: "sysctl/x", Profile: "eda"})
 				c.Status.Settings = append(c.Status.Settings, v1alpha1.SettingStatus{Key: "sysctl/x", State: v1alpha1.SettingFailed})
 			},
@@ -226,12 +226,12 @@ func TestForWhatANodeIsClaimed(t *testing.T) {
 		"a new generation that changes no setting, not seen yet, makes nothing of a node that is done": {
 			func(f *fixture) {
 				f.done("a", time.Hour)
-				f.node("a").Client.Generation++
+				f.node("a").ClientNode.Generation++
 			},
 			[]string{"a: UpToDate NothingToDo"},
 		},
 		"nor of one whose turn it is": {
-			func(f *fixture) { f.node("a").Client.Generation++ },
+			func(f *fixture) { f.node("a").ClientNode.Generation++ },
 			[]string{"claim a for eda", "a: Claimed Claimed"},
 		},
 		"all permits for the boot hash have been given": {
@@ -289,7 +289,7 @@ func TestForWhatANodeIsClaimed(t *testing.T) {
 		"a permit that a boot has outlived is cleared": {
 			func(f *fixture) {
 				f.done("a", time.Hour)
-				f.node("a").Client.Spec.RebootPermit = &v1alpha1.RebootPermit{ID: "x", BootID: "a-0"}
+				f.node("a").ClientNode.Spec.RebootPermit = &v1alpha1.RebootPermit{ID: "x", BootID: "a-0"}
 			},
 			[]string{"clear the permit of a: Accepted", "a: UpToDate NothingToDo"},
 		},
@@ -305,8 +305,8 @@ func TestForWhatANodeIsClaimed(t *testing.T) {
 }
 
 func TestForANodeThatWeHold(t *testing.T) {
-	gone := &Drained{Gone: true, LeftPodUIDs: []string{"ds"}}
-	blocked := &Drained{Reason: v1alpha1.RolloutReasonDrainBlocked, Message: "Pod x/y is kept by PodDisruptionBudget x/z"}
+	gone := &DrainProgress{Gone: true, LeftPodUIDs: []string{"ds"}}
+	blocked := &DrainProgress{Reason: v1alpha1.RolloutReasonDrainBlocked, Message: "Pod x/y is kept by PodDisruptionBudget x/z"}
 	release := func(reason string) []string {
 		return []string{"record a: Releasing " + reason, "conditions of a: none", "uncordon a: " + reason, "release the claim of a"}
 	}
@@ -344,7 +344,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
 				f.node("a").Drain = gone
-				f.node("a").Client.Status.BusyMounts = []v1alpha1.BusyMount{{MountPoint: "/m", PodUID: "gone"}}
+				f.node("a").ClientNode.Status.BusyMounts = []v1alpha1.BusyMount{{MountPoint: "/m", PodUID: "gone"}}
 			},
 			[]string{"a: Draining MountsBusy"},
 		},
@@ -352,7 +352,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
 				f.node("a").Drain = gone
-				f.node("a").Client.Status.BusyMounts = []v1alpha1.BusyMount{{MountPoint: "/m"}}
+				f.node("a").ClientNode.Status.BusyMounts = []v1alpha1.BusyMount{{MountPoint: "/m"}}
 			},
 			[]string{"a: Draining MountsBusy"},
 		},
@@ -360,7 +360,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
 				f.node("a").Drain = gone
-				f.node("a").Client.Status.BusyMountsOmitted = 1
+				f.node("a").ClientNode.Status.BusyMountsOmitted = 1
 			},
 			[]string{"a: Draining MountsBusy"},
 		},
@@ -368,7 +368,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
 				f.node("a").Drain = gone
-				f.node("a").Client.Status.BusyMounts = []v1alpha1.BusyMount{{MountPoint: "/m", PodUID: "ds"}}
+				f.node("a").ClientNode.Status.BusyMounts = []v1alpha1.BusyMount{{MountPoint: "/m", PodUID: "ds"}}
 			},
 			[]string{"record a: Rebooting PermitGiven", "conditions of a: Drained, for a permit", "permit the reboot of a", "a: Rebooting PermitGiven"},
 		},
@@ -376,7 +376,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
 				f.node("a").Drain = gone
-				f.node("a").Client.Status.BusyMounts = []v1alpha1.BusyMount{{MountPoint: "/m", PodUID: "ds"}}
+				f.node("a").ClientNode.Status.BusyMounts = []v1alpha1.BusyMount{{MountPoint: "/m", PodUID: "ds"}}
 				f.Profiles[0].Rollout.Drain.IgnoreDaemonSetMounts = ptr.To(false)
 			},
 			[]string{"a: Draining MountsBusy"},
@@ -385,7 +385,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
 				f.node("a").Drain = gone
-				f.node("a").Client.Generation++
+				f.node("a").ClientNode.Generation++
 			},
 			[]string{"a: Draining Applying"},
 		},
@@ -406,15 +406,15 @@ func TestForANodeThatWeHold(t *testing.T) {
 		"the need goes away": {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
-				f.node("a").Client.Status.RebootRequired = false
-				f.node("a").Client.Status.Settings[0].State = v1alpha1.SettingInSync
+				f.node("a").ClientNode.Status.RebootRequired = false
+				f.node("a").ClientNode.Status.Settings[0].State = v1alpha1.SettingInSync
 			},
 			append(release("NothingToDo"), "a: UpToDate NothingToDo"),
 		},
 		"its StorageClientNode is gone": {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
-				f.node("a").Client = nil
+				f.node("a").ClientNode = nil
 			},
 			[]string{"conditions of a: none", "uncordon a: NothingToDo", "release the claim of a", "a:  "},
 		},
@@ -505,7 +505,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 		"a permit that a silent agent does not use fails the node and stays": {
 			func(f *fixture) {
 				f.permitted("a", 15*time.Minute)
-				f.node("a").Client.Status.ObservedGeneration = 3
+				f.node("a").ClientNode.Status.ObservedGeneration = 3
 			},
 			[]string{"record a: Failed RebootTimedOut", "a: Failed RebootTimedOut"},
 		},
@@ -520,7 +520,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
 				f.retarget("a", "h2")
-				f.node("a").Client.Generation++
+				f.node("a").ClientNode.Generation++
 			},
 			[]string{"a: Releasing WithdrawingPermit"},
 		},
@@ -528,14 +528,14 @@ func TestForANodeThatWeHold(t *testing.T) {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
 				f.node("a").Unschedulable = false
-				f.node("a").Client.Status.ObservedGeneration = 3
+				f.node("a").ClientNode.Status.ObservedGeneration = 3
 			},
 			[]string{"record a: Releasing CordonLost", "cordon a", "a: Releasing CordonLost"},
 		},
 		"and given up once it has": {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
-				f.node("a").Client.Status.Rollout.Reason = v1alpha1.RolloutReasonCordonLost
+				f.node("a").ClientNode.Status.Rollout.Reason = v1alpha1.RolloutReasonCordonLost
 			},
 			[]string{
 				"clear the permit of a: WithdrawingPermit", "record a: Waiting CordonLost", "conditions of a: none",
@@ -585,7 +585,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 			func(f *fixture) {
 				f.permitted("a", 5*time.Minute)
 				f.rebooted("a")
-				f.node("a").Client.Status.Settings[0].State = v1alpha1.SettingDrifted
+				f.node("a").ClientNode.Status.Settings[0].State = v1alpha1.SettingDrifted
 			},
 			[]string{"a: Rebooting WaitingForNode"},
 		},
@@ -593,7 +593,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 			func(f *fixture) {
 				f.permitted("a", 5*time.Minute)
 				f.rebooted("a")
-				f.node("a").Client.Status.Settings[0].State = v1alpha1.SettingClamped
+				f.node("a").ClientNode.Status.Settings[0].State = v1alpha1.SettingClamped
 			},
 			[]string{"a: Settling Settling"},
 		},
@@ -601,7 +601,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 			func(f *fixture) {
 				f.permitted("a", 5*time.Minute)
 				f.rebooted("a")
-				f.node("a").Client.Status.Settings[0] = v1alpha1.SettingStatus{
+				f.node("a").ClientNode.Status.Settings[0] = v1alpha1.SettingStatus{
 					Key: "kernelArgument/ihash_entries", State: v1alpha1.SettingPending, TakesEffect: v1alpha1.EffectNewTransport,
 				}
 			},
@@ -611,7 +611,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 			func(f *fixture) {
 				f.permitted("a", 5*time.Minute)
 				f.rebooted("a")
-				status := &f.node("a").Client.Status
+				status := &f.node("a").ClientNode.Status
 				status.RebootRequired, status.RebootRequiredBy = true, []string{"kernelArgument/ihash_entries"}
 			},
 			[]string{"record a: Failed RebootWithoutEffect", "clear the permit of a: RebootWithoutEffect", "a: Failed RebootWithoutEffect"},
@@ -620,7 +620,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 			func(f *fixture) {
 				f.permitted("a", 5*time.Minute)
 				f.rebooted("a")
-				f.node("a").Client.Status.Settings[0].State = v1alpha1.SettingFailed
+				f.node("a").ClientNode.Status.Settings[0].State = v1alpha1.SettingFailed
 			},
 			[]string{"record a: Failed RebootWithoutEffect", "clear the permit of a: RebootWithoutEffect", "a: Failed RebootWithoutEffect"},
 		},
@@ -637,7 +637,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 				f.permitted("a", 15*time.Minute)
 				f.rebooted("a")
 				f.node("a").ReadySince = f.Now.Add(-time.Minute)
-				f.node("a").Client.Status.BootID = "before"
+				f.node("a").ClientNode.Status.BootID = "before"
 			},
 			[]string{"a: Failed RebootTimedOut"},
 		},
@@ -646,7 +646,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 				f.permitted("a", 30*time.Minute)
 				f.rebooted("a")
 				f.node("a").ReadySince = f.Now.Add(-16 * time.Minute)
-				f.node("a").Client.Status.BootID = "before"
+				f.node("a").ClientNode.Status.BootID = "before"
 			},
 			[]string{"record a: Failed RebootTimedOut", "clear the permit of a: RebootTimedOut", "a: Failed RebootTimedOut"},
 		},
@@ -656,7 +656,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 				f.record("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, 5*time.Minute)
 				f.rebooted("a")
 				f.node("a").ReadySince = f.Now.Add(-time.Minute)
-				f.node("a").Client.Status.Settings[0].State = v1alpha1.SettingFailed
+				f.node("a").ClientNode.Status.Settings[0].State = v1alpha1.SettingFailed
 			},
 			[]string{"record a: Failed RebootWithoutEffect", "clear the permit of a: RebootWithoutEffect", "a: Failed RebootWithoutEffect"},
 		},
@@ -690,7 +690,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 				f.permitted("a", 5*time.Minute)
 				f.rebooted("a")
 				f.retarget("a", "h2")
-				status := &f.node("a").Client.Status
+				status := &f.node("a").ClientNode.Status
 				status.RebootRequired, status.RebootRequiredBy = true, []string{"kernelArgument/ihash_entries"}
 			},
 			[]string{"clear the permit of a: SettingsChanging", "drain a", "conditions of a: Draining", "a: Draining Draining"},
@@ -707,13 +707,13 @@ func TestForANodeThatWeHold(t *testing.T) {
 }
 
 func (f *fixture) answer(name string, phase v1alpha1.RebootPhase) {
-	c := f.node(name).Client
+	c := f.node(name).ClientNode
 	c.Status.Reboot = &v1alpha1.RebootStatus{PermitID: c.Spec.RebootPermit.ID, Phase: phase, Message: "busy"}
 }
 
 // retarget gives a node other boot settings, which its agent has staged.
 func (f *fixture) retarget(name, hash string) {
-	c := f.node(name).Client
+	c := f.node(name).ClientNode
 	c.WantedBootHash, c.Spec.BootHash, c.Spec.Hash, c.Status.Hash = hash, hash, hash, hash
 }
 
@@ -726,7 +726,7 @@ func TestForTellsWhoHoldsTheBudget(t *testing.T) {
 	f.record("c", v1alpha1.RolloutFailed, "x", time.Hour)
 	p := For(f.Snapshot)
 	want := "The budget of StorageClientProfile eda, 3 of 6 nodes, is held: a is being rebooted, b is not Ready, c has failed"
-	if diff := cmp.Diff(want, p.Rollout["d"].Message); diff != "" {
+	if diff := cmp.Diff(want, p.Notes["d"].Message); diff != "" {
 		t.Error(diff)
 	}
 	f.Nodes[1].Ready = true
@@ -734,8 +734,8 @@ func TestForTellsWhoHoldsTheBudget(t *testing.T) {
 		t.Errorf("with room for one, got %q", got)
 	}
 	f.Budget = 2
-	if got := For(f.Snapshot); len(got.Steps) > 0 || !strings.HasPrefix(got.Rollout["d"].Message, "The cluster's budget, 2 of 6 nodes, is held: ") {
-		t.Errorf("the cluster's budget is used up, got %q and %q", lines(got), got.Rollout["d"].Message)
+	if got := For(f.Snapshot); len(got.Steps) > 0 || !strings.HasPrefix(got.Notes["d"].Message, "The cluster's budget, 2 of 6 nodes, is held: ") {
+		t.Errorf("the cluster's budget is used up, got %q and %q", lines(got), got.Notes["d"].Message)
 	}
 }
 
@@ -745,7 +745,7 @@ func TestForKeepsTheEndOfALongLineQuiet(t *testing.T) {
 	p := For(f.Snapshot)
 	want := "The cluster's budget is used up, and at least 3 nodes are before this one"
 	for _, name := range []string{"e", "f"} {
-		if diff := cmp.Diff(want, p.Rollout[name].Message); diff != "" {
+		if diff := cmp.Diff(want, p.Notes[name].Message); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
@@ -827,7 +827,7 @@ func TestForCanary(t *testing.T) {
 			func(f *fixture) {
 				f.done("a", time.Hour)
 				f.retarget("a", "h0")
-				f.node("a").Client.WantedBootHash = "h1"
+				f.node("a").ClientNode.WantedBootHash = "h1"
 			},
 			[]string{"b: Waiting WaitingForCanary"},
 		},
@@ -891,11 +891,11 @@ func TestForTheManagersOwnNodeGoesLast(t *testing.T) {
 		t.Error(diff)
 	}
 	f.Budget = 2
-	f.node("b").Client.WantedBootHash = "h2"
+	f.node("b").ClientNode.WantedBootHash = "h2"
 	if diff := cmp.Diff([]string{"a: Waiting ManagerNodeLast"}, lines(For(f.Snapshot), "a")); diff != "" {
 		t.Errorf("another node is about to need a reboot: %s", diff)
 	}
-	f.node("b").Client.WantedBootHash = "h1"
+	f.node("b").ClientNode.WantedBootHash = "h1"
 	f.node("b").NeverDisrupt = true
 	if diff := cmp.Diff([]string{"claim a for eda"}, lines(For(f.Snapshot))); diff != "" {
 		t.Errorf("another node will not be rebooted: %s", diff)
@@ -913,7 +913,7 @@ func TestForControlPlane(t *testing.T) {
 	}
 	f.cordoned("a", time.Minute)
 	f.node("b").Ready, f.node("c").Ready = false, false
-	if got := For(f.Snapshot).Rollout["a"]; got.Reason != v1alpha1.RolloutReasonLastControlPlaneNode {
+	if got := For(f.Snapshot).Notes["a"]; got.Reason != v1alpha1.RolloutReasonLastControlPlaneNode {
 		t.Errorf("the others went down in the drain, and the node goes on: %s %s", got.Phase, got.Reason)
 	}
 }
@@ -924,8 +924,8 @@ func TestForSeveralProfilesOnANode(t *testing.T) {
 		f.profile("lab")
 		n := f.node("a")
 		n.Profiles = []string{"eda", "lab"}
-		n.Client.Spec.Settings = append(n.Client.Spec.Settings, v1alpha1.NodeSetting{Key: "kernelArgument/quiet", Profile: "lab"})
-		n.Client.Status.RebootRequiredBy = append(n.Client.Status.RebootRequiredBy, "kernelArgument/quiet")
+		n.ClientNode.Spec.Settings = append(n.ClientNode.Spec.Settings, v1alpha1.NodeSetting{Key: "kernelArgument/quiet", Profile: "lab"})
+		n.ClientNode.Status.RebootRequiredBy = append(n.ClientNode.Status.RebootRequiredBy, "kernelArgument/quiet")
 		return f
 	}
 	for name, c := range map[string]struct {
@@ -950,7 +950,7 @@ func TestForSeveralProfilesOnANode(t *testing.T) {
 		"one that does not need the reboot has no say": {
 			func(f *fixture) {
 				f.Profiles[1].Rollout.Reboot.Policy = v1alpha1.RebootNever
-				f.node("a").Client.Status.RebootRequiredBy = []string{"kernelArgument/ihash_entries"}
+				f.node("a").ClientNode.Status.RebootRequiredBy = []string{"kernelArgument/ihash_entries"}
 			},
 			[]string{"claim a for eda"},
 		},
@@ -999,7 +999,7 @@ func TestForRemovals(t *testing.T) {
 			func(f *fixture) {
 				f.release("a")
 				f.Profiles[0].Rollout.Reboot.RestoreReboot = true
-				f.node("a").Client.Status.Restored = false
+				f.node("a").ClientNode.Status.Restored = false
 			},
 			[]string{"a: Applying Applying"},
 		},
@@ -1012,19 +1012,19 @@ func TestForRemovals(t *testing.T) {
 			[]string{"claim a for eda", "a: Claimed Claimed"},
 		},
 		"a key that an edit took out waits for the next boot": {
-			func(f *fixture) { f.node("a").Client.Status.RebootRequiredBy = []string{"kernelArgument/old"} },
+			func(f *fixture) { f.node("a").ClientNode.Status.RebootRequiredBy = []string{"kernelArgument/old"} },
 			[]string{"a: UpToDate RestoredAtNextBoot"},
 		},
 		"unless a profile of the node asks for the reboot": {
 			func(f *fixture) {
-				f.node("a").Client.Status.RebootRequiredBy = []string{"kernelArgument/old"}
+				f.node("a").ClientNode.Status.RebootRequiredBy = []string{"kernelArgument/old"}
 				f.Profiles[0].Rollout.Reboot.RestoreReboot = true
 			},
 			[]string{"claim a for eda", "a: Claimed Claimed"},
 		},
 		"a profile that is being deleted asks for its own keys": {
 			func(f *fixture) {
-				f.node("a").Client.Status.RebootRequiredBy = []string{"kernelArgument/old"}
+				f.node("a").ClientNode.Status.RebootRequiredBy = []string{"kernelArgument/old"}
 				going := f.profile("going")
 				going.Deleting, going.BootKeys, going.Rollout.Reboot.RestoreReboot = true, sets.New("kernelArgument/old"), true
 				f.node("a").Profiles = []string{"eda", "going"}
@@ -1043,7 +1043,7 @@ func TestForRemovals(t *testing.T) {
 }
 
 func (f *fixture) release(name string) {
-	c := f.node(name).Client
+	c := f.node(name).ClientNode
 	c.Spec.Release, c.Status.Restored = true, true
 }
 
@@ -1061,7 +1061,7 @@ func TestForChangesNothingInTheSnapshot(t *testing.T) {
 	build := func() *fixture {
 		f := cluster("a", "b", "c", "d")
 		f.cordoned("a", time.Minute)
-		f.node("a").Drain = &Drained{Gone: true, LeftPodUIDs: []string{"y", "x"}}
+		f.node("a").Drain = &DrainProgress{Gone: true, LeftPodUIDs: []string{"y", "x"}}
 		f.permitted("b", time.Minute)
 		f.node("b").Unschedulable = false
 		f.permitted("c", 5*time.Minute)
@@ -1080,26 +1080,26 @@ func TestForChangesNothingInTheSnapshot(t *testing.T) {
 
 func TestPermitID(t *testing.T) {
 	f := cluster("a")
-	v := &view{Node: f.node("a")}
+	v := &nodeState{Node: f.node("a")}
 	at := metav1.Time{Time: noon}
 	attempt := v1alpha1.RolloutStatus{BootHash: "h1", Attempts: 1, Since: &at}
-	id := permitID(v, attempt)
+	id := newPermitID(v, attempt)
 	if got := permitTime(id); !got.Equal(noon) {
 		t.Errorf("permitTime(%s) = %s, want %s", id, got, noon)
 	}
 	if len(id) != 36 || id[14] != '7' || !strings.ContainsRune("89ab", rune(id[19])) {
 		t.Errorf("%s is no UUID of version 7", id)
 	}
-	if again := permitID(v, attempt); again != id {
+	if again := newPermitID(v, attempt); again != id {
 		t.Errorf("the same attempt has permits %s and %s", id, again)
 	}
 	next := attempt
 	next.Attempts = 2
-	if permitID(v, next) == id {
+	if newPermitID(v, next) == id {
 		t.Error("two attempts share a permit")
 	}
 	f.node("a").BootID = "a-2"
-	if permitID(v, attempt) == id {
+	if newPermitID(v, attempt) == id {
 		t.Error("two boots share a permit")
 	}
 	if got := permitTime("not-a-uuid"); !got.IsZero() {

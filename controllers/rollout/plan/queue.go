@@ -11,70 +11,70 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// admit claims nodes whose turn it is, as far as canary, budgets and zones go.
-func (p *planner) admit(idle []*view) {
-	var queue []*view
+// claimNext claims nodes whose turn it is, as far as canary, budgets and zones go.
+func (p *planner) claimNext(idle []*nodeState) {
+	var queue []*nodeState
 	for _, v := range idle {
-		if p.describe(v) {
+		if p.describeIdle(v) {
 			queue = append(queue, v)
 		}
 	}
 	if len(queue) == 0 {
 		return
 	}
-	p.busy = p.busyZones()
-	line := p.lineUp(queue)
+	p.busy = p.findBusyZones()
+	line := p.newQueue(queue)
 	refused := 0
-	for v := line.next(); v != nil; v = line.next() {
-		if reason, message := p.queued(v, refused); reason != "" {
+	for v := line.takeNext(); v != nil; v = line.takeNext() {
+		if reason, message := p.checkTurn(v, refused); reason != "" {
 			refused++
-			p.note(v, v1alpha1.RolloutWaiting, reason, message)
+			p.setNote(v, v1alpha1.RolloutWaiting, reason, message)
 			continue
 		}
-		line.claimed(v, p.Now)
-		p.claimNow(v)
+		line.countClaim(v, p.Now)
+		p.claimNode(v)
 	}
 }
 
-func (p *planner) claimNow(v *view) {
+func (p *planner) claimNode(v *nodeState) {
 	claim := p.claimFor(v)
 	v.claim = &claim
-	p.budget.add(v)
-	if p.holdsZone(v) {
-		p.busy.add(v)
+	p.budgets.addNode(v)
+	if p.occupiesZone(v) {
+		p.busy.addNode(v)
 	}
-	p.step(AddClaim{OnNode{v.Name}, claim, false})
-	p.note(v, v1alpha1.RolloutClaimed, v1alpha1.RolloutReasonClaimed, "The node is about to be cordoned")
-	p.wake(p.Now)
+	p.addStep(AddClaim{OnNode{v.Name}, claim, false})
+	p.setNote(v, v1alpha1.RolloutClaimed, v1alpha1.RolloutReasonClaimed, "The node is about to be cordoned")
+	p.wakeAt(p.Now)
 }
 
-// queued is why it is not a node's turn, empty if it is. ahead is how many have been refused in this pass.
-func (p *planner) queued(v *view, ahead int) (reason, message string) {
-	if reason, message := p.behindCanary(v); reason != "" {
+// checkTurn is why it is not a node's turn, empty if it is. ahead is how many have been refused in this pass.
+func (p *planner) checkTurn(v *nodeState, refused int) (reason, message string) {
+	if reason, message := p.checkCanary(v); reason != "" {
 		return reason, message
 	}
-	if reason, message := p.lastControlPlane(v); reason != "" {
+	if reason, message := p.checkControlPlane(v); reason != "" {
 		return reason, message
 	}
 	if v.Manager {
-		if others := p.unfinished(v); len(others) > 0 {
+		if others := p.nodesBeforeManager(v); len(others) > 0 {
 			return v1alpha1.RolloutReasonManagerNodeLast, "The manager's own node goes last, after " + text.List(others)
 		}
 	}
-	if reason, message := p.overBudget(v, ahead); reason != "" {
+	if reason, message := p.checkBudget(v, refused); reason != "" {
 		return reason, message
 	}
-	return p.otherZone(v)
+	return p.checkZones(v)
 }
 
-// unfinished are the nodes that go, or will go, before the manager's own. Those that wait for it as their canary do not.
-func (p *planner) unfinished(manager *view) []string {
+// nodesBeforeManager are the nodes that go, or will go, before the manager's own. Those that wait for it as their canary do not.
+func (p *planner) nodesBeforeManager(manager *nodeState) []string {
 	var out []string
-	for _, v := range p.views {
-		if v == manager || v.Client == nil || v.held() || v.unavailable() != "" || p.waitsForCanary(v, manager) {
+	for _, v := range p.states {
+		if v == manager || v.ClientNode == nil || v.isDisrupted() || v.whyUnavailable() != "" || p.waitsForCanary(v, manager) {
 			continue
 		}
-		switch p.plan.Rollout[v.Name].Reason {
+		switch p.plan.Notes[v.Name].Reason {
 		case v1alpha1.RolloutReasonWaitingForBudget, v1alpha1.RolloutReasonWaitingForCanary, v1alpha1.RolloutReasonWaitingForZone, v1alpha1.RolloutReasonWaitingForWindow, v1alpha1.RolloutReasonSettingsChanging, v1alpha1.RolloutReasonApplying:
 			out = append(out, v.Name)
 		}
@@ -82,87 +82,87 @@ func (p *planner) unfinished(manager *view) []string {
 	return out
 }
 
-// line is who waits, in the order in which they are asked.
-type line struct {
+// queue is who waits, in the order in which they are asked.
+type queue struct {
 	// vacant serve nothing yet and go first; the manager's own node goes last.
-	vacant, manager []*view
-	shares          []*share
+	vacant, manager []*nodeState
+	profiles          []*profileQueue
 }
 
-// share is what a profile has of the cluster's budget, and who waits for more of it.
-type share struct {
+// profileQueue is what a profile has of the cluster's budget, and who waits for more of it.
+type profileQueue struct {
 	*Profile
-	waiting []*view
+	waiting []*nodeState
 	// claims is how many nodes are held for the profile, served is when one last was.
 	claims int
 	served time.Time
 }
 
-// lineUp sorts the nodes that wait by the profile that leads their reboot.
-func (p *planner) lineUp(queue []*view) *line {
-	out := &line{}
-	shares := make(map[string]*share, len(p.profiles))
-	for _, v := range queue {
+// newQueue sorts the nodes that wait by the profile that leads their reboot.
+func (p *planner) newQueue(waiting []*nodeState) *queue {
+	out := &queue{}
+	profiles := make(map[string]*profileQueue, len(p.profiles))
+	for _, v := range waiting {
 		switch name := v.need.profiles[0]; {
 		case v.Manager:
 			out.manager = append(out.manager, v)
 		case v.Vacant:
 			out.vacant = append(out.vacant, v)
 		default:
-			if shares[name] == nil {
-				shares[name] = &share{Profile: p.profiles[name]}
-				out.shares = append(out.shares, shares[name])
+			if profiles[name] == nil {
+				profiles[name] = &profileQueue{Profile: p.profiles[name]}
+				out.profiles = append(out.profiles, profiles[name])
 			}
-			shares[name].waiting = append(shares[name].waiting, v)
+			profiles[name].waiting = append(profiles[name].waiting, v)
 		}
 	}
-	if len(out.shares) > 1 {
-		p.countShares(shares)
+	if len(out.profiles) > 1 {
+		p.countClaims(profiles)
 	}
 	return out
 }
 
-// countShares tells what each profile has, and when it last had something: of nodes that are in service again, the note
+// countClaims tells what each profile has, and when it last had something: of nodes that are in service again, the note
 // tells, as long as it speaks of the present boot settings.
-func (p *planner) countShares(shares map[string]*share) {
-	serve := func(name string, at time.Time, claims int) {
-		if own := shares[name]; own != nil {
+func (p *planner) countClaims(profiles map[string]*profileQueue) {
+	count := func(name string, at time.Time, claims int) {
+		if own := profiles[name]; own != nil {
 			own.claims += claims
-			own.served = latest(own.served, at)
+			own.served = laterOf(own.served, at)
 		}
 	}
-	for _, v := range p.views {
+	for _, v := range p.states {
 		switch {
 		case v.claim != nil:
-			serve(v.claim.Profile, v.claim.Since.Time, 1)
-		case v.attempts() > 0, backsOff(v.record.Reason):
+			count(v.claim.Profile, v.claim.Since.Time, 1)
+		case v.attemptsGiven() > 0, isBackOff(v.note.Reason):
 			for _, name := range v.Profiles {
-				serve(name, v.recordSince(), 0)
+				count(name, v.noteSince(), 0)
 			}
 		}
 	}
 }
 
-// next takes the next node out of the line: of the profile that holds the fewest nodes; of those, the one that has gone
+// takeNext takes the next node out of the line: of the profile that holds the fewest nodes; of those, the one that has gone
 // without for the longest, so that a single slot goes round; then by priority.
-func (l *line) next() *view {
-	if v := pop(&l.vacant); v != nil {
+func (l *queue) takeNext() *nodeState {
+	if v := takeFirst(&l.vacant); v != nil {
 		return v
 	}
-	l.shares = slices.DeleteFunc(l.shares, func(s *share) bool { return len(s.waiting) == 0 })
-	if len(l.shares) == 0 {
-		return pop(&l.manager)
+	l.profiles = slices.DeleteFunc(l.profiles, func(s *profileQueue) bool { return len(s.waiting) == 0 })
+	if len(l.profiles) == 0 {
+		return takeFirst(&l.manager)
 	}
-	poorest := slices.MinFunc(l.shares, func(a, b *share) int {
+	leastServed := slices.MinFunc(l.profiles, func(a, b *profileQueue) int {
 		return cmp.Or(
 			cmp.Compare(a.claims, b.claims), a.served.Compare(b.served),
 			cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Name, b.Name),
 		)
 	})
-	return pop(&poorest.waiting)
+	return takeFirst(&leastServed.waiting)
 }
 
-func pop(queue *[]*view) *view {
+func takeFirst(queue *[]*nodeState) *nodeState {
 	if len(*queue) == 0 {
 		return nil
 	}
@@ -171,9 +171,9 @@ func pop(queue *[]*view) *view {
 	return v
 }
 
-// claimed counts a node for the profile that leads its reboot.
-func (l *line) claimed(v *view, now time.Time) {
-	for _, s := range l.shares {
+// countClaim counts a node for the profile that leads its reboot.
+func (l *queue) countClaim(v *nodeState, now time.Time) {
+	for _, s := range l.profiles {
 		if s.Name == v.need.profiles[0] {
 			s.claims++
 			s.served = now
@@ -181,19 +181,19 @@ func (l *line) claimed(v *view, now time.Time) {
 	}
 }
 
-func latest(a, b time.Time) time.Time {
+func laterOf(a, b time.Time) time.Time {
 	if b.After(a) {
 		return b
 	}
 	return a
 }
 
-func (p *planner) claimFor(v *view) v1alpha1.Disruption {
+func (p *planner) claimFor(v *nodeState) v1alpha1.Disruption {
 	claim := v1alpha1.Disruption{Since: metav1.Time{Time: p.Now}}
-	if v.Client != nil {
-		claim.BootHash = v.Client.Spec.BootHash
+	if v.ClientNode != nil {
+		claim.BootHash = v.ClientNode.Spec.BootHash
 	}
-	if names := slices.Concat(v.need.profiles, v.holder()); len(names) > 0 {
+	if names := slices.Concat(v.need.profiles, v.claimingProfile()); len(names) > 0 {
 		claim.Profile = names[0]
 	}
 	return claim

@@ -90,17 +90,17 @@ type Node struct {
 	Profiles []string
 	// AgentReady is true while the agent's Pod on the node is Ready.
 	AgentReady bool
-	// Client is the node's StorageClientNode, nil if there is none for this Node.
-	Client *Client
+	// ClientNode is the node's StorageClientNode, nil if there is none for this Node.
+	ClientNode *ClientNode
 	// Drain is how far the node's drain is, as just seen; nil if it has not been looked at in this pass.
-	Drain *Drained
-	// Looked is when its pods were looked at last, as far as is known. It only keeps what happens elsewhere from having them
+	Drain *DrainProgress
+	// Inspected is when its pods were looked at last, as far as is known. It only keeps what happens elsewhere from having them
 	// looked at again at once.
-	Looked time.Time
+	Inspected time.Time
 }
 
-// Client is what the rollout observes of a StorageClientNode.
-type Client struct {
+// ClientNode is what the rollout observes of a StorageClientNode.
+type ClientNode struct {
 	// UID is the object's UID.
 	UID string
 	// Generation is the object's generation.
@@ -115,8 +115,8 @@ type Client struct {
 	Status v1alpha1.StorageClientNodeStatus
 }
 
-// Drained is how far a drain is.
-type Drained struct {
+// DrainProgress is how far a drain is.
+type DrainProgress struct {
 	// Gone is true once no pod is left that a drain has to remove or to wait for.
 	Gone bool
 	// Reason is a word for what it waits for.

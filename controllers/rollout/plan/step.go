@@ -13,8 +13,8 @@ const MaxAttempts = 3
 // BackOff is how long a node is left alone after a drain that timed out or a cordon that somebody took away.
 const BackOff = 5 * time.Minute
 
-// answerTime is how long a node that is Ready again has to be well before anything is written about it.
-const answerTime = 5 * time.Second
+// readyGrace is how long a node that is Ready again has to be well before anything is written about it.
+const readyGrace = 5 * time.Second
 
 // RefusalPause is how long the agent is left alone after it refused a permit or its host refused the reboot.
 const RefusalPause = time.Minute
@@ -43,8 +43,8 @@ const (
 type Plan struct {
 	// Steps are to be taken in order. Where one cannot be taken, the later ones of the same node must not be.
 	Steps []Step
-	// Rollout is status.rollout for every node that has a StorageClientNode, as it is once the node's steps are taken.
-	Rollout map[string]v1alpha1.RolloutStatus
+	// Notes is status.rollout for every node that has a StorageClientNode, as it is once the node's steps are taken.
+	Notes map[string]v1alpha1.RolloutStatus
 	// Next is when to plan again although nothing changed; zero: never.
 	Next time.Time
 }
@@ -71,8 +71,8 @@ type AddClaim struct {
 	OnNode
 	// Claim is the entry.
 	Claim v1alpha1.Disruption
-	// Held is true where the node is disrupted by us already and only its entry is missing.
-	Held bool
+	// Missing is true where the node is disrupted by us already and only its entry is missing.
+	Missing bool
 }
 
 // Cordon makes the node unschedulable, marks the cordon as ours and keeps autoscalers off the node, in one write.
@@ -84,14 +84,14 @@ type Cordon struct {
 	ExcludeFromLoadBalancers bool
 }
 
-// Unguard takes away the annotations and labels that kept autoscalers and load balancers off the node, where no uncordon
+// RemoveGuards takes away the annotations and labels that kept autoscalers and load balancers off the node, where no uncordon
 // does: somebody has taken our mark off.
-type Unguard struct {
+type RemoveGuards struct {
 	OnNode
 }
 
-// Maintain writes our maintenance conditions on the Node, or takes them away.
-type Maintain struct {
+// SetMaintenance writes our maintenance conditions on the Node, or takes them away.
+type SetMaintenance struct {
 	OnNode
 	// State is what they are to say.
 	State Maintenance
@@ -105,20 +105,20 @@ type Drain struct {
 	OnNode
 	// Options are the profile's, with defaults.
 	Options v1alpha1.Drain
-	// Begins is true where the step before it cordons the node: its pods are looked at after that, and what is found belongs
+	// AfterCordon is true where the step before it cordons the node: its pods are looked at after that, and what is found belongs
 	// to the next plan.
-	Begins bool
+	AfterCordon bool
 }
 
-// Record writes status.rollout ahead of the steps that follow, where what it says cannot be observed again.
-type Record struct {
+// WriteNote writes status.rollout ahead of the steps that follow, where what it says cannot be observed again.
+type WriteNote struct {
 	OnNode
-	// Status is what is written.
-	Status v1alpha1.RolloutStatus
+	// Note is what is written.
+	Note v1alpha1.RolloutStatus
 }
 
-// Permit gives the agent the right to reboot once.
-type Permit struct {
+// GivePermit gives the agent the right to reboot once.
+type GivePermit struct {
 	OnNode
 	// Permit is the permit.
 	Permit v1alpha1.RebootPermit
@@ -151,7 +151,7 @@ type RemoveTaint struct {
 }
 
 func (s AddClaim) String() string {
-	if s.Held {
+	if s.Missing {
 		return fmt.Sprintf("claim %s again for %s", s.Node, s.Claim.Profile)
 	}
 	return fmt.Sprintf("claim %s for %s", s.Node, s.Claim.Profile)
@@ -159,9 +159,9 @@ func (s AddClaim) String() string {
 
 func (s Cordon) String() string { return "cordon " + s.Node }
 
-func (s Unguard) String() string { return "take our guards off " + s.Node }
+func (s RemoveGuards) String() string { return "take our guards off " + s.Node }
 
-func (s Maintain) String() string {
+func (s SetMaintenance) String() string {
 	if s.State == MaintenanceNone {
 		return fmt.Sprintf("conditions of %s: none", s.Node)
 	}
@@ -173,11 +173,11 @@ func (s Maintain) String() string {
 
 func (s Drain) String() string { return "drain " + s.Node }
 
-func (s Record) String() string {
-	return fmt.Sprintf("record %s: %s %s", s.Node, s.Status.Phase, s.Status.Reason)
+func (s WriteNote) String() string {
+	return fmt.Sprintf("record %s: %s %s", s.Node, s.Note.Phase, s.Note.Reason)
 }
 
-func (s Permit) String() string { return "permit the reboot of " + s.Node }
+func (s GivePermit) String() string { return "permit the reboot of " + s.Node }
 
 func (s ClearPermit) String() string {
 	return fmt.Sprintf("clear the permit of %s: %s", s.Node, s.Reason)

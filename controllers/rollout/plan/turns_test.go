@@ -46,15 +46,15 @@ func (f *fixture) also(node, profile string) {
 	n := f.node(node)
 	key := "kernelArgument/" + profile
 	n.Profiles = append(n.Profiles, profile)
-	n.Client.Spec.Settings = append(n.Client.Spec.Settings, v1alpha1.NodeSetting{Key: key, Profile: profile})
-	n.Client.Status.Settings = append(n.Client.Status.Settings, v1alpha1.SettingStatus{Key: key, State: v1alpha1.SettingPending, TakesEffect: v1alpha1.EffectReboot})
-	n.Client.Status.RebootRequiredBy = append(n.Client.Status.RebootRequiredBy, key)
+	n.ClientNode.Spec.Settings = append(n.ClientNode.Spec.Settings, v1alpha1.NodeSetting{Key: key, Profile: profile})
+	n.ClientNode.Status.Settings = append(n.ClientNode.Status.Settings, v1alpha1.SettingStatus{Key: key, State: v1alpha1.SettingPending, TakesEffect: v1alpha1.EffectReboot})
+	n.ClientNode.Status.RebootRequiredBy = append(n.ClientNode.Status.RebootRequiredBy, key)
 }
 
 // only makes a node another profile's.
 func (f *fixture) only(node, profile string) {
 	n := f.node(node)
-	n.Profiles, n.Client.Spec.Settings[0].Profile = []string{profile}, profile
+	n.Profiles, n.ClientNode.Spec.Settings[0].Profile = []string{profile}, profile
 }
 
 func TestForWindows(t *testing.T) {
@@ -97,7 +97,7 @@ func TestForWindows(t *testing.T) {
 		"the node is empty at that moment: the same, it gets no permit": {
 			func(f *fixture) {
 				f.cordoned("a", 5*time.Minute)
-				f.node("a").Drain = &Drained{Gone: true}
+				f.node("a").Drain = &DrainProgress{Gone: true}
 				f.Profiles[0].opens("0 11 * * *", 3600)
 			},
 			release,
@@ -150,7 +150,7 @@ func TestForAsksAgainWhenWindowsOpenAndClose(t *testing.T) {
 	f.also("a", "lab")
 	closed := For(f.Snapshot)
 	want := "Outside the windows of StorageClientProfile eda, lab; the next opening is at 2026-09-01T13:00:00Z"
-	if got := closed.Rollout["a"].Message; got != want || !closed.Next.Equal(noon.Add(time.Hour)) {
+	if got := closed.Notes["a"].Message; got != want || !closed.Next.Equal(noon.Add(time.Hour)) {
 		t.Errorf("asks again at %s and says %q, want %q", closed.Next, got, want)
 	}
 	f.Now = noon.Add(time.Hour)
@@ -242,7 +242,7 @@ func TestForFairShares(t *testing.T) {
 			func(f *fixture) {
 				f.Budget = 1
 				f.done("a", time.Minute)
-				f.node("a").Client.Status.Rollout.Attempts = 1
+				f.node("a").ClientNode.Status.Rollout.Attempts = 1
 			},
 			[]string{"claim c for lab"},
 		},
@@ -251,8 +251,8 @@ func TestForFairShares(t *testing.T) {
 				f.Budget = 1
 				f.done("a", 2*time.Minute)
 				f.done("c", time.Minute)
-				f.node("a").Client.Status.Rollout.Attempts = 1
-				f.node("c").Client.Status.Rollout.Attempts = 1
+				f.node("a").ClientNode.Status.Rollout.Attempts = 1
+				f.node("c").ClientNode.Status.Rollout.Attempts = 1
 			},
 			[]string{"claim b for eda"},
 		},
@@ -261,7 +261,7 @@ func TestForFairShares(t *testing.T) {
 				f.Budget = 2
 				f.permitted("a", 10*time.Minute)
 				f.done("d", time.Minute)
-				f.node("d").Client.Status.Rollout.Attempts = 1
+				f.node("d").ClientNode.Status.Rollout.Attempts = 1
 			},
 			[]string{"claim c for lab"},
 		},
@@ -347,7 +347,7 @@ func TestForNodesThatHaveBeenUnavailableForLong(t *testing.T) {
 	}, build)
 	f := build()
 	want := "The node is out of service: not Ready; out of service since 2026-09-01T11:00:00Z, for so long that it no longer uses up the budget of StorageClientProfile eda"
-	if diff := cmp.Diff(want, For(f.Snapshot).Rollout["a"].Message); diff != "" {
+	if diff := cmp.Diff(want, For(f.Snapshot).Notes["a"].Message); diff != "" {
 		t.Errorf("it is named (-want +got):\n%s", diff)
 	}
 	f.Profiles[0].Rollout.IgnoreUnavailableAfterSeconds = 3660
@@ -398,7 +398,7 @@ func TestForAChosenCanary(t *testing.T) {
 			func(f *fixture) {
 				f.retarget("c", "h2")
 				f.done("c", time.Hour)
-				f.node("c").Client.Status.Rollout.BootHash = "h2"
+				f.node("c").ClientNode.Status.Rollout.BootHash = "h2"
 			},
 			[]string{"a: Waiting WaitingForCanary"},
 		},
@@ -444,7 +444,7 @@ func TestForGuardsWhereSomebodyTookOurMark(t *testing.T) {
 			},
 		},
 		"before the agent has answered: they stay": {
-			func(f *fixture) { f.node("a").Client.Generation++ }, []string{"a: Releasing WithdrawingPermit"},
+			func(f *fixture) { f.node("a").ClientNode.Generation++ }, []string{"a: Releasing WithdrawingPermit"},
 		},
 		"while the node boots: they go once it is back": {
 			func(f *fixture) { f.rebooted("a") },
@@ -453,7 +453,7 @@ func TestForGuardsWhereSomebodyTookOurMark(t *testing.T) {
 		"and its Node is being deleted: it is left alone": {
 			func(f *fixture) {
 				f.done("a", time.Hour)
-				f.node("a").Client.Spec.RebootPermit, f.Claims = nil, nil
+				f.node("a").ClientNode.Spec.RebootPermit, f.Claims = nil, nil
 				f.node("a").Deleting = true
 			},
 			[]string{"a: UpToDate NothingToDo"},

@@ -18,8 +18,8 @@ type opening struct {
 	again time.Time
 }
 
-// outsideWindows keeps a node in service unless a window is open in every profile that needs its reboot.
-func (p *planner) outsideWindows(v *view) (reason, message string) {
+// checkWindows keeps a node in service unless a window is open in every profile that needs its reboot.
+func (p *planner) checkWindows(v *nodeState) (reason, message string) {
 	var with []string
 	for _, name := range p.mayNeed(v) {
 		if profile := p.profiles[name]; profile != nil && len(profile.Windows) > 0 {
@@ -29,15 +29,15 @@ func (p *planner) outsideWindows(v *view) (reason, message string) {
 	if len(with) == 0 {
 		return "", ""
 	}
-	found := p.opening(with)
+	found := p.openingOf(with)
 	if !found.again.IsZero() {
-		p.wake(found.again)
+		p.wakeAt(found.again)
 	}
 	switch whose := "StorageClientProfile " + text.List(with); {
 	case found.open:
 		return "", ""
 	case !found.again.IsZero():
-		return v1alpha1.RolloutReasonWaitingForWindow, fmt.Sprintf("Outside the windows of %s; the next opening is at %s", whose, stamp(found.again))
+		return v1alpha1.RolloutReasonWaitingForWindow, fmt.Sprintf("Outside the windows of %s; the next opening is at %s", whose, formatTime(found.again))
 	case len(with) == 1:
 		return v1alpha1.RolloutReasonWindowsDisjoint, fmt.Sprintf("The windows of %s do not open in years", whose)
 	default:
@@ -46,7 +46,7 @@ func (p *planner) outsideWindows(v *view) (reason, message string) {
 }
 
 // mayNeed are the profiles that need the node's reboot, sorted, and while the agent does not tell, all that may.
-func (p *planner) mayNeed(v *view) []string {
+func (p *planner) mayNeed(v *nodeState) []string {
 	if v.need.kind != needUnknown {
 		return v.need.names
 	}
@@ -60,8 +60,8 @@ func (p *planner) mayNeed(v *view) []string {
 	return slices.Compact(out)
 }
 
-// opening asks the windows of some profiles once a pass.
-func (p *planner) opening(profiles []string) opening {
+// openingOf asks the windows of some profiles once a pass.
+func (p *planner) openingOf(profiles []string) opening {
 	key := strings.Join(profiles, " ")
 	found, known := p.openings[key]
 	if !known {

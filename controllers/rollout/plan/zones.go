@@ -10,18 +10,18 @@ import (
 // zones are, for each profile, the zones in which nodes of it are out of service through our doing.
 type zones map[string][]string
 
-// busyZones looks at all nodes that we hold.
-func (p *planner) busyZones() zones {
+// findBusyZones looks at all nodes that we hold.
+func (p *planner) findBusyZones() zones {
 	out := zones{}
-	for _, v := range p.views {
-		if p.holdsZone(v) {
-			out.add(v)
+	for _, v := range p.states {
+		if p.occupiesZone(v) {
+			out.addNode(v)
 		}
 	}
 	return out
 }
 
-func (z zones) add(v *view) {
+func (z zones) addNode(v *nodeState) {
 	for _, name := range v.Profiles {
 		if !slices.Contains(z[name], v.zone) {
 			z[name] = append(z[name], v.zone)
@@ -29,17 +29,17 @@ func (z zones) add(v *view) {
 	}
 }
 
-// holdsZone reports whether other zones have to wait for a node: while it is drained no longer than ZonePatience, with
+// occupiesZone reports whether other zones have to wait for a node: while it is drained no longer than ZonePatience, with
 // its permit no longer than drain, boot and settling may take, and not where it has failed or serves nothing yet.
-func (p *planner) holdsZone(v *view) bool {
-	if !v.held() || v.failed() || v.Vacant {
+func (p *planner) occupiesZone(v *nodeState) bool {
+	if !v.isDisrupted() || v.hasFailed() || v.Vacant {
 		return false
 	}
-	rules := p.lead(v)
-	since, may := v.heldSince(), seconds(rules.Drain.TimeoutSeconds)
+	rules := p.rulesFor(v)
+	since, may := v.disruptedSince(), toDuration(rules.Drain.TimeoutSeconds)
 	switch {
 	case v.permit != nil:
-		may += seconds(rules.Reboot.TimeoutSeconds) + seconds(rules.SettleSeconds)
+		may += toDuration(rules.Reboot.TimeoutSeconds) + toDuration(rules.SettleSeconds)
 	case v.Mark == nil:
 		// It is cordoned in this pass at the earliest.
 		since = p.Now
@@ -51,12 +51,12 @@ func (p *planner) holdsZone(v *view) bool {
 	if !p.Now.Before(end) {
 		return false
 	}
-	p.wake(end)
+	p.wakeAt(end)
 	return true
 }
 
-// otherZone holds a node back while nodes of another zone are out of service for a profile that needs its reboot.
-func (p *planner) otherZone(v *view) (reason, message string) {
+// checkZones holds a node back while nodes of another zone are out of service for a profile that needs its reboot.
+func (p *planner) checkZones(v *nodeState) (reason, message string) {
 	if v.Vacant {
 		return "", ""
 	}

@@ -16,10 +16,10 @@ import (
 // fieldOwner is the field manager of every write.
 const fieldOwner = client.FieldOwner(v1alpha1.ManagerFieldManager)
 
-// applyStep takes one step. The objects are those that were decided upon, or what the server made of them in an earlier
+// applyStep carries out one step. The objects are those that were decided upon, or what the server made of them in an earlier
 // step; their resource version makes a step fail that would meet anything else.
 func (s *scope) applyStep(ctx context.Context, step plan.Step) error {
-	log.FromContext(ctx).V(1).Info("Taking a step", "step", step.String())
+	log.FromContext(ctx).V(1).Info("Applying a step", "step", step.String())
 	switch step := step.(type) {
 	case plan.Cordon:
 		return s.cordonNode(ctx, step)
@@ -38,7 +38,7 @@ func (s *scope) applyStep(ctx context.Context, step plan.Step) error {
 	case plan.ReleaseClaim:
 		return s.releaseClaim(ctx, step)
 	}
-	return fmt.Errorf("step %q is not one that writes", step)
+	return fmt.Errorf("apply step %q: unknown", step)
 }
 
 // addClaims enters nodes in the ConfigMap as it was read before the decision.
@@ -135,9 +135,13 @@ func (s *scope) uncordonNode(ctx context.Context, step plan.Uncordon) error {
 		return err
 	}
 	if step.Reason == v1alpha1.RolloutReasonAccepted {
-		s.emitEvent(step.Node, corev1.EventTypeNormal, eventAccepted, "Accept", "Came back as declared")
+		s.emitEvent(step.Node, corev1.EventTypeNormal, eventAccepted, "Accept", "Settings verified after the reboot")
 	}
-	s.emitEvent(step.Node, corev1.EventTypeNormal, eventUncordoned, "Uncordon", "Uncordoned: %s", step.Reason)
+	why := "reason " + step.Reason
+	if step.Reason == v1alpha1.RolloutReasonAccepted {
+		why = "settings verified after reboot"
+	}
+	s.emitEvent(step.Node, corev1.EventTypeNormal, eventUncordoned, "Uncordon", "Uncordoned: %s", why)
 	return nil
 }
 
@@ -187,7 +191,7 @@ func (s *scope) patchClientNode(ctx context.Context, name string, change func(*v
 	return nil
 }
 
-// writeNote writes status.rollout, and tells people what they need to hear of.
+// writeNote writes the note, and emits an event where somebody has to act on it.
 func (s *scope) writeNote(ctx context.Context, name string, status v1alpha1.RolloutStatus) error {
 	before := s.clientNodeNow(name)
 	object := before.DeepCopy()

@@ -31,7 +31,7 @@ func (s *scope) emitEvent(node, kind, reason, action, note string, args ...any) 
 	}
 }
 
-// emitNoteEvent reports a change of status.rollout that calls for somebody.
+// emitNoteEvent reports a change of the note that somebody has to act on.
 func (s *scope) emitNoteEvent(node string, was, is v1alpha1.RolloutStatus) {
 	switch {
 	case is.Phase == v1alpha1.RolloutFailed && was.Phase != v1alpha1.RolloutFailed:

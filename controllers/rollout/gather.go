@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,19 +30,19 @@ import (
 // scope is one pass over the API: the objects that were decided upon, as they are now, for the writes that follow.
 type scope struct {
 	*Reconciler
-	now    time.Time
-	paused bool
-	profiles   *fleet.View
-	ready  map[string]bool
+	now      time.Time
+	paused   bool
+	profiles *fleet.View
+	ready    map[string]bool
 	// claiming is held from the read of the claims to the end of their write: all nodes share the one object.
 	claiming sync.Mutex
 	claims   *corev1.ConfigMap
 	// mutex guards the maps that follow, which workers read and write. No two workers deal with the same node.
 	mutex sync.Mutex
 	// releasing are claims that are about to be given up, nil if there are none.
-	releasing *releases
-	nodes     map[string]*corev1.Node
-	clientNodes   map[string]*v1alpha1.StorageClientNode
+	releasing   *releases
+	nodes       map[string]*corev1.Node
+	clientNodes map[string]*v1alpha1.StorageClientNode
 	// occupied are the nodes with the untuned taint that have been seen to carry pods which a drain would have to remove.
 	occupied sets.Set[string]
 }
@@ -110,7 +111,7 @@ func (s *scope) listVersions(ctx context.Context, kind schema.GroupVersionKind) 
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(kind)
 	if err := s.APIReader.List(ctx, list); err != nil {
-		return nil, fmt.Errorf("list the versions of a %s: %w", kind.Kind, err)
+		return nil, fmt.Errorf("list the versions of %ss: %w", strings.TrimSuffix(kind.Kind, "List"), err)
 	}
 	versions := make(map[string]string, len(list.Items))
 	for i := range list.Items {
@@ -135,7 +136,7 @@ func differingNames[T client.Object](versions map[string]string, known map[strin
 	return out
 }
 
-// readPods looks whether nodes with the untuned taint that are to be rebooted serve anything. Until it has looked, a
+// readPods finds which nodes with the untuned taint that are to be rebooted serve anything. Until it has read them, a
 // node that keeps pods away by that taint counts as empty.
 func (s *scope) readPods(ctx context.Context, names sets.Set[string]) error {
 	s.occupied = sets.New[string]()
@@ -249,7 +250,7 @@ func (s *scope) keepClientNode(object *v1alpha1.StorageClientNode) {
 	s.clientNodes[object.Name] = object
 }
 
-// rememberInspection keeps when the pods of a node were looked at.
+// rememberInspection keeps when the pods of a node were inspected.
 func (s *scope) rememberInspection(node string) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -322,7 +323,7 @@ func (s *scope) planProfile(profile *fleet.Profile) plan.Profile {
 	}
 	var err error
 	if out.Windows, err = windows.ParseSet(profile.Spec.Rollout.Windows); err != nil {
-		// A profile that was made invalid and then deleted is not looked at any more; it has no window all the same.
+		// A profile that was made invalid and then deleted is not checked any more; it has no window all the same.
 		out.Inert = v1alpha1.ReasonInvalid
 	}
 	for _, setting := range nodesettings.Settings(profile.StorageClientProfile) {
@@ -353,7 +354,7 @@ func (s *scope) planNode(node *corev1.Node) plan.Node {
 		NeverDisrupt:     node.Annotations[v1alpha1.NeverDisruptAnnotation] == v1alpha1.True,
 		AgentReady:       s.ready[node.Name],
 		Untuned:          s.isUntuned(node),
-		Inspected:           s.inspected[node.Name],
+		Inspected:        s.inspected[node.Name],
 	}
 	out.Vacant = out.Untuned && !s.occupied.Has(node.Name)
 	if mark, marked := node.Annotations[v1alpha1.DisruptionAnnotation]; marked {

@@ -16,7 +16,7 @@ import (
 // maintenanceReason marks the conditions on a Node as ours. Others may set conditions of the same types.
 const maintenanceReason = "StorageClientRollout"
 
-const maintenanceMessage = "A reboot for storage client settings"
+const maintenanceMessage = "Reboot for storage client settings"
 
 // maintenance is which conditions are True in each state. The others are not there.
 var maintenance = map[plan.Maintenance][]corev1.NodeConditionType{

@@ -13,6 +13,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/rollout/plan"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // cluster is what a pass reads and writes.
@@ -263,7 +264,7 @@ func (p *pass) noteFirstDrain(node string, progress plan.DrainProgress) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	if status, noted := p.notes[node]; noted && !progress.Gone {
-		status.Reason, status.Message = progress.Reason, plan.Clip(progress.Message)
+		status.Reason, status.Message = progress.Reason, text.Cut(progress.Message, plan.MaxMessage)
 		p.notes[node] = status
 	}
 }

@@ -42,7 +42,7 @@ type Reconciler struct {
 	// UntunedTaint is the key of the taint that is removed once a node is tuned.
 	UntunedTaint string
 
-	// inspected is when the pods of nodes that are being drained were looked at. The one request is never worked on twice at once.
+	// inspected is when the pods of draining nodes were inspected last. The one request is never worked on twice at once.
 	inspected map[string]time.Time
 }
 
@@ -77,7 +77,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	return reconcile.Result{RequeueAfter: max(next.Sub(r.Clock.Now()), retryDelay)}, nil
 }
 
-// drainNode takes one pass over a node's pods.
+// drainNode evicts once what may leave a node.
 func (s *scope) drainNode(ctx context.Context, step plan.Drain) (plan.DrainProgress, error) {
 	s.rememberInspection(step.Node)
 	drainer := drain.Drainer{Reader: s.APIReader, Evictor: drain.PolicyEvictor{Client: s.Client}}
@@ -88,12 +88,12 @@ func (s *scope) drainNode(ctx context.Context, step plan.Drain) (plan.DrainProgr
 	return progressOf(result), nil
 }
 
-// inspectPods tells how far the drain of a node is on which nothing is to be done; nil where something is.
+// inspectPods reports how far a node's drain is where nothing is to be done but to wait; nil where there is.
 func (s *scope) inspectPods(ctx context.Context, step plan.Drain) (*plan.DrainProgress, error) {
 	drainer := drain.Drainer{Reader: s.APIReader}
 	result, due, err := drainer.Inspect(ctx, step.Node, step.Options)
 	if err != nil {
-		return nil, fmt.Errorf("look at the pods of Node %s: %w", step.Node, err)
+		return nil, fmt.Errorf("inspect the pods of Node %s: %w", step.Node, err)
 	}
 	if due {
 		return nil, nil

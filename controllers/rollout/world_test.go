@@ -661,9 +661,9 @@ func (m *manager) drainNode(_ context.Context, step plan.Drain) (plan.DrainProgr
 			pod.goneAt = m.now.Add(time.Duration(m.rng.IntN(40)) * time.Second)
 		}
 	}
-	out := plan.DrainProgress{Gone: len(n.pods) == 0, Reason: v1alpha1.RolloutReasonDraining, Message: "Not gone yet: " + fmt.Sprint(len(n.pods))}
+	out := plan.DrainProgress{Gone: len(n.pods) == 0, Reason: v1alpha1.RolloutReasonDraining, Message: "Waiting for pods to terminate: " + fmt.Sprint(len(n.pods))}
 	if blocked {
-		out.Reason, out.Message = v1alpha1.RolloutReasonDrainBlocked, "Pod a/b is kept by PodDisruptionBudget a/c"
+		out.Reason, out.Message = v1alpha1.RolloutReasonDrainBlocked, "Eviction of Pod a/b blocked by PodDisruptionBudget a/c"
 	}
 	return out, nil
 }
@@ -678,7 +678,7 @@ func (m *manager) inspectPods(_ context.Context, step plan.Drain) (*plan.DrainPr
 	if len(n.pods) == 0 || slices.ContainsFunc(n.pods, func(p simPod) bool { return p.goneAt.IsZero() }) {
 		return nil, nil
 	}
-	return &plan.DrainProgress{Reason: v1alpha1.RolloutReasonDraining, Message: "Not gone yet: " + fmt.Sprint(len(n.pods))}, nil
+	return &plan.DrainProgress{Reason: v1alpha1.RolloutReasonDraining, Message: "Waiting for pods to terminate: " + fmt.Sprint(len(n.pods))}, nil
 }
 
 func (m *manager) addClaims(_ context.Context, steps []plan.AddClaim) error {

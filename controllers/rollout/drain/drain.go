@@ -18,11 +18,11 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// evictionTimeout bounds one eviction. A server that has not looked at a PodDisruptionBudget yet asks to come back in ten
+// evictionTimeout bounds one eviction. A server that has not observed a PodDisruptionBudget yet asks to come back in ten
 // seconds, and the client would do so ten times over while everything else waits.
 const evictionTimeout = 5 * time.Second
 
-// Drainer takes passes over nodes' pods.
+// Drainer evicts nodes' pods, as far as they may go at the moment.
 type Drainer struct {
 	// Reader reads Pods and PodDisruptionBudgets from the API server, not from a cache.
 	Reader client.Reader
@@ -30,7 +30,7 @@ type Drainer struct {
 	Evictor Evictor
 }
 
-// Evict evicts once what may leave a node and tells what is left. While a pod is there that may not be evicted at all,
+// Evict evicts once what may leave a node and reports what is left. While a pod is there that may not be evicted at all,
 // nothing is: the drain could not end. options are those of the profile, with defaults.
 //
 // The rules are those of "kubectl drain": DaemonSet and static pods stay, pods without a controller need force, pods
@@ -43,7 +43,7 @@ func (d *Drainer) Evict(ctx context.Context, node string, options v1alpha1.Drain
 	return d.evictAll(ctx, result, evictable, options)
 }
 
-// Inspect tells what is left on a node, and evicts nothing. due is true where a pass is: a pod may be evicted, or none is
+// Inspect reports what is left on a node, and evicts nothing. due is true where Evict has something to do: a pod may be evicted, or none is
 // left.
 func (d *Drainer) Inspect(ctx context.Context, node string, options v1alpha1.Drain) (result Result, due bool, err error) {
 	result, evictable, err := d.sortPods(ctx, node, options)
@@ -138,7 +138,7 @@ func (d *Drainer) evictOne(ctx context.Context, pod *corev1.Pod, options v1alpha
 	return refusal, nil
 }
 
-// budgets are the PodDisruptionBudgets of the namespaces that have been looked at in this pass.
+// budgets are the PodDisruptionBudgets of the namespaces that have been read in this pass.
 type budgets map[string][]policyv1.PodDisruptionBudget
 
 // budgetsOf are the budgets that a pod belongs to.
@@ -175,7 +175,7 @@ func (d *Drainer) findBlocker(ctx context.Context, pod *corev1.Pod, refusal erro
 	switch {
 	case apierrors.IsInternalError(refusal) && len(blocker.Budgets) > 1:
 		// The eviction API answers 500 for a pod with more than one budget, and always will.
-		blocker.Why = "a pod that more than one budget selects cannot be evicted; change a budget's selector, or delete one"
+		blocker.Why = "a pod that several budgets select cannot be evicted; change a budget's selector, or delete a budget"
 	case !apierrors.IsTooManyRequests(refusal):
 		// A webhook that refuses is such a case.
 		blocker.Why = "cannot be evicted: " + refusal.Error()
@@ -228,11 +228,11 @@ func isJobPod(pod *corev1.Pod) bool {
 // whyNotEvictable says why a pod may not be evicted at all.
 func whyNotEvictable(pod *corev1.Pod, options v1alpha1.Drain) string {
 	if metav1.GetControllerOf(pod) == nil && !options.Force {
-		return "has no controller that would start it elsewhere (rollout.drain.force)"
+		return "has no controller to start it elsewhere (set rollout.drain.force to evict it)"
 	}
 	local := slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return v.EmptyDir != nil })
 	if local && !options.DeleteEmptyDirData {
-		return "has an emptyDir, whose data would be lost (rollout.drain.deleteEmptyDirData)"
+		return "has an emptyDir, whose data would be lost (set rollout.drain.deleteEmptyDirData to evict it)"
 	}
 	return ""
 }

@@ -109,14 +109,14 @@ func TestLook(t *testing.T) {
 		due  bool
 		want string
 	}{
-		"a pod that ends": {[]client.Object{pod("a", terminating)}, false, "Not gone yet: eda/a"},
+		"a pod that ends": {[]client.Object{pod("a", terminating)}, false, "Waiting for pod eda/a to terminate"},
 		"pods that end, and one that has: others stay": {
-			[]client.Object{pod("a", terminating), pod("b", succeeded), pod("c", mirror), pod("d", elsewhere)}, false, "Not gone yet: eda/a",
+			[]client.Object{pod("a", terminating), pod("b", succeeded), pod("c", mirror), pod("d", elsewhere)}, false, "Waiting for pod eda/a to terminate",
 		},
-		"a pod that may be evicted":     {[]client.Object{pod("a", terminating), pod("b")}, true, "Not gone yet: eda/a"},
-		"a Job that runs":               {[]client.Object{pod("a", jobs)}, false, "Waits for the end of eda/a"},
+		"a pod that may be evicted":     {[]client.Object{pod("a", terminating), pod("b")}, true, "Waiting for pod eda/a to terminate"},
+		"a Job that runs":               {[]client.Object{pod("a", jobs)}, false, "Waiting for pod eda/a to finish"},
 		"a pod that no drain may evict": {[]client.Object{pod("a", bare)}, false, "Pod eda/a has no controller"},
-		"none is left":                  {[]client.Object{pod("a", mirror)}, true, "All pods that have to leave are gone"},
+		"none is left":                  {[]client.Object{pod("a", mirror)}, true, "All pods that had to leave are gone"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			// Without an Evictor, an eviction would be a panic.
@@ -190,7 +190,7 @@ func TestPass(t *testing.T) {
 			options: options(nil),
 			want: Result{
 				Remaining: []string{"eda/web"},
-				Blocked:   []Blocker{{Pod: "eda/bare", Why: "has no controller that would start it elsewhere (rollout.drain.force)"}},
+				Blocked:   []Blocker{{Pod: "eda/bare", Why: "has no controller to start it elsewhere (set rollout.drain.force to evict it)"}},
 			},
 		},
 		"force evicts it": {
@@ -203,7 +203,7 @@ func TestPass(t *testing.T) {
 			objects: []client.Object{pod("web", scratch)},
 			options: options(nil),
 			want: Result{Blocked: []Blocker{
-				{Pod: "eda/web", Why: "has an emptyDir, whose data would be lost (rollout.drain.deleteEmptyDirData)"},
+				{Pod: "eda/web", Why: "has an emptyDir, whose data would be lost (set rollout.drain.deleteEmptyDirData to evict it)"},
 			}},
 		},
 		"deleteEmptyDirData evicts it": {
@@ -235,7 +235,7 @@ func TestPass(t *testing.T) {
 			refuse:  refusals{"db": apierrors.NewInternalError(errors.New("more than one PodDisruptionBudget"))},
 			want: Result{Blocked: []Blocker{{
 				Pod: "eda/db", Budgets: []string{"eda/one", "eda/two"},
-				Why: "a pod that more than one budget selects cannot be evicted; change a budget's selector, or delete one",
+				Why: "a pod that several budgets select cannot be evicted; change a budget's selector, or delete a budget",
 			}}},
 			asked: []string{"db"},
 		},
@@ -344,9 +344,9 @@ func TestPolicyEvictorEvictsThisVeryPod(t *testing.T) {
 
 func TestResultTellsTheWorstFirst(t *testing.T) {
 	for want, r := range map[string]Result{
-		"All pods that have to leave are gone":         {},
-		"Not gone yet: eda/a, eda/b, eda/c and 1 more": {Remaining: []string{"eda/d", "eda/c", "eda/b", "eda/a"}},
-		"Pod eda/db is kept by PodDisruptionBudget eda/pdb. Waits for the end of eda/job. Not gone yet: eda/web": {
+		"All pods that had to leave are gone":         {},
+		"Waiting for pods eda/a, eda/b, eda/c and 1 more to terminate": {Remaining: []string{"eda/d", "eda/c", "eda/b", "eda/a"}},
+		"Eviction of Pod eda/db blocked by PodDisruptionBudget eda/pdb. Waiting for pod eda/job to finish. Waiting for pod eda/web to terminate": {
 			Remaining: []string{"eda/web"}, WaitedFor: []string{"eda/job"},
 			Blocked: []Blocker{{Pod: "eda/db", Budgets: []string{"eda/pdb"}}},
 		},

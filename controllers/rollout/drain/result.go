@@ -22,7 +22,7 @@ func (b Blocker) String() string {
 	if len(b.Budgets) == 0 {
 		return fmt.Sprintf("Pod %s %s", b.Pod, b.Why)
 	}
-	message := fmt.Sprintf("Pod %s is kept by PodDisruptionBudget %s", b.Pod, text.List(b.Budgets))
+	message := fmt.Sprintf("Eviction of Pod %s blocked by PodDisruptionBudget %s", b.Pod, text.List(b.Budgets))
 	if b.Why != "" {
 		message += ": " + b.Why
 	}
@@ -46,7 +46,7 @@ func (r Result) Done() bool {
 	return len(r.Remaining)+len(r.WaitedFor)+len(r.Blocked) == 0
 }
 
-// String tells what the drain waits for, the worst first.
+// String says what the drain waits for, the worst first.
 func (r Result) String() string {
 	var parts []string
 	if len(r.Blocked) > 0 {
@@ -57,13 +57,21 @@ func (r Result) String() string {
 		parts = append(parts, text.Join(blocked, "; "))
 	}
 	if len(r.WaitedFor) > 0 {
-		parts = append(parts, "Waits for the end of "+text.List(r.WaitedFor))
+		parts = append(parts, waitingFor(r.WaitedFor, "finish"))
 	}
 	if len(r.Remaining) > 0 {
-		parts = append(parts, "Not gone yet: "+text.List(r.Remaining))
+		parts = append(parts, waitingFor(r.Remaining, "terminate"))
 	}
 	if len(parts) == 0 {
-		return "All pods that have to leave are gone"
+		return "All pods that had to leave are gone"
 	}
 	return strings.Join(parts, ". ")
+}
+
+func waitingFor(pods []string, until string) string {
+	noun := "pods"
+	if len(pods) == 1 {
+		noun = "pod"
+	}
+	return fmt.Sprintf("Waiting for %s %s to %s", noun, text.List(pods), until)
 }

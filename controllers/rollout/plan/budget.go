@@ -35,17 +35,17 @@ func (p *planner) countBudgets() budgets {
 	for name := range p.profiles {
 		out.profiles[name] = &budget{users: map[string]string{}}
 	}
-	for _, v := range p.states {
-		for _, name := range v.Profiles {
+	for _, n := range p.states {
+		for _, name := range n.Profiles {
 			if own := out.profiles[name]; own != nil {
 				own.nodes++
 			}
-			if v.hasFailed() {
-				out.failed[name] = append(out.failed[name], v.Name)
+			if n.hasFailed() {
+				out.failed[name] = append(out.failed[name], n.Name)
 			}
 		}
-		if why := v.whyBudgetUsed(); why != "" {
-			p.countNode(out, v, why)
+		if why := n.whyBudgetUsed(); why != "" {
+			p.countNode(out, n, why)
 		}
 	}
 	for name, own := range out.profiles {
@@ -54,36 +54,36 @@ func (p *planner) countBudgets() budgets {
 	return out
 }
 
-// countNode enters a node that is out of service, but for those that have been so for longer than a profile minds.
-func (p *planner) countNode(b budgets, v *nodeState, why string) {
-	counts := len(v.Profiles) == 0
-	for _, name := range v.Profiles {
+// countNode enters a node that is out of service, but for those that have been so for too long to count.
+func (p *planner) countNode(b budgets, n *nodeState, why string) {
+	counts := len(n.Profiles) == 0
+	for _, name := range n.Profiles {
 		own := b.profiles[name]
 		if own == nil {
 			continue
 		}
-		if p.isForgiven(v, name) {
-			own.forgiven = append(own.forgiven, v.Name)
-			v.forgiven = append(v.forgiven, name)
+		if p.isForgiven(n, name) {
+			own.forgiven = append(own.forgiven, n.Name)
+			n.forgiven = append(n.forgiven, name)
 			continue
 		}
 		counts = true
-		own.users[v.Name] = why
+		own.users[n.Name] = why
 	}
 	if counts {
-		b.cluster.users[v.Name] = why
+		b.cluster.users[n.Name] = why
 	} else {
-		b.cluster.forgiven = append(b.cluster.forgiven, v.Name)
+		b.cluster.forgiven = append(b.cluster.forgiven, n.Name)
 	}
 }
 
 // isForgiven reports whether a node that is out of service through no doing of ours has been so for too long to wait for.
-func (p *planner) isForgiven(v *nodeState, profile string) bool {
+func (p *planner) isForgiven(n *nodeState, profile string) bool {
 	after := time.Duration(p.profiles[profile].Rollout.IgnoreUnavailableAfterSeconds) * time.Second
-	if after == 0 || v.isDisrupted() || v.hasFailed() || v.UnavailableSince == nil {
+	if after == 0 || n.isDisrupted() || n.hasFailed() || n.UnavailableSince == nil {
 		return false
 	}
-	end := v.UnavailableSince.Add(after)
+	end := n.UnavailableSince.Add(after)
 	if end.After(p.Now) {
 		p.wakeAt(end)
 		return false
@@ -92,25 +92,25 @@ func (p *planner) isForgiven(v *nodeState, profile string) bool {
 }
 
 // whyBudgetUsed says why a node uses up budget, empty if it does not.
-func (v *nodeState) whyBudgetUsed() string {
+func (n *nodeState) whyBudgetUsed() string {
 	switch {
-	case v.hasFailed():
+	case n.hasFailed():
 		return "has failed"
-	case v.isDisrupted():
-		return "is being rebooted"
-	case v.whyUnavailable() != "":
-		return "is " + unavailableInWords(v.whyUnavailable())
+	case n.isDisrupted():
+		return "is rebooting"
+	case n.whyUnavailable() != "":
+		return "is " + unavailableInWords(n.whyUnavailable())
 	}
 	return ""
 }
 
 // addNode enters a node that is claimed in this pass.
-func (b budgets) addNode(v *nodeState) {
-	why := v.whyBudgetUsed()
-	b.cluster.users[v.Name] = why
-	for _, name := range v.Profiles {
+func (b budgets) addNode(n *nodeState) {
+	why := n.whyBudgetUsed()
+	b.cluster.users[n.Name] = why
+	for _, name := range n.Profiles {
 		if own := b.profiles[name]; own != nil {
-			own.users[v.Name] = why
+			own.users[n.Name] = why
 		}
 	}
 }
@@ -120,29 +120,29 @@ func (b *budget) isSpent() bool {
 }
 
 // checkBudget refuses a node while the cluster's budget, or that of a profile that needs its reboot, is used up. Only the
-// head of the line learns who holds it: the message of thousands of nodes must not change with every claim.
-func (p *planner) checkBudget(v *nodeState, refused int) (reason, message string) {
+// head of the queue is told who uses it: the message of thousands of nodes must not change with every claim.
+func (p *planner) checkBudget(n *nodeState, refused int) (reason, message string) {
 	const detailed = 3
 	spent, whose := (*budget)(nil), ""
-	for _, name := range v.need.names {
+	for _, name := range n.need.names {
 		if own := p.budgets.profiles[name]; own.isSpent() {
-			spent, whose = own, "The budget of StorageClientProfile "+name
+			spent, whose = own, "StorageClientProfile "+name
 			break
 		}
 	}
 	if p.budgets.cluster.isSpent() {
-		spent, whose = &p.budgets.cluster, "The cluster's budget"
+		spent, whose = &p.budgets.cluster, "the cluster"
 	}
 	switch {
 	case spent == nil:
 		return "", ""
 	case refused >= detailed:
-		return v1alpha1.RolloutReasonWaitingForBudget, fmt.Sprintf("%s is used up, and at least %d nodes are before this one", whose, detailed)
+		return v1alpha1.RolloutReasonWaitingForBudget, fmt.Sprintf("Reboot limit of %s reached; at least %d nodes ahead in the queue", whose, detailed)
 	}
-	return v1alpha1.RolloutReasonWaitingForBudget, fmt.Sprintf("%s, %d of %d nodes, is held: %s", whose, spent.limit, spent.nodes, spent.describeUsers())
+	return v1alpha1.RolloutReasonWaitingForBudget, fmt.Sprintf("Reboot limit of %s reached (%d of %d nodes): %s", whose, spent.limit, spent.nodes, spent.describeUsers())
 }
 
-// describeUsers names the holders, and who does not count.
+// describeUsers names the nodes that use the budget up, and those that do not count.
 func (b *budget) describeUsers() string {
 	var users []string
 	for name, why := range b.users {
@@ -150,7 +150,7 @@ func (b *budget) describeUsers() string {
 	}
 	message := text.List(users)
 	if len(b.forgiven) > 0 {
-		message += "; unavailable for too long to count: " + text.List(b.forgiven)
+		message += "; not counted, unavailable for too long: " + text.List(b.forgiven)
 	}
 	return message
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// canaryKey tells the nodes apart that prove a change for each other: those of a profile that get the same boot settings.
+// canaryKey tells apart the groups of nodes that are evidence for each other: those of a profile that get the same boot settings.
 type canaryKey struct {
 	profile, hash string
 	release       bool
@@ -23,28 +23,28 @@ type canary struct {
 	soaked time.Time
 }
 
-func (v *nodeState) canaryKey(profile string) canaryKey {
-	if v.ClientNode.Spec.Release {
+func (n *nodeState) canaryKey(profile string) canaryKey {
+	if n.ClientNode.Spec.Release {
 		return canaryKey{profile: profile, release: true}
 	}
-	return canaryKey{profile: profile, hash: v.ClientNode.WantedBootHash}
+	return canaryKey{profile: profile, hash: n.ClientNode.WantedBootHash}
 }
 
 // checkCanary holds a node back until the canary of every profile that needs its reboot is done and has soaked.
-func (p *planner) checkCanary(v *nodeState) (reason, message string) {
-	for _, name := range v.need.names {
-		key := v.canaryKey(name)
+func (p *planner) checkCanary(n *nodeState) (reason, message string) {
+	for _, name := range n.need.names {
+		key := n.canaryKey(name)
 		verdict, known := p.canaries[key]
 		if !known {
 			verdict = p.judgeCanary(key)
 			p.canaries[key] = verdict
 		}
 		switch {
-		case slices.Contains(verdict.members, v.Name):
+		case slices.Contains(verdict.members, n.Name):
 		case len(verdict.members) == 0:
 			return v1alpha1.RolloutReasonWaitingForCanary, p.describeMissingCanary(name)
 		case len(verdict.waits) > 0:
-			return v1alpha1.RolloutReasonWaitingForCanary, fmt.Sprintf("The canary of StorageClientProfile %s goes first: %s", name, text.List(verdict.waits))
+			return v1alpha1.RolloutReasonWaitingForCanary, fmt.Sprintf("Waiting for the canary of StorageClientProfile %s: %s", name, text.List(verdict.waits))
 		case verdict.soaked.After(p.Now):
 			p.wakeAt(verdict.soaked)
 			return v1alpha1.RolloutReasonWaitingForCanary, fmt.Sprintf("The canary of StorageClientProfile %s soaks until %s", name, formatTime(verdict.soaked))
@@ -54,23 +54,23 @@ func (p *planner) checkCanary(v *nodeState) (reason, message string) {
 }
 
 // waitsForCanary reports whether a node has been held back in this pass by another one, as its canary.
-func (p *planner) waitsForCanary(v, other *nodeState) bool {
-	return slices.ContainsFunc(v.need.names, func(name string) bool {
-		return slices.Contains(p.canaries[v.canaryKey(name)].waits, other.Name)
+func (p *planner) waitsForCanary(n, other *nodeState) bool {
+	return slices.ContainsFunc(n.need.names, func(name string) bool {
+		return slices.Contains(p.canaries[n.canaryKey(name)].waits, other.Name)
 	})
 }
 
-// describeMissingCanary tells what would make a canary.
+// describeMissingCanary says what would make a canary.
 func (p *planner) describeMissingCanary(profile string) string {
 	message := fmt.Sprintf("No node of StorageClientProfile %s can be the canary", profile)
 	if p.profiles[profile].Rollout.Canary.NodeSelector != nil {
-		message += ": rollout.canary.nodeSelector selects none that gets the same boot settings and can be rebooted"
+		message += ": rollout.canary.nodeSelector selects no node that gets the same boot settings and can be rebooted"
 	}
 	return message
 }
 
-// judgeCanary looks at the canary of a group: the first of its nodes, or those that the profile chooses. Where none of
-// the chosen ones is left, a node that has carried the settings for long enough is proof.
+// judgeCanary judges the canary of a group: the first of its nodes, or those that the profile chooses. Where none of
+// the chosen ones is left, a node that has carried the settings for long enough is evidence.
 func (p *planner) judgeCanary(key canaryKey) canary {
 	profile := p.profiles[key.profile]
 	rule := profile.Rollout.Canary
@@ -78,27 +78,27 @@ func (p *planner) judgeCanary(key canaryKey) canary {
 	soak := toDuration(rule.SoakSeconds)
 	var out canary
 	var evidence []string
-	for _, v := range p.states {
-		if !p.inGroup(v, key) {
+	for _, n := range p.states {
+		if !p.inGroup(n, key) {
 			continue
 		}
 		if rule.NodeSelector == nil && len(out.members) >= int(*rule.Nodes) {
 			break
 		}
-		done, since := p.doneSince(v)
+		done, since := p.doneSince(n)
 		proven := done && !since.Add(soak).After(p.Now)
-		if rule.NodeSelector != nil && !selector(v.Labels) {
+		if rule.NodeSelector != nil && !selector(n.Labels) {
 			if proven {
-				evidence = append(evidence, v.Name)
+				evidence = append(evidence, n.Name)
 			}
 			continue
 		}
-		if !proven && p.cannotBeCanary(v, done) {
+		if !proven && p.cannotBeCanary(n, done) {
 			continue
 		}
-		out.members = append(out.members, v.Name)
-		if !done || (!proven && v.whyUnavailable() != "") {
-			out.waits = append(out.waits, v.Name)
+		out.members = append(out.members, n.Name)
+		if !done || (!proven && n.whyUnavailable() != "") {
+			out.waits = append(out.waits, n.Name)
 			continue
 		}
 		if end := since.Add(soak); end.After(out.soaked) {
@@ -111,35 +111,35 @@ func (p *planner) judgeCanary(key canaryKey) canary {
 	return out
 }
 
-// inGroup reports whether a node proves a change for the group, or has it proven by the group.
-func (p *planner) inGroup(v *nodeState, key canaryKey) bool {
-	if !slices.Contains(v.Profiles, key.profile) {
+// inGroup reports whether a node is in the group.
+func (p *planner) inGroup(n *nodeState, key canaryKey) bool {
+	if !slices.Contains(n.Profiles, key.profile) {
 		return false
 	}
 	if key.release {
-		return p.profiles[key.profile].Deleting || (v.ClientNode != nil && v.ClientNode.Spec.Release)
+		return p.profiles[key.profile].Deleting || (n.ClientNode != nil && n.ClientNode.Spec.Release)
 	}
-	return v.ClientNode != nil && v.canaryKey(key.profile) == key
+	return n.ClientNode != nil && n.canaryKey(key.profile) == key
 }
 
-// doneSince reports whether a node carries what it is to carry, and since when.
-func (p *planner) doneSince(v *nodeState) (bool, time.Time) {
-	if v.ClientNode == nil {
+// doneSince reports whether a node carries what is wanted, and since when.
+func (p *planner) doneSince(n *nodeState) (bool, time.Time) {
+	if n.ClientNode == nil {
 		return true, time.Time{}
 	}
-	if v.isDisrupted() || v.hasFailed() || v.isChanging() || v.need.kind != needNone {
+	if n.isDisrupted() || n.hasFailed() || n.isChanging() || n.need.kind != needNone {
 		return false, time.Time{}
 	}
-	if v.note.Phase == v1alpha1.RolloutUpToDate && v.note.BootHash == v.target {
-		return true, v.noteSince()
+	if n.note.Phase == v1alpha1.RolloutUpToDate && n.note.BootHash == n.target {
+		return true, n.noteSince()
 	}
 	return true, p.Now
 }
 
-// cannotBeCanary leaves a node out of the canary that cannot be one; what we have begun, and what is just soaking, is not let off.
-func (p *planner) cannotBeCanary(v *nodeState, done bool) bool {
-	if v.NeverDisrupt || v.Ignored || v.Paused || v.Deleting {
+// cannotBeCanary leaves a node out of the canary that cannot be one. A node that is disrupted, or just soaks, stays in it.
+func (p *planner) cannotBeCanary(n *nodeState, done bool) bool {
+	if n.NeverDisrupt || n.Ignored || n.Paused || n.Deleting {
 		return true
 	}
-	return v.whyUnavailable() != "" && !done && !v.isDisrupted() && !v.hasFailed()
+	return n.whyUnavailable() != "" && !done && !n.isDisrupted() && !n.hasFailed()
 }

@@ -11,95 +11,95 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// advanceDisruption takes a node that we hold one step further, or lets it go.
-func (p *planner) advanceDisruption(v *nodeState) {
-	p.addMissingClaim(v)
+// advanceDisruption takes a disrupted node one step further, or returns it to service.
+func (p *planner) advanceDisruption(n *nodeState) {
+	p.addMissingClaim(n)
 	switch {
-	case v.Deleting:
-		v.maintenance = v.maintenanceShown
-		p.setNote(v, v1alpha1.RolloutReleasing, v1alpha1.RolloutReasonNodeDeleting, "The Node is being deleted; it is left alone and holds budget until it is gone")
-	case v.permit != nil && v.hasBooted():
-		p.acceptBooted(v)
-	case v.permit != nil:
-		p.awaitBoot(v)
-	case v.hasFailed():
-		p.keepFailedNode(v)
+	case n.Deleting:
+		n.maintenance = n.maintenanceShown
+		p.setNote(n, v1alpha1.RolloutReleasing, v1alpha1.RolloutReasonNodeDeleting, "The Node is being deleted; it uses up budget until it is gone")
+	case n.permit != nil && n.hasBooted():
+		p.acceptBooted(n)
+	case n.permit != nil:
+		p.awaitBoot(n)
+	case n.hasFailed():
+		p.keepFailedNode(n)
 	default:
-		p.prepareNode(v)
+		p.prepareNode(n)
 	}
 }
 
 // addMissingClaim enters a node again that is disrupted by us and whose claim is missing: it does use up budget.
-func (p *planner) addMissingClaim(v *nodeState) {
-	if v.claim != nil || (v.permit == nil && !v.isCordonedByUs()) {
+func (p *planner) addMissingClaim(n *nodeState) {
+	if n.claim != nil || (n.permit == nil && !n.isCordonedByUs()) {
 		return
 	}
-	claim := p.claimFor(v)
-	if v.Mark != nil && v.Mark.Profile != "" {
-		claim = *v.Mark
+	claim := p.claimFor(n)
+	if n.Mark != nil && n.Mark.Profile != "" {
+		claim = *n.Mark
 	}
-	v.claim = &claim
-	p.addStep(AddClaim{OnNode{v.Name}, claim, true})
+	n.claim = &claim
+	p.addStep(AddClaim{OnNode{n.Name}, claim, true})
 }
 
-// acceptBooted looks whether a node that has booted since its permit is as it has to be.
-func (p *planner) acceptBooted(v *nodeState) {
-	if v.Mark == nil {
+// acceptBooted returns a node to service that has booted since its permit, once it is healthy, or fails it.
+func (p *planner) acceptBooted(n *nodeState) {
+	if n.Mark == nil {
 		// The cordon has been undone already, or somebody made it theirs: nothing of ours is left but the claim.
-		p.returnToService(v, v1alpha1.RolloutReasonAccepted)
+		p.returnToService(n, v1alpha1.RolloutReasonAccepted)
 		return
 	}
-	v.maintenance = MaintenanceDrained
-	if v.ClientNode == nil {
-		p.returnToService(v, v1alpha1.RolloutReasonNothingToDo)
+	n.maintenance = MaintenanceDrained
+	if n.ClientNode == nil {
+		p.returnToService(n, v1alpha1.RolloutReasonNothingToDo)
 		return
 	}
-	late := p.isOverdue(v)
+	late := p.isOverdue(n)
 	switch {
-	case v.hasFailed() && v.note.Reason == v1alpha1.RolloutReasonRebootWithoutEffect:
+	case n.hasFailed() && n.note.Reason == v1alpha1.RolloutReasonRebootWithoutEffect:
 		// A manager died between the two writes of failBooted; what had no effect may have been taken out since.
-		p.clearPermit(v, v1alpha1.RolloutReasonRebootWithoutEffect)
-		p.keepFailedNode(v)
+		p.clearPermit(n, v1alpha1.RolloutReasonRebootWithoutEffect)
+		p.keepFailedNode(n)
 		return
-	case v.isPermitOutdated():
-		if v.Ready && v.hasReportedSettings() {
-			p.clearPermit(v, v1alpha1.RolloutReasonSettingsChanging)
-			p.prepareNode(v)
+	case n.isPermitOutdated():
+		if n.Ready && n.hasReportedSettings() {
+			p.clearPermit(n, v1alpha1.RolloutReasonSettingsChanging)
+			p.prepareNode(n)
 			return
 		}
-	case v.isHealthy():
-		p.settleNode(v)
+	case n.isHealthy():
+		p.settleNode(n)
 		return
-	case v.hasSeenSpec() && v.hasReportedSettings() && p.failWithoutEffect(v):
+	case n.hasSeenSpec() && n.hasReportedSettings() && p.failWithoutEffect(n):
 		return
 	}
-	message := fmt.Sprintf("The node was not back and well %s after its permit: %s", p.rebootTimeout(v), v.whyNotAccepted())
+	message := fmt.Sprintf("The node was not back and healthy %s after its reboot permit: %s", p.rebootTimeout(n), n.whyNotAccepted())
 	switch {
-	case late && (v.isPermitOutdated() || p.isReturning(v)):
-		// Once the node is back, it is tried with what is asked for now, or judged by what it says: it may be as declared, or
-		// have come up with its old boot entry.
-		p.setNote(v, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, message)
+	case late && (n.isPermitOutdated() || p.isReturning(n)):
+		// Once the node is back, it gets another attempt with what is wanted now, or is judged by what it reports: it may have the
+		// wanted settings, or have come up with its old boot entry.
+		p.setNote(n, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, message)
 		return
 	case late:
-		p.failBooted(v, v1alpha1.RolloutReasonRebootTimedOut, message)
+		p.failBooted(n, v1alpha1.RolloutReasonRebootTimedOut, message)
 		return
 	}
-	if end := v.ReadySince.Add(readyGrace); v.Ready && p.exactNow.Before(end) {
+	if end := n.ReadySince.Add(readyGrace); n.Ready && p.exactNow.Before(end) {
 		// Its agent is about to write to the same object.
 		p.wakeAt(end)
-		p.keepNote(v)
+		p.keepNote(n)
 		return
 	}
-	p.setNote(v, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonWaitingForNode, "The node has booted: "+v.whyNotAccepted())
+	p.setNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonWaitingForNode, "The node has booted, but is not healthy yet: "+n.whyNotAccepted())
 }
 
 // isReturning reports whether a node that has booted late is on its way: one that hung, and whose power somebody cut. From
 // being Ready on, it has as long to be well as any other.
-func (p *planner) isReturning(v *nodeState) bool {
-	if !v.Ready {
+func (p *planner) isReturning(n *nodeState) bool {
+	if !n.Ready {
 		return true
 	}
-	end := v.ReadySince.Add(p.rebootTimeout(v))
+	end := n.ReadySince.Add(p.rebootTimeout(n))
 	if !p.Now.Before(end) {
 		return false
 	}
@@ -107,57 +107,57 @@ func (p *planner) isReturning(v *nodeState) bool {
 	return true
 }
 
-// failWithoutEffect fails a node that came back and says itself that it is not as declared.
-func (p *planner) failWithoutEffect(v *nodeState) bool {
-	bad, _ := v.unmetSettings()
+// failWithoutEffect fails a node that came back and reports itself that it lacks wanted settings.
+func (p *planner) failWithoutEffect(n *nodeState) bool {
+	bad, _ := n.unmetSettings()
 	switch {
-	case len(bad) > 0 && !v.ClientNode.Spec.Release:
-		p.failBooted(v, v1alpha1.RolloutReasonRebootWithoutEffect, "After the boot these settings failed: "+text.List(bad))
-	case v.need.kind == needReboot:
-		p.failBooted(v, v1alpha1.RolloutReasonRebootWithoutEffect, "The boot had no effect on: "+text.List(v.ClientNode.Status.RebootRequiredBy))
+	case len(bad) > 0 && !n.ClientNode.Spec.Release:
+		p.failBooted(n, v1alpha1.RolloutReasonRebootWithoutEffect, "Settings failed after the reboot: "+text.List(bad))
+	case n.need.kind == needReboot:
+		p.failBooted(n, v1alpha1.RolloutReasonRebootWithoutEffect, "The reboot had no effect on: "+text.List(n.ClientNode.Status.RebootRequiredBy))
 	default:
 		return false
 	}
 	return true
 }
 
-// failBooted writes the failure down before the permit, from which it follows, is cleared.
-func (p *planner) failBooted(v *nodeState, reason, message string) {
-	p.writeNoteAhead(v, p.newNote(v, v1alpha1.RolloutFailed, reason, message))
-	p.clearPermit(v, reason)
+// failBooted writes the failure into the note before the permit, from which it follows, is cleared.
+func (p *planner) failBooted(n *nodeState, reason, message string) {
+	p.writeNoteAhead(n, p.newNote(n, v1alpha1.RolloutFailed, reason, message))
+	p.clearPermit(n, reason)
 }
 
-// whyNotAccepted tells what a node lacks to be accepted.
-func (v *nodeState) whyNotAccepted() string {
+// whyNotAccepted says what a node lacks to be accepted.
+func (n *nodeState) whyNotAccepted() string {
 	switch {
-	case !v.Ready:
+	case !n.Ready:
 		return "it is not Ready"
-	case !v.hasReportedSinceBoot():
+	case !n.hasReportedSinceBoot():
 		return "its agent has not reported since the boot"
-	case !v.hasReportedSettings() || !v.hasSeenSpec():
-		return "its agent has not reported the declared settings"
-	case v.need.kind == needReboot:
-		return "still waiting for a boot: " + text.List(v.ClientNode.Status.RebootRequiredBy)
+	case !n.hasReportedSettings() || !n.hasSeenSpec():
+		return "its agent has not reported on the wanted settings"
+	case n.need.kind == needReboot:
+		return "settings still need a reboot: " + text.List(n.ClientNode.Status.RebootRequiredBy)
 	}
-	bad, waiting := v.unmetSettings()
-	return "not as declared: " + text.List(slices.Concat(bad, waiting))
+	bad, waiting := n.unmetSettings()
+	return "settings without the wanted value: " + text.List(slices.Concat(bad, waiting))
 }
 
 // rebootDeadline is when the node has to be back and well. A permit whose id does not tell counts from the claim.
-func (p *planner) rebootDeadline(v *nodeState) time.Time {
-	given := permitTime(v.permit.ID)
+func (p *planner) rebootDeadline(n *nodeState) time.Time {
+	given := permitTime(n.permit.ID)
 	if given.IsZero() {
-		given = v.disruptedSince()
+		given = n.disruptedSince()
 	}
-	return given.Add(p.rebootTimeout(v))
+	return given.Add(p.rebootTimeout(n))
 }
 
-func (p *planner) rebootTimeout(v *nodeState) time.Duration {
-	return toDuration(p.rulesFor(v).Reboot.TimeoutSeconds)
+func (p *planner) rebootTimeout(n *nodeState) time.Duration {
+	return toDuration(p.rulesFor(n).Reboot.TimeoutSeconds)
 }
 
-func (p *planner) isOverdue(v *nodeState) bool {
-	deadline := p.rebootDeadline(v)
+func (p *planner) isOverdue(n *nodeState) bool {
+	deadline := p.rebootDeadline(n)
 	if p.Now.Before(deadline) {
 		p.wakeAt(deadline)
 		return false
@@ -165,268 +165,268 @@ func (p *planner) isOverdue(v *nodeState) bool {
 	return true
 }
 
-// settleNode watches a node that is well for a while, and returns it to service.
-func (p *planner) settleNode(v *nodeState) {
+// settleNode watches a healthy node for a while, and then returns it to service.
+func (p *planner) settleNode(n *nodeState) {
 	since := p.Now
-	if v.note.Phase == v1alpha1.RolloutSettling {
-		since = v.noteSince()
+	if n.note.Phase == v1alpha1.RolloutSettling {
+		since = n.noteSince()
 	}
-	end := since.Add(toDuration(p.rulesFor(v).SettleSeconds))
+	end := since.Add(toDuration(p.rulesFor(n).SettleSeconds))
 	if p.Now.Before(end) {
 		p.wakeAt(end)
-		p.setNote(v, v1alpha1.RolloutSettling, v1alpha1.RolloutReasonSettling, "The node came back as declared and settles until "+formatTime(end))
+		p.setNote(n, v1alpha1.RolloutSettling, v1alpha1.RolloutReasonSettling, "Settings verified after the reboot; watching until "+formatTime(end))
 		return
 	}
-	p.returnToService(v, v1alpha1.RolloutReasonAccepted)
+	p.returnToService(n, v1alpha1.RolloutReasonAccepted)
 }
 
 // returnToService returns a node to service: uncordon, then the claim, then the note and a permit that a boot has outlived.
-func (p *planner) returnToService(v *nodeState, reason string) {
-	v.maintenance = MaintenanceNone
-	p.updateMaintenance(v)
-	if v.Mark != nil {
-		p.addStep(Uncordon{OnNode{v.Name}, reason})
+func (p *planner) returnToService(n *nodeState, reason string) {
+	n.maintenance = MaintenanceNone
+	p.updateMaintenance(n)
+	if n.Mark != nil {
+		p.addStep(Uncordon{OnNode{n.Name}, reason})
 	}
-	p.removeGuards(v)
-	if v.claim != nil {
-		p.addStep(ReleaseClaim{OnNode{v.Name}})
-		// What it held is for the next pass to give away.
+	p.removeGuards(n)
+	if n.claim != nil {
+		p.addStep(ReleaseClaim{OnNode{n.Name}})
+		// The budget that this frees is for the next pass to spend.
 		p.wakeAt(p.Now)
 	}
-	permit := v.permit
-	v.permit = nil
-	p.describeIdle(v)
-	if v.permit = permit; permit != nil {
+	permit := n.permit
+	n.permit = nil
+	p.describeIdle(n)
+	if n.permit = permit; permit != nil {
 		// The agent answers at once: a note after that would meet a conflict.
-		p.writeNote(v)
-		p.clearPermit(v, reason)
+		p.writeNote(n)
+		p.clearPermit(n, reason)
 	}
 }
 
-// endDisruption releases a node that might get its permit at this moment from a manager that is about to end: writing the note
+// endDisruption returns a node to service that might get its permit at this moment from a manager that is about to end: writing the note
 // first makes that permit a conflict.
-func (p *planner) endDisruption(v *nodeState, reason string) {
-	p.writeNoteAhead(v, p.newNote(v, v1alpha1.RolloutReleasing, reason, "The node is returned to service"))
-	p.returnToService(v, reason)
+func (p *planner) endDisruption(n *nodeState, reason string) {
+	p.writeNoteAhead(n, p.newNote(n, v1alpha1.RolloutReleasing, reason, "Returning the node to service"))
+	p.returnToService(n, reason)
 }
 
-// backOffFrom releases a node and leaves it alone for a while. That is written ahead: the uncordoned node does not tell.
-func (p *planner) backOffFrom(v *nodeState, reason, message string) {
-	status := p.newNote(v, v1alpha1.RolloutWaiting, reason, message)
-	p.writeNoteAhead(v, status)
-	p.returnToService(v, reason)
-	p.storeNote(v, status)
+// backOffFrom returns a node to service and leaves it alone for a while. The note is written ahead: the uncordoned node does not show why.
+func (p *planner) backOffFrom(n *nodeState, reason, message string) {
+	status := p.newNote(n, v1alpha1.RolloutWaiting, reason, message)
+	p.writeNoteAhead(n, status)
+	p.returnToService(n, reason)
+	p.storeNote(n, status)
 	p.wakeAt(p.Now.Add(BackOff))
 }
 
-// keepFailedNode keeps a failed node as its profile says, and accepts it once it is well after all.
-func (p *planner) keepFailedNode(v *nodeState) {
-	v.maintenance = MaintenanceDrained
+// keepFailedNode keeps a failed node as its profile asks, and accepts it once it is healthy after all.
+func (p *planner) keepFailedNode(n *nodeState) {
+	n.maintenance = MaintenanceDrained
 	switch {
-	case v.isCordonedByUs() && v.hasRecovered():
-		p.settleNode(v)
+	case n.isCordonedByUs() && n.hasRecovered():
+		p.settleNode(n)
 		return
-	case !v.isCordonedByUs(), p.rulesFor(v).OnNodeFailure == v1alpha1.FailureUncordon && v.Ready:
-		p.returnToService(v, v.note.Reason)
+	case !n.isCordonedByUs(), p.rulesFor(n).OnNodeFailure == v1alpha1.FailureUncordon && n.Ready:
+		p.returnToService(n, n.note.Reason)
 	}
-	p.keepNote(v)
+	p.keepNote(n)
 }
 
 // awaitBoot waits for the agent to use its permit. It is withdrawn only once the agent has answered.
-func (p *planner) awaitBoot(v *nodeState) {
-	v.maintenance = MaintenanceDrained
-	answer := v.permitAnswer()
+func (p *planner) awaitBoot(n *nodeState) {
+	n.maintenance = MaintenanceDrained
+	answer := n.permitAnswer()
 	if answer.Phase == v1alpha1.RebootStarted {
-		p.awaitStarted(v)
+		p.awaitStarted(n)
 		return
 	}
-	lost := v.note.Reason == v1alpha1.RolloutReasonCordonLost || !v.Unschedulable
-	answered := v.hasSeenSpec() || answer.Phase != ""
+	lost := n.note.Reason == v1alpha1.RolloutReasonCordonLost || !n.Unschedulable
+	answered := n.hasSeenSpec() || answer.Phase != ""
 	switch {
 	case answer.Phase == v1alpha1.RebootFailed && !lost:
 		// The host may yet go down: the node stays as it is for a while, whatever else has changed.
-		p.endRefusedAttempt(v, answer)
-	case lost, v.Mark == nil, v.isPermitOutdated(), v.hasSeenSpec() && v.need.kind == needNone:
-		p.withdrawPermit(v, lost, answered)
+		p.endRefusedAttempt(n, answer)
+	case lost, n.Mark == nil, n.isPermitOutdated(), n.hasSeenSpec() && n.need.kind == needNone:
+		p.withdrawPermit(n, lost, answered)
 	case answer.Phase == v1alpha1.RebootRefused:
-		p.endRefusedAttempt(v, answer)
-	case p.isOverdue(v):
-		p.failUnanswered(v)
+		p.endRefusedAttempt(n, answer)
+	case p.isOverdue(n):
+		p.failUnanswered(n)
 	default:
-		p.setNote(v, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, "The agent may reboot the node")
+		p.setNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, "The agent may reboot the node")
 	}
 }
 
-// awaitStarted waits for a reboot that the agent has asked for. There is nothing to be withdrawn any more.
-func (p *planner) awaitStarted(v *nodeState) {
-	if !v.Unschedulable {
-		p.cordonNode(v)
+// awaitStarted waits for a reboot that the agent has asked for. There is nothing left to withdraw.
+func (p *planner) awaitStarted(n *nodeState) {
+	if !n.Unschedulable {
+		p.cordonNode(n)
 	}
-	if p.isOverdue(v) {
-		message := fmt.Sprintf("The reboot was started and the node has the same boot ID %s later; reboot it by hand", p.rebootTimeout(v))
-		p.setNote(v, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, message)
+	if p.isOverdue(n) {
+		message := fmt.Sprintf("The node still has its old boot ID %s after its reboot permit, although the reboot was started; reboot it by hand", p.rebootTimeout(n))
+		p.setNote(n, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, message)
 		return
 	}
-	p.setNote(v, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonRebootStarted, "The node reboots")
+	p.setNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonRebootStarted, "The node is rebooting")
 }
 
 // endRefusedAttempt ends an attempt that the agent or its host refused.
-func (p *planner) endRefusedAttempt(v *nodeState, answer v1alpha1.RebootStatus) {
-	status := p.newNote(v, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonPermitRefused, "No reboot: "+answer.Message)
-	p.writeNoteAhead(v, status)
-	p.clearPermit(v, v1alpha1.RolloutReasonPermitRefused)
+func (p *planner) endRefusedAttempt(n *nodeState, answer v1alpha1.RebootStatus) {
+	status := p.newNote(n, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonPermitRefused, "Not rebooted: "+answer.Message)
+	p.writeNoteAhead(n, status)
+	p.clearPermit(n, v1alpha1.RolloutReasonPermitRefused)
 	p.wakeAt(p.Now.Add(RefusalPause))
 }
 
 // withdrawPermit takes back a permit that is no longer right, once the agent has answered.
-func (p *planner) withdrawPermit(v *nodeState, lost, answered bool) {
+func (p *planner) withdrawPermit(n *nodeState, lost, answered bool) {
 	switch {
 	case answered && lost:
-		p.clearPermit(v, v1alpha1.RolloutReasonWithdrawingPermit)
-		p.backOffFrom(v, v1alpha1.RolloutReasonCordonLost, "Somebody uncordoned the node; it is left alone for a while")
+		p.clearPermit(n, v1alpha1.RolloutReasonWithdrawingPermit)
+		p.backOffFrom(n, v1alpha1.RolloutReasonCordonLost, "Someone uncordoned the node; leaving it alone for a while")
 	case answered:
-		p.clearPermit(v, v1alpha1.RolloutReasonWithdrawingPermit)
-		p.prepareNode(v)
+		p.clearPermit(n, v1alpha1.RolloutReasonWithdrawingPermit)
+		p.prepareNode(n)
 	case lost:
-		p.writeNoteAhead(v, p.newNote(v, v1alpha1.RolloutReleasing, v1alpha1.RolloutReasonCordonLost, "Somebody uncordoned the node while its agent held a permit; it is given up once the agent has answered"))
-		if !v.Unschedulable {
+		p.writeNoteAhead(n, p.newNote(n, v1alpha1.RolloutReleasing, v1alpha1.RolloutReasonCordonLost, "Someone uncordoned the node while its agent had a reboot permit; leaving the node alone once the agent has answered"))
+		if !n.Unschedulable {
 			// The node may go down at any moment: no pod is to come here before the agent has answered.
-			p.cordonNode(v)
+			p.cordonNode(n)
 		}
 	default:
-		p.setNote(v, v1alpha1.RolloutReleasing, v1alpha1.RolloutReasonWithdrawingPermit, "The permit is no longer right; it is withdrawn once the agent has answered")
+		p.setNote(n, v1alpha1.RolloutReleasing, v1alpha1.RolloutReasonWithdrawingPermit, "The reboot permit is outdated; withdrawing it once the agent has answered")
 	}
 }
 
 // failUnanswered fails a node whose agent did nothing about its permit in time. The permit stays where the agent is
 // silent: it may yet use it.
-func (p *planner) failUnanswered(v *nodeState) {
-	message := fmt.Sprintf("The agent did not use its permit within %s", p.rebootTimeout(v))
-	p.writeNoteAhead(v, p.newNote(v, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, message))
-	if v.hasSeenSpec() {
-		p.clearPermit(v, v1alpha1.RolloutReasonRebootTimedOut)
+func (p *planner) failUnanswered(n *nodeState) {
+	message := fmt.Sprintf("The agent did not use its reboot permit within %s", p.rebootTimeout(n))
+	p.writeNoteAhead(n, p.newNote(n, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, message))
+	if n.hasSeenSpec() {
+		p.clearPermit(n, v1alpha1.RolloutReasonRebootTimedOut)
 	}
 }
 
-// prepareNode leads a node without a permit from its claim to its permit, or lets it go.
-func (p *planner) prepareNode(v *nodeState) {
+// prepareNode leads a node without a permit from its claim to its permit, or returns it to service.
+func (p *planner) prepareNode(n *nodeState) {
 	switch {
-	case v.Mark != nil && !v.Unschedulable:
-		p.backOffFrom(v, v1alpha1.RolloutReasonCordonLost, "Somebody uncordoned the node; it is left alone for a while")
-	case v.Mark == nil && v.Unschedulable:
-		p.endDisruption(v, v1alpha1.RolloutReasonCordonedByOthers)
-	case v.Mark == nil:
-		if reason, _ := p.findObstacle(v); reason != "" {
-			p.returnToService(v, reason)
+	case n.Mark != nil && !n.Unschedulable:
+		p.backOffFrom(n, v1alpha1.RolloutReasonCordonLost, "Someone uncordoned the node; leaving it alone for a while")
+	case n.Mark == nil && n.Unschedulable:
+		p.endDisruption(n, v1alpha1.RolloutReasonCordonedByOthers)
+	case n.Mark == nil:
+		if reason, _ := p.findObstacle(n); reason != "" {
+			p.returnToService(n, reason)
 			return
 		}
-		p.cordonNode(v)
-		p.beginDrain(v)
+		p.cordonNode(n)
+		p.beginDrain(n)
 	default:
-		p.drainNode(v)
+		p.drainNode(n)
 	}
 }
 
 // cordonNode makes the node unschedulable with our mark. Our conditions come first: others write to the Node once it is cordoned.
-func (p *planner) cordonNode(v *nodeState) {
-	mark := p.claimFor(v)
-	if v.Mark != nil && !v.Mark.Since.IsZero() {
-		mark.Since = v.Mark.Since
+func (p *planner) cordonNode(n *nodeState) {
+	mark := p.claimFor(n)
+	if n.Mark != nil && !n.Mark.Since.IsZero() {
+		mark.Since = n.Mark.Since
 	}
-	v.maintenance = MaintenanceDraining
-	if v.permit != nil {
-		v.maintenance = MaintenanceDrained
+	n.maintenance = MaintenanceDraining
+	if n.permit != nil {
+		n.maintenance = MaintenanceDrained
 	}
-	p.updateMaintenance(v)
-	p.addStep(Cordon{OnNode{v.Name}, mark, p.rulesFor(v).Drain.ExcludeFromLoadBalancersSeconds > 0})
+	p.updateMaintenance(n)
+	p.addStep(Cordon{OnNode{n.Name}, mark, p.rulesFor(n).Drain.ExcludeFromLoadBalancersSeconds > 0})
 }
 
-// drainNode empties a node that we have cordoned, as long as it is to be rebooted.
-func (p *planner) drainNode(v *nodeState) {
-	v.maintenance = MaintenanceDraining
-	if p.isPausedAfterRefusal(v) {
-		p.keepNote(v)
+// drainNode empties a node that we have cordoned, as long as it needs the reboot.
+func (p *planner) drainNode(n *nodeState) {
+	n.maintenance = MaintenanceDraining
+	if p.isPausedAfterRefusal(n) {
+		p.keepNote(n)
 		return
 	}
-	if v.need.kind == needNone && v.attemptsGiven() > 0 && !v.ClientNode.Spec.Release {
-		p.acceptRebootedAnyway(v)
+	if n.need.kind == needNone && n.attemptsGiven() > 0 && !n.ClientNode.Spec.Release {
+		p.acceptRebootedAnyway(n)
 		return
 	}
-	if v.need.kind == needNone {
-		p.endDisruption(v, v1alpha1.RolloutReasonNothingToDo)
+	if n.need.kind == needNone {
+		p.endDisruption(n, v1alpha1.RolloutReasonNothingToDo)
 		return
 	}
-	if reason, _ := p.checkRules(v); reason != "" {
-		p.endDisruption(v, reason)
+	if reason, _ := p.checkRules(n); reason != "" {
+		p.endDisruption(n, reason)
 		return
 	}
-	if v.need.kind == needUnknown || v.isChanging() {
-		p.awaitReport(v)
+	if n.need.kind == needUnknown || n.isChanging() {
+		p.awaitReport(n)
 		return
 	}
-	if end := p.drainStart(v); p.Now.Before(end) {
+	if end := p.drainStart(n); p.Now.Before(end) {
 		p.wakeAt(end)
-		p.setNote(v, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonLeavingLoadBalancers, "External load balancers have until "+formatTime(end)+" to let go of the node")
+		p.setNote(n, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonLeavingLoadBalancers, "Waiting until "+formatTime(end)+" for external load balancers to drop the node")
 		return
 	}
-	if due := p.nextInspection(v); v.Drain == nil && p.exactNow.Before(due) {
+	if due := p.nextInspection(n); n.Drain == nil && p.exactNow.Before(due) {
 		p.wakeAt(due)
-		p.keepNote(v)
+		p.keepNote(n)
 		return
 	}
-	if v.Drain == nil {
-		p.addStep(Drain{OnNode{v.Name}, p.rulesFor(v).Drain, false})
-		p.setNote(v, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDraining, "The node is being drained")
+	if n.Drain == nil {
+		p.addStep(Drain{OnNode{n.Name}, p.rulesFor(n).Drain, false})
+		p.setNote(n, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDraining, "Draining the node")
 		p.wakeAt(p.nextInspectionAfter(p.exactNow))
 		return
 	}
-	p.finishDrain(v)
+	p.finishDrain(n)
 }
 
 // beginDrain has the first pods evicted as soon as the node is cordoned, where nobody is given time before that.
-func (p *planner) beginDrain(v *nodeState) {
-	options := p.rulesFor(v).Drain
+func (p *planner) beginDrain(n *nodeState) {
+	options := p.rulesFor(n).Drain
 	if options.ExcludeFromLoadBalancersSeconds > 0 {
-		p.setNote(v, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDraining, "The node is cordoned")
+		p.setNote(n, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDraining, "The node is cordoned")
 		p.wakeAt(p.Now)
 		return
 	}
-	p.addStep(Drain{OnNode{v.Name}, options, true})
-	p.setNote(v, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDraining, "The node is being drained")
+	p.addStep(Drain{OnNode{n.Name}, options, true})
+	p.setNote(n, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDraining, "Draining the node")
 	p.wakeAt(p.nextInspectionAfter(p.exactNow))
 }
 
 // drainStart is when pods may be evicted: external load balancers come first.
-func (p *planner) drainStart(v *nodeState) time.Time {
-	return v.disruptedSince().Add(time.Duration(p.rulesFor(v).Drain.ExcludeFromLoadBalancersSeconds) * time.Second)
+func (p *planner) drainStart(n *nodeState) time.Time {
+	return n.disruptedSince().Add(time.Duration(p.rulesFor(n).Drain.ExcludeFromLoadBalancersSeconds) * time.Second)
 }
 
 // drainDeadline is when a drain has taken too long.
-func (p *planner) drainDeadline(v *nodeState) time.Time {
-	return p.drainStart(v).Add(toDuration(p.rulesFor(v).Drain.TimeoutSeconds))
+func (p *planner) drainDeadline(n *nodeState) time.Time {
+	return p.drainStart(n).Add(toDuration(p.rulesFor(n).Drain.TimeoutSeconds))
 }
 
-// acceptRebootedAnyway looks at a node that needs no reboot any more although the attempt on record has ended without one:
-// its host went down after it had refused to, or somebody rebooted it. It has to look as well as after a permitted boot.
-func (p *planner) acceptRebootedAnyway(v *nodeState) {
-	end := p.drainDeadline(v)
+// acceptRebootedAnyway accepts a node that needs no reboot any more although the attempt in its note has ended without one:
+// its host went down after it had refused to, or somebody rebooted it. It has to be as healthy as after a permitted boot.
+func (p *planner) acceptRebootedAnyway(n *nodeState) {
+	end := p.drainDeadline(n)
 	switch {
-	case v.isHealthy():
-		p.settleNode(v)
+	case n.isHealthy():
+		p.settleNode(n)
 	case p.Now.Before(end):
 		p.wakeAt(end)
-		p.setNote(v, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonWaitingForNode, "The node waits for no boot any more: "+v.whyNotAccepted())
+		p.setNote(n, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonWaitingForNode, "The node no longer needs a reboot, but is not healthy yet: "+n.whyNotAccepted())
 	default:
-		p.endDisruption(v, v1alpha1.RolloutReasonNothingToDo)
+		p.endDisruption(n, v1alpha1.RolloutReasonNothingToDo)
 	}
 }
 
 // isPausedAfterRefusal reports whether the agent or its host has refused the reboot a moment ago.
-func (p *planner) isPausedAfterRefusal(v *nodeState) bool {
-	if v.note.Phase != v1alpha1.RolloutDraining || v.note.Reason != v1alpha1.RolloutReasonPermitRefused {
+func (p *planner) isPausedAfterRefusal(n *nodeState) bool {
+	if n.note.Phase != v1alpha1.RolloutDraining || n.note.Reason != v1alpha1.RolloutReasonPermitRefused {
 		return false
 	}
-	end := v.noteSince().Add(RefusalPause)
+	end := n.noteSince().Add(RefusalPause)
 	if !p.Now.Before(end) {
 		return false
 	}
@@ -434,113 +434,113 @@ func (p *planner) isPausedAfterRefusal(v *nodeState) bool {
 	return true
 }
 
-// awaitReport keeps a drained node for as long as its drain may take, until it is known again what it needs.
-func (p *planner) awaitReport(v *nodeState) {
-	reason, message := v.whyNeedUnknown()
-	end := p.drainDeadline(v)
+// awaitReport leaves a node drained, for as long as its drain may take, until it is known again what it needs.
+func (p *planner) awaitReport(n *nodeState) {
+	reason, message := n.whyNeedUnknown()
+	end := p.drainDeadline(n)
 	if p.Now.Before(end) {
 		p.wakeAt(end)
-		p.setNote(v, v1alpha1.RolloutDraining, reason, message)
+		p.setNote(n, v1alpha1.RolloutDraining, reason, message)
 		return
 	}
-	p.backOffFrom(v, v1alpha1.RolloutReasonDrainTimedOut, "The node is released: "+message)
+	p.backOffFrom(n, v1alpha1.RolloutReasonDrainTimedOut, "The drain was given up: "+message)
 }
 
 // whyNeedUnknown says why a node's need is not known.
-func (v *nodeState) whyNeedUnknown() (reason, message string) {
+func (n *nodeState) whyNeedUnknown() (reason, message string) {
 	switch {
-	case !v.hasReportedSinceBoot():
+	case !n.hasReportedSinceBoot():
 		return v1alpha1.RolloutReasonAgentSilent, "The agent has not reported since the node's last boot"
-	case !v.hasReportedSettings():
-		return v1alpha1.RolloutReasonApplying, "The agent has not reported the declared settings yet"
+	case !n.hasReportedSettings():
+		return v1alpha1.RolloutReasonApplying, "The agent has not reported on the wanted settings yet"
 	}
-	return v1alpha1.RolloutReasonSettingsChanging, "The declared boot settings are on their way to the node"
+	return v1alpha1.RolloutReasonSettingsChanging, "The new boot settings have not reached the node yet"
 }
 
-// finishDrain gives the permit to a node that is empty, and waits or gives up where it is not.
-func (p *planner) finishDrain(v *nodeState) {
-	options := p.rulesFor(v).Drain
-	busy := v.busyMounts(*options.IgnoreDaemonSetMounts)
+// finishDrain gives the permit to an empty node, and waits or backs off where it is not empty.
+func (p *planner) finishDrain(n *nodeState) {
+	options := p.rulesFor(n).Drain
+	busy := n.busyMounts(*options.IgnoreDaemonSetMounts)
 	switch {
-	case !v.Drain.Gone:
-		p.awaitDrain(v, v.Drain.Reason, v.Drain.Message)
+	case !n.Drain.Gone:
+		p.awaitDrain(n, n.Drain.Reason, n.Drain.Message)
 	case len(busy) > 0:
-		p.awaitDrain(v, v1alpha1.RolloutReasonMountsBusy, "Mounts are still in use: "+text.List(busy))
-	case !v.AgentReady:
-		p.awaitDrain(v, v1alpha1.RolloutReasonAgentSilent, "The agent's Pod is not Ready")
-	case !v.hasSeenSpec():
-		p.awaitDrain(v, v1alpha1.RolloutReasonApplying, "The agent has not seen the StorageClientNode as it stands")
+		p.awaitDrain(n, v1alpha1.RolloutReasonMountsBusy, "Mounts still in use: "+text.List(busy))
+	case !n.AgentReady:
+		p.awaitDrain(n, v1alpha1.RolloutReasonAgentSilent, "The agent's Pod is not Ready")
+	case !n.hasSeenSpec():
+		p.awaitDrain(n, v1alpha1.RolloutReasonApplying, "The agent has not seen the latest StorageClientNode yet")
 	default:
-		p.beginAttempt(v)
+		p.beginAttempt(n)
 	}
 }
 
 // awaitDrain lets a drain go on, or ends it when its time is over.
-func (p *planner) awaitDrain(v *nodeState, reason, message string) {
-	options := p.rulesFor(v).Drain
-	end := p.drainDeadline(v)
+func (p *planner) awaitDrain(n *nodeState, reason, message string) {
+	options := p.rulesFor(n).Drain
+	end := p.drainDeadline(n)
 	if p.Now.Before(end) {
 		p.wakeAt(p.nextInspectionAfter(p.exactNow))
-		p.setNote(v, v1alpha1.RolloutDraining, reason, message)
+		p.setNote(n, v1alpha1.RolloutDraining, reason, message)
 		return
 	}
-	message = fmt.Sprintf("The drain did not end within %s: %s", toDuration(options.TimeoutSeconds), message)
+	message = fmt.Sprintf("The drain did not finish within %s: %s", toDuration(options.TimeoutSeconds), message)
 	if options.OnTimeout == v1alpha1.DrainWait {
 		p.wakeAt(p.nextInspectionAfter(p.exactNow))
-		p.setNote(v, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDrainTimedOut, message)
+		p.setNote(n, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDrainTimedOut, message)
 		return
 	}
-	p.backOffFrom(v, v1alpha1.RolloutReasonDrainTimedOut, message)
+	p.backOffFrom(n, v1alpha1.RolloutReasonDrainTimedOut, message)
 }
 
-// busyMounts are the workloads' mounts that hold the reboot back.
-func (v *nodeState) busyMounts(ignoreLeft bool) []string {
+// busyMounts are the workloads' mounts that keep the node from being rebooted.
+func (n *nodeState) busyMounts(ignoreLeft bool) []string {
 	var busy []string
-	for _, m := range v.ClientNode.Status.BusyMounts {
-		if !ignoreLeft || m.PodUID == "" || !slices.Contains(v.Drain.LeftPodUIDs, m.PodUID) {
+	for _, m := range n.ClientNode.Status.BusyMounts {
+		if !ignoreLeft || m.PodUID == "" || !slices.Contains(n.Drain.LeftPodUIDs, m.PodUID) {
 			busy = append(busy, m.MountPoint)
 		}
 	}
-	if omitted := v.ClientNode.Status.BusyMountsOmitted; omitted > 0 {
-		busy = append(busy, fmt.Sprintf("%d that are not listed", omitted))
+	if omitted := n.ClientNode.Status.BusyMountsOmitted; omitted > 0 {
+		busy = append(busy, fmt.Sprintf("%d not listed", omitted))
 	}
 	return busy
 }
 
-// beginAttempt writes down that an attempt begins, and gives the permit. One that is on record and was never given is given now.
-func (p *planner) beginAttempt(v *nodeState) {
-	status := p.newNote(v, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, "The agent may reboot the node")
+// beginAttempt writes into the note that an attempt begins, and gives the permit. One that the note names and that was never given is given now.
+func (p *planner) beginAttempt(n *nodeState) {
+	status := p.newNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, "The agent may reboot the node")
 	status.Since = &metav1.Time{Time: p.Now}
-	if !v.isAttemptUnused() {
+	if !n.isAttemptUnused() {
 		status.Attempts++
 	}
 	if status.Attempts > MaxAttempts {
-		message := fmt.Sprintf("%d permits have been given for this boot hash and the node still needs a reboot", MaxAttempts)
-		p.writeNoteAhead(v, p.newNote(v, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonAttemptsUsedUp, message))
+		message := fmt.Sprintf("The node still needs a reboot after %d permits for this boot hash", MaxAttempts)
+		p.writeNoteAhead(n, p.newNote(n, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonAttemptsUsedUp, message))
 		return
 	}
-	p.writeNoteAhead(v, status)
-	p.addStep(SetMaintenance{OnNode{v.Name}, MaintenanceDrained, true})
-	v.maintenance, v.maintenanceShown = MaintenanceDrained, MaintenanceDrained
-	permit := p.newPermit(v, status)
-	p.addStep(GivePermit{OnNode{v.Name}, permit})
-	v.permit = &permit
-	p.wakeAt(p.Now.Add(p.rebootTimeout(v)))
+	p.writeNoteAhead(n, status)
+	p.addStep(SetMaintenance{OnNode{n.Name}, MaintenanceDrained, true})
+	n.maintenance, n.maintenanceShown = MaintenanceDrained, MaintenanceDrained
+	permit := p.newPermit(n, status)
+	p.addStep(GivePermit{OnNode{n.Name}, permit})
+	n.permit = &permit
+	p.wakeAt(p.Now.Add(p.rebootTimeout(n)))
 }
 
-// isAttemptUnused reports whether the attempt on record never became a permit that the agent has answered.
-func (v *nodeState) isAttemptUnused() bool {
-	if v.note.Phase != v1alpha1.RolloutRebooting || v.note.BootHash != v.target {
+// isAttemptUnused reports whether the attempt in the note never became a permit that the agent has answered.
+func (n *nodeState) isAttemptUnused() bool {
+	if n.note.Phase != v1alpha1.RolloutRebooting || n.note.BootHash != n.target {
 		return false
 	}
-	return v.ClientNode.Status.Reboot == nil || v.ClientNode.Status.Reboot.PermitID != newPermitID(v, v.note)
+	return n.ClientNode.Status.Reboot == nil || n.ClientNode.Status.Reboot.PermitID != permitID(n, n.note)
 }
 
-func (p *planner) newPermit(v *nodeState, attempt v1alpha1.RolloutStatus) v1alpha1.RebootPermit {
-	permit := v1alpha1.RebootPermit{ID: newPermitID(v, attempt), BootHash: v.ClientNode.Spec.BootHash, BootID: v.BootID}
-	if *p.rulesFor(v).Drain.IgnoreDaemonSetMounts {
+func (p *planner) newPermit(n *nodeState, attempt v1alpha1.RolloutStatus) v1alpha1.RebootPermit {
+	permit := v1alpha1.RebootPermit{ID: permitID(n, attempt), BootHash: n.ClientNode.Spec.BootHash, BootID: n.BootID}
+	if *p.rulesFor(n).Drain.IgnoreDaemonSetMounts {
 		const most = 256
-		left := slices.Compact(slices.Sorted(slices.Values(v.Drain.LeftPodUIDs)))
+		left := slices.Compact(slices.Sorted(slices.Values(n.Drain.LeftPodUIDs)))
 		permit.IgnorePodUIDs = left[:min(len(left), most)]
 	}
 	return permit

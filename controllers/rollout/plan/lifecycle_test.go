@@ -39,7 +39,7 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 				f.node("a").Guarded, f.Paused = true, true
 			},
 			[]string{
-				"record a: Releasing PausedByAnnotation", "conditions of a: none", "uncordon a: PausedByAnnotation",
+				"note a: Releasing PausedByAnnotation", "conditions of a: none", "uncordon a: PausedByAnnotation",
 				"release the claim of a", "a: Waiting PausedByAnnotation",
 			},
 		},
@@ -49,7 +49,7 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 				f.node("a").Guarded, f.node("a").Mark = true, nil
 			},
 			[]string{
-				"record a: Releasing CordonedByOthers", "conditions of a: none", "take our guards off a", "release the claim of a",
+				"note a: Releasing CordonedByOthers", "conditions of a: none", "take our guards off a", "release the claim of a",
 				"a: Waiting CordonedByOthers",
 			},
 		},

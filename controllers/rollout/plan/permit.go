@@ -11,15 +11,15 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// newPermitID names the permit of the attempt that is on record. It is a UUID of version 7 with the time at which the
+// permitID names the permit of the attempt that is on record. It is a UUID of version 7 with the time at which the
 // attempt began, and else made of what the permit is for: whoever gives the permit that is on record, again after a
 // crash or as a second manager, gives the same one, and an agent uses it once.
-func newPermitID(v *nodeState, attempt v1alpha1.RolloutStatus) string {
+func permitID(n *nodeState, attempt v1alpha1.RolloutStatus) string {
 	var began time.Time
 	if attempt.Since != nil {
 		began = attempt.Since.Time
 	}
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s\n%d\n", v.ClientNode.UID, attempt.BootHash, v.BootID, attempt.Attempts))
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%s\n%d\n", n.ClientNode.UID, attempt.BootHash, n.BootID, attempt.Attempts))
 	var id [16]byte
 	copy(id[6:], sum[:])
 	var millis [8]byte

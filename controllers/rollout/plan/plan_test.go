@@ -100,7 +100,7 @@ func (f *fixture) permitted(name string, since time.Duration) {
 	n.Maintenance = MaintenanceDrained
 	record := f.record(name, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, since)
 	record.Attempts = 1
-	id := newPermitID(&nodeState{Node: n}, *record)
+	id := permitID(&nodeState{Node: n}, *record)
 	n.ClientNode.Spec.RebootPermit = &v1alpha1.RebootPermit{ID: id, BootHash: "h1", BootID: n.BootID}
 	n.ClientNode.Generation, n.ClientNode.Status.ObservedGeneration = 4, 4
 }
@@ -308,7 +308,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 	gone := &DrainProgress{Gone: true, LeftPodUIDs: []string{"ds"}}
 	blocked := &DrainProgress{Reason: v1alpha1.RolloutReasonDrainBlocked, Message: "Pod x/y is kept by PodDisruptionBudget x/z"}
 	release := func(reason string) []string {
-		return []string{"record a: Releasing " + reason, "conditions of a: none", "uncordon a: " + reason, "release the claim of a"}
+		return []string{"note a: Releasing " + reason, "conditions of a: none", "uncordon a: " + reason, "release the claim of a"}
 	}
 	for name, c := range map[string]struct {
 		change func(*fixture)
@@ -330,7 +330,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 				f.cordoned("a", 15*time.Minute)
 				f.node("a").Drain = blocked
 			},
-			[]string{"record a: Waiting DrainTimedOut", "conditions of a: none", "uncordon a: DrainTimedOut", "release the claim of a", "a: Waiting DrainTimedOut"},
+			[]string{"note a: Waiting DrainTimedOut", "conditions of a: none", "uncordon a: DrainTimedOut", "release the claim of a", "a: Waiting DrainTimedOut"},
 		},
 		"the drain times out and is waited for": {
 			func(f *fixture) {
@@ -370,7 +370,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 				f.node("a").Drain = gone
 				f.node("a").ClientNode.Status.BusyMounts = []v1alpha1.BusyMount{{MountPoint: "/m", PodUID: "ds"}}
 			},
-			[]string{"record a: Rebooting PermitGiven", "conditions of a: Drained, for a permit", "permit the reboot of a", "a: Rebooting PermitGiven"},
+			[]string{"note a: Rebooting PermitGiven", "conditions of a: Drained, for a permit", "permit the reboot of a", "a: Rebooting PermitGiven"},
 		},
 		"but where the profile minds": {
 			func(f *fixture) {
@@ -430,14 +430,14 @@ func TestForANodeThatWeHold(t *testing.T) {
 				f.cordoned("a", time.Minute)
 				f.node("a").Unschedulable = false
 			},
-			[]string{"record a: Waiting CordonLost", "conditions of a: none", "uncordon a: CordonLost", "release the claim of a", "a: Waiting CordonLost"},
+			[]string{"note a: Waiting CordonLost", "conditions of a: none", "uncordon a: CordonLost", "release the claim of a", "a: Waiting CordonLost"},
 		},
 		"somebody takes the mark off: the cordon is theirs": {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
 				f.node("a").Mark = nil
 			},
-			[]string{"record a: Releasing CordonedByOthers", "conditions of a: none", "release the claim of a", "a: Waiting CordonedByOthers"},
+			[]string{"note a: Releasing CordonedByOthers", "conditions of a: none", "release the claim of a", "a: Waiting CordonedByOthers"},
 		},
 		"its Node is being deleted: it is left alone": {
 			func(f *fixture) {
@@ -459,7 +459,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 				f.node("a").BootID = "a-9"
 				f.Profiles[0].Rollout.Drain.OnTimeout = v1alpha1.DrainWait
 			},
-			[]string{"record a: Waiting DrainTimedOut", "conditions of a: none", "uncordon a: DrainTimedOut", "release the claim of a", "a: Waiting DrainTimedOut"},
+			[]string{"note a: Waiting DrainTimedOut", "conditions of a: none", "uncordon a: DrainTimedOut", "release the claim of a", "a: Waiting DrainTimedOut"},
 		},
 		"an attempt that was recorded and not permitted is permitted": {
 			func(f *fixture) {
@@ -467,7 +467,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 				f.node("a").Drain = gone
 				f.record("a", v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, 0).Attempts = MaxAttempts
 			},
-			[]string{"record a: Rebooting PermitGiven", "conditions of a: Drained, for a permit", "permit the reboot of a", "a: Rebooting PermitGiven"},
+			[]string{"note a: Rebooting PermitGiven", "conditions of a: Drained, for a permit", "permit the reboot of a", "a: Rebooting PermitGiven"},
 		},
 		"a fourth attempt fails the node": {
 			func(f *fixture) {
@@ -475,14 +475,14 @@ func TestForANodeThatWeHold(t *testing.T) {
 				f.node("a").Drain = gone
 				f.record("a", v1alpha1.RolloutDraining, "", time.Minute).Attempts = MaxAttempts
 			},
-			[]string{"record a: Failed AttemptsUsedUp", "a: Failed AttemptsUsedUp"},
+			[]string{"note a: Failed AttemptsUsedUp", "a: Failed AttemptsUsedUp"},
 		},
 		"a refused permit is taken back, and the agent is left alone for a while": {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
 				f.answer("a", v1alpha1.RebootRefused)
 			},
-			[]string{"record a: Draining PermitRefused", "clear the permit of a: PermitRefused", "a: Draining PermitRefused"},
+			[]string{"note a: Draining PermitRefused", "clear the permit of a: PermitRefused", "a: Draining PermitRefused"},
 		},
 		"nothing happens while the agent is left alone": {
 			func(f *fixture) {
@@ -507,7 +507,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 				f.permitted("a", 15*time.Minute)
 				f.node("a").ClientNode.Status.ObservedGeneration = 3
 			},
-			[]string{"record a: Failed RebootTimedOut", "a: Failed RebootTimedOut"},
+			[]string{"note a: Failed RebootTimedOut", "a: Failed RebootTimedOut"},
 		},
 		"a permit for other settings is taken back once the agent has answered": {
 			func(f *fixture) {
@@ -530,7 +530,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 				f.node("a").Unschedulable = false
 				f.node("a").ClientNode.Status.ObservedGeneration = 3
 			},
-			[]string{"record a: Releasing CordonLost", "cordon a", "a: Releasing CordonLost"},
+			[]string{"note a: Releasing CordonLost", "cordon a", "a: Releasing CordonLost"},
 		},
 		"and given up once it has": {
 			func(f *fixture) {
@@ -538,7 +538,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 				f.node("a").ClientNode.Status.Rollout.Reason = v1alpha1.RolloutReasonCordonLost
 			},
 			[]string{
-				"clear the permit of a: WithdrawingPermit", "record a: Waiting CordonLost", "conditions of a: none",
+				"clear the permit of a: WithdrawingPermit", "note a: Waiting CordonLost", "conditions of a: none",
 				"uncordon a: CordonLost", "release the claim of a", "a: Waiting CordonLost",
 			},
 		},
@@ -571,7 +571,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 				f.rebooted("a")
 				f.record("a", v1alpha1.RolloutSettling, v1alpha1.RolloutReasonSettling, 30*time.Second)
 			},
-			[]string{"conditions of a: none", "uncordon a: Accepted", "release the claim of a", "record a: UpToDate NothingToDo", "clear the permit of a: Accepted", "a: UpToDate NothingToDo"},
+			[]string{"conditions of a: none", "uncordon a: Accepted", "release the claim of a", "note a: UpToDate NothingToDo", "clear the permit of a: Accepted", "a: UpToDate NothingToDo"},
 		},
 		"it is not accepted before it is Ready": {
 			func(f *fixture) {
@@ -614,7 +614,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 				status := &f.node("a").ClientNode.Status
 				status.RebootRequired, status.RebootRequiredBy = true, []string{"kernelArgument/ihash_entries"}
 			},
-			[]string{"record a: Failed RebootWithoutEffect", "clear the permit of a: RebootWithoutEffect", "a: Failed RebootWithoutEffect"},
+			[]string{"note a: Failed RebootWithoutEffect", "clear the permit of a: RebootWithoutEffect", "a: Failed RebootWithoutEffect"},
 		},
 		"a setting that failed after the boot fails it at once": {
 			func(f *fixture) {
@@ -622,7 +622,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 				f.rebooted("a")
 				f.node("a").ClientNode.Status.Settings[0].State = v1alpha1.SettingFailed
 			},
-			[]string{"record a: Failed RebootWithoutEffect", "clear the permit of a: RebootWithoutEffect", "a: Failed RebootWithoutEffect"},
+			[]string{"note a: Failed RebootWithoutEffect", "clear the permit of a: RebootWithoutEffect", "a: Failed RebootWithoutEffect"},
 		},
 		"it has booted and is not well in time": {
 			func(f *fixture) {
@@ -648,7 +648,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 				f.node("a").ReadySince = f.Now.Add(-16 * time.Minute)
 				f.node("a").ClientNode.Status.BootID = "before"
 			},
-			[]string{"record a: Failed RebootTimedOut", "clear the permit of a: RebootTimedOut", "a: Failed RebootTimedOut"},
+			[]string{"note a: Failed RebootTimedOut", "clear the permit of a: RebootTimedOut", "a: Failed RebootTimedOut"},
 		},
 		"it has booted late, and with its old entry": {
 			func(f *fixture) {
@@ -658,7 +658,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 				f.node("a").ReadySince = f.Now.Add(-time.Minute)
 				f.node("a").ClientNode.Status.Settings[0].State = v1alpha1.SettingFailed
 			},
-			[]string{"record a: Failed RebootWithoutEffect", "clear the permit of a: RebootWithoutEffect", "a: Failed RebootWithoutEffect"},
+			[]string{"note a: Failed RebootWithoutEffect", "clear the permit of a: RebootWithoutEffect", "a: Failed RebootWithoutEffect"},
 		},
 		"a failed node stays cordoned": {
 			func(f *fixture) {
@@ -725,7 +725,7 @@ func TestForTellsWhoHoldsTheBudget(t *testing.T) {
 	f.node("b").Ready = false
 	f.record("c", v1alpha1.RolloutFailed, "x", time.Hour)
 	p := For(f.Snapshot)
-	want := "The budget of StorageClientProfile eda, 3 of 6 nodes, is held: a is being rebooted, b is not Ready, c has failed"
+	want := "Reboot limit of StorageClientProfile eda reached (3 of 6 nodes): a is rebooting, b is not Ready, c has failed"
 	if diff := cmp.Diff(want, p.Notes["d"].Message); diff != "" {
 		t.Error(diff)
 	}
@@ -734,7 +734,7 @@ func TestForTellsWhoHoldsTheBudget(t *testing.T) {
 		t.Errorf("with room for one, got %q", got)
 	}
 	f.Budget = 2
-	if got := For(f.Snapshot); len(got.Steps) > 0 || !strings.HasPrefix(got.Notes["d"].Message, "The cluster's budget, 2 of 6 nodes, is held: ") {
+	if got := For(f.Snapshot); len(got.Steps) > 0 || !strings.HasPrefix(got.Notes["d"].Message, "Reboot limit of the cluster reached (2 of 6 nodes): ") {
 		t.Errorf("the cluster's budget is used up, got %q and %q", lines(got), got.Notes["d"].Message)
 	}
 }
@@ -743,7 +743,7 @@ func TestForKeepsTheEndOfALongLineQuiet(t *testing.T) {
 	f := cluster("a", "b", "c", "d", "e", "f")
 	f.Budget = 1
 	p := For(f.Snapshot)
-	want := "The cluster's budget is used up, and at least 3 nodes are before this one"
+	want := "Reboot limit of the cluster reached; at least 3 nodes ahead in the queue"
 	for _, name := range []string{"e", "f"} {
 		if diff := cmp.Diff(want, p.Notes[name].Message); diff != "" {
 			t.Errorf("%s: %s", name, diff)
@@ -874,7 +874,7 @@ func TestForStopsAtTheFailureThreshold(t *testing.T) {
 	f.record("a", v1alpha1.RolloutFailed, "x", time.Hour)
 	f.cordoned("b", time.Minute)
 	want := []string{
-		"record b: Releasing FailureThresholdReached", "conditions of b: none", "uncordon b: FailureThresholdReached",
+		"note b: Releasing FailureThresholdReached", "conditions of b: none", "uncordon b: FailureThresholdReached",
 		"release the claim of b", "b: Waiting FailureThresholdReached", "c: Waiting FailureThresholdReached",
 	}
 	if diff := cmp.Diff(want, lines(For(f.Snapshot), "b", "c")); diff != "" {
@@ -1083,23 +1083,23 @@ func TestPermitID(t *testing.T) {
 	v := &nodeState{Node: f.node("a")}
 	at := metav1.Time{Time: noon}
 	attempt := v1alpha1.RolloutStatus{BootHash: "h1", Attempts: 1, Since: &at}
-	id := newPermitID(v, attempt)
+	id := permitID(v, attempt)
 	if got := permitTime(id); !got.Equal(noon) {
 		t.Errorf("permitTime(%s) = %s, want %s", id, got, noon)
 	}
 	if len(id) != 36 || id[14] != '7' || !strings.ContainsRune("89ab", rune(id[19])) {
 		t.Errorf("%s is no UUID of version 7", id)
 	}
-	if again := newPermitID(v, attempt); again != id {
+	if again := permitID(v, attempt); again != id {
 		t.Errorf("the same attempt has permits %s and %s", id, again)
 	}
 	next := attempt
 	next.Attempts = 2
-	if newPermitID(v, next) == id {
+	if permitID(v, next) == id {
 		t.Error("two attempts share a permit")
 	}
 	f.node("a").BootID = "a-2"
-	if newPermitID(v, attempt) == id {
+	if permitID(v, attempt) == id {
 		t.Error("two boots share a permit")
 	}
 	if got := permitTime("not-a-uuid"); !got.IsZero() {

@@ -14,9 +14,9 @@ import (
 // claimNext claims nodes whose turn it is, as far as canary, budgets and zones go.
 func (p *planner) claimNext(idle []*nodeState) {
 	var queue []*nodeState
-	for _, v := range idle {
-		if p.describeIdle(v) {
-			queue = append(queue, v)
+	for _, n := range idle {
+		if p.describeIdle(n) {
+			queue = append(queue, n)
 		}
 	}
 	if len(queue) == 0 {
@@ -25,58 +25,58 @@ func (p *planner) claimNext(idle []*nodeState) {
 	p.busy = p.findBusyZones()
 	line := p.newQueue(queue)
 	refused := 0
-	for v := line.takeNext(); v != nil; v = line.takeNext() {
-		if reason, message := p.checkTurn(v, refused); reason != "" {
+	for n := line.takeNext(); n != nil; n = line.takeNext() {
+		if reason, message := p.checkTurn(n, refused); reason != "" {
 			refused++
-			p.setNote(v, v1alpha1.RolloutWaiting, reason, message)
+			p.setNote(n, v1alpha1.RolloutWaiting, reason, message)
 			continue
 		}
-		line.countClaim(v, p.Now)
-		p.claimNode(v)
+		line.countClaim(n, p.Now)
+		p.claimNode(n)
 	}
 }
 
-func (p *planner) claimNode(v *nodeState) {
-	claim := p.claimFor(v)
-	v.claim = &claim
-	p.budgets.addNode(v)
-	if p.occupiesZone(v) {
-		p.busy.addNode(v)
+func (p *planner) claimNode(n *nodeState) {
+	claim := p.claimFor(n)
+	n.claim = &claim
+	p.budgets.addNode(n)
+	if p.occupiesZone(n) {
+		p.busy.addNode(n)
 	}
-	p.addStep(AddClaim{OnNode{v.Name}, claim, false})
-	p.setNote(v, v1alpha1.RolloutClaimed, v1alpha1.RolloutReasonClaimed, "The node is about to be cordoned")
+	p.addStep(AddClaim{OnNode{n.Name}, claim, false})
+	p.setNote(n, v1alpha1.RolloutClaimed, v1alpha1.RolloutReasonClaimed, "About to cordon the node")
 	p.wakeAt(p.Now)
 }
 
-// checkTurn is why it is not a node's turn, empty if it is. ahead is how many have been refused in this pass.
-func (p *planner) checkTurn(v *nodeState, refused int) (reason, message string) {
-	if reason, message := p.checkCanary(v); reason != "" {
+// checkTurn is why it is not a node's turn, empty if it is. refused is how many have been refused in this pass.
+func (p *planner) checkTurn(n *nodeState, refused int) (reason, message string) {
+	if reason, message := p.checkCanary(n); reason != "" {
 		return reason, message
 	}
-	if reason, message := p.checkControlPlane(v); reason != "" {
+	if reason, message := p.checkControlPlane(n); reason != "" {
 		return reason, message
 	}
-	if v.Manager {
-		if others := p.nodesBeforeManager(v); len(others) > 0 {
+	if n.Manager {
+		if others := p.nodesBeforeManager(n); len(others) > 0 {
 			return v1alpha1.RolloutReasonManagerNodeLast, "The manager's own node goes last, after " + text.List(others)
 		}
 	}
-	if reason, message := p.checkBudget(v, refused); reason != "" {
+	if reason, message := p.checkBudget(n, refused); reason != "" {
 		return reason, message
 	}
-	return p.checkZones(v)
+	return p.checkZones(n)
 }
 
 // nodesBeforeManager are the nodes that go, or will go, before the manager's own. Those that wait for it as their canary do not.
 func (p *planner) nodesBeforeManager(manager *nodeState) []string {
 	var out []string
-	for _, v := range p.states {
-		if v == manager || v.ClientNode == nil || v.isDisrupted() || v.whyUnavailable() != "" || p.waitsForCanary(v, manager) {
+	for _, n := range p.states {
+		if n == manager || n.ClientNode == nil || n.isDisrupted() || n.whyUnavailable() != "" || p.waitsForCanary(n, manager) {
 			continue
 		}
-		switch p.plan.Notes[v.Name].Reason {
+		switch p.plan.Notes[n.Name].Reason {
 		case v1alpha1.RolloutReasonWaitingForBudget, v1alpha1.RolloutReasonWaitingForCanary, v1alpha1.RolloutReasonWaitingForZone, v1alpha1.RolloutReasonWaitingForWindow, v1alpha1.RolloutReasonSettingsChanging, v1alpha1.RolloutReasonApplying:
-			out = append(out, v.Name)
+			out = append(out, n.Name)
 		}
 	}
 	return out
@@ -86,14 +86,14 @@ func (p *planner) nodesBeforeManager(manager *nodeState) []string {
 type queue struct {
 	// vacant serve nothing yet and go first; the manager's own node goes last.
 	vacant, manager []*nodeState
-	profiles          []*profileQueue
+	profiles        []*profileQueue
 }
 
 // profileQueue is what a profile has of the cluster's budget, and who waits for more of it.
 type profileQueue struct {
 	*Profile
 	waiting []*nodeState
-	// claims is how many nodes are held for the profile, served is when one last was.
+	// claims is how many nodes are claimed for the profile, served is when one last was.
 	claims int
 	served time.Time
 }
@@ -102,18 +102,18 @@ type profileQueue struct {
 func (p *planner) newQueue(waiting []*nodeState) *queue {
 	out := &queue{}
 	profiles := make(map[string]*profileQueue, len(p.profiles))
-	for _, v := range waiting {
-		switch name := v.need.profiles[0]; {
-		case v.Manager:
-			out.manager = append(out.manager, v)
-		case v.Vacant:
-			out.vacant = append(out.vacant, v)
+	for _, n := range waiting {
+		switch name := n.need.profiles[0]; {
+		case n.Manager:
+			out.manager = append(out.manager, n)
+		case n.Vacant:
+			out.vacant = append(out.vacant, n)
 		default:
 			if profiles[name] == nil {
 				profiles[name] = &profileQueue{Profile: p.profiles[name]}
 				out.profiles = append(out.profiles, profiles[name])
 			}
-			profiles[name].waiting = append(profiles[name].waiting, v)
+			profiles[name].waiting = append(profiles[name].waiting, n)
 		}
 	}
 	if len(out.profiles) > 1 {
@@ -122,8 +122,8 @@ func (p *planner) newQueue(waiting []*nodeState) *queue {
 	return out
 }
 
-// countClaims tells what each profile has, and when it last had something: of nodes that are in service again, the note
-// tells, as long as it speaks of the present boot settings.
+// countClaims counts what each profile has, and finds when it last had something: nodes that are in service again have it
+// in their note, as long as that is about the present boot settings.
 func (p *planner) countClaims(profiles map[string]*profileQueue) {
 	count := func(name string, at time.Time, claims int) {
 		if own := profiles[name]; own != nil {
@@ -131,23 +131,23 @@ func (p *planner) countClaims(profiles map[string]*profileQueue) {
 			own.served = laterOf(own.served, at)
 		}
 	}
-	for _, v := range p.states {
+	for _, n := range p.states {
 		switch {
-		case v.claim != nil:
-			count(v.claim.Profile, v.claim.Since.Time, 1)
-		case v.attemptsGiven() > 0, isBackOff(v.note.Reason):
-			for _, name := range v.Profiles {
-				count(name, v.noteSince(), 0)
+		case n.claim != nil:
+			count(n.claim.Profile, n.claim.Since.Time, 1)
+		case n.attemptsGiven() > 0, isBackOff(n.note.Reason):
+			for _, name := range n.Profiles {
+				count(name, n.noteSince(), 0)
 			}
 		}
 	}
 }
 
-// takeNext takes the next node out of the line: of the profile that holds the fewest nodes; of those, the one that has gone
+// takeNext takes the next node out of the queue: of the profile with the fewest claims; of those, the one that has gone
 // without for the longest, so that a single slot goes round; then by priority.
 func (l *queue) takeNext() *nodeState {
-	if v := takeFirst(&l.vacant); v != nil {
-		return v
+	if n := takeFirst(&l.vacant); n != nil {
+		return n
 	}
 	l.profiles = slices.DeleteFunc(l.profiles, func(s *profileQueue) bool { return len(s.waiting) == 0 })
 	if len(l.profiles) == 0 {
@@ -166,15 +166,15 @@ func takeFirst(queue *[]*nodeState) *nodeState {
 	if len(*queue) == 0 {
 		return nil
 	}
-	v := (*queue)[0]
+	n := (*queue)[0]
 	*queue = (*queue)[1:]
-	return v
+	return n
 }
 
 // countClaim counts a node for the profile that leads its reboot.
-func (l *queue) countClaim(v *nodeState, now time.Time) {
+func (l *queue) countClaim(n *nodeState, now time.Time) {
 	for _, s := range l.profiles {
-		if s.Name == v.need.profiles[0] {
+		if s.Name == n.need.profiles[0] {
 			s.claims++
 			s.served = now
 		}
@@ -188,12 +188,12 @@ func laterOf(a, b time.Time) time.Time {
 	return a
 }
 
-func (p *planner) claimFor(v *nodeState) v1alpha1.Disruption {
+func (p *planner) claimFor(n *nodeState) v1alpha1.Disruption {
 	claim := v1alpha1.Disruption{Since: metav1.Time{Time: p.Now}}
-	if v.ClientNode != nil {
-		claim.BootHash = v.ClientNode.Spec.BootHash
+	if n.ClientNode != nil {
+		claim.BootHash = n.ClientNode.Spec.BootHash
 	}
-	if names := slices.Concat(v.need.profiles, v.claimingProfile()); len(names) > 0 {
+	if names := slices.Concat(n.need.profiles, n.claimingProfile()); len(names) > 0 {
 		claim.Profile = names[0]
 	}
 	return claim

@@ -92,10 +92,10 @@ type Node struct {
 	AgentReady bool
 	// ClientNode is the node's StorageClientNode, nil if there is none for this Node.
 	ClientNode *ClientNode
-	// Drain is how far the node's drain is, as just seen; nil if it has not been looked at in this pass.
+	// Drain is how far the node's drain is, as just seen; nil if its pods have not been inspected in this pass.
 	Drain *DrainProgress
-	// Inspected is when its pods were looked at last, as far as is known. It only keeps what happens elsewhere from having them
-	// looked at again at once.
+	// Inspected is when its pods were inspected last, as far as is known. It only keeps what happens elsewhere from having them
+	// inspected again at once.
 	Inspected time.Time
 }
 
@@ -111,7 +111,7 @@ type ClientNode struct {
 	Withheld []string
 	// Spec is what the agent is to do.
 	Spec v1alpha1.StorageClientNodeSpec
-	// Status is what the agent and the rollout have reported.
+	// Status is what the agent has reported, and the rollout's note.
 	Status v1alpha1.StorageClientNodeStatus
 }
 

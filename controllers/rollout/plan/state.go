@@ -11,13 +11,13 @@ import (
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
-// nodeState is a node with what follows from its objects. What this pass changes, it changes here too.
+// nodeState is a node with what follows from its objects. What this pass decides changes it.
 type nodeState struct {
 	*Node
 	claim *v1alpha1.Disruption
 	// permit is the permit that stands; nil once this pass has cleared it.
 	permit *v1alpha1.RebootPermit
-	// note is status.rollout, zero if there is none.
+	// note is status.rollout as it stands, zero if there is none.
 	note v1alpha1.RolloutStatus
 	// target names what attempts and a failure speak of: the boot hash, or its removal.
 	target string
@@ -55,100 +55,100 @@ const (
 const releaseTarget = "release-"
 
 func (p *planner) stateOf(node *Node) *nodeState {
-	v := &nodeState{Node: node, zone: node.Labels[corev1.LabelTopologyZone], maintenanceShown: node.Maintenance}
+	n := &nodeState{Node: node, zone: node.Labels[corev1.LabelTopologyZone], maintenanceShown: node.Maintenance}
 	if claim, found := p.Claims[node.Name]; found {
-		v.claim = &claim
+		n.claim = &claim
 	}
 	if node.ClientNode != nil {
-		v.permit = node.ClientNode.Spec.RebootPermit
-		v.target = node.ClientNode.Spec.BootHash
+		n.permit = node.ClientNode.Spec.RebootPermit
+		n.target = node.ClientNode.Spec.BootHash
 		if node.ClientNode.Spec.Release {
-			v.target = releaseTarget + v.target
+			n.target = releaseTarget + n.target
 		}
 		if node.ClientNode.Status.Rollout != nil {
-			v.note = *node.ClientNode.Status.Rollout
+			n.note = *node.ClientNode.Status.Rollout
 		}
 	}
-	v.need = p.needOf(v)
-	return v
+	n.need = p.needOf(n)
+	return n
 }
 
 // rolloutTurn is what the node's place in the order hangs on.
-func (v *nodeState) rolloutTurn() Turn {
-	return Turn{Name: v.Name, Created: v.Created, Labels: v.Labels, Zone: v.zone, Manager: v.Manager}
+func (n *nodeState) rolloutTurn() Turn {
+	return Turn{Name: n.Name, Created: n.Created, Labels: n.Labels, Zone: n.zone, Manager: n.Manager}
 }
 
 // isDisrupted reports whether the node is disrupted by us, or may be at any moment.
-func (v *nodeState) isDisrupted() bool {
-	return v.claim != nil || v.Mark != nil || (v.permit != nil && !v.hasBooted())
+func (n *nodeState) isDisrupted() bool {
+	return n.claim != nil || n.Mark != nil || (n.permit != nil && !n.hasBooted())
 }
 
 // hasBooted reports whether the permit's boot is over.
-func (v *nodeState) hasBooted() bool {
-	return v.permit != nil && v.BootID != "" && v.BootID != v.permit.BootID
+func (n *nodeState) hasBooted() bool {
+	return n.permit != nil && n.BootID != "" && n.BootID != n.permit.BootID
 }
 
 // isCordonedByUs reports whether the node is cordoned by us.
-func (v *nodeState) isCordonedByUs() bool {
-	return v.Mark != nil && v.Unschedulable
+func (n *nodeState) isCordonedByUs() bool {
+	return n.Mark != nil && n.Unschedulable
 }
 
 // hasFailed reports whether the node has failed at its present boot hash.
-func (v *nodeState) hasFailed() bool {
-	return v.ClientNode != nil && v.note.Phase == v1alpha1.RolloutFailed && v.note.BootHash == v.target
+func (n *nodeState) hasFailed() bool {
+	return n.ClientNode != nil && n.note.Phase == v1alpha1.RolloutFailed && n.note.BootHash == n.target
 }
 
 // attemptsGiven is how many permits have been given for the present boot hash.
-func (v *nodeState) attemptsGiven() int32 {
-	if v.note.BootHash != v.target {
+func (n *nodeState) attemptsGiven() int32 {
+	if n.note.BootHash != n.target {
 		return 0
 	}
-	return v.note.Attempts
+	return n.note.Attempts
 }
 
-// hasReportedSinceBoot reports whether the agent has spoken since the node's last boot.
-func (v *nodeState) hasReportedSinceBoot() bool {
-	return v.ClientNode != nil && v.ClientNode.Status.BootID != "" && v.ClientNode.Status.BootID == v.BootID
+// hasReportedSinceBoot reports whether the agent has reported since the node's last boot.
+func (n *nodeState) hasReportedSinceBoot() bool {
+	return n.ClientNode != nil && n.ClientNode.Status.BootID != "" && n.ClientNode.Status.BootID == n.BootID
 }
 
 // hasSeenSpec reports whether the agent has seen the spec as it stands.
-func (v *nodeState) hasSeenSpec() bool {
-	return v.hasReportedSinceBoot() && v.ClientNode.Status.ObservedGeneration >= v.ClientNode.Generation
+func (n *nodeState) hasSeenSpec() bool {
+	return n.hasReportedSinceBoot() && n.ClientNode.Status.ObservedGeneration >= n.ClientNode.Generation
 }
 
 // hasReportedSettings reports whether the agent speaks of the settings that it is to have, or of their removal.
-func (v *nodeState) hasReportedSettings() bool {
-	if v.ClientNode != nil && v.ClientNode.Spec.Release {
-		return v.hasSeenSpec() && v.ClientNode.Status.Restored
+func (n *nodeState) hasReportedSettings() bool {
+	if n.ClientNode != nil && n.ClientNode.Spec.Release {
+		return n.hasSeenSpec() && n.ClientNode.Status.Restored
 	}
-	return v.hasReportedSinceBoot() && v.ClientNode.Status.Hash == v.ClientNode.Spec.Hash
+	return n.hasReportedSinceBoot() && n.ClientNode.Status.Hash == n.ClientNode.Spec.Hash
 }
 
 // isChanging reports whether the boot settings are about to change.
-func (v *nodeState) isChanging() bool {
-	return v.ClientNode != nil && !v.ClientNode.Spec.Release && v.ClientNode.Spec.BootHash != v.ClientNode.WantedBootHash
+func (n *nodeState) isChanging() bool {
+	return n.ClientNode != nil && !n.ClientNode.Spec.Release && n.ClientNode.Spec.BootHash != n.ClientNode.WantedBootHash
 }
 
 // isPermitOutdated reports whether the permit was given for something that is no longer asked for.
-func (v *nodeState) isPermitOutdated() bool {
-	return v.permit.BootHash != v.ClientNode.Spec.BootHash || v.note.BootHash != v.target
+func (n *nodeState) isPermitOutdated() bool {
+	return n.permit.BootHash != n.ClientNode.Spec.BootHash || n.note.BootHash != n.target
 }
 
 // permitAnswer is what the agent says about the permit, empty if nothing.
-func (v *nodeState) permitAnswer() v1alpha1.RebootStatus {
-	if v.ClientNode.Status.Reboot == nil || v.ClientNode.Status.Reboot.PermitID != v.permit.ID {
+func (n *nodeState) permitAnswer() v1alpha1.RebootStatus {
+	if n.ClientNode.Status.Reboot == nil || n.ClientNode.Status.Reboot.PermitID != n.permit.ID {
 		return v1alpha1.RebootStatus{}
 	}
-	return *v.ClientNode.Status.Reboot
+	return *n.ClientNode.Status.Reboot
 }
 
-// unmetSettings sorts the keys that are not as declared into those that will not become so by themselves and others.
-func (v *nodeState) unmetSettings() (bad, waiting []string) {
-	states := make(map[string]v1alpha1.SettingStatus, len(v.ClientNode.Status.Settings))
-	for _, s := range v.ClientNode.Status.Settings {
+// unmetSettings are the keys without their wanted value: those that failed, and those that are still expected to get it.
+func (n *nodeState) unmetSettings() (bad, waiting []string) {
+	states := make(map[string]v1alpha1.SettingStatus, len(n.ClientNode.Status.Settings))
+	for _, s := range n.ClientNode.Status.Settings {
 		states[s.Key] = s
 	}
-	for _, s := range v.ClientNode.Spec.Settings {
+	for _, s := range n.ClientNode.Spec.Settings {
 		switch status := states[s.Key]; status.State {
 		case v1alpha1.SettingInSync, v1alpha1.SettingClamped, v1alpha1.SettingUnsupported:
 		case v1alpha1.SettingFailed:
@@ -165,67 +165,67 @@ func (v *nodeState) unmetSettings() (bad, waiting []string) {
 }
 
 // isReadBack reports whether every value has been read back, exceptions aside.
-func (v *nodeState) isReadBack() bool {
-	bad, waiting := v.unmetSettings()
+func (n *nodeState) isReadBack() bool {
+	bad, waiting := n.unmetSettings()
 	return len(bad)+len(waiting) == 0
 }
 
-// isTuned reports whether the node carries what the profiles ask for, and nothing waits for a boot.
-func (v *nodeState) isTuned() bool {
-	return v.hasReportedSettings() && !v.ClientNode.Spec.Release && !v.ClientNode.Status.RebootRequired && !v.isChanging() && v.isReadBack() && len(v.ClientNode.Withheld) == 0
+// isTuned reports whether the node carries what is wanted, and nothing waits for a boot.
+func (n *nodeState) isTuned() bool {
+	return n.hasReportedSettings() && !n.ClientNode.Spec.Release && !n.ClientNode.Status.RebootRequired && !n.isChanging() && n.isReadBack() && len(n.ClientNode.Withheld) == 0
 }
 
-// isHealthy reports whether the node is as it has to be after its boot.
-func (v *nodeState) isHealthy() bool {
-	return v.Ready && v.hasSeenSpec() && v.need.kind == needNone && len(v.ClientNode.Withheld) == 0 && (v.ClientNode.Spec.Release || v.isReadBack())
+// isHealthy reports whether the node is Ready with every wanted setting and needs no reboot.
+func (n *nodeState) isHealthy() bool {
+	return n.Ready && n.hasSeenSpec() && n.need.kind == needNone && len(n.ClientNode.Withheld) == 0 && (n.ClientNode.Spec.Release || n.isReadBack())
 }
 
-// hasRecovered reports whether a failed node is as declared after all. Where a reboot had no effect and something else is
+// hasRecovered reports whether a failed node has the wanted settings after all. Where a reboot had no effect and something else is
 // wanted by now, the settings on the object may lack what was taken out of them: their successors decide.
-func (v *nodeState) hasRecovered() bool {
-	return v.isHealthy() && !(v.note.Reason == v1alpha1.RolloutReasonRebootWithoutEffect && v.isChanging())
+func (n *nodeState) hasRecovered() bool {
+	return n.isHealthy() && !(n.note.Reason == v1alpha1.RolloutReasonRebootWithoutEffect && n.isChanging())
 }
 
 // whyUnavailable says why the node is out of service through no doing of ours, empty if it is not.
-func (v *nodeState) whyUnavailable() string {
+func (n *nodeState) whyUnavailable() string {
 	switch {
-	case v.Deleting:
+	case n.Deleting:
 		return v1alpha1.RolloutReasonNodeDeleting
-	case v.Unschedulable && v.Mark == nil:
+	case n.Unschedulable && n.Mark == nil:
 		return v1alpha1.RolloutReasonCordonedByOthers
-	case !v.Ready:
+	case !n.Ready:
 		return v1alpha1.RolloutReasonNodeUnavailable
 	}
 	return ""
 }
 
-// needOf tells whether a node has to reboot, and which profiles want it to. Keys that the object holds are due; others,
+// needOf finds whether a node has to reboot, and for which profiles. Keys that the object holds are due; others,
 // and all of them while the node is released, are removals, which only a profile with restoreReboot reboots for.
-func (p *planner) needOf(v *nodeState) need {
+func (p *planner) needOf(n *nodeState) need {
 	switch {
-	case v.ClientNode == nil:
+	case n.ClientNode == nil:
 		return need{kind: needNone}
-	case !v.hasReportedSettings():
-		holder := v.claimingProfile()
+	case !n.hasReportedSettings():
+		holder := n.claimingProfile()
 		return need{kind: needUnknown, profiles: holder, names: holder}
-	case !v.ClientNode.Status.RebootRequired:
+	case !n.ClientNode.Status.RebootRequired:
 		return need{kind: needNone}
 	}
-	sources := make(map[string]string, len(v.ClientNode.Spec.Settings))
-	for _, s := range v.ClientNode.Spec.Settings {
+	sources := make(map[string]string, len(n.ClientNode.Spec.Settings))
+	for _, s := range n.ClientNode.Spec.Settings {
 		sources[s.Key] = s.Profile
 	}
 	var profiles, uncovered []string
-	if v.ClientNode.Spec.Release || len(v.ClientNode.Status.RebootRequiredBy) == 0 {
-		profiles = p.allSources(v)
+	if n.ClientNode.Spec.Release || len(n.ClientNode.Status.RebootRequiredBy) == 0 {
+		profiles = p.allSources(n)
 	} else {
-		for _, key := range v.ClientNode.Status.RebootRequiredBy {
+		for _, key := range n.ClientNode.Status.RebootRequiredBy {
 			if source, due := sources[key]; due && !nodesettings.TakesEffectAtBoot(key) {
 				uncovered = append(uncovered, key)
 			} else if due {
 				profiles = append(profiles, source)
 			} else {
-				profiles = append(profiles, p.restoringProfiles(v, key)...)
+				profiles = append(profiles, p.restoringProfiles(n, key)...)
 			}
 		}
 	}
@@ -240,22 +240,22 @@ func (p *planner) needOf(v *nodeState) need {
 	return need{kind: needReboot, profiles: profiles, names: names}
 }
 
-// claimingProfile is the profile that the node is held for, while nobody can tell which need it.
-func (v *nodeState) claimingProfile() []string {
+// claimingProfile is the profile that the node is disrupted for, while it is not known which profiles need its reboot.
+func (n *nodeState) claimingProfile() []string {
 	switch {
-	case v.claim != nil && v.claim.Profile != "":
-		return []string{v.claim.Profile}
-	case v.Mark != nil && v.Mark.Profile != "":
-		return []string{v.Mark.Profile}
+	case n.claim != nil && n.claim.Profile != "":
+		return []string{n.claim.Profile}
+	case n.Mark != nil && n.Mark.Profile != "":
+		return []string{n.Mark.Profile}
 	}
 	return nil
 }
 
 // allSources is all sources of the node's settings; of a released node, those that ask for the reboot.
-func (p *planner) allSources(v *nodeState) []string {
+func (p *planner) allSources(n *nodeState) []string {
 	var out []string
-	for _, s := range v.ClientNode.Spec.Settings {
-		if !v.ClientNode.Spec.Release || p.rebootsToRestore(s.Profile) {
+	for _, s := range n.ClientNode.Spec.Settings {
+		if !n.ClientNode.Spec.Release || p.rebootsToRestore(s.Profile) {
 			out = append(out, s.Profile)
 		}
 	}
@@ -264,12 +264,12 @@ func (p *planner) allSources(v *nodeState) []string {
 
 // restoringProfiles are the profiles that ask for a reboot to be rid of a key: of those that declare it, or of all of the
 // node's where nobody does any more. One that is being deleted asks for every key: it waits for them.
-func (p *planner) restoringProfiles(v *nodeState, key string) []string {
-	declared := slices.ContainsFunc(v.Profiles, func(name string) bool {
+func (p *planner) restoringProfiles(n *nodeState, key string) []string {
+	declared := slices.ContainsFunc(n.Profiles, func(name string) bool {
 		return p.profiles[name] != nil && p.profiles[name].BootKeys.Has(key)
 	})
 	var out []string
-	for _, name := range v.Profiles {
+	for _, name := range n.Profiles {
 		if p.rebootsToRestore(name) && (!declared || p.profiles[name].Deleting || p.profiles[name].BootKeys.Has(key)) {
 			out = append(out, name)
 		}
@@ -300,9 +300,9 @@ func (p *planner) rankProfiles(names []string) []string {
 }
 
 // rulesFor is the rollout's rules for a node: of the profile that leads those that need the reboot, else of the one that it
-// is held for, else the defaults.
-func (p *planner) rulesFor(v *nodeState) v1alpha1.Rollout {
-	for _, name := range slices.Concat(v.need.profiles, v.claimingProfile()) {
+// is disrupted for, else the defaults.
+func (p *planner) rulesFor(n *nodeState) v1alpha1.Rollout {
+	for _, name := range slices.Concat(n.need.profiles, n.claimingProfile()) {
 		if profile := p.profiles[name]; profile != nil {
 			return profile.Rollout
 		}
@@ -311,20 +311,20 @@ func (p *planner) rulesFor(v *nodeState) v1alpha1.Rollout {
 }
 
 // disruptedSince is when the node was cordoned, or claimed where nobody can tell.
-func (v *nodeState) disruptedSince() time.Time {
+func (n *nodeState) disruptedSince() time.Time {
 	switch {
-	case v.Mark != nil && !v.Mark.Since.IsZero():
-		return v.Mark.Since.Time
-	case v.claim != nil:
-		return v.claim.Since.Time
+	case n.Mark != nil && !n.Mark.Since.IsZero():
+		return n.Mark.Since.Time
+	case n.claim != nil:
+		return n.claim.Since.Time
 	}
 	return time.Time{}
 }
 
-// noteSince is when the phase that is on record began.
-func (v *nodeState) noteSince() time.Time {
-	if v.note.Since == nil {
+// noteSince is when the phase in the note began.
+func (n *nodeState) noteSince() time.Time {
+	if n.note.Since == nil {
 		return time.Time{}
 	}
-	return v.note.Since.Time
+	return n.note.Since.Time
 }

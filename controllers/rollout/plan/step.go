@@ -13,7 +13,7 @@ const MaxAttempts = 3
 // BackOff is how long a node is left alone after a drain that timed out or a cordon that somebody took away.
 const BackOff = 5 * time.Minute
 
-// readyGrace is how long a node that is Ready again has to be well before anything is written about it.
+// readyGrace is how long a node that is Ready again has to be healthy before anything is written about it.
 const readyGrace = 5 * time.Second
 
 // RefusalPause is how long the agent is left alone after it refused a permit or its host refused the reboot.
@@ -23,7 +23,7 @@ const RefusalPause = time.Minute
 // the budget is better spent than idle.
 const ZonePatience = 5 * time.Minute
 
-// MinDrainInterval and MaxDrainInterval bound how soon drains are looked at again, so that a freed node does not idle, and
+// MinDrainInterval and MaxDrainInterval bound how soon the pods of draining nodes are inspected again, so that a freed node does not idle, and
 // many of them do not load the API server.
 const (
 	MinDrainInterval = time.Second
@@ -32,18 +32,21 @@ const (
 	minTerminationInterval = time.Second / 2
 )
 
-// Between the bounds, the interval is so much for each node that is being drained. A look takes one read a node while all
+// Between the bounds, the interval is so much for each node that is being drained. An inspection takes one read a node while all
 // that is left are pods that terminate, and up to three otherwise: that is 100 and 150 reads a second.
 const (
 	drainIntervalPerNode       = 20 * time.Millisecond
 	terminationIntervalPerNode = 10 * time.Millisecond
 )
 
+// MaxMessage bounds a note's message, in characters, as the API does.
+const MaxMessage = 1024
+
 // Plan is what to do next.
 type Plan struct {
-	// Steps are to be taken in order. Where one cannot be taken, the later ones of the same node must not be.
+	// Steps are to be applied in order. Where one cannot be applied, the later ones of the same node must not be.
 	Steps []Step
-	// Notes is status.rollout for every node that has a StorageClientNode, as it is once the node's steps are taken.
+	// Notes is the note of every node that has a StorageClientNode, as it is once the node's steps are applied.
 	Notes map[string]v1alpha1.RolloutStatus
 	// Next is when to plan again although nothing changed; zero: never.
 	Next time.Time
@@ -53,7 +56,7 @@ type Plan struct {
 type Step interface {
 	// NodeName is the node that the step is about.
 	NodeName() string
-	// String tells the step in a line.
+	// String names the step in a line.
 	String() string
 }
 
@@ -105,12 +108,12 @@ type Drain struct {
 	OnNode
 	// Options are the profile's, with defaults.
 	Options v1alpha1.Drain
-	// AfterCordon is true where the step before it cordons the node: its pods are looked at after that, and what is found belongs
+	// AfterCordon is true where the step before it cordons the node: its pods are inspected after that, and what is found belongs
 	// to the next plan.
 	AfterCordon bool
 }
 
-// WriteNote writes status.rollout ahead of the steps that follow, where what it says cannot be observed again.
+// WriteNote writes the note ahead of the steps that follow, where what it says cannot be observed again.
 type WriteNote struct {
 	OnNode
 	// Note is what is written.
@@ -174,7 +177,7 @@ func (s SetMaintenance) String() string {
 func (s Drain) String() string { return "drain " + s.Node }
 
 func (s WriteNote) String() string {
-	return fmt.Sprintf("record %s: %s %s", s.Node, s.Note.Phase, s.Note.Reason)
+	return fmt.Sprintf("note %s: %s %s", s.Node, s.Note.Phase, s.Note.Reason)
 }
 
 func (s GivePermit) String() string { return "permit the reboot of " + s.Node }

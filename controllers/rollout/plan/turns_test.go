@@ -59,7 +59,7 @@ func (f *fixture) only(node, profile string) {
 
 func TestForWindows(t *testing.T) {
 	release := []string{
-		"record a: Releasing WaitingForWindow", "conditions of a: none", "uncordon a: WaitingForWindow", "release the claim of a",
+		"note a: Releasing WaitingForWindow", "conditions of a: none", "uncordon a: WaitingForWindow", "release the claim of a",
 		"a: Waiting WaitingForWindow",
 	}
 	playRows(t, map[string]row{
@@ -149,7 +149,7 @@ func TestForAsksAgainWhenWindowsOpenAndClose(t *testing.T) {
 	f.Profiles[0].opens("0 13 * * *", 3600)
 	f.also("a", "lab")
 	closed := For(f.Snapshot)
-	want := "Outside the windows of StorageClientProfile eda, lab; the next opening is at 2026-09-01T13:00:00Z"
+	want := "Outside the windows of StorageClientProfile eda, lab; the next one opens at 2026-09-01T13:00:00Z"
 	if got := closed.Notes["a"].Message; got != want || !closed.Next.Equal(noon.Add(time.Hour)) {
 		t.Errorf("asks again at %s and says %q, want %q", closed.Next, got, want)
 	}
@@ -346,7 +346,7 @@ func TestForNodesThatHaveBeenUnavailableForLong(t *testing.T) {
 		},
 	}, build)
 	f := build()
-	want := "The node is out of service: not Ready; out of service since 2026-09-01T11:00:00Z, for so long that it no longer uses up the budget of StorageClientProfile eda"
+	want := "The node is out of service: not Ready; out of service since 2026-09-01T11:00:00Z, too long to use up the budget of StorageClientProfile eda"
 	if diff := cmp.Diff(want, For(f.Snapshot).Notes["a"].Message); diff != "" {
 		t.Errorf("it is named (-want +got):\n%s", diff)
 	}
@@ -439,7 +439,7 @@ func TestForGuardsWhereSomebodyTookOurMark(t *testing.T) {
 		"while the agent holds a permit: they go with it": {
 			func(*fixture) {},
 			[]string{
-				"clear the permit of a: WithdrawingPermit", "record a: Releasing CordonedByOthers", "conditions of a: none",
+				"clear the permit of a: WithdrawingPermit", "note a: Releasing CordonedByOthers", "conditions of a: none",
 				unguard, "release the claim of a", "a: Waiting CordonedByOthers",
 			},
 		},
@@ -448,7 +448,7 @@ func TestForGuardsWhereSomebodyTookOurMark(t *testing.T) {
 		},
 		"while the node boots: they go once it is back": {
 			func(f *fixture) { f.rebooted("a") },
-			[]string{"conditions of a: none", unguard, "release the claim of a", "record a: UpToDate NothingToDo", "clear the permit of a: Accepted", "a: UpToDate NothingToDo"},
+			[]string{"conditions of a: none", unguard, "release the claim of a", "note a: UpToDate NothingToDo", "clear the permit of a: Accepted", "a: UpToDate NothingToDo"},
 		},
 		"and its Node is being deleted: it is left alone": {
 			func(f *fixture) {

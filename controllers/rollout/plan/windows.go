@@ -19,9 +19,9 @@ type opening struct {
 }
 
 // checkWindows keeps a node in service unless a window is open in every profile that needs its reboot.
-func (p *planner) checkWindows(v *nodeState) (reason, message string) {
+func (p *planner) checkWindows(n *nodeState) (reason, message string) {
 	var with []string
-	for _, name := range p.mayNeed(v) {
+	for _, name := range p.mayNeed(n) {
 		if profile := p.profiles[name]; profile != nil && len(profile.Windows) > 0 {
 			with = append(with, name)
 		}
@@ -37,21 +37,21 @@ func (p *planner) checkWindows(v *nodeState) (reason, message string) {
 	case found.open:
 		return "", ""
 	case !found.again.IsZero():
-		return v1alpha1.RolloutReasonWaitingForWindow, fmt.Sprintf("Outside the windows of %s; the next opening is at %s", whose, formatTime(found.again))
+		return v1alpha1.RolloutReasonWaitingForWindow, fmt.Sprintf("Outside the windows of %s; the next one opens at %s", whose, formatTime(found.again))
 	case len(with) == 1:
-		return v1alpha1.RolloutReasonWindowsDisjoint, fmt.Sprintf("The windows of %s do not open in years", whose)
+		return v1alpha1.RolloutReasonWindowsDisjoint, fmt.Sprintf("No window of %s opens in the coming years", whose)
 	default:
-		return v1alpha1.RolloutReasonWindowsDisjoint, fmt.Sprintf("The windows of %s, which all need the reboot, are never open together", whose)
+		return v1alpha1.RolloutReasonWindowsDisjoint, fmt.Sprintf("The windows of %s are never open together, and all of them need the reboot", whose)
 	}
 }
 
 // mayNeed are the profiles that need the node's reboot, sorted, and while the agent does not tell, all that may.
-func (p *planner) mayNeed(v *nodeState) []string {
-	if v.need.kind != needUnknown {
-		return v.need.names
+func (p *planner) mayNeed(n *nodeState) []string {
+	if n.need.kind != needUnknown {
+		return n.need.names
 	}
-	out := slices.Clone(v.need.names)
-	for _, name := range v.Profiles {
+	out := slices.Clone(n.need.names)
+	for _, name := range n.Profiles {
 		if profile := p.profiles[name]; profile != nil && len(profile.BootKeys) > 0 {
 			out = append(out, name)
 		}

@@ -10,37 +10,37 @@ import (
 // zones are, for each profile, the zones in which nodes of it are out of service through our doing.
 type zones map[string][]string
 
-// findBusyZones looks at all nodes that we hold.
+// findBusyZones goes through all disrupted nodes.
 func (p *planner) findBusyZones() zones {
 	out := zones{}
-	for _, v := range p.states {
-		if p.occupiesZone(v) {
-			out.addNode(v)
+	for _, n := range p.states {
+		if p.occupiesZone(n) {
+			out.addNode(n)
 		}
 	}
 	return out
 }
 
-func (z zones) addNode(v *nodeState) {
-	for _, name := range v.Profiles {
-		if !slices.Contains(z[name], v.zone) {
-			z[name] = append(z[name], v.zone)
+func (z zones) addNode(n *nodeState) {
+	for _, name := range n.Profiles {
+		if !slices.Contains(z[name], n.zone) {
+			z[name] = append(z[name], n.zone)
 		}
 	}
 }
 
 // occupiesZone reports whether other zones have to wait for a node: while it is drained no longer than ZonePatience, with
 // its permit no longer than drain, boot and settling may take, and not where it has failed or serves nothing yet.
-func (p *planner) occupiesZone(v *nodeState) bool {
-	if !v.isDisrupted() || v.hasFailed() || v.Vacant {
+func (p *planner) occupiesZone(n *nodeState) bool {
+	if !n.isDisrupted() || n.hasFailed() || n.Vacant {
 		return false
 	}
-	rules := p.rulesFor(v)
-	since, may := v.disruptedSince(), toDuration(rules.Drain.TimeoutSeconds)
+	rules := p.rulesFor(n)
+	since, may := n.disruptedSince(), toDuration(rules.Drain.TimeoutSeconds)
 	switch {
-	case v.permit != nil:
+	case n.permit != nil:
 		may += toDuration(rules.Reboot.TimeoutSeconds) + toDuration(rules.SettleSeconds)
-	case v.Mark == nil:
+	case n.Mark == nil:
 		// It is cordoned in this pass at the earliest.
 		since = p.Now
 		fallthrough
@@ -56,14 +56,14 @@ func (p *planner) occupiesZone(v *nodeState) bool {
 }
 
 // checkZones holds a node back while nodes of another zone are out of service for a profile that needs its reboot.
-func (p *planner) checkZones(v *nodeState) (reason, message string) {
-	if v.Vacant {
+func (p *planner) checkZones(n *nodeState) (reason, message string) {
+	if n.Vacant {
 		return "", ""
 	}
-	for _, name := range v.need.profiles {
+	for _, name := range n.need.profiles {
 		for _, zone := range p.busy[name] {
-			if zone != v.zone {
-				return v1alpha1.RolloutReasonWaitingForZone, fmt.Sprintf("Nodes of StorageClientProfile %s are out of service in %s, which is finished first", name, zoneInWords(zone))
+			if zone != n.zone {
+				return v1alpha1.RolloutReasonWaitingForZone, fmt.Sprintf("Waiting for %s to finish (StorageClientProfile %s)", zoneInWords(zone), name)
 			}
 		}
 	}
@@ -72,7 +72,7 @@ func (p *planner) checkZones(v *nodeState) (reason, message string) {
 
 func zoneInWords(zone string) string {
 	if zone == "" {
-		return "no zone"
+		return "the nodes without a zone"
 	}
 	return "zone " + zone
 }

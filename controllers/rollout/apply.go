@@ -61,7 +61,7 @@ func (s *scope) addClaims(ctx context.Context, steps []plan.AddClaim) error {
 	return nil
 }
 
-// releases are claims that are given up together.
+// releases are claims that are released together.
 type releases struct {
 	nodes []string
 	// err is what became of them, once done is closed.
@@ -69,7 +69,7 @@ type releases struct {
 	done chan struct{}
 }
 
-// releaseClaim gives up a claim. What other workers give up while a write is under way goes into the next one with it.
+// releaseClaim releases a claim. What other workers release while a write is under way goes into the next one with it.
 func (s *scope) releaseClaim(ctx context.Context, step plan.ReleaseClaim) error {
 	s.mutex.Lock()
 	joint, first := s.releasing, s.releasing == nil
@@ -166,7 +166,7 @@ func (s *scope) patchNode(ctx context.Context, name string, change func(*corev1.
 }
 
 func (s *scope) givePermit(ctx context.Context, step plan.GivePermit) error {
-	err := s.patchClientNode(ctx, step.Node, func(object *v1alpha1.StorageClientNode) { object.Spec.RebootPermit = &step.Permit })
+	err := s.patchClientNode(ctx, step.Node, func(clientNode *v1alpha1.StorageClientNode) { clientNode.Spec.RebootPermit = &step.Permit })
 	if err != nil {
 		return err
 	}
@@ -176,31 +176,31 @@ func (s *scope) givePermit(ctx context.Context, step plan.GivePermit) error {
 }
 
 func (s *scope) clearPermit(ctx context.Context, step plan.ClearPermit) error {
-	return s.patchClientNode(ctx, step.Node, func(object *v1alpha1.StorageClientNode) { object.Spec.RebootPermit = nil })
+	return s.patchClientNode(ctx, step.Node, func(clientNode *v1alpha1.StorageClientNode) { clientNode.Spec.RebootPermit = nil })
 }
 
 func (s *scope) patchClientNode(ctx context.Context, name string, change func(*v1alpha1.StorageClientNode)) error {
 	before := s.clientNodeNow(name)
-	object := before.DeepCopy()
+	clientNode := before.DeepCopy()
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	change(object)
-	if err := s.Patch(ctx, object, patch, fieldOwner); err != nil {
+	change(clientNode)
+	if err := s.Patch(ctx, clientNode, patch, fieldOwner); err != nil {
 		return fmt.Errorf("patch StorageClientNode %s: %w", name, err)
 	}
-	s.keepClientNode(object)
+	s.keepClientNode(clientNode)
 	return nil
 }
 
 // writeNote writes the note, and emits an event where somebody has to act on it.
 func (s *scope) writeNote(ctx context.Context, name string, status v1alpha1.RolloutStatus) error {
 	before := s.clientNodeNow(name)
-	object := before.DeepCopy()
-	object.Status.Rollout = &status
+	clientNode := before.DeepCopy()
+	clientNode.Status.Rollout = &status
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := s.Status().Patch(ctx, object, patch, fieldOwner); err != nil {
+	if err := s.Status().Patch(ctx, clientNode, patch, fieldOwner); err != nil {
 		return fmt.Errorf("patch status of StorageClientNode %s: %w", name, err)
 	}
-	s.keepClientNode(object)
+	s.keepClientNode(clientNode)
 	var was v1alpha1.RolloutStatus
 	if before.Status.Rollout != nil {
 		was = *before.Status.Rollout

@@ -8,26 +8,26 @@ import (
 
 // Reasons of events on Nodes.
 const (
-	// eventCordoned surfaces when the rollout has cordoned the Node and begins to drain it.
+	// eventCordoned is set when the rollout has cordoned the Node and begins to drain it.
 	eventCordoned = "NodeCordoned"
-	// eventDrainBlocked surfaces when a PodDisruptionBudget or the drain's own rules keep a pod on the Node. The note names both.
+	// eventDrainBlocked is set when a PodDisruptionBudget or the drain's own rules keep a pod on the Node. The note names both.
 	eventDrainBlocked = "DrainBlocked"
-	// eventDrainTimedOut surfaces when a drain did not end within rollout.drain.timeoutSeconds.
+	// eventDrainTimedOut is set when a drain did not end within rollout.drain.timeoutSeconds.
 	eventDrainTimedOut = "DrainTimedOut"
-	// eventPermitted surfaces when the node's agent may reboot it once.
+	// eventPermitted is set when the node's agent may reboot it once.
 	eventPermitted = "RebootPermitted"
-	// eventAccepted surfaces when the node came back with every value read back.
+	// eventAccepted is set when the node came back with every value read back.
 	eventAccepted = "NodeAccepted"
-	// eventFailed surfaces when the node goes to phase Failed. The note says why; the rollout does not try it again for these settings.
+	// eventFailed is set when the node goes to phase Failed. The note says why; the rollout makes no further attempt for these settings.
 	eventFailed = "NodeFailed"
-	// eventUncordoned surfaces when the rollout returns the Node to service.
+	// eventUncordoned is set when the rollout returns the Node to service.
 	eventUncordoned = "NodeUncordoned"
 )
 
 // emitEvent reports on the Node what was done or happened to it.
 func (s *scope) emitEvent(node, kind, reason, action, note string, args ...any) {
-	if object := s.nodeNow(node); object != nil {
-		s.Recorder.Eventf(object, nil, kind, reason, action, note, args...)
+	if regarding := s.nodeNow(node); regarding != nil {
+		s.Recorder.Eventf(regarding, nil, kind, reason, action, note, args...)
 	}
 }
 

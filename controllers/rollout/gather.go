@@ -27,7 +27,7 @@ import (
 	"github.com/storageclient/operator/tuning/windows"
 )
 
-// scope is one pass over the API: the objects that were decided upon, as they are now, for the writes that follow.
+// scope is one pass over the API: what was decided upon, as it is now, for the writes that follow.
 type scope struct {
 	*Reconciler
 	now      time.Time
@@ -39,7 +39,7 @@ type scope struct {
 	claims   *corev1.ConfigMap
 	// mutex guards the maps that follow, which workers read and write. No two workers deal with the same node.
 	mutex sync.Mutex
-	// releasing are claims that are about to be given up, nil if there are none.
+	// releasing are claims that are about to be released, nil if there are none.
 	releasing   *releases
 	nodes       map[string]*corev1.Node
 	clientNodes map[string]*v1alpha1.StorageClientNode
@@ -87,24 +87,24 @@ func (s *scope) refreshNodes(ctx context.Context, names sets.Set[string]) (plan.
 	return s.currentSnapshot(), nil
 }
 
-// findOutdated are the nodes that are not as the cache has them. It asks the API server for the versions of all objects and for
+// findOutdated finds the nodes that are not as the cache has them. It asks the API server for the versions of all objects and for
 // nothing else of them: one of the same version is the same.
 func (s *scope) findOutdated(ctx context.Context) (sets.Set[string], error) {
-	var nodes, objects map[string]string
+	var nodes, clientNodes map[string]string
 	err := tryAll(workers, []func() error{
 		func() (err error) {
 			nodes, err = s.listVersions(ctx, corev1.SchemeGroupVersion.WithKind("NodeList"))
 			return err
 		},
 		func() (err error) {
-			objects, err = s.listVersions(ctx, v1alpha1.GroupVersion.WithKind("StorageClientNodeList"))
+			clientNodes, err = s.listVersions(ctx, v1alpha1.GroupVersion.WithKind("StorageClientNodeList"))
 			return err
 		},
 	}, func(read func() error) error { return read() })
 	if err != nil {
 		return nil, err
 	}
-	return differingNames(nodes, s.nodes).Union(differingNames(objects, s.clientNodes)), nil
+	return differingNames(nodes, s.nodes).Union(differingNames(clientNodes, s.clientNodes)), nil
 }
 
 func (s *scope) listVersions(ctx context.Context, kind schema.GroupVersionKind) (map[string]string, error) {
@@ -142,8 +142,8 @@ func (s *scope) readPods(ctx context.Context, names sets.Set[string]) error {
 	s.occupied = sets.New[string]()
 	var unsure []string
 	for name := range names {
-		node, object := s.nodes[name], s.clientNodes[name]
-		if node != nil && object != nil && object.Status.RebootRequired && s.isUntuned(node) {
+		node, clientNode := s.nodes[name], s.clientNodes[name]
+		if node != nil && clientNode != nil && clientNode.Status.RebootRequired && s.isUntuned(node) {
 			unsure = append(unsure, name)
 		}
 	}
@@ -201,12 +201,12 @@ func (s *scope) readClaims(ctx context.Context) (*corev1.ConfigMap, error) {
 
 // readNode reads a Node and its StorageClientNode from the API server.
 func (s *scope) readNode(ctx context.Context, name string) error {
-	node, object := &corev1.Node{}, &v1alpha1.StorageClientNode{}
+	node, clientNode := &corev1.Node{}, &v1alpha1.StorageClientNode{}
 	nodeFound, err := s.getLive(ctx, name, node)
 	if err != nil {
 		return err
 	}
-	objectFound, err := s.getLive(ctx, name, object)
+	clientNodeFound, err := s.getLive(ctx, name, clientNode)
 	if err != nil {
 		return err
 	}
@@ -217,8 +217,8 @@ func (s *scope) readNode(ctx context.Context, name string) error {
 		s.nodes[name] = node
 	}
 	delete(s.clientNodes, name)
-	if objectFound {
-		s.clientNodes[name] = object
+	if clientNodeFound {
+		s.clientNodes[name] = clientNode
 	}
 	return nil
 }
@@ -244,10 +244,10 @@ func (s *scope) clientNodeNow(name string) *v1alpha1.StorageClientNode {
 	return s.clientNodes[name]
 }
 
-func (s *scope) keepClientNode(object *v1alpha1.StorageClientNode) {
+func (s *scope) keepClientNode(clientNode *v1alpha1.StorageClientNode) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	s.clientNodes[object.Name] = object
+	s.clientNodes[clientNode.Name] = clientNode
 }
 
 // rememberInspection keeps when the pods of a node were inspected.
@@ -360,21 +360,21 @@ func (s *scope) planNode(node *corev1.Node) plan.Node {
 	if mark, marked := node.Annotations[v1alpha1.DisruptionAnnotation]; marked {
 		out.Mark = new(readDisruption(mark))
 	}
-	object := s.clientNodeOf(node)
+	clientNode := s.clientNodeOf(node)
 	for _, profile := range s.profiles.Profiles() {
-		if (profile.Selects(node) && !out.Ignored) || fleet.Concerns(profile.Name, object) {
+		if (profile.Selects(node) && !out.Ignored) || fleet.Concerns(profile.Name, clientNode) {
 			out.Profiles = append(out.Profiles, profile.Name)
 		}
 	}
-	if object != nil {
-		wanted := s.profiles.Wanted(node, object)
+	if clientNode != nil {
+		wanted := s.profiles.Wanted(node, clientNode)
 		out.ClientNode = &plan.ClientNode{
-			UID:            string(object.UID),
-			Generation:     object.Generation,
+			UID:            string(clientNode.UID),
+			Generation:     clientNode.Generation,
 			WantedBootHash: wanted.BootHash,
-			Withheld:       fleet.Withheld(object, wanted.Result),
-			Spec:           object.Spec,
-			Status:         object.Status,
+			Withheld:       fleet.Withheld(clientNode, wanted.Result),
+			Spec:           clientNode.Spec,
+			Status:         clientNode.Status,
 		}
 	}
 	return out
@@ -382,14 +382,14 @@ func (s *scope) planNode(node *corev1.Node) plan.Node {
 
 // clientNodeOf is the node's StorageClientNode. One that is left from a former Node of the same name is not.
 func (s *scope) clientNodeOf(node *corev1.Node) *v1alpha1.StorageClientNode {
-	object := s.clientNodes[node.Name]
-	if object == nil || !fleet.Owns(node, object) {
+	clientNode := s.clientNodes[node.Name]
+	if clientNode == nil || !fleet.Owns(node, clientNode) {
 		return nil
 	}
-	return object
+	return clientNode
 }
 
-// unavailableSince is since when a node has been out of service, as far as the Node tells.
+// unavailableSince is since when a node has been out of service, as far as the Node shows.
 func unavailableSince(node *corev1.Node) *time.Time {
 	if node.DeletionTimestamp != nil {
 		return &node.DeletionTimestamp.Time

@@ -78,7 +78,7 @@ var (
 	knownLabels      = []string{corev1.LabelNodeExcludeBalancers}
 )
 
-// removeGuards takes away what guard has set. A value that somebody has changed since is theirs.
+// removeGuards takes away what setGuards has set. A value that somebody has changed since is theirs.
 func removeGuards(node *corev1.Node) {
 	ours := guardsOf(node)
 	removeKeys(node.Annotations, ours.Annotations, knownAnnotations)

@@ -67,7 +67,7 @@ func (s *scope) setMaintenance(ctx context.Context, step plan.SetMaintenance) er
 	return nil
 }
 
-// signConditions makes our conditions say when a permit was decided on, to the nanosecond: no two writes are equal.
+// signConditions writes into our conditions when a permit was decided on, to the nanosecond: no two writes are equal.
 func (s *scope) signConditions(node *corev1.Node) {
 	for i := range node.Status.Conditions {
 		if condition := &node.Status.Conditions[i]; condition.Reason == maintenanceReason && slices.Contains(maintenanceTypes, condition.Type) {

@@ -24,13 +24,13 @@ type cluster interface {
 	refreshNodes(ctx context.Context, names sets.Set[string]) (plan.Snapshot, error)
 	// currentSnapshot is what has been read in this pass, and what the API server made of its writes.
 	currentSnapshot() plan.Snapshot
-	// inspectPods tells how far the drain of a node is on which nothing is to be done; nil where something is.
+	// inspectPods reports how far a node's drain is where nothing is to be done but to wait; nil where there is.
 	inspectPods(ctx context.Context, step plan.Drain) (*plan.DrainProgress, error)
-	// drainNode takes one pass over a node's pods.
+	// drainNode evicts once what may leave a node.
 	drainNode(ctx context.Context, step plan.Drain) (plan.DrainProgress, error)
 	// addClaims enters nodes in the ConfigMap, all or none.
 	addClaims(ctx context.Context, steps []plan.AddClaim) error
-	// applyStep takes any other step that writes.
+	// applyStep carries out any other step.
 	applyStep(ctx context.Context, step plan.Step) error
 	// writeNote writes status.rollout.
 	writeNote(ctx context.Context, node string, status v1alpha1.RolloutStatus) error
@@ -39,7 +39,7 @@ type cluster interface {
 // phasesInService are those of nodes that nothing is done to.
 var phasesInService = []v1alpha1.RolloutPhase{v1alpha1.RolloutWaiting, v1alpha1.RolloutApplying, v1alpha1.RolloutUpToDate}
 
-// maxNotes is how many notes of nodes in service one pass writes, maxNotesBeside where it has taken steps: the next ones
+// maxNotes is how many notes of nodes in service one pass writes, maxNotesBeside where it has applied steps: the next ones
 // wait for it.
 const (
 	maxNotes       = 50
@@ -49,7 +49,7 @@ const (
 // retryDelay is how soon a pass is made again that met a conflict, or had to leave something for the next.
 const retryDelay = 200 * time.Millisecond
 
-// pass is one look at the cluster and what follows from it.
+// pass is one round of snapshot, plan and apply.
 type pass struct {
 	cluster
 	// workers is how many nodes are dealt with at a time.
@@ -65,7 +65,7 @@ type pass struct {
 	mutex sync.Mutex
 	// drains is how far drains are, as seen in this pass.
 	drains map[string]*plan.DrainProgress
-	// skipped are the nodes of which a step was not taken.
+	// skipped are the nodes of which a step was not applied.
 	skipped sets.Set[string]
 	// written is status.rollout as it is.
 	written map[string]v1alpha1.RolloutStatus
@@ -81,7 +81,8 @@ func newPass(c cluster, workers int) *pass {
 	}
 }
 
-// runPass makes a pass, and tells when to make the next one; zero: when something changes.
+// runPass makes a pass, and returns when to make the next one, zero where nothing has to change by itself, and whether
+// something is left to do at once.
 func runPass(ctx context.Context, c cluster, workers int) (time.Time, bool, error) {
 	snapshot, err := c.readSnapshot(ctx)
 	if err != nil {
@@ -118,7 +119,7 @@ func (p *pass) planAgain(snapshot plan.Snapshot) plan.Plan {
 	return plan.For(snapshot)
 }
 
-// stepOnClaimed takes the first steps on nodes that have just been claimed: the API server has taken the claims, and all nodes
+// stepOnClaimed applies the first steps on nodes that have just been claimed: the API server has taken the claims, and all nodes
 // were read live in this pass.
 func (p *pass) stepOnClaimed(ctx context.Context) plan.Plan {
 	next := p.planAgain(p.currentSnapshot())
@@ -151,7 +152,7 @@ func (p *pass) isLive(node string) bool {
 	return p.live == nil || p.live.Has(node)
 }
 
-// inspectDrains looks at drains that go on. Where pods only have to end, nothing is to be done: the node itself need not be read.
+// inspectDrains inspects the pods of draining nodes. Where they only have to end, the node itself need not be read.
 func (p *pass) inspectDrains(ctx context.Context, snapshot plan.Snapshot, next plan.Plan) plan.Plan {
 	var drains []plan.Drain
 	for _, step := range next.Steps {
@@ -168,7 +169,7 @@ func (p *pass) inspectDrains(ctx context.Context, snapshot plan.Snapshot, next p
 	})
 }
 
-// drainNodes takes one pass over the pods of every node that is being drained, and plans with what was found.
+// drainNodes evicts what may leave every draining node, and plans with what was found.
 func (p *pass) drainNodes(ctx context.Context, snapshot plan.Snapshot, next plan.Plan) plan.Plan {
 	var drains []plan.Drain
 	for _, step := range next.Steps {
@@ -182,7 +183,7 @@ func (p *pass) drainNodes(ctx context.Context, snapshot plan.Snapshot, next plan
 	})
 }
 
-// observeDrains looks at drains, and plans with what it found.
+// observeDrains observes drains, and plans with what it found.
 func (p *pass) observeDrains(snapshot plan.Snapshot, next plan.Plan, drains []plan.Drain, observe func(plan.Drain) (*plan.DrainProgress, error)) plan.Plan {
 	before := len(p.drains)
 	inParallel(p.workers, drains, func(step plan.Drain) {
@@ -202,8 +203,8 @@ func (p *pass) observeDrains(snapshot plan.Snapshot, next plan.Plan, drains []pl
 	return p.planAgain(snapshot)
 }
 
-// applySteps takes the steps: those of a node strictly in order, several nodes at a time, and new claims when all else is done.
-// A node of which a step was not taken is left for the next pass.
+// applySteps applies the steps: those of a node strictly in order, several nodes at a time, and new claims when all else is done.
+// A node of which a step was not applied is left for the next pass.
 func (p *pass) applySteps(ctx context.Context, steps []plan.Step) {
 	var order []string
 	chains := map[string][]plan.Step{}
@@ -230,7 +231,7 @@ func (p *pass) applySteps(ctx context.Context, steps []plan.Step) {
 	p.applyClaims(ctx, slices.DeleteFunc(claims, func(c plan.AddClaim) bool { return p.skipped.Has(c.Node) }))
 }
 
-// applyChain takes the steps of one node. No two of it are under way at once, and none is taken after one that was not.
+// applyChain applies the steps of one node. No two of it are under way at once, and none is applied after one that was not.
 func (p *pass) applyChain(ctx context.Context, node string, steps []plan.Step) {
 	if !p.isLive(node) {
 		p.skipNode(node)
@@ -243,11 +244,11 @@ func (p *pass) applyChain(ctx context.Context, node string, steps []plan.Step) {
 		switch step := step.(type) {
 		case plan.Drain:
 			if !step.AfterCordon {
-				break // The node's pods could not be looked at.
+				break // The node's pods could not be read.
 			}
-			found, err := p.drainNode(ctx, step)
+			progress, err := p.drainNode(ctx, step)
 			if p.isApplied(node, err) {
-				p.noteFirstDrain(node, found)
+				p.noteFirstDrain(node, progress)
 			}
 		case plan.AddClaim:
 			p.isApplied(node, p.addClaims(ctx, []plan.AddClaim{step}))
@@ -259,7 +260,7 @@ func (p *pass) applyChain(ctx context.Context, node string, steps []plan.Step) {
 	}
 }
 
-// noteFirstDrain has the note of a node tell already what its first look at pods has found.
+// noteFirstDrain puts into the note of a node what its first drain has found.
 func (p *pass) noteFirstDrain(node string, progress plan.DrainProgress) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
@@ -269,12 +270,12 @@ func (p *pass) noteFirstDrain(node string, progress plan.DrainProgress) {
 	}
 }
 
-// writeLastNote writes the note of a node whose steps are all taken at once: its agent answers to them, which would make the
+// writeLastNote writes the note of a node at once when its steps are all applied: its agent answers to them, which would make the
 // note a conflict. A drain is nothing that the agent answers to: other nodes' steps come before its note.
 func (p *pass) writeLastNote(ctx context.Context, node string) {
 	p.mutex.Lock()
-	status, found := p.notes[node]
-	due := found && status.Phase != v1alpha1.RolloutDraining && !p.skipped.Has(node) && !plan.SameNote(p.written[node], status)
+	status, noted := p.notes[node]
+	due := noted && status.Phase != v1alpha1.RolloutDraining && !p.skipped.Has(node) && !plan.SameNote(p.written[node], status)
 	p.mutex.Unlock()
 	if due {
 		p.publishNote(ctx, node, status)
@@ -310,7 +311,7 @@ func (p *pass) publishNote(ctx context.Context, node string, status v1alpha1.Rol
 	p.written[node] = status
 }
 
-// isApplied holds a node back whose step was not taken, and tells whether it was. That somebody else was faster is nothing
+// isApplied reports whether a step was applied, and skips the node if it was not. That somebody else was faster is nothing
 // to report.
 func (p *pass) isApplied(node string, err error) bool {
 	switch {
@@ -358,7 +359,7 @@ func notesOf(snapshot plan.Snapshot) map[string]v1alpha1.RolloutStatus {
 	return out
 }
 
-// writeNotes writes status.rollout where it says something new: of nodes that are out of service at once, of the others no
+// writeNotes writes the notes that say something new: of nodes that are out of service at once, of the others no
 // more than most in a pass, so that a thousand that wait do not keep the next step waiting.
 func (p *pass) writeNotes(ctx context.Context, most int) {
 	var outOfService, inService []string

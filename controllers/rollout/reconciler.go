@@ -58,7 +58,7 @@ type Reconciler struct {
 // +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientnodes/status,verbs=patch,roleName=storage-client-manager
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch,roleName=storage-client-manager
 
-// Reconcile takes the rollout one pass further.
+// Reconcile makes one pass.
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	now := r.Clock.Now()
 	maps.DeleteFunc(r.inspected, func(_ string, at time.Time) bool { return at.After(now) || now.Sub(at) > plan.MaxDrainInterval })

@@ -68,7 +68,7 @@ func nodeChanged(e event.UpdateEvent) bool {
 		!equality.Semantic.DeepEqual(before.Annotations, after.Annotations)
 }
 
-// clientNodeChanged leaves out reports that change mounts and their figures only, and volumes, which the rollout has no say in.
+// clientNodeChanged leaves out reports that change mounts and their figures only, and volumes, which the rollout does not decide on.
 func clientNodeChanged(e event.UpdateEvent) bool {
 	before, ok := e.ObjectOld.(*v1alpha1.StorageClientNode)
 	after, also := e.ObjectNew.(*v1alpha1.StorageClientNode)

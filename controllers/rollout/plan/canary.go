@@ -18,7 +18,7 @@ type canaryKey struct {
 // canary is the verdict on a group.
 type canary struct {
 	members []string
-	// waits are those that are not done, soaked is when the last of the others has been well for long enough.
+	// waits are those that are not done, soaked is when the last of the others has been healthy for long enough.
 	waits  []string
 	soaked time.Time
 }
@@ -86,18 +86,18 @@ func (p *planner) judgeCanary(key canaryKey) canary {
 			break
 		}
 		done, since := p.doneSince(n)
-		proven := done && !since.Add(soak).After(p.Now)
+		soaked := done && !since.Add(soak).After(p.Now)
 		if rule.NodeSelector != nil && !selector(n.Labels) {
-			if proven {
+			if soaked {
 				evidence = append(evidence, n.Name)
 			}
 			continue
 		}
-		if !proven && p.cannotBeCanary(n, done) {
+		if !soaked && p.cannotBeCanary(n, done) {
 			continue
 		}
 		out.members = append(out.members, n.Name)
-		if !done || (!proven && n.whyUnavailable() != "") {
+		if !done || (!soaked && n.whyUnavailable() != "") {
 			out.waits = append(out.waits, n.Name)
 			continue
 		}

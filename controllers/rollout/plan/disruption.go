@@ -94,7 +94,7 @@ func (p *planner) acceptBooted(n *nodeState) {
 }
 
 // isReturning reports whether a node that has booted late is on its way: one that hung, and whose power somebody cut. From
-// being Ready on, it has as long to be well as any other.
+// being Ready on, it has as long to be healthy as any other.
 func (p *planner) isReturning(n *nodeState) bool {
 	if !n.Ready {
 		return true
@@ -143,7 +143,7 @@ func (n *nodeState) whyNotAccepted() string {
 	return "settings without the wanted value: " + text.List(slices.Concat(bad, waiting))
 }
 
-// rebootDeadline is when the node has to be back and well. A permit whose id does not tell counts from the claim.
+// rebootDeadline is when the node has to be back and healthy. A permit whose ID does not contain a time counts from the claim.
 func (p *planner) rebootDeadline(n *nodeState) time.Time {
 	given := permitTime(n.permit.ID)
 	if given.IsZero() {

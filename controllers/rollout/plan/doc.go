@@ -2,7 +2,7 @@
 // what the API objects say goes in, ordered steps and a note for every node come out, and whoever applied only
 // some of the steps, or none, asks again.
 //
-// What cannot be observed again is written ahead into status.rollout (step Record): that an attempt begins,
+// What cannot be observed again is written ahead into status.rollout (step WriteNote): that an attempt begins,
 // that a node failed, that a drain timed out. Everything else, the boot ID above all, is read each time.
 //
 // Decisions that are not in the API's documentation:
@@ -10,21 +10,21 @@
 //   - A claim is acted upon only once the API server has taken it.
 //   - Budget that a pass frees is spent by the next one: the release may fail.
 //   - Somebody uncordons a node that we drain (the annotation is still there): the node is theirs. The mark and the
-//     claim go, and it is tried again after BackOff. If the agent already holds a permit, the node is cordoned again
-//     until the agent has answered, since it may go down at any moment; then the permit is withdrawn and the node given up.
+//     claim go, and it may be claimed again after BackOff. If the agent already has a permit, the node is cordoned again
+//     until the agent has answered, since it may go down at any moment; then the permit is withdrawn and the node returned to them.
 //   - Somebody takes our annotation off a cordoned node: the cordon is theirs from then on.
-//   - A failure is kept until the boot hash changes or the node is as declared after all. Permits are counted for a
+//   - A failure is kept until the boot hash changes or the node has the wanted settings after all. Permits are counted for a
 //     boot hash and never forgiven while it stays: MaxAttempts reboots at most, whatever happens in between.
 //   - A drain that timed out, a cordon that was taken away and a refused permit are no failures of the node.
 //   - The canary of a change are the first nodes of those that get the same boot settings from a profile, so that each
-//     combination of settings is proven. Nodes that cannot be disrupted are passed over, unless we have begun with them.
+//     combination of settings has its evidence. Nodes that cannot be disrupted are passed over, unless we have begun with them.
 //   - A disruption may begin as long as a window is open, however short the rest of it. What has no permit when it closes
 //     is released; what has one finishes.
-//   - Zones in turn: no node of a profile is claimed while nodes of it are held in another zone. Who cannot go holds up
+//   - Zones in turn: no node of a profile is claimed while nodes of it are disrupted in another zone. Who cannot go delays
 //     nobody, and a drain keeps other zones waiting for ZonePatience at most. Nodes without a zone come last.
-//   - The cluster's budget goes to the profile that holds the fewest nodes, of those to the one served longest ago, then
+//   - The cluster's budget goes to the profile with the fewest claims, of those to the one served longest ago, then
 //     by priority and name, so that a single slot goes round.
 //   - A node that serves nothing yet (untuned taint, no pods) is claimed before all others and whatever its zone. It needs
 //     budget, canary, window and approval like any other.
-//   - Where nobody of a chosen canary is left, a node that has carried the settings for the soak is proof.
+//   - Where nobody of a chosen canary is left, a node that has carried the settings for the soak is evidence.
 package plan

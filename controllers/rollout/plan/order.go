@@ -22,7 +22,7 @@ type Turn struct {
 	Zone   string
 	// Manager marks the node that the manager's own pod runs on.
 	Manager bool
-	// BootHash is what the node is to have: a canary proves it for the nodes that get the same.
+	// BootHash is what the node is to have: a canary is evidence for the nodes that get the same.
 	BootHash string
 	// Blocked is true for a node that cannot go as it stands. It is no canary, and comes after all that can.
 	Blocked bool
@@ -37,17 +37,17 @@ func (t Turn) Compare(other Turn) int {
 	)
 }
 
-// InTurn returns the nodes of a profile in the order in which the rollout takes them where nothing else holds them up:
+// InTurn returns the nodes of a profile in the order in which the rollout takes them where nothing else delays them:
 // the canaries of its groups, then the others. rule is the profile's, with defaults.
 func InTurn(nodes []Turn, rule v1alpha1.Canary) []Turn {
-	const canary, other, held = 0, 1, 2
+	const canary, other, blocked = 0, 1, 2
 	chosen := labelMatcher(rule.NodeSelector)
 	proving, ranks := map[string]int32{}, make(map[string]int, len(nodes))
 	out := slices.SortedFunc(slices.Values(nodes), Turn.Compare)
 	for _, t := range out {
 		switch {
 		case t.Blocked:
-			ranks[t.Name] = held
+			ranks[t.Name] = blocked
 		case rule.NodeSelector != nil && chosen(t.Labels), rule.NodeSelector == nil && proving[t.BootHash] < *rule.Nodes:
 			ranks[t.Name] = canary
 			proving[t.BootHash]++

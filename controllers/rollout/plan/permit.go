@@ -11,8 +11,8 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// permitID names the permit of the attempt that is on record. It is a UUID of version 7 with the time at which the
-// attempt began, and else made of what the permit is for: whoever gives the permit that is on record, again after a
+// permitID names the permit of the attempt that the note names. It is a UUID of version 7 with the time at which the
+// attempt began, and else made of what the permit is for: whoever gives that permit, again after a
 // crash or as a second manager, gives the same one, and an agent uses it once.
 func permitID(n *nodeState, attempt v1alpha1.RolloutStatus) string {
 	var began time.Time
@@ -30,7 +30,7 @@ func permitID(n *nodeState, attempt v1alpha1.RolloutStatus) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
 }
 
-// permitTime is when a permit's attempt began, zero if the id does not tell.
+// permitTime is when a permit's attempt began, zero if the ID does not contain it.
 func permitTime(id string) time.Time {
 	raw, err := hex.DecodeString(strings.ReplaceAll(id, "-", ""))
 	if err != nil || len(raw) != 16 || raw[6]>>4 != 7 {

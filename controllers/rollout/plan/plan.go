@@ -77,7 +77,7 @@ func newPlanner(s Snapshot) *planner {
 	return p
 }
 
-// releaseOrphans gives up the claims of nodes that are gone.
+// releaseOrphans releases the claims of nodes that are gone.
 func (p *planner) releaseOrphans() {
 	for _, name := range slices.Sorted(maps.Keys(p.Claims)) {
 		if !slices.ContainsFunc(p.states, func(n *nodeState) bool { return n.Name == name }) {

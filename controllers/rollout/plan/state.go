@@ -310,7 +310,7 @@ func (p *planner) rulesFor(n *nodeState) v1alpha1.Rollout {
 	return (&v1alpha1.StorageClientProfileSpec{}).WithDefaults().Rollout
 }
 
-// disruptedSince is when the node was cordoned, or claimed where nobody can tell.
+// disruptedSince is when the node was cordoned, or claimed where that is not known.
 func (n *nodeState) disruptedSince() time.Time {
 	switch {
 	case n.Mark != nil && !n.Mark.Since.IsZero():

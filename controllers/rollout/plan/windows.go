@@ -45,7 +45,7 @@ func (p *planner) checkWindows(n *nodeState) (reason, message string) {
 	}
 }
 
-// mayNeed are the profiles that need the node's reboot, sorted, and while the agent does not tell, all that may.
+// mayNeed are the profiles that need the node's reboot, sorted, and while the agent has not reported, all that may.
 func (p *planner) mayNeed(n *nodeState) []string {
 	if n.need.kind != needUnknown {
 		return n.need.names

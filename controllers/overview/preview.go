@@ -123,7 +123,7 @@ func whenKnown(t time.Time) *metav1.Time {
 func TurnOf(node *corev1.Node, bootHash, managerNode string) plan.Turn {
 	return plan.Turn{
 		Name: node.Name, Created: node.CreationTimestamp.Time, Labels: node.Labels, Zone: node.Labels[corev1.LabelTopologyZone],
-		Manager: node.Name == managerNode, BootHash: bootHash, Held: held(node) != "",
+		Manager: node.Name == managerNode, BootHash: bootHash, Blocked: held(node) != "",
 	}
 }
 

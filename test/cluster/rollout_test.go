@@ -67,7 +67,7 @@ func TestTwoHundredNodesWhileManagersAreKilled(t *testing.T) {
 		killed <- managers.killAtRandom(killing, t)
 		managers.keepRunning(ctx)
 	}()
-	await(t, s, "the profile to be Ready", func(ctx context.Context) (bool, error) {
+	awaitCondition(t, s, "the profile to be Ready", func(ctx context.Context) (bool, error) {
 		err := s.Client.Get(ctx, client.ObjectKeyFromObject(profile), profile)
 		status := profile.Status
 		return meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady) && status.Nodes.UpToDate == manyNodes &&
@@ -78,12 +78,12 @@ func TestTwoHundredNodesWhileManagersAreKilled(t *testing.T) {
 		t.Errorf("the rollout was over after %d of %d kills", got, kills)
 	}
 	checkMachines(t, s, 2, "16777216")
-	await(t, s, "all pods to run", func(ctx context.Context) (bool, error) { return allRun(ctx, s) })
+	awaitCondition(t, s, "all pods to run", func(ctx context.Context) (bool, error) { return allApplicationsRun(ctx, s) })
 
 	if err := s.Client.Delete(ctx, profile); err != nil {
 		t.Fatal(err)
 	}
-	await(t, s, "the profile to go", func(ctx context.Context) (bool, error) {
+	awaitCondition(t, s, "the profile to go", func(ctx context.Context) (bool, error) {
 		err := s.Client.Get(ctx, client.ObjectKeyFromObject(profile), profile)
 		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
 	})
@@ -113,14 +113,14 @@ func startTwoManagers(t *testing.T, s *sandbox.Sandbox) *managers {
 	t.Logf("%s=%d", seedVariable, seed)
 	m := &managers{sandbox: s, random: rand.New(rand.NewPCG(seed, 0))}
 	for i := range m.processes {
-		if err := m.start(t.Context(), i); err != nil {
+		if err := m.startManager(t.Context(), i); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return m
 }
 
-func (m *managers) start(ctx context.Context, i int) error {
+func (m *managers) startManager(ctx context.Context, i int) error {
 	var err error
 	m.processes[i], err = m.sandbox.StartManagerAs(ctx, fmt.Sprintf("manager-%d", i+1), "--leader-elect", "--max-unavailable="+strconv.Itoa(manyBudget))
 	return err
@@ -157,7 +157,7 @@ func (m *managers) killAtRandom(ctx context.Context, t *testing.T) int {
 		}
 		m.processes[victim].Kill()
 		t.Logf("%4.0f s: killed manager %d, leader: %v", time.Since(began).Seconds(), victim+1, !other)
-		if err := m.start(ctx, victim); err != nil {
+		if err := m.startManager(ctx, victim); err != nil {
 			t.Errorf("start manager %d again: %v", victim+1, err)
 			return kill + 1
 		}
@@ -179,7 +179,7 @@ func (m *managers) awaitLeader(ctx context.Context) int {
 	for ctx.Err() == nil {
 		for i, process := range m.processes {
 			if !process.Running() {
-				_ = m.start(ctx, i) // tried again in a moment
+				_ = m.startManager(ctx, i) // tried again in a moment
 				continue
 			}
 			if log, err := process.Log(); err == nil && strings.Contains(log, "Successfully acquired lease") {
@@ -222,12 +222,12 @@ func deployApplications(t *testing.T, s *sandbox.Sandbox) {
 			}
 		}
 	}
-	await(t, s, "the applications to run", func(ctx context.Context) (bool, error) { return allRun(ctx, s) })
+	awaitCondition(t, s, "the applications to run", func(ctx context.Context) (bool, error) { return allApplicationsRun(ctx, s) })
 }
 
 func appName(i int) string { return fmt.Sprintf("app-%d", i+1) }
 
-func allRun(ctx context.Context, s *sandbox.Sandbox) (bool, error) {
+func allApplicationsRun(ctx context.Context, s *sandbox.Sandbox) (bool, error) {
 	deployments := &appsv1.DeploymentList{}
 	if err := s.Client.List(ctx, deployments, client.InNamespace(metav1.NamespaceDefault)); err != nil {
 		return false, err
@@ -264,7 +264,7 @@ func checkHistory(t *testing.T, recorder *history.Recorder) {
 	}
 	verdict := recorder.Judge(rules)
 	t.Logf("at most %d nodes were out of service at a time, the budget was %d; %d claims for %d nodes",
-		verdict.MostOut, manyBudget, len(verdict.Visits), len(verdict.Claims))
+		verdict.MostOut, manyBudget, len(verdict.Disruptions), len(verdict.Claims))
 	for _, problem := range verdict.Problems {
 		t.Error(problem)
 	}

@@ -53,7 +53,7 @@ func TestTwentyNodesAreRebootedWithinBudgetAndPutBack(t *testing.T) {
 	if err := s.Client.Create(ctx, profile); err != nil {
 		t.Fatal(err)
 	}
-	await(t, s, "the profile to be Ready", func(ctx context.Context) (bool, error) {
+	awaitCondition(t, s, "the profile to be Ready", func(ctx context.Context) (bool, error) {
 		err := s.Client.Get(ctx, client.ObjectKeyFromObject(profile), profile)
 		ready := meta.IsStatusConditionTrue(profile.Status.Conditions, v1alpha1.ConditionReady)
 		return ready && profile.Status.Nodes.UpToDate == nodes, err
@@ -62,7 +62,7 @@ func TestTwentyNodesAreRebootedWithinBudgetAndPutBack(t *testing.T) {
 	if err := s.Client.Delete(ctx, profile); err != nil {
 		t.Fatal(err)
 	}
-	await(t, s, "the profile to go", func(ctx context.Context) (bool, error) {
+	awaitCondition(t, s, "the profile to go", func(ctx context.Context) (bool, error) {
 		err := s.Client.Get(ctx, client.ObjectKeyFromObject(profile), profile)
 		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
 	})
@@ -74,8 +74,8 @@ func TestTwentyNodesAreRebootedWithinBudgetAndPutBack(t *testing.T) {
 // startSandbox fills in where everything is.
 func startSandbox(t *testing.T, options sandbox.Options) *sandbox.Sandbox {
 	t.Helper()
-	options.Binaries, options.Dir = need(t, "SCO_BINARIES"), t.TempDir()
-	options.Root, options.Manager, options.Say = "../..", need(t, "SCO_MANAGER"), t.Logf
+	options.Binaries, options.Dir = requireEnv(t, "SCO_BINARIES"), t.TempDir()
+	options.Root, options.Manager, options.Progress = "../..", requireEnv(t, "SCO_MANAGER"), t.Logf
 	s, err := sandbox.Start(t.Context(), options)
 	if err != nil {
 		t.Fatal(err)
@@ -88,7 +88,7 @@ func startSandbox(t *testing.T, options sandbox.Options) *sandbox.Sandbox {
 	return s
 }
 
-func need(t *testing.T, variable string) string {
+func requireEnv(t *testing.T, variable string) string {
 	t.Helper()
 	value := os.Getenv(variable)
 	if value == "" {
@@ -117,7 +117,7 @@ func profileOf(name string, budget int32) *v1alpha1.StorageClientProfile {
 	}
 }
 
-func await(t *testing.T, s *sandbox.Sandbox, what string, done func(context.Context) (bool, error)) {
+func awaitCondition(t *testing.T, s *sandbox.Sandbox, what string, done func(context.Context) (bool, error)) {
 	t.Helper()
 	began := time.Now()
 	if err := wait.PollUntilContextTimeout(t.Context(), time.Second/2, timeout, true, done); err != nil {

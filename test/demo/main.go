@@ -29,39 +29,39 @@ func main() {
 	flag.IntVar(&options.Nodes, "nodes", 6, "How many nodes to simulate.")
 	flag.Parse()
 	ctrl.SetLogger(logr.Discard())
-	if err := run(options); err != nil {
+	if err := runDemo(options); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)
 	}
 }
 
-func run(options sandbox.Options) (err error) {
+func runDemo(options sandbox.Options) (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if options.Dir, err = os.MkdirTemp("", "storage-client-demo-"); err != nil {
 		return err
 	}
 	defer os.RemoveAll(options.Dir)
-	d := &demo{began: time.Now(), told: map[string]string{}}
-	options.Say = func(format string, args ...any) { d.say("", format, args...) }
+	d := &demo{began: time.Now(), printed: map[string]string{}}
+	options.Progress = func(format string, args ...any) { d.printLine("", format, args...) }
 	if d.Sandbox, err = sandbox.Start(ctx, options); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, d.Stop()) }()
-	if err := d.Apply(ctx, filepath.Join("test", "demo", "workload.yaml")); err != nil {
+	if err := d.ApplyFile(ctx, filepath.Join("test", "demo", "workload.yaml")); err != nil {
 		return err
 	}
 	if _, err := d.StartManager(ctx, "--max-unavailable=2"); err != nil {
 		return err
 	}
-	if err := d.play(ctx); err != nil {
+	if err := d.playStory(ctx); err != nil {
 		return fmt.Errorf("%w\nthe end of the manager's log:\n%s", err, d.ManagerLog())
 	}
-	if keep() {
-		fmt.Printf("Kept running. Look with:\n  export KUBECONFIG=%s\n  kubectl get scp,scn,nodes,pv\nEnd it with Ctrl-C.\n", d.Plane.Kubeconfig)
+	if keepRunning() {
+		fmt.Printf("Still running. To look around:\n  export KUBECONFIG=%s\n  kubectl get scp,scn,nodes,pv\nStop it with Ctrl-C.\n", d.Plane.Kubeconfig)
 		<-ctx.Done()
 	}
 	return nil
 }
 
-func keep() bool { return os.Getenv("KEEP") == "1" }
+func keepRunning() bool { return os.Getenv("KEEP") == "1" }

@@ -23,43 +23,43 @@ import (
 )
 
 const (
-	lookEvery = 300 * time.Millisecond
+	pollInterval = 300 * time.Millisecond
 	// timeout bounds each act; on two cores the longest takes about half a minute.
 	timeout = 4 * time.Minute
 )
 
-// demo is a sandbox that tells what happens in it.
+// demo is a sandbox that prints what happens in it.
 type demo struct {
 	*sandbox.Sandbox
 	began time.Time
-	// told is what was said of each node last.
-	told map[string]string
+	// printed is the last line of each node.
+	printed map[string]string
 }
 
-func (d *demo) say(who, format string, args ...any) {
+func (d *demo) printLine(who, format string, args ...any) {
 	fmt.Printf("%5.1fs  %-8s %s\n", time.Since(d.began).Seconds(), who, fmt.Sprintf(format, args...))
 }
 
-// play is the story: apply, watch, prove, delete.
-func (d *demo) play(ctx context.Context) error {
+// playStory is the story: apply, watch, prove, delete.
+func (d *demo) playStory(ctx context.Context) error {
 	profile, err := d.applyProfile(ctx)
 	if err != nil {
 		return err
 	}
-	if err := d.watch(ctx, profile, d.isReady); err != nil {
+	if err := d.watchNodes(ctx, profile, d.isReady); err != nil {
 		return fmt.Errorf("waiting for the profile to be Ready: %w", err)
 	}
-	if err := d.prove(ctx, profile.Name); err != nil {
+	if err := d.proveTuned(ctx, profile.Name); err != nil {
 		return err
 	}
-	if keep() {
+	if keepRunning() {
 		return nil
 	}
-	d.say("user", "kubectl delete scp %s", profile.Name)
+	d.printLine("user", "kubectl delete scp %s", profile.Name)
 	if err := d.Client.Delete(ctx, profile); err != nil {
 		return err
 	}
-	if err := d.watch(ctx, profile, d.isGone); err != nil {
+	if err := d.watchNodes(ctx, profile, d.isGone); err != nil {
 		return fmt.Errorf("waiting for the profile to go: %w", err)
 	}
 	return d.proveRestored(ctx)
@@ -85,29 +85,29 @@ func (d *demo) applyProfile(ctx context.Context) (*v1alpha1.StorageClientProfile
 	rollout.SettleSeconds = ptr.To[int32](1)
 	rollout.Volumes = &v1alpha1.VolumeRollout{MaxPerStep: ptr.To(intstr.FromString("100%")), SoakSeconds: ptr.To[int32](2)}
 	rollout.Reboot.Policy = v1alpha1.RebootAutomatic
-	d.say("user", "kubectl apply -k config/profiles/azure-files-large-directories   (2 nodes at a time, reboots allowed)")
+	d.printLine("user", "kubectl apply -k config/profiles/azure-files-large-directories   (2 nodes at a time, reboots allowed)")
 	return profile, d.Client.Create(ctx, profile)
 }
 
-// watch tells what every node waits for, whenever that changes, until done says so.
-func (d *demo) watch(ctx context.Context, profile *v1alpha1.StorageClientProfile, done func(context.Context, string) (bool, error)) error {
-	return wait.PollUntilContextTimeout(ctx, lookEvery, timeout, true, func(ctx context.Context) (bool, error) {
-		nodes := &v1alpha1.StorageClientNodeList{}
-		if err := d.Client.List(ctx, nodes); err != nil {
+// watchNodes prints the note of every node whenever it changes, until done.
+func (d *demo) watchNodes(ctx context.Context, profile *v1alpha1.StorageClientProfile, done func(context.Context, string) (bool, error)) error {
+	return wait.PollUntilContextTimeout(ctx, pollInterval, timeout, true, func(ctx context.Context) (bool, error) {
+		clientNodes := &v1alpha1.StorageClientNodeList{}
+		if err := d.Client.List(ctx, clientNodes); err != nil {
 			return false, err
 		}
-		for _, node := range nodes.Items {
-			if line := describe(node); line != "" && d.told[node.Name] != line {
-				d.told[node.Name] = line
-				d.say(node.Name, "%s", line)
+		for _, clientNode := range clientNodes.Items {
+			if line := describeNote(clientNode); line != "" && d.printed[clientNode.Name] != line {
+				d.printed[clientNode.Name] = line
+				d.printLine(clientNode.Name, "%s", line)
 			}
 		}
 		return done(ctx, profile.Name)
 	})
 }
 
-func describe(node v1alpha1.StorageClientNode) string {
-	rollout := node.Status.Rollout
+func describeNote(clientNode v1alpha1.StorageClientNode) string {
+	rollout := clientNode.Status.Rollout
 	if rollout == nil || rollout.Phase == "" {
 		return ""
 	}
@@ -140,8 +140,8 @@ func (d *demo) isGone(ctx context.Context, name string) (bool, error) {
 	return false, err
 }
 
-// prove reads everything back, past the operator's own word: machines, Nodes and volumes.
-func (d *demo) prove(ctx context.Context, name string) error {
+// proveTuned reads everything back, past the operator's own word: machines, Nodes and volumes.
+func (d *demo) proveTuned(ctx context.Context, name string) error {
 	fmt.Printf("\nProfile %s is Ready after %.0f s. What changed, read back from the machines and the API:\n\n", name, time.Since(d.began).Seconds())
 	fmt.Printf("  %-8s %-6s %-26s %-12s %s\n", "NODE", "BOOTS", "ON THE KERNEL'S COMMAND LINE", "INODE HASH", "BACK IN SERVICE")
 	for _, node := range d.Names {
@@ -214,7 +214,7 @@ func (d *demo) proveRestored(ctx context.Context) error {
 	if err := errors.Join(left...); err != nil {
 		return fmt.Errorf("not put back: %w", err)
 	}
-	d.say("", "profile gone: boot arguments are out of the menus, volumes have their own options, Nodes are clean.\n"+
+	d.printLine("", "profile gone: boot arguments are out of the menus, volumes have their own options, Nodes are clean.\n"+
 		"               The running kernels keep the hash until their next boot; restoreReboot: true would boot them now")
 	return nil
 }

@@ -162,7 +162,7 @@ func (n *node) stopAgent() {
 
 // runAgent is what a node agent's process does. A reboot that it asks for goes on for the fleet's lifetime.
 func (n *node) runAgent(ctx, lifetime context.Context, pod *corev1.Pod) error {
-	config, err := n.fleet.credentials(ctx, pod)
+	config, err := n.fleet.agentConfig(ctx, pod)
 	if err != nil {
 		return err
 	}
@@ -185,8 +185,8 @@ func (n *node) runAgent(ctx, lifetime context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// credentials are those that a kubelet hands to a pod: a token bound to the pod, and so to its node.
-func (f *Fleet) credentials(ctx context.Context, pod *corev1.Pod) (*rest.Config, error) {
+// agentConfig is what a kubelet hands to a pod: a token bound to the pod, and so to its node.
+func (f *Fleet) agentConfig(ctx context.Context, pod *corev1.Pod) (*rest.Config, error) {
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: ptr.To[int64](tokenSeconds),
 		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
@@ -219,16 +219,16 @@ func (r rebooter) Reboot(context.Context) error {
 	r.node.booting = true
 	r.node.stopAgent()
 	f.wg.Go(func() {
-		if err := r.node.reboot(r.ctx); err != nil && r.ctx.Err() == nil {
+		if err := r.node.rebootMachine(r.ctx); err != nil && r.ctx.Err() == nil {
 			logr.FromContextOrDiscard(r.ctx).Error(err, "The simulated boot went wrong", "node", r.node.name)
 		}
 	})
 	return nil
 }
 
-// reboot is what the API sees: the Node not Ready, and then Ready under a new boot ID.
-func (n *node) reboot(ctx context.Context) error {
-	if err := n.report(ctx, false); err != nil {
+// rebootMachine is what the API sees: the Node not Ready, and then Ready under a new boot ID.
+func (n *node) rebootMachine(ctx context.Context) error {
+	if err := n.reportReady(ctx, false); err != nil {
 		return err
 	}
 	select {
@@ -239,7 +239,7 @@ func (n *node) reboot(ctx context.Context) error {
 	if err := n.machine.Boot(); err != nil {
 		return err
 	}
-	if err := n.report(ctx, true); err != nil {
+	if err := n.reportReady(ctx, true); err != nil {
 		return err
 	}
 	n.fleet.mu.Lock()
@@ -249,7 +249,7 @@ func (n *node) reboot(ctx context.Context) error {
 	return nil
 }
 
-func (n *node) report(ctx context.Context, ready bool) error {
+func (n *node) reportReady(ctx context.Context, ready bool) error {
 	return n.fleet.patchStatus(ctx, n.name, map[string]any{
 		"conditions": []corev1.NodeCondition{readyCondition(ready)},
 		"nodeInfo":   map[string]any{"bootID": n.machine.BootID()},

@@ -55,13 +55,13 @@ func (c commands) Run(_ context.Context, argv ...string) ([]byte, error) {
 
 // makeMenu is the simulated grub-mkconfig: it sources the assignments in name order, later ones winning.
 func (m *Machine) makeMenu(name string) error {
-	sources, err := filepath.Glob(m.path("/etc/default/grub.d/*.cfg"))
+	sources, err := filepath.Glob(m.hostPath("/etc/default/grub.d/*.cfg"))
 	if err != nil {
 		return fmt.Errorf("list grub.d of the simulated machine: %w", err)
 	}
 	slices.Sort(sources)
 	variables := map[string]string{}
-	for _, source := range append([]string{m.path("/etc/default/grub")}, sources...) {
+	for _, source := range append([]string{m.hostPath("/etc/default/grub")}, sources...) {
 		data, err := os.ReadFile(source)
 		if err != nil {
 			return fmt.Errorf("read %s: %w", source, err)
@@ -78,25 +78,25 @@ func (m *Machine) makeMenu(name string) error {
 	if err != nil {
 		return fmt.Errorf("generate the menu of the simulated machine: %w", err)
 	}
-	return m.write(name, fmt.Sprintf(grub.Header, "0")+"\n"+fmt.Sprintf(menu, kernelImage, normal, always+" single", KernelVersion)+generated)
+	return m.writeFile(name, fmt.Sprintf(grub.Header, "0")+"\n"+fmt.Sprintf(menu, kernelImage, normal, always+" single", KernelVersion)+generated)
 }
 
-// start is a start of GRUB, with the arguments that the menu passes to the kernel. Where the kernel hangs with them,
+// bootArguments is a start of GRUB, with the arguments that the menu passes to the kernel. Where the kernel hangs with them,
 // somebody cuts the power, and GRUB starts again.
-func (m *Machine) start() ([]string, error) {
+func (m *Machine) bootArguments() ([]string, error) {
 	for range maxStarts {
 		boot, err := grub.Start(m.dir)
 		if err != nil {
 			return nil, fmt.Errorf("boot the simulated machine: %w", err)
 		}
-		if !slices.ContainsFunc(boot.Arguments, m.hangs) {
+		if !slices.ContainsFunc(boot.Arguments, m.hangsWith) {
 			return boot.Arguments, nil
 		}
 	}
 	return nil, fmt.Errorf("boot the simulated machine: it hangs at every one of %d starts", maxStarts)
 }
 
-func (m *Machine) hangs(argument string) bool {
+func (m *Machine) hangsWith(argument string) bool {
 	name, _, _ := strings.Cut(argument, "=")
 	return slices.Contains(m.options.HangingArguments, name)
 }

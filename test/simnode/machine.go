@@ -102,23 +102,23 @@ var directories = []string{
 	"/sys/kernel/sunrpc/xprt-switches",
 }
 
-// New lays a machine out in an empty directory and boots it.
-func New(dir string, options Options) (*Machine, error) {
+// NewMachine lays a machine out in an empty directory and boots it.
+func NewMachine(dir string, options Options) (*Machine, error) {
 	if options.MemoryBytes == 0 {
 		options.MemoryBytes = 16 << 30
 	}
 	m := &Machine{dir: dir, options: options}
 	for _, name := range directories {
-		if err := os.MkdirAll(m.path(name), 0o755); err != nil {
+		if err := os.MkdirAll(m.hostPath(name), 0o755); err != nil {
 			return nil, fmt.Errorf("lay out the simulated machine: %w", err)
 		}
 	}
 	for name, data := range files {
-		if err := m.write(name, data); err != nil {
+		if err := m.writeFile(name, data); err != nil {
 			return nil, err
 		}
 	}
-	if err := os.Chmod(m.path("/usr/sbin/grub-mkconfig"), 0o755); err != nil {
+	if err := os.Chmod(m.hostPath("/usr/sbin/grub-mkconfig"), 0o755); err != nil {
 		return nil, fmt.Errorf("lay out the simulated machine: %w", err)
 	}
 	if err := m.makeMenu("/boot/grub/grub.cfg"); err != nil {
@@ -129,7 +129,7 @@ func New(dir string, options Options) (*Machine, error) {
 
 // Boot does what firmware, GRUB, kernel and systemd do: what was live is gone, what the files say is in force.
 func (m *Machine) Boot() error {
-	args, err := m.start()
+	args, err := m.bootArguments()
 	if err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func (m *Machine) Boot() error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
-		if err := m.write(name, values[name]); err != nil {
+		if err := m.writeFile(name, values[name]); err != nil {
 			return err
 		}
 	}
@@ -168,7 +168,7 @@ func (m *Machine) Boot() error {
 
 // startUserSpace does the part of modprobe and systemd-sysctl.
 func (m *Machine) startUserSpace() error {
-	options, err := m.lines("/etc/modprobe.d", ".conf")
+	options, err := m.readLines("/etc/modprobe.d", ".conf")
 	if err != nil {
 		return err
 	}
@@ -179,17 +179,17 @@ func (m *Machine) startUserSpace() error {
 		}
 		for _, option := range words[2:] {
 			name, value, _ := strings.Cut(option, "=")
-			if err := m.write("/sys/module/"+words[1]+"/parameters/"+name, value+"\n"); err != nil {
+			if err := m.writeFile("/sys/module/"+words[1]+"/parameters/"+name, value+"\n"); err != nil {
 				return err
 			}
 			if words[1] == "sunrpc" {
-				if err := m.write("/proc/sys/sunrpc/"+name, value+"\n"); err != nil {
+				if err := m.writeFile("/proc/sys/sunrpc/"+name, value+"\n"); err != nil {
 					return err
 				}
 			}
 		}
 	}
-	assignments, err := m.lines("/etc/sysctl.d", ".conf")
+	assignments, err := m.readLines("/etc/sysctl.d", ".conf")
 	if err != nil {
 		return err
 	}
@@ -199,7 +199,7 @@ func (m *Machine) startUserSpace() error {
 			continue
 		}
 		key = strings.TrimPrefix(strings.TrimSpace(key), "-")
-		if err := m.write("/proc/sys/"+strings.ReplaceAll(key, ".", "/"), strings.TrimSpace(value)+"\n"); err != nil {
+		if err := m.writeFile("/proc/sys/"+strings.ReplaceAll(key, ".", "/"), strings.TrimSpace(value)+"\n"); err != nil {
 			return err
 		}
 	}
@@ -260,25 +260,25 @@ func (m *Machine) Log() string {
 
 // Read returns a file of the machine, without the white space around it.
 func (m *Machine) Read(name string) (string, error) {
-	data, err := os.ReadFile(m.path(name))
+	data, err := os.ReadFile(m.hostPath(name))
 	return strings.TrimSpace(string(data)), err
 }
 
-func (m *Machine) path(name string) string { return filepath.Join(m.dir, name) }
+func (m *Machine) hostPath(name string) string { return filepath.Join(m.dir, name) }
 
-func (m *Machine) write(name, data string) error {
-	if err := os.MkdirAll(filepath.Dir(m.path(name)), 0o755); err != nil {
+func (m *Machine) writeFile(name, data string) error {
+	if err := os.MkdirAll(filepath.Dir(m.hostPath(name)), 0o755); err != nil {
 		return fmt.Errorf("write %s of the simulated machine: %w", name, err)
 	}
-	if err := os.WriteFile(m.path(name), []byte(data), 0o644); err != nil {
+	if err := os.WriteFile(m.hostPath(name), []byte(data), 0o644); err != nil {
 		return fmt.Errorf("write %s of the simulated machine: %w", name, err)
 	}
 	return nil
 }
 
-// lines returns the lines of a directory's files in the order of their names, comments left out.
-func (m *Machine) lines(dir, suffix string) ([]string, error) {
-	names, err := filepath.Glob(filepath.Join(m.path(dir), "*"+suffix))
+// readLines returns the lines of a directory's files in the order of their names, comments left out.
+func (m *Machine) readLines(dir, suffix string) ([]string, error) {
+	names, err := filepath.Glob(filepath.Join(m.hostPath(dir), "*"+suffix))
 	if err != nil {
 		return nil, fmt.Errorf("list %s of the simulated machine: %w", dir, err)
 	}

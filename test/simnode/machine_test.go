@@ -19,7 +19,7 @@ func (f facts) BootFact(boot, name string) (string, bool) {
 func (f facts) SetBootFact(boot, name, value string) error { f[boot+name] = value; return nil }
 
 func TestAMachineComesBackFromAnArgumentThatHangsIt(t *testing.T) {
-	m, err := New(t.TempDir(), Options{HangingArguments: []string{"ihash_entries"}})
+	m, err := NewMachine(t.TempDir(), Options{HangingArguments: []string{"ihash_entries"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,7 @@
 // control plane, real evictions and the real manager. It does not take the manager's word: times come from watches of its
 // own, writes from the API server's audit log, CPU and memory from /proc.
 //
-// The bound is the canary's visit and then full waves. It leaves out zones, which go one after the other, pods that a
+// The bound is the canary's disruption and then full waves. It leaves out zones, which go one after the other, pods that a
 // PodDisruptionBudget keeps, and whatever the manager, the API server and the agents take: that is what the ratio shows.
 // Control plane, nodes and manager share the machine that the table names.
 package main
@@ -67,7 +67,7 @@ func measureAll(options sandbox.Options, runs []run, limit float64) error {
 	defer stop()
 	var results []result
 	for _, next := range runs {
-		got, err := measure(ctx, options, next)
+		got, err := measureRollout(ctx, options, next)
 		if err != nil {
 			return fmt.Errorf("%d nodes: %w", next.nodes, err)
 		}

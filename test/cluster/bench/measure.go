@@ -28,7 +28,7 @@ const (
 	drain = 10 * time.Second
 	// timeout bounds each part of a measurement.
 	timeout = 30 * time.Minute
-	lookAt  = time.Second
+	pollInterval  = time.Second
 	// podsPerApp keeps evictions of a wave from meeting at one PodDisruptionBudget: each time two do, the API server itself
 	// waits for half a second (EvictionsRetry in its pod storage), and a wave of hundreds would measure that.
 	podsPerApp = 10
@@ -43,9 +43,9 @@ type bench struct {
 	manager  *controlplane.Process
 }
 
-// measure starts a cluster, lets the agents stage a boot argument on all nodes, and takes the time from the approval of
+// measureRollout starts a cluster, lets the agents stage a boot argument on all nodes, and takes the time from the approval of
 // the reboots to the return of the last node.
-func measure(ctx context.Context, options sandbox.Options, next run) (r result, err error) {
+func measureRollout(ctx context.Context, options sandbox.Options, next run) (r result, err error) {
 	r = result{run: next, load: loadAverage()}
 	if options.Dir, err = os.MkdirTemp("", "storage-client-bench-"); err != nil {
 		return r, err
@@ -53,7 +53,7 @@ func measure(ctx context.Context, options sandbox.Options, next run) (r result, 
 	defer os.RemoveAll(options.Dir)
 	began := time.Now()
 	options.Nodes, options.Zones, options.BootTime = next.nodes, next.zones, next.boot
-	options.Say = func(format string, args ...any) {
+	options.Progress = func(format string, args ...any) {
 		fmt.Printf("%4.0f s  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))
 	}
 	b := &bench{run: next}
@@ -61,26 +61,26 @@ func measure(ctx context.Context, options sandbox.Options, next run) (r result, 
 		return r, err
 	}
 	defer func() { err = errors.Join(err, b.Stop()) }()
-	if err := b.prepare(ctx); err != nil {
+	if err := b.prepareCluster(ctx); err != nil {
 		return r, fmt.Errorf("%w\nthe end of the manager's log:\n%s", err, b.ManagerLog())
 	}
 	defer b.recorder.Stop()
-	options.Say("the boot argument is staged on %d nodes; approving the reboots, %d at a time", next.nodes, next.budget)
-	if err := b.roll(ctx, &r); err != nil {
+	options.Progress("the boot argument is staged on %d nodes; approving the reboots, %d at a time", next.nodes, next.budget)
+	if err := b.rollOut(ctx, &r); err != nil {
 		return r, fmt.Errorf("%w\nthe end of the manager's log:\n%s", err, b.ManagerLog())
 	}
-	options.Say("all nodes are back")
-	return r, b.collect(&r)
+	options.Progress("all nodes are back")
+	return r, b.collectResult(&r)
 }
 
-// prepare brings the cluster to where only the approval is missing.
-func (b *bench) prepare(ctx context.Context) error {
-	for _, object := range b.applications() {
+// prepareCluster brings the cluster to where only the approval is missing.
+func (b *bench) prepareCluster(ctx context.Context) error {
+	for _, object := range b.applicationObjects() {
 		if err := b.Client.Create(ctx, object); err != nil {
 			return err
 		}
 	}
-	if err := b.await(ctx, "the applications to run", b.applicationsRun); err != nil {
+	if err := b.awaitCondition(ctx, "the applications to run", b.applicationsRun); err != nil {
 		return err
 	}
 	var err error
@@ -91,7 +91,7 @@ func (b *bench) prepare(ctx context.Context) error {
 	if err := b.Client.Create(ctx, b.profile); err != nil {
 		return err
 	}
-	if err := b.await(ctx, "the boot argument to be staged", func(ctx context.Context) (bool, error) {
+	if err := b.awaitCondition(ctx, "the boot argument to be staged", func(ctx context.Context) (bool, error) {
 		err := b.Client.Get(ctx, client.ObjectKeyFromObject(b.profile), b.profile)
 		return int(b.profile.Status.Plan.NodesToReboot) == b.nodes && b.profile.Status.Plan.Hash != "", err
 	}); err != nil {
@@ -101,15 +101,15 @@ func (b *bench) prepare(ctx context.Context) error {
 	return err
 }
 
-func (b *bench) await(ctx context.Context, what string, done wait.ConditionWithContextFunc) error {
-	if err := wait.PollUntilContextTimeout(ctx, lookAt, timeout, true, done); err != nil {
+func (b *bench) awaitCondition(ctx context.Context, what string, done wait.ConditionWithContextFunc) error {
+	if err := wait.PollUntilContextTimeout(ctx, pollInterval, timeout, true, done); err != nil {
 		return fmt.Errorf("waiting for %s: %w", what, err)
 	}
 	return nil
 }
 
-// roll approves the reboots and waits for the last node.
-func (b *bench) roll(ctx context.Context, r *result) error {
+// rollOut approves the reboots and waits for the last node.
+func (b *bench) rollOut(ctx context.Context, r *result) error {
 	before, err := b.manager.Usage()
 	if err != nil {
 		return err
@@ -120,7 +120,7 @@ func (b *bench) roll(ctx context.Context, r *result) error {
 	if err := b.Client.Patch(ctx, b.profile, patch); err != nil {
 		return err
 	}
-	if err := b.await(ctx, "the last node to return", func(ctx context.Context) (bool, error) {
+	if err := b.awaitCondition(ctx, "the last node to return", func(ctx context.Context) (bool, error) {
 		err := b.Client.Get(ctx, client.ObjectKeyFromObject(b.profile), b.profile)
 		status := b.profile.Status
 		if stalled := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionStalled); stalled != nil && stalled.Status == metav1.ConditionTrue {
@@ -139,29 +139,29 @@ func (b *bench) roll(ctx context.Context, r *result) error {
 	return nil
 }
 
-// collect judges what was recorded.
-func (b *bench) collect(r *result) error {
+// collectResult judges what was recorded.
+func (b *bench) collectResult(r *result) error {
 	// The audit log is written in batches, a second and more later.
 	time.Sleep(5 * time.Second)
-	r.verdict = b.recorder.Judge(history.Rules{Budget: b.budget, Replicas: b.apps()})
-	for _, visit := range r.verdict.Done() {
-		if visit.Unclaimed.After(r.returned) {
-			r.returned = visit.Unclaimed
+	r.verdict = b.recorder.Judge(history.Rules{Budget: b.budget, Replicas: b.podsByApp()})
+	for _, disruption := range r.verdict.Completed() {
+		if disruption.Unclaimed.After(r.returned) {
+			r.returned = disruption.Unclaimed
 		}
 	}
 	var err error
 	if r.writes, err = b.Plane.Writes(); err != nil {
 		return err
 	}
-	if len(r.verdict.Problems) > 0 || len(r.verdict.Boots) != b.nodes || len(r.verdict.Done()) != b.nodes {
+	if len(r.verdict.Problems) > 0 || len(r.verdict.Boots) != b.nodes || len(r.verdict.Completed()) != b.nodes {
 		return fmt.Errorf("not a clean rollout: %d nodes booted, %d disruptions: %v",
-			len(r.verdict.Boots), len(r.verdict.Done()), r.verdict.Problems)
+			len(r.verdict.Boots), len(r.verdict.Completed()), r.verdict.Problems)
 	}
 	return nil
 }
 
-// apps are the names of the applications, which have about one pod on every node in all, with the pods of each.
-func (b *bench) apps() map[string]int {
+// podsByApp are the names of the applications, which have about one pod on every node in all, with the pods of each.
+func (b *bench) podsByApp() map[string]int {
 	out := map[string]int{}
 	for i := range b.nodes {
 		out[fmt.Sprintf("batch-%d", i/podsPerApp+1)]++
@@ -169,12 +169,12 @@ func (b *bench) apps() map[string]int {
 	return out
 }
 
-// applications have about one pod on every node in all. Every eviction is counted by a PodDisruptionBudget, and none has to wait
+// applicationObjects have about one pod on every node in all. Every eviction is counted by a PodDisruptionBudget, and none has to wait
 // for another: the end of a wave holds all pods of some applications. They are bare ReplicaSets: a Deployment over each would
 // have the controller manager write as much again, on processors that all share.
-func (b *bench) applications() []client.Object {
+func (b *bench) applicationObjects() []client.Object {
 	var out []client.Object
-	for app, pods := range b.apps() {
+	for app, pods := range b.podsByApp() {
 		labels := map[string]string{history.AppLabel: app, "stops": "slowly"}
 		selector := &metav1.LabelSelector{MatchLabels: map[string]string{history.AppLabel: app}}
 		object := metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: app}

@@ -35,47 +35,47 @@ type result struct {
 
 func (r result) makespan() time.Duration { return r.returned.Sub(r.approved) }
 
-// bound is the shortest time that the profile allows: the canary and its soak, and then waves of the budget's size.
-func (r result) bound() time.Duration {
-	visit := drain + r.boot + settleSeconds*time.Second
+// lowerBound is the shortest time that the profile allows: the canary and its soak, and then waves of the budget's size.
+func (r result) lowerBound() time.Duration {
+	disruption := drain + r.boot + settleSeconds*time.Second
 	waves := (r.nodes - canaryNodes + r.budget - 1) / r.budget
-	return time.Duration(1+waves)*visit + soakSeconds*time.Second
+	return time.Duration(1+waves)*disruption + soakSeconds*time.Second
 }
 
-func (r result) ratio() float64 { return r.makespan().Seconds() / r.bound().Seconds() }
+func (r result) ratio() float64 { return r.makespan().Seconds() / r.lowerBound().Seconds() }
 
 func printTable(results []result) {
 	fmt.Printf("\nmake bench-rollout on %s, %d CPUs, %s\n\n", cpuModel(), runtime.NumCPU(), runtime.Version())
 	fmt.Print("lower bound = (1 + ceil((nodes - canary) / budget)) x (drain + boot + settleSeconds) + soakSeconds\n\n")
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	row := func(name string, value func(result) string) {
+	addRow := func(name string, value func(result) string) {
 		cells := []string{name}
 		for _, r := range results {
 			cells = append(cells, value(r))
 		}
 		fmt.Fprintln(w, strings.Join(cells, "\t"))
 	}
-	row("nodes", func(r result) string { return fmt.Sprint(r.nodes) })
-	row("zones", func(r result) string { return fmt.Sprint(r.zones) })
-	row("budget, canary", func(r result) string { return fmt.Sprintf("%d, %d", r.budget, canaryNodes) })
-	row("drain, boot, settle, soak", func(r result) string {
+	addRow("nodes", func(r result) string { return fmt.Sprint(r.nodes) })
+	addRow("zones", func(r result) string { return fmt.Sprint(r.zones) })
+	addRow("budget, canary", func(r result) string { return fmt.Sprintf("%d, %d", r.budget, canaryNodes) })
+	addRow("drain, boot, settle, soak", func(r result) string {
 		return fmt.Sprintf("%.0f, %.0f, %d, %d s", drain.Seconds(), r.boot.Seconds(), settleSeconds, soakSeconds)
 	})
-	row("lower bound", func(r result) string { return fmt.Sprintf("%.0f s", r.bound().Seconds()) })
-	row("makespan", func(r result) string { return fmt.Sprintf("%.1f s", r.makespan().Seconds()) })
-	row("ratio", func(r result) string { return fmt.Sprintf("%.3f", r.ratio()) })
-	row("most nodes out at a time", func(r result) string { return fmt.Sprint(r.verdict.MostOut) })
-	row("nodes that had a pod to drain", func(r result) string { return fmt.Sprint(drained(r)) })
+	addRow("lower bound", func(r result) string { return fmt.Sprintf("%.0f s", r.lowerBound().Seconds()) })
+	addRow("makespan", func(r result) string { return fmt.Sprintf("%.1f s", r.makespan().Seconds()) })
+	addRow("ratio", func(r result) string { return fmt.Sprintf("%.3f", r.ratio()) })
+	addRow("most nodes out at a time", func(r result) string { return fmt.Sprint(r.verdict.MostOut) })
+	addRow("nodes that had a pod to drain", func(r result) string { return fmt.Sprint(countDrained(r)) })
 	for _, leg := range legs {
-		row("  "+leg.name+" (mean, median, 95 %)", func(r result) string { return spread(leg.times(r)) })
+		addRow("  "+leg.name+" (mean, median, 95 %)", func(r result) string { return formatSpread(leg.durations(r)) })
 	}
-	row("  released to next claim (mean, median, 95 %)", func(r result) string { return spread(idle(r)) })
-	row("manager: CPU of the rollout", func(r result) string { return fmt.Sprintf("%.1f s", r.cpu.Seconds()) })
-	row("manager: CPU in all", func(r result) string { return fmt.Sprintf("%.1f s", r.totalCPU.Seconds()) })
-	row("manager: peak memory", func(r result) string { return fmt.Sprintf("%d MiB", r.peakBytes>>20) })
-	row("manager: writes per node", func(r result) string { return perNode(r, isManager) })
-	row("agents: writes per node", func(r result) string { return perNode(r, isAgent) })
-	row("load before (1, 5, 15 min)", func(r result) string { return r.load })
+	addRow("  released to next claim (mean, median, 95 %)", func(r result) string { return formatSpread(idleTimes(r)) })
+	addRow("manager: CPU of the rollout", func(r result) string { return fmt.Sprintf("%.1f s", r.cpu.Seconds()) })
+	addRow("manager: CPU in all", func(r result) string { return fmt.Sprintf("%.1f s", r.totalCPU.Seconds()) })
+	addRow("manager: peak memory", func(r result) string { return fmt.Sprintf("%d MiB", r.peakBytes>>20) })
+	addRow("manager: writes per node", func(r result) string { return perNode(r, isManager) })
+	addRow("agents: writes per node", func(r result) string { return perNode(r, isAgent) })
+	addRow("load before (1, 5, 15 min)", func(r result) string { return r.load })
 	w.Flush()
 	for _, r := range results {
 		fmt.Printf("\nThe manager's writes during the rollout of %d nodes, by the API server's audit log:\n", r.nodes)
@@ -83,34 +83,34 @@ func printTable(results []result) {
 	}
 }
 
-// leg is a part of a visit. The bound knows only "drain" and "boot": all else is overhead.
+// leg is a part of a disruption. The bound knows only "drain" and "boot": all else is overhead.
 type leg struct {
 	name     string
-	from, to func(*history.Visit) time.Time
+	from, to func(*history.Disruption) time.Time
 }
 
 var legs = []leg{
-	{"claim to cordon", func(v *history.Visit) time.Time { return v.Claimed }, func(v *history.Visit) time.Time { return v.Cordoned }},
-	{"cordon to last pod gone", func(v *history.Visit) time.Time { return v.Cordoned }, func(v *history.Visit) time.Time { return v.Empty }},
-	{"last pod gone to going down", func(v *history.Visit) time.Time { return v.Empty }, func(v *history.Visit) time.Time { return v.Down }},
-	{"boot", func(v *history.Visit) time.Time { return v.Down }, func(v *history.Visit) time.Time { return v.Back }},
-	{"Ready to uncordoned", func(v *history.Visit) time.Time { return v.Back }, func(v *history.Visit) time.Time { return v.Uncordoned }},
-	{"uncordoned to claim released", func(v *history.Visit) time.Time { return v.Uncordoned }, func(v *history.Visit) time.Time { return v.Unclaimed }},
+	{"claim to cordon", func(v *history.Disruption) time.Time { return v.Claimed }, func(v *history.Disruption) time.Time { return v.Cordoned }},
+	{"cordon to last pod gone", func(v *history.Disruption) time.Time { return v.Cordoned }, func(v *history.Disruption) time.Time { return v.Empty }},
+	{"last pod gone to going down", func(v *history.Disruption) time.Time { return v.Empty }, func(v *history.Disruption) time.Time { return v.Down }},
+	{"boot", func(v *history.Disruption) time.Time { return v.Down }, func(v *history.Disruption) time.Time { return v.Back }},
+	{"Ready to uncordoned", func(v *history.Disruption) time.Time { return v.Back }, func(v *history.Disruption) time.Time { return v.Uncordoned }},
+	{"uncordoned to claim released", func(v *history.Disruption) time.Time { return v.Uncordoned }, func(v *history.Disruption) time.Time { return v.Unclaimed }},
 }
 
-func (l leg) times(r result) []time.Duration {
+func (l leg) durations(r result) []time.Duration {
 	var times []time.Duration
-	for _, visit := range r.verdict.Done() {
-		times = append(times, l.to(visit).Sub(l.from(visit)))
+	for _, disruption := range r.verdict.Completed() {
+		times = append(times, l.to(disruption).Sub(l.from(disruption)))
 	}
 	return times
 }
 
-// idle is for how long each place in the budget was free before it was claimed again. All wait for the canary's.
-func idle(r result) []time.Duration {
+// idleTimes is for how long each place in the budget was free before it was claimed again. All wait for the canary's.
+func idleTimes(r result) []time.Duration {
 	var claimed, released []time.Time
-	for _, visit := range r.verdict.Done() {
-		claimed, released = append(claimed, visit.Claimed), append(released, visit.Unclaimed)
+	for _, disruption := range r.verdict.Completed() {
+		claimed, released = append(claimed, disruption.Claimed), append(released, disruption.Unclaimed)
 	}
 	slices.SortFunc(claimed, time.Time.Compare)
 	slices.SortFunc(released, time.Time.Compare)
@@ -121,7 +121,7 @@ func idle(r result) []time.Duration {
 	return times
 }
 
-func spread(times []time.Duration) string {
+func formatSpread(times []time.Duration) string {
 	if len(times) == 0 {
 		return "-"
 	}
@@ -133,10 +133,10 @@ func spread(times []time.Duration) string {
 	return fmt.Sprintf("%.1f, %.1f, %.1f s", (sum / time.Duration(len(times))).Seconds(), times[len(times)/2].Seconds(), times[len(times)*95/100].Seconds())
 }
 
-func drained(r result) int {
+func countDrained(r result) int {
 	count := 0
-	for _, visit := range r.verdict.Done() {
-		if visit.Pods > 0 {
+	for _, disruption := range r.verdict.Completed() {
+		if disruption.Pods > 0 {
 			count++
 		}
 	}
@@ -151,8 +151,8 @@ func isAgent(w controlplane.Write) bool {
 	return w.User == "system:serviceaccount:"+v1alpha1.AgentNamespace+":"+v1alpha1.AgentServiceAccount
 }
 
-// during are the writes of the rollout itself.
-func during(r result, whose func(controlplane.Write) bool) []controlplane.Write {
+// writesDuring are the writes of the rollout itself.
+func writesDuring(r result, whose func(controlplane.Write) bool) []controlplane.Write {
 	var writes []controlplane.Write
 	for _, write := range r.writes {
 		if whose(write) && write.At.After(r.approved) && !write.At.After(r.returned) {
@@ -163,12 +163,12 @@ func during(r result, whose func(controlplane.Write) bool) []controlplane.Write 
 }
 
 func perNode(r result, whose func(controlplane.Write) bool) string {
-	return fmt.Sprintf("%.1f", float64(len(during(r, whose)))/float64(r.nodes))
+	return fmt.Sprintf("%.1f", float64(len(writesDuring(r, whose)))/float64(r.nodes))
 }
 
 func printWrites(r result) {
 	counts := map[string]int{}
-	for _, write := range during(r, isManager) {
+	for _, write := range writesDuring(r, isManager) {
 		resource := write.Resource
 		if write.Subresource != "" {
 			resource += "/" + write.Subresource

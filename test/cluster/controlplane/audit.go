@@ -34,7 +34,7 @@ type Write struct {
 	At time.Time
 }
 
-func (p *ControlPlane) audit() error {
+func (p *ControlPlane) configureAudit() error {
 	policy := filepath.Join(p.dir, "audit-policy.yaml")
 	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
 		return err

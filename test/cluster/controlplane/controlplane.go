@@ -61,11 +61,11 @@ func Start(options Options) (*ControlPlane, error) {
 	// The controllers speak under the names of their own service accounts, whose tokens the API server must sign.
 	p.environment.ControlPlane.GetAPIServer().Configure().Set("authorization-mode", "RBAC")
 	if options.Audit {
-		if err := p.audit(); err != nil {
+		if err := p.configureAudit(); err != nil {
 			return nil, fmt.Errorf("prepare the audit log: %w", err)
 		}
 	}
-	if err := p.start(options); err != nil {
+	if err := p.startAll(options); err != nil {
 		return nil, fmt.Errorf("start the control plane: %w (logs are in %s)", err, joinStop(p, options.Dir))
 	}
 	return p, nil
@@ -78,7 +78,7 @@ func joinStop(p *ControlPlane, dir string) string {
 	return dir
 }
 
-func (p *ControlPlane) start(options Options) error {
+func (p *ControlPlane) startAll(options Options) error {
 	config, err := p.environment.Start()
 	if err != nil {
 		return err
@@ -130,7 +130,7 @@ func (p *ControlPlane) Run(argv ...string) (*Process, error) {
 
 // RunAs is Run under another name. A name that has run before goes on in the same file.
 func (p *ControlPlane) RunAs(name string, argv ...string) (*Process, error) {
-	process, err := start(name, filepath.Join(p.dir, name+".log"), argv)
+	process, err := startProcess(name, filepath.Join(p.dir, name+".log"), argv)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +144,7 @@ func (p *ControlPlane) Processes() []*Process { return p.processes }
 // Stop ends everything, what was started last first.
 func (p *ControlPlane) Stop() error {
 	for i := len(p.processes) - 1; i >= 0; i-- {
-		p.processes[i].stop()
+		p.processes[i].terminate()
 	}
 	return p.environment.Stop()
 }

@@ -26,7 +26,7 @@ type Process struct {
 	done chan struct{}
 }
 
-func start(name, file string, argv []string) (*Process, error) {
+func startProcess(name, file string, argv []string) (*Process, error) {
 	log, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func (p *Process) Kill() {
 // Done is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Running tells whether the process has not ended.
+// Running reports whether the process has not ended.
 func (p *Process) Running() bool {
 	select {
 	case <-p.done:
@@ -69,7 +69,7 @@ func (p *Process) Running() bool {
 	}
 }
 
-func (p *Process) stop() {
+func (p *Process) terminate() {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended already
 	select {
 	case <-p.done:

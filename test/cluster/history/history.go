@@ -71,7 +71,7 @@ func Record(ctx context.Context, c client.WithWatch) (*Recorder, error) {
 			return nil, fmt.Errorf("watch %T: %w", follow.list, err)
 		}
 		r.watches = append(r.watches, w)
-		r.streams.Go(func() { r.read(w, fmt.Sprintf("%T", follow.list)) })
+		r.streams.Go(func() { r.readWatch(w, fmt.Sprintf("%T", follow.list)) })
 	}
 	return r, nil
 }
@@ -88,7 +88,7 @@ func (r *Recorder) Stop() {
 	r.streams.Wait()
 }
 
-func (r *Recorder) read(w watch.Interface, what string) {
+func (r *Recorder) readWatch(w watch.Interface, what string) {
 	for event := range w.ResultChan() {
 		next, err := changeOf(event)
 		r.mu.Lock()
@@ -162,4 +162,4 @@ func (r *Recorder) inOrder() ([]change, []error) {
 	return changes, slices.Clone(r.errs)
 }
 
-func sorted(set map[string]bool) []string { return slices.Sorted(maps.Keys(set)) }
+func sortedNames(set map[string]bool) []string { return slices.Sorted(maps.Keys(set)) }

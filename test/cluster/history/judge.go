@@ -26,15 +26,15 @@ type Verdict struct {
 	MostOut int
 	// Claims, Cordons and Boots count by node. A boot is a change of the boot ID.
 	Claims, Cordons, Boots map[string]int
-	// Visits are the disruptions, in the order of their claims.
-	Visits []*Visit
+	// Disruptions are the disruptions, in the order of their claims.
+	Disruptions []*Disruption
 	// StillOut are the nodes that are out of service at the end.
 	StillOut []string
 }
 
-// Visit is one disruption of a node: when it reached which point, as the watches heard of it. Times that it never
+// Disruption is one disruption of a node: when it reached which point, as the watches heard of it. Times that it never
 // reached are zero.
-type Visit struct {
+type Disruption struct {
 	Node                                                        string
 	Claimed, Cordoned, Empty, Down, Back, Uncordoned, Unclaimed time.Time
 	// Pods is how many pods of applications were on the node when it was cordoned.
@@ -50,7 +50,7 @@ type judge struct {
 	pods    map[string]*podState
 	healthy map[string]int
 	full    map[string]bool
-	visits  map[string]*Visit
+	disruptions  map[string]*Disruption
 }
 
 // Judge replays what was recorded so far.
@@ -59,10 +59,10 @@ func (r *Recorder) Judge(rules Rules) Verdict {
 	j := &judge{
 		Verdict: Verdict{Claims: map[string]int{}, Cordons: map[string]int{}, Boots: map[string]int{}},
 		rules:   rules, nodes: map[string]*nodeState{}, claimed: map[string]bool{}, pods: map[string]*podState{},
-		healthy: map[string]int{}, full: map[string]bool{}, visits: map[string]*Visit{},
+		healthy: map[string]int{}, full: map[string]bool{}, disruptions: map[string]*Disruption{},
 	}
 	for _, err := range errs {
-		j.problem("%v", err)
+		j.addProblem("%v", err)
 	}
 	for _, next := range changes {
 		switch {
@@ -73,20 +73,20 @@ func (r *Recorder) Judge(rules Rules) Verdict {
 		default:
 			j.claimsChanged(next.claims.nodes, next.at)
 		}
-		j.MostOut = max(j.MostOut, len(j.out()))
+		j.MostOut = max(j.MostOut, len(j.nodesOut()))
 	}
-	j.StillOut = sorted(j.out())
+	j.StillOut = sortedNames(j.nodesOut())
 	return j.Verdict
 }
 
-func (j *judge) problem(format string, args ...any) {
+func (j *judge) addProblem(format string, args ...any) {
 	if len(j.Problems) < maxProblems {
 		j.Problems = append(j.Problems, fmt.Sprintf(format, args...))
 	}
 }
 
-// out are the nodes that use up budget.
-func (j *judge) out() map[string]bool {
+// nodesOut are the nodes that use up budget.
+func (j *judge) nodesOut() map[string]bool {
 	out := map[string]bool{}
 	for name, claimed := range j.claimed {
 		if claimed {
@@ -105,26 +105,26 @@ func (j *judge) claimsChanged(now map[string]bool, at time.Time) {
 	before := j.claimed
 	j.claimed = now
 	var added []string
-	for _, name := range sorted(now) {
+	for _, name := range sortedNames(now) {
 		if now[name] && !before[name] {
 			added = append(added, name)
 			j.Claims[name]++
-			j.visits[name] = &Visit{Node: name, Claimed: at}
-			j.Visits = append(j.Visits, j.visits[name])
+			j.disruptions[name] = &Disruption{Node: name, Claimed: at}
+			j.Disruptions = append(j.Disruptions, j.disruptions[name])
 		}
 	}
-	if out := j.out(); len(added) > 0 && len(out) > j.rules.Budget {
-		j.problem("claims for %v make %d nodes out of service, the budget is %d: %v", added, len(out), j.rules.Budget, sorted(out))
+	if out := j.nodesOut(); len(added) > 0 && len(out) > j.rules.Budget {
+		j.addProblem("claims for %v make %d nodes out of service, the budget is %d: %v", added, len(out), j.rules.Budget, sortedNames(out))
 	}
-	for _, name := range sorted(before) {
+	for _, name := range sortedNames(before) {
 		if !before[name] || now[name] {
 			continue
 		}
 		if node := j.nodes[name]; node != nil && node.cordoned {
-			j.problem("the claim of %s went while it was cordoned", name)
+			j.addProblem("the claim of %s went while it was cordoned", name)
 		}
-		if visit := j.visits[name]; visit != nil {
-			visit.Unclaimed = at
+		if disruption := j.disruptions[name]; disruption != nil {
+			disruption.Unclaimed = at
 		}
 	}
 }
@@ -139,36 +139,36 @@ func (j *judge) nodeChanged(node *nodeState, at time.Time) {
 	if before == nil {
 		return
 	}
-	visit := j.visits[node.name]
-	if visit == nil {
-		visit = &Visit{}
+	disruption := j.disruptions[node.name]
+	if disruption == nil {
+		disruption = &Disruption{}
 	}
 	if node.cordoned && !before.cordoned {
 		j.Cordons[node.name]++
 		if !j.claimed[node.name] {
-			j.problem("%s was cordoned without a claim", node.name)
+			j.addProblem("%s was cordoned without a claim", node.name)
 		}
-		visit.Pods = j.podsOn(node.name)
-		setOnce(&visit.Cordoned, at)
-		j.noteEmpty(node.name, at)
+		disruption.Pods = j.podsOn(node.name)
+		setOnce(&disruption.Cordoned, at)
+		j.markEmpty(node.name, at)
 	}
 	if before.ready && !node.ready {
-		setOnce(&visit.Down, at)
+		setOnce(&disruption.Down, at)
 		if left := j.podsOn(node.name); left > 0 {
-			j.problem("%s went down with %d pods of applications on it", node.name, left)
+			j.addProblem("%s went down with %d pods of applications on it", node.name, left)
 		}
 	}
 	if before.bootID != "" && node.bootID != before.bootID {
 		j.Boots[node.name]++
 		if !node.cordoned {
-			j.problem("%s was booted and not cordoned", node.name)
+			j.addProblem("%s was booted and not cordoned", node.name)
 		}
 	}
 	if !before.ready && node.ready {
-		visit.Back = at
+		disruption.Back = at
 	}
 	if before.cordoned && !node.cordoned {
-		visit.Uncordoned = at
+		disruption.Uncordoned = at
 	}
 }
 
@@ -179,7 +179,7 @@ func (j *judge) podChanged(pod *podState, at time.Time) {
 	}
 	if pod.ended {
 		delete(j.pods, pod.namespaced)
-		j.noteEmpty(pod.node, at)
+		j.markEmpty(pod.node, at)
 	} else {
 		j.pods[pod.namespaced] = pod
 		if pod.healthy {
@@ -191,15 +191,15 @@ func (j *judge) podChanged(pod *podState, at time.Time) {
 		j.full[pod.app] = true
 	}
 	if j.full[pod.app] && healthy < least {
-		j.problem("application %s had %d healthy pods, its PodDisruptionBudget says %d", pod.app, healthy, least)
+		j.addProblem("application %s had %d healthy pods, its PodDisruptionBudget says %d", pod.app, healthy, least)
 	}
 }
 
-// noteEmpty remembers when the last pod left a cordoned node.
-func (j *judge) noteEmpty(name string, at time.Time) {
-	visit, node := j.visits[name], j.nodes[name]
-	if visit != nil && node != nil && node.cordoned && j.podsOn(name) == 0 {
-		setOnce(&visit.Empty, at)
+// markEmpty remembers when the last pod left a cordoned node.
+func (j *judge) markEmpty(name string, at time.Time) {
+	disruption, node := j.disruptions[name], j.nodes[name]
+	if disruption != nil && node != nil && node.cordoned && j.podsOn(name) == 0 {
+		setOnce(&disruption.Empty, at)
 	}
 }
 
@@ -213,9 +213,9 @@ func (j *judge) podsOn(node string) int {
 	return count
 }
 
-// Done are the visits that took a node down and brought it back into service.
-func (v Verdict) Done() []*Visit {
-	return slices.DeleteFunc(slices.Clone(v.Visits), func(visit *Visit) bool { return visit.Back.IsZero() || visit.Unclaimed.IsZero() })
+// Completed are the disruptions that took a node down and brought it back into service.
+func (v Verdict) Completed() []*Disruption {
+	return slices.DeleteFunc(slices.Clone(v.Disruptions), func(disruption *Disruption) bool { return disruption.Back.IsZero() || disruption.Unclaimed.IsZero() })
 }
 
 func setOnce(t *time.Time, at time.Time) {

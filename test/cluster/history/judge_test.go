@@ -136,7 +136,7 @@ func TestJudgeCounts(t *testing.T) {
 	tape.node("a", "1", down)
 	tape.node("a", "2", cordoned)
 	verdict := (&Recorder{changes: tape}).Judge(Rules{Budget: 1})
-	if len(verdict.Problems) > 0 || verdict.MostOut != 1 || len(verdict.Visits) != 3 || !slices.Equal(verdict.StillOut, []string{"a"}) {
+	if len(verdict.Problems) > 0 || verdict.MostOut != 1 || len(verdict.Disruptions) != 3 || !slices.Equal(verdict.StillOut, []string{"a"}) {
 		t.Errorf("got %+v", verdict)
 	}
 	if !maps.Equal(verdict.Cordons, map[string]int{"a": 3}) || !maps.Equal(verdict.Boots, map[string]int{"a": 1}) {

@@ -59,8 +59,8 @@ type Options struct {
 	Zones int
 	// BootTime is how long a simulated boot takes.
 	BootTime time.Duration
-	// Say tells how far it is. May be nil.
-	Say func(format string, args ...any)
+	// Progress takes a line for each step of the start. May be nil.
+	Progress func(format string, args ...any)
 }
 
 // Sandbox is a running cluster without a manager.
@@ -81,8 +81,8 @@ type Sandbox struct {
 
 // Start starts control plane and nodes and installs the operator's manifests.
 func Start(ctx context.Context, options Options) (*Sandbox, error) {
-	if options.Say == nil {
-		options.Say = func(string, ...any) {}
+	if options.Progress == nil {
+		options.Progress = func(string, ...any) {}
 	}
 	if options.Zones == 0 {
 		options.Zones = defaultZones
@@ -92,7 +92,7 @@ func Start(ctx context.Context, options Options) (*Sandbox, error) {
 		return nil, err
 	}
 	s := &Sandbox{options: options}
-	options.Say("starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok")
+	options.Progress("starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok")
 	var err error
 	if s.Plane, err = controlplane.Start(options.Options); err != nil {
 		return nil, err
@@ -112,8 +112,8 @@ func (s *Sandbox) setUp(ctx context.Context) error {
 	if s.Client, err = client.NewWithWatch(s.Plane.Config, client.Options{Scheme: scheme}); err != nil {
 		return err
 	}
-	s.options.Say("installing the operator: config/crd, config/agent with its admission policy, config/rbac")
-	if err := s.install(ctx); err != nil {
+	s.options.Progress("installing the operator: config/crd, config/agent with its admission policy, config/rbac")
+	if err := s.installManifests(ctx); err != nil {
 		return err
 	}
 	if err := s.addNodes(ctx); err != nil {
@@ -137,7 +137,7 @@ func (s *Sandbox) Stop() error {
 	return s.Plane.Stop()
 }
 
-func (s *Sandbox) install(ctx context.Context) error {
+func (s *Sandbox) installManifests(ctx context.Context) error {
 	for _, pattern := range []string{"crd/bases/*.yaml", "*/namespace.yaml", "agent/*.yaml", "rbac/*.yaml"} {
 		files, err := filepath.Glob(filepath.Join(s.options.Root, "config", pattern))
 		if err != nil {
@@ -148,7 +148,7 @@ func (s *Sandbox) install(ctx context.Context) error {
 			if base == "kustomization.yaml" || base == "namespace.yaml" && !strings.HasPrefix(pattern, "*") {
 				continue
 			}
-			if err := s.Apply(ctx, file); err != nil {
+			if err := s.ApplyFile(ctx, file); err != nil {
 				return err
 			}
 		}
@@ -156,8 +156,8 @@ func (s *Sandbox) install(ctx context.Context) error {
 	return nil
 }
 
-// Apply creates the objects of a file of YAML documents.
-func (s *Sandbox) Apply(ctx context.Context, file string) error {
+// ApplyFile creates the objects of a file of YAML documents.
+func (s *Sandbox) ApplyFile(ctx context.Context, file string) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return err
@@ -189,15 +189,15 @@ func (s *Sandbox) addNodes(ctx context.Context) error {
 	for i := range s.options.Nodes {
 		s.Names = append(s.Names, fmt.Sprintf("node-%d", i+1))
 	}
-	if err := s.register(ctx); err != nil {
+	if err := s.registerNodes(ctx); err != nil {
 		return err
 	}
-	s.options.Say("%d nodes registered; kernel, GRUB and boots are simulated, the agent on them is the real one", s.options.Nodes)
+	s.options.Progress("%d nodes registered; kernel, GRUB and boots are simulated, the agent on them is the real one", s.options.Nodes)
 	return nil
 }
 
-// register adds the nodes, a few at a time: the answers of the API server are what takes time.
-func (s *Sandbox) register(ctx context.Context) error {
+// registerNodes adds the nodes, a few at a time: the answers of the API server are what takes time.
+func (s *Sandbox) registerNodes(ctx context.Context) error {
 	const registering = 8
 	next, errs := make(chan int), make(chan error)
 	for range registering {
@@ -227,7 +227,7 @@ func (s *Sandbox) addNode(ctx context.Context, i int) error {
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
-	machine, err := simnode.New(dir, simnode.Options{})
+	machine, err := simnode.NewMachine(dir, simnode.Options{})
 	if err != nil {
 		return err
 	}

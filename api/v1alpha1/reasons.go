@@ -2,125 +2,125 @@ package v1alpha1
 
 // Reasons of status.rollout. Where the profile's conditions have a word for it, it is the same word.
 const (
-	// RolloutReasonNothingToDo surfaces when no setting waits for a boot.
+	// RolloutReasonNothingToDo is set when all settings are in effect.
 	RolloutReasonNothingToDo = "NothingToDo"
-	// RolloutReasonRestoredAtNextBoot surfaces when only removals wait for a boot, and no profile asks for a reboot to be rid of them.
+	// RolloutReasonRestoredAtNextBoot is set when only removed settings wait for a boot, and no profile asks for a reboot to restore them.
 	RolloutReasonRestoredAtNextBoot = "RestoredAtNextBoot"
-	// RolloutReasonEffectiveAtNextBoot surfaces when only settings wait for a boot that no plan hash covers, module parameters
-	// that cannot be written: no approval speaks of them, so no node is rebooted for them.
+	// RolloutReasonEffectiveAtNextBoot is set when only settings wait for a boot that no plan hash covers, such as module
+	// parameters that cannot be written: no approval covers them either, so no node is rebooted for them.
 	RolloutReasonEffectiveAtNextBoot = "EffectiveAtNextBoot"
-	// RolloutReasonApplying surfaces when the agent has not reported the declared settings yet.
+	// RolloutReasonApplying is set when the agent has not reported on the wanted settings yet.
 	RolloutReasonApplying = "Applying"
-	// RolloutReasonAgentSilent surfaces when the agent has not reported since the node's last boot.
+	// RolloutReasonAgentSilent is set when the agent has not reported since the node's last boot.
 	RolloutReasonAgentSilent = "AgentSilent"
-	// RolloutReasonSettingsChanging surfaces when the declared boot settings have not reached the StorageClientNode yet.
+	// RolloutReasonSettingsChanging is set when the wanted boot settings have not reached the StorageClientNode yet.
 	RolloutReasonSettingsChanging = "SettingsChanging"
-	// RolloutReasonSettingsFailed surfaces when a setting has failed, so that the node would not be accepted after a boot.
+	// RolloutReasonSettingsFailed is set when a setting has failed: the node would not return to service after a reboot.
 	RolloutReasonSettingsFailed = "SettingsFailed"
-	// RolloutReasonNodeUnavailable surfaces when the node is not Ready.
+	// RolloutReasonNodeUnavailable is set when the node is not Ready.
 	RolloutReasonNodeUnavailable = "NodeUnavailable"
-	// RolloutReasonNodeDeleting surfaces when the Node is being deleted.
+	// RolloutReasonNodeDeleting is set when the Node is being deleted.
 	RolloutReasonNodeDeleting = "NodeDeleting"
-	// RolloutReasonCordonedByOthers surfaces when the node is unschedulable without our annotation.
+	// RolloutReasonCordonedByOthers is set when somebody else has cordoned the node.
 	RolloutReasonCordonedByOthers = "CordonedByOthers"
-	// RolloutReasonCordonLost surfaces when somebody made a node schedulable that we had cordoned.
+	// RolloutReasonCordonLost is set when somebody uncordoned a node that the rollout had cordoned.
 	RolloutReasonCordonLost = "CordonLost"
-	// RolloutReasonNodePaused surfaces when the Node carries the paused annotation.
+	// RolloutReasonNodePaused is set when the Node has the paused annotation.
 	RolloutReasonNodePaused = "NodePaused"
-	// RolloutReasonNodeIgnored surfaces when the Node carries the ignore annotation.
+	// RolloutReasonNodeIgnored is set when the Node has the ignore annotation.
 	RolloutReasonNodeIgnored = "NodeIgnored"
-	// RolloutReasonNeverDisrupt surfaces when the Node carries the never-disrupt annotation.
+	// RolloutReasonNeverDisrupt is set when the Node has the never-disrupt annotation.
 	RolloutReasonNeverDisrupt = "NeverDisrupt"
-	// RolloutReasonRebootPolicyNever surfaces when a profile that needs the reboot says Never.
+	// RolloutReasonRebootPolicyNever is set when a profile that needs the reboot has reboot policy Never.
 	RolloutReasonRebootPolicyNever = "RebootPolicyNever"
-	// RolloutReasonProfileGone surfaces when a setting that needs the reboot comes from a profile that is not there.
+	// RolloutReasonProfileGone is set when a setting that needs the reboot comes from a profile that does not exist.
 	RolloutReasonProfileGone = "ProfileGone"
-	// RolloutReasonWaitingForApproval surfaces when a profile's plan waits for its approval.
+	// RolloutReasonWaitingForApproval is set when a profile's plan needs approval.
 	RolloutReasonWaitingForApproval = ReasonWaitingForApproval
-	// RolloutReasonWaitingForBudget surfaces when others hold the budget.
+	// RolloutReasonWaitingForBudget is set when other nodes use up the budget.
 	RolloutReasonWaitingForBudget = ReasonWaitingForBudget
-	// RolloutReasonWaitingForWindow surfaces outside the windows of a profile that needs the reboot.
+	// RolloutReasonWaitingForWindow is set outside the windows of a profile that needs the reboot.
 	RolloutReasonWaitingForWindow = ReasonWaitingForWindow
-	// RolloutReasonWindowsDisjoint surfaces when the windows of the profiles that need the reboot are never open together.
+	// RolloutReasonWindowsDisjoint is set when the windows of the profiles that need the reboot are never open together.
 	RolloutReasonWindowsDisjoint = "WindowsDisjoint"
-	// RolloutReasonWaitingForZone surfaces while nodes of another zone are out of service.
+	// RolloutReasonWaitingForZone is set while nodes of another zone are out of service.
 	RolloutReasonWaitingForZone = "WaitingForZone"
-	// RolloutReasonWaitingForCanary surfaces when the canary goes first, or soaks.
+	// RolloutReasonWaitingForCanary is set when the node waits for the canary, or for its soak to end.
 	RolloutReasonWaitingForCanary = "WaitingForCanary"
-	// RolloutReasonFailureThreshold surfaces when as many nodes have failed as the profile allows.
+	// RolloutReasonFailureThreshold is set when failureThreshold nodes of a profile have failed: it stops.
 	RolloutReasonFailureThreshold = ReasonFailureThreshold
-	// RolloutReasonLastControlPlaneNode surfaces when no other control-plane node is Ready.
+	// RolloutReasonLastControlPlaneNode is set when no other control-plane node is Ready and in service.
 	RolloutReasonLastControlPlaneNode = "LastControlPlaneNode"
-	// RolloutReasonManagerNodeLast surfaces when the manager's own node waits for the others.
+	// RolloutReasonManagerNodeLast is set when the manager's own node waits for the others.
 	RolloutReasonManagerNodeLast = "ManagerNodeLast"
-	// RolloutReasonClaimed surfaces when the node is about to be cordoned.
+	// RolloutReasonClaimed is set when the node is about to be cordoned.
 	RolloutReasonClaimed = "Claimed"
-	// RolloutReasonLeavingLoadBalancers surfaces when external load balancers are given time to let go of the node before its drain.
+	// RolloutReasonLeavingLoadBalancers is set when external load balancers get time to drop the node before its drain.
 	RolloutReasonLeavingLoadBalancers = "LeavingLoadBalancers"
-	// RolloutReasonDraining surfaces when pods are being evicted, or terminate.
+	// RolloutReasonDraining is set when pods are being evicted or terminate.
 	RolloutReasonDraining = "Draining"
-	// RolloutReasonDrainBlocked surfaces when a PodDisruptionBudget or the drain's own rules keep a pod on the node.
+	// RolloutReasonDrainBlocked is set when a PodDisruptionBudget or a rule of the drain keeps a pod on the node.
 	RolloutReasonDrainBlocked = "DrainBlocked"
-	// RolloutReasonWaitingForPods surfaces when pods of Jobs, or pods that waitForPodSelector selects, still run.
+	// RolloutReasonWaitingForPods is set when pods of Jobs, or pods that waitForPodSelector selects, are still running.
 	RolloutReasonWaitingForPods = "WaitingForPods"
-	// RolloutReasonMountsBusy surfaces when the pods are gone and mounts of theirs are not.
+	// RolloutReasonMountsBusy is set when the pods are gone and some of their mounts are still in use.
 	RolloutReasonMountsBusy = "MountsBusy"
-	// RolloutReasonDrainTimedOut surfaces when a drain did not end in time.
+	// RolloutReasonDrainTimedOut is set when a drain did not finish within rollout.drain.timeoutSeconds.
 	RolloutReasonDrainTimedOut = "DrainTimedOut"
-	// RolloutReasonPermitGiven surfaces when the agent may reboot the node.
+	// RolloutReasonPermitGiven is set when the agent may reboot the node.
 	RolloutReasonPermitGiven = "PermitGiven"
-	// RolloutReasonRebootStarted surfaces when the agent has asked its host for the reboot.
+	// RolloutReasonRebootStarted is set when the agent has asked its host for the reboot.
 	RolloutReasonRebootStarted = "RebootStarted"
-	// RolloutReasonPermitRefused surfaces when the agent, or its host, refused the reboot.
+	// RolloutReasonPermitRefused is set when the agent, or its host, refused the reboot.
 	RolloutReasonPermitRefused = "PermitRefused"
-	// RolloutReasonWithdrawingPermit surfaces when a permit is to be withdrawn and the agent has not answered yet.
+	// RolloutReasonWithdrawingPermit is set when a permit is outdated and the agent has to answer before it is withdrawn.
 	RolloutReasonWithdrawingPermit = "WithdrawingPermit"
-	// RolloutReasonWaitingForNode surfaces when the node has a new boot ID and does not look well yet.
+	// RolloutReasonWaitingForNode is set when the node has rebooted and is not healthy yet.
 	RolloutReasonWaitingForNode = "WaitingForNode"
-	// RolloutReasonSettling surfaces when the node looks well and has to go on doing so for a while.
+	// RolloutReasonSettling is set when the node is healthy after its reboot and has to stay so for rollout.settleSeconds.
 	RolloutReasonSettling = "Settling"
-	// RolloutReasonRebootWithoutEffect surfaces when the node came back and a setting still waits for a boot, or failed.
+	// RolloutReasonRebootWithoutEffect is set when the node came back and a setting has failed or still needs a reboot.
 	RolloutReasonRebootWithoutEffect = "RebootWithoutEffect"
-	// RolloutReasonRebootTimedOut surfaces when the node was not back and well in time.
+	// RolloutReasonRebootTimedOut is set when the node was not back and healthy within rollout.reboot.timeoutSeconds.
 	RolloutReasonRebootTimedOut = "RebootTimedOut"
-	// RolloutReasonAttemptsUsedUp surfaces when MaxAttempts permits have been given for the boot hash.
+	// RolloutReasonAttemptsUsedUp is set when the node still needs a reboot after three permits for the same boot hash.
 	RolloutReasonAttemptsUsedUp = "AttemptsUsedUp"
-	// RolloutReasonAccepted surfaces on Uncordon when the node came back as declared.
+	// RolloutReasonAccepted is set when the node returns to service with its settings verified after the reboot.
 	RolloutReasonAccepted = "Accepted"
 )
 
 // Reasons why a PersistentVolume stands as it does. They are stable: events, logs and the profile's status carry them unchanged.
 const (
-	// VolumeReasonNotSelected surfaces when no acting profile selects the volume and it carries nothing of ours.
+	// VolumeReasonNotSelected is set when no acting profile selects the volume and nothing on it is ours.
 	VolumeReasonNotSelected = "VolumeNotSelected"
-	// VolumeReasonIgnored surfaces when the volume is being deleted, or it or its claim carries the annotation ignore.
+	// VolumeReasonIgnored is set when the volume is being deleted, or it or its PersistentVolumeClaim has the ignore annotation.
 	VolumeReasonIgnored = "VolumeIgnored"
-	// VolumeReasonHeld surfaces when a profile whose options the volume carries is paused, in mode Plan or stalled.
+	// VolumeReasonHeld is set when a profile whose options the volume carries is paused, in mode Plan or stalled.
 	VolumeReasonHeld = "VolumeHeld"
-	// VolumeReasonUpToDate surfaces when the volume carries the declared options.
+	// VolumeReasonUpToDate is set when the volume has the declared options.
 	VolumeReasonUpToDate = "VolumeUpToDate"
-	// VolumeReasonOptionsMerged surfaces when the declared options are written.
+	// VolumeReasonOptionsMerged is set when the declared options are written.
 	VolumeReasonOptionsMerged = "VolumeOptionsMerged"
-	// VolumeReasonConflict surfaces when somebody else changed the options that we wrote, profiles of equal priority disagree, or
-	// volumes of one server would have different nconnect.
+	// VolumeReasonConflict is set when somebody else changed the options that we wrote, profiles of equal priority disagree, or
+	// volumes of one server would get different values of nconnect.
 	VolumeReasonConflict = "VolumeConflict"
-	// VolumeReasonDeclaredElsewhere surfaces when the volume's options are declared in Git and gitOpsOwned is ReportOnly.
+	// VolumeReasonDeclaredElsewhere is set when the volume's options are declared in Git and gitOpsOwned is ReportOnly.
 	VolumeReasonDeclaredElsewhere = "VolumeDeclaredElsewhere"
-	// VolumeReasonLegacyAnnotation surfaces when the annotation volume.beta.kubernetes.io/mount-options overrides spec.mountOptions.
+	// VolumeReasonLegacyAnnotation is set when the annotation volume.beta.kubernetes.io/mount-options overrides spec.mountOptions.
 	VolumeReasonLegacyAnnotation = "VolumeLegacyAnnotation"
-	// VolumeReasonWrongProtocol surfaces when options are of another protocol or file system than the volume, or the volume
-	// does not tell which it is.
+	// VolumeReasonWrongProtocol is set when options are of another protocol or file system than the volume, or the
+	// volume does not show which it is.
 	VolumeReasonWrongProtocol = "VolumeWrongProtocol"
-	// VolumeReasonNoMount surfaces when the volume is a raw block device, or of a kind that takes no mount options.
+	// VolumeReasonNoMount is set when the volume is a raw block device, or of a kind that takes no mount options.
 	VolumeReasonNoMount = "VolumeNoMount"
-	// VolumeReasonInvalidOptions surfaces when declared options and the volume's own do not go together, or its driver does not
-	// hand them to mount as they are.
+	// VolumeReasonInvalidOptions is set when declared options and the volume's own do not go together, or its driver does
+	// not pass them to mount as they are.
 	VolumeReasonInvalidOptions = "VolumeInvalidOptions"
-	// VolumeReasonRestored surfaces when the volume's original options are put back.
+	// VolumeReasonRestored is set when the volume's original options are put back.
 	VolumeReasonRestored = "VolumeRestored"
-	// VolumeReasonFailedMount surfaces when a pod could not mount the volume with the options that were written: its original
+	// VolumeReasonFailedMount is set when a pod could not mount the volume with the options that were written: its original
 	// options are put back, and no other volume gets the new ones until the profile's volume rules change.
 	VolumeReasonFailedMount = "VolumeFailedMount"
-	// VolumeReasonReleased surfaces when our annotations go and the options stay.
+	// VolumeReasonReleased is set when our annotations are removed and the options stay.
 	VolumeReasonReleased = "VolumeReleased"
 )

@@ -89,7 +89,7 @@ var _ = Describe("The rollout", func() {
 		s := newStory(k8s, k8s)
 		s.passes(4)
 
-		blocked := "Pod default/db is kept by PodDisruptionBudget default/db-budget"
+		blocked := "Eviction of Pod default/db blocked by PodDisruptionBudget default/db-budget"
 		Expect(findObject("a").Status.Rollout).To(And(
 			HaveField("Phase", v1alpha1.RolloutDraining), HaveField("Reason", "DrainBlocked"), HaveField("Message", blocked)))
 		Expect(s.told()).To(ContainElement("Warning DrainBlocked " + blocked))
@@ -146,7 +146,7 @@ var _ = Describe("The rollout", func() {
 		Expect(claims()).To(BeEmpty())
 		Expect(getNode("a").Spec.Unschedulable).To(BeTrue())
 		Expect(getNode("b").Spec.Unschedulable).To(BeFalse())
-		Expect(findObject("b").Status.Rollout.Message).To(HaveSuffix("is held: a is cordoned by others"))
+		Expect(findObject("b").Status.Rollout.Message).To(HaveSuffix(": a is cordoned by someone else"))
 	})
 
 	It("spends no budget that only a stale cache has left", func() {

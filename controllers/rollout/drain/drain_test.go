@@ -344,7 +344,7 @@ func TestPolicyEvictorEvictsThisVeryPod(t *testing.T) {
 
 func TestResultTellsTheWorstFirst(t *testing.T) {
 	for want, r := range map[string]Result{
-		"All pods that had to leave are gone":         {},
+		"All pods that had to leave are gone":                          {},
 		"Waiting for pods eda/a, eda/b, eda/c and 1 more to terminate": {Remaining: []string{"eda/d", "eda/c", "eda/b", "eda/a"}},
 		"Eviction of Pod eda/db blocked by PodDisruptionBudget eda/pdb. Waiting for pod eda/job to finish. Waiting for pod eda/web to terminate": {
 			Remaining: []string{"eda/web"}, WaitedFor: []string{"eda/job"},

@@ -27,8 +27,8 @@ const (
 	// drain is how long a pod with the label stops=slowly takes to end (stages.yaml of package controlplane).
 	drain = 10 * time.Second
 	// timeout bounds each part of a measurement.
-	timeout = 30 * time.Minute
-	pollInterval  = time.Second
+	timeout      = 30 * time.Minute
+	pollInterval = time.Second
 	// podsPerApp keeps evictions of a wave from meeting at one PodDisruptionBudget: each time two do, the API server itself
 	// waits for half a second (EvictionsRetry in its pod storage), and a wave of hundreds would measure that.
 	podsPerApp = 10

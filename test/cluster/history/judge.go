@@ -44,13 +44,13 @@ type Disruption struct {
 // judge replays a history.
 type judge struct {
 	Verdict
-	rules   Rules
-	nodes   map[string]*nodeState
-	claimed map[string]bool
-	pods    map[string]*podState
-	healthy map[string]int
-	full    map[string]bool
-	disruptions  map[string]*Disruption
+	rules       Rules
+	nodes       map[string]*nodeState
+	claimed     map[string]bool
+	pods        map[string]*podState
+	healthy     map[string]int
+	full        map[string]bool
+	disruptions map[string]*Disruption
 }
 
 // Judge replays what was recorded so far.

@@ -3,59 +3,15 @@ package plan
 import (
 	"strings"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/turns"
 )
 
-func TestInTurn(t *testing.T) {
-	first := v1alpha1.Canary{Nodes: ptr.To[int32](1)}
-	chosen := v1alpha1.Canary{NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"canary": "yes"}}}
-	at := func(hours int) time.Time { return noon.Add(time.Duration(hours) * time.Hour) }
-	isCanary := map[string]string{"canary": "yes"}
-	for name, c := range map[string]struct {
-		rule  v1alpha1.Canary
-		nodes []Turn
-		want  string
-	}{
-		"zone by zone, those without one last": {
-			first, []Turn{{Name: "none"}, {Name: "y", Zone: "y"}, {Name: "x", Zone: "x"}}, "x y none",
-		},
-		"in a zone the oldest first, then by name": {
-			first, []Turn{{Name: "b", Created: at(2)}, {Name: "a", Created: at(2)}, {Name: "old", Created: at(1)}}, "old a b",
-		},
-		"the manager's own node after all others, whatever its zone": {
-			first, []Turn{{Name: "m", Zone: "a", Manager: true}, {Name: "x", Zone: "x"}, {Name: "none"}}, "x none m",
-		},
-		"each group has a canary of its own": {
-			first,
-			[]Turn{{Name: "a", BootHash: "1"}, {Name: "b", BootHash: "1"}, {Name: "c", BootHash: "2"}, {Name: "d", BootHash: "2"}},
-			"a c b d",
-		},
-		"a chosen canary goes first, the manager's own node too": {
-			chosen,
-			[]Turn{{Name: "a"}, {Name: "m", Manager: true, Labels: isCanary}, {Name: "z", Labels: isCanary}}, "z m a",
-		},
-		"who cannot go is no canary and comes last": {
-			first, []Turn{{Name: "a", Blocked: true}, {Name: "b", BootHash: "1"}, {Name: "c", BootHash: "2"}, {Name: "d", BootHash: "1"}}, "b c d a",
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var got []string
-			for _, turn := range InTurn(c.nodes, c.rule) {
-				got = append(got, turn.Name)
-			}
-			if order := strings.Join(got, " "); order != c.want {
-				t.Errorf("got  %s\nwant %s", order, c.want)
-			}
-		})
-	}
-}
-
-// TestTheOrderIsThePlanners plays a rollout with a budget of one node and holds its claims against InTurn.
+// TestTheOrderIsThePlanners plays a rollout with a budget of one node and holds its claims against turns.InOrder.
 func TestTheOrderIsThePlanners(t *testing.T) {
 	f := cluster("a", "b", "c", "d", "e")
 	f.Profiles[0].Rollout.Canary = &v1alpha1.Canary{
@@ -67,11 +23,11 @@ func TestTheOrderIsThePlanners(t *testing.T) {
 	f.node("c").Labels = map[string]string{"topology.kubernetes.io/zone": "x"}
 	f.node("e").Labels = map[string]string{"canary": "yes"}
 	var want, got []string
-	var turns []Turn
+	var nodes []turns.Turn
 	for i := range f.Nodes {
-		turns = append(turns, newPlanner(f.Snapshot).stateOf(&f.Nodes[i]).rolloutTurn())
+		nodes = append(nodes, newPlanner(f.Snapshot).stateOf(&f.Nodes[i]).rolloutTurn())
 	}
-	for _, turn := range InTurn(turns, *f.Profiles[0].Rollout.Canary) {
+	for _, turn := range turns.InOrder(nodes, *f.Profiles[0].Rollout.Canary) {
 		want = append(want, "claim "+turn.Name+" for eda")
 	}
 	for range f.Nodes {

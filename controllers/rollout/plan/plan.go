@@ -235,16 +235,6 @@ func isBackOff(reason string) bool {
 	return reason == v1alpha1.RolloutReasonDrainTimedOut || reason == v1alpha1.RolloutReasonCordonLost || reason == v1alpha1.RolloutReasonPermitRefused
 }
 
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	}
-	return 1
-}
-
 func formatTime(t time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }

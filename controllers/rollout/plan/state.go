@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/turns"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
@@ -74,8 +75,8 @@ func (p *planner) stateOf(node *Node) *nodeState {
 }
 
 // rolloutTurn is what the node's place in the order hangs on.
-func (n *nodeState) rolloutTurn() Turn {
-	return Turn{Name: n.Name, Created: n.Created, Labels: n.Labels, Zone: n.zone, Manager: n.Manager}
+func (n *nodeState) rolloutTurn() turns.Turn {
+	return turns.Turn{Name: n.Name, Created: n.Created, Labels: n.Labels, Zone: n.zone, Manager: n.Manager}
 }
 
 // isDisrupted reports whether the node is disrupted by us, or may be at any moment.
@@ -287,8 +288,13 @@ func (p *planner) rebootsToRestore(name string) bool {
 func (p *planner) rankProfiles(names []string) []string {
 	slices.SortFunc(names, func(a, b string) int {
 		x, y := p.profiles[a], p.profiles[b]
-		if x == nil || y == nil {
-			return cmp.Or(compareBool(x == nil, y == nil), cmp.Compare(a, b))
+		switch {
+		case x == nil && y == nil:
+			return cmp.Compare(a, b)
+		case x == nil:
+			return 1
+		case y == nil:
+			return -1
 		}
 		return cmp.Or(
 			cmp.Compare(y.Priority, x.Priority),

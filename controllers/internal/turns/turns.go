@@ -1,4 +1,6 @@
-package plan
+// Package turns puts nodes into the order in which the rollout takes them. The planner goes by it, and previews show it. It is
+// pure: no client, no clock.
+package turns
 
 import (
 	"cmp"
@@ -37,11 +39,11 @@ func (t Turn) Compare(other Turn) int {
 	)
 }
 
-// InTurn returns the nodes of a profile in the order in which the rollout takes them where nothing else delays them:
+// InOrder returns the nodes of a profile in the order in which the rollout takes them where nothing else delays them:
 // the canaries of its groups, then the others. rule is the profile's, with defaults.
-func InTurn(nodes []Turn, rule v1alpha1.Canary) []Turn {
+func InOrder(nodes []Turn, rule v1alpha1.Canary) []Turn {
 	const canary, other, blocked = 0, 1, 2
-	chosen := labelMatcher(rule.NodeSelector)
+	chosen := LabelMatcher(rule.NodeSelector)
 	proving, ranks := map[string]int32{}, make(map[string]int, len(nodes))
 	out := slices.SortedFunc(slices.Values(nodes), Turn.Compare)
 	for _, t := range out {
@@ -59,11 +61,22 @@ func InTurn(nodes []Turn, rule v1alpha1.Canary) []Turn {
 	return out
 }
 
-// labelMatcher matches the labels that a selector selects; one that cannot be parsed selects none.
-func labelMatcher(selector *metav1.LabelSelector) func(map[string]string) bool {
+// LabelMatcher matches the labels that a selector selects; one that cannot be parsed selects none.
+func LabelMatcher(selector *metav1.LabelSelector) func(map[string]string) bool {
 	parsed, err := metav1.LabelSelectorAsSelector(selector)
 	if err != nil {
 		parsed = labels.Nothing()
 	}
 	return func(set map[string]string) bool { return parsed.Matches(labels.Set(set)) }
+}
+
+// compareBool puts false before true.
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
 }

@@ -72,13 +72,13 @@ func Ready(pod *corev1.Pod) bool {
 
 // Silent says why what an agent reported cannot be believed; it is empty where it can. ready is whether the
 // agent's Pod on the node is Ready.
-func Silent(node *corev1.Node, scn *v1alpha1.StorageClientNode, ready bool) string {
+func Silent(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, ready bool) string {
 	switch {
 	case !ready:
 		return "the node's agent is not Ready"
-	case scn.Status.BootID == "":
+	case clientNode.Status.BootID == "":
 		return "the node's agent has not reported yet"
-	case scn.Status.BootID != node.Status.NodeInfo.BootID:
+	case clientNode.Status.BootID != node.Status.NodeInfo.BootID:
 		return "the node's agent has not reported since the node's last boot"
 	}
 	return ""

@@ -36,7 +36,7 @@ func TestSilent(t *testing.T) {
 		return &v1alpha1.StorageClientNode{Status: v1alpha1.StorageClientNodeStatus{BootID: bootID}}
 	}
 	for name, test := range map[string]struct {
-		scn   *v1alpha1.StorageClientNode
+		clientNode   *v1alpha1.StorageClientNode
 		ready bool
 		want  string
 	}{
@@ -46,7 +46,7 @@ func TestSilent(t *testing.T) {
 		"what it reported is of the former": {reported("boot-1"), true, "the node's agent has not reported since the node's last boot"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := Silent(node, test.scn, test.ready); got != test.want {
+			if got := Silent(node, test.clientNode, test.ready); got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})

@@ -40,9 +40,9 @@ func rmem(value, source string) v1alpha1.NodeSetting {
 }
 
 func carrying(settings ...v1alpha1.NodeSetting) *v1alpha1.StorageClientNode {
-	scn := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}
-	scn.Spec.Settings = settings
-	return scn
+	clientNode := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}
+	clientNode.Spec.Settings = settings
+	return clientNode
 }
 
 // What a held profile has in force stays whatever kind of setting it is, and whatever the profile says by now.
@@ -63,7 +63,7 @@ func TestAHeldProfileKeepsEverySettingInForce(t *testing.T) {
 func TestWanted(t *testing.T) {
 	for name, test := range map[string]struct {
 		profiles []v1alpha1.StorageClientProfile
-		scn      *v1alpha1.StorageClientNode
+		clientNode      *v1alpha1.StorageClientNode
 		want     Wanted
 	}{
 		"no profile, nothing to do": {},
@@ -73,12 +73,12 @@ func TestWanted(t *testing.T) {
 		},
 		"a profile that is being deleted contributes nothing": {
 			profiles: []v1alpha1.StorageClientProfile{profile("a", 1, "1048576"), profile("b", 2, "2097152", leaving)},
-			scn:      carrying(rmem("2097152", "b")),
+			clientNode:      carrying(rmem("2097152", "b")),
 			want:     Wanted{Managed: true, Profiles: []string{"a"}, Result: nodesettings.Result{Settings: []v1alpha1.NodeSetting{rmem("1048576", "a")}}},
 		},
 		"equal priorities leave what is in force": {
 			profiles: []v1alpha1.StorageClientProfile{profile("a", 1, "1048576"), profile("b", 1, "2097152")},
-			scn:      carrying(rmem("2097152", "b")),
+			clientNode:      carrying(rmem("2097152", "b")),
 			want: Wanted{Managed: true, Profiles: []string{"a", "b"}, Result: nodesettings.Result{
 				Settings: []v1alpha1.NodeSetting{rmem("2097152", "b")},
 				Conflicts: []nodesettings.Conflict{{
@@ -88,23 +88,23 @@ func TestWanted(t *testing.T) {
 		},
 		"a profile put into mode Plan keeps the value in force, whatever it declares now": {
 			profiles: []v1alpha1.StorageClientProfile{profile("a", 1, "4194304", inPlanMode)},
-			scn:      carrying(rmem("1048576", "a")),
+			clientNode:      carrying(rmem("1048576", "a")),
 			want:     Wanted{Managed: true, Profiles: []string{"a"}, Result: nodesettings.Result{Settings: []v1alpha1.NodeSetting{rmem("1048576", "a")}}},
 		},
 		"and its policy for removal": {
 			profiles: []v1alpha1.StorageClientProfile{profile("a", 1, "1048576", inPlanMode, func(p *v1alpha1.StorageClientProfile) {
 				p.Spec.DeletionPolicy = v1alpha1.DeletionRetain
 			})},
-			scn:  carrying(rmem("1048576", "a")),
+			clientNode:  carrying(rmem("1048576", "a")),
 			want: Wanted{Managed: true, Profiles: []string{"a"}, Result: nodesettings.Result{Settings: []v1alpha1.NodeSetting{rmem("1048576", "a")}}},
 		},
 		"a profile in mode Plan does not hold what comes from others": {
 			profiles: []v1alpha1.StorageClientProfile{profile("a", 1, "1048576", inPlanMode), profile("b", 1, "2097152", leaving)},
-			scn:      carrying(rmem("2097152", "b")),
+			clientNode:      carrying(rmem("2097152", "b")),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := NewView(test.profiles, catalogue.AllowList{}).Wanted(node(), test.scn)
+			got := NewView(test.profiles, catalogue.AllowList{}).Wanted(node(), test.clientNode)
 			if diff := cmp.Diff(test.want, got, cmpopts.IgnoreFields(nodesettings.Result{}, "Hash", "BootHash"), cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -141,7 +141,7 @@ func TestOneConflictDoesNotLeakToTheNextNode(t *testing.T) {
 
 func TestLook(t *testing.T) {
 	arg := v1alpha1.NodeSetting{Key: "kernelArgument/ihash_entries", Value: "16777216", Profile: "b"}
-	scn := func(change func(*v1alpha1.StorageClientNode)) *v1alpha1.StorageClientNode {
+	clientNode := func(change func(*v1alpha1.StorageClientNode)) *v1alpha1.StorageClientNode {
 		s := carrying(rmem("1048576", "a"), arg)
 		s.Spec.Hash, s.Status.Hash, s.Status.BootID, s.Status.ObservedGeneration = "h", "h", "boot-1", 1
 		change(s)
@@ -155,30 +155,30 @@ func TestLook(t *testing.T) {
 		}
 	}
 	for name, test := range map[string]struct {
-		scn     *v1alpha1.StorageClientNode
+		clientNode     *v1alpha1.StorageClientNode
 		absent  bool
 		profile string
 		want    Report
 		tuned   bool
 	}{
-		"all in sync":                     {scn: scn(states(v1alpha1.SettingInSync, v1alpha1.SettingInSync)), tuned: true},
-		"an agent whose Pod is not Ready": {scn: scn(func(*v1alpha1.StorageClientNode) {}), absent: true, want: Report{Silent: "the node's agent is not Ready"}},
-		"a report of an earlier boot":     {scn: scn(func(s *v1alpha1.StorageClientNode) { s.Status.BootID = "boot-0" }), want: Report{Silent: "the node's agent has not reported since the node's last boot"}},
-		"no report yet":                   {scn: scn(func(s *v1alpha1.StorageClientNode) { s.Status = v1alpha1.StorageClientNodeStatus{} }), want: Report{Silent: "the node's agent has not reported yet", Applying: true}},
-		"a report of other settings":      {scn: scn(func(s *v1alpha1.StorageClientNode) { s.Status.Hash = "g" }), want: Report{Applying: true}},
-		"a boot argument that is staged":  {scn: scn(states(v1alpha1.SettingInSync, v1alpha1.SettingPending)), want: Report{RebootPending: []string{arg.Key}}},
-		"one that is not the profile's":   {scn: scn(states(v1alpha1.SettingInSync, v1alpha1.SettingPending)), profile: "a", tuned: true},
-		"clamped and shadowed":            {scn: scn(states(v1alpha1.SettingShadowed, v1alpha1.SettingClamped)), want: Report{Drifted: []string{"sysctl/net.core.rmem_max"}, Exceptions: []string{arg.Key}}},
-		"unsupported alone does not hurt": {scn: scn(states(v1alpha1.SettingInSync, v1alpha1.SettingUnsupported)), want: Report{Exceptions: []string{arg.Key}}, tuned: true},
-		"a removal that waits for the boot": {scn: scn(func(s *v1alpha1.StorageClientNode) {
+		"all in sync":                     {clientNode: clientNode(states(v1alpha1.SettingInSync, v1alpha1.SettingInSync)), tuned: true},
+		"an agent whose Pod is not Ready": {clientNode: clientNode(func(*v1alpha1.StorageClientNode) {}), absent: true, want: Report{Silent: "the node's agent is not Ready"}},
+		"a report of an earlier boot":     {clientNode: clientNode(func(s *v1alpha1.StorageClientNode) { s.Status.BootID = "boot-0" }), want: Report{Silent: "the node's agent has not reported since the node's last boot"}},
+		"no report yet":                   {clientNode: clientNode(func(s *v1alpha1.StorageClientNode) { s.Status = v1alpha1.StorageClientNodeStatus{} }), want: Report{Silent: "the node's agent has not reported yet", Applying: true}},
+		"a report of other settings":      {clientNode: clientNode(func(s *v1alpha1.StorageClientNode) { s.Status.Hash = "g" }), want: Report{Applying: true}},
+		"a boot argument that is staged":  {clientNode: clientNode(states(v1alpha1.SettingInSync, v1alpha1.SettingPending)), want: Report{RebootPending: []string{arg.Key}}},
+		"one that is not the profile's":   {clientNode: clientNode(states(v1alpha1.SettingInSync, v1alpha1.SettingPending)), profile: "a", tuned: true},
+		"clamped and shadowed":            {clientNode: clientNode(states(v1alpha1.SettingShadowed, v1alpha1.SettingClamped)), want: Report{Drifted: []string{"sysctl/net.core.rmem_max"}, Exceptions: []string{arg.Key}}},
+		"unsupported alone does not hurt": {clientNode: clientNode(states(v1alpha1.SettingInSync, v1alpha1.SettingUnsupported)), want: Report{Exceptions: []string{arg.Key}}, tuned: true},
+		"a removal that waits for the boot": {clientNode: clientNode(func(s *v1alpha1.StorageClientNode) {
 			s.Status.RebootRequiredBy = []string{"kernelArgument/dhash_entries"}
 		}), tuned: true},
-		"a transport that is still open": {scn: scn(func(s *v1alpha1.StorageClientNode) {
+		"a transport that is still open": {clientNode: clientNode(func(s *v1alpha1.StorageClientNode) {
 			s.Status.Settings = []v1alpha1.SettingStatus{{Key: "sysctl/net.core.rmem_max", State: v1alpha1.SettingPending, TakesEffect: v1alpha1.EffectNewTransport}}
 		}), tuned: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := Look(node(), test.scn, !test.absent, test.profile)
+			got := Look(node(), test.clientNode, !test.absent, test.profile)
 			if diff := cmp.Diff(test.want, got, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -190,13 +190,13 @@ func TestLook(t *testing.T) {
 }
 
 func TestRestoresPending(t *testing.T) {
-	scn := carrying(v1alpha1.NodeSetting{Key: "kernelArgument/ihash_entries"})
-	scn.Status.RebootRequiredBy = []string{"kernelArgument/ihash_entries", "kernelArgument/dhash_entries"}
-	if diff := cmp.Diff([]string{"kernelArgument/dhash_entries"}, RestoresPending(scn)); diff != "" {
+	clientNode := carrying(v1alpha1.NodeSetting{Key: "kernelArgument/ihash_entries"})
+	clientNode.Status.RebootRequiredBy = []string{"kernelArgument/ihash_entries", "kernelArgument/dhash_entries"}
+	if diff := cmp.Diff([]string{"kernelArgument/dhash_entries"}, RestoresPending(clientNode)); diff != "" {
 		t.Errorf("with settings (-want +got):\n%s", diff)
 	}
-	scn.Spec.Release = true
-	if diff := cmp.Diff([]string{"kernelArgument/dhash_entries", "kernelArgument/ihash_entries"}, RestoresPending(scn)); diff != "" {
+	clientNode.Spec.Release = true
+	if diff := cmp.Diff([]string{"kernelArgument/dhash_entries", "kernelArgument/ihash_entries"}, RestoresPending(clientNode)); diff != "" {
 		t.Errorf("on release (-want +got):\n%s", diff)
 	}
 }

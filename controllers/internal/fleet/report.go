@@ -15,7 +15,7 @@ import (
 type Report struct {
 	// Silent says why what the agent reported cannot be believed; empty where it can.
 	Silent string
-	// Applying is true until the agent has reported the settings that the object holds.
+	// Applying is true until the agent has reported on the settings that the client node holds.
 	Applying bool
 	// Failed, Drifted and Exceptions are by state; Shadowed counts as Drifted, Clamped and Unsupported as Exceptions.
 	Failed, Drifted, Exceptions []string
@@ -23,7 +23,7 @@ type Report struct {
 	RebootPending []string
 }
 
-// Tuned reports whether every setting was read back as declared, exceptions aside.
+// Tuned reports whether every setting was read back with its wanted value, exceptions aside.
 func (r Report) Tuned() bool {
 	return r.Taken() && len(r.Drifted) == 0 && len(r.RebootPending) == 0
 }
@@ -34,26 +34,26 @@ func (r Report) Taken() bool {
 	return r.Silent == "" && !r.Applying && len(r.Failed) == 0
 }
 
-// Look reads a node's report. With a profile's name it looks at the settings that come from that profile only;
-// with an empty one, at all. ready is whether the agent's Pod on the node is Ready.
-func Look(node *corev1.Node, scn *v1alpha1.StorageClientNode, ready bool, profile string) Report {
+// Look reads a node's report. With a profile's name it covers the settings that come from that profile only,
+// with an empty one all. ready is whether the agent's Pod on the node is Ready.
+func Look(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, ready bool, profile string) Report {
 	report := Report{
-		Silent:   agentpod.Silent(node, scn, ready),
-		Applying: scn.Status.Hash != scn.Spec.Hash || scn.Status.ObservedGeneration == 0,
+		Silent:   agentpod.Silent(node, clientNode, ready),
+		Applying: clientNode.Status.Hash != clientNode.Spec.Hash || clientNode.Status.ObservedGeneration == 0,
 	}
 	wanted := map[string]bool{}
-	for _, setting := range scn.Spec.Settings {
+	for _, setting := range clientNode.Spec.Settings {
 		wanted[setting.Key] = profile == "" || setting.Profile == profile
 	}
-	for _, setting := range scn.Status.Settings {
+	for _, setting := range clientNode.Status.Settings {
 		if wanted[setting.Key] {
 			report.add(setting)
 		}
 	}
-	if _, carried := nodesettings.Hashes(scn.Spec.Settings); bootedInVain(scn) && carried != scn.Spec.BootHash {
-		report.Failed = append(report.Failed, "boot settings that had no effect and were taken out again")
+	if _, carried := nodesettings.Hashes(clientNode.Spec.Settings); bootedInVain(clientNode) && carried != clientNode.Spec.BootHash {
+		report.Failed = append(report.Failed, "boot settings that had no effect and were removed again")
 	}
-	for _, key := range scn.Status.RebootRequiredBy {
+	for _, key := range clientNode.Status.RebootRequiredBy {
 		if wanted[key] {
 			report.RebootPending = append(report.RebootPending, key)
 		}
@@ -82,11 +82,11 @@ func (r *Report) add(setting v1alpha1.SettingStatus) {
 }
 
 // RestoresPending are the keys that have been taken out of a node's boot menu and stay in force until it boots,
-// sorted: required keys that its object no longer holds, or all of them while it is being released.
-func RestoresPending(scn *v1alpha1.StorageClientNode) []string {
+// sorted: required keys that its client node no longer holds, or all of them while it is being released.
+func RestoresPending(clientNode *v1alpha1.StorageClientNode) []string {
 	var keys []string
-	for _, key := range scn.Status.RebootRequiredBy {
-		if scn.Spec.Release || !slices.ContainsFunc(scn.Spec.Settings, func(s v1alpha1.NodeSetting) bool { return s.Key == key }) {
+	for _, key := range clientNode.Status.RebootRequiredBy {
+		if clientNode.Spec.Release || !slices.ContainsFunc(clientNode.Spec.Settings, func(s v1alpha1.NodeSetting) bool { return s.Key == key }) {
 			keys = append(keys, key)
 		}
 	}
@@ -94,15 +94,15 @@ func RestoresPending(scn *v1alpha1.StorageClientNode) []string {
 	return keys
 }
 
-// Disrupted reports whether the rollout holds a node, or is about to or has just let go: its object is needed.
-func Disrupted(node *corev1.Node, scn *v1alpha1.StorageClientNode) bool {
-	if _, ours := node.Annotations[v1alpha1.DisruptionAnnotation]; ours || scn.Spec.RebootPermit != nil {
+// Disrupted reports whether the rollout disrupts a node, is about to, or has just returned it to service: its client node is needed.
+func Disrupted(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) bool {
+	if _, ours := node.Annotations[v1alpha1.DisruptionAnnotation]; ours || clientNode.Spec.RebootPermit != nil {
 		return true
 	}
-	if scn.Status.Rollout == nil {
+	if clientNode.Status.Rollout == nil {
 		return false
 	}
-	switch scn.Status.Rollout.Phase {
+	switch clientNode.Status.Rollout.Phase {
 	case v1alpha1.RolloutClaimed, v1alpha1.RolloutDraining, v1alpha1.RolloutRebooting, v1alpha1.RolloutSettling, v1alpha1.RolloutReleasing:
 		return true
 	case v1alpha1.RolloutApplying, v1alpha1.RolloutUpToDate, v1alpha1.RolloutWaiting, v1alpha1.RolloutFailed:
@@ -112,13 +112,13 @@ func Disrupted(node *corev1.Node, scn *v1alpha1.StorageClientNode) bool {
 
 // PausedBy names the paused profiles that select a node or that it carries settings of: nothing new begins there. A
 // profile on its way out with Retain is not held up by its own pause.
-func (v *View) PausedBy(node *corev1.Node, scn *v1alpha1.StorageClientNode) []string {
+func (v *View) PausedBy(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) []string {
 	var paused []string
 	for _, profile := range v.profiles {
 		if !profile.Paused || (profile.Standing == match.Leaving && profile.Spec.DeletionPolicy == v1alpha1.DeletionRetain) {
 			continue
 		}
-		if Concerns(profile.Name, scn) || (profile.Standing == match.Active && profile.Selects(node)) {
+		if Concerns(profile.Name, clientNode) || (profile.Standing == match.Active && profile.Selects(node)) {
 			paused = append(paused, profile.Name)
 		}
 	}

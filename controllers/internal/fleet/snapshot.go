@@ -15,7 +15,7 @@ import (
 type Snapshot struct {
 	View  *View
 	Nodes []corev1.Node
-	// Objects holds the StorageClientNodes by name.
+	// Objects holds the client nodes by the name of their node.
 	Objects map[string]*v1alpha1.StorageClientNode
 	// Ready holds the nodes whose agent's Pod is Ready.
 	Ready map[string]bool
@@ -27,17 +27,17 @@ func ReadSnapshot(ctx context.Context, reader client.Reader, view *View, agentNa
 	if err := reader.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return Snapshot{}, fmt.Errorf("list Nodes: %w", err)
 	}
-	var scns v1alpha1.StorageClientNodeList
-	if err := reader.List(ctx, &scns, client.UnsafeDisableDeepCopy); err != nil {
+	var clientNodes v1alpha1.StorageClientNodeList
+	if err := reader.List(ctx, &clientNodes, client.UnsafeDisableDeepCopy); err != nil {
 		return Snapshot{}, fmt.Errorf("list StorageClientNodes: %w", err)
 	}
 	ready, err := agentpod.ReadyNodes(ctx, reader, agentNamespace)
 	if err != nil {
 		return Snapshot{}, err
 	}
-	all := Snapshot{View: view, Nodes: nodes.Items, Ready: ready, Objects: make(map[string]*v1alpha1.StorageClientNode, len(scns.Items))}
-	for i := range scns.Items {
-		all.Objects[scns.Items[i].Name] = &scns.Items[i]
+	all := Snapshot{View: view, Nodes: nodes.Items, Ready: ready, Objects: make(map[string]*v1alpha1.StorageClientNode, len(clientNodes.Items))}
+	for i := range clientNodes.Items {
+		all.Objects[clientNodes.Items[i].Name] = &clientNodes.Items[i]
 	}
 	return all, nil
 }

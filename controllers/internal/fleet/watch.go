@@ -11,9 +11,9 @@ import (
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 )
 
-// Owns reports whether an object is the Node's own. One that is left from a former Node of the same name is not.
-func Owns(node *corev1.Node, scn *v1alpha1.StorageClientNode) bool {
-	for _, owner := range scn.OwnerReferences {
+// Owns reports whether a client node is the Node's own. One that is left from a former Node of the same name is not.
+func Owns(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) bool {
+	for _, owner := range clientNode.OwnerReferences {
 		if owner.UID == node.UID {
 			return true
 		}

@@ -8,16 +8,16 @@ import (
 )
 
 // Withheld are the boot settings, sorted, that a node is not to be given: a permitted reboot came back without their
-// effect, and as long as the node stays failed at this boot hash they are to leave the boot menu again. The object goes
+// effect, and as long as the node stays failed at this boot hash they are to leave the boot menu again. The client node goes
 // on naming the wanted hashes, so that the failure stands and nothing is tried twice; what has been left out of its
 // settings already stays out, so no other record is needed.
-func Withheld(scn *v1alpha1.StorageClientNode, wanted nodesettings.Result) []string {
-	if scn == nil || scn.Spec.Release || scn.Spec.BootHash != wanted.BootHash || !bootedInVain(scn) {
+func Withheld(clientNode *v1alpha1.StorageClientNode, wanted nodesettings.Result) []string {
+	if clientNode == nil || clientNode.Spec.Release || clientNode.Spec.BootHash != wanted.BootHash || !bootedInVain(clientNode) {
 		return nil
 	}
 	var keys []string
 	for _, setting := range wanted.Settings {
-		if nodesettings.TakesEffectAtBoot(setting.Key) && !inEffect(scn, setting.Key) {
+		if nodesettings.TakesEffectAtBoot(setting.Key) && !inEffect(clientNode, setting.Key) {
 			keys = append(keys, setting.Key)
 		}
 	}
@@ -25,16 +25,16 @@ func Withheld(scn *v1alpha1.StorageClientNode, wanted nodesettings.Result) []str
 	return keys
 }
 
-func bootedInVain(scn *v1alpha1.StorageClientNode) bool {
-	rollout := scn.Status.Rollout
+func bootedInVain(clientNode *v1alpha1.StorageClientNode) bool {
+	rollout := clientNode.Status.Rollout
 	return rollout != nil && rollout.Phase == v1alpha1.RolloutFailed && rollout.Reason == v1alpha1.RolloutReasonRebootWithoutEffect &&
-		rollout.BootHash == scn.Spec.BootHash
+		rollout.BootHash == clientNode.Spec.BootHash
 }
 
-// inEffect reports whether a key is among the node's settings and its agent does not say that it has no effect.
-func inEffect(scn *v1alpha1.StorageClientNode, key string) bool {
-	named := slices.ContainsFunc(scn.Spec.Settings, func(s v1alpha1.NodeSetting) bool { return s.Key == key })
-	return named && !slices.ContainsFunc(scn.Status.Settings, func(s v1alpha1.SettingStatus) bool {
+// inEffect reports whether a key is among the node's settings and its agent does not report that it has no effect.
+func inEffect(clientNode *v1alpha1.StorageClientNode, key string) bool {
+	named := slices.ContainsFunc(clientNode.Spec.Settings, func(s v1alpha1.NodeSetting) bool { return s.Key == key })
+	return named && !slices.ContainsFunc(clientNode.Status.Settings, func(s v1alpha1.SettingStatus) bool {
 		return s.Key == key && (s.State == v1alpha1.SettingFailed || s.State == v1alpha1.SettingPending)
 	})
 }

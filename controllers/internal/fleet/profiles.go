@@ -1,5 +1,6 @@
-// Package fleet works out, without a client, what a node is to carry of all profiles and how far it carries it.
-// The node controller writes by it, the profile controller reports by it.
+// Package fleet merges what all profiles want of a node, and reads from its client node how far it carries that. The
+// controllers share it, so that no two of them answer differently. ReadSnapshot is the only function that reads from the
+// API; all others go by the objects that they are handed.
 package fleet
 
 import (
@@ -17,7 +18,7 @@ import (
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
-// Profile is a profile as the nodes see it.
+// Profile is a profile with what nodes need to know of it.
 type Profile struct {
 	*v1alpha1.StorageClientProfile
 	Standing match.Standing
@@ -28,11 +29,11 @@ type Profile struct {
 // Selects reports whether the profile's selector, control-plane rule and operating system fit a node.
 func (p *Profile) Selects(node *corev1.Node) bool { return p.selector.Matches(node) }
 
-// View is all profiles at one moment. It is good for one pass over any number of nodes, and for one goroutine.
+// View is all profiles at one moment. It serves one pass over any number of nodes, in one goroutine.
 type View struct {
 	profiles []*Profile
 	byName   map[string]*Profile
-	// merged remembers results that hang on nothing but the profiles: thousands of nodes share a few of them.
+	// merged remembers results that depend on nothing but the profiles: thousands of nodes share a few of them.
 	merged map[string]nodesettings.Result
 }
 
@@ -59,7 +60,7 @@ func (v *View) Profile(name string) *Profile { return v.byName[name] }
 // Profiles are all profiles, sorted by name. The slice is not to be changed.
 func (v *View) Profiles() []*Profile { return v.profiles }
 
-// Wanted is what a node is to carry.
+// Wanted is what the profiles want of a node.
 type Wanted struct {
 	// Managed is false where no profile gives the node anything to do, and the node is to be released.
 	Managed bool
@@ -68,10 +69,10 @@ type Wanted struct {
 	nodesettings.Result
 }
 
-// Wanted merges what the profiles declare for a node. What scn carries of a profile that is Held stays, and so
-// does the value in force where profiles of equal priority disagree. scn is nil where the node is not managed.
-func (v *View) Wanted(node *corev1.Node, scn *v1alpha1.StorageClientNode) Wanted {
-	inForce := settingsInForce(scn)
+// Wanted merges what the profiles declare for a node. What clientNode carries of a profile that is Held stays, and so
+// does the value in force where profiles of equal priority disagree. clientNode is nil where the node is not managed.
+func (v *View) Wanted(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) Wanted {
+	inForce := settingsInForce(clientNode)
 	var contributing []*Profile
 	held := false
 	for _, profile := range v.profiles {
@@ -123,7 +124,7 @@ func mergeKey(profiles []*Profile) string {
 	return key.String()
 }
 
-// keepHeldPolicies leaves onRemoval of a held profile's settings as it is: holding touches nothing.
+// keepHeldPolicies leaves onRemoval of a held profile's settings as it is: a hold changes nothing.
 func (v *View) keepHeldPolicies(settings, inForce []v1alpha1.NodeSetting) {
 	for i := range settings {
 		profile := v.byName[settings[i].Profile]
@@ -139,9 +140,9 @@ func (v *View) keepHeldPolicies(settings, inForce []v1alpha1.NodeSetting) {
 }
 
 // Sources are the names of the profiles that a node carries settings of, sorted.
-func Sources(scn *v1alpha1.StorageClientNode) []string {
+func Sources(clientNode *v1alpha1.StorageClientNode) []string {
 	var sources []string
-	for _, setting := range settingsInForce(scn) {
+	for _, setting := range settingsInForce(clientNode) {
 		sources = append(sources, setting.Profile)
 	}
 	slices.Sort(sources)
@@ -149,15 +150,15 @@ func Sources(scn *v1alpha1.StorageClientNode) []string {
 }
 
 // Concerns reports whether a node carries settings of a profile.
-func Concerns(profile string, scn *v1alpha1.StorageClientNode) bool {
-	return sourceOf(profile, settingsInForce(scn))
+func Concerns(profile string, clientNode *v1alpha1.StorageClientNode) bool {
+	return sourceOf(profile, settingsInForce(clientNode))
 }
 
-func settingsInForce(scn *v1alpha1.StorageClientNode) []v1alpha1.NodeSetting {
-	if scn == nil {
+func settingsInForce(clientNode *v1alpha1.StorageClientNode) []v1alpha1.NodeSetting {
+	if clientNode == nil {
 		return nil
 	}
-	return scn.Spec.Settings
+	return clientNode.Spec.Settings
 }
 
 func sourceOf(profile string, settings []v1alpha1.NodeSetting) bool {

@@ -192,10 +192,10 @@ func (s *scope) patchClientNode(ctx context.Context, name string, change func(*v
 }
 
 // writeNote writes the note, and emits an event where somebody has to act on it.
-func (s *scope) writeNote(ctx context.Context, name string, status v1alpha1.RolloutStatus) error {
+func (s *scope) writeNote(ctx context.Context, name string, note v1alpha1.RolloutStatus) error {
 	before := s.clientNodeNow(name)
 	clientNode := before.DeepCopy()
-	clientNode.Status.Rollout = &status
+	clientNode.Status.Rollout = &note
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := s.Status().Patch(ctx, clientNode, patch, fieldOwner); err != nil {
 		return fmt.Errorf("patch status of StorageClientNode %s: %w", name, err)
@@ -205,6 +205,6 @@ func (s *scope) writeNote(ctx context.Context, name string, status v1alpha1.Roll
 	if before.Status.Rollout != nil {
 		was = *before.Status.Rollout
 	}
-	s.emitNoteEvent(name, was, status)
+	s.emitNoteEvent(name, was, note)
 	return nil
 }

@@ -32,8 +32,8 @@ type cluster interface {
 	addClaims(ctx context.Context, steps []plan.AddClaim) error
 	// applyStep carries out any other step.
 	applyStep(ctx context.Context, step plan.Step) error
-	// writeNote writes status.rollout.
-	writeNote(ctx context.Context, node string, status v1alpha1.RolloutStatus) error
+	// writeNote writes a node's note, status.rollout.
+	writeNote(ctx context.Context, node string, note v1alpha1.RolloutStatus) error
 }
 
 // phasesInService are those of nodes that nothing is done to.
@@ -56,7 +56,7 @@ type pass struct {
 	workers int
 	// live are the nodes that have been read live; nil: all of them.
 	live sets.Set[string]
-	// notes are the notes of the plan that is carried out.
+	// notes are the notes of the plan that is applied.
 	notes map[string]v1alpha1.RolloutStatus
 	// claimed are the nodes that have been claimed in this pass.
 	claimed sets.Set[string]
@@ -67,7 +67,7 @@ type pass struct {
 	drains map[string]*plan.DrainProgress
 	// skipped are the nodes of which a step was not applied.
 	skipped sets.Set[string]
-	// written is status.rollout as it is.
+	// written are the notes as they stand.
 	written map[string]v1alpha1.RolloutStatus
 	// unfinished is set when the next pass has something to do at once.
 	unfinished bool
@@ -119,8 +119,8 @@ func (p *pass) planAgain(snapshot plan.Snapshot) plan.Plan {
 	return plan.For(snapshot)
 }
 
-// stepOnClaimed applies the first steps on nodes that have just been claimed: the API server has taken the claims, and all nodes
-// were read live in this pass.
+// stepOnClaimed applies the first steps on nodes that have just been claimed: the API server has taken the claims, and all
+// nodes were read live in this pass.
 func (p *pass) stepOnClaimed(ctx context.Context) plan.Plan {
 	next := p.planAgain(p.currentSnapshot())
 	p.notes = next.Notes
@@ -247,15 +247,15 @@ func (p *pass) applyChain(ctx context.Context, node string, steps []plan.Step) {
 				break // The node's pods could not be read.
 			}
 			progress, err := p.drainNode(ctx, step)
-			if p.isApplied(node, err) {
+			if p.finishStep(node, err) {
 				p.noteFirstDrain(node, progress)
 			}
 		case plan.AddClaim:
-			p.isApplied(node, p.addClaims(ctx, []plan.AddClaim{step}))
+			p.finishStep(node, p.addClaims(ctx, []plan.AddClaim{step}))
 		case plan.WriteNote:
 			p.publishNote(ctx, node, step.Note)
 		default:
-			p.isApplied(node, p.applyStep(ctx, step))
+			p.finishStep(node, p.applyStep(ctx, step))
 		}
 	}
 }
@@ -264,9 +264,9 @@ func (p *pass) applyChain(ctx context.Context, node string, steps []plan.Step) {
 func (p *pass) noteFirstDrain(node string, progress plan.DrainProgress) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
-	if status, noted := p.notes[node]; noted && !progress.Gone {
-		status.Reason, status.Message = progress.Reason, text.Cut(progress.Message, plan.MaxMessage)
-		p.notes[node] = status
+	if note, noted := p.notes[node]; noted && !progress.Gone {
+		note.Reason, note.Message = progress.Reason, text.Cut(progress.Message, plan.MaxMessage)
+		p.notes[node] = note
 	}
 }
 
@@ -274,11 +274,11 @@ func (p *pass) noteFirstDrain(node string, progress plan.DrainProgress) {
 // note a conflict. A drain is nothing that the agent answers to: other nodes' steps come before its note.
 func (p *pass) writeLastNote(ctx context.Context, node string) {
 	p.mutex.Lock()
-	status, noted := p.notes[node]
-	due := noted && status.Phase != v1alpha1.RolloutDraining && !p.skipped.Has(node) && !plan.SameNote(p.written[node], status)
+	note, noted := p.notes[node]
+	due := noted && note.Phase != v1alpha1.RolloutDraining && !p.skipped.Has(node) && !plan.SameNote(p.written[node], note)
 	p.mutex.Unlock()
 	if due {
-		p.publishNote(ctx, node, status)
+		p.publishNote(ctx, node, note)
 	}
 }
 
@@ -295,25 +295,25 @@ func (p *pass) applyClaims(ctx context.Context, claims []plan.AddClaim) {
 	}
 	err := p.addClaims(ctx, claims)
 	for _, claim := range claims {
-		if p.isApplied(claim.Node, err) {
+		if p.finishStep(claim.Node, err) {
 			p.claimed.Insert(claim.Node)
 		}
 	}
 }
 
-// publishNote writes status.rollout.
-func (p *pass) publishNote(ctx context.Context, node string, status v1alpha1.RolloutStatus) {
-	if !p.isApplied(node, p.writeNote(ctx, node, status)) {
+// publishNote writes a note and remembers it as written.
+func (p *pass) publishNote(ctx context.Context, node string, note v1alpha1.RolloutStatus) {
+	if !p.finishStep(node, p.writeNote(ctx, node, note)) {
 		return
 	}
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
-	p.written[node] = status
+	p.written[node] = note
 }
 
-// isApplied reports whether a step was applied, and skips the node if it was not. That somebody else was faster is nothing
-// to report.
-func (p *pass) isApplied(node string, err error) bool {
+// finishStep reports whether a step was applied, and skips the node if it was not. That somebody else was faster is no
+// error.
+func (p *pass) finishStep(node string, err error) bool {
 	switch {
 	case err == nil:
 		return true
@@ -364,12 +364,12 @@ func notesOf(snapshot plan.Snapshot) map[string]v1alpha1.RolloutStatus {
 func (p *pass) writeNotes(ctx context.Context, most int) {
 	var outOfService, inService []string
 	for _, node := range slices.Sorted(maps.Keys(p.notes)) {
-		status := p.notes[node]
+		note := p.notes[node]
 		switch {
-		case p.skipped.Has(node) || plan.SameNote(p.written[node], status):
-		case status.Phase == v1alpha1.RolloutClaimed:
+		case p.skipped.Has(node) || plan.SameNote(p.written[node], note):
+		case note.Phase == v1alpha1.RolloutClaimed:
 			// The next pass comes at once and has more to say.
-		case slices.Contains(phasesInService, status.Phase):
+		case slices.Contains(phasesInService, note.Phase):
 			inService = append(inService, node)
 		default:
 			outOfService = append(outOfService, node)

@@ -6,14 +6,13 @@ import (
 	"maps"
 	"time"
 
-	"github.com/storageclient/operator/api/v1alpha1"
-
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/rollout/drain"
 	"github.com/storageclient/operator/controllers/rollout/plan"
 	"github.com/storageclient/operator/tuning/catalogue"

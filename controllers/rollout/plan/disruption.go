@@ -212,10 +212,10 @@ func (p *planner) endDisruption(n *nodeState, reason string) {
 
 // backOffFrom returns a node to service and leaves it alone for a while. The note is written ahead: the uncordoned node does not show why.
 func (p *planner) backOffFrom(n *nodeState, reason, message string) {
-	status := p.newNote(n, v1alpha1.RolloutWaiting, reason, message)
-	p.writeNoteAhead(n, status)
+	note := p.newNote(n, v1alpha1.RolloutWaiting, reason, message)
+	p.writeNoteAhead(n, note)
 	p.returnToService(n, reason)
-	p.storeNote(n, status)
+	p.storeNote(n, note)
 	p.wakeAt(p.Now.Add(BackOff))
 }
 
@@ -272,8 +272,8 @@ func (p *planner) awaitStarted(n *nodeState) {
 
 // endRefusedAttempt ends an attempt that the agent or its host refused.
 func (p *planner) endRefusedAttempt(n *nodeState, answer v1alpha1.RebootStatus) {
-	status := p.newNote(n, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonPermitRefused, "Not rebooted: "+answer.Message)
-	p.writeNoteAhead(n, status)
+	note := p.newNote(n, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonPermitRefused, "Not rebooted: "+answer.Message)
+	p.writeNoteAhead(n, note)
 	p.clearPermit(n, v1alpha1.RolloutReasonPermitRefused)
 	p.wakeAt(p.Now.Add(RefusalPause))
 }
@@ -509,20 +509,20 @@ func (n *nodeState) busyMounts(ignoreLeft bool) []string {
 
 // beginAttempt writes into the note that an attempt begins, and gives the permit. One that the note names and that was never given is given now.
 func (p *planner) beginAttempt(n *nodeState) {
-	status := p.newNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, "The agent may reboot the node")
-	status.Since = &metav1.Time{Time: p.Now}
+	note := p.newNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, "The agent may reboot the node")
+	note.Since = &metav1.Time{Time: p.Now}
 	if !n.isAttemptUnused() {
-		status.Attempts++
+		note.Attempts++
 	}
-	if status.Attempts > MaxAttempts {
+	if note.Attempts > MaxAttempts {
 		message := fmt.Sprintf("The node still needs a reboot after %d permits for this boot hash", MaxAttempts)
 		p.writeNoteAhead(n, p.newNote(n, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonAttemptsUsedUp, message))
 		return
 	}
-	p.writeNoteAhead(n, status)
+	p.writeNoteAhead(n, note)
 	p.addStep(SetMaintenance{OnNode{n.Name}, MaintenanceDrained, true})
 	n.maintenance, n.maintenanceShown = MaintenanceDrained, MaintenanceDrained
-	permit := p.newPermit(n, status)
+	permit := p.newPermit(n, note)
 	p.addStep(GivePermit{OnNode{n.Name}, permit})
 	n.permit = &permit
 	p.wakeAt(p.Now.Add(p.rebootTimeout(n)))

@@ -197,9 +197,9 @@ func (p *planner) setNote(n *nodeState, phase v1alpha1.RolloutPhase, reason, mes
 	p.storeNote(n, p.newNote(n, phase, reason, message))
 }
 
-func (p *planner) storeNote(n *nodeState, status v1alpha1.RolloutStatus) {
+func (p *planner) storeNote(n *nodeState, note v1alpha1.RolloutStatus) {
 	if n.ClientNode != nil {
-		p.plan.Notes[n.Name] = status
+		p.plan.Notes[n.Name] = note
 	}
 }
 
@@ -209,15 +209,15 @@ func (p *planner) keepNote(n *nodeState) {
 }
 
 // writeNoteAhead writes the note before the steps that follow it.
-func (p *planner) writeNoteAhead(n *nodeState, status v1alpha1.RolloutStatus) {
-	p.storeNote(n, status)
+func (p *planner) writeNoteAhead(n *nodeState, note v1alpha1.RolloutStatus) {
+	p.storeNote(n, note)
 	p.writeNote(n)
 }
 
 // writeNote writes the note as it is to be, before the steps that follow.
 func (p *planner) writeNote(n *nodeState) {
-	if status, noted := p.plan.Notes[n.Name]; noted && !SameNote(n.note, status) {
-		p.addStep(WriteNote{OnNode{n.Name}, status})
+	if note, noted := p.plan.Notes[n.Name]; noted && !SameNote(n.note, note) {
+		p.addStep(WriteNote{OnNode{n.Name}, note})
 	}
 }
 

@@ -145,15 +145,15 @@ func (p *planner) countClaims(profiles map[string]*profileQueue) {
 
 // takeNext takes the next node out of the queue: of the profile with the fewest claims; of those, the one that has gone
 // without for the longest, so that a single slot goes round; then by priority.
-func (l *queue) takeNext() *nodeState {
-	if n := takeFirst(&l.vacant); n != nil {
+func (q *queue) takeNext() *nodeState {
+	if n := takeFirst(&q.vacant); n != nil {
 		return n
 	}
-	l.profiles = slices.DeleteFunc(l.profiles, func(s *profileQueue) bool { return len(s.waiting) == 0 })
-	if len(l.profiles) == 0 {
-		return takeFirst(&l.manager)
+	q.profiles = slices.DeleteFunc(q.profiles, func(s *profileQueue) bool { return len(s.waiting) == 0 })
+	if len(q.profiles) == 0 {
+		return takeFirst(&q.manager)
 	}
-	leastServed := slices.MinFunc(l.profiles, func(a, b *profileQueue) int {
+	leastServed := slices.MinFunc(q.profiles, func(a, b *profileQueue) int {
 		return cmp.Or(
 			cmp.Compare(a.claims, b.claims), a.served.Compare(b.served),
 			cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Name, b.Name),
@@ -172,8 +172,8 @@ func takeFirst(queue *[]*nodeState) *nodeState {
 }
 
 // countClaim counts a node for the profile that leads its reboot.
-func (l *queue) countClaim(n *nodeState, now time.Time) {
-	for _, s := range l.profiles {
+func (q *queue) countClaim(n *nodeState, now time.Time) {
+	for _, s := range q.profiles {
 		if s.Name == n.need.profiles[0] {
 			s.claims++
 			s.served = now

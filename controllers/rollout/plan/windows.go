@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-
 	"github.com/storageclient/operator/tuning/text"
 	"github.com/storageclient/operator/tuning/windows"
 )

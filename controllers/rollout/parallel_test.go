@@ -127,8 +127,8 @@ func TestWorkersWriteToOneCluster(t *testing.T) {
 	}
 }
 
-// TestClaimsThatAreGivenUpDuringAWriteAreOneWrite holds the first write back until all others wait.
-func TestClaimsThatAreGivenUpDuringAWriteAreOneWrite(t *testing.T) {
+// TestClaimsThatAreReleasedDuringAWriteAreOneWrite holds the first write back until all others wait.
+func TestClaimsThatAreReleasedDuringAWriteAreOneWrite(t *testing.T) {
 	names := []string{"a", "b", "c", "d", "e"}
 	for name, overtaken := range map[string]bool{"all are given up": false, "or none, where somebody else was faster": true} {
 		t.Run(name, func(t *testing.T) {
@@ -233,7 +233,7 @@ func (s *stubborn) addClaims(_ context.Context, steps []plan.AddClaim) error {
 	return nil
 }
 
-func TestANodesStepsAreTakenInOrderAndNoneAfterOneThatWasNot(t *testing.T) {
+func TestANodesStepsAreAppliedInOrderAndNoneAfterOneThatWasNot(t *testing.T) {
 	var steps []plan.Step
 	for _, name := range []string{"a", "b", "c", "d"} {
 		on := plan.OnNode{Node: name}

@@ -16,7 +16,7 @@ import (
 // counting counts what passes read and write.
 type counting struct {
 	*manager
-	inspections, refreshes, drains, notes int
+	inspections, reads, drains, notes int
 }
 
 func (c *counting) inspectPods(ctx context.Context, step plan.Drain) (*plan.DrainProgress, error) {
@@ -25,7 +25,7 @@ func (c *counting) inspectPods(ctx context.Context, step plan.Drain) (*plan.Drai
 }
 
 func (c *counting) refreshNodes(ctx context.Context, names sets.Set[string]) (plan.Snapshot, error) {
-	c.refreshes++
+	c.reads++
 	return c.manager.refreshNodes(ctx, names)
 }
 
@@ -50,7 +50,7 @@ func TestNodesWhosePodsOnlyHaveToEndAreNotRead(t *testing.T) {
 		if len(n.pods) > 0 && !n.pods[0].goneAt.IsZero() {
 			break
 		}
-		w.calm()
+		w.playCalmly()
 	}
 	if len(n.pods) == 0 || n.pods[0].goneAt.IsZero() {
 		t.Fatal("the pod has not been evicted")
@@ -69,14 +69,14 @@ func TestNodesWhosePodsOnlyHaveToEndAreNotRead(t *testing.T) {
 	for range 3 {
 		pass()
 	}
-	if c.inspections != 3 || c.refreshes+c.drains+c.notes > 0 {
+	if c.inspections != 3 || c.reads+c.drains+c.notes > 0 {
 		t.Errorf("while the pod ends: %d looks, %d nodes read, %d drains, %d notes; want 3 looks and nothing else",
-			c.inspections, c.refreshes, c.drains, c.notes)
+			c.inspections, c.reads, c.drains, c.notes)
 	}
 	n.pods = nil
 	pass()
-	if c.refreshes != 1 || c.drains != 1 || n.ClientNode.Spec.RebootPermit == nil {
-		t.Errorf("once it is gone: %d nodes read, %d drains, permit %v", c.refreshes, c.drains, n.ClientNode.Spec.RebootPermit)
+	if c.reads != 1 || c.drains != 1 || n.ClientNode.Spec.RebootPermit == nil {
+		t.Errorf("once it is gone: %d nodes read, %d drains, permit %v", c.reads, c.drains, n.ClientNode.Spec.RebootPermit)
 	}
 	if w.broken != nil {
 		t.Error(w.broken)
@@ -91,8 +91,8 @@ func TestAClaimThatWasNotTakenIsNotActedUpon(t *testing.T) {
 			w.quiet, w.calmly = true, true
 			n := w.addNode("a")
 			w.addProfile("eda", nil, "a")
-			w.follow(n)
-			w.agent(n)
+			w.followProfiles(n)
+			w.runAgent(n)
 			w.intrude = func(where string) {
 				if where == "claim" && overtaken {
 					w.claimsRV++
@@ -108,8 +108,8 @@ func TestAClaimThatWasNotTakenIsNotActedUpon(t *testing.T) {
 	}
 }
 
-// TestOnlyNodesThatHaveJustBeenClaimedAreBegun has budget for another one, which belongs to the next pass.
-func TestOnlyNodesThatHaveJustBeenClaimedAreBegun(t *testing.T) {
+// TestOnlyNodesThatHaveJustBeenClaimedGetTheirFirstSteps has budget for another one, which belongs to the next pass.
+func TestOnlyNodesThatHaveJustBeenClaimedGetTheirFirstSteps(t *testing.T) {
 	w := newWorld(1)
 	w.quiet, w.calmly, w.budget = true, true, 2
 	w.addProfile("eda", func(r *v1alpha1.Rollout) {
@@ -117,8 +117,8 @@ func TestOnlyNodesThatHaveJustBeenClaimedAreBegun(t *testing.T) {
 	}, "a", "b")
 	for _, name := range []string{"a", "b"} {
 		n := w.addNode(name)
-		w.follow(n)
-		w.agent(n)
+		w.followProfiles(n)
+		w.runAgent(n)
 	}
 	m := &manager{world: w, name: "m"}
 	p := newPass(m, 1)
@@ -153,8 +153,8 @@ func TestNotesOfNodesInServiceAreFewBesideSteps(t *testing.T) {
 	w.nodes[names[0]].pods = []simPod{{name: "db"}}
 	w.addProfile("eda", nil, names...)
 	for _, n := range w.nodes {
-		w.follow(n)
-		w.agent(n)
+		w.followProfiles(n)
+		w.runAgent(n)
 	}
 	c := &counting{manager: &manager{world: w, name: "m"}}
 	for i, want := range []int{1 + maxNotesBeside, maxNotes} { // the node that is claimed has a note, too

@@ -66,24 +66,24 @@ func TestSchedulesOfManyWorkers(t *testing.T) {
 func play(seed uint64, workers int, verbose bool) *world {
 	w := newWorld(seed)
 	w.workers, w.verbose = workers, verbose
-	w.populate()
+	w.addNodesAndProfiles()
 	faults := &faults{world: w}
 	for range 60 + w.rng.IntN(120) {
-		if faults.turn(); w.broken != nil {
+		if faults.takeTurn(); w.broken != nil {
 			return w
 		}
 	}
-	w.heal()
+	w.endFaults()
 	for range 3000 {
-		if w.calm(); w.broken != nil || w.finished() == "" {
+		if w.playCalmly(); w.broken != nil || w.whyUnfinished() == "" {
 			return w
 		}
 	}
-	w.fail("livelock: %s", w.finished())
+	w.fail("livelock: %s", w.whyUnfinished())
 	return w
 }
 
-func (w *world) populate() {
+func (w *world) addNodesAndProfiles() {
 	var all []string
 	for i := range 3 + w.rng.IntN(4) {
 		all = append(all, fmt.Sprintf("n%d", i))
@@ -201,36 +201,36 @@ type faults struct {
 	lenient bool
 }
 
-// turn is one thing that happens in the world.
-func (f *faults) turn() {
-	f.remember()
+// takeTurn is one thing that happens in the world.
+func (f *faults) takeTurn() {
+	f.rememberOldNodes()
 	switch f.rng.IntN(10) {
 	case 0, 1, 2, 3:
-		f.manage("m")
+		f.runManager("m")
 	case 4, 5, 6:
-		f.agents()
+		f.runAgents()
 	case 7, 8:
-		f.step(time.Duration(1+f.rng.IntN(90)) * time.Second)
+		f.passTime(time.Duration(1+f.rng.IntN(90)) * time.Second)
 	default:
-		f.mishap()
+		f.causeMishap()
 	}
 	if !f.lenient {
 		f.check()
 	}
 }
 
-func (f *faults) agents() {
+func (f *faults) runAgents() {
 	for _, name := range f.nodeNames {
 		if f.rng.IntN(3) > 0 {
-			f.follow(f.nodes[name])
+			f.followProfiles(f.nodes[name])
 		}
 		if f.rng.IntN(3) > 0 {
-			f.agent(f.nodes[name])
+			f.runAgent(f.nodes[name])
 		}
 	}
 }
 
-func (f *faults) remember() {
+func (f *faults) rememberOldNodes() {
 	if f.old == nil {
 		f.old = map[string][]*simNode{}
 	}
@@ -240,8 +240,8 @@ func (f *faults) remember() {
 	}
 }
 
-// manage makes a pass, with a stale cache, and may die or be overtaken anywhere in it.
-func (f *faults) manage(name string) {
+// runManager makes a pass, with a stale cache, and may die or be overtaken anywhere in it.
+func (f *faults) runManager(name string) {
 	m := &manager{world: f.world, name: name}
 	if f.rng.IntN(2) == 0 {
 		m.stale = func(n *simNode) *simNode {
@@ -254,31 +254,31 @@ func (f *faults) manage(name string) {
 	}
 	before := f.intrude
 	defer func() { f.intrude = before }()
-	f.intrude = func(string) { f.within() }
-	m.pass()
+	f.intrude = func(string) { f.interruptPass() }
+	m.makePass()
 }
 
-// within happens in the middle of a pass.
-func (f *faults) within() {
+// interruptPass may happen at any read or write of a pass.
+func (f *faults) interruptPass() {
 	switch f.rng.IntN(f.heat) {
 	case 0:
 		panic(errDied)
 	case 1:
-		f.agents()
+		f.runAgents()
 	case 2:
-		f.mishap()
+		f.causeMishap()
 	case 3:
 		if !f.nested {
 			f.nested, f.lenient = true, true
-			f.tell("two managers overlap")
-			f.manage("second")
+			f.narrate("two managers overlap")
+			f.runManager("second")
 			f.nested = false
 		}
 	}
 }
 
-// pass makes one pass and survives the death of the process.
-func (m *manager) pass() (next time.Time) {
+// makePass makes one pass and survives the death of the process.
+func (m *manager) makePass() (next time.Time) {
 	defer func() {
 		cause := recover()
 		if cause == nil {
@@ -287,7 +287,7 @@ func (m *manager) pass() (next time.Time) {
 		if err, ok := cause.(error); !ok || !errors.Is(err, errDied) {
 			panic(cause)
 		}
-		m.tell("%s dies", m.name)
+		m.narrate("%s dies", m.name)
 	}()
 	next, unfinished, err := runPass(context.Background(), m, m.workers)
 	if err == nil && !unfinished {
@@ -298,18 +298,18 @@ func (m *manager) pass() (next time.Time) {
 		}
 	}
 	if err != nil && !errors.Is(err, errDied) {
-		m.tell("%s: %v", m.name, err)
+		m.narrate("%s: %v", m.name, err)
 	}
 	return next
 }
 
-// mishap is something that people, machines and clouds do.
-func (f *faults) mishap() {
+// causeMishap is something that people, machines and clouds do.
+func (f *faults) causeMishap() {
 	name := f.nodeNames[f.rng.IntN(len(f.nodes))]
 	n := f.nodes[name]
 	switch f.rng.IntN(14) {
 	case 0:
-		f.tell("somebody cordons or uncordons %s", name)
+		f.narrate("somebody cordons or uncordons %s", name)
 		n.Unschedulable = !n.Unschedulable
 		if n.UnavailableSince = nil; n.Unschedulable || !n.Ready {
 			n.UnavailableSince = ptr.To(f.now)
@@ -317,63 +317,63 @@ func (f *faults) mishap() {
 		n.meddled++
 		n.nodeRV++
 	case 1:
-		f.tell("somebody takes the mark off %s", name)
+		f.narrate("somebody takes the mark off %s", name)
 		n.Mark = nil
 		n.meddled++
 		n.nodeRV++
 	case 2:
-		f.tell("the agent of %s falls silent", name)
+		f.narrate("the agent of %s falls silent", name)
 		n.machine.silentUntil = f.now.Add(time.Duration(f.rng.IntN(3000)) * time.Second)
 		n.AgentReady = false
 		n.nodeRV++
 	case 3:
-		f.tell("%s is not Ready for a while", name)
-		f.unready(n)
+		f.narrate("%s is not Ready for a while", name)
+		f.makeUnready(n)
 		if n.machine.downUntil.IsZero() {
 			n.machine.downUntil, n.machine.boot = f.now.Add(time.Duration(f.rng.IntN(600))*time.Second), bootOldID
 		}
 	case 4:
-		f.tell("somebody reboots %s", name)
-		f.unready(n)
+		f.narrate("somebody reboots %s", name)
+		f.makeUnready(n)
 		n.machine.downUntil, n.machine.boot, n.machine.registered = f.now.Add(time.Minute), bootWell, false
 	case 5:
-		f.tell("a mount of %s stays", name)
+		f.narrate("a mount of %s stays", name)
 		n.machine.mounted = f.now.Add(time.Duration(f.rng.IntN(1200)) * time.Second)
 	case 6:
-		f.tell("boot drift on %s", name)
+		f.narrate("boot drift on %s", name)
 		n.machine.inForce = map[string]string{}
 	case 7:
 		n.NeverDisrupt = !n.NeverDisrupt
 		n.nodeRV++
-		f.tell("never-disrupt of %s: %t", name, n.NeverDisrupt)
+		f.narrate("never-disrupt of %s: %t", name, n.NeverDisrupt)
 	case 8:
 		f.paused = !f.paused
-		f.tell("paused: %t", f.paused)
+		f.narrate("paused: %t", f.paused)
 	case 9:
-		f.edit()
+		f.editProfiles()
 	case 10:
 		f.deleteNode(n)
 	case 11:
 		if f.rng.IntN(4) == 0 {
 			f.lenient = true
-			f.tell("the claims are lost")
+			f.narrate("the claims are lost")
 			f.claims = map[string]v1alpha1.Disruption{}
 			f.claimsRV++
 		}
 	case 12:
 		n.Paused = !n.Paused
 		n.nodeRV++
-		f.tell("paused %s: %t", name, n.Paused)
+		f.narrate("paused %s: %t", name, n.Paused)
 	case 13:
-		f.tell("new pod on %s, whatever its cordon", name)
+		f.narrate("new pod on %s, whatever its cordon", name)
 		if !n.Unschedulable {
 			n.pods = append(n.pods, f.newPod())
 		}
 	}
 }
 
-// edit changes or deletes a profile.
-func (f *faults) edit() {
+// editProfiles changes or deletes a profile.
+func (f *faults) editProfiles() {
 	for _, name := range f.profileNames {
 		p := f.profiles[name]
 		if f.rng.IntN(2) == 0 {
@@ -393,7 +393,7 @@ func (f *faults) edit() {
 		default:
 			p.version++
 		}
-		f.tell("profile %s: version %d, paused %q, inert %q, policy %s, deleting %t", p.Name, p.version, p.Paused, p.Inert, p.Rollout.Reboot.Policy, p.Deleting)
+		f.narrate("profile %s: version %d, paused %q, inert %q, policy %s, deleting %t", p.Name, p.version, p.Paused, p.Inert, p.Rollout.Reboot.Policy, p.Deleting)
 	}
 }
 
@@ -403,34 +403,34 @@ func (f *faults) deleteNode(n *simNode) {
 		return
 	}
 	if !n.Deleting {
-		f.tell("%s is being deleted", n.Name)
+		f.narrate("%s is being deleted", n.Name)
 		n.Deleting = true
 		n.meddled++
 		n.nodeRV++
 		return
 	}
-	f.replace(n)
+	f.replaceNode(n)
 }
 
-func (w *world) replace(n *simNode) {
+func (w *world) replaceNode(n *simNode) {
 	if len(w.nodes) > 3 && !n.ControlPlane && w.rng.IntN(3) == 0 {
-		w.tell("%s is gone", n.Name)
+		w.narrate("%s is gone", n.Name)
 		delete(w.nodes, n.Name)
 		w.nodeNames = slices.Sorted(maps.Keys(w.nodes))
 		return
 	}
-	w.tell("%s is gone, and a new one comes", n.Name)
+	w.narrate("%s is gone, and a new one comes", n.Name)
 	rv := n.nodeRV
 	fresh := w.addNode(n.Name)
-	fresh.nodeRV, fresh.objectRV = rv+1, n.objectRV+1
+	fresh.nodeRV, fresh.clientNodeRV = rv+1, n.clientNodeRV+1
 	fresh.Manager, fresh.ControlPlane = n.Manager, n.ControlPlane
 	fresh.Labels, fresh.Untuned = n.Labels, w.rng.IntN(2) == 0
 }
 
-// heal ends all faults: people undo what they did, and broken machines are replaced.
-func (w *world) heal() {
+// endFaults ends all faults: people undo what they did, and broken machines are replaced.
+func (w *world) endFaults() {
 	w.quiet, w.paused, w.intrude = true, false, nil
-	w.tell("the faults end")
+	w.narrate("the faults end")
 	for _, name := range w.nodeNames {
 		n := w.nodes[name]
 		n.NeverDisrupt, n.Paused = false, false
@@ -448,7 +448,7 @@ func (w *world) heal() {
 		n.AgentReady = n.Ready
 		n.nodeRV++
 		if n.Deleting || n.machine.boot == bootNever && !n.machine.downUntil.IsZero() {
-			w.replace(n)
+			w.replaceNode(n)
 		}
 	}
 	w.reconcilePeople()
@@ -473,43 +473,43 @@ func (w *world) reconcilePeople() {
 	}
 }
 
-// calm is a turn without faults: what has to follow follows, and time goes on.
-func (w *world) calm() {
-	before := w.writes()
+// playCalmly is a turn without faults: what has to follow follows, and time goes on.
+func (w *world) playCalmly() {
+	before := w.countWrites()
 	m := &manager{world: w, name: "m"}
-	next := m.pass()
+	next := m.makePass()
 	w.check()
 	w.checkClosed()
 	w.checkGuards()
 	for _, name := range w.nodeNames {
 		n := w.nodes[name]
-		w.follow(n)
-		w.agent(n)
-		if w.failed(n) && n.ClientNode.Spec.Release && n.ClientNode.Status.RebootRequired && n.machine.downUntil.IsZero() {
+		w.followProfiles(n)
+		w.runAgent(n)
+		if w.hasFailed(n) && n.ClientNode.Spec.Release && n.ClientNode.Status.RebootRequired && n.machine.downUntil.IsZero() {
 			// No change of a profile can help a node that none wants any more.
-			w.tell("somebody reboots %s, which has failed", name)
-			w.unready(n)
+			w.narrate("somebody reboots %s, which has failed", name)
+			w.makeUnready(n)
 			n.machine.downUntil, n.machine.boot = w.now.Add(time.Minute), bootWell
 		}
 	}
-	if w.writes() != before {
-		w.step(5 * time.Second)
+	if w.countWrites() != before {
+		w.passTime(5 * time.Second)
 		return
 	}
-	w.step(w.idle(next))
+	w.passTime(w.idleTime(next))
 }
 
-// writes is how often something was written.
-func (w *world) writes() int {
+// countWrites is how often something was written.
+func (w *world) countWrites() int {
 	sum := w.claimsRV
 	for _, n := range w.nodes {
-		sum += n.nodeRV + n.objectRV
+		sum += n.nodeRV + n.clientNodeRV
 	}
 	return sum
 }
 
-// idle is how long nothing happens: until the manager wants to look again, or a machine, an agent or a pod comes or goes.
-func (w *world) idle(next time.Time) time.Duration {
+// idleTime is how long nothing happens: until the manager wants to look again, or a machine, an agent or a pod comes or goes.
+func (w *world) idleTime(next time.Time) time.Duration {
 	const least, most = 5 * time.Second, time.Hour
 	end := w.now.Add(most)
 	earlier := func(t time.Time) {
@@ -534,10 +534,10 @@ func (w *world) idle(next time.Time) time.Duration {
 func (w *world) checkClosed() {
 	for _, name := range w.nodeNames {
 		n := w.nodes[name]
-		if n.Mark == nil || n.Deleting || n.ClientNode == nil || n.ClientNode.Spec.RebootPermit != nil || w.failed(n) || n.ClientNode.Status.Rollout.Reason == v1alpha1.RolloutReasonPermitRefused {
+		if n.Mark == nil || n.Deleting || n.ClientNode == nil || n.ClientNode.Spec.RebootPermit != nil || w.hasFailed(n) || n.ClientNode.Status.Rollout.Reason == v1alpha1.RolloutReasonPermitRefused {
 			continue
 		}
-		for _, profile := range n.budgets(w) {
+		for _, profile := range n.budgetsNeeded(w) {
 			if open, _ := w.profiles[profile].Windows.At(w.now); !open {
 				w.fail("invariant 2: the drain of %s goes on outside the windows of profile %s", name, profile)
 			}
@@ -557,11 +557,11 @@ func (w *world) checkGuards() {
 	}
 }
 
-// finished says what is still to be done, empty if nothing is.
-func (w *world) finished() string {
+// whyUnfinished says what is still to be done, empty if nothing is.
+func (w *world) whyUnfinished() string {
 	for _, name := range w.nodeNames {
 		n := w.nodes[name]
-		settings, _ := w.wanted(n)
+		settings, _ := w.wantedSettings(n)
 		switch {
 		case n.Mark != nil || n.Unschedulable:
 			return name + " is cordoned"

@@ -27,7 +27,7 @@ func TestStories(t *testing.T) {
 			w.addNode("b")
 			w.addNode("c")
 			w.addProfile("eda", nil, "a", "b", "c")
-			w.until(20 * time.Minute)
+			w.playUntil(20 * time.Minute)
 		},
 		"a budget of two takes two at a time": func(w *world) {
 			w.budget = 2
@@ -38,75 +38,75 @@ func TestStories(t *testing.T) {
 				r.MaxUnavailable = ptr.To(intstr.FromInt32(2))
 				r.Canary.SoakSeconds = ptr.To[int32](0)
 			}, "a", "b", "c", "d")
-			w.until(20 * time.Minute)
+			w.playUntil(20 * time.Minute)
 		},
 		"a drain that times out is released and tried again": func(w *world) {
 			n := w.addNode("a")
 			n.pods = []simPod{{name: "db", blockedUntil: w.now.Add(18 * time.Minute)}}
 			w.addProfile("eda", nil, "a")
-			w.until(40 * time.Minute)
+			w.playUntil(40 * time.Minute)
 		},
 		"a boot without effect stops the rollout until the profile changes": func(w *world) {
 			n := w.addNode("a")
 			w.addNode("b")
 			p := w.addProfile("eda", nil, "a", "b")
 			w.bootsAs(n, bootWithoutEffect)
-			w.until(10 * time.Minute)
-			w.tell("somebody corrects the profile")
+			w.playUntil(10 * time.Minute)
+			w.narrate("somebody corrects the profile")
 			p.version++
 			w.bootsAs(n, bootWell)
-			w.until(20 * time.Minute)
+			w.playUntil(20 * time.Minute)
 		},
 		"a node that never comes back holds its budget": func(w *world) {
 			n := w.addNode("a")
 			w.addNode("b")
 			w.addProfile("eda", func(r *v1alpha1.Rollout) { r.FailureThreshold = ptr.To[int32](2) }, "a", "b")
 			w.bootsAs(n, bootNever)
-			w.until(30 * time.Minute)
+			w.playUntil(30 * time.Minute)
 		},
 		"somebody uncordons a node whose agent holds a permit": func(w *world) {
 			n := w.addNode("a")
 			w.addProfile("eda", nil, "a")
 			n.machine.silentUntil = w.now.Add(8 * time.Minute)
-			w.agentBefore(n)
-			w.until(time.Minute)
-			w.tell("somebody uncordons a")
+			w.reportBefore(n)
+			w.playUntil(time.Minute)
+			w.narrate("somebody uncordons a")
 			n.Unschedulable = false
 			n.meddled++
 			n.nodeRV++
-			w.until(25 * time.Minute)
+			w.playUntil(25 * time.Minute)
 		},
 		"a deleted profile with restoreReboot is rebooted away": func(w *world) {
 			w.addNode("a")
 			w.addNode("b")
 			p := w.addProfile("eda", func(r *v1alpha1.Rollout) { r.Reboot.RestoreReboot = true }, "a", "b")
-			w.until(20 * time.Minute)
-			w.tell("somebody deletes the profile")
+			w.playUntil(20 * time.Minute)
+			w.narrate("somebody deletes the profile")
 			p.Deleting = true
-			w.until(20 * time.Minute)
+			w.playUntil(20 * time.Minute)
 		},
 		"a pause releases what has no permit": func(w *world) {
 			n := w.addNode("a")
 			n.pods = []simPod{{name: "db", blockedUntil: w.now.Add(time.Hour)}}
 			p := w.addProfile("eda", nil, "a")
-			w.until(2 * time.Minute)
-			w.tell("somebody pauses the profile")
+			w.playUntil(2 * time.Minute)
+			w.narrate("somebody pauses the profile")
 			p.Paused = v1alpha1.ReasonPausedByField
-			w.until(2 * time.Minute)
+			w.playUntil(2 * time.Minute)
 		},
 		"a window that closes in the middle of a drain ends it until the next": func(w *world) {
 			n := w.addNode("a")
 			w.addNode("b")
 			n.pods = []simPod{{name: "db", blockedUntil: w.now.Add(75 * time.Minute)}}
-			w.addProfile("eda", nil, "a", "b").Windows = w.windows(v1alpha1.Window{Schedule: "15 * * * *", DurationSeconds: 600})
-			w.until(2*time.Hour + 30*time.Minute)
+			w.addProfile("eda", nil, "a", "b").Windows = w.parseWindows(v1alpha1.Window{Schedule: "15 * * * *", DurationSeconds: 600})
+			w.playUntil(2*time.Hour + 30*time.Minute)
 		},
 		"a window that closes lets a node with a permit finish": func(w *world) {
 			n := w.addNode("a")
 			w.addNode("b")
 			n.pods = []simPod{{name: "db", blockedUntil: w.now.Add(24 * time.Minute)}}
-			w.addProfile("eda", nil, "a", "b").Windows = w.windows(v1alpha1.Window{Schedule: "15 10 * * *", DurationSeconds: 600})
-			w.until(40 * time.Minute)
+			w.addProfile("eda", nil, "a", "b").Windows = w.parseWindows(v1alpha1.Window{Schedule: "15 10 * * *", DurationSeconds: 600})
+			w.playUntil(40 * time.Minute)
 		},
 		"zones in turn, the oldest node first, and a blocked one holds up nobody for ever": func(w *world) {
 			w.budget = 2
@@ -118,7 +118,7 @@ func TestStories(t *testing.T) {
 				r.MaxUnavailable = ptr.To(intstr.FromInt32(2))
 				r.Canary.SoakSeconds = ptr.To[int32](0)
 			}, "x-1", "x-2", "x-3", "y-1", "y-2")
-			w.until(90 * time.Minute)
+			w.playUntil(90 * time.Minute)
 		},
 		"two profiles share one slot in turns": func(w *world) {
 			for _, name := range []string{"a-1", "a-2", "a-3", "b-1", "b-2", "b-3"} {
@@ -127,17 +127,17 @@ func TestStories(t *testing.T) {
 			soon := func(r *v1alpha1.Rollout) { r.Canary.SoakSeconds = ptr.To[int32](0) }
 			w.addProfile("alpha", soon, "a-1", "a-2", "a-3").Priority = 100
 			w.addProfile("beta", soon, "b-1", "b-2", "b-3")
-			w.until(40 * time.Minute)
+			w.playUntil(40 * time.Minute)
 		},
 		"a new node that serves nothing yet goes before those that wait, and loses its taint": func(w *world) {
 			for _, name := range []string{"a", "b", "c"} {
 				w.addNode(name)
 			}
 			w.addProfile("eda", func(r *v1alpha1.Rollout) { r.Canary.SoakSeconds = ptr.To[int32](0) }, "a", "b", "c", "new")
-			w.until(time.Minute)
-			w.tell("a new node comes, with the taint")
+			w.playUntil(time.Minute)
+			w.narrate("a new node comes, with the taint")
 			w.addNode("new").Untuned = true
-			w.until(30 * time.Minute)
+			w.playUntil(30 * time.Minute)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -165,8 +165,8 @@ func TestStories(t *testing.T) {
 	}
 }
 
-// windows are open at their times, which are in UTC; a story begins at 10:00.
-func (w *world) windows(list ...v1alpha1.Window) windows.Set {
+// parseWindows are open at their times, which are in UTC; a story begins at 10:00.
+func (w *world) parseWindows(list ...v1alpha1.Window) windows.Set {
 	set, err := windows.ParseSet(list)
 	if err != nil {
 		w.fail("%v", err)
@@ -174,10 +174,10 @@ func (w *world) windows(list ...v1alpha1.Window) windows.Set {
 	return set
 }
 
-// until plays without faults for a while.
-func (w *world) until(d time.Duration) {
+// playUntil plays without faults for a while.
+func (w *world) playUntil(d time.Duration) {
 	for end := w.now.Add(d); w.now.Before(end); {
-		w.calm()
+		w.playCalmly()
 	}
 }
 
@@ -186,11 +186,11 @@ func (w *world) bootsAs(n *simNode, kind bootKind) {
 	n.machine.always = kind
 }
 
-// agentBefore lets an agent that is about to fall silent report once.
-func (w *world) agentBefore(n *simNode) {
+// reportBefore lets an agent that is about to fall silent report once.
+func (w *world) reportBefore(n *simNode) {
 	until := n.machine.silentUntil
 	n.machine.silentUntil = time.Time{}
-	w.follow(n)
-	w.agent(n)
+	w.followProfiles(n)
+	w.runAgent(n)
 	n.machine.silentUntil = until
 }

@@ -77,7 +77,7 @@ func (p *simProfile) setting() v1alpha1.NodeSetting {
 // simNode is a Node, its StorageClientNode, and the machine.
 type simNode struct {
 	plan.Node
-	nodeRV, objectRV int
+	nodeRV, clientNodeRV int
 	// meddled counts what others did to the cordon: what a manager read before no longer holds. known is how much of
 	// it a manager has dealt with in a pass that it finished.
 	meddled, known int
@@ -167,7 +167,7 @@ func (w *world) addNode(name string) *simNode {
 	return n
 }
 
-func (w *world) tell(format string, args ...any) {
+func (w *world) narrate(format string, args ...any) {
 	if !w.verbose {
 		return
 	}
@@ -177,50 +177,50 @@ func (w *world) tell(format string, args ...any) {
 func (w *world) fail(format string, args ...any) {
 	if w.broken == nil {
 		w.broken = fmt.Errorf(format, args...)
-		w.tell("BROKEN: %v", w.broken)
+		w.narrate("BROKEN: %v", w.broken)
 	}
 }
 
-// follow does what controllers/node does: the StorageClientNode carries what the profiles declare, or is released.
-func (w *world) follow(n *simNode) {
+// followProfiles does what controllers/node does: the StorageClientNode carries what the profiles declare, or is released.
+func (w *world) followProfiles(n *simNode) {
 	if n.Deleting {
 		return
 	}
-	settings, hash := w.wanted(n)
+	settings, hash := w.wantedSettings(n)
 	managed := len(settings) > 0
 	switch {
 	case n.ClientNode == nil && managed:
 		w.serial++
 		n.ClientNode = &plan.ClientNode{UID: fmt.Sprintf("uid-%d", w.serial), Generation: 1}
 		n.ClientNode.Spec = v1alpha1.StorageClientNodeSpec{Settings: settings, Hash: hash, BootHash: hash}
-		n.objectRV++
+		n.clientNodeRV++
 	case n.ClientNode == nil:
 	case managed && (n.ClientNode.Spec.Hash != hash || n.ClientNode.Spec.Release):
-		w.change(n, func(s *v1alpha1.StorageClientNodeSpec) {
+		w.changeSpec(n, func(s *v1alpha1.StorageClientNodeSpec) {
 			s.Settings, s.Hash, s.BootHash, s.Release = settings, hash, hash, false
 		})
 	case managed:
-		w.withhold(n, settings)
+		w.withholdSettings(n, settings)
 	case !n.ClientNode.Spec.Release:
-		w.change(n, func(s *v1alpha1.StorageClientNodeSpec) { s.Release = true })
+		w.changeSpec(n, func(s *v1alpha1.StorageClientNodeSpec) { s.Release = true })
 	default:
-		w.remove(n)
+		w.removeClientNode(n)
 	}
 }
 
-// withhold takes what a permitted reboot did not bring out of the object again, under the same hash, or puts it back.
-func (w *world) withhold(n *simNode, settings []v1alpha1.NodeSetting) {
-	_, hash := w.wanted(n)
+// withholdSettings takes what a permitted reboot did not bring out of the object again, under the same hash, or puts it back.
+func (w *world) withholdSettings(n *simNode, settings []v1alpha1.NodeSetting) {
+	_, hash := w.wantedSettings(n)
 	keys := withheld(n, settings, hash)
 	kept := slices.DeleteFunc(slices.Clone(settings), func(s v1alpha1.NodeSetting) bool { return slices.Contains(keys, s.Key) })
 	if len(kept) == len(n.ClientNode.Spec.Settings) {
 		return
 	}
 	if len(keys) > 0 {
-		w.tell("%s is no longer given %v", n.Name, keys)
+		w.narrate("%s is no longer given %v", n.Name, keys)
 		w.vain.Insert(n.ClientNode.UID + " " + target(n.ClientNode))
 	}
-	w.change(n, func(s *v1alpha1.StorageClientNodeSpec) { s.Settings = kept })
+	w.changeSpec(n, func(s *v1alpha1.StorageClientNodeSpec) { s.Settings = kept })
 }
 
 // withheld asks the code that the managers ask.
@@ -229,17 +229,17 @@ func withheld(n *simNode, settings []v1alpha1.NodeSetting, hash string) []string
 	return fleet.Withheld(&object, nodesettings.Result{Settings: settings, Hash: hash, BootHash: hash})
 }
 
-// change writes the object's spec. What others have read of it stays as it was.
-func (w *world) change(n *simNode, change func(*v1alpha1.StorageClientNodeSpec)) {
+// changeSpec writes the object's spec. What others have read of it stays as it was.
+func (w *world) changeSpec(n *simNode, change func(*v1alpha1.StorageClientNodeSpec)) {
 	c := *n.ClientNode
 	change(&c.Spec)
 	c.Generation++
 	n.ClientNode = &c
-	n.objectRV++
+	n.clientNodeRV++
 }
 
-// remove deletes the object of a node that is restored and that the rollout has let go of.
-func (w *world) remove(n *simNode) {
+// removeClientNode deletes the object of a node that is restored and that the rollout has let go of.
+func (w *world) removeClientNode(n *simNode) {
 	c := n.ClientNode
 	held := n.Mark != nil || c.Spec.RebootPermit != nil
 	if r := c.Status.Rollout; r != nil {
@@ -258,7 +258,7 @@ func (w *world) remove(n *simNode) {
 		return
 	}
 	n.ClientNode = nil
-	n.objectRV++
+	n.clientNodeRV++
 }
 
 // wish is what profiles declare for a node, as of their versions.
@@ -268,8 +268,8 @@ type wish struct {
 	hash     string
 }
 
-// wanted is what the profiles declare for a node. It is asked all the time and changes rarely.
-func (w *world) wanted(n *simNode) ([]v1alpha1.NodeSetting, string) {
+// wantedSettings is what the profiles declare for a node. It is asked all the time and changes rarely.
+func (w *world) wantedSettings(n *simNode) ([]v1alpha1.NodeSetting, string) {
 	versions := 0
 	for _, name := range w.profileNames {
 		if p := w.profiles[name]; p.Deleting {
@@ -280,14 +280,14 @@ func (w *world) wanted(n *simNode) ([]v1alpha1.NodeSetting, string) {
 	}
 	known := w.wishes[n.Name]
 	if known == nil || known.versions != versions {
-		known = w.wish(n)
+		known = w.mergeProfiles(n)
 		known.versions = versions
 		w.wishes[n.Name] = known
 	}
 	return known.settings, known.hash
 }
 
-func (w *world) wish(n *simNode) *wish {
+func (w *world) mergeProfiles(n *simNode) *wish {
 	out := &wish{}
 	var parts []string
 	for _, name := range w.profileNames {
@@ -301,8 +301,8 @@ func (w *world) wish(n *simNode) *wish {
 	return out
 }
 
-// agent is one round of a node's agent.
-func (w *world) agent(n *simNode) {
+// runAgent is one round of a node's agent.
+func (w *world) runAgent(n *simNode) {
 	if n.ClientNode == nil || !n.machine.downUntil.IsZero() || w.now.Before(n.machine.silentUntil) {
 		return
 	}
@@ -313,19 +313,19 @@ func (w *world) agent(n *simNode) {
 			n.machine.staged[s.Key] = s.Value
 		}
 	}
-	status := w.observe(n)
+	status := w.observeStatus(n)
 	if permit := c.Spec.RebootPermit; permit != nil {
-		if status.Reboot = w.answer(n, permit, status); status.Reboot.Phase == v1alpha1.RebootStarted {
+		if status.Reboot = w.answerPermit(n, permit, status); status.Reboot.Phase == v1alpha1.RebootStarted {
 			status.ObservedGeneration, status.Reboot = c.Generation, &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootStarted}
-			w.report(n, status)
+			w.reportStatus(n, status)
 			w.goDown(n, permit)
 			return
 		}
 	}
-	w.report(n, status)
+	w.reportStatus(n, status)
 }
 
-func (w *world) report(n *simNode, status v1alpha1.StorageClientNodeStatus) {
+func (w *world) reportStatus(n *simNode, status v1alpha1.StorageClientNodeStatus) {
 	status.Rollout = n.ClientNode.Status.Rollout
 	n.machine.seen = n.machine.inForce
 	if reflect.DeepEqual(status, n.ClientNode.Status) {
@@ -334,10 +334,10 @@ func (w *world) report(n *simNode, status v1alpha1.StorageClientNodeStatus) {
 	c := *n.ClientNode
 	c.Status = status
 	n.ClientNode = &c
-	n.objectRV++
+	n.clientNodeRV++
 }
 
-func (w *world) observe(n *simNode) v1alpha1.StorageClientNodeStatus {
+func (w *world) observeStatus(n *simNode) v1alpha1.StorageClientNodeStatus {
 	c := n.ClientNode
 	status := v1alpha1.StorageClientNodeStatus{
 		ObservedGeneration: c.Generation, Hash: c.Spec.Hash, BootID: n.BootID, Restored: c.Spec.Release,
@@ -362,8 +362,8 @@ func (w *world) observe(n *simNode) v1alpha1.StorageClientNodeStatus {
 	return status
 }
 
-// answer decides on a permit as the agent does.
-func (w *world) answer(n *simNode, permit *v1alpha1.RebootPermit, status v1alpha1.StorageClientNodeStatus) *v1alpha1.RebootStatus {
+// answerPermit decides on a permit as the agent does.
+func (w *world) answerPermit(n *simNode, permit *v1alpha1.RebootPermit, status v1alpha1.StorageClientNodeStatus) *v1alpha1.RebootStatus {
 	if boot, used := n.machine.used[permit.ID]; used {
 		if boot == n.BootID {
 			return &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootFailed, Message: "used, not rebooted"}
@@ -401,22 +401,22 @@ func (w *world) goDown(n *simNode, permit *v1alpha1.RebootPermit) {
 			n.machine.boot = bootWithoutEffect
 		}
 	}
-	w.unready(n)
-	w.tell("machine %s goes down", n.Name)
+	w.makeUnready(n)
+	w.narrate("machine %s goes down", n.Name)
 }
 
-func (w *world) unready(n *simNode) {
+func (w *world) makeUnready(n *simNode) {
 	since := w.now
 	n.Ready, n.AgentReady, n.ReadySince, n.UnavailableSince = false, false, since, &since
 	n.nodeRV++
 }
 
-// register has the kubelet tell of the boot a while before the node is Ready.
-func (w *world) register(n *simNode) {
+// registerBoot has the kubelet tell of the boot a while before the node is Ready.
+func (w *world) registerBoot(n *simNode) {
 	w.newBoot(n)
 	n.machine.registered, n.machine.downUntil = true, w.now.Add(time.Duration(w.rng.IntN(120))*time.Second)
 	n.nodeRV++
-	w.tell("machine %s has booted as %s", n.Name, n.BootID)
+	w.narrate("machine %s has booted as %s", n.Name, n.BootID)
 }
 
 func (w *world) newBoot(n *simNode) {
@@ -438,26 +438,26 @@ func (w *world) comeUp(n *simNode) {
 	n.machine.downUntil, n.machine.registered = time.Time{}, false
 	n.Ready, n.AgentReady, n.ReadySince, n.UnavailableSince = true, true, w.now, nil
 	n.nodeRV++
-	w.tell("machine %s is back as %s", n.Name, n.BootID)
+	w.narrate("machine %s is back as %s", n.Name, n.BootID)
 }
 
-// boots takes a machine's boot further, once its time has come.
-func (w *world) boots(n *simNode) {
+// advanceBoot takes a machine's boot further, once its time has come.
+func (w *world) advanceBoot(n *simNode) {
 	switch {
 	case n.machine.downUntil.IsZero(), w.now.Before(n.machine.downUntil), n.machine.boot == bootNever:
 	case !w.quiet && !n.machine.registered && w.rng.IntN(2) == 0:
-		w.register(n)
+		w.registerBoot(n)
 	default:
 		w.comeUp(n)
 	}
 }
 
-// step lets time pass: machines boot, pods go.
-func (w *world) step(d time.Duration) {
+// passTime lets time pass: machines boot, pods go.
+func (w *world) passTime(d time.Duration) {
 	w.now = w.now.Add(d)
 	for _, name := range w.nodeNames {
 		n := w.nodes[name]
-		w.boots(n)
+		w.advanceBoot(n)
 		n.pods = slices.DeleteFunc(n.pods, func(p simPod) bool { return !p.goneAt.IsZero() && !w.now.Before(p.goneAt) })
 		if !w.calmly && !n.Unschedulable && n.Ready && w.rng.IntN(3) == 0 && len(n.pods) < 3 {
 			n.pods = append(n.pods, w.newPod())
@@ -474,7 +474,7 @@ func (w *world) newPod() simPod {
 	return pod
 }
 
-func (w *world) unavailable(n *simNode) bool {
+func (w *world) isUnavailable(n *simNode) bool {
 	return !n.Ready || n.Deleting || (n.Unschedulable && n.Mark == nil)
 }
 
@@ -485,7 +485,7 @@ func target(c *plan.ClientNode) string {
 	return c.Spec.BootHash
 }
 
-func (w *world) failed(n *simNode) bool {
+func (w *world) hasFailed(n *simNode) bool {
 	return n.ClientNode != nil && n.ClientNode.Status.Rollout != nil &&
 		n.ClientNode.Status.Rollout.Phase == v1alpha1.RolloutFailed && n.ClientNode.Status.Rollout.BootHash == target(n.ClientNode)
 }
@@ -521,7 +521,7 @@ type manager struct {
 // errDied ends a process in the middle of a pass.
 var errDied = errors.New("the manager died")
 
-func (m *manager) hook(where string) {
+func (m *manager) intrudeAt(where string) {
 	if m.dead {
 		panic(errDied)
 	}
@@ -542,7 +542,7 @@ func (m *manager) turnOfWorker() func() {
 }
 
 func (m *manager) readSnapshot(context.Context) (plan.Snapshot, error) {
-	m.hook("snapshot")
+	m.intrudeAt("snapshot")
 	m.readCommon()
 	m.seen, m.vacant = map[string]*simNode{}, map[string]bool{}
 	for _, name := range m.nodeNames {
@@ -557,7 +557,7 @@ func (m *manager) readSnapshot(context.Context) (plan.Snapshot, error) {
 }
 
 func (m *manager) refreshNodes(_ context.Context, names sets.Set[string]) (plan.Snapshot, error) {
-	m.hook("refresh")
+	m.intrudeAt("refresh")
 	m.readCommon()
 	if names == nil {
 		names = sets.KeySet(m.nodes).Union(sets.KeySet(m.seen))
@@ -567,7 +567,7 @@ func (m *manager) refreshNodes(_ context.Context, names sets.Set[string]) (plan.
 		delete(m.seen, name)
 		if n := m.nodes[name]; n != nil {
 			m.seen[name] = copyNode(n)
-			m.out[name] = m.unavailable(n)
+			m.out[name] = m.isUnavailable(n)
 			m.vacant[name] = n.Untuned && len(n.pods) == 0
 		}
 	}
@@ -582,7 +582,7 @@ func (m *manager) readCommon() {
 		m.rules[name] = m.profiles[name].Profile
 	}
 	for _, name := range m.nodeNames {
-		settings, hash := m.wanted(m.nodes[name])
+		settings, hash := m.wantedSettings(m.nodes[name])
 		m.wishesThen[name] = wish{settings: settings, hash: hash}
 	}
 }
@@ -616,32 +616,32 @@ func conflict(name string) error {
 	return apierrors.NewConflict(schema.GroupResource{Resource: "things"}, name, errors.New("changed"))
 }
 
-// node returns the node to write to, if it is as it was decided upon.
-func (m *manager) node(name string, object bool) (*simNode, error) {
+// nodeToWrite returns the node to write to, if it is as it was decided upon.
+func (m *manager) nodeToWrite(name string, object bool) (*simNode, error) {
 	n, seen := m.nodes[name], m.seen[name]
 	if n == nil || seen == nil || (object && n.ClientNode == nil) {
 		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "things"}, name)
 	}
-	if (object && n.objectRV != seen.objectRV) || (!object && n.nodeRV != seen.nodeRV) {
+	if (object && n.clientNodeRV != seen.clientNodeRV) || (!object && n.nodeRV != seen.nodeRV) {
 		return nil, conflict(name)
 	}
 	return n, nil
 }
 
-// wrote remembers what the server made of a write, to the Node or to its StorageClientNode.
-func (m *manager) wrote(n *simNode, object bool) {
+// rememberWrite remembers what the server made of a write, to the Node or to its StorageClientNode.
+func (m *manager) rememberWrite(n *simNode, object bool) {
 	seen, now := m.seen[n.Name], copyNode(n)
 	if object {
-		seen.ClientNode, seen.objectRV = now.ClientNode, now.objectRV
+		seen.ClientNode, seen.clientNodeRV = now.ClientNode, now.clientNodeRV
 		return
 	}
-	now.ClientNode, now.objectRV = seen.ClientNode, seen.objectRV
+	now.ClientNode, now.clientNodeRV = seen.ClientNode, seen.clientNodeRV
 	m.seen[n.Name] = now
 }
 
 func (m *manager) drainNode(_ context.Context, step plan.Drain) (plan.DrainProgress, error) {
 	defer m.turnOfWorker()()
-	m.hook("drain")
+	m.intrudeAt("drain")
 	n := m.nodes[step.Node]
 	if n == nil {
 		return plan.DrainProgress{}, apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, step.Node)
@@ -670,7 +670,7 @@ func (m *manager) drainNode(_ context.Context, step plan.Drain) (plan.DrainProgr
 
 func (m *manager) inspectPods(_ context.Context, step plan.Drain) (*plan.DrainProgress, error) {
 	defer m.turnOfWorker()()
-	m.hook("look")
+	m.intrudeAt("look")
 	n := m.nodes[step.Node]
 	if n == nil {
 		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, step.Node)
@@ -683,7 +683,7 @@ func (m *manager) inspectPods(_ context.Context, step plan.Drain) (*plan.DrainPr
 
 func (m *manager) addClaims(_ context.Context, steps []plan.AddClaim) error {
 	defer m.turnOfWorker()()
-	m.hook("claim")
+	m.intrudeAt("claim")
 	if m.seenRV != m.claimsRV {
 		return conflict("claims")
 	}
@@ -693,7 +693,7 @@ func (m *manager) addClaims(_ context.Context, steps []plan.AddClaim) error {
 			m.checkTurn(step)
 		}
 		m.claims[step.Node], m.known[step.Node] = step.Claim, step.Claim
-		m.tell("%s: %s", m.name, step)
+		m.narrate("%s: %s", m.name, step)
 	}
 	m.claimsRV++
 	m.seenRV = m.claimsRV
@@ -702,7 +702,7 @@ func (m *manager) addClaims(_ context.Context, steps []plan.AddClaim) error {
 
 // checkBudget is invariant 1. Who became unavailable after the last look does not count: nobody can know.
 func (m *manager) checkBudget(step plan.AddClaim) {
-	for _, profile := range append(m.nodes[step.Node].budgets(m.world), "") {
+	for _, profile := range append(m.nodes[step.Node].budgetsNeeded(m.world), "") {
 		limit, count := m.budget, 0
 		if profile != "" {
 			limit = int(m.rules[profile].Rollout.MaxUnavailable.IntVal)
@@ -711,7 +711,7 @@ func (m *manager) checkBudget(step plan.AddClaim) {
 			if profile != "" && !slices.Contains(m.profiles[profile].nodes, name) {
 				continue
 			}
-			if m.ours(n) || m.failed(n) || (m.unavailable(n) && m.out[name] && !m.forgiven(n, profile)) {
+			if m.isDisrupted(n) || m.hasFailed(n) || (m.isUnavailable(n) && m.out[name] && !m.isForgiven(n, profile)) {
 				count++
 			}
 		}
@@ -721,15 +721,15 @@ func (m *manager) checkBudget(step plan.AddClaim) {
 	}
 }
 
-// ours reports whether we have disrupted a node.
-func (w *world) ours(n *simNode) bool {
+// isDisrupted reports whether we have disrupted a node.
+func (w *world) isDisrupted(n *simNode) bool {
 	_, claimed := w.claims[n.Name]
 	return claimed || n.Mark != nil
 }
 
-// forgiven reports whether a profile, or for the cluster every profile of the node, minds a node no more that has been
+// isForgiven reports whether a profile, or for the cluster every profile of the node, minds a node no more that has been
 // unavailable for so long.
-func (m *manager) forgiven(n *simNode, profile string) bool {
+func (m *manager) isForgiven(n *simNode, profile string) bool {
 	seen := m.seen[n.Name]
 	if seen == nil || seen.UnavailableSince == nil {
 		return false
@@ -763,17 +763,17 @@ func (m *manager) checkTurn(step plan.AddClaim) {
 	m.checkWindows(n, step)
 	for _, name := range m.nodeNames {
 		other, seen := m.nodes[name], m.seen[name]
-		if other == n || seen == nil || seen.nodeRV != other.nodeRV || seen.objectRV != other.objectRV {
+		if other == n || seen == nil || seen.nodeRV != other.nodeRV || seen.clientNodeRV != other.clientNodeRV {
 			continue
 		}
-		for _, profile := range n.budgets(m.world) {
+		for _, profile := range n.budgetsNeeded(m.world) {
 			m.checkZone(n, other, profile)
 			m.checkCanary(n, other, profile)
 		}
 	}
 	if n.ControlPlane && !slices.ContainsFunc(m.nodeNames, func(name string) bool {
 		other := m.nodes[name]
-		return other != n && other.ControlPlane && !m.ours(other) && !m.failed(other) && !(m.unavailable(other) && m.out[name])
+		return other != n && other.ControlPlane && !m.isDisrupted(other) && !m.hasFailed(other) && !(m.isUnavailable(other) && m.out[name])
 	}) {
 		m.fail("the last control-plane node: %s", step)
 	}
@@ -781,7 +781,7 @@ func (m *manager) checkTurn(step plan.AddClaim) {
 
 // checkWindows is the part of invariant 2 that is about windows.
 func (m *manager) checkWindows(n *simNode, step plan.Step) {
-	for _, profile := range n.budgets(m.world) {
+	for _, profile := range n.budgetsNeeded(m.world) {
 		if open, _ := m.rules[profile].Windows.At(m.now); !open {
 			m.fail("invariant 2: %s outside the windows of profile %s", step, profile)
 		}
@@ -793,7 +793,7 @@ func (m *manager) checkWindows(n *simNode, step plan.Step) {
 func (m *manager) checkZone(n, other *simNode, profile string) {
 	zone := func(n *simNode) string { return n.Labels[corev1.LabelTopologyZone] }
 	if zone(n) == zone(other) || m.vacant[n.Name] || m.vacant[other.Name] || !slices.Contains(m.profilesOf(other), profile) ||
-		!m.ours(other) || m.failed(other) {
+		!m.isDisrupted(other) || m.hasFailed(other) {
 		return
 	}
 	since := m.claims[other.Name].Since
@@ -818,8 +818,8 @@ func (m *manager) checkCanary(n, other *simNode, profile string) {
 	if m.rules[profile].Rollout.Canary.NodeSelector == nil || n.Labels["canary"] != "" || other.Labels["canary"] == "" || other.ClientNode == nil {
 		return
 	}
-	_, wanted := m.wanted(n)
-	_, same := m.wanted(other)
+	_, wanted := m.wantedSettings(n)
+	_, same := m.wantedSettings(other)
 	fit := other.Ready && !other.Deleting && !other.NeverDisrupt && !other.Paused && (!other.Unschedulable || other.Mark != nil)
 	status := other.ClientNode.Status
 	if wanted == same && fit && !n.ClientNode.Spec.Release && other.ClientNode.Spec.BootHash == same && status.BootID == other.BootID &&
@@ -828,8 +828,8 @@ func (m *manager) checkCanary(n, other *simNode, profile string) {
 	}
 }
 
-// budgets are the profiles whose budgets a node needs.
-func (n *simNode) budgets(w *world) []string {
+// budgetsNeeded are the profiles whose budgets a node needs.
+func (n *simNode) budgetsNeeded(w *world) []string {
 	var out []string
 	for name, p := range w.profiles {
 		if n.ClientNode != nil && !n.ClientNode.Spec.Release && slices.Contains(n.ClientNode.Status.RebootRequiredBy, p.key()) && !p.Deleting {
@@ -841,33 +841,33 @@ func (n *simNode) budgets(w *world) []string {
 
 func (m *manager) writeNote(_ context.Context, node string, status v1alpha1.RolloutStatus) error {
 	defer m.turnOfWorker()()
-	m.hook("note")
-	n, err := m.node(node, true)
+	m.intrudeAt("note")
+	n, err := m.nodeToWrite(node, true)
 	if err != nil {
 		return err
 	}
 	c := *n.ClientNode
 	c.Status.Rollout = &status
 	n.ClientNode = &c
-	n.objectRV++
-	m.wrote(n, true)
-	m.tell("%s: note %s: %s %s", m.name, node, status.Phase, status.Reason)
+	n.clientNodeRV++
+	m.rememberWrite(n, true)
+	m.narrate("%s: note %s: %s %s", m.name, node, status.Phase, status.Reason)
 	return nil
 }
 
 func (m *manager) applyStep(_ context.Context, step plan.Step) error {
 	defer m.turnOfWorker()()
-	m.hook(step.String())
+	m.intrudeAt(step.String())
 	if step, ok := step.(plan.ReleaseClaim); ok {
-		return m.release(step)
+		return m.releaseClaim(step)
 	}
 	_, permit := step.(plan.GivePermit)
 	_, spent := step.(plan.ClearPermit)
-	n, err := m.node(step.NodeName(), permit || spent)
+	n, err := m.nodeToWrite(step.NodeName(), permit || spent)
 	if err != nil {
 		return err
 	}
-	m.tell("%s: %s", m.name, step)
+	m.narrate("%s: %s", m.name, step)
 	switch step := step.(type) {
 	case plan.Cordon:
 		if n.Unschedulable && n.Mark == nil {
@@ -890,19 +890,19 @@ func (m *manager) applyStep(_ context.Context, step plan.Step) error {
 	case plan.GivePermit:
 		m.checkPermit(n, step.Permit)
 		m.checkWindows(n, step)
-		m.change(n, func(s *v1alpha1.StorageClientNodeSpec) { s.RebootPermit = &step.Permit })
+		m.changeSpec(n, func(s *v1alpha1.StorageClientNodeSpec) { s.RebootPermit = &step.Permit })
 	case plan.ClearPermit:
 		m.checkClear(n)
-		m.change(n, func(s *v1alpha1.StorageClientNodeSpec) { s.RebootPermit = nil })
+		m.changeSpec(n, func(s *v1alpha1.StorageClientNodeSpec) { s.RebootPermit = nil })
 	}
 	if !permit && !spent {
 		n.nodeRV++
 	}
-	m.wrote(n, permit || spent)
+	m.rememberWrite(n, permit || spent)
 	return nil
 }
 
-func (m *manager) release(step plan.ReleaseClaim) error {
+func (m *manager) releaseClaim(step plan.ReleaseClaim) error {
 	if m.seenRV != m.claimsRV {
 		return conflict("claims")
 	}
@@ -910,7 +910,7 @@ func (m *manager) release(step plan.ReleaseClaim) error {
 	delete(m.known, step.Node)
 	m.claimsRV++
 	m.seenRV = m.claimsRV
-	m.tell("%s: %s", m.name, step)
+	m.narrate("%s: %s", m.name, step)
 	return nil
 }
 
@@ -949,7 +949,7 @@ func (m *manager) checkRules(n *simNode) {
 	if m.pausedThen || seen.Paused || seen.NeverDisrupt {
 		m.fail("invariant 2: permit for %s, which is to be left alone", n.Name)
 	}
-	for _, name := range n.budgets(m.world) {
+	for _, name := range n.budgetsNeeded(m.world) {
 		if rule := m.rules[name]; rule.Paused != "" || rule.Inert != "" || rule.Rollout.Reboot.Policy != v1alpha1.RebootAutomatic {
 			m.fail("invariant 2: permit for %s against the rules of profile %s", n.Name, name)
 		}
@@ -985,7 +985,7 @@ func (m *manager) checkUncordon(n *simNode, step plan.Uncordon) {
 	if permit := c.Spec.RebootPermit; permit != nil && permit.BootID == n.BootID {
 		m.fail("invariant 2: uncordon of %s, which may reboot", n.Name)
 	}
-	if step.Reason != v1alpha1.RolloutReasonAccepted || m.seen[n.Name].objectRV != n.objectRV {
+	if step.Reason != v1alpha1.RolloutReasonAccepted || m.seen[n.Name].clientNodeRV != n.clientNodeRV {
 		return
 	}
 	due := slices.ContainsFunc(c.Spec.Settings, func(s v1alpha1.NodeSetting) bool {

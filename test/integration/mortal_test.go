@@ -31,7 +31,7 @@ func newMortal(writes int) *mortal {
 	m := &mortal{Config: rest.CopyConfig(restConfig), limit: int64(writes)}
 	m.Config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(request *http.Request) (*http.Response, error) {
-			if m.dies(request.Method) {
+			if m.isDead(request.Method) {
 				return nil, errDead
 			}
 			return next.RoundTrip(request)
@@ -43,13 +43,13 @@ func newMortal(writes int) *mortal {
 	return m
 }
 
-// Died tells whether the process came to the write that it does not survive. A story that ends without it has been
+// HasDied reports whether the process came to the write that it does not survive. A story that ends without it has been
 // told with every possible death.
-func (m *mortal) Died() bool { return m.writes.Load() > m.limit }
+func (m *mortal) HasDied() bool { return m.writes.Load() > m.limit }
 
-func (m *mortal) dies(method string) bool {
+func (m *mortal) isDead(method string) bool {
 	if method == http.MethodGet {
-		return m.Died()
+		return m.HasDied()
 	}
 	return m.writes.Add(1) > m.limit
 }

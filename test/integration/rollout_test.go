@@ -59,13 +59,13 @@ var _ = Describe("The rollout", func() {
 			newPod("default", "web").On("a").Create()
 			dying := newMortal(writes)
 			newStory(dying.Client, dying.Client).play()
-			if dying.Died() {
+			if dying.HasDied() {
 				newStory(k8s, k8s).play()
 			}
 			expectReturned("a")
 			Expect(getNode("a").Status.NodeInfo.BootID).To(Equal("boot-2"))
 			Expect(claims()).To(BeEmpty())
-			if !dying.Died() {
+			if !dying.HasDied() {
 				Expect(writes).To(BeNumerically(">=", 12), "the story has at least as many writes")
 				return
 			}
@@ -92,7 +92,7 @@ var _ = Describe("The rollout", func() {
 		blocked := "Eviction of Pod default/db blocked by PodDisruptionBudget default/db-budget"
 		Expect(findObject("a").Status.Rollout).To(And(
 			HaveField("Phase", v1alpha1.RolloutDraining), HaveField("Reason", "DrainBlocked"), HaveField("Message", blocked)))
-		Expect(s.told()).To(ContainElement("Warning DrainBlocked " + blocked))
+		Expect(s.notes()).To(ContainElement("Warning DrainBlocked " + blocked))
 		Expect(conditions("a")).To(ConsistOf(corev1.NodeMaintenanceInProgress, corev1.NodeDrainInProgress))
 		Expect(s.reasons()).To(Equal([]string{"NodeCordoned", "DrainBlocked"}), "it is told once")
 
@@ -326,8 +326,8 @@ func (s *story) turn() bool {
 	return done && len(claims()) == 0
 }
 
-// told is the events, without their regard: type, reason, note.
-func (s *story) told() []string {
+// notes is the events, without their regard: type, reason, note.
+func (s *story) notes() []string {
 	for {
 		select {
 		case event := <-s.recorder.Events:
@@ -340,7 +340,7 @@ func (s *story) told() []string {
 
 func (s *story) reasons() []string {
 	var out []string
-	for _, event := range s.told() {
+	for _, event := range s.notes() {
 		out = append(out, strings.Fields(event)[1])
 	}
 	return out

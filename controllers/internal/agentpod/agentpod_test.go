@@ -36,9 +36,9 @@ func TestSilent(t *testing.T) {
 		return &v1alpha1.StorageClientNode{Status: v1alpha1.StorageClientNodeStatus{BootID: bootID}}
 	}
 	for name, test := range map[string]struct {
-		clientNode   *v1alpha1.StorageClientNode
-		ready bool
-		want  string
+		clientNode *v1alpha1.StorageClientNode
+		ready      bool
+		want       string
 	}{
 		"alive, and reported in this boot":  {reported("boot-2"), true, ""},
 		"its Pod is not Ready":              {reported("boot-2"), false, "the node's agent is not Ready"},

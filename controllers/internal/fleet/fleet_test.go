@@ -62,9 +62,9 @@ func TestAHeldProfileKeepsEverySettingInForce(t *testing.T) {
 
 func TestWanted(t *testing.T) {
 	for name, test := range map[string]struct {
-		profiles []v1alpha1.StorageClientProfile
-		clientNode      *v1alpha1.StorageClientNode
-		want     Wanted
+		profiles   []v1alpha1.StorageClientProfile
+		clientNode *v1alpha1.StorageClientNode
+		want       Wanted
 	}{
 		"no profile, nothing to do": {},
 		"the higher priority wins": {
@@ -72,13 +72,13 @@ func TestWanted(t *testing.T) {
 			want:     Wanted{Managed: true, Profiles: []string{"a", "b"}, Result: nodesettings.Result{Settings: []v1alpha1.NodeSetting{rmem("2097152", "b")}}},
 		},
 		"a profile that is being deleted contributes nothing": {
-			profiles: []v1alpha1.StorageClientProfile{profile("a", 1, "1048576"), profile("b", 2, "2097152", leaving)},
-			clientNode:      carrying(rmem("2097152", "b")),
-			want:     Wanted{Managed: true, Profiles: []string{"a"}, Result: nodesettings.Result{Settings: []v1alpha1.NodeSetting{rmem("1048576", "a")}}},
+			profiles:   []v1alpha1.StorageClientProfile{profile("a", 1, "1048576"), profile("b", 2, "2097152", leaving)},
+			clientNode: carrying(rmem("2097152", "b")),
+			want:       Wanted{Managed: true, Profiles: []string{"a"}, Result: nodesettings.Result{Settings: []v1alpha1.NodeSetting{rmem("1048576", "a")}}},
 		},
 		"equal priorities leave what is in force": {
-			profiles: []v1alpha1.StorageClientProfile{profile("a", 1, "1048576"), profile("b", 1, "2097152")},
-			clientNode:      carrying(rmem("2097152", "b")),
+			profiles:   []v1alpha1.StorageClientProfile{profile("a", 1, "1048576"), profile("b", 1, "2097152")},
+			clientNode: carrying(rmem("2097152", "b")),
 			want: Wanted{Managed: true, Profiles: []string{"a", "b"}, Result: nodesettings.Result{
 				Settings: []v1alpha1.NodeSetting{rmem("2097152", "b")},
 				Conflicts: []nodesettings.Conflict{{
@@ -87,20 +87,20 @@ func TestWanted(t *testing.T) {
 			}},
 		},
 		"a profile put into mode Plan keeps the value in force, whatever it declares now": {
-			profiles: []v1alpha1.StorageClientProfile{profile("a", 1, "4194304", inPlanMode)},
-			clientNode:      carrying(rmem("1048576", "a")),
-			want:     Wanted{Managed: true, Profiles: []string{"a"}, Result: nodesettings.Result{Settings: []v1alpha1.NodeSetting{rmem("1048576", "a")}}},
+			profiles:   []v1alpha1.StorageClientProfile{profile("a", 1, "4194304", inPlanMode)},
+			clientNode: carrying(rmem("1048576", "a")),
+			want:       Wanted{Managed: true, Profiles: []string{"a"}, Result: nodesettings.Result{Settings: []v1alpha1.NodeSetting{rmem("1048576", "a")}}},
 		},
 		"and its policy for removal": {
 			profiles: []v1alpha1.StorageClientProfile{profile("a", 1, "1048576", inPlanMode, func(p *v1alpha1.StorageClientProfile) {
 				p.Spec.DeletionPolicy = v1alpha1.DeletionRetain
 			})},
-			clientNode:  carrying(rmem("1048576", "a")),
-			want: Wanted{Managed: true, Profiles: []string{"a"}, Result: nodesettings.Result{Settings: []v1alpha1.NodeSetting{rmem("1048576", "a")}}},
+			clientNode: carrying(rmem("1048576", "a")),
+			want:       Wanted{Managed: true, Profiles: []string{"a"}, Result: nodesettings.Result{Settings: []v1alpha1.NodeSetting{rmem("1048576", "a")}}},
 		},
 		"a profile in mode Plan does not hold what comes from others": {
-			profiles: []v1alpha1.StorageClientProfile{profile("a", 1, "1048576", inPlanMode), profile("b", 1, "2097152", leaving)},
-			clientNode:      carrying(rmem("2097152", "b")),
+			profiles:   []v1alpha1.StorageClientProfile{profile("a", 1, "1048576", inPlanMode), profile("b", 1, "2097152", leaving)},
+			clientNode: carrying(rmem("2097152", "b")),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -155,11 +155,11 @@ func TestLook(t *testing.T) {
 		}
 	}
 	for name, test := range map[string]struct {
-		clientNode     *v1alpha1.StorageClientNode
-		absent  bool
-		profile string
-		want    Report
-		tuned   bool
+		clientNode *v1alpha1.StorageClientNode
+		absent     bool
+		profile    string
+		want       Report
+		tuned      bool
 	}{
 		"all in sync":                     {clientNode: clientNode(states(v1alpha1.SettingInSync, v1alpha1.SettingInSync)), tuned: true},
 		"an agent whose Pod is not Ready": {clientNode: clientNode(func(*v1alpha1.StorageClientNode) {}), absent: true, want: Report{Silent: "the node's agent is not Ready"}},

@@ -102,7 +102,7 @@ func newReader(t *testing.T, objects ...client.Object) client.Client {
 		Build()
 }
 
-func TestLook(t *testing.T) {
+func TestInspect(t *testing.T) {
 	jobs := ownedBy("batch/v1", "Job")
 	for name, c := range map[string]struct {
 		pods []client.Object
@@ -128,7 +128,7 @@ func TestLook(t *testing.T) {
 	}
 }
 
-func TestPass(t *testing.T) {
+func TestEvict(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	refused := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
 	for name, c := range map[string]struct {
@@ -275,7 +275,7 @@ func (p *patient) Evict(ctx context.Context, _ *corev1.Pod, _ *int64) error {
 	return fmt.Errorf("client gives up: %w", ctx.Err())
 }
 
-func TestPassDoesNotWaitForAServerThatAsksForPatience(t *testing.T) {
+func TestEvictDoesNotWaitForAServerThatAsksForPatience(t *testing.T) {
 	unseen := budget("web-pdb", "web")
 	unseen.Generation = 1
 	second := pod("web-2", func(p *corev1.Pod) { p.Labels = map[string]string{"app": "web"} })
@@ -298,7 +298,7 @@ func TestPassDoesNotWaitForAServerThatAsksForPatience(t *testing.T) {
 	})
 }
 
-func TestPassHandsTheGracePeriodOn(t *testing.T) {
+func TestEvictHandsTheGracePeriodOn(t *testing.T) {
 	for name, c := range map[string]struct {
 		seconds int32
 		want    *int64
@@ -342,7 +342,7 @@ func TestPolicyEvictorEvictsThisVeryPod(t *testing.T) {
 	}
 }
 
-func TestResultTellsTheWorstFirst(t *testing.T) {
+func TestResultNamesTheWorstFirst(t *testing.T) {
 	for want, r := range map[string]Result{
 		"All pods that had to leave are gone":                          {},
 		"Waiting for pods eda/a, eda/b, eda/c and 1 more to terminate": {Remaining: []string{"eda/d", "eda/c", "eda/b", "eda/a"}},

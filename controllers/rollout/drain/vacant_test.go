@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 )
 
-func TestVacant(t *testing.T) {
+func TestIsVacant(t *testing.T) {
 	failed := func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }
 	pending := func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }
 	for name, c := range map[string]struct {
@@ -41,7 +41,7 @@ func TestVacant(t *testing.T) {
 	}
 }
 
-func TestVacantIsNotGuessed(t *testing.T) {
+func TestIsVacantIsNotGuessed(t *testing.T) {
 	silent := fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
 		List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
 			return errors.New("no answer")

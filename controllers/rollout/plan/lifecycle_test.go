@@ -55,7 +55,7 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 		},
 		"guards go where nothing else of ours is left": {
 			func(f *fixture) {
-				f.done("a", time.Hour)
+				f.finish("a", time.Hour)
 				f.node("a").Guarded = true
 			},
 			[]string{"take our guards off a", "a: UpToDate NothingToDo"},
@@ -72,7 +72,7 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
 				f.rebooted("a")
-				f.record("a", v1alpha1.RolloutDraining, v1alpha1.RolloutReasonPermitRefused, 2*time.Minute).Attempts = 1
+				f.addNote("a", v1alpha1.RolloutDraining, v1alpha1.RolloutReasonPermitRefused, 2*time.Minute).Attempts = 1
 			},
 			[]string{"a: Settling Settling"},
 		},
@@ -81,7 +81,7 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 				f.cordoned("a", time.Minute)
 				f.rebooted("a")
 				f.node("a").Ready = false
-				f.record("a", v1alpha1.RolloutDraining, v1alpha1.RolloutReasonPermitRefused, 2*time.Minute).Attempts = 1
+				f.addNote("a", v1alpha1.RolloutDraining, v1alpha1.RolloutReasonPermitRefused, 2*time.Minute).Attempts = 1
 			},
 			[]string{"a: Draining WaitingForNode"},
 		},
@@ -90,7 +90,7 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 				f.cordoned("a", time.Hour)
 				f.node("a").Maintenance = MaintenanceDrained
 				f.rebooted("a")
-				f.record("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootWithoutEffect, time.Minute)
+				f.addNote("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootWithoutEffect, time.Minute)
 				client := f.node("a").ClientNode
 				client.Withheld = []string{client.Spec.Settings[0].Key}
 				client.Spec.Settings, client.Status.Settings = nil, nil
@@ -102,7 +102,7 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 				f.cordoned("a", time.Hour)
 				f.node("a").Maintenance = MaintenanceDrained
 				f.rebooted("a")
-				f.record("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootWithoutEffect, time.Minute)
+				f.addNote("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootWithoutEffect, time.Minute)
 				client := f.node("a").ClientNode
 				client.WantedBootHash = "h2"
 				client.Spec.Settings, client.Status.Settings = nil, nil
@@ -112,7 +112,7 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 		"whether or not it has been returned to service": {
 			func(f *fixture) {
 				f.rebooted("a")
-				f.record("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootWithoutEffect, time.Minute)
+				f.addNote("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootWithoutEffect, time.Minute)
 				client := f.node("a").ClientNode
 				client.WantedBootHash = "h2"
 				client.Spec.Settings, client.Status.Settings = nil, nil
@@ -123,7 +123,7 @@ func TestForTheLifeOfADisruption(t *testing.T) {
 			func(f *fixture) {
 				f.permitted("a", time.Hour)
 				f.rebooted("a")
-				f.record("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootWithoutEffect, time.Minute)
+				f.addNote("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootWithoutEffect, time.Minute)
 				client := f.node("a").ClientNode
 				client.Withheld = []string{client.Spec.Settings[0].Key}
 				client.Spec.Settings, client.Status.Settings = nil, nil
@@ -163,7 +163,7 @@ func TestForAsksTheCordonToLeaveLoadBalancers(t *testing.T) {
 	}
 }
 
-func TestForLooksAtTheSamePodsOnceAnInterval(t *testing.T) {
+func TestForInspectsTheSamePodsOnceAnInterval(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason string
 		looked time.Duration

@@ -34,7 +34,7 @@ func TestTheOrderIsThePlanners(t *testing.T) {
 		steps := lines(For(f.Snapshot))
 		got = append(got, steps...)
 		if len(steps) == 1 {
-			f.done(strings.Fields(steps[0])[1], 0)
+			f.finish(strings.Fields(steps[0])[1], 0)
 		}
 	}
 	if strings.Join(got, ", ") != strings.Join(want, ", ") {

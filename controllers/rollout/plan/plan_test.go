@@ -69,15 +69,15 @@ func (f *fixture) node(name string) *Node {
 	panic("no node " + name)
 }
 
-// done makes a node carry its settings since a while.
-func (f *fixture) done(name string, since time.Duration) {
+// finish makes a node carry its settings since a while.
+func (f *fixture) finish(name string, since time.Duration) {
 	status := &f.node(name).ClientNode.Status
 	status.RebootRequired, status.RebootRequiredBy = false, nil
 	status.Settings[0].State = v1alpha1.SettingInSync
-	f.record(name, v1alpha1.RolloutUpToDate, "", since)
+	f.addNote(name, v1alpha1.RolloutUpToDate, "", since)
 }
 
-func (f *fixture) record(name string, phase v1alpha1.RolloutPhase, reason string, since time.Duration) *v1alpha1.RolloutStatus {
+func (f *fixture) addNote(name string, phase v1alpha1.RolloutPhase, reason string, since time.Duration) *v1alpha1.RolloutStatus {
 	at := ago(since)
 	status := &v1alpha1.RolloutStatus{Phase: phase, Reason: reason, Since: &at, BootHash: "h1"}
 	f.node(name).ClientNode.Status.Rollout = status
@@ -90,7 +90,7 @@ func (f *fixture) cordoned(name string, since time.Duration) {
 	f.Claims[name] = claim
 	n := f.node(name)
 	n.Unschedulable, n.Mark, n.Maintenance = true, &claim, MaintenanceDraining
-	f.record(name, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDraining, since)
+	f.addNote(name, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDraining, since)
 }
 
 // permitted gives a cordoned node its permit.
@@ -98,7 +98,7 @@ func (f *fixture) permitted(name string, since time.Duration) {
 	f.cordoned(name, since)
 	n := f.node(name)
 	n.Maintenance = MaintenanceDrained
-	record := f.record(name, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, since)
+	record := f.addNote(name, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, since)
 	record.Attempts = 1
 	id := permitID(&nodeState{Node: n}, *record)
 	n.ClientNode.Spec.RebootPermit = &v1alpha1.RebootPermit{ID: id, BootHash: "h1", BootID: n.BootID}
@@ -126,7 +126,7 @@ func lines(p Plan, nodes ...string) []string {
 	return out
 }
 
-func TestForWhatANodeIsClaimed(t *testing.T) {
+func TestForWhetherANodeIsClaimed(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*fixture)
 		want   []string
@@ -138,11 +138,11 @@ func TestForWhatANodeIsClaimed(t *testing.T) {
 			func(f *fixture) { f.Claims["a"] = v1alpha1.Disruption{Profile: "eda"} }, []string{"conditions of a: Draining", "cordon a", "drain a", "a: Draining Draining"},
 		},
 		"a node that needs no reboot is left alone": {
-			func(f *fixture) { f.done("a", time.Hour) }, []string{"a: UpToDate NothingToDo"},
+			func(f *fixture) { f.finish("a", time.Hour) }, []string{"a: UpToDate NothingToDo"},
 		},
 		"a live change alone never cordons": {
 			func(f *fixture) {
-				f.done("a", time.Hour)
+				f.finish("a", time.Hour)
 				f.node("a").ClientNode.Spec.Hash = "h2"
 			},
 			[]string{"a: Applying Applying"},
@@ -208,24 +208,24 @@ func TestForWhatANodeIsClaimed(t *testing.T) {
 		},
 		"a node that failed at this boot hash is not tried again": {
 			func(f *fixture) {
-				f.record("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootWithoutEffect, time.Hour)
+				f.addNote("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootWithoutEffect, time.Hour)
 			},
 			[]string{"a: Failed RebootWithoutEffect"},
 		},
 		"a node that failed at another boot hash is tried": {
-			func(f *fixture) { f.record("a", v1alpha1.RolloutFailed, "x", time.Hour).BootHash = "h0" },
+			func(f *fixture) { f.addNote("a", v1alpha1.RolloutFailed, "x", time.Hour).BootHash = "h0" },
 			[]string{"claim a for eda", "a: Claimed Claimed"},
 		},
 		"a failed node that is well after all has not failed": {
 			func(f *fixture) {
-				f.done("a", 0)
-				f.record("a", v1alpha1.RolloutFailed, "x", time.Hour)
+				f.finish("a", 0)
+				f.addNote("a", v1alpha1.RolloutFailed, "x", time.Hour)
 			},
 			[]string{"a: UpToDate NothingToDo"},
 		},
 		"a new generation that changes no setting, not seen yet, makes nothing of a node that is done": {
 			func(f *fixture) {
-				f.done("a", time.Hour)
+				f.finish("a", time.Hour)
 				f.node("a").ClientNode.Generation++
 			},
 			[]string{"a: UpToDate NothingToDo"},
@@ -235,17 +235,19 @@ func TestForWhatANodeIsClaimed(t *testing.T) {
 			[]string{"claim a for eda", "a: Claimed Claimed"},
 		},
 		"all permits for the boot hash have been given": {
-			func(f *fixture) { f.record("a", v1alpha1.RolloutUpToDate, "", time.Hour).Attempts = MaxAttempts },
+			func(f *fixture) { f.addNote("a", v1alpha1.RolloutUpToDate, "", time.Hour).Attempts = MaxAttempts },
 			[]string{"a: Failed AttemptsUsedUp"},
 		},
 		"a drain that timed out is left alone for a while": {
 			func(f *fixture) {
-				f.record("a", v1alpha1.RolloutWaiting, v1alpha1.RolloutReasonDrainTimedOut, BackOff-time.Second)
+				f.addNote("a", v1alpha1.RolloutWaiting, v1alpha1.RolloutReasonDrainTimedOut, BackOff-time.Second)
 			},
 			[]string{"a: Waiting DrainTimedOut"},
 		},
 		"and is tried again after that": {
-			func(f *fixture) { f.record("a", v1alpha1.RolloutWaiting, v1alpha1.RolloutReasonDrainTimedOut, BackOff) },
+			func(f *fixture) {
+				f.addNote("a", v1alpha1.RolloutWaiting, v1alpha1.RolloutReasonDrainTimedOut, BackOff)
+			},
 			[]string{"claim a for eda", "a: Claimed Claimed"},
 		},
 		"a claim of a node that must not be disrupted any more is released": {
@@ -257,14 +259,14 @@ func TestForWhatANodeIsClaimed(t *testing.T) {
 		},
 		"a claim of a node that is gone is released": {
 			func(f *fixture) {
-				f.done("a", time.Hour)
+				f.finish("a", time.Hour)
 				f.Claims["z"] = v1alpha1.Disruption{}
 			},
 			[]string{"release the claim of z", "a: UpToDate NothingToDo"},
 		},
 		"the untuned taint goes once the node is tuned": {
 			func(f *fixture) {
-				f.done("a", time.Hour)
+				f.finish("a", time.Hour)
 				f.node("a").Untuned = true
 			},
 			[]string{"take the untuned taint off a", "a: UpToDate NothingToDo"},
@@ -281,14 +283,14 @@ func TestForWhatANodeIsClaimed(t *testing.T) {
 		},
 		"conditions that a crash left are taken away": {
 			func(f *fixture) {
-				f.done("a", time.Hour)
+				f.finish("a", time.Hour)
 				f.node("a").Maintenance = MaintenanceOther
 			},
 			[]string{"conditions of a: none", "a: UpToDate NothingToDo"},
 		},
 		"a permit that a boot has outlived is cleared": {
 			func(f *fixture) {
-				f.done("a", time.Hour)
+				f.finish("a", time.Hour)
 				f.node("a").ClientNode.Spec.RebootPermit = &v1alpha1.RebootPermit{ID: "x", BootID: "a-0"}
 			},
 			[]string{"clear the permit of a: Accepted", "a: UpToDate NothingToDo"},
@@ -304,7 +306,7 @@ func TestForWhatANodeIsClaimed(t *testing.T) {
 	}
 }
 
-func TestForANodeThatWeHold(t *testing.T) {
+func TestForADisruptedNode(t *testing.T) {
 	gone := &DrainProgress{Gone: true, LeftPodUIDs: []string{"ds"}}
 	blocked := &DrainProgress{Reason: v1alpha1.RolloutReasonDrainBlocked, Message: "Pod x/y is kept by PodDisruptionBudget x/z"}
 	release := func(reason string) []string {
@@ -465,7 +467,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
 				f.node("a").Drain = gone
-				f.record("a", v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, 0).Attempts = MaxAttempts
+				f.addNote("a", v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, 0).Attempts = MaxAttempts
 			},
 			[]string{"note a: Rebooting PermitGiven", "conditions of a: Drained, for a permit", "permit the reboot of a", "a: Rebooting PermitGiven"},
 		},
@@ -473,21 +475,21 @@ func TestForANodeThatWeHold(t *testing.T) {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
 				f.node("a").Drain = gone
-				f.record("a", v1alpha1.RolloutDraining, "", time.Minute).Attempts = MaxAttempts
+				f.addNote("a", v1alpha1.RolloutDraining, "", time.Minute).Attempts = MaxAttempts
 			},
 			[]string{"note a: Failed AttemptsUsedUp", "a: Failed AttemptsUsedUp"},
 		},
 		"a refused permit is taken back, and the agent is left alone for a while": {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
-				f.answer("a", v1alpha1.RebootRefused)
+				f.addAnswer("a", v1alpha1.RebootRefused)
 			},
 			[]string{"note a: Draining PermitRefused", "clear the permit of a: PermitRefused", "a: Draining PermitRefused"},
 		},
 		"nothing happens while the agent is left alone": {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
-				f.record("a", v1alpha1.RolloutDraining, v1alpha1.RolloutReasonPermitRefused, RefusalPause-time.Second)
+				f.addNote("a", v1alpha1.RolloutDraining, v1alpha1.RolloutReasonPermitRefused, RefusalPause-time.Second)
 			},
 			[]string{"a: Draining PermitRefused"},
 		},
@@ -512,14 +514,14 @@ func TestForANodeThatWeHold(t *testing.T) {
 		"a permit for other settings is taken back once the agent has answered": {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
-				f.retarget("a", "h2")
+				f.changeHash("a", "h2")
 			},
 			[]string{"clear the permit of a: WithdrawingPermit", "drain a", "conditions of a: Draining", "a: Draining Draining"},
 		},
 		"and not before": {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
-				f.retarget("a", "h2")
+				f.changeHash("a", "h2")
 				f.node("a").ClientNode.Generation++
 			},
 			[]string{"a: Releasing WithdrawingPermit"},
@@ -545,8 +547,8 @@ func TestForANodeThatWeHold(t *testing.T) {
 		"a reboot that has started is waited for, whatever has changed": {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
-				f.retarget("a", "h2")
-				f.answer("a", v1alpha1.RebootStarted)
+				f.changeHash("a", "h2")
+				f.addAnswer("a", v1alpha1.RebootStarted)
 				f.Paused = true
 			},
 			[]string{"a: Rebooting RebootStarted"},
@@ -554,7 +556,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 		"the old boot ID after the time limit is a failure": {
 			func(f *fixture) {
 				f.permitted("a", 15*time.Minute)
-				f.answer("a", v1alpha1.RebootStarted)
+				f.addAnswer("a", v1alpha1.RebootStarted)
 			},
 			[]string{"a: Failed RebootTimedOut"},
 		},
@@ -569,7 +571,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 			func(f *fixture) {
 				f.permitted("a", 5*time.Minute)
 				f.rebooted("a")
-				f.record("a", v1alpha1.RolloutSettling, v1alpha1.RolloutReasonSettling, 30*time.Second)
+				f.addNote("a", v1alpha1.RolloutSettling, v1alpha1.RolloutReasonSettling, 30*time.Second)
 			},
 			[]string{"conditions of a: none", "uncordon a: Accepted", "release the claim of a", "note a: UpToDate NothingToDo", "clear the permit of a: Accepted", "a: UpToDate NothingToDo"},
 		},
@@ -653,7 +655,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 		"it has booted late, and with its old entry": {
 			func(f *fixture) {
 				f.permitted("a", 15*time.Minute)
-				f.record("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, 5*time.Minute)
+				f.addNote("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, 5*time.Minute)
 				f.rebooted("a")
 				f.node("a").ReadySince = f.Now.Add(-time.Minute)
 				f.node("a").ClientNode.Status.Settings[0].State = v1alpha1.SettingFailed
@@ -664,14 +666,14 @@ func TestForANodeThatWeHold(t *testing.T) {
 			func(f *fixture) {
 				f.cordoned("a", time.Hour)
 				f.node("a").Maintenance = MaintenanceDrained
-				f.record("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, time.Hour)
+				f.addNote("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, time.Hour)
 			},
 			[]string{"a: Failed RebootTimedOut"},
 		},
 		"or is returned to service where the profile says so": {
 			func(f *fixture) {
 				f.cordoned("a", time.Hour)
-				f.record("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, time.Hour)
+				f.addNote("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, time.Hour)
 				f.Profiles[0].Rollout.OnNodeFailure = v1alpha1.FailureUncordon
 			},
 			[]string{"conditions of a: none", "uncordon a: RebootTimedOut", "release the claim of a", "a: Failed RebootTimedOut"},
@@ -681,7 +683,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 				f.cordoned("a", time.Hour)
 				f.node("a").Maintenance = MaintenanceDrained
 				f.rebooted("a")
-				f.record("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, time.Hour)
+				f.addNote("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, time.Hour)
 			},
 			[]string{"a: Settling Settling"},
 		},
@@ -689,7 +691,7 @@ func TestForANodeThatWeHold(t *testing.T) {
 			func(f *fixture) {
 				f.permitted("a", 5*time.Minute)
 				f.rebooted("a")
-				f.retarget("a", "h2")
+				f.changeHash("a", "h2")
 				status := &f.node("a").ClientNode.Status
 				status.RebootRequired, status.RebootRequiredBy = true, []string{"kernelArgument/ihash_entries"}
 			},
@@ -706,24 +708,24 @@ func TestForANodeThatWeHold(t *testing.T) {
 	}
 }
 
-func (f *fixture) answer(name string, phase v1alpha1.RebootPhase) {
+func (f *fixture) addAnswer(name string, phase v1alpha1.RebootPhase) {
 	c := f.node(name).ClientNode
 	c.Status.Reboot = &v1alpha1.RebootStatus{PermitID: c.Spec.RebootPermit.ID, Phase: phase, Message: "busy"}
 }
 
-// retarget gives a node other boot settings, which its agent has staged.
-func (f *fixture) retarget(name, hash string) {
+// changeHash gives a node other boot settings, which its agent has staged.
+func (f *fixture) changeHash(name, hash string) {
 	c := f.node(name).ClientNode
 	c.WantedBootHash, c.Spec.BootHash, c.Spec.Hash, c.Status.Hash = hash, hash, hash, hash
 }
 
-func TestForTellsWhoHoldsTheBudget(t *testing.T) {
+func TestForNamesWhoUsesUpTheBudget(t *testing.T) {
 	f := cluster("a", "b", "c", "d", "e", "f")
 	f.Profiles[0].Rollout.MaxUnavailable = ptr.To(intstr.FromString("50%"))
 	f.Profiles[0].Rollout.FailureThreshold = ptr.To[int32](5)
 	f.permitted("a", time.Minute)
 	f.node("b").Ready = false
-	f.record("c", v1alpha1.RolloutFailed, "x", time.Hour)
+	f.addNote("c", v1alpha1.RolloutFailed, "x", time.Hour)
 	p := For(f.Snapshot)
 	want := "Reboot limit of StorageClientProfile eda reached (3 of 6 nodes): a is rebooting, b is not Ready, c has failed"
 	if diff := cmp.Diff(want, p.Notes["d"].Message); diff != "" {
@@ -739,7 +741,7 @@ func TestForTellsWhoHoldsTheBudget(t *testing.T) {
 	}
 }
 
-func TestForKeepsTheEndOfALongLineQuiet(t *testing.T) {
+func TestForKeepsTheEndOfALongQueueQuiet(t *testing.T) {
 	f := cluster("a", "b", "c", "d", "e", "f")
 	f.Budget = 1
 	p := For(f.Snapshot)
@@ -795,21 +797,21 @@ func TestForCanary(t *testing.T) {
 			func(f *fixture) { f.permitted("a", time.Minute) }, []string{"b: Waiting WaitingForCanary"},
 		},
 		"and while it soaks": {
-			func(f *fixture) { f.done("a", 59*time.Second) }, []string{"b: Waiting WaitingForCanary"},
+			func(f *fixture) { f.finish("a", 59*time.Second) }, []string{"b: Waiting WaitingForCanary"},
 		},
 		"then they go": {
-			func(f *fixture) { f.done("a", 60*time.Second) }, []string{"claim b for eda", "claim c for eda", "b: Claimed Claimed"},
+			func(f *fixture) { f.finish("a", 60*time.Second) }, []string{"claim b for eda", "claim c for eda", "b: Claimed Claimed"},
 		},
 		"a canary that has failed lets nobody go, whatever the threshold": {
 			func(f *fixture) {
-				f.record("a", v1alpha1.RolloutFailed, "x", time.Hour)
+				f.addNote("a", v1alpha1.RolloutFailed, "x", time.Hour)
 				f.Profiles[0].Rollout.FailureThreshold = ptr.To[int32](9)
 			},
 			[]string{"b: Waiting WaitingForCanary"},
 		},
 		"a canary that is not Ready while it soaks lets nobody go": {
 			func(f *fixture) {
-				f.done("a", 30*time.Second)
+				f.finish("a", 30*time.Second)
 				f.node("a").Ready = false
 			},
 			[]string{"b: Waiting WaitingForCanary"},
@@ -825,8 +827,8 @@ func TestForCanary(t *testing.T) {
 		},
 		"a canary whose settings have not arrived yet has not proven them": {
 			func(f *fixture) {
-				f.done("a", time.Hour)
-				f.retarget("a", "h0")
+				f.finish("a", time.Hour)
+				f.changeHash("a", "h0")
 				f.node("a").ClientNode.WantedBootHash = "h1"
 			},
 			[]string{"b: Waiting WaitingForCanary"},
@@ -871,7 +873,7 @@ func TestForCanary(t *testing.T) {
 
 func TestForStopsAtTheFailureThreshold(t *testing.T) {
 	f := cluster("a", "b", "c")
-	f.record("a", v1alpha1.RolloutFailed, "x", time.Hour)
+	f.addNote("a", v1alpha1.RolloutFailed, "x", time.Hour)
 	f.cordoned("b", time.Minute)
 	want := []string{
 		"note b: Releasing FailureThresholdReached", "conditions of b: none", "uncordon b: FailureThresholdReached",
@@ -1006,7 +1008,7 @@ func TestForRemovals(t *testing.T) {
 		"a failure of the settings is no failure of their removal": {
 			func(f *fixture) {
 				f.release("a")
-				f.record("a", v1alpha1.RolloutFailed, "x", time.Hour).Attempts = MaxAttempts
+				f.addNote("a", v1alpha1.RolloutFailed, "x", time.Hour).Attempts = MaxAttempts
 				f.Profiles[0].Rollout.Reboot.RestoreReboot = true
 			},
 			[]string{"claim a for eda", "a: Claimed Claimed"},

@@ -41,8 +41,8 @@ func (p *Profile) opens(schedule string, seconds int32) {
 	p.Windows = set
 }
 
-// also makes a node need its reboot for a second profile too.
-func (f *fixture) also(node, profile string) {
+// addProfile makes a node need its reboot for a second profile too.
+func (f *fixture) addProfile(node, profile string) {
 	n := f.node(node)
 	key := "kernelArgument/" + profile
 	n.Profiles = append(n.Profiles, profile)
@@ -51,8 +51,8 @@ func (f *fixture) also(node, profile string) {
 	n.ClientNode.Status.RebootRequiredBy = append(n.ClientNode.Status.RebootRequiredBy, key)
 }
 
-// only makes a node another profile's.
-func (f *fixture) only(node, profile string) {
+// setProfile makes a node another profile's.
+func (f *fixture) setProfile(node, profile string) {
 	n := f.node(node)
 	n.Profiles, n.ClientNode.Spec.Settings[0].Profile = []string{profile}, profile
 }
@@ -121,7 +121,7 @@ func TestForWindows(t *testing.T) {
 			func(f *fixture) {
 				f.profile("lab").opens("0 13 * * *", 3600)
 				f.Profiles[0].opens("0 11 * * *", 10800)
-				f.also("a", "lab")
+				f.addProfile("a", "lab")
 			},
 			[]string{"a: Waiting WaitingForWindow"},
 		},
@@ -129,7 +129,7 @@ func TestForWindows(t *testing.T) {
 			func(f *fixture) {
 				f.profile("lab").opens("0 11 * * *", 3600)
 				f.Profiles[0].opens("30 10 * * *", 1800)
-				f.also("a", "lab")
+				f.addProfile("a", "lab")
 			},
 			[]string{"a: Waiting WindowsDisjoint"},
 		},
@@ -147,7 +147,7 @@ func TestForAsksAgainWhenWindowsOpenAndClose(t *testing.T) {
 	f := cluster("a")
 	f.profile("lab").opens("30 12 * * *", 7200)
 	f.Profiles[0].opens("0 13 * * *", 3600)
-	f.also("a", "lab")
+	f.addProfile("a", "lab")
 	closed := For(f.Snapshot)
 	want := "Outside the windows of StorageClientProfile eda, lab; the next one opens at 2026-09-01T13:00:00Z"
 	if got := closed.Notes["a"].Message; got != want || !closed.Next.Equal(noon.Add(time.Hour)) {
@@ -174,35 +174,35 @@ func TestForZonesInTurn(t *testing.T) {
 			func(*fixture) {}, []string{"claim a for eda", "claim d for eda", "b: Waiting WaitingForZone", "c: Waiting WaitingForZone"},
 		},
 		"then those of the next": {
-			func(f *fixture) { f.done("a", time.Hour); f.done("d", time.Hour) },
+			func(f *fixture) { f.finish("a", time.Hour); f.finish("d", time.Hour) },
 			[]string{"claim b for eda", "b: Claimed Claimed", "c: Waiting WaitingForZone"},
 		},
 		"nodes without a zone at the end": {
 			func(f *fixture) {
 				for _, name := range []string{"a", "b", "d"} {
-					f.done(name, time.Hour)
+					f.finish(name, time.Hour)
 				}
 			},
 			[]string{"claim c for eda", "b: UpToDate NothingToDo", "c: Claimed Claimed"},
 		},
 		"who is drained holds up the other zones": {
-			func(f *fixture) { f.done("d", time.Hour); f.cordoned("a", ZonePatience-time.Second) },
+			func(f *fixture) { f.finish("d", time.Hour); f.cordoned("a", ZonePatience-time.Second) },
 			[]string{"drain a", "b: Waiting WaitingForZone", "c: Waiting WaitingForZone"},
 		},
 		"but not for ever": {
-			func(f *fixture) { f.done("d", time.Hour); f.cordoned("a", ZonePatience) },
+			func(f *fixture) { f.finish("d", time.Hour); f.cordoned("a", ZonePatience) },
 			[]string{"drain a", "claim b for eda", "b: Claimed Claimed", "c: Waiting WaitingForZone"},
 		},
 		"who reboots holds them up for longer": {
-			func(f *fixture) { f.done("d", time.Hour); f.permitted("a", ZonePatience) },
+			func(f *fixture) { f.finish("d", time.Hour); f.permitted("a", ZonePatience) },
 			[]string{"b: Waiting WaitingForZone", "c: Waiting WaitingForZone"},
 		},
 		"who has failed does not": {
 			func(f *fixture) {
-				f.done("d", time.Hour)
+				f.finish("d", time.Hour)
 				f.cordoned("a", time.Minute)
 				f.node("a").Maintenance = MaintenanceDrained
-				f.record("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, time.Minute)
+				f.addNote("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, time.Minute)
 				f.Profiles[0].Rollout.FailureThreshold = ptr.To[int32](9)
 				f.Profiles[0].Rollout.Canary = &v1alpha1.Canary{
 					NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelTopologyZone: "y"}}, SoakSeconds: ptr.To[int32](0),
@@ -217,9 +217,9 @@ func TestForZonesInTurn(t *testing.T) {
 		"nor another profile's nodes": {
 			func(f *fixture) {
 				f.profile("lab")
-				f.only("a", "lab")
+				f.setProfile("a", "lab")
 				f.cordoned("a", time.Second)
-				f.done("d", time.Hour)
+				f.finish("d", time.Hour)
 			},
 			[]string{"drain a", "claim b for eda", "b: Claimed Claimed", "c: Waiting WaitingForZone"},
 		},
@@ -230,8 +230,8 @@ func TestForFairShares(t *testing.T) {
 	build := func() *fixture {
 		f := cluster("a", "b", "c", "d")
 		f.profile("lab")
-		f.only("c", "lab")
-		f.only("d", "lab")
+		f.setProfile("c", "lab")
+		f.setProfile("d", "lab")
 		return f
 	}
 	playRows(t, map[string]row{
@@ -241,7 +241,7 @@ func TestForFairShares(t *testing.T) {
 		"a single slot goes round": {
 			func(f *fixture) {
 				f.Budget = 1
-				f.done("a", time.Minute)
+				f.finish("a", time.Minute)
 				f.node("a").ClientNode.Status.Rollout.Attempts = 1
 			},
 			[]string{"claim c for lab"},
@@ -249,8 +249,8 @@ func TestForFairShares(t *testing.T) {
 		"and round": {
 			func(f *fixture) {
 				f.Budget = 1
-				f.done("a", 2*time.Minute)
-				f.done("c", time.Minute)
+				f.finish("a", 2*time.Minute)
+				f.finish("c", time.Minute)
 				f.node("a").ClientNode.Status.Rollout.Attempts = 1
 				f.node("c").ClientNode.Status.Rollout.Attempts = 1
 			},
@@ -260,7 +260,7 @@ func TestForFairShares(t *testing.T) {
 			func(f *fixture) {
 				f.Budget = 2
 				f.permitted("a", 10*time.Minute)
-				f.done("d", time.Minute)
+				f.finish("d", time.Minute)
 				f.node("d").ClientNode.Status.Rollout.Attempts = 1
 			},
 			[]string{"claim c for lab"},
@@ -333,7 +333,7 @@ func TestForNodesThatHaveBeenUnavailableForLong(t *testing.T) {
 			func(f *fixture) { f.permitted("a", time.Minute) }, nil,
 		},
 		"count where they have failed": {
-			func(f *fixture) { f.record("a", v1alpha1.RolloutFailed, "x", time.Hour) }, nil,
+			func(f *fixture) { f.addNote("a", v1alpha1.RolloutFailed, "x", time.Hour) }, nil,
 		},
 		"count in the cluster's budget as long as one profile minds": {
 			func(f *fixture) { f.profile("lab"); f.node("a").Profiles = []string{"eda", "lab"} }, nil,
@@ -370,15 +370,15 @@ func TestForAChosenCanary(t *testing.T) {
 			func(*fixture) {}, []string{"claim c for eda", "a: Waiting WaitingForCanary"},
 		},
 		"soaks": {
-			func(f *fixture) { f.done("c", 59*time.Second) }, []string{"a: Waiting WaitingForCanary"},
+			func(f *fixture) { f.finish("c", 59*time.Second) }, []string{"a: Waiting WaitingForCanary"},
 		},
 		"lets the others go": {
-			func(f *fixture) { f.done("c", time.Minute) },
+			func(f *fixture) { f.finish("c", time.Minute) },
 			[]string{"claim a for eda", "claim b for eda", "claim d for eda", "a: Claimed Claimed"},
 		},
 		"lets nobody go where it has failed": {
 			func(f *fixture) {
-				f.record("c", v1alpha1.RolloutFailed, "x", time.Hour)
+				f.addNote("c", v1alpha1.RolloutFailed, "x", time.Hour)
 				f.Profiles[0].Rollout.FailureThreshold = ptr.To[int32](9)
 			},
 			[]string{"a: Waiting WaitingForCanary"},
@@ -387,17 +387,17 @@ func TestForAChosenCanary(t *testing.T) {
 			func(f *fixture) { f.node("c").NeverDisrupt = true }, []string{"a: Waiting WaitingForCanary"},
 		},
 		"cannot go, and another node has carried the settings for the soak": {
-			func(f *fixture) { f.node("c").NeverDisrupt = true; f.done("b", time.Minute) },
+			func(f *fixture) { f.node("c").NeverDisrupt = true; f.finish("b", time.Minute) },
 			[]string{"claim a for eda", "claim d for eda", "a: Claimed Claimed"},
 		},
 		"cannot go, and another has carried them for less": {
-			func(f *fixture) { f.node("c").NeverDisrupt = true; f.done("b", 59*time.Second) },
+			func(f *fixture) { f.node("c").NeverDisrupt = true; f.finish("b", 59*time.Second) },
 			[]string{"a: Waiting WaitingForCanary"},
 		},
 		"that gets other boot settings proves nothing": {
 			func(f *fixture) {
-				f.retarget("c", "h2")
-				f.done("c", time.Hour)
+				f.changeHash("c", "h2")
+				f.finish("c", time.Hour)
 				f.node("c").ClientNode.Status.Rollout.BootHash = "h2"
 			},
 			[]string{"a: Waiting WaitingForCanary"},
@@ -422,7 +422,7 @@ func TestForTheLastControlPlaneNode(t *testing.T) {
 		"it is being deleted":               {func(f *fixture) { f.node("b").Deleting = true }, waits},
 		"we are about to disrupt it":        {func(f *fixture) { f.node("b").NeverDisrupt = false; f.permitted("b", time.Minute) }, waits},
 		"it has failed": {
-			func(f *fixture) { f.record("b", v1alpha1.RolloutFailed, "x", time.Hour) }, waits,
+			func(f *fixture) { f.addNote("b", v1alpha1.RolloutFailed, "x", time.Hour) }, waits,
 		},
 	}, build, "a")
 }
@@ -452,7 +452,7 @@ func TestForGuardsWhereSomebodyTookOurMark(t *testing.T) {
 		},
 		"and its Node is being deleted: it is left alone": {
 			func(f *fixture) {
-				f.done("a", time.Hour)
+				f.finish("a", time.Hour)
 				f.node("a").ClientNode.Spec.RebootPermit, f.Claims = nil, nil
 				f.node("a").Deleting = true
 			},

@@ -617,21 +617,21 @@ func conflict(name string) error {
 }
 
 // nodeToWrite returns the node to write to, if it is as it was decided upon.
-func (m *manager) nodeToWrite(name string, object bool) (*simNode, error) {
+func (m *manager) nodeToWrite(name string, ofClientNode bool) (*simNode, error) {
 	n, seen := m.nodes[name], m.seen[name]
-	if n == nil || seen == nil || (object && n.ClientNode == nil) {
+	if n == nil || seen == nil || (ofClientNode && n.ClientNode == nil) {
 		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "things"}, name)
 	}
-	if (object && n.clientNodeRV != seen.clientNodeRV) || (!object && n.nodeRV != seen.nodeRV) {
+	if (ofClientNode && n.clientNodeRV != seen.clientNodeRV) || (!ofClientNode && n.nodeRV != seen.nodeRV) {
 		return nil, conflict(name)
 	}
 	return n, nil
 }
 
 // rememberWrite remembers what the server made of a write, to the Node or to its StorageClientNode.
-func (m *manager) rememberWrite(n *simNode, object bool) {
+func (m *manager) rememberWrite(n *simNode, ofClientNode bool) {
 	seen, now := m.seen[n.Name], copyNode(n)
-	if object {
+	if ofClientNode {
 		seen.ClientNode, seen.clientNodeRV = now.ClientNode, now.clientNodeRV
 		return
 	}

@@ -43,13 +43,13 @@ func newMortal(writes int) *mortal {
 	return m
 }
 
-// HasDied reports whether the process came to the write that it does not survive. A story that ends without it has been
+// Died reports whether the process came to the write that it does not survive. A story that ends without it has been
 // told with every possible death.
-func (m *mortal) HasDied() bool { return m.writes.Load() > m.limit }
+func (m *mortal) Died() bool { return m.writes.Load() > m.limit }
 
 func (m *mortal) isDead(method string) bool {
 	if method == http.MethodGet {
-		return m.HasDied()
+		return m.Died()
 	}
 	return m.writes.Add(1) > m.limit
 }

@@ -225,7 +225,7 @@ var _ = Describe("Nodes", func() {
 			story(newKeeper(k8s), gone)
 			Expect(gone()).To(BeTrue(), "after %d writes", deaths)
 			expectClean("a")
-			if !dead.HasDied() {
+			if !dead.Died() {
 				return
 			}
 		}

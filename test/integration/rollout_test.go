@@ -59,13 +59,13 @@ var _ = Describe("The rollout", func() {
 			newPod("default", "web").On("a").Create()
 			dying := newMortal(writes)
 			newStory(dying.Client, dying.Client).play()
-			if dying.HasDied() {
+			if dying.Died() {
 				newStory(k8s, k8s).play()
 			}
 			expectReturned("a")
 			Expect(getNode("a").Status.NodeInfo.BootID).To(Equal("boot-2"))
 			Expect(claims()).To(BeEmpty())
-			if !dying.HasDied() {
+			if !dying.Died() {
 				Expect(writes).To(BeNumerically(">=", 12), "the story has at least as many writes")
 				return
 			}

@@ -204,7 +204,7 @@ var _ = Describe("PersistentVolumes", func() {
 			profile := nfsProfile("fast", v1alpha1.GitOpsReportOnly, "nocto")
 			first := newMortal(writes)
 			_, err := reconcileWith(first.Client, "pv")
-			if first.HasDied() {
+			if first.Died() {
 				Expect(err).To(MatchError(ContainSubstring(errDead.Error())))
 			}
 			pv := reconcile("pv")
@@ -214,7 +214,7 @@ var _ = Describe("PersistentVolumes", func() {
 			Expect(k8s.Delete(ctx, profile)).To(Succeed())
 			second := newMortal(writes)
 			_, err = reconcileWith(second.Client, "pv")
-			if second.HasDied() {
+			if second.Died() {
 				Expect(err).To(MatchError(ContainSubstring(errDead.Error())))
 			}
 			pv = reconcile("pv")
@@ -222,7 +222,7 @@ var _ = Describe("PersistentVolumes", func() {
 			Expect(pv.Annotations).To(BeEmpty())
 			deleteNow(pv)
 			deleteNow(profile)
-			if !first.HasDied() && !second.HasDied() {
+			if !first.Died() && !second.Died() {
 				break
 			}
 		}

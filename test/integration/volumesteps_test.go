@@ -195,7 +195,7 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 				GinkgoHelper()
 				dying := newMortal(writes)
 				err := visit(dying.Client)
-				if dying.HasDied() {
+				if dying.Died() {
 					died = true
 					Expect(err).To(MatchError(ContainSubstring(errDead.Error())))
 				}

@@ -3,15 +3,19 @@ package rollout
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 )
@@ -70,6 +74,33 @@ func TestARefreshOfAllNodesReadsThoseThatTheCacheIsBehindWith(t *testing.T) {
 	}
 	if cached.clientNodes["gone"] != nil || cached.clientNodes["new"] == nil {
 		t.Errorf("StorageClientNodes: gone %v, new %v", cached.clientNodes["gone"], cached.clientNodes["new"])
+	}
+}
+
+// TestAClaimOrMarkThatCannotBeReadCounts has values that somebody wrote by hand.
+func TestAClaimOrMarkThatCannotBeReadCounts(t *testing.T) {
+	since := metav1.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	s := scopeOf(t,
+		&corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.BudgetConfigMap},
+			Data:       map[string]string{"a": "by hand", "b": v1alpha1.Disruption{Profile: "eda", Since: since}.Encode()},
+		},
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", Annotations: map[string]string{v1alpha1.DisruptionAnnotation: "by hand"}}},
+	)
+	var logged []string
+	ctx := log.IntoContext(t.Context(), funcr.New(func(_, args string) { logged = append(logged, args) }, funcr.Options{}))
+	got, err := s.readSnapshot(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Claims) != 2 || got.Claims["a"] != (v1alpha1.Disruption{}) || got.Claims["b"].Profile != "eda" || !got.Claims["b"].Since.Time.Equal(since.Time) {
+		t.Errorf("claims %v", got.Claims)
+	}
+	if mark := got.Nodes[0].Mark; mark == nil || *mark != (v1alpha1.Disruption{}) {
+		t.Errorf("mark %v", mark)
+	}
+	if len(logged) != 1 || !strings.Contains(logged[0], `"Node"="a"`) || !strings.Contains(logged[0], "by hand") {
+		t.Errorf("logged %q", logged)
 	}
 }
 

@@ -208,7 +208,7 @@ func (w *world) followProfiles(n *simNode) {
 	}
 }
 
-// withholdSettings takes what a permitted reboot did not bring out of the object again, under the same hash, or puts it back.
+// withholdSettings takes what a permitted reboot did not bring out of the client node again, under the same hash, or puts it back.
 func (w *world) withholdSettings(n *simNode, settings []v1alpha1.NodeSetting) {
 	_, hash := w.wantedSettings(n)
 	keys := withheld(n, settings, hash)
@@ -225,11 +225,11 @@ func (w *world) withholdSettings(n *simNode, settings []v1alpha1.NodeSetting) {
 
 // withheld asks the code that the managers ask.
 func withheld(n *simNode, settings []v1alpha1.NodeSetting, hash string) []string {
-	object := v1alpha1.StorageClientNode{Spec: n.ClientNode.Spec, Status: n.ClientNode.Status}
-	return fleet.Withheld(&object, nodesettings.Result{Settings: settings, Hash: hash, BootHash: hash})
+	clientNode := v1alpha1.StorageClientNode{Spec: n.ClientNode.Spec, Status: n.ClientNode.Status}
+	return fleet.Withheld(&clientNode, nodesettings.Result{Settings: settings, Hash: hash, BootHash: hash})
 }
 
-// changeSpec writes the object's spec. What others have read of it stays as it was.
+// changeSpec writes the spec of a client node. What others have read of it stays as it was.
 func (w *world) changeSpec(n *simNode, change func(*v1alpha1.StorageClientNodeSpec)) {
 	c := *n.ClientNode
 	change(&c.Spec)
@@ -238,7 +238,7 @@ func (w *world) changeSpec(n *simNode, change func(*v1alpha1.StorageClientNodeSp
 	n.clientNodeRV++
 }
 
-// removeClientNode deletes the object of a node that is restored and that the rollout has let go of.
+// removeClientNode deletes the client node of a node that is restored and no longer disrupted.
 func (w *world) removeClientNode(n *simNode) {
 	c := n.ClientNode
 	held := n.Mark != nil || c.Spec.RebootPermit != nil
@@ -745,7 +745,7 @@ func (m *manager) isForgiven(n *simNode, profile string) bool {
 	return len(all) > 0 && !slices.ContainsFunc(all, minds)
 }
 
-// profilesOf are the profiles that select a node, or that its object carries settings of.
+// profilesOf are the profiles that select a node, or that its client node carries settings of.
 func (w *world) profilesOf(n *simNode) []string {
 	var out []string
 	for _, name := range w.profileNames {

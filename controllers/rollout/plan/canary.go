@@ -31,7 +31,7 @@ func (n *nodeState) canaryKey(profile string) canaryKey {
 	return canaryKey{profile: profile, hash: n.ClientNode.WantedBootHash}
 }
 
-// checkCanary holds a node back until the canary of every profile that needs its reboot is done and has soaked.
+// checkCanary refuses a node until the canary of every profile that needs its reboot is done and has soaked.
 func (p *planner) checkCanary(n *nodeState) (reason, message string) {
 	for _, name := range n.need.names {
 		key := n.canaryKey(name)
@@ -54,7 +54,7 @@ func (p *planner) checkCanary(n *nodeState) (reason, message string) {
 	return "", ""
 }
 
-// waitsForCanary reports whether a node has been held back in this pass by another one, as its canary.
+// waitsForCanary reports whether a node has been refused in this pass for another one, as its canary.
 func (p *planner) waitsForCanary(n, other *nodeState) bool {
 	return slices.ContainsFunc(n.need.names, func(name string) bool {
 		return slices.Contains(p.canaries[n.canaryKey(name)].waits, other.Name)

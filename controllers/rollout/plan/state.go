@@ -200,7 +200,7 @@ func (n *nodeState) whyUnavailable() string {
 	return ""
 }
 
-// needOf finds whether a node has to reboot, and for which profiles. Keys that the object holds are due; others,
+// needOf finds whether a node has to reboot, and for which profiles. Keys that the client node holds are due; others,
 // and all of them while the node is released, are removals, which only a profile with restoreReboot reboots for.
 func (p *planner) needOf(n *nodeState) need {
 	switch {

@@ -55,7 +55,7 @@ func (p *planner) occupiesZone(n *nodeState) bool {
 	return true
 }
 
-// checkZones holds a node back while nodes of another zone are out of service for a profile that needs its reboot.
+// checkZones refuses a node while nodes of another zone are out of service for a profile that needs its reboot.
 func (p *planner) checkZones(n *nodeState) (reason, message string) {
 	if n.Vacant {
 		return "", ""

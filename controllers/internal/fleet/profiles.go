@@ -39,7 +39,7 @@ type View struct {
 
 // NewView takes all profiles as they are now. It does not keep the slice, but its elements.
 func NewView(profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList) *View {
-	view := &View{byName: map[string]*Profile{}, merged: map[string]nodesettings.Result{}}
+	set := &View{byName: map[string]*Profile{}, merged: map[string]nodesettings.Result{}}
 	for i := range profiles {
 		profile := &Profile{
 			StorageClientProfile: &profiles[i],
@@ -47,18 +47,18 @@ func NewView(profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList
 			Paused:               pause.Profile(&profiles[i]),
 			selector:             match.SelectorOf(&profiles[i]),
 		}
-		view.profiles = append(view.profiles, profile)
-		view.byName[profile.Name] = profile
+		set.profiles = append(set.profiles, profile)
+		set.byName[profile.Name] = profile
 	}
-	slices.SortFunc(view.profiles, func(a, b *Profile) int { return cmp.Compare(a.Name, b.Name) })
-	return view
+	slices.SortFunc(set.profiles, func(a, b *Profile) int { return cmp.Compare(a.Name, b.Name) })
+	return set
 }
 
 // Profile returns a profile by its name, or nil.
-func (v *View) Profile(name string) *Profile { return v.byName[name] }
+func (s *View) Profile(name string) *Profile { return s.byName[name] }
 
 // Profiles are all profiles, sorted by name. The slice is not to be changed.
-func (v *View) Profiles() []*Profile { return v.profiles }
+func (s *View) Profiles() []*Profile { return s.profiles }
 
 // Wanted is what the profiles want of a node.
 type Wanted struct {
@@ -71,15 +71,15 @@ type Wanted struct {
 
 // Wanted merges what the profiles declare for a node. What clientNode carries of a profile that is Held stays, and so
 // does the value in force where profiles of equal priority disagree. clientNode is nil where the node is not managed.
-func (v *View) Wanted(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) Wanted {
+func (s *View) Wanted(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) Wanted {
 	inForce := settingsInForce(clientNode)
 	var contributing []*Profile
 	held := false
-	for _, profile := range v.profiles {
+	for _, profile := range s.profiles {
 		switch {
 		case profile.Standing == match.Active && profile.Selects(node):
 			contributing = append(contributing, profile)
-		case profile.Standing == match.Held && sourceOf(profile.Name, inForce):
+		case profile.Standing == match.Held && isSource(profile.Name, inForce):
 			contributing = append(contributing, profile)
 			held = true
 		}
@@ -88,16 +88,16 @@ func (v *View) Wanted(node *corev1.Node, clientNode *v1alpha1.StorageClientNode)
 	for _, profile := range contributing {
 		wanted.Profiles = append(wanted.Profiles, profile.Name)
 	}
-	wanted.Result = v.merge(contributing, held, inForce)
+	wanted.Result = s.mergeProfiles(contributing, held, inForce)
 	return wanted
 }
 
-func (v *View) merge(profiles []*Profile, held bool, inForce []v1alpha1.NodeSetting) nodesettings.Result {
+func (s *View) mergeProfiles(profiles []*Profile, held bool, inForce []v1alpha1.NodeSetting) nodesettings.Result {
 	if len(profiles) == 0 {
 		return nodesettings.Result{}
 	}
 	key := mergeKey(profiles)
-	if result, found := v.merged[key]; found && !held {
+	if result, found := s.merged[key]; found && !held {
 		return result
 	}
 	declared, holding := make([]v1alpha1.StorageClientProfile, 0, len(profiles)), sets.New[string]()
@@ -108,9 +108,9 @@ func (v *View) merge(profiles []*Profile, held bool, inForce []v1alpha1.NodeSett
 		}
 	}
 	result := nodesettings.MergeHolding(declared, inForce, holding)
-	v.keepHeldPolicies(result.Settings, inForce)
+	s.keepHeldPolicies(result.Settings, inForce)
 	if !held && len(result.Conflicts) == 0 {
-		v.merged[key] = result
+		s.merged[key] = result
 	}
 	return result
 }
@@ -125,9 +125,9 @@ func mergeKey(profiles []*Profile) string {
 }
 
 // keepHeldPolicies leaves onRemoval of a held profile's settings as it is: a hold changes nothing.
-func (v *View) keepHeldPolicies(settings, inForce []v1alpha1.NodeSetting) {
+func (s *View) keepHeldPolicies(settings, inForce []v1alpha1.NodeSetting) {
 	for i := range settings {
-		profile := v.byName[settings[i].Profile]
+		profile := s.byName[settings[i].Profile]
 		if profile == nil || profile.Standing != match.Held {
 			continue
 		}
@@ -151,7 +151,7 @@ func Sources(clientNode *v1alpha1.StorageClientNode) []string {
 
 // Concerns reports whether a node carries settings of a profile.
 func Concerns(profile string, clientNode *v1alpha1.StorageClientNode) bool {
-	return sourceOf(profile, settingsInForce(clientNode))
+	return isSource(profile, settingsInForce(clientNode))
 }
 
 func settingsInForce(clientNode *v1alpha1.StorageClientNode) []v1alpha1.NodeSetting {
@@ -161,7 +161,7 @@ func settingsInForce(clientNode *v1alpha1.StorageClientNode) []v1alpha1.NodeSett
 	return clientNode.Spec.Settings
 }
 
-func sourceOf(profile string, settings []v1alpha1.NodeSetting) bool {
+func isSource(profile string, settings []v1alpha1.NodeSetting) bool {
 	return slices.ContainsFunc(settings, func(s v1alpha1.NodeSetting) bool { return s.Profile == profile })
 }
 

@@ -47,7 +47,7 @@ func Look(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, ready bool,
 	}
 	for _, setting := range clientNode.Status.Settings {
 		if wanted[setting.Key] {
-			report.add(setting)
+			report.addSetting(setting)
 		}
 	}
 	if _, carried := nodesettings.Hashes(clientNode.Spec.Settings); bootedInVain(clientNode) && carried != clientNode.Spec.BootHash {
@@ -65,7 +65,7 @@ func Look(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, ready bool,
 	return report
 }
 
-func (r *Report) add(setting v1alpha1.SettingStatus) {
+func (r *Report) addSetting(setting v1alpha1.SettingStatus) {
 	switch setting.State {
 	case v1alpha1.SettingFailed:
 		r.Failed = append(r.Failed, setting.Key)
@@ -112,9 +112,9 @@ func Disrupted(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) bool {
 
 // PausedBy names the paused profiles that select a node or that it carries settings of: nothing new begins there. A
 // profile on its way out with Retain is not held up by its own pause.
-func (v *View) PausedBy(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) []string {
+func (s *View) PausedBy(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) []string {
 	var paused []string
-	for _, profile := range v.profiles {
+	for _, profile := range s.profiles {
 		if !profile.Paused || (profile.Standing == match.Leaving && profile.Spec.DeletionPolicy == v1alpha1.DeletionRetain) {
 			continue
 		}

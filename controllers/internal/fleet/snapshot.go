@@ -22,7 +22,7 @@ type Snapshot struct {
 }
 
 // ReadSnapshot lists Nodes, StorageClientNodes and the agent's Pods.
-func ReadSnapshot(ctx context.Context, reader client.Reader, view *View, agentNamespace string) (Snapshot, error) {
+func ReadSnapshot(ctx context.Context, reader client.Reader, profiles *View, agentNamespace string) (Snapshot, error) {
 	var nodes corev1.NodeList
 	if err := reader.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return Snapshot{}, fmt.Errorf("list Nodes: %w", err)
@@ -35,7 +35,7 @@ func ReadSnapshot(ctx context.Context, reader client.Reader, view *View, agentNa
 	if err != nil {
 		return Snapshot{}, err
 	}
-	all := Snapshot{View: view, Nodes: nodes.Items, Ready: ready, Objects: make(map[string]*v1alpha1.StorageClientNode, len(clientNodes.Items))}
+	all := Snapshot{View: profiles, Nodes: nodes.Items, Ready: ready, Objects: make(map[string]*v1alpha1.StorageClientNode, len(clientNodes.Items))}
 	for i := range clientNodes.Items {
 		all.Objects[clientNodes.Items[i].Name] = &clientNodes.Items[i]
 	}

@@ -308,7 +308,7 @@ func TestForWhetherANodeIsClaimed(t *testing.T) {
 
 func TestForADisruptedNode(t *testing.T) {
 	gone := &DrainProgress{Gone: true, LeftPodUIDs: []string{"ds"}}
-	blocked := &DrainProgress{Reason: v1alpha1.RolloutReasonDrainBlocked, Message: "Pod x/y is kept by PodDisruptionBudget x/z"}
+	blocked := &DrainProgress{Reason: v1alpha1.RolloutReasonDrainBlocked, Message: "Eviction of Pod x/y blocked by PodDisruptionBudget x/z"}
 	release := func(reason string) []string {
 		return []string{"note a: Releasing " + reason, "conditions of a: none", "uncordon a: " + reason, "release the claim of a"}
 	}
@@ -320,7 +320,7 @@ func TestForADisruptedNode(t *testing.T) {
 			func(f *fixture) { f.cordoned("a", time.Minute) },
 			[]string{"drain a", "a: Draining Draining"},
 		},
-		"a pod that is kept is told of": {
+		"a pod that is kept is named": {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)
 				f.node("a").Drain = blocked
@@ -341,6 +341,22 @@ func TestForADisruptedNode(t *testing.T) {
 				f.Profiles[0].Rollout.Drain.OnTimeout = v1alpha1.DrainWait
 			},
 			[]string{"a: Draining DrainTimedOut"},
+		},
+		"it is empty, and its boot settings are about to change: the reboot would come too early": {
+			func(f *fixture) {
+				f.cordoned("a", time.Minute)
+				f.node("a").Drain = gone
+				f.node("a").ClientNode.WantedBootHash = "h2"
+			},
+			[]string{"a: Draining SettingsChanging"},
+		},
+		"its boot settings stay about to change for as long as a drain may take": {
+			func(f *fixture) {
+				f.cordoned("a", 15*time.Minute)
+				f.node("a").Drain = gone
+				f.node("a").ClientNode.WantedBootHash = "h2"
+			},
+			[]string{"note a: Waiting DrainTimedOut", "conditions of a: none", "uncordon a: DrainTimedOut", "release the claim of a", "a: Waiting DrainTimedOut"},
 		},
 		"pods are gone and a mount is not": {
 			func(f *fixture) {

@@ -263,7 +263,7 @@ func (p *planner) awaitStarted(n *nodeState) {
 		p.cordonNode(n)
 	}
 	if p.isOverdue(n) {
-		message := fmt.Sprintf("The node still has its old boot ID %s after its reboot permit, although the reboot was started; reboot it by hand", p.rebootTimeout(n))
+		message := fmt.Sprintf("The reboot was started, but the node still has its old boot ID %s after the permit; reboot it by hand", p.rebootTimeout(n))
 		p.setNote(n, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, message)
 		return
 	}

@@ -50,6 +50,10 @@ var _ = Describe("The rollout", func() {
 			"NodeCordoned", "RebootPermitted", "NodeAccepted", "NodeUncordoned",
 			"NodeCordoned", "RebootPermitted", "NodeAccepted", "NodeUncordoned",
 		}))
+		Expect(s.emitted()).To(ContainElements(
+			"Normal NodeCordoned Cordoned for StorageClientProfile eda",
+			"Normal NodeUncordoned Uncordoned: settings verified after reboot",
+		))
 	})
 
 	It("ends the same wherever the manager dies between two writes", func() {
@@ -92,7 +96,7 @@ var _ = Describe("The rollout", func() {
 		blocked := "Eviction of Pod default/db blocked by PodDisruptionBudget default/db-budget"
 		Expect(findObject("a").Status.Rollout).To(And(
 			HaveField("Phase", v1alpha1.RolloutDraining), HaveField("Reason", "DrainBlocked"), HaveField("Message", blocked)))
-		Expect(s.notes()).To(ContainElement("Warning DrainBlocked " + blocked))
+		Expect(s.emitted()).To(ContainElement("Warning DrainBlocked " + blocked))
 		Expect(conditions("a")).To(ConsistOf(corev1.NodeMaintenanceInProgress, corev1.NodeDrainInProgress))
 		Expect(s.reasons()).To(Equal([]string{"NodeCordoned", "DrainBlocked"}), "it is told once")
 
@@ -326,8 +330,8 @@ func (s *story) turn() bool {
 	return done && len(claims()) == 0
 }
 
-// notes is the events, without their regard: type, reason, note.
-func (s *story) notes() []string {
+// emitted are the events so far: type, reason, note.
+func (s *story) emitted() []string {
 	for {
 		select {
 		case event := <-s.recorder.Events:
@@ -340,7 +344,7 @@ func (s *story) notes() []string {
 
 func (s *story) reasons() []string {
 	var out []string
-	for _, event := range s.notes() {
+	for _, event := range s.emitted() {
 		out = append(out, strings.Fields(event)[1])
 	}
 	return out

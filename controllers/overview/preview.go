@@ -15,8 +15,8 @@ import (
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/match"
+	"github.com/storageclient/operator/controllers/internal/order"
 	"github.com/storageclient/operator/controllers/internal/pause"
-	"github.com/storageclient/operator/controllers/internal/turns"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
@@ -67,7 +67,7 @@ func Plan(profile *v1alpha1.StorageClientProfile, c Cluster) Preview {
 	}
 	view := fleet.NewView(acting(profile, c.Profiles), c.Allow)
 	out := Preview{PlanHash: nodesettings.PlanHash(profile), Approved: fleet.Approved(profile)}
-	var order []turns.Turn
+	var turns []order.Turn
 	reboots := map[string]Reboot{}
 	for _, m := range members(profile, c) {
 		if !m.selected {
@@ -76,20 +76,20 @@ func Plan(profile *v1alpha1.StorageClientProfile, c Cluster) Preview {
 		wanted := view.Wanted(m.node, m.scn)
 		out.Groups = addToGroup(out.Groups, wanted.Result, m.node.Name)
 		turn := TurnOf(m.node, wanted.BootHash, c.ManagerNode)
-		order = append(order, turn)
+		turns = append(turns, turn)
 		if why := rebootsFor(wanted.Settings, m.scn, profile.Spec.Rollout.Reboot.RestoreReboot); len(why) > 0 {
 			reboots[m.node.Name] = Reboot{Node: m.node.Name, Zone: turn.Zone, Why: why, Held: held(m.node)}
 		}
 	}
 	slices.SortStableFunc(out.Groups, func(a, b Group) int { return cmp.Compare(len(b.Nodes), len(a.Nodes)) })
-	out.order(profile, order, reboots)
-	out.foresee(profile, c, len(order))
+	out.order(profile, turns, reboots)
+	out.foresee(profile, c, len(turns))
 	return out
 }
 
 // order lists the reboots in the order of the rollout. All nodes have a say in who the canary is.
-func (p *Preview) order(profile *v1alpha1.StorageClientProfile, nodes []turns.Turn, reboots map[string]Reboot) {
-	for _, turn := range turns.InOrder(nodes, *profile.Spec.WithDefaults().Rollout.Canary) {
+func (p *Preview) order(profile *v1alpha1.StorageClientProfile, turns []order.Turn, reboots map[string]Reboot) {
+	for _, turn := range order.InTurn(turns, *profile.Spec.WithDefaults().Rollout.Canary) {
 		if reboot, due := reboots[turn.Name]; due {
 			p.Reboots = append(p.Reboots, reboot)
 		}
@@ -120,8 +120,8 @@ func whenKnown(t time.Time) *metav1.Time {
 
 // TurnOf is what a node's place in the order of the rollout hangs on. managerNode is the manager's own, empty if it is
 // not known.
-func TurnOf(node *corev1.Node, bootHash, managerNode string) turns.Turn {
-	return turns.Turn{
+func TurnOf(node *corev1.Node, bootHash, managerNode string) order.Turn {
+	return order.Turn{
 		Name: node.Name, Created: node.CreationTimestamp.Time, Labels: node.Labels, Zone: node.Labels[corev1.LabelTopologyZone],
 		Manager: node.Name == managerNode, BootHash: bootHash, Blocked: held(node) != "",
 	}

@@ -11,7 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/internal/turns"
+	"github.com/storageclient/operator/controllers/internal/order"
 	"github.com/storageclient/operator/controllers/overview"
 	"github.com/storageclient/operator/tuning/nodesettings"
 	"github.com/storageclient/operator/tuning/windows"
@@ -54,7 +54,7 @@ func (f facts) inTurn() []string {
 		return nil
 	}
 	var out []string
-	for _, turn := range turns.InOrder(f.nodes.turns, *f.profile.Spec.WithDefaults().Rollout.Canary) {
+	for _, turn := range order.InTurn(f.nodes.turns, *f.profile.Spec.WithDefaults().Rollout.Canary) {
 		if due.Has(turn.Name) {
 			out = append(out, turn.Name)
 		}

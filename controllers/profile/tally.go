@@ -10,7 +10,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/match"
-	"github.com/storageclient/operator/controllers/internal/turns"
+	"github.com/storageclient/operator/controllers/internal/order"
 	"github.com/storageclient/operator/controllers/overview"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
@@ -34,7 +34,7 @@ type tally struct {
 	// conflicts says which keys profiles of equal priority disagree about, once each.
 	conflicts []string
 	// turns place all nodes that the profile may change in the order of the rollout.
-	turns []turns.Turn
+	turns []order.Turn
 	// managerNode is the manager's own.
 	managerNode string
 	// reported is how many nodes' agents are heard of.

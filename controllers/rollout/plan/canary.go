@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/internal/turns"
+	"github.com/storageclient/operator/controllers/internal/order"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -75,7 +75,7 @@ func (p *planner) describeMissingCanary(profile string) string {
 func (p *planner) judgeCanary(key canaryKey) canary {
 	profile := p.profiles[key.profile]
 	rule := profile.Rollout.Canary
-	selector := turns.LabelMatcher(rule.NodeSelector)
+	selector := order.LabelMatcher(rule.NodeSelector)
 	soak := toDuration(rule.SoakSeconds)
 	var out canary
 	var evidence []string

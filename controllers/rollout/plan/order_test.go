@@ -8,10 +8,10 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/internal/turns"
+	"github.com/storageclient/operator/controllers/internal/order"
 )
 
-// TestTheOrderIsThePlanners plays a rollout with a budget of one node and holds its claims against turns.InOrder.
+// TestTheOrderIsThePlanners plays a rollout with a budget of one node and holds its claims against order.InTurn.
 func TestTheOrderIsThePlanners(t *testing.T) {
 	f := cluster("a", "b", "c", "d", "e")
 	f.Profiles[0].Rollout.Canary = &v1alpha1.Canary{
@@ -23,11 +23,11 @@ func TestTheOrderIsThePlanners(t *testing.T) {
 	f.node("c").Labels = map[string]string{"topology.kubernetes.io/zone": "x"}
 	f.node("e").Labels = map[string]string{"canary": "yes"}
 	var want, got []string
-	var nodes []turns.Turn
+	var nodes []order.Turn
 	for i := range f.Nodes {
 		nodes = append(nodes, newPlanner(f.Snapshot).stateOf(&f.Nodes[i]).rolloutTurn())
 	}
-	for _, turn := range turns.InOrder(nodes, *f.Profiles[0].Rollout.Canary) {
+	for _, turn := range order.InTurn(nodes, *f.Profiles[0].Rollout.Canary) {
 		want = append(want, "claim "+turn.Name+" for eda")
 	}
 	for range f.Nodes {

@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/internal/turns"
+	"github.com/storageclient/operator/controllers/internal/order"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
@@ -75,8 +75,8 @@ func (p *planner) stateOf(node *Node) *nodeState {
 }
 
 // rolloutTurn is what the node's place in the order hangs on.
-func (n *nodeState) rolloutTurn() turns.Turn {
-	return turns.Turn{Name: n.Name, Created: n.Created, Labels: n.Labels, Zone: n.zone, Manager: n.Manager}
+func (n *nodeState) rolloutTurn() order.Turn {
+	return order.Turn{Name: n.Name, Created: n.Created, Labels: n.Labels, Zone: n.zone, Manager: n.Manager}
 }
 
 // isDisrupted reports whether the node is disrupted by us, or may be at any moment.

@@ -1,4 +1,4 @@
-package turns
+package order
 
 import (
 	"strings"
@@ -13,7 +13,7 @@ import (
 
 var noon = time.Date(2026, 9, 1, 12, 0, 0, 0, time.UTC)
 
-func TestInOrder(t *testing.T) {
+func TestInTurn(t *testing.T) {
 	first := v1alpha1.Canary{Nodes: ptr.To[int32](1)}
 	chosen := v1alpha1.Canary{NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"canary": "yes"}}}
 	at := func(hours int) time.Time { return noon.Add(time.Duration(hours) * time.Hour) }
@@ -47,7 +47,7 @@ func TestInOrder(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
-			for _, turn := range InOrder(c.nodes, c.rule) {
+			for _, turn := range InTurn(c.nodes, c.rule) {
 				got = append(got, turn.Name)
 			}
 			if order := strings.Join(got, " "); order != c.want {

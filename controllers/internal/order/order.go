@@ -1,6 +1,6 @@
-// Package turns puts nodes into the order in which the rollout takes them. The planner goes by it, and previews show it. It is
+// Package order puts nodes into the order in which the rollout takes them. The planner goes by it, and previews show it. It is
 // pure: no client, no clock.
-package turns
+package order
 
 import (
 	"cmp"
@@ -39,9 +39,9 @@ func (t Turn) Compare(other Turn) int {
 	)
 }
 
-// InOrder returns the nodes of a profile in the order in which the rollout takes them where nothing else delays them:
+// InTurn returns the nodes of a profile in the order in which the rollout takes them where nothing else delays them:
 // the canaries of its groups, then the others. rule is the profile's, with defaults.
-func InOrder(nodes []Turn, rule v1alpha1.Canary) []Turn {
+func InTurn(nodes []Turn, rule v1alpha1.Canary) []Turn {
 	const canary, other, blocked = 0, 1, 2
 	chosen := LabelMatcher(rule.NodeSelector)
 	proving, ranks := map[string]int32{}, make(map[string]int, len(nodes))

@@ -108,6 +108,29 @@ func TestAClaimThatWasNotTakenIsNotActedUpon(t *testing.T) {
 	}
 }
 
+// TestNoNodeIsClaimedThatWasReadFromTheCache has a cache in which a node is still down, which uses up the budget. Once it
+// has been read, another node could be claimed, which nobody has read: it is down by now.
+func TestNoNodeIsClaimedThatWasReadFromTheCache(t *testing.T) {
+	w := newWorld(1)
+	w.quiet, w.calmly = true, true
+	a, b := w.addNode("a"), w.addNode("b")
+	w.addProfile("eda", nil, "b")
+	w.followProfiles(b)
+	w.runAgent(b)
+	a.Guarded = true // a step for a, which has it read
+	cached := map[string]*simNode{"a": copyNode(a), "b": copyNode(b)}
+	cached["a"].Ready = false
+	w.makeUnready(b)
+	m := &manager{world: w, name: "m", stale: func(n *simNode) *simNode { return cached[n.Name] }}
+	_, unfinished, err := runPass(t.Context(), m, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(w.claims) > 0 || !unfinished || a.Guarded {
+		t.Errorf("claims %v, unfinished %t, guards on a %t; want none, and another pass at once", w.claims, unfinished, a.Guarded)
+	}
+}
+
 // TestOnlyNodesThatHaveJustBeenClaimedGetTheirFirstSteps has budget for another one, which belongs to the next pass.
 func TestOnlyNodesThatHaveJustBeenClaimedGetTheirFirstSteps(t *testing.T) {
 	w := newWorld(1)

@@ -209,8 +209,7 @@ func (a *Agent) settleIfDue(ctx context.Context) {
 		a.readTable()
 	}
 	a.driftAt = now.Add(driftInterval)
-	a.bootloader = a.host.Bootloader()
-	a.bootloader.Message = cut(a.bootloader.Message, maxMessage)
+	a.bootloader = bootloaderStatus(a.host.Bootloader())
 }
 
 // settle brings the host to what the spec wants.

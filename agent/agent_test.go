@@ -34,7 +34,7 @@ func TestWhatIsDeclaredIsAppliedStagedAndReported(t *testing.T) {
 	got := w.node.Status
 	want := v1alpha1.StorageClientNodeStatus{
 		ObservedGeneration: 1, Hash: w.node.Spec.Hash, BootID: "boot-1", KernelVersion: "6.1.0-test",
-		Bootloader: &v1alpha1.Bootloader{Type: v1alpha1.BootloaderGrubDebian},
+		Bootloader: &v1alpha1.Bootloader{Type: v1alpha1.BootloaderGrubDebian, Proven: true},
 		Settings: []v1alpha1.SettingStatus{
 			{Key: ihash, Desired: "16777216", TakesEffect: v1alpha1.EffectReboot, State: v1alpha1.SettingPending},
 			{

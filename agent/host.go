@@ -20,6 +20,7 @@ import (
 	"github.com/storageclient/operator/agent/host/tuned"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/mountoptions"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 const (
@@ -68,7 +69,7 @@ type Host struct {
 	// Rebooter reboots it.
 	Rebooter Rebooter
 	// Bootloader tells how the kernel command line is kept.
-	Bootloader func() v1alpha1.Bootloader
+	Bootloader func() bootloader.Detection
 	// SlotLimit is how many requests a transport that is made now may have in flight, NFSv3 and 4.0 only; 0 where that is
 	// not known. It may be nil.
 	SlotLimit func() int
@@ -117,12 +118,14 @@ func NewHost(fs host.FS, runner host.Runner, rebooter Rebooter, kubeletDir strin
 			}
 			return limit
 		},
-		Bootloader: func() v1alpha1.Bootloader {
-			found := bootloader.Detect(fs)
-			return v1alpha1.Bootloader{
-				Type: v1alpha1.BootloaderType(found.Type), Proven: found.Proven, Message: found.Message,
-			}
-		},
+		Bootloader: func() bootloader.Detection { return bootloader.Detect(fs) },
+	}
+}
+
+// bootloaderStatus is what the status and a report say of a boot loader.
+func bootloaderStatus(found bootloader.Detection) v1alpha1.Bootloader {
+	return v1alpha1.Bootloader{
+		Type: v1alpha1.BootloaderType(found.Type), Proven: found.Proven, Message: text.Cut(found.Message, maxMessage),
 	}
 }
 

@@ -178,7 +178,7 @@ func (l Local) change(ctx context.Context, r *report.Report, spec v1alpha1.Stora
 func (l Local) begin(command string, profiles []v1alpha1.StorageClientProfile) (report.Report, v1alpha1.StorageClientNodeSpec, error) {
 	var spec v1alpha1.StorageClientNodeSpec
 	r := report.Report{
-		Command: command, HostRoot: l.Host.FS.Dir(), Image: l.Host.FS.IsImage(), Bootloader: l.Host.Bootloader(),
+		Command: command, HostRoot: l.Host.FS.Dir(), Image: l.Host.FS.IsImage(), Bootloader: bootloaderStatus(l.Host.Bootloader()),
 	}
 	if !r.Image {
 		boot, err := l.Host.boot()

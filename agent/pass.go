@@ -239,7 +239,7 @@ func (p *pass) withoutUnproven(out *outcome) {
 	if !slices.ContainsFunc(out.rebootBy, argument) {
 		return
 	}
-	if loader := p.host.Bootloader(); loader.Type == v1alpha1.BootloaderGrubBLS && !loader.Proven {
+	if !p.host.Bootloader().MayReboot() {
 		out.rebootBy = slices.DeleteFunc(out.rebootBy, argument)
 	}
 }

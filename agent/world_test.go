@@ -20,6 +20,7 @@ import (
 	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/bootloader"
 	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/agent/host/mounts"
 )
@@ -50,7 +51,7 @@ type world struct {
 	applyErr, originalErr       error
 	journalErr                  error
 
-	bootloader v1alpha1.Bootloader
+	bootloader bootloader.Detection
 
 	boots     int
 	reboots   []string
@@ -80,7 +81,7 @@ func newWorld(t *testing.T) *world {
 		t: t, dir: t.TempDir(), clock: clocktesting.NewFakeClock(time.Unix(1700000000, 0)),
 		defaults: map[string]string{rmem: "212992", wmem: "212992"},
 		files:    map[string]string{}, menu: map[string]string{}, boots: 1,
-		bootloader: v1alpha1.Bootloader{Type: v1alpha1.BootloaderGrubDebian},
+		bootloader: bootloader.Detection{Type: bootloader.GrubDebian, Proven: true},
 		cannot:     map[string]host.State{}, oldTransports: map[string]bool{},
 	}
 	w.live = maps.Clone(w.defaults)
@@ -138,7 +139,7 @@ func (w *world) host() Host {
 		Journal:    journal.New(w.fs, trace),
 		Mounts:     w,
 		Rebooter:   w,
-		Bootloader: func() v1alpha1.Bootloader { return w.bootloader },
+		Bootloader: func() bootloader.Detection { return w.bootloader },
 	}
 }
 

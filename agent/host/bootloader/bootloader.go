@@ -97,9 +97,9 @@ func (s *Subject) Apply(ctx context.Context, desired []host.Setting) error {
 }
 
 func (s *Subject) apply(ctx context.Context, f facts, desired []host.Setting) error {
-	if !f.detection.stages() {
+	if !f.loader.canStage() {
 		if f.dropIn.present {
-			return fmt.Errorf("%s is there, but cannot be taken back: %s", f.detection.form().file, f.detection.Message)
+			return fmt.Errorf("%s is there, but cannot be taken back: %s", f.loader.form().file, f.loader.detection().Message)
 		}
 		return nil
 	}
@@ -158,7 +158,7 @@ func (s *Subject) Restore(ctx context.Context, originals map[string]host.Origina
 
 // gather reads all that judging needs.
 func (s *Subject) gather(ctx context.Context, asked []host.Setting) (facts, error) {
-	f := facts{detection: Detect(s.fs), hashSize: s.options.HashSize, image: s.fs.IsImage()}
+	f := facts{loader: s.loader(), hashSize: s.options.HashSize, image: s.fs.IsImage()}
 	var err error
 	if !f.image {
 		if f.bootID, err = s.fs.ReadValue(bootIDFile); err != nil {
@@ -168,19 +168,16 @@ func (s *Subject) gather(ctx context.Context, asked []host.Setting) (facts, erro
 			return f, err
 		}
 	}
-	if f.dropIn, err = s.readDropIn(f.detection.form()); err != nil {
+	if f.dropIn, err = s.readDropIn(f.loader.form()); err != nil {
 		return f, err
 	}
-	switch f.detection.Type {
-	case GrubDebian:
-		err = s.gatherGrub(ctx, &f)
-	case GrubBLS:
-		err = s.gatherEntries(ctx, &f, asked)
-	}
-	if err != nil {
+	if f.menu, err = f.loader.readMenu(ctx); err != nil {
 		return f, err
 	}
-	if f.detection.stages() && !f.image && (len(asked) > 0 || f.dropIn.present) {
+	if err = f.loader.readFacts(ctx, &f, asked); err != nil {
+		return f, err
+	}
+	if f.loader.canStage() && !f.image && (len(asked) > 0 || f.dropIn.present) {
 		f.bound, f.boundErr = s.bound(ctx)
 	}
 	sized := func(setting host.Setting) bool { return isHashTable(setting.Name) }
@@ -192,20 +189,6 @@ func (s *Subject) gather(ctx context.Context, asked []host.Setting) (facts, erro
 	}
 	f.memory, err = s.memory(f.sizes)
 	return f, err
-}
-
-func (s *Subject) gatherGrub(ctx context.Context, f *facts) error {
-	var err error
-	if f.menu, err = s.readMenu(grubCfg); err != nil {
-		return err
-	}
-	if f.foreign, err = s.foreignFiles(); err != nil {
-		return err
-	}
-	if err = s.gatherNotes(f); err != nil || f.image {
-		return err
-	}
-	return s.gatherTrial(ctx, f)
 }
 
 // gatherNotes reads what is noted of this boot.
@@ -266,14 +249,7 @@ func (s *Subject) inForce(ctx context.Context) ([]host.Argument, error) {
 	if !s.fs.IsImage() {
 		return s.cmdline()
 	}
-	var present menu
-	var err error
-	switch Detect(s.fs).Type {
-	case GrubDebian:
-		present, err = s.readMenu(grubCfg)
-	case GrubBLS:
-		present, err = s.readEntries(ctx)
-	}
+	present, err := s.loader().readMenu(ctx)
 	for _, line := range present.lines {
 		if !line.recovery {
 			return line.args, err
@@ -285,9 +261,4 @@ func (s *Subject) inForce(ctx context.Context) ([]host.Argument, error) {
 func (s *Subject) cmdline() ([]host.Argument, error) {
 	data, err := s.fs.ReadFile(commandLine)
 	return host.ParseArguments(string(data)), err
-}
-
-func (s *Subject) readMenu(file string) (menu, error) {
-	data, err := s.fs.ReadFile(file)
-	return parseMenu(string(data)), err
 }

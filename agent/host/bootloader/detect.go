@@ -36,8 +36,9 @@ type Detection struct {
 	Message string
 }
 
-// stages tells whether arguments are staged here.
-func (d Detection) stages() bool { return d.Type == GrubDebian || d.Type == GrubBLS }
+// MayReboot tells whether a node may be rebooted for what was staged, and not only have it at the next boot that somebody
+// else decides on.
+func (d Detection) MayReboot() bool { return d.Proven }
 
 // distributions are those whose own means is the only right one, by the ID of os-release.
 var distributions = map[string]string{

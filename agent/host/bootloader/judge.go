@@ -21,7 +21,7 @@ const maxMessage = 512
 
 // facts is all that is known of a host at one moment. Judging it reads nothing more.
 type facts struct {
-	detection Detection
+	loader loader
 	// image is true where no kernel runs: then nothing is known of a boot.
 	image    bool
 	bootID   string
@@ -67,7 +67,7 @@ func (f facts) judge(setting host.Setting, failure error) (o host.Observation, s
 		return o, false
 	}
 	o.Observed = f.observed(arg.Name)
-	if !f.detection.stages() {
+	if !f.loader.canStage() {
 		f.judgeUnsupported(&o, arg)
 		return o, false
 	}
@@ -148,7 +148,7 @@ func (f facts) judgeUnsupported(o *host.Observation, arg host.Argument) {
 		o.Message = "passed by this platform's own means"
 		return
 	}
-	o.State, o.Message = host.Unsupported, f.detection.Message
+	o.State, o.Message = host.Unsupported, f.loader.detection().Message
 }
 
 // clamped says that the kernel would grant less, before any reboot is spent on it.
@@ -301,7 +301,7 @@ func (f facts) judgeRestored(o *host.Observation, original host.Original, failur
 		o.State = host.InSync
 	case !ok, original.Present && passed.Value == original.Value:
 		o.State = host.InSync
-	case !f.detection.stages() || contains(present, passed):
+	case !f.loader.canStage() || contains(present, passed):
 		o.State, o.Message = host.InSync, passed.String()+" is passed by somebody else and left as it is"
 	default:
 		o.State, o.Message = host.Pending, "out of the boot menu; gone after the next boot"

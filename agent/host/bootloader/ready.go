@@ -12,7 +12,7 @@ const spareSpace = 64 << 10
 // roomToStage says why nothing can be staged on the file system of the boot menu, before anything is touched there. A
 // new menu stands twice beside the present one for a moment, grub-mkconfig's own and ours.
 func (s *Subject) roomToStage(f facts) error {
-	dir := f.detection.bootDir()
+	dir := f.loader.bootDir()
 	space, err := s.space(dir)
 	if err != nil {
 		return err

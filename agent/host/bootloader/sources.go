@@ -67,13 +67,6 @@ var grubForm = form{
 	read:  assigned,
 }
 
-func (d Detection) form() form {
-	if d.Type == GrubBLS {
-		return blsForm
-	}
-	return grubForm
-}
-
 func (d dropIn) render(as form) []byte {
 	var b strings.Builder
 	b.WriteString(header)
@@ -136,44 +129,4 @@ func (s *Subject) writeDropIn(d dropIn, as form) error {
 		return err
 	}
 	return s.fs.WriteFileAtomic(as.file, d.render(as), as.perm)
-}
-
-// source is an argument that somebody else passes, and where.
-type source struct {
-	file string
-	arg  host.Argument
-}
-
-// foreignFiles reads what others' files add to command lines.
-func (s *Subject) foreignFiles() ([]source, error) {
-	files, err := s.fs.Glob(dropInDir, "*.cfg")
-	if err != nil {
-		return nil, err
-	}
-	var found []source
-	for _, file := range append([]string{defaultFile}, files...) {
-		if file == DropIn {
-			continue
-		}
-		data, err := s.fs.ReadFile(file)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		for _, arg := range assigned(string(data)) {
-			found = append(found, source{file: file, arg: arg})
-		}
-	}
-	return found, nil
-}
-
-// laterFiles are those of others that are sourced after ours.
-func (s *Subject) laterFiles() []string {
-	files, err := s.fs.Glob(dropInDir, "*.cfg")
-	if err != nil {
-		return nil
-	}
-	return slices.DeleteFunc(files, func(file string) bool { return path.Base(file) <= path.Base(DropIn) })
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"path"
 	"strings"
 
@@ -16,15 +15,15 @@ import (
 // by one rename.
 func (s *Subject) stage(ctx context.Context, f facts, wanted []host.Argument) error {
 	stale := f.stale(wanted)
-	as := f.detection.form()
+	as := f.loader.form()
 	if !f.dropIn.present && len(wanted) == 0 && len(stale) == 0 {
-		return errors.Join(s.endTrial(f), s.tidy(as))
+		return errors.Join(f.loader.endTrial(f), s.tidy(as))
 	}
 	if f.dropIn.holds(wanted) && f.menu.problem(wanted, stale) == "" {
 		if s.attended && len(f.unproven(wanted)) > 0 {
 			return s.settle(as, wanted)
 		}
-		return errors.Join(s.endTrial(f), s.settle(as, wanted))
+		return errors.Join(f.loader.endTrial(f), s.settle(as, wanted))
 	}
 	if err := s.mayStage(f, wanted, stale); err != nil {
 		return fmt.Errorf("stage %q: %w", join(wanted), err)
@@ -33,21 +32,15 @@ func (s *Subject) stage(ctx context.Context, f facts, wanted []host.Argument) er
 		return err
 	}
 	before := f.before()
-	printed, state := s.nextTrial(ctx, f, wanted)
+	next := f.loader.prepareChange(ctx, f, wanted, stale)
 	err := s.writeDropIn(dropIn{args: wanted, unfinished: true, replaces: before}, as)
 	if err == nil {
-		err = s.beginTrial(f, printed, state)
-	}
-	if err == nil {
-		err = s.change(ctx, f, wanted, stale, printed)
+		err = f.loader.changeMenu(ctx, f, next)
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("stage %q: %w", join(wanted), err), s.resumeTrial(f.trial), s.settle(as, before))
+		return errors.Join(fmt.Errorf("stage %q: %w", join(wanted), err), f.loader.undoChange(f), s.settle(as, before))
 	}
-	if printed == "" {
-		err = s.setTrial("")
-	}
-	return errors.Join(err, s.settle(as, wanted))
+	return errors.Join(f.loader.completeChange(next), s.settle(as, wanted))
 }
 
 // mayStage finds what is in the way before anything is touched.
@@ -62,13 +55,6 @@ func (s *Subject) mayStage(f facts, wanted, stale []host.Argument) error {
 		return errors.New(text)
 	}
 	return s.roomToStage(f)
-}
-
-func (s *Subject) change(ctx context.Context, f facts, wanted, stale []host.Argument, printed string) error {
-	if f.detection.Type == GrubBLS {
-		return s.changeEntries(ctx, f, wanted, stale)
-	}
-	return s.makeMenu(ctx, f, wanted, stale, printed)
 }
 
 // before is what our drop-in goes back to when staging fails: what it said, or what a staging that was cut short
@@ -93,80 +79,6 @@ func (s *Subject) tidy(as form) error {
 		}
 	}
 	return errors.Join(s.fs.Tidy(as.file), s.fs.Tidy(grubCfg))
-}
-
-// makeMenu makes a menu beside the present one, reads it back, and puts it in its place. The present one is
-// untouched when it returns an error. printed is what our generator prints.
-func (s *Subject) makeMenu(ctx context.Context, f facts, wanted, stale []host.Argument, printed string) error {
-	if err := s.tidy(grubForm); err != nil {
-		return err
-	}
-	if _, err := s.runner.Run(ctx, "grub-mkconfig", "-o", scratch); err != nil {
-		return err
-	}
-	data, err := s.fs.ReadFile(scratch)
-	if err != nil {
-		return err
-	}
-	made := parseMenu(string(data))
-	if text := made.problem(wanted, stale); text != "" {
-		return errors.New("read the new menu back: " + text + s.blame())
-	}
-	if text := made.tooLong(nil, nil); text != "" {
-		return errors.New("read the new menu back: " + text)
-	}
-	if err := s.checkTrial(parseTrial(string(data)).section, printed); err != nil {
-		return err
-	}
-	mode, err := s.compare(made, append(f.ours(), wanted...))
-	if err != nil {
-		return err
-	}
-	if err := s.fs.Chmod(scratch, mode); err != nil {
-		return err
-	}
-	return s.fs.Rename(scratch, grubCfg)
-}
-
-// blame names the files that are sourced after ours: one of them may have assigned the variable anew.
-func (s *Subject) blame() string {
-	later := s.laterFiles()
-	if len(later) == 0 {
-		return ""
-	}
-	return fmt.Sprintf(" (read after %s: %s)", path.Base(DropIn), host.Names(later))
-}
-
-// compare refuses a new menu that lacks an entry or an argument of the present one, ours aside. The present one
-// is read only now, since a kernel's installation may have exchanged it in the meantime. It returns the
-// permissions of the present menu.
-func (s *Subject) compare(made menu, ours []host.Argument) (fs.FileMode, error) {
-	info, err := s.fs.Lstat(grubCfg)
-	if err != nil {
-		return 0, err
-	}
-	if !info.Mode().IsRegular() {
-		return 0, fmt.Errorf("%s is not a regular file", grubCfg)
-	}
-	present, err := s.readMenu(grubCfg)
-	if err != nil {
-		return 0, err
-	}
-	for _, line := range present.lines {
-		if !s.fs.Exists(path.Join("/boot", path.Base(line.kernel))) {
-			// An entry of a kernel that is gone is lost rightly.
-			continue
-		}
-		successor, ok := made.match(line)
-		if !ok {
-			return 0, fmt.Errorf("the new menu has no entry %q (%s) any more", line.title, line.kernel)
-		}
-		if missing := s.missing(line.args, successor.args, ours); len(missing) > 0 {
-			return 0, fmt.Errorf("the new menu's entry %q would lose %s, which the files that it is made from do not hold; "+
-				"run update-grub if that is right", line.title, join(missing))
-		}
-	}
-	return info.Mode().Perm(), nil
 }
 
 // missing lists what is passed less often than before. Another name for the same root device is not missing.

@@ -118,22 +118,22 @@ func (s *Subject) Rearm() error {
 }
 
 // gatherTrial reads what there is of a trial, and whether there could be one of what is staged.
-func (s *Subject) gatherTrial(ctx context.Context, f *facts) error {
-	data, err := s.fs.ReadFile(grubCfg)
+func (g grubDebian) gatherTrial(ctx context.Context, f *facts) error {
+	data, err := g.fs.ReadFile(grubCfg)
 	if err != nil {
 		return err
 	}
 	f.trial = parseTrial(string(data))
-	env, _, err := s.readEnvironment()
+	env, _, err := g.readEnvironment()
 	f.trial.state, f.trial.envErr = env.trial(), err
-	script, err := s.fs.ReadFile(Generator)
+	script, err := g.fs.ReadFile(Generator)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	f.trial.printed = strings.TrimPrefix(string(script), generatorHead)
-	_, f.trial.armedNow = s.facts.BootFact(f.bootID, factArmed)
-	if f.unproven(f.dropIn.args) != nil && f.trial.section == "" && s.attended {
-		f.trial.why = s.noTrial(ctx, *f)
+	_, f.trial.armedNow = g.facts.BootFact(f.bootID, factArmed)
+	if f.unproven(f.dropIn.args) != nil && f.trial.section == "" && g.attended {
+		f.trial.why = g.noTrial(ctx, *f)
 		if f.trial.why == "" {
 			f.trial.why = "it was staged without one"
 		}
@@ -191,21 +191,21 @@ func (f facts) unproven(args []host.Argument) []host.Argument {
 }
 
 // noTrial says why GRUB cannot try what is staged once, and come back to the present entry by itself; empty where it can.
-func (s *Subject) noTrial(ctx context.Context, f facts) string {
-	if reason := f.noTrialByMenu(); reason != "" {
+func (g grubDebian) noTrial(ctx context.Context, f facts) string {
+	if reason := g.noTrialByMenu(f); reason != "" {
 		return reason
 	}
-	return s.unwritable(ctx)
+	return g.unwritable(ctx)
 }
 
 // noTrialByMenu is the part of it that the files tell.
-func (f facts) noTrialByMenu() string {
+func (g grubDebian) noTrialByMenu(f facts) string {
 	t := f.trial
 	_, form := previousEntry(t.first)
 	others := slices.DeleteFunc(slices.Clone(t.defaults), func(d string) bool { return d == "0" || d == "${next_entry}" })
 	passed, _ := last(f.cmdline, "panic")
 	switch {
-	case !f.detection.Proven:
+	case !g.found.Proven:
 		return "GRUB did not load the running kernel"
 	case t.envErr != nil:
 		return t.envErr.Error()
@@ -225,17 +225,17 @@ func (f facts) noTrialByMenu() string {
 }
 
 // unwritable asks as Debian's own 00_header does, and only once: a disk does not change its form while it is mounted.
-func (s *Subject) unwritable(ctx context.Context) string {
-	if s.writable != nil {
-		return *s.writable
+func (g grubDebian) unwritable(ctx context.Context) string {
+	if g.writable != nil {
+		return *g.writable
 	}
-	if !s.fs.Exists(generatorDir) {
+	if !g.fs.Exists(generatorDir) {
 		return generatorDir + " is missing"
 	}
-	abstraction, err := s.runner.Run(ctx, "grub-probe", "--target=abstraction", path.Dir(grubEnv))
+	abstraction, err := g.runner.Run(ctx, "grub-probe", "--target=abstraction", path.Dir(grubEnv))
 	var kind []byte
 	if err == nil {
-		kind, err = s.runner.Run(ctx, "grub-probe", "--target=fs", path.Dir(grubEnv))
+		kind, err = g.runner.Run(ctx, "grub-probe", "--target=fs", path.Dir(grubEnv))
 	}
 	if err != nil {
 		return "whether GRUB can write to " + grubEnv + " cannot be found out: " + err.Error()
@@ -247,7 +247,7 @@ func (s *Subject) unwritable(ctx context.Context) string {
 			break
 		}
 	}
-	s.writable = &reason
+	g.writable = &reason
 	return reason
 }
 
@@ -261,11 +261,16 @@ func previousEntry(first string) (string, bool) {
 
 // nextTrial is the trial that goes with staging arguments: what our generator is to print, and the variable's value.
 // Both are empty where they need none, or can have none.
-func (s *Subject) nextTrial(ctx context.Context, f facts, wanted []host.Argument) (printed, state string) {
+type nextTrial struct {
+	printed, state string
+}
+
+func (g grubDebian) nextTrial(ctx context.Context, f facts, wanted []host.Argument) nextTrial {
 	unproven := f.unproven(wanted)
-	if !s.attended || len(unproven) == 0 || f.detection.Type != GrubDebian || s.noTrial(ctx, f) != "" {
-		return "", ""
+	if !g.attended || len(unproven) == 0 || g.noTrial(ctx, f) != "" {
+		return nextTrial{}
 	}
+	printed := f.trial.section
 	present := slices.DeleteFunc(f.ours(), func(arg host.Argument) bool { return !contains(f.menu.find(arg.Name), arg) })
 	switch {
 	case len(f.unproven(present)) == 0:
@@ -273,71 +278,69 @@ func (s *Subject) nextTrial(ctx context.Context, f facts, wanted []host.Argument
 		printed = preamble + entry
 	case f.trial.section == "":
 		// The present entry has not been booted either, and no other is known.
-		return "", ""
-	default:
-		printed = f.trial.section
+		return nextTrial{}
 	}
 	if f.trial.over() && len(without(unproven, f.ours())) == 0 {
 		// What has been tried in vain is not tried again for being staged again.
-		return printed, f.trial.state
+		return nextTrial{printed, f.trial.state}
 	}
-	return printed, trialArmed
+	return nextTrial{printed, trialArmed}
 }
 
 // beginTrial prepares a menu with a trial, or one without. While the present menu has one, its variable stays.
-func (s *Subject) beginTrial(f facts, printed, state string) error {
-	if printed == "" {
-		return s.writeGenerator("")
+func (g grubDebian) beginTrial(f facts, next nextTrial) error {
+	if next.printed == "" {
+		return g.writeGenerator("")
 	}
-	if state == trialArmed {
-		if err := s.facts.SetBootFact(f.bootID, factArmed, "true"); err != nil {
+	if next.state == trialArmed {
+		if err := g.facts.SetBootFact(f.bootID, factArmed, "true"); err != nil {
 			return err
 		}
 	}
-	if err := s.setTrial(state); err != nil {
+	if err := g.setTrial(next.state); err != nil {
 		return err
 	}
-	return s.writeGenerator(printed)
+	return g.writeGenerator(next.printed)
 }
 
 // checkTrial looks whether a new menu has the section that our generator prints. Where grub-mkconfig does not take it up
 // at all, the arguments are staged without a trial.
-func (s *Subject) checkTrial(section, printed string) error {
+func (g grubDebian) checkTrial(section, printed string) error {
 	switch section {
 	case printed:
 		return nil
 	case "":
-		return errors.Join(s.setTrial(""), s.writeGenerator(""))
+		return errors.Join(g.setTrial(""), g.writeGenerator(""))
 	}
 	return fmt.Errorf("read the new menu back: it does not have what %s prints", Generator)
 }
 
 // resumeTrial goes back to what there was before staging that has failed.
-func (s *Subject) resumeTrial(was trial) error {
-	return errors.Join(s.setTrial(was.state), s.writeGenerator(was.printed))
+func (g grubDebian) resumeTrial(was trial) error {
+	return errors.Join(g.setTrial(was.state), g.writeGenerator(was.printed))
 }
 
 // endTrial makes the first entry the default for good. The variable goes first: without it, the rest does nothing.
-func (s *Subject) endTrial(f facts) error {
+func (g grubDebian) endTrial(f facts) error {
 	if !f.trial.present() {
 		return nil
 	}
-	if err := s.setTrial(""); err != nil {
+	if err := g.setTrial(""); err != nil {
 		return err
 	}
-	if err := s.writeGenerator(""); err != nil {
+	if err := g.writeGenerator(""); err != nil {
 		return err
 	}
-	return s.cutSection()
+	return g.cutSection()
 }
 
 // cutSection takes our section out of the menu in place, which is what grub-mkconfig makes without our generator.
-func (s *Subject) cutSection() error {
-	info, err := s.fs.Lstat(grubCfg)
+func (g grubDebian) cutSection() error {
+	info, err := g.fs.Lstat(grubCfg)
 	if err != nil {
 		return err
 	}
-	data, err := s.fs.ReadFile(grubCfg)
+	data, err := g.fs.ReadFile(grubCfg)
 	if err != nil {
 		return err
 	}
@@ -350,22 +353,22 @@ func (s *Subject) cutSection() error {
 	if !ends || !info.Mode().IsRegular() {
 		return fmt.Errorf("%s cannot be taken out of %s", Generator, grubCfg)
 	}
-	return s.fs.WriteFileAtomic(grubCfg, []byte(before+after), info.Mode().Perm())
+	return g.fs.WriteFileAtomic(grubCfg, []byte(before+after), info.Mode().Perm())
 }
 
 // writeGenerator makes our generator print a text, or takes it away where that is empty.
-func (s *Subject) writeGenerator(printed string) error {
+func (g grubDebian) writeGenerator(printed string) error {
 	if printed == "" {
-		return s.fs.Remove(Generator)
+		return g.fs.Remove(Generator)
 	}
-	if err := s.fs.Tidy(Generator); err != nil {
+	if err := g.fs.Tidy(Generator); err != nil {
 		return err
 	}
 	text := generatorHead + printed
-	if data, err := s.fs.ReadFile(Generator); err == nil && string(data) == text {
+	if data, err := g.fs.ReadFile(Generator); err == nil && string(data) == text {
 		return nil
 	}
-	return s.fs.WriteFileAtomic(Generator, []byte(text), 0o755)
+	return g.fs.WriteFileAtomic(Generator, []byte(text), 0o755)
 }
 
 // note tells of an argument that waits for its boot what comes after one that fails.

@@ -71,9 +71,9 @@ func TestNothingHappensWithoutAnObject(t *testing.T) {
 	w.declare(declared()...)
 	a := w.agent()
 	for _, node := range []*v1alpha1.StorageClientNode{nil, w.node.DeepCopy(), nil} {
-		a.take(node)
+		a.takeClientNode(node)
 	}
-	a.turn(t.Context())
+	a.runPass(t.Context())
 	if len(w.log) != 0 {
 		t.Errorf("changed %v", w.log)
 	}
@@ -543,13 +543,13 @@ func TestASettingThatFlipsIsLeftAlone(t *testing.T) {
 	}
 	w.clock.Step(reportInterval + reportInterval/2)
 	w.turn(a)
-	if counted := driftCount(t, a); heals != maxFlips || counted != maxFlips {
-		t.Errorf("healed %d times and counted %v, want %d", heals, counted, maxFlips)
+	if counted := driftCount(t, a); heals != maxHeals || counted != maxHeals {
+		t.Errorf("healed %d times and counted %v, want %d", heals, counted, maxHeals)
 	}
-	if w.state(rmem) != v1alpha1.SettingDrifted || w.message(rmem) != leftAlone {
+	if w.state(rmem) != v1alpha1.SettingDrifted || w.message(rmem) != leftAloneMessage {
 		t.Errorf("%s %q, want Drifted and why", w.state(rmem), w.message(rmem))
 	}
-	w.clock.Step(flipWindow)
+	w.clock.Step(healWindow)
 	w.turn(a)
 	if w.live[rmem] != "16777216" {
 		t.Errorf("not healed after an hour")
@@ -704,7 +704,7 @@ func TestWhatTheRolloutWaitsForIsToldAtOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			changed := base.DeepCopy()
 			test.change(changed)
-			if got := urgent(base, *changed); got != test.want {
+			if got := isUrgent(base, *changed); got != test.want {
 				t.Errorf("urgent is %v, want %v", got, test.want)
 			}
 		})

@@ -92,9 +92,9 @@ func (f fence) checkVolume(volume v1alpha1.NodeVolume) *refusal {
 	return nil
 }
 
-// check returns nil for a setting that may be applied. A key that nothing here knows is Unsupported: a newer
+// checkSetting returns nil for a setting that may be applied. A key that nothing here knows is Unsupported: a newer
 // manager may know more than this agent. A value that is wrong for a known key is Failed.
-func (f fence) check(key, value string) *refusal {
+func (f fence) checkSetting(key, value string) *refusal {
 	err := f.allowed.Check(key, value)
 	if err != nil {
 		state, message := v1alpha1.SettingUnsupported, err.Error()

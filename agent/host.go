@@ -81,11 +81,11 @@ type Host struct {
 // NewHost puts the subjects of this build together for the machine whose file system and commands are given.
 func NewHost(fs host.FS, runner host.Runner, rebooter Rebooter, kubeletDir string) Host {
 	reader := mounts.NewReader(fs, kubeletDir)
-	held := journal.New(fs, sysctl.DropIn, modprobe.DropIn, bootloader.DropIn, bootloader.Generator,
+	records := journal.New(fs, sysctl.DropIn, modprobe.DropIn, bootloader.DropIn, bootloader.Generator,
 		readahead.UdevRule, readahead.NFSConf, nfsmountconf.DropIn, filesystems.DropIns)
 	modules, byType := modprobe.New(fs, transportsOf(reader)), readahead.New(fs, reader.Entries)
 	byVolume := readahead.NewVolumes(byType, reader.VolumeEntries, func(key string) (host.Original, bool) {
-		entry, ok := held.Entries()[key]
+		entry, ok := records.Entries()[key]
 		return entry.Original, ok
 	})
 	return Host{
@@ -106,9 +106,9 @@ func NewHost(fs host.FS, runner host.Runner, rebooter Rebooter, kubeletDir strin
 				},
 				Differences: differencesOf(mountoptions.XFS),
 			}),
-			bootloader.New(fs, runner, held, bootloader.Options{HashSize: hashSize}),
+			bootloader.New(fs, runner, records, bootloader.Options{HashSize: hashSize}),
 		},
-		Journal:  held,
+		Journal:  records,
 		Mounts:   reader,
 		Rebooter: rebooter,
 		SlotLimit: func() int {
@@ -129,8 +129,8 @@ func bootloaderStatus(found bootloader.Detection) v1alpha1.Bootloader {
 	}
 }
 
-// attend tells the subjects whether an agent will be there after the next boot.
-func (h Host) attend(attended bool) {
+// attendBoots tells the subjects whether an agent will be there after the next boot.
+func (h Host) attendBoots(attended bool) {
 	for _, subject := range h.Subjects {
 		if trier, ok := subject.(host.BootTrier); ok {
 			trier.Attend(attended)
@@ -138,8 +138,8 @@ func (h Host) attend(attended bool) {
 	}
 }
 
-// rearm makes the next boot one that is tried once, where one is to be.
-func (h Host) rearm() error {
+// rearmTrial makes the next boot one that is tried once, where one is to be.
+func (h Host) rearmTrial() error {
 	for _, subject := range h.Subjects {
 		if trier, ok := subject.(host.BootTrier); ok {
 			if err := trier.Rearm(); err != nil {
@@ -187,7 +187,7 @@ type boot struct {
 	id, kernelVersion string
 }
 
-func (h Host) boot() (boot, error) {
+func (h Host) readBoot() (boot, error) {
 	id, err := h.FS.ReadValue(bootIDFile)
 	if err != nil {
 		return boot{}, fmt.Errorf("read boot ID: %w", err)

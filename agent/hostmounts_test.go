@@ -82,7 +82,7 @@ func (h *storageHost) Run(_ context.Context, argv ...string) ([]byte, error) {
 	case argv[0] == "xfs_info":
 		return []byte("log      =internal log           bsize=4096   blocks=16384, version=2\n         = sectsz=512   sunit=0 blks, lazy-count=1\n"), nil
 	case strings.HasPrefix(command, "tuned-adm verify"):
-		if got := strings.TrimSpace(hosttest.Read(h.t, h.dir, "/proc/sys/vm/dirty_ratio")); got != "10" {
+		if got := strings.TrimSpace(hosttest.ReadFile(h.t, h.dir, "/proc/sys/vm/dirty_ratio")); got != "10" {
 			h.write("/var/log/tuned/tuned.log", "INFO: verifying profile(s): x\nERROR: verify: failed: 'vm.dirty_ratio' = '"+got+"', expected '10'\n")
 			return nil, errors.New("run tuned-adm verify: exit status 1")
 		}
@@ -112,7 +112,7 @@ func (h *storageHost) Run(_ context.Context, argv ...string) ([]byte, error) {
 }
 
 func (h *storageHost) tree() map[string]string {
-	files := hosttest.Tree(h.t, h.dir, "/etc", "/sys", "/proc/sys/vm", "/proc/1", "/var/lib/storage-client")
+	files := hosttest.ReadTree(h.t, h.dir, "/etc", "/sys", "/proc/sys/vm", "/proc/1", "/var/lib/storage-client")
 	files["tuned"] = fmt.Sprint(h.active, h.enabled)
 	return files
 }
@@ -147,7 +147,7 @@ func TestHostSettingsGoFromTheObjectToTheHostAndBack(t *testing.T) {
 	if h.node.Status.RebootRequired {
 		t.Error("a mount option asks for a reboot")
 	}
-	if got := hosttest.Read(t, h.dir, "/proc/sys/vm/dirty_ratio"); got != "20\n" {
+	if got := hosttest.ReadFile(t, h.dir, "/proc/sys/vm/dirty_ratio"); got != "20\n" {
 		t.Errorf("vm.dirty_ratio is %q: what is declared wins over tuned's profile", got)
 	}
 	for key, part := range map[string]string{profileOf: "vm.dirty_ratio=10 (declared: vm.dirty_ratio=20)", diskFS: "2048 KiB"} {
@@ -198,7 +198,7 @@ func TestANewMountHasItsReadAheadAtOnceAndIsNoDrift(t *testing.T) {
 	h := newStorageHost(t)
 	h.declare(setting(readAhead4, "15360"))
 	a := h.settle(h.agent())
-	for i := range 2 * maxFlips {
+	for i := range 2 * maxHeals {
 		file := fmt.Sprintf("/sys/class/bdi/0:%d/read_ahead_kb", 60+i)
 		h.write(file, "128\n")
 		h.writeTable(fmt.Sprintf("40 30 0:%d / %s%d rw - nfs4 filer:/b rw,vers=4.1\n", 60+i, pod, i))
@@ -206,14 +206,14 @@ func TestANewMountHasItsReadAheadAtOnceAndIsNoDrift(t *testing.T) {
 		if h.turn(a) {
 			t.Fatal("died")
 		}
-		if got := hosttest.Read(t, h.dir, file); got != "15360\n" {
+		if got := hosttest.ReadFile(t, h.dir, file); got != "15360\n" {
 			t.Fatalf("mount %d has %q after %s", i, got, mountsInterval)
 		}
 	}
 	h.write(window, "64\n")
 	h.clock.Step(driftInterval)
 	h.turn(a)
-	if got := hosttest.Read(t, h.dir, window); got != "15360\n" {
+	if got := hosttest.ReadFile(t, h.dir, window); got != "15360\n" {
 		t.Errorf("drift is not healed: %q, %s", got, h.message(readAhead4))
 	}
 }

@@ -217,7 +217,7 @@ func TestOtherVolumesAreNoNewOrders(t *testing.T) {
 	w := newWorld(t)
 	w.declare(setting(rmem, "16777216"))
 	a := w.settle(w.agent())
-	for range maxFlips {
+	for range maxHeals {
 		w.live[rmem] = "1"
 		w.clock.Step(driftInterval)
 		w.turn(a)
@@ -231,7 +231,7 @@ func TestOtherVolumesAreNoNewOrders(t *testing.T) {
 	}
 	w.clock.Step(driftInterval)
 	w.turn(a)
-	if w.live[rmem] != "1" || w.applies != applied || w.message(rmem) != leftAlone {
+	if w.live[rmem] != "1" || w.applies != applied || w.message(rmem) != leftAloneMessage {
 		t.Errorf("a setting that is left alone is %s after %d applications: %s", w.live[rmem], w.applies-applied, w.message(rmem))
 	}
 	w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Settings[0].Value = "8388608" })

@@ -38,8 +38,8 @@ func newBox(t *testing.T) *box { return newBoxOf(t, "debian-12") }
 // newBoxOf is a copy of one of the trees.
 func newBoxOf(t *testing.T, name string) *box {
 	t.Helper()
-	b := &box{t: t, dir: hosttest.Copy(t, name)}
-	b.commands = hosttest.Printed(t, name, b.dir)
+	b := &box{t: t, dir: hosttest.CopyHost(t, name)}
+	b.commands = hosttest.PrintedCommands(t, name, b.dir)
 	fs, err := host.OpenFS(b.dir)
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func (b *box) local(changes bool) Local {
 	return Local{Host: NewHost(fs, runner, nil, "/var/lib/kubelet")}
 }
 
-func (b *box) tree() map[string]string { return hosttest.Tree(b.t, b.dir, "/") }
+func (b *box) tree() map[string]string { return hosttest.ReadTree(b.t, b.dir, "/") }
 
 func (b *box) apply(profiles ...v1alpha1.StorageClientProfile) report.Report {
 	b.t.Helper()
@@ -101,7 +101,7 @@ func (b *box) restore() report.Report {
 func (b *box) look(command string, profiles ...v1alpha1.StorageClientProfile) report.Report {
 	b.t.Helper()
 	before := b.tree()
-	r, err := b.local(false).look(b.t.Context(), command, profiles)
+	r, err := b.local(false).compareHost(b.t.Context(), command, profiles)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func (b *box) expect(r report.Report, asDeclared bool, reboot string, want map[s
 
 func (b *box) holds(name, part string) {
 	b.t.Helper()
-	if got := hosttest.Read(b.t, b.dir, name); !strings.Contains(got, part) {
+	if got := hosttest.ReadFile(b.t, b.dir, name); !strings.Contains(got, part) {
 		b.t.Errorf("%s does not hold %q:\n%s", name, part, got)
 	}
 }
@@ -183,7 +183,7 @@ func TestOneMachineFromPlanToRestore(t *testing.T) {
 	b.expect(b.look(report.Plan, eda()), true, ihash, map[string]string{rmem: "InSync", ihash: "Pending"})
 	b.expect(b.look(report.Observe), false, ihash, map[string]string{rmem: "InSync", ihash: "Pending"})
 
-	hosttest.Write(t, b.dir, "/proc/sys/net/core/rmem_max", "1\n")
+	hosttest.WriteFile(t, b.dir, "/proc/sys/net/core/rmem_max", "1\n")
 	b.expect(b.look(report.Observe, eda()), false, ihash, map[string]string{rmem: "Drifted", ihash: "Pending"})
 
 	b.expect(b.restore(), true, "", map[string]string{rmem: "InSync", ihash: "InSync"})
@@ -194,7 +194,7 @@ func TestOneMachineFromPlanToRestore(t *testing.T) {
 	if diff := cmp.Diff(before, after); diff != "" {
 		t.Errorf("the host after restore (-before +after):\n%s", diff)
 	}
-	if strings.Contains(hosttest.Read(t, b.dir, grubCfg), "ihash_entries") {
+	if strings.Contains(hosttest.ReadFile(t, b.dir, grubCfg), "ihash_entries") {
 		t.Error("the menu still has the argument")
 	}
 }
@@ -236,7 +236,7 @@ func TestAnImageIsBakedWithoutALiveKernel(t *testing.T) {
 
 func TestWhatCannotBeDoneInAnImageIsSaid(t *testing.T) {
 	b := newImage(t)
-	hosttest.Write(t, b.dir, "/etc/sysctl.d/50-own.conf", "net.core.rmem_max = 4194304\n")
+	hosttest.WriteFile(t, b.dir, "/etc/sysctl.d/50-own.conf", "net.core.rmem_max = 4194304\n")
 	r := b.apply(profile("p", map[string]string{"net.ipv4.route.flush": "1", "net.core.rmem_max": "16777216"}))
 	b.expect(r, false, "", map[string]string{flush: "Unsupported", rmem: "Pending"})
 	if diff := cmp.Diff(map[string]host.Original{rmem: {Present: true, Value: "4194304"}}, b.journal()); diff != "" {
@@ -256,10 +256,10 @@ func TestTheMachineThatMakesAnImageIsNotTouched(t *testing.T) {
 	if err := os.Symlink("/", filepath.Join(b.dir, "proc/1/root")); err != nil {
 		t.Fatal(err)
 	}
-	before := hosttest.Tree(t, b.dir, "/proc", "/sys")
+	before := hosttest.ReadTree(t, b.dir, "/proc", "/sys")
 	r := b.apply(eda())
 	b.expect(r, true, "", map[string]string{rmem: "Pending", ihash: "Pending"})
-	if diff := cmp.Diff(before, hosttest.Tree(t, b.dir, "/proc", "/sys")); diff != "" {
+	if diff := cmp.Diff(before, hosttest.ReadTree(t, b.dir, "/proc", "/sys")); diff != "" {
 		t.Errorf("the maker's kernel (-before +after):\n%s", diff)
 	}
 	for _, command := range b.commands.Ran {
@@ -272,11 +272,11 @@ func TestTheMachineThatMakesAnImageIsNotTouched(t *testing.T) {
 // firstBoot makes a running node of an image: its drop-ins have been read, its menu's arguments passed.
 func (b *box) firstBoot(rmemMax string) {
 	b.t.Helper()
-	hosttest.Write(b.t, b.dir, "/proc/sys/kernel/random/boot_id", "first\n")
-	hosttest.Write(b.t, b.dir, "/proc/sys/kernel/osrelease", "6.1.0-25-amd64\n")
-	hosttest.Write(b.t, b.dir, "/proc/sys/net/core/rmem_max", rmemMax+"\n")
-	hosttest.Write(b.t, b.dir, "/proc/meminfo", "MemTotal:       16000000 kB\n")
-	hosttest.Write(b.t, b.dir, "/proc/cmdline", "BOOT_IMAGE=/boot/vmlinuz-6.1.0-25-amd64 root=/dev/sda1 ro quiet ihash_entries=1048576\n")
+	hosttest.WriteFile(b.t, b.dir, "/proc/sys/kernel/random/boot_id", "first\n")
+	hosttest.WriteFile(b.t, b.dir, "/proc/sys/kernel/osrelease", "6.1.0-25-amd64\n")
+	hosttest.WriteFile(b.t, b.dir, "/proc/sys/net/core/rmem_max", rmemMax+"\n")
+	hosttest.WriteFile(b.t, b.dir, "/proc/meminfo", "MemTotal:       16000000 kB\n")
+	hosttest.WriteFile(b.t, b.dir, "/proc/cmdline", "BOOT_IMAGE=/boot/vmlinuz-6.1.0-25-amd64 root=/dev/sda1 ro quiet ihash_entries=1048576\n")
 	b.commands.KernelLog = kernelLog(1048576)
 }
 
@@ -317,7 +317,7 @@ func TestABakedNodeIsProvenAndNotRebooted(t *testing.T) {
 	if !w.node.Status.Restored {
 		t.Errorf("not restored: %+v", w.node.Status.Settings)
 	}
-	if b.fs.Exists(trace) || strings.Contains(hosttest.Read(t, b.dir, grubCfg), "ihash_entries") {
+	if b.fs.Exists(trace) || strings.Contains(hosttest.ReadFile(t, b.dir, grubCfg), "ihash_entries") {
 		t.Error("drop-in or menu still hold what was baked")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/text"
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/mounts"
@@ -23,7 +24,7 @@ const maxAnnounce = 5
 // its generation is reported without Started, the manager may take it back. So it is false, and nothing must be
 // reported, while a permit is undecided.
 func (a *Agent) decidePermit(ctx context.Context) bool {
-	permit := a.node.Spec.RebootPermit
+	permit := a.clientNode.Spec.RebootPermit
 	if permit == nil {
 		a.reboot = nil
 		return true
@@ -31,7 +32,7 @@ func (a *Agent) decidePermit(ctx context.Context) bool {
 	if a.reboot != nil && a.reboot.PermitID == permit.ID {
 		return true
 	}
-	if a.reboot = a.answered(a.node, permit.ID); a.reboot != nil {
+	if a.reboot = a.earlierAnswer(a.clientNode, permit.ID); a.reboot != nil {
 		return true
 	}
 	if !a.reporter.mayTry() {
@@ -41,33 +42,33 @@ func (a *Agent) decidePermit(ctx context.Context) bool {
 	live, err := a.api.Get(ctx)
 	if err != nil {
 		log.Error(err, "The permit waits until the object can be read")
-		a.reporter.failed()
+		a.reporter.noteFailed()
 		return false
 	}
-	if versionOf(live) != versionOf(a.node) {
+	if versionOf(live) != versionOf(a.clientNode) {
 		// The watch brings what is newer, to be carried out first.
-		a.reporter.failed()
+		a.reporter.noteFailed()
 		return false
 	}
-	if a.reboot = a.answered(live, permit.ID); a.reboot != nil {
+	if a.reboot = a.earlierAnswer(live, permit.ID); a.reboot != nil {
 		return true
 	}
-	why := a.objection(live)
+	why := a.findObjection(live)
 	if why == "" {
-		why = a.rearm()
+		why = a.rearmTrial()
 	}
 	if why != "" {
 		log.Info("Refused the permit", "reason", why)
 		a.reboot = &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootRefused, Message: why}
 		return true
 	}
-	a.reboot = a.use(ctx, live)
+	a.reboot = a.usePermit(ctx, live)
 	return true
 }
 
-// answered returns what became of a permit before this agent started, or nil. One that is used up in this very boot
+// earlierAnswer returns what became of a permit before this agent started, or nil. One that is used up in this very boot
 // has not brought a reboot, and must not bring one any more.
-func (a *Agent) answered(node *v1alpha1.StorageClientNode, id string) *v1alpha1.RebootStatus {
+func (a *Agent) earlierAnswer(clientNode *v1alpha1.StorageClientNode, id string) *v1alpha1.RebootStatus {
 	usedIn, used := a.host.Journal.UsedPermit(id)
 	if used && usedIn != a.boot.id {
 		return &v1alpha1.RebootStatus{PermitID: id, Phase: v1alpha1.RebootStarted}
@@ -75,40 +76,40 @@ func (a *Agent) answered(node *v1alpha1.StorageClientNode, id string) *v1alpha1.
 	if used {
 		return failedReboot(id, "permit used, not rebooted: the agent ended in between, or the host did not go down")
 	}
-	said := node.Status.Reboot
-	if said == nil || said.PermitID != id {
+	reported := clientNode.Status.Reboot
+	if reported == nil || reported.PermitID != id {
 		return nil
 	}
-	if said.Phase == v1alpha1.RebootStarted && node.Status.BootID == a.boot.id {
+	if reported.Phase == v1alpha1.RebootStarted && clientNode.Status.BootID == a.boot.id {
 		return failedReboot(id, "permit used, not rebooted: the journal does not know of it")
 	}
-	return said.DeepCopy()
+	return reported.DeepCopy()
 }
 
 func failedReboot(id, message string) *v1alpha1.RebootStatus {
 	return &v1alpha1.RebootStatus{PermitID: id, Phase: v1alpha1.RebootFailed, Message: message}
 }
 
-// objection says why the host must not be rebooted with the permit, or nothing.
-func (a *Agent) objection(live *v1alpha1.StorageClientNode) string {
+// findObjection says why the host must not be rebooted with the permit, or nothing.
+func (a *Agent) findObjection(live *v1alpha1.StorageClientNode) string {
 	permit := live.Spec.RebootPermit
 	switch {
 	case permit.BootHash != live.Spec.BootHash:
 		return fmt.Sprintf("the permit is for boot hash %q, wanted is %q", permit.BootHash, live.Spec.BootHash)
 	case permit.BootID != a.boot.id:
 		return fmt.Sprintf("the permit ends boot %s, running is %s", permit.BootID, a.boot.id)
-	case !a.out.carriedOut:
+	case !a.outcome.carriedOut:
 		return "the settings could not be carried out"
-	case len(a.out.unstaged) > 0:
-		return "the next boot would not bring " + host.Names(a.out.unstaged)
-	case len(a.out.rebootBy) == 0:
+	case len(a.outcome.unstaged) > 0:
+		return "the next boot would not bring " + text.List(a.outcome.unstaged)
+	case len(a.outcome.rebootBy) == 0:
 		return "nothing waits for a boot"
 	}
-	return a.inTheWay(permit.IgnorePodUIDs)
+	return a.findBusyMounts(permit.IgnorePodUIDs)
 }
 
-// inTheWay reads the mount table at this very moment.
-func (a *Agent) inTheWay(ignorePodUIDs []string) string {
+// findBusyMounts reads the mount table at this very moment.
+func (a *Agent) findBusyMounts(ignorePodUIDs []string) string {
 	busy, malformed, err := a.host.Mounts.Busy()
 	if err != nil {
 		return "the mounts cannot be read: " + err.Error()
@@ -126,31 +127,31 @@ func (a *Agent) inTheWay(ignorePodUIDs []string) string {
 	for _, b := range busy {
 		points = append(points, b.MountPoint)
 	}
-	return "still mounted: " + host.Names(points)
+	return "still mounted: " + host.ListNames(points)
 }
 
-// rearm makes sure that a node which does not come up from this reboot comes back with its old boot entry, where that has
+// rearmTrial makes sure that a node which does not come up from this reboot comes back with its old boot entry, where that has
 // been staged so: an earlier boot, or somebody else, may have used the trial up.
-func (a *Agent) rearm() string {
-	if err := a.host.rearm(); err != nil {
+func (a *Agent) rearmTrial() string {
+	if err := a.host.rearmTrial(); err != nil {
 		return "what was staged cannot be tried once: " + err.Error()
 	}
 	return ""
 }
 
-// use uses the permit up and reboots. Every way out but a reboot leaves the permit used up.
-func (a *Agent) use(ctx context.Context, live *v1alpha1.StorageClientNode) *v1alpha1.RebootStatus {
+// usePermit uses the permit up and reboots. Every way out but a reboot leaves the permit used up.
+func (a *Agent) usePermit(ctx context.Context, live *v1alpha1.StorageClientNode) *v1alpha1.RebootStatus {
 	id := live.Spec.RebootPermit.ID
 	log := logr.FromContextOrDiscard(ctx).WithValues("permit", id)
 	if err := a.host.Journal.UsePermit(id, a.boot.id); err != nil {
 		log.Error(err, "The permit could not be journalled, the host is not rebooted")
 		return failedReboot(id, "permit not journalled, not rebooted: "+err.Error())
 	}
-	if err := a.announce(ctx, live); err != nil {
+	if err := a.announceReboot(ctx, live); err != nil {
 		log.Error(err, "The reboot could not be announced, the host is not rebooted")
 		return failedReboot(id, "permit used, not rebooted: "+err.Error())
 	}
-	log.Info("Rebooting the host", "settings", host.Names(a.out.rebootBy))
+	log.Info("Rebooting the host", "settings", text.List(a.outcome.rebootBy))
 	if err := a.host.Rebooter.Reboot(ctx); err != nil {
 		log.Error(err, "The host refuses to reboot")
 		return failedReboot(id, "the host refuses to reboot: "+err.Error())
@@ -162,17 +163,17 @@ func startedReboot(id string) *v1alpha1.RebootStatus {
 	return &v1alpha1.RebootStatus{PermitID: id, Phase: v1alpha1.RebootStarted}
 }
 
-// announce writes Started on the very object that holds the permit: the resource version makes it impossible that
+// announceReboot writes Started on the very object that holds the permit: the resource version makes it impossible that
 // the manager takes the permit back at the same time. Where somebody else's write comes in between, the permit is
 // looked at again.
-func (a *Agent) announce(ctx context.Context, live *v1alpha1.StorageClientNode) error {
+func (a *Agent) announceReboot(ctx context.Context, live *v1alpha1.StorageClientNode) error {
 	wanted, id := versionOf(live), live.Spec.RebootPermit.ID
 	for attempt := 1; ; attempt++ {
 		a.reboot = startedReboot(id)
-		status := a.status()
+		status := a.currentStatus()
 		_, err := a.api.ApplyStatus(ctx, status, live.ResourceVersion)
 		if err == nil {
-			a.wrote(status)
+			a.noteWritten(status)
 			return nil
 		}
 		if !apierrors.IsConflict(err) || attempt == maxAnnounce {

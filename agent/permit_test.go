@@ -227,8 +227,8 @@ func TestANewerSpecIsCarriedOutBeforeThePermit(t *testing.T) {
 	stale := w.node.DeepCopy()
 	w.declare(setting(ihash, "33554432"))
 	w.node.Spec.RebootPermit.BootHash = "boot-hash"
-	a.take(stale)
-	a.turn(t.Context())
+	a.takeClientNode(stale)
+	a.runPass(t.Context())
 	if len(w.reboots) != 0 {
 		t.Fatalf("rebooted for a spec that is not the newest")
 	}

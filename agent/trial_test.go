@@ -30,7 +30,7 @@ type tryingHost struct {
 func newTryingHost(t *testing.T) *tryingHost {
 	t.Helper()
 	h := &tryingHost{world: newWorld(t)}
-	h.dir = hosttest.Copy(t, "debian-12")
+	h.dir = hosttest.CopyHost(t, "debian-12")
 	fs, err := host.OpenFS(h.dir)
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +43,7 @@ func newTryingHost(t *testing.T) *tryingHost {
 	h.commands = &hosttest.Commands{Dir: h.dir, KernelLog: kernelLog(262144), Output: map[string]string{
 		"grub-probe --target=abstraction /boot/grub": "\n", "grub-probe --target=fs /boot/grub": "ext2\n",
 	}}
-	h.write(grubEnv, grubsim.Block(grubsim.EmptyBlock))
+	h.write(grubEnv, grubsim.PadBlock(grubsim.EmptyBlock))
 	h.write("/etc/grub.d/40_custom", "#!/bin/sh\nexec tail -n +3 $0\n")
 	if err := os.Chmod(filepath.Join(h.dir, "/etc/grub.d/40_custom"), 0o755); err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func newTryingHost(t *testing.T) *tryingHost {
 }
 
 func (h *tryingHost) tree() map[string]string {
-	return hosttest.Tree(h.t, h.dir, "/etc", "/boot", "/var")
+	return hosttest.ReadTree(h.t, h.dir, "/etc", "/boot", "/var")
 }
 
 // start is a start of GRUB; the kernel hangs with an argument whose name is given.
@@ -200,4 +200,7 @@ func TestAReleaseEndsTheTrialOfWhatIsRetained(t *testing.T) {
 	}
 }
 
-func (h *tryingHost) read(name string) string { h.t.Helper(); return hosttest.Read(h.t, h.dir, name) }
+func (h *tryingHost) read(name string) string {
+	h.t.Helper()
+	return hosttest.ReadFile(h.t, h.dir, name)
+}

@@ -69,7 +69,7 @@ func TestANodeThatWasBootedPastGRUBIsNotRebooted(t *testing.T) {
 	}
 	h.boots++
 	h.writeBootID()
-	hosttest.Write(t, h.dir, "/proc/cmdline", "root=/dev/sda1 ro single\n")
+	hosttest.WriteFile(t, h.dir, "/proc/cmdline", "root=/dev/sda1 ro single\n")
 	h.declare(setting(ihash, "2097152"))
 	a := h.settle(h.agent())
 	loader := h.node.Status.Bootloader

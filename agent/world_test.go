@@ -173,8 +173,8 @@ func (w *world) turn(a *Agent) (died bool) {
 			died = true
 		}
 	}()
-	a.take(w.node.DeepCopy())
-	a.turn(w.t.Context())
+	a.takeClientNode(w.node.DeepCopy())
+	a.runPass(w.t.Context())
 	return false
 }
 

@@ -70,11 +70,11 @@ func New(config *rest.Config, name string, c clock.Clock) (*Client, error) {
 func (c *Client) Get(ctx context.Context) (*v1alpha1.StorageClientNode, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	node := &v1alpha1.StorageClientNode{}
-	if err := c.rest.Get().Resource(resource).Name(c.name).Do(ctx).Into(node); err != nil {
+	clientNode := &v1alpha1.StorageClientNode{}
+	if err := c.rest.Get().Resource(resource).Name(c.name).Do(ctx).Into(clientNode); err != nil {
 		return nil, fmt.Errorf("read StorageClientNode %s: %w", c.name, err)
 	}
-	return node, nil
+	return clientNode, nil
 }
 
 // ApplyStatus declares the status by server-side apply and returns the object as it is then. rollout, which is not
@@ -94,13 +94,13 @@ func (c *Client) ApplyStatus(
 		return nil, fmt.Errorf("encode status of StorageClientNode %s: %w", c.name, err)
 	}
 	options := &metav1.PatchOptions{FieldManager: v1alpha1.AgentFieldManager, Force: ptr.To(true)}
-	node := &v1alpha1.StorageClientNode{}
+	clientNode := &v1alpha1.StorageClientNode{}
 	err = c.rest.Patch(types.ApplyPatchType).Resource(resource).Name(c.name).SubResource("status").
-		VersionedParams(options, metav1.ParameterCodec).Body(data).Do(ctx).Into(node)
+		VersionedParams(options, metav1.ParameterCodec).Body(data).Do(ctx).Into(clientNode)
 	if err != nil {
 		return nil, fmt.Errorf("write status of StorageClientNode %s: %w", c.name, err)
 	}
-	return node, nil
+	return clientNode, nil
 }
 
 // Follow calls changed with the object as it is and at every change, and with nil where there is none, until the
@@ -126,7 +126,7 @@ func (c *Client) Follow(ctx context.Context, changed func(*v1alpha1.StorageClien
 
 // listAndWatch ends without an error when the server ends the watch.
 func (c *Client) listAndWatch(ctx context.Context, changed func(*v1alpha1.StorageClientNode)) error {
-	version, err := c.list(ctx, changed)
+	version, err := c.listNode(ctx, changed)
 	if err != nil {
 		return err
 	}
@@ -140,15 +140,15 @@ func (c *Client) listAndWatch(ctx context.Context, changed func(*v1alpha1.Storag
 	}
 	defer w.Stop()
 	for event := range w.ResultChan() {
-		if err := c.handle(event, changed); err != nil {
+		if err := c.handleEvent(event, changed); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// list reads from the store, not from the server's cache: a desired state must never go back in time.
-func (c *Client) list(ctx context.Context, changed func(*v1alpha1.StorageClientNode)) (version string, err error) {
+// listNode reads from the store, not from the server's cache: a desired state must never go back in time.
+func (c *Client) listNode(ctx context.Context, changed func(*v1alpha1.StorageClientNode)) (version string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	list, options := &v1alpha1.StorageClientNodeList{}, c.selectSelf()
@@ -164,11 +164,11 @@ func (c *Client) list(ctx context.Context, changed func(*v1alpha1.StorageClientN
 	return list.ResourceVersion, nil
 }
 
-func (c *Client) handle(event watch.Event, changed func(*v1alpha1.StorageClientNode)) error {
+func (c *Client) handleEvent(event watch.Event, changed func(*v1alpha1.StorageClientNode)) error {
 	switch event.Type {
 	case watch.Added, watch.Modified:
-		if node, ok := event.Object.(*v1alpha1.StorageClientNode); ok {
-			changed(node)
+		if clientNode, ok := event.Object.(*v1alpha1.StorageClientNode); ok {
+			changed(clientNode)
 		}
 	case watch.Deleted:
 		changed(nil)

@@ -52,7 +52,7 @@ func command(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	case "run":
 		return run(args[1:], stderr)
 	case report.Plan, report.Apply, report.Observe, report.Restore:
-		return local(name, args[1:], stdin, stdout, stderr)
+		return runLocal(name, args[1:], stdin, stdout, stderr)
 	case "version":
 		_, err := fmt.Fprintln(stdout, version())
 		return err

@@ -27,7 +27,7 @@ var grubbyFiles = []string{kernelCmdline, defaultFile, "/boot/grub2/grubenv"}
 // read by anything else and says which arguments of the entries are ours.
 var blsForm = form{
 	file: "/var/lib/storage-client/journal/boot-arguments", perm: 0o600,
-	write: func(args []host.Argument) string { return join(args) + "\n" },
+	write: func(args []host.Argument) string { return joinArguments(args) + "\n" },
 	read: func(data string) []host.Argument {
 		var args []host.Argument
 		for line := range strings.Lines(data) {
@@ -113,9 +113,9 @@ func (b grubBLS) readFacts(_ context.Context, f *facts, asked []host.Setting) er
 		return err
 	}
 	for _, setting := range asked {
-		for _, present := range f.menu.find(setting.Name) {
+		for _, present := range f.menu.valuesOf(setting.Name) {
 			same := present.Value == setting.Value
-			if !contains(f.ours(), present) && (!same || f.menu.holds(present)) {
+			if !hasArgument(f.ourArguments(), present) && (!same || f.menu.holdsArgument(present)) {
 				f.foreign = append(f.foreign, source{file: entriesSource, arg: present})
 			}
 		}
@@ -137,18 +137,18 @@ func (b grubBLS) changeMenu(ctx context.Context, f facts, next change) error {
 	}
 	argv := []string{"grubby", "--update-kernel=ALL"}
 	if len(next.stale) > 0 {
-		argv = append(argv, "--remove-args="+join(next.stale))
+		argv = append(argv, "--remove-args="+joinArguments(next.stale))
 	}
-	lacking := func(arg host.Argument) bool { return !f.menu.holds(arg) }
+	lacking := func(arg host.Argument) bool { return !f.menu.holdsArgument(arg) }
 	if add := slices.DeleteFunc(slices.Clone(next.wanted), func(arg host.Argument) bool { return !lacking(arg) }); len(add) > 0 {
-		argv = append(argv, "--args="+join(add))
+		argv = append(argv, "--args="+joinArguments(add))
 	}
 	_, err = b.runner.Run(ctx, argv...)
 	if err == nil {
 		err = b.checkEntries(ctx, f, next.wanted, next.stale)
 	}
 	if err != nil {
-		return errors.Join(err, b.putBack(before))
+		return errors.Join(err, b.restoreEntries(before))
 	}
 	return nil
 }
@@ -159,37 +159,37 @@ func (b grubBLS) checkEntries(ctx context.Context, f facts, wanted, stale []host
 	if err != nil {
 		return err
 	}
-	if text := made.problem(wanted, stale); text != "" {
+	if text := made.findProblem(wanted, stale); text != "" {
 		return errors.New("read the boot entries back: " + text)
 	}
 	if text := made.tooLong(nil, nil); text != "" {
 		return errors.New("read the boot entries back: " + text)
 	}
 	for _, line := range f.menu.lines {
-		successor, ok := made.match(line)
+		successor, ok := made.matchLine(line)
 		if !ok {
 			return fmt.Errorf("the boot entry %q is gone", line.title)
 		}
-		if missing := b.missing(line.args, successor.args, append(f.ours(), wanted...)); len(missing) > 0 {
-			return fmt.Errorf("the boot entry %q would lose %s", line.title, join(missing))
+		if missing := b.missingArguments(line.args, successor.args, append(f.ourArguments(), wanted...)); len(missing) > 0 {
+			return fmt.Errorf("the boot entry %q would lose %s", line.title, joinArguments(missing))
 		}
 	}
 	return nil
 }
 
-// saved is what a file held and who might read it.
-type saved struct {
+// savedFile is what a file held and who might read it.
+type savedFile struct {
 	data []byte
 	perm fs.FileMode
 }
 
 // saveEntries reads all files that grubby may change; one that is missing is nil.
-func (b grubBLS) saveEntries() (map[string]*saved, error) {
+func (b grubBLS) saveEntries() (map[string]*savedFile, error) {
 	entries, err := b.fs.Glob(entriesDir, "*.conf")
 	if err != nil {
 		return nil, err
 	}
-	before := map[string]*saved{}
+	before := map[string]*savedFile{}
 	for _, file := range append(entries, grubbyFiles...) {
 		if file, err = b.fs.Resolve(file); err != nil {
 			return nil, err
@@ -206,13 +206,13 @@ func (b grubBLS) saveEntries() (map[string]*saved, error) {
 		if err != nil {
 			return nil, err
 		}
-		before[file] = &saved{data: data, perm: info.Mode().Perm()}
+		before[file] = &savedFile{data: data, perm: info.Mode().Perm()}
 	}
 	return before, nil
 }
 
-// putBack makes the files hold again what they held, those that have come into being included.
-func (b grubBLS) putBack(before map[string]*saved) error {
+// restoreEntries makes the files hold again what they held, those that have come into being included.
+func (b grubBLS) restoreEntries(before map[string]*savedFile) error {
 	var all []error
 	for file, was := range before {
 		data, err := b.fs.ReadFile(file)
@@ -229,7 +229,7 @@ func (b grubBLS) putBack(before map[string]*saved) error {
 
 // lackedLater tells what a kernel that is installed later would not get.
 func (f facts) lackedLater(arg host.Argument) string {
-	if !f.hasLater || contains(f.later, arg) {
+	if !f.hasLater || hasArgument(f.later, arg) {
 		return ""
 	}
 	return "a kernel that is installed later will not have it: " + kernelCmdline + " lacks it"

@@ -28,7 +28,7 @@ func newRocky(t *testing.T) *machine {
 
 func (m *machine) bootFiles() map[string]string {
 	m.t.Helper()
-	return hosttest.Tree(m.t, m.dir, "/boot", "/etc", "/var/lib/storage-client")
+	return hosttest.ReadTree(m.t, m.dir, "/boot", "/etc", "/var/lib/storage-client")
 }
 
 func (m *machine) bootEntry(inodes int) {
@@ -255,7 +255,7 @@ non linux entry
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(menu{}, bootLine{})); diff != "" {
 		t.Errorf("entries (-want +got):\n%s", diff)
 	}
-	if text := parseEntries("").problem(nil, nil); text == "" {
+	if text := parseEntries("").findProblem(nil, nil); text == "" {
 		t.Error("no entries are as good as any")
 	}
 }

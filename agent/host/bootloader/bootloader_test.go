@@ -69,13 +69,13 @@ func checkMenu(t *testing.T, before, after menu, normal int) {
 	arg := host.NewArgument(ihash + "=" + seed)
 	found := 0
 	for i, line := range after.lines {
-		if count(line.args, arg) == 1 {
+		if countArgument(line.args, arg) == 1 {
 			found++
 		}
 		if line.recovery && hasName(line.args, ihash) {
 			t.Errorf("recovery entry %s has it", line.id)
 		}
-		if diff := cmp.Diff(before.lines[i].args, without(line.args, []host.Argument{arg})); diff != "" {
+		if diff := cmp.Diff(before.lines[i].args, argumentsWithout(line.args, []host.Argument{arg})); diff != "" {
 			t.Errorf("other arguments of %s (-want +got):\n%s", line.id, diff)
 		}
 	}
@@ -132,8 +132,8 @@ func TestAChangedAndARemovedArgument(t *testing.T) {
 	m.boot(16777216)
 	m.apply(settings(ihash, "8388608"))
 	for _, line := range parseMenu(m.read(grubCfg)).lines {
-		if hasName(line.args, "audit") || contains(line.args, host.NewArgument(ihash+"="+seed)) {
-			t.Errorf("entry %s still has what is not wanted: %s", line.id, join(line.args))
+		if hasName(line.args, "audit") || hasArgument(line.args, host.NewArgument(ihash+"="+seed)) {
+			t.Errorf("entry %s still has what is not wanted: %s", line.id, joinArguments(line.args))
 		}
 	}
 	// What runs is ours, of before: no conflict.
@@ -438,9 +438,9 @@ func TestWhatMustNotBeWrittenIsRefused(t *testing.T) {
 
 func TestOtherBootLoadersAreReportedAndLeftAlone(t *testing.T) {
 	m := newMachine(t, "fedora-coreos")
-	before := hosttest.Tree(t, m.dir, "/etc", "/boot")
+	before := hosttest.ReadTree(t, m.dir, "/etc", "/boot")
 	m.apply(settings("audit", "0", ihash, seed))
-	if diff := cmp.Diff(before, hosttest.Tree(t, m.dir, "/etc", "/boot")); diff != "" {
+	if diff := cmp.Diff(before, hosttest.ReadTree(t, m.dir, "/etc", "/boot")); diff != "" {
 		t.Errorf("changed (-want +got):\n%s", diff)
 	}
 	expect(t, m.observe("audit", "0"), host.Unsupported, "rpm-ostree")

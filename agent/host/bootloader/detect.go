@@ -70,13 +70,13 @@ func Detect(fs host.FS) Detection {
 	}
 	for _, other := range others {
 		if fs.Exists(other.file) {
-			return unsupported(other.message)
+			return unsupportedBy(other.message)
 		}
 	}
-	return unsupported("found neither GRUB with " + dropInDir + " nor boot loader entries; use this platform's own means")
+	return unsupportedBy("found neither GRUB with " + dropInDir + " nor boot loader entries; use this platform's own means")
 }
 
-func unsupported(message string) Detection { return Detection{Type: Unsupported, Message: message} }
+func unsupportedBy(message string) Detection { return Detection{Type: Unsupported, Message: message} }
 
 func detectOSTree(fs host.FS) (Detection, bool) {
 	return Detection{
@@ -93,7 +93,7 @@ func detectDistribution(fs host.FS) (Detection, bool) {
 	for line := range strings.Lines(string(data)) {
 		if id, ok := strings.CutPrefix(strings.TrimSpace(line), "ID="); ok {
 			message, known := distributions[strings.Trim(id, `"'`)]
-			return unsupported(message), known
+			return unsupportedBy(message), known
 		}
 	}
 	return Detection{}, false
@@ -101,13 +101,13 @@ func detectDistribution(fs host.FS) (Detection, bool) {
 
 func detectSystemdBoot(fs host.FS) (Detection, bool) {
 	if fs.Exists(efiVars + "StubInfo" + loaderGUID) {
-		return unsupported("booted from a unified kernel image, whose command line is part of the signed image: " +
+		return unsupportedBy("booted from a unified kernel image, whose command line is part of the signed image: " +
 			"build the image with the argument"), true
 	}
 	info, err := fs.ReadFile(efiVars + "LoaderInfo" + loaderGUID)
 	// UTF-16 behind four bytes of attributes; the name is plain ASCII.
 	name := strings.ReplaceAll(string(info), "\x00", "")
-	return unsupported("booted by systemd-boot: use /etc/kernel/cmdline and kernel-install"),
+	return unsupportedBy("booted by systemd-boot: use /etc/kernel/cmdline and kernel-install"),
 		err == nil && strings.Contains(name, "systemd-boot")
 }
 
@@ -122,7 +122,7 @@ func detectGrubDebian(fs host.FS) (Detection, bool) {
 	}
 	line, err := fs.ReadFile(commandLine)
 	if err != nil {
-		return unsupported(fmt.Sprintf("GRUB is installed, but what booted is not known: %v", err)), true
+		return unsupportedBy(fmt.Sprintf("GRUB is installed, but what booted is not known: %v", err)), true
 	}
 	for _, arg := range host.ParseArguments(string(line)) {
 		if arg.Is("BOOT_IMAGE") {
@@ -134,7 +134,7 @@ func detectGrubDebian(fs host.FS) (Detection, bool) {
 		// It did when we staged. What is in its menu has to be kept up and taken back: the next boot may be GRUB's again.
 		return Detection{Type: GrubDebian, Message: otherwise + ": its menu is kept up, and the node is not rebooted for it"}, true
 	}
-	return unsupported(otherwise + ": pass the argument where the kernel is loaded from"), true
+	return unsupportedBy(otherwise + ": pass the argument where the kernel is loaded from"), true
 }
 
 func detectBLS(fs host.FS) (Detection, bool) {

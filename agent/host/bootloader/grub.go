@@ -44,7 +44,7 @@ func (g grubDebian) readFacts(ctx context.Context, f *facts, _ []host.Setting) e
 }
 
 func (g grubDebian) prepareChange(ctx context.Context, f facts, wanted, stale []host.Argument) change {
-	return change{wanted: wanted, stale: stale, trial: g.nextTrial(ctx, f, wanted)}
+	return change{wanted: wanted, stale: stale, trial: g.prepareTrial(ctx, f, wanted)}
 }
 
 func (g grubDebian) changeMenu(ctx context.Context, f facts, next change) error {
@@ -67,7 +67,7 @@ func (g grubDebian) completeChange(next change) error {
 // makeMenu makes a menu beside the present one, reads it back, and puts it in its place. The present one is
 // untouched when it returns an error.
 func (g grubDebian) makeMenu(ctx context.Context, f facts, next change) error {
-	if err := g.tidy(grubForm); err != nil {
+	if err := g.removeTemp(grubForm); err != nil {
 		return err
 	}
 	if _, err := g.runner.Run(ctx, "grub-mkconfig", "-o", scratch); err != nil {
@@ -78,8 +78,8 @@ func (g grubDebian) makeMenu(ctx context.Context, f facts, next change) error {
 		return err
 	}
 	made := parseMenu(string(data))
-	if text := made.problem(next.wanted, next.stale); text != "" {
-		return errors.New("read the new menu back: " + text + g.blame())
+	if text := made.findProblem(next.wanted, next.stale); text != "" {
+		return errors.New("read the new menu back: " + text + g.laterFilesNote())
 	}
 	if text := made.tooLong(nil, nil); text != "" {
 		return errors.New("read the new menu back: " + text)
@@ -87,7 +87,7 @@ func (g grubDebian) makeMenu(ctx context.Context, f facts, next change) error {
 	if err := g.checkTrial(parseTrial(string(data)).section, next.trial.printed); err != nil {
 		return err
 	}
-	mode, err := g.compare(made, append(f.ours(), next.wanted...))
+	mode, err := g.compareMenus(made, append(f.ourArguments(), next.wanted...))
 	if err != nil {
 		return err
 	}
@@ -97,19 +97,19 @@ func (g grubDebian) makeMenu(ctx context.Context, f facts, next change) error {
 	return g.fs.Rename(scratch, grubCfg)
 }
 
-// blame names the files that are sourced after ours: one of them may have assigned the variable anew.
-func (g grubDebian) blame() string {
+// laterFilesNote names the files that are sourced after ours: one of them may have assigned the variable anew.
+func (g grubDebian) laterFilesNote() string {
 	later := g.laterFiles()
 	if len(later) == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" (read after %s: %s)", path.Base(DropIn), host.Names(later))
+	return fmt.Sprintf(" (read after %s: %s)", path.Base(DropIn), host.ListNames(later))
 }
 
-// compare refuses a new menu that lacks an entry or an argument of the present one, ours aside. The present one
+// compareMenus refuses a new menu that lacks an entry or an argument of the present one, ours aside. The present one
 // is read only now, since a kernel's installation may have exchanged it in the meantime. It returns the
 // permissions of the present menu.
-func (g grubDebian) compare(made menu, ours []host.Argument) (fs.FileMode, error) {
+func (g grubDebian) compareMenus(made menu, ours []host.Argument) (fs.FileMode, error) {
 	info, err := g.fs.Lstat(grubCfg)
 	if err != nil {
 		return 0, err
@@ -126,13 +126,13 @@ func (g grubDebian) compare(made menu, ours []host.Argument) (fs.FileMode, error
 			// An entry of a kernel that is gone is lost rightly.
 			continue
 		}
-		successor, ok := made.match(line)
+		successor, ok := made.matchLine(line)
 		if !ok {
 			return 0, fmt.Errorf("the new menu has no entry %q (%s) any more", line.title, line.kernel)
 		}
-		if missing := g.missing(line.args, successor.args, ours); len(missing) > 0 {
+		if missing := g.missingArguments(line.args, successor.args, ours); len(missing) > 0 {
 			return 0, fmt.Errorf("the new menu's entry %q would lose %s, which the files that it is made from do not hold; "+
-				"run update-grub if that is right", line.title, join(missing))
+				"run update-grub if that is right", line.title, joinArguments(missing))
 		}
 	}
 	return info.Mode().Perm(), nil
@@ -162,7 +162,7 @@ func (g grubDebian) foreignFiles() ([]source, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, arg := range assigned(string(data)) {
+		for _, arg := range assignedArguments(string(data)) {
 			found = append(found, source{file: file, arg: arg})
 		}
 	}

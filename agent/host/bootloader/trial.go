@@ -83,15 +83,15 @@ type trial struct {
 	why string
 }
 
-func (t trial) present() bool { return t.state != "" || t.printed != "" || t.section != "" }
+func (t trial) isPresent() bool { return t.state != "" || t.printed != "" || t.section != "" }
 
-// due tells whether GRUB boots the new arguments next, and is ready to come back.
-func (t trial) due() bool {
+// isDue tells whether GRUB boots the new arguments next, and is ready to come back.
+func (t trial) isDue() bool {
 	return t.section != "" && (t.state == trialArmed || t.state == trialPermitted)
 }
 
-// over tells whether GRUB has booted the new arguments once, and boots the previous entry from now on.
-func (t trial) over() bool {
+// isOver tells whether GRUB has booted the new arguments once, and boots the previous entry from now on.
+func (t trial) isOver() bool {
 	return t.section != "" && (t.state == trialUsed || t.state == trialFailed)
 }
 
@@ -125,15 +125,15 @@ func (g grubDebian) gatherTrial(ctx context.Context, f *facts) error {
 	}
 	f.trial = parseTrial(string(data))
 	env, _, err := g.readEnvironment()
-	f.trial.state, f.trial.envErr = env.trial(), err
+	f.trial.state, f.trial.envErr = env.trialState(), err
 	script, err := g.fs.ReadFile(Generator)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	f.trial.printed = strings.TrimPrefix(string(script), generatorHead)
 	_, f.trial.armedNow = g.facts.BootFact(f.bootID, factArmed)
-	if f.unproven(f.dropIn.args) != nil && f.trial.section == "" && g.attended {
-		f.trial.why = g.noTrial(ctx, *f)
+	if f.notBooted(f.dropIn.args) != nil && f.trial.section == "" && g.attended {
+		f.trial.why = g.whyNoTrial(ctx, *f)
 		if f.trial.why == "" {
 			f.trial.why = "it was staged without one"
 		}
@@ -181,29 +181,29 @@ func (t *trial) readCommand(text string) {
 	t.ids = t.ids || text == `menuentry_id_option="--id"`
 }
 
-// unproven are those of the arguments that the running kernel was not booted with. That the agent runs at all proves
+// notBooted are those of the arguments that the running kernel was not booted with. That the agent runs at all proves
 // the others.
-func (f facts) unproven(args []host.Argument) []host.Argument {
+func (f facts) notBooted(args []host.Argument) []host.Argument {
 	if f.image {
 		return nil
 	}
-	return without(args, f.cmdline)
+	return argumentsWithout(args, f.cmdline)
 }
 
-// noTrial says why GRUB cannot try what is staged once, and come back to the present entry by itself; empty where it can.
-func (g grubDebian) noTrial(ctx context.Context, f facts) string {
-	if reason := g.noTrialByMenu(f); reason != "" {
+// whyNoTrial says why GRUB cannot try what is staged once, and come back to the present entry by itself; empty where it can.
+func (g grubDebian) whyNoTrial(ctx context.Context, f facts) string {
+	if reason := g.whyNoTrialByMenu(f); reason != "" {
 		return reason
 	}
-	return g.unwritable(ctx)
+	return g.whyUnwritable(ctx)
 }
 
-// noTrialByMenu is the part of it that the files tell.
-func (g grubDebian) noTrialByMenu(f facts) string {
+// whyNoTrialByMenu is the part of it that the files tell.
+func (g grubDebian) whyNoTrialByMenu(f facts) string {
 	t := f.trial
 	_, form := previousEntry(t.first)
 	others := slices.DeleteFunc(slices.Clone(t.defaults), func(d string) bool { return d == "0" || d == "${next_entry}" })
-	passed, _ := last(f.cmdline, "panic")
+	passed, _ := lastNamed(f.cmdline, "panic")
 	switch {
 	case !g.found.Proven:
 		return "GRUB did not load the running kernel"
@@ -224,8 +224,8 @@ func (g grubDebian) noTrialByMenu(f facts) string {
 	return ""
 }
 
-// unwritable asks as Debian's own 00_header does, and only once: a disk does not change its form while it is mounted.
-func (g grubDebian) unwritable(ctx context.Context) string {
+// whyUnwritable asks as Debian's own 00_header does, and only once: a disk does not change its form while it is mounted.
+func (g grubDebian) whyUnwritable(ctx context.Context) string {
 	if g.writable != nil {
 		return *g.writable
 	}
@@ -265,22 +265,22 @@ type nextTrial struct {
 	printed, state string
 }
 
-func (g grubDebian) nextTrial(ctx context.Context, f facts, wanted []host.Argument) nextTrial {
-	unproven := f.unproven(wanted)
-	if !g.attended || len(unproven) == 0 || g.noTrial(ctx, f) != "" {
+func (g grubDebian) prepareTrial(ctx context.Context, f facts, wanted []host.Argument) nextTrial {
+	unproven := f.notBooted(wanted)
+	if !g.attended || len(unproven) == 0 || g.whyNoTrial(ctx, f) != "" {
 		return nextTrial{}
 	}
 	printed := f.trial.section
-	present := slices.DeleteFunc(f.ours(), func(arg host.Argument) bool { return !contains(f.menu.find(arg.Name), arg) })
+	present := slices.DeleteFunc(f.ourArguments(), func(arg host.Argument) bool { return !hasArgument(f.menu.valuesOf(arg.Name), arg) })
 	switch {
-	case len(f.unproven(present)) == 0:
+	case len(f.notBooted(present)) == 0:
 		entry, _ := previousEntry(f.trial.first)
 		printed = preamble + entry
 	case f.trial.section == "":
 		// The present entry has not been booted either, and no other is known.
 		return nextTrial{}
 	}
-	if f.trial.over() && len(without(unproven, f.ours())) == 0 {
+	if f.trial.isOver() && len(argumentsWithout(unproven, f.ourArguments())) == 0 {
 		// What has been tried in vain is not tried again for being staged again.
 		return nextTrial{printed, f.trial.state}
 	}
@@ -322,7 +322,7 @@ func (g grubDebian) resumeTrial(was trial) error {
 
 // endTrial makes the first entry the default for good. The variable goes first: without it, the rest does nothing.
 func (g grubDebian) endTrial(f facts) error {
-	if !f.trial.present() {
+	if !f.trial.isPresent() {
 		return nil
 	}
 	if err := g.setTrial(""); err != nil {
@@ -361,7 +361,7 @@ func (g grubDebian) writeGenerator(printed string) error {
 	if printed == "" {
 		return g.fs.Remove(Generator)
 	}
-	if err := g.fs.Tidy(Generator); err != nil {
+	if err := g.fs.RemoveTemp(Generator); err != nil {
 		return err
 	}
 	text := generatorHead + printed
@@ -371,15 +371,15 @@ func (g grubDebian) writeGenerator(printed string) error {
 	return g.fs.WriteFileAtomic(Generator, []byte(text), 0o755)
 }
 
-// note tells of an argument that waits for its boot what comes after one that fails.
-func (t trial) note() string {
+// trialNote tells of an argument that waits for its boot what comes after one that fails.
+func (t trial) trialNote() string {
 	switch {
 	case t.why != "":
 		return "; the boot menu has no entry to come back to: " + t.why
-	case t.over():
+	case t.isOver():
 		return ", but only of one that this agent is permitted: the machine has booted once with nobody's permit and not come up with " +
 			"it, for its power or for the argument, and boots the entry before until then"
-	case t.due():
+	case t.isDue():
 		return "; it is tried once: should the machine not come up with it, the boot after that takes the entry before"
 	}
 	return ""

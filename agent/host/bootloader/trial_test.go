@@ -27,7 +27,7 @@ func newTryingMachine(t *testing.T, fixture string) *machine {
 	m := newMachine(t, fixture)
 	m.attended = true
 	m.commands.Output = map[string]string{probeAbstraction: "\n", probeFS: "ext2\n"}
-	m.write(grubEnv, grub.Block(grub.EmptyBlock+"saved_entry=0\n"))
+	m.write(grubEnv, grub.PadBlock(grub.EmptyBlock+"saved_entry=0\n"))
 	m.write("/etc/grub.d/40_custom", "#!/bin/sh\nexec tail -n +3 $0\n# for custom entries\n")
 	m.updateGrub()
 	m.restart()
@@ -87,7 +87,7 @@ func (m *machine) expectBoot(boot grub.Boot, previous, tuned bool) {
 
 func (m *machine) tree() map[string]string {
 	m.t.Helper()
-	return hosttest.Tree(m.t, m.dir, "/etc", "/boot")
+	return hosttest.ReadTree(m.t, m.dir, "/etc", "/boot")
 }
 
 func (m *machine) expectTree(what string, want map[string]string) {
@@ -103,7 +103,7 @@ func (m *machine) trialState() string {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	return env.trial()
+	return env.trialState()
 }
 
 func TestAnArgumentThatHangsTheMachineIsTriedOnce(t *testing.T) {
@@ -435,26 +435,26 @@ func (m *machine) expectBootable(n int) {
 	running := host.ParseArguments(m.read(commandLine))
 	var last []host.Argument
 	for range 2 {
-		last = arguments(m.power().Arguments)
-		if len(without(last, running)) == 0 {
+		last = argumentsOf(m.power().Arguments)
+		if len(argumentsWithout(last, running)) == 0 {
 			m.write(grubEnv, block)
 			return
 		}
 	}
-	m.t.Errorf("after a crash at change %d GRUB boots %s and does not come back", n, join(last))
+	m.t.Errorf("after a crash at change %d GRUB boots %s and does not come back", n, joinArguments(last))
 }
 
 func TestTheEnvironmentBlockOfOthers(t *testing.T) {
-	block := environment(grub.Block(grub.EmptyBlock + "saved_entry=a#b\nstorage_client_trial_of_others=1\n"))
+	block := environment(grub.PadBlock(grub.EmptyBlock + "saved_entry=a#b\nstorage_client_trial_of_others=1\n"))
 	set, err := block.withTrial(trialArmed)
-	if err != nil || len(set) != envSize || set.trial() != trialArmed || !strings.Contains(string(set), "saved_entry=a#b\n") {
+	if err != nil || len(set) != envSize || set.trialState() != trialArmed || !strings.Contains(string(set), "saved_entry=a#b\n") {
 		t.Errorf("set: %q, %v", set, err)
 	}
 	unset, err := set.withTrial("")
 	if err != nil || unset != block {
 		t.Errorf("unset: %q, %v", unset, err)
 	}
-	full := environment(grub.Block(grub.EmptyBlock + "x=" + strings.Repeat("y", 900) + "\n"))
+	full := environment(grub.PadBlock(grub.EmptyBlock + "x=" + strings.Repeat("y", 900) + "\n"))
 	if got, err := full.withTrial(strings.Repeat("z", 30)); err == nil {
 		t.Errorf("no room, and got %q", got)
 	}

@@ -29,7 +29,7 @@ const (
 	byUdev
 )
 
-func (k keeper) says() string {
+func (k keeper) describeSource() string {
 	switch k {
 	case byNFSUtils:
 		return "from " + NFSConf
@@ -53,7 +53,7 @@ func keeperOf(fsType string) keeper {
 	}
 }
 
-func (s *Subject) keeper(fsType string) keeper {
+func (s *Subject) keeperOf(fsType string) keeper {
 	k := keeperOf(fsType)
 	if k == byNFSUtils && !s.fs.Exists(nfsrahead) {
 		return byAgent
@@ -64,31 +64,31 @@ func (s *Subject) keeper(fsType string) keeper {
 // files are the lines of our files, by keeper and type.
 type files map[keeper]map[string]string
 
-// lost says that a later mount would not get the value; empty where it would.
-func (f files) lost(k keeper, fsType, size string) string {
+// whyLost says that a later mount would not get the value; empty where it would.
+func (f files) whyLost(k keeper, fsType, size string) string {
 	if k == byAgent || f[k][fsType] == size {
 		return ""
 	}
-	return fmt.Sprintf("later mounts would have another one: not in %s", strings.TrimPrefix(k.says(), "from "))
+	return fmt.Sprintf("later mounts would have another one: not in %s", strings.TrimPrefix(k.describeSource(), "from "))
 }
 
 var fileOf = map[keeper]string{byNFSUtils: NFSConf, byUdev: UdevRule}
 
-func line(k keeper, fsType, size string) string {
+func renderLine(k keeper, fsType, size string) string {
 	if k == byNFSUtils {
 		return fsType + "=" + size + "\n"
 	}
 	return fmt.Sprintf("ACTION==\"add\", SUBSYSTEM==\"bdi\", KERNEL==\"%s-[0-9]*\", ATTR{read_ahead_kb}=\"%s\"\n", fsType, size)
 }
 
-func render(k keeper, sizes map[string]string) string {
+func renderFile(k keeper, sizes map[string]string) string {
 	var b strings.Builder
 	b.WriteString(header)
 	if k == byNFSUtils {
 		b.WriteString("[nfsrahead]\n")
 	}
 	for _, fsType := range slices.Sorted(maps.Keys(sizes)) {
-		b.WriteString(line(k, fsType, sizes[fsType]))
+		b.WriteString(renderLine(k, fsType, sizes[fsType]))
 	}
 	return b.String()
 }
@@ -102,7 +102,7 @@ func (s *Subject) readFiles() files {
 			continue
 		}
 		for text := range strings.Lines(string(data)) {
-			if fsType, size := parse(k, text); fsType != "" && line(k, fsType, size) == text {
+			if fsType, size := parseLine(k, text); fsType != "" && renderLine(k, fsType, size) == text {
 				kept[k][fsType] = size
 			}
 		}
@@ -110,7 +110,7 @@ func (s *Subject) readFiles() files {
 	return kept
 }
 
-func parse(k keeper, text string) (fsType, size string) {
+func parseLine(k keeper, text string) (fsType, size string) {
 	if k == byNFSUtils {
 		fsType, size, _ = strings.Cut(strings.TrimSpace(text), "=")
 		return fsType, size
@@ -126,16 +126,16 @@ func parse(k keeper, text string) (fsType, size string) {
 func (s *Subject) writeFiles(wanted map[string]string) error {
 	sizes := files{byNFSUtils: {}, byUdev: {}}
 	for fsType, size := range wanted {
-		if k := s.keeper(fsType); k != byAgent {
+		if k := s.keeperOf(fsType); k != byAgent {
 			sizes[k][fsType] = size
 		}
 	}
 	for _, k := range []keeper{byNFSUtils, byUdev} {
 		text := ""
 		if len(sizes[k]) > 0 {
-			text = render(k, sizes[k])
+			text = renderFile(k, sizes[k])
 		}
-		if err := s.fs.Keep(fileOf[k], text); err != nil {
+		if err := s.fs.KeepFile(fileOf[k], text); err != nil {
 			return err
 		}
 	}

@@ -25,8 +25,8 @@ func (s *Subject) isAction(name string) bool {
 	return err == nil && info.Mode().Perm()&0o444 == 0
 }
 
-// family is what an action belongs to, e.g. net.ipv4 for net.ipv4.route.flush: it is done again after a change in it.
-func family(name string) string {
+// actionFamily is what an action belongs to, e.g. net.ipv4 for net.ipv4.route.flush: it is done again after a change in it.
+func actionFamily(name string) string {
 	parts := strings.SplitN(name, ".", 3)
 	return strings.Join(parts[:min(len(parts), 2)], ".")
 }

@@ -39,6 +39,11 @@ const (
 	maxDelay = 30 * time.Second
 )
 
+// All that a node agent may do: read StorageClientNodes and write their status. The policy in config/agent narrows the writing
+// to the agent's own node, which RBAC cannot express. There is no right on Nodes or Pods.
+// +kubebuilder:rbac:roleName=storage-client-node-agent,groups=tuning.storageclient.dev,resources=storageclientnodes,verbs=get;list;watch
+// +kubebuilder:rbac:roleName=storage-client-node-agent,groups=tuning.storageclient.dev,resources=storageclientnodes/status,verbs=patch;update
+
 // Client reads and follows one StorageClientNode and writes its status.
 type Client struct {
 	rest  rest.Interface

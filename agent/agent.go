@@ -221,7 +221,7 @@ func (a *Agent) applySpec(ctx context.Context) {
 		err = p.carryOut(ctx)
 	}
 	if err != nil {
-		log.Error(err, "Nothing is changed on this node", "generation", a.clientNode.Generation)
+		log.Error(err, "Cannot apply settings, nothing changed on this node", "generation", a.clientNode.Generation)
 		a.keepOutcome(refuseAll(spec, err))
 		return
 	}
@@ -240,7 +240,7 @@ func (a *Agent) applyVolumes(ctx context.Context) {
 		err = p.carryOut(ctx)
 	}
 	if err != nil {
-		logr.FromContextOrDiscard(ctx).Error(err, "The read-ahead of volumes waits for the next look")
+		logr.FromContextOrDiscard(ctx).Error(err, "Cannot apply the read-ahead of volumes, trying again at the next check")
 		return
 	}
 	p.forgetRestored(false)
@@ -265,7 +265,7 @@ func (a *Agent) keepOutcome(out outcome) {
 
 func (a *Agent) removeJournal(ctx context.Context) {
 	if _, err := a.host.Journal.Remove(a.boot.id); err != nil {
-		logr.FromContextOrDiscard(ctx).Error(err, "The journal holds nothing more and is still there")
+		logr.FromContextOrDiscard(ctx).Error(err, "Cannot remove the empty journal")
 	}
 }
 

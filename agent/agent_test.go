@@ -292,7 +292,7 @@ func TestNothingIsChangedWithoutAJournal(t *testing.T) {
 			if got, _ := os.ReadFile(filepath.Join(w.dir, test.file)); string(got) != test.content {
 				t.Errorf("%s was overwritten with %q", test.file, got)
 			}
-			if r := w.node.Status.Reboot; r.Phase != v1alpha1.RebootRefused || r.Message != "the settings could not be carried out" {
+			if r := w.node.Status.Reboot; r.Phase != v1alpha1.RebootRefused || r.Message != "the settings could not be applied" {
 				t.Errorf("the permit is %+v, want Refused", r)
 			}
 		})
@@ -345,7 +345,7 @@ func TestTheFenceHasTheLastWord(t *testing.T) {
 		},
 		"a subject that this agent does not have": {
 			setting: setting("module/sunrpc/tcp_max_slot_table_entries", "128"), want: v1alpha1.SettingUnsupported,
-			message: "nothing in this node's agent serves module",
+			message: "this node's agent does not support module",
 		},
 		"a parameter that the host's own list admits": {
 			setting: setting("sysctl/kernel.some_thing", "1"), allow: "# ours\n\nsysctl/kernel[.]some_.*\n",
@@ -734,8 +734,8 @@ func TestStatusFitsTheAPI(t *testing.T) {
 	if network != 100 {
 		t.Errorf("%d network mounts kept, want all 100", network)
 	}
-	if len(list[0].Server) > maxName || !utf8.ValidString(list[0].Server) {
-		t.Errorf("server is %d bytes", len(list[0].Server))
+	if utf8.RuneCountInString(list[0].Server) > maxName || !utf8.ValidString(list[0].Server) {
+		t.Errorf("server is %d characters", utf8.RuneCountInString(list[0].Server))
 	}
 	if diff := cmp.Diff([]string{"u"}, list[0].PodUIDs); diff != "" {
 		t.Errorf("pods (-want +got):\n%s", diff)

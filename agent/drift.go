@@ -21,7 +21,7 @@ const (
 	maxHeals   = 5
 	healWindow = time.Hour
 
-	leftAloneMessage = "something else changes it again and again: after 5 times within an hour it is left alone"
+	leftAloneMessage = "something else keeps changing it: reset 5 times within an hour, left alone now"
 )
 
 // healTimes remembers by key when drift was healed.

@@ -66,7 +66,7 @@ var hostCases = map[string]struct {
 		bootloader: v1alpha1.BootloaderGrubDebian,
 		applied:    but(map[string]v1alpha1.SettingState{nfsAll: isNotFor, readAhead4: waits, profileOf: isNotFor, diskFS: isNotFor}),
 		says: map[string]string{
-			nfsAll: "install nfs-common", profileOf: "install the package tuned", diskFS: "nothing that matches", slots: "sunrpc is not loaded",
+			nfsAll: "install nfs-common", profileOf: "install the package tuned", diskFS: "no match among", slots: "sunrpc is not loaded",
 			readAhead4: "nothing of this type is mounted", ihash: "staged",
 		},
 	},

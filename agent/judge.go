@@ -3,7 +3,6 @@ package agent
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
@@ -75,7 +74,7 @@ func (j *mountJudge) judgeMount(m mounts.Mount) (v1alpha1.MountState, string) {
 	}
 	state, note := v1alpha1.MountEffective, j.readAhead[volume.Name]
 	if volume.ReadAheadKiB != nil && note.message != "" {
-		sentences = append(sentences, fmt.Sprintf("readAheadKiB is to be %d: %s", *volume.ReadAheadKiB, note.message))
+		sentences = append(sentences, fmt.Sprintf("wanted readAheadKiB %d: %s", *volume.ReadAheadKiB, note.message))
 	}
 	if len(own)+len(shared) > 0 || volume.ReadAheadKiB != nil && note.failed {
 		state = v1alpha1.MountStale
@@ -91,7 +90,7 @@ func (j *mountJudge) findDifferences(m mounts.Mount, wanted []string) (own, shar
 	if n, asked := mountoptions.Nconnect(wanted); asked && m.Client != "" && m.Connections > 0 {
 		open = true
 		if m.Connections != n {
-			shared = append(shared, fmt.Sprintf("nconnect is %d, by the connections that are open, wanted %d", m.Connections, n))
+			shared = append(shared, fmt.Sprintf("nconnect is %d by open connections, wanted %d", m.Connections, n))
 		}
 	}
 	for _, d := range mountoptions.Outdated(m.Protocol, wanted, m.Options) {
@@ -105,7 +104,7 @@ func (j *mountJudge) findDifferences(m mounts.Mount, wanted []string) (own, shar
 		}
 	}
 	if limit := j.slotLimit; limit > 0 && m.SlotLimit > 0 && m.SlotLimit != limit && obeysSlotTable(m) {
-		shared = append(shared, fmt.Sprintf("the slot limit is %d, wanted %d: its connections were opened before the module's option changed", m.SlotLimit, limit))
+		shared = append(shared, fmt.Sprintf("the slot limit is %d, wanted %d: its connections are older than the module's option", m.SlotLimit, limit))
 	}
 	return own, shared
 }
@@ -137,8 +136,8 @@ func (j *mountJudge) describeHolders(m mounts.Mount) string {
 		going = append(going, "pods "+strings.Join(text.Cap(pods, maxNamedPods, ""), ", "))
 	}
 	if len(hosts) > 0 {
-		going = append(going, "mounts of no pod "+host.ListNames(hosts))
+		going = append(going, "mounts outside pods "+host.ListNames(hosts))
 	}
-	return fmt.Sprintf("%s came first to %s and opened the connections of all %s mounts of it; these have to go before: %s",
-		first, m.Server, strconv.Itoa(len(j.clients[m.Client])), strings.Join(going, "; "))
+	return fmt.Sprintf("%s to %s opened the connections of %s; these keep them open: %s",
+		first, m.Server, text.Count(len(j.clients[m.Client]), "mount"), strings.Join(going, "; "))
 }

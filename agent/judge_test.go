@@ -82,7 +82,7 @@ func TestMountsAreJudgedByWhatTheVolumesWant(t *testing.T) {
 		},
 		"an option from before": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "acregmax=60", "hard")}, mounts: []mounts.Mount{nfs41("pv")},
-			state: v1alpha1.MountStale, message: []string{"acregmax is 30, wanted 60: the mount was made with another value"}, without: "came first",
+			state: v1alpha1.MountStale, message: []string{"acregmax is 30, wanted 60: the mount was made with another value"}, without: "opened the connections",
 		},
 		"more than fits a message": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "actimeo=60", "soft")}, mounts: []mounts.Mount{nfs41("pv")},
@@ -104,8 +104,8 @@ func TestMountsAreJudgedByWhatTheVolumesWant(t *testing.T) {
 				nfs41("pv", options("nconnect=4"), open(4), after("/old")),
 			},
 			state: v1alpha1.MountStale, message: []string{
-				"nconnect is 4, by the connections that are open, wanted 8", "mount /old (volume old) came first to filer and opened the connections of all 3 mounts of it",
-				"these have to go before: pods " + podA + ", " + podB + "; mounts of no pod /home",
+				"nconnect is 4 by open connections, wanted 8", "mount /old (volume old) to filer opened the connections of 3 mounts",
+				"these keep them open: pods " + podA + ", " + podB + "; mounts outside pods /home",
 			}, without: "cccccccc",
 		},
 		"connections that were added by hand count": {
@@ -113,15 +113,15 @@ func TestMountsAreJudgedByWhatTheVolumesWant(t *testing.T) {
 		},
 		"connections that are gone do not": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "nconnect=4")}, mounts: []mounts.Mount{nfs41("pv", options("nconnect=4"), open(3))},
-			state: v1alpha1.MountStale, message: []string{"nconnect is 3,", "wanted 4"},
+			state: v1alpha1.MountStale, message: []string{"nconnect is 3 by", "wanted 4"},
 		},
 		"connections that are too many": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "nconnect=2")}, mounts: []mounts.Mount{nfs41("pv", options("nconnect=2"), open(4))},
-			state: v1alpha1.MountStale, message: []string{"nconnect is 4,", "wanted 2"},
+			state: v1alpha1.MountStale, message: []string{"nconnect is 4 by", "wanted 2"},
 		},
 		"a pod that has two mounts of the server": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "nconnect=4")}, mounts: []mounts.Mount{nfs41("old", after("/old")), nfs41("pv", after("/old"))},
-			state: v1alpha1.MountStale, message: []string{"all 2 mounts of it", "these have to go before: pods " + podA}, without: podA + ", ",
+			state: v1alpha1.MountStale, message: []string{"the connections of 2 mounts", "these keep them open: pods " + podA}, without: podA + ", ",
 		},
 		"as many pods as fit a message": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "nconnect=4")}, mounts: []mounts.Mount{nfs41("pv", pods(12))},
@@ -129,16 +129,16 @@ func TestMountsAreJudgedByWhatTheVolumesWant(t *testing.T) {
 		},
 		"more pods than fit a message": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "nconnect=4")}, mounts: []mounts.Mount{nfs41("pv", pods(14))},
-			state: v1alpha1.MountStale, message: []string{"pods 00000001-", "00000012-1111-4111-8111-111111111111 and 2 more"}, without: "00000013-",
+			state: v1alpha1.MountStale, message: []string{"pods 00000001-", "00000012-1111-4111-8111-111111111111, and 2 more"}, without: "00000013-",
 		},
 		"a kernel that does not tell what is open": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "nconnect=4")}, mounts: []mounts.Mount{nfs41("pv", open(0))},
-			state: v1alpha1.MountStale, message: []string{"nconnect is not shown, wanted 4", "mount /pv (volume pv) came first"},
+			state: v1alpha1.MountStale, message: []string{"nconnect is not shown, wanted 4", "mount /pv (volume pv) to filer opened"},
 		},
 		"a transport from before the slot limit changed": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "hard")}, settings: []v1alpha1.NodeSetting{slots}, mounts: []mounts.Mount{nfs41("pv", v3)},
-			state: v1alpha1.MountStale, message: []string{"the slot limit is 65536, wanted 128", "came first to filer", "pods " + podA},
-			without: "mounts of no pod",
+			state: v1alpha1.MountStale, message: []string{"the slot limit is 65536, wanted 128", "to filer opened the connections", "pods " + podA},
+			without: "mounts outside pods",
 		},
 		"a transport from before the slot limit grew": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "hard")}, settings: []v1alpha1.NodeSetting{slots},
@@ -173,7 +173,7 @@ func TestMountsAreJudgedByWhatTheVolumesWant(t *testing.T) {
 		"a mount that shares no connections": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "nconnect=4")},
 			mounts:  []mounts.Mount{{MountPoint: "/pv", FSType: "ceph", Protocol: "ceph", Volume: "pv", Options: []string{"rw"}}},
-			state:   v1alpha1.MountStale, message: []string{"nconnect is not shown, wanted 4"}, without: "came first",
+			state:   v1alpha1.MountStale, message: []string{"nconnect is not shown, wanted 4"}, without: "opened the connections",
 		},
 		"a node that is released judges nothing": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "acregmax=60")}, release: true, mounts: []mounts.Mount{nfs41("pv")}, state: v1alpha1.MountUnmanaged,
@@ -467,8 +467,8 @@ func TestAReadAheadThatCannotBeHadIsToldOnTheMount(t *testing.T) {
 		state   v1alpha1.MountState
 		message string
 	}{
-		"an SMB mount":      {table: "33 30 0:54 / " + pod + " rw - cifs //files/s rw,vers=3.1.1\n", kib: 1024, state: v1alpha1.MountEffective, message: "does not tell which"},
-		"a kernel's no":     {table: podVolume, kib: 1024, refuse: true, state: v1alpha1.MountStale, message: "readAheadKiB is to be 1024: the kernel refuses"},
+		"an SMB mount":      {table: "33 30 0:54 / " + pod + " rw - cifs //files/s rw,vers=3.1.1\n", kib: 1024, state: v1alpha1.MountEffective, message: "cannot tell which"},
+		"a kernel's no":     {table: podVolume, kib: 1024, refuse: true, state: v1alpha1.MountStale, message: "wanted readAheadKiB 1024: the kernel refuses"},
 		"a size out of all": {table: podVolume, kib: 1 << 21, state: v1alpha1.MountStale, message: "refused by this node's agent: must be 4 to 1048576 KiB"},
 	}
 	for name, test := range tests {

@@ -43,7 +43,7 @@ var imageCommands = []string{"grub-mkconfig", "grubby"}
 // Run implements host.Runner.
 func (r ImageRunner) Run(ctx context.Context, argv ...string) ([]byte, error) {
 	if len(argv) > 0 && !slices.Contains(imageCommands, argv[0]) {
-		return nil, fmt.Errorf("run %s: not in an image, which has no running system: %w", argv[0], exec.ErrNotFound)
+		return nil, fmt.Errorf("run %s: an image has no running system: %w", argv[0], exec.ErrNotFound)
 	}
 	return r.Runner.Run(ctx, argv...)
 }
@@ -105,7 +105,7 @@ func settingOf(command string, p *pass, key string) report.Setting {
 func (l Local) restoreSettingOf(ctx context.Context, command string, p *pass, key string) report.Setting {
 	status := v1alpha1.SettingStatus{
 		Key: key, Desired: p.restore[key].Value, Original: p.restore[key].Value, TakesEffect: catalogue.Effect(key),
-		State: v1alpha1.SettingDrifted, Message: "no longer declared: its original is put back by apply",
+		State: v1alpha1.SettingDrifted, Message: "no longer declared: apply restores its original",
 	}
 	for _, subject := range l.Host.Subjects {
 		name, ok := strings.CutPrefix(key, subject.Name()+"/")
@@ -263,13 +263,13 @@ func (l Local) validateProfiles(r *report.Report, profiles []v1alpha1.StorageCli
 			}
 		}
 		if r.Command == report.Apply && profile.Spec.Mode == v1alpha1.ModePlan {
-			wrong = append(wrong, errors.New(about+"spec.mode: Plan touches nothing: use the command plan"))
+			wrong = append(wrong, errors.New(about+"spec.mode: Plan changes nothing: use the command plan"))
 		}
 		if r.Command == report.Apply && profile.Spec.Paused {
-			wrong = append(wrong, errors.New(about+"spec.paused: nothing is begun for a paused profile"))
+			wrong = append(wrong, errors.New(about+"spec.paused: a paused profile is not applied"))
 		}
 		if len(profile.Spec.Volumes) > 0 {
-			r.Warnings = append(r.Warnings, about+"spec.volumes: PersistentVolumes belong to a cluster; here they only count for FromNconnect")
+			r.Warnings = append(r.Warnings, about+"spec.volumes: ignored without a cluster, except for FromNconnect")
 		}
 	}
 	return errors.Join(wrong...)

@@ -48,7 +48,7 @@ func (h Host) beginPass(spec v1alpha1.StorageClientNodeSpec, patterns []string) 
 	}
 	for key := range p.restore {
 		if subject, _, _ := strings.Cut(key, "/"); !f.subjects[subject] {
-			p.failed[key] = "nothing in this node's agent serves " + subject + ", which is to be put back"
+			p.failed[key] = "cannot restore: this node's agent does not support " + subject
 		}
 	}
 	return p, nil
@@ -94,7 +94,7 @@ func (p *pass) readOriginals(ctx context.Context) {
 			key := subject.Name() + "/" + setting.Name
 			original, err := subject.Original(ctx, setting.Name)
 			if err != nil {
-				p.failed[key] = "not changed, for its original value cannot be read: " + err.Error()
+				p.failed[key] = "not changed: cannot read its original value: " + err.Error()
 				continue
 			}
 			entry := p.wantedEntries[key]
@@ -126,7 +126,7 @@ func (p *pass) applySubject(ctx context.Context, subject host.Subject) {
 			p.failed[subject.Name()+"/"+setting.Name] = err.Error()
 		}
 		for name := range originals {
-			p.failed[subject.Name()+"/"+name] = "not put back: " + err.Error()
+			p.failed[subject.Name()+"/"+name] = "not restored: " + err.Error()
 		}
 		return
 	}
@@ -164,7 +164,7 @@ func (p *pass) forgetRestored(release bool) {
 	}
 	if err := p.host.Journal.Forget(keys...); err != nil {
 		for _, key := range keys {
-			p.failed[key] = "put back, but: " + err.Error()
+			p.failed[key] = "restored, but: " + err.Error()
 		}
 	}
 }
@@ -196,7 +196,7 @@ func refuseAll(spec v1alpha1.StorageClientNodeSpec, err error) outcome {
 	for _, setting := range spec.Settings {
 		out.addStatus(v1alpha1.SettingStatus{
 			Key: setting.Key, Desired: setting.Value, TakesEffect: catalogue.Effect(setting.Key),
-			State: v1alpha1.SettingFailed, Message: "nothing is changed on this node: " + err.Error(),
+			State: v1alpha1.SettingFailed, Message: "nothing changed on this node: " + err.Error(),
 		})
 	}
 	return out
@@ -354,7 +354,7 @@ func (p *pass) restoreStatus(key string) v1alpha1.SettingStatus {
 	return status
 }
 
-var errNoAnswer = errors.New("it was not read back")
+var errNoAnswer = errors.New("not read back")
 
 // originalValue is the first value. Of a setting that this very pass has taken up, it stands in wantedEntries.
 func (p *pass) originalValue(key string) string {

@@ -41,7 +41,7 @@ func (a *Agent) decidePermit(ctx context.Context) bool {
 	log := logr.FromContextOrDiscard(ctx).WithValues("permit", permit.ID)
 	live, err := a.api.Get(ctx)
 	if err != nil {
-		log.Error(err, "The permit waits until the object can be read")
+		log.Error(err, "Cannot read the StorageClientNode, the permit waits")
 		a.reporter.noteFailed()
 		return false
 	}
@@ -74,14 +74,14 @@ func (a *Agent) earlierAnswer(clientNode *v1alpha1.StorageClientNode, id string)
 		return &v1alpha1.RebootStatus{PermitID: id, Phase: v1alpha1.RebootStarted}
 	}
 	if used {
-		return failedReboot(id, "permit used, not rebooted: the agent ended in between, or the host did not go down")
+		return failedReboot(id, "permit used, not rebooted: the agent stopped in between, or the host did not go down")
 	}
 	reported := clientNode.Status.Reboot
 	if reported == nil || reported.PermitID != id {
 		return nil
 	}
 	if reported.Phase == v1alpha1.RebootStarted && clientNode.Status.BootID == a.boot.id {
-		return failedReboot(id, "permit used, not rebooted: the journal does not know of it")
+		return failedReboot(id, "permit used, not rebooted: the journal has no record of it")
 	}
 	return reported.DeepCopy()
 }
@@ -95,15 +95,15 @@ func (a *Agent) findObjection(live *v1alpha1.StorageClientNode) string {
 	permit := live.Spec.RebootPermit
 	switch {
 	case permit.BootHash != live.Spec.BootHash:
-		return fmt.Sprintf("the permit is for boot hash %q, wanted is %q", permit.BootHash, live.Spec.BootHash)
+		return fmt.Sprintf("the permit is for boot hash %q, the wanted one is %q", permit.BootHash, live.Spec.BootHash)
 	case permit.BootID != a.boot.id:
-		return fmt.Sprintf("the permit ends boot %s, running is %s", permit.BootID, a.boot.id)
+		return fmt.Sprintf("the permit is for boot %s, the node is in boot %s", permit.BootID, a.boot.id)
 	case !a.outcome.carriedOut:
-		return "the settings could not be carried out"
+		return "the settings could not be applied"
 	case len(a.outcome.unstaged) > 0:
-		return "the next boot would not bring " + text.List(a.outcome.unstaged)
+		return "not staged for the next boot: " + text.List(a.outcome.unstaged)
 	case len(a.outcome.rebootBy) == 0:
-		return "nothing waits for a boot"
+		return "no setting is waiting for a reboot"
 	}
 	return a.findBusyMounts(permit.IgnorePodUIDs)
 }
@@ -112,10 +112,10 @@ func (a *Agent) findObjection(live *v1alpha1.StorageClientNode) string {
 func (a *Agent) findBusyMounts(ignorePodUIDs []string) string {
 	busy, malformed, err := a.host.Mounts.Busy()
 	if err != nil {
-		return "the mounts cannot be read: " + err.Error()
+		return "cannot read the mounts: " + err.Error()
 	}
 	if malformed > 0 {
-		return fmt.Sprintf("%d lines of the mount table cannot be read", malformed)
+		return fmt.Sprintf("cannot read %d lines of the mount table", malformed)
 	}
 	busy = slices.DeleteFunc(busy, func(b mounts.Busy) bool {
 		return b.PodUID != "" && slices.Contains(ignorePodUIDs, b.PodUID)
@@ -134,7 +134,7 @@ func (a *Agent) findBusyMounts(ignorePodUIDs []string) string {
 // been staged so: an earlier boot, or somebody else, may have used the trial up.
 func (a *Agent) rearmTrial() string {
 	if err := a.host.rearmTrial(); err != nil {
-		return "what was staged cannot be tried once: " + err.Error()
+		return "cannot arm the trial boot: " + err.Error()
 	}
 	return ""
 }
@@ -144,17 +144,17 @@ func (a *Agent) usePermit(ctx context.Context, live *v1alpha1.StorageClientNode)
 	id := live.Spec.RebootPermit.ID
 	log := logr.FromContextOrDiscard(ctx).WithValues("permit", id)
 	if err := a.host.Journal.UsePermit(id, a.boot.id); err != nil {
-		log.Error(err, "The permit could not be journalled, the host is not rebooted")
+		log.Error(err, "Cannot write the permit to the journal, not rebooting")
 		return failedReboot(id, "permit not journalled, not rebooted: "+err.Error())
 	}
 	if err := a.announceReboot(ctx, live); err != nil {
-		log.Error(err, "The reboot could not be announced, the host is not rebooted")
+		log.Error(err, "Cannot announce the reboot, not rebooting")
 		return failedReboot(id, "permit used, not rebooted: "+err.Error())
 	}
 	log.Info("Rebooting the host", "settings", text.List(a.outcome.rebootBy))
 	if err := a.host.Rebooter.Reboot(ctx); err != nil {
-		log.Error(err, "The host refuses to reboot")
-		return failedReboot(id, "the host refuses to reboot: "+err.Error())
+		log.Error(err, "The host refused to reboot")
+		return failedReboot(id, "the host refused to reboot: "+err.Error())
 	}
 	return startedReboot(id)
 }
@@ -183,7 +183,7 @@ func (a *Agent) announceReboot(ctx context.Context, live *v1alpha1.StorageClient
 			return err
 		}
 		if versionOf(live) != wanted {
-			return errors.New("the object has changed since the permit was read")
+			return errors.New("the StorageClientNode changed after the permit was read")
 		}
 	}
 }

@@ -53,7 +53,7 @@ func TestAPermitIsRefused(t *testing.T) {
 			func(w *world) { w.node.Spec.RebootPermit.BootHash = "other" }, "the permit is for boot hash",
 		},
 		"for another boot": {
-			func(w *world) { w.node.Spec.RebootPermit.BootID = "boot-0" }, "the permit ends boot boot-0",
+			func(w *world) { w.node.Spec.RebootPermit.BootID = "boot-0" }, "the permit is for boot boot-0",
 		},
 		"while a pod's mount is left": {
 			func(w *world) { w.busy = []mounts.Busy{{MountPoint: "/k/pods/x", PodUID: pod, FSType: "nfs4"}} },
@@ -71,11 +71,11 @@ func TestAPermitIsRefused(t *testing.T) {
 		"while a mount cannot be understood": {
 			func(w *world) { w.malformed = 1 }, "1 lines of the mount table",
 		},
-		"when nothing waits for a boot": {
-			func(w *world) { w.live[ihash] = "16777216" }, "nothing waits for a boot",
+		"when no setting is waiting for a reboot": {
+			func(w *world) { w.live[ihash] = "16777216" }, "no setting is waiting for a reboot",
 		},
 		"with a boot setting that the fence refuses": {
-			func(w *world) { w.node.Spec.Settings[0].Value = "-1" }, "the next boot would not bring " + ihash,
+			func(w *world) { w.node.Spec.Settings[0].Value = "-1" }, "not staged for the next boot: " + ihash,
 		},
 	}
 	for name, test := range tests {

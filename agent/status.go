@@ -225,7 +225,7 @@ func (a *Agent) reportStatus(ctx context.Context) {
 	}
 	if _, err := a.api.ApplyStatus(ctx, status, ""); err != nil {
 		if ctx.Err() == nil {
-			logr.FromContextOrDiscard(ctx).Info("The status could not be written, trying again", "error", err.Error())
+			logr.FromContextOrDiscard(ctx).Info("Cannot write the status, trying again", "error", err.Error())
 		}
 		a.reporter.noteFailed()
 		return

@@ -176,7 +176,7 @@ func TestNoRebootWithoutItsTrial(t *testing.T) {
 	h.journalErr = errors.New("input/output error")
 	h.permit("permit-1")
 	h.turn(a)
-	if s := h.node.Status.Reboot; len(h.reboots) > 0 || s == nil || s.Phase != v1alpha1.RebootRefused || !strings.Contains(s.Message, "tried once") {
+	if s := h.node.Status.Reboot; len(h.reboots) > 0 || s == nil || s.Phase != v1alpha1.RebootRefused || !strings.Contains(s.Message, "cannot arm the trial boot") {
 		t.Errorf("rebooted %v, status %+v", h.reboots, s)
 	}
 }

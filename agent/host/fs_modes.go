@@ -14,7 +14,7 @@ var (
 	// ErrReadOnly is what every change to a file system of AsReadOnly comes to.
 	ErrReadOnly = errors.New("nothing may be changed")
 	// ErrLocked means that another process changes this host.
-	ErrLocked = errors.New("another node agent works on this host")
+	ErrLocked = errors.New("another node agent is running on this host")
 )
 
 // kernelDirs hold what belongs to a running system. In the tree of an image they are empty, or those of the machine

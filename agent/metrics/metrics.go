@@ -102,7 +102,7 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	s := sink{out}
 	blocks, err := c.Mounts.Superblocks()
 	if err != nil {
-		c.Log.Error(err, "No metrics of mounts in this scrape")
+		c.Log.Error(err, "Cannot read the mounts, no mount metrics in this scrape")
 		s.sendGauge(collected, 0)
 		return
 	}

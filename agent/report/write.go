@@ -44,7 +44,7 @@ func (r Report) renderText() []byte {
 	var b bytes.Buffer
 	where := "Linux " + r.KernelVersion
 	if r.Image {
-		where = "an image, no kernel is running: values take effect when it boots"
+		where = "an image without a running kernel: values take effect when it boots"
 	}
 	fmt.Fprintf(&b, "Host: %s (%s)\n", r.HostRoot, where)
 	fmt.Fprintf(&b, "Boot loader: %s\n", r.Bootloader.Type)
@@ -64,7 +64,7 @@ func (r Report) renderText() []byte {
 			strings.Join(c.Values, " and "), strings.Join(c.Profiles, " and "), keptText(c))
 	}
 	for _, key := range r.Omitted {
-		fmt.Fprintf(&b, "\nOmitted: %s, a node can have no more settings\n", key)
+		fmt.Fprintf(&b, "\nOmitted: %s: the node has too many settings\n", key)
 	}
 	r.writeAdvice(&b)
 	b.WriteString("\n" + r.verdictText() + "\n")
@@ -89,7 +89,7 @@ func (r Report) writeAdvice(b *bytes.Buffer) {
 
 func keptText(c Conflict) string {
 	if c.Kept == "" {
-		return "it is left out"
+		return "neither is applied"
 	}
 	return c.Kept + " stays"
 }
@@ -133,13 +133,13 @@ func (r Report) verdictText() string {
 	text := map[bool]string{true: "As declared.", false: "Not as declared."}[r.AsDeclared]
 	switch {
 	case r.Command == Restore:
-		text = map[bool]string{true: "Put back.", false: "Not everything is put back."}[r.AsDeclared]
+		text = map[bool]string{true: "Restored.", false: "Not everything is restored."}[r.AsDeclared]
 	case r.Command == Plan && r.AsDeclared:
-		text = "Nothing was changed. All that is declared can be brought about here."
+		text = "Nothing was changed. This host can take everything that is declared."
 	case r.Command == Plan:
-		text = "Nothing was changed. Not all that is declared can be brought about here."
+		text = "Nothing was changed. This host cannot take everything that is declared."
 	case r.Image && r.AsDeclared:
-		text = "The image holds what is declared."
+		text = "The image has everything that is declared."
 	}
 	if r.RebootRequired {
 		text += "\nA reboot is needed for " + strings.Join(r.RebootRequiredBy, ", ") + ". This command never reboots."

@@ -86,7 +86,7 @@ sysctl/net.core.rmem_max  16777216  212992    -         Live          Drifted  S
 
 Worth knowing, in full with -o yaml: sysctl-files
 
-Nothing was changed. All that is declared can be brought about here.
+Nothing was changed. This host can take everything that is declared.
 `
 	if diff := cmp.Diff(want, strings.ReplaceAll(out, dir, "HOST")); diff != "" {
 		t.Errorf("report (-want +got):\n%s", diff)

@@ -28,7 +28,7 @@ func serveHTTP(ctx context.Context, address, what string, handler http.Handler) 
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			logr.FromContextOrDiscard(ctx).Error(err, "No longer serves", "what", what)
+			logr.FromContextOrDiscard(ctx).Error(err, "Stopped serving", "what", what)
 		}
 	}()
 	return server, nil
@@ -36,7 +36,7 @@ func serveHTTP(ctx context.Context, address, what string, handler http.Handler) 
 
 func probeHandler(s state) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", answerProbe(s.Alive, "the loop has not turned for too long"))
+	mux.HandleFunc("GET /healthz", answerProbe(s.Alive, "the loop has been stuck for too long"))
 	mux.HandleFunc("GET /readyz", answerProbe(s.Ready, "no status has been written yet"))
 	return mux
 }

@@ -232,5 +232,5 @@ func (f facts) lackedLater(arg host.Argument) string {
 	if !f.hasLater || hasArgument(f.later, arg) {
 		return ""
 	}
-	return "a kernel that is installed later will not have it: " + kernelCmdline + " lacks it"
+	return "kernels installed later will not have it: " + kernelCmdline + " lacks it"
 }

@@ -64,7 +64,7 @@ func TestTheWholeLifeOfAnArgumentInBootEntries(t *testing.T) {
 	m.apply(settings("audit", "0", ihash, "2097152"))
 	expect(t, m.observe(ihash, "2097152"), host.Pending)
 	m.apply(nil)
-	expect(t, m.restore(ihash, host.Original{}), host.Pending, "next boot")
+	expect(t, m.restore(ihash, host.Original{}), host.Pending, "active until next reboot")
 	if diff := cmp.Diff(before, m.bootFiles()); diff != "" {
 		t.Errorf("after restore (-before +after):\n%s", diff)
 	}
@@ -83,10 +83,10 @@ func TestEntriesWithArgumentsOfOthersAreLeftAlone(t *testing.T) {
 			t.Errorf("%s is\n%s", file, got)
 		}
 	}
-	expect(t, m.observe("audit", "0"), host.Failed, "conflict: "+entriesSource+" passes audit=1")
+	expect(t, m.observe("audit", "0"), host.Failed, "conflict: "+entriesSource+" sets audit=1")
 	expect(t, m.observe("console", "ttyS1"), host.Failed, "conflict")
 	got := m.observe("audit", "1")
-	expect(t, got, host.Pending, "left to it")
+	expect(t, got, host.Pending, "left there")
 	before := m.bootFiles()
 	m.apply(settings(ihash, "1048576", "audit", "1", "console", "ttyS1"))
 	if diff := cmp.Diff(before, m.bootFiles()); diff != "" {

@@ -99,7 +99,7 @@ func (s *Subject) Apply(ctx context.Context, desired []host.Setting) error {
 func (s *Subject) applySettings(ctx context.Context, f facts, desired []host.Setting) error {
 	if !f.loader.canStage() {
 		if f.dropIn.present {
-			return fmt.Errorf("%s is there, but cannot be taken back: %s", f.loader.form().file, f.loader.detection().Message)
+			return fmt.Errorf("cannot remove %s: %s", f.loader.form().file, f.loader.detection().Message)
 		}
 		return nil
 	}

@@ -73,7 +73,7 @@ func Detect(fs host.FS) Detection {
 			return unsupportedBy(other.message)
 		}
 	}
-	return unsupportedBy("found neither GRUB with " + dropInDir + " nor boot loader entries; use this platform's own means")
+	return unsupportedBy("found neither GRUB with " + dropInDir + " nor boot loader entries; use the platform's own tools")
 }
 
 func unsupportedBy(message string) Detection { return Detection{Type: Unsupported, Message: message} }
@@ -122,7 +122,7 @@ func detectGrubDebian(fs host.FS) (Detection, bool) {
 	}
 	line, err := fs.ReadFile(commandLine)
 	if err != nil {
-		return unsupportedBy(fmt.Sprintf("GRUB is installed, but what booted is not known: %v", err)), true
+		return unsupportedBy(fmt.Sprintf("GRUB is installed, but cannot tell what booted: %v", err)), true
 	}
 	for _, arg := range host.ParseArguments(string(line)) {
 		if arg.Is("BOOT_IMAGE") {
@@ -132,9 +132,9 @@ func detectGrubDebian(fs host.FS) (Detection, bool) {
 	const otherwise = "GRUB is installed, but did not load the running kernel (no BOOT_IMAGE in " + commandLine + ")"
 	if fs.Exists(DropIn) {
 		// It did when we staged. What is in its menu has to be kept up and taken back: the next boot may be GRUB's again.
-		return Detection{Type: GrubDebian, Message: otherwise + ": its menu is kept up, and the node is not rebooted for it"}, true
+		return Detection{Type: GrubDebian, Message: otherwise + ": its menu is maintained, but the node is not rebooted for it"}, true
 	}
-	return unsupportedBy(otherwise + ": pass the argument where the kernel is loaded from"), true
+	return unsupportedBy(otherwise + ": set the argument where the kernel is loaded from"), true
 }
 
 func detectBLS(fs host.FS) (Detection, bool) {
@@ -145,7 +145,7 @@ func detectBLS(fs host.FS) (Detection, bool) {
 	}
 	return Detection{
 		Type: GrubBLS,
-		Message: "GRUB with boot loader entries has not been rebooted in this project's own tests: arguments are staged by " +
-			"grubby --update-kernel=ALL, and the node is not rebooted for them",
+		Message: "reboots with GRUB's boot loader entries are not covered by this project's tests: arguments are staged by " +
+			"grubby --update-kernel=ALL, but the node is not rebooted for them",
 	}, err == nil && len(entries) > 0 && fs.Exists("/usr/sbin/grubby")
 }

@@ -128,10 +128,10 @@ func (g grubDebian) compareMenus(made menu, ours []host.Argument) (fs.FileMode, 
 		}
 		successor, ok := made.matchLine(line)
 		if !ok {
-			return 0, fmt.Errorf("the new menu has no entry %q (%s) any more", line.title, line.kernel)
+			return 0, fmt.Errorf("the new menu no longer has entry %q (%s)", line.title, line.kernel)
 		}
 		if missing := g.missingArguments(line.args, successor.args, ours); len(missing) > 0 {
-			return 0, fmt.Errorf("the new menu's entry %q would lose %s, which the files that it is made from do not hold; "+
+			return 0, fmt.Errorf("the new menu's entry %q would lose %s, which is not in GRUB's configuration files; "+
 				"run update-grub if that is right", line.title, joinArguments(missing))
 		}
 	}

@@ -29,11 +29,11 @@ func (s *Subject) readEnvironment() (environment, fs.FileMode, error) {
 		return "", 0, err
 	}
 	if !info.Mode().IsRegular() || info.Size() != envSize {
-		return "", 0, fmt.Errorf("%s is %w: no regular file of %d bytes", grubEnv, errNoBlock, envSize)
+		return "", 0, fmt.Errorf("%s is %w: not a regular file of %d bytes", grubEnv, errNoBlock, envSize)
 	}
 	data, err := s.fs.ReadFile(grubEnv)
 	if err == nil && !strings.HasPrefix(string(data), envHead) {
-		err = fmt.Errorf("%s is %w: its first line is another", grubEnv, errNoBlock)
+		err = fmt.Errorf("%s is %w: unexpected first line", grubEnv, errNoBlock)
 	}
 	return environment(data), info.Mode().Perm(), err
 }

@@ -50,7 +50,7 @@ type facts struct {
 // argumentOf turns a setting into what is passed, or says why it never is. A flag has no value: "nosmt".
 func argumentOf(setting host.Setting) (host.Argument, error) {
 	if !nameBytes.MatchString(setting.Name) || strings.HasPrefix(setting.Name, "-") || !valueBytes.MatchString(setting.Value) {
-		return host.Argument{}, fmt.Errorf("%q: bytes that are not allowed", setting.Name+"="+setting.Value)
+		return host.Argument{}, fmt.Errorf("%q: characters that are not allowed", setting.Name+"="+setting.Value)
 	}
 	return host.Argument{Name: setting.Name, Value: setting.Value, HasValue: setting.Value != ""}, nil
 }
@@ -95,7 +95,7 @@ func (f facts) judgeSetting(setting host.Setting, failure error) (o host.Observa
 		o.State, o.Message = host.Drifted, "not in the boot menu"
 	}
 	if len(others) > 0 {
-		o.Message = strings.TrimPrefix(o.Message+"; passed by "+host.ListNames(others)+" and left to it", "; ")
+		o.Message = strings.TrimPrefix(o.Message+"; already set in "+host.ListNames(others)+", left there", "; ")
 	}
 	return o, len(others) == 0
 }
@@ -121,9 +121,9 @@ func (f facts) judgeTrial(o *host.Observation, failure error) {
 	if o.State != host.InSync || failure == nil || !f.trial.isPresent() || f.trial.isDue() {
 		return
 	}
-	what := "what is left of its trial cannot be taken away"
+	what := "cannot remove the rest of its trial"
 	if f.trial.isOver() {
-		what = "the next boot goes back to the entry before"
+		what = "the next boot uses the previous entry"
 	}
 	o.State, o.Message = host.Failed, "in force, but "+what+": "+oneLine(failure.Error())
 }
@@ -146,7 +146,7 @@ func (f facts) judgeUnsupported(o *host.Observation, arg host.Argument) {
 		f.judgeEffect(o, arg)
 	}
 	if o.State == host.InSync && hasArgument(f.cmdline, arg) {
-		o.Message = "passed by this platform's own means"
+		o.Message = "set by the platform's own tools"
 		return
 	}
 	o.State, o.Message = host.Unsupported, f.loader.detection().Message
@@ -177,7 +177,7 @@ func (f facts) othersPassing(arg host.Argument) (files []string, conflict string
 			continue
 		}
 		if !other.arg.Equal(arg) {
-			return nil, fmt.Sprintf("conflict: %s passes %s; it is not ours and left as it is", other.file, other.arg)
+			return nil, fmt.Sprintf("conflict: %s sets %s; not ours, left unchanged", other.file, other.arg)
 		}
 		files = append(files, other.file)
 	}
@@ -188,11 +188,11 @@ func (f facts) othersPassing(arg host.Argument) (files []string, conflict string
 	// is no reason to leave it to that.
 	for _, present := range f.menu.valuesOf(arg.Name) {
 		if !present.Equal(arg) {
-			return nil, fmt.Sprintf("conflict: %s passes %s; it is not ours and left as it is", grubCfg, present)
+			return nil, fmt.Sprintf("conflict: %s sets %s; not ours, left unchanged", grubCfg, present)
 		}
 	}
 	if passed, ok := lastNamed(f.cmdline, arg.Name); ok && !passed.Equal(arg) {
-		return nil, fmt.Sprintf("conflict: %s has %s, which is not ours; it is left as it is", commandLine, passed)
+		return nil, fmt.Sprintf("conflict: %s has %s; not ours, left unchanged", commandLine, passed)
 	}
 	return nil, ""
 }
@@ -221,7 +221,7 @@ func (f facts) judgeEffect(o *host.Observation, arg host.Argument) {
 	if f.image {
 		o.State, o.Message = host.Pending, "in the image's boot menu; takes effect when it boots"
 		if isHashTable(arg.Name) {
-			o.Message += ", as far as the memory that it boots with allows"
+			o.Message += ", within the memory of the machine"
 		}
 		return
 	}
@@ -250,11 +250,11 @@ func (f facts) judgeHash(o *host.Observation, arg host.Argument, isPassed bool) 
 	case known && size == wanted && isPassed:
 		o.State, o.Message = host.InSync, roundedNote(entries, wanted)
 	case known && size == wanted:
-		o.State, o.Message = host.InSync, "the table has that size already: a boot would change nothing"
+		o.State, o.Message = host.InSync, "the table already has that size: a reboot would change nothing"
 	case isPassed && known:
 		o.State, o.Message = host.Failed, fmt.Sprintf("passed but without effect: kernel log reports %d", size)
 	case isPassed:
-		o.State, o.Message = host.Failed, "passed, but the kernel log of this boot does not tell the size"
+		o.State, o.Message = host.Failed, "passed, but the kernel log of this boot does not show the size"
 	case size > wanted && !hasName(f.cmdline, arg.Name):
 		f.judgeNotPassed(o, arg, fmt.Sprintf("; it makes the table smaller than the kernel's own size of %d", size))
 	default:
@@ -275,12 +275,12 @@ func (f facts) judgeNotPassed(o *host.Observation, arg host.Argument, note strin
 	switch {
 	case f.trial.isOver() && f.trial.state == trialFailed:
 		o.State = host.Failed
-		o.Message = "tried once: the machine did not come up with it, and has booted the entry before; its console tells why. " +
-			"To try it again, take it out of the profile and declare it anew"
+		o.Message = "tried once: the machine did not come up with it and booted the previous entry; see its console. " +
+			"To try again, remove it from the profile and declare it again"
 		return
 	case hasArgument(f.atBoot, arg) && !f.trial.isOver() && !(f.trial.isDue() && f.trial.armedNow):
 		o.State = host.Failed
-		o.Message = "in the boot menu when this boot began, but not passed: something other than an entry of " + grubCfg + " was booted"
+		o.Message = "in the boot menu when the node booted, but not passed: it did not boot an entry of " + grubCfg
 		return
 	}
 	o.State, o.Message = host.Pending, "staged; takes effect at the next boot"+note+f.trial.trialNote()
@@ -303,9 +303,9 @@ func (f facts) judgeRestored(o *host.Observation, original host.Original, failur
 	case !ok, original.Present && passed.Value == original.Value:
 		o.State = host.InSync
 	case !f.loader.canStage() || hasArgument(present, passed):
-		o.State, o.Message = host.InSync, passed.String()+" is passed by somebody else and left as it is"
+		o.State, o.Message = host.InSync, passed.String()+" is set by something else, left unchanged"
 	default:
-		o.State, o.Message = host.Pending, "out of the boot menu; gone after the next boot"
+		o.State, o.Message = host.Pending, "removed from boot configuration; active until next reboot"
 	}
 }
 

@@ -109,7 +109,7 @@ func (p *menuParser) addBootLine(words []string) {
 // only, and none of the stale ones. Empty where nothing does.
 func (m menu) findProblem(wanted, stale []host.Argument) string {
 	if !m.whole {
-		return "the menu is cut off"
+		return "the menu is incomplete"
 	}
 	normal := 0
 	for _, line := range m.lines {
@@ -186,7 +186,7 @@ func (m menu) tooLong(remove, add []host.Argument) string {
 		// GRUB puts this one in front.
 		length := len("BOOT_IMAGE=" + line.kernel + " " + joinArguments(args))
 		if length > maxCommandLine {
-			return fmt.Sprintf("the command line of entry %q would be %d bytes long, the kernel takes %d",
+			return fmt.Sprintf("the command line of entry %q would be %d bytes long, the kernel accepts %d",
 				line.title, length, maxCommandLine)
 		}
 	}

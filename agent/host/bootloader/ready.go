@@ -35,7 +35,7 @@ func (s *Subject) roomToStage(f facts) error {
 		}
 	}
 	if space.Free < need {
-		return fmt.Errorf("%s has %d KiB left, and staging needs %d KiB: remove kernels that are not used", dir, space.Free>>10, need>>10)
+		return fmt.Errorf("%s has %d KiB left, staging needs %d KiB: remove unused kernels", dir, space.Free>>10, need>>10)
 	}
 	return nil
 }

@@ -63,7 +63,7 @@ func TestAFailureLeavesMenuAndDropInAsTheyWere(t *testing.T) {
 		"the new menu is cut off": {menuHook(func(m *machine, file string) {
 			data, _, _ := strings.Cut(m.read(file), "### END")
 			m.write(file, data)
-		}), "cut off"},
+		}), "incomplete"},
 		"the new menu has no entries": {menuHook(func(m *machine, file string) {
 			m.write(file, "### BEGIN /etc/grub.d/10_linux ###\n### END /etc/grub.d/10_linux ###\n")
 		}), "no entry"},

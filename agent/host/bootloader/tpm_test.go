@@ -97,7 +97,7 @@ func TestABindingThatCannotBeReadHoldsStagingBack(t *testing.T) {
 	if err := m.subject.Apply(t.Context(), settings(ihash, seed)); err == nil || !strings.Contains(err.Error(), "device busy") {
 		t.Errorf("error is %v", err)
 	}
-	expect(t, m.observe(ihash, seed), host.Failed, "/dev/sda3", "cannot be found out")
+	expect(t, m.observe(ihash, seed), host.Failed, "/dev/sda3", "cannot tell whether")
 	if diff := cmp.Diff(before, hosttest.ReadTree(t, m.dir, "/boot", "/etc")); diff != "" {
 		t.Errorf("changed (-want +got):\n%s", diff)
 	}

@@ -212,14 +212,14 @@ func (g grubDebian) whyNoTrialByMenu(f facts) string {
 	case !t.loads || len(t.defaults) == 0:
 		return "the boot menu does not read " + grubEnv
 	case !t.ids:
-		return "the boot menu does not know its entries by ids"
+		return "the boot menu has no entry ids"
 	case len(others) > 0:
 		return fmt.Sprintf("the boot menu's default is %q and not its first entry", others[0])
 	case !form:
-		return "the boot menu's first entry is not of the form that 10_linux gives it"
+		return "the boot menu's first entry was not written by 10_linux"
 	case strings.Contains(t.first, "initrdfail") && passed.Value != "-1":
 		// GRUB starts a second time within one boot then, and would take the first try for a hang.
-		return "this kernel comes up at GRUB's second try only, with an initrd"
+		return "GRUB boots this kernel only at its second attempt, with an initrd"
 	}
 	return ""
 }
@@ -238,7 +238,7 @@ func (g grubDebian) whyUnwritable(ctx context.Context) string {
 		kind, err = g.runner.Run(ctx, "grub-probe", "--target=fs", path.Dir(grubEnv))
 	}
 	if err != nil {
-		return "whether GRUB can write to " + grubEnv + " cannot be found out: " + err.Error()
+		return "cannot tell whether GRUB can write to " + grubEnv + ": " + err.Error()
 	}
 	reason := ""
 	for _, name := range append(strings.Fields(string(abstraction)), strings.Fields(string(kind))...) {
@@ -312,7 +312,7 @@ func (g grubDebian) checkTrial(section, printed string) error {
 	case "":
 		return errors.Join(g.setTrial(""), g.writeGenerator(""))
 	}
-	return fmt.Errorf("read the new menu back: it does not have what %s prints", Generator)
+	return fmt.Errorf("read the new menu back: it lacks what %s prints", Generator)
 }
 
 // resumeTrial goes back to what there was before staging that has failed.
@@ -375,12 +375,12 @@ func (g grubDebian) writeGenerator(printed string) error {
 func (t trial) trialNote() string {
 	switch {
 	case t.why != "":
-		return "; the boot menu has no entry to come back to: " + t.why
+		return "; the boot menu has no entry to fall back to: " + t.why
 	case t.isOver():
-		return ", but only of one that this agent is permitted: the machine has booted once with nobody's permit and not come up with " +
-			"it, for its power or for the argument, and boots the entry before until then"
+		return ", but only with a permit: without one the machine booted once and did not come up with it, because of its power or the " +
+			"argument, and boots the previous entry until then"
 	case t.isDue():
-		return "; it is tried once: should the machine not come up with it, the boot after that takes the entry before"
+		return "; tried once: if the machine does not come up with it, the boot after that uses the previous entry"
 	}
 	return ""
 }

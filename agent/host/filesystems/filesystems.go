@@ -65,7 +65,7 @@ func parseSetting(setting host.Setting) (glob, fsType string, wanted []string, e
 	m := valueBytes.FindStringSubmatch(setting.Value)
 	glob = "/" + setting.Name
 	if m == nil || !nameBytes.MatchString(setting.Name) || path.Clean(glob) != glob {
-		return "", "", nil, fmt.Errorf("file system %s=%q: not a mount point, a type and mount options", glob, setting.Value)
+		return "", "", nil, fmt.Errorf("file system %s=%q: must be a mount point, a type and mount options", glob, setting.Value)
 	}
 	return glob, m[1], strings.Split(m[2], ","), nil
 }
@@ -180,7 +180,7 @@ var accessTimes = [][]string{{"noatime", "relatime", "strictatime"}, {"nodiratim
 // the command, since these are flags of the mount in the host's own mount namespace, which a container has a copy of.
 func (s *Subject) remountEntry(ctx context.Context, m *mounts.Entry, wanted []string) error {
 	if !plain.MatchString(m.Source) || !plain.MatchString(m.Point) {
-		return fmt.Errorf("remount %s: device or mount point hold bytes that are not allowed", m.Point)
+		return fmt.Errorf("remount %s: device or mount point has characters that are not allowed", m.Point)
 	}
 	flags := slices.Clone(m.Flags)
 	for _, group := range accessTimes {
@@ -262,7 +262,7 @@ func (s *Subject) observeSetting(o *host.Observation, wanted map[string]target, 
 	}
 	if len(found) == 0 {
 		o.State = host.Unsupported
-		notes = []string{"nothing that matches is mounted here, or declared in fstab or a mount unit"}
+		notes = []string{"no match among mounts, fstab and mount units"}
 	}
 	o.Observed = strings.Join(observed, "; ")
 	var parts []string
@@ -287,9 +287,9 @@ func (s *Subject) judgeTarget(at target) (host.State, string) {
 	case !staged:
 		return host.Drifted, "not staged in " + at.unit.dropIn()
 	case at.unit.later != "":
-		return host.Shadowed, at.unit.later + " sets its options too and is read after ours"
+		return host.Shadowed, at.unit.later + " also sets its options and is read after ours"
 	case at.mount == nil:
-		return host.Pending, "not mounted; the next mount gets them"
+		return host.Pending, "not mounted; takes effect at the next mount"
 	}
 	differing := s.differences(at.wanted, optionsInForce(at.mount))
 	waiting := slices.DeleteFunc(slices.Clone(differing), func(name string) bool { return slices.Contains(live, name) })
@@ -297,7 +297,7 @@ func (s *Subject) judgeTarget(at target) (host.State, string) {
 	case len(waiting) < len(differing):
 		return host.Drifted, "access times are not as declared"
 	case len(waiting) > 0:
-		return host.Pending, fmt.Sprintf("%s staged: a remount would change nothing, the next mount by systemd does, at boot at the latest", host.ListNames(waiting))
+		return host.Pending, fmt.Sprintf("%s staged: takes effect when systemd mounts it again, at boot at the latest; a remount would change nothing", host.ListNames(waiting))
 	}
 	return host.InSync, ""
 }

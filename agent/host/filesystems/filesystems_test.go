@@ -267,7 +267,7 @@ func TestOptionsAreStagedAndAccessTimesChangeAtOnce(t *testing.T) {
 	if diff := cmp.Diff(wantRan, m.ran); diff != "" {
 		t.Errorf("commands (-want +got):\n%s", diff)
 	}
-	got := m.expect(s, disks, wish, host.Pending, "logbsize staged: a remount would change nothing", "8 x 256k = 2048 KiB")
+	got := m.expect(s, disks, wish, host.Pending, "logbsize staged: takes effect when systemd mounts it again", "8 x 256k = 2048 KiB")
 	if got.Effect != host.NextMount || !strings.HasPrefix(got.Observed, "/mnt/disks/d1 rw,attr2") {
 		t.Errorf("observed %+v", got)
 	}
@@ -303,9 +303,9 @@ func TestWhereOptionsCannotBeHad(t *testing.T) {
 		state       host.State
 		told        string
 	}{
-		"nothing matches":             {"mnt/none", wish, nil, host.Unsupported, "nothing that matches"},
-		"nothing of the type matches": {"mnt/disks/e", wish, nil, host.Unsupported, "nothing that matches"},
-		"mounted by hand":             {"srv/loose", "xfs:noatime", nil, host.Unsupported, "neither fstab nor a mount unit"},
+		"nothing matches":             {"mnt/none", wish, nil, host.Unsupported, "no match among"},
+		"nothing of the type matches": {"mnt/disks/e", wish, nil, host.Unsupported, "no match among"},
+		"mounted by hand":             {"srv/loose", "xfs:noatime", nil, host.Unsupported, "neither fstab nor a systemd mount unit"},
 		"a part of the root":          {"srv/rooted", ":noatime", nil, host.Unsupported, "rootflags=noatime"},
 		"a log of version 1": {"mnt/disks/d1", wish, func(m *machine) {
 			m.xfsInfo["/mnt/disks/d1"] = strings.ReplaceAll(logV2, "version=2\n ", "version=1\n ")
@@ -328,21 +328,21 @@ func TestWhereOptionsCannotBeHad(t *testing.T) {
 			m.xfsInfo["/mnt/disks/d1"] = strings.ReplaceAll(logV2, "sunit=0 blks", "sunit=32 blks")
 		}, host.Drifted, "not staged"},
 		"a buffer that is in force already": {"mnt/disks/d1", "xfs:logbsize=32k", func(m *machine) { delete(m.xfsInfo, "/mnt/disks/d1") }, host.Drifted, "not staged"},
-		"a log that is not described":       {"mnt/disks/d1", wish, func(m *machine) { m.xfsInfo["/mnt/disks/d1"] = "data     =\n" }, host.Unsupported, "does not tell the version"},
-		"the root, by a glob":               {"*", ":noatime", nil, host.Unsupported, "nothing that matches"},
+		"a log that is not described":       {"mnt/disks/d1", wish, func(m *machine) { m.xfsInfo["/mnt/disks/d1"] = "data     =\n" }, host.Unsupported, "does not show the version"},
+		"the root, by a glob":               {"*", ":noatime", nil, host.Unsupported, "no match among"},
 		"a bind mount of a part": {"mnt/part", ":noatime", func(m *machine) {
 			m.unit("/run/systemd/generator/mnt-part.mount", "/mnt/part", "/mnt/disks/e/sub", "none", "bind")
 			m.addMount("8:49", "/sub", "/mnt/part", "ext4", "/dev/sdd1")
-		}, host.Unsupported, "nothing that matches"},
+		}, host.Unsupported, "no match among"},
 		"a kernel file system where no type is asked for": {"mnt/shm", ":noatime", func(m *machine) {
 			m.unit("/run/systemd/generator/mnt-shm.mount", "/mnt/shm", "tmpfs", "tmpfs", "")
 			m.addMount("0:25", "/", "/mnt/shm", "tmpfs", "tmpfs")
-		}, host.Unsupported, "nothing that matches"},
+		}, host.Unsupported, "no match among"},
 		"one that is not mounted": {"mnt/shm", ":noatime", func(m *machine) {
 			m.unit("/run/systemd/generator/mnt-shm.mount", "/mnt/shm", "tmpfs", "tmpfs", "")
-		}, host.Unsupported, "nothing that matches"},
+		}, host.Unsupported, "no match among"},
 		"quotas":                {"mnt/disks/d1", "xfs:noquota", func(m *machine) { m.mountAnew("/mnt/disks/d1", "rw", "rw,prjquota") }, host.Unsupported, "quotas"},
-		"one of two":            {disks, wish, func(m *machine) { delete(m.xfsInfo, "/mnt/disks/d1") }, host.Drifted, "/mnt/disks/d1: the version of its log is not known"},
+		"one of two":            {disks, wish, func(m *machine) { delete(m.xfsInfo, "/mnt/disks/d1") }, host.Drifted, "/mnt/disks/d1: cannot tell the version of its log"},
 		"a unit that is masked": {"mnt/disks/d2", "xfs:noatime", func(m *machine) { m.mask("mnt-disks-d2.mount") }, host.Unsupported, "neither fstab"},
 	}
 	for name, test := range tests {
@@ -377,9 +377,9 @@ func TestAfterApplyOneThatCannotIsAnException(t *testing.T) {
 	delete(m.xfsInfo, "/mnt/disks/d1")
 	s := m.subject()
 	m.apply(s, disks, wish)
-	m.expect(s, disks, wish, host.Pending, "/mnt/disks/d1: the version")
+	m.expect(s, disks, wish, host.Pending, "/mnt/disks/d1: cannot tell the version")
 	m.mountAnew("/mnt/disks/d2", "rw,noatime", "rw,logbsize=256k")
-	m.expect(s, disks, wish, host.Unsupported, "/mnt/disks/d1: the version")
+	m.expect(s, disks, wish, host.Unsupported, "/mnt/disks/d1: cannot tell the version")
 }
 
 func TestOfTwoSettingsTheLaterOneByNameWins(t *testing.T) {

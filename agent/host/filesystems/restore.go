@@ -79,7 +79,7 @@ func (s *Subject) restoreSetting(ctx context.Context, o *host.Observation) error
 		}
 	}
 	if len(waiting) > 0 {
-		o.State, o.Effect, o.Message = host.Pending, host.NextMount, "in force until it is mounted anew: "+host.ListNames(waiting)
+		o.State, o.Effect, o.Message = host.Pending, host.NextMount, "active until the next mount: "+host.ListNames(waiting)
 	}
 	return nil
 }

@@ -89,12 +89,12 @@ func matchesGlob(glob, point string) bool {
 func (s *Subject) findObstacle(ctx context.Context, t table, at target) string {
 	switch {
 	case !plain.MatchString(at.point):
-		return "its name holds bytes that are not allowed in files and commands"
+		return "its name has characters that are not allowed in files and commands"
 	case at.mount != nil && at.mount.Device == t.root:
-		return "it is the root file system, which the kernel mounts: its options are the kernel argument rootflags=, e.g. rootflags=" +
+		return "the kernel mounts the root file system: set its options by the kernel argument rootflags=, e.g. rootflags=" +
 			strings.Join(at.wanted, ",")
 	case at.unit.name == "":
-		return "it is mounted by neither fstab nor a mount unit of systemd: whatever mounts it has to give the options"
+		return "neither fstab nor a systemd mount unit mounts it: set the options where it is mounted"
 	case slices.Contains(at.wanted, "noquota") && at.mount != nil && slices.ContainsFunc(optionsInForce(at.mount), isQuota):
 		return "it has quotas: noquota would drop their state"
 	}
@@ -112,26 +112,26 @@ func isQuota(option string) bool {
 // fails. What is in force already fits.
 func (s *Subject) examineLog(ctx context.Context, at target, value string) string {
 	if at.mount == nil {
-		return "it is not mounted, and its log can only be looked at when it is"
+		return "it is not mounted: its log can be checked only while it is"
 	}
 	if len(s.differences([]string{"logbsize=" + value}, optionsInForce(at.mount))) == 0 {
 		return ""
 	}
 	out, err := s.runner.Run(ctx, "xfs_info", at.point)
 	if errors.Is(err, exec.ErrNotFound) {
-		return "the version of its log is not known: install xfsprogs for xfs_info"
+		return "cannot tell the version of its log: install xfsprogs for xfs_info"
 	}
 	if err != nil {
-		return "the version of its log is not known: " + err.Error()
+		return "cannot tell the version of its log: " + err.Error()
 	}
 	log := parseLog(string(out))
 	switch size := inBytes(value); {
 	case log.version == 0:
-		return "xfs_info does not tell the version of its log"
+		return "xfs_info does not show the version of its log"
 	case log.version == 1 && size > maxLogV1:
-		return fmt.Sprintf("its log is of version 1, which has buffers of 32k at most: unmount it and run xfs_admin -j %s, or make it anew", at.mount.Source)
+		return fmt.Sprintf("its log is version 1, with buffers of at most 32k: unmount it and run xfs_admin -j %s, or create it again", at.mount.Source)
 	case size < log.stripeUnit:
-		return fmt.Sprintf("the stripe unit of its log is %dk: a smaller logbsize keeps it from being mounted", log.stripeUnit>>10)
+		return fmt.Sprintf("the stripe unit of its log is %dk: it cannot be mounted with a smaller logbsize", log.stripeUnit>>10)
 	}
 	return ""
 }

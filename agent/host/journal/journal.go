@@ -116,8 +116,8 @@ func (j *Journal) neverWritten() error {
 			return err
 		}
 		if found != "" {
-			return fmt.Errorf("%s is missing, but %s is there: what was in force before is not known; "+
-				"put the journal back, or remove that file once its values are as they should be", File, found)
+			return fmt.Errorf("%s is missing, but %s exists, so the original values are unknown: "+
+				"put the journal back, or remove that file once its values are right", File, found)
 		}
 	}
 	return nil

@@ -42,7 +42,7 @@ func parseName(name string) (parameter, error) {
 	module, param, _ := strings.Cut(name, "/")
 	p := parameter{module: host.CanonicalName(module), name: host.CanonicalName(param)}
 	if !nameBytes.MatchString(p.module) || !nameBytes.MatchString(p.name) {
-		return p, fmt.Errorf("module parameter %q: not of the form module/parameter", name)
+		return p, fmt.Errorf("module parameter %q: must be module/parameter", name)
 	}
 	return p, nil
 }
@@ -50,7 +50,7 @@ func parseName(name string) (parameter, error) {
 // checkSetting refuses what must not be written.
 func checkSetting(setting host.Setting) (parameter, error) {
 	if !valueBytes.MatchString(setting.Value) {
-		return parameter{}, fmt.Errorf("module parameter %s: the value %q holds bytes that are not allowed",
+		return parameter{}, fmt.Errorf("module parameter %s: the value %q has characters that are not allowed",
 			setting.Name, setting.Value)
 	}
 	return parseName(setting.Name)
@@ -233,7 +233,7 @@ func moduleNames(data string) map[string]bool {
 func (s *Subject) whyUnsupported(p parameter, known modules) string {
 	switch {
 	case s.fs.IsImage() && known.builtIn[p.module] && !known.loadable[p.module]:
-		return fmt.Sprintf("module %s is built into the kernel: modprobe.d does not reach it, and an image has no running kernel", p.module)
+		return fmt.Sprintf("module %s is built into the kernel: modprobe.d cannot set it, and an image has no running kernel", p.module)
 	case !s.fs.IsImage() && (s.isLoaded(p.module) || known.builtIn[p.module]) && !s.fs.Exists(s.liveFile(p)):
 		return fmt.Sprintf("module %s of this kernel shows no parameter %s", p.module, p.name)
 	case !s.isLoaded(p.module) && !known.unknown && !known.loadable[p.module]:

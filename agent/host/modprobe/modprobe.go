@@ -124,7 +124,7 @@ func (s *Subject) applyLive(p parameter, wanted string) error {
 	}
 	value, err = s.kernel.ReadValue(file)
 	if err == nil && !sameValue(value, wanted) {
-		err = fmt.Errorf("the kernel made %q of %q", value, wanted)
+		err = fmt.Errorf("the kernel set %q instead of %q", value, wanted)
 	}
 	return err
 }
@@ -182,7 +182,7 @@ func (s *Subject) observeLive(o *host.Observation, p parameter) {
 		o.State, o.Message = host.Failed, s.failed[o.Name]
 	case !s.isWritable(file):
 		o.State, o.Effect = host.Pending, host.Reboot
-		o.Message = fmt.Sprintf("module %s takes it only when it is loaded", p.module)
+		o.Message = fmt.Sprintf("module %s reads it only when it is loaded", p.module)
 	default:
 		o.State = host.Drifted
 	}
@@ -192,7 +192,7 @@ func (s *Subject) observeLive(o *host.Observation, p parameter) {
 // where that is not the wanted value.
 func (s *Subject) observeFile(o *host.Observation, p parameter, files []optionFile, known modules) {
 	if known.builtIn[p.module] && !s.fs.IsImage() {
-		o.Message = fmt.Sprintf("module %s is built into the kernel: it is set anew after each boot", p.module)
+		o.Message = fmt.Sprintf("module %s is built into the kernel: the agent sets it again after each boot", p.module)
 		return
 	}
 	ours, last, lastValue := false, "", ""
@@ -206,15 +206,15 @@ func (s *Subject) observeFile(o *host.Observation, p parameter, files []optionFi
 	}
 	switch {
 	case !ours && s.fileErr != nil:
-		o.State, o.Message = host.Failed, "lost when the module is loaded anew: "+s.fileErr.Error()
+		o.State, o.Message = host.Failed, "lost when the module is reloaded: "+s.fileErr.Error()
 	case !ours:
-		o.State, o.Message = host.Drifted, "lost when the module is loaded anew: not in "+DropIn
+		o.State, o.Message = host.Drifted, "lost when the module is reloaded: not in "+DropIn
 	case !sameValue(lastValue, o.Desired):
 		o.State, o.Message = host.Shadowed, fmt.Sprintf("%s sets it to %q and is read after %s", last, lastValue, DropIn)
 	case s.fs.IsImage():
 		o.State, o.Message = host.Pending, "in the image; takes effect when it boots"
 	case !s.isLoaded(p.module):
-		o.Message = fmt.Sprintf("module %s is not loaded; modprobe.d holds the value", p.module)
+		o.Message = fmt.Sprintf("module %s is not loaded; modprobe.d has the value", p.module)
 	}
 }
 
@@ -256,14 +256,14 @@ func (s *Subject) restoreParameter(o *host.Observation, p parameter, back host.O
 	o.Observed = value
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		o.State, o.Message = host.InSync, "not loaded, or without that parameter: there is nothing to put back"
+		o.State, o.Message = host.InSync, "not loaded, or without that parameter: nothing to restore"
 		return
 	case err != nil:
 		o.State, o.Message = host.Failed, err.Error()
 		return
 	case !back.Present, !sameValue(value, back.Value) && !s.isWritable(file):
 		o.State, o.Effect = host.Pending, host.Reboot
-		o.Message = fmt.Sprintf("comes back when module %s is loaded anew", p.module)
+		o.Message = fmt.Sprintf("restored when module %s is reloaded", p.module)
 		return
 	}
 	if err := s.applyLive(p, back.Value); err != nil {

@@ -87,7 +87,7 @@ func TestAModuleThatIsNotLoaded(t *testing.T) {
 		hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "128"), host.Drifted, "not in "+DropIn)
 		hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
 		got := hosttest.Observe(t, s, maxSlots, "128")
-		hosttest.ExpectState(t, got, host.InSync, "not loaded; modprobe.d holds the value")
+		hosttest.ExpectState(t, got, host.InSync, "not loaded; modprobe.d has the value")
 		if got.Observed != "" {
 			t.Errorf("observed %q: nothing is in force", got.Observed)
 		}
@@ -163,7 +163,7 @@ func TestAReadOnlyParameterWaitsForTheModuleToBeLoaded(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	restored := s.Restore(t.Context(), map[string]host.Original{maxSlots: {Present: true, Value: "2"}})[0]
-	hosttest.ExpectState(t, restored, host.Pending, "loaded anew")
+	hosttest.ExpectState(t, restored, host.Pending, "reloaded")
 }
 
 type refusing struct{ host.FS }
@@ -177,7 +177,7 @@ func (r rounding) WriteValue(name, _ string) error { return r.FS.WriteValue(name
 func TestAValueThatTheModuleDoesNotTake(t *testing.T) {
 	for want, kernel := range map[string]func(host.FS) kernel{
 		"refuses":                      func(fs host.FS) kernel { return refusing{fs} },
-		`the kernel made "100" of "1"`: func(fs host.FS) kernel { return rounding{fs} },
+		`the kernel set "100" instead of "1"`: func(fs host.FS) kernel { return rounding{fs} },
 	} {
 		t.Run(want, func(t *testing.T) {
 			_, fs := loaded(t)
@@ -215,7 +215,7 @@ func TestADropInThatCannotBeWrittenIsToldEverywhere(t *testing.T) {
 	if err := s.Apply(t.Context(), hosttest.Settings(maxSlots, "128")); err == nil {
 		t.Error("Apply went well")
 	}
-	hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "128"), host.Failed, "loaded anew", "read-only file system")
+	hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "128"), host.Failed, "reloaded", "read-only file system")
 }
 
 func TestOthersOptionsForTheSameParameter(t *testing.T) {
@@ -263,9 +263,9 @@ func TestTransportsThatWereMadeBefore(t *testing.T) {
 		"made with the limit": {transports: []Transport{{"10.0.0.1", 128, true}},
 			state: host.InSync, observed: "128"},
 		"made before": {transports: []Transport{{"10.0.0.2", 65536, true}, {"10.0.0.1", 64, true}, {"10.0.0.3", 128, true}},
-			state: host.Pending, observed: "64", message: "10.0.0.1, 10.0.0.2 keep the limit"},
+			state: host.Pending, observed: "64", message: "10.0.0.1, 10.0.0.2 keep their old limit"},
 		"of NFSv4.1 do not hold it back": {transports: []Transport{{"10.0.0.9", 65536, false}, {"10.0.0.1", 128, true}},
-			state: host.InSync, observed: "128", message: "do not obey it: 10.0.0.9"},
+			state: host.InSync, observed: "128", message: "ignore it: 10.0.0.9"},
 		"that cannot be read": {err: errors.New("input/output error"),
 			state: host.Failed, observed: "128", message: "input/output error"},
 	}

@@ -44,10 +44,10 @@ func (s *Subject) observeTransports(o *host.Observation) {
 	switch {
 	case len(old) > 0:
 		o.State = host.Pending
-		o.Message = fmt.Sprintf("transports to %s keep the limit that they were made with until every mount of the server has left the node",
+		o.Message = fmt.Sprintf("transports to %s keep their old limit until every mount of the server is gone from the node",
 			host.ListNames(old))
 	case len(free) > 0:
-		o.Message = "NFSv4.1 and later do not obey it: " + host.ListNames(free)
+		o.Message = "NFSv4.1 and later ignore it: " + host.ListNames(free)
 	}
 }
 

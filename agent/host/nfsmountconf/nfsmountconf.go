@@ -102,7 +102,7 @@ func renderDropIn(desired []host.Setting) string {
 
 func checkSetting(setting host.Setting) error {
 	if !serverBytes.MatchString(setting.Name) || !optionBytes.MatchString(setting.Value) {
-		return fmt.Errorf("NFS mount defaults %s=%q: not a server and mount options", setting.Name, setting.Value)
+		return fmt.Errorf("NFS mount defaults %s=%q: must be a server and mount options", setting.Name, setting.Value)
 	}
 	return nil
 }
@@ -161,7 +161,7 @@ func (s *Subject) observeSetting(o *host.Observation, all, ours conf) {
 	case len(missing) > 0:
 		o.State, o.Message = host.Drifted, fmt.Sprintf("not in %s: %s", DropIn, host.ListNames(missing))
 	default:
-		o.State, o.Message = host.InSync, "for mounts that the host makes from now on"
+		o.State, o.Message = host.InSync, "applies to mounts that the host makes from now on"
 		if by := s.shadowedBy(all, ours, server, wanted); by != "" {
 			o.State, o.Message = host.Shadowed, by
 		}
@@ -188,7 +188,7 @@ func missingTags(tags []tag, wanted []string) []string {
 // mount point is narrower than ours, and so is one for a server than that for all; our own are meant.
 func (s *Subject) shadowedBy(all, ours conf, server string, wanted []string) string {
 	if differing := s.differences(wanted, all.optionsOf(server, "")); len(differing) > 0 {
-		return fmt.Sprintf("%s sets %s otherwise, and that counts", all.fileOf(server, differing), host.ListNames(differing))
+		return fmt.Sprintf("%s sets another value for %s, which wins", all.fileOf(server, differing), host.ListNames(differing))
 	}
 	for _, narrow := range slices.SortedFunc(maps.Keys(all), compareSections) {
 		var given []string
@@ -201,7 +201,7 @@ func (s *Subject) shadowedBy(all, ours conf, server string, wanted []string) str
 			continue
 		}
 		if differing := s.differences(wanted, given); len(differing) > 0 {
-			return fmt.Sprintf("%s has a section for %s, which sets %s otherwise", all[narrow][0].file, narrow.arg, host.ListNames(differing))
+			return fmt.Sprintf("%s has a section for %s, which sets another value for %s", all[narrow][0].file, narrow.arg, host.ListNames(differing))
 		}
 	}
 	return ""

@@ -150,16 +150,16 @@ func TestOtherFilesAndSectionsShadowOurs(t *testing.T) {
 		told       string
 	}{
 		"the main file, which is read before": {mainFile, "[ NFSMount_Global_Options ]\nnconnect=2\n", "_all", host.InSync, ""},
-		"a later file":                        {directory + "/zz.conf", "[NFSMount_Global_Options]\nNconnect = 2\n", "_all", host.Shadowed, directory + "/zz.conf sets nconnect otherwise"},
+		"a later file":                        {directory + "/zz.conf", "[NFSMount_Global_Options]\nNconnect = 2\n", "_all", host.Shadowed, directory + "/zz.conf sets another value for nconnect"},
 		"a later file with the same value":    {directory + "/zz.conf", "[NFSMount_Global_Options]\nnconnect=4\n", "_all", host.InSync, ""},
 		"a later file that is commented out":  {directory + "/zz.conf", "[NFSMount_Global_Options]\n# nconnect=2\n", "_all", host.InSync, ""},
 		"a file of another name":              {directory + "/zz.txt", "[NFSMount_Global_Options]\nnconnect=2\n", "_all", host.InSync, ""},
-		"a section for a server":              {mainFile, "[ Server \"Other\" ]\nnconnect=2\n", "_all", host.Shadowed, mainFile + " has a section for other, which sets nconnect otherwise"},
+		"a section for a server":              {mainFile, "[ Server \"Other\" ]\nnconnect=2\n", "_all", host.Shadowed, mainFile + " has a section for other, which sets another value for nconnect"},
 		"a section for a server that is ours": {mainFile, "[ Server \"filer1\" ]\nnconnect=2\n", "_all", host.InSync, ""},
 		"a section for a mount point":         {mainFile, "[ MountPoint \"/data\" ]\nnconnect=2\n", "filer1", host.Shadowed, "a section for /data"},
 		"a section for another server":        {mainFile, "[ Server \"other\" ]\nnconnect=2\n", "filer1", host.InSync, ""},
 		"the same value in quotes":            {directory + "/zz.conf", "[NFSMount_Global_Options]\nnconnect=\"4\"\n", "_all", host.InSync, ""},
-		"another name for the same, later":    {mainFile, "[ NFSMount_Global_Options ]\nsoft=True\n", "_all", host.Shadowed, mainFile + " sets hard otherwise"},
+		"another name for the same, later":    {mainFile, "[ NFSMount_Global_Options ]\nsoft=True\n", "_all", host.Shadowed, mainFile + " sets another value for hard"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

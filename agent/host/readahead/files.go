@@ -69,7 +69,7 @@ func (f files) whyLost(k keeper, fsType, size string) string {
 	if k == byAgent || f[k][fsType] == size {
 		return ""
 	}
-	return fmt.Sprintf("later mounts would have another one: not in %s", strings.TrimPrefix(k.describeSource(), "from "))
+	return fmt.Sprintf("later mounts would get another value: not in %s", strings.TrimPrefix(k.describeSource(), "from "))
 }
 
 var fileOf = map[keeper]string{byNFSUtils: NFSConf, byUdev: UdevRule}

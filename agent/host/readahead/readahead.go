@@ -183,7 +183,7 @@ func (s *Subject) writeWindow(file, wanted string) error {
 	}
 	value, err = s.kernel.ReadValue(file)
 	if err == nil && value != grantedSize(wanted) && value != wanted {
-		return fmt.Errorf("the kernel made %q of %q", value, wanted)
+		return fmt.Errorf("the kernel set %q instead of %q", value, wanted)
 	}
 	return err
 }
@@ -232,7 +232,7 @@ func (s *Subject) observeSetting(o *host.Observation, kept files) {
 		o.State, o.Message = host.Drifted, lost
 	case len(values) == 0:
 		o.State, o.Effect = host.Pending, host.NextMount
-		o.Message = "nothing of this type is mounted, but for volumes with a window of their own; later mounts get it " + s.keeperOf(o.Name).describeSource()
+		o.Message = "nothing of this type is mounted, except volumes with a window of their own; later mounts get it " + s.keeperOf(o.Name).describeSource()
 	case o.Observed != o.Desired:
 		o.State, o.Message = host.InSync, "the kernel rounds it down to whole pages"
 	default:
@@ -283,7 +283,7 @@ func (s *Subject) restoreType(o *host.Observation, original host.Original) error
 	o.State = host.InSync
 	if left > 0 {
 		o.State, o.Effect = host.Pending, host.NextMount
-		o.Message = fmt.Sprintf("%d mounts were made since then and keep the window until they are mounted anew", left)
+		o.Message = fmt.Sprintf("%d mounts are newer and keep the window until they are mounted again", left)
 	}
 	return nil
 }
@@ -374,7 +374,7 @@ func (s *Subject) windowFile(device string) string {
 
 func checkSetting(setting host.Setting) error {
 	if !fsTypeBytes.MatchString(setting.Name) || !sizeBytes.MatchString(setting.Value) {
-		return fmt.Errorf("read-ahead %s=%q: not a file system type and a number of KiB", setting.Name, setting.Value)
+		return fmt.Errorf("read-ahead %s=%q: must be a file system type and a number of KiB", setting.Name, setting.Value)
 	}
 	return nil
 }

@@ -284,7 +284,7 @@ func TestAWindowThatTheKernelMakesAnotherOfIsFailed(t *testing.T) {
 	s := subject(fs)
 	s.kernel = stubborn{fs}
 	apply(t, s, "nfs4", "15360")
-	expect(t, s, "nfs4", "15360", host.Failed, `made "64" of "15360"`)
+	expect(t, s, "nfs4", "15360", host.Failed, `set "64" instead of "15360"`)
 }
 
 type stubborn struct{ host.FS }

@@ -212,9 +212,9 @@ func (v *Volumes) observeVolume(o *host.Observation, all []mounts.VolumeEntry, o
 	case mounted == 0:
 		o.State, o.Effect = host.Pending, host.NextMount
 	case windows == 0:
-		o.State, o.Message = host.Unsupported, "the kernel does not tell which read-ahead window is this mount's"
+		o.State, o.Message = host.Unsupported, "cannot tell which read-ahead window belongs to this mount"
 	case other != "":
-		o.State, o.Message = host.Unsupported, "it shares its read-ahead window with volume "+other+", which decides"
+		o.State, o.Message = host.Unsupported, "shares its read-ahead window with volume "+other+", whose value wins"
 	case len(differ) > 0 && v.failed[o.Name] != "":
 		o.State, o.Message = host.Failed, v.failed[o.Name]
 	case len(differ) > 0:

@@ -12,13 +12,13 @@ import (
 
 func TestAMissingParameterTellsWhereItWent(t *testing.T) {
 	tests := map[string][]string{
-		"net.ipv4.tcp_tw_recycle":              {"dropped in Linux 4.12"},
-		"kernel.sched_min_granularity_ns":      {"dropped in Linux 5.13", "debugfs"},
-		"net.netfilter.nf_conntrack_max":       {"module nf_conntrack,", "as soon as it is there"},
-		"net.bridge.bridge-nf-call-iptables":   {"module br_netfilter,", "as soon as it is there"},
+		"net.ipv4.tcp_tw_recycle":              {"removed in Linux 4.12"},
+		"kernel.sched_min_granularity_ns":      {"removed in Linux 5.13", "debugfs"},
+		"net.netfilter.nf_conntrack_max":       {"module nf_conntrack,", "once it appears"},
+		"net.bridge.bridge-nf-call-iptables":   {"module br_netfilter,", "once it appears"},
 		"fs.nfs.nlm_timeout":                   {"module lockd,"},
 		"fs.nfs.nfs_mountpoint_timeout":        {"module nfs,"},
-		"net.ipv4.conf.eth1/200.forwarding":    {"no interface eth1.200", "as soon as it is there"},
+		"net.ipv4.conf.eth1/200.forwarding":    {"no interface eth1.200", "once it appears"},
 		"net.ipv4.conf.eth0/100.tcp_nonsense":  {"this kernel does not have it"},
 		"net.ipv4.tcp_something_of_the_future": {"this kernel does not have it, or the module"},
 	}

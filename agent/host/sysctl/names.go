@@ -18,7 +18,7 @@ var (
 // checkSetting refuses what must not be written and returns the file below /proc/sys.
 func checkSetting(setting host.Setting) (string, error) {
 	if !valueBytes.MatchString(setting.Value) {
-		return "", fmt.Errorf("sysctl %s: the value %q holds bytes that are not allowed", setting.Name, setting.Value)
+		return "", fmt.Errorf("sysctl %s: the value %q has characters that are not allowed", setting.Name, setting.Value)
 	}
 	return procFile(setting.Name)
 }
@@ -27,7 +27,7 @@ func checkSetting(setting host.Setting) (string, error) {
 // net.ipv4.conf.eth0/100.forwarding is /proc/sys/net/ipv4/conf/eth0.100/forwarding.
 func procFile(name string) (string, error) {
 	if !nameBytes.MatchString(name) {
-		return "", fmt.Errorf("sysctl %q: the name holds bytes that are not allowed", name)
+		return "", fmt.Errorf("sysctl %q: the name has characters that are not allowed", name)
 	}
 	rel := swapSeparators(name)
 	if path.Clean("/"+rel) != "/"+rel || !strings.Contains(rel, "/") {

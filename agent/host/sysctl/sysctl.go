@@ -128,7 +128,7 @@ func (s *Subject) writeValue(file, value string) error {
 		return err
 	}
 	if normaliseValue(got) != normaliseValue(value) {
-		return fmt.Errorf("the kernel made %q of %q", normaliseValue(got), value)
+		return fmt.Errorf("the kernel set %q instead of %q", normaliseValue(got), value)
 	}
 	return nil
 }
@@ -178,7 +178,7 @@ func (s *Subject) observeSetting(o *host.Observation, kept content, later map[st
 	case err != nil:
 		o.State, o.Message = host.Failed, err.Error()
 	case s.fs.IsImage() && o.Effect == host.Action:
-		o.State, o.Message = host.Unsupported, "an action is done on a running kernel, and an image has none"
+		o.State, o.Message = host.Unsupported, "an action needs a running kernel, and an image has none"
 	case s.fs.IsImage():
 		s.observeFile(o, kept, later)
 	case !s.fs.Exists(file):
@@ -197,7 +197,7 @@ func (s *Subject) observeAction(o *host.Observation, kept content) {
 	case kept.done[o.Name] != o.Desired:
 		o.State, o.Message = host.Pending, "not done yet"
 	default:
-		o.State, o.Message = host.InSync, "done once; it is an action and cannot be read back"
+		o.State, o.Message = host.InSync, "done once; an action cannot be read back"
 	}
 }
 
@@ -242,7 +242,7 @@ func (s *Subject) missingNote() string {
 	if s.fs.IsImage() {
 		return ""
 	}
-	return "in force, and lost at the next boot: "
+	return "in force, but lost at the next boot: "
 }
 
 // Restore implements host.Subject.
@@ -263,14 +263,14 @@ func (s *Subject) restoreValue(o *host.Observation, original host.Original) {
 		o.State, o.Message = host.Failed, err.Error()
 		return
 	case s.isAction(o.Name):
-		o.State, o.Effect, o.Message = host.InSync, host.Action, "an action has nothing to put back"
+		o.State, o.Effect, o.Message = host.InSync, host.Action, "an action has nothing to restore"
 		return
 	case !original.Present && s.fs.Exists(file):
 		o.State = host.InSync
 		o.Message = "it came with the image; the kernel's own value comes back at the next boot"
 		return
 	case !s.fs.Exists(file):
-		o.State, o.Message = host.InSync, "there is nothing to put back"
+		o.State, o.Message = host.InSync, "nothing to restore"
 		return
 	}
 	value, err := s.kernel.ReadValue(file)

@@ -181,7 +181,7 @@ func TestAValueThatTheKernelRoundsIsFailedWithWhatItMadeOfIt(t *testing.T) {
 	s.kernel = rounding{fs, "4096"}
 	hosttest.Apply(t, s, hosttest.Settings(rmemMax, "5000"))
 	got := hosttest.Observe(t, s, rmemMax, "5000")
-	hosttest.ExpectState(t, got, host.Failed, `the kernel made "4096" of "5000"`)
+	hosttest.ExpectState(t, got, host.Failed, `the kernel set "4096" instead of "5000"`)
 	if got.Observed != "4096" {
 		t.Errorf("observed %q", got.Observed)
 	}

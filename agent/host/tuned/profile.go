@@ -179,9 +179,9 @@ func (c conflicts) String() string {
 		names = append(names, fmt.Sprintf("%s=%s (declared: %s=%s)", x.name, x.text, x.declared, x.wanted))
 		again = again || x.byVM
 	}
-	message := "the profile sets " + host.ListNames(names) + "; the declared sysctls win, as they are applied after it"
+	message := "the profile sets " + host.ListNames(names) + "; the declared sysctls win, since they are applied after it"
 	if again {
-		return message + ", and within a minute after tuned is started anew"
+		return message + ", and within a minute after tuned restarts"
 	}
 	return message + ", by tuned itself when it starts (reapply_sysctl)"
 }

@@ -176,7 +176,7 @@ func (s *Subject) runCommand(ctx context.Context, argv ...string) error {
 
 func checkSetting(d host.Setting) error {
 	if d.Name != setting || !profileBytes.MatchString(d.Value) {
-		return fmt.Errorf("tuned %s=%q: not a profile of tuned", d.Name, d.Value)
+		return fmt.Errorf("tuned %s=%q: not a tuned profile", d.Name, d.Value)
 	}
 	return nil
 }
@@ -187,12 +187,12 @@ func (s *Subject) whyUnsupported(ctx context.Context, profile string, st status)
 	case !s.isInstalled() || st.load == "not-found":
 		return "tuned is not installed: install the package tuned"
 	case st.load == "masked":
-		return "tuned.service is masked, so somebody does not want it: systemctl unmask tuned.service"
+		return "tuned.service is masked: to allow it, run systemctl unmask tuned.service"
 	case !s.profileExists(profile):
-		return "tuned has no profile " + profile + " here: tuned-adm list shows those that it has"
+		return "tuned has no profile " + profile + " here: tuned-adm list shows those it has"
 	case !st.isRunning():
 		if others := s.runningOf(ctx, st.conflicts); len(others) > 0 {
-			return "starting tuned stops " + host.ListNames(others) + ": disable what is not wanted, then tuned is started"
+			return "starting tuned would stop " + host.ListNames(others) + ": disable what you do not want, and the agent starts tuned"
 		}
 	}
 	return ""
@@ -249,7 +249,7 @@ func (s *Subject) observeProfile(ctx context.Context, o *host.Observation) {
 	case s.failed != "" && (!st.hasProfile(o.Desired) || !st.enabledAtBoot()):
 		o.State, o.Message = host.Failed, s.failed
 	case !st.isRunning():
-		o.State, o.Message = host.Drifted, "tuned does not run"
+		o.State, o.Message = host.Drifted, "tuned is not running"
 	case !st.hasProfile(o.Desired):
 		o.State, o.Message = host.Drifted, "tuned has another profile, or chooses one by itself"
 	case !st.enabledAtBoot():
@@ -276,7 +276,7 @@ func (s *Subject) observeEffect(ctx context.Context, o *host.Observation, st sta
 		failures := s.verifyFailures()
 		others := slices.DeleteFunc(slices.Clone(failures), conflicts.isDeclared)
 		if len(others) > 0 || len(failures) == 0 {
-			o.State, o.Message = host.Failed, "tuned-adm verify finds that not all of the profile is in force: "+verifyMessage(others, err)
+			o.State, o.Message = host.Failed, "tuned-adm verify: not all of the profile is in force: "+verifyMessage(others, err)
 			return
 		}
 	}
@@ -297,9 +297,9 @@ func (s *Subject) Restore(ctx context.Context, originals map[string]host.Origina
 		o := host.Observation{Name: name, Desired: originals[name].Value, Effect: host.Live, State: host.InSync}
 		switch was, ok := parseBefore(originals[name].Value); {
 		case !originals[name].Present || !s.isInstalled():
-			o.Message = "there is nothing to put back"
+			o.Message = "nothing to restore"
 		case !ok:
-			o.State, o.Message = host.Failed, "the journal does not tell how tuned was"
+			o.State, o.Message = host.Failed, "the journal does not have tuned's original state"
 		default:
 			if err := s.putBack(ctx, was); err != nil {
 				o.State, o.Message = host.Failed, err.Error()

@@ -179,7 +179,7 @@ func TestAStoppedTunedIsEnabledStartedAndStoppedAgain(t *testing.T) {
 	m := newMachine(t)
 	before := hosttest.ReadTree(t, m.dir, "/etc")
 	s := m.subject()
-	m.expect(s, latency, host.Drifted, "does not run")
+	m.expect(s, latency, host.Drifted, "is not running")
 	original := m.original(s)
 	if original.Value != "stopped disabled mode= profile=" {
 		t.Errorf("original %q", original.Value)
@@ -298,7 +298,7 @@ func TestWhatCannotBeHadIsUnsupportedAndChangesNothing(t *testing.T) {
 		}, "install the package tuned"},
 		"its unit is masked":        {latency, func(m *machine) { m.load = "masked" }, "unmask"},
 		"there is no such profile":  {"none", func(*machine) {}, "no profile none"},
-		"something else would stop": {latency, func(m *machine) { m.others["tlp.service"] = true }, "starting tuned stops tlp.service"},
+		"something else would stop": {latency, func(m *machine) { m.others["tlp.service"] = true }, "starting tuned would stop tlp.service"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -338,7 +338,7 @@ func TestDrift(t *testing.T) {
 	}{
 		"another profile":      {func(m *machine) { m.save("virtual-guest", "manual") }, "another profile"},
 		"tuned's own choice":   {func(m *machine) { m.save(latency, "auto") }, "chooses one by itself"},
-		"stopped":              {func(m *machine) { m.active = false }, "does not run"},
+		"stopped":              {func(m *machine) { m.active = false }, "is not running"},
 		"not enabled any more": {func(m *machine) { m.enabled = false }, "next boot"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -265,7 +265,7 @@ func TestNothingIsChangedWithoutAJournal(t *testing.T) {
 		"a torn journal":   {journal.File, `{"version": 1, "entr`, "parse"},
 		"a newer journal":  {journal.File, `{"version": 7}`, "version 7, this build knows version 1"},
 		"an unknown field": {journal.File, `{"version": 1, "more": 1}`, "unknown field"},
-		"a lost journal":   {trace, "net.core.rmem_max = 1\n", "is missing, but " + trace + " is there"},
+		"a lost journal":   {trace, "net.core.rmem_max = 1\n", "is missing, but " + trace + " exists"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -353,7 +353,7 @@ func TestTheFenceHasTheLastWord(t *testing.T) {
 		},
 		"a host's list that is broken": {
 			setting: setting("sysctl/kernel.some_thing", "1"), allow: "sysctl/(\n",
-			want: v1alpha1.SettingUnsupported, message: AllowFile + " does not count",
+			want: v1alpha1.SettingUnsupported, message: AllowFile + " is ignored",
 		},
 	}
 	for name, test := range tests {

@@ -1,6 +1,6 @@
 // Package agent is the loop of the node agent: it compares what one node is declared to hold with what the node
 // holds, applies what is live, stages what needs a boot, reports, and reboots where it has a permit. It knows one
-// node and one object, and everything that it has to remember is in the object, in the journal and in the boot ID.
+// node and one client node, and everything that it has to remember is in the client node, in the journal and in the boot ID.
 package agent
 
 import (
@@ -37,7 +37,7 @@ const (
 type Config struct {
 	// Host is the machine.
 	Host Host
-	// API is the way to the node's object.
+	// API is the way to the client node.
 	API API
 	// AllowParameters admit keys beyond the catalogue: regular expressions that match a whole canonical key.
 	AllowParameters []string
@@ -73,7 +73,7 @@ type Agent struct {
 	mountsAt time.Time
 	tableAt  time.Time
 
-	// reboot is what became of the permit that the object holds.
+	// reboot is what became of the permit that the client node has.
 	reboot   *v1alpha1.RebootStatus
 	reporter reporter
 
@@ -83,7 +83,7 @@ type Agent struct {
 	passAt atomic.Int64
 }
 
-// version names one spec of one object.
+// version names one spec of one client node.
 type version struct {
 	uid        types.UID
 	generation int64
@@ -269,7 +269,7 @@ func (a *Agent) removeJournal(ctx context.Context) {
 	}
 }
 
-// readMounts looks at the mount table often, and at all of the mounts' numbers when it has changed or a minute has
+// readMounts reads the mount table often, and all of the mounts' numbers when it has changed or a minute has
 // passed: then it returns true.
 func (a *Agent) readMounts() bool {
 	now := a.clock.Now()

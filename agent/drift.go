@@ -43,10 +43,10 @@ func (h healTimes) mayHeal(key string, now time.Time) bool {
 	return allowed
 }
 
-// healed remembers by key what was undone of others' changes. The object's status keeps it over a restart.
+// healed remembers by key what was undone of others' changes. The client node's status keeps it over a restart.
 type healed map[string]v1alpha1.Drift
 
-// healedIn is what the status of an object tells of earlier runs.
+// healedIn is what the status of a client node has of earlier runs.
 func healedIn(clientNode *v1alpha1.StorageClientNode) healed {
 	h := healed{}
 	if clientNode != nil {

@@ -26,7 +26,7 @@ type fence struct {
 	note string
 }
 
-// newFence reads the host's list anew, so that a change to it counts without a restart. A list that cannot be read
+// newFence reads the host's list again, so that a change to it counts without a restart. A list that cannot be read
 // admits nothing.
 func newFence(files host.FS, subjects []host.Subject, patterns []string) (fence, error) {
 	f := fence{subjects: map[string]bool{}}

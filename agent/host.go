@@ -30,13 +30,13 @@ const (
 
 // API is what the loop needs of the API server. Package apiclient is it.
 type API interface {
-	// Get reads the node's object live, not from a cache.
+	// Get reads the client node live, not from a cache.
 	Get(ctx context.Context) (*v1alpha1.StorageClientNode, error)
-	// Follow calls changed with the object as it is and at every change, and with nil where there is none, until
+	// Follow calls changed with the client node as it is and at every change, and with nil where there is none, until
 	// the context is done.
 	Follow(ctx context.Context, changed func(*v1alpha1.StorageClientNode))
 	// ApplyStatus declares the status, all but rollout. With a resource version, the write is a conflict where the
-	// object has changed since.
+	// client node has changed since.
 	ApplyStatus(
 		ctx context.Context, status v1alpha1.StorageClientNodeStatus, resourceVersion string,
 	) (*v1alpha1.StorageClientNode, error)

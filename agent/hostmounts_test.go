@@ -126,7 +126,7 @@ func hostSettings() []v1alpha1.NodeSetting {
 
 func (h *storageHost) states() map[string]v1alpha1.SettingState {
 	states := map[string]v1alpha1.SettingState{}
-	for _, s := range h.node.Status.Settings {
+	for _, s := range h.clientNode.Status.Settings {
 		states[s.Key] = s.State
 	}
 	return states
@@ -136,7 +136,7 @@ func TestHostSettingsGoFromTheObjectToTheHostAndBack(t *testing.T) {
 	h := newStorageHost(t)
 	before := h.tree()
 	h.declare(hostSettings()...)
-	h.settle(h.agent())
+	h.runUntilIdle(h.agent())
 	want := map[string]v1alpha1.SettingState{
 		diskFS: v1alpha1.SettingPending, nfsAll: v1alpha1.SettingInSync, nfsFiler: v1alpha1.SettingInSync,
 		readAhead4: v1alpha1.SettingInSync, dirty: v1alpha1.SettingInSync, profileOf: v1alpha1.SettingInSync,
@@ -144,7 +144,7 @@ func TestHostSettingsGoFromTheObjectToTheHostAndBack(t *testing.T) {
 	if diff := cmp.Diff(want, h.states()); diff != "" {
 		t.Errorf("states (-want +got):\n%s", diff)
 	}
-	if h.node.Status.RebootRequired {
+	if h.clientNode.Status.RebootRequired {
 		t.Error("a mount option asks for a reboot")
 	}
 	if got := hosttest.ReadFile(t, h.dir, "/proc/sys/vm/dirty_ratio"); got != "20\n" {
@@ -160,15 +160,15 @@ func TestHostSettingsGoFromTheObjectToTheHostAndBack(t *testing.T) {
 	}
 
 	h.log = nil
-	a := h.settle(h.agent())
+	a := h.runUntilIdle(h.agent())
 	if diff := cmp.Diff([]string{"status"}, h.log); diff != "" && len(h.log) > 0 {
 		t.Errorf("changes after a restart:\n%s", diff)
 	}
 
 	h.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
-	h.settle(a)
-	if !h.node.Status.Restored {
-		t.Errorf("not restored: %+v", h.node.Status.Settings)
+	h.runUntilIdle(a)
+	if !h.clientNode.Status.Restored {
+		t.Errorf("not restored: %+v", h.clientNode.Status.Settings)
 	}
 	if diff := cmp.Diff(before, h.tree()); diff != "" {
 		t.Errorf("host (-before +after):\n%s", diff)
@@ -182,11 +182,11 @@ func TestHostSettingsSurviveACrashAnywhere(t *testing.T) {
 		before := h.tree()
 		h.declare(hostSettings()...)
 		h.dieAt = n
-		a := h.settle(h.agent())
+		a := h.runUntilIdle(h.agent())
 		h.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
-		h.settle(a)
-		if diff := cmp.Diff(before, h.tree()); diff != "" || !h.node.Status.Restored {
-			t.Fatalf("after a crash at step %d of %d (-before +after):\n%s%+v", n, h.steps, diff, h.node.Status.Settings)
+		h.runUntilIdle(a)
+		if diff := cmp.Diff(before, h.tree()); diff != "" || !h.clientNode.Status.Restored {
+			t.Fatalf("after a crash at step %d of %d (-before +after):\n%s%+v", n, h.steps, diff, h.clientNode.Status.Settings)
 		}
 		if h.steps < n {
 			return
@@ -197,13 +197,13 @@ func TestHostSettingsSurviveACrashAnywhere(t *testing.T) {
 func TestANewMountHasItsReadAheadAtOnceAndIsNoDrift(t *testing.T) {
 	h := newStorageHost(t)
 	h.declare(setting(readAhead4, "15360"))
-	a := h.settle(h.agent())
+	a := h.runUntilIdle(h.agent())
 	for i := range 2 * maxHeals {
 		file := fmt.Sprintf("/sys/class/bdi/0:%d/read_ahead_kb", 60+i)
 		h.write(file, "128\n")
 		h.writeTable(fmt.Sprintf("40 30 0:%d / %s%d rw - nfs4 filer:/b rw,vers=4.1\n", 60+i, pod, i))
 		h.clock.Step(mountsInterval)
-		if h.turn(a) {
+		if h.runPass(a) {
 			t.Fatal("died")
 		}
 		if got := hosttest.ReadFile(t, h.dir, file); got != "15360\n" {
@@ -212,7 +212,7 @@ func TestANewMountHasItsReadAheadAtOnceAndIsNoDrift(t *testing.T) {
 	}
 	h.write(window, "64\n")
 	h.clock.Step(driftInterval)
-	h.turn(a)
+	h.runPass(a)
 	if got := hosttest.ReadFile(t, h.dir, window); got != "15360\n" {
 		t.Errorf("drift is not healed: %q, %s", got, h.message(readAhead4))
 	}
@@ -226,7 +226,7 @@ func TestALostJournalIsSeenByAnyFileOfOurs(t *testing.T) {
 		h := newStorageHost(t)
 		h.write(file, "#\n")
 		h.declare(hostSettings()...)
-		h.settle(h.agent())
+		h.runUntilIdle(h.agent())
 		if h.state(readAhead4) != v1alpha1.SettingFailed || !strings.Contains(h.message(readAhead4), file) {
 			t.Errorf("%s: %s %q", file, h.state(readAhead4), h.message(readAhead4))
 		}
@@ -242,7 +242,7 @@ func TestAHostThatHasNoneOfItChangesNothing(t *testing.T) {
 	}
 	before := h.tree()
 	h.declare(setting(diskFS, "xfs:noatime"), setting(nfsAll, "hard"), setting(profileOf, "latency-performance"))
-	h.settle(h.agent())
+	h.runUntilIdle(h.agent())
 	want := map[string]v1alpha1.SettingState{
 		diskFS: v1alpha1.SettingUnsupported, nfsAll: v1alpha1.SettingUnsupported, profileOf: v1alpha1.SettingUnsupported,
 	}
@@ -262,19 +262,19 @@ func TestAHostThatHasNoneOfItChangesNothing(t *testing.T) {
 func TestAReleaseDoesNotWaitForMountsThatKeepTheirOptions(t *testing.T) {
 	h := newStorageHost(t)
 	h.declare(setting(diskFS, "xfs:noatime,logbsize=256k"))
-	a := h.settle(h.agent())
+	a := h.runUntilIdle(h.agent())
 	h.super = strings.ReplaceAll(h.super, "32k", "256k")
 	h.writeTable()
 	h.clock.Step(driftInterval)
-	h.turn(a)
+	h.runPass(a)
 	if h.state(diskFS) != v1alpha1.SettingInSync {
 		t.Fatalf("%s %q", h.state(diskFS), h.message(diskFS))
 	}
 	h.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
-	h.turn(a)
+	h.runPass(a)
 	h.clock.Step(15 * time.Second)
-	h.turn(a)
-	if !h.node.Status.Restored || len(h.journal()) > 0 || h.node.Status.RebootRequired {
-		t.Errorf("restored %v, journal %v", h.node.Status.Restored, h.journal())
+	h.runPass(a)
+	if !h.clientNode.Status.Restored || len(h.journal()) > 0 || h.clientNode.Status.RebootRequired {
+		t.Errorf("restored %v, journal %v", h.clientNode.Status.Restored, h.journal())
 	}
 }

@@ -119,11 +119,11 @@ func TestOneProfileOnEveryHost(t *testing.T) {
 				})
 			}
 			before := b.whatIsKept()
-			if planned := b.look(report.Plan, everything()); len(planned.Settings) != len(test.applied) || planned.Bootloader.Type != test.bootloader {
+			if planned := b.compare(report.Plan, everything()); len(planned.Settings) != len(test.applied) || planned.Bootloader.Type != test.bootloader {
 				t.Errorf("plan: boot loader %s, settings %+v", planned.Bootloader.Type, planned.Settings)
 			}
 			b.expectHost(b.apply(everything()), test.applied, test.says)
-			b.expectHost(b.look(report.Observe, everything()), afterwards(test.applied), nil)
+			b.expectHost(b.compare(report.Observe, everything()), afterwards(test.applied), nil)
 			b.expectHost(b.apply(everything()), test.applied, nil)
 
 			for _, s := range b.restore().Settings {

@@ -97,8 +97,8 @@ func (b *box) restore() report.Report {
 	return r
 }
 
-// look is a plan or an observation, and proves that it changes nothing.
-func (b *box) look(command string, profiles ...v1alpha1.StorageClientProfile) report.Report {
+// compare is a plan or an observation, and proves that it changes nothing.
+func (b *box) compare(command string, profiles ...v1alpha1.StorageClientProfile) report.Report {
 	b.t.Helper()
 	before := b.tree()
 	r, err := b.local(false).compareHost(b.t.Context(), command, profiles)
@@ -153,7 +153,7 @@ func (b *box) expect(r report.Report, asDeclared bool, reboot string, want map[s
 	}
 }
 
-func (b *box) holds(name, part string) {
+func (b *box) expectText(name, part string) {
 	b.t.Helper()
 	if got := hosttest.ReadFile(b.t, b.dir, name); !strings.Contains(got, part) {
 		b.t.Errorf("%s does not hold %q:\n%s", name, part, got)
@@ -176,15 +176,15 @@ func (b *box) journal() map[string]host.Original {
 func TestOneMachineFromPlanToRestore(t *testing.T) {
 	b := newBox(t)
 	before := b.tree()
-	b.expect(b.look(report.Plan, eda()), true, ihash, map[string]string{rmem: "Drifted Set", ihash: "Drifted Stage"})
+	b.expect(b.compare(report.Plan, eda()), true, ihash, map[string]string{rmem: "Drifted Set", ihash: "Drifted Stage"})
 	b.expect(b.apply(eda()), true, ihash, map[string]string{rmem: "InSync", ihash: "Pending"})
-	b.holds("/proc/sys/net/core/rmem_max", "16777216")
-	b.holds(grubCfg, "ihash_entries=1048576")
-	b.expect(b.look(report.Plan, eda()), true, ihash, map[string]string{rmem: "InSync", ihash: "Pending"})
-	b.expect(b.look(report.Observe), false, ihash, map[string]string{rmem: "InSync", ihash: "Pending"})
+	b.expectText("/proc/sys/net/core/rmem_max", "16777216")
+	b.expectText(grubCfg, "ihash_entries=1048576")
+	b.expect(b.compare(report.Plan, eda()), true, ihash, map[string]string{rmem: "InSync", ihash: "Pending"})
+	b.expect(b.compare(report.Observe), false, ihash, map[string]string{rmem: "InSync", ihash: "Pending"})
 
 	hosttest.WriteFile(t, b.dir, "/proc/sys/net/core/rmem_max", "1\n")
-	b.expect(b.look(report.Observe, eda()), false, ihash, map[string]string{rmem: "Drifted", ihash: "Pending"})
+	b.expect(b.compare(report.Observe, eda()), false, ihash, map[string]string{rmem: "Drifted", ihash: "Pending"})
 
 	b.expect(b.restore(), true, "", map[string]string{rmem: "InSync", ihash: "InSync"})
 	after := b.tree()
@@ -206,16 +206,16 @@ func TestAnImageIsBakedWithoutALiveKernel(t *testing.T) {
 	p.Spec.Node.KernelModules = []v1alpha1.KernelModule{{
 		Name: "sunrpc", Parameters: map[string]v1alpha1.SettingText{"tcp_max_slot_table_entries": "128"},
 	}}
-	b.expect(b.look(report.Plan, p), true, "", map[string]string{rmem: "Drifted Set", ihash: "Drifted Stage", slots: "Drifted Set"})
+	b.expect(b.compare(report.Plan, p), true, "", map[string]string{rmem: "Drifted Set", ihash: "Drifted Stage", slots: "Drifted Set"})
 	r := b.apply(p)
 	b.expect(r, true, "", map[string]string{rmem: "Pending", ihash: "Pending", slots: "Pending"})
 	if !r.Image || r.BootID != "" {
 		t.Errorf("image is %t, boot ID %q", r.Image, r.BootID)
 	}
-	b.holds(trace, "net.core.rmem_max = 16777216")
-	b.holds(modules, "options sunrpc tcp_max_slot_table_entries=128")
-	b.holds(grub, "ihash_entries=1048576")
-	b.holds(grubCfg, "ihash_entries=1048576")
+	b.expectText(trace, "net.core.rmem_max = 16777216")
+	b.expectText(modules, "options sunrpc tcp_max_slot_table_entries=128")
+	b.expectText(grub, "ihash_entries=1048576")
+	b.expectText(grubCfg, "ihash_entries=1048576")
 	for _, dir := range []string{"proc", "sys", "run"} {
 		if _, err := os.Lstat(filepath.Join(b.dir, dir)); !os.IsNotExist(err) {
 			t.Errorf("/%s has come into being: %v", dir, err)
@@ -224,7 +224,7 @@ func TestAnImageIsBakedWithoutALiveKernel(t *testing.T) {
 	if diff := cmp.Diff(map[string]host.Original{rmem: {}, ihash: {}, slots: {}}, b.journal()); diff != "" {
 		t.Errorf("journal (-want +got):\n%s", diff)
 	}
-	b.expect(b.look(report.Observe, p), true, "", map[string]string{rmem: "Pending", ihash: "Pending", slots: "Pending"})
+	b.expect(b.compare(report.Observe, p), true, "", map[string]string{rmem: "Pending", ihash: "Pending", slots: "Pending"})
 	b.expect(b.restore(), true, "", map[string]string{rmem: "InSync", ihash: "InSync", slots: "InSync"})
 	after := b.tree()
 	delete(before, grubCfg)
@@ -295,8 +295,8 @@ func TestABakedNodeIsProvenAndNotRebooted(t *testing.T) {
 		}
 		return a
 	}
-	w.turn(start())
-	if status := w.node.Status; status.RebootRequired || w.state(rmem) != v1alpha1.SettingInSync || w.state(ihash) != v1alpha1.SettingInSync {
+	w.runPass(start())
+	if status := w.clientNode.Status; status.RebootRequired || w.state(rmem) != v1alpha1.SettingInSync || w.state(ihash) != v1alpha1.SettingInSync {
 		t.Errorf("reboot required %t, settings %+v", status.RebootRequired, status.Settings)
 	}
 	if diff := cmp.Diff(map[string]host.Original{rmem: {}, ihash: {}}, b.journal()); diff != "" {
@@ -313,9 +313,9 @@ func TestABakedNodeIsProvenAndNotRebooted(t *testing.T) {
 	}
 
 	w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
-	w.turn(start())
-	if !w.node.Status.Restored {
-		t.Errorf("not restored: %+v", w.node.Status.Settings)
+	w.runPass(start())
+	if !w.clientNode.Status.Restored {
+		t.Errorf("not restored: %+v", w.clientNode.Status.Settings)
 	}
 	if b.fs.Exists(trace) || strings.Contains(hosttest.ReadFile(t, b.dir, grubCfg), "ihash_entries") {
 		t.Error("drop-in or menu still hold what was baked")
@@ -361,7 +361,7 @@ func TestSeveralProfilesMergeAsOnANode(t *testing.T) {
 		profile("high", map[string]string{"net.core.rmem_max": "16777216"})
 	high.Spec.Priority = 10
 	b.expect(b.apply(low, high), true, "", map[string]string{rmem: "InSync", wmem: "InSync"})
-	b.holds(trace, "net.core.rmem_max = 16777216")
+	b.expectText(trace, "net.core.rmem_max = 16777216")
 
 	other := profile("other", map[string]string{"net.core.rmem_max": "8388608"})
 	other.Spec.Priority = 10
@@ -371,7 +371,7 @@ func TestSeveralProfilesMergeAsOnANode(t *testing.T) {
 	if diff := cmp.Diff(want, r.Conflicts); diff != "" {
 		t.Errorf("conflicts (-want +got):\n%s", diff)
 	}
-	b.expect(b.look(report.Plan, high), true, "", map[string]string{rmem: "InSync", wmem: "Drifted PutBack"})
+	b.expect(b.compare(report.Plan, high), true, "", map[string]string{rmem: "InSync", wmem: "Drifted PutBack"})
 	b.expect(b.apply(high), true, "", map[string]string{rmem: "InSync", wmem: "InSync"})
-	b.holds("/proc/sys/net/core/wmem_max", "212992")
+	b.expectText("/proc/sys/net/core/wmem_max", "212992")
 }

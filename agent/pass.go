@@ -72,7 +72,7 @@ func (p *pass) carryOut(ctx context.Context) error {
 // untouchedStates are the states of a setting that has not been touched and need not be.
 var untouchedStates = []host.State{host.Unsupported, host.Clamped, host.Failed}
 
-// observeAll reads every setting back, and sets those aside that cannot be brought about and have never been changed.
+// observeAll reads every setting back, and sets those aside that cannot work here and have never been changed.
 func (p *pass) observeAll(ctx context.Context) {
 	all := func(string) bool { return false }
 	for _, subject := range p.host.Subjects {
@@ -177,7 +177,7 @@ type outcome struct {
 	rebootBy []string
 	// unstaged are the keys of boot settings that the next boot would not bring.
 	unstaged []string
-	// drifted are the keys that can be put right without a disruption: live values, and what our files and the boot
+	// drifted are the keys that can be healed without a disruption: live values, and what our files and the boot
 	// menu hold. A boot setting is Pending then, and waits for the rollout.
 	drifted []string
 	// volumes holds by volume how its read-ahead stands.
@@ -254,7 +254,7 @@ func (out *outcome) addStatus(status v1alpha1.SettingStatus) {
 // readAheadNote says why the read-ahead of a volume is not as wanted; empty where it is.
 type readAheadNote struct {
 	message string
-	// failed is true where it could be had.
+	// failed is true where it could be set.
 	failed bool
 }
 

@@ -20,7 +20,7 @@ import (
 // manager does with its part of the status.
 const maxAnnounce = 5
 
-// decidePermit answers the permit that the object holds. A permit is answered once and for all: from the moment that
+// decidePermit answers the permit that the client node has. A permit is answered once and for all: from the moment that
 // its generation is reported without Started, the manager may take it back. So it is false, and nothing must be
 // reported, while a permit is undecided.
 func (a *Agent) decidePermit(ctx context.Context) bool {
@@ -163,7 +163,7 @@ func startedReboot(id string) *v1alpha1.RebootStatus {
 	return &v1alpha1.RebootStatus{PermitID: id, Phase: v1alpha1.RebootStarted}
 }
 
-// announceReboot writes Started on the very object that holds the permit: the resource version makes it impossible that
+// announceReboot writes Started on the very client node that has the permit: the resource version makes it impossible that
 // the manager takes the permit back at the same time. Where somebody else's write comes in between, the permit is
 // looked at again.
 func (a *Agent) announceReboot(ctx context.Context, live *v1alpha1.StorageClientNode) error {

@@ -170,7 +170,7 @@ type reporter struct {
 	failures int
 }
 
-// forgetReports forgets what was written: there is another object, or none.
+// forgetReports forgets what was written: there is another client node, or none.
 func (r *reporter) forgetReports() { *r = reporter{clock: r.clock} }
 
 // isDue tells whether a status is to be written now.

@@ -16,28 +16,28 @@ func TestAnUnprovenBootLoaderIsStagedAndNotRebooted(t *testing.T) {
 			w := newWorld(t)
 			w.bootloader = bootloader.Detection{Type: kind}
 			w.declare(setting(rmem, "16777216"), setting(ihash, "16777216"))
-			a := w.settle(w.agent())
+			a := w.runUntilIdle(w.agent())
 			if w.menu[ihash] != "16777216" || w.state(ihash) != v1alpha1.SettingPending {
 				t.Errorf("menu %v, state %s", w.menu, w.state(ihash))
 			}
 			w.expectNoReboot(a, "p1")
 			// Somebody else boots the node.
 			w.boot()
-			w.settle(w.agent())
+			w.runUntilIdle(w.agent())
 			if w.state(ihash) != v1alpha1.SettingInSync {
 				t.Errorf("state %s after the boot", w.state(ihash))
 			}
 			// What is no longer wanted leaves the menu, and that is no reason to reboot either.
 			w.declare(setting(rmem, "16777216"))
-			a = w.settle(w.agent())
+			a = w.runUntilIdle(w.agent())
 			if _, staged := w.menu[ihash]; staged || w.state(ihash) != v1alpha1.SettingPending {
 				t.Errorf("menu %v, state %s after it was taken out of the profile", w.menu, w.state(ihash))
 			}
 			w.expectNoReboot(a, "p2")
 			w.bootloader.Proven = true
 			w.declare(setting(rmem, "16777216"), setting(ihash, "8388608"))
-			w.settle(w.agent())
-			if !w.node.Status.RebootRequired {
+			w.runUntilIdle(w.agent())
+			if !w.clientNode.Status.RebootRequired {
 				t.Error("no reboot is required for a boot loader that is proven")
 			}
 		})
@@ -47,32 +47,32 @@ func TestAnUnprovenBootLoaderIsStagedAndNotRebooted(t *testing.T) {
 // expectNoReboot fails where the status asks for a reboot, or where a permit leads to one.
 func (w *world) expectNoReboot(a *Agent, permit string) {
 	w.t.Helper()
-	if status := w.node.Status; status.RebootRequired || len(status.RebootRequiredBy) > 0 {
+	if status := w.clientNode.Status; status.RebootRequired || len(status.RebootRequiredBy) > 0 {
 		w.t.Errorf("a reboot is required by %v", status.RebootRequiredBy)
 	}
 	w.permit(permit)
-	w.settle(a)
-	if len(w.reboots) > 0 || w.node.Status.Reboot == nil || w.node.Status.Reboot.Phase != v1alpha1.RebootRefused {
-		w.t.Errorf("reboots %v, answer %+v", w.reboots, w.node.Status.Reboot)
+	w.runUntilIdle(a)
+	if len(w.reboots) > 0 || w.clientNode.Status.Reboot == nil || w.clientNode.Status.Reboot.Phase != v1alpha1.RebootRefused {
+		w.t.Errorf("reboots %v, answer %+v", w.reboots, w.clientNode.Status.Reboot)
 	}
 	w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.RebootPermit = nil })
-	w.settle(a)
+	w.runUntilIdle(a)
 }
 
 // The detection of a real tree, not a simulated one: somebody boots the node past GRUB once it holds something of ours.
 func TestANodeThatWasBootedPastGRUBIsNotRebooted(t *testing.T) {
 	h := newTryingHost(t)
 	h.declare(setting(ihash, "1048576"))
-	h.settle(h.agent())
-	if status := h.node.Status; !status.RebootRequired || !status.Bootloader.Proven {
+	h.runUntilIdle(h.agent())
+	if status := h.clientNode.Status; !status.RebootRequired || !status.Bootloader.Proven {
 		t.Fatalf("reboot required %t, boot loader %+v", status.RebootRequired, status.Bootloader)
 	}
 	h.boots++
 	h.writeBootID()
 	hosttest.WriteFile(t, h.dir, "/proc/cmdline", "root=/dev/sda1 ro single\n")
 	h.declare(setting(ihash, "2097152"))
-	a := h.settle(h.agent())
-	loader := h.node.Status.Bootloader
+	a := h.runUntilIdle(h.agent())
+	loader := h.clientNode.Status.Bootloader
 	if loader.Type != v1alpha1.BootloaderGrubDebian || loader.Proven || h.state(ihash) != v1alpha1.SettingPending {
 		t.Errorf("boot loader %+v, state %s", loader, h.state(ihash))
 	}

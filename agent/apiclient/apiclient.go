@@ -34,7 +34,7 @@ const (
 	// come back together.
 	watchTimeout = 5 * time.Minute
 	// After an error or the end of a watch the next try waits, from minDelay, doubled each time, to maxDelay, each
-	// with up to as much again. A watch that has lasted for maxDelay begins anew at minDelay.
+	// with up to as much again. A watch that has lasted for maxDelay starts again at minDelay.
 	minDelay = 500 * time.Millisecond
 	maxDelay = 30 * time.Second
 )
@@ -71,7 +71,7 @@ func New(config *rest.Config, name string, c clock.Clock) (*Client, error) {
 	return &Client{rest: client, name: name, clock: c}, nil
 }
 
-// Get reads the object from the API server, not from a cache.
+// Get reads the client node from the API server, not from a cache.
 func (c *Client) Get(ctx context.Context) (*v1alpha1.StorageClientNode, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -82,9 +82,9 @@ func (c *Client) Get(ctx context.Context) (*v1alpha1.StorageClientNode, error) {
 	return clientNode, nil
 }
 
-// ApplyStatus declares the status by server-side apply and returns the object as it is then. rollout, which is not
-// the agent's, is to be nil. With a resource version the write is refused as a conflict where the object has
-// changed since.
+// ApplyStatus declares the status by server-side apply and returns the client node as it is then. rollout, which is not
+// the agent's, is to be nil. With a resource version the write is refused as a conflict where the client node
+// has changed since.
 func (c *Client) ApplyStatus(
 	ctx context.Context, status v1alpha1.StorageClientNodeStatus, resourceVersion string,
 ) (*v1alpha1.StorageClientNode, error) {
@@ -108,7 +108,7 @@ func (c *Client) ApplyStatus(
 	return clientNode, nil
 }
 
-// Follow calls changed with the object as it is and at every change, and with nil where there is none, until the
+// Follow calls changed with the client node as it is and at every change, and with nil where there is none, until the
 // context is done.
 func (c *Client) Follow(ctx context.Context, changed func(*v1alpha1.StorageClientNode)) {
 	delay := minDelay

@@ -48,7 +48,7 @@ type FS struct {
 	root *os.Root
 	dir  string
 	hook Hook
-	// image and readOnly are told by AsImage and AsReadOnly.
+	// image and readOnly are set by AsImage and AsReadOnly.
 	image, readOnly bool
 }
 

@@ -29,7 +29,7 @@ const (
 	Do Action = "Do"
 	// PutBack brings the original back.
 	PutBack Action = "PutBack"
-	// Leave touches nothing: what is declared cannot be brought about here, and the message says why.
+	// Leave touches nothing: what is declared cannot work here, and the message says why.
 	Leave Action = "Leave"
 )
 

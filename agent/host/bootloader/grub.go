@@ -97,7 +97,7 @@ func (g grubDebian) makeMenu(ctx context.Context, f facts, next change) error {
 	return g.fs.Rename(scratch, grubCfg)
 }
 
-// laterFilesNote names the files that are sourced after ours: one of them may have assigned the variable anew.
+// laterFilesNote names the files that are sourced after ours: one of them may have assigned the variable again.
 func (g grubDebian) laterFilesNote() string {
 	later := g.laterFiles()
 	if len(later) == 0 {

@@ -140,7 +140,7 @@ func (f facts) observedValue(name string) string {
 	return passed.Value
 }
 
-// judgeUnsupported still counts what this platform's own means have brought about.
+// judgeUnsupported still counts what the platform's own tools have set.
 func (f facts) judgeUnsupported(o *host.Observation, arg host.Argument) {
 	if !f.image {
 		f.judgeEffect(o, arg)

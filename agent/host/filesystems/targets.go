@@ -25,7 +25,7 @@ type target struct {
 	unit unit
 	// mount is how it is mounted; nil where it is not.
 	mount *mounts.Entry
-	// wanted are the options that settings ask for, problem why they cannot be had here.
+	// wanted are the options that settings ask for, problem why they cannot work here.
 	wanted  []string
 	problem string
 }
@@ -85,7 +85,7 @@ func matchesGlob(glob, point string) bool {
 	return ok && err == nil
 }
 
-// findObstacle says why options cannot be had on a file system, "" where they can.
+// findObstacle says why options cannot be set on a file system, "" where they can.
 func (s *Subject) findObstacle(ctx context.Context, t table, at target) string {
 	switch {
 	case !plain.MatchString(at.point):

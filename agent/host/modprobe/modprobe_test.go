@@ -176,7 +176,7 @@ func (r rounding) WriteValue(name, _ string) error { return r.FS.WriteValue(name
 
 func TestAValueThatTheModuleDoesNotTake(t *testing.T) {
 	for want, kernel := range map[string]func(host.FS) kernel{
-		"refuses":                      func(fs host.FS) kernel { return refusing{fs} },
+		"refuses":                             func(fs host.FS) kernel { return refusing{fs} },
 		`the kernel set "100" instead of "1"`: func(fs host.FS) kernel { return rounding{fs} },
 	} {
 		t.Run(want, func(t *testing.T) {

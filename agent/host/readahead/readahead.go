@@ -220,7 +220,7 @@ func (s *Subject) observeSetting(o *host.Observation, kept files) {
 			others = append(others, windowID(file)+" has "+value)
 		}
 	}
-	lost := kept.whyLost(s.keeperOf(o.Name), o.Name, o.Desired)
+	lost := kept.whyLost(s.sourceOf(o.Name), o.Name, o.Desired)
 	switch {
 	case len(others) > 0 && s.failed[o.Name] != "":
 		o.State, o.Message = host.Failed, s.failed[o.Name]
@@ -232,7 +232,7 @@ func (s *Subject) observeSetting(o *host.Observation, kept files) {
 		o.State, o.Message = host.Drifted, lost
 	case len(values) == 0:
 		o.State, o.Effect = host.Pending, host.NextMount
-		o.Message = "nothing of this type is mounted, except volumes with a window of their own; later mounts get it " + s.keeperOf(o.Name).describeSource()
+		o.Message = "nothing of this type is mounted, except volumes with a window of their own; later mounts get it " + s.sourceOf(o.Name).describeSource()
 	case o.Observed != o.Desired:
 		o.State, o.Message = host.InSync, "the kernel rounds it down to whole pages"
 	default:
@@ -241,7 +241,7 @@ func (s *Subject) observeSetting(o *host.Observation, kept files) {
 }
 
 // Restore implements host.Subject. Mounts that were made since then and whose original nobody knows keep their window
-// until they are mounted anew.
+// until they are mounted again.
 func (s *Subject) Restore(_ context.Context, originals map[string]host.Original) []host.Observation {
 	observations := make([]host.Observation, 0, len(originals))
 	for _, name := range slices.Sorted(maps.Keys(originals)) {
@@ -256,7 +256,7 @@ func (s *Subject) Restore(_ context.Context, originals map[string]host.Original)
 
 func (s *Subject) restoreType(o *host.Observation, original host.Original) error {
 	common, single := decodeWindows(original.Value)
-	if !original.Present && keeperOf(o.Name) == byNFSUtils {
+	if !original.Present && sourceOf(o.Name) == byNFSUtils {
 		common = kernelDefault
 	}
 	found, err := s.windowFiles(o.Name)

@@ -84,7 +84,7 @@ func originalOf(original host.Original, fsType, file string) string {
 	if value, known := single[windowID(file)]; known {
 		return value
 	}
-	if !original.Present && keeperOf(fsType) == byNFSUtils {
+	if !original.Present && sourceOf(fsType) == byNFSUtils {
 		return kernelDefault
 	}
 	return common
@@ -225,7 +225,7 @@ func (v *Volumes) observeVolume(o *host.Observation, all []mounts.VolumeEntry, o
 }
 
 // Restore implements host.Subject. A window goes to what the setting of its type says, or to what it was. What nobody
-// knows the original of keeps its window until it is mounted anew.
+// knows the original of keeps its window until it is mounted again.
 func (v *Volumes) Restore(_ context.Context, originals map[string]host.Original) []host.Observation {
 	all, err := v.entries()
 	owned, ownedErr := v.volumeWindows()

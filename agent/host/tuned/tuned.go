@@ -181,7 +181,7 @@ func checkSetting(d host.Setting) error {
 	return nil
 }
 
-// whyUnsupported says why a profile cannot be had here, "" where it can.
+// whyUnsupported says why a profile cannot work here, "" where it can.
 func (s *Subject) whyUnsupported(ctx context.Context, profile string, st status) string {
 	switch {
 	case !s.isInstalled() || st.load == "not-found":

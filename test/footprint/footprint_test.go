@@ -31,7 +31,7 @@ const (
 	// maxImage and maxAnonymous are what an agent may take: its image compressed, and its memory while it is idle.
 	maxImage     = 15_000_000
 	maxAnonymous = 20_000_000
-	// idle is how long it is watched while nothing changes; a look for drift comes once a minute.
+	// idle is how long it is watched while nothing changes; a check for drift comes once a minute.
 	idle = time.Minute
 	// looks is how often each command is run for its median.
 	looks = 15
@@ -138,7 +138,7 @@ func watchIdle(t *testing.T, agent, dir string) controlplane.Usage {
 	}
 	t.Cleanup(func() { _ = cmd.Wait() }) // it ends with the test's context
 	awaitReport(t, c, clientNode, log.Name())
-	// The status is written once more after the first, with what the drift look found.
+	// The status is written once more after the first, with what the check for drift found.
 	time.Sleep(10 * time.Second)
 	before := usageOf(t, cmd.Process.Pid)
 	version := clientNode.ResourceVersion
@@ -231,7 +231,7 @@ func median(t *testing.T, argv ...string) time.Duration {
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// besideSysctl compares a look with reading the files that a boot reads. Nothing is written: this machine is not ours.
+// besideSysctl compares a check with reading the files that a boot reads. Nothing is written: this machine is not ours.
 func besideSysctl(t *testing.T, check time.Duration) {
 	t.Helper()
 	if _, err := exec.LookPath("sysctl"); err != nil {

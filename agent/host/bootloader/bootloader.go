@@ -174,7 +174,7 @@ func (s *Subject) gatherFacts(ctx context.Context, asked []host.Setting) (facts,
 	if f.menu, err = f.loader.readMenu(ctx); err != nil {
 		return f, err
 	}
-	if err = f.loader.readFacts(ctx, &f, asked); err != nil {
+	if err := f.loader.readFacts(ctx, &f, asked); err != nil {
 		return f, err
 	}
 	if f.loader.canStage() && !f.image && (len(asked) > 0 || f.dropIn.present) {

@@ -67,7 +67,7 @@ var hostCases = map[string]struct {
 		applied:    but(map[string]v1alpha1.SettingState{nfsAll: isNotFor, readAhead4: waits, profileOf: isNotFor, diskFS: isNotFor}),
 		says: map[string]string{
 			nfsAll: "install nfs-common", profileOf: "install the package tuned", diskFS: "no match among", slots: "sunrpc is not loaded",
-			readAhead4: "nothing of this type is mounted", ihash: "staged",
+			readAhead4: "no mount of this type yet", ihash: "staged",
 		},
 	},
 	"ubuntu-24.04-cloudimg": {

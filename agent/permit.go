@@ -115,7 +115,7 @@ func (a *Agent) findBusyMounts(ignorePodUIDs []string) string {
 		return "cannot read the mounts: " + err.Error()
 	}
 	if malformed > 0 {
-		return fmt.Sprintf("cannot read %d lines of the mount table", malformed)
+		return "cannot read " + text.Count(malformed, "line") + " of the mount table"
 	}
 	busy = slices.DeleteFunc(busy, func(b mounts.Busy) bool {
 		return b.PodUID != "" && slices.Contains(ignorePodUIDs, b.PodUID)

@@ -69,7 +69,7 @@ func TestAPermitIsRefused(t *testing.T) {
 			func(w *world) { w.mountErr = errors.New("no mountinfo") }, "no mountinfo",
 		},
 		"while a mount cannot be understood": {
-			func(w *world) { w.malformed = 1 }, "1 lines of the mount table",
+			func(w *world) { w.malformed = 1 }, "cannot read 1 line of the mount table",
 		},
 		"when no setting is waiting for a reboot": {
 			func(w *world) { w.live[ihash] = "16777216" }, "no setting is waiting for a reboot",
@@ -128,6 +128,23 @@ func TestAUsedPermitIsNeverUsedAgain(t *testing.T) {
 	w.runUntilIdle(a)
 	if diff := cmp.Diff([]string{"p2"}, w.reboots); diff != "" {
 		t.Errorf("reboots (-want +got):\n%s", diff)
+	}
+}
+
+// A permit that the journal does not know to be used could be used again after the boot.
+func TestNoRebootWithAPermitThatCannotBeJournalled(t *testing.T) {
+	w, a := pending(t)
+	w.journalErr = errors.New("no space left on device")
+	w.permit("p1")
+	a = w.runUntilIdle(a)
+	got := w.clientNode.Status.Reboot
+	if got == nil || got.Phase != v1alpha1.RebootFailed || !strings.Contains(got.Message, "not journalled") {
+		t.Errorf("reboot is %+v, want Failed", got)
+	}
+	w.journalErr = nil
+	w.runUntilIdle(a)
+	if len(w.reboots) != 0 {
+		t.Errorf("rebooted with %v", w.reboots)
 	}
 }
 

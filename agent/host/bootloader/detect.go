@@ -145,7 +145,7 @@ func detectBLS(fs host.FS) (Detection, bool) {
 	}
 	return Detection{
 		Type: GrubBLS,
-		Message: "reboots with GRUB's boot loader entries are not covered by this project's tests: arguments are staged by " +
-			"grubby --update-kernel=ALL, but the node is not rebooted for them",
+		Message: "GRUB with boot loader entries: this project's tests do not cover reboots with it, so arguments are staged by " +
+			"grubby --update-kernel=ALL, and the node is not rebooted for them",
 	}, err == nil && len(entries) > 0 && fs.Exists("/usr/sbin/grubby")
 }

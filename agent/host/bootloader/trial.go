@@ -13,7 +13,7 @@ import (
 	"github.com/storageclient/operator/agent/host"
 )
 
-// Generator is our part of the menu while staged arguments have not been proven by a boot. As a generator it outlives
+// Generator is our part of the menu while no boot with the staged arguments has come up. As a generator it outlives
 // an update-grub by somebody else, as when a kernel is installed.
 const Generator = generatorDir + "/42_storage-client"
 
@@ -266,8 +266,8 @@ type nextTrial struct {
 }
 
 func (g grubDebian) prepareTrial(ctx context.Context, f facts, wanted []host.Argument) nextTrial {
-	unproven := f.notBooted(wanted)
-	if !g.attended || len(unproven) == 0 || g.whyNoTrial(ctx, f) != "" {
+	untried := f.notBooted(wanted)
+	if !g.attended || len(untried) == 0 || g.whyNoTrial(ctx, f) != "" {
 		return nextTrial{}
 	}
 	printed := f.trial.section
@@ -280,7 +280,7 @@ func (g grubDebian) prepareTrial(ctx context.Context, f facts, wanted []host.Arg
 		// The present entry has not been booted either, and no other is known.
 		return nextTrial{}
 	}
-	if f.trial.isOver() && len(argumentsWithout(unproven, f.ourArguments())) == 0 {
+	if f.trial.isOver() && len(argumentsWithout(untried, f.ourArguments())) == 0 {
 		// What has been tried in vain is not tried again for being staged again.
 		return nextTrial{printed, f.trial.state}
 	}

@@ -232,7 +232,7 @@ func (s *Subject) observeSetting(o *host.Observation, kept files) {
 		o.State, o.Message = host.Drifted, lost
 	case len(values) == 0:
 		o.State, o.Effect = host.Pending, host.NextMount
-		o.Message = "nothing of this type is mounted, except volumes with a window of their own; later mounts get it " + s.sourceOf(o.Name).describeSource()
+		o.Message = "no mount of this type yet, except volumes with a window of their own; later mounts get it " + s.sourceOf(o.Name).describeSource()
 	case o.Observed != o.Desired:
 		o.State, o.Message = host.InSync, "the kernel rounds it down to whole pages"
 	default:

@@ -15,6 +15,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/mounts"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // Name is the subject's part of a setting's key.
@@ -283,7 +284,7 @@ func (s *Subject) restoreType(o *host.Observation, original host.Original) error
 	o.State = host.InSync
 	if left > 0 {
 		o.State, o.Effect = host.Pending, host.NextMount
-		o.Message = fmt.Sprintf("%d mounts are newer and keep the window until they are mounted again", left)
+		o.Message = text.Count(left, "newer mount") + ": the window stays until the next mount"
 	}
 	return nil
 }
@@ -385,8 +386,8 @@ func grantedSize(wanted string) string {
 	return strconv.Itoa(parseNumber(wanted) / page * page)
 }
 
-func parseNumber(text string) int {
-	n, _ := strconv.Atoi(text)
+func parseNumber(value string) int {
+	n, _ := strconv.Atoi(value)
 	return n
 }
 
@@ -415,9 +416,9 @@ func encodeWindows(values map[string]string) string {
 	return strings.Join(words, " ")
 }
 
-func decodeWindows(text string) (common string, single map[string]string) {
+func decodeWindows(encoded string) (common string, single map[string]string) {
 	single = map[string]string{}
-	for i, word := range strings.Fields(text) {
+	for i, word := range strings.Fields(encoded) {
 		name, value, found := strings.Cut(word, "=")
 		switch {
 		case found:

@@ -212,7 +212,7 @@ func TestMountsAreJudgedByWhatTheVolumesWant(t *testing.T) {
 	}
 }
 
-// Pods come and go with their volumes all the time: that must not look like new orders.
+// Pods come and go with their volumes all the time: that must not count as a new spec.
 func TestOtherVolumesAreNoNewOrders(t *testing.T) {
 	w := newWorld(t)
 	w.declare(setting(rmem, "16777216"))
@@ -335,7 +335,7 @@ func (h *storageHost) readAhead(kib int32) {
 	})
 }
 
-func (h *storageHost) look(a *Agent) {
+func (h *storageHost) runDriftPass(a *Agent) {
 	h.clock.Step(driftInterval)
 	h.runPass(a)
 }
@@ -364,7 +364,7 @@ func TestTheReadAheadOfAVolumeWins(t *testing.T) {
 	}
 	steps := h.steps
 	a = h.runUntilIdle(h.agent())
-	h.look(a)
+	h.runDriftPass(a)
 	for _, step := range h.log[steps:] {
 		if strings.HasPrefix(step, string(host.OpWriteValue)) {
 			t.Errorf("a restart of the agent wrote: %s", step)
@@ -374,18 +374,18 @@ func TestTheReadAheadOfAVolumeWins(t *testing.T) {
 	h.runPass(a)
 	expect("another value", "15360", "2048")
 	h.write(second, "128\n")
-	h.look(a)
+	h.runDriftPass(a)
 	expect("somebody changed it", "15360", "2048")
 	if h.clientNode.Status.Settings[0].Drift != nil {
-		t.Errorf("drift of the type is told: %+v", h.clientNode.Status.Settings[0].Drift)
+		t.Errorf("drift of the type is reported: %+v", h.clientNode.Status.Settings[0].Drift)
 	}
 	h.writeTable()
 	h.write("/proc/1/mountinfo", strings.Replace(hostTable(h), "32 30 0:52 / /mnt/nfs rw - nfs4 filer:/a rw,vers=4.1\n", "", 1)+
 		"32 30 0:53 / /mnt/nfs rw - nfs4 filer:/a rw,vers=4.1\n33 30 0:52 / "+pod+" rw - nfs4 filer:/b rw,vers=4.1\n")
-	h.look(a)
+	h.runDriftPass(a)
 	expect("the pod came again, and the numbers are swapped", "2048", "15360")
 	h.writeTable(podVolume)
-	h.look(a)
+	h.runDriftPass(a)
 	expect("and back", "15360", "2048")
 
 	h.declare()

@@ -50,9 +50,10 @@ generate: tool-controller-gen ## Generate deep copies, apply configurations, doc
 	go run ./hack/reference
 
 .PHONY: manifests
-manifests: tool-controller-gen ## Generate CustomResourceDefinitions and the manager's roles
+manifests: tool-controller-gen ## Generate CustomResourceDefinitions and the manager's and the agent's roles
 	$(CONTROLLER_GEN) crd paths=./api/... output:crd:dir=config/crd/bases
 	$(CONTROLLER_GEN) rbac:roleName=storage-client-manager paths=./controllers/... paths=./cmd/manager output:rbac:dir=config/rbac
+	$(CONTROLLER_GEN) rbac:roleName=storage-client-node-agent paths=./agent/... output:rbac:dir=config/agent
 
 .PHONY: fmt
 fmt: ## Format the code

@@ -1,6 +1,6 @@
 // Package agent is the loop of the node agent: it compares what one node is declared to hold with what the node
 // holds, applies what is live, stages what needs a boot, reports, and reboots where it has a permit. It knows one
-// node and one object, and everything that it has to remember is in the object, in the journal and in the boot ID.
+// node and one client node, and everything that it has to remember is in the client node, in the journal and in the boot ID.
 package agent
 
 import (
@@ -29,7 +29,7 @@ const (
 	mountsInterval = 5 * time.Second
 	// maxRetry bounds the doubled wait before something that failed is tried again.
 	maxRetry = 16 * driftInterval
-	// stalledAfter is how long one turn of the loop may take: every command is bounded to three minutes.
+	// stalledAfter is how long one pass may take: every command is bounded to three minutes.
 	stalledAfter = 15 * time.Minute
 )
 
@@ -37,7 +37,7 @@ const (
 type Config struct {
 	// Host is the machine.
 	Host Host
-	// API is the way to the node's object.
+	// API is the way to the client node.
 	API API
 	// AllowParameters admit keys beyond the catalogue: regular expressions that match a whole canonical key.
 	AllowParameters []string
@@ -53,17 +53,17 @@ type Agent struct {
 	clock    clock.Clock
 	boot     boot
 
-	// node is the newest object known; nil where there is none. settled is the version of spec that out speaks of, orders
-	// what it says beside the volumes.
-	node    *v1alpha1.StorageClientNode
-	settled version
-	orders  v1alpha1.StorageClientNodeSpec
-	out     outcome
-	flips   flips
-	healed  healed
-	retries int
-	retryAt time.Time
-	driftAt time.Time
+	// clientNode is the newest one known; nil where there is none. applied is the version of spec that outcome speaks of,
+	// appliedSpec what it says beside the volumes.
+	clientNode  *v1alpha1.StorageClientNode
+	applied     version
+	appliedSpec v1alpha1.StorageClientNodeSpec
+	outcome     outcome
+	heals       healTimes
+	healed      healed
+	retries     int
+	retryAt     time.Time
+	driftAt     time.Time
 
 	bootloader v1alpha1.Bootloader
 
@@ -73,29 +73,29 @@ type Agent struct {
 	mountsAt time.Time
 	tableAt  time.Time
 
-	// reboot is what became of the permit that the object holds.
+	// reboot is what became of the permit that the client node has.
 	reboot   *v1alpha1.RebootStatus
 	reporter reporter
 
 	drift *prometheus.CounterVec
 
-	ready    atomic.Bool
-	turnedAt atomic.Int64
+	ready  atomic.Bool
+	passAt atomic.Int64
 }
 
-// version names one spec of one object.
+// version names one spec of one client node.
 type version struct {
 	uid        types.UID
 	generation int64
 }
 
-func versionOf(node *v1alpha1.StorageClientNode) version {
-	return version{uid: node.UID, generation: node.Generation}
+func versionOf(clientNode *v1alpha1.StorageClientNode) version {
+	return version{uid: clientNode.UID, generation: clientNode.Generation}
 }
 
 // New returns the agent of a node. It reads the boot ID and the kernel's version, and changes nothing.
 func New(config Config) (*Agent, error) {
-	boot, err := config.Host.boot()
+	boot, err := config.Host.readBoot()
 	if err != nil {
 		return nil, err
 	}
@@ -111,34 +111,34 @@ func New(config Config) (*Agent, error) {
 		}, []string{"key"}),
 	}
 	a.host.attended = true
-	a.turnedAt.Store(config.Clock.Now().UnixNano())
+	a.passAt.Store(config.Clock.Now().UnixNano())
 	return a, nil
 }
 
 // Ready tells whether a status has been written since the start.
 func (a *Agent) Ready() bool { return a.ready.Load() }
 
-// Alive tells whether the loop still turns.
+// Alive tells whether passes are still made.
 func (a *Agent) Alive() bool {
-	return a.clock.Since(time.Unix(0, a.turnedAt.Load())) < stalledAfter
+	return a.clock.Since(time.Unix(0, a.passAt.Load())) < stalledAfter
 }
 
 // Metrics are the agent's own counters.
 func (a *Agent) Metrics() prometheus.Collector { return a.drift }
 
-// Run turns the loop until the context is done. Its end changes nothing on the host.
+// Run makes passes until the context is done. Its end changes nothing on the host.
 func (a *Agent) Run(ctx context.Context) {
-	nodes := make(chan *v1alpha1.StorageClientNode, 1)
+	clientNodes := make(chan *v1alpha1.StorageClientNode, 1)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		a.api.Follow(ctx, func(node *v1alpha1.StorageClientNode) {
+		a.api.Follow(ctx, func(clientNode *v1alpha1.StorageClientNode) {
 			// Only the newest counts. Nobody else sends.
 			select {
-			case <-nodes:
+			case <-clientNodes:
 			default:
 			}
-			nodes <- node
+			clientNodes <- clientNode
 		})
 	}()
 	timer := a.clock.NewTimer(0)
@@ -146,116 +146,115 @@ func (a *Agent) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
-		case node := <-nodes:
-			a.take(node)
-			a.turn(ctx)
+		case clientNode := <-clientNodes:
+			a.takeClientNode(clientNode)
+			a.runPass(ctx)
 		case <-timer.C():
-			a.turn(ctx)
+			a.runPass(ctx)
 		}
 		timer.Reset(max(a.wakeAt().Sub(a.clock.Now()), 0))
 	}
 	<-done
 }
 
-// take takes over the object as the watch shows it. One that was made anew has nothing to do with the old one.
-func (a *Agent) take(node *v1alpha1.StorageClientNode) {
-	if a.node == nil || node == nil || a.node.UID != node.UID {
-		a.settled, a.reboot = version{}, nil
-		a.reporter.reset()
-		a.healed = healedBefore(node)
+// takeClientNode takes over the client node as the watch shows it. One that was created again has nothing to do with the old one.
+func (a *Agent) takeClientNode(clientNode *v1alpha1.StorageClientNode) {
+	if a.clientNode == nil || clientNode == nil || a.clientNode.UID != clientNode.UID {
+		a.applied, a.reboot = version{}, nil
+		a.reporter.forgetReports()
+		a.healed = healedIn(clientNode)
 	}
-	a.node = node
+	a.clientNode = clientNode
 }
 
-// turn does what is due. Without an object nothing is changed and nothing reported.
-func (a *Agent) turn(ctx context.Context) {
-	defer func() { a.turnedAt.Store(a.clock.Now().UnixNano()) }()
-	if a.node == nil {
+// runPass does what is due. Without a client node nothing is changed and nothing reported.
+func (a *Agent) runPass(ctx context.Context) {
+	defer func() { a.passAt.Store(a.clock.Now().UnixNano()) }()
+	if a.clientNode == nil {
 		return
 	}
 	if a.readMounts() {
 		a.followMounts(ctx)
 	}
-	a.settleIfDue(ctx)
+	a.applySpecIfDue(ctx)
 	if !a.decidePermit(ctx) {
 		return
 	}
-	a.report(ctx)
+	a.reportStatus(ctx)
 }
 
-// settleIfDue carries out a new spec, and looks for drift in between.
-func (a *Agent) settleIfDue(ctx context.Context) {
+// applySpecIfDue applies a new spec, and checks for drift in between.
+func (a *Agent) applySpecIfDue(ctx context.Context) {
 	now := a.clock.Now()
-	orders := a.node.Spec
-	orders.Volumes = nil
+	spec := a.clientNode.Spec
+	spec.Volumes = nil
 	switch {
-	case a.settled.uid == a.node.UID && a.settled.generation != a.node.Generation && equality.Semantic.DeepEqual(a.orders, orders):
-		// Other volumes are no new orders: they begin nothing anew, neither the count of flips nor a wait.
-		a.settled = versionOf(a.node)
-		a.settleVolumes(ctx)
+	case a.applied.uid == a.clientNode.UID && a.applied.generation != a.clientNode.Generation && equality.Semantic.DeepEqual(a.appliedSpec, spec):
+		// A change of volumes alone resets nothing: neither the count of heals nor a wait.
+		a.applied = versionOf(a.clientNode)
+		a.applyVolumes(ctx)
 		return
-	case a.settled != versionOf(a.node):
-		a.settled, a.orders = versionOf(a.node), orders
-		a.flips = flips{}
-		a.healed.keep(orders.Settings)
+	case a.applied != versionOf(a.clientNode):
+		a.applied, a.appliedSpec = versionOf(a.clientNode), spec
+		a.heals = healTimes{}
+		a.healed.keepDeclared(spec.Settings)
 		a.retries = 0
-		a.settle(ctx)
+		a.applySpec(ctx)
 	case !now.Before(a.driftAt):
 		a.checkDrift(ctx)
 	default:
 		return
 	}
-	if len(a.out.volumes) > 0 {
+	if len(a.outcome.volumes) > 0 {
 		a.readTable()
 	}
 	a.driftAt = now.Add(driftInterval)
-	a.bootloader = a.host.Bootloader()
-	a.bootloader.Message = cut(a.bootloader.Message, maxMessage)
+	a.bootloader = bootloaderStatus(a.host.Bootloader())
 }
 
-// settle brings the host to what the spec wants.
-func (a *Agent) settle(ctx context.Context) {
+// applySpec brings the host to what the spec wants.
+func (a *Agent) applySpec(ctx context.Context) {
 	log := logr.FromContextOrDiscard(ctx)
-	spec := a.node.Spec
-	p, err := a.host.begin(spec, a.patterns)
+	spec := a.clientNode.Spec
+	p, err := a.host.beginPass(spec, a.patterns)
 	if err == nil {
 		err = p.carryOut(ctx)
 	}
 	if err != nil {
-		log.Error(err, "Nothing is changed on this node", "generation", a.node.Generation)
-		a.finish(refuseAll(spec, err))
+		log.Error(err, "Cannot apply settings, nothing changed on this node", "generation", a.clientNode.Generation)
+		a.keepOutcome(refuseAll(spec, err))
 		return
 	}
-	p.forget(spec.Release)
-	a.finish(p.outcome(spec))
-	if a.out.restored {
+	p.forgetRestored(spec.Release)
+	a.keepOutcome(p.sumUp(spec))
+	if a.outcome.restored {
 		a.removeJournal(ctx)
 	}
 }
 
-// settleVolumes brings the read-ahead of volumes to what the spec wants, and touches nothing else.
-func (a *Agent) settleVolumes(ctx context.Context) {
-	p, err := a.host.begin(a.node.Spec, a.patterns)
+// applyVolumes brings the read-ahead of volumes to what the spec wants, and touches nothing else.
+func (a *Agent) applyVolumes(ctx context.Context) {
+	p, err := a.host.beginPass(a.clientNode.Spec, a.patterns)
 	if err == nil {
 		p.onlyVolumes()
 		err = p.carryOut(ctx)
 	}
 	if err != nil {
-		logr.FromContextOrDiscard(ctx).Error(err, "The read-ahead of volumes waits for the next look")
+		logr.FromContextOrDiscard(ctx).Error(err, "Cannot apply the read-ahead of volumes, trying again at the next check")
 		return
 	}
-	p.forget(false)
-	out := p.outcome(a.node.Spec)
-	a.out.volumes = out.volumes
-	if out.failed && !a.out.failed {
-		a.out.failed, a.retryAt = true, a.clock.Now().Add(driftInterval)
+	p.forgetRestored(false)
+	out := p.sumUp(a.clientNode.Spec)
+	a.outcome.volumes = out.volumes
+	if out.failed && !a.outcome.failed {
+		a.outcome.failed, a.retryAt = true, a.clock.Now().Add(driftInterval)
 	}
 	a.readTable()
 }
 
-// finish keeps an outcome, and when to try again where something failed.
-func (a *Agent) finish(out outcome) {
-	a.out = out
+// keepOutcome keeps an outcome, and when to try again where something failed.
+func (a *Agent) keepOutcome(out outcome) {
+	a.outcome = out
 	if !out.failed {
 		a.retries = 0
 		return
@@ -266,11 +265,11 @@ func (a *Agent) finish(out outcome) {
 
 func (a *Agent) removeJournal(ctx context.Context) {
 	if _, err := a.host.Journal.Remove(a.boot.id); err != nil {
-		logr.FromContextOrDiscard(ctx).Error(err, "The journal holds nothing more and is still there")
+		logr.FromContextOrDiscard(ctx).Error(err, "Cannot remove the empty journal")
 	}
 }
 
-// readMounts looks at the mount table often, and at all of the mounts' numbers when it has changed or a minute has
+// readMounts reads the mount table often, and all of the mounts' numbers when it has changed or a minute has
 // passed: then it returns true.
 func (a *Agent) readMounts() bool {
 	now := a.clock.Now()
@@ -297,7 +296,7 @@ func (a *Agent) readTable() bool {
 
 // wakeAt is when something is due again.
 func (a *Agent) wakeAt() time.Time {
-	if a.node == nil {
+	if a.clientNode == nil {
 		return a.clock.Now().Add(driftInterval)
 	}
 	at := a.driftAt
@@ -309,4 +308,4 @@ func (a *Agent) wakeAt() time.Time {
 	return at
 }
 
-func jitter(d time.Duration) time.Duration { return d + rand.N(d/4) }
+func addJitter(d time.Duration) time.Duration { return d + rand.N(d/4) }

@@ -29,12 +29,12 @@ func declared() []v1alpha1.NodeSetting {
 func TestWhatIsDeclaredIsAppliedStagedAndReported(t *testing.T) {
 	w := newWorld(t)
 	w.declare(declared()...)
-	w.settle(w.agent())
+	w.runUntilIdle(w.agent())
 
-	got := w.node.Status
+	got := w.clientNode.Status
 	want := v1alpha1.StorageClientNodeStatus{
-		ObservedGeneration: 1, Hash: w.node.Spec.Hash, BootID: "boot-1", KernelVersion: "6.1.0-test",
-		Bootloader: &v1alpha1.Bootloader{Type: v1alpha1.BootloaderGrubDebian},
+		ObservedGeneration: 1, Hash: w.clientNode.Spec.Hash, BootID: "boot-1", KernelVersion: "6.1.0-test",
+		Bootloader: &v1alpha1.Bootloader{Type: v1alpha1.BootloaderGrubDebian, Proven: true},
 		Settings: []v1alpha1.SettingStatus{
 			{Key: ihash, Desired: "16777216", TakesEffect: v1alpha1.EffectReboot, State: v1alpha1.SettingPending},
 			{
@@ -58,9 +58,9 @@ func TestWhatIsDeclaredIsAppliedStagedAndReported(t *testing.T) {
 func TestARestartChangesNothing(t *testing.T) {
 	w := newWorld(t)
 	w.declare(declared()...)
-	w.settle(w.agent())
+	w.runUntilIdle(w.agent())
 	w.log = nil
-	w.settle(w.agent())
+	w.runUntilIdle(w.agent())
 	if diff := cmp.Diff([]string{"status"}, w.log); diff != "" {
 		t.Errorf("changes after a restart (-want +got):\n%s", diff)
 	}
@@ -70,10 +70,10 @@ func TestNothingHappensWithoutAnObject(t *testing.T) {
 	w := newWorld(t)
 	w.declare(declared()...)
 	a := w.agent()
-	for _, node := range []*v1alpha1.StorageClientNode{nil, w.node.DeepCopy(), nil} {
-		a.take(node)
+	for _, node := range []*v1alpha1.StorageClientNode{nil, w.clientNode.DeepCopy(), nil} {
+		a.takeClientNode(node)
 	}
-	a.turn(t.Context())
+	a.runPass(t.Context())
 	if len(w.log) != 0 {
 		t.Errorf("changed %v", w.log)
 	}
@@ -122,14 +122,14 @@ func TestRemovalAndRelease(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.declare(test.before...)
-			a := w.settle(w.agent())
+			a := w.runUntilIdle(w.agent())
 			if test.reboot {
 				w.boot()
-				a = w.settle(w.agent())
+				a = w.runUntilIdle(w.agent())
 			}
 			w.declare(test.after...)
 			w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = test.release })
-			w.settle(a)
+			w.runUntilIdle(a)
 			if diff := cmp.Diff(test.live, w.live); diff != "" {
 				t.Errorf("live (-want +got):\n%s", diff)
 			}
@@ -140,10 +140,10 @@ func TestRemovalAndRelease(t *testing.T) {
 			if diff := cmp.Diff(test.journal, held); diff != "" {
 				t.Errorf("journal (-want +got):\n%s", diff)
 			}
-			if got := w.node.Status.Restored; got != test.restored {
+			if got := w.clientNode.Status.Restored; got != test.restored {
 				t.Errorf("restored is %v, want %v", got, test.restored)
 			}
-			if diff := cmp.Diff(test.rebootBy, w.node.Status.RebootRequiredBy); diff != "" {
+			if diff := cmp.Diff(test.rebootBy, w.clientNode.Status.RebootRequiredBy); diff != "" {
 				t.Errorf("rebootRequiredBy (-want +got):\n%s", diff)
 			}
 		})
@@ -153,13 +153,13 @@ func TestRemovalAndRelease(t *testing.T) {
 func TestTheJournalGoesAfterTheRestoringReboot(t *testing.T) {
 	w := newWorld(t)
 	w.declare(declared()...)
-	w.settle(w.agent())
+	w.runUntilIdle(w.agent())
 	w.boot()
-	a := w.settle(w.agent())
+	a := w.runUntilIdle(w.agent())
 	w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
-	a = w.settle(a)
+	a = w.runUntilIdle(a)
 	w.permit("restore")
-	w.settle(a)
+	w.runUntilIdle(a)
 	if diff := cmp.Diff([]string{"restore"}, w.reboots); diff != "" {
 		t.Errorf("reboots (-want +got):\n%s", diff)
 	}
@@ -169,7 +169,7 @@ func TestTheJournalGoesAfterTheRestoringReboot(t *testing.T) {
 	if _, err := os.Stat(filepath.Dir(filepath.Join(w.dir, journal.Dir))); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the journal's directory is still there: %v", err)
 	}
-	if s := w.node.Status; !s.Restored || s.RebootRequired || len(s.Settings) != 0 {
+	if s := w.clientNode.Status; !s.Restored || s.RebootRequired || len(s.Settings) != 0 {
 		t.Errorf("status is %+v, want restored and nothing left", s)
 	}
 }
@@ -202,19 +202,19 @@ func tellStory(t *testing.T, w *world) {
 	permits := 0
 	reboot := func(a *Agent) *Agent {
 		for range 3 {
-			if !w.node.Status.RebootRequired {
+			if !w.clientNode.Status.RebootRequired {
 				break
 			}
 			permits++
 			w.permit(fmt.Sprintf("permit-%d", permits))
-			a = w.settle(a)
+			a = w.runUntilIdle(a)
 			w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.RebootPermit = nil })
-			a = w.settle(a)
+			a = w.runUntilIdle(a)
 		}
 		return a
 	}
 	w.declare(declared()...)
-	a := reboot(w.settle(w.agent()))
+	a := reboot(w.runUntilIdle(w.agent()))
 	want := maps.Clone(w.defaults)
 	want[rmem], want[ihash] = "16777216", "16777216"
 	if diff := cmp.Diff(want, w.live); diff != "" {
@@ -228,12 +228,12 @@ func tellStory(t *testing.T, w *world) {
 		t.Errorf("journal after the rollout (-want +got):\n%s", diff)
 	}
 	w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
-	w.settle(reboot(w.settle(a)))
+	w.runUntilIdle(reboot(w.runUntilIdle(a)))
 	if diff := cmp.Diff(w.defaults, w.live); diff != "" {
 		t.Errorf("live after the release (-want +got):\n%s", diff)
 	}
-	if !w.node.Status.Restored || w.journal() != nil || len(w.files) != 0 || len(w.menu) != 0 {
-		t.Errorf("left: restored %v, journal %v, files %v, menu %v", w.node.Status.Restored, w.journal(), w.files, w.menu)
+	if !w.clientNode.Status.Restored || w.journal() != nil || len(w.files) != 0 || len(w.menu) != 0 {
+		t.Errorf("left: restored %v, journal %v, files %v, menu %v", w.clientNode.Status.Restored, w.journal(), w.files, w.menu)
 	}
 	used := map[string]int{}
 	for _, id := range w.reboots {
@@ -247,10 +247,10 @@ func tellStory(t *testing.T, w *world) {
 func TestTheOriginalOutlivesChangesAndForeignValues(t *testing.T) {
 	w := newWorld(t)
 	w.declare(setting(rmem, "16777216"))
-	a := w.settle(w.agent())
+	a := w.runUntilIdle(w.agent())
 	w.live[rmem] = "4194304"
 	w.declare(setting(rmem, "33554432"))
-	w.settle(a)
+	w.runUntilIdle(a)
 	want := map[string]journal.Entry{
 		rmem: {Original: host.Original{Present: true, Value: "212992"}, Profile: "p", Applied: "33554432"},
 	}
@@ -265,16 +265,16 @@ func TestNothingIsChangedWithoutAJournal(t *testing.T) {
 		"a torn journal":   {journal.File, `{"version": 1, "entr`, "parse"},
 		"a newer journal":  {journal.File, `{"version": 7}`, "version 7, this build knows version 1"},
 		"an unknown field": {journal.File, `{"version": 1, "more": 1}`, "unknown field"},
-		"a lost journal":   {trace, "net.core.rmem_max = 1\n", "is missing, but " + trace + " is there"},
+		"a lost journal":   {trace, "net.core.rmem_max = 1\n", "is missing, but " + trace + " exists"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.write(test.file, test.content)
 			w.declare(declared()...)
-			a := w.settle(w.agent())
+			a := w.runUntilIdle(w.agent())
 			w.permit("p1")
-			w.settle(a)
+			w.runUntilIdle(a)
 			if diff := cmp.Diff(w.defaults, w.live); diff != "" {
 				t.Errorf("live (-want +got):\n%s", diff)
 			}
@@ -286,13 +286,13 @@ func TestNothingIsChangedWithoutAJournal(t *testing.T) {
 					t.Errorf("%s is %s %q, want Failed with %q", key, w.state(key), w.message(key), test.message)
 				}
 			}
-			if w.node.Status.Hash != "" {
-				t.Errorf("reports hash %s", w.node.Status.Hash)
+			if w.clientNode.Status.Hash != "" {
+				t.Errorf("reports hash %s", w.clientNode.Status.Hash)
 			}
 			if got, _ := os.ReadFile(filepath.Join(w.dir, test.file)); string(got) != test.content {
 				t.Errorf("%s was overwritten with %q", test.file, got)
 			}
-			if r := w.node.Status.Reboot; r.Phase != v1alpha1.RebootRefused || r.Message != "the settings could not be carried out" {
+			if r := w.clientNode.Status.Reboot; r.Phase != v1alpha1.RebootRefused || r.Message != "the settings could not be applied" {
 				t.Errorf("the permit is %+v, want Refused", r)
 			}
 		})
@@ -306,11 +306,11 @@ func TestARepairedJournalIsTakenUp(t *testing.T) {
 	a := w.agent()
 	for range 3 {
 		w.clock.Step(maxRetry)
-		w.turn(a)
+		w.runPass(a)
 	}
 	w.write(journal.File, `{"version": 1}`)
 	w.clock.Step(driftInterval)
-	w.turn(a)
+	w.runPass(a)
 	if w.state(rmem) != v1alpha1.SettingInSync {
 		t.Errorf("%s %q, want InSync", w.state(rmem), w.message(rmem))
 	}
@@ -320,7 +320,7 @@ func TestNothingIsChangedWhenTheJournalCannotBeWritten(t *testing.T) {
 	w := newWorld(t)
 	w.journalErr = errors.New("no space left on device")
 	w.declare(declared()...)
-	w.settle(w.agent())
+	w.runUntilIdle(w.agent())
 	if diff := cmp.Diff(w.defaults, w.live); diff != "" || len(w.files) != 0 || len(w.menu) != 0 {
 		t.Errorf("changed: files %v, menu %v, live (-want +got):\n%s", w.files, w.menu, diff)
 	}
@@ -345,7 +345,7 @@ func TestTheFenceHasTheLastWord(t *testing.T) {
 		},
 		"a subject that this agent does not have": {
 			setting: setting("module/sunrpc/tcp_max_slot_table_entries", "128"), want: v1alpha1.SettingUnsupported,
-			message: "nothing in this node's agent serves module",
+			message: "this node's agent does not support module",
 		},
 		"a parameter that the host's own list admits": {
 			setting: setting("sysctl/kernel.some_thing", "1"), allow: "# ours\n\nsysctl/kernel[.]some_.*\n",
@@ -353,7 +353,7 @@ func TestTheFenceHasTheLastWord(t *testing.T) {
 		},
 		"a host's list that is broken": {
 			setting: setting("sysctl/kernel.some_thing", "1"), allow: "sysctl/(\n",
-			want: v1alpha1.SettingUnsupported, message: AllowFile + " does not count",
+			want: v1alpha1.SettingUnsupported, message: AllowFile + " is ignored",
 		},
 	}
 	for name, test := range tests {
@@ -363,7 +363,7 @@ func TestTheFenceHasTheLastWord(t *testing.T) {
 				w.write(AllowFile, test.allow)
 			}
 			w.declare(test.setting)
-			w.settle(w.agent())
+			w.runUntilIdle(w.agent())
 			key := test.setting.Key
 			if w.state(key) != test.want || !strings.Contains(w.message(key), test.message) {
 				t.Errorf("%s %q, want %s with %q", w.state(key), w.message(key), test.want, test.message)
@@ -378,9 +378,9 @@ func TestTheFenceHasTheLastWord(t *testing.T) {
 func TestARefusedValueLeavesTheLastAcceptedOne(t *testing.T) {
 	w := newWorld(t)
 	w.declare(declared()...)
-	a := w.settle(w.agent())
+	a := w.runUntilIdle(w.agent())
 	w.declare(setting(ihash, "16777216"), setting(rmem, "1"))
-	w.settle(a)
+	w.runUntilIdle(a)
 	if w.live[rmem] != "16777216" || w.state(rmem) != v1alpha1.SettingFailed {
 		t.Errorf("live %s, state %s; want the old value and Failed", w.live[rmem], w.state(rmem))
 	}
@@ -392,14 +392,14 @@ func TestWhatCannotWorkIsNeitherJournalledNorApplied(t *testing.T) {
 			w := newWorld(t)
 			w.cannot[rmem] = state
 			w.declare(setting(rmem, "16777216"))
-			a := w.settle(w.agent())
+			a := w.runUntilIdle(w.agent())
 			if len(w.journal()) != 0 || len(w.files) != 0 || w.state(rmem) != v1alpha1.SettingState(state) {
 				t.Errorf("journal %v, files %v, state %s; want none and %s", w.journal(), w.files, w.state(rmem), state)
 			}
 			// What kept it from working is over, e.g. its module is loaded.
 			delete(w.cannot, rmem)
 			w.clock.Step(maxRetry)
-			w.settle(a)
+			w.runUntilIdle(a)
 			if w.state(rmem) != v1alpha1.SettingInSync || w.journal()[rmem].Original.Value != "212992" {
 				t.Errorf("state %s, journal %v; want InSync and the original", w.state(rmem), w.journal())
 			}
@@ -418,30 +418,30 @@ func TestFailuresAreReportedAndTriedAgain(t *testing.T) {
 			breaks(w, errors.New("disk on fire"))
 			w.declare(declared()...)
 			a := w.agent()
-			w.turn(a)
+			w.runPass(a)
 			if w.state(rmem) != v1alpha1.SettingFailed || !strings.Contains(w.message(rmem), "disk on fire") {
 				t.Errorf("%s %q, want Failed and why", w.state(rmem), w.message(rmem))
 			}
-			if w.node.Status.Hash != w.node.Spec.Hash {
-				t.Errorf("hash %q is not reported", w.node.Status.Hash)
+			if w.clientNode.Status.Hash != w.clientNode.Spec.Hash {
+				t.Errorf("hash %q is not reported", w.clientNode.Status.Hash)
 			}
 			w.clock.Step(driftInterval - time.Second)
-			w.turn(a)
+			w.runPass(a)
 			w.clock.Step(driftInterval + time.Second)
-			w.turn(a)
+			w.runPass(a)
 			w.clock.Step(driftInterval)
-			w.turn(a)
+			w.runPass(a)
 			if w.state(rmem) != v1alpha1.SettingFailed || !strings.Contains(w.message(rmem), "disk on fire") {
 				t.Errorf("%s %q before it is tried again, want Failed and why", w.state(rmem), w.message(rmem))
 			}
 			w.permit("p1")
-			w.settle(a)
-			if len(w.reboots) != 0 || w.node.Status.Reboot.Phase != v1alpha1.RebootRefused {
-				t.Errorf("rebooted %v with what was not staged, status %+v", w.reboots, w.node.Status.Reboot)
+			w.runUntilIdle(a)
+			if len(w.reboots) != 0 || w.clientNode.Status.Reboot.Phase != v1alpha1.RebootRefused {
+				t.Errorf("rebooted %v with what was not staged, status %+v", w.reboots, w.clientNode.Status.Reboot)
 			}
 			breaks(w, nil)
 			w.clock.Step(maxRetry)
-			w.settle(a)
+			w.runUntilIdle(a)
 			if w.state(rmem) != v1alpha1.SettingInSync || w.live[rmem] != "16777216" {
 				t.Errorf("%s, live %s; want InSync", w.state(rmem), w.live[rmem])
 			}
@@ -455,7 +455,7 @@ func TestWhatFailsIsTriedLessAndLess(t *testing.T) {
 	w.declare(setting(rmem, "16777216"))
 	a := w.agent()
 	for range 60 {
-		w.turn(a)
+		w.runPass(a)
 		w.clock.Step(driftInterval)
 	}
 	if w.applies < 4 || w.applies > 8 {
@@ -470,15 +470,15 @@ func TestMountsAreReadAgain(t *testing.T) {
 	w := newWorld(t)
 	w.mountErr = errors.New("no mountinfo")
 	w.declare(setting(rmem, "16777216"))
-	a := w.settle(w.agent())
+	a := w.runUntilIdle(w.agent())
 	w.mountErr = nil
-	w.settle(a)
-	if got := w.node.Status.BusyMountsOmitted; got != 0 {
+	w.runUntilIdle(a)
+	if got := w.clientNode.Status.BusyMountsOmitted; got != 0 {
 		t.Errorf("%d mounts are still unknown", got)
 	}
 	w.mounts = []mounts.Mount{{MountPoint: "/m", FSType: "nfs", Connections: 4}}
-	w.settle(a)
-	if got := w.node.Status.Mounts; len(got) != 1 || got[0].Connections != 4 {
+	w.runUntilIdle(a)
+	if got := w.clientNode.Status.Mounts; len(got) != 1 || got[0].Connections != 4 {
 		t.Errorf("mounts are %+v, want the new numbers within a minute", got)
 	}
 }
@@ -486,31 +486,31 @@ func TestMountsAreReadAgain(t *testing.T) {
 func TestLiveDriftIsHealedAndBootDriftWaitsForAPermit(t *testing.T) {
 	w := newWorld(t)
 	w.declare(declared()...)
-	w.settle(w.agent())
+	w.runUntilIdle(w.agent())
 	w.boot()
-	a := w.settle(w.agent())
+	a := w.runUntilIdle(w.agent())
 
 	w.live[rmem] = "4096"
-	w.settle(a)
+	w.runUntilIdle(a)
 	if w.live[rmem] != "16777216" || w.state(rmem) != v1alpha1.SettingInSync {
 		t.Errorf("live %s, %s; want healed", w.live[rmem], w.state(rmem))
 	}
 	// In force and gone from the menu: staged again, and nothing to reboot for.
 	delete(w.menu, ihash)
-	w.settle(a)
-	if w.state(ihash) != v1alpha1.SettingInSync || w.menu[ihash] == "" || w.node.Status.RebootRequired {
-		t.Errorf("%s, menu %v, reboot required %v; want staged again", w.state(ihash), w.menu, w.node.Status.RebootRequired)
+	w.runUntilIdle(a)
+	if w.state(ihash) != v1alpha1.SettingInSync || w.menu[ihash] == "" || w.clientNode.Status.RebootRequired {
+		t.Errorf("%s, menu %v, reboot required %v; want staged again", w.state(ihash), w.menu, w.clientNode.Status.RebootRequired)
 	}
 	// Neither in force nor in the menu: staged again, and a reboot that waits for its permit.
 	delete(w.menu, ihash)
 	w.boot()
-	a = w.settle(w.agent())
-	if w.state(ihash) != v1alpha1.SettingPending || !w.node.Status.RebootRequired || len(w.reboots) != 0 {
+	a = w.runUntilIdle(w.agent())
+	if w.state(ihash) != v1alpha1.SettingPending || !w.clientNode.Status.RebootRequired || len(w.reboots) != 0 {
 		t.Errorf("%s, reboot required %v, reboots %v; want Pending, true, none",
-			w.state(ihash), w.node.Status.RebootRequired, w.reboots)
+			w.state(ihash), w.clientNode.Status.RebootRequired, w.reboots)
 	}
 	w.permit("p1")
-	w.settle(a)
+	w.runUntilIdle(a)
 	if w.state(ihash) != v1alpha1.SettingInSync || len(w.reboots) != 1 {
 		t.Errorf("%s after %v; want InSync by the permit's reboot", w.state(ihash), w.reboots)
 	}
@@ -531,26 +531,26 @@ func driftCount(t *testing.T, a *Agent) float64 {
 func TestASettingThatFlipsIsLeftAlone(t *testing.T) {
 	w := newWorld(t)
 	w.declare(setting(rmem, "16777216"))
-	a := w.settle(w.agent())
+	a := w.runUntilIdle(w.agent())
 	heals := 0
 	for range 20 {
 		w.live[rmem] = "4096"
 		w.clock.Step(driftInterval)
-		w.turn(a)
+		w.runPass(a)
 		if w.live[rmem] == "16777216" {
 			heals++
 		}
 	}
 	w.clock.Step(reportInterval + reportInterval/2)
-	w.turn(a)
-	if counted := driftCount(t, a); heals != maxFlips || counted != maxFlips {
-		t.Errorf("healed %d times and counted %v, want %d", heals, counted, maxFlips)
+	w.runPass(a)
+	if counted := driftCount(t, a); heals != maxHeals || counted != maxHeals {
+		t.Errorf("healed %d times and counted %v, want %d", heals, counted, maxHeals)
 	}
-	if w.state(rmem) != v1alpha1.SettingDrifted || w.message(rmem) != leftAlone {
+	if w.state(rmem) != v1alpha1.SettingDrifted || w.message(rmem) != leftAloneMessage {
 		t.Errorf("%s %q, want Drifted and why", w.state(rmem), w.message(rmem))
 	}
-	w.clock.Step(flipWindow)
-	w.turn(a)
+	w.clock.Step(healWindow)
+	w.runPass(a)
 	if w.live[rmem] != "16777216" {
 		t.Errorf("not healed after an hour")
 	}
@@ -559,11 +559,11 @@ func TestASettingThatFlipsIsLeftAlone(t *testing.T) {
 func TestDriftIsHealedWhileTheAPIServerIsAway(t *testing.T) {
 	w := newWorld(t)
 	w.declare(declared()...)
-	a := w.settle(w.agent())
+	a := w.runUntilIdle(w.agent())
 	away := errors.New("connection refused")
 	w.getErr, w.writeErr = away, func(v1alpha1.StorageClientNodeStatus) error { return away }
 	w.live[rmem] = "4096"
-	w.settle(a)
+	w.runUntilIdle(a)
 	if w.live[rmem] != "16777216" {
 		t.Errorf("live %s, want healed", w.live[rmem])
 	}
@@ -572,11 +572,11 @@ func TestDriftIsHealedWhileTheAPIServerIsAway(t *testing.T) {
 func TestStatusWritesAreFew(t *testing.T) {
 	w := newWorld(t)
 	w.declare(setting(rmem, "16777216"))
-	a := w.settle(w.agent())
+	a := w.runUntilIdle(w.agent())
 	w.writes = 0
 	for i := range 120 {
 		w.busy = []mounts.Busy{{MountPoint: fmt.Sprintf("/m%d", i), FSType: "nfs"}}
-		w.turn(a)
+		w.runPass(a)
 		w.clock.Step(time.Second)
 	}
 	if w.writes == 0 || w.writes > 12 {
@@ -585,12 +585,12 @@ func TestStatusWritesAreFew(t *testing.T) {
 	w.writes = 0
 	w.busy = nil
 	w.clock.Step(mountsInterval)
-	w.turn(a)
-	if w.writes != 1 || len(w.node.Status.BusyMounts) != 0 {
-		t.Errorf("%d writes, %v; want the last mount's going to be told at once", w.writes, w.node.Status.BusyMounts)
+	w.runPass(a)
+	if w.writes != 1 || len(w.clientNode.Status.BusyMounts) != 0 {
+		t.Errorf("%d writes, %v; want the last mount's going to be told at once", w.writes, w.clientNode.Status.BusyMounts)
 	}
 	w.writes = 0
-	w.settle(a)
+	w.runUntilIdle(a)
 	if w.writes != 0 {
 		t.Errorf("%d writes without a change", w.writes)
 	}
@@ -606,8 +606,8 @@ func TestUnknownMountsHoldAReboot(t *testing.T) {
 			w := newWorld(t)
 			arrange(w)
 			w.declare(declared()...)
-			w.settle(w.agent())
-			if w.node.Status.BusyMountsOmitted == 0 {
+			w.runUntilIdle(w.agent())
+			if w.clientNode.Status.BusyMountsOmitted == 0 {
 				t.Errorf("what is not known looks like nothing")
 			}
 		})
@@ -617,45 +617,45 @@ func TestUnknownMountsHoldAReboot(t *testing.T) {
 func TestAnObjectThatIsMadeAnewIsReportedAnew(t *testing.T) {
 	w := newWorld(t)
 	w.declare(declared()...)
-	a := w.settle(w.agent())
-	w.node.UID, w.node.Status = "u2", v1alpha1.StorageClientNodeStatus{}
-	w.turn(a)
-	if w.node.Status.ObservedGeneration != w.node.Generation {
-		t.Errorf("the new object has no status: %+v", w.node.Status)
+	a := w.runUntilIdle(w.agent())
+	w.clientNode.UID, w.clientNode.Status = "u2", v1alpha1.StorageClientNodeStatus{}
+	w.runPass(a)
+	if w.clientNode.Status.ObservedGeneration != w.clientNode.Generation {
+		t.Errorf("the new object has no status: %+v", w.clientNode.Status)
 	}
 }
 
 func TestOldTransportsDoNotHoldARelease(t *testing.T) {
 	w := newWorld(t)
 	w.declare(setting(rmem, "16777216"))
-	a := w.settle(w.agent())
+	a := w.runUntilIdle(w.agent())
 	w.oldTransports[rmem] = true
 	w.declare()
-	w.settle(a)
+	w.runUntilIdle(a)
 	if w.state(rmem) != v1alpha1.SettingPending || len(w.journal()) != 1 {
 		t.Errorf("%s, journal %v; want Pending until the last old transport is gone", w.state(rmem), w.journal())
 	}
 	w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
-	w.settle(a)
-	if !w.node.Status.Restored || w.journal() != nil {
-		t.Errorf("restored %v, journal %v; want true, none", w.node.Status.Restored, w.journal())
+	w.runUntilIdle(a)
+	if !w.clientNode.Status.Restored || w.journal() != nil {
+		t.Errorf("restored %v, journal %v; want true, none", w.clientNode.Status.Restored, w.journal())
 	}
 }
 
 func TestAPermitUsedInThisBootKeepsTheJournal(t *testing.T) {
 	w := newWorld(t)
 	w.declare(declared()...)
-	a := w.settle(w.agent())
+	a := w.runUntilIdle(w.agent())
 	w.rebootErr = errors.New("refused")
 	w.permit("p1")
-	a = w.settle(a)
+	a = w.runUntilIdle(a)
 	w.rebootErr = nil
 	w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
-	w.settle(a)
-	w.node.Status.Reboot = nil
+	w.runUntilIdle(a)
+	w.clientNode.Status.Reboot = nil
 	w.declare(declared()...)
 	w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = false })
-	w.settle(w.agent())
+	w.runUntilIdle(w.agent())
 	if len(w.reboots) != 0 {
 		t.Errorf("rebooted with a permit that was used up: %v", w.reboots)
 	}
@@ -669,10 +669,10 @@ func TestWhatIsRetainedPassesTheFenceToo(t *testing.T) {
 	w.defaults[key], w.live[key] = "0", "0"
 	w.write(AllowFile, key+"\n")
 	w.declare(retain)
-	a := w.settle(w.agent())
+	a := w.runUntilIdle(w.agent())
 	w.write(AllowFile, "")
 	w.declare()
-	w.settle(a)
+	w.runUntilIdle(a)
 	if w.live[key] != "0" || len(w.journal()) != 0 {
 		t.Errorf("live %s, journal %v; want put back", w.live[key], w.journal())
 	}
@@ -704,7 +704,7 @@ func TestWhatTheRolloutWaitsForIsToldAtOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			changed := base.DeepCopy()
 			test.change(changed)
-			if got := urgent(base, *changed); got != test.want {
+			if got := isUrgent(base, *changed); got != test.want {
 				t.Errorf("urgent is %v, want %v", got, test.want)
 			}
 		})
@@ -734,8 +734,8 @@ func TestStatusFitsTheAPI(t *testing.T) {
 	if network != 100 {
 		t.Errorf("%d network mounts kept, want all 100", network)
 	}
-	if len(list[0].Server) > maxName || !utf8.ValidString(list[0].Server) {
-		t.Errorf("server is %d bytes", len(list[0].Server))
+	if utf8.RuneCountInString(list[0].Server) > maxName || !utf8.ValidString(list[0].Server) {
+		t.Errorf("server is %d characters", utf8.RuneCountInString(list[0].Server))
 	}
 	if diff := cmp.Diff([]string{"u"}, list[0].PodUIDs); diff != "" {
 		t.Errorf("pods (-want +got):\n%s", diff)

@@ -59,21 +59,21 @@ func (h *faultyHost) Run(ctx context.Context, argv ...string) ([]byte, error) {
 
 // pass is one pass of the agent, without its loop. It tells the states and what is to be forgotten.
 func (h *faultyHost) pass() (map[string]v1alpha1.SettingState, bool, error) {
-	p, err := h.host.begin(h.spec, nil)
+	p, err := h.host.beginPass(h.spec, nil)
 	if err == nil {
 		err = p.carryOut(h.t.Context())
 	}
 	if err != nil {
 		return nil, false, err
 	}
-	p.forget(h.spec.Release)
-	out := p.outcome(h.spec)
+	p.forgetRestored(h.spec.Release)
+	out := p.sumUp(h.spec)
 	states := map[string]v1alpha1.SettingState{}
 	for _, s := range out.settings {
 		states[s.Key] = s.State
 	}
 	if out.restored {
-		boot, err := h.host.boot()
+		boot, err := h.host.readBoot()
 		if err == nil {
 			_, err = h.host.Journal.Remove(boot.id)
 		}
@@ -107,7 +107,7 @@ func (h *faultyHost) settled() map[string]v1alpha1.SettingState {
 
 // everything are the files that a pass may change, but for the journal.
 func (h *faultyHost) everything() map[string]string {
-	files := hosttest.Tree(h.t, h.dir, "/etc", "/boot", "/sys", "/run", "/proc/sys", "/proc/1", "/var/lib/storage-client")
+	files := hosttest.ReadTree(h.t, h.dir, "/etc", "/boot", "/sys", "/run", "/proc/sys", "/proc/1", "/var/lib/storage-client")
 	for name := range files {
 		if strings.HasSuffix(name, "/boot_id") || strings.HasSuffix(name, "/journal.json") {
 			delete(files, name)

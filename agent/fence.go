@@ -26,7 +26,7 @@ type fence struct {
 	note string
 }
 
-// newFence reads the host's list anew, so that a change to it counts without a restart. A list that cannot be read
+// newFence reads the host's list again, so that a change to it counts without a restart. A list that cannot be read
 // admits nothing.
 func newFence(files host.FS, subjects []host.Subject, patterns []string) (fence, error) {
 	f := fence{subjects: map[string]bool{}}
@@ -40,7 +40,7 @@ func newFence(files host.FS, subjects []host.Subject, patterns []string) (fence,
 	if err == nil {
 		return f, nil
 	}
-	f.note = AllowFile + " does not count: " + err.Error()
+	f.note = AllowFile + " is ignored: " + err.Error()
 	f.allowed, err = catalogue.NewAllowList(patterns)
 	return f, err
 }
@@ -83,18 +83,18 @@ func (f fence) checkVolume(volume v1alpha1.NodeVolume) *refusal {
 	size := *volume.ReadAheadKiB
 	switch {
 	case !volumeName.MatchString(volume.Name):
-		return &refusal{state: v1alpha1.SettingFailed, message: "refused by this node's agent: no name of a volume"}
+		return &refusal{state: v1alpha1.SettingFailed, message: "refused by this node's agent: invalid volume name"}
 	case size < minReadAhead || size > maxReadAhead:
 		return &refusal{state: v1alpha1.SettingFailed, message: fmt.Sprintf("refused by this node's agent: must be %d to %d KiB", minReadAhead, maxReadAhead)}
 	case !f.subjects[readahead.VolumesName]:
-		return &refusal{state: v1alpha1.SettingUnsupported, message: "nothing in this node's agent sets it"}
+		return &refusal{state: v1alpha1.SettingUnsupported, message: "this node's agent does not support it"}
 	}
 	return nil
 }
 
-// check returns nil for a setting that may be applied. A key that nothing here knows is Unsupported: a newer
+// checkSetting returns nil for a setting that may be applied. A key that nothing here knows is Unsupported: a newer
 // manager may know more than this agent. A value that is wrong for a known key is Failed.
-func (f fence) check(key, value string) *refusal {
+func (f fence) checkSetting(key, value string) *refusal {
 	err := f.allowed.Check(key, value)
 	if err != nil {
 		state, message := v1alpha1.SettingUnsupported, err.Error()
@@ -106,7 +106,7 @@ func (f fence) check(key, value string) *refusal {
 		return &refusal{state: state, message: "refused by this node's agent: " + message}
 	}
 	if subject, _, _ := strings.Cut(key, "/"); !f.subjects[subject] {
-		return &refusal{state: v1alpha1.SettingUnsupported, message: "nothing in this node's agent serves " + subject}
+		return &refusal{state: v1alpha1.SettingUnsupported, message: "this node's agent does not support " + subject}
 	}
 	return nil
 }

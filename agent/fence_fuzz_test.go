@@ -118,7 +118,7 @@ func FuzzNothingButPermittedBytesReachesAFile(f *testing.F) {
 	f.Fuzz(func(t *testing.T, key, value, key2, value2 string, mode byte) {
 		everyKey, image := mode&1 != 0, mode&2 != 0
 		dir := fuzzHost(t)
-		before := hosttest.Tree(t, dir, "/")
+		before := hosttest.ReadTree(t, dir, "/")
 		files, err := host.OpenFS(dir)
 		if err != nil {
 			t.Fatal(err)
@@ -133,21 +133,21 @@ func FuzzNothingButPermittedBytesReachesAFile(f *testing.F) {
 		}
 		h := NewHost(files, &hosttest.Commands{Dir: dir, KernelLog: kernelLog(262144)}, nil, "/var/lib/kubelet")
 		spec := v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{setting(key, value), setting(key2, value2)}}
-		p, err := h.begin(spec, patterns)
+		p, err := h.beginPass(spec, patterns)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := p.carryOut(context.Background()); err != nil {
 			t.Fatal(err)
 		}
-		checkFiles(t, before, hosttest.Tree(t, dir, "/"), everyKey)
+		checkFiles(t, before, hosttest.ReadTree(t, dir, "/"), everyKey)
 	})
 }
 
 // fuzzHost copies a host to memory, where a sync costs nothing.
 func fuzzHost(t *testing.T) string {
 	t.Helper()
-	from := hosttest.Copy
+	from := hosttest.CopyHost
 	if info, err := os.Stat("/dev/shm"); err == nil && info.IsDir() {
 		dir, err := os.MkdirTemp("/dev/shm", "storage-client-fuzz-")
 		if err == nil {

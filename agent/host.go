@@ -20,6 +20,7 @@ import (
 	"github.com/storageclient/operator/agent/host/tuned"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/mountoptions"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 const (
@@ -29,13 +30,13 @@ const (
 
 // API is what the loop needs of the API server. Package apiclient is it.
 type API interface {
-	// Get reads the node's object live, not from a cache.
+	// Get reads the client node live, not from a cache.
 	Get(ctx context.Context) (*v1alpha1.StorageClientNode, error)
-	// Follow calls changed with the object as it is and at every change, and with nil where there is none, until
+	// Follow calls changed with the client node as it is and at every change, and with nil where there is none, until
 	// the context is done.
 	Follow(ctx context.Context, changed func(*v1alpha1.StorageClientNode))
 	// ApplyStatus declares the status, all but rollout. With a resource version, the write is a conflict where the
-	// object has changed since.
+	// client node has changed since.
 	ApplyStatus(
 		ctx context.Context, status v1alpha1.StorageClientNodeStatus, resourceVersion string,
 	) (*v1alpha1.StorageClientNode, error)
@@ -68,7 +69,7 @@ type Host struct {
 	// Rebooter reboots it.
 	Rebooter Rebooter
 	// Bootloader tells how the kernel command line is kept.
-	Bootloader func() v1alpha1.Bootloader
+	Bootloader func() bootloader.Detection
 	// SlotLimit is how many requests a transport that is made now may have in flight, NFSv3 and 4.0 only; 0 where that is
 	// not known. It may be nil.
 	SlotLimit func() int
@@ -80,11 +81,11 @@ type Host struct {
 // NewHost puts the subjects of this build together for the machine whose file system and commands are given.
 func NewHost(fs host.FS, runner host.Runner, rebooter Rebooter, kubeletDir string) Host {
 	reader := mounts.NewReader(fs, kubeletDir)
-	held := journal.New(fs, sysctl.DropIn, modprobe.DropIn, bootloader.DropIn, bootloader.Generator,
+	records := journal.New(fs, sysctl.DropIn, modprobe.DropIn, bootloader.DropIn, bootloader.Generator,
 		readahead.UdevRule, readahead.NFSConf, nfsmountconf.DropIn, filesystems.DropIns)
 	modules, byType := modprobe.New(fs, transportsOf(reader)), readahead.New(fs, reader.Entries)
 	byVolume := readahead.NewVolumes(byType, reader.VolumeEntries, func(key string) (host.Original, bool) {
-		entry, ok := held.Entries()[key]
+		entry, ok := records.Entries()[key]
 		return entry.Original, ok
 	})
 	return Host{
@@ -105,9 +106,9 @@ func NewHost(fs host.FS, runner host.Runner, rebooter Rebooter, kubeletDir strin
 				},
 				Differences: differencesOf(mountoptions.XFS),
 			}),
-			bootloader.New(fs, runner, held, bootloader.Options{HashSize: hashSize}),
+			bootloader.New(fs, runner, records, bootloader.Options{HashSize: hashSize}),
 		},
-		Journal:  held,
+		Journal:  records,
 		Mounts:   reader,
 		Rebooter: rebooter,
 		SlotLimit: func() int {
@@ -117,17 +118,19 @@ func NewHost(fs host.FS, runner host.Runner, rebooter Rebooter, kubeletDir strin
 			}
 			return limit
 		},
-		Bootloader: func() v1alpha1.Bootloader {
-			found := bootloader.Detect(fs)
-			return v1alpha1.Bootloader{
-				Type: v1alpha1.BootloaderType(found.Type), Proven: found.Proven, Message: found.Message,
-			}
-		},
+		Bootloader: func() bootloader.Detection { return bootloader.Detect(fs) },
 	}
 }
 
-// attend tells the subjects whether an agent will be there after the next boot.
-func (h Host) attend(attended bool) {
+// bootloaderStatus is what the status and a report say of a boot loader.
+func bootloaderStatus(found bootloader.Detection) v1alpha1.Bootloader {
+	return v1alpha1.Bootloader{
+		Type: v1alpha1.BootloaderType(found.Type), Proven: found.Proven, Message: text.Cut(found.Message, maxMessage),
+	}
+}
+
+// attendBoots tells the subjects whether an agent will be there after the next boot.
+func (h Host) attendBoots(attended bool) {
 	for _, subject := range h.Subjects {
 		if trier, ok := subject.(host.BootTrier); ok {
 			trier.Attend(attended)
@@ -135,8 +138,8 @@ func (h Host) attend(attended bool) {
 	}
 }
 
-// rearm makes the next boot one that is tried once, where one is to be.
-func (h Host) rearm() error {
+// rearmTrial makes the next boot one that is tried once, where one is to be.
+func (h Host) rearmTrial() error {
 	for _, subject := range h.Subjects {
 		if trier, ok := subject.(host.BootTrier); ok {
 			if err := trier.Rearm(); err != nil {
@@ -184,7 +187,7 @@ type boot struct {
 	id, kernelVersion string
 }
 
-func (h Host) boot() (boot, error) {
+func (h Host) readBoot() (boot, error) {
 	id, err := h.FS.ReadValue(bootIDFile)
 	if err != nil {
 		return boot{}, fmt.Errorf("read boot ID: %w", err)

@@ -82,7 +82,7 @@ func (h *storageHost) Run(_ context.Context, argv ...string) ([]byte, error) {
 	case argv[0] == "xfs_info":
 		return []byte("log      =internal log           bsize=4096   blocks=16384, version=2\n         = sectsz=512   sunit=0 blks, lazy-count=1\n"), nil
 	case strings.HasPrefix(command, "tuned-adm verify"):
-		if got := strings.TrimSpace(hosttest.Read(h.t, h.dir, "/proc/sys/vm/dirty_ratio")); got != "10" {
+		if got := strings.TrimSpace(hosttest.ReadFile(h.t, h.dir, "/proc/sys/vm/dirty_ratio")); got != "10" {
 			h.write("/var/log/tuned/tuned.log", "INFO: verifying profile(s): x\nERROR: verify: failed: 'vm.dirty_ratio' = '"+got+"', expected '10'\n")
 			return nil, errors.New("run tuned-adm verify: exit status 1")
 		}
@@ -112,7 +112,7 @@ func (h *storageHost) Run(_ context.Context, argv ...string) ([]byte, error) {
 }
 
 func (h *storageHost) tree() map[string]string {
-	files := hosttest.Tree(h.t, h.dir, "/etc", "/sys", "/proc/sys/vm", "/proc/1", "/var/lib/storage-client")
+	files := hosttest.ReadTree(h.t, h.dir, "/etc", "/sys", "/proc/sys/vm", "/proc/1", "/var/lib/storage-client")
 	files["tuned"] = fmt.Sprint(h.active, h.enabled)
 	return files
 }
@@ -126,7 +126,7 @@ func hostSettings() []v1alpha1.NodeSetting {
 
 func (h *storageHost) states() map[string]v1alpha1.SettingState {
 	states := map[string]v1alpha1.SettingState{}
-	for _, s := range h.node.Status.Settings {
+	for _, s := range h.clientNode.Status.Settings {
 		states[s.Key] = s.State
 	}
 	return states
@@ -136,7 +136,7 @@ func TestHostSettingsGoFromTheObjectToTheHostAndBack(t *testing.T) {
 	h := newStorageHost(t)
 	before := h.tree()
 	h.declare(hostSettings()...)
-	h.settle(h.agent())
+	h.runUntilIdle(h.agent())
 	want := map[string]v1alpha1.SettingState{
 		diskFS: v1alpha1.SettingPending, nfsAll: v1alpha1.SettingInSync, nfsFiler: v1alpha1.SettingInSync,
 		readAhead4: v1alpha1.SettingInSync, dirty: v1alpha1.SettingInSync, profileOf: v1alpha1.SettingInSync,
@@ -144,10 +144,10 @@ func TestHostSettingsGoFromTheObjectToTheHostAndBack(t *testing.T) {
 	if diff := cmp.Diff(want, h.states()); diff != "" {
 		t.Errorf("states (-want +got):\n%s", diff)
 	}
-	if h.node.Status.RebootRequired {
+	if h.clientNode.Status.RebootRequired {
 		t.Error("a mount option asks for a reboot")
 	}
-	if got := hosttest.Read(t, h.dir, "/proc/sys/vm/dirty_ratio"); got != "20\n" {
+	if got := hosttest.ReadFile(t, h.dir, "/proc/sys/vm/dirty_ratio"); got != "20\n" {
 		t.Errorf("vm.dirty_ratio is %q: what is declared wins over tuned's profile", got)
 	}
 	for key, part := range map[string]string{profileOf: "vm.dirty_ratio=10 (declared: vm.dirty_ratio=20)", diskFS: "2048 KiB"} {
@@ -160,15 +160,15 @@ func TestHostSettingsGoFromTheObjectToTheHostAndBack(t *testing.T) {
 	}
 
 	h.log = nil
-	a := h.settle(h.agent())
+	a := h.runUntilIdle(h.agent())
 	if diff := cmp.Diff([]string{"status"}, h.log); diff != "" && len(h.log) > 0 {
 		t.Errorf("changes after a restart:\n%s", diff)
 	}
 
 	h.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
-	h.settle(a)
-	if !h.node.Status.Restored {
-		t.Errorf("not restored: %+v", h.node.Status.Settings)
+	h.runUntilIdle(a)
+	if !h.clientNode.Status.Restored {
+		t.Errorf("not restored: %+v", h.clientNode.Status.Settings)
 	}
 	if diff := cmp.Diff(before, h.tree()); diff != "" {
 		t.Errorf("host (-before +after):\n%s", diff)
@@ -182,11 +182,11 @@ func TestHostSettingsSurviveACrashAnywhere(t *testing.T) {
 		before := h.tree()
 		h.declare(hostSettings()...)
 		h.dieAt = n
-		a := h.settle(h.agent())
+		a := h.runUntilIdle(h.agent())
 		h.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
-		h.settle(a)
-		if diff := cmp.Diff(before, h.tree()); diff != "" || !h.node.Status.Restored {
-			t.Fatalf("after a crash at step %d of %d (-before +after):\n%s%+v", n, h.steps, diff, h.node.Status.Settings)
+		h.runUntilIdle(a)
+		if diff := cmp.Diff(before, h.tree()); diff != "" || !h.clientNode.Status.Restored {
+			t.Fatalf("after a crash at step %d of %d (-before +after):\n%s%+v", n, h.steps, diff, h.clientNode.Status.Settings)
 		}
 		if h.steps < n {
 			return
@@ -197,23 +197,23 @@ func TestHostSettingsSurviveACrashAnywhere(t *testing.T) {
 func TestANewMountHasItsReadAheadAtOnceAndIsNoDrift(t *testing.T) {
 	h := newStorageHost(t)
 	h.declare(setting(readAhead4, "15360"))
-	a := h.settle(h.agent())
-	for i := range 2 * maxFlips {
+	a := h.runUntilIdle(h.agent())
+	for i := range 2 * maxHeals {
 		file := fmt.Sprintf("/sys/class/bdi/0:%d/read_ahead_kb", 60+i)
 		h.write(file, "128\n")
 		h.writeTable(fmt.Sprintf("40 30 0:%d / %s%d rw - nfs4 filer:/b rw,vers=4.1\n", 60+i, pod, i))
 		h.clock.Step(mountsInterval)
-		if h.turn(a) {
+		if h.runPass(a) {
 			t.Fatal("died")
 		}
-		if got := hosttest.Read(t, h.dir, file); got != "15360\n" {
+		if got := hosttest.ReadFile(t, h.dir, file); got != "15360\n" {
 			t.Fatalf("mount %d has %q after %s", i, got, mountsInterval)
 		}
 	}
 	h.write(window, "64\n")
 	h.clock.Step(driftInterval)
-	h.turn(a)
-	if got := hosttest.Read(t, h.dir, window); got != "15360\n" {
+	h.runPass(a)
+	if got := hosttest.ReadFile(t, h.dir, window); got != "15360\n" {
 		t.Errorf("drift is not healed: %q, %s", got, h.message(readAhead4))
 	}
 }
@@ -226,7 +226,7 @@ func TestALostJournalIsSeenByAnyFileOfOurs(t *testing.T) {
 		h := newStorageHost(t)
 		h.write(file, "#\n")
 		h.declare(hostSettings()...)
-		h.settle(h.agent())
+		h.runUntilIdle(h.agent())
 		if h.state(readAhead4) != v1alpha1.SettingFailed || !strings.Contains(h.message(readAhead4), file) {
 			t.Errorf("%s: %s %q", file, h.state(readAhead4), h.message(readAhead4))
 		}
@@ -242,7 +242,7 @@ func TestAHostThatHasNoneOfItChangesNothing(t *testing.T) {
 	}
 	before := h.tree()
 	h.declare(setting(diskFS, "xfs:noatime"), setting(nfsAll, "hard"), setting(profileOf, "latency-performance"))
-	h.settle(h.agent())
+	h.runUntilIdle(h.agent())
 	want := map[string]v1alpha1.SettingState{
 		diskFS: v1alpha1.SettingUnsupported, nfsAll: v1alpha1.SettingUnsupported, profileOf: v1alpha1.SettingUnsupported,
 	}
@@ -262,19 +262,19 @@ func TestAHostThatHasNoneOfItChangesNothing(t *testing.T) {
 func TestAReleaseDoesNotWaitForMountsThatKeepTheirOptions(t *testing.T) {
 	h := newStorageHost(t)
 	h.declare(setting(diskFS, "xfs:noatime,logbsize=256k"))
-	a := h.settle(h.agent())
+	a := h.runUntilIdle(h.agent())
 	h.super = strings.ReplaceAll(h.super, "32k", "256k")
 	h.writeTable()
 	h.clock.Step(driftInterval)
-	h.turn(a)
+	h.runPass(a)
 	if h.state(diskFS) != v1alpha1.SettingInSync {
 		t.Fatalf("%s %q", h.state(diskFS), h.message(diskFS))
 	}
 	h.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
-	h.turn(a)
+	h.runPass(a)
 	h.clock.Step(15 * time.Second)
-	h.turn(a)
-	if !h.node.Status.Restored || len(h.journal()) > 0 || h.node.Status.RebootRequired {
-		t.Errorf("restored %v, journal %v", h.node.Status.Restored, h.journal())
+	h.runPass(a)
+	if !h.clientNode.Status.Restored || len(h.journal()) > 0 || h.clientNode.Status.RebootRequired {
+		t.Errorf("restored %v, journal %v", h.clientNode.Status.Restored, h.journal())
 	}
 }

@@ -66,8 +66,8 @@ var hostCases = map[string]struct {
 		bootloader: v1alpha1.BootloaderGrubDebian,
 		applied:    but(map[string]v1alpha1.SettingState{nfsAll: isNotFor, readAhead4: waits, profileOf: isNotFor, diskFS: isNotFor}),
 		says: map[string]string{
-			nfsAll: "install nfs-common", profileOf: "install the package tuned", diskFS: "nothing that matches", slots: "sunrpc is not loaded",
-			readAhead4: "nothing of this type is mounted", ihash: "staged",
+			nfsAll: "install nfs-common", profileOf: "install the package tuned", diskFS: "no match among", slots: "sunrpc is not loaded",
+			readAhead4: "no mount of this type yet", ihash: "staged",
 		},
 	},
 	"ubuntu-24.04-cloudimg": {
@@ -119,11 +119,11 @@ func TestOneProfileOnEveryHost(t *testing.T) {
 				})
 			}
 			before := b.whatIsKept()
-			if planned := b.look(report.Plan, everything()); len(planned.Settings) != len(test.applied) || planned.Bootloader.Type != test.bootloader {
+			if planned := b.compare(report.Plan, everything()); len(planned.Settings) != len(test.applied) || planned.Bootloader.Type != test.bootloader {
 				t.Errorf("plan: boot loader %s, settings %+v", planned.Bootloader.Type, planned.Settings)
 			}
 			b.expectHost(b.apply(everything()), test.applied, test.says)
-			b.expectHost(b.look(report.Observe, everything()), afterwards(test.applied), nil)
+			b.expectHost(b.compare(report.Observe, everything()), afterwards(test.applied), nil)
 			b.expectHost(b.apply(everything()), test.applied, nil)
 
 			for _, s := range b.restore().Settings {

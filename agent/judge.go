@@ -3,7 +3,6 @@ package agent
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
@@ -12,6 +11,7 @@ import (
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/mountoptions"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 const (
@@ -37,13 +37,13 @@ type mountJudge struct {
 	clients map[string][]mounts.Mount
 }
 
-// judge gathers what is to be known of all mounts before one can be judged.
-func (a *Agent) judge() *mountJudge {
-	j := &mountJudge{volumes: map[string]v1alpha1.NodeVolume{}, readAhead: a.out.volumes, clients: map[string][]mounts.Mount{}}
-	if a.node.Spec.Release {
+// gatherMountJudge gathers what is to be known of all mounts before one can be judged.
+func (a *Agent) gatherMountJudge() *mountJudge {
+	j := &mountJudge{volumes: map[string]v1alpha1.NodeVolume{}, readAhead: a.outcome.volumes, clients: map[string][]mounts.Mount{}}
+	if a.clientNode.Spec.Release {
 		return j
 	}
-	for _, volume := range a.node.Spec.Volumes {
+	for _, volume := range a.clientNode.Spec.Volumes {
 		j.volumes[volume.Name] = volume
 	}
 	if len(j.volumes) == 0 {
@@ -54,50 +54,43 @@ func (a *Agent) judge() *mountJudge {
 			j.clients[m.Client] = append(j.clients[m.Client], m)
 		}
 	}
-	declared := slices.ContainsFunc(a.node.Spec.Settings, func(s v1alpha1.NodeSetting) bool { return slices.Contains(slotKeys, s.Key) })
+	declared := slices.ContainsFunc(a.clientNode.Spec.Settings, func(s v1alpha1.NodeSetting) bool { return slices.Contains(slotKeys, s.Key) })
 	if declared && a.host.SlotLimit != nil {
 		j.slotLimit = a.host.SlotLimit()
 	}
 	return j
 }
 
-// of judges one mount.
-func (j *mountJudge) of(m mounts.Mount) (v1alpha1.MountState, string) {
+// judgeMount judges one mount.
+func (j *mountJudge) judgeMount(m mounts.Mount) (v1alpha1.MountState, string) {
 	volume, managed := j.volumes[m.Volume]
 	if m.Volume == "" || !managed {
 		return v1alpha1.MountUnmanaged, ""
 	}
-	own, shared := j.differences(m, volume.MountOptions)
-	sentences := shortened(slices.Concat(shared, own))
+	own, shared := j.findDifferences(m, volume.MountOptions)
+	sentences := text.Cap(slices.Concat(shared, own), maxDifferences, "")
 	if len(shared) > 0 {
-		sentences = append(sentences, j.holders(m))
+		sentences = append(sentences, j.describeHolders(m))
 	}
 	state, note := v1alpha1.MountEffective, j.readAhead[volume.Name]
 	if volume.ReadAheadKiB != nil && note.message != "" {
-		sentences = append(sentences, fmt.Sprintf("readAheadKiB is to be %d: %s", *volume.ReadAheadKiB, note.message))
+		sentences = append(sentences, fmt.Sprintf("wanted readAheadKiB %d: %s", *volume.ReadAheadKiB, note.message))
 	}
 	if len(own)+len(shared) > 0 || volume.ReadAheadKiB != nil && note.failed {
 		state = v1alpha1.MountStale
 	}
-	return state, cut(strings.Join(sentences, "; "), maxMessage)
+	return state, text.Cut(strings.Join(sentences, "; "), maxMessage)
 }
 
-func shortened(differences []string) []string {
-	if len(differences) <= maxDifferences {
-		return differences
-	}
-	return append(slices.Clone(differences[:maxDifferences]), fmt.Sprintf("and %d more", len(differences)-maxDifferences))
-}
-
-// differences tells in what a mount was not made as wanted, parted into what is its own, and what it shares with all
+// findDifferences tells in what a mount was not made as wanted, parted into what is its own, and what it shares with all
 // mounts of the server: it stays until the last of these is gone.
-func (j *mountJudge) differences(m mounts.Mount, wanted []string) (own, shared []string) {
+func (j *mountJudge) findDifferences(m mounts.Mount, wanted []string) (own, shared []string) {
 	protocol := mountoptions.OfMount(m.Protocol)
 	open := false
 	if n, asked := mountoptions.Nconnect(wanted); asked && m.Client != "" && m.Connections > 0 {
 		open = true
 		if m.Connections != n {
-			shared = append(shared, fmt.Sprintf("nconnect is %d, by the connections that are open, wanted %d", m.Connections, n))
+			shared = append(shared, fmt.Sprintf("nconnect is %d by open connections, wanted %d", m.Connections, n))
 		}
 	}
 	for _, d := range mountoptions.Outdated(m.Protocol, wanted, m.Options) {
@@ -111,7 +104,7 @@ func (j *mountJudge) differences(m mounts.Mount, wanted []string) (own, shared [
 		}
 	}
 	if limit := j.slotLimit; limit > 0 && m.SlotLimit > 0 && m.SlotLimit != limit && obeysSlotTable(m) {
-		shared = append(shared, fmt.Sprintf("the slot limit is %d, wanted %d: its connections were opened before the module's option changed", m.SlotLimit, limit))
+		shared = append(shared, fmt.Sprintf("the slot limit is %d, wanted %d: its connections are older than the module's option", m.SlotLimit, limit))
 	}
 	return own, shared
 }
@@ -123,8 +116,8 @@ func obeysSlotTable(m mounts.Mount) bool {
 	return m.Client != "" && (!strings.HasPrefix(m.Protocol, "NFSv4.") || m.Protocol == "NFSv4.0")
 }
 
-// holders names the mount that opened the connections of a client, and who has to go before others can be opened.
-func (j *mountJudge) holders(m mounts.Mount) string {
+// describeHolders names the mount that opened the connections of a client, and who has to go before others can be opened.
+func (j *mountJudge) describeHolders(m mounts.Mount) string {
 	var pods, hosts []string
 	first := "mount " + m.First
 	for _, peer := range j.clients[m.Client] {
@@ -139,15 +132,12 @@ func (j *mountJudge) holders(m mounts.Mount) string {
 	slices.Sort(pods)
 	pods = slices.Compact(pods)
 	var going []string
-	switch {
-	case len(pods) > maxNamedPods:
-		going = append(going, fmt.Sprintf("pods %s and %d more", strings.Join(pods[:maxNamedPods], ", "), len(pods)-maxNamedPods))
-	case len(pods) > 0:
-		going = append(going, "pods "+strings.Join(pods, ", "))
+	if len(pods) > 0 {
+		going = append(going, "pods "+strings.Join(text.Cap(pods, maxNamedPods, ""), ", "))
 	}
 	if len(hosts) > 0 {
-		going = append(going, "mounts of no pod "+host.Names(hosts))
+		going = append(going, "mounts outside pods "+host.ListNames(hosts))
 	}
-	return fmt.Sprintf("%s came first to %s and opened the connections of all %s mounts of it; these have to go before: %s",
-		first, m.Server, strconv.Itoa(len(j.clients[m.Client])), strings.Join(going, "; "))
+	return fmt.Sprintf("%s to %s opened the connections of %s; these keep them open: %s",
+		first, m.Server, text.Count(len(j.clients[m.Client]), "mount"), strings.Join(going, "; "))
 }

@@ -82,7 +82,7 @@ func TestMountsAreJudgedByWhatTheVolumesWant(t *testing.T) {
 		},
 		"an option from before": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "acregmax=60", "hard")}, mounts: []mounts.Mount{nfs41("pv")},
-			state: v1alpha1.MountStale, message: []string{"acregmax is 30, wanted 60: the mount was made with another value"}, without: "came first",
+			state: v1alpha1.MountStale, message: []string{"acregmax is 30, wanted 60: the mount was made with another value"}, without: "opened the connections",
 		},
 		"more than fits a message": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "actimeo=60", "soft")}, mounts: []mounts.Mount{nfs41("pv")},
@@ -104,8 +104,8 @@ func TestMountsAreJudgedByWhatTheVolumesWant(t *testing.T) {
 				nfs41("pv", options("nconnect=4"), open(4), after("/old")),
 			},
 			state: v1alpha1.MountStale, message: []string{
-				"nconnect is 4, by the connections that are open, wanted 8", "mount /old (volume old) came first to filer and opened the connections of all 3 mounts of it",
-				"these have to go before: pods " + podA + ", " + podB + "; mounts of no pod /home",
+				"nconnect is 4 by open connections, wanted 8", "mount /old (volume old) to filer opened the connections of 3 mounts",
+				"these keep them open: pods " + podA + ", " + podB + "; mounts outside pods /home",
 			}, without: "cccccccc",
 		},
 		"connections that were added by hand count": {
@@ -113,15 +113,15 @@ func TestMountsAreJudgedByWhatTheVolumesWant(t *testing.T) {
 		},
 		"connections that are gone do not": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "nconnect=4")}, mounts: []mounts.Mount{nfs41("pv", options("nconnect=4"), open(3))},
-			state: v1alpha1.MountStale, message: []string{"nconnect is 3,", "wanted 4"},
+			state: v1alpha1.MountStale, message: []string{"nconnect is 3 by", "wanted 4"},
 		},
 		"connections that are too many": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "nconnect=2")}, mounts: []mounts.Mount{nfs41("pv", options("nconnect=2"), open(4))},
-			state: v1alpha1.MountStale, message: []string{"nconnect is 4,", "wanted 2"},
+			state: v1alpha1.MountStale, message: []string{"nconnect is 4 by", "wanted 2"},
 		},
 		"a pod that has two mounts of the server": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "nconnect=4")}, mounts: []mounts.Mount{nfs41("old", after("/old")), nfs41("pv", after("/old"))},
-			state: v1alpha1.MountStale, message: []string{"all 2 mounts of it", "these have to go before: pods " + podA}, without: podA + ", ",
+			state: v1alpha1.MountStale, message: []string{"the connections of 2 mounts", "these keep them open: pods " + podA}, without: podA + ", ",
 		},
 		"as many pods as fit a message": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "nconnect=4")}, mounts: []mounts.Mount{nfs41("pv", pods(12))},
@@ -129,16 +129,16 @@ func TestMountsAreJudgedByWhatTheVolumesWant(t *testing.T) {
 		},
 		"more pods than fit a message": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "nconnect=4")}, mounts: []mounts.Mount{nfs41("pv", pods(14))},
-			state: v1alpha1.MountStale, message: []string{"pods 00000001-", "00000012-1111-4111-8111-111111111111 and 2 more"}, without: "00000013-",
+			state: v1alpha1.MountStale, message: []string{"pods 00000001-", "00000012-1111-4111-8111-111111111111, and 2 more"}, without: "00000013-",
 		},
 		"a kernel that does not tell what is open": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "nconnect=4")}, mounts: []mounts.Mount{nfs41("pv", open(0))},
-			state: v1alpha1.MountStale, message: []string{"nconnect is not shown, wanted 4", "mount /pv (volume pv) came first"},
+			state: v1alpha1.MountStale, message: []string{"nconnect is not shown, wanted 4", "mount /pv (volume pv) to filer opened"},
 		},
 		"a transport from before the slot limit changed": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "hard")}, settings: []v1alpha1.NodeSetting{slots}, mounts: []mounts.Mount{nfs41("pv", v3)},
-			state: v1alpha1.MountStale, message: []string{"the slot limit is 65536, wanted 128", "came first to filer", "pods " + podA},
-			without: "mounts of no pod",
+			state: v1alpha1.MountStale, message: []string{"the slot limit is 65536, wanted 128", "to filer opened the connections", "pods " + podA},
+			without: "mounts outside pods",
 		},
 		"a transport from before the slot limit grew": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "hard")}, settings: []v1alpha1.NodeSetting{slots},
@@ -173,7 +173,7 @@ func TestMountsAreJudgedByWhatTheVolumesWant(t *testing.T) {
 		"a mount that shares no connections": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "nconnect=4")},
 			mounts:  []mounts.Mount{{MountPoint: "/pv", FSType: "ceph", Protocol: "ceph", Volume: "pv", Options: []string{"rw"}}},
-			state:   v1alpha1.MountStale, message: []string{"nconnect is not shown, wanted 4"}, without: "came first",
+			state:   v1alpha1.MountStale, message: []string{"nconnect is not shown, wanted 4"}, without: "opened the connections",
 		},
 		"a node that is released judges nothing": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "acregmax=60")}, release: true, mounts: []mounts.Mount{nfs41("pv")}, state: v1alpha1.MountUnmanaged,
@@ -184,15 +184,15 @@ func TestMountsAreJudgedByWhatTheVolumesWant(t *testing.T) {
 			w := newWorld(t)
 			w.mounts = test.mounts
 			w.declare(test.settings...)
-			w.node.Spec.Volumes, w.node.Spec.Release = test.volumes, test.release
+			w.clientNode.Spec.Volumes, w.clientNode.Spec.Release = test.volumes, test.release
 			w.real = func() Host {
 				h := w.host()
 				h.SlotLimit = func() int { return 128 }
 				return h
 			}
-			w.turn(w.agent())
+			w.runPass(w.agent())
 			var got v1alpha1.MountStatus
-			for _, m := range w.node.Status.Mounts {
+			for _, m := range w.clientNode.Status.Mounts {
 				if m.MountPoint == test.mounts[len(test.mounts)-1].MountPoint {
 					got = m
 				}
@@ -212,30 +212,30 @@ func TestMountsAreJudgedByWhatTheVolumesWant(t *testing.T) {
 	}
 }
 
-// Pods come and go with their volumes all the time: that must not look like new orders.
+// Pods come and go with their volumes all the time: that must not count as a new spec.
 func TestOtherVolumesAreNoNewOrders(t *testing.T) {
 	w := newWorld(t)
 	w.declare(setting(rmem, "16777216"))
-	a := w.settle(w.agent())
-	for range maxFlips {
+	a := w.runUntilIdle(w.agent())
+	for range maxHeals {
 		w.live[rmem] = "1"
 		w.clock.Step(driftInterval)
-		w.turn(a)
+		w.runPass(a)
 	}
 	w.live[rmem] = "1"
 	applied := w.applies
 	w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Volumes = []v1alpha1.NodeVolume{volume("pv", "hard")} })
-	w.turn(a)
-	if got := w.node.Status.ObservedGeneration; got != w.node.Generation {
-		t.Errorf("observed generation %d, want %d at once", got, w.node.Generation)
+	w.runPass(a)
+	if got := w.clientNode.Status.ObservedGeneration; got != w.clientNode.Generation {
+		t.Errorf("observed generation %d, want %d at once", got, w.clientNode.Generation)
 	}
 	w.clock.Step(driftInterval)
-	w.turn(a)
-	if w.live[rmem] != "1" || w.applies != applied || w.message(rmem) != leftAlone {
+	w.runPass(a)
+	if w.live[rmem] != "1" || w.applies != applied || w.message(rmem) != leftAloneMessage {
 		t.Errorf("a setting that is left alone is %s after %d applications: %s", w.live[rmem], w.applies-applied, w.message(rmem))
 	}
 	w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Settings[0].Value = "8388608" })
-	w.turn(a)
+	w.runPass(a)
 	if w.live[rmem] != "8388608" {
 		t.Errorf("new orders were not carried out: %s", w.live[rmem])
 	}
@@ -244,9 +244,9 @@ func TestOtherVolumesAreNoNewOrders(t *testing.T) {
 func TestWhatWasHealedIsToldWithWhatWasFound(t *testing.T) {
 	w := newWorld(t)
 	w.declare(setting(rmem, "16777216"), setting(wmem, "16777216"))
-	a := w.settle(w.agent())
+	a := w.runUntilIdle(w.agent())
 	drift := func(key string) *v1alpha1.Drift {
-		for _, s := range w.node.Status.Settings {
+		for _, s := range w.clientNode.Status.Settings {
 			if s.Key == key {
 				return s.Drift
 			}
@@ -258,7 +258,7 @@ func TestWhatWasHealedIsToldWithWhatWasFound(t *testing.T) {
 	}
 	w.live[rmem] = "4096"
 	w.clock.Step(driftInterval)
-	w.turn(a)
+	w.runPass(a)
 	at := w.clock.Now().Truncate(time.Second)
 	if got := drift(rmem); got == nil || got.Count != 1 || got.LastObserved != "4096" || !got.LastTime.Time.Equal(at) || w.state(rmem) != v1alpha1.SettingInSync {
 		t.Fatalf("drift %+v, state %s", got, w.state(rmem))
@@ -267,25 +267,25 @@ func TestWhatWasHealedIsToldWithWhatWasFound(t *testing.T) {
 		t.Errorf("%s did not drift: %+v", wmem, got)
 	}
 
-	a = w.settle(w.agent())
+	a = w.runUntilIdle(w.agent())
 	if got := drift(rmem); got == nil || got.Count != 1 {
 		t.Errorf("after a restart of the agent: %+v", got)
 	}
 	delete(w.files, rmem)
 	w.clock.Step(driftInterval)
-	w.turn(a)
+	w.runPass(a)
 	if got := drift(rmem); got == nil || got.Count != 2 {
 		t.Errorf("after the second time: %+v", got)
 	}
 	w.boot()
-	a = w.settle(w.agent())
+	a = w.runUntilIdle(w.agent())
 	if got := drift(rmem); got == nil || got.Count != 2 {
 		t.Errorf("after a boot: %+v", got)
 	}
 	w.declare(setting(wmem, "16777216"))
-	a = w.settle(a)
+	a = w.runUntilIdle(a)
 	w.declare(setting(rmem, "16777216"), setting(wmem, "16777216"))
-	w.settle(a)
+	w.runUntilIdle(a)
 	if got := drift(rmem); got != nil {
 		t.Errorf("declared anew: %+v", got)
 	}
@@ -294,14 +294,14 @@ func TestWhatWasHealedIsToldWithWhatWasFound(t *testing.T) {
 func TestDriftOfWhatABootBringsIsOnlyReported(t *testing.T) {
 	w := newWorld(t)
 	w.declare(setting(ihash, "1024"))
-	a := w.settle(w.agent())
+	a := w.runUntilIdle(w.agent())
 	w.boot()
 	w.live[ihash] = "1024"
-	a = w.settle(a)
+	a = w.runUntilIdle(a)
 	w.live[ihash] = "512"
 	w.clock.Step(driftInterval)
-	w.turn(a)
-	if s := w.node.Status.Settings[0]; s.Drift != nil || s.State != v1alpha1.SettingPending {
+	w.runPass(a)
+	if s := w.clientNode.Status.Settings[0]; s.Drift != nil || s.State != v1alpha1.SettingPending {
 		t.Errorf("got %+v", s)
 	}
 }
@@ -335,9 +335,9 @@ func (h *storageHost) readAhead(kib int32) {
 	})
 }
 
-func (h *storageHost) look(a *Agent) {
+func (h *storageHost) runDriftPass(a *Agent) {
 	h.clock.Step(driftInterval)
-	h.turn(a)
+	h.runPass(a)
 }
 
 func TestTheReadAheadOfAVolumeWins(t *testing.T) {
@@ -351,48 +351,48 @@ func TestTheReadAheadOfAVolumeWins(t *testing.T) {
 		}
 	}
 	h.declare(setting(readAhead4, "15360"))
-	a := h.settle(h.agent())
+	a := h.runUntilIdle(h.agent())
 	expect("by type", "15360", "15360")
 	h.readAhead(1024)
-	h.turn(a)
+	h.runPass(a)
 	expect("the volume is named", "15360", "1024")
-	if m := h.node.Status.Mounts[len(h.node.Status.Mounts)-1]; m.ReadAheadKiB != 1024 || m.State != v1alpha1.MountEffective {
+	if m := h.clientNode.Status.Mounts[len(h.clientNode.Status.Mounts)-1]; m.ReadAheadKiB != 1024 || m.State != v1alpha1.MountEffective {
 		t.Errorf("mount %+v", m)
 	}
-	if len(h.node.Status.Settings) != 1 || h.state(readAhead4) != v1alpha1.SettingInSync {
-		t.Errorf("settings %+v, want the type's alone, in sync", h.node.Status.Settings)
+	if len(h.clientNode.Status.Settings) != 1 || h.state(readAhead4) != v1alpha1.SettingInSync {
+		t.Errorf("settings %+v, want the type's alone, in sync", h.clientNode.Status.Settings)
 	}
 	steps := h.steps
-	a = h.settle(h.agent())
-	h.look(a)
+	a = h.runUntilIdle(h.agent())
+	h.runDriftPass(a)
 	for _, step := range h.log[steps:] {
 		if strings.HasPrefix(step, string(host.OpWriteValue)) {
 			t.Errorf("a restart of the agent wrote: %s", step)
 		}
 	}
 	h.readAhead(2048)
-	h.turn(a)
+	h.runPass(a)
 	expect("another value", "15360", "2048")
 	h.write(second, "128\n")
-	h.look(a)
+	h.runDriftPass(a)
 	expect("somebody changed it", "15360", "2048")
-	if h.node.Status.Settings[0].Drift != nil {
-		t.Errorf("drift of the type is told: %+v", h.node.Status.Settings[0].Drift)
+	if h.clientNode.Status.Settings[0].Drift != nil {
+		t.Errorf("drift of the type is reported: %+v", h.clientNode.Status.Settings[0].Drift)
 	}
 	h.writeTable()
 	h.write("/proc/1/mountinfo", strings.Replace(hostTable(h), "32 30 0:52 / /mnt/nfs rw - nfs4 filer:/a rw,vers=4.1\n", "", 1)+
 		"32 30 0:53 / /mnt/nfs rw - nfs4 filer:/a rw,vers=4.1\n33 30 0:52 / "+pod+" rw - nfs4 filer:/b rw,vers=4.1\n")
-	h.look(a)
+	h.runDriftPass(a)
 	expect("the pod came again, and the numbers are swapped", "2048", "15360")
 	h.writeTable(podVolume)
-	h.look(a)
+	h.runDriftPass(a)
 	expect("and back", "15360", "2048")
 
 	h.declare()
-	h.settle(a)
+	h.runUntilIdle(a)
 	expect("the type is declared no more", "128", "2048")
 	h.readAhead(0)
-	h.turn(a)
+	h.runPass(a)
 	expect("the volume is not either", "128", "256")
 	if entries := h.journal(); len(entries) != 0 {
 		t.Errorf("the journal still holds %v", entries)
@@ -413,24 +413,24 @@ func TestTheReadAheadOfAVolumeGoesBackToTheTypes(t *testing.T) {
 	h.write(second, "256\n")
 	h.declare()
 	h.readAhead(1024)
-	a := h.settle(h.agent())
+	a := h.runUntilIdle(h.agent())
 	h.declare(setting(readAhead4, "15360"))
-	a = h.settle(a)
+	a = h.runUntilIdle(a)
 	if got := h.windows(); got != [2]string{"15360", "1024"} {
 		t.Errorf("both: %v", got)
 	}
 	h.readAhead(0)
-	h.turn(a)
+	h.runPass(a)
 	if got := h.windows(); got != [2]string{"15360", "15360"} {
 		t.Errorf("the type alone: %v", got)
 	}
 	h.readAhead(1024)
-	h.turn(a)
-	before := h.node.Status
+	h.runPass(a)
+	before := h.clientNode.Status
 	h.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
-	h.settle(a)
-	if got := h.windows(); got != [2]string{"128", "256"} || !h.node.Status.Restored || before.Restored {
-		t.Errorf("released: %v, restored %v", got, h.node.Status.Restored)
+	h.runUntilIdle(a)
+	if got := h.windows(); got != [2]string{"128", "256"} || !h.clientNode.Status.Restored || before.Restored {
+		t.Errorf("released: %v, restored %v", got, h.clientNode.Status.Restored)
 	}
 	if entries := h.journal(); len(entries) != 0 {
 		t.Errorf("the journal still holds %v", entries)
@@ -441,18 +441,18 @@ func TestANewMountOfAVolumeGetsItsReadAhead(t *testing.T) {
 	h := newStorageHost(t)
 	h.declare()
 	h.readAhead(1024)
-	a := h.settle(h.agent())
+	a := h.runUntilIdle(h.agent())
 	h.writeTable(podVolume)
 	h.write(second, "256\n")
 	h.clock.Step(mountsInterval)
-	h.turn(a)
+	h.runPass(a)
 	if got := h.windows(); got != [2]string{"128", "1024"} {
 		t.Errorf("windows %v within %s", got, mountsInterval)
 	}
 	h.writeTable()
 	h.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Volumes = nil })
 	h.clock.Step(mountsInterval)
-	h.turn(a)
+	h.runPass(a)
 	if entries := h.journal(); len(entries) != 0 {
 		t.Errorf("unmounted, and the journal still holds %v", entries)
 	}
@@ -467,8 +467,8 @@ func TestAReadAheadThatCannotBeHadIsToldOnTheMount(t *testing.T) {
 		state   v1alpha1.MountState
 		message string
 	}{
-		"an SMB mount":      {table: "33 30 0:54 / " + pod + " rw - cifs //files/s rw,vers=3.1.1\n", kib: 1024, state: v1alpha1.MountEffective, message: "does not tell which"},
-		"a kernel's no":     {table: podVolume, kib: 1024, refuse: true, state: v1alpha1.MountStale, message: "readAheadKiB is to be 1024: the kernel refuses"},
+		"an SMB mount":      {table: "33 30 0:54 / " + pod + " rw - cifs //files/s rw,vers=3.1.1\n", kib: 1024, state: v1alpha1.MountEffective, message: "cannot tell which"},
+		"a kernel's no":     {table: podVolume, kib: 1024, refuse: true, state: v1alpha1.MountStale, message: "wanted readAheadKiB 1024: the kernel refuses"},
 		"a size out of all": {table: podVolume, kib: 1 << 21, state: v1alpha1.MountStale, message: "refused by this node's agent: must be 4 to 1048576 KiB"},
 	}
 	for name, test := range tests {
@@ -485,8 +485,8 @@ func TestAReadAheadThatCannotBeHadIsToldOnTheMount(t *testing.T) {
 			})
 			h.declare()
 			h.readAhead(test.kib)
-			h.settle(h.agent())
-			m := h.node.Status.Mounts[len(h.node.Status.Mounts)-1]
+			h.runUntilIdle(h.agent())
+			m := h.clientNode.Status.Mounts[len(h.clientNode.Status.Mounts)-1]
 			if m.State != test.state || !strings.Contains(m.Message, test.message) {
 				t.Errorf("%s: %q", m.State, m.Message)
 			}
@@ -503,7 +503,7 @@ func TestNoObjectNamesTheReadAheadOfAVolumeAsASetting(t *testing.T) {
 	h.writeTable(podVolume)
 	h.write(second, "256\n")
 	h.declare(setting("volumeReadAhead/pv1", "1024"))
-	h.settle(h.agent())
+	h.runUntilIdle(h.agent())
 	if diff := cmp.Diff([2]string{"128", "256"}, h.windows()); diff != "" || h.state("volumeReadAhead/pv1") != v1alpha1.SettingUnsupported {
 		t.Errorf("%s, state %s", diff, h.state("volumeReadAhead/pv1"))
 	}

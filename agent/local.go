@@ -43,41 +43,41 @@ var imageCommands = []string{"grub-mkconfig", "grubby"}
 // Run implements host.Runner.
 func (r ImageRunner) Run(ctx context.Context, argv ...string) ([]byte, error) {
 	if len(argv) > 0 && !slices.Contains(imageCommands, argv[0]) {
-		return nil, fmt.Errorf("run %s: not in an image, which has no running system: %w", argv[0], exec.ErrNotFound)
+		return nil, fmt.Errorf("run %s: an image has no running system: %w", argv[0], exec.ErrNotFound)
 	}
 	return r.Runner.Run(ctx, argv...)
 }
 
 // Plan says how the host stands against the profiles and what Apply would do. It changes nothing.
 func (l Local) Plan(ctx context.Context, profiles []v1alpha1.StorageClientProfile) (report.Report, error) {
-	return l.look(ctx, report.Plan, profiles)
+	return l.compareHost(ctx, report.Plan, profiles)
 }
 
 // Observe says how the host stands against the profiles, or without any against what was applied last. It changes
 // nothing.
 func (l Local) Observe(ctx context.Context, profiles []v1alpha1.StorageClientProfile) (report.Report, error) {
-	return l.look(ctx, report.Observe, profiles)
+	return l.compareHost(ctx, report.Observe, profiles)
 }
 
-func (l Local) look(ctx context.Context, command string, profiles []v1alpha1.StorageClientProfile) (report.Report, error) {
-	r, spec, err := l.begin(command, profiles)
+func (l Local) compareHost(ctx context.Context, command string, profiles []v1alpha1.StorageClientProfile) (report.Report, error) {
+	r, spec, err := l.beginReport(command, profiles)
 	if err != nil {
 		return r, err
 	}
-	p, err := l.Host.begin(spec, l.AllowParameters)
+	p, err := l.Host.beginPass(spec, l.AllowParameters)
 	if err != nil {
 		return r, err
 	}
-	p.observe(ctx)
+	p.observeAll(ctx)
 	for _, key := range slices.Sorted(maps.Keys(p.wanted)) {
 		r.Settings = append(r.Settings, settingOf(command, p, key))
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.restore)) {
 		if _, named := p.wanted[key]; !named {
-			r.Settings = append(r.Settings, l.toPutBack(ctx, command, p, key))
+			r.Settings = append(r.Settings, l.restoreSettingOf(ctx, command, p, key))
 		}
 	}
-	finish(&r)
+	sumUp(&r)
 	return r, nil
 }
 
@@ -89,7 +89,7 @@ func settingOf(command string, p *pass, key string) report.Setting {
 	}
 	_, refused := p.refused[key]
 	switch {
-	case refused || slices.Contains(hopeless, host.State(s.State)):
+	case refused || slices.Contains(untouchedStates, host.State(s.State)):
 		s.Action = report.Leave
 	case s.TakesEffect == v1alpha1.EffectAction && s.State == v1alpha1.SettingPending:
 		s.Action = report.Do
@@ -101,25 +101,25 @@ func settingOf(command string, p *pass, key string) report.Setting {
 	return s
 }
 
-// toPutBack is how a setting stands that the journal holds and nobody declares any more.
-func (l Local) toPutBack(ctx context.Context, command string, p *pass, key string) report.Setting {
+// restoreSettingOf is how a setting stands that the journal holds and nobody declares any more.
+func (l Local) restoreSettingOf(ctx context.Context, command string, p *pass, key string) report.Setting {
 	status := v1alpha1.SettingStatus{
 		Key: key, Desired: p.restore[key].Value, Original: p.restore[key].Value, TakesEffect: catalogue.Effect(key),
-		State: v1alpha1.SettingDrifted, Message: "no longer declared: its original is put back by apply",
+		State: v1alpha1.SettingDrifted, Message: "no longer declared: apply restores its original",
 	}
 	for _, subject := range l.Host.Subjects {
 		name, ok := strings.CutPrefix(key, subject.Name()+"/")
 		if !ok {
 			continue
 		}
-		for _, o := range subject.Observe(ctx, []host.Setting{{Name: name, Value: p.held[key].Applied}}) {
+		for _, o := range subject.Observe(ctx, []host.Setting{{Name: name, Value: p.journalled[key].Applied}}) {
 			status.Observed, status.TakesEffect = o.Observed, v1alpha1.SettingEffect(o.Effect)
 		}
 	}
 	if p.failed[key] != "" {
 		status.State, status.Message = v1alpha1.SettingFailed, p.failed[key]
 	}
-	s := report.Setting{SettingStatus: status, Profile: p.held[key].Profile}
+	s := report.Setting{SettingStatus: status, Profile: p.journalled[key].Profile}
 	if command == report.Plan {
 		s.Action = report.PutBack
 	}
@@ -128,23 +128,23 @@ func (l Local) toPutBack(ctx context.Context, command string, p *pass, key strin
 
 // Apply makes the host hold what the profiles declare, and puts back what they no longer do.
 func (l Local) Apply(ctx context.Context, profiles []v1alpha1.StorageClientProfile) (report.Report, error) {
-	r, spec, err := l.begin(report.Apply, profiles)
+	r, spec, err := l.beginReport(report.Apply, profiles)
 	if err != nil {
 		return r, err
 	}
-	err = l.change(ctx, &r, spec)
+	err = l.changeHost(ctx, &r, spec)
 	return r, err
 }
 
 // Restore puts back what the journal holds, but for what is to be retained. Profiles, where they are given, have the
 // last word on that.
 func (l Local) Restore(ctx context.Context, profiles []v1alpha1.StorageClientProfile) (report.Report, error) {
-	r, spec, err := l.begin(report.Restore, profiles)
+	r, spec, err := l.beginReport(report.Restore, profiles)
 	if err != nil {
 		return r, err
 	}
 	spec.Release = true
-	err = l.change(ctx, &r, spec)
+	err = l.changeHost(ctx, &r, spec)
 	if err != nil || !r.AsDeclared {
 		return r, err
 	}
@@ -152,55 +152,55 @@ func (l Local) Restore(ctx context.Context, profiles []v1alpha1.StorageClientPro
 	return r, err
 }
 
-// change carries the spec out and reports what has come of it.
-func (l Local) change(ctx context.Context, r *report.Report, spec v1alpha1.StorageClientNodeSpec) error {
-	p, err := l.Host.begin(spec, l.AllowParameters)
+// changeHost carries the spec out and reports what has come of it.
+func (l Local) changeHost(ctx context.Context, r *report.Report, spec v1alpha1.StorageClientNodeSpec) error {
+	p, err := l.Host.beginPass(spec, l.AllowParameters)
 	if err != nil {
 		return err
 	}
 	if err := p.carryOut(ctx); err != nil {
 		return err
 	}
-	p.forget(spec.Release)
+	p.forgetRestored(spec.Release)
 	for _, key := range slices.Sorted(maps.Keys(p.wanted)) {
 		r.Settings = append(r.Settings, report.Setting{SettingStatus: p.wantedStatus(key), Profile: p.wanted[key].Profile})
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.restore)) {
 		if _, named := p.wanted[key]; !named {
-			r.Settings = append(r.Settings, report.Setting{SettingStatus: p.restoreStatus(key), Profile: p.held[key].Profile})
+			r.Settings = append(r.Settings, report.Setting{SettingStatus: p.restoreStatus(key), Profile: p.journalled[key].Profile})
 		}
 	}
-	finish(r)
+	sumUp(r)
 	return nil
 }
 
-// begin validates and merges the profiles. Nothing may be changed where it returns an error.
-func (l Local) begin(command string, profiles []v1alpha1.StorageClientProfile) (report.Report, v1alpha1.StorageClientNodeSpec, error) {
+// beginReport validates and merges the profiles. Nothing may be changed where it returns an error.
+func (l Local) beginReport(command string, profiles []v1alpha1.StorageClientProfile) (report.Report, v1alpha1.StorageClientNodeSpec, error) {
 	var spec v1alpha1.StorageClientNodeSpec
 	r := report.Report{
-		Command: command, HostRoot: l.Host.FS.Dir(), Image: l.Host.FS.IsImage(), Bootloader: l.Host.Bootloader(),
+		Command: command, HostRoot: l.Host.FS.Dir(), Image: l.Host.FS.IsImage(), Bootloader: bootloaderStatus(l.Host.Bootloader()),
 	}
 	if !r.Image {
-		boot, err := l.Host.boot()
+		boot, err := l.Host.readBoot()
 		if err != nil {
 			return r, spec, err
 		}
 		r.BootID, r.KernelVersion = boot.id, boot.kernelVersion
 	}
-	if err := l.validate(&r, profiles); err != nil {
+	if err := l.validateProfiles(&r, profiles); err != nil {
 		return r, spec, err
 	}
 	l.Host.adviseOn(&r, profiles)
 	if err := l.Host.Journal.Load(); err != nil {
 		return r, spec, err
 	}
-	held := heldSettings(l.Host.Journal.Entries())
-	spec.Volumes = heldVolumes(l.Host.Journal.Entries())
+	journalled := journalledSettings(l.Host.Journal.Entries())
+	spec.Volumes = journalledVolumes(l.Host.Journal.Entries())
 	if len(profiles) == 0 {
-		spec.Settings = held
+		spec.Settings = journalled
 		return r, spec, nil
 	}
-	merged := nodesettings.Merge(profiles, held)
+	merged := nodesettings.Merge(profiles, journalled)
 	spec.Settings, spec.Hash, spec.BootHash = merged.Settings, merged.Hash, merged.BootHash
 	r.Hash, r.Omitted = merged.Hash, merged.Omitted
 	for _, c := range merged.Conflicts {
@@ -209,9 +209,9 @@ func (l Local) begin(command string, profiles []v1alpha1.StorageClientProfile) (
 	return r, spec, nil
 }
 
-// heldSettings are what the journal says was applied last.
-func heldSettings(entries map[string]journal.Entry) []v1alpha1.NodeSetting {
-	var held []v1alpha1.NodeSetting
+// journalledSettings are what the journal says was applied last.
+func journalledSettings(entries map[string]journal.Entry) []v1alpha1.NodeSetting {
+	var journalled []v1alpha1.NodeSetting
 	for _, key := range slices.Sorted(maps.Keys(entries)) {
 		if _, ok := volumeOf(key); ok {
 			continue
@@ -221,26 +221,26 @@ func heldSettings(entries map[string]journal.Entry) []v1alpha1.NodeSetting {
 		if entry.Retain {
 			onRemoval = v1alpha1.DeletionRetain
 		}
-		held = append(held, v1alpha1.NodeSetting{Key: key, Value: entry.Applied, Profile: entry.Profile, OnRemoval: onRemoval})
+		journalled = append(journalled, v1alpha1.NodeSetting{Key: key, Value: entry.Applied, Profile: entry.Profile, OnRemoval: onRemoval})
 	}
-	return held
+	return journalled
 }
 
-// heldVolumes are the volumes whose read-ahead an agent in a cluster has set. They are not for profiles on one machine to
+// journalledVolumes are the volumes whose read-ahead an agent in a cluster has set. They are not for profiles on one machine to
 // decide about, but go back with everything else.
-func heldVolumes(entries map[string]journal.Entry) []v1alpha1.NodeVolume {
-	var held []v1alpha1.NodeVolume
+func journalledVolumes(entries map[string]journal.Entry) []v1alpha1.NodeVolume {
+	var journalled []v1alpha1.NodeVolume
 	for _, key := range slices.Sorted(maps.Keys(entries)) {
 		volume, ok := volumeOf(key)
 		if size, err := strconv.ParseInt(entries[key].Applied, 10, 32); ok && err == nil {
-			held = append(held, v1alpha1.NodeVolume{Name: volume, ReadAheadKiB: ptr.To(int32(size))})
+			journalled = append(journalled, v1alpha1.NodeVolume{Name: volume, ReadAheadKiB: ptr.To(int32(size))})
 		}
 	}
-	return held
+	return journalled
 }
 
-// validate refuses what the manager would make Stalled, in the same words.
-func (l Local) validate(r *report.Report, profiles []v1alpha1.StorageClientProfile) error {
+// validateProfiles refuses what the manager would make Stalled, in the same words.
+func (l Local) validateProfiles(r *report.Report, profiles []v1alpha1.StorageClientProfile) error {
 	allow, err := catalogue.NewAllowList(l.AllowParameters)
 	if err != nil {
 		return err
@@ -263,20 +263,20 @@ func (l Local) validate(r *report.Report, profiles []v1alpha1.StorageClientProfi
 			}
 		}
 		if r.Command == report.Apply && profile.Spec.Mode == v1alpha1.ModePlan {
-			wrong = append(wrong, errors.New(about+"spec.mode: Plan touches nothing: use the command plan"))
+			wrong = append(wrong, errors.New(about+"spec.mode: Plan changes nothing: use the command plan"))
 		}
 		if r.Command == report.Apply && profile.Spec.Paused {
-			wrong = append(wrong, errors.New(about+"spec.paused: nothing is begun for a paused profile"))
+			wrong = append(wrong, errors.New(about+"spec.paused: a paused profile is not applied"))
 		}
 		if len(profile.Spec.Volumes) > 0 {
-			r.Warnings = append(r.Warnings, about+"spec.volumes: PersistentVolumes belong to a cluster; here they only count for FromNconnect")
+			r.Warnings = append(r.Warnings, about+"spec.volumes: ignored without a cluster, except for FromNconnect")
 		}
 	}
 	return errors.Join(wrong...)
 }
 
-// finish sums the settings up.
-func finish(r *report.Report) {
+// sumUp sums the settings up.
+func sumUp(r *report.Report) {
 	for _, s := range r.Settings {
 		waits := s.State == v1alpha1.SettingPending && s.TakesEffect == v1alpha1.EffectReboot
 		if !r.Image && (waits || s.Action == report.Stage) {

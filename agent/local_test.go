@@ -38,8 +38,8 @@ func newBox(t *testing.T) *box { return newBoxOf(t, "debian-12") }
 // newBoxOf is a copy of one of the trees.
 func newBoxOf(t *testing.T, name string) *box {
 	t.Helper()
-	b := &box{t: t, dir: hosttest.Copy(t, name)}
-	b.commands = hosttest.Printed(t, name, b.dir)
+	b := &box{t: t, dir: hosttest.CopyHost(t, name)}
+	b.commands = hosttest.PrintedCommands(t, name, b.dir)
 	fs, err := host.OpenFS(b.dir)
 	if err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func (b *box) local(changes bool) Local {
 	return Local{Host: NewHost(fs, runner, nil, "/var/lib/kubelet")}
 }
 
-func (b *box) tree() map[string]string { return hosttest.Tree(b.t, b.dir, "/") }
+func (b *box) tree() map[string]string { return hosttest.ReadTree(b.t, b.dir, "/") }
 
 func (b *box) apply(profiles ...v1alpha1.StorageClientProfile) report.Report {
 	b.t.Helper()
@@ -97,11 +97,11 @@ func (b *box) restore() report.Report {
 	return r
 }
 
-// look is a plan or an observation, and proves that it changes nothing.
-func (b *box) look(command string, profiles ...v1alpha1.StorageClientProfile) report.Report {
+// compare is a plan or an observation, and proves that it changes nothing.
+func (b *box) compare(command string, profiles ...v1alpha1.StorageClientProfile) report.Report {
 	b.t.Helper()
 	before := b.tree()
-	r, err := b.local(false).look(b.t.Context(), command, profiles)
+	r, err := b.local(false).compareHost(b.t.Context(), command, profiles)
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -153,9 +153,9 @@ func (b *box) expect(r report.Report, asDeclared bool, reboot string, want map[s
 	}
 }
 
-func (b *box) holds(name, part string) {
+func (b *box) expectText(name, part string) {
 	b.t.Helper()
-	if got := hosttest.Read(b.t, b.dir, name); !strings.Contains(got, part) {
+	if got := hosttest.ReadFile(b.t, b.dir, name); !strings.Contains(got, part) {
 		b.t.Errorf("%s does not hold %q:\n%s", name, part, got)
 	}
 }
@@ -176,15 +176,15 @@ func (b *box) journal() map[string]host.Original {
 func TestOneMachineFromPlanToRestore(t *testing.T) {
 	b := newBox(t)
 	before := b.tree()
-	b.expect(b.look(report.Plan, eda()), true, ihash, map[string]string{rmem: "Drifted Set", ihash: "Drifted Stage"})
+	b.expect(b.compare(report.Plan, eda()), true, ihash, map[string]string{rmem: "Drifted Set", ihash: "Drifted Stage"})
 	b.expect(b.apply(eda()), true, ihash, map[string]string{rmem: "InSync", ihash: "Pending"})
-	b.holds("/proc/sys/net/core/rmem_max", "16777216")
-	b.holds(grubCfg, "ihash_entries=1048576")
-	b.expect(b.look(report.Plan, eda()), true, ihash, map[string]string{rmem: "InSync", ihash: "Pending"})
-	b.expect(b.look(report.Observe), false, ihash, map[string]string{rmem: "InSync", ihash: "Pending"})
+	b.expectText("/proc/sys/net/core/rmem_max", "16777216")
+	b.expectText(grubCfg, "ihash_entries=1048576")
+	b.expect(b.compare(report.Plan, eda()), true, ihash, map[string]string{rmem: "InSync", ihash: "Pending"})
+	b.expect(b.compare(report.Observe), false, ihash, map[string]string{rmem: "InSync", ihash: "Pending"})
 
-	hosttest.Write(t, b.dir, "/proc/sys/net/core/rmem_max", "1\n")
-	b.expect(b.look(report.Observe, eda()), false, ihash, map[string]string{rmem: "Drifted", ihash: "Pending"})
+	hosttest.WriteFile(t, b.dir, "/proc/sys/net/core/rmem_max", "1\n")
+	b.expect(b.compare(report.Observe, eda()), false, ihash, map[string]string{rmem: "Drifted", ihash: "Pending"})
 
 	b.expect(b.restore(), true, "", map[string]string{rmem: "InSync", ihash: "InSync"})
 	after := b.tree()
@@ -194,7 +194,7 @@ func TestOneMachineFromPlanToRestore(t *testing.T) {
 	if diff := cmp.Diff(before, after); diff != "" {
 		t.Errorf("the host after restore (-before +after):\n%s", diff)
 	}
-	if strings.Contains(hosttest.Read(t, b.dir, grubCfg), "ihash_entries") {
+	if strings.Contains(hosttest.ReadFile(t, b.dir, grubCfg), "ihash_entries") {
 		t.Error("the menu still has the argument")
 	}
 }
@@ -206,16 +206,16 @@ func TestAnImageIsBakedWithoutALiveKernel(t *testing.T) {
 	p.Spec.Node.KernelModules = []v1alpha1.KernelModule{{
 		Name: "sunrpc", Parameters: map[string]v1alpha1.SettingText{"tcp_max_slot_table_entries": "128"},
 	}}
-	b.expect(b.look(report.Plan, p), true, "", map[string]string{rmem: "Drifted Set", ihash: "Drifted Stage", slots: "Drifted Set"})
+	b.expect(b.compare(report.Plan, p), true, "", map[string]string{rmem: "Drifted Set", ihash: "Drifted Stage", slots: "Drifted Set"})
 	r := b.apply(p)
 	b.expect(r, true, "", map[string]string{rmem: "Pending", ihash: "Pending", slots: "Pending"})
 	if !r.Image || r.BootID != "" {
 		t.Errorf("image is %t, boot ID %q", r.Image, r.BootID)
 	}
-	b.holds(trace, "net.core.rmem_max = 16777216")
-	b.holds(modules, "options sunrpc tcp_max_slot_table_entries=128")
-	b.holds(grub, "ihash_entries=1048576")
-	b.holds(grubCfg, "ihash_entries=1048576")
+	b.expectText(trace, "net.core.rmem_max = 16777216")
+	b.expectText(modules, "options sunrpc tcp_max_slot_table_entries=128")
+	b.expectText(grub, "ihash_entries=1048576")
+	b.expectText(grubCfg, "ihash_entries=1048576")
 	for _, dir := range []string{"proc", "sys", "run"} {
 		if _, err := os.Lstat(filepath.Join(b.dir, dir)); !os.IsNotExist(err) {
 			t.Errorf("/%s has come into being: %v", dir, err)
@@ -224,7 +224,7 @@ func TestAnImageIsBakedWithoutALiveKernel(t *testing.T) {
 	if diff := cmp.Diff(map[string]host.Original{rmem: {}, ihash: {}, slots: {}}, b.journal()); diff != "" {
 		t.Errorf("journal (-want +got):\n%s", diff)
 	}
-	b.expect(b.look(report.Observe, p), true, "", map[string]string{rmem: "Pending", ihash: "Pending", slots: "Pending"})
+	b.expect(b.compare(report.Observe, p), true, "", map[string]string{rmem: "Pending", ihash: "Pending", slots: "Pending"})
 	b.expect(b.restore(), true, "", map[string]string{rmem: "InSync", ihash: "InSync", slots: "InSync"})
 	after := b.tree()
 	delete(before, grubCfg)
@@ -236,7 +236,7 @@ func TestAnImageIsBakedWithoutALiveKernel(t *testing.T) {
 
 func TestWhatCannotBeDoneInAnImageIsSaid(t *testing.T) {
 	b := newImage(t)
-	hosttest.Write(t, b.dir, "/etc/sysctl.d/50-own.conf", "net.core.rmem_max = 4194304\n")
+	hosttest.WriteFile(t, b.dir, "/etc/sysctl.d/50-own.conf", "net.core.rmem_max = 4194304\n")
 	r := b.apply(profile("p", map[string]string{"net.ipv4.route.flush": "1", "net.core.rmem_max": "16777216"}))
 	b.expect(r, false, "", map[string]string{flush: "Unsupported", rmem: "Pending"})
 	if diff := cmp.Diff(map[string]host.Original{rmem: {Present: true, Value: "4194304"}}, b.journal()); diff != "" {
@@ -256,10 +256,10 @@ func TestTheMachineThatMakesAnImageIsNotTouched(t *testing.T) {
 	if err := os.Symlink("/", filepath.Join(b.dir, "proc/1/root")); err != nil {
 		t.Fatal(err)
 	}
-	before := hosttest.Tree(t, b.dir, "/proc", "/sys")
+	before := hosttest.ReadTree(t, b.dir, "/proc", "/sys")
 	r := b.apply(eda())
 	b.expect(r, true, "", map[string]string{rmem: "Pending", ihash: "Pending"})
-	if diff := cmp.Diff(before, hosttest.Tree(t, b.dir, "/proc", "/sys")); diff != "" {
+	if diff := cmp.Diff(before, hosttest.ReadTree(t, b.dir, "/proc", "/sys")); diff != "" {
 		t.Errorf("the maker's kernel (-before +after):\n%s", diff)
 	}
 	for _, command := range b.commands.Ran {
@@ -272,11 +272,11 @@ func TestTheMachineThatMakesAnImageIsNotTouched(t *testing.T) {
 // firstBoot makes a running node of an image: its drop-ins have been read, its menu's arguments passed.
 func (b *box) firstBoot(rmemMax string) {
 	b.t.Helper()
-	hosttest.Write(b.t, b.dir, "/proc/sys/kernel/random/boot_id", "first\n")
-	hosttest.Write(b.t, b.dir, "/proc/sys/kernel/osrelease", "6.1.0-25-amd64\n")
-	hosttest.Write(b.t, b.dir, "/proc/sys/net/core/rmem_max", rmemMax+"\n")
-	hosttest.Write(b.t, b.dir, "/proc/meminfo", "MemTotal:       16000000 kB\n")
-	hosttest.Write(b.t, b.dir, "/proc/cmdline", "BOOT_IMAGE=/boot/vmlinuz-6.1.0-25-amd64 root=/dev/sda1 ro quiet ihash_entries=1048576\n")
+	hosttest.WriteFile(b.t, b.dir, "/proc/sys/kernel/random/boot_id", "first\n")
+	hosttest.WriteFile(b.t, b.dir, "/proc/sys/kernel/osrelease", "6.1.0-25-amd64\n")
+	hosttest.WriteFile(b.t, b.dir, "/proc/sys/net/core/rmem_max", rmemMax+"\n")
+	hosttest.WriteFile(b.t, b.dir, "/proc/meminfo", "MemTotal:       16000000 kB\n")
+	hosttest.WriteFile(b.t, b.dir, "/proc/cmdline", "BOOT_IMAGE=/boot/vmlinuz-6.1.0-25-amd64 root=/dev/sda1 ro quiet ihash_entries=1048576\n")
 	b.commands.KernelLog = kernelLog(1048576)
 }
 
@@ -295,8 +295,8 @@ func TestABakedNodeIsProvenAndNotRebooted(t *testing.T) {
 		}
 		return a
 	}
-	w.turn(start())
-	if status := w.node.Status; status.RebootRequired || w.state(rmem) != v1alpha1.SettingInSync || w.state(ihash) != v1alpha1.SettingInSync {
+	w.runPass(start())
+	if status := w.clientNode.Status; status.RebootRequired || w.state(rmem) != v1alpha1.SettingInSync || w.state(ihash) != v1alpha1.SettingInSync {
 		t.Errorf("reboot required %t, settings %+v", status.RebootRequired, status.Settings)
 	}
 	if diff := cmp.Diff(map[string]host.Original{rmem: {}, ihash: {}}, b.journal()); diff != "" {
@@ -313,11 +313,11 @@ func TestABakedNodeIsProvenAndNotRebooted(t *testing.T) {
 	}
 
 	w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
-	w.turn(start())
-	if !w.node.Status.Restored {
-		t.Errorf("not restored: %+v", w.node.Status.Settings)
+	w.runPass(start())
+	if !w.clientNode.Status.Restored {
+		t.Errorf("not restored: %+v", w.clientNode.Status.Settings)
 	}
-	if b.fs.Exists(trace) || strings.Contains(hosttest.Read(t, b.dir, grubCfg), "ihash_entries") {
+	if b.fs.Exists(trace) || strings.Contains(hosttest.ReadFile(t, b.dir, grubCfg), "ihash_entries") {
 		t.Error("drop-in or menu still hold what was baked")
 	}
 }
@@ -336,7 +336,7 @@ func TestAProfileIsRefusedInTheManagersWords(t *testing.T) {
 		"bytes that must not reach a shell": {
 			[]v1alpha1.StorageClientProfile{profile("p", nil, "ihash_entries=$(reboot)")}, "spec.node.kernelArguments[0]",
 		},
-		"mode Plan":          {[]v1alpha1.StorageClientProfile{planOnly}, "spec.mode: Plan touches nothing"},
+		"mode Plan":          {[]v1alpha1.StorageClientProfile{planOnly}, "spec.mode: Plan changes nothing"},
 		"a paused one":       {[]v1alpha1.StorageClientProfile{paused}, "spec.paused"},
 		"the same one twice": {[]v1alpha1.StorageClientProfile{eda(), eda()}, "profile eda: given twice"},
 	}
@@ -361,7 +361,7 @@ func TestSeveralProfilesMergeAsOnANode(t *testing.T) {
 		profile("high", map[string]string{"net.core.rmem_max": "16777216"})
 	high.Spec.Priority = 10
 	b.expect(b.apply(low, high), true, "", map[string]string{rmem: "InSync", wmem: "InSync"})
-	b.holds(trace, "net.core.rmem_max = 16777216")
+	b.expectText(trace, "net.core.rmem_max = 16777216")
 
 	other := profile("other", map[string]string{"net.core.rmem_max": "8388608"})
 	other.Spec.Priority = 10
@@ -371,7 +371,7 @@ func TestSeveralProfilesMergeAsOnANode(t *testing.T) {
 	if diff := cmp.Diff(want, r.Conflicts); diff != "" {
 		t.Errorf("conflicts (-want +got):\n%s", diff)
 	}
-	b.expect(b.look(report.Plan, high), true, "", map[string]string{rmem: "InSync", wmem: "Drifted PutBack"})
+	b.expect(b.compare(report.Plan, high), true, "", map[string]string{rmem: "InSync", wmem: "Drifted PutBack"})
 	b.expect(b.apply(high), true, "", map[string]string{rmem: "InSync", wmem: "InSync"})
-	b.holds("/proc/sys/net/core/wmem_max", "212992")
+	b.expectText("/proc/sys/net/core/wmem_max", "212992")
 }

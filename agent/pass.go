@@ -19,18 +19,18 @@ import (
 type pass struct {
 	plan
 	host Host
-	// held is the journal as it was at the beginning.
-	held map[string]journal.Entry
-	// left are fresh keys that cannot be brought about here: they are neither journalled nor applied, only observed.
-	left map[string]bool
+	// journalled is the journal as it was at the beginning.
+	journalled map[string]journal.Entry
+	// unsupported are unrecorded keys that cannot work here: they are neither journalled nor applied, only observed.
+	unsupported map[string]bool
 	// failed says by key why a setting was not applied or not put back.
 	failed map[string]string
-	// seen and back hold by key what was observed of the settings, and of those that are being put back.
-	seen, back map[string]host.Observation
+	// observed and restored hold by key what was observed of the settings, and of those that are being put back.
+	observed, restored map[string]host.Observation
 }
 
-// begin reads journal and fence and decides. An error means that nothing may be changed.
-func (h Host) begin(spec v1alpha1.StorageClientNodeSpec, patterns []string) (*pass, error) {
+// beginPass reads journal and fence and decides. An error means that nothing may be changed.
+func (h Host) beginPass(spec v1alpha1.StorageClientNodeSpec, patterns []string) (*pass, error) {
 	if err := h.Journal.Load(); err != nil {
 		return nil, err
 	}
@@ -39,16 +39,16 @@ func (h Host) begin(spec v1alpha1.StorageClientNodeSpec, patterns []string) (*pa
 		return nil, err
 	}
 	// A released host has no agent any more.
-	h.attend(h.attended && !spec.Release)
-	held := h.Journal.Entries()
+	h.attendBoots(h.attended && !spec.Release)
+	journalled := h.Journal.Entries()
 	p := &pass{
-		plan: makePlan(spec, held, f), host: h, held: held,
-		left: map[string]bool{}, failed: map[string]string{},
-		seen: map[string]host.Observation{}, back: map[string]host.Observation{},
+		plan: makePlan(spec, journalled, f), host: h, journalled: journalled,
+		unsupported: map[string]bool{}, failed: map[string]string{},
+		observed: map[string]host.Observation{}, restored: map[string]host.Observation{},
 	}
 	for key := range p.restore {
 		if subject, _, _ := strings.Cut(key, "/"); !f.subjects[subject] {
-			p.failed[key] = "nothing in this node's agent serves " + subject + ", which is to be put back"
+			p.failed[key] = "cannot restore: this node's agent does not support " + subject
 		}
 	}
 	return p, nil
@@ -57,65 +57,67 @@ func (h Host) begin(spec v1alpha1.StorageClientNodeSpec, patterns []string) (*pa
 // carryOut brings the host to what is wanted. Nothing is changed on the host unless what was in force before is in
 // the journal, durably.
 func (p *pass) carryOut(ctx context.Context) error {
-	p.observe(ctx)
+	p.observeAll(ctx)
 	p.readOriginals(ctx)
-	if err := p.record(); err != nil {
+	if err := p.recordEntries(); err != nil {
 		return err
 	}
 	for _, subject := range p.host.Subjects {
-		p.apply(ctx, subject)
+		p.applySubject(ctx, subject)
 	}
-	p.observe(ctx)
+	p.observeAll(ctx)
 	return nil
 }
 
-// hopeless are the states of a setting that has not been touched and need not be.
-var hopeless = []host.State{host.Unsupported, host.Clamped, host.Failed}
+// untouchedStates are the states of a setting that has not been touched and need not be.
+var untouchedStates = []host.State{host.Unsupported, host.Clamped, host.Failed}
 
-// observe reads every setting back, and sets those aside that cannot be brought about and have never been changed.
-func (p *pass) observe(ctx context.Context) {
+// observeAll reads every setting back, and sets those aside that cannot work here and have never been changed.
+func (p *pass) observeAll(ctx context.Context) {
 	all := func(string) bool { return false }
 	for _, subject := range p.host.Subjects {
-		settings := p.settings(subject.Name(), all)
+		settings := p.settingsOf(subject.Name(), all)
 		if len(settings) == 0 {
 			continue
 		}
 		for _, o := range subject.Observe(ctx, settings) {
 			key := subject.Name() + "/" + o.Name
-			p.seen[key] = o
-			p.left[key] = p.fresh[key] && slices.Contains(hopeless, o.State)
+			p.observed[key] = o
+			p.unsupported[key] = p.unrecorded[key] && slices.Contains(untouchedStates, o.State)
 		}
 	}
 }
 
 func (p *pass) readOriginals(ctx context.Context) {
 	for _, subject := range p.host.Subjects {
-		for _, setting := range p.settings(subject.Name(), func(key string) bool { return !p.fresh[key] || p.left[key] }) {
+		for _, setting := range p.settingsOf(subject.Name(), func(key string) bool { return !p.unrecorded[key] || p.unsupported[key] }) {
 			key := subject.Name() + "/" + setting.Name
 			original, err := subject.Original(ctx, setting.Name)
 			if err != nil {
-				p.failed[key] = "not changed, for its original value cannot be read: " + err.Error()
+				p.failed[key] = "not changed: cannot read its original value: " + err.Error()
 				continue
 			}
-			entry := p.keep[key]
+			entry := p.wantedEntries[key]
 			entry.Original = original
-			p.keep[key] = entry
+			p.wantedEntries[key] = entry
 		}
 	}
 }
 
-// record journals what is about to be applied.
-func (p *pass) record() error {
-	entries := maps.Clone(p.keep)
-	maps.DeleteFunc(entries, func(key string, _ journal.Entry) bool { return p.skip(key) })
+// recordEntries journals what is about to be applied.
+func (p *pass) recordEntries() error {
+	entries := maps.Clone(p.wantedEntries)
+	maps.DeleteFunc(entries, func(key string, _ journal.Entry) bool { return p.isSkipped(key) })
 	return p.host.Journal.Record(entries)
 }
 
-func (p *pass) skip(key string) bool { return p.left[key] || p.fresh[key] && p.failed[key] != "" }
+func (p *pass) isSkipped(key string) bool {
+	return p.unsupported[key] || p.unrecorded[key] && p.failed[key] != ""
+}
 
-// apply hands a subject all that it is to hold, and then what it is to put back.
-func (p *pass) apply(ctx context.Context, subject host.Subject) {
-	settings, originals := p.settings(subject.Name(), p.skip), p.originals(subject.Name())
+// applySubject hands a subject all that it is to hold, and then what it is to put back.
+func (p *pass) applySubject(ctx context.Context, subject host.Subject) {
+	settings, originals := p.settingsOf(subject.Name(), p.isSkipped), p.originalsOf(subject.Name())
 	if len(settings) == 0 && len(originals) == 0 {
 		return
 	}
@@ -124,7 +126,7 @@ func (p *pass) apply(ctx context.Context, subject host.Subject) {
 			p.failed[subject.Name()+"/"+setting.Name] = err.Error()
 		}
 		for name := range originals {
-			p.failed[subject.Name()+"/"+name] = "not put back: " + err.Error()
+			p.failed[subject.Name()+"/"+name] = "not restored: " + err.Error()
 		}
 		return
 	}
@@ -132,29 +134,29 @@ func (p *pass) apply(ctx context.Context, subject host.Subject) {
 		return
 	}
 	for _, o := range subject.Restore(ctx, originals) {
-		p.back[subject.Name()+"/"+o.Name] = o
+		p.restored[subject.Name()+"/"+o.Name] = o
 	}
 }
 
-// follow brings settings that the host holds already to mounts that have come since.
-func (p *pass) follow(ctx context.Context) {
+// followMounts brings settings that the host holds already to mounts that have come since.
+func (p *pass) followMounts(ctx context.Context) {
 	for _, subject := range p.host.Subjects {
 		follower, ok := subject.(host.MountFollower)
 		if !ok {
 			continue
 		}
-		if settings := p.settings(subject.Name(), func(key string) bool { return p.fresh[key] }); len(settings) > 0 {
+		if settings := p.settingsOf(subject.Name(), func(key string) bool { return p.unrecorded[key] }); len(settings) > 0 {
 			follower.FollowMounts(ctx, settings)
 		}
 	}
 }
 
-// forget takes out of the journal what is back as it was. On release that includes what only waits for new
+// forgetRestored takes out of the journal what is back as it was. On release that includes what only waits for new
 // transports or mounts: the setting is back, and the agent will not be there to see the last mount go. A boot argument
 // that is still in force stays in the journal: nothing else could tell it from an original.
-func (p *pass) forget(release bool) {
+func (p *pass) forgetRestored(release bool) {
 	var keys []string
-	for key, o := range p.back {
+	for key, o := range p.restored {
 		mounts := o.Effect == host.NewTransport || o.Effect == host.NextMount
 		if o.State == host.InSync || release && o.State == host.Pending && mounts {
 			keys = append(keys, key)
@@ -162,7 +164,7 @@ func (p *pass) forget(release bool) {
 	}
 	if err := p.host.Journal.Forget(keys...); err != nil {
 		for _, key := range keys {
-			p.failed[key] = "put back, but: " + err.Error()
+			p.failed[key] = "restored, but: " + err.Error()
 		}
 	}
 }
@@ -175,7 +177,7 @@ type outcome struct {
 	rebootBy []string
 	// unstaged are the keys of boot settings that the next boot would not bring.
 	unstaged []string
-	// drifted are the keys that can be put right without a disruption: live values, and what our files and the boot
+	// drifted are the keys that can be healed without a disruption: live values, and what our files and the boot
 	// menu hold. A boot setting is Pending then, and waits for the rollout.
 	drifted []string
 	// volumes holds by volume how its read-ahead stands.
@@ -192,9 +194,9 @@ type outcome struct {
 func refuseAll(spec v1alpha1.StorageClientNodeSpec, err error) outcome {
 	out := outcome{failed: true}
 	for _, setting := range spec.Settings {
-		out.add(v1alpha1.SettingStatus{
+		out.addStatus(v1alpha1.SettingStatus{
 			Key: setting.Key, Desired: setting.Value, TakesEffect: catalogue.Effect(setting.Key),
-			State: v1alpha1.SettingFailed, Message: "nothing is changed on this node: " + err.Error(),
+			State: v1alpha1.SettingFailed, Message: "nothing changed on this node: " + err.Error(),
 		})
 	}
 	return out
@@ -203,12 +205,12 @@ func refuseAll(spec v1alpha1.StorageClientNodeSpec, err error) outcome {
 // notStaged are the states of a boot setting that the next boot would not bring.
 var notStaged = []v1alpha1.SettingState{v1alpha1.SettingDrifted, v1alpha1.SettingFailed, v1alpha1.SettingShadowed}
 
-// outcome sums up. It is the one place where states are turned into decisions.
-func (p *pass) outcome(spec v1alpha1.StorageClientNodeSpec) outcome {
+// sumUp sums up. It is the one place where states are turned into decisions.
+func (p *pass) sumUp(spec v1alpha1.StorageClientNodeSpec) outcome {
 	out := outcome{carriedOut: true, restored: spec.Release}
 	for _, key := range slices.Sorted(maps.Keys(p.wanted)) {
 		status := p.wantedStatus(key)
-		out.add(status)
+		out.addStatus(status)
 		boots := status.TakesEffect == v1alpha1.EffectReboot
 		_, refused := p.refused[key]
 		switch {
@@ -239,12 +241,12 @@ func (p *pass) withoutUnproven(out *outcome) {
 	if !slices.ContainsFunc(out.rebootBy, argument) {
 		return
 	}
-	if loader := p.host.Bootloader(); loader.Type == v1alpha1.BootloaderGrubBLS && !loader.Proven {
+	if !p.host.Bootloader().MayReboot() {
 		out.rebootBy = slices.DeleteFunc(out.rebootBy, argument)
 	}
 }
 
-func (out *outcome) add(status v1alpha1.SettingStatus) {
+func (out *outcome) addStatus(status v1alpha1.SettingStatus) {
 	out.settings = append(out.settings, status)
 	out.failed = out.failed || status.State == v1alpha1.SettingFailed
 }
@@ -252,7 +254,7 @@ func (out *outcome) add(status v1alpha1.SettingStatus) {
 // readAheadNote says why the read-ahead of a volume is not as wanted; empty where it is.
 type readAheadNote struct {
 	message string
-	// failed is true where it could be had.
+	// failed is true where it could be set.
 	failed bool
 }
 
@@ -264,12 +266,12 @@ func (out *outcome) addVolumes(p *pass) {
 			out.volumes[volume] = readAheadNote{refused.message, refused.state == v1alpha1.SettingFailed}
 		}
 	}
-	for _, key := range slices.Sorted(maps.Keys(p.keep)) {
+	for _, key := range slices.Sorted(maps.Keys(p.wantedEntries)) {
 		volume, ok := volumeOf(key)
 		if !ok {
 			continue
 		}
-		o := p.seen[key]
+		o := p.observed[key]
 		failed := o.State == host.Failed || p.failed[key] != ""
 		out.volumes[volume] = readAheadNote{cmp.Or(p.failed[key], o.Message), failed || o.State == host.Drifted}
 		out.failed = out.failed || failed
@@ -300,16 +302,16 @@ func (out *outcome) addRestore(key string, p *pass) {
 	case boots:
 		out.unstaged = append(out.unstaged, key)
 	}
-	out.add(status)
+	out.addStatus(status)
 }
 
 func (p *pass) wantedStatus(key string) v1alpha1.SettingStatus {
-	o, seen := p.seen[key]
+	o, seen := p.observed[key]
 	status := v1alpha1.SettingStatus{
 		Key:         key,
 		Desired:     p.wanted[key].Value,
 		Observed:    o.Observed,
-		Original:    p.original(key),
+		Original:    p.originalValue(key),
 		TakesEffect: v1alpha1.SettingEffect(o.Effect),
 		State:       v1alpha1.SettingState(o.State),
 		Message:     o.Message,
@@ -330,12 +332,12 @@ func (p *pass) wantedStatus(key string) v1alpha1.SettingStatus {
 }
 
 func (p *pass) restoreStatus(key string) v1alpha1.SettingStatus {
-	o, answered := p.back[key]
+	o, answered := p.restored[key]
 	status := v1alpha1.SettingStatus{
 		Key:         key,
 		Desired:     p.restore[key].Value,
 		Observed:    o.Observed,
-		Original:    p.original(key),
+		Original:    p.originalValue(key),
 		TakesEffect: v1alpha1.SettingEffect(o.Effect),
 		State:       v1alpha1.SettingState(o.State),
 		Message:     o.Message,
@@ -352,12 +354,12 @@ func (p *pass) restoreStatus(key string) v1alpha1.SettingStatus {
 	return status
 }
 
-var errNoAnswer = errors.New("it was not read back")
+var errNoAnswer = errors.New("not read back")
 
-// original is the first value. Of a setting that this very pass has taken up, it stands in keep.
-func (p *pass) original(key string) string {
-	if entry, ok := p.held[key]; ok {
+// originalValue is the first value. Of a setting that this very pass has taken up, it stands in wantedEntries.
+func (p *pass) originalValue(key string) string {
+	if entry, ok := p.journalled[key]; ok {
 		return entry.Original.Value
 	}
-	return p.keep[key].Original.Value
+	return p.wantedEntries[key].Original.Value
 }

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/text"
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/mounts"
@@ -19,11 +20,11 @@ import (
 // manager does with its part of the status.
 const maxAnnounce = 5
 
-// decidePermit answers the permit that the object holds. A permit is answered once and for all: from the moment that
+// decidePermit answers the permit that the client node has. A permit is answered once and for all: from the moment that
 // its generation is reported without Started, the manager may take it back. So it is false, and nothing must be
 // reported, while a permit is undecided.
 func (a *Agent) decidePermit(ctx context.Context) bool {
-	permit := a.node.Spec.RebootPermit
+	permit := a.clientNode.Spec.RebootPermit
 	if permit == nil {
 		a.reboot = nil
 		return true
@@ -31,7 +32,7 @@ func (a *Agent) decidePermit(ctx context.Context) bool {
 	if a.reboot != nil && a.reboot.PermitID == permit.ID {
 		return true
 	}
-	if a.reboot = a.answered(a.node, permit.ID); a.reboot != nil {
+	if a.reboot = a.earlierAnswer(a.clientNode, permit.ID); a.reboot != nil {
 		return true
 	}
 	if !a.reporter.mayTry() {
@@ -40,81 +41,81 @@ func (a *Agent) decidePermit(ctx context.Context) bool {
 	log := logr.FromContextOrDiscard(ctx).WithValues("permit", permit.ID)
 	live, err := a.api.Get(ctx)
 	if err != nil {
-		log.Error(err, "The permit waits until the object can be read")
-		a.reporter.failed()
+		log.Error(err, "Cannot read the StorageClientNode, the permit waits")
+		a.reporter.noteFailed()
 		return false
 	}
-	if versionOf(live) != versionOf(a.node) {
+	if versionOf(live) != versionOf(a.clientNode) {
 		// The watch brings what is newer, to be carried out first.
-		a.reporter.failed()
+		a.reporter.noteFailed()
 		return false
 	}
-	if a.reboot = a.answered(live, permit.ID); a.reboot != nil {
+	if a.reboot = a.earlierAnswer(live, permit.ID); a.reboot != nil {
 		return true
 	}
-	why := a.objection(live)
+	why := a.findObjection(live)
 	if why == "" {
-		why = a.rearm()
+		why = a.rearmTrial()
 	}
 	if why != "" {
 		log.Info("Refused the permit", "reason", why)
 		a.reboot = &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootRefused, Message: why}
 		return true
 	}
-	a.reboot = a.use(ctx, live)
+	a.reboot = a.usePermit(ctx, live)
 	return true
 }
 
-// answered returns what became of a permit before this agent started, or nil. One that is used up in this very boot
+// earlierAnswer returns what became of a permit before this agent started, or nil. One that is used up in this very boot
 // has not brought a reboot, and must not bring one any more.
-func (a *Agent) answered(node *v1alpha1.StorageClientNode, id string) *v1alpha1.RebootStatus {
+func (a *Agent) earlierAnswer(clientNode *v1alpha1.StorageClientNode, id string) *v1alpha1.RebootStatus {
 	usedIn, used := a.host.Journal.UsedPermit(id)
 	if used && usedIn != a.boot.id {
 		return &v1alpha1.RebootStatus{PermitID: id, Phase: v1alpha1.RebootStarted}
 	}
 	if used {
-		return failedReboot(id, "permit used, not rebooted: the agent ended in between, or the host did not go down")
+		return failedReboot(id, "permit used, not rebooted: the agent stopped in between, or the host did not go down")
 	}
-	said := node.Status.Reboot
-	if said == nil || said.PermitID != id {
+	reported := clientNode.Status.Reboot
+	if reported == nil || reported.PermitID != id {
 		return nil
 	}
-	if said.Phase == v1alpha1.RebootStarted && node.Status.BootID == a.boot.id {
-		return failedReboot(id, "permit used, not rebooted: the journal does not know of it")
+	if reported.Phase == v1alpha1.RebootStarted && clientNode.Status.BootID == a.boot.id {
+		return failedReboot(id, "permit used, not rebooted: the journal has no record of it")
 	}
-	return said.DeepCopy()
+	return reported.DeepCopy()
 }
 
 func failedReboot(id, message string) *v1alpha1.RebootStatus {
 	return &v1alpha1.RebootStatus{PermitID: id, Phase: v1alpha1.RebootFailed, Message: message}
 }
 
-// objection says why the host must not be rebooted with the permit, or nothing.
-func (a *Agent) objection(live *v1alpha1.StorageClientNode) string {
+// findObjection says why the host must not be rebooted with the permit, or nothing.
+func (a *Agent) findObjection(live *v1alpha1.StorageClientNode) string {
 	permit := live.Spec.RebootPermit
 	switch {
 	case permit.BootHash != live.Spec.BootHash:
-		return fmt.Sprintf("the permit is for boot hash %q, wanted is %q", permit.BootHash, live.Spec.BootHash)
+		return fmt.Sprintf("the permit is for boot hash %q, the wanted one is %q", permit.BootHash, live.Spec.BootHash)
 	case permit.BootID != a.boot.id:
-		return fmt.Sprintf("the permit ends boot %s, running is %s", permit.BootID, a.boot.id)
-	case !a.out.carriedOut:
-		return "the settings could not be carried out"
-	case len(a.out.unstaged) > 0:
-		return "the next boot would not bring " + host.Names(a.out.unstaged)
-	case len(a.out.rebootBy) == 0:
-		return "nothing waits for a boot"
+		return fmt.Sprintf("the permit is for boot %s, the node is in boot %s", permit.BootID, a.boot.id)
+	case !a.outcome.carriedOut:
+		return "the settings could not be applied"
+	case len(a.outcome.unstaged) > 0:
+		return "not staged for the next boot: " + text.List(a.outcome.unstaged)
+	case len(a.outcome.rebootBy) == 0:
+		return "no setting is waiting for a reboot"
 	}
-	return a.inTheWay(permit.IgnorePodUIDs)
+	return a.findBusyMounts(permit.IgnorePodUIDs)
 }
 
-// inTheWay reads the mount table at this very moment.
-func (a *Agent) inTheWay(ignorePodUIDs []string) string {
+// findBusyMounts reads the mount table at this very moment.
+func (a *Agent) findBusyMounts(ignorePodUIDs []string) string {
 	busy, malformed, err := a.host.Mounts.Busy()
 	if err != nil {
-		return "the mounts cannot be read: " + err.Error()
+		return "cannot read the mounts: " + err.Error()
 	}
 	if malformed > 0 {
-		return fmt.Sprintf("%d lines of the mount table cannot be read", malformed)
+		return "cannot read " + text.Count(malformed, "line") + " of the mount table"
 	}
 	busy = slices.DeleteFunc(busy, func(b mounts.Busy) bool {
 		return b.PodUID != "" && slices.Contains(ignorePodUIDs, b.PodUID)
@@ -126,34 +127,34 @@ func (a *Agent) inTheWay(ignorePodUIDs []string) string {
 	for _, b := range busy {
 		points = append(points, b.MountPoint)
 	}
-	return "still mounted: " + host.Names(points)
+	return "still mounted: " + host.ListNames(points)
 }
 
-// rearm makes sure that a node which does not come up from this reboot comes back with its old boot entry, where that has
+// rearmTrial makes sure that a node which does not come up from this reboot comes back with its old boot entry, where that has
 // been staged so: an earlier boot, or somebody else, may have used the trial up.
-func (a *Agent) rearm() string {
-	if err := a.host.rearm(); err != nil {
-		return "what was staged cannot be tried once: " + err.Error()
+func (a *Agent) rearmTrial() string {
+	if err := a.host.rearmTrial(); err != nil {
+		return "cannot arm the trial boot: " + err.Error()
 	}
 	return ""
 }
 
-// use uses the permit up and reboots. Every way out but a reboot leaves the permit used up.
-func (a *Agent) use(ctx context.Context, live *v1alpha1.StorageClientNode) *v1alpha1.RebootStatus {
+// usePermit uses the permit up and reboots. Every way out but a reboot leaves the permit used up.
+func (a *Agent) usePermit(ctx context.Context, live *v1alpha1.StorageClientNode) *v1alpha1.RebootStatus {
 	id := live.Spec.RebootPermit.ID
 	log := logr.FromContextOrDiscard(ctx).WithValues("permit", id)
 	if err := a.host.Journal.UsePermit(id, a.boot.id); err != nil {
-		log.Error(err, "The permit could not be journalled, the host is not rebooted")
+		log.Error(err, "Cannot write the permit to the journal, not rebooting")
 		return failedReboot(id, "permit not journalled, not rebooted: "+err.Error())
 	}
-	if err := a.announce(ctx, live); err != nil {
-		log.Error(err, "The reboot could not be announced, the host is not rebooted")
+	if err := a.announceReboot(ctx, live); err != nil {
+		log.Error(err, "Cannot announce the reboot, not rebooting")
 		return failedReboot(id, "permit used, not rebooted: "+err.Error())
 	}
-	log.Info("Rebooting the host", "settings", host.Names(a.out.rebootBy))
+	log.Info("Rebooting the host", "settings", text.List(a.outcome.rebootBy))
 	if err := a.host.Rebooter.Reboot(ctx); err != nil {
-		log.Error(err, "The host refuses to reboot")
-		return failedReboot(id, "the host refuses to reboot: "+err.Error())
+		log.Error(err, "The host refused to reboot")
+		return failedReboot(id, "the host refused to reboot: "+err.Error())
 	}
 	return startedReboot(id)
 }
@@ -162,17 +163,17 @@ func startedReboot(id string) *v1alpha1.RebootStatus {
 	return &v1alpha1.RebootStatus{PermitID: id, Phase: v1alpha1.RebootStarted}
 }
 
-// announce writes Started on the very object that holds the permit: the resource version makes it impossible that
+// announceReboot writes Started on the very client node that has the permit: the resource version makes it impossible that
 // the manager takes the permit back at the same time. Where somebody else's write comes in between, the permit is
 // looked at again.
-func (a *Agent) announce(ctx context.Context, live *v1alpha1.StorageClientNode) error {
+func (a *Agent) announceReboot(ctx context.Context, live *v1alpha1.StorageClientNode) error {
 	wanted, id := versionOf(live), live.Spec.RebootPermit.ID
 	for attempt := 1; ; attempt++ {
 		a.reboot = startedReboot(id)
-		status := a.status()
+		status := a.currentStatus()
 		_, err := a.api.ApplyStatus(ctx, status, live.ResourceVersion)
 		if err == nil {
-			a.wrote(status)
+			a.noteWritten(status)
 			return nil
 		}
 		if !apierrors.IsConflict(err) || attempt == maxAnnounce {
@@ -182,7 +183,7 @@ func (a *Agent) announce(ctx context.Context, live *v1alpha1.StorageClientNode) 
 			return err
 		}
 		if versionOf(live) != wanted {
-			return errors.New("the object has changed since the permit was read")
+			return errors.New("the StorageClientNode changed after the permit was read")
 		}
 	}
 }

@@ -18,18 +18,18 @@ func pending(t *testing.T) (*world, *Agent) {
 	t.Helper()
 	w := newWorld(t)
 	w.declare(declared()...)
-	a := w.settle(w.agent())
+	a := w.runUntilIdle(w.agent())
 	return w, a
 }
 
 func TestAPermitRebootsOnce(t *testing.T) {
 	w, a := pending(t)
 	w.permit("p1")
-	a = w.settle(a)
+	a = w.runUntilIdle(a)
 	if diff := cmp.Diff([]string{"p1"}, w.reboots); diff != "" {
 		t.Errorf("reboots (-want +got):\n%s", diff)
 	}
-	s := w.node.Status
+	s := w.clientNode.Status
 	if s.BootID != "boot-2" || s.RebootRequired || w.state(ihash) != v1alpha1.SettingInSync {
 		t.Errorf("boot %s, reboot required %v, %s; want boot-2, false, InSync", s.BootID, s.RebootRequired, w.state(ihash))
 	}
@@ -37,9 +37,9 @@ func TestAPermitRebootsOnce(t *testing.T) {
 		t.Errorf("reboot (-want +got):\n%s", diff)
 	}
 	w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.RebootPermit = nil })
-	w.settle(a)
-	if w.node.Status.Reboot != nil {
-		t.Errorf("a permit that is gone is still spoken of: %+v", w.node.Status.Reboot)
+	w.runUntilIdle(a)
+	if w.clientNode.Status.Reboot != nil {
+		t.Errorf("a permit that is gone is still spoken of: %+v", w.clientNode.Status.Reboot)
 	}
 }
 
@@ -50,10 +50,10 @@ func TestAPermitIsRefused(t *testing.T) {
 		message string
 	}{
 		"for another boot hash": {
-			func(w *world) { w.node.Spec.RebootPermit.BootHash = "other" }, "the permit is for boot hash",
+			func(w *world) { w.clientNode.Spec.RebootPermit.BootHash = "other" }, "the permit is for boot hash",
 		},
 		"for another boot": {
-			func(w *world) { w.node.Spec.RebootPermit.BootID = "boot-0" }, "the permit ends boot boot-0",
+			func(w *world) { w.clientNode.Spec.RebootPermit.BootID = "boot-0" }, "the permit is for boot boot-0",
 		},
 		"while a pod's mount is left": {
 			func(w *world) { w.busy = []mounts.Busy{{MountPoint: "/k/pods/x", PodUID: pod, FSType: "nfs4"}} },
@@ -62,20 +62,20 @@ func TestAPermitIsRefused(t *testing.T) {
 		"while a global mount is left": {
 			func(w *world) {
 				w.busy = []mounts.Busy{{MountPoint: "/k/plugins/x", FSType: "nfs4"}}
-				w.node.Spec.RebootPermit.IgnorePodUIDs = []string{""}
+				w.clientNode.Spec.RebootPermit.IgnorePodUIDs = []string{""}
 			}, "still mounted: /k/plugins/x",
 		},
 		"while mounts cannot be read": {
 			func(w *world) { w.mountErr = errors.New("no mountinfo") }, "no mountinfo",
 		},
 		"while a mount cannot be understood": {
-			func(w *world) { w.malformed = 1 }, "1 lines of the mount table",
+			func(w *world) { w.malformed = 1 }, "cannot read 1 line of the mount table",
 		},
-		"when nothing waits for a boot": {
-			func(w *world) { w.live[ihash] = "16777216" }, "nothing waits for a boot",
+		"when no setting is waiting for a reboot": {
+			func(w *world) { w.live[ihash] = "16777216" }, "no setting is waiting for a reboot",
 		},
 		"with a boot setting that the fence refuses": {
-			func(w *world) { w.node.Spec.Settings[0].Value = "-1" }, "the next boot would not bring " + ihash,
+			func(w *world) { w.clientNode.Spec.Settings[0].Value = "-1" }, "not staged for the next boot: " + ihash,
 		},
 	}
 	for name, test := range tests {
@@ -83,16 +83,16 @@ func TestAPermitIsRefused(t *testing.T) {
 			w, a := pending(t)
 			w.permit("p1")
 			test.arrange(w)
-			a = w.settle(a)
-			got := w.node.Status.Reboot
+			a = w.runUntilIdle(a)
+			got := w.clientNode.Status.Reboot
 			if got == nil || got.Phase != v1alpha1.RebootRefused || !strings.Contains(got.Message, test.message) {
 				t.Errorf("reboot is %+v, want Refused with %q", got, test.message)
 			}
 			// What stood in the way is gone, but the permit has been answered: the manager may take it back any time.
 			w.busy, w.malformed, w.mountErr = nil, 0, nil
-			w.node.Spec.RebootPermit.BootHash, w.node.Spec.RebootPermit.BootID = w.node.Spec.BootHash, w.bootID()
-			w.settle(a)
-			w.settle(w.agent())
+			w.clientNode.Spec.RebootPermit.BootHash, w.clientNode.Spec.RebootPermit.BootID = w.clientNode.Spec.BootHash, w.bootID()
+			w.runUntilIdle(a)
+			w.runUntilIdle(w.agent())
 			if len(w.reboots) != 0 {
 				t.Errorf("rebooted with %v", w.reboots)
 			}
@@ -104,10 +104,10 @@ func TestMountsOfPodsThatStayAreIgnored(t *testing.T) {
 	w, a := pending(t)
 	w.busy = []mounts.Busy{{MountPoint: "/k/pods/x", PodUID: "stays", FSType: "nfs4"}}
 	w.permit("p1")
-	w.node.Spec.RebootPermit.IgnorePodUIDs = []string{"stays"}
-	w.settle(a)
+	w.clientNode.Spec.RebootPermit.IgnorePodUIDs = []string{"stays"}
+	w.runUntilIdle(a)
 	if len(w.reboots) != 1 {
-		t.Errorf("not rebooted: %+v", w.node.Status.Reboot)
+		t.Errorf("not rebooted: %+v", w.clientNode.Status.Reboot)
 	}
 }
 
@@ -116,18 +116,35 @@ func TestAUsedPermitIsNeverUsedAgain(t *testing.T) {
 	w.permit("p1")
 	// The agent dies between the journal and the announcement, and a later one finds the permit still there.
 	w.dieAt = w.steps + permitSteps(t)
-	a = w.settle(a)
+	a = w.runUntilIdle(a)
 	if len(w.reboots) != 0 {
 		t.Fatalf("rebooted with %v", w.reboots)
 	}
-	got := w.node.Status.Reboot
+	got := w.clientNode.Status.Reboot
 	if got == nil || got.Phase != v1alpha1.RebootFailed || !strings.Contains(got.Message, "permit used, not rebooted") {
 		t.Errorf("reboot is %+v, want Failed", got)
 	}
 	w.permit("p2")
-	w.settle(a)
+	w.runUntilIdle(a)
 	if diff := cmp.Diff([]string{"p2"}, w.reboots); diff != "" {
 		t.Errorf("reboots (-want +got):\n%s", diff)
+	}
+}
+
+// A permit that the journal does not know to be used could be used again after the boot.
+func TestNoRebootWithAPermitThatCannotBeJournalled(t *testing.T) {
+	w, a := pending(t)
+	w.journalErr = errors.New("no space left on device")
+	w.permit("p1")
+	a = w.runUntilIdle(a)
+	got := w.clientNode.Status.Reboot
+	if got == nil || got.Phase != v1alpha1.RebootFailed || !strings.Contains(got.Message, "not journalled") {
+		t.Errorf("reboot is %+v, want Failed", got)
+	}
+	w.journalErr = nil
+	w.runUntilIdle(a)
+	if len(w.reboots) != 0 {
+		t.Errorf("rebooted with %v", w.reboots)
 	}
 }
 
@@ -137,7 +154,7 @@ func permitSteps(t *testing.T) int {
 	w, a := pending(t)
 	w.permit("p1")
 	before := w.steps
-	w.turn(a)
+	w.runPass(a)
 	for i, step := range w.log[before:] {
 		if step == "status" {
 			return i + 1
@@ -156,14 +173,14 @@ func TestNoRebootWithoutItsAnnouncement(t *testing.T) {
 		return nil
 	}
 	w.permit("p1")
-	a = w.settle(a)
+	a = w.runUntilIdle(a)
 	w.writeErr = nil
-	w.settle(a)
-	w.settle(w.agent())
+	w.runUntilIdle(a)
+	w.runUntilIdle(w.agent())
 	if len(w.reboots) != 0 {
 		t.Errorf("rebooted with %v", w.reboots)
 	}
-	got := w.node.Status.Reboot
+	got := w.clientNode.Status.Reboot
 	if got == nil || got.Phase != v1alpha1.RebootFailed {
 		t.Errorf("reboot is %+v, want Failed", got)
 	}
@@ -178,7 +195,7 @@ func TestAPermitThatIsTakenBackInBetweenIsNotUsed(t *testing.T) {
 		w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.RebootPermit = nil })
 		return nil
 	}
-	w.settle(a)
+	w.runUntilIdle(a)
 	if len(w.reboots) != 0 {
 		t.Errorf("rebooted with %v", w.reboots)
 	}
@@ -192,9 +209,9 @@ func TestAForeignStatusWriteDoesNotCostThePermit(t *testing.T) {
 		w.bump()
 		return nil
 	}
-	w.settle(a)
+	w.runUntilIdle(a)
 	if len(w.reboots) != 1 {
-		t.Errorf("not rebooted: %+v", w.node.Status.Reboot)
+		t.Errorf("not rebooted: %+v", w.clientNode.Status.Reboot)
 	}
 }
 
@@ -202,38 +219,38 @@ func TestAnUndecidedPermitIsNotReported(t *testing.T) {
 	w, a := pending(t)
 	w.getErr = errors.New("connection refused")
 	w.permit("p1")
-	w.settle(a)
-	if got := w.node.Status.ObservedGeneration; got == w.node.Generation {
+	w.runUntilIdle(a)
+	if got := w.clientNode.Status.ObservedGeneration; got == w.clientNode.Generation {
 		t.Errorf("generation %d is reported, the manager could take the permit back", got)
 	}
 	w.gets = 0
 	for range 100 {
-		w.turn(a)
+		w.runPass(a)
 	}
 	if w.gets > 1 {
 		t.Errorf("%d reads at once of an API server that does not answer", w.gets)
 	}
 	w.getErr = nil
 	w.clock.Step(time.Minute)
-	w.settle(a)
+	w.runUntilIdle(a)
 	if len(w.reboots) != 1 {
-		t.Errorf("not rebooted: %+v", w.node.Status.Reboot)
+		t.Errorf("not rebooted: %+v", w.clientNode.Status.Reboot)
 	}
 }
 
 func TestANewerSpecIsCarriedOutBeforeThePermit(t *testing.T) {
 	w, a := pending(t)
 	w.permit("p1")
-	stale := w.node.DeepCopy()
+	stale := w.clientNode.DeepCopy()
 	w.declare(setting(ihash, "33554432"))
-	w.node.Spec.RebootPermit.BootHash = "boot-hash"
-	a.take(stale)
-	a.turn(t.Context())
+	w.clientNode.Spec.RebootPermit.BootHash = "boot-hash"
+	a.takeClientNode(stale)
+	a.runPass(t.Context())
 	if len(w.reboots) != 0 {
 		t.Fatalf("rebooted for a spec that is not the newest")
 	}
 	w.clock.Step(time.Minute)
-	w.settle(a)
+	w.runUntilIdle(a)
 	if len(w.reboots) != 1 || w.live[ihash] != "33554432" {
 		t.Errorf("reboots %v, live %s; want one, with the newer value", w.reboots, w.live[ihash])
 	}
@@ -242,9 +259,9 @@ func TestANewerSpecIsCarriedOutBeforeThePermit(t *testing.T) {
 func TestAPermitThatTheStatusCallsStartedIsNotUsed(t *testing.T) {
 	w, a := pending(t)
 	w.permit("p1")
-	w.node.Status.Reboot = startedReboot("p1")
-	w.settle(a)
-	got := w.node.Status.Reboot
+	w.clientNode.Status.Reboot = startedReboot("p1")
+	w.runUntilIdle(a)
+	got := w.clientNode.Status.Reboot
 	if len(w.reboots) != 0 || got == nil || got.Phase != v1alpha1.RebootFailed {
 		t.Errorf("rebooted %v, status %+v; want no reboot and Failed", w.reboots, got)
 	}
@@ -254,14 +271,14 @@ func TestAHostThatRefusesToRebootIsReported(t *testing.T) {
 	w, a := pending(t)
 	w.rebootErr = errors.New("operation inhibited")
 	w.permit("p1")
-	a = w.settle(a)
-	got := w.node.Status.Reboot
+	a = w.runUntilIdle(a)
+	got := w.clientNode.Status.Reboot
 	if got == nil || got.Phase != v1alpha1.RebootFailed || !strings.Contains(got.Message, "operation inhibited") {
 		t.Errorf("reboot is %+v, want Failed and why", got)
 	}
 	w.rebootErr = nil
-	w.settle(a)
-	w.settle(w.agent())
+	w.runUntilIdle(a)
+	w.runUntilIdle(w.agent())
 	if len(w.reboots) != 0 {
 		t.Errorf("rebooted with %v", w.reboots)
 	}

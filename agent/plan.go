@@ -15,10 +15,10 @@ import (
 
 // plan is what the host is to hold and what is to be put back, worked out from the spec and the journal alone.
 type plan struct {
-	// keep holds by key what is to be on the host: what the spec wants, and what is retained.
-	keep map[string]journal.Entry
-	// fresh are the keys of keep that have never been changed: their original is still to be read.
-	fresh map[string]bool
+	// wantedEntries holds by key what is to be on the host: what the spec wants, and what is retained.
+	wantedEntries map[string]journal.Entry
+	// unrecorded are the keys of wantedEntries that have never been changed: their original is still to be read.
+	unrecorded map[string]bool
 	// restore holds the originals of what is no longer wanted.
 	restore map[string]host.Original
 	// refused holds the settings of the spec that the fence keeps out.
@@ -28,55 +28,55 @@ type plan struct {
 }
 
 // makePlan decides for every key of the spec and of the journal.
-func makePlan(spec v1alpha1.StorageClientNodeSpec, held map[string]journal.Entry, f fence) plan {
+func makePlan(spec v1alpha1.StorageClientNodeSpec, journalled map[string]journal.Entry, f fence) plan {
 	p := plan{
-		keep:    map[string]journal.Entry{},
-		fresh:   map[string]bool{},
-		restore: map[string]host.Original{},
-		refused: map[string]refusal{},
-		wanted:  map[string]v1alpha1.NodeSetting{},
+		wantedEntries: map[string]journal.Entry{},
+		unrecorded:    map[string]bool{},
+		restore:       map[string]host.Original{},
+		refused:       map[string]refusal{},
+		wanted:        map[string]v1alpha1.NodeSetting{},
 	}
 	for _, setting := range spec.Settings {
-		entry, isHeld := held[setting.Key]
+		entry, isJournalled := journalled[setting.Key]
 		if spec.Release {
 			// The policy may have been changed together with the release.
-			if isHeld {
+			if isJournalled {
 				entry.Retain = setting.OnRemoval == v1alpha1.DeletionRetain
-				held[setting.Key] = entry
+				journalled[setting.Key] = entry
 			}
 			continue
 		}
-		p.want(setting, entry, isHeld, f)
+		p.wantSetting(setting, entry, isJournalled, f)
 	}
 	if !spec.Release {
 		for _, volume := range spec.Volumes {
-			p.wantVolume(volume, held, f)
+			p.wantVolume(volume, journalled, f)
 		}
 	}
-	for key, entry := range held {
-		if _, decided := p.keep[key]; !decided {
-			p.letGo(key, entry, f)
+	for key, entry := range journalled {
+		if _, decided := p.wantedEntries[key]; !decided {
+			p.dropSetting(key, entry, f)
 		}
 	}
 	return p
 }
 
-// want takes up a setting of the spec. Where the fence refuses the new value, the host keeps the last one that was
+// wantSetting takes up a setting of the spec. Where the fence refuses the new value, the host keeps the last one that was
 // accepted, as long as that still is.
-func (p *plan) want(setting v1alpha1.NodeSetting, entry journal.Entry, isHeld bool, f fence) {
+func (p *plan) wantSetting(setting v1alpha1.NodeSetting, entry journal.Entry, isJournalled bool, f fence) {
 	key := setting.Key
 	p.wanted[key] = setting
-	if refused := f.check(key, setting.Value); refused != nil {
+	if refused := f.checkSetting(key, setting.Value); refused != nil {
 		p.refused[key] = *refused
-		if isHeld && !entry.Retained && f.check(key, entry.Applied) == nil {
-			p.keep[key] = entry
+		if isJournalled && !entry.Retained && f.checkSetting(key, entry.Applied) == nil {
+			p.wantedEntries[key] = entry
 		}
 		return
 	}
-	if !isHeld {
-		p.fresh[key] = true
+	if !isJournalled {
+		p.unrecorded[key] = true
 	}
-	p.keep[key] = journal.Entry{
+	p.wantedEntries[key] = journal.Entry{
 		Original: entry.Original,
 		Profile:  setting.Profile,
 		Retain:   setting.OnRemoval == v1alpha1.DeletionRetain,
@@ -85,7 +85,7 @@ func (p *plan) want(setting v1alpha1.NodeSetting, entry journal.Entry, isHeld bo
 }
 
 // wantVolume takes up the read-ahead of a volume. It is not among the settings: mounts tell of it.
-func (p *plan) wantVolume(volume v1alpha1.NodeVolume, held map[string]journal.Entry, f fence) {
+func (p *plan) wantVolume(volume v1alpha1.NodeVolume, journalled map[string]journal.Entry, f fence) {
 	if volume.ReadAheadKiB == nil {
 		return
 	}
@@ -94,11 +94,11 @@ func (p *plan) wantVolume(volume v1alpha1.NodeVolume, held map[string]journal.En
 		p.refused[key] = *refused
 		return
 	}
-	entry, isHeld := held[key]
-	if !isHeld {
-		p.fresh[key] = true
+	entry, isJournalled := journalled[key]
+	if !isJournalled {
+		p.unrecorded[key] = true
 	}
-	p.keep[key] = journal.Entry{Original: entry.Original, Applied: strconv.Itoa(int(*volume.ReadAheadKiB))}
+	p.wantedEntries[key] = journal.Entry{Original: entry.Original, Applied: strconv.Itoa(int(*volume.ReadAheadKiB))}
 }
 
 // volumeKey is the key of a volume's read-ahead, for the journal and the subject alone: no object may name it.
@@ -112,36 +112,36 @@ func volumeOf(key string) (volume string, ok bool) {
 // onlyVolumes leaves aside all but the read-ahead of volumes.
 func (p *plan) onlyVolumes() {
 	other := func(key string) bool { _, ok := volumeOf(key); return !ok }
-	maps.DeleteFunc(p.keep, func(key string, _ journal.Entry) bool { return other(key) })
-	maps.DeleteFunc(p.fresh, func(key string, _ bool) bool { return other(key) })
+	maps.DeleteFunc(p.wantedEntries, func(key string, _ journal.Entry) bool { return other(key) })
+	maps.DeleteFunc(p.unrecorded, func(key string, _ bool) bool { return other(key) })
 	maps.DeleteFunc(p.restore, func(key string, _ host.Original) bool { return other(key) })
 	maps.DeleteFunc(p.refused, func(key string, _ refusal) bool { return other(key) })
 	clear(p.wanted)
 }
 
-// letGo decides on a key that the journal holds and the spec does not want, or no longer may.
-func (p *plan) letGo(key string, entry journal.Entry, f fence) {
-	if entry.Retain && f.check(key, entry.Applied) == nil {
+// dropSetting decides on a key that the journal holds and the spec does not want, or no longer may.
+func (p *plan) dropSetting(key string, entry journal.Entry, f fence) {
+	if entry.Retain && f.checkSetting(key, entry.Applied) == nil {
 		entry.Retained = true
-		p.keep[key] = entry
+		p.wantedEntries[key] = entry
 		return
 	}
 	p.restore[key] = entry.Original
 }
 
-// settings returns what a subject is to hold, sorted by name. Keys for which leave is true are left out.
-func (p *plan) settings(subject string, leave func(key string) bool) []host.Setting {
+// settingsOf returns what a subject is to hold, sorted by name. Keys for which omit is true are left out.
+func (p *plan) settingsOf(subject string, omit func(key string) bool) []host.Setting {
 	var settings []host.Setting
-	for _, key := range slices.Sorted(maps.Keys(p.keep)) {
-		if name, ok := strings.CutPrefix(key, subject+"/"); ok && !leave(key) {
-			settings = append(settings, host.Setting{Name: name, Value: p.keep[key].Applied})
+	for _, key := range slices.Sorted(maps.Keys(p.wantedEntries)) {
+		if name, ok := strings.CutPrefix(key, subject+"/"); ok && !omit(key) {
+			settings = append(settings, host.Setting{Name: name, Value: p.wantedEntries[key].Applied})
 		}
 	}
 	return settings
 }
 
-// originals returns what a subject is to put back, by name.
-func (p *plan) originals(subject string) map[string]host.Original {
+// originalsOf returns what a subject is to put back, by name.
+func (p *plan) originalsOf(subject string) map[string]host.Original {
 	originals := map[string]host.Original{}
 	for key, original := range p.restore {
 		if name, ok := strings.CutPrefix(key, subject+"/"); ok {

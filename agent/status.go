@@ -5,13 +5,13 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/utils/clock"
 
 	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/text"
 
 	"github.com/storageclient/operator/agent/host/mounts"
 )
@@ -34,27 +34,27 @@ const (
 	maxRebootBy   = 64
 )
 
-// status is what is to be reported now. The hash is reported whenever the settings were gone through, failed ones
+// currentStatus is what is to be reported now. The hash is reported whenever the settings were gone through, failed ones
 // included: it says which settings the states speak of, and the states say how they stand.
-func (a *Agent) status() v1alpha1.StorageClientNodeStatus {
+func (a *Agent) currentStatus() v1alpha1.StorageClientNodeStatus {
 	status := v1alpha1.StorageClientNodeStatus{
-		ObservedGeneration: a.settled.generation,
+		ObservedGeneration: a.applied.generation,
 		BootID:             a.boot.id,
-		KernelVersion:      cut(a.boot.kernelVersion, maxVersion),
+		KernelVersion:      text.Cut(a.boot.kernelVersion, maxVersion),
 		Bootloader:         a.bootloader.DeepCopy(),
-		Settings:           settingStatuses(a.out.settings, a.healed),
-		RebootRequired:     len(a.out.rebootBy) > 0,
-		RebootRequiredBy:   first(slices.Sorted(slices.Values(a.out.rebootBy)), maxRebootBy),
+		Settings:           settingStatuses(a.outcome.settings, a.healed),
+		RebootRequired:     len(a.outcome.rebootBy) > 0,
+		RebootRequiredBy:   firstOf(slices.Sorted(slices.Values(a.outcome.rebootBy)), maxRebootBy),
 		Reboot:             a.reboot.DeepCopy(),
-		Restored:           a.out.restored,
+		Restored:           a.outcome.restored,
 	}
-	if a.out.carriedOut {
-		status.Hash = a.node.Spec.Hash
+	if a.outcome.carriedOut {
+		status.Hash = a.clientNode.Spec.Hash
 	}
 	if status.Reboot != nil {
-		status.Reboot.Message = cut(status.Reboot.Message, maxMessage)
+		status.Reboot.Message = text.Cut(status.Reboot.Message, maxMessage)
 	}
-	status.Mounts, status.MountsOmitted = mountStatuses(a.table.Mounts, a.judge())
+	status.Mounts, status.MountsOmitted = mountStatuses(a.table.Mounts, a.gatherMountJudge())
 	status.BusyMounts, status.BusyMountsOmitted = busyMounts(a.table.Busy)
 	status.BusyMountsOmitted += int32(a.table.Malformed)
 	if a.tableErr != nil {
@@ -66,11 +66,11 @@ func (a *Agent) status() v1alpha1.StorageClientNodeStatus {
 
 func settingStatuses(settings []v1alpha1.SettingStatus, undone healed) []v1alpha1.SettingStatus {
 	var list []v1alpha1.SettingStatus
-	for _, s := range first(settings, maxSettings) {
-		s.Desired = cut(s.Desired, maxValue)
-		s.Observed = cut(s.Observed, maxObserved)
-		s.Original = cut(s.Original, maxObserved)
-		s.Message = cut(s.Message, maxMessage)
+	for _, s := range firstOf(settings, maxSettings) {
+		s.Desired = text.Cut(s.Desired, maxValue)
+		s.Observed = text.Cut(s.Observed, maxObserved)
+		s.Original = text.Cut(s.Original, maxObserved)
+		s.Message = text.Cut(s.Message, maxMessage)
 		if drift, ok := undone[s.Key]; ok {
 			s.Drift = &drift
 		}
@@ -85,9 +85,9 @@ func mountStatuses(all []mounts.Mount, judge *mountJudge) (list []v1alpha1.Mount
 	ordered := slices.Clone(all)
 	slices.SortStableFunc(ordered, func(a, b mounts.Mount) int {
 		switch {
-		case a.Network() == b.Network():
+		case a.IsNetwork() == b.IsNetwork():
 			return 0
-		case a.Network():
+		case a.IsNetwork():
 			return -1
 		}
 		return 1
@@ -108,19 +108,19 @@ func mountStatuses(all []mounts.Mount, judge *mountJudge) (list []v1alpha1.Mount
 
 func mountStatus(m mounts.Mount, judge *mountJudge) v1alpha1.MountStatus {
 	status := v1alpha1.MountStatus{
-		MountPoint:   cut(m.MountPoint, maxMountPoint),
-		Volume:       cut(m.Volume, maxName),
-		Server:       cut(m.Server, maxName),
-		Protocol:     cut(m.Protocol, maxWord),
+		MountPoint:   text.Cut(m.MountPoint, maxMountPoint),
+		Volume:       text.Cut(m.Volume, maxName),
+		Server:       text.Cut(m.Server, maxName),
+		Protocol:     text.Cut(m.Protocol, maxWord),
 		Connections:  int32(m.Connections),
 		SlotLimit:    int32(m.SlotLimit),
 		ReadAheadKiB: int32(m.ReadAheadKiB),
 	}
-	status.State, status.Message = judge.of(m)
-	for _, option := range first(m.Options, maxOptions) {
-		status.Options = append(status.Options, cut(option, maxOption))
+	status.State, status.Message = judge.judgeMount(m)
+	for _, option := range firstOf(m.Options, maxOptions) {
+		status.Options = append(status.Options, text.Cut(option, maxOption))
 	}
-	for _, uid := range first(m.PodUIDs, maxPods) {
+	for _, uid := range firstOf(m.PodUIDs, maxPods) {
 		if len(uid) <= maxUID {
 			status.PodUIDs = append(status.PodUIDs, uid)
 		}
@@ -132,10 +132,10 @@ func busyMounts(all []mounts.Busy) (list []v1alpha1.BusyMount, omitted int32) {
 	seen := map[string]bool{}
 	for _, b := range all {
 		busy := v1alpha1.BusyMount{
-			MountPoint: cut(b.MountPoint, maxMountPoint),
-			PodUID:     cut(b.PodUID, maxUID),
-			Volume:     cut(b.Volume, maxName),
-			FSType:     cut(b.FSType, maxWord),
+			MountPoint: text.Cut(b.MountPoint, maxMountPoint),
+			PodUID:     text.Cut(b.PodUID, maxUID),
+			Volume:     text.Cut(b.Volume, maxName),
+			FSType:     text.Cut(b.FSType, maxWord),
 		}
 		if len(list) == maxMounts || seen[busy.MountPoint] {
 			omitted++
@@ -147,21 +147,7 @@ func busyMounts(all []mounts.Busy) (list []v1alpha1.BusyMount, omitted int32) {
 	return list, omitted
 }
 
-func first[T any](list []T, n int) []T { return list[:min(len(list), n)] }
-
-// cut shortens a text to n bytes, and so to no more than n characters, without cutting one apart.
-func cut(s string, n int) string {
-	s = strings.ToValidUTF8(s, "?")
-	if len(s) <= n {
-		return s
-	}
-	const more = "..."
-	end := max(n-len(more), 0)
-	for end > 0 && !utf8.RuneStart(s[end]) {
-		end--
-	}
-	return s[:end] + more
-}
+func firstOf[T any](list []T, n int) []T { return list[:min(len(list), n)] }
 
 const (
 	// reportInterval is the least time between two status writes that no one waits for.
@@ -184,22 +170,22 @@ type reporter struct {
 	failures int
 }
 
-// reset forgets what was written: there is another object, or none.
-func (r *reporter) reset() { *r = reporter{clock: r.clock} }
+// forgetReports forgets what was written: there is another client node, or none.
+func (r *reporter) forgetReports() { *r = reporter{clock: r.clock} }
 
-// due tells whether a status is to be written now.
-func (r *reporter) due(status v1alpha1.StorageClientNodeStatus) bool {
+// isDue tells whether a status is to be written now.
+func (r *reporter) isDue(status v1alpha1.StorageClientNodeStatus) bool {
 	r.waiting = false
 	if r.last != nil && equality.Semantic.DeepEqual(*r.last, status) {
 		r.failures, r.tryAt = 0, time.Time{}
 		return false
 	}
-	r.waiting = r.last != nil && !urgent(*r.last, status) && r.clock.Now().Before(r.nextAt)
+	r.waiting = r.last != nil && !isUrgent(*r.last, status) && r.clock.Now().Before(r.nextAt)
 	return !r.waiting && r.mayTry()
 }
 
-// urgent tells whether the rollout waits for a change.
-func urgent(was, is v1alpha1.StorageClientNodeStatus) bool {
+// isUrgent tells whether the rollout waits for a change.
+func isUrgent(was, is v1alpha1.StorageClientNodeStatus) bool {
 	idle := func(s v1alpha1.StorageClientNodeStatus) bool {
 		return len(s.BusyMounts) == 0 && s.BusyMountsOmitted == 0
 	}
@@ -208,13 +194,13 @@ func urgent(was, is v1alpha1.StorageClientNodeStatus) bool {
 		!equality.Semantic.DeepEqual(was.Reboot, is.Reboot) || idle(is) && !idle(was)
 }
 
-func (r *reporter) wrote(status v1alpha1.StorageClientNodeStatus) {
+func (r *reporter) noteWritten(status v1alpha1.StorageClientNodeStatus) {
 	r.last, r.waiting, r.failures, r.tryAt = &status, false, 0, time.Time{}
-	r.nextAt = r.clock.Now().Add(jitter(reportInterval))
+	r.nextAt = r.clock.Now().Add(addJitter(reportInterval))
 }
 
-func (r *reporter) failed() {
-	r.tryAt = r.clock.Now().Add(jitter(min(minBackoff<<min(r.failures, 8), maxBackoff)))
+func (r *reporter) noteFailed() {
+	r.tryAt = r.clock.Now().Add(addJitter(min(minBackoff<<min(r.failures, 8), maxBackoff)))
 	r.failures++
 }
 
@@ -231,23 +217,23 @@ func (r *reporter) dueAt() time.Time {
 	return time.Time{}
 }
 
-// report writes the status where that is due.
-func (a *Agent) report(ctx context.Context) {
-	status := a.status()
-	if !a.reporter.due(status) {
+// reportStatus writes the status where that is due.
+func (a *Agent) reportStatus(ctx context.Context) {
+	status := a.currentStatus()
+	if !a.reporter.isDue(status) {
 		return
 	}
 	if _, err := a.api.ApplyStatus(ctx, status, ""); err != nil {
 		if ctx.Err() == nil {
-			logr.FromContextOrDiscard(ctx).Info("The status could not be written, trying again", "error", err.Error())
+			logr.FromContextOrDiscard(ctx).Info("Cannot write the status, trying again", "error", err.Error())
 		}
-		a.reporter.failed()
+		a.reporter.noteFailed()
 		return
 	}
-	a.wrote(status)
+	a.noteWritten(status)
 }
 
-func (a *Agent) wrote(status v1alpha1.StorageClientNodeStatus) {
-	a.reporter.wrote(status)
+func (a *Agent) noteWritten(status v1alpha1.StorageClientNodeStatus) {
+	a.reporter.noteWritten(status)
 	a.ready.Store(true)
 }

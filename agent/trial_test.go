@@ -30,7 +30,7 @@ type tryingHost struct {
 func newTryingHost(t *testing.T) *tryingHost {
 	t.Helper()
 	h := &tryingHost{world: newWorld(t)}
-	h.dir = hosttest.Copy(t, "debian-12")
+	h.dir = hosttest.CopyHost(t, "debian-12")
 	fs, err := host.OpenFS(h.dir)
 	if err != nil {
 		t.Fatal(err)
@@ -43,7 +43,7 @@ func newTryingHost(t *testing.T) *tryingHost {
 	h.commands = &hosttest.Commands{Dir: h.dir, KernelLog: kernelLog(262144), Output: map[string]string{
 		"grub-probe --target=abstraction /boot/grub": "\n", "grub-probe --target=fs /boot/grub": "ext2\n",
 	}}
-	h.write(grubEnv, grubsim.Block(grubsim.EmptyBlock))
+	h.write(grubEnv, grubsim.PadBlock(grubsim.EmptyBlock))
 	h.write("/etc/grub.d/40_custom", "#!/bin/sh\nexec tail -n +3 $0\n")
 	if err := os.Chmod(filepath.Join(h.dir, "/etc/grub.d/40_custom"), 0o755); err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func newTryingHost(t *testing.T) *tryingHost {
 }
 
 func (h *tryingHost) tree() map[string]string {
-	return hosttest.Tree(h.t, h.dir, "/etc", "/boot", "/var")
+	return hosttest.ReadTree(h.t, h.dir, "/etc", "/boot", "/var")
 }
 
 // start is a start of GRUB; the kernel hangs with an argument whose name is given.
@@ -90,9 +90,9 @@ func (h *tryingHost) start(hangs string) {
 func (h *tryingHost) stage() *Agent {
 	h.t.Helper()
 	h.declare(setting(ihash, "1048576"))
-	a := h.settle(h.agent())
+	a := h.runUntilIdle(h.agent())
 	if h.state(ihash) != v1alpha1.SettingPending || !strings.Contains(h.message(ihash), "tried once") {
-		h.t.Fatalf("staged: %+v", h.node.Status.Settings)
+		h.t.Fatalf("staged: %+v", h.clientNode.Status.Settings)
 	}
 	return a
 }
@@ -101,12 +101,12 @@ func (h *tryingHost) stage() *Agent {
 func (h *tryingHost) permitted(a *Agent, hangs string) *Agent {
 	h.t.Helper()
 	h.permit("permit-1")
-	if !h.turn(a) || len(h.reboots) != 1 {
-		h.t.Fatalf("not rebooted: %+v", h.node.Status.Reboot)
+	if !h.runPass(a) || len(h.reboots) != 1 {
+		h.t.Fatalf("not rebooted: %+v", h.clientNode.Status.Reboot)
 	}
 	h.start(hangs)
 	h.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.RebootPermit = nil })
-	return h.settle(h.agent())
+	return h.runUntilIdle(h.agent())
 }
 
 func TestAnArgumentIsTheDefaultOnceTheAgentIsBack(t *testing.T) {
@@ -123,7 +123,7 @@ func TestAnArgumentIsTheDefaultOnceTheAgentIsBack(t *testing.T) {
 		t.Error("the menu has no argument, or still the entry before")
 	}
 	h.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
-	h.settle(a)
+	h.runUntilIdle(a)
 	left := h.tree()
 	maps.DeleteFunc(left, func(name, _ string) bool { return strings.Contains(name, "journal") })
 	if diff := cmp.Diff(h.original, left); diff != "" {
@@ -137,16 +137,16 @@ func TestAnArgumentThatHangsTheNodeIsReportedAndTakenBack(t *testing.T) {
 	if h.state(ihash) != v1alpha1.SettingFailed || !strings.Contains(h.message(ihash), "the machine did not come up with it") {
 		t.Errorf("%s: %s", h.state(ihash), h.message(ihash))
 	}
-	if h.node.Status.RebootRequired {
+	if h.clientNode.Status.RebootRequired {
 		t.Error("the node asks for another reboot")
 	}
 	h.permit("permit-2")
-	if h.turn(a); h.node.Status.Reboot.Phase != v1alpha1.RebootRefused {
-		t.Errorf("a second permit: %+v", h.node.Status.Reboot)
+	if h.runPass(a); h.clientNode.Status.Reboot.Phase != v1alpha1.RebootRefused {
+		t.Errorf("a second permit: %+v", h.clientNode.Status.Reboot)
 	}
 	// As the manager takes it out again.
 	h.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Settings, spec.RebootPermit = nil, nil })
-	h.settle(a)
+	h.runUntilIdle(a)
 	left := h.tree()
 	maps.DeleteFunc(left, func(name, _ string) bool { return strings.Contains(name, "journal") })
 	if diff := cmp.Diff(h.original, left); diff != "" {
@@ -160,9 +160,9 @@ func TestAPermittedRebootIsTriedEvenIfTheTrialWasUsedUp(t *testing.T) {
 	// The power is cut, and again while the machine starts.
 	h.boot()
 	h.start("ihash_entries")
-	a := h.settle(h.agent())
-	if !h.node.Status.RebootRequired {
-		t.Errorf("the node does not ask for a permit: %+v", h.node.Status.Settings)
+	a := h.runUntilIdle(h.agent())
+	if !h.clientNode.Status.RebootRequired {
+		t.Errorf("the node does not ask for a permit: %+v", h.clientNode.Status.Settings)
 	}
 	h.permitted(a, "")
 	if line := h.read("/proc/cmdline"); !strings.Contains(line, "ihash_entries=1048576") {
@@ -175,8 +175,8 @@ func TestNoRebootWithoutItsTrial(t *testing.T) {
 	a := h.stage()
 	h.journalErr = errors.New("input/output error")
 	h.permit("permit-1")
-	h.turn(a)
-	if s := h.node.Status.Reboot; len(h.reboots) > 0 || s == nil || s.Phase != v1alpha1.RebootRefused || !strings.Contains(s.Message, "tried once") {
+	h.runPass(a)
+	if s := h.clientNode.Status.Reboot; len(h.reboots) > 0 || s == nil || s.Phase != v1alpha1.RebootRefused || !strings.Contains(s.Message, "cannot arm the trial boot") {
 		t.Errorf("rebooted %v, status %+v", h.reboots, s)
 	}
 }
@@ -188,9 +188,9 @@ func TestAReleaseEndsTheTrialOfWhatIsRetained(t *testing.T) {
 	h.change(func(spec *v1alpha1.StorageClientNodeSpec) {
 		spec.Settings[0].OnRemoval, spec.Release = v1alpha1.DeletionRetain, true
 	})
-	h.settle(a)
-	if !h.node.Status.Restored || h.tree()[grubEnv] != h.original[grubEnv] {
-		t.Fatalf("status %+v", h.node.Status)
+	h.runUntilIdle(a)
+	if !h.clientNode.Status.Restored || h.tree()[grubEnv] != h.original[grubEnv] {
+		t.Fatalf("status %+v", h.clientNode.Status)
 	}
 	for range 2 {
 		h.start("")
@@ -200,4 +200,7 @@ func TestAReleaseEndsTheTrialOfWhatIsRetained(t *testing.T) {
 	}
 }
 
-func (h *tryingHost) read(name string) string { h.t.Helper(); return hosttest.Read(h.t, h.dir, name) }
+func (h *tryingHost) read(name string) string {
+	h.t.Helper()
+	return hosttest.ReadFile(h.t, h.dir, name)
+}

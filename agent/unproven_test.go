@@ -4,34 +4,77 @@ import (
 	"testing"
 
 	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+
+	"github.com/storageclient/operator/agent/host/bootloader"
+	"github.com/storageclient/operator/agent/host/hosttest"
 )
 
+// Whatever the boot loader's type, a node is not rebooted for what its own status calls unproven.
 func TestAnUnprovenBootLoaderIsStagedAndNotRebooted(t *testing.T) {
-	w := newWorld(t)
-	w.bootloader = v1alpha1.Bootloader{Type: v1alpha1.BootloaderGrubBLS}
-	w.declare(setting(rmem, "16777216"), setting(ihash, "16777216"))
-	a := w.settle(w.agent())
-	if w.menu[ihash] != "16777216" || w.state(ihash) != v1alpha1.SettingPending {
-		t.Errorf("menu %v, state %s", w.menu, w.state(ihash))
+	for _, kind := range []string{bootloader.GrubBLS, bootloader.GrubDebian} {
+		t.Run(kind, func(t *testing.T) {
+			w := newWorld(t)
+			w.bootloader = bootloader.Detection{Type: kind}
+			w.declare(setting(rmem, "16777216"), setting(ihash, "16777216"))
+			a := w.runUntilIdle(w.agent())
+			if w.menu[ihash] != "16777216" || w.state(ihash) != v1alpha1.SettingPending {
+				t.Errorf("menu %v, state %s", w.menu, w.state(ihash))
+			}
+			w.expectNoReboot(a, "p1")
+			// Somebody else boots the node.
+			w.boot()
+			w.runUntilIdle(w.agent())
+			if w.state(ihash) != v1alpha1.SettingInSync {
+				t.Errorf("state %s after the boot", w.state(ihash))
+			}
+			// What is no longer wanted leaves the menu, and that is no reason to reboot either.
+			w.declare(setting(rmem, "16777216"))
+			a = w.runUntilIdle(w.agent())
+			if _, staged := w.menu[ihash]; staged || w.state(ihash) != v1alpha1.SettingPending {
+				t.Errorf("menu %v, state %s after it was taken out of the profile", w.menu, w.state(ihash))
+			}
+			w.expectNoReboot(a, "p2")
+			w.bootloader.Proven = true
+			w.declare(setting(rmem, "16777216"), setting(ihash, "8388608"))
+			w.runUntilIdle(w.agent())
+			if !w.clientNode.Status.RebootRequired {
+				t.Error("no reboot is required for a boot loader that is proven")
+			}
+		})
 	}
-	if status := w.node.Status; status.RebootRequired || len(status.RebootRequiredBy) > 0 {
-		t.Errorf("a reboot is required by %v", status.RebootRequiredBy)
+}
+
+// expectNoReboot fails where the status asks for a reboot, or where a permit leads to one.
+func (w *world) expectNoReboot(a *Agent, permit string) {
+	w.t.Helper()
+	if status := w.clientNode.Status; status.RebootRequired || len(status.RebootRequiredBy) > 0 {
+		w.t.Errorf("a reboot is required by %v", status.RebootRequiredBy)
 	}
-	w.permit("p1")
-	w.settle(a)
-	if len(w.reboots) > 0 || w.node.Status.Reboot.Phase != v1alpha1.RebootRefused {
-		t.Errorf("reboots %v, answer %+v", w.reboots, w.node.Status.Reboot)
+	w.permit(permit)
+	w.runUntilIdle(a)
+	if len(w.reboots) > 0 || w.clientNode.Status.Reboot == nil || w.clientNode.Status.Reboot.Phase != v1alpha1.RebootRefused {
+		w.t.Errorf("reboots %v, answer %+v", w.reboots, w.clientNode.Status.Reboot)
 	}
-	// Somebody else boots the node.
-	w.boot()
-	w.settle(w.agent())
-	if w.state(ihash) != v1alpha1.SettingInSync {
-		t.Errorf("state %s after the boot", w.state(ihash))
+	w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.RebootPermit = nil })
+	w.runUntilIdle(a)
+}
+
+// The detection of a real tree, not a simulated one: somebody boots the node past GRUB once it holds something of ours.
+func TestANodeThatWasBootedPastGRUBIsNotRebooted(t *testing.T) {
+	h := newTryingHost(t)
+	h.declare(setting(ihash, "1048576"))
+	h.runUntilIdle(h.agent())
+	if status := h.clientNode.Status; !status.RebootRequired || !status.Bootloader.Proven {
+		t.Fatalf("reboot required %t, boot loader %+v", status.RebootRequired, status.Bootloader)
 	}
-	w.bootloader.Proven = true
-	w.declare(setting(rmem, "16777216"), setting(ihash, "8388608"))
-	w.settle(w.agent())
-	if !w.node.Status.RebootRequired {
-		t.Error("no reboot is required for a boot loader that is proven")
+	h.boots++
+	h.writeBootID()
+	hosttest.WriteFile(t, h.dir, "/proc/cmdline", "root=/dev/sda1 ro single\n")
+	h.declare(setting(ihash, "2097152"))
+	a := h.runUntilIdle(h.agent())
+	loader := h.clientNode.Status.Bootloader
+	if loader.Type != v1alpha1.BootloaderGrubDebian || loader.Proven || h.state(ihash) != v1alpha1.SettingPending {
+		t.Errorf("boot loader %+v, state %s", loader, h.state(ihash))
 	}
+	h.expectNoReboot(a, "p1")
 }

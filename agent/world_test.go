@@ -20,6 +20,7 @@ import (
 	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/bootloader"
 	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/agent/host/mounts"
 )
@@ -50,7 +51,7 @@ type world struct {
 	applyErr, originalErr       error
 	journalErr                  error
 
-	bootloader v1alpha1.Bootloader
+	bootloader bootloader.Detection
 
 	boots     int
 	reboots   []string
@@ -60,12 +61,12 @@ type world struct {
 	mountErr  error
 	mounts    []mounts.Mount
 
-	node     *v1alpha1.StorageClientNode
-	writes   int
-	gets     int
-	applies  int
-	getErr   error
-	writeErr func(v1alpha1.StorageClientNodeStatus) error
+	clientNode *v1alpha1.StorageClientNode
+	writes     int
+	gets       int
+	applies    int
+	getErr     error
+	writeErr   func(v1alpha1.StorageClientNodeStatus) error
 
 	steps, dieAt int
 	log          []string
@@ -80,7 +81,7 @@ func newWorld(t *testing.T) *world {
 		t: t, dir: t.TempDir(), clock: clocktesting.NewFakeClock(time.Unix(1700000000, 0)),
 		defaults: map[string]string{rmem: "212992", wmem: "212992"},
 		files:    map[string]string{}, menu: map[string]string{}, boots: 1,
-		bootloader: v1alpha1.Bootloader{Type: v1alpha1.BootloaderGrubDebian},
+		bootloader: bootloader.Detection{Type: bootloader.GrubDebian, Proven: true},
 		cannot:     map[string]host.State{}, oldTransports: map[string]bool{},
 	}
 	w.live = maps.Clone(w.defaults)
@@ -138,7 +139,7 @@ func (w *world) host() Host {
 		Journal:    journal.New(w.fs, trace),
 		Mounts:     w,
 		Rebooter:   w,
-		Bootloader: func() v1alpha1.Bootloader { return w.bootloader },
+		Bootloader: func() bootloader.Detection { return w.bootloader },
 	}
 }
 
@@ -155,9 +156,9 @@ func (w *world) agent() *Agent {
 	return a
 }
 
-// turn shows the agent the object and lets it turn; it tells whether the agent has died of it, or rebooted the
+// runPass shows the agent the object and lets it turn; it tells whether the agent has died of it, or rebooted the
 // machine.
-func (w *world) turn(a *Agent) (died bool) {
+func (w *world) runPass(a *Agent) (died bool) {
 	w.t.Helper()
 	before := len(w.reboots)
 	defer func() {
@@ -172,16 +173,16 @@ func (w *world) turn(a *Agent) (died bool) {
 			died = true
 		}
 	}()
-	a.take(w.node.DeepCopy())
-	a.turn(w.t.Context())
+	a.takeClientNode(w.clientNode.DeepCopy())
+	a.runPass(w.t.Context())
 	return false
 }
 
-// settle lets agents turn, each crash and each reboot begetting a new one, until there is nothing more to do.
-func (w *world) settle(a *Agent) *Agent {
+// runUntilIdle lets agents turn, each crash and each reboot begetting a new one, until there is nothing more to do.
+func (w *world) runUntilIdle(a *Agent) *Agent {
 	w.t.Helper()
 	for range 12 {
-		if w.turn(a) {
+		if w.runPass(a) {
 			a = w.agent()
 		}
 		w.clock.Step(15 * time.Second)
@@ -202,16 +203,16 @@ func (w *world) declare(settings ...v1alpha1.NodeSetting) {
 }
 
 func (w *world) change(change func(*v1alpha1.StorageClientNodeSpec)) {
-	if w.node == nil {
-		w.node = &v1alpha1.StorageClientNode{}
-		w.node.Name, w.node.UID = "n1", types.UID("u1")
+	if w.clientNode == nil {
+		w.clientNode = &v1alpha1.StorageClientNode{}
+		w.clientNode.Name, w.clientNode.UID = "n1", types.UID("u1")
 	}
-	change(&w.node.Spec)
-	w.node.Generation++
+	change(&w.clientNode.Spec)
+	w.clientNode.Generation++
 	w.bump()
 }
 
-func (w *world) bump() { w.node.ResourceVersion += "x" }
+func (w *world) bump() { w.clientNode.ResourceVersion += "x" }
 
 func (w *world) permit(id string) {
 	w.change(func(spec *v1alpha1.StorageClientNodeSpec) {
@@ -220,7 +221,7 @@ func (w *world) permit(id string) {
 }
 
 func (w *world) state(key string) v1alpha1.SettingState {
-	for _, s := range w.node.Status.Settings {
+	for _, s := range w.clientNode.Status.Settings {
 		if s.Key == key {
 			return s.State
 		}
@@ -229,7 +230,7 @@ func (w *world) state(key string) v1alpha1.SettingState {
 }
 
 func (w *world) message(key string) string {
-	for _, s := range w.node.Status.Settings {
+	for _, s := range w.clientNode.Status.Settings {
 		if s.Key == key {
 			return s.Message
 		}
@@ -260,11 +261,11 @@ func (w *world) Get(context.Context) (*v1alpha1.StorageClientNode, error) {
 	if w.getErr != nil {
 		return nil, w.getErr
 	}
-	return w.node.DeepCopy(), nil
+	return w.clientNode.DeepCopy(), nil
 }
 
 func (w *world) Follow(ctx context.Context, changed func(*v1alpha1.StorageClientNode)) {
-	changed(w.node.DeepCopy())
+	changed(w.clientNode.DeepCopy())
 	<-ctx.Done()
 }
 
@@ -277,13 +278,13 @@ func (w *world) ApplyStatus(
 			return nil, err
 		}
 	}
-	if resourceVersion != "" && resourceVersion != w.node.ResourceVersion {
+	if resourceVersion != "" && resourceVersion != w.clientNode.ResourceVersion {
 		return nil, apierrors.NewConflict(schema.GroupResource{Resource: "storageclientnodes"}, "n1", errors.New("changed"))
 	}
-	w.node.Status = *status.DeepCopy()
+	w.clientNode.Status = *status.DeepCopy()
 	w.writes++
 	w.bump()
-	return w.node.DeepCopy(), nil
+	return w.clientNode.DeepCopy(), nil
 }
 
 // Host.
@@ -293,8 +294,8 @@ func (w *world) Reboot(context.Context) error {
 	if w.rebootErr != nil {
 		return w.rebootErr
 	}
-	w.reboots = append(w.reboots, w.node.Spec.RebootPermit.ID)
-	if r := w.node.Status.Reboot; r == nil || r.Phase != v1alpha1.RebootStarted {
+	w.reboots = append(w.reboots, w.clientNode.Spec.RebootPermit.ID)
+	if r := w.clientNode.Status.Reboot; r == nil || r.Phase != v1alpha1.RebootStarted {
 		w.t.Errorf("rebooted, but the status says %+v", r)
 	}
 	return nil

@@ -34,10 +34,15 @@ const (
 	// come back together.
 	watchTimeout = 5 * time.Minute
 	// After an error or the end of a watch the next try waits, from minDelay, doubled each time, to maxDelay, each
-	// with up to as much again. A watch that has lasted for maxDelay begins anew at minDelay.
+	// with up to as much again. A watch that has lasted for maxDelay starts again at minDelay.
 	minDelay = 500 * time.Millisecond
 	maxDelay = 30 * time.Second
 )
+
+// All that a node agent may do: read StorageClientNodes and write their status. The policy in config/agent narrows the writing
+// to the agent's own node, which RBAC cannot express. There is no right on Nodes or Pods.
+// +kubebuilder:rbac:roleName=storage-client-node-agent,groups=tuning.storageclient.dev,resources=storageclientnodes,verbs=get;list;watch
+// +kubebuilder:rbac:roleName=storage-client-node-agent,groups=tuning.storageclient.dev,resources=storageclientnodes/status,verbs=patch;update
 
 // Client reads and follows one StorageClientNode and writes its status.
 type Client struct {
@@ -66,20 +71,20 @@ func New(config *rest.Config, name string, c clock.Clock) (*Client, error) {
 	return &Client{rest: client, name: name, clock: c}, nil
 }
 
-// Get reads the object from the API server, not from a cache.
+// Get reads the client node from the API server, not from a cache.
 func (c *Client) Get(ctx context.Context) (*v1alpha1.StorageClientNode, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	node := &v1alpha1.StorageClientNode{}
-	if err := c.rest.Get().Resource(resource).Name(c.name).Do(ctx).Into(node); err != nil {
+	clientNode := &v1alpha1.StorageClientNode{}
+	if err := c.rest.Get().Resource(resource).Name(c.name).Do(ctx).Into(clientNode); err != nil {
 		return nil, fmt.Errorf("read StorageClientNode %s: %w", c.name, err)
 	}
-	return node, nil
+	return clientNode, nil
 }
 
-// ApplyStatus declares the status by server-side apply and returns the object as it is then. rollout, which is not
-// the agent's, is to be nil. With a resource version the write is refused as a conflict where the object has
-// changed since.
+// ApplyStatus declares the status by server-side apply and returns the client node as it is then. rollout, which is not
+// the agent's, is to be nil. With a resource version the write is refused as a conflict where the client node
+// has changed since.
 func (c *Client) ApplyStatus(
 	ctx context.Context, status v1alpha1.StorageClientNodeStatus, resourceVersion string,
 ) (*v1alpha1.StorageClientNode, error) {
@@ -94,16 +99,16 @@ func (c *Client) ApplyStatus(
 		return nil, fmt.Errorf("encode status of StorageClientNode %s: %w", c.name, err)
 	}
 	options := &metav1.PatchOptions{FieldManager: v1alpha1.AgentFieldManager, Force: ptr.To(true)}
-	node := &v1alpha1.StorageClientNode{}
+	clientNode := &v1alpha1.StorageClientNode{}
 	err = c.rest.Patch(types.ApplyPatchType).Resource(resource).Name(c.name).SubResource("status").
-		VersionedParams(options, metav1.ParameterCodec).Body(data).Do(ctx).Into(node)
+		VersionedParams(options, metav1.ParameterCodec).Body(data).Do(ctx).Into(clientNode)
 	if err != nil {
 		return nil, fmt.Errorf("write status of StorageClientNode %s: %w", c.name, err)
 	}
-	return node, nil
+	return clientNode, nil
 }
 
-// Follow calls changed with the object as it is and at every change, and with nil where there is none, until the
+// Follow calls changed with the client node as it is and at every change, and with nil where there is none, until the
 // context is done.
 func (c *Client) Follow(ctx context.Context, changed func(*v1alpha1.StorageClientNode)) {
 	delay := minDelay
@@ -126,7 +131,7 @@ func (c *Client) Follow(ctx context.Context, changed func(*v1alpha1.StorageClien
 
 // listAndWatch ends without an error when the server ends the watch.
 func (c *Client) listAndWatch(ctx context.Context, changed func(*v1alpha1.StorageClientNode)) error {
-	version, err := c.list(ctx, changed)
+	version, err := c.listNode(ctx, changed)
 	if err != nil {
 		return err
 	}
@@ -140,15 +145,15 @@ func (c *Client) listAndWatch(ctx context.Context, changed func(*v1alpha1.Storag
 	}
 	defer w.Stop()
 	for event := range w.ResultChan() {
-		if err := c.handle(event, changed); err != nil {
+		if err := c.handleEvent(event, changed); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// list reads from the store, not from the server's cache: a desired state must never go back in time.
-func (c *Client) list(ctx context.Context, changed func(*v1alpha1.StorageClientNode)) (version string, err error) {
+// listNode reads from the store, not from the server's cache: a desired state must never go back in time.
+func (c *Client) listNode(ctx context.Context, changed func(*v1alpha1.StorageClientNode)) (version string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	list, options := &v1alpha1.StorageClientNodeList{}, c.selectSelf()
@@ -164,11 +169,11 @@ func (c *Client) list(ctx context.Context, changed func(*v1alpha1.StorageClientN
 	return list.ResourceVersion, nil
 }
 
-func (c *Client) handle(event watch.Event, changed func(*v1alpha1.StorageClientNode)) error {
+func (c *Client) handleEvent(event watch.Event, changed func(*v1alpha1.StorageClientNode)) error {
 	switch event.Type {
 	case watch.Added, watch.Modified:
-		if node, ok := event.Object.(*v1alpha1.StorageClientNode); ok {
-			changed(node)
+		if clientNode, ok := event.Object.(*v1alpha1.StorageClientNode); ok {
+			changed(clientNode)
 		}
 	case watch.Deleted:
 		changed(nil)

@@ -22,7 +22,7 @@ import (
 
 const path = "/apis/tuning.storageclient.dev/v1alpha1/storageclientnodes"
 
-func object(generation int64) string {
+func clientNodeJSON(generation int64) string {
 	return fmt.Sprintf(`{"apiVersion":"tuning.storageclient.dev/v1alpha1","kind":"StorageClientNode",`+
 		`"metadata":{"name":"n1","uid":"u1","resourceVersion":"7","generation":%d},"spec":{"hash":"h"}}`, generation)
 }
@@ -76,7 +76,7 @@ func TestGet(t *testing.T) {
 		if r.Method != http.MethodGet || r.URL.Path != path+"/n1" || r.URL.RawQuery != "" {
 			t.Errorf("%s %s", r.Method, r.URL)
 		}
-		answer(w, http.StatusOK, object(3))
+		answer(w, http.StatusOK, clientNodeJSON(3))
 	})
 	node, err := c.Get(t.Context())
 	if err != nil {
@@ -122,7 +122,7 @@ func TestApplyStatus(t *testing.T) {
 				if diff := cmp.Diff(want, map[string][]string(r.URL.Query())); diff != "" {
 					t.Errorf("query (-want +got):\n%s", diff)
 				}
-				answer(w, http.StatusOK, object(3))
+				answer(w, http.StatusOK, clientNodeJSON(3))
 			})
 			if _, err := c.ApplyStatus(t.Context(), status, test.version); err != nil {
 				t.Fatal(err)
@@ -194,24 +194,24 @@ func TestFollow(t *testing.T) {
 		asked          []string
 	}{
 		"what is there, and every change": {
-			lists: []string{list(object(1))}, watches: []string{event("MODIFIED", object(2)) + event("MODIFIED", object(3))},
+			lists: []string{list(clientNodeJSON(1))}, watches: []string{event("MODIFIED", clientNodeJSON(2)) + event("MODIFIED", clientNodeJSON(3))},
 			want: []int64{1, 2, 3}, asked: []string{"list", "watch from 41"},
 		},
 		"what comes and goes": {
-			lists: []string{list("")}, watches: []string{event("ADDED", object(1)) + event("DELETED", object(1))},
+			lists: []string{list("")}, watches: []string{event("ADDED", clientNodeJSON(1)) + event("DELETED", clientNodeJSON(1))},
 			want: []int64{0, 1, 0}, asked: []string{"list", "watch from 41"},
 		},
 		"again when the watch has ended": {
-			lists: []string{list(object(1)), list(object(2))}, watches: []string{"", event("MODIFIED", object(3))},
+			lists: []string{list(clientNodeJSON(1)), list(clientNodeJSON(2))}, watches: []string{"", event("MODIFIED", clientNodeJSON(3))},
 			want: []int64{1, 2, 3}, asked: []string{"list", "watch from 41", "list", "watch from 41"},
 		},
 		"anew when the version is too old": {
-			lists:   []string{list(object(1)), list(object(5))},
-			watches: []string{event("ERROR", failure(http.StatusGone, "Expired")), event("MODIFIED", object(6))},
+			lists:   []string{list(clientNodeJSON(1)), list(clientNodeJSON(5))},
+			watches: []string{event("ERROR", failure(http.StatusGone, "Expired")), event("MODIFIED", clientNodeJSON(6))},
 			want:    []int64{1, 5, 6}, asked: []string{"list", "watch from 41", "list", "watch from 41"},
 		},
 		"on after an error": {
-			lists: []string{"", "", list(object(1))}, watches: []string{""},
+			lists: []string{"", "", list(clientNodeJSON(1))}, watches: []string{""},
 			want: []int64{1}, asked: []string{"list", "list", "list"},
 		},
 	}
@@ -252,7 +252,7 @@ func follow(t *testing.T, c *Client, n int) []int64 {
 
 func TestFollowWaitsLongerEachTime(t *testing.T) {
 	failures := make([]string, 12)
-	s := &server{t: t, lists: append(failures, list(object(1))), watches: []string{""}}
+	s := &server{t: t, lists: append(failures, list(clientNodeJSON(1))), watches: []string{""}}
 	c, over := client(t, s.ServeHTTP)
 	follow(t, c, 1)
 	if len(over.waits) < len(failures) {

@@ -2,11 +2,12 @@ package host
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // DropIns lists the files of .d directories in the order in which their readers (systemd-sysctl, sysctl
@@ -33,30 +34,22 @@ func (f FS) DropIns(dirs []string, suffix string) ([]string, error) {
 	return files, nil
 }
 
-// namesShown is how many names a message holds before it only counts.
-const namesShown = 3
-
-// Names puts names into a message: sorted, each once, three of them and how many more there are, so that the
-// message does not change with the order of a listing.
-func Names(names []string) string {
-	names = slices.Compact(slices.Sorted(slices.Values(names)))
-	if len(names) <= namesShown {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:namesShown], ", "), len(names)-namesShown)
+// ListNames is text.List with each name once.
+func ListNames(names []string) string {
+	return text.List(slices.Compact(slices.Sorted(slices.Values(names))))
 }
 
-// Keep makes a file of our own name hold a text, or not be there where the text is empty. It makes the directory, and
+// KeepFile makes a file of our own name hold that content, or not be there where it is empty. It makes the directory, and
 // changes nothing where all is as it is to be.
-func (f FS) Keep(name, text string) error {
-	if text == "" {
+func (f FS) KeepFile(name, content string) error {
+	if content == "" {
 		return f.Remove(name)
 	}
-	if err := f.Tidy(name); err != nil {
+	if err := f.RemoveTemp(name); err != nil {
 		return err
 	}
 	data, err := f.ReadFile(name)
-	if err == nil && string(data) == text {
+	if err == nil && string(data) == content {
 		return nil
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -65,5 +58,5 @@ func (f FS) Keep(name, text string) error {
 	if err := f.MkdirAll(path.Dir(name), 0o755); err != nil {
 		return err
 	}
-	return f.WriteFileAtomic(name, []byte(text), 0o644)
+	return f.WriteFileAtomic(name, []byte(content), 0o644)
 }

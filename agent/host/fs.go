@@ -48,7 +48,7 @@ type FS struct {
 	root *os.Root
 	dir  string
 	hook Hook
-	// image and readOnly are told by AsImage and AsReadOnly.
+	// image and readOnly are set by AsImage and AsReadOnly.
 	image, readOnly bool
 }
 
@@ -75,18 +75,18 @@ func (f FS) Close() error { return f.root.Close() }
 
 // ReadFile reads a file of at most 16 MiB. A missing one is fs.ErrNotExist.
 func (f FS) ReadFile(name string) ([]byte, error) {
-	rel, err := f.resolve(name, true)
+	rel, err := f.resolveLinks(name, true)
 	if err != nil {
 		return nil, err
 	}
 	file, err := f.root.Open(rel)
 	if err != nil {
-		return nil, named(err, name)
+		return nil, nameError(err, name)
 	}
 	defer file.Close()
 	data, err := io.ReadAll(io.LimitReader(file, maxFileSize+1))
 	if err != nil {
-		return nil, named(err, name)
+		return nil, nameError(err, name)
 	}
 	if len(data) > maxFileSize {
 		return nil, fmt.Errorf("read %s: larger than %d bytes", name, maxFileSize)
@@ -102,27 +102,27 @@ func (f FS) ReadValue(name string) (string, error) {
 
 // Stat describes what name leads to.
 func (f FS) Stat(name string) (fs.FileInfo, error) {
-	rel, err := f.resolve(name, true)
+	rel, err := f.resolveLinks(name, true)
 	if err != nil {
 		return nil, err
 	}
 	info, err := f.root.Lstat(rel)
-	return info, named(err, name)
+	return info, nameError(err, name)
 }
 
 // Lstat describes name itself, a symbolic link too.
 func (f FS) Lstat(name string) (fs.FileInfo, error) {
-	rel, err := f.resolve(name, false)
+	rel, err := f.resolveLinks(name, false)
 	if err != nil {
 		return nil, err
 	}
 	info, err := f.root.Lstat(rel)
-	return info, named(err, name)
+	return info, nameError(err, name)
 }
 
 // Resolve returns the name that name leads to in the end, through no symbolic link.
 func (f FS) Resolve(name string) (string, error) {
-	rel, err := f.resolve(name, true)
+	rel, err := f.resolveLinks(name, true)
 	return path.Join("/", rel), err
 }
 
@@ -134,18 +134,18 @@ func (f FS) Exists(name string) bool {
 
 // ReadDir lists a directory, sorted by name.
 func (f FS) ReadDir(name string) ([]fs.DirEntry, error) {
-	rel, err := f.resolve(name, true)
+	rel, err := f.resolveLinks(name, true)
 	if err != nil {
 		return nil, err
 	}
 	dir, err := f.root.Open(rel)
 	if err != nil {
-		return nil, named(err, name)
+		return nil, nameError(err, name)
 	}
 	defer dir.Close()
 	entries, err := dir.ReadDir(-1)
 	if err != nil {
-		return nil, named(err, name)
+		return nil, nameError(err, name)
 	}
 	slices.SortFunc(entries, func(a, b fs.DirEntry) int { return strings.Compare(a.Name(), b.Name()) })
 	return entries, nil
@@ -158,7 +158,7 @@ func (f FS) Glob(dir, pattern string) ([]string, error) {
 	for element := range strings.SplitSeq(pattern, "/") {
 		var next []string
 		for _, parent := range names {
-			matches, err := f.match(parent, element)
+			matches, err := f.matchElement(parent, element)
 			if err != nil {
 				return nil, err
 			}
@@ -170,7 +170,7 @@ func (f FS) Glob(dir, pattern string) ([]string, error) {
 	return names, nil
 }
 
-func (f FS) match(dir, element string) ([]string, error) {
+func (f FS) matchElement(dir, element string) ([]string, error) {
 	entries, err := f.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		return nil, nil
@@ -195,18 +195,18 @@ func (f FS) match(dir, element string) ([]string, error) {
 // temporary file in the same directory, fsync, rename, fsync of the directory. The directory must exist. A
 // symbolic link of that name is replaced, not followed.
 func (f FS) WriteFileAtomic(name string, data []byte, perm fs.FileMode) error {
-	rel, err := f.resolve(name, false)
+	rel, err := f.resolveLinks(name, false)
 	if err != nil {
 		return err
 	}
 	temp := tempName(rel)
 	err = f.writeTemp(temp, data, perm)
 	if err == nil {
-		err = f.rename(temp, rel)
+		err = f.renameFile(temp, rel)
 	}
 	if err != nil {
-		f.discard(temp)
-		return named(err, name)
+		f.discardTemp(temp)
+		return nameError(err, name)
 	}
 	return f.syncDir(path.Dir(rel))
 }
@@ -217,7 +217,7 @@ func tempName(rel string) string {
 
 // writeTemp makes a durable file. What an earlier crash has left of the name goes first.
 func (f FS) writeTemp(temp string, data []byte, perm fs.FileMode) error {
-	if err := f.before(OpCreate, "/"+temp); err != nil {
+	if err := f.callHook(OpCreate, "/"+temp); err != nil {
 		return err
 	}
 	if err := f.root.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -227,30 +227,30 @@ func (f FS) writeTemp(temp string, data []byte, perm fs.FileMode) error {
 	if err != nil {
 		return err
 	}
-	err = f.fill(file, temp, data, perm)
+	err = f.fillTemp(file, temp, data, perm)
 	return errors.Join(err, file.Close())
 }
 
-func (f FS) fill(file *os.File, temp string, data []byte, perm fs.FileMode) error {
+func (f FS) fillTemp(file *os.File, temp string, data []byte, perm fs.FileMode) error {
 	// The umask must not decide who may read the file.
 	if err := file.Chmod(perm); err != nil {
 		return err
 	}
-	if err := f.before(OpWrite, "/"+temp); err != nil {
+	if err := f.callHook(OpWrite, "/"+temp); err != nil {
 		return err
 	}
 	if _, err := file.Write(data); err != nil {
 		return err
 	}
-	if err := f.before(OpSync, "/"+temp); err != nil {
+	if err := f.callHook(OpSync, "/"+temp); err != nil {
 		return err
 	}
 	return file.Sync()
 }
 
-// discard tidies up after an error that is being returned already; the next write removes what is left.
-func (f FS) discard(temp string) {
-	if f.before(OpRemove, "/"+temp) == nil {
+// discardTemp tidies up after an error that is being returned already; the next write removes what is left.
+func (f FS) discardTemp(temp string) {
+	if f.callHook(OpRemove, "/"+temp) == nil {
 		_ = f.root.Remove(temp)
 	}
 }
@@ -261,25 +261,25 @@ func (f FS) Rename(from, to string) error {
 	if path.Dir(path.Clean(from)) != path.Dir(path.Clean(to)) {
 		return fmt.Errorf("rename %s to %s: not in the same directory", from, to)
 	}
-	relFrom, err := f.resolve(from, false)
+	relFrom, err := f.resolveLinks(from, false)
 	if err != nil {
 		return err
 	}
-	relTo, err := f.resolve(to, false)
+	relTo, err := f.resolveLinks(to, false)
 	if err != nil {
 		return err
 	}
 	if err := f.syncPath(OpSync, relFrom); err != nil {
 		return err
 	}
-	if err := f.rename(relFrom, relTo); err != nil {
-		return named(err, to)
+	if err := f.renameFile(relFrom, relTo); err != nil {
+		return nameError(err, to)
 	}
 	return f.syncDir(path.Dir(relTo))
 }
 
-func (f FS) rename(from, to string) error {
-	if err := f.before(OpRename, "/"+to); err != nil {
+func (f FS) renameFile(from, to string) error {
+	if err := f.callHook(OpRename, "/"+to); err != nil {
 		return err
 	}
 	return f.root.Rename(from, to)
@@ -287,13 +287,13 @@ func (f FS) rename(from, to string) error {
 
 // Remove removes name durably, and what a crash has left of writing it. It is not an error if there is nothing.
 func (f FS) Remove(name string) error {
-	rel, err := f.resolve(name, false)
+	rel, err := f.resolveLinks(name, false)
 	if err != nil {
 		return err
 	}
 	for _, rel := range []string{rel, tempName(rel)} {
 		if err := f.removeOne(rel); err != nil {
-			return named(err, name)
+			return nameError(err, name)
 		}
 	}
 	return nil
@@ -319,7 +319,7 @@ func (f FS) removeOne(rel string) error {
 	if _, err := f.root.Lstat(rel); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err := f.before(OpRemove, "/"+rel); err != nil {
+	if err := f.callHook(OpRemove, "/"+rel); err != nil {
 		return err
 	}
 	if err := f.root.Remove(rel); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -328,25 +328,25 @@ func (f FS) removeOne(rel string) error {
 	return f.syncDir(path.Dir(rel))
 }
 
-// Tidy removes what a crash has left of writing name, and leaves name itself alone.
-func (f FS) Tidy(name string) error {
-	rel, err := f.resolve(name, false)
+// RemoveTemp removes what a crash has left of writing name, and leaves name itself alone.
+func (f FS) RemoveTemp(name string) error {
+	rel, err := f.resolveLinks(name, false)
 	if err != nil {
 		return err
 	}
-	return named(f.removeOne(tempName(rel)), name)
+	return nameError(f.removeOne(tempName(rel)), name)
 }
 
 // Chmod sets the permission bits of a file.
 func (f FS) Chmod(name string, perm fs.FileMode) error {
-	rel, err := f.resolve(name, true)
+	rel, err := f.resolveLinks(name, true)
 	if err != nil {
 		return err
 	}
-	if err := f.before(OpChmod, name); err != nil {
+	if err := f.callHook(OpChmod, name); err != nil {
 		return err
 	}
-	return named(f.root.Chmod(rel, perm), name)
+	return nameError(f.root.Chmod(rel, perm), name)
 }
 
 // MkdirAll makes a directory and those above it, each durably. What exists is left as it is.
@@ -359,15 +359,15 @@ func (f FS) MkdirAll(name string, perm fs.FileMode) error {
 	if err := f.MkdirAll(parent, perm); err != nil {
 		return err
 	}
-	rel, err := f.resolve(name, false)
+	rel, err := f.resolveLinks(name, false)
 	if err != nil {
 		return err
 	}
-	if err := f.before(OpMkdir, name); err != nil {
+	if err := f.callHook(OpMkdir, name); err != nil {
 		return err
 	}
 	if err := f.root.Mkdir(rel, perm); err != nil && !errors.Is(err, fs.ErrExist) {
-		return named(err, name)
+		return nameError(err, name)
 	}
 	return f.syncDir(path.Dir(rel))
 }
@@ -375,35 +375,35 @@ func (f FS) MkdirAll(name string, perm fs.FileMode) error {
 // WriteValue writes to a file of /proc or /sys that exists, in one write, as those take it: opened as a
 // shell's ">" opens it, neither created nor renamed. The kernel's refusal is the error.
 func (f FS) WriteValue(name, value string) error {
-	rel, err := f.resolve(name, true)
+	rel, err := f.resolveLinks(name, true)
 	if err != nil {
 		return err
 	}
-	if err := f.before(OpWriteValue, name); err != nil {
+	if err := f.callHook(OpWriteValue, name); err != nil {
 		return err
 	}
 	file, err := f.root.OpenFile(rel, os.O_WRONLY|os.O_TRUNC, 0)
 	if err != nil {
-		return named(err, name)
+		return nameError(err, name)
 	}
 	_, err = file.WriteString(value + "\n")
-	return named(errors.Join(err, file.Close()), name)
+	return nameError(errors.Join(err, file.Close()), name)
 }
 
 func (f FS) syncDir(rel string) error { return f.syncPath(OpSyncDir, rel) }
 
 func (f FS) syncPath(op Op, rel string) error {
-	if err := f.before(op, "/"+rel); err != nil {
+	if err := f.callHook(op, "/"+rel); err != nil {
 		return err
 	}
 	file, err := f.root.Open(rel)
 	if err != nil {
-		return named(err, "/"+rel)
+		return nameError(err, "/"+rel)
 	}
-	return named(errors.Join(file.Sync(), file.Close()), "/"+rel)
+	return nameError(errors.Join(file.Sync(), file.Close()), "/"+rel)
 }
 
-func (f FS) before(op Op, name string) error {
+func (f FS) callHook(op Op, name string) error {
 	if f.readOnly {
 		return fmt.Errorf("%s %s: %w", op, name, ErrReadOnly)
 	}

@@ -14,7 +14,7 @@ var (
 	// ErrReadOnly is what every change to a file system of AsReadOnly comes to.
 	ErrReadOnly = errors.New("nothing may be changed")
 	// ErrLocked means that another process changes this host.
-	ErrLocked = errors.New("another node agent works on this host")
+	ErrLocked = errors.New("another node agent is running on this host")
 )
 
 // kernelDirs hold what belongs to a running system. In the tree of an image they are empty, or those of the machine
@@ -56,8 +56,8 @@ func (f FS) AsReadOnly() FS {
 // IsReadOnly tells whether every change is refused.
 func (f FS) IsReadOnly() bool { return f.readOnly }
 
-// hidden is the error for a name, relative to the root, that an image does not have.
-func (f FS) hidden(rel, name string) error {
+// hiddenInImage is the error for a name, relative to the root, that an image does not have.
+func (f FS) hiddenInImage(rel, name string) error {
 	if !f.image {
 		return nil
 	}
@@ -98,15 +98,15 @@ type Space struct {
 // stReadOnly is ST_RDONLY of statfs(2).
 const stReadOnly = 1
 
-// Space tells what is left of the file system that holds name.
-func (f FS) Space(name string) (Space, error) {
-	rel, err := f.resolve(name, true)
+// FreeSpace tells what is left of the file system that holds name.
+func (f FS) FreeSpace(name string) (Space, error) {
+	rel, err := f.resolveLinks(name, true)
 	if err != nil {
 		return Space{}, err
 	}
 	file, err := f.root.Open(rel)
 	if err != nil {
-		return Space{}, named(err, name)
+		return Space{}, nameError(err, name)
 	}
 	defer file.Close()
 	var stat syscall.Statfs_t

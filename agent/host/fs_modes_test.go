@@ -87,10 +87,10 @@ func TestSpaceOfAFileSystem(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer files.Close()
-	if space, err := files.Space(t.TempDir()); err != nil || space.Free == 0 || space.ReadOnly {
+	if space, err := files.FreeSpace(t.TempDir()); err != nil || space.Free == 0 || space.ReadOnly {
 		t.Errorf("space = %+v, %v", space, err)
 	}
-	if _, err := files.Space("/nonexistent/x"); err == nil {
+	if _, err := files.FreeSpace("/nonexistent/x"); err == nil {
 		t.Error("no error for a name that is not there")
 	}
 }

@@ -193,7 +193,7 @@ func TestRemoveTakesTheRestOfACrashedWriteAlong(t *testing.T) {
 	put(t, dir, "etc/.x.conf"+tempSuffix, "half")
 	f := open(t, dir)
 
-	if err := f.Tidy("/etc/x.conf"); err != nil {
+	if err := f.RemoveTemp("/etc/x.conf"); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"x.conf -rw-r--r--"}, list(t, f, "/etc")); diff != "" {
@@ -290,7 +290,7 @@ func TestNamesAreSortedAndCapped(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := Names(test.names); got != test.want {
+			if got := ListNames(test.names); got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})

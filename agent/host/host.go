@@ -63,7 +63,7 @@ type Subject interface {
 	// Apply makes the host hold exactly these settings of ours: in our own files, and live where the kernel lets
 	// it. What we held before and is not in the list leaves our files. It changes nothing where the host already
 	// is as wanted, and never stages what Observe would call Clamped or Unsupported.
-	// Failures of single settings are told by Observe; the error is for what keeps the whole subject from working.
+	// Failures of single settings are reported by Observe; the error is for what keeps the whole subject from working.
 	Apply(ctx context.Context, desired []Setting) error
 	// Observe reads every setting back.
 	Observe(ctx context.Context, desired []Setting) []Observation

@@ -10,16 +10,16 @@ import (
 	"syscall"
 )
 
-// resolve turns a name of the host into one relative to the root that leads through no symbolic link; the last
+// resolveLinks turns a name of the host into one relative to the root that leads through no symbolic link; the last
 // element may be one where follow is false. os.Root itself refuses absolute links, of which a host has many
 // (/etc/sysctl.d/x.conf -> /dev/null, /usr/bin/awk -> /etc/alternatives/awk). It still has the last word, so
 // that a link put there in between cannot lead out of the root. What is missing is kept: whoever opens the
 // name gets the error.
-func (f FS) resolve(name string, follow bool) (string, error) {
+func (f FS) resolveLinks(name string, follow bool) (string, error) {
 	if !path.IsAbs(name) {
 		return "", fmt.Errorf("%s: not an absolute name", name)
 	}
-	todo := elements(path.Clean(name))
+	todo := splitPath(path.Clean(name))
 	var done []string
 	links := 0
 	for len(todo) > 0 {
@@ -36,9 +36,9 @@ func (f FS) resolve(name string, follow bool) (string, error) {
 		if len(todo) == 0 && !follow {
 			break
 		}
-		target, err := f.readlink(path.Join(done...))
+		target, err := f.readLink(path.Join(done...))
 		if err != nil {
-			return "", named(err, name)
+			return "", nameError(err, name)
 		}
 		if target == "" {
 			continue
@@ -51,17 +51,17 @@ func (f FS) resolve(name string, follow bool) (string, error) {
 		if path.IsAbs(target) {
 			done = nil
 		}
-		todo = append(elements(target), todo...)
+		todo = append(splitPath(target), todo...)
 	}
 	if len(done) == 0 {
 		return ".", nil
 	}
 	rel := path.Join(done...)
-	return rel, f.hidden(rel, name)
+	return rel, f.hiddenInImage(rel, name)
 }
 
-// readlink returns "" for what is not a symbolic link.
-func (f FS) readlink(rel string) (string, error) {
+// readLink returns "" for what is not a symbolic link.
+func (f FS) readLink(rel string) (string, error) {
 	target, err := f.root.Readlink(rel)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTDIR) {
 		return "", nil
@@ -69,12 +69,12 @@ func (f FS) readlink(rel string) (string, error) {
 	return target, err
 }
 
-func elements(name string) []string {
+func splitPath(name string) []string {
 	return strings.FieldsFunc(name, func(r rune) bool { return r == '/' })
 }
 
-// named puts the host's name into an error in the place of the one below the root.
-func named(err error, name string) error {
+// nameError puts the host's name into an error in the place of the one below the root.
+func nameError(err error, name string) error {
 	var pathErr *fs.PathError
 	if errors.As(err, &pathErr) {
 		return &fs.PathError{Op: pathErr.Op, Path: name, Err: pathErr.Err}

@@ -102,75 +102,75 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	s := sink{out}
 	blocks, err := c.Mounts.Superblocks()
 	if err != nil {
-		c.Log.Error(err, "No metrics of mounts in this scrape")
-		s.gauge(collected, 0)
+		c.Log.Error(err, "Cannot read the mounts, no mount metrics in this scrape")
+		s.sendGauge(collected, 0)
 		return
 	}
 	for _, block := range blocks[:min(len(blocks), maxSuperblocks)] {
-		s.superblock(block)
+		s.sendSuperblock(block)
 	}
-	s.gauge(omitted, float64(max(0, len(blocks)-maxSuperblocks)))
-	s.gauge(collected, 1)
+	s.sendGauge(omitted, float64(max(0, len(blocks)-maxSuperblocks)))
+	s.sendGauge(collected, 1)
 }
 
 // sink takes samples.
 type sink struct{ out chan<- prometheus.Metric }
 
-func (s sink) gauge(d *prometheus.Desc, value float64, labels ...string) {
-	s.send(d, prometheus.GaugeValue, value, labels)
+func (s sink) sendGauge(d *prometheus.Desc, value float64, labels ...string) {
+	s.sendMetric(d, prometheus.GaugeValue, value, labels)
 }
 
-func (s sink) counter(d *prometheus.Desc, value float64, labels ...string) {
-	s.send(d, prometheus.CounterValue, value, labels)
+func (s sink) sendCounter(d *prometheus.Desc, value float64, labels ...string) {
+	s.sendMetric(d, prometheus.CounterValue, value, labels)
 }
 
-// send leaves out what has a label that is not UTF-8, as an export's name may be, rather than failing the scrape.
-func (s sink) send(d *prometheus.Desc, kind prometheus.ValueType, value float64, labels []string) {
+// sendMetric leaves out what has a label that is not UTF-8, as an export's name may be, rather than failing the scrape.
+func (s sink) sendMetric(d *prometheus.Desc, kind prometheus.ValueType, value float64, labels []string) {
 	if m, err := prometheus.NewConstMetric(d, kind, value, labels...); err == nil {
 		s.out <- m
 	}
 }
 
-func (s sink) superblock(b mounts.Superblock) {
+func (s sink) sendSuperblock(b mounts.Superblock) {
 	volumes := b.Volumes
 	if len(volumes) == 0 {
 		volumes = []string{""}
 	}
 	for _, volume := range volumes {
-		s.gauge(mountInfo, 1, b.Device, volume, b.Server, b.Export, b.Protocol)
+		s.sendGauge(mountInfo, 1, b.Device, volume, b.Server, b.Export, b.Protocol)
 	}
 	labels := []string{b.Device, b.Volume, b.Server, b.Export}
-	s.gauge(nconnect, float64(b.Nconnect), labels...)
-	s.gauge(connections, float64(b.Connections), labels...)
+	s.sendGauge(nconnect, float64(b.Nconnect), labels...)
+	s.sendGauge(connections, float64(b.Connections), labels...)
 	if b.SlotLimit > 0 {
-		s.gauge(slotLimit, float64(b.SlotLimit), labels...)
+		s.sendGauge(slotLimit, float64(b.SlotLimit), labels...)
 	}
 	if b.ReadAheadKiB > 0 {
-		s.gauge(readAhead, float64(b.ReadAheadKiB)*1024, labels...)
+		s.sendGauge(readAhead, float64(b.ReadAheadKiB)*1024, labels...)
 	}
-	s.counter(readBytes, float64(b.ReadBytes), labels...)
-	s.counter(writtenBytes, float64(b.WrittenBytes), labels...)
+	s.sendCounter(readBytes, float64(b.ReadBytes), labels...)
+	s.sendCounter(writtenBytes, float64(b.WrittenBytes), labels...)
 	seen := map[string]bool{}
 	for _, o := range b.Operations {
 		if !seen[o.Name] { // twice the same sample would fail the scrape
 			seen[o.Name] = true
-			s.operation(o, append(labels[:len(labels):len(labels)], o.Name))
+			s.sendOperation(o, append(labels[:len(labels):len(labels)], o.Name))
 		}
 	}
 }
 
-func (s sink) operation(o mounts.Operation, labels []string) {
-	s.counter(operations, float64(o.Count), labels...)
-	s.counter(operationErrors, float64(o.Errors), labels...)
-	s.counter(retransmissions, float64(o.Transmissions-min(o.Count, o.Transmissions)), labels...)
-	s.counter(majorTimeouts, float64(o.MajorTimeouts), labels...)
-	s.counter(queueTime, o.Queue.Seconds(), labels...)
-	s.counter(roundTripTime, o.RoundTrip.Seconds(), labels...)
-	s.counter(executionTime, o.Execution.Seconds(), labels...)
+func (s sink) sendOperation(o mounts.Operation, labels []string) {
+	s.sendCounter(operations, float64(o.Count), labels...)
+	s.sendCounter(operationErrors, float64(o.Errors), labels...)
+	s.sendCounter(retransmissions, float64(o.Transmissions-min(o.Count, o.Transmissions)), labels...)
+	s.sendCounter(majorTimeouts, float64(o.MajorTimeouts), labels...)
+	s.sendCounter(queueTime, o.Queue.Seconds(), labels...)
+	s.sendCounter(roundTripTime, o.RoundTrip.Seconds(), labels...)
+	s.sendCounter(executionTime, o.Execution.Seconds(), labels...)
 }
 
-// Handler serves the metrics of the given collectors, to one scraper at a time.
-func Handler(collectors ...prometheus.Collector) (http.Handler, error) {
+// NewHandler serves the metrics of the given collectors, to one scraper at a time.
+func NewHandler(collectors ...prometheus.Collector) (http.Handler, error) {
 	registry := prometheus.NewRegistry()
 	for _, c := range collectors {
 		if err := registry.Register(c); err != nil {

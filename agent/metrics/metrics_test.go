@@ -40,7 +40,7 @@ func superblock(device string) mounts.Superblock {
 // scrape is what a scraper reads, comments left out.
 func scrape(t *testing.T, reader SuperblockReader) []string {
 	t.Helper()
-	handler, err := Handler(&Collector{Mounts: reader, Log: logr.Discard()})
+	handler, err := NewHandler(&Collector{Mounts: reader, Log: logr.Discard()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ const (
 	Do Action = "Do"
 	// PutBack brings the original back.
 	PutBack Action = "PutBack"
-	// Leave touches nothing: what is declared cannot be brought about here, and the message says why.
+	// Leave touches nothing: what is declared cannot work here, and the message says why.
 	Leave Action = "Leave"
 )
 
@@ -90,11 +90,11 @@ type Report struct {
 // to "apply" and in an image, and not to "observe", which tells what is in force. To "plan" all is that "apply" can
 // bring about.
 func (r *Report) Judge() {
-	wrong := func(s Setting) bool { return !slices.Contains(r.good(), s.State) }
+	wrong := func(s Setting) bool { return !slices.Contains(r.goodStates(), s.State) }
 	r.AsDeclared = len(r.Conflicts) == 0 && len(r.Omitted) == 0 && !slices.ContainsFunc(r.Settings, wrong)
 }
 
-func (r *Report) good() []v1alpha1.SettingState {
+func (r *Report) goodStates() []v1alpha1.SettingState {
 	good := []v1alpha1.SettingState{v1alpha1.SettingInSync}
 	if r.Command != Observe || r.Image {
 		good = append(good, v1alpha1.SettingPending)

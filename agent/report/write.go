@@ -29,7 +29,7 @@ func (r Report) Write(w io.Writer, format string) error {
 	case "yaml":
 		data, err = yaml.Marshal(r)
 	case "text":
-		data = r.text()
+		data = r.renderText()
 	default:
 		err = fmt.Errorf("format %q: must be %s", format, strings.Join(Formats, ", "))
 	}
@@ -40,11 +40,11 @@ func (r Report) Write(w io.Writer, format string) error {
 	return err
 }
 
-func (r Report) text() []byte {
+func (r Report) renderText() []byte {
 	var b bytes.Buffer
 	where := "Linux " + r.KernelVersion
 	if r.Image {
-		where = "an image, no kernel is running: values take effect when it boots"
+		where = "an image without a running kernel: values take effect when it boots"
 	}
 	fmt.Fprintf(&b, "Host: %s (%s)\n", r.HostRoot, where)
 	fmt.Fprintf(&b, "Boot loader: %s\n", r.Bootloader.Type)
@@ -58,21 +58,21 @@ func (r Report) text() []byte {
 		fmt.Fprintf(&b, "Warning: %s\n", warning)
 	}
 	b.WriteString("\n")
-	r.table(&b)
+	r.writeTable(&b)
 	for _, c := range r.Conflicts {
 		fmt.Fprintf(&b, "\nConflict: %s is %s in profiles %s of equal priority; %s\n", c.Key,
-			strings.Join(c.Values, " and "), strings.Join(c.Profiles, " and "), kept(c))
+			strings.Join(c.Values, " and "), strings.Join(c.Profiles, " and "), keptText(c))
 	}
 	for _, key := range r.Omitted {
-		fmt.Fprintf(&b, "\nOmitted: %s, a node can have no more settings\n", key)
+		fmt.Fprintf(&b, "\nOmitted: %s: the node has too many settings\n", key)
 	}
-	r.advice(&b)
-	b.WriteString("\n" + r.verdict() + "\n")
+	r.writeAdvice(&b)
+	b.WriteString("\n" + r.verdictText() + "\n")
 	return b.Bytes()
 }
 
-// advice shows what hurts or is probably not meant, and names what is only worth knowing.
-func (r Report) advice(b *bytes.Buffer) {
+// writeAdvice shows what hurts or is probably not meant, and names what is only worth knowing.
+func (r Report) writeAdvice(b *bytes.Buffer) {
 	var worthKnowing []string
 	for _, a := range r.Advice {
 		if a.Severity == v1alpha1.SeverityInfo {
@@ -87,14 +87,14 @@ func (r Report) advice(b *bytes.Buffer) {
 	}
 }
 
-func kept(c Conflict) string {
+func keptText(c Conflict) string {
 	if c.Kept == "" {
-		return "it is left out"
+		return "neither is applied"
 	}
 	return c.Kept + " stays"
 }
 
-func (r Report) table(b *bytes.Buffer) {
+func (r Report) writeTable(b *bytes.Buffer) {
 	if len(r.Settings) == 0 {
 		b.WriteString("No settings.\n")
 		return
@@ -106,9 +106,9 @@ func (r Report) table(b *bytes.Buffer) {
 	}
 	fmt.Fprintln(t, header)
 	for _, s := range r.Settings {
-		row := []string{s.Key, dash(s.Desired), dash(s.Observed), dash(s.Original), string(s.TakesEffect), string(s.State)}
+		row := []string{s.Key, orDash(s.Desired), orDash(s.Observed), orDash(s.Original), string(s.TakesEffect), string(s.State)}
 		if r.Command == Plan {
-			row = append(row, dash(string(s.Action)))
+			row = append(row, orDash(string(s.Action)))
 		}
 		fmt.Fprintln(t, strings.Join(row, "\t"))
 	}
@@ -121,25 +121,25 @@ func (r Report) table(b *bytes.Buffer) {
 	}
 }
 
-func dash(text string) string {
+func orDash(text string) string {
 	if text == "" {
 		return "-"
 	}
 	return text
 }
 
-// verdict sums up in one or two lines.
-func (r Report) verdict() string {
+// verdictText sums up in one or two lines.
+func (r Report) verdictText() string {
 	text := map[bool]string{true: "As declared.", false: "Not as declared."}[r.AsDeclared]
 	switch {
 	case r.Command == Restore:
-		text = map[bool]string{true: "Put back.", false: "Not everything is put back."}[r.AsDeclared]
+		text = map[bool]string{true: "Restored.", false: "Not everything is restored."}[r.AsDeclared]
 	case r.Command == Plan && r.AsDeclared:
-		text = "Nothing was changed. All that is declared can be brought about here."
+		text = "Nothing was changed. This host can take everything that is declared."
 	case r.Command == Plan:
-		text = "Nothing was changed. Not all that is declared can be brought about here."
+		text = "Nothing was changed. This host cannot take everything that is declared."
 	case r.Image && r.AsDeclared:
-		text = "The image holds what is declared."
+		text = "The image has everything that is declared."
 	}
 	if r.RebootRequired {
 		text += "\nA reboot is needed for " + strings.Join(r.RebootRequiredBy, ", ") + ". This command never reboots."

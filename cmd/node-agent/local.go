@@ -55,8 +55,8 @@ func parseLocal(command string, args []string, stderr io.Writer) (localOptions, 
 	return o, nil
 }
 
-// local carries out one command on this machine and writes its report.
-func local(command string, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+// runLocal carries out one command on this machine and writes its report.
+func runLocal(command string, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	o, err := parseLocal(command, args, stderr)
 	if errors.Is(err, flag.ErrHelp) {
 		return nil
@@ -74,7 +74,7 @@ func local(command string, args []string, stdin io.Reader, stdout, stderr io.Wri
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	r, err := carryOut(ctx, command, o, profiles)
+	r, err := runCommand(ctx, command, o, profiles)
 	if err != nil {
 		return fmt.Errorf("%s: %w", command, err)
 	}
@@ -87,7 +87,7 @@ func local(command string, args []string, stdin io.Reader, stdout, stderr io.Wri
 	return nil
 }
 
-func carryOut(ctx context.Context, command string, o localOptions, profiles []v1alpha1.StorageClientProfile) (report.Report, error) {
+func runCommand(ctx context.Context, command string, o localOptions, profiles []v1alpha1.StorageClientProfile) (report.Report, error) {
 	fs, err := host.OpenFS(o.hostRoot)
 	if err != nil {
 		return report.Report{}, err

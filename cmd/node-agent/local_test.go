@@ -32,7 +32,7 @@ func on(t *testing.T, dir, profile string, args ...string) (stdout string, err e
 }
 
 func TestEachCommandReportsAndTellsByItsError(t *testing.T) {
-	dir := hosttest.Copy(t, "debian-12")
+	dir := hosttest.CopyHost(t, "debian-12")
 	steps := []struct {
 		args       []string
 		state      string
@@ -72,7 +72,7 @@ func TestEachCommandReportsAndTellsByItsError(t *testing.T) {
 }
 
 func TestTheReportAsText(t *testing.T) {
-	dir := hosttest.Copy(t, "debian-12")
+	dir := hosttest.CopyHost(t, "debian-12")
 	out, err := on(t, dir, good, "plan", "-f", "-")
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ sysctl/net.core.rmem_max  16777216  212992    -         Live          Drifted  S
 
 Worth knowing, in full with -o yaml: sysctl-files
 
-Nothing was changed. All that is declared can be brought about here.
+Nothing was changed. This host can take everything that is declared.
 `
 	if diff := cmp.Diff(want, strings.ReplaceAll(out, dir, "HOST")); diff != "" {
 		t.Errorf("report (-want +got):\n%s", diff)
@@ -94,8 +94,8 @@ Nothing was changed. All that is declared can be brought about here.
 }
 
 func TestTheReportAdvisesOnThisMachine(t *testing.T) {
-	dir := hosttest.Copy(t, "debian-12")
-	hosttest.Write(t, dir, "/proc/1/net/sockstat", "sockets: used 500\nTCP: inuse 300 orphan 0 tw 2 alloc 310 mem 6\n")
+	dir := hosttest.CopyHost(t, "debian-12")
+	hosttest.WriteFile(t, dir, "/proc/1/net/sockstat", "sockets: used 500\nTCP: inuse 300 orphan 0 tw 2 alloc 310 mem 6\n")
 	tuning := strings.Replace(good, "{net.core.rmem_max: \"16777216\"}", `
       net.ipv4.tcp_mem: "4096 89600 4194304"
       net.ipv4.tcp_rmem: "1048576 8388608 16777216"
@@ -152,13 +152,13 @@ func TestProfilesAreReadStrictly(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			dir := hosttest.Copy(t, "debian-12")
-			before := hosttest.Tree(t, dir, "/")
+			dir := hosttest.CopyHost(t, "debian-12")
+			before := hosttest.ReadTree(t, dir, "/")
 			out, err := on(t, dir, test.file, "apply", "-f", "-")
 			if err == nil || !strings.Contains(err.Error(), test.want) || errors.Is(err, errNotAsDeclared) {
 				t.Errorf("error is %v, want %q", err, test.want)
 			}
-			if diff := cmp.Diff(before, hosttest.Tree(t, dir, "/")); diff != "" || out != "" {
+			if diff := cmp.Diff(before, hosttest.ReadTree(t, dir, "/")); diff != "" || out != "" {
 				t.Errorf("output %q; the host (-before +after):\n%s", out, diff)
 			}
 		})
@@ -166,7 +166,7 @@ func TestProfilesAreReadStrictly(t *testing.T) {
 }
 
 func TestSeveralFilesAndDocumentsAreReadTogether(t *testing.T) {
-	dir, file := hosttest.Copy(t, "debian-12"), filepath.Join(t.TempDir(), "more.yaml")
+	dir, file := hosttest.CopyHost(t, "debian-12"), filepath.Join(t.TempDir(), "more.yaml")
 	other := strings.NewReplacer("name: p", "name: q", "rmem_max", "wmem_max").Replace(good)
 	third := strings.NewReplacer("name: p", "name: r", "net.core.rmem_max: \"16777216\"", "vm.dirty_ratio: \"10\"").Replace(good)
 	if err := os.WriteFile(file, []byte(other+"---\n# between\n---\n"+third), 0o600); err != nil {
@@ -184,7 +184,7 @@ func TestSeveralFilesAndDocumentsAreReadTogether(t *testing.T) {
 }
 
 func TestNothingIsChangedWhileAnotherAgentWorks(t *testing.T) {
-	dir := hosttest.Copy(t, "debian-12")
+	dir := hosttest.CopyHost(t, "debian-12")
 	fs, err := host.OpenFS(dir)
 	if err != nil {
 		t.Fatal(err)

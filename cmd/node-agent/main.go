@@ -15,21 +15,21 @@ import (
 
 const usage = `usage: node-agent COMMAND
 
-  run      keep this node as its StorageClientNode declares it ("node-agent run -h" lists the flags)
+  run      keep this node as its StorageClientNode says ("node-agent run -h" lists the flags)
   version  print the version
 
 Without a cluster, once, on this machine or on an image's tree (--host-root); each writes a report and never reboots:
 
-  plan     -f PROFILE    say what apply would do; nothing is changed
-  apply    -f PROFILE    set what the profiles declare, put back what they no longer do, stage boot arguments
-  observe  [-f PROFILE]  say how the machine stands against the profiles, or against what was applied last
-  restore  [-f PROFILE]  put the originals back that the journal holds
+  plan     -f PROFILE    show what apply would do; changes nothing
+  apply    -f PROFILE    set what the profiles declare, restore what they no longer do, stage boot arguments
+  observe  [-f PROFILE]  compare the machine with the profiles, or with what was applied last
+  restore  [-f PROFILE]  restore the original values from the journal
 
-Several profiles, from several -f or in one file, are merged as on a node. A host root without a running kernel of its
-own is an image: files and boot menu are written, live values are not touched.
+Several profiles, from several -f or in one file, are merged as on a node. A host root without a running kernel is an
+image: files and the boot menu are written, live values are not touched.
 
-Exit code: 0 as declared (plan: it can be brought about; apply: a reboot may be needed, the report says so),
-1 an error: nothing, or not all, was done, 2 something declared is not so: the report says what and why.
+Exit code: 0: as declared (plan: this host can take it; apply: may still need a reboot, see the report),
+1: an error, nothing or only a part was done, 2: not as declared, the report says what and why.
 `
 
 func main() {
@@ -52,7 +52,7 @@ func command(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	case "run":
 		return run(args[1:], stderr)
 	case report.Plan, report.Apply, report.Observe, report.Restore:
-		return local(name, args[1:], stdin, stdout, stderr)
+		return runLocal(name, args[1:], stdin, stdout, stderr)
 	case "version":
 		_, err := fmt.Fprintln(stdout, version())
 		return err

@@ -101,7 +101,7 @@ func TestProbes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for path, want := range map[string]int{"/healthz": test.healthz, "/readyz": test.readyz} {
 				recorder := httptest.NewRecorder()
-				probes(test.state).ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, path, http.NoBody))
+				probeHandler(test.state).ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, path, http.NoBody))
 				if recorder.Code != want {
 					t.Errorf("%s answers %d, want %d", path, recorder.Code, want)
 				}

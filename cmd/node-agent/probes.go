@@ -19,8 +19,8 @@ type state interface {
 	Ready() bool
 }
 
-// listen serves until it is closed. An address that is taken is an error: another agent runs on this node.
-func listen(ctx context.Context, address, what string, handler http.Handler) (*http.Server, error) {
+// serveHTTP serves until it is closed. An address that is taken is an error: another agent runs on this node.
+func serveHTTP(ctx context.Context, address, what string, handler http.Handler) (*http.Server, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listen for %s: %w", what, err)
@@ -28,20 +28,20 @@ func listen(ctx context.Context, address, what string, handler http.Handler) (*h
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			logr.FromContextOrDiscard(ctx).Error(err, "No longer serves", "what", what)
+			logr.FromContextOrDiscard(ctx).Error(err, "Stopped serving", "what", what)
 		}
 	}()
 	return server, nil
 }
 
-func probes(s state) http.Handler {
+func probeHandler(s state) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", answer(s.Alive, "the loop has not turned for too long"))
-	mux.HandleFunc("GET /readyz", answer(s.Ready, "no status has been written yet"))
+	mux.HandleFunc("GET /healthz", answerProbe(s.Alive, "the loop has been stuck for too long"))
+	mux.HandleFunc("GET /readyz", answerProbe(s.Ready, "no status has been written yet"))
 	return mux
 }
 
-func answer(good func() bool, why string) http.HandlerFunc {
+func answerProbe(good func() bool, why string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		if !good() {
 			http.Error(w, why, http.StatusServiceUnavailable)

@@ -52,8 +52,8 @@ func readProfiles(file string, stdin io.Reader) ([]v1alpha1.StorageClientProfile
 	return profiles, nil
 }
 
-// decode names the whole path of a field that it does not know.
-func decode(document []byte, into *v1alpha1.StorageClientProfile) error {
+// decodeStrictly names the whole path of a field that it does not know.
+func decodeStrictly(document []byte, into *v1alpha1.StorageClientProfile) error {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		return err
@@ -76,7 +76,7 @@ func parseProfile(document []byte) (*v1alpha1.StorageClientProfile, error) {
 		return nil, fmt.Errorf("it is %v %v, not %s StorageClientProfile", content["apiVersion"], content["kind"], v1alpha1.GroupVersion)
 	}
 	var profile v1alpha1.StorageClientProfile
-	if err := decode(document, &profile); err != nil {
+	if err := decodeStrictly(document, &profile); err != nil {
 		return nil, err
 	}
 	return &profile, checkShape(&profile)

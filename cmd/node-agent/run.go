@@ -102,7 +102,7 @@ func run(args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	probing, err := listen(ctx, o.probeAddress, "health probes", probes(a))
+	probing, err := serveHTTP(ctx, o.probeAddress, "health probes", probeHandler(a))
 	if err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func run(args []string, stderr io.Writer) error {
 }
 
 func listenForMetrics(ctx context.Context, o options, fs host.FS, a *agent.Agent) (*http.Server, error) {
-	handler, err := metrics.Handler(a.Metrics(), &metrics.Collector{
+	handler, err := metrics.NewHandler(a.Metrics(), &metrics.Collector{
 		Mounts: mounts.NewReader(fs, o.kubeletDir), Log: logr.FromContextOrDiscard(ctx),
 	})
 	if err != nil {
@@ -128,7 +128,7 @@ func listenForMetrics(ctx context.Context, o options, fs host.FS, a *agent.Agent
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", handler)
-	return listen(ctx, o.metricsAddress, "metrics", mux)
+	return serveHTTP(ctx, o.metricsAddress, "metrics", mux)
 }
 
 func newAgent(o options, fs host.FS) (*agent.Agent, error) {

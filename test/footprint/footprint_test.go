@@ -31,7 +31,7 @@ const (
 	// maxImage and maxAnonymous are what an agent may take: its image compressed, and its memory while it is idle.
 	maxImage     = 15_000_000
 	maxAnonymous = 20_000_000
-	// idle is how long it is watched while nothing changes; a look for drift comes once a minute.
+	// idle is how long it is watched while nothing changes; a check for drift comes once a minute.
 	idle = time.Minute
 	// looks is how often each command is run for its median.
 	looks = 15
@@ -55,7 +55,7 @@ func TestFootprint(t *testing.T) {
 		t.Errorf("the image takes %d bytes, more than %d", size, maxImage)
 	}
 
-	dir := hosttest.Copy(t, "debian-12")
+	dir := hosttest.CopyHost(t, "debian-12")
 	used := watchIdle(t, agent, dir)
 	t.Logf("agent, anonymous memory:        %8.1f MB, at most %d, while it is idle with a watch open", float64(used.AnonymousBytes)/1e6, maxAnonymous/1_000_000)
 	t.Logf("agent, CPU:                     %8d ms in %s while nothing changes", used.CPU.Milliseconds(), idle)
@@ -67,9 +67,9 @@ func TestFootprint(t *testing.T) {
 	if err := os.WriteFile(profile, []byte(manifest()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	look := median(t, agent, "observe", "-f", profile, "--host-root", dir)
-	t.Logf("one look for drift, CPU:        %8.1f ms with the start of a process for it (node-agent observe)", ms(look))
-	besideSysctl(t, look)
+	check := median(t, agent, "observe", "-f", profile, "--host-root", dir)
+	t.Logf("one check for drift, CPU:       %8.1f ms with the start of a process for it (node-agent observe)", ms(check))
+	besideSysctl(t, check)
 	besideTuned(t, used)
 }
 
@@ -119,10 +119,10 @@ func watchIdle(t *testing.T, agent, dir string) controlplane.Usage {
 			Key: "sysctl/" + name, Value: string(value), Profile: "p", OnRemoval: v1alpha1.DeletionRestore,
 		})
 	}
-	object := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: v1alpha1.StorageClientNodeSpec{
+	clientNode := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: v1alpha1.StorageClientNodeSpec{
 		Settings: settings, Hash: strings.Repeat("a", 16), BootHash: strings.Repeat("b", 16),
 	}}
-	if err := c.Create(t.Context(), object); err != nil {
+	if err := c.Create(t.Context(), clientNode); err != nil {
 		t.Fatal(err)
 	}
 	log, err := os.Create(filepath.Join(t.TempDir(), "agent.log"))
@@ -137,15 +137,15 @@ func watchIdle(t *testing.T, agent, dir string) controlplane.Usage {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Wait() }) // it ends with the test's context
-	awaitReport(t, c, object, log.Name())
-	// The status is written once more after the first, with what the drift look found.
+	awaitReport(t, c, clientNode, log.Name())
+	// The status is written once more after the first, with what the check for drift found.
 	time.Sleep(10 * time.Second)
 	before := usageOf(t, cmd.Process.Pid)
-	version := object.ResourceVersion
+	version := clientNode.ResourceVersion
 	time.Sleep(idle)
 	after := usageOf(t, cmd.Process.Pid)
-	if err := c.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil || object.ResourceVersion != version {
-		t.Errorf("the status was written while nothing changed: resourceVersion %s, then %s (%v)", version, object.ResourceVersion, err)
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(clientNode), clientNode); err != nil || clientNode.ResourceVersion != version {
+		t.Errorf("the status was written while nothing changed: resourceVersion %s, then %s (%v)", version, clientNode.ResourceVersion, err)
 	}
 	after.CPU -= before.CPU
 	return after
@@ -189,20 +189,20 @@ func startAPIServer(t *testing.T) (c client.Client, kubeconfig string) {
 }
 
 // awaitReport waits until the agent has reported all settings as in force.
-func awaitReport(t *testing.T, c client.Client, object *v1alpha1.StorageClientNode, log string) {
+func awaitReport(t *testing.T, c client.Client, clientNode *v1alpha1.StorageClientNode, log string) {
 	t.Helper()
 	inForce := func(s v1alpha1.SettingStatus) bool { return s.State == v1alpha1.SettingInSync }
 	for range 120 {
-		if err := c.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(clientNode), clientNode); err != nil {
 			t.Fatal(err)
 		}
-		if states := object.Status.Settings; len(states) == len(sysctls) && !slices.ContainsFunc(states, func(s v1alpha1.SettingStatus) bool { return !inForce(s) }) {
+		if states := clientNode.Status.Settings; len(states) == len(sysctls) && !slices.ContainsFunc(states, func(s v1alpha1.SettingStatus) bool { return !inForce(s) }) {
 			return
 		}
 		time.Sleep(time.Second)
 	}
-	told, _ := os.ReadFile(log)
-	t.Fatalf("the agent has not reported its settings in force: %+v\n%s", object.Status.Settings, told)
+	agentLog, _ := os.ReadFile(log)
+	t.Fatalf("the agent has not reported its settings InSync: %+v\n%s", clientNode.Status.Settings, agentLog)
 }
 
 func usageOf(t *testing.T, pid int) controlplane.Usage {
@@ -231,15 +231,15 @@ func median(t *testing.T, argv ...string) time.Duration {
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// besideSysctl compares a look with reading the files that a boot reads. Nothing is written: this machine is not ours.
-func besideSysctl(t *testing.T, look time.Duration) {
+// besideSysctl compares a check with reading the files that a boot reads. Nothing is written: this machine is not ours.
+func besideSysctl(t *testing.T, check time.Duration) {
 	t.Helper()
 	if _, err := exec.LookPath("sysctl"); err != nil {
 		t.Logf("NOT COMPARED with sysctl: %v (Debian: apt install procps)", err)
 		return
 	}
 	boot := median(t, "sysctl", "--system", "--dry-run")
-	t.Logf("sysctl --system --dry-run, CPU: %8.1f ms; one look takes %.1f times that", ms(boot), ms(look)/max(ms(boot), 0.1))
+	t.Logf("sysctl --system --dry-run, CPU: %8.1f ms; one check takes %.1f times that", ms(boot), ms(check)/max(ms(boot), 0.1))
 }
 
 // besideTuned compares with a tuned that runs on this machine; none is started, for it would change the machine.

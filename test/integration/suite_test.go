@@ -84,7 +84,7 @@ var _ = BeforeSuite(func() {
 		Expect(add(scheme)).To(Succeed())
 	}
 	startAPIServer()
-	installManifests("manager/namespace.yaml", "agent/namespace.yaml", "agent/service_account.yaml", "agent/role.yaml", "agent/policy.yaml")
+	installManifests("manager/namespace.yaml", "agent/namespace.yaml", "agent/service_account.yaml", "agent/role.yaml", "agent/role_binding.yaml", "agent/policy.yaml")
 })
 
 var _ = BeforeEach(func() {

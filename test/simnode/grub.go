@@ -74,7 +74,7 @@ func (m *Machine) makeMenu(name string) error {
 	}
 	always := strings.TrimSpace(rootArgs + " " + variables["GRUB_CMDLINE_LINUX"])
 	normal := strings.TrimSpace(always + " " + variables["GRUB_CMDLINE_LINUX_DEFAULT"])
-	generated, err := grub.Generated(m.dir)
+	generated, err := grub.GeneratedMenu(m.dir)
 	if err != nil {
 		return fmt.Errorf("generate the menu of the simulated machine: %w", err)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path"
 	"slices"
 	"strings"
 
@@ -28,7 +27,7 @@ var grubbyFiles = []string{kernelCmdline, defaultFile, "/boot/grub2/grubenv"}
 // read by anything else and says which arguments of the entries are ours.
 var blsForm = form{
 	file: "/var/lib/storage-client/journal/boot-arguments", perm: 0o600,
-	write: func(args []host.Argument) string { return join(args) + "\n" },
+	write: func(args []host.Argument) string { return joinArguments(args) + "\n" },
 	read: func(data string) []host.Argument {
 		var args []host.Argument
 		for line := range strings.Lines(data) {
@@ -40,9 +39,35 @@ var blsForm = form{
 	},
 }
 
-// readEntries reads what the boot entries pass, by grubby's own account of them.
-func (s *Subject) readEntries(ctx context.Context) (menu, error) {
-	info, err := s.runner.Run(ctx, "grubby", "--info=ALL")
+// grubBLS is GRUB with boot loader entries, which grubby changes.
+type grubBLS struct {
+	*Subject
+	found Detection
+}
+
+func (b grubBLS) detection() Detection { return b.found }
+
+func (b grubBLS) canStage() bool { return true }
+
+func (b grubBLS) form() form { return blsForm }
+
+func (b grubBLS) bootDir() string { return entriesDir }
+
+func (b grubBLS) prepareChange(_ context.Context, _ facts, wanted, stale []host.Argument) change {
+	return change{wanted: wanted, stale: stale}
+}
+
+// undoChange has nothing to do: changeMenu has put the entries back, which is all that it changes.
+func (b grubBLS) undoChange(facts) error { return nil }
+
+func (b grubBLS) completeChange(change) error { return nil }
+
+// endTrial has nothing to do: boot entries are not tried once.
+func (b grubBLS) endTrial(facts) error { return nil }
+
+// readMenu reads what the boot entries pass, by grubby's own account of them.
+func (b grubBLS) readMenu(ctx context.Context) (menu, error) {
+	info, err := b.runner.Run(ctx, "grubby", "--info=ALL")
 	if err != nil {
 		return menu{}, err
 	}
@@ -81,25 +106,21 @@ func parseEntries(info string) menu {
 	return m
 }
 
-// gatherEntries reads what judging needs of a host with boot entries. Whatever all of them pass and is not known for
+// readFacts reads what judging needs of a host with boot entries. Whatever all of them pass and is not known for
 // ours is somebody else's, and so is another value of an argument that is asked for.
-func (s *Subject) gatherEntries(ctx context.Context, f *facts, asked []host.Setting) error {
-	var err error
-	if f.menu, err = s.readEntries(ctx); err != nil {
-		return err
-	}
-	if err := s.gatherNotes(f); err != nil {
+func (b grubBLS) readFacts(_ context.Context, f *facts, asked []host.Setting) error {
+	if err := b.gatherNotes(f); err != nil {
 		return err
 	}
 	for _, setting := range asked {
-		for _, present := range f.menu.find(setting.Name) {
+		for _, present := range f.menu.valuesOf(setting.Name) {
 			same := present.Value == setting.Value
-			if !contains(f.ours(), present) && (!same || f.menu.holds(present)) {
+			if !hasArgument(f.ourArguments(), present) && (!same || f.menu.holdsArgument(present)) {
 				f.foreign = append(f.foreign, source{file: entriesSource, arg: present})
 			}
 		}
 	}
-	data, err := s.fs.ReadFile(kernelCmdline)
+	data, err := b.fs.ReadFile(kernelCmdline)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -107,73 +128,73 @@ func (s *Subject) gatherEntries(ctx context.Context, f *facts, asked []host.Sett
 	return err
 }
 
-// changeEntries makes every entry pass exactly the wanted arguments of ours. Where grubby fails, or what it has made
+// changeMenu makes every entry pass exactly the wanted arguments of ours. Where grubby fails, or what it has made
 // is not that, its files are put back as they were.
-func (s *Subject) changeEntries(ctx context.Context, f facts, wanted, stale []host.Argument) error {
-	before, err := s.saveEntries()
+func (b grubBLS) changeMenu(ctx context.Context, f facts, next change) error {
+	before, err := b.saveEntries()
 	if err != nil {
 		return err
 	}
 	argv := []string{"grubby", "--update-kernel=ALL"}
-	if len(stale) > 0 {
-		argv = append(argv, "--remove-args="+join(stale))
+	if len(next.stale) > 0 {
+		argv = append(argv, "--remove-args="+joinArguments(next.stale))
 	}
-	lacking := func(arg host.Argument) bool { return !f.menu.holds(arg) }
-	if add := slices.DeleteFunc(slices.Clone(wanted), func(arg host.Argument) bool { return !lacking(arg) }); len(add) > 0 {
-		argv = append(argv, "--args="+join(add))
+	lacking := func(arg host.Argument) bool { return !f.menu.holdsArgument(arg) }
+	if add := slices.DeleteFunc(slices.Clone(next.wanted), func(arg host.Argument) bool { return !lacking(arg) }); len(add) > 0 {
+		argv = append(argv, "--args="+joinArguments(add))
 	}
-	_, err = s.runner.Run(ctx, argv...)
+	_, err = b.runner.Run(ctx, argv...)
 	if err == nil {
-		err = s.checkEntries(ctx, f, wanted, stale)
+		err = b.checkEntries(ctx, f, next.wanted, next.stale)
 	}
 	if err != nil {
-		return errors.Join(err, s.putBack(before))
+		return errors.Join(err, b.restoreEntries(before))
 	}
 	return nil
 }
 
 // checkEntries reads back what grubby has made.
-func (s *Subject) checkEntries(ctx context.Context, f facts, wanted, stale []host.Argument) error {
-	made, err := s.readEntries(ctx)
+func (b grubBLS) checkEntries(ctx context.Context, f facts, wanted, stale []host.Argument) error {
+	made, err := b.readMenu(ctx)
 	if err != nil {
 		return err
 	}
-	if text := made.problem(wanted, stale); text != "" {
+	if text := made.findProblem(wanted, stale); text != "" {
 		return errors.New("read the boot entries back: " + text)
 	}
 	if text := made.tooLong(nil, nil); text != "" {
 		return errors.New("read the boot entries back: " + text)
 	}
 	for _, line := range f.menu.lines {
-		successor, ok := made.match(line)
+		successor, ok := made.matchLine(line)
 		if !ok {
 			return fmt.Errorf("the boot entry %q is gone", line.title)
 		}
-		if missing := s.missing(line.args, successor.args, append(f.ours(), wanted...)); len(missing) > 0 {
-			return fmt.Errorf("the boot entry %q would lose %s", line.title, join(missing))
+		if missing := b.missingArguments(line.args, successor.args, append(f.ourArguments(), wanted...)); len(missing) > 0 {
+			return fmt.Errorf("the boot entry %q would lose %s", line.title, joinArguments(missing))
 		}
 	}
 	return nil
 }
 
-// saved is what a file held and who might read it.
-type saved struct {
+// savedFile is what a file held and who might read it.
+type savedFile struct {
 	data []byte
 	perm fs.FileMode
 }
 
 // saveEntries reads all files that grubby may change; one that is missing is nil.
-func (s *Subject) saveEntries() (map[string]*saved, error) {
-	entries, err := s.fs.Glob(entriesDir, "*.conf")
+func (b grubBLS) saveEntries() (map[string]*savedFile, error) {
+	entries, err := b.fs.Glob(entriesDir, "*.conf")
 	if err != nil {
 		return nil, err
 	}
-	before := map[string]*saved{}
+	before := map[string]*savedFile{}
 	for _, file := range append(entries, grubbyFiles...) {
-		if file, err = s.fs.Resolve(file); err != nil {
+		if file, err = b.fs.Resolve(file); err != nil {
 			return nil, err
 		}
-		info, err := s.fs.Stat(file)
+		info, err := b.fs.Stat(file)
 		if errors.Is(err, fs.ErrNotExist) {
 			before[file] = nil
 			continue
@@ -181,26 +202,26 @@ func (s *Subject) saveEntries() (map[string]*saved, error) {
 		if err != nil {
 			return nil, err
 		}
-		data, err := s.fs.ReadFile(file)
+		data, err := b.fs.ReadFile(file)
 		if err != nil {
 			return nil, err
 		}
-		before[file] = &saved{data: data, perm: info.Mode().Perm()}
+		before[file] = &savedFile{data: data, perm: info.Mode().Perm()}
 	}
 	return before, nil
 }
 
-// putBack makes the files hold again what they held, those that have come into being included.
-func (s *Subject) putBack(before map[string]*saved) error {
+// restoreEntries makes the files hold again what they held, those that have come into being included.
+func (b grubBLS) restoreEntries(before map[string]*savedFile) error {
 	var all []error
 	for file, was := range before {
-		data, err := s.fs.ReadFile(file)
+		data, err := b.fs.ReadFile(file)
 		switch {
 		case was == nil && errors.Is(err, fs.ErrNotExist), was != nil && err == nil && string(data) == string(was.data):
 		case was == nil:
-			all = append(all, s.fs.Remove(file))
+			all = append(all, b.fs.Remove(file))
 		default:
-			all = append(all, s.fs.WriteFileAtomic(file, was.data, was.perm))
+			all = append(all, b.fs.WriteFileAtomic(file, was.data, was.perm))
 		}
 	}
 	return errors.Join(all...)
@@ -208,16 +229,8 @@ func (s *Subject) putBack(before map[string]*saved) error {
 
 // lackedLater tells what a kernel that is installed later would not get.
 func (f facts) lackedLater(arg host.Argument) string {
-	if !f.hasLater || contains(f.later, arg) {
+	if !f.hasLater || hasArgument(f.later, arg) {
 		return ""
 	}
-	return "a kernel that is installed later will not have it: " + kernelCmdline + " lacks it"
-}
-
-// bootDir is the directory in which staging writes.
-func (d Detection) bootDir() string {
-	if d.Type == GrubBLS {
-		return entriesDir
-	}
-	return path.Dir(grubCfg)
+	return "kernels installed later will not have it: " + kernelCmdline + " lacks it"
 }

@@ -28,7 +28,7 @@ func newRocky(t *testing.T) *machine {
 
 func (m *machine) bootFiles() map[string]string {
 	m.t.Helper()
-	return hosttest.Tree(m.t, m.dir, "/boot", "/etc", "/var/lib/storage-client")
+	return hosttest.ReadTree(m.t, m.dir, "/boot", "/etc", "/var/lib/storage-client")
 }
 
 func (m *machine) bootEntry(inodes int) {
@@ -64,7 +64,7 @@ func TestTheWholeLifeOfAnArgumentInBootEntries(t *testing.T) {
 	m.apply(settings("audit", "0", ihash, "2097152"))
 	expect(t, m.observe(ihash, "2097152"), host.Pending)
 	m.apply(nil)
-	expect(t, m.restore(ihash, host.Original{}), host.Pending, "next boot")
+	expect(t, m.restore(ihash, host.Original{}), host.Pending, "active until next reboot")
 	if diff := cmp.Diff(before, m.bootFiles()); diff != "" {
 		t.Errorf("after restore (-before +after):\n%s", diff)
 	}
@@ -83,10 +83,10 @@ func TestEntriesWithArgumentsOfOthersAreLeftAlone(t *testing.T) {
 			t.Errorf("%s is\n%s", file, got)
 		}
 	}
-	expect(t, m.observe("audit", "0"), host.Failed, "conflict: "+entriesSource+" passes audit=1")
+	expect(t, m.observe("audit", "0"), host.Failed, "conflict: "+entriesSource+" sets audit=1")
 	expect(t, m.observe("console", "ttyS1"), host.Failed, "conflict")
 	got := m.observe("audit", "1")
-	expect(t, got, host.Pending, "left to it")
+	expect(t, got, host.Pending, "left there")
 	before := m.bootFiles()
 	m.apply(settings(ihash, "1048576", "audit", "1", "console", "ttyS1"))
 	if diff := cmp.Diff(before, m.bootFiles()); diff != "" {
@@ -255,7 +255,7 @@ non linux entry
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(menu{}, bootLine{})); diff != "" {
 		t.Errorf("entries (-want +got):\n%s", diff)
 	}
-	if text := parseEntries("").problem(nil, nil); text == "" {
+	if text := parseEntries("").findProblem(nil, nil); text == "" {
 		t.Error("no entries are as good as any")
 	}
 }

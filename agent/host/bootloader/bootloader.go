@@ -36,7 +36,7 @@ const maxStaged = 128
 // then the largest value that is sure to be granted.
 type HashSize func(name string, entries, memory uint64) (granted uint64, clamped bool)
 
-// Options are what the subject is told from outside.
+// Options are what the subject takes from outside.
 type Options struct {
 	// HashSize is asked before an argument is staged that sizes a hash table. Where it is nil, such an argument is
 	// never found to be clamped before the boot.
@@ -59,7 +59,7 @@ type Subject struct {
 	space func(dir string) (host.Space, error)
 	// failure is why the last Apply could not stage.
 	failure error
-	// attended is told by Attend.
+	// attended is set by Attend.
 	attended bool
 	// writable is why GRUB cannot write to its environment block, empty where it can; nil until that is known.
 	writable *string
@@ -69,7 +69,7 @@ var _ host.BootTrier = &Subject{}
 
 // New returns the subject for one host.
 func New(fs host.FS, runner host.Runner, facts BootFacts, options Options) *Subject {
-	return &Subject{fs: fs, runner: runner, facts: facts, options: options, space: fs.Space}
+	return &Subject{fs: fs, runner: runner, facts: facts, options: options, space: fs.FreeSpace}
 }
 
 // Name implements host.Subject.
@@ -81,32 +81,32 @@ func (s *Subject) Original(ctx context.Context, name string) (host.Original, err
 	if err != nil {
 		return host.Original{}, err
 	}
-	arg, ok := last(args, name)
+	arg, ok := lastNamed(args, name)
 	return host.Original{Present: ok, Value: arg.Value}, nil
 }
 
 // Apply implements host.Subject. The menu holds the wanted arguments when it returns without an error, or what
 // it held before when it returns with one.
 func (s *Subject) Apply(ctx context.Context, desired []host.Setting) error {
-	f, err := s.gather(ctx, desired)
+	f, err := s.gatherFacts(ctx, desired)
 	if err == nil {
-		err = s.apply(ctx, f, desired)
+		err = s.applySettings(ctx, f, desired)
 	}
 	s.failure = err
 	return err
 }
 
-func (s *Subject) apply(ctx context.Context, f facts, desired []host.Setting) error {
-	if !f.detection.stages() {
+func (s *Subject) applySettings(ctx context.Context, f facts, desired []host.Setting) error {
+	if !f.loader.canStage() {
 		if f.dropIn.present {
-			return fmt.Errorf("%s is there, but cannot be taken back: %s", f.detection.form().file, f.detection.Message)
+			return fmt.Errorf("cannot remove %s: %s", f.loader.form().file, f.loader.detection().Message)
 		}
 		return nil
 	}
 	var wanted []host.Argument
 	for _, setting := range desired {
-		if _, stage := f.judge(setting, nil); stage {
-			arg, err := argument(setting)
+		if _, stage := f.judgeSetting(setting, nil); stage {
+			arg, err := argumentOf(setting)
 			if err != nil {
 				return err
 			}
@@ -114,21 +114,21 @@ func (s *Subject) apply(ctx context.Context, f facts, desired []host.Setting) er
 		}
 	}
 	slices.SortFunc(wanted, func(a, b host.Argument) int { return strings.Compare(a.Name, b.Name) })
-	return s.stage(ctx, f, wanted)
+	return s.stageArguments(ctx, f, wanted)
 }
 
 // Observe implements host.Subject.
 func (s *Subject) Observe(ctx context.Context, desired []host.Setting) []host.Observation {
-	f, err := s.gather(ctx, desired)
+	f, err := s.gatherFacts(ctx, desired)
 	observations := make([]host.Observation, 0, len(desired))
 	for _, setting := range desired {
 		o := host.Observation{
 			Name: setting.Name, Desired: setting.Value, Effect: host.Reboot, State: host.Failed,
 		}
 		if err != nil {
-			o.Message = cut(err.Error())
+			o.Message = oneLine(err.Error())
 		} else {
-			o, _ = f.judge(setting, s.failure)
+			o, _ = f.judgeSetting(setting, s.failure)
 		}
 		observations = append(observations, o)
 	}
@@ -142,12 +142,12 @@ func (s *Subject) Restore(ctx context.Context, originals map[string]host.Origina
 	for i, name := range names {
 		asked[i] = host.Setting{Name: name}
 	}
-	f, err := s.gather(ctx, asked)
+	f, err := s.gatherFacts(ctx, asked)
 	observations := make([]host.Observation, 0, len(names))
 	for _, name := range names {
 		o := host.Observation{Name: name, Desired: originals[name].Value, Effect: host.Reboot}
 		if err != nil {
-			o.State, o.Message = host.Failed, cut(err.Error())
+			o.State, o.Message = host.Failed, oneLine(err.Error())
 		} else {
 			f.judgeRestored(&o, originals[name], s.failure)
 		}
@@ -156,32 +156,29 @@ func (s *Subject) Restore(ctx context.Context, originals map[string]host.Origina
 	return observations
 }
 
-// gather reads all that judging needs.
-func (s *Subject) gather(ctx context.Context, asked []host.Setting) (facts, error) {
-	f := facts{detection: Detect(s.fs), hashSize: s.options.HashSize, image: s.fs.IsImage()}
+// gatherFacts reads all that judging needs.
+func (s *Subject) gatherFacts(ctx context.Context, asked []host.Setting) (facts, error) {
+	f := facts{loader: s.loader(), hashSize: s.options.HashSize, image: s.fs.IsImage()}
 	var err error
 	if !f.image {
 		if f.bootID, err = s.fs.ReadValue(bootIDFile); err != nil {
 			return f, err
 		}
-		if f.cmdline, err = s.cmdline(); err != nil {
+		if f.cmdline, err = s.readCommandLine(); err != nil {
 			return f, err
 		}
 	}
-	if f.dropIn, err = s.readDropIn(f.detection.form()); err != nil {
+	if f.dropIn, err = s.readDropIn(f.loader.form()); err != nil {
 		return f, err
 	}
-	switch f.detection.Type {
-	case GrubDebian:
-		err = s.gatherGrub(ctx, &f)
-	case GrubBLS:
-		err = s.gatherEntries(ctx, &f, asked)
-	}
-	if err != nil {
+	if f.menu, err = f.loader.readMenu(ctx); err != nil {
 		return f, err
 	}
-	if f.detection.stages() && !f.image && (len(asked) > 0 || f.dropIn.present) {
-		f.bound, f.boundErr = s.bound(ctx)
+	if err := f.loader.readFacts(ctx, &f, asked); err != nil {
+		return f, err
+	}
+	if f.loader.canStage() && !f.image && (len(asked) > 0 || f.dropIn.present) {
+		f.bound, f.boundErr = s.findBoundVolume(ctx)
 	}
 	sized := func(setting host.Setting) bool { return isHashTable(setting.Name) }
 	if f.image || !slices.ContainsFunc(asked, sized) {
@@ -190,22 +187,8 @@ func (s *Subject) gather(ctx context.Context, asked []host.Setting) (facts, erro
 	if f.sizes, err = s.hashSizes(ctx, f.bootID); err != nil {
 		return f, err
 	}
-	f.memory, err = s.memory(f.sizes)
+	f.memory, err = s.memoryForTables(f.sizes)
 	return f, err
-}
-
-func (s *Subject) gatherGrub(ctx context.Context, f *facts) error {
-	var err error
-	if f.menu, err = s.readMenu(grubCfg); err != nil {
-		return err
-	}
-	if f.foreign, err = s.foreignFiles(); err != nil {
-		return err
-	}
-	if err = s.gatherNotes(f); err != nil || f.image {
-		return err
-	}
-	return s.gatherTrial(ctx, f)
 }
 
 // gatherNotes reads what is noted of this boot.
@@ -221,7 +204,7 @@ func (s *Subject) gatherNotes(f *facts) error {
 	return err
 }
 
-// atBoot tells what the menu passed of ours when this boot began. It is noted at the first look in a boot that
+// atBoot tells what the menu passed of ours when this boot began. It is noted at the first read in a boot that
 // finds something of ours, and before the first change at the latest.
 func (s *Subject) atBoot(bootID string, f facts) ([]host.Argument, error) {
 	if noted, ok := s.facts.BootFact(bootID, factAtBoot); ok {
@@ -230,14 +213,14 @@ func (s *Subject) atBoot(bootID string, f facts) ([]host.Argument, error) {
 	if !f.dropIn.present {
 		return nil, nil
 	}
-	return f.held(), s.noteAtBoot(bootID, f.held())
+	return f.argumentsInMenu(), s.noteAtBoot(bootID, f.argumentsInMenu())
 }
 
 func (s *Subject) noteAtBoot(bootID string, args []host.Argument) error {
 	if _, ok := s.facts.BootFact(bootID, factAtBoot); ok {
 		return nil
 	}
-	return s.facts.SetBootFact(bootID, factAtBoot, join(args))
+	return s.facts.SetBootFact(bootID, factAtBoot, joinArguments(args))
 }
 
 // noteStaged notes what is about to be staged, so that it is known for ours even without our drop-in.
@@ -248,32 +231,25 @@ func (s *Subject) noteStaged(f facts, wanted []host.Argument) error {
 	if err := s.noteAtBoot(f.bootID, f.atBoot); err != nil {
 		return err
 	}
-	more := without(wanted, f.stagedSince)
+	more := argumentsWithout(wanted, f.stagedSince)
 	if len(more) == 0 {
 		return nil
 	}
 	all := append(slices.Clone(f.stagedSince), more...)
-	return s.facts.SetBootFact(f.bootID, factStagedSince, join(all[max(0, len(all)-maxStaged):]))
+	return s.facts.SetBootFact(f.bootID, factStagedSince, joinArguments(all[max(0, len(all)-maxStaged):]))
 }
 
-// held are the arguments of ours that the menu passes.
-func (f facts) held() []host.Argument {
-	return slices.DeleteFunc(f.dropIn.ours(), func(arg host.Argument) bool { return !f.menu.holds(arg) })
+// argumentsInMenu are the arguments of ours that the menu passes.
+func (f facts) argumentsInMenu() []host.Argument {
+	return slices.DeleteFunc(f.dropIn.ourArguments(), func(arg host.Argument) bool { return !f.menu.holdsArgument(arg) })
 }
 
 // inForce are the arguments that the kernel was booted with; of an image, those that it would be.
 func (s *Subject) inForce(ctx context.Context) ([]host.Argument, error) {
 	if !s.fs.IsImage() {
-		return s.cmdline()
+		return s.readCommandLine()
 	}
-	var present menu
-	var err error
-	switch Detect(s.fs).Type {
-	case GrubDebian:
-		present, err = s.readMenu(grubCfg)
-	case GrubBLS:
-		present, err = s.readEntries(ctx)
-	}
+	present, err := s.loader().readMenu(ctx)
 	for _, line := range present.lines {
 		if !line.recovery {
 			return line.args, err
@@ -282,12 +258,7 @@ func (s *Subject) inForce(ctx context.Context) ([]host.Argument, error) {
 	return nil, err
 }
 
-func (s *Subject) cmdline() ([]host.Argument, error) {
+func (s *Subject) readCommandLine() ([]host.Argument, error) {
 	data, err := s.fs.ReadFile(commandLine)
 	return host.ParseArguments(string(data)), err
-}
-
-func (s *Subject) readMenu(file string) (menu, error) {
-	data, err := s.fs.ReadFile(file)
-	return parseMenu(string(data)), err
 }

@@ -56,7 +56,7 @@ func TestTheWholeLifeOfAnArgument(t *testing.T) {
 			if diff := cmp.Diff(before, parseMenu(m.read(grubCfg)), cmp.AllowUnexported(menu{}, bootLine{})); diff != "" {
 				t.Errorf("menu after the removal (-want +got):\n%s", diff)
 			}
-			expect(t, m.restore(ihash, original), host.Pending, "out of the boot menu")
+			expect(t, m.restore(ihash, original), host.Pending, "removed from boot configuration")
 			m.boot(262144)
 			expect(t, m.restore(ihash, original), host.InSync)
 		})
@@ -69,13 +69,13 @@ func checkMenu(t *testing.T, before, after menu, normal int) {
 	arg := host.NewArgument(ihash + "=" + seed)
 	found := 0
 	for i, line := range after.lines {
-		if count(line.args, arg) == 1 {
+		if countArgument(line.args, arg) == 1 {
 			found++
 		}
 		if line.recovery && hasName(line.args, ihash) {
 			t.Errorf("recovery entry %s has it", line.id)
 		}
-		if diff := cmp.Diff(before.lines[i].args, without(line.args, []host.Argument{arg})); diff != "" {
+		if diff := cmp.Diff(before.lines[i].args, argumentsWithout(line.args, []host.Argument{arg})); diff != "" {
 			t.Errorf("other arguments of %s (-want +got):\n%s", line.id, diff)
 		}
 	}
@@ -132,8 +132,8 @@ func TestAChangedAndARemovedArgument(t *testing.T) {
 	m.boot(16777216)
 	m.apply(settings(ihash, "8388608"))
 	for _, line := range parseMenu(m.read(grubCfg)).lines {
-		if hasName(line.args, "audit") || contains(line.args, host.NewArgument(ihash+"="+seed)) {
-			t.Errorf("entry %s still has what is not wanted: %s", line.id, join(line.args))
+		if hasName(line.args, "audit") || hasArgument(line.args, host.NewArgument(ihash+"="+seed)) {
+			t.Errorf("entry %s still has what is not wanted: %s", line.id, joinArguments(line.args))
 		}
 	}
 	// What runs is ours, of before: no conflict.
@@ -203,7 +203,7 @@ func TestTheSameValueFromSomebodyElseIsNotDoubled(t *testing.T) {
 	}
 	m.boot(16777216)
 	m.apply(settings(ihash, seed))
-	expect(t, m.observe(ihash, seed), host.InSync, "passed by "+defaultFile+" and left to it")
+	expect(t, m.observe(ihash, seed), host.InSync, "already set in "+defaultFile+", left there")
 	if len(m.ours()) > 0 || strings.Count(m.read(grubCfg), "ihash_entries") != 5 {
 		t.Errorf("something was changed: %v", m.ours())
 	}
@@ -227,7 +227,7 @@ func TestSomebodyElseTakesOverAnArgumentOfOurs(t *testing.T) {
 	if len(m.ours()) > 0 {
 		t.Errorf("ours is still there: %v", m.ours())
 	}
-	expect(t, m.observe(ihash, seed), host.Pending, "left to it")
+	expect(t, m.observe(ihash, seed), host.Pending, "left there")
 }
 
 func TestWhatMemoryDoesNotAllowIsClampedAndNeverStaged(t *testing.T) {
@@ -329,7 +329,7 @@ func TestAKernelThatDoesSoAnyway(t *testing.T) {
 	t.Run("an equal size needs no boot", func(t *testing.T) {
 		m := newMachine(t, debian)
 		m.apply(settings(ihash, "262144"))
-		expect(t, m.observe(ihash, "262144"), host.InSync, "has that size already")
+		expect(t, m.observe(ihash, "262144"), host.InSync, "already has that size")
 		if !strings.Contains(m.read(grubCfg), "ihash_entries=262144") {
 			t.Error("it is not staged")
 		}
@@ -397,7 +397,7 @@ func TestTheKernelLogThatDoesNotTell(t *testing.T) {
 		m.boot(16777216)
 		m.commands.KernelLog = ""
 		got := m.observe(ihash, seed)
-		expect(t, got, host.Failed, "does not tell the size")
+		expect(t, got, host.Failed, "does not show the size")
 		if got.Observed != "" {
 			t.Errorf("observed %q", got.Observed)
 		}
@@ -438,17 +438,17 @@ func TestWhatMustNotBeWrittenIsRefused(t *testing.T) {
 
 func TestOtherBootLoadersAreReportedAndLeftAlone(t *testing.T) {
 	m := newMachine(t, "fedora-coreos")
-	before := hosttest.Tree(t, m.dir, "/etc", "/boot")
+	before := hosttest.ReadTree(t, m.dir, "/etc", "/boot")
 	m.apply(settings("audit", "0", ihash, seed))
-	if diff := cmp.Diff(before, hosttest.Tree(t, m.dir, "/etc", "/boot")); diff != "" {
+	if diff := cmp.Diff(before, hosttest.ReadTree(t, m.dir, "/etc", "/boot")); diff != "" {
 		t.Errorf("changed (-want +got):\n%s", diff)
 	}
 	expect(t, m.observe("audit", "0"), host.Unsupported, "rpm-ostree")
 	expect(t, m.observe(ihash, "262144"), host.Unsupported, "rpm-ostree")
 	// The user does as the message says.
 	m.bootWith(strings.TrimSpace(m.read(commandLine))+" audit=0 ihash_entries="+seed, 16777216)
-	expect(t, m.observe("audit", "0"), host.InSync, "own means")
-	expect(t, m.observe(ihash, seed), host.InSync, "own means")
+	expect(t, m.observe("audit", "0"), host.InSync, "own tools")
+	expect(t, m.observe(ihash, seed), host.InSync, "own tools")
 	expect(t, m.restore("audit", host.Original{}), host.InSync)
 }
 
@@ -474,7 +474,7 @@ func TestRestoreTellsWhatIsStillToGo(t *testing.T) {
 		m := newMachine(t, debian)
 		m.replace(grubCfg, "ro  quiet", "ro quiet audit=1")
 		m.boot(262144)
-		expect(t, m.restore("audit", host.Original{}), host.InSync, "somebody else")
+		expect(t, m.restore("audit", host.Original{}), host.InSync, "something else")
 	})
 	t.Run("it was passed before", func(t *testing.T) {
 		m := newMachine(t, debian)

@@ -36,8 +36,9 @@ type Detection struct {
 	Message string
 }
 
-// stages tells whether arguments are staged here.
-func (d Detection) stages() bool { return d.Type == GrubDebian || d.Type == GrubBLS }
+// MayReboot tells whether a node may be rebooted for what was staged, and not only have it at the next boot that somebody
+// else decides on.
+func (d Detection) MayReboot() bool { return d.Proven }
 
 // distributions are those whose own means is the only right one, by the ID of os-release.
 var distributions = map[string]string{
@@ -69,13 +70,13 @@ func Detect(fs host.FS) Detection {
 	}
 	for _, other := range others {
 		if fs.Exists(other.file) {
-			return unsupported(other.message)
+			return unsupportedBy(other.message)
 		}
 	}
-	return unsupported("found neither GRUB with " + dropInDir + " nor boot loader entries; use this platform's own means")
+	return unsupportedBy("found neither GRUB with " + dropInDir + " nor boot loader entries; use the platform's own tools")
 }
 
-func unsupported(message string) Detection { return Detection{Type: Unsupported, Message: message} }
+func unsupportedBy(message string) Detection { return Detection{Type: Unsupported, Message: message} }
 
 func detectOSTree(fs host.FS) (Detection, bool) {
 	return Detection{
@@ -92,7 +93,7 @@ func detectDistribution(fs host.FS) (Detection, bool) {
 	for line := range strings.Lines(string(data)) {
 		if id, ok := strings.CutPrefix(strings.TrimSpace(line), "ID="); ok {
 			message, known := distributions[strings.Trim(id, `"'`)]
-			return unsupported(message), known
+			return unsupportedBy(message), known
 		}
 	}
 	return Detection{}, false
@@ -100,13 +101,13 @@ func detectDistribution(fs host.FS) (Detection, bool) {
 
 func detectSystemdBoot(fs host.FS) (Detection, bool) {
 	if fs.Exists(efiVars + "StubInfo" + loaderGUID) {
-		return unsupported("booted from a unified kernel image, whose command line is part of the signed image: " +
+		return unsupportedBy("booted from a unified kernel image, whose command line is part of the signed image: " +
 			"build the image with the argument"), true
 	}
 	info, err := fs.ReadFile(efiVars + "LoaderInfo" + loaderGUID)
 	// UTF-16 behind four bytes of attributes; the name is plain ASCII.
 	name := strings.ReplaceAll(string(info), "\x00", "")
-	return unsupported("booted by systemd-boot: use /etc/kernel/cmdline and kernel-install"),
+	return unsupportedBy("booted by systemd-boot: use /etc/kernel/cmdline and kernel-install"),
 		err == nil && strings.Contains(name, "systemd-boot")
 }
 
@@ -121,7 +122,7 @@ func detectGrubDebian(fs host.FS) (Detection, bool) {
 	}
 	line, err := fs.ReadFile(commandLine)
 	if err != nil {
-		return unsupported(fmt.Sprintf("GRUB is installed, but what booted is not known: %v", err)), true
+		return unsupportedBy(fmt.Sprintf("GRUB is installed, but cannot tell what booted: %v", err)), true
 	}
 	for _, arg := range host.ParseArguments(string(line)) {
 		if arg.Is("BOOT_IMAGE") {
@@ -131,9 +132,9 @@ func detectGrubDebian(fs host.FS) (Detection, bool) {
 	const otherwise = "GRUB is installed, but did not load the running kernel (no BOOT_IMAGE in " + commandLine + ")"
 	if fs.Exists(DropIn) {
 		// It did when we staged. What is in its menu has to be kept up and taken back: the next boot may be GRUB's again.
-		return Detection{Type: GrubDebian, Message: otherwise + ": its menu is kept up, and the node is not rebooted for it"}, true
+		return Detection{Type: GrubDebian, Message: otherwise + ": its menu is maintained, but the node is not rebooted for it"}, true
 	}
-	return unsupported(otherwise + ": pass the argument where the kernel is loaded from"), true
+	return unsupportedBy(otherwise + ": set the argument where the kernel is loaded from"), true
 }
 
 func detectBLS(fs host.FS) (Detection, bool) {
@@ -144,7 +145,7 @@ func detectBLS(fs host.FS) (Detection, bool) {
 	}
 	return Detection{
 		Type: GrubBLS,
-		Message: "GRUB with boot loader entries has not been rebooted in this project's own tests: arguments are staged by " +
+		Message: "GRUB with boot loader entries: this project's tests do not cover reboots with it, so arguments are staged by " +
 			"grubby --update-kernel=ALL, and the node is not rebooted for them",
 	}, err == nil && len(entries) > 0 && fs.Exists("/usr/sbin/grubby")
 }

@@ -29,23 +29,23 @@ func (s *Subject) readEnvironment() (environment, fs.FileMode, error) {
 		return "", 0, err
 	}
 	if !info.Mode().IsRegular() || info.Size() != envSize {
-		return "", 0, fmt.Errorf("%s is %w: no regular file of %d bytes", grubEnv, errNoBlock, envSize)
+		return "", 0, fmt.Errorf("%s is %w: not a regular file of %d bytes", grubEnv, errNoBlock, envSize)
 	}
 	data, err := s.fs.ReadFile(grubEnv)
 	if err == nil && !strings.HasPrefix(string(data), envHead) {
-		err = fmt.Errorf("%s is %w: its first line is another", grubEnv, errNoBlock)
+		err = fmt.Errorf("%s is %w: unexpected first line", grubEnv, errNoBlock)
 	}
 	return environment(data), info.Mode().Perm(), err
 }
 
-// lines are the lines of the block, without the padding.
-func (e environment) lines() []string {
+// contentLines are the lines of the block, without the padding.
+func (e environment) contentLines() []string {
 	return strings.SplitAfter(strings.TrimRight(string(e), "#"), "\n")
 }
 
-// trial is the value of our variable, empty where it is not set.
-func (e environment) trial() string {
-	for _, line := range e.lines() {
+// trialState is the value of our variable, empty where it is not set.
+func (e environment) trialState() string {
+	for _, line := range e.contentLines() {
 		if value, ok := strings.CutPrefix(line, trialVariable+"="); ok {
 			return strings.TrimSuffix(value, "\n")
 		}
@@ -56,7 +56,7 @@ func (e environment) trial() string {
 // withTrial returns the block with our variable set, or without it where the value is empty. All else stays byte by byte.
 func (e environment) withTrial(value string) (environment, error) {
 	var b strings.Builder
-	for _, line := range e.lines() {
+	for _, line := range e.contentLines() {
 		if !strings.HasPrefix(line, trialVariable+"=") {
 			b.WriteString(line)
 		}
@@ -74,7 +74,7 @@ func (e environment) withTrial(value string) (environment, error) {
 // setTrial makes GRUB find that value of our variable at its next start, or none where it is empty. The file is exchanged
 // as a whole: grub-editenv would empty it first, and a crash would cost the variables of others.
 func (s *Subject) setTrial(value string) error {
-	if err := s.fs.Tidy(grubEnv); err != nil {
+	if err := s.fs.RemoveTemp(grubEnv); err != nil {
 		return err
 	}
 	env, perm, err := s.readEnvironment()

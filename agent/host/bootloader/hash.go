@@ -98,9 +98,9 @@ func parseSizes(text string) map[string]uint64 {
 	return sizes
 }
 
-// memory is what the kernel has to share out to hash tables, in bytes, at least: MemTotal leaves out the tables
+// memoryForTables is what the kernel has to share out to hash tables, in bytes, at least: MemTotal leaves out the tables
 // themselves, and a table that is there proves that 16 times its size is.
-func (s *Subject) memory(sizes map[string]uint64) (uint64, error) {
+func (s *Subject) memoryForTables(sizes map[string]uint64) (uint64, error) {
 	data, err := s.fs.ReadFile("/proc/meminfo")
 	if err != nil {
 		return 0, err

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // The bytes that may reach a file which a shell sources, whoever wrote the object.
@@ -21,7 +22,7 @@ const maxMessage = 512
 
 // facts is all that is known of a host at one moment. Judging it reads nothing more.
 type facts struct {
-	detection Detection
+	loader loader
 	// image is true where no kernel runs: then nothing is known of a boot.
 	image    bool
 	bootID   string
@@ -46,19 +47,19 @@ type facts struct {
 	memory uint64
 }
 
-// argument turns a setting into what is passed, or says why it never is. A flag has no value: "nosmt".
-func argument(setting host.Setting) (host.Argument, error) {
+// argumentOf turns a setting into what is passed, or says why it never is. A flag has no value: "nosmt".
+func argumentOf(setting host.Setting) (host.Argument, error) {
 	if !nameBytes.MatchString(setting.Name) || strings.HasPrefix(setting.Name, "-") || !valueBytes.MatchString(setting.Value) {
-		return host.Argument{}, fmt.Errorf("%q: bytes that are not allowed", setting.Name+"="+setting.Value)
+		return host.Argument{}, fmt.Errorf("%q: characters that are not allowed", setting.Name+"="+setting.Value)
 	}
 	return host.Argument{Name: setting.Name, Value: setting.Value, HasValue: setting.Value != ""}, nil
 }
 
-// judge says how a setting stands, and whether it belongs into our drop-in. failure is why the last attempt to
+// judgeSetting says how a setting stands, and whether it belongs into our drop-in. failure is why the last attempt to
 // stage has failed, if it has.
-func (f facts) judge(setting host.Setting, failure error) (o host.Observation, stage bool) {
+func (f facts) judgeSetting(setting host.Setting, failure error) (o host.Observation, stage bool) {
 	o = host.Observation{Name: setting.Name, Desired: setting.Value, Effect: host.Reboot}
-	arg, err := argument(setting)
+	arg, err := argumentOf(setting)
 	if err == nil && isHashTable(arg.Name) {
 		_, err = hashEntries(arg.Value)
 	}
@@ -66,22 +67,22 @@ func (f facts) judge(setting host.Setting, failure error) (o host.Observation, s
 		o.State, o.Message = host.Failed, err.Error()
 		return o, false
 	}
-	o.Observed = f.observed(arg.Name)
-	if !f.detection.stages() {
+	o.Observed = f.observedValue(arg.Name)
+	if !f.loader.canStage() {
 		f.judgeUnsupported(&o, arg)
 		return o, false
 	}
-	if text := f.clamped(arg); text != "" {
-		o.State, o.Message = host.Clamped, text
+	if why := f.whyClamped(arg); why != "" {
+		o.State, o.Message = host.Clamped, why
 		return o, false
 	}
-	others, conflict := f.others(arg)
+	others, conflict := f.othersPassing(arg)
 	if conflict != "" {
 		o.State, o.Message = host.Failed, conflict
 		return o, false
 	}
 	switch {
-	case f.staged(arg, others):
+	case f.isStaged(arg, others):
 		f.judgeEffect(&o, arg)
 		f.judgeLater(&o, arg)
 		f.judgeTrial(&o, failure)
@@ -89,70 +90,70 @@ func (f facts) judge(setting host.Setting, failure error) (o host.Observation, s
 		o.State, o.Message = host.Unsupported, f.bound
 		return o, false
 	case failure != nil:
-		o.State, o.Message = host.Failed, cut(failure.Error())
+		o.State, o.Message = host.Failed, oneLine(failure.Error())
 	default:
 		o.State, o.Message = host.Drifted, "not in the boot menu"
 	}
 	if len(others) > 0 {
-		o.Message = strings.TrimPrefix(o.Message+"; passed by "+host.Names(others)+" and left to it", "; ")
+		o.Message = strings.TrimPrefix(o.Message+"; already set in "+host.ListNames(others)+", left there", "; ")
 	}
 	return o, len(others) == 0
 }
 
 // judgeLater adds what is to be known of an argument that a later kernel will lack.
 func (f facts) judgeLater(o *host.Observation, arg host.Argument) {
-	if text := f.lackedLater(arg); text != "" {
-		o.Message = strings.TrimPrefix(o.Message+"; "+text, "; ")
+	if note := f.lackedLater(arg); note != "" {
+		o.Message = strings.TrimPrefix(o.Message+"; "+note, "; ")
 	}
 }
 
-// staged tells whether the next boot will pass the argument, and by a source that lasts.
-func (f facts) staged(arg host.Argument, others []string) bool {
+// isStaged tells whether the next boot will pass the argument, and by a source that lasts.
+func (f facts) isStaged(arg host.Argument, others []string) bool {
 	if len(others) > 0 {
-		return f.menu.passes(arg)
+		return f.menu.passesArgument(arg)
 	}
-	return f.menu.holds(arg) && contains(f.dropIn.args, arg) && !f.dropIn.unfinished
+	return f.menu.holdsArgument(arg) && hasArgument(f.dropIn.args, arg) && !f.dropIn.unfinished
 }
 
 // judgeTrial adds to an argument in force that its trial could not be brought to its end: the next boot may go back, or
 // only a remnant is left.
 func (f facts) judgeTrial(o *host.Observation, failure error) {
-	if o.State != host.InSync || failure == nil || !f.trial.present() || f.trial.due() {
+	if o.State != host.InSync || failure == nil || !f.trial.isPresent() || f.trial.isDue() {
 		return
 	}
-	what := "what is left of its trial cannot be taken away"
-	if f.trial.over() {
-		what = "the next boot goes back to the entry before"
+	what := "cannot remove the rest of its trial"
+	if f.trial.isOver() {
+		what = "the next boot uses the previous entry"
 	}
-	o.State, o.Message = host.Failed, "in force, but "+what+": "+cut(failure.Error())
+	o.State, o.Message = host.Failed, "in force, but "+what+": "+oneLine(failure.Error())
 }
 
-// observed is what is in force: the size of a hash table, else what was passed.
-func (f facts) observed(name string) string {
+// observedValue is what is in force: the size of a hash table, else what was passed.
+func (f facts) observedValue(name string) string {
 	if isHashTable(name) {
 		if size, ok := f.sizes[host.CanonicalName(name)]; ok {
 			return strconv.FormatUint(size, 10)
 		}
 		return ""
 	}
-	passed, _ := last(f.cmdline, name)
+	passed, _ := lastNamed(f.cmdline, name)
 	return passed.Value
 }
 
-// judgeUnsupported still counts what this platform's own means have brought about.
+// judgeUnsupported still counts what the platform's own tools have set.
 func (f facts) judgeUnsupported(o *host.Observation, arg host.Argument) {
 	if !f.image {
 		f.judgeEffect(o, arg)
 	}
-	if o.State == host.InSync && contains(f.cmdline, arg) {
-		o.Message = "passed by this platform's own means"
+	if o.State == host.InSync && hasArgument(f.cmdline, arg) {
+		o.Message = "set by the platform's own tools"
 		return
 	}
-	o.State, o.Message = host.Unsupported, f.detection.Message
+	o.State, o.Message = host.Unsupported, f.loader.detection().Message
 }
 
-// clamped says that the kernel would grant less, before any reboot is spent on it.
-func (f facts) clamped(arg host.Argument) string {
+// whyClamped says that the kernel would grant less, before any reboot is spent on it.
+func (f facts) whyClamped(arg host.Argument) string {
 	if !isHashTable(arg.Name) || f.hashSize == nil || f.image {
 		return ""
 	}
@@ -168,49 +169,49 @@ func (f facts) clamped(arg host.Argument) string {
 		f.memory>>20, largest)
 }
 
-// others names the files of others that pass the argument already, or says why it must not be touched because
+// othersPassing names the files of others that pass the argument already, or says why it must not be touched because
 // they pass another value.
-func (f facts) others(arg host.Argument) (files []string, conflict string) {
+func (f facts) othersPassing(arg host.Argument) (files []string, conflict string) {
 	for _, other := range f.foreign {
 		if !other.arg.Is(arg.Name) {
 			continue
 		}
 		if !other.arg.Equal(arg) {
-			return nil, fmt.Sprintf("conflict: %s passes %s; it is not ours and left as it is", other.file, other.arg)
+			return nil, fmt.Sprintf("conflict: %s sets %s; not ours, left unchanged", other.file, other.arg)
 		}
 		files = append(files, other.file)
 	}
-	if len(files) > 0 || hasName(f.ours(), arg.Name) {
+	if len(files) > 0 || hasName(f.ourArguments(), arg.Name) {
 		return files, ""
 	}
 	// What stands in the menu alone, or was passed by hand, is lost at the next update-grub or boot: the same value
 	// is no reason to leave it to that.
-	for _, present := range f.menu.find(arg.Name) {
+	for _, present := range f.menu.valuesOf(arg.Name) {
 		if !present.Equal(arg) {
-			return nil, fmt.Sprintf("conflict: %s passes %s; it is not ours and left as it is", grubCfg, present)
+			return nil, fmt.Sprintf("conflict: %s sets %s; not ours, left unchanged", grubCfg, present)
 		}
 	}
-	if passed, ok := last(f.cmdline, arg.Name); ok && !passed.Equal(arg) {
-		return nil, fmt.Sprintf("conflict: %s has %s, which is not ours; it is left as it is", commandLine, passed)
+	if passed, ok := lastNamed(f.cmdline, arg.Name); ok && !passed.Equal(arg) {
+		return nil, fmt.Sprintf("conflict: %s has %s; not ours, left unchanged", commandLine, passed)
 	}
 	return nil, ""
 }
 
-// ours are the arguments that may have come into the menu, or into what runs, through us. Not all need to stand
+// ourArguments are the arguments that may have come into the menu, or into what runs, through us. Not all need to stand
 // in our drop-in: somebody may have removed that.
-func (f facts) ours() []host.Argument {
-	ours := f.dropIn.ours()
+func (f facts) ourArguments() []host.Argument {
+	ours := f.dropIn.ourArguments()
 	for _, more := range [][]host.Argument{f.atBoot, f.stagedSince} {
-		ours = append(ours, without(more, ours)...)
+		ours = append(ours, argumentsWithout(more, ours)...)
 	}
 	return ours
 }
 
-// stale are those of ours that are not wanted, and are not somebody else's as well.
-func (f facts) stale(wanted []host.Argument) []host.Argument {
-	stale := without(f.ours(), wanted)
+// staleArguments are those of ours that are not wanted, and are not somebody else's as well.
+func (f facts) staleArguments(wanted []host.Argument) []host.Argument {
+	stale := argumentsWithout(f.ourArguments(), wanted)
 	for _, other := range f.foreign {
-		stale = without(stale, []host.Argument{other.arg})
+		stale = argumentsWithout(stale, []host.Argument{other.arg})
 	}
 	return stale
 }
@@ -220,11 +221,11 @@ func (f facts) judgeEffect(o *host.Observation, arg host.Argument) {
 	if f.image {
 		o.State, o.Message = host.Pending, "in the image's boot menu; takes effect when it boots"
 		if isHashTable(arg.Name) {
-			o.Message += ", as far as the memory that it boots with allows"
+			o.Message += ", within the memory of the machine"
 		}
 		return
 	}
-	passed, _ := last(f.cmdline, arg.Name)
+	passed, _ := lastNamed(f.cmdline, arg.Name)
 	isPassed := passed.Equal(arg)
 	if isHashTable(arg.Name) {
 		f.judgeHash(o, arg, isPassed)
@@ -247,13 +248,13 @@ func (f facts) judgeHash(o *host.Observation, arg host.Argument, isPassed bool) 
 	wanted := powerAbove(entries)
 	switch {
 	case known && size == wanted && isPassed:
-		o.State, o.Message = host.InSync, rounded(entries, wanted)
+		o.State, o.Message = host.InSync, roundedNote(entries, wanted)
 	case known && size == wanted:
-		o.State, o.Message = host.InSync, "the table has that size already: a boot would change nothing"
+		o.State, o.Message = host.InSync, "the table already has that size: a reboot would change nothing"
 	case isPassed && known:
 		o.State, o.Message = host.Failed, fmt.Sprintf("passed but without effect: kernel log reports %d", size)
 	case isPassed:
-		o.State, o.Message = host.Failed, "passed, but the kernel log of this boot does not tell the size"
+		o.State, o.Message = host.Failed, "passed, but the kernel log of this boot does not show the size"
 	case size > wanted && !hasName(f.cmdline, arg.Name):
 		f.judgeNotPassed(o, arg, fmt.Sprintf("; it makes the table smaller than the kernel's own size of %d", size))
 	default:
@@ -261,7 +262,7 @@ func (f facts) judgeHash(o *host.Observation, arg host.Argument, isPassed bool) 
 	}
 }
 
-func rounded(entries, wanted uint64) string {
+func roundedNote(entries, wanted uint64) string {
 	if entries == wanted {
 		return ""
 	}
@@ -272,47 +273,43 @@ func rounded(entries, wanted uint64) string {
 // only do the same.
 func (f facts) judgeNotPassed(o *host.Observation, arg host.Argument, note string) {
 	switch {
-	case f.trial.over() && f.trial.state == trialFailed:
+	case f.trial.isOver() && f.trial.state == trialFailed:
 		o.State = host.Failed
-		o.Message = "tried once: the machine did not come up with it, and has booted the entry before; its console tells why. " +
-			"To try it again, take it out of the profile and declare it anew"
+		o.Message = "tried once: the machine did not come up with it and booted the previous entry; see its console. " +
+			"To try again, remove it from the profile and declare it again"
 		return
-	case contains(f.atBoot, arg) && !f.trial.over() && !(f.trial.due() && f.trial.armedNow):
+	case hasArgument(f.atBoot, arg) && !f.trial.isOver() && !(f.trial.isDue() && f.trial.armedNow):
 		o.State = host.Failed
-		o.Message = "in the boot menu when this boot began, but not passed: something other than an entry of " + grubCfg + " was booted"
+		o.Message = "in the boot menu when the node booted, but not passed: it did not boot an entry of " + grubCfg
 		return
 	}
-	o.State, o.Message = host.Pending, "staged; takes effect at the next boot"+note+f.trial.note()
+	o.State, o.Message = host.Pending, "staged; takes effect at the next boot"+note+f.trial.trialNote()
 }
 
 // judgeRestored says whether an argument that has left our drop-in is gone from the running kernel as well.
 func (f facts) judgeRestored(o *host.Observation, original host.Original, failure error) {
-	passed, ok := last(f.cmdline, o.Name)
-	o.Observed = f.observed(o.Name)
-	present := f.menu.find(o.Name)
-	left := func(arg host.Argument) bool { return contains(present, arg) }
+	passed, ok := lastNamed(f.cmdline, o.Name)
+	o.Observed = f.observedValue(o.Name)
+	present := f.menu.valuesOf(o.Name)
+	left := func(arg host.Argument) bool { return hasArgument(present, arg) }
 	switch {
-	case hasName(f.dropIn.ours(), o.Name), slices.ContainsFunc(f.stale(nil), left):
+	case hasName(f.dropIn.ourArguments(), o.Name), slices.ContainsFunc(f.staleArguments(nil), left):
 		o.State, o.Message = host.Failed, "still in the boot menu"
 		if failure != nil {
-			o.Message = cut(failure.Error())
+			o.Message = oneLine(failure.Error())
 		}
 	case f.image:
 		o.State = host.InSync
 	case !ok, original.Present && passed.Value == original.Value:
 		o.State = host.InSync
-	case !f.detection.stages() || contains(present, passed):
-		o.State, o.Message = host.InSync, passed.String()+" is passed by somebody else and left as it is"
+	case !f.loader.canStage() || hasArgument(present, passed):
+		o.State, o.Message = host.InSync, passed.String()+" is set by something else, left unchanged"
 	default:
-		o.State, o.Message = host.Pending, "out of the boot menu; gone after the next boot"
+		o.State, o.Message = host.Pending, "removed from boot configuration; active until next reboot"
 	}
 }
 
-// cut puts what a command said on one line of bounded length.
-func cut(text string) string {
-	text = strings.Join(strings.Fields(text), " ")
-	if len(text) > maxMessage {
-		text = strings.ToValidUTF8(text[:maxMessage], "") + "..."
-	}
-	return text
+// oneLine puts what a command printed on one line of bounded length.
+func oneLine(output string) string {
+	return text.CutBytes(strings.Join(strings.Fields(output), " "), maxMessage)
 }

@@ -48,7 +48,7 @@ type machine struct {
 
 func newMachine(t *testing.T, fixture string) *machine {
 	t.Helper()
-	m := &machine{t: t, dir: hosttest.Copy(t, fixture), facts: memoryFacts{}}
+	m := &machine{t: t, dir: hosttest.CopyHost(t, fixture), facts: memoryFacts{}}
 	m.commands = &hosttest.Commands{Dir: m.dir, KernelLog: kernelLog(262144)}
 	fs, err := host.OpenFS(m.dir)
 	if err != nil {
@@ -86,7 +86,7 @@ Inode-cache hash table entries: %d (order: 9, %d bytes, linear)
 func (m *machine) boot(inodes int) {
 	m.t.Helper()
 	line := parseMenu(m.read(grubCfg)).lines[0]
-	m.bootWith("BOOT_IMAGE="+line.kernel+" "+join(line.args), inodes)
+	m.bootWith("BOOT_IMAGE="+line.kernel+" "+joinArguments(line.args), inodes)
 }
 
 func (m *machine) bootWith(cmdline string, inodes int) {
@@ -98,9 +98,9 @@ func (m *machine) bootWith(cmdline string, inodes int) {
 	m.restart()
 }
 
-func (m *machine) read(name string) string { m.t.Helper(); return hosttest.Read(m.t, m.dir, name) }
+func (m *machine) read(name string) string { m.t.Helper(); return hosttest.ReadFile(m.t, m.dir, name) }
 
-func (m *machine) write(name, data string) { m.t.Helper(); hosttest.Write(m.t, m.dir, name, data) }
+func (m *machine) write(name, data string) { m.t.Helper(); hosttest.WriteFile(m.t, m.dir, name, data) }
 
 func (m *machine) replace(name, from, to string) {
 	m.t.Helper()
@@ -150,7 +150,7 @@ func (m *machine) menusMade() int {
 func (m *machine) ours() map[string]string {
 	m.t.Helper()
 	files := map[string]string{}
-	for name, data := range hosttest.Tree(m.t, m.dir, "/etc/default/grub.d", "/boot/grub") {
+	for name, data := range hosttest.ReadTree(m.t, m.dir, "/etc/default/grub.d", "/boot/grub") {
 		if strings.Contains(name, "storage-client") {
 			files[name] = data
 		}

@@ -53,13 +53,13 @@ type menuParser struct {
 func parseMenu(data string) menu {
 	p := menuParser{}
 	for line := range strings.Lines(data) {
-		p.next(strings.TrimSpace(line))
+		p.parseLine(strings.TrimSpace(line))
 	}
 	p.menu.whole = p.section == "" && p.sections > 0 && len(p.blocks) == 0
 	return p.menu
 }
 
-func (p *menuParser) next(line string) {
+func (p *menuParser) parseLine(line string) {
 	switch {
 	case strings.HasPrefix(line, "### BEGIN "):
 		p.section = path.Base(strings.Fields(line)[2])
@@ -68,11 +68,11 @@ func (p *menuParser) next(line string) {
 		p.sections++
 	case strings.HasPrefix(line, "#"):
 	case strings.HasSuffix(line, "{"):
-		p.blocks = append(p.blocks, parseBlock(words(line)))
+		p.blocks = append(p.blocks, parseBlock(splitWords(line)))
 	case line == "}" && len(p.blocks) > 0:
 		p.blocks = p.blocks[:len(p.blocks)-1]
 	case strings.HasPrefix(line, "linux"):
-		p.bootLine(words(line))
+		p.addBootLine(splitWords(line))
 	}
 }
 
@@ -90,7 +90,7 @@ func parseBlock(words []string) block {
 	return b
 }
 
-func (p *menuParser) bootLine(words []string) {
+func (p *menuParser) addBootLine(words []string) {
 	command := words[0] == "linux" || words[0] == "linux16" || words[0] == "linuxefi"
 	if !command || len(words) < 2 || len(p.blocks) == 0 || !strings.HasPrefix(p.section, "10_linux") {
 		return
@@ -100,20 +100,20 @@ func (p *menuParser) bootLine(words []string) {
 		return
 	}
 	p.menu.lines = append(p.menu.lines, bootLine{
-		id: b.id, nth: b.lines, title: b.title, recovery: b.recovery, kernel: words[1], args: arguments(words[2:]),
+		id: b.id, nth: b.lines, title: b.title, recovery: b.recovery, kernel: words[1], args: argumentsOf(words[2:]),
 	})
 	b.lines++
 }
 
-// problem says what keeps the menu from passing exactly the wanted arguments, once each and in normal entries
+// findProblem says what keeps the menu from passing exactly the wanted arguments, once each and in normal entries
 // only, and none of the stale ones. Empty where nothing does.
-func (m menu) problem(wanted, stale []host.Argument) string {
+func (m menu) findProblem(wanted, stale []host.Argument) string {
 	if !m.whole {
-		return "the menu is cut off"
+		return "the menu is incomplete"
 	}
 	normal := 0
 	for _, line := range m.lines {
-		if text := line.problem(wanted, stale); text != "" {
+		if text := line.findProblem(wanted, stale); text != "" {
 			return text
 		}
 		if !line.recovery {
@@ -126,9 +126,9 @@ func (m menu) problem(wanted, stale []host.Argument) string {
 	return ""
 }
 
-func (l bootLine) problem(wanted, stale []host.Argument) string {
+func (l bootLine) findProblem(wanted, stale []host.Argument) string {
 	for _, arg := range stale {
-		if contains(l.args, arg) {
+		if hasArgument(l.args, arg) {
 			return fmt.Sprintf("entry %q still has %s", l.title, arg)
 		}
 	}
@@ -139,7 +139,7 @@ func (l bootLine) problem(wanted, stale []host.Argument) string {
 				named++
 			}
 		}
-		switch exact := count(l.args, arg); {
+		switch exact := countArgument(l.args, arg); {
 		case l.recovery && exact > 0:
 			return fmt.Sprintf("recovery entry %q has %s", l.title, arg)
 		case !l.recovery && named != exact:
@@ -151,24 +151,24 @@ func (l bootLine) problem(wanted, stale []host.Argument) string {
 	return ""
 }
 
-// holds tells whether every normal entry passes exactly that argument, and no recovery entry does.
-func (m menu) holds(arg host.Argument) bool {
-	return m.problem([]host.Argument{arg}, nil) == ""
+// holdsArgument tells whether every normal entry passes exactly that argument, and no recovery entry does.
+func (m menu) holdsArgument(arg host.Argument) bool {
+	return m.findProblem([]host.Argument{arg}, nil) == ""
 }
 
-// passes is the same without regard to recovery entries, which GRUB_CMDLINE_LINUX reaches as well.
-func (m menu) passes(arg host.Argument) bool {
+// passesArgument is the same without regard to recovery entries, which GRUB_CMDLINE_LINUX reaches as well.
+func (m menu) passesArgument(arg host.Argument) bool {
 	recovery := func(line bootLine) bool { return line.recovery }
 	normal := menu{whole: m.whole, lines: slices.DeleteFunc(slices.Clone(m.lines), recovery)}
-	return normal.holds(arg)
+	return normal.holdsArgument(arg)
 }
 
-// find returns the values that the menu passes under a name.
-func (m menu) find(name string) []host.Argument {
+// valuesOf returns the values that the menu passes under a name.
+func (m menu) valuesOf(name string) []host.Argument {
 	var found []host.Argument
 	for _, line := range m.lines {
 		for _, arg := range line.args {
-			if arg.Is(name) && !contains(found, arg) {
+			if arg.Is(name) && !hasArgument(found, arg) {
 				found = append(found, arg)
 			}
 		}
@@ -179,22 +179,22 @@ func (m menu) find(name string) []host.Argument {
 // tooLong names the first entry whose command line would be cut, were the arguments exchanged.
 func (m menu) tooLong(remove, add []host.Argument) string {
 	for _, line := range m.lines {
-		args := without(line.args, remove)
+		args := argumentsWithout(line.args, remove)
 		if !line.recovery {
-			args = append(args, without(add, args)...)
+			args = append(args, argumentsWithout(add, args)...)
 		}
 		// GRUB puts this one in front.
-		length := len("BOOT_IMAGE=" + line.kernel + " " + join(args))
+		length := len("BOOT_IMAGE=" + line.kernel + " " + joinArguments(args))
 		if length > maxCommandLine {
-			return fmt.Sprintf("the command line of entry %q would be %d bytes long, the kernel takes %d",
+			return fmt.Sprintf("the command line of entry %q would be %d bytes long, the kernel accepts %d",
 				line.title, length, maxCommandLine)
 		}
 	}
 	return ""
 }
 
-// match finds the line of another version of the menu.
-func (m menu) match(l bootLine) (bootLine, bool) {
+// matchLine finds the line of another version of the menu.
+func (m menu) matchLine(l bootLine) (bootLine, bool) {
 	for _, line := range m.lines {
 		if line.id == l.id && line.nth == l.nth {
 			return line, true

@@ -30,7 +30,7 @@ func TestWordsAsAShellCutsThem(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, words(test.text)); diff != "" {
+			if diff := cmp.Diff(test.want, splitWords(test.text)); diff != "" {
 				t.Errorf("%q (-want +got):\n%s", test.text, diff)
 			}
 		})
@@ -45,7 +45,7 @@ func TestTheMenuOfDebian12(t *testing.T) {
 	}
 	var got []string
 	for _, line := range parsed.lines {
-		entry := line.id + " " + line.kernel + " " + join(line.args)
+		entry := line.id + " " + line.kernel + " " + joinArguments(line.args)
 		if line.recovery {
 			entry += " (recovery)"
 		}
@@ -120,7 +120,7 @@ func TestTheDropInTellsWhatItIsAbout(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for as, form := range forms {
-				if diff := cmp.Diff(d, parseDropIn(string(d.render(form)), form), cmp.AllowUnexported(dropIn{})); diff != "" {
+				if diff := cmp.Diff(d, parseDropIn(string(d.renderFile(form)), form), cmp.AllowUnexported(dropIn{})); diff != "" {
 					t.Errorf("%s, read back (-want +got):\n%s", as, diff)
 				}
 			}
@@ -172,7 +172,7 @@ func TestDetect(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t, test.fixture)
 			for file, data := range test.files {
-				hosttest.Write(t, m.dir, file, data)
+				hosttest.WriteFile(t, m.dir, file, data)
 			}
 			if test.remove != "" {
 				m.remove(test.remove)

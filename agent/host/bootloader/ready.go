@@ -12,7 +12,7 @@ const spareSpace = 64 << 10
 // roomToStage says why nothing can be staged on the file system of the boot menu, before anything is touched there. A
 // new menu stands twice beside the present one for a moment, grub-mkconfig's own and ours.
 func (s *Subject) roomToStage(f facts) error {
-	dir := f.detection.bootDir()
+	dir := f.loader.bootDir()
 	space, err := s.space(dir)
 	if err != nil {
 		return err
@@ -35,7 +35,7 @@ func (s *Subject) roomToStage(f facts) error {
 		}
 	}
 	if space.Free < need {
-		return fmt.Errorf("%s has %d KiB left, and staging needs %d KiB: remove kernels that are not used", dir, space.Free>>10, need>>10)
+		return fmt.Errorf("%s has %d KiB left, staging needs %d KiB: remove unused kernels", dir, space.Free>>10, need>>10)
 	}
 	return nil
 }

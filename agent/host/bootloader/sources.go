@@ -42,14 +42,14 @@ type dropIn struct {
 	replaces   []host.Argument
 }
 
-// ours are all arguments that may have come into the menu through our file.
-func (d dropIn) ours() []host.Argument {
-	return append(slices.Clone(d.args), without(d.replaces, d.args)...)
+// ourArguments are all arguments that may have come into the menu through our file.
+func (d dropIn) ourArguments() []host.Argument {
+	return append(slices.Clone(d.args), argumentsWithout(d.replaces, d.args)...)
 }
 
-// holds tells whether the file stands for exactly these arguments.
-func (d dropIn) holds(args []host.Argument) bool {
-	return len(d.args) == len(args) && len(without(args, d.args)) == 0
+// holdsExactly tells whether the file stands for exactly these arguments.
+func (d dropIn) holdsExactly(args []host.Argument) bool {
+	return len(d.args) == len(args) && len(argumentsWithout(args, d.args)) == 0
 }
 
 // form is how the file that says which arguments are ours is written on a kind of host.
@@ -63,22 +63,17 @@ type form struct {
 // grubForm is our drop-in, from which the menu is made.
 var grubForm = form{
 	file: DropIn, perm: 0o644,
-	write: func(args []host.Argument) string { return appendTo + `="$` + appendTo + " " + join(args) + "\"\n" },
-	read:  assigned,
+	write: func(args []host.Argument) string {
+		return appendTo + `="$` + appendTo + " " + joinArguments(args) + "\"\n"
+	},
+	read: assignedArguments,
 }
 
-func (d Detection) form() form {
-	if d.Type == GrubBLS {
-		return blsForm
-	}
-	return grubForm
-}
-
-func (d dropIn) render(as form) []byte {
+func (d dropIn) renderFile(as form) []byte {
 	var b strings.Builder
 	b.WriteString(header)
 	if d.unfinished {
-		b.WriteString(replacesMark + join(d.replaces) + "\n")
+		b.WriteString(replacesMark + joinArguments(d.replaces) + "\n")
 	}
 	if len(d.args) > 0 {
 		b.WriteString(as.write(d.args))
@@ -96,15 +91,15 @@ func parseDropIn(data string, as form) dropIn {
 	return d
 }
 
-// assigned are the arguments that a file sourced by grub-mkconfig adds to command lines.
-func assigned(data string) []host.Argument {
+// assignedArguments are the arguments that a file sourced by grub-mkconfig adds to command lines.
+func assignedArguments(data string) []host.Argument {
 	var args []host.Argument
-	for _, word := range words(data) {
+	for _, word := range splitWords(data) {
 		prefix := assignsArguments.FindString(word)
 		if prefix == "" {
 			continue
 		}
-		for _, arg := range arguments(words(word[len(prefix):])) {
+		for _, arg := range argumentsOf(splitWords(word[len(prefix):])) {
 			if !strings.HasPrefix(arg.Name, "$") {
 				args = append(args, arg)
 			}
@@ -126,54 +121,14 @@ func (s *Subject) writeDropIn(d dropIn, as form) error {
 	if len(d.args) == 0 && !d.unfinished {
 		return s.fs.Remove(as.file)
 	}
-	if err := s.fs.Tidy(as.file); err != nil {
+	if err := s.fs.RemoveTemp(as.file); err != nil {
 		return err
 	}
-	if data, err := s.fs.ReadFile(as.file); err == nil && string(data) == string(d.render(as)) {
+	if data, err := s.fs.ReadFile(as.file); err == nil && string(data) == string(d.renderFile(as)) {
 		return nil
 	}
 	if err := s.fs.MkdirAll(path.Dir(as.file), 0o755); err != nil {
 		return err
 	}
-	return s.fs.WriteFileAtomic(as.file, d.render(as), as.perm)
-}
-
-// source is an argument that somebody else passes, and where.
-type source struct {
-	file string
-	arg  host.Argument
-}
-
-// foreignFiles reads what others' files add to command lines.
-func (s *Subject) foreignFiles() ([]source, error) {
-	files, err := s.fs.Glob(dropInDir, "*.cfg")
-	if err != nil {
-		return nil, err
-	}
-	var found []source
-	for _, file := range append([]string{defaultFile}, files...) {
-		if file == DropIn {
-			continue
-		}
-		data, err := s.fs.ReadFile(file)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		for _, arg := range assigned(string(data)) {
-			found = append(found, source{file: file, arg: arg})
-		}
-	}
-	return found, nil
-}
-
-// laterFiles are those of others that are sourced after ours.
-func (s *Subject) laterFiles() []string {
-	files, err := s.fs.Glob(dropInDir, "*.cfg")
-	if err != nil {
-		return nil
-	}
-	return slices.DeleteFunc(files, func(file string) bool { return path.Base(file) <= path.Base(DropIn) })
+	return s.fs.WriteFileAtomic(as.file, d.renderFile(as), as.perm)
 }

@@ -63,7 +63,7 @@ func TestAFailureLeavesMenuAndDropInAsTheyWere(t *testing.T) {
 		"the new menu is cut off": {menuHook(func(m *machine, file string) {
 			data, _, _ := strings.Cut(m.read(file), "### END")
 			m.write(file, data)
-		}), "cut off"},
+		}), "incomplete"},
 		"the new menu has no entries": {menuHook(func(m *machine, file string) {
 			m.write(file, "### BEGIN /etc/grub.d/10_linux ###\n### END /etc/grub.d/10_linux ###\n")
 		}), "no entry"},
@@ -243,7 +243,7 @@ func crashOnce(t *testing.T, from, to, then []host.Setting, n int) bool {
 	}
 	want := map[string]string{}
 	if len(then) > 0 {
-		want[DropIn] = string(dropIn{args: argumentsOf(t, then)}.render(grubForm))
+		want[DropIn] = string(dropIn{args: bootArguments(t, then)}.renderFile(grubForm))
 	}
 	if diff := cmp.Diff(want, m.ours()); diff != "" {
 		t.Errorf("after the repeat of change %d our files are (-want +got):\n%s", n, diff)
@@ -254,11 +254,11 @@ func crashOnce(t *testing.T, from, to, then []host.Setting, n int) bool {
 	return c.count >= n
 }
 
-func argumentsOf(t *testing.T, desired []host.Setting) []host.Argument {
+func bootArguments(t *testing.T, desired []host.Setting) []host.Argument {
 	t.Helper()
 	var args []host.Argument
 	for _, setting := range desired {
-		arg, err := argument(setting)
+		arg, err := argumentOf(setting)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -276,7 +276,7 @@ func isMenuOf(m menu, desired []host.Setting) bool {
 	for _, token := range []string{ihash + "=" + seed, ihash + "=1048576", "audit=0"} {
 		stale = append(stale, host.NewArgument(token))
 	}
-	return m.problem(wanted, without(stale, wanted)) == ""
+	return m.findProblem(wanted, argumentsWithout(stale, wanted)) == ""
 }
 
 func TestAFailureAfterACrashGoesBackToWhatTheMenuHolds(t *testing.T) {
@@ -293,7 +293,7 @@ func TestAFailureAfterACrashGoesBackToWhatTheMenuHolds(t *testing.T) {
 	if err := m.subject.Apply(t.Context(), settings(ihash, seed)); err == nil {
 		t.Error("Apply went well")
 	}
-	want := map[string]string{DropIn: string(dropIn{args: argumentsOf(t, settings("audit", "0"))}.render(grubForm))}
+	want := map[string]string{DropIn: string(dropIn{args: bootArguments(t, settings("audit", "0"))}.renderFile(grubForm))}
 	if diff := cmp.Diff(want, m.ours()); diff != "" {
 		t.Errorf("our files (-want +got):\n%s", diff)
 	}
@@ -313,7 +313,7 @@ func TestADropInThatSomebodyChangedIsPutRight(t *testing.T) {
 	m.remove(DropIn)
 	expect(t, m.observe(ihash, seed), host.Drifted)
 	m.apply(settings(ihash, seed))
-	if diff := cmp.Diff(map[string]string{DropIn: ourDropIn}, hosttest.Tree(t, m.dir, "/etc/default/grub.d")); diff != "" {
+	if diff := cmp.Diff(map[string]string{DropIn: ourDropIn}, hosttest.ReadTree(t, m.dir, "/etc/default/grub.d")); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
 }

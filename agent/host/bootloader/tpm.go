@@ -26,9 +26,9 @@ type volume struct {
 	options []string
 }
 
-// bound says which encrypted volume would not open by itself any more after a boot with other arguments; empty where
+// findBoundVolume says which encrypted volume would not open by itself any more after a boot with other arguments; empty where
 // none is bound to what the arguments are measured into. It is an error where that cannot be found out.
-func (s *Subject) bound(ctx context.Context) (string, error) {
+func (s *Subject) findBoundVolume(ctx context.Context) (string, error) {
 	if tpms, err := s.fs.Glob("/sys/class/tpm", "tpm*"); err != nil || len(tpms) == 0 {
 		return "", err
 	}
@@ -37,14 +37,14 @@ func (s *Subject) bound(ctx context.Context) (string, error) {
 		return "", err
 	}
 	for _, v := range volumes {
-		registers, err := s.registers(ctx, v)
+		registers, err := s.registersOf(ctx, v)
 		if err != nil {
-			return "", fmt.Errorf("whether %s opens only with the present arguments cannot be found out: %w", v.device, err)
+			return "", fmt.Errorf("cannot tell whether %s is bound to the kernel arguments: %w", v.device, err)
 		}
 		for _, register := range measuredArguments {
 			if slices.Contains(registers, register) {
-				return fmt.Sprintf("not staged: %s opens by the TPM's PCR %d, into which kernel arguments are measured; "+
-					"with others it would ask for a passphrase at boot: bind it to PCR 7 instead, or enroll a recovery key first", v.device, register), nil
+				return fmt.Sprintf("not staged: %s is unlocked by TPM PCR %d, which measures kernel arguments; "+
+					"after a change it would ask for a passphrase at boot: bind it to PCR 7 instead, or enroll a recovery key first", v.device, register), nil
 			}
 		}
 	}
@@ -71,7 +71,7 @@ func (s *Subject) encryptedVolumes() ([]volume, error) {
 			volumes = append(volumes, v)
 		}
 	}
-	line, err := s.cmdline()
+	line, err := s.readCommandLine()
 	for _, arg := range line {
 		if arg.Is("rd.luks.uuid") {
 			volumes = append(volumes, volume{device: deviceName("UUID=" + strings.TrimPrefix(arg.Value, "luks-"))})
@@ -80,8 +80,8 @@ func (s *Subject) encryptedVolumes() ([]volume, error) {
 	return volumes, err
 }
 
-// registers are the PCRs that a volume is bound to, by its options or its tokens.
-func (s *Subject) registers(ctx context.Context, v volume) ([]int, error) {
+// registersOf are the PCRs that a volume is bound to, by its options or its tokens.
+func (s *Subject) registersOf(ctx context.Context, v volume) ([]int, error) {
 	var registers []int
 	for _, option := range v.options {
 		if list, ok := strings.CutPrefix(option, "tpm2-pcrs="); ok {

@@ -67,7 +67,7 @@ func TestAVolumeBoundToTheCommandLineIsFoundBeforeStaging(t *testing.T) {
 			if test.clevis != "" {
 				m.commands.Output["clevis luks list -d "+device] = test.clevis
 			}
-			before := hosttest.Tree(t, m.dir, "/boot", "/etc")
+			before := hosttest.ReadTree(t, m.dir, "/boot", "/etc")
 			err := m.subject.Apply(t.Context(), settings(ihash, seed))
 			if test.register == "" {
 				if err != nil {
@@ -80,7 +80,7 @@ func TestAVolumeBoundToTheCommandLineIsFoundBeforeStaging(t *testing.T) {
 				t.Errorf("what cannot be is left out, and is no error: %v", err)
 			}
 			expect(t, m.observe(ihash, seed), host.Unsupported, "PCR "+test.register+",", device, "not staged")
-			if diff := cmp.Diff(before, hosttest.Tree(t, m.dir, "/boot", "/etc")); diff != "" {
+			if diff := cmp.Diff(before, hosttest.ReadTree(t, m.dir, "/boot", "/etc")); diff != "" {
 				t.Errorf("changed (-want +got):\n%s", diff)
 			}
 		})
@@ -93,12 +93,12 @@ func TestABindingThatCannotBeReadHoldsStagingBack(t *testing.T) {
 	m.write("/dev/sda3", "")
 	m.write(crypttab, "data /dev/sda3 none luks\n")
 	m.commands.Fail = map[string]error{"cryptsetup": errors.New("device busy")}
-	before := hosttest.Tree(t, m.dir, "/boot", "/etc")
+	before := hosttest.ReadTree(t, m.dir, "/boot", "/etc")
 	if err := m.subject.Apply(t.Context(), settings(ihash, seed)); err == nil || !strings.Contains(err.Error(), "device busy") {
 		t.Errorf("error is %v", err)
 	}
-	expect(t, m.observe(ihash, seed), host.Failed, "/dev/sda3", "cannot be found out")
-	if diff := cmp.Diff(before, hosttest.Tree(t, m.dir, "/boot", "/etc")); diff != "" {
+	expect(t, m.observe(ihash, seed), host.Failed, "/dev/sda3", "cannot tell whether")
+	if diff := cmp.Diff(before, hosttest.ReadTree(t, m.dir, "/boot", "/etc")); diff != "" {
 		t.Errorf("changed (-want +got):\n%s", diff)
 	}
 }

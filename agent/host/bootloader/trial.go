@@ -13,7 +13,7 @@ import (
 	"github.com/storageclient/operator/agent/host"
 )
 
-// Generator is our part of the menu while staged arguments have not been proven by a boot. As a generator it outlives
+// Generator is our part of the menu while no boot with the staged arguments has come up. As a generator it outlives
 // an update-grub by somebody else, as when a kernel is installed.
 const Generator = generatorDir + "/42_storage-client"
 
@@ -83,15 +83,15 @@ type trial struct {
 	why string
 }
 
-func (t trial) present() bool { return t.state != "" || t.printed != "" || t.section != "" }
+func (t trial) isPresent() bool { return t.state != "" || t.printed != "" || t.section != "" }
 
-// due tells whether GRUB boots the new arguments next, and is ready to come back.
-func (t trial) due() bool {
+// isDue tells whether GRUB boots the new arguments next, and is ready to come back.
+func (t trial) isDue() bool {
 	return t.section != "" && (t.state == trialArmed || t.state == trialPermitted)
 }
 
-// over tells whether GRUB has booted the new arguments once, and boots the previous entry from now on.
-func (t trial) over() bool {
+// isOver tells whether GRUB has booted the new arguments once, and boots the previous entry from now on.
+func (t trial) isOver() bool {
 	return t.section != "" && (t.state == trialUsed || t.state == trialFailed)
 }
 
@@ -118,22 +118,22 @@ func (s *Subject) Rearm() error {
 }
 
 // gatherTrial reads what there is of a trial, and whether there could be one of what is staged.
-func (s *Subject) gatherTrial(ctx context.Context, f *facts) error {
-	data, err := s.fs.ReadFile(grubCfg)
+func (g grubDebian) gatherTrial(ctx context.Context, f *facts) error {
+	data, err := g.fs.ReadFile(grubCfg)
 	if err != nil {
 		return err
 	}
 	f.trial = parseTrial(string(data))
-	env, _, err := s.readEnvironment()
-	f.trial.state, f.trial.envErr = env.trial(), err
-	script, err := s.fs.ReadFile(Generator)
+	env, _, err := g.readEnvironment()
+	f.trial.state, f.trial.envErr = env.trialState(), err
+	script, err := g.fs.ReadFile(Generator)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	f.trial.printed = strings.TrimPrefix(string(script), generatorHead)
-	_, f.trial.armedNow = s.facts.BootFact(f.bootID, factArmed)
-	if f.unproven(f.dropIn.args) != nil && f.trial.section == "" && s.attended {
-		f.trial.why = s.noTrial(ctx, *f)
+	_, f.trial.armedNow = g.facts.BootFact(f.bootID, factArmed)
+	if f.notBooted(f.dropIn.args) != nil && f.trial.section == "" && g.attended {
+		f.trial.why = g.whyNoTrial(ctx, *f)
 		if f.trial.why == "" {
 			f.trial.why = "it was staged without one"
 		}
@@ -181,64 +181,64 @@ func (t *trial) readCommand(text string) {
 	t.ids = t.ids || text == `menuentry_id_option="--id"`
 }
 
-// unproven are those of the arguments that the running kernel was not booted with. That the agent runs at all proves
+// notBooted are those of the arguments that the running kernel was not booted with. That the agent runs at all proves
 // the others.
-func (f facts) unproven(args []host.Argument) []host.Argument {
+func (f facts) notBooted(args []host.Argument) []host.Argument {
 	if f.image {
 		return nil
 	}
-	return without(args, f.cmdline)
+	return argumentsWithout(args, f.cmdline)
 }
 
-// noTrial says why GRUB cannot try what is staged once, and come back to the present entry by itself; empty where it can.
-func (s *Subject) noTrial(ctx context.Context, f facts) string {
-	if reason := f.noTrialByMenu(); reason != "" {
+// whyNoTrial says why GRUB cannot try what is staged once, and come back to the present entry by itself; empty where it can.
+func (g grubDebian) whyNoTrial(ctx context.Context, f facts) string {
+	if reason := g.whyNoTrialByMenu(f); reason != "" {
 		return reason
 	}
-	return s.unwritable(ctx)
+	return g.whyUnwritable(ctx)
 }
 
-// noTrialByMenu is the part of it that the files tell.
-func (f facts) noTrialByMenu() string {
+// whyNoTrialByMenu is the part of it that the files tell.
+func (g grubDebian) whyNoTrialByMenu(f facts) string {
 	t := f.trial
 	_, form := previousEntry(t.first)
 	others := slices.DeleteFunc(slices.Clone(t.defaults), func(d string) bool { return d == "0" || d == "${next_entry}" })
-	passed, _ := last(f.cmdline, "panic")
+	passed, _ := lastNamed(f.cmdline, "panic")
 	switch {
-	case !f.detection.Proven:
+	case !g.found.Proven:
 		return "GRUB did not load the running kernel"
 	case t.envErr != nil:
 		return t.envErr.Error()
 	case !t.loads || len(t.defaults) == 0:
 		return "the boot menu does not read " + grubEnv
 	case !t.ids:
-		return "the boot menu does not know its entries by ids"
+		return "the boot menu has no entry ids"
 	case len(others) > 0:
 		return fmt.Sprintf("the boot menu's default is %q and not its first entry", others[0])
 	case !form:
-		return "the boot menu's first entry is not of the form that 10_linux gives it"
+		return "the boot menu's first entry was not written by 10_linux"
 	case strings.Contains(t.first, "initrdfail") && passed.Value != "-1":
 		// GRUB starts a second time within one boot then, and would take the first try for a hang.
-		return "this kernel comes up at GRUB's second try only, with an initrd"
+		return "GRUB boots this kernel only at its second attempt, with an initrd"
 	}
 	return ""
 }
 
-// unwritable asks as Debian's own 00_header does, and only once: a disk does not change its form while it is mounted.
-func (s *Subject) unwritable(ctx context.Context) string {
-	if s.writable != nil {
-		return *s.writable
+// whyUnwritable asks as Debian's own 00_header does, and only once: a disk does not change its form while it is mounted.
+func (g grubDebian) whyUnwritable(ctx context.Context) string {
+	if g.writable != nil {
+		return *g.writable
 	}
-	if !s.fs.Exists(generatorDir) {
+	if !g.fs.Exists(generatorDir) {
 		return generatorDir + " is missing"
 	}
-	abstraction, err := s.runner.Run(ctx, "grub-probe", "--target=abstraction", path.Dir(grubEnv))
+	abstraction, err := g.runner.Run(ctx, "grub-probe", "--target=abstraction", path.Dir(grubEnv))
 	var kind []byte
 	if err == nil {
-		kind, err = s.runner.Run(ctx, "grub-probe", "--target=fs", path.Dir(grubEnv))
+		kind, err = g.runner.Run(ctx, "grub-probe", "--target=fs", path.Dir(grubEnv))
 	}
 	if err != nil {
-		return "whether GRUB can write to " + grubEnv + " cannot be found out: " + err.Error()
+		return "cannot tell whether GRUB can write to " + grubEnv + ": " + err.Error()
 	}
 	reason := ""
 	for _, name := range append(strings.Fields(string(abstraction)), strings.Fields(string(kind))...) {
@@ -247,7 +247,7 @@ func (s *Subject) unwritable(ctx context.Context) string {
 			break
 		}
 	}
-	s.writable = &reason
+	g.writable = &reason
 	return reason
 }
 
@@ -261,83 +261,86 @@ func previousEntry(first string) (string, bool) {
 
 // nextTrial is the trial that goes with staging arguments: what our generator is to print, and the variable's value.
 // Both are empty where they need none, or can have none.
-func (s *Subject) nextTrial(ctx context.Context, f facts, wanted []host.Argument) (printed, state string) {
-	unproven := f.unproven(wanted)
-	if !s.attended || len(unproven) == 0 || f.detection.Type != GrubDebian || s.noTrial(ctx, f) != "" {
-		return "", ""
+type nextTrial struct {
+	printed, state string
+}
+
+func (g grubDebian) prepareTrial(ctx context.Context, f facts, wanted []host.Argument) nextTrial {
+	untried := f.notBooted(wanted)
+	if !g.attended || len(untried) == 0 || g.whyNoTrial(ctx, f) != "" {
+		return nextTrial{}
 	}
-	present := slices.DeleteFunc(f.ours(), func(arg host.Argument) bool { return !contains(f.menu.find(arg.Name), arg) })
+	printed := f.trial.section
+	present := slices.DeleteFunc(f.ourArguments(), func(arg host.Argument) bool { return !hasArgument(f.menu.valuesOf(arg.Name), arg) })
 	switch {
-	case len(f.unproven(present)) == 0:
+	case len(f.notBooted(present)) == 0:
 		entry, _ := previousEntry(f.trial.first)
 		printed = preamble + entry
 	case f.trial.section == "":
 		// The present entry has not been booted either, and no other is known.
-		return "", ""
-	default:
-		printed = f.trial.section
+		return nextTrial{}
 	}
-	if f.trial.over() && len(without(unproven, f.ours())) == 0 {
+	if f.trial.isOver() && len(argumentsWithout(untried, f.ourArguments())) == 0 {
 		// What has been tried in vain is not tried again for being staged again.
-		return printed, f.trial.state
+		return nextTrial{printed, f.trial.state}
 	}
-	return printed, trialArmed
+	return nextTrial{printed, trialArmed}
 }
 
 // beginTrial prepares a menu with a trial, or one without. While the present menu has one, its variable stays.
-func (s *Subject) beginTrial(f facts, printed, state string) error {
-	if printed == "" {
-		return s.writeGenerator("")
+func (g grubDebian) beginTrial(f facts, next nextTrial) error {
+	if next.printed == "" {
+		return g.writeGenerator("")
 	}
-	if state == trialArmed {
-		if err := s.facts.SetBootFact(f.bootID, factArmed, "true"); err != nil {
+	if next.state == trialArmed {
+		if err := g.facts.SetBootFact(f.bootID, factArmed, "true"); err != nil {
 			return err
 		}
 	}
-	if err := s.setTrial(state); err != nil {
+	if err := g.setTrial(next.state); err != nil {
 		return err
 	}
-	return s.writeGenerator(printed)
+	return g.writeGenerator(next.printed)
 }
 
 // checkTrial looks whether a new menu has the section that our generator prints. Where grub-mkconfig does not take it up
 // at all, the arguments are staged without a trial.
-func (s *Subject) checkTrial(section, printed string) error {
+func (g grubDebian) checkTrial(section, printed string) error {
 	switch section {
 	case printed:
 		return nil
 	case "":
-		return errors.Join(s.setTrial(""), s.writeGenerator(""))
+		return errors.Join(g.setTrial(""), g.writeGenerator(""))
 	}
-	return fmt.Errorf("read the new menu back: it does not have what %s prints", Generator)
+	return fmt.Errorf("read the new menu back: it lacks what %s prints", Generator)
 }
 
 // resumeTrial goes back to what there was before staging that has failed.
-func (s *Subject) resumeTrial(was trial) error {
-	return errors.Join(s.setTrial(was.state), s.writeGenerator(was.printed))
+func (g grubDebian) resumeTrial(was trial) error {
+	return errors.Join(g.setTrial(was.state), g.writeGenerator(was.printed))
 }
 
 // endTrial makes the first entry the default for good. The variable goes first: without it, the rest does nothing.
-func (s *Subject) endTrial(f facts) error {
-	if !f.trial.present() {
+func (g grubDebian) endTrial(f facts) error {
+	if !f.trial.isPresent() {
 		return nil
 	}
-	if err := s.setTrial(""); err != nil {
+	if err := g.setTrial(""); err != nil {
 		return err
 	}
-	if err := s.writeGenerator(""); err != nil {
+	if err := g.writeGenerator(""); err != nil {
 		return err
 	}
-	return s.cutSection()
+	return g.cutSection()
 }
 
 // cutSection takes our section out of the menu in place, which is what grub-mkconfig makes without our generator.
-func (s *Subject) cutSection() error {
-	info, err := s.fs.Lstat(grubCfg)
+func (g grubDebian) cutSection() error {
+	info, err := g.fs.Lstat(grubCfg)
 	if err != nil {
 		return err
 	}
-	data, err := s.fs.ReadFile(grubCfg)
+	data, err := g.fs.ReadFile(grubCfg)
 	if err != nil {
 		return err
 	}
@@ -350,34 +353,34 @@ func (s *Subject) cutSection() error {
 	if !ends || !info.Mode().IsRegular() {
 		return fmt.Errorf("%s cannot be taken out of %s", Generator, grubCfg)
 	}
-	return s.fs.WriteFileAtomic(grubCfg, []byte(before+after), info.Mode().Perm())
+	return g.fs.WriteFileAtomic(grubCfg, []byte(before+after), info.Mode().Perm())
 }
 
 // writeGenerator makes our generator print a text, or takes it away where that is empty.
-func (s *Subject) writeGenerator(printed string) error {
+func (g grubDebian) writeGenerator(printed string) error {
 	if printed == "" {
-		return s.fs.Remove(Generator)
+		return g.fs.Remove(Generator)
 	}
-	if err := s.fs.Tidy(Generator); err != nil {
+	if err := g.fs.RemoveTemp(Generator); err != nil {
 		return err
 	}
 	text := generatorHead + printed
-	if data, err := s.fs.ReadFile(Generator); err == nil && string(data) == text {
+	if data, err := g.fs.ReadFile(Generator); err == nil && string(data) == text {
 		return nil
 	}
-	return s.fs.WriteFileAtomic(Generator, []byte(text), 0o755)
+	return g.fs.WriteFileAtomic(Generator, []byte(text), 0o755)
 }
 
-// note tells of an argument that waits for its boot what comes after one that fails.
-func (t trial) note() string {
+// trialNote tells of an argument that waits for its boot what comes after one that fails.
+func (t trial) trialNote() string {
 	switch {
 	case t.why != "":
-		return "; the boot menu has no entry to come back to: " + t.why
-	case t.over():
-		return ", but only of one that this agent is permitted: the machine has booted once with nobody's permit and not come up with " +
-			"it, for its power or for the argument, and boots the entry before until then"
-	case t.due():
-		return "; it is tried once: should the machine not come up with it, the boot after that takes the entry before"
+		return "; the boot menu has no entry to fall back to: " + t.why
+	case t.isOver():
+		return ", but only with a permit: without one the machine booted once and did not come up with it, because of its power or the " +
+			"argument, and boots the previous entry until then"
+	case t.isDue():
+		return "; tried once: if the machine does not come up with it, the boot after that uses the previous entry"
 	}
 	return ""
 }

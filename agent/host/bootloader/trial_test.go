@@ -27,7 +27,7 @@ func newTryingMachine(t *testing.T, fixture string) *machine {
 	m := newMachine(t, fixture)
 	m.attended = true
 	m.commands.Output = map[string]string{probeAbstraction: "\n", probeFS: "ext2\n"}
-	m.write(grubEnv, grub.Block(grub.EmptyBlock+"saved_entry=0\n"))
+	m.write(grubEnv, grub.PadBlock(grub.EmptyBlock+"saved_entry=0\n"))
 	m.write("/etc/grub.d/40_custom", "#!/bin/sh\nexec tail -n +3 $0\n# for custom entries\n")
 	m.updateGrub()
 	m.restart()
@@ -87,7 +87,7 @@ func (m *machine) expectBoot(boot grub.Boot, previous, tuned bool) {
 
 func (m *machine) tree() map[string]string {
 	m.t.Helper()
-	return hosttest.Tree(m.t, m.dir, "/etc", "/boot")
+	return hosttest.ReadTree(m.t, m.dir, "/etc", "/boot")
 }
 
 func (m *machine) expectTree(what string, want map[string]string) {
@@ -103,14 +103,14 @@ func (m *machine) trialState() string {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	return env.trial()
+	return env.trialState()
 }
 
 func TestAnArgumentThatHangsTheMachineIsTriedOnce(t *testing.T) {
 	m := newTryingMachine(t, debian)
 	before := m.tree()
 	m.apply(settings(ihash, seed))
-	expect(t, m.observe(ihash, seed), host.Pending, "it is tried once")
+	expect(t, m.observe(ihash, seed), host.Pending, "tried once")
 	if info, err := os.Stat(filepath.Join(m.dir, Generator)); err != nil || info.Mode().Perm() != 0o755 {
 		t.Errorf("the generator is %v, %v", info, err)
 	}
@@ -119,7 +119,7 @@ func TestAnArgumentThatHangsTheMachineIsTriedOnce(t *testing.T) {
 	m.expectBoot(m.start(262144), true, false)
 	for range 2 {
 		m.apply(settings(ihash, seed))
-		expect(t, m.observe(ihash, seed), host.Failed, "tried once", "declare it anew")
+		expect(t, m.observe(ihash, seed), host.Failed, "tried once", "declare it again")
 		m.expectBoot(m.start(262144), true, false)
 	}
 	m.apply(nil)
@@ -127,7 +127,7 @@ func TestAnArgumentThatHangsTheMachineIsTriedOnce(t *testing.T) {
 	m.expectBoot(m.power(), false, false)
 
 	m.apply(settings(ihash, seed))
-	expect(t, m.observe(ihash, seed), host.Pending, "it is tried once")
+	expect(t, m.observe(ihash, seed), host.Pending, "tried once")
 	m.expectBoot(m.start(16777216), false, true)
 }
 
@@ -174,7 +174,7 @@ func TestTheTrialOutlivesAnUpdateGrub(t *testing.T) {
 	m.apply(settings(ihash, seed))
 	m.write("/boot/vmlinuz-6.1.0-30-amd64", "")
 	m.updateGrub()
-	expect(t, m.observe(ihash, seed), host.Pending, "it is tried once")
+	expect(t, m.observe(ihash, seed), host.Pending, "tried once")
 	m.expectBoot(m.power(), false, true)
 	boot := m.start(262144)
 	m.expectBoot(boot, true, false)
@@ -201,7 +201,7 @@ func TestABootThatNobodyPermittedDoesNotCostTheTrial(t *testing.T) {
 	m.expectBoot(m.power(), false, true)
 	m.expectBoot(m.start(262144), true, false)
 	m.apply(settings(ihash, seed))
-	expect(t, m.observe(ihash, seed), host.Pending, "with nobody's permit")
+	expect(t, m.observe(ihash, seed), host.Pending, "only with a permit")
 	m.expectBoot(m.start(262144), true, false)
 	m.permitted()
 	expect(t, m.observe(ihash, seed), host.Pending)
@@ -221,7 +221,7 @@ func TestANewValueIsTriedAgainstTheLastEntryThatBooted(t *testing.T) {
 	m.expectBoot(m.power(), false, true)
 	m.expectBoot(m.start(262144), true, false)
 	m.apply(settings(ihash, "2097152"))
-	expect(t, m.observe(ihash, "2097152"), host.Pending, "it is tried once")
+	expect(t, m.observe(ihash, "2097152"), host.Pending, "tried once")
 	m.start(2097152)
 	m.apply(settings(ihash, "2097152"))
 	m.apply(settings(ihash, seed))
@@ -279,7 +279,7 @@ func TestWhereGRUBCannotTry(t *testing.T) {
 		message string
 	}{
 		"there is no environment block": {func(m *machine) { m.remove(grubEnv) }, "no such file"},
-		"the block is of another size":  {func(m *machine) { m.write(grubEnv, envHead) }, "no regular file of 1024 bytes"},
+		"the block is of another size":  {func(m *machine) { m.write(grubEnv, envHead) }, "not a regular file of 1024 bytes"},
 		"the block is no block":         {func(m *machine) { m.write(grubEnv, strings.Repeat("#", envSize)) }, "first line"},
 		"the block is a link": {func(m *machine) {
 			m.write("/boot/efi/grubenv", m.read(grubEnv))
@@ -287,20 +287,20 @@ func TestWhereGRUBCannotTry(t *testing.T) {
 			if err := os.Symlink("../efi/grubenv", filepath.Join(m.dir, grubEnv)); err != nil {
 				m.t.Fatal(err)
 			}
-		}, "no regular file"},
+		}, "not a regular file"},
 		"the block is on LVM":   {func(m *machine) { m.commands.Output[probeAbstraction] = "lvm\n" }, "on lvm"},
 		"the block is on RAID":  {func(m *machine) { m.commands.Output[probeAbstraction] = "diskfilter mdraid1x\n" }, "on diskfilter"},
 		"the block is on btrfs": {func(m *machine) { m.commands.Output[probeFS] = "btrfs\n" }, "on btrfs"},
-		"it cannot be asked":    {func(m *machine) { delete(m.commands.Output, probeFS) }, "cannot be found out"},
+		"it cannot be asked":    {func(m *machine) { delete(m.commands.Output, probeFS) }, "cannot tell whether"},
 		"the default is the saved entry": {func(m *machine) {
 			m.replace(defaultFile, "GRUB_DEFAULT=0", "GRUB_DEFAULT=saved")
 			m.updateGrub()
 		}, `default is "${saved_entry}"`},
 		"a custom entry is the first": {func(m *machine) {
 			m.menusHave("### BEGIN /etc/grub.d/10_linux", "### BEGIN /etc/grub.d/09_x ###\nmenuentry 'x' {\n}\n### END /etc/grub.d/09_x ###\n### BEGIN /etc/grub.d/10_linux")
-		}, "not of the form"},
+		}, "not written by 10_linux"},
 		"the menu reads no block": {func(m *machine) { m.menusHave("load_env", "true") }, "does not read"},
-		"the entries have no ids": {func(m *machine) { m.menusHave(`menuentry_id_option="--id"`, "") }, "by ids"},
+		"the entries have no ids": {func(m *machine) { m.menusHave(`menuentry_id_option="--id"`, "") }, "no entry ids"},
 		"there are no generators": {func(m *machine) { m.remove("/etc/grub.d") }, "/etc/grub.d is missing"},
 	}
 	for name, test := range tests {
@@ -309,7 +309,7 @@ func TestWhereGRUBCannotTry(t *testing.T) {
 			test.prepare(m)
 			block := m.read(grubEnv)
 			m.apply(settings(ihash, seed))
-			expect(t, m.observe(ihash, seed), host.Pending, "has no entry to come back to", test.message)
+			expect(t, m.observe(ihash, seed), host.Pending, "has no entry to fall back to", test.message)
 			if m.fs.Exists(Generator) || m.read(grubEnv) != block || strings.Contains(m.read(grubCfg), previousID) {
 				t.Error("there is a trial")
 			}
@@ -329,7 +329,7 @@ func TestAMenuThatTakesNoGeneratorUpIsStagedWithoutATrial(t *testing.T) {
 	}
 	block := m.read(grubEnv)
 	m.apply(settings(ihash, seed))
-	expect(t, m.observe(ihash, seed), host.Pending, "has no entry to come back to")
+	expect(t, m.observe(ihash, seed), host.Pending, "has no entry to fall back to")
 	if m.fs.Exists(Generator) || m.read(grubEnv) != block {
 		t.Error("there is a trial")
 	}
@@ -340,11 +340,11 @@ func TestAKernelThatNeedsGRUBsSecondTryIsNotTried(t *testing.T) {
 	m := newTryingMachine(t, ubuntu)
 	m.start(262144)
 	m.apply(settings(ihash, seed))
-	expect(t, m.observe(ihash, seed), host.Pending, "it is tried once")
+	expect(t, m.observe(ihash, seed), host.Pending, "tried once")
 	m.apply(nil)
 	m.bootWith(strings.ReplaceAll(m.read(commandLine), "panic=-1", ""), 262144)
 	m.apply(settings(ihash, seed))
-	expect(t, m.observe(ihash, seed), host.Pending, "second try only")
+	expect(t, m.observe(ihash, seed), host.Pending, "only at its second attempt")
 }
 
 func TestFailedStagingLeavesTheTrialAsItWas(t *testing.T) {
@@ -375,7 +375,7 @@ func TestAnEndThatFailsIsToldAndTriedAgain(t *testing.T) {
 	if err := m.subject.Apply(t.Context(), settings(ihash, seed)); err == nil {
 		t.Error("Apply went well")
 	}
-	expect(t, m.observe(ihash, seed), host.Failed, "in force", "goes back", "input/output error")
+	expect(t, m.observe(ihash, seed), host.Failed, "in force", "uses the previous entry", "input/output error")
 	m.restart()
 	m.apply(settings(ihash, seed))
 	expect(t, m.observe(ihash, seed), host.InSync)
@@ -435,26 +435,26 @@ func (m *machine) expectBootable(n int) {
 	running := host.ParseArguments(m.read(commandLine))
 	var last []host.Argument
 	for range 2 {
-		last = arguments(m.power().Arguments)
-		if len(without(last, running)) == 0 {
+		last = argumentsOf(m.power().Arguments)
+		if len(argumentsWithout(last, running)) == 0 {
 			m.write(grubEnv, block)
 			return
 		}
 	}
-	m.t.Errorf("after a crash at change %d GRUB boots %s and does not come back", n, join(last))
+	m.t.Errorf("after a crash at change %d GRUB boots %s and does not come back", n, joinArguments(last))
 }
 
 func TestTheEnvironmentBlockOfOthers(t *testing.T) {
-	block := environment(grub.Block(grub.EmptyBlock + "saved_entry=a#b\nstorage_client_trial_of_others=1\n"))
+	block := environment(grub.PadBlock(grub.EmptyBlock + "saved_entry=a#b\nstorage_client_trial_of_others=1\n"))
 	set, err := block.withTrial(trialArmed)
-	if err != nil || len(set) != envSize || set.trial() != trialArmed || !strings.Contains(string(set), "saved_entry=a#b\n") {
+	if err != nil || len(set) != envSize || set.trialState() != trialArmed || !strings.Contains(string(set), "saved_entry=a#b\n") {
 		t.Errorf("set: %q, %v", set, err)
 	}
 	unset, err := set.withTrial("")
 	if err != nil || unset != block {
 		t.Errorf("unset: %q, %v", unset, err)
 	}
-	full := environment(grub.Block(grub.EmptyBlock + "x=" + strings.Repeat("y", 900) + "\n"))
+	full := environment(grub.PadBlock(grub.EmptyBlock + "x=" + strings.Repeat("y", 900) + "\n"))
 	if got, err := full.withTrial(strings.Repeat("z", 30)); err == nil {
 		t.Errorf("no room, and got %q", got)
 	}

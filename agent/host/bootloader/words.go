@@ -6,14 +6,14 @@ import (
 	"github.com/storageclient/operator/agent/host"
 )
 
-// words cuts text into words as a POSIX shell and GRUB's own script language do: quotes and backslashes are
+// splitWords cuts text into words as a POSIX shell and GRUB's own script language do: quotes and backslashes are
 // taken off, comments left out. Variables stay as they are written.
-func words(text string) []string {
+func splitWords(text string) []string {
 	l := lexer{}
 	for _, r := range text {
-		l.next(r)
+		l.readRune(r)
 	}
-	l.end()
+	l.endWord()
 	return l.words
 }
 
@@ -27,48 +27,48 @@ type lexer struct {
 	comment bool
 }
 
-func (l *lexer) next(r rune) {
+func (l *lexer) readRune(r rune) {
 	switch {
 	case l.comment:
 		l.comment = r != '\n'
 	case l.escaped:
-		l.unescape(r)
+		l.addEscaped(r)
 	case r == '\\' && l.quote != '\'':
 		l.escaped = true
 	case l.quote != 0 && r == l.quote:
 		l.quote = 0
 	case l.quote != 0:
-		l.add(r)
+		l.addRune(r)
 	case r == '\'' || r == '"':
 		l.quote, l.open = r, true
 	case r == '#' && !l.open:
 		l.comment = true
 	case r == ' ' || r == '\t' || r == '\n':
-		l.end()
+		l.endWord()
 	default:
-		l.add(r)
+		l.addRune(r)
 	}
 }
 
-// unescape takes the character behind a backslash. Inside double quotes only some lose the backslash; at the
+// addEscaped takes the character behind a backslash. Inside double quotes only some lose the backslash; at the
 // end of a line both go.
-func (l *lexer) unescape(r rune) {
+func (l *lexer) addEscaped(r rune) {
 	l.escaped = false
 	if r == '\n' {
 		return
 	}
 	if l.quote == '"' && !strings.ContainsRune("\"\\$`", r) {
-		l.add('\\')
+		l.addRune('\\')
 	}
-	l.add(r)
+	l.addRune(r)
 }
 
-func (l *lexer) add(r rune) {
+func (l *lexer) addRune(r rune) {
 	l.open = true
 	l.word.WriteRune(r)
 }
 
-func (l *lexer) end() {
+func (l *lexer) endWord() {
 	if l.open {
 		l.words = append(l.words, l.word.String())
 	}
@@ -76,8 +76,8 @@ func (l *lexer) end() {
 	l.open = false
 }
 
-// arguments turns words into arguments of the kernel. What comes after "--" is for init.
-func arguments(words []string) []host.Argument {
+// argumentsOf turns words into arguments of the kernel. What comes after "--" is for init.
+func argumentsOf(words []string) []host.Argument {
 	var args []host.Argument
 	for _, word := range words {
 		if word == "--" {
@@ -88,9 +88,9 @@ func arguments(words []string) []host.Argument {
 	return args
 }
 
-func contains(args []host.Argument, want host.Argument) bool { return count(args, want) > 0 }
+func hasArgument(args []host.Argument, want host.Argument) bool { return countArgument(args, want) > 0 }
 
-func count(args []host.Argument, want host.Argument) int {
+func countArgument(args []host.Argument, want host.Argument) int {
 	n := 0
 	for _, arg := range args {
 		if arg.Equal(want) {
@@ -101,12 +101,12 @@ func count(args []host.Argument, want host.Argument) int {
 }
 
 func hasName(args []host.Argument, name string) bool {
-	_, ok := last(args, name)
+	_, ok := lastNamed(args, name)
 	return ok
 }
 
-// last is the argument of that name that the kernel takes where there are several.
-func last(args []host.Argument, name string) (host.Argument, bool) {
+// lastNamed is the argument of that name that the kernel takes where there are several.
+func lastNamed(args []host.Argument, name string) (host.Argument, bool) {
 	for i := len(args) - 1; i >= 0; i-- {
 		if args[i].Is(name) {
 			return args[i], true
@@ -115,18 +115,18 @@ func last(args []host.Argument, name string) (host.Argument, bool) {
 	return host.Argument{}, false
 }
 
-// without returns the arguments that are not among others.
-func without(args, others []host.Argument) []host.Argument {
+// argumentsWithout returns the arguments that are not among others.
+func argumentsWithout(args, others []host.Argument) []host.Argument {
 	var rest []host.Argument
 	for _, arg := range args {
-		if !contains(others, arg) {
+		if !hasArgument(others, arg) {
 			rest = append(rest, arg)
 		}
 	}
 	return rest
 }
 
-func join(args []host.Argument) string {
+func joinArguments(args []host.Argument) string {
 	tokens := make([]string, len(args))
 	for i, arg := range args {
 		tokens[i] = arg.String()

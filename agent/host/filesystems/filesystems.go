@@ -60,53 +60,53 @@ func New(files host.FS, runner host.Runner, entries func() ([]mounts.Entry, erro
 // Name implements host.Subject.
 func (s *Subject) Name() string { return Name }
 
-// parse cuts a setting into glob, type and options.
-func parse(setting host.Setting) (glob, fsType string, wanted []string, err error) {
+// parseSetting cuts a setting into glob, type and options.
+func parseSetting(setting host.Setting) (glob, fsType string, wanted []string, err error) {
 	m := valueBytes.FindStringSubmatch(setting.Value)
 	glob = "/" + setting.Name
 	if m == nil || !nameBytes.MatchString(setting.Name) || path.Clean(glob) != glob {
-		return "", "", nil, fmt.Errorf("file system %s=%q: not a mount point, a type and mount options", glob, setting.Value)
+		return "", "", nil, fmt.Errorf("file system %s=%q: must be a mount point, a type and mount options", glob, setting.Value)
 	}
 	return glob, m[1], strings.Split(m[2], ","), nil
 }
 
-// wants puts the settings together by mount point: of two that are about one file system, the later one by name wins.
-func (s *Subject) wants(ctx context.Context, t table, desired []host.Setting) map[string]target {
+// wantedByPoint puts the settings together by mount point: of two that are about one file system, the later one by name wins.
+func (s *Subject) wantedByPoint(ctx context.Context, t table, desired []host.Setting) map[string]target {
 	wanted := map[string]target{}
 	for _, setting := range desired {
-		glob, fsType, list, err := parse(setting)
+		glob, fsType, list, err := parseSetting(setting)
 		if err != nil {
 			continue
 		}
-		for _, at := range t.find(glob, fsType) {
+		for _, at := range t.targetsOf(glob, fsType) {
 			at.wanted = s.merge(wanted[at.point].wanted, list)
 			wanted[at.point] = at
 		}
 	}
 	for point, at := range wanted {
-		at.problem = s.examine(ctx, t, at)
+		at.problem = s.findObstacle(ctx, t, at)
 		wanted[point] = at
 	}
 	return wanted
 }
 
-// text is what our drop-in for a file system is to say.
-func (s *Subject) text(at target) string {
+// dropInText is what our drop-in for a file system is to say.
+func (s *Subject) dropInText(at target) string {
 	var own []string
 	if at.unit.options != "" {
 		own = strings.Split(at.unit.options, ",")
 	}
-	return text(s.merge(own, at.wanted))
+	return renderDropIn(s.merge(own, at.wanted))
 }
 
 // Apply implements host.Subject.
 func (s *Subject) Apply(ctx context.Context, desired []host.Setting) error {
 	s.failed = map[string]string{}
-	t, err := s.table()
+	t, err := s.readTable()
 	if err != nil {
 		return err
 	}
-	wanted := s.wants(ctx, t, desired)
+	wanted := s.wantedByPoint(ctx, t, desired)
 	kept, touched := map[string]bool{}, []string{}
 	for _, point := range slices.Sorted(maps.Keys(wanted)) {
 		at := wanted[point]
@@ -115,15 +115,15 @@ func (s *Subject) Apply(ctx context.Context, desired []host.Setting) error {
 		}
 		kept[at.unit.dropIn()] = true
 		touched = append(touched, at.unit.name)
-		if err := s.fs.Keep(at.unit.dropIn(), s.text(at)); err != nil {
+		if err := s.fs.KeepFile(at.unit.dropIn(), s.dropInText(at)); err != nil {
 			return err
 		}
 	}
-	dropped, err := s.drop(kept)
+	dropped, err := s.removeDropIns(kept)
 	if err != nil {
 		return err
 	}
-	if err := s.reload(ctx, append(touched, dropped...)); err != nil {
+	if err := s.reloadUnits(ctx, append(touched, dropped...)); err != nil {
 		return err
 	}
 	for _, point := range slices.Sorted(maps.Keys(wanted)) {
@@ -136,8 +136,8 @@ func (s *Subject) Apply(ctx context.Context, desired []host.Setting) error {
 	return nil
 }
 
-// drop removes our drop-ins that are no longer wanted, and returns the units that they were for.
-func (s *Subject) drop(kept map[string]bool) ([]string, error) {
+// removeDropIns removes our drop-ins that are no longer wanted, and returns the units that they were for.
+func (s *Subject) removeDropIns(kept map[string]bool) ([]string, error) {
 	ours, err := s.fs.Glob(systemDir, strings.TrimPrefix(DropIns, systemDir+"/"))
 	if err != nil {
 		return nil, err
@@ -166,21 +166,21 @@ func (s *Subject) applyLive(ctx context.Context, at target) error {
 	if at.mount == nil {
 		return nil
 	}
-	differing := s.differences(at.wanted, options(at.mount))
+	differing := s.differences(at.wanted, optionsInForce(at.mount))
 	if !slices.ContainsFunc(differing, func(name string) bool { return slices.Contains(live, name) }) {
 		return nil
 	}
-	return s.remount(ctx, at.mount, at.wanted)
+	return s.remountEntry(ctx, at.mount, at.wanted)
 }
 
 // accessTimes are options of a mount that exclude each other; the last one is what it is where none is shown.
 var accessTimes = [][]string{{"noatime", "relatime", "strictatime"}, {"nodiratime", "diratime"}}
 
-// remount gives a mount other access times and leaves its other flags and its superblock as they are. systemd runs
+// remountEntry gives a mount other access times and leaves its other flags and its superblock as they are. systemd runs
 // the command, since these are flags of the mount in the host's own mount namespace, which a container has a copy of.
-func (s *Subject) remount(ctx context.Context, m *mounts.Entry, wanted []string) error {
+func (s *Subject) remountEntry(ctx context.Context, m *mounts.Entry, wanted []string) error {
 	if !plain.MatchString(m.Source) || !plain.MatchString(m.Point) {
-		return fmt.Errorf("remount %s: device or mount point hold bytes that are not allowed", m.Point)
+		return fmt.Errorf("remount %s: device or mount point has characters that are not allowed", m.Point)
 	}
 	flags := slices.Clone(m.Flags)
 	for _, group := range accessTimes {
@@ -211,15 +211,15 @@ func lastOf(options, group []string) string {
 
 // Observe implements host.Subject.
 func (s *Subject) Observe(ctx context.Context, desired []host.Setting) []host.Observation {
-	t, err := s.table()
+	t, err := s.readTable()
 	var wanted map[string]target
 	if err == nil {
-		wanted = s.wants(ctx, t, desired)
+		wanted = s.wantedByPoint(ctx, t, desired)
 	}
 	observations := make([]host.Observation, 0, len(desired))
 	for _, setting := range desired {
 		o := host.Observation{Name: setting.Name, Desired: setting.Value, Effect: host.NextMount}
-		glob, fsType, list, parseErr := parse(setting)
+		glob, fsType, list, parseErr := parseSetting(setting)
 		if all := errors.Join(parseErr, err); all != nil {
 			o.State, o.Message = host.Failed, all.Error()
 		} else {
@@ -227,7 +227,7 @@ func (s *Subject) Observe(ctx context.Context, desired []host.Setting) []host.Ob
 			if !slices.ContainsFunc(list, func(option string) bool { return !isLive(option) }) {
 				o.Effect = host.Live
 			}
-			s.observe(&o, wanted, t.find(glob, fsType))
+			s.observeSetting(&o, wanted, t.targetsOf(glob, fsType))
 		}
 		observations = append(observations, o)
 	}
@@ -241,12 +241,12 @@ func isLive(option string) bool {
 // severity is how states of several file systems come to one: what is to be done first, then exceptions.
 var severity = []host.State{host.InSync, host.Unsupported, host.Pending, host.Shadowed, host.Drifted, host.Failed}
 
-func (s *Subject) observe(o *host.Observation, wanted map[string]target, found []target) {
+func (s *Subject) observeSetting(o *host.Observation, wanted map[string]target, found []target) {
 	o.State = host.InSync
 	var observed, notes, costs []string
 	for _, at := range found {
 		at = wanted[at.point]
-		state, note := s.judge(at)
+		state, note := s.judgeTarget(at)
 		if slices.Index(severity, state) > slices.Index(severity, o.State) {
 			o.State = state
 		}
@@ -254,50 +254,50 @@ func (s *Subject) observe(o *host.Observation, wanted map[string]target, found [
 			notes = append(notes, at.point+": "+note)
 		}
 		if at.mount != nil {
-			observed = append(observed, at.point+" "+strings.Join(options(at.mount), ","))
+			observed = append(observed, at.point+" "+strings.Join(optionsInForce(at.mount), ","))
 		}
-		if cost := memory(at.wanted, at.mount); cost != "" && at.problem == "" {
+		if cost := bufferNote(at.wanted, at.mount); cost != "" && at.problem == "" {
 			costs = append(costs, at.point+": "+cost)
 		}
 	}
 	if len(found) == 0 {
 		o.State = host.Unsupported
-		notes = []string{"nothing that matches is mounted here, or declared in fstab or a mount unit"}
+		notes = []string{"no match among mounts, fstab and mount units"}
 	}
 	o.Observed = strings.Join(observed, "; ")
 	var parts []string
 	for _, list := range [][]string{notes, costs} {
 		if len(list) > 0 {
-			parts = append(parts, host.Names(list))
+			parts = append(parts, host.ListNames(list))
 		}
 	}
 	o.Message = strings.Join(parts, "; ")
 }
 
-// judge tells how one file system stands, and why.
-func (s *Subject) judge(at target) (host.State, string) {
+// judgeTarget tells how one file system stands, and why.
+func (s *Subject) judgeTarget(at target) (host.State, string) {
 	if at.problem != "" {
 		return host.Unsupported, at.problem
 	}
 	data, err := s.fs.ReadFile(at.unit.dropIn())
-	staged := err == nil && string(data) == s.text(at)
+	staged := err == nil && string(data) == s.dropInText(at)
 	switch {
 	case s.failed[at.point] != "":
 		return host.Failed, s.failed[at.point]
 	case !staged:
 		return host.Drifted, "not staged in " + at.unit.dropIn()
 	case at.unit.later != "":
-		return host.Shadowed, at.unit.later + " sets its options too and is read after ours"
+		return host.Shadowed, at.unit.later + " also sets its options and is read after ours"
 	case at.mount == nil:
-		return host.Pending, "not mounted; the next mount gets them"
+		return host.Pending, "not mounted; takes effect at the next mount"
 	}
-	differing := s.differences(at.wanted, options(at.mount))
+	differing := s.differences(at.wanted, optionsInForce(at.mount))
 	waiting := slices.DeleteFunc(slices.Clone(differing), func(name string) bool { return slices.Contains(live, name) })
 	switch {
 	case len(waiting) < len(differing):
 		return host.Drifted, "access times are not as declared"
 	case len(waiting) > 0:
-		return host.Pending, fmt.Sprintf("%s staged: a remount would change nothing, the next mount by systemd does, at boot at the latest", host.Names(waiting))
+		return host.Pending, fmt.Sprintf("%s staged: takes effect when systemd mounts it again, at boot at the latest; a remount would change nothing", host.ListNames(waiting))
 	}
 	return host.InSync, ""
 }

@@ -57,7 +57,7 @@ type machine struct {
 
 func newMachine(t *testing.T) *machine {
 	t.Helper()
-	m := &machine{t: t, dir: hosttest.Copy(t, "debian-12"), xfsInfo: map[string]string{"/mnt/disks/d1": logV2, "/mnt/disks/d2": logV2}}
+	m := &machine{t: t, dir: hosttest.CopyHost(t, "debian-12"), xfsInfo: map[string]string{"/mnt/disks/d1": logV2, "/mnt/disks/d2": logV2}}
 	const xfs = "rw,attr2,inode64,logbufs=8,logbsize=32k,noquota"
 	m.mounted = map[string][5]string{
 		"/":             {"8:1", "rw,relatime", "ext4", "/dev/sda1", "rw"},
@@ -89,7 +89,7 @@ func (m *machine) unit(file, where, what, fsType, options string) {
 	if options != "" {
 		data += "Options=" + options + "\n"
 	}
-	hosttest.Write(m.t, m.dir, file, data)
+	hosttest.WriteFile(m.t, m.dir, file, data)
 }
 
 func (m *machine) writeTable() {
@@ -101,13 +101,13 @@ func (m *machine) writeTable() {
 			fmt.Fprintf(&b, "%d 1 %s / %s %s shared:1 - %s %s %s\n", i, l[0], point, l[1], l[2], l[3], l[4])
 		}
 	}
-	hosttest.Write(m.t, m.dir, "/proc/1/mountinfo", b.String())
+	hosttest.WriteFile(m.t, m.dir, "/proc/1/mountinfo", b.String())
 }
 
 // addMount adds a line to the mount table: root, mount point, type and source.
 func (m *machine) addMount(device, root, point, fsType, source string) {
 	const file = "/proc/1/mountinfo"
-	hosttest.Write(m.t, m.dir, file, hosttest.Read(m.t, m.dir, file)+
+	hosttest.WriteFile(m.t, m.dir, file, hosttest.ReadFile(m.t, m.dir, file)+
 		fmt.Sprintf("90 1 %s %s %s rw,relatime shared:1 - %s %s rw\n", device, root, point, fsType, source))
 }
 
@@ -254,9 +254,9 @@ func TestOptionsAreStagedAndAccessTimesChangeAtOnce(t *testing.T) {
 	want := map[string]string{
 		dropIn1:                                  header + "[Mount]\nOptions=defaults,nosuid,noatime,x-systemd.device-timeout=5,logbsize=256k\n",
 		dropIn2:                                  header + "[Mount]\nOptions=noatime,logbsize=256k\n",
-		"/etc/systemd/system/mnt-disks-d2.mount": hosttest.Read(t, m.dir, "/etc/systemd/system/mnt-disks-d2.mount"),
+		"/etc/systemd/system/mnt-disks-d2.mount": hosttest.ReadFile(t, m.dir, "/etc/systemd/system/mnt-disks-d2.mount"),
 	}
-	if diff := cmp.Diff(want, hosttest.Tree(t, m.dir, "/etc/systemd")); diff != "" {
+	if diff := cmp.Diff(want, hosttest.ReadTree(t, m.dir, "/etc/systemd")); diff != "" {
 		t.Errorf("drop-ins (-want +got):\n%s", diff)
 	}
 	wantRan := []string{
@@ -267,7 +267,7 @@ func TestOptionsAreStagedAndAccessTimesChangeAtOnce(t *testing.T) {
 	if diff := cmp.Diff(wantRan, m.ran); diff != "" {
 		t.Errorf("commands (-want +got):\n%s", diff)
 	}
-	got := m.expect(s, disks, wish, host.Pending, "logbsize staged: a remount would change nothing", "8 x 256k = 2048 KiB")
+	got := m.expect(s, disks, wish, host.Pending, "logbsize staged: takes effect when systemd mounts it again", "8 x 256k = 2048 KiB")
 	if got.Effect != host.NextMount || !strings.HasPrefix(got.Observed, "/mnt/disks/d1 rw,attr2") {
 		t.Errorf("observed %+v", got)
 	}
@@ -303,9 +303,9 @@ func TestWhereOptionsCannotBeHad(t *testing.T) {
 		state       host.State
 		told        string
 	}{
-		"nothing matches":             {"mnt/none", wish, nil, host.Unsupported, "nothing that matches"},
-		"nothing of the type matches": {"mnt/disks/e", wish, nil, host.Unsupported, "nothing that matches"},
-		"mounted by hand":             {"srv/loose", "xfs:noatime", nil, host.Unsupported, "neither fstab nor a mount unit"},
+		"nothing matches":             {"mnt/none", wish, nil, host.Unsupported, "no match among"},
+		"nothing of the type matches": {"mnt/disks/e", wish, nil, host.Unsupported, "no match among"},
+		"mounted by hand":             {"srv/loose", "xfs:noatime", nil, host.Unsupported, "neither fstab nor a systemd mount unit"},
 		"a part of the root":          {"srv/rooted", ":noatime", nil, host.Unsupported, "rootflags=noatime"},
 		"a log of version 1": {"mnt/disks/d1", wish, func(m *machine) {
 			m.xfsInfo["/mnt/disks/d1"] = strings.ReplaceAll(logV2, "version=2\n ", "version=1\n ")
@@ -328,21 +328,21 @@ func TestWhereOptionsCannotBeHad(t *testing.T) {
 			m.xfsInfo["/mnt/disks/d1"] = strings.ReplaceAll(logV2, "sunit=0 blks", "sunit=32 blks")
 		}, host.Drifted, "not staged"},
 		"a buffer that is in force already": {"mnt/disks/d1", "xfs:logbsize=32k", func(m *machine) { delete(m.xfsInfo, "/mnt/disks/d1") }, host.Drifted, "not staged"},
-		"a log that is not described":       {"mnt/disks/d1", wish, func(m *machine) { m.xfsInfo["/mnt/disks/d1"] = "data     =\n" }, host.Unsupported, "does not tell the version"},
-		"the root, by a glob":               {"*", ":noatime", nil, host.Unsupported, "nothing that matches"},
+		"a log that is not described":       {"mnt/disks/d1", wish, func(m *machine) { m.xfsInfo["/mnt/disks/d1"] = "data     =\n" }, host.Unsupported, "does not show the version"},
+		"the root, by a glob":               {"*", ":noatime", nil, host.Unsupported, "no match among"},
 		"a bind mount of a part": {"mnt/part", ":noatime", func(m *machine) {
 			m.unit("/run/systemd/generator/mnt-part.mount", "/mnt/part", "/mnt/disks/e/sub", "none", "bind")
 			m.addMount("8:49", "/sub", "/mnt/part", "ext4", "/dev/sdd1")
-		}, host.Unsupported, "nothing that matches"},
+		}, host.Unsupported, "no match among"},
 		"a kernel file system where no type is asked for": {"mnt/shm", ":noatime", func(m *machine) {
 			m.unit("/run/systemd/generator/mnt-shm.mount", "/mnt/shm", "tmpfs", "tmpfs", "")
 			m.addMount("0:25", "/", "/mnt/shm", "tmpfs", "tmpfs")
-		}, host.Unsupported, "nothing that matches"},
+		}, host.Unsupported, "no match among"},
 		"one that is not mounted": {"mnt/shm", ":noatime", func(m *machine) {
 			m.unit("/run/systemd/generator/mnt-shm.mount", "/mnt/shm", "tmpfs", "tmpfs", "")
-		}, host.Unsupported, "nothing that matches"},
+		}, host.Unsupported, "no match among"},
 		"quotas":                {"mnt/disks/d1", "xfs:noquota", func(m *machine) { m.mountAnew("/mnt/disks/d1", "rw", "rw,prjquota") }, host.Unsupported, "quotas"},
-		"one of two":            {disks, wish, func(m *machine) { delete(m.xfsInfo, "/mnt/disks/d1") }, host.Drifted, "/mnt/disks/d1: the version of its log is not known"},
+		"one of two":            {disks, wish, func(m *machine) { delete(m.xfsInfo, "/mnt/disks/d1") }, host.Drifted, "/mnt/disks/d1: cannot tell the version of its log"},
 		"a unit that is masked": {"mnt/disks/d2", "xfs:noatime", func(m *machine) { m.mask("mnt-disks-d2.mount") }, host.Unsupported, "neither fstab"},
 	}
 	for name, test := range tests {
@@ -353,9 +353,9 @@ func TestWhereOptionsCannotBeHad(t *testing.T) {
 			}
 			s := m.subject()
 			m.expect(s, test.name, test.value, test.state, test.told)
-			before := hosttest.Tree(t, m.dir, "/etc/systemd")
+			before := hosttest.ReadTree(t, m.dir, "/etc/systemd")
 			m.apply(s, test.name, test.value)
-			if diff := cmp.Diff(before, hosttest.Tree(t, m.dir, "/etc/systemd")); test.state == host.Unsupported && diff != "" {
+			if diff := cmp.Diff(before, hosttest.ReadTree(t, m.dir, "/etc/systemd")); test.state == host.Unsupported && diff != "" {
 				t.Errorf("staged:\n%s", diff)
 			}
 		})
@@ -377,9 +377,9 @@ func TestAfterApplyOneThatCannotIsAnException(t *testing.T) {
 	delete(m.xfsInfo, "/mnt/disks/d1")
 	s := m.subject()
 	m.apply(s, disks, wish)
-	m.expect(s, disks, wish, host.Pending, "/mnt/disks/d1: the version")
+	m.expect(s, disks, wish, host.Pending, "/mnt/disks/d1: cannot tell the version")
 	m.mountAnew("/mnt/disks/d2", "rw,noatime", "rw,logbsize=256k")
-	m.expect(s, disks, wish, host.Unsupported, "/mnt/disks/d1: the version")
+	m.expect(s, disks, wish, host.Unsupported, "/mnt/disks/d1: cannot tell the version")
 }
 
 func TestOfTwoSettingsTheLaterOneByNameWins(t *testing.T) {
@@ -387,7 +387,7 @@ func TestOfTwoSettingsTheLaterOneByNameWins(t *testing.T) {
 	s := m.subject()
 	m.apply(s, disks, ":noatime,nodiratime", "mnt/disks/e", ":relatime")
 	const dropIn = "/etc/systemd/system/mnt-disks-e.mount.d/storage-client.conf"
-	if got := hosttest.Read(t, m.dir, dropIn); got != text([]string{"relatime", "nodiratime"}) {
+	if got := hosttest.ReadFile(t, m.dir, dropIn); got != renderDropIn([]string{"relatime", "nodiratime"}) {
 		t.Errorf("drop-in %q", got)
 	}
 }
@@ -397,7 +397,7 @@ func TestAnOptionThatIsNoLongerDeclaredLeavesOurDropIn(t *testing.T) {
 	s := m.subject()
 	m.apply(s, "mnt/disks/e", ":noatime,nodiratime")
 	m.apply(s, "mnt/disks/e", ":noatime")
-	if got := hosttest.Read(t, m.dir, "/etc/systemd/system/mnt-disks-e.mount.d/storage-client.conf"); got != text([]string{"noatime"}) {
+	if got := hosttest.ReadFile(t, m.dir, "/etc/systemd/system/mnt-disks-e.mount.d/storage-client.conf"); got != renderDropIn([]string{"noatime"}) {
 		t.Errorf("drop-in %q", got)
 	}
 }
@@ -406,7 +406,7 @@ func TestADropInThatSomebodyChangedIsDrift(t *testing.T) {
 	m := newMachine(t)
 	s := m.subject()
 	m.apply(s, "mnt/disks/e", ":noatime")
-	hosttest.Write(t, m.dir, "/etc/systemd/system/mnt-disks-e.mount.d/storage-client.conf", text([]string{"noexec"}))
+	hosttest.WriteFile(t, m.dir, "/etc/systemd/system/mnt-disks-e.mount.d/storage-client.conf", renderDropIn([]string{"noexec"}))
 	m.expect(s, "mnt/disks/e", ":noatime", host.Drifted, "not staged")
 }
 
@@ -469,23 +469,23 @@ func TestAFileSystemThatIsNotMountedIsStaged(t *testing.T) {
 	s := m.subject()
 	m.apply(s, "mnt/disks/d1", "xfs:noatime")
 	m.expect(s, "mnt/disks/d1", "xfs:noatime", host.Pending, "not mounted")
-	if !strings.Contains(hosttest.Read(t, m.dir, dropIn1), "nosuid,noatime") {
-		t.Errorf("drop-in %q", hosttest.Read(t, m.dir, dropIn1))
+	if !strings.Contains(hosttest.ReadFile(t, m.dir, dropIn1), "nosuid,noatime") {
+		t.Errorf("drop-in %q", hosttest.ReadFile(t, m.dir, dropIn1))
 	}
 }
 
 func TestOtherDropIns(t *testing.T) {
 	m := newMachine(t)
 	const dir = "/etc/systemd/system/mnt-disks-d1.mount.d/"
-	hosttest.Write(t, m.dir, dir+"10-own.conf", "[Mount]\nOptions=nodev\n")
-	hosttest.Write(t, m.dir, dir+"zz.conf", "[Unit]\nDescription=x\nOptions=none\n")
+	hosttest.WriteFile(t, m.dir, dir+"10-own.conf", "[Mount]\nOptions=nodev\n")
+	hosttest.WriteFile(t, m.dir, dir+"zz.conf", "[Unit]\nDescription=x\nOptions=none\n")
 	s := m.subject()
 	m.apply(s, "mnt/disks/d1", "xfs:noatime")
-	if got := hosttest.Read(t, m.dir, dropIn1); !strings.Contains(got, "Options=nodev,noatime\n") {
+	if got := hosttest.ReadFile(t, m.dir, dropIn1); !strings.Contains(got, "Options=nodev,noatime\n") {
 		t.Errorf("drop-in %q", got)
 	}
 	m.expect(s, "mnt/disks/d1", "xfs:noatime", host.InSync)
-	hosttest.Write(t, m.dir, dir+"zz.conf", "[Mount]\nOptions=relatime\n")
+	hosttest.WriteFile(t, m.dir, dir+"zz.conf", "[Mount]\nOptions=relatime\n")
 	m.apply(s, "mnt/disks/d1", "xfs:noatime")
 	m.expect(s, "mnt/disks/d1", "xfs:noatime", host.Shadowed, dir+"zz.conf")
 }
@@ -534,7 +534,7 @@ func TestAJournalThatIsNotOursRunsNothing(t *testing.T) {
 func TestRestoreEqualsBefore(t *testing.T) {
 	m := newMachine(t)
 	m.mountAnew("/mnt/disks/d2", "rw", "rw,attr2,inode64,logbufs=8,logbsize=32k,noquota")
-	before, table := hosttest.Tree(t, m.dir, "/etc"), hosttest.Read(t, m.dir, "/proc/1/mountinfo")
+	before, table := hosttest.ReadTree(t, m.dir, "/etc"), hosttest.ReadFile(t, m.dir, "/proc/1/mountinfo")
 	s := m.subject()
 	m.expect(s, disks, wish, host.Drifted)
 	original, err := s.Original(t.Context(), disks)
@@ -548,7 +548,7 @@ func TestRestoreEqualsBefore(t *testing.T) {
 	if got := s.Restore(t.Context(), originals)[0]; got.State != host.InSync {
 		t.Errorf("%+v", got)
 	}
-	if diff := cmp.Diff(before, hosttest.Tree(t, m.dir, "/etc")); diff != "" {
+	if diff := cmp.Diff(before, hosttest.ReadTree(t, m.dir, "/etc")); diff != "" {
 		t.Errorf("host (-before +after):\n%s", diff)
 	}
 	if m.fs.Exists(filepath.Dir(dropIn1)) {
@@ -560,7 +560,7 @@ func TestRestoreEqualsBefore(t *testing.T) {
 		t.Errorf("a second Restore did %v", m.steps)
 	}
 	sortFlags := func(text string) []string { return strings.Fields(strings.ReplaceAll(text, ",", " ")) }
-	if diff := cmp.Diff(sortFlags(table), sortFlags(hosttest.Read(t, m.dir, "/proc/1/mountinfo"))); diff != "" {
+	if diff := cmp.Diff(sortFlags(table), sortFlags(hosttest.ReadFile(t, m.dir, "/proc/1/mountinfo"))); diff != "" {
 		t.Errorf("mounts (-before +after):\n%s", diff)
 	}
 }
@@ -610,7 +610,7 @@ func TestWhatWasMountedWithItWaitsForTheNextMount(t *testing.T) {
 func TestACrashAtEveryChange(t *testing.T) {
 	for n := 1; ; n++ {
 		m := newMachine(t)
-		before := hosttest.Tree(t, m.dir, "/etc")
+		before := hosttest.ReadTree(t, m.dir, "/etc")
 		s := m.subject()
 		m.expect(s, disks, wish, host.Drifted)
 		original, err := s.Original(t.Context(), disks)
@@ -635,7 +635,7 @@ func TestACrashAtEveryChange(t *testing.T) {
 		if got := s.Restore(t.Context(), originals)[0]; got.State != host.InSync || m.stale {
 			t.Errorf("crash at %d: %+v, stale %v", n, got, m.stale)
 		}
-		if diff := cmp.Diff(before, hosttest.Tree(t, m.dir, "/etc")); diff != "" {
+		if diff := cmp.Diff(before, hosttest.ReadTree(t, m.dir, "/etc")); diff != "" {
 			t.Errorf("crash at %d (-before +after):\n%s", n, diff)
 		}
 		if steps < n {

@@ -20,14 +20,14 @@ var ours = []string{
 // Original implements host.Subject. It is the options of every file system that is mounted and that the setting is
 // about.
 func (s *Subject) Original(_ context.Context, name string) (host.Original, error) {
-	t, err := s.table()
+	t, err := s.readTable()
 	if err != nil {
 		return host.Original{}, err
 	}
 	var words []string
-	for _, at := range t.find("/"+name, s.types[name]) {
+	for _, at := range t.targetsOf("/"+name, s.types[name]) {
 		if at.mount != nil && at.mount.Device != t.root && plain.MatchString(at.point) {
-			words = append(words, at.point, strings.Join(options(at.mount), ","))
+			words = append(words, at.point, strings.Join(optionsInForce(at.mount), ","))
 		}
 	}
 	return host.Original{Present: len(words) > 0, Value: strings.Join(words, " ")}, nil
@@ -38,7 +38,7 @@ func (s *Subject) Restore(ctx context.Context, originals map[string]host.Origina
 	observations := make([]host.Observation, 0, len(originals))
 	for _, name := range slices.Sorted(maps.Keys(originals)) {
 		o := host.Observation{Name: name, Desired: originals[name].Value, Effect: host.Live, State: host.InSync}
-		if err := s.restore(ctx, &o); err != nil {
+		if err := s.restoreSetting(ctx, &o); err != nil {
 			o.State, o.Message = host.Failed, err.Error()
 		}
 		observations = append(observations, o)
@@ -46,12 +46,12 @@ func (s *Subject) Restore(ctx context.Context, originals map[string]host.Origina
 	return observations
 }
 
-func (s *Subject) restore(ctx context.Context, o *host.Observation) error {
-	t, err := s.table()
+func (s *Subject) restoreSetting(ctx context.Context, o *host.Observation) error {
+	t, err := s.readTable()
 	if err != nil {
 		return err
 	}
-	if err := s.reload(ctx, unitNames(t.find("/"+o.Name, ""))); err != nil {
+	if err := s.reloadUnits(ctx, unitNames(t.targetsOf("/"+o.Name, ""))); err != nil {
 		return err
 	}
 	was := map[string][]string{}
@@ -65,27 +65,27 @@ func (s *Subject) restore(ctx context.Context, o *host.Observation) error {
 		if m == nil {
 			continue
 		}
-		now := options(m)
+		now := optionsInForce(m)
 		changed := append(s.differences(was[point], now), s.differences(now, was[point])...)
 		changed = slices.DeleteFunc(changed, func(name string) bool { return !slices.Contains(ours, name) })
 		rest := slices.DeleteFunc(slices.Clone(changed), func(name string) bool { return slices.Contains(live, name) })
 		if len(rest) < len(changed) {
-			if err := s.remount(ctx, m, explicit(was[point])); err != nil {
+			if err := s.remountEntry(ctx, m, explicitOptions(was[point])); err != nil {
 				return err
 			}
 		}
 		if len(rest) > 0 {
-			waiting = append(waiting, fmt.Sprintf("%s: %s", point, host.Names(rest)))
+			waiting = append(waiting, fmt.Sprintf("%s: %s", point, host.ListNames(rest)))
 		}
 	}
 	if len(waiting) > 0 {
-		o.State, o.Effect, o.Message = host.Pending, host.NextMount, "in force until it is mounted anew: "+host.Names(waiting)
+		o.State, o.Effect, o.Message = host.Pending, host.NextMount, "active until the next mount: "+host.ListNames(waiting)
 	}
 	return nil
 }
 
-// explicit adds the access times that the kernel does not show.
-func explicit(options []string) []string {
+// explicitOptions adds the access times that the kernel does not show.
+func explicitOptions(options []string) []string {
 	for _, group := range accessTimes {
 		if lastOf(options, group) == "" {
 			options = append(slices.Clone(options), group[len(group)-1])

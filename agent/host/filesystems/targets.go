@@ -25,13 +25,13 @@ type target struct {
 	unit unit
 	// mount is how it is mounted; nil where it is not.
 	mount *mounts.Entry
-	// wanted are the options that settings ask for, problem why they cannot be had here.
+	// wanted are the options that settings ask for, problem why they cannot work here.
 	wanted  []string
 	problem string
 }
 
-// options are those in force.
-func options(m *mounts.Entry) []string { return append(slices.Clone(m.Super), m.Flags...) }
+// optionsInForce are those in force.
+func optionsInForce(m *mounts.Entry) []string { return append(slices.Clone(m.Super), m.Flags...) }
 
 // table is what is known of the host's file systems at one time.
 type table struct {
@@ -41,7 +41,7 @@ type table struct {
 	root string
 }
 
-func (s *Subject) table() (table, error) {
+func (s *Subject) readTable() (table, error) {
 	entries, err := s.entries()
 	if err != nil {
 		return table{}, err
@@ -53,23 +53,23 @@ func (s *Subject) table() (table, error) {
 	if root := t.mounts["/"]; root != nil {
 		t.root = root.Device
 	}
-	t.units, err = units(s.fs)
+	t.units, err = readUnits(s.fs)
 	return t, err
 }
 
-// find returns the file systems that a setting is about, mounted or not, sorted by mount point. Bind mounts of a part
+// targetsOf returns the file systems that a setting is about, mounted or not, sorted by mount point. Bind mounts of a part
 // of a file system, and kernel file systems where no type is asked for, are not among them.
-func (t table) find(glob, fsType string) []target {
+func (t table) targetsOf(glob, fsType string) []target {
 	found := map[string]target{}
 	for point, m := range t.mounts {
 		disk := !strings.HasPrefix(m.Device, "0:") || strings.HasPrefix(m.Source, "/dev/")
-		if point != "/" && matches(glob, point) && m.Root == "/" && (fsType == m.FSType || fsType == "" && disk) {
+		if point != "/" && matchesGlob(glob, point) && m.Root == "/" && (fsType == m.FSType || fsType == "" && disk) {
 			found[point] = target{point: point, unit: t.units[point], mount: m}
 		}
 	}
 	for point, u := range t.units {
 		disk := strings.HasPrefix(u.what, "/dev/")
-		if point != "/" && t.mounts[point] == nil && matches(glob, point) && (fsType == u.fsType || fsType == "" && disk) {
+		if point != "/" && t.mounts[point] == nil && matchesGlob(glob, point) && (fsType == u.fsType || fsType == "" && disk) {
 			found[point] = target{point: point, unit: u}
 		}
 	}
@@ -80,22 +80,22 @@ func (t table) find(glob, fsType string) []target {
 	return targets
 }
 
-func matches(glob, point string) bool {
+func matchesGlob(glob, point string) bool {
 	ok, err := path.Match(glob, point)
 	return ok && err == nil
 }
 
-// examine says why options cannot be had on a file system, "" where they can.
-func (s *Subject) examine(ctx context.Context, t table, at target) string {
+// findObstacle says why options cannot be set on a file system, "" where they can.
+func (s *Subject) findObstacle(ctx context.Context, t table, at target) string {
 	switch {
 	case !plain.MatchString(at.point):
-		return "its name holds bytes that are not allowed in files and commands"
+		return "its name has characters that are not allowed in files and commands"
 	case at.mount != nil && at.mount.Device == t.root:
-		return "it is the root file system, which the kernel mounts: its options are the kernel argument rootflags=, e.g. rootflags=" +
+		return "the kernel mounts the root file system: set its options by the kernel argument rootflags=, e.g. rootflags=" +
 			strings.Join(at.wanted, ",")
 	case at.unit.name == "":
-		return "it is mounted by neither fstab nor a mount unit of systemd: whatever mounts it has to give the options"
-	case slices.Contains(at.wanted, "noquota") && at.mount != nil && slices.ContainsFunc(options(at.mount), isQuota):
+		return "neither fstab nor a systemd mount unit mounts it: set the options where it is mounted"
+	case slices.Contains(at.wanted, "noquota") && at.mount != nil && slices.ContainsFunc(optionsInForce(at.mount), isQuota):
 		return "it has quotas: noquota would drop their state"
 	}
 	if value, asked := valueOf(at.wanted, "logbsize"); asked {
@@ -112,26 +112,26 @@ func isQuota(option string) bool {
 // fails. What is in force already fits.
 func (s *Subject) examineLog(ctx context.Context, at target, value string) string {
 	if at.mount == nil {
-		return "it is not mounted, and its log can only be looked at when it is"
+		return "it is not mounted: its log can be checked only while it is"
 	}
-	if len(s.differences([]string{"logbsize=" + value}, options(at.mount))) == 0 {
+	if len(s.differences([]string{"logbsize=" + value}, optionsInForce(at.mount))) == 0 {
 		return ""
 	}
 	out, err := s.runner.Run(ctx, "xfs_info", at.point)
 	if errors.Is(err, exec.ErrNotFound) {
-		return "the version of its log is not known: install xfsprogs for xfs_info"
+		return "cannot tell the version of its log: install xfsprogs for xfs_info"
 	}
 	if err != nil {
-		return "the version of its log is not known: " + err.Error()
+		return "cannot tell the version of its log: " + err.Error()
 	}
 	log := parseLog(string(out))
 	switch size := inBytes(value); {
 	case log.version == 0:
-		return "xfs_info does not tell the version of its log"
+		return "xfs_info does not show the version of its log"
 	case log.version == 1 && size > maxLogV1:
-		return fmt.Sprintf("its log is of version 1, which has buffers of 32k at most: unmount it and run xfs_admin -j %s, or make it anew", at.mount.Source)
+		return fmt.Sprintf("its log is version 1, with buffers of at most 32k: unmount it and run xfs_admin -j %s, or create it again", at.mount.Source)
 	case size < log.stripeUnit:
-		return fmt.Sprintf("the stripe unit of its log is %dk: a smaller logbsize keeps it from being mounted", log.stripeUnit>>10)
+		return fmt.Sprintf("the stripe unit of its log is %dk: it cannot be mounted with a smaller logbsize", log.stripeUnit>>10)
 	}
 	return ""
 }
@@ -193,15 +193,15 @@ func inBytes(text string) int64 {
 	return n
 }
 
-// memory says what the log buffers of a file system take; empty where nobody asks for larger ones.
-func memory(wanted []string, m *mounts.Entry) string {
+// bufferNote says what the log buffers of a file system take; empty where nobody asks for larger ones.
+func bufferNote(wanted []string, m *mounts.Entry) string {
 	size, asked := valueOf(wanted, "logbsize")
 	if !asked {
 		return ""
 	}
 	count, ok := valueOf(wanted, "logbufs")
 	if !ok && m != nil {
-		count, ok = valueOf(options(m), "logbufs")
+		count, ok = valueOf(optionsInForce(m), "logbufs")
 	}
 	if !ok {
 		count = "8"

@@ -39,13 +39,13 @@ type unit struct {
 
 func (u unit) dropIn() string { return path.Join(systemDir, u.name+".d", dropInName) }
 
-// text is our drop-in with these options. The later assignment replaces the earlier one.
-func text(options []string) string {
+// renderDropIn is our drop-in with these options. The later assignment replaces the earlier one.
+func renderDropIn(options []string) string {
 	return header + "[Mount]\nOptions=" + strings.Join(options, ",") + "\n"
 }
 
-// units reads all mount units by their mount points.
-func units(files host.FS) (map[string]unit, error) {
+// readUnits reads all mount units by their mount points.
+func readUnits(files host.FS) (map[string]unit, error) {
 	names, err := files.DropIns(unitDirs, ".mount")
 	if err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func readUnit(files host.FS, file string) (unit, error) {
 	if resolved, err := files.Resolve(file); err != nil || resolved == "/dev/null" {
 		return unit{}, err
 	}
-	if _, err := u.read(files, file); err != nil {
+	if _, err := u.readFile(files, file); err != nil {
 		return unit{}, err
 	}
 	dirs := make([]string, 0, len(unitDirs))
@@ -84,7 +84,7 @@ func readUnit(files host.FS, file string) (unit, error) {
 		if path.Base(dropIn) == dropInName {
 			continue
 		}
-		set, err := u.read(files, dropIn)
+		set, err := u.readFile(files, dropIn)
 		if err != nil {
 			return unit{}, err
 		}
@@ -95,8 +95,8 @@ func readUnit(files host.FS, file string) (unit, error) {
 	return u, nil
 }
 
-// read takes over what a file of the unit sets, and tells whether it sets options.
-func (u *unit) read(files host.FS, file string) (setsOptions bool, err error) {
+// readFile takes over what a file of the unit sets, and tells whether it sets options.
+func (u *unit) readFile(files host.FS, file string) (setsOptions bool, err error) {
 	data, err := files.ReadFile(file)
 	if err != nil {
 		return false, fmt.Errorf("read mount unit: %w", err)
@@ -127,9 +127,9 @@ func (u *unit) read(files host.FS, file string) (setsOptions bool, err error) {
 	return setsOptions, nil
 }
 
-// reload has systemd read its units again where it says that one of them has changed: also when the agent ended
+// reloadUnits has systemd read its units again where it says that one of them has changed: also when the agent ended
 // between writing a file and this.
-func (s *Subject) reload(ctx context.Context, names []string) error {
+func (s *Subject) reloadUnits(ctx context.Context, names []string) error {
 	if len(names) == 0 {
 		return nil
 	}

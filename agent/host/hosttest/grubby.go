@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// grubby does what the agent asks of the real one: --info=ALL, and --update-kernel=ALL with --args and --remove-args.
-func (c *Commands) grubby(args []string) ([]byte, error) {
+// runGrubby does what the agent asks of the real one: --info=ALL, and --update-kernel=ALL with --args and --remove-args.
+func (c *Commands) runGrubby(args []string) ([]byte, error) {
 	entries, err := filepath.Glob(filepath.Join(c.Dir, "boot", "loader", "entries", "*.conf"))
 	if err != nil {
 		return nil, err

@@ -7,10 +7,10 @@ import (
 	"github.com/storageclient/operator/agent/host"
 )
 
-// Open copies a tree and opens it as a host.
-func Open(t testing.TB, name string) (string, host.FS) {
+// OpenHost copies a tree and opens it as a host.
+func OpenHost(t testing.TB, name string) (string, host.FS) {
 	t.Helper()
-	dir := Copy(t, name)
+	dir := CopyHost(t, name)
 	fs, err := host.OpenFS(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -42,8 +42,8 @@ func Observe(t testing.TB, s host.Subject, name, value string) host.Observation 
 	return s.Observe(t.Context(), Settings(name, value))[0]
 }
 
-// Expect holds the state of a setting, and parts of its message.
-func Expect(t testing.TB, got host.Observation, state host.State, parts ...string) {
+// ExpectState holds the state of a setting, and parts of its message.
+func ExpectState(t testing.TB, got host.Observation, state host.State, parts ...string) {
 	t.Helper()
 	if got.State != state {
 		t.Errorf("%s is %s (%s), want %s", got.Name, got.State, got.Message, state)

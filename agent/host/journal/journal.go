@@ -90,7 +90,7 @@ func New(files host.FS, traces ...string) *Journal {
 // Load reads the journal, again if need be. A journal that is missing is an empty one, unless files of ours show
 // that there was one. Every other error is ErrUnreadable and stays until a Load goes well.
 func (j *Journal) Load() error {
-	doc, err := j.read()
+	doc, err := j.readDocument()
 	if err != nil {
 		err = fmt.Errorf("%w: %w", ErrUnreadable, err)
 	}
@@ -98,7 +98,7 @@ func (j *Journal) Load() error {
 	return err
 }
 
-func (j *Journal) read() (document, error) {
+func (j *Journal) readDocument() (document, error) {
 	data, err := j.fs.ReadFile(File)
 	if errors.Is(err, fs.ErrNotExist) {
 		return document{Version: version}, j.neverWritten()
@@ -106,25 +106,25 @@ func (j *Journal) read() (document, error) {
 	if err != nil {
 		return document{}, err
 	}
-	return parse(data)
+	return parseDocument(data)
 }
 
 func (j *Journal) neverWritten() error {
 	for _, trace := range j.traces {
-		found, err := j.find(trace)
+		found, err := j.findTrace(trace)
 		if err != nil {
 			return err
 		}
 		if found != "" {
-			return fmt.Errorf("%s is missing, but %s is there: what was in force before is not known; "+
-				"put the journal back, or remove that file once its values are as they should be", File, found)
+			return fmt.Errorf("%s is missing, but %s exists, so the original values are unknown: "+
+				"put the journal back, or remove that file once its values are right", File, found)
 		}
 	}
 	return nil
 }
 
-// find returns the first file that a trace stands for, "" where there is none. What cannot be looked at is there.
-func (j *Journal) find(trace string) (string, error) {
+// findTrace returns the first file that a trace stands for, "" where there is none. What cannot be looked at is there.
+func (j *Journal) findTrace(trace string) (string, error) {
 	if strings.Contains(trace, "*") {
 		found, err := j.fs.Glob("/", strings.TrimPrefix(trace, "/"))
 		return strings.Join(found[:min(len(found), 1)], ""), err
@@ -135,7 +135,7 @@ func (j *Journal) find(trace string) (string, error) {
 	return trace, nil
 }
 
-func parse(data []byte) (document, error) {
+func parseDocument(data []byte) (document, error) {
 	var head struct {
 		Version int `json:"version"`
 	}
@@ -164,7 +164,7 @@ func (j *Journal) Entries() map[string]Entry { return maps.Clone(j.doc.Entries) 
 // Record makes the entries durable before it returns. The original value of an entry that exists is never
 // changed. Nothing is written where nothing differs.
 func (j *Journal) Record(entries map[string]Entry) error {
-	return j.update(func(doc *document) {
+	return j.updateDocument(func(doc *document) {
 		if doc.Entries == nil {
 			doc.Entries = map[string]Entry{}
 		}
@@ -179,7 +179,7 @@ func (j *Journal) Record(entries map[string]Entry) error {
 
 // Forget removes the entries of settings that are back as they were.
 func (j *Journal) Forget(keys ...string) error {
-	return j.update(func(doc *document) {
+	return j.updateDocument(func(doc *document) {
 		for _, key := range keys {
 			delete(doc.Entries, key)
 		}
@@ -206,7 +206,7 @@ func (j *Journal) UsePermit(id, bootID string) error {
 		return fmt.Errorf("permit %s was used in boot %s", id, in)
 	}
 	permits := append(slices.Clone(j.doc.Permits), Permit{ID: id, BootID: bootID})
-	err := j.update(func(doc *document) { doc.Permits = permits[max(0, len(permits)-maxPermits):] })
+	err := j.updateDocument(func(doc *document) { doc.Permits = permits[max(0, len(permits)-maxPermits):] })
 	j.doc.Permits = permits
 	return err
 }
@@ -222,7 +222,7 @@ func (j *Journal) BootFact(bootID, name string) (value string, ok bool) {
 
 // SetBootFact notes something of a boot. Those of other boots are let go.
 func (j *Journal) SetBootFact(bootID, name, value string) error {
-	return j.update(func(doc *document) {
+	return j.updateDocument(func(doc *document) {
 		next := &boot{ID: bootID, Facts: map[string]string{}}
 		if doc.Boot != nil && doc.Boot.ID == bootID {
 			maps.Copy(next.Facts, doc.Boot.Facts)
@@ -266,19 +266,19 @@ func (j *Journal) removeEmpty(dir string) error {
 	return j.fs.Remove(dir)
 }
 
-// update changes a copy of the document, writes it, and takes it over when it is durable.
-func (j *Journal) update(change func(*document)) error {
+// updateDocument changes a copy of the document, writes it, and takes it over when it is durable.
+func (j *Journal) updateDocument(change func(*document)) error {
 	if j.err != nil {
 		return j.err
 	}
-	before, err := encode(j.doc)
+	before, err := encodeDocument(j.doc)
 	if err != nil {
 		return err
 	}
 	next := j.doc
 	next.Entries = maps.Clone(j.doc.Entries)
 	change(&next)
-	after, err := encode(next)
+	after, err := encodeDocument(next)
 	if err != nil {
 		return err
 	}
@@ -300,7 +300,7 @@ func (j *Journal) update(change func(*document)) error {
 	return nil
 }
 
-func encode(doc document) ([]byte, error) {
+func encodeDocument(doc document) ([]byte, error) {
 	data, err := json.MarshalIndent(doc, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("encode journal: %w", err)

@@ -38,26 +38,26 @@ type parameter struct {
 
 func (p parameter) String() string { return p.module + "/" + p.name }
 
-func parse(name string) (parameter, error) {
+func parseName(name string) (parameter, error) {
 	module, param, _ := strings.Cut(name, "/")
 	p := parameter{module: host.CanonicalName(module), name: host.CanonicalName(param)}
 	if !nameBytes.MatchString(p.module) || !nameBytes.MatchString(p.name) {
-		return p, fmt.Errorf("module parameter %q: not of the form module/parameter", name)
+		return p, fmt.Errorf("module parameter %q: must be module/parameter", name)
 	}
 	return p, nil
 }
 
-// check refuses what must not be written.
-func check(setting host.Setting) (parameter, error) {
+// checkSetting refuses what must not be written.
+func checkSetting(setting host.Setting) (parameter, error) {
 	if !valueBytes.MatchString(setting.Value) {
-		return parameter{}, fmt.Errorf("module parameter %s: the value %q holds bytes that are not allowed",
+		return parameter{}, fmt.Errorf("module parameter %s: the value %q has characters that are not allowed",
 			setting.Name, setting.Value)
 	}
-	return parse(setting.Name)
+	return parseName(setting.Name)
 }
 
-// same compares values: the kernel shows a number as a decimal, and a flag as Y or N.
-func same(a, b string) bool {
+// sameValue compares values: the kernel shows a number as a decimal, and a flag as Y or N.
+func sameValue(a, b string) bool {
 	return canonicalValue(a) == canonicalValue(b)
 }
 
@@ -134,8 +134,8 @@ func fromCommandLine(line string) map[string]string {
 	return options
 }
 
-// render writes one line a module, sorted.
-func render(options map[string]string) []byte {
+// renderDropIn writes one line a module, sorted.
+func renderDropIn(options map[string]string) []byte {
 	lines := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(options)) {
 		module, param, _ := strings.Cut(name, "/")
@@ -153,16 +153,16 @@ func (s *Subject) writeDropIn(options map[string]string) error {
 	if len(options) == 0 {
 		return s.fs.Remove(DropIn)
 	}
-	if err := s.fs.Tidy(DropIn); err != nil {
+	if err := s.fs.RemoveTemp(DropIn); err != nil {
 		return err
 	}
-	if data, err := s.fs.ReadFile(DropIn); err == nil && string(data) == string(render(options)) {
+	if data, err := s.fs.ReadFile(DropIn); err == nil && string(data) == string(renderDropIn(options)) {
 		return nil
 	}
 	if err := s.fs.MkdirAll(path.Dir(DropIn), 0o755); err != nil {
 		return err
 	}
-	return s.fs.WriteFileAtomic(DropIn, render(options), 0o644)
+	return s.fs.WriteFileAtomic(DropIn, renderDropIn(options), 0o644)
 }
 
 // modules are those that a kernel could load, and those that it has built in.
@@ -229,14 +229,14 @@ func moduleNames(data string) map[string]bool {
 	return names
 }
 
-// unsupported says why a parameter cannot work here, "" where it may.
-func (s *Subject) unsupported(p parameter, known modules) string {
+// whyUnsupported says why a parameter cannot work here, "" where it may.
+func (s *Subject) whyUnsupported(p parameter, known modules) string {
 	switch {
 	case s.fs.IsImage() && known.builtIn[p.module] && !known.loadable[p.module]:
-		return fmt.Sprintf("module %s is built into the kernel: modprobe.d does not reach it, and an image has no running kernel", p.module)
-	case !s.fs.IsImage() && (s.loaded(p.module) || known.builtIn[p.module]) && !s.fs.Exists(s.live(p)):
+		return fmt.Sprintf("module %s is built into the kernel: modprobe.d cannot set it, and an image has no running kernel", p.module)
+	case !s.fs.IsImage() && (s.isLoaded(p.module) || known.builtIn[p.module]) && !s.fs.Exists(s.liveFile(p)):
 		return fmt.Sprintf("module %s of this kernel shows no parameter %s", p.module, p.name)
-	case !s.loaded(p.module) && !known.unknown && !known.loadable[p.module]:
+	case !s.isLoaded(p.module) && !known.unknown && !known.loadable[p.module]:
 		return "this kernel has no module " + p.module
 	}
 	return ""

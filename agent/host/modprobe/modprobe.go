@@ -74,11 +74,11 @@ func (s *Subject) Name() string { return Name }
 
 // Original implements host.Subject. A module that is not loaded has no original.
 func (s *Subject) Original(_ context.Context, name string) (host.Original, error) {
-	p, err := parse(name)
+	p, err := parseName(name)
 	if err != nil {
 		return host.Original{}, err
 	}
-	value, err := s.kernel.ReadValue(s.live(p))
+	value, err := s.kernel.ReadValue(s.liveFile(p))
 	if errors.Is(err, fs.ErrNotExist) {
 		return host.Original{}, nil
 	}
@@ -98,8 +98,8 @@ func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 	}
 	kept := map[string]string{}
 	for _, setting := range desired {
-		p, err := check(setting)
-		if err != nil || s.unsupported(p, known) != "" {
+		p, err := checkSetting(setting)
+		if err != nil || s.whyUnsupported(p, known) != "" {
 			continue
 		}
 		if err := s.applyLive(p, setting.Value); err != nil {
@@ -114,17 +114,17 @@ func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 
 // applyLive writes the value where the module is loaded and takes it, and reads it back.
 func (s *Subject) applyLive(p parameter, wanted string) error {
-	file := s.live(p)
+	file := s.liveFile(p)
 	value, err := s.kernel.ReadValue(file)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && same(value, wanted) || !s.writable(file) {
+	if errors.Is(err, fs.ErrNotExist) || err == nil && sameValue(value, wanted) || !s.isWritable(file) {
 		return nil
 	}
 	if err := s.kernel.WriteValue(file, wanted); err != nil {
 		return fmt.Errorf("the kernel refuses %q: %w", wanted, err)
 	}
 	value, err = s.kernel.ReadValue(file)
-	if err == nil && !same(value, wanted) {
-		err = fmt.Errorf("the kernel made %q of %q", value, wanted)
+	if err == nil && !sameValue(value, wanted) {
+		err = fmt.Errorf("the kernel set %q instead of %q", value, wanted)
 	}
 	return err
 }
@@ -136,29 +136,29 @@ func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Obse
 	err = errors.Join(err, knownErr)
 	observations := make([]host.Observation, 0, len(desired))
 	for _, setting := range desired {
-		o := host.Observation{Name: setting.Name, Desired: setting.Value, Effect: effect(setting.Name)}
-		p, checkErr := check(setting)
+		o := host.Observation{Name: setting.Name, Desired: setting.Value, Effect: effectOf(setting.Name)}
+		p, checkErr := checkSetting(setting)
 		switch {
 		case checkErr != nil:
 			o.State, o.Message = host.Failed, checkErr.Error()
 		case err != nil:
 			o.State, o.Message = host.Failed, err.Error()
-		case s.unsupported(p, known) != "":
-			o.State, o.Message = host.Unsupported, s.unsupported(p, known)
+		case s.whyUnsupported(p, known) != "":
+			o.State, o.Message = host.Unsupported, s.whyUnsupported(p, known)
 		default:
-			s.observe(&o, p, files, known)
+			s.observeSetting(&o, p, files, known)
 		}
 		observations = append(observations, o)
 	}
 	return observations
 }
 
-func (s *Subject) observe(o *host.Observation, p parameter, files []optionFile, known modules) {
+func (s *Subject) observeSetting(o *host.Observation, p parameter, files []optionFile, known modules) {
 	s.observeLive(o, p)
 	if o.State == "" {
 		s.observeFile(o, p, files, known)
 	}
-	if o.State == "" && p.String() == maxSlots && s.loaded(p.module) {
+	if o.State == "" && p.String() == maxSlots && s.isLoaded(p.module) {
 		s.observeTransports(o)
 	}
 	if o.State == "" {
@@ -168,21 +168,21 @@ func (s *Subject) observe(o *host.Observation, p parameter, files []optionFile, 
 
 // observeLive sets a state only where the value in force is not the wanted one.
 func (s *Subject) observeLive(o *host.Observation, p parameter) {
-	if !s.loaded(p.module) {
+	if !s.isLoaded(p.module) {
 		return
 	}
-	file := s.live(p)
+	file := s.liveFile(p)
 	value, err := s.kernel.ReadValue(file)
 	o.Observed = value
 	switch {
 	case err != nil:
 		o.State, o.Message = host.Failed, err.Error()
-	case same(value, o.Desired):
+	case sameValue(value, o.Desired):
 	case s.failed[o.Name] != "":
 		o.State, o.Message = host.Failed, s.failed[o.Name]
-	case !s.writable(file):
+	case !s.isWritable(file):
 		o.State, o.Effect = host.Pending, host.Reboot
-		o.Message = fmt.Sprintf("module %s takes it only when it is loaded", p.module)
+		o.Message = fmt.Sprintf("module %s reads it only when it is loaded", p.module)
 	default:
 		o.State = host.Drifted
 	}
@@ -192,7 +192,7 @@ func (s *Subject) observeLive(o *host.Observation, p parameter) {
 // where that is not the wanted value.
 func (s *Subject) observeFile(o *host.Observation, p parameter, files []optionFile, known modules) {
 	if known.builtIn[p.module] && !s.fs.IsImage() {
-		o.Message = fmt.Sprintf("module %s is built into the kernel: it is set anew after each boot", p.module)
+		o.Message = fmt.Sprintf("module %s is built into the kernel: the agent sets it again after each boot", p.module)
 		return
 	}
 	ours, last, lastValue := false, "", ""
@@ -202,19 +202,19 @@ func (s *Subject) observeFile(o *host.Observation, p parameter, files []optionFi
 			continue
 		}
 		last, lastValue = file.name, value
-		ours = ours || file.name == DropIn && same(value, o.Desired)
+		ours = ours || file.name == DropIn && sameValue(value, o.Desired)
 	}
 	switch {
 	case !ours && s.fileErr != nil:
-		o.State, o.Message = host.Failed, "lost when the module is loaded anew: "+s.fileErr.Error()
+		o.State, o.Message = host.Failed, "lost when the module is reloaded: "+s.fileErr.Error()
 	case !ours:
-		o.State, o.Message = host.Drifted, "lost when the module is loaded anew: not in "+DropIn
-	case !same(lastValue, o.Desired):
+		o.State, o.Message = host.Drifted, "lost when the module is reloaded: not in "+DropIn
+	case !sameValue(lastValue, o.Desired):
 		o.State, o.Message = host.Shadowed, fmt.Sprintf("%s sets it to %q and is read after %s", last, lastValue, DropIn)
 	case s.fs.IsImage():
 		o.State, o.Message = host.Pending, "in the image; takes effect when it boots"
-	case !s.loaded(p.module):
-		o.Message = fmt.Sprintf("module %s is not loaded; modprobe.d holds the value", p.module)
+	case !s.isLoaded(p.module):
+		o.Message = fmt.Sprintf("module %s is not loaded; modprobe.d has the value", p.module)
 	}
 }
 
@@ -223,20 +223,20 @@ func (s *Subject) Restore(_ context.Context, originals map[string]host.Original)
 	files, err := s.optionFiles()
 	observations := make([]host.Observation, 0, len(originals))
 	for _, name := range slices.Sorted(maps.Keys(originals)) {
-		o := host.Observation{Name: name, Effect: effect(name)}
-		p, parseErr := parse(name)
+		o := host.Observation{Name: name, Effect: effectOf(name)}
+		p, parseErr := parseName(name)
 		if joined := errors.Join(parseErr, err); joined != nil {
 			o.State, o.Message = host.Failed, joined.Error()
 		} else {
-			s.restore(&o, p, original(originals[name], p, files))
+			s.restoreParameter(&o, p, originalOf(originals[name], p, files))
 		}
 		observations = append(observations, o)
 	}
 	return observations
 }
 
-// original is what to put back: what was in force, or what the module would have been loaded with.
-func original(known host.Original, p parameter, files []optionFile) host.Original {
+// originalOf is what to put back: what was in force, or what the module would have been loaded with.
+func originalOf(known host.Original, p parameter, files []optionFile) host.Original {
 	if known.Present {
 		return known
 	}
@@ -249,21 +249,21 @@ func original(known host.Original, p parameter, files []optionFile) host.Origina
 	return host.Original{Present: ok, Value: value}
 }
 
-func (s *Subject) restore(o *host.Observation, p parameter, back host.Original) {
+func (s *Subject) restoreParameter(o *host.Observation, p parameter, back host.Original) {
 	o.Desired = back.Value
-	file := s.live(p)
+	file := s.liveFile(p)
 	value, err := s.kernel.ReadValue(file)
 	o.Observed = value
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		o.State, o.Message = host.InSync, "not loaded, or without that parameter: there is nothing to put back"
+		o.State, o.Message = host.InSync, "not loaded, or without that parameter: nothing to restore"
 		return
 	case err != nil:
 		o.State, o.Message = host.Failed, err.Error()
 		return
-	case !back.Present, !same(value, back.Value) && !s.writable(file):
+	case !back.Present, !sameValue(value, back.Value) && !s.isWritable(file):
 		o.State, o.Effect = host.Pending, host.Reboot
-		o.Message = fmt.Sprintf("comes back when module %s is loaded anew", p.module)
+		o.Message = fmt.Sprintf("restored when module %s is reloaded", p.module)
 		return
 	}
 	if err := s.applyLive(p, back.Value); err != nil {
@@ -279,16 +279,16 @@ func (s *Subject) restore(o *host.Observation, p parameter, back host.Original) 
 	}
 }
 
-func effect(name string) host.Effect {
+func effectOf(name string) host.Effect {
 	if newTransport[name] {
 		return host.NewTransport
 	}
 	return host.Live
 }
 
-// live is the file in which the running kernel shows the parameter. Those of the slot tables are the same
+// liveFile is the file in which the running kernel shows the parameter. Those of the slot tables are the same
 // variable in /proc/sys/sunrpc.
-func (s *Subject) live(p parameter) string {
+func (s *Subject) liveFile(p parameter) string {
 	file := path.Join("/sys/module", p.module, "parameters", p.name)
 	if sysctl := path.Join("/proc/sys/sunrpc", p.name); p.module == "sunrpc" && !s.fs.Exists(file) && s.fs.Exists(sysctl) {
 		return sysctl
@@ -296,9 +296,9 @@ func (s *Subject) live(p parameter) string {
 	return file
 }
 
-func (s *Subject) writable(file string) bool {
+func (s *Subject) isWritable(file string) bool {
 	info, err := s.fs.Stat(file)
 	return err == nil && info.Mode().Perm()&0o222 != 0
 }
 
-func (s *Subject) loaded(module string) bool { return s.fs.Exists(path.Join("/sys/module", module)) }
+func (s *Subject) isLoaded(module string) bool { return s.fs.Exists(path.Join("/sys/module", module)) }

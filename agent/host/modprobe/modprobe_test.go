@@ -22,8 +22,8 @@ const (
 )
 
 // loaded has sunrpc and nfs, unloaded could load them.
-func loaded(t *testing.T) (string, host.FS)   { return hosttest.Open(t, "ubuntu-24.04-cloudimg") }
-func unloaded(t *testing.T) (string, host.FS) { return hosttest.Open(t, "debian-12") }
+func loaded(t *testing.T) (string, host.FS)   { return hosttest.OpenHost(t, "ubuntu-24.04-cloudimg") }
+func unloaded(t *testing.T) (string, host.FS) { return hosttest.OpenHost(t, "debian-12") }
 
 func readOnly(t *testing.T, dir, name string) {
 	t.Helper()
@@ -36,18 +36,18 @@ func TestApplyWritesOneLineAModuleAndTheLiveValues(t *testing.T) {
 	dir, fs := loaded(t)
 	s := New(fs, nil)
 	desired := hosttest.Settings("sunrpc/tcp_slot_table_entries", "64", maxSlots, "128", sessionSlots, "180")
-	hosttest.Expect(t, hosttest.Observe(t, s, maxSlots, "128"), host.Drifted)
+	hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "128"), host.Drifted)
 	hosttest.Apply(t, s, desired)
 	want := header1 + "options nfs max_session_slots=180\n" +
 		"options sunrpc tcp_max_slot_table_entries=128 tcp_slot_table_entries=64\n"
-	if diff := cmp.Diff(want, hosttest.Read(t, dir, DropIn)); diff != "" {
+	if diff := cmp.Diff(want, hosttest.ReadFile(t, dir, DropIn)); diff != "" {
 		t.Errorf("drop-in (-want +got):\n%s", diff)
 	}
-	if got := hosttest.Read(t, dir, liveMax); got != "128\n" {
+	if got := hosttest.ReadFile(t, dir, liveMax); got != "128\n" {
 		t.Errorf("live value is %q", got)
 	}
 	for _, o := range s.Observe(t.Context(), desired) {
-		hosttest.Expect(t, o, host.InSync)
+		hosttest.ExpectState(t, o, host.InSync)
 		if o.Observed != o.Desired || o.Effect != host.NewTransport {
 			t.Errorf("%+v", o)
 		}
@@ -71,7 +71,7 @@ func TestApplyDropsWhatIsNoLongerWanted(t *testing.T) {
 	s := New(fs, nil)
 	hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128", sessionSlots, "180"))
 	hosttest.Apply(t, s, hosttest.Settings(sessionSlots, "180"))
-	if diff := cmp.Diff(header1+"options nfs max_session_slots=180\n", hosttest.Read(t, dir, DropIn)); diff != "" {
+	if diff := cmp.Diff(header1+"options nfs max_session_slots=180\n", hosttest.ReadFile(t, dir, DropIn)); diff != "" {
 		t.Errorf("drop-in (-want +got):\n%s", diff)
 	}
 	hosttest.Apply(t, s, nil)
@@ -84,10 +84,10 @@ func TestAModuleThatIsNotLoaded(t *testing.T) {
 	t.Run("is in sync by its file, and says so", func(t *testing.T) {
 		_, fs := unloaded(t)
 		s := New(fs, nil)
-		hosttest.Expect(t, hosttest.Observe(t, s, maxSlots, "128"), host.Drifted, "not in "+DropIn)
+		hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "128"), host.Drifted, "not in "+DropIn)
 		hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
 		got := hosttest.Observe(t, s, maxSlots, "128")
-		hosttest.Expect(t, got, host.InSync, "not loaded; modprobe.d holds the value")
+		hosttest.ExpectState(t, got, host.InSync, "not loaded; modprobe.d has the value")
 		if got.Observed != "" {
 			t.Errorf("observed %q: nothing is in force", got.Observed)
 		}
@@ -97,16 +97,16 @@ func TestAModuleThatIsNotLoaded(t *testing.T) {
 	})
 	t.Run("is shadowed by another file", func(t *testing.T) {
 		dir, fs := unloaded(t)
-		hosttest.Write(t, dir, "/etc/modprobe.d/sunrpc.conf", "options sunrpc tcp_max_slot_table_entries=64\n")
+		hosttest.WriteFile(t, dir, "/etc/modprobe.d/sunrpc.conf", "options sunrpc tcp_max_slot_table_entries=64\n")
 		s := New(fs, nil)
 		hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
-		hosttest.Expect(t, hosttest.Observe(t, s, maxSlots, "128"), host.Shadowed, "/etc/modprobe.d/sunrpc.conf", `"64"`)
+		hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "128"), host.Shadowed, "/etc/modprobe.d/sunrpc.conf", `"64"`)
 	})
 	t.Run("that this kernel does not have is unsupported", func(t *testing.T) {
 		_, fs := unloaded(t)
 		s := New(fs, nil)
 		hosttest.Apply(t, s, hosttest.Settings("none/x", "1"))
-		hosttest.Expect(t, hosttest.Observe(t, s, "none/x", "1"), host.Unsupported, "no module none")
+		hosttest.ExpectState(t, hosttest.Observe(t, s, "none/x", "1"), host.Unsupported, "no module none")
 		if fs.Exists(DropIn) {
 			t.Error("it is in the drop-in")
 		}
@@ -118,7 +118,7 @@ func TestAModuleThatIsNotLoaded(t *testing.T) {
 		}
 		s := New(fs, nil)
 		hosttest.Apply(t, s, hosttest.Settings("none/x", "1"))
-		hosttest.Expect(t, hosttest.Observe(t, s, "none/x", "1"), host.InSync, "not loaded")
+		hosttest.ExpectState(t, hosttest.Observe(t, s, "none/x", "1"), host.InSync, "not loaded")
 	})
 }
 
@@ -126,7 +126,7 @@ func TestAParameterThatALoadedModuleDoesNotShow(t *testing.T) {
 	_, fs := loaded(t)
 	s := New(fs, nil)
 	hosttest.Apply(t, s, hosttest.Settings("sunrpc/tpc_max_slot_table_entries", "128"))
-	hosttest.Expect(t, hosttest.Observe(t, s, "sunrpc/tpc_max_slot_table_entries", "128"), host.Unsupported, "no parameter")
+	hosttest.ExpectState(t, hosttest.Observe(t, s, "sunrpc/tpc_max_slot_table_entries", "128"), host.Unsupported, "no parameter")
 	if fs.Exists(DropIn) {
 		t.Error("it is in the drop-in")
 	}
@@ -134,10 +134,10 @@ func TestAParameterThatALoadedModuleDoesNotShow(t *testing.T) {
 
 func TestABuiltInModuleIsSetLive(t *testing.T) {
 	dir, fs := loaded(t)
-	hosttest.Write(t, dir, "/usr/lib/modules/6.8.0-57-generic/modules.builtin", "kernel/net/sunrpc/sunrpc.ko\n")
+	hosttest.WriteFile(t, dir, "/usr/lib/modules/6.8.0-57-generic/modules.builtin", "kernel/net/sunrpc/sunrpc.ko\n")
 	s := New(fs, nil)
 	hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
-	hosttest.Expect(t, hosttest.Observe(t, s, maxSlots, "128"), host.InSync, "built into the kernel")
+	hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "128"), host.InSync, "built into the kernel")
 }
 
 func TestTheSysctlOfASlotTableServesWhereTheParameterIsMissing(t *testing.T) {
@@ -147,7 +147,7 @@ func TestTheSysctlOfASlotTableServesWhereTheParameterIsMissing(t *testing.T) {
 	}
 	s := New(fs, nil)
 	hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
-	if got := hosttest.Read(t, dir, "/proc/sys/sunrpc/tcp_max_slot_table_entries"); got != "128\n" {
+	if got := hosttest.ReadFile(t, dir, "/proc/sys/sunrpc/tcp_max_slot_table_entries"); got != "128\n" {
 		t.Errorf("live value is %q", got)
 	}
 }
@@ -158,12 +158,12 @@ func TestAReadOnlyParameterWaitsForTheModuleToBeLoaded(t *testing.T) {
 	s := New(fs, nil)
 	hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
 	got := hosttest.Observe(t, s, maxSlots, "128")
-	hosttest.Expect(t, got, host.Pending, "only when it is loaded")
+	hosttest.ExpectState(t, got, host.Pending, "only when it is loaded")
 	if got.Effect != host.Reboot || got.Observed != "65536" {
 		t.Errorf("%+v", got)
 	}
 	restored := s.Restore(t.Context(), map[string]host.Original{maxSlots: {Present: true, Value: "2"}})[0]
-	hosttest.Expect(t, restored, host.Pending, "loaded anew")
+	hosttest.ExpectState(t, restored, host.Pending, "reloaded")
 }
 
 type refusing struct{ host.FS }
@@ -176,20 +176,20 @@ func (r rounding) WriteValue(name, _ string) error { return r.FS.WriteValue(name
 
 func TestAValueThatTheModuleDoesNotTake(t *testing.T) {
 	for want, kernel := range map[string]func(host.FS) kernel{
-		"refuses":                      func(fs host.FS) kernel { return refusing{fs} },
-		`the kernel made "100" of "1"`: func(fs host.FS) kernel { return rounding{fs} },
+		"refuses":                             func(fs host.FS) kernel { return refusing{fs} },
+		`the kernel set "100" instead of "1"`: func(fs host.FS) kernel { return rounding{fs} },
 	} {
 		t.Run(want, func(t *testing.T) {
 			_, fs := loaded(t)
 			s := New(fs, nil)
 			s.kernel = kernel(fs)
 			hosttest.Apply(t, s, hosttest.Settings(maxSlots, "1"))
-			hosttest.Expect(t, hosttest.Observe(t, s, maxSlots, "1"), host.Failed, want)
+			hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "1"), host.Failed, want)
 			if fs.Exists(DropIn) {
 				t.Error("it is in the drop-in")
 			}
 			restored := s.Restore(t.Context(), map[string]host.Original{maxSlots: {Present: true, Value: "1"}})[0]
-			hosttest.Expect(t, restored, host.Failed, want)
+			hosttest.ExpectState(t, restored, host.Failed, want)
 		})
 	}
 }
@@ -198,10 +198,10 @@ func TestDrift(t *testing.T) {
 	dir, fs := loaded(t)
 	s := New(fs, nil)
 	hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
-	hosttest.Write(t, dir, liveMax, "64\n")
-	hosttest.Expect(t, hosttest.Observe(t, s, maxSlots, "128"), host.Drifted)
+	hosttest.WriteFile(t, dir, liveMax, "64\n")
+	hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "128"), host.Drifted)
 	hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
-	hosttest.Expect(t, hosttest.Observe(t, s, maxSlots, "128"), host.InSync)
+	hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "128"), host.InSync)
 }
 
 func TestADropInThatCannotBeWrittenIsToldEverywhere(t *testing.T) {
@@ -215,7 +215,7 @@ func TestADropInThatCannotBeWrittenIsToldEverywhere(t *testing.T) {
 	if err := s.Apply(t.Context(), hosttest.Settings(maxSlots, "128")); err == nil {
 		t.Error("Apply went well")
 	}
-	hosttest.Expect(t, hosttest.Observe(t, s, maxSlots, "128"), host.Failed, "loaded anew", "read-only file system")
+	hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "128"), host.Failed, "reloaded", "read-only file system")
 }
 
 func TestOthersOptionsForTheSameParameter(t *testing.T) {
@@ -239,11 +239,11 @@ func TestOthersOptionsForTheSameParameter(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			dir, fs := loaded(t)
-			hosttest.Write(t, dir, test.file, test.data)
+			hosttest.WriteFile(t, dir, test.file, test.data)
 			s := New(fs, nil)
 			hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
 			got := hosttest.Observe(t, s, maxSlots, "128")
-			hosttest.Expect(t, got, test.state)
+			hosttest.ExpectState(t, got, test.state)
 			if test.state == host.Shadowed && !strings.Contains(got.Message, test.file) {
 				t.Errorf("message %q does not name %s", got.Message, test.file)
 			}
@@ -263,9 +263,9 @@ func TestTransportsThatWereMadeBefore(t *testing.T) {
 		"made with the limit": {transports: []Transport{{"10.0.0.1", 128, true}},
 			state: host.InSync, observed: "128"},
 		"made before": {transports: []Transport{{"10.0.0.2", 65536, true}, {"10.0.0.1", 64, true}, {"10.0.0.3", 128, true}},
-			state: host.Pending, observed: "64", message: "10.0.0.1, 10.0.0.2 keep the limit"},
+			state: host.Pending, observed: "64", message: "10.0.0.1, 10.0.0.2 keep their old limit"},
 		"of NFSv4.1 do not hold it back": {transports: []Transport{{"10.0.0.9", 65536, false}, {"10.0.0.1", 128, true}},
-			state: host.InSync, observed: "128", message: "do not obey it: 10.0.0.9"},
+			state: host.InSync, observed: "128", message: "ignore it: 10.0.0.9"},
 		"that cannot be read": {err: errors.New("input/output error"),
 			state: host.Failed, observed: "128", message: "input/output error"},
 	}
@@ -275,7 +275,7 @@ func TestTransportsThatWereMadeBefore(t *testing.T) {
 			s := New(fs, func() ([]Transport, error) { return test.transports, test.err })
 			hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
 			got := hosttest.Observe(t, s, maxSlots, "128")
-			hosttest.Expect(t, got, test.state, test.message)
+			hosttest.ExpectState(t, got, test.state, test.message)
 			if got.Observed != test.observed || got.Effect != host.NewTransport {
 				t.Errorf("observed %q, effect %s", got.Observed, got.Effect)
 			}
@@ -289,7 +289,7 @@ func TestTheLimitOfATransportIsTheLargerOfTheTwoSizes(t *testing.T) {
 	desired := hosttest.Settings("sunrpc/tcp_slot_table_entries", "256", maxSlots, "64")
 	hosttest.Apply(t, s, desired)
 	for _, o := range s.Observe(t.Context(), desired) {
-		hosttest.Expect(t, o, host.InSync)
+		hosttest.ExpectState(t, o, host.InSync)
 	}
 }
 
@@ -305,12 +305,12 @@ func TestRestorePutsTheOriginalsBack(t *testing.T) {
 	hosttest.Apply(t, s, nil)
 	transports = []Transport{{"10.0.0.1", 128, true}}
 	got := s.Restore(t.Context(), map[string]host.Original{maxSlots: original})[0]
-	hosttest.Expect(t, got, host.Pending, "10.0.0.1")
-	if live := hosttest.Read(t, dir, liveMax); live != "65536\n" || got.Effect != host.NewTransport || got.Observed != "128" {
+	hosttest.ExpectState(t, got, host.Pending, "10.0.0.1")
+	if live := hosttest.ReadFile(t, dir, liveMax); live != "65536\n" || got.Effect != host.NewTransport || got.Observed != "128" {
 		t.Errorf("live value is %q, %+v", live, got)
 	}
 	transports = nil
-	hosttest.Expect(t, s.Restore(t.Context(), map[string]host.Original{maxSlots: original})[0], host.InSync)
+	hosttest.ExpectState(t, s.Restore(t.Context(), map[string]host.Original{maxSlots: original})[0], host.InSync)
 }
 
 func TestRestoreOfAModuleThatWasNotLoadedBefore(t *testing.T) {
@@ -332,14 +332,14 @@ func TestRestoreOfAModuleThatWasNotLoadedBefore(t *testing.T) {
 				t.Fatalf("original = %v, %v", original, err)
 			}
 			if test.live != "" {
-				hosttest.Write(t, dir, file, test.live+"\n")
+				hosttest.WriteFile(t, dir, file, test.live+"\n")
 			}
 			if test.file != "" {
-				hosttest.Write(t, dir, "/etc/modprobe.d/x.conf", test.file)
+				hosttest.WriteFile(t, dir, "/etc/modprobe.d/x.conf", test.file)
 			}
 			s := New(fs, nil)
-			hosttest.Expect(t, s.Restore(t.Context(), map[string]host.Original{test.name: {}})[0], test.state)
-			if got := hosttest.Read(t, dir, file); got != test.want {
+			hosttest.ExpectState(t, s.Restore(t.Context(), map[string]host.Original{test.name: {}})[0], test.state)
+			if got := hosttest.ReadFile(t, dir, file); got != test.want {
 				t.Errorf("live value is %q, want %q", got, test.want)
 			}
 		})
@@ -364,7 +364,7 @@ func TestWhatMustNotBeWrittenIsRefused(t *testing.T) {
 			if changes != 0 {
 				t.Errorf("%d changes", changes)
 			}
-			hosttest.Expect(t, s.Observe(t.Context(), []host.Setting{setting})[0], host.Failed)
+			hosttest.ExpectState(t, s.Observe(t.Context(), []host.Setting{setting})[0], host.Failed)
 		})
 	}
 }
@@ -385,7 +385,7 @@ func TestValuesAreComparedAsTheKernelShowsThem(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := same(test.a, test.b); got != test.same {
+			if got := sameValue(test.a, test.b); got != test.same {
 				t.Errorf("same(%q, %q) = %v", test.a, test.b, got)
 			}
 		})
@@ -397,7 +397,7 @@ func TestApplyConvergesAfterACrashAtEveryChange(t *testing.T) {
 	for n := 1; ; n++ {
 		dir, fs := loaded(t)
 		hosttest.Apply(t, New(fs, nil), hosttest.Settings(maxSlots, "64"))
-		before := hosttest.Read(t, dir, DropIn)
+		before := hosttest.ReadFile(t, dir, DropIn)
 		count := 0
 		crashed := New(fs.WithHook(func(host.Op, string) error {
 			count++
@@ -410,15 +410,15 @@ func TestApplyConvergesAfterACrashAtEveryChange(t *testing.T) {
 		reached := count >= n
 		want := header1 + "options nfs max_session_slots=180\noptions sunrpc tcp_max_slot_table_entries=128\n"
 		partly := header1 + "options nfs max_session_slots=180\n"
-		if got := hosttest.Read(t, dir, DropIn); reached && got != before && got != want && got != partly {
+		if got := hosttest.ReadFile(t, dir, DropIn); reached && got != before && got != want && got != partly {
 			t.Errorf("after a crash at change %d the drop-in is %q", n, got)
 		}
 		s := New(fs, nil)
 		hosttest.Apply(t, s, desired)
 		for _, o := range s.Observe(t.Context(), desired) {
-			hosttest.Expect(t, o, host.InSync)
+			hosttest.ExpectState(t, o, host.InSync)
 		}
-		if diff := cmp.Diff(map[string]string{DropIn: want}, hosttest.Tree(t, dir, "/etc/modprobe.d")); diff != "" {
+		if diff := cmp.Diff(map[string]string{DropIn: want}, hosttest.ReadTree(t, dir, "/etc/modprobe.d")); diff != "" {
 			t.Errorf("after the repeat of change %d (-want +got):\n%s", n, diff)
 		}
 		if !reached {

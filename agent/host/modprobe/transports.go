@@ -44,10 +44,10 @@ func (s *Subject) observeTransports(o *host.Observation) {
 	switch {
 	case len(old) > 0:
 		o.State = host.Pending
-		o.Message = fmt.Sprintf("transports to %s keep the limit that they were made with until every mount of the server has left the node",
-			host.Names(old))
+		o.Message = fmt.Sprintf("transports to %s keep their old limit until every mount of the server is gone from the node",
+			host.ListNames(old))
 	case len(free) > 0:
-		o.Message = "NFSv4.1 and later do not obey it: " + host.Names(free)
+		o.Message = "NFSv4.1 and later ignore it: " + host.ListNames(free)
 	}
 }
 
@@ -56,11 +56,11 @@ func (s *Subject) observeTransports(o *host.Observation) {
 func (s *Subject) SlotLimit() (int, error) {
 	limit := 0
 	for _, name := range []string{minSlots, maxSlots} {
-		p, err := parse(name)
+		p, err := parseName(name)
 		if err != nil {
 			return 0, err
 		}
-		value, err := s.kernel.ReadValue(s.live(p))
+		value, err := s.kernel.ReadValue(s.liveFile(p))
 		if err != nil {
 			return 0, err
 		}

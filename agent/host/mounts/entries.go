@@ -22,7 +22,7 @@ type Entry struct {
 // Entries reads the whole mount table, in its order: of two lines with one mount point the later one is on top. Lines
 // that cannot be read are left out.
 func (r Reader) Entries() ([]Entry, error) {
-	lines, _, err := r.mountinfo()
+	lines, _, err := r.readMountinfo()
 	entries := make([]Entry, 0, len(lines))
 	for _, l := range lines {
 		entries = append(entries, Entry{
@@ -41,14 +41,14 @@ type VolumeEntry struct {
 // VolumeEntries reads which file systems the kubelet's pods have mounted as volumes, each pair of volume and device once,
 // sorted. It reads the mount table only.
 func (r Reader) VolumeEntries() ([]VolumeEntry, error) {
-	lines, _, err := r.mountinfo()
+	lines, _, err := r.readMountinfo()
 	if err != nil {
 		return nil, err
 	}
 	k := findKubelets(lines, r.kubeletDir)
 	var entries []VolumeEntry
 	for _, line := range lines {
-		if at := k.locate(line.point); at.volume != "" && (isNFS(line.fsType) || isSMB(line.fsType) || line.fsType == "xfs" && !k.own[line.device]) {
+		if at := k.placeOf(line.point); at.volume != "" && (isNFS(line.fsType) || isSMB(line.fsType) || line.fsType == "xfs" && !k.own[line.device]) {
 			entries = append(entries, VolumeEntry{Volume: at.volume, Device: line.device, FSType: line.fsType})
 		}
 	}

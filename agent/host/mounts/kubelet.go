@@ -26,10 +26,10 @@ func findKubelets(lines []mountLine, dir string) kubelets {
 			dirs = append(dirs, m[1])
 		}
 	}
-	k := kubelets{dirs: distinct(dirs), own: map[string]bool{}}
+	k := kubelets{dirs: distinctValues(dirs), own: map[string]bool{}}
 	for _, dir := range k.dirs {
 		for _, held := range []string{"/", dir, dir + "/pods", dir + "/plugins"} {
-			if device := holder(lines, held); device != "" {
+			if device := deviceOf(lines, held); device != "" {
 				k.own[device] = true
 			}
 		}
@@ -37,18 +37,18 @@ func findKubelets(lines []mountLine, dir string) kubelets {
 	return k
 }
 
-// holder returns the device of the file system that a path is on.
-func holder(lines []mountLine, name string) string {
+// deviceOf returns the device of the file system that a path is on.
+func deviceOf(lines []mountLine, name string) string {
 	device, longest := "", -1
 	for _, line := range lines {
-		if within(name, line.point) && len(line.point) >= longest {
+		if isWithin(name, line.point) && len(line.point) >= longest {
 			device, longest = line.device, len(line.point)
 		}
 	}
 	return device
 }
 
-func within(name, dir string) bool {
+func isWithin(name, dir string) bool {
 	return name == dir || strings.HasPrefix(name, strings.TrimSuffix(dir, "/")+"/")
 }
 
@@ -62,7 +62,7 @@ type place struct {
 	device bool
 }
 
-func (k kubelets) locate(point string) place {
+func (k kubelets) placeOf(point string) place {
 	for _, dir := range k.dirs {
 		rest, ok := strings.CutPrefix(point, dir+"/")
 		if !ok {
@@ -110,11 +110,11 @@ func globalPlace(elements []string) place {
 	return at
 }
 
-// busy picks the workloads' NFS, SMB and block mounts below a kubelet's directory.
-func busy(lines []mountLine, k kubelets) []Busy {
+// busyMounts picks the workloads' NFS, SMB and block mounts below a kubelet's directory.
+func busyMounts(lines []mountLine, k kubelets) []Busy {
 	found := map[string]Busy{}
 	for _, line := range lines {
-		at := k.locate(line.point)
+		at := k.placeOf(line.point)
 		if at.pod == "" && !at.global || !k.holdsBack(line, at) {
 			continue
 		}

@@ -55,8 +55,8 @@ type Mount struct {
 	First string
 }
 
-// Network tells whether the mount is of a network file system.
-func (m Mount) Network() bool { return isNFS(m.FSType) || isSMB(m.FSType) }
+// IsNetwork tells whether the mount is of a network file system.
+func (m Mount) IsNetwork() bool { return isNFS(m.FSType) || isSMB(m.FSType) }
 
 // Busy is a workload's NFS, SMB or block mount below the kubelet's directory.
 type Busy struct {
@@ -94,11 +94,11 @@ func NewReader(fs host.FS, kubeletDir string) Reader {
 
 // Read reads the mounts with all that the kernel tells of them.
 func (r Reader) Read() (Table, error) {
-	lines, malformed, err := r.mountinfo()
+	lines, malformed, err := r.readMountinfo()
 	if err != nil {
 		return Table{}, err
 	}
-	stats := r.mountstats()
+	stats := r.readMountstats()
 	transports := r.sysfsTransports()
 	k := findKubelets(lines, r.kubeletDir)
 	mounts, oldest := map[string]Mount{}, map[string]elder{}
@@ -107,7 +107,7 @@ func (r Reader) Read() (Table, error) {
 			continue
 		}
 		// A later line of the same mount point is mounted over the earlier one.
-		mount := r.describe(line, stats[line.point], transports, k)
+		mount := r.describeMount(line, stats[line.point], transports, k)
 		mounts[line.point] = mount
 		// Of equal ages the earlier line is the older mount.
 		if first, known := oldest[mount.Client]; !known || stats[line.point].age > first.age {
@@ -120,7 +120,7 @@ func (r Reader) Read() (Table, error) {
 			mounts[point] = mount
 		}
 	}
-	table := Table{Mounts: sortedValues(mounts), Busy: busy(lines, k), Malformed: malformed}
+	table := Table{Mounts: sortedValues(mounts), Busy: busyMounts(lines, k), Malformed: malformed}
 	sharePods(table.Mounts, lines, k)
 	return table, nil
 }
@@ -133,14 +133,14 @@ type elder struct {
 
 // Busy reads the mount table only: the busy mounts, and how many lines could not be read.
 func (r Reader) Busy() (found []Busy, malformed int, err error) {
-	lines, malformed, err := r.mountinfo()
+	lines, malformed, err := r.readMountinfo()
 	if err != nil {
 		return nil, 0, err
 	}
-	return busy(lines, findKubelets(lines, r.kubeletDir)), malformed, nil
+	return busyMounts(lines, findKubelets(lines, r.kubeletDir)), malformed, nil
 }
 
-func (r Reader) mountinfo() (lines []mountLine, malformed int, err error) {
+func (r Reader) readMountinfo() (lines []mountLine, malformed int, err error) {
 	data, err := r.fs.ReadFile(mountinfoFile)
 	if err != nil {
 		return nil, 0, fmt.Errorf("read mounts: %w", err)
@@ -149,8 +149,8 @@ func (r Reader) mountinfo() (lines []mountLine, malformed int, err error) {
 	return lines, malformed, nil
 }
 
-// mountstats is best effort: without it, mounts are shown with the options of the mount table.
-func (r Reader) mountstats() map[string]stats {
+// readMountstats is best effort: without it, mounts are shown with the options of the mount table.
+func (r Reader) readMountstats() map[string]stats {
 	data, err := r.fs.ReadFile(mountstatsFile)
 	if err != nil {
 		return nil
@@ -158,26 +158,26 @@ func (r Reader) mountstats() map[string]stats {
 	return parseMountstats(string(data))
 }
 
-func (r Reader) describe(line mountLine, s stats, transports []transport, k kubelets) Mount {
-	options := join(line.super, line.flags)
+func (r Reader) describeMount(line mountLine, s stats, transports []transport, k kubelets) Mount {
+	options := joinFlags(line.super, line.flags)
 	if len(s.options) > 0 {
-		options = join(s.options, line.flags)
+		options = joinFlags(s.options, line.flags)
 	}
-	at := k.locate(line.point)
+	at := k.placeOf(line.point)
 	mount := Mount{
 		MountPoint:   line.point,
 		Device:       line.device,
 		FSType:       line.fsType,
-		Protocol:     protocol(line.fsType, options),
+		Protocol:     protocolOf(line.fsType, options),
 		Options:      options,
 		Connections:  len(s.sourcePorts),
 		ReadAheadKiB: r.readAhead(line.device),
 		Volume:       at.volume,
 	}
-	mount.Server, mount.Export = source(line)
+	mount.Server, mount.Export = splitSource(line)
 	if isNFS(line.fsType) {
 		c := newClient(line, s)
-		mount.SlotLimit, mount.Client = slotLimit(transports, c), c.name(line)
+		mount.SlotLimit, mount.Client = slotLimit(transports, c), c.clientName(line)
 	}
 	return mount
 }
@@ -198,7 +198,7 @@ func (r Reader) readAhead(device string) int {
 func sharePods(mounts []Mount, lines []mountLine, k kubelets) {
 	pods, volumes := map[string][]string{}, map[string][]string{}
 	for _, line := range lines {
-		at := k.locate(line.point)
+		at := k.placeOf(line.point)
 		if at.pod == "" {
 			continue
 		}
@@ -209,9 +209,9 @@ func sharePods(mounts []Mount, lines []mountLine, k kubelets) {
 	}
 	for i := range mounts {
 		m := &mounts[i]
-		m.PodUIDs = distinct(pods[m.Device])
-		at := k.locate(m.MountPoint)
-		if names := distinct(volumes[m.Device]); at.global && m.Volume == "" && len(names) == 1 {
+		m.PodUIDs = distinctValues(pods[m.Device])
+		at := k.placeOf(m.MountPoint)
+		if names := distinctValues(volumes[m.Device]); at.global && m.Volume == "" && len(names) == 1 {
 			m.Volume = names[0]
 		}
 	}
@@ -221,8 +221,8 @@ func isNFS(fsType string) bool { return fsType == "nfs" || fsType == "nfs4" }
 
 func isSMB(fsType string) bool { return fsType == "cifs" || fsType == "smb3" }
 
-// source splits "server:/export", "[fe80::1]:/export" and "//server/share".
-func source(line mountLine) (server, export string) {
+// splitSource splits "server:/export", "[fe80::1]:/export" and "//server/share".
+func splitSource(line mountLine) (server, export string) {
 	switch {
 	case isNFS(line.fsType):
 		server, export, found := strings.Cut(line.source, ":/")
@@ -237,8 +237,8 @@ func source(line mountLine) (server, export string) {
 	return "", ""
 }
 
-func protocol(fsType string, options []string) string {
-	version := option(options, "vers")
+func protocolOf(fsType string, options []string) string {
+	version := optionValue(options, "vers")
 	switch {
 	case isNFS(fsType) && version == "" && fsType == "nfs":
 		return "NFS"
@@ -252,8 +252,8 @@ func protocol(fsType string, options []string) string {
 	return fsType
 }
 
-// option returns the value of the last option of that name.
-func option(options []string, name string) string {
+// optionValue returns the value of the last option of that name.
+func optionValue(options []string, name string) string {
 	value := ""
 	for _, o := range options {
 		if v, ok := strings.CutPrefix(o, name+"="); ok {
@@ -263,9 +263,9 @@ func option(options []string, name string) string {
 	return value
 }
 
-// join adds the flags of one mount to the options of its superblock. A read-only mount of a writable superblock
+// joinFlags adds the flags of one mount to the options of its superblock. A read-only mount of a writable superblock
 // is read-only.
-func join(options, flags []string) []string {
+func joinFlags(options, flags []string) []string {
 	joined := slices.Clone(options)
 	for _, flag := range flags {
 		switch i := slices.Index(joined, "rw"); {
@@ -279,7 +279,7 @@ func join(options, flags []string) []string {
 	return joined
 }
 
-func distinct(values []string) []string {
+func distinctValues(values []string) []string {
 	sorted := slices.Clone(values)
 	slices.Sort(sorted)
 	return slices.Compact(sorted)

@@ -193,7 +193,7 @@ func TestGlobalMountsByTheirPaths(t *testing.T) {
 		"/home":                                  {},
 	}
 	for point, want := range tests {
-		if got := k.locate(point); got != want {
+		if got := k.placeOf(point); got != want {
 			t.Errorf("%s is %+v, want %+v", point, got, want)
 		}
 	}
@@ -298,7 +298,7 @@ func TestSources(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			server, export := source(mountLine{fsType: test.fsType, source: test.source})
+			server, export := splitSource(mountLine{fsType: test.fsType, source: test.source})
 			if server != test.server || export != test.export {
 				t.Errorf("%q and %q, want %q and %q", server, export, test.server, test.export)
 			}
@@ -319,7 +319,7 @@ func FuzzParsersTakeAnything(f *testing.F) {
 		if len(lines)+malformed > strings.Count(data, "\n")+1 {
 			t.Errorf("%d lines of %d", len(lines)+malformed, strings.Count(data, "\n")+1)
 		}
-		busy(lines, findKubelets(lines, DefaultKubeletDir))
+		busyMounts(lines, findKubelets(lines, DefaultKubeletDir))
 		parseMountstats(data)
 	})
 }

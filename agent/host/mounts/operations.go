@@ -60,7 +60,7 @@ func (r Reader) Superblocks() ([]Superblock, error) {
 		}
 		block, known := found[mount.Device]
 		connections := max(block.Connections, mount.Connections)
-		if !known || before(mount, block.Mount) {
+		if !known || compareMounts(mount, block.Mount) {
 			block.Mount = mount
 		}
 		block.Connections = connections
@@ -75,8 +75,8 @@ func (r Reader) Superblocks() ([]Superblock, error) {
 	return sortedBlocks(found), nil
 }
 
-// before orders the mounts of a superblock.
-func before(a, b Mount) bool {
+// compareMounts orders the mounts of a superblock.
+func compareMounts(a, b Mount) bool {
 	if (a.Volume == "") != (b.Volume == "") {
 		return a.Volume != ""
 	}
@@ -86,9 +86,9 @@ func before(a, b Mount) bool {
 func sortedBlocks(found map[string]Superblock) []Superblock {
 	sorted := make([]Superblock, 0, len(found))
 	for _, block := range found {
-		block.Volumes = distinct(block.Volumes)
+		block.Volumes = distinctValues(block.Volumes)
 		block.Nconnect = 1
-		if asked, err := strconv.Atoi(option(block.Options, "nconnect")); err == nil {
+		if asked, err := strconv.Atoi(optionValue(block.Options, "nconnect")); err == nil {
 			block.Nconnect = asked
 		}
 		sorted = append(sorted, block)
@@ -122,7 +122,7 @@ func parseOperations(data string) map[string]counts {
 		case fields[0] == "per-op":
 			perOperation = true
 		default:
-			found[point] = found[point].with(fields, perOperation)
+			found[point] = found[point].addFields(fields, perOperation)
 		}
 	}
 	for point, c := range found {
@@ -132,7 +132,7 @@ func parseOperations(data string) map[string]counts {
 	return found
 }
 
-func (c counts) with(fields []string, perOperation bool) counts {
+func (c counts) addFields(fields []string, perOperation bool) counts {
 	switch {
 	case perOperation:
 		if o, ok := parseOperation(fields); ok && o.Count > 0 {

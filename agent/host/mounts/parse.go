@@ -38,11 +38,11 @@ func parseMountLine(text string) (mountLine, bool) {
 	}
 	line := mountLine{
 		device: fields[2],
-		root:   unescape(fields[3]),
-		point:  unescape(fields[4]),
+		root:   unescapeField(fields[3]),
+		point:  unescapeField(fields[4]),
 		flags:  strings.Split(fields[5], ","),
 		fsType: rest[0],
-		source: unescape(rest[1]),
+		source: unescapeField(rest[1]),
 	}
 	if len(rest) > 2 {
 		line.super = strings.Split(rest[len(rest)-1], ",")
@@ -60,8 +60,8 @@ func isNumber(s string) bool {
 	return err == nil
 }
 
-// unescape undoes the kernel's escapes of blank, tab, newline, backslash and hash: a backslash and three octal digits.
-func unescape(s string) string {
+// unescapeField undoes the kernel's escapes of blank, tab, newline, backslash and hash: a backslash and three octal digits.
+func unescapeField(s string) string {
 	if !strings.Contains(s, `\`) {
 		return s
 	}
@@ -105,7 +105,7 @@ func parseMountstats(data string) map[string]stats {
 			continue
 		}
 		if point != "" {
-			found[point] = found[point].with(fields)
+			found[point] = found[point].addFields(fields)
 		}
 	}
 	return found
@@ -117,10 +117,10 @@ func statsPoint(fields []string) string {
 	if len(fields) < 9 || fields[0] != "device" || fields[2] != "mounted" || fields[5] != "with" {
 		return ""
 	}
-	return unescape(fields[4])
+	return unescapeField(fields[4])
 }
 
-func (s stats) with(fields []string) stats {
+func (s stats) addFields(fields []string) stats {
 	if len(fields) < 2 {
 		return s
 	}

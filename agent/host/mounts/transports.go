@@ -40,18 +40,18 @@ func (r Reader) Transports() ([]Transport, error) {
 	if len(all) == 0 {
 		return nil, nil
 	}
-	lines, _, err := r.mountinfo()
+	lines, _, err := r.readMountinfo()
 	if err != nil {
 		return nil, err
 	}
-	clients := clientsOf(lines, r.mountstats())
+	clients := clientsOf(lines, r.readMountstats())
 	var found []Transport
 	for _, t := range all {
-		mine := slices.DeleteFunc(slices.Clone(clients), func(c client) bool { return !c.uses(t) })
+		mine := slices.DeleteFunc(slices.Clone(clients), func(c client) bool { return !c.usesTransport(t) })
 		if len(mine) == 0 && t.port != nfsPort {
 			continue
 		}
-		found = append(found, Transport{Server: t.server, SlotLimit: t.slotLimit, ObeysSlotTable: obeys(t, mine)})
+		found = append(found, Transport{Server: t.server, SlotLimit: t.slotLimit, ObeysSlotTable: obeysSlotTable(t, mine)})
 	}
 	return found, nil
 }
@@ -114,41 +114,43 @@ func clientsOf(lines []mountLine, all map[string]stats) []client {
 
 // newClient takes address and port from the mount table: mountstats leaves them out.
 func newClient(line mountLine, s stats) client {
-	port, err := strconv.Atoi(option(line.super, "port"))
+	port, err := strconv.Atoi(optionValue(line.super, "port"))
 	if err != nil || port == 0 {
 		port = nfsPort
 	}
-	version := option(line.super, "vers")
+	version := optionValue(line.super, "vers")
 	return client{
-		server: option(line.super, "addr"), port: port, sourcePorts: s.sourcePorts,
+		server: optionValue(line.super, "addr"), port: port, sourcePorts: s.sourcePorts,
 		sessions: strings.HasPrefix(version, "4.") && version != "4.0",
 	}
 }
 
-// name holds what the kernel compares before it shares a client and its connections: nconnect is not among it.
+// clientName holds what the kernel compares before it shares a client and its connections: nconnect is not among it.
 // Source: nfs_match_client in fs/nfs/client.c.
-func (c client) name(line mountLine) string {
+func (c client) clientName(line mountLine) string {
 	var parts []string
 	for _, key := range []string{"vers", "proto", "xprtsec"} {
-		parts = append(parts, option(line.super, key))
+		parts = append(parts, optionValue(line.super, key))
 	}
 	return fmt.Sprintf("%s:%d %s", c.server, c.port, strings.Join(parts, " "))
 }
 
-func (c client) uses(t transport) bool { return t.port == c.port && sameAddress(t.server, c.server) }
+func (c client) usesTransport(t transport) bool {
+	return t.port == c.port && sameAddress(t.server, c.server)
+}
 
-// owns tells that a transport is this client's own: NFSv3 and 4.0 use reserved ports, which tell them apart from
+// ownsTransport tells that a transport is this client's own: NFSv3 and 4.0 use reserved ports, which tell them apart from
 // the NFSv4.1 transports to the same address.
-func (c client) owns(t transport) bool {
+func (c client) ownsTransport(t transport) bool {
 	return t.sourcePort != 0 && slices.Contains(c.sourcePorts, t.sourcePort)
 }
 
-// obeys tells whether a transport was made with the limits of the slot table. Where an address has both kinds of
+// obeysSlotTable tells whether a transport was made with the limits of the slot table. Where an address has both kinds of
 // mounts and the ports do not tell, one that is unlimited is taken for a session's.
-func obeys(t transport, clients []client) bool {
+func obeysSlotTable(t transport, clients []client) bool {
 	sessions := 0
 	for _, c := range clients {
-		if c.owns(t) {
+		if c.ownsTransport(t) {
 			return !c.sessions
 		}
 		if c.sessions {
@@ -171,11 +173,11 @@ const unlimitedSlots = 65536
 func slotLimit(all []transport, c client) int {
 	var used, own []int
 	for _, t := range all {
-		if !c.uses(t) {
+		if !c.usesTransport(t) {
 			continue
 		}
 		used = append(used, t.slotLimit)
-		if c.owns(t) {
+		if c.ownsTransport(t) {
 			own = append(own, t.slotLimit)
 		}
 	}

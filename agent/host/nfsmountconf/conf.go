@@ -48,12 +48,12 @@ func readConf(files host.FS) (conf, error) {
 		if err != nil {
 			return nil, err
 		}
-		c.parse(name, string(data))
+		c.parseFile(name, string(data))
 	}
 	return c, nil
 }
 
-func (c conf) parse(file, data string) {
+func (c conf) parseFile(file, data string) {
 	var current section
 	for line := range strings.Lines(data) {
 		line = strings.TrimSpace(line)
@@ -68,13 +68,13 @@ func (c conf) parse(file, data string) {
 		if !found || current.name == "" {
 			continue
 		}
-		c.assign(current, tag{
+		c.assignTag(current, tag{
 			field: strings.ToLower(strings.TrimSpace(field)), value: strings.Trim(strings.TrimSpace(value), `"'`), file: file,
 		})
 	}
 }
 
-func (c conf) assign(s section, t tag) {
+func (c conf) assignTag(s section, t tag) {
 	rest := slices.DeleteFunc(slices.Clone(c[s]), func(old tag) bool { return old.field == t.field })
 	c[s] = append([]tag{t}, rest...)
 }
@@ -86,10 +86,10 @@ func parseSection(line string) section {
 	return section{name: strings.ToLower(strings.TrimSpace(name)), arg: strings.ToLower(strings.TrimSuffix(strings.TrimSpace(arg), `"`))}
 }
 
-// options are what a mount of a server at a mount point is given, where its own command gives none: as configfile.c
+// optionsOf are what a mount of a server at a mount point is given, where its own command gives none: as configfile.c
 // of nfs-utils puts them together, the narrowest section first. An option that is there already, or its opposite, is
 // left out; options of one meaning and another name are not recognised, and the kernel takes the last one.
-func (c conf) options(server, point string) []string {
+func (c conf) optionsOf(server, point string) []string {
 	var out []string
 	has := func(name string) bool {
 		return slices.ContainsFunc(out, func(o string) bool { return o == name || strings.HasPrefix(o, name+"=") })
@@ -107,7 +107,7 @@ func (c conf) options(server, point string) []string {
 				}
 				versioned = true
 			}
-			out = append(out, t.option())
+			out = append(out, t.mountOption())
 		}
 	}
 	return out
@@ -118,7 +118,7 @@ func isVersion(option string) bool {
 	return slices.Contains([]string{"v3", "v4", "vers", "nfsvers", "minorversion"}, name) || strings.HasPrefix(name, "v4.")
 }
 
-func (t tag) option() string {
+func (t tag) mountOption() string {
 	switch strings.ToLower(t.value) {
 	case "true":
 		return t.field

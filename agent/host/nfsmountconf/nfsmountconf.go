@@ -63,11 +63,11 @@ func (s *Subject) Original(context.Context, string) (host.Original, error) {
 
 // Apply implements host.Subject.
 func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
-	if !s.installed() {
+	if !s.isInstalled() {
 		desired = nil
 	}
-	text := render(desired)
-	s.fileErr = s.fs.Keep(DropIn, text)
+	text := renderDropIn(desired)
+	s.fileErr = s.fs.KeepFile(DropIn, text)
 	if text == "" && s.fileErr == nil {
 		// No package of nfs-utils brings the directory: an empty one is what we have left.
 		s.fileErr = s.fs.RemoveEmpty(directory)
@@ -75,13 +75,13 @@ func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 	return s.fileErr
 }
 
-func (s *Subject) installed() bool { return slices.ContainsFunc(mountHelpers, s.fs.Exists) }
+func (s *Subject) isInstalled() bool { return slices.ContainsFunc(mountHelpers, s.fs.Exists) }
 
-// render writes one section a server, all servers first.
-func render(desired []host.Setting) string {
+// renderDropIn writes one section a server, all servers first.
+func renderDropIn(desired []host.Setting) string {
 	var b strings.Builder
 	for _, setting := range slices.SortedFunc(slices.Values(desired), func(a, b host.Setting) int { return strings.Compare(a.Name, b.Name) }) {
-		if check(setting) != nil {
+		if checkSetting(setting) != nil {
 			continue
 		}
 		if setting.Name == allServers {
@@ -100,9 +100,9 @@ func render(desired []host.Setting) string {
 	return header + b.String()
 }
 
-func check(setting host.Setting) error {
+func checkSetting(setting host.Setting) error {
 	if !serverBytes.MatchString(setting.Name) || !optionBytes.MatchString(setting.Value) {
-		return fmt.Errorf("NFS mount defaults %s=%q: not a server and mount options", setting.Name, setting.Value)
+		return fmt.Errorf("NFS mount defaults %s=%q: must be a server and mount options", setting.Name, setting.Value)
 	}
 	return nil
 }
@@ -118,50 +118,50 @@ func sectionOf(name string) section {
 // of its own.
 func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Observation {
 	all, err := readConf(s.fs)
-	ours, ownErr := s.own()
+	ours, ownErr := s.readDropIn()
 	err = errors.Join(err, ownErr)
 	observations := make([]host.Observation, 0, len(desired))
 	for _, setting := range desired {
 		o := host.Observation{Name: setting.Name, Desired: setting.Value, Effect: host.NextMount}
-		checkErr := check(setting)
+		checkErr := checkSetting(setting)
 		switch {
 		case checkErr != nil:
 			o.State, o.Message = host.Failed, checkErr.Error()
-		case !s.installed():
+		case !s.isInstalled():
 			o.State = host.Unsupported
 			o.Message = "mount.nfs is not installed here: install nfs-common (Debian, Ubuntu) or nfs-utils (others)"
 		case err != nil:
 			o.State, o.Message = host.Failed, err.Error()
 		default:
-			s.observe(&o, all, ours)
+			s.observeSetting(&o, all, ours)
 		}
 		observations = append(observations, o)
 	}
 	return observations
 }
 
-func (s *Subject) own() (conf, error) {
+func (s *Subject) readDropIn() (conf, error) {
 	ours := conf{}
 	data, err := s.fs.ReadFile(DropIn)
 	if errors.Is(err, fs.ErrNotExist) {
 		return ours, nil
 	}
-	ours.parse(DropIn, string(data))
+	ours.parseFile(DropIn, string(data))
 	return ours, err
 }
 
-func (s *Subject) observe(o *host.Observation, all, ours conf) {
+func (s *Subject) observeSetting(o *host.Observation, all, ours conf) {
 	wanted := strings.Split(o.Desired, ",")
 	server := sectionOf(o.Name).arg
-	given := all.options(server, "")
+	given := all.optionsOf(server, "")
 	o.Observed = strings.Join(given, ",")
 	switch missing := missingTags(ours[sectionOf(o.Name)], wanted); {
 	case len(missing) > 0 && s.fileErr != nil:
 		o.State, o.Message = host.Failed, s.fileErr.Error()
 	case len(missing) > 0:
-		o.State, o.Message = host.Drifted, fmt.Sprintf("not in %s: %s", DropIn, host.Names(missing))
+		o.State, o.Message = host.Drifted, fmt.Sprintf("not in %s: %s", DropIn, host.ListNames(missing))
 	default:
-		o.State, o.Message = host.InSync, "for mounts that the host makes from now on"
+		o.State, o.Message = host.InSync, "applies to mounts that the host makes from now on"
 		if by := s.shadowedBy(all, ours, server, wanted); by != "" {
 			o.State, o.Message = host.Shadowed, by
 		}
@@ -173,7 +173,7 @@ func missingTags(tags []tag, wanted []string) []string {
 	var missing []string
 	held := map[string]bool{}
 	for _, t := range tags {
-		held[t.option()] = true
+		held[t.mountOption()] = true
 	}
 	for _, option := range wanted {
 		if !held[option] {
@@ -187,21 +187,21 @@ func missingTags(tags []tag, wanted []string) []string {
 // shadowedBy says which file keeps a mount from having the wanted options; empty where none does. A section for a
 // mount point is narrower than ours, and so is one for a server than that for all; our own are meant.
 func (s *Subject) shadowedBy(all, ours conf, server string, wanted []string) string {
-	if differing := s.differences(wanted, all.options(server, "")); len(differing) > 0 {
-		return fmt.Sprintf("%s sets %s otherwise, and that counts", all.fileOf(server, differing), host.Names(differing))
+	if differing := s.differences(wanted, all.optionsOf(server, "")); len(differing) > 0 {
+		return fmt.Sprintf("%s sets another value for %s, which wins", all.fileOf(server, differing), host.ListNames(differing))
 	}
 	for _, narrow := range slices.SortedFunc(maps.Keys(all), compareSections) {
 		var given []string
 		switch {
 		case narrow.name == pointSection:
-			given = all.options(server, narrow.arg)
+			given = all.optionsOf(server, narrow.arg)
 		case narrow.name == serverSection && server == "" && len(ours[narrow]) == 0:
-			given = all.options(narrow.arg, "")
+			given = all.optionsOf(narrow.arg, "")
 		default:
 			continue
 		}
 		if differing := s.differences(wanted, given); len(differing) > 0 {
-			return fmt.Sprintf("%s has a section for %s, which sets %s otherwise", all[narrow][0].file, narrow.arg, host.Names(differing))
+			return fmt.Sprintf("%s has a section for %s, which sets another value for %s", all[narrow][0].file, narrow.arg, host.ListNames(differing))
 		}
 	}
 	return ""
@@ -232,7 +232,7 @@ func (c conf) fileOf(server string, options []string) string {
 
 // Restore implements host.Subject. Apply has taken our lines out already.
 func (s *Subject) Restore(_ context.Context, originals map[string]host.Original) []host.Observation {
-	ours, err := s.own()
+	ours, err := s.readDropIn()
 	observations := make([]host.Observation, 0, len(originals))
 	for _, name := range slices.Sorted(maps.Keys(originals)) {
 		o := host.Observation{Name: name, Effect: host.NextMount, State: host.InSync}

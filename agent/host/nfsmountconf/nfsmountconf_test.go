@@ -16,8 +16,8 @@ import (
 
 func machine(t *testing.T) (string, host.FS) {
 	t.Helper()
-	dir, fs := hosttest.Open(t, "debian-12")
-	hosttest.Write(t, dir, "/usr/sbin/mount.nfs", "")
+	dir, fs := hosttest.OpenHost(t, "debian-12")
+	hosttest.WriteFile(t, dir, "/usr/sbin/mount.nfs", "")
 	return dir, fs
 }
 
@@ -54,7 +54,7 @@ func apply(t *testing.T, s *Subject, pairs ...string) {
 func expect(t *testing.T, s *Subject, name, value string, state host.State, parts ...string) host.Observation {
 	t.Helper()
 	got := hosttest.Observe(t, s, name, value)
-	hosttest.Expect(t, got, state, parts...)
+	hosttest.ExpectState(t, got, state, parts...)
 	if got.Effect != host.NextMount {
 		t.Errorf("%s takes effect at %s", name, got.Effect)
 	}
@@ -73,7 +73,7 @@ v4.1=True
 [ Server "filer1" ]
 nconnect=4
 `
-	if diff := cmp.Diff(want, hosttest.Read(t, dir, DropIn)); diff != "" {
+	if diff := cmp.Diff(want, hosttest.ReadFile(t, dir, DropIn)); diff != "" {
 		t.Errorf("file (-want +got):\n%s", diff)
 	}
 	expect(t, s, "_all", "nocto,hard,v4.1", host.InSync)
@@ -107,13 +107,13 @@ func TestOptionsArePutTogetherAsMountDoes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir, fs := machine(t)
 			for file, data := range test.files {
-				hosttest.Write(t, dir, file, data)
+				hosttest.WriteFile(t, dir, file, data)
 			}
 			c, err := readConf(fs)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := strings.Join(c.options("127.0.0.1", ""), ","); got != test.want {
+			if got := strings.Join(c.optionsOf("127.0.0.1", ""), ","); got != test.want {
 				t.Errorf("got  %s\nwant %s", got, test.want)
 			}
 		})
@@ -130,12 +130,12 @@ func TestWhatIsLeftOutOfTheOptionsOfAMount(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, fs := machine(t)
-			hosttest.Write(t, dir, DropIn, "[ NFSMount_Global_Options ]\n"+test.all+"\n[ Server \"filer1\" ]\n"+test.server+"\n")
+			hosttest.WriteFile(t, dir, DropIn, "[ NFSMount_Global_Options ]\n"+test.all+"\n[ Server \"filer1\" ]\n"+test.server+"\n")
 			c, err := readConf(fs)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := strings.Join(c.options("filer1", ""), ","); got != test.want {
+			if got := strings.Join(c.optionsOf("filer1", ""), ","); got != test.want {
 				t.Errorf("got %s, want %s", got, test.want)
 			}
 		})
@@ -150,23 +150,23 @@ func TestOtherFilesAndSectionsShadowOurs(t *testing.T) {
 		told       string
 	}{
 		"the main file, which is read before": {mainFile, "[ NFSMount_Global_Options ]\nnconnect=2\n", "_all", host.InSync, ""},
-		"a later file":                        {directory + "/zz.conf", "[NFSMount_Global_Options]\nNconnect = 2\n", "_all", host.Shadowed, directory + "/zz.conf sets nconnect otherwise"},
+		"a later file":                        {directory + "/zz.conf", "[NFSMount_Global_Options]\nNconnect = 2\n", "_all", host.Shadowed, directory + "/zz.conf sets another value for nconnect"},
 		"a later file with the same value":    {directory + "/zz.conf", "[NFSMount_Global_Options]\nnconnect=4\n", "_all", host.InSync, ""},
 		"a later file that is commented out":  {directory + "/zz.conf", "[NFSMount_Global_Options]\n# nconnect=2\n", "_all", host.InSync, ""},
 		"a file of another name":              {directory + "/zz.txt", "[NFSMount_Global_Options]\nnconnect=2\n", "_all", host.InSync, ""},
-		"a section for a server":              {mainFile, "[ Server \"Other\" ]\nnconnect=2\n", "_all", host.Shadowed, mainFile + " has a section for other, which sets nconnect otherwise"},
+		"a section for a server":              {mainFile, "[ Server \"Other\" ]\nnconnect=2\n", "_all", host.Shadowed, mainFile + " has a section for other, which sets another value for nconnect"},
 		"a section for a server that is ours": {mainFile, "[ Server \"filer1\" ]\nnconnect=2\n", "_all", host.InSync, ""},
 		"a section for a mount point":         {mainFile, "[ MountPoint \"/data\" ]\nnconnect=2\n", "filer1", host.Shadowed, "a section for /data"},
 		"a section for another server":        {mainFile, "[ Server \"other\" ]\nnconnect=2\n", "filer1", host.InSync, ""},
 		"the same value in quotes":            {directory + "/zz.conf", "[NFSMount_Global_Options]\nnconnect=\"4\"\n", "_all", host.InSync, ""},
-		"another name for the same, later":    {mainFile, "[ NFSMount_Global_Options ]\nsoft=True\n", "_all", host.Shadowed, mainFile + " sets hard otherwise"},
+		"another name for the same, later":    {mainFile, "[ NFSMount_Global_Options ]\nsoft=True\n", "_all", host.Shadowed, mainFile + " sets another value for hard"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			dir, fs := machine(t)
 			s := New(fs, differences)
 			apply(t, s, "_all", "nconnect=4,hard", "filer1", "nconnect=8")
-			hosttest.Write(t, dir, test.file, test.data)
+			hosttest.WriteFile(t, dir, test.file, test.data)
 			value := map[string]string{"_all": "nconnect=4,hard", "filer1": "nconnect=8"}[test.name]
 			expect(t, s, test.name, value, test.state, test.told)
 		})
@@ -187,7 +187,7 @@ func TestDriftOfOurFile(t *testing.T) {
 	for name, data := range map[string]string{
 		"gone": "", "another value": "[ NFSMount_Global_Options ]\nnconnect=8\n", "one more": "[ NFSMount_Global_Options ]\nnconnect=4\nsoft=True\n",
 	} {
-		hosttest.Write(t, dir, DropIn, data)
+		hosttest.WriteFile(t, dir, DropIn, data)
 		t.Run(name, func(t *testing.T) { expect(t, s, "_all", "nconnect=4", host.Drifted, DropIn) })
 		apply(t, s, "_all", "nconnect=4")
 		expect(t, s, "_all", "nconnect=4", host.InSync)
@@ -195,7 +195,7 @@ func TestDriftOfOurFile(t *testing.T) {
 }
 
 func TestAHostThatMountsNoNFS(t *testing.T) {
-	dir := hosttest.Copy(t, "debian-12")
+	dir := hosttest.CopyHost(t, "debian-12")
 	fs, err := host.OpenFS(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -209,11 +209,11 @@ func TestAHostThatMountsNoNFS(t *testing.T) {
 }
 
 func TestAHostWhoseMountHelperIsInSbin(t *testing.T) {
-	dir, fs := hosttest.Open(t, "debian-12")
+	dir, fs := hosttest.OpenHost(t, "debian-12")
 	if err := os.Remove(filepath.Join(dir, "/sbin")); err != nil {
 		t.Fatal(err)
 	}
-	hosttest.Write(t, dir, "/sbin/mount.nfs", "")
+	hosttest.WriteFile(t, dir, "/sbin/mount.nfs", "")
 	s := New(fs, differences)
 	apply(t, s, "_all", "hard")
 	expect(t, s, "_all", "hard", host.InSync)
@@ -252,7 +252,7 @@ func TestAFileThatCannotBeWrittenIsFailed(t *testing.T) {
 func TestAFileThatCannotBeReadIsNotTakenForOneThatIsMissing(t *testing.T) {
 	for _, file := range []string{mainFile, DropIn} {
 		dir, fs := machine(t)
-		hosttest.Write(t, dir, file+"/x", "")
+		hosttest.WriteFile(t, dir, file+"/x", "")
 		s := New(fs, differences)
 		expect(t, s, "_all", "hard", host.Failed, file)
 		want := host.InSync
@@ -267,8 +267,8 @@ func TestAFileThatCannotBeReadIsNotTakenForOneThatIsMissing(t *testing.T) {
 
 func TestRestoreEqualsBefore(t *testing.T) {
 	dir, fs := machine(t)
-	hosttest.Write(t, dir, mainFile, "[ NFSMount_Global_Options ]\nnconnect=2\n")
-	before := hosttest.Tree(t, dir, "/etc")
+	hosttest.WriteFile(t, dir, mainFile, "[ NFSMount_Global_Options ]\nnconnect=2\n")
+	before := hosttest.ReadTree(t, dir, "/etc")
 	s := New(fs, differences)
 	apply(t, s, "_all", "hard", "filer1", "soft")
 	originals := map[string]host.Original{"_all": {}, "filer1": {}}
@@ -283,7 +283,7 @@ func TestRestoreEqualsBefore(t *testing.T) {
 			t.Errorf("%+v", o)
 		}
 	}
-	if diff := cmp.Diff(before, hosttest.Tree(t, dir, "/etc")); diff != "" {
+	if diff := cmp.Diff(before, hosttest.ReadTree(t, dir, "/etc")); diff != "" {
 		t.Errorf("host (-before +after):\n%s", diff)
 	}
 	if fs.Exists(directory) {
@@ -293,7 +293,7 @@ func TestRestoreEqualsBefore(t *testing.T) {
 
 func TestADirectoryThatOthersUseIsLeft(t *testing.T) {
 	dir, fs := machine(t)
-	hosttest.Write(t, dir, directory+"/other.conf", "")
+	hosttest.WriteFile(t, dir, directory+"/other.conf", "")
 	s := New(fs, differences)
 	apply(t, s, "_all", "hard")
 	apply(t, s)
@@ -306,7 +306,7 @@ func TestApplyConvergesAfterACrashAtEveryChange(t *testing.T) {
 	for n := 1; ; n++ {
 		dir, fs := machine(t)
 		apply(t, New(fs, differences), "_all", "soft")
-		before, count := hosttest.Read(t, dir, DropIn), 0
+		before, count := hosttest.ReadFile(t, dir, DropIn), 0
 		crashed := New(fs.WithHook(func(host.Op, string) error {
 			if count++; count >= n {
 				return errors.New("crash")
@@ -314,13 +314,13 @@ func TestApplyConvergesAfterACrashAtEveryChange(t *testing.T) {
 			return nil
 		}), differences)
 		_ = crashed.Apply(t.Context(), hosttest.Settings("_all", "hard", "filer1", "nconnect=4"))
-		if got := hosttest.Read(t, dir, DropIn); !slices.Contains([]string{before, render(hosttest.Settings("_all", "hard", "filer1", "nconnect=4"))}, got) {
+		if got := hosttest.ReadFile(t, dir, DropIn); !slices.Contains([]string{before, renderDropIn(hosttest.Settings("_all", "hard", "filer1", "nconnect=4"))}, got) {
 			t.Errorf("crash at change %d left %q", n, got)
 		}
 		s := New(fs, differences)
 		apply(t, s, "_all", "hard", "filer1", "nconnect=4")
 		expect(t, s, "filer1", "nconnect=4", host.InSync)
-		if got := hosttest.Tree(t, dir, directory); len(got) != 1 {
+		if got := hosttest.ReadTree(t, dir, directory); len(got) != 1 {
 			t.Errorf("crash at change %d left %v", n, got)
 		}
 		if count < n {

@@ -20,16 +20,16 @@ const (
 	header = "# Written by storage-client-node-agent. What is changed here is overwritten.\n"
 )
 
-// keeper is who brings a window to later mounts. The agent does so in any case, within seconds.
-type keeper int
+// valueSource is who brings a window to later mounts. The agent does so in any case, within seconds.
+type valueSource int
 
 const (
-	byAgent keeper = iota
+	byAgent valueSource = iota
 	byNFSUtils
 	byUdev
 )
 
-func (k keeper) says() string {
+func (k valueSource) describeSource() string {
 	switch k {
 	case byNFSUtils:
 		return "from " + NFSConf
@@ -40,9 +40,9 @@ func (k keeper) says() string {
 	}
 }
 
-// keeperOf tells who can know the type of a new mount. When udev hears of a new window, the mount table does not
+// sourceOf tells who can know the type of a new mount. When udev hears of a new window, the mount table does not
 // show the mount yet: only nfs-utils waits for it. Disks have theirs before anything on them is mounted.
-func keeperOf(fsType string) keeper {
+func sourceOf(fsType string) valueSource {
 	switch fsType {
 	case "nfs", "nfs4":
 		return byNFSUtils
@@ -53,42 +53,42 @@ func keeperOf(fsType string) keeper {
 	}
 }
 
-func (s *Subject) keeper(fsType string) keeper {
-	k := keeperOf(fsType)
+func (s *Subject) sourceOf(fsType string) valueSource {
+	k := sourceOf(fsType)
 	if k == byNFSUtils && !s.fs.Exists(nfsrahead) {
 		return byAgent
 	}
 	return k
 }
 
-// files are the lines of our files, by keeper and type.
-type files map[keeper]map[string]string
+// files are the lines of our files, by source and type.
+type files map[valueSource]map[string]string
 
-// lost says that a later mount would not get the value; empty where it would.
-func (f files) lost(k keeper, fsType, size string) string {
+// whyLost says that a later mount would not get the value; empty where it would.
+func (f files) whyLost(k valueSource, fsType, size string) string {
 	if k == byAgent || f[k][fsType] == size {
 		return ""
 	}
-	return fmt.Sprintf("later mounts would have another one: not in %s", strings.TrimPrefix(k.says(), "from "))
+	return fmt.Sprintf("later mounts would get another value: not in %s", strings.TrimPrefix(k.describeSource(), "from "))
 }
 
-var fileOf = map[keeper]string{byNFSUtils: NFSConf, byUdev: UdevRule}
+var fileOf = map[valueSource]string{byNFSUtils: NFSConf, byUdev: UdevRule}
 
-func line(k keeper, fsType, size string) string {
+func renderLine(k valueSource, fsType, size string) string {
 	if k == byNFSUtils {
 		return fsType + "=" + size + "\n"
 	}
 	return fmt.Sprintf("ACTION==\"add\", SUBSYSTEM==\"bdi\", KERNEL==\"%s-[0-9]*\", ATTR{read_ahead_kb}=\"%s\"\n", fsType, size)
 }
 
-func render(k keeper, sizes map[string]string) string {
+func renderFile(k valueSource, sizes map[string]string) string {
 	var b strings.Builder
 	b.WriteString(header)
 	if k == byNFSUtils {
 		b.WriteString("[nfsrahead]\n")
 	}
 	for _, fsType := range slices.Sorted(maps.Keys(sizes)) {
-		b.WriteString(line(k, fsType, sizes[fsType]))
+		b.WriteString(renderLine(k, fsType, sizes[fsType]))
 	}
 	return b.String()
 }
@@ -102,7 +102,7 @@ func (s *Subject) readFiles() files {
 			continue
 		}
 		for text := range strings.Lines(string(data)) {
-			if fsType, size := parse(k, text); fsType != "" && line(k, fsType, size) == text {
+			if fsType, size := parseLine(k, text); fsType != "" && renderLine(k, fsType, size) == text {
 				kept[k][fsType] = size
 			}
 		}
@@ -110,7 +110,7 @@ func (s *Subject) readFiles() files {
 	return kept
 }
 
-func parse(k keeper, text string) (fsType, size string) {
+func parseLine(k valueSource, text string) (fsType, size string) {
 	if k == byNFSUtils {
 		fsType, size, _ = strings.Cut(strings.TrimSpace(text), "=")
 		return fsType, size
@@ -126,16 +126,16 @@ func parse(k keeper, text string) (fsType, size string) {
 func (s *Subject) writeFiles(wanted map[string]string) error {
 	sizes := files{byNFSUtils: {}, byUdev: {}}
 	for fsType, size := range wanted {
-		if k := s.keeper(fsType); k != byAgent {
+		if k := s.sourceOf(fsType); k != byAgent {
 			sizes[k][fsType] = size
 		}
 	}
-	for _, k := range []keeper{byNFSUtils, byUdev} {
+	for _, k := range []valueSource{byNFSUtils, byUdev} {
 		text := ""
 		if len(sizes[k]) > 0 {
-			text = render(k, sizes[k])
+			text = renderFile(k, sizes[k])
 		}
-		if err := s.fs.Keep(fileOf[k], text); err != nil {
+		if err := s.fs.KeepFile(fileOf[k], text); err != nil {
 			return err
 		}
 	}

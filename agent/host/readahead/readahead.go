@@ -15,6 +15,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/mounts"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // Name is the subject's part of a setting's key.
@@ -70,7 +71,7 @@ func (s *Subject) Name() string { return Name }
 // Original implements host.Subject. It is what the mounts of the type have; where they differ, what most have, and
 // after it the others one by one. Without a mount there is none.
 func (s *Subject) Original(_ context.Context, name string) (host.Original, error) {
-	values, err := s.read(name)
+	values, err := s.readWindows(name)
 	if err != nil {
 		return host.Original{}, err
 	}
@@ -80,12 +81,12 @@ func (s *Subject) Original(_ context.Context, name string) (host.Original, error
 	if len(values) == 0 {
 		return host.Original{}, nil
 	}
-	return host.Original{Present: true, Value: encode(values)}, nil
+	return host.Original{Present: true, Value: encodeWindows(values)}, nil
 }
 
 // addOwned adds what the windows of volumes go back to: with the setting of the type gone, the volume's own may be too.
 func (s *Subject) addOwned(values map[string]string, fsType string) error {
-	owned, err := s.owned()
+	owned, err := s.volumeWindows()
 	if err != nil || len(owned) == 0 {
 		return err
 	}
@@ -98,7 +99,7 @@ func (s *Subject) addOwned(values map[string]string, fsType string) error {
 		if !isOwned {
 			continue
 		}
-		before := s.volumes.before(VolumesName+"/"+volume, fsType, file)
+		before := s.volumes.windowBefore(VolumesName+"/"+volume, fsType, file)
 		if before == "" {
 			if before, err = s.kernel.ReadValue(file); err != nil {
 				continue
@@ -109,11 +110,11 @@ func (s *Subject) addOwned(values map[string]string, fsType string) error {
 	return nil
 }
 
-// take remembers what is asked for.
-func (s *Subject) take(desired []host.Setting) {
+// setDesired remembers what is asked for.
+func (s *Subject) setDesired(desired []host.Setting) {
 	s.wanted = map[string]string{}
 	for _, setting := range desired {
-		if check(setting) == nil {
+		if checkSetting(setting) == nil {
 			s.wanted[setting.Name] = setting.Value
 		}
 	}
@@ -122,14 +123,14 @@ func (s *Subject) take(desired []host.Setting) {
 // Apply implements host.Subject.
 func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 	s.failed = map[string]string{}
-	s.take(desired)
+	s.setDesired(desired)
 	wanted := s.wanted
 	if s.fileErr = s.writeFiles(wanted); s.fileErr != nil {
 		return s.fileErr
 	}
 	for _, fsType := range slices.Sorted(maps.Keys(wanted)) {
 		s.applied[fsType] = wanted[fsType]
-		if err := s.set(fsType, wanted[fsType], func(string) bool { return true }); err != nil {
+		if err := s.setWindows(fsType, wanted[fsType], func(string) bool { return true }); err != nil {
 			s.failed[fsType] = err.Error()
 		}
 	}
@@ -138,20 +139,20 @@ func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 
 // FollowMounts implements host.MountFollower.
 func (s *Subject) FollowMounts(_ context.Context, desired []host.Setting) {
-	s.take(desired)
+	s.setDesired(desired)
 	for _, setting := range desired {
-		if check(setting) != nil {
+		if checkSetting(setting) != nil {
 			continue
 		}
-		if err := s.set(setting.Name, setting.Value, func(file string) bool { return !s.known[file] }); err != nil {
+		if err := s.setWindows(setting.Name, setting.Value, func(file string) bool { return !s.known[file] }); err != nil {
 			s.failed[setting.Name] = err.Error()
 		}
 	}
 }
 
-// set writes the window of those mounts of a type that are chosen, where it is not the wanted one already.
-func (s *Subject) set(fsType, wanted string, chosen func(file string) bool) error {
-	files, err := s.windows(fsType)
+// setWindows writes the window of those mounts of a type that are chosen, where it is not the wanted one already.
+func (s *Subject) setWindows(fsType, wanted string, chosen func(file string) bool) error {
+	files, err := s.windowFiles(fsType)
 	if err != nil {
 		return err
 	}
@@ -159,7 +160,7 @@ func (s *Subject) set(fsType, wanted string, chosen func(file string) bool) erro
 		if !chosen(file) {
 			continue
 		}
-		if err := s.write(file, wanted); err != nil {
+		if err := s.writeWindow(file, wanted); err != nil {
 			return err
 		}
 		s.known[file] = true
@@ -169,10 +170,10 @@ func (s *Subject) set(fsType, wanted string, chosen func(file string) bool) erro
 	return nil
 }
 
-// write writes one window and reads it back. One that is gone by then was unmounted.
-func (s *Subject) write(file, wanted string) error {
+// writeWindow writes one window and reads it back. One that is gone by then was unmounted.
+func (s *Subject) writeWindow(file, wanted string) error {
 	value, err := s.kernel.ReadValue(file)
-	if err != nil && !s.fs.Exists(file) || err == nil && value == granted(wanted) {
+	if err != nil && !s.fs.Exists(file) || err == nil && value == grantedSize(wanted) {
 		return nil
 	}
 	if err := s.kernel.WriteValue(file, wanted); err != nil {
@@ -182,57 +183,57 @@ func (s *Subject) write(file, wanted string) error {
 		return fmt.Errorf("the kernel refuses %q: %w", wanted, err)
 	}
 	value, err = s.kernel.ReadValue(file)
-	if err == nil && value != granted(wanted) && value != wanted {
-		return fmt.Errorf("the kernel made %q of %q", value, wanted)
+	if err == nil && value != grantedSize(wanted) && value != wanted {
+		return fmt.Errorf("the kernel set %q instead of %q", value, wanted)
 	}
 	return err
 }
 
 // Observe implements host.Subject. Observed is the smallest window of all mounts of the type.
 func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Observation {
-	s.take(desired)
+	s.setDesired(desired)
 	kept := s.readFiles()
 	observations := make([]host.Observation, 0, len(desired))
 	for _, setting := range desired {
 		o := host.Observation{Name: setting.Name, Desired: setting.Value, Effect: host.Live}
-		if err := check(setting); err != nil {
+		if err := checkSetting(setting); err != nil {
 			o.State, o.Message = host.Failed, err.Error()
 		} else {
-			s.observe(&o, kept)
+			s.observeSetting(&o, kept)
 		}
 		observations = append(observations, o)
 	}
 	return observations
 }
 
-func (s *Subject) observe(o *host.Observation, kept files) {
-	values, err := s.read(o.Name)
+func (s *Subject) observeSetting(o *host.Observation, kept files) {
+	values, err := s.readWindows(o.Name)
 	if err != nil {
 		o.State, o.Message = host.Failed, err.Error()
 		return
 	}
 	var others []string
 	for file, value := range values {
-		if o.Observed == "" || number(value) < number(o.Observed) {
+		if o.Observed == "" || parseNumber(value) < parseNumber(o.Observed) {
 			o.Observed = value
 		}
-		if value != granted(o.Desired) && value != o.Desired {
-			others = append(others, id(file)+" has "+value)
+		if value != grantedSize(o.Desired) && value != o.Desired {
+			others = append(others, windowID(file)+" has "+value)
 		}
 	}
-	lost := kept.lost(s.keeper(o.Name), o.Name, o.Desired)
+	lost := kept.whyLost(s.sourceOf(o.Name), o.Name, o.Desired)
 	switch {
 	case len(others) > 0 && s.failed[o.Name] != "":
 		o.State, o.Message = host.Failed, s.failed[o.Name]
 	case len(others) > 0:
-		o.State, o.Message = host.Drifted, host.Names(others)
+		o.State, o.Message = host.Drifted, host.ListNames(others)
 	case lost != "" && s.fileErr != nil:
 		o.State, o.Message = host.Failed, lost+": "+s.fileErr.Error()
 	case lost != "":
 		o.State, o.Message = host.Drifted, lost
 	case len(values) == 0:
 		o.State, o.Effect = host.Pending, host.NextMount
-		o.Message = "nothing of this type is mounted, but for volumes with a window of their own; later mounts get it " + s.keeper(o.Name).says()
+		o.Message = "no mount of this type yet, except volumes with a window of their own; later mounts get it " + s.sourceOf(o.Name).describeSource()
 	case o.Observed != o.Desired:
 		o.State, o.Message = host.InSync, "the kernel rounds it down to whole pages"
 	default:
@@ -241,12 +242,12 @@ func (s *Subject) observe(o *host.Observation, kept files) {
 }
 
 // Restore implements host.Subject. Mounts that were made since then and whose original nobody knows keep their window
-// until they are mounted anew.
+// until they are mounted again.
 func (s *Subject) Restore(_ context.Context, originals map[string]host.Original) []host.Observation {
 	observations := make([]host.Observation, 0, len(originals))
 	for _, name := range slices.Sorted(maps.Keys(originals)) {
 		o := host.Observation{Name: name, Desired: originals[name].Value, Effect: host.Live}
-		if err := s.restore(&o, originals[name]); err != nil {
+		if err := s.restoreType(&o, originals[name]); err != nil {
 			o.State, o.Message = host.Failed, err.Error()
 		}
 		observations = append(observations, o)
@@ -254,28 +255,28 @@ func (s *Subject) Restore(_ context.Context, originals map[string]host.Original)
 	return observations
 }
 
-func (s *Subject) restore(o *host.Observation, original host.Original) error {
-	common, single := decode(original.Value)
-	if !original.Present && keeperOf(o.Name) == byNFSUtils {
+func (s *Subject) restoreType(o *host.Observation, original host.Original) error {
+	common, single := decodeWindows(original.Value)
+	if !original.Present && sourceOf(o.Name) == byNFSUtils {
 		common = kernelDefault
 	}
-	found, err := s.windows(o.Name)
+	found, err := s.windowFiles(o.Name)
 	if err != nil {
 		return err
 	}
 	left := 0
 	for _, file := range found {
-		back, ok := single[id(file)]
+		back, ok := single[windowID(file)]
 		if !ok {
 			back = common
 		}
 		value, err := s.kernel.ReadValue(file)
 		switch {
 		case back != "":
-			if err := s.write(file, back); err != nil {
+			if err := s.writeWindow(file, back); err != nil {
 				return err
 			}
-		case err == nil && value == granted(s.applied[o.Name]):
+		case err == nil && value == grantedSize(s.applied[o.Name]):
 			left++
 		}
 		delete(s.known, file)
@@ -283,14 +284,14 @@ func (s *Subject) restore(o *host.Observation, original host.Original) error {
 	o.State = host.InSync
 	if left > 0 {
 		o.State, o.Effect = host.Pending, host.NextMount
-		o.Message = fmt.Sprintf("%d mounts were made since then and keep the window until they are mounted anew", left)
+		o.Message = text.Count(left, "newer mount") + ": the window stays until the next mount"
 	}
 	return nil
 }
 
-// read returns the windows of all mounts of a type, by file.
-func (s *Subject) read(fsType string) (map[string]string, error) {
-	found, err := s.windows(fsType)
+// readWindows returns the windows of all mounts of a type, by file.
+func (s *Subject) readWindows(fsType string) (map[string]string, error) {
+	found, err := s.windowFiles(fsType)
 	if err != nil {
 		return nil, err
 	}
@@ -308,9 +309,9 @@ func (s *Subject) read(fsType string) (map[string]string, error) {
 	return values, nil
 }
 
-// windows are the files that hold the windows of the mounts of a type, but for those that volumes decide about.
-func (s *Subject) windows(fsType string) ([]string, error) {
-	owned, err := s.owned()
+// windowFiles are the files that hold the windows of the mounts of a type, but for those that volumes decide about.
+func (s *Subject) windowFiles(fsType string) ([]string, error) {
+	owned, err := s.volumeWindows()
 	if err != nil {
 		return nil, err
 	}
@@ -318,11 +319,11 @@ func (s *Subject) windows(fsType string) ([]string, error) {
 	return slices.DeleteFunc(all, func(file string) bool { return owned[file] != "" }), err
 }
 
-func (s *Subject) owned() (map[string]string, error) {
+func (s *Subject) volumeWindows() (map[string]string, error) {
 	if s.volumes == nil {
 		return nil, nil
 	}
-	return s.volumes.owned()
+	return s.volumes.volumeWindows()
 }
 
 // allWindows are the files that hold the windows of the mounts of a type, each once. NFS names a window by the
@@ -338,7 +339,7 @@ func (s *Subject) allWindows(fsType string) ([]string, error) {
 		if entry.FSType != fsType {
 			continue
 		}
-		if file := s.window(entry.Device); file != "" {
+		if file := s.windowFile(entry.Device); file != "" {
 			found = append(found, file)
 		}
 	}
@@ -358,7 +359,7 @@ const (
 	windowFile = "read_ahead_kb"
 )
 
-func (s *Subject) window(device string) string {
+func (s *Subject) windowFile(device string) string {
 	if file := path.Join(bdiDir, device, windowFile); s.fs.Exists(file) {
 		return file
 	}
@@ -372,26 +373,26 @@ func (s *Subject) window(device string) string {
 	return ""
 }
 
-func check(setting host.Setting) error {
+func checkSetting(setting host.Setting) error {
 	if !fsTypeBytes.MatchString(setting.Name) || !sizeBytes.MatchString(setting.Value) {
-		return fmt.Errorf("read-ahead %s=%q: not a file system type and a number of KiB", setting.Name, setting.Value)
+		return fmt.Errorf("read-ahead %s=%q: must be a file system type and a number of KiB", setting.Name, setting.Value)
 	}
 	return nil
 }
 
-// granted is what the kernel makes of a window: it counts in pages.
-func granted(wanted string) string {
+// grantedSize is what the kernel makes of a window: it counts in pages.
+func grantedSize(wanted string) string {
 	page := os.Getpagesize() >> 10
-	return strconv.Itoa(number(wanted) / page * page)
+	return strconv.Itoa(parseNumber(wanted) / page * page)
 }
 
-func number(text string) int {
-	n, _ := strconv.Atoi(text)
+func parseNumber(value string) int {
+	n, _ := strconv.Atoi(value)
 	return n
 }
 
-// id names a window in messages and in the journal.
-func id(file string) string {
+// windowID names a window in messages and in the journal.
+func windowID(file string) string {
 	dir := path.Dir(file)
 	if path.Base(dir) == "queue" {
 		dir = path.Dir(dir)
@@ -399,8 +400,8 @@ func id(file string) string {
 	return path.Base(dir)
 }
 
-// encode writes what most windows have, and then those that have something else.
-func encode(values map[string]string) string {
+// encodeWindows writes what most windows have, and then those that have something else.
+func encodeWindows(values map[string]string) string {
 	count := map[string]int{}
 	for _, value := range values {
 		count[value]++
@@ -409,15 +410,15 @@ func encode(values map[string]string) string {
 	words := []string{common}
 	for _, file := range slices.Sorted(maps.Keys(values)) {
 		if values[file] != common {
-			words = append(words, id(file)+"="+values[file])
+			words = append(words, windowID(file)+"="+values[file])
 		}
 	}
 	return strings.Join(words, " ")
 }
 
-func decode(text string) (common string, single map[string]string) {
+func decodeWindows(encoded string) (common string, single map[string]string) {
 	single = map[string]string{}
-	for i, word := range strings.Fields(text) {
+	for i, word := range strings.Fields(encoded) {
 		name, value, found := strings.Cut(word, "=")
 		switch {
 		case found:

@@ -31,14 +31,14 @@ func bdi(id string) string { return "/sys/class/bdi/" + id + "/read_ahead_kb" }
 
 func machine(t *testing.T) (string, host.FS) {
 	t.Helper()
-	dir, fs := hosttest.Open(t, "debian-12")
-	hosttest.Write(t, dir, "/proc/1/mountinfo", mountinfo)
-	hosttest.Write(t, dir, nfsrahead, "")
+	dir, fs := hosttest.OpenHost(t, "debian-12")
+	hosttest.WriteFile(t, dir, "/proc/1/mountinfo", mountinfo)
+	hosttest.WriteFile(t, dir, nfsrahead, "")
 	for id, value := range map[string]string{"0:52": "128", "0:53": "128", "0:54": "512", "cifs-7": "4096", "9:0": "256", "8:0": "128"} {
-		hosttest.Write(t, dir, bdi(id), value+"\n")
+		hosttest.WriteFile(t, dir, bdi(id), value+"\n")
 	}
-	hosttest.Write(t, dir, "/sys/devices/sdb/queue/read_ahead_kb", "128\n")
-	hosttest.Write(t, dir, "/sys/devices/sdb/sdb1/partition", "1\n")
+	hosttest.WriteFile(t, dir, "/sys/devices/sdb/queue/read_ahead_kb", "128\n")
+	hosttest.WriteFile(t, dir, "/sys/devices/sdb/sdb1/partition", "1\n")
 	if err := os.MkdirAll(filepath.Join(dir, "/sys/dev/block"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -60,13 +60,13 @@ func apply(t *testing.T, s *Subject, pairs ...string) {
 func expect(t *testing.T, s *Subject, name, value string, state host.State, parts ...string) host.Observation {
 	t.Helper()
 	got := hosttest.Observe(t, s, name, value)
-	hosttest.Expect(t, got, state, parts...)
+	hosttest.ExpectState(t, got, state, parts...)
 	return got
 }
 
 func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
-	return hosttest.Tree(t, dir, "/sys", "/etc")
+	return hosttest.ReadTree(t, dir, "/sys", "/etc")
 }
 
 func TestEveryMountOfTheTypeHasTheWindowAndOthersHaveNot(t *testing.T) {
@@ -100,7 +100,7 @@ func TestWhatIsObservedIsTheSmallestWindow(t *testing.T) {
 	dir, fs := machine(t)
 	s := subject(fs)
 	apply(t, s, "nfs4", "15360")
-	hosttest.Write(t, dir, bdi("0:53"), "64\n")
+	hosttest.WriteFile(t, dir, bdi("0:53"), "64\n")
 	if got := expect(t, s, "nfs4", "15360", host.Drifted, "0:53 has 64"); got.Observed != "64" {
 		t.Errorf("observed %q", got.Observed)
 	}
@@ -118,7 +118,7 @@ func TestWithoutAMountItWaitsForTheNextOne(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			dir, fs := machine(t)
-			hosttest.Write(t, dir, "/proc/1/mountinfo", strings.SplitAfter(mountinfo, "\n")[0])
+			hosttest.WriteFile(t, dir, "/proc/1/mountinfo", strings.SplitAfter(mountinfo, "\n")[0])
 			for _, gone := range []string{test.without, "/sys/class/bdi/cifs-7"} {
 				if gone != "" {
 					if err := os.RemoveAll(filepath.Join(dir, gone)); err != nil {
@@ -142,14 +142,14 @@ func TestNewMountsAreFollowedAndDriftIsNot(t *testing.T) {
 	dir, fs := machine(t)
 	s := subject(fs)
 	apply(t, s, "nfs4", "15360")
-	hosttest.Write(t, dir, "/proc/1/mountinfo", mountinfo+"50 24 0:70 / /mnt/new rw - nfs4 filer:/n rw\n")
-	hosttest.Write(t, dir, bdi("0:70"), "128\n")
-	hosttest.Write(t, dir, bdi("0:52"), "64\n")
+	hosttest.WriteFile(t, dir, "/proc/1/mountinfo", mountinfo+"50 24 0:70 / /mnt/new rw - nfs4 filer:/n rw\n")
+	hosttest.WriteFile(t, dir, bdi("0:70"), "128\n")
+	hosttest.WriteFile(t, dir, bdi("0:52"), "64\n")
 	s.FollowMounts(t.Context(), hosttest.Settings("nfs4", "15360"))
-	if got := hosttest.Read(t, dir, bdi("0:70")); got != "15360\n" {
+	if got := hosttest.ReadFile(t, dir, bdi("0:70")); got != "15360\n" {
 		t.Errorf("the new mount has %q", got)
 	}
-	if got := hosttest.Read(t, dir, bdi("0:52")); got != "64\n" {
+	if got := hosttest.ReadFile(t, dir, bdi("0:52")); got != "64\n" {
 		t.Errorf("drift was healed: %q", got)
 	}
 }
@@ -167,7 +167,7 @@ func TestAMountThatComesAgainWithTheSameNumberIsFollowed(t *testing.T) {
 	apply(t, s, "nfs4", "15360")
 	unmount(t, dir, "0:53")
 	s.FollowMounts(t.Context(), hosttest.Settings("nfs4", "15360"))
-	hosttest.Write(t, dir, bdi("0:53"), "128\n")
+	hosttest.WriteFile(t, dir, bdi("0:53"), "128\n")
 	s.FollowMounts(t.Context(), hosttest.Settings("nfs4", "15360"))
 	expect(t, s, "nfs4", "15360", host.InSync)
 }
@@ -234,7 +234,7 @@ func TestAFileOfOursThatSaysOtherwiseIsDrift(t *testing.T) {
 			s := subject(fs)
 			pairs := map[string]string{"nfs4": "15360", "cifs": "8192"}
 			apply(t, s, "nfs4", pairs["nfs4"], "cifs", pairs["cifs"])
-			hosttest.Write(t, dir, test.file, header+test.data)
+			hosttest.WriteFile(t, dir, test.file, header+test.data)
 			expect(t, s, test.fsType, pairs[test.fsType], host.Drifted, test.file)
 			apply(t, s, "nfs4", pairs["nfs4"], "cifs", pairs["cifs"])
 			expect(t, s, test.fsType, pairs[test.fsType], host.InSync)
@@ -254,10 +254,10 @@ func TestAFileThatCannotBeWrittenIsFailed(t *testing.T) {
 		t.Error("Apply went well")
 	}
 	for _, id := range []string{"0:52", "0:53"} {
-		if got := hosttest.Read(t, dir, bdi(id)); got != "128\n" {
+		if got := hosttest.ReadFile(t, dir, bdi(id)); got != "128\n" {
 			t.Errorf("%s has %q before our file has it", id, got)
 		}
-		hosttest.Write(t, dir, bdi(id), "15360\n")
+		hosttest.WriteFile(t, dir, bdi(id), "15360\n")
 	}
 	expect(t, s, "nfs4", "15360", host.Failed, NFSConf, "no space left")
 }
@@ -267,7 +267,7 @@ func TestTheKernelRoundsDownToPages(t *testing.T) {
 	s := subject(fs)
 	s.kernel = rounding{fs}
 	apply(t, s, "nfs4", "15361")
-	if got := hosttest.Read(t, dir, bdi("0:52")); got != "15360\n" {
+	if got := hosttest.ReadFile(t, dir, bdi("0:52")); got != "15360\n" {
 		t.Fatalf("window %q", got)
 	}
 	expect(t, s, "nfs4", "15361", host.InSync, "whole pages")
@@ -275,14 +275,16 @@ func TestTheKernelRoundsDownToPages(t *testing.T) {
 
 type rounding struct{ host.FS }
 
-func (r rounding) WriteValue(name, value string) error { return r.FS.WriteValue(name, granted(value)) }
+func (r rounding) WriteValue(name, value string) error {
+	return r.FS.WriteValue(name, grantedSize(value))
+}
 
 func TestAWindowThatTheKernelMakesAnotherOfIsFailed(t *testing.T) {
 	_, fs := machine(t)
 	s := subject(fs)
 	s.kernel = stubborn{fs}
 	apply(t, s, "nfs4", "15360")
-	expect(t, s, "nfs4", "15360", host.Failed, `made "64" of "15360"`)
+	expect(t, s, "nfs4", "15360", host.Failed, `set "64" instead of "15360"`)
 }
 
 type stubborn struct{ host.FS }
@@ -317,8 +319,8 @@ func TestWhatIsNoTypeOrSizeIsRefused(t *testing.T) {
 
 func TestRestoreEqualsBefore(t *testing.T) {
 	dir, fs := machine(t)
-	hosttest.Write(t, dir, "/proc/1/mountinfo", mountinfo+"50 24 0:71 / /mnt/own rw - nfs4 filer:/o rw\n")
-	hosttest.Write(t, dir, bdi("0:71"), "2048\n")
+	hosttest.WriteFile(t, dir, "/proc/1/mountinfo", mountinfo+"50 24 0:71 / /mnt/own rw - nfs4 filer:/o rw\n")
+	hosttest.WriteFile(t, dir, bdi("0:71"), "2048\n")
 	before := tree(t, dir)
 	s := subject(fs)
 	originals := map[string]host.Original{}
@@ -347,11 +349,11 @@ func TestRestoreEqualsBefore(t *testing.T) {
 
 func TestDisksGoBackToWhatEachHad(t *testing.T) {
 	dir, fs := machine(t)
-	hosttest.Write(t, dir, "/proc/1/mountinfo", mountinfo+
+	hosttest.WriteFile(t, dir, "/proc/1/mountinfo", mountinfo+
 		"50 24 9:1 / /mnt/raid1 rw - xfs /dev/md1 rw\n51 24 8:33 / /mnt/part2 rw - xfs /dev/sdc1 rw\n")
-	hosttest.Write(t, dir, bdi("9:1"), "256\n")
-	hosttest.Write(t, dir, "/sys/devices/sdc/queue/read_ahead_kb", "512\n")
-	hosttest.Write(t, dir, "/sys/devices/sdc/sdc1/partition", "1\n")
+	hosttest.WriteFile(t, dir, bdi("9:1"), "256\n")
+	hosttest.WriteFile(t, dir, "/sys/devices/sdc/queue/read_ahead_kb", "512\n")
+	hosttest.WriteFile(t, dir, "/sys/devices/sdc/sdc1/partition", "1\n")
 	if err := os.Symlink("../../devices/sdc/sdc1", filepath.Join(dir, "/sys/dev/block/8:33")); err != nil {
 		t.Fatal(err)
 	}
@@ -378,10 +380,10 @@ func TestMountsWhoseOriginalIsNotKnown(t *testing.T) {
 	if back[0].Name != "cifs" || back[0].State != host.Pending || back[0].Effect != host.NextMount {
 		t.Errorf("SMB: %+v", back[0])
 	}
-	if back[1].State != host.InSync || hosttest.Read(t, dir, bdi("0:54")) != "128\n" {
+	if back[1].State != host.InSync || hosttest.ReadFile(t, dir, bdi("0:54")) != "128\n" {
 		t.Errorf("NFS: %+v, want the kernel's own window", back[1])
 	}
-	hosttest.Write(t, dir, bdi("cifs-7"), "4096\n")
+	hosttest.WriteFile(t, dir, bdi("cifs-7"), "4096\n")
 	if back = s.Restore(t.Context(), map[string]host.Original{"cifs": {}}); back[0].State != host.InSync {
 		t.Errorf("mounted anew: %+v", back[0])
 	}
@@ -402,7 +404,7 @@ func TestApplyConvergesAfterACrashAtEveryChange(t *testing.T) {
 		apply(t, s, "nfs4", "15360", "cifs", "8192")
 		expect(t, s, "nfs4", "15360", host.InSync)
 		expect(t, s, "cifs", "8192", host.InSync)
-		if got := hosttest.Tree(t, dir, "/etc/udev", "/etc/nfs.conf.d"); len(got) != 2 {
+		if got := hosttest.ReadTree(t, dir, "/etc/udev", "/etc/nfs.conf.d"); len(got) != 2 {
 			t.Errorf("crash at change %d left %v", n, got)
 		}
 		if count < n {

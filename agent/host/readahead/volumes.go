@@ -50,7 +50,7 @@ func (v *Volumes) Original(_ context.Context, name string) (host.Original, error
 	}
 	values := map[string]string{}
 	for _, entry := range all {
-		file := v.types.window(entry.Device)
+		file := v.types.windowFile(entry.Device)
 		if entry.Volume != name || file == "" {
 			continue
 		}
@@ -58,7 +58,7 @@ func (v *Volumes) Original(_ context.Context, name string) (host.Original, error
 		if err != nil {
 			continue
 		}
-		if before := v.before(Name+"/"+entry.FSType, entry.FSType, file); before != "" {
+		if before := v.windowBefore(Name+"/"+entry.FSType, entry.FSType, file); before != "" {
 			value = before
 		}
 		values[file] = value
@@ -66,11 +66,11 @@ func (v *Volumes) Original(_ context.Context, name string) (host.Original, error
 	if len(values) == 0 {
 		return host.Original{}, nil
 	}
-	return host.Original{Present: true, Value: encode(values)}, nil
+	return host.Original{Present: true, Value: encodeWindows(values)}, nil
 }
 
-// before is what a window had before a setting that the journal holds, empty where it holds none or nobody knows.
-func (v *Volumes) before(key, fsType, file string) string {
+// windowBefore is what a window had before a setting that the journal holds, empty where it holds none or nobody knows.
+func (v *Volumes) windowBefore(key, fsType, file string) string {
 	original, held := v.journalled(key)
 	if !held {
 		return ""
@@ -80,11 +80,11 @@ func (v *Volumes) before(key, fsType, file string) string {
 
 // originalOf is what a window goes back to. An NFS mount that is younger than the original goes back to the kernel's own.
 func originalOf(original host.Original, fsType, file string) string {
-	common, single := decode(original.Value)
-	if value, known := single[id(file)]; known {
+	common, single := decodeWindows(original.Value)
+	if value, known := single[windowID(file)]; known {
 		return value
 	}
-	if !original.Present && keeperOf(fsType) == byNFSUtils {
+	if !original.Present && sourceOf(fsType) == byNFSUtils {
 		return kernelDefault
 	}
 	return common
@@ -93,18 +93,18 @@ func originalOf(original host.Original, fsType, file string) string {
 // Apply implements host.Subject.
 func (v *Volumes) Apply(_ context.Context, desired []host.Setting) error {
 	v.failed = map[string]string{}
-	v.take(desired)
-	v.set(func(string) bool { return true })
+	v.setDesired(desired)
+	v.setWindows(func(string) bool { return true })
 	return nil
 }
 
 // FollowMounts implements host.MountFollower.
 func (v *Volumes) FollowMounts(_ context.Context, desired []host.Setting) {
-	v.take(desired)
-	v.set(func(file string) bool { return !v.known[file] })
+	v.setDesired(desired)
+	v.setWindows(func(file string) bool { return !v.known[file] })
 }
 
-func (v *Volumes) take(desired []host.Setting) {
+func (v *Volumes) setDesired(desired []host.Setting) {
 	v.wanted = map[string]string{}
 	for _, setting := range desired {
 		if sizeBytes.MatchString(setting.Value) {
@@ -113,8 +113,8 @@ func (v *Volumes) take(desired []host.Setting) {
 	}
 }
 
-func (v *Volumes) set(chosen func(file string) bool) {
-	owned, err := v.owned()
+func (v *Volumes) setWindows(chosen func(file string) bool) {
+	owned, err := v.volumeWindows()
 	if err != nil {
 		for volume := range v.wanted {
 			v.failed[volume] = err.Error()
@@ -125,7 +125,7 @@ func (v *Volumes) set(chosen func(file string) bool) {
 		if !chosen(file) {
 			continue
 		}
-		if err := v.types.write(file, v.wanted[owned[file]]); err != nil {
+		if err := v.types.writeWindow(file, v.wanted[owned[file]]); err != nil {
 			v.failed[owned[file]] = err.Error()
 			continue
 		}
@@ -135,9 +135,9 @@ func (v *Volumes) set(chosen func(file string) bool) {
 	maps.DeleteFunc(v.known, func(file string, _ bool) bool { return !v.types.fs.Exists(file) })
 }
 
-// owned are the windows that volumes decide about, with the volume of each. Where volumes share one, as those of one
+// volumeWindows are the windows that volumes decide about, with the volume of each. Where volumes share one, as those of one
 // export do, it is that of the first by name.
-func (v *Volumes) owned() (map[string]string, error) {
+func (v *Volumes) volumeWindows() (map[string]string, error) {
 	owned := map[string]string{}
 	if len(v.wanted) == 0 {
 		return owned, nil
@@ -147,7 +147,7 @@ func (v *Volumes) owned() (map[string]string, error) {
 		return nil, err
 	}
 	for _, entry := range all {
-		file := v.types.window(entry.Device)
+		file := v.types.windowFile(entry.Device)
 		if v.wanted[entry.Volume] == "" || file == "" {
 			continue
 		}
@@ -160,9 +160,9 @@ func (v *Volumes) owned() (map[string]string, error) {
 
 // Observe implements host.Subject. Observed is the smallest window of the volume's mounts.
 func (v *Volumes) Observe(_ context.Context, desired []host.Setting) []host.Observation {
-	v.take(desired)
+	v.setDesired(desired)
 	all, err := v.entries()
-	owned, ownedErr := v.owned()
+	owned, ownedErr := v.volumeWindows()
 	observations := make([]host.Observation, 0, len(desired))
 	for _, setting := range desired {
 		o := host.Observation{Name: setting.Name, Desired: setting.Value, Effect: host.Live}
@@ -174,14 +174,14 @@ func (v *Volumes) Observe(_ context.Context, desired []host.Setting) []host.Obse
 		case ownedErr != nil:
 			o.State, o.Message = host.Failed, ownedErr.Error()
 		default:
-			v.observe(&o, all, owned)
+			v.observeVolume(&o, all, owned)
 		}
 		observations = append(observations, o)
 	}
 	return observations
 }
 
-func (v *Volumes) observe(o *host.Observation, all []mounts.VolumeEntry, owned map[string]string) {
+func (v *Volumes) observeVolume(o *host.Observation, all []mounts.VolumeEntry, owned map[string]string) {
 	mounted, windows, other := 0, 0, ""
 	var differ []string
 	for _, entry := range all {
@@ -189,7 +189,7 @@ func (v *Volumes) observe(o *host.Observation, all []mounts.VolumeEntry, owned m
 			continue
 		}
 		mounted++
-		file := v.types.window(entry.Device)
+		file := v.types.windowFile(entry.Device)
 		value, err := "", error(nil)
 		if file != "" {
 			value, err = v.types.kernel.ReadValue(file)
@@ -198,11 +198,11 @@ func (v *Volumes) observe(o *host.Observation, all []mounts.VolumeEntry, owned m
 			continue
 		}
 		windows++
-		if o.Observed == "" || number(value) < number(o.Observed) {
+		if o.Observed == "" || parseNumber(value) < parseNumber(o.Observed) {
 			o.Observed = value
 		}
-		if value != granted(o.Desired) && value != o.Desired {
-			differ = append(differ, id(file)+" has "+value)
+		if value != grantedSize(o.Desired) && value != o.Desired {
+			differ = append(differ, windowID(file)+" has "+value)
 			if owned[file] != o.Name {
 				other = owned[file]
 			}
@@ -212,23 +212,23 @@ func (v *Volumes) observe(o *host.Observation, all []mounts.VolumeEntry, owned m
 	case mounted == 0:
 		o.State, o.Effect = host.Pending, host.NextMount
 	case windows == 0:
-		o.State, o.Message = host.Unsupported, "the kernel does not tell which read-ahead window is this mount's"
+		o.State, o.Message = host.Unsupported, "cannot tell which read-ahead window belongs to this mount"
 	case other != "":
-		o.State, o.Message = host.Unsupported, "it shares its read-ahead window with volume "+other+", which decides"
+		o.State, o.Message = host.Unsupported, "shares its read-ahead window with volume "+other+", whose value wins"
 	case len(differ) > 0 && v.failed[o.Name] != "":
 		o.State, o.Message = host.Failed, v.failed[o.Name]
 	case len(differ) > 0:
-		o.State, o.Message = host.Drifted, host.Names(differ)
+		o.State, o.Message = host.Drifted, host.ListNames(differ)
 	default:
 		o.State = host.InSync
 	}
 }
 
 // Restore implements host.Subject. A window goes to what the setting of its type says, or to what it was. What nobody
-// knows the original of keeps its window until it is mounted anew.
+// knows the original of keeps its window until it is mounted again.
 func (v *Volumes) Restore(_ context.Context, originals map[string]host.Original) []host.Observation {
 	all, err := v.entries()
-	owned, ownedErr := v.owned()
+	owned, ownedErr := v.volumeWindows()
 	observations := make([]host.Observation, 0, len(originals))
 	for _, name := range slices.Sorted(maps.Keys(originals)) {
 		o := host.Observation{Name: name, Desired: originals[name].Value, Effect: host.Live, State: host.InSync}
@@ -237,7 +237,7 @@ func (v *Volumes) Restore(_ context.Context, originals map[string]host.Original)
 			failure = ownedErr
 		}
 		for _, entry := range all {
-			file := v.types.window(entry.Device)
+			file := v.types.windowFile(entry.Device)
 			if entry.Volume != name || file == "" || owned[file] != "" || failure != nil {
 				continue
 			}
@@ -246,7 +246,7 @@ func (v *Volumes) Restore(_ context.Context, originals map[string]host.Original)
 				back = originalOf(originals[name], entry.FSType, file)
 			}
 			if back != "" {
-				failure = v.types.write(file, back)
+				failure = v.types.writeWindow(file, back)
 			}
 			delete(v.known, file)
 		}

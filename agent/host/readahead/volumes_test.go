@@ -23,7 +23,7 @@ func volumes(fs host.FS, entries ...mounts.VolumeEntry) *Volumes {
 func expectWindows(t *testing.T, dir string, want map[string]string) {
 	t.Helper()
 	for id, value := range want {
-		if got := hosttest.Read(t, dir, bdi(id)); got != value+"\n" {
+		if got := hosttest.ReadFile(t, dir, bdi(id)); got != value+"\n" {
 			t.Errorf("%s has %q, want %s", id, got, value)
 		}
 	}
@@ -37,11 +37,11 @@ func TestVolumesThatShareAWindowHaveThatOfTheFirstByName(t *testing.T) {
 		hosttest.Apply(t, v, desired)
 		expectWindows(t, dir, map[string]string{"0:52": "1024", "0:53": "128"})
 		got := v.Observe(t.Context(), desired)
-		hosttest.Expect(t, got[0], host.InSync)
-		hosttest.Expect(t, got[1], host.Unsupported, "with volume pv1, which decides")
+		hosttest.ExpectState(t, got[0], host.InSync)
+		hosttest.ExpectState(t, got[1], host.Unsupported, "with volume pv1, whose value wins")
 
 		hosttest.Apply(t, v, desired[:1])
-		hosttest.Expect(t, v.Restore(t.Context(), map[string]host.Original{"pv2": {Present: true, Value: "128"}})[0], host.InSync)
+		hosttest.ExpectState(t, v.Restore(t.Context(), map[string]host.Original{"pv2": {Present: true, Value: "128"}})[0], host.InSync)
 		expectWindows(t, dir, map[string]string{"0:52": "1024"})
 	}
 }
@@ -51,16 +51,16 @@ func TestNewMountsOfAVolumeAreFollowedAndDriftIsNot(t *testing.T) {
 	v := volumes(fs, at("pv1", "0:52"), at("pv1", "0:53"))
 	desired := hosttest.Settings("pv1", "1024")
 	hosttest.Apply(t, v, desired)
-	hosttest.Write(t, dir, bdi("0:52"), "64\n")
+	hosttest.WriteFile(t, dir, bdi("0:52"), "64\n")
 	unmount(t, dir, "0:53")
 	v.FollowMounts(t.Context(), desired)
-	hosttest.Write(t, dir, bdi("0:53"), "128\n")
+	hosttest.WriteFile(t, dir, bdi("0:53"), "128\n")
 	if got := v.Observe(t.Context(), desired)[0]; got.Observed != "64" {
 		t.Errorf("observed %+v, want the smallest window", got)
 	}
 	v.FollowMounts(t.Context(), desired)
 	expectWindows(t, dir, map[string]string{"0:52": "64", "0:53": "1024"})
-	hosttest.Expect(t, v.Observe(t.Context(), desired)[0], host.Drifted, "0:52 has 64")
+	hosttest.ExpectState(t, v.Observe(t.Context(), desired)[0], host.Drifted, "0:52 has 64")
 	hosttest.Apply(t, v, desired)
 	expectWindows(t, dir, map[string]string{"0:52": "1024"})
 
@@ -86,7 +86,7 @@ func TestWhatIsNoSizeOfAVolumeIsRefused(t *testing.T) {
 	v := volumes(fs, at("pv1", "0:52"))
 	desired := hosttest.Settings("pv1", "64k")
 	hosttest.Apply(t, v, desired)
-	hosttest.Expect(t, v.Observe(t.Context(), desired)[0], host.Failed, "not a number of KiB")
+	hosttest.ExpectState(t, v.Observe(t.Context(), desired)[0], host.Failed, "not a number of KiB")
 	expectWindows(t, dir, map[string]string{"0:52": "128"})
 }
 
@@ -100,7 +100,7 @@ func TestARestoreOfAVolumeThatFailsIsTold(t *testing.T) {
 			}
 			return nil
 		}), at("pv1", "0:52"), at("pv1", "0:53"))
-		hosttest.Expect(t, v.Restore(t.Context(), originals)[0], host.Failed, "read-only file system")
+		hosttest.ExpectState(t, v.Restore(t.Context(), originals)[0], host.Failed, "read-only file system")
 		expectWindows(t, dir, map[string]string{"0:52": "128"})
 	})
 	t.Run("the mount table is not read when it is asked who else decides", func(t *testing.T) {
@@ -113,8 +113,8 @@ func TestARestoreOfAVolumeThatFailsIsTold(t *testing.T) {
 			}
 			return []mounts.VolumeEntry{at("pv1", "0:52"), at("pv2", "0:52")}, nil
 		}
-		v.take(hosttest.Settings("pv2", "128"))
-		hosttest.Expect(t, v.Restore(t.Context(), originals)[0], host.Failed, "no mount table")
+		v.setDesired(hosttest.Settings("pv2", "128"))
+		hosttest.ExpectState(t, v.Restore(t.Context(), originals)[0], host.Failed, "no mount table")
 		expectWindows(t, dir, map[string]string{"0:52": "128"})
 	})
 }

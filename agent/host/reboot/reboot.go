@@ -41,10 +41,10 @@ func New(fs host.FS, runner host.Runner) Logind {
 // Reboot asks the host to reboot and returns once it has agreed. Where logind cannot be reached, systemctl is
 // asked; where logind refuses, that is the error.
 func (l Logind) Reboot(ctx context.Context) error {
-	l.flush(ctx)
-	err := l.ask(ctx)
+	l.syncDisks(ctx)
+	err := l.askLogind(ctx)
 	var refusal dbus.Error
-	if err == nil || errors.As(err, &refusal) && !absent(refusal) {
+	if err == nil || errors.As(err, &refusal) && !isAbsent(refusal) {
 		return err
 	}
 	if _, fallback := l.runner.Run(ctx, "systemctl", "reboot"); fallback != nil {
@@ -53,7 +53,7 @@ func (l Logind) Reboot(ctx context.Context) error {
 	return nil
 }
 
-func (l Logind) flush(ctx context.Context) {
+func (l Logind) syncDisks(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
 	defer cancel()
 	done := make(chan struct{})
@@ -67,7 +67,7 @@ func (l Logind) flush(ctx context.Context) {
 	}
 }
 
-func (l Logind) ask(ctx context.Context) error {
+func (l Logind) askLogind(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	address := "unix:path=" + dbus.EscapeBusAddressValue(path.Join(l.fs.Dir(), busSocket))
@@ -85,8 +85,8 @@ func (l Logind) ask(ctx context.Context) error {
 	return nil
 }
 
-// absent tells an answer of the bus itself, that there is no logind, from an answer of logind.
-func absent(err dbus.Error) bool {
+// isAbsent tells an answer of the bus itself, that there is no logind, from an answer of logind.
+func isAbsent(err dbus.Error) bool {
 	return slices.Contains([]string{
 		"org.freedesktop.DBus.Error.ServiceUnknown",
 		"org.freedesktop.DBus.Error.NameHasNoOwner",

@@ -183,5 +183,5 @@ func TestASyncThatHangsEndsWithTheContext(t *testing.T) {
 	cancel()
 	hang := make(chan struct{})
 	defer close(hang)
-	Logind{sync: func() { <-hang }}.flush(ctx)
+	Logind{sync: func() { <-hang }}.syncDisks(ctx)
 }

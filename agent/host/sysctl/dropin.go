@@ -32,7 +32,7 @@ type content struct {
 	done map[string]string
 }
 
-func (c content) render() []byte {
+func (c content) renderDropIn() []byte {
 	var b strings.Builder
 	b.WriteString(header)
 	for _, name := range slices.Sorted(maps.Keys(c.settings)) {
@@ -71,16 +71,16 @@ func (s *Subject) writeDropIn(c content) error {
 	if len(c.settings)+len(c.done) == 0 {
 		return s.fs.Remove(DropIn)
 	}
-	if err := s.fs.Tidy(DropIn); err != nil {
+	if err := s.fs.RemoveTemp(DropIn); err != nil {
 		return err
 	}
-	if data, err := s.fs.ReadFile(DropIn); err == nil && string(data) == string(c.render()) {
+	if data, err := s.fs.ReadFile(DropIn); err == nil && string(data) == string(c.renderDropIn()) {
 		return nil
 	}
 	if err := s.fs.MkdirAll(path.Dir(DropIn), 0o755); err != nil {
 		return err
 	}
-	return s.fs.WriteFileAtomic(DropIn, c.render(), 0o644)
+	return s.fs.WriteFileAtomic(DropIn, c.renderDropIn(), 0o644)
 }
 
 // assignment is what a file sets a parameter to.
@@ -93,10 +93,10 @@ func isLater(file string) bool { return path.Base(file) > path.Base(DropIn) }
 
 func isNotOurs(file string) bool { return file != DropIn }
 
-// assignments collects by dotted name what the picked files set, the last one of each; /etc/sysctl.conf is always
+// readAssignments collects by dotted name what the picked files set, the last one of each; /etc/sysctl.conf is always
 // among them. Names with wildcards are left out: systemd-sysctl does not apply them to a name that a file sets by
 // itself.
-func (s *Subject) assignments(pick func(file string) bool) (map[string]assignment, error) {
+func (s *Subject) readAssignments(pick func(file string) bool) (map[string]assignment, error) {
 	files, err := s.fs.DropIns(directories, ".conf")
 	if err != nil {
 		return nil, err
@@ -113,7 +113,7 @@ func (s *Subject) assignments(pick func(file string) bool) (map[string]assignmen
 		}
 		for line := range strings.Lines(string(data)) {
 			if name, value, ok := parseLine(line); ok {
-				set[dotted(name)] = assignment{file: file, value: normalise(value)}
+				set[dottedName(name)] = assignment{file: file, value: normaliseValue(value)}
 			}
 		}
 	}

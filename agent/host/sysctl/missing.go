@@ -25,8 +25,8 @@ func (s *Subject) isAction(name string) bool {
 	return err == nil && info.Mode().Perm()&0o444 == 0
 }
 
-// family is what an action belongs to, e.g. net.ipv4 for net.ipv4.route.flush: it is done again after a change in it.
-func family(name string) string {
+// actionFamily is what an action belongs to, e.g. net.ipv4 for net.ipv4.route.flush: it is done again after a change in it.
+func actionFamily(name string) string {
 	parts := strings.SplitN(name, ".", 3)
 	return strings.Join(parts[:min(len(parts), 2)], ".")
 }
@@ -58,9 +58,9 @@ var perInterface = []string{"net.ipv4.conf.", "net.ipv4.neigh.", "net.ipv6.conf.
 
 // whyMissing says why the running kernel does not have a parameter.
 func (s *Subject) whyMissing(name string) string {
-	const later = "; it is set as soon as it is there"
+	const later = "; it is set once it appears"
 	if release, ok := dropped[name]; ok {
-		return "this kernel does not have it: it was dropped in Linux " + release
+		return "this kernel does not have it: removed in Linux " + release
 	}
 	for _, tree := range perInterface {
 		rest, ok := strings.CutPrefix(name, tree)

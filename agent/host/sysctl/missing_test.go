@@ -12,13 +12,13 @@ import (
 
 func TestAMissingParameterTellsWhereItWent(t *testing.T) {
 	tests := map[string][]string{
-		"net.ipv4.tcp_tw_recycle":              {"dropped in Linux 4.12"},
-		"kernel.sched_min_granularity_ns":      {"dropped in Linux 5.13", "debugfs"},
-		"net.netfilter.nf_conntrack_max":       {"module nf_conntrack,", "as soon as it is there"},
-		"net.bridge.bridge-nf-call-iptables":   {"module br_netfilter,", "as soon as it is there"},
+		"net.ipv4.tcp_tw_recycle":              {"removed in Linux 4.12"},
+		"kernel.sched_min_granularity_ns":      {"removed in Linux 5.13", "debugfs"},
+		"net.netfilter.nf_conntrack_max":       {"module nf_conntrack,", "once it appears"},
+		"net.bridge.bridge-nf-call-iptables":   {"module br_netfilter,", "once it appears"},
 		"fs.nfs.nlm_timeout":                   {"module lockd,"},
 		"fs.nfs.nfs_mountpoint_timeout":        {"module nfs,"},
-		"net.ipv4.conf.eth1/200.forwarding":    {"no interface eth1.200", "as soon as it is there"},
+		"net.ipv4.conf.eth1/200.forwarding":    {"no interface eth1.200", "once it appears"},
 		"net.ipv4.conf.eth0/100.tcp_nonsense":  {"this kernel does not have it"},
 		"net.ipv4.tcp_something_of_the_future": {"this kernel does not have it, or the module"},
 	}
@@ -27,7 +27,7 @@ func TestAMissingParameterTellsWhereItWent(t *testing.T) {
 			_, fs := debian(t)
 			s := New(fs)
 			hosttest.Apply(t, s, hosttest.Settings(name, "1"))
-			hosttest.Expect(t, hosttest.Observe(t, s, name, "1"), host.Unsupported, parts...)
+			hosttest.ExpectState(t, hosttest.Observe(t, s, name, "1"), host.Unsupported, parts...)
 		})
 	}
 }
@@ -37,30 +37,30 @@ func TestAParameterIsSetOnceItsModuleIsLoaded(t *testing.T) {
 	const name = "net.netfilter.nf_conntrack_max"
 	s := New(fs)
 	hosttest.Apply(t, s, hosttest.Settings(name, "1048576"))
-	hosttest.Expect(t, hosttest.Observe(t, s, name, "1048576"), host.Unsupported)
+	hosttest.ExpectState(t, hosttest.Observe(t, s, name, "1048576"), host.Unsupported)
 
-	hosttest.Write(t, dir, "/proc/sys/net/netfilter/nf_conntrack_max", "262144\n")
-	hosttest.Expect(t, hosttest.Observe(t, s, name, "1048576"), host.Drifted)
+	hosttest.WriteFile(t, dir, "/proc/sys/net/netfilter/nf_conntrack_max", "262144\n")
+	hosttest.ExpectState(t, hosttest.Observe(t, s, name, "1048576"), host.Drifted)
 	if original, err := s.Original(t.Context(), name); err != nil || original != (host.Original{Present: true, Value: "262144"}) {
 		t.Errorf("original = %v, %v", original, err)
 	}
 	hosttest.Apply(t, s, hosttest.Settings(name, "1048576"))
-	hosttest.Expect(t, hosttest.Observe(t, s, name, "1048576"), host.InSync)
+	hosttest.ExpectState(t, hosttest.Observe(t, s, name, "1048576"), host.InSync)
 }
 
 func TestWhatNobodyMayReadIsAnAction(t *testing.T) {
 	dir, fs := debian(t)
 	const name, file = "net.ipv6.neigh.flush", "/proc/sys/net/ipv6/neigh/flush"
-	hosttest.Write(t, dir, file, "")
-	hosttest.Write(t, dir, "/proc/sys/net/ipv6/route/max_size", "4096\n")
+	hosttest.WriteFile(t, dir, file, "")
+	hosttest.WriteFile(t, dir, "/proc/sys/net/ipv6/route/max_size", "4096\n")
 	if err := os.Chmod(filepath.Join(dir, file), 0o200); err != nil {
 		t.Fatal(err)
 	}
 	s := New(fs)
-	hosttest.Expect(t, hosttest.Observe(t, s, name, "1"), host.Pending, "not done yet")
+	hosttest.ExpectState(t, hosttest.Observe(t, s, name, "1"), host.Pending, "not done yet")
 	hosttest.Apply(t, s, hosttest.Settings(name, "1"))
 	got := hosttest.Observe(t, s, name, "1")
-	hosttest.Expect(t, got, host.InSync, "done once")
+	hosttest.ExpectState(t, got, host.InSync, "done once")
 	if got.Effect != host.Action {
 		t.Errorf("effect = %s", got.Effect)
 	}
@@ -72,51 +72,51 @@ func TestWhatNobodyMayReadIsAnAction(t *testing.T) {
 		{"a change of net.ipv4", hosttest.Settings(name, "1", "net.ipv4.tcp_slow_start_after_idle", "0"), ""},
 		{"a change of net.ipv6", hosttest.Settings(name, "1", "net.ipv6.route.max_size", "8192"), "1\n"},
 	} {
-		hosttest.Write(t, dir, file, "")
+		hosttest.WriteFile(t, dir, file, "")
 		hosttest.Apply(t, s, step.desired)
-		if got := hosttest.Read(t, dir, file); got != step.done {
+		if got := hosttest.ReadFile(t, dir, file); got != step.done {
 			t.Errorf("%s: %q was written, want %q", step.story, got, step.done)
 		}
 	}
-	if got := hosttest.Read(t, dir, DropIn); !strings.Contains(got, doneMark+name+" = 1\n") {
+	if got := hosttest.ReadFile(t, dir, DropIn); !strings.Contains(got, doneMark+name+" = 1\n") {
 		t.Errorf("drop-in is %q", got)
 	}
 }
 
 func TestInAnImageOnlyFilesCount(t *testing.T) {
 	dir, fs := debian(t)
-	hosttest.Write(t, dir, "/etc/sysctl.d/10-own.conf", "net.core.rmem_max = 1048576\n")
-	live := hosttest.Tree(t, dir, "/proc")
+	hosttest.WriteFile(t, dir, "/etc/sysctl.d/10-own.conf", "net.core.rmem_max = 1048576\n")
+	live := hosttest.ReadTree(t, dir, "/proc")
 	s := New(fs.AsImage())
 	for name, want := range map[string]host.Original{rmemMax: {Present: true, Value: "1048576"}, "net.core.wmem_max": {}, flush: {}} {
 		if got, err := s.Original(t.Context(), name); err != nil || got != want {
 			t.Errorf("original of %s = %v, %v, want %v", name, got, err, want)
 		}
 	}
-	hosttest.Expect(t, hosttest.Observe(t, s, rmemMax, "16777216"), host.Drifted, "not in "+DropIn)
+	hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "16777216"), host.Drifted, "not in "+DropIn)
 	hosttest.Apply(t, s, hosttest.Settings(rmemMax, "16777216", flush, "1"))
-	hosttest.Expect(t, hosttest.Observe(t, s, rmemMax, "16777216"), host.Pending, "when it boots")
-	hosttest.Expect(t, hosttest.Observe(t, s, flush, "1"), host.Unsupported, "running kernel")
-	hosttest.Write(t, dir, "/etc/sysctl.d/99-zzz.conf", "net.core.rmem_max = 1\n")
-	hosttest.Expect(t, hosttest.Observe(t, s, rmemMax, "16777216"), host.Shadowed, "/etc/sysctl.d/99-zzz.conf")
-	if got := hosttest.Read(t, dir, DropIn); strings.Contains(got, "flush") {
+	hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "16777216"), host.Pending, "when it boots")
+	hosttest.ExpectState(t, hosttest.Observe(t, s, flush, "1"), host.Unsupported, "running kernel")
+	hosttest.WriteFile(t, dir, "/etc/sysctl.d/99-zzz.conf", "net.core.rmem_max = 1\n")
+	hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "16777216"), host.Shadowed, "/etc/sysctl.d/99-zzz.conf")
+	if got := hosttest.ReadFile(t, dir, DropIn); strings.Contains(got, "flush") {
 		t.Errorf("drop-in is %q", got)
 	}
-	for name, data := range hosttest.Tree(t, dir, "/proc") {
+	for name, data := range hosttest.ReadTree(t, dir, "/proc") {
 		if live[name] != data {
 			t.Errorf("%s has become %q", name, data)
 		}
 	}
 	hosttest.Apply(t, s, nil)
-	hosttest.Expect(t, s.Restore(t.Context(), map[string]host.Original{rmemMax: {Present: true, Value: "1048576"}})[0], host.InSync)
+	hosttest.ExpectState(t, s.Restore(t.Context(), map[string]host.Original{rmemMax: {Present: true, Value: "1048576"}})[0], host.InSync)
 }
 
 func TestRestoreOfWhatCameWithAnImageSaysWhenTheKernelsOwnValueReturns(t *testing.T) {
 	dir, fs := debian(t)
-	before := hosttest.Read(t, dir, "/proc/sys/net/core/rmem_max")
+	before := hosttest.ReadFile(t, dir, "/proc/sys/net/core/rmem_max")
 	got := New(fs).Restore(t.Context(), map[string]host.Original{rmemMax: {}})[0]
-	hosttest.Expect(t, got, host.InSync, "came with the image", "next boot")
-	if after := hosttest.Read(t, dir, "/proc/sys/net/core/rmem_max"); after != before {
+	hosttest.ExpectState(t, got, host.InSync, "came with the image", "next boot")
+	if after := hosttest.ReadFile(t, dir, "/proc/sys/net/core/rmem_max"); after != before {
 		t.Errorf("the value is %q", after)
 	}
 }

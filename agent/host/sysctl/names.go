@@ -15,10 +15,10 @@ var (
 	valueBytes = regexp.MustCompile(`^[A-Za-z0-9_.,:=/@+-]+( [A-Za-z0-9_.,:=/@+-]+)*$`)
 )
 
-// check refuses what must not be written and returns the file below /proc/sys.
-func check(setting host.Setting) (string, error) {
+// checkSetting refuses what must not be written and returns the file below /proc/sys.
+func checkSetting(setting host.Setting) (string, error) {
 	if !valueBytes.MatchString(setting.Value) {
-		return "", fmt.Errorf("sysctl %s: the value %q holds bytes that are not allowed", setting.Name, setting.Value)
+		return "", fmt.Errorf("sysctl %s: the value %q has characters that are not allowed", setting.Name, setting.Value)
 	}
 	return procFile(setting.Name)
 }
@@ -27,25 +27,25 @@ func check(setting host.Setting) (string, error) {
 // net.ipv4.conf.eth0/100.forwarding is /proc/sys/net/ipv4/conf/eth0.100/forwarding.
 func procFile(name string) (string, error) {
 	if !nameBytes.MatchString(name) {
-		return "", fmt.Errorf("sysctl %q: the name holds bytes that are not allowed", name)
+		return "", fmt.Errorf("sysctl %q: the name has characters that are not allowed", name)
 	}
-	rel := swap(name)
+	rel := swapSeparators(name)
 	if path.Clean("/"+rel) != "/"+rel || !strings.Contains(rel, "/") {
 		return "", fmt.Errorf("sysctl %q: not a dotted name", name)
 	}
 	return path.Join("/proc/sys", rel), nil
 }
 
-// dotted is the form in which names are compared. A file may have either separator first; where that is a
+// dottedName is the form in which names are compared. A file may have either separator first; where that is a
 // slash, the rest is taken as it stands (sysctl.d(5)).
-func dotted(name string) string {
+func dottedName(name string) string {
 	if i := strings.IndexAny(name, "./"); i >= 0 && name[i] == '/' {
-		return swap(name)
+		return swapSeparators(name)
 	}
 	return name
 }
 
-func swap(name string) string {
+func swapSeparators(name string) string {
 	return strings.Map(func(r rune) rune {
 		switch r {
 		case '.':
@@ -57,5 +57,5 @@ func swap(name string) string {
 	}, name)
 }
 
-// normalise makes values comparable: the kernel separates fields by tabs.
-func normalise(value string) string { return strings.Join(strings.Fields(value), " ") }
+// normaliseValue makes values comparable: the kernel separates fields by tabs.
+func normaliseValue(value string) string { return strings.Join(strings.Fields(value), " ") }

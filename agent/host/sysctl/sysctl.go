@@ -50,11 +50,11 @@ func (s *Subject) Original(_ context.Context, name string) (host.Original, error
 		return host.Original{}, err
 	}
 	if s.fs.IsImage() {
-		set, err := s.assignments(isNotOurs)
+		set, err := s.readAssignments(isNotOurs)
 		if err != nil {
 			return host.Original{}, fmt.Errorf("read sysctl %s of the image: %w", name, err)
 		}
-		own, ok := set[dotted(name)]
+		own, ok := set[dottedName(name)]
 		return host.Original{Present: ok, Value: own.value}, nil
 	}
 	value, err := s.kernel.ReadValue(file)
@@ -64,7 +64,7 @@ func (s *Subject) Original(_ context.Context, name string) (host.Original, error
 	if err != nil {
 		return host.Original{}, fmt.Errorf("read sysctl %s: %w", name, err)
 	}
-	return host.Original{Present: true, Value: normalise(value)}, nil
+	return host.Original{Present: true, Value: normaliseValue(value)}, nil
 }
 
 // Apply implements host.Subject. A value that the kernel does not take stays out of our drop-in, since
@@ -86,11 +86,11 @@ func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 		if kept {
 			after.settings[setting.Name] = setting.Value
 		}
-		changedIn[family(setting.Name)] = changedIn[family(setting.Name)] || changed
+		changedIn[actionFamily(setting.Name)] = changedIn[actionFamily(setting.Name)] || changed
 	}
 	for _, setting := range desired {
 		if s.isAction(setting.Name) {
-			s.act(setting, before, changedIn[family(setting.Name)], after)
+			s.doAction(setting, before, changedIn[actionFamily(setting.Name)], after)
 		}
 	}
 	s.fileErr = s.writeDropIn(after)
@@ -100,7 +100,7 @@ func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 // applyLive brings one value about. kept tells whether it belongs into our drop-in, changed whether it was
 // written.
 func (s *Subject) applyLive(setting host.Setting) (kept, changed bool) {
-	file, err := check(setting)
+	file, err := checkSetting(setting)
 	if err != nil || !s.fs.IsImage() && !s.fs.Exists(file) {
 		return false, false
 	}
@@ -108,18 +108,18 @@ func (s *Subject) applyLive(setting host.Setting) (kept, changed bool) {
 		return true, false
 	}
 	value, err := s.kernel.ReadValue(file)
-	if err == nil && normalise(value) == normalise(setting.Value) {
+	if err == nil && normaliseValue(value) == normaliseValue(setting.Value) {
 		return true, false
 	}
-	if err := s.write(file, setting.Value); err != nil {
+	if err := s.writeValue(file, setting.Value); err != nil {
 		s.failed[setting.Name] = err.Error()
 		return false, false
 	}
 	return true, true
 }
 
-// write writes a value and reads it back, for the kernel rounds and clamps some.
-func (s *Subject) write(file, value string) error {
+// writeValue writes a value and reads it back, for the kernel rounds and clamps some.
+func (s *Subject) writeValue(file, value string) error {
 	if err := s.kernel.WriteValue(file, value); err != nil {
 		return fmt.Errorf("the kernel refuses %q: %w", value, err)
 	}
@@ -127,16 +127,16 @@ func (s *Subject) write(file, value string) error {
 	if err != nil {
 		return err
 	}
-	if normalise(got) != normalise(value) {
-		return fmt.Errorf("the kernel made %q of %q", normalise(got), value)
+	if normaliseValue(got) != normaliseValue(value) {
+		return fmt.Errorf("the kernel set %q instead of %q", normaliseValue(got), value)
 	}
 	return nil
 }
 
-// act does an action that has not been done yet, and again after a change that it belongs to. That it was done
+// doAction does an action that has not been done yet, and again after a change that it belongs to. That it was done
 // is kept as a comment in our drop-in, so that an agent's restart does not repeat it.
-func (s *Subject) act(setting host.Setting, before content, again bool, after content) {
-	file, err := check(setting)
+func (s *Subject) doAction(setting host.Setting, before content, again bool, after content) {
+	file, err := checkSetting(setting)
 	if err != nil || !s.fs.Exists(file) {
 		return
 	}
@@ -154,7 +154,7 @@ func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Obse
 	kept, err := s.readDropIn()
 	var later map[string]assignment
 	if err == nil {
-		later, err = s.assignments(isLater)
+		later, err = s.readAssignments(isLater)
 	}
 	observations := make([]host.Observation, 0, len(desired))
 	for _, setting := range desired {
@@ -165,20 +165,20 @@ func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Obse
 		if err != nil {
 			o.State, o.Message = host.Failed, err.Error()
 		} else {
-			s.observe(&o, kept, later)
+			s.observeSetting(&o, kept, later)
 		}
 		observations = append(observations, o)
 	}
 	return observations
 }
 
-func (s *Subject) observe(o *host.Observation, kept content, later map[string]assignment) {
-	file, err := check(host.Setting{Name: o.Name, Value: o.Desired})
+func (s *Subject) observeSetting(o *host.Observation, kept content, later map[string]assignment) {
+	file, err := checkSetting(host.Setting{Name: o.Name, Value: o.Desired})
 	switch {
 	case err != nil:
 		o.State, o.Message = host.Failed, err.Error()
 	case s.fs.IsImage() && o.Effect == host.Action:
-		o.State, o.Message = host.Unsupported, "an action is done on a running kernel, and an image has none"
+		o.State, o.Message = host.Unsupported, "an action needs a running kernel, and an image has none"
 	case s.fs.IsImage():
 		s.observeFile(o, kept, later)
 	case !s.fs.Exists(file):
@@ -197,7 +197,7 @@ func (s *Subject) observeAction(o *host.Observation, kept content) {
 	case kept.done[o.Name] != o.Desired:
 		o.State, o.Message = host.Pending, "not done yet"
 	default:
-		o.State, o.Message = host.InSync, "done once; it is an action and cannot be read back"
+		o.State, o.Message = host.InSync, "done once; an action cannot be read back"
 	}
 }
 
@@ -207,8 +207,8 @@ func (s *Subject) observeValue(o *host.Observation, file string, kept content, l
 		o.State, o.Message = host.Failed, err.Error()
 		return
 	}
-	o.Observed = normalise(value)
-	wanted := normalise(o.Desired)
+	o.Observed = normaliseValue(value)
+	wanted := normaliseValue(o.Desired)
 	switch {
 	case o.Observed != wanted && s.failed[o.Name] != "":
 		o.State, o.Message = host.Failed, s.failed[o.Name]
@@ -221,14 +221,14 @@ func (s *Subject) observeValue(o *host.Observation, file string, kept content, l
 
 // observeFile looks at what the next boot will set.
 func (s *Subject) observeFile(o *host.Observation, kept content, later map[string]assignment) {
-	wanted := normalise(o.Desired)
-	winner, shadowed := later[dotted(o.Name)]
+	wanted := normaliseValue(o.Desired)
+	winner, shadowed := later[dottedName(o.Name)]
 	switch {
-	case normalise(kept.settings[o.Name]) != wanted && s.fileErr != nil:
+	case normaliseValue(kept.settings[o.Name]) != wanted && s.fileErr != nil:
 		o.State, o.Message = host.Failed, s.missingNote()+s.fileErr.Error()
-	case normalise(kept.settings[o.Name]) != wanted:
+	case normaliseValue(kept.settings[o.Name]) != wanted:
 		o.State, o.Message = host.Drifted, s.missingNote()+"not in "+DropIn
-	case shadowed && normalise(winner.value) != wanted:
+	case shadowed && normaliseValue(winner.value) != wanted:
 		o.State = host.Shadowed
 		o.Message = fmt.Sprintf("%s sets it to %q and is read after %s", winner.file, winner.value, DropIn)
 	case s.fs.IsImage():
@@ -242,7 +242,7 @@ func (s *Subject) missingNote() string {
 	if s.fs.IsImage() {
 		return ""
 	}
-	return "in force, and lost at the next boot: "
+	return "in force, but lost at the next boot: "
 }
 
 // Restore implements host.Subject.
@@ -250,35 +250,35 @@ func (s *Subject) Restore(_ context.Context, originals map[string]host.Original)
 	observations := make([]host.Observation, 0, len(originals))
 	for _, name := range slices.Sorted(maps.Keys(originals)) {
 		o := host.Observation{Name: name, Desired: originals[name].Value, Effect: host.Live}
-		s.restore(&o, originals[name])
+		s.restoreValue(&o, originals[name])
 		observations = append(observations, o)
 	}
 	return observations
 }
 
-func (s *Subject) restore(o *host.Observation, original host.Original) {
+func (s *Subject) restoreValue(o *host.Observation, original host.Original) {
 	file, err := procFile(o.Name)
 	switch {
 	case err != nil:
 		o.State, o.Message = host.Failed, err.Error()
 		return
 	case s.isAction(o.Name):
-		o.State, o.Effect, o.Message = host.InSync, host.Action, "an action has nothing to put back"
+		o.State, o.Effect, o.Message = host.InSync, host.Action, "an action has nothing to restore"
 		return
 	case !original.Present && s.fs.Exists(file):
 		o.State = host.InSync
 		o.Message = "it came with the image; the kernel's own value comes back at the next boot"
 		return
 	case !s.fs.Exists(file):
-		o.State, o.Message = host.InSync, "there is nothing to put back"
+		o.State, o.Message = host.InSync, "nothing to restore"
 		return
 	}
 	value, err := s.kernel.ReadValue(file)
-	if err != nil || normalise(value) != normalise(original.Value) {
-		if err := s.write(file, original.Value); err != nil {
-			o.Observed, o.State, o.Message = normalise(value), host.Failed, err.Error()
+	if err != nil || normaliseValue(value) != normaliseValue(original.Value) {
+		if err := s.writeValue(file, original.Value); err != nil {
+			o.Observed, o.State, o.Message = normaliseValue(value), host.Failed, err.Error()
 			return
 		}
 	}
-	o.Observed, o.State = normalise(original.Value), host.InSync
+	o.Observed, o.State = normaliseValue(original.Value), host.InSync
 }

@@ -19,7 +19,7 @@ const (
 	flush   = "net.ipv4.route.flush"
 )
 
-func debian(t *testing.T) (string, host.FS) { return hosttest.Open(t, "debian-12") }
+func debian(t *testing.T) (string, host.FS) { return hosttest.OpenHost(t, "debian-12") }
 
 // tracked counts changes, or makes the kernel answer something else than was written.
 func tracked(fs host.FS, count *int) host.FS {
@@ -30,15 +30,15 @@ func TestApplySetsLiveAndKeepsADropIn(t *testing.T) {
 	dir, fs := debian(t)
 	s := New(fs)
 	desired := hosttest.Settings(tcpRmem, "4096 1048576 16777216", rmemMax, "16777216")
-	hosttest.Expect(t, hosttest.Observe(t, s, rmemMax, "16777216"), host.Drifted)
+	hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "16777216"), host.Drifted)
 	hosttest.Apply(t, s, desired)
 
 	want := "# Written by storage-client-node-agent. What is changed here is overwritten.\n" +
 		"net.core.rmem_max = 16777216\nnet.ipv4.tcp_rmem = 4096 1048576 16777216\n"
-	if diff := cmp.Diff(want, hosttest.Read(t, dir, DropIn)); diff != "" {
+	if diff := cmp.Diff(want, hosttest.ReadFile(t, dir, DropIn)); diff != "" {
 		t.Errorf("drop-in (-want +got):\n%s", diff)
 	}
-	if got := hosttest.Read(t, dir, "/proc/sys/net/core/rmem_max"); got != "16777216\n" {
+	if got := hosttest.ReadFile(t, dir, "/proc/sys/net/core/rmem_max"); got != "16777216\n" {
 		t.Errorf("live value is %q", got)
 	}
 	wantObserved := []host.Observation{
@@ -62,7 +62,7 @@ func TestApplyChangesNothingWhereTheHostIsAsWanted(t *testing.T) {
 		t.Errorf("%d changes", changes)
 	}
 	// The kernel separates by tabs what a profile separates by blanks.
-	hosttest.Expect(t, hosttest.Observe(t, s, tcpRmem, "4096 131072 6291456"), host.InSync)
+	hosttest.ExpectState(t, hosttest.Observe(t, s, tcpRmem, "4096 131072 6291456"), host.InSync)
 }
 
 func TestApplyDropsWhatIsNoLongerWanted(t *testing.T) {
@@ -70,7 +70,7 @@ func TestApplyDropsWhatIsNoLongerWanted(t *testing.T) {
 	s := New(fs)
 	hosttest.Apply(t, s, hosttest.Settings(rmemMax, "1", "vm.dirty_ratio", "10"))
 	hosttest.Apply(t, s, hosttest.Settings("vm.dirty_ratio", "10"))
-	if got := hosttest.Read(t, dir, DropIn); strings.Contains(got, rmemMax) || !strings.Contains(got, "vm.dirty_ratio = 10") {
+	if got := hosttest.ReadFile(t, dir, DropIn); strings.Contains(got, rmemMax) || !strings.Contains(got, "vm.dirty_ratio = 10") {
 		t.Errorf("drop-in is %q", got)
 	}
 	hosttest.Apply(t, s, nil)
@@ -84,10 +84,10 @@ func TestInterfaceNamesWithDots(t *testing.T) {
 	s := New(fs)
 	const name = "net.ipv4.conf.eth0/100.forwarding"
 	hosttest.Apply(t, s, hosttest.Settings(name, "1"))
-	if got := hosttest.Read(t, dir, "/proc/sys/net/ipv4/conf/eth0.100/forwarding"); got != "1\n" {
+	if got := hosttest.ReadFile(t, dir, "/proc/sys/net/ipv4/conf/eth0.100/forwarding"); got != "1\n" {
 		t.Errorf("live value is %q", got)
 	}
-	hosttest.Expect(t, hosttest.Observe(t, s, name, "1"), host.InSync)
+	hosttest.ExpectState(t, hosttest.Observe(t, s, name, "1"), host.InSync)
 }
 
 func TestWhatMustNotBeWrittenIsRefused(t *testing.T) {
@@ -110,10 +110,10 @@ func TestWhatMustNotBeWrittenIsRefused(t *testing.T) {
 			if changes != 0 {
 				t.Errorf("%d changes", changes)
 			}
-			hosttest.Expect(t, s.Observe(t.Context(), []host.Setting{setting})[0], host.Failed)
+			hosttest.ExpectState(t, s.Observe(t.Context(), []host.Setting{setting})[0], host.Failed)
 			if setting.Name != rmemMax {
 				restored := s.Restore(t.Context(), map[string]host.Original{setting.Name: {Present: true, Value: "b"}})
-				hosttest.Expect(t, restored[0], host.Failed)
+				hosttest.ExpectState(t, restored[0], host.Failed)
 			}
 		})
 	}
@@ -123,8 +123,8 @@ func TestAnUnknownParameterIsUnsupportedAndNotInTheDropIn(t *testing.T) {
 	dir, fs := debian(t)
 	s := New(fs)
 	hosttest.Apply(t, s, hosttest.Settings("net.core.none", "1", rmemMax, "1"))
-	hosttest.Expect(t, hosttest.Observe(t, s, "net.core.none", "1"), host.Unsupported, "does not have it")
-	if got := hosttest.Read(t, dir, DropIn); strings.Contains(got, "net.core.none") {
+	hosttest.ExpectState(t, hosttest.Observe(t, s, "net.core.none", "1"), host.Unsupported, "does not have it")
+	if got := hosttest.ReadFile(t, dir, DropIn); strings.Contains(got, "net.core.none") {
 		t.Errorf("drop-in is %q", got)
 	}
 }
@@ -145,20 +145,20 @@ func TestAnActionIsDoneOnceAndAfterARelatedChange(t *testing.T) {
 		{"wanted again", hosttest.Settings(flush, "1", rmemMax, "2"), true},
 	}
 	for _, step := range steps {
-		hosttest.Write(t, dir, file, "")
+		hosttest.WriteFile(t, dir, file, "")
 		s := New(fs)
 		hosttest.Apply(t, s, step.desired)
-		if done := hosttest.Read(t, dir, file) != ""; done != step.done {
+		if done := hosttest.ReadFile(t, dir, file) != ""; done != step.done {
 			t.Errorf("%s: done %v, want %v", step.story, done, step.done)
 		}
 	}
-	for line := range strings.Lines(hosttest.Read(t, dir, DropIn)) {
+	for line := range strings.Lines(hosttest.ReadFile(t, dir, DropIn)) {
 		if strings.Contains(line, flush) && !strings.HasPrefix(line, "#") {
 			t.Errorf("the drop-in would do it at boot: %q", line)
 		}
 	}
 	got := hosttest.Observe(t, New(fs), flush, "1")
-	hosttest.Expect(t, got, host.InSync, "done once")
+	hosttest.ExpectState(t, got, host.InSync, "done once")
 	if got.Effect != host.Action {
 		t.Errorf("effect = %s", got.Effect)
 	}
@@ -181,15 +181,15 @@ func TestAValueThatTheKernelRoundsIsFailedWithWhatItMadeOfIt(t *testing.T) {
 	s.kernel = rounding{fs, "4096"}
 	hosttest.Apply(t, s, hosttest.Settings(rmemMax, "5000"))
 	got := hosttest.Observe(t, s, rmemMax, "5000")
-	hosttest.Expect(t, got, host.Failed, `the kernel made "4096" of "5000"`)
+	hosttest.ExpectState(t, got, host.Failed, `the kernel set "4096" instead of "5000"`)
 	if got.Observed != "4096" {
 		t.Errorf("observed %q", got.Observed)
 	}
-	if text := hosttest.Read(t, dir, DropIn); text != "" {
+	if text := hosttest.ReadFile(t, dir, DropIn); text != "" {
 		t.Errorf("drop-in is %q", text)
 	}
 	restored := s.Restore(t.Context(), map[string]host.Original{rmemMax: {Present: true, Value: "212992"}})
-	hosttest.Expect(t, restored[0], host.Failed, `"4096"`)
+	hosttest.ExpectState(t, restored[0], host.Failed, `"4096"`)
 }
 
 func TestAValueThatTheKernelRefusesIsFailedAndNotInTheDropIn(t *testing.T) {
@@ -202,17 +202,17 @@ func TestAValueThatTheKernelRefusesIsFailedAndNotInTheDropIn(t *testing.T) {
 	})
 	s := New(refusing)
 	hosttest.Apply(t, s, hosttest.Settings(rmemMax, "1", "vm.dirty_ratio", "10"))
-	hosttest.Expect(t, hosttest.Observe(t, s, rmemMax, "1"), host.Failed, "refuses", "invalid argument")
-	hosttest.Expect(t, hosttest.Observe(t, s, "vm.dirty_ratio", "10"), host.InSync)
-	if got := hosttest.Read(t, dir, DropIn); strings.Contains(got, rmemMax) {
+	hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "1"), host.Failed, "refuses", "invalid argument")
+	hosttest.ExpectState(t, hosttest.Observe(t, s, "vm.dirty_ratio", "10"), host.InSync)
+	if got := hosttest.ReadFile(t, dir, DropIn); strings.Contains(got, rmemMax) {
 		t.Errorf("drop-in is %q", got)
 	}
 	// Another process finds the same mismatch, but has not tried.
-	hosttest.Expect(t, hosttest.Observe(t, New(fs), rmemMax, "1"), host.Drifted)
+	hosttest.ExpectState(t, hosttest.Observe(t, New(fs), rmemMax, "1"), host.Drifted)
 	// Somebody else brings the value about.
-	hosttest.Write(t, dir, "/proc/sys/net/core/rmem_max", "1\n")
+	hosttest.WriteFile(t, dir, "/proc/sys/net/core/rmem_max", "1\n")
 	hosttest.Apply(t, s, hosttest.Settings(rmemMax, "1"))
-	hosttest.Expect(t, hosttest.Observe(t, s, rmemMax, "1"), host.InSync)
+	hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "1"), host.InSync)
 }
 
 func TestAFileThatIsReadLaterShadowsOurs(t *testing.T) {
@@ -240,12 +240,12 @@ func TestAFileThatIsReadLaterShadowsOurs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir, fs := debian(t)
 			for file, data := range test.files {
-				hosttest.Write(t, dir, file, data)
+				hosttest.WriteFile(t, dir, file, data)
 			}
 			s := New(fs)
 			hosttest.Apply(t, s, hosttest.Settings(rmemMax, "16777216"))
 			got := hosttest.Observe(t, s, rmemMax, "16777216")
-			hosttest.Expect(t, got, test.state, test.named)
+			hosttest.ExpectState(t, got, test.state, test.named)
 			if got.Observed != "16777216" {
 				t.Errorf("observed %q: shadowed is about the next boot only", got.Observed)
 			}
@@ -258,16 +258,16 @@ func TestDriftOfTheLiveValueAndOfTheDropIn(t *testing.T) {
 	s := New(fs)
 	desired := hosttest.Settings(rmemMax, "1")
 	hosttest.Apply(t, s, desired)
-	hosttest.Write(t, dir, "/proc/sys/net/core/rmem_max", "2\n")
+	hosttest.WriteFile(t, dir, "/proc/sys/net/core/rmem_max", "2\n")
 	got := hosttest.Observe(t, s, rmemMax, "1")
-	hosttest.Expect(t, got, host.Drifted)
+	hosttest.ExpectState(t, got, host.Drifted)
 	if got.Observed != "2" {
 		t.Errorf("observed %q", got.Observed)
 	}
 	hosttest.Apply(t, s, desired)
-	hosttest.Expect(t, hosttest.Observe(t, s, rmemMax, "1"), host.InSync)
-	hosttest.Write(t, dir, DropIn, "")
-	hosttest.Expect(t, hosttest.Observe(t, s, rmemMax, "1"), host.Drifted, "lost at the next boot")
+	hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "1"), host.InSync)
+	hosttest.WriteFile(t, dir, DropIn, "")
+	hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "1"), host.Drifted, "lost at the next boot")
 }
 
 func TestADropInThatCannotBeWrittenIsToldEverywhere(t *testing.T) {
@@ -281,7 +281,7 @@ func TestADropInThatCannotBeWrittenIsToldEverywhere(t *testing.T) {
 	if err := s.Apply(t.Context(), hosttest.Settings(rmemMax, "1")); err == nil {
 		t.Error("Apply went well")
 	}
-	hosttest.Expect(t, hosttest.Observe(t, s, rmemMax, "1"), host.Failed, "lost at the next boot", "read-only file system")
+	hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "1"), host.Failed, "lost at the next boot", "read-only file system")
 }
 
 func TestRestorePutsTheOriginalsBack(t *testing.T) {
@@ -305,9 +305,9 @@ func TestRestorePutsTheOriginalsBack(t *testing.T) {
 	hosttest.Apply(t, s, hosttest.Settings(rmemMax, "1", tcpRmem, "1 2 3", flush, "1"))
 	hosttest.Apply(t, s, nil)
 	for _, o := range s.Restore(t.Context(), originals) {
-		hosttest.Expect(t, o, host.InSync)
+		hosttest.ExpectState(t, o, host.InSync)
 	}
-	if got := hosttest.Read(t, dir, "/proc/sys/net/core/rmem_max"); got != "212992\n" {
+	if got := hosttest.ReadFile(t, dir, "/proc/sys/net/core/rmem_max"); got != "212992\n" {
 		t.Errorf("live value is %q", got)
 	}
 	changes := 0
@@ -322,7 +322,7 @@ func TestApplyConvergesAfterACrashAtEveryChange(t *testing.T) {
 	for n := 1; ; n++ {
 		dir, fs := debian(t)
 		hosttest.Apply(t, New(fs), hosttest.Settings(rmemMax, "7"))
-		before := hosttest.Read(t, dir, DropIn)
+		before := hosttest.ReadFile(t, dir, DropIn)
 		count := 0
 		crashed := New(fs.WithHook(func(host.Op, string) error {
 			count++
@@ -334,15 +334,15 @@ func TestApplyConvergesAfterACrashAtEveryChange(t *testing.T) {
 		_ = crashed.Apply(t.Context(), desired)
 		reached := count >= n
 		s := New(fs)
-		if got := hosttest.Read(t, dir, DropIn); reached && got != before && !strings.Contains(got, "= 1") {
+		if got := hosttest.ReadFile(t, dir, DropIn); reached && got != before && !strings.Contains(got, "= 1") {
 			t.Errorf("after a crash at change %d the drop-in is %q", n, got)
 		}
 		hosttest.Apply(t, s, desired)
 		for _, o := range s.Observe(t.Context(), desired) {
-			hosttest.Expect(t, o, host.InSync)
+			hosttest.ExpectState(t, o, host.InSync)
 		}
 		want := "net.core.rmem_max = 1\nnet.ipv4.tcp_rmem = 1 2 3\n# Done once, not at boot: net.ipv4.route.flush = 1\n"
-		tree := hosttest.Tree(t, dir, "/etc/sysctl.d")
+		tree := hosttest.ReadTree(t, dir, "/etc/sysctl.d")
 		if got := tree[DropIn]; !strings.HasSuffix(got, want) || len(tree) != 1 {
 			t.Errorf("after the repeat of change %d: %v", n, tree)
 		}

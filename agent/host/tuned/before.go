@@ -37,8 +37,8 @@ func parseBefore(text string) (b before, ok bool) {
 	return b, ok && (b.running || running == "stopped") && (b.enabled || enabled == "disabled")
 }
 
-// command has a running daemon go back to what it had.
-func (b before) command() []string {
+// backCommand has a running daemon go back to what it had.
+func (b before) backCommand() []string {
 	switch {
 	case b.mode.text == modeAuto:
 		return []string{"tuned-adm", "auto_profile"}

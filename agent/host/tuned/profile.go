@@ -31,7 +31,7 @@ var exclusive = map[string]string{
 	"vm.dirty_background_ratio": "vm.dirty_background_bytes", "vm.dirty_background_bytes": "vm.dirty_background_ratio",
 }
 
-func (s *Subject) file(profile string) string {
+func (s *Subject) profileFile(profile string) string {
 	for _, dir := range profileDirs {
 		if name := path.Join(dir, path.Base(profile), "tuned.conf"); s.fs.Exists(name) {
 			return name
@@ -40,7 +40,7 @@ func (s *Subject) file(profile string) string {
 	return ""
 }
 
-func (s *Subject) exists(profile string) bool { return s.file(profile) != "" }
+func (s *Subject) profileExists(profile string) bool { return s.profileFile(profile) != "" }
 
 // value is a sysctl that a profile sets. byVM is true where its plug-in vm does, which reapply_sysctl does not undo.
 type value struct {
@@ -48,13 +48,13 @@ type value struct {
 	byVM bool
 }
 
-// sysctls are those that a profile sets, what it includes among them.
-func (s *Subject) sysctls(profile string) (map[string]value, error) {
+// profileSysctls are those that a profile sets, what it includes among them.
+func (s *Subject) profileSysctls(profile string) (map[string]value, error) {
 	found := map[string]value{}
 	var seen []string
 	var load func(profile string) error
 	load = func(profile string) error {
-		name := s.file(profile)
+		name := s.profileFile(profile)
 		if name == "" || slices.Contains(seen, name) || len(seen) == maxIncludes {
 			return nil
 		}
@@ -70,14 +70,14 @@ func (s *Subject) sysctls(profile string) (map[string]value, error) {
 			}
 		}
 		for _, section := range slices.Sorted(maps.Keys(sections)) {
-			collect(section, sections[section], found)
+			collectSysctls(section, sections[section], found)
 		}
 		return nil
 	}
 	return found, load(profile)
 }
 
-func collect(section string, options map[string]string, found map[string]value) {
+func collectSysctls(section string, options map[string]string, found map[string]value) {
 	plugin := options["type"]
 	if plugin == "" {
 		plugin = section
@@ -130,18 +130,18 @@ type conflicts struct {
 	reapplied bool
 }
 
-// conflicts compares a profile with the sysctls that our drop-in holds.
-func (s *Subject) conflicts(profile string) (conflicts, error) {
+// findConflicts compares a profile with the sysctls that our drop-in holds.
+func (s *Subject) findConflicts(profile string) (conflicts, error) {
 	var c conflicts
-	set, err := s.sysctls(profile)
+	set, err := s.profileSysctls(profile)
 	if err != nil {
 		return c, err
 	}
-	declared, err := s.assignments(sysctl.DropIn)
+	declared, err := s.readAssignments(sysctl.DropIn)
 	if err != nil {
 		return c, err
 	}
-	main, err := s.assignments(mainConf)
+	main, err := s.readAssignments(mainConf)
 	if err != nil {
 		return c, err
 	}
@@ -157,8 +157,8 @@ func (s *Subject) conflicts(profile string) (conflicts, error) {
 	return c, nil
 }
 
-// assignments reads lines of "name = value".
-func (s *Subject) assignments(name string) (map[string]string, error) {
+// readAssignments reads lines of "name = value".
+func (s *Subject) readAssignments(name string) (map[string]string, error) {
 	data, err := s.fs.ReadFile(name)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -179,15 +179,15 @@ func (c conflicts) String() string {
 		names = append(names, fmt.Sprintf("%s=%s (declared: %s=%s)", x.name, x.text, x.declared, x.wanted))
 		again = again || x.byVM
 	}
-	message := "the profile sets " + host.Names(names) + "; the declared sysctls win, as they are applied after it"
+	message := "the profile sets " + host.ListNames(names) + "; the declared sysctls win, since they are applied after it"
 	if again {
-		return message + ", and within a minute after tuned is started anew"
+		return message + ", and within a minute after tuned restarts"
 	}
 	return message + ", by tuned itself when it starts (reapply_sysctl)"
 }
 
-// explain tells whether a failure that tuned has found is what was declared.
-func (c conflicts) explain(failure string) bool {
+// isDeclared tells whether a failure that tuned has found is what was declared.
+func (c conflicts) isDeclared(failure string) bool {
 	return slices.ContainsFunc(c.list, func(x conflict) bool {
 		return strings.HasPrefix(failure, "'"+x.name+"' ") || strings.HasPrefix(failure, "'"+strings.TrimPrefix(x.name, "vm.")+"' ")
 	})
@@ -195,8 +195,8 @@ func (c conflicts) explain(failure string) bool {
 
 var failureLine = regexp.MustCompile(`verify: failed: (.*)$`)
 
-// failures are what tuned's log says of the last verification, such as "'vm.swappiness' = '60', expected '10'".
-func (s *Subject) failures() []string {
+// verifyFailures are what tuned's log says of the last verification, such as "'vm.swappiness' = '60', expected '10'".
+func (s *Subject) verifyFailures() []string {
 	data, err := s.fs.ReadFile(logFile)
 	if err != nil {
 		return nil

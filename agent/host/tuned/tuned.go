@@ -76,13 +76,13 @@ type fileText struct {
 	text    string
 }
 
-func (st status) running() bool { return st.active == "active" }
+func (st status) isRunning() bool { return st.active == "active" }
 
 func (st status) enabledAtBoot() bool { return st.enabled != "disabled" }
 
-func (s *Subject) installed() bool { return slices.ContainsFunc(commands, s.fs.Exists) }
+func (s *Subject) isInstalled() bool { return slices.ContainsFunc(commands, s.fs.Exists) }
 
-func (s *Subject) status(ctx context.Context) (status, error) {
+func (s *Subject) readStatus(ctx context.Context) (status, error) {
 	out, err := s.runner.Run(ctx, "systemctl", "show", unit,
 		"--property=LoadState,ActiveState,UnitFileState,ActiveEnterTimestampMonotonic,Conflicts")
 	if err != nil {
@@ -97,13 +97,13 @@ func (s *Subject) status(ctx context.Context) (status, error) {
 		load: values["LoadState"], active: values["ActiveState"], enabled: values["UnitFileState"],
 		since: values["ActiveEnterTimestampMonotonic"], conflicts: strings.Fields(values["Conflicts"]),
 	}
-	if st.profile, err = s.read(profileFile); err == nil {
-		st.mode, err = s.read(modeFile)
+	if st.profile, err = s.readText(profileFile); err == nil {
+		st.mode, err = s.readText(modeFile)
 	}
 	return st, err
 }
 
-func (s *Subject) read(name string) (fileText, error) {
+func (s *Subject) readText(name string) (fileText, error) {
 	value, err := s.fs.ReadValue(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fileText{}, nil
@@ -111,88 +111,88 @@ func (s *Subject) read(name string) (fileText, error) {
 	return fileText{present: true, text: value}, err
 }
 
-// has tells whether the profile was chosen, by somebody and not by tuned's own recommendation, and is at work.
-func (st status) has(profile string) bool {
-	return st.running() && st.profile.text == profile && st.mode.text != modeAuto
+// hasProfile tells whether the profile was chosen, by somebody and not by tuned's own recommendation, and is at work.
+func (st status) hasProfile(profile string) bool {
+	return st.isRunning() && st.profile.text == profile && st.mode.text != modeAuto
 }
 
 // Original implements host.Subject. It is profile and mode, and whether tuned runs and is enabled. Where tuned is not
 // installed, there is none.
 func (s *Subject) Original(ctx context.Context, _ string) (host.Original, error) {
-	if !s.installed() {
+	if !s.isInstalled() {
 		return host.Original{}, nil
 	}
-	st, err := s.status(ctx)
+	st, err := s.readStatus(ctx)
 	if err != nil {
 		return host.Original{}, err
 	}
-	return host.Original{Present: true, Value: before{running: st.running(), enabled: st.enabledAtBoot(), mode: st.mode, profile: st.profile}.String()}, nil
+	return host.Original{Present: true, Value: before{running: st.isRunning(), enabled: st.enabledAtBoot(), mode: st.mode, profile: st.profile}.String()}, nil
 }
 
 // Apply implements host.Subject.
 func (s *Subject) Apply(ctx context.Context, desired []host.Setting) error {
 	s.failed = ""
 	for _, d := range desired {
-		st, err := s.status(ctx)
+		st, err := s.readStatus(ctx)
 		if err != nil {
 			s.failed = err.Error()
 			continue
 		}
-		if check(d) != nil || s.unsupported(ctx, d.Value, st) != "" {
+		if checkSetting(d) != nil || s.whyUnsupported(ctx, d.Value, st) != "" {
 			continue
 		}
-		if err := s.choose(ctx, d.Value, st); err != nil {
+		if err := s.chooseProfile(ctx, d.Value, st); err != nil {
 			s.failed = err.Error()
 		}
 	}
 	return nil
 }
 
-// choose enables tuned, and has it take the profile: a daemon that does not run is started for that by tuned-adm.
-func (s *Subject) choose(ctx context.Context, profile string, st status) error {
+// chooseProfile enables tuned, and has it take the profile: a daemon that does not run is started for that by tuned-adm.
+func (s *Subject) chooseProfile(ctx context.Context, profile string, st status) error {
 	if !st.enabledAtBoot() {
-		if err := s.run(ctx, "systemctl", "enable", unit); err != nil {
+		if err := s.runCommand(ctx, "systemctl", "enable", unit); err != nil {
 			return err
 		}
 	}
-	if st.has(profile) {
+	if st.hasProfile(profile) {
 		return nil
 	}
 	s.verified = ""
-	if err := s.run(ctx, "tuned-adm", "profile", profile); err != nil {
+	if err := s.runCommand(ctx, "tuned-adm", "profile", profile); err != nil {
 		return err
 	}
-	st, err := s.status(ctx)
-	if err != nil || st.running() {
+	st, err := s.readStatus(ctx)
+	if err != nil || st.isRunning() {
 		return err
 	}
-	return s.run(ctx, "systemctl", "start", unit)
+	return s.runCommand(ctx, "systemctl", "start", unit)
 }
 
-func (s *Subject) run(ctx context.Context, argv ...string) error {
+func (s *Subject) runCommand(ctx context.Context, argv ...string) error {
 	_, err := s.runner.Run(ctx, argv...)
 	return err
 }
 
-func check(d host.Setting) error {
+func checkSetting(d host.Setting) error {
 	if d.Name != setting || !profileBytes.MatchString(d.Value) {
-		return fmt.Errorf("tuned %s=%q: not a profile of tuned", d.Name, d.Value)
+		return fmt.Errorf("tuned %s=%q: not a tuned profile", d.Name, d.Value)
 	}
 	return nil
 }
 
-// unsupported says why a profile cannot be had here, "" where it can.
-func (s *Subject) unsupported(ctx context.Context, profile string, st status) string {
+// whyUnsupported says why a profile cannot work here, "" where it can.
+func (s *Subject) whyUnsupported(ctx context.Context, profile string, st status) string {
 	switch {
-	case !s.installed() || st.load == "not-found":
+	case !s.isInstalled() || st.load == "not-found":
 		return "tuned is not installed: install the package tuned"
 	case st.load == "masked":
-		return "tuned.service is masked, so somebody does not want it: systemctl unmask tuned.service"
-	case !s.exists(profile):
-		return "tuned has no profile " + profile + " here: tuned-adm list shows those that it has"
-	case !st.running():
+		return "tuned.service is masked: to allow it, run systemctl unmask tuned.service"
+	case !s.profileExists(profile):
+		return "tuned has no profile " + profile + " here: tuned-adm list shows those it has"
+	case !st.isRunning():
 		if others := s.runningOf(ctx, st.conflicts); len(others) > 0 {
-			return "starting tuned stops " + host.Names(others) + ": disable what is not wanted, then tuned is started"
+			return "starting tuned would stop " + host.ListNames(others) + ": disable what you do not want, and the agent starts tuned"
 		}
 	}
 	return ""
@@ -219,38 +219,38 @@ func (s *Subject) Observe(ctx context.Context, desired []host.Setting) []host.Ob
 	observations := make([]host.Observation, 0, len(desired))
 	for _, d := range desired {
 		o := host.Observation{Name: d.Name, Desired: d.Value, Effect: host.Live}
-		if err := check(d); err != nil {
+		if err := checkSetting(d); err != nil {
 			o.State, o.Message = host.Failed, err.Error()
 		} else {
-			s.observe(ctx, &o)
+			s.observeProfile(ctx, &o)
 		}
 		observations = append(observations, o)
 	}
 	return observations
 }
 
-func (s *Subject) observe(ctx context.Context, o *host.Observation) {
-	if !s.installed() {
-		o.State, o.Message = host.Unsupported, s.unsupported(ctx, o.Desired, status{})
+func (s *Subject) observeProfile(ctx context.Context, o *host.Observation) {
+	if !s.isInstalled() {
+		o.State, o.Message = host.Unsupported, s.whyUnsupported(ctx, o.Desired, status{})
 		return
 	}
-	st, err := s.status(ctx)
+	st, err := s.readStatus(ctx)
 	if err != nil {
 		o.State, o.Message = host.Failed, err.Error()
 		return
 	}
-	if st.running() {
+	if st.isRunning() {
 		o.Observed = st.profile.text
 	}
-	why := s.unsupported(ctx, o.Desired, st)
+	why := s.whyUnsupported(ctx, o.Desired, st)
 	switch {
 	case why != "":
 		o.State, o.Message = host.Unsupported, why
-	case s.failed != "" && (!st.has(o.Desired) || !st.enabledAtBoot()):
+	case s.failed != "" && (!st.hasProfile(o.Desired) || !st.enabledAtBoot()):
 		o.State, o.Message = host.Failed, s.failed
-	case !st.running():
-		o.State, o.Message = host.Drifted, "tuned does not run"
-	case !st.has(o.Desired):
+	case !st.isRunning():
+		o.State, o.Message = host.Drifted, "tuned is not running"
+	case !st.hasProfile(o.Desired):
 		o.State, o.Message = host.Drifted, "tuned has another profile, or chooses one by itself"
 	case !st.enabledAtBoot():
 		o.State, o.Message = host.Drifted, "lost at the next boot: tuned.service is not enabled"
@@ -262,7 +262,7 @@ func (s *Subject) observe(ctx context.Context, o *host.Observation) {
 // observeEffect asks tuned whether what the profile sets is in force. What is declared as a sysctl is in force in its
 // stead, and no failure.
 func (s *Subject) observeEffect(ctx context.Context, o *host.Observation, st status) {
-	conflicts, err := s.conflicts(o.Desired)
+	conflicts, err := s.findConflicts(o.Desired)
 	if err != nil {
 		o.State, o.Message = host.Failed, err.Error()
 		return
@@ -272,20 +272,20 @@ func (s *Subject) observeEffect(ctx context.Context, o *host.Observation, st sta
 	if s.verified == mark && s.now().Before(s.verifiedUntil) {
 		return
 	}
-	if err := s.run(ctx, "tuned-adm", "verify", "--ignore-missing"); err != nil {
-		failures := s.failures()
-		others := slices.DeleteFunc(slices.Clone(failures), conflicts.explain)
+	if err := s.runCommand(ctx, "tuned-adm", "verify", "--ignore-missing"); err != nil {
+		failures := s.verifyFailures()
+		others := slices.DeleteFunc(slices.Clone(failures), conflicts.isDeclared)
 		if len(others) > 0 || len(failures) == 0 {
-			o.State, o.Message = host.Failed, "tuned-adm verify finds that not all of the profile is in force: "+told(others, err)
+			o.State, o.Message = host.Failed, "tuned-adm verify: not all of the profile is in force: "+verifyMessage(others, err)
 			return
 		}
 	}
 	s.verified, s.verifiedUntil = mark, s.now().Add(verifyInterval)
 }
 
-func told(failures []string, err error) string {
+func verifyMessage(failures []string, err error) string {
 	if len(failures) > 0 {
-		return host.Names(failures)
+		return host.ListNames(failures)
 	}
 	return err.Error()
 }
@@ -296,10 +296,10 @@ func (s *Subject) Restore(ctx context.Context, originals map[string]host.Origina
 	for _, name := range slices.Sorted(maps.Keys(originals)) {
 		o := host.Observation{Name: name, Desired: originals[name].Value, Effect: host.Live, State: host.InSync}
 		switch was, ok := parseBefore(originals[name].Value); {
-		case !originals[name].Present || !s.installed():
-			o.Message = "there is nothing to put back"
+		case !originals[name].Present || !s.isInstalled():
+			o.Message = "nothing to restore"
 		case !ok:
-			o.State, o.Message = host.Failed, "the journal does not tell how tuned was"
+			o.State, o.Message = host.Failed, "the journal does not have tuned's original state"
 		default:
 			if err := s.putBack(ctx, was); err != nil {
 				o.State, o.Message = host.Failed, err.Error()
@@ -313,30 +313,30 @@ func (s *Subject) Restore(ctx context.Context, originals map[string]host.Origina
 // putBack leaves tuned as it was. A daemon that is stopped takes back what it has set.
 func (s *Subject) putBack(ctx context.Context, was before) error {
 	s.verified = ""
-	st, err := s.status(ctx)
+	st, err := s.readStatus(ctx)
 	if err != nil {
 		return err
 	}
 	switch {
-	case !was.running && st.running():
-		err = s.run(ctx, "systemctl", "stop", unit)
-	case was.running && !(st.running() && st.profile == was.profile && st.mode == was.mode):
-		err = s.run(ctx, was.command()...)
+	case !was.running && st.isRunning():
+		err = s.runCommand(ctx, "systemctl", "stop", unit)
+	case was.running && !(st.isRunning() && st.profile == was.profile && st.mode == was.mode):
+		err = s.runCommand(ctx, was.backCommand()...)
 	}
 	if err != nil {
 		return err
 	}
 	if !was.enabled && st.enabledAtBoot() {
-		if err := s.run(ctx, "systemctl", "disable", unit); err != nil {
+		if err := s.runCommand(ctx, "systemctl", "disable", unit); err != nil {
 			return err
 		}
 	}
-	return errors.Join(s.write(profileFile, was.profile), s.write(modeFile, was.mode))
+	return errors.Join(s.restoreText(profileFile, was.profile), s.restoreText(modeFile, was.mode))
 }
 
-// write puts back what tuned-adm has changed in tuned's own file, which a running daemon does not read.
-func (s *Subject) write(name string, was fileText) error {
-	is, err := s.read(name)
+// restoreText puts back what tuned-adm has changed in tuned's own file, which a running daemon does not read.
+func (s *Subject) restoreText(name string, was fileText) error {
+	is, err := s.readText(name)
 	switch {
 	case err != nil || is == was:
 		return err

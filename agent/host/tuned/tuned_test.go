@@ -45,7 +45,7 @@ var errCrash = errors.New("crash")
 
 func newMachine(t *testing.T) *machine {
 	t.Helper()
-	m := &machine{t: t, dir: hosttest.Copy(t, "debian-12"), load: "loaded", others: map[string]bool{}, broken: map[string]bool{}}
+	m := &machine{t: t, dir: hosttest.CopyHost(t, "debian-12"), load: "loaded", others: map[string]bool{}, broken: map[string]bool{}}
 	for name, data := range map[string]string{
 		"/usr/sbin/tuned-adm": "", profileFile: "", modeFile: "",
 		"/usr/lib/tuned/" + latency + "/tuned.conf": "[main]\nsummary=x\n[sysctl]\n# a comment\nvm.dirty_ratio=10\nvm.dirty_background_ratio = 3 # three\nvm.swappiness=10\n",
@@ -54,7 +54,7 @@ func newMachine(t *testing.T) *machine {
 		"/usr/lib/tuned/newer/tuned.conf":           "[vm]\ndirty_bytes=10%\n",
 		mainConf:                                    "daemon = 1\nreapply_sysctl = 1\n",
 	} {
-		hosttest.Write(t, m.dir, name, data)
+		hosttest.WriteFile(t, m.dir, name, data)
 	}
 	fs, err := host.OpenFS(m.dir)
 	if err != nil {
@@ -128,7 +128,7 @@ func (m *machine) verification() error {
 	for _, failure := range m.verify {
 		lines = append(lines, "2026-01-01 ERROR    tuned.plugins.base: verify: failed: "+failure+"\n")
 	}
-	hosttest.Write(m.t, m.dir, logFile, strings.Join(lines, ""))
+	hosttest.WriteFile(m.t, m.dir, logFile, strings.Join(lines, ""))
 	return errors.New("run tuned-adm verify: exit status 1")
 }
 
@@ -137,8 +137,8 @@ func (m *machine) save(profile, mode string) {
 	if profile == "" {
 		line = ""
 	}
-	hosttest.Write(m.t, m.dir, profileFile, line)
-	hosttest.Write(m.t, m.dir, modeFile, mode+"\n")
+	hosttest.WriteFile(m.t, m.dir, profileFile, line)
+	hosttest.WriteFile(m.t, m.dir, modeFile, mode+"\n")
 }
 
 func (m *machine) subject() *Subject { return New(m.fs, m) }
@@ -177,9 +177,9 @@ func (m *machine) original(s *Subject) host.Original {
 
 func TestAStoppedTunedIsEnabledStartedAndStoppedAgain(t *testing.T) {
 	m := newMachine(t)
-	before := hosttest.Tree(t, m.dir, "/etc")
+	before := hosttest.ReadTree(t, m.dir, "/etc")
 	s := m.subject()
-	m.expect(s, latency, host.Drifted, "does not run")
+	m.expect(s, latency, host.Drifted, "is not running")
 	original := m.original(s)
 	if original.Value != "stopped disabled mode= profile=" {
 		t.Errorf("original %q", original.Value)
@@ -204,7 +204,7 @@ func TestAStoppedTunedIsEnabledStartedAndStoppedAgain(t *testing.T) {
 	if back.State != host.InSync || m.active || m.enabled {
 		t.Errorf("%+v, active %v, enabled %v", back, m.active, m.enabled)
 	}
-	if diff := cmp.Diff(before, hosttest.Tree(t, m.dir, "/etc")); diff != "" {
+	if diff := cmp.Diff(before, hosttest.ReadTree(t, m.dir, "/etc")); diff != "" {
 		t.Errorf("host (-before +after):\n%s", diff)
 	}
 }
@@ -258,7 +258,7 @@ func TestRestoreEqualsBefore(t *testing.T) {
 					}
 				}
 			}
-			before := hosttest.Tree(t, m.dir, "/etc")
+			before := hosttest.ReadTree(t, m.dir, "/etc")
 			original := m.original(m.subject())
 			s := m.subject()
 			m.apply(s, latency)
@@ -273,7 +273,7 @@ func TestRestoreEqualsBefore(t *testing.T) {
 			if m.active != test.active || m.enabled != test.enabled {
 				t.Errorf("active %v, enabled %v", m.active, m.enabled)
 			}
-			if diff := cmp.Diff(before, hosttest.Tree(t, m.dir, "/etc")); diff != "" {
+			if diff := cmp.Diff(before, hosttest.ReadTree(t, m.dir, "/etc")); diff != "" {
 				t.Errorf("host (-before +after):\n%s", diff)
 			}
 			m.ran = nil
@@ -298,7 +298,7 @@ func TestWhatCannotBeHadIsUnsupportedAndChangesNothing(t *testing.T) {
 		}, "install the package tuned"},
 		"its unit is masked":        {latency, func(m *machine) { m.load = "masked" }, "unmask"},
 		"there is no such profile":  {"none", func(*machine) {}, "no profile none"},
-		"something else would stop": {latency, func(m *machine) { m.others["tlp.service"] = true }, "starting tuned stops tlp.service"},
+		"something else would stop": {latency, func(m *machine) { m.others["tlp.service"] = true }, "starting tuned would stop tlp.service"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -338,7 +338,7 @@ func TestDrift(t *testing.T) {
 	}{
 		"another profile":      {func(m *machine) { m.save("virtual-guest", "manual") }, "another profile"},
 		"tuned's own choice":   {func(m *machine) { m.save(latency, "auto") }, "chooses one by itself"},
-		"stopped":              {func(m *machine) { m.active = false }, "does not run"},
+		"stopped":              {func(m *machine) { m.active = false }, "is not running"},
 		"not enabled any more": {func(m *machine) { m.enabled = false }, "next boot"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -378,7 +378,7 @@ func TestARestoreWhoseCommandFailsIsNotDone(t *testing.T) {
 	if back.State != host.Failed || !strings.Contains(back.Message, command) {
 		t.Errorf("%+v", back)
 	}
-	if got := hosttest.Read(t, m.dir, profileFile); got != latency+"\n" {
+	if got := hosttest.ReadFile(t, m.dir, profileFile); got != latency+"\n" {
 		t.Errorf("a daemon with %s is to have %q by its file", latency, got)
 	}
 }
@@ -408,12 +408,12 @@ func TestVerification(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t)
-			hosttest.Write(t, m.dir, sysctl.DropIn, test.declared)
+			hosttest.WriteFile(t, m.dir, sysctl.DropIn, test.declared)
 			if test.main != "" {
-				hosttest.Write(t, m.dir, mainConf, test.main)
+				hosttest.WriteFile(t, m.dir, mainConf, test.main)
 			}
 			for file, data := range test.files {
-				hosttest.Write(t, m.dir, file, data)
+				hosttest.WriteFile(t, m.dir, file, data)
 			}
 			m.verify = test.failures
 			profile := test.profile
@@ -463,7 +463,7 @@ func TestAVerificationHoldsForAWhile(t *testing.T) {
 // A directory of the name is what cannot be read even by root.
 func TestDeclaredSysctlsThatCannotBeReadAreNotTakenForNone(t *testing.T) {
 	m := newMachine(t)
-	hosttest.Write(t, m.dir, sysctl.DropIn+"/x", "")
+	hosttest.WriteFile(t, m.dir, sysctl.DropIn+"/x", "")
 	s := m.subject()
 	m.apply(s, latency)
 	m.expect(s, latency, host.Failed, sysctl.DropIn)
@@ -496,7 +496,7 @@ func TestAJournalThatIsNotOursRunsNothing(t *testing.T) {
 func TestACrashAtEveryStepOfApplyAndRestore(t *testing.T) {
 	for n := 1; ; n++ {
 		m := newMachine(t)
-		before := hosttest.Tree(t, m.dir, "/etc")
+		before := hosttest.ReadTree(t, m.dir, "/etc")
 		originals := map[string]host.Original{setting: m.original(m.subject())}
 		m.dieAt = n
 		s := m.subject()
@@ -510,7 +510,7 @@ func TestACrashAtEveryStepOfApplyAndRestore(t *testing.T) {
 		if back := m.subject().Restore(t.Context(), originals)[0]; back.State != host.InSync || m.active || m.enabled {
 			t.Errorf("crash at %d: %+v, active %v, enabled %v", n, back, m.active, m.enabled)
 		}
-		after := hosttest.Tree(t, m.dir, "/etc")
+		after := hosttest.ReadTree(t, m.dir, "/etc")
 		if !maps.Equal(before, after) {
 			t.Errorf("crash at %d (-before +after):\n%s", n, cmp.Diff(before, after))
 		}

@@ -227,7 +227,7 @@ func (m *machine) restore() error {
 		return err
 	}
 	if !r.AsDeclared {
-		return fmt.Errorf("not put back: %+v", r.Settings)
+		return fmt.Errorf("not restored: %+v", r.Settings)
 	}
 	for _, name := range []string{sysctls, grub} {
 		if m.fs.Exists(name) {
@@ -268,14 +268,14 @@ func (m *machine) check() error {
 			return fmt.Errorf("%s has %q, which is none of %q", name, got, allowed)
 		}
 		if data := read(name); data != "" && !strings.HasSuffix(data, "\n") {
-			return fmt.Errorf("%s is cut off: %q", name, data)
+			return fmt.Errorf("%s is incomplete: %q", name, data)
 		}
 	}
 	if n := strings.Count(menu, argument+"="); n != strings.Count(menu, argument+"="+found[grubCfg]+"\n") && found[grubCfg] != "" {
 		return fmt.Errorf("the menu's entries differ:\n%s", menu)
 	}
 	if !strings.Contains(menu, menuEnd) {
-		return fmt.Errorf("the menu is cut off after %d bytes", len(menu))
+		return fmt.Errorf("the menu ends after %d bytes", len(menu))
 	}
 	return m.checkJournal(found)
 }

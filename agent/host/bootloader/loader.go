@@ -1,0 +1,86 @@
+package bootloader
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/storageclient/operator/agent/host"
+)
+
+// loader is a boot loader: all that differs between the ways in which hosts keep their kernel command lines. Nothing
+// outside of its implementations asks for its type.
+type loader interface {
+	// detection is what was found of it.
+	detection() Detection
+	// canStage tells whether arguments are staged here.
+	canStage() bool
+	// form is how the file is written that says which arguments are ours.
+	form() form
+	// bootDir is the directory in which staging writes.
+	bootDir() string
+	// readMenu reads what the next boots pass.
+	readMenu(ctx context.Context) (menu, error)
+	// readFacts reads all else that judging these settings needs of it.
+	readFacts(ctx context.Context, f *facts, asked []host.Setting) error
+	// prepareChange works out a change of the menu. It changes nothing.
+	prepareChange(ctx context.Context, f facts, wanted, stale []host.Argument) change
+	// changeMenu makes the menu pass the wanted arguments and none of the stale ones, and reads it back. The menu in
+	// place is as before where it returns an error.
+	changeMenu(ctx context.Context, f facts, next change) error
+	// undoChange puts back what changeMenu has done beside the menu before it failed.
+	undoChange(f facts) error
+	// completeChange does what can be done only once the new menu is in place.
+	completeChange(next change) error
+	// endTrial makes what is in the menu the default for good.
+	endTrial(f facts) error
+}
+
+// change is what is to be brought into the menu.
+type change struct {
+	wanted, stale []host.Argument
+	trial         nextTrial
+}
+
+// loader is the host's boot loader, as it is found now.
+func (s *Subject) loader() loader {
+	found := Detect(s.fs)
+	switch found.Type {
+	case GrubDebian:
+		return grubDebian{s, found}
+	case GrubBLS:
+		return grubBLS{s, found}
+	}
+	return unsupportedLoader{found}
+}
+
+// unsupportedLoader is one whose command line is not changed here.
+type unsupportedLoader struct {
+	found Detection
+}
+
+func (u unsupportedLoader) detection() Detection { return u.found }
+
+func (u unsupportedLoader) canStage() bool { return false }
+
+// form finds a drop-in from before, which this boot loader does not read.
+func (u unsupportedLoader) form() form { return grubForm }
+
+func (u unsupportedLoader) bootDir() string { return "" }
+
+func (u unsupportedLoader) readMenu(context.Context) (menu, error) { return menu{}, nil }
+
+func (u unsupportedLoader) readFacts(context.Context, *facts, []host.Setting) error { return nil }
+
+func (u unsupportedLoader) prepareChange(context.Context, facts, []host.Argument, []host.Argument) change {
+	return change{}
+}
+
+func (u unsupportedLoader) changeMenu(context.Context, facts, change) error {
+	return fmt.Errorf("change the boot menu: %s", u.found.Message)
+}
+
+func (u unsupportedLoader) undoChange(facts) error { return nil }
+
+func (u unsupportedLoader) completeChange(change) error { return nil }
+
+func (u unsupportedLoader) endTrial(facts) error { return nil }

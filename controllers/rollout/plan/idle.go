@@ -51,7 +51,7 @@ func (p *planner) findObstacle(n *nodeState) (reason, message string) {
 		if n.need.removalsOnly {
 			return v1alpha1.RolloutReasonRestoredAtNextBoot, "Removed from the boot configuration; in force until the next boot: " + text.List(n.ClientNode.Status.RebootRequiredBy)
 		}
-		return v1alpha1.RolloutReasonNothingToDo, "All settings in effect"
+		return v1alpha1.RolloutReasonNothingToDo, "No reboot is due"
 	case needUnknown:
 		return n.whyNeedUnknown()
 	case needReboot:

@@ -17,19 +17,16 @@ import (
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/pause"
+	"github.com/storageclient/operator/controllers/node/plan"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-const (
-	// retryAfter is the pause before a write that met a newer object is tried again.
-	retryAfter = time.Second
-	// turnAfter is how often a node asks whether its turn has come.
-	turnAfter = 10 * time.Second
-)
+// retryAfter is the pause before a write that met a newer object is tried again.
+const retryAfter = time.Second
 
 // Reconciler keeps a Node's StorageClientNode, its label and its condition Tuned.
 type Reconciler struct {
-	// Client reads its own writes: the live gate counts the objects that were written a moment ago.
+	// Client reads its own writes: the live gate counts the client nodes that were written a moment ago.
 	client.Client
 	// Clock dates the condition and measures soaks.
 	Clock clock.PassiveClock
@@ -40,9 +37,8 @@ type Reconciler struct {
 	// AgentNamespace is where the agent's Pods run.
 	AgentNamespace string
 
-	// verdicts are the gate's last, by profile. They are kept where the reconciler runs in a manager, which looks at one node
-	// at a time; nil elsewhere.
-	verdicts map[string]verdict
+	// gate remembers where the reconciler runs in a manager, which takes one node at a time.
+	gate plan.Gate
 }
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch
@@ -52,61 +48,74 @@ type Reconciler struct {
 // +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientprofiles,verbs=get;list;watch
 // +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientnodes,verbs=get;list;watch;create;patch;delete
 
-// Reconcile brings one Node's object, label and condition to what the profiles want of it.
+// Reconcile brings one Node's client node, label and condition to what the profiles want of it.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	var node corev1.Node
 	if err := r.Get(ctx, req.NamespacedName, &node); err != nil {
-		// The object of a Node that is gone goes by its owner reference.
+		// The client node of a Node that is gone goes by its owner reference.
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if !node.DeletionTimestamp.IsZero() || match.Ignored(&node) {
 		return reconcile.Result{}, nil
 	}
-	in, err := r.gather(ctx, &node)
+	snapshot, err := r.readSnapshot(ctx, &node)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	next, err := r.throughGate(ctx, in, decide(in))
+	next, err := r.passGate(ctx, snapshot, plan.For(snapshot))
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if next.step == stepWrite || next.step == stepRemove {
-		clear(r.verdicts)
+	if next.Step == plan.StepWrite || next.Step == plan.StepRemove {
+		r.gate.Forget()
 	}
-	if err := r.apply(ctx, in, next); err != nil {
+	if err := r.apply(ctx, snapshot, next); err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 			return reconcile.Result{RequeueAfter: retryAfter}, nil
 		}
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{RequeueAfter: next.after}, nil
+	return reconcile.Result{RequeueAfter: next.RequeueAfter}, nil
 }
 
-func (r *Reconciler) gather(ctx context.Context, node *corev1.Node) (input, error) {
-	in := input{node: node}
+// passGate reads all nodes only where the gate cannot answer without.
+func (r *Reconciler) passGate(ctx context.Context, snapshot plan.Snapshot, next plan.Plan) (plan.Plan, error) {
+	now := r.Clock.Now()
+	if recalled, known := r.gate.Recall(snapshot, next, now); known {
+		return recalled, nil
+	}
+	all, err := fleet.ReadSnapshot(ctx, r, snapshot.View, r.AgentNamespace)
+	if err != nil {
+		return plan.Plan{}, err
+	}
+	return r.gate.Judge(snapshot, next, all, now), nil
+}
+
+func (r *Reconciler) readSnapshot(ctx context.Context, node *corev1.Node) (plan.Snapshot, error) {
+	s := plan.Snapshot{Node: node}
 	var err error
-	if in.scn, err = r.objectOf(ctx, node); err != nil {
-		return in, err
+	if s.ClientNode, err = r.takeClientNode(ctx, node); err != nil {
+		return s, err
 	}
-	if in.paused, err = pause.Everything(ctx, r, r.ManagerNamespace); err != nil {
-		return in, err
+	if s.Paused, err = pause.Everything(ctx, r, r.ManagerNamespace); err != nil {
+		return s, err
 	}
-	in.paused = in.paused || pause.Annotated(node)
-	if in.view, err = r.view(ctx); err != nil {
-		return in, err
+	s.Paused = s.Paused || pause.Annotated(node)
+	if s.View, err = r.readView(ctx); err != nil {
+		return s, err
 	}
-	in.wanted = in.view.Wanted(node, in.scn)
-	if in.scn == nil {
-		return in, nil
+	s.Wanted = s.View.Wanted(node, s.ClientNode)
+	if s.ClientNode == nil {
+		return s, nil
 	}
-	if in.ready, err = agentpod.ReadyOn(ctx, r, r.AgentNamespace, node.Name); err != nil {
-		return in, err
+	if s.AgentReady, err = agentpod.ReadyOn(ctx, r, r.AgentNamespace, node.Name); err != nil {
+		return s, err
 	}
-	in.report = fleet.Look(node, in.scn, in.ready, "")
-	return in, nil
+	s.Report = fleet.Look(node, s.ClientNode, s.AgentReady, "")
+	return s, nil
 }
 
-func (r *Reconciler) view(ctx context.Context) (*fleet.View, error) {
+func (r *Reconciler) readView(ctx context.Context) (*fleet.View, error) {
 	var profiles v1alpha1.StorageClientProfileList
 	if err := r.List(ctx, &profiles); err != nil {
 		return nil, fmt.Errorf("list StorageClientProfiles: %w", err)
@@ -114,19 +123,19 @@ func (r *Reconciler) view(ctx context.Context) (*fleet.View, error) {
 	return fleet.NewView(profiles.Items, r.Allow), nil
 }
 
-// objectOf returns a Node's object, or nil. An object that is left from a former Node of that name speaks of another
+// takeClientNode returns a Node's client node, or nil. One that is left from a former Node of that name speaks of another
 // machine's history and is taken out of the way before the garbage collector gets to it.
-func (r *Reconciler) objectOf(ctx context.Context, node *corev1.Node) (*v1alpha1.StorageClientNode, error) {
-	var scn v1alpha1.StorageClientNode
-	if err := r.Get(ctx, client.ObjectKeyFromObject(node), &scn); err != nil {
+func (r *Reconciler) takeClientNode(ctx context.Context, node *corev1.Node) (*v1alpha1.StorageClientNode, error) {
+	var clientNode v1alpha1.StorageClientNode
+	if err := r.Get(ctx, client.ObjectKeyFromObject(node), &clientNode); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil, nil
 		}
 		return nil, fmt.Errorf("get StorageClientNode %s: %w", node.Name, err)
 	}
-	if fleet.Owns(node, &scn) {
-		return &scn, nil
+	if fleet.Owns(node, &clientNode) {
+		return &clientNode, nil
 	}
-	log.FromContext(ctx).Info("Deleting the object of a former Node", "StorageClientNode", scn.Name)
-	return nil, r.delete(ctx, &scn)
+	log.FromContext(ctx).Info("Deleting the StorageClientNode of a former Node", "StorageClientNode", clientNode.Name)
+	return nil, r.deleteClientNode(ctx, &clientNode)
 }

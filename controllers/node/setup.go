@@ -20,15 +20,16 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/controllers/node/plan"
 )
 
-// SetupWithManager registers the reconciler and its watches. One node is looked at at a time: the live gate counts
+// SetupWithManager registers the reconciler and its watches. One node is reconciled at a time: the live gate counts
 // nodes that are on their way, and two that count at once could both go.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Pod{}, agentpod.NodeNameField, agentpod.IndexNodeName); err != nil {
 		return fmt.Errorf("index Pods by node: %w", err)
 	}
-	r.verdicts = map[string]verdict{}
+	r.gate = plan.NewGate()
 	ours := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == r.ManagerNamespace })
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("node").
@@ -46,7 +47,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 func (r *Reconciler) allNodes(ctx context.Context, _ client.Object) []reconcile.Request {
 	var nodes corev1.NodeList
 	if err := r.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
-		log.FromContext(ctx).Error(err, "List of Nodes is not to be had, they are looked at with their next event")
+		log.FromContext(ctx).Error(err, "Cannot list Nodes; each is reconciled at its next event")
 		return nil
 	}
 	requests := make([]reconcile.Request, 0, len(nodes.Items))
@@ -76,5 +77,5 @@ func nodeChanged(e event.UpdateEvent) bool {
 		agentpod.NodeReady(before) != agentpod.NodeReady(after) ||
 		!equality.Semantic.DeepEqual(before.Labels, after.Labels) ||
 		!equality.Semantic.DeepEqual(before.Annotations, after.Annotations) ||
-		!equality.Semantic.DeepEqual(conditionOf(before.Status.Conditions), conditionOf(after.Status.Conditions))
+		!equality.Semantic.DeepEqual(plan.FindTuned(before.Status.Conditions), plan.FindTuned(after.Status.Conditions))
 }

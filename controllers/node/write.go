@@ -13,98 +13,98 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/controllers/node/plan"
 )
 
-// apply carries a decision out, in an order that a crash may cut anywhere.
-func (r *Reconciler) apply(ctx context.Context, in input, next decision) error {
-	switch next.step {
-	case stepNone:
-		return r.clear(ctx, in.node)
-	case stepRemove:
-		if err := r.delete(ctx, in.scn); err != nil {
+// apply carries out the plan, in an order that a crash may cut anywhere.
+func (r *Reconciler) apply(ctx context.Context, s plan.Snapshot, next plan.Plan) error {
+	switch next.Step {
+	case plan.StepNone:
+		return r.removeLabelAndCondition(ctx, s.Node)
+	case plan.StepRemove:
+		if err := r.deleteClientNode(ctx, s.ClientNode); err != nil {
 			return err
 		}
-		return r.clear(ctx, in.node)
-	case stepWrite:
-		if in.scn == nil {
-			return r.begin(ctx, in, next)
+		return r.removeLabelAndCondition(ctx, s.Node)
+	case plan.StepWrite:
+		if s.ClientNode == nil {
+			return r.createClientNode(ctx, s, next)
 		}
-		return r.change(ctx, in, next)
-	case stepStay:
+		return r.changeClientNode(ctx, s, next)
+	case plan.StepStay:
 	}
-	if in.scn == nil {
+	if s.ClientNode == nil {
 		return nil
 	}
-	if err := r.label(ctx, in.node); err != nil {
+	if err := r.addLabel(ctx, s.Node); err != nil {
 		return err
 	}
-	return r.report(ctx, in, in.scn, next.note)
+	return r.writeCondition(ctx, s, s.ClientNode, next.Note)
 }
 
-// begin creates the object before the label: an agent that comes to the node finds what it is to do.
-func (r *Reconciler) begin(ctx context.Context, in input, next decision) error {
-	scn := &v1alpha1.StorageClientNode{
+// createClientNode comes before the label: an agent that comes to the node finds what it is to do.
+func (r *Reconciler) createClientNode(ctx context.Context, s plan.Snapshot, next plan.Plan) error {
+	clientNode := &v1alpha1.StorageClientNode{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: in.node.Name,
+			Name: s.Node.Name,
 			OwnerReferences: []metav1.OwnerReference{{
-				APIVersion: "v1", Kind: "Node", Name: in.node.Name, UID: in.node.UID, BlockOwnerDeletion: ptr.To(false),
+				APIVersion: "v1", Kind: "Node", Name: s.Node.Name, UID: s.Node.UID, BlockOwnerDeletion: ptr.To(false),
 			}},
 		},
-		Spec: next.spec,
+		Spec: next.Spec,
 	}
-	if err := r.Create(ctx, scn, client.FieldOwner(v1alpha1.ManagerFieldManager)); err != nil {
-		return fmt.Errorf("create StorageClientNode %s: %w", scn.Name, err)
+	if err := r.Create(ctx, clientNode, client.FieldOwner(v1alpha1.ManagerFieldManager)); err != nil {
+		return fmt.Errorf("create StorageClientNode %s: %w", clientNode.Name, err)
 	}
-	log.FromContext(ctx).Info("Node is managed", "profiles", in.wanted.Profiles, "hash", next.spec.Hash)
-	if err := r.label(ctx, in.node); err != nil {
+	log.FromContext(ctx).Info("Node is managed", "profiles", s.Wanted.Profiles, "hash", next.Spec.Hash)
+	if err := r.addLabel(ctx, s.Node); err != nil {
 		return err
 	}
-	return r.report(ctx, in, scn, next.note)
+	return r.writeCondition(ctx, s, clientNode, next.Note)
 }
 
-// change tells of the change in the condition before it makes it: the time that the condition bears is when the soak
-// of the new settings begins, and must not be that of the old ones.
-func (r *Reconciler) change(ctx context.Context, in input, next decision) error {
-	changed := in.scn.DeepCopy()
+// changeClientNode writes the condition first: the time that it bears is when the soak of the new settings begins, and
+// must not be that of the old ones.
+func (r *Reconciler) changeClientNode(ctx context.Context, s plan.Snapshot, next plan.Plan) error {
+	changed := s.ClientNode.DeepCopy()
 	permit, volumes := changed.Spec.RebootPermit, changed.Spec.Volumes
-	changed.Spec = next.spec
+	changed.Spec = next.Spec
 	changed.Spec.RebootPermit, changed.Spec.Volumes = permit, volumes
-	if err := r.report(ctx, in, changed, next.note); err != nil {
+	if err := r.writeCondition(ctx, s, changed, next.Note); err != nil {
 		return err
 	}
 	// settings is one value to a JSON merge patch, so the patch holds for the version that was read only.
-	patch := client.MergeFromWithOptions(in.scn, client.MergeFromWithOptimisticLock{})
+	patch := client.MergeFromWithOptions(s.ClientNode, client.MergeFromWithOptimisticLock{})
 	if err := r.Patch(ctx, changed, patch, client.FieldOwner(v1alpha1.ManagerFieldManager)); err != nil {
 		return fmt.Errorf("patch StorageClientNode %s: %w", changed.Name, err)
 	}
 	log.FromContext(ctx).Info("Settings of the node changed", "hash", changed.Spec.Hash, "release", changed.Spec.Release)
-	return r.label(ctx, in.node)
+	return r.addLabel(ctx, s.Node)
 }
 
-func (r *Reconciler) delete(ctx context.Context, scn *v1alpha1.StorageClientNode) error {
-	preconditions := client.Preconditions{UID: &scn.UID, ResourceVersion: &scn.ResourceVersion}
-	if err := client.IgnoreNotFound(r.Delete(ctx, scn, preconditions)); err != nil {
-		return fmt.Errorf("delete StorageClientNode %s: %w", scn.Name, err)
+func (r *Reconciler) deleteClientNode(ctx context.Context, clientNode *v1alpha1.StorageClientNode) error {
+	preconditions := client.Preconditions{UID: &clientNode.UID, ResourceVersion: &clientNode.ResourceVersion}
+	if err := client.IgnoreNotFound(r.Delete(ctx, clientNode, preconditions)); err != nil {
+		return fmt.Errorf("delete StorageClientNode %s: %w", clientNode.Name, err)
 	}
 	return nil
 }
 
-func (r *Reconciler) label(ctx context.Context, node *corev1.Node) error {
+func (r *Reconciler) addLabel(ctx context.Context, node *corev1.Node) error {
 	if node.Labels[v1alpha1.ManagedLabel] == v1alpha1.True {
 		return nil
 	}
 	return r.patchLabel(ctx, node, v1alpha1.True)
 }
 
-// clear takes label and condition away, the last that is ours on a Node.
-func (r *Reconciler) clear(ctx context.Context, node *corev1.Node) error {
+// removeLabelAndCondition removes them, the last that is ours on a Node.
+func (r *Reconciler) removeLabelAndCondition(ctx context.Context, node *corev1.Node) error {
 	if _, labelled := node.Labels[v1alpha1.ManagedLabel]; labelled {
 		if err := r.patchLabel(ctx, node, nil); err != nil {
 			return err
 		}
 	}
-	if conditionOf(node.Status.Conditions) == nil {
+	if plan.FindTuned(node.Status.Conditions) == nil {
 		return nil
 	}
 	return r.patchCondition(ctx, node, map[string]any{"type": v1alpha1.TunedNodeCondition, "$patch": "delete"})
@@ -122,15 +122,13 @@ func (r *Reconciler) patchLabel(ctx context.Context, node *corev1.Node, value an
 	return nil
 }
 
-// report writes the condition Tuned of a managed node, if it says anything new.
-func (r *Reconciler) report(ctx context.Context, in input, scn *v1alpha1.StorageClientNode, note string) error {
-	current := !in.wanted.Managed || scn.Spec.Hash == in.wanted.Hash
-	verdict := tuned(scn, fleet.Look(in.node, scn, in.ready, ""), current, note)
-	condition, changed := stamped(in.node.Status.Conditions, verdict, r.Clock.Now())
+// writeCondition writes the condition Tuned of a managed node, if it says anything new.
+func (r *Reconciler) writeCondition(ctx context.Context, s plan.Snapshot, clientNode *v1alpha1.StorageClientNode, note string) error {
+	condition, changed := plan.Condition(s, clientNode, note, r.Clock.Now())
 	if !changed {
 		return nil
 	}
-	return r.patchCondition(ctx, in.node, condition)
+	return r.patchCondition(ctx, s.Node, condition)
 }
 
 // patchCondition goes by strategic merge, which knows the list's key: the other conditions are the kubelet's and the

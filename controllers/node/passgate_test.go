@@ -16,11 +16,12 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/controllers/node/plan"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-// TestNodesThatWaitDoNotAllLookAtAllNodes counts who lists all Nodes. The nodes have no agent, so that none may go.
-func TestNodesThatWaitDoNotAllLookAtAllNodes(t *testing.T) {
+// TestWaitingNodesDoNotAllListNodes counts who lists all Nodes. The nodes have no agent, so that none may go.
+func TestWaitingNodesDoNotAllListNodes(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
@@ -37,22 +38,22 @@ func TestNodesThatWaitDoNotAllLookAtAllNodes(t *testing.T) {
 	profile := v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "p", Finalizers: []string{v1alpha1.Finalizer}}}
 	profile.Spec.Node = &v1alpha1.NodeTuning{KernelArguments: []v1alpha1.KernelArgument{"ihash_entries=16777216"}}
 	view := fleet.NewView([]v1alpha1.StorageClientProfile{profile}, catalogue.AllowList{})
-	var inputs []input
+	var inputs []plan.Snapshot
 	for _, name := range []string{"a", "b", "c"} {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelOSStable: "linux"}}}
-		scn := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		scn.Spec.Settings, scn.Spec.Hash = []v1alpha1.NodeSetting{{Key: "sysctl/vm.dirty_ratio", Value: "20", Profile: "p"}}, "old"
-		build.WithObjects(node, scn)
-		inputs = append(inputs, input{node: node, scn: scn, view: view, wanted: view.Wanted(node, scn)})
+		clientNode := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		clientNode.Spec.Settings, clientNode.Spec.Hash = []v1alpha1.NodeSetting{{Key: "sysctl/vm.dirty_ratio", Value: "20", Profile: "p"}}, "old"
+		build.WithObjects(node, clientNode)
+		inputs = append(inputs, plan.Snapshot{Node: node, ClientNode: clientNode, View: view, Wanted: view.Wanted(node, clientNode)})
 	}
 	clock := testingclock.NewFakeClock(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))
-	r := &Reconciler{Client: build.Build(), Clock: clock, AgentNamespace: v1alpha1.AgentNamespace, verdicts: map[string]verdict{}}
+	r := &Reconciler{Client: build.Build(), Clock: clock, AgentNamespace: v1alpha1.AgentNamespace, gate: plan.NewGate()}
 	ask := func() {
 		t.Helper()
 		for _, in := range inputs {
-			got, err := r.throughGate(t.Context(), in, decision{step: stepWrite, gated: true})
-			if err != nil || got.step != stepStay || got.note == "" {
-				t.Fatalf("%s: step %v, note %q, %v; want it to wait", in.node.Name, got.step, got.note, err)
+			got, err := r.passGate(t.Context(), in, plan.Plan{Step: plan.StepWrite, Gated: true})
+			if err != nil || got.Step != plan.StepStay || got.Note == "" {
+				t.Fatalf("%s: step %v, note %q, %v; want it to wait", in.Node.Name, got.Step, got.Note, err)
 			}
 		}
 	}
@@ -60,7 +61,7 @@ func TestNodesThatWaitDoNotAllLookAtAllNodes(t *testing.T) {
 	if lists != 1 {
 		t.Errorf("three nodes listed all Nodes %d times, want once", lists)
 	}
-	clock.Step(remembered)
+	clock.Step(plan.VerdictAge)
 	ask()
 	if lists != 2 {
 		t.Errorf("a second later all Nodes were listed %d times in all, want twice", lists)

@@ -1,4 +1,4 @@
-package node
+package plan
 
 import (
 	"strings"
@@ -8,12 +8,12 @@ import (
 	"github.com/storageclient/operator/controllers/internal/livegate"
 )
 
-// remembered is how long the gate's verdict on a profile's nodes is kept. Each of thousands that wait would look at all of
-// them else.
-const remembered = time.Second
+// VerdictAge is how long the gate's verdict on a profile's nodes is kept. Each of thousands that wait would otherwise ask for all of
+// them.
+const VerdictAge = time.Second
 
-// verdict is what the gate said of a profile's nodes. Only that a node has to wait is ever taken from it: whoever is let go
-// is let go by what is there now.
+// verdict is what the gate said of a profile's nodes. It is only ever used to make a node wait: who is let through is let
+// through by what is there now.
 type verdict struct {
 	livegate.Decision
 	// profiles and nodes are what it was said of.
@@ -39,20 +39,20 @@ func (v verdict) denies(node livegate.Node, profiles string, now time.Time) bool
 	case !known || then != node, v.profiles != profiles, v.Admitted[node.Name]:
 		return false
 	default:
-		return age >= 0 && age < remembered && (v.Next == 0 || age < v.Next)
+		return age >= 0 && age < VerdictAge && (v.Next == 0 || age < v.Next)
 	}
 }
 
-// soak is how much is left of the next soak, 0 where nothing soaks.
-func (v verdict) soak(now time.Time) time.Duration {
+// soakLeft is how much is left of the next soak, 0 where nothing soaks.
+func (v verdict) soakLeft(now time.Time) time.Duration {
 	if v.Next == 0 {
 		return 0
 	}
 	return v.Next - now.Sub(v.at)
 }
 
-// versions tells one state of all profiles from any other.
-func versions(view *fleet.View) string {
+// profileVersions tells one state of all profiles from any other.
+func profileVersions(view *fleet.View) string {
 	var out strings.Builder
 	for _, profile := range view.Profiles() {
 		out.WriteString(string(profile.UID) + "/" + profile.ResourceVersion + "\n")

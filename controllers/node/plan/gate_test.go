@@ -1,4 +1,4 @@
-package node
+package plan
 
 import (
 	"testing"
@@ -20,20 +20,20 @@ func TestMayRelease(t *testing.T) {
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
 		return n
 	}
-	object := func(name string, change func(*v1alpha1.StorageClientNode)) *v1alpha1.StorageClientNode {
-		scn := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 2}}
-		scn.Spec.Settings = []v1alpha1.NodeSetting{{Key: "sysctl/vm.dirty_ratio", Value: "20", Profile: "p"}}
-		scn.Status.BootID = "boot-" + name
+	clientNodeOf := func(name string, change func(*v1alpha1.StorageClientNode)) *v1alpha1.StorageClientNode {
+		clientNode := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 2}}
+		clientNode.Spec.Settings = []v1alpha1.NodeSetting{{Key: "sysctl/vm.dirty_ratio", Value: "20", Profile: "p"}}
+		clientNode.Status.BootID = "boot-" + name
 		if change != nil {
-			change(scn)
+			change(clientNode)
 		}
-		return scn
+		return clientNode
 	}
-	releasing := func(scn *v1alpha1.StorageClientNode) { scn.Spec.Release = true }
+	releasing := func(clientNode *v1alpha1.StorageClientNode) { clientNode.Spec.Release = true }
 	failing := func(generation int64) func(*v1alpha1.StorageClientNode) {
-		return func(scn *v1alpha1.StorageClientNode) {
-			scn.Spec.Release, scn.Status.ObservedGeneration = true, generation
-			scn.Status.Settings = []v1alpha1.SettingStatus{{Key: "sysctl/vm.dirty_ratio", State: v1alpha1.SettingFailed}}
+		return func(clientNode *v1alpha1.StorageClientNode) {
+			clientNode.Spec.Release, clientNode.Status.ObservedGeneration = true, generation
+			clientNode.Status.Settings = []v1alpha1.SettingStatus{{Key: "sysctl/vm.dirty_ratio", State: v1alpha1.SettingFailed}}
 		}
 	}
 	for name, test := range map[string]struct {
@@ -42,16 +42,16 @@ func TestMayRelease(t *testing.T) {
 	}{
 		"nobody else is being restored":              {nil, false},
 		"another node is being restored":             {releasing, true},
-		"another node was restored":                  {func(scn *v1alpha1.StorageClientNode) { releasing(scn); scn.Status.Restored = true }, false},
+		"another node was restored":                  {func(clientNode *v1alpha1.StorageClientNode) { releasing(clientNode); clientNode.Status.Restored = true }, false},
 		"another node could not be restored":         {failing(2), false},
 		"another node had failed before its release": {failing(1), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := fleet.Snapshot{
 				View: view, Nodes: []corev1.Node{node("a"), node("b")}, Ready: map[string]bool{"a": true, "b": true},
-				Objects: map[string]*v1alpha1.StorageClientNode{"a": object("a", nil), "b": object("b", test.other)},
+				Objects: map[string]*v1alpha1.StorageClientNode{"a": clientNodeOf("a", nil), "b": clientNodeOf("b", test.other)},
 			}
-			if got := mayRelease(all, view.Profile("p")); (got != "") != test.waits {
+			if got := restoreNote(all, view.Profile("p")); (got != "") != test.waits {
 				t.Errorf("got %q, waits is to be %v", got, test.waits)
 			}
 		})

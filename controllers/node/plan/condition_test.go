@@ -1,4 +1,4 @@
-package node
+package plan
 
 import (
 	"testing"
@@ -31,9 +31,9 @@ func TestTuned(t *testing.T) {
 		"what cannot be had is an exception": {report: fleet.Report{Exceptions: []string{rmem}}, status: corev1.ConditionTrue, reason: v1alpha1.NodeReasonTunedWithExceptions},
 	} {
 		t.Run(name, func(t *testing.T) {
-			scn := object()
-			scn.Spec.Release = test.release
-			got := tuned(scn, test.report, !test.stale, "")
+			clientNode := clientNodeWith()
+			clientNode.Spec.Release = test.release
+			got := judgeTuned(clientNode, test.report, !test.stale, "")
 			if got.Status != test.status || got.Reason != test.reason {
 				t.Errorf("got %s %s, want %s %s", got.Status, got.Reason, test.status, test.reason)
 			}
@@ -64,7 +64,7 @@ func TestStamped(t *testing.T) {
 			if test.change != nil {
 				test.change(&next)
 			}
-			got, written := stamped(test.conditions, next, now)
+			got, written := stampTimes(test.conditions, next, now)
 			if written != test.written {
 				t.Errorf("written %t, want %t", written, test.written)
 			}

@@ -1,0 +1,81 @@
+package plan
+
+import (
+	"cmp"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// Condition is a managed node's condition Tuned, and whether it has to be written: not while it says what it said.
+// clientNode is as it will be once the plan is applied.
+func Condition(s Snapshot, clientNode *v1alpha1.StorageClientNode, note string, now time.Time) (corev1.NodeCondition, bool) {
+	isCurrent := !s.Wanted.Managed || clientNode.Spec.Hash == s.Wanted.Hash
+	verdict := judgeTuned(clientNode, fleet.Look(s.Node, clientNode, s.AgentReady, ""), isCurrent, note)
+	return stampTimes(s.Node.Status.Conditions, verdict, now)
+}
+
+// judgeTuned says how a managed node stands. isCurrent is whether its client node holds what the profiles want; note says
+// what it waits for where it does not.
+func judgeTuned(clientNode *v1alpha1.StorageClientNode, report fleet.Report, isCurrent bool, note string) corev1.NodeCondition {
+	verdict := func(status corev1.ConditionStatus, reason, message string) corev1.NodeCondition {
+		return corev1.NodeCondition{Type: v1alpha1.TunedNodeCondition, Status: status, Reason: reason, Message: message}
+	}
+	switch {
+	case report.Silent != "":
+		return verdict(corev1.ConditionUnknown, v1alpha1.NodeReasonAgentSilent, report.Silent)
+	case clientNode.Spec.Release:
+		return verdict(corev1.ConditionFalse, v1alpha1.NodeReasonRestoring, cmp.Or(note, noteRestoring))
+	case report.Applying || !isCurrent:
+		return verdict(corev1.ConditionFalse, v1alpha1.NodeReasonApplying, cmp.Or(note, "Waiting for the agent to report the settings"))
+	case len(report.Failed) > 0:
+		return verdict(corev1.ConditionFalse, v1alpha1.NodeReasonSettingsFailed, "Settings failed: "+text.List(report.Failed))
+	case len(report.RebootPending) > 0:
+		return verdict(corev1.ConditionFalse, v1alpha1.NodeReasonRebootPending, "Takes effect at the next boot: "+text.List(report.RebootPending))
+	case len(report.Drifted) > 0:
+		return verdict(corev1.ConditionFalse, v1alpha1.NodeReasonDrifted, driftedMessage(report.Drifted))
+	case len(report.Exceptions) > 0:
+		return verdict(corev1.ConditionTrue, v1alpha1.NodeReasonTunedWithExceptions, "This node cannot take: "+text.List(report.Exceptions))
+	}
+	return verdict(corev1.ConditionTrue, v1alpha1.NodeReasonTuned, text.Count(len(clientNode.Spec.Settings), "setting")+" verified")
+}
+
+func driftedMessage(keys []string) string {
+	if len(keys) == 1 {
+		return keys[0] + " does not have the declared value"
+	}
+	return text.List(keys) + " do not have the declared values"
+}
+
+// stampTimes fills in the times of a condition, and reports whether it says anything new. lastHeartbeatTime tells since
+// when the node stands as it does, which the live gate goes by; a heartbeat of its own the condition has none.
+func stampTimes(conditions []corev1.NodeCondition, next corev1.NodeCondition, now time.Time) (corev1.NodeCondition, bool) {
+	at := metav1.NewTime(now)
+	next.LastHeartbeatTime, next.LastTransitionTime = at, at
+	old := FindTuned(conditions)
+	if old == nil {
+		return next, true
+	}
+	if old.Status == next.Status && old.Reason == next.Reason && old.Message == next.Message {
+		return *old, false
+	}
+	if old.Status == next.Status {
+		next.LastTransitionTime = old.LastTransitionTime
+	}
+	return next, true
+}
+
+// FindTuned returns the condition Tuned, or nil.
+func FindTuned(conditions []corev1.NodeCondition) *corev1.NodeCondition {
+	for i := range conditions {
+		if conditions[i].Type == v1alpha1.TunedNodeCondition {
+			return &conditions[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,200 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/agentpod"
+	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/controllers/internal/livegate"
+	"github.com/storageclient/operator/controllers/internal/match"
+	"github.com/storageclient/operator/controllers/internal/pause"
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// turnAfter is how often a node asks whether its turn has come.
+const turnAfter = 10 * time.Second
+
+// Gate lets a plan that changes a host through only where every profile concerned lets the node go now. It remembers for
+// a moment whom it has refused; the zero Gate remembers nothing.
+type Gate struct {
+	verdicts map[string]verdict // by profile
+}
+
+// NewGate returns a gate with a memory. It is for callers that ask for one node at a time.
+func NewGate() Gate { return Gate{verdicts: map[string]verdict{}} }
+
+// Forget is due once a node has been changed.
+func (g Gate) Forget() { clear(g.verdicts) }
+
+// Recall answers without a look at all nodes where it can: the plan needs no gate, or the first profile that is asked
+// has refused the node a moment ago.
+func (g Gate) Recall(s Snapshot, next Plan, now time.Time) (Plan, bool) {
+	profiles := concernedProfiles(s)
+	if (!next.Gated && !next.Limited) || len(profiles) == 0 {
+		return next, true
+	}
+	if next.Limited {
+		return Plan{}, false
+	}
+	return g.recallRefusal(s, s.View.Profile(profiles[0]), now)
+}
+
+func (g Gate) recallRefusal(s Snapshot, profile *fleet.Profile, now time.Time) (Plan, bool) {
+	known := g.verdicts[profile.Name]
+	if !known.denies(s.gateEntry(profile), profileVersions(s.View), now) {
+		return Plan{}, false
+	}
+	return stayUntil(noteGate+known.Notes[s.Node.Name], nextTurn(known.soakLeft(now))), true
+}
+
+// Judge asks the rollout rules of every profile concerned; all is a fresh snapshot of all nodes.
+func (g Gate) Judge(s Snapshot, next Plan, all fleet.Snapshot, now time.Time) Plan {
+	for _, name := range concernedProfiles(s) {
+		profile := s.View.Profile(name)
+		if next.Limited {
+			if note := restoreNote(all, profile); note != "" {
+				return stayUntil(note, turnAfter)
+			}
+			continue
+		}
+		if refused, known := g.recallRefusal(s, profile, now); known {
+			return refused
+		}
+		nodes := entriesOf(all, profile)
+		fresh := newVerdict(livegate.Admit(nodes, livegate.PolicyOf(profile.Spec.WithDefaults().Rollout), now), profileVersions(s.View), nodes, now)
+		if g.verdicts != nil {
+			g.verdicts[name] = fresh
+		}
+		if !fresh.Admitted[s.Node.Name] {
+			return stayUntil(noteGate+fresh.Notes[s.Node.Name], nextTurn(fresh.Next))
+		}
+	}
+	return next
+}
+
+// gateEntry is the node as it stands among a profile's for the gate.
+func (s Snapshot) gateEntry(profile *fleet.Profile) livegate.Node {
+	own := fleet.Snapshot{View: s.View, Ready: map[string]bool{s.Node.Name: s.AgentReady}}
+	entry := entryOf(own, s.Node, s.ClientNode)
+	entry.Wanted = s.Wanted.Hash
+	entry.Canary = canaryOf(profile).Matches(labels.Set(s.Node.Labels))
+	return entry
+}
+
+// nextTurn is when to ask again: often, and at the end of a soak exactly.
+func nextTurn(soak time.Duration) time.Duration {
+	if soak > 0 {
+		return min(soak, turnAfter)
+	}
+	return turnAfter
+}
+
+// concernedProfiles are the profiles whose rollout rules a change of a node's settings has to keep: those that contribute,
+// and those whose settings go.
+func concernedProfiles(s Snapshot) []string {
+	profiles := slices.Clone(s.Wanted.Profiles)
+	for _, source := range fleet.Sources(s.ClientNode) {
+		profile := s.View.Profile(source)
+		if profile != nil && (profile.Standing == match.Leaving || !s.Wanted.Managed) {
+			profiles = append(profiles, source)
+		}
+	}
+	return profiles
+}
+
+// entriesOf are a profile's nodes for the gate. A node that is left alone, or without anything to set, is not among them.
+func entriesOf(all fleet.Snapshot, profile *fleet.Profile) []livegate.Node {
+	var nodes []livegate.Node
+	canary := canaryOf(profile)
+	for i := range all.Nodes {
+		node := &all.Nodes[i]
+		clientNode := all.Objects[node.Name]
+		if !node.DeletionTimestamp.IsZero() || match.Ignored(node) || (!profile.Selects(node) && !fleet.Concerns(profile.Name, clientNode)) {
+			continue
+		}
+		wanted := all.View.Wanted(node, clientNode)
+		if !wanted.Managed || (clientNode == nil && wanted.Hash == "") {
+			continue
+		}
+		entry := entryOf(all, node, clientNode)
+		entry.Wanted = wanted.Hash
+		entry.Canary = canary.Matches(labels.Set(node.Labels))
+		nodes = append(nodes, entry)
+	}
+	return nodes
+}
+
+// canaryOf selects the nodes that a profile chooses for its canary; where it chooses none, no node.
+func canaryOf(profile *fleet.Profile) labels.Selector {
+	selector, err := metav1.LabelSelectorAsSelector(profile.Spec.WithDefaults().Rollout.Canary.NodeSelector)
+	if err != nil {
+		return labels.Nothing()
+	}
+	return selector
+}
+
+func entryOf(all fleet.Snapshot, node *corev1.Node, clientNode *v1alpha1.StorageClientNode) livegate.Node {
+	paused := pause.Annotated(node) || len(all.View.PausedBy(node, clientNode)) > 0
+	entry := livegate.Node{Name: node.Name, Created: node.CreationTimestamp.Time, Alive: !paused && agentpod.NodeReady(node)}
+	if clientNode == nil {
+		return entry
+	}
+	report := fleet.Look(node, clientNode, all.Ready[node.Name], "")
+	entry.Managed = !clientNode.Spec.Release
+	entry.Carries = clientNode.Spec.Hash
+	entry.Alive = entry.Alive && report.Silent == ""
+	entry.Taken = !report.Applying && len(report.Failed) == 0
+	entry.Failed = !report.Applying && len(report.Failed) > 0
+	entry.TakenSince = takenSince(node, report)
+	return entry
+}
+
+// takenSince is since when the node has had its settings, by the condition that says so. That it has them now is
+// observed afresh; only the time comes from the condition.
+func takenSince(node *corev1.Node, report fleet.Report) time.Time {
+	condition := FindTuned(node.Status.Conditions)
+	if condition == nil || !report.Taken() {
+		return time.Time{}
+	}
+	switch condition.Reason {
+	case v1alpha1.NodeReasonTuned, v1alpha1.NodeReasonTunedWithExceptions, v1alpha1.NodeReasonRebootPending:
+		return condition.LastHeartbeatTime.Time
+	}
+	return time.Time{}
+}
+
+// restoreNote says why a node that carries settings of a profile has to wait with its restore; empty: it need not. What
+// is restored is known to work, so there is no canary, but the limit holds. Nodes that are unreachable do not count, nor
+// do those where it has failed: they would keep all others from being restored.
+func restoreNote(all fleet.Snapshot, profile *fleet.Profile) string {
+	carrying, releasing := 0, 0
+	for i := range all.Nodes {
+		node := &all.Nodes[i]
+		clientNode := all.Objects[node.Name]
+		if clientNode == nil || !fleet.Concerns(profile.Name, clientNode) {
+			continue
+		}
+		carrying++
+		if clientNode.Spec.Release && !clientNode.Status.Restored && !hasFailedToRestore(clientNode) && agentpod.Silent(node, clientNode, all.Ready[node.Name]) == "" {
+			releasing++
+		}
+	}
+	limit := v1alpha1.ResolveShare(*profile.Spec.WithDefaults().Rollout.MaxConcurrentLive, carrying)
+	if releasing >= limit {
+		return fmt.Sprintf("Restore: waiting for its turn, at most %s at a time", text.Count(limit, "node"))
+	}
+	return ""
+}
+
+// hasFailedToRestore reports whether the agent has said of the release that something could not be put back.
+func hasFailedToRestore(clientNode *v1alpha1.StorageClientNode) bool {
+	return clientNode.Status.ObservedGeneration >= clientNode.Generation &&
+		slices.ContainsFunc(clientNode.Status.Settings, func(s v1alpha1.SettingStatus) bool { return s.State == v1alpha1.SettingFailed })
+}

@@ -1,0 +1,274 @@
+package plan
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/tuning/catalogue"
+)
+
+var now = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+const (
+	rmem = "sysctl/net.core.rmem_max"
+	wmem = "sysctl/net.core.wmem_max"
+)
+
+func profile(name string, change func(*v1alpha1.StorageClientProfile)) v1alpha1.StorageClientProfile {
+	p := v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{v1alpha1.Finalizer}}}
+	p.Spec.Node = &v1alpha1.NodeTuning{Sysctls: map[string]v1alpha1.SettingText{"net.core.rmem_max": "16777216"}}
+	if change != nil {
+		change(&p)
+	}
+	return p
+}
+
+func leaving(p *v1alpha1.StorageClientProfile) {
+	p.DeletionTimestamp = &metav1.Time{Time: now}
+}
+
+func retain(p *v1alpha1.StorageClientProfile) {
+	p.Spec.DeletionPolicy = v1alpha1.DeletionRetain
+}
+
+func worker() *corev1.Node {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "uid", Labels: map[string]string{corev1.LabelOSStable: "linux"}}}
+	node.Status.NodeInfo.BootID = "boot-1"
+	return node
+}
+
+func setting(key, source string, policy v1alpha1.DeletionPolicy) v1alpha1.NodeSetting {
+	return v1alpha1.NodeSetting{Key: key, Value: "16777216", Profile: source, OnRemoval: policy}
+}
+
+// clientNodeWith is a client node that the agent has applied.
+func clientNodeWith(settings ...v1alpha1.NodeSetting) *v1alpha1.StorageClientNode {
+	clientNode := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Generation: 3}}
+	clientNode.Spec.Settings = settings
+	clientNode.Spec.Hash = "h"
+	clientNode.Status = v1alpha1.StorageClientNodeStatus{ObservedGeneration: 3, Hash: "h", BootID: "boot-1"}
+	return clientNode
+}
+
+func snapshotOf(clientNode *v1alpha1.StorageClientNode, profiles ...v1alpha1.StorageClientProfile) Snapshot {
+	i := Snapshot{Node: worker(), ClientNode: clientNode, AgentReady: true, View: fleet.NewView(profiles, catalogue.AllowList{})}
+	i.Wanted = i.View.Wanted(i.Node, clientNode)
+	if clientNode != nil {
+		i.Report = fleet.Look(i.Node, clientNode, i.AgentReady, "")
+	}
+	return i
+}
+
+func released(settings ...v1alpha1.NodeSetting) *v1alpha1.StorageClientNode {
+	clientNode := clientNodeWith(settings...)
+	clientNode.Spec.Release = true
+	return clientNode
+}
+
+func TestDecide(t *testing.T) {
+	restore, retained := v1alpha1.DeletionRestore, v1alpha1.DeletionRetain
+	var (
+		both = func(p *v1alpha1.StorageClientProfile) {
+			p.Spec.Node.Sysctls["net.core.wmem_max"] = "16777216"
+		}
+		rmemOfA = setting(rmem, "a", restore)
+		wmemOfB = setting(wmem, "b", restore)
+	)
+	upToDate := clientNodeWith(rmemOfA)
+	upToDate.Spec.Hash = snapshotOf(nil, profile("a", nil)).Wanted.Hash
+	for name, test := range map[string]struct {
+		in   Snapshot
+		want Plan
+	}{
+		"a node that no profile selects is left clean": {
+			in: snapshotOf(nil), want: Plan{Step: StepNone},
+		},
+		"a node that a profile selects gets an object, through the gate": {
+			in:   snapshotOf(nil, profile("a", nil)),
+			want: Plan{Step: StepWrite, Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{rmemOfA}}, Gated: true},
+		},
+		"a profile that sets nothing on nodes needs no gate": {
+			in:   snapshotOf(nil, profile("a", func(p *v1alpha1.StorageClientProfile) { p.Spec.Node = nil })),
+			want: Plan{Step: StepWrite},
+		},
+		"a profile without its finalizer applies nothing yet": {
+			in:   snapshotOf(nil, profile("a", func(p *v1alpha1.StorageClientProfile) { p.Finalizers = nil })),
+			want: Plan{Step: StepNone},
+		},
+		"mode Plan touches nothing": {
+			in:   snapshotOf(nil, profile("a", func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan })),
+			want: Plan{Step: StepNone},
+		},
+		"an invalid profile applies nothing": {
+			in: snapshotOf(nil, profile("a", func(p *v1alpha1.StorageClientProfile) {
+				p.Spec.Node.Sysctls["kernel.core_pattern"] = "|/bin/sh"
+			})),
+			want: Plan{Step: StepNone},
+		},
+		"a paused profile begins nothing": {
+			in:   snapshotOf(nil, profile("a", func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = true })),
+			want: Plan{Step: StepStay, Note: "Paused by profile a"},
+		},
+		"a node that is as it should be stays": {
+			in: snapshotOf(upToDate, profile("a", nil)), want: Plan{Step: StepStay},
+		},
+		"a changed value goes through the gate": {
+			in: snapshotOf(upToDate, profile("a", both)),
+			want: Plan{Step: StepWrite, Gated: true, Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{
+				rmemOfA, setting(wmem, "a", restore),
+			}}},
+		},
+		"a changed deletion policy alone does not": {
+			in: snapshotOf(upToDate, profile("a", retain)),
+			want: Plan{Step: StepWrite, Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{
+				setting(rmem, "a", retained),
+			}}},
+		},
+		"a profile that became invalid keeps what it has in force": {
+			in: snapshotOf(upToDate, profile("a", func(p *v1alpha1.StorageClientProfile) {
+				p.Spec.Node.Sysctls["kernel.core_pattern"] = "|/bin/sh"
+			})),
+			want: Plan{Step: StepStay},
+		},
+		"a profile put into mode Plan keeps what it has in force": {
+			in:   snapshotOf(upToDate, profile("a", func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan })),
+			want: Plan{Step: StepStay},
+		},
+		"a pause of the profile holds a change": {
+			in:   snapshotOf(upToDate, profile("a", func(p *v1alpha1.StorageClientProfile) { both(p); p.Spec.Paused = true })),
+			want: Plan{Step: StepStay, Note: "Paused by profile a"},
+		},
+		"a profile that is being deleted is released": {
+			in:   snapshotOf(upToDate, profile("a", leaving)),
+			want: Plan{Step: StepWrite, Limited: true, Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{rmemOfA}, Release: true}},
+		},
+		"so is a node that the profile no longer selects": {
+			in: snapshotOf(upToDate, profile("a", func(p *v1alpha1.StorageClientProfile) {
+				p.Spec.NodeSelector.MatchLabels = map[string]string{"pool": "other"}
+			})),
+			want: Plan{Step: StepWrite, Limited: true, Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{rmemOfA}, Release: true}},
+		},
+		"and one whose profile is gone": {
+			in:   snapshotOf(upToDate),
+			want: Plan{Step: StepWrite, Limited: true, Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{rmemOfA}, Release: true}},
+		},
+		"Retain goes into the object with the release, which then waits for nobody": {
+			in: snapshotOf(upToDate, profile("a", func(p *v1alpha1.StorageClientProfile) { leaving(p); retain(p) })),
+			want: Plan{Step: StepWrite, Spec: v1alpha1.StorageClientNodeSpec{
+				Settings: []v1alpha1.NodeSetting{setting(rmem, "a", retained)}, Release: true,
+			}},
+		},
+		"Retain set while the node is being restored goes in at once": {
+			in: snapshotOf(released(rmemOfA), profile("a", func(p *v1alpha1.StorageClientProfile) { leaving(p); retain(p) })),
+			want: Plan{Step: StepWrite, Spec: v1alpha1.StorageClientNodeSpec{
+				Settings: []v1alpha1.NodeSetting{setting(rmem, "a", retained)}, Release: true,
+			}},
+		},
+		"a paused profile that is being deleted is not released": {
+			in:   snapshotOf(upToDate, profile("a", func(p *v1alpha1.StorageClientProfile) { leaving(p); p.Spec.Paused = true })),
+			want: Plan{Step: StepStay, Note: "Paused by profile a"},
+		},
+		"unless it retains": {
+			in: snapshotOf(upToDate, profile("a", func(p *v1alpha1.StorageClientProfile) { leaving(p); retain(p); p.Spec.Paused = true })),
+			want: Plan{Step: StepWrite, Spec: v1alpha1.StorageClientNodeSpec{
+				Settings: []v1alpha1.NodeSetting{setting(rmem, "a", retained)}, Release: true,
+			}},
+		},
+		"the object stays until the agent says that all is restored": {
+			in:   snapshotOf(released(rmemOfA), profile("a", leaving)),
+			want: Plan{Step: StepStay, Note: noteRestoring},
+		},
+		"and until it says so of this very release": {
+			in: snapshotOf(change(released(rmemOfA), func(clientNode *v1alpha1.StorageClientNode) {
+				clientNode.Status.Restored, clientNode.Generation = true, 4
+			}), profile("a", leaving)),
+			want: Plan{Step: StepStay, Note: noteRestoring},
+		},
+		"then it goes": {
+			in:   snapshotOf(change(released(rmemOfA), func(clientNode *v1alpha1.StorageClientNode) { clientNode.Status.Restored = true }), profile("a", leaving)),
+			want: Plan{Step: StepRemove},
+		},
+		"a boot argument in force does not hold it": {
+			in: snapshotOf(change(released(rmemOfA), func(clientNode *v1alpha1.StorageClientNode) {
+				clientNode.Status.Restored, clientNode.Status.RebootRequired = true, true
+			}), profile("a", leaving)),
+			want: Plan{Step: StepRemove},
+		},
+		"unless restoreReboot asks to be rid of it": {
+			in: snapshotOf(change(released(rmemOfA), func(clientNode *v1alpha1.StorageClientNode) {
+				clientNode.Status.Restored, clientNode.Status.RebootRequired = true, true
+			}), profile("a", func(p *v1alpha1.StorageClientProfile) { leaving(p); p.Spec.Rollout.Reboot.RestoreReboot = true })),
+			want: Plan{Step: StepStay, Note: "Waiting for the reboot that restoreReboot requires"},
+		},
+		"a node that the rollout holds keeps its object": {
+			in: snapshotOf(change(released(rmemOfA), func(clientNode *v1alpha1.StorageClientNode) {
+				clientNode.Status.Restored = true
+				clientNode.Status.Rollout = &v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutSettling}
+			}), profile("a", leaving)),
+			want: Plan{Step: StepStay, Note: "Waiting for the rollout to release the node"},
+		},
+		"what another profile wants as well stays while one goes": {
+			in: snapshotOf(clientNodeWith(rmemOfA, wmemOfB), profile("a", leaving), profile("b", func(p *v1alpha1.StorageClientProfile) {
+				p.Spec.Node.Sysctls = map[string]v1alpha1.SettingText{"net.core.wmem_max": "16777216"}
+			})),
+			want: Plan{Step: StepWrite, Gated: true, Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{wmemOfB}}},
+		},
+		"of several profiles the agent learns first what one that goes retains": {
+			in: snapshotOf(clientNodeWith(rmemOfA, wmemOfB), profile("a", func(p *v1alpha1.StorageClientProfile) { leaving(p); retain(p) }), profile("b", func(p *v1alpha1.StorageClientProfile) {
+				p.Spec.Node.Sysctls = map[string]v1alpha1.SettingText{"net.core.wmem_max": "16777216"}
+			})),
+			want: Plan{
+				Step: StepWrite, Note: noteRetained,
+				Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{setting(rmem, "a", retained), wmemOfB}},
+			},
+		},
+		"and the setting goes only when the agent has seen that": {
+			in: snapshotOf(change(clientNodeWith(setting(rmem, "a", retained), wmemOfB), func(clientNode *v1alpha1.StorageClientNode) { clientNode.Generation = 4 }),
+				profile("a", func(p *v1alpha1.StorageClientProfile) { leaving(p); retain(p) }), profile("b", func(p *v1alpha1.StorageClientProfile) {
+					p.Spec.Node.Sysctls = map[string]v1alpha1.SettingText{"net.core.wmem_max": "16777216"}
+				})),
+			want: Plan{Step: StepStay, Note: noteRetained},
+		},
+		"a node whose release was not over is taken up again": {
+			in:   snapshotOf(released(rmemOfA), profile("a", nil)),
+			want: Plan{Step: StepWrite, Gated: true, Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{rmemOfA}}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := For(test.in)
+			hashes := cmpopts.IgnoreFields(v1alpha1.StorageClientNodeSpec{}, "Hash", "BootHash")
+			if diff := cmp.Diff(test.want, got, hashes); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func change(clientNode *v1alpha1.StorageClientNode, by func(*v1alpha1.StorageClientNode)) *v1alpha1.StorageClientNode {
+	by(clientNode)
+	return clientNode
+}
+
+func TestDecideLeavesAPausedNodeAlone(t *testing.T) {
+	paused := snapshotOf(clientNodeWith(setting(rmem, "a", v1alpha1.DeletionRestore)), profile("a", leaving))
+	paused.Paused = true
+	if got := For(paused); got.Step != StepStay {
+		t.Errorf("step %s, want %s", got.Step, StepStay)
+	}
+}
+
+func TestASilentNodeIsToldToRestoreWithoutWaitingForItsTurn(t *testing.T) {
+	silent := snapshotOf(clientNodeWith(setting(rmem, "a", v1alpha1.DeletionRestore)), profile("a", leaving))
+	silent.Report.Silent = "the node's agent is not Ready"
+	got := For(silent)
+	if got.Step != StepWrite || !got.Spec.Release || got.Limited {
+		t.Errorf("got %+v, want release written at once", got)
+	}
+}

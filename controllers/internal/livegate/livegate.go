@@ -19,7 +19,7 @@ import (
 type Node struct {
 	Name    string
 	Created time.Time
-	// Carries is the hash of the settings that the node's object holds; Managed is false where there is no object.
+	// Carries is the hash of the settings that the client node holds; Managed is false where there is none.
 	Carries string
 	Managed bool
 	// Wanted is the hash of the settings that the node is to have.
@@ -28,7 +28,7 @@ type Node struct {
 	Alive bool
 	// Taken is whether the agent has reported the wanted settings as applied, or staged, without a failure.
 	Taken bool
-	// TakenSince is since when it has, and has been alive; zero where it is not.
+	// TakenSince is since when the node has been alive with the wanted settings; zero where it is not.
 	TakenSince time.Time
 	// Failed is whether the agent reported a failure of the wanted settings.
 	Failed bool
@@ -36,8 +36,8 @@ type Node struct {
 	Canary bool
 }
 
-// carries reports whether the node has been given what it is to have.
-func (n Node) carries() bool { return n.Managed && n.Carries == n.Wanted }
+// hasWanted reports whether the node has been given the wanted settings.
+func (n Node) hasWanted() bool { return n.Managed && n.Carries == n.Wanted }
 
 // Policy is what a profile's rollout says about changes of settings.
 type Policy struct {
@@ -45,7 +45,7 @@ type Policy struct {
 	Canaries int
 	// Chosen is whether the canary are the nodes that are marked so, instead of the first ones.
 	Chosen bool
-	// Soak is how long the canary has to look well.
+	// Soak is how long the canary has to stay well.
 	Soak time.Duration
 	// Limit is how many nodes take a change at a time: a number, or a percentage of the nodes.
 	Limit intstr.IntOrString
@@ -82,12 +82,12 @@ func Admit(nodes []Node, policy Policy, now time.Time) Decision {
 	slices.SortFunc(gate.nodes, func(a, b Node) int {
 		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
 	})
-	if failed := gate.failed(); len(failed) >= max(policy.FailureThreshold, 1) {
-		gate.hold(gate.nodes, fmt.Sprintf("stopped: settings failed on %s", text.List(failed)))
+	if failed := gate.failedNodes(); len(failed) >= max(policy.FailureThreshold, 1) {
+		gate.refuse(gate.nodes, fmt.Sprintf("stopped, settings failed on %s", text.List(failed)))
 		return gate.Decision
 	}
 	gate.share = v1alpha1.ResolveShare(policy.Limit, len(nodes))
-	gate.byGroups()
+	gate.admitGroups()
 	return gate.Decision
 }
 
@@ -100,19 +100,19 @@ type gate struct {
 	running int
 }
 
-func (g *gate) failed() []string {
+func (g *gate) failedNodes() []string {
 	var failed []string
 	for _, node := range g.nodes {
-		if node.carries() && node.Failed {
+		if node.hasWanted() && node.Failed {
 			failed = append(failed, node.Name)
 		}
 	}
 	return failed
 }
 
-// soaked reports whether a node has looked well for long enough, and remembers when it will have.
-func (g *gate) soaked(node Node) bool {
-	if !node.carries() || !node.Taken || node.TakenSince.IsZero() {
+// hasSoaked reports whether a node has stayed well for long enough, and remembers when it will have.
+func (g *gate) hasSoaked(node Node) bool {
+	if !node.hasWanted() || !node.Taken || node.TakenSince.IsZero() {
 		return false
 	}
 	left := node.TakenSince.Add(g.policy.Soak).Sub(g.now)
@@ -122,7 +122,7 @@ func (g *gate) soaked(node Node) bool {
 	return left <= 0
 }
 
-func (g *gate) byGroups() {
+func (g *gate) admitGroups() {
 	var order []string
 	groups := map[string][]Node{}
 	for _, node := range g.nodes {
@@ -133,26 +133,26 @@ func (g *gate) byGroups() {
 	}
 	proven := map[string]bool{}
 	for _, wanted := range order {
-		proven[wanted] = g.proven(groups[wanted])
-		g.takeRunning(groups[wanted], proven[wanted])
+		proven[wanted] = g.isProven(groups[wanted])
+		g.countRunning(groups[wanted], proven[wanted])
 	}
 	for _, wanted := range order {
 		if group := groups[wanted]; proven[wanted] {
-			g.admit(group, len(group), g.share)
+			g.admitUpTo(group, len(group), g.share)
 		} else {
 			g.admitCanary(group)
 		}
 	}
 }
 
-// canary is who of a group proves its settings, and how many of them have to. A chosen node that is not alive and has
-// not begun is passed over; where no chosen one is left, those that carry the settings already are proof enough.
-func (g *gate) canary(group []Node) (members []Node, count int) {
+// canaryOf is which nodes of a group prove its settings, and how many of them have to. A chosen node that is not alive and
+// has not begun is passed over; where no chosen one is left, those that carry the settings already are proof enough.
+func (g *gate) canaryOf(group []Node) (members []Node, count int) {
 	if !g.policy.Chosen {
 		return group, min(max(g.policy.Canaries, 1), len(group))
 	}
 	for _, node := range group {
-		if node.Canary && (node.Alive || node.carries()) {
+		if node.Canary && (node.Alive || node.hasWanted()) {
 			members = append(members, node)
 		}
 	}
@@ -160,19 +160,19 @@ func (g *gate) canary(group []Node) (members []Node, count int) {
 		return members, len(members)
 	}
 	for _, node := range group {
-		if node.carries() {
+		if node.hasWanted() {
 			members = append(members, node)
 		}
 	}
 	return members, 1
 }
 
-// proven reports whether enough of a group have carried the settings for long enough.
-func (g *gate) proven(group []Node) bool {
-	members, count := g.canary(group)
+// isProven reports whether enough of a group have carried the settings for long enough.
+func (g *gate) isProven(group []Node) bool {
+	members, count := g.canaryOf(group)
 	soaked := 0
 	for _, node := range members {
-		if g.soaked(node) {
+		if g.hasSoaked(node) {
 			soaked++
 		}
 	}
@@ -181,50 +181,50 @@ func (g *gate) proven(group []Node) bool {
 
 // admitCanary lets the canary of a group go, and nobody else.
 func (g *gate) admitCanary(group []Node) {
-	members, count := g.canary(group)
-	carriers := carriers(members)
+	members, count := g.canaryOf(group)
+	begun := nodesWithWanted(members)
 	switch {
 	case len(members) == 0:
-		g.hold(group, "waits for a canary: rollout.canary.nodeSelector selects no node that gets the same settings and is Ready")
-	case len(carriers) >= count:
-		g.hold(group, fmt.Sprintf("waits for the canary: %s", text.List(carriers)))
+		g.refuse(group, "waiting for a canary: rollout.canary.nodeSelector selects no Ready node that gets the same settings")
+	case len(begun) >= count:
+		g.refuse(group, fmt.Sprintf("waiting for the canary: %s", text.List(begun)))
 	default:
-		g.hold(group, "waits for the canary")
-		g.admit(members, count-len(carriers), max(count, g.share))
+		g.refuse(group, "waiting for the canary")
+		g.admitUpTo(members, count-len(begun), max(count, g.share))
 	}
 }
 
-func carriers(group []Node) []string {
-	var carriers []string
+func nodesWithWanted(group []Node) []string {
+	var names []string
 	for _, node := range group {
-		if node.carries() {
-			carriers = append(carriers, node.Name)
+		if node.hasWanted() {
+			names = append(names, node.Name)
 		}
 	}
-	return carriers
+	return names
 }
 
-// takeRunning counts the nodes that use up the limit: those that have not taken their settings yet, and in a group
+// countRunning counts the nodes that use up the limit: those that have not taken their settings yet, and in a group
 // that is not proven also those that have not soaked.
-func (g *gate) takeRunning(group []Node, proven bool) {
+func (g *gate) countRunning(group []Node, proven bool) {
 	for _, node := range group {
-		if node.carries() && (!node.Taken || (!proven && !g.soaked(node))) {
+		if node.hasWanted() && (!node.Taken || (!proven && !g.hasSoaked(node))) {
 			g.running++
 		}
 	}
 }
 
-// admit lets at most count nodes of a group go while fewer than limit are running; the others get a note.
-func (g *gate) admit(group []Node, count, limit int) {
+// admitUpTo lets at most count nodes of a group go while fewer than limit are running; the others get a note.
+func (g *gate) admitUpTo(group []Node, count, limit int) {
 	for _, node := range group {
 		switch {
-		case node.carries():
+		case node.hasWanted():
 		case !node.Alive:
-			g.Notes[node.Name] = "waits until the node and its agent are Ready"
+			g.Notes[node.Name] = "waiting until the node and its agent are Ready"
 		case count <= 0:
-			g.Notes[node.Name] = "waits for the canary"
+			g.Notes[node.Name] = "waiting for the canary"
 		case g.running >= limit:
-			g.Notes[node.Name] = fmt.Sprintf("waits for its turn, at most %d at a time", limit)
+			g.Notes[node.Name] = fmt.Sprintf("waiting for its turn, at most %s at a time", text.Count(limit, "node"))
 		default:
 			delete(g.Notes, node.Name)
 			g.Admitted[node.Name] = true
@@ -234,9 +234,9 @@ func (g *gate) admit(group []Node, count, limit int) {
 	}
 }
 
-func (g *gate) hold(group []Node, note string) {
+func (g *gate) refuse(group []Node, note string) {
 	for _, node := range group {
-		if !node.carries() {
+		if !node.hasWanted() {
 			g.Notes[node.Name] = note
 		}
 	}

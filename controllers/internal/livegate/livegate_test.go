@@ -64,12 +64,12 @@ func TestAdmit(t *testing.T) {
 			nodes:  []Node{waiting("a", 9), with(waiting("b", 8), chosen), with(waiting("c", 7), chosen)},
 			policy: byName,
 			want:   []string{"b", "c"},
-			notes:  map[string]string{"a": "waits for the canary"},
+			notes:  map[string]string{"a": "waiting for the canary"},
 		},
 		"all chosen nodes have to soak": {
 			nodes:  []Node{waiting("a", 9), with(taken("b", 8, time.Hour), chosen), with(taken("c", 7, time.Second), chosen)},
 			policy: byName,
-			notes:  map[string]string{"a": "waits for the canary: b, c"},
+			notes:  map[string]string{"a": "waiting for the canary: b, c"},
 		},
 		"and then the others go": {
 			nodes:  []Node{waiting("a", 9), with(taken("b", 8, time.Hour), chosen), with(taken("c", 7, time.Hour), chosen)},
@@ -80,19 +80,19 @@ func TestAdmit(t *testing.T) {
 			nodes:  []Node{waiting("a", 9), with(waiting("b", 8), chosen, dead), with(taken("c", 7, time.Hour), chosen)},
 			policy: byName,
 			want:   []string{"a"},
-			notes:  map[string]string{"b": "waits until the node and its agent are Ready"},
+			notes:  map[string]string{"b": "waiting until the node and its agent are Ready"},
 		},
 		"one that died with the settings is not": {
 			nodes:  []Node{waiting("a", 9), with(given("b", 8), chosen, dead), with(taken("c", 7, time.Hour), chosen)},
 			policy: byName,
-			notes:  map[string]string{"a": "waits for the canary: b, c"},
+			notes:  map[string]string{"a": "waiting for the canary: b, c"},
 		},
 		"nobody goes where nobody is chosen": {
 			nodes:  []Node{waiting("a", 9), waiting("b", 8)},
 			policy: byName,
 			notes: map[string]string{
-				"a": "waits for a canary: rollout.canary.nodeSelector selects no node that gets the same settings and is Ready",
-				"b": "waits for a canary: rollout.canary.nodeSelector selects no node that gets the same settings and is Ready",
+				"a": "waiting for a canary: rollout.canary.nodeSelector selects no Ready node that gets the same settings",
+				"b": "waiting for a canary: rollout.canary.nodeSelector selects no Ready node that gets the same settings",
 			},
 		},
 		"but for what others have carried for long": {
@@ -104,50 +104,50 @@ func TestAdmit(t *testing.T) {
 			nodes:  []Node{waiting("b", 1), waiting("a", 2), waiting("c", 1)},
 			policy: policy(nil),
 			want:   []string{"a"},
-			notes:  map[string]string{"b": "waits for the canary", "c": "waits for the canary"},
+			notes:  map[string]string{"b": "waiting for the canary", "c": "waiting for the canary"},
 		},
 		"others wait while the canary has not reported": {
 			nodes:  []Node{given("a", 3), waiting("b", 2)},
 			policy: policy(nil),
-			notes:  map[string]string{"b": "waits for the canary: a"},
+			notes:  map[string]string{"b": "waiting for the canary: a"},
 		},
 		"others wait while the canary soaks": {
 			nodes:  []Node{taken("a", 3, 59*time.Second), waiting("b", 2)},
 			policy: policy(nil),
-			notes:  map[string]string{"b": "waits for the canary: a"},
+			notes:  map[string]string{"b": "waiting for the canary: a"},
 		},
 		"after the soak no more go than the limit": {
 			nodes:  []Node{taken("a", 9, time.Minute), waiting("b", 8), waiting("c", 7), waiting("d", 6)},
 			policy: policy(nil),
 			want:   []string{"b", "c"},
-			notes:  map[string]string{"d": "waits for its turn, at most 2 at a time"},
+			notes:  map[string]string{"d": "waiting for its turn, at most 2 nodes at a time"},
 		},
 		"nodes on their way use up the limit": {
 			nodes:  []Node{taken("a", 9, time.Minute), given("b", 8), waiting("c", 7), waiting("d", 6)},
 			policy: policy(nil),
 			want:   []string{"c"},
-			notes:  map[string]string{"d": "waits for its turn, at most 2 at a time"},
+			notes:  map[string]string{"d": "waiting for its turn, at most 2 nodes at a time"},
 		},
 		"a canary that went silent with the new settings lets nobody follow": {
 			nodes:  []Node{with(given("a", 3), dead), waiting("b", 2)},
 			policy: policy(nil),
-			notes:  map[string]string{"b": "waits for the canary: a"},
+			notes:  map[string]string{"b": "waiting for the canary: a"},
 		},
 		"a node that is dead before it got anything is passed over": {
 			nodes:  []Node{with(waiting("a", 3), dead), waiting("b", 2)},
 			policy: policy(nil),
 			want:   []string{"b"},
-			notes:  map[string]string{"a": "waits until the node and its agent are Ready"},
+			notes:  map[string]string{"a": "waiting until the node and its agent are Ready"},
 		},
 		"an older node that comes back does not become a second canary": {
 			nodes:  []Node{waiting("a", 3), given("b", 2)},
 			policy: policy(nil),
-			notes:  map[string]string{"a": "waits for the canary: b"},
+			notes:  map[string]string{"a": "waiting for the canary: b"},
 		},
 		"a failure stops everybody": {
 			nodes:  []Node{taken("a", 9, time.Hour), with(given("b", 8), func(n *Node) { n.Failed = true }), waiting("c", 7)},
 			policy: policy(nil),
-			notes:  map[string]string{"c": "stopped: settings failed on b"},
+			notes:  map[string]string{"c": "stopped, settings failed on b"},
 		},
 		"a failure under the threshold does not": {
 			nodes:  []Node{taken("a", 9, time.Hour), with(given("b", 8), func(n *Node) { n.Failed = true }), waiting("c", 7)},
@@ -166,7 +166,7 @@ func TestAdmit(t *testing.T) {
 			},
 			policy: policy(nil),
 			want:   []string{"b"},
-			notes:  map[string]string{"c": "waits for the canary"},
+			notes:  map[string]string{"c": "waiting for the canary"},
 		},
 		"two kinds of nodes do not take their canaries at once beyond the limit": {
 			nodes: []Node{
@@ -174,7 +174,7 @@ func TestAdmit(t *testing.T) {
 			},
 			policy: policy(func(p *Policy) { p.Limit = intstr.FromInt32(1) }),
 			want:   []string{"a"},
-			notes:  map[string]string{"b": "waits for the canary", "c": "waits for its turn, at most 1 at a time"},
+			notes:  map[string]string{"b": "waiting for the canary", "c": "waiting for its turn, at most 1 node at a time"},
 		},
 		"a new node follows without a soak of its own where its settings have soaked": {
 			nodes:  []Node{taken("a", 9, time.Hour), taken("b", 8, time.Hour), with(waiting("c", 0), func(n *Node) { n.Managed, n.Carries, n.Taken = false, "", false })},
@@ -185,7 +185,7 @@ func TestAdmit(t *testing.T) {
 			nodes:  []Node{waiting("a", 4), waiting("b", 3), waiting("c", 2)},
 			policy: policy(func(p *Policy) { p.Canaries, p.Limit = 2, intstr.FromInt32(1) }),
 			want:   []string{"a", "b"},
-			notes:  map[string]string{"c": "waits for the canary"},
+			notes:  map[string]string{"c": "waiting for the canary"},
 		},
 		"a canary larger than the pool is the pool": {
 			nodes:  []Node{taken("a", 4, time.Hour), waiting("b", 3)},
@@ -266,7 +266,7 @@ func TestRolloutKeepsItsLimits(t *testing.T) {
 			clock = clock.Add(time.Second)
 		}
 		for _, node := range nodes {
-			if !failed && node.Alive && !node.carries() && blocked(nodes) == 0 {
+			if !failed && node.Alive && !node.hasWanted() && blocked(nodes) == 0 {
 				t.Fatalf("%s never got its settings: %+v", node.Name, nodes)
 			}
 		}
@@ -280,7 +280,7 @@ func step(t *rapid.T, node *Node, got Decision, clock time.Time, failed *bool) {
 			t.Fatalf("admitted %s, which is dead", node.Name)
 		}
 		node.Carries, node.Taken, node.TakenSince = node.Wanted, false, time.Time{}
-	case node.carries() && !node.Taken && node.Alive:
+	case node.hasWanted() && !node.Taken && node.Alive:
 		switch rapid.IntRange(0, 20).Draw(t, "outcome") {
 		case 0:
 			node.Failed, *failed = true, true
@@ -295,7 +295,7 @@ func step(t *rapid.T, node *Node, got Decision, clock time.Time, failed *bool) {
 func unsettled(nodes []Node) int {
 	count := 0
 	for _, node := range nodes {
-		if node.carries() && !node.Taken {
+		if node.hasWanted() && !node.Taken {
 			count++
 		}
 	}
@@ -306,7 +306,7 @@ func unsettled(nodes []Node) int {
 func blocked(nodes []Node) int {
 	count := 0
 	for _, node := range nodes {
-		if node.carries() && !node.Alive {
+		if node.hasWanted() && !node.Alive {
 			count++
 		}
 	}

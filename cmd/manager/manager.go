@@ -151,7 +151,7 @@ func addControllers(mgr ctrl.Manager, s settings) error {
 	recorder := mgr.GetEventRecorder(v1alpha1.ManagerFieldManager)
 	// The Deployment sets it; outside a cluster the manager runs on none of the nodes.
 	managerNode := os.Getenv("NODE_NAME")
-	agentFence := &daemonset.Fence{Reader: mgr.GetAPIReader(), Clock: realClock}
+	agentFence := &daemonset.Fence{APIReader: mgr.GetAPIReader(), Clock: realClock}
 	for name, c := range map[string]controller{
 		"profile": &profile.Reconciler{
 			Client: mgr.GetClient(), Clock: realClock, Allow: s.allow, Fence: agentFence, MaxUnavailable: s.maxUnavailable,

@@ -53,11 +53,11 @@ func TestFence(t *testing.T) {
 		"the API is not served":            {reader: &reader{policy: &meta.NoKindMatchError{}}, want: "1.30"},
 		"the policy is missing":            {reader: &reader{policy: notFound}, want: "ValidatingAdmissionPolicy storage-client-node-agent is missing"},
 		"the binding is missing":           {reader: &reader{binding: notFound}, want: "ValidatingAdmissionPolicyBinding storage-client-node-agent is missing"},
-		"the binding only audits":          {reader: &reader{bound: admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: v1alpha1.AgentPolicy, ValidationActions: []admissionv1.ValidationAction{admissionv1.Audit}}}, want: "does not deny"},
-		"the binding is of another policy": {reader: &reader{bound: admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: "other", ValidationActions: denies.ValidationActions}}, want: "does not deny"},
+		"the binding only audits":          {reader: &reader{bound: admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: v1alpha1.AgentPolicy, ValidationActions: []admissionv1.ValidationAction{admissionv1.Audit}}}, want: "does not enforce"},
+		"the binding is of another policy": {reader: &reader{bound: admissionv1.ValidatingAdmissionPolicyBindingSpec{PolicyName: "other", ValidationActions: denies.ValidationActions}}, want: "does not enforce"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			fence := &Fence{Reader: test.reader, Clock: testclock.NewFakeClock(time.Unix(1000, 0))}
+			fence := &Fence{APIReader: test.reader, Clock: testclock.NewFakeClock(time.Unix(1000, 0))}
 			got, err := fence.Missing(t.Context())
 			if err != nil || (test.want == "") != (got == "") || !strings.Contains(got, test.want) {
 				t.Errorf("got %q, %v, want %q", got, err, test.want)
@@ -69,7 +69,7 @@ func TestFence(t *testing.T) {
 func TestFenceAsksAgainAfterAWhile(t *testing.T) {
 	clock := testclock.NewFakeClock(time.Unix(1000, 0))
 	api := &reader{bound: denies}
-	fence := &Fence{Reader: api, Clock: clock}
+	fence := &Fence{APIReader: api, Clock: clock}
 	ask := func() string {
 		missing, err := fence.Missing(t.Context())
 		if err != nil {
@@ -90,7 +90,7 @@ func TestFenceAsksAgainAfterAWhile(t *testing.T) {
 
 func TestFenceThatCannotBeReadIsAnErrorAndNotRemembered(t *testing.T) {
 	api := &reader{policy: errors.New("refused")}
-	fence := &Fence{Reader: api, Clock: testclock.NewFakeClock(time.Unix(1000, 0))}
+	fence := &Fence{APIReader: api, Clock: testclock.NewFakeClock(time.Unix(1000, 0))}
 	if _, err := fence.Missing(t.Context()); err == nil {
 		t.Error("no error")
 	}
@@ -102,7 +102,7 @@ func TestFenceThatCannotBeReadIsAnErrorAndNotRemembered(t *testing.T) {
 
 func TestTemplateIsTheSameForTheSameImage(t *testing.T) {
 	encode := func(image string, allowed ...string) string {
-		data, err := json.Marshal(template("ns", image, agentArguments(allowed, "")))
+		data, err := json.Marshal(daemonSet("ns", image, agentArguments(allowed, "")))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -23,8 +23,8 @@ const RecheckAfter = 30 * time.Second
 // Fence tells whether the cluster fences the node agent in: without the admission policy that ties an agent to its own
 // object, no agent is rolled out. It asks the API server at most every RecheckAfter. It may be shared by controllers.
 type Fence struct {
-	// Reader reads from the API server, not from a cache.
-	Reader client.Reader
+	// APIReader reads past the cache.
+	APIReader client.Reader
 	// Clock measures RecheckAfter.
 	Clock clock.PassiveClock
 
@@ -34,43 +34,43 @@ type Fence struct {
 }
 
 // Missing says what of the fence is not there, and what to do; empty: it stands.
-func (c *Fence) Missing(ctx context.Context) (string, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := c.Clock.Now()
-	if !c.checked.IsZero() && now.Sub(c.checked) < RecheckAfter {
-		return c.missing, nil
+func (f *Fence) Missing(ctx context.Context) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := f.Clock.Now()
+	if !f.checked.IsZero() && now.Sub(f.checked) < RecheckAfter {
+		return f.missing, nil
 	}
-	missing, err := c.look(ctx)
+	missing, err := f.findMissing(ctx)
 	if err != nil {
 		return "", err
 	}
-	c.checked, c.missing = now, missing
+	f.checked, f.missing = now, missing
 	return missing, nil
 }
 
-func (c *Fence) look(ctx context.Context) (string, error) {
+func (f *Fence) findMissing(ctx context.Context) (string, error) {
 	key := client.ObjectKey{Name: v1alpha1.AgentPolicy}
 	var policy admissionv1.ValidatingAdmissionPolicy
-	if missing, err := absent("ValidatingAdmissionPolicy", c.Reader.Get(ctx, key, &policy)); missing != "" || err != nil {
+	if missing, err := missingText("ValidatingAdmissionPolicy", f.APIReader.Get(ctx, key, &policy)); missing != "" || err != nil {
 		return missing, err
 	}
 	var binding admissionv1.ValidatingAdmissionPolicyBinding
-	if missing, err := absent("ValidatingAdmissionPolicyBinding", c.Reader.Get(ctx, key, &binding)); missing != "" || err != nil {
+	if missing, err := missingText("ValidatingAdmissionPolicyBinding", f.APIReader.Get(ctx, key, &binding)); missing != "" || err != nil {
 		return missing, err
 	}
 	if binding.Spec.PolicyName != v1alpha1.AgentPolicy || !slices.Contains(binding.Spec.ValidationActions, admissionv1.Deny) {
-		return fmt.Sprintf("ValidatingAdmissionPolicyBinding %s does not deny by the policy of that name: apply the operator's manifest again", key.Name), nil
+		return fmt.Sprintf("ValidatingAdmissionPolicyBinding %s does not enforce the policy of the same name: apply the operator's manifest again", key.Name), nil
 	}
 	return "", nil
 }
 
-func absent(kind string, err error) (string, error) {
+func missingText(kind string, err error) (string, error) {
 	switch {
 	case err == nil:
 		return "", nil
 	case meta.IsNoMatchError(err):
-		return fmt.Sprintf("the cluster does not serve %s: Kubernetes 1.30 or newer is needed", kind), nil
+		return fmt.Sprintf("this cluster does not serve %s: upgrade to Kubernetes 1.30 or newer", kind), nil
 	case apierrors.IsNotFound(err):
 		return fmt.Sprintf("%s %s is missing: apply the operator's manifest again", kind, v1alpha1.AgentPolicy), nil
 	}

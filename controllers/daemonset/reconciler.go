@@ -9,14 +9,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -45,12 +39,12 @@ type Reconciler struct {
 
 // Reconcile creates, updates or deletes the one DaemonSet; what it is asked for by name does not matter.
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
-	needed, err := r.needed(ctx)
+	needed, err := r.isNeeded(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	if !needed {
-		return reconcile.Result{}, r.delete(ctx)
+		return reconcile.Result{}, r.deleteAgent(ctx)
 	}
 	missing, err := r.Fence.Missing(ctx)
 	if err != nil {
@@ -60,17 +54,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		log.FromContext(ctx).Info("Node agent is not rolled out", "reason", missing)
 		return reconcile.Result{RequeueAfter: RecheckAfter}, nil
 	}
-	return reconcile.Result{}, r.apply(ctx)
+	return reconcile.Result{}, r.applyAgent(ctx)
 }
 
-// needed reports whether a profile, a managed node's object, or a node with the agent's label is there.
-func (r *Reconciler) needed(ctx context.Context) (bool, error) {
+// isNeeded reports whether a profile, a client node, or a node with the agent's label is there.
+func (r *Reconciler) isNeeded(ctx context.Context) (bool, error) {
 	var profiles v1alpha1.StorageClientProfileList
 	if err := r.List(ctx, &profiles, client.UnsafeDisableDeepCopy, client.Limit(1)); err != nil {
 		return false, fmt.Errorf("list StorageClientProfiles: %w", err)
 	}
-	var objects v1alpha1.StorageClientNodeList
-	if err := r.List(ctx, &objects, client.UnsafeDisableDeepCopy, client.Limit(1)); err != nil {
+	var clientNodes v1alpha1.StorageClientNodeList
+	if err := r.List(ctx, &clientNodes, client.UnsafeDisableDeepCopy, client.Limit(1)); err != nil {
 		return false, fmt.Errorf("list StorageClientNodes: %w", err)
 	}
 	var nodes corev1.NodeList
@@ -78,18 +72,18 @@ func (r *Reconciler) needed(ctx context.Context) (bool, error) {
 	if err := r.List(ctx, &nodes, client.UnsafeDisableDeepCopy, managed, client.Limit(1)); err != nil {
 		return false, fmt.Errorf("list managed Nodes: %w", err)
 	}
-	return len(profiles.Items)+len(objects.Items)+len(nodes.Items) > 0, nil
+	return len(profiles.Items)+len(clientNodes.Items)+len(nodes.Items) > 0, nil
 }
 
-func (r *Reconciler) apply(ctx context.Context) error {
-	wanted := template(r.AgentNamespace, r.AgentImage, agentArguments(r.AllowParameters, r.MetricsAddress))
+func (r *Reconciler) applyAgent(ctx context.Context) error {
+	wanted := daemonSet(r.AgentNamespace, r.AgentImage, agentArguments(r.AllowParameters, r.MetricsAddress))
 	if err := r.Apply(ctx, wanted, client.FieldOwner(v1alpha1.ManagerFieldManager), client.ForceOwnership); err != nil {
 		return fmt.Errorf("apply DaemonSet %s/%s: %w", r.AgentNamespace, v1alpha1.AgentDaemonSet, err)
 	}
 	return nil
 }
 
-func (r *Reconciler) delete(ctx context.Context) error {
+func (r *Reconciler) deleteAgent(ctx context.Context) error {
 	var set appsv1.DaemonSet
 	key := client.ObjectKey{Namespace: r.AgentNamespace, Name: v1alpha1.AgentDaemonSet}
 	if err := r.Get(ctx, key, &set); err != nil {
@@ -106,24 +100,4 @@ func (r *Reconciler) delete(ctx context.Context) error {
 		return fmt.Errorf("delete DaemonSet %s: %w", key, err)
 	}
 	return nil
-}
-
-// SetupWithManager registers the reconciler and its watches, all of which lead to the one DaemonSet.
-func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
-	key := types.NamespacedName{Namespace: r.AgentNamespace, Name: v1alpha1.AgentDaemonSet}
-	one := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
-		return []reconcile.Request{{NamespacedName: key}}
-	})
-	comesOrGoes := predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }}
-	return ctrl.NewControllerManagedBy(mgr).
-		Named("daemonset").
-		For(&appsv1.DaemonSet{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&v1alpha1.StorageClientProfile{}, one, builder.WithPredicates(comesOrGoes)).
-		Watches(&v1alpha1.StorageClientNode{}, one, builder.WithPredicates(comesOrGoes)).
-		Watches(&corev1.Node{}, one, builder.WithPredicates(predicate.Funcs{UpdateFunc: managedChanged})).
-		Complete(r)
-}
-
-func managedChanged(e event.UpdateEvent) bool {
-	return e.ObjectOld.GetLabels()[v1alpha1.ManagedLabel] != e.ObjectNew.GetLabels()[v1alpha1.ManagedLabel]
 }

@@ -29,9 +29,9 @@ var labels = map[string]string{
 	agentpod.ComponentLabel:  agentpod.Component,
 }
 
-// template is the agent's DaemonSet. The same image and parameters give the same object, or an update of the manager
+// daemonSet is the agent's DaemonSet. The same image and parameters give the same object, or an update of the manager
 // alone would replace every agent.
-func template(namespace, image string, arguments []string) *appsv1ac.DaemonSetApplyConfiguration {
+func daemonSet(namespace, image string, arguments []string) *appsv1ac.DaemonSetApplyConfiguration {
 	return appsv1ac.DaemonSet(v1alpha1.AgentDaemonSet, namespace).
 		WithLabels(labels).
 		WithSpec(appsv1ac.DaemonSetSpec().
@@ -57,7 +57,7 @@ func podSpec(image string, arguments []string) *corev1ac.PodSpecApplyConfigurati
 		WithHostPID(false).
 		WithDNSPolicy(corev1.DNSDefault).
 		WithTerminationGracePeriodSeconds(gracePeriod).
-		WithContainers(container(image, arguments)).
+		WithContainers(agentContainer(image, arguments)).
 		WithVolumes(corev1ac.Volume().WithName("host").
 			WithHostPath(corev1ac.HostPathVolumeSource().WithPath("/").WithType(corev1.HostPathDirectory)))
 }
@@ -74,7 +74,7 @@ func agentArguments(allowed []string, metricsAddress string) []string {
 	return args
 }
 
-func container(image string, arguments []string) *corev1ac.ContainerApplyConfiguration {
+func agentContainer(image string, arguments []string) *corev1ac.ContainerApplyConfiguration {
 	return corev1ac.Container().
 		WithName("node-agent").
 		WithImage(image).
@@ -89,11 +89,11 @@ func container(image string, arguments []string) *corev1ac.ContainerApplyConfigu
 		// Mounts that the kubelet makes later have to be seen too.
 		WithVolumeMounts(corev1ac.VolumeMount().WithName("host").WithMountPath(hostRoot).
 			WithMountPropagation(corev1.MountPropagationHostToContainer)).
-		WithReadinessProbe(probe("/readyz").WithPeriodSeconds(10)).
-		WithLivenessProbe(probe("/healthz").WithPeriodSeconds(20).WithFailureThreshold(3))
+		WithReadinessProbe(httpProbe("/readyz").WithPeriodSeconds(10)).
+		WithLivenessProbe(httpProbe("/healthz").WithPeriodSeconds(20).WithFailureThreshold(3))
 }
 
-func probe(path string) *corev1ac.ProbeApplyConfiguration {
+func httpProbe(path string) *corev1ac.ProbeApplyConfiguration {
 	return corev1ac.Probe().WithTimeoutSeconds(5).
 		WithHTTPGet(corev1ac.HTTPGetAction().WithHost("127.0.0.1").WithPort(intstr.FromInt32(probePort)).WithPath(path))
 }

@@ -5,24 +5,24 @@ import (
 	"time"
 )
 
-// pacer spaces the looks at each profile. It is the one thing kept in memory: to forget it costs a look.
+// pacer spaces the passes over each profile. It is the one thing kept in memory: to forget it costs a pass.
 type pacer struct {
 	mu   sync.Mutex
 	last map[string]time.Time
 }
 
-// left is how long a profile's next look has to wait; not positive: it may go.
-func (p *pacer) left(name string, now time.Time) time.Duration {
+// timeLeft is how long a profile's next pass has to wait; not positive: it may go.
+func (p *pacer) timeLeft(name string, now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	last, known := p.last[name]
 	if !known {
 		return 0
 	}
-	return last.Add(lookEvery).Sub(now)
+	return last.Add(passEvery).Sub(now)
 }
 
-func (p *pacer) note(name string, now time.Time) {
+func (p *pacer) markPass(name string, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.last == nil {

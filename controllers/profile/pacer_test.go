@@ -6,22 +6,23 @@ import (
 )
 
 func TestPacerSpacesTheLooksAtEachProfile(t *testing.T) {
-	var looks pacer
-	if left := looks.left("a", now); left > 0 {
-		t.Errorf("the first look waits %s", left)
+	var paced pacer
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	if left := paced.timeLeft("a", now); left > 0 {
+		t.Errorf("the first pass waits %s", left)
 	}
-	looks.note("a", now)
-	if left := looks.left("a", now.Add(500*time.Millisecond)); left != 1500*time.Millisecond {
+	paced.markPass("a", now)
+	if left := paced.timeLeft("a", now.Add(500*time.Millisecond)); left != 1500*time.Millisecond {
 		t.Errorf("half a second later %s are left, want 1.5s", left)
 	}
-	if left := looks.left("b", now); left > 0 {
+	if left := paced.timeLeft("b", now); left > 0 {
 		t.Errorf("another profile waits %s", left)
 	}
-	if left := looks.left("a", now.Add(lookEvery)); left > 0 {
-		t.Errorf("after %s there are still %s left", lookEvery, left)
+	if left := paced.timeLeft("a", now.Add(passEvery)); left > 0 {
+		t.Errorf("after %s there are still %s left", passEvery, left)
 	}
-	looks.forget("a")
-	if left := looks.left("a", now); left > 0 {
+	paced.forget("a")
+	if left := paced.timeLeft("a", now); left > 0 {
 		t.Errorf("a profile that is gone is remembered for %s", left)
 	}
 }

@@ -7,7 +7,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -16,35 +15,39 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/daemonset"
 	"github.com/storageclient/operator/controllers/internal/fleet"
-	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/pause"
-	"github.com/storageclient/operator/controllers/overview"
+	"github.com/storageclient/operator/controllers/profile/status"
 	"github.com/storageclient/operator/controllers/volume"
-	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
 const (
-	// lookEvery is the shortest time between two looks at one profile, and so between two writes of its status: every
+	// passEvery is the shortest time between two passes over one profile, and so between two writes of its status: every
 	// report of every node is an event.
-	lookEvery = 2 * time.Second
+	passEvery = 2 * time.Second
 	// retryAfter is the pause before a write that met a newer object is tried again.
 	retryAfter = time.Second
+	// fenceEvery is how often a profile asks again for a missing fence, about as long as an answer holds.
+	fenceEvery = 30 * time.Second
 	// removalEvery is how often a profile that is being deleted asks whether a node has become unreachable.
 	removalEvery = 15 * time.Second
 )
 
+// Fence says what keeps the agent from being rolled out, and what to do; empty: nothing.
+type Fence interface {
+	Missing(ctx context.Context) (string, error)
+}
+
 // Reconciler keeps a profile's finalizer and status.
 type Reconciler struct {
 	client.Client
-	// Clock dates conditions and spaces the looks at a profile.
+	// Clock dates conditions and spaces the passes over a profile.
 	Clock clock.PassiveClock
 	// Allow holds the parameters that are accepted beyond the catalogue.
 	Allow catalogue.AllowList
 	// Fence tells whether the agent may be rolled out.
-	Fence *daemonset.Fence
+	Fence Fence
 	// ManagerNamespace is the namespace whose annotation pauses everything.
 	ManagerNamespace string
 	// AgentNamespace is where the agent's Pods run.
@@ -54,7 +57,7 @@ type Reconciler struct {
 	// ManagerNode is the node that the manager's own Pod runs on, empty outside the cluster. It goes last.
 	ManagerNode string
 
-	looks pacer
+	pacer pacer
 }
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
@@ -74,12 +77,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	var profile v1alpha1.StorageClientProfile
 	if err := r.Get(ctx, req.NamespacedName, &profile); err != nil {
 		if apierrors.IsNotFound(err) {
-			r.looks.forget(req.Name)
+			r.pacer.forget(req.Name)
 			return reconcile.Result{}, nil
 		}
 		return reconcile.Result{}, fmt.Errorf("get StorageClientProfile %s: %w", req.Name, err)
 	}
-	if left := r.looks.left(req.Name, r.Clock.Now()); left > 0 {
+	if left := r.pacer.timeLeft(req.Name, r.Clock.Now()); left > 0 {
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
 	after, err := r.reconcile(ctx, &profile)
@@ -89,11 +92,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	r.looks.note(req.Name, r.Clock.Now())
+	r.pacer.markPass(req.Name, r.Clock.Now())
 	return reconcile.Result{RequeueAfter: after}, nil
 }
 
-// reconcile returns when to look again without an event; 0: not.
+// reconcile returns when to come back without an event; 0: never.
 func (r *Reconciler) reconcile(ctx context.Context, profile *v1alpha1.StorageClientProfile) (time.Duration, error) {
 	if profile.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(profile, v1alpha1.Finalizer) {
 		// Nothing of a profile is applied before the finalizer stands: what it changes could otherwise not be put back.
@@ -101,59 +104,46 @@ func (r *Reconciler) reconcile(ctx context.Context, profile *v1alpha1.StorageCli
 			return 0, err
 		}
 	}
-	facts, err := r.gather(ctx, profile)
+	snapshot, err := r.readSnapshot(ctx, profile)
 	if err != nil {
 		return 0, err
 	}
-	if facts.deleting() && facts.released() {
-		return 0, r.letGo(ctx, profile, facts)
+	report := status.Judge(profile.Name, snapshot, r.Clock.Now())
+	if report.IsDeleting() && report.IsReleased() {
+		return 0, r.removeFinalizer(ctx, profile, report)
 	}
-	if err := r.writeStatus(ctx, profile, facts); err != nil {
+	now := r.Clock.Now()
+	if err := r.patchStatus(ctx, profile, report.Status(profile.Status, now)); err != nil {
 		return 0, err
 	}
 	switch {
-	case facts.deleting():
+	case report.IsDeleting():
 		return removalEvery, nil
-	case facts.fence != "":
-		return daemonset.RecheckAfter, nil
+	case snapshot.FenceMissing != "":
+		return fenceEvery, nil
 	}
-	return facts.lookAgain(r.Clock.Now()), nil
+	return report.RequeueAfter(now), nil
 }
 
-// gather reads all that the status tells of.
-func (r *Reconciler) gather(ctx context.Context, profile *v1alpha1.StorageClientProfile) (facts, error) {
+func (r *Reconciler) readSnapshot(ctx context.Context, profile *v1alpha1.StorageClientProfile) (status.Snapshot, error) {
+	s := status.Snapshot{Allow: r.Allow, MaxUnavailable: r.MaxUnavailable, ManagerNode: r.ManagerNode}
 	var profiles v1alpha1.StorageClientProfileList
 	if err := r.List(ctx, &profiles); err != nil {
-		return facts{}, fmt.Errorf("list StorageClientProfiles: %w", err)
+		return s, fmt.Errorf("list StorageClientProfiles: %w", err)
 	}
 	view := fleet.NewView(withCurrent(profiles.Items, profile), r.Allow)
-	all, err := fleet.ReadSnapshot(ctx, r, view, r.AgentNamespace)
-	if err != nil {
-		return facts{}, err
+	var err error
+	if s.All, err = fleet.ReadSnapshot(ctx, r, view, r.AgentNamespace); err != nil {
+		return s, err
 	}
-	volumes, err := volume.ReadSnapshot(ctx, r, r.Allow, r.ManagerNamespace)
-	if err != nil {
-		return facts{}, err
+	if s.Volumes, err = volume.ReadSnapshot(ctx, r, r.Allow, r.ManagerNamespace); err != nil {
+		return s, err
 	}
-	current := view.Profile(profile.Name)
-	summary := volume.Summarize(profile.Name, volumes)
-	f := facts{
-		profile: current,
-		nodes:   count(current, all, r.ManagerNode),
-		volumes: summary,
-		advice:  advice.For(overview.AdviceInput(profile, all.Nodes, summary.Servers)),
-		removal: remaining(current, all, r.Clock.Now()),
+	if s.PausedAll, err = pause.Everything(ctx, r, r.ManagerNamespace); err != nil {
+		return s, err
 	}
-	f.fleet = overview.Fleet{Matched: int(f.nodes.counts.Matched), All: len(all.Nodes), MaxUnavailable: r.MaxUnavailable}
-	f.stale = volume.StaleMounts(f.volumes.Volumes, objects(all))
-	f.blockedReason, f.blockedMessage = match.Check(profile, r.Allow)
-	if f.pausedAll, err = pause.Everything(ctx, r, r.ManagerNamespace); err != nil {
-		return facts{}, err
-	}
-	if f.fence, err = r.Fence.Missing(ctx); err != nil {
-		return facts{}, err
-	}
-	return f, nil
+	s.FenceMissing, err = r.Fence.Missing(ctx)
+	return s, err
 }
 
 // withCurrent puts the profile as it was just written in the place of what the list holds of it.
@@ -167,28 +157,11 @@ func withCurrent(profiles []v1alpha1.StorageClientProfile, current *v1alpha1.Sto
 	return append(profiles, *current)
 }
 
-func objects(all fleet.Snapshot) []v1alpha1.StorageClientNode {
-	nodes := make([]v1alpha1.StorageClientNode, 0, len(all.Objects))
-	for _, scn := range all.Objects {
-		nodes = append(nodes, *scn)
-	}
-	return nodes
-}
-
-// released reports whether nothing holds a profile that is being deleted any longer.
-func (f facts) released() bool {
-	if len(f.removal.nodes) > 0 || len(f.volumes.Unrestored) > 0 {
-		return false
-	}
-	retain := f.profile.Spec.DeletionPolicy == v1alpha1.DeletionRetain
-	return retain || (!f.profile.Paused && !f.pausedAll)
-}
-
-func (r *Reconciler) letGo(ctx context.Context, profile *v1alpha1.StorageClientProfile, facts facts) error {
+func (r *Reconciler) removeFinalizer(ctx context.Context, profile *v1alpha1.StorageClientProfile, report status.Report) error {
 	if !controllerutil.ContainsFinalizer(profile, v1alpha1.Finalizer) {
 		return nil
 	}
-	log.FromContext(ctx).Info("Nodes and volumes are put back", "unreachable", facts.removal.left)
+	log.FromContext(ctx).Info("Nodes and volumes are restored, removing the finalizer", "unreachable", report.Unreachable())
 	return r.patchFinalizers(ctx, profile, controllerutil.RemoveFinalizer)
 }
 
@@ -204,21 +177,12 @@ func (r *Reconciler) patchFinalizers(ctx context.Context, profile *v1alpha1.Stor
 	return nil
 }
 
-func (r *Reconciler) writeStatus(ctx context.Context, profile *v1alpha1.StorageClientProfile, f facts) error {
-	now := r.Clock.Now()
-	before := profile.DeepCopy()
-	status := &profile.Status
-	status.ObservedGeneration = profile.Generation
-	status.Conditions = f.conditions(status.Conditions, profile.Generation, metav1.NewTime(now))
-	status.Nodes = f.nodes.counts
-	status.Volumes = v1alpha1.VolumeCounts{
-		Matched: f.volumes.Matched, UpToDate: f.volumes.UpToDate, Blocked: f.volumes.Blocked, StaleMounts: f.stale.Count,
-	}
-	status.Advice = f.advice
-	status.Plan = f.planned(status.Plan, before.Status.ObservedGeneration, now)
-	if equality.Semantic.DeepEqual(before.Status, profile.Status) {
+func (r *Reconciler) patchStatus(ctx context.Context, profile *v1alpha1.StorageClientProfile, next v1alpha1.StorageClientProfileStatus) error {
+	if equality.Semantic.DeepEqual(profile.Status, next) {
 		return nil
 	}
+	before := profile.DeepCopy()
+	profile.Status = next
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := r.Status().Patch(ctx, profile, patch, client.FieldOwner(v1alpha1.ManagerFieldManager)); err != nil {
 		return fmt.Errorf("patch status of StorageClientProfile %s: %w", profile.Name, err)

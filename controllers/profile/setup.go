@@ -21,12 +21,12 @@ import (
 )
 
 // SetupWithManager registers the reconciler and its watches. Whatever happens to a node or a volume is a reason to
-// look at all profiles: they are few, and their writes are spaced.
+// reconcile all profiles: they are few, and their writes are spaced.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	all := handler.EnqueueRequestsFromMapFunc(r.allProfiles)
 	ours := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == r.ManagerNamespace })
-	claims := &metav1.PartialObjectMetadata{}
-	claims.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"))
+	volumeClaims := &metav1.PartialObjectMetadata{}
+	volumeClaims.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"))
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("profile").
 		For(&v1alpha1.StorageClientProfile{}, builder.WithPredicates(fleet.ProfileChanged())).
@@ -34,7 +34,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.StorageClientNode{}, all).
 		Watches(&corev1.Node{}, all, builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged})).
 		Watches(&corev1.PersistentVolume{}, all).
-		WatchesMetadata(claims, all, builder.WithPredicates(predicate.Or[client.Object](predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
+		WatchesMetadata(volumeClaims, all, builder.WithPredicates(predicate.Or[client.Object](predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
 		Watches(&corev1.Namespace{}, all, builder.WithPredicates(ours, predicate.AnnotationChangedPredicate{})).
 		Complete(r)
 }
@@ -42,7 +42,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 func (r *Reconciler) allProfiles(ctx context.Context, _ client.Object) []reconcile.Request {
 	var profiles v1alpha1.StorageClientProfileList
 	if err := r.List(ctx, &profiles, client.UnsafeDisableDeepCopy); err != nil {
-		log.FromContext(ctx).Error(err, "List of profiles is not to be had, they are looked at with their next event")
+		log.FromContext(ctx).Error(err, "Cannot list StorageClientProfiles; each is reconciled at its next event")
 		return nil
 	}
 	requests := make([]reconcile.Request, 0, len(profiles.Items))

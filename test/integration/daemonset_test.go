@@ -19,7 +19,7 @@ var _ = Describe("The agent's DaemonSet", func() {
 	reconcileWith := func(image string, reader client.Reader) ctrl.Result {
 		GinkgoHelper()
 		r := &daemonset.Reconciler{
-			Client: k8s, Fence: &daemonset.Fence{Reader: reader, Clock: fakeClock}, AgentImage: image, AgentNamespace: v1alpha1.AgentNamespace,
+			Client: k8s, Fence: &daemonset.Fence{APIReader: reader, Clock: fakeClock}, AgentImage: image, AgentNamespace: v1alpha1.AgentNamespace,
 		}
 		result, err := r.Reconcile(ctrl.LoggerInto(ctx, logger), ctrl.Request{})
 		Expect(err).NotTo(HaveOccurred())

@@ -29,7 +29,7 @@ func newKeeper(c client.Client) keeper {
 		nodes: &node.Reconciler{Client: c, Clock: fakeClock, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace},
 		profiles: &profile.Reconciler{
 			Client: c, Clock: fakeClock, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
-			Fence: &daemonset.Fence{Reader: c, Clock: fakeClock},
+			Fence: &daemonset.Fence{APIReader: c, Clock: fakeClock},
 		},
 	}
 }

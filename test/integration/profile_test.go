@@ -113,7 +113,7 @@ var _ = Describe("Profiles", func() {
 
 	It("are Stalled where the fence is missing", func() {
 		newProfile("p").Create()
-		manager.profiles.Fence = &daemonset.Fence{Reader: withoutFence(), Clock: fakeClock}
+		manager.profiles.Fence = &daemonset.Fence{APIReader: withoutFence(), Clock: fakeClock}
 		Expect(visit("p")).To(haveCondition("Stalled", metav1.ConditionTrue, v1alpha1.ReasonFenceMissing))
 		result, err := manager.profile("p")
 		Expect(err).NotTo(HaveOccurred())

@@ -1,4 +1,4 @@
-package profile
+package status
 
 import (
 	"cmp"
@@ -13,6 +13,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/order"
 	"github.com/storageclient/operator/controllers/overview"
 	"github.com/storageclient/operator/tuning/nodesettings"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // wait is a node that the rollout holds, or that waits for a boot, and what the rollout says of it.
@@ -25,24 +26,24 @@ type wait struct {
 // tally is what a profile's nodes come to. Lists hold names in the order of the nodes' names.
 type tally struct {
 	counts v1alpha1.NodeCounts
-	// behind have not taken the settings yet, silent are not heard of, ignored are left alone.
+	// behind have not taken the settings yet, silent have no agent report that can be believed, ignored are left alone.
 	behind, silent, ignored, failed, drifted, exceptions []string
 	// pending wait for a boot for the profile's settings to take effect.
 	pending []wait
 	// disrupted are those that the rollout holds, with what it does there or waits for.
 	disrupted []wait
-	// conflicts says which keys profiles of equal priority disagree about, once each.
+	// conflicts say which keys profiles of equal priority disagree about, once each.
 	conflicts []string
 	// turns place all nodes that the profile may change in the order of the rollout.
 	turns []order.Turn
 	// managerNode is the manager's own.
 	managerNode string
-	// reported is how many nodes' agents are heard of.
+	// reported is how many nodes' agents report.
 	reported int
 }
 
-// count looks at every node that a profile selects. managerNode is the manager's own.
-func count(profile *fleet.Profile, all fleet.Snapshot, managerNode string) tally {
+// countNodes counts every node that a profile selects. managerNode is the manager's own.
+func countNodes(profile *fleet.Profile, all fleet.Snapshot, managerNode string) tally {
 	sum := tally{managerNode: managerNode}
 	nodes := slices.Clone(all.Nodes)
 	slices.SortFunc(nodes, func(a, b corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
@@ -53,9 +54,9 @@ func count(profile *fleet.Profile, all fleet.Snapshot, managerNode string) tally
 		case match.Ignored(node):
 			sum.ignored = append(sum.ignored, node.Name)
 		case profile.Standing == match.Held && profile.Spec.Mode == v1alpha1.ModePlan:
-			sum.foresee(profile, node, all)
+			sum.addPlanned(profile, node, all)
 		default:
-			sum.add(profile, node, all)
+			sum.addNode(profile, node, all)
 		}
 	}
 	slices.Sort(sum.conflicts)
@@ -63,25 +64,25 @@ func count(profile *fleet.Profile, all fleet.Snapshot, managerNode string) tally
 	return sum
 }
 
-func (t *tally) add(profile *fleet.Profile, node *corev1.Node, all fleet.Snapshot) {
+func (t *tally) addNode(profile *fleet.Profile, node *corev1.Node, all fleet.Snapshot) {
 	t.counts.Matched++
-	scn := all.Objects[node.Name]
-	wanted := all.View.Wanted(node, scn)
-	t.place(node, wanted)
-	disputed := t.dispute(profile, wanted)
-	if disruptedFor(profile.Name, node) {
+	clientNode := all.Objects[node.Name]
+	wanted := all.View.Wanted(node, clientNode)
+	t.addTurn(node, wanted)
+	disputed := t.addConflicts(profile, wanted)
+	if isDisruptedFor(profile.Name, node) {
 		t.counts.Disrupted++
 	}
-	if scn == nil {
+	if clientNode == nil {
 		t.behind = append(t.behind, node.Name)
 		return
 	}
-	report := fleet.Look(node, scn, all.Ready[node.Name], profile.Name)
-	current := scn.Spec.Hash == wanted.Hash && !scn.Spec.Release && !report.Applying
+	report := fleet.Look(node, clientNode, all.Ready[node.Name], profile.Name)
+	current := clientNode.Spec.Hash == wanted.Hash && !clientNode.Spec.Release && !report.Applying
 	if report.Silent == "" {
 		t.reported++
 	}
-	failed := t.addStates(node.Name, scn, report)
+	failed := t.addStates(node.Name, clientNode, report)
 	switch {
 	case failed:
 	case report.Silent != "":
@@ -94,8 +95,8 @@ func (t *tally) add(profile *fleet.Profile, node *corev1.Node, all fleet.Snapsho
 }
 
 // addStates counts a node by the states of the profile's settings, and reports whether the node has failed.
-func (t *tally) addStates(node string, scn *v1alpha1.StorageClientNode, report fleet.Report) bool {
-	rollout := scn.Status.Rollout
+func (t *tally) addStates(node string, clientNode *v1alpha1.StorageClientNode, report fleet.Report) bool {
+	rollout := clientNode.Status.Rollout
 	if len(report.Exceptions) > 0 {
 		t.counts.Exceptions++
 		t.exceptions = append(t.exceptions, node)
@@ -104,7 +105,7 @@ func (t *tally) addStates(node string, scn *v1alpha1.StorageClientNode, report f
 		t.counts.Drifted++
 		t.drifted = append(t.drifted, node)
 	}
-	if rollout != nil && fleet.Disrupted(&corev1.Node{}, scn) {
+	if rollout != nil && fleet.Disrupted(&corev1.Node{}, clientNode) {
 		t.disrupted = append(t.disrupted, wait{node: node, reason: rollout.Reason, message: rollout.Message})
 	}
 	if len(report.RebootPending) > 0 {
@@ -124,47 +125,48 @@ func (t *tally) addStates(node string, scn *v1alpha1.StorageClientNode, report f
 }
 
 // dispute notes the keys that the profile and others of its priority disagree about, and reports whether there are any.
-func (t *tally) dispute(profile *fleet.Profile, wanted fleet.Wanted) bool {
+func (t *tally) addConflicts(profile *fleet.Profile, wanted fleet.Wanted) bool {
 	disputed := false
 	for _, conflict := range wanted.Conflicts {
 		if !slices.Contains(conflict.Profiles, profile.Name) {
 			continue
 		}
 		disputed = true
-		kept := "nothing is set"
+		outcome := "not set"
 		if conflict.Kept != "" {
-			kept = conflict.Kept + " stays"
+			outcome = "keeping " + conflict.Kept
 		}
-		t.conflicts = append(t.conflicts, fmt.Sprintf("%s is wanted as %q by profiles %q: %s", conflict.Key, conflict.Values, conflict.Profiles, kept))
+		t.conflicts = append(t.conflicts, fmt.Sprintf("%s: profiles %s want %s (%s)",
+			conflict.Key, text.InOrder(conflict.Profiles, ", "), text.InOrder(conflict.Values, " and "), outcome))
 	}
 	for _, key := range wanted.Omitted {
-		if !declares(profile, key) {
+		if !declaresKey(profile, key) {
 			continue
 		}
 		disputed = true
-		t.conflicts = append(t.conflicts, key+" is left out: a node takes no more settings")
+		t.conflicts = append(t.conflicts, key+": left out, the node has as many settings as it can take")
 	}
 	return disputed
 }
 
-func declares(profile *fleet.Profile, key string) bool {
+func declaresKey(profile *fleet.Profile, key string) bool {
 	return slices.ContainsFunc(nodesettings.Settings(profile.StorageClientProfile), func(s v1alpha1.NodeSetting) bool { return s.Key == key })
 }
 
 // place notes where a node stands in the order of the rollout.
-func (t *tally) place(node *corev1.Node, wanted fleet.Wanted) {
+func (t *tally) addTurn(node *corev1.Node, wanted fleet.Wanted) {
 	t.turns = append(t.turns, overview.TurnOf(node, wanted.BootHash, t.managerNode))
 }
 
 // foresee counts a node of a profile in mode Plan: what it would need, had it to carry the settings. The other profiles
 // tell which nodes would get the same.
-func (t *tally) foresee(profile *fleet.Profile, node *corev1.Node, all fleet.Snapshot) {
+func (t *tally) addPlanned(profile *fleet.Profile, node *corev1.Node, all fleet.Snapshot) {
 	t.counts.Matched++
-	t.place(node, all.View.Wanted(node, all.Objects[node.Name]))
+	t.addTurn(node, all.View.Wanted(node, all.Objects[node.Name]))
 	inForce := map[string]string{}
-	if scn := all.Objects[node.Name]; scn != nil && fleet.Look(node, scn, all.Ready[node.Name], "").Silent == "" {
+	if clientNode := all.Objects[node.Name]; clientNode != nil && fleet.Look(node, clientNode, all.Ready[node.Name], "").Silent == "" {
 		t.reported++
-		for _, setting := range scn.Status.Settings {
+		for _, setting := range clientNode.Status.Settings {
 			if setting.State == v1alpha1.SettingInSync {
 				inForce[setting.Key] = setting.Desired
 			}
@@ -187,7 +189,7 @@ func (t *tally) foresee(profile *fleet.Profile, node *corev1.Node, all fleet.Sna
 }
 
 // disruptedFor reports whether the mark on a Node says that it is out of service for a profile.
-func disruptedFor(profile string, node *corev1.Node) bool {
+func isDisruptedFor(profile string, node *corev1.Node) bool {
 	mark, marked := node.Annotations[v1alpha1.DisruptionAnnotation]
 	if !marked {
 		return false

@@ -1,4 +1,4 @@
-package profile
+package status
 
 import (
 	"fmt"
@@ -45,18 +45,18 @@ func (w *world) node(name string, change func(*corev1.Node, *v1alpha1.StorageCli
 	node := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelOSStable: "linux", v1alpha1.ManagedLabel: "true"}}}
 	node.Status.NodeInfo.BootID = "boot-1"
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
-	scn := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 1}}
+	clientNode := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 1}}
 	declared := w.profiles[0].DeepCopy()
 	declared.DeletionTimestamp, declared.Spec.Mode = nil, v1alpha1.ModeEnforce
-	scn.Spec.Settings = nodesettings.Settings(declared)
-	scn.Spec.Hash, scn.Spec.BootHash = nodesettings.Hashes(scn.Spec.Settings)
-	scn.Status = v1alpha1.StorageClientNodeStatus{Hash: scn.Spec.Hash, BootID: "boot-1", ObservedGeneration: 1}
-	for _, setting := range scn.Spec.Settings {
-		scn.Status.Settings = append(scn.Status.Settings, v1alpha1.SettingStatus{Key: setting.Key, Desired: setting.Value, State: v1alpha1.SettingInSync})
+	clientNode.Spec.Settings = nodesettings.Settings(declared)
+	clientNode.Spec.Hash, clientNode.Spec.BootHash = nodesettings.Hashes(clientNode.Spec.Settings)
+	clientNode.Status = v1alpha1.StorageClientNodeStatus{Hash: clientNode.Spec.Hash, BootID: "boot-1", ObservedGeneration: 1}
+	for _, setting := range clientNode.Spec.Settings {
+		clientNode.Status.Settings = append(clientNode.Status.Settings, v1alpha1.SettingStatus{Key: setting.Key, Desired: setting.Value, State: v1alpha1.SettingInSync})
 	}
-	w.objects[name] = scn
+	w.objects[name] = clientNode
 	if change != nil {
-		change(&node, scn)
+		change(&node, clientNode)
 	}
 	w.nodes = append(w.nodes, node)
 	return w
@@ -77,30 +77,30 @@ func (w *world) snapshot() fleet.Snapshot {
 	return fleet.Snapshot{View: fleet.NewView(w.profiles, catalogue.AllowList{}), Nodes: w.nodes, Objects: w.objects, Ready: ready}
 }
 
-func (w *world) facts() facts {
+func (w *world) report() Report {
 	all := w.snapshot()
 	p := all.View.Profile("p")
-	nodes := count(p, all, "manager")
+	nodes := countNodes(p, all, "manager")
 	limits := overview.Fleet{Matched: int(nodes.counts.Matched), All: len(w.nodes), MaxUnavailable: intstr.FromString("5%")}
-	return facts{profile: p, nodes: nodes, fleet: limits, removal: remaining(p, all, now)}
+	return Report{profile: p, nodes: nodes, limits: limits, removal: findRemaining(p, all, now)}
 }
 
 const bootKey = "kernelArgument/ihash_entries"
 
 func rebootDue(reason string) func(*corev1.Node, *v1alpha1.StorageClientNode) {
-	return func(_ *corev1.Node, scn *v1alpha1.StorageClientNode) {
-		scn.Status.RebootRequired, scn.Status.RebootRequiredBy = true, []string{bootKey}
+	return func(_ *corev1.Node, clientNode *v1alpha1.StorageClientNode) {
+		clientNode.Status.RebootRequired, clientNode.Status.RebootRequiredBy = true, []string{bootKey}
 		if reason != "" {
-			scn.Status.Rollout = &v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutWaiting, Reason: reason, Message: "waits for " + reason}
+			clientNode.Status.Rollout = &v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutWaiting, Reason: reason, Message: "waits for " + reason}
 		}
 	}
 }
 
 func state(key string, state v1alpha1.SettingState) func(*corev1.Node, *v1alpha1.StorageClientNode) {
-	return func(_ *corev1.Node, scn *v1alpha1.StorageClientNode) {
-		for i := range scn.Status.Settings {
-			if scn.Status.Settings[i].Key == key {
-				scn.Status.Settings[i].State = state
+	return func(_ *corev1.Node, clientNode *v1alpha1.StorageClientNode) {
+		for i := range clientNode.Status.Settings {
+			if clientNode.Status.Settings[i].Key == key {
+				clientNode.Status.Settings[i].State = state
 			}
 		}
 	}
@@ -112,10 +112,10 @@ const moduleKey = "module/nfs/recover_lost_locks"
 func modulesOnly(p *v1alpha1.StorageClientProfile) { p.Spec.Node.KernelArguments = nil }
 
 // atNextBoot gives a node a module option that takes effect at the next boot and that no plan hash covers.
-func atNextBoot(_ *corev1.Node, scn *v1alpha1.StorageClientNode) {
-	scn.Spec.Settings = append(scn.Spec.Settings, v1alpha1.NodeSetting{Key: moduleKey, Value: "Y", Profile: "p"})
-	scn.Status.RebootRequired, scn.Status.RebootRequiredBy = true, []string{moduleKey}
-	scn.Status.Rollout = &v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutUpToDate, Reason: v1alpha1.RolloutReasonEffectiveAtNextBoot}
+func atNextBoot(_ *corev1.Node, clientNode *v1alpha1.StorageClientNode) {
+	clientNode.Spec.Settings = append(clientNode.Spec.Settings, v1alpha1.NodeSetting{Key: moduleKey, Value: "Y", Profile: "p"})
+	clientNode.Status.RebootRequired, clientNode.Status.RebootRequiredBy = true, []string{moduleKey}
+	clientNode.Status.Rollout = &v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutUpToDate, Reason: v1alpha1.RolloutReasonEffectiveAtNextBoot}
 }
 
 func policy(p v1alpha1.RebootPolicy) func(*v1alpha1.StorageClientProfile) {
@@ -125,7 +125,7 @@ func policy(p v1alpha1.RebootPolicy) func(*v1alpha1.StorageClientProfile) {
 func deleting(p *v1alpha1.StorageClientProfile) { p.DeletionTimestamp = &metav1.Time{Time: now} }
 
 // summary is "Type=Status/Reason" of the conditions that differ from those of a profile that is up to date.
-func summary(f facts) string {
+func summary(f Report) string {
 	atRest := map[string]string{
 		v1alpha1.ConditionMountsEffective: "True/AllEffective", v1alpha1.ConditionStalled: "False/Progressing",
 		v1alpha1.ConditionPaused: "False/NotPaused", v1alpha1.ConditionConflict: "False/NoConflict", v1alpha1.ConditionReconciling: "False/Idle",
@@ -149,9 +149,9 @@ func TestConditions(t *testing.T) {
 		return w
 	}
 	for name, test := range map[string]struct {
-		world *world
-		facts func(*facts)
-		want  string
+		world  *world
+		change func(*Report)
+		want   string
 	}{
 		"everything is up to date": {world: newWorld(nil).node("a", nil), want: "Ready=True/UpToDate"},
 		"nothing matches":          {world: newWorld(nil), want: "Ready=True/NothingMatched"},
@@ -167,7 +167,7 @@ func TestConditions(t *testing.T) {
 		"mode Plan":                    {world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan }).bare("a"), want: "Ready=False/PlanMode MountsEffective=Unknown/Pending Paused=True/PlanMode"},
 		"paused by the field, at rest": {world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = true }).node("a", nil), want: "Ready=True/UpToDate Paused=True/PausedByField"},
 		"paused with work left":        {world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = true }).bare("a"), want: "Ready=False/RollingOut Reconciling=False/PausedByField MountsEffective=Unknown/Pending Paused=True/PausedByField"},
-		"everything is paused":         {world: newWorld(nil).node("a", nil), facts: func(f *facts) { f.pausedAll = true }, want: "Ready=True/UpToDate Paused=True/PausedByAnnotation"},
+		"everything is paused":         {world: newWorld(nil).node("a", nil), change: func(f *Report) { f.snapshot.PausedAll = true }, want: "Ready=True/UpToDate Paused=True/PausedByAnnotation"},
 		"a reboot is due and waits for approval": {
 			world: newWorld(nil).node("a", rebootDue("")), want: "Ready=False/RebootPending Reconciling=True/WaitingForApproval",
 		},
@@ -227,16 +227,16 @@ func TestConditions(t *testing.T) {
 			want:  "Ready=False/NodesFailed",
 		},
 		"a changed volume could not be mounted": {
-			world: newWorld(nil).node("a", nil),
-			facts: func(f *facts) { f.volumes.Stopped = "pv1 could not be mounted" },
-			want:  "Ready=False/FailureThresholdReached Reconciling=False/FailureThresholdReached Stalled=True/FailureThresholdReached",
+			world:  newWorld(nil).node("a", nil),
+			change: func(f *Report) { f.volumes.Stopped = "pv1 could not be mounted" },
+			want:   "Ready=False/FailureThresholdReached Reconciling=False/FailureThresholdReached Stalled=True/FailureThresholdReached",
 		},
 		"the profile is invalid": {
-			world: newWorld(nil).bare("a"), facts: func(f *facts) { f.blockedReason, f.blockedMessage = v1alpha1.ReasonInvalid, "why" },
+			world: newWorld(nil).bare("a"), change: func(f *Report) { f.invalidReason, f.invalidMessage = v1alpha1.ReasonInvalid, "why" },
 			want: "Ready=False/Invalid Reconciling=False/Invalid Stalled=True/Invalid MountsEffective=Unknown/Pending",
 		},
 		"the fence is missing": {
-			world: newWorld(nil).bare("a"), facts: func(f *facts) { f.fence = "why" },
+			world: newWorld(nil).bare("a"), change: func(f *Report) { f.snapshot.FenceMissing = "why" },
 			want: "Ready=False/FenceMissing Reconciling=False/FenceMissing Stalled=True/FenceMissing MountsEffective=Unknown/Pending",
 		},
 		"profiles of equal priority disagree": {
@@ -244,28 +244,28 @@ func TestConditions(t *testing.T) {
 		},
 		"a volume is blocked": {
 			world: newWorld(nil).node("a", nil),
-			facts: func(f *facts) {
+			change: func(f *Report) {
 				f.volumes = volume.Summary{Matched: 2, UpToDate: 1, Blocked: 1, BlockedExamples: []volume.Note{{Volume: "v"}}}
 			},
 			want: "Ready=False/VolumeConflict Conflict=True/VolumeConflict",
 		},
 		"a volume is still to be written": {
-			world: newWorld(nil).node("a", nil), facts: func(f *facts) { f.volumes = volume.Summary{Matched: 2, UpToDate: 1} },
+			world: newWorld(nil).node("a", nil), change: func(f *Report) { f.volumes = volume.Summary{Matched: 2, UpToDate: 1} },
 			want: "Ready=False/RollingOut Reconciling=True/RollingOut",
 		},
 		"old mounts never hold Ready back": {
-			world: newWorld(nil).node("a", nil),
-			facts: func(f *facts) { f.stale = volume.Stale{Count: 1, Mounts: []volume.StaleMount{{Node: "a"}}} },
-			want:  "Ready=True/UpToDate MountsEffective=False/StaleMounts",
+			world:  newWorld(nil).node("a", nil),
+			change: func(f *Report) { f.stale = volume.Stale{Count: 1, Mounts: []volume.StaleMount{{Node: "a"}}} },
+			want:   "Ready=True/UpToDate MountsEffective=False/StaleMounts",
 		},
 		"the profile is being deleted": {
 			world: newWorld(deleting).node("a", nil), want: "Ready=False/Restoring Reconciling=True/Restoring",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := test.world.facts()
-			if test.facts != nil {
-				test.facts(&f)
+			f := test.world.report()
+			if test.change != nil {
+				test.change(&f)
 			}
 			if got := summary(f); got != test.want {
 				t.Errorf("got  %s\nwant %s", got, test.want)
@@ -275,8 +275,8 @@ func TestConditions(t *testing.T) {
 }
 
 func TestConditionsAreAllThereInOrderAndBounded(t *testing.T) {
-	f := newWorld(nil).node("a", nil).facts()
-	f.blockedReason, f.blockedMessage = v1alpha1.ReasonInvalid, strings.Repeat("ü", 4000)
+	f := newWorld(nil).node("a", nil).report()
+	f.invalidReason, f.invalidMessage = v1alpha1.ReasonInvalid, strings.Repeat("ü", 4000)
 	before := metav1.NewTime(now.Add(-time.Hour))
 	old := f.conditions(nil, 1, before)
 	var order []string
@@ -304,14 +304,14 @@ func TestCount(t *testing.T) {
 		bare("bare")
 	w.silent["silent"] = true
 	want := v1alpha1.NodeCounts{Matched: 7, UpToDate: 2, Exceptions: 1, PendingReboot: 1, Failed: 1, Drifted: 1}
-	if diff := cmp.Diff(want, w.facts().nodes.counts); diff != "" {
+	if diff := cmp.Diff(want, w.report().nodes.counts); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
 func TestPlanModeForeseesReboots(t *testing.T) {
-	f := newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan }).bare("b").bare("a").node("has-it", nil).facts()
-	got := f.planned(v1alpha1.Plan{}, 1, now)
+	f := newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan }).bare("b").bare("a").node("has-it", nil).report()
+	got := f.planStatus(v1alpha1.Plan{}, 1, now)
 	if got.NodesToReboot != 2 || !got.EstimatedCompletion.Equal(new(metav1.NewTime(now.Add(2*(overview.NominalDrain+overview.NominalBoot+30*time.Second))))) || got.Hash == "" {
 		t.Errorf("got %+v", got)
 	}
@@ -325,28 +325,28 @@ func TestPlannedNamesAtMostTwentyNodesAndWhatHoldsThemBack(t *testing.T) {
 	for i := range 30 {
 		w.node(fmt.Sprintf("node-%02d", i), rebootDue(""))
 	}
-	got := w.facts().planned(v1alpha1.Plan{}, 1, now)
-	if len(got.Examples) != 20 || got.NodesToReboot != 30 || got.LimitedBy != "the plan waits for approval" || got.EstimatedCompletion == nil {
+	got := w.report().planStatus(v1alpha1.Plan{}, 1, now)
+	if len(got.Examples) != 20 || got.NodesToReboot != 30 || got.LimitedBy != "The plan needs approval" || got.EstimatedCompletion == nil {
 		t.Errorf("got %+v", got)
 	}
 }
 
 func TestEstimateStandsUntilSomethingChanges(t *testing.T) {
-	f := newWorld(policy(v1alpha1.RebootAutomatic)).node("a", rebootDue("")).node("b", rebootDue("")).facts()
-	first := f.planned(v1alpha1.Plan{}, 1, now)
+	f := newWorld(policy(v1alpha1.RebootAutomatic)).node("a", rebootDue("")).node("b", rebootDue("")).report()
+	first := f.planStatus(v1alpha1.Plan{}, 1, now)
 	if first.EstimatedCompletion == nil || !first.EstimatedCompletion.After(now) {
 		t.Fatalf("got %+v", first)
 	}
-	if later := f.planned(first, 1, now.Add(time.Minute)); !later.EstimatedCompletion.Equal(first.EstimatedCompletion) {
+	if later := f.planStatus(first, 1, now.Add(time.Minute)); !later.EstimatedCompletion.Equal(first.EstimatedCompletion) {
 		t.Errorf("the estimate moved from %s to %s with nothing but time", first.EstimatedCompletion, later.EstimatedCompletion)
 	}
 }
 
 func TestEstimateFollowsAnEdit(t *testing.T) {
-	f := newWorld(policy(v1alpha1.RebootAutomatic)).node("a", rebootDue("")).facts()
-	first := f.planned(v1alpha1.Plan{}, 1, now)
+	f := newWorld(policy(v1alpha1.RebootAutomatic)).node("a", rebootDue("")).report()
+	first := f.planStatus(v1alpha1.Plan{}, 1, now)
 	f.profile.Generation, f.profile.Spec.Rollout.Windows = 2, saturdays
-	got := f.planned(first, 1, now)
+	got := f.planStatus(first, 1, now)
 	// It is Friday noon; the window opens on Saturday at 2.
 	if want := time.Date(2026, 11, 21, 2, 5, 30, 0, time.UTC); got.EstimatedCompletion == nil || !got.EstimatedCompletion.Time.Equal(want) {
 		t.Errorf("got %s, want %s", got.EstimatedCompletion, want)
@@ -382,7 +382,7 @@ func TestPlannedIsInTheOrderOfTheRollout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.Canary = test.canary })
 			w.node("manager", zone("a")).node("a", never).node("b", zone("y")).node("c", zone("y", "canary")).node("z", zone("x")).node("done", nil)
-			if diff := cmp.Diff(test.want, w.facts().planned(v1alpha1.Plan{}, 1, now).Examples); diff != "" {
+			if diff := cmp.Diff(test.want, w.report().planStatus(v1alpha1.Plan{}, 1, now).Examples); diff != "" {
 				t.Errorf("examples (-want +got):\n%s", diff)
 			}
 		})
@@ -390,32 +390,32 @@ func TestPlannedIsInTheOrderOfTheRollout(t *testing.T) {
 }
 
 func TestPlannedTellsTheNextWindow(t *testing.T) {
-	opens := "the next window opens at 2026-11-21T02:00:00Z"
+	opens := "next window opens at 2026-11-21T02:00:00Z"
 	for name, test := range map[string]struct {
 		change func(*v1alpha1.StorageClientProfile)
 		at     time.Time
 		want   string
 		again  time.Duration
 	}{
-		"while an approval is missing": {func(*v1alpha1.StorageClientProfile) {}, now, "the plan waits for approval; " + opens, 14 * time.Hour},
+		"while an approval is missing": {func(*v1alpha1.StorageClientProfile) {}, now, "The plan needs approval; " + opens, 14 * time.Hour},
 		"in mode Plan": {
 			func(p *v1alpha1.StorageClientProfile) {
 				p.Spec.Mode, p.Spec.Rollout.Reboot.Policy = v1alpha1.ModePlan, v1alpha1.RebootAutomatic
 			},
-			now, "mode Plan touches nothing; " + opens, 14 * time.Hour,
+			now, "Mode Plan changes nothing; " + opens, 14 * time.Hour,
 		},
-		"not while it is open":     {func(*v1alpha1.StorageClientProfile) {}, now.Add(15 * time.Hour), "the plan waits for approval", 3 * time.Hour},
+		"not while it is open":     {func(*v1alpha1.StorageClientProfile) {}, now.Add(15 * time.Hour), "The plan needs approval", 3 * time.Hour},
 		"not where nobody reboots": {policy(v1alpha1.RebootNever), now, "rollout.reboot.policy is Never", 14 * time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newWorld(func(p *v1alpha1.StorageClientProfile) {
 				p.Spec.Rollout.Windows = saturdays
 				test.change(p)
-			}).node("a", rebootDue("")).bare("b").facts()
-			if got := f.planned(v1alpha1.Plan{}, 1, test.at).LimitedBy; got != test.want {
+			}).node("a", rebootDue("")).bare("b").report()
+			if got := f.planStatus(v1alpha1.Plan{}, 1, test.at).LimitedBy; got != test.want {
 				t.Errorf("limitedBy is %q, want %q", got, test.want)
 			}
-			if got := f.lookAgain(test.at); got != test.again {
+			if got := f.RequeueAfter(test.at); got != test.again {
 				t.Errorf("looked at again in %s, want %s", got, test.again)
 			}
 		})
@@ -423,8 +423,8 @@ func TestPlannedTellsTheNextWindow(t *testing.T) {
 }
 
 func TestPlannedLeavesOutWhatNobodyRebootsFor(t *testing.T) {
-	f := newWorld(nil).node("a", atNextBoot).facts()
-	if got := f.planned(v1alpha1.Plan{}, 1, now); got.NodesToReboot != 0 || got.EstimatedCompletion != nil || got.LimitedBy != "" {
+	f := newWorld(nil).node("a", atNextBoot).report()
+	if got := f.planStatus(v1alpha1.Plan{}, 1, now); got.NodesToReboot != 0 || got.EstimatedCompletion != nil || got.LimitedBy != "" {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -445,13 +445,13 @@ func TestRemaining(t *testing.T) {
 	}{
 		"no node, nothing to wait for": {},
 		"a node that has not been told": {
-			world: func(w *world) { w.node("a", nil) }, want: removal{nodes: []string{"a has not been told yet"}},
+			world: func(w *world) { w.node("a", nil) }, want: removal{nodes: map[string][]string{restoreNotSent: {"a"}}},
 		},
 		"a node that is being restored": {
-			world: func(w *world) { w.node("a", restoring) }, want: removal{nodes: []string{"a is being restored"}},
+			world: func(w *world) { w.node("a", restoring) }, want: removal{nodes: map[string][]string{restoringNode: {"a"}}},
 		},
 		"a node whose label is still there": {
-			world: func(w *world) { w.node("a", nil); delete(w.objects, "a") }, want: removal{nodes: []string{"a still has the agent's label"}},
+			world: func(w *world) { w.node("a", nil); delete(w.objects, "a") }, want: removal{nodes: map[string][]string{agentLabelLeft: {"a"}}},
 		},
 		"a node that is done": {world: func(w *world) { w.bare("a") }},
 		"a node that the rollout holds is waited for, reachable or not": {
@@ -462,25 +462,25 @@ func TestRemaining(t *testing.T) {
 					s.Status.Rollout = &v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutRebooting}
 				})
 			},
-			want: removal{nodes: []string{"a is held by the rollout"}},
+			want: removal{nodes: map[string][]string{rolloutHasIt: {"a"}}},
 		},
 		"a node that is not Ready and has been told": {
 			world: func(w *world) {
 				w.node("a", func(n *corev1.Node, s *v1alpha1.StorageClientNode) { restoring(n, s); notReady(n) })
 			},
-			want: removal{left: []string{"a"}},
+			want: removal{unreachable: []string{"a"}},
 		},
 		"one that has not been told is waited for": {
 			world: func(w *world) { w.node("a", func(n *corev1.Node, _ *v1alpha1.StorageClientNode) { notReady(n) }) },
-			want:  removal{nodes: []string{"a has not been told yet"}},
+			want:  removal{nodes: map[string][]string{restoreNotSent: {"a"}}},
 		},
 		"an agent that is silent for a moment is waited for": {
 			world: func(w *world) { w.node("a", silentSince(restoring, 59*time.Second)); w.silent["a"] = true },
-			want:  removal{nodes: []string{"a is being restored"}},
+			want:  removal{nodes: map[string][]string{restoringNode: {"a"}}},
 		},
 		"one that is silent for a minute is not": {
 			world: func(w *world) { w.node("a", silentSince(restoring, time.Minute)); w.silent["a"] = true },
-			want:  removal{left: []string{"a"}},
+			want:  removal{unreachable: []string{"a"}},
 		},
 		"an ignored node restores when it no longer is": {
 			world: func(w *world) {
@@ -488,7 +488,7 @@ func TestRemaining(t *testing.T) {
 					n.Annotations = map[string]string{v1alpha1.IgnoreAnnotation: "true"}
 				})
 			},
-			want: removal{left: []string{"a"}},
+			want: removal{unreachable: []string{"a"}},
 		},
 		"Retain is waited for until the objects say so": {
 			profile: func(p *v1alpha1.StorageClientProfile) { p.Spec.DeletionPolicy = v1alpha1.DeletionRetain },
@@ -499,7 +499,7 @@ func TestRemaining(t *testing.T) {
 					}
 				})
 			},
-			want: removal{nodes: []string{"a has not been told yet"}},
+			want: removal{nodes: map[string][]string{restoreNotSent: {"a"}}},
 		},
 		"and no longer": {
 			profile: func(p *v1alpha1.StorageClientProfile) { p.Spec.DeletionPolicy = v1alpha1.DeletionRetain },
@@ -510,7 +510,7 @@ func TestRemaining(t *testing.T) {
 		},
 		"a node of several profiles has not seen yet that it is to": {
 			world: func(w *world) { w.node("a", partly(func(s *v1alpha1.StorageClientNode) { s.Generation = 2 })) },
-			want:  removal{nodes: []string{"a is being restored"}},
+			want:  removal{nodes: map[string][]string{restoringNode: {"a"}}},
 		},
 		"a node of several profiles is still at it": {
 			world: func(w *world) {
@@ -518,7 +518,7 @@ func TestRemaining(t *testing.T) {
 					s.Status.Settings = []v1alpha1.SettingStatus{{Key: "sysctl/net.core.rmem_max"}}
 				}))
 			},
-			want: removal{nodes: []string{"a is being restored"}},
+			want: removal{nodes: map[string][]string{restoringNode: {"a"}}},
 		},
 		"a boot argument in force is not waited for": {
 			world: func(w *world) {
@@ -532,7 +532,7 @@ func TestRemaining(t *testing.T) {
 			world: func(w *world) {
 				w.node("a", partly(func(s *v1alpha1.StorageClientNode) { s.Status.RebootRequiredBy = []string{bootKey} }))
 			},
-			want: removal{nodes: []string{"a waits for the reboot that restoreReboot asks for"}},
+			want: removal{nodes: map[string][]string{rebootRequired: {"a"}}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -545,7 +545,7 @@ func TestRemaining(t *testing.T) {
 			if test.world != nil {
 				test.world(w)
 			}
-			if diff := cmp.Diff(test.want, w.facts().removal, cmp.AllowUnexported(removal{})); diff != "" {
+			if diff := cmp.Diff(test.want, w.report().removal, cmp.AllowUnexported(removal{})); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -563,19 +563,19 @@ func silentSince(change func(*corev1.Node, *v1alpha1.StorageClientNode), ago tim
 
 func TestAPausedProfileIsNotLetGoUnlessItRetains(t *testing.T) {
 	paused := func(p *v1alpha1.StorageClientProfile) { deleting(p); p.Spec.Paused = true }
-	if newWorld(paused).facts().released() {
+	if newWorld(paused).report().IsReleased() {
 		t.Error("let go although paused")
 	}
 	retaining := newWorld(func(p *v1alpha1.StorageClientProfile) { paused(p); p.Spec.DeletionPolicy = v1alpha1.DeletionRetain })
-	if !retaining.facts().released() {
+	if !retaining.report().IsReleased() {
 		t.Error("held although it retains")
 	}
 }
 
 func TestAVolumeThatIsNotPutBackHoldsTheProfile(t *testing.T) {
-	f := newWorld(deleting).facts()
+	f := newWorld(deleting).report()
 	f.volumes.Unrestored = []string{"v"}
-	if f.released() {
+	if f.IsReleased() {
 		t.Error("let go with a volume left")
 	}
 }

@@ -1,4 +1,4 @@
-package profile
+package status
 
 import (
 	"testing"
@@ -15,9 +15,9 @@ func TestReconcilingNamesNodePodAndBudgetOfABlockedDrain(t *testing.T) {
 			rebootDue("DrainBlocked")(n, s)
 			n.Annotations = map[string]string{v1alpha1.DisruptionAnnotation: `{"profile":"p"}`}
 			s.Status.Rollout.Phase, s.Status.Rollout.Message = v1alpha1.RolloutDraining, "Pod x/y is kept by PodDisruptionBudget x/z"
-		}).facts()
-	got := f.reconciling(f.stalled())
-	want := "0 of 3 nodes and 0 of 0 volumes are up to date; reboot due: a, b, c; " +
+		}).report()
+	got := f.judgeReconciling(f.judgeStalled())
+	want := "0/3 nodes and 0/0 volumes up to date; reboot due: a, b, c; " +
 		"c: DrainBlocked: Pod x/y is kept by PodDisruptionBudget x/z; a, b: WaitingForBudget: waits for WaitingForBudget"
 	if got.reason != v1alpha1.ReasonRollingOut || got.message != want {
 		t.Errorf("%s: %s\nwant %s", got.reason, got.message, want)

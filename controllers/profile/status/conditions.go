@@ -1,0 +1,336 @@
+package status
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/controllers/internal/pause"
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// modePlan is what mode Plan means.
+const modePlan = "Mode Plan changes nothing"
+
+// maxMessage keeps a condition's message to a few lines; the API allows 32768 bytes.
+const maxMessage = 1024
+
+// verdict is a condition without its times.
+type verdict struct {
+	status          metav1.ConditionStatus
+	reason, message string
+}
+
+func asTrue(reason, message string) verdict  { return verdict{metav1.ConditionTrue, reason, message} }
+func asFalse(reason, message string) verdict { return verdict{metav1.ConditionFalse, reason, message} }
+
+// conditions are all six, in the order in which kstatus and people should meet them.
+func (r Report) conditions(old []metav1.Condition, generation int64, now metav1.Time) []metav1.Condition {
+	stalled := r.judgeStalled()
+	list := []metav1.Condition{}
+	for _, entry := range []struct {
+		name string
+		verdict
+	}{
+		{v1alpha1.ConditionReady, r.judgeReady(stalled)},
+		{v1alpha1.ConditionReconciling, r.judgeReconciling(stalled)},
+		{v1alpha1.ConditionStalled, stalled},
+		{v1alpha1.ConditionMountsEffective, r.judgeMounts()},
+		{v1alpha1.ConditionPaused, r.judgePaused()},
+		{v1alpha1.ConditionConflict, r.judgeConflict()},
+	} {
+		condition := metav1.Condition{
+			Type: entry.name, Status: entry.status, Reason: entry.reason, Message: text.CutBytes(entry.message, maxMessage),
+			ObservedGeneration: generation, LastTransitionTime: now,
+		}
+		if before := meta.FindStatusCondition(old, entry.name); before != nil && before.Status == condition.Status {
+			condition.LastTransitionTime = before.LastTransitionTime
+		}
+		list = append(list, condition)
+	}
+	return list
+}
+
+func (r Report) isPlanMode() bool { return r.profile.Spec.Mode == v1alpha1.ModePlan }
+
+// isStopped reports whether as many nodes have failed as the profile allows.
+func (r Report) isStopped() bool {
+	return int32(len(r.nodes.failed)) >= *r.profile.Spec.WithDefaults().Rollout.FailureThreshold
+}
+
+func (r Report) judgeStalled() verdict {
+	switch {
+	case r.IsDeleting():
+		return asFalse(v1alpha1.ReasonProgressing, "")
+	case r.invalidReason != "":
+		return asTrue(r.invalidReason, r.invalidMessage)
+	case r.snapshot.FenceMissing != "":
+		return asTrue(v1alpha1.ReasonFenceMissing, "The node agent is not rolled out: "+r.snapshot.FenceMissing)
+	case r.isStopped():
+		return asTrue(v1alpha1.ReasonFailureThreshold, "Failed on "+text.List(r.nodes.failed))
+	case r.volumes.Stopped != "":
+		return asTrue(v1alpha1.ReasonFailureThreshold, "Volume changes stopped until the profile's volume rules change: "+r.volumes.Stopped)
+	}
+	return asFalse(v1alpha1.ReasonProgressing, "")
+}
+
+func (r Report) judgeReady(stalled verdict) verdict {
+	switch {
+	case r.IsDeleting():
+		return asFalse(v1alpha1.ReasonRestoring, r.removalMessage())
+	case stalled.status == metav1.ConditionTrue:
+		return asFalse(stalled.reason, stalled.message)
+	case r.isPlanMode():
+		return asFalse(v1alpha1.ReasonPlanMode, modePlan+"; "+r.progressMessage())
+	case r.nodes.counts.Matched == 0 && r.volumes.Matched == 0:
+		return asTrue(v1alpha1.ReasonNothingMatched, withIgnored("No node and no volume matches", r.nodes.ignored))
+	case len(r.nodes.failed) > 0:
+		return asFalse(v1alpha1.ReasonNodesFailed, "Failed on "+text.List(r.nodes.failed))
+	case r.rebootHold() != "":
+		return asFalse(v1alpha1.ReasonRebootPending, fmt.Sprintf("Reboot due on %s. %s", text.List(r.dueNodes()), r.rebootHold()))
+	case r.waitsOnlyForBoot():
+		return asFalse(v1alpha1.ReasonRebootPending, "Some settings take effect at the next boot, and the operator does not reboot for them: "+text.List(r.pendingNodes()))
+	case r.isUnfinished():
+		return asFalse(v1alpha1.ReasonRollingOut, r.progressMessage())
+	}
+	return r.judgeAtRest()
+}
+
+// judgeAtRest is Ready where nothing more is on its way.
+func (r Report) judgeAtRest() verdict {
+	conflict := r.judgeConflict()
+	switch {
+	case conflict.status == metav1.ConditionTrue:
+		return asFalse(conflict.reason, conflict.message)
+	case len(r.nodes.exceptions) == 0:
+		return asTrue(v1alpha1.ReasonUpToDate, r.progressMessage())
+	case r.profile.Spec.OnUnsupported == v1alpha1.UnsupportedFail:
+		return asFalse(v1alpha1.ReasonExceptions, "Some settings are not available on "+text.List(r.nodes.exceptions))
+	}
+	return asTrue(v1alpha1.ReasonReadyWithExceptions, "Some settings are not available on "+text.List(r.nodes.exceptions))
+}
+
+// isUnfinished reports whether nodes or volumes are on their way, or ought to be. A node that is as declared and not yet
+// back in service is on its way too.
+func (r Report) isUnfinished() bool {
+	return r.isChanging() || len(r.nodes.pending) > 0 || r.nodes.counts.Disrupted > 0
+}
+
+// isChanging is unfinished, reboots aside. A volume that is blocked waits for somebody, and is not on its way.
+func (r Report) isChanging() bool {
+	return len(r.nodes.behind)+len(r.nodes.silent)+len(r.nodes.drifted) > 0 ||
+		r.volumes.UpToDate+r.volumes.Blocked < r.volumes.Matched
+}
+
+// waitsOnlyForBoot reports whether all that is left waits for boots that are nobody's plan.
+func (r Report) waitsOnlyForBoot() bool {
+	return len(r.nodes.pending) > 0 && len(r.dueNodes()) == 0 && !r.isChanging() && r.nodes.counts.Disrupted == 0
+}
+
+// rebootHold says what of the profile itself holds reboots back that are due; empty: nothing. What no plan hash
+// covers makes none due: no policy and no approval speaks of it.
+func (r Report) rebootHold() string {
+	if len(r.dueNodes()) == 0 {
+		return ""
+	}
+	switch policy := r.profile.Spec.WithDefaults().Rollout.Reboot.Policy; {
+	case policy == v1alpha1.RebootNever:
+		return "rollout.reboot.policy is Never"
+	case policy == v1alpha1.RebootOnApproval && !fleet.Approved(r.profile.StorageClientProfile):
+		return "The plan needs approval"
+	}
+	return ""
+}
+
+// dueNodes are those of the pending nodes that are to be rebooted.
+func (r Report) dueNodes() []string {
+	var nodes []string
+	for _, pending := range r.nodes.pending {
+		if pending.due {
+			nodes = append(nodes, pending.node)
+		}
+	}
+	return nodes
+}
+
+func (r Report) pendingNodes() []string {
+	var nodes []string
+	for _, pending := range r.nodes.pending {
+		nodes = append(nodes, pending.node)
+	}
+	return nodes
+}
+
+func (r Report) judgeReconciling(stalled verdict) verdict {
+	switch {
+	case r.IsDeleting():
+		return asTrue(v1alpha1.ReasonRestoring, r.removalMessage())
+	case stalled.status == metav1.ConditionTrue:
+		return asFalse(stalled.reason, "")
+	case !r.isUnfinished() || r.isPlanMode():
+		return asFalse(v1alpha1.ReasonIdle, "")
+	case r.judgePaused().status == metav1.ConditionTrue && r.nodes.counts.Disrupted == 0:
+		return asFalse(r.judgePaused().reason, "")
+	case r.isChanging() || r.nodes.counts.Disrupted > 0:
+		return asTrue(v1alpha1.ReasonRollingOut, r.progressMessage())
+	case r.waitsOnlyForBoot(), r.rebootHold() != "" && r.profile.Spec.Rollout.Reboot.Policy == v1alpha1.RebootNever:
+		return asFalse(v1alpha1.ReasonRebootPending, "")
+	case r.rebootHold() != "":
+		return asTrue(v1alpha1.ReasonWaitingForApproval, r.rebootHold())
+	}
+	return r.judgeWaiting()
+}
+
+// judgeWaiting is Reconciling where all that is left are reboots: it names what holds every one of them, if it is one thing.
+func (r Report) judgeWaiting() verdict {
+	reason := r.nodes.pending[0].reason
+	for _, pending := range r.nodes.pending {
+		if pending.reason != reason {
+			return asTrue(v1alpha1.ReasonRollingOut, r.progressMessage())
+		}
+	}
+	switch reason {
+	case v1alpha1.ReasonWaitingForWindow, v1alpha1.ReasonWaitingForApproval, v1alpha1.ReasonWaitingForBudget:
+		return asTrue(reason, r.nodes.pending[0].message)
+	}
+	return asTrue(v1alpha1.ReasonRollingOut, r.progressMessage())
+}
+
+func (r Report) judgeMounts() verdict {
+	switch {
+	case r.stale.Count > 0:
+		return asFalse(v1alpha1.ReasonStaleMounts, r.staleMessage())
+	case r.nodes.counts.Matched > 0 && r.nodes.reported == 0:
+		return verdict{metav1.ConditionUnknown, v1alpha1.ReasonPending, "No node has reported yet"}
+	}
+	return asTrue(v1alpha1.ReasonAllEffective, "")
+}
+
+func (r Report) staleMessage() string {
+	nodes := sets.New[string]()
+	for _, mount := range r.stale.Mounts {
+		nodes.Insert(mount.Node)
+	}
+	named := text.List(nodes.UnsortedList())
+	if r.stale.Count == 1 {
+		return "1 mount on " + named + " still has old options: restart its pods"
+	}
+	return fmt.Sprintf("%d mounts on %s still have old options: restart their pods", r.stale.Count, named)
+}
+
+func (r Report) judgePaused() verdict {
+	switch {
+	case r.isPlanMode():
+		return asTrue(v1alpha1.ReasonPlanMode, modePlan)
+	case r.profile.Spec.Paused:
+		return asTrue(v1alpha1.ReasonPausedByField, "spec.paused is set")
+	case pause.Annotated(r.profile):
+		return asTrue(v1alpha1.ReasonPausedByAnnotation, "The profile has the annotation "+v1alpha1.PausedAnnotation)
+	case r.snapshot.PausedAll:
+		return asTrue(v1alpha1.ReasonPausedByAnnotation, "The manager's namespace has the annotation "+v1alpha1.PausedAnnotation)
+	}
+	return asFalse(v1alpha1.ReasonNotPaused, "")
+}
+
+func (r Report) judgeConflict() verdict {
+	volumes, blocked := r.volumes.Conflict()
+	switch {
+	case len(r.nodes.conflicts) > 0 && blocked:
+		return asTrue(v1alpha1.ReasonSettingConflict, text.Join(r.nodes.conflicts, "; ")+"; volumes: "+volumes)
+	case len(r.nodes.conflicts) > 0:
+		return asTrue(v1alpha1.ReasonSettingConflict, text.Join(r.nodes.conflicts, "; "))
+	case blocked:
+		return asTrue(v1alpha1.ReasonVolumeConflict, volumes)
+	}
+	return asFalse(v1alpha1.ReasonNoConflict, "")
+}
+
+// progressMessage tells in a sentence how far nodes and volumes are, and which nodes are not.
+func (r Report) progressMessage() string {
+	parts := []string{fmt.Sprintf("%d/%d nodes and %d/%d volumes up to date",
+		r.nodes.counts.UpToDate, r.nodes.counts.Matched, r.volumes.UpToDate, r.volumes.Matched)}
+	for _, list := range []struct {
+		label string
+		nodes []string
+	}{
+		{"no agent report from ", r.nodes.silent}, {"pending: ", r.nodes.behind}, {"drifted: ", r.nodes.drifted}, {"reboot due: ", r.pendingNodes()},
+	} {
+		if len(list.nodes) > 0 {
+			parts = append(parts, list.label+text.List(list.nodes))
+		}
+	}
+	if r.volumes.Step != "" {
+		parts = append(parts, r.volumes.Step)
+	}
+	if waits := r.waitMessage(); waits != "" {
+		parts = append(parts, waits)
+	}
+	return withIgnored(strings.Join(parts, "; "), r.nodes.ignored)
+}
+
+// waitMessage tells what nodes wait for, those out of service first: they are what somebody may have to see to.
+func (r Report) waitMessage() string {
+	disrupted := map[string]bool{}
+	for _, w := range r.nodes.disrupted {
+		disrupted[w.node] = true
+	}
+	others := slices.DeleteFunc(slices.Clone(r.nodes.pending), func(w wait) bool { return disrupted[w.node] })
+	var parts []string
+	for _, list := range [][]wait{r.nodes.disrupted, others} {
+		if grouped := groupByMessage(list); len(grouped) > 0 {
+			parts = append(parts, text.Join(grouped, "; "))
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+// groupByMessage names the nodes that say the same together.
+func groupByMessage(waits []wait) []string {
+	nodes := map[string][]string{}
+	for _, w := range waits {
+		if w.message != "" {
+			message := w.reason + ": " + w.message
+			nodes[message] = append(nodes[message], w.node)
+		}
+	}
+	var out []string
+	for message, named := range nodes {
+		out = append(out, text.List(named)+": "+message)
+	}
+	return out
+}
+
+func withIgnored(message string, ignored []string) string {
+	if len(ignored) == 0 {
+		return message
+	}
+	return message + "; ignored: " + text.List(ignored)
+}
+
+func (r Report) removalMessage() string {
+	var parts []string
+	if r.judgePaused().status == metav1.ConditionTrue && !r.isPlanMode() && r.profile.Spec.DeletionPolicy != v1alpha1.DeletionRetain {
+		parts = append(parts, "paused")
+	}
+	parts = append(parts, r.removal.messages()...)
+	if hold := r.rebootHold(); hold != "" && r.profile.Spec.Rollout.Reboot.RestoreReboot {
+		parts = append(parts, "reboots: "+hold)
+	}
+	if len(r.volumes.Unrestored) > 0 {
+		parts = append(parts, "volumes not yet restored: "+text.List(r.volumes.Unrestored))
+	}
+	if len(r.removal.unreachable) > 0 {
+		parts = append(parts, "restored once they can be reached: "+text.List(r.removal.unreachable))
+	}
+	if len(parts) == 0 {
+		return "Nodes and volumes are restored"
+	}
+	message := strings.Join(parts, "; ")
+	return strings.ToUpper(message[:1]) + message[1:]
+}

@@ -1,0 +1,141 @@
+package status
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/agentpod"
+	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/controllers/internal/match"
+	"github.com/storageclient/operator/controllers/internal/pause"
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// silentAfter is how long an agent has to be silent before its node counts as unreachable: a pod of the agent that is
+// being replaced is silent too.
+const silentAfter = time.Minute
+
+// What is still to be done on nodes; the names follow.
+const (
+	agentLabelLeft  = "agent label not yet removed from "
+	rolloutHasIt    = "waiting for the rollout to release "
+	nodePaused      = "paused: "
+	restoreNotSent  = "restore not yet sent to "
+	restoringNode   = "restoring "
+	cannotReachNode = "cannot reach "
+	rebootRequired  = "waiting for the reboot that restoreReboot requires: "
+)
+
+// removal is what a profile that is being deleted still waits for.
+type removal struct {
+	// nodes are what it waits for, by what is still to be done.
+	nodes map[string][]string
+	// unreachable cannot be reached, or are ignored, and will restore when they can.
+	unreachable []string
+}
+
+func (m removal) messages() []string {
+	var out []string
+	for _, what := range slices.Sorted(maps.Keys(m.nodes)) {
+		out = append(out, what+text.List(m.nodes[what]))
+	}
+	return out
+}
+
+// findRemaining asks every node that a profile selects or that carries settings of it. Nodes that are gone, or cannot be
+// reached and know what to do, do not keep the profile.
+func findRemaining(profile *fleet.Profile, all fleet.Snapshot, now time.Time) removal {
+	var found removal
+	for i := range all.Nodes {
+		node := &all.Nodes[i]
+		clientNode := all.Objects[node.Name]
+		if !profile.Selects(node) && !fleet.Concerns(profile.Name, clientNode) {
+			continue
+		}
+		reachable := agentpod.NodeReady(node) && (clientNode == nil || isReporting(node, clientNode, all.Ready[node.Name], now))
+		what := remainingOn(profile, node, clientNode, reachable)
+		switch {
+		case what == "":
+		case match.Ignored(node):
+			found.unreachable = append(found.unreachable, node.Name)
+		case clientNode != nil && !reachable && isRestoreSent(profile, clientNode) && !fleet.Disrupted(node, clientNode):
+			found.unreachable = append(found.unreachable, node.Name)
+		default:
+			if found.nodes == nil {
+				found.nodes = map[string][]string{}
+			}
+			found.nodes[what] = append(found.nodes[what], node.Name)
+		}
+	}
+	return found
+}
+
+// isReporting reports whether a node's agent is to be believed, or has been silent for a short time only.
+func isReporting(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, ready bool, now time.Time) bool {
+	if agentpod.Silent(node, clientNode, ready) == "" {
+		return true
+	}
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == v1alpha1.TunedNodeCondition && condition.Status == corev1.ConditionUnknown {
+			return now.Sub(condition.LastTransitionTime.Time) < silentAfter
+		}
+	}
+	return true
+}
+
+// isRestoreSent reports whether a client node already says all that its agent needs to know once the profile is gone.
+func isRestoreSent(profile *fleet.Profile, clientNode *v1alpha1.StorageClientNode) bool {
+	return clientNode.Spec.Release || !fleet.Concerns(profile.Name, clientNode)
+}
+
+// remainingOn says what is still to be done on a node; empty: nothing.
+func remainingOn(profile *fleet.Profile, node *corev1.Node, clientNode *v1alpha1.StorageClientNode, reachable bool) string {
+	switch {
+	case clientNode == nil && node.Labels[v1alpha1.ManagedLabel] != "":
+		return agentLabelLeft
+	case clientNode == nil:
+		return ""
+	case fleet.Disrupted(node, clientNode):
+		return rolloutHasIt
+	case profile.Spec.DeletionPolicy == v1alpha1.DeletionRetain && keepsAll(profile.Name, clientNode):
+		return ""
+	case !isRestoreSent(profile, clientNode) && pause.Annotated(node):
+		return nodePaused
+	case !isRestoreSent(profile, clientNode):
+		return restoreNotSent
+	case clientNode.Spec.Release:
+		return restoringNode
+	case !reachable:
+		return cannotReachNode
+	}
+	return leftoversOn(profile, clientNode)
+}
+
+// keepsAll reports whether a client node says of all settings of a profile that they stay.
+func keepsAll(profile string, clientNode *v1alpha1.StorageClientNode) bool {
+	return !slices.ContainsFunc(clientNode.Spec.Settings, func(s v1alpha1.NodeSetting) bool {
+		return s.Profile == profile && s.OnRemoval != v1alpha1.DeletionRetain
+	})
+}
+
+// leftoversOn says what a node that other profiles go on with still has of settings that are gone from its client node.
+func leftoversOn(profile *fleet.Profile, clientNode *v1alpha1.StorageClientNode) string {
+	if clientNode.Status.ObservedGeneration < clientNode.Generation || clientNode.Status.Hash != clientNode.Spec.Hash {
+		return restoringNode
+	}
+	atBoot := fleet.RestoresPending(clientNode)
+	if profile.Spec.Rollout.Reboot.RestoreReboot && len(atBoot) > 0 {
+		return rebootRequired
+	}
+	for _, setting := range clientNode.Status.Settings {
+		wanted := slices.ContainsFunc(clientNode.Spec.Settings, func(s v1alpha1.NodeSetting) bool { return s.Key == setting.Key })
+		if !wanted && !slices.Contains(atBoot, setting.Key) {
+			return restoringNode
+		}
+	}
+	return ""
+}

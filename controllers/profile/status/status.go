@@ -1,0 +1,108 @@
+// Package status works out a profile's status from a snapshot: how far nodes and volumes carry what the profile declares,
+// what they wait for, and which reboots are due. It has no client and no clock.
+package status
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/controllers/internal/match"
+	"github.com/storageclient/operator/controllers/overview"
+	"github.com/storageclient/operator/controllers/volume"
+	"github.com/storageclient/operator/tuning/advice"
+	"github.com/storageclient/operator/tuning/catalogue"
+)
+
+// Snapshot is all that a profile's status rests on.
+type Snapshot struct {
+	// All are all nodes, with all profiles.
+	All     fleet.Snapshot
+	Volumes volume.Snapshot
+	// Allow holds the parameters that are accepted beyond the catalogue.
+	Allow catalogue.AllowList
+	// PausedAll is whether the manager's namespace is paused.
+	PausedAll bool
+	// FenceMissing says what of the agent's fence is missing.
+	FenceMissing string
+	// MaxUnavailable is the cluster's budget.
+	MaxUnavailable intstr.IntOrString
+	// ManagerNode is the node that the manager's own Pod runs on, empty outside the cluster.
+	ManagerNode string
+}
+
+// Report is how a profile stands.
+type Report struct {
+	snapshot Snapshot
+	profile  *fleet.Profile
+	// invalidReason and invalidMessage say why nothing of the profile may be applied; empty: it may.
+	invalidReason, invalidMessage string
+	nodes                         tally
+	volumes                       volume.Summary
+	stale                         volume.Stale
+	// advice is what the rules across settings say.
+	advice []v1alpha1.Advice
+	// limits bound the rollout beyond the profile's own rules.
+	limits overview.Fleet
+	// removal is what a profile that is being deleted waits for.
+	removal removal
+}
+
+// Judge says how the profile of that name stands.
+func Judge(name string, s Snapshot, now time.Time) Report {
+	profile := s.All.View.Profile(name)
+	r := Report{
+		snapshot: s,
+		profile:  profile,
+		nodes:    countNodes(profile, s.All, s.ManagerNode),
+		volumes:  volume.Summarize(name, s.Volumes),
+		removal:  findRemaining(profile, s.All, now),
+	}
+	r.invalidReason, r.invalidMessage = match.Check(profile.StorageClientProfile, s.Allow)
+	r.stale = volume.StaleMounts(r.volumes.Volumes, clientNodesOf(s.All))
+	r.advice = advice.For(overview.AdviceInput(profile.StorageClientProfile, s.All.Nodes, r.volumes.Servers))
+	r.limits = overview.Fleet{Matched: int(r.nodes.counts.Matched), All: len(s.All.Nodes), MaxUnavailable: s.MaxUnavailable}
+	return r
+}
+
+func clientNodesOf(all fleet.Snapshot) []v1alpha1.StorageClientNode {
+	clientNodes := make([]v1alpha1.StorageClientNode, 0, len(all.Objects))
+	for _, clientNode := range all.Objects {
+		clientNodes = append(clientNodes, *clientNode)
+	}
+	return clientNodes
+}
+
+// Status is what to write; old is what the profile has now.
+func (r Report) Status(old v1alpha1.StorageClientProfileStatus, now time.Time) v1alpha1.StorageClientProfileStatus {
+	next := *old.DeepCopy()
+	generation := r.profile.Generation
+	next.ObservedGeneration = generation
+	next.Conditions = r.conditions(old.Conditions, generation, metav1.NewTime(now))
+	next.Nodes = r.nodes.counts
+	next.Volumes = v1alpha1.VolumeCounts{
+		Matched: r.volumes.Matched, UpToDate: r.volumes.UpToDate, Blocked: r.volumes.Blocked, StaleMounts: r.stale.Count,
+	}
+	next.Advice = r.advice
+	next.Plan = r.planStatus(old.Plan, old.ObservedGeneration, now)
+	return next
+}
+
+// IsDeleting reports whether the profile is on its way out.
+func (r Report) IsDeleting() bool { return r.profile.Standing == match.Leaving }
+
+// IsReleased reports whether nothing keeps a profile that is being deleted any longer.
+func (r Report) IsReleased() bool {
+	if len(r.removal.nodes) > 0 || len(r.volumes.Unrestored) > 0 {
+		return false
+	}
+	retain := r.profile.Spec.DeletionPolicy == v1alpha1.DeletionRetain
+	return retain || (!r.profile.Paused && !r.snapshot.PausedAll)
+}
+
+// Unreachable are the nodes that a deleted profile leaves to restore when they can be reached.
+func (r Report) Unreachable() []string { return r.removal.unreachable }

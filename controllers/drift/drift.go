@@ -1,4 +1,4 @@
-// Package drift tells, in events on the Nodes, what something else has changed of their settings: the value found, and the
+// Package drift sends events on Nodes about what something else has changed of their settings: the value found, and the
 // value that the agent has set again. Agents send no events; it goes by what they count in their status.
 package drift
 
@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +14,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // Reasons of events on Nodes.
@@ -51,7 +52,7 @@ func (r *Reporter) SetupWithManager(mgr ctrl.Manager) error {
 		was, ok := before.(*v1alpha1.StorageClientNode)
 		is, also := after.(*v1alpha1.StorageClientNode)
 		if ok && also && was.UID == is.UID {
-			r.Changed(was, is)
+			r.ReportChanges(was, is)
 		}
 	}})
 	if err != nil {
@@ -60,58 +61,45 @@ func (r *Reporter) SetupWithManager(mgr ctrl.Manager) error {
 	return nil
 }
 
-// Changed sends one event for each setting whose count has grown, or that has begun to be other than declared, between
+// ReportChanges sends one event for each setting whose count has grown, or that has begun to be other than declared, between
 // two versions of an object.
-func (r *Reporter) Changed(before, after *v1alpha1.StorageClientNode) {
+func (r *Reporter) ReportChanges(before, after *v1alpha1.StorageClientNode) {
 	old := map[string]v1alpha1.SettingStatus{}
 	for _, s := range before.Status.Settings {
 		old[s.Key] = s
 	}
 	for _, s := range after.Status.Settings {
 		was, known := old[s.Key]
-		switch healed := Healed(was, s); {
+		switch healed := fleet.TimesHealed(was, s); {
 		case healed > 0 && s.State == v1alpha1.SettingInSync:
-			r.tell(after, eventHealed, "Heal", fmt.Sprintf("%s was changed to %s by something else%s; it is %s again", s.Key, quoted(s.Drift.LastObserved), times(healed), quoted(s.Desired)))
+			r.sendEvent(after, eventHealed, "Heal", fmt.Sprintf("%s; the agent set it back to %q", changeText(s, healed), s.Desired))
 		case healed > 0:
-			r.tell(after, eventDrifted, "Heal", fmt.Sprintf("%s was changed to %s by something else%s and could not be set to %s again: %s",
-				s.Key, quoted(s.Drift.LastObserved), times(healed), quoted(s.Desired), cmp.Or(s.Message, string(s.State))))
-		case known && !drifted(was.State) && drifted(s.State):
-			r.tell(after, eventDrifted, "Report", fmt.Sprintf("%s is %s, declared is %s: %s", s.Key, quoted(s.Observed), quoted(s.Desired), cmp.Or(s.Message, string(s.State))))
+			r.sendEvent(after, eventDrifted, "Heal", fmt.Sprintf("%s; the agent could not set it back to %q: %s",
+				changeText(s, healed), s.Desired, cmp.Or(s.Message, string(s.State))))
+		case known && !fleet.HasDrifted(was.State) && fleet.HasDrifted(s.State):
+			r.sendEvent(after, eventDrifted, "Report", fmt.Sprintf("%s is %q, not the declared %q: %s", s.Key, s.Observed, s.Desired, cmp.Or(s.Message, string(s.State))))
 		}
 	}
 }
 
-// Healed is how often a setting has been set again between two of its statuses. A record that has begun anew counts from
-// nothing.
-func Healed(was, is v1alpha1.SettingStatus) int32 {
-	switch {
-	case is.Drift == nil:
-		return 0
-	case was.Drift == nil || is.Drift.Count < was.Drift.Count:
-		return is.Drift.Count
-	}
-	return is.Drift.Count - was.Drift.Count
+func changeText(s v1alpha1.SettingStatus, healed int32) string {
+	return fmt.Sprintf("Something else changed %s to %q%s", s.Key, s.Drift.LastObserved, timesText(healed))
 }
 
-func drifted(state v1alpha1.SettingState) bool {
-	return state == v1alpha1.SettingDrifted || state == v1alpha1.SettingShadowed
-}
-
-func quoted(value string) string { return fmt.Sprintf("%q", value) }
-
-func times(n int32) string {
+// timesText says how often, where that is more than once.
+func timesText(n int32) string {
 	if n == 1 {
 		return ""
 	}
-	return fmt.Sprintf(", %d times", n)
+	return fmt.Sprintf(" %d times", n)
 }
 
-func (r *Reporter) tell(scn *v1alpha1.StorageClientNode, reason, action, note string) {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: scn.Name}}
-	for _, owner := range scn.OwnerReferences {
+func (r *Reporter) sendEvent(clientNode *v1alpha1.StorageClientNode, reason, action, note string) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: clientNode.Name}}
+	for _, owner := range clientNode.OwnerReferences {
 		if owner.Kind == "Node" {
 			node.UID = owner.UID
 		}
 	}
-	r.Recorder.Eventf(node, scn, corev1.EventTypeWarning, reason, action, "%s", strings.ToValidUTF8(note[:min(len(note), maxNote)], ""))
+	r.Recorder.Eventf(node, clientNode, corev1.EventTypeWarning, reason, action, "%s", text.CutBytes(note, maxNote))
 }

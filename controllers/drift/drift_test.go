@@ -31,11 +31,11 @@ func TestOneEventForEachIncrease(t *testing.T) {
 		want          []string
 	}{
 		"nothing happened":           {before: status(inSync, "16777216", 2), after: status(inSync, "16777216", 2)},
-		"the first time":             {before: status(inSync, "16777216", 0), after: status(inSync, "16777216", 1), want: []string{`Warning SettingDriftHealed sysctl/net.core.rmem_max was changed to "4096" by something else; it is "16777216" again`}},
-		"several times at once":      {before: status(inSync, "16777216", 1), after: status(inSync, "16777216", 4), want: []string{`Warning SettingDriftHealed sysctl/net.core.rmem_max was changed to "4096" by something else, 3 times; it is "16777216" again`}},
-		"a record that begins anew":  {before: status(inSync, "16777216", 4), after: status(inSync, "16777216", 1), want: []string{`Warning SettingDriftHealed sysctl/net.core.rmem_max was changed to "4096" by something else; it is "16777216" again`}},
-		"it could not be healed":     {before: status(inSync, "16777216", 0), after: failed, want: []string{`Warning SettingDrifted sysctl/net.core.rmem_max was changed to "4096" by something else and could not be set to "16777216" again: read-only`}},
-		"left alone":                 {before: status(inSync, "16777216", 5), after: status(v1alpha1.SettingDrifted, "4096", 5), want: []string{`Warning SettingDrifted sysctl/net.core.rmem_max is "4096", declared is "16777216": Drifted`}},
+		"the first time":             {before: status(inSync, "16777216", 0), after: status(inSync, "16777216", 1), want: []string{`Warning SettingDriftHealed Something else changed sysctl/net.core.rmem_max to "4096"; the agent set it back to "16777216"`}},
+		"several times at once":      {before: status(inSync, "16777216", 1), after: status(inSync, "16777216", 4), want: []string{`Warning SettingDriftHealed Something else changed sysctl/net.core.rmem_max to "4096" 3 times; the agent set it back to "16777216"`}},
+		"a record that begins anew":  {before: status(inSync, "16777216", 4), after: status(inSync, "16777216", 1), want: []string{`Warning SettingDriftHealed Something else changed sysctl/net.core.rmem_max to "4096"; the agent set it back to "16777216"`}},
+		"it could not be healed":     {before: status(inSync, "16777216", 0), after: failed, want: []string{`Warning SettingDrifted Something else changed sysctl/net.core.rmem_max to "4096"; the agent could not set it back to "16777216": read-only`}},
+		"left alone":                 {before: status(inSync, "16777216", 5), after: status(v1alpha1.SettingDrifted, "4096", 5), want: []string{`Warning SettingDrifted sysctl/net.core.rmem_max is "4096", not the declared "16777216": Drifted`}},
 		"still left alone":           {before: status(v1alpha1.SettingDrifted, "4096", 5), after: status(v1alpha1.SettingDrifted, "8192", 5)},
 		"a record that goes":         {before: status(inSync, "16777216", 5), after: status(inSync, "16777216", 0)},
 		"a setting that is new here": {before: none, after: status(v1alpha1.SettingDrifted, "4096", 0)},
@@ -43,12 +43,12 @@ func TestOneEventForEachIncrease(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			recorder := events.NewFakeRecorder(10)
-			object := func(s v1alpha1.SettingStatus) *v1alpha1.StorageClientNode {
-				scn := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
-				scn.Status.Settings = []v1alpha1.SettingStatus{s}
-				return scn
+			clientNode := func(s v1alpha1.SettingStatus) *v1alpha1.StorageClientNode {
+				n := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+				n.Status.Settings = []v1alpha1.SettingStatus{s}
+				return n
 			}
-			(&Reporter{Recorder: recorder}).Changed(object(test.before), object(test.after))
+			(&Reporter{Recorder: recorder}).ReportChanges(clientNode(test.before), clientNode(test.after))
 			var got []string
 			for len(recorder.Events) > 0 {
 				got = append(got, strings.TrimSpace(<-recorder.Events))

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// collectTimeout bounds one look at the cache, which answers at once unless it is still being filled.
+	// collectTimeout bounds one read of the cache, which answers at once unless it is still being filled.
 	collectTimeout = 5 * time.Second
 	// maxFailedNodes bounds the one metric that names nodes. A rollout stops long before.
 	maxFailedNodes = 100
@@ -100,7 +100,7 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), collectTimeout)
 	defer cancel()
 	success := 1.0
-	for _, part := range []func(context.Context, sink) error{c.profiles, c.nodes, c.claims} {
+	for _, part := range []func(context.Context, sink) error{c.collectProfiles, c.collectNodes, c.collectClaims} {
 		if err := part(ctx, sink{out}); err != nil {
 			c.Log.Error(err, "Some metrics are missing from this scrape")
 			success = 0
@@ -116,21 +116,21 @@ func (s sink) gauge(d *prometheus.Desc, value float64, labels ...string) {
 	s.out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 }
 
-func (c *Collector) profiles(ctx context.Context, s sink) error {
+func (c *Collector) collectProfiles(ctx context.Context, s sink) error {
 	var list v1alpha1.StorageClientProfileList
 	if err := c.Reader.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list StorageClientProfiles: %w", err)
 	}
 	for i := range list.Items {
-		s.profile(&list.Items[i])
+		s.addProfile(&list.Items[i])
 	}
 	return nil
 }
 
-func (s sink) profile(p *v1alpha1.StorageClientProfile) {
+func (s sink) addProfile(p *v1alpha1.StorageClientProfile) {
 	for _, condition := range p.Status.Conditions {
 		for _, status := range []metav1.ConditionStatus{metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown} {
-			s.gauge(profileCondition, number(condition.Status == status), p.Name, condition.Type, string(status))
+			s.gauge(profileCondition, numberOf(condition.Status == status), p.Name, condition.Type, string(status))
 		}
 	}
 	counts := p.Status.Nodes
@@ -148,7 +148,7 @@ func (s sink) profile(p *v1alpha1.StorageClientProfile) {
 	s.gauge(profileStaleMounts, float64(p.Status.Volumes.StaleMounts), p.Name)
 }
 
-func number(is bool) float64 {
+func numberOf(is bool) float64 {
 	if is {
 		return 1
 	}
@@ -183,15 +183,15 @@ func newTally() tally {
 	return t
 }
 
-func (t *tally) add(node *corev1.Node, scn *v1alpha1.StorageClientNode, agentReady bool) {
+func (t *tally) addNode(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, agentReady bool) {
 	t.managed++
-	if agentpod.NodeReady(node) && agentpod.Silent(node, scn, agentReady) != "" {
+	if agentpod.NodeReady(node) && agentpod.Silent(node, clientNode, agentReady) != "" {
 		t.silent++
 	}
-	for _, setting := range scn.Status.Settings {
+	for _, setting := range clientNode.Status.Settings {
 		t.states[setting.State]++
 	}
-	rollout := scn.Status.Rollout
+	rollout := clientNode.Status.Rollout
 	if rollout == nil || rollout.Phase == "" {
 		return
 	}
@@ -201,7 +201,7 @@ func (t *tally) add(node *corev1.Node, scn *v1alpha1.StorageClientNode, agentRea
 	}
 }
 
-func (c *Collector) nodes(ctx context.Context, s sink) error {
+func (c *Collector) collectNodes(ctx context.Context, s sink) error {
 	all, err := fleet.ReadSnapshot(ctx, c.Reader, nil, c.AgentNamespace)
 	if err != nil {
 		return err
@@ -209,8 +209,8 @@ func (c *Collector) nodes(ctx context.Context, s sink) error {
 	t := newTally()
 	for i := range all.Nodes {
 		node := &all.Nodes[i]
-		if scn := all.Objects[node.Name]; scn != nil {
-			t.add(node, scn, all.Ready[node.Name])
+		if clientNode := all.Objects[node.Name]; clientNode != nil {
+			t.addNode(node, clientNode, all.Ready[node.Name])
 		}
 	}
 	s.gauge(nodes, float64(t.managed), "managed")
@@ -229,8 +229,8 @@ func (c *Collector) nodes(ctx context.Context, s sink) error {
 	return nil
 }
 
-// claims are absent from the cluster until the first rollout: then there are none.
-func (c *Collector) claims(ctx context.Context, s sink) error {
+// collectClaims counts none where there is no budget yet: the first rollout makes it.
+func (c *Collector) collectClaims(ctx context.Context, s sink) error {
 	var budget corev1.ConfigMap
 	key := client.ObjectKey{Namespace: c.ManagerNamespace, Name: v1alpha1.BudgetConfigMap}
 	if err := c.Reader.Get(ctx, key, &budget); err != nil && !apierrors.IsNotFound(err) {

@@ -57,13 +57,13 @@ func node(name string, ready bool) *corev1.Node {
 }
 
 func object(name string, phase v1alpha1.RolloutPhase, reason string, states ...v1alpha1.SettingState) *v1alpha1.StorageClientNode {
-	scn := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	scn.Status.BootID = "boot-1"
-	scn.Status.Rollout = &v1alpha1.RolloutStatus{Phase: phase, Reason: reason}
+	clientNode := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	clientNode.Status.BootID = "boot-1"
+	clientNode.Status.Rollout = &v1alpha1.RolloutStatus{Phase: phase, Reason: reason}
 	for i, state := range states {
-		scn.Status.Settings = append(scn.Status.Settings, v1alpha1.SettingStatus{Key: fmt.Sprint("sysctl/k", i), State: state})
+		clientNode.Status.Settings = append(clientNode.Status.Settings, v1alpha1.SettingStatus{Key: fmt.Sprint("sysctl/k", i), State: state})
 	}
-	return scn
+	return clientNode
 }
 
 func agent(node string) *corev1.Pod {
@@ -181,11 +181,11 @@ func TestOnlyTheLeaderReports(t *testing.T) {
 	}
 	transitions := NewTransitions()
 	before, after := object("a", v1alpha1.RolloutRebooting, ""), object("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut)
-	watched(follower, transitions, before, after)
+	countUpdate(follower, transitions, before, after)
 	if got := values(t, transitions); len(got) > 0 {
 		t.Errorf("a follower counts %v", got)
 	}
-	watched(closed, transitions, before, after)
+	countUpdate(closed, transitions, before, after)
 	if got := values(t, transitions); got["node_failures_total RebootTimedOut"] != 1 {
 		t.Errorf("the leader counts %v", got)
 	}
@@ -193,10 +193,10 @@ func TestOnlyTheLeaderReports(t *testing.T) {
 
 func TestTransitions(t *testing.T) {
 	at := func(phase v1alpha1.RolloutPhase, reason string, second int64) *v1alpha1.StorageClientNode {
-		scn := object("a", phase, reason)
+		clientNode := object("a", phase, reason)
 		since := metav1.Unix(1000+second, 0)
-		scn.Status.Rollout.Since = &since
-		return scn
+		clientNode.Status.Rollout.Since = &since
+		return clientNode
 	}
 	for name, test := range map[string]struct {
 		before, after *v1alpha1.StorageClientNode
@@ -223,7 +223,7 @@ func TestTransitions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			transitions := NewTransitions()
-			transitions.Changed(test.before, test.after)
+			transitions.CountChanges(test.before, test.after)
 			if diff := cmp.Diff(test.want, values(t, transitions)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}

@@ -38,14 +38,14 @@ func (r *Reporter) SetupWithManager(mgr ctrl.Manager) error {
 		return fmt.Errorf("watch StorageClientNodes: %w", err)
 	}
 	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		UpdateFunc: func(before, after any) { watched(mgr.Elected(), transitions, before, after) },
+		UpdateFunc: func(before, after any) { countUpdate(mgr.Elected(), transitions, before, after) },
 	}); err != nil {
 		return fmt.Errorf("watch StorageClientNodes: %w", err)
 	}
 	return nil
 }
 
-func watched(leading <-chan struct{}, transitions *Transitions, before, after any) {
+func countUpdate(leading <-chan struct{}, transitions *Transitions, before, after any) {
 	select {
 	case <-leading:
 	default:
@@ -54,6 +54,6 @@ func watched(leading <-chan struct{}, transitions *Transitions, before, after an
 	was, ok := before.(*v1alpha1.StorageClientNode)
 	is, also := after.(*v1alpha1.StorageClientNode)
 	if ok && also && was.UID == is.UID {
-		transitions.Changed(was, is)
+		transitions.CountChanges(was, is)
 	}
 }

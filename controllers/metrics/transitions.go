@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/drift"
+	"github.com/storageclient/operator/controllers/internal/fleet"
 )
 
 // Results of a drain and of a reboot, as a label.
@@ -60,24 +60,24 @@ func NewTransitions() *Transitions {
 
 // Describe sends all descriptors.
 func (t *Transitions) Describe(descriptors chan<- *prometheus.Desc) {
-	for _, c := range t.all() {
+	for _, c := range t.collectors() {
 		c.Describe(descriptors)
 	}
 }
 
 // Collect sends all counters.
 func (t *Transitions) Collect(out chan<- prometheus.Metric) {
-	for _, c := range t.all() {
+	for _, c := range t.collectors() {
 		c.Collect(out)
 	}
 }
 
-func (t *Transitions) all() []prometheus.Collector {
+func (t *Transitions) collectors() []prometheus.Collector {
 	return []prometheus.Collector{t.drains, t.reboots, t.failures, t.drift}
 }
 
-// Changed counts what has happened to a node between two versions of its object.
-func (t *Transitions) Changed(before, after *v1alpha1.StorageClientNode) {
+// CountChanges counts what has happened to a node between two versions of its client node.
+func (t *Transitions) CountChanges(before, after *v1alpha1.StorageClientNode) {
 	t.countDrift(before.Status.Settings, after.Status.Settings)
 	was, is := before.Status.Rollout, after.Status.Rollout
 	if was == nil || is == nil || was.Phase == is.Phase {
@@ -86,7 +86,7 @@ func (t *Transitions) Changed(before, after *v1alpha1.StorageClientNode) {
 	if is.Phase == v1alpha1.RolloutFailed {
 		t.failures.WithLabelValues(is.Reason).Inc()
 	}
-	took, known := duration(was, is)
+	took, known := phaseDuration(was, is)
 	switch {
 	case !known:
 	case was.Phase == v1alpha1.RolloutDraining:
@@ -96,8 +96,8 @@ func (t *Transitions) Changed(before, after *v1alpha1.StorageClientNode) {
 	}
 }
 
-// duration is the time that the earlier phase took.
-func duration(was, is *v1alpha1.RolloutStatus) (time.Duration, bool) {
+// phaseDuration is the time that the earlier phase took.
+func phaseDuration(was, is *v1alpha1.RolloutStatus) (time.Duration, bool) {
 	if was.Since == nil || is.Since == nil || is.Since.Before(was.Since) {
 		return 0, false
 	}
@@ -116,7 +116,7 @@ func drainResult(is *v1alpha1.RolloutStatus) string {
 	return resultWithdrawn
 }
 
-// rebootResult takes any phase in which the node is held no longer for having come back.
+// rebootResult is done where the node has come back: it settles, or is up to date at once.
 func rebootResult(phase v1alpha1.RolloutPhase) string {
 	switch phase {
 	case v1alpha1.RolloutSettling, v1alpha1.RolloutUpToDate:
@@ -134,16 +134,12 @@ func (t *Transitions) countDrift(before, after []v1alpha1.SettingStatus) {
 	}
 	for _, s := range after {
 		was, known := old[s.Key]
-		count := drift.Healed(was, s)
-		if known && !drifted(was.State) && drifted(s.State) {
+		count := fleet.TimesHealed(was, s)
+		if known && !fleet.HasDrifted(was.State) && fleet.HasDrifted(s.State) {
 			count++
 		}
 		if subject, _, _ := strings.Cut(s.Key, "/"); count > 0 {
 			t.drift.WithLabelValues(subject).Add(float64(count))
 		}
 	}
-}
-
-func drifted(state v1alpha1.SettingState) bool {
-	return state == v1alpha1.SettingDrifted || state == v1alpha1.SettingShadowed
 }

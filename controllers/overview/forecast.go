@@ -37,19 +37,19 @@ type Forecast struct {
 	Last time.Time
 }
 
-// Foresee tells when a number of reboots can happen at the earliest, had they been allowed now. It is a lower bound,
+// ForecastReboots tells when a number of reboots can happen at the earliest, had they been allowed now. It is a lower bound,
 // derived as follows: the smaller of rollout.maxUnavailable and the cluster's budget go at a time, as a wave. Each wave
 // takes NominalDrain and NominalBoot, with the profile's settleSeconds and drain.excludeFromLoadBalancersSeconds. A wave
 // is drained while the profile's windows are open: one whose drain does not end before they close begins at the next
 // opening, while boots and settling finish outside. The canary's soak, zones in turn, other profiles' rules,
 // retries and pods that are slow to go come on top.
-func Foresee(profile *v1alpha1.StorageClientProfile, reboots int, fleet Fleet, now time.Time) Forecast {
+func ForecastReboots(profile *v1alpha1.StorageClientProfile, reboots int, fleet Fleet, now time.Time) Forecast {
 	open, err := windows.ParseSet(profile.Spec.Rollout.Windows)
 	if err != nil {
 		// Such a profile is Stalled.
 		return Forecast{}
 	}
-	begin, _ := span(open, now, 0)
+	begin, _ := nextOpenSpan(open, now, 0)
 	out := Forecast{First: begin}
 	if begin.IsZero() || reboots == 0 {
 		return out
@@ -61,12 +61,12 @@ func Foresee(profile *v1alpha1.StorageClientProfile, reboots int, fleet Fleet, n
 	wave := drain + NominalBoot + time.Duration(*rules.SettleSeconds)*time.Second
 	for range maxOpenings {
 		var end time.Time
-		if begin, end = span(open, begin, time.Duration(waves)*wave); begin.IsZero() {
+		if begin, end = nextOpenSpan(open, begin, time.Duration(waves)*wave); begin.IsZero() {
 			return out
 		}
 		fit := waves
 		if !end.IsZero() {
-			fit = min(waves, fitting(end.Sub(begin), drain, wave))
+			fit = min(waves, wavesWithin(end.Sub(begin), drain, wave))
 		}
 		waves -= fit
 		begin = begin.Add(time.Duration(fit) * wave)
@@ -81,17 +81,17 @@ func Foresee(profile *v1alpha1.StorageClientProfile, reboots int, fleet Fleet, n
 	return out
 }
 
-// fitting is how many waves, one after the other, end their drain within a time.
-func fitting(within, drain, wave time.Duration) int {
+// wavesWithin is how many waves, one after the other, end their drain within a time.
+func wavesWithin(within, drain, wave time.Duration) int {
 	if within < drain {
 		return 0
 	}
 	return int((within-drain)/wave) + 1
 }
 
-// span is the first time, from a moment on, in which windows are open without a break. It is followed for as long as is
+// nextOpenSpan is the first time, from a moment on, in which windows are open without a break. It is followed for as long as is
 // asked for; a zero end: always open from there on. Both are zero where they never open.
-func span(set windows.Set, from time.Time, enough time.Duration) (begin, end time.Time) {
+func nextOpenSpan(set windows.Set, from time.Time, enough time.Duration) (begin, end time.Time) {
 	open, again := set.At(from)
 	begin = from
 	if !open {

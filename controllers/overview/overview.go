@@ -57,22 +57,22 @@ type Deviation struct {
 // Nodes are the nodes that a profile selects, and those that still carry settings of it, sorted by name.
 func Nodes(profile *v1alpha1.StorageClientProfile, c Cluster) []Node {
 	var nodes []Node
-	for _, m := range members(profile, c) {
-		nodes = append(nodes, standing(m))
+	for _, m := range membersOf(profile, c) {
+		nodes = append(nodes, statusOf(m))
 	}
 	return nodes
 }
 
-// Deviations are the profile's settings that failed, drifted or cannot be had, by key.
+// Deviations are the profile's settings that failed, drifted or are exceptions, by key.
 func Deviations(profile *v1alpha1.StorageClientProfile, c Cluster) []Deviation {
 	var out []Deviation
-	for _, m := range members(profile, c) {
-		if m.scn == nil {
+	for _, m := range membersOf(profile, c) {
+		if m.clientNode == nil {
 			continue
 		}
-		report := fleet.Look(m.node, m.scn, true, profile.Name)
+		report := fleet.Look(m.node, m.clientNode, true, profile.Name)
 		keys := slices.Concat(report.Failed, report.Drifted, report.Exceptions)
-		for _, s := range m.scn.Status.Settings {
+		for _, s := range m.clientNode.Status.Settings {
 			if slices.Contains(keys, s.Key) {
 				out = addDeviation(out, s, m.node.Name)
 			}
@@ -96,22 +96,22 @@ func addDeviation(all []Deviation, s v1alpha1.SettingStatus, node string) []Devi
 }
 
 type member struct {
-	node     *corev1.Node
-	scn      *v1alpha1.StorageClientNode
-	selected bool
+	node       *corev1.Node
+	clientNode *v1alpha1.StorageClientNode
+	selected   bool
 }
 
-func members(profile *v1alpha1.StorageClientProfile, c Cluster) []member {
-	scns := make(map[string]*v1alpha1.StorageClientNode, len(c.StorageClientNodes))
+func membersOf(profile *v1alpha1.StorageClientProfile, c Cluster) []member {
+	clientNodes := make(map[string]*v1alpha1.StorageClientNode, len(c.StorageClientNodes))
 	for i := range c.StorageClientNodes {
-		scns[c.StorageClientNodes[i].Name] = &c.StorageClientNodes[i]
+		clientNodes[c.StorageClientNodes[i].Name] = &c.StorageClientNodes[i]
 	}
 	selector := match.SelectorOf(profile)
 	var out []member
 	for i := range c.Nodes {
 		node := &c.Nodes[i]
-		m := member{node: node, scn: scns[node.Name], selected: selector.Matches(node) && !match.Ignored(node)}
-		if m.selected || fleet.Concerns(profile.Name, m.scn) {
+		m := member{node: node, clientNode: clientNodes[node.Name], selected: selector.Matches(node) && !match.Ignored(node)}
+		if m.selected || fleet.Concerns(profile.Name, m.clientNode) {
 			out = append(out, m)
 		}
 	}
@@ -119,9 +119,9 @@ func members(profile *v1alpha1.StorageClientProfile, c Cluster) []member {
 	return out
 }
 
-func standing(m member) Node {
-	if m.scn != nil && m.scn.Status.Rollout != nil && m.scn.Status.Rollout.Phase != "" {
-		r := m.scn.Status.Rollout
+func statusOf(m member) Node {
+	if m.clientNode != nil && m.clientNode.Status.Rollout != nil && m.clientNode.Status.Rollout.Phase != "" {
+		r := m.clientNode.Status.Rollout
 		return Node{Name: m.node.Name, Phase: string(r.Phase), Reason: r.Reason, Message: r.Message, Since: r.Since}
 	}
 	for _, condition := range m.node.Status.Conditions {

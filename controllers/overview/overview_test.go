@@ -33,15 +33,15 @@ func profile(name string, change func(*v1alpha1.StorageClientProfileSpec)) v1alp
 }
 
 func object(name string, settings []v1alpha1.NodeSetting, observed ...v1alpha1.SettingStatus) v1alpha1.StorageClientNode {
-	scn := v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.StorageClientNodeSpec{Settings: settings}}
-	scn.Status.BootID, scn.Status.ObservedGeneration, scn.Status.Settings = "boot-1", 1, observed
-	return scn
+	clientNode := v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.StorageClientNodeSpec{Settings: settings}}
+	clientNode.Status.BootID, clientNode.Status.ObservedGeneration, clientNode.Status.Settings = "boot-1", 1, observed
+	return clientNode
 }
 
 func TestNodes(t *testing.T) {
 	since := metav1.NewTime(time.Date(2026, 9, 1, 2, 0, 0, 0, time.UTC))
 	tuned := node("tuned", pool)
-	tuned.Status.Conditions = []corev1.NodeCondition{{Type: v1alpha1.TunedNodeCondition, Reason: v1alpha1.NodeReasonTuned, Message: "2 settings were read back", LastTransitionTime: since}}
+	tuned.Status.Conditions = []corev1.NodeCondition{{Type: v1alpha1.TunedNodeCondition, Reason: v1alpha1.NodeReasonTuned, Message: "2 settings verified", LastTransitionTime: since}}
 	ignored := node("ignored", pool)
 	ignored.Annotations = map[string]string{v1alpha1.IgnoreAnnotation: "true"}
 	draining := object("draining", nil)
@@ -55,7 +55,7 @@ func TestNodes(t *testing.T) {
 		{Name: "draining", Phase: "Draining", Reason: "Pods", Message: "waits for eda/a", Since: &since},
 		{Name: "fresh", Phase: "-", Reason: "NotManaged"},
 		{Name: "leaving", Phase: "-", Reason: "NotManaged"},
-		{Name: "tuned", Phase: "-", Reason: "Tuned", Message: "2 settings were read back", Since: &since},
+		{Name: "tuned", Phase: "-", Reason: "Tuned", Message: "2 settings verified", Since: &since},
 	}
 	if diff := cmp.Diff(want, Nodes(&eda, cluster)); diff != "" {
 		t.Errorf("nodes (-want +got):\n%s", diff)
@@ -100,7 +100,7 @@ func TestPlan(t *testing.T) {
 	}{
 		"a node that nobody has reported on would reboot": {
 			profile: profile("eda", boots),
-			reboots: []Reboot{{Node: "n1", Why: []string{argument + " becomes 16777216, now unknown: no agent has reported yet"}}, {Node: "n2", Why: []string{argument + " becomes 16777216, now unknown: no agent has reported yet"}}},
+			reboots: []Reboot{{Node: "n1", Why: []string{argument + " becomes 16777216, now unknown: no agent report yet"}}, {Node: "n2", Why: []string{argument + " becomes 16777216, now unknown: no agent report yet"}}},
 			groups:  [][]string{{"n1", "n2"}},
 		},
 		"a node where the argument is in force would not": {
@@ -117,7 +117,7 @@ func TestPlan(t *testing.T) {
 		"an argument that goes reboots with restoreReboot": {
 			profile: profile("eda", func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.Reboot.RestoreReboot = true }),
 			objects: []v1alpha1.StorageClientNode{object("n1", mine)},
-			reboots: []Reboot{{Node: "n1", Why: []string{argument + " goes, now 16777216"}}},
+			reboots: []Reboot{{Node: "n1", Why: []string{argument + " is removed, now 16777216"}}},
 			groups:  [][]string{{"n1", "n2"}},
 		},
 		"an argument that goes does not reboot without": {

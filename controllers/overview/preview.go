@@ -51,7 +51,7 @@ type Preview struct {
 	Reboots []Reboot `json:"reboots,omitempty"`
 	// Earliest is when the first node may go, as far as the profile's windows tell; nil if no node would, or they never open.
 	Earliest *metav1.Time `json:"earliest,omitempty"`
-	// EstimatedCompletion is when all of them can be done at the earliest, see Foresee.
+	// EstimatedCompletion is when all of them can be done at the earliest, see ForecastReboots.
 	EstimatedCompletion *metav1.Time `json:"estimatedCompletion,omitempty"`
 	// PlanHash is what an approval names, empty if the profile has no boot settings.
 	PlanHash string `json:"planHash,omitempty"`
@@ -65,30 +65,30 @@ func Plan(profile *v1alpha1.StorageClientProfile, c Cluster) Preview {
 	if reason, message := match.Check(profile, c.Allow); reason != "" {
 		return Preview{Refused: reason + ": " + message}
 	}
-	view := fleet.NewView(acting(profile, c.Profiles), c.Allow)
+	view := fleet.NewView(withProfileActing(profile, c.Profiles), c.Allow)
 	out := Preview{PlanHash: nodesettings.PlanHash(profile), Approved: fleet.Approved(profile)}
 	var turns []order.Turn
 	reboots := map[string]Reboot{}
-	for _, m := range members(profile, c) {
+	for _, m := range membersOf(profile, c) {
 		if !m.selected {
 			continue
 		}
-		wanted := view.Wanted(m.node, m.scn)
+		wanted := view.Wanted(m.node, m.clientNode)
 		out.Groups = addToGroup(out.Groups, wanted.Result, m.node.Name)
 		turn := TurnOf(m.node, wanted.BootHash, c.ManagerNode)
 		turns = append(turns, turn)
-		if why := rebootsFor(wanted.Settings, m.scn, profile.Spec.Rollout.Reboot.RestoreReboot); len(why) > 0 {
-			reboots[m.node.Name] = Reboot{Node: m.node.Name, Zone: turn.Zone, Why: why, Held: held(m.node)}
+		if why := rebootsFor(wanted.Settings, m.clientNode, profile.Spec.Rollout.Reboot.RestoreReboot); len(why) > 0 {
+			reboots[m.node.Name] = Reboot{Node: m.node.Name, Zone: turn.Zone, Why: why, Held: holdOn(m.node)}
 		}
 	}
 	slices.SortStableFunc(out.Groups, func(a, b Group) int { return cmp.Compare(len(b.Nodes), len(a.Nodes)) })
-	out.order(profile, turns, reboots)
-	out.foresee(profile, c, len(turns))
+	out.orderReboots(profile, turns, reboots)
+	out.addForecast(profile, c, len(turns))
 	return out
 }
 
-// order lists the reboots in the order of the rollout. All nodes have a say in who the canary is.
-func (p *Preview) order(profile *v1alpha1.StorageClientProfile, turns []order.Turn, reboots map[string]Reboot) {
+// orderReboots lists the reboots in the order of the rollout. All nodes have a say in who the canary is.
+func (p *Preview) orderReboots(profile *v1alpha1.StorageClientProfile, turns []order.Turn, reboots map[string]Reboot) {
 	for _, turn := range order.InTurn(turns, *profile.Spec.WithDefaults().Rollout.Canary) {
 		if reboot, due := reboots[turn.Name]; due {
 			p.Reboots = append(p.Reboots, reboot)
@@ -96,8 +96,8 @@ func (p *Preview) order(profile *v1alpha1.StorageClientProfile, turns []order.Tu
 	}
 }
 
-// foresee tells when nodes would go, where the profile reboots any.
-func (p *Preview) foresee(profile *v1alpha1.StorageClientProfile, c Cluster, matched int) {
+// addForecast tells when nodes would go, where the profile reboots any.
+func (p *Preview) addForecast(profile *v1alpha1.StorageClientProfile, c Cluster, matched int) {
 	free := 0
 	for _, r := range p.Reboots {
 		if r.Held == "" {
@@ -107,7 +107,7 @@ func (p *Preview) foresee(profile *v1alpha1.StorageClientProfile, c Cluster, mat
 	if free == 0 || profile.Spec.WithDefaults().Rollout.Reboot.Policy == v1alpha1.RebootNever {
 		return
 	}
-	forecast := Foresee(profile, free, Fleet{Matched: matched, All: len(c.Nodes), MaxUnavailable: c.MaxUnavailable}, c.Now)
+	forecast := ForecastReboots(profile, free, Fleet{Matched: matched, All: len(c.Nodes), MaxUnavailable: c.MaxUnavailable}, c.Now)
 	p.Earliest, p.EstimatedCompletion = whenKnown(forecast.First), whenKnown(forecast.Last)
 }
 
@@ -123,30 +123,30 @@ func whenKnown(t time.Time) *metav1.Time {
 func TurnOf(node *corev1.Node, bootHash, managerNode string) order.Turn {
 	return order.Turn{
 		Name: node.Name, Created: node.CreationTimestamp.Time, Labels: node.Labels, Zone: node.Labels[corev1.LabelTopologyZone],
-		Manager: node.Name == managerNode, BootHash: bootHash, Blocked: held(node) != "",
+		Manager: node.Name == managerNode, BootHash: bootHash, Blocked: holdOn(node) != "",
 	}
 }
 
-// held says what on the Node keeps the rollout from it, empty if nothing does. What the rollout has begun with is not held.
-func held(node *corev1.Node) string {
+// holdOn says what on the Node keeps the rollout from it, empty if nothing does. A node that the rollout has begun with has no hold.
+func holdOn(node *corev1.Node) string {
 	_, ours := node.Annotations[v1alpha1.DisruptionAnnotation]
 	switch {
 	case node.DeletionTimestamp != nil:
-		return "it is being deleted"
+		return "node is being deleted"
 	case node.Annotations[v1alpha1.NeverDisruptAnnotation] == v1alpha1.True:
-		return "it carries the annotation " + v1alpha1.NeverDisruptAnnotation
+		return "node has the annotation " + v1alpha1.NeverDisruptAnnotation
 	case pause.Annotated(node):
-		return "it carries the annotation " + v1alpha1.PausedAnnotation
+		return "node has the annotation " + v1alpha1.PausedAnnotation
 	case node.Spec.Unschedulable && !ours:
-		return "others have cordoned it"
+		return "node was cordoned by somebody else"
 	case !agentpod.NodeReady(node) && !ours:
-		return "it is not Ready"
+		return "node NotReady"
 	}
 	return ""
 }
 
-// acting returns the profiles with the given one as it would be in mode Enforce, taken up by the manager.
-func acting(profile *v1alpha1.StorageClientProfile, all []v1alpha1.StorageClientProfile) []v1alpha1.StorageClientProfile {
+// withProfileActing returns the profiles with the given one as it would be in mode Enforce, taken up by the manager.
+func withProfileActing(profile *v1alpha1.StorageClientProfile, all []v1alpha1.StorageClientProfile) []v1alpha1.StorageClientProfile {
 	enforced := profile.DeepCopy()
 	enforced.Spec.Mode, enforced.Spec.Paused = v1alpha1.ModeEnforce, false
 	controllerutil.AddFinalizer(enforced, v1alpha1.Finalizer)
@@ -171,35 +171,35 @@ func addToGroup(groups []Group, result nodesettings.Result, node string) []Group
 
 // rebootsFor says why a node would reboot for its settings: a boot setting that it is not known to have in force, or
 // one to be rid of where the profile asks for that.
-func rebootsFor(settings []v1alpha1.NodeSetting, scn *v1alpha1.StorageClientNode, restoreReboot bool) []string {
+func rebootsFor(settings []v1alpha1.NodeSetting, clientNode *v1alpha1.StorageClientNode, restoreReboot bool) []string {
 	var why []string
 	wanted := map[string]bool{}
 	for _, s := range settings {
 		wanted[s.Key] = true
 		if nodesettings.TakesEffectAtBoot(s.Key) {
-			if reason := bootReason(s, scn); reason != "" {
+			if reason := bootReason(s, clientNode); reason != "" {
 				why = append(why, reason)
 			}
 		}
 	}
-	if scn == nil || !restoreReboot {
+	if clientNode == nil || !restoreReboot {
 		return why
 	}
-	for _, s := range scn.Spec.Settings {
+	for _, s := range clientNode.Spec.Settings {
 		if nodesettings.TakesEffectAtBoot(s.Key) && !wanted[s.Key] && s.OnRemoval == v1alpha1.DeletionRestore {
-			why = append(why, fmt.Sprintf("%s goes, now %s", s.Key, cmp.Or(s.Value, "set")))
+			why = append(why, fmt.Sprintf("%s is removed, now %s", s.Key, cmp.Or(s.Value, "set")))
 		}
 	}
 	return why
 }
 
-// bootReason is empty for a setting that is in force, and for one that cannot be had on the node: it is never staged.
-func bootReason(s v1alpha1.NodeSetting, scn *v1alpha1.StorageClientNode) string {
+// bootReason is empty for a setting that is in force, and for one that the node cannot take: it is never staged.
+func bootReason(s v1alpha1.NodeSetting, clientNode *v1alpha1.StorageClientNode) string {
 	becomes := fmt.Sprintf("%s becomes %s", s.Key, cmp.Or(s.Value, "set"))
-	if scn == nil {
-		return becomes + ", now unknown: no agent has reported yet"
+	if clientNode == nil {
+		return becomes + ", now unknown: no agent report yet"
 	}
-	for _, status := range scn.Status.Settings {
+	for _, status := range clientNode.Status.Settings {
 		if status.Key != s.Key || status.Desired != s.Value {
 			continue
 		}

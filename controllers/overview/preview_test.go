@@ -57,8 +57,8 @@ func TestPlanListsRebootsInTheOrderOfTheRollout(t *testing.T) {
 		order = append(order, strings.TrimSuffix(r.Node+" in "+r.Zone+": "+r.Held, ": "))
 	}
 	want := []string{
-		"chosen in y", "b-2 in b", "b-1 in b", "ours in c", "manager in a", "cordoned in a: others have cordoned it",
-		"down in a: it is not Ready", "never in a: it carries the annotation " + v1alpha1.NeverDisruptAnnotation,
+		"chosen in y", "b-2 in b", "b-1 in b", "ours in c", "manager in a", "cordoned in a: node was cordoned by somebody else",
+		"down in a: node NotReady", "never in a: node has the annotation " + v1alpha1.NeverDisruptAnnotation,
 	}
 	if diff := cmp.Diff(want, order); diff != "" {
 		t.Errorf("order (-want +got):\n%s", diff)
@@ -74,7 +74,7 @@ func TestPlanListsRebootsInTheOrderOfTheRollout(t *testing.T) {
 	}
 }
 
-func TestForesee(t *testing.T) {
+func TestForecastReboots(t *testing.T) {
 	at := func(day, hour, minute, second int) time.Time {
 		return time.Date(2026, 11, day, hour, minute, second, 0, time.UTC)
 	}
@@ -144,7 +144,7 @@ func TestForesee(t *testing.T) {
 					c.change(&s.Rollout)
 				}
 			})
-			got := Foresee(&p, c.reboots, Fleet{Matched: 10, All: 20, MaxUnavailable: intstr.FromString(c.all)}, friday)
+			got := ForecastReboots(&p, c.reboots, Fleet{Matched: 10, All: 20, MaxUnavailable: intstr.FromString(c.all)}, friday)
 			if diff := cmp.Diff(Forecast{First: c.first, Last: c.last}, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}

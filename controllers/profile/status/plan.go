@@ -42,7 +42,7 @@ func (r Report) planStatus(old v1alpha1.Plan, observed int64, now time.Time) v1a
 		}
 	}
 	next.EstimatedCompletion = nil
-	if last := overview.Foresee(r.profile.StorageClientProfile, len(due), r.limits, now).Last; !last.IsZero() {
+	if last := overview.ForecastReboots(r.profile.StorageClientProfile, len(due), r.limits, now).Last; !last.IsZero() {
 		next.EstimatedCompletion = ptr.To(metav1.NewTime(last.Truncate(time.Second)))
 	}
 	return next

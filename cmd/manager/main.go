@@ -25,7 +25,7 @@ func main() {
 
 // run uses the process's own flag set: controller-runtime has put --kubeconfig there.
 func run(args []string) error {
-	options := bind(flag.CommandLine)
+	options := bindFlags(flag.CommandLine)
 	if err := flag.CommandLine.Parse(args); err != nil {
 		return fmt.Errorf("parse flags: %w", err)
 	}

@@ -35,7 +35,7 @@ import (
 )
 
 const (
-	// reconcileTimeout bounds one look at anything, the wait for the cache to see our own writes included.
+	// reconcileTimeout bounds one reconcile, the wait for the cache to see our own writes included.
 	reconcileTimeout = 5 * time.Minute
 )
 
@@ -104,31 +104,10 @@ func cacheOptions(s settings) cache.Options {
 		&appsv1.DaemonSet{}:           only(s.agentNamespace),
 		&corev1.ConfigMap{}:           only(v1alpha1.ManagerNamespace),
 		&corev1.PersistentVolume{}:    {Transform: volume.CacheTransform},
-		&v1alpha1.StorageClientNode{}: {Transform: trimObject},
+		&v1alpha1.StorageClientNode{}: {Transform: volume.CacheTransformClientNode},
 	}
 	maps.Copy(byObject, webhook.CacheByObject(v1alpha1.ManagerNamespace))
 	return cache.Options{DefaultTransform: cache.TransformStripManagedFields(), ByObject: byObject}
-}
-
-// trimObject keeps of a node's mounts what is compared with volumes, which is little of what a large node reports.
-// Objects of the cache are therefore only ever patched, never updated.
-func trimObject(object any) (any, error) {
-	scn, ok := object.(*v1alpha1.StorageClientNode)
-	if !ok {
-		return object, nil
-	}
-	scn.ManagedFields = nil
-	var mounts []v1alpha1.MountStatus
-	for _, mount := range scn.Status.Mounts {
-		if mount.Volume != "" {
-			mounts = append(mounts, v1alpha1.MountStatus{
-				MountPoint: mount.MountPoint, Volume: mount.Volume, Protocol: mount.Protocol, Options: mount.Options,
-				ReadAheadKiB: mount.ReadAheadKiB, State: mount.State, Message: mount.Message,
-			})
-		}
-	}
-	scn.Status.Mounts = mounts
-	return scn, nil
 }
 
 func addChecks(mgr ctrl.Manager) error {
@@ -195,11 +174,11 @@ func addWebhooks(mgr ctrl.Manager, s settings) error {
 	if s.webhookPort == 0 {
 		return nil
 	}
-	webhooks := &webhook.Webhooks{Allow: s.allow, Namespace: v1alpha1.ManagerNamespace, Port: s.webhookPort}
+	webhooks := &webhook.Webhooks{Allow: s.allow, ManagerNamespace: v1alpha1.ManagerNamespace, Port: s.webhookPort}
 	if err := webhooks.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("set up webhooks: %w", err)
 	}
-	certificates := &webhook.Certificates{Client: mgr.GetClient(), Clock: clock.RealClock{}, Namespace: v1alpha1.ManagerNamespace}
+	certificates := &webhook.CertificateReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}, ManagerNamespace: v1alpha1.ManagerNamespace}
 	if err := certificates.SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("set up certificates of the webhooks: %w", err)
 	}

@@ -46,7 +46,7 @@ func (p *patterns) Set(value string) error {
 	return nil
 }
 
-func bind(flags *flag.FlagSet) *options {
+func bindFlags(flags *flag.FlagSet) *options {
 	o := &options{}
 	flags.StringVar(&o.agentImage, "agent-image", "", "Image of the node agent. Required.")
 	flags.StringVar(&o.agentNamespace, "agent-namespace", v1alpha1.AgentNamespace, "Namespace that the node agent runs in.")

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -16,7 +15,7 @@ func resolve(t *testing.T, args ...string) (settings, error) {
 	t.Helper()
 	flags := flag.NewFlagSet("manager", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	o := bind(flags)
+	o := bindFlags(flags)
 	if err := flags.Parse(args); err != nil {
 		t.Fatal(err)
 	}
@@ -59,20 +58,5 @@ func TestResolveRefuses(t *testing.T) {
 				t.Errorf("got %v, want an error that names %s", err, test.want)
 			}
 		})
-	}
-}
-
-func TestTrimObjectKeepsWhatIsComparedWithVolumes(t *testing.T) {
-	scn := &v1alpha1.StorageClientNode{}
-	scn.Status.Mounts = []v1alpha1.MountStatus{
-		{MountPoint: "/data", Server: "filer", Options: []string{"rw"}},
-		{MountPoint: "/var/lib/kubelet/x", Volume: "pv", Server: "filer", Options: []string{"nconnect=4"}, State: v1alpha1.MountStale, Connections: 4, ReadAheadKiB: 128},
-	}
-	if _, err := trimObject(scn); err != nil {
-		t.Fatal(err)
-	}
-	want := []v1alpha1.MountStatus{{MountPoint: "/var/lib/kubelet/x", Volume: "pv", Options: []string{"nconnect=4"}, State: v1alpha1.MountStale, ReadAheadKiB: 128}}
-	if diff := cmp.Diff(want, scn.Status.Mounts); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

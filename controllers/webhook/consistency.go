@@ -29,9 +29,9 @@ func consistencyWarnings(profile *v1alpha1.StorageClientProfile) []string {
 			continue
 		}
 		for j, option := range rule.MountOptions {
-			if loosens(string(option)) {
-				warnings = append(warnings, fmt.Sprintf("spec.volumes[%d].mountOptions[%d]: %q: clients may long see old data: "+
-					"select claims or volumes by label, or only accessModes [%s]", i, j, option, corev1.ReadOnlyMany))
+			if losesConsistency(string(option)) {
+				warnings = append(warnings, fmt.Sprintf("spec.volumes[%d].mountOptions[%d]: %q: clients may see old data for a long time: "+
+					"select PersistentVolumeClaims or volumes by label, or only accessModes [%s]", i, j, option, corev1.ReadOnlyMany))
 			}
 		}
 	}
@@ -50,7 +50,7 @@ func readOnly(modes []string) bool {
 	return len(modes) > 0 && !slices.ContainsFunc(modes, func(mode string) bool { return mode != string(corev1.ReadOnlyMany) })
 }
 
-func loosens(option string) bool {
+func losesConsistency(option string) bool {
 	return slices.ContainsFunc(mountoptions.Parse([]string{option}), func(o mountoptions.Option) bool {
 		switch o.Name {
 		case "nocto":

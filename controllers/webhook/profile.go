@@ -2,7 +2,6 @@ package webhook
 
 import (
 	"context"
-	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,10 +12,11 @@ import (
 	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/nodesettings"
+	"github.com/storageclient/operator/tuning/text"
 )
 
-// maxTold is how many problems, and how many warnings, one answer names. The API server cuts warnings off at 4 KiB.
-const maxTold = 16
+// maxListed is how many problems, and how many warnings, one answer names. The API server cuts warnings off at 4 KiB.
+const maxListed = 16
 
 // profileValidator refuses profiles that can never work, by the same judgement as the controllers'.
 type profileValidator struct {
@@ -25,7 +25,7 @@ type profileValidator struct {
 
 // ValidateCreate judges a new profile.
 func (v *profileValidator) ValidateCreate(_ context.Context, profile *v1alpha1.StorageClientProfile) (admission.Warnings, error) {
-	return v.judge(profile)
+	return v.judgeProfile(profile)
 }
 
 // ValidateUpdate judges a changed spec. What leaves the spec alone goes through, and so does whatever is being
@@ -34,7 +34,7 @@ func (v *profileValidator) ValidateUpdate(_ context.Context, before, profile *v1
 	if !profile.DeletionTimestamp.IsZero() || equality.Semantic.DeepEqual(before.Spec, profile.Spec) {
 		return nil, nil
 	}
-	return v.judge(profile)
+	return v.judgeProfile(profile)
 }
 
 // ValidateDelete lets every profile go.
@@ -42,41 +42,43 @@ func (v *profileValidator) ValidateDelete(context.Context, *v1alpha1.StorageClie
 	return nil, nil
 }
 
-func (v *profileValidator) judge(profile *v1alpha1.StorageClientProfile) (admission.Warnings, error) {
+func (v *profileValidator) judgeProfile(profile *v1alpha1.StorageClientProfile) (admission.Warnings, error) {
 	var problems field.ErrorList
 	var warnings admission.Warnings
 	for _, p := range nodesettings.Validate(profile, v.allow) {
 		if p.Warning {
 			warnings = append(warnings, p.String())
 		} else {
-			problems = append(problems, invalid(p))
+			problems = append(problems, invalidField(p))
 		}
 	}
 	warnings = append(warnings, consistencyWarnings(profile)...)
 	for _, a := range advice.ForAdmission(profile) {
 		warnings = append(warnings, a.ID+": "+a.Text)
 	}
-	warnings = capped(warnings)
+	warnings = text.Cap(warnings, maxListed, "warnings")
 	if len(problems) == 0 {
 		return warnings, nil
 	}
-	if more := len(problems) - maxTold; more > 0 {
-		problems = append(problems[:maxTold], field.Invalid(field.NewPath("spec"), field.OmitValueType{}, fmt.Sprintf("and %d more problems", more)))
-	}
 	kind := v1alpha1.GroupVersion.WithKind("StorageClientProfile").GroupKind()
-	return warnings, apierrors.NewInvalid(kind, profile.Name, problems)
+	return warnings, apierrors.NewInvalid(kind, profile.Name, capProblems(problems))
 }
 
-func invalid(p nodesettings.Problem) *field.Error {
+func invalidField(p nodesettings.Problem) *field.Error {
 	if p.Value == "" {
 		return field.Invalid(field.NewPath(p.Field), field.OmitValueType{}, p.Message)
 	}
 	return field.Invalid(field.NewPath(p.Field), p.Value, p.Message)
 }
 
-func capped(warnings admission.Warnings) admission.Warnings {
-	if more := len(warnings) - maxTold; more > 0 {
-		return append(warnings[:maxTold], fmt.Sprintf("and %d more warnings", more))
+func capProblems(problems field.ErrorList) field.ErrorList {
+	messages := make([]string, 0, len(problems))
+	for _, problem := range problems {
+		messages = append(messages, problem.Error())
 	}
-	return warnings
+	listed := text.Cap(messages, maxListed, "problems")
+	if len(listed) == len(problems) {
+		return problems
+	}
+	return append(problems[:maxListed], field.Invalid(field.NewPath("spec"), field.OmitValueType{}, listed[maxListed]))
 }

@@ -92,9 +92,9 @@ func TestValidateCreate(t *testing.T) {
 			refused: []string{"spec.node.sysctls[vm.dirty_ratio]", "spec.volumes[0].mountOptions[0]"}},
 		"a hazard is no error": {profile: newProfile(sysctl("net.ipv4.tcp_sack", "0")), warned: []string{"spec.node.sysctls[net.ipv4.tcp_sack]"}},
 		"old data for everybody": {profile: newProfile(rule(allNFS, "nocto", "actimeo=600"), rule(allNFS, "acdirmax=61", "acregmax=60")),
-			warned: []string{`spec.volumes[0].mountOptions[0]: "nocto": clients may long see old data`, `spec.volumes[0].mountOptions[1]: "actimeo=600"`, `spec.volumes[1].mountOptions[0]: "acdirmax=61"`}},
+			warned: []string{`spec.volumes[0].mountOptions[0]: "nocto": clients may see old data for a long time`, `spec.volumes[0].mountOptions[1]: "actimeo=600"`, `spec.volumes[1].mountOptions[0]: "acdirmax=61"`}},
 		"a cache that no other client may write to": {profile: newProfile(rule(allSMB, "actimeo=60", "cache=loose", "acregmax=61")),
-			refused: []string{`"actimeo=60"`}, warned: []string{`"cache=loose": caches as if`, `mountOptions[1]: "cache=loose": clients may long see old data`, `"acregmax=61"`}},
+			refused: []string{`"actimeo=60"`}, warned: []string{`"cache=loose": caches as if`, `mountOptions[1]: "cache=loose": clients may see old data for a long time`, `"acregmax=61"`}},
 		"a cache that checks": {profile: newProfile(rule(allSMB, "actimeo=60", "cache=strict"))},
 		"a version that the driver does not leave open": {profile: newProfile(rule(selector(func(s *v1alpha1.VolumeSelector) { s.Drivers = []string{"file.csi.azure.com"} }), "vers=3")),
 			refused: []string{"file.csi.azure.com: the driver gives a version of its own"}},
@@ -133,7 +133,7 @@ func TestValidateCreate(t *testing.T) {
 
 func TestAnswersAreBounded(t *testing.T) {
 	var wrong, loose []string
-	for range maxTold + 5 {
+	for range maxListed + 5 {
 		wrong, loose = append(wrong, "nconect=4"), append(loose, "nocto")
 	}
 	warnings, err := (&profileValidator{}).ValidateCreate(context.Background(), newProfile(rule(allNFS, wrong...), rule(allNFS, loose...)))
@@ -141,13 +141,13 @@ func TestAnswersAreBounded(t *testing.T) {
 	if !errors.As(err, &refusal) {
 		t.Fatalf("error %v, want a refusal", err)
 	}
-	if n := len(refusal.Status().Details.Causes); n != maxTold+1 {
-		t.Errorf("%d causes, want %d", n, maxTold+1)
+	if n := len(refusal.Status().Details.Causes); n != maxListed+1 {
+		t.Errorf("%d causes, want %d", n, maxListed+1)
 	}
 	if !strings.Contains(err.Error(), "and 5 more problems") {
 		t.Errorf("%q does not count the rest", err)
 	}
-	if last := warnings[len(warnings)-1]; len(warnings) != maxTold+1 || !strings.HasSuffix(last, "more warnings") {
+	if last := warnings[len(warnings)-1]; len(warnings) != maxListed+1 || !strings.HasSuffix(last, "more warnings") {
 		t.Errorf("%d warnings, the last is %q", len(warnings), last)
 	}
 }

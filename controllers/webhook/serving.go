@@ -30,8 +30,8 @@ func newServing(c cache.Cache, namespace string) (*serving, error) {
 	return &serving{reader: c, key: client.ObjectKey{Namespace: namespace, Name: Name}}, nil
 }
 
-// certificate answers a client that begins to speak TLS.
-func (s *serving) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+// currentCertificate answers a client that begins to speak TLS.
+func (s *serving) currentCertificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	var secret corev1.Secret
 	if err := s.reader.Get(hello.Context(), s.key, &secret); err != nil {
 		return nil, fmt.Errorf("get Secret %s: %w", s.key, err)

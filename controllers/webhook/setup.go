@@ -5,7 +5,16 @@ import (
 	"crypto/tls"
 	"fmt"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -23,8 +32,8 @@ const (
 // Webhooks serves both webhooks. Every replica of the manager does, whether or not it leads.
 type Webhooks struct {
 	Allow catalogue.AllowList
-	// Namespace is the manager's, whose pause annotation holds everything.
-	Namespace string
+	// ManagerNamespace is the namespace whose annotation pauses everything.
+	ManagerNamespace string
 	// Host is the address to listen on; empty stands for all.
 	Host string
 	Port int
@@ -36,18 +45,18 @@ func (w *Webhooks) SetupWithManager(mgr ctrl.Manager) error {
 	if err := volume.KeepCached(context.Background(), mgr.GetCache()); err != nil {
 		return err
 	}
-	serving, err := newServing(mgr.GetCache(), w.Namespace)
+	serving, err := newServing(mgr.GetCache(), w.ManagerNamespace)
 	if err != nil {
 		return err
 	}
 	inner := webhook.NewServer(webhook.Options{Host: w.Host, Port: w.Port, TLSOpts: []func(*tls.Config){func(c *tls.Config) {
-		c.GetCertificate = serving.certificate
+		c.GetCertificate = serving.currentCertificate
 		// Whoever reaches the port may speak to it before it knows who they are: HTTP/2 would only help them to wear it out.
 		c.NextProtos = []string{"http/1.1"}
 	}}})
 	inner.Register(ProfilePath, admission.WithValidator[*v1alpha1.StorageClientProfile](mgr.GetScheme(), &profileValidator{allow: w.Allow}))
 	inner.Register(VolumePath, &admission.Webhook{Handler: &volumeHandler{
-		reader: mgr.GetCache(), decoder: admission.NewDecoder(mgr.GetScheme()), allow: w.Allow, namespace: w.Namespace,
+		reader: mgr.GetCache(), decoder: admission.NewDecoder(mgr.GetScheme()), allow: w.Allow, namespace: w.ManagerNamespace,
 	}})
 	if err := mgr.AddReadyzCheck("webhook", inner.StartedChecker()); err != nil {
 		return fmt.Errorf("add readiness check of the webhooks: %w", err)
@@ -70,4 +79,29 @@ func (s *server) Start(ctx context.Context) error {
 		return fmt.Errorf("serve webhooks: %w", err)
 	}
 	return nil
+}
+
+// SetupWithManager registers the reconciler. The manager's cache has to be limited by CacheByObject: more, the
+// manager's role does not let it read.
+func (r *CertificateReconciler) SetupWithManager(mgr ctrl.Manager) error {
+	theSecret := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: r.ManagerNamespace, Name: Name}}}
+	})
+	ours := builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == Name }))
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("webhook-certificates").
+		For(&corev1.Secret{}, ours).
+		Watches(&admissionregistrationv1.ValidatingWebhookConfiguration{}, theSecret, ours).
+		Watches(&admissionregistrationv1.MutatingWebhookConfiguration{}, theSecret, ours).
+		Complete(r)
+}
+
+// CacheByObject limits the manager's cache to the one Secret and the two configurations that are ours.
+func CacheByObject(namespace string) map[client.Object]cache.ByObject {
+	ours := fields.OneTermEqualSelector("metadata.name", Name)
+	return map[client.Object]cache.ByObject{
+		&corev1.Secret{}: {Namespaces: map[string]cache.Config{namespace: {FieldSelector: ours}}},
+		&admissionregistrationv1.ValidatingWebhookConfiguration{}: {Field: ours},
+		&admissionregistrationv1.MutatingWebhookConfiguration{}:   {Field: ours},
+	}
 }

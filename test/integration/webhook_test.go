@@ -76,8 +76,8 @@ var _ = Describe("The webhooks", func() {
 			profile := newProfile("loose").Volumes(nfsRule("nocto", "actimeo=600", "rsize=1048576", "wsize=262144")).Build()
 			Expect(c.Create(ctx, profile)).To(Succeed())
 			Expect(warned.texts).To(ConsistOf(
-				HavePrefix(`spec.volumes[0].mountOptions[0]: "nocto": clients may long see old data`),
-				HavePrefix(`spec.volumes[0].mountOptions[1]: "actimeo=600": clients may long see old data`),
+				HavePrefix(`spec.volumes[0].mountOptions[0]: "nocto": clients may see old data for a long time`),
+				HavePrefix(`spec.volumes[0].mountOptions[1]: "actimeo=600": clients may see old data for a long time`),
 				HavePrefix("rsize-wsize: spec.volumes[0].mountOptions: rsize=1048576 and wsize=262144 differ"),
 			))
 		})
@@ -202,7 +202,7 @@ var _ = Describe("The webhooks", func() {
 		port := listener.Addr().(*net.TCPAddr).Port
 		Expect(listener.Close()).To(Succeed())
 		startWebhooks(asManager, "127.0.0.1", port, func(mgr ctrl.Manager) {
-			certificates := &webhook.Certificates{Client: mgr.GetClient(), Clock: clock.RealClock{}, Namespace: v1alpha1.ManagerNamespace}
+			certificates := &webhook.CertificateReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}, ManagerNamespace: v1alpha1.ManagerNamespace}
 			Expect(certificates.SetupWithManager(mgr)).To(Succeed())
 		})
 
@@ -329,7 +329,7 @@ func startWebhooks(access *rest.Config, host string, port int, add func(ctrl.Man
 		Client:     client.Options{Cache: &client.CacheOptions{EnableReadYourWritesConsistency: ptr.To(true)}},
 	})
 	Expect(err).NotTo(HaveOccurred())
-	Expect((&webhook.Webhooks{Namespace: v1alpha1.ManagerNamespace, Host: host, Port: port}).SetupWithManager(mgr)).To(Succeed())
+	Expect((&webhook.Webhooks{ManagerNamespace: v1alpha1.ManagerNamespace, Host: host, Port: port}).SetupWithManager(mgr)).To(Succeed())
 	add(mgr)
 	life, end := context.WithCancel(context.Background())
 	done := make(chan error, 1)

@@ -23,9 +23,9 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// office is a Certificates with what it works on.
+// office is a CertificateReconciler with what it works on.
 type office struct {
-	*Certificates
+	*CertificateReconciler
 	t       *testing.T
 	clock   *testclock.FakePassiveClock
 	patches int
@@ -40,7 +40,7 @@ func newOffice(t *testing.T, objects ...client.Object) *office {
 		return c.Patch(ctx, object, p, opts...)
 	}}
 	c := fake.NewClientBuilder().WithScheme(newScheme(t)).WithObjects(objects...).WithInterceptorFuncs(counting).Build()
-	o.Certificates = &Certificates{Client: c, Clock: o.clock, Namespace: v1alpha1.ManagerNamespace}
+	o.CertificateReconciler = &CertificateReconciler{Client: c, Clock: o.clock, ManagerNamespace: v1alpha1.ManagerNamespace}
 	return o
 }
 

@@ -14,15 +14,9 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/utils/clock"
-	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -49,17 +43,17 @@ const (
 	conflictRetry = time.Second
 )
 
-// Certificates keeps an authority and a serving certificate in the Secret that all replicas serve with, and has the
+// CertificateReconciler keeps an authority and a serving certificate in the Secret that all replicas serve with, and has the
 // webhook configurations trust the authority. Only the leader runs it.
 //
 // It makes and judges certificates with cert-controller's functions. It is a controller of its own, because
 // cert-controller's reads every Secret of the namespace, writes through the manager's client, which would wait for a
 // cache of the whole cluster's Secrets, and ends the manager where Secret or mount are missing.
-type Certificates struct {
-	Client client.Client
-	Clock  clock.PassiveClock
-	// Namespace holds Secret and Service.
-	Namespace string
+type CertificateReconciler struct {
+	client.Client
+	Clock clock.PassiveClock
+	// ManagerNamespace holds Secret and Service.
+	ManagerNamespace string
 }
 
 // +kubebuilder:rbac:groups="",namespace=storage-client-system,resources=secrets,resourceNames=storage-client-webhook,verbs=get;list;watch;patch
@@ -67,72 +61,72 @@ type Certificates struct {
 
 // Reconcile renews what is missing, wrong or near its end, and makes it known. Without the Secret, which is part of
 // the manifest, there is nothing to do.
-func (r *Certificates) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+func (r *CertificateReconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	var secret corev1.Secret
-	if err := r.Client.Get(ctx, req.NamespacedName, &secret); err != nil {
+	if err := r.Get(ctx, req.NamespacedName, &secret); err != nil {
 		if apierrors.IsNotFound(err) {
-			return ctrl.Result{}, nil
+			return reconcile.Result{}, nil
 		}
-		return ctrl.Result{}, fmt.Errorf("get Secret %s: %w", req.NamespacedName, err)
+		return reconcile.Result{}, fmt.Errorf("get Secret %s: %w", req.NamespacedName, err)
 	}
-	err := r.renew(ctx, &secret)
+	err := r.renewCertificates(ctx, &secret)
 	if err == nil {
-		err = r.makeKnown(ctx, secret.Data[caCertificateKey])
+		err = r.publishAuthority(ctx, secret.Data[caCertificateKey])
 	}
 	if apierrors.IsConflict(err) {
-		return ctrl.Result{RequeueAfter: conflictRetry}, nil
+		return reconcile.Result{RequeueAfter: conflictRetry}, nil
 	}
 	if err != nil {
-		return ctrl.Result{}, err
+		return reconcile.Result{}, err
 	}
-	return ctrl.Result{RequeueAfter: checkInterval}, nil
+	return reconcile.Result{RequeueAfter: checkInterval}, nil
 }
 
-// renew leaves an authority that is still good, so that a new serving certificate is trusted at once by whoever trusted
+// renewCertificates leaves an authority that is still good, so that a new serving certificate is trusted at once by whoever trusted
 // the one before.
-func (r *Certificates) renew(ctx context.Context, secret *corev1.Secret) error {
-	maker := r.maker()
-	authority, err := r.authority(secret.Data)
-	if err == nil && r.good(secret.Data[caCertificateKey], secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey], maker.DNSName, maker.ExtKeyUsages) {
+func (r *CertificateReconciler) renewCertificates(ctx context.Context, secret *corev1.Secret) error {
+	maker := r.newRotator()
+	authority, err := r.readAuthority(secret.Data)
+	if err == nil && r.isGood(secret.Data[caCertificateKey], secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey], maker.DNSName, maker.ExtKeyUsages) {
 		return nil
 	}
 	now := r.Clock.Now()
 	if err != nil {
-		log.FromContext(ctx).Info("Making a new authority for the webhooks", "reason", err.Error())
+		log.FromContext(ctx).Info("Creating a new CA for the webhooks", "reason", err.Error())
 		if authority, err = maker.CreateCACert(now.Add(-startBefore), now.Add(caLifetime)); err != nil {
-			return fmt.Errorf("make the webhooks' authority: %w", err)
+			return fmt.Errorf("create the webhooks' CA: %w", err)
 		}
 	}
 	certificate, key, err := maker.CreateCertPEM(authority, now.Add(-startBefore), now.Add(serverLifetime))
 	if err != nil {
-		return fmt.Errorf("make the webhooks' certificate: %w", err)
+		return fmt.Errorf("create the webhooks' certificate: %w", err)
 	}
 	before := client.MergeFromWithOptions(secret.DeepCopy(), client.MergeFromWithOptimisticLock{})
 	secret.Data = map[string][]byte{
 		caCertificateKey: authority.CertPEM, caPrivateKeyKey: authority.KeyPEM, corev1.TLSCertKey: certificate, corev1.TLSPrivateKeyKey: key,
 	}
-	if err := r.Client.Patch(ctx, secret, before, client.FieldOwner(v1alpha1.ManagerFieldManager)); err != nil {
+	if err := r.Patch(ctx, secret, before, client.FieldOwner(v1alpha1.ManagerFieldManager)); err != nil {
 		return fmt.Errorf("patch Secret %s/%s: %w", secret.Namespace, secret.Name, err)
 	}
-	log.FromContext(ctx).Info("Renewed the certificate of the webhooks", "until", now.Add(serverLifetime))
+	log.FromContext(ctx).Info("Renewed the webhooks' certificate", "until", now.Add(serverLifetime))
 	return nil
 }
 
-// maker holds the names that certificates are made out to.
-func (r *Certificates) maker() *rotator.CertRotator {
+// newRotator holds the names that certificates are made out to.
+func (r *CertificateReconciler) newRotator() *rotator.CertRotator {
 	return &rotator.CertRotator{
-		CAName: caName, CAOrganization: organization, DNSName: fmt.Sprintf("%s.%s.svc", Name, r.Namespace),
+		CAName: caName, CAOrganization: organization, DNSName: fmt.Sprintf("%s.%s.svc", Name, r.ManagerNamespace),
 		ExtKeyUsages: &[]x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 }
 
-// authority reads the authority out of the Secret, and says why it cannot be used any longer.
-func (r *Certificates) authority(data map[string][]byte) (*rotator.KeyPairArtifacts, error) {
+// readAuthority reads the authority out of the Secret, and says why it cannot be used any longer.
+func (r *CertificateReconciler) readAuthority(data map[string][]byte) (*rotator.KeyPairArtifacts, error) {
 	certificate, key := data[caCertificateKey], data[caPrivateKeyKey]
 	if len(certificate) == 0 || len(key) == 0 {
 		return nil, errors.New("there is none yet")
 	}
-	if !r.good(certificate, certificate, key, caName, nil) {
+	if !r.isGood(certificate, certificate, key, caName, nil) {
 		return nil, errors.New("it is damaged or near its end")
 	}
 	pair, err := tls.X509KeyPair(certificate, key)
@@ -146,27 +140,27 @@ func (r *Certificates) authority(data map[string][]byte) (*rotator.KeyPairArtifa
 	return &rotator.KeyPairArtifacts{Cert: pair.Leaf, Key: private, CertPEM: certificate, KeyPEM: key}, nil
 }
 
-// good says whether a certificate is right now and will be for a while.
-func (r *Certificates) good(authority, certificate, key []byte, name string, usages *[]x509.ExtKeyUsage) bool {
+// isGood says whether a certificate is right now and will be for a while.
+func (r *CertificateReconciler) isGood(authority, certificate, key []byte, name string, usages *[]x509.ExtKeyUsage) bool {
 	good, err := rotator.ValidCert(authority, certificate, key, name, usages, r.Clock.Now().Add(renewBefore))
 	return err == nil && good
 }
 
-// makeKnown has both configurations trust the authority. One that is not installed needs none.
-func (r *Certificates) makeKnown(ctx context.Context, authority []byte) error {
+// publishAuthority has both configurations trust the authority. One that is not installed needs none.
+func (r *CertificateReconciler) publishAuthority(ctx context.Context, authority []byte) error {
 	for _, configuration := range []client.Object{
 		&admissionregistrationv1.ValidatingWebhookConfiguration{}, &admissionregistrationv1.MutatingWebhookConfiguration{},
 	} {
-		if err := r.trust(ctx, configuration, authority); err != nil {
+		if err := r.patchBundle(ctx, configuration, authority); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// trust patches with an optimistic lock: a merge patch replaces the list of webhooks as a whole.
-func (r *Certificates) trust(ctx context.Context, configuration client.Object, authority []byte) error {
-	if err := r.Client.Get(ctx, client.ObjectKey{Name: Name}, configuration); err != nil {
+// patchBundle patches with an optimistic lock: a merge patch replaces the list of webhooks as a whole.
+func (r *CertificateReconciler) patchBundle(ctx context.Context, configuration client.Object, authority []byte) error {
+	if err := r.Get(ctx, client.ObjectKey{Name: Name}, configuration); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
@@ -182,10 +176,10 @@ func (r *Certificates) trust(ctx context.Context, configuration client.Object, a
 	if !changed {
 		return nil
 	}
-	if err := r.Client.Patch(ctx, configuration, before, client.FieldOwner(v1alpha1.ManagerFieldManager)); err != nil {
+	if err := r.Patch(ctx, configuration, before, client.FieldOwner(v1alpha1.ManagerFieldManager)); err != nil {
 		return fmt.Errorf("patch %T %s: %w", configuration, Name, err)
 	}
-	log.FromContext(ctx).Info("Made the webhooks' authority known", "configuration", fmt.Sprintf("%T", configuration))
+	log.FromContext(ctx).Info("Updated the CA bundle of the webhooks", "configuration", fmt.Sprintf("%T", configuration))
 	return nil
 }
 
@@ -202,29 +196,4 @@ func clientConfigs(configuration client.Object) []*admissionregistrationv1.Webho
 		}
 	}
 	return configs
-}
-
-// SetupWithManager registers the reconciler. The manager's cache has to be limited by CacheByObject: more, the
-// manager's role does not let it read.
-func (r *Certificates) SetupWithManager(mgr ctrl.Manager) error {
-	theSecret := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
-		return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: r.Namespace, Name: Name}}}
-	})
-	ours := builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == Name }))
-	return ctrl.NewControllerManagedBy(mgr).
-		Named("webhook-certificates").
-		For(&corev1.Secret{}, ours).
-		Watches(&admissionregistrationv1.ValidatingWebhookConfiguration{}, theSecret, ours).
-		Watches(&admissionregistrationv1.MutatingWebhookConfiguration{}, theSecret, ours).
-		Complete(r)
-}
-
-// CacheByObject limits the manager's cache to the one Secret and the two configurations that are ours.
-func CacheByObject(namespace string) map[client.Object]cache.ByObject {
-	ours := fields.OneTermEqualSelector("metadata.name", Name)
-	return map[client.Object]cache.ByObject{
-		&corev1.Secret{}: {Namespaces: map[string]cache.Config{namespace: {FieldSelector: ours}}},
-		&admissionregistrationv1.ValidatingWebhookConfiguration{}: {Field: ours},
-		&admissionregistrationv1.MutatingWebhookConfiguration{}:   {Field: ours},
-	}
 }

@@ -205,7 +205,7 @@ var _ = Describe("Profiles of equal priority that disagree", func() {
 				haveCondition("Ready", metav1.ConditionFalse, v1alpha1.ReasonSettingConflict)))
 			Expect(meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionConflict).Message).To(And(
 				ContainSubstring("sysctl/net.core.rmem_max"), ContainSubstring("first"), ContainSubstring("second"),
-				ContainSubstring("16777216"), ContainSubstring("33554432"), ContainSubstring("16777216 stays")))
+				ContainSubstring("16777216"), ContainSubstring("33554432"), ContainSubstring("keeping 16777216")))
 		}
 
 		Expect(retryUpdate("second", func(p *v1alpha1.StorageClientProfile) { p.Spec.Priority = 1 })).To(Succeed())

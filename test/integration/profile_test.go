@@ -208,7 +208,7 @@ var _ = Describe("Profiles", func() {
 		Expect(preview.Hash).NotTo(BeEmpty())
 		Expect(preview.NodesToReboot).To(Equal(int32(3)))
 		Expect(preview.Examples).To(Equal([]string{"b", "c", "a"}), "zone by zone")
-		Expect(preview.LimitedBy).To(Equal("mode Plan touches nothing; the next window opens at " + opens.Format(time.RFC3339)))
+		Expect(preview.LimitedBy).To(Equal("Mode Plan changes nothing; next window opens at " + opens.Format(time.RFC3339)))
 		Expect(preview.EstimatedCompletion.UTC()).To(Equal(opens.Add(3 * (5*time.Minute + 30*time.Second))))
 
 		By("doing it once the mode says so")
@@ -244,7 +244,7 @@ var _ = Describe("Profiles", func() {
 		Expect(k8s.Delete(ctx, created)).To(Succeed())
 		waiting := visit("p")
 		Expect(waiting).To(haveCondition("Reconciling", metav1.ConditionTrue, v1alpha1.ReasonRestoring))
-		Expect(meta.FindStatusCondition(waiting.Status.Conditions, "Reconciling").Message).To(ContainSubstring("volumes: pv"))
+		Expect(meta.FindStatusCondition(waiting.Status.Conditions, "Reconciling").Message).To(ContainSubstring("volumes not yet restored: pv"))
 
 		pv := getVolume("pv")
 		pv.Annotations, pv.Spec.MountOptions = nil, nil

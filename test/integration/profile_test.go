@@ -244,7 +244,7 @@ var _ = Describe("Profiles", func() {
 		Expect(k8s.Delete(ctx, created)).To(Succeed())
 		waiting := visit("p")
 		Expect(waiting).To(haveCondition("Reconciling", metav1.ConditionTrue, v1alpha1.ReasonRestoring))
-		Expect(meta.FindStatusCondition(waiting.Status.Conditions, "Reconciling").Message).To(ContainSubstring("volumes not yet restored: pv"))
+		Expect(meta.FindStatusCondition(waiting.Status.Conditions, "Reconciling").Message).To(ContainSubstring("Volumes not yet restored: pv"))
 
 		pv := getVolume("pv")
 		pv.Annotations, pv.Spec.MountOptions = nil, nil

@@ -31,8 +31,8 @@ const (
 // maxNote is the longest note that the events API takes.
 const maxNote = 1024
 
-// Reporter watches StorageClientNodes. It sends nothing about an object that it sees for the first time, so a manager that
-// starts anew repeats nothing.
+// Reporter watches StorageClientNodes. It sends nothing about a client node that it sees for the first time, so a manager that
+// restarts repeats nothing.
 type Reporter struct {
 	Recorder events.EventRecorder
 }
@@ -62,7 +62,7 @@ func (r *Reporter) SetupWithManager(mgr ctrl.Manager) error {
 }
 
 // ReportChanges sends one event for each setting whose count has grown, or that has begun to be other than declared, between
-// two versions of an object.
+// two versions of a client node.
 func (r *Reporter) ReportChanges(before, after *v1alpha1.StorageClientNode) {
 	old := map[string]v1alpha1.SettingStatus{}
 	for _, s := range before.Status.Settings {

@@ -18,7 +18,7 @@ const (
 	resultFailed    = "failed"
 )
 
-// Transitions counts what happens to nodes, from one version of their objects to the next.
+// Transitions counts what happens to nodes, from one version of their client nodes to the next.
 type Transitions struct {
 	drains, reboots *prometheus.HistogramVec
 	failures        *prometheus.CounterVec

@@ -9,7 +9,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
@@ -47,7 +46,7 @@ type Preview struct {
 	Refused string  `json:"refused,omitempty"`
 	Groups  []Group `json:"groups,omitempty"`
 	// Reboots are in the order of the rollout: the canary first, then zone by zone, the manager's own node last. Those
-	// that are held come after all others.
+	// that cannot go come after all others.
 	Reboots []Reboot `json:"reboots,omitempty"`
 	// Earliest is when the first node may go, as far as the profile's windows tell; nil if no node would, or they never open.
 	Earliest *metav1.Time `json:"earliest,omitempty"`
@@ -60,7 +59,7 @@ type Preview struct {
 }
 
 // Plan tells what the profile would do, whether or not it is in mode Plan or paused. Nodes that the profile no longer
-// selects, and what it would put back on them, are not part of it.
+// selects, and what it would restore on them, are not part of it.
 func Plan(profile *v1alpha1.StorageClientProfile, c Cluster) Preview {
 	if reason, message := match.Check(profile, c.Allow); reason != "" {
 		return Preview{Refused: reason + ": " + message}
@@ -127,7 +126,8 @@ func TurnOf(node *corev1.Node, bootHash, managerNode string) order.Turn {
 	}
 }
 
-// holdOn says what on the Node keeps the rollout from it, empty if nothing does. A node that the rollout has begun with has no hold.
+// holdOn says what on the Node keeps the rollout from it, empty if nothing does. A node that the rollout has claimed has
+// no hold.
 func holdOn(node *corev1.Node) string {
 	_, ours := node.Annotations[v1alpha1.DisruptionAnnotation]
 	switch {
@@ -149,7 +149,9 @@ func holdOn(node *corev1.Node) string {
 func withProfileActing(profile *v1alpha1.StorageClientProfile, all []v1alpha1.StorageClientProfile) []v1alpha1.StorageClientProfile {
 	enforced := profile.DeepCopy()
 	enforced.Spec.Mode, enforced.Spec.Paused = v1alpha1.ModeEnforce, false
-	controllerutil.AddFinalizer(enforced, v1alpha1.Finalizer)
+	if !slices.Contains(enforced.Finalizers, v1alpha1.Finalizer) {
+		enforced.Finalizers = append(enforced.Finalizers, v1alpha1.Finalizer)
+	}
 	others := slices.DeleteFunc(slices.Clone(all), func(p v1alpha1.StorageClientProfile) bool { return p.Name == profile.Name })
 	return append(others, *enforced)
 }

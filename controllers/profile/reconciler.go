@@ -99,7 +99,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 // reconcile returns when to come back without an event; 0: never.
 func (r *Reconciler) reconcile(ctx context.Context, profile *v1alpha1.StorageClientProfile) (time.Duration, error) {
 	if profile.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(profile, v1alpha1.Finalizer) {
-		// Nothing of a profile is applied before the finalizer stands: what it changes could otherwise not be put back.
+		// Nothing of a profile is applied before the finalizer stands: what it changes could otherwise not be restored.
 		if err := r.patchFinalizers(ctx, profile, controllerutil.AddFinalizer); err != nil {
 			return 0, err
 		}

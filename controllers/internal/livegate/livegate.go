@@ -67,7 +67,7 @@ func PolicyOf(rollout v1alpha1.Rollout) Policy {
 // Decision says who may go, and for everybody else why not.
 type Decision struct {
 	Admitted map[string]bool
-	// Notes holds a sentence for every node that has to wait.
+	// Notes says of every node that has to wait what it waits for.
 	Notes map[string]string
 	// Next is how long until the next soak is over; 0 where nothing soaks.
 	Next time.Duration

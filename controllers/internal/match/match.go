@@ -3,10 +3,11 @@
 package match
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
@@ -20,7 +21,7 @@ const (
 	labelMaster       = "node-role.kubernetes.io/master"
 )
 
-// Ignored reports whether the annotation tuning.storageclient.dev/ignore keeps us away from an object.
+// Ignored reports whether an object has the annotation tuning.storageclient.dev/ignore.
 func Ignored(obj metav1.Object) bool {
 	return obj.GetAnnotations()[v1alpha1.IgnoreAnnotation] == v1alpha1.True
 }
@@ -80,7 +81,7 @@ type Standing string
 const (
 	// Active contributes its settings.
 	Active Standing = "Active"
-	// Held begins nothing and gives nothing up: mode Plan, an invalid profile, a field that this version does not
+	// Held begins nothing and restores nothing: mode Plan, an invalid profile, a field that this version does not
 	// honour, or no finalizer yet. What a node carries of it stays.
 	Held Standing = "Held"
 	// Leaving is being deleted: it contributes nothing any more.
@@ -92,7 +93,7 @@ func StandingOf(profile *v1alpha1.StorageClientProfile, allow catalogue.AllowLis
 	if !profile.DeletionTimestamp.IsZero() {
 		return Leaving
 	}
-	if profile.Spec.Mode == v1alpha1.ModePlan || !controllerutil.ContainsFinalizer(profile, v1alpha1.Finalizer) {
+	if profile.Spec.Mode == v1alpha1.ModePlan || !slices.Contains(profile.Finalizers, v1alpha1.Finalizer) {
 		return Held
 	}
 	if reason, _ := Check(profile, allow); reason != "" {

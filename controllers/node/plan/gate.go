@@ -33,14 +33,17 @@ func NewGate() Gate { return Gate{verdicts: map[string]verdict{}} }
 // Forget is due once a node has been changed.
 func (g Gate) Forget() { clear(g.verdicts) }
 
-// Recall answers without a look at all nodes where it can: the plan needs no gate, or the first profile that is asked
+// Recall answers without reading all nodes where it can: the plan needs no gate, or the first profile that is asked
 // has refused the node a moment ago.
 func (g Gate) Recall(s Snapshot, next Plan, now time.Time) (Plan, bool) {
-	profiles := concernedProfiles(s)
-	if (!next.Gated && !next.Limited) || len(profiles) == 0 {
+	if !next.Gated && !next.Limited {
 		return next, true
 	}
-	if next.Limited {
+	profiles := concernedProfiles(s)
+	switch {
+	case len(profiles) == 0:
+		return next, true
+	case next.Limited:
 		return Plan{}, false
 	}
 	return g.recallRefusal(s, s.View.Profile(profiles[0]), now)
@@ -193,7 +196,7 @@ func restoreNote(all fleet.Snapshot, profile *fleet.Profile) string {
 	return ""
 }
 
-// hasFailedToRestore reports whether the agent has said of the release that something could not be put back.
+// hasFailedToRestore reports whether the agent has said of the release that something could not be restored.
 func hasFailedToRestore(clientNode *v1alpha1.StorageClientNode) bool {
 	return clientNode.Status.ObservedGeneration >= clientNode.Generation &&
 		slices.ContainsFunc(clientNode.Status.Settings, func(s v1alpha1.SettingStatus) bool { return s.State == v1alpha1.SettingFailed })

@@ -57,3 +57,41 @@ func TestMayRelease(t *testing.T) {
 		})
 	}
 }
+
+func TestGateRemembersWhomItHasRefused(t *testing.T) {
+	s := snapshotOf(nil, profile("a", nil))
+	next := For(s)
+	nobodyReady := fleet.Snapshot{View: s.View, Nodes: []corev1.Node{*s.Node}}
+	gate := NewGate()
+	if _, known := gate.Recall(s, next, now); known {
+		t.Fatal("a gate that was never asked knows an answer")
+	}
+	refused := gate.Judge(s, next, nobodyReady, now)
+	if refused.Step != StepStay || refused.Note == "" || refused.RequeueAfter != turnAfter {
+		t.Fatalf("got %+v, want the node to wait", refused)
+	}
+	if got, known := gate.Recall(s, next, now); !known || got.Step != StepStay || got.Note != refused.Note {
+		t.Errorf("recalled %+v, %t; want %+v", got, known, refused)
+	}
+	if _, known := gate.Recall(s, Plan{Step: StepWrite, Limited: true}, now); known {
+		t.Error("a restore is refused for what the gate said of new settings")
+	}
+	gate.Forget()
+	if _, known := gate.Recall(s, next, now); known {
+		t.Error("it remembers what it was to forget")
+	}
+	var forgetful Gate
+	forgetful.Judge(s, next, nobodyReady, now)
+	if _, known := forgetful.Recall(s, next, now); known {
+		t.Error("the zero gate remembers")
+	}
+}
+
+func TestGateLetsThroughWhatNeedsNone(t *testing.T) {
+	s := snapshotOf(nil, profile("a", nil))
+	for name, next := range map[string]Plan{"nothing to do": {Step: StepStay}, "a write that changes no host": {Step: StepWrite}} {
+		if got, known := NewGate().Recall(s, next, now); !known || got.Step != next.Step {
+			t.Errorf("%s: got %+v, %t", name, got, known)
+		}
+	}
+}

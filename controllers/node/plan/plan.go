@@ -135,7 +135,7 @@ func (s Snapshot) planRelease() Plan {
 	case changed:
 		return Plan{Step: StepWrite, Spec: spec}
 	case s.Report.Silent != "":
-		return Plan{Step: StepStay, Note: "Waiting for the node to return; it is restored then"}
+		return Plan{Step: StepStay, Note: "Waiting for the node to return before restoring it"}
 	case !s.ClientNode.Status.Restored || s.isUnobserved():
 		return Plan{Step: StepStay, Note: noteRestoring}
 	case fleet.Disrupted(s.Node, s.ClientNode):

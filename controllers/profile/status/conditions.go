@@ -75,7 +75,7 @@ func (r Report) judgeStalled() verdict {
 	case r.isStopped():
 		return asTrue(v1alpha1.ReasonFailureThreshold, "Failed on "+text.List(r.nodes.failed))
 	case r.volumes.Stopped != "":
-		return asTrue(v1alpha1.ReasonFailureThreshold, "Volume changes stopped until the profile's volume rules change: "+r.volumes.Stopped)
+		return asTrue(v1alpha1.ReasonFailureThreshold, "Volume changes are stopped until the profile's volume rules change: "+r.volumes.Stopped)
 	}
 	return asFalse(v1alpha1.ReasonProgressing, "")
 }
@@ -133,7 +133,7 @@ func (r Report) waitsOnlyForBoot() bool {
 	return len(r.nodes.pending) > 0 && len(r.dueNodes()) == 0 && !r.isChanging() && r.nodes.counts.Disrupted == 0
 }
 
-// rebootHold says what of the profile itself holds reboots back that are due; empty: nothing. What no plan hash
+// rebootHold says what of the profile itself keeps nodes from reboots that are due; empty: nothing. What no plan hash
 // covers makes none due: no policy and no approval speaks of it.
 func (r Report) rebootHold() string {
 	if len(r.dueNodes()) == 0 {
@@ -187,7 +187,7 @@ func (r Report) judgeReconciling(stalled verdict) verdict {
 	return r.judgeWaiting()
 }
 
-// judgeWaiting is Reconciling where all that is left are reboots: it names what holds every one of them, if it is one thing.
+// judgeWaiting is Reconciling where all that is left are reboots: it names what keeps every one of them waiting, if it is one thing.
 func (r Report) judgeWaiting() verdict {
 	reason := r.nodes.pending[0].reason
 	for _, pending := range r.nodes.pending {

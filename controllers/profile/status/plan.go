@@ -21,7 +21,7 @@ import (
 // maxExamples is how many nodes status.plan names.
 const maxExamples = 20
 
-// planStatus tells which reboots are due, in the order of the rollout, and what holds them back. old is the plan as the
+// planStatus tells which reboots are due, in the order of the rollout, and what keeps them waiting. old is the plan as the
 // status has it, for the generation that is observed there.
 func (r Report) planStatus(old v1alpha1.Plan, observed int64, now time.Time) v1alpha1.Plan {
 	due := r.dueInOrder()
@@ -71,7 +71,7 @@ func (r Report) canEstimate() bool {
 	return !never && !paused && r.judgeStalled().status != metav1.ConditionTrue
 }
 
-// limitedBy tells what holds the next reboot back; empty: nothing does.
+// limitedBy tells what keeps the next reboot waiting; empty: nothing does.
 func (r Report) limitedBy(now time.Time) string {
 	if len(r.dueNodes()) == 0 {
 		return ""
@@ -91,7 +91,7 @@ func (r Report) limitedBy(now time.Time) string {
 }
 
 // nextWindow adds when the profile's windows open next, where they are closed: what the planner says of it is to be seen
-// only once nothing else holds the reboots back.
+// only once nothing else keeps the reboots waiting.
 func (r Report) nextWindow(now time.Time) string {
 	open, again := r.windowsAt(now)
 	if open || r.profile.Spec.Rollout.Reboot.Policy == v1alpha1.RebootNever {

@@ -16,7 +16,7 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// wait is a node that the rollout holds, or that waits for a boot, and what the rollout says of it.
+// wait is a node that the rollout disrupts, or that waits for a boot, and what its note says.
 type wait struct {
 	node, reason, message string
 	// due is true where the node is to be rebooted: it waits for something that a plan hash covers.
@@ -30,7 +30,7 @@ type tally struct {
 	behind, silent, ignored, failed, drifted, exceptions []string
 	// pending wait for a boot for the profile's settings to take effect.
 	pending []wait
-	// disrupted are those that the rollout holds, with what it does there or waits for.
+	// disrupted are those that the rollout disrupts, with what it does there or waits for.
 	disrupted []wait
 	// conflicts say which keys profiles of equal priority disagree about, once each.
 	conflicts []string

@@ -176,6 +176,13 @@ func TestAdmit(t *testing.T) {
 			want:   []string{"a"},
 			notes:  map[string]string{"b": "waiting for the canary", "c": "waiting for its turn, at most 1 node at a time"},
 		},
+		"a canary that soaks uses up the limit of other kinds of nodes": {
+			nodes: []Node{
+				taken("a", 9, time.Second), waiting("b", 8), with(waiting("c", 7), func(n *Node) { n.Wanted = "other" }),
+			},
+			policy: policy(func(p *Policy) { p.Limit = intstr.FromInt32(1) }),
+			notes:  map[string]string{"b": "waiting for the canary: a", "c": "waiting for its turn, at most 1 node at a time"},
+		},
 		"a new node follows without a soak of its own where its settings have soaked": {
 			nodes:  []Node{taken("a", 9, time.Hour), taken("b", 8, time.Hour), with(waiting("c", 0), func(n *Node) { n.Managed, n.Carries, n.Taken = false, "", false })},
 			policy: policy(nil),

@@ -83,6 +83,8 @@ func TestDecide(t *testing.T) {
 	)
 	upToDate := clientNodeWith(rmemOfA)
 	upToDate.Spec.Hash = snapshotOf(nil, profile("a", nil)).Wanted.Hash
+	backAgain := released(rmemOfA)
+	backAgain.Spec.Hash = upToDate.Spec.Hash
 	for name, test := range map[string]struct {
 		in   Snapshot
 		want Plan
@@ -235,6 +237,10 @@ func TestDecide(t *testing.T) {
 					p.Spec.Node.Sysctls = map[string]v1alpha1.SettingText{"net.core.wmem_max": "16777216"}
 				})),
 			want: Plan{Step: StepStay, Note: noteRetained},
+		},
+		"so is one whose settings are the same as before": {
+			in:   snapshotOf(backAgain, profile("a", nil)),
+			want: Plan{Step: StepWrite, Gated: true, Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{rmemOfA}}},
 		},
 		"a node whose release was not over is taken up again": {
 			in:   snapshotOf(released(rmemOfA), profile("a", nil)),

@@ -320,6 +320,38 @@ func TestPlanModeForeseesReboots(t *testing.T) {
 	}
 }
 
+func TestPlanModeForeseesNoRebootForLiveSettings(t *testing.T) {
+	r := newWorld(func(p *v1alpha1.StorageClientProfile) { modulesOnly(p); p.Spec.Mode = v1alpha1.ModePlan }).bare("a").report()
+	if got := r.nodes.counts; got.PendingReboot != 0 || got.UpToDate != 0 {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestStaleMountsAreNamedByNode(t *testing.T) {
+	one := volume.Stale{Count: 1, Mounts: []volume.StaleMount{{Node: "a"}}}
+	three := volume.Stale{Count: 3, Mounts: []volume.StaleMount{{Node: "b"}, {Node: "b"}, {Node: "a"}}}
+	for want, stale := range map[string]volume.Stale{
+		"1 mount on a still has old options: restart its pods":        one,
+		"3 mounts on a, b still have old options: restart their pods": three,
+	} {
+		if got := (Report{stale: stale}).staleMessage(); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+func TestRemovalSaysWhatIsLeft(t *testing.T) {
+	restoring := func(_ *corev1.Node, s *v1alpha1.StorageClientNode) { s.Spec.Release = true }
+	r := newWorld(deleting).node("c", nil).node("a", restoring).node("b", restoring).report()
+	r.volumes.Unrestored = []string{"v"}
+	if got, want := r.removalMessage(), "Restore not yet sent to c; restoring a, b; volumes not yet restored: v"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got, want := newWorld(deleting).report().removalMessage(), "Nodes and volumes are restored"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestPlannedNamesAtMostTwentyNodesAndWhatHoldsThemBack(t *testing.T) {
 	w := newWorld(nil)
 	for i := range 30 {

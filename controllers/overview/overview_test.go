@@ -164,3 +164,17 @@ func TestPlanOfAnInvalidProfileIsRefused(t *testing.T) {
 		t.Errorf("preview is %+v, want it refused", got)
 	}
 }
+
+func TestPlanOfAProfileThatTheManagerHasNotSeenYet(t *testing.T) {
+	p := profile("eda", func(s *v1alpha1.StorageClientProfileSpec) {
+		s.Node.Sysctls = map[string]v1alpha1.SettingText{"net.core.rmem_max": "16777216"}
+	})
+	p.Finalizers = nil
+	got := Plan(&p, Cluster{Profiles: []v1alpha1.StorageClientProfile{p}, Nodes: []corev1.Node{node("n1", pool)}})
+	if len(got.Groups) != 1 || len(got.Groups[0].Settings) != 1 {
+		t.Errorf("preview is %+v, want one group with its setting", got)
+	}
+	if len(p.Finalizers) != 0 {
+		t.Error("the caller's profile was changed")
+	}
+}

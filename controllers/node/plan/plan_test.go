@@ -231,6 +231,13 @@ func TestDecide(t *testing.T) {
 				Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{setting(rmem, "a", retained), wmemOfB}},
 			},
 		},
+		"of one edit that drops a setting and retains from now on the agent learns the latter first": {
+			in: snapshotOf(clientNodeWith(rmemOfA, setting(wmem, "a", restore)), profile("a", retain)),
+			want: Plan{
+				Step: StepWrite, Note: noteRetained,
+				Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{rmemOfA, setting(wmem, "a", retained)}},
+			},
+		},
 		"and the setting goes only when the agent has seen that": {
 			in: snapshotOf(change(clientNodeWith(setting(rmem, "a", retained), wmemOfB), func(clientNode *v1alpha1.StorageClientNode) { clientNode.Generation = 4 }),
 				profile("a", func(p *v1alpha1.StorageClientProfile) { leaving(p); retain(p) }), profile("b", func(p *v1alpha1.StorageClientProfile) {

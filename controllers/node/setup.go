@@ -77,5 +77,5 @@ func nodeChanged(e event.UpdateEvent) bool {
 		agentpod.NodeReady(before) != agentpod.NodeReady(after) ||
 		!equality.Semantic.DeepEqual(before.Labels, after.Labels) ||
 		!equality.Semantic.DeepEqual(before.Annotations, after.Annotations) ||
-		!equality.Semantic.DeepEqual(plan.FindTuned(before.Status.Conditions), plan.FindTuned(after.Status.Conditions))
+		!equality.Semantic.DeepEqual(fleet.FindTuned(before), fleet.FindTuned(after))
 }

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/node/plan"
 )
 
@@ -104,7 +105,7 @@ func (r *Reconciler) removeLabelAndCondition(ctx context.Context, node *corev1.N
 			return err
 		}
 	}
-	if plan.FindTuned(node.Status.Conditions) == nil {
+	if fleet.FindTuned(node) == nil {
 		return nil
 	}
 	return r.patchCondition(ctx, node, map[string]any{"type": v1alpha1.TunedNodeCondition, "$patch": "delete"})

@@ -124,10 +124,8 @@ func statusOf(m member) Node {
 		r := m.clientNode.Status.Rollout
 		return Node{Name: m.node.Name, Phase: string(r.Phase), Reason: r.Reason, Message: r.Message, Since: r.Since}
 	}
-	for _, condition := range m.node.Status.Conditions {
-		if condition.Type == v1alpha1.TunedNodeCondition {
-			return Node{Name: m.node.Name, Phase: "-", Reason: condition.Reason, Message: condition.Message, Since: condition.LastTransitionTime.DeepCopy()}
-		}
+	if condition := fleet.FindTuned(m.node); condition != nil {
+		return Node{Name: m.node.Name, Phase: "-", Reason: condition.Reason, Message: condition.Message, Since: condition.LastTransitionTime.DeepCopy()}
 	}
 	return Node{Name: m.node.Name, Phase: "-", Reason: "NotManaged"}
 }

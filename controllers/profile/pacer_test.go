@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestPacerSpacesTheLooksAtEachProfile(t *testing.T) {
+func TestPacerSpacesThePassesOverEachProfile(t *testing.T) {
 	var paced pacer
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	if left := paced.timeLeft("a", now); left > 0 {

@@ -67,10 +67,8 @@ func nodeChanged(e event.UpdateEvent) bool {
 }
 
 func tunedReason(node *corev1.Node) string {
-	for _, condition := range node.Status.Conditions {
-		if condition.Type == v1alpha1.TunedNodeCondition {
-			return condition.Reason
-		}
+	if condition := fleet.FindTuned(node); condition != nil {
+		return condition.Reason
 	}
 	return ""
 }

@@ -17,7 +17,7 @@ import (
 func Condition(s Snapshot, clientNode *v1alpha1.StorageClientNode, note string, now time.Time) (corev1.NodeCondition, bool) {
 	isCurrent := !s.Wanted.Managed || clientNode.Spec.Hash == s.Wanted.Hash
 	verdict := judgeTuned(clientNode, fleet.Look(s.Node, clientNode, s.AgentReady, ""), isCurrent, note)
-	return stampTimes(s.Node.Status.Conditions, verdict, now)
+	return stampTimes(fleet.FindTuned(s.Node), verdict, now)
 }
 
 // judgeTuned says how a managed node stands. isCurrent is whether its client node holds what the profiles want; note says
@@ -54,10 +54,9 @@ func driftedMessage(keys []string) string {
 
 // stampTimes fills in the times of a condition, and reports whether it says anything new. lastHeartbeatTime tells since
 // when the node stands as it does, which the live gate goes by; a heartbeat of its own the condition has none.
-func stampTimes(conditions []corev1.NodeCondition, next corev1.NodeCondition, now time.Time) (corev1.NodeCondition, bool) {
+func stampTimes(old *corev1.NodeCondition, next corev1.NodeCondition, now time.Time) (corev1.NodeCondition, bool) {
 	at := metav1.NewTime(now)
 	next.LastHeartbeatTime, next.LastTransitionTime = at, at
-	old := FindTuned(conditions)
 	if old == nil {
 		return next, true
 	}
@@ -68,14 +67,4 @@ func stampTimes(conditions []corev1.NodeCondition, next corev1.NodeCondition, no
 		next.LastTransitionTime = old.LastTransitionTime
 	}
 	return next, true
-}
-
-// FindTuned returns the condition Tuned, or nil.
-func FindTuned(conditions []corev1.NodeCondition) *corev1.NodeCondition {
-	for i := range conditions {
-		if conditions[i].Type == v1alpha1.TunedNodeCondition {
-			return &conditions[i]
-		}
-	}
-	return nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/fleet"
 )
 
-func TestTuned(t *testing.T) {
+func TestJudgeTuned(t *testing.T) {
 	for name, test := range map[string]struct {
 		report  fleet.Report
 		stale   bool
@@ -41,7 +41,7 @@ func TestTuned(t *testing.T) {
 	}
 }
 
-func TestStamped(t *testing.T) {
+func TestStampTimes(t *testing.T) {
 	before := metav1.NewTime(now.Add(-time.Hour))
 	old := corev1.NodeCondition{
 		Type: v1alpha1.TunedNodeCondition, Status: corev1.ConditionFalse, Reason: v1alpha1.NodeReasonApplying, Message: "m",
@@ -64,7 +64,7 @@ func TestStamped(t *testing.T) {
 			if test.change != nil {
 				test.change(&next)
 			}
-			got, written := stampTimes(test.conditions, next, now)
+			got, written := stampTimes(fleet.FindTuned(&corev1.Node{Status: corev1.NodeStatus{Conditions: test.conditions}}), next, now)
 			if written != test.written {
 				t.Errorf("written %t, want %t", written, test.written)
 			}

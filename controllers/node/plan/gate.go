@@ -162,7 +162,7 @@ func entryOf(all fleet.Snapshot, node *corev1.Node, clientNode *v1alpha1.Storage
 // takenSince is since when the node has had its settings, by the condition that says so. That it has them now is
 // observed afresh; only the time comes from the condition.
 func takenSince(node *corev1.Node, report fleet.Report) time.Time {
-	condition := FindTuned(node.Status.Conditions)
+	condition := fleet.FindTuned(node)
 	if condition == nil || !report.Taken() {
 		return time.Time{}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-func TestMayRelease(t *testing.T) {
+func TestRestoreNote(t *testing.T) {
 	profile := v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
 	view := fleet.NewView([]v1alpha1.StorageClientProfile{profile}, catalogue.AllowList{})
 	node := func(name string) corev1.Node {

@@ -72,7 +72,7 @@ func released(settings ...v1alpha1.NodeSetting) *v1alpha1.StorageClientNode {
 	return clientNode
 }
 
-func TestDecide(t *testing.T) {
+func TestFor(t *testing.T) {
 	restore, retained := v1alpha1.DeletionRestore, v1alpha1.DeletionRetain
 	var (
 		both = func(p *v1alpha1.StorageClientProfile) {
@@ -269,7 +269,7 @@ func change(clientNode *v1alpha1.StorageClientNode, by func(*v1alpha1.StorageCli
 	return clientNode
 }
 
-func TestDecideLeavesAPausedNodeAlone(t *testing.T) {
+func TestAPausedNodeIsLeftAlone(t *testing.T) {
 	paused := snapshotOf(clientNodeWith(setting(rmem, "a", v1alpha1.DeletionRestore)), profile("a", leaving))
 	paused.Paused = true
 	if got := For(paused); got.Step != StepStay {

@@ -79,12 +79,11 @@ func isReporting(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, read
 	if agentpod.Silent(node, clientNode, ready) == "" {
 		return true
 	}
-	for _, condition := range node.Status.Conditions {
-		if condition.Type == v1alpha1.TunedNodeCondition && condition.Status == corev1.ConditionUnknown {
-			return now.Sub(condition.LastTransitionTime.Time) < silentAfter
-		}
+	condition := fleet.FindTuned(node)
+	if condition == nil || condition.Status != corev1.ConditionUnknown {
+		return true
 	}
-	return true
+	return now.Sub(condition.LastTransitionTime.Time) < silentAfter
 }
 
 // isRestoreSent reports whether a client node already says all that its agent needs to know once the profile is gone.

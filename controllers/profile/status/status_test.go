@@ -292,7 +292,7 @@ func TestConditionsAreAllThereInOrderAndBounded(t *testing.T) {
 	}
 }
 
-func TestCount(t *testing.T) {
+func TestCountNodes(t *testing.T) {
 	w := newWorld(nil).
 		node("ok", nil).
 		node("exception", state(bootKey, v1alpha1.SettingClamped)).
@@ -448,7 +448,7 @@ func TestPlannedTellsTheNextWindow(t *testing.T) {
 				t.Errorf("limitedBy is %q, want %q", got, test.want)
 			}
 			if got := f.RequeueAfter(test.at); got != test.again {
-				t.Errorf("looked at again in %s, want %s", got, test.again)
+				t.Errorf("requeued after %s, want %s", got, test.again)
 			}
 		})
 	}
@@ -461,7 +461,7 @@ func TestPlannedLeavesOutWhatNobodyRebootsFor(t *testing.T) {
 	}
 }
 
-func TestRemaining(t *testing.T) {
+func TestFindRemaining(t *testing.T) {
 	restoring := func(_ *corev1.Node, s *v1alpha1.StorageClientNode) { s.Spec.Release = true }
 	notReady := func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionFalse }
 	partly := func(change func(*v1alpha1.StorageClientNode)) func(*corev1.Node, *v1alpha1.StorageClientNode) {
@@ -476,7 +476,7 @@ func TestRemaining(t *testing.T) {
 		want    removal
 	}{
 		"no node, nothing to wait for": {},
-		"a node that has not been told": {
+		"a node whose restore has not been sent": {
 			world: func(w *world) { w.node("a", nil) }, want: removal{nodes: map[string][]string{restoreNotSent: {"a"}}},
 		},
 		"a node that is being restored": {
@@ -496,13 +496,13 @@ func TestRemaining(t *testing.T) {
 			},
 			want: removal{nodes: map[string][]string{rolloutHasIt: {"a"}}},
 		},
-		"a node that is not Ready and has been told": {
+		"a node that is not Ready and whose restore has been sent": {
 			world: func(w *world) {
 				w.node("a", func(n *corev1.Node, s *v1alpha1.StorageClientNode) { restoring(n, s); notReady(n) })
 			},
 			want: removal{unreachable: []string{"a"}},
 		},
-		"one that has not been told is waited for": {
+		"one whose restore has not been sent is waited for": {
 			world: func(w *world) { w.node("a", func(n *corev1.Node, _ *v1alpha1.StorageClientNode) { notReady(n) }) },
 			want:  removal{nodes: map[string][]string{restoreNotSent: {"a"}}},
 		},
@@ -593,21 +593,21 @@ func silentSince(change func(*corev1.Node, *v1alpha1.StorageClientNode), ago tim
 	}
 }
 
-func TestAPausedProfileIsNotLetGoUnlessItRetains(t *testing.T) {
+func TestAPausedProfileIsNotReleasedUnlessItRetains(t *testing.T) {
 	paused := func(p *v1alpha1.StorageClientProfile) { deleting(p); p.Spec.Paused = true }
 	if newWorld(paused).report().IsReleased() {
-		t.Error("let go although paused")
+		t.Error("released although paused")
 	}
 	retaining := newWorld(func(p *v1alpha1.StorageClientProfile) { paused(p); p.Spec.DeletionPolicy = v1alpha1.DeletionRetain })
 	if !retaining.report().IsReleased() {
-		t.Error("held although it retains")
+		t.Error("kept although it retains")
 	}
 }
 
-func TestAVolumeThatIsNotPutBackHoldsTheProfile(t *testing.T) {
+func TestAVolumeThatIsNotRestoredKeepsTheProfile(t *testing.T) {
 	f := newWorld(deleting).report()
 	f.volumes.Unrestored = []string{"v"}
 	if f.IsReleased() {
-		t.Error("let go with a volume left")
+		t.Error("released with a volume left")
 	}
 }

@@ -58,7 +58,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if !node.DeletionTimestamp.IsZero() || match.Ignored(&node) {
 		return reconcile.Result{}, nil
 	}
-	snapshot, err := r.readSnapshot(ctx, &node)
+	clientNode, err := r.getClientNode(ctx, node.Name)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	if clientNode != nil && !fleet.Owns(&node, clientNode) {
+		// It speaks of another machine's history, and goes before the garbage collector gets to it.
+		log.FromContext(ctx).Info("Deleting the StorageClientNode of a former Node", "StorageClientNode", clientNode.Name)
+		if err := r.deleteClientNode(ctx, clientNode); err != nil {
+			return reconcile.Result{}, err
+		}
+		clientNode = nil
+	}
+	snapshot, err := r.readSnapshot(ctx, &node, clientNode)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
@@ -91,12 +103,9 @@ func (r *Reconciler) passGate(ctx context.Context, snapshot plan.Snapshot, next 
 	return r.gate.Judge(snapshot, next, all, now), nil
 }
 
-func (r *Reconciler) readSnapshot(ctx context.Context, node *corev1.Node) (plan.Snapshot, error) {
-	s := plan.Snapshot{Node: node}
+func (r *Reconciler) readSnapshot(ctx context.Context, node *corev1.Node, clientNode *v1alpha1.StorageClientNode) (plan.Snapshot, error) {
+	s := plan.Snapshot{Node: node, ClientNode: clientNode}
 	var err error
-	if s.ClientNode, err = r.takeClientNode(ctx, node); err != nil {
-		return s, err
-	}
 	if s.Paused, err = pause.Everything(ctx, r, r.ManagerNamespace); err != nil {
 		return s, err
 	}
@@ -123,19 +132,14 @@ func (r *Reconciler) readView(ctx context.Context) (*fleet.View, error) {
 	return fleet.NewView(profiles.Items, r.Allow), nil
 }
 
-// takeClientNode returns a Node's client node, or nil. One that is left from a former Node of that name speaks of another
-// machine's history and is taken out of the way before the garbage collector gets to it.
-func (r *Reconciler) takeClientNode(ctx context.Context, node *corev1.Node) (*v1alpha1.StorageClientNode, error) {
+// getClientNode returns the client node of that name, or nil.
+func (r *Reconciler) getClientNode(ctx context.Context, name string) (*v1alpha1.StorageClientNode, error) {
 	var clientNode v1alpha1.StorageClientNode
-	if err := r.Get(ctx, client.ObjectKeyFromObject(node), &clientNode); err != nil {
+	if err := r.Get(ctx, client.ObjectKey{Name: name}, &clientNode); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil, nil
 		}
-		return nil, fmt.Errorf("get StorageClientNode %s: %w", node.Name, err)
+		return nil, fmt.Errorf("get StorageClientNode %s: %w", name, err)
 	}
-	if fleet.Owns(node, &clientNode) {
-		return &clientNode, nil
-	}
-	log.FromContext(ctx).Info("Deleting the StorageClientNode of a former Node", "StorageClientNode", clientNode.Name)
-	return nil, r.deleteClientNode(ctx, &clientNode)
+	return &clientNode, nil
 }

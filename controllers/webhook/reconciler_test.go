@@ -68,7 +68,7 @@ func (o *office) reconcile() ctrl.Result {
 func (o *office) secret() map[string][]byte {
 	o.t.Helper()
 	secret := emptySecret()
-	if err := o.Client.Get(context.Background(), client.ObjectKeyFromObject(secret), secret); err != nil {
+	if err := o.Get(context.Background(), client.ObjectKeyFromObject(secret), secret); err != nil {
 		o.t.Fatal(err)
 	}
 	return secret.Data
@@ -79,7 +79,7 @@ func (o *office) trusted() [][]byte {
 	o.t.Helper()
 	var bundles [][]byte
 	for _, c := range configurations() {
-		if err := o.Client.Get(context.Background(), client.ObjectKeyFromObject(c), c); err != nil {
+		if err := o.Get(context.Background(), client.ObjectKeyFromObject(c), c); err != nil {
 			o.t.Fatal(err)
 		}
 		for _, config := range clientConfigs(c) {
@@ -137,11 +137,11 @@ func TestCertificatesAreRenewedInTime(t *testing.T) {
 			before := o.secret()
 			if test.damage != nil {
 				damaged := emptySecret()
-				if err := o.Client.Get(context.Background(), client.ObjectKeyFromObject(damaged), damaged); err != nil {
+				if err := o.Get(context.Background(), client.ObjectKeyFromObject(damaged), damaged); err != nil {
 					t.Fatal(err)
 				}
 				test.damage(damaged.Data)
-				if err := o.Client.Update(context.Background(), damaged); err != nil {
+				if err := o.Update(context.Background(), damaged); err != nil {
 					t.Fatal(err)
 				}
 			}

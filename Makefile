@@ -44,9 +44,8 @@ clean: ## Remove bin and dist; the cache stays
 ##@ Development
 
 .PHONY: generate
-generate: tool-controller-gen ## Generate deep copies, apply configurations, docs/reference.md and docs/knowledge.md
+generate: tool-controller-gen ## Generate deep copies, docs/reference.md and docs/knowledge.md
 	$(CONTROLLER_GEN) object:headerFile=hack/boilerplate.go.txt paths=./api/...
-	$(CONTROLLER_GEN) applyconfiguration:headerFile=hack/boilerplate.go.txt paths=./api/...
 	go run ./hack/reference
 
 .PHONY: manifests

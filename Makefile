@@ -68,6 +68,7 @@ vet: ## Run go vet, the tests for virtual nodes included
 .PHONY: lint
 lint: tool-golangci-lint ## Run the linters
 	$(GOLANGCI_LINT) run --timeout 15m
+	GOLANGCI_LINT=$(GOLANGCI_LINT) hack/purity.sh
 
 .PHONY: verify
 verify: tool-controller-gen tool-kustomize ## Check that generated files, formatting, modules and manifests are current

@@ -82,7 +82,7 @@ func TestValidateCreate(t *testing.T) {
 		"a mount option out of range": {profile: newProfile(rule(allNFS, "nconnect=17")),
 			refused: []string{`spec.volumes[0].mountOptions[0]: Invalid value: "nconnect=17"`, "must be 1 to 16"}},
 		"a mount option that nobody knows": {profile: newProfile(rule(allNFS, "nconect=4")),
-			refused: []string{`spec.volumes[0].mountOptions[0]: Invalid value: "nconect=4"`, "did you mean nconnect?"}},
+			refused: []string{`spec.volumes[0].mountOptions[0]: Invalid value: "nconect=4"`, "Did you mean nconnect?"}},
 		"a sysctl beyond the catalogue": {profile: newProfile(sysctl("kernel.core_pattern", "core")),
 			refused: []string{`spec.node.sysctls[kernel.core_pattern]: Invalid value: "core"`, "--allow-parameter"}},
 		"a sysctl that the operator allows": {profile: newProfile(sysctl("kernel.panic", "10")), allow: []string{"sysctl/kernel[.]panic"}},

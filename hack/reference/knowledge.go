@@ -25,7 +25,7 @@ func writeKnowledge() error {
 	}
 	table(&b, "Parameters of nodes", "To allow a parameter that is not listed, start the manager with `--allow-parameter`.", "key", "values", "default", "takes effect", "good to know", "source")
 	for _, p := range catalogue.All() {
-		row(&b, code(p.Key), valuesOf(p), p.Default, string(p.TakesEffect), strings.TrimSpace(p.Hazard+" "+p.Note), p.Source)
+		row(&b, code(p.Key), p.Values(), p.Default, string(p.TakesEffect), strings.TrimSpace(p.Hazard+" "+p.Note), p.Source)
 	}
 	for _, protocol := range []mountoptions.Protocol{mountoptions.NFS, mountoptions.SMB, mountoptions.XFS} {
 		known := protocol.Known()
@@ -39,17 +39,6 @@ func writeKnowledge() error {
 		}
 	}
 	return os.WriteFile(knowledge, b.Bytes(), 0o644)
-}
-
-func valuesOf(p catalogue.Parameter) string {
-	if p.Kind == catalogue.Text {
-		return "text"
-	}
-	text := fmt.Sprintf("%d to %d %s", p.Min, p.Max, p.Unit)
-	if p.Kind == catalogue.IntegerList {
-		text = fmt.Sprintf("%d numbers, %s", p.Fields, text)
-	}
-	return strings.TrimSpace(text)
 }
 
 func table(b *bytes.Buffer, title, intro string, columns ...string) {

@@ -74,7 +74,7 @@ func Parse(in v1alpha1.Window) (Window, error) {
 func zoneOf(name string) (*time.Location, error) {
 	zone, err := time.LoadLocation(name)
 	if err != nil || name == "Local" {
-		return nil, &FieldError{"timeZone", name, "is not in the IANA time zone database: write a name such as Europe/Berlin, or leave it out for UTC"}
+		return nil, &FieldError{"timeZone", name, "is not in the IANA time zone database: use a name such as Europe/Berlin, or leave it out for UTC"}
 	}
 	return zone, nil
 }
@@ -82,21 +82,21 @@ func zoneOf(name string) (*time.Location, error) {
 func scheduleOf(spec string) (*cron.SpecSchedule, error) {
 	refuse := func(reason string) error { return &FieldError{"schedule", spec, reason} }
 	if strings.Contains(spec, "TZ=") {
-		return nil, refuse("a time zone belongs into the field timeZone")
+		return nil, refuse("set the time zone in the field timeZone")
 	}
 	parsed, err := parser.Parse(spec)
 	if err != nil {
-		return nil, refuse(fmt.Sprintf("is not five fields of cron (minute 0-59, hour 0-23, day of month 1-31, month 1-12, "+
+		return nil, refuse(fmt.Sprintf("must be five cron fields (minute 0-59, hour 0-23, day of month 1-31, month 1-12, "+
 			`day of week 0-6, 0 is Sunday), such as "0 2 * * 6": %v`, err))
 	}
 	schedule, ok := parsed.(*cron.SpecSchedule)
 	if !ok {
-		return nil, refuse("is not five fields of cron")
+		return nil, refuse("must be five cron fields")
 	}
 	schedule.Location = time.UTC
 	// Any leap year will do: within five years there is one.
 	if schedule.Next(time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
-		return nil, refuse("never comes: no such day is in the calendar")
+		return nil, refuse("never opens: there is no such day in the calendar")
 	}
 	return schedule, nil
 }

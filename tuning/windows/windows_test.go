@@ -133,14 +133,14 @@ func TestParseRefuses(t *testing.T) {
 		field  string
 		says   string
 	}{
-		"a day that never comes":     {window("0 2 30 2 *", time.Hour, ""), "schedule", "never comes"},
-		"31 days where there are 30": {window("0 2 31 4,6,9,11 *", time.Hour, ""), "schedule", "never comes"},
-		"seconds":                    {window("0 0 2 * * 6", time.Hour, ""), "schedule", "five fields"},
-		"four fields":                {window("0 2 * *", time.Hour, ""), "schedule", "five fields"},
-		"a word":                     {window("@weekly", time.Hour, ""), "schedule", "five fields"},
+		"a day that never comes":     {window("0 2 30 2 *", time.Hour, ""), "schedule", "never opens"},
+		"31 days where there are 30": {window("0 2 31 4,6,9,11 *", time.Hour, ""), "schedule", "never opens"},
+		"seconds":                    {window("0 0 2 * * 6", time.Hour, ""), "schedule", "five cron fields"},
+		"four fields":                {window("0 2 * *", time.Hour, ""), "schedule", "five cron fields"},
+		"a word":                     {window("@weekly", time.Hour, ""), "schedule", "five cron fields"},
 		"an hour that is not":        {window("0 24 * * *", time.Hour, ""), "schedule", "hour 0-23"},
 		"Sunday as 7":                {window("0 2 * * 7", time.Hour, ""), "schedule", "0 is Sunday"},
-		"nothing":                    {window("", time.Hour, ""), "schedule", "five fields"},
+		"nothing":                    {window("", time.Hour, ""), "schedule", "five cron fields"},
 		"a time zone in it":          {window("CRON_TZ=Europe/Berlin 0 2 * * *", time.Hour, ""), "schedule", "timeZone"},
 		"half a time zone in it":     {window("TZ=x", time.Hour, ""), "schedule", "timeZone"},
 		"a time zone that is not":    {window("0 2 * * *", time.Hour, "Europe/Bonn"), "timeZone", "Europe/Berlin"},

@@ -181,7 +181,7 @@ func TestDecideByProtocolAndDriver(t *testing.T) {
 		},
 		"rw does not lift readOnly where the kubelet sorts": {
 			volume: nfsVolume(nil, func(pv *corev1.PersistentVolume) { pv.Spec.NFS.ReadOnly = true }), profiles: one(nfsProfile("p", []string{"rw"})),
-			want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "p"), message: "would win over the volume's readOnly",
+			want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "p"), message: "would override the volume's readOnly",
 		},
 		"rw is written where the volume is writable": {
 			volume: nfsVolume(nil), profiles: one(nfsProfile("p", []string{"rw"})), want: written(nil, []string{"rw"}, "p"),

@@ -97,7 +97,7 @@ func TestValidateCreate(t *testing.T) {
 			refused: []string{`"actimeo=60"`}, warned: []string{`"cache=loose": caches as if`, `mountOptions[1]: "cache=loose": clients may long see old data`, `"acregmax=61"`}},
 		"a cache that checks": {profile: newProfile(rule(allSMB, "actimeo=60", "cache=strict"))},
 		"a version that the driver does not leave open": {profile: newProfile(rule(selector(func(s *v1alpha1.VolumeSelector) { s.Drivers = []string{"file.csi.azure.com"} }), "vers=3")),
-			refused: []string{"file.csi.azure.com: the driver gives a version of its own"}},
+			refused: []string{"file.csi.azure.com: the driver adds its own version"}},
 		"old data for claims that ask for it":        {profile: newProfile(rule(selector(func(s *v1alpha1.VolumeSelector) { s.ClaimSelector = labelled }), "nocto"))},
 		"old data for volumes that ask for it":       {profile: newProfile(rule(selector(func(s *v1alpha1.VolumeSelector) { s.VolumeSelector = labelled }), "nocto"))},
 		"old data for those who write nothing":       {profile: newProfile(rule(selector(func(s *v1alpha1.VolumeSelector) { s.AccessModes = []string{"ReadOnlyMany"} }), "nocto"))},

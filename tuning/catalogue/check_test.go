@@ -35,8 +35,8 @@ func TestCheck(t *testing.T) {
 			want: []string{"must be 1"}},
 		"an empty value": {key: "sysctl/net.core.rmem_max", want: []string{"needs a value"}},
 
-		"a slot table below its range": {key: "module/sunrpc/tcp_max_slot_table_entries", value: "1", want: []string{"2–65536"}},
-		"a slot table above its range": {key: "module/sunrpc/tcp_max_slot_table_entries", value: "65537", want: []string{"2–65536"}},
+		"a slot table below its range": {key: "module/sunrpc/tcp_max_slot_table_entries", value: "1", want: []string{"2 to 65536"}},
+		"a slot table above its range": {key: "module/sunrpc/tcp_max_slot_table_entries", value: "65537", want: []string{"2 to 65536"}},
 		"more session slots than a table has": {key: "module/nfs/max_session_slots", value: "1025",
 			want: []string{"1 to 1024"}},
 		"a blank in a module parameter": {key: "module/sunrpc/tcp_slot_table_entries", value: "2 3", want: []string{"no blanks"}},

@@ -138,8 +138,8 @@ func rollingOut() v1alpha1.StorageClientProfile {
 
 var advised = []v1alpha1.Advice{
 	{ID: "tcp-mem", Severity: v1alpha1.SeverityWarning, Text: "spec.node.sysctls[net.ipv4.tcp_mem]: counts pages"},
-	{ID: "server-budget", Severity: v1alpha1.SeverityInfo, Text: "if all 8 nodes mount them: filer up to 64 connections and 512 requests in flight"},
-	{ID: "sysctl-files", Severity: v1alpha1.SeverityInfo, Text: "spec.node.sysctls: are written at once"},
+	{ID: "server-budget", Severity: v1alpha1.SeverityInfo, Text: "if all 8 nodes mount from it: filer gets up to 64 connections and 512 requests in flight"},
+	{ID: "sysctl-files", Severity: v1alpha1.SeverityInfo, Text: "spec.node.sysctls: are applied at once"},
 	{ID: "test-first", Severity: v1alpha1.SeverityInfo, Text: "test"},
 }
 
@@ -248,7 +248,7 @@ func TestApprovable(t *testing.T) {
 	}{
 		"the current plan":                 {profile: p},
 		"the plan that is meant":           {profile: p, plan: "1a2b3c4d5e6f7a8b"},
-		"another plan than the one meant":  {profile: p, plan: "0000", want: `netapp-eda: the plan is 1a2b3c4d5e6f7a8b by now, not 0000: look at "kubectl storageclient plan netapp-eda" again`},
+		"another plan than the one meant":  {profile: p, plan: "0000", want: `netapp-eda: plan changed from 0000 to 1a2b3c4d5e6f7a8b: review it again with "kubectl storageclient plan netapp-eda"`},
 		"a status of an older generation":  {profile: with(p, func(p *v1alpha1.StorageClientProfile) { p.Generation = 4 }), want: "netapp-eda: the manager has not seen generation 4 yet (its status is for 3): try again"},
 		"a profile that reboots no node":   {profile: with(p, func(p *v1alpha1.StorageClientProfile) { p.Status.Plan.Hash = "" }), want: "netapp-eda: nothing to approve: the profile has no boot settings"},
 		"a profile that nobody has judged": {profile: with(p, func(p *v1alpha1.StorageClientProfile) { p.Status.ObservedGeneration = -1 }), want: "netapp-eda: the manager has not seen generation 3 yet (its status is for -1): try again"},

@@ -48,7 +48,7 @@ type Server struct {
 	Name string
 	// Version is the version of NFS that its volumes ask for; empty where mount negotiates it.
 	Version string
-	// Nconnect is the largest number of connections a node that its volumes ask for; under 1 counts as 1.
+	// Nconnect is the largest number of connections per node that its volumes ask for; under 1 counts as 1.
 	Nconnect int
 }
 
@@ -80,7 +80,7 @@ func Rules() []Rule { return slices.Clone(rules) }
 
 // For returns the advice on a profile: errors first, then by rule. There is one entry for each text of a rule.
 func For(in Input) []v1alpha1.Advice {
-	return collect(in, func(Rule) bool { return true }, func(finding) bool { return true })
+	return collectAdvice(in, func(Rule) bool { return true }, func(finding) bool { return true })
 }
 
 // nodeFields is what the fields begin with that are for nodes.
@@ -88,18 +88,18 @@ const nodeFields = "spec.node."
 
 // ForNode returns the advice on the fields of a profile that are for nodes, on one node.
 func ForNode(profile *v1alpha1.StorageClientProfile, node Node) []v1alpha1.Advice {
-	return collect(Input{Profile: profile, Nodes: []Node{node}}, func(Rule) bool { return true },
+	return collectAdvice(Input{Profile: profile, Nodes: []Node{node}}, func(Rule) bool { return true },
 		func(f finding) bool { return strings.HasPrefix(f.field, nodeFields) })
 }
 
 // ForAdmission returns the advice that a user should see when a profile is created or changed, and that the check of
 // single settings does not give: warnings and errors.
 func ForAdmission(profile *v1alpha1.StorageClientProfile) []v1alpha1.Advice {
-	return collect(Input{Profile: profile}, func(r Rule) bool { return !r.CheckedElsewhere && r.Severity != v1alpha1.SeverityInfo },
+	return collectAdvice(Input{Profile: profile}, func(r Rule) bool { return !r.CheckedElsewhere && r.Severity != v1alpha1.SeverityInfo },
 		func(finding) bool { return true })
 }
 
-func collect(in Input, wanted func(Rule) bool, counts func(finding) bool) []v1alpha1.Advice {
+func collectAdvice(in Input, wanted func(Rule) bool, counts func(finding) bool) []v1alpha1.Advice {
 	s := newScope(in)
 	var all []v1alpha1.Advice
 	for _, rule := range rules {
@@ -110,11 +110,11 @@ func collect(in Input, wanted func(Rule) bool, counts func(finding) bool) []v1al
 			all = append(all, v1alpha1.Advice{ID: rule.ID, Severity: rule.Severity, Text: text})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b v1alpha1.Advice) int { return cmp.Compare(rank(a.Severity), rank(b.Severity)) })
+	slices.SortStableFunc(all, func(a, b v1alpha1.Advice) int { return cmp.Compare(severityRank(a.Severity), severityRank(b.Severity)) })
 	return all[:min(len(all), maxAdvice)]
 }
 
-func rank(severity v1alpha1.Severity) int {
+func severityRank(severity v1alpha1.Severity) int {
 	return slices.Index([]v1alpha1.Severity{v1alpha1.SeverityError, v1alpha1.SeverityWarning, v1alpha1.SeverityInfo}, severity)
 }
 

@@ -177,7 +177,7 @@ func TestEachRule(t *testing.T) {
 			if got := texts(test.silent, rule.ID); len(got) > 0 {
 				t.Errorf("is not silent: %q", got)
 			}
-			if rule.Title == "" || rule.Source == "" || rank(rule.Severity) < 0 {
+			if rule.Title == "" || rule.Source == "" || severityRank(rule.Severity) < 0 {
 				t.Errorf("lacks title, source or severity: %+v", rule)
 			}
 		})
@@ -249,7 +249,7 @@ func TestForAdmission(t *testing.T) {
 func TestWhatHurtsComesFirst(t *testing.T) {
 	all := For(input(large, nfs("sync"), annotated(limits, "many")))
 	for i := 1; i < len(all); i++ {
-		if rank(all[i-1].Severity) > rank(all[i].Severity) {
+		if severityRank(all[i-1].Severity) > severityRank(all[i].Severity) {
 			t.Fatalf("%s comes before %s", all[i-1].Severity, all[i].Severity)
 		}
 	}

@@ -23,7 +23,7 @@ type Load struct {
 	// Connections is nodes times nconnect.
 	Connections int64 `json:"connections"`
 	// Requests is how many requests may be in flight: of each connection its slots with NFSv3 and 4.0, of each node its
-	// session's slots with 4.1 and 4.2, which mount asks for unless told otherwise.
+	// session's slots with 4.1 and 4.2, which mount tables for unless told otherwise.
 	Requests int64 `json:"requests"`
 }
 
@@ -56,7 +56,7 @@ func (s *scope) inFlight(version string, nconnect int64) int64 {
 	if version == "3" || version == "4.0" {
 		return nconnect * cmp.Or(s.slots(), kernelSlots)
 	}
-	for _, n := range fields(s.settings["module/nfs/max_session_slots"]) {
+	for _, n := range parseNumbers(s.settings["module/nfs/max_session_slots"]) {
 		return n
 	}
 	return kernelSessionSlots

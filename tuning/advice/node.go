@@ -24,8 +24,8 @@ func bootArgumentFile(s *scope) []finding {
 		"image may override what is in /etc/default/grub, and a boot loader that keeps its own entries ignores it"}}
 }
 
-// hashFindings asks the rule about every node and table. A text without node names is the same for all nodes.
-func (s *scope) hashFindings(judge func(a ask, grant catalogue.HashGrant) bool, text func(a ask, nodes []string, worst catalogue.HashGrant) string) []finding {
+// hashFindings tables the rule about every node and table. A text without node names is the same for all nodes.
+func (s *scope) hashFindings(judge func(a hashTable, grant catalogue.HashGrant) bool, text func(a hashTable, nodes []string, worst catalogue.HashGrant) string) []finding {
 	var found []finding
 	for _, a := range s.hashTables() {
 		var names []string
@@ -49,8 +49,8 @@ func (s *scope) hashFindings(judge func(a ask, grant catalogue.HashGrant) bool, 
 
 func hashClamped(s *scope) []finding {
 	return s.hashFindings(
-		func(_ ask, grant catalogue.HashGrant) bool { return grant.Clamped },
-		func(a ask, nodes []string, worst catalogue.HashGrant) string {
+		func(_ hashTable, grant catalogue.HashGrant) bool { return grant.Clamped },
+		func(a hashTable, nodes []string, worst catalogue.HashGrant) string {
 			return fmt.Sprintf("%d buckets need more than 1/16 of memory on %s, whatever /proc/cmdline shows: these nodes are not rebooted for it; "+
 				"the largest value that fits all of them is %d", a.entries, text.InOrder(nodes, ", "), worst.Largest)
 		})
@@ -58,8 +58,8 @@ func hashClamped(s *scope) []finding {
 
 func hashBelowDefault(s *scope) []finding {
 	return s.hashFindings(
-		func(a ask, grant catalogue.HashGrant) bool { return !grant.Clamped && a.entries <= grant.Default },
-		func(a ask, nodes []string, _ catalogue.HashGrant) string {
+		func(a hashTable, grant catalogue.HashGrant) bool { return !grant.Clamped && a.entries <= grant.Default },
+		func(a hashTable, nodes []string, _ catalogue.HashGrant) string {
 			return fmt.Sprintf("%d buckets are no more than the kernel's default on %s, given their memory: "+
 				"leave the argument out for them", a.entries, text.InOrder(nodes, ", "))
 		})
@@ -80,7 +80,7 @@ func sysctlFiles(s *scope) []finding {
 		return nil
 	}
 	return []finding{{"spec.node.sysctls", "are applied at once and kept in /etc/sysctl.d/99-zz-storage-client.conf: no need to run anything by hand, and " +
-		"sysctl -P, which a vendor's page asks for, does not exist (-p reads only /etc/sysctl.conf)"}}
+		"sysctl -P, which a vendor's page tables for, does not exist (-p reads only /etc/sysctl.conf)"}}
 }
 
 func sackOff(s *scope) []finding {
@@ -107,14 +107,14 @@ func routeFlush(s *scope) []finding {
 
 func tcpMem(s *scope) []finding {
 	field, value, ok := s.sysctl("net.ipv4.tcp_mem")
-	pages := fields(value)
+	pages := parseNumbers(value)
 	if !ok || len(pages) != 3 {
 		return nil
 	}
-	text := fmt.Sprintf("counts pages: memory pressure begins at %s and the limit is %s, for all sockets together", size(pages[1]*pageBytes), size(pages[2]*pageBytes))
-	if node, known := s.smallest(); known {
+	text := fmt.Sprintf("counts pages: memory pressure begins at %s and the limit is %s, for all sockets together", formatSize(pages[1]*pageBytes), formatSize(pages[2]*pageBytes))
+	if node, known := s.smallestNode(); known {
 		// The kernel's own pressure level is 1/16 of memory: net/ipv4/tcp.c, tcp_init_mem.
-		text += fmt.Sprintf("; the kernel's default for pressure on %s, with %s of memory, is about %s", node.Name, size(node.Memory), size(node.Memory/16))
+		text += fmt.Sprintf("; the kernel's default for pressure on %s, with %s of memory, is about %s", node.Name, formatSize(node.Memory), formatSize(node.Memory/16))
 		if pages[2]*pageBytes > node.Memory {
 			text += ", and the limit is more than its memory"
 		}
@@ -127,15 +127,15 @@ func tcpMinimum(s *scope) []finding {
 	var found []finding
 	for _, name := range []string{"net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"} {
 		field, value, ok := s.sysctl(name)
-		numbers := fields(value)
+		numbers := parseNumbers(value)
 		if !ok || len(numbers) != 3 || numbers[0] <= 16*kernelOwn {
 			continue
 		}
-		text := fmt.Sprintf("%d sockets may hold %s that the kernel cannot reclaim under memory pressure", sockets, size(sockets*numbers[0]))
-		if node, known := s.smallest(); known {
-			text += fmt.Sprintf("; %s has %s", node.Name, size(node.Memory))
+		text := fmt.Sprintf("%d sockets may hold %s that the kernel cannot reclaim under memory pressure", sockets, formatSize(sockets*numbers[0]))
+		if node, known := s.smallestNode(); known {
+			text += fmt.Sprintf("; %s has %s", node.Name, formatSize(node.Memory))
 			if node.Sockets > 0 {
-				text += fmt.Sprintf(" and %d in use now, which may hold %s", node.Sockets, size(node.Sockets*numbers[0]))
+				text += fmt.Sprintf(" and %d in use now, which may hold %s", node.Sockets, formatSize(node.Sockets*numbers[0]))
 			}
 		}
 		found = append(found, finding{field, text + fmt.Sprintf(": use %d as the first number", kernelOwn)})
@@ -144,16 +144,16 @@ func tcpMinimum(s *scope) []finding {
 }
 
 func tcpBuffers(s *scope) []finding {
-	node, known := s.smallest()
+	node, known := s.smallestNode()
 	if !known {
 		return nil
 	}
 	var found []finding
 	for _, name := range []string{"net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"} {
 		field, value, ok := s.sysctl(name)
-		if numbers := fields(value); ok && len(numbers) == 3 {
+		if numbers := parseNumbers(value); ok && len(numbers) == 3 {
 			found = append(found, finding{field, fmt.Sprintf("one connection may take %s, 1/%d of the memory of %s, the smallest node: "+
-				"for a pool with a faster network, use more in a separate profile", size(numbers[2]), max(1, node.Memory/max(1, numbers[2])), node.Name)})
+				"for a pool with a faster network, use more in a separate profile", formatSize(numbers[2]), max(1, node.Memory/max(1, numbers[2])), node.Name)})
 		}
 	}
 	return found
@@ -164,7 +164,7 @@ const firstNodePort, lastNodePort = 30000, 32767
 
 func portRange(s *scope) []finding {
 	field, value, ok := s.sysctl("net.ipv4.ip_local_port_range")
-	if ports := fields(value); ok && len(ports) == 2 && ports[0] <= lastNodePort && ports[1] >= firstNodePort {
+	if ports := parseNumbers(value); ok && len(ports) == 2 && ports[0] <= lastNodePort && ports[1] >= firstNodePort {
 		return []finding{{field, fmt.Sprintf("includes ports of NodePort services (%d to %d) and, from 10250 on, of the kubelet: "+
 			"keep 32768 60999, or reserve the ports in net.ipv4.ip_local_reserved_ports", firstNodePort, lastNodePort)}}
 	}
@@ -210,8 +210,8 @@ func slotsSpelling(s *scope) []finding {
 	return found
 }
 
-// size is a number of bytes for people.
-func size(bytes int64) string {
+// formatSize is a number of bytes for people.
+func formatSize(bytes int64) string {
 	switch {
 	case bytes >= 10*gib:
 		return fmt.Sprintf("%d GiB", bytes/gib)

@@ -16,7 +16,7 @@ const (
 	maxTransfer = mib
 	// kernelSlots is how many requests a connection may have in flight where no limit is set.
 	kernelSlots = 65536
-	// kernelSessionSlots is how many requests the client asks for in a session of NFSv4.1.
+	// kernelSessionSlots is how many requests the client tables for in a session of NFSv4.1.
 	kernelSessionSlots = 64
 	// anfPerConnection is how many requests Azure NetApp Files takes on one connection.
 	anfPerConnection = 128
@@ -27,8 +27,8 @@ const (
 	tridentDriver    = "csi.trident.netapp.io"
 )
 
-// picked is true where somebody chose the volumes: by label, or because nobody writes to them.
-func (r volumeRule) picked() bool {
+// isPicked is true where somebody chose the volumes: by label, or because nobody writes to them.
+func (r volumeRule) isPicked() bool {
 	s := &r.Selector
 	labelled := s.VolumeSelector != nil && len(s.VolumeSelector.MatchLabels)+len(s.VolumeSelector.MatchExpressions) > 0 ||
 		s.ClaimSelector != nil && len(s.ClaimSelector.MatchLabels)+len(s.ClaimSelector.MatchExpressions) > 0
@@ -36,15 +36,15 @@ func (r volumeRule) picked() bool {
 	return labelled || readOnly
 }
 
-func (r volumeRule) sessions() bool {
+func (r volumeRule) usesSessions() bool {
 	return r.transport.Version == "4.1" || r.transport.Version == "4.2"
 }
 
 func acregmaxDefault(s *scope) []finding {
 	var found []finding
-	for _, rule := range s.of(mountoptions.NFS) {
-		if n, ok := rule.number("acregmax"); ok && n == 30 {
-			found = append(found, finding{rule.at("acregmax"), "30 is half of the kernel's default of 60 s, although a vendor's page calls 30 the default"})
+	for _, rule := range s.rulesOf(mountoptions.NFS) {
+		if n, ok := rule.lastNumber("acregmax"); ok && n == 30 {
+			found = append(found, finding{rule.fieldOf("acregmax"), "30 is half of the kernel's default of 60 s, although a vendor's page calls 30 the default"})
 		}
 	}
 	return found
@@ -52,9 +52,9 @@ func acregmaxDefault(s *scope) []finding {
 
 func actimeoDefault(s *scope) []finding {
 	var found []finding
-	for _, rule := range s.of(mountoptions.NFS) {
-		if n, ok := rule.number("actimeo"); ok && n == 30 && slices.Contains(rule.Selector.Drivers, azureFilesDriver) {
-			found = append(found, finding{rule.at("actimeo"), azureFilesDriver + " already adds actimeo=30 (current versions), so this gains nothing"})
+	for _, rule := range s.rulesOf(mountoptions.NFS) {
+		if n, ok := rule.lastNumber("actimeo"); ok && n == 30 && slices.Contains(rule.Selector.Drivers, azureFilesDriver) {
+			found = append(found, finding{rule.fieldOf("actimeo"), azureFilesDriver + " already adds actimeo=30 (current versions), so this gains nothing"})
 		}
 	}
 	return found
@@ -62,10 +62,10 @@ func actimeoDefault(s *scope) []finding {
 
 func actimeoRange(s *scope) []finding {
 	var found []finding
-	for _, rule := range s.of(mountoptions.NFS) {
-		n, ok := rule.number("actimeo")
-		if ok && !rule.picked() && (n < 30 || n > 60) {
-			found = append(found, finding{rule.at("actimeo"), fmt.Sprintf("%d s is outside 30 to 60 s, the range for large directories: a shorter time asks the "+
+	for _, rule := range s.rulesOf(mountoptions.NFS) {
+		n, ok := rule.lastNumber("actimeo")
+		if ok && !rule.isPicked() && (n < 30 || n > 60) {
+			found = append(found, finding{rule.fieldOf("actimeo"), fmt.Sprintf("%d s is outside 30 to 60 s, the range for large directories: a shorter time tables the "+
 				"server too often, a longer one shows outdated data, which only suits volumes selected by label or read-only ones", n)})
 		}
 	}
@@ -73,17 +73,17 @@ func actimeoRange(s *scope) []finding {
 }
 
 func actimeoScope(s *scope) []finding {
-	return s.having(mountoptions.NFS, "sets acregmin, acregmax, acdirmin and acdirmax (defaults 3, 60, 30 and 60 s)", "actimeo")
+	return s.findOptions(mountoptions.NFS, "sets acregmin, acregmax, acdirmin and acdirmax (defaults 3, 60, 30 and 60 s)", "actimeo")
 }
 
 func intrNoEffect(s *scope) []finding {
-	return s.having(mountoptions.NFS, "has no effect: fatal signals always interrupt", "intr", "nointr")
+	return s.findOptions(mountoptions.NFS, "has no effect: fatal signals always interrupt", "intr", "nointr")
 }
 
 func metadataOnNFS41(s *scope) []finding {
 	var found []finding
-	for _, rule := range s.of(mountoptions.NFS) {
-		if rule.sessions() {
+	for _, rule := range s.rulesOf(mountoptions.NFS) {
+		if rule.usesSessions() {
 			found = append(found, finding{rule.field, "NFSv" + rule.transport.Version + " takes 25 to 75 % longer than v3 for some work with many small files; " +
 				"large files, streaming and databases are not slower, and locking may need it"})
 		}
@@ -101,14 +101,14 @@ func mtu(s *scope) []finding {
 }
 
 func nconnectKernel(s *scope) []finding {
-	old := s.older(5, 3)
+	old := s.nodesOlderThan(5, 3)
 	if len(old) == 0 {
 		return nil
 	}
 	var found []finding
-	for _, rule := range s.of(mountoptions.NFS) {
+	for _, rule := range s.rulesOf(mountoptions.NFS) {
 		if rule.transport.Nconnect > 1 {
-			found = append(found, finding{rule.at("nconnect"), "needs kernel 5.3 or newer; mounts fail on " + text.InOrder(old, ", ")})
+			found = append(found, finding{rule.fieldOf("nconnect"), "needs kernel 5.3 or newer; mounts fail on " + text.InOrder(old, ", ")})
 		}
 	}
 	return found
@@ -116,13 +116,13 @@ func nconnectKernel(s *scope) []finding {
 
 func nconnectSingle(s *scope) []finding {
 	var found []finding
-	for _, rule := range s.of(mountoptions.NFS) {
+	for _, rule := range s.rulesOf(mountoptions.NFS) {
 		if n := rule.transport.Nconnect; n > 1 {
 			text := "helps if several threads or asynchronous I/O keep requests in flight, and slows a single thread slightly"
 			if n > 4 && slices.Contains(rule.Selector.Drivers, azureFilesDriver) {
 				text += "; Azure Files gains nothing above 4"
 			}
-			found = append(found, finding{rule.at("nconnect"), text})
+			found = append(found, finding{rule.fieldOf("nconnect"), text})
 		}
 	}
 	return found
@@ -130,7 +130,7 @@ func nconnectSingle(s *scope) []finding {
 
 // slots is what the profile says about requests in flight a connection; 0 for nothing.
 func (s *scope) slots() int64 {
-	for _, n := range fields(s.settings["module/sunrpc/tcp_max_slot_table_entries"]) {
+	for _, n := range parseNumbers(s.settings["module/sunrpc/tcp_max_slot_table_entries"]) {
 		return n
 	}
 	return 0
@@ -140,7 +140,7 @@ const fieldSlots = "spec.node.sunrpc.tcpMaxSlotTableEntries"
 
 func (s *scope) largestNconnect() int {
 	largest := 0
-	for _, rule := range s.of(mountoptions.NFS) {
+	for _, rule := range s.rulesOf(mountoptions.NFS) {
 		largest = max(largest, rule.transport.Nconnect)
 	}
 	return largest
@@ -169,22 +169,22 @@ func slotsPerConnection(s *scope) []finding {
 }
 
 func slotsSessions(s *scope) []finding {
-	rules := s.of(mountoptions.NFS)
-	if s.slots() == 0 || len(rules) == 0 || slices.ContainsFunc(rules, func(r volumeRule) bool { return !r.sessions() }) {
+	rules := s.rulesOf(mountoptions.NFS)
+	if s.slots() == 0 || len(rules) == 0 || slices.ContainsFunc(rules, func(r volumeRule) bool { return !r.usesSessions() }) {
 		return nil
 	}
 	return []finding{{fieldSlots, "affects NFSv3 and 4.0 only, but the volumes use NFSv4.1 or 4.2: set max_session_slots of the module nfs"}}
 }
 
 func nextMountOnly(s *scope) []finding {
-	return s.having(mountoptions.XFS, "takes effect only after the file system is unmounted and mounted again", "logbsize", "logbufs", "allocsize", "largeio")
+	return s.findOptions(mountoptions.XFS, "takes effect only after the file system is unmounted and mounted again", "logbsize", "logbufs", "allocsize", "largeio")
 }
 
 func noctoMeaning(s *scope) []finding {
 	var found []finding
-	for _, rule := range s.of(mountoptions.NFS) {
-		if _, ok := rule.last("nocto"); ok && !rule.picked() {
-			found = append(found, finding{rule.at("nocto"), "a file that another client has changed may still be read from the cache after it is opened; " +
+	for _, rule := range s.rulesOf(mountoptions.NFS) {
+		if _, ok := rule.lastValue("nocto"); ok && !rule.isPicked() {
+			found = append(found, finding{rule.fieldOf("nocto"), "a file that another client has changed may still be read from the cache after it is opened; " +
 				"writes are still flushed at close. Use it on volumes that are mostly read: select them by label, or by accessModes [ReadOnlyMany]"})
 		}
 	}
@@ -200,10 +200,10 @@ var kernelOwn = map[mountoptions.Protocol]map[string]string{
 func optionDefault(s *scope) []finding {
 	var found []finding
 	for _, protocol := range []mountoptions.Protocol{mountoptions.NFS, mountoptions.XFS} {
-		for _, rule := range s.of(protocol) {
+		for _, rule := range s.rulesOf(protocol) {
 			for _, o := range rule.options {
 				if value, known := kernelOwn[protocol][o.Name]; known && o.Value == value {
-					found = append(found, finding{rule.at(o.Name), "has no effect: current kernels do this by default or with noatime"})
+					found = append(found, finding{rule.fieldOf(o.Name), "has no effect: current kernels do this by default or with noatime"})
 				}
 			}
 		}
@@ -212,19 +212,19 @@ func optionDefault(s *scope) []finding {
 }
 
 func rsizeGranted(s *scope) []finding {
-	older := s.older(5, 11)
+	older := s.nodesOlderThan(5, 11)
 	var found []finding
-	for _, rule := range s.of(mountoptions.NFS) {
+	for _, rule := range s.rulesOf(mountoptions.NFS) {
 		for _, name := range []string{"rsize", "wsize"} {
-			n, ok := rule.number(name)
+			n, ok := rule.lastNumber(name)
 			switch {
 			case !ok || n < 1024:
 			case n > maxTransfer:
-				found = append(found, finding{rule.at(name), fmt.Sprintf("the kernel uses at most %d bytes", maxTransfer)})
+				found = append(found, finding{rule.fieldOf(name), fmt.Sprintf("the kernel uses at most %d bytes", maxTransfer)})
 			case n%pageBytes != 0:
-				found = append(found, finding{rule.at(name), fmt.Sprintf("is not a multiple of the page size: the kernel uses %d", n/pageBytes*pageBytes)})
+				found = append(found, finding{rule.fieldOf(name), fmt.Sprintf("is not a multiple of the page size: the kernel uses %d", n/pageBytes*pageBytes)})
 			case n&(n-1) != 0 && len(older) > 0:
-				found = append(found, finding{rule.at(name), "kernels up to 5.10 round it down to a power of two: " + text.InOrder(older, ", ")})
+				found = append(found, finding{rule.fieldOf(name), "kernels up to 5.10 round it down to a power of two: " + text.InOrder(older, ", ")})
 			}
 		}
 	}
@@ -233,9 +233,9 @@ func rsizeGranted(s *scope) []finding {
 
 func rsizeWsize(s *scope) []finding {
 	var found []finding
-	for _, rule := range s.of(mountoptions.NFS) {
-		r, hasRead := rule.number("rsize")
-		w, hasWrite := rule.number("wsize")
+	for _, rule := range s.rulesOf(mountoptions.NFS) {
+		r, hasRead := rule.lastNumber("rsize")
+		w, hasWrite := rule.lastNumber("wsize")
 		if hasRead && hasWrite && r != w {
 			found = append(found, finding{rule.field, fmt.Sprintf("rsize=%d and wsize=%d differ, but the vendor recommends equal sizes", r, w)})
 		}
@@ -293,9 +293,9 @@ func serverChunk(s *scope) []finding {
 				"outside of what the server has read ahead", bytes, kib, bytes%chunk/1024)})
 		}
 	}
-	for _, rule := range s.of(mountoptions.NFS) {
-		if n, ok := rule.number("rsize"); ok && n > 0 {
-			check(rule.at("rsize"), min(n, maxTransfer))
+	for _, rule := range s.rulesOf(mountoptions.NFS) {
+		if n, ok := rule.lastNumber("rsize"); ok && n > 0 {
+			check(rule.fieldOf("rsize"), min(n, maxTransfer))
 		}
 	}
 	for _, ahead := range s.readAheads() {
@@ -313,7 +313,7 @@ func serverSizes(s *scope) []finding {
 	met := map[string]path{}
 	var found []finding
 	for i, rule := range s.volumes {
-		rsize, _ := rule.last("rsize")
+		rsize, _ := rule.lastValue("rsize")
 		sizes := "rsize " + rsize
 		if rule.ReadAheadKiB != nil {
 			sizes += fmt.Sprintf(" and read-ahead %d KiB", *rule.ReadAheadKiB)
@@ -331,31 +331,31 @@ func serverSizes(s *scope) []finding {
 }
 
 func soft(s *scope) []finding {
-	return s.having(mountoptions.NFS, "can lose data: use hard", "soft", "softerr")
+	return s.findOptions(mountoptions.NFS, "can lose data: use hard", "soft", "softerr")
 }
 
 func sync(s *scope) []finding {
-	return s.having(mountoptions.NFS, "makes every write wait for the server: writing 1 GiB in blocks of 8 KiB took 70 s instead of 6 s", "sync")
+	return s.findOptions(mountoptions.NFS, "makes every write wait for the server: writing 1 GiB in blocks of 8 KiB took 70 s instead of 6 s", "sync")
 }
 
 func xfsMemory(s *scope) []finding {
 	var found []finding
-	for _, rule := range s.of(mountoptions.XFS) {
-		value, ok := rule.last("logbsize")
+	for _, rule := range s.rulesOf(mountoptions.XFS) {
+		value, ok := rule.lastValue("logbsize")
 		if !ok {
 			continue
 		}
-		buffers, declared := rule.number("logbufs")
+		buffers, declared := rule.lastNumber("logbufs")
 		if !declared {
 			buffers = 8
 		}
 		if bytes, known := mountoptions.Bytes(value); known {
-			found = append(found, finding{rule.at("logbsize"), fmt.Sprintf("takes %d KiB of memory for the log buffers of each file system, instead of 256 KiB", buffers*bytes/1024)})
+			found = append(found, finding{rule.fieldOf("logbsize"), fmt.Sprintf("takes %d KiB of memory for the log buffers of each file system, instead of 256 KiB", buffers*bytes/1024)})
 		}
 	}
 	return found
 }
 
 func xfsQuota(s *scope) []finding {
-	return s.having(mountoptions.XFS, "is harmless without quotas; with quotas it drops their state, and the next mount with quotas counts all files again", "noquota")
+	return s.findOptions(mountoptions.XFS, "is harmless without quotas; with quotas it drops their state, and the next mount with quotas counts all files again", "noquota")
 }

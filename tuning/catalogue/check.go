@@ -10,10 +10,15 @@ import (
 	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/internal/decimal"
 	"github.com/storageclient/operator/tuning/suggest"
+	"github.com/storageclient/operator/tuning/text"
 )
 
-// maxText is the longest key and the longest value that the API carries, in bytes.
-const maxText = 256
+const (
+	// maxText is the longest key and the longest value that the API carries, in bytes.
+	maxText = 256
+	// maxPrinted is how much of a key or value an error shows, in characters.
+	maxPrinted = 64
+)
 
 // Error says why a setting is not applied.
 type Error struct {
@@ -177,15 +182,15 @@ func (p Parameter) refuseList(value string) string {
 func (p Parameter) number(text string) (int64, string) {
 	n, err := decimal.Parse(text)
 	if err != nil {
-		return 0, p.explain(text, err)
+		return 0, p.explainNumber(text, err)
 	}
 	if n < p.Min || n > p.Max {
-		return 0, p.limits()
+		return 0, p.describeRange()
 	}
 	return n, ""
 }
 
-func (p Parameter) explain(text string, err error) string {
+func (p Parameter) explainNumber(text string, err error) string {
 	var syntax *decimal.Error
 	if p.TakesEffect == v1alpha1.EffectReboot && errors.As(err, &syntax) && syntax.Suffix {
 		digits := strings.TrimRight(text, "kKmMgGtTiBbs")
@@ -194,7 +199,7 @@ func (p Parameter) explain(text string, err error) string {
 	return err.Error()
 }
 
-func (p Parameter) limits() string {
+func (p Parameter) describeRange() string {
 	unit := p.Unit
 	if unit != "" {
 		unit = " " + unit
@@ -229,12 +234,9 @@ func refuseUnknown(key string) string {
 }
 
 // printable keeps what somebody else wrote from spoiling a message.
-func printable(text string) string {
-	if len(text) > 64 {
-		text = text[:64] + "..."
+func printable(given string) string {
+	if sysctlValue.MatchString(given) {
+		return text.Cut(given, maxPrinted)
 	}
-	if sysctlValue.MatchString(text) {
-		return text
-	}
-	return strconv.Quote(text)
+	return strconv.Quote(text.Cut(given, maxPrinted))
 }

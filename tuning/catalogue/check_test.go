@@ -95,7 +95,7 @@ func TestCheck(t *testing.T) {
 		"a file system without options":                 {key: "filesystem/mnt", value: "xfs:", want: []string{"needs mount options"}},
 		"a key of no subject":                           {key: "file/etc/passwd", value: "x", allow: []string{`.*`}, want: []string{"must be sysctl/"}},
 		"a key without a name":                          {key: "sysctl/", value: "1", allow: []string{`.*`}, want: []string{"dotted name"}},
-		"a value that is too long":                      {key: "kernelArgument/x", value: strings.Repeat("a", 257), allow: []string{`.*`}, want: []string{"at most 256 bytes", "..."}},
+		"a value that is too long":                      {key: "kernelArgument/x", value: strings.Repeat("a", 257), allow: []string{`.*`}, want: []string{"at most 256 bytes", "…"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			allow, err := NewAllowList(test.allow)

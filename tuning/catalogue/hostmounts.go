@@ -117,7 +117,7 @@ func refuseOptions(protocol mountoptions.Protocol, options []string, more ...fun
 				return option + " " + reason
 			}
 		}
-		if reason := unreadable(protocol, name, value); reason != "" {
+		if reason := misreadByMount(protocol, name, value); reason != "" {
 			return option + " " + reason
 		}
 	}
@@ -129,9 +129,9 @@ func refuseOptions(protocol mountoptions.Protocol, options []string, more ...fun
 	return ""
 }
 
-// unreadable finds a word that mount.nfs takes for a number with a unit: of a value that ends in k, m or g it makes a
+// misreadByMount finds a word that mount.nfs takes for a number with a unit: of a value that ends in k, m or g it makes a
 // number of bytes, and 0 of letters.
-func unreadable(protocol mountoptions.Protocol, name, value string) string {
+func misreadByMount(protocol mountoptions.Protocol, name, value string) string {
 	last := value[max(0, len(value)-1):]
 	if protocol != mountoptions.NFS || !slices.Contains([]string{"k", "K", "m", "M", "g", "G"}, last) {
 		return ""

@@ -119,7 +119,7 @@ func (t *table) compareKey(key, wanted string, shown map[string]string) (Differe
 		d.Observed = ""
 	}
 	switch {
-	case !t.isKnown(key) || same(key, wanted, observed):
+	case !t.isKnown(key) || isSame(key, wanted, observed):
 		return Difference{}, false
 	case t.granted[key]:
 		return t.compareGranted(d)
@@ -148,7 +148,7 @@ func (t *table) isKnown(key string) bool {
 	return false
 }
 
-func same(key, wanted, observed string) bool {
+func isSame(key, wanted, observed string) bool {
 	switch key {
 	case keyVersion:
 		return wanted == observed || wanted == versionDefault || strings.HasPrefix(observed, wanted+".") && !strings.Contains(wanted, ".")

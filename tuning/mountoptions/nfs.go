@@ -31,7 +31,7 @@ var (
 // nfs is from fs/nfs/fs_context.c of kernels 5.10 to 7.3 and nfs(5).
 var nfs = &table{
 	source: "kernel fs/nfs/fs_context.c, 5.10 to 7.3; nfs(5); measured on 5.10, 6.1 and 6.18",
-	specs: with(map[string]spec{
+	specs: withCommon(map[string]spec{
 		"acregmin": {key: "acregmin", kind: count, max: maxTimer, unit: "s"},
 		"acregmax": {key: "acregmax", kind: count, max: maxTimer, unit: "s"},
 		"acdirmin": {key: "acdirmin", kind: count, max: maxTimer, unit: "s"},

@@ -172,7 +172,7 @@ func TestTablesAreConsistent(t *testing.T) {
 			if k.Values == "" || k.Default == "" {
 				continue
 			}
-			if reason := table.reject(k.Name+"="+k.Default, parseOne(k.Name+"="+k.Default)); reason != "" {
+			if reason := table.refuseOption(k.Name+"="+k.Default, parseOne(k.Name+"="+k.Default)); reason != "" {
 				t.Errorf("%s: the kernel's own value %s is refused: %s", name, k.Default, reason)
 			}
 		}

@@ -16,7 +16,7 @@ const (
 // cifs_show_options of 6.1 and later, and mount.cifs(8).
 var smb = &table{
 	source: "kernel fs/smb/client/fs_context.c, 6.12 and 7.3; mount.cifs(8) of cifs-utils 7.9; Azure Files, SMB performance",
-	specs: with(map[string]spec{
+	specs: withCommon(map[string]spec{
 		"actimeo":    {key: keyActimeo, kind: count, max: maxSMBTimer, unit: "s", note: "Sets acregmax and acdirmax, unless one of them is set before it."},
 		"acregmax":   {key: "acregmax", kind: count, max: maxSMBTimer, unit: "s"},
 		"acdirmax":   {key: "acdirmax", kind: count, max: maxSMBTimer, unit: "s"},

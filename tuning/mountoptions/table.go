@@ -161,17 +161,17 @@ var common = map[string]spec{
 	"nofail":  {key: "nofail", value: "nofail"},
 }
 
-// with adds the common options to those of a protocol, whose own say goes first.
-func with(specs map[string]spec) map[string]spec { return over(common, specs) }
+// withCommon adds the common options to those of a protocol, whose own say goes first.
+func withCommon(specs map[string]spec) map[string]spec { return overlay(common, specs) }
 
-func over(base, specs map[string]spec) map[string]spec {
+func overlay(base, specs map[string]spec) map[string]spec {
 	all := maps.Clone(base)
 	maps.Copy(all, specs)
 	return all
 }
 
 // local are options that file systems on block devices take, whatever their kind.
-var local = with(map[string]spec{
+var local = withCommon(map[string]spec{
 	"noatime":     {key: "atime", value: "noatime", note: "Includes nodiratime."},
 	"relatime":    {key: "atime", value: "relatime"},
 	"strictatime": {key: "atime", value: "strictatime", warning: "updates the access time on every read"},

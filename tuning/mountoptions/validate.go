@@ -36,7 +36,7 @@ func Validate(p Protocol, options []string) []Problem {
 	var good []Option
 	for _, text := range options {
 		o := parseOne(text)
-		if message := t.reject(text, o); message != "" {
+		if message := t.refuseOption(text, o); message != "" {
 			problems = append(problems, Problem{Option: text, Message: message})
 			continue
 		}
@@ -51,8 +51,8 @@ func Validate(p Protocol, options []string) []Problem {
 	return problems
 }
 
-// reject says why one option alone can never be asked for.
-func (t *table) reject(text string, o Option) string {
+// refuseOption says why one option alone can never be asked for.
+func (t *table) refuseOption(text string, o Option) string {
 	if reason := t.refusal(o); reason != "" {
 		return "is refused: it " + reason
 	}
@@ -61,7 +61,7 @@ func (t *table) reject(text string, o Option) string {
 	}
 	s, ok := t.specs[o.Name]
 	if !ok {
-		return t.strange(o)
+		return t.explainUnknown(o)
 	}
 	switch {
 	case s.kind == flag && o.HasValue:
@@ -69,9 +69,9 @@ func (t *table) reject(text string, o Option) string {
 	case s.kind != flag && o.Value == "":
 		return "needs a value: " + s.expects()
 	case s.kind == count:
-		return rejectCount(s, o)
+		return refuseCount(s, o)
 	case s.kind == size:
-		return rejectSize(s, o)
+		return refuseSize(s, o)
 	case s.kind == word && s.removed[o.Value] != "":
 		return s.removed[o.Value] + ": " + s.expects()
 	case s.kind == word && !slices.Contains(s.words, o.Value):
@@ -86,7 +86,7 @@ func (t *table) reject(text string, o Option) string {
 	return ""
 }
 
-func rejectCount(s spec, o Option) string {
+func refuseCount(s spec, o Option) string {
 	n, err := decimal.Parse(o.Value)
 	var syntax *decimal.Error
 	if errors.As(err, &syntax) {
@@ -98,7 +98,7 @@ func rejectCount(s spec, o Option) string {
 	return ""
 }
 
-func rejectSize(s spec, o Option) string {
+func refuseSize(s spec, o Option) string {
 	n := number(inBytes(o.Value))
 	if n < s.min || n > s.max || n&(n-1) != 0 {
 		return s.expects()
@@ -153,7 +153,7 @@ func (s spec) values() string {
 	}
 }
 
-func (t *table) strange(o Option) string {
+func (t *table) explainUnknown(o Option) string {
 	if t.unknown != "" {
 		return t.unknown
 	}
@@ -233,7 +233,7 @@ func checkTwice(t *table, options []Option) []Problem {
 func checkCache(t *table, options []Option) []Problem {
 	state := t.resolve(options)
 	if state[keyCache] == flagNoac {
-		problems := t.overridden(options)
+		problems := t.overriddenTimers(options)
 		for _, o := range options {
 			if t.groupOf(o) == groupCache && t.keyOf(o) != keyCache {
 				problems = append(problems, Problem{Option: o.String(), Message: "has no effect: noac sets all four timers to 0", Warning: true})
@@ -241,11 +241,11 @@ func checkCache(t *table, options []Option) []Problem {
 		}
 		return problems
 	}
-	return append(t.overridden(options), t.crossed(state)...)
+	return append(t.overriddenTimers(options), t.crossedTimers(state)...)
 }
 
-// overridden are timers before an actimeo that sets them all.
-func (t *table) overridden(options []Option) []Problem {
+// overriddenTimers are timers before an actimeo that sets them all.
+func (t *table) overriddenTimers(options []Option) []Problem {
 	var problems []Problem
 	set := map[string]string{}
 	for _, o := range options {
@@ -266,14 +266,14 @@ func (t *table) overridden(options []Option) []Problem {
 	return problems
 }
 
-// crossed are timers whose least is more than their most.
-func (t *table) crossed(state map[string]string) []Problem {
+// crossedTimers are timers whose least is more than their most.
+func (t *table) crossedTimers(state map[string]string) []Problem {
 	var problems []Problem
 	for i := 0; i < len(t.timers); i += 2 {
 		least, most := t.timers[i], t.timers[i+1]
-		if number(t.effective(state, least)) > number(t.effective(state, most)) {
-			problems = append(problems, Problem{Option: least + "=" + t.effective(state, least), Warning: true,
-				Message: fmt.Sprintf("is larger than %s, which is %s", most, t.effective(state, most))})
+		if number(t.timerValue(state, least)) > number(t.timerValue(state, most)) {
+			problems = append(problems, Problem{Option: least + "=" + t.timerValue(state, least), Warning: true,
+				Message: fmt.Sprintf("is larger than %s, which is %s", most, t.timerValue(state, most))})
 		}
 	}
 	return problems
@@ -309,7 +309,7 @@ func checkImplied(t *table, options []Option) []Problem {
 	return problems
 }
 
-func (t *table) effective(state map[string]string, timer string) string {
+func (t *table) timerValue(state map[string]string, timer string) string {
 	if value, ok := state[timer]; ok {
 		return value
 	}

@@ -14,7 +14,7 @@ const (
 // and does nothing; only access times, ro and inode32 or inode64 do.
 var xfs = &table{
 	source: "kernel fs/xfs/xfs_super.c and Documentation/admin-guide/xfs.rst, 5.10 to 7.3; xfs(5); measured on 5.10, 6.1 and 6.18",
-	specs: over(local, map[string]spec{
+	specs: overlay(local, map[string]spec{
 		"logbufs": {key: "logbufs", kind: count, min: 2, max: 8, unit: "buffers", initial: "8", caution: cautionLogbufs},
 		"logbsize": {key: "logbsize", kind: size, min: 16 << 10, max: 256 << 10, unit: "bytes", initial: "32k",
 			note: "At least the log's stripe unit; over 32k needs a version 2 log. Takes logbufs x logbsize of memory per file system."},

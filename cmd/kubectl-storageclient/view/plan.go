@@ -177,7 +177,7 @@ func (p Plan) writeServers(out *printer) {
 		rows = append(rows, []string{s.Server, strconv.FormatInt(s.Connections, 10), strconv.FormatInt(s.Requests, 10)})
 	}
 	out.table(rows)
-	if more := len(p.Servers) - shown; more > 0 {
-		out.line(fmt.Sprintf("and %d more", more))
+	if rest := len(p.Servers) - shown; rest > 0 {
+		out.line(text.More(rest, ""))
 	}
 }

@@ -300,3 +300,11 @@ func TestForNodeIsOnTheFieldsForNodesAlone(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+func TestALongTextIsCut(t *testing.T) {
+	long := strings.Repeat("x", 2*maxText)
+	got := groupFindings([]finding{{"", long}}, func(finding) bool { return true })
+	if len(got[0]) > maxText || !strings.HasSuffix(got[0], "…") {
+		t.Errorf("got %d bytes that end in %q", len(got[0]), got[0][len(got[0])-3:])
+	}
+}

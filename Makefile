@@ -44,9 +44,8 @@ clean: ## Remove bin and dist; the cache stays
 ##@ Development
 
 .PHONY: generate
-generate: tool-controller-gen ## Generate deep copies, apply configurations, docs/reference.md and docs/knowledge.md
+generate: tool-controller-gen ## Generate deep copies, docs/reference.md and docs/knowledge.md
 	$(CONTROLLER_GEN) object:headerFile=hack/boilerplate.go.txt paths=./api/...
-	$(CONTROLLER_GEN) applyconfiguration:headerFile=hack/boilerplate.go.txt paths=./api/...
 	go run ./hack/reference
 
 .PHONY: manifests
@@ -69,6 +68,7 @@ vet: ## Run go vet, the tests for virtual nodes included
 .PHONY: lint
 lint: tool-golangci-lint ## Run the linters
 	$(GOLANGCI_LINT) run --timeout 15m
+	GOLANGCI_LINT=$(GOLANGCI_LINT) hack/purity.sh
 
 .PHONY: verify
 verify: tool-controller-gen tool-kustomize ## Check that generated files, formatting, modules and manifests are current

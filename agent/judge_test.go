@@ -82,7 +82,7 @@ func TestMountsAreJudgedByWhatTheVolumesWant(t *testing.T) {
 		},
 		"an option from before": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "acregmax=60", "hard")}, mounts: []mounts.Mount{nfs41("pv")},
-			state: v1alpha1.MountStale, message: []string{"acregmax is 30, wanted 60: the mount was made with another value"}, without: "opened the connections",
+			state: v1alpha1.MountStale, message: []string{"acregmax is 30, wanted 60: the mount was made with a different value"}, without: "opened the connections",
 		},
 		"more than fits a message": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "actimeo=60", "soft")}, mounts: []mounts.Mount{nfs41("pv")},

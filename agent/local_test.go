@@ -331,7 +331,7 @@ func TestAProfileIsRefusedInTheManagersWords(t *testing.T) {
 	}{
 		"an unknown key": {
 			[]v1alpha1.StorageClientProfile{profile("p", map[string]string{"net.core.rmem_mx": "1"})},
-			`profile p: spec.node.sysctls[net.core.rmem_mx]: "1": did you mean net.core.rmem_max?`,
+			`profile p: spec.node.sysctls[net.core.rmem_mx]: "1": not supported. Did you mean net.core.rmem_max?`,
 		},
 		"bytes that must not reach a shell": {
 			[]v1alpha1.StorageClientProfile{profile("p", nil, "ihash_entries=$(reboot)")}, "spec.node.kernelArguments[0]",

@@ -44,7 +44,8 @@ build() {
       go_build "$1" containerd "github.com/containerd/containerd/v2/cmd/$1" -ldflags "$small" -tags no_btrfs
       ;;
     controller-gen) go_build "$1" "$1" sigs.k8s.io/controller-tools/cmd/controller-gen -ldflags "$small" ;;
-    golangci-lint) go_build "$1" "$1" github.com/golangci/golangci-lint/v2/cmd/golangci-lint -ldflags "$small" ;;
+    # golangci-lint with kube-api-linter as its plug-in.
+    golangci-lint) go_build "$1" "$1" sigs.k8s.io/kube-api-linter/cmd/golangci-lint-kube-api-linter -ldflags "$small" ;;
     kustomize) go_build "$1" "$1" sigs.k8s.io/kustomize/kustomize/v5 -ldflags "$small" ;;
     kwok) go_build "$1" "$1" sigs.k8s.io/kwok/cmd/kwok -ldflags "$small" ;;
   esac

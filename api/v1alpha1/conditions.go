@@ -2,128 +2,128 @@ package v1alpha1
 
 // Condition types of a StorageClientProfile.
 const (
-	// ConditionReady is True when every matched node and volume carries what the profile declares.
+	// ConditionReady is True when every matched node and volume has what the profile declares.
 	ConditionReady = "Ready"
-	// ConditionMountsEffective is True when no running pod still uses a mount with old options. It never holds Ready back.
+	// ConditionMountsEffective is True when no running pod uses a stale mount, one with options from before a change. Ready does not depend on it.
 	ConditionMountsEffective = "MountsEffective"
-	// ConditionReconciling is True while nodes or volumes are on their way to what the profile declares. Abnormal-true.
+	// ConditionReconciling is True while nodes or volumes are still being brought to what the profile declares.
 	ConditionReconciling = "Reconciling"
-	// ConditionStalled is True when nothing more will happen until somebody acts. Abnormal-true, never True together with Reconciling.
+	// ConditionStalled is True when the rollout needs a person: the message says what to do. True means a problem. Never True together with Reconciling.
 	ConditionStalled = "Stalled"
-	// ConditionPaused is True when a field, an annotation or mode Plan keeps the profile from beginning anything.
+	// ConditionPaused is True when a field, an annotation or mode Plan keeps the profile from starting anything new.
 	ConditionPaused = "Paused"
-	// ConditionConflict is True when another profile, or another author of a volume's options, wants a different value.
+	// ConditionConflict is True when another profile, or somebody else who sets a volume's options, wants a different value. True means a problem.
 	ConditionConflict = "Conflict"
 )
 
 // Reasons of profile conditions.
 const (
-	// ReasonPending surfaces at the first visit, before anything has been observed; the status is Unknown.
-	// Nothing to do: the manager visits it within seconds.
+	// ReasonPending is set while the manager has not evaluated the profile yet; the condition is Unknown.
+	// Nothing to do: it takes seconds.
 	ReasonPending = "Pending"
-	// ReasonUpToDate surfaces on Ready when every node and volume carries what was declared.
+	// ReasonUpToDate is set on Ready=True when every node and volume has what the profile declares.
 	// Nothing to do.
 	ReasonUpToDate = "UpToDate"
-	// ReasonReadyWithExceptions surfaces on Ready=True when some settings are Clamped or Unsupported and onUnsupported is Report.
-	// Look at status.settings of the nodes that the message names, and take the setting out or leave it so.
+	// ReasonReadyWithExceptions is set on Ready=True when some settings are Clamped or Unsupported and onUnsupported is Report.
+	// Check status.settings of the nodes in the message. Remove the setting for them, or accept the exception.
 	ReasonReadyWithExceptions = "ReadyWithExceptions"
-	// ReasonExceptions surfaces on Ready=False when some settings are Clamped or Unsupported and onUnsupported is Fail.
-	// Take the setting out for these nodes, or set onUnsupported: Report.
+	// ReasonExceptions is set on Ready=False when some settings are Clamped or Unsupported and onUnsupported is Fail.
+	// Remove the setting for these nodes, or set onUnsupported: Report.
 	ReasonExceptions = "Exceptions"
-	// ReasonNothingMatched surfaces on Ready=True when no node and no volume matches.
-	// Check nodeSelector, includeControlPlane and the volumes' selectors where you expected some.
+	// ReasonNothingMatched is set on Ready=True when no node and no volume matches.
+	// If you expected some, check nodeSelector, includeControlPlane and the selectors of the volume rules.
 	ReasonNothingMatched = "NothingMatched"
-	// ReasonPlanMode surfaces on Ready=False and Paused=True while mode is Plan.
-	// Read the plan, then set mode: Enforce.
+	// ReasonPlanMode is set on Ready=False and Paused=True while mode is Plan.
+	// Review the plan, then set mode: Enforce.
 	ReasonPlanMode = "PlanMode"
-	// ReasonRebootPending surfaces on Ready=False when a reboot is due that the policy Never or a missing approval holds back,
-	// or settings wait for a boot that no node is rebooted for.
-	// Approve the plan (kubectl storageclient approve NAME), or leave it so under Never: the values come with the next boot.
+	// ReasonRebootPending is set on Ready=False when a reboot is due but policy Never or a missing approval holds it back, or when
+	// settings take effect at the next boot and no node is rebooted for them.
+	// Approve the plan (kubectl storageclient approve NAME). Under Never, do nothing: the values take effect at the next boot.
 	ReasonRebootPending = "RebootPending"
-	// ReasonRollingOut surfaces while nodes or volumes are still on their way.
-	// Nothing to do; status.rollout of each StorageClientNode says what it waits for.
+	// ReasonRollingOut is set while nodes or volumes are still being changed.
+	// Nothing to do: status.rollout of each StorageClientNode says what the node is waiting for.
 	ReasonRollingOut = "RollingOut"
-	// ReasonWaitingForWindow surfaces on Reconciling while every remaining step waits for a maintenance window.
+	// ReasonWaitingForWindow is set on Reconciling while every remaining step is waiting for a window.
 	// Wait for the window, or widen rollout.windows.
 	ReasonWaitingForWindow = "WaitingForWindow"
-	// ReasonWaitingForApproval surfaces on Reconciling while every remaining step waits for the approval of the plan.
-	// Look at the plan (kubectl storageclient plan NAME) and approve it.
+	// ReasonWaitingForApproval is set on Reconciling while every remaining step is waiting for the plan to be approved.
+	// Review the plan (kubectl storageclient plan NAME), then approve it (kubectl storageclient approve NAME).
 	ReasonWaitingForApproval = "WaitingForApproval"
-	// ReasonWaitingForBudget surfaces on Reconciling while nodes wait for others that hold the budget.
-	// Wait, or return the nodes that the message names to service; raise maxUnavailable where more may be out at a time.
+	// ReasonWaitingForBudget is set on Reconciling while nodes are waiting because other nodes use up the budget.
+	// Wait, or return the nodes in the message to service. If more nodes may be out of service at a time, raise maxUnavailable.
 	ReasonWaitingForBudget = "WaitingForBudget"
-	// ReasonRestoring surfaces while a profile that is being deleted puts nodes and volumes back.
-	// Wait; the message names what is left, and deletionPolicy: Retain lets go without restoring.
+	// ReasonRestoring is set while a deleted profile's nodes and volumes get their original values back.
+	// Wait: the message names what is left. To leave the values in place instead, set deletionPolicy: Retain.
 	ReasonRestoring = "Restoring"
-	// ReasonInvalid surfaces on Stalled when the profile fails the validation against the catalogue; nothing of it is applied.
-	// Correct the field that the message names, as it says.
+	// ReasonInvalid is set on Stalled when the profile is invalid; nothing is applied.
+	// Correct the field that the message names.
 	ReasonInvalid = "Invalid"
-	// ReasonFailureThreshold surfaces on Stalled when as many nodes have failed as rollout.failureThreshold allows, or a pod
-	// could not mount a changed volume.
-	// Look at the failed nodes, correct the boot settings, or raise failureThreshold; correct the volume rules.
+	// ReasonFailureThreshold is set on Stalled when as many nodes have failed as rollout.failureThreshold allows, or a pod could
+	// not mount a changed volume.
+	// Check the failed nodes, then correct the boot settings or raise failureThreshold. After a failed mount, correct the volume rules.
 	ReasonFailureThreshold = "FailureThresholdReached"
-	// ReasonNodesFailed surfaces on Ready=False when at least one node has failed and the threshold is not reached.
-	// Look at status.rollout and status.settings of the nodes that the message names.
+	// ReasonNodesFailed is set on Ready=False when at least one node has failed and failureThreshold is not reached.
+	// Check status.rollout and status.settings of the nodes in the message.
 	ReasonNodesFailed = "NodesFailed"
-	// ReasonFenceMissing surfaces on Stalled when the cluster lacks the admission policy that fences the agent; the agent is not rolled out.
-	// Install the ValidatingAdmissionPolicy and its binding from config/agent; Kubernetes 1.30 or newer is needed.
+	// ReasonFenceMissing is set on Stalled when the cluster lacks the admission policy that fences the agent; no agent is deployed.
+	// Install the ValidatingAdmissionPolicy and its binding from config/agent. It needs Kubernetes 1.30 or newer.
 	ReasonFenceMissing = "FenceMissing"
-	// ReasonPausedByField surfaces on Paused when spec.paused is set.
-	// Unset spec.paused to go on.
+	// ReasonPausedByField is set on Paused when spec.paused is true.
+	// To resume, unset spec.paused.
 	ReasonPausedByField = "PausedByField"
-	// ReasonPausedByAnnotation surfaces on Paused when the profile or the manager's namespace carries the annotation.
-	// Remove the annotation tuning.storageclient.dev/paused from where the message says to go on.
+	// ReasonPausedByAnnotation is set on Paused when the profile or the manager's namespace has the annotation.
+	// To resume, remove the annotation tuning.storageclient.dev/paused from the object in the message.
 	ReasonPausedByAnnotation = "PausedByAnnotation"
-	// ReasonNotPaused surfaces on Paused=False.
+	// ReasonNotPaused is set on Paused=False: nothing pauses the profile.
 	// Nothing to do.
 	ReasonNotPaused = "NotPaused"
-	// ReasonIdle surfaces on Reconciling=False when there is nothing left to do.
+	// ReasonIdle is set on Reconciling=False when no work is left.
 	// Nothing to do.
 	ReasonIdle = "Idle"
-	// ReasonProgressing surfaces on Stalled=False.
+	// ReasonProgressing is set on Stalled=False: the rollout needs nobody.
 	// Nothing to do.
 	ReasonProgressing = "Progressing"
-	// ReasonSettingConflict surfaces on Conflict when profiles of equal priority want different values for one key of a node.
-	// Give one of the named profiles a higher priority, or take the key out of the other; until then what is in force stays.
+	// ReasonSettingConflict is set on Conflict when profiles of equal priority want different values for the same setting of a node.
+	// Give one of the profiles in the message a higher priority, or remove the setting from the other. Until then the value in force stays.
 	ReasonSettingConflict = "SettingConflict"
-	// ReasonVolumeConflict surfaces on Conflict when a volume's options were changed by somebody else, or are declared elsewhere.
-	// Declare the options where the volume is declared, set gitOpsOwned: Patch, or set the volume's options as last written.
+	// ReasonVolumeConflict is set on Conflict when somebody else changed a volume's options, or they are managed elsewhere.
+	// Add the options where the volume is managed, set gitOpsOwned: Patch, or set the volume's options back to those last written.
 	ReasonVolumeConflict = "VolumeConflict"
-	// ReasonNoConflict surfaces on Conflict=False.
+	// ReasonNoConflict is set on Conflict=False: nobody wants a different value.
 	// Nothing to do.
 	ReasonNoConflict = "NoConflict"
-	// ReasonStaleMounts surfaces on MountsEffective=False when running pods use mounts with old options.
-	// Restart the pods on the nodes that the message names; connections change when the last mount of the server has left the node.
+	// ReasonStaleMounts is set on MountsEffective=False when running pods use stale mounts.
+	// Restart the pods on the nodes in the message. Connection options change once no mount of the server is left on the node.
 	ReasonStaleMounts = "StaleMounts"
-	// ReasonAllEffective surfaces on MountsEffective=True.
+	// ReasonAllEffective is set on MountsEffective=True: every mount has the current options.
 	// Nothing to do.
 	ReasonAllEffective = "AllEffective"
 )
 
 // Reasons of the Node condition tuning.storageclient.dev/Tuned.
 const (
-	// NodeReasonTuned surfaces on Tuned=True: every setting was read back with the declared value.
+	// NodeReasonTuned is set on Tuned=True when every setting was read back with the value wanted.
 	// Nothing to do.
 	NodeReasonTuned = "Tuned"
-	// NodeReasonTunedWithExceptions surfaces on Tuned=True: some settings are Clamped or Unsupported, all others were read back.
-	// Look at status.settings of the StorageClientNode, and take the setting out or leave it so.
+	// NodeReasonTunedWithExceptions is set on Tuned=True when some settings are Clamped or Unsupported and all others were read back.
+	// Check status.settings of the StorageClientNode. Remove the setting for this node, or accept the exception.
 	NodeReasonTunedWithExceptions = "TunedWithExceptions"
-	// NodeReasonAgentSilent surfaces on Tuned=Unknown: the agent's pod is not Ready, or it has not reported since the node's last boot.
-	// Look at the agent's pod of this node in the namespace storage-client-agent.
+	// NodeReasonAgentSilent is set on Tuned=Unknown when the agent's pod is not Ready, or has not reported since the node's last boot.
+	// Check the node's agent pod in the namespace storage-client-agent.
 	NodeReasonAgentSilent = "AgentSilent"
-	// NodeReasonApplying surfaces on Tuned=False: the agent has not reported the declared settings yet.
+	// NodeReasonApplying is set on Tuned=False when the agent has not reported the current settings yet.
 	// Nothing to do: the agent applies a change within seconds.
 	NodeReasonApplying = "Applying"
-	// NodeReasonRebootPending surfaces on Tuned=False: some settings take effect at the next boot.
-	// Wait for the rollout; status.rollout of the StorageClientNode says what holds the reboot back.
+	// NodeReasonRebootPending is set on Tuned=False when some settings take effect at the next boot.
+	// Wait for the rollout: status.rollout of the StorageClientNode says what holds the reboot back.
 	NodeReasonRebootPending = "RebootPending"
-	// NodeReasonSettingsFailed surfaces on Tuned=False: some settings could not be applied.
-	// Look at status.settings of the StorageClientNode for the message, and at the agent's log.
+	// NodeReasonSettingsFailed is set on Tuned=False when some settings could not be applied.
+	// Read the message in status.settings of the StorageClientNode, and the agent's log.
 	NodeReasonSettingsFailed = "SettingsFailed"
-	// NodeReasonDrifted surfaces on Tuned=False: some settings no longer have the declared value.
-	// Find who else writes the value, and let one of the two own it.
+	// NodeReasonDrifted is set on Tuned=False when something else changed some settings.
+	// Find out what else writes the value, and let only one of the two set it.
 	NodeReasonDrifted = "Drifted"
-	// NodeReasonRestoring surfaces on Tuned=False: the node is being put back.
+	// NodeReasonRestoring is set on Tuned=False while the node gets its original values back.
 	// Nothing to do.
 	NodeReasonRestoring = "Restoring"
 )

@@ -2,8 +2,6 @@
 // the kinds StorageClientProfile and StorageClientNode, and every name that they share.
 //
 // +kubebuilder:object:generate=true
-// +kubebuilder:ac:generate=true
-// +kubebuilder:ac:output:package=applyconfiguration
 // +groupName=tuning.storageclient.dev
 package v1alpha1
 
@@ -16,9 +14,6 @@ import (
 var (
 	// GroupVersion is the API group and version of this package.
 	GroupVersion = schema.GroupVersion{Group: "tuning.storageclient.dev", Version: "v1alpha1"}
-
-	// SchemeGroupVersion is GroupVersion by the name that the generated apply configurations expect.
-	SchemeGroupVersion = GroupVersion
 
 	// SchemeBuilder collects the functions that register this package's kinds.
 	SchemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)

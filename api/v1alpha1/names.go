@@ -14,28 +14,28 @@ const (
 	AgentPolicy = "storage-client-node-agent"
 	// ManagerDeployment is the name of the manager's Deployment and of its service account.
 	ManagerDeployment = "storage-client-manager"
-	// ManagerLease is the Lease in the manager's namespace that tells which of its Pods leads.
+	// ManagerLease is the Lease in the manager's namespace that says which of its Pods leads.
 	ManagerLease = "storage-client-manager"
 	// BudgetConfigMap holds one claim for each node that we disrupt, in the manager's namespace.
 	BudgetConfigMap = "storage-client-rollout"
 
 	// ManagedLabel is "true" on every Node that the agent runs on.
 	ManagedLabel = "tuning.storageclient.dev/managed"
-	// PausedAnnotation set to "true" on a profile, a Node or the manager's namespace begins nothing new there.
+	// PausedAnnotation set to "true" on a profile, a Node or the manager's namespace keeps anything new from starting there.
 	PausedAnnotation = "tuning.storageclient.dev/paused"
-	// IgnoreAnnotation set to "true" leaves a Node, a PersistentVolume or a claim alone.
+	// IgnoreAnnotation set to "true" keeps the operator from changing a Node, a PersistentVolume or what a PersistentVolumeClaim is bound to.
 	IgnoreAnnotation = "tuning.storageclient.dev/ignore"
-	// NeverDisruptAnnotation set to "true" on a Node keeps it from being cordoned, drained or rebooted. Live settings still apply.
+	// NeverDisruptAnnotation set to "true" on a Node keeps it from being cordoned, drained or rebooted. Live settings are still applied.
 	NeverDisruptAnnotation = "tuning.storageclient.dev/never-disrupt"
 	// DisruptionAnnotation marks a cordon as ours. It is written and removed in the same patch as spec.unschedulable.
 	DisruptionAnnotation = "tuning.storageclient.dev/disruption"
-	// DisruptionGuardsAnnotation on a Node lists the annotations and labels that we set on it for a disruption, because they
-	// were not there before: JSON lists "annotations" and "labels". It comes and goes in the same patch as they do.
+	// DisruptionGuardsAnnotation on a Node lists the annotations and labels that we set on it for a disruption because they were
+	// missing: JSON lists "annotations" and "labels". It is set and removed in the same patch as they are.
 	DisruptionGuardsAnnotation = "tuning.storageclient.dev/disruption-guards"
 	// ApprovedPlanAnnotation on a profile approves the plan whose hash it holds.
 	ApprovedPlanAnnotation = "tuning.storageclient.dev/approved-plan"
-	// ServerLimitsAnnotation on a profile names what one server takes, e.g. "connections=3000,requests=10000"; advice compares
-	// it with what the profile's nodes may bring.
+	// ServerLimitsAnnotation on a profile gives the limits of one server, e.g. "connections=3000,requests=10000"; advice compares
+	// them with the load that the profile's nodes may cause.
 	ServerLimitsAnnotation = "tuning.storageclient.dev/server-limits"
 	// ServerChunkAnnotation on a profile is the size in KiB of the chunks that its servers read ahead; advice compares it
 	// with rsize and read-ahead.
@@ -48,13 +48,13 @@ const (
 	AppliedMountOptionsAnnotation = "tuning.storageclient.dev/applied-mount-options"
 	// ProfilesAnnotation names the profiles whose options a PersistentVolume carries, separated by commas.
 	ProfilesAnnotation = "tuning.storageclient.dev/profiles"
-	// MountOptionsStepAnnotation on a PersistentVolume tells in which step its list was written: JSON with since (when the step
-	// began), rules (the hash of each profile's volume rules) and unprovable (only the soak ends the step).
+	// MountOptionsStepAnnotation is the batch mark of a PersistentVolume: JSON with since (when its batch was written), rules (the
+	// hash of each profile's volume rules) and unprovable (no mount can give evidence, only the soak ends the batch).
 	MountOptionsStepAnnotation = "tuning.storageclient.dev/mount-options-step"
-	// FailedMountOptionsAnnotation stands on a PersistentVolume whose list was taken back because a pod could not mount it: JSON
-	// with rules, driver, options and the event's message. No further volume gets options of these rules while it stands.
+	// FailedMountOptionsAnnotation is set on a PersistentVolume whose options were restored because a pod could not mount it: JSON
+	// with rules, driver, options and the event's message. While it is set, no other volume gets options of these rules.
 	FailedMountOptionsAnnotation = "tuning.storageclient.dev/failed-mount-options"
-	// Finalizer on a profile stands until every reachable node and volume has been put back.
+	// Finalizer stays on a profile until every reachable node and volume is restored.
 	Finalizer = "tuning.storageclient.dev/restore"
 
 	// TunedNodeCondition is the type of the condition that the manager keeps on each managed Node.
@@ -71,5 +71,5 @@ const (
 	FromNconnect = "FromNconnect"
 )
 
-// True is the value of an annotation or label of ours that is set.
+// True is the value of our annotations and labels that are on.
 const True = "true"

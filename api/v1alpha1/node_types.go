@@ -9,11 +9,11 @@ import (
 type SettingEffect string
 
 const (
-	// EffectLive takes effect at once.
+	// EffectLive takes effect immediately.
 	EffectLive SettingEffect = "Live"
 	// EffectNextMount takes effect at the next mount.
 	EffectNextMount SettingEffect = "NextMount"
-	// EffectNewTransport takes effect for a server once every mount of it has left the node.
+	// EffectNewTransport takes effect on the connections to a server once no mount of it is left on the node.
 	EffectNewTransport SettingEffect = "NewTransport"
 	// EffectReboot takes effect at the next boot.
 	EffectReboot SettingEffect = "Reboot"
@@ -21,20 +21,20 @@ const (
 	EffectAction SettingEffect = "Action"
 )
 
-// SettingState says how a setting stands on the node.
+// SettingState says whether a setting is in force on the node.
 // +kubebuilder:validation:Enum=InSync;Pending;Drifted;Shadowed;Clamped;Unsupported;Failed
 type SettingState string
 
 const (
-	// SettingInSync means that what is in force is what was asked for.
+	// SettingInSync means that the value in force is the value wanted.
 	SettingInSync SettingState = "InSync"
-	// SettingPending means that the setting waits for its moment: a mount, a transport or a boot.
+	// SettingPending means that the setting takes effect later: at the next mount, new connection or boot.
 	SettingPending SettingState = "Pending"
 	// SettingDrifted means that something else changed the value.
 	SettingDrifted SettingState = "Drifted"
-	// SettingShadowed means that another file would win at the next boot.
+	// SettingShadowed means that another file would override the value at the next boot.
 	SettingShadowed SettingState = "Shadowed"
-	// SettingClamped means that the kernel would grant less than was asked for; it is never staged.
+	// SettingClamped means that the kernel would grant less than the value wanted, so it is never staged.
 	SettingClamped SettingState = "Clamped"
 	// SettingUnsupported means that the setting cannot work on this node.
 	SettingUnsupported SettingState = "Unsupported"
@@ -42,20 +42,20 @@ const (
 	SettingFailed SettingState = "Failed"
 )
 
-// MountState says whether a mount carries what its volume declares.
+// MountState says whether a mount has the options that its volume declares.
 // +kubebuilder:validation:Enum=Effective;Stale;Unmanaged
 type MountState string
 
 const (
-	// MountEffective means that the mount has every declared option, as far as kernel and server grant it.
+	// MountEffective means that the mount has every declared option, as far as kernel and server grant them.
 	MountEffective MountState = "Effective"
-	// MountStale means that the mount was made before the options changed, or shares a transport that was.
+	// MountStale means that the mount, or a connection that it shares, was made before the options changed.
 	MountStale MountState = "Stale"
 	// MountUnmanaged means that no profile declares options for the mount.
 	MountUnmanaged MountState = "Unmanaged"
 )
 
-// BootloaderType is how a node's kernel command line is kept.
+// BootloaderType is the boot loader that keeps a node's kernel command line.
 // +kubebuilder:validation:Enum=GrubDebian;GrubBLS;RPMOSTree;Unsupported
 type BootloaderType string
 
@@ -70,14 +70,14 @@ const (
 	BootloaderUnsupported BootloaderType = "Unsupported"
 )
 
-// RebootPhase says how far the agent is with a permit.
+// RebootPhase says what the agent has done with a permit.
 // +kubebuilder:validation:Enum=Refused;Started;Failed
 type RebootPhase string
 
 const (
-	// RebootRefused means that the agent will not use the permit; the message says why. Nothing was rebooted.
+	// RebootRefused means that the agent refused the permit and did not reboot; the message says why.
 	RebootRefused RebootPhase = "Refused"
-	// RebootStarted means that the permit is used up and the reboot has been asked for, or is about to be.
+	// RebootStarted means that the permit is used up and the reboot was requested, or is about to be.
 	RebootStarted RebootPhase = "Started"
 	// RebootFailed means that the permit is used up and the host refused the reboot.
 	RebootFailed RebootPhase = "Failed"
@@ -88,21 +88,21 @@ const (
 type RolloutPhase string
 
 const (
-	// RolloutApplying means that the agent has not reported the declared settings yet.
+	// RolloutApplying means that the agent has not reported the current settings yet.
 	RolloutApplying RolloutPhase = "Applying"
 	// RolloutUpToDate means that the node needs no disruption.
 	RolloutUpToDate RolloutPhase = "UpToDate"
-	// RolloutWaiting means that the node needs a reboot and waits; the reason says for what.
+	// RolloutWaiting means that the node needs a reboot and is waiting; the reason says for what.
 	RolloutWaiting RolloutPhase = "Waiting"
-	// RolloutClaimed means that the node uses up budget and is about to be cordoned.
+	// RolloutClaimed means that the node counts against the budget and is about to be cordoned.
 	RolloutClaimed RolloutPhase = "Claimed"
-	// RolloutDraining means that pods and mounts are leaving the node.
+	// RolloutDraining means that the node is being drained: pods are evicted and their mounts go away.
 	RolloutDraining RolloutPhase = "Draining"
-	// RolloutRebooting means that the agent holds a permit.
+	// RolloutRebooting means that the agent has a permit to reboot the node.
 	RolloutRebooting RolloutPhase = "Rebooting"
-	// RolloutSettling means that the node is back and has to look well for a while.
+	// RolloutSettling means that the node is back and must stay healthy for a while before it is uncordoned.
 	RolloutSettling RolloutPhase = "Settling"
-	// RolloutFailed means that the node failed at this boot hash and is not tried again.
+	// RolloutFailed means that the node failed with these boot settings and is not tried again.
 	RolloutFailed RolloutPhase = "Failed"
 	// RolloutReleasing means that the node is being returned to service.
 	RolloutReleasing RolloutPhase = "Releasing"
@@ -112,14 +112,14 @@ const (
 type NodeSetting struct {
 	// key is the setting's canonical key, "<subject>/<name>": sysctl/net.core.rmem_max, module/sunrpc/tcp_max_slot_table_entries,
 	// kernelArgument/ihash_entries, readAhead/nfs4, tuned/profile, nfsMountDefaults/filer1, filesystem/mnt/disks/*.
-	// "*" and "?" are for mount points only: a glob never reaches a generated file, the mount points that it finds do.
+	// "*" and "?" are for mount points only: generated files never hold a glob, only the mount points that it matches.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:Pattern=`^([A-Za-z0-9_.,:=/@+-]+|filesystem/[A-Za-z0-9_.,:=/@+*?-]+)$`
 	Key string `json:"key"`
 
-	// value is what the setting is to be. Empty for a kernel argument without a value.
+	// value is the value wanted. Empty for a kernel argument without a value.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_.,:=/@+ -]*$`
@@ -131,32 +131,32 @@ type NodeSetting struct {
 	// +kubebuilder:validation:MaxLength=253
 	Profile string `json:"profile"`
 
-	// onRemoval says what happens when the setting goes: Restore or Retain.
+	// onRemoval says what happens when the setting is removed: Restore or Retain.
 	// +required
 	OnRemoval DeletionPolicy `json:"onRemoval"`
 }
 
 // RebootPermit is the right to reboot once.
 type RebootPermit struct {
-	// id is the permit's own name; an agent uses it once.
+	// id identifies the permit; an agent uses it once.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9-]+$`
 	ID string `json:"id"`
 
-	// bootHash is the boot hash that the permit was given for.
+	// bootHash is the hash of the boot settings that the permit is for.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	BootHash string `json:"bootHash,omitempty"`
 
-	// bootID is the boot that the permit ends.
+	// bootID is the boot that the permit may end; it is void after any other reboot.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	BootID string `json:"bootID"`
 
-	// ignorePodUIDs are pods that a drain leaves on the node, DaemonSet and static ones; their mounts do not hold the reboot back.
+	// ignorePodUIDs are the DaemonSet and static pods that a drain leaves on the node; their mounts do not hold the reboot back.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=256
@@ -164,17 +164,16 @@ type RebootPermit struct {
 	IgnorePodUIDs []string `json:"ignorePodUIDs,omitempty"`
 }
 
-// NodeVolume is a PersistentVolume of a profile's volume rules that the node has mounted: what its mounts are to show.
+// NodeVolume is a PersistentVolume that the node has mounted and that a profile's volume rules select.
 type NodeVolume struct {
-	// name is the PersistentVolume's.
+	// name is the name of the PersistentVolume.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`
 	Name string `json:"name"`
 
-	// mountOptions are the options that profiles declare and the volume carries. The agent compares mounts with them; it
-	// never mounts with them and writes them nowhere.
+	// mountOptions are the options that profiles declare and the volume has. The agent only compares mounts with them.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
@@ -183,15 +182,15 @@ type NodeVolume struct {
 	// +kubebuilder:validation:items:Pattern=`^[^,[:space:]]+$`
 	MountOptions []string `json:"mountOptions,omitempty"`
 
-	// readAheadKiB is the read-ahead window that the volume's mounts are to have, in KiB: 4 to 1048576. It wins over the
-	// setting readAhead of the mounts' type.
+	// readAheadKiB is the read-ahead window wanted for the volume's mounts, in KiB: 4 to 1048576. It overrides the
+	// setting readAhead of the file system type.
 	// +optional
 	// +kubebuilder:validation:Minimum=4
 	// +kubebuilder:validation:Maximum=1048576
 	ReadAheadKiB *int32 `json:"readAheadKiB,omitempty"`
 }
 
-// StorageClientNodeSpec is what a node's agent is to do. The manager alone writes it.
+// StorageClientNodeSpec is what the node's agent has to do. Only the manager writes it.
 type StorageClientNodeSpec struct {
 	// settings are the merged settings of the node's profiles.
 	// +optional
@@ -200,18 +199,18 @@ type StorageClientNodeSpec struct {
 	// +kubebuilder:validation:MaxItems=256
 	Settings []NodeSetting `json:"settings,omitempty"`
 
-	// hash covers the canonical keys and values of settings.
+	// hash is the hash of the keys and values of settings.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Hash string `json:"hash,omitempty"`
 
-	// bootHash covers those of the settings that take effect at boot.
+	// bootHash is the hash of those settings that take effect at boot.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	BootHash string `json:"bootHash,omitempty"`
 
-	// volumes are the volumes of profiles that the node has mounted. No hash covers them, and nothing waits for them: they
-	// are written while the rollout does not hold the node, and the agent has seen what was written before.
+	// volumes are the profiles' volumes that the node has mounted. No hash covers them and nothing waits for them: they are
+	// updated while the node is not being disrupted, once the agent has seen the previous update.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -222,47 +221,47 @@ type StorageClientNodeSpec struct {
 	// +optional
 	RebootPermit *RebootPermit `json:"rebootPermit,omitempty"`
 
-	// release asks the agent to restore what its journal holds, and to report so.
+	// release tells the agent to restore everything in its journal and to report when it is done.
 	// +optional
 	Release bool `json:"release,omitempty"`
 }
 
-// Bootloader is how the node's kernel command line is kept.
+// Bootloader is the boot loader that keeps the node's kernel command line.
 type Bootloader struct {
 	// type is GrubDebian, GrubBLS, RPMOSTree or Unsupported.
 	// +required
 	Type BootloaderType `json:"type"`
 
-	// proven is false for a boot loader that has never been rebooted in this project's own tests: arguments are staged only.
+	// proven is false for a boot loader that this project's own tests have never rebooted: arguments are staged only.
 	// +optional
 	Proven bool `json:"proven"`
 
-	// message says what was found, and what to use instead where it is not supported.
+	// message says what was found and, if it is not supported, what to use instead.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
 }
 
-// Drift is what something else has done to a setting that the agent set again.
+// Drift counts changes by something else that the agent has corrected.
 type Drift struct {
-	// count is how often the agent found the setting changed and set it again. It goes on counting when the agent or the
-	// node starts anew, and begins again when the setting is declared anew. One that is left alone, after 5 times within an
-	// hour, counts no further.
+	// count is how often the agent found the setting changed and set it again. It survives restarts of agent and node, and
+	// starts over when the setting is declared again. After 5 times within an hour the agent leaves the setting alone and
+	// stops counting.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	Count int32 `json:"count"`
 
-	// lastTime is when that was last.
+	// lastTime is when that last happened.
 	// +required
 	LastTime metav1.Time `json:"lastTime"`
 
-	// lastObserved is what was found then: the value, or what was wrong with the files that keep it.
+	// lastObserved is what the agent found then: the value, or what was wrong with the files that keep it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	LastObserved string `json:"lastObserved,omitempty"`
 }
 
-// SettingStatus is how one setting stands on the node.
+// SettingStatus is the state of one setting on the node.
 type SettingStatus struct {
 	// key is the setting's canonical key.
 	// +required
@@ -270,17 +269,17 @@ type SettingStatus struct {
 	// +kubebuilder:validation:MaxLength=256
 	Key string `json:"key"`
 
-	// desired is the value asked for. Empty for a setting that is being put back and has no original value.
+	// desired is the value wanted. Empty for a setting that is being restored and had no value originally.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Desired string `json:"desired,omitempty"`
 
-	// observed is what is in force, not what was written.
+	// observed is the value in force, which may differ from what was written.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Observed string `json:"observed,omitempty"`
 
-	// original is the first value that the journal holds.
+	// original is the value from before the operator first changed it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Original string `json:"original,omitempty"`
@@ -293,12 +292,12 @@ type SettingStatus struct {
 	// +required
 	State SettingState `json:"state"`
 
-	// message says why, where the state is not InSync.
+	// message says why the state is not InSync.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
 
-	// drift tells of changes by something else that the agent has undone. Absent where there were none.
+	// drift counts changes by something else that the agent has corrected. Absent if there were none.
 	// +optional
 	Drift *Drift `json:"drift,omitempty"`
 }
@@ -311,7 +310,7 @@ type MountStatus struct {
 	// +kubebuilder:validation:MaxLength=1024
 	MountPoint string `json:"mountPoint"`
 
-	// volume is the PersistentVolume, where the mount belongs to one.
+	// volume is the PersistentVolume that the mount belongs to, if any.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Volume string `json:"volume,omitempty"`
@@ -340,12 +339,12 @@ type MountStatus struct {
 	// +kubebuilder:validation:items:MaxLength=256
 	Options []string `json:"options,omitempty"`
 
-	// connections are the transports (xprt) that are open to the server for this mount.
+	// connections is the number of open connections (transports) to the server that this mount uses.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Connections int32 `json:"connections,omitempty"`
 
-	// slotLimit is the most requests in flight a transport, as the kernel has it.
+	// slotLimit is the kernel's limit of requests in flight per connection.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	SlotLimit int32 `json:"slotLimit,omitempty"`
@@ -355,13 +354,13 @@ type MountStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	ReadAheadKiB int32 `json:"readAheadKiB,omitempty"`
 
-	// state is Effective, Stale or Unmanaged, by what spec.volumes wants. A volume that is new on the node is Unmanaged
-	// until the manager has named it there.
+	// state is Effective, Stale or Unmanaged, compared with spec.volumes. A volume that is new on the node is Unmanaged
+	// until the manager has added it there.
 	// +optional
 	State MountState `json:"state,omitempty"`
 
-	// message says why, where the state is Stale: option, value in force and value wanted and, where another mount of the
-	// server holds its connections, which one and the pods that must go first. Otherwise it says what cannot be had here.
+	// message says why the mount is Stale: the option, the value in force and the value wanted; and, if another mount of the
+	// server keeps the connections open, which one and the pods to restart first. Otherwise it says what cannot be granted here.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
@@ -375,7 +374,7 @@ type BusyMount struct {
 	// +kubebuilder:validation:MaxLength=1024
 	MountPoint string `json:"mountPoint"`
 
-	// podUID is the pod that it belongs to; empty for a global mount, which counts until it is unstaged.
+	// podUID is the pod that the mount belongs to; empty for a driver's global mount, which counts until it is unstaged.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	PodUID string `json:"podUID,omitempty"`
@@ -391,9 +390,9 @@ type BusyMount struct {
 	FSType string `json:"fsType,omitempty"`
 }
 
-// RebootStatus is how far the agent is with a permit.
+// RebootStatus is what the agent has done with a permit.
 type RebootStatus struct {
-	// permitID is the permit that this speaks of.
+	// permitID is the id of the permit.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
@@ -409,18 +408,18 @@ type RebootStatus struct {
 	Message string `json:"message,omitempty"`
 }
 
-// RolloutStatus is where the node stands in the rollout. The manager alone writes it.
+// RolloutStatus is the node's state in the rollout. Only the manager writes it.
 type RolloutStatus struct {
 	// phase is Applying, UpToDate, Waiting, Claimed, Draining, Rebooting, Settling, Failed or Releasing.
 	// +optional
 	Phase RolloutPhase `json:"phase,omitempty"`
 
-	// reason is a single word for why.
+	// reason is why the node is in this phase, as a single word.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Reason string `json:"reason,omitempty"`
 
-	// message says what the node waits for.
+	// message says what the node is waiting for.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
@@ -434,25 +433,25 @@ type RolloutStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	Attempts int32 `json:"attempts,omitempty"`
 
-	// bootHash is the boot hash that attempts and a failure speak of.
+	// bootHash is the hash of the boot settings that attempts and a failure refer to.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	BootHash string `json:"bootHash,omitempty"`
 }
 
-// StorageClientNodeStatus is what the node's agent observes; rollout is the manager's.
+// StorageClientNodeStatus is what the node's agent observes; the manager writes rollout.
 type StorageClientNodeStatus struct {
-	// observedGeneration is the generation of spec that this status speaks of.
+	// observedGeneration is the generation of spec that this status describes.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// hash is the hash of the settings that have been applied, or staged where they take effect later.
+	// hash is the hash of the settings that were applied, or staged if they take effect later.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Hash string `json:"hash,omitempty"`
 
-	// bootID is the boot that this status speaks of. The status is valid only while it equals the Node's.
+	// bootID is the boot that this status describes. The status is valid only while it equals the Node's boot ID.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	BootID string `json:"bootID,omitempty"`
@@ -462,11 +461,11 @@ type StorageClientNodeStatus struct {
 	// +kubebuilder:validation:MaxLength=128
 	KernelVersion string `json:"kernelVersion,omitempty"`
 
-	// bootloader is how the node's kernel command line is kept.
+	// bootloader is the boot loader that keeps the node's kernel command line.
 	// +optional
 	Bootloader *Bootloader `json:"bootloader,omitempty"`
 
-	// settings is how each setting stands; a setting that is being put back is listed until it is back.
+	// settings is the state of each setting. A setting that is being restored is listed until that is done.
 	// +optional
 	// +listType=map
 	// +listMapKey=key
@@ -480,23 +479,23 @@ type StorageClientNodeStatus struct {
 	// +kubebuilder:validation:MaxItems=128
 	Mounts []MountStatus `json:"mounts,omitempty"`
 
-	// mountsOmitted is how many mounts did not fit.
+	// mountsOmitted is how many mounts did not fit into mounts.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	MountsOmitted int32 `json:"mountsOmitted,omitempty"`
 
-	// rebootRequired is true when settings wait for a boot.
+	// rebootRequired is true when settings take effect at the next boot.
 	// +optional
 	RebootRequired bool `json:"rebootRequired"`
 
-	// rebootRequiredBy are the keys of those settings. A key that is not among spec.settings waits for its removal to take effect.
+	// rebootRequiredBy are the keys of those settings. A key that is not in spec.settings is one whose removal takes effect then.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=256
 	RebootRequiredBy []string `json:"rebootRequiredBy,omitempty"`
 
-	// busyMounts are workloads' mounts under the kubelet's directory, which hold a reboot back.
+	// busyMounts are workloads' mounts under the kubelet's directory; they hold a reboot back.
 	// +optional
 	// +listType=map
 	// +listMapKey=mountPoint
@@ -508,16 +507,16 @@ type StorageClientNodeStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	BusyMountsOmitted int32 `json:"busyMountsOmitted,omitempty"`
 
-	// reboot is how far the agent is with a permit.
+	// reboot is what the agent has done with a permit.
 	// +optional
 	Reboot *RebootStatus `json:"reboot,omitempty"`
 
-	// restored is true once spec.release has been carried out and read back: nothing of ours is left on the host, but for
-	// boot arguments that are gone from the menu and still in force until the next boot.
+	// restored is true once spec.release is done and read back: nothing of ours is left on the host except boot arguments
+	// that are removed from the boot configuration and stay active until the next reboot.
 	// +optional
 	Restored bool `json:"restored,omitempty"`
 
-	// rollout is where the node stands in the rollout. The manager alone writes it.
+	// rollout is the node's state in the rollout. Only the manager writes it.
 	// +optional
 	Rollout *RolloutStatus `json:"rollout,omitempty"`
 }
@@ -540,7 +539,7 @@ type StorageClientNode struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is what the node's agent is to do.
+	// spec is what the node's agent has to do.
 	// +optional
 	Spec StorageClientNodeSpec `json:"spec,omitzero"`
 

@@ -16,18 +16,18 @@ const (
 	ModePlan Mode = "Plan"
 )
 
-// DeletionPolicy says what happens to nodes and volumes when the profile, or the match, goes.
+// DeletionPolicy says what happens to nodes and volumes when the profile is deleted or no longer matches them.
 // +kubebuilder:validation:Enum=Restore;Retain
 type DeletionPolicy string
 
 const (
-	// DeletionRestore puts the first original values back. It is the default.
+	// DeletionRestore restores the original values. It is the default.
 	DeletionRestore DeletionPolicy = "Restore"
 	// DeletionRetain leaves nodes and volumes as they are.
 	DeletionRetain DeletionPolicy = "Retain"
 )
 
-// UnsupportedPolicy says what settings that cannot work on a node do to the profile's Ready condition.
+// UnsupportedPolicy says how settings that cannot work on a node affect the profile's Ready condition.
 // +kubebuilder:validation:Enum=Report;Fail
 type UnsupportedPolicy string
 
@@ -38,7 +38,7 @@ const (
 	UnsupportedFail UnsupportedPolicy = "Fail"
 )
 
-// ConflictPolicy says who wins when a volume carries another value of an option.
+// ConflictPolicy says which value wins when a volume already has a different value of an option.
 // +kubebuilder:validation:Enum=KeepVolume;UseProfileOverClass;UseProfile
 type ConflictPolicy string
 
@@ -51,14 +51,14 @@ const (
 	ConflictUseProfile ConflictPolicy = "UseProfile"
 )
 
-// GitOpsPolicy says what happens to volumes whose mount options somebody declares in Git.
+// GitOpsPolicy says what happens to volumes whose mount options are managed in Git.
 // +kubebuilder:validation:Enum=ReportOnly;Patch
 type GitOpsPolicy string
 
 const (
 	// GitOpsReportOnly reports the difference and writes nothing. It is the default.
 	GitOpsReportOnly GitOpsPolicy = "ReportOnly"
-	// GitOpsPatch writes the volume all the same.
+	// GitOpsPatch changes the volume anyway.
 	GitOpsPatch GitOpsPolicy = "Patch"
 )
 
@@ -75,25 +75,25 @@ const (
 	ProtocolBlock VolumeProtocol = "Block"
 )
 
-// NodeFailurePolicy says what becomes of a node that failed.
+// NodeFailurePolicy says what happens to a node that failed.
 // +kubebuilder:validation:Enum=KeepCordoned;Uncordon
 type NodeFailurePolicy string
 
 const (
-	// FailureKeepCordoned keeps a failed node cordoned until somebody looks. It is the default.
+	// FailureKeepCordoned keeps a failed node cordoned until a person uncordons it. It is the default.
 	FailureKeepCordoned NodeFailurePolicy = "KeepCordoned"
-	// FailureUncordon returns a failed node to service once it is Ready; it still uses up budget.
+	// FailureUncordon returns a failed node to service once it is Ready; it still counts against the budget.
 	FailureUncordon NodeFailurePolicy = "Uncordon"
 )
 
-// DrainTimeoutPolicy says what happens when a drain does not end in time.
+// DrainTimeoutPolicy says what happens when a drain times out.
 // +kubebuilder:validation:Enum=Release;Wait
 type DrainTimeoutPolicy string
 
 const (
 	// DrainRelease uncordons the node and tries again later. It is the default.
 	DrainRelease DrainTimeoutPolicy = "Release"
-	// DrainWait keeps the node cordoned and waits on.
+	// DrainWait keeps the node cordoned and keeps waiting.
 	DrainWait DrainTimeoutPolicy = "Wait"
 )
 
@@ -106,7 +106,7 @@ const (
 	RebootAutomatic RebootPolicy = "Automatic"
 	// RebootOnApproval waits until status.plan.hash has been approved. It is the default.
 	RebootOnApproval RebootPolicy = "OnApproval"
-	// RebootNever stages boot settings and reports that a reboot is due.
+	// RebootNever stages boot settings and reports the pending reboot.
 	RebootNever RebootPolicy = "Never"
 )
 
@@ -131,69 +131,70 @@ type SettingText string
 // StorageClientProfileSpec declares storage-client settings for the nodes of a pool and for PersistentVolumes.
 // Defaults are resolved in code and shown by "kubectl storageclient plan"; they are not written into the object.
 type StorageClientProfileSpec struct {
-	// nodeSelector selects the Linux nodes that the profile is for. An empty selector selects all of them.
-	// Control-plane nodes are left out unless includeControlPlane is set.
+	// nodeSelector selects the Linux nodes that the profile applies to. An empty selector selects all of them.
+	// Control-plane nodes are excluded unless includeControlPlane is true.
 	// +required
 	NodeSelector metav1.LabelSelector `json:"nodeSelector"`
 
-	// includeControlPlane lets nodeSelector match control-plane nodes too. Default false.
+	// includeControlPlane lets nodeSelector match control-plane nodes as well. Default false.
 	// +optional
 	IncludeControlPlane bool `json:"includeControlPlane,omitempty"`
 
-	// priority decides, key by key, between profiles of one node or volume: the higher one wins. Where equal
-	// priorities disagree, what is in force for that key stays and Conflict is reported. Default 0.
+	// priority decides, setting by setting, between profiles that match the same node or volume: the higher one wins. If
+	// profiles of equal priority disagree, the value in force stays and the condition Conflict is True. Default 0.
 	// +optional
 	// +kubebuilder:validation:Minimum=-1000000
 	// +kubebuilder:validation:Maximum=1000000
 	Priority int32 `json:"priority,omitempty"`
 
-	// mode says whether the profile acts: Enforce (default), or Plan, which computes and reports everything and touches nothing.
+	// mode is Enforce (default), which applies the profile, or Plan, which reports what would happen and changes nothing.
 	// +optional
 	Mode Mode `json:"mode,omitempty"`
 
-	// paused keeps the profile from beginning anything new. Default false.
+	// paused keeps the profile from starting anything new; nodes already being disrupted finish. Default false.
 	// +optional
 	Paused bool `json:"paused,omitempty"`
 
-	// deletionPolicy says what happens to nodes and volumes when the profile, or the match, goes: Restore (default) or Retain.
+	// deletionPolicy says what happens to nodes and volumes when the profile is deleted or no longer matches them: Restore
+	// (default) restores the original values, Retain leaves the values in place.
 	// +optional
 	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
 
-	// onUnsupported says what settings that cannot work on a node do to Ready: Report (default) or Fail.
+	// onUnsupported says how settings that cannot work on a node affect Ready: Report (default) keeps it True with reason
+	// ReadyWithExceptions, Fail makes it False.
 	// +optional
 	OnUnsupported UnsupportedPolicy `json:"onUnsupported,omitempty"`
 
-	// node holds what is set on each node.
+	// node holds the settings of each node.
 	// +optional
 	Node *NodeTuning `json:"node,omitempty"`
 
-	// volumes are rules for the mount options of PersistentVolumes. PersistentVolumes belong to the cluster:
-	// these rules are not scoped by nodeSelector.
+	// volumes are rules for the mount options of PersistentVolumes. They apply cluster-wide: nodeSelector does not limit them.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=32
 	Volumes []VolumeRule `json:"volumes,omitempty"`
 
-	// rollout says how changes reach nodes and volumes.
+	// rollout controls how changes are rolled out to nodes and volumes.
 	// +optional
 	Rollout Rollout `json:"rollout,omitzero"`
 }
 
-// NodeTuning holds what is set on each node.
+// NodeTuning holds the settings of each node.
 type NodeTuning struct {
-	// sysctls maps kernel parameters, as dotted names, to their values. Inside an interface name a dot is written "/".
-	// Applied live and kept across boots in /etc/sysctl.d.
+	// sysctls maps kernel parameters, as dotted names, to their values. Inside an interface name, write "/" for a dot.
+	// They are applied live and kept across boots in /etc/sysctl.d.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=256
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 128 && k.matches('^[a-z][a-z0-9_-]*([.][A-Za-z0-9_-]+)+$|^net[.](ipv4|ipv6|mpls)[.](conf|neigh)[.][A-Za-z0-9_@:+-]+(/[A-Za-z0-9_@:+-]+)*[.][a-z0-9_]+$'))",message="a sysctl key is a dotted name of at most 128 characters, e.g. net.core.rmem_max; '/' stands only for a dot inside an interface name"
 	Sysctls map[string]SettingText `json:"sysctls,omitempty"`
 
-	// sunrpc sets the slot table limits of the Sun RPC client.
+	// sunrpc sets the slot table limits of the Sun RPC client (NFSv3 and NFSv4.0).
 	// +optional
 	Sunrpc *Sunrpc `json:"sunrpc,omitempty"`
 
-	// kernelModules sets parameters of kernel modules, in modprobe.d, and live where the parameter is writable.
+	// kernelModules sets parameters of kernel modules in /etc/modprobe.d, and live where the parameter is writable.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -207,24 +208,24 @@ type NodeTuning struct {
 	// +kubebuilder:validation:MaxItems=32
 	KernelArguments []KernelArgument `json:"kernelArguments,omitempty"`
 
-	// readAhead sets the read-ahead of all mounts of some file system types on the node.
-	// volumes[].readAheadKiB is narrower and wins.
+	// readAhead sets the read-ahead of all of the node's mounts by file system type.
+	// volumes[].readAheadKiB is more specific and wins.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	ReadAhead []ReadAhead `json:"readAhead,omitempty"`
 
-	// tuned selects the node's tuned profile, where tuned is installed.
+	// tuned selects the node's tuned profile, if tuned is installed.
 	// +optional
 	Tuned *Tuned `json:"tuned,omitempty"`
 
-	// nfsMountDefaults are options for NFS mounts that the host makes, in a drop-in under /etc/nfsmount.conf.d.
+	// nfsMountDefaults are options for NFS mounts that the host itself makes. They are kept in a file under /etc/nfsmount.conf.d.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	NFSMountDefaults []NFSMountDefaults `json:"nfsMountDefaults,omitempty"`
 
-	// filesystems sets mount options of host file systems other than the root.
+	// filesystems sets mount options of host file systems other than the root file system.
 	// +optional
 	// +listType=map
 	// +listMapKey=mountPoint
@@ -232,17 +233,17 @@ type NodeTuning struct {
 	Filesystems []Filesystem `json:"filesystems,omitempty"`
 }
 
-// Sunrpc sets the slot table limits of the Sun RPC client, in requests in flight a connection.
-// They act on NFSv3 and NFSv4.0 only; NFSv4.1 and 4.2 go by nfs.max_session_slots.
+// Sunrpc sets the slot table limits of the Sun RPC client, in requests in flight per connection.
+// They affect NFSv3 and NFSv4.0 only; NFSv4.1 and 4.2 use nfs.max_session_slots.
 type Sunrpc struct {
-	// tcpSlotTableEntries is sunrpc.tcp_slot_table_entries, the slots that a connection starts with: 2 to 65536, kernel default 2.
+	// tcpSlotTableEntries is sunrpc.tcp_slot_table_entries, the number of slots that a connection starts with: 2 to 65536. Kernel default 2.
 	// +optional
 	// +kubebuilder:validation:Minimum=2
 	// +kubebuilder:validation:Maximum=65536
 	TCPSlotTableEntries *int32 `json:"tcpSlotTableEntries,omitempty"`
 
-	// tcpMaxSlotTableEntries is sunrpc.tcp_max_slot_table_entries, the most slots that a connection grows to: 2 to
-	// 65536, kernel default 65536; or FromNconnect, which derives it from the largest nconnect that the node's profiles declare.
+	// tcpMaxSlotTableEntries is sunrpc.tcp_max_slot_table_entries, the number of slots that a connection can grow to: 2 to
+	// 65536, or FromNconnect, which derives it from the largest nconnect that the node's profiles declare. Kernel default 65536.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=16
@@ -298,7 +299,7 @@ type Tuned struct {
 
 // NFSMountDefaults are options for NFS mounts that the host makes.
 type NFSMountDefaults struct {
-	// server limits the options to mounts of one server. Left out, they hold for all.
+	// server limits the options to mounts of one server. Default: all servers.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_.:-]+$`
@@ -314,20 +315,20 @@ type NFSMountDefaults struct {
 
 // Filesystem sets mount options of host file systems.
 type Filesystem struct {
-	// mountPoint is an absolute path other than "/"; a glob is allowed.
+	// mountPoint is an absolute path other than "/". Globs are allowed.
 	// +required
 	// +kubebuilder:validation:MinLength=2
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:Pattern=`^/[^\s]+$`
 	MountPoint string `json:"mountPoint"`
 
-	// fsType limits the entry to file systems of this type, e.g. xfs.
+	// fsType limits the entry to file systems of this type, e.g. xfs. Default: any type.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^[a-z0-9_]+$`
 	FSType string `json:"fsType,omitempty"`
 
-	// mountOptions are the options that the file system is to be mounted with.
+	// mountOptions are the options to mount the file system with.
 	// +required
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
@@ -337,51 +338,53 @@ type Filesystem struct {
 
 // VolumeRule sets mount options of the PersistentVolumes that it selects.
 type VolumeRule struct {
-	// name tells the profile's rules apart.
+	// name identifies the rule within the profile.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`
 	Name string `json:"name"`
 
-	// selector selects PersistentVolumes.
+	// selector selects the PersistentVolumes that the rule applies to.
 	// +required
 	Selector VolumeSelector `json:"selector"`
 
-	// mountOptions are merged into the volumes' own, e.g. [actimeo=30, nconnect=4, nocto].
+	// mountOptions are merged into the volumes' own options, e.g. [actimeo=30, nconnect=4, nocto].
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=32
 	MountOptions []MountOption `json:"mountOptions,omitempty"`
 
-	// readAheadKiB is the read-ahead window of the volumes' mounts in KiB: 4 to 1048576. It wins over node.readAhead. The
-	// node's agent sets it, within seconds of a mount, on NFS and XFS; for SMB declare the mount option rasize instead.
+	// readAheadKiB is the read-ahead window of the volumes' mounts in KiB: 4 to 1048576. It overrides node.readAhead. The
+	// node's agent sets it within seconds of a mount, on NFS and XFS. For SMB, use the mount option rasize instead.
 	// +optional
 	// +kubebuilder:validation:Minimum=4
 	// +kubebuilder:validation:Maximum=1048576
 	ReadAheadKiB *int32 `json:"readAheadKiB,omitempty"`
 
-	// onConflict says who wins when a volume carries another value of an option: KeepVolume (default),
-	// UseProfileOverClass or UseProfile.
+	// onConflict says which value wins when a volume already has a different value of an option: KeepVolume (default) keeps
+	// the volume's, UseProfileOverClass replaces a value that only comes from the StorageClass, UseProfile always replaces it.
 	// +optional
 	OnConflict ConflictPolicy `json:"onConflict,omitempty"`
 
-	// gitOpsOwned says what happens to volumes whose mount options somebody declares in Git: ReportOnly (default) or Patch.
+	// gitOpsOwned says what happens to volumes whose mount options are managed in Git: ReportOnly (default) reports the
+	// difference, Patch changes the volume anyway.
 	// +optional
 	GitOpsOwned GitOpsPolicy `json:"gitOpsOwned,omitempty"`
 }
 
-// VolumeSelector selects PersistentVolumes. All given terms must hold; at least one is required.
+// VolumeSelector selects PersistentVolumes. A volume must match all given terms; at least one is required.
 // +kubebuilder:validation:XValidation:rule="(has(self.storageClassNames) && size(self.storageClassNames) > 0) || (has(self.drivers) && size(self.drivers) > 0) || (has(self.protocols) && size(self.protocols) > 0) || (has(self.fsTypes) && size(self.fsTypes) > 0) || (has(self.servers) && size(self.servers) > 0) || (has(self.accessModes) && size(self.accessModes) > 0) || (has(self.claimNamespaces) && size(self.claimNamespaces) > 0) || (has(self.volumeSelector) && ((has(self.volumeSelector.matchLabels) && size(self.volumeSelector.matchLabels) > 0) || (has(self.volumeSelector.matchExpressions) && size(self.volumeSelector.matchExpressions) > 0))) || (has(self.claimSelector) && ((has(self.claimSelector.matchLabels) && size(self.claimSelector.matchLabels) > 0) || (has(self.claimSelector.matchExpressions) && size(self.claimSelector.matchExpressions) > 0)))",message="a volume selector needs at least one non-empty term"
 type VolumeSelector struct {
-	// storageClassNames are names of StorageClasses.
+	// storageClassNames select volumes of these StorageClasses.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
 	// +kubebuilder:validation:items:MaxLength=253
 	StorageClassNames []string `json:"storageClassNames,omitempty"`
 
-	// drivers are CSI driver names, e.g. nfs.csi.k8s.io; in-tree: kubernetes.io/nfs, kubernetes.io/iscsi, kubernetes.io/local-volume.
+	// drivers select volumes of these CSI drivers, e.g. nfs.csi.k8s.io. In-tree volumes are kubernetes.io/nfs, kubernetes.io/iscsi
+	// and kubernetes.io/local-volume.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
@@ -389,13 +392,13 @@ type VolumeSelector struct {
 	// +kubebuilder:validation:items:MaxLength=253
 	Drivers []string `json:"drivers,omitempty"`
 
-	// protocols are NFS, SMB or Block.
+	// protocols select volumes by how they are mounted: NFS, SMB or Block.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=3
 	Protocols []VolumeProtocol `json:"protocols,omitempty"`
 
-	// fsTypes are file system types of block volumes, e.g. xfs.
+	// fsTypes select block volumes with these file system types, e.g. xfs.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=8
@@ -403,7 +406,7 @@ type VolumeSelector struct {
 	// +kubebuilder:validation:items:MaxLength=32
 	FSTypes []string `json:"fsTypes,omitempty"`
 
-	// servers are host names or addresses as the volume names them.
+	// servers select volumes on these servers: host names or addresses, exactly as the volume gives them.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
@@ -422,11 +425,11 @@ type VolumeSelector struct {
 	// +optional
 	VolumeSelector *metav1.LabelSelector `json:"volumeSelector,omitempty"`
 
-	// claimSelector selects by the labels of the claim that the volume is bound to.
+	// claimSelector selects by the labels of the PersistentVolumeClaim that the volume is bound to.
 	// +optional
 	ClaimSelector *metav1.LabelSelector `json:"claimSelector,omitempty"`
 
-	// claimNamespaces select by the namespace of the claim that the volume is bound to.
+	// claimNamespaces select by the namespace of the PersistentVolumeClaim that the volume is bound to.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
@@ -435,197 +438,206 @@ type VolumeSelector struct {
 	ClaimNamespaces []string `json:"claimNamespaces,omitempty"`
 }
 
-// Rollout says how changes reach nodes and volumes.
+// Rollout controls how changes are rolled out to nodes and volumes.
 type Rollout struct {
-	// maxUnavailable is how many of the profile's nodes may be out of service at a time: at least 1, or 1% to 100%,
-	// rounded down and never under 1. Default 1.
+	// maxUnavailable is how many of the profile's nodes may be out of service at a time: at least 1, or 1% to 100% of
+	// them, rounded down and never under 1. Default 1.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=4
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 : self.matches('^([1-9][0-9]?|100)%$')",message="must be an integer of at least 1 or a percentage from 1% to 100%"
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 
-	// maxConcurrentLive is how many nodes take a live change at a time, after the canary. Default 10%.
+	// maxConcurrentLive is how many nodes take a live change at a time after the canary: at least 1, or 1% to 100% of the
+	// profile's nodes, rounded down and never under 1. Default 10%.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=4
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 : self.matches('^([1-9][0-9]?|100)%$')",message="must be an integer of at least 1 or a percentage from 1% to 100%"
 	MaxConcurrentLive *intstr.IntOrString `json:"maxConcurrentLive,omitempty"`
 
-	// canary names the nodes that take every change first. Default: 1 node and a soak of 60 seconds.
+	// canary chooses the nodes that get every change first. Default: 1 node, with a soak of 60 seconds.
 	// +optional
 	Canary *Canary `json:"canary,omitempty"`
 
-	// failureThreshold stops the rollout after that many failed nodes: at least 1. Default 1.
+	// failureThreshold stops the rollout once this many nodes have failed: 1 to 5000. Default 1.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=5000
 	FailureThreshold *int32 `json:"failureThreshold,omitempty"`
 
-	// settleSeconds is how long a node must look well after its boot before it returns to service: 0 to 86400. Default 30.
+	// settleSeconds is how long a node must stay healthy after reboot before uncordon, in seconds: 0 to 86400. Default 30.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=86400
 	SettleSeconds *int32 `json:"settleSeconds,omitempty"`
 
-	// onNodeFailure says what becomes of a node that failed: KeepCordoned (default) or Uncordon.
+	// onNodeFailure says what happens to a node that failed: KeepCordoned (default), or Uncordon once it is Ready.
 	// +optional
 	OnNodeFailure NodeFailurePolicy `json:"onNodeFailure,omitempty"`
 
-	// ignoreUnavailableAfterSeconds frees the budget that a node holds by being unavailable for longer: 0 to 2592000. Default 0: never.
+	// ignoreUnavailableAfterSeconds is after how long an unavailable node no longer counts against the budget, in seconds: 0 to
+	// 2592000. Default 0: never.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=2592000
 	IgnoreUnavailableAfterSeconds int32 `json:"ignoreUnavailableAfterSeconds,omitempty"`
 
-	// windows are the times in which disruptions may begin. None given: always.
+	// windows are the times when disruptions may begin. Default: any time.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Windows []Window `json:"windows,omitempty"`
 
-	// drain says how pods leave a node before its reboot.
+	// drain controls how a node is drained before its reboot.
 	// +optional
 	Drain Drain `json:"drain,omitzero"`
 
-	// reboot says who may start a reboot, and how long it may take.
+	// reboot says who may start a reboot and how long it may take.
 	// +optional
 	Reboot Reboot `json:"reboot,omitzero"`
 
-	// volumes says how changes of mount options reach PersistentVolumes.
+	// volumes controls how changed mount options are rolled out to PersistentVolumes.
 	// +optional
 	Volumes *VolumeRollout `json:"volumes,omitempty"`
 }
 
-// Canary names the nodes that take every change first.
+// Canary chooses the nodes that get every change first.
 // +kubebuilder:validation:XValidation:rule="!(has(self.nodes) && has(self.nodeSelector))",message="give nodes or nodeSelector, not both"
 type Canary struct {
-	// nodes is how many nodes form the canary: 1 to 5000. Default 1.
+	// nodes is how many nodes form the canary: 1 to 5000. Default 1. Not together with nodeSelector.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=5000
 	Nodes *int32 `json:"nodes,omitempty"`
 
-	// nodeSelector selects the canary among the profile's nodes instead.
+	// nodeSelector selects the canary from the profile's nodes, in place of nodes.
 	// +optional
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
 
-	// soakSeconds is how long the canary must look well before others follow: 0 to 2592000. Default 60.
+	// soakSeconds is how long the canary must stay healthy before other nodes follow, in seconds: 0 to 2592000. Default 60.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=2592000
 	SoakSeconds *int32 `json:"soakSeconds,omitempty"`
 }
 
-// Window is a time in which disruptions may begin.
+// Window is a time span in which disruptions may begin.
 type Window struct {
-	// schedule is the window's beginning in cron form: minute, hour, day of month, month, day of week.
+	// schedule is when the window opens, in cron format: minute, hour, day of month, month, day of week.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
 	Schedule string `json:"schedule"`
 
-	// durationSeconds is the window's length: 1 to 604800.
+	// durationSeconds is how long the window stays open, in seconds: 1 to 604800.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=604800
 	DurationSeconds int32 `json:"durationSeconds"`
 
-	// timeZone is a name of the IANA time zone database, e.g. Europe/Berlin. Default UTC.
+	// timeZone is the schedule's time zone by its IANA name, e.g. Europe/Berlin. Default UTC.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	TimeZone string `json:"timeZone,omitempty"`
 }
 
-// Drain says how pods leave a node before its reboot.
+// Drain controls how a node is drained before its reboot.
 type Drain struct {
-	// timeoutSeconds bounds a drain: 1 to 604800. Default 900.
+	// timeoutSeconds is how long a drain may take, in seconds: 1 to 604800. Default 900.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=604800
 	TimeoutSeconds *int32 `json:"timeoutSeconds,omitempty"`
 
-	// onTimeout says what happens then: Release (default; uncordon, try again later) or Wait.
+	// onTimeout says what happens when the drain times out: Release (default) uncordons the node and tries again later, Wait
+	// keeps it cordoned and keeps waiting.
 	// +optional
 	OnTimeout DrainTimeoutPolicy `json:"onTimeout,omitempty"`
 
-	// gracePeriodSeconds overrides the pods' own grace period: 0 to 86400. Default -1: the pod's own.
+	// gracePeriodSeconds overrides the pods' own termination grace period, in seconds: 0 to 86400. Default -1: each pod's own.
 	// +optional
 	// +kubebuilder:validation:Minimum=-1
 	// +kubebuilder:validation:Maximum=86400
 	GracePeriodSeconds *int32 `json:"gracePeriodSeconds,omitempty"`
 
-	// deleteEmptyDirData evicts pods with emptyDir volumes too; their data is lost. Default false.
+	// deleteEmptyDirData allows pods with emptyDir volumes to be evicted; the data in these volumes is lost. Default false.
 	// +optional
 	DeleteEmptyDirData bool `json:"deleteEmptyDirData,omitempty"`
 
-	// force evicts pods without a controller too; nothing brings them back. Default false.
+	// force allows pods without a controller to be evicted; nothing recreates them. Default false.
 	// +optional
 	Force bool `json:"force,omitempty"`
 
-	// waitForJobs waits for pods of Jobs to end instead of evicting them. Default true.
+	// waitForJobs waits for pods of Jobs to finish instead of evicting them. Default true.
 	// +optional
 	WaitForJobs *bool `json:"waitForJobs,omitempty"`
 
-	// waitForPodSelector selects further pods that are waited for instead of evicted.
+	// waitForPodSelector selects more pods to wait for instead of evicting them.
 	// +optional
 	WaitForPodSelector *metav1.LabelSelector `json:"waitForPodSelector,omitempty"`
 
-	// ignoreDaemonSetMounts lists the mounts of DaemonSet and static pods without letting them hold the reboot back. Default true.
+	// ignoreDaemonSetMounts reports the mounts of DaemonSet and static pods but lets the reboot proceed. Default true.
 	// +optional
 	IgnoreDaemonSetMounts *bool `json:"ignoreDaemonSetMounts,omitempty"`
 
-	// excludeFromLoadBalancersSeconds takes the node out of external load balancers for that long before the drain: 0 to 3600. Default 0.
+	// excludeFromLoadBalancersSeconds takes the node out of external load balancers this long before the drain, in seconds: 0 to
+	// 3600. Default 0.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=3600
 	ExcludeFromLoadBalancersSeconds int32 `json:"excludeFromLoadBalancersSeconds,omitempty"`
 }
 
-// Reboot says who may start a reboot, and how long it may take.
+// Reboot says who may start a reboot and how long it may take.
 type Reboot struct {
-	// policy is Automatic, OnApproval (default) or Never.
+	// policy is OnApproval (default), which waits for the plan to be approved, Automatic, which reboots within budget and
+	// windows, or Never, which stages boot settings and reports the pending reboot.
 	// +optional
 	Policy RebootPolicy `json:"policy,omitempty"`
 
-	// approvedPlan approves the plan whose hash (status.plan.hash) it holds, so that an approval can be a commit.
+	// approvedPlan approves the plan with this hash (status.plan.hash), so that an approval can be a commit.
 	// The annotation tuning.storageclient.dev/approved-plan does the same.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	ApprovedPlan string `json:"approvedPlan,omitempty"`
 
-	// timeoutSeconds bounds the time from the permit to the node being Ready again: 1 to 86400. Default 900.
+	// timeoutSeconds is how long a reboot may take, from the permit until the node is Ready again, in seconds: 1 to 86400.
+	// Default 900.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=86400
 	TimeoutSeconds *int32 `json:"timeoutSeconds,omitempty"`
 
-	// restoreReboot also reboots nodes to be rid of boot arguments that Restore has taken out of the menu. Default false.
+	// restoreReboot also reboots nodes to remove boot arguments that Restore has already taken out of the boot configuration.
+	// Default false: they stay active until the next reboot.
 	// +optional
 	RestoreReboot bool `json:"restoreReboot,omitempty"`
 }
 
-// VolumeRollout says how changed mount options reach existing PersistentVolumes: one volume first, as the canary, for each
-// driver and list of options; then maxPerStep at a time. New volumes get them as they are created, and Restore is not stepped.
+// VolumeRollout controls how changed mount options are rolled out to existing PersistentVolumes: first one volume, the canary,
+// of each driver and list of options, then maxPerStep at a time. New volumes get the options when they are created. Restore is
+// not done in batches.
 type VolumeRollout struct {
-	// maxPerStep is how many volumes change in one step after the canary: at least 1, or 1% to 100% of the profile's matched
-	// volumes that are not blocked, rounded down, never under 1. Default 10%.
+	// maxPerStep is how many volumes change at a time after the canary: at least 1, or 1% to 100% of the profile's matched
+	// volumes that are not blocked, rounded down and never under 1. Default 10%.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=4
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 : self.matches('^([1-9][0-9]?|100)%$')",message="must be an integer of at least 1 or a percentage from 1% to 100%"
 	MaxPerStep *intstr.IntOrString `json:"maxPerStep,omitempty"`
 
-	// soakSeconds ends a step in which no node has mounted a changed volume well: 0 to 2592000. Default 300.
+	// soakSeconds is how long to wait before the next volumes change if no node has mounted a changed volume yet, in seconds:
+	// 0 to 2592000. Default 300.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=2592000
 	SoakSeconds *int32 `json:"soakSeconds,omitempty"`
 }
 
-// StorageClientProfileStatus tells how far nodes and volumes carry what the profile declares.
+// StorageClientProfileStatus says how far the rollout has come.
 type StorageClientProfileStatus struct {
-	// observedGeneration is the generation that this status speaks of; -1 before the first visit.
+	// observedGeneration is the generation that this status describes; -1 until the manager has evaluated the profile.
 	// +optional
 	// +kubebuilder:default=-1
 	// +kubebuilder:validation:Minimum=-1
@@ -648,12 +660,12 @@ type StorageClientProfileStatus struct {
 	// +kubebuilder:default={}
 	Volumes VolumeCounts `json:"volumes,omitzero"`
 
-	// plan tells which reboots the profile needs.
+	// plan says which reboots the profile needs.
 	// +optional
 	// +kubebuilder:default={}
 	Plan Plan `json:"plan,omitzero"`
 
-	// advice points out what the settings mean together.
+	// advice lists hints and warnings about the settings and how they work together.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=50
@@ -667,17 +679,17 @@ type NodeCounts struct {
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	Matched int32 `json:"matched"`
-	// upToDate is how many of them were read back with every declared value, exceptions included.
+	// upToDate is how many of them have every setting read back with the value wanted, or as an exception.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	UpToDate int32 `json:"upToDate"`
-	// exceptions is how many have settings that are Clamped or Unsupported.
+	// exceptions is how many have Clamped or Unsupported settings.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	Exceptions int32 `json:"exceptions"`
-	// pendingReboot is how many wait for a reboot.
+	// pendingReboot is how many are waiting for a reboot.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
@@ -692,7 +704,7 @@ type NodeCounts struct {
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	Failed int32 `json:"failed"`
-	// drifted is how many have settings that no longer have the declared value.
+	// drifted is how many have settings that something else changed.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
@@ -706,45 +718,45 @@ type VolumeCounts struct {
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	Matched int32 `json:"matched"`
-	// upToDate is how many carry the declared options.
+	// upToDate is how many have the declared options.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	UpToDate int32 `json:"upToDate"`
-	// blocked is how many are left alone: declared elsewhere, or changed by somebody else.
+	// blocked is how many are not changed, because their options are managed elsewhere or somebody else changed them.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	Blocked int32 `json:"blocked"`
-	// staleMounts is how many mounts of them on nodes still have old options.
+	// staleMounts is how many of their mounts on nodes still have options from before a change.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	StaleMounts int32 `json:"staleMounts"`
 }
 
-// Plan tells which reboots the profile needs.
+// Plan says which reboots the profile needs.
 type Plan struct {
-	// hash names the plan for an approval. It covers the profile's boot settings.
+	// hash identifies the plan for its approval. It covers the profile's boot settings.
 	// +optional
 	// +kubebuilder:default=""
 	// +kubebuilder:validation:MaxLength=64
 	Hash string `json:"hash"`
-	// nodesToReboot is how many nodes wait for a reboot.
+	// nodesToReboot is how many nodes are waiting for a reboot.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	NodesToReboot int32 `json:"nodesToReboot"`
-	// estimatedCompletion is the earliest time at which all of them can be done.
+	// estimatedCompletion is the earliest time by which all of them can be rebooted; null if unknown.
 	// +optional
 	// +nullable
 	EstimatedCompletion *metav1.Time `json:"estimatedCompletion,omitempty"`
-	// limitedBy tells what holds the next reboot back.
+	// limitedBy says what holds the next reboot back.
 	// +optional
 	// +kubebuilder:default=""
 	// +kubebuilder:validation:MaxLength=1024
 	LimitedBy string `json:"limitedBy"`
-	// examples are nodes that wait for a reboot, at most 20 names.
+	// examples are nodes that are waiting for a reboot, at most 20 names.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=20
@@ -752,22 +764,22 @@ type Plan struct {
 	Examples []string `json:"examples,omitempty"`
 }
 
-// Severity of an advice.
+// Severity says how serious advice is.
 // +kubebuilder:validation:Enum=Info;Warning;Error
 type Severity string
 
 const (
-	// SeverityInfo tells something worth knowing.
+	// SeverityInfo marks something worth knowing.
 	SeverityInfo Severity = "Info"
-	// SeverityWarning tells something that probably is not meant.
+	// SeverityWarning marks something that is probably not intended.
 	SeverityWarning Severity = "Warning"
-	// SeverityError tells something that hurts.
+	// SeverityError marks something that causes harm.
 	SeverityError Severity = "Error"
 )
 
-// Advice points out what settings mean together.
+// Advice is a hint or a warning about settings and how they work together.
 type Advice struct {
-	// id names the rule.
+	// id is the name of the rule that the advice comes from.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
@@ -775,7 +787,7 @@ type Advice struct {
 	// severity is Info, Warning or Error.
 	// +required
 	Severity Severity `json:"severity"`
-	// text says what is the matter and what would be right.
+	// text says what the problem is and what to do.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
@@ -806,7 +818,7 @@ type StorageClientProfile struct {
 	// +required
 	Spec StorageClientProfileSpec `json:"spec"`
 
-	// status tells how far nodes and volumes carry them.
+	// status says how far the rollout has come.
 	// +optional
 	// +kubebuilder:default={}
 	Status StorageClientProfileStatus `json:"status,omitzero"`

@@ -18,17 +18,17 @@ func approveCommand(env *environment) *cobra.Command {
 	var plan string
 	cmd := &cobra.Command{
 		Use:   "approve PROFILE",
-		Short: "Approve the reboots of a profile's current plan",
+		Short: "Approve the reboots in a profile's current plan",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return approve(cmd.Context(), env, args[0], plan)
+			return approvePlan(cmd.Context(), env, args[0], plan)
 		},
 	}
-	cmd.Flags().StringVar(&plan, "plan", "", "hash of the plan that is meant; refuse if the profile's plan is another by now")
+	cmd.Flags().StringVar(&plan, "plan", "", "hash of the plan to approve; fails if the profile's plan has changed since")
 	return cmd
 }
 
-func approve(ctx context.Context, env *environment, name, plan string) error {
+func approvePlan(ctx context.Context, env *environment, name, plan string) error {
 	c, err := env.connect()
 	if err != nil {
 		return err
@@ -37,13 +37,13 @@ func approve(ctx context.Context, env *environment, name, plan string) error {
 	if err != nil {
 		return err
 	}
-	if err := view.Approvable(profile, plan); err != nil {
+	if err := view.CheckApprovable(profile, plan); err != nil {
 		return err
 	}
-	if _, err := io.WriteString(env.Out, view.Approval(profile)); err != nil {
+	if _, err := io.WriteString(env.Out, view.DescribeApproval(profile)); err != nil {
 		return err
 	}
-	if err := annotate(ctx, c, profile, v1alpha1.ApprovedPlanAnnotation, profile.Status.Plan.Hash); err != nil {
+	if err := annotateProfile(ctx, c, profile, v1alpha1.ApprovedPlanAnnotation, profile.Status.Plan.Hash); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(env.Out, "Approved plan %s of %s.\n", profile.Status.Plan.Hash, name)
@@ -53,7 +53,7 @@ func approve(ctx context.Context, env *environment, name, plan string) error {
 func pauseCommand(env *environment) *cobra.Command {
 	return &cobra.Command{
 		Use:   "pause PROFILE",
-		Short: "Begin nothing new for a profile; nodes under way finish",
+		Short: "Pause a profile: nothing new starts, nodes already being disrupted finish",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return setPaused(cmd.Context(), env, args[0], v1alpha1.True)
@@ -64,7 +64,7 @@ func pauseCommand(env *environment) *cobra.Command {
 func resumeCommand(env *environment) *cobra.Command {
 	return &cobra.Command{
 		Use:   "resume PROFILE",
-		Short: "Take the pause annotation off a profile",
+		Short: "Resume a paused profile",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return setPaused(cmd.Context(), env, args[0], nil)
@@ -72,7 +72,7 @@ func resumeCommand(env *environment) *cobra.Command {
 	}
 }
 
-// setPaused sets the pause annotation, or takes it off where value is nil.
+// setPaused sets the pause annotation, or removes it if value is nil.
 func setPaused(ctx context.Context, env *environment, name string, value any) error {
 	c, err := env.connect()
 	if err != nil {
@@ -82,16 +82,16 @@ func setPaused(ctx context.Context, env *environment, name string, value any) er
 	if err != nil {
 		return err
 	}
-	if err := annotate(ctx, c, profile, v1alpha1.PausedAnnotation, value); err != nil {
+	if err := annotateProfile(ctx, c, profile, v1alpha1.PausedAnnotation, value); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(env.Out, view.Paused(profile, value != nil))
+	_, err = fmt.Fprintln(env.Out, view.DescribePause(profile, value != nil))
 	return err
 }
 
-// annotate sets one annotation, or takes it off where value is nil. It needs no precondition: an approval names the
+// annotateProfile sets one annotation, or removes it if value is nil. It needs no precondition: an approval names the
 // plan that was shown, and the status changes too often for one.
-func annotate(ctx context.Context, c client.Client, profile *v1alpha1.StorageClientProfile, key string, value any) error {
+func annotateProfile(ctx context.Context, c client.Client, profile *v1alpha1.StorageClientProfile, key string, value any) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{key: value}}})
 	if err != nil {
 		return fmt.Errorf("encode patch of StorageClientProfile %s: %w", profile.Name, err)

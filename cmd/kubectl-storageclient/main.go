@@ -1,5 +1,5 @@
-// Command kubectl-storageclient is the kubectl plugin "kubectl storageclient": how profiles stand, what they would do,
-// and the approval that lets reboots begin.
+// Command kubectl-storageclient is the kubectl plugin "kubectl storageclient": it shows the state of profiles and what they
+// would do, and approves their reboots.
 package main
 
 import (

@@ -117,10 +117,10 @@ func TestPauseAndResume(t *testing.T) {
 		annotations map[string]string
 		out         string
 	}{
-		"pause":                          {eda(), "pause", map[string]string{v1alpha1.PausedAnnotation: "true"}, "eda is paused: nothing new begins, nodes under way finish.\n"},
-		"resume":                         {paused, "resume", map[string]string{"other": "stays"}, "eda goes on.\n"},
-		"resume of one paused by field":  {byField, "resume", nil, "eda stays paused by its field spec.paused.\n"},
-		"pause of one that is paused so": {paused.DeepCopy(), "pause", paused.Annotations, "eda is paused: nothing new begins, nodes under way finish.\n"},
+		"pause":                          {eda(), "pause", map[string]string{v1alpha1.PausedAnnotation: "true"}, "Paused eda: nothing new starts, nodes already being disrupted finish.\n"},
+		"resume":                         {paused, "resume", map[string]string{"other": "stays"}, "Resumed eda.\n"},
+		"resume of one paused by field":  {byField, "resume", nil, "eda is still paused: spec.paused is true.\n"},
+		"pause of one that is paused so": {paused.DeepCopy(), "pause", paused.Annotations, "Paused eda: nothing new starts, nodes already being disrupted finish.\n"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -151,7 +151,7 @@ func statusOf(t *testing.T, r result) view.Status {
 }
 
 func TestStatusOfOneProfileHasDetails(t *testing.T) {
-	stale := []view.StaleMount{{Node: "n1", Volume: "pv1", MountPoint: "/mnt", Pods: []string{"gone", "uid-1"}, Message: "the mount was made with another value"}}
+	stale := []view.StaleMount{{Node: "n1", Volume: "pv1", MountPoint: "/mnt", Pods: []string{"gone", "uid-1"}, Message: "the mount was made with a different value"}}
 	named := []view.StaleMount{stale[0]}
 	named[0].Pods = []string{"gone", "eda/sim"}
 	tests := map[string]struct {
@@ -196,7 +196,7 @@ func TestStatusWithoutTheRightToReadVolumesShowsTheRest(t *testing.T) {
 		return c.List(ctx, list, opts...)
 	}}
 	r := execute(t, forbidding, append(cluster(), eda()), "status", "eda")
-	if r.err != nil || !strings.Contains(r.out, "Not known: stale mounts: list PersistentVolumes: persistentvolumes is forbidden") {
+	if r.err != nil || !strings.Contains(r.out, "Cannot read stale mounts: list PersistentVolumes: persistentvolumes is forbidden") {
 		t.Errorf("error is %v and output:\n%s", r.err, r.out)
 	}
 }
@@ -245,12 +245,12 @@ func TestPlanNamesNodesVolumesAndTheApproval(t *testing.T) {
 	}
 	for _, want := range []string{
 		"maxUnavailable: 1",
-		"1 node would reboot, policy OnApproval, at most 1 at a time, in this order:",
+		"1 node would reboot (policy OnApproval, at most 1 at a time), in this order:",
 		"n1     z      kernelArgument/ihash_entries becomes 16777216",
-		"The first goes at 2026-09-01T00:00:00Z at the earliest, if it is approved by then; the last is back at 2026-09-01T00:05:30Z at the earliest.",
+		"First reboot: 2026-09-01T00:00:00Z at the earliest, if approved by then; last node back: 2026-09-01T00:05:30Z at the earliest.",
 		"kubectl storageclient approve eda --plan ",
-		"0 volumes would change, 1 as declared, 0 left alone.",
-		"At most, with 1 node mounting from it, a server gets:",
+		"0 volumes would change, 1 up to date, 0 left unchanged.",
+		"Maximum load on a server, with 1 node mounting from it:",
 		"filer    1             64",
 		"nocto-meaning   Warning",
 		"boot-argument-file",

@@ -21,7 +21,7 @@ import (
 
 type planOptions struct {
 	output output
-	// allow repeats the manager's --allow-parameter, which the cluster does not tell.
+	// allow repeats the manager's --allow-parameter, which cannot be read from the cluster.
 	allow []string
 	// maxUnavailable repeats the manager's --max-unavailable.
 	maxUnavailable string
@@ -31,15 +31,15 @@ func planCommand(env *environment) *cobra.Command {
 	o := &planOptions{}
 	cmd := &cobra.Command{
 		Use:   "plan PROFILE",
-		Short: "Show a profile with its defaults, the settings of each group of nodes, and which nodes would reboot, why, in which order and when at the earliest",
+		Short: "Show what a profile would do: settings, volumes and reboots, with reasons, order and earliest times",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.run(cmd.Context(), env, args[0])
 		},
 	}
-	o.output.add(cmd)
-	cmd.Flags().StringArrayVar(&o.allow, "allow-parameter", nil, "regular expression of parameters that the manager is run with; may be repeated")
-	cmd.Flags().StringVar(&o.maxUnavailable, "max-unavailable", v1alpha1.DefaultClusterMaxUnavailable, "the cluster's budget that the manager is run with, for the estimate")
+	o.output.addFlag(cmd)
+	cmd.Flags().StringArrayVar(&o.allow, "allow-parameter", nil, "the manager's --allow-parameter; may be repeated")
+	cmd.Flags().StringVar(&o.maxUnavailable, "max-unavailable", v1alpha1.DefaultClusterMaxUnavailable, "the manager's --max-unavailable, for the estimate")
 	return cmd
 }
 
@@ -73,37 +73,37 @@ func (o *planOptions) run(ctx context.Context, env *environment, name string) er
 		return err
 	}
 	plan := view.NewPlan(profile, overview.Plan(profile, cluster), volumes)
-	plan.Advise(overview.AdviceInput(profile, cluster.Nodes, servers))
-	if done, err := o.output.structured(env, plan); done || err != nil {
+	plan.AddAdvice(overview.AdviceInput(profile, cluster.Nodes, servers))
+	if done, err := o.output.writeStructured(env, plan); done || err != nil {
 		return err
 	}
-	return plan.Text(env.Out)
+	return plan.WriteText(env.Out)
 }
 
-// managerNode is the node that the manager which leads runs on; empty where that is not known, or not for the user to read.
+// managerNode is the node of the leading manager; empty if it is unknown or the user may not read it.
 func managerNode(ctx context.Context, c client.Client) (string, error) {
 	var lease coordinationv1.Lease
 	key := client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.ManagerLease}
 	if err := c.Get(ctx, key, &lease); err != nil || lease.Spec.HolderIdentity == nil {
-		return "", unlessHidden(err)
+		return "", ignoreHidden(err)
 	}
 	// The identity is the Pod's name, an underscore and a UUID.
 	key.Name, _, _ = strings.Cut(*lease.Spec.HolderIdentity, "_")
 	var pod corev1.Pod
 	if err := c.Get(ctx, key, &pod); err != nil {
-		return "", unlessHidden(err)
+		return "", ignoreHidden(err)
 	}
 	return pod.Spec.NodeName, nil
 }
 
-func unlessHidden(err error) error {
+func ignoreHidden(err error) error {
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 		return nil
 	}
 	return fmt.Errorf("find the manager's node: %w", err)
 }
 
-// planVolumes returns what becomes of the volumes, and their servers; nil for a profile without volume rules.
+// planVolumes returns what would happen to the volumes, and their servers; nil for a profile without volume rules.
 func planVolumes(ctx context.Context, c client.Client, profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList) (*view.Volumes, []advice.Server, error) {
 	if len(profile.Spec.Volumes) == 0 {
 		return nil, nil, nil

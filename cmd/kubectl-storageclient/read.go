@@ -45,14 +45,14 @@ func readCluster(ctx context.Context, c client.Client, allow catalogue.AllowList
 	if err := c.List(ctx, &nodes); err != nil {
 		return overview.Cluster{}, fmt.Errorf("list Nodes: %w", err)
 	}
-	var scns v1alpha1.StorageClientNodeList
-	if err := c.List(ctx, &scns); err != nil {
+	var clientNodes v1alpha1.StorageClientNodeList
+	if err := c.List(ctx, &clientNodes); err != nil {
 		return overview.Cluster{}, fmt.Errorf("list StorageClientNodes: %w", err)
 	}
-	return overview.Cluster{Profiles: profiles.Items, Nodes: nodes.Items, StorageClientNodes: scns.Items, Allow: allow}, nil
+	return overview.Cluster{Profiles: profiles.Items, Nodes: nodes.Items, StorageClientNodes: clientNodes.Items, Allow: allow}, nil
 }
 
-// staleMounts are the mounts of a profile's volumes that still have old options, pods by their UIDs.
+// staleMounts are the stale mounts of a profile's volumes, with pods by UID.
 func staleMounts(profile string, volumes volume.Snapshot, cluster overview.Cluster) []view.StaleMount {
 	var out []view.StaleMount
 	for _, m := range volume.StaleMounts(volume.Summarize(profile, volumes).Volumes, cluster.StorageClientNodes).Mounts {
@@ -61,8 +61,7 @@ func staleMounts(profile string, volumes volume.Snapshot, cluster overview.Clust
 	return out
 }
 
-// namePods puts namespace/name in the place of the UIDs of pods that still run, also of those that a message says have to
-// go first. Pods are listed once for each node concerned.
+// namePods replaces the UIDs of pods that still run by namespace/name, also in messages. Pods are listed once for each node.
 func namePods(ctx context.Context, c client.Client, mounts []view.StaleMount) error {
 	names := map[string]map[string]string{}
 	for i := range mounts {

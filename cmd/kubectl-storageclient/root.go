@@ -39,7 +39,7 @@ func newRoot(streams genericiooptions.IOStreams) *cobra.Command {
 func rootCommand(env *environment) *cobra.Command {
 	root := &cobra.Command{
 		Use:          "kubectl-storageclient",
-		Short:        "Storage-client tuning of nodes and volumes",
+		Short:        "Tune the storage clients of nodes and volumes",
 		SilenceUsage: true,
 		Annotations:  map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl storageclient"},
 	}
@@ -85,12 +85,12 @@ func getProfile(ctx context.Context, c client.Client, name string) (*v1alpha1.St
 // output is the flag -o.
 type output string
 
-func (o *output) add(cmd *cobra.Command) {
-	cmd.Flags().StringVarP((*string)(o), "output", "o", "", "json or yaml instead of text")
+func (o *output) addFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVarP((*string)(o), "output", "o", "", "output format: text, json or yaml")
 }
 
-// structured prints a value where -o asks for it, and reports whether it did.
-func (o output) structured(env *environment, value any) (bool, error) {
+// writeStructured prints a value as JSON or YAML if -o asks for it, and reports whether it did.
+func (o output) writeStructured(env *environment, value any) (bool, error) {
 	var data []byte
 	var err error
 	switch o {

@@ -26,14 +26,14 @@ func statusCommand(env *environment) *cobra.Command {
 	o := &statusOptions{}
 	cmd := &cobra.Command{
 		Use:   "status [PROFILE...]",
-		Short: "Tell whether profiles are done and, if not, what they wait for",
+		Short: "Show whether profiles are done and, if not, what they are waiting for",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.run(cmd.Context(), env, args)
 		},
 	}
-	o.output.add(cmd)
-	cmd.Flags().BoolVar(&o.nodes, "nodes", false, "show nodes, deviations and stale mounts of every profile")
-	cmd.Flags().BoolVar(&o.pods, "pods", false, "name the pods of stale mounts, which lists the pods of their nodes")
+	o.output.addFlag(cmd)
+	cmd.Flags().BoolVar(&o.nodes, "nodes", false, "show nodes, deviations and stale mounts of all profiles")
+	cmd.Flags().BoolVar(&o.pods, "pods", false, "show pods with stale mounts by name instead of UID (lists the pods of their nodes)")
 	return cmd
 }
 
@@ -48,22 +48,22 @@ func (o *statusOptions) run(ctx context.Context, env *environment, args []string
 	}
 	status := view.NewStatus(profiles)
 	if len(args) == 1 || o.nodes {
-		if err := o.detail(ctx, c, profiles, &status); err != nil {
+		if err := o.addDetails(ctx, c, profiles, &status); err != nil {
 			return err
 		}
 	}
-	if done, err := o.output.structured(env, status); done || err != nil {
+	if done, err := o.output.writeStructured(env, status); done || err != nil {
 		return err
 	}
-	return status.Text(env.Out, env.now())
+	return status.WriteText(env.Out, env.now())
 }
 
-func (o *statusOptions) detail(ctx context.Context, c client.Client, profiles []v1alpha1.StorageClientProfile, status *view.Status) error {
+func (o *statusOptions) addDetails(ctx context.Context, c client.Client, profiles []v1alpha1.StorageClientProfile, status *view.Status) error {
 	cluster, err := readCluster(ctx, c, catalogue.AllowList{})
 	if err != nil {
 		return err
 	}
-	// Volumes are the part that a user of a nodepool may not be allowed to read: the rest is worth showing all the same.
+	// Users of a nodepool may not be allowed to read volumes: show them the rest.
 	volumes, unknown := volume.ReadSnapshot(ctx, c, catalogue.AllowList{}, v1alpha1.ManagerNamespace)
 	if unknown != nil && !apierrors.IsForbidden(unknown) {
 		return unknown

@@ -14,14 +14,14 @@ func versionCommand(env *environment) *cobra.Command {
 		Short: "Print the plugin's version",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintln(env.Out, version())
+			_, err := fmt.Fprintln(env.Out, readVersion())
 			return err
 		},
 	}
 }
 
-// version is what the Go toolchain stamped into the binary.
-func version() string {
+// readVersion is what the Go toolchain stamped into the binary.
+func readVersion() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"

@@ -103,9 +103,9 @@ func TestTheReportAdvisesOnThisMachine(t *testing.T) {
       vm.dirty_ratio: "20"
     tuned: {profile: latency-performance}`, 1)
 	wanted := map[string]string{
-		"tcp-mem":       "with 2.4 GiB of memory, is about 151 MiB, and the end is beyond its memory",
+		"tcp-mem":       "with 2.4 GiB of memory, is about 151 MiB, and the limit is more than its memory",
 		"tcp-minimum":   "this machine has 2.4 GiB and 300 in use now, which may hold 300 MiB",
-		"port-range":    "takes ports of NodePort services (30000 to 32767)",
+		"port-range":    "includes ports of NodePort services (30000 to 32767)",
 		"tuned-overlap": "latency-performance sets vm.dirty_ratio too",
 	}
 	for _, command := range []string{"plan", "apply", "observe"} {

@@ -145,7 +145,7 @@ func TestDecideByProtocolAndDriver(t *testing.T) {
 		},
 		"another version than that of the Azure Files driver is not written": {
 			volume: sourced(nil, azureNFS), profiles: one(onClass("p", "nconnect=4", "vers=4.2")), want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "p"),
-			message: "vers=4.2: the driver gives a version of its own ([vers=4 minorversion=1]), and mount refuses a second one",
+			message: "vers=4.2: the driver adds its own version ([vers=4 minorversion=1]), and mount accepts only one",
 		},
 		"nfsvers is a version too": {
 			volume: sourced(nil, azureNFS), profiles: one(onClass("p", "nfsvers=3")), want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "p"),
@@ -163,7 +163,7 @@ func TestDecideByProtocolAndDriver(t *testing.T) {
 		},
 		"a timer that the driver's actimeo overrides is not written": {
 			volume: sourced(nil, azureNFS), profiles: one(onClass("p", "acregmax=90")), want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "p"),
-			message: "acregmax=90: does not come about: with what the driver adds, or in its order, acregmax is 30",
+			message: "acregmax=90: does not take effect: with the options that the driver adds, or in its order, acregmax is 30",
 		},
 		"security that the driver's own overrides is not written": {
 			volume: sourced(nil, azureNFS), profiles: one(onClass("p", "sec=krb5")), want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "p"), message: "sec is sys",
@@ -181,7 +181,7 @@ func TestDecideByProtocolAndDriver(t *testing.T) {
 		},
 		"rw does not lift readOnly where the kubelet sorts": {
 			volume: nfsVolume(nil, func(pv *corev1.PersistentVolume) { pv.Spec.NFS.ReadOnly = true }), profiles: one(nfsProfile("p", []string{"rw"})),
-			want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "p"), message: "would win over the volume's readOnly",
+			want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "p"), message: "would override the volume's readOnly",
 		},
 		"rw is written where the volume is writable": {
 			volume: nfsVolume(nil), profiles: one(nfsProfile("p", []string{"rw"})), want: written(nil, []string{"rw"}, "p"),

@@ -14,18 +14,18 @@ import (
 
 const knowledge = "docs/knowledge.md"
 
-// writeKnowledge writes what the operator knows of the field: the rules of advice, the parameters, the mount options.
+// writeKnowledge writes the rules of advice, the parameters, the mount options.
 func writeKnowledge() error {
 	var b bytes.Buffer
-	b.WriteString("# What is known here\n\nWritten by `make generate` out of the source; do not edit. `kubectl storageclient explain NAME` tells the same.\n")
-	table(&b, "Advice", "`status.advice` of a profile; warnings and errors are told at admission too. No rule keeps a profile from being applied.",
+	b.WriteString("# Advice, parameters and mount options\n\nWritten by `make generate` from the source; do not edit. `kubectl storageclient explain NAME` prints the same.\n")
+	table(&b, "Advice", "Shown in `status.advice` of a profile, warnings and errors also at admission. No rule keeps a profile from being applied.",
 		"rule", "severity", "about", "source")
 	for _, r := range advice.Rules() {
 		row(&b, code(r.ID), string(r.Severity), r.Title, r.Source)
 	}
-	table(&b, "Parameters of nodes", "What is not listed needs the operator's `--allow-parameter`.", "key", "values", "default", "takes effect", "good to know", "source")
+	table(&b, "Parameters of nodes", "To allow a parameter that is not listed, start the manager with `--allow-parameter`.", "key", "values", "default", "takes effect", "good to know", "source")
 	for _, p := range catalogue.All() {
-		row(&b, code(p.Key), valuesOf(p), p.Default, string(p.TakesEffect), strings.TrimSpace(p.Hazard+" "+p.Note), p.Source)
+		row(&b, code(p.Key), p.Values(), p.Default, string(p.TakesEffect), strings.TrimSpace(p.Hazard+" "+p.Note), p.Source)
 	}
 	for _, protocol := range []mountoptions.Protocol{mountoptions.NFS, mountoptions.SMB, mountoptions.XFS} {
 		known := protocol.Known()
@@ -39,17 +39,6 @@ func writeKnowledge() error {
 		}
 	}
 	return os.WriteFile(knowledge, b.Bytes(), 0o644)
-}
-
-func valuesOf(p catalogue.Parameter) string {
-	if p.Kind == catalogue.Text {
-		return "text"
-	}
-	text := fmt.Sprintf("%d to %d %s", p.Min, p.Max, p.Unit)
-	if p.Kind == catalogue.IntegerList {
-		text = fmt.Sprintf("%d numbers, %s", p.Fields, text)
-	}
-	return strings.TrimSpace(text)
 }
 
 func table(b *bytes.Buffer, title, intro string, columns ...string) {

@@ -25,15 +25,15 @@ type constants struct {
 }
 
 var tables = []constants{
-	{"Conditions of a StorageClientProfile", "All six are set at the first visit, with `observedGeneration`.", "api/v1alpha1/conditions.go", "Condition"},
+	{"Conditions of a StorageClientProfile", "All six are set from the start, with `observedGeneration`.", "api/v1alpha1/conditions.go", "Condition"},
 	{"Reasons of these conditions", "", "api/v1alpha1/conditions.go", "Reason"},
 	{"Reasons of the Node condition `tuning.storageclient.dev/Tuned`", "", "api/v1alpha1/conditions.go", "NodeReason"},
 	{"Phases of a node in the rollout", "`status.rollout.phase` of a StorageClientNode.", "api/v1alpha1/node_types.go", "Rollout"},
 	{"Reasons of these phases", "`status.rollout.reason` of a StorageClientNode.", "api/v1alpha1/reasons.go", "RolloutReason"},
 	{"States of a setting", "`status.settings[].state` of a StorageClientNode.", "api/v1alpha1/node_types.go", "Setting"},
 	{"Events on Nodes", "", "controllers/rollout/events.go", "event"},
-	{"Events on Nodes about changes by something else", "", "controllers/drift/drift.go", "event"},
-	{"Events on PersistentVolumes", "Not every reason makes an event: what is as it should be makes none.", "api/v1alpha1/reasons.go", "VolumeReason"},
+	{"Events on Nodes about drift", "", "controllers/drift/drift.go", "event"},
+	{"Events on PersistentVolumes", "Reasons for which nothing is wrong or changed make no event.", "api/v1alpha1/reasons.go", "VolumeReason"},
 }
 
 // exporters are the folders whose metrics are listed, by who serves them.
@@ -54,7 +54,7 @@ func main() {
 
 func run() error {
 	var b bytes.Buffer
-	b.WriteString("# Reference\n\nWritten by `make generate` out of the source; do not edit.\n")
+	b.WriteString("# Reference\n\nWritten by `make generate` from the source; do not edit.\n")
 	for _, e := range exporters {
 		metrics, err := readMetrics(e.dir)
 		if err != nil {
@@ -117,13 +117,18 @@ func (t constants) read(known map[string]string) ([]string, error) {
 	return rows, nil
 }
 
-// meaning is a docstring without the constant's name.
+// meaning is a docstring without the constant's name and "is set when": a sentence, and what to do.
 func meaning(name, doc string) string {
 	rest, found := strings.CutPrefix(doc, name+" ")
 	if !found || rest == "" {
 		return ""
 	}
-	rest = strings.TrimPrefix(rest, "means that ")
+	for _, form := range []string{"means that ", "is set when ", "is set while ", "is set ", "is "} {
+		if plain, is := strings.CutPrefix(rest, form); is {
+			rest = plain
+			break
+		}
+	}
 	return strings.ToUpper(rest[:1]) + rest[1:]
 }
 
@@ -151,6 +156,8 @@ func valueOf(expression ast.Expr, known map[string]string) string {
 		if err == nil && e.Kind == token.STRING {
 			return text
 		}
+	case *ast.Ident:
+		return known[e.Name]
 	case *ast.SelectorExpr:
 		return known[e.Sel.Name]
 	}

@@ -28,7 +28,7 @@ type badInput struct {
 // beyondShape is what only the catalogue knows to be wrong.
 var beyondShape = []badInput{
 	{name: "unknown-mount-option", mountOption: "nconect=4",
-		told: []string{"spec.volumes[0].mountOptions[0]", `"nconect=4"`, "did you mean nconnect?"}},
+		told: []string{"spec.volumes[0].mountOptions[0]", `"nconect=4"`, "Did you mean nconnect?"}},
 	{name: "too-many-connections", mountOption: "nconnect=17",
 		told: []string{"spec.volumes[0].mountOptions[0]", `"nconnect=17"`, "must be 1 to 16"}},
 	{name: "sysctl-beyond-the-catalogue", node: &v1alpha1.NodeTuning{Sysctls: map[string]v1alpha1.SettingText{"kernel.core_pattern": "core"}},

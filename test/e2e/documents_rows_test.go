@@ -75,7 +75,7 @@ var documentRows = []row{
 	{id: "A8", what: "more I/O depth", rules: []string{"nconnect-single"}},
 	{id: "A9", what: "statx from the cache", rules: []string{"statx-cached"}},
 	{id: "A10", what: "recursive listings", rules: []string{"recursive-listing"}},
-	{id: "B1", what: "XFS rw,noatime,nodiratime,logbufs=8,logbsize=256k,noquota", says: []string{"\"logbufs=8\": is the kernel's own value", "\"nodiratime\": is implied by noatime", "\"noquota\": is the default where there are no quotas"}, items: []item{
+	{id: "B1", what: "XFS rw,noatime,nodiratime,logbufs=8,logbsize=256k,noquota", says: []string{"\"logbufs=8\": is the kernel's default", "\"nodiratime\": is implied by noatime", "\"noquota\": is the default without quotas"}, items: []item{
 		{name: "disk noatime", want: "noatime", drift: "mount -o remount,relatime /mnt/disks/data"},
 		{name: "disk logbsize", want: "256k", later: true},
 		{name: "disk logbufs", want: "8"},
@@ -117,7 +117,7 @@ var documentRows = []row{
 	{id: "C11", what: "NFSv3 for metadata", knows: []string{"metadata-on-nfs41"}, items: []item{mounted("eda vers", "3")}},
 	{id: "C12", what: "rsize and wsize 262144", items: []item{mounted("eda rsize", "262144"), mounted("eda wsize", "262144")}},
 	{id: "C13", what: "async, not sync", items: []item{mounted("eda sync", "")}},
-	{id: "C14", what: "hard with intr, not soft", rules: []string{"intr-no-effect"}, says: []string{"\"intr\": has no effect since kernel 2.6.25"}, items: []item{
+	{id: "C14", what: "hard with intr, not soft", rules: []string{"intr-no-effect"}, says: []string{"\"intr\": has had no effect since kernel 2.6.25"}, items: []item{
 		mounted("eda hard", "hard"), mounted("eda soft", ""), mounted("eda intr", "")}},
 	{id: "C15", what: "MTU 1,500", knows: []string{"mtu"}},
 	{id: "C16", what: "the whole example", items: []item{

@@ -8,13 +8,13 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	applyconfiguration "github.com/storageclient/operator/api/v1alpha1/applyconfiguration/api/v1alpha1"
 )
 
 // The specs hold real tokens that the API server signed for a real Pod, as the kubelet would request them.
@@ -153,10 +153,12 @@ var _ = Describe("The fence around a node agent", func() {
 
 // report writes a node's status as the agent does: a forced apply of what the agent owns.
 func report(c client.Client, node string) error {
-	status := applyconfiguration.StorageClientNodeStatus().WithObservedGeneration(1).WithHash("0123456789abcdef").
-		WithBootID("boot-1").WithRebootRequired(false)
-	object := applyconfiguration.StorageClientNode(node).WithStatus(status)
-	return c.Status().Apply(ctx, object, client.FieldOwner(v1alpha1.AgentFieldManager), client.ForceOwnership)
+	object := &unstructured.Unstructured{Object: map[string]any{
+		"metadata": map[string]any{"name": node},
+		"status":   map[string]any{"observedGeneration": int64(1), "hash": "0123456789abcdef", "bootID": "boot-1", "rebootRequired": false},
+	}}
+	object.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("StorageClientNode"))
+	return c.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(v1alpha1.AgentFieldManager), client.ForceOwnership)
 }
 
 func expectRefused(err error, reason string) {

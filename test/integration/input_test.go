@@ -24,7 +24,7 @@ type wrong struct {
 }
 
 var wrongs = []wrong{
-	{"a mount option that nobody knows", inVolumes("nconect=4"), "spec.volumes[0].mountOptions[0]", `"nconect=4"`, "did you mean nconnect?"},
+	{"a mount option that nobody knows", inVolumes("nconect=4"), "spec.volumes[0].mountOptions[0]", `"nconect=4"`, "Did you mean nconnect?"},
 	{"more connections than a client makes", inVolumes("hard", "nconnect=17"), "spec.volumes[0].mountOptions[1]", `"nconnect=17"`, "must be 1 to 16"},
 	{"a mount option that lets programs be root", inVolumes("suid"), "spec.volumes[0].mountOptions[0]", `"suid"`, "leave it out"},
 	{"a sysctl outside the catalogue", inSysctls("kernel.core_pattern", "core"), "spec.node.sysctls[kernel.core_pattern]", `"core"`, "--allow-parameter"},

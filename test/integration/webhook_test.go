@@ -50,7 +50,7 @@ var _ = Describe("The webhooks", func() {
 				told    []string
 			}{
 				{newProfile("bad").Volumes(nfsRule("nconnect=17")), []string{"spec.volumes[0].mountOptions[0]", `"nconnect=17"`, "must be 1 to 16"}},
-				{newProfile("bad").Volumes(nfsRule("nconect=4")), []string{"spec.volumes[0].mountOptions[0]", `"nconect=4"`, "did you mean nconnect?"}},
+				{newProfile("bad").Volumes(nfsRule("nconect=4")), []string{"spec.volumes[0].mountOptions[0]", `"nconect=4"`, "Did you mean nconnect?"}},
 				{newProfile("bad").Sysctl("kernel.core_pattern", "core"), []string{"spec.node.sysctls[kernel.core_pattern]", `"core"`, "--allow-parameter"}},
 				{newProfile("bad").KernelArgument("ihash_entries=16M"), []string{"spec.node.kernelArguments[0]", `"16M"`, "write 16777216"}},
 			} {

@@ -1,17 +1,16 @@
-// Package advice holds the rules across settings: what a profile's options and parameters mean together, and on the
-// nodes that they are for. A rule never keeps a profile from being applied; what can never work is refused by
-// package nodesettings.
+// Package advice holds rules across settings: what a profile's options and parameters mean together, and on its nodes. A rule
+// never keeps a profile from being applied; package nodesettings refuses what can never work.
 //
 // It is pure: no cluster, no host, no clock.
 package advice
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
 	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 const (
@@ -19,13 +18,11 @@ const (
 	maxAdvice = 50
 	// maxText is the longest text that the API takes, in bytes.
 	maxText = 1024
-	// maxNamed is how many fields or names one text lists.
-	maxNamed = 3
 )
 
-// Input is what the rules look at. What is not known is left empty, and the rules that need it are silent.
+// Input is what the rules read. What is unknown is left empty, and rules that need it stay silent.
 type Input struct {
-	// Profile is the profile that advice is sought for.
+	// Profile is the profile to give advice on.
 	Profile *v1alpha1.StorageClientProfile
 	// Nodes are the nodes that it selects.
 	Nodes []Node
@@ -51,7 +48,7 @@ type Server struct {
 	Name string
 	// Version is the version of NFS that its volumes ask for; empty where mount negotiates it.
 	Version string
-	// Nconnect is the largest number of connections a node that its volumes ask for; under 1 counts as 1.
+	// Nconnect is the largest number of connections per node that its volumes ask for; under 1 counts as 1.
 	Nconnect int
 }
 
@@ -65,8 +62,8 @@ type Rule struct {
 	Title string
 	// Source is where that is known from.
 	Source string
-	// Told is true where other checks warn of the same at admission: that of single settings, and that of consistency.
-	Told bool
+	// CheckedElsewhere is true if other checks warn of the same at admission: those of single settings and of consistency.
+	CheckedElsewhere bool
 
 	check func(*scope) []finding
 }
@@ -81,9 +78,9 @@ type finding struct {
 // Rules are all rules, sorted by ID.
 func Rules() []Rule { return slices.Clone(rules) }
 
-// For returns the advice on a profile: what hurts first, then by rule. There is one entry for each text of a rule.
+// For returns the advice on a profile: errors first, then by rule. There is one entry for each text of a rule.
 func For(in Input) []v1alpha1.Advice {
-	return collect(in, func(Rule) bool { return true }, func(finding) bool { return true })
+	return collectAdvice(in, func(Rule) bool { return true }, func(finding) bool { return true })
 }
 
 // nodeFields is what the fields begin with that are for nodes.
@@ -91,38 +88,38 @@ const nodeFields = "spec.node."
 
 // ForNode returns the advice on the fields of a profile that are for nodes, on one node.
 func ForNode(profile *v1alpha1.StorageClientProfile, node Node) []v1alpha1.Advice {
-	return collect(Input{Profile: profile, Nodes: []Node{node}}, func(Rule) bool { return true },
+	return collectAdvice(Input{Profile: profile, Nodes: []Node{node}}, func(Rule) bool { return true },
 		func(f finding) bool { return strings.HasPrefix(f.field, nodeFields) })
 }
 
 // ForAdmission returns the advice that a user should see when a profile is created or changed, and that the check of
 // single settings does not give: warnings and errors.
 func ForAdmission(profile *v1alpha1.StorageClientProfile) []v1alpha1.Advice {
-	return collect(Input{Profile: profile}, func(r Rule) bool { return !r.Told && r.Severity != v1alpha1.SeverityInfo },
+	return collectAdvice(Input{Profile: profile}, func(r Rule) bool { return !r.CheckedElsewhere && r.Severity != v1alpha1.SeverityInfo },
 		func(finding) bool { return true })
 }
 
-func collect(in Input, wanted func(Rule) bool, counts func(finding) bool) []v1alpha1.Advice {
+func collectAdvice(in Input, wanted func(Rule) bool, counts func(finding) bool) []v1alpha1.Advice {
 	s := newScope(in)
 	var all []v1alpha1.Advice
 	for _, rule := range rules {
 		if !wanted(rule) {
 			continue
 		}
-		for _, text := range grouped(rule.check(s), counts) {
+		for _, text := range groupFindings(rule.check(s), counts) {
 			all = append(all, v1alpha1.Advice{ID: rule.ID, Severity: rule.Severity, Text: text})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b v1alpha1.Advice) int { return cmp.Compare(rank(a.Severity), rank(b.Severity)) })
+	slices.SortStableFunc(all, func(a, b v1alpha1.Advice) int { return cmp.Compare(severityRank(a.Severity), severityRank(b.Severity)) })
 	return all[:min(len(all), maxAdvice)]
 }
 
-func rank(severity v1alpha1.Severity) int {
+func severityRank(severity v1alpha1.Severity) int {
 	return slices.Index([]v1alpha1.Severity{v1alpha1.SeverityError, v1alpha1.SeverityWarning, v1alpha1.SeverityInfo}, severity)
 }
 
-// grouped makes one text of all findings that count and say the same, in the order in which they were found.
-func grouped(findings []finding, counts func(finding) bool) []string {
+// groupFindings makes one text of all findings that count and say the same, in the order in which they were found.
+func groupFindings(findings []finding, counts func(finding) bool) []string {
 	var texts []string
 	fields := map[string][]string{}
 	for _, f := range findings {
@@ -137,19 +134,11 @@ func grouped(findings []finding, counts func(finding) bool) []string {
 			fields[f.text] = append(fields[f.text], f.field)
 		}
 	}
-	for i, text := range texts {
-		if named := fields[text]; len(named) > 0 {
-			texts[i] = listed(named) + ": " + text
+	for i, said := range texts {
+		if named := fields[said]; len(named) > 0 {
+			texts[i] = text.InOrder(named, ", ") + ": " + said
 		}
-		texts[i] = strings.ToValidUTF8(texts[i][:min(len(texts[i]), maxText)], "")
+		texts[i] = text.CutBytes(texts[i], maxText)
 	}
 	return texts
-}
-
-// listed names the first few, and counts the rest.
-func listed(names []string) string {
-	if more := len(names) - maxNamed; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), more)
-	}
-	return strings.Join(names, ", ")
 }

@@ -109,59 +109,59 @@ var cases = map[string]struct {
 	text   string
 	silent Input
 }{
-	"acregmax-default":   {input(nfs("acregmax=30")), "spec.volumes[0].mountOptions[0]: 30 halves the kernel's own 60 s", input(nfs("acregmax=45"))},
-	"actimeo-default":    {input(driver(azureFilesDriver, "actimeo=30")), "appends actimeo=30 by itself", input(driver("nfs.csi.k8s.io", "actimeo=30"))},
-	"actimeo-range":      {input(nfs("actimeo=600")), "600 s is outside the 30 to 60 s", input(nfs("actimeo=60"), picked("actimeo=600"))},
+	"acregmax-default":   {input(nfs("acregmax=30")), "spec.volumes[0].mountOptions[0]: 30 is half of the kernel's default of 60 s", input(nfs("acregmax=45"))},
+	"actimeo-default":    {input(driver(azureFilesDriver, "actimeo=30")), "already adds actimeo=30", input(driver("nfs.csi.k8s.io", "actimeo=30"))},
+	"actimeo-range":      {input(nfs("actimeo=600")), "600 s is outside 30 to 60 s", input(nfs("actimeo=60"), picked("actimeo=600"))},
 	"actimeo-scope":      {input(nfs("nconnect=4", "actimeo=30")), "spec.volumes[0].mountOptions[1]: sets acregmin", input(nfs("acregmin=30"))},
-	"boot-argument-file": {input(large), "a file of our own under /etc/default/grub.d", input()},
+	"boot-argument-file": {input(large), "a separate file under /etc/default/grub.d", input()},
 	"copy-from-snapshot": {input(large), "from a snapshot", input(argument("quiet"))},
-	"hash-below-default": {input(large, node("huge", "6.1.0", 1<<40)), "no more than the kernel makes by itself on huge", input(large, worker)},
-	"hash-clamped":       {input(large, worker, node("small", "6.1.0", 3*gib/2)), "takes on small, however /proc/cmdline reads: these nodes are not rebooted for it; the largest value for all of them is 8388608", input(large, worker)},
-	"hash-rounded":       {input(argument("dhash_entries=1000000")), "1000000 is no power of two", input(large)},
+	"hash-below-default": {input(large, node("huge", "6.1.0", 1<<40)), "no more than the kernel's default on huge", input(large, worker)},
+	"hash-clamped":       {input(large, worker, node("small", "6.1.0", 3*gib/2)), "of memory on small, whatever /proc/cmdline shows: these nodes are not rebooted for it; the largest value that fits all of them is 8388608", input(large, worker)},
+	"hash-rounded":       {input(argument("dhash_entries=1000000")), "1000000 is not a power of two", input(large)},
 	"interleave-statx":   {input(large), "after each getdents64", input()},
-	"intr-no-effect":     {input(nfs("hard", "intr")), "spec.volumes[0].mountOptions[1]: does nothing", input(nfs("hard"))},
+	"intr-no-effect":     {input(nfs("hard", "intr")), "spec.volumes[0].mountOptions[1]: has no effect", input(nfs("hard"))},
 	"metadata-on-nfs41":  {input(nfs("vers=4.1")), "NFSv4.1 takes 25 to 75 % longer", input(nfs("vers=3"))},
 	"mtu":                {input(driver(tridentDriver, "hard")), "MTU of clients at 1,500", input(driver("nfs.csi.k8s.io", "hard"))},
-	"nconnect-kernel":    {input(nfs("nconnect=4"), node("old", "4.18.0-553.el8", gib)), "fails on old (4.18.0-553.el8)", input(nfs("nconnect=4"), node("new", "5.3.0", gib))},
-	"nconnect-single":    {input(driver(azureFilesDriver, "nconnect=8")), "gains nothing beyond 4", input(nfs("nconnect=1"))},
-	"nconnect-slots":     {input(nfs("nconnect=8"), slots(intstr.FromInt32(128))), "is 128; the document's table has 512 for nconnect=8", input(nfs("nconnect=8"), slots(intstr.FromString("FromNconnect")))},
-	"next-mount-only":    {input(xfs("noatime", "logbsize=256k")), "spec.volumes[0].mountOptions[1]: takes effect when", input(xfs("noatime"))},
-	"nocto-meaning":      {input(nfs("nocto")), "may be read from the cache after it was opened", input(picked("nocto"))},
-	"option-default":     {input(xfs("logbufs=8", "logbsize=256k")), "spec.volumes[0].mountOptions[0]: says what current kernels do anyway", input(xfs("logbufs=4"))},
-	"port-range":         {input(sysctl("net.ipv4.ip_local_port_range", "1024 65000")), "takes ports of NodePort services", input(sysctl("net.ipv4.ip_local_port_range", "32768 60999"))},
+	"nconnect-kernel":    {input(nfs("nconnect=4"), node("old", "4.18.0-553.el8", gib)), "fail on old (4.18.0-553.el8)", input(nfs("nconnect=4"), node("new", "5.3.0", gib))},
+	"nconnect-single":    {input(driver(azureFilesDriver, "nconnect=8")), "gains nothing above 4", input(nfs("nconnect=1"))},
+	"nconnect-slots":     {input(nfs("nconnect=8"), slots(intstr.FromInt32(128))), "is 128, but the vendor's table recommends 512 for nconnect=8", input(nfs("nconnect=8"), slots(intstr.FromString("FromNconnect")))},
+	"next-mount-only":    {input(xfs("noatime", "logbsize=256k")), "spec.volumes[0].mountOptions[1]: takes effect only after", input(xfs("noatime"))},
+	"nocto-meaning":      {input(nfs("nocto")), "may still be read from the cache after it is opened", input(picked("nocto"))},
+	"option-default":     {input(xfs("logbufs=8", "logbsize=256k")), "spec.volumes[0].mountOptions[0]: has no effect: current kernels do this", input(xfs("logbufs=4"))},
+	"port-range":         {input(sysctl("net.ipv4.ip_local_port_range", "1024 65000")), "includes ports of NodePort services", input(sysctl("net.ipv4.ip_local_port_range", "32768 60999"))},
 
-	"read-ahead-below-rsize": {input(nfs("rsize=1048576"), readAhead("nfs4", 128)), "128 KiB are less than one request of 1048576 bytes", input(nfs("rsize=262144"), readAhead("nfs4", 256))},
+	"read-ahead-below-rsize": {input(nfs("rsize=1048576"), readAhead("nfs4", 128)), "128 KiB is less than one request of 1048576 bytes", input(nfs("rsize=262144"), readAhead("nfs4", 256))},
 	"read-ahead-rule-file":   {input(readAhead("nfs", 15360)), "99-nfs.rules", input(readAhead("xfs", 4096))},
-	"read-ahead-tail":        {input(readAhead("nfs", 15380)), "are 15 requests of 1048576 bytes and a tail of 20 KiB, one small request more in every window: 15360 KiB would be right", input(readAhead("nfs", 15360), nfs("rsize=262144"))},
+	"read-ahead-tail":        {input(readAhead("nfs", 15380)), "is 15 requests of 1048576 bytes and a remainder of 20 KiB, which costs one small extra request in every window: use 15360 KiB", input(readAhead("nfs", 15360), nfs("rsize=262144"))},
 
 	"recursive-listing":      {input(nfs("actimeo=30")), "recursive ls, find and du", input(nfs("nconnect=4"))},
 	"route-flush":            {input(sysctl("net.ipv4.route.flush", "1")), "cannot be read back", input()},
-	"rsize-granted":          {input(nfs("rsize=300000", "wsize=8650752")), "spec.volumes[0].mountOptions[0]: is no multiple of a page: the kernel uses 299008", input(nfs("rsize=299008"), worker)},
+	"rsize-granted":          {input(nfs("rsize=300000", "wsize=8650752")), "spec.volumes[0].mountOptions[0]: is not a multiple of the page size: the kernel uses 299008", input(nfs("rsize=299008"), worker)},
 	"rsize-wsize":            {input(nfs("rsize=1048576", "wsize=262144")), "rsize=1048576 and wsize=262144 differ", input(nfs("rsize=262144", "wsize=262144"))},
-	"sack-off":               {input(sysctl("net.ipv4.tcp_sack", "0")), "asks for 1 too", input(sysctl("net.ipv4.tcp_sack", "1"))},
-	"server-budget":          {input(server("filer1", "3", 8), slots(intstr.FromInt32(128)), worker, node("worker-2", "6.1.0", gib)), "filer1 up to 16 connections and 2048 requests in flight", input(server("filer1", "3", 8))},
-	"server-budget-exceeded": {input(annotated(limits, "connections=10,requests=100"), server("filer1", "4.1", 16), worker), "filer1 may get 16 connections, and takes 10", input(annotated(limits, "connections=16,requests=100"), server("filer1", "4.1", 16), worker)},
+	"sack-off":               {input(sysctl("net.ipv4.tcp_sack", "0")), "also has 1", input(sysctl("net.ipv4.tcp_sack", "1"))},
+	"server-budget":          {input(server("filer1", "3", 8), slots(intstr.FromInt32(128)), worker, node("worker-2", "6.1.0", gib)), "filer1 gets up to 16 connections and 2048 requests in flight", input(server("filer1", "3", 8))},
+	"server-budget-exceeded": {input(annotated(limits, "connections=10,requests=100"), server("filer1", "4.1", 16), worker), "filer1 may get 16 connections, but its limit is 10", input(annotated(limits, "connections=16,requests=100"), server("filer1", "4.1", 16), worker)},
 	"server-chunk":           {input(annotated(chunk, "8192"), readAhead("nfs", 8448)), "each request leaves 256 KiB outside", input(annotated(chunk, "8192"), nfs("rsize=1048576"), readAhead("nfs", 16384))},
 	"server-copy":            {input(smb("actimeo=30")), "copy_file_range", input(nfs("vers=4.1"))},
-	"server-sizes":           {input(from("filer1", "rsize=262144"), from("filer1", "rsize=1048576")), "filer1 is read with rsize 1048576 here and with rsize 262144 by spec.volumes[0]", input(from("filer1", "rsize=262144"), from("filer2", "rsize=1048576"))},
+	"server-sizes":           {input(from("filer1", "rsize=262144"), from("filer1", "rsize=1048576")), "filer1 is read with rsize 1048576 here but with rsize 262144 in spec.volumes[0]", input(from("filer1", "rsize=262144"), from("filer2", "rsize=1048576"))},
 	"slots-per-connection":   {input(nfs("nconnect=8"), slots(intstr.FromString("FromNconnect"))), "8 connections may have 4096 requests in flight", input(nfs("nconnect=8"), slots(intstr.FromInt32(128)))},
-	"slots-sessions":         {input(nfs("vers=4.1"), slots(intstr.FromInt32(128))), "go by max_session_slots", input(nfs("vers=4.1"), nfs("vers=3"), slots(intstr.FromInt32(128)))},
-	"slots-spelling":         {input(sysctl("sunrpc.tpc_max_slot_table_entries", "128")), "sunrpc.tcp_max_slot_table_entries is meant", input(sysctl("sunrpc.tcp_max_slot_table_entries", "128"))},
+	"slots-sessions":         {input(nfs("vers=4.1"), slots(intstr.FromInt32(128))), "set max_session_slots", input(nfs("vers=4.1"), nfs("vers=3"), slots(intstr.FromInt32(128)))},
+	"slots-spelling":         {input(sysctl("sunrpc.tpc_max_slot_table_entries", "128")), "use sunrpc.tcp_max_slot_table_entries", input(sysctl("sunrpc.tcp_max_slot_table_entries", "128"))},
 	"soft":                   {input(nfs("soft")), "use hard", input(nfs("hard"))},
 	"spread-directories":     {input(large), "spread files over several directories", input()},
 	"statx-cached":           {input(large), "AT_STATX_DONT_SYNC", input()},
 	"sync":                   {input(nfs("sync")), "70 s instead of 6 s", input(nfs("async"))},
 	"sysctl-files":           {input(sysctl("net.core.rmem_max", "16777216")), "sysctl -P", input(large)},
-	"sysctl-no-effect":       {input(sysctl("net.ipv4.tcp_low_latency", "1")), "does nothing with it", input(sysctl("net.ipv4.tcp_dsack", "0"))},
-	"tcp-buffers":            {input(sysctl("net.ipv4.tcp_rmem", "4096 131072 16777216"), worker), "16 MiB, which is 1/1024 of the memory of worker-1", input(sysctl("net.ipv4.tcp_rmem", "4096 131072 16777216"))},
-	"tcp-mem":                {input(sysctl("net.ipv4.tcp_mem", "4096 89600 4194304"), node("n", "6.1.0", 8*gib)), "pressure begins at 350 MiB and 16 GiB is the end, for all sockets together; the kernel's own pressure level on n, with 8.0 GiB of memory, is about 512 MiB, and the end is beyond its memory", input(sysctl("net.ipv4.tcp_rmem", "4096 131072 6291456"))},
-	"tcp-minimum":            {input(sysctl("net.ipv4.tcp_rmem", "1048576 8388608 16777216"), worker), "10000 sockets may hold 9.8 GiB that memory pressure cannot take back; worker-1 has 16 GiB: begin with 4096", input(sysctl("net.ipv4.tcp_rmem", "4096 8388608 16777216"))},
-	"test-first":             {input(picked("nocto", "actimeo=600")), "what the application's maker says", input(nfs("actimeo=60"))},
+	"sysctl-no-effect":       {input(sysctl("net.ipv4.tcp_low_latency", "1")), "does not use it", input(sysctl("net.ipv4.tcp_dsack", "0"))},
+	"tcp-buffers":            {input(sysctl("net.ipv4.tcp_rmem", "4096 131072 16777216"), worker), "16 MiB, 1/1024 of the memory of worker-1", input(sysctl("net.ipv4.tcp_rmem", "4096 131072 16777216"))},
+	"tcp-mem":                {input(sysctl("net.ipv4.tcp_mem", "4096 89600 4194304"), node("n", "6.1.0", 8*gib)), "memory pressure begins at 350 MiB and the limit is 16 GiB, for all sockets together; the kernel's default for pressure on n, with 8.0 GiB of memory, is about 512 MiB, and the limit is more than its memory", input(sysctl("net.ipv4.tcp_rmem", "4096 131072 6291456"))},
+	"tcp-minimum":            {input(sysctl("net.ipv4.tcp_rmem", "1048576 8388608 16777216"), worker), "10000 sockets may hold 9.8 GiB that the kernel cannot reclaim under memory pressure; worker-1 has 16 GiB: use 4096 as the first number", input(sysctl("net.ipv4.tcp_rmem", "4096 8388608 16777216"))},
+	"test-first":             {input(picked("nocto", "actimeo=600")), "the application vendor's advice", input(nfs("actimeo=60"))},
 	"tuned-overlap":          {input(tuned("latency-performance"), sysctl("vm.dirty_ratio", "20")), "latency-performance sets vm.dirty_ratio too", input(tuned("latency-performance"), sysctl("net.core.rmem_max", "4096"))},
 	"unsorted-listing":       {input(large), "ls -1U", input()},
 	"watch-operations":       {input(readAhead("nfs4", 15360)), "READs of one file", input()},
 	"xfs-memory":             {input(xfs("logbsize=256k")), "takes 2048 KiB of memory", input(xfs("logbufs=8"))},
-	"xfs-quota":              {input(xfs("noquota")), "drops them", input(nfs("hard"))},
+	"xfs-quota":              {input(xfs("noquota")), "drops their state", input(nfs("hard"))},
 }
 
 func TestEachRule(t *testing.T) {
@@ -177,7 +177,7 @@ func TestEachRule(t *testing.T) {
 			if got := texts(test.silent, rule.ID); len(got) > 0 {
 				t.Errorf("is not silent: %q", got)
 			}
-			if rule.Title == "" || rule.Source == "" || rank(rule.Severity) < 0 {
+			if rule.Title == "" || rule.Source == "" || severityRank(rule.Severity) < 0 {
 				t.Errorf("lacks title, source or severity: %+v", rule)
 			}
 		})
@@ -249,11 +249,11 @@ func TestForAdmission(t *testing.T) {
 func TestWhatHurtsComesFirst(t *testing.T) {
 	all := For(input(large, nfs("sync"), annotated(limits, "many")))
 	for i := 1; i < len(all); i++ {
-		if rank(all[i-1].Severity) > rank(all[i].Severity) {
+		if severityRank(all[i-1].Severity) > severityRank(all[i].Severity) {
 			t.Fatalf("%s comes before %s", all[i-1].Severity, all[i].Severity)
 		}
 	}
-	if all[0].ID != "server-budget-exceeded" || !strings.Contains(all[0].Text, `"many" is not connections=N`) {
+	if all[0].ID != "server-budget-exceeded" || !strings.Contains(all[0].Text, `"many" must be connections=N`) {
 		t.Errorf("got %+v", all[0])
 	}
 }
@@ -292,11 +292,19 @@ func TestForNodeIsOnTheFieldsForNodesAlone(t *testing.T) {
 	var got []string
 	for _, a := range ForNode(in.Profile, Node{Name: "this machine", Kernel: "6.1.0", Memory: 16 * gib, Sockets: 300}) {
 		got = append(got, a.ID)
-		if want := "this machine has 16 GiB and 300 in use now, which may hold 300 MiB: begin with 4096"; a.ID == "tcp-minimum" && !strings.Contains(a.Text, want) {
+		if want := "this machine has 16 GiB and 300 in use now, which may hold 300 MiB: use 4096 as the first number"; a.ID == "tcp-minimum" && !strings.Contains(a.Text, want) {
 			t.Errorf("got %q, want %q in it", a.Text, want)
 		}
 	}
 	if want := []string{"nconnect-slots", "tcp-minimum", "sysctl-files", "tcp-buffers"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestALongTextIsCut(t *testing.T) {
+	long := strings.Repeat("x", 2*maxText)
+	got := groupFindings([]finding{{"", long}}, func(finding) bool { return true })
+	if len(got[0]) > maxText || !strings.HasSuffix(got[0], "…") {
+		t.Errorf("got %d bytes that end in %q", len(got[0]), got[0][len(got[0])-3:])
 	}
 }

@@ -8,12 +8,13 @@ import (
 	"strings"
 
 	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // ServerBudget is the ID of the rule that tells the loads of the servers.
 const ServerBudget = "server-budget"
 
-// Load is what the nodes of a profile may bring to one server when all of them mount it.
+// Load is the most that a profile's nodes may cause on one server, when all of them mount from it.
 type Load struct {
 	// Server is its host name or address.
 	Server string `json:"server"`
@@ -22,12 +23,11 @@ type Load struct {
 	// Connections is nodes times nconnect.
 	Connections int64 `json:"connections"`
 	// Requests is how many requests may be in flight: of each connection its slots with NFSv3 and 4.0, of each node its
-	// session's slots with 4.1 and 4.2, which mount asks for unless told otherwise.
+	// session's slots with 4.1 and 4.2, which mount tables for unless told otherwise.
 	Requests int64 `json:"requests"`
 }
 
-// Loads are what the nodes may bring to each server, the most requests first. It is the largest that can be, not what
-// is measured.
+// Loads are the most that the nodes may cause on each server, the most requests first. They are computed, not measured.
 func Loads(in Input) []Load { return newScope(in).loads() }
 
 func (s *scope) loads() []Load {
@@ -56,7 +56,7 @@ func (s *scope) inFlight(version string, nconnect int64) int64 {
 	if version == "3" || version == "4.0" {
 		return nconnect * cmp.Or(s.slots(), kernelSlots)
 	}
-	for _, n := range fields(s.settings["module/nfs/max_session_slots"]) {
+	for _, n := range parseNumbers(s.settings["module/nfs/max_session_slots"]) {
 		return n
 	}
 	return kernelSessionSlots
@@ -69,9 +69,9 @@ func serverBudget(s *scope) []finding {
 	}
 	var parts []string
 	for _, load := range loads {
-		parts = append(parts, fmt.Sprintf("%s up to %d connections and %d requests in flight", load.Server, load.Connections, load.Requests))
+		parts = append(parts, fmt.Sprintf("%s gets up to %d connections and %d requests in flight", load.Server, load.Connections, load.Requests))
 	}
-	return []finding{{"", fmt.Sprintf("if all %d nodes mount them: %s", loads[0].Nodes, listed(parts))}}
+	return []finding{{"", fmt.Sprintf("if all %d nodes mount from it: %s", loads[0].Nodes, text.InOrder(parts, ", "))}}
 }
 
 func serverBudgetExceeded(s *scope) []finding {
@@ -87,7 +87,7 @@ func serverBudgetExceeded(s *scope) []finding {
 	var found []finding
 	over := func(server, what string, load, limit int64) {
 		if limit > 0 && load > limit {
-			found = append(found, finding{field, fmt.Sprintf("%s may get %d %s, and takes %d", server, load, what, limit)})
+			found = append(found, finding{field, fmt.Sprintf("%s may get %d %s, but its limit is %d", server, load, what, limit)})
 		}
 	}
 	for _, load := range s.loads() {
@@ -103,7 +103,7 @@ func parseLimits(text string) (map[string]int64, error) {
 		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
 		n, err := strconv.ParseInt(value, 10, 64)
 		if (name != "connections" && name != "requests") || err != nil || n < 1 {
-			return nil, fmt.Errorf("%q is not connections=N or requests=N, e.g. connections=3000,requests=10000", part)
+			return nil, fmt.Errorf("%q must be connections=N or requests=N, e.g. connections=3000,requests=10000", part)
 		}
 		limits[name] = n
 	}

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// before reports whether a kernel is older than major.minor. One whose release cannot be read is not.
-func before(release string, major, minor int) bool {
+// isOlder reports whether a kernel is older than major.minor. One whose release cannot be read is not.
+func isOlder(release string, major, minor int) bool {
 	x, y, ok := kernelVersion(release)
 	return ok && (x < major || x == major && y < minor)
 }
@@ -20,11 +20,11 @@ func kernelVersion(release string) (major, minor int, ok bool) {
 	return major, minor, errMajor == nil && errMinor == nil
 }
 
-// older are the names of the nodes with a kernel before major.minor.
-func (s *scope) older(major, minor int) []string {
+// nodesOlderThan are the names of the nodes with a kernel before major.minor.
+func (s *scope) nodesOlderThan(major, minor int) []string {
 	var names []string
 	for _, node := range s.Nodes {
-		if before(node.Kernel, major, minor) {
+		if isOlder(node.Kernel, major, minor) {
 			names = append(names, node.Name+" ("+node.Kernel+")")
 		}
 	}

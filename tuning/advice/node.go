@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 const (
@@ -19,12 +20,12 @@ func bootArgumentFile(s *scope) []finding {
 	if len(s.node.KernelArguments) == 0 {
 		return nil
 	}
-	return []finding{{"spec.node.kernelArguments", "are kept in a file of our own under /etc/default/grub.d that is read last and appends: what is " +
-		"written into /etc/default/grub may be overridden by a cloud image's drop-in, and does nothing where the boot loader has entries of its own"}}
+	return []finding{{"spec.node.kernelArguments", "are kept in a separate file under /etc/default/grub.d that is read last and appends: a cloud " +
+		"image may override what is in /etc/default/grub, and a boot loader that keeps its own entries ignores it"}}
 }
 
-// hashFindings asks the rule about every node and table. A text without node names is the same for all nodes.
-func (s *scope) hashFindings(judge func(a ask, grant catalogue.HashGrant) bool, text func(a ask, nodes []string, worst catalogue.HashGrant) string) []finding {
+// hashFindings tables the rule about every node and table. A text without node names is the same for all nodes.
+func (s *scope) hashFindings(judge func(a hashTable, grant catalogue.HashGrant) bool, text func(a hashTable, nodes []string, worst catalogue.HashGrant) string) []finding {
 	var found []finding
 	for _, a := range s.hashTables() {
 		var names []string
@@ -48,19 +49,19 @@ func (s *scope) hashFindings(judge func(a ask, grant catalogue.HashGrant) bool, 
 
 func hashClamped(s *scope) []finding {
 	return s.hashFindings(
-		func(_ ask, grant catalogue.HashGrant) bool { return grant.Clamped },
-		func(a ask, nodes []string, worst catalogue.HashGrant) string {
-			return fmt.Sprintf("%d buckets are more than 1/16 of memory takes on %s, however /proc/cmdline reads: these nodes are not rebooted for it; "+
-				"the largest value for all of them is %d", a.entries, listed(nodes), worst.Largest)
+		func(_ hashTable, grant catalogue.HashGrant) bool { return grant.Clamped },
+		func(a hashTable, nodes []string, worst catalogue.HashGrant) string {
+			return fmt.Sprintf("%d buckets need more than 1/16 of memory on %s, whatever /proc/cmdline shows: these nodes are not rebooted for it; "+
+				"the largest value that fits all of them is %d", a.entries, text.InOrder(nodes, ", "), worst.Largest)
 		})
 }
 
 func hashBelowDefault(s *scope) []finding {
 	return s.hashFindings(
-		func(a ask, grant catalogue.HashGrant) bool { return !grant.Clamped && a.entries <= grant.Default },
-		func(a ask, nodes []string, _ catalogue.HashGrant) string {
-			return fmt.Sprintf("%d buckets are no more than the kernel makes by itself on %s, which have the memory: "+
-				"leave the argument out for them", a.entries, listed(nodes))
+		func(a hashTable, grant catalogue.HashGrant) bool { return !grant.Clamped && a.entries <= grant.Default },
+		func(a hashTable, nodes []string, _ catalogue.HashGrant) string {
+			return fmt.Sprintf("%d buckets are no more than the kernel's default on %s, given their memory: "+
+				"leave the argument out for them", a.entries, text.InOrder(nodes, ", "))
 		})
 }
 
@@ -68,7 +69,7 @@ func hashRounded(s *scope) []finding {
 	var found []finding
 	for _, a := range s.hashTables() {
 		if a.entries > 0 && a.entries&(a.entries-1) != 0 {
-			found = append(found, finding{a.field, fmt.Sprintf("%d is no power of two: the kernel rounds it up", a.entries)})
+			found = append(found, finding{a.field, fmt.Sprintf("%d is not a power of two: the kernel rounds it up", a.entries)})
 		}
 	}
 	return found
@@ -78,20 +79,20 @@ func sysctlFiles(s *scope) []finding {
 	if len(s.node.Sysctls) == 0 {
 		return nil
 	}
-	return []finding{{"spec.node.sysctls", "are written at once and kept in /etc/sysctl.d/99-zz-storage-client.conf; nothing has to be run by hand, and " +
-		"sysctl -P, which a vendor page asks for, is no option of sysctl (-p reads /etc/sysctl.conf alone)"}}
+	return []finding{{"spec.node.sysctls", "are applied at once and kept in /etc/sysctl.d/99-zz-storage-client.conf: no need to run anything by hand, and " +
+		"sysctl -P, which a vendor's page tables for, does not exist (-p reads only /etc/sysctl.conf)"}}
 }
 
 func sackOff(s *scope) []finding {
-	return s.setTo("net.ipv4.tcp_sack", "0", "every lost packet costs far more retransmissions; the document that asks for it asks for 1 too, "+
-		"in the same list, where the last line wins")
+	return s.setTo("net.ipv4.tcp_sack", "0", "every lost packet costs far more retransmissions; the document that recommends 0 also has 1 "+
+		"in the same list, and there the last line wins")
 }
 
 func sysctlNoEffect(s *scope) []finding {
 	var found []finding
 	for _, name := range []string{"net.ipv4.tcp_fack", "net.ipv4.tcp_low_latency"} {
 		if field, _, ok := s.sysctl(name); ok {
-			found = append(found, finding{field, "the kernel takes the value and does nothing with it"})
+			found = append(found, finding{field, "has no effect: the kernel accepts the value but does not use it"})
 		}
 	}
 	return found
@@ -99,23 +100,23 @@ func sysctlNoEffect(s *scope) []finding {
 
 func routeFlush(s *scope) []finding {
 	if field, _, ok := s.sysctl("net.ipv4.route.flush"); ok {
-		return []finding{{field, "is done once when it is declared or the network settings change, and cannot be read back"}}
+		return []finding{{field, "is executed once when it is declared or when the network settings change, and cannot be read back"}}
 	}
 	return nil
 }
 
 func tcpMem(s *scope) []finding {
 	field, value, ok := s.sysctl("net.ipv4.tcp_mem")
-	pages := fields(value)
+	pages := parseNumbers(value)
 	if !ok || len(pages) != 3 {
 		return nil
 	}
-	text := fmt.Sprintf("counts pages: pressure begins at %s and %s is the end, for all sockets together", size(pages[1]*pageBytes), size(pages[2]*pageBytes))
-	if node, known := s.smallest(); known {
+	text := fmt.Sprintf("counts pages: memory pressure begins at %s and the limit is %s, for all sockets together", formatSize(pages[1]*pageBytes), formatSize(pages[2]*pageBytes))
+	if node, known := s.smallestNode(); known {
 		// The kernel's own pressure level is 1/16 of memory: net/ipv4/tcp.c, tcp_init_mem.
-		text += fmt.Sprintf("; the kernel's own pressure level on %s, with %s of memory, is about %s", node.Name, size(node.Memory), size(node.Memory/16))
+		text += fmt.Sprintf("; the kernel's default for pressure on %s, with %s of memory, is about %s", node.Name, formatSize(node.Memory), formatSize(node.Memory/16))
 		if pages[2]*pageBytes > node.Memory {
-			text += ", and the end is beyond its memory"
+			text += ", and the limit is more than its memory"
 		}
 	}
 	return []finding{{field, text}}
@@ -126,33 +127,33 @@ func tcpMinimum(s *scope) []finding {
 	var found []finding
 	for _, name := range []string{"net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"} {
 		field, value, ok := s.sysctl(name)
-		numbers := fields(value)
+		numbers := parseNumbers(value)
 		if !ok || len(numbers) != 3 || numbers[0] <= 16*kernelOwn {
 			continue
 		}
-		text := fmt.Sprintf("%d sockets may hold %s that memory pressure cannot take back", sockets, size(sockets*numbers[0]))
-		if node, known := s.smallest(); known {
-			text += fmt.Sprintf("; %s has %s", node.Name, size(node.Memory))
+		text := fmt.Sprintf("%d sockets may hold %s that the kernel cannot reclaim under memory pressure", sockets, formatSize(sockets*numbers[0]))
+		if node, known := s.smallestNode(); known {
+			text += fmt.Sprintf("; %s has %s", node.Name, formatSize(node.Memory))
 			if node.Sockets > 0 {
-				text += fmt.Sprintf(" and %d in use now, which may hold %s", node.Sockets, size(node.Sockets*numbers[0]))
+				text += fmt.Sprintf(" and %d in use now, which may hold %s", node.Sockets, formatSize(node.Sockets*numbers[0]))
 			}
 		}
-		found = append(found, finding{field, text + fmt.Sprintf(": begin with %d", kernelOwn)})
+		found = append(found, finding{field, text + fmt.Sprintf(": use %d as the first number", kernelOwn)})
 	}
 	return found
 }
 
 func tcpBuffers(s *scope) []finding {
-	node, known := s.smallest()
+	node, known := s.smallestNode()
 	if !known {
 		return nil
 	}
 	var found []finding
 	for _, name := range []string{"net.ipv4.tcp_rmem", "net.ipv4.tcp_wmem"} {
 		field, value, ok := s.sysctl(name)
-		if numbers := fields(value); ok && len(numbers) == 3 {
-			found = append(found, finding{field, fmt.Sprintf("one connection may take %s, which is 1/%d of the memory of %s, the smallest node: "+
-				"a pool with a faster network can have more in a profile of its own", size(numbers[2]), max(1, node.Memory/max(1, numbers[2])), node.Name)})
+		if numbers := parseNumbers(value); ok && len(numbers) == 3 {
+			found = append(found, finding{field, fmt.Sprintf("one connection may take %s, 1/%d of the memory of %s, the smallest node: "+
+				"for a pool with a faster network, use more in a separate profile", formatSize(numbers[2]), max(1, node.Memory/max(1, numbers[2])), node.Name)})
 		}
 	}
 	return found
@@ -163,9 +164,9 @@ const firstNodePort, lastNodePort = 30000, 32767
 
 func portRange(s *scope) []finding {
 	field, value, ok := s.sysctl("net.ipv4.ip_local_port_range")
-	if ports := fields(value); ok && len(ports) == 2 && ports[0] <= lastNodePort && ports[1] >= firstNodePort {
-		return []finding{{field, fmt.Sprintf("takes ports of NodePort services (%d to %d) and, from 10250 on, of the kubelet: "+
-			"stay at 32768 60999, or reserve them in net.ipv4.ip_local_reserved_ports", firstNodePort, lastNodePort)}}
+	if ports := parseNumbers(value); ok && len(ports) == 2 && ports[0] <= lastNodePort && ports[1] >= firstNodePort {
+		return []finding{{field, fmt.Sprintf("includes ports of NodePort services (%d to %d) and, from 10250 on, of the kubelet: "+
+			"keep 32768 60999, or reserve the ports in net.ipv4.ip_local_reserved_ports", firstNodePort, lastNodePort)}}
 	}
 	return nil
 }
@@ -193,15 +194,15 @@ func tunedOverlap(s *scope) []finding {
 		return nil
 	}
 	slices.Sort(both)
-	return []finding{{"spec.node.tuned.profile", fmt.Sprintf("%s sets %s too: the declared values win, and are put back where tuned changes them; "+
-		"newer versions of tuned set the dirty limits in bytes, which makes the ratios read 0", s.node.Tuned.Profile, listed(both))}}
+	return []finding{{"spec.node.tuned.profile", fmt.Sprintf("%s sets %s too: the declared values win, and the agent sets them again if tuned changes them; "+
+		"newer versions of tuned set the dirty limits in bytes, and the ratios then read 0", s.node.Tuned.Profile, text.InOrder(both, ", "))}}
 }
 
 func slotsSpelling(s *scope) []finding {
 	var found []finding
 	for name := range s.node.Sysctls {
 		if strings.HasPrefix(name, "sunrpc.") && (strings.Contains(name, "tpc_max_slot") || strings.Contains(name, "max_tcp_slot")) {
-			found = append(found, finding{sysctlField(name), "is not known to any kernel: sunrpc.tcp_max_slot_table_entries is meant, " +
+			found = append(found, finding{sysctlField(name), "does not exist in any kernel: use sunrpc.tcp_max_slot_table_entries " +
 				"or spec.node.sunrpc.tcpMaxSlotTableEntries"})
 		}
 	}
@@ -209,8 +210,8 @@ func slotsSpelling(s *scope) []finding {
 	return found
 }
 
-// size is a number of bytes for people.
-func size(bytes int64) string {
+// formatSize is a number of bytes for people.
+func formatSize(bytes int64) string {
 	switch {
 	case bytes >= 10*gib:
 		return fmt.Sprintf("%d GiB", bytes/gib)

@@ -50,8 +50,8 @@ func newScope(in Input) *scope {
 	return s
 }
 
-// of are the rules on volumes of a protocol, and for XFS those on the node's own file systems too.
-func (s *scope) of(protocol mountoptions.Protocol) []volumeRule {
+// rulesOf are the rules on volumes of a protocol, and for XFS those on the node's own file systems too.
+func (s *scope) rulesOf(protocol mountoptions.Protocol) []volumeRule {
 	var rules []volumeRule
 	if protocol == mountoptions.XFS {
 		rules = s.filesystems()
@@ -79,8 +79,8 @@ func (s *scope) filesystems() []volumeRule {
 	return rules
 }
 
-// last is the value of the last option of this name.
-func (r volumeRule) last(name string) (value string, ok bool) {
+// lastValue is the value of the last option of this name.
+func (r volumeRule) lastValue(name string) (value string, ok bool) {
 	for _, o := range r.options {
 		if o.Name == name {
 			value, ok = o.Value, true
@@ -89,15 +89,15 @@ func (r volumeRule) last(name string) (value string, ok bool) {
 	return value, ok
 }
 
-// number is the value of the last option of this name, where it is a number.
-func (r volumeRule) number(name string) (int64, bool) {
-	value, ok := r.last(name)
+// lastNumber is the value of the last option of this name, where it is a number.
+func (r volumeRule) lastNumber(name string) (int64, bool) {
+	value, ok := r.lastValue(name)
 	n, err := strconv.ParseInt(value, 10, 64)
 	return n, ok && err == nil
 }
 
-// at is the path of an option.
-func (r volumeRule) at(name string) string {
+// fieldOf is the path of an option.
+func (r volumeRule) fieldOf(name string) string {
 	for i, option := range r.MountOptions {
 		if got, _, _ := strings.Cut(string(option), "="); got == name {
 			return fmt.Sprintf("%s[%d]", r.field, i)
@@ -106,13 +106,13 @@ func (r volumeRule) at(name string) string {
 	return r.field
 }
 
-// having are the places of the options of these names, with one text for all.
-func (s *scope) having(protocol mountoptions.Protocol, text string, names ...string) []finding {
+// findOptions are the places of the options of these names, with one text for all.
+func (s *scope) findOptions(protocol mountoptions.Protocol, text string, names ...string) []finding {
 	var found []finding
-	for _, rule := range s.of(protocol) {
+	for _, rule := range s.rulesOf(protocol) {
 		for _, name := range names {
-			if _, ok := rule.last(name); ok {
-				found = append(found, finding{rule.at(name), text})
+			if _, ok := rule.lastValue(name); ok {
+				found = append(found, finding{rule.fieldOf(name), text})
 			}
 		}
 	}
@@ -127,8 +127,8 @@ func (s *scope) sysctl(name string) (field, value string, ok bool) {
 
 func sysctlField(name string) string { return "spec.node.sysctls[" + name + "]" }
 
-// fields are the numbers of a value.
-func fields(value string) []int64 {
+// parseNumbers are the numbers of a value.
+func parseNumbers(value string) []int64 {
 	var numbers []int64
 	for _, field := range strings.Fields(value) {
 		n, err := strconv.ParseInt(field, 10, 64)
@@ -148,22 +148,22 @@ func (s *scope) setTo(name, value, text string) []finding {
 	return nil
 }
 
-// ask is a hash table's size on the kernel command line.
-type ask struct {
+// hashTable is a hash table's size on the kernel command line.
+type hashTable struct {
 	field, argument string
 	entries         int64
 }
 
-// hashTables are the hash tables whose size the profile asks for.
-func (s *scope) hashTables() []ask {
-	var asks []ask
+// hashTables are the hash tables whose size the profile tables for.
+func (s *scope) hashTables() []hashTable {
+	var tables []hashTable
 	for i, argument := range s.node.KernelArguments {
 		name, value, _ := strings.Cut(string(argument), "=")
 		if entries, err := strconv.ParseInt(value, 10, 64); err == nil && (name == "ihash_entries" || name == "dhash_entries") {
-			asks = append(asks, ask{fmt.Sprintf("spec.node.kernelArguments[%d]", i), name, entries})
+			tables = append(tables, hashTable{fmt.Sprintf("spec.node.kernelArguments[%d]", i), name, entries})
 		}
 	}
-	return asks
+	return tables
 }
 
 // readAheads are the read-ahead sizes of network mounts in KiB, by the path of the field.
@@ -187,12 +187,12 @@ type sized struct {
 	kib   int64
 }
 
-// rsizes are the sizes of READ requests that the profile asks for, in bytes as the kernel rounds them down to pages, and
-// the kernel's largest where no rule asks.
+// rsizes are the sizes of READ requests that the profile tables for, in bytes as the kernel rounds them down to pages, and
+// the kernel's largest where no rule tables.
 func (s *scope) rsizes() []int64 {
 	var all []int64
-	for _, rule := range s.of(mountoptions.NFS) {
-		if n, ok := rule.number("rsize"); ok && n >= pageBytes {
+	for _, rule := range s.rulesOf(mountoptions.NFS) {
+		if n, ok := rule.lastNumber("rsize"); ok && n >= pageBytes {
 			all = append(all, min(n, maxTransfer)/pageBytes*pageBytes)
 		}
 	}
@@ -203,8 +203,8 @@ func (s *scope) rsizes() []int64 {
 	return slices.Compact(all)
 }
 
-// smallest is the node with the least memory, where all are known.
-func (s *scope) smallest() (Node, bool) {
+// smallestNode is the node with the least memory, where all are known.
+func (s *scope) smallestNode() (Node, bool) {
 	var least Node
 	for _, node := range s.Nodes {
 		if node.Memory > 0 && (least.Memory == 0 || node.Memory < least.Memory) {

@@ -8,6 +8,7 @@ import (
 	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/mountoptions"
 	"github.com/storageclient/operator/tuning/nodesettings"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 const (
@@ -15,7 +16,7 @@ const (
 	maxTransfer = mib
 	// kernelSlots is how many requests a connection may have in flight where no limit is set.
 	kernelSlots = 65536
-	// kernelSessionSlots is how many requests the client asks for in a session of NFSv4.1.
+	// kernelSessionSlots is how many requests the client tables for in a session of NFSv4.1.
 	kernelSessionSlots = 64
 	// anfPerConnection is how many requests Azure NetApp Files takes on one connection.
 	anfPerConnection = 128
@@ -26,8 +27,8 @@ const (
 	tridentDriver    = "csi.trident.netapp.io"
 )
 
-// picked is true where somebody chose the volumes: by label, or because nobody writes to them.
-func (r volumeRule) picked() bool {
+// isPicked is true where somebody chose the volumes: by label, or because nobody writes to them.
+func (r volumeRule) isPicked() bool {
 	s := &r.Selector
 	labelled := s.VolumeSelector != nil && len(s.VolumeSelector.MatchLabels)+len(s.VolumeSelector.MatchExpressions) > 0 ||
 		s.ClaimSelector != nil && len(s.ClaimSelector.MatchLabels)+len(s.ClaimSelector.MatchExpressions) > 0
@@ -35,15 +36,15 @@ func (r volumeRule) picked() bool {
 	return labelled || readOnly
 }
 
-func (r volumeRule) sessions() bool {
+func (r volumeRule) usesSessions() bool {
 	return r.transport.Version == "4.1" || r.transport.Version == "4.2"
 }
 
 func acregmaxDefault(s *scope) []finding {
 	var found []finding
-	for _, rule := range s.of(mountoptions.NFS) {
-		if n, ok := rule.number("acregmax"); ok && n == 30 {
-			found = append(found, finding{rule.at("acregmax"), "30 halves the kernel's own 60 s; a vendor's page calls 30 the default"})
+	for _, rule := range s.rulesOf(mountoptions.NFS) {
+		if n, ok := rule.lastNumber("acregmax"); ok && n == 30 {
+			found = append(found, finding{rule.fieldOf("acregmax"), "30 is half of the kernel's default of 60 s, although a vendor's page calls 30 the default"})
 		}
 	}
 	return found
@@ -51,9 +52,9 @@ func acregmaxDefault(s *scope) []finding {
 
 func actimeoDefault(s *scope) []finding {
 	var found []finding
-	for _, rule := range s.of(mountoptions.NFS) {
-		if n, ok := rule.number("actimeo"); ok && n == 30 && slices.Contains(rule.Selector.Drivers, azureFilesDriver) {
-			found = append(found, finding{rule.at("actimeo"), azureFilesDriver + " appends actimeo=30 by itself: the gain is there already on its current versions"})
+	for _, rule := range s.rulesOf(mountoptions.NFS) {
+		if n, ok := rule.lastNumber("actimeo"); ok && n == 30 && slices.Contains(rule.Selector.Drivers, azureFilesDriver) {
+			found = append(found, finding{rule.fieldOf("actimeo"), azureFilesDriver + " already adds actimeo=30 (current versions), so this gains nothing"})
 		}
 	}
 	return found
@@ -61,30 +62,30 @@ func actimeoDefault(s *scope) []finding {
 
 func actimeoRange(s *scope) []finding {
 	var found []finding
-	for _, rule := range s.of(mountoptions.NFS) {
-		n, ok := rule.number("actimeo")
-		if ok && !rule.picked() && (n < 30 || n > 60) {
-			found = append(found, finding{rule.at("actimeo"), fmt.Sprintf("%d s is outside the 30 to 60 s that large directories want: less asks the server "+
-				"too often, more shows old data for long, which only volumes picked by label or read-only should have", n)})
+	for _, rule := range s.rulesOf(mountoptions.NFS) {
+		n, ok := rule.lastNumber("actimeo")
+		if ok && !rule.isPicked() && (n < 30 || n > 60) {
+			found = append(found, finding{rule.fieldOf("actimeo"), fmt.Sprintf("%d s is outside 30 to 60 s, the range for large directories: a shorter time tables the "+
+				"server too often, a longer one shows outdated data, which only suits volumes selected by label or read-only ones", n)})
 		}
 	}
 	return found
 }
 
 func actimeoScope(s *scope) []finding {
-	return s.having(mountoptions.NFS, "sets acregmin, acregmax, acdirmin and acdirmax, which are 3, 60, 30 and 60 s otherwise", "actimeo")
+	return s.findOptions(mountoptions.NFS, "sets acregmin, acregmax, acdirmin and acdirmax (defaults 3, 60, 30 and 60 s)", "actimeo")
 }
 
 func intrNoEffect(s *scope) []finding {
-	return s.having(mountoptions.NFS, "does nothing: a signal that kills always interrupts", "intr", "nointr")
+	return s.findOptions(mountoptions.NFS, "has no effect: fatal signals always interrupt", "intr", "nointr")
 }
 
 func metadataOnNFS41(s *scope) []finding {
 	var found []finding
-	for _, rule := range s.of(mountoptions.NFS) {
-		if rule.sessions() {
-			found = append(found, finding{rule.field, "NFSv" + rule.transport.Version + " takes 25 to 75 % longer than 3 on some work with many small files; " +
-				"large files, streaming and databases lose nothing, and locks may need it"})
+	for _, rule := range s.rulesOf(mountoptions.NFS) {
+		if rule.usesSessions() {
+			found = append(found, finding{rule.field, "NFSv" + rule.transport.Version + " takes 25 to 75 % longer than v3 for some work with many small files; " +
+				"large files, streaming and databases are not slower, and locking may need it"})
 		}
 	}
 	return found
@@ -93,21 +94,21 @@ func metadataOnNFS41(s *scope) []finding {
 func mtu(s *scope) []finding {
 	for i := range s.volumes {
 		if slices.Contains(s.volumes[i].Selector.Drivers, tridentDriver) {
-			return []finding{{"", "where the volumes are on Azure NetApp Files, leave the MTU of clients at 1,500: the path to the service takes no larger packets"}}
+			return []finding{{"", "if the volumes are on Azure NetApp Files, keep the MTU of clients at 1,500: the path to the service takes no larger packets"}}
 		}
 	}
 	return nil
 }
 
 func nconnectKernel(s *scope) []finding {
-	old := s.older(5, 3)
+	old := s.nodesOlderThan(5, 3)
 	if len(old) == 0 {
 		return nil
 	}
 	var found []finding
-	for _, rule := range s.of(mountoptions.NFS) {
+	for _, rule := range s.rulesOf(mountoptions.NFS) {
 		if rule.transport.Nconnect > 1 {
-			found = append(found, finding{rule.at("nconnect"), "needs kernel 5.3 or newer; a mount fails on " + listed(old)})
+			found = append(found, finding{rule.fieldOf("nconnect"), "needs kernel 5.3 or newer; mounts fail on " + text.InOrder(old, ", ")})
 		}
 	}
 	return found
@@ -115,13 +116,13 @@ func nconnectKernel(s *scope) []finding {
 
 func nconnectSingle(s *scope) []finding {
 	var found []finding
-	for _, rule := range s.of(mountoptions.NFS) {
+	for _, rule := range s.rulesOf(mountoptions.NFS) {
 		if n := rule.transport.Nconnect; n > 1 {
-			text := "gains where several threads or asynchronous I/O keep requests in flight, and costs a single thread a little"
+			text := "helps if several threads or asynchronous I/O keep requests in flight, and slows a single thread slightly"
 			if n > 4 && slices.Contains(rule.Selector.Drivers, azureFilesDriver) {
-				text += "; Azure Files gains nothing beyond 4"
+				text += "; Azure Files gains nothing above 4"
 			}
-			found = append(found, finding{rule.at("nconnect"), text})
+			found = append(found, finding{rule.fieldOf("nconnect"), text})
 		}
 	}
 	return found
@@ -129,7 +130,7 @@ func nconnectSingle(s *scope) []finding {
 
 // slots is what the profile says about requests in flight a connection; 0 for nothing.
 func (s *scope) slots() int64 {
-	for _, n := range fields(s.settings["module/sunrpc/tcp_max_slot_table_entries"]) {
+	for _, n := range parseNumbers(s.settings["module/sunrpc/tcp_max_slot_table_entries"]) {
 		return n
 	}
 	return 0
@@ -139,7 +140,7 @@ const fieldSlots = "spec.node.sunrpc.tcpMaxSlotTableEntries"
 
 func (s *scope) largestNconnect() int {
 	largest := 0
-	for _, rule := range s.of(mountoptions.NFS) {
+	for _, rule := range s.rulesOf(mountoptions.NFS) {
 		largest = max(largest, rule.transport.Nconnect)
 	}
 	return largest
@@ -152,9 +153,9 @@ func nconnectSlots(s *scope) []finding {
 		return nil
 	}
 	if fitting == 0 {
-		return []finding{{fieldSlots, fmt.Sprintf("is %d, and the document's table changes nothing from nconnect=9 on: %d is declared", slots, nconnect)}}
+		return []finding{{fieldSlots, fmt.Sprintf("is %d, but the vendor's table ends at nconnect=8, and %d is declared", slots, nconnect)}}
 	}
-	return []finding{{fieldSlots, fmt.Sprintf("is %d; the document's table has %d for nconnect=%d: FromNconnect follows it", slots, fitting, nconnect)}}
+	return []finding{{fieldSlots, fmt.Sprintf("is %d, but the vendor's table recommends %d for nconnect=%d: use FromNconnect", slots, fitting, nconnect)}}
 }
 
 func slotsPerConnection(s *scope) []finding {
@@ -162,29 +163,29 @@ func slotsPerConnection(s *scope) []finding {
 	if slots <= anfPerConnection {
 		return nil
 	}
-	return []finding{{fieldSlots, fmt.Sprintf("is a limit of each connection: %d connections may have %d requests in flight. Azure NetApp Files takes %d on one; "+
-		"its document contradicts itself, with 256 for nconnect=8 in the text and 512 in the table. %d or less is safe",
+	return []finding{{fieldSlots, fmt.Sprintf("limits each connection: %d connections may have %d requests in flight. Azure NetApp Files accepts %d per connection; "+
+		"its document contradicts itself (256 for nconnect=8 in the text, 512 in the table). %d or less is safe",
 		nconnect, int64(nconnect)*slots, anfPerConnection, anfPerConnection)}}
 }
 
 func slotsSessions(s *scope) []finding {
-	rules := s.of(mountoptions.NFS)
-	if s.slots() == 0 || len(rules) == 0 || slices.ContainsFunc(rules, func(r volumeRule) bool { return !r.sessions() }) {
+	rules := s.rulesOf(mountoptions.NFS)
+	if s.slots() == 0 || len(rules) == 0 || slices.ContainsFunc(rules, func(r volumeRule) bool { return !r.usesSessions() }) {
 		return nil
 	}
-	return []finding{{fieldSlots, "is for NFSv3 and 4.0; the volumes ask for sessions, which go by max_session_slots of the module nfs"}}
+	return []finding{{fieldSlots, "affects NFSv3 and 4.0 only, but the volumes use NFSv4.1 or 4.2: set max_session_slots of the module nfs"}}
 }
 
 func nextMountOnly(s *scope) []finding {
-	return s.having(mountoptions.XFS, "takes effect when the file system is really unmounted and mounted again", "logbsize", "logbufs", "allocsize", "largeio")
+	return s.findOptions(mountoptions.XFS, "takes effect only after the file system is unmounted and mounted again", "logbsize", "logbufs", "allocsize", "largeio")
 }
 
 func noctoMeaning(s *scope) []finding {
 	var found []finding
-	for _, rule := range s.of(mountoptions.NFS) {
-		if _, ok := rule.last("nocto"); ok && !rule.picked() {
-			found = append(found, finding{rule.at("nocto"), "a file that another client has changed may be read from the cache after it was opened; " +
-				"writes are flushed at close all the same. It is for volumes that are mostly read: select them by label, or by accessModes [ReadOnlyMany]"})
+	for _, rule := range s.rulesOf(mountoptions.NFS) {
+		if _, ok := rule.lastValue("nocto"); ok && !rule.isPicked() {
+			found = append(found, finding{rule.fieldOf("nocto"), "a file that another client has changed may still be read from the cache after it is opened; " +
+				"writes are still flushed at close. Use it on volumes that are mostly read: select them by label, or by accessModes [ReadOnlyMany]"})
 		}
 	}
 	return found
@@ -199,10 +200,10 @@ var kernelOwn = map[mountoptions.Protocol]map[string]string{
 func optionDefault(s *scope) []finding {
 	var found []finding
 	for _, protocol := range []mountoptions.Protocol{mountoptions.NFS, mountoptions.XFS} {
-		for _, rule := range s.of(protocol) {
+		for _, rule := range s.rulesOf(protocol) {
 			for _, o := range rule.options {
 				if value, known := kernelOwn[protocol][o.Name]; known && o.Value == value {
-					found = append(found, finding{rule.at(o.Name), "says what current kernels do anyway, by default or with noatime"})
+					found = append(found, finding{rule.fieldOf(o.Name), "has no effect: current kernels do this by default or with noatime"})
 				}
 			}
 		}
@@ -211,19 +212,19 @@ func optionDefault(s *scope) []finding {
 }
 
 func rsizeGranted(s *scope) []finding {
-	older := s.older(5, 11)
+	older := s.nodesOlderThan(5, 11)
 	var found []finding
-	for _, rule := range s.of(mountoptions.NFS) {
+	for _, rule := range s.rulesOf(mountoptions.NFS) {
 		for _, name := range []string{"rsize", "wsize"} {
-			n, ok := rule.number(name)
+			n, ok := rule.lastNumber(name)
 			switch {
 			case !ok || n < 1024:
 			case n > maxTransfer:
-				found = append(found, finding{rule.at(name), fmt.Sprintf("the kernel uses %d bytes at most", maxTransfer)})
+				found = append(found, finding{rule.fieldOf(name), fmt.Sprintf("the kernel uses at most %d bytes", maxTransfer)})
 			case n%pageBytes != 0:
-				found = append(found, finding{rule.at(name), fmt.Sprintf("is no multiple of a page: the kernel uses %d", n/pageBytes*pageBytes)})
+				found = append(found, finding{rule.fieldOf(name), fmt.Sprintf("is not a multiple of the page size: the kernel uses %d", n/pageBytes*pageBytes)})
 			case n&(n-1) != 0 && len(older) > 0:
-				found = append(found, finding{rule.at(name), "kernels up to 5.10 round it down to a power of two: " + listed(older)})
+				found = append(found, finding{rule.fieldOf(name), "kernels up to 5.10 round it down to a power of two: " + text.InOrder(older, ", ")})
 			}
 		}
 	}
@@ -232,11 +233,11 @@ func rsizeGranted(s *scope) []finding {
 
 func rsizeWsize(s *scope) []finding {
 	var found []finding
-	for _, rule := range s.of(mountoptions.NFS) {
-		r, hasRead := rule.number("rsize")
-		w, hasWrite := rule.number("wsize")
+	for _, rule := range s.rulesOf(mountoptions.NFS) {
+		r, hasRead := rule.lastNumber("rsize")
+		w, hasWrite := rule.lastNumber("wsize")
 		if hasRead && hasWrite && r != w {
-			found = append(found, finding{rule.field, fmt.Sprintf("rsize=%d and wsize=%d differ: the service's document wants them equal", r, w)})
+			found = append(found, finding{rule.field, fmt.Sprintf("rsize=%d and wsize=%d differ, but the vendor recommends equal sizes", r, w)})
 		}
 	}
 	return found
@@ -248,8 +249,8 @@ func readAheadTail(s *scope) []finding {
 		for _, rsize := range s.rsizes() {
 			window := ahead.kib * 1024
 			if tail := window % rsize; window > rsize && tail != 0 {
-				found = append(found, finding{ahead.field, fmt.Sprintf("%d KiB are %d requests of %d bytes and a tail of %d KiB, one small request more in every window: "+
-					"%d KiB would be right", ahead.kib, window/rsize, rsize, tail/1024, window/rsize*rsize/1024)})
+				found = append(found, finding{ahead.field, fmt.Sprintf("%d KiB is %d requests of %d bytes and a remainder of %d KiB, which costs one small extra request in every window: "+
+					"use %d KiB", ahead.kib, window/rsize, rsize, tail/1024, window/rsize*rsize/1024)})
 			}
 		}
 	}
@@ -261,7 +262,7 @@ func readAheadBelowRsize(s *scope) []finding {
 	for _, ahead := range s.readAheads() {
 		rsizes := s.rsizes()
 		if largest := rsizes[len(rsizes)-1]; ahead.kib*1024 < largest {
-			found = append(found, finding{ahead.field, fmt.Sprintf("%d KiB are less than one request of %d bytes: small sequential reads never become requests of that size", ahead.kib, largest)})
+			found = append(found, finding{ahead.field, fmt.Sprintf("%d KiB is less than one request of %d bytes: small sequential reads never become requests of that size", ahead.kib, largest)})
 		}
 	}
 	return found
@@ -269,8 +270,8 @@ func readAheadBelowRsize(s *scope) []finding {
 
 func readAheadRuleFile(s *scope) []finding {
 	if ahead := s.readAheads(); len(ahead) > 0 {
-		return []finding{{ahead[0].field, "is set by the agent; a rule file /etc/udev/rules.d/99-nfs.rules, as a vendor's recipe makes it, hides the one of the " +
-			"NFS tools, which has the same name, and should go"}}
+		return []finding{{ahead[0].field, "is set by the agent; remove the udev rule file /etc/udev/rules.d/99-nfs.rules if a vendor's recipe created it: it hides " +
+			"the rule file of the NFS tools, which has the same name"}}
 	}
 	return nil
 }
@@ -283,18 +284,18 @@ func serverChunk(s *scope) []finding {
 	field := "metadata.annotations[" + v1alpha1.ServerChunkAnnotation + "]"
 	kib, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || kib < 1 {
-		return []finding{{field, strconv.Quote(text) + " is not a number of KiB, e.g. 8192"}}
+		return []finding{{field, strconv.Quote(text) + " must be a number of KiB, e.g. 8192"}}
 	}
 	var found []finding
 	check := func(at string, bytes int64) {
 		if chunk := kib * 1024; bytes%chunk != 0 && chunk%bytes != 0 {
-			found = append(found, finding{at, fmt.Sprintf("%d bytes and the server's chunks of %d KiB do not divide each other: each request leaves %d KiB "+
+			found = append(found, finding{at, fmt.Sprintf("%d bytes does not fit the server's chunks of %d KiB: each request leaves %d KiB "+
 				"outside of what the server has read ahead", bytes, kib, bytes%chunk/1024)})
 		}
 	}
-	for _, rule := range s.of(mountoptions.NFS) {
-		if n, ok := rule.number("rsize"); ok && n > 0 {
-			check(rule.at("rsize"), min(n, maxTransfer))
+	for _, rule := range s.rulesOf(mountoptions.NFS) {
+		if n, ok := rule.lastNumber("rsize"); ok && n > 0 {
+			check(rule.fieldOf("rsize"), min(n, maxTransfer))
 		}
 	}
 	for _, ahead := range s.readAheads() {
@@ -312,7 +313,7 @@ func serverSizes(s *scope) []finding {
 	met := map[string]path{}
 	var found []finding
 	for i, rule := range s.volumes {
-		rsize, _ := rule.last("rsize")
+		rsize, _ := rule.lastValue("rsize")
 		sizes := "rsize " + rsize
 		if rule.ReadAheadKiB != nil {
 			sizes += fmt.Sprintf(" and read-ahead %d KiB", *rule.ReadAheadKiB)
@@ -322,7 +323,7 @@ func serverSizes(s *scope) []finding {
 			if !seen {
 				met[server] = path{i, sizes}
 			} else if first.sizes != sizes {
-				found = append(found, finding{rule.field, fmt.Sprintf("%s is read with %s here and with %s by spec.volumes[%d]", server, sizes, first.sizes, first.rule)})
+				found = append(found, finding{rule.field, fmt.Sprintf("%s is read with %s here but with %s in spec.volumes[%d]: use one size", server, sizes, first.sizes, first.rule)})
 			}
 		}
 	}
@@ -330,31 +331,31 @@ func serverSizes(s *scope) []finding {
 }
 
 func soft(s *scope) []finding {
-	return s.having(mountoptions.NFS, "can lose work in flight: use hard", "soft", "softerr")
+	return s.findOptions(mountoptions.NFS, "can lose data: use hard", "soft", "softerr")
 }
 
 func sync(s *scope) []finding {
-	return s.having(mountoptions.NFS, "makes every write wait for the server: 1 GiB in blocks of 8 KiB took 70 s instead of 6 s", "sync")
+	return s.findOptions(mountoptions.NFS, "makes every write wait for the server: writing 1 GiB in blocks of 8 KiB took 70 s instead of 6 s", "sync")
 }
 
 func xfsMemory(s *scope) []finding {
 	var found []finding
-	for _, rule := range s.of(mountoptions.XFS) {
-		value, ok := rule.last("logbsize")
+	for _, rule := range s.rulesOf(mountoptions.XFS) {
+		value, ok := rule.lastValue("logbsize")
 		if !ok {
 			continue
 		}
-		buffers, declared := rule.number("logbufs")
+		buffers, declared := rule.lastNumber("logbufs")
 		if !declared {
 			buffers = 8
 		}
 		if bytes, known := mountoptions.Bytes(value); known {
-			found = append(found, finding{rule.at("logbsize"), fmt.Sprintf("takes %d KiB of memory for the log buffers of each file system, instead of 256", buffers*bytes/1024)})
+			found = append(found, finding{rule.fieldOf("logbsize"), fmt.Sprintf("takes %d KiB of memory for the log buffers of each file system, instead of 256 KiB", buffers*bytes/1024)})
 		}
 	}
 	return found
 }
 
 func xfsQuota(s *scope) []finding {
-	return s.having(mountoptions.XFS, "is harmless without quotas; where there are some, it drops them and the next mount counts every file again", "noquota")
+	return s.findOptions(mountoptions.XFS, "is harmless without quotas; with quotas it drops their state, and the next mount with quotas counts all files again", "noquota")
 }

@@ -7,37 +7,37 @@ import (
 // largeDirectories tells those who tune for large directories: they ask for a larger hash table of inodes or of names.
 func largeDirectories(text string) func(*scope) []finding {
 	return func(s *scope) []finding {
-		if asks := s.hashTables(); len(asks) > 0 {
-			return []finding{{asks[0].field, "is for large directories: " + text}}
+		if tables := s.hashTables(); len(tables) > 0 {
+			return []finding{{tables[0].field, "is for large directories: " + text}}
 		}
 		return nil
 	}
 }
 
 func recursiveListing(s *scope) []finding {
-	return s.having(mountoptions.NFS, "recursive ls, find and du need name and attributes of everything: where they run often, a longer time pays", "actimeo")
+	return s.findOptions(mountoptions.NFS, "recursive ls, find and du need names and attributes of everything: if they run often, a longer time pays off", "actimeo")
 }
 
 func serverCopy(s *scope) []finding {
 	var found []finding
-	for _, rule := range s.of(mountoptions.NFS) {
+	for _, rule := range s.rulesOf(mountoptions.NFS) {
 		if rule.transport.Version == "4.2" {
-			found = append(found, finding{rule.field, "NFSv4.2 copies on the server: copy_file_range, as cp of coreutils uses it, beats reading and writing through the client"})
+			found = append(found, finding{rule.field, "NFSv4.2 can copy on the server: copy_file_range, which cp of coreutils uses, is faster than reading and writing through the client"})
 		}
 	}
-	for _, rule := range s.of(mountoptions.SMB) {
-		found = append(found, finding{rule.field, "SMB copies on the server: copy_file_range beats reading and writing through the client; " +
-			"ODX, which Windows has, is not in Linux"})
+	for _, rule := range s.rulesOf(mountoptions.SMB) {
+		found = append(found, finding{rule.field, "SMB can copy on the server: copy_file_range is faster than reading and writing through the client; " +
+			"ODX exists in Windows, but not in Linux"})
 	}
 	return found
 }
 
 func testFirst(s *scope) []finding {
-	for _, rule := range s.of(mountoptions.NFS) {
-		_, nocto := rule.last("nocto")
-		seconds, timer := rule.number("actimeo")
+	for _, rule := range s.rulesOf(mountoptions.NFS) {
+		_, nocto := rule.lastValue("nocto")
+		seconds, timer := rule.lastNumber("actimeo")
 		if nocto || timer && seconds > 60 {
-			return []finding{{rule.field, "what the application's maker says comes first: measure with your own work on a canary before production"}}
+			return []finding{{rule.field, "follow the application vendor's advice first, and measure with your own workload on a canary before production"}}
 		}
 	}
 	return nil
@@ -45,8 +45,8 @@ func testFirst(s *scope) []finding {
 
 func watchOperations(s *scope) []finding {
 	if ahead := s.readAheads(); len(ahead) > 0 {
-		return []finding{{ahead[0].field, "judge it by the READs of one file, not by a node's averages: a file larger than memory, or caches dropped before, " +
-			"and the server's cache may still be warm"}}
+		return []finding{{ahead[0].field, "judge it by the READs of one file, not by a node's averages: use a file larger than memory or drop caches first, " +
+			"and mind that the server's cache may still be warm"}}
 	}
 	return nil
 }

@@ -7,8 +7,10 @@
 package catalogue
 
 import (
+	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
@@ -78,6 +80,28 @@ func (p Parameter) Warning(value string) string {
 	return p.Hazard
 }
 
+// Values says which values the parameter takes, e.g. "1–1024 requests in flight per session".
+func (p Parameter) Values() string {
+	span := fmt.Sprintf("%d–%d", p.Min, p.Max)
+	if p.Min == p.Max {
+		span = strconv.FormatInt(p.Min, 10)
+	}
+	switch p.Kind {
+	case Flag:
+		return "0 or 1"
+	case Integer:
+		return strings.TrimSpace(span + " " + p.Unit)
+	case IntegerList:
+		return strings.TrimSpace(fmt.Sprintf("%d numbers, each %s %s", p.Fields, span, p.Unit))
+	case ProfileName:
+		return "the name of a tuned profile"
+	case NFSOptions, FilesystemOptions:
+		return "mount options"
+	default:
+		return "text"
+	}
+}
+
 // Lookup returns the parameter with this canonical key. Servers and mount points are not listed in the catalogue:
 // every key of theirs is known.
 func Lookup(key string) (Parameter, bool) {
@@ -115,17 +139,17 @@ const (
 	sourceSession   = "kernel fs/nfs/super.c and nfs4session.h; Azure NetApp Files, concurrency best practices"
 	sourceHashTable = "kernel Documentation/admin-guide/kernel-parameters.txt; measured on 6.1 and 6.18; Azure Files, large directories"
 
-	noteBuffers     = "Little effect on NFS over TCP, whose buffers go by tcp_rmem and tcp_wmem."
-	noteSlots       = "A limit of each connection, for NFSv3 and 4.0 only; NFSv4.1 and 4.2 go by nfs.max_session_slots. A connection keeps the limit that it was opened with."
-	noteSessions    = "NFSv4.1 and 4.2 only. One table a session, shared by all connections and mounts of a server; the server may grant less."
-	hazardTCPMemory = "The first number is granted to every socket even when memory is short: with many sockets a large one uses up the node's memory."
-	hazardNoEffect  = "The kernel takes the value and does nothing with it."
+	noteBuffers     = "Little effect on NFS over TCP: its buffers are sized by tcp_rmem and tcp_wmem."
+	noteSlots       = "Limits each connection, for NFSv3 and 4.0 only; NFSv4.1 and 4.2 use nfs.max_session_slots. A connection keeps the limit that it was opened with."
+	noteSessions    = "NFSv4.1 and 4.2 only. One table per session, shared by all connections and mounts of a server; the server may grant less."
+	hazardTCPMemory = "The first number is granted to every socket even when memory is short: if it is large, many sockets use up the node's memory."
+	hazardNoEffect  = "The kernel accepts the value but does not use it."
 )
 
 const (
-	noteReadAheadNFS   = "nfs is NFSv3, nfs4 all later versions. The default is 128 KiB whatever rsize is; before kernel 5.4 it was 15 times rsize."
-	noteReadAheadSMB   = "The kernel's own value follows rsize and the option rasize."
-	noteReadAheadBlock = "A window of the whole disk: other file systems on it have it too."
+	noteReadAheadNFS   = "nfs is NFSv3, nfs4 is all later versions. The default is 128 KiB regardless of rsize; before kernel 5.4 it was 15 times rsize."
+	noteReadAheadSMB   = "The default depends on rsize and the option rasize."
+	noteReadAheadBlock = "Applies to the whole disk, so also to other file systems on it."
 )
 
 // parameters is sorted by key; a test says so.
@@ -133,12 +157,12 @@ var parameters = []Parameter{
 	hashTable("dhash_entries", "the directory entry cache", "8 KiB"),
 	hashTable("ihash_entries", "the inode cache", "16 KiB"),
 
-	sessionSlots("max_session_cb_slots", "16", "The limit of callbacks from the server in flight; the connection's own limit may be lower."),
-	sessionSlots("max_session_slots", "64", "The limit of requests in flight."),
+	sessionSlots("max_session_cb_slots", "16", "Limits callbacks in flight from the server; the connection's own limit may be lower."),
+	sessionSlots("max_session_slots", "64", "Limits requests in flight."),
 
-	slotTable("tcp_max_slot_table_entries", "65536", "The most slots that a TCP connection grows to; tcp_slot_table_entries wins where that is larger."),
-	slotTable("tcp_slot_table_entries", "2", "The slots that a TCP connection starts with."),
-	slotTable("udp_slot_table_entries", "16", "The slots of a UDP transport."),
+	slotTable("tcp_max_slot_table_entries", "65536", "The number of slots that a TCP connection can grow to; tcp_slot_table_entries wins if it is larger."),
+	slotTable("tcp_slot_table_entries", "2", "The number of slots that a TCP connection starts with."),
+	slotTable("udp_slot_table_entries", "16", "The number of slots of a UDP transport."),
 
 	readAhead("cifs", "", noteReadAheadSMB),
 	readAhead("ext4", "", noteReadAheadBlock),
@@ -148,46 +172,46 @@ var parameters = []Parameter{
 	readAhead("xfs", "", noteReadAheadBlock),
 
 	sysctl(Parameter{Key: "net.core.netdev_max_backlog", Kind: Integer, Min: 1, Max: math.MaxInt32, Unit: "packets", Default: "1000",
-		Hazard: "A long queue takes memory and adds latency when the node is busy.", Source: sourceNet}),
+		Hazard: "A long queue uses memory and adds latency on a busy node.", Source: sourceNet}),
 	sysctl(Parameter{Key: "net.core.optmem_max", Kind: Integer, Min: 0, Max: math.MaxInt32, Unit: "bytes",
-		Note: "Bounds ancillary data of sockets; NFS and SMB do not use it.", Source: sourceNet}),
+		Note: "Limits ancillary data of sockets; NFS and SMB do not use it.", Source: sourceNet}),
 	sysctl(Parameter{Key: "net.core.rmem_default", Kind: Integer, Min: 2304, Max: math.MaxInt32, Unit: "bytes", Default: "212992", Note: noteBuffers, Source: sourceNet}),
 	sysctl(Parameter{Key: "net.core.rmem_max", Kind: Integer, Min: 2304, Max: math.MaxInt32, Unit: "bytes", Note: noteBuffers, Source: sourceNet}),
 	sysctl(Parameter{Key: "net.core.somaxconn", Kind: Integer, Min: 0, Max: math.MaxInt32, Unit: "connections", Default: "4096",
-		Note: "Bounds the queue of a listening socket: nothing to a storage client.", Source: sourceNet}),
+		Note: "Limits the queue of listening sockets: no effect on storage clients.", Source: sourceNet}),
 	sysctl(Parameter{Key: "net.core.wmem_default", Kind: Integer, Min: 4608, Max: math.MaxInt32, Unit: "bytes", Default: "212992", Note: noteBuffers, Source: sourceNet}),
 	sysctl(Parameter{Key: "net.core.wmem_max", Kind: Integer, Min: 4608, Max: math.MaxInt32, Unit: "bytes", Note: noteBuffers, Source: sourceNet}),
 	sysctl(Parameter{Key: "net.ipv4.ip_local_port_range", Kind: IntegerList, Fields: 2, Ascending: true, Min: 1024, Max: 65535, Unit: "port", Default: "32768 60999",
-		Hazard: "A range beyond 32768 60999 takes ports that NodePort services (30000 to 32767), the kubelet and host daemons listen on, unless net.ipv4.ip_local_reserved_ports covers them. NFS from privileged ports does not use it.",
-		Note:   "The kernel asks for a first and a last port of different parity.", Source: sourceIPSysctl + "; kubernetes/kubernetes#111682"}),
+		Hazard: "A wider range than 32768 60999 includes ports that NodePort services (30000 to 32767), the kubelet and host daemons listen on, unless net.ipv4.ip_local_reserved_ports covers them. NFS from privileged ports does not use this range.",
+		Note:   "The kernel wants one even and one odd port.", Source: sourceIPSysctl + "; kubernetes/kubernetes#111682"}),
 	sysctl(Parameter{Key: "net.ipv4.route.flush", Kind: Integer, Min: 1, Max: 1, TakesEffect: v1alpha1.EffectAction,
-		Hazard: "An action, not a state: it is done once and cannot be read back.", Source: sourceIPSysctl + "; mode 0200"}),
-	sysctl(Parameter{Key: "net.ipv4.tcp_dsack", Kind: Flag, Max: 1, Default: "1", Hazard: "Without it a needless retransmission is not noticed and not undone.", Source: sourceIPSysctl}),
+		Hazard: "An action, not a state: it is executed once and cannot be read back.", Source: sourceIPSysctl + "; mode 0200"}),
+	sysctl(Parameter{Key: "net.ipv4.tcp_dsack", Kind: Flag, Max: 1, Default: "1", Hazard: "If off, needless retransmissions are not detected and not undone.", Source: sourceIPSysctl}),
 	sysctl(Parameter{Key: "net.ipv4.tcp_fack", Kind: Flag, Max: 1, Default: "0", Hazard: hazardNoEffect, Source: sourceIPSysctl}),
 	sysctl(Parameter{Key: "net.ipv4.tcp_low_latency", Kind: Flag, Max: 1, Default: "0", Hazard: hazardNoEffect, Source: sourceIPSysctl}),
 	sysctl(Parameter{Key: "net.ipv4.tcp_mem", Kind: IntegerList, Fields: 3, Ascending: true, Min: 0, Max: 1 << 40, Unit: "pages",
-		Hazard: "Counts pages, not bytes, and replaces what the kernel derived from the node's memory: 4096 89600 4194304 means pressure from 350 MiB on, for all sockets together.",
+		Hazard: "Counts pages, not bytes, and replaces the values that the kernel derived from the node's memory: 4096 89600 4194304 means memory pressure from 350 MiB on, for all sockets together.",
 		Source: sourceIPSysctl}),
 	sysctl(Parameter{Key: "net.ipv4.tcp_no_metrics_save", Kind: Flag, Max: 1, Default: "0", Source: sourceIPSysctl}),
 	sysctl(Parameter{Key: "net.ipv4.tcp_rmem", Kind: IntegerList, Fields: 3, Ascending: true, Min: 1, Max: math.MaxInt32, Unit: "bytes", Default: "4096 131072 6291456",
-		Hazard: hazardTCPMemory, HazardAbove: 65536, Note: "Minimum, default and maximum. For sockets opened afterwards.", Source: sourceIPSysctl}),
-	sysctl(Parameter{Key: "net.ipv4.tcp_sack", Kind: Flag, Max: 1, Default: "1", Hazard: "Without it every lost packet costs far more retransmissions.", Source: sourceIPSysctl}),
+		Hazard: hazardTCPMemory, HazardAbove: 65536, Note: "Minimum, default and maximum. Affects only sockets opened afterwards.", Source: sourceIPSysctl}),
+	sysctl(Parameter{Key: "net.ipv4.tcp_sack", Kind: Flag, Max: 1, Default: "1", Hazard: "If off, every lost packet costs far more retransmissions.", Source: sourceIPSysctl}),
 	sysctl(Parameter{Key: "net.ipv4.tcp_slow_start_after_idle", Kind: Flag, Max: 1, Default: "1", Source: sourceIPSysctl}),
 	sysctl(Parameter{Key: "net.ipv4.tcp_timestamps", Kind: Integer, Min: 0, Max: 2, Default: "1",
-		Hazard: "Without timestamps, sequence numbers that wrap are not told apart (at 10 Gb/s after seconds), and buffers are sized less well.", Source: sourceIPSysctl}),
-	sysctl(Parameter{Key: "net.ipv4.tcp_window_scaling", Kind: Flag, Max: 1, Default: "1", Hazard: "Without it no connection has more than 64 KiB in flight.", Source: sourceIPSysctl}),
+		Hazard: "If off, wrapped sequence numbers are not detected (at 10 Gb/s they wrap within seconds), and buffers are sized less accurately.", Source: sourceIPSysctl}),
+	sysctl(Parameter{Key: "net.ipv4.tcp_window_scaling", Kind: Flag, Max: 1, Default: "1", Hazard: "If off, no connection has more than 64 KiB in flight.", Source: sourceIPSysctl}),
 	sysctl(Parameter{Key: "net.ipv4.tcp_wmem", Kind: IntegerList, Fields: 3, Ascending: true, Min: 1, Max: math.MaxInt32, Unit: "bytes", Default: "4096 16384 4194304",
-		Hazard: hazardTCPMemory, HazardAbove: 65536, Note: "Minimum, default and maximum. For sockets opened afterwards.", Source: sourceIPSysctl}),
+		Hazard: hazardTCPMemory, HazardAbove: 65536, Note: "Minimum, default and maximum. Affects only sockets opened afterwards.", Source: sourceIPSysctl}),
 	sysctl(Parameter{Key: "vm.dirty_background_ratio", Kind: Integer, Min: 0, Max: 100, Unit: "percent of available memory", Default: "10",
-		Note: "Setting it clears vm.dirty_background_bytes. tuned's latency-performance sets one or the other too.", Source: sourceVM}),
+		Note: "Setting it clears vm.dirty_background_bytes. The tuned profile latency-performance sets one or the other too.", Source: sourceVM}),
 	sysctl(Parameter{Key: "vm.dirty_expire_centisecs", Kind: Integer, Min: 0, Max: math.MaxInt32, Unit: "hundredths of a second", Default: "3000", Source: sourceVM}),
 	sysctl(Parameter{Key: "vm.dirty_ratio", Kind: Integer, Min: 0, Max: 100, Unit: "percent of available memory", Default: "20",
-		Note: "Setting it clears vm.dirty_bytes. tuned's latency-performance sets one or the other too.", Source: sourceVM}),
+		Note: "Setting it clears vm.dirty_bytes. The tuned profile latency-performance sets one or the other too.", Source: sourceVM}),
 	sysctl(Parameter{Key: "vm.dirty_writeback_centisecs", Kind: Integer, Min: 0, Max: math.MaxInt32, Unit: "hundredths of a second", Default: "500",
-		Note: "0 turns the periodic write-back off.", Source: sourceVM}),
+		Note: "0 turns periodic write-back off.", Source: sourceVM}),
 
 	{Key: TunedKey, Kind: ProfileName, TakesEffect: v1alpha1.EffectLive,
-		Note: "Where sysctls are declared that the profile sets too, the declared ones win.", Source: sourceTuned},
+		Note: "Sysctls declared in a StorageClientProfile win over those of the tuned profile.", Source: sourceTuned},
 }
 
 func sysctl(p Parameter) Parameter {
@@ -200,14 +224,14 @@ func sysctl(p Parameter) Parameter {
 
 func slotTable(name, value, note string) Parameter {
 	return Parameter{
-		Key: Modules + "/sunrpc/" + name, Kind: Integer, Min: 2, Max: 65536, Unit: "requests in flight a connection", Default: value,
+		Key: Modules + "/sunrpc/" + name, Kind: Integer, Min: 2, Max: 65536, Unit: "requests in flight per connection", Default: value,
 		TakesEffect: v1alpha1.EffectNewTransport, Module: "sunrpc", Note: note + " " + noteSlots, Source: sourceSunrpc,
 	}
 }
 
 func sessionSlots(name, value, note string) Parameter {
 	return Parameter{
-		Key: Modules + "/nfs/" + name, Kind: Integer, Min: 1, Max: 1024, Unit: "requests in flight a session", Default: value,
+		Key: Modules + "/nfs/" + name, Kind: Integer, Min: 1, Max: 1024, Unit: "requests in flight per session", Default: value,
 		TakesEffect: v1alpha1.EffectNewTransport, Module: "nfs", Note: note + " " + noteSessions, Source: sourceSession,
 	}
 }
@@ -218,8 +242,8 @@ func hashTable(name, what, memory string) Parameter {
 	return Parameter{
 		Key: KernelArguments + "/" + name, Kind: Integer, Min: 1024, Max: maxBuckets, Unit: "buckets of 8 bytes",
 		TakesEffect: v1alpha1.EffectReboot,
-		Note: "Sizes the hash table of " + what + ". Rounded up to a power of two, then held to 1/16 of memory. By default one bucket for each " +
-			memory + " of memory up to 64 GiB, and fewer beyond: from 1 TiB on, 16777216 is no gain.",
+		Note: "Sizes the hash table of " + what + ". Rounded up to a power of two, then limited to 1/16 of memory. By default one bucket per " +
+			memory + " of memory up to 64 GiB, and fewer beyond: from 1 TiB on, 16777216 gains nothing.",
 		Source: sourceHashTable,
 	}
 }

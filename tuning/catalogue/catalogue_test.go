@@ -132,3 +132,27 @@ func TestWarning(t *testing.T) {
 		})
 	}
 }
+
+func TestValuesSayWhatAParameterTakes(t *testing.T) {
+	for key, want := range map[string]string{
+		"sysctl/net.ipv4.tcp_sack":     "0 or 1",
+		"sysctl/net.ipv4.route.flush":  "1",
+		"sysctl/vm.dirty_ratio":        "0–100 percent of available memory",
+		"sysctl/net.ipv4.tcp_rmem":     "3 numbers, each 1–2147483647 bytes",
+		"module/nfs/max_session_slots": "1–1024 requests in flight per session",
+		"tuned/profile":                "the name of a tuned profile",
+		"nfsMountDefaults/filer1":      "mount options",
+	} {
+		if p, _ := Lookup(key); p.Values() != want {
+			t.Errorf("%s takes %q, want %q", key, p.Values(), want)
+		}
+	}
+}
+
+// Whoever copies the flag out of the message allows this key and no other.
+func TestARefusalQuotesTheKeyForTheAllowList(t *testing.T) {
+	err := AllowList{}.Check("sysctl/vm.swappiness", "10")
+	if want := `--allow-parameter='sysctl/vm\.swappiness'`; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %s in it", err, want)
+	}
+}

@@ -9,11 +9,16 @@ import (
 
 	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/internal/decimal"
-	"github.com/storageclient/operator/tuning/internal/suggest"
+	"github.com/storageclient/operator/tuning/suggest"
+	"github.com/storageclient/operator/tuning/text"
 )
 
-// maxText is the longest key and the longest value that the API carries, in bytes.
-const maxText = 256
+const (
+	// maxText is the longest key and the longest value that the API carries, in bytes.
+	maxText = 256
+	// maxPrinted is how much of a key or value an error shows, in characters.
+	maxPrinted = 64
+)
 
 // Error says why a setting is not applied.
 type Error struct {
@@ -57,7 +62,7 @@ func (a AllowList) Check(key, value string) error {
 
 func (a AllowList) refuse(key, value string) string {
 	if len(key) > maxText || len(value) > maxText {
-		return fmt.Sprintf("keys and values have at most %d bytes", maxText)
+		return fmt.Sprintf("keys and values are at most %d bytes long", maxText)
 	}
 	if reason := refuseKey(key); reason != "" {
 		return reason
@@ -72,7 +77,7 @@ func (a AllowList) refuse(key, value string) string {
 	case a.admits(key):
 		return ""
 	default:
-		return unknown(key)
+		return refuseUnknown(key)
 	}
 }
 
@@ -100,14 +105,14 @@ func refuseKey(key string) string {
 	subject, name, ok := Split(key)
 	switch {
 	case !ok:
-		return "a key is sysctl/<dotted name>, module/<module>/<parameter>, kernelArgument/<name>, readAhead/<file system type>, " +
+		return "must be sysctl/<dotted name>, module/<module>/<parameter>, kernelArgument/<name>, readAhead/<file system type>, " +
 			"tuned/profile, nfsMountDefaults/<server> or filesystem/<mount point>"
 	case subject == Sysctls && (!sysctlName.MatchString(name) || leavesTree(name)):
-		return "a sysctl is a dotted name such as net.core.rmem_max; '/' stands only for a dot inside an interface name"
+		return "must be a dotted name such as net.core.rmem_max; write '/' only for a dot inside an interface name"
 	case subject == Modules && (!moduleName.MatchString(name) || isDots(name[strings.Index(name, "/")+1:])):
-		return "a module parameter is module/<module>/<parameter>, of letters, digits, '_' and '.'"
+		return "must be module/<module>/<parameter>, with only letters, digits, '_' and '.'"
 	case subject == KernelArguments && !argumentName.MatchString(name):
-		return "a kernel argument's name is of letters, digits and _ . , : / @ + -, and does not begin with '-'"
+		return "a kernel argument's name holds only letters, digits and _ . , : / @ + -, and does not begin with '-'"
 	}
 	return refuseHostKey(subject, name)
 }
@@ -130,11 +135,11 @@ func refuseBytes(key, value string) string {
 	subject, _, _ := Split(key)
 	switch {
 	case subject == Sysctls && !sysctlValue.MatchString(value):
-		return "a value is of letters, digits, blanks and _ . , : = / @ + -"
+		return "a value holds only letters, digits, blanks and _ . , : = / @ + -"
 	case subject == Sysctls && value != CanonicalValue(value):
-		return fmt.Sprintf("fields are separated by one blank: write %q", CanonicalValue(value))
+		return fmt.Sprintf("separate fields by one blank: write %q", CanonicalValue(value))
 	case subject != Sysctls && !plainValue.MatchString(value):
-		return "a value is of letters, digits and _ . , : = / @ + -, without blanks"
+		return "a value holds only letters, digits and _ . , : = / @ + -, no blanks"
 	case subject != KernelArguments && value == "":
 		return "needs a value"
 	}
@@ -158,7 +163,7 @@ func (p Parameter) refuse(value string) string {
 func (p Parameter) refuseList(value string) string {
 	fields := strings.Fields(value)
 	if len(fields) != p.Fields {
-		return fmt.Sprintf("must be %d numbers, separated by one blank", p.Fields)
+		return fmt.Sprintf("must be %d numbers separated by one blank", p.Fields)
 	}
 	last := p.Min
 	for i, field := range fields {
@@ -167,7 +172,7 @@ func (p Parameter) refuseList(value string) string {
 			return fmt.Sprintf("number %d %s", i+1, reason)
 		}
 		if p.Ascending && n < last {
-			return "the numbers must not fall from one to the next"
+			return "no number may be smaller than the one before it"
 		}
 		last = n
 	}
@@ -177,24 +182,24 @@ func (p Parameter) refuseList(value string) string {
 func (p Parameter) number(text string) (int64, string) {
 	n, err := decimal.Parse(text)
 	if err != nil {
-		return 0, p.explain(text, err)
+		return 0, p.explainNumber(text, err)
 	}
 	if n < p.Min || n > p.Max {
-		return 0, p.limits()
+		return 0, p.describeRange()
 	}
 	return n, ""
 }
 
-func (p Parameter) explain(text string, err error) string {
+func (p Parameter) explainNumber(text string, err error) string {
 	var syntax *decimal.Error
 	if p.TakesEffect == v1alpha1.EffectReboot && errors.As(err, &syntax) && syntax.Suffix {
 		digits := strings.TrimRight(text, "kKmMgGtTiBbs")
-		return fmt.Sprintf("%s: kernels up to 6 drop the suffix and make %s buckets", err, digits)
+		return fmt.Sprintf("%s: kernels up to 6 ignore the suffix and use %s buckets", err, digits)
 	}
 	return err.Error()
 }
 
-func (p Parameter) limits() string {
+func (p Parameter) describeRange() string {
 	unit := p.Unit
 	if unit != "" {
 		unit = " " + unit
@@ -205,9 +210,9 @@ func (p Parameter) limits() string {
 	return fmt.Sprintf("must be %d to %d%s", p.Min, p.Max, unit)
 }
 
-// unknown tells what an unknown key may have been meant for.
-func unknown(key string) string {
-	const remedy = "not in the catalogue; a parameter beyond it is allowed by the operator's --allow-parameter"
+// refuseUnknown suggests the key that was probably meant, and says how to allow one that is not in the catalogue.
+func refuseUnknown(key string) string {
+	allow := "allow it, start the manager with --allow-parameter='" + regexp.QuoteMeta(key) + "'"
 	subject, name, _ := Split(key)
 	keys := map[string]string{}
 	var names []string
@@ -215,7 +220,7 @@ func unknown(key string) string {
 		pSubject, pName, _ := Split(p.Key)
 		dotted := strings.ReplaceAll(pName, "/", ".")
 		if dotted == name || pName == name {
-			return "not a " + subject + " but " + p.Key + ": declare it as such"
+			return "not a " + subject + ": use " + p.Key
 		}
 		keys[dotted], names = p.Key, append(names, dotted)
 		if pSubject == subject || subject == Sysctls && strings.HasPrefix(dotted, "sunrpc.") {
@@ -223,18 +228,15 @@ func unknown(key string) string {
 		}
 	}
 	if meant, ok := suggest.Closest(strings.ReplaceAll(name, "/", "."), names); ok {
-		return "did you mean " + keys[meant] + "? It is " + remedy
+		return "not supported. Did you mean " + keys[meant] + "? To " + allow
 	}
-	return remedy
+	return "not supported; to " + allow
 }
 
 // printable keeps what somebody else wrote from spoiling a message.
-func printable(text string) string {
-	if len(text) > 64 {
-		text = text[:64] + "..."
+func printable(given string) string {
+	if sysctlValue.MatchString(given) {
+		return text.Cut(given, maxPrinted)
 	}
-	if sysctlValue.MatchString(text) {
-		return text
-	}
-	return strconv.Quote(text)
+	return strconv.Quote(text.Cut(given, maxPrinted))
 }

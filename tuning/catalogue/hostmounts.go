@@ -37,7 +37,7 @@ var anyFilesystem = []string{
 func readAhead(fsType, value, note string) Parameter {
 	return Parameter{
 		Key: ReadAheadKey(fsType), Kind: Integer, Min: 4, Max: 1 << 20, Unit: "KiB", Default: value,
-		TakesEffect: v1alpha1.EffectLive, Note: note + " For files opened afterwards; rounded down to whole pages.", Source: sourceReadAhead,
+		TakesEffect: v1alpha1.EffectLive, Note: note + " Affects only files opened afterwards; rounded down to whole pages.", Source: sourceReadAhead,
 	}
 }
 
@@ -50,7 +50,7 @@ func lookupHostMounts(key string) (Parameter, bool) {
 		p.Kind, p.Source = NFSOptions, sourceNFSMount
 	case Filesystems:
 		p.Kind, p.Source = FilesystemOptions, sourceMount
-		p.Note = "Access times change at once; other options when the file system is mounted anew."
+		p.Note = "Access-time options change at once, other options at the next mount."
 	}
 	return p, p.Kind != "" && refuseHostKey(subject, name) == ""
 }
@@ -58,19 +58,19 @@ func lookupHostMounts(key string) (Parameter, bool) {
 func refuseHostKey(subject, name string) string {
 	switch {
 	case subject == ReadAheads && !fsTypeName.MatchString(name):
-		return "a file system type is of lower-case letters, digits and '_'"
+		return "a file system type holds only lower-case letters, digits and '_'"
 	case subject == Tuned && name != strings.TrimPrefix(TunedKey, Tuned+"/"):
-		return "tuned has one key, " + TunedKey
+		return "the only key of tuned is " + TunedKey
 	case subject == NFSDefaults && strings.Contains(name, ":"):
-		return "mount.nfs cuts a server's name at the first colon: an IPv6 address is never found in nfsmount.conf; give a host name"
+		return "nfsmount.conf does not work with IPv6 addresses: use a host name"
 	case subject == NFSDefaults && !serverName.MatchString(name):
-		return "a server is a host name or an IPv4 address"
+		return "must be a host name or an IPv4 address"
 	case subject == Filesystems && !mountPointName.MatchString(name):
-		return "a mount point is of letters, digits and _ . , : = / @ + -, and of * and ? where it is a glob"
+		return "a mount point holds only letters, digits and _ . , : = / @ + -, and * and ? in a glob"
 	case subject == Filesystems && path.Clean("/"+name) == "/":
-		return "the root file system is mounted by the kernel: its options are the kernel argument rootflags="
+		return "the kernel mounts the root file system: set its options with the kernel argument rootflags="
 	case subject == Filesystems && path.Clean("/"+name) != "/"+name:
-		return "a mount point is a clean absolute path: write " + path.Clean("/"+name)
+		return "must be a clean absolute path: write " + path.Clean("/"+name)
 	}
 	return ""
 }
@@ -83,7 +83,7 @@ func refuseHostValue(kind Kind, value string) string {
 		return refuseFilesystem(value)
 	default:
 		if !profileName.MatchString(value) {
-			return "a profile of tuned is of letters, digits and _ . -, and begins with neither '.' nor '-'"
+			return "a tuned profile's name holds only letters, digits and _ . -, and begins with neither '.' nor '-'"
 		}
 		return ""
 	}
@@ -92,14 +92,14 @@ func refuseHostValue(kind Kind, value string) string {
 func refuseFilesystem(value string) string {
 	fsType, options := ParseFilesystemValue(value)
 	if fsType != "" && !fsTypeName.MatchString(fsType) {
-		return "a file system type is of lower-case letters, digits and '_'"
+		return "a file system type holds only lower-case letters, digits and '_'"
 	}
 	return refuseOptions(mountoptions.XFS, options, func(name string) string {
 		switch {
 		case name == "ro":
-			return "takes the file system from those that write to it"
+			return "makes the file system read-only for programs that write to it"
 		case fsType != fsTypeXFS && !slices.Contains(anyFilesystem, name):
-			return "is none that every file system takes: those of xfs need fsType xfs, those of other types are not known here"
+			return "is not an option that every file system takes: for options of XFS set fsType xfs; options of other types are not supported"
 		}
 		return ""
 	})
@@ -117,7 +117,7 @@ func refuseOptions(protocol mountoptions.Protocol, options []string, more ...fun
 				return option + " " + reason
 			}
 		}
-		if reason := unreadable(protocol, name, value); reason != "" {
+		if reason := misreadByMount(protocol, name, value); reason != "" {
 			return option + " " + reason
 		}
 	}
@@ -129,14 +129,14 @@ func refuseOptions(protocol mountoptions.Protocol, options []string, more ...fun
 	return ""
 }
 
-// unreadable finds a word that mount.nfs takes for a number with a unit: of a value that ends in k, m or g it makes a
+// misreadByMount finds a word that mount.nfs takes for a number with a unit: of a value that ends in k, m or g it makes a
 // number of bytes, and 0 of letters.
-func unreadable(protocol mountoptions.Protocol, name, value string) string {
+func misreadByMount(protocol mountoptions.Protocol, name, value string) string {
 	last := value[max(0, len(value)-1):]
 	if protocol != mountoptions.NFS || !slices.Contains([]string{"k", "K", "m", "M", "g", "G"}, last) {
 		return ""
 	}
-	return fmt.Sprintf("cannot stand in nfsmount.conf: mount.nfs takes the %s at its end for a unit and makes %s=0 of it", last, name)
+	return fmt.Sprintf("does not work in nfsmount.conf: mount.nfs reads the %s at its end as a unit and uses %s=0", last, name)
 }
 
 // OptionWarnings is what a user should know of the mount options in a value, before they are applied.

@@ -88,7 +88,7 @@ var table = map[string]driver{
 	"kubernetes.io/iscsi":        {protocols: only(block), server: host},
 	"kubernetes.io/fc":           {protocols: only(block)},
 	"kubernetes.io/local-volume": {protocols: only(block)},
-	"kubernetes.io/host-path":    {refuses: "the kubelet refuses to mount a hostPath volume that has mount options"},
+	"kubernetes.io/host-path":    {refuses: "the kubelet does not mount hostPath volumes that have mount options"},
 
 	"nfs.csi.k8s.io": {protocols: only(nfs), server: attribute("server"), hands: nfsList, perPod: true},
 	"smb.csi.k8s.io": {protocols: only(smb), server: smbServer},
@@ -154,7 +154,7 @@ func (v Volume) Check(p mountoptions.Protocol, options []string) []mountoptions.
 	handed := v.Hands(options)
 	problems := p.Altered(options, handed)
 	if i := slices.Index(options, "rw"); i >= 0 && v.ReadOnly && !readOnly(handed) {
-		problems = append(problems, mountoptions.Problem{Option: "rw", Message: "would win over the volume's readOnly: leave it out, it is the default"})
+		problems = append(problems, mountoptions.Problem{Option: "rw", Message: "would override the volume's readOnly: leave it out, it is the default"})
 	}
 	return problems
 }

@@ -96,7 +96,7 @@ func azureFileList(v Volume, options []string) []string {
 		return withDefaults(list, "actimeo", "actimeo=30", "noresvport", "noresvport")
 	case smb:
 		list := withDefaults(options, "file_mode", "file_mode=0777", "dir_mode", "dir_mode=0777", "mfsymlinks", "mfsymlinks")
-		if begins(list, "acregmax") || begins(list, "acdirmax") {
+		if hasPrefix(list, "acregmax") || hasPrefix(list, "acdirmax") {
 			return list
 		}
 		return withDefaults(list, "actimeo", "actimeo=30")
@@ -108,13 +108,13 @@ func azureFileList(v Volume, options []string) []string {
 func withDefaults(options []string, pairs ...string) []string {
 	list := slices.Clone(options)
 	for pair := range slices.Chunk(pairs, 2) {
-		if !begins(options, pair[0]) {
+		if !hasPrefix(options, pair[0]) {
 			list = append(list, pair[1])
 		}
 	}
 	return list
 }
 
-func begins(options []string, prefix string) bool {
+func hasPrefix(options []string, prefix string) bool {
 	return slices.ContainsFunc(options, func(o string) bool { return strings.HasPrefix(o, prefix) })
 }

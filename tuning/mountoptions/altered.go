@@ -18,13 +18,13 @@ func (p Protocol) Altered(options, handed []string) []Problem {
 		if t.groupOf(o) == keyVersion && twoVersions {
 			others := slices.DeleteFunc(t.inGroup(all, keyVersion), func(other Option) bool { return slices.Contains(own, other) })
 			problems = append(problems, Problem{Option: o.String(),
-				Message: fmt.Sprintf("the driver gives a version of its own (%v), and mount refuses a second one: leave it out", texts(others))})
+				Message: fmt.Sprintf("the driver adds its own version (%v), and mount accepts only one: leave it out", texts(others))})
 			continue
 		}
 		for _, key := range t.keysOf(o, meant) {
 			if meant[key] != made[key] {
 				problems = append(problems, Problem{Option: o.String(),
-					Message: fmt.Sprintf("does not come about: with what the driver adds, or in its order, %s is %s", key, made[key])})
+					Message: fmt.Sprintf("does not take effect: with the options that the driver adds, or in its order, %s is %s", key, made[key])})
 				break
 			}
 		}

@@ -119,18 +119,18 @@ func (t *table) compareKey(key, wanted string, shown map[string]string) (Differe
 		d.Observed = ""
 	}
 	switch {
-	case !t.isKnown(key) || same(key, wanted, observed):
+	case !t.isKnown(key) || isSame(key, wanted, observed):
 		return Difference{}, false
 	case t.granted[key]:
 		return t.compareGranted(d)
 	case key == keyNconnect:
-		d.Message = "the first mount of a server on a node fixes its connections: every mount of it has to go first"
+		d.Message = "the first mount of a server on a node sets its connections: all mounts of the server must go first"
 	case observed == "":
 		d.Message = "the kernel does not show it"
 	case key == keyDAX && observed == "never":
-		d.Message, d.Limited = "the device has no DAX, or the mount was made with another value", true
+		d.Message, d.Limited = "the device has no DAX, or the mount was made with a different value", true
 	default:
-		d.Message = "the mount was made with another value"
+		d.Message = "the mount was made with a different value"
 	}
 	return d, true
 }
@@ -148,7 +148,7 @@ func (t *table) isKnown(key string) bool {
 	return false
 }
 
-func same(key, wanted, observed string) bool {
+func isSame(key, wanted, observed string) bool {
 	switch key {
 	case keyVersion:
 		return wanted == observed || wanted == versionDefault || strings.HasPrefix(observed, wanted+".") && !strings.Contains(wanted, ".")
@@ -168,9 +168,9 @@ func (t *table) compareGranted(d Difference) (Difference, bool) {
 	if t.rounds {
 		return compareSize(d)
 	}
-	d.Message = "the mount was made with another value"
+	d.Message = "the mount was made with a different value"
 	if number(d.Observed) < number(d.Wanted) {
-		d.Message, d.Limited = "the server allows no more, or the mount was made with another value", true
+		d.Message, d.Limited = "the server allows no more, or the mount was made with a different value", true
 	}
 	return d, number(d.Wanted) != 0
 }
@@ -186,11 +186,11 @@ func compareSize(d Difference) (Difference, bool) {
 	case observed < 0:
 		d.Message = "the kernel does not show it"
 	case slices.Contains(made, observed):
-		d.Message, d.Limited = "the kernel makes it "+describeSizes(made), true
+		d.Message, d.Limited = "the kernel uses "+describeSizes(made), true
 	case observed < slices.Max(made):
-		d.Message, d.Limited = "the server allows no more, or the mount was made with another value", true
+		d.Message, d.Limited = "the server allows no more, or the mount was made with a different value", true
 	default:
-		d.Message = "the mount was made with another value"
+		d.Message = "the mount was made with a different value"
 	}
 	return d, true
 }
@@ -217,10 +217,10 @@ func transferSizes(size int64) []int64 {
 func describeSizes(sizes []int64) string {
 	switch {
 	case sizes[0] == maxTransfer:
-		return fmt.Sprintf("%d, the most that it uses", maxTransfer)
+		return fmt.Sprintf("%d, its maximum", maxTransfer)
 	case len(sizes) == 1:
 		return strconv.FormatInt(sizes[0], 10)
 	default:
-		return fmt.Sprintf("%d up to 5.10, and %d or less, in whole pages, later", sizes[0], sizes[1])
+		return fmt.Sprintf("%d (kernels up to 5.10), or %d or less, in whole pages (later kernels)", sizes[0], sizes[1])
 	}
 }

@@ -8,21 +8,21 @@ import (
 	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
 )
 
-// Known is what is known of one option, for people to read.
+// Known describes one option to people.
 type Known struct {
 	// Name is the option's name, and Key what it is about: options with one key are one thing.
 	Name, Key string
 	// Values says which values it takes; empty for a flag.
 	Values string
-	// Default is the kernel's own value of Key; empty where it depends on server or node, or is not there.
+	// Default is the kernel's own value of Key; empty if it depends on server or node, or if there is none.
 	Default string
 	// TakesEffect says when a changed value takes effect.
 	TakesEffect v1alpha1.SettingEffect
-	// Refused is why no profile may ask for it, and Hazard what a user is warned of who does.
+	// Refused says why no profile may set it, Hazard what users who set it are warned of.
 	Refused, Hazard string
-	// Note is what is good to know, and no warning.
+	// Note is worth knowing, but no warning.
 	Note string
-	// Since is the first kernel in which the option was found; empty where all from 5.10 to 7.3 have it.
+	// Since is the first kernel that has the option; empty if all from 5.10 to 7.3 have it.
 	Since string
 	// Source is where this is known from.
 	Source string
@@ -34,10 +34,7 @@ func (p Protocol) Known() []Known {
 	var all []Known
 	for name, s := range t.specs {
 		known := Known{Name: name, Key: s.key, TakesEffect: p.Effect(name), Hazard: s.warning, Note: s.note, Since: s.since, Source: t.source,
-			Default: cmp.Or(s.initial, t.timerDefaults[s.key], t.hidden[s.key])}
-		if s.kind != flag {
-			known.Values = s.expects()
-		}
+			Values: s.values(), Default: cmp.Or(s.initial, t.timerDefaults[s.key], t.hidden[s.key])}
 		all = append(all, known)
 	}
 	reasons := maps.Clone(refused)

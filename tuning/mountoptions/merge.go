@@ -86,7 +86,7 @@ func (t *table) oneVersion(options []Option) []Option {
 	if last := own[len(own)-1]; t.resolve([]Option{last})[keyVersion] == version.Value && t.keyOf(last) == keyVersion {
 		version = last
 	}
-	return t.place(options, keyVersion, []Option{version})
+	return t.replaceGroup(options, keyVersion, []Option{version})
 }
 
 func (t *table) inGroup(options []Option, group string) []Option {
@@ -99,9 +99,9 @@ func (t *table) inGroup(options []Option, group string) []Option {
 	return out
 }
 
-// place makes a list hold exactly these options of a group: those that it has stay where they are, the others take
+// replaceGroup makes a list hold exactly these options of a group: those that it has stay where they are, the others take
 // the place of the first one that goes, or the end.
-func (t *table) place(list []Option, group string, options []Option) []Option {
+func (t *table) replaceGroup(list []Option, group string, options []Option) []Option {
 	var out []Option
 	gap := -1
 	missing := slices.Clone(options)
@@ -123,8 +123,8 @@ func (t *table) place(list []Option, group string, options []Option) []Option {
 	return slices.Insert(out, gap, missing...)
 }
 
-// replaces says whether the profile's value goes over the volume's.
-func (m *merger) replaces(key, value string) bool {
+// mayReplace says whether the profile's value goes over the volume's.
+func (m *merger) mayReplace(key, value string) bool {
 	switch m.policy {
 	case v1alpha1.ConflictUseProfile:
 		return true
@@ -136,7 +136,7 @@ func (m *merger) replaces(key, value string) bool {
 	}
 }
 
-func (m *merger) keep(key, wanted, value string) {
+func (m *merger) keepOwn(key, wanted, value string) {
 	m.kept = append(m.kept, Difference{Option: key, Wanted: wanted, Observed: value, Message: "the volume's own value is kept"})
 }
 
@@ -151,14 +151,14 @@ func (m *merger) mergeOne(key string, wanted []Option) {
 	switch {
 	case len(own) == 0:
 		m.list = append(m.list, option)
-	case have != want && m.replaces(key, have):
-		m.list = m.place(m.list, key, []Option{option})
+	case have != want && m.mayReplace(key, have):
+		m.list = m.replaceGroup(m.list, key, []Option{option})
 	default:
 		if have != want {
-			m.keep(key, want, have)
+			m.keepOwn(key, want, have)
 		}
 		if !m.oneVersionOnly || key != keyVersion {
-			m.list = m.place(m.list, key, own[len(own)-1:])
+			m.list = m.replaceGroup(m.list, key, own[len(own)-1:])
 		}
 	}
 }
@@ -171,17 +171,17 @@ func (m *merger) mergeCache(wanted []Option) {
 	switch {
 	case want[keyCache] == flagNoac:
 		m.turnCacheOff(merged)
-	case have[keyCache] != flagNoac || m.replaces(keyCache, flagNoac):
+	case have[keyCache] != flagNoac || m.mayReplace(keyCache, flagNoac):
 		m.mergeTimers(merged, want)
 	default:
 		for _, o := range wanted {
-			m.keep(o.Name, o.Value, flagNoac)
+			m.keepOwn(o.Name, o.Value, flagNoac)
 		}
 	}
-	if maps.Equal(merged, have) && maps.Equal(have, m.resolve(sorted(own))) {
+	if maps.Equal(merged, have) && maps.Equal(have, m.resolve(sortOptions(own))) {
 		return
 	}
-	m.list = m.place(m.list, groupCache, m.writeCache(merged))
+	m.list = m.replaceGroup(m.list, groupCache, m.writeCache(merged))
 }
 
 // turnCacheOff sets noac in place of whatever the volume says about the cache, or leaves it all as it is.
@@ -190,8 +190,8 @@ func (m *merger) turnCacheOff(merged map[string]string) {
 		return
 	}
 	for _, key := range slices.Sorted(maps.Keys(merged)) {
-		if !m.replaces(key, merged[key]) {
-			m.keep(keyCache, flagNoac, key+"="+merged[key])
+		if !m.mayReplace(key, merged[key]) {
+			m.keepOwn(keyCache, flagNoac, key+"="+merged[key])
 			return
 		}
 	}
@@ -211,10 +211,10 @@ func (m *merger) mergeTimers(merged, want map[string]string) {
 		own, has := merged[timer]
 		switch {
 		case !wanted || has && own == value:
-		case !has || m.replaces(timer, own):
+		case !has || m.mayReplace(timer, own):
 			merged[timer] = value
 		default:
-			m.keep(timer, value, own)
+			m.keepOwn(timer, value, own)
 		}
 	}
 }
@@ -240,8 +240,8 @@ func (t *table) writeCache(state map[string]string) []Option {
 	return append(options, set...)
 }
 
-// sorted is the list as the kubelet's own NFS plugin hands it to mount.
-func sorted(options []Option) []Option {
+// sortOptions is the list as the kubelet's own NFS plugin hands it to mount.
+func sortOptions(options []Option) []Option {
 	list := texts(options)
 	slices.Sort(list)
 	return Parse(list)

@@ -170,7 +170,7 @@ func checkMeaning(t *rapid.T, policy v1alpha1.ConflictPolicy, current, wanted, m
 	for _, o := range merged {
 		if group := nfs.groupOf(o); asked[group] {
 			key := nfs.keyOf(o)
-			if nfs.resolve(sorted(merged))[key] != has[key] {
+			if nfs.resolve(sortOptions(merged))[key] != has[key] {
 				t.Fatalf("%v means something else once sorted", texts(merged))
 			}
 		}

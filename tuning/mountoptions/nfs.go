@@ -18,20 +18,20 @@ const (
 )
 
 const (
-	warnAtime = "has no effect on NFS: the server keeps access times"
-	warnIntr  = "has no effect since kernel 2.6.25: a signal that kills always interrupts"
-	warnSoft  = "can lose work in flight: a request that times out fails, and the application may not notice"
+	warnAtime = "has no effect on NFS: the server maintains access times"
+	warnIntr  = "has had no effect since kernel 2.6.25: fatal signals always interrupt"
+	warnSoft  = "can lose data: a request that times out fails, and the application may not notice"
 )
 
 var (
 	nfsVersions = []string{"3", "4", "4.0", "4.1", "4.2"}
-	nfsRemoved  = map[string]string{"2": "NFSv2 is not supported by kernels any more"}
+	nfsRemoved  = map[string]string{"2": "current kernels do not support NFSv2"}
 )
 
 // nfs is from fs/nfs/fs_context.c of kernels 5.10 to 7.3 and nfs(5).
 var nfs = &table{
 	source: "kernel fs/nfs/fs_context.c, 5.10 to 7.3; nfs(5); measured on 5.10, 6.1 and 6.18",
-	specs: with(map[string]spec{
+	specs: withCommon(map[string]spec{
 		"acregmin": {key: "acregmin", kind: count, max: maxTimer, unit: "s"},
 		"acregmax": {key: "acregmax", kind: count, max: maxTimer, unit: "s"},
 		"acdirmin": {key: "acdirmin", kind: count, max: maxTimer, unit: "s"},
@@ -40,9 +40,9 @@ var nfs = &table{
 		"ac":       {key: keyCache, value: "ac"},
 		"noac":     {key: keyCache, value: flagNoac, warning: "turns the attribute cache off and makes every write synchronous"},
 		"cto":      {key: keyCto, value: "cto"},
-		"nocto":    {key: keyCto, value: "nocto", note: "Skips the look for changes when a file is opened; writes are flushed at close all the same."},
+		"nocto":    {key: keyCto, value: "nocto", note: "Skips the check for changes when a file is opened; writes are still flushed at close."},
 
-		"nconnect":    {key: keyNconnect, kind: count, min: 1, max: 16, unit: "connections", since: "5.3", note: "One number for all mounts of a server on a node, by the first of them."},
+		"nconnect":    {key: keyNconnect, kind: count, min: 1, max: 16, unit: "connections", since: "5.3", note: "All mounts of a server on a node share the number that the first of them sets."},
 		"max_connect": {key: keyMaxConnect, kind: count, min: 1, max: 16, unit: "addresses", since: "5.16"},
 
 		"vers":         {key: keyVersion, kind: word, words: nfsVersions, removed: nfsRemoved},
@@ -63,7 +63,7 @@ var nfs = &table{
 		"hard":        {key: keyHard, value: "hard"},
 		"soft":        {key: keyHard, value: "soft", warning: warnSoft},
 		"softerr":     {key: keyHard, value: "softerr", warning: warnSoft},
-		"softreval":   {key: "softreval", value: "softreval", warning: "clears the flags before it on kernels 5.11 to 5.17"},
+		"softreval":   {key: "softreval", value: "softreval", warning: "clears the flags before it (kernels 5.11 to 5.17)"},
 		"nosoftreval": {key: "softreval", value: "nosoftreval"},
 
 		"proto":      {key: keyProto, kind: word, words: []string{"tcp", "tcp6", "udp", "udp6", "rdma", "rdma6"}},
@@ -82,7 +82,7 @@ var nfs = &table{
 		"acl":          {key: "acl", value: "acl"},
 		"noacl":        {key: "acl", value: "noacl"},
 		"sharecache":   {key: "sharecache", value: "sharecache"},
-		"nosharecache": {key: "sharecache", value: "nosharecache", warning: "gives each mount a cache of its own: mounts of one file may disagree"},
+		"nosharecache": {key: "sharecache", value: "nosharecache", warning: "gives each mount its own cache: two mounts may show different contents of a file"},
 		"rdirplus":     {key: "rdirplus", value: "rdirplus"},
 		"nordirplus":   {key: "rdirplus", value: "nordirplus"},
 		"fsc":          {key: "fsc", value: "fsc"},
@@ -128,20 +128,20 @@ var nfs = &table{
 
 func cautionActimeo(o Option) string {
 	if number(o.Value) == 0 {
-		return "keeps no attributes at all: every access asks the server"
+		return "disables the attribute cache: every access asks the server"
 	}
 	return ""
 }
 
 func cautionTimeo(o Option) string {
 	if number(o.Value) > maxTimeo {
-		return fmt.Sprintf("the kernel uses %d at most", maxTimeo)
+		return fmt.Sprintf("the kernel uses at most %d", maxTimeo)
 	}
 	return ""
 }
 
 func cautionMinorVersion(o Option) string {
-	return "is an old way to write it: give vers=4." + o.Value
+	return "is outdated: write vers=4." + o.Value
 }
 
 func cautionTransfer(o Option) string {
@@ -150,7 +150,7 @@ func cautionTransfer(o Option) string {
 		return ""
 	}
 	if got := transferSizes(n); len(got) > 1 || got[0] != n {
-		return "the kernel makes it " + describeSizes(got)
+		return "the kernel uses " + describeSizes(got)
 	}
 	return ""
 }

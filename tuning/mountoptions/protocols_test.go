@@ -22,25 +22,25 @@ func TestValidateByProtocol(t *testing.T) {
 		"too many channels":                {protocol: SMB, options: "max_channels=17", errors: []string{"max_channels=17: must be 1 to 16 channels"}},
 		"a read-ahead that is too small":   {protocol: SMB, options: "rasize=65536", errors: []string{"rasize=65536: must be 1048576 to 33554432 bytes"}},
 		"SMB1":                             {protocol: SMB, options: "vers=1.0", errors: []string{"vers=1.0: SMB1 is insecure: must be one of 2.1"}},
-		"a timer before actimeo, SMB":      {protocol: SMB, options: "acregmax=60 actimeo=30", errors: []string{"actimeo=30: is ignored where acregmax comes first"}},
-		"a timer after actimeo, SMB":       {protocol: SMB, options: "actimeo=30 acdirmax=60", errors: []string{"actimeo=30: is ignored where acdirmax comes first"}},
+		"a timer before actimeo, SMB":      {protocol: SMB, options: "acregmax=60 actimeo=30", errors: []string{"actimeo=30: is ignored if acregmax comes first"}},
+		"a timer after actimeo, SMB":       {protocol: SMB, options: "actimeo=30 acdirmax=60", errors: []string{"actimeo=30: is ignored if acdirmax comes first"}},
 		"timers alone, SMB":                {protocol: SMB, options: "acregmax=60 acdirmax=30"},
-		"a password":                       {protocol: SMB, options: "password=x", errors: []string{"password=x: is refused: it says who signs in"}},
-		"somebody else's files":            {protocol: SMB, options: "uid=0", errors: []string{"uid=0: is refused: it says who owns"}},
-		"an NFS option on SMB":             {protocol: SMB, options: "nconnect=4", errors: []string{"nconnect=4: is not known"}},
-		"a cache that nobody else may use": {protocol: SMB, options: "cache=loose", warnings: []string{"cache=loose: caches as if no other client wrote"}},
-		"locks that stay here":             {protocol: SMB, options: "nobrl", warnings: []string{"nobrl: keeps byte-range locks"}},
-		"noatime on SMB":                   {protocol: SMB, options: "noatime", warnings: []string{"noatime: is taken and ignored"}},
-		"sync on SMB":                      {protocol: SMB, options: "sync", warnings: []string{"sync: is taken and ignored"}},
+		"a password":                       {protocol: SMB, options: "password=x", errors: []string{"password=x: is refused: it sets who logs in"}},
+		"somebody else's files":            {protocol: SMB, options: "uid=0", errors: []string{"uid=0: is refused: it sets who owns"}},
+		"an NFS option on SMB":             {protocol: SMB, options: "nconnect=4", errors: []string{"nconnect=4: is unknown"}},
+		"a cache that nobody else may use": {protocol: SMB, options: "cache=loose", warnings: []string{"cache=loose: caches as if no other client writes"}},
+		"locks that stay here":             {protocol: SMB, options: "nobrl", warnings: []string{"nobrl: does not send byte-range locks"}},
+		"noatime on SMB":                   {protocol: SMB, options: "noatime", warnings: []string{"noatime: is accepted but ignored"}},
+		"sync on SMB":                      {protocol: SMB, options: "sync", warnings: []string{"sync: is accepted but ignored"}},
 		"fsync that does not wait":         {protocol: SMB, options: "nostrictsync", warnings: []string{"nostrictsync: returns from fsync before"}},
 		"too few credits":                  {protocol: SMB, options: "max_credits=19", errors: []string{"max_credits=19: must be 20 to 60000 credits"}},
-		"a disk's layout":                  {protocol: XFS, options: "sunit=64", errors: []string{"sunit=64: is refused: it says how the disk is laid out"}},
-		"an option of XFS on what is not":  {protocol: Generic, options: "noatime logbsize=256k", errors: []string{"logbsize=256k: is not known as an option of every file system"}},
+		"a disk's layout":                  {protocol: XFS, options: "sunit=64", errors: []string{"sunit=64: is refused: it describes the disk layout"}},
+		"an option of XFS on what is not":  {protocol: Generic, options: "noatime logbsize=256k", errors: []string{"logbsize=256k: is not an option that every file system takes"}},
 		"what every file system takes":     {protocol: Generic, options: "relatime lazytime nosuid"},
 		"soft is what SMB does anyway":     {protocol: SMB, options: "soft"},
 
 		"the XFS guide": {protocol: XFS, options: "rw noatime nodiratime logbufs=8 logbsize=256k noquota",
-			warnings: []string{"logbufs=8: is the kernel's own value", "noquota: is the default where there are no quotas", "nodiratime: is implied by noatime"}},
+			warnings: []string{"logbufs=8: is the kernel's default", "noquota: is the default without quotas", "nodiratime: is implied by noatime"}},
 		"what is left of the XFS guide":  {protocol: XFS, options: "noatime logbsize=256k"},
 		"nodiratime alone":               {protocol: XFS, options: "nodiratime"},
 		"a log buffer in bytes":          {protocol: XFS, options: "logbsize=262144"},
@@ -55,11 +55,11 @@ func TestValidateByProtocol(t *testing.T) {
 		"barriers":                       {protocol: XFS, options: "nobarrier", errors: []string{"nobarrier: is refused: it was removed in kernel 4.19"}},
 		"delayed logging by name":        {protocol: XFS, options: "delaylog", errors: []string{"delaylog: is refused: it was removed in kernel 4.0"}},
 		"old attributes":                 {protocol: XFS, options: "attr2", warnings: []string{"attr2: is deprecated"}},
-		"quotas":                         {protocol: XFS, options: "prjquota", errors: []string{"prjquota: is refused: it turns quotas on"}},
+		"quotas":                         {protocol: XFS, options: "prjquota", errors: []string{"prjquota: is refused: it turns on quotas"}},
 		"two atime flags":                {protocol: XFS, options: "noatime relatime", errors: []string{"relatime: contradicts noatime"}},
-		"an NFS option on XFS":           {protocol: XFS, options: "actimeo=30", errors: []string{"actimeo=30: is not known"}},
-		"one size in two ways":           {protocol: XFS, options: "logbsize=256k logbsize=262144", warnings: []string{"logbsize=262144: is said already by logbsize=256k"}},
-		"set-user-ID programs on XFS":    {protocol: XFS, options: "suid", errors: []string{"suid: is refused: it gives up a protection"}},
+		"an NFS option on XFS":           {protocol: XFS, options: "actimeo=30", errors: []string{"actimeo=30: is unknown"}},
+		"one size in two ways":           {protocol: XFS, options: "logbsize=256k logbsize=262144", warnings: []string{"logbsize=262144: repeats logbsize=256k"}},
+		"set-user-ID programs on XFS":    {protocol: XFS, options: "suid", errors: []string{"suid: is refused: it weakens the protection"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var errs, warnings []Problem
@@ -172,7 +172,7 @@ func TestTablesAreConsistent(t *testing.T) {
 			if k.Values == "" || k.Default == "" {
 				continue
 			}
-			if reason := table.reject(k.Name+"="+k.Default, parseOne(k.Name+"="+k.Default)); reason != "" {
+			if reason := table.refuseOption(k.Name+"="+k.Default, parseOne(k.Name+"="+k.Default)); reason != "" {
 				t.Errorf("%s: the kernel's own value %s is refused: %s", name, k.Default, reason)
 			}
 		}

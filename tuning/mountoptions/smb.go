@@ -6,9 +6,9 @@ const (
 	// maxSMBTimer is 2^30 jiffies in seconds with 1000 of them a second, the least that a kernel takes.
 	maxSMBTimer = 1 << 30 / 1000
 
-	refuseIdentity  = "says who signs in and how, which is the volume's own"
-	refuseOwnership = "says who owns the files, which is the volume's own"
-	warnSMBIgnored  = "is taken and ignored by the SMB client"
+	refuseIdentity  = "sets who logs in and how; only the volume itself may set that"
+	refuseOwnership = "sets who owns the files; only the volume itself may set that"
+	warnSMBIgnored  = "is accepted but ignored by the SMB client"
 	warnSMBSync     = warnSMBIgnored + " since kernel 5.11: with cache=none every write waits for the server"
 )
 
@@ -16,54 +16,54 @@ const (
 // cifs_show_options of 6.1 and later, and mount.cifs(8).
 var smb = &table{
 	source: "kernel fs/smb/client/fs_context.c, 6.12 and 7.3; mount.cifs(8) of cifs-utils 7.9; Azure Files, SMB performance",
-	specs: with(map[string]spec{
-		"actimeo":    {key: keyActimeo, kind: count, max: maxSMBTimer, unit: "s", note: "Sets acregmax and acdirmax, unless one of them is set already."},
+	specs: withCommon(map[string]spec{
+		"actimeo":    {key: keyActimeo, kind: count, max: maxSMBTimer, unit: "s", note: "Sets acregmax and acdirmax, unless one of them is set before it."},
 		"acregmax":   {key: "acregmax", kind: count, max: maxSMBTimer, unit: "s"},
 		"acdirmax":   {key: "acdirmax", kind: count, max: maxSMBTimer, unit: "s"},
 		"closetimeo": {key: "closetimeo", kind: count, max: maxSMBTimer, unit: "s", initial: "1"},
 		"cache":      {key: "cache", kind: word, words: []string{"strict", "none", "loose", "ro", "singleclient"}, initial: "strict", caution: cautionCache},
 
 		"max_channels": {key: "max_channels", kind: count, min: 1, max: 16, unit: "channels",
-			note: "More than one implies multichannel. Azure Files: four at most, on SSD shares."},
-		"multichannel":   {key: "multichannel", value: "multichannel", note: "Alone, two channels."},
+			note: "More than one implies multichannel. Azure Files allows at most four, on SSD shares."},
+		"multichannel":   {key: "multichannel", value: "multichannel", note: "On its own: two channels."},
 		"nomultichannel": {key: "multichannel", value: "nomultichannel"},
 
-		"rsize":  {key: keyRsize, kind: count, max: math.MaxUint32, unit: "bytes", note: "The server allows 8 MiB as a rule."},
-		"wsize":  {key: keyWsize, kind: count, max: math.MaxUint32, unit: "bytes", note: "The server allows 8 MiB as a rule. Rounded down to whole pages."},
-		"rasize": {key: "rasize", kind: count, min: 1 << 20, max: 32 << 20, unit: "bytes", note: "Read-ahead; by default twice rsize."},
+		"rsize":  {key: keyRsize, kind: count, max: math.MaxUint32, unit: "bytes", note: "Servers usually allow up to 8 MiB."},
+		"wsize":  {key: keyWsize, kind: count, max: math.MaxUint32, unit: "bytes", note: "Servers usually allow up to 8 MiB. Rounded down to whole pages."},
+		"rasize": {key: "rasize", kind: count, min: 1 << 20, max: 32 << 20, unit: "bytes", note: "Read-ahead. By default twice rsize."},
 
 		"max_cached_dirs": {key: "max_cached_dirs", kind: count, min: 1, max: math.MaxUint16, unit: "directories", initial: "16"},
 		"echo_interval":   {key: "echo_interval", kind: count, min: 1, max: 600, unit: "s", initial: "60"},
 		"handletimeout":   {key: "handletimeout", kind: count, max: 960000, unit: "ms"},
 		"retrans":         {key: "retrans", kind: count, max: 100, unit: "tries"},
 
-		"max_credits": {key: "max_credits", kind: count, min: 20, max: 60000, unit: "credits", initial: "32000", note: "The server grants what it likes."},
-		"esize":       {key: "esize", kind: count, max: math.MaxUint32, unit: "bytes", note: "From this size on, reads of encrypted shares are decrypted by several threads; 0 for never."},
+		"max_credits": {key: "max_credits", kind: count, min: 20, max: 60000, unit: "credits", initial: "32000", note: "The server decides how many it grants."},
+		"esize":       {key: "esize", kind: count, max: math.MaxUint32, unit: "bytes", note: "Reads from encrypted shares of at least this size are decrypted by several threads; 0 for never."},
 
-		"seal":                {key: "seal", value: "seal", note: "Encrypts what is sent; Azure Files does anyway."},
+		"seal":                {key: "seal", value: "seal", note: "Encrypts traffic; Azure Files always does."},
 		"serverino":           {key: "serverino", value: "serverino"},
-		"noserverino":         {key: "serverino", value: "noserverino", warning: "makes up inode numbers: hard links are not seen, and numbers change"},
+		"noserverino":         {key: "serverino", value: "noserverino", warning: "uses made-up inode numbers: hard links are not recognized, and numbers change"},
 		"strictsync":          {key: "strictsync", value: "strictsync"},
-		"nostrictsync":        {key: "strictsync", value: "nostrictsync", warning: "returns from fsync before the server has written: a crash of it loses data"},
+		"nostrictsync":        {key: "strictsync", value: "nostrictsync", warning: "returns from fsync before the server has written the data: a server crash loses it"},
 		"handlecache":         {key: "handlecache", value: "handlecache"},
 		"nohandlecache":       {key: "handlecache", value: "nohandlecache"},
-		"persistenthandles":   {key: "persistenthandles", value: "persistenthandles", note: "Where the server has them."},
+		"persistenthandles":   {key: "persistenthandles", value: "persistenthandles", note: "If the server supports them."},
 		"nopersistenthandles": {key: "persistenthandles", value: "nopersistenthandles"},
 		"resilienthandles":    {key: "resilienthandles", value: "resilienthandles"},
 		"noresilienthandles":  {key: "resilienthandles", value: "noresilienthandles"},
 		"fsc":                 {key: "fsc", value: "fsc", note: "Needs cachefilesd on the node."},
 		"nodfs":               {key: "dfs", value: "nodfs"},
 
-		"nosharesock": {key: "sharesock", value: "nosharesock", note: "A connection of its own for each mount. Kernels show it from 6.6 on only."},
+		"nosharesock": {key: "sharesock", value: "nosharesock", note: "Each mount gets its own connection. Only kernels from 6.6 on show it."},
 		"mfsymlinks":  {key: "mfsymlinks", value: "mfsymlinks"},
 		"brl":         {key: "brl", value: "brl"},
-		"nobrl":       {key: "brl", value: "nobrl", warning: "keeps byte-range locks from the server: clients do not see each other's"},
-		"nolease":     {key: "lease", value: "nolease", warning: "without leases nothing is cached between opens"},
+		"nobrl":       {key: "brl", value: "nobrl", warning: "does not send byte-range locks to the server: clients do not see each other's locks"},
+		"nolease":     {key: "lease", value: "nolease", warning: "disables leases: nothing is cached between opens"},
 		"hard":        {key: keyHard, value: "hard"},
-		"soft":        {key: keyHard, value: "soft", note: "The default of SMB, other than of NFS."},
+		"soft":        {key: keyHard, value: "soft", note: "The default for SMB, unlike NFS."},
 
 		"vers": {key: keyVersion, kind: word, words: []string{"2.1", "3", "3.0", "3.02", "3.1.1", versionDefault},
-			removed: map[string]string{"1.0": "SMB1 is insecure", "2.0": "SMB 2.0 has no leases and no large requests"}},
+			removed: map[string]string{"1.0": "SMB1 is insecure", "2.0": "SMB 2.0 lacks leases and large requests"}},
 
 		"sync":       {key: keySync, value: "sync", warning: warnSMBSync},
 		"async":      {key: keySync, value: "async", warning: warnSMBIgnored},
@@ -101,9 +101,9 @@ var smb = &table{
 func cautionCache(o Option) string {
 	switch o.Value {
 	case "loose", "ro", "singleclient":
-		return "caches as if no other client wrote: where one does, data is lost or old"
+		return "caches as if no other client writes: if one does, data is lost or stale"
 	case "none":
-		return "caches nothing: every access asks the server"
+		return "disables caching: every access asks the server"
 	}
 	return ""
 }

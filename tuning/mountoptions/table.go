@@ -118,15 +118,15 @@ type spec struct {
 }
 
 const (
-	refuseProtection = "gives up a protection of the mount; leave it out"
-	refuseLabel      = "labels files for SELinux"
-	refuseAddress    = "says which server is mounted and how it is reached, which is the volume's own"
-	refuseHelper     = "speaks to the mount command, not to the file system"
+	refuseProtection = "weakens the protection of the mount; leave it out"
+	refuseLabel      = "sets SELinux labels"
+	refuseAddress    = "sets which server is mounted and how it is reached; only the volume itself may set that"
+	refuseHelper     = "is for the mount command, not for the file system"
 )
 
 // refused are options that no profile may bring to a volume of any protocol, with the reason.
 var refused = map[string]string{
-	"suid": refuseProtection, "dev": refuseProtection, "exec": refuseProtection, "defaults": "stands for suid, dev and exec too",
+	"suid": refuseProtection, "dev": refuseProtection, "exec": refuseProtection, "defaults": "includes suid, dev and exec",
 	"context": refuseLabel, "fscontext": refuseLabel, "defcontext": refuseLabel, "rootcontext": refuseLabel, "seclabel": refuseLabel,
 	"user": refuseProtection, "users": refuseProtection, "owner": refuseProtection, "group": refuseProtection,
 	"addr": refuseAddress, "clientaddr": refuseAddress, "mountaddr": refuseAddress, "mounthost": refuseAddress,
@@ -161,20 +161,20 @@ var common = map[string]spec{
 	"nofail":  {key: "nofail", value: "nofail"},
 }
 
-// with adds the common options to those of a protocol, whose own say goes first.
-func with(specs map[string]spec) map[string]spec { return over(common, specs) }
+// withCommon adds the common options to those of a protocol, whose own say goes first.
+func withCommon(specs map[string]spec) map[string]spec { return overlay(common, specs) }
 
-func over(base, specs map[string]spec) map[string]spec {
+func overlay(base, specs map[string]spec) map[string]spec {
 	all := maps.Clone(base)
 	maps.Copy(all, specs)
 	return all
 }
 
 // local are options that file systems on block devices take, whatever their kind.
-var local = with(map[string]spec{
-	"noatime":     {key: "atime", value: "noatime", note: "Implies nodiratime."},
+var local = withCommon(map[string]spec{
+	"noatime":     {key: "atime", value: "noatime", note: "Includes nodiratime."},
 	"relatime":    {key: "atime", value: "relatime"},
-	"strictatime": {key: "atime", value: "strictatime", warning: "writes an access time with every read"},
+	"strictatime": {key: "atime", value: "strictatime", warning: "updates the access time on every read"},
 	"diratime":    {key: "diratime", value: "diratime"},
 	"nodiratime":  {key: "diratime", value: "nodiratime"},
 	"lazytime":    {key: "lazytime", value: "lazytime"},
@@ -184,7 +184,7 @@ var local = with(map[string]spec{
 var generic = &table{
 	source:  "mount(8), filesystem-independent mount options",
 	specs:   local,
-	unknown: "is not known as an option of every file system: only XFS, by fsType xfs, has options of its own here",
+	unknown: "is not an option that every file system takes: for options of XFS, set fsType xfs",
 	implied: map[string]string{"nodiratime": "noatime"},
 	never:   map[string]bool{"suid": true, "dev": true, "exec": true, "_netdev": true, "nofail": true},
 	hidden:  map[string]string{keySync: "async", "atime": "strictatime", "diratime": "diratime"},

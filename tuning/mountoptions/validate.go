@@ -10,7 +10,7 @@ import (
 	"strings"
 
 	"github.com/storageclient/operator/tuning/internal/decimal"
-	"github.com/storageclient/operator/tuning/internal/suggest"
+	"github.com/storageclient/operator/tuning/suggest"
 )
 
 // Problem is something wrong, or worth knowing, about an option.
@@ -30,13 +30,13 @@ var safe = regexp.MustCompile(`\A[A-Za-z0-9_.:=/@+-]+\z`)
 func Validate(p Protocol, options []string) []Problem {
 	t, known := tables[p]
 	if !known {
-		return []Problem{{Message: fmt.Sprintf("mount options of protocol %s are not known", p)}}
+		return []Problem{{Message: fmt.Sprintf("unknown mount options: protocol %s", p)}}
 	}
 	var problems []Problem
 	var good []Option
 	for _, text := range options {
 		o := parseOne(text)
-		if message := t.reject(text, o); message != "" {
+		if message := t.refuseOption(text, o); message != "" {
 			problems = append(problems, Problem{Option: text, Message: message})
 			continue
 		}
@@ -51,17 +51,17 @@ func Validate(p Protocol, options []string) []Problem {
 	return problems
 }
 
-// reject says why one option alone can never be asked for.
-func (t *table) reject(text string, o Option) string {
+// refuseOption says why one option alone can never be asked for.
+func (t *table) refuseOption(text string, o Option) string {
 	if reason := t.refusal(o); reason != "" {
 		return "is refused: it " + reason
 	}
 	if !safe.MatchString(text) {
-		return "an option is of letters, digits and _ . : = / @ + -, with no comma and no blank: give each option as an entry of its own"
+		return "an option holds only letters, digits and _ . : = / @ + -, no comma and no blank: write each option as a separate entry"
 	}
 	s, ok := t.specs[o.Name]
 	if !ok {
-		return t.strange(o)
+		return t.explainUnknown(o)
 	}
 	switch {
 	case s.kind == flag && o.HasValue:
@@ -69,9 +69,9 @@ func (t *table) reject(text string, o Option) string {
 	case s.kind != flag && o.Value == "":
 		return "needs a value: " + s.expects()
 	case s.kind == count:
-		return rejectCount(s, o)
+		return refuseCount(s, o)
 	case s.kind == size:
-		return rejectSize(s, o)
+		return refuseSize(s, o)
 	case s.kind == word && s.removed[o.Value] != "":
 		return s.removed[o.Value] + ": " + s.expects()
 	case s.kind == word && !slices.Contains(s.words, o.Value):
@@ -86,11 +86,11 @@ func (t *table) reject(text string, o Option) string {
 	return ""
 }
 
-func rejectCount(s spec, o Option) string {
+func refuseCount(s spec, o Option) string {
 	n, err := decimal.Parse(o.Value)
 	var syntax *decimal.Error
 	if errors.As(err, &syntax) {
-		return syntax.Reason + "; the kernel takes nothing else"
+		return syntax.Reason + "; the kernel accepts nothing else"
 	}
 	if n < s.min || n > s.max {
 		return s.expects()
@@ -98,7 +98,7 @@ func rejectCount(s spec, o Option) string {
 	return ""
 }
 
-func rejectSize(s spec, o Option) string {
+func refuseSize(s spec, o Option) string {
 	n := number(inBytes(o.Value))
 	if n < s.min || n > s.max || n&(n-1) != 0 {
 		return s.expects()
@@ -129,7 +129,7 @@ func inBytes(text string) string {
 
 func (s spec) expects() string {
 	if s.kind == size {
-		return fmt.Sprintf("must be a power of two from %dk to %dk, or as many bytes", s.min>>10, s.max>>10)
+		return fmt.Sprintf("must be a power of two from %dk to %dk, or the same in bytes", s.min>>10, s.max>>10)
 	}
 	if s.kind == count {
 		return strings.TrimSpace(fmt.Sprintf("must be %d to %d %s", s.min, s.max, s.unit))
@@ -137,7 +137,23 @@ func (s spec) expects() string {
 	return "must be one of " + strings.Join(s.words, ", ")
 }
 
-func (t *table) strange(o Option) string {
+// values says which values the option takes; empty for a flag.
+func (s spec) values() string {
+	switch s.kind {
+	case flag:
+		return ""
+	case count:
+		return strings.TrimSpace(fmt.Sprintf("%d–%d %s", s.min, s.max, s.unit))
+	case size:
+		return fmt.Sprintf("a power of two from %dk to %dk, or the same in bytes", s.min>>10, s.max>>10)
+	case words:
+		return strings.Join(s.words, ", ") + "; several separated by colons"
+	default:
+		return strings.Join(s.words, ", ")
+	}
+}
+
+func (t *table) explainUnknown(o Option) string {
 	if t.unknown != "" {
 		return t.unknown
 	}
@@ -146,9 +162,9 @@ func (t *table) strange(o Option) string {
 		names = append(names, name)
 	}
 	if meant, ok := suggest.Closest(o.Name, names); ok {
-		return "is not known: did you mean " + meant + "?"
+		return "is unknown. Did you mean " + meant + "?"
 	}
-	return "is not known; mount fails on an option that the kernel does not know"
+	return "is unknown: mount fails on options that the kernel does not know"
 }
 
 // cautions says what one option alone does that may not be expected.
@@ -180,12 +196,12 @@ func checkVersions(t *table, options []Option) []Problem {
 	}
 	if len(versions) > 1 || len(minors) > 1 {
 		all := texts(append(versions, minors...))
-		return []Problem{{Option: all[1], Message: "mount refuses more than one version, even the same twice: give one of " + strings.Join(all, ", ")}}
+		return []Problem{{Option: all[1], Message: "mount accepts only one version, even if they are the same: keep one of " + strings.Join(all, ", ")}}
 	}
 	if len(versions) == 1 && len(minors) == 1 {
 		version := t.resolve(versions)[keyVersion]
 		if version != "4" && version != "4."+minors[0].Value {
-			return []Problem{{Option: minors[0].String(), Message: "contradicts " + versions[0].String() + ": give one version"}}
+			return []Problem{{Option: minors[0].String(), Message: "contradicts " + versions[0].String() + ": keep one version"}}
 		}
 	}
 	return nil
@@ -205,9 +221,9 @@ func checkTwice(t *table, options []Option) []Problem {
 		case !seen:
 			first[key] = o
 		case t.resolve([]Option{before})[key] == t.resolve([]Option{o})[key] && key != keyActimeo || before == o:
-			problems = append(problems, Problem{Option: o.String(), Message: "is said already by " + before.String(), Warning: true})
+			problems = append(problems, Problem{Option: o.String(), Message: "repeats " + before.String(), Warning: true})
 		default:
-			problems = append(problems, Problem{Option: o.String(), Message: "contradicts " + before.String() + ": give one of them"})
+			problems = append(problems, Problem{Option: o.String(), Message: "contradicts " + before.String() + ": keep one of them"})
 		}
 	}
 	return problems
@@ -217,7 +233,7 @@ func checkTwice(t *table, options []Option) []Problem {
 func checkCache(t *table, options []Option) []Problem {
 	state := t.resolve(options)
 	if state[keyCache] == flagNoac {
-		problems := t.overridden(options)
+		problems := t.overriddenTimers(options)
 		for _, o := range options {
 			if t.groupOf(o) == groupCache && t.keyOf(o) != keyCache {
 				problems = append(problems, Problem{Option: o.String(), Message: "has no effect: noac sets all four timers to 0", Warning: true})
@@ -225,11 +241,11 @@ func checkCache(t *table, options []Option) []Problem {
 		}
 		return problems
 	}
-	return append(t.overridden(options), t.crossed(state)...)
+	return append(t.overriddenTimers(options), t.crossedTimers(state)...)
 }
 
-// overridden are timers before an actimeo that sets them all.
-func (t *table) overridden(options []Option) []Problem {
+// overriddenTimers are timers before an actimeo that sets them all.
+func (t *table) overriddenTimers(options []Option) []Problem {
 	var problems []Problem
 	set := map[string]string{}
 	for _, o := range options {
@@ -243,21 +259,21 @@ func (t *table) overridden(options []Option) []Problem {
 		for _, timer := range t.timers {
 			if value, ok := set[timer]; ok {
 				problems = append(problems, Problem{Option: timer + "=" + value, Warning: true,
-					Message: "has no effect: " + o.String() + " comes after it and sets all four timers"})
+					Message: "has no effect: " + o.String() + " comes later and sets all four timers"})
 			}
 		}
 	}
 	return problems
 }
 
-// crossed are timers whose least is more than their most.
-func (t *table) crossed(state map[string]string) []Problem {
+// crossedTimers are timers whose least is more than their most.
+func (t *table) crossedTimers(state map[string]string) []Problem {
 	var problems []Problem
 	for i := 0; i < len(t.timers); i += 2 {
 		least, most := t.timers[i], t.timers[i+1]
-		if number(t.effective(state, least)) > number(t.effective(state, most)) {
-			problems = append(problems, Problem{Option: least + "=" + t.effective(state, least), Warning: true,
-				Message: fmt.Sprintf("is more than %s, which is %s", most, t.effective(state, most))})
+		if number(t.timerValue(state, least)) > number(t.timerValue(state, most)) {
+			problems = append(problems, Problem{Option: least + "=" + t.timerValue(state, least), Warning: true,
+				Message: fmt.Sprintf("is larger than %s, which is %s", most, t.timerValue(state, most))})
 		}
 	}
 	return problems
@@ -278,7 +294,7 @@ func checkYielding(t *table, options []Option) []Problem {
 		return nil
 	}
 	return []Problem{{Option: actimeo.String(),
-		Message: "is ignored where " + timer.Name + " comes first, as in a sorted list: give " + strings.Join(t.timers, " and ")}}
+		Message: "is ignored if " + timer.Name + " comes first, as in a sorted list: set " + strings.Join(t.timers, " and ")}}
 }
 
 // checkImplied points out options that another one brings along.
@@ -293,7 +309,7 @@ func checkImplied(t *table, options []Option) []Problem {
 	return problems
 }
 
-func (t *table) effective(state map[string]string, timer string) string {
+func (t *table) timerValue(state map[string]string, timer string) string {
 	if value, ok := state[timer]; ok {
 		return value
 	}
@@ -306,7 +322,7 @@ func checkLocks(t *table, options []Option) []Problem {
 	var problems []Problem
 	for _, o := range options {
 		if t.keyOf(o) == keyLocalLock && state[keyLock] == "nolock" && o.Value != state[keyLocalLock] {
-			problems = append(problems, Problem{Option: o.String(), Message: "nolock keeps every kind of lock on the node, as local_lock=all does", Warning: true})
+			problems = append(problems, Problem{Option: o.String(), Message: "has no effect: nolock keeps all locks on the node, like local_lock=all", Warning: true})
 		}
 	}
 	return problems
@@ -322,11 +338,11 @@ func checkTransport(t *table, options []Option) []Problem {
 		key := t.keyOf(o)
 		switch {
 		case key == keyProto && udp && v4:
-			problems = append(problems, Problem{Option: o.String(), Message: "NFSv4 has no UDP: mount fails"})
+			problems = append(problems, Problem{Option: o.String(), Message: "NFSv4 does not work over UDP: mount fails"})
 		case key == keyNconnect && udp:
 			problems = append(problems, Problem{Option: o.String(), Message: "has no effect with UDP", Warning: true})
 		case key == keyNconnect && strings.Contains(state[keySec], "krb5"):
-			problems = append(problems, Problem{Option: o.String(), Message: "vendors advise against it together with Kerberos", Warning: true})
+			problems = append(problems, Problem{Option: o.String(), Message: "vendors advise against combining it with Kerberos", Warning: true})
 		case t.onlyV3[key] && v4:
 			problems = append(problems, Problem{Option: o.String(), Message: "has no effect on NFSv4", Warning: true})
 		}

@@ -3,34 +3,34 @@ package mountoptions
 const (
 	refuseRemoved4  = "was removed in kernel 4.0: mount fails"
 	refuseRemoved19 = "was removed in kernel 4.19: mount fails"
-	refuseLayout    = "says how the disk is laid out, which is the volume's own"
-	refuseQuota     = "turns quotas on, which is the volume's own"
+	refuseLayout    = "describes the disk layout; only the volume itself may set that"
+	refuseQuota     = "turns on quotas; only the volume itself may set that"
 
-	warnDeprecated = "is deprecated, and ignored since kernel 6.18"
-	warnQuota      = "is the default where there are no quotas; where there are, it drops their state, and the next mount with quotas counts all files again"
+	warnDeprecated = "is deprecated, and ignored from kernel 6.18 on"
+	warnQuota      = "is the default without quotas; with quotas it drops their state, and the next mount with quotas counts all files again"
 )
 
 // xfs is from fs/xfs/xfs_super.c of kernels 5.10 to 7.3 and xfs(5). Nothing here changes by a remount, which succeeds
 // and does nothing; only access times, ro and inode32 or inode64 do.
 var xfs = &table{
 	source: "kernel fs/xfs/xfs_super.c and Documentation/admin-guide/xfs.rst, 5.10 to 7.3; xfs(5); measured on 5.10, 6.1 and 6.18",
-	specs: over(local, map[string]spec{
+	specs: overlay(local, map[string]spec{
 		"logbufs": {key: "logbufs", kind: count, min: 2, max: 8, unit: "buffers", initial: "8", caution: cautionLogbufs},
 		"logbsize": {key: "logbsize", kind: size, min: 16 << 10, max: 256 << 10, unit: "bytes", initial: "32k",
-			note: "No less than the log's stripe unit; over 32k the log must be version 2. Memory of logbufs x logbsize a file system."},
+			note: "At least the log's stripe unit; over 32k needs a version 2 log. Takes logbufs x logbsize of memory per file system."},
 		"allocsize": {key: "allocsize", kind: size, min: 4 << 10, max: 1 << 30, unit: "bytes",
-			note: "The kernel takes other numbers and makes them smaller."},
+			note: "The kernel accepts other numbers but rounds them down."},
 
 		"inode64":     {key: "inode64", value: "inode64"},
-		"inode32":     {key: "inode64", value: "inode32", warning: "keeps all inodes within the first terabyte"},
+		"inode32":     {key: "inode64", value: "inode32", warning: "keeps all inodes in the first terabyte"},
 		"largeio":     {key: "largeio", value: "largeio"},
 		"nolargeio":   {key: "largeio", value: "nolargeio"},
-		"discard":     {key: "discard", value: "discard", warning: "sends a discard with every delete: fstrim at times costs less"},
+		"discard":     {key: "discard", value: "discard", warning: "sends a discard with every delete: running fstrim periodically costs less"},
 		"nodiscard":   {key: "discard", value: "nodiscard"},
 		"swalloc":     {key: "swalloc", value: "swalloc"},
 		"filestreams": {key: "filestreams", value: "filestreams"},
-		"wsync":       {key: "wsync", value: "wsync", warning: "makes every change of a name wait for the disk"},
-		"nouuid":      {key: "nouuid", value: "nouuid", warning: "lets a copy be mounted beside its original: for snapshots only"},
+		"wsync":       {key: "wsync", value: "wsync", warning: "makes every create, rename and delete wait for the disk"},
+		"nouuid":      {key: "nouuid", value: "nouuid", warning: "allows a copy to be mounted beside its original: for snapshots only"},
 		"dax":         {key: keyDAX, kind: word, words: []string{"inode", "always", "never"}, initial: "inode", since: "5.8", note: "Only on persistent memory."},
 		"noquota":     {key: "quota", value: "noquota", warning: warnQuota},
 
@@ -42,8 +42,8 @@ var xfs = &table{
 		"barrier": refuseRemoved19, "nobarrier": refuseRemoved19,
 		"delaylog": refuseRemoved4, "nodelaylog": refuseRemoved4, "ihashsize": refuseRemoved4, "irixsgid": refuseRemoved4,
 		"osyncisdsync": refuseRemoved4, "osyncisosync": refuseRemoved4,
-		"noattr2":    "fails up to kernel 6.17 on every file system that is not an old one",
-		"norecovery": "mounts a file system without playing back its log",
+		"noattr2":    "fails on all but very old file systems (kernels up to 6.17)",
+		"norecovery": "mounts a file system without replaying its log",
 		"quota":      refuseQuota, "uquota": refuseQuota, "usrquota": refuseQuota, "uqnoenforce": refuseQuota, "gquota": refuseQuota,
 		"grpquota": refuseQuota, "gqnoenforce": refuseQuota, "pquota": refuseQuota, "prjquota": refuseQuota, "pqnoenforce": refuseQuota,
 		"qnoenforce": refuseQuota,
@@ -61,7 +61,7 @@ var xfs = &table{
 
 func cautionLogbufs(o Option) string {
 	if o.Value == "8" {
-		return "is the kernel's own value: what gains is logbsize"
+		return "is the kernel's default: raise logbsize instead"
 	}
 	return ""
 }

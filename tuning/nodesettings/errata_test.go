@@ -27,14 +27,14 @@ func TestSeedErrata(t *testing.T) {
 			hash(1<<40, 16777216), []string{"fact: granted 16777216, default 16777216, clamped false"}},
 		"16777216 buckets are a loss with 4 TiB of memory": {
 			hash(4<<40, 16777216), []string{"fact: granted 16777216, default 33554432, clamped false"}},
-		"a suffix would make 16 buckets": {
+		"a suffix would use 16 buckets": {
 			answers(argument("ihash_entries=16M")), []string{"error: spec.node.kernelArguments[0]: must be decimal digits only, without a suffix: write 16777216"}},
 		"actimeo=30 is what the Azure Files driver sets anyway: the volume stays as it is": {
 			merged(mountoptions.NFS, "actimeo=30", "actimeo=30"), []string{"fact: actimeo=30, changed false"}},
 		"logbufs=8 is the kernel's own": {
-			answers(blockVolume("logbufs=8")), []string{"warning: spec.volumes[0].mountOptions[0]: is the kernel's own value"}},
+			answers(blockVolume("logbufs=8")), []string{"warning: spec.volumes[0].mountOptions[0]: is the kernel's default"}},
 		"noquota is harmless only without quotas": {
-			answers(blockVolume("noquota")), []string{"warning: spec.volumes[0].mountOptions[0]: is the default where there are no quotas; where there are, it drops"}},
+			answers(blockVolume("noquota")), []string{"warning: spec.volumes[0].mountOptions[0]: is the default without quotas; with quotas it drops"}},
 		"nodiratime comes with noatime": {
 			answers(blockVolume("noatime", "nodiratime")), []string{"warning: spec.volumes[0].mountOptions[1]: is implied by noatime"}},
 		"a remount changes nothing of XFS: the next mount does": {
@@ -42,45 +42,45 @@ func TestSeedErrata(t *testing.T) {
 		"tcp_sack 1 and 0 are two profiles that disagree: nothing is set": {
 			conflicts("net.ipv4.tcp_sack", "1", "0"), []string{"fact: sysctl/net.ipv4.tcp_sack [1 0] kept nothing"}},
 		"tcp_sack 0 costs retransmissions": {
-			answers(sysctl("net.ipv4.tcp_sack", "0")), []string{"warning: spec.node.sysctls[net.ipv4.tcp_sack]: Without it every lost packet"}},
+			answers(sysctl("net.ipv4.tcp_sack", "0")), []string{"warning: spec.node.sysctls[net.ipv4.tcp_sack]: If off, every lost packet"}},
 		"tcp_low_latency does nothing": {
-			answers(sysctl("net.ipv4.tcp_low_latency", "1")), []string{"warning: spec.node.sysctls[net.ipv4.tcp_low_latency]: The kernel takes the value and does nothing"}},
+			answers(sysctl("net.ipv4.tcp_low_latency", "1")), []string{"warning: spec.node.sysctls[net.ipv4.tcp_low_latency]: The kernel accepts the value but does not use it"}},
 		"tcp_fack does nothing, and 0 is what it is anyway": {
-			append(answers(sysctl("net.ipv4.tcp_fack", "0")), known("sysctl/net.ipv4.tcp_fack")), []string{"fact: default 0; The kernel takes the value and does nothing"}},
+			append(answers(sysctl("net.ipv4.tcp_fack", "0")), known("sysctl/net.ipv4.tcp_fack")), []string{"fact: default 0; The kernel accepts the value but does not use it"}},
 		"route.flush is an action": {
 			answers(sysctl("net.ipv4.route.flush", "1")), []string{"warning: spec.node.sysctls[net.ipv4.route.flush]: An action, not a state"}},
 		"tcp_mem counts pages": {
 			answers(sysctl("net.ipv4.tcp_mem", "4096 89600 4194304")), []string{"warning: spec.node.sysctls[net.ipv4.tcp_mem]: Counts pages, not bytes"}},
 		"tpc_max_slot_table_entries is misspelt": {
-			answers(sysctl("sunrpc.tpc_max_slot_table_entries", "128")), []string{"error: spec.node.sysctls[sunrpc.tpc_max_slot_table_entries]: did you mean sunrpc.tcp_max_slot_table_entries?"}},
+			answers(sysctl("sunrpc.tpc_max_slot_table_entries", "128")), []string{"error: spec.node.sysctls[sunrpc.tpc_max_slot_table_entries]: not supported. Did you mean sunrpc.tcp_max_slot_table_entries?"}},
 		"max_tcp_slot_table_entries is misspelt": {
-			answers(sysctl("sunrpc.max_tcp_slot_table_entries", "128")), []string{"error: spec.node.sysctls[sunrpc.max_tcp_slot_table_entries]: did you mean sunrpc.tcp_max_slot_table_entries?"}},
+			answers(sysctl("sunrpc.max_tcp_slot_table_entries", "128")), []string{"error: spec.node.sysctls[sunrpc.max_tcp_slot_table_entries]: not supported. Did you mean sunrpc.tcp_max_slot_table_entries?"}},
 		"the table's slots count for each connection": {
 			[]string{settled(8)}, []string{"fact: nconnect=8: 512"}},
 		"over eight connections the table changes nothing": {
 			append(answers(maxSlots(fromNconnect), volume("nconnect=16")), settled(16)),
-			[]string{"warning: spec.node.sunrpc.tcpMaxSlotTableEntries: sets nothing with nconnect=16", "fact: nconnect=16: unset"}},
+			[]string{"warning: spec.node.sunrpc.tcpMaxSlotTableEntries: has no effect with nconnect=16", "fact: nconnect=16: unset"}},
 		"NFSv4.1 ignores slot tables": {
-			answers(maxSlots(intstr.FromInt32(128)), volume("vers=4.1")), []string{"warning: spec.node.sunrpc.tcpMaxSlotTableEntries: NFSv4.1 and 4.2 ignore it"}},
+			answers(maxSlots(intstr.FromInt32(128)), volume("vers=4.1")), []string{"warning: spec.node.sunrpc.tcpMaxSlotTableEntries: has no effect: the volumes use NFSv4.1 or 4.2 only"}},
 		"intr does nothing": {
-			answers(volume("hard", "intr")), []string{"warning: spec.volumes[0].mountOptions[1]: has no effect since kernel 2.6.25"}},
+			answers(volume("hard", "intr")), []string{"warning: spec.volumes[0].mountOptions[1]: has had no effect since kernel 2.6.25"}},
 		"nocto is about opening, not about closing": {
-			[]string{nfsOption("nocto").Note}, []string{"Skips the look for changes when a file is opened; writes are flushed at close"}},
+			[]string{nfsOption("nocto").Note}, []string{"Skips the check for changes when a file is opened; writes are still flushed at close"}},
 		"actimeo is about files and directories, all four timers": {
 			compared("actimeo=60", "acregmin=3,acregmax=60,acdirmin=30,acdirmax=60"), []string{"fact: acregmin 3", "fact: acdirmin 30"}},
 		"acregmax is 60 by default": {
 			append(answers(volume("acregmin=45")), "fact: acregmax "+nfsOption("acregmax").Default), []string{"fact: acregmax 60"}},
 		"acregmin over the default of acregmax is crossed": {
-			answers(volume("acregmin=61")), []string{"warning: spec.volumes[0].mountOptions[0]: is more than acregmax, which is 60"}},
+			answers(volume("acregmin=61")), []string{"warning: spec.volumes[0].mountOptions[0]: is larger than acregmax, which is 60"}},
 		"ports from 1024 on are those of others": {
-			answers(sysctl("net.ipv4.ip_local_port_range", "1024 65000")), []string{"warning: spec.node.sysctls[net.ipv4.ip_local_port_range]: A range beyond 32768 60999 takes ports that NodePort"}},
+			answers(sysctl("net.ipv4.ip_local_port_range", "1024 65000")), []string{"warning: spec.node.sysctls[net.ipv4.ip_local_port_range]: A wider range than 32768 60999 includes ports that NodePort"}},
 		"tuned and dirty_ratio set one key: the declared value wins": {
 			append(answers(func(s *v1alpha1.StorageClientProfileSpec) {
 				s.Node.Tuned = &v1alpha1.Tuned{Profile: "latency-performance"}
 				s.Node.Sysctls = map[string]v1alpha1.SettingText{"vm.dirty_ratio": "20"}
-			}), "fact: "+note("tuned/profile")), []string{"fact: Where sysctls are declared that the profile sets too, the declared ones win"}},
+			}), "fact: "+note("tuned/profile")), []string{"fact: Sysctls declared in a StorageClientProfile win"}},
 		"noatime on a host's file system acts at once, logbsize at the next mount": {
-			[]string{"fact: " + note("filesystem/mnt/disks/*")}, []string{"fact: Access times change at once; other options when the file system is mounted anew"}},
+			[]string{"fact: " + note("filesystem/mnt/disks/*")}, []string{"fact: Access-time options change at once, other options at the next mount"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := strings.Join(test.got, "\n")

@@ -18,26 +18,26 @@ func TakesEffectAtBoot(key string) bool {
 // Hashes names a set of settings by their keys and values, and the part of it that takes effect at boot: 16 hexadecimal
 // digits each, empty for an empty set. Where a setting comes from, and in which order, does not matter.
 func Hashes(settings []v1alpha1.NodeSetting) (hash, bootHash string) {
-	return digest(settings), digest(atBoot(settings))
+	return hashOf(settings), hashOf(bootSettings(settings))
 }
 
 // PlanHash names what a profile changes at boot: that is what an approval of its reboots approves. A profile that is
 // being deleted has another hash, so that the approval to set something is none to take it back. Empty for a profile
 // that changes nothing at boot.
 func PlanHash(p *v1alpha1.StorageClientProfile) string {
-	settings := atBoot(Settings(p))
+	settings := bootSettings(Settings(p))
 	if len(settings) > 0 && !p.DeletionTimestamp.IsZero() {
-		return digest(settings, "released")
+		return hashOf(settings, "released")
 	}
-	return digest(settings)
+	return hashOf(settings)
 }
 
-func atBoot(settings []v1alpha1.NodeSetting) []v1alpha1.NodeSetting {
+func bootSettings(settings []v1alpha1.NodeSetting) []v1alpha1.NodeSetting {
 	return slices.DeleteFunc(slices.Clone(settings), func(s v1alpha1.NodeSetting) bool { return !TakesEffectAtBoot(s.Key) })
 }
 
-// digest must never change: see the package's testdata.
-func digest(settings []v1alpha1.NodeSetting, marks ...string) string {
+// hashOf must never change: see the package's testdata.
+func hashOf(settings []v1alpha1.NodeSetting, marks ...string) string {
 	if len(settings) == 0 {
 		return ""
 	}

@@ -110,30 +110,30 @@ func TestHostSettingsThatCanNeverWork(t *testing.T) {
 	}{
 		"read-ahead of a type that is not known": {func(s *v1alpha1.StorageClientProfileSpec) {
 			s.Node.ReadAhead = []v1alpha1.ReadAhead{{FSTypes: []string{"nsf4"}, SizeKiB: 128}}
-		}, "error: spec.node.readAhead[0].sizeKiB: did you mean nfs4?"},
+		}, "error: spec.node.readAhead[0].sizeKiB: not supported. Did you mean nfs4?"},
 		"one type twice": {func(s *v1alpha1.StorageClientProfileSpec) {
 			s.Node.ReadAhead = []v1alpha1.ReadAhead{{FSTypes: []string{"nfs"}, SizeKiB: 128}, {FSTypes: []string{"nfs"}, SizeKiB: 256}}
 		}, "error: spec.node.readAhead[1].sizeKiB: contradicts spec.node.readAhead[0].sizeKiB"},
 		"a profile that tuned-adm would take for an option": {func(s *v1alpha1.StorageClientProfileSpec) {
 			s.Node.Tuned = &v1alpha1.Tuned{Profile: "-l"}
-		}, "error: spec.node.tuned.profile: a profile of tuned"},
-		"an IPv6 server":               {nfs("fe80::1", "hard"), "error: spec.node.nfsMountDefaults[0].options: mount.nfs cuts a server's name at the first colon"},
-		"a misspelt option":            {nfs("", "nconect=4"), "did you mean nconnect?"},
-		"a word that ends like a unit": {nfs("", "local_lock=flock"), "makes local_lock=0 of it"},
+		}, "error: spec.node.tuned.profile: a tuned profile"},
+		"an IPv6 server":               {nfs("fe80::1", "hard"), "error: spec.node.nfsMountDefaults[0].options: nfsmount.conf does not work with IPv6 addresses"},
+		"a misspelt option":            {nfs("", "nconect=4"), "Did you mean nconnect?"},
+		"a word that ends like a unit": {nfs("", "local_lock=flock"), "uses local_lock=0"},
 		"a protection":                 {nfs("", "suid"), "error: spec.node.nfsMountDefaults[0].options: suid is refused"},
 		"one server in two spellings": {func(s *v1alpha1.StorageClientProfileSpec) {
 			nfs("A", "hard")(s)
 			s.Node.NFSMountDefaults = append(s.Node.NFSMountDefaults, v1alpha1.NFSMountDefaults{Server: "a", Options: []v1alpha1.MountOption{"soft"}})
 		}, "contradicts spec.node.nfsMountDefaults[0].options"},
-		"the root":                       {filesystem("//", "xfs", "noatime"), "error: spec.node.filesystems[0].mountOptions: the root file system is mounted by the kernel: its options are the kernel argument rootflags="},
+		"the root":                       {filesystem("//", "xfs", "noatime"), "error: spec.node.filesystems[0].mountOptions: the kernel mounts the root file system: set its options with the kernel argument rootflags="},
 		"a path that leaves":             {filesystem("/mnt/../etc", "xfs", "noatime"), "clean absolute path: write /etc"},
-		"a bracket in a glob":            {filesystem("/mnt/[ab]", "xfs", "noatime"), "of * and ? where it is a glob"},
+		"a bracket in a glob":            {filesystem("/mnt/[ab]", "xfs", "noatime"), "and * and ? in a glob"},
 		"a log buffer of no power":       {filesystem("/mnt", "xfs", "logbsize=200k"), "must be a power of two"},
-		"XFS options without its type":   {filesystem("/mnt", "", "logbsize=256k"), "need fsType xfs"},
-		"XFS options of another type":    {filesystem("/mnt", "ext4", "logbsize=256k"), "need fsType xfs"},
-		"read-only":                      {filesystem("/mnt", "xfs", "ro"), "takes the file system from those that write to it"},
+		"XFS options without its type":   {filesystem("/mnt", "", "logbsize=256k"), "set fsType xfs"},
+		"XFS options of another type":    {filesystem("/mnt", "ext4", "logbsize=256k"), "set fsType xfs"},
+		"read-only":                      {filesystem("/mnt", "xfs", "ro"), "makes the file system read-only for programs that write to it"},
 		"removed options":                {filesystem("/mnt", "xfs", "nobarrier"), "mount fails"},
-		"the kernel's own value":         {filesystem("/mnt", "xfs", "logbufs=8"), "warning: spec.node.filesystems[0].mountOptions: is the kernel's own value"},
+		"the kernel's own value":         {filesystem("/mnt", "xfs", "logbufs=8"), "warning: spec.node.filesystems[0].mountOptions: is the kernel's default"},
 		"more text than the API carries": {filesystem("/mnt/"+strings.Repeat("x", 250), "xfs", "noatime"), "at most 256 bytes"},
 	}
 	for name, test := range tests {

@@ -40,8 +40,8 @@ type Result struct {
 	Omitted []string
 }
 
-// claim is one profile's say in a key.
-type claim struct {
+// candidate is one profile's say in a key.
+type candidate struct {
 	v1alpha1.NodeSetting
 	priority int32
 }
@@ -58,20 +58,20 @@ func Merge(profiles []v1alpha1.StorageClientProfile, inForce []v1alpha1.NodeSett
 // they say now.
 func MergeHolding(profiles []v1alpha1.StorageClientProfile, inForce []v1alpha1.NodeSetting, held sets.Set[string]) Result {
 	nconnect := largestNconnect(profiles)
-	byKey := map[string][]claim{}
+	byKey := map[string][]candidate{}
 	for i := range profiles {
 		settings := contribution(&profiles[i], nconnect)
 		if held.Has(profiles[i].Name) {
 			settings = settingsOf(inForce, profiles[i].Name)
 		}
 		for _, setting := range settings {
-			byKey[setting.Key] = append(byKey[setting.Key], claim{setting, profiles[i].Spec.Priority})
+			byKey[setting.Key] = append(byKey[setting.Key], candidate{setting, profiles[i].Spec.Priority})
 		}
 	}
 	var result Result
-	var decided []claim
+	var decided []candidate
 	for _, key := range slices.Sorted(maps.Keys(byKey)) {
-		winner, conflict := decide(byKey[key], settingOf(inForce, key))
+		winner, conflict := pickCandidate(byKey[key], settingOf(inForce, key))
 		if conflict != nil {
 			result.Conflicts = append(result.Conflicts, *conflict)
 		}
@@ -79,7 +79,7 @@ func MergeHolding(profiles []v1alpha1.StorageClientProfile, inForce []v1alpha1.N
 			decided = append(decided, winner)
 		}
 	}
-	result.Settings, result.Omitted = fit(decided)
+	result.Settings, result.Omitted = capSettings(decided)
 	result.Hash, result.BootHash = Hashes(result.Settings)
 	return result
 }
@@ -95,17 +95,17 @@ func settingOf(settings []v1alpha1.NodeSetting, key string) v1alpha1.NodeSetting
 	return v1alpha1.NodeSetting{}
 }
 
-// decide picks among the claims on one key. The winner has no key where nothing is to be set.
-func decide(claims []claim, inForce v1alpha1.NodeSetting) (claim, *Conflict) {
-	slices.SortFunc(claims, func(a, b claim) int {
+// pickCandidate picks among the candidates on one key. The winner has no key where nothing is to be set.
+func pickCandidate(candidates []candidate, inForce v1alpha1.NodeSetting) (candidate, *Conflict) {
+	slices.SortFunc(candidates, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.Profile, b.Profile))
 	})
-	top := slices.DeleteFunc(slices.Clone(claims), func(c claim) bool { return c.priority != claims[0].priority })
-	agreed := func(value string) []claim {
-		return slices.DeleteFunc(slices.Clone(top), func(c claim) bool { return c.Value != value })
+	top := slices.DeleteFunc(slices.Clone(candidates), func(c candidate) bool { return c.priority != candidates[0].priority })
+	agreed := func(value string) []candidate {
+		return slices.DeleteFunc(slices.Clone(top), func(c candidate) bool { return c.Value != value })
 	}
 	if same := agreed(top[0].Value); len(same) == len(top) {
-		return join(same), nil
+		return joinCandidates(same), nil
 	}
 	conflict := &Conflict{Key: top[0].Key, Kept: inForce.Value}
 	for _, c := range top {
@@ -113,18 +113,18 @@ func decide(claims []claim, inForce v1alpha1.NodeSetting) (claim, *Conflict) {
 		conflict.Values = append(conflict.Values, c.Value)
 	}
 	if inForce.Key == "" {
-		return claim{}, conflict
+		return candidate{}, conflict
 	}
 	if same := agreed(inForce.Value); len(same) > 0 {
-		return join(same), conflict
+		return joinCandidates(same), conflict
 	}
-	return claim{inForce, top[0].priority}, conflict
+	return candidate{inForce, top[0].priority}, conflict
 }
 
-// join makes one claim of several that agree.
-func join(claims []claim) claim {
-	joined := claims[0]
-	for _, c := range claims {
+// joinCandidates makes one candidate of several that agree.
+func joinCandidates(candidates []candidate) candidate {
+	joined := candidates[0]
+	for _, c := range candidates {
 		if c.OnRemoval != v1alpha1.DeletionRestore {
 			joined.OnRemoval = c.OnRemoval
 		}
@@ -132,9 +132,9 @@ func join(claims []claim) claim {
 	return joined
 }
 
-// fit leaves as many settings as a node can have, those of the highest priorities.
-func fit(decided []claim) (settings []v1alpha1.NodeSetting, omitted []string) {
-	slices.SortStableFunc(decided, func(a, b claim) int { return cmp.Compare(b.priority, a.priority) })
+// capSettings leaves as many settings as a node can have, those of the highest priorities.
+func capSettings(decided []candidate) (settings []v1alpha1.NodeSetting, omitted []string) {
+	slices.SortStableFunc(decided, func(a, b candidate) int { return cmp.Compare(b.priority, a.priority) })
 	for i, c := range decided {
 		if i < MaxSettings {
 			settings = append(settings, c.NodeSetting)

@@ -135,7 +135,7 @@ func checkOptions(protocols []mountoptions.Protocol, options []string) []mountop
 	for _, problem := range all {
 		if !problem.Warning && len(wrong[problem.Option]) < len(protocols) {
 			problem.Warning = true
-			problem.Message += "; name the protocol in selector.protocols, or the file system in selector.fsTypes"
+			problem.Message += "; set the protocol in selector.protocols, or the file system in selector.fsTypes"
 		}
 		problems = append(problems, problem)
 	}

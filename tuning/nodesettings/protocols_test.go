@@ -48,27 +48,27 @@ func TestValidateBySelector(t *testing.T) {
 	}{
 		"an option of both protocols": {at(azure, "actimeo=30"), nil},
 		"an option of one of them": {at(azure, "actimeo=30", "nconnect=4"),
-			[]string{"warning: spec.volumes[0].mountOptions[1]: SMB: is not known; mount fails on an option that the kernel does not know; name the protocol in selector.protocols, or the file system in selector.fsTypes"}},
+			[]string{"warning: spec.volumes[0].mountOptions[1]: SMB: is unknown: mount fails on options that the kernel does not know; set the protocol in selector.protocols, or the file system in selector.fsTypes"}},
 		"an option of none": {at(azure, "logbsize=256k"), []string{
-			"error: spec.volumes[0].mountOptions[0]: NFS: is not known; mount fails on an option that the kernel does not know",
-			"error: spec.volumes[0].mountOptions[0]: SMB: is not known; mount fails on an option that the kernel does not know"}},
+			"error: spec.volumes[0].mountOptions[0]: NFS: is unknown: mount fails on options that the kernel does not know",
+			"error: spec.volumes[0].mountOptions[0]: SMB: is unknown: mount fails on options that the kernel does not know"}},
 		"an XFS option where XFS is named":    {at(v1alpha1.VolumeSelector{FSTypes: []string{"xfs"}}, "logbsize=256k"), nil},
 		"a class alone, with options of XFS":  {at(v1alpha1.VolumeSelector{StorageClassNames: []string{"fast"}}, "noatime", "logbsize=256k"), nil},
 		"a class alone, with options of SMB":  {at(v1alpha1.VolumeSelector{StorageClassNames: []string{"fast"}}, "actimeo=30", "mfsymlinks"), nil},
-		"a class alone, with a bad XFS value": {at(v1alpha1.VolumeSelector{StorageClassNames: []string{"fast"}}, "logbsize=256"), []string{"error: spec.volumes[0].mountOptions[0]: must be a power of two from 16k to 256k, or as many bytes"}},
+		"a class alone, with a bad XFS value": {at(v1alpha1.VolumeSelector{StorageClassNames: []string{"fast"}}, "logbsize=256"), []string{"error: spec.volumes[0].mountOptions[0]: must be a power of two from 16k to 256k, or the same in bytes"}},
 		"a class alone, with a misspelt option": {at(v1alpha1.VolumeSelector{StorageClassNames: []string{"fast"}}, "nconect=4"), []string{
-			"error: spec.volumes[0].mountOptions[0]: is not known: did you mean nconnect?"}},
+			"error: spec.volumes[0].mountOptions[0]: is unknown. Did you mean nconnect?"}},
 		"an option of XFS where another file system is named": {at(v1alpha1.VolumeSelector{FSTypes: []string{"ext4"}}, "noatime", "logbsize=256k"), []string{
-			"error: spec.volumes[0].mountOptions[1]: is not known as an option of every file system: only XFS, by fsType xfs, has options of its own here"}},
+			"error: spec.volumes[0].mountOptions[1]: is not an option that every file system takes: for options of XFS, set fsType xfs"}},
 		"another version than the only driver's own": {at(azureNFS, "nconnect=4", "vers=4.2"), []string{
-			"error: spec.volumes[0].mountOptions[1]: file.csi.azure.com: the driver gives a version of its own ([vers=4 minorversion=1]), and mount refuses a second one: leave it out"}},
+			"error: spec.volumes[0].mountOptions[1]: file.csi.azure.com: the driver adds its own version ([vers=4 minorversion=1]), and mount accepts only one: leave it out"}},
 		"another version than one driver's own": {at(v1alpha1.VolumeSelector{Drivers: []string{"file.csi.azure.com", "nfs.csi.k8s.io"}, Protocols: azureNFS.Protocols}, "vers=4.2"), []string{
-			"warning: spec.volumes[0].mountOptions[0]: file.csi.azure.com: the driver gives a version of its own ([vers=4 minorversion=1]), and mount refuses a second one: leave it out"}},
+			"warning: spec.volumes[0].mountOptions[0]: file.csi.azure.com: the driver adds its own version ([vers=4 minorversion=1]), and mount accepts only one: leave it out"}},
 		"the driver's own version": {at(azureNFS, "nconnect=4", "vers=4.1"), nil},
 		"a timer alone on Azure Files": {at(azureNFS, "acregmax=90"), []string{
-			"error: spec.volumes[0].mountOptions[0]: file.csi.azure.com: does not come about: with what the driver adds, or in its order, acregmax is 30"}},
+			"error: spec.volumes[0].mountOptions[0]: file.csi.azure.com: does not take effect: with the options that the driver adds, or in its order, acregmax is 30"}},
 		"an NFS option where XFS is named": {at(v1alpha1.VolumeSelector{FSTypes: []string{"xfs"}}, "nocto"),
-			[]string{"error: spec.volumes[0].mountOptions[0]: is not known; mount fails on an option that the kernel does not know"}},
+			[]string{"error: spec.volumes[0].mountOptions[0]: is unknown: mount fails on options that the kernel does not know"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(test.want, test.got, cmpopts.EquateEmpty()); diff != "" {

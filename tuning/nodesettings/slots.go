@@ -24,15 +24,15 @@ func checkSlots(p *v1alpha1.StorageClientProfile) []Problem {
 		}
 		tables[d.key], _ = strconv.Atoi(d.value)
 		if sessionsOnly(p) {
-			warn(d, "NFSv4.1 and 4.2 ignore it, and the volumes have no other version: set max_session_slots of the module nfs")
+			warn(d, "has no effect: the volumes use NFSv4.1 or 4.2 only; set max_session_slots of the module nfs")
 		}
 		if least, most := tables[keyTCPSlots], tables[keyTCPMaxSlots]; most > 0 && least > most {
-			warn(d, fmt.Sprintf("a connection has as many slots as it starts with, %d: the limit of %d is never kept", least, most))
+			warn(d, fmt.Sprintf("has no effect: a connection starts with %d slots, more than this limit of %d", least, most))
 		}
 	}
 	if fromNconnect := declaresFromNconnect(p); fromNconnect && nconnect > 0 && SlotsFor(nconnect) == 0 {
 		warn(declared{field: fieldTCPMaxSlots, text: v1alpha1.FromNconnect},
-			fmt.Sprintf("sets nothing with nconnect=%d: the table ends at 8, and each connection may have 65536 requests in flight", nconnect))
+			fmt.Sprintf("has no effect with nconnect=%d: the table ends at 8, and each connection may have 65536 requests in flight", nconnect))
 	}
 	return problems
 }

@@ -50,7 +50,7 @@ func checkSettings(p *v1alpha1.StorageClientProfile, allow catalogue.AllowList) 
 		switch {
 		case seen && (before.value != d.value || TakesEffectAtBoot(d.key) || before.derived() || d.derived()):
 			problems = append(problems, Problem{Field: d.field, Value: d.text,
-				Message: fmt.Sprintf("contradicts %s, which is %q: one of them must go", before.field, before.text)})
+				Message: fmt.Sprintf("contradicts %s, which is %q: remove one of them", before.field, before.text)})
 		case !seen:
 			first[d.key] = d
 			if parameter, ok := catalogue.Lookup(d.key); ok && parameter.Warning(d.value) != "" {
@@ -104,10 +104,10 @@ func checkReadAhead(rule *v1alpha1.VolumeRule, field string) []Problem {
 		problems = append(problems, Problem{Field: field, Value: strconv.Itoa(int(*rule.ReadAheadKiB)), Message: message, Warning: true})
 	}
 	if slices.Contains(rule.Selector.Protocols, v1alpha1.ProtocolSMB) {
-		warn("has no effect on SMB, whose windows do not tell their mount: declare the mount option rasize")
+		warn("has no effect on SMB: use the mount option rasize instead")
 	}
 	if others := slices.DeleteFunc(slices.Clone(rule.Selector.FSTypes), func(t string) bool { return t == "xfs" }); len(others) > 0 {
-		warn(fmt.Sprintf("has an effect on XFS only, of file systems on block devices, and not on %s", strings.Join(others, ", ")))
+		warn(fmt.Sprintf("affects only XFS among file systems on block devices, not %s", strings.Join(others, ", ")))
 	}
 	return problems
 }

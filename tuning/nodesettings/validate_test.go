@@ -26,17 +26,17 @@ func TestValidate(t *testing.T) {
 		"what is right": {options: []option{sysctl("net.core.rmem_max", "16777216"), argument("ihash_entries=16777216"), maxSlots(fromNconnect),
 			module("nfs", "max_session_slots", "180"), volume("actimeo=30", "nconnect=4")}},
 		"a sysctl that is misspelt": {options: []option{sysctl("sunrpc.tpc_max_slot_table_entries", "128")},
-			want: []string{"spec.node.sysctls[sunrpc.tpc_max_slot_table_entries]: did you mean sunrpc.tcp_max_slot_table_entries?"}},
+			want: []string{"spec.node.sysctls[sunrpc.tpc_max_slot_table_entries]: not supported. Did you mean sunrpc.tcp_max_slot_table_entries?"}},
 		"a sysctl out of range": {options: []option{sysctl("vm.dirty_ratio", "200")},
 			want: []string{"spec.node.sysctls[vm.dirty_ratio]: must be 0 to 100"}},
 		"a sysctl with a hazard": {options: []option{sysctl("net.ipv4.tcp_sack", "0")},
-			want: []string{"?spec.node.sysctls[net.ipv4.tcp_sack]: Without it"}},
+			want: []string{"?spec.node.sysctls[net.ipv4.tcp_sack]: If off"}},
 		"a kernel argument with a suffix": {options: []option{argument("dhash_entries=1048576", "ihash_entries=16M")},
 			want: []string{"spec.node.kernelArguments[1]: must be decimal digits only, without a suffix: write 16777216"}},
 		"a kernel argument twice": {options: []option{argument("ihash_entries=16777216", "ihash_entries=8388608")},
 			want: []string{`spec.node.kernelArguments[1]: contradicts spec.node.kernelArguments[0], which is "16777216"`}},
 		"a kernel argument that nobody allows": {options: []option{argument("init=/bin/sh")},
-			want: []string{"spec.node.kernelArguments[0]: not in the catalogue"}},
+			want: []string{"spec.node.kernelArguments[0]: not supported; to allow it"}},
 		"a kernel argument that the operator allows": {options: []option{argument("nosmt")}, allow: []string{"kernelArgument/nosmt"}},
 		"a module parameter out of range": {options: []option{module("nfs", "max_session_slots", "2000")},
 			want: []string{"spec.node.kernelModules[0].parameters[max_session_slots]: must be 1 to 1024"}},
@@ -57,14 +57,14 @@ func TestValidate(t *testing.T) {
 			s.Volumes[0].ReadAheadKiB = ptr.To[int32](1024)
 			s.Volumes[0].Selector.Protocols = []v1alpha1.VolumeProtocol{v1alpha1.ProtocolSMB}
 			s.Volumes[0].Selector.FSTypes = []string{"xfs", "ext4"}
-		}}, want: []string{"?spec.volumes[0].readAheadKiB: has no effect on SMB", "?spec.volumes[0].readAheadKiB: has an effect on XFS only, of file systems on block devices, and not on ext4"}},
+		}}, want: []string{"?spec.volumes[0].readAheadKiB: has no effect on SMB", "?spec.volumes[0].readAheadKiB: affects only XFS among file systems on block devices, not ext4"}},
 		"read-ahead of others": {options: []option{func(s *v1alpha1.StorageClientProfileSpec) {
 			volume()(s)
 			s.Volumes[0].ReadAheadKiB = ptr.To[int32](1024)
 			s.Volumes[0].Selector.FSTypes = []string{"xfs"}
 		}}},
 		"a mount option with a warning": {options: []option{volume("hard", "intr")},
-			want: []string{"?spec.volumes[0].mountOptions[1]: has no effect"}},
+			want: []string{"?spec.volumes[0].mountOptions[1]: has had no effect"}},
 		"a timer that loses its say": {options: []option{volume("acregmax=90", "actimeo=30")},
 			want: []string{"?spec.volumes[0].mountOptions[0]: has no effect"}},
 		"mount options of another protocol are not read as NFS's": {options: []option{volume("logbsize=256k"),
@@ -99,7 +99,7 @@ func TestValidate(t *testing.T) {
 				{Schedule: "0 2 30 2 *", DurationSeconds: 60},
 				{Schedule: "0 2 * * 6", DurationSeconds: 60, TimeZone: "Europe/Bonn"},
 			}
-		}}, want: []string{"spec.rollout.windows[1].schedule: never comes", "spec.rollout.windows[2].timeZone: is not in the IANA"}},
+		}}, want: []string{"spec.rollout.windows[1].schedule: never opens", "spec.rollout.windows[2].timeZone: is not in the IANA"}},
 		"more settings than a node can have": {allow: []string{"sysctl/net[.]a.*"}, options: []option{func(spec *v1alpha1.StorageClientProfileSpec) {
 			for i := range MaxSettings + 1 {
 				sysctl(fmt.Sprint("net.a", i), "1")(spec)

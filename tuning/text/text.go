@@ -30,7 +30,7 @@ func Join[S ~[]string](entries S, separator string) string {
 func InOrder[S ~[]string](entries S, separator string) string {
 	spelled := strings.Join(entries[:min(len(entries), listed)], separator)
 	if rest := len(entries) - listed; rest > 0 {
-		return spelled + " " + more(rest, "")
+		return spelled + " " + More(rest, "")
 	}
 	return spelled
 }
@@ -41,10 +41,11 @@ func Cap[S ~[]string](entries S, most int, noun string) S {
 	if len(entries) <= most {
 		return entries
 	}
-	return append(slices.Clone(entries[:most]), more(len(entries)-most, noun))
+	return append(slices.Clone(entries[:most]), More(len(entries)-most, noun))
 }
 
-func more(count int, noun string) string {
+// More says how many entries are left out, with the noun for several of them if there is one: "and 4 more warnings".
+func More(count int, noun string) string {
 	return strings.TrimSpace(fmt.Sprintf("and %d more %s", count, noun))
 }
 

@@ -74,7 +74,7 @@ func Parse(in v1alpha1.Window) (Window, error) {
 func zoneOf(name string) (*time.Location, error) {
 	zone, err := time.LoadLocation(name)
 	if err != nil || name == "Local" {
-		return nil, &FieldError{"timeZone", name, "is not in the IANA time zone database: write a name such as Europe/Berlin, or leave it out for UTC"}
+		return nil, &FieldError{"timeZone", name, "is not in the IANA time zone database: use a name such as Europe/Berlin, or leave it out for UTC"}
 	}
 	return zone, nil
 }
@@ -82,33 +82,33 @@ func zoneOf(name string) (*time.Location, error) {
 func scheduleOf(spec string) (*cron.SpecSchedule, error) {
 	refuse := func(reason string) error { return &FieldError{"schedule", spec, reason} }
 	if strings.Contains(spec, "TZ=") {
-		return nil, refuse("a time zone belongs into the field timeZone")
+		return nil, refuse("set the time zone in the field timeZone")
 	}
 	parsed, err := parser.Parse(spec)
 	if err != nil {
-		return nil, refuse(fmt.Sprintf("is not five fields of cron (minute 0-59, hour 0-23, day of month 1-31, month 1-12, "+
+		return nil, refuse(fmt.Sprintf("must be five cron fields (minute 0-59, hour 0-23, day of month 1-31, month 1-12, "+
 			`day of week 0-6, 0 is Sunday), such as "0 2 * * 6": %v`, err))
 	}
 	schedule, ok := parsed.(*cron.SpecSchedule)
 	if !ok {
-		return nil, refuse("is not five fields of cron")
+		return nil, refuse("must be five cron fields")
 	}
 	schedule.Location = time.UTC
 	// Any leap year will do: within five years there is one.
 	if schedule.Next(time.Date(2024, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
-		return nil, refuse("never comes: no such day is in the calendar")
+		return nil, refuse("never opens: there is no such day in the calendar")
 	}
 	return schedule, nil
 }
 
 // At reports whether a window is open, and when to ask again: while one is open, when that may end; otherwise when the
-// next one opens. Zero: never.
+// nextOpening one opens. Zero: never.
 func (s Set) At(now time.Time) (open bool, again time.Time) {
 	if len(s) == 0 {
 		return true, time.Time{}
 	}
 	for _, w := range s {
-		start := w.next(now.Add(-w.length))
+		start := w.nextOpening(now.Add(-w.length))
 		switch {
 		case start.IsZero():
 		case !start.After(now):
@@ -122,38 +122,38 @@ func (s Set) At(now time.Time) (open bool, again time.Time) {
 	return open, again
 }
 
-// next is the first beginning after a time; zero: none.
-func (w Window) next(t time.Time) time.Time {
+// nextOpening is the first beginning after a time; zero: none.
+func (w Window) nextOpening(t time.Time) time.Time {
 	if w.schedule.Hour&everyHour != 0 {
 		schedule := *w.schedule
 		schedule.Location = w.zone
 		return schedule.Next(t)
 	}
 	// Where the clock has been put back, what it shows comes a second time: beginnings that are over are passed over.
-	for wall := w.schedule.Next(onTheWall(t.In(w.zone))); !wall.IsZero(); wall = w.schedule.Next(wall) {
-		if start := w.moment(wall); start.After(t) {
+	for wall := w.schedule.Next(wallClock(t.In(w.zone))); !wall.IsZero(); wall = w.schedule.Next(wall) {
+		if start := w.timeOf(wall); start.After(t) {
 			return start
 		}
 	}
 	return time.Time{}
 }
 
-// onTheWall is what the clock shows, as if it were UTC.
-func onTheWall(t time.Time) time.Time {
+// wallClock is what the clock shows, as if it were UTC.
+func wallClock(t time.Time) time.Time {
 	return time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), time.UTC)
 }
 
-// moment is when the clock first shows a time, or shows a later one.
-func (w Window) moment(wall time.Time) time.Time {
+// timeOf is when the clock first shows a time, or shows a later one.
+func (w Window) timeOf(wall time.Time) time.Time {
 	// The offsets of the day before and of the day after are those on either side of a change.
 	_, before := wall.AddDate(0, 0, -1).In(w.zone).Zone()
 	_, after := wall.AddDate(0, 0, 1).In(w.zone).Zone()
 	first := wall.Add(-time.Duration(before) * time.Second).In(w.zone)
 	second := wall.Add(-time.Duration(after) * time.Second).In(w.zone)
 	switch {
-	case onTheWall(first).Equal(wall):
+	case wallClock(first).Equal(wall):
 		return first
-	case onTheWall(second).Equal(wall):
+	case wallClock(second).Equal(wall):
 		return second
 	}
 	// The clock skips it: read by the old offset it lies behind the change.
@@ -165,9 +165,9 @@ func (w Window) moment(wall time.Time) time.Time {
 const maxMeetings = 1000
 
 // Meet reports whether all sets are open, and when to ask again: while they are, when that may end; otherwise when they
-// next are. Zero: never, as far as the next thousand openings tell.
+// nextOpening are. Zero: never, as far as the next thousand openings tell.
 func Meet(sets []Set, now time.Time) (open bool, again time.Time) {
-	open, again = all(sets, now)
+	open, again = areAllOpen(sets, now)
 	if open {
 		return true, again
 	}
@@ -176,15 +176,15 @@ func Meet(sets []Set, now time.Time) (open bool, again time.Time) {
 			return false, again
 		}
 		at := again
-		if open, again = all(sets, at); open {
+		if open, again = areAllOpen(sets, at); open {
 			return false, at
 		}
 	}
 	return false, time.Time{}
 }
 
-// all is the earliest end where all sets are open, else the latest of the next openings of those that are not.
-func all(sets []Set, now time.Time) (open bool, again time.Time) {
+// areAllOpen is the earliest end where all sets are open, else the latest of the next openings of those that are not.
+func areAllOpen(sets []Set, now time.Time) (open bool, again time.Time) {
 	open = true
 	for _, s := range sets {
 		o, at := s.At(now)

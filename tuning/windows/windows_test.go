@@ -22,7 +22,7 @@ func set(t *testing.T, list ...v1alpha1.Window) Set {
 	return out
 }
 
-func moment(t *testing.T, text string) time.Time {
+func timeOf(t *testing.T, text string) time.Time {
 	t.Helper()
 	if text == "" {
 		return time.Time{}
@@ -68,8 +68,8 @@ func TestAt(t *testing.T) {
 		"a change of half an hour":                  {[]v1alpha1.Window{window("15 2 * * *", time.Hour, "Australia/Lord_Howe")}, "2026-10-03T14:00:00Z", false, "2026-10-03T15:30:00Z"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			open, again := set(t, test.windows...).At(moment(t, test.now))
-			if open != test.open || !again.Equal(moment(t, test.again)) {
+			open, again := set(t, test.windows...).At(timeOf(t, test.now))
+			if open != test.open || !again.Equal(timeOf(t, test.again)) {
 				t.Errorf("open %t, again %s; want %t, %s", open, again.UTC().Format(time.RFC3339), test.open, test.again)
 			}
 		})
@@ -80,7 +80,7 @@ func TestAt(t *testing.T) {
 func TestAtAgreesWithWhatItTold(t *testing.T) {
 	for _, zone := range []string{"", "Europe/Berlin", "America/Sao_Paulo", "Australia/Lord_Howe", "America/Santiago"} {
 		s := set(t, window("30 2 * * 0", 3*time.Hour, zone), window("0 23 * * 6", 5*time.Hour, zone), window("45 * 1 * *", 20*time.Minute, zone))
-		now := moment(t, "2026-01-01T00:00:00Z")
+		now := timeOf(t, "2026-01-01T00:00:00Z")
 		for end := now.AddDate(1, 0, 0); now.Before(end); {
 			open, again := s.At(now)
 			if !again.After(now) {
@@ -119,8 +119,8 @@ func TestMeet(t *testing.T) {
 			for _, list := range test.sets {
 				sets = append(sets, set(t, list...))
 			}
-			open, again := Meet(sets, moment(t, test.now))
-			if open != test.open || !again.Equal(moment(t, test.again)) {
+			open, again := Meet(sets, timeOf(t, test.now))
+			if open != test.open || !again.Equal(timeOf(t, test.again)) {
 				t.Errorf("open %t, again %s; want %t, %s", open, again.UTC().Format(time.RFC3339), test.open, test.again)
 			}
 		})
@@ -133,14 +133,14 @@ func TestParseRefuses(t *testing.T) {
 		field  string
 		says   string
 	}{
-		"a day that never comes":     {window("0 2 30 2 *", time.Hour, ""), "schedule", "never comes"},
-		"31 days where there are 30": {window("0 2 31 4,6,9,11 *", time.Hour, ""), "schedule", "never comes"},
-		"seconds":                    {window("0 0 2 * * 6", time.Hour, ""), "schedule", "five fields"},
-		"four fields":                {window("0 2 * *", time.Hour, ""), "schedule", "five fields"},
-		"a word":                     {window("@weekly", time.Hour, ""), "schedule", "five fields"},
+		"a day that never comes":     {window("0 2 30 2 *", time.Hour, ""), "schedule", "never opens"},
+		"31 days where there are 30": {window("0 2 31 4,6,9,11 *", time.Hour, ""), "schedule", "never opens"},
+		"seconds":                    {window("0 0 2 * * 6", time.Hour, ""), "schedule", "five cron fields"},
+		"four fields":                {window("0 2 * *", time.Hour, ""), "schedule", "five cron fields"},
+		"a word":                     {window("@weekly", time.Hour, ""), "schedule", "five cron fields"},
 		"an hour that is not":        {window("0 24 * * *", time.Hour, ""), "schedule", "hour 0-23"},
 		"Sunday as 7":                {window("0 2 * * 7", time.Hour, ""), "schedule", "0 is Sunday"},
-		"nothing":                    {window("", time.Hour, ""), "schedule", "five fields"},
+		"nothing":                    {window("", time.Hour, ""), "schedule", "five cron fields"},
 		"a time zone in it":          {window("CRON_TZ=Europe/Berlin 0 2 * * *", time.Hour, ""), "schedule", "timeZone"},
 		"half a time zone in it":     {window("TZ=x", time.Hour, ""), "schedule", "timeZone"},
 		"a time zone that is not":    {window("0 2 * * *", time.Hour, "Europe/Bonn"), "timeZone", "Europe/Berlin"},

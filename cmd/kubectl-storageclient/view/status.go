@@ -14,17 +14,18 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/overview"
 	"github.com/storageclient/operator/tuning/advice"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // Status is what "status" prints, as text, JSON or YAML.
 type Status struct {
-	// Summary answers in a sentence whether all profiles are done.
+	// Summary says in a sentence whether all profiles are done.
 	Summary  string    `json:"summary"`
 	Done     bool      `json:"done"`
 	Profiles []Profile `json:"profiles"`
 }
 
-// Profile is one profile's part of it.
+// Profile is one profile's part of the status.
 type Profile struct {
 	Name       string                              `json:"name"`
 	Generation int64                               `json:"generation"`
@@ -44,7 +45,7 @@ type Details struct {
 	Unknown string `json:"unknown,omitempty"`
 }
 
-// StaleMount is a mount of running pods that still has old options.
+// StaleMount is a mount of running pods that still has options from before a change.
 type StaleMount struct {
 	Node       string `json:"node"`
 	Volume     string `json:"volume"`
@@ -67,14 +68,14 @@ func NewStatus(profiles []v1alpha1.StorageClientProfile) Status {
 		}
 	}
 	out.Done = open == 0
-	out.Summary = summary(out.Profiles, open)
+	out.Summary = summarize(out.Profiles, open)
 	return out
 }
 
-func summary(profiles []Profile, open int) string {
+func summarize(profiles []Profile, open int) string {
 	switch {
 	case len(profiles) == 0:
-		return "There is no StorageClientProfile."
+		return "No StorageClientProfile found."
 	case len(profiles) == 1:
 		return profiles[0].Summary
 	case open == 0:
@@ -89,8 +90,8 @@ func summary(profiles []Profile, open int) string {
 	return strings.Join(lines, "\n")
 }
 
-// Text prints the status for people. now is for ages.
-func (s Status) Text(w io.Writer, now time.Time) error {
+// WriteText prints the status for people. now is for ages.
+func (s Status) WriteText(w io.Writer, now time.Time) error {
 	out := &printer{w: w}
 	out.line(s.Summary)
 	if len(s.Profiles) == 0 {
@@ -105,7 +106,7 @@ func (s Status) Text(w io.Writer, now time.Time) error {
 	out.table(rows)
 	for _, p := range s.Profiles {
 		if p.Details != nil {
-			p.details(out, now)
+			p.writeDetails(out, now)
 		}
 	}
 	return out.err
@@ -128,41 +129,41 @@ func number(n int32) string { return strconv.Itoa(int(n)) }
 
 func share(part, whole int32) string { return number(part) + "/" + number(whole) }
 
-func (p Profile) details(out *printer, now time.Time) {
+func (p Profile) writeDetails(out *printer, now time.Time) {
 	if len(p.Details.Nodes) == 0 {
-		out.line("\n" + p.Name + " matches no node.")
+		out.line("\n" + p.Name + " matches no nodes.")
 	} else {
 		out.line("\nNodes of " + p.Name)
 		rows := [][]string{{"NODE", "PHASE", "REASON", "SINCE", "MESSAGE"}}
 		for _, n := range p.Details.Nodes {
-			rows = append(rows, []string{n.Name, n.Phase, n.Reason, age(n.Since, now), n.Message})
+			rows = append(rows, []string{n.Name, n.Phase, n.Reason, ageOf(n.Since, now), n.Message})
 		}
 		out.table(rows)
 	}
 	if len(p.Details.Deviations) > 0 {
-		out.line("\nSettings of " + p.Name + " that nodes do not have as declared")
+		out.line("\nSettings of " + p.Name + " that are not in force as declared")
 		rows := [][]string{{"KEY", "STATE", "DESIRED", "OBSERVED", "NODES", "MESSAGE"}}
 		for _, d := range p.Details.Deviations {
-			rows = append(rows, []string{d.Key, string(d.State), d.Desired, d.Observed, capped(d.Nodes), d.Message})
+			rows = append(rows, []string{d.Key, string(d.State), d.Desired, d.Observed, text.List(d.Nodes), d.Message})
 		}
 		out.table(rows)
 	}
 	if len(p.Details.Stale) > 0 {
-		out.line("\nMounts of " + p.Name + " that still have old options")
+		out.line("\nStale mounts of " + p.Name + ": restart their pods")
 		rows := [][]string{{"NODE", "VOLUME", "PODS", "MESSAGE"}}
 		for _, m := range p.Details.Stale {
-			rows = append(rows, []string{m.Node, m.Volume, capped(m.Pods), m.Message})
+			rows = append(rows, []string{m.Node, m.Volume, text.InOrder(m.Pods, ", "), m.Message})
 		}
 		out.table(rows)
 	}
 	if p.Details.Unknown != "" {
-		out.line("\nNot known: " + p.Details.Unknown)
+		out.line("\nCannot read " + p.Details.Unknown)
 	}
-	out.advice(p.Name, p.Status.Advice)
+	out.writeAdvice(p.Name, p.Status.Advice)
 }
 
-// advice shows what hurts or is probably not meant, what a server may get, and names what else is worth knowing.
-func (p *printer) advice(profile string, all []v1alpha1.Advice) {
+// writeAdvice shows errors and warnings and the load on servers, and names what else is worth knowing.
+func (p *printer) writeAdvice(profile string, all []v1alpha1.Advice) {
 	rows := [][]string{{"RULE", "SEVERITY", "TEXT"}}
 	var worthKnowing []string
 	for _, a := range all {
@@ -173,27 +174,18 @@ func (p *printer) advice(profile string, all []v1alpha1.Advice) {
 		rows = append(rows, []string{a.ID, string(a.Severity), a.Text})
 	}
 	if len(rows) > 1 {
-		p.line("\nAdvice on " + profile)
+		p.line("\nAdvice for " + profile)
 		p.table(rows)
 	}
 	if len(worthKnowing) > 0 {
-		p.line("\nWorth knowing, in full with -o yaml or \"kubectl storageclient explain RULE\": " +
+		p.line("\nAlso worth knowing (see -o yaml or \"kubectl storageclient explain RULE\"): " +
 			strings.Join(slices.Compact(worthKnowing), ", "))
 	}
 }
 
-func age(since *metav1.Time, now time.Time) string {
+func ageOf(since *metav1.Time, now time.Time) string {
 	if since.IsZero() {
 		return ""
 	}
 	return duration.HumanDuration(now.Sub(since.Time))
-}
-
-// capped shows three names of a sorted list.
-func capped(all []string) string {
-	const shown = 3
-	if len(all) <= shown {
-		return strings.Join(all, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(all[:shown], ", "), len(all)-shown)
 }

@@ -80,7 +80,7 @@ func TestVerdict(t *testing.T) {
 		},
 		"done, and pods still on old mounts": {
 			with(profile("eda", is("Ready", "UpToDate", "")), func(p *v1alpha1.StorageClientProfile) { p.Status.Volumes.StaleMounts = 2 }),
-			"eda is done. 2 mounts of running pods still have old options until the pods are started anew.", true,
+			"eda is done. 2 mounts of running pods still have old options: restart these pods.", true,
 		},
 		"under way, waiting for an approval": {
 			with(profile("eda", isNot("Ready", "RebootPending", "..."), is("Reconciling", "WaitingForApproval", "the plan waits for approval")),
@@ -88,7 +88,7 @@ func TestVerdict(t *testing.T) {
 					p.Status.Nodes = v1alpha1.NodeCounts{Matched: 8, UpToDate: 6}
 					p.Status.Volumes = v1alpha1.VolumeCounts{Matched: 1, UpToDate: 1}
 				}),
-			"eda is not done, 6 of 8 nodes up to date, 1 of 1 volume (WaitingForApproval: the plan waits for approval).", false,
+			"eda is rolling out: 6/8 nodes, 1/1 volumes. Next: approve with \"kubectl storageclient approve eda\".", false,
 		},
 		"neither ready nor reconciling": {
 			profile("eda", isNot("Ready", "RebootPending", "a reboot is due on n1"), isNot("Reconciling", "Idle", "")),
@@ -96,25 +96,25 @@ func TestVerdict(t *testing.T) {
 		},
 		"stalled": {
 			profile("eda", isNot("Ready", "Invalid", ""), is("Stalled", "Invalid", "spec.node.sysctls[a]: unknown.")),
-			"eda is not done and will not go on by itself (Invalid: spec.node.sysctls[a]: unknown).", false,
+			"eda is stopped and needs you (Invalid: spec.node.sysctls[a]: unknown).", false,
 		},
 		"paused": {
 			profile("eda", isNot("Ready", "RollingOut", ""), is("Paused", "PausedByField", "spec.paused is set")),
-			"eda is not done: it is paused (PausedByField: spec.paused is set).", false,
+			"eda is paused (PausedByField: spec.paused is set).", false,
 		},
 		"edited since": {
 			with(profile("eda", is("Ready", "UpToDate", "")), func(p *v1alpha1.StorageClientProfile) { p.Generation = 4 }),
-			"eda is not done: the manager has not looked at its latest edit (generation 4) yet.", false,
+			"eda is not done: the manager has not seen its latest edit (generation 4) yet.", false,
 		},
 		"never looked at": {
 			with(profile("eda"), func(p *v1alpha1.StorageClientProfile) { p.Status.ObservedGeneration = -1 }),
-			"eda is not done: the manager has not looked at its latest edit (generation 3) yet.", false,
+			"eda is not done: the manager has not seen its latest edit (generation 3) yet.", false,
 		},
 		"being removed": {
 			with(profile("eda", is("Reconciling", "Restoring", "waits; nodes: n1 is being restored")), func(p *v1alpha1.StorageClientProfile) {
 				p.DeletionTimestamp = ago(time.Minute)
 			}),
-			"eda is being removed (Restoring: waits; nodes: n1 is being restored).", false,
+			"Removing eda (Restoring: waits; nodes: n1 is being restored).", false,
 		},
 	}
 	for name, test := range tests {
@@ -138,8 +138,8 @@ func rollingOut() v1alpha1.StorageClientProfile {
 
 var advised = []v1alpha1.Advice{
 	{ID: "tcp-mem", Severity: v1alpha1.SeverityWarning, Text: "spec.node.sysctls[net.ipv4.tcp_mem]: counts pages"},
-	{ID: "server-budget", Severity: v1alpha1.SeverityInfo, Text: "if all 8 nodes mount them: filer up to 64 connections and 512 requests in flight"},
-	{ID: "sysctl-files", Severity: v1alpha1.SeverityInfo, Text: "spec.node.sysctls: are written at once"},
+	{ID: "server-budget", Severity: v1alpha1.SeverityInfo, Text: "if all 8 nodes mount from it: filer gets up to 64 connections and 512 requests in flight"},
+	{ID: "sysctl-files", Severity: v1alpha1.SeverityInfo, Text: "spec.node.sysctls: are applied at once"},
 	{ID: "test-first", Severity: v1alpha1.SeverityInfo, Text: "test"},
 }
 
@@ -158,7 +158,7 @@ func TestStatusText(t *testing.T) {
 			{Key: "sysctl/net.core.rmem_max", Desired: "16777216", Observed: "212992", State: v1alpha1.SettingDrifted, Nodes: []string{"node-7"}},
 		},
 		Stale: []StaleMount{{Node: "node-1", Volume: "pv-tools", MountPoint: "/var/lib/kubelet/pods/a/volumes/x", Pods: []string{"eda/sim-0", "eda/sim-1"},
-			Message: "the mount was made with another value"}},
+			Message: "the mount was made with a different value"}},
 		Unknown: "",
 	}
 	detailed.Profiles[0].Status.Advice = advised
@@ -174,7 +174,7 @@ func TestStatusText(t *testing.T) {
 	for name, status := range tests {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			if err := status.Text(&out, now); err != nil {
+			if err := status.WriteText(&out, now); err != nil {
 				t.Fatal(err)
 			}
 			golden(t, name, out.Bytes())
@@ -219,7 +219,7 @@ func TestPlanText(t *testing.T) {
 		"plan-waits-for-approval": NewPlan(&p, preview, volumes),
 		"plan-approved":           NewPlan(&p, approved, nil),
 		"plan-mode-plan":          NewPlan(mode(v1alpha1.ModePlan, v1alpha1.RebootNever), never, &Volumes{Unknown: "persistentvolumes is forbidden"}),
-		"plan-refused":            NewPlan(&p, overview.Preview{Refused: "Invalid: spec.node.sysctls[a.b] \"1\": is not known"}, nil),
+		"plan-refused":            NewPlan(&p, overview.Preview{Refused: "Invalid: spec.node.sysctls[a.b] \"1\": is unknown"}, nil),
 		"plan-nothing":            NewPlan(&p, overview.Preview{}, nil),
 	}
 	advises := NewPlan(&p, overview.Preview{}, volumes)
@@ -231,7 +231,7 @@ func TestPlanText(t *testing.T) {
 	for name, plan := range tests {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			if err := plan.Text(&out); err != nil {
+			if err := plan.WriteText(&out); err != nil {
 				t.Fatal(err)
 			}
 			golden(t, name, out.Bytes())
@@ -248,15 +248,15 @@ func TestApprovable(t *testing.T) {
 	}{
 		"the current plan":                 {profile: p},
 		"the plan that is meant":           {profile: p, plan: "1a2b3c4d5e6f7a8b"},
-		"another plan than the one meant":  {profile: p, plan: "0000", want: `netapp-eda: the plan is 1a2b3c4d5e6f7a8b by now, not 0000: look at "kubectl storageclient plan netapp-eda" again`},
-		"a status of an older generation":  {profile: with(p, func(p *v1alpha1.StorageClientProfile) { p.Generation = 4 }), want: "netapp-eda: the manager has not looked at generation 4 yet (status is of 3): try again"},
-		"a profile that reboots no node":   {profile: with(p, func(p *v1alpha1.StorageClientProfile) { p.Status.Plan.Hash = "" }), want: "netapp-eda: there is no plan to approve: the profile has no boot settings"},
-		"a profile that nobody has judged": {profile: with(p, func(p *v1alpha1.StorageClientProfile) { p.Status.ObservedGeneration = -1 }), want: "netapp-eda: the manager has not looked at generation 3 yet (status is of -1): try again"},
+		"another plan than the one meant":  {profile: p, plan: "0000", want: `netapp-eda: plan changed from 0000 to 1a2b3c4d5e6f7a8b: review it again with "kubectl storageclient plan netapp-eda"`},
+		"a status of an older generation":  {profile: with(p, func(p *v1alpha1.StorageClientProfile) { p.Generation = 4 }), want: "netapp-eda: the manager has not seen generation 4 yet (its status is for 3): try again"},
+		"a profile that reboots no node":   {profile: with(p, func(p *v1alpha1.StorageClientProfile) { p.Status.Plan.Hash = "" }), want: "netapp-eda: nothing to approve: the profile has no boot settings"},
+		"a profile that nobody has judged": {profile: with(p, func(p *v1alpha1.StorageClientProfile) { p.Status.ObservedGeneration = -1 }), want: "netapp-eda: the manager has not seen generation 3 yet (its status is for -1): try again"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			got := ""
-			if err := Approvable(&test.profile, test.plan); err != nil {
+			if err := CheckApprovable(&test.profile, test.plan); err != nil {
 				got = err.Error()
 			}
 			if got != test.want {
@@ -269,11 +269,11 @@ func TestApprovable(t *testing.T) {
 func TestApprovalShowsThePlan(t *testing.T) {
 	p := rollingOut()
 	want := "Plan 1a2b3c4d5e6f7a8b of netapp-eda reboots 2 nodes (node-2, node-7), at most 1 at a time.\nLimited by: node-2 holds the budget.\n"
-	if got := Approval(&p); got != want {
+	if got := DescribeApproval(&p); got != want {
 		t.Errorf("approval is %q, want %q", got, want)
 	}
 	p.Spec.Rollout.Reboot.Policy = v1alpha1.RebootAutomatic
-	if got, want := Approval(&p), want+"The policy is Automatic: the approval has no effect unless it becomes OnApproval.\n"; got != want {
+	if got, want := DescribeApproval(&p), want+"The reboot policy is Automatic: the approval has no effect unless the policy is OnApproval.\n"; got != want {
 		t.Errorf("approval is %q, want %q", got, want)
 	}
 }

@@ -26,11 +26,11 @@ func Parse(text string) (int64, error) {
 	case text == "":
 		return 0, &Error{Reason: "must be a number"}
 	case text != "0" && text[0] == '0' && isDigits(text):
-		return 0, &Error{Reason: "has a leading zero, which the kernel takes for octal: write " + trimZeros(text)}
+		return 0, &Error{Reason: "has a leading zero, which the kernel reads as octal: write " + trimZeros(text)}
 	case isDigits(text):
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
-			return 0, &Error{Reason: "is larger than any number that the kernel takes"}
+			return 0, &Error{Reason: "is larger than any number that the kernel accepts"}
 		}
 		return n, nil
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/storageclient/operator/controllers/internal/read"
+
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -17,7 +19,6 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
-	"github.com/storageclient/operator/controllers/internal/fleet"
 )
 
 const (
@@ -202,7 +203,7 @@ func (t *tally) addNode(node *corev1.Node, clientNode *v1alpha1.StorageClientNod
 }
 
 func (c *Collector) collectNodes(ctx context.Context, s sink) error {
-	all, err := fleet.ReadSnapshot(ctx, c.Reader, nil, c.AgentNamespace)
+	all, err := read.FleetSnapshot(ctx, c.Reader, nil, c.AgentNamespace)
 	if err != nil {
 		return err
 	}

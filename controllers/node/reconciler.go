@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/storageclient/operator/controllers/internal/read"
+
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
@@ -13,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/pause"
@@ -96,7 +97,7 @@ func (r *Reconciler) passGate(ctx context.Context, snapshot plan.Snapshot, next 
 	if recalled, known := r.gate.Recall(snapshot, next, now); known {
 		return recalled, nil
 	}
-	all, err := fleet.ReadSnapshot(ctx, r, snapshot.View, r.AgentNamespace)
+	all, err := read.FleetSnapshot(ctx, r, snapshot.View, r.AgentNamespace)
 	if err != nil {
 		return plan.Plan{}, err
 	}
@@ -106,7 +107,7 @@ func (r *Reconciler) passGate(ctx context.Context, snapshot plan.Snapshot, next 
 func (r *Reconciler) readSnapshot(ctx context.Context, node *corev1.Node, clientNode *v1alpha1.StorageClientNode) (plan.Snapshot, error) {
 	s := plan.Snapshot{Node: node, ClientNode: clientNode}
 	var err error
-	if s.Paused, err = pause.Everything(ctx, r, r.ManagerNamespace); err != nil {
+	if s.Paused, err = read.IsEverythingPaused(ctx, r, r.ManagerNamespace); err != nil {
 		return s, err
 	}
 	s.Paused = s.Paused || pause.Annotated(node)
@@ -117,7 +118,7 @@ func (r *Reconciler) readSnapshot(ctx context.Context, node *corev1.Node, client
 	if s.ClientNode == nil {
 		return s, nil
 	}
-	if s.AgentReady, err = agentpod.ReadyOn(ctx, r, r.AgentNamespace, node.Name); err != nil {
+	if s.AgentReady, err = read.IsAgentReady(ctx, r, r.AgentNamespace, node.Name); err != nil {
 		return s, err
 	}
 	s.Report = fleet.Look(node, s.ClientNode, s.AgentReady, "")

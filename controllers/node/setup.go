@@ -4,6 +4,9 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/storageclient/operator/controllers/internal/read"
+	"github.com/storageclient/operator/controllers/internal/watch"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
@@ -26,7 +29,7 @@ import (
 // SetupWithManager registers the reconciler and its watches. One node is reconciled at a time: the live gate counts
 // nodes that are on their way, and two that count at once could both go.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
-	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Pod{}, agentpod.NodeNameField, agentpod.IndexNodeName); err != nil {
+	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Pod{}, read.NodeNameField, read.IndexNodeName); err != nil {
 		return fmt.Errorf("index Pods by node: %w", err)
 	}
 	r.gate = plan.NewGate()
@@ -37,7 +40,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1alpha1.StorageClientNode{}, &handler.EnqueueRequestForObject{}).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(nodeOfPod)).
 		Watches(&v1alpha1.StorageClientProfile{}, handler.EnqueueRequestsFromMapFunc(r.allNodes),
-			builder.WithPredicates(fleet.ProfileChanged())).
+			builder.WithPredicates(watch.ProfileChanged())).
 		Watches(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(r.allNodes),
 			builder.WithPredicates(ours, predicate.AnnotationChangedPredicate{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 1}).

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/storageclient/operator/controllers/internal/read"
+
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
@@ -107,11 +109,11 @@ func (r *Reconciler) gather(ctx context.Context) (*planner, error) {
 		r.since = map[proof]time.Time{}
 	}
 	p := &planner{profiles: map[string]v1alpha1.Rollout{}, now: r.Clock.Now(), since: r.since}
-	all, err := fleet.ReadSnapshot(ctx, r, nil, r.AgentNamespace)
+	all, err := read.FleetSnapshot(ctx, r, nil, r.AgentNamespace)
 	if err != nil {
 		return nil, err
 	}
-	pausedAll, err := pause.Everything(ctx, r, r.ManagerNamespace)
+	pausedAll, err := read.IsEverythingPaused(ctx, r, r.ManagerNamespace)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,8 @@ package nodevolumes
 import (
 	"context"
 
+	"github.com/storageclient/operator/controllers/internal/watch"
+
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -35,9 +37,9 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("nodevolumes").
 		Watches(&v1alpha1.StorageClientNode{}, one, builder.WithPredicates(predicate.Funcs{UpdateFunc: objectChanged})).
-		Watches(&v1alpha1.StorageClientProfile{}, one, builder.WithPredicates(fleet.ProfileChanged())).
+		Watches(&v1alpha1.StorageClientProfile{}, one, builder.WithPredicates(watch.ProfileChanged())).
 		Watches(&corev1.Node{}, one, builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged})).
-		Watches(&corev1.Pod{}, one, builder.WithPredicates(predicate.Funcs{UpdateFunc: fleet.AgentChanged})).
+		Watches(&corev1.Pod{}, one, builder.WithPredicates(predicate.Funcs{UpdateFunc: watch.AgentChanged})).
 		Watches(&corev1.ConfigMap{}, one, named(v1alpha1.BudgetConfigMap)).
 		Watches(&corev1.PersistentVolume{}, one).
 		WatchesMetadata(claims, one, builder.WithPredicates(predicate.Or[client.Object](predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).

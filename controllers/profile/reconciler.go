@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/storageclient/operator/controllers/internal/read"
+
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -16,7 +18,6 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
-	"github.com/storageclient/operator/controllers/internal/pause"
 	"github.com/storageclient/operator/controllers/profile/status"
 	"github.com/storageclient/operator/controllers/volume"
 	"github.com/storageclient/operator/tuning/catalogue"
@@ -133,13 +134,13 @@ func (r *Reconciler) readSnapshot(ctx context.Context, profile *v1alpha1.Storage
 	}
 	view := fleet.NewView(withCurrent(profiles.Items, profile), r.Allow)
 	var err error
-	if s.All, err = fleet.ReadSnapshot(ctx, r, view, r.AgentNamespace); err != nil {
+	if s.All, err = read.FleetSnapshot(ctx, r, view, r.AgentNamespace); err != nil {
 		return s, err
 	}
 	if s.Volumes, err = volume.ReadSnapshot(ctx, r, r.Allow, r.ManagerNamespace); err != nil {
 		return s, err
 	}
-	if s.PausedAll, err = pause.Everything(ctx, r, r.ManagerNamespace); err != nil {
+	if s.PausedAll, err = read.IsEverythingPaused(ctx, r, r.ManagerNamespace); err != nil {
 		return s, err
 	}
 	s.FenceMissing, err = r.Fence.Missing(ctx)

@@ -3,6 +3,8 @@ package profile
 import (
 	"context"
 
+	"github.com/storageclient/operator/controllers/internal/watch"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,7 +31,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	volumeClaims.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"))
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("profile").
-		For(&v1alpha1.StorageClientProfile{}, builder.WithPredicates(fleet.ProfileChanged())).
+		For(&v1alpha1.StorageClientProfile{}, builder.WithPredicates(watch.ProfileChanged())).
 		Watches(&v1alpha1.StorageClientProfile{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.StorageClientNode{}, all).
 		Watches(&corev1.Node{}, all, builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged})).

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/storageclient/operator/controllers/internal/read"
+
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -51,7 +53,7 @@ func (s *scope) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
 	if err := s.readCommon(ctx, s.Client); err != nil {
 		return plan.Snapshot{}, err
 	}
-	all, err := fleet.ReadSnapshot(ctx, s.Client, s.profiles, s.AgentNamespace)
+	all, err := read.FleetSnapshot(ctx, s.Client, s.profiles, s.AgentNamespace)
 	if err != nil {
 		return plan.Snapshot{}, err
 	}
@@ -170,7 +172,7 @@ func (s *scope) readCommon(ctx context.Context, reader client.Reader) error {
 	if s.claims, err = s.readClaims(ctx); err != nil {
 		return err
 	}
-	if s.paused, err = pause.Everything(ctx, reader, s.ManagerNamespace); err != nil {
+	if s.paused, err = read.IsEverythingPaused(ctx, reader, s.ManagerNamespace); err != nil {
 		return err
 	}
 	var profiles v1alpha1.StorageClientProfileList

@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/storageclient/operator/controllers/internal/watch"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/client-go/util/workqueue"
@@ -18,7 +20,6 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
-	"github.com/storageclient/operator/controllers/internal/fleet"
 )
 
 // maxBackOff is how long a pass that met an error is put off at most: freed budget waits for it.
@@ -40,10 +41,10 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Named("rollout").
 		Watches(&corev1.Node{}, one, builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged})).
 		Watches(&v1alpha1.StorageClientNode{}, one, builder.WithPredicates(predicate.Funcs{UpdateFunc: clientNodeChanged})).
-		Watches(&v1alpha1.StorageClientProfile{}, one, builder.WithPredicates(fleet.ProfileChanged())).
+		Watches(&v1alpha1.StorageClientProfile{}, one, builder.WithPredicates(watch.ProfileChanged())).
 		Watches(&corev1.ConfigMap{}, one, named(v1alpha1.BudgetConfigMap)).
 		Watches(&corev1.Namespace{}, one, named(r.ManagerNamespace), builder.WithPredicates(predicate.AnnotationChangedPredicate{})).
-		Watches(&corev1.Pod{}, one, builder.WithPredicates(agents, predicate.Funcs{UpdateFunc: fleet.AgentChanged})).
+		Watches(&corev1.Pod{}, one, builder.WithPredicates(agents, predicate.Funcs{UpdateFunc: watch.AgentChanged})).
 		WithOptions(controller.Options{
 			// One request stands for all nodes: what fails on one must not hold up the others for long.
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](retryDelay, maxBackOff),

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/storageclient/operator/controllers/internal/read"
+
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/internal/pause"
 	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/mountoptions"
@@ -73,7 +74,7 @@ func readProfiles(ctx context.Context, reader client.Reader, namespace string, c
 	if err := reader.List(ctx, &profiles, client.UnsafeDisableDeepCopy); err != nil {
 		return Profiles{}, fmt.Errorf("list StorageClientProfiles: %w", err)
 	}
-	pausedAll, err := pause.Everything(ctx, reader, namespace)
+	pausedAll, err := read.IsEverythingPaused(ctx, reader, namespace)
 	if err != nil {
 		return Profiles{}, err
 	}

@@ -1,6 +1,6 @@
 // Package fleet merges what all profiles want of a node, and reads from its client node how far it carries that. The
-// controllers share it, so that no two of them answer differently. ReadSnapshot is the only function that reads from the
-// API; all others go by the objects that they are handed.
+// controllers share it, so that no two of them answer differently. It goes by the objects that it is handed; package
+// read reads them.
 package fleet
 
 import (

@@ -1,4 +1,5 @@
-package fleet
+// Package watch is what several controllers watch for.
+package watch
 
 import (
 	corev1 "k8s.io/api/core/v1"
@@ -7,19 +8,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
-	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 )
-
-// Owns reports whether a client node is the Node's own. One that is left from a former Node of the same name is not.
-func Owns(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) bool {
-	for _, owner := range clientNode.OwnerReferences {
-		if owner.UID == node.UID {
-			return true
-		}
-	}
-	return false
-}
 
 // ProfileChanged leaves out changes of a profile's status.
 func ProfileChanged() predicate.Predicate {

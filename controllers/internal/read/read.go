@@ -1,0 +1,89 @@
+// Package read is what several controllers read of the cluster. What they make of it is decided in the packages beside this
+// one, which know no client.
+package read
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/agentpod"
+	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/controllers/internal/pause"
+)
+
+// NodeNameField is the field of Pods that IsAgentReady selects by; a cached client needs an index of that name.
+const NodeNameField = "spec.nodeName"
+
+// IndexNodeName is the index function of NodeNameField.
+func IndexNodeName(obj client.Object) []string {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok || pod.Spec.NodeName == "" {
+		return nil
+	}
+	return []string{pod.Spec.NodeName}
+}
+
+// FleetSnapshot lists Nodes, StorageClientNodes and the agent's Pods.
+func FleetSnapshot(ctx context.Context, reader client.Reader, view *fleet.View, agentNamespace string) (fleet.Snapshot, error) {
+	var nodes corev1.NodeList
+	if err := reader.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return fleet.Snapshot{}, fmt.Errorf("list Nodes: %w", err)
+	}
+	var clientNodes v1alpha1.StorageClientNodeList
+	if err := reader.List(ctx, &clientNodes, client.UnsafeDisableDeepCopy); err != nil {
+		return fleet.Snapshot{}, fmt.Errorf("list StorageClientNodes: %w", err)
+	}
+	ready, err := ReadyAgents(ctx, reader, agentNamespace)
+	if err != nil {
+		return fleet.Snapshot{}, err
+	}
+	all := fleet.Snapshot{View: view, Nodes: nodes.Items, Ready: ready, Objects: make(map[string]*v1alpha1.StorageClientNode, len(clientNodes.Items))}
+	for i := range clientNodes.Items {
+		all.Objects[clientNodes.Items[i].Name] = &clientNodes.Items[i]
+	}
+	return all, nil
+}
+
+// ReadyAgents are the nodes whose agent's Pod is Ready.
+func ReadyAgents(ctx context.Context, reader client.Reader, agentNamespace string) (map[string]bool, error) {
+	return listReadyAgents(ctx, reader, agentNamespace)
+}
+
+// IsAgentReady reports whether the agent's Pod on one node is Ready.
+func IsAgentReady(ctx context.Context, reader client.Reader, agentNamespace, node string) (bool, error) {
+	ready, err := listReadyAgents(ctx, reader, agentNamespace, client.MatchingFields{NodeNameField: node})
+	return ready[node], err
+}
+
+func listReadyAgents(ctx context.Context, reader client.Reader, agentNamespace string, opts ...client.ListOption) (map[string]bool, error) {
+	opts = append(opts, client.InNamespace(agentNamespace), client.MatchingLabels{agentpod.ComponentLabel: agentpod.Component}, client.UnsafeDisableDeepCopy)
+	var pods corev1.PodList
+	if err := reader.List(ctx, &pods, opts...); err != nil {
+		return nil, fmt.Errorf("list agent Pods in %s: %w", agentNamespace, err)
+	}
+	ready := make(map[string]bool, len(pods.Items))
+	for i := range pods.Items {
+		if agentpod.Ready(&pods.Items[i]) {
+			ready[pods.Items[i].Spec.NodeName] = true
+		}
+	}
+	return ready, nil
+}
+
+// IsEverythingPaused reports whether the manager's namespace is paused, which pauses all profiles and nodes. A namespace
+// that does not exist, as where the manager runs outside the cluster, pauses nothing.
+func IsEverythingPaused(ctx context.Context, reader client.Reader, managerNamespace string) (bool, error) {
+	var ns corev1.Namespace
+	if err := reader.Get(ctx, client.ObjectKey{Name: managerNamespace}, &ns); err != nil {
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		return false, fmt.Errorf("get Namespace %s: %w", managerNamespace, err)
+	}
+	return pause.Annotated(&ns), nil
+}

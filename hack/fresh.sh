@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs targets of make as somebody would who has just cloned the repository: a clone of the commit that is checked out, with an
-# empty cache and empty Go caches. Prints how long each took and how much disk they used. Takes half an hour and 6 GB.
+# empty cache and empty Go caches. Prints how long each took and how much disk they used. Takes about twenty minutes on two idle cores, and 8 GB.
 #
 #   hack/fresh.sh [TARGET...]      by default: demo test
 set -euo pipefail

@@ -26,12 +26,12 @@ free_gigabytes() {
 }
 
 caches=("$cache" "$(go env GOCACHE)" "$(go env GOMODCACHE)")
-echo "The first run builds a control plane from source: about $2 minutes on two cores (later runs: $3), and 6 GB of disk in"
+echo "The first run builds a control plane from source: about $2 minutes on two cores (later runs: $3), and 8 GB of disk in"
 printf '  %s\n' "${caches[@]}"
 echo "It needs Go $wanted or newer (here: $(go env GOVERSION)) and a Go module proxy"
 for path in "${caches[@]}"; do
   free=$(free_gigabytes "$path")
-  if [[ -n $free ]] && ((free < 6)); then
+  if [[ -n $free ]] && ((free < 8)); then
     echo "WARNING: only $free GB are free for $path"
   fi
 done

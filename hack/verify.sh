@@ -73,6 +73,12 @@ overlay() {
   "$KUSTOMIZE" build "$dir"
 }
 
+# The diagram of CONTRIBUTING.md, between its two marks.
+rooms() {
+  diff <(sed -n '/^<!-- rooms -->$/,/^<!-- \/rooms -->$/p' CONTRIBUTING.md | grep -v -e '^<!--' -e '^```') <(hack/rooms.sh) ||
+    { echo 'Put what hack/rooms.sh prints between the marks in CONTRIBUTING.md'; return 1; }
+}
+
 scripts() {
   git ls-files -z --cached --others --exclude-standard -- '*.sh' .ci/run | xargs -0 -n 1 bash -n
 }
@@ -90,6 +96,7 @@ check 'go vet in hack/images' go -C hack/images vet ./...
 for file in $(find config -name kustomization.yaml | sort); do
   check "kustomize build $(dirname "$file")" overlay "$(dirname "$file")"
 done
+check 'diagram of the rooms' rooms
 check 'scripts' scripts
 check 'untracked files' untracked
 

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Draws who imports whom, as a Mermaid diagram, from the source. "make verify" compares it with the one in CONTRIBUTING.md, and
+# fails on a circle or an arrow that runs up from a room into the one that it is a part of.
+set -euo pipefail
+
+cd "$(dirname "$0")/.."
+module=$(go list -m)
+
+# Arrows between the rooms: agent/host and controllers/internal with all that is in them are one room each, tuning and api too.
+arrows() {
+  go list -f '{{$from := .ImportPath}}{{range .Imports}}{{$from}} {{.}}{{"\n"}}{{end}}' ./api/... ./tuning/... ./controllers/... ./agent/... ./cmd/... |
+    awk -v module="$module/" '
+      function room(path) {
+        if (index(path, module) != 1) return ""
+        path = substr(path, length(module) + 1)
+        if (path ~ /^(api|tuning)\//) sub(/\/.*/, "", path)
+        if (path ~ /^controllers\/internal\//) return "controllers/internal"
+        if (path ~ /^agent\/host\//) return "agent/host"
+        if (path ~ /^cmd\/kubectl-storageclient/) return "cmd/kubectl-storageclient"
+        return path
+      }
+      { from = room($1); to = room($2); if (from != "" && to != "" && from != to) print from, to }' |
+    grep -v '/internal/builders\|/hosttest' | sort -u
+}
+
+all=$(arrows)
+if ! circle=$(tsort <<<"$all" 2>&1 >/dev/null); then
+  printf 'Rooms import each other in a circle:\n%s\n' "$circle" >&2
+  exit 1
+fi
+if up=$(awk '$1 != $2 && index($1, $2 "/") == 1' <<<"$all") && [[ -n $up ]]; then
+  printf 'Arrows run up:\n%s\n' "$up" >&2
+  exit 1
+fi
+
+# All rooms import api and most import tuning: these arrows are left out but for one from each house.
+echo 'flowchart LR'
+echo '  cmd --> controllers --> tuning --> api'
+echo '  cmd --> agent --> tuning'
+for house in controllers agent; do
+  echo "  subgraph $house"
+  awk -v house="$house" '
+    # Mermaid knows a box by its name, which is the same for rooms of two houses, and shows its label.
+    function box(room,   name, label) {
+      name = room; gsub("/", "_", name)
+      label = room; sub("^" house "/", "", label)
+      return name (label == name ? "_" : "") "[" label "]"
+    }
+    index($1, house) == 1 && index($2, house) == 1 { print "    " box($1) " --> " box($2) }' <<<"$all"
+  echo '  end'
+done

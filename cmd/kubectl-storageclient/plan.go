@@ -14,7 +14,8 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
 	"github.com/storageclient/operator/controllers/overview"
-	"github.com/storageclient/operator/controllers/volume"
+	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/controllers/volume/snapshot"
 	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
@@ -108,13 +109,13 @@ func planVolumes(ctx context.Context, c client.Client, profile *v1alpha1.Storage
 	if len(profile.Spec.Volumes) == 0 {
 		return nil, nil, nil
 	}
-	snapshot, err := volume.ReadSnapshot(ctx, c, allow, v1alpha1.ManagerNamespace)
+	all, err := (&snapshot.Reader{Reader: c, Allow: allow, ManagerNamespace: v1alpha1.ManagerNamespace}).Read(ctx)
 	if apierrors.IsForbidden(err) {
 		return &view.Volumes{Unknown: err.Error()}, nil, nil
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	s := volume.Summarize(profile.Name, snapshot)
+	s := volumeplan.Summarize(profile.Name, all)
 	return &view.Volumes{Matched: s.Matched, UpToDate: s.UpToDate, Blocked: s.Blocked, Examples: s.BlockedExamples}, s.Servers, nil
 }

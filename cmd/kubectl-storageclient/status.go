@@ -10,7 +10,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
 	"github.com/storageclient/operator/controllers/overview"
-	"github.com/storageclient/operator/controllers/volume"
+	"github.com/storageclient/operator/controllers/volume/snapshot"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -64,7 +64,7 @@ func (o *statusOptions) addDetails(ctx context.Context, c client.Client, profile
 		return err
 	}
 	// Users of a nodepool may not be allowed to read volumes: show them the rest.
-	volumes, unknown := volume.ReadSnapshot(ctx, c, catalogue.AllowList{}, v1alpha1.ManagerNamespace)
+	volumes, unknown := (&snapshot.Reader{Reader: c, ManagerNamespace: v1alpha1.ManagerNamespace}).Read(ctx)
 	if unknown != nil && !apierrors.IsForbidden(unknown) {
 		return unknown
 	}

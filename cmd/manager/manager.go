@@ -150,7 +150,8 @@ func addControllers(mgr ctrl.Manager, s settings) error {
 			ManagerNode: managerNode, UntunedTaint: s.untunedTaint,
 		},
 		"volume": &volume.Reconciler{
-			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Recorder: recorder, Clock: realClock, Allow: s.allow, Namespace: v1alpha1.ManagerNamespace,
+			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: realClock, Allow: s.allow,
+			ManagerNamespace: v1alpha1.ManagerNamespace,
 		},
 		"nodevolumes": &nodevolumes.Reconciler{
 			Client: mgr.GetClient(), Clock: realClock, Allow: s.allow,

@@ -8,22 +8,22 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/volume"
+	"github.com/storageclient/operator/controllers/volume/plan"
 )
 
 // BenchmarkPlan5000Nodes has 20 of 10,000 volumes mounted on each node, every other one with a read-ahead. A pass in which
 // all nodes have what they are to have, the usual one, is to be measured against the bare look at what is mounted.
 func BenchmarkPlan5000Nodes(b *testing.B) {
 	const nodes, volumes, perNode = 5_000, 10_000, 20
-	mounted := map[string]volume.Mounted{}
+	mounted := map[string]plan.Mounted{}
 	for i := range volumes {
-		m := volume.Mounted{Options: []string{"actimeo=30", "hard", "nconnect=4", "nocto"}}
+		m := plan.Mounted{Options: []string{"actimeo=30", "hard", "nconnect=4", "nocto"}}
 		if i%2 == 0 {
 			m.ReadAhead = ahead(15360)
 		}
 		mounted[fmt.Sprintf("pv-%05d", i)] = m
 	}
-	p := &planner{mounted: mounted, profiles: rollouts(), now: noon, since: map[proof]time.Time{}}
+	p := &planner{mounted: mounted, profiles: rollouts(), now: noon, since: map[carrier]time.Time{}}
 	for i := range nodes {
 		var names []string
 		var list []v1alpha1.NodeVolume
@@ -37,8 +37,8 @@ func BenchmarkPlan5000Nodes(b *testing.B) {
 			list = append(list, v)
 		}
 		n := on(fmt.Sprintf("node-%04d", i), names...).with(list...)
-		for j := range n.scn.Status.Mounts {
-			n.scn.Status.Mounts[j].ReadAheadKiB = ptr.Deref(list[j].ReadAheadKiB, 128)
+		for j := range n.clientNode.Status.Mounts {
+			n.clientNode.Status.Mounts[j].ReadAheadKiB = ptr.Deref(list[j].ReadAheadKiB, 128)
 		}
 		p.nodes = append(p.nodes, n)
 	}
@@ -46,7 +46,7 @@ func BenchmarkPlan5000Nodes(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			for _, n := range p.nodes {
-				if len(volumesOf(n.scn)) != perNode {
+				if len(volumesOf(n.clientNode)) != perNode {
 					b.Fatal("volumes are missing")
 				}
 			}
@@ -55,18 +55,18 @@ func BenchmarkPlan5000Nodes(b *testing.B) {
 	b.Run("nothing to tell", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if lists, _ := p.plan(); len(lists) != 0 {
+			if lists, _ := p.planLists(); len(lists) != 0 {
 				b.Fatalf("%d nodes are told something", len(lists))
 			}
 		}
 	})
 	b.Run("all nodes to tell", func(b *testing.B) {
 		for i := range p.nodes {
-			p.nodes[i].scn.Spec.Volumes = nil
+			p.nodes[i].clientNode.Spec.Volumes = nil
 		}
 		b.ReportAllocs()
 		for b.Loop() {
-			if lists, _ := p.plan(); len(lists) != nodes {
+			if lists, _ := p.planLists(); len(lists) != nodes {
 				b.Fatalf("%d nodes are told something", len(lists))
 			}
 		}

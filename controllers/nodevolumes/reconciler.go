@@ -25,7 +25,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/pause"
-	"github.com/storageclient/operator/controllers/volume"
+	"github.com/storageclient/operator/controllers/volume/snapshot"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -51,7 +51,7 @@ type Reconciler struct {
 
 	last time.Time
 	// since is for how long nodes have carried a read-ahead. A manager that starts anew lets canaries soak anew.
-	since map[proof]time.Time
+	since map[carrier]time.Time
 }
 
 // +kubebuilder:rbac:groups="",resources=nodes;persistentvolumes;persistentvolumeclaims;namespaces,verbs=get;list;watch
@@ -68,19 +68,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
 	r.last = now
-	p, err := r.gather(ctx)
+	p, err := r.gatherFacts(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	lists, next := p.plan()
-	objects := map[string]*v1alpha1.StorageClientNode{}
+	lists, next := p.planLists()
+	clientNodes := map[string]*v1alpha1.StorageClientNode{}
 	for _, n := range p.nodes {
-		objects[n.scn.Name] = n.scn
+		clientNodes[n.clientNode.Name] = n.clientNode
 	}
 	result := reconcile.Result{RequeueAfter: next}
 	var failed []error
 	for _, name := range slices.Sorted(maps.Keys(lists)) {
-		err := r.write(ctx, objects[name], lists[name])
+		err := r.patchVolumes(ctx, clientNodes[name], lists[name])
 		switch {
 		case apierrors.IsConflict(err):
 			result.RequeueAfter = retryAfter
@@ -91,22 +91,22 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	return result, errors.Join(failed...)
 }
 
-// write changes the object as it was read: a permit or a release that has come since makes it a conflict.
-func (r *Reconciler) write(ctx context.Context, scn *v1alpha1.StorageClientNode, list []v1alpha1.NodeVolume) error {
-	changed := scn.DeepCopy()
+// patchVolumes changes the client node as it was read: a permit or a release that has come since makes it a conflict.
+func (r *Reconciler) patchVolumes(ctx context.Context, clientNode *v1alpha1.StorageClientNode, list []v1alpha1.NodeVolume) error {
+	changed := clientNode.DeepCopy()
 	changed.Spec.Volumes = list
-	patch := client.MergeFromWithOptions(scn, client.MergeFromWithOptimisticLock{})
+	patch := client.MergeFromWithOptions(clientNode, client.MergeFromWithOptimisticLock{})
 	if err := r.Patch(ctx, changed, patch, client.FieldOwner(v1alpha1.ManagerFieldManager)); err != nil {
-		return fmt.Errorf("patch StorageClientNode %s: %w", scn.Name, err)
+		return fmt.Errorf("patch StorageClientNode %s: %w", clientNode.Name, err)
 	}
-	log.FromContext(ctx).V(1).Info("Told a node of its volumes", "StorageClientNode", scn.Name, "volumes", len(list))
+	log.FromContext(ctx).V(1).Info("Told a node of its volumes", "StorageClientNode", clientNode.Name, "volumes", len(list))
 	return nil
 }
 
-// gather reads everything from the cache.
-func (r *Reconciler) gather(ctx context.Context) (*planner, error) {
+// gatherFacts reads everything from the cache.
+func (r *Reconciler) gatherFacts(ctx context.Context) (*planner, error) {
 	if r.since == nil {
-		r.since = map[proof]time.Time{}
+		r.since = map[carrier]time.Time{}
 	}
 	p := &planner{profiles: map[string]v1alpha1.Rollout{}, now: r.Clock.Now(), since: r.since}
 	all, err := read.FleetSnapshot(ctx, r, nil, r.AgentNamespace)
@@ -117,26 +117,26 @@ func (r *Reconciler) gather(ctx context.Context) (*planner, error) {
 	if err != nil {
 		return nil, err
 	}
-	claims, err := r.claims(ctx)
+	claims, err := r.readClaims(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for i := range all.Nodes {
 		node := &all.Nodes[i]
-		if scn := all.Objects[node.Name]; scn != nil && fleet.Owns(node, scn) && !match.Ignored(node) {
+		if clientNode := all.Objects[node.Name]; clientNode != nil && fleet.Owns(node, clientNode) && !match.Ignored(node) {
 			_, claimed := claims[node.Name]
-			p.nodes = append(p.nodes, managed{node: node, scn: scn, open: !pausedAll && !claimed && writable(node, scn, all.Ready[node.Name])})
+			p.nodes = append(p.nodes, managed{node: node, clientNode: clientNode, open: !pausedAll && !claimed && isWritable(node, clientNode, all.Ready[node.Name])})
 		}
 	}
-	return p, r.declared(ctx, p)
+	return p, r.readDeclared(ctx, p)
 }
 
-// declared reads what profiles declare of volumes. No node, no reason to look.
-func (r *Reconciler) declared(ctx context.Context, p *planner) error {
+// readDeclared reads what profiles declare of volumes. No node, no reason to look.
+func (r *Reconciler) readDeclared(ctx context.Context, p *planner) error {
 	if len(p.nodes) == 0 {
 		return nil
 	}
-	volumes, err := volume.ReadSnapshot(ctx, r, r.Allow, r.ManagerNamespace)
+	volumes, err := (&snapshot.Reader{Reader: r, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace}).Read(ctx)
 	if err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func (r *Reconciler) declared(ctx context.Context, p *planner) error {
 	return nil
 }
 
-func (r *Reconciler) claims(ctx context.Context) (map[string]string, error) {
+func (r *Reconciler) readClaims(ctx context.Context) (map[string]string, error) {
 	var budget corev1.ConfigMap
 	key := client.ObjectKey{Namespace: r.ManagerNamespace, Name: v1alpha1.BudgetConfigMap}
 	if err := client.IgnoreNotFound(r.Get(ctx, key, &budget)); err != nil {
@@ -160,11 +160,11 @@ func (r *Reconciler) claims(ctx context.Context) (map[string]string, error) {
 	return budget.Data, nil
 }
 
-// writable reports whether an object may get a new generation now. The agent has to have seen the one before, and to be
+// isWritable reports whether a client node may get a new generation now. The agent has to have seen the one before, and to be
 // there to see this one: whoever waits for it to have seen the spec waits no longer than it takes to look. A node that the
 // rollout holds, or that is released, keeps what it has.
-func writable(node *corev1.Node, scn *v1alpha1.StorageClientNode, ready bool) bool {
-	return node.DeletionTimestamp.IsZero() && scn.DeletionTimestamp.IsZero() && !pause.Annotated(node) && !scn.Spec.Release &&
-		agentpod.NodeReady(node) && agentpod.Silent(node, scn, ready) == "" && scn.Status.ObservedGeneration >= scn.Generation &&
-		!fleet.Disrupted(node, scn)
+func isWritable(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, ready bool) bool {
+	return node.DeletionTimestamp.IsZero() && clientNode.DeletionTimestamp.IsZero() && !pause.Annotated(node) && !clientNode.Spec.Release &&
+		agentpod.NodeReady(node) && agentpod.Silent(node, clientNode, ready) == "" && clientNode.Status.ObservedGeneration >= clientNode.Generation &&
+		!fleet.Disrupted(node, clientNode)
 }

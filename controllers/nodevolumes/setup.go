@@ -36,7 +36,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	claims.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"))
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("nodevolumes").
-		Watches(&v1alpha1.StorageClientNode{}, one, builder.WithPredicates(predicate.Funcs{UpdateFunc: objectChanged})).
+		Watches(&v1alpha1.StorageClientNode{}, one, builder.WithPredicates(predicate.Funcs{UpdateFunc: clientNodeChanged})).
 		Watches(&v1alpha1.StorageClientProfile{}, one, builder.WithPredicates(watch.ProfileChanged())).
 		Watches(&corev1.Node{}, one, builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged})).
 		Watches(&corev1.Pod{}, one, builder.WithPredicates(predicate.Funcs{UpdateFunc: watch.AgentChanged})).
@@ -49,14 +49,14 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// objectChanged leaves out reports in which neither the mounted volumes nor what a write hangs on has changed.
-func objectChanged(e event.UpdateEvent) bool {
+// clientNodeChanged leaves out reports in which neither the mounted volumes nor what a write hangs on has changed.
+func clientNodeChanged(e event.UpdateEvent) bool {
 	before, ok := e.ObjectOld.(*v1alpha1.StorageClientNode)
 	after, also := e.ObjectNew.(*v1alpha1.StorageClientNode)
 	return !ok || !also || !equality.Semantic.DeepEqual(digestOf(before), digestOf(after))
 }
 
-// digest is what a pass goes by of one object.
+// digest is what a pass goes by of one client node.
 type digest struct {
 	Told     []v1alpha1.NodeVolume
 	Release  bool
@@ -66,12 +66,12 @@ type digest struct {
 	ReadKiBs map[string]int32
 }
 
-func digestOf(scn *v1alpha1.StorageClientNode) digest {
+func digestOf(clientNode *v1alpha1.StorageClientNode) digest {
 	d := digest{
-		Told: scn.Spec.Volumes, Release: scn.Spec.Release, Seen: scn.Status.ObservedGeneration >= scn.Generation, BootID: scn.Status.BootID,
-		Held: fleet.Disrupted(&corev1.Node{}, scn), ReadKiBs: map[string]int32{},
+		Told: clientNode.Spec.Volumes, Release: clientNode.Spec.Release, Seen: clientNode.Status.ObservedGeneration >= clientNode.Generation, BootID: clientNode.Status.BootID,
+		Held: fleet.Disrupted(&corev1.Node{}, clientNode), ReadKiBs: map[string]int32{},
 	}
-	for _, m := range scn.Status.Mounts {
+	for _, m := range clientNode.Status.Mounts {
 		if m.Volume != "" {
 			d.ReadKiBs[m.Volume+" "+m.MountPoint] = m.ReadAheadKiB
 		}

@@ -19,7 +19,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/profile/status"
-	"github.com/storageclient/operator/controllers/volume"
+	volumesnapshot "github.com/storageclient/operator/controllers/volume/snapshot"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -137,7 +137,7 @@ func (r *Reconciler) readSnapshot(ctx context.Context, profile *v1alpha1.Storage
 	if s.All, err = read.FleetSnapshot(ctx, r, view, r.AgentNamespace); err != nil {
 		return s, err
 	}
-	if s.Volumes, err = volume.ReadSnapshot(ctx, r, r.Allow, r.ManagerNamespace); err != nil {
+	if s.Volumes, err = (&volumesnapshot.Reader{Reader: r, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace}).Read(ctx); err != nil {
 		return s, err
 	}
 	if s.PausedAll, err = read.IsEverythingPaused(ctx, r, r.ManagerNamespace); err != nil {

@@ -22,6 +22,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/match"
+	"github.com/storageclient/operator/controllers/internal/parallel"
 	"github.com/storageclient/operator/controllers/internal/pause"
 	"github.com/storageclient/operator/controllers/rollout/drain"
 	"github.com/storageclient/operator/controllers/rollout/plan"
@@ -77,7 +78,7 @@ func (s *scope) refreshNodes(ctx context.Context, names sets.Set[string]) (plan.
 			return plan.Snapshot{}, err
 		}
 	}
-	if err := tryAll(workers, outdated.UnsortedList(), func(name string) error { return s.readNode(ctx, name) }); err != nil {
+	if err := parallel.TryEach(workers, outdated.UnsortedList(), func(name string) error { return s.readNode(ctx, name) }); err != nil {
 		return plan.Snapshot{}, err
 	}
 	if names == nil {
@@ -93,7 +94,7 @@ func (s *scope) refreshNodes(ctx context.Context, names sets.Set[string]) (plan.
 // nothing else of them: one of the same version is the same.
 func (s *scope) findOutdated(ctx context.Context) (sets.Set[string], error) {
 	var nodes, clientNodes map[string]string
-	err := tryAll(workers, []func() error{
+	err := parallel.TryEach(workers, []func() error{
 		func() (err error) {
 			nodes, err = s.listVersions(ctx, corev1.SchemeGroupVersion.WithKind("NodeList"))
 			return err
@@ -150,7 +151,7 @@ func (s *scope) readPods(ctx context.Context, names sets.Set[string]) error {
 		}
 	}
 	drainer := drain.Drainer{Reader: s.APIReader}
-	return tryAll(workers, unsure, func(name string) error {
+	return parallel.TryEach(workers, unsure, func(name string) error {
 		vacant, err := drainer.IsVacant(ctx, name)
 		if err != nil || vacant {
 			return err

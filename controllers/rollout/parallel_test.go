@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -25,50 +24,6 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/rollout/plan"
 )
-
-func TestInParallelDoesEverythingOnce(t *testing.T) {
-	for _, workers := range []int{1, 3, 100} {
-		var mutex sync.Mutex
-		var got []int
-		inParallel(workers, []int{1, 2, 3, 4, 5, 6, 7}, func(item int) {
-			mutex.Lock()
-			defer mutex.Unlock()
-			got = append(got, item)
-		})
-		slices.Sort(got)
-		if diff := cmp.Diff([]int{1, 2, 3, 4, 5, 6, 7}, got); diff != "" {
-			t.Errorf("%d workers (-want +got):\n%s", workers, diff)
-		}
-	}
-}
-
-func TestAPanicOfAWorkerIsTheCallers(t *testing.T) {
-	broken := errors.New("broken")
-	defer func() {
-		err, ok := recover().(error)
-		if !ok || !errors.Is(err, broken) || !strings.Contains(err.Error(), "parallel_test.go") {
-			t.Errorf("recovered %v, want the worker's own error and where it came from", err)
-		}
-	}()
-	inParallel(4, []int{1, 2, 3, 4, 5}, func(item int) {
-		if item == 3 {
-			panic(broken)
-		}
-	})
-	t.Error("the caller goes on")
-}
-
-func TestTryAllReturnsTheError(t *testing.T) {
-	broken := errors.New("broken")
-	if err := tryAll(3, []int{1, 2, 3, 4}, func(item int) error {
-		if item == 2 {
-			return broken
-		}
-		return nil
-	}); !errors.Is(err, broken) {
-		t.Errorf("got %v", err)
-	}
-}
 
 // TestWorkersWriteToOneCluster returns many nodes to service at once. All of them share one ConfigMap, and none may lose
 // what another has written to it.

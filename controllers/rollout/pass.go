@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/parallel"
 	"github.com/storageclient/operator/controllers/rollout/plan"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -48,6 +49,10 @@ const (
 
 // retryDelay is how soon a pass is made again that met a conflict, or had to leave something for the next.
 const retryDelay = 200 * time.Millisecond
+
+// workers is how many nodes are read, drained and written to at a time. The answers of the API server are what takes
+// time; more requests at once than this would be felt by others.
+const workers = 12
 
 // pass is one round of snapshot, plan and apply.
 type pass struct {
@@ -186,7 +191,7 @@ func (p *pass) drainNodes(ctx context.Context, snapshot plan.Snapshot, next plan
 // observeDrains observes drains, and plans with what it found.
 func (p *pass) observeDrains(snapshot plan.Snapshot, next plan.Plan, drains []plan.Drain, observe func(plan.Drain) (*plan.DrainProgress, error)) plan.Plan {
 	before := len(p.drains)
-	inParallel(p.workers, drains, func(step plan.Drain) {
+	parallel.ForEach(p.workers, drains, func(step plan.Drain) {
 		drained, err := observe(step)
 		p.mutex.Lock()
 		defer p.mutex.Unlock()
@@ -222,7 +227,7 @@ func (p *pass) applySteps(ctx context.Context, steps []plan.Step) {
 		}
 		chains[node] = append(chains[node], step)
 	}
-	inParallel(p.workers, order, func(node string) {
+	parallel.ForEach(p.workers, order, func(node string) {
 		p.applyChain(ctx, node, chains[node])
 		if !claiming.Has(node) {
 			p.writeLastNote(ctx, node)
@@ -377,5 +382,5 @@ func (p *pass) writeNotes(ctx context.Context, most int) {
 	}
 	p.unfinished = p.unfinished || len(inService) > most
 	due := slices.Concat(outOfService, inService[:min(len(inService), most)])
-	inParallel(p.workers, due, func(node string) { p.publishNote(ctx, node, p.notes[node]) })
+	parallel.ForEach(p.workers, due, func(node string) { p.publishNote(ctx, node, p.notes[node]) })
 }

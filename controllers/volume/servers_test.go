@@ -3,6 +3,8 @@ package volume
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,27 +16,31 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/internal/builders"
+	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-func onServer(name string) pvOption {
+func onServer(name string) builders.VolumeOption {
 	return func(pv *corev1.PersistentVolume) { pv.Spec.NFS.Server = name }
 }
 
-func ofPhase(phase corev1.PersistentVolumePhase) pvOption {
+func ofPhase(phase corev1.PersistentVolumePhase) builders.VolumeOption {
 	return func(pv *corev1.PersistentVolume) { pv.Status.Phase = phase }
 }
 
 // byLabel has one rule for NFS volumes with the label tier=NAME.
 func byLabel(name string, options ...string) v1alpha1.StorageClientProfile {
-	return nfsProfile(name, options, ruled(func(r *v1alpha1.VolumeRule) {
+	return builders.NFSProfile(name, options, builders.Ruled(func(r *v1alpha1.VolumeRule) {
 		r.Selector.VolumeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"tier": name}}
 	}))
 }
 
 // Volumes of one server get one nconnect, or none is written.
 func TestVolumesOfOneServer(t *testing.T) {
-	pv := func(name, tier string, options []string, more ...pvOption) *corev1.PersistentVolume {
-		return nfsVolume(options, append([]pvOption{named(name), labelled("tier", tier)}, more...)...)
+	pv := func(name, tier string, options []string, more ...builders.VolumeOption) *corev1.PersistentVolume {
+		return builders.NFSVolume(options, append([]builders.VolumeOption{builders.Named(name), builders.Labelled("tier", tier)}, more...)...)
 	}
 	four, eight := byLabel("four", "nconnect=4", "nocto"), byLabel("eight", "nconnect=8")
 	const fourAndEight = "volumes of server filer would have different nconnect: nconnect=4 (a), nconnect=8 (b): " +
@@ -56,7 +62,7 @@ func TestVolumesOfOneServer(t *testing.T) {
 			want:    map[string]string{"a": fourAndEight, "b": ""},
 		},
 		"what is in force stays": {
-			volumes: []*corev1.PersistentVolume{pv("a", "four", []string{"nconnect=4", "nocto"}, carrying(nil, []string{"nconnect=4", "nocto"}, "four")), pv("b", "eight", nil)},
+			volumes: []*corev1.PersistentVolume{pv("a", "four", []string{"nconnect=4", "nocto"}, builders.Carrying(nil, []string{"nconnect=4", "nocto"}, "four")), pv("b", "eight", nil)},
 			want:    map[string]string{"a": fourAndEight, "b": fourAndEight},
 		},
 		"a volume that says nothing of it is in nobody's way": {
@@ -85,22 +91,35 @@ func TestVolumesOfOneServer(t *testing.T) {
 				objects = append(objects, v.DeepCopy())
 			}
 			r, recorder := newReconciler(t, interceptor.Funcs{}, append(objects, four.DeepCopy(), eight.DeepCopy())...)
+			makeAPass(t, r)
+			told := map[string]string{}
+			for _, e := range takeEvents(recorder) {
+				for _, name := range slices.Sorted(maps.Keys(test.want)) {
+					if test.want[name] != "" && strings.Contains(e, test.want[name]) {
+						told[name] = e
+					}
+				}
+			}
+			conflicts := 0
 			for _, v := range test.volumes {
 				want, asked := test.want[v.Name]
-				result := reconcileVolume(t, r, v.Name)
-				told := strings.Join(takeEvents(recorder), " ")
-				if asked && (want == "") == strings.Contains(told, "different nconnect") || !strings.Contains(told, want) {
-					t.Errorf("%s is told %q, want %q", v.Name, told, want)
+				note := r.noteOf(t, v.Name)
+				if asked && (want == "") == strings.Contains(note.Message, "different nconnect") || !strings.Contains(note.Message, want) {
+					t.Errorf("%s is noted %q, want %q", v.Name, note.Message, want)
 				}
 				if want == "" {
 					continue
+				}
+				conflicts++
+				if told[v.Name] == "" {
+					t.Errorf("no event of %s says %q", v.Name, want)
 				}
 				var got corev1.PersistentVolume
 				if err := r.Client.Get(context.Background(), client.ObjectKey{Name: v.Name}, &got); err != nil {
 					t.Fatal(err)
 				}
-				if diff := cmp.Diff(v.Spec.MountOptions, got.Spec.MountOptions); diff != "" || result.RequeueAfter != contestedRetry {
-					t.Errorf("%s: visited again after %s, written:\n%s", v.Name, result.RequeueAfter, diff)
+				if diff := cmp.Diff(v.Spec.MountOptions, got.Spec.MountOptions); diff != "" {
+					t.Errorf("%s is written:\n%s", v.Name, diff)
 				}
 			}
 			if _, ok := test.want["b"]; !ok {
@@ -108,13 +127,7 @@ func TestVolumesOfOneServer(t *testing.T) {
 			}
 			blocked := 0
 			for _, profile := range []string{"four", "eight"} {
-				blocked += int(Summarize(profile, snapshot(test.volumes, four, eight)).Blocked)
-			}
-			conflicts := 0
-			for _, want := range test.want {
-				if want != "" {
-					conflicts++
-				}
+				blocked += int(plan.Summarize(profile, snapshotOf(test.volumes, four, eight)).Blocked)
 			}
 			if blocked != conflicts {
 				t.Errorf("%d volumes are blocked in the profiles' status, want %d", blocked, conflicts)
@@ -123,16 +136,33 @@ func TestVolumesOfOneServer(t *testing.T) {
 	}
 }
 
-// The view is kept, and follows what it is told.
+// noteOf is what a plan says of a volume now.
+func (r *Reconciler) noteOf(t *testing.T, volume string) plan.Note {
+	t.Helper()
+	s, err := (&scope{Reconciler: r, now: r.Clock.Now()}).readSnapshot(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan.For(s).Notes[volume]
+}
+
+func snapshotOf(volumes []*corev1.PersistentVolume, list ...v1alpha1.StorageClientProfile) plan.Snapshot {
+	s := plan.Snapshot{Profiles: judge.Compile(list, catalogue.AllowList{}, false)}
+	for _, pv := range volumes {
+		s.Volumes = append(s.Volumes, *pv)
+	}
+	return s
+}
+
+// What is remembered of volumes follows them.
 func TestServersFollow(t *testing.T) {
 	four := profileNamed("four", "nconnect=4")
 	four.Spec.Rollout.Volumes = &v1alpha1.VolumeRollout{SoakSeconds: ptr.To[int32](0)}
 	r, _ := newReconciler(t, interceptor.Funcs{},
-		nfsVolume(nil, named("a"), labelled("tier", "four")), nfsVolume([]string{"nconnect=8"}, named("b")), four)
-	r.view.watched.Store(true)
+		builders.NFSVolume(nil, builders.Named("a"), builders.Labelled("tier", "four")), builders.NFSVolume([]string{"nconnect=8"}, builders.Named("b")), four)
 	ctx := context.Background()
 	options := func(name string) []string {
-		reconcileVolume(t, r, name)
+		makeAPass(t, r)
 		var pv corev1.PersistentVolume
 		if err := r.Client.Get(ctx, client.ObjectKey{Name: name}, &pv); err != nil {
 			t.Fatal(err)
@@ -142,24 +172,23 @@ func TestServersFollow(t *testing.T) {
 	if got := options("a"); len(got) > 0 {
 		t.Fatalf("a has %v beside nconnect=8", got)
 	}
-	if err := r.Client.Delete(ctx, nfsVolume(nil, named("b"))); err != nil {
+	if err := r.Client.Delete(ctx, builders.NFSVolume(nil, builders.Named("b"))); err != nil {
 		t.Fatal(err)
 	}
-	reconcileVolume(t, r, "b")
 	if diff := cmp.Diff([]string{"nconnect=4"}, options("a")); diff != "" {
 		t.Errorf("a, once b is gone: %s", diff)
 	}
-	if err := r.Client.Create(ctx, nfsVolume([]string{"nconnect=2"}, named("c"), func(pv *corev1.PersistentVolume) { pv.ResourceVersion = "" })); err != nil {
+	if err := r.Client.Create(ctx, builders.NFSVolume([]string{"nconnect=2"}, builders.Named("c"), func(pv *corev1.PersistentVolume) { pv.ResourceVersion = "" })); err != nil {
 		t.Fatal(err)
 	}
-	reconcileVolume(t, r, "c")
-	if result := reconcileVolume(t, r, "a"); result.RequeueAfter != contestedRetry {
-		t.Errorf("a does not notice the new volume c")
+	makeAPass(t, r)
+	if note := r.noteOf(t, "a"); note.State != judge.StateBlocked {
+		t.Errorf("a does not notice the new volume c: %+v", note)
 	}
 }
 
-// Ten thousand volumes cost the lists of one view, and those of another when a profile changes.
-func TestReconcileListsOnceForAllVolumes(t *testing.T) {
+// Ten thousand volumes cost a few lists, and are judged once until something changes.
+func TestAPassListsOnceForAllVolumes(t *testing.T) {
 	const volumes = 10_000
 	lists := 0
 	counting := interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
@@ -167,27 +196,17 @@ func TestReconcileListsOnceForAllVolumes(t *testing.T) {
 		return c.List(ctx, list, opts...)
 	}}
 	wanted := []string{"nconnect=4", "nocto"}
-	objects := []client.Object{fast.DeepCopy()}
+	objects := []client.Object{fastProfile()}
 	for i := range volumes {
-		objects = append(objects, nfsVolume(wanted, named(fmt.Sprintf("pv%d", i)), onServer(fmt.Sprintf("filer%d", i%3)), carrying(nil, wanted, "fast")))
+		objects = append(objects, builders.NFSVolume(wanted, builders.Named(fmt.Sprintf("pv%d", i)), onServer(fmt.Sprintf("filer%d", i%3)), builders.Carrying(nil, wanted, "fast")))
 	}
 	r, _ := newReconciler(t, counting, objects...)
-	r.view.watched.Store(true)
-	all := func() {
-		for i := range volumes {
-			reconcileVolume(t, r, fmt.Sprintf("pv%d", i))
+	const perPass = 5 // profiles, volumes, PersistentVolumeClaims, classes, client nodes
+	for range 2 {
+		lists = 0
+		if result := makeAPass(t, r); lists != perPass || result.RequeueAfter != 0 {
+			t.Errorf("%d List calls for %d volumes, want %d; the next pass is due after %s", lists, volumes, perPass, result.RequeueAfter)
 		}
-	}
-	const perView = 4 // profiles, volumes, claims, classes
-	all()
-	if lists != perView {
-		t.Errorf("%d List calls for %d volumes, want %d", lists, volumes, perView)
-	}
-	r.volumesOfProfile(context.Background(), &fast)
-	lists = 0
-	all()
-	if lists != perView {
-		t.Errorf("%d List calls for %d volumes after a change, want %d", lists, volumes, perView)
 	}
 }
 

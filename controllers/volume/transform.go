@@ -3,10 +3,12 @@ package volume
 import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/storageclient/operator/controllers/volume/judge"
 )
 
 // CacheTransform is for the manager's cache of PersistentVolumes: of the managed fields it keeps only who applies the
-// mount options, which Decide has to know.
+// mount options, by which it is judged whether they are declared elsewhere.
 func CacheTransform(object any) (any, error) {
 	pv, ok := object.(*corev1.PersistentVolume)
 	if !ok {
@@ -14,7 +16,7 @@ func CacheTransform(object any) (any, error) {
 	}
 	var kept []metav1.ManagedFieldsEntry
 	for _, entry := range pv.ManagedFields {
-		if entry.Operation == metav1.ManagedFieldsOperationApply && ownsMountOptions(entry) {
+		if entry.Operation == metav1.ManagedFieldsOperationApply && judge.OwnsMountOptions(entry) {
 			entry.FieldsV1 = metav1.NewFieldsV1(`{"f:spec":{"f:mountOptions":{}}}`)
 			kept = append(kept, entry)
 		}

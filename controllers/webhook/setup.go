@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/volume"
+	"github.com/storageclient/operator/controllers/volume/snapshot"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -42,7 +42,7 @@ type Webhooks struct {
 // SetupWithManager adds the server to a manager, and to its readiness: the Service then leads to replicas that serve.
 // Without a certificate it is not ready, and runs its controllers all the same.
 func (w *Webhooks) SetupWithManager(mgr ctrl.Manager) error {
-	if err := volume.KeepCached(context.Background(), mgr.GetCache()); err != nil {
+	if err := snapshot.KeepCached(context.Background(), mgr.GetCache()); err != nil {
 		return err
 	}
 	serving, err := newServing(mgr.GetCache(), w.ManagerNamespace)
@@ -56,7 +56,8 @@ func (w *Webhooks) SetupWithManager(mgr ctrl.Manager) error {
 	}}})
 	inner.Register(ProfilePath, admission.WithValidator[*v1alpha1.StorageClientProfile](mgr.GetScheme(), &profileValidator{allow: w.Allow}))
 	inner.Register(VolumePath, &admission.Webhook{Handler: &volumeHandler{
-		reader: mgr.GetCache(), decoder: admission.NewDecoder(mgr.GetScheme()), allow: w.Allow, namespace: w.ManagerNamespace,
+		reader:  &snapshot.Reader{Reader: mgr.GetCache(), Allow: w.Allow, ManagerNamespace: w.ManagerNamespace},
+		decoder: admission.NewDecoder(mgr.GetScheme()),
 	}})
 	if err := mgr.AddReadyzCheck("webhook", inner.StartedChecker()); err != nil {
 		return fmt.Errorf("add readiness check of the webhooks: %w", err)

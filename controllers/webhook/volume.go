@@ -9,21 +9,17 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
-	"github.com/storageclient/operator/controllers/volume"
-	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/controllers/volume/snapshot"
 )
 
-// volumeHandler lays declared mount options over new PersistentVolumes, by the volume reconciler's own judgement.
+// volumeHandler lays declared mount options over new PersistentVolumes, by the judgement that existing ones get too.
 type volumeHandler struct {
-	reader    client.Reader
-	decoder   admission.Decoder
-	allow     catalogue.AllowList
-	namespace string
-	gatherer  volume.Gatherer
+	reader  *snapshot.Reader
+	decoder admission.Decoder
 }
 
 // Handle allows every volume: an answer that refuses would count, whatever the failurePolicy says. What fails here,
@@ -56,7 +52,7 @@ func (h *volumeHandler) Handle(ctx context.Context, req admission.Request) (resp
 }
 
 // patch returns nil for a volume that stays as it is, and a warning where its options could not be mounted elsewhere. No
-// pod depends on a new volume yet: it waits for no step.
+// pod depends on a new volume yet: it waits for no batch.
 func (h *volumeHandler) patch(ctx context.Context, req admission.Request) (patch []byte, warning string, err error) {
 	if req.Operation != admissionv1.Create {
 		return nil, "", nil
@@ -65,22 +61,12 @@ func (h *volumeHandler) patch(ctx context.Context, req admission.Request) (patch
 	if err := h.decoder.Decode(req, pv); err != nil {
 		return nil, "", fmt.Errorf("decode PersistentVolume %s: %w", req.Name, err)
 	}
-	in, err := h.gatherer.Gather(ctx, h.reader, h.allow, h.namespace, pv)
-	if err != nil {
-		return nil, "", err
+	verdict, stopped, err := h.reader.JudgeNew(ctx, pv)
+	if err != nil || stopped != "" || verdict.Action != judge.ActionWrite {
+		return nil, stopped, err
 	}
-	decision, err := volume.AmongOthers(ctx, h.reader, pv, volume.Decide(in))
-	if err != nil {
-		return nil, "", err
-	}
-	if decision.Action != volume.ActionWrite {
-		return nil, "", nil
-	}
-	if warning, err = volume.StoppedBy(ctx, h.reader, decision); warning != "" || err != nil {
-		return nil, warning, err
-	}
-	log.FromContext(ctx).Info("Merged options into a new volume", "dryRun", ptr.Deref(req.DryRun, false), "message", decision.Message, "profiles", decision.Profiles)
-	patch, err = patchFor(pv, decision)
+	log.FromContext(ctx).Info("Merged options into a new volume", "dryRun", ptr.Deref(req.DryRun, false), "message", verdict.Message, "profiles", verdict.Profiles)
+	patch, err = patchFor(pv, verdict)
 	return patch, "", err
 }
 
@@ -93,12 +79,12 @@ type operation struct {
 
 // patchFor is written out, rather than found by comparing the volume with a changed copy: fields that are newer than
 // our types would be lost on the way.
-func patchFor(pv *corev1.PersistentVolume, d volume.Decision) ([]byte, error) {
-	annotations, err := d.Annotations()
+func patchFor(pv *corev1.PersistentVolume, v judge.Verdict) ([]byte, error) {
+	annotations, err := judge.AnnotationsOf(v)
 	if err != nil {
 		return nil, err
 	}
-	operations := []operation{{Op: "add", Path: "/spec/mountOptions", Value: d.Options}}
+	operations := []operation{{Op: "add", Path: "/spec/mountOptions", Value: v.Options}}
 	if pv.Annotations == nil {
 		operations = append(operations, operation{Op: "add", Path: "/metadata/annotations", Value: annotations})
 	} else {

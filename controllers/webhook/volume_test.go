@@ -30,6 +30,8 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume"
+	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/controllers/volume/snapshot"
 )
 
 func newScheme(t testing.TB) *runtime.Scheme {
@@ -47,7 +49,7 @@ func newHandler(t testing.TB, funcs interceptor.Funcs, objects ...client.Object)
 	t.Helper()
 	scheme := newScheme(t)
 	reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(funcs).Build()
-	return &volumeHandler{reader: reader, decoder: admission.NewDecoder(scheme), namespace: v1alpha1.ManagerNamespace}
+	return &volumeHandler{reader: &snapshot.Reader{Reader: reader, ManagerNamespace: v1alpha1.ManagerNamespace}, decoder: admission.NewDecoder(scheme)}
 }
 
 // newVolume is an in-tree NFS volume for the claim eda/data.
@@ -188,12 +190,12 @@ func TestNewVolumesGetWhatTheReconcilerWouldWrite(t *testing.T) {
 					t.Errorf("annotation %s is %q, was %q", key, got.Annotations[key], value)
 				}
 			}
-			in, err := h.gatherer.Gather(context.Background(), h.reader, h.allow, h.namespace, got)
+			v, _, err := h.reader.JudgeNew(context.Background(), got)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if d := volume.Decide(in); d.Action != volume.ActionNone || d.State != volume.StateUpToDate {
-				t.Errorf("the reconciler would %s: %s", d.Action, d.Message)
+			if v.Action != judge.ActionNone || v.State != judge.StateUpToDate {
+				t.Errorf("the reconciler would %s: %s", v.Action, v.Message)
 			}
 		})
 	}
@@ -289,7 +291,9 @@ func seen(t *testing.T, result string) float64 {
 type listing []v1alpha1.StorageClientProfile
 
 func (l listing) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
-	list.(*v1alpha1.StorageClientProfileList).Items = l
+	if profiles, ok := list.(*v1alpha1.StorageClientProfileList); ok {
+		profiles.Items = l
+	}
 	return nil
 }
 
@@ -311,7 +315,7 @@ func BenchmarkVolumeWebhook(b *testing.B) {
 		l = append(l, *p)
 	}
 	h := newHandler(b, interceptor.Funcs{})
-	h.reader = l
+	h.reader.Reader = l
 	req := creation(b, newVolume())
 	var took []time.Duration
 	for b.Loop() {
@@ -334,21 +338,21 @@ func other(pv *corev1.PersistentVolume, options ...string) *corev1.PersistentVol
 func TestNewVolumesAreLeftAsTheyAreWhileTheirOptionsAreStopped(t *testing.T) {
 	fast := newProfile(rule(allNFS, "nconnect=4"))
 	h := newHandler(t, interceptor.Funcs{}, fast, newVolume())
-	reconciler := &volume.Reconciler{Client: h.reader.(client.Client), Recorder: events.NewFakeRecorder(1), Namespace: h.namespace}
-	if _, err := reconciler.Reconcile(t.Context(), ctrl.Request{NamespacedName: types.NamespacedName{Name: "pv"}}); err != nil {
+	reconciler := &volume.Reconciler{Client: h.reader.Reader.(client.Client), Recorder: events.NewFakeRecorder(1), ManagerNamespace: h.reader.ManagerNamespace}
+	if _, err := reconciler.Reconcile(t.Context(), ctrl.Request{}); err != nil {
 		t.Fatal(err)
 	}
 	written := &corev1.PersistentVolume{}
 	if err := h.reader.Get(t.Context(), types.NamespacedName{Name: "pv"}, written); err != nil {
 		t.Fatal(err)
 	}
-	var step struct {
+	var mark struct {
 		Rules map[string]string `json:"rules"`
 	}
-	if err := json.Unmarshal([]byte(written.Annotations[v1alpha1.MountOptionsStepAnnotation]), &step); err != nil {
+	if err := json.Unmarshal([]byte(written.Annotations[v1alpha1.MountOptionsStepAnnotation]), &mark); err != nil {
 		t.Fatal(err)
 	}
-	refused, err := json.Marshal(map[string]any{"rules": step.Rules, "driver": "kubernetes.io/nfs", "options": []string{"nconnect=4"}, "message": "exit status 32"})
+	refused, err := json.Marshal(map[string]any{"rules": mark.Rules, "driver": "kubernetes.io/nfs", "options": []string{"nconnect=4"}, "message": "exit status 32"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -183,8 +183,8 @@ var _ = Describe("Profiles", func() {
 			GinkgoHelper()
 			manager.settle(profiles, []string{"a", "b", "c"})
 			story.passes(3)
-			volumes := &volume.Reconciler{Client: k8s, Recorder: story.recorder, Namespace: v1alpha1.ManagerNamespace}
-			_, err := volumes.Reconcile(ctrl.LoggerInto(ctx, logger), ctrl.Request{NamespacedName: client.ObjectKey{Name: "pv"}})
+			volumes := &volume.Reconciler{Client: k8s, Recorder: story.recorder, ManagerNamespace: v1alpha1.ManagerNamespace}
+			_, err := volumes.Reconcile(ctrl.LoggerInto(ctx, logger), ctrl.Request{})
 			Expect(err).NotTo(HaveOccurred())
 		}
 		work("base")

@@ -30,13 +30,13 @@ var _ = Describe("PersistentVolumes", func() {
 
 	BeforeEach(func() { recorder = events.NewFakeRecorder(16) })
 
-	reconcileWith := func(c client.Client, name string) (ctrl.Result, error) {
-		r := &volume.Reconciler{Client: c, Recorder: recorder, Namespace: v1alpha1.ManagerNamespace}
-		return r.Reconcile(ctrl.LoggerInto(ctx, logger), ctrl.Request{NamespacedName: client.ObjectKey{Name: name}})
+	passWith := func(c client.Client) (ctrl.Result, error) {
+		r := &volume.Reconciler{Client: c, Recorder: recorder, ManagerNamespace: v1alpha1.ManagerNamespace}
+		return r.Reconcile(ctrl.LoggerInto(ctx, logger), ctrl.Request{})
 	}
 	reconcile := func(name string) *corev1.PersistentVolume {
 		GinkgoHelper()
-		_, err := reconcileWith(k8s, name)
+		_, err := passWith(k8s)
 		Expect(err).NotTo(HaveOccurred())
 		return getVolume(name)
 	}
@@ -165,19 +165,16 @@ var _ = Describe("PersistentVolumes", func() {
 		newVolume("pv").Options("hard").Create()
 		nfsProfile("fast", v1alpha1.GitOpsReportOnly, "nocto")
 		late := interceptor.NewClient(k8s, interceptor.Funcs{
-			Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-				if err := c.Get(ctx, key, o, opts...); err != nil {
+			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+				changed := getVolume(o.GetName())
+				changed.Spec.MountOptions = []string{"soft"}
+				if err := c.Update(ctx, changed); err != nil {
 					return err
 				}
-				if pv, ok := o.(*corev1.PersistentVolume); ok {
-					changed := pv.DeepCopy()
-					changed.Spec.MountOptions = []string{"soft"}
-					return c.Update(ctx, changed)
-				}
-				return nil
+				return c.Patch(ctx, o, p, opts...)
 			},
 		})
-		result, err := reconcileWith(late, "pv")
+		result, err := passWith(late)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(result.RequeueAfter).To(BeNumerically(">", 0))
 		Expect(getVolume("pv").Spec.MountOptions).To(Equal([]string{"soft"}))
@@ -193,7 +190,7 @@ var _ = Describe("PersistentVolumes", func() {
 				return c.Patch(ctx, o, p, opts...)
 			},
 		})
-		_, err := reconcileWith(late, "pv")
+		_, err := passWith(late)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(apierrors.IsNotFound(k8s.Get(ctx, client.ObjectKey{Name: "pv"}, &corev1.PersistentVolume{}))).To(BeTrue())
 	})
@@ -203,7 +200,7 @@ var _ = Describe("PersistentVolumes", func() {
 			newVolume("pv").Options("hard").Create()
 			profile := nfsProfile("fast", v1alpha1.GitOpsReportOnly, "nocto")
 			first := newMortal(writes)
-			_, err := reconcileWith(first.Client, "pv")
+			_, err := passWith(first.Client)
 			if first.Died() {
 				Expect(err).To(MatchError(ContainSubstring(errDead.Error())))
 			}
@@ -213,7 +210,7 @@ var _ = Describe("PersistentVolumes", func() {
 
 			Expect(k8s.Delete(ctx, profile)).To(Succeed())
 			second := newMortal(writes)
-			_, err = reconcileWith(second.Client, "pv")
+			_, err = passWith(second.Client)
 			if second.Died() {
 				Expect(err).To(MatchError(ContainSubstring(errDead.Error())))
 			}

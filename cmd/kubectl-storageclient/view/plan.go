@@ -14,7 +14,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/overview"
-	"github.com/storageclient/operator/controllers/volume"
+	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/text"
@@ -42,8 +42,8 @@ type Volumes struct {
 	UpToDate int32 `json:"upToDate"`
 	Blocked  int32 `json:"blocked"`
 	// Examples are up to three blocked volumes.
-	Examples []volume.Note `json:"examples,omitempty"`
-	Unknown  string        `json:"unknown,omitempty"`
+	Examples []volumeplan.Note `json:"examples,omitempty"`
+	Unknown  string            `json:"unknown,omitempty"`
 }
 
 // NewPlan puts a plan together. volumes is nil for a profile without volume rules.

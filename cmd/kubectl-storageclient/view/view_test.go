@@ -16,7 +16,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/overview"
-	"github.com/storageclient/operator/controllers/volume"
+	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/tuning/advice"
 )
 
@@ -205,7 +205,7 @@ func TestPlanText(t *testing.T) {
 		EstimatedCompletion: new(metav1.NewTime(time.Date(2026, 11, 21, 2, 5, 30, 0, time.UTC))),
 	}
 	p.Spec.Rollout.Windows = []v1alpha1.Window{{Schedule: "0 2 * * 6", DurationSeconds: 14400}}
-	volumes := &Volumes{Matched: 40, UpToDate: 30, Blocked: 2, Examples: []volume.Note{{Volume: "pv-a", Reason: v1alpha1.VolumeReasonConflict, Message: "somebody else changed mountOptions"}}}
+	volumes := &Volumes{Matched: 40, UpToDate: 30, Blocked: 2, Examples: []volumeplan.Note{{Volume: "pv-a", Reason: v1alpha1.VolumeReasonConflict, Message: "somebody else changed mountOptions"}}}
 	approved := preview
 	approved.Approved, approved.EstimatedCompletion = true, nil
 	never := preview

@@ -265,8 +265,8 @@ func (r Report) progressMessage() string {
 			parts = append(parts, list.label+text.List(list.nodes))
 		}
 	}
-	if r.volumes.Step != "" {
-		parts = append(parts, r.volumes.Step)
+	if r.volumes.Batch != "" {
+		parts = append(parts, r.volumes.Batch)
 	}
 	if waits := r.waitMessage(); waits != "" {
 		parts = append(parts, waits)

@@ -13,7 +13,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/overview"
-	"github.com/storageclient/operator/controllers/volume"
+	"github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
@@ -22,7 +22,7 @@ import (
 type Snapshot struct {
 	// All are all nodes, with all profiles.
 	All     fleet.Snapshot
-	Volumes volume.Snapshot
+	Volumes plan.Snapshot
 	// Allow holds the parameters that are accepted beyond the catalogue.
 	Allow catalogue.AllowList
 	// PausedAll is whether the manager's namespace is paused.
@@ -42,8 +42,8 @@ type Report struct {
 	// invalidReason and invalidMessage say why nothing of the profile may be applied; empty: it may.
 	invalidReason, invalidMessage string
 	nodes                         tally
-	volumes                       volume.Summary
-	stale                         volume.Stale
+	volumes                       plan.Summary
+	stale                         plan.Stale
 	// advice is what the rules across settings say.
 	advice []v1alpha1.Advice
 	// limits bound the rollout beyond the profile's own rules.
@@ -59,11 +59,11 @@ func Judge(name string, s Snapshot, now time.Time) Report {
 		snapshot: s,
 		profile:  profile,
 		nodes:    countNodes(profile, s.All, s.ManagerNode),
-		volumes:  volume.Summarize(name, s.Volumes),
+		volumes:  plan.Summarize(name, s.Volumes),
 		removal:  findRemaining(profile, s.All, now),
 	}
 	r.invalidReason, r.invalidMessage = match.Check(profile.StorageClientProfile, s.Allow)
-	r.stale = volume.StaleMounts(r.volumes.Volumes, clientNodesOf(s.All))
+	r.stale = plan.StaleMounts(r.volumes.Volumes, clientNodesOf(s.All))
 	r.advice = advice.For(overview.AdviceInput(profile.StorageClientProfile, s.All.Nodes, r.volumes.Servers))
 	r.limits = overview.Fleet{Matched: int(r.nodes.counts.Matched), All: len(s.All.Nodes), MaxUnavailable: s.MaxUnavailable}
 	return r

@@ -14,7 +14,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/overview"
-	"github.com/storageclient/operator/controllers/volume"
+	"github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
@@ -245,17 +245,17 @@ func TestConditions(t *testing.T) {
 		"a volume is blocked": {
 			world: newWorld(nil).node("a", nil),
 			change: func(f *Report) {
-				f.volumes = volume.Summary{Matched: 2, UpToDate: 1, Blocked: 1, BlockedExamples: []volume.Note{{Volume: "v"}}}
+				f.volumes = plan.Summary{Matched: 2, UpToDate: 1, Blocked: 1, BlockedExamples: []plan.Note{{Volume: "v"}}}
 			},
 			want: "Ready=False/VolumeConflict Conflict=True/VolumeConflict",
 		},
 		"a volume is still to be written": {
-			world: newWorld(nil).node("a", nil), change: func(f *Report) { f.volumes = volume.Summary{Matched: 2, UpToDate: 1} },
+			world: newWorld(nil).node("a", nil), change: func(f *Report) { f.volumes = plan.Summary{Matched: 2, UpToDate: 1} },
 			want: "Ready=False/RollingOut Reconciling=True/RollingOut",
 		},
 		"old mounts never hold Ready back": {
 			world:  newWorld(nil).node("a", nil),
-			change: func(f *Report) { f.stale = volume.Stale{Count: 1, Mounts: []volume.StaleMount{{Node: "a"}}} },
+			change: func(f *Report) { f.stale = plan.Stale{Count: 1, Mounts: []plan.StaleMount{{Node: "a"}}} },
 			want:   "Ready=True/UpToDate MountsEffective=False/StaleMounts",
 		},
 		"the profile is being deleted": {
@@ -328,9 +328,9 @@ func TestPlanModeForeseesNoRebootForLiveSettings(t *testing.T) {
 }
 
 func TestStaleMountsAreNamedByNode(t *testing.T) {
-	one := volume.Stale{Count: 1, Mounts: []volume.StaleMount{{Node: "a"}}}
-	three := volume.Stale{Count: 3, Mounts: []volume.StaleMount{{Node: "b"}, {Node: "b"}, {Node: "a"}}}
-	for want, stale := range map[string]volume.Stale{
+	one := plan.Stale{Count: 1, Mounts: []plan.StaleMount{{Node: "a"}}}
+	three := plan.Stale{Count: 3, Mounts: []plan.StaleMount{{Node: "b"}, {Node: "b"}, {Node: "a"}}}
+	for want, stale := range map[string]plan.Stale{
 		"1 mount on a still has old options: restart its pods":        one,
 		"3 mounts on a, b still have old options: restart their pods": three,
 	} {

@@ -1,0 +1,55 @@
+package parallel
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestForEachDoesEverythingOnce(t *testing.T) {
+	for _, workers := range []int{1, 3, 100} {
+		var mutex sync.Mutex
+		var got []int
+		ForEach(workers, []int{1, 2, 3, 4, 5, 6, 7}, func(item int) {
+			mutex.Lock()
+			defer mutex.Unlock()
+			got = append(got, item)
+		})
+		slices.Sort(got)
+		if diff := cmp.Diff([]int{1, 2, 3, 4, 5, 6, 7}, got); diff != "" {
+			t.Errorf("%d workers (-want +got):\n%s", workers, diff)
+		}
+	}
+}
+
+func TestAPanicOfAWorkerIsTheCallers(t *testing.T) {
+	broken := errors.New("broken")
+	defer func() {
+		err, ok := recover().(error)
+		if !ok || !errors.Is(err, broken) || !strings.Contains(err.Error(), "parallel_test.go") {
+			t.Errorf("recovered %v, want the worker's own error and where it came from", err)
+		}
+	}()
+	ForEach(4, []int{1, 2, 3, 4, 5}, func(item int) {
+		if item == 3 {
+			panic(broken)
+		}
+	})
+	t.Error("the caller goes on")
+}
+
+func TestTryEachReturnsTheError(t *testing.T) {
+	broken := errors.New("broken")
+	if err := TryEach(3, []int{1, 2, 3, 4}, func(item int) error {
+		if item == 2 {
+			return broken
+		}
+		return nil
+	}); !errors.Is(err, broken) {
+		t.Errorf("got %v", err)
+	}
+}

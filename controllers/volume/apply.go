@@ -1,0 +1,74 @@
+package volume
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/controllers/volume/plan"
+)
+
+// applyStep takes one step, in one write.
+func (s *scope) applyStep(ctx context.Context, step plan.Step) error {
+	data, err := patchFor(step)
+	if err != nil {
+		return err
+	}
+	before := step.Target()
+	pv := &corev1.PersistentVolume{}
+	pv.Name = before.Name
+	if err := s.Client.Patch(ctx, pv, client.RawPatch(types.MergePatchType, data), client.FieldOwner(v1alpha1.VolumesFieldManager)); err != nil {
+		return fmt.Errorf("patch PersistentVolume %s: %w", before.Name, err)
+	}
+	s.reportStep(ctx, step)
+	return nil
+}
+
+// patchFor is the one write of a step: options and annotations together, so that whoever dies before or after it leaves a
+// volume that tells the whole story. It is a JSON merge patch: mountOptions is an atomic list that the patch takes over
+// from whoever owned it, and it can remove the annotations without the list going with them, as it would with server-side
+// apply. The resourceVersion makes it fail where anything changed since.
+func patchFor(step plan.Step) ([]byte, error) {
+	pv := step.Target()
+	var annotations map[string]any
+	var spec map[string]any
+	var err error
+	switch step := step.(type) {
+	case plan.WriteOptions:
+		annotations, err = judge.AnnotationsWith(step.Verdict, step.Mark)
+		spec = map[string]any{"mountOptions": orNil(step.Verdict.Options)}
+	case plan.RestoreOptions:
+		annotations, err = judge.AnnotationsWithout(step.FailedMount)
+		spec = map[string]any{"mountOptions": orNil(step.Options)}
+	case plan.ReleaseVolume:
+		annotations, err = judge.AnnotationsWithout(nil)
+	default:
+		err = fmt.Errorf("step %q is not one that writes", step)
+	}
+	if err != nil {
+		return nil, err
+	}
+	patch := map[string]any{"metadata": map[string]any{"resourceVersion": pv.ResourceVersion, "annotations": annotations}}
+	if spec != nil {
+		patch["spec"] = spec
+	}
+	data, err := json.Marshal(patch)
+	if err != nil {
+		return nil, fmt.Errorf("encode patch of PersistentVolume %s: %w", pv.Name, err)
+	}
+	return data, nil
+}
+
+// orNil removes the field where the list is empty.
+func orNil(options []string) any {
+	if len(options) == 0 {
+		return nil
+	}
+	return options
+}

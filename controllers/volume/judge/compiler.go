@@ -1,0 +1,63 @@
+package judge
+
+import (
+	"reflect"
+	"slices"
+	"sync"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/pause"
+	"github.com/storageclient/operator/tuning/catalogue"
+)
+
+// Compiler compiles each version of a profile once, and returns the same Profiles as long as nothing has changed that a
+// judgement goes by. The zero value is ready, for one allow-list and any number of goroutines.
+type Compiler struct {
+	mu   sync.Mutex
+	last *Profiles
+	// known are the profiles of the last call, by name.
+	known map[string]compiledProfile
+}
+
+// compiledProfile is a profile with what it was compiled from.
+type compiledProfile struct {
+	*Profile
+	from v1alpha1.StorageClientProfile
+}
+
+// Compile is the function Compile, but for what it knows.
+func (c *Compiler) Compile(profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList, pausedAll bool) *Profiles {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	known, compiled := make(map[string]compiledProfile, len(profiles)), make([]*Profile, len(profiles))
+	for i := range profiles {
+		p, ok := c.known[profiles[i].Name]
+		switch {
+		case !ok || !isSameDeclaration(&p.from, &profiles[i]):
+			p = compiledProfile{compileProfile(&profiles[i], allow), profiles[i]}
+		case p.from.ResourceVersion != profiles[i].ResourceVersion:
+			p.from = profiles[i]
+		}
+		known[profiles[i].Name], compiled[i] = p, p.Profile
+	}
+	same := c.last != nil && c.last.pausedAll == pausedAll && len(compiled) == len(c.known) &&
+		!slices.ContainsFunc(compiled, func(p *Profile) bool { return c.last.Get(p.Name) != p })
+	c.known = known
+	if !same {
+		c.last = newProfiles(compiled, pausedAll)
+	}
+	return c.last
+}
+
+// isSameDeclaration says whether two versions of a profile compile to the same: status does not count.
+func isSameDeclaration(a, b *v1alpha1.StorageClientProfile) bool {
+	if a.UID != b.UID {
+		return false
+	}
+	if a.ResourceVersion == b.ResourceVersion && a.ResourceVersion != "" {
+		return true
+	}
+	return a.DeletionTimestamp.IsZero() == b.DeletionTimestamp.IsZero() && pause.Profile(a) == pause.Profile(b) &&
+		slices.Contains(a.Finalizers, v1alpha1.Finalizer) == slices.Contains(b.Finalizers, v1alpha1.Finalizer) &&
+		reflect.DeepEqual(a.Spec, b.Spec)
+}

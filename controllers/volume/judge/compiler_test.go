@@ -1,0 +1,117 @@
+package judge
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/internal/builders"
+	"github.com/storageclient/operator/tuning/catalogue"
+)
+
+func TestCompilerCompilesEachVersionOnce(t *testing.T) {
+	c := &Compiler{}
+	optionsOf := func(list ...v1alpha1.StorageClientProfile) []string {
+		return Volume(Input{Volume: builders.NFSVolume(nil), Profiles: c.Compile(list, catalogue.AllowList{}, false)}).Options
+	}
+	p := builders.NFSProfile("fast", []string{"nconnect=4"})
+	p.UID, p.ResourceVersion = "a", "1"
+	optionsOf(p)
+
+	changed := builders.NFSProfile("fast", []string{"nconnect=8"})
+	changed.UID, changed.ResourceVersion = p.UID, p.ResourceVersion
+	if diff := cmp.Diff([]string{"nconnect=4"}, optionsOf(changed)); diff != "" {
+		t.Errorf("the same version is compiled again (-want +got):\n%s", diff)
+	}
+	other := builders.NFSProfile("fast", []string{"nconnect=8"})
+	other.UID, other.ResourceVersion = p.UID, "2"
+	if diff := cmp.Diff([]string{"nconnect=8"}, optionsOf(other)); diff != "" {
+		t.Errorf("a new version is not compiled (-want +got):\n%s", diff)
+	}
+	recreated := builders.NFSProfile("fast", []string{"nocto"})
+	recreated.UID, recreated.ResourceVersion = "b", "2"
+	if diff := cmp.Diff([]string{"nocto"}, optionsOf(recreated)); diff != "" {
+		t.Errorf("another profile of the name is not compiled (-want +got):\n%s", diff)
+	}
+	if len(c.known) != 1 {
+		t.Errorf("%d profiles are known, want the one that there is", len(c.known))
+	}
+}
+
+// What is judged by the same Profiles need not be judged again.
+func TestCompilerReturnsTheSameUntilADeclarationChanges(t *testing.T) {
+	tests := map[string]struct {
+		change func(*v1alpha1.StorageClientProfile)
+		same   bool
+	}{
+		"status":     {func(p *v1alpha1.StorageClientProfile) { p.Status.ObservedGeneration = 1 }, true},
+		"a label":    {func(p *v1alpha1.StorageClientProfile) { p.Labels = map[string]string{"a": "b"} }, true},
+		"spec":       {func(p *v1alpha1.StorageClientProfile) { p.Spec.Volumes[0].MountOptions[0] = "nconnect=8" }, false},
+		"the policy": {builders.Retaining, false},
+		"the annotation that pauses": {func(p *v1alpha1.StorageClientProfile) {
+			p.Annotations = map[string]string{v1alpha1.PausedAnnotation: v1alpha1.True}
+		}, false},
+		"finalizer": {func(p *v1alpha1.StorageClientProfile) { p.Finalizers = nil }, false},
+		"deletion":  {builders.Deleted, false},
+		"name":      {func(p *v1alpha1.StorageClientProfile) { p.Name = "other" }, false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := &Compiler{}
+			p, q := builders.NFSProfile("fast", []string{"nconnect=4"}), builders.NFSProfile("q", []string{"nocto"})
+			p.ResourceVersion, q.ResourceVersion = "1", "1"
+			before := c.Compile([]v1alpha1.StorageClientProfile{p, q}, catalogue.AllowList{}, false)
+			changed := *p.DeepCopy()
+			changed.ResourceVersion = "2"
+			test.change(&changed)
+			if got := c.Compile([]v1alpha1.StorageClientProfile{changed, q}, catalogue.AllowList{}, false) == before; got != test.same {
+				t.Errorf("the same: %v, want %v", got, test.same)
+			}
+		})
+	}
+	c := &Compiler{}
+	p := []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nconnect=4"}), builders.NFSProfile("q", nil)}
+	before := c.Compile(p, catalogue.AllowList{}, false)
+	if c.Compile(p, catalogue.AllowList{}, true) == before {
+		t.Error("a pause of everything changes nothing")
+	}
+	if all := c.Compile(p, catalogue.AllowList{}, true); c.Compile(p[:1], catalogue.AllowList{}, true) == all {
+		t.Error("a profile that is gone changes nothing")
+	}
+}
+
+func TestMemoryJudgesAgainWhatChanged(t *testing.T) {
+	p, other := profiles(builders.NFSProfile("fast", []string{"nocto"})), profiles(builders.NFSProfile("fast", []string{"nocto"}))
+	pv := builders.NFSVolume(nil)
+	volumeClaim := builders.VolumeClaimOf(pv, nil)
+	volumeClaim.ResourceVersion = "1"
+	first := Input{Volume: pv, VolumeClaim: volumeClaim, Class: []string{"hard"}, Profiles: p}
+	tests := map[string]struct {
+		change func(*Input)
+		same   bool
+	}{
+		"nothing":                          {func(*Input) {}, true},
+		"an equal class":                   {func(in *Input) { in.Class = []string{"hard"} }, true},
+		"the class":                        {func(in *Input) { in.Class = []string{"soft"} }, false},
+		"the profiles":                     {func(in *Input) { in.Profiles = other }, false},
+		"the volume":                       {func(in *Input) { in.Volume = in.Volume.DeepCopy(); in.Volume.ResourceVersion = "8" }, false},
+		"another volume of the name":       {func(in *Input) { in.Volume = in.Volume.DeepCopy(); in.Volume.UID = "new" }, false},
+		"the PersistentVolumeClaim":        {func(in *Input) { in.VolumeClaim = in.VolumeClaim.DeepCopy(); in.VolumeClaim.ResourceVersion = "2" }, false},
+		"the PersistentVolumeClaim's life": {func(in *Input) { in.VolumeClaim = nil }, false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			m := NewMemory()
+			before, changed := m.Judge(first), first
+			test.change(&changed)
+			if got := m.Judge(changed) == before; got != test.same {
+				t.Errorf("remembered: %v, want %v", got, test.same)
+			}
+			m.Limit(0, func() map[string]bool { return nil })
+			if m.Judge(changed) == before {
+				t.Error("a volume that is gone is remembered")
+			}
+		})
+	}
+}

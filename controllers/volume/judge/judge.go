@@ -1,0 +1,405 @@
+package judge
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/match"
+	"github.com/storageclient/operator/tuning/mountoptions"
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// Action is what is to be written.
+type Action string
+
+const (
+	// ActionNone writes nothing.
+	ActionNone Action = "None"
+	// ActionWrite writes Options and the three annotations.
+	ActionWrite Action = "Write"
+	// ActionRestore writes Options, which are the original ones, and removes the three annotations.
+	ActionRestore Action = "Restore"
+	// ActionRelease removes the three annotations and leaves the options.
+	ActionRelease Action = "Release"
+)
+
+// State is how a volume stands towards the profiles that select it.
+type State string
+
+const (
+	// StateUnselected concerns no profile.
+	StateUnselected State = "Unselected"
+	// StateHeld stays as it is until a profile acts again.
+	StateHeld State = "Held"
+	// StatePending is about to be written.
+	StatePending State = "Pending"
+	// StateUpToDate carries the declared options.
+	StateUpToDate State = "UpToDate"
+	// StateBlocked is left alone, although a profile declares other options.
+	StateBlocked State = "Blocked"
+)
+
+// Input is all that a verdict about one volume rests on.
+type Input struct {
+	Volume *corev1.PersistentVolume
+	// VolumeClaim is the PersistentVolumeClaim that the volume names, nil if there is none. One of another UID counts as none.
+	VolumeClaim *metav1.PartialObjectMetadata
+	// Class holds the mount options of the volume's StorageClass; nil if there is no such class.
+	Class []string
+	// Profiles are all profiles of the cluster.
+	Profiles *Profiles
+}
+
+// Verdict is what becomes of one volume, and why.
+type Verdict struct {
+	Action Action
+	State  State
+	// Reason is one of the constants; Message names values and what would help.
+	Reason, Message string
+	// Profiles are the names of the profiles that select the volume, sorted.
+	Profiles []string
+	// Options is the list after the write.
+	Options []string
+	// Original is the list to come back with Restore.
+	Original []string
+	// Carried are the declared options that stand in Options, by profile.
+	Carried map[string][]string
+	// rules are those that select the volume, by precedence.
+	rules []rule
+	// readAhead is the rule of the volume's read-ahead window, nil for none; disputed is true where profiles disagree.
+	readAhead *rule
+	disputed  bool
+	// Contested is true where other volumes of the server are in the way.
+	Contested bool
+}
+
+// scope is what the questions that lead to a verdict share.
+type scope struct {
+	Input
+	target  target
+	record  Record
+	current []string
+	rules   []rule
+	merged  merged
+}
+
+// Volume judges one volume, alone. Servers says whether it may go beside others.
+func Volume(in Input) Verdict {
+	if !isBoundTo(in.Volume, in.VolumeClaim) {
+		in.VolumeClaim = nil
+	}
+	s := &scope{Input: in, target: targetOf(in.Volume), record: RecordOf(in.Volume), current: in.Volume.Spec.MountOptions}
+	s.rules = in.Profiles.rulesSelecting(in.Volume, in.VolumeClaim)
+	if len(s.rules) > 0 && !s.isIgnored() {
+		s.merged = s.Profiles.memory.mergeOnce(s.target, s.baseList(), s.current, s.rules, s.replaceableOptions())
+	}
+	var v Verdict
+	for _, answer := range []func(*scope) (Verdict, bool){
+		(*scope).leaveIgnored, (*scope).holdBack, (*scope).leaveUnselected, (*scope).restoreUnselected, (*scope).blockUnmounted,
+		(*scope).blockProtocol, (*scope).blockDeclaredElsewhere, (*scope).blockLegacyAnnotation, (*scope).blockChanged, (*scope).blockInvalid,
+		(*scope).writeMerged, (*scope).keepCurrent,
+	} {
+		var final bool
+		if v, final = answer(s); final {
+			break
+		}
+	}
+	v.Profiles, v.rules = profileNames(s.rules), s.rules
+	_, dispute := readAheadOf(s.rules)
+	v.readAhead, v.disputed = s.merged.readAhead, dispute != ""
+	return s.releaseFailedMount(v)
+}
+
+// baseList is the list that declared options are laid over: the volume's own.
+func (s *scope) baseList() []string {
+	if s.isAdopted() && slices.Equal(s.current, s.record.Applied) {
+		return s.record.Original
+	}
+	return s.current
+}
+
+func (s *scope) isAdopted() bool { return s.record.Present && s.record.Broken == "" }
+
+// replaceableOptions are the options that UseProfileOverClass may replace: the class's, and those that have already been
+// replaced. Without the latter, to delete and recreate a class would change every volume of it twice.
+func (s *scope) replaceableOptions() []string {
+	class := slices.Clone(s.Class)
+	if s.isAdopted() {
+		for _, o := range s.record.Original {
+			if !slices.Contains(s.record.Applied, o) {
+				class = append(class, o)
+			}
+		}
+	}
+	return class
+}
+
+func (s *scope) isIgnored() bool {
+	return !s.Volume.DeletionTimestamp.IsZero() || match.Ignored(s.Volume) || (s.VolumeClaim != nil && match.Ignored(s.VolumeClaim))
+}
+
+func (s *scope) leaveIgnored() (Verdict, bool) {
+	if !s.isIgnored() {
+		return Verdict{}, false
+	}
+	s.rules = nil
+	return Verdict{Action: ActionNone, State: StateUnselected, Reason: v1alpha1.VolumeReasonIgnored,
+		Message: "the volume is being deleted, or it or its PersistentVolumeClaim has the annotation " + v1alpha1.IgnoreAnnotation}, true
+}
+
+func (s *scope) holdBack() (Verdict, bool) {
+	message := s.Profiles.holdOn(s.record.Profiles)
+	if message == "" || (len(s.rules) == 0 && !s.record.Present) {
+		return Verdict{}, false
+	}
+	return Verdict{Action: ActionNone, State: StateHeld, Reason: v1alpha1.VolumeReasonHeld, Message: message}, true
+}
+
+func (s *scope) leaveUnselected() (Verdict, bool) {
+	if len(s.rules) > 0 || s.record.Present {
+		return Verdict{}, false
+	}
+	return Verdict{Action: ActionNone, State: StateUnselected, Reason: v1alpha1.VolumeReasonNotSelected, Message: "no rule selects the volume"}, true
+}
+
+// restoreUnselected is for a volume that no rule selects any more.
+func (s *scope) restoreUnselected() (Verdict, bool) {
+	if len(s.rules) > 0 {
+		return Verdict{}, false
+	}
+	if why := s.keepOptions(); why != "" {
+		return Verdict{Action: ActionRelease, State: StatePending, Reason: v1alpha1.VolumeReasonReleased, Message: "mountOptions left unchanged: " + why}, true
+	}
+	return Verdict{Action: ActionRestore, State: StatePending, Reason: v1alpha1.VolumeReasonRestored, Options: s.record.Original,
+		Message: "restored the original mountOptions: " + listText(s.record.Original)}, true
+}
+
+// keepOptions says why the options of a volume that no rule selects any more are not put back, "" if they are.
+func (s *scope) keepOptions() string {
+	owner, elsewhere := ownerOf(s.Volume)
+	switch {
+	case s.record.Broken != "":
+		return s.record.Broken
+	case s.Profiles.isRetained(s.record.Profiles):
+		return "deletionPolicy is Retain"
+	case !slices.Equal(s.current, s.record.Applied):
+		return "somebody else changed them"
+	case elsewhere && !s.Profiles.patchesDeclared(s.record.Profiles):
+		return "managed by " + owner.String()
+	}
+	return ""
+}
+
+func (s *scope) blockDeclaredElsewhere() (Verdict, bool) {
+	owner, elsewhere := ownerOf(s.Volume)
+	reportOnly := slices.ContainsFunc(s.rules, func(r rule) bool { return r.GitOpsOwned != v1alpha1.GitOpsPatch })
+	if !elsewhere || !reportOnly {
+		return Verdict{}, false
+	}
+	if _, legacy := s.Volume.Annotations[corev1.MountOptionAnnotation]; !legacy && s.isSatisfied() {
+		return s.keepCurrent()
+	}
+	return blockedFor(v1alpha1.VolumeReasonDeclaredElsewhere, s.declaredElsewhereText(owner)), true
+}
+
+// isSatisfied says whether the list needs no write to carry what is declared.
+func (s *scope) isSatisfied() bool {
+	return len(s.merged.conflicts) == 0 && slices.Equal(s.current, s.merged.options)
+}
+
+// declaredElsewhereText says who manages the list, and what to do there.
+func (s *scope) declaredElsewhereText(by owner) string {
+	missing := slices.DeleteFunc(slices.Clone(s.merged.options), func(o string) bool { return slices.Contains(s.current, o) })
+	remedy := fmt.Sprintf("Add %s there", listText(missing))
+	if len(missing) == 0 || len(missing)+len(s.current) != len(s.merged.options) {
+		remedy = fmt.Sprintf("Set mountOptions to %s there", listText(s.merged.options))
+	}
+	message := fmt.Sprintf("Not changed: managed by %s. %s, or set gitOpsOwned: Patch", by, remedy)
+	if by.tool != argoCD {
+		return message
+	}
+	return message + " with this in the Application's spec: " + argoBlock(s.Volume.Name)
+}
+
+// argoBlock is YAML in flow style, so that it can be pasted from an event.
+func argoBlock(name string) string {
+	return fmt.Sprintf(`{ignoreDifferences: [{group: "", kind: PersistentVolume, name: %s, jsonPointers: [/spec/mountOptions]}], `+
+		`syncPolicy: {syncOptions: [RespectIgnoreDifferences=true]}}`, name)
+}
+
+func (s *scope) blockLegacyAnnotation() (Verdict, bool) {
+	if _, ok := s.Volume.Annotations[corev1.MountOptionAnnotation]; !ok {
+		return Verdict{}, false
+	}
+	return blockedFor(v1alpha1.VolumeReasonLegacyAnnotation, fmt.Sprintf("annotation %s overrides spec.mountOptions: move its options there and remove it",
+		corev1.MountOptionAnnotation)), true
+}
+
+func (s *scope) blockChanged() (Verdict, bool) {
+	switch {
+	case !s.record.Present || (s.isAdopted() && slices.Equal(s.current, s.record.Applied)):
+		return Verdict{}, false
+	case s.record.Broken != "":
+		return blockedFor(v1alpha1.VolumeReasonConflict, fmt.Sprintf("%s: remove the annotations %s to have the volume adopted again",
+			s.record.Broken, strings.Join(recordAnnotations, ", "))), true
+	}
+	return blockedFor(v1alpha1.VolumeReasonConflict, fmt.Sprintf("somebody else changed mountOptions to %s; last written: %s: set that again, or remove the annotations %s to have the volume adopted again",
+		listText(s.current), listText(s.record.Applied), strings.Join(recordAnnotations, ", "))), true
+}
+
+// blockUnmounted is for volumes that nobody mounts with options.
+func (s *scope) blockUnmounted() (Verdict, bool) {
+	if isRawBlock(s.Volume) {
+		return blockedFor(v1alpha1.VolumeReasonNoMount, "volumeMode is Block: pods get the device itself, and mount options have no effect: leave the volume out of the rule's selector"), true
+	}
+	if why := s.target.Refuses(); why != "" {
+		return blockedFor(v1alpha1.VolumeReasonNoMount, why+": leave the volume out of the rule's selector"), true
+	}
+	return Verdict{}, false
+}
+
+// blockProtocol keeps options away from mounts that would fail with them. A driver that is not in the table is taken at
+// a rule's word, where the rule names it.
+func (s *scope) blockProtocol() (Verdict, bool) {
+	source := s.target.Source()
+	vouched := func(r rule) bool { return source.Driver != "" && slices.Contains(r.Selector.Drivers, source.Driver) }
+	if source.Protocol == "" && slices.ContainsFunc(s.rules, func(r rule) bool { return !vouched(r) }) {
+		return blockedFor(v1alpha1.VolumeReasonWrongProtocol, fmt.Sprintf("unknown driver %q: name it in the rule's selector.drivers if it mounts NFS, or XFS and the volume's fsType is xfs", source.Driver)), true
+	}
+	var foreign []string
+	for _, r := range s.rules {
+		for _, o := range r.options() {
+			if !s.target.options.Knows(o) {
+				foreign = append(foreign, o)
+			}
+		}
+	}
+	if len(foreign) == 0 {
+		return Verdict{}, false
+	}
+	slices.Sort(foreign)
+	return blockedFor(v1alpha1.VolumeReasonWrongProtocol, fmt.Sprintf("not for this volume, which is %s: %s: name protocols or fsTypes in the rule's selector",
+		describeKind(source, s.target.options), text.List(slices.Compact(foreign)))), true
+}
+
+// describeKind says what a volume is, in the words of a selector.
+func describeKind(source Source, options mountoptions.Protocol) string {
+	switch {
+	case source.Protocol == v1alpha1.ProtocolBlock && source.FSType == "":
+		return fmt.Sprintf("Block (driver %s) and names no fsType", source.Driver)
+	case source.Protocol == v1alpha1.ProtocolBlock:
+		return fmt.Sprintf("Block with fsType %s (driver %s)", source.FSType, source.Driver)
+	case source.Protocol == "":
+		return fmt.Sprintf("taken for %s (driver %s)", options, source.Driver)
+	}
+	return fmt.Sprintf("%s (driver %s)", source.Protocol, source.Driver)
+}
+
+func (s *scope) blockInvalid() (Verdict, bool) {
+	if len(s.merged.problems) == 0 {
+		return Verdict{}, false
+	}
+	return blockedFor(v1alpha1.VolumeReasonInvalidOptions, "mount would refuse the merged list, or not get it unchanged: "+text.Join(s.merged.problems, "; ")), true
+}
+
+func (s *scope) writeMerged() (Verdict, bool) {
+	wanted := s.merged.options
+	if slices.Equal(s.current, wanted) && (!s.record.Present || slices.Equal(s.record.Profiles, profileNames(s.rules))) {
+		return Verdict{}, false
+	}
+	message := fmt.Sprintf("mountOptions become %s (were %s) by %s", listText(wanted), listText(s.current), text.List(profileNames(s.rules)))
+	if !s.target.MountsPerPod() {
+		message += "; a node mounts with them once no pod there uses the volume any more"
+	}
+	return Verdict{Action: ActionWrite, State: StatePending, Reason: v1alpha1.VolumeReasonOptionsMerged, Message: message + s.exceptionsText(),
+		Options: wanted, Original: s.baseList(), Carried: s.merged.carried}, true
+}
+
+// keepCurrent is for a volume that needs no write.
+func (s *scope) keepCurrent() (Verdict, bool) {
+	v := Verdict{Action: ActionNone, State: StateUpToDate, Reason: v1alpha1.VolumeReasonUpToDate, Options: s.current, Carried: s.merged.carried,
+		Message: "mountOptions are as declared" + s.exceptionsText()}
+	if len(s.merged.conflicts) > 0 {
+		v.State, v.Reason = StateBlocked, v1alpha1.VolumeReasonConflict
+		v.Message = fmt.Sprintf("profiles of equal priority disagree: %s: nothing is changed; give one a higher priority", text.List(s.merged.conflicts))
+	}
+	return v, true
+}
+
+// exceptionsText tells where what was declared did not win, after a semicolon; empty: nowhere.
+func (s *scope) exceptionsText() string {
+	var out string
+	if len(s.merged.conflicts) > 0 {
+		out += "; profiles of equal priority disagree: " + text.List(s.merged.conflicts)
+	}
+	if len(s.merged.given) > 0 {
+		out += "; the driver already sets: " + text.List(s.merged.given)
+	}
+	if len(s.merged.kept) > 0 {
+		var kept []string
+		for _, k := range s.merged.kept {
+			kept = append(kept, fmt.Sprintf("%s stays %s (profile wants %s; onConflict: %s)", k.Option, k.Observed, k.Wanted, k.onConflict))
+		}
+		out += "; " + text.Join(kept, "; ")
+	}
+	return out
+}
+
+func blockedFor(reason, message string) Verdict {
+	return Verdict{Action: ActionNone, State: StateBlocked, Reason: reason, Message: message}
+}
+
+// ChangesList says whether a verdict changes the list of an existing volume for a profile, which waits for its batch. To
+// take our options back is the safe direction, and waits for nobody.
+func (v Verdict) ChangesList(pv *corev1.PersistentVolume) bool {
+	return v.Action == ActionWrite && !slices.Equal(pv.Spec.MountOptions, v.Options)
+}
+
+// DeclaredOptions are all declared options that stand in the list.
+func (v Verdict) DeclaredOptions() []string {
+	var out []string
+	for _, options := range v.Carried {
+		out = append(out, options...)
+	}
+	return out
+}
+
+// RuleHashes are those of the rules that select a volume, by profile.
+func (v Verdict) RuleHashes() map[string]string {
+	out := map[string]string{}
+	for _, r := range v.rules {
+		out[r.profile.Name] = r.profile.RulesHash
+	}
+	return out
+}
+
+// OptionSet names what is declared for a volume and who mounts it: what works for one volume of a set says something of
+// the others.
+func (v Verdict) OptionSet(pv *corev1.PersistentVolume) string {
+	source := SourceOf(pv)
+	parts := []string{source.Driver, string(source.Protocol), source.FSType}
+	for _, r := range v.rules {
+		parts = append(parts, r.profile.Name, strings.Join(r.options(), ","))
+	}
+	return strings.Join(parts, "\x00")
+}
+
+// ReadAhead is the read-ahead window that the volume's mounts are to have, nil for none. It is disputed where profiles of
+// equal priority disagree.
+func (v Verdict) ReadAhead() (window *ReadAhead, disputed bool) {
+	if r := v.readAhead; r != nil {
+		window = &ReadAhead{KiB: *r.ReadAheadKiB, Profile: r.profile.Name, Rule: r.Name}
+	}
+	return window, v.disputed
+}
+
+// ReadAhead is a read-ahead window, and the rule that declares it.
+type ReadAhead struct {
+	KiB           int32
+	Profile, Rule string
+}

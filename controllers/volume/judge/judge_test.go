@@ -1,0 +1,411 @@
+package judge
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/internal/builders"
+	"github.com/storageclient/operator/tuning/catalogue"
+)
+
+func managedBy(manager string, operation metav1.ManagedFieldsOperationType, fields string) builders.VolumeOption {
+	return func(pv *corev1.PersistentVolume) {
+		pv.ManagedFields = append(pv.ManagedFields, metav1.ManagedFieldsEntry{Manager: manager, Operation: operation, FieldsV1: metav1.NewFieldsV1(fields)})
+	}
+}
+
+const ownsOptions = `{"f:spec":{"f:mountOptions":{},"f:nfs":{}}}`
+
+func priority(n int32) builders.ProfileOption {
+	return func(p *v1alpha1.StorageClientProfile) { p.Spec.Priority = n }
+}
+
+var patchGitOps = builders.Ruled(func(r *v1alpha1.VolumeRule) { r.GitOpsOwned = v1alpha1.GitOpsPatch })
+
+func profiles(list ...v1alpha1.StorageClientProfile) *Profiles {
+	return Compile(list, catalogue.AllowList{}, false)
+}
+
+type outcome struct {
+	Action   Action
+	State    State
+	Reason   string
+	Options  []string
+	Original []string
+	Profiles []string
+}
+
+func outcomeOf(d Verdict) outcome {
+	out := outcome{Action: d.Action, State: d.State, Reason: d.Reason, Profiles: d.Profiles}
+	if d.Action == ActionWrite || d.Action == ActionRestore {
+		out.Options, out.Original = d.Options, d.Original
+	}
+	return out
+}
+
+var (
+	fast     = builders.NFSProfile("fast", []string{"nconnect=4", "nocto"})
+	upToDate = outcome{Action: ActionNone, State: StateUpToDate, Reason: v1alpha1.VolumeReasonUpToDate, Profiles: []string{"fast"}}
+)
+
+func leftAlone(reason string, profiles ...string) outcome {
+	return outcome{Action: ActionNone, State: StateBlocked, Reason: reason, Profiles: profiles}
+}
+
+func written(original, options []string, profiles ...string) outcome {
+	return outcome{Action: ActionWrite, State: StatePending, Reason: v1alpha1.VolumeReasonOptionsMerged, Original: original, Options: options, Profiles: profiles}
+}
+
+func restored(options ...string) outcome {
+	return outcome{Action: ActionRestore, State: StatePending, Reason: v1alpha1.VolumeReasonRestored, Options: options}
+}
+
+var released = outcome{Action: ActionRelease, State: StatePending, Reason: v1alpha1.VolumeReasonReleased}
+
+func TestVerdict(t *testing.T) {
+	hard := []string{"hard"}
+	merged := []string{"hard", "nconnect=4", "nocto"}
+	ours := func(more ...builders.VolumeOption) *corev1.PersistentVolume {
+		return builders.NFSVolume(merged, append([]builders.VolumeOption{builders.Carrying(hard, merged, "fast")}, more...)...)
+	}
+	tests := map[string]struct {
+		volume   *corev1.PersistentVolume
+		profiles []v1alpha1.StorageClientProfile
+		class    []string
+		want     outcome
+		message  string
+	}{
+		"first adoption keeps the volume's list as the original": {
+			volume: builders.NFSVolume(hard), profiles: []v1alpha1.StorageClientProfile{fast},
+			want: written(hard, merged, "fast"),
+		},
+		"a volume without options has an empty original": {
+			volume: builders.NFSVolume(nil), profiles: []v1alpha1.StorageClientProfile{fast},
+			want: written(nil, []string{"nconnect=4", "nocto"}, "fast"),
+		},
+		"a volume that has the options anyway is not taken up": {
+			volume: builders.NFSVolume(merged), profiles: []v1alpha1.StorageClientProfile{fast}, want: upToDate,
+		},
+		"a volume that carries the options is left as it is": {
+			volume: ours(), profiles: []v1alpha1.StorageClientProfile{fast}, want: upToDate,
+		},
+		"a changed rule is merged into the original, not into the last list": {
+			volume: ours(), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"actimeo=30"})},
+			want: written(hard, []string{"hard", "actimeo=30"}, "fast"),
+		},
+		"the volume's own value stays by default": {
+			volume: builders.NFSVolume([]string{"nconnect=2"}), profiles: []v1alpha1.StorageClientProfile{fast},
+			want:    written([]string{"nconnect=2"}, []string{"nconnect=2", "nocto"}, "fast"),
+			message: "nconnect stays 2 (profile wants 4; onConflict: KeepVolume)",
+		},
+		"UseProfile replaces the volume's value": {
+			volume: builders.NFSVolume([]string{"nconnect=2"}), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nconnect=4"}, builders.OnConflict(v1alpha1.ConflictUseProfile))},
+			want: written([]string{"nconnect=2"}, []string{"nconnect=4"}, "fast"),
+		},
+		"UseProfileOverClass replaces a value of the class": {
+			volume: builders.NFSVolume([]string{"nconnect=2"}), class: []string{"nconnect=2"},
+			profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nconnect=4"}, builders.OnConflict(v1alpha1.ConflictUseProfileOverClass))},
+			want:     written([]string{"nconnect=2"}, []string{"nconnect=4"}, "fast"),
+		},
+		"UseProfileOverClass leaves a value that the class does not have": {
+			volume: builders.NFSVolume([]string{"nconnect=2"}), class: []string{"nconnect=8"},
+			profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nconnect=4"}, builders.OnConflict(v1alpha1.ConflictUseProfileOverClass))},
+			want:     upToDate,
+		},
+		"a value that was replaced stays replaced when its class is deleted": {
+			volume:   builders.NFSVolume([]string{"nconnect=4"}, builders.Carrying([]string{"nconnect=2"}, []string{"nconnect=4"}, "fast")),
+			profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nconnect=4"}, builders.OnConflict(v1alpha1.ConflictUseProfileOverClass))},
+			want:     upToDate,
+		},
+
+		"declared by a foreign apply manager: reported, not written": {
+			volume: builders.NFSVolume(hard, managedBy("flux", metav1.ManagedFieldsOperationApply, ownsOptions)), profiles: []v1alpha1.StorageClientProfile{fast},
+			want:    leftAlone(v1alpha1.VolumeReasonDeclaredElsewhere, "fast"),
+			message: `apply manager "flux"`,
+		},
+		"an apply manager of other fields declares nothing": {
+			volume: builders.NFSVolume(hard, managedBy("flux", metav1.ManagedFieldsOperationApply, `{"f:spec":{"f:nfs":{}}}`)), profiles: []v1alpha1.StorageClientProfile{fast},
+			want: written(hard, merged, "fast"),
+		},
+		"an apply manager of our own name declares nothing": {
+			volume: builders.NFSVolume(hard, managedBy(v1alpha1.VolumesFieldManager, metav1.ManagedFieldsOperationApply, ownsOptions)), profiles: []v1alpha1.StorageClientProfile{fast},
+			want: written(hard, merged, "fast"),
+		},
+		"a creator that owns the list by an update declares nothing": {
+			volume: builders.NFSVolume(hard, managedBy("csi-provisioner", metav1.ManagedFieldsOperationUpdate, ownsOptions)), profiles: []v1alpha1.StorageClientProfile{fast},
+			want: written(hard, merged, "fast"),
+		},
+		"declared by kubectl apply": {
+			volume:   builders.NFSVolume(hard, builders.Annotated(corev1.LastAppliedConfigAnnotation, `{"spec":{"mountOptions":["hard"]}}`)),
+			profiles: []v1alpha1.StorageClientProfile{fast},
+			want:     leftAlone(v1alpha1.VolumeReasonDeclaredElsewhere, "fast"),
+		},
+		"kubectl apply of a manifest without mountOptions declares nothing": {
+			volume:   builders.NFSVolume(hard, builders.Annotated(corev1.LastAppliedConfigAnnotation, `{"spec":{"nfs":{"server":"filer"}}}`)),
+			profiles: []v1alpha1.StorageClientProfile{fast},
+			want:     written(hard, merged, "fast"),
+		},
+		"a last-applied annotation that cannot be read counts as a declaration": {
+			volume: builders.NFSVolume(hard, builders.Annotated(corev1.LastAppliedConfigAnnotation, `{`)), profiles: []v1alpha1.StorageClientProfile{fast},
+			want: leftAlone(v1alpha1.VolumeReasonDeclaredElsewhere, "fast"),
+		},
+		"tracked by an annotation of Argo CD, with the block to paste": {
+			volume: builders.NFSVolume(hard, builders.Annotated("argocd.argoproj.io/tracking-id", "app:/PersistentVolume:/pv1")), profiles: []v1alpha1.StorageClientProfile{fast},
+			want: leftAlone(v1alpha1.VolumeReasonDeclaredElsewhere, "fast"),
+			message: `{ignoreDifferences: [{group: "", kind: PersistentVolume, name: pv1, jsonPointers: [/spec/mountOptions]}], ` +
+				`syncPolicy: {syncOptions: [RespectIgnoreDifferences=true]}}`,
+		},
+		"tracked by a label of Argo CD": {
+			volume: builders.NFSVolume(hard, builders.Labelled("argocd.argoproj.io/instance", "app")), profiles: []v1alpha1.StorageClientProfile{fast},
+			want: leftAlone(v1alpha1.VolumeReasonDeclaredElsewhere, "fast"),
+		},
+		"tracked by Flux's kustomizations": {
+			volume: builders.NFSVolume(hard, builders.Labelled("kustomize.toolkit.fluxcd.io/name", "app")), profiles: []v1alpha1.StorageClientProfile{fast},
+			want: leftAlone(v1alpha1.VolumeReasonDeclaredElsewhere, "fast"),
+		},
+		"tracked by Flux's Helm releases": {
+			volume: builders.NFSVolume(hard, builders.Labelled("helm.toolkit.fluxcd.io/name", "app")), profiles: []v1alpha1.StorageClientProfile{fast},
+			want: leftAlone(v1alpha1.VolumeReasonDeclaredElsewhere, "fast"),
+		},
+		"tracked by Helm's label": {
+			volume: builders.NFSVolume(hard, builders.Labelled("app.kubernetes.io/managed-by", "Helm")), profiles: []v1alpha1.StorageClientProfile{fast},
+			want: leftAlone(v1alpha1.VolumeReasonDeclaredElsewhere, "fast"),
+		},
+		"tracked by Helm's annotation": {
+			volume: builders.NFSVolume(hard, builders.Annotated("meta.helm.sh/release-name", "app")), profiles: []v1alpha1.StorageClientProfile{fast},
+			want: leftAlone(v1alpha1.VolumeReasonDeclaredElsewhere, "fast"),
+		},
+		"managed by something other than Helm": {
+			volume: builders.NFSVolume(hard, builders.Labelled("app.kubernetes.io/managed-by", "somebody")), profiles: []v1alpha1.StorageClientProfile{fast},
+			want: written(hard, merged, "fast"),
+		},
+		"declared elsewhere with the wanted options is up to date": {
+			volume: builders.NFSVolume(merged, builders.Labelled("argocd.argoproj.io/instance", "app")), profiles: []v1alpha1.StorageClientProfile{fast}, want: upToDate,
+		},
+		"declared elsewhere and gitOpsOwned Patch is written": {
+			volume: builders.NFSVolume(hard, builders.Labelled("argocd.argoproj.io/instance", "app")), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, patchGitOps)},
+			want: written(hard, []string{"hard", "nocto"}, "fast"),
+		},
+		"one rule that only reports keeps another's Patch from a declared volume": {
+			volume:   builders.NFSVolume(hard, builders.Labelled("argocd.argoproj.io/instance", "app")),
+			profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("a", []string{"nocto"}, patchGitOps), builders.NFSProfile("b", []string{"nconnect=4"})},
+			want:     leftAlone(v1alpha1.VolumeReasonDeclaredElsewhere, "a", "b"),
+		},
+
+		"changed by somebody else: left alone": {
+			volume: builders.NFSVolume([]string{"soft"}, builders.Carrying(hard, merged, "fast")), profiles: []v1alpha1.StorageClientProfile{fast},
+			want:    leftAlone(v1alpha1.VolumeReasonConflict, "fast"),
+			message: `somebody else changed mountOptions to ["soft"]; last written: ["hard","nconnect=4","nocto"]`,
+		},
+		"put back to the original by somebody else: left alone, not written again": {
+			volume: builders.NFSVolume(hard, builders.Carrying(hard, merged, "fast")), profiles: []v1alpha1.StorageClientProfile{fast},
+			want: leftAlone(v1alpha1.VolumeReasonConflict, "fast"),
+		},
+		"reordered by somebody else: left alone": {
+			volume: builders.NFSVolume([]string{"nocto", "hard", "nconnect=4"}, builders.Carrying(hard, merged, "fast")), profiles: []v1alpha1.StorageClientProfile{fast},
+			want: leftAlone(v1alpha1.VolumeReasonConflict, "fast"),
+		},
+		"an annotation that cannot be read: left alone": {
+			volume: ours(builders.Annotated(v1alpha1.OriginalMountOptionsAnnotation, "hard")), profiles: []v1alpha1.StorageClientProfile{fast},
+			want: leftAlone(v1alpha1.VolumeReasonConflict, "fast"),
+		},
+		"an annotation that is missing: left alone": {
+			volume:   ours(func(pv *corev1.PersistentVolume) { delete(pv.Annotations, v1alpha1.OriginalMountOptionsAnnotation) }),
+			profiles: []v1alpha1.StorageClientProfile{fast},
+			want:     leftAlone(v1alpha1.VolumeReasonConflict, "fast"),
+		},
+		"the legacy annotation blocks": {
+			volume: builders.NFSVolume(hard, builders.Annotated(corev1.MountOptionAnnotation, "hard")), profiles: []v1alpha1.StorageClientProfile{fast},
+			want: leftAlone(v1alpha1.VolumeReasonLegacyAnnotation, "fast"),
+		},
+
+		"restored when no rule selects it any more": {
+			volume: ours(), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.Selecting(v1alpha1.VolumeSelector{Servers: []string{"other"}}))},
+			want: restored("hard"),
+		},
+		"restored when the profile is being deleted": {
+			volume: ours(), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.Deleted)}, want: restored("hard"),
+		},
+		"restored when the profile is being deleted from mode Plan": {
+			volume: ours(), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.Deleted, builders.InModePlan)}, want: restored("hard"),
+		},
+		"restored when the profile is gone": {volume: ours(), want: restored("hard")},
+		"restored to no options at all": {
+			volume: builders.NFSVolume([]string{"nocto"}, builders.Carrying(nil, []string{"nocto"}, "fast")), want: restored(),
+		},
+		"let go with Retain": {
+			volume: ours(), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.Deleted, builders.Retaining)}, want: released,
+		},
+		"let go at once with Retain, paused or not": {
+			volume: ours(), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.Deleted, builders.Retaining, builders.Paused)}, want: released,
+		},
+		"let go without a restore where somebody else changed it": {
+			volume: builders.NFSVolume([]string{"soft"}, builders.Carrying(hard, merged, "fast")), want: released,
+		},
+		"let go without a restore where it has come to be declared elsewhere": {
+			volume: ours(builders.Labelled("argocd.argoproj.io/instance", "app")), want: released,
+		},
+		"restored where it is declared elsewhere and the rule patches": {
+			volume: ours(builders.Labelled("argocd.argoproj.io/instance", "app")), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.Deleted, patchGitOps)},
+			want: restored("hard"),
+		},
+		"one profile of two goes: the other's options stay, laid over the original": {
+			volume:   builders.NFSVolume([]string{"hard", "nconnect=4", "nocto"}, builders.Carrying(hard, []string{"hard", "nconnect=4", "nocto"}, "a", "b")),
+			profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("a", []string{"nconnect=4"}, builders.Deleted), builders.NFSProfile("b", []string{"nocto"})},
+			want:     written(hard, []string{"hard", "nocto"}, "b"),
+		},
+
+		"mode Plan writes nothing": {
+			volume: builders.NFSVolume(hard), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.InModePlan)},
+			want: outcome{Action: ActionNone, State: StateUnselected, Reason: v1alpha1.VolumeReasonNotSelected},
+		},
+		"mode Plan later restores nothing either": {
+			volume: ours(), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.InModePlan)},
+			want: outcome{Action: ActionNone, State: StateHeld, Reason: v1alpha1.VolumeReasonHeld},
+		},
+		"a paused profile's volume stays as it is": {
+			volume: ours(), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.Paused)},
+			want: outcome{Action: ActionNone, State: StateHeld, Reason: v1alpha1.VolumeReasonHeld},
+		},
+		"a paused profile is not restored while it is being deleted": {
+			volume: ours(), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.Paused, builders.Deleted)},
+			want: outcome{Action: ActionNone, State: StateHeld, Reason: v1alpha1.VolumeReasonHeld},
+		},
+		"a profile without its finalizer writes nothing": {
+			volume:   builders.NFSVolume(hard),
+			profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, func(p *v1alpha1.StorageClientProfile) { p.Finalizers = nil })},
+			want:     outcome{Action: ActionNone, State: StateUnselected, Reason: v1alpha1.VolumeReasonNotSelected},
+		},
+		"an ignored volume is left alone": {
+			volume: ours(builders.Annotated(v1alpha1.IgnoreAnnotation, "true")), want: outcome{Action: ActionNone, State: StateUnselected, Reason: v1alpha1.VolumeReasonIgnored},
+		},
+		"a volume that is being deleted is left alone": {
+			volume: ours(func(pv *corev1.PersistentVolume) { now := metav1.Now(); pv.DeletionTimestamp = &now }),
+			want:   outcome{Action: ActionNone, State: StateUnselected, Reason: v1alpha1.VolumeReasonIgnored},
+		},
+		"options for NFS stay away from SMB": {
+			volume: builders.NFSVolume(hard, builders.CSI("smb.csi.k8s.io", nil)), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.Selecting(v1alpha1.VolumeSelector{StorageClassNames: []string{"nfs"}}))},
+			want: leftAlone(v1alpha1.VolumeReasonWrongProtocol, "fast"),
+		},
+		"options for NFS stay away from a driver that nobody vouches for": {
+			volume: builders.NFSVolume(hard, builders.CSI("csi.example.com", nil)), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.Selecting(v1alpha1.VolumeSelector{StorageClassNames: []string{"nfs"}}))},
+			want: leftAlone(v1alpha1.VolumeReasonWrongProtocol, "fast"),
+		},
+		"a rule that names the driver vouches for it": {
+			volume: builders.NFSVolume(hard, builders.CSI("csi.example.com", nil)), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.Selecting(v1alpha1.VolumeSelector{Drivers: []string{"csi.example.com"}}))},
+			want: written(hard, []string{"hard", "nocto"}, "fast"),
+		},
+		"options that mount would refuse together are not written": {
+			volume: builders.NFSVolume([]string{"vers=4.1"}), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"proto=udp"})},
+			want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "fast"),
+		},
+
+		"the higher priority wins key by key": {
+			volume:   builders.NFSVolume(hard),
+			profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("low", []string{"nconnect=2", "nocto"}), builders.NFSProfile("high", []string{"nconnect=8"}, priority(10))},
+			want:     written(hard, []string{"hard", "nconnect=8", "nocto"}, "high", "low"),
+		},
+		"the lower priority sets the timers that the higher one does not": {
+			volume:   builders.NFSVolume(hard),
+			profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("low", []string{"actimeo=30"}), builders.NFSProfile("high", []string{"acregmin=5"}, priority(10))},
+			want:     written(hard, []string{"hard", "acregmin=5", "acregmax=30", "acdirmin=30", "acdirmax=30"}, "high", "low"),
+		},
+		"profiles that agree do not conflict": {
+			volume:   builders.NFSVolume(hard),
+			profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("a", []string{"nconnect=4"}), builders.NFSProfile("b", []string{"nconnect=4"})},
+			want:     written(hard, []string{"hard", "nconnect=4"}, "a", "b"),
+		},
+		"equal priorities that disagree leave the option out and write the rest": {
+			volume:   builders.NFSVolume(hard),
+			profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("a", []string{"nconnect=4"}), builders.NFSProfile("b", []string{"nconnect=8", "nocto"})},
+			want:     written(hard, []string{"hard", "nocto"}, "a", "b"),
+			message:  "profiles of equal priority disagree: nconnect=4 (a) against nconnect=8 (b)",
+		},
+		"equal priorities that come to disagree leave what is in force": {
+			volume:   builders.NFSVolume([]string{"hard", "nconnect=4"}, builders.Carrying(hard, []string{"hard", "nconnect=4"}, "a", "b")),
+			profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("a", []string{"nconnect=4"}), builders.NFSProfile("b", []string{"nconnect=8"})},
+			want:     leftAlone(v1alpha1.VolumeReasonConflict, "a", "b"),
+		},
+		"a third profile below does not settle a conflict": {
+			volume: builders.NFSVolume(hard),
+			profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("a", []string{"nconnect=4"}), builders.NFSProfile("b", []string{"nconnect=8"}),
+				builders.NFSProfile("c", []string{"nconnect=2"}, priority(-1))},
+			want: leftAlone(v1alpha1.VolumeReasonConflict, "a", "b", "c"),
+		},
+		"the first of a profile's own rules wins": {
+			volume: builders.NFSVolume(hard),
+			profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nconnect=4"}, builders.Specified(func(s *v1alpha1.StorageClientProfileSpec) {
+				second := *s.Volumes[0].DeepCopy()
+				second.Name, second.MountOptions = "second", []v1alpha1.MountOption{"nconnect=8", "nocto"}
+				s.Volumes = append(s.Volumes, second)
+			}))},
+			want: written(hard, []string{"hard", "nconnect=4", "nocto"}, "fast"),
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			before := test.volume.DeepCopy()
+			d := Volume(Input{Volume: test.volume, VolumeClaim: builders.VolumeClaimOf(test.volume, nil), Class: test.class, Profiles: profiles(test.profiles...)})
+			if diff := cmp.Diff(test.want, outcomeOf(d), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("decision (-want +got), message %q:\n%s", d.Message, diff)
+			}
+			if !strings.Contains(d.Message, test.message) {
+				t.Errorf("message is %q, want it to contain %q", d.Message, test.message)
+			}
+			if diff := cmp.Diff(before, test.volume); diff != "" {
+				t.Errorf("Decide changed its input (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestVerdictHoldsEverythingWhileTheManagersNamespaceIsPaused(t *testing.T) {
+	pv := builders.NFSVolume([]string{"nocto"}, builders.Carrying(nil, []string{"nocto"}, "gone"))
+	d := Volume(Input{Volume: pv, Profiles: Compile(nil, catalogue.AllowList{}, true)})
+	if want := (outcome{Action: ActionNone, State: StateHeld, Reason: v1alpha1.VolumeReasonHeld}); !cmp.Equal(want, outcomeOf(d)) {
+		t.Errorf("decision: %s", cmp.Diff(want, outcomeOf(d)))
+	}
+}
+
+func TestVerdictGoesByTheClaimThatTheVolumeIsBoundTo(t *testing.T) {
+	byClaim := builders.NFSProfile("fast", []string{"nocto"}, builders.Selecting(v1alpha1.VolumeSelector{ClaimSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"role": "tools"}}}))
+	tests := map[string]struct {
+		claim func(*metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata
+		want  Action
+	}{
+		"the claim's label selects": {
+			claim: func(c *metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata { return c }, want: ActionWrite,
+		},
+		"a claim of the same name and another UID is another claim": {
+			claim: func(c *metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata {
+				c.UID = types.UID("other")
+				return c
+			}, want: ActionNone,
+		},
+		"a claim with the annotation ignore keeps us away": {
+			claim: func(c *metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata {
+				c.Annotations = map[string]string{v1alpha1.IgnoreAnnotation: "true"}
+				return c
+			}, want: ActionNone,
+		},
+		"no claim": {
+			claim: func(*metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata { return nil }, want: ActionNone,
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			pv := builders.NFSVolume(nil)
+			claim := test.claim(builders.VolumeClaimOf(pv, map[string]string{"role": "tools"}))
+			if d := Volume(Input{Volume: pv, VolumeClaim: claim, Profiles: profiles(byClaim)}); d.Action != test.want {
+				t.Errorf("action is %s (%s: %s), want %s", d.Action, d.Reason, d.Message, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,93 @@
+package judge
+
+import (
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Judged is a volume with all that follows from it and its Input alone. It is never changed.
+type Judged struct {
+	// Volume is the volume.
+	Volume *corev1.PersistentVolume
+	// Verdict is the one on the volume alone.
+	Verdict Verdict
+	// Mark is that of the batch in which the volume was written, nil for none.
+	Mark *Mark
+	// FailedMount is what the volume remembers of a list that could not be mounted, nil for nothing.
+	FailedMount *FailedMount
+	// CarriesOurs is whether the list is the one that we wrote last.
+	CarriesOurs bool
+	// OptionSet is the verdict's, empty for a volume that no rule selects.
+	OptionSet string
+
+	demand         demand
+	bringsNconnect bool
+}
+
+// Judge judges one volume, alone, and reads what it remembers.
+func Judge(in Input) *Judged {
+	v := Volume(in)
+	j := &Judged{
+		Volume: in.Volume, Verdict: v, Mark: MarkOf(in.Volume), FailedMount: FailedMountOf(in.Volume),
+		CarriesOurs: RecordOf(in.Volume).CarriesOurs(in.Volume), demand: demandOf(in.Volume, listAfter(in.Volume, v)), bringsNconnect: bringsNconnect(v),
+	}
+	if len(v.rules) > 0 {
+		j.OptionSet = v.OptionSet(in.Volume)
+	}
+	return j
+}
+
+// Memory remembers what was judged of each volume, as long as nothing changes that it was judged by. It is for one goroutine.
+type Memory struct {
+	known map[string]remembered
+}
+
+// remembered is a judgement with the versions of what it was made from.
+type remembered struct {
+	*Judged
+	volume, volumeClaim version
+	class               []string
+	profiles            *Profiles
+}
+
+// version is an object as it was at one time; none has an empty resource version.
+type version struct{ uid, resourceVersion string }
+
+func versionOf(o metav1.Object) version {
+	return version{string(o.GetUID()), o.GetResourceVersion()}
+}
+
+// NewMemory remembers nothing yet.
+func NewMemory() *Memory { return &Memory{known: map[string]remembered{}} }
+
+// Judge is the function Judge, but for what it remembers. A volume without a resource version, which was not read from
+// an API server, is judged each time.
+func (m *Memory) Judge(in Input) *Judged {
+	now := remembered{volume: versionOf(in.Volume), class: in.Class, profiles: in.Profiles}
+	if in.VolumeClaim != nil {
+		now.volumeClaim = versionOf(in.VolumeClaim)
+	}
+	was, known := m.known[in.Volume.Name]
+	if known && was.profiles == now.profiles && was.volume == now.volume && was.volumeClaim == now.volumeClaim &&
+		now.volume.resourceVersion != "" && slices.Equal(was.class, now.class) {
+		return was.Judged
+	}
+	// A pointer into a list would keep the whole list of that pass in memory.
+	own := *in.Volume
+	in.Volume = &own
+	now.Judged = Judge(in)
+	m.known[in.Volume.Name] = now
+	return now.Judged
+}
+
+// Limit drops the volumes that are not there any more, where more are remembered than there are.
+func (m *Memory) Limit(count int, there func() map[string]bool) {
+	if len(m.known) <= count {
+		return
+	}
+	names := there()
+	maps.DeleteFunc(m.known, func(name string, _ remembered) bool { return !names[name] })
+}

@@ -1,0 +1,149 @@
+package judge
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// markAnnotations hold the mark of a batch and what is remembered of a failed mount.
+var markAnnotations = []string{v1alpha1.MountOptionsStepAnnotation, v1alpha1.FailedMountOptionsAnnotation}
+
+// Mark is what a volume remembers of the batch in which its list was written.
+type Mark struct {
+	// Since is when the batch began, in full seconds. Volumes of one batch share it.
+	Since time.Time `json:"since"`
+	// Rules are the hashes of the volume rules that the list was written for, by profile.
+	Rules map[string]string `json:"rules"`
+	// Unprovable is true where mounts from before the write look like ones from after it: only the soak ends the batch.
+	Unprovable bool `json:"unprovable,omitempty"`
+}
+
+// FailedMount is what a volume remembers of a list that a pod could not mount.
+type FailedMount struct {
+	Rules   map[string]string `json:"rules"`
+	Driver  string            `json:"driver"`
+	Options []string          `json:"options"`
+	Message string            `json:"message"`
+}
+
+func (f FailedMount) String() string {
+	return fmt.Sprintf("%s (driver %s): %s", listText(f.Options), f.Driver, f.Message)
+}
+
+// MarkOf returns nil for a volume that no batch has written, and for a mark that cannot be read.
+func MarkOf(pv *corev1.PersistentVolume) *Mark {
+	return readJSON[Mark](pv, v1alpha1.MountOptionsStepAnnotation)
+}
+
+// FailedMountOf returns nil for a volume that remembers no failed mount.
+func FailedMountOf(pv *corev1.PersistentVolume) *FailedMount {
+	return readJSON[FailedMount](pv, v1alpha1.FailedMountOptionsAnnotation)
+}
+
+func readJSON[T any](pv *corev1.PersistentVolume, key string) *T {
+	text, ok := pv.Annotations[key]
+	if !ok {
+		return nil
+	}
+	out := new(T)
+	if err := json.Unmarshal([]byte(text), out); err != nil {
+		return nil
+	}
+	return out
+}
+
+// Stops says whether the volume keeps others from getting what a profile declares today.
+func (f *FailedMount) Stops(p *Profile) bool {
+	return f != nil && !p.Deleting && f.Rules[p.Name] == p.RulesHash
+}
+
+// WasFor says whether the list was written for the profile, whatever it declares today.
+func (f *FailedMount) WasFor(profile string) bool {
+	return f != nil && f.Rules[profile] != ""
+}
+
+// TakenBack is what becomes of a volume that a pod could not mount with the list that we wrote.
+func TakenBack(pv *corev1.PersistentVolume, v Verdict, mark *Mark, message string) (Verdict, *FailedMount) {
+	failed := &FailedMount{Rules: mark.Rules, Driver: SourceOf(pv).Driver, Options: slices.Clone(pv.Spec.MountOptions), Message: message}
+	out := Verdict{
+		Action: ActionRestore, State: StatePending, Reason: v1alpha1.VolumeReasonFailedMount, Profiles: v.Profiles, rules: v.rules,
+		Options: RecordOf(pv).Original,
+	}
+	out.Message = fmt.Sprintf("a pod could not mount it with %s; restored %s, and no other volume gets these options until the profile's volume rules change",
+		*failed, listText(out.Options))
+	return out, failed
+}
+
+// releaseFailedMount takes what is remembered of a failed mount off a volume, once no profile declares the list any more.
+func (s *scope) releaseFailedMount(v Verdict) Verdict {
+	_, marked := s.Volume.Annotations[v1alpha1.FailedMountOptionsAnnotation]
+	if !marked || s.record.Present || v.Action != ActionNone || v.State == StateHeld || s.isIgnored() || s.Profiles.pausedAll {
+		return v
+	}
+	failed := FailedMountOf(s.Volume)
+	for _, p := range s.Profiles.byPrecedence {
+		if failed.WasFor(p.Name) && (p.hold != nil || failed.Stops(p)) {
+			return v
+		}
+	}
+	v.Action, v.Reason, v.Message = ActionRelease, v1alpha1.VolumeReasonReleased, "no profile declares the options any more that could not be mounted"
+	return v
+}
+
+// AnnotationsOf are the record that a write leaves on the volume beside the options.
+func AnnotationsOf(v Verdict) (map[string]string, error) {
+	// An empty list is written as [], which differs from no annotation at all.
+	original, err := jsonText(append([]string{}, v.Original...))
+	if err != nil {
+		return nil, err
+	}
+	applied, err := jsonText(append([]string{}, v.Options...))
+	if err != nil {
+		return nil, err
+	}
+	return map[string]string{
+		v1alpha1.OriginalMountOptionsAnnotation: original,
+		v1alpha1.AppliedMountOptionsAnnotation:  applied,
+		v1alpha1.ProfilesAnnotation:             strings.Join(v.Profiles, ","),
+	}, nil
+}
+
+// AnnotationsWithout are all of our annotations as a volume is left that carries nothing of ours any more, but for what is
+// remembered of a failed mount, if that is given. nil removes one.
+func AnnotationsWithout(failed *FailedMount) (map[string]any, error) {
+	annotations := map[string]any{}
+	for _, key := range slices.Concat(markAnnotations, recordAnnotations) {
+		annotations[key] = nil
+	}
+	if failed == nil {
+		return annotations, nil
+	}
+	text, err := jsonText(failed)
+	annotations[v1alpha1.FailedMountOptionsAnnotation] = text
+	return annotations, err
+}
+
+// AnnotationsWith are those that a write leaves, with the mark of its batch where it has one. nil removes one.
+func AnnotationsWith(v Verdict, mark *Mark) (map[string]any, error) {
+	record, err := AnnotationsOf(v)
+	if err != nil {
+		return nil, err
+	}
+	annotations := map[string]any{}
+	for key, text := range record {
+		annotations[key] = text
+	}
+	if mark == nil {
+		return annotations, nil
+	}
+	annotations[v1alpha1.FailedMountOptionsAnnotation] = nil
+	annotations[v1alpha1.MountOptionsStepAnnotation], err = jsonText(mark)
+	return annotations, err
+}

@@ -1,0 +1,234 @@
+package judge
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/mountoptions"
+)
+
+// declared is one option of one rule.
+type declared struct {
+	option string
+	rule   rule
+}
+
+// merged is what a volume's list becomes.
+type merged struct {
+	options []string
+	// carried are the options that stand in the list because a profile declares them, by profile.
+	carried map[string][]string
+	// readAhead is the rule whose read-ahead window the volume's mounts are to have; nil where none declares one, or rules of
+	// equal rank disagree.
+	readAhead *rule
+	// kept are differences in which the volume's own value won.
+	kept []keptValue
+	// conflicts name options for which profiles of equal priority want different values.
+	conflicts []string
+	// given are declared options that the driver gives by itself, and which are left out for that.
+	given []string
+	// problems say why mount would refuse the list, or the driver not hand it over as it is.
+	problems []string
+}
+
+// keptValue is a difference in which the volume's own value won, and by which rule of the profile.
+type keptValue struct {
+	mountoptions.Difference
+	onConflict v1alpha1.ConflictPolicy
+}
+
+// maxRemembered bounds the memory of a manager that runs for months.
+const maxRemembered = 10_000
+
+// memory keeps results: thousands of volumes share a few lists.
+type memory struct {
+	mu      sync.Mutex
+	results map[string]merged
+}
+
+func newMemory() *memory { return &memory{results: map[string]merged{}} }
+
+// mergeOnce is mergeRules, remembered. What it returns is shared: nobody may change it.
+func (m *memory) mergeOnce(t target, base, current []string, rules []rule, class []string) merged {
+	const field, entry = "\x00", "\x01"
+	var key strings.Builder
+	for _, list := range [][]string{t.cacheKey(), base, current, class} {
+		key.WriteString(strings.Join(list, entry) + field)
+	}
+	for _, r := range rules {
+		key.WriteString(r.profile.Name + entry + r.Name + field)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	result, known := m.results[key.String()]
+	if !known {
+		if len(m.results) >= maxRemembered {
+			clear(m.results)
+		}
+		result = mergeRules(t, base, current, rules, class)
+		m.results[key.String()] = result
+	}
+	return result
+}
+
+// mergeRules lays the rules' options over base, the volume's own list. Rules come by precedence. For an option about
+// which profiles of equal priority disagree, what is in force stays: the option as current has it, or none.
+func mergeRules(t target, base, current []string, rules []rule, class []string) merged {
+	winners, disputed := t.decideWinners(rules)
+	out := merged{options: slices.Clone(base), carried: map[string][]string{}}
+	for _, d := range disputed {
+		out.conflicts = append(out.conflicts, d.message)
+		out.options = t.options.Merge(out.options, t.rivalsIn(current, d.option), v1alpha1.ConflictUseProfile, nil).Options
+	}
+	for _, group := range groupByRule(winners) {
+		wanted, given := t.options.WithoutGiven(group.options, t.Hands(nil))
+		out.given = append(out.given, given...)
+		result := t.options.Merge(out.options, wanted, group.rule.OnConflict, class)
+		for _, o := range result.Options {
+			if !slices.Contains(out.options, o) || slices.Contains(wanted, o) {
+				name := group.rule.profile.Name
+				out.carried[name] = append(out.carried[name], o)
+			}
+		}
+		out.options = result.Options
+		for _, difference := range result.Kept {
+			out.kept = append(out.kept, keptValue{difference, group.rule.OnConflict})
+		}
+	}
+	var dispute string
+	if out.readAhead, dispute = readAheadOf(rules); dispute != "" {
+		out.conflicts = append(out.conflicts, dispute)
+	}
+	out.problems = append(t.newProblems(base, out.options), t.lostByDriver(base, out)...)
+	return out
+}
+
+// readAheadOf is the first rule that declares a read-ahead window. Where another of equal rank declares a different one,
+// neither counts, and the dispute says so.
+func readAheadOf(rules []rule) (first *rule, dispute string) {
+	for i := range rules {
+		switch r := &rules[i]; {
+		case r.ReadAheadKiB == nil:
+		case first == nil:
+			first = r
+		case haveEqualRank(*first, *r) && *first.ReadAheadKiB != *r.ReadAheadKiB:
+			return nil, fmt.Sprintf("readAheadKiB %d (%s) against %d (%s)", *first.ReadAheadKiB, first.profile.Name, *r.ReadAheadKiB, r.profile.Name)
+		}
+	}
+	return first, ""
+}
+
+// newProblems are what is wrong with a list and was not with the volume's own.
+func (t target) newProblems(base, options []string) []string {
+	before := mountoptions.Validate(t.options, base)
+	var problems []string
+	for _, p := range mountoptions.Validate(t.options, options) {
+		if !p.Warning && !slices.Contains(before, p) {
+			problems = append(problems, p.Option+": "+p.Message)
+		}
+	}
+	return problems
+}
+
+// lostByDriver are the options of a merged list that the driver makes something else of, as far as they are declared or new.
+func (t target) lostByDriver(base []string, m merged) []string {
+	var problems []string
+	for _, p := range t.Check(t.options, m.options) {
+		declared := !slices.Contains(base, p.Option)
+		for _, carried := range m.carried {
+			declared = declared || slices.Contains(carried, p.Option)
+		}
+		if declared {
+			problems = append(problems, p.Option+": "+p.Message)
+		}
+	}
+	return problems
+}
+
+type dispute struct {
+	option  string
+	message string
+}
+
+// decideWinners decides option by option between the rules. What a rule has left after those before it is found by the same
+// merge that volumes get, so that an actimeo still sets the timers that nobody before it has set.
+func (t target) decideWinners(rules []rule) (winners []declared, disputed []dispute) {
+	for _, r := range rules {
+		var undisputed []string
+		for _, option := range r.options() {
+			if slices.ContainsFunc(disputed, func(d dispute) bool { return t.isSameKey(d.option, option) }) {
+				continue
+			}
+			peer := slices.IndexFunc(winners, func(w declared) bool { return haveEqualRank(w.rule, r) && t.isRival(w.option, option) })
+			if peer < 0 {
+				undisputed = append(undisputed, option)
+				continue
+			}
+			w := winners[peer]
+			disputed = append(disputed, dispute{option: w.option,
+				message: fmt.Sprintf("%s (%s) against %s (%s)", w.option, w.rule.profile.Name, option, r.profile.Name)})
+			winners = slices.DeleteFunc(winners, func(w declared) bool { return t.isSameKey(w.option, option) })
+		}
+		before := optionsOf(winners)
+		for _, option := range t.options.Merge(before, undisputed, v1alpha1.ConflictKeepVolume, nil).Options {
+			if !slices.Contains(before, option) {
+				winners = append(winners, declared{option: option, rule: r})
+			}
+		}
+	}
+	return winners, disputed
+}
+
+func optionsOf(list []declared) []string {
+	var options []string
+	for _, d := range list {
+		options = append(options, d.option)
+	}
+	return options
+}
+
+// haveEqualRank says whether neither rule has the last word: two profiles of one priority.
+func haveEqualRank(a, b rule) bool {
+	return a.profile.Name != b.profile.Name && a.profile.spec.Priority == b.profile.spec.Priority
+}
+
+// isSameKey says whether two options set the same thing, by the one definition that the merge itself has.
+func (t target) isSameKey(a, b string) bool {
+	return a == b || t.isRival(a, b) || !t.options.Merge([]string{a}, []string{b}, v1alpha1.ConflictKeepVolume, nil).Changed
+}
+
+func (t target) isRival(a, b string) bool {
+	return len(t.options.Merge([]string{a}, []string{b}, v1alpha1.ConflictKeepVolume, nil).Kept) > 0
+}
+
+// rivalsIn are the options of a list that set the same thing as the given one.
+func (t target) rivalsIn(list []string, option string) []string {
+	var out []string
+	for _, o := range list {
+		if t.isSameKey(o, option) {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+type ruleOptions struct {
+	rule    rule
+	options []string
+}
+
+func groupByRule(options []declared) []ruleOptions {
+	var groups []ruleOptions
+	for _, d := range options {
+		last := len(groups) - 1
+		if last < 0 || groups[last].rule.VolumeRule != d.rule.VolumeRule {
+			groups = append(groups, ruleOptions{rule: d.rule})
+			last++
+		}
+		groups[last].options = append(groups[last].options, d.option)
+	}
+	return groups
+}

@@ -1,0 +1,32 @@
+package judge
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// AmongOthers judges a volume that does not exist yet among the others as they are now. stopped says which of them keeps it
+// from getting its options, since it could not be mounted with what the same volume rules declare; empty: none.
+func AmongOthers(volume *Judged, others []corev1.PersistentVolume) (v Verdict, stopped string) {
+	servers := NewServers()
+	if volume.bringsNconnect {
+		for i := range others {
+			servers.add(others[i].Name, demandOf(&others[i], others[i].Spec.MountOptions))
+		}
+		servers.Add(volume)
+	}
+	if v = servers.Judge(volume); v.Action != ActionWrite {
+		return v, ""
+	}
+	for i := range others {
+		failed := FailedMountOf(&others[i])
+		for _, r := range v.rules {
+			if failed.Stops(r.profile) {
+				return v, fmt.Sprintf("mountOptions are left unchanged: profile %s is stopped, because PersistentVolume %s could not be mounted with %s",
+					r.profile.Name, others[i].Name, *failed)
+			}
+		}
+	}
+	return v, ""
+}

@@ -1,0 +1,224 @@
+package judge
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/internal/builders"
+)
+
+// sourced is a volume of the class "data" with another source than in-tree NFS.
+func sourced(options []string, source corev1.PersistentVolumeSource, more ...builders.VolumeOption) *corev1.PersistentVolume {
+	return builders.NFSVolume(options, append([]builders.VolumeOption{func(pv *corev1.PersistentVolume) {
+		pv.Spec.PersistentVolumeSource, pv.Spec.StorageClassName = source, "data"
+	}}, more...)...)
+}
+
+func byCSI(driver, fsType string, attributes map[string]string) corev1.PersistentVolumeSource {
+	return corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: driver, FSType: fsType, VolumeAttributes: attributes}}
+}
+
+func onClass(name string, options ...string) v1alpha1.StorageClientProfile {
+	return builders.NFSProfile(name, options, builders.Selecting(v1alpha1.VolumeSelector{StorageClassNames: []string{"data"}}))
+}
+
+func TestVerdictByProtocolAndDriver(t *testing.T) {
+	smb := byCSI("smb.csi.k8s.io", "", map[string]string{"source": "//filer/share"})
+	azureSMB := byCSI("file.csi.azure.com", "", nil)
+	azureNFS := byCSI("file.csi.azure.com", "", map[string]string{"protocol": "nfs"})
+	xfs := byCSI("disk.csi.azure.com", "xfs", nil)
+	ext4 := byCSI("disk.csi.azure.com", "ext4", nil)
+	nfs := func(own string) corev1.PersistentVolumeSource {
+		return byCSI("nfs.csi.k8s.io", "", map[string]string{"server": "filer", "mountOptions": own})
+	}
+	one := func(p v1alpha1.StorageClientProfile) []v1alpha1.StorageClientProfile {
+		return []v1alpha1.StorageClientProfile{p}
+	}
+	for name, test := range map[string]struct {
+		volume   *corev1.PersistentVolume
+		profiles []v1alpha1.StorageClientProfile
+		want     outcome
+		message  string
+	}{
+		"SMB options are written to an SMB volume, behind its own": {
+			volume: sourced([]string{"dir_mode=0777", "vers=3.1.1"}, smb), profiles: one(onClass("p", "actimeo=30", "mfsymlinks")),
+			want:    written([]string{"dir_mode=0777", "vers=3.1.1"}, []string{"dir_mode=0777", "vers=3.1.1", "actimeo=30", "mfsymlinks"}, "p"),
+			message: "a node mounts with them once no pod there uses the volume any more",
+		},
+		"Azure Files speaks SMB by default": {
+			volume: sourced(nil, azureSMB), profiles: one(onClass("p", "nosharesock", "actimeo=60")),
+			want: written(nil, []string{"nosharesock", "actimeo=60"}, "p"),
+		},
+		"SMB's actimeo sets the timer that the volume does not": {
+			volume: sourced([]string{"acregmax=60"}, smb), profiles: one(onClass("p", "actimeo=30")),
+			want: written([]string{"acregmax=60"}, []string{"acregmax=60", "acdirmax=30"}, "p"),
+		},
+		"profiles of equal priority disagree about an SMB option": {
+			volume: sourced(nil, smb), profiles: []v1alpha1.StorageClientProfile{onClass("a", "cache=strict"), onClass("b", "cache=none", "actimeo=30")},
+			want:    written(nil, []string{"actimeo=30"}, "a", "b"),
+			message: "cache=strict (a) against cache=none (b)",
+		},
+		"SMB options do not reach NFS": {
+			volume: sourced(nil, nfs("")), profiles: one(onClass("p", "actimeo=30", "mfsymlinks")), want: leftAlone(v1alpha1.VolumeReasonWrongProtocol, "p"),
+			message: "which is NFS (driver nfs.csi.k8s.io): mfsymlinks",
+		},
+		"an SMB volume that Git declares gets the protocol's own answer": {
+			volume:   sourced(nil, smb, builders.Labelled("argocd.argoproj.io/instance", "app")),
+			profiles: one(onClass("p", "nconnect=4")), want: leftAlone(v1alpha1.VolumeReasonWrongProtocol, "p"),
+		},
+		"a list for two protocols is blocked where one of them does not know it": {
+			volume: sourced(nil, azureSMB),
+			profiles: one(builders.NFSProfile("p", []string{"actimeo=30", "nconnect=4"}, builders.Selecting(v1alpha1.VolumeSelector{
+				Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS, v1alpha1.ProtocolSMB}}))),
+			want: leftAlone(v1alpha1.VolumeReasonWrongProtocol, "p"), message: "which is SMB (driver file.csi.azure.com): nconnect=4",
+		},
+
+		"XFS options reach a CSI disk with XFS": {
+			volume: sourced([]string{"discard"}, xfs), profiles: one(onClass("p", "noatime", "logbsize=256k")),
+			want: written([]string{"discard"}, []string{"discard", "noatime", "logbsize=256k"}, "p"),
+		},
+		"one size in two ways is one": {
+			volume: sourced([]string{"logbsize=262144", "noatime"}, xfs), profiles: one(onClass("p", "noatime", "logbsize=256k")),
+			want: outcome{Action: ActionNone, State: StateUpToDate, Reason: v1alpha1.VolumeReasonUpToDate, Profiles: []string{"p"}},
+		},
+		"XFS options reach in-tree iSCSI": {
+			volume:   sourced(nil, corev1.PersistentVolumeSource{ISCSI: &corev1.ISCSIPersistentVolumeSource{TargetPortal: "10.0.0.1", FSType: "xfs"}}),
+			profiles: one(onClass("p", "logbsize=256k")), want: written(nil, []string{"logbsize=256k"}, "p"),
+		},
+		"XFS options reach a local volume by Block": {
+			volume: sourced(nil, corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{FSType: ptr.To("xfs")}}),
+			profiles: one(builders.NFSProfile("p", []string{"logbsize=256k"}, builders.Selecting(v1alpha1.VolumeSelector{
+				Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolBlock}}))),
+			want: written(nil, []string{"logbsize=256k"}, "p"),
+		},
+		"Trident's disks": {
+			volume: sourced(nil, byCSI("csi.trident.netapp.io", "xfs", map[string]string{"protocol": "block"})), profiles: one(onClass("p", "logbsize=256k")),
+			want: written(nil, []string{"logbsize=256k"}, "p"),
+		},
+		"options of XFS stay away from ext4": {
+			volume: sourced(nil, ext4), profiles: one(onClass("p", "noatime", "logbsize=256k")), want: leftAlone(v1alpha1.VolumeReasonWrongProtocol, "p"),
+			message: "Block with fsType ext4 (driver disk.csi.azure.com): logbsize=256k",
+		},
+		"options of XFS stay away from a disk that names no file system": {
+			volume: sourced(nil, byCSI("ebs.csi.aws.com", "", nil)), profiles: one(onClass("p", "logbsize=256k")), want: leftAlone(v1alpha1.VolumeReasonWrongProtocol, "p"),
+			message: "Block (driver ebs.csi.aws.com) and names no fsType",
+		},
+		"what every file system takes reaches ext4": {
+			volume: sourced([]string{"commit=30"}, ext4), profiles: one(onClass("p", "noatime")),
+			want: written([]string{"commit=30"}, []string{"commit=30", "noatime"}, "p"),
+		},
+		"the disk's own access times stay": {
+			volume: sourced([]string{"relatime"}, ext4), profiles: one(onClass("p", "noatime")),
+			want:    outcome{Action: ActionNone, State: StateUpToDate, Reason: v1alpha1.VolumeReasonUpToDate, Profiles: []string{"p"}},
+			message: "atime stays relatime (profile wants noatime; onConflict: KeepVolume)",
+		},
+		"NFS options stay away from disks": {
+			volume: sourced(nil, xfs), profiles: one(onClass("p", "nocto")), want: leftAlone(v1alpha1.VolumeReasonWrongProtocol, "p"),
+		},
+		"a raw device is never mounted": {
+			volume:   sourced(nil, xfs, func(pv *corev1.PersistentVolume) { pv.Spec.VolumeMode = ptr.To(corev1.PersistentVolumeBlock) }),
+			profiles: one(onClass("p", "noatime")), want: leftAlone(v1alpha1.VolumeReasonNoMount, "p"), message: "volumeMode is Block",
+		},
+		"a volume that the kubelet refuses options for": {
+			volume:   sourced(nil, corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/data"}}),
+			profiles: one(onClass("p", "noatime")), want: leftAlone(v1alpha1.VolumeReasonNoMount, "p"), message: "hostPath",
+		},
+		"a driver that nobody knows, with a disk's file system and a rule that names it": {
+			volume:   sourced(nil, byCSI("disk.example.com", "xfs", nil)),
+			profiles: one(builders.NFSProfile("p", []string{"logbsize=256k"}, builders.Selecting(v1alpha1.VolumeSelector{Drivers: []string{"disk.example.com"}}))),
+			want:     written(nil, []string{"logbsize=256k"}, "p"),
+		},
+		"a driver that nobody knows, with a disk's file system alone": {
+			volume:   sourced(nil, byCSI("disk.example.com", "xfs", nil)),
+			profiles: one(builders.NFSProfile("p", []string{"logbsize=256k"}, builders.Selecting(v1alpha1.VolumeSelector{FSTypes: []string{"xfs"}}))),
+			want:     leftAlone(v1alpha1.VolumeReasonWrongProtocol, "p"), message: `driver "disk.example.com" is not known`,
+		},
+
+		"Azure Files over NFS takes what its driver does not touch": {
+			volume: sourced([]string{"noresvport"}, azureNFS), profiles: one(onClass("p", "nconnect=4", "actimeo=60")),
+			want: written([]string{"noresvport"}, []string{"noresvport", "nconnect=4", "actimeo=60"}, "p"),
+		},
+		"another version than that of the Azure Files driver is not written": {
+			volume: sourced(nil, azureNFS), profiles: one(onClass("p", "nconnect=4", "vers=4.2")), want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "p"),
+			message: "vers=4.2: the driver adds its own version ([vers=4 minorversion=1]), and mount accepts only one",
+		},
+		"nfsvers is a version too": {
+			volume: sourced(nil, azureNFS), profiles: one(onClass("p", "nfsvers=3")), want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "p"),
+		},
+		"minorversion is a version too": {
+			volume: sourced(nil, azureNFS), profiles: one(onClass("p", "minorversion=2")), want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "p"),
+		},
+		"the version that the driver gives is left to it": {
+			volume: sourced(nil, azureNFS), profiles: one(onClass("p", "nfsvers=4.1", "nconnect=4")),
+			want: written(nil, []string{"nconnect=4"}, "p"), message: "the driver already sets: nfsvers=4.1",
+		},
+		"a version that is there already, and wrong, is the volume's own": {
+			volume: sourced([]string{"vers=4.1"}, azureNFS), profiles: one(onClass("p", "nconnect=4")),
+			want: written([]string{"vers=4.1"}, []string{"vers=4.1", "nconnect=4"}, "p"),
+		},
+		"a timer that the driver's actimeo overrides is not written": {
+			volume: sourced(nil, azureNFS), profiles: one(onClass("p", "acregmax=90")), want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "p"),
+			message: "acregmax=90: does not take effect: with the options that the driver adds, or in its order, acregmax is 30",
+		},
+		"security that the driver's own overrides is not written": {
+			volume: sourced(nil, azureNFS), profiles: one(onClass("p", "sec=krb5")), want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "p"), message: "sec is sys",
+		},
+		"privileged ports that the driver turns off are not written": {
+			volume: sourced(nil, azureNFS), profiles: one(onClass("p", "resvport")), want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "p"), message: "resvport is noresvport",
+		},
+		"what the attributes of csi-driver-nfs append wins": {
+			volume: sourced(nil, nfs("nconnect=1,hard")), profiles: one(onClass("p", "nconnect=4")), want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "p"),
+			message: "nconnect is 1",
+		},
+		"what the attributes of csi-driver-nfs say as well is no matter": {
+			volume: sourced(nil, nfs("vers=4.1,nconnect=4")), profiles: one(onClass("p", "vers=4.1", "nconnect=4")),
+			want: written(nil, []string{"nconnect=4"}, "p"),
+		},
+		"rw does not lift readOnly where the kubelet sorts": {
+			volume: builders.NFSVolume(nil, func(pv *corev1.PersistentVolume) { pv.Spec.NFS.ReadOnly = true }), profiles: one(builders.NFSProfile("p", []string{"rw"})),
+			want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "p"), message: "would override the volume's readOnly",
+		},
+		"rw is written where the volume is writable": {
+			volume: builders.NFSVolume(nil), profiles: one(builders.NFSProfile("p", []string{"rw"})), want: written(nil, []string{"rw"}, "p"),
+		},
+		"restored, whatever the protocol": {
+			volume: sourced([]string{"noatime"}, xfs, builders.Carrying(nil, []string{"noatime"}, "gone")), want: restored(),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := Volume(Input{Volume: test.volume, Profiles: profiles(test.profiles...)})
+			if diff := cmp.Diff(test.want, outcomeOf(d), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("decision (-want +got), message %q:\n%s", d.Message, diff)
+			}
+			if !strings.Contains(d.Message, test.message) {
+				t.Errorf("message is %q, want it to contain %q", d.Message, test.message)
+			}
+		})
+	}
+}
+
+// One list is merged into many volumes: what is remembered for one protocol or driver must not reach another.
+func TestVerdictRemembersByDriver(t *testing.T) {
+	all := profiles(onClass("p", "actimeo=60"))
+	for _, test := range []struct {
+		source corev1.PersistentVolumeSource
+		want   []string
+	}{
+		{byCSI("nfs.csi.k8s.io", "", nil), []string{"acregmax=90", "acregmin=60", "acdirmin=60", "acdirmax=60"}},
+		{byCSI("smb.csi.k8s.io", "", nil), []string{"acregmax=90", "acdirmax=60"}},
+		{byCSI("file.csi.azure.com", "", map[string]string{"protocol": "nfs"}), nil},
+		{byCSI("nfs.csi.k8s.io", "", map[string]string{"mountOptions": "actimeo=5"}), nil},
+		{byCSI("nfs.csi.k8s.io", "", nil), []string{"acregmax=90", "acregmin=60", "acdirmin=60", "acdirmax=60"}},
+	} {
+		d := Volume(Input{Volume: sourced([]string{"acregmax=90"}, test.source), Profiles: all})
+		if diff := cmp.Diff(test.want, d.Options); diff != "" {
+			t.Errorf("%+v: %s: %s", test.source.CSI, d.Message, diff)
+		}
+	}
+}

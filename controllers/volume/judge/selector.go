@@ -1,0 +1,73 @@
+package judge
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// term is one term of a selector.
+type term struct{ given, holds bool }
+
+// isSelected says whether all given terms of a selector hold. A selector without any term selects nothing.
+// volumeClaim is the one that the volume is bound to, nil if there is none.
+func isSelected(s *v1alpha1.VolumeSelector, pv *corev1.PersistentVolume, volumeClaim *metav1.PartialObjectMetadata) bool {
+	terms := append(volumeTerms(s, pv), volumeClaimTerms(s, volumeClaim)...)
+	return doAllHold(terms) && slices.ContainsFunc(terms, func(t term) bool { return t.given })
+}
+
+func doAllHold(terms []term) bool {
+	return !slices.ContainsFunc(terms, func(t term) bool { return t.given && !t.holds })
+}
+
+func volumeTerms(s *v1alpha1.VolumeSelector, pv *corev1.PersistentVolume) []term {
+	source := SourceOf(pv)
+	return []term{
+		{len(s.StorageClassNames) > 0, slices.Contains(s.StorageClassNames, pv.Spec.StorageClassName)},
+		{len(s.Drivers) > 0, slices.Contains(s.Drivers, source.Driver)},
+		{len(s.Protocols) > 0, slices.Contains(s.Protocols, source.Protocol)},
+		{len(s.FSTypes) > 0, slices.Contains(s.FSTypes, source.FSType)},
+		{len(s.Servers) > 0, containsFold(s.Servers, source.Server)},
+		{len(s.AccessModes) > 0, offersMode(pv, s.AccessModes)},
+		{!isEmpty(s.VolumeSelector), labelsMatch(s.VolumeSelector, pv.Labels)},
+	}
+}
+
+func volumeClaimTerms(s *v1alpha1.VolumeSelector, volumeClaim *metav1.PartialObjectMetadata) []term {
+	return []term{
+		{!isEmpty(s.ClaimSelector), volumeClaim != nil && labelsMatch(s.ClaimSelector, volumeClaim.Labels)},
+		{len(s.ClaimNamespaces) > 0, volumeClaim != nil && slices.Contains(s.ClaimNamespaces, volumeClaim.Namespace)},
+	}
+}
+
+func isEmpty(s *metav1.LabelSelector) bool {
+	return s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0
+}
+
+// labelsMatch takes a selector that cannot be parsed as one that selects nothing; the profile's validation names it.
+func labelsMatch(s *metav1.LabelSelector, set map[string]string) bool {
+	selector, err := metav1.LabelSelectorAsSelector(s)
+	return err == nil && selector.Matches(labels.Set(set))
+}
+
+func containsFold(list []string, s string) bool {
+	return slices.ContainsFunc(list, func(e string) bool { return strings.EqualFold(e, s) })
+}
+
+func offersMode(pv *corev1.PersistentVolume, modes []string) bool {
+	return slices.ContainsFunc(pv.Spec.AccessModes, func(m corev1.PersistentVolumeAccessMode) bool {
+		return slices.Contains(modes, string(m))
+	})
+}
+
+// isBoundTo says whether the PersistentVolumeClaim is the one that the volume is bound to, and not a later one of the same name.
+func isBoundTo(pv *corev1.PersistentVolume, volumeClaim *metav1.PartialObjectMetadata) bool {
+	ref := pv.Spec.ClaimRef
+	return ref != nil && volumeClaim != nil && ref.Namespace == volumeClaim.Namespace && ref.Name == volumeClaim.Name &&
+		ref.UID != "" && ref.UID == volumeClaim.UID
+}

@@ -1,0 +1,142 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/storageclient/operator/controllers/internal/parallel"
+	"github.com/storageclient/operator/controllers/volume/plan"
+)
+
+// maxErrors is how many errors of a pass are spelled out: one cause may hit every volume.
+const maxErrors = 3
+
+// cluster is what a pass reads and writes.
+type cluster interface {
+	// readSnapshot reads everything from the cache.
+	readSnapshot(ctx context.Context) (plan.Snapshot, error)
+	// refreshVolumes returns a snapshot with the volumes as the API server has them.
+	refreshVolumes(ctx context.Context, cached plan.Snapshot) (plan.Snapshot, error)
+	// isInspectionDue says whether it is time to look for failed mounts while nothing begins.
+	isInspectionDue() bool
+	// inspectMounts reads live which of the watched volumes a pod could not mount, and what its event says.
+	inspectMounts(ctx context.Context, watched []plan.Watched) (map[string]string, error)
+	// applyStep takes one step.
+	applyStep(ctx context.Context, step plan.Step) error
+	// refuseVolume remembers that the API server refused to have a volume written.
+	refuseVolume(volume string)
+	// reportNotes makes events of what is new in the notes.
+	reportNotes(ctx context.Context, notes map[string]plan.Note)
+}
+
+// pass is one round of snapshot, plan and apply.
+type pass struct {
+	cluster
+
+	// mutex guards what follows, which all workers write to.
+	mutex sync.Mutex
+	// unfinished is set when the next pass has something to do soon.
+	unfinished bool
+	errs       []error
+	failed     int
+}
+
+// makePass makes a pass, and tells when to make the next one; zero: when something changes.
+func makePass(ctx context.Context, c cluster, workers int) (next time.Time, unfinished bool, err error) {
+	cached, err := c.readSnapshot(ctx)
+	if err != nil {
+		return time.Time{}, false, err
+	}
+	p := &pass{cluster: c}
+	decided := p.confirmLive(ctx, cached, plan.For(cached))
+	p.applyAll(ctx, decided.Steps, workers)
+	c.reportNotes(ctx, decided.Notes)
+	return decided.Next, p.unfinished, p.joinErrors()
+}
+
+// confirmLive plans again by live evidence where a batch would go on, or an inspection is due. What needs no such evidence goes on
+// without it.
+func (p *pass) confirmLive(ctx context.Context, cached plan.Snapshot, decided plan.Plan) plan.Plan {
+	begins := decided.BeginsBatch()
+	if !begins && (len(decided.Watched) == 0 || !p.isInspectionDue()) {
+		return decided
+	}
+	confirmed, err := p.planLive(ctx, cached, decided, begins)
+	if err != nil {
+		p.errs, p.failed = append(p.errs, err), p.failed+1
+		return withoutBatches(decided)
+	}
+	if !begins && confirmed.BeginsBatch() {
+		p.unfinished = true
+		return withoutBatches(confirmed)
+	}
+	return confirmed
+}
+
+func (p *pass) planLive(ctx context.Context, s plan.Snapshot, decided plan.Plan, begins bool) (plan.Plan, error) {
+	if begins {
+		var err error
+		if s, err = p.refreshVolumes(ctx, s); err != nil {
+			return plan.Plan{}, err
+		}
+		decided = plan.For(s)
+	}
+	if len(decided.Watched) == 0 {
+		return decided, nil
+	}
+	var err error
+	if s.FailedMounts, err = p.inspectMounts(ctx, decided.Watched); err != nil {
+		return plan.Plan{}, err
+	}
+	if len(s.FailedMounts) == 0 {
+		return decided, nil
+	}
+	return plan.For(s), nil
+}
+
+func withoutBatches(p plan.Plan) plan.Plan {
+	p.Steps = slices.DeleteFunc(slices.Clone(p.Steps), plan.BelongsToBatch)
+	return p
+}
+
+// applyAll takes the steps in their order, several at a time. Each is of another volume: one that cannot be taken keeps no
+// other from it.
+func (p *pass) applyAll(ctx context.Context, steps []plan.Step, workers int) {
+	if len(steps) > maxSteps {
+		steps, p.unfinished = steps[:maxSteps], true
+	}
+	parallel.ForEach(workers, steps, func(step plan.Step) {
+		if err := p.applyStep(ctx, step); err != nil {
+			p.keepError(step, err)
+		}
+	})
+}
+
+// keepError takes note of a step that was not taken. That somebody else was faster is nothing to report.
+func (p *pass) keepError(step plan.Step, err error) {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		p.unfinished = true
+		return
+	}
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+		p.refuseVolume(step.Target().Name)
+	}
+	if p.failed++; len(p.errs) < maxErrors {
+		p.errs = append(p.errs, err)
+	}
+}
+
+func (p *pass) joinErrors() error {
+	if more := p.failed - len(p.errs); more > 0 {
+		return errors.Join(append(p.errs, fmt.Errorf("and %d more volumes", more))...)
+	}
+	return errors.Join(p.errs...)
+}

@@ -1,0 +1,258 @@
+package volume
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	testclock "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/internal/builders"
+	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/controllers/volume/plan"
+)
+
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// created ages a volume: one of age 1 is older than one of age 0.
+func created(name string, age int, more ...builders.VolumeOption) *corev1.PersistentVolume {
+	pv := builders.NFSVolume([]string{"hard"}, append([]builders.VolumeOption{builders.Named(name)}, more...)...)
+	pv.CreationTimestamp = metav1.NewTime(noon.Add(-time.Hour - time.Duration(age)*time.Minute))
+	return pv
+}
+
+func maxPerStep(limit intstr.IntOrString) builders.ProfileOption {
+	return builders.Specified(func(s *v1alpha1.StorageClientProfileSpec) {
+		s.Rollout.Volumes = &v1alpha1.VolumeRollout{MaxPerStep: &limit}
+	})
+}
+
+// fleetOf has so many volumes of the claims eda/pv00, eda/pv01 and so on, the oldest first.
+func fleetOf(count int) []client.Object {
+	var out []client.Object
+	for i := range count {
+		name := fmt.Sprintf("pv%02d", i)
+		out = append(out, created(name, count-i, func(pv *corev1.PersistentVolume) { pv.Spec.ClaimRef.Name = name }))
+	}
+	return out
+}
+
+func changed(t *testing.T, r *Reconciler) []string {
+	t.Helper()
+	var all corev1.PersistentVolumeList
+	if err := r.Client.List(context.Background(), &all); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for i := range all.Items {
+		if slices.Contains(all.Items[i].Spec.MountOptions, "nocto") {
+			names = append(names, all.Items[i].Name)
+		}
+	}
+	return names
+}
+
+func TestAPassThatBeginsABatchReadsVolumesLiveOnce(t *testing.T) {
+	const count = 60
+	var cached, live int
+	fake, _ := newReconciler(t, interceptor.Funcs{}, append(fleetOf(count), ptr.To(builders.NFSProfile("p", []string{"nocto"})))...)
+	r := &Reconciler{Recorder: fake.Recorder, ManagerNamespace: fake.ManagerNamespace, Clock: testclock.NewFakeClock(noon)}
+	under := fake.Client.(client.WithWatch)
+	r.Client = interceptor.NewClient(under, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		cached++
+		return c.List(ctx, list, opts...)
+	}})
+	r.APIReader = interceptor.NewClient(under, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		if _, ok := list.(*corev1.PersistentVolumeList); ok {
+			live++
+		}
+		return c.List(ctx, list, opts...)
+	}})
+	const perPass = 5 // profiles, volumes, PersistentVolumeClaims, classes, client nodes
+	if result := makeAPass(t, r); result.RequeueAfter != plan.ObserveEvery || cached != perPass || live != 1 {
+		t.Errorf("%d lists of the cache and %d live ones, want %d and 1; the next pass is due after %s", cached, live, perPass, result.RequeueAfter)
+	}
+	if got := changed(t, r); !cmp.Equal(got, []string{"pv00"}) {
+		t.Errorf("%q are written, want the canary", got)
+	}
+	cached = perPass
+	if makeAPass(t, r); cached != 2*perPass || live != 1 {
+		t.Errorf("%d lists of the cache and %d live ones while the canary soaks, want %d and 1", cached, live, 2*perPass)
+	}
+}
+
+func TestBatchesGoOnBySoakAndByMount(t *testing.T) {
+	const count = 20
+	p := builders.NFSProfile("p", []string{"nocto"}, maxPerStep(intstr.FromString("10%")))
+	node := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+	r, _ := newReconciler(t, interceptor.Funcs{}, append(fleetOf(count), &p, node)...)
+	clock := testclock.NewFakeClock(noon)
+	r.Clock = clock
+	expect := func(when string, want ...string) {
+		t.Helper()
+		makeAPass(t, r)
+		if diff := cmp.Diff(want, changed(t, r)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", when, diff)
+		}
+	}
+	expect("at first", "pv00")
+	clock.Step(299 * time.Second)
+	expect("while the canary soaks", "pv00")
+	clock.Step(time.Second)
+	expect("after its soak", "pv00", "pv01", "pv02")
+	clock.Step(10 * time.Second)
+	expect("while the batch soaks", "pv00", "pv01", "pv02")
+	mount := v1alpha1.MountStatus{MountPoint: "/m", Volume: "pv02", Protocol: "NFSv4.1", Options: []string{"rw", "vers=4.1", "hard"}}
+	node.Status.Mounts = []v1alpha1.MountStatus{mount}
+	if err := r.Client.Update(context.Background(), node); err != nil {
+		t.Fatal(err)
+	}
+	expect("while a node has an old mount", "pv00", "pv01", "pv02")
+	node.Status.Mounts[0].Options = append(node.Status.Mounts[0].Options, "nocto")
+	if err := r.Client.Update(context.Background(), node); err != nil {
+		t.Fatal(err)
+	}
+	expect("once a node has mounted one of them well", "pv00", "pv01", "pv02", "pv03", "pv04")
+}
+
+func TestAFailedMountOfTheCanaryIsTakenBackAndStopsTheRest(t *testing.T) {
+	const count = 5
+	p := builders.NFSProfile("p", []string{"nocto"})
+	r, recorder := newReconciler(t, interceptor.Funcs{}, append(fleetOf(count), &p)...)
+	clock := testclock.NewFakeClock(noon)
+	r.Clock = clock
+	ctx := context.Background()
+	makeAPass(t, r)
+	message := `MountVolume.SetUp failed for volume "pv00" : mount failed: exit status 32` + "\nOutput: mount.nfs: an incorrect mount option was specified"
+	if err := r.Client.Create(ctx, kubeletEvent("e", "eda", message, noon.Add(time.Minute))); err != nil {
+		t.Fatal(err)
+	}
+	takeEvents(recorder)
+	// Nobody looked while it soaked: the manager was away.
+	clock.Step(time.Hour)
+	fresh := &Reconciler{Client: r.Client, Recorder: r.Recorder, Clock: r.Clock, ManagerNamespace: r.ManagerNamespace}
+	makeAPass(t, fresh)
+	if got := changed(t, r); len(got) > 0 {
+		t.Errorf("%q carry the options, want none", got)
+	}
+	var pv corev1.PersistentVolume
+	if err := r.Client.Get(ctx, client.ObjectKey{Name: "pv00"}, &pv); err != nil {
+		t.Fatal(err)
+	}
+	want := &judge.FailedMount{Rules: map[string]string{"p": judge.HashOfRules(p.Spec.Volumes)}, Driver: "kubernetes.io/nfs", Options: []string{"hard", "nocto"},
+		Message: `MountVolume.SetUp failed for volume "pv00" : mount failed: exit status 32 Output: mount.nfs: an incorrect mount option was specified`}
+	if diff := cmp.Diff(want, judge.FailedMountOf(&pv)); diff != "" || judge.HasRecord(&pv) || len(pv.Annotations) != 1 {
+		t.Errorf("annotations are %q (-want +got):\n%s", pv.Annotations, diff)
+	}
+	if diff := cmp.Diff([]string{"hard"}, pv.Spec.MountOptions); diff != "" {
+		t.Errorf("options (-want +got):\n%s", diff)
+	}
+	if told := strings.Join(takeEvents(recorder), "\n"); !strings.HasPrefix(told, "Warning VolumeFailedMount") || !strings.Contains(told, "incorrect mount option") {
+		t.Errorf("told %q", told)
+	}
+	if result := makeAPass(t, fresh); result.RequeueAfter != 10*time.Minute {
+		t.Errorf("a volume that is stopped comes back after %s", result.RequeueAfter)
+	}
+
+	p.Spec.Volumes[0].MountOptions = []v1alpha1.MountOption{"nocto", "actimeo=30"}
+	if err := r.Client.Update(ctx, &p); err != nil {
+		t.Fatal(err)
+	}
+	makeAPass(t, fresh)
+	if diff := cmp.Diff([]string{"pv00"}, changed(t, r)); diff != "" {
+		t.Errorf("after the rules changed (-want +got):\n%s", diff)
+	}
+}
+
+func TestABatchBeginsByWhatTheServerHasAndNotTheCache(t *testing.T) {
+	p := builders.NFSProfile("p", []string{"nocto"})
+	r, _ := newReconciler(t, interceptor.Funcs{}, append(fleetOf(3), &p)...)
+	ctx := context.Background()
+	var before corev1.PersistentVolumeList
+	if err := r.Client.List(ctx, &before); err != nil {
+		t.Fatal(err)
+	}
+	clock := testclock.NewFakeClock(noon)
+	r.Clock = clock
+	makeAPass(t, r)
+	// Another manager has not heard of it yet.
+	late := &Reconciler{Recorder: r.Recorder, ManagerNamespace: r.ManagerNamespace, Clock: clock, APIReader: r.Client}
+	late.Client = interceptor.NewClient(r.Client.(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if volumes, ok := list.(*corev1.PersistentVolumeList); ok {
+				before.DeepCopyInto(volumes)
+				return nil
+			}
+			return c.List(ctx, list, opts...)
+		},
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			i := slices.IndexFunc(before.Items, func(pv corev1.PersistentVolume) bool { return pv.Name == key.Name })
+			if pv, ok := o.(*corev1.PersistentVolume); ok && i >= 0 {
+				before.Items[i].DeepCopyInto(pv)
+				return nil
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+	})
+	clock.Step(time.Minute)
+	makeAPass(t, late)
+	if got := changed(t, r); !cmp.Equal(got, []string{"pv00"}) {
+		t.Errorf("%q are written while the canary soaks", got)
+	}
+}
+
+func TestAVolumeThatMayNotBeWrittenIsNoCanary(t *testing.T) {
+	protected := interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+		if o.GetName() == "pv00" {
+			return apierrors.NewForbidden(corev1.Resource("persistentvolumes"), o.GetName(), nil)
+		}
+		return c.Patch(ctx, o, p, opts...)
+	}}
+	r, _ := newReconciler(t, protected, append(fleetOf(3), ptr.To(builders.NFSProfile("p", []string{"nocto"})))...)
+	r.Clock = testclock.NewFakeClock(noon)
+	if _, err := r.Reconcile(context.Background(), everything); !apierrors.IsForbidden(err) {
+		t.Errorf("the refusal is told as %v", err)
+	}
+	makeAPass(t, r)
+	if got := changed(t, r); !cmp.Equal(got, []string{"pv01"}) {
+		t.Errorf("%q are written, want the next in line", got)
+	}
+}
+
+// What waits for nobody does not wait for events either.
+func TestARestoreGoesOnWhileEventsCannotBeRead(t *testing.T) {
+	denied := interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		if _, ok := list.(*corev1.EventList); ok {
+			return apierrors.NewForbidden(corev1.Resource("events"), "", nil)
+		}
+		return c.List(ctx, list, opts...)
+	}}
+	wanted := []string{"hard", "nocto"}
+	p := builders.NFSProfile("p", []string{"nocto"})
+	canary := created("canary", 9, builders.Carrying([]string{"hard"}, wanted, "p"),
+		builders.Annotated(v1alpha1.MountOptionsStepAnnotation, builders.JSON(judge.Mark{Since: noon.Add(-time.Hour), Rules: map[string]string{"p": judge.HashOfRules(p.Spec.Volumes)}})))
+	canary.Spec.MountOptions = wanted
+	gone := created("gone", 1, builders.Carrying([]string{"hard"}, wanted, "gone"), func(pv *corev1.PersistentVolume) {
+		pv.Spec.MountOptions, pv.Spec.NFS, pv.Spec.Local = wanted, nil, &corev1.LocalVolumeSource{}
+	})
+	r, recorder := newReconciler(t, denied, canary, gone, created("next", 2), &p)
+	r.Clock = testclock.NewFakeClock(noon)
+	if _, err := r.Reconcile(context.Background(), everything); !apierrors.IsForbidden(err) {
+		t.Errorf("the pass says %v", err)
+	}
+	if all := takeEvents(recorder); len(all) != 1 || !strings.Contains(all[0], v1alpha1.VolumeReasonRestored) {
+		t.Errorf("events are %q, want one volume restored, and no batch without events", all)
+	}
+}

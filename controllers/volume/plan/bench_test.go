@@ -1,0 +1,77 @@
+package plan
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/internal/builders"
+	"github.com/storageclient/operator/controllers/volume/judge"
+)
+
+func BenchmarkSummarize10000Volumes(b *testing.B) {
+	const count = 10_000
+	wanted := []string{"hard", "nconnect=4", "nocto", "actimeo=30"}
+	var volumes []*corev1.PersistentVolume
+	for i := range count {
+		volumes = append(volumes, builders.NFSVolume(wanted, builders.Named(fmt.Sprintf("pv%d", i)), builders.Carrying([]string{"hard"}, wanted, "fast")))
+	}
+	s := snapshotOf(volumes, builders.NFSProfile("fast", []string{"nconnect=4", "nocto", "actimeo=30"}))
+	b.ReportAllocs()
+	for b.Loop() {
+		if got := Summarize("fast", s); got.UpToDate != count {
+			b.Fatalf("%d volumes are up to date, want %d", got.UpToDate, count)
+		}
+	}
+}
+
+// A pass over volumes of which nothing has changed since the last one, the usual pass.
+func BenchmarkPlan20000VolumesUnchanged(b *testing.B) {
+	const count = 20_000
+	s := benchSnapshot(count, 0)
+	For(s)
+	b.ReportAllocs()
+	for b.Loop() {
+		if got := For(s); len(got.Steps) > 0 || !got.Next.IsZero() {
+			b.Fatalf("%d steps, and the next pass is due at %s", len(got.Steps), got.Next)
+		}
+	}
+}
+
+// A pass while a batch soaks and most volumes wait.
+func BenchmarkPlan20000VolumesWhile2000Soak(b *testing.B) {
+	const count, soaking = 20_000, 2_000
+	s := benchSnapshot(count, soaking)
+	For(s)
+	b.ReportAllocs()
+	for b.Loop() {
+		if got := For(s); len(got.Steps) > 0 || len(got.Watched) != soaking {
+			b.Fatalf("%d steps, and %d volumes are watched", len(got.Steps), len(got.Watched))
+		}
+	}
+}
+
+// benchSnapshot has volumes that all carry their list, or so many that soak, and the rest waits.
+func benchSnapshot(count, soaking int) Snapshot {
+	p := builders.NFSProfile("fast", []string{"nconnect=4", "nocto", "actimeo=30"})
+	wanted := []string{"hard", "nconnect=4", "nocto", "actimeo=30"}
+	mark := judge.Mark{Since: noon.Add(-2 * time.Minute), Rules: map[string]string{p.Name: judge.HashOfRules(p.Spec.Volumes)}}
+	var volumes []*corev1.PersistentVolume
+	for i := range count {
+		pv := builders.NFSVolume(wanted, builders.Named(fmt.Sprintf("pv%d", i)), builders.Carrying([]string{"hard"}, wanted, "fast"),
+			builders.Annotated(v1alpha1.MountOptionsStepAnnotation, builders.JSON(mark)))
+		if i >= soaking && soaking > 0 {
+			pv = builders.NFSVolume([]string{"hard"}, builders.Named(fmt.Sprintf("pv%d", i)))
+		}
+		volumes = append(volumes, pv)
+	}
+	s := snapshotOf(volumes, p)
+	s.Now, s.Memory = noon, judge.NewMemory()
+	if soaking == 0 {
+		s.Now = noon.Add(time.Hour)
+	}
+	return s
+}

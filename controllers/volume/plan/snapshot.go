@@ -1,0 +1,79 @@
+package plan
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/judge"
+)
+
+// Snapshot is what is known of all volumes at one time. Its objects are shared with the cache: read only.
+type Snapshot struct {
+	Volumes []corev1.PersistentVolume
+	// VolumeClaims are the metadata of all PersistentVolumeClaims.
+	VolumeClaims map[types.NamespacedName]*metav1.PartialObjectMetadata
+	// Classes holds the mount options of each StorageClass.
+	Classes  map[string][]string
+	Profiles *judge.Profiles
+	// Memory remembers what was judged in an earlier snapshot; nil: nothing is remembered.
+	Memory *judge.Memory
+
+	// What follows is for a plan, and nobody else.
+
+	// Now is the time of the plan.
+	Now time.Time
+	// ClientNodes tell what is mounted.
+	ClientNodes []v1alpha1.StorageClientNode
+	// FailedMounts are the texts of failed mounts, by volume, of those volumes that a plan has asked for.
+	FailedMounts map[string]string
+	// Refused are the volumes whose last write the API server refused, with when it may be tried again.
+	Refused map[string]time.Time
+}
+
+// judged is a volume with the verdict on it among the others of its server.
+type judged struct {
+	*judge.Judged
+	verdict judge.Verdict
+}
+
+// judgeAll judges all volumes, each among the others of its server.
+func (s Snapshot) judgeAll() []judged {
+	all, servers := make([]judged, len(s.Volumes)), judge.NewServers()
+	for i := range s.Volumes {
+		all[i].Judged = s.judgeAlone(&s.Volumes[i])
+		servers.Add(all[i].Judged)
+	}
+	for i := range all {
+		all[i].verdict = servers.Judge(all[i].Judged)
+	}
+	if s.Memory != nil {
+		s.forgetGone()
+	}
+	return all
+}
+
+func (s Snapshot) judgeAlone(pv *corev1.PersistentVolume) *judge.Judged {
+	in := judge.Input{Volume: pv, Class: s.Classes[pv.Spec.StorageClassName], Profiles: s.Profiles}
+	if ref := pv.Spec.ClaimRef; ref != nil {
+		in.VolumeClaim = s.VolumeClaims[types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}]
+	}
+	if s.Memory == nil {
+		return judge.Judge(in)
+	}
+	return s.Memory.Judge(in)
+}
+
+// forgetGone has the memory hold no more than what there is.
+func (s Snapshot) forgetGone() {
+	s.Memory.Limit(len(s.Volumes), func() map[string]bool {
+		names := make(map[string]bool, len(s.Volumes))
+		for i := range s.Volumes {
+			names[s.Volumes[i].Name] = true
+		}
+		return names
+	})
+}

@@ -1,0 +1,31 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+func TestStaleMountsByProtocol(t *testing.T) {
+	volumes := []Volume{{Name: "smb", Wanted: []string{"actimeo=30"}}, {Name: "xfs", Wanted: []string{"noatime", "logbsize=256k"}}}
+	mount := func(volume, protocol, options string) v1alpha1.MountStatus {
+		return v1alpha1.MountStatus{Volume: volume, MountPoint: "/" + volume, Protocol: protocol, Options: strings.Split(options, ",")}
+	}
+	for name, test := range map[string]struct {
+		mount v1alpha1.MountStatus
+		want  string
+	}{
+		"SMB as wanted":             {mount("smb", "SMB3.1.1", "rw,relatime,vers=3.1.1,cache=strict,actimeo=30,closetimeo=1"), ""},
+		"SMB with two timers":       {mount("smb", "SMB3.1.1", "rw,vers=3.1.1,acregmax=60,acdirmax=30"), "acregmax is 60, wanted 30"},
+		"XFS as wanted":             {mount("xfs", "xfs", "rw,attr2,inode64,logbufs=8,logbsize=256k,noquota,noatime"), ""},
+		"XFS that was only remount": {mount("xfs", "xfs", "rw,noatime,attr2,inode64,logbufs=8,logbsize=32k,noquota"), "logbsize is 32768, wanted 262144"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := StaleMounts(volumes, []v1alpha1.StorageClientNode{{Status: v1alpha1.StorageClientNodeStatus{Mounts: []v1alpha1.MountStatus{test.mount}}}})
+			if test.want == "" && got.Count > 0 || test.want != "" && (got.Count != 1 || !strings.Contains(got.Mounts[0].Message, test.want)) {
+				t.Errorf("%+v, want %q", got.Mounts, test.want)
+			}
+		})
+	}
+}

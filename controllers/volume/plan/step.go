@@ -1,0 +1,119 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/storageclient/operator/controllers/volume/judge"
+)
+
+// Plan is what to do next.
+type Plan struct {
+	// Steps are to be taken in order: what waits for nobody comes first. Each is of another volume, and one that cannot be
+	// taken keeps no other from it.
+	Steps []Step
+	// Notes say of every volume that concerns a profile how it stands, or why it was or was not written.
+	Notes map[string]Note
+	// Watched are the volumes of which it matters whether a pod could not mount them.
+	Watched []Watched
+	// Next is when to plan again although nothing changed; zero: never.
+	Next time.Time
+}
+
+// BeginsBatch says whether a step changes a list for a profile. Such a plan has to be made of what the API server has.
+func (p Plan) BeginsBatch() bool {
+	for _, step := range p.Steps {
+		if BelongsToBatch(step) {
+			return true
+		}
+	}
+	return false
+}
+
+// BelongsToBatch says whether a step changes a list for a profile.
+func BelongsToBatch(step Step) bool {
+	write, ok := step.(WriteOptions)
+	return ok && write.Mark != nil
+}
+
+// Note tells why one volume stands where it stands.
+type Note struct {
+	Volume, Reason, Message string
+	// State is the verdict's.
+	State judge.State `json:"-"`
+	// Object is the volume as it was judged, in the notes of a plan.
+	Object *corev1.PersistentVolume `json:"-"`
+}
+
+// Watched is a volume of a batch that may still be taken back.
+type Watched struct {
+	Volume *corev1.PersistentVolume
+	// Since is when its batch began: a mount that failed before that is not the batch's fault.
+	Since time.Time
+}
+
+// Step is one write on one volume.
+type Step interface {
+	// Target is the volume as it was judged: a step that would meet another version must not be taken.
+	Target() *corev1.PersistentVolume
+	// Explain says why.
+	Explain() Note
+	// String tells the step in a line.
+	String() string
+}
+
+// OnVolume names the volume that a step is about, and why.
+type OnVolume struct {
+	Note Note
+}
+
+// Target implements Step.
+func (s OnVolume) Target() *corev1.PersistentVolume { return s.Note.Object }
+
+// Explain implements Step.
+func (s OnVolume) Explain() Note { return s.Note }
+
+// WriteOptions writes declared options and the record.
+type WriteOptions struct {
+	OnVolume
+	Verdict judge.Verdict
+	// Mark is that of the batch, nil where the list stays and only the record changes.
+	Mark *judge.Mark
+}
+
+// RestoreOptions puts the original options back and takes off what is ours.
+type RestoreOptions struct {
+	OnVolume
+	Options []string
+	// FailedMount is what stays on the volume where a pod could not mount it, nil otherwise.
+	FailedMount *judge.FailedMount
+}
+
+// ReleaseVolume takes off what is ours and leaves the options.
+type ReleaseVolume struct {
+	OnVolume
+}
+
+func (s WriteOptions) String() string {
+	switch {
+	case s.Mark == nil:
+		return fmt.Sprintf("record %s: %s", s.Note.Volume, strings.Join(s.Verdict.Profiles, ","))
+	case s.Mark.Unprovable:
+		return fmt.Sprintf("write %s: %s, batch of %s, to soak", s.Note.Volume, s.options(), s.Mark.Since.Format(time.TimeOnly))
+	}
+	return fmt.Sprintf("write %s: %s, batch of %s", s.Note.Volume, s.options(), s.Mark.Since.Format(time.TimeOnly))
+}
+
+func (s WriteOptions) options() string { return strings.Join(s.Verdict.Options, ",") }
+
+func (s RestoreOptions) String() string {
+	if s.FailedMount != nil {
+		return fmt.Sprintf("take back %s: %s", s.Note.Volume, s.FailedMount.Message)
+	}
+	return fmt.Sprintf("restore %s: %s", s.Note.Volume, strings.Join(s.Options, ","))
+}
+
+func (s ReleaseVolume) String() string { return "release " + s.Note.Volume }

@@ -1,0 +1,157 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/tuning/advice"
+	"github.com/storageclient/operator/tuning/mountoptions"
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// Volume is a volume that carries options of a profile.
+type Volume struct {
+	Name string
+	// Wanted are the profile's options that stand in the volume's list.
+	Wanted []string
+}
+
+// Summary is what a profile's status tells of its volumes.
+type Summary struct {
+	// Matched, UpToDate and Blocked are the counts of status.volumes. The rest of Matched is yet to be written, or held
+	// by a pause.
+	Matched, UpToDate, Blocked int32
+	// BlockedExamples are the first three blocked volumes by name.
+	BlockedExamples []Note
+	// Unrestored are the names of the volumes that carry the profile in their annotation and have still to be put back.
+	// Those that are left alone for good are not among them: the finalizer may go when the list is empty.
+	Unrestored []string
+	// Volumes are those that carry the profile's options, for StaleMounts.
+	Volumes []Volume
+	// Stopped says which volume could not be mounted, with what and why, so that no other volume gets the options; empty: none.
+	Stopped string
+	// Batch says what the volumes that are yet to be written wait for; empty: nothing is known.
+	Batch string
+	// Servers are the servers of the matched NFS volumes with what these ask of them, each combination once.
+	Servers []advice.Server
+}
+
+// Conflict reports whether a volume is blocked, and a message that names at most three of them with their reasons.
+func (s Summary) Conflict() (message string, conflict bool) {
+	if s.Blocked == 0 {
+		return "", false
+	}
+	var parts []string
+	for _, n := range s.BlockedExamples {
+		parts = append(parts, fmt.Sprintf("%s: %s: %s", n.Volume, n.Reason, n.Message))
+	}
+	message = strings.Join(parts, "; ")
+	if more := int(s.Blocked) - len(parts); more > 0 {
+		message += fmt.Sprintf(" and %d more", more)
+	}
+	return message, true
+}
+
+// Summarize judges all volumes for one profile, as the plan does. A profile that is paused or in
+// mode Plan is judged as if it acted, so that its counts tell what it would find; one that is stalled or being deleted
+// counts nothing.
+func Summarize(name string, s Snapshot) Summary {
+	const examples = 3
+	if s.Profiles == nil { // nothing could be read
+		return Summary{}
+	}
+	var out Summary
+	free := s
+	var differs bool
+	if free.Profiles, differs = s.Profiles.Freed(name); differs {
+		free.Memory = nil
+	}
+	all := free.judgeAll()
+	for _, j := range all {
+		out.addVolume(name, j)
+		out.addServer(name, j)
+		if !j.FailedMount.WasFor(name) && !slices.Contains(judge.CarriedProfiles(j.Volume), name) {
+			continue
+		}
+		v := j.verdict
+		if differs {
+			v = s.judgeAlone(j.Volume).Verdict
+		}
+		if v.State == judge.StatePending || v.State == judge.StateHeld || v.Action == judge.ActionRelease {
+			out.Unrestored = append(out.Unrestored, j.Volume.Name)
+		}
+	}
+	out.addBatches(s.Profiles.Get(name), all)
+	slices.Sort(out.Unrestored)
+	slices.SortFunc(out.BlockedExamples, func(a, b Note) int { return strings.Compare(a.Volume, b.Volume) })
+	out.BlockedExamples = out.BlockedExamples[:min(examples, len(out.BlockedExamples))]
+	return out
+}
+
+// addBatches tells how the batches of a profile stand.
+func (s *Summary) addBatches(p *judge.Profile, all []judged) {
+	if p == nil || p.Deleting {
+		return
+	}
+	var failed, last []string
+	var since time.Time
+	first := true
+	for _, j := range all {
+		if j.FailedMount.Stops(p) {
+			failed = append(failed, fmt.Sprintf("%s could not be mounted with %s", j.Volume.Name, *j.FailedMount))
+		}
+		if j.Mark == nil || !isMarkFor(j.Mark, p) || !j.CarriesOurs {
+			continue
+		}
+		first = first && (since.IsZero() || since.Equal(j.Mark.Since))
+		if j.Mark.Since.After(since) {
+			since, last = j.Mark.Since, nil
+		}
+		if j.Mark.Since.Equal(since) {
+			last = append(last, j.Volume.Name)
+		}
+	}
+	s.Stopped = text.Join(failed, "; ")
+	if p.Acts() && len(last) > 0 && s.Matched > s.UpToDate+s.Blocked {
+		s.Batch = soakText(last, first, since.Add(soakOf(p)))
+	}
+}
+
+// addServer notes the server of a matched volume. Options count as they will stand once the profile is carried out.
+func (s *Summary) addServer(profile string, j judged) {
+	pv, v := j.Volume, j.verdict
+	source := judge.SourceOf(pv)
+	if source.Server == "" || source.Protocol != v1alpha1.ProtocolNFS || !slices.Contains(v.Profiles, profile) {
+		return
+	}
+	options := v.Options
+	if v.Action == judge.ActionNone {
+		options = pv.Spec.MountOptions
+	}
+	transport := mountoptions.Transport(options)
+	server := advice.Server{Name: source.Server, Version: transport.Version, Nconnect: transport.Nconnect}
+	if !slices.Contains(s.Servers, server) {
+		s.Servers = append(s.Servers, server)
+	}
+}
+
+func (s *Summary) addVolume(profile string, j judged) {
+	v := j.verdict
+	if !slices.Contains(v.Profiles, profile) {
+		return
+	}
+	s.Matched++
+	switch v.State {
+	case judge.StateUpToDate:
+		s.UpToDate++
+		s.Volumes = append(s.Volumes, Volume{Name: j.Volume.Name, Wanted: v.Carried[profile]})
+	case judge.StateBlocked:
+		s.Blocked++
+		s.BlockedExamples = append(s.BlockedExamples, Note{Volume: j.Volume.Name, Reason: v.Reason, Message: v.Message, State: v.State})
+	case judge.StatePending, judge.StateHeld, judge.StateUnselected:
+	}
+}

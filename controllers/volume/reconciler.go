@@ -1,0 +1,151 @@
+package volume
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/controllers/volume/snapshot"
+	"github.com/storageclient/operator/tuning/catalogue"
+)
+
+const (
+	// passEvery is the shortest time from one pass to the next: volumes come, go and are bound all the time.
+	passEvery = time.Second
+	// refusedRetry is for how long a volume is left alone whose write the API server refused.
+	refusedRetry = 5 * time.Minute
+	// workers is how many volumes are written at a time.
+	workers = 12
+	// maxSteps is how many volumes one pass writes: what is to be restored meanwhile waits no longer than that takes.
+	maxSteps = 500
+)
+
+// Reconciler brings declared mount options to all PersistentVolumes. There is one request for the whole cluster.
+type Reconciler struct {
+	// Client reads from the manager's cache, whose PersistentVolumes must keep what CacheTransform keeps.
+	Client client.Client
+	// APIReader reads past the cache, which holds neither events nor pods of users: before a batch begins, and while one
+	// soaks. Without it Client does.
+	APIReader client.Reader
+	Recorder  events.EventRecorder
+	// Clock dates batches and spaces the passes; nil stands for the machine's.
+	Clock clock.PassiveClock
+	// Allow holds the parameters that are accepted beyond the catalogue.
+	Allow catalogue.AllowList
+	// ManagerNamespace is the namespace whose annotation pauses everything.
+	ManagerNamespace string
+
+	// What follows is lost without harm. The one request is never worked on twice at once.
+
+	reader *snapshot.Reader
+	memory *judge.Memory
+	// begun is when the last pass began, and inspected when failed mounts were looked for; zero: they are due.
+	begun, inspected time.Time
+	// refused are the volumes whose last write the API server refused, with when it may be tried again.
+	refused map[string]time.Time
+	// reported holds what the last event of each blocked volume says, so that a standing state makes one event.
+	reported map[string]string
+}
+
+// +kubebuilder:rbac:groups="",resources=persistentvolumes,verbs=get;list;watch;patch
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch
+// +kubebuilder:rbac:groups=storage.k8s.io,resources=storageclasses,verbs=get;list;watch
+// +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientprofiles,verbs=get;list;watch
+// +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientnodes,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=events,verbs=list
+// +kubebuilder:rbac:groups="",resources=pods,verbs=get
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
+
+// Reconcile makes a pass over all volumes.
+func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	r.fillDefaults()
+	now := r.Clock.Now()
+	if left := r.begun.Add(passEvery).Sub(now); left > 0 && left <= passEvery {
+		return reconcile.Result{RequeueAfter: left}, nil
+	}
+	r.begun = now
+	next, unfinished, err := makePass(ctx, &scope{Reconciler: r, now: now}, workers)
+	if unfinished || err != nil {
+		r.inspected = time.Time{}
+	}
+	switch {
+	case err != nil:
+		return reconcile.Result{}, err
+	case unfinished:
+		return reconcile.Result{RequeueAfter: passEvery}, nil
+	case next.IsZero():
+		return reconcile.Result{}, nil
+	}
+	return reconcile.Result{RequeueAfter: max(next.Sub(r.Clock.Now()), passEvery)}, nil
+}
+
+func (r *Reconciler) fillDefaults() {
+	if r.reader != nil {
+		return
+	}
+	r.reader = &snapshot.Reader{Reader: r.Client, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace}
+	r.memory, r.refused, r.reported = judge.NewMemory(), map[string]time.Time{}, map[string]string{}
+	if r.Clock == nil {
+		r.Clock = clock.RealClock{}
+	}
+	if r.APIReader == nil {
+		r.APIReader = r.Client
+	}
+}
+
+// scope is one pass over the API.
+type scope struct {
+	*Reconciler
+	now time.Time
+}
+
+// readSnapshot reads everything from the cache.
+func (s *scope) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
+	out, err := s.reader.Read(ctx)
+	if err != nil {
+		return plan.Snapshot{}, err
+	}
+	var clientNodes v1alpha1.StorageClientNodeList
+	if err := s.Client.List(ctx, &clientNodes, client.UnsafeDisableDeepCopy); err != nil {
+		return plan.Snapshot{}, fmt.Errorf("list StorageClientNodes: %w", err)
+	}
+	out.Now, out.Memory, out.Refused, out.ClientNodes = s.now, s.memory, s.refused, clientNodes.Items
+	return out, nil
+}
+
+// refreshVolumes returns a snapshot with the volumes as the API server has them.
+func (s *scope) refreshVolumes(ctx context.Context, cached plan.Snapshot) (plan.Snapshot, error) {
+	volumes, err := snapshot.ListVolumes(ctx, s.APIReader)
+	if err != nil {
+		return plan.Snapshot{}, fmt.Errorf("read live: %w", err)
+	}
+	cached.Volumes = volumes
+	return cached, nil
+}
+
+// isInspectionDue says whether it is time to look for failed mounts while nothing begins.
+func (s *scope) isInspectionDue() bool {
+	return s.inspected.IsZero() || s.now.Sub(s.inspected) >= plan.ObserveEvery || s.now.Before(s.inspected)
+}
+
+func (s *scope) inspectMounts(ctx context.Context, watched []plan.Watched) (map[string]string, error) {
+	failed, err := inspectFailedMounts(ctx, s.APIReader, watched)
+	if err == nil {
+		s.inspected = s.now
+	}
+	return failed, err
+}
+
+// refuseVolume leaves a volume alone for a while.
+func (s *scope) refuseVolume(volume string) {
+	s.refused[volume] = s.now.Add(refusedRetry)
+}

@@ -1,0 +1,51 @@
+package volume
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/watch"
+	"github.com/storageclient/operator/controllers/volume/snapshot"
+)
+
+// maxBackOff is how long a pass that met an error is put off at most.
+const maxBackOff = time.Minute
+
+// everything is the one request.
+var everything = reconcile.Request{NamespacedName: client.ObjectKey{Name: "volumes"}}
+
+// SetupWithManager registers the reconciler and its watches.
+func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	if r.APIReader == nil {
+		r.APIReader = mgr.GetAPIReader()
+	}
+	one := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{everything}
+	})
+	labelled := predicate.Or[client.Object](predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{})
+	ours := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == r.ManagerNamespace })
+	return ctrl.NewControllerManagedBy(mgr).
+		Named("volume").
+		Watches(&corev1.PersistentVolume{}, one).
+		Watches(&v1alpha1.StorageClientProfile{}, one, builder.WithPredicates(watch.ProfileChanged())).
+		WatchesMetadata(snapshot.VolumeClaimMetadata(), one, builder.WithPredicates(labelled)).
+		Watches(&storagev1.StorageClass{}, one).
+		Watches(&corev1.Namespace{}, one, builder.WithPredicates(ours, predicate.AnnotationChangedPredicate{})).
+		WithOptions(controller.Options{
+			// One request stands for all volumes: what fails on one must not hold up the others for long.
+			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](passEvery, maxBackOff),
+		}).
+		Complete(r)
+}

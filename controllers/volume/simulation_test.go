@@ -1,0 +1,396 @@
+package volume
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/controllers/volume/plan"
+)
+
+var (
+	schedules = flag.Int("schedules", 2000, "how many random schedules the simulation plays")
+	firstSeed = flag.Uint64("seed", 1, "the seed of the first of them")
+)
+
+// TestRandomSchedules plays random schedules with faults, and then asks for an end in which all is done and, once the profiles
+// are deleted, nothing of ours is left.
+func TestRandomSchedules(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(800))
+	var next atomic.Uint64
+	var wait sync.WaitGroup
+	next.Store(*firstSeed)
+	end := *firstSeed + uint64(*schedules)
+	for range runtime.GOMAXPROCS(0) {
+		wait.Go(func() {
+			for seed := next.Add(1) - 1; seed < end && !t.Failed(); seed = next.Add(1) - 1 {
+				if w := play(seed, 1, false); w.broken != nil {
+					w = play(seed, 1, true)
+					t.Errorf("seed %d: %v\n%s", seed, w.broken, strings.Join(w.log, "\n"))
+				}
+			}
+		})
+	}
+	wait.Wait()
+	t.Logf("played %d schedules, seeds %d to %d", *schedules, *firstSeed, end-1)
+}
+
+// TestSchedulesOfManyWorkers plays schedules in which a pass writes several volumes at a time. What is written first is left to
+// chance, so that a seed tells the beginning and not the whole.
+func TestSchedulesOfManyWorkers(t *testing.T) {
+	const played = 50
+	for seed := *firstSeed; seed < *firstSeed+played; seed++ {
+		if w := play(seed, 4, true); w.broken != nil {
+			t.Fatalf("seed %d: %v\n%s", seed, w.broken, strings.Join(w.log, "\n"))
+		}
+	}
+}
+
+// play is one schedule: a while with faults, then a while without, at whose end all has to be done.
+func play(seed uint64, workers int, verbose bool) *world {
+	w := newWorld(seed)
+	w.verbose, w.concurrent = verbose, workers > 1
+	w.populate()
+	f := &faults{world: w, workers: workers}
+	for range 40 + w.rng.IntN(80) {
+		if f.turn(); w.broken != nil {
+			return w
+		}
+	}
+	w.heal()
+	m := newManager(w)
+	w.settle(m, workers, w.undone)
+	for _, p := range w.profileList() {
+		w.tell("profile %s is deleted", p.Name)
+		p.DeletionTimestamp, p.Spec.DeletionPolicy = ptr.To(metav1.NewTime(w.now)), v1alpha1.DeletionRestore
+		w.edited(&p)
+	}
+	w.settle(m, workers, w.left)
+	return w
+}
+
+// settle plays without faults until all is done, and asks that nothing is written from then on.
+func (w *world) settle(m *manager, workers int, undone func() string) {
+	const most = 400
+	w.calm(m, workers)
+	for turn := 0; (undone() != "" || m.steps > 0) && w.broken == nil; turn++ {
+		if turn == most {
+			w.fail("livelock: %s", undone())
+		}
+		w.calm(m, workers)
+	}
+	for range 3 {
+		w.now = w.now.Add(time.Hour)
+		if _, _ = m.pass(workers); m.steps > 0 {
+			w.fail("%d more steps were taken although all is done", m.steps)
+		}
+	}
+	if next, _ := m.pass(workers); !next.IsZero() && w.broken == nil {
+		w.fail("the next pass is due at %s although all is done", next)
+	}
+}
+
+// calm is a pass without faults, and the time until the next.
+func (w *world) calm(m *manager, workers int) {
+	next, _ := m.pass(workers)
+	w.finishDeletions()
+	if w.rng.IntN(3) == 0 {
+		names := w.names()
+		w.mount(names[w.rng.IntN(len(names))])
+	}
+	if next.IsZero() {
+		next = w.now.Add(time.Minute)
+	}
+	if next.Before(w.now.Add(passEvery)) {
+		next = w.now.Add(passEvery)
+	}
+	w.now = next
+}
+
+func (w *world) populate() {
+	for i := range 3 + w.rng.IntN(8) {
+		v := w.addVolume(fmt.Sprintf("pv%d", i), [][]string{nil, {"hard"}, {"hard", "nconnect=2"}, {"nocto"}}[w.rng.IntN(4)]...)
+		v.pv.CreationTimestamp = metav1.NewTime(w.now.Add(-time.Duration(w.rng.IntN(5)) * time.Hour))
+		if w.rng.IntN(3) == 0 {
+			v.pv.Spec.StorageClassName = "gold"
+		}
+		v.pv.Spec.NFS.Server = []string{"filer", "other"}[w.rng.IntN(2)]
+		if w.rng.IntN(6) == 0 {
+			v.pv.Labels[trackedByFlux] = "app"
+		}
+		if w.rng.IntN(2) == 0 {
+			w.mount(v.pv.Name)
+		}
+	}
+	w.addProfile("alpha", declaredLists[w.rng.IntN(2)], w.anyProfile)
+	if w.rng.IntN(2) == 0 {
+		w.addProfile("beta", declaredLists[w.rng.IntN(len(declaredLists))], w.anyProfile)
+	}
+	w.poisoned = w.rng.IntN(2) == 0
+}
+
+func (w *world) anyProfile(p *v1alpha1.StorageClientProfile) {
+	r := p.Spec.Rollout.Volumes
+	r.SoakSeconds = ptr.To(int32(w.rng.IntN(3) * 45))
+	r.MaxPerStep = ptr.To(intstr.FromInt(1 + w.rng.IntN(4)))
+	if w.rng.IntN(3) == 0 {
+		r.MaxPerStep = ptr.To(intstr.FromString([]string{"10%", "50%", "100%"}[w.rng.IntN(3)]))
+	}
+	p.Spec.Priority = int32(w.rng.IntN(2))
+	rule := &p.Spec.Volumes[0]
+	rule.OnConflict = []v1alpha1.ConflictPolicy{v1alpha1.ConflictKeepVolume, v1alpha1.ConflictUseProfile}[w.rng.IntN(2)]
+	if w.rng.IntN(3) == 0 {
+		rule.GitOpsOwned = v1alpha1.GitOpsPatch
+	}
+	if w.rng.IntN(3) == 0 {
+		rule.Selector.StorageClassNames = []string{"gold"}
+	}
+}
+
+// faults makes things happen at random.
+type faults struct {
+	*world
+	workers int
+	manager *manager
+	// old are former versions of the volumes.
+	old map[string][]*corev1.PersistentVolume
+	// nested is set while a second manager works inside a pass of the first.
+	nested bool
+}
+
+// turn is one thing that happens in the world.
+func (f *faults) turn() {
+	f.remember()
+	f.finishDeletions()
+	switch f.rng.IntN(10) {
+	case 0, 1, 2, 3:
+		f.manage()
+	case 4, 5:
+		names := f.names()
+		f.mount(names[f.rng.IntN(len(names))])
+	case 6, 7, 8:
+		f.now = f.now.Add([]time.Duration{time.Second, 5 * time.Second, 30 * time.Second, 2 * time.Minute}[f.rng.IntN(4)])
+	default:
+		f.mishap()
+	}
+}
+
+func (f *faults) remember() {
+	if f.old == nil {
+		f.old = map[string][]*corev1.PersistentVolume{}
+	}
+	for name, v := range f.volumes {
+		f.old[name] = append(f.old[name], v.pv)
+		f.old[name] = f.old[name][max(0, len(f.old[name])-6):]
+	}
+}
+
+// manage makes a pass, with a stale cache, and may die or be overtaken anywhere in it.
+func (f *faults) manage() {
+	if f.manager == nil {
+		f.manager = newManager(f.world)
+	}
+	m := f.manager
+	m.stale = nil
+	if f.rng.IntN(2) == 0 {
+		m.stale = func(v *simVolume) *corev1.PersistentVolume {
+			versions := f.old[v.pv.Name]
+			if f.rng.IntN(2) == 0 {
+				return v.pv
+			}
+			if len(versions) == 0 {
+				return nil
+			}
+			return versions[f.rng.IntN(len(versions))]
+		}
+	}
+	before := f.intrude
+	defer func() { f.intrude = before }()
+	f.intrude = f.within
+	if _, died := m.pass(f.workers); died {
+		f.manager = nil
+	}
+}
+
+// within happens in the middle of a pass.
+func (f *faults) within() {
+	switch f.rng.IntN(30) {
+	case 0:
+		panic(errDied)
+	case 1:
+		f.mishap()
+	case 2:
+		if f.nested || f.workers > 1 {
+			return
+		}
+		f.nested = true
+		f.tell("another manager makes a pass meanwhile")
+		f.changes++ // what the first has read no longer holds
+		other := newManager(f.world)
+		other.pass(1)
+		f.lenient, f.nested = f.lenient || other.steps > 0, false
+	}
+}
+
+// mishap is something that people do.
+func (f *faults) mishap() {
+	names := f.names()
+	v := f.volumes[names[f.rng.IntN(len(names))]]
+	name := v.pv.Name
+	switch f.rng.IntN(14) {
+	case 0, 1:
+		list := [][]string{{"soft"}, nil, v.own, v.written}[f.rng.IntN(4)]
+		f.tell("somebody sets the options of %s to %s", name, strings.Join(list, ","))
+		f.change(v, func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = list })
+	case 2:
+		f.tell("somebody removes our annotations from %s", name)
+		f.change(v, func(pv *corev1.PersistentVolume) {
+			for _, key := range ours {
+				delete(pv.Annotations, key)
+			}
+		})
+	case 3:
+		f.tell("Git begins or ceases to declare %s", name)
+		f.change(v, func(pv *corev1.PersistentVolume) { toggle(pv.Labels, trackedByFlux, "app") })
+	case 4:
+		f.tell("somebody toggles the annotation ignore of %s", name)
+		f.change(v, func(pv *corev1.PersistentVolume) { toggle(pv.Annotations, v1alpha1.IgnoreAnnotation, v1alpha1.True) })
+	case 5:
+		f.paused = !f.paused
+		f.changes++
+		f.tell("everything is paused: %t", f.paused)
+	case 6:
+		v.protected = !v.protected
+		f.tell("a policy protects %s: %t", name, v.protected)
+	case 7:
+		f.poisoned = !f.poisoned
+		f.tell("servers refuse %s: %t", poison, f.poisoned)
+	case 8:
+		if len(names) > 3 {
+			f.tell("%s is deleted", name)
+			delete(f.volumes, name)
+			delete(f.mounts, name)
+			delete(f.old, name)
+			f.changes++
+		}
+	case 9, 10:
+		f.create(fmt.Sprintf("new%d", f.serial), f.rng.IntN(2) == 0, "hard")
+	default:
+		f.edit()
+	}
+}
+
+func toggle(set map[string]string, key, value string) {
+	if _, there := set[key]; there {
+		delete(set, key)
+		return
+	}
+	set[key] = value
+}
+
+// edit changes, pauses or deletes a profile, or makes one.
+func (f *faults) edit() {
+	names := slices.Sorted(maps.Keys(f.profiles))
+	if len(names) < 2 && f.rng.IntN(2) == 0 {
+		name := fmt.Sprintf("late%d", f.serial)
+		p := f.addProfile(name, declaredLists[f.rng.IntN(len(declaredLists))], f.anyProfile)
+		f.tell("somebody creates profile %s: %v", name, p.Spec.Volumes[0].MountOptions)
+		return
+	}
+	if len(names) == 0 {
+		return
+	}
+	p := f.profiles[names[f.rng.IntN(len(names))]].DeepCopy()
+	switch f.rng.IntN(8) {
+	case 0, 1:
+		declare(p, declaredLists[f.rng.IntN(len(declaredLists))])
+	case 2:
+		p.Spec.Paused = !p.Spec.Paused
+	case 3:
+		p.Spec.Mode = []v1alpha1.Mode{v1alpha1.ModeEnforce, v1alpha1.ModePlan}[f.rng.IntN(2)]
+	case 4:
+		p.Spec.DeletionPolicy = []v1alpha1.DeletionPolicy{v1alpha1.DeletionRestore, v1alpha1.DeletionRetain}[f.rng.IntN(2)]
+	case 5:
+		p.Spec.Volumes[0].GitOpsOwned = []v1alpha1.GitOpsPolicy{v1alpha1.GitOpsReportOnly, v1alpha1.GitOpsPatch}[f.rng.IntN(2)]
+	case 6:
+		f.anyProfile(p)
+	case 7:
+		if p.DeletionTimestamp == nil {
+			p.DeletionTimestamp = ptr.To(metav1.NewTime(f.now))
+		}
+	}
+	f.edited(p)
+	f.tell("profile %s: %v, paused %t, mode %q, deleting %t, %s, %s", p.Name, p.Spec.Volumes[0].MountOptions, p.Spec.Paused, p.Spec.Mode,
+		p.DeletionTimestamp != nil, p.Spec.DeletionPolicy, p.Spec.Volumes[0].GitOpsOwned)
+}
+
+// heal ends all faults: people undo what they did.
+func (w *world) heal() {
+	w.intrude, w.paused, w.poisoned = nil, false, false
+	w.lenient = false
+	w.tell("the faults end")
+	w.now = w.now.Add(time.Hour)
+	w.failures = nil
+	for _, name := range w.names() {
+		v := w.volumes[name]
+		v.protected = false
+		w.change(v, func(pv *corev1.PersistentVolume) { delete(pv.Annotations, v1alpha1.IgnoreAnnotation) })
+	}
+	for _, p := range w.profileList() {
+		p.Spec.Paused, p.Spec.Mode = false, v1alpha1.ModeEnforce
+		// Another name of the rule is another version of the rules.
+		p.Spec.Volumes[0].Name += "-healed"
+		w.edited(&p)
+	}
+}
+
+// undone says what is still to be written, empty if nothing is.
+func (w *world) undone() string {
+	s := w.live()
+	for _, name := range slices.Sorted(maps.Keys(w.profiles)) {
+		p := w.profiles[name]
+		sum := plan.Summarize(name, s)
+		if p.DeletionTimestamp != nil {
+			return name + " is being deleted: " + strings.Join(sum.Unrestored, ", ")
+		}
+		if sum.UpToDate+sum.Blocked < sum.Matched {
+			return fmt.Sprintf("%s has %d of %d volumes, %d blocked", name, sum.UpToDate, sum.Matched, sum.Blocked)
+		}
+	}
+	for _, v := range w.volumes {
+		if mark := judge.MarkOf(v.pv); mark != nil && w.now.Before(mark.Since.Add(2*time.Minute)) {
+			return v.pv.Name + " soaks"
+		}
+	}
+	return ""
+}
+
+// left says what is left of ours, empty if nothing is.
+func (w *world) left() string {
+	if len(w.profiles) > 0 {
+		return fmt.Sprintf("%d profiles are being deleted", len(w.profiles))
+	}
+	for _, name := range w.names() {
+		for _, key := range ours {
+			if _, there := w.volumes[name].pv.Annotations[key]; there {
+				return fmt.Sprintf("%s carries the annotation %s", name, key)
+			}
+		}
+	}
+	return ""
+}

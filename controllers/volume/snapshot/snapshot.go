@@ -1,0 +1,160 @@
+// Package snapshot reads what volumes are judged by from the manager's cache, for all who do: the controller of volumes, the
+// profiles' status, what nodes are told, and the webhook.
+package snapshot
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/read"
+	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/tuning/catalogue"
+)
+
+// Reader reads snapshots.
+type Reader struct {
+	// Reader is the manager's cache, or a client.
+	client.Reader
+	// Allow holds the parameters that are accepted beyond the catalogue.
+	Allow catalogue.AllowList
+	// ManagerNamespace is the namespace whose annotation pauses everything.
+	ManagerNamespace string
+
+	compiler judge.Compiler
+}
+
+// Read lists volumes, PersistentVolumeClaims, classes and profiles.
+func (r *Reader) Read(ctx context.Context) (plan.Snapshot, error) {
+	s := plan.Snapshot{VolumeClaims: map[types.NamespacedName]*metav1.PartialObjectMetadata{}, Classes: map[string][]string{}}
+	var err error
+	if s.Profiles, err = r.readProfiles(ctx); err != nil {
+		return plan.Snapshot{}, err
+	}
+	if s.Volumes, err = ListVolumes(ctx, r.Reader); err != nil {
+		return plan.Snapshot{}, err
+	}
+	volumeClaims := metav1.PartialObjectMetadataList{}
+	volumeClaims.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaimList"))
+	if err := r.List(ctx, &volumeClaims, client.UnsafeDisableDeepCopy); err != nil {
+		return plan.Snapshot{}, fmt.Errorf("list PersistentVolumeClaims: %w", err)
+	}
+	for i := range volumeClaims.Items {
+		s.VolumeClaims[client.ObjectKeyFromObject(&volumeClaims.Items[i])] = &volumeClaims.Items[i]
+	}
+	var classes storagev1.StorageClassList
+	if err := r.List(ctx, &classes, client.UnsafeDisableDeepCopy); err != nil {
+		return plan.Snapshot{}, fmt.Errorf("list StorageClasses: %w", err)
+	}
+	for i := range classes.Items {
+		s.Classes[classes.Items[i].Name] = classes.Items[i].MountOptions
+	}
+	return s, nil
+}
+
+// ListVolumes lists all volumes, shared with the cache where the reader is one.
+func ListVolumes(ctx context.Context, reader client.Reader) ([]corev1.PersistentVolume, error) {
+	var volumes corev1.PersistentVolumeList
+	if err := reader.List(ctx, &volumes, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list PersistentVolumes: %w", err)
+	}
+	return volumes.Items, nil
+}
+
+// JudgeNew judges a volume that does not exist yet. stopped says which other volume keeps it from getting its options; empty:
+// none. The other volumes are read only where its options would change.
+func (r *Reader) JudgeNew(ctx context.Context, pv *corev1.PersistentVolume) (v judge.Verdict, stopped string, err error) {
+	in, err := r.readInput(ctx, pv)
+	if err != nil {
+		return judge.Verdict{}, "", err
+	}
+	judged := judge.Judge(in)
+	if judged.Verdict.Action != judge.ActionWrite {
+		return judged.Verdict, "", nil
+	}
+	others, err := ListVolumes(ctx, r.Reader)
+	if err != nil {
+		return judge.Verdict{}, "", err
+	}
+	v, stopped = judge.AmongOthers(judged, others)
+	return v, stopped, nil
+}
+
+func (r *Reader) readInput(ctx context.Context, pv *corev1.PersistentVolume) (judge.Input, error) {
+	profiles, err := r.readProfiles(ctx)
+	if err != nil {
+		return judge.Input{}, err
+	}
+	in := judge.Input{Volume: pv, Profiles: profiles}
+	if in.VolumeClaim, err = r.readVolumeClaim(ctx, pv); err != nil {
+		return judge.Input{}, err
+	}
+	if pv.Spec.StorageClassName == "" {
+		return in, nil
+	}
+	var class storagev1.StorageClass
+	err = r.Get(ctx, client.ObjectKey{Name: pv.Spec.StorageClassName}, &class)
+	if client.IgnoreNotFound(err) != nil {
+		return judge.Input{}, fmt.Errorf("get StorageClass %s: %w", pv.Spec.StorageClassName, err)
+	}
+	in.Class = class.MountOptions
+	return in, nil
+}
+
+// readVolumeClaim reads the PersistentVolumeClaim that a volume names, nil if there is none.
+func (r *Reader) readVolumeClaim(ctx context.Context, pv *corev1.PersistentVolume) (*metav1.PartialObjectMetadata, error) {
+	ref := pv.Spec.ClaimRef
+	if ref == nil {
+		return nil, nil
+	}
+	volumeClaim := VolumeClaimMetadata()
+	switch err := r.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, volumeClaim); {
+	case err == nil:
+		return volumeClaim, nil
+	case client.IgnoreNotFound(err) == nil:
+		return nil, nil
+	default:
+		return nil, fmt.Errorf("get PersistentVolumeClaim %s/%s: %w", ref.Namespace, ref.Name, err)
+	}
+}
+
+func (r *Reader) readProfiles(ctx context.Context) (*judge.Profiles, error) {
+	var profiles v1alpha1.StorageClientProfileList
+	if err := r.List(ctx, &profiles, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list StorageClientProfiles: %w", err)
+	}
+	pausedAll, err := read.IsEverythingPaused(ctx, r.Reader, r.ManagerNamespace)
+	if err != nil {
+		return nil, err
+	}
+	return r.compiler.Compile(profiles.Items, r.Allow, pausedAll), nil
+}
+
+// KeepCached has the cache hold what a Reader reads from its start on. Otherwise a replica that does not lead, and so runs no
+// controllers, would fill its cache at the first question.
+func KeepCached(ctx context.Context, informers cache.Informers) error {
+	for _, object := range []client.Object{
+		&v1alpha1.StorageClientProfile{}, &corev1.Namespace{}, &storagev1.StorageClass{}, &corev1.PersistentVolume{}, VolumeClaimMetadata(),
+	} {
+		if _, err := informers.GetInformer(ctx, object); err != nil {
+			return fmt.Errorf("cache %T: %w", object, err)
+		}
+	}
+	return nil
+}
+
+// VolumeClaimMetadata asks for labels and annotations only: a cluster's PersistentVolumeClaims are many, and nothing else of
+// them matters.
+func VolumeClaimMetadata() *metav1.PartialObjectMetadata {
+	volumeClaim := &metav1.PartialObjectMetadata{}
+	volumeClaim.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"))
+	return volumeClaim
+}

@@ -1,0 +1,228 @@
+package volume
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/plan"
+)
+
+var update = flag.Bool("update", false, "write the stories instead of comparing them")
+
+// story is a world in which nothing happens by chance.
+type story struct {
+	*world
+	m *manager
+}
+
+// TestStories plays batches without chance and compares the whole narrative, so that a change of behaviour is read.
+func TestStories(t *testing.T) {
+	batchesOf := func(share string) func(*v1alpha1.StorageClientProfile) {
+		return func(p *v1alpha1.StorageClientProfile) {
+			p.Spec.Rollout.Volumes = &v1alpha1.VolumeRollout{MaxPerStep: ptr.To(intstr.FromString(share)), SoakSeconds: ptr.To[int32](60)}
+		}
+	}
+	for name, tell := range map[string]func(*story){
+		"the canary first, then by age, a batch at a time": func(s *story) {
+			s.volumesByAge("a", "b", "c", "d", "e")
+			s.addProfile("eda", []string{"nocto"}, batchesOf("40%"))
+			s.until(5 * time.Minute)
+		},
+		"a good mount ends a batch early": func(s *story) {
+			s.volumesByAge("a", "b", "c", "d")
+			s.addProfile("eda", []string{"nocto"}, batchesOf("50%"))
+			s.until(5 * time.Second)
+			s.mount("a")
+			s.until(30 * time.Second)
+			s.mount("c")
+			s.until(30 * time.Second)
+		},
+		"a failed mount of the canary is taken back and stops the rest until the rules change": func(s *story) {
+			s.volumesByAge("a", "b", "c")
+			s.poisoned = true
+			s.addProfile("eda", []string{"nocto", poison}, batchesOf("50%"))
+			s.until(20 * time.Second)
+			s.mount("a")
+			s.until(30 * time.Minute)
+			s.tell("somebody takes %s out of the profile", poison)
+			s.editProfile("eda", func(p *v1alpha1.StorageClientProfile) { declare(p, []string{"nocto"}) })
+			s.until(3 * time.Minute)
+		},
+		"a volume of a later batch fails, and only that batch has the options": func(s *story) {
+			s.volumesByAge("a", "b", "c", "d", "e", "f")
+			s.addProfile("eda", []string{"nocto", poison}, batchesOf("34%"))
+			s.until(70 * time.Second)
+			s.poisoned = true
+			s.mount("c")
+			s.until(10 * time.Minute)
+			s.deleteProfile("eda")
+			s.until(time.Minute)
+		},
+		"a deleted profile gives all back at once, whatever soaks": func(s *story) {
+			s.volumesByAge("a", "b", "c")
+			s.addProfile("eda", []string{"nocto"}, batchesOf("100%"))
+			s.until(65 * time.Second)
+			s.deleteProfile("eda")
+			s.until(time.Minute)
+		},
+		"somebody changes a list, which is left alone, and released with the profile": func(s *story) {
+			s.volumesByAge("a", "b")
+			s.addProfile("eda", []string{"nocto"}, batchesOf("100%"))
+			s.until(3 * time.Minute)
+			s.tell("somebody sets the options of a to soft")
+			s.change(s.volumes["a"], func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"soft"} })
+			s.until(time.Minute)
+			s.deleteProfile("eda")
+			s.until(time.Minute)
+		},
+		"a pause holds everything back, also what would be restored": func(s *story) {
+			s.volumesByAge("a", "b")
+			s.addProfile("eda", []string{"nocto"}, batchesOf("100%"))
+			s.until(5 * time.Second)
+			s.tell("somebody pauses the profile")
+			s.editProfile("eda", func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = true })
+			s.until(5 * time.Minute)
+			s.deleteProfile("eda")
+			s.until(5 * time.Minute)
+			s.tell("somebody resumes it")
+			s.editProfile("eda", func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = false })
+			s.until(time.Minute)
+		},
+		"two profiles share a volume, which waits for both": func(s *story) {
+			s.volumesByAge("a", "b", "c")
+			s.volumes["c"].pv.Spec.StorageClassName = "gold"
+			s.addProfile("eda", []string{"nocto"}, batchesOf("100%"))
+			s.addProfile("gold", []string{"noresvport"}, batchesOf("100%"), func(p *v1alpha1.StorageClientProfile) {
+				p.Spec.Volumes[0].Selector.StorageClassNames = []string{"gold"}
+			})
+			s.until(4 * time.Minute)
+			s.deleteProfile("gold")
+			s.until(4 * time.Minute)
+		},
+		"a policy protects the canary, and the next in line goes": func(s *story) {
+			s.volumesByAge("a", "b", "c")
+			s.volumes["a"].protected = true
+			s.addProfile("eda", []string{"nocto"}, batchesOf("100%"))
+			s.until(3 * time.Minute)
+			s.volumes["a"].protected = false
+			s.tell("nobody protects a any more")
+			s.until(5 * time.Minute)
+		},
+		"a manager dies in the middle of a batch, and the next one completes it": func(s *story) {
+			s.volumesByAge("a", "b", "c", "d")
+			s.addProfile("eda", []string{"nocto"}, batchesOf("100%"))
+			s.until(55 * time.Second)
+			writes := 0
+			s.intrude = func() {
+				if s.now.Sub(s.start()) >= time.Minute {
+					if writes++; writes > 4 { // three reads and a write
+						s.intrude = nil
+						panic(errDied)
+					}
+				}
+			}
+			s.until(10 * time.Second)
+			s.until(3 * time.Minute)
+		},
+		"volumes that Git declares are only reported, or written where the rule says so": func(s *story) {
+			s.volumesByAge("a", "b")
+			s.volumes["a"].pv.Labels[trackedByFlux] = "app"
+			s.addProfile("eda", []string{"nocto"}, batchesOf("100%"))
+			s.until(3 * time.Minute)
+			s.notes("a")
+			s.tell("somebody sets gitOpsOwned: Patch")
+			s.editProfile("eda", func(p *v1alpha1.StorageClientProfile) { p.Spec.Volumes[0].GitOpsOwned = v1alpha1.GitOpsPatch })
+			s.until(3 * time.Minute)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(7)
+			w.verbose = true
+			s := &story{world: w, m: newManager(w)}
+			tell(s)
+			if w.broken != nil {
+				t.Error(w.broken)
+			}
+			path := filepath.Join("testdata", strings.NewReplacer(" ", "-", ",", "", "'", "", ":", "").Replace(name)+".golden")
+			got := strings.Join(w.log, "\n") + "\n"
+			if *update {
+				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Errorf("the story is another one (-want +got), run with -update if that is right:\n%s", diff)
+			}
+		})
+	}
+}
+
+func (s *story) start() time.Time { return time.Date(2026, 9, 1, 10, 0, 0, 0, time.UTC) }
+
+// volumesByAge adds volumes with the option hard, the oldest first.
+func (s *story) volumesByAge(names ...string) {
+	for i, name := range names {
+		v := s.addVolume(name, "hard")
+		v.pv.CreationTimestamp = metav1.NewTime(s.now.Add(-time.Duration(len(names)-i) * time.Hour))
+	}
+}
+
+func (s *story) editProfile(name string, do func(*v1alpha1.StorageClientProfile)) {
+	p := s.profiles[name].DeepCopy()
+	do(p)
+	s.edited(p)
+}
+
+func (s *story) deleteProfile(name string) {
+	s.tell("somebody deletes profile %s", name)
+	s.editProfile(name, func(p *v1alpha1.StorageClientProfile) { p.DeletionTimestamp = ptr.To(metav1.NewTime(s.now)) })
+}
+
+// until makes passes for a while, each when the last one asks for it, and tells what volumes wait for where that changes.
+func (s *story) until(d time.Duration) {
+	for end := s.now.Add(d); s.now.Before(end); {
+		next, died := s.m.pass(1)
+		if died {
+			s.m, next = newManager(s.world), s.now.Add(passEvery)
+		}
+		s.finishDeletions()
+		s.waits()
+		if next.IsZero() || next.After(end) {
+			next = end
+		}
+		s.now = next
+	}
+}
+
+// waits tells what the next in line waits for.
+func (s *story) waits() {
+	notes := plan.For(s.live()).Notes
+	for _, name := range s.names() {
+		why, _, waits := strings.Cut(notes[name].Message, "; then ")
+		if line := "  " + name + " waits: " + why; waits && !slices.ContainsFunc(s.log, func(told string) bool { return strings.HasSuffix(told, line) }) {
+			s.tell("%s", line)
+		}
+	}
+}
+
+// notes tells what is noted of a volume.
+func (s *story) notes(name string) {
+	note := plan.For(s.live()).Notes[name]
+	s.tell("%s: %s: %s", name, note.Reason, note.Message)
+}

@@ -1,0 +1,562 @@
+package volume
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/internal/builders"
+	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/tuning/catalogue"
+)
+
+// errDied is the panic of a manager that dies.
+var errDied = errors.New("the manager died")
+
+// poison is the option that a server may refuse.
+const poison = "nordirplus"
+
+// declaredLists are what profiles declare, by version.
+var declaredLists = [][]string{{"nocto"}, {"nocto", poison}, {"nconnect=4", "nocto"}, {"noresvport"}}
+
+// world is a cluster in memory: what the API server holds, and the kubelets that mount volumes. It checks the invariants at
+// every write.
+type world struct {
+	now      time.Time
+	rng      *rand.Rand
+	volumes  map[string]*simVolume
+	profiles map[string]*v1alpha1.StorageClientProfile
+	paused   bool
+	// mounts are the lists that volumes are mounted with on the one node.
+	mounts map[string][]string
+	// failures are the events of failed mounts.
+	failures []failure
+	// poisoned is whether mounts with that option fail.
+	poisoned bool
+	serial   int
+	// changes counts what anybody but a manager changed.
+	changes int
+
+	// canaries are the batches that began with an option set that nothing showed to work.
+	canaries map[string]bool
+
+	verbose bool
+	log     []string
+	// lenient is set where two managers overlapped: of batches, nothing holds then.
+	lenient bool
+	// intrude is called before every read and write of a manager; nil: nothing happens there.
+	intrude func()
+	// concurrent is whether a pass writes several volumes at a time.
+	concurrent bool
+	mutex      sync.Mutex
+	broken     error
+}
+
+// simVolume is a volume with what the world knows of it.
+type simVolume struct {
+	pv *corev1.PersistentVolume
+	// own is the list that the volume had before we wrote it first, written the one that we wrote last.
+	own, written []string
+	// protected has a policy refuse every write of ours.
+	protected bool
+}
+
+type failure struct {
+	volume string
+	at     time.Time
+}
+
+func newWorld(seed uint64) *world {
+	return &world{
+		now: time.Date(2026, 9, 1, 10, 0, 0, 0, time.UTC), rng: rand.New(rand.NewPCG(seed, 0)),
+		volumes: map[string]*simVolume{}, profiles: map[string]*v1alpha1.StorageClientProfile{}, mounts: map[string][]string{}, canaries: map[string]bool{},
+	}
+}
+
+func (w *world) tell(format string, args ...any) {
+	if w.verbose {
+		w.log = append(w.log, w.now.Format(time.TimeOnly)+" "+fmt.Sprintf(format, args...))
+	}
+}
+
+func (w *world) fail(format string, args ...any) {
+	if w.broken == nil {
+		w.broken = fmt.Errorf(format, args...)
+		w.tell("BROKEN: %v", w.broken)
+	}
+}
+
+func (w *world) version() string {
+	w.serial++
+	return strconv.Itoa(w.serial)
+}
+
+func (w *world) addVolume(name string, options ...string) *simVolume {
+	pv := builders.NFSVolume(options, builders.Named(name))
+	pv.UID, pv.ResourceVersion, pv.CreationTimestamp = types.UID(w.version()), w.version(), metav1.NewTime(w.now)
+	pv.Spec.ClaimRef = nil
+	w.volumes[name] = &simVolume{pv: pv}
+	return w.volumes[name]
+}
+
+func (w *world) addProfile(name string, list []string, change ...func(*v1alpha1.StorageClientProfile)) *v1alpha1.StorageClientProfile {
+	p := builders.NFSProfile(name, list)
+	p.UID = types.UID(w.version())
+	p.Spec.Rollout.Volumes = &v1alpha1.VolumeRollout{}
+	for _, c := range change {
+		c(&p)
+	}
+	w.profiles[name] = &p
+	w.edited(&p)
+	return &p
+}
+
+// edited gives a profile that was changed in place a version of its own.
+func (w *world) edited(p *v1alpha1.StorageClientProfile) {
+	changed := p.DeepCopy()
+	changed.ResourceVersion = w.version()
+	w.profiles[p.Name] = changed
+	w.changes++
+}
+
+func declare(p *v1alpha1.StorageClientProfile, list []string) {
+	p.Spec.Volumes[0].MountOptions = nil
+	for _, o := range list {
+		p.Spec.Volumes[0].MountOptions = append(p.Spec.Volumes[0].MountOptions, v1alpha1.MountOption(o))
+	}
+}
+
+// change has somebody change a volume.
+func (w *world) change(v *simVolume, do func(*corev1.PersistentVolume)) {
+	pv := v.pv.DeepCopy()
+	do(pv)
+	pv.ResourceVersion = w.version()
+	v.pv = pv
+	w.changes++
+}
+
+func (w *world) names() []string { return slices.Sorted(maps.Keys(w.volumes)) }
+
+// mount has a kubelet mount a volume anew.
+func (w *world) mount(name string) {
+	list := w.volumes[name].pv.Spec.MountOptions
+	if w.poisoned && slices.Contains(list, poison) {
+		w.tell("a pod cannot mount %s with %s", name, strings.Join(list, ","))
+		w.failures = append(w.failures, failure{name, w.now})
+		return
+	}
+	if !slices.Equal(w.mounts[name], list) || w.mounts[name] == nil {
+		w.tell("a pod mounts %s with %s", name, strings.Join(list, ","))
+	}
+	w.mounts[name] = append([]string{}, list...)
+}
+
+// create plays the API server with the webhook, which may be away.
+func (w *world) create(name string, webhook bool, options ...string) {
+	v := w.addVolume(name, options...)
+	w.changes++
+	if !webhook {
+		w.tell("%s is created", name)
+		return
+	}
+	s := w.live()
+	verdict, stopped := judge.AmongOthers(judge.Judge(judge.Input{Volume: v.pv, Profiles: s.Profiles}), slices.DeleteFunc(s.Volumes, func(pv corev1.PersistentVolume) bool { return pv.Name == name }))
+	if stopped != "" || verdict.Action != judge.ActionWrite {
+		w.tell("%s is created, and left as it is", name)
+		return
+	}
+	record, err := judge.AnnotationsOf(verdict)
+	if err != nil {
+		w.fail("%v", err)
+	}
+	v.own, v.written = options, verdict.Options
+	v.pv.Spec.MountOptions = verdict.Options
+	maps.Copy(v.pv.Annotations, record)
+	w.tell("%s is created with %s", name, strings.Join(verdict.Options, ","))
+}
+
+// live is the cluster as it is.
+func (w *world) live() plan.Snapshot {
+	s := plan.Snapshot{Now: w.now, Profiles: judge.Compile(w.profileList(), catalogue.AllowList{}, w.paused), ClientNodes: w.clientNodes()}
+	for _, name := range w.names() {
+		s.Volumes = append(s.Volumes, *w.volumes[name].pv)
+	}
+	return s
+}
+
+func (w *world) profileList() []v1alpha1.StorageClientProfile {
+	var out []v1alpha1.StorageClientProfile
+	for _, name := range slices.Sorted(maps.Keys(w.profiles)) {
+		out = append(out, *w.profiles[name])
+	}
+	return out
+}
+
+func (w *world) clientNodes() []v1alpha1.StorageClientNode {
+	node := v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+	for _, name := range slices.Sorted(maps.Keys(w.mounts)) {
+		node.Status.Mounts = append(node.Status.Mounts, v1alpha1.MountStatus{
+			MountPoint: "/" + name, Volume: name, Protocol: "NFSv4.1", Options: append([]string{"rw", "vers=4.1"}, w.mounts[name]...),
+		})
+	}
+	return []v1alpha1.StorageClientNode{node}
+}
+
+// showsWell says whether a volume is mounted with all that profiles brought to its list.
+func (w *world) showsWell(v *simVolume) bool {
+	mounted, isMounted := w.mounts[v.pv.Name]
+	return isMounted && !slices.ContainsFunc(v.pv.Spec.MountOptions, func(o string) bool { return !slices.Contains(mounted, o) })
+}
+
+// finishDeletions takes the finalizers off, as the profiles' controller does.
+func (w *world) finishDeletions() {
+	for _, name := range slices.Sorted(maps.Keys(w.profiles)) {
+		p := w.profiles[name]
+		if p.DeletionTimestamp != nil && (!p.Spec.Paused && !w.paused || p.Spec.DeletionPolicy == v1alpha1.DeletionRetain) && len(plan.Summarize(name, w.live()).Unrestored) == 0 {
+			w.tell("profile %s is gone", name)
+			delete(w.profiles, name)
+			w.changes++
+		}
+	}
+}
+
+// manager is one life of a manager.
+type manager struct {
+	*world
+	compiler  judge.Compiler
+	memory    *judge.Memory
+	refused   map[string]time.Time
+	inspected time.Time
+	// stale returns an earlier version of a volume, nil for one that the cache has not heard of.
+	stale func(*simVolume) *corev1.PersistentVolume
+	// changesBefore is world.changes when the pass began.
+	changesBefore int
+	// unmountable are the volumes whose lists were known not to be mountable when the pass inspected, with their batches.
+	unmountable map[string]time.Time
+	steps       int
+	// proven are the option sets that were seen to work before the pass wrote anything.
+	proven map[string]bool
+}
+
+func newManager(w *world) *manager {
+	return &manager{world: w, memory: judge.NewMemory(), refused: map[string]time.Time{}}
+}
+
+// pass makes one pass and survives the death of the process.
+func (m *manager) pass(workers int) (next time.Time, died bool) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			if err, ok := cause.(error); !ok || !errors.Is(err, errDied) {
+				panic(cause)
+			}
+			m.tell("the manager dies")
+			died = true
+		}
+	}()
+	m.steps, m.proven = 0, map[string]bool{}
+	next, unfinished, err := makePass(context.Background(), m, workers)
+	if unfinished || err != nil {
+		m.inspected = time.Time{}
+		if soon := m.now.Add(passEvery); next.IsZero() || soon.Before(next) {
+			next = soon
+		}
+	}
+	if err != nil {
+		m.tell("the pass says: %v", err)
+	}
+	return next, false
+}
+
+func (m *manager) happen() {
+	if m.intrude != nil {
+		m.intrude()
+	}
+}
+
+func (m *manager) readSnapshot(context.Context) (plan.Snapshot, error) {
+	m.happen()
+	s := m.live()
+	s.Profiles = m.compiler.Compile(m.profileList(), catalogue.AllowList{}, m.paused)
+	s.Memory, s.Refused = m.memory, m.refused
+	m.changesBefore, m.unmountable = m.changes, map[string]time.Time{}
+	if m.stale == nil {
+		return s, nil
+	}
+	s.Volumes = nil
+	for _, name := range m.names() {
+		if pv := m.stale(m.volumes[name]); pv != nil {
+			s.Volumes = append(s.Volumes, *pv)
+		}
+	}
+	m.rng.Shuffle(len(s.Volumes), func(i, j int) { s.Volumes[i], s.Volumes[j] = s.Volumes[j], s.Volumes[i] })
+	return s, nil
+}
+
+func (m *manager) refreshVolumes(_ context.Context, cached plan.Snapshot) (plan.Snapshot, error) {
+	m.happen()
+	cached.Volumes = m.live().Volumes
+	return cached, nil
+}
+
+func (m *manager) isInspectionDue() bool {
+	return m.inspected.IsZero() || m.now.Sub(m.inspected) >= plan.ObserveEvery
+}
+
+func (m *manager) inspectMounts(_ context.Context, watched []plan.Watched) (map[string]string, error) {
+	m.happen()
+	m.inspected = m.now
+	for name, v := range m.volumes {
+		if mark := judge.MarkOf(v.pv); mark != nil && m.hasFailed(name, mark.Since) {
+			m.unmountable[name] = mark.Since
+		}
+	}
+	failed := map[string]string{}
+	for _, v := range watched {
+		if m.hasFailed(v.Volume.Name, v.Since) {
+			failed[v.Volume.Name] = "exit status 32"
+		}
+	}
+	return failed, nil
+}
+
+func (w *world) hasFailed(volume string, since time.Time) bool {
+	return slices.ContainsFunc(w.failures, func(f failure) bool { return f.volume == volume && !f.at.Before(since) })
+}
+
+func (m *manager) refuseVolume(volume string)                      { m.refused[volume] = m.now.Add(refusedRetry) }
+func (*manager) reportNotes(context.Context, map[string]plan.Note) {}
+
+// applyStep is the API server. It checks the invariants.
+func (m *manager) applyStep(_ context.Context, step plan.Step) error {
+	if m.concurrent {
+		m.mutex.Lock()
+		defer m.mutex.Unlock()
+	}
+	m.happen()
+	v := m.volumes[step.Target().Name]
+	data, err := patchFor(step)
+	switch {
+	case err != nil:
+		return err
+	case v == nil || v.pv.UID != step.Target().UID:
+		return apierrors.NewNotFound(corev1.Resource("persistentvolumes"), step.Target().Name)
+	case v.pv.ResourceVersion != step.Target().ResourceVersion:
+		m.tell("conflict: %s", step)
+		return apierrors.NewConflict(corev1.Resource("persistentvolumes"), step.Target().Name, nil)
+	case v.protected:
+		return apierrors.NewForbidden(corev1.Resource("persistentvolumes"), step.Target().Name, nil)
+	}
+	m.tell("%s", step)
+	m.steps++
+	m.checkBefore(v, step)
+	before := v.pv
+	v.pv = merged(v.pv, data)
+	v.pv.ResourceVersion = m.version()
+	m.checkAfter(v, before, step)
+	return nil
+}
+
+// merged is a volume after a JSON merge patch.
+func merged(pv *corev1.PersistentVolume, data []byte) *corev1.PersistentVolume {
+	var patch struct {
+		Metadata struct {
+			Annotations map[string]*string
+		}
+		Spec map[string][]string
+	}
+	if err := json.Unmarshal(data, &patch); err != nil {
+		panic(err)
+	}
+	out := pv.DeepCopy()
+	for key, value := range patch.Metadata.Annotations {
+		delete(out.Annotations, key)
+		if value != nil {
+			out.Annotations[key] = *value
+		}
+	}
+	if patch.Spec != nil {
+		out.Spec.MountOptions = patch.Spec["mountOptions"]
+	}
+	return out
+}
+
+var ours = []string{
+	v1alpha1.OriginalMountOptionsAnnotation, v1alpha1.AppliedMountOptionsAnnotation, v1alpha1.ProfilesAnnotation,
+	v1alpha1.MountOptionsStepAnnotation, v1alpha1.FailedMountOptionsAnnotation,
+}
+
+const trackedByFlux = "kustomize.toolkit.fluxcd.io/name"
+
+// checkBefore holds a step against the world as it is. What somebody changed in the middle of the pass is not held against it.
+func (m *manager) checkBefore(v *simVolume, step plan.Step) {
+	if m.changesBefore != m.changes || m.lenient {
+		return
+	}
+	name := v.pv.Name
+	if m.paused {
+		m.fail("%s is written while everything is paused", name)
+	}
+	if v.pv.Annotations[v1alpha1.IgnoreAnnotation] == v1alpha1.True {
+		m.fail("%s is written although it is to be ignored", name)
+	}
+	for _, carried := range judge.CarriedProfiles(v.pv) {
+		p := m.profiles[carried]
+		released := p != nil && p.DeletionTimestamp != nil && p.Spec.DeletionPolicy == v1alpha1.DeletionRetain
+		if p != nil && !released && (p.Spec.Paused || p.DeletionTimestamp == nil && p.Spec.Mode == v1alpha1.ModePlan) {
+			m.fail("%s is written while profile %s is held", name, carried)
+		}
+	}
+	_, elsewhere := v.pv.Labels[trackedByFlux]
+	patches := func(profiles []string, all bool) bool {
+		matching := 0
+		for _, name := range profiles {
+			if p := m.profiles[name]; p != nil && p.Spec.Volumes[0].GitOpsOwned == v1alpha1.GitOpsPatch {
+				matching++
+			}
+		}
+		return matching == len(profiles) || !all && matching > 0
+	}
+	switch step := step.(type) {
+	case plan.WriteOptions:
+		if elsewhere && !patches(step.Verdict.Profiles, true) {
+			m.fail("%s is declared elsewhere, and written", name)
+		}
+		for _, profile := range step.Verdict.Profiles {
+			if p := m.profiles[profile]; p == nil || p.DeletionTimestamp != nil || p.Spec.Paused || p.Spec.Mode == v1alpha1.ModePlan {
+				m.fail("%s is written for profile %s, which does not act", name, profile)
+			} else if step.Mark != nil {
+				m.checkBatch(v, step, p)
+			}
+		}
+		if step.Mark == nil && !slices.Equal(step.Verdict.Options, v.pv.Spec.MountOptions) {
+			m.fail("the list of %s changes outside a batch", name)
+		}
+	case plan.RestoreOptions:
+		if carried := judge.CarriedProfiles(v.pv); elsewhere && step.FailedMount == nil && !patches(carried, false) {
+			m.fail("%s is declared elsewhere, and restored", name)
+		}
+	}
+}
+
+// checkBatch holds a write against what the volumes tell of earlier ones, by a reckoning of its own.
+func (m *manager) checkBatch(v *simVolume, step plan.WriteOptions, p *v1alpha1.StorageClientProfile) {
+	hash, rollout := judge.HashOfRules(p.Spec.Volumes), p.Spec.WithDefaults().Rollout.Volumes
+	soak := time.Duration(*rollout.SoakSeconds) * time.Second
+	selected, mates, proven := 0, 0, false
+	members := map[int64][]*simVolume{}
+	over := map[int64]bool{}
+	var last int64
+	for _, name := range m.names() {
+		u := m.volumes[name]
+		if u.pv.Annotations[v1alpha1.IgnoreAnnotation] == "" {
+			selected++
+		}
+		if failed := judge.FailedMountOf(u.pv); failed != nil && failed.Rules[p.Name] == hash {
+			m.fail("%s is written for profile %s after %s could not be mounted", v.pv.Name, p.Name, name)
+		}
+		mark := judge.MarkOf(u.pv)
+		if mark == nil || mark.Rules[p.Name] != hash || u.pv.Annotations[v1alpha1.IgnoreAnnotation] != "" || !slices.Contains(m.actingOn(u), p.Name) {
+			continue
+		}
+		since := mark.Since.Unix()
+		if mark.Since.Equal(step.Mark.Since) {
+			mates++
+		}
+		if judge.RecordOf(u.pv).CarriesOurs(u.pv) {
+			members[since] = append(members[since], u)
+			last = max(last, since)
+			over[since] = over[since] || !m.now.Before(mark.Since.Add(soak)) || !mark.Unprovable && m.showsWell(u)
+		}
+	}
+	for since, list := range members {
+		for _, u := range list {
+			mark := judge.MarkOf(u.pv)
+			watched := since == last || m.now.Before(mark.Since.Add(soak))
+			if watched && m.unmountable[u.pv.Name].Equal(mark.Since) {
+				m.fail("%s is written for profile %s although %s is known not to be mountable", v.pv.Name, p.Name, u.pv.Name)
+			}
+			proven = proven || over[since] && since != step.Mark.Since.Unix() && slices.Equal(m.actingOn(u), step.Verdict.Profiles)
+		}
+		if since != step.Mark.Since.Unix() && !over[since] {
+			m.fail("%s is written for profile %s while the batch of %s soaks", v.pv.Name, p.Name, time.Unix(since, 0).UTC().Format(time.TimeOnly))
+		}
+	}
+	if mates+1 > v1alpha1.ResolveShare(*rollout.MaxPerStep, selected) {
+		m.fail("a batch of profile %s has %d volumes, more than its share", p.Name, mates+1)
+	}
+	// A volume that shows a set to work may be among those that are written.
+	set := p.Name + ":" + strings.Join(step.Verdict.Profiles, ",")
+	m.proven[set] = m.proven[set] || proven
+	if !m.proven[set] && mates > 0 {
+		m.fail("%s goes with a canary of profile %s", v.pv.Name, p.Name)
+	}
+	batch := fmt.Sprintf("%s %s %d", p.Name, hash, step.Mark.Since.Unix())
+	if mates > 0 && m.canaries[batch] {
+		m.fail("%s goes with the canary of another option set of profile %s", v.pv.Name, p.Name)
+	}
+	m.canaries[batch] = m.canaries[batch] || !m.proven[set]
+}
+
+// actingOn are the profiles that select a volume and act.
+func (w *world) actingOn(v *simVolume) []string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(w.profiles)) {
+		p := w.profiles[name]
+		classes := p.Spec.Volumes[0].Selector.StorageClassNames
+		if p.DeletionTimestamp == nil && !p.Spec.Paused && p.Spec.Mode != v1alpha1.ModePlan && (len(classes) == 0 || slices.Contains(classes, v.pv.Spec.StorageClassName)) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// checkAfter holds what a step made of a volume against what it was.
+func (m *manager) checkAfter(v *simVolume, before *corev1.PersistentVolume, step plan.Step) {
+	name, record := v.pv.Name, judge.RecordOf(v.pv)
+	if slices.Equal(before.Spec.MountOptions, v.pv.Spec.MountOptions) && maps.Equal(before.Annotations, v.pv.Annotations) {
+		m.fail("%s is written in vain", name)
+	}
+	switch step := step.(type) {
+	case plan.WriteOptions:
+		if !judge.HasRecord(before) {
+			v.own = before.Spec.MountOptions
+		}
+		v.written = v.pv.Spec.MountOptions
+		if record.Broken != "" || !slices.Equal(record.Original, v.own) || !slices.Equal(record.Applied, v.written) || !slices.Equal(record.Profiles, step.Verdict.Profiles) {
+			m.fail("%s remembers %+v, and had %q", name, record, v.own)
+		}
+	case plan.RestoreOptions:
+		if !slices.Equal(v.pv.Spec.MountOptions, v.own) || !slices.Equal(before.Spec.MountOptions, v.written) {
+			m.fail("%s gets back %q for %q, and had %q before we wrote %q", name, v.pv.Spec.MountOptions, before.Spec.MountOptions, v.own, v.written)
+		}
+		if failed := judge.FailedMountOf(v.pv); (failed == nil) != (step.FailedMount == nil) {
+			m.fail("%s remembers a failed mount as %+v", name, failed)
+		}
+	case plan.ReleaseVolume:
+		if !slices.Equal(v.pv.Spec.MountOptions, before.Spec.MountOptions) {
+			m.fail("the list of %s changes with its release", name)
+		}
+	}
+	if _, written := step.(plan.WriteOptions); !written {
+		for _, key := range ours {
+			if _, left := v.pv.Annotations[key]; left && key != v1alpha1.FailedMountOptionsAnnotation {
+				m.fail("%s keeps the annotation %s", name, key)
+			}
+		}
+	}
+}

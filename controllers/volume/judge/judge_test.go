@@ -3,6 +3,7 @@ package judge
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -287,7 +288,7 @@ func TestVerdict(t *testing.T) {
 			volume: ours(builders.Annotated(v1alpha1.IgnoreAnnotation, "true")), want: outcome{Action: ActionNone, State: StateUnselected, Reason: v1alpha1.VolumeReasonIgnored},
 		},
 		"a volume that is being deleted is left alone": {
-			volume: ours(func(pv *corev1.PersistentVolume) { now := metav1.Now(); pv.DeletionTimestamp = &now }),
+			volume: ours(func(pv *corev1.PersistentVolume) { pv.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }),
 			want:   outcome{Action: ActionNone, State: StateUnselected, Reason: v1alpha1.VolumeReasonIgnored},
 		},
 		"options for NFS stay away from SMB": {

@@ -137,7 +137,7 @@ func TestVerdictByProtocolAndDriver(t *testing.T) {
 		"a driver that nobody knows, with a disk's file system alone": {
 			volume:   sourced(nil, byCSI("disk.example.com", "xfs", nil)),
 			profiles: one(builders.NFSProfile("p", []string{"logbsize=256k"}, builders.Selecting(v1alpha1.VolumeSelector{FSTypes: []string{"xfs"}}))),
-			want:     leftAlone(v1alpha1.VolumeReasonWrongProtocol, "p"), message: `driver "disk.example.com" is not known`,
+			want:     leftAlone(v1alpha1.VolumeReasonWrongProtocol, "p"), message: `unknown driver "disk.example.com"`,
 		},
 
 		"Azure Files over NFS takes what its driver does not touch": {

@@ -169,6 +169,8 @@ type faults struct {
 	manager *manager
 	// old are former versions of the volumes.
 	old map[string][]*corev1.PersistentVolume
+	// passed is when the last pass was made: passes are spaced, and a manager does not start within a second.
+	passed time.Time
 	// nested is set while a second manager works inside a pass of the first.
 	nested bool
 }
@@ -222,6 +224,10 @@ func (f *faults) manage() {
 	before := f.intrude
 	defer func() { f.intrude = before }()
 	f.intrude = f.within
+	if !f.now.After(f.passed) {
+		f.now = f.passed.Add(passEvery)
+	}
+	f.passed = f.now
 	if _, died := m.pass(f.workers); died {
 		f.manager = nil
 	}

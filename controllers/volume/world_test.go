@@ -52,8 +52,8 @@ type world struct {
 	// changes counts what anybody but a manager changed.
 	changes int
 
-	// canaries are the batches that began with an option set that nothing showed to work.
-	canaries map[string]bool
+	// canaries are the batches that began with an option set that nothing showed to work, with that set.
+	canaries map[string]string
 
 	verbose bool
 	log     []string
@@ -84,7 +84,7 @@ type failure struct {
 func newWorld(seed uint64) *world {
 	return &world{
 		now: time.Date(2026, 9, 1, 10, 0, 0, 0, time.UTC), rng: rand.New(rand.NewPCG(seed, 0)),
-		volumes: map[string]*simVolume{}, profiles: map[string]*v1alpha1.StorageClientProfile{}, mounts: map[string][]string{}, canaries: map[string]bool{},
+		volumes: map[string]*simVolume{}, profiles: map[string]*v1alpha1.StorageClientProfile{}, mounts: map[string][]string{}, canaries: map[string]string{},
 	}
 }
 
@@ -355,7 +355,10 @@ func (m *manager) applyStep(_ context.Context, step plan.Step) error {
 		return err
 	case v == nil || v.pv.UID != step.Target().UID:
 		return apierrors.NewNotFound(corev1.Resource("persistentvolumes"), step.Target().Name)
-	case v.pv.ResourceVersion != step.Target().ResourceVersion:
+	case !strings.Contains(string(data), `"resourceVersion":`+strconv.Quote(v.pv.ResourceVersion)):
+		if strings.Count(string(data), `"resourceVersion":"`) != 1 {
+			m.fail("a patch without its precondition: %s", data)
+		}
 		m.tell("conflict: %s", step)
 		return apierrors.NewConflict(corev1.Resource("persistentvolumes"), step.Target().Name, nil)
 	case v.protected:
@@ -457,7 +460,7 @@ func (m *manager) checkBefore(v *simVolume, step plan.Step) {
 func (m *manager) checkBatch(v *simVolume, step plan.WriteOptions, p *v1alpha1.StorageClientProfile) {
 	hash, rollout := judge.HashOfRules(p.Spec.Volumes), p.Spec.WithDefaults().Rollout.Volumes
 	soak := time.Duration(*rollout.SoakSeconds) * time.Second
-	selected, mates, proven := 0, 0, false
+	selected, mates, proven, shown := 0, 0, false, map[string]bool{}
 	members := map[int64][]*simVolume{}
 	over := map[int64]bool{}
 	var last int64
@@ -486,9 +489,14 @@ func (m *manager) checkBatch(v *simVolume, step plan.WriteOptions, p *v1alpha1.S
 	for since, list := range members {
 		for _, u := range list {
 			mark := judge.MarkOf(u.pv)
-			watched := since == last || m.now.Before(mark.Since.Add(soak))
+			// What Git has come to declare is left alone, and not watched.
+			_, elsewhere := u.pv.Labels[trackedByFlux]
+			watched := !elsewhere && (since == last || m.now.Before(mark.Since.Add(soak)))
 			if watched && m.unmountable[u.pv.Name].Equal(mark.Since) {
 				m.fail("%s is written for profile %s although %s is known not to be mountable", v.pv.Name, p.Name, u.pv.Name)
+			}
+			if acting := m.actingOn(u); over[since] && slices.Equal(acting, slices.Sorted(maps.Keys(mark.Rules))) {
+				shown[strings.Join(acting, ",")] = true
 			}
 			proven = proven || over[since] && since != step.Mark.Since.Unix() && slices.Equal(m.actingOn(u), step.Verdict.Profiles)
 		}
@@ -506,10 +514,12 @@ func (m *manager) checkBatch(v *simVolume, step plan.WriteOptions, p *v1alpha1.S
 		m.fail("%s goes with a canary of profile %s", v.pv.Name, p.Name)
 	}
 	batch := fmt.Sprintf("%s %s %d", p.Name, hash, step.Mark.Since.Unix())
-	if mates > 0 && m.canaries[batch] {
+	if canary, is := m.canaries[batch]; is && mates > 0 && !shown[canary] {
 		m.fail("%s goes with the canary of another option set of profile %s", v.pv.Name, p.Name)
 	}
-	m.canaries[batch] = m.canaries[batch] || !m.proven[set]
+	if !m.proven[set] {
+		m.canaries[batch] = strings.Join(step.Verdict.Profiles, ",")
+	}
 }
 
 // actingOn are the profiles that select a volume and act.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -85,7 +86,7 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 		profile := findProfile("fast")
 		Expect(profile).To(And(haveCondition("Ready", metav1.ConditionFalse, v1alpha1.ReasonRollingOut), haveCondition("Reconciling", metav1.ConditionTrue, v1alpha1.ReasonRollingOut)))
 		Expect(meta.FindStatusCondition(profile.Status.Conditions, "Ready").Message).To(And(
-			ContainSubstring("3 of 5 volumes are up to date"), ContainSubstring("pv1, pv2 soak until "+fakeClock.Now().Add(time.Minute).UTC().Format(time.RFC3339))))
+			ContainSubstring("3/5 volumes up to date"), ContainSubstring("pv1, pv2 soak until "+fakeClock.Now().Add(time.Minute).UTC().Format(time.RFC3339))))
 
 		newNode("a").Create()
 		Expect(k8s.Create(ctx, &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "a"}})).To(Succeed())
@@ -144,12 +145,15 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 
 	DescribeTable("of a poisoned set touch the canary and one step at most", func(mounts func(soaked bool), want ...string) {
 		create()
+		var mutex sync.Mutex // volumes are written several at a time
 		touched := map[string]bool{}
 		counting := interceptor.NewClient(k8s, interceptor.Funcs{
 			Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 				err := c.Patch(ctx, o, p, opts...)
 				if pv, ok := o.(*corev1.PersistentVolume); ok && err == nil && slices.Contains(pv.Spec.MountOptions, "nocto") {
+					mutex.Lock()
 					touched[pv.Name] = true
+					mutex.Unlock()
 				}
 				return err
 			},

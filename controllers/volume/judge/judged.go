@@ -16,6 +16,8 @@ type Judged struct {
 	Verdict Verdict
 	// Mark is that of the batch in which the volume was written, nil for none.
 	Mark *Mark
+	// IsMarkCurrent is whether the list was written for the very rules that select the volume now, and is to stay.
+	IsMarkCurrent bool
 	// FailedMount is what the volume remembers of a list that could not be mounted, nil for nothing.
 	FailedMount *FailedMount
 	// CarriesOurs is whether the list is the one that we wrote last.
@@ -34,6 +36,7 @@ func Judge(in Input) *Judged {
 		Volume: in.Volume, Verdict: v, Mark: MarkOf(in.Volume), FailedMount: FailedMountOf(in.Volume),
 		CarriesOurs: RecordOf(in.Volume).CarriesOurs(in.Volume), demand: demandOf(in.Volume, listAfter(in.Volume, v)), bringsNconnect: bringsNconnect(v),
 	}
+	j.IsMarkCurrent = j.Mark != nil && maps.Equal(j.Mark.Rules, v.RuleHashes()) && !v.ChangesList(in.Volume)
 	if len(v.rules) > 0 {
 		j.OptionSet = v.OptionSet(in.Volume)
 	}

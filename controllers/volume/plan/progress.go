@@ -22,8 +22,8 @@ type progress struct {
 	batches map[int64]*batch
 	// stoppedBy is the volume that could not be mounted; empty: none.
 	stoppedBy string
-	// proven are the option sets of batches that went well.
-	proven map[string]bool
+	// proven are the option sets of batches that went well; shown those of them of which a volume still has the wanted list.
+	proven, shown map[string]bool
 	// busy are the batches that are not over, the first to be over first; begun is how many there have been, and last when
 	// the last of them began.
 	busy  []*batch
@@ -45,7 +45,9 @@ type batch struct {
 	marked  int
 	volumes []string
 	sets    []string
-	mounted bool
+	// outdated is whether other rules select one of them by now.
+	outdated bool
+	mounted  bool
 }
 
 func soakOf(p *judge.Profile) time.Duration {
@@ -63,7 +65,7 @@ func progressByProfile(all []judged, s Snapshot, mounted map[string]bool) map[st
 	for _, j := range all {
 		for _, name := range j.verdict.Profiles {
 			if out[name] == nil {
-				out[name] = &progress{profile: s.Profiles.Get(name), batches: map[int64]*batch{}, proven: map[string]bool{}}
+				out[name] = &progress{profile: s.Profiles.Get(name), batches: map[int64]*batch{}, proven: map[string]bool{}, shown: map[string]bool{}}
 			}
 			out[name].addVolume(j, mounted, s.FailedMounts)
 		}
@@ -108,8 +110,9 @@ func (p *progress) addVolume(j judged, mounted map[string]bool, failed map[strin
 		return
 	}
 	b.volumes, b.sets = append(b.volumes, j.Volume.Name), append(b.sets, j.OptionSet)
-	// Where other options are wanted by now, a mount that shows those says nothing of what was written.
-	b.mounted = b.mounted || (mounted[j.Volume.Name] && !j.Mark.Unprovable && !j.verdict.ChangesList(j.Volume))
+	b.outdated = b.outdated || !j.IsMarkCurrent
+	// A mount that shows other options, which are wanted by now, says nothing of what was written.
+	b.mounted = b.mounted || (mounted[j.Volume.Name] && !j.Mark.Unprovable && j.IsMarkCurrent)
 	if _, didFail := failed[j.Volume.Name]; didFail {
 		p.stopBy(j.Volume.Name)
 	}
@@ -137,12 +140,19 @@ func (p *progress) closeBatches(now time.Time) {
 		}
 		for _, set := range b.sets {
 			p.proven[set] = true
+			p.shown[set] = p.shown[set] || !b.outdated
 		}
 	}
 	slices.SortFunc(p.busy, func(a, b *batch) int { return a.until.Compare(b.until) })
-	if len(p.busy) == 1 && now.Before(p.busy[0].since.Add(joinFor)) && !slices.ContainsFunc(p.busy[0].sets, func(set string) bool { return !p.proven[set] }) {
+	if len(p.busy) == 1 && p.mayJoin(p.busy[0], now) {
 		p.joined = p.busy[0]
 	}
+}
+
+// mayJoin says whether a batch may still grow: for a minute, and where it was no canary.
+func (p *progress) mayJoin(b *batch, now time.Time) bool {
+	return now.Before(b.since.Add(joinFor)) && !b.outdated &&
+		!slices.ContainsFunc(b.sets, func(set string) bool { return !p.shown[set] })
 }
 
 // waitsFor says what keeps a change of an option set from a volume now; empty: nothing.
@@ -150,7 +160,7 @@ func (p *progress) waitsFor(set string, now time.Time) string {
 	switch {
 	case p.stoppedBy != "":
 		return fmt.Sprintf("profile %s is stopped: %s could not be mounted", p.profile.Name, p.stoppedBy)
-	case p.joined != nil && p.proven[set] && p.joined.marked+p.planned < p.share():
+	case p.joined != nil && p.shown[set] && p.joined.marked+p.planned < p.share():
 		return ""
 	case len(p.busy) > 0:
 		if p.soakMessage == "" {

@@ -186,7 +186,7 @@ func newTally() tally {
 
 func (t *tally) addNode(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, agentReady bool) {
 	t.managed++
-	if agentpod.NodeReady(node) && agentpod.Silent(node, clientNode, agentReady) != "" {
+	if agentpod.NodeReady(node) && agentpod.WhySilent(node, clientNode, agentReady) != "" {
 		t.silent++
 	}
 	for _, setting := range clientNode.Status.Settings {
@@ -210,7 +210,7 @@ func (c *Collector) collectNodes(ctx context.Context, s sink) error {
 	t := newTally()
 	for i := range all.Nodes {
 		node := &all.Nodes[i]
-		if clientNode := all.Objects[node.Name]; clientNode != nil {
+		if clientNode := all.ClientNodes[node.Name]; clientNode != nil {
 			t.addNode(node, clientNode, all.Ready[node.Name])
 		}
 	}

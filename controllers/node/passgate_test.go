@@ -37,7 +37,7 @@ func TestWaitingNodesDoNotAllListNodes(t *testing.T) {
 	})
 	profile := v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "p", Finalizers: []string{v1alpha1.Finalizer}}}
 	profile.Spec.Node = &v1alpha1.NodeTuning{KernelArguments: []v1alpha1.KernelArgument{"ihash_entries=16777216"}}
-	view := fleet.NewView([]v1alpha1.StorageClientProfile{profile}, catalogue.AllowList{})
+	view := fleet.NewProfileSet([]v1alpha1.StorageClientProfile{profile}, catalogue.AllowList{})
 	var inputs []plan.Snapshot
 	for _, name := range []string{"a", "b", "c"} {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelOSStable: "linux"}}}

@@ -121,16 +121,16 @@ func (r *Reconciler) readSnapshot(ctx context.Context, node *corev1.Node, client
 	if s.AgentReady, err = read.IsAgentReady(ctx, r, r.AgentNamespace, node.Name); err != nil {
 		return s, err
 	}
-	s.Report = fleet.Look(node, s.ClientNode, s.AgentReady, "")
+	s.Report = fleet.ReportOf(node, s.ClientNode, s.AgentReady, "")
 	return s, nil
 }
 
-func (r *Reconciler) readView(ctx context.Context) (*fleet.View, error) {
+func (r *Reconciler) readView(ctx context.Context) (*fleet.ProfileSet, error) {
 	var profiles v1alpha1.StorageClientProfileList
 	if err := r.List(ctx, &profiles); err != nil {
 		return nil, fmt.Errorf("list StorageClientProfiles: %w", err)
 	}
-	return fleet.NewView(profiles.Items, r.Allow), nil
+	return fleet.NewProfileSet(profiles.Items, r.Allow), nil
 }
 
 // getClientNode returns the client node of that name, or nil.

@@ -123,7 +123,7 @@ func (r *Reconciler) gatherFacts(ctx context.Context) (*planner, error) {
 	}
 	for i := range all.Nodes {
 		node := &all.Nodes[i]
-		if clientNode := all.Objects[node.Name]; clientNode != nil && fleet.Owns(node, clientNode) && !match.Ignored(node) {
+		if clientNode := all.ClientNodes[node.Name]; clientNode != nil && fleet.Owns(node, clientNode) && !match.Ignored(node) {
 			_, claimed := claims[node.Name]
 			p.nodes = append(p.nodes, managed{node: node, clientNode: clientNode, open: !pausedAll && !claimed && isWritable(node, clientNode, all.Ready[node.Name])})
 		}
@@ -165,6 +165,6 @@ func (r *Reconciler) readClaims(ctx context.Context) (map[string]string, error) 
 // rollout holds, or that is released, keeps what it has.
 func isWritable(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, ready bool) bool {
 	return node.DeletionTimestamp.IsZero() && clientNode.DeletionTimestamp.IsZero() && !pause.Annotated(node) && !clientNode.Spec.Release &&
-		agentpod.NodeReady(node) && agentpod.Silent(node, clientNode, ready) == "" && clientNode.Status.ObservedGeneration >= clientNode.Generation &&
-		!fleet.Disrupted(node, clientNode)
+		agentpod.NodeReady(node) && agentpod.WhySilent(node, clientNode, ready) == "" && clientNode.Status.ObservedGeneration >= clientNode.Generation &&
+		!fleet.IsDisrupted(node, clientNode)
 }

@@ -70,7 +70,7 @@ func Deviations(profile *v1alpha1.StorageClientProfile, c Cluster) []Deviation {
 		if m.clientNode == nil {
 			continue
 		}
-		report := fleet.Look(m.node, m.clientNode, true, profile.Name)
+		report := fleet.ReportOf(m.node, m.clientNode, true, profile.Name)
 		keys := slices.Concat(report.Failed, report.Drifted, report.Exceptions)
 		for _, s := range m.clientNode.Status.Settings {
 			if slices.Contains(keys, s.Key) {
@@ -111,7 +111,7 @@ func membersOf(profile *v1alpha1.StorageClientProfile, c Cluster) []member {
 	for i := range c.Nodes {
 		node := &c.Nodes[i]
 		m := member{node: node, clientNode: clientNodes[node.Name], selected: selector.Matches(node) && !match.Ignored(node)}
-		if m.selected || fleet.Concerns(profile.Name, m.clientNode) {
+		if m.selected || fleet.CarriesSettingsOf(profile.Name, m.clientNode) {
 			out = append(out, m)
 		}
 	}

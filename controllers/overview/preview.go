@@ -64,8 +64,8 @@ func Plan(profile *v1alpha1.StorageClientProfile, c Cluster) Preview {
 	if reason, message := match.Check(profile, c.Allow); reason != "" {
 		return Preview{Refused: reason + ": " + message}
 	}
-	view := fleet.NewView(withProfileActing(profile, c.Profiles), c.Allow)
-	out := Preview{PlanHash: nodesettings.PlanHash(profile), Approved: fleet.Approved(profile)}
+	view := fleet.NewProfileSet(withProfileActing(profile, c.Profiles), c.Allow)
+	out := Preview{PlanHash: nodesettings.PlanHash(profile), Approved: fleet.IsPlanApproved(profile)}
 	var turns []order.Turn
 	reboots := map[string]Reboot{}
 	for _, m := range membersOf(profile, c) {

@@ -132,7 +132,7 @@ func (r *Reconciler) readSnapshot(ctx context.Context, profile *v1alpha1.Storage
 	if err := r.List(ctx, &profiles); err != nil {
 		return s, fmt.Errorf("list StorageClientProfiles: %w", err)
 	}
-	view := fleet.NewView(withCurrent(profiles.Items, profile), r.Allow)
+	view := fleet.NewProfileSet(withCurrent(profiles.Items, profile), r.Allow)
 	var err error
 	if s.All, err = read.FleetSnapshot(ctx, r, view, r.AgentNamespace); err != nil {
 		return s, err

@@ -35,7 +35,7 @@ type scope struct {
 	*Reconciler
 	now      time.Time
 	paused   bool
-	profiles *fleet.View
+	profiles *fleet.ProfileSet
 	ready    map[string]bool
 	// claiming is held from the read of the claims to the end of their write: all nodes share the one object.
 	claiming sync.Mutex
@@ -58,7 +58,7 @@ func (s *scope) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
 	if err != nil {
 		return plan.Snapshot{}, err
 	}
-	s.clientNodes, s.ready = all.Objects, all.Ready
+	s.clientNodes, s.ready = all.ClientNodes, all.Ready
 	s.nodes = make(map[string]*corev1.Node, len(all.Nodes))
 	for i := range all.Nodes {
 		s.nodes[all.Nodes[i].Name] = &all.Nodes[i]
@@ -180,7 +180,7 @@ func (s *scope) readCommon(ctx context.Context, reader client.Reader) error {
 	if err := reader.List(ctx, &profiles); err != nil {
 		return fmt.Errorf("list StorageClientProfiles: %w", err)
 	}
-	s.profiles = fleet.NewView(profiles.Items, s.Allow)
+	s.profiles = fleet.NewProfileSet(profiles.Items, s.Allow)
 	return nil
 }
 
@@ -285,7 +285,7 @@ func (s *scope) currentSnapshot() plan.Snapshot {
 	for name, value := range s.claims.Data {
 		out.Claims[name] = readDisruption(value)
 	}
-	for _, profile := range s.profiles.Profiles() {
+	for _, profile := range s.profiles.All() {
 		out.Profiles = append(out.Profiles, s.planProfile(profile))
 	}
 	for _, node := range s.nodes {
@@ -307,7 +307,7 @@ func (s *scope) planProfile(profile *fleet.Profile) plan.Profile {
 		Rollout:  profile.Spec.WithDefaults().Rollout,
 		Deleting: profile.Standing == match.Leaving,
 		PlanHash: nodesettings.PlanHash(profile.StorageClientProfile),
-		Approved: fleet.Approved(profile.StorageClientProfile),
+		Approved: fleet.IsPlanApproved(profile.StorageClientProfile),
 		BootKeys: sets.New[string](),
 	}
 	if profile.Paused {
@@ -364,8 +364,8 @@ func (s *scope) planNode(node *corev1.Node) plan.Node {
 		out.Mark = new(readDisruption(mark))
 	}
 	clientNode := s.clientNodeOf(node)
-	for _, profile := range s.profiles.Profiles() {
-		if (profile.Selects(node) && !out.Ignored) || fleet.Concerns(profile.Name, clientNode) {
+	for _, profile := range s.profiles.All() {
+		if (profile.Selects(node) && !out.Ignored) || fleet.CarriesSettingsOf(profile.Name, clientNode) {
 			out.Profiles = append(out.Profiles, profile.Name)
 		}
 	}
@@ -375,7 +375,7 @@ func (s *scope) planNode(node *corev1.Node) plan.Node {
 			UID:            string(clientNode.UID),
 			Generation:     clientNode.Generation,
 			WantedBootHash: wanted.BootHash,
-			Withheld:       fleet.Withheld(clientNode, wanted.Result),
+			Withheld:       fleet.WithheldSettings(clientNode, wanted.Result),
 			Spec:           clientNode.Spec,
 			Status:         clientNode.Status,
 		}

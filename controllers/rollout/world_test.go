@@ -226,7 +226,7 @@ func (w *world) withholdSettings(n *simNode, settings []v1alpha1.NodeSetting) {
 // withheld asks the code that the managers ask.
 func withheld(n *simNode, settings []v1alpha1.NodeSetting, hash string) []string {
 	clientNode := v1alpha1.StorageClientNode{Spec: n.ClientNode.Spec, Status: n.ClientNode.Status}
-	return fleet.Withheld(&clientNode, nodesettings.Result{Settings: settings, Hash: hash, BootHash: hash})
+	return fleet.WithheldSettings(&clientNode, nodesettings.Result{Settings: settings, Hash: hash, BootHash: hash})
 }
 
 // changeSpec writes the spec of a client node. What others have read of it stays as it was.

@@ -16,8 +16,8 @@ const (
 	Component      = "node-agent"
 )
 
-// Ready reports whether a Pod is Ready and stays.
-func Ready(pod *corev1.Pod) bool {
+// IsReady reports whether a Pod is Ready and stays.
+func IsReady(pod *corev1.Pod) bool {
 	if !pod.DeletionTimestamp.IsZero() {
 		return false
 	}
@@ -29,9 +29,9 @@ func Ready(pod *corev1.Pod) bool {
 	return false
 }
 
-// Silent says why what an agent reported cannot be believed; it is empty where it can. ready is whether the
+// WhySilent says why what an agent reported cannot be believed; it is empty where it can. ready is whether the
 // agent's Pod on the node is Ready.
-func Silent(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, ready bool) string {
+func WhySilent(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, ready bool) string {
 	switch {
 	case !ready:
 		return "the node's agent is not Ready"

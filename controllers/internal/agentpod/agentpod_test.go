@@ -22,7 +22,7 @@ func TestReady(t *testing.T) {
 		"a Pod that is Ready and on its way out": {corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{Time: time.Unix(1, 0)}}, Status: ready}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := Ready(&test.pod); got != test.want {
+			if got := IsReady(&test.pod); got != test.want {
 				t.Errorf("got %t, want %t", got, test.want)
 			}
 		})
@@ -46,7 +46,7 @@ func TestSilent(t *testing.T) {
 		"what it reported is of the former": {reported("boot-1"), true, "the node's agent has not reported since the node's last boot"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := Silent(node, test.clientNode, test.ready); got != test.want {
+			if got := WhySilent(node, test.clientNode, test.ready); got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})

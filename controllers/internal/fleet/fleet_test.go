@@ -54,7 +54,7 @@ func TestAHeldProfileKeepsEverySettingInForce(t *testing.T) {
 	} {
 		inForce = append(inForce, v1alpha1.NodeSetting{Key: key, Value: "1", Profile: "a", OnRemoval: v1alpha1.DeletionRetain})
 	}
-	view := NewView([]v1alpha1.StorageClientProfile{profile("a", 0, "4096", inPlanMode)}, catalogue.AllowList{})
+	view := NewProfileSet([]v1alpha1.StorageClientProfile{profile("a", 0, "4096", inPlanMode)}, catalogue.AllowList{})
 	if diff := cmp.Diff(inForce, view.Wanted(node(), carrying(inForce...)).Settings); diff != "" {
 		t.Error(diff)
 	}
@@ -104,7 +104,7 @@ func TestWanted(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := NewView(test.profiles, catalogue.AllowList{}).Wanted(node(), test.clientNode)
+			got := NewProfileSet(test.profiles, catalogue.AllowList{}).Wanted(node(), test.clientNode)
 			if diff := cmp.Diff(test.want, got, cmpopts.IgnoreFields(nodesettings.Result{}, "Hash", "BootHash"), cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -120,7 +120,7 @@ func TestHeldProfileKeepsEveryKindOfSetting(t *testing.T) {
 		rmem("1048576", "a"),
 	}
 	held := profile("a", 0, "4194304", inPlanMode)
-	got := NewView([]v1alpha1.StorageClientProfile{held}, catalogue.AllowList{}).Wanted(node(), carrying(inForce...))
+	got := NewProfileSet([]v1alpha1.StorageClientProfile{held}, catalogue.AllowList{}).Wanted(node(), carrying(inForce...))
 	if diff := cmp.Diff(inForce, got.Settings); diff != "" {
 		t.Errorf("(-in force +wanted):\n%s", diff)
 	}
@@ -130,7 +130,7 @@ func TestHeldProfileKeepsEveryKindOfSetting(t *testing.T) {
 }
 
 func TestOneConflictDoesNotLeakToTheNextNode(t *testing.T) {
-	view := NewView([]v1alpha1.StorageClientProfile{profile("a", 1, "1048576"), profile("b", 1, "2097152")}, catalogue.AllowList{})
+	view := NewProfileSet([]v1alpha1.StorageClientProfile{profile("a", 1, "1048576"), profile("b", 1, "2097152")}, catalogue.AllowList{})
 	if got := view.Wanted(node(), carrying(rmem("2097152", "b"))); len(got.Settings) != 1 {
 		t.Fatalf("got %v", got.Settings)
 	}
@@ -139,7 +139,7 @@ func TestOneConflictDoesNotLeakToTheNextNode(t *testing.T) {
 	}
 }
 
-func TestLook(t *testing.T) {
+func TestReportOf(t *testing.T) {
 	arg := v1alpha1.NodeSetting{Key: "kernelArgument/ihash_entries", Value: "16777216", Profile: "b"}
 	clientNode := func(change func(*v1alpha1.StorageClientNode)) *v1alpha1.StorageClientNode {
 		s := carrying(rmem("1048576", "a"), arg)
@@ -178,12 +178,12 @@ func TestLook(t *testing.T) {
 		}), tuned: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := Look(node(), test.clientNode, !test.absent, test.profile)
+			got := ReportOf(node(), test.clientNode, !test.absent, test.profile)
 			if diff := cmp.Diff(test.want, got, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			if got.Tuned() != test.tuned {
-				t.Errorf("tuned %t, want %t", got.Tuned(), test.tuned)
+			if got.IsTuned() != test.tuned {
+				t.Errorf("tuned %t, want %t", got.IsTuned(), test.tuned)
 			}
 		})
 	}
@@ -206,17 +206,17 @@ func TestApprovedTakesTheAnnotationAndTheField(t *testing.T) {
 		p.Spec.Node.KernelArguments = []v1alpha1.KernelArgument{"ihash_entries=16777216"}
 	})
 	hash := nodesettings.PlanHash(&boot)
-	if Approved(&boot) {
+	if IsPlanApproved(&boot) {
 		t.Error("approved by nobody")
 	}
 	byAnnotation, byField := boot.DeepCopy(), boot.DeepCopy()
 	byAnnotation.Annotations = map[string]string{v1alpha1.ApprovedPlanAnnotation: hash}
 	byField.Spec.Rollout.Reboot.ApprovedPlan = hash
-	if !Approved(byAnnotation) || !Approved(byField) {
+	if !IsPlanApproved(byAnnotation) || !IsPlanApproved(byField) {
 		t.Error("not approved with the plan's hash")
 	}
 	byField.Spec.Node.KernelArguments = []v1alpha1.KernelArgument{"ihash_entries=8388608"}
-	if Approved(byField) {
+	if IsPlanApproved(byField) {
 		t.Error("the approval of one plan counts for another")
 	}
 }

@@ -29,17 +29,17 @@ type Profile struct {
 // Selects reports whether the profile's selector, control-plane rule and operating system fit a node.
 func (p *Profile) Selects(node *corev1.Node) bool { return p.selector.Matches(node) }
 
-// View is all profiles at one moment. It serves one pass over any number of nodes, in one goroutine.
-type View struct {
+// ProfileSet is all profiles at one moment. It serves one pass over any number of nodes, in one goroutine.
+type ProfileSet struct {
 	profiles []*Profile
 	byName   map[string]*Profile
 	// merged remembers results that depend on nothing but the profiles: thousands of nodes share a few of them.
 	merged map[string]nodesettings.Result
 }
 
-// NewView takes all profiles as they are now. It does not keep the slice, but its elements.
-func NewView(profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList) *View {
-	set := &View{byName: map[string]*Profile{}, merged: map[string]nodesettings.Result{}}
+// NewProfileSet takes all profiles as they are now. It does not keep the slice, but its elements.
+func NewProfileSet(profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList) *ProfileSet {
+	set := &ProfileSet{byName: map[string]*Profile{}, merged: map[string]nodesettings.Result{}}
 	for i := range profiles {
 		profile := &Profile{
 			StorageClientProfile: &profiles[i],
@@ -54,11 +54,11 @@ func NewView(profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList
 	return set
 }
 
-// Profile returns a profile by its name, or nil.
-func (s *View) Profile(name string) *Profile { return s.byName[name] }
+// ByName returns a profile by its name, or nil.
+func (s *ProfileSet) ByName(name string) *Profile { return s.byName[name] }
 
-// Profiles are all profiles, sorted by name. The slice is not to be changed.
-func (s *View) Profiles() []*Profile { return s.profiles }
+// All are all profiles, sorted by name. The slice is not to be changed.
+func (s *ProfileSet) All() []*Profile { return s.profiles }
 
 // Wanted is what the profiles want of a node.
 type Wanted struct {
@@ -71,7 +71,7 @@ type Wanted struct {
 
 // Wanted merges what the profiles declare for a node. What clientNode carries of a profile that is Held stays, and so
 // does the value in force where profiles of equal priority disagree. clientNode is nil where the node is not managed.
-func (s *View) Wanted(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) Wanted {
+func (s *ProfileSet) Wanted(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) Wanted {
 	inForce := settingsInForce(clientNode)
 	var contributing []*Profile
 	held := false
@@ -92,7 +92,7 @@ func (s *View) Wanted(node *corev1.Node, clientNode *v1alpha1.StorageClientNode)
 	return wanted
 }
 
-func (s *View) mergeProfiles(profiles []*Profile, held bool, inForce []v1alpha1.NodeSetting) nodesettings.Result {
+func (s *ProfileSet) mergeProfiles(profiles []*Profile, held bool, inForce []v1alpha1.NodeSetting) nodesettings.Result {
 	if len(profiles) == 0 {
 		return nodesettings.Result{}
 	}
@@ -125,7 +125,7 @@ func mergeKey(profiles []*Profile) string {
 }
 
 // keepHeldPolicies leaves onRemoval of a held profile's settings as it is: a hold changes nothing.
-func (s *View) keepHeldPolicies(settings, inForce []v1alpha1.NodeSetting) {
+func (s *ProfileSet) keepHeldPolicies(settings, inForce []v1alpha1.NodeSetting) {
 	for i := range settings {
 		profile := s.byName[settings[i].Profile]
 		if profile == nil || profile.Standing != match.Held {
@@ -139,8 +139,8 @@ func (s *View) keepHeldPolicies(settings, inForce []v1alpha1.NodeSetting) {
 	}
 }
 
-// Sources are the names of the profiles that a node carries settings of, sorted.
-func Sources(clientNode *v1alpha1.StorageClientNode) []string {
+// SourcesOf are the names of the profiles that a node carries settings of, sorted.
+func SourcesOf(clientNode *v1alpha1.StorageClientNode) []string {
 	var sources []string
 	for _, setting := range settingsInForce(clientNode) {
 		sources = append(sources, setting.Profile)
@@ -149,8 +149,8 @@ func Sources(clientNode *v1alpha1.StorageClientNode) []string {
 	return slices.Compact(sources)
 }
 
-// Concerns reports whether a node carries settings of a profile.
-func Concerns(profile string, clientNode *v1alpha1.StorageClientNode) bool {
+// CarriesSettingsOf reports whether a node carries settings of a profile.
+func CarriesSettingsOf(profile string, clientNode *v1alpha1.StorageClientNode) bool {
 	return isSource(profile, settingsInForce(clientNode))
 }
 
@@ -165,8 +165,8 @@ func isSource(profile string, settings []v1alpha1.NodeSetting) bool {
 	return slices.ContainsFunc(settings, func(s v1alpha1.NodeSetting) bool { return s.Profile == profile })
 }
 
-// Approved reports whether the plan of a profile is approved, by the annotation or by the field.
-func Approved(profile *v1alpha1.StorageClientProfile) bool {
+// IsPlanApproved reports whether the plan of a profile is approved, by the annotation or by the field.
+func IsPlanApproved(profile *v1alpha1.StorageClientProfile) bool {
 	hash := nodesettings.PlanHash(profile)
 	return hash != "" &&
 		(profile.Annotations[v1alpha1.ApprovedPlanAnnotation] == hash || profile.Spec.Rollout.Reboot.ApprovedPlan == hash)

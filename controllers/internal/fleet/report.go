@@ -23,22 +23,22 @@ type Report struct {
 	RebootPending []string
 }
 
-// Tuned reports whether every setting was read back with its wanted value, exceptions aside.
-func (r Report) Tuned() bool {
-	return r.Taken() && len(r.Drifted) == 0 && len(r.RebootPending) == 0
+// IsTuned reports whether every setting was read back with its wanted value, exceptions aside.
+func (r Report) IsTuned() bool {
+	return r.IsApplied() && len(r.Drifted) == 0 && len(r.RebootPending) == 0
 }
 
-// Taken reports whether the agent has taken the settings without a failure: applied what is live and staged
+// IsApplied reports whether the agent has taken the settings without a failure: applied what is live and staged
 // what takes effect later.
-func (r Report) Taken() bool {
+func (r Report) IsApplied() bool {
 	return r.Silent == "" && !r.Applying && len(r.Failed) == 0
 }
 
-// Look reads a node's report. With a profile's name it covers the settings that come from that profile only,
+// ReportOf reads a node's report. With a profile's name it covers the settings that come from that profile only,
 // with an empty one all. ready is whether the agent's Pod on the node is Ready.
-func Look(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, ready bool, profile string) Report {
+func ReportOf(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, ready bool, profile string) Report {
 	report := Report{
-		Silent:   agentpod.Silent(node, clientNode, ready),
+		Silent:   agentpod.WhySilent(node, clientNode, ready),
 		Applying: clientNode.Status.Hash != clientNode.Spec.Hash || clientNode.Status.ObservedGeneration == 0,
 	}
 	wanted := map[string]bool{}
@@ -94,8 +94,8 @@ func RestoresPending(clientNode *v1alpha1.StorageClientNode) []string {
 	return keys
 }
 
-// Disrupted reports whether the rollout disrupts a node, is about to, or has just returned it to service: its client node is needed.
-func Disrupted(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) bool {
+// IsDisrupted reports whether the rollout disrupts a node, is about to, or has just returned it to service: its client node is needed.
+func IsDisrupted(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) bool {
 	if _, ours := node.Annotations[v1alpha1.DisruptionAnnotation]; ours || clientNode.Spec.RebootPermit != nil {
 		return true
 	}
@@ -112,13 +112,13 @@ func Disrupted(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) bool {
 
 // PausedBy names the paused profiles that select a node or that it carries settings of: nothing new begins there. A
 // profile on its way out with Retain is not held up by its own pause.
-func (s *View) PausedBy(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) []string {
+func (s *ProfileSet) PausedBy(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) []string {
 	var paused []string
 	for _, profile := range s.profiles {
 		if !profile.Paused || (profile.Standing == match.Leaving && profile.Spec.DeletionPolicy == v1alpha1.DeletionRetain) {
 			continue
 		}
-		if Concerns(profile.Name, clientNode) || (profile.Standing == match.Active && profile.Selects(node)) {
+		if CarriesSettingsOf(profile.Name, clientNode) || (profile.Standing == match.Active && profile.Selects(node)) {
 			paused = append(paused, profile.Name)
 		}
 	}

@@ -8,10 +8,10 @@ import (
 
 // Snapshot is all nodes at one moment. What is in it belongs to the cache and is not to be changed.
 type Snapshot struct {
-	View  *View
-	Nodes []corev1.Node
-	// Objects holds the client nodes by the name of their node.
-	Objects map[string]*v1alpha1.StorageClientNode
+	Profiles *ProfileSet
+	Nodes    []corev1.Node
+	// ClientNodes holds the client nodes by the name of their node.
+	ClientNodes map[string]*v1alpha1.StorageClientNode
 	// Ready holds the nodes whose agent's Pod is Ready.
 	Ready map[string]bool
 }

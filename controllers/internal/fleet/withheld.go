@@ -7,11 +7,11 @@ import (
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
-// Withheld are the boot settings, sorted, that a node is not to be given: a permitted reboot came back without their
+// WithheldSettings are the boot settings, sorted, that a node is not to be given: a permitted reboot came back without their
 // effect, and as long as the node stays failed at this boot hash they are to leave the boot menu again. The client node goes
 // on naming the wanted hashes, so that the failure stands and nothing is tried twice; what has been left out of its
 // settings already stays out, so no other record is needed.
-func Withheld(clientNode *v1alpha1.StorageClientNode, wanted nodesettings.Result) []string {
+func WithheldSettings(clientNode *v1alpha1.StorageClientNode, wanted nodesettings.Result) []string {
 	if clientNode == nil || clientNode.Spec.Release || clientNode.Spec.BootHash != wanted.BootHash || !bootedInVain(clientNode) {
 		return nil
 	}

@@ -29,7 +29,7 @@ func IndexNodeName(obj client.Object) []string {
 }
 
 // FleetSnapshot lists Nodes, StorageClientNodes and the agent's Pods.
-func FleetSnapshot(ctx context.Context, reader client.Reader, view *fleet.View, agentNamespace string) (fleet.Snapshot, error) {
+func FleetSnapshot(ctx context.Context, reader client.Reader, profiles *fleet.ProfileSet, agentNamespace string) (fleet.Snapshot, error) {
 	var nodes corev1.NodeList
 	if err := reader.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return fleet.Snapshot{}, fmt.Errorf("list Nodes: %w", err)
@@ -42,9 +42,9 @@ func FleetSnapshot(ctx context.Context, reader client.Reader, view *fleet.View, 
 	if err != nil {
 		return fleet.Snapshot{}, err
 	}
-	all := fleet.Snapshot{View: view, Nodes: nodes.Items, Ready: ready, Objects: make(map[string]*v1alpha1.StorageClientNode, len(clientNodes.Items))}
+	all := fleet.Snapshot{Profiles: profiles, Nodes: nodes.Items, Ready: ready, ClientNodes: make(map[string]*v1alpha1.StorageClientNode, len(clientNodes.Items))}
 	for i := range clientNodes.Items {
-		all.Objects[clientNodes.Items[i].Name] = &clientNodes.Items[i]
+		all.ClientNodes[clientNodes.Items[i].Name] = &clientNodes.Items[i]
 	}
 	return all, nil
 }
@@ -68,7 +68,7 @@ func listReadyAgents(ctx context.Context, reader client.Reader, agentNamespace s
 	}
 	ready := make(map[string]bool, len(pods.Items))
 	for i := range pods.Items {
-		if agentpod.Ready(&pods.Items[i]) {
+		if agentpod.IsReady(&pods.Items[i]) {
 			ready[pods.Items[i].Spec.NodeName] = true
 		}
 	}

@@ -25,5 +25,5 @@ func finalizersChanged(e event.UpdateEvent) bool {
 func AgentChanged(e event.UpdateEvent) bool {
 	before, ok := e.ObjectOld.(*corev1.Pod)
 	after, also := e.ObjectNew.(*corev1.Pod)
-	return !ok || !also || agentpod.Ready(before) != agentpod.Ready(after)
+	return !ok || !also || agentpod.IsReady(before) != agentpod.IsReady(after)
 }

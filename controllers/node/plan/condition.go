@@ -16,7 +16,7 @@ import (
 // clientNode is as it will be once the plan is applied.
 func Condition(s Snapshot, clientNode *v1alpha1.StorageClientNode, note string, now time.Time) (corev1.NodeCondition, bool) {
 	isCurrent := !s.Wanted.Managed || clientNode.Spec.Hash == s.Wanted.Hash
-	verdict := judgeTuned(clientNode, fleet.Look(s.Node, clientNode, s.AgentReady, ""), isCurrent, note)
+	verdict := judgeTuned(clientNode, fleet.ReportOf(s.Node, clientNode, s.AgentReady, ""), isCurrent, note)
 	return stampTimes(fleet.FindTuned(s.Node), verdict, now)
 }
 

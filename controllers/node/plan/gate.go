@@ -46,7 +46,7 @@ func (g Gate) Recall(s Snapshot, next Plan, now time.Time) (Plan, bool) {
 	case next.Limited:
 		return Plan{}, false
 	}
-	return g.recallRefusal(s, s.View.Profile(profiles[0]), now)
+	return g.recallRefusal(s, s.View.ByName(profiles[0]), now)
 }
 
 func (g Gate) recallRefusal(s Snapshot, profile *fleet.Profile, now time.Time) (Plan, bool) {
@@ -60,7 +60,7 @@ func (g Gate) recallRefusal(s Snapshot, profile *fleet.Profile, now time.Time) (
 // Judge asks the rollout rules of every profile concerned; all is a fresh snapshot of all nodes.
 func (g Gate) Judge(s Snapshot, next Plan, all fleet.Snapshot, now time.Time) Plan {
 	for _, name := range concernedProfiles(s) {
-		profile := s.View.Profile(name)
+		profile := s.View.ByName(name)
 		if next.Limited {
 			if note := restoreNote(all, profile); note != "" {
 				return stayUntil(note, turnAfter)
@@ -84,7 +84,7 @@ func (g Gate) Judge(s Snapshot, next Plan, all fleet.Snapshot, now time.Time) Pl
 
 // gateEntry is the node as it stands among a profile's for the gate.
 func (s Snapshot) gateEntry(profile *fleet.Profile) livegate.Node {
-	own := fleet.Snapshot{View: s.View, Ready: map[string]bool{s.Node.Name: s.AgentReady}}
+	own := fleet.Snapshot{Profiles: s.View, Ready: map[string]bool{s.Node.Name: s.AgentReady}}
 	entry := entryOf(own, s.Node, s.ClientNode)
 	entry.Wanted = s.Wanted.Hash
 	entry.Canary = canaryOf(profile).Matches(labels.Set(s.Node.Labels))
@@ -103,8 +103,8 @@ func nextTurn(soak time.Duration) time.Duration {
 // and those whose settings go.
 func concernedProfiles(s Snapshot) []string {
 	profiles := slices.Clone(s.Wanted.Profiles)
-	for _, source := range fleet.Sources(s.ClientNode) {
-		profile := s.View.Profile(source)
+	for _, source := range fleet.SourcesOf(s.ClientNode) {
+		profile := s.View.ByName(source)
 		if profile != nil && (profile.Standing == match.Leaving || !s.Wanted.Managed) {
 			profiles = append(profiles, source)
 		}
@@ -118,11 +118,11 @@ func entriesOf(all fleet.Snapshot, profile *fleet.Profile) []livegate.Node {
 	canary := canaryOf(profile)
 	for i := range all.Nodes {
 		node := &all.Nodes[i]
-		clientNode := all.Objects[node.Name]
-		if !node.DeletionTimestamp.IsZero() || match.Ignored(node) || (!profile.Selects(node) && !fleet.Concerns(profile.Name, clientNode)) {
+		clientNode := all.ClientNodes[node.Name]
+		if !node.DeletionTimestamp.IsZero() || match.Ignored(node) || (!profile.Selects(node) && !fleet.CarriesSettingsOf(profile.Name, clientNode)) {
 			continue
 		}
-		wanted := all.View.Wanted(node, clientNode)
+		wanted := all.Profiles.Wanted(node, clientNode)
 		if !wanted.Managed || (clientNode == nil && wanted.Hash == "") {
 			continue
 		}
@@ -144,12 +144,12 @@ func canaryOf(profile *fleet.Profile) labels.Selector {
 }
 
 func entryOf(all fleet.Snapshot, node *corev1.Node, clientNode *v1alpha1.StorageClientNode) livegate.Node {
-	paused := pause.Annotated(node) || len(all.View.PausedBy(node, clientNode)) > 0
+	paused := pause.Annotated(node) || len(all.Profiles.PausedBy(node, clientNode)) > 0
 	entry := livegate.Node{Name: node.Name, Created: node.CreationTimestamp.Time, Alive: !paused && agentpod.NodeReady(node)}
 	if clientNode == nil {
 		return entry
 	}
-	report := fleet.Look(node, clientNode, all.Ready[node.Name], "")
+	report := fleet.ReportOf(node, clientNode, all.Ready[node.Name], "")
 	entry.Managed = !clientNode.Spec.Release
 	entry.Carries = clientNode.Spec.Hash
 	entry.Alive = entry.Alive && report.Silent == ""
@@ -163,7 +163,7 @@ func entryOf(all fleet.Snapshot, node *corev1.Node, clientNode *v1alpha1.Storage
 // observed afresh; only the time comes from the condition.
 func takenSince(node *corev1.Node, report fleet.Report) time.Time {
 	condition := fleet.FindTuned(node)
-	if condition == nil || !report.Taken() {
+	if condition == nil || !report.IsApplied() {
 		return time.Time{}
 	}
 	switch condition.Reason {
@@ -180,12 +180,12 @@ func restoreNote(all fleet.Snapshot, profile *fleet.Profile) string {
 	carrying, releasing := 0, 0
 	for i := range all.Nodes {
 		node := &all.Nodes[i]
-		clientNode := all.Objects[node.Name]
-		if clientNode == nil || !fleet.Concerns(profile.Name, clientNode) {
+		clientNode := all.ClientNodes[node.Name]
+		if clientNode == nil || !fleet.CarriesSettingsOf(profile.Name, clientNode) {
 			continue
 		}
 		carrying++
-		if clientNode.Spec.Release && !clientNode.Status.Restored && !hasFailedToRestore(clientNode) && agentpod.Silent(node, clientNode, all.Ready[node.Name]) == "" {
+		if clientNode.Spec.Release && !clientNode.Status.Restored && !hasFailedToRestore(clientNode) && agentpod.WhySilent(node, clientNode, all.Ready[node.Name]) == "" {
 			releasing++
 		}
 	}

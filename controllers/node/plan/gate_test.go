@@ -13,7 +13,7 @@ import (
 
 func TestRestoreNote(t *testing.T) {
 	profile := v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
-	view := fleet.NewView([]v1alpha1.StorageClientProfile{profile}, catalogue.AllowList{})
+	view := fleet.NewProfileSet([]v1alpha1.StorageClientProfile{profile}, catalogue.AllowList{})
 	node := func(name string) corev1.Node {
 		n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		n.Status.NodeInfo.BootID = "boot-" + name
@@ -48,10 +48,10 @@ func TestRestoreNote(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			all := fleet.Snapshot{
-				View: view, Nodes: []corev1.Node{node("a"), node("b")}, Ready: map[string]bool{"a": true, "b": true},
-				Objects: map[string]*v1alpha1.StorageClientNode{"a": clientNodeOf("a", nil), "b": clientNodeOf("b", test.other)},
+				Profiles: view, Nodes: []corev1.Node{node("a"), node("b")}, Ready: map[string]bool{"a": true, "b": true},
+				ClientNodes: map[string]*v1alpha1.StorageClientNode{"a": clientNodeOf("a", nil), "b": clientNodeOf("b", test.other)},
 			}
-			if got := restoreNote(all, view.Profile("p")); (got != "") != test.waits {
+			if got := restoreNote(all, view.ByName("p")); (got != "") != test.waits {
 				t.Errorf("got %q, waits is to be %v", got, test.waits)
 			}
 		})
@@ -61,7 +61,7 @@ func TestRestoreNote(t *testing.T) {
 func TestGateRemembersWhomItHasRefused(t *testing.T) {
 	s := snapshotOf(nil, profile("a", nil))
 	next := For(s)
-	nobodyReady := fleet.Snapshot{View: s.View, Nodes: []corev1.Node{*s.Node}}
+	nobodyReady := fleet.Snapshot{Profiles: s.View, Nodes: []corev1.Node{*s.Node}}
 	gate := NewGate()
 	if _, known := gate.Recall(s, next, now); known {
 		t.Fatal("a gate that was never asked knows an answer")

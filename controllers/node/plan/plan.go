@@ -41,7 +41,7 @@ type Snapshot struct {
 	ClientNode *v1alpha1.StorageClientNode // nil: none
 	AgentReady bool                        // the agent's Pod on the node is Ready
 	Paused     bool                        // the manager's namespace or the Node is
-	View       *fleet.View
+	View       *fleet.ProfileSet
 	Wanted     fleet.Wanted
 	Report     fleet.Report // empty where ClientNode is nil
 }
@@ -82,7 +82,7 @@ func (s Snapshot) planSettings() Plan {
 	if s.ClientNode == nil {
 		return Plan{Step: StepWrite, Spec: spec, Gated: spec.Hash != ""}
 	}
-	if withheld := fleet.Withheld(s.ClientNode, s.Wanted.Result); len(withheld) > 0 {
+	if withheld := fleet.WithheldSettings(s.ClientNode, s.Wanted.Result); len(withheld) > 0 {
 		return s.planWithheld(spec, withheld)
 	}
 	if sameSpec(s.ClientNode.Spec, spec) {
@@ -138,7 +138,7 @@ func (s Snapshot) planRelease() Plan {
 		return Plan{Step: StepStay, Note: "Waiting for the node to return before restoring it"}
 	case !s.ClientNode.Status.Restored || s.isUnobserved():
 		return Plan{Step: StepStay, Note: noteRestoring}
-	case fleet.Disrupted(s.Node, s.ClientNode):
+	case fleet.IsDisrupted(s.Node, s.ClientNode):
 		return Plan{Step: StepStay, Note: "Waiting for the rollout to release the node"}
 	case s.ClientNode.Status.RebootRequired && s.wantsRestoreReboot():
 		return Plan{Step: StepStay, Note: "Waiting for the reboot that restoreReboot requires"}
@@ -174,7 +174,7 @@ func (s Snapshot) withCurrentPolicies(going []v1alpha1.NodeSetting) (v1alpha1.St
 	changed := false
 	for i := range spec.Settings {
 		setting := &spec.Settings[i]
-		profile := s.View.Profile(setting.Profile)
+		profile := s.View.ByName(setting.Profile)
 		if profile == nil || profile.Standing == match.Held ||
 			!slices.ContainsFunc(going, func(s v1alpha1.NodeSetting) bool { return s.Key == setting.Key }) {
 			continue
@@ -188,8 +188,8 @@ func (s Snapshot) withCurrentPolicies(going []v1alpha1.NodeSetting) (v1alpha1.St
 }
 
 func (s Snapshot) wantsRestoreReboot() bool {
-	for _, source := range fleet.Sources(s.ClientNode) {
-		if profile := s.View.Profile(source); profile != nil && profile.Spec.Rollout.Reboot.RestoreReboot {
+	for _, source := range fleet.SourcesOf(s.ClientNode) {
+		if profile := s.View.ByName(source); profile != nil && profile.Spec.Rollout.Reboot.RestoreReboot {
 			return true
 		}
 	}

@@ -58,10 +58,10 @@ func clientNodeWith(settings ...v1alpha1.NodeSetting) *v1alpha1.StorageClientNod
 }
 
 func snapshotOf(clientNode *v1alpha1.StorageClientNode, profiles ...v1alpha1.StorageClientProfile) Snapshot {
-	i := Snapshot{Node: worker(), ClientNode: clientNode, AgentReady: true, View: fleet.NewView(profiles, catalogue.AllowList{})}
+	i := Snapshot{Node: worker(), ClientNode: clientNode, AgentReady: true, View: fleet.NewProfileSet(profiles, catalogue.AllowList{})}
 	i.Wanted = i.View.Wanted(i.Node, clientNode)
 	if clientNode != nil {
-		i.Report = fleet.Look(i.Node, clientNode, i.AgentReady, "")
+		i.Report = fleet.ReportOf(i.Node, clientNode, i.AgentReady, "")
 	}
 	return i
 }

@@ -52,9 +52,9 @@ func (v verdict) soakLeft(now time.Time) time.Duration {
 }
 
 // profileVersions tells one state of all profiles from any other.
-func profileVersions(view *fleet.View) string {
+func profileVersions(view *fleet.ProfileSet) string {
 	var out strings.Builder
-	for _, profile := range view.Profiles() {
+	for _, profile := range view.All() {
 		out.WriteString(string(profile.UID) + "/" + profile.ResourceVersion + "\n")
 	}
 	return out.String()

@@ -142,7 +142,7 @@ func (r Report) rebootHold() string {
 	switch policy := r.profile.Spec.WithDefaults().Rollout.Reboot.Policy; {
 	case policy == v1alpha1.RebootNever:
 		return "rollout.reboot.policy is Never"
-	case policy == v1alpha1.RebootOnApproval && !fleet.Approved(r.profile.StorageClientProfile):
+	case policy == v1alpha1.RebootOnApproval && !fleet.IsPlanApproved(r.profile.StorageClientProfile):
 		return "The plan needs approval"
 	}
 	return ""

@@ -52,8 +52,8 @@ func findRemaining(profile *fleet.Profile, all fleet.Snapshot, now time.Time) re
 	var found removal
 	for i := range all.Nodes {
 		node := &all.Nodes[i]
-		clientNode := all.Objects[node.Name]
-		if !profile.Selects(node) && !fleet.Concerns(profile.Name, clientNode) {
+		clientNode := all.ClientNodes[node.Name]
+		if !profile.Selects(node) && !fleet.CarriesSettingsOf(profile.Name, clientNode) {
 			continue
 		}
 		reachable := agentpod.NodeReady(node) && (clientNode == nil || isReporting(node, clientNode, all.Ready[node.Name], now))
@@ -62,7 +62,7 @@ func findRemaining(profile *fleet.Profile, all fleet.Snapshot, now time.Time) re
 		case what == "":
 		case match.Ignored(node):
 			found.unreachable = append(found.unreachable, node.Name)
-		case clientNode != nil && !reachable && isRestoreSent(profile, clientNode) && !fleet.Disrupted(node, clientNode):
+		case clientNode != nil && !reachable && isRestoreSent(profile, clientNode) && !fleet.IsDisrupted(node, clientNode):
 			found.unreachable = append(found.unreachable, node.Name)
 		default:
 			if found.nodes == nil {
@@ -76,7 +76,7 @@ func findRemaining(profile *fleet.Profile, all fleet.Snapshot, now time.Time) re
 
 // isReporting reports whether a node's agent is to be believed, or has been silent for a short time only.
 func isReporting(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, ready bool, now time.Time) bool {
-	if agentpod.Silent(node, clientNode, ready) == "" {
+	if agentpod.WhySilent(node, clientNode, ready) == "" {
 		return true
 	}
 	condition := fleet.FindTuned(node)
@@ -88,7 +88,7 @@ func isReporting(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, read
 
 // isRestoreSent reports whether a client node already says all that its agent needs to know once the profile is gone.
 func isRestoreSent(profile *fleet.Profile, clientNode *v1alpha1.StorageClientNode) bool {
-	return clientNode.Spec.Release || !fleet.Concerns(profile.Name, clientNode)
+	return clientNode.Spec.Release || !fleet.CarriesSettingsOf(profile.Name, clientNode)
 }
 
 // remainingOn says what is still to be done on a node; empty: nothing.
@@ -98,7 +98,7 @@ func remainingOn(profile *fleet.Profile, node *corev1.Node, clientNode *v1alpha1
 		return agentLabelLeft
 	case clientNode == nil:
 		return ""
-	case fleet.Disrupted(node, clientNode):
+	case fleet.IsDisrupted(node, clientNode):
 		return rolloutHasIt
 	case profile.Spec.DeletionPolicy == v1alpha1.DeletionRetain && keepsAll(profile.Name, clientNode):
 		return ""

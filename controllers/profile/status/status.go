@@ -54,7 +54,7 @@ type Report struct {
 
 // Judge says how the profile of that name stands.
 func Judge(name string, s Snapshot, now time.Time) Report {
-	profile := s.All.View.Profile(name)
+	profile := s.All.Profiles.ByName(name)
 	r := Report{
 		snapshot: s,
 		profile:  profile,
@@ -70,8 +70,8 @@ func Judge(name string, s Snapshot, now time.Time) Report {
 }
 
 func clientNodesOf(all fleet.Snapshot) []v1alpha1.StorageClientNode {
-	clientNodes := make([]v1alpha1.StorageClientNode, 0, len(all.Objects))
-	for _, clientNode := range all.Objects {
+	clientNodes := make([]v1alpha1.StorageClientNode, 0, len(all.ClientNodes))
+	for _, clientNode := range all.ClientNodes {
 		clientNodes = append(clientNodes, *clientNode)
 	}
 	return clientNodes

@@ -74,12 +74,12 @@ func (w *world) snapshot() fleet.Snapshot {
 	for name := range w.objects {
 		ready[name] = !w.silent[name]
 	}
-	return fleet.Snapshot{View: fleet.NewView(w.profiles, catalogue.AllowList{}), Nodes: w.nodes, Objects: w.objects, Ready: ready}
+	return fleet.Snapshot{Profiles: fleet.NewProfileSet(w.profiles, catalogue.AllowList{}), Nodes: w.nodes, ClientNodes: w.objects, Ready: ready}
 }
 
 func (w *world) report() Report {
 	all := w.snapshot()
-	p := all.View.Profile("p")
+	p := all.Profiles.ByName("p")
 	nodes := countNodes(p, all, "manager")
 	limits := overview.Fleet{Matched: int(nodes.counts.Matched), All: len(w.nodes), MaxUnavailable: intstr.FromString("5%")}
 	return Report{profile: p, nodes: nodes, limits: limits, removal: findRemaining(p, all, now)}

@@ -66,8 +66,8 @@ func countNodes(profile *fleet.Profile, all fleet.Snapshot, managerNode string) 
 
 func (t *tally) addNode(profile *fleet.Profile, node *corev1.Node, all fleet.Snapshot) {
 	t.counts.Matched++
-	clientNode := all.Objects[node.Name]
-	wanted := all.View.Wanted(node, clientNode)
+	clientNode := all.ClientNodes[node.Name]
+	wanted := all.Profiles.Wanted(node, clientNode)
 	t.addTurn(node, wanted)
 	disputed := t.addConflicts(profile, wanted)
 	if isDisruptedFor(profile.Name, node) {
@@ -77,7 +77,7 @@ func (t *tally) addNode(profile *fleet.Profile, node *corev1.Node, all fleet.Sna
 		t.behind = append(t.behind, node.Name)
 		return
 	}
-	report := fleet.Look(node, clientNode, all.Ready[node.Name], profile.Name)
+	report := fleet.ReportOf(node, clientNode, all.Ready[node.Name], profile.Name)
 	current := clientNode.Spec.Hash == wanted.Hash && !clientNode.Spec.Release && !report.Applying
 	if report.Silent == "" {
 		t.reported++
@@ -89,7 +89,7 @@ func (t *tally) addNode(profile *fleet.Profile, node *corev1.Node, all fleet.Sna
 		t.silent = append(t.silent, node.Name)
 	case !current:
 		t.behind = append(t.behind, node.Name)
-	case report.Tuned() && !disputed:
+	case report.IsTuned() && !disputed:
 		t.counts.UpToDate++
 	}
 }
@@ -105,7 +105,7 @@ func (t *tally) addStates(node string, clientNode *v1alpha1.StorageClientNode, r
 		t.counts.Drifted++
 		t.drifted = append(t.drifted, node)
 	}
-	if rollout != nil && fleet.Disrupted(&corev1.Node{}, clientNode) {
+	if rollout != nil && fleet.IsDisrupted(&corev1.Node{}, clientNode) {
 		t.disrupted = append(t.disrupted, wait{node: node, reason: rollout.Reason, message: rollout.Message})
 	}
 	if len(report.RebootPending) > 0 {
@@ -162,9 +162,9 @@ func (t *tally) addTurn(node *corev1.Node, wanted fleet.Wanted) {
 // tell which nodes would get the same.
 func (t *tally) addPlanned(profile *fleet.Profile, node *corev1.Node, all fleet.Snapshot) {
 	t.counts.Matched++
-	t.addTurn(node, all.View.Wanted(node, all.Objects[node.Name]))
+	t.addTurn(node, all.Profiles.Wanted(node, all.ClientNodes[node.Name]))
 	inForce := map[string]string{}
-	if clientNode := all.Objects[node.Name]; clientNode != nil && fleet.Look(node, clientNode, all.Ready[node.Name], "").Silent == "" {
+	if clientNode := all.ClientNodes[node.Name]; clientNode != nil && fleet.ReportOf(node, clientNode, all.Ready[node.Name], "").Silent == "" {
 		t.reported++
 		for _, setting := range clientNode.Status.Settings {
 			if setting.State == v1alpha1.SettingInSync {

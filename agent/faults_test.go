@@ -10,10 +10,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
-
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/hosttest"
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
 )
 
 // faultyHost is a host with all real subjects, whose file system refuses changes.

@@ -6,8 +6,6 @@ import (
 	"math"
 	"os"
 
-	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
-
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/bootloader"
 	"github.com/storageclient/operator/agent/host/filesystems"
@@ -18,6 +16,7 @@ import (
 	"github.com/storageclient/operator/agent/host/readahead"
 	"github.com/storageclient/operator/agent/host/sysctl"
 	"github.com/storageclient/operator/agent/host/tuned"
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/mountoptions"
 	"github.com/storageclient/operator/tuning/text"

@@ -14,10 +14,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
-
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/mounts"
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
 )
 
 const (

@@ -8,10 +8,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
-
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/report"
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
 )
 
 // everything declares a setting of each kind.

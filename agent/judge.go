@@ -5,10 +5,9 @@ import (
 	"slices"
 	"strings"
 
-	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
-
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/mounts"
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/mountoptions"
 	"github.com/storageclient/operator/tuning/text"

@@ -9,10 +9,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/utils/ptr"
 
-	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
-
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/mounts"
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
 )
 
 const (

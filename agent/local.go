@@ -12,11 +12,10 @@ import (
 
 	"k8s.io/utils/ptr"
 
-	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
-
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/agent/report"
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )

@@ -9,12 +9,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
-
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/agent/report"
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
 )
 
 const (

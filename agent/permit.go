@@ -9,11 +9,10 @@ import (
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/tuning/text"
-
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/mounts"
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // maxAnnounce is how often the write of Started is tried again when somebody else has written in between, as the

@@ -10,10 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/utils/clock"
 
+	"github.com/storageclient/operator/agent/host/mounts"
 	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/text"
-
-	"github.com/storageclient/operator/agent/host/mounts"
 )
 
 // Bounds of the API, in characters and items.

@@ -10,12 +10,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
-
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/bootloader"
 	"github.com/storageclient/operator/agent/host/hosttest"
 	grubsim "github.com/storageclient/operator/agent/host/hosttest/grub"
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
 )
 
 const grubEnv = "/boot/grub/grubenv"

@@ -3,10 +3,9 @@ package agent
 import (
 	"testing"
 
-	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
-
 	"github.com/storageclient/operator/agent/host/bootloader"
 	"github.com/storageclient/operator/agent/host/hosttest"
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
 )
 
 // Whatever the boot loader's type, a node is not rebooted for what its own status calls unproven.

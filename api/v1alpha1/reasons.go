@@ -2,7 +2,7 @@ package v1alpha1
 
 // Reasons of status.rollout. Where the profile's conditions have a word for it, it is the same word.
 const (
-	// RolloutReasonNothingToDo is set when all settings are in effect.
+	// RolloutReasonNothingToDo is set when no reboot is due.
 	RolloutReasonNothingToDo = "NothingToDo"
 	// RolloutReasonRestoredAtNextBoot is set when only removed settings wait for a boot, and no profile asks for a reboot to restore them.
 	RolloutReasonRestoredAtNextBoot = "RestoredAtNextBoot"
@@ -47,7 +47,7 @@ const (
 	RolloutReasonWaitingForZone = "WaitingForZone"
 	// RolloutReasonWaitingForCanary is set when the node waits for the canary, or for its soak to end.
 	RolloutReasonWaitingForCanary = "WaitingForCanary"
-	// RolloutReasonFailureThreshold is set when failureThreshold nodes of a profile have failed: it stops.
+	// RolloutReasonFailureThreshold is set when as many nodes of a profile have failed as its failureThreshold says: it stops.
 	RolloutReasonFailureThreshold = ReasonFailureThreshold
 	// RolloutReasonLastControlPlaneNode is set when no other control-plane node is Ready and in service.
 	RolloutReasonLastControlPlaneNode = "LastControlPlaneNode"

@@ -12,13 +12,12 @@ import (
 	"strings"
 	"syscall"
 
-	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
-
 	"github.com/storageclient/operator/agent"
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/agent/host/reboot"
 	"github.com/storageclient/operator/agent/report"
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
 )
 
 // errNotAsDeclared ends a command whose report has been written and says so: exit code 2.

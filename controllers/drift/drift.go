@@ -20,10 +20,10 @@ import (
 
 // Reasons of events on Nodes.
 const (
-	// eventHealed surfaces when something else had changed a setting and the agent has set it again. The note names the value
+	// eventHealed is set when something else had changed a setting and the agent has set it again. The note names the value
 	// found and the value that is back.
 	eventHealed = "SettingDriftHealed"
-	// eventDrifted surfaces when a setting is not as declared and stays so: something else changes it again and again, another
+	// eventDrifted is set when a setting is not as declared and stays so: something else changes it again and again, another
 	// file would win at the next boot, or the agent could not set it again.
 	eventDrifted = "SettingDrifted"
 )

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/storageclient/operator/controllers/internal/read"
-
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +17,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
+	"github.com/storageclient/operator/controllers/internal/read"
 )
 
 const (

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/storageclient/operator/controllers/internal/read"
-
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
@@ -18,6 +16,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/pause"
+	"github.com/storageclient/operator/controllers/internal/read"
 	"github.com/storageclient/operator/controllers/node/plan"
 	"github.com/storageclient/operator/tuning/catalogue"
 )

@@ -4,9 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/storageclient/operator/controllers/internal/read"
-	"github.com/storageclient/operator/controllers/internal/watch"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,6 +20,8 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/controllers/internal/read"
+	"github.com/storageclient/operator/controllers/internal/watch"
 	"github.com/storageclient/operator/controllers/node/plan"
 )
 

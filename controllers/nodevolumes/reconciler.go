@@ -1,4 +1,4 @@
-// Package nodevolumes tells every node which volumes of profiles it has mounted, in spec.volumes of its
+// Package nodevolumes lists for every node which volumes of profiles it has mounted, in spec.volumes of its
 // StorageClientNode: what their mounts are to show, and the read-ahead that they are to have. The node's agent judges and
 // sets; nothing of it is part of a hash, and nothing is written while the rollout holds a node.
 package nodevolumes
@@ -7,11 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
-
-	"github.com/storageclient/operator/controllers/internal/read"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,12 +21,14 @@ import (
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/pause"
+	"github.com/storageclient/operator/controllers/internal/read"
+	"github.com/storageclient/operator/controllers/nodevolumes/plan"
 	"github.com/storageclient/operator/controllers/volume/snapshot"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
 const (
-	// passEvery is the shortest time between two passes: a pass looks at all nodes and volumes in the cache, and pods come
+	// passEvery is the shortest time between two passes: a pass goes over all nodes and volumes in the cache, and pods come
 	// and go all the time.
 	passEvery = 2 * time.Second
 	// retryAfter is the pause before a write that met a newer object is tried again.
@@ -51,7 +49,7 @@ type Reconciler struct {
 
 	last time.Time
 	// since is for how long nodes have carried a read-ahead. A manager that starts anew lets canaries soak anew.
-	since map[carrier]time.Time
+	since map[plan.Carrier]time.Time
 }
 
 // +kubebuilder:rbac:groups="",resources=nodes;persistentvolumes;persistentvolumeclaims;namespaces,verbs=get;list;watch
@@ -68,19 +66,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 		return reconcile.Result{RequeueAfter: left}, nil
 	}
 	r.last = now
-	p, err := r.gatherFacts(ctx)
+	s, err := r.readSnapshot(ctx)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	lists, next := p.planLists()
-	clientNodes := map[string]*v1alpha1.StorageClientNode{}
-	for _, n := range p.nodes {
-		clientNodes[n.clientNode.Name] = n.clientNode
-	}
-	result := reconcile.Result{RequeueAfter: next}
+	next := plan.For(s)
+	r.since = next.Since
+	result := reconcile.Result{RequeueAfter: next.Next}
 	var failed []error
-	for _, name := range slices.Sorted(maps.Keys(lists)) {
-		err := r.patchVolumes(ctx, clientNodes[name], lists[name])
+	for _, n := range s.Nodes {
+		list, due := next.Lists[n.Node.Name]
+		if !due {
+			continue
+		}
+		err := r.patchVolumes(ctx, n.ClientNode, list)
 		switch {
 		case apierrors.IsConflict(err):
 			result.RequeueAfter = retryAfter
@@ -99,54 +98,52 @@ func (r *Reconciler) patchVolumes(ctx context.Context, clientNode *v1alpha1.Stor
 	if err := r.Patch(ctx, changed, patch, client.FieldOwner(v1alpha1.ManagerFieldManager)); err != nil {
 		return fmt.Errorf("patch StorageClientNode %s: %w", clientNode.Name, err)
 	}
-	log.FromContext(ctx).V(1).Info("Told a node of its volumes", "StorageClientNode", clientNode.Name, "volumes", len(list))
+	log.FromContext(ctx).V(1).Info("Listed the volumes of a node", "StorageClientNode", clientNode.Name, "volumes", len(list))
 	return nil
 }
 
-// gatherFacts reads everything from the cache.
-func (r *Reconciler) gatherFacts(ctx context.Context) (*planner, error) {
-	if r.since == nil {
-		r.since = map[carrier]time.Time{}
-	}
-	p := &planner{profiles: map[string]v1alpha1.Rollout{}, now: r.Clock.Now(), since: r.since}
+// readSnapshot reads everything from the cache.
+func (r *Reconciler) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
+	s := plan.Snapshot{Rollouts: map[string]v1alpha1.Rollout{}, Now: r.Clock.Now(), Since: r.since}
 	all, err := read.FleetSnapshot(ctx, r, nil, r.AgentNamespace)
 	if err != nil {
-		return nil, err
+		return plan.Snapshot{}, err
 	}
 	pausedAll, err := read.IsEverythingPaused(ctx, r, r.ManagerNamespace)
 	if err != nil {
-		return nil, err
+		return plan.Snapshot{}, err
 	}
 	claims, err := r.readClaims(ctx)
 	if err != nil {
-		return nil, err
+		return plan.Snapshot{}, err
 	}
 	for i := range all.Nodes {
 		node := &all.Nodes[i]
 		if clientNode := all.ClientNodes[node.Name]; clientNode != nil && fleet.Owns(node, clientNode) && !match.Ignored(node) {
 			_, claimed := claims[node.Name]
-			p.nodes = append(p.nodes, managed{node: node, clientNode: clientNode, open: !pausedAll && !claimed && isWritable(node, clientNode, all.Ready[node.Name])})
+			writable := !pausedAll && !claimed && isWritable(node, clientNode, all.Ready[node.Name])
+			s.Nodes = append(s.Nodes, plan.Node{Node: node, ClientNode: clientNode, Writable: writable})
 		}
 	}
-	return p, r.readDeclared(ctx, p)
+	return s, r.readDeclared(ctx, &s)
 }
 
-// readDeclared reads what profiles declare of volumes. No node, no reason to look.
-func (r *Reconciler) readDeclared(ctx context.Context, p *planner) error {
-	if len(p.nodes) == 0 {
+// readDeclared reads what profiles declare of volumes. Without a node there is nothing to list.
+func (r *Reconciler) readDeclared(ctx context.Context, s *plan.Snapshot) error {
+	if len(s.Nodes) == 0 {
 		return nil
 	}
 	volumes, err := (&snapshot.Reader{Reader: r, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace}).Read(ctx)
 	if err != nil {
 		return err
 	}
-	p.mounted = volumes.Mounted()
+	s.Mounted = volumes.Mounted()
 	var profiles v1alpha1.StorageClientProfileList
 	if err := r.List(ctx, &profiles, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list StorageClientProfiles: %w", err)
 	}
 	for i := range profiles.Items {
-		p.profiles[profiles.Items[i].Name] = profiles.Items[i].Spec.WithDefaults().Rollout
+		s.Rollouts[profiles.Items[i].Name] = profiles.Items[i].Spec.WithDefaults().Rollout
 	}
 	return nil
 }

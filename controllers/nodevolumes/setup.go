@@ -3,8 +3,6 @@ package nodevolumes
 import (
 	"context"
 
-	"github.com/storageclient/operator/controllers/internal/watch"
-
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -21,6 +19,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/controllers/internal/watch"
 )
 
 // everything is the one request.

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/storageclient/operator/controllers/internal/read"
-
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -18,6 +16,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/controllers/internal/read"
 	"github.com/storageclient/operator/controllers/profile/status"
 	volumesnapshot "github.com/storageclient/operator/controllers/volume/snapshot"
 	"github.com/storageclient/operator/tuning/catalogue"

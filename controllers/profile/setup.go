@@ -3,8 +3,6 @@ package profile
 import (
 	"context"
 
-	"github.com/storageclient/operator/controllers/internal/watch"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +18,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/controllers/internal/watch"
 )
 
 // SetupWithManager registers the reconciler and its watches. Whatever happens to a node or a volume is a reason to

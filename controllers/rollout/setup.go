@@ -4,8 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/storageclient/operator/controllers/internal/watch"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/client-go/util/workqueue"
@@ -20,6 +18,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
+	"github.com/storageclient/operator/controllers/internal/watch"
 )
 
 // maxBackOff is how long a pass that met an error is put off at most: freed budget waits for it.

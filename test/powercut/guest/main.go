@@ -19,12 +19,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
-
 	"github.com/storageclient/operator/agent"
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/journal"
+	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
 )
 
 const (

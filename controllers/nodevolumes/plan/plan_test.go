@@ -1,0 +1,170 @@
+package plan
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/judge"
+	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
+)
+
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+func told(name string, kib int32, options ...string) v1alpha1.NodeVolume {
+	v := v1alpha1.NodeVolume{Name: name, MountOptions: options}
+	if kib > 0 {
+		v.ReadAheadKiB = ptr.To(kib)
+	}
+	return v
+}
+
+func ahead(kib int32) *judge.ReadAhead { return &judge.ReadAhead{KiB: kib, Profile: "p", Rule: "r"} }
+
+// on is a node that has volumes mounted with a read-ahead of 128 KiB, and may be written.
+func on(name string, volumes ...string) Node {
+	clientNode := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 1}}
+	clientNode.Status.ObservedGeneration = 1
+	for _, v := range volumes {
+		clientNode.Status.Mounts = append(clientNode.Status.Mounts, v1alpha1.MountStatus{MountPoint: "/" + v, Volume: v, ReadAheadKiB: 128})
+	}
+	return Node{Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, ClientNode: clientNode, Writable: true}
+}
+
+func (m Node) with(volumes ...v1alpha1.NodeVolume) Node {
+	m.ClientNode.Spec.Volumes = volumes
+	return m
+}
+
+func TestNodesAreToldWhatTheyHaveMounted(t *testing.T) {
+	declared := volumeplan.Mounted{Options: []string{"nocto"}}
+	tests := map[string]struct {
+		node    Node
+		mounted map[string]volumeplan.Mounted
+		// want is nil where nothing is to be written.
+		want []v1alpha1.NodeVolume
+	}{
+		"volumes of profiles, sorted, each once": {
+			node: on("n", "b", "a", "other", "b", ""), mounted: map[string]volumeplan.Mounted{"a": declared, "b": declared, "away": declared},
+			want: []v1alpha1.NodeVolume{told("a", 0, "nocto"), told("b", 0, "nocto")},
+		},
+		"nothing that it knows already": {
+			node: on("n", "a").with(told("a", 0, "nocto")), mounted: map[string]volumeplan.Mounted{"a": declared},
+		},
+		"that a volume is no profile's any more": {
+			node: on("n", "a", "b").with(told("a", 64, "nocto"), told("b", 0, "nocto")), mounted: map[string]volumeplan.Mounted{"b": declared},
+			want: []v1alpha1.NodeVolume{told("b", 0, "nocto")},
+		},
+		"that a volume is gone": {
+			node: on("n", "b").with(told("a", 0, "nocto"), told("b", 0, "nocto")), mounted: map[string]volumeplan.Mounted{"a": declared, "b": declared},
+			want: []v1alpha1.NodeVolume{told("b", 0, "nocto")},
+		},
+		"nothing while the object may not be written": {
+			node: func() Node { m := on("n", "a"); m.Writable = false; return m }(), mounted: map[string]volumeplan.Mounted{"a": declared},
+		},
+		"nothing new of a volume that is held": {
+			node: on("n", "a", "b").with(told("a", 64, "hard")), mounted: map[string]volumeplan.Mounted{"a": {Keep: true, KeepReadAhead: true}, "b": {Keep: true, KeepReadAhead: true}},
+		},
+		"the read-ahead of a volume whose options wait": {
+			node: on("n", "a").with(told("a", 0, "hard")), mounted: map[string]volumeplan.Mounted{"a": {Keep: true, ReadAhead: ahead(1024)}},
+			want: []v1alpha1.NodeVolume{told("a", 1024, "hard")},
+		},
+		"options of a volume about whose read-ahead profiles disagree": {
+			node: on("n", "a").with(told("a", 64, "hard")), mounted: map[string]volumeplan.Mounted{"a": {Options: []string{"nocto"}, KeepReadAhead: true}},
+			want: []v1alpha1.NodeVolume{told("a", 64, "nocto")},
+		},
+		"that a read-ahead is no longer declared": {
+			node: on("n", "a").with(told("a", 1024, "nocto")), mounted: map[string]volumeplan.Mounted{"a": declared},
+			want: []v1alpha1.NodeVolume{told("a", 0, "nocto")},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			lists := For(Snapshot{Nodes: []Node{test.node}, Mounted: test.mounted, Rollouts: rollouts(), Now: noon}).Lists
+			if diff := cmp.Diff(test.want, lists["n"], cmpopts.EquateEmpty()); diff != "" || (test.want == nil) != (len(lists) == 0) {
+				t.Errorf("list (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func rollouts(change ...func(*v1alpha1.Rollout)) map[string]v1alpha1.Rollout {
+	spec := v1alpha1.StorageClientProfileSpec{}
+	spec.Rollout.Canary = &v1alpha1.Canary{Nodes: ptr.To[int32](1), SoakSeconds: ptr.To[int32](60)}
+	spec.Rollout.MaxConcurrentLive = ptr.To(intstr.FromInt32(2))
+	for _, c := range change {
+		c(&spec.Rollout)
+	}
+	return map[string]v1alpha1.Rollout{"p": spec.WithDefaults().Rollout}
+}
+
+// A read-ahead is a change of nodes in service: the canary first, then no more at a time than the limit.
+func TestAReadAheadPassesTheCanary(t *testing.T) {
+	nodes := []Node{on("a", "v"), on("b", "v"), on("c", "v"), on("d", "v"), on("e")}
+	p := Snapshot{Nodes: nodes, Mounted: map[string]volumeplan.Mounted{"v": {ReadAhead: ahead(1024)}}, Rollouts: rollouts(), Now: noon}
+	// pass writes the lists; a node that is told has it seen and shows it at once, unless it is slow.
+	slow := map[string]bool{}
+	pass := func() (names []string) {
+		next := For(p)
+		p.Since = next.Since
+		for _, n := range nodes {
+			list, written := next.Lists[n.Node.Name]
+			if !written {
+				continue
+			}
+			n.ClientNode.Spec.Volumes = list
+			if list[0].ReadAheadKiB != nil {
+				names = append(names, n.Node.Name)
+			}
+			if !slow[n.Node.Name] {
+				n.ClientNode.Status.Mounts[0].ReadAheadKiB = ptr.Deref(list[0].ReadAheadKiB, 128)
+			}
+		}
+		return names
+	}
+	expect := func(when string, want ...string) {
+		t.Helper()
+		if diff := cmp.Diff(want, pass(), cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", when, diff)
+		}
+	}
+	slow["a"], slow["b"] = true, true
+	expect("the canary", "a")
+	p.Now = p.Now.Add(time.Hour)
+	expect("the canary does not show it: nobody else")
+	nodes[0].ClientNode.Status.Mounts[0].ReadAheadKiB = 1024
+	expect("it soaks")
+	if next := For(p).Next; next != time.Minute {
+		t.Errorf("plans again after %s, want the rest of the soak", next)
+	}
+	p.Now = p.Now.Add(time.Minute)
+	expect("as many as the limit", "b", "c")
+	expect("one of them has not taken it", "d")
+	p.Mounted["v"] = volumeplan.Mounted{ReadAhead: ahead(2048)}
+	expect("another value is proven anew", "a")
+	p.Mounted["v"] = volumeplan.Mounted{}
+	expect("and put back everywhere at once")
+	for _, n := range nodes[:4] {
+		if n.ClientNode.Spec.Volumes[0].ReadAheadKiB != nil {
+			t.Errorf("%s still has it", n.Node.Name)
+		}
+	}
+}
+
+func TestTheKernelRoundsAWindowDown(t *testing.T) {
+	p := Snapshot{Mounted: map[string]volumeplan.Mounted{"v": {ReadAhead: ahead(1023)}}}
+	for shown, want := range map[int32]bool{1023: true, 1020: true, 960: true, 959: false, 1024: false, 128: false, 0: true} {
+		n := on("n", "v")
+		n.ClientNode.Status.Mounts[0].ReadAheadKiB = shown
+		if got := p.hasTaken(n.ClientNode, *ahead(1023)); got != want {
+			t.Errorf("%d KiB: taken is %v", shown, got)
+		}
+	}
+}

@@ -16,7 +16,7 @@ import (
 	"github.com/storageclient/operator/agent/host/readahead"
 	"github.com/storageclient/operator/agent/host/sysctl"
 	"github.com/storageclient/operator/agent/host/tuned"
-	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/mountoptions"
 	"github.com/storageclient/operator/tuning/text"

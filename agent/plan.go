@@ -9,7 +9,7 @@ import (
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/agent/host/readahead"
-	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/api/v1alpha1"
 )
 
 // plan is what the host is to hold and what is to be put back, worked out from the spec and the journal alone.

@@ -14,7 +14,7 @@ import (
 	"github.com/storageclient/operator/agent/host/bootloader"
 	"github.com/storageclient/operator/agent/host/hosttest"
 	grubsim "github.com/storageclient/operator/agent/host/hosttest/grub"
-	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/api/v1alpha1"
 )
 
 const grubEnv = "/boot/grub/grubenv"

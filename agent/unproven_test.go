@@ -5,7 +5,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host/bootloader"
 	"github.com/storageclient/operator/agent/host/hosttest"
-	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/api/v1alpha1"
 )
 
 // Whatever the boot loader's type, a node is not rebooted for what its own status calls unproven.

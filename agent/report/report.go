@@ -5,7 +5,7 @@ package report
 import (
 	"slices"
 
-	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/api/v1alpha1"
 )
 
 // Commands.

@@ -17,7 +17,7 @@ import (
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/agent/host/reboot"
 	"github.com/storageclient/operator/agent/report"
-	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/api/v1alpha1"
 )
 
 // errNotAsDeclared ends a command whose report has been written and says so: exit code 2.

@@ -96,7 +96,7 @@ func (r *Reconciler) passGate(ctx context.Context, snapshot plan.Snapshot, next 
 	if recalled, known := r.gate.Recall(snapshot, next, now); known {
 		return recalled, nil
 	}
-	all, err := read.FleetSnapshot(ctx, r, snapshot.View, r.AgentNamespace)
+	all, err := read.FleetSnapshot(ctx, r, snapshot.Profiles, r.AgentNamespace)
 	if err != nil {
 		return plan.Plan{}, err
 	}
@@ -110,10 +110,10 @@ func (r *Reconciler) readSnapshot(ctx context.Context, node *corev1.Node, client
 		return s, err
 	}
 	s.Paused = s.Paused || pause.Annotated(node)
-	if s.View, err = r.readView(ctx); err != nil {
+	if s.Profiles, err = r.readProfiles(ctx); err != nil {
 		return s, err
 	}
-	s.Wanted = s.View.Wanted(node, s.ClientNode)
+	s.Wanted = s.Profiles.Wanted(node, s.ClientNode)
 	if s.ClientNode == nil {
 		return s, nil
 	}
@@ -124,7 +124,7 @@ func (r *Reconciler) readSnapshot(ctx context.Context, node *corev1.Node, client
 	return s, nil
 }
 
-func (r *Reconciler) readView(ctx context.Context) (*fleet.ProfileSet, error) {
+func (r *Reconciler) readProfiles(ctx context.Context) (*fleet.ProfileSet, error) {
 	var profiles v1alpha1.StorageClientProfileList
 	if err := r.List(ctx, &profiles); err != nil {
 		return nil, fmt.Errorf("list StorageClientProfiles: %w", err)

@@ -24,7 +24,7 @@ import (
 	"github.com/storageclient/operator/agent/apiclient"
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/mounts"
-	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/api/v1alpha1"
 )
 
 // tokenSeconds is how long the token of an agent's pod holds; a demo or test is over by then.

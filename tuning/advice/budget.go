@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/text"
 )
 

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/api/v1alpha1"
 )
 
 func host(v Volume) string { return v.Host }

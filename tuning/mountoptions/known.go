@@ -5,7 +5,7 @@ import (
 	"maps"
 	"slices"
 
-	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/api/v1alpha1"
 )
 
 // Known describes one option to people.

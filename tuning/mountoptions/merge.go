@@ -4,7 +4,7 @@ import (
 	"maps"
 	"slices"
 
-	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/api/v1alpha1"
 )
 
 // MergeResult is what became of a volume's options.

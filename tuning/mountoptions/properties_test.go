@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/api/v1alpha1"
 )
 
 var (

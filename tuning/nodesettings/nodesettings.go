@@ -12,7 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/api/v1alpha1"
 )
 
 // MaxSettings is how many settings a node can have.

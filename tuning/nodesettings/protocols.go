@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	v1alpha1 "github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/drivers"
 	"github.com/storageclient/operator/tuning/mountoptions"
 )

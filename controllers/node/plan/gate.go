@@ -46,12 +46,12 @@ func (g Gate) Recall(s Snapshot, next Plan, now time.Time) (Plan, bool) {
 	case next.Limited:
 		return Plan{}, false
 	}
-	return g.recallRefusal(s, s.View.ByName(profiles[0]), now)
+	return g.recallRefusal(s, s.Profiles.ByName(profiles[0]), now)
 }
 
 func (g Gate) recallRefusal(s Snapshot, profile *fleet.Profile, now time.Time) (Plan, bool) {
 	known := g.verdicts[profile.Name]
-	if !known.denies(s.gateEntry(profile), profileVersions(s.View), now) {
+	if !known.denies(s.gateEntry(profile), profileVersions(s.Profiles), now) {
 		return Plan{}, false
 	}
 	return stayUntil(noteGate+known.Notes[s.Node.Name], nextTurn(known.soakLeft(now))), true
@@ -60,7 +60,7 @@ func (g Gate) recallRefusal(s Snapshot, profile *fleet.Profile, now time.Time) (
 // Judge asks the rollout rules of every profile concerned; all is a fresh snapshot of all nodes.
 func (g Gate) Judge(s Snapshot, next Plan, all fleet.Snapshot, now time.Time) Plan {
 	for _, name := range concernedProfiles(s) {
-		profile := s.View.ByName(name)
+		profile := s.Profiles.ByName(name)
 		if next.Limited {
 			if note := restoreNote(all, profile); note != "" {
 				return stayUntil(note, turnAfter)
@@ -71,7 +71,7 @@ func (g Gate) Judge(s Snapshot, next Plan, all fleet.Snapshot, now time.Time) Pl
 			return refused
 		}
 		nodes := entriesOf(all, profile)
-		fresh := newVerdict(livegate.Admit(nodes, livegate.PolicyOf(profile.Spec.WithDefaults().Rollout), now), profileVersions(s.View), nodes, now)
+		fresh := newVerdict(livegate.Admit(nodes, livegate.PolicyOf(profile.Spec.WithDefaults().Rollout), now), profileVersions(s.Profiles), nodes, now)
 		if g.verdicts != nil {
 			g.verdicts[name] = fresh
 		}
@@ -84,7 +84,7 @@ func (g Gate) Judge(s Snapshot, next Plan, all fleet.Snapshot, now time.Time) Pl
 
 // gateEntry is the node as it stands among a profile's for the gate.
 func (s Snapshot) gateEntry(profile *fleet.Profile) livegate.Node {
-	own := fleet.Snapshot{Profiles: s.View, Ready: map[string]bool{s.Node.Name: s.AgentReady}}
+	own := fleet.Snapshot{Profiles: s.Profiles, Ready: map[string]bool{s.Node.Name: s.AgentReady}}
 	entry := entryOf(own, s.Node, s.ClientNode)
 	entry.Wanted = s.Wanted.Hash
 	entry.Canary = canaryOf(profile).Matches(labels.Set(s.Node.Labels))
@@ -104,7 +104,7 @@ func nextTurn(soak time.Duration) time.Duration {
 func concernedProfiles(s Snapshot) []string {
 	profiles := slices.Clone(s.Wanted.Profiles)
 	for _, source := range fleet.SourcesOf(s.ClientNode) {
-		profile := s.View.ByName(source)
+		profile := s.Profiles.ByName(source)
 		if profile != nil && (profile.Standing == match.Leaving || !s.Wanted.Managed) {
 			profiles = append(profiles, source)
 		}

@@ -61,7 +61,7 @@ func TestRestoreNote(t *testing.T) {
 func TestGateRemembersWhomItHasRefused(t *testing.T) {
 	s := snapshotOf(nil, profile("a", nil))
 	next := For(s)
-	nobodyReady := fleet.Snapshot{Profiles: s.View, Nodes: []corev1.Node{*s.Node}}
+	nobodyReady := fleet.Snapshot{Profiles: s.Profiles, Nodes: []corev1.Node{*s.Node}}
 	gate := NewGate()
 	if _, known := gate.Recall(s, next, now); known {
 		t.Fatal("a gate that was never asked knows an answer")

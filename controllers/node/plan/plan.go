@@ -41,7 +41,7 @@ type Snapshot struct {
 	ClientNode *v1alpha1.StorageClientNode // nil: none
 	AgentReady bool                        // the agent's Pod on the node is Ready
 	Paused     bool                        // the manager's namespace or the Node is
-	View       *fleet.ProfileSet
+	Profiles       *fleet.ProfileSet
 	Wanted     fleet.Wanted
 	Report     fleet.Report // empty where ClientNode is nil
 }
@@ -68,7 +68,7 @@ func For(s Snapshot) Plan {
 	if s.Paused {
 		return Plan{Step: StepStay, Note: "Paused"}
 	}
-	if paused := s.View.PausedBy(s.Node, s.ClientNode); len(paused) > 0 {
+	if paused := s.Profiles.PausedBy(s.Node, s.ClientNode); len(paused) > 0 {
 		return Plan{Step: StepStay, Note: "Paused by profile " + text.List(paused)}
 	}
 	if !s.Wanted.Managed {
@@ -174,7 +174,7 @@ func (s Snapshot) withCurrentPolicies(going []v1alpha1.NodeSetting) (v1alpha1.St
 	changed := false
 	for i := range spec.Settings {
 		setting := &spec.Settings[i]
-		profile := s.View.ByName(setting.Profile)
+		profile := s.Profiles.ByName(setting.Profile)
 		if profile == nil || profile.Standing == match.Held ||
 			!slices.ContainsFunc(going, func(s v1alpha1.NodeSetting) bool { return s.Key == setting.Key }) {
 			continue
@@ -189,7 +189,7 @@ func (s Snapshot) withCurrentPolicies(going []v1alpha1.NodeSetting) (v1alpha1.St
 
 func (s Snapshot) wantsRestoreReboot() bool {
 	for _, source := range fleet.SourcesOf(s.ClientNode) {
-		if profile := s.View.ByName(source); profile != nil && profile.Spec.Rollout.Reboot.RestoreReboot {
+		if profile := s.Profiles.ByName(source); profile != nil && profile.Spec.Rollout.Reboot.RestoreReboot {
 			return true
 		}
 	}

@@ -58,8 +58,8 @@ func clientNodeWith(settings ...v1alpha1.NodeSetting) *v1alpha1.StorageClientNod
 }
 
 func snapshotOf(clientNode *v1alpha1.StorageClientNode, profiles ...v1alpha1.StorageClientProfile) Snapshot {
-	i := Snapshot{Node: worker(), ClientNode: clientNode, AgentReady: true, View: fleet.NewProfileSet(profiles, catalogue.AllowList{})}
-	i.Wanted = i.View.Wanted(i.Node, clientNode)
+	i := Snapshot{Node: worker(), ClientNode: clientNode, AgentReady: true, Profiles: fleet.NewProfileSet(profiles, catalogue.AllowList{})}
+	i.Wanted = i.Profiles.Wanted(i.Node, clientNode)
 	if clientNode != nil {
 		i.Report = fleet.ReportOf(i.Node, clientNode, i.AgentReady, "")
 	}

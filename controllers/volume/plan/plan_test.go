@@ -110,7 +110,7 @@ func TestBatches(t *testing.T) {
 		},
 		"nothing goes on while the canary soaks": {
 			volumes: []*corev1.PersistentVolume{created("a", 1, written(p, 299)), created("b", 0)}, profiles: []v1alpha1.StorageClientProfile{p},
-			message: "profile p: the canary a soaks until 2026-11-21T12:00:01Z or until a node has mounted it well", next: 1,
+			message: "profile p: the canary a soaks until 2026-11-21T12:00:01Z, or until a node mounts it", next: 1,
 		},
 		"the soak over, a step goes": {
 			volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 300)), created("b", 3), created("c", 2), created("d", 1)}, profiles: []v1alpha1.StorageClientProfile{p},
@@ -127,12 +127,12 @@ func TestBatches(t *testing.T) {
 		"a good mount of an earlier step proves nothing for the one that soaks": {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, written(p, 200)), created("b", 3, written(p, 60)), created("d", 1)},
 			profiles: []v1alpha1.StorageClientProfile{p}, mounted: []string{"a"},
-			message: "profile p: b soak until 2026-11-21T12:04:00Z or until a node has mounted it well", next: 10,
+			message: "profile p: b soaks until 2026-11-21T12:04:00Z, or until a node mounts it", next: 10,
 		},
 		"a mount that looked so before the write proves nothing": {
 			volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 1, unprovable)), created("b", 3)}, profiles: []v1alpha1.StorageClientProfile{p},
 			mounted: []string{"a"},
-			message: "profile p: the canary a soaks until 2026-11-21T12:04:59Z or until a node has mounted it well", next: 10,
+			message: "profile p: the canary a soaks until 2026-11-21T12:04:59Z, or until a node mounts it", next: 10,
 		},
 		"what was proven for other rules is not for these": {
 			volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 900, anotherTime)), created("b", 3), created("c", 2)}, profiles: []v1alpha1.StorageClientProfile{p},
@@ -153,7 +153,7 @@ func TestBatches(t *testing.T) {
 		},
 		"a volume of two profiles waits for both": {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, written(p, 1)), created("s", 5, shared)},
-			profiles: []v1alpha1.StorageClientProfile{p, other}, message: "profile p: the canary a soaks until 2026-11-21T12:04:59Z or until a node has mounted it well", next: 10,
+			profiles: []v1alpha1.StorageClientProfile{p, other}, message: "profile p: the canary a soaks until 2026-11-21T12:04:59Z, or until a node mounts it", next: 10,
 		},
 		"volumes that carry the list need no step": {
 			volumes:  []*corev1.PersistentVolume{created("a", 1, func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"hard", "nocto"} })},
@@ -176,21 +176,21 @@ func TestBatches(t *testing.T) {
 		"a batch that was not written whole is joined": {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, written(p, 400)), created("b", 3, written(p, 20)), created("c", 2), created("d", 1)},
 			profiles: []v1alpha1.StorageClientProfile{p}, want: []string{"c"}, since: 20,
-			message: "profile p: b soak until 2026-11-21T12:04:40Z or until a node has mounted it well", next: 10,
+			message: "profile p: b soaks until 2026-11-21T12:04:40Z, or until a node mounts it", next: 10,
 		},
 		"but not by more than its share, whatever became of its volumes": {
 			volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 400)), created("b", 3, written(p, 20)), created("d", 1),
 				created("c", 3, written(p, 20), func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"soft"} })},
-			profiles: []v1alpha1.StorageClientProfile{p}, message: "profile p: b soak until 2026-11-21T12:04:40Z or until a node has mounted it well", next: 10,
+			profiles: []v1alpha1.StorageClientProfile{p}, message: "profile p: b soaks until 2026-11-21T12:04:40Z, or until a node mounts it", next: 10,
 		},
 		"nor after a minute": {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, written(p, 400)), created("b", 3, written(p, 60)), created("c", 2)},
-			profiles: []v1alpha1.StorageClientProfile{p}, message: "profile p: b soak until 2026-11-21T12:04:00Z or until a node has mounted it well", next: 10,
+			profiles: []v1alpha1.StorageClientProfile{p}, message: "profile p: b soaks until 2026-11-21T12:04:00Z, or until a node mounts it", next: 10,
 		},
 		"nor by another set of options": {
 			volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 400)), created("b", 3, written(p, 20)),
 				created("s", 4, builders.CSI("nfs.csi.k8s.io", map[string]string{"server": "filer", "share": "/"}))},
-			profiles: []v1alpha1.StorageClientProfile{p}, message: "profile p: b soak until 2026-11-21T12:04:40Z or until a node has mounted it well", next: 10,
+			profiles: []v1alpha1.StorageClientProfile{p}, message: "profile p: b soaks until 2026-11-21T12:04:40Z, or until a node mounts it", next: 10,
 		},
 		"nor where one of its volumes could not be mounted": {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, written(p, 400)), created("b", 3, written(p, 20)), created("c", 2)},
@@ -414,9 +414,9 @@ func TestSummaryTellsHowBatchesStand(t *testing.T) {
 		batch, stopped string
 	}{
 		"a canary soaks": {volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 10)), created("b", 1)},
-			batch: "the canary a soaks until 2026-11-21T12:04:50Z or until a node has mounted it well"},
+			batch: "the canary a soaks until 2026-11-21T12:04:50Z, or until a node mounts it"},
 		"a later batch soaks": {volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 400)), created("c", 3, written(p, 10)), created("b", 3, written(p, 10)), created("d", 1)},
-			batch: "b, c soak until 2026-11-21T12:04:50Z or until a node has mounted it well"},
+			batch: "b, c soak until 2026-11-21T12:04:50Z, or until a node mounts one of them"},
 		"nothing is left to write": {volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 10))}},
 		"a volume could not be mounted": {volumes: []*corev1.PersistentVolume{created("a", 9, failedFor(p)), created("b", 1)},
 			stopped: `a could not be mounted with ["hard","nocto"] (driver kubernetes.io/nfs): exit status 32`},

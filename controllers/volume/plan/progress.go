@@ -196,9 +196,12 @@ func (p *progress) watches(mark *judge.Mark, now time.Time) bool {
 }
 
 func soakText(volumes []string, first bool, until time.Time) string {
-	end := "until " + until.UTC().Format(time.RFC3339) + " or until a node has mounted it well"
-	if len(volumes) == 1 && first {
-		return "the canary " + volumes[0] + " soaks " + end
+	end := "until " + until.UTC().Format(time.RFC3339) + ", or until a node mounts "
+	switch {
+	case len(volumes) > 1:
+		return text.List(volumes) + " soak " + end + "one of them"
+	case first:
+		return "the canary " + volumes[0] + " soaks " + end + "it"
 	}
-	return text.List(volumes) + " soak " + end
+	return volumes[0] + " soaks " + end + "it"
 }

@@ -114,8 +114,8 @@ func expectConflict(ctx SpecContext) {
 			conflict := conditionOf(g, profile, v1alpha1.ConditionConflict)
 			g.Expect(conflict.Status).To(Equal(metav1.ConditionTrue))
 			g.Expect(conflict.Reason).To(Equal(v1alpha1.ReasonSettingConflict))
-			g.Expect(conflict.Message).To(And(ContainSubstring("vm.dirty_background_ratio"), ContainSubstring(`"5"`), ContainSubstring(`"10"`),
-				ContainSubstring(profileName), ContainSubstring("rival"), ContainSubstring("5 stays"),
+			g.Expect(conflict.Message).To(And(ContainSubstring("vm.dirty_background_ratio"),
+				ContainSubstring("profiles "+profileName+", rival want 5 and 10 (keeping 5)"),
 				ContainSubstring("actimeo=30"), ContainSubstring("actimeo=60")))
 			g.Expect(conditionOf(g, profile, v1alpha1.ConditionReady).Status).To(Equal(metav1.ConditionFalse))
 		})

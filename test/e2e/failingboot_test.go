@@ -52,7 +52,7 @@ func expectStopped(ctx SpecContext) {
 	rollout := getSCN(ctx, Default, victim.Name).Status.Rollout
 	By(victim.Name + ": " + rollout.Message)
 	Expect(rollout.Reason).To(Equal("RebootTimedOut"))
-	Expect(rollout.Message).To(ContainSubstring("the same boot ID 2m0s later"))
+	Expect(rollout.Message).To(ContainSubstring("still has its old boot ID 2m0s after the permit"))
 	Expect(panics(victim)).To(Equal(1), "on the console of %s", victim.Name)
 
 	untouched := func(g Gomega) { expectOthersUntouched(ctx, g, began, boots) }

@@ -51,6 +51,8 @@ const (
 	RolloutReasonFailureThreshold = ReasonFailureThreshold
 	// RolloutReasonLastControlPlaneNode is set when no other control-plane node is Ready and in service.
 	RolloutReasonLastControlPlaneNode = "LastControlPlaneNode"
+	// RolloutReasonWaitingForControlPlane is set while another control-plane node is out of service: they go one at a time.
+	RolloutReasonWaitingForControlPlane = "WaitingForControlPlane"
 	// RolloutReasonManagerNodeLast is set when the manager's own node waits for the others.
 	RolloutReasonManagerNodeLast = "ManagerNodeLast"
 	// RolloutReasonClaimed is set when the node is about to be cordoned.

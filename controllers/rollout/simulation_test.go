@@ -98,11 +98,13 @@ func (w *world) addNodesAndProfiles() {
 	if w.rng.IntN(3) == 0 {
 		w.heat = 8
 	}
+	// In a third of the schedules, most nodes are of the control plane: three of them, and two out, take chance else.
+	plenty := [...]int{1, 1, 4}[w.rng.IntN(3)]
 	for _, name := range all {
 		n := w.addNode(name)
 		n.Manager = name == "n1"
 		n.Untuned = w.rng.IntN(4) == 0
-		n.ControlPlane = w.rng.IntN(5) == 0
+		n.ControlPlane = w.rng.IntN(5) < plenty
 		n.Labels = w.anyLabels()
 	}
 	if w.controlPlanes() == 1 {
@@ -197,8 +199,6 @@ type faults struct {
 	old map[string][]*simNode
 	// nested is set while a second manager works inside a pass of the first.
 	nested bool
-	// lenient is set once the claims were lost, or a manager was overtaken by another.
-	lenient bool
 }
 
 // takeTurn is one thing that happens in the world.
@@ -217,6 +217,7 @@ func (f *faults) takeTurn() {
 	if !f.lenient {
 		f.check()
 	}
+	f.checkOneControlPlane()
 }
 
 func (f *faults) runAgents() {
@@ -479,6 +480,7 @@ func (w *world) playCalmly() {
 	m := &manager{world: w, name: "m"}
 	next := m.makePass()
 	w.check()
+	w.checkOneControlPlane()
 	w.checkClosed()
 	w.checkGuards()
 	for _, name := range w.nodeNames {

@@ -43,6 +43,8 @@ type world struct {
 	// log is the narrative, kept where verbose is set.
 	verbose bool
 	log     []string
+	// lenient is set once the claims were lost, or a manager was overtaken by another.
+	lenient bool
 	// quiet ends all faults. Until then agents refuse one permit in refusals, three boots in ailing go wrong, and one thing
 	// in heat happens in the middle of a pass.
 	quiet                  bool
@@ -771,12 +773,35 @@ func (m *manager) checkTurn(step plan.AddClaim) {
 			m.checkCanary(n, other, profile)
 		}
 	}
-	if n.ControlPlane && !slices.ContainsFunc(m.nodeNames, func(name string) bool {
-		other := m.nodes[name]
-		return other != n && other.ControlPlane && !m.isDisrupted(other) && !m.hasFailed(other) && !(m.isUnavailable(other) && m.out[name])
-	}) {
-		m.fail("the last control-plane node: %s", step)
+	m.checkControlPlane(n, step)
+}
+
+// checkControlPlane is the part of invariant 18 that is about the control plane: none of its nodes is claimed while another is
+// out. Who went down after the last look does not count: nobody can know.
+func (m *manager) checkControlPlane(n *simNode, step plan.Step) {
+	if !n.ControlPlane {
+		return
 	}
+	others := 0
+	for _, name := range m.nodeNames {
+		other := m.nodes[name]
+		if other == n || !other.ControlPlane {
+			continue
+		}
+		others++
+		seen := m.seen[name]
+		if m.isDisrupted(other) || m.hasFailed(other) || (seen != nil && isDown(&seen.Node) && isDown(&other.Node)) {
+			m.fail("invariant 18: %s while control-plane node %s is out", step, name)
+		}
+	}
+	if others == 0 {
+		m.fail("invariant 18: %s, the only control-plane node", step)
+	}
+}
+
+// isDown reports whether a node is out of service otherwise than by a cordon, which leaves its static pods alone.
+func isDown(n *plan.Node) bool {
+	return !n.Ready || n.Deleting
 }
 
 // checkWindows is the part of invariant 2 that is about windows.
@@ -1013,5 +1038,21 @@ func (w *world) check() {
 		if _, claimed := w.claims[name]; !claimed && n.Mark != nil && n.Unschedulable {
 			w.fail("invariant 1: %s is cordoned by us without a claim", name)
 		}
+	}
+}
+
+// checkOneControlPlane is that no two control-plane nodes are out through our doing.
+func (w *world) checkOneControlPlane() {
+	if w.lenient {
+		return
+	}
+	var out []string
+	for _, name := range w.nodeNames {
+		if n := w.nodes[name]; n.ControlPlane && w.isDisrupted(n) {
+			out = append(out, name)
+		}
+	}
+	if len(out) > 1 {
+		w.fail("invariant 18: control-plane nodes %v are disrupted together", out)
 	}
 }

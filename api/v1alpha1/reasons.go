@@ -21,6 +21,8 @@ const (
 	RolloutReasonNodeUnavailable = "NodeUnavailable"
 	// RolloutReasonNodeDeleting is set when the Node is being deleted.
 	RolloutReasonNodeDeleting = "NodeDeleting"
+	// RolloutReasonNodeLeaving is set when a taint on the Node says that an autoscaler or a cloud is about to take the node away.
+	RolloutReasonNodeLeaving = "NodeLeaving"
 	// RolloutReasonCordonedByOthers is set when somebody else has cordoned the node.
 	RolloutReasonCordonedByOthers = "CordonedByOthers"
 	// RolloutReasonCordonLost is set when somebody uncordoned a node that the rollout had cordoned.

@@ -383,7 +383,7 @@ func (w *world) answerPermit(n *simNode, permit *v1alpha1.RebootPermit, status v
 
 func (w *world) goDown(n *simNode, permit *v1alpha1.RebootPermit) {
 	// Where somebody has made our cordon theirs, the permit is taken back as soon as the agent answers, and no sooner.
-	if n.meddled == n.known && !n.Unschedulable && !n.Deleting {
+	if n.meddled == n.known && !n.Unschedulable && !n.Deleting && n.Leaving == "" {
 		w.fail("invariant 2: %s reboots and is not cordoned", n.Name)
 	}
 	n.machine.used[permit.ID] = n.BootID
@@ -477,7 +477,7 @@ func (w *world) newPod() simPod {
 }
 
 func (w *world) isUnavailable(n *simNode) bool {
-	return !n.Ready || n.Deleting || (n.Unschedulable && n.Mark == nil)
+	return isDown(&n.Node) || (n.Unschedulable && n.Mark == nil)
 }
 
 func target(c *plan.ClientNode) string {
@@ -653,6 +653,7 @@ func (m *manager) drainNode(_ context.Context, step plan.Drain) (plan.DrainProgr
 	} else if wait := time.Duration(step.Options.ExcludeFromLoadBalancersSeconds) * time.Second; n.Mark != nil && m.now.Before(n.Mark.Since.Add(wait)) {
 		m.fail("node %s is drained %s after its cordon, load balancers have %s", n.Name, m.now.Sub(n.Mark.Since.Time), wait)
 	}
+	m.checkLeaving(n, step)
 	blocked := false
 	for i := range n.pods {
 		pod := &n.pods[i]
@@ -774,6 +775,15 @@ func (m *manager) checkTurn(step plan.AddClaim) {
 		}
 	}
 	m.checkControlPlane(n, step)
+	m.checkLeaving(n, step)
+}
+
+// checkLeaving is that nothing begins on a node that others are about to take away. Nobody can know of a taint that came after
+// the last look.
+func (m *manager) checkLeaving(n *simNode, step plan.Step) {
+	if seen := m.seen[n.Name]; seen != nil && seen.Leaving != "" && n.Leaving != "" {
+		m.fail("invariant 18: %s, which others are about to take away (taint %s)", step, n.Leaving)
+	}
 }
 
 // checkControlPlane is the part of invariant 18 that is about the control plane: none of its nodes is claimed while another is
@@ -801,7 +811,7 @@ func (m *manager) checkControlPlane(n *simNode, step plan.Step) {
 
 // isDown reports whether a node is out of service otherwise than by a cordon, which leaves its static pods alone.
 func isDown(n *plan.Node) bool {
-	return !n.Ready || n.Deleting
+	return !n.Ready || n.Deleting || n.Leaving != ""
 }
 
 // checkWindows is the part of invariant 2 that is about windows.
@@ -845,7 +855,7 @@ func (m *manager) checkCanary(n, other *simNode, profile string) {
 	}
 	_, wanted := m.wantedSettings(n)
 	_, same := m.wantedSettings(other)
-	fit := other.Ready && !other.Deleting && !other.NeverDisrupt && !other.Paused && (!other.Unschedulable || other.Mark != nil)
+	fit := !isDown(&other.Node) && !other.NeverDisrupt && !other.Paused && (!other.Unschedulable || other.Mark != nil)
 	status := other.ClientNode.Status
 	if wanted == same && fit && !n.ClientNode.Spec.Release && other.ClientNode.Spec.BootHash == same && status.BootID == other.BootID &&
 		status.Hash == other.ClientNode.Spec.Hash && slices.Contains(status.RebootRequiredBy, m.profiles[profile].key()) {
@@ -898,10 +908,12 @@ func (m *manager) applyStep(_ context.Context, step plan.Step) error {
 		if n.Unschedulable && n.Mark == nil {
 			m.fail("invariant 5: cordon of %s, which others have cordoned", n.Name)
 		}
+		m.checkLeaving(n, step)
 		n.Guarded = true
 		n.Unschedulable, n.Mark = true, &v1alpha1.Disruption{Profile: step.Mark.Profile, BootHash: step.Mark.BootHash, Since: step.Mark.Since}
 	case plan.Uncordon:
 		m.checkUncordon(n, step)
+		m.checkLeaving(n, step)
 		n.Unschedulable, n.Mark, n.Guarded = false, nil, false
 	case plan.RemoveGuards:
 		if n.Mark != nil {
@@ -915,6 +927,7 @@ func (m *manager) applyStep(_ context.Context, step plan.Step) error {
 	case plan.GivePermit:
 		m.checkPermit(n, step.Permit)
 		m.checkWindows(n, step)
+		m.checkLeaving(n, step)
 		m.changeSpec(n, func(s *v1alpha1.StorageClientNodeSpec) { s.RebootPermit = &step.Permit })
 	case plan.ClearPermit:
 		m.checkClear(n)

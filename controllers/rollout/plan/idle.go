@@ -65,8 +65,10 @@ func (p *planner) findObstacle(n *nodeState) (reason, message string) {
 	if n.isChanging() {
 		return n.whyNeedUnknown()
 	}
-	if reason := n.whyUnavailable(); reason != "" {
-		return reason, "The node is out of service: " + unavailableInWords(reason)
+	if reason := n.whyUnavailable(); reason == v1alpha1.RolloutReasonNodeLeaving {
+		return reason, n.describeLeaving() + "; remove the taint if the node stays"
+	} else if reason != "" {
+		return reason, "The node is out of service: " + n.unavailableInWords()
 	}
 	if !n.AgentReady {
 		return v1alpha1.RolloutReasonAgentSilent, "The agent's Pod is not Ready"
@@ -205,10 +207,17 @@ func (n *nodeState) whyControlPlaneOut() string {
 	return n.whyBudgetUsed()
 }
 
-func unavailableInWords(reason string) string {
-	switch reason {
+// describeLeaving says why a node is left to those who are about to take it away.
+func (n *nodeState) describeLeaving() string {
+	return fmt.Sprintf("Taint %s says that the node is about to be taken away, so the rollout leaves it alone", n.Leaving)
+}
+
+func (n *nodeState) unavailableInWords() string {
+	switch n.whyUnavailable() {
 	case v1alpha1.RolloutReasonNodeDeleting:
 		return "being deleted"
+	case v1alpha1.RolloutReasonNodeLeaving:
+		return fmt.Sprintf("about to be taken away (taint %s)", n.Leaving)
 	case v1alpha1.RolloutReasonCordonedByOthers:
 		return "cordoned by someone else"
 	}

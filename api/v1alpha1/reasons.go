@@ -51,7 +51,7 @@ const (
 	RolloutReasonWaitingForCanary = "WaitingForCanary"
 	// RolloutReasonFailureThreshold is set when as many nodes of a profile have failed as its failureThreshold says: it stops.
 	RolloutReasonFailureThreshold = ReasonFailureThreshold
-	// RolloutReasonLastControlPlaneNode is set when no other control-plane node is Ready and in service.
+	// RolloutReasonLastControlPlaneNode is set when there is no other control-plane node, or every other one is out of service.
 	RolloutReasonLastControlPlaneNode = "LastControlPlaneNode"
 	// RolloutReasonWaitingForControlPlane is set while another control-plane node is out of service: they go one at a time.
 	RolloutReasonWaitingForControlPlane = "WaitingForControlPlane"

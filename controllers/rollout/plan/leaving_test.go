@@ -97,6 +97,15 @@ func TestForANodeThatOthersAreAboutToTakeAway(t *testing.T) {
 			},
 			[]string{"a: Failed RebootTimedOut"},
 		},
+		"its agent refused, it booted all the same and is not well in time: a failure": {
+			func(f *fixture) {
+				f.permitted("a", 15*time.Minute)
+				f.addAnswer("a", v1alpha1.RebootRefused)
+				f.rebooted("a")
+				f.node("a").Ready = false
+			},
+			[]string{"a: Failed RebootTimedOut"},
+		},
 		"its agent refused in time and it stays: no failure": {
 			func(f *fixture) {
 				f.permitted("a", time.Hour)

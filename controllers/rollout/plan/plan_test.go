@@ -963,6 +963,20 @@ func TestForControlPlane(t *testing.T) {
 		"others have cordoned one that is not Ready": {
 			func(f *fixture) { f.node("b").Unschedulable, f.node("b").Ready = true, false }, waits,
 		},
+		"others have cordoned one that has failed": {
+			func(f *fixture) {
+				f.addNote("b", v1alpha1.RolloutFailed, "x", time.Hour)
+				f.node("b").Unschedulable = true
+			},
+			waits,
+		},
+		"others have cordoned one that we have claimed": {
+			func(f *fixture) {
+				f.Claims["b"] = v1alpha1.Disruption{Profile: "eda"}
+				f.node("b").Unschedulable = true
+			},
+			append([]string{"note b: Releasing CordonedByOthers", "release the claim of b"}, waits...),
+		},
 		"a worker is out": {
 			func(f *fixture) { f.node("b").ControlPlane, f.node("b").Ready = false, false },
 			[]string{"claim a for eda", "a: Claimed Claimed"},
@@ -1006,6 +1020,14 @@ func TestForSaysWhichControlPlaneNodeIsOut(t *testing.T) {
 		want   string
 	}{
 		"it is ours": {func(f *fixture) { f.permitted("b", time.Minute) }, "Another control-plane node is out: b is rebooting"},
+		"it is ours and has failed": {
+			func(f *fixture) {
+				f.cordoned("b", time.Hour)
+				f.addNote("b", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, time.Hour)
+				f.Profiles[0].Rollout.FailureThreshold = ptr.To[int32](9)
+			},
+			"Another control-plane node is out: b has failed" + advice,
+		},
 		"it is not Ready": {
 			func(f *fixture) { f.node("b").Ready = false }, "Another control-plane node is out: b is not Ready" + advice,
 		},

@@ -21,6 +21,8 @@ const (
 	RolloutReasonNodeUnavailable = "NodeUnavailable"
 	// RolloutReasonNodeDeleting is set when the Node is being deleted.
 	RolloutReasonNodeDeleting = "NodeDeleting"
+	// RolloutReasonNodeLeaving is set when a taint on the Node says that an autoscaler or a cloud is about to take the node away.
+	RolloutReasonNodeLeaving = "NodeLeaving"
 	// RolloutReasonCordonedByOthers is set when somebody else has cordoned the node.
 	RolloutReasonCordonedByOthers = "CordonedByOthers"
 	// RolloutReasonCordonLost is set when somebody uncordoned a node that the rollout had cordoned.
@@ -49,8 +51,10 @@ const (
 	RolloutReasonWaitingForCanary = "WaitingForCanary"
 	// RolloutReasonFailureThreshold is set when as many nodes of a profile have failed as its failureThreshold says: it stops.
 	RolloutReasonFailureThreshold = ReasonFailureThreshold
-	// RolloutReasonLastControlPlaneNode is set when no other control-plane node is Ready and in service.
+	// RolloutReasonLastControlPlaneNode is set when there is no other control-plane node, or every other one is out of service.
 	RolloutReasonLastControlPlaneNode = "LastControlPlaneNode"
+	// RolloutReasonWaitingForControlPlane is set while another control-plane node is out of service: they go one at a time.
+	RolloutReasonWaitingForControlPlane = "WaitingForControlPlane"
 	// RolloutReasonManagerNodeLast is set when the manager's own node waits for the others.
 	RolloutReasonManagerNodeLast = "ManagerNodeLast"
 	// RolloutReasonClaimed is set when the node is about to be cordoned.

@@ -337,6 +337,7 @@ func (s *scope) planProfile(profile *fleet.Profile) plan.Profile {
 }
 
 func (s *scope) planNode(node *corev1.Node) plan.Node {
+	leaving := leavingTaint(node, s.UntunedTaint)
 	out := plan.Node{
 		Name:             node.Name,
 		Created:          node.CreationTimestamp.Time,
@@ -344,7 +345,7 @@ func (s *scope) planNode(node *corev1.Node) plan.Node {
 		BootID:           node.Status.NodeInfo.BootID,
 		Ready:            agentpod.NodeReady(node),
 		ReadySince:       agentpod.ReadySince(node),
-		UnavailableSince: unavailableSince(node),
+		UnavailableSince: unavailableSince(node, leaving),
 		Unschedulable:    node.Spec.Unschedulable,
 		Deleting:         node.DeletionTimestamp != nil,
 		Guarded:          isGuarded(node),
@@ -357,6 +358,9 @@ func (s *scope) planNode(node *corev1.Node) plan.Node {
 		AgentReady:       s.ready[node.Name],
 		Untuned:          s.isUntuned(node),
 		Inspected:        s.inspected[node.Name],
+	}
+	if leaving != nil {
+		out.Leaving = leaving.Key
 	}
 	out.Vacant = out.Untuned && !s.occupied.Has(node.Name)
 	if mark, marked := node.Annotations[v1alpha1.DisruptionAnnotation]; marked {
@@ -392,7 +396,7 @@ func (s *scope) clientNodeOf(node *corev1.Node) *v1alpha1.StorageClientNode {
 }
 
 // unavailableSince is since when a node has been out of service, as far as the Node shows.
-func unavailableSince(node *corev1.Node) *time.Time {
+func unavailableSince(node *corev1.Node, leaving *corev1.Taint) *time.Time {
 	if node.DeletionTimestamp != nil {
 		return &node.DeletionTimestamp.Time
 	}
@@ -401,7 +405,7 @@ func unavailableSince(node *corev1.Node) *time.Time {
 	}
 	for i := range node.Spec.Taints {
 		taint := &node.Spec.Taints[i]
-		if taint.Key == corev1.TaintNodeUnschedulable && taint.TimeAdded != nil {
+		if (taint.Key == corev1.TaintNodeUnschedulable || taint == leaving) && taint.TimeAdded != nil {
 			return &taint.TimeAdded.Time
 		}
 	}

@@ -98,11 +98,13 @@ func (w *world) addNodesAndProfiles() {
 	if w.rng.IntN(3) == 0 {
 		w.heat = 8
 	}
+	// In a third of the schedules, most nodes are of the control plane: three of them, and two out, take chance else.
+	plenty := [...]int{1, 1, 4}[w.rng.IntN(3)]
 	for _, name := range all {
 		n := w.addNode(name)
 		n.Manager = name == "n1"
 		n.Untuned = w.rng.IntN(4) == 0
-		n.ControlPlane = w.rng.IntN(5) == 0
+		n.ControlPlane = w.rng.IntN(5) < plenty
 		n.Labels = w.anyLabels()
 	}
 	if w.controlPlanes() == 1 {
@@ -197,8 +199,6 @@ type faults struct {
 	old map[string][]*simNode
 	// nested is set while a second manager works inside a pass of the first.
 	nested bool
-	// lenient is set once the claims were lost, or a manager was overtaken by another.
-	lenient bool
 }
 
 // takeTurn is one thing that happens in the world.
@@ -217,6 +217,7 @@ func (f *faults) takeTurn() {
 	if !f.lenient {
 		f.check()
 	}
+	f.checkOneControlPlane()
 }
 
 func (f *faults) runAgents() {
@@ -307,7 +308,7 @@ func (m *manager) makePass() (next time.Time) {
 func (f *faults) causeMishap() {
 	name := f.nodeNames[f.rng.IntN(len(f.nodes))]
 	n := f.nodes[name]
-	switch f.rng.IntN(14) {
+	switch f.rng.IntN(15) {
 	case 0:
 		f.narrate("somebody cordons or uncordons %s", name)
 		n.Unschedulable = !n.Unschedulable
@@ -369,6 +370,8 @@ func (f *faults) causeMishap() {
 		if !n.Unschedulable {
 			n.pods = append(n.pods, f.newPod())
 		}
+	case 14:
+		f.scaleDown(n)
 	}
 }
 
@@ -395,6 +398,24 @@ func (f *faults) editProfiles() {
 		}
 		f.narrate("profile %s: version %d, paused %q, inert %q, policy %s, deleting %t", p.Name, p.version, p.Paused, p.Inert, p.Rollout.Reboot.Policy, p.Deleting)
 	}
+}
+
+// scaleDown is an autoscaler that taints a node and deletes it after a while, or thinks better of it.
+func (f *faults) scaleDown(n *simNode) {
+	switch {
+	case n.Leaving == "":
+		n.Leaving = "ToBeDeletedByClusterAutoscaler"
+		f.narrate("an autoscaler taints %s", n.Name)
+	case f.rng.IntN(3) > 0:
+		f.replaceNode(n)
+		return
+	default:
+		// Somebody may have uncordoned it meanwhile.
+		n.Leaving = ""
+		n.meddled++
+		f.narrate("an autoscaler keeps %s after all", n.Name)
+	}
+	n.nodeRV++
 }
 
 // deleteNode deletes a Node, with its objects, and makes a new one of the same name.
@@ -447,7 +468,8 @@ func (w *world) endFaults() {
 		}
 		n.AgentReady = n.Ready
 		n.nodeRV++
-		if n.Deleting || n.machine.boot == bootNever && !n.machine.downUntil.IsZero() {
+		taken := n.Leaving != "" && w.rng.IntN(2) == 0
+		if n.Leaving = ""; taken || n.Deleting || n.machine.boot == bootNever && !n.machine.downUntil.IsZero() {
 			w.replaceNode(n)
 		}
 	}
@@ -479,6 +501,7 @@ func (w *world) playCalmly() {
 	m := &manager{world: w, name: "m"}
 	next := m.makePass()
 	w.check()
+	w.checkOneControlPlane()
 	w.checkClosed()
 	w.checkGuards()
 	for _, name := range w.nodeNames {

@@ -43,6 +43,8 @@ type world struct {
 	// log is the narrative, kept where verbose is set.
 	verbose bool
 	log     []string
+	// lenient is set once the claims were lost, or a manager was overtaken by another.
+	lenient bool
 	// quiet ends all faults. Until then agents refuse one permit in refusals, three boots in ailing go wrong, and one thing
 	// in heat happens in the middle of a pass.
 	quiet                  bool
@@ -381,7 +383,7 @@ func (w *world) answerPermit(n *simNode, permit *v1alpha1.RebootPermit, status v
 
 func (w *world) goDown(n *simNode, permit *v1alpha1.RebootPermit) {
 	// Where somebody has made our cordon theirs, the permit is taken back as soon as the agent answers, and no sooner.
-	if n.meddled == n.known && !n.Unschedulable && !n.Deleting {
+	if n.meddled == n.known && !n.Unschedulable && !n.Deleting && n.Leaving == "" {
 		w.fail("invariant 2: %s reboots and is not cordoned", n.Name)
 	}
 	n.machine.used[permit.ID] = n.BootID
@@ -475,7 +477,7 @@ func (w *world) newPod() simPod {
 }
 
 func (w *world) isUnavailable(n *simNode) bool {
-	return !n.Ready || n.Deleting || (n.Unschedulable && n.Mark == nil)
+	return isDown(&n.Node) || (n.Unschedulable && n.Mark == nil)
 }
 
 func target(c *plan.ClientNode) string {
@@ -651,6 +653,7 @@ func (m *manager) drainNode(_ context.Context, step plan.Drain) (plan.DrainProgr
 	} else if wait := time.Duration(step.Options.ExcludeFromLoadBalancersSeconds) * time.Second; n.Mark != nil && m.now.Before(n.Mark.Since.Add(wait)) {
 		m.fail("node %s is drained %s after its cordon, load balancers have %s", n.Name, m.now.Sub(n.Mark.Since.Time), wait)
 	}
+	m.checkLeaving(n, step)
 	blocked := false
 	for i := range n.pods {
 		pod := &n.pods[i]
@@ -771,12 +774,44 @@ func (m *manager) checkTurn(step plan.AddClaim) {
 			m.checkCanary(n, other, profile)
 		}
 	}
-	if n.ControlPlane && !slices.ContainsFunc(m.nodeNames, func(name string) bool {
-		other := m.nodes[name]
-		return other != n && other.ControlPlane && !m.isDisrupted(other) && !m.hasFailed(other) && !(m.isUnavailable(other) && m.out[name])
-	}) {
-		m.fail("the last control-plane node: %s", step)
+	m.checkControlPlane(n, step)
+	m.checkLeaving(n, step)
+}
+
+// checkLeaving is that nothing begins on a node that others are about to take away. Nobody can know of a taint that came after
+// the last look.
+func (m *manager) checkLeaving(n *simNode, step plan.Step) {
+	if seen := m.seen[n.Name]; seen != nil && seen.Leaving != "" && n.Leaving != "" {
+		m.fail("invariant 18: %s, which others are about to take away (taint %s)", step, n.Leaving)
 	}
+}
+
+// checkControlPlane is the part of invariant 18 that is about the control plane: none of its nodes is claimed while another is
+// out. Who went down after the last look does not count: nobody can know.
+func (m *manager) checkControlPlane(n *simNode, step plan.Step) {
+	if !n.ControlPlane {
+		return
+	}
+	others := 0
+	for _, name := range m.nodeNames {
+		other := m.nodes[name]
+		if other == n || !other.ControlPlane {
+			continue
+		}
+		others++
+		seen := m.seen[name]
+		if m.isDisrupted(other) || m.hasFailed(other) || (seen != nil && isDown(&seen.Node) && isDown(&other.Node)) {
+			m.fail("invariant 18: %s while control-plane node %s is out", step, name)
+		}
+	}
+	if others == 0 {
+		m.fail("invariant 18: %s, the only control-plane node", step)
+	}
+}
+
+// isDown reports whether a node is out of service otherwise than by a cordon, which leaves its static pods alone.
+func isDown(n *plan.Node) bool {
+	return !n.Ready || n.Deleting || n.Leaving != ""
 }
 
 // checkWindows is the part of invariant 2 that is about windows.
@@ -820,7 +855,7 @@ func (m *manager) checkCanary(n, other *simNode, profile string) {
 	}
 	_, wanted := m.wantedSettings(n)
 	_, same := m.wantedSettings(other)
-	fit := other.Ready && !other.Deleting && !other.NeverDisrupt && !other.Paused && (!other.Unschedulable || other.Mark != nil)
+	fit := !isDown(&other.Node) && !other.NeverDisrupt && !other.Paused && (!other.Unschedulable || other.Mark != nil)
 	status := other.ClientNode.Status
 	if wanted == same && fit && !n.ClientNode.Spec.Release && other.ClientNode.Spec.BootHash == same && status.BootID == other.BootID &&
 		status.Hash == other.ClientNode.Spec.Hash && slices.Contains(status.RebootRequiredBy, m.profiles[profile].key()) {
@@ -873,10 +908,12 @@ func (m *manager) applyStep(_ context.Context, step plan.Step) error {
 		if n.Unschedulable && n.Mark == nil {
 			m.fail("invariant 5: cordon of %s, which others have cordoned", n.Name)
 		}
+		m.checkLeaving(n, step)
 		n.Guarded = true
 		n.Unschedulable, n.Mark = true, &v1alpha1.Disruption{Profile: step.Mark.Profile, BootHash: step.Mark.BootHash, Since: step.Mark.Since}
 	case plan.Uncordon:
 		m.checkUncordon(n, step)
+		m.checkLeaving(n, step)
 		n.Unschedulable, n.Mark, n.Guarded = false, nil, false
 	case plan.RemoveGuards:
 		if n.Mark != nil {
@@ -890,6 +927,7 @@ func (m *manager) applyStep(_ context.Context, step plan.Step) error {
 	case plan.GivePermit:
 		m.checkPermit(n, step.Permit)
 		m.checkWindows(n, step)
+		m.checkLeaving(n, step)
 		m.changeSpec(n, func(s *v1alpha1.StorageClientNodeSpec) { s.RebootPermit = &step.Permit })
 	case plan.ClearPermit:
 		m.checkClear(n)
@@ -1013,5 +1051,21 @@ func (w *world) check() {
 		if _, claimed := w.claims[name]; !claimed && n.Mark != nil && n.Unschedulable {
 			w.fail("invariant 1: %s is cordoned by us without a claim", name)
 		}
+	}
+}
+
+// checkOneControlPlane is that no two control-plane nodes are out through our doing.
+func (w *world) checkOneControlPlane() {
+	if w.lenient {
+		return
+	}
+	var out []string
+	for _, name := range w.nodeNames {
+		if n := w.nodes[name]; n.ControlPlane && w.isDisrupted(n) {
+			out = append(out, name)
+		}
+	}
+	if len(out) > 1 {
+		w.fail("invariant 18: control-plane nodes %v are disrupted together", out)
 	}
 }

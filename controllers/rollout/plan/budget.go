@@ -98,7 +98,7 @@ func (n *nodeState) whyBudgetUsed() string {
 	case n.isDisrupted():
 		return "is rebooting"
 	case n.whyUnavailable() != "":
-		return "is " + unavailableInWords(n.whyUnavailable())
+		return "is " + n.unavailableInWords()
 	}
 	return ""
 }

@@ -137,9 +137,13 @@ func (p *planner) doneSince(n *nodeState) (bool, time.Time) {
 	return true, p.Now
 }
 
-// cannotBeCanary leaves a node out of the canary that cannot be one. A node that is disrupted, or just soaks, stays in it.
+// cannotBeCanary leaves a node out of the canary that cannot be one. A node that is disrupted, or just soaks, stays in it; where
+// others are about to take it away, only one that has failed, or may with its permit.
 func (p *planner) cannotBeCanary(n *nodeState, done bool) bool {
 	if n.NeverDisrupt || n.Ignored || n.Paused || n.Deleting {
+		return true
+	}
+	if n.Leaving != "" && n.permit == nil && !n.hasFailed() {
 		return true
 	}
 	return n.whyUnavailable() != "" && !done && !n.isDisrupted() && !n.hasFailed()

@@ -18,6 +18,8 @@ func (p *planner) advanceDisruption(n *nodeState) {
 	case n.Deleting:
 		n.maintenance = n.maintenanceShown
 		p.setNote(n, v1alpha1.RolloutReleasing, v1alpha1.RolloutReasonNodeDeleting, "The Node is being deleted; it uses up budget until it is gone")
+	case n.Leaving != "" && (n.Mark != nil || n.permit != nil):
+		p.leaveToOthers(n)
 	case n.permit != nil && n.hasBooted():
 		p.acceptBooted(n)
 	case n.permit != nil:
@@ -27,6 +29,35 @@ func (p *planner) advanceDisruption(n *nodeState) {
 	default:
 		p.prepareNode(n)
 	}
+}
+
+// leaveToOthers leaves a node as it is that others are about to take away, like one that is being deleted: nothing more is evicted,
+// no permit is given, and our cordon stays, which they may take for theirs. Where they think better of it, it goes on from there. Only
+// a reboot that went wrong is written down: they may be about to take the node away because of it.
+func (p *planner) leaveToOthers(n *nodeState) {
+	n.maintenance = n.maintenanceShown
+	switch {
+	case n.hasFailed():
+		p.keepNote(n)
+	case n.permit != nil && p.isRebootLost(n):
+		p.setNote(n, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, fmt.Sprintf(
+			"The node was not back and healthy %s after its reboot permit, and is about to be taken away (taint %s)", p.rebootTimeout(n), n.Leaving))
+	default:
+		p.setNote(n, v1alpha1.RolloutReleasing, v1alpha1.RolloutReasonNodeLeaving,
+			n.describeLeaving()+"; it uses up budget until it is gone, or until the taint is removed")
+	}
+}
+
+// isRebootLost reports whether a permitted reboot has taken too long. One that was refused has not begun.
+func (p *planner) isRebootLost(n *nodeState) bool {
+	answer := n.permitAnswer().Phase
+	switch {
+	case n.hasBooted() && n.isHealthy():
+		return false
+	case !n.hasBooted() && (answer == v1alpha1.RebootRefused || answer == v1alpha1.RebootFailed):
+		return false
+	}
+	return p.isOverdue(n)
 }
 
 // addMissingClaim enters a node again that is disrupted by us and whose claim is missing: it does use up budget.

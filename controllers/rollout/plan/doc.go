@@ -22,6 +22,10 @@
 //     is released; what has one finishes.
 //   - Zones in turn: no node of a profile is claimed while nodes of it are disrupted in another zone. Who cannot go delays
 //     nobody, and a drain keeps other zones waiting for ZonePatience at most. Nodes without a zone come last.
+//   - Control-plane nodes go one at a time, and none goes while another is out of service for whatever reason. One that goes out
+//     during a drain of another ends it. A foreign cordon alone does not count: static pods stay.
+//   - A node with a taint by which others say that they are about to take it away is as good as gone: it is neither claimed nor a
+//     canary and uses up budget. What we have begun on it stays as it is, but a reboot that goes wrong is a failure all the same.
 //   - The cluster's budget goes to the profile with the fewest claims, of those to the one served longest ago, then
 //     by priority and name, so that a single slot goes round.
 //   - A node that serves nothing yet (untuned taint, no pods) is claimed before all others and whatever its zone. It needs

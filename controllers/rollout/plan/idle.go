@@ -65,8 +65,10 @@ func (p *planner) findObstacle(n *nodeState) (reason, message string) {
 	if n.isChanging() {
 		return n.whyNeedUnknown()
 	}
-	if reason := n.whyUnavailable(); reason != "" {
-		return reason, "The node is out of service: " + unavailableInWords(reason)
+	if reason := n.whyUnavailable(); reason == v1alpha1.RolloutReasonNodeLeaving {
+		return reason, n.describeLeaving() + "; remove the taint if the node stays"
+	} else if reason != "" {
+		return reason, "The node is out of service: " + n.unavailableInWords()
 	}
 	if !n.AgentReady {
 		return v1alpha1.RolloutReasonAgentSilent, "The agent's Pod is not Ready"
@@ -151,23 +153,71 @@ func (p *planner) checkFailures(name string) (reason, message string) {
 	return v1alpha1.RolloutReasonFailureThreshold, fmt.Sprintf("StorageClientProfile %s stopped after %s failed: %s", name, text.Count(len(failed), "node"), text.List(failed))
 }
 
-// checkControlPlane keeps one control-plane node Ready and in service at all times.
+// checkControlPlane refuses a control-plane node while another one is out of service for whatever reason: etcd of three members
+// survives the loss of one, not of two (etcd.io/docs/v3.5/faq, "What is failure tolerance?"). How many members there are, the Nodes
+// do not show, so one out is the most. The only control-plane node is never rebooted: nothing would stand in for it.
 func (p *planner) checkControlPlane(n *nodeState) (reason, message string) {
 	if !n.ControlPlane {
 		return "", ""
 	}
+	var out []string
+	serving, ours := 0, true
 	for _, other := range p.states {
-		if other != n && other.ControlPlane && other.whyUnavailable() == "" && !other.isDisrupted() && !other.hasFailed() {
-			return "", ""
+		if other == n || !other.ControlPlane {
+			continue
 		}
+		why := other.whyControlPlaneOut()
+		if why == "" {
+			serving++
+			continue
+		}
+		out = append(out, other.Name+" "+why)
+		ours = ours && other.isDisrupted() && !other.hasFailed()
 	}
-	return v1alpha1.RolloutReasonLastControlPlaneNode, "No other control-plane node is Ready and in service"
+	switch {
+	case serving == 0 && len(out) == 0:
+		return v1alpha1.RolloutReasonLastControlPlaneNode, "The only control-plane node is not rebooted by the rollout; reboot it by hand"
+	case serving == 0:
+		reason, message = v1alpha1.RolloutReasonLastControlPlaneNode, "No other control-plane node is Ready and in service: "+text.List(out)
+	case len(out) > 0:
+		reason, message = v1alpha1.RolloutReasonWaitingForControlPlane, "Another control-plane node is out: "+text.List(out)
+	}
+	switch {
+	case ours:
+	case len(out) == 1:
+		message += "; bring it back, or delete its Node if it will not return"
+	default:
+		message += "; bring them back, or delete the Nodes that will not return"
+	}
+	return reason, message
 }
 
-func unavailableInWords(reason string) string {
-	switch reason {
+// whyControlPlaneOut says why a control-plane node is out of service, empty if it is not. One that somebody else has cordoned
+// and that is Ready is not: "drain evicts or deletes all pods except mirror pods"
+// (kubernetes.io/docs/reference/kubectl/generated/kubectl_drain), so its member of etcd votes until it goes down, and some keep
+// their control plane cordoned for good.
+func (n *nodeState) whyControlPlaneOut() string {
+	cordoned := !n.hasFailed() && !n.isDisrupted() && n.whyUnavailable() == v1alpha1.RolloutReasonCordonedByOthers
+	switch {
+	case cordoned && n.Ready:
+		return ""
+	case cordoned:
+		return "is not Ready"
+	}
+	return n.whyBudgetUsed()
+}
+
+// describeLeaving says why a node is left to those who are about to take it away.
+func (n *nodeState) describeLeaving() string {
+	return fmt.Sprintf("Taint %s says that the node is about to be taken away, so the rollout leaves it alone", n.Leaving)
+}
+
+func (n *nodeState) unavailableInWords() string {
+	switch n.whyUnavailable() {
 	case v1alpha1.RolloutReasonNodeDeleting:
 		return "being deleted"
+	case v1alpha1.RolloutReasonNodeLeaving:
+		return fmt.Sprintf("about to be taken away (taint %s)", n.Leaving)
 	case v1alpha1.RolloutReasonCordonedByOthers:
 		return "cordoned by someone else"
 	}

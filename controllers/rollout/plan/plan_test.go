@@ -920,19 +920,157 @@ func TestForTheManagersOwnNodeGoesLast(t *testing.T) {
 	}
 }
 
+// TestForControlPlane has three control-plane nodes, of which two would be enough for etcd, and a budget for all of them.
 func TestForControlPlane(t *testing.T) {
-	f := cluster("a", "b", "c")
+	build := func() *fixture {
+		f := cluster("a", "b", "c")
+		for _, name := range []string{"a", "b", "c"} {
+			f.node(name).ControlPlane = true
+		}
+		f.Profiles[0].Rollout.FailureThreshold = ptr.To[int32](9)
+		return f
+	}
+	release := []string{
+		"note a: Releasing WaitingForControlPlane", "conditions of a: none", "uncordon a: WaitingForControlPlane", "release the claim of a",
+		"a: Waiting WaitingForControlPlane",
+	}
+	waits := []string{"a: Waiting WaitingForControlPlane"}
+	playRows(t, map[string]row{
+		"one at a time, also in one pass": {func(*fixture) {}, []string{"claim a for eda", "a: Claimed Claimed"}},
+		"another one is claimed": {
+			func(f *fixture) { f.Claims["b"] = v1alpha1.Disruption{Profile: "eda"} },
+			append([]string{"conditions of b: Draining", "cordon b", "drain b"}, waits...),
+		},
+		"another one is being drained": {
+			func(f *fixture) { f.cordoned("b", time.Minute) }, append([]string{"drain b"}, waits...),
+		},
+		"another one reboots": {func(f *fixture) { f.permitted("b", time.Minute) }, waits},
+		"another one settles": {
+			func(f *fixture) { f.permitted("b", 5*time.Minute); f.rebooted("b") }, waits,
+		},
+		"another one has failed": {
+			func(f *fixture) {
+				f.addNote("b", v1alpha1.RolloutFailed, "x", time.Hour)
+				f.Profiles[0].Rollout.Canary.Nodes = ptr.To[int32](1)
+			},
+			waits,
+		},
+		"another one is not Ready":     {func(f *fixture) { f.node("b").Ready = false }, waits},
+		"another one is being deleted": {func(f *fixture) { f.node("b").Deleting = true }, waits},
+		"others have cordoned one that is Ready: it still votes": {
+			func(f *fixture) { f.node("b").Unschedulable = true }, []string{"claim a for eda", "a: Claimed Claimed"},
+		},
+		"others have cordoned one that is not Ready": {
+			func(f *fixture) { f.node("b").Unschedulable, f.node("b").Ready = true, false }, waits,
+		},
+		"others have cordoned one that has failed": {
+			func(f *fixture) {
+				f.addNote("b", v1alpha1.RolloutFailed, "x", time.Hour)
+				f.node("b").Unschedulable = true
+			},
+			waits,
+		},
+		"others have cordoned one that we have claimed": {
+			func(f *fixture) {
+				f.Claims["b"] = v1alpha1.Disruption{Profile: "eda"}
+				f.node("b").Unschedulable = true
+			},
+			append([]string{"note b: Releasing CordonedByOthers", "release the claim of b"}, waits...),
+		},
+		"a worker is out": {
+			func(f *fixture) { f.node("b").ControlPlane, f.node("b").Ready = false, false },
+			[]string{"claim a for eda", "a: Claimed Claimed"},
+		},
+		"another one goes down in the drain: the node is released": {
+			func(f *fixture) {
+				f.cordoned("a", time.Minute)
+				f.node("b").Ready = false
+			},
+			release,
+		},
+		"another one goes down once the node is claimed": {
+			func(f *fixture) {
+				f.Claims["a"] = v1alpha1.Disruption{Profile: "eda"}
+				f.node("b").Ready = false
+			},
+			append([]string{"release the claim of a"}, waits...),
+		},
+		"the node is empty when another one goes down: it gets no permit": {
+			func(f *fixture) {
+				f.cordoned("a", time.Minute)
+				f.node("a").Drain = &DrainProgress{Gone: true}
+				f.node("b").Ready = false
+			},
+			release,
+		},
+		"what has its permit goes on": {
+			func(f *fixture) {
+				f.permitted("a", time.Minute)
+				f.node("b").Ready = false
+			},
+			[]string{"a: Rebooting PermitGiven"},
+		},
+	}, build, "a")
+}
+
+func TestForSaysWhichControlPlaneNodeIsOut(t *testing.T) {
+	const advice = "; bring it back, or delete its Node if it will not return"
+	for name, c := range map[string]struct {
+		change func(*fixture)
+		want   string
+	}{
+		"it is ours": {func(f *fixture) { f.permitted("b", time.Minute) }, "Another control-plane node is out: b is rebooting"},
+		"it is ours and has failed": {
+			func(f *fixture) {
+				f.cordoned("b", time.Hour)
+				f.addNote("b", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, time.Hour)
+				f.Profiles[0].Rollout.FailureThreshold = ptr.To[int32](9)
+			},
+			"Another control-plane node is out: b has failed" + advice,
+		},
+		"it is not Ready": {
+			func(f *fixture) { f.node("b").Ready = false }, "Another control-plane node is out: b is not Ready" + advice,
+		},
+		"it is cordoned too": {
+			func(f *fixture) { f.node("b").Unschedulable, f.node("b").Ready = true, false },
+			"Another control-plane node is out: b is not Ready" + advice,
+		},
+		"all others are out": {
+			func(f *fixture) { f.node("b").Ready, f.node("c").Ready = false, false },
+			"No other control-plane node is Ready and in service: b is not Ready, c is not Ready; bring them back, or delete the Nodes that will not return",
+		},
+		"there is no other": {
+			func(f *fixture) { f.node("b").ControlPlane, f.node("c").ControlPlane = false, false },
+			"The only control-plane node is not rebooted by the rollout; reboot it by hand",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := cluster("a", "b", "c")
+			for _, name := range []string{"a", "b", "c"} {
+				f.node(name).ControlPlane = true
+			}
+			c.change(f)
+			if diff := cmp.Diff(c.want, For(f.Snapshot).Notes["a"].Message); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestForTheManagersNodeGoesAfterAControlPlaneNode has one that waits for another control-plane node.
+func TestForTheManagersNodeGoesAfterAControlPlaneNode(t *testing.T) {
+	f := cluster("a", "b", "c", "d")
 	for _, name := range []string{"a", "b", "c"} {
 		f.node(name).ControlPlane = true
 	}
-	want := []string{"claim a for eda", "claim b for eda", "c: Waiting LastControlPlaneNode"}
-	if diff := cmp.Diff(want, lines(For(f.Snapshot), "c")); diff != "" {
+	f.node("d").Manager = true
+	f.permitted("a", time.Minute)
+	f.finish("c", time.Hour)
+	f.node("c").Created = noon.Add(-1000 * time.Hour)
+	f.Profiles[0].Rollout.Canary.Nodes = ptr.To[int32](1)
+	want := []string{"b: Waiting WaitingForControlPlane", "d: Waiting ManagerNodeLast"}
+	if diff := cmp.Diff(want, lines(For(f.Snapshot), "b", "d")); diff != "" {
 		t.Error(diff)
-	}
-	f.cordoned("a", time.Minute)
-	f.node("b").Ready, f.node("c").Ready = false, false
-	if got := For(f.Snapshot).Notes["a"]; got.Reason != v1alpha1.RolloutReasonLastControlPlaneNode {
-		t.Errorf("the others went down in the drain, and the node goes on: %s %s", got.Phase, got.Reason)
 	}
 }
 

@@ -75,7 +75,7 @@ func (p *planner) nodesBeforeManager(manager *nodeState) []string {
 			continue
 		}
 		switch p.plan.Notes[n.Name].Reason {
-		case v1alpha1.RolloutReasonWaitingForBudget, v1alpha1.RolloutReasonWaitingForCanary, v1alpha1.RolloutReasonWaitingForZone, v1alpha1.RolloutReasonWaitingForWindow, v1alpha1.RolloutReasonSettingsChanging, v1alpha1.RolloutReasonApplying:
+		case v1alpha1.RolloutReasonWaitingForBudget, v1alpha1.RolloutReasonWaitingForCanary, v1alpha1.RolloutReasonWaitingForZone, v1alpha1.RolloutReasonWaitingForControlPlane, v1alpha1.RolloutReasonWaitingForWindow, v1alpha1.RolloutReasonSettingsChanging, v1alpha1.RolloutReasonApplying:
 			out = append(out, n.Name)
 		}
 	}

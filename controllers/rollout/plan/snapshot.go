@@ -69,6 +69,8 @@ type Node struct {
 	Unschedulable bool
 	// Deleting is true once the Node has a deletion timestamp.
 	Deleting bool
+	// Leaving is the key of the taint that says that others are about to take the node away, empty if there is none.
+	Leaving string
 	// Mark is our annotation, nil if there is none. One that cannot be read is empty.
 	Mark *v1alpha1.Disruption
 	// Guarded is true while the Node carries annotations or labels that we set for a disruption.

@@ -192,6 +192,8 @@ func (n *nodeState) whyUnavailable() string {
 	switch {
 	case n.Deleting:
 		return v1alpha1.RolloutReasonNodeDeleting
+	case n.Leaving != "":
+		return v1alpha1.RolloutReasonNodeLeaving
 	case n.Unschedulable && n.Mark == nil:
 		return v1alpha1.RolloutReasonCordonedByOthers
 	case !n.Ready:

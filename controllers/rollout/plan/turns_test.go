@@ -418,9 +418,11 @@ func TestForTheLastControlPlaneNode(t *testing.T) {
 		"another one is well":               {func(*fixture) {}, []string{"claim a for eda", "a: Claimed Claimed"}},
 		"the other one is no control plane": {func(f *fixture) { f.node("b").ControlPlane = false }, waits},
 		"the other one is not Ready":        {func(f *fixture) { f.node("b").Ready = false }, waits},
-		"others have cordoned it":           {func(f *fixture) { f.node("b").Unschedulable = true }, waits},
-		"it is being deleted":               {func(f *fixture) { f.node("b").Deleting = true }, waits},
-		"we are about to disrupt it":        {func(f *fixture) { f.node("b").NeverDisrupt = false; f.permitted("b", time.Minute) }, waits},
+		"others have cordoned it, and it is Ready": {
+			func(f *fixture) { f.node("b").Unschedulable = true }, []string{"claim a for eda", "a: Claimed Claimed"},
+		},
+		"it is being deleted":        {func(f *fixture) { f.node("b").Deleting = true }, waits},
+		"we are about to disrupt it": {func(f *fixture) { f.node("b").NeverDisrupt = false; f.permitted("b", time.Minute) }, waits},
 		"it has failed": {
 			func(f *fixture) { f.addNote("b", v1alpha1.RolloutFailed, "x", time.Hour) }, waits,
 		},

@@ -1,0 +1,93 @@
+package rollout
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// TestWhichTaintsSayThatANodeIsLeaving gives a Node one taint beside a harmless one.
+func TestWhichTaintsSayThatANodeIsLeaving(t *testing.T) {
+	for key, want := range map[string]bool{
+		"karpenter.sh/disrupted":                                 true,
+		"karpenter.sh/disruption":                                true,
+		"ToBeDeletedByClusterAutoscaler":                         true,
+		"aws-node-termination-handler/spot-itn":                  true,
+		"aws-node-termination-handler/scheduled-maintenance":     true,
+		"aws-node-termination-handler/asg-lifecycle-termination": true,
+		"aws-node-termination-handler/rebalance-recommendation":  true,
+		"cloud.google.com/impending-node-termination":            true,
+		"remediator.kubernetes.azure.com/unschedulable":          true,
+		"node.kubernetes.io/out-of-service":                      true,
+		"node.cloudprovider.kubernetes.io/shutdown":              true,
+		"DeletionCandidateOfClusterAutoscaler":                   false,
+		"kubernetes.azure.com/scalesetpriority":                  false,
+		"cloud.google.com/gke-spot":                              false,
+		"karpenter.sh/unregistered":                              false,
+		"node.cloudprovider.kubernetes.io/uninitialized":         false,
+		"node.kubernetes.io/not-ready":                           false,
+		"node.kubernetes.io/unreachable":                         false,
+		"node.kubernetes.io/unschedulable":                       false,
+		"node-role.kubernetes.io/control-plane":                  false,
+		v1alpha1.UntunedTaint:                                    false,
+	} {
+		t.Run(key, func(t *testing.T) {
+			s := scopeOf(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.NodeSpec{
+				Taints: []corev1.Taint{{Key: "team", Effect: corev1.TaintEffectNoSchedule}, {Key: key, Effect: corev1.TaintEffectNoSchedule}},
+			}})
+			s.UntunedTaint = v1alpha1.UntunedTaint
+			got, err := s.readSnapshot(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			expected := ""
+			if want {
+				expected = key
+			}
+			if leaving := got.Nodes[0].Leaving; leaving != expected {
+				t.Errorf("leaving by taint %q, want %q", leaving, expected)
+			}
+		})
+	}
+}
+
+// TestTheUntunedTaintNeverSaysThatANodeIsLeaving has somebody choose a strange key for it.
+func TestTheUntunedTaintNeverSaysThatANodeIsLeaving(t *testing.T) {
+	s := scopeOf(t)
+	s.UntunedTaint = "ToBeDeletedByClusterAutoscaler"
+	node := &corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: s.UntunedTaint}}}}
+	if taint := leavingTaint(node, s.UntunedTaint); taint != nil {
+		t.Errorf("got %s", taint.Key)
+	}
+}
+
+// TestSinceWhenANodeIsLeaving is for what forgives nodes that are out of service for long.
+func TestSinceWhenANodeIsLeaving(t *testing.T) {
+	since := metav1.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	for name, c := range map[string]struct {
+		taint corev1.Taint
+		want  bool
+	}{
+		"the taint tells":                        {corev1.Taint{Key: "karpenter.sh/disrupted", TimeAdded: &since}, true},
+		"it does not":                            {corev1.Taint{Key: "karpenter.sh/disrupted"}, false},
+		"another one does, which does not count": {corev1.Taint{Key: "team", TimeAdded: &since}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			node := &corev1.Node{
+				ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{c.taint}},
+				Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
+			}
+			got, err := scopeOf(t, node).readSnapshot(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if at := got.Nodes[0].UnavailableSince; (at != nil) != c.want || (c.want && !at.Equal(since.Time)) {
+				t.Errorf("unavailable since %v", at)
+			}
+		})
+	}
+}

@@ -1,0 +1,212 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/ptr"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+const disrupted = "karpenter.sh/disrupted"
+
+// TestForANodeThatOthersAreAboutToTakeAway has node a with a taint of theirs.
+func TestForANodeThatOthersAreAboutToTakeAway(t *testing.T) {
+	build := func() *fixture {
+		f := cluster("a")
+		f.node("a").Leaving = disrupted
+		return f
+	}
+	left := []string{"a: Releasing NodeLeaving"}
+	playRows(t, map[string]row{
+		"it is not claimed": {func(*fixture) {}, []string{"a: Waiting NodeLeaving"}},
+		"nor once it is not Ready either": {
+			func(f *fixture) { f.node("a").Ready = false }, []string{"a: Waiting NodeLeaving"},
+		},
+		"nor where they have cordoned it": {
+			func(f *fixture) { f.node("a").Unschedulable = true }, []string{"a: Waiting NodeLeaving"},
+		},
+		"a claim that nothing has followed is released": {
+			func(f *fixture) { f.Claims["a"] = v1alpha1.Disruption{Profile: "eda"} },
+			[]string{"release the claim of a", "a: Waiting NodeLeaving"},
+		},
+		"its drain is left to them, and so is our cordon, on which they may rely": {
+			func(f *fixture) { f.cordoned("a", time.Minute) }, left,
+		},
+		"also after the time of a drain": {
+			func(f *fixture) { f.cordoned("a", time.Hour) }, left,
+		},
+		"also when its need goes away": {
+			func(f *fixture) {
+				f.cordoned("a", time.Minute)
+				f.node("a").ClientNode.Status.RebootRequired = false
+			},
+			left,
+		},
+		"it gets no permit once it is empty": {
+			func(f *fixture) {
+				f.cordoned("a", time.Minute)
+				f.node("a").Drain = &DrainProgress{Gone: true}
+			},
+			left,
+		},
+		"a claim of it that is missing counts again": {
+			func(f *fixture) {
+				f.cordoned("a", time.Minute)
+				delete(f.Claims, "a")
+			},
+			append([]string{"claim a again for eda"}, left...),
+		},
+		"its permit stays, whatever the agent says": {
+			func(f *fixture) {
+				f.permitted("a", time.Minute)
+				f.addAnswer("a", v1alpha1.RebootRefused)
+			},
+			left,
+		},
+		"somebody took our mark off it, and its permit stays": {
+			func(f *fixture) {
+				f.permitted("a", time.Minute)
+				f.node("a").Mark = nil
+			},
+			left,
+		},
+		"it is back and well, and stays cordoned": {
+			func(f *fixture) {
+				f.permitted("a", time.Hour)
+				f.rebooted("a")
+			},
+			left,
+		},
+		"it does not come back from its reboot: a failure, whoever takes it away after that": {
+			func(f *fixture) {
+				f.permitted("a", 15*time.Minute)
+				f.addAnswer("a", v1alpha1.RebootStarted)
+				f.node("a").Ready = false
+			},
+			[]string{"a: Failed RebootTimedOut"},
+		},
+		"it is back and not well in time: a failure": {
+			func(f *fixture) {
+				f.permitted("a", 15*time.Minute)
+				f.rebooted("a")
+				f.node("a").ClientNode.Status.Settings[0].State = v1alpha1.SettingFailed
+			},
+			[]string{"a: Failed RebootTimedOut"},
+		},
+		"its agent refused, it booted all the same and is not well in time: a failure": {
+			func(f *fixture) {
+				f.permitted("a", 15*time.Minute)
+				f.addAnswer("a", v1alpha1.RebootRefused)
+				f.rebooted("a")
+				f.node("a").Ready = false
+			},
+			[]string{"a: Failed RebootTimedOut"},
+		},
+		"its agent refused in time and it stays: no failure": {
+			func(f *fixture) {
+				f.permitted("a", time.Hour)
+				f.addAnswer("a", v1alpha1.RebootRefused)
+			},
+			left,
+		},
+		"its host refused in time and it stays: no failure": {
+			func(f *fixture) {
+				f.permitted("a", time.Hour)
+				f.addAnswer("a", v1alpha1.RebootFailed)
+			},
+			left,
+		},
+		"it has failed, which is not forgotten": {
+			func(f *fixture) {
+				f.cordoned("a", time.Hour)
+				f.node("a").Maintenance = MaintenanceDrained
+				f.addNote("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, time.Hour)
+			},
+			[]string{"a: Failed RebootTimedOut"},
+		},
+		"it has failed and is healthy after all: it stays cordoned": {
+			func(f *fixture) {
+				f.cordoned("a", time.Hour)
+				f.rebooted("a")
+				f.addNote("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, time.Hour)
+				f.Profiles[0].Rollout.OnNodeFailure = v1alpha1.FailureUncordon
+			},
+			[]string{"a: Failed RebootTimedOut"},
+		},
+		"its Node is being deleted by now": {
+			func(f *fixture) { f.node("a").Deleting = true }, []string{"a: Waiting NodeDeleting"},
+		},
+	}, build, "a")
+}
+
+func TestForNamesTheTaintOfANodeThatIsLeaving(t *testing.T) {
+	f := cluster("a", "b")
+	f.node("a").Leaving = disrupted
+	f.Budget = 1
+	want := "Taint karpenter.sh/disrupted says that the node is about to be taken away, so the rollout leaves it alone; remove the taint if the node stays"
+	p := For(f.Snapshot)
+	if diff := cmp.Diff(want, p.Notes["a"].Message); diff != "" {
+		t.Error(diff)
+	}
+	want = "Reboot limit of the cluster reached (1 of 2 nodes): a is about to be taken away (taint karpenter.sh/disrupted)"
+	if diff := cmp.Diff(want, p.Notes["b"].Message); diff != "" {
+		t.Error(diff)
+	}
+	f.cordoned("a", time.Minute)
+	if got := For(f.Snapshot).Notes["a"].Message; !strings.HasPrefix(got, "Taint karpenter.sh/disrupted says") || !strings.Contains(got, "uses up budget") {
+		t.Errorf("of a node that we have cordoned: %s", got)
+	}
+}
+
+// TestForANodeThatIsLeavingUsesUpBudget has room for two of three nodes.
+func TestForANodeThatIsLeavingUsesUpBudget(t *testing.T) {
+	f := cluster("a", "b", "c")
+	f.Budget = 2
+	f.node("a").Leaving = disrupted
+	if diff := cmp.Diff([]string{"claim b for eda", "a: Waiting NodeLeaving", "c: Waiting WaitingForBudget"}, lines(For(f.Snapshot), "a", "c")); diff != "" {
+		t.Error(diff)
+	}
+	f.Profiles[0].Rollout.IgnoreUnavailableAfterSeconds = 60
+	f.node("a").UnavailableSince = ptr.To(noon.Add(-time.Hour))
+	if diff := cmp.Diff([]string{"claim b for eda", "claim c for eda"}, lines(For(f.Snapshot))); diff != "" {
+		t.Errorf("it has been leaving for long: %s", diff)
+	}
+}
+
+func TestForANodeThatIsLeavingIsNoCanary(t *testing.T) {
+	build := func() *fixture {
+		f := cluster("a", "b", "c")
+		f.node("a").Leaving = disrupted
+		f.Profiles[0].Rollout.Canary = &v1alpha1.Canary{Nodes: ptr.To[int32](1), SoakSeconds: ptr.To[int32](60)}
+		f.Profiles[0].Rollout.FailureThreshold = ptr.To[int32](9)
+		return f
+	}
+	next, waits := []string{"claim b for eda", "b: Claimed Claimed"}, []string{"b: Waiting WaitingForCanary"}
+	playRows(t, map[string]row{
+		"the next one is":                {func(*fixture) {}, next},
+		"also where its drain has begun": {func(f *fixture) { f.cordoned("a", time.Minute) }, next},
+		"also where it soaks":            {func(f *fixture) { f.finish("a", 30*time.Second) }, next},
+		"it has soaked before: what it shows stays": {
+			func(f *fixture) { f.finish("a", time.Minute) }, []string{"claim b for eda", "claim c for eda", "b: Claimed Claimed"},
+		},
+		"with a permit it is to show how the reboot ends": {func(f *fixture) { f.permitted("a", time.Minute) }, waits},
+		"one that has failed lets nobody go": {
+			func(f *fixture) { f.addNote("a", v1alpha1.RolloutFailed, "x", time.Hour) }, waits,
+		},
+	}, build, "b")
+}
+
+func TestForAControlPlaneNodeThatIsLeaving(t *testing.T) {
+	f := cluster("a", "b", "c")
+	for _, name := range []string{"a", "b", "c"} {
+		f.node(name).ControlPlane = true
+	}
+	f.node("c").Leaving = disrupted
+	if diff := cmp.Diff([]string{"a: Waiting WaitingForControlPlane"}, lines(For(f.Snapshot), "a")); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -1,9 +1,13 @@
 package mountoptions
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // protection is something that options of a mount protect, and how well each option that is about it does. Of several such
@@ -211,4 +215,45 @@ func (t *table) withoutWeaker(floor, wanted []Option) (left []Option, kept []Dif
 		}
 	}
 	return left, kept
+}
+
+// CheckProtection warns of options that a rule declares and that are kept from volumes which they would make weaker: from all
+// that do not have them, where they are weaker than the default, and from stricter ones, where the rule replaces values.
+func (p Protocol) CheckProtection(options []string, policy v1alpha1.ConflictPolicy) []Problem {
+	t := tableOf(p)
+	var problems []Problem
+	for _, option := range options {
+		o := parseOne(option)
+		below, stricter := t.weakened(nil, []Option{o}), t.stricterThan(o)
+		replaces := policy == v1alpha1.ConflictUseProfile || policy == v1alpha1.ConflictUseProfileOverClass
+		var message string
+		switch {
+		case t.refuseOption(option, o) != "":
+		case len(below) > 0:
+			message = fmt.Sprintf("is left out: mounts have %s=%s by default, which is stronger, and nothing is made weaker; only a volume itself can set it",
+				below[0].Option, below[0].Observed)
+		case replaces && len(stricter) > 0:
+			message = fmt.Sprintf("is left out where a volume has %s: nothing is made weaker, whatever onConflict says", text.List(stricter))
+		}
+		if message != "" {
+			problems = append(problems, Problem{Option: option, Message: message, Warning: true})
+		}
+	}
+	return problems
+}
+
+// stricterThan are the options that a rule may not replace by a given one.
+func (t *table) stricterThan(o Option) []string {
+	var out []string
+	for _, p := range t.protections {
+		if !p.isAbout(o) {
+			continue
+		}
+		for option := range p.levels {
+			if p.readOne(o).isWeaker(p.readOne(parseOne(option))) {
+				out = append(out, option)
+			}
+		}
+	}
+	return out
 }

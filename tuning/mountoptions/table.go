@@ -154,7 +154,7 @@ func (t *table) refusal(o Option) string {
 var common = map[string]spec{
 	"sync":    {key: keySync, value: "sync", warning: "makes every write wait for the server"},
 	"async":   {key: keySync, value: "async"},
-	"ro":      {key: "rw", value: "ro"},
+	"ro":      {key: "rw", value: "ro", warning: "makes the mount read-only: pods that write to it fail"},
 	"rw":      {key: "rw", value: "rw"},
 	"nosuid":  {key: "suid", value: "nosuid"},
 	"nodev":   {key: "dev", value: "nodev"},

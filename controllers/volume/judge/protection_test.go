@@ -112,6 +112,18 @@ func TestNoRuleMakesAVolumeWeaker(t *testing.T) {
 			want:    written([]string{"sec=krb5p"}, []string{"sec=krb5p"}, "p", "q"),
 			message: "profiles of equal priority disagree",
 		},
+		"where profiles disagree, what is in force does not lift readOnly": {
+			volume:  readOnly(builders.NFSVolume([]string{"rw"}, builders.Carrying(nil, []string{"rw"}, "p"))),
+			profile: overVolume("p", "rw"), more: []v1alpha1.StorageClientProfile{overVolume("q", "ro")},
+			want:    written(nil, nil, "p", "q"),
+			message: "profiles of equal priority disagree: rw (p) against ro (q)",
+		},
+		"what is left out is not taken for what profiles disagree about": {
+			volume:  nfs("hard"),
+			profile: overVolume("p", "nconnect=4"), more: []v1alpha1.StorageClientProfile{overVolume("q", "nconnect=8", "sec=none", "nocto")},
+			want:    written([]string{"hard"}, []string{"hard", "nocto"}, "p", "q"),
+			message: "sec stays sys (profile wants none; nothing is made weaker)",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := Volume(Input{Volume: test.volume, Class: test.class, Profiles: profiles(append(test.more, test.profile)...)})

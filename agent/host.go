@@ -104,6 +104,12 @@ func NewHost(fs host.FS, runner host.Runner, rebooter Rebooter, kubeletDir strin
 					return mountoptions.XFS.Merge(own, wanted, v1alpha1.ConflictUseProfile, nil).Options
 				},
 				Differences: differencesOf(mountoptions.XFS),
+				Weakened: func(has, wanted []string) (option, loses string) {
+					for _, d := range mountoptions.XFS.Weakened(has, wanted) {
+						return d.Wanted, d.Observed
+					}
+					return "", ""
+				},
 			}),
 			bootloader.New(fs, runner, records, bootloader.Options{HashSize: hashSize}),
 		},

@@ -258,6 +258,32 @@ func TestAHostThatHasNoneOfItChangesNothing(t *testing.T) {
 	}
 }
 
+func TestAHostsFileSystemIsNotMadeWeaker(t *testing.T) {
+	for value, told := range map[string]string{
+		"xfs:noatime,rw":      "rw would make its mount weaker, which has ro: remove rw from mountOptions in spec.node.filesystems",
+		"xfs:noatime,noquota": "noquota would make its mount weaker, which has uqnoenforce: remove noquota from mountOptions in spec.node.filesystems",
+	} {
+		h := newStorageHost(t)
+		h.write("/run/systemd/generator/mnt-disks-d1.mount", "[Mount]\nWhat=/dev/sdb1\nWhere=/mnt/disks/d1\nType=xfs\nOptions=ro,uqnoenforce\n")
+		before := hosttest.ReadTree(t, h.dir, "/etc")
+		h.declare(setting(diskFS, value))
+		h.runUntilIdle(h.agent())
+		if h.state(diskFS) != v1alpha1.SettingUnsupported || !strings.Contains(h.message(diskFS), "/mnt/disks/d1: "+told) {
+			t.Errorf("%s: %s %q, want it to tell %q", value, h.state(diskFS), h.message(diskFS), told)
+		}
+		if diff := cmp.Diff(before, hosttest.ReadTree(t, h.dir, "/etc")); diff != "" {
+			t.Errorf("%s: files (-before +after):\n%s", value, diff)
+		}
+	}
+	h := newStorageHost(t)
+	h.write("/run/systemd/generator/mnt-disks-d1.mount", "[Mount]\nWhat=/dev/sdb1\nWhere=/mnt/disks/d1\nType=xfs\nOptions=rw,noquota\n")
+	h.declare(setting(diskFS, "xfs:noatime,rw,noquota"))
+	h.runUntilIdle(h.agent())
+	if h.state(diskFS) != v1alpha1.SettingInSync {
+		t.Errorf("where nothing is weaker: %s %q", h.state(diskFS), h.message(diskFS))
+	}
+}
+
 func TestAReleaseDoesNotWaitForMountsThatKeepTheirOptions(t *testing.T) {
 	h := newStorageHost(t)
 	h.declare(setting(diskFS, "xfs:noatime,logbsize=256k"))

@@ -363,7 +363,8 @@ type VolumeRule struct {
 	ReadAheadKiB *int32 `json:"readAheadKiB,omitempty"`
 
 	// onConflict says which value wins when a volume already has a different value of an option: KeepVolume (default) keeps
-	// the volume's, UseProfileOverClass replaces a value that only comes from the StorageClass, UseProfile always replaces it.
+	// the volume's, UseProfileOverClass replaces a value that only comes from the StorageClass, UseProfile replaces it wherever it
+	// comes from. Whatever it says, a value that would weaken a volume's protection (sec, xprtsec, ro, SMB version, quotas) stays out.
 	// +optional
 	OnConflict ConflictPolicy `json:"onConflict,omitempty"`
 

@@ -103,7 +103,10 @@ func TestValidateCreate(t *testing.T) {
 		"old data for those who write nothing":       {profile: newProfile(rule(selector(func(s *v1alpha1.VolumeSelector) { s.AccessModes = []string{"ReadOnlyMany"} }), "nocto"))},
 		"old data for some who do write":             {profile: newProfile(rule(selector(func(s *v1alpha1.VolumeSelector) { s.AccessModes = []string{"ReadOnlyMany", "ReadWriteMany"} }), "nocto")), warned: []string{`"nocto"`}},
 		"an empty label selector selects for nobody": {profile: newProfile(rule(selector(func(s *v1alpha1.VolumeSelector) { s.ClaimSelector = &metav1.LabelSelector{} }), "nocto")), warned: []string{`"nocto"`}},
-		"warnings come with an error":                {profile: newProfile(rule(allNFS, "nconnect=17", "nocto")), refused: []string{"nconnect=17"}, warned: []string{`"nocto"`}},
+		"what no stricter volume gets": {profile: newProfile(rule(allNFS, "sec=sys"), func(p *v1alpha1.StorageClientProfile) { p.Spec.Volumes[0].OnConflict = v1alpha1.ConflictUseProfile }),
+			warned: []string{`spec.volumes[0].mountOptions[0]: "sec=sys": is left out where a volume has sec=krb5, sec=krb5i, sec=krb5p`}},
+		"what makes pods fail":        {profile: newProfile(rule(allNFS, "ro")), warned: []string{`spec.volumes[0].mountOptions[0]: "ro": makes the mount read-only: pods that write to it fail`}},
+		"warnings come with an error": {profile: newProfile(rule(allNFS, "nconnect=17", "nocto")), refused: []string{"nconnect=17"}, warned: []string{`"nocto"`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			allow, err := catalogue.NewAllowList(test.allow)

@@ -137,6 +137,7 @@ func add(object map[string]any, o operation) {
 
 func TestNewVolumesGetWhatTheReconcilerWouldWrite(t *testing.T) {
 	fast := newProfile(rule(allNFS, "nconnect=4"))
+	weak := newProfile(rule(allNFS, "sec=sys", "rw", "nconnect=4"), func(p *v1alpha1.StorageClientProfile) { p.Spec.Volumes[0].OnConflict = v1alpha1.ConflictUseProfile })
 	tools := newProfile(rule(v1alpha1.VolumeSelector{ClaimSelector: labelled}, "nconnect=4"))
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "eda", Name: "data", UID: "claim-uid", Labels: labelled.MatchLabels}}
 	paused := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ManagerNamespace, Annotations: map[string]string{v1alpha1.PausedAnnotation: "true"}}}
@@ -153,6 +154,7 @@ func TestNewVolumesGetWhatTheReconcilerWouldWrite(t *testing.T) {
 	}{
 		"a volume that a rule selects":             {[]client.Object{fast}, newVolume(), []string{"hard", "nconnect=4"}},
 		"one with annotations of its own":          {[]client.Object{fast}, newVolume(annotate("a.b/c~d", "e")), []string{"hard", "nconnect=4"}},
+		"one that a rule would make weaker":        {[]client.Object{weak}, newVolume(func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"sec=krb5p", "ro"} }), []string{"sec=krb5p", "ro", "nconnect=4"}},
 		"one with no options of its own":           {[]client.Object{fast}, newVolume(func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = nil }), []string{"nconnect=4"}},
 		"one for a claim with the label":           {[]client.Object{tools, claim}, newVolume(), []string{"hard", "nconnect=4"}},
 		"one for a claim that is not there yet":    {[]client.Object{tools}, newVolume(), nil},

@@ -148,6 +148,15 @@ func (v Volume) Hands(options []string) []string {
 	return options
 }
 
+// Given is what the volume is mounted with whatever its list says: the driver's own options and the read-only mount that the
+// volume itself asks for, which every driver passes on.
+func (v Volume) Given() []string {
+	if v.ReadOnly {
+		return append([]string{"ro"}, v.Hands(nil)...)
+	}
+	return v.Hands(nil)
+}
+
 // Check says which options of a volume do not mean to mount what they say in the list: the driver adds options of its
 // own, or puts them into another order. Every problem is one with which the option is better not written.
 func (v Volume) Check(p mountoptions.Protocol, options []string) []mountoptions.Problem {

@@ -46,6 +46,26 @@ func TestHands(t *testing.T) {
 	}
 }
 
+func TestGiven(t *testing.T) {
+	for name, test := range map[string]struct {
+		volume Volume
+		want   string
+	}{
+		"nothing":                          {Volume{Driver: "smb.csi.k8s.io"}, ""},
+		"a read-only volume of any driver": {Volume{Driver: "smb.csi.k8s.io", ReadOnly: true}, "ro"},
+		"the driver's own options": {Volume{Driver: "nfs.csi.k8s.io", Attributes: map[string]string{"mountOptions": "sec=krb5p"}},
+			"sec=krb5p"},
+		"the driver's own options come last": {Volume{Driver: "nfs.csi.k8s.io", ReadOnly: true, Attributes: map[string]string{"mountOptions": "rw"}},
+			"ro ro rw"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(strings.Fields(test.want), test.volume.Given(), cmpopts.EquateEmpty()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
 // What Check lets through means the same to mount as it does in the list, and mount takes it: whatever driver, whatever
 // list the merge makes.
 func TestCheckHoldsForEveryDriver(t *testing.T) {

@@ -20,6 +20,8 @@ type Difference struct {
 	// Limited is true where the kernel's rounding, its limits or the server's may account for the difference: a new
 	// mount may show the same, so it does not tell that the mount is an old one.
 	Limited bool
+	// Weaker is true where what is wanted would make the mount weaker, and is kept from it for that.
+	Weaker bool
 }
 
 // String is the difference in a sentence that names the option, the value in force and the value wanted.

@@ -11,7 +11,7 @@ import (
 type MergeResult struct {
 	// Options is the merged list.
 	Options []string
-	// Kept are the options in which the volume's own value stood against the profile's.
+	// Kept are the options in which the volume's own value stood against the profile's, and those that would make it weaker.
 	Kept []Difference
 	// Changed is true where Options is not the list that the volume has.
 	Changed bool
@@ -23,12 +23,35 @@ type MergeResult struct {
 //
 // The result means the same in order and sorted, as far as the wanted options go: actimeo is written out as the four
 // timers where the volume keeps one of its own, and what is overridden within the list is left out. It never has more
-// than one version. Wanted options that Validate refuses to every volume are left out. class are the options of the
-// volume's StorageClass, for UseProfileOverClass.
+// than one version. Wanted options that Validate refuses to every volume are left out, and whatever the policy says those that
+// would make the volume weaker: see protection. class are the options of the volume's StorageClass, for UseProfileOverClass.
 func (p Protocol) Merge(current, wanted []string, policy v1alpha1.ConflictPolicy, class []string) MergeResult {
+	return p.MergeBeside(nil, current, wanted, policy, class)
+}
+
+// MergeBeside is Merge for a volume that is mounted with given options whatever its list says: what they protect is not made
+// weaker either.
+func (p Protocol) MergeBeside(given, current, wanted []string, policy v1alpha1.ConflictPolicy, class []string) MergeResult {
 	t := tableOf(p)
+	want, weaker := t.withoutWeaker(Parse(slices.Concat(given, current)), t.withoutRefused(Parse(wanted)))
+	result := t.merge(current, want, policy, class)
+	result.Kept = append(weaker, result.Kept...)
+	return result
+}
+
+// Join lays declared options over declared ones, of which the first go before. Nothing is kept from them: there is no volume
+// that they could make weaker.
+func (p Protocol) Join(first, second []string) MergeResult {
+	t := tableOf(p)
+	return t.merge(first, t.withoutRefused(Parse(second)), v1alpha1.ConflictKeepVolume, nil)
+}
+
+func (t *table) withoutRefused(options []Option) []Option {
+	return slices.DeleteFunc(options, func(o Option) bool { return t.refusal(o) != "" })
+}
+
+func (t *table) merge(current []string, want []Option, policy v1alpha1.ConflictPolicy, class []string) MergeResult {
 	own := Parse(current)
-	want := slices.DeleteFunc(Parse(wanted), func(o Option) bool { return t.refusal(o) != "" })
 	if len(want) == 0 {
 		return MergeResult{Options: current}
 	}

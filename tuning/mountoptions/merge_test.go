@@ -87,6 +87,7 @@ func TestMerge(t *testing.T) {
 		"noac from the class, with a timer of the volume's":  {current: "noac acregmax=5", wanted: "actimeo=30", policy: overClass, class: "noac", want: "acregmin=30 acdirmin=30 acdirmax=30 acregmax=5", kept: "acregmax:30:5"},
 		"what may never be brought to a volume is left out":  {current: "hard", wanted: "suid dev exec context=x x-own actimeo=30", want: "hard actimeo=30"},
 		"what may never be brought is kept where it is":      {current: "suid x-own", wanted: "nocto", want: "suid x-own nocto"},
+		"what is weaker than the default is left out":        {current: "hard", wanted: "sec=none nocto", policy: useProfile, want: "hard nocto", kept: "sec:none:sys"},
 		"nothing but what may never be brought is no change": {current: "hard nocto hard", wanted: "suid", want: "hard nocto hard"},
 	} {
 		t.Run(name, func(t *testing.T) {

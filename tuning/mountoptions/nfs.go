@@ -124,6 +124,8 @@ var nfs = &table{
 	granted:   map[string]bool{keyRsize: true, keyWsize: true},
 	rounds:    true,
 	checks:    []func(*table, []Option) []Problem{checkVersions, checkTwice, checkCache, checkLocks, checkTransport},
+
+	protections: []protection{access, nfsSec, nfsXprtsec},
 }
 
 func cautionActimeo(o Option) string {

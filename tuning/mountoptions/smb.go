@@ -96,6 +96,8 @@ var smb = &table{
 	},
 	granted: map[string]bool{keyRsize: true, keyWsize: true, "max_channels": true},
 	checks:  []func(*table, []Option) []Problem{checkTwice, checkYielding},
+
+	protections: []protection{access, smbVersion, smbSec, smbSigning, smbSeal},
 }
 
 func cautionCache(o Option) string {

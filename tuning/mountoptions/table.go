@@ -65,6 +65,8 @@ type table struct {
 	rounds bool
 	// unknown is said of an option that is not known, where that does not mean that mount fails.
 	unknown string
+	// protections are what options of the protocol protect, and no profile makes weaker.
+	protections []protection
 	// checks look at a whole list.
 	checks []func(*table, []Option) []Problem
 	// source is where all of this is known from.
@@ -152,7 +154,7 @@ func (t *table) refusal(o Option) string {
 var common = map[string]spec{
 	"sync":    {key: keySync, value: "sync", warning: "makes every write wait for the server"},
 	"async":   {key: keySync, value: "async"},
-	"ro":      {key: "rw", value: "ro"},
+	"ro":      {key: "rw", value: "ro", warning: "makes the mount read-only: pods that write to it fail"},
 	"rw":      {key: "rw", value: "rw"},
 	"nosuid":  {key: "suid", value: "nosuid"},
 	"nodev":   {key: "dev", value: "nodev"},
@@ -189,4 +191,6 @@ var generic = &table{
 	never:   map[string]bool{"suid": true, "dev": true, "exec": true, "_netdev": true, "nofail": true},
 	hidden:  map[string]string{keySync: "async", "atime": "strictatime", "diratime": "diratime"},
 	checks:  []func(*table, []Option) []Problem{checkTwice, checkImplied},
+
+	protections: []protection{access},
 }

@@ -57,6 +57,8 @@ var xfs = &table{
 		keySync: "async", "atime": "strictatime", keyDAX: "inode", "largeio": "nolargeio", "discard": "nodiscard", "diratime": "diratime",
 	},
 	checks: []func(*table, []Option) []Problem{checkTwice, checkImplied},
+
+	protections: append([]protection{access}, xfsQuotas...),
 }
 
 func cautionLogbufs(o Option) string {

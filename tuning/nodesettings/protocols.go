@@ -144,3 +144,16 @@ func checkOptions(protocols []mountoptions.Protocol, options []string) []mountop
 	})
 	return problems
 }
+
+// checkProtection says once what is left out for volumes of several protocols.
+func checkProtection(protocols []mountoptions.Protocol, options []string, policy v1alpha1.ConflictPolicy) []mountoptions.Problem {
+	var problems []mountoptions.Problem
+	for _, protocol := range protocols {
+		for _, problem := range protocol.CheckProtection(options, policy) {
+			if !slices.Contains(problems, problem) {
+				problems = append(problems, problem)
+			}
+		}
+	}
+	return problems
+}

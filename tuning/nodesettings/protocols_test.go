@@ -77,3 +77,48 @@ func TestValidateBySelector(t *testing.T) {
 		})
 	}
 }
+
+// What a rule declares and no volume, or not every volume, will get is said before it is applied.
+func TestValidateWarnsOfWhatIsKeptFromStricterVolumes(t *testing.T) {
+	at := func(policy v1alpha1.ConflictPolicy, selector v1alpha1.VolumeSelector, options ...v1alpha1.MountOption) []string {
+		return answers(volume(options...), func(s *v1alpha1.StorageClientProfileSpec) {
+			s.Volumes[0].OnConflict, s.Volumes[0].Selector = policy, selector
+		})
+	}
+	only := func(p ...v1alpha1.VolumeProtocol) v1alpha1.VolumeSelector {
+		return v1alpha1.VolumeSelector{Protocols: p}
+	}
+	nfs, smb, xfs := only(v1alpha1.ProtocolNFS), only(v1alpha1.ProtocolSMB), v1alpha1.VolumeSelector{FSTypes: []string{"xfs"}}
+	const (
+		first = "warning: spec.volumes[0].mountOptions[0]: "
+		rw    = first + "is left out where a volume has ro: nothing is made weaker, whatever onConflict says"
+		quota = first + "is the default without quotas; with quotas it drops their state, and the next mount with quotas counts all files again"
+	)
+	for name, test := range map[string]struct {
+		got, want []string
+	}{
+		"rw over what volumes say":                {at(v1alpha1.ConflictUseProfile, nfs, "rw"), []string{rw}},
+		"rw over what classes say":                {at(v1alpha1.ConflictUseProfileOverClass, nfs, "rw"), []string{rw}},
+		"rw over nothing":                         {at(v1alpha1.ConflictKeepVolume, nfs, "rw"), nil},
+		"rw, where nothing is said of conflicts":  {at("", nfs, "rw"), nil},
+		"rw for several protocols is said once":   {at(v1alpha1.ConflictUseProfile, only(v1alpha1.ProtocolNFS, v1alpha1.ProtocolSMB), "rw"), []string{rw}},
+		"a flavour that is not the strongest":     {at(v1alpha1.ConflictUseProfile, nfs, "sec=sys"), []string{first + "is left out where a volume has sec=krb5, sec=krb5i, sec=krb5p: nothing is made weaker, whatever onConflict says"}},
+		"a flavour that is the strongest":         {at(v1alpha1.ConflictUseProfile, nfs, "sec=krb5p"), nil},
+		"no flavour":                              {at(v1alpha1.ConflictKeepVolume, nfs, "sec=none"), []string{first + "is left out: mounts have sec=sys by default, which is stronger, and nothing is made weaker; only a volume itself can set it"}},
+		"no encryption":                           {at(v1alpha1.ConflictUseProfile, nfs, "hard", "xprtsec=none"), []string{"warning: spec.volumes[0].mountOptions[1]: is left out where a volume has xprtsec=mtls, xprtsec=tls: nothing is made weaker, whatever onConflict says"}},
+		"an old version of SMB":                   {at(v1alpha1.ConflictKeepVolume, smb, "vers=2.1"), []string{first + "is left out: mounts have vers=default by default, which is stronger, and nothing is made weaker; only a volume itself can set it"}},
+		"the newest version of SMB":               {at(v1alpha1.ConflictUseProfile, smb, "vers=3.1.1"), nil},
+		"a version of NFS beside SMB":             {at(v1alpha1.ConflictUseProfile, only(v1alpha1.ProtocolNFS, v1alpha1.ProtocolSMB), "vers=4.1"), []string{first + "SMB: must be one of 2.1, 3, 3.0, 3.02, 3.1.1, default; set the protocol in selector.protocols, or the file system in selector.fsTypes"}},
+		"noquota over quotas":                     {at(v1alpha1.ConflictUseProfile, xfs, "noquota"), []string{quota, first + "is left out where a volume has gqnoenforce, gquota, grpquota and 8 more: nothing is made weaker, whatever onConflict says"}},
+		"what can never work is not spoken of":    {at(v1alpha1.ConflictUseProfile, nfs, "sec=krb6"), []string{"error: spec.volumes[0].mountOptions[0]: must be one of none, sys, krb5, krb5i, krb5p, several separated by colons"}},
+		"ro makes pods fail, whatever onConflict": {at("", nfs, "ro"), []string{first + "makes the mount read-only: pods that write to it fail"}},
+		"ro is the strongest":                     {at(v1alpha1.ConflictUseProfile, xfs, "ro"), []string{first + "makes the mount read-only: pods that write to it fail"}},
+		"what has nothing to do with it":          {at(v1alpha1.ConflictUseProfile, nfs, "nocto", "nconnect=4"), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, test.got, cmpopts.EquateEmpty()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}

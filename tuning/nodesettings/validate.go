@@ -82,7 +82,8 @@ func checkVolumes(p *v1alpha1.StorageClientProfile) []Problem {
 		rule := &p.Spec.Volumes[i]
 		options := Options(rule.MountOptions)
 		protocols := protocolsOf(&rule.Selector, options)
-		for _, found := range slices.Concat(checkOptions(protocols, options), checkDrivers(&rule.Selector, protocols, options)) {
+		for _, found := range slices.Concat(checkOptions(protocols, options), checkDrivers(&rule.Selector, protocols, options),
+			checkProtection(protocols, options, rule.OnConflict)) {
 			field := fmt.Sprintf("spec.volumes[%d].mountOptions", i)
 			if at := slices.Index(options, found.Option); at >= 0 {
 				field = fmt.Sprintf("%s[%d]", field, at)

@@ -31,6 +31,9 @@ type Options struct {
 	Merge func(own, wanted []string) []string
 	// Differences are the names of the wanted options that a mount with the observed ones does not have.
 	Differences func(wanted, observed []string) []string
+	// Weakened names a wanted option that would make a mount weaker than the options that it has, and the one that it would take
+	// away; empty where none does.
+	Weakened func(has, wanted []string) (option, loses string)
 }
 
 // Subject serves the settings "filesystem/<mount point>", where the mount point may be a glob. It implements
@@ -41,6 +44,7 @@ type Subject struct {
 	entries     func() ([]mounts.Entry, error)
 	merge       func(own, wanted []string) []string
 	differences func(wanted, observed []string) []string
+	weakened    func(has, wanted []string) (option, loses string)
 	// types are the file system types that were asked for last, by name.
 	types map[string]string
 	// failed holds, for each mount point, why the last Apply could not bring its options about.
@@ -52,7 +56,7 @@ var _ host.Subject = &Subject{}
 // New returns the subject for one host. entries reads its mount table.
 func New(files host.FS, runner host.Runner, entries func() ([]mounts.Entry, error), options Options) *Subject {
 	return &Subject{
-		fs: files, runner: runner, entries: entries, merge: options.Merge, differences: options.Differences,
+		fs: files, runner: runner, entries: entries, merge: options.Merge, differences: options.Differences, weakened: options.Weakened,
 		types: map[string]string{}, failed: map[string]string{},
 	}
 }
@@ -92,11 +96,7 @@ func (s *Subject) wantedByPoint(ctx context.Context, t table, desired []host.Set
 
 // dropInText is what our drop-in for a file system is to say.
 func (s *Subject) dropInText(at target) string {
-	var own []string
-	if at.unit.options != "" {
-		own = strings.Split(at.unit.options, ",")
-	}
-	return renderDropIn(s.merge(own, at.wanted))
+	return renderDropIn(s.merge(at.unit.ownOptions(), at.wanted))
 }
 
 // Apply implements host.Subject.

@@ -182,6 +182,16 @@ func merge(own, wanted []string) []string {
 	return merged
 }
 
+// weakened knows ro and quotas, of which the last one counts.
+func weakened(has, wanted []string) (option, loses string) {
+	for _, pair := range [][2]string{{"noquota", "prjquota"}, {"noquota", "pqnoenforce"}, {"rw", "ro"}} {
+		if lastOf(has, pair[:]) == pair[1] && slices.Contains(wanted, pair[0]) {
+			return pair[0], pair[1]
+		}
+	}
+	return "", ""
+}
+
 func differences(wanted, observed []string) []string {
 	var differing []string
 	for _, option := range wanted {
@@ -205,7 +215,7 @@ func lastOfKind(options []string, kind string) string {
 }
 
 func (m *machine) subject() *Subject {
-	return New(m.fs, m, mounts.NewReader(m.fs, mounts.DefaultKubeletDir).Entries, Options{Merge: merge, Differences: differences})
+	return New(m.fs, m, mounts.NewReader(m.fs, mounts.DefaultKubeletDir).Entries, Options{Merge: merge, Differences: differences, Weakened: weakened})
 }
 
 func settings(pairs ...string) []host.Setting {
@@ -341,9 +351,20 @@ func TestWhereOptionsCannotBeHad(t *testing.T) {
 		"one that is not mounted": {"mnt/shm", ":noatime", func(m *machine) {
 			m.unit("/run/systemd/generator/mnt-shm.mount", "/mnt/shm", "tmpfs", "tmpfs", "")
 		}, host.Unsupported, "no match among"},
-		"quotas":                {"mnt/disks/d1", "xfs:noquota", func(m *machine) { m.mountAnew("/mnt/disks/d1", "rw", "rw,prjquota") }, host.Unsupported, "quotas"},
-		"one of two":            {disks, wish, func(m *machine) { delete(m.xfsInfo, "/mnt/disks/d1") }, host.Drifted, "/mnt/disks/d1: cannot tell the version of its log"},
-		"a unit that is masked": {"mnt/disks/d2", "xfs:noatime", func(m *machine) { m.mask("mnt-disks-d2.mount") }, host.Unsupported, "neither fstab"},
+		"quotas in force": {"mnt/disks/d1", "xfs:noquota", func(m *machine) { m.mountAnew("/mnt/disks/d1", "rw", "rw,prjquota") },
+			host.Unsupported, "noquota would make its mount weaker, which has prjquota: remove noquota from mountOptions in spec.node.filesystems"},
+		"quotas in the unit": {"mnt/disks/d1", "xfs:noatime,noquota", func(m *machine) { m.unit(fstab1, "/mnt/disks/d1", "/dev/sdb1", "xfs", "defaults,pqnoenforce") },
+			host.Unsupported, "noquota would make its mount weaker, which has pqnoenforce: remove noquota from mountOptions in spec.node.filesystems"},
+		"read-only in the unit": {"mnt/disks/d2", "xfs:rw", func(m *machine) {
+			m.unit("/etc/systemd/system/mnt-disks-d2.mount", "/mnt/disks/d2", "/dev/sdc1", "xfs", "ro")
+		}, host.Unsupported, "rw would make its mount weaker, which has ro: remove rw from mountOptions in spec.node.filesystems"},
+		"quotas in force that the unit turns off": {"mnt/disks/d2", "xfs:noquota", func(m *machine) {
+			m.unit("/etc/systemd/system/mnt-disks-d2.mount", "/mnt/disks/d2", "/dev/sdc1", "xfs", "noquota")
+			m.mountAnew("/mnt/disks/d2", "rw", "rw,prjquota")
+		}, host.Unsupported, "which has prjquota"},
+		"read-only after an error of the disk": {"mnt/disks/d2", "xfs:rw", func(m *machine) { m.mountAnew("/mnt/disks/d2", "ro", "ro") }, host.Drifted, "not staged"},
+		"one of two":                           {disks, wish, func(m *machine) { delete(m.xfsInfo, "/mnt/disks/d1") }, host.Drifted, "/mnt/disks/d1: cannot tell the version of its log"},
+		"a unit that is masked":                {"mnt/disks/d2", "xfs:noatime", func(m *machine) { m.mask("mnt-disks-d2.mount") }, host.Unsupported, "neither fstab"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -360,6 +381,22 @@ func TestWhereOptionsCannotBeHad(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestADropInThatMakesAMountWeakerGoes(t *testing.T) {
+	m := newMachine(t)
+	const unit = "/etc/systemd/system/mnt-disks-d2.mount"
+	m.unit(unit, "/mnt/disks/d2", "/dev/sdc1", "xfs", "ro,prjquota")
+	hosttest.WriteFile(t, m.dir, dropIn2, renderDropIn([]string{"rw", "prjquota"}))
+	m.mountAnew("/mnt/disks/d2", "rw,relatime", "rw,noquota")
+	s := m.subject()
+	m.apply(s, "mnt/disks/d2", "xfs:rw")
+	m.expect(s, "mnt/disks/d2", "xfs:rw", host.Unsupported, "which has ro")
+	want := map[string]string{unit: hosttest.ReadFile(t, m.dir, unit)}
+	if diff := cmp.Diff(want, hosttest.ReadTree(t, m.dir, "/etc/systemd")); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+	m.expect(s, "mnt/disks/d2", "xfs:noquota", host.Unsupported, "which has prjquota")
 }
 
 func (m *machine) mask(name string) {

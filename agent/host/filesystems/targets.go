@@ -95,8 +95,9 @@ func (s *Subject) findObstacle(ctx context.Context, t table, at target) string {
 			strings.Join(at.wanted, ",")
 	case at.unit.name == "":
 		return "neither fstab nor a systemd mount unit mounts it: set the options where it is mounted"
-	case slices.Contains(at.wanted, "noquota") && at.mount != nil && slices.ContainsFunc(optionsInForce(at.mount), isQuota):
-		return "it has quotas: noquota would drop their state"
+	}
+	if weakness := s.findWeakness(at); weakness != "" {
+		return weakness
 	}
 	if value, asked := valueOf(at.wanted, "logbsize"); asked {
 		return s.examineLog(ctx, at, value)
@@ -104,8 +105,19 @@ func (s *Subject) findObstacle(ctx context.Context, t table, at target) string {
 	return ""
 }
 
-func isQuota(option string) bool {
-	return strings.HasSuffix(option, "quota") && option != "noquota"
+// findWeakness says which wanted option would make a mount weaker than its unit makes it, or drop quotas that are in force.
+// Whether it may be written to is the unit's to say: an error may have made a file system read-only.
+func (s *Subject) findWeakness(at target) string {
+	floors := [][]string{at.unit.ownOptions()}
+	if at.mount != nil {
+		floors = append(floors, slices.DeleteFunc(optionsInForce(at.mount), func(o string) bool { return o == "ro" }))
+	}
+	for _, has := range floors {
+		if option, loses := s.weakened(has, at.wanted); option != "" {
+			return fmt.Sprintf("%s would make its mount weaker, which has %s: remove %s from mountOptions in spec.node.filesystems", option, loses, option)
+		}
+	}
+	return ""
 }
 
 // examineLog reads the version and the stripe unit of the log, since a mount with a buffer that does not fit them

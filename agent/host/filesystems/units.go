@@ -39,6 +39,14 @@ type unit struct {
 
 func (u unit) dropIn() string { return path.Join(systemDir, u.name+".d", dropInName) }
 
+// ownOptions are the unit's options as a list.
+func (u unit) ownOptions() []string {
+	if u.options == "" {
+		return nil
+	}
+	return strings.Split(u.options, ",")
+}
+
 // renderDropIn is our drop-in with these options. The later assignment replaces the earlier one.
 func renderDropIn(options []string) string {
 	return header + "[Mount]\nOptions=" + strings.Join(options, ",") + "\n"

@@ -343,7 +343,11 @@ func (s *scope) exceptionsText() string {
 	if len(s.merged.kept) > 0 {
 		var kept []string
 		for _, k := range s.merged.kept {
-			kept = append(kept, fmt.Sprintf("%s stays %s (profile wants %s; onConflict: %s)", k.Option, k.Observed, k.Wanted, k.onConflict))
+			why := fmt.Sprintf("onConflict: %s", k.onConflict)
+			if k.Weaker {
+				why = k.Message
+			}
+			kept = append(kept, fmt.Sprintf("%s stays %s (profile wants %s; %s)", k.Option, k.Observed, k.Wanted, why))
 		}
 		out += "; " + text.Join(kept, "; ")
 	}

@@ -75,18 +75,19 @@ func (m *memory) mergeOnce(t target, base, current []string, rules []rule, class
 }
 
 // mergeRules lays the rules' options over base, the volume's own list. Rules come by precedence. For an option about
-// which profiles of equal priority disagree, what is in force stays: the option as current has it, or none.
+// which profiles of equal priority disagree, what is in force stays: the option as current has it, or none. Only what is
+// weaker than the volume's own list, as earlier releases wrote it, does not.
 func mergeRules(t target, base, current []string, rules []rule, class []string) merged {
 	winners, disputed := t.decideWinners(rules)
 	out := merged{options: slices.Clone(base), carried: map[string][]string{}}
 	for _, d := range disputed {
 		out.conflicts = append(out.conflicts, d.message)
-		out.options = t.options.Merge(out.options, t.rivalsIn(current, d.option), v1alpha1.ConflictUseProfile, nil).Options
+		out.options = t.options.MergeBeside(t.Given(), out.options, t.rivalsIn(current, d.option), v1alpha1.ConflictUseProfile, nil).Options
 	}
 	for _, group := range groupByRule(winners) {
 		wanted, given := t.options.WithoutGiven(group.options, t.Hands(nil))
 		out.given = append(out.given, given...)
-		result := t.options.Merge(out.options, wanted, group.rule.OnConflict, class)
+		result := t.options.MergeBeside(t.Given(), out.options, wanted, group.rule.OnConflict, class)
 		for _, o := range result.Options {
 			if !slices.Contains(out.options, o) || slices.Contains(wanted, o) {
 				name := group.rule.profile.Name
@@ -173,7 +174,7 @@ func (t target) decideWinners(rules []rule) (winners []declared, disputed []disp
 			winners = slices.DeleteFunc(winners, func(w declared) bool { return t.isSameKey(w.option, option) })
 		}
 		before := optionsOf(winners)
-		for _, option := range t.options.Merge(before, undisputed, v1alpha1.ConflictKeepVolume, nil).Options {
+		for _, option := range t.options.Join(before, undisputed).Options {
 			if !slices.Contains(before, option) {
 				winners = append(winners, declared{option: option, rule: r})
 			}
@@ -197,11 +198,11 @@ func haveEqualRank(a, b rule) bool {
 
 // isSameKey says whether two options set the same thing, by the one definition that the merge itself has.
 func (t target) isSameKey(a, b string) bool {
-	return a == b || t.isRival(a, b) || !t.options.Merge([]string{a}, []string{b}, v1alpha1.ConflictKeepVolume, nil).Changed
+	return a == b || t.isRival(a, b) || !t.options.Join([]string{a}, []string{b}).Changed
 }
 
 func (t target) isRival(a, b string) bool {
-	return len(t.options.Merge([]string{a}, []string{b}, v1alpha1.ConflictKeepVolume, nil).Kept) > 0
+	return len(t.options.Join([]string{a}, []string{b}).Kept) > 0
 }
 
 // rivalsIn are the options of a list that set the same thing as the given one.

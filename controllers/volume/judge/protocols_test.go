@@ -182,7 +182,8 @@ func TestVerdictByProtocolAndDriver(t *testing.T) {
 		},
 		"rw does not lift readOnly where the kubelet sorts": {
 			volume: builders.NFSVolume(nil, func(pv *corev1.PersistentVolume) { pv.Spec.NFS.ReadOnly = true }), profiles: one(builders.NFSProfile("p", []string{"rw"})),
-			want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "p"), message: "would override the volume's readOnly",
+			want:    outcome{Action: ActionNone, State: StateUpToDate, Reason: v1alpha1.VolumeReasonUpToDate, Profiles: []string{"p"}},
+			message: "access stays ro (profile wants rw; nothing is made weaker)",
 		},
 		"rw is written where the volume is writable": {
 			volume: builders.NFSVolume(nil), profiles: one(builders.NFSProfile("p", []string{"rw"})), want: written(nil, []string{"rw"}, "p"),

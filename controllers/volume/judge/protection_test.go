@@ -1,0 +1,160 @@
+package judge
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/internal/builders"
+)
+
+func overVolume(name string, options ...string) v1alpha1.StorageClientProfile {
+	return builders.NFSProfile(name, options, builders.OnConflict(v1alpha1.ConflictUseProfile),
+		builders.Selecting(v1alpha1.VolumeSelector{StorageClassNames: []string{"data", "nfs"}}))
+}
+
+func TestNoRuleMakesAVolumeWeaker(t *testing.T) {
+	xfs := byCSI("disk.csi.azure.com", "xfs", nil)
+	smb := byCSI("smb.csi.k8s.io", "", map[string]string{"source": "//filer/share"})
+	nfs := func(options ...string) *corev1.PersistentVolume { return builders.NFSVolume(options) }
+	readOnly := func(pv *corev1.PersistentVolume) *corev1.PersistentVolume {
+		if pv.Spec.CSI != nil {
+			pv.Spec.CSI.ReadOnly = true
+		} else {
+			pv.Spec.NFS.ReadOnly = true
+		}
+		return pv
+	}
+	for name, test := range map[string]struct {
+		volume  *corev1.PersistentVolume
+		class   []string
+		profile v1alpha1.StorageClientProfile
+		more    []v1alpha1.StorageClientProfile
+		want    outcome
+		message string
+	}{
+		"sec is not lowered, and the rest of the rule applies": {
+			volume: nfs("sec=krb5p"), profile: overVolume("p", "sec=sys", "nocto"),
+			want:    written([]string{"sec=krb5p"}, []string{"sec=krb5p", "nocto"}, "p"),
+			message: "sec stays krb5p (profile wants sys; nothing is made weaker)",
+		},
+		"xprtsec is not lowered": {
+			volume: nfs("xprtsec=mtls"), profile: overVolume("p", "xprtsec=none", "nocto"),
+			want:    written([]string{"xprtsec=mtls"}, []string{"xprtsec=mtls", "nocto"}, "p"),
+			message: "xprtsec stays mtls (profile wants none; nothing is made weaker)",
+		},
+		"ro does not become rw": {
+			volume: nfs("ro"), profile: overVolume("p", "rw", "nocto"),
+			want:    written([]string{"ro"}, []string{"ro", "nocto"}, "p"),
+			message: "access stays ro (profile wants rw; nothing is made weaker)",
+		},
+		"an SMB version is not lowered, and seal stays": {
+			volume: sourced([]string{"seal", "vers=3.1.1"}, smb), profile: overVolume("p", "vers=2.1", "mfsymlinks"),
+			want:    written([]string{"seal", "vers=3.1.1"}, []string{"seal", "vers=3.1.1", "mfsymlinks"}, "p"),
+			message: "vers stays 3.1.1 (profile wants 2.1; nothing is made weaker)",
+		},
+		"quotas are not dropped": {
+			volume: sourced([]string{"uquota", "prjquota"}, xfs), profile: overVolume("p", "noquota", "noatime"),
+			want:    written([]string{"uquota", "prjquota"}, []string{"uquota", "prjquota", "noatime"}, "p"),
+			message: "project quota stays prjquota (profile wants noquota; nothing is made weaker)",
+		},
+		"nor with KeepVolume, where both stood in one list": {
+			volume: sourced([]string{"gquota"}, xfs), profile: onClass("p", "noquota"),
+			want: outcome{Action: ActionNone, State: StateUpToDate, Reason: v1alpha1.VolumeReasonUpToDate, Profiles: []string{"p"}},
+		},
+		"a value of the class is the volume's too": {
+			volume: nfs("sec=krb5i"), class: []string{"sec=krb5i"},
+			profile: builders.NFSProfile("p", []string{"sec=krb5", "nocto"}, builders.OnConflict(v1alpha1.ConflictUseProfileOverClass)),
+			want:    written([]string{"sec=krb5i"}, []string{"sec=krb5i", "nocto"}, "p"),
+			message: "nothing is made weaker",
+		},
+		"a read-only source of the kubelet's plugin": {
+			volume: readOnly(nfs()), profile: overVolume("p", "rw", "nocto"), want: written(nil, []string{"nocto"}, "p"),
+			message: "access stays ro (profile wants rw; nothing is made weaker)",
+		},
+		"a read-only source of a driver that adds ro after the list": {
+			volume: readOnly(sourced(nil, byCSI("nfs.csi.k8s.io", "", nil))), profile: overVolume("p", "rw", "nocto"), want: written(nil, []string{"nocto"}, "p"),
+			message: "access stays ro",
+		},
+		"a read-only source of a driver of which no more is known": {
+			volume: readOnly(sourced(nil, smb)), profile: overVolume("p", "rw", "mfsymlinks"), want: written(nil, []string{"mfsymlinks"}, "p"),
+			message: "access stays ro",
+		},
+		"what the driver says": {
+			volume: sourced(nil, byCSI("nfs.csi.k8s.io", "", map[string]string{"mountOptions": "sec=krb5p"})), profile: overVolume("p", "sec=sys", "nocto"),
+			want:    written(nil, []string{"nocto"}, "p"),
+			message: "sec stays krb5p (profile wants sys; nothing is made weaker)",
+		},
+		"below the default": {
+			volume: nfs(), profile: overVolume("p", "sec=none", "nocto"), want: written(nil, []string{"nocto"}, "p"),
+			message: "sec stays sys (profile wants none; nothing is made weaker)",
+		},
+		"stronger replaces": {
+			volume: nfs("sec=sys"), profile: overVolume("p", "sec=krb5p"), want: written([]string{"sec=sys"}, []string{"sec=krb5p"}, "p"),
+		},
+		"of two profiles the one that wins may not weaken": {
+			volume: nfs("sec=krb5"), profile: overVolume("p", "nocto"), more: []v1alpha1.StorageClientProfile{overVolume("q", "sec=none")},
+			want:    written([]string{"sec=krb5"}, []string{"sec=krb5", "nocto"}, "p", "q"),
+			message: "sec stays krb5 (profile wants none; nothing is made weaker)",
+		},
+		"a list that an earlier release made weaker becomes strict again": {
+			volume:  builders.NFSVolume([]string{"sec=sys", "nocto"}, builders.Carrying([]string{"sec=krb5p"}, []string{"sec=sys", "nocto"}, "p")),
+			profile: overVolume("p", "sec=sys", "nocto"),
+			want:    written([]string{"sec=krb5p"}, []string{"sec=krb5p", "nocto"}, "p"),
+		},
+		"and so where profiles disagree about what is in force": {
+			volume:  builders.NFSVolume([]string{"sec=sys"}, builders.Carrying([]string{"sec=krb5p"}, []string{"sec=sys"}, "p")),
+			profile: overVolume("p", "sec=sys"), more: []v1alpha1.StorageClientProfile{overVolume("q", "sec=krb5")},
+			want:    written([]string{"sec=krb5p"}, []string{"sec=krb5p"}, "p", "q"),
+			message: "profiles of equal priority disagree",
+		},
+		"where profiles disagree, what is in force does not lift readOnly": {
+			volume:  readOnly(builders.NFSVolume([]string{"rw"}, builders.Carrying(nil, []string{"rw"}, "p"))),
+			profile: overVolume("p", "rw"), more: []v1alpha1.StorageClientProfile{overVolume("q", "ro")},
+			want:    written(nil, nil, "p", "q"),
+			message: "profiles of equal priority disagree: rw (p) against ro (q)",
+		},
+		"what is left out is not taken for what profiles disagree about": {
+			volume:  nfs("hard"),
+			profile: overVolume("p", "nconnect=4"), more: []v1alpha1.StorageClientProfile{overVolume("q", "nconnect=8", "sec=none", "nocto")},
+			want:    written([]string{"hard"}, []string{"hard", "nocto"}, "p", "q"),
+			message: "sec stays sys (profile wants none; nothing is made weaker)",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := Volume(Input{Volume: test.volume, Class: test.class, Profiles: profiles(append(test.more, test.profile)...)})
+			if diff := cmp.Diff(test.want, outcomeOf(d), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("decision (-want +got), message %q:\n%s", d.Message, diff)
+			}
+			if !strings.Contains(d.Message, test.message) {
+				t.Errorf("message is %q, want it to contain %q", d.Message, test.message)
+			}
+		})
+	}
+}
+
+// The volume's own list comes back as it was, however weak: nobody's rule says it.
+func TestAnOriginalThatIsWeakerIsRestored(t *testing.T) {
+	pv := builders.NFSVolume([]string{"sec=krb5p"}, builders.Carrying([]string{"sec=none", "rw"}, []string{"sec=krb5p"}, "p"))
+	if diff := cmp.Diff(restored("sec=none", "rw"), outcomeOf(Volume(Input{Volume: pv, Profiles: profiles()})), cmpopts.EquateEmpty()); diff != "" {
+		t.Error(diff)
+	}
+	// Once the rule no longer declares sec, the same holds of a volume that it still selects.
+	d := Volume(Input{Volume: pv, Profiles: profiles(overVolume("p", "nocto"))})
+	if diff := cmp.Diff(written([]string{"sec=none", "rw"}, []string{"sec=none", "rw", "nocto"}, "p"), outcomeOf(d), cmpopts.EquateEmpty()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A weakened list is mended as any other change is: it waits for its batch.
+func TestToBecomeStrictAgainIsAnOrdinaryBatch(t *testing.T) {
+	pv := builders.NFSVolume([]string{"sec=sys"}, builders.Carrying([]string{"sec=krb5p"}, []string{"sec=sys"}, "p"))
+	d := Volume(Input{Volume: pv, Profiles: profiles(overVolume("p", "sec=sys"))})
+	if d.Action != ActionWrite || !d.ChangesList(pv) {
+		t.Errorf("action %s, changes the list: %v, want a write that changes it", d.Action, d.ChangesList(pv))
+	}
+}

@@ -1,0 +1,208 @@
+package mountoptions
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// Each row is two lists: what the second one makes weaker that the first one or the default protects.
+func TestWeakened(t *testing.T) {
+	for name, test := range map[string]struct {
+		protocol      Protocol
+		floor, wanted string // blank-separated
+		weaker        string // "name:wanted:observed", separated by semicolons
+	}{
+		"nothing said on either side":           {protocol: NFS, floor: "hard", wanted: "nocto"},
+		"the same":                              {protocol: NFS, floor: "sec=krb5p", wanted: "sec=krb5p"},
+		"no flavour":                            {protocol: NFS, floor: "sec=sys", wanted: "sec=none", weaker: "sec:none:sys"},
+		"no proof of the user":                  {protocol: NFS, floor: "sec=krb5", wanted: "sec=sys", weaker: "sec:sys:krb5"},
+		"no integrity":                          {protocol: NFS, floor: "sec=krb5i", wanted: "sec=krb5", weaker: "sec:krb5:krb5i"},
+		"no privacy":                            {protocol: NFS, floor: "sec=krb5p", wanted: "sec=krb5i", weaker: "sec:krb5i:krb5p"},
+		"a stronger flavour":                    {protocol: NFS, floor: "sec=krb5", wanted: "sec=krb5p"},
+		"a list is as weak as its weakest":      {protocol: NFS, floor: "sec=krb5i", wanted: "sec=krb5p:sys", weaker: "sec:krb5p:sys:krb5i"},
+		"its weakest stands first":              {protocol: NFS, floor: "sec=krb5i", wanted: "sec=sys:krb5p", weaker: "sec:sys:krb5p:krb5i"},
+		"a list that loses its best":            {protocol: NFS, floor: "sec=krb5p:sys", wanted: "sec=sys", weaker: "sec:sys:krb5p:sys"},
+		"a list in another order":               {protocol: NFS, floor: "sec=krb5i:krb5p", wanted: "sec=krb5p:krb5i"},
+		"a flavour that nobody knows is had":    {protocol: NFS, floor: "sec=spkm3", wanted: "sec=krb5p", weaker: "sec:krb5p:spkm3"},
+		"a list with one that nobody knows":     {protocol: NFS, floor: "sec=sys", wanted: "sec=krb5p:spkm3:krb5p", weaker: "sec:krb5p:spkm3:krb5p:sys"},
+		"one that nobody knows for the weakest": {protocol: NFS, floor: "sec=none", wanted: "sec=spkm3", weaker: "sec:spkm3:none"},
+		"a list with one for the weakest":       {protocol: NFS, floor: "sec=none", wanted: "sec=spkm3:krb5p", weaker: "sec:spkm3:krb5p:none"},
+		"a list with sys where nothing is said": {protocol: NFS, wanted: "sec=krb5:sys"},
+		"null is none":                          {protocol: NFS, floor: "sec=null", wanted: "sec=none"},
+		"sys where nothing is said":             {protocol: NFS, wanted: "sec=sys"},
+		"none where nothing is said":            {protocol: NFS, wanted: "sec=none", weaker: "sec:none:sys"},
+		"the last one counts":                   {protocol: NFS, floor: "sec=krb5p sec=sys", wanted: "sec=sys"},
+		"the last one asked for counts":         {protocol: NFS, floor: "sec=krb5", wanted: "sec=sys sec=krb5"},
+
+		"no client certificate":               {protocol: NFS, floor: "xprtsec=mtls", wanted: "xprtsec=tls", weaker: "xprtsec:tls:mtls"},
+		"no encryption":                       {protocol: NFS, floor: "xprtsec=tls", wanted: "xprtsec=none", weaker: "xprtsec:none:tls"},
+		"encryption":                          {protocol: NFS, floor: "xprtsec=none", wanted: "xprtsec=tls"},
+		"no encryption where nothing is said": {protocol: NFS, wanted: "xprtsec=none"},
+
+		"rw over ro of NFS":           {protocol: NFS, floor: "ro", wanted: "rw", weaker: "access:rw:ro"},
+		"rw over ro of SMB":           {protocol: SMB, floor: "ro", wanted: "rw", weaker: "access:rw:ro"},
+		"rw over ro of XFS":           {protocol: XFS, floor: "ro", wanted: "rw", weaker: "access:rw:ro"},
+		"rw over ro of other disks":   {protocol: Generic, floor: "ro", wanted: "rw", weaker: "access:rw:ro"},
+		"ro over rw":                  {protocol: Generic, floor: "rw", wanted: "ro"},
+		"rw where nothing is said":    {protocol: Generic, wanted: "rw"},
+		"rw where the last one is rw": {protocol: NFS, floor: "ro rw", wanted: "rw"},
+
+		"3.1.1 to 3.02":                       {protocol: SMB, floor: "vers=3.1.1", wanted: "vers=3.02", weaker: "vers:3.02:3.1.1"},
+		"3.02 to 3.0":                         {protocol: SMB, floor: "vers=3.02", wanted: "vers=3.0", weaker: "vers:3.0:3.02"},
+		"3.0 to 2.1":                          {protocol: SMB, floor: "vers=3.0", wanted: "vers=2.1", weaker: "vers:2.1:3.0"},
+		"2.1 to 2.0":                          {protocol: SMB, floor: "vers=2.1", wanted: "vers=2.0", weaker: "vers:2.0:2.1"},
+		"2.0 to 1.0":                          {protocol: SMB, floor: "vers=2.0", wanted: "vers=1.0", weaker: "vers:1.0:2.0"},
+		"2.1 to 3.1.1":                        {protocol: SMB, floor: "vers=2.1", wanted: "vers=3.1.1"},
+		"3.1.1 to any version 3":              {protocol: SMB, floor: "vers=3.1.1", wanted: "vers=3", weaker: "vers:3:3.1.1"},
+		"any version 3 to 3.0":                {protocol: SMB, floor: "vers=3", wanted: "vers=3.0", weaker: "vers:3.0:3"},
+		"3.0 to any version 3":                {protocol: SMB, floor: "vers=3.0", wanted: "vers=3"},
+		"any version 3 to the default":        {protocol: SMB, floor: "vers=3", wanted: "vers=default", weaker: "vers:default:3"},
+		"2.1 to the default":                  {protocol: SMB, floor: "vers=2.1", wanted: "vers=default"},
+		"other names":                         {protocol: SMB, floor: "vers=3.11", wanted: "vers=3.1.1"},
+		"other names of 3.02":                 {protocol: SMB, floor: "vers=3.0.2", wanted: "vers=3.02"},
+		"another name of 3.02 is below 3.1.1": {protocol: SMB, floor: "vers=3.1.1", wanted: "vers=3.0.2", weaker: "vers:3.0.2:3.1.1"},
+		"1.0 where nothing is said":           {protocol: SMB, wanted: "vers=1.0", weaker: "vers:1.0:default"},
+		"2.1 where nothing is said":           {protocol: SMB, wanted: "vers=2.1", weaker: "vers:2.1:default"},
+		"3.02 where nothing is said":          {protocol: SMB, wanted: "vers=3.02", weaker: "vers:3.02:default"},
+		"3.1.1 where nothing is said":         {protocol: SMB, wanted: "vers=3.1.1"},
+		"any version 3 where nothing is said": {protocol: SMB, wanted: "vers=3"},
+		"the default where nothing is said":   {protocol: SMB, wanted: "vers=default"},
+		"a version of NFS is none of SMB":     {protocol: NFS, floor: "vers=4.2", wanted: "vers=3"},
+
+		"no user":                                       {protocol: SMB, floor: "sec=ntlmssp", wanted: "sec=none", weaker: "sec:none:ntlmssp"},
+		"no user where nothing is said":                 {protocol: SMB, wanted: "sec=none", weaker: "sec:none:ntlmssp"},
+		"an old hash":                                   {protocol: SMB, floor: "sec=ntlmv2", wanted: "sec=ntlm", weaker: "sec:ntlm:ntlmv2"},
+		"an old hash, signed":                           {protocol: SMB, floor: "sec=ntlmv2i", wanted: "sec=ntlmi", weaker: "sec:ntlmi:ntlmv2i"},
+		"no Kerberos":                                   {protocol: SMB, floor: "sec=krb5", wanted: "sec=ntlmssp", weaker: "sec:ntlmssp:krb5"},
+		"ntlmssp for ntlmv2":                            {protocol: SMB, floor: "sec=ntlmv2", wanted: "sec=ntlmssp"},
+		"Kerberos that no longer signs":                 {protocol: SMB, floor: "sec=krb5i", wanted: "sec=krb5", weaker: "signing:krb5:krb5i"},
+		"ntlmssp that no longer signs":                  {protocol: SMB, floor: "sec=ntlmsspi", wanted: "sec=ntlmssp", weaker: "signing:ntlmssp:ntlmsspi"},
+		"a later sec takes signing back":                {protocol: SMB, floor: "sign", wanted: "sec=krb5", weaker: "signing:krb5:sign"},
+		"a later sec that signs":                        {protocol: SMB, floor: "sign", wanted: "sec=krb5i"},
+		"neither Kerberos nor signing":                  {protocol: SMB, floor: "sec=krb5i", wanted: "sec=ntlmv2", weaker: "sec:ntlmv2:krb5i;signing:ntlmv2:krb5i"},
+		"signing":                                       {protocol: SMB, floor: "sec=ntlmssp", wanted: "sign"},
+		"encryption of SMB":                             {protocol: SMB, wanted: "seal"},
+		"nothing takes encryption back":                 {protocol: SMB, floor: "seal", wanted: "sec=krb5i vers=3.1.1"},
+		"encryption with a value that it does not take": {protocol: SMB, floor: "seal", wanted: "seal=0", weaker: "seal:0:seal"},
+		"old hashes where nothing is said":              {protocol: SMB, wanted: "sec=ntlm", weaker: "sec:ntlm:ntlmssp"},
+		"old, signed, where nothing is said":            {protocol: SMB, wanted: "sec=ntlmi", weaker: "sec:ntlmi:ntlmssp"},
+		"a flavour that signs for one that does not":    {protocol: SMB, floor: "sec=krb5", wanted: "sec=ntlmv2i", weaker: "sec:ntlmv2i:krb5"},
+
+		"no user quota":                  {protocol: XFS, floor: "uquota", wanted: "noquota", weaker: "user quota:noquota:uquota"},
+		"no user quota, its long name":   {protocol: XFS, floor: "usrquota", wanted: "noquota", weaker: "user quota:noquota:usrquota"},
+		"no user quota, its short name":  {protocol: XFS, floor: "quota", wanted: "noquota", weaker: "user quota:noquota:quota"},
+		"no group quota":                 {protocol: XFS, floor: "gquota", wanted: "noquota", weaker: "group quota:noquota:gquota"},
+		"no group quota, its long name":  {protocol: XFS, floor: "grpquota", wanted: "noquota", weaker: "group quota:noquota:grpquota"},
+		"no project quota":               {protocol: XFS, floor: "pquota", wanted: "noquota", weaker: "project quota:noquota:pquota"},
+		"no project quota, long name":    {protocol: XFS, floor: "prjquota", wanted: "noquota", weaker: "project quota:noquota:prjquota"},
+		"no count of users":              {protocol: XFS, floor: "uqnoenforce", wanted: "noquota", weaker: "user quota:noquota:uqnoenforce"},
+		"no count of users, short name":  {protocol: XFS, floor: "qnoenforce", wanted: "noquota", weaker: "user quota:noquota:qnoenforce"},
+		"no count of groups":             {protocol: XFS, floor: "gqnoenforce", wanted: "noquota", weaker: "group quota:noquota:gqnoenforce"},
+		"no count of projects":           {protocol: XFS, floor: "pqnoenforce", wanted: "noquota", weaker: "project quota:noquota:pqnoenforce"},
+		"counted and no longer enforced": {protocol: XFS, floor: "pquota", wanted: "pqnoenforce", weaker: "project quota:pqnoenforce:pquota"},
+		"counted and enforced":           {protocol: XFS, floor: "pqnoenforce", wanted: "pquota"},
+		"several at once":                {protocol: XFS, floor: "uquota,pquota", wanted: "noquota", weaker: "user quota:noquota:uquota;project quota:noquota:pquota"},
+		"noquota where there are none":   {protocol: XFS, floor: "noatime", wanted: "noquota"},
+		"noquota that came last":         {protocol: XFS, floor: "pquota noquota", wanted: "noquota"},
+		"a quota that came last":         {protocol: XFS, floor: "noquota pquota", wanted: "noquota", weaker: "project quota:noquota:pquota"},
+
+		"a protocol that nobody knows": {protocol: "AFS", floor: "ro", wanted: "rw"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, d := range test.protocol.Weakened(strings.Fields(test.floor), strings.Fields(test.wanted)) {
+				got = append(got, d.Option+":"+d.Wanted+":"+d.Observed)
+				if !d.Weaker || d.Message != "nothing is made weaker" {
+					t.Errorf("%+v does not say why", d)
+				}
+			}
+			if want := strings.FieldsFunc(test.weaker, func(r rune) bool { return r == ';' }); !cmp.Equal(want, got, cmpopts.EquateEmpty()) {
+				t.Errorf("weaker %q, want %q", got, want)
+			}
+		})
+	}
+}
+
+func TestMergeMakesNothingWeaker(t *testing.T) {
+	for name, test := range map[string]struct {
+		protocol               Protocol
+		given, current, wanted string
+		policy                 v1alpha1.ConflictPolicy
+		class, want, kept      string
+	}{
+		"the rest of the rule applies":       {protocol: NFS, current: "sec=krb5p hard", wanted: "sec=sys nocto", policy: useProfile, want: "sec=krb5p hard nocto", kept: "sec:sys:krb5p"},
+		"a value of the class":               {protocol: NFS, current: "sec=krb5p", wanted: "sec=sys nocto", policy: overClass, class: "sec=krb5p", want: "sec=krb5p nocto", kept: "sec:sys:krb5p"},
+		"the policy is not the reason":       {protocol: NFS, current: "sec=krb5p", wanted: "sec=sys nocto", policy: keepVolume, want: "sec=krb5p nocto", kept: "sec:sys:krb5p"},
+		"beside what the policy keeps":       {protocol: NFS, current: "sec=krb5p nconnect=2", wanted: "nconnect=4 sec=sys", want: "sec=krb5p nconnect=2", kept: "sec:sys:krb5p nconnect:4:2"},
+		"stronger":                           {protocol: NFS, current: "sec=sys", wanted: "sec=krb5p", policy: useProfile, want: "sec=krb5p"},
+		"quotas under another name":          {protocol: XFS, current: "prjquota", wanted: "noquota noatime", want: "prjquota noatime", kept: "project:noquota:prjquota"},
+		"what the driver gives":              {protocol: NFS, given: "sec=krb5", wanted: "sec=sys nocto", policy: useProfile, want: "nocto", kept: "sec:sys:krb5"},
+		"the list says more than the driver": {protocol: NFS, given: "sec=sys", current: "sec=krb5", wanted: "sec=sys", policy: useProfile, want: "sec=krb5", kept: "sec:sys:krb5"},
+		"read-only whatever the list says":   {protocol: SMB, given: "ro", wanted: "rw mfsymlinks", want: "mfsymlinks", kept: "access:rw:ro"},
+		"several of one kind go together":    {protocol: NFS, current: "sec=krb5", wanted: "sec=krb5p nocto sec=sys", policy: useProfile, want: "sec=krb5 nocto", kept: "sec:sys:krb5"},
+		"nothing is left":                    {protocol: NFS, current: "hard hard ro", wanted: "rw", policy: useProfile, want: "hard hard ro", kept: "access:rw:ro"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := test.protocol.MergeBeside(strings.Fields(test.given), strings.Fields(test.current), strings.Fields(test.wanted), test.policy, strings.Fields(test.class))
+			if diff := cmp.Diff(strings.Fields(test.want), got.Options, cmpopts.EquateEmpty()); diff != "" {
+				t.Error(diff)
+			}
+			var kept []string
+			for _, k := range got.Kept {
+				kept = append(kept, strings.TrimSuffix(k.Option, " quota")+":"+k.Wanted+":"+k.Observed)
+			}
+			if diff := cmp.Diff(strings.Fields(test.kept), kept, cmpopts.EquateEmpty()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// Between declared lists there is no volume that could become weaker.
+func TestJoinKeepsTheFirst(t *testing.T) {
+	if got := NFS.Join([]string{"hard"}, []string{"sec=none", "suid", "soft"}); !slices.Equal(got.Options, []string{"hard", "sec=none"}) || len(got.Kept) != 1 {
+		t.Errorf("joined to %q, kept %v", got.Options, got.Kept)
+	}
+}
+
+// drawProtected draws a list with much about protection in it, also what no profile may declare.
+func drawProtected(t *rapid.T, p Protocol, label string) []string {
+	var draw []string
+	for _, protection := range tableOf(p).protections {
+		for option := range protection.levels {
+			draw = append(draw, option)
+		}
+	}
+	slices.Sort(draw)
+	draw = append(draw, "sec=krb5p:sys", "sec=sys:krb5", "sec=spkm3", "xprtsec=", "seal=1")
+	list := rapid.SliceOfN(rapid.SampledFrom(draw), 0, 5).Draw(t, label+" protection")
+	return append(list, drawKnown(t, p, label)...)
+}
+
+func TestAMergedListIsNeverWeaker(t *testing.T) {
+	for _, p := range protocols {
+		t.Run(string(p), func(t *testing.T) {
+			rapid.Check(t, func(t *rapid.T) {
+				given, current, wanted, class := drawProtected(t, p, "given"), drawProtected(t, p, "current"), drawProtected(t, p, "wanted"), drawProtected(t, p, "class")
+				policy := rapid.SampledFrom(policies).Draw(t, "policy")
+				got := p.MergeBeside(given, current, wanted, policy, class)
+				for _, protection := range tableOf(p).protections {
+					before, after := protection.read(Parse(slices.Concat(given, current))), protection.read(Parse(slices.Concat(given, got.Options)))
+					if after.isWeaker(before) {
+						t.Fatalf("%q beside %q and %q with %s make %q: %s is %s and was %s", current, given, wanted, policy, got.Options, protection.name, after.text, before.text)
+					}
+				}
+				if again := p.MergeBeside(given, got.Options, wanted, policy, class); again.Changed {
+					t.Fatalf("not idempotent: %q, then %q", got.Options, again.Options)
+				}
+			})
+		})
+	}
+}

@@ -62,14 +62,14 @@ var nfsXprtsec = protection{
 }
 
 // smbVersion is from mount.cifs(8), vers=, and smb_version_operations of fs/smb/client: 3 is any version from 3.0 on, default
-// the highest from 2.1 on that the server has too, which is what a mount without vers asks for. To name one below 3.1.1 where a
-// volume says nothing lowers what current servers agree on: 2.1 cannot encrypt, and 3.1.1 protects the negotiation itself.
+// the highest from 2.1 on that the server has too, which is what a mount without vers asks for. Such a mount is sure of 2.1 and
+// no more, so a rule may name any version from there on for volumes that say nothing: people pin 3.0 for servers that need it.
 var smbVersion = protection{
 	name: keyVersion,
 	levels: overlayLevels(inOrder(keyVersion, "1.0", "2.0", "2.1", "3.0", "3.02", "3.1.1"), map[string]level{
 		"vers=3.0.2": exactly(4), "vers=3.11": exactly(5), "vers=3": {3, 5}, "vers=" + versionDefault: {2, 5},
 	}),
-	initial: standing{text: versionDefault, level: level{2, 5}, known: true},
+	initial: standing{text: versionDefault, level: exactly(2), known: true},
 }
 
 // smbSec is from mount.cifs(8), sec=, and cifs_parse_security_flavors of fs/smb/client/fs_context.c. What ends in i signs: see

@@ -106,7 +106,7 @@ func TestValidateWarnsOfWhatIsKeptFromStricterVolumes(t *testing.T) {
 		"a flavour that is the strongest":         {at(v1alpha1.ConflictUseProfile, nfs, "sec=krb5p"), nil},
 		"no flavour":                              {at(v1alpha1.ConflictKeepVolume, nfs, "sec=none"), []string{first + "is left out: mounts have sec=sys by default, which is stronger, and nothing is made weaker; only a volume itself can set it"}},
 		"no encryption":                           {at(v1alpha1.ConflictUseProfile, nfs, "hard", "xprtsec=none"), []string{"warning: spec.volumes[0].mountOptions[1]: is left out where a volume has xprtsec=mtls, xprtsec=tls: nothing is made weaker, whatever onConflict says"}},
-		"an old version of SMB":                   {at(v1alpha1.ConflictKeepVolume, smb, "vers=2.1"), []string{first + "is left out: mounts have vers=default by default, which is stronger, and nothing is made weaker; only a volume itself can set it"}},
+		"the version that SMB mounts are sure of": {at(v1alpha1.ConflictKeepVolume, smb, "vers=2.1"), nil},
 		"the newest version of SMB":               {at(v1alpha1.ConflictUseProfile, smb, "vers=3.1.1"), nil},
 		"a version of NFS beside SMB":             {at(v1alpha1.ConflictUseProfile, only(v1alpha1.ProtocolNFS, v1alpha1.ProtocolSMB), "vers=4.1"), []string{first + "SMB: must be one of 2.1, 3, 3.0, 3.02, 3.1.1, default; set the protocol in selector.protocols, or the file system in selector.fsTypes"}},
 		"noquota over quotas":                     {at(v1alpha1.ConflictUseProfile, xfs, "noquota"), []string{quota, first + "is left out where a volume has gqnoenforce, gquota, grpquota and 8 more: nothing is made weaker, whatever onConflict says"}},

@@ -41,7 +41,7 @@ type Snapshot struct {
 	ClientNode *v1alpha1.StorageClientNode // nil: none
 	AgentReady bool                        // the agent's Pod on the node is Ready
 	Paused     bool                        // the manager's namespace or the Node is
-	Profiles       *fleet.ProfileSet
+	Profiles   *fleet.ProfileSet
 	Wanted     fleet.Wanted
 	Report     fleet.Report // empty where ClientNode is nil
 }

@@ -94,11 +94,11 @@ test-unit: ## Run the unit tests
 	cd hack/images && go test ./... $(TESTFLAGS)
 	cd test/gitops && go test ./... $(TESTFLAGS)
 
-# Of the simulation of the rollout only a few schedules are played: all of them would take many minutes.
+# Of the simulations only a few schedules are played: all of them would take many minutes.
 .PHONY: test-race
 test-race: ## Run the unit tests with the race detector; needs a C compiler
-	CGO_ENABLED=1 go test -race $$(go list ./agent/... ./cmd/... ./controllers/... | grep -v /controllers/rollout$$) $(TESTFLAGS)
-	CGO_ENABLED=1 go test -race ./controllers/rollout -schedules=100 $(TESTFLAGS)
+	CGO_ENABLED=1 go test -race $$(go list ./agent/... ./cmd/... ./controllers/... | grep -v -e /controllers/rollout$$ -e /controllers/volume$$) $(TESTFLAGS)
+	CGO_ENABLED=1 go test -race ./controllers/rollout ./controllers/volume -schedules=100 $(TESTFLAGS)
 
 # Go fuzzes one target of one package at a time. What it finds is kept in testdata/fuzz, and played by "make test".
 .PHONY: fuzz

@@ -1,0 +1,223 @@
+// Command mutate breaks one decision at a time and sees whether a test fails: "make mutate". Each row of mutations.yaml is a
+// decision and an edit that takes it away. The tree is never written to: go test gets the edited file as an overlay.
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/yaml"
+)
+
+// timeout bounds the tests of one package under one mutation. A decision that ends a loop is missed by a test that never ends.
+const timeout = 10 * time.Minute
+
+// mutation is one decision and what takes it away.
+type mutation struct {
+	// Decision says what the code decides, as a reader would.
+	Decision string `json:"decision"`
+	// File is edited: Old, which it holds exactly once, becomes New.
+	File string `json:"file"`
+	Old  string `json:"old"`
+	New  string `json:"new"`
+	// Tests are the packages that are to notice, tried in this order until one does.
+	Tests []string `json:"tests"`
+}
+
+// result is what became of a mutation.
+type result struct {
+	mutation
+	// killers are the tests that failed, none where it survived.
+	killers []string
+	took    time.Duration
+}
+
+func main() {
+	root := flag.String("root", ".", "Root of the module.")
+	table := flag.String("table", "hack/mutate/mutations.yaml", "The decisions.")
+	only := flag.String("only", "", "Regular expression: only decisions or files that match it.")
+	schedules := flag.Int("schedules", 2000, "Random schedules that each simulation plays.")
+	page := flag.String("page", "", "File to write the table of results to, as Markdown.")
+	flag.Parse()
+	if err := run(context.Background(), *root, *table, *only, *page, *schedules); err != nil {
+		fmt.Fprintln(os.Stderr, "mutate:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, root, table, only, page string, schedules int) error {
+	matches, err := regexp.Compile(only)
+	if err != nil {
+		return fmt.Errorf("--only %q: %w", only, err)
+	}
+	all, err := readTable(filepath.Join(root, table))
+	if err != nil {
+		return err
+	}
+	all = slices.DeleteFunc(all, func(m mutation) bool { return !matches.MatchString(m.Decision) && !matches.MatchString(m.File) })
+	var results []result
+	var survivors []string
+	for i, m := range all {
+		started := time.Now()
+		killers, err := tryMutation(ctx, root, m, schedules)
+		if err != nil {
+			return fmt.Errorf("%s: %w", m.Decision, err)
+		}
+		verdict := "killed by " + strings.Join(killers, ", ")
+		if len(killers) == 0 {
+			verdict = "SURVIVED"
+			survivors = append(survivors, m.Decision)
+		}
+		took := time.Since(started).Round(time.Second)
+		fmt.Printf("%3d/%d %6s  %s: %s\n", i+1, len(all), took, m.Decision, verdict)
+		results = append(results, result{mutation: m, killers: killers, took: took})
+	}
+	if page != "" {
+		if err := os.WriteFile(page, []byte(markdown(results)), 0o644); err != nil { //nolint:gosec // documentation
+			return err
+		}
+	}
+	if len(survivors) > 0 {
+		return fmt.Errorf("no test notices that these are gone: %s", strings.Join(survivors, "; "))
+	}
+	return nil
+}
+
+// readTable reads the decisions, and refuses a row that lacks something.
+func readTable(path string) ([]mutation, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var all []mutation
+	if err := yaml.UnmarshalStrict(data, &all); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	for i, m := range all {
+		if m.Decision == "" || m.File == "" || m.Old == "" || m.Old == m.New || len(m.Tests) == 0 {
+			return nil, fmt.Errorf("%s: row %d (%q): decision, file, old, another new, and tests are required", path, i+1, m.Decision)
+		}
+	}
+	return all, nil
+}
+
+// mutate is the file as the mutation leaves it.
+func mutate(root string, m mutation) ([]byte, error) {
+	data, err := os.ReadFile(filepath.Join(root, m.File))
+	if err != nil {
+		return nil, err
+	}
+	if n := bytes.Count(data, []byte(m.Old)); n != 1 {
+		return nil, fmt.Errorf("%s holds %d times, want once: %q", m.File, n, m.Old)
+	}
+	return bytes.Replace(data, []byte(m.Old), []byte(m.New), 1), nil
+}
+
+// tryMutation returns the tests that fail under a mutation. One that does not compile is an error: it proves nothing.
+func tryMutation(ctx context.Context, root string, m mutation, schedules int) ([]string, error) {
+	mutated, err := mutate(root, m)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "mutate")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	file, overlay := filepath.Join(dir, filepath.Base(m.File)), filepath.Join(dir, "overlay.json")
+	original, err := filepath.Abs(filepath.Join(root, m.File))
+	if err != nil {
+		return nil, err
+	}
+	list, err := json.Marshal(map[string]any{"Replace": map[string]string{original: file}})
+	if err != nil {
+		return nil, err
+	}
+	if err := errors.Join(os.WriteFile(file, mutated, 0o600), os.WriteFile(overlay, list, 0o600)); err != nil {
+		return nil, err
+	}
+	for _, tests := range m.Tests {
+		killers, err := runTests(ctx, root, tests, overlay, schedules)
+		if len(killers) > 0 || err != nil {
+			return killers, err
+		}
+	}
+	return nil, nil
+}
+
+var (
+	// failedTest is a test that failed, not a subtest.
+	failedTest = regexp.MustCompile(`(?m)^--- FAIL: (\S+)`)
+	// failedBuild is what go test prints where it could not compile.
+	failedBuild = regexp.MustCompile(`(?m)^FAIL\s.*\[(build|setup) failed\]`)
+)
+
+// runTests runs a package's tests and returns those that failed.
+func runTests(ctx context.Context, root, tests, overlay string, schedules int) ([]string, error) {
+	args := []string{"test", "-count=1", "-overlay=" + overlay, fmt.Sprintf("-timeout=%s", timeout), tests}
+	if playsSchedules(root, tests) {
+		args = append(args, fmt.Sprintf("-schedules=%d", schedules))
+	}
+	command := exec.CommandContext(ctx, "go", args...)
+	command.Dir = root
+	output, err := command.CombinedOutput()
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return nil, nil
+	case !errors.As(err, &exit):
+		return nil, err
+	case failedBuild.Match(output):
+		return nil, fmt.Errorf("the mutation does not compile:\n%s", output)
+	}
+	var killers []string
+	for _, match := range failedTest.FindAllSubmatch(output, -1) {
+		killers = append(killers, string(match[1]))
+	}
+	slices.Sort(killers)
+	if killers = slices.Compact(killers); len(killers) == 0 {
+		// A panic or a timeout ends the run before a name is printed.
+		return []string{"a panic or timeout in " + tests}, nil
+	}
+	return killers, nil
+}
+
+// playsSchedules reports whether a package's tests are to be told how many random schedules to play.
+func playsSchedules(root, tests string) bool {
+	files, _ := filepath.Glob(filepath.Join(root, tests, "*_test.go"))
+	return slices.ContainsFunc(files, func(file string) bool {
+		data, err := os.ReadFile(file)
+		return err == nil && bytes.Contains(data, []byte(`flag.Int("schedules"`))
+	})
+}
+
+// markdown is the table of results.
+func markdown(results []result) string {
+	var b strings.Builder
+	b.WriteString("# Decisions and the tests that hold them\n\n" +
+		"Written by `make mutate`, which takes each decision out of the code, one at a time, and sees a test fail.\n\n" +
+		"| decision | file | killed by |\n|---|---|---|\n")
+	for _, r := range results {
+		killers := "**nobody**"
+		if len(r.killers) > 0 {
+			shown := r.killers[:min(3, len(r.killers))]
+			killers = strings.Join(shown, ", ")
+			if more := len(r.killers) - len(shown); more > 0 {
+				killers += fmt.Sprintf(" and %d more", more)
+			}
+		}
+		fmt.Fprintf(&b, "| %s | `%s` | %s |\n", r.Decision, r.File, killers)
+	}
+	return b.String()
+}

@@ -146,6 +146,10 @@ e2e: images install-manifest ## Run the main job on virtual nodes; needs Linux, 
 	@hack/tools.sh e2e
 	SCO_CACHE=$(CACHE) SCO_BINARIES=$(SETS)/e2e test/e2e/run.sh
 
+.PHONY: mutate
+mutate: ## Break each decision of hack/mutate/mutations.yaml and see a test fail; writes docs/mutations.md, ONLY=REGEXP tries some
+	@go run ./hack/mutate $(if $(ONLY),-only '$(ONLY)',-page docs/mutations.md)
+
 # It is no part of "make test": it needs QEMU and takes about ten minutes.
 .PHONY: powercut
 powercut: ## Cut the power of a virtual machine CUTS times (default 50) while settings change; needs Linux, QEMU and e2fsprogs

@@ -67,12 +67,14 @@ func run(ctx context.Context, root, table, only, page string, schedules int) err
 	}
 	all = slices.DeleteFunc(all, func(m mutation) bool { return !matches.MatchString(m.Decision) && !matches.MatchString(m.File) })
 	var results []result
-	var survivors []string
+	var survivors, broken []string
 	for i, m := range all {
 		started := time.Now()
 		killers, err := tryMutation(ctx, root, m, schedules)
 		if err != nil {
-			return fmt.Errorf("%s: %w", m.Decision, err)
+			broken = append(broken, m.Decision)
+			fmt.Printf("%3d/%d         %s: BROKEN: %v\n", i+1, len(all), m.Decision, err)
+			continue
 		}
 		verdict := "killed by " + strings.Join(killers, ", ")
 		if len(killers) == 0 {
@@ -88,10 +90,14 @@ func run(ctx context.Context, root, table, only, page string, schedules int) err
 			return err
 		}
 	}
-	if len(survivors) > 0 {
-		return fmt.Errorf("no test notices that these are gone: %s", strings.Join(survivors, "; "))
+	var errs []error
+	if len(broken) > 0 {
+		errs = append(errs, fmt.Errorf("rows to mend in %s: %s", table, strings.Join(broken, "; ")))
 	}
-	return nil
+	if len(survivors) > 0 {
+		errs = append(errs, fmt.Errorf("no test notices that these are gone: %s", strings.Join(survivors, "; ")))
+	}
+	return errors.Join(errs...)
 }
 
 // readTable reads the decisions, and refuses a row that lacks something.
@@ -166,8 +172,12 @@ var (
 // runTests runs a package's tests and returns those that failed.
 func runTests(ctx context.Context, root, tests, overlay string, schedules int) ([]string, error) {
 	args := []string{"test", "-count=1", "-overlay=" + overlay, fmt.Sprintf("-timeout=%s", timeout), tests}
-	if playsSchedules(root, tests) {
+	if testsHold(root, tests, `flag.Int("schedules"`) {
 		args = append(args, fmt.Sprintf("-schedules=%d", schedules))
+	}
+	if testsHold(root, tests, `"pgregory.net/rapid"`) {
+		// It would keep what it found in the tree.
+		args = append(args, "-rapid.nofailfile")
 	}
 	command := exec.CommandContext(ctx, "go", args...)
 	command.Dir = root
@@ -193,12 +203,12 @@ func runTests(ctx context.Context, root, tests, overlay string, schedules int) (
 	return killers, nil
 }
 
-// playsSchedules reports whether a package's tests are to be told how many random schedules to play.
-func playsSchedules(root, tests string) bool {
+// testsHold reports whether a package's tests hold a text.
+func testsHold(root, tests, text string) bool {
 	files, _ := filepath.Glob(filepath.Join(root, tests, "*_test.go"))
 	return slices.ContainsFunc(files, func(file string) bool {
 		data, err := os.ReadFile(file)
-		return err == nil && bytes.Contains(data, []byte(`flag.Int("schedules"`))
+		return err == nil && bytes.Contains(data, []byte(text))
 	})
 }
 

@@ -66,14 +66,15 @@ func TestTryMutation(t *testing.T) {
 func TestRunFailsWhereADecisionIsHeldByNoTest(t *testing.T) {
 	root := newModule(t)
 	table := "- {decision: even is even, file: m/m.go, old: 'n%2 == 0', new: 'n%2 == 1', tests: [./m]}\n" +
+		"- {decision: does not compile, file: m/m.go, old: 'n > 0', new: 'n +', tests: [./m]}\n" +
 		"- {decision: nought is not positive, file: m/m.go, old: 'n > 0', new: 'n >= 0', tests: [./m]}\n"
 	if err := os.WriteFile(filepath.Join(root, "table.yaml"), []byte(table), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	page := filepath.Join(root, "page.md")
 	err := run(t.Context(), root, "table.yaml", "", page, 1)
-	if err == nil || !strings.Contains(err.Error(), "even is even") || strings.Contains(err.Error(), "nought") {
-		t.Errorf("got %v, want an error that names the one that survived", err)
+	if err == nil || !strings.Contains(err.Error(), "are gone: even is even") || !strings.Contains(err.Error(), "table.yaml: does not compile") || strings.Contains(err.Error(), "nought") {
+		t.Errorf("got %v, want an error that names the one that survived and the one that does not compile", err)
 	}
 	data, err := os.ReadFile(page)
 	if err != nil || !strings.Contains(string(data), "| nought is not positive | `m/m.go` | TestPositive |") || !strings.Contains(string(data), "**nobody**") {

@@ -87,7 +87,8 @@ func (p *planner) judgeCanary(key canaryKey) canary {
 			break
 		}
 		done, since := p.doneSince(n)
-		soaked := done && !since.Add(soak).After(p.Now)
+		end, well := n.soakEnd(since, soak)
+		soaked := done && well && !end.After(p.Now)
 		if rule.NodeSelector != nil && !selector(n.Labels) {
 			if soaked {
 				evidence = append(evidence, n.Name)
@@ -102,7 +103,7 @@ func (p *planner) judgeCanary(key canaryKey) canary {
 			out.waits = append(out.waits, n.Name)
 			continue
 		}
-		if end := since.Add(soak); end.After(out.soaked) {
+		if end.After(out.soaked) {
 			out.soaked = end
 		}
 	}
@@ -135,6 +136,20 @@ func (p *planner) doneSince(n *nodeState) (bool, time.Time) {
 		return true, n.noteSince()
 	}
 	return true, p.Now
+}
+
+// soakEnd is when a node that has carried its settings since some time has been well with them for the length of a soak, and whether it
+// still can be: not while it is out that went out before the end. Time that passes over a dead node is no evidence, and one that came
+// back in between begins anew.
+func (n *nodeState) soakEnd(since time.Time, soak time.Duration) (end time.Time, well bool) {
+	end = since.Add(soak)
+	if !n.Ready {
+		return end, n.UnavailableSince != nil && !n.UnavailableSince.Before(end)
+	}
+	if n.ReadySince.After(since) && n.ReadySince.Before(end) {
+		end = n.ReadySince.Add(soak)
+	}
+	return end, true
 }
 
 // cannotBeCanary leaves a node out of the canary that cannot be one. A node that is disrupted, or just soaks, stays in it; where

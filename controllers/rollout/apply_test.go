@@ -1,0 +1,50 @@
+package rollout
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/rollout/plan"
+)
+
+// Each step was decided upon for an object as it was read. Meanwhile somebody has changed it.
+func TestAStepThatMeetsAnotherVersionIsAConflict(t *testing.T) {
+	const name = "a"
+	taint := corev1.Taint{Key: v1alpha1.UntunedTaint, Effect: corev1.TaintEffectNoSchedule}
+	for _, step := range []plan.Step{
+		plan.Cordon{OnNode: plan.OnNode{Node: name}},
+		plan.Uncordon{OnNode: plan.OnNode{Node: name}},
+		plan.RemoveGuards{OnNode: plan.OnNode{Node: name}},
+		plan.RemoveTaint{OnNode: plan.OnNode{Node: name}},
+		plan.SetMaintenance{OnNode: plan.OnNode{Node: name}, State: plan.MaintenanceDraining},
+		plan.GivePermit{OnNode: plan.OnNode{Node: name}, Permit: v1alpha1.RebootPermit{ID: "id"}},
+		plan.ClearPermit{OnNode: plan.OnNode{Node: name}},
+		plan.WriteNote{OnNode: plan.OnNode{Node: name}},
+	} {
+		t.Run(step.String(), func(t *testing.T) {
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{v1alpha1.DisruptionGuardsAnnotation: "{}"}}}
+			node.Spec.Taints = []corev1.Taint{taint}
+			clientNode := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
+			clientNode.Spec.RebootPermit = &v1alpha1.RebootPermit{ID: "before"}
+			s := scopeOf(t, node, clientNode)
+			s.UntunedTaint = v1alpha1.UntunedTaint
+			if _, err := s.readSnapshot(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			theirs, theirClientNode := &corev1.Node{}, &v1alpha1.StorageClientNode{}
+			change(t, s.Client, name, theirs, func() { theirs.Labels = map[string]string{"somebody": "else"} })
+			change(t, s.Client, name, theirClientNode, func() { theirClientNode.Labels = map[string]string{"somebody": "else"} })
+			apply := func() error { return s.applyStep(t.Context(), step) }
+			if note, ok := step.(plan.WriteNote); ok {
+				apply = func() error { return s.writeNote(t.Context(), name, note.Note) }
+			}
+			if err := apply(); !apierrors.IsConflict(err) {
+				t.Errorf("got %v, want a conflict", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,115 @@
+package plan
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/ptr"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+func TestForDecisionsThatSchedulesDoNotMeet(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*fixture)
+		want   []string
+	}{
+		"an empty node whose agent's Pod is not Ready gets no permit": {
+			func(f *fixture) {
+				f.cordoned("a", time.Minute)
+				f.node("a").Drain = &DrainProgress{Gone: true}
+				f.node("a").AgentReady = false
+			},
+			[]string{"a: Draining AgentSilent"},
+		},
+		"a failed node that is not Ready stays cordoned, whatever the profile says": {
+			func(f *fixture) {
+				f.cordoned("a", time.Hour)
+				f.node("a").Ready, f.node("a").Maintenance = false, MaintenanceDrained
+				f.addNote("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, time.Minute)
+				f.Profiles[0].Rollout.OnNodeFailure = v1alpha1.FailureUncordon
+			},
+			[]string{"a: Failed RebootTimedOut"},
+		},
+		"one that is Ready does not": {
+			func(f *fixture) {
+				f.cordoned("a", time.Hour)
+				f.node("a").Maintenance = MaintenanceDrained
+				f.addNote("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, time.Minute)
+				f.Profiles[0].Rollout.OnNodeFailure = v1alpha1.FailureUncordon
+			},
+			[]string{"conditions of a: none", "uncordon a: RebootTimedOut", "release the claim of a", "a: Failed RebootTimedOut"},
+		},
+		"an ignored Node is left alone": {
+			func(f *fixture) { f.node("a").Ignored = true }, []string{"a: Waiting NodeIgnored"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := cluster("a")
+			c.change(f)
+			if diff := cmp.Diff(c.want, lines(For(f.Snapshot), "a")); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// The canary is node a, which soaks for ten minutes; node b is next.
+func TestForACanaryThatIsNotWellIsNoEvidence(t *testing.T) {
+	const soak = 600
+	minute := func(n int) *time.Time { return ptr.To(noon.Add(-time.Duration(n) * time.Minute)) }
+	waits, goes := "b: Waiting WaitingForCanary", "b: Claimed Claimed"
+	for name, c := range map[string]struct {
+		change func(*fixture)
+		want   string
+	}{
+		"it has been well for long enough": {func(f *fixture) { f.finish("a", 10*time.Minute) }, goes},
+		"it soaks":                         {func(f *fixture) { f.finish("a", 9*time.Minute) }, waits},
+		"it has failed and reports no setting that is due, where nothing soaks": {func(f *fixture) {
+			failWithoutNeed(f)
+			f.Profiles[0].Rollout.Canary.SoakSeconds = ptr.To[int32](0)
+		}, waits},
+		"it went out while it soaked, and the time is over": {func(f *fixture) {
+			f.finish("a", 30*time.Minute)
+			f.node("a").Ready, f.node("a").UnavailableSince = false, minute(25)
+		}, waits},
+		"it is out, nobody knows since when": {func(f *fixture) {
+			f.finish("a", 30*time.Minute)
+			f.node("a").Ready = false
+		}, waits},
+		"it went out after its soak": {func(f *fixture) {
+			f.finish("a", 30*time.Minute)
+			f.node("a").Ready, f.node("a").UnavailableSince = false, minute(19)
+		}, goes},
+		"it came back a moment ago": {func(f *fixture) {
+			f.finish("a", 14*time.Minute)
+			f.node("a").ReadySince = *minute(5)
+		}, waits},
+		"it has been back for a soak": {func(f *fixture) {
+			f.finish("a", 19*time.Minute)
+			f.node("a").ReadySince = *minute(10)
+		}, goes},
+		"it flapped after its soak": {func(f *fixture) {
+			f.finish("a", 30*time.Minute)
+			f.node("a").ReadySince = *minute(1)
+		}, goes},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := cluster("a", "b")
+			f.Profiles[0].Rollout.Canary = &v1alpha1.Canary{Nodes: ptr.To[int32](1), SoakSeconds: ptr.To[int32](soak)}
+			f.Profiles[0].Rollout.FailureThreshold = ptr.To[int32](2)
+			c.change(f)
+			if got := lines(For(f.Snapshot), "b"); got[len(got)-1] != c.want {
+				t.Errorf("got %q, want %q last", got, c.want)
+			}
+		})
+	}
+}
+
+// failWithoutNeed has node a failed for a setting that has been taken out of what it is to have since.
+func failWithoutNeed(f *fixture) {
+	f.finish("a", time.Hour)
+	f.addNote("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootWithoutEffect, time.Hour)
+	f.node("a").ClientNode.Withheld = []string{f.node("a").ClientNode.Spec.Settings[0].Key}
+}

@@ -23,6 +23,8 @@ const (
 	RolloutReasonNodeDeleting = "NodeDeleting"
 	// RolloutReasonNodeLeaving is set when a taint on the Node says that an autoscaler or a cloud is about to take the node away.
 	RolloutReasonNodeLeaving = "NodeLeaving"
+	// RolloutReasonNodeInMaintenance is set when somebody else's condition MaintenanceInProgress on the Node is True.
+	RolloutReasonNodeInMaintenance = "NodeInMaintenance"
 	// RolloutReasonCordonedByOthers is set when somebody else has cordoned the node.
 	RolloutReasonCordonedByOthers = "CordonedByOthers"
 	// RolloutReasonCordonLost is set when somebody uncordoned a node that the rollout had cordoned.

@@ -146,7 +146,7 @@ func addControllers(mgr ctrl.Manager, s settings) error {
 		},
 		"rollout": &rollout.Reconciler{
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: realClock, Allow: s.allow,
-			MaxUnavailable: s.maxUnavailable, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: s.agentNamespace,
+			MaxUnavailable: s.maxUnavailable, UnmanagedCountFor: s.unmanagedCountFor, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: s.agentNamespace,
 			ManagerNode: managerNode, UntunedTaint: s.untunedTaint,
 		},
 		"volume": &volume.Reconciler{

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -30,6 +31,7 @@ type settings struct {
 	profilingAddress           string
 	webhookPort                int
 	untunedTaint               string
+	unmanagedCountFor          time.Duration
 	verbosity                  int
 	maxUnavailable             intstr.IntOrString
 	allowed                    patterns
@@ -57,6 +59,7 @@ func bindFlags(flags *flag.FlagSet) *options {
 	flags.StringVar(&o.profilingAddress, "pprof-bind-address", "", "Loopback address and port of the Go profiler, e.g. 127.0.0.1:6060, for finding out what the manager is busy with. Empty: none.")
 	flags.IntVar(&o.webhookPort, "webhook-port", 0, "Port of the webhooks. 0: no webhook.")
 	flags.StringVar(&o.maxUnavailable, "max-unavailable", v1alpha1.DefaultClusterMaxUnavailable, "How many of the cluster's nodes may be out of service at a time, whatever profiles allow: at least 1, or 1% to 100%, rounded down and never under 1.")
+	flags.DurationVar(&o.unmanagedCountFor, "unmanaged-counts-for", time.Hour, "For how long a node that no profile selects uses up --max-unavailable while it is not Ready or cordoned. 0: until it is back.")
 	flags.StringVar(&o.untunedTaint, "untuned-taint", v1alpha1.UntunedTaint, "Key of the taint that is removed once a node is tuned.")
 	flags.IntVar(&o.verbosity, "v", 0, "Log verbosity: 0 for operators, 1 and more for debugging.")
 	flags.Var(&o.allowed, "allow-parameter", "Regular expression of canonical keys, e.g. sysctl/vm\\.swappiness, that profiles may set beyond the catalogue. May be given more than once.")
@@ -76,6 +79,9 @@ func (o *options) resolve() (settings, error) {
 	}
 	for _, problem := range validation.IsDNS1123Label(resolved.agentNamespace) {
 		return resolved, fmt.Errorf("--agent-namespace %q: %s", resolved.agentNamespace, problem)
+	}
+	if resolved.unmanagedCountFor < 0 {
+		return resolved, fmt.Errorf("--unmanaged-counts-for %s: must be 0 or more", resolved.unmanagedCountFor)
 	}
 	for _, problem := range validation.IsQualifiedName(resolved.untunedTaint) {
 		return resolved, fmt.Errorf("--untuned-taint %q: %s", resolved.untunedTaint, problem)

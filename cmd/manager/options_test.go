@@ -49,6 +49,7 @@ func TestResolveRefuses(t *testing.T) {
 		"agents that anybody may ask": {[]string{"--agent-image=a", "--agent-metrics-bind-address=0.0.0.0:9810"}, "--agent-metrics-bind-address"},
 		"more than all":               {[]string{"--agent-image=a", "--max-unavailable=101%"}, "--max-unavailable"},
 		"a share that is no share":    {[]string{"--agent-image=a", "--max-unavailable=half"}, "--max-unavailable"},
+		"a time that is none":         {[]string{"--agent-image=a", "--unmanaged-counts-for=-1s"}, "--unmanaged-counts-for"},
 		"a taint that is no key":      {[]string{"--agent-image=a", "--untuned-taint=a b"}, "--untuned-taint"},
 		"a namespace that is none":    {[]string{"--agent-image=a", "--agent-namespace=A_B"}, "--agent-namespace"},
 		"an expression that fails":    {[]string{"--agent-image=a", "--allow-parameter=("}, "--allow-parameter"},

@@ -70,6 +70,9 @@ func (s *scope) refreshNodes(ctx context.Context, names sets.Set[string]) (plan.
 	if err := s.readCommon(ctx, s.APIReader); err != nil {
 		return plan.Snapshot{}, err
 	}
+	if err := s.readEtcdMembers(ctx); err != nil {
+		return plan.Snapshot{}, err
+	}
 	outdated := names
 	if names == nil {
 		var err error
@@ -280,6 +283,8 @@ func (s *scope) currentSnapshot() plan.Snapshot {
 		Paused: s.paused,
 		Claims: make(map[string]v1alpha1.Disruption, len(s.claims.Data)),
 		Nodes:  make([]plan.Node, 0, len(s.nodes)),
+
+		UnmanagedCountFor: s.UnmanagedCountFor,
 	}
 	for name, value := range s.claims.Data {
 		out.Claims[name] = readDisruption(value)
@@ -350,7 +355,8 @@ func (s *scope) planNode(node *corev1.Node) plan.Node {
 		Deleting:         node.DeletionTimestamp != nil,
 		Guarded:          isGuarded(node),
 		Maintenance:      maintenanceOf(node),
-		ControlPlane:     match.ControlPlane(node),
+		Maintainer:       maintainerOf(node),
+		ControlPlane:     s.isControlPlane(node),
 		Manager:          node.Name == s.ManagerNode,
 		Paused:           pause.Annotated(node),
 		Ignored:          match.Ignored(node),

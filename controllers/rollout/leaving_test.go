@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 )
@@ -87,6 +88,33 @@ func TestSinceWhenANodeIsLeaving(t *testing.T) {
 			}
 			if at := got.Nodes[0].UnavailableSince; (at != nil) != c.want || (c.want && !at.Equal(since.Time)) {
 				t.Errorf("unavailable since %v", at)
+			}
+		})
+	}
+}
+
+func TestMaintainerOf(t *testing.T) {
+	condition := func(reason string, status corev1.ConditionStatus) *corev1.Node {
+		return &corev1.Node{Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
+			{Type: corev1.NodeReady, Status: corev1.ConditionTrue}, {Type: corev1.NodeMaintenanceInProgress, Status: status, Reason: reason},
+		}}}
+	}
+	for name, c := range map[string]struct {
+		node *corev1.Node
+		want string
+	}{
+		"a node without such a condition": {&corev1.Node{}, ""},
+		"one of ours":                     {condition(maintenanceReason, corev1.ConditionTrue), ""},
+		"one of somebody else":            {condition("KernelUpdate", corev1.ConditionTrue), "KernelUpdate"},
+		"one that is over":                {condition("KernelUpdate", corev1.ConditionFalse), ""},
+		"one without a reason":            {condition("", corev1.ConditionTrue), "unknown"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := maintainerOf(c.node); got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+			if seen := nodeChanged(event.UpdateEvent{ObjectOld: &corev1.Node{}, ObjectNew: c.node}); c.want != "" && !seen {
+				t.Error("no pass is made when it comes")
 			}
 		})
 	}

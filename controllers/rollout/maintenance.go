@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -43,6 +44,16 @@ func maintenanceOf(node *corev1.Node) plan.Maintenance {
 		}
 	}
 	return plan.MaintenanceOther
+}
+
+// maintainerOf is the reason of somebody else's condition MaintenanceInProgress while it is True, empty if there is none.
+func maintainerOf(node *corev1.Node) string {
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeMaintenanceInProgress && condition.Status == corev1.ConditionTrue && condition.Reason != maintenanceReason {
+			return cmp.Or(condition.Reason, "unknown")
+		}
+	}
+	return ""
 }
 
 // setMaintenance sets our conditions. Where somebody else keeps a condition of such a type, it is left alone.

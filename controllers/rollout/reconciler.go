@@ -32,6 +32,8 @@ type Reconciler struct {
 	Allow catalogue.AllowList
 	// MaxUnavailable is the cluster-wide budget: nodes, or a percentage of all Nodes, rounded down and never under 1.
 	MaxUnavailable intstr.IntOrString
+	// UnmanagedCountFor is for how long a node without a profile that is out of service uses up the cluster's budget; 0: until it is back.
+	UnmanagedCountFor time.Duration
 	// ManagerNamespace holds the claims, and its annotation pauses everything.
 	ManagerNamespace string
 	// AgentNamespace is where the agent's Pods run.
@@ -41,6 +43,8 @@ type Reconciler struct {
 	// UntunedTaint is the key of the taint that is removed once a node is tuned.
 	UntunedTaint string
 
+	// etcd are the nodes that run a member of etcd.
+	etcd etcdMembers
 	// inspected is when the pods of draining nodes were inspected last. The one request is never worked on twice at once.
 	inspected map[string]time.Time
 }

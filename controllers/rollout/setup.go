@@ -63,6 +63,7 @@ func nodeChanged(e event.UpdateEvent) bool {
 		before.Spec.Unschedulable != after.Spec.Unschedulable ||
 		before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
 		maintenanceOf(before) != maintenanceOf(after) ||
+		maintainerOf(before) != maintainerOf(after) ||
 		!equality.Semantic.DeepEqual(before.Spec.Taints, after.Spec.Taints) ||
 		!equality.Semantic.DeepEqual(before.Labels, after.Labels) ||
 		!equality.Semantic.DeepEqual(before.Annotations, after.Annotations)

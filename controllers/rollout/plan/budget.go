@@ -2,6 +2,8 @@ package plan
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -23,16 +25,18 @@ type budget struct {
 	users map[string]string
 	// forgiven are nodes that have been unavailable for so long that they do not count.
 	forgiven []string
+	// foreign says of the nodes that others have taken out of service how the rollout can go on without them.
+	foreign map[string]string
 }
 
 func (p *planner) countBudgets() budgets {
 	out := budgets{
-		cluster:  budget{limit: max(p.Budget, 1), nodes: len(p.states), users: map[string]string{}},
+		cluster:  budget{limit: max(p.Budget, 1), nodes: len(p.states), users: map[string]string{}, foreign: map[string]string{}},
 		profiles: make(map[string]*budget, len(p.profiles)),
 		failed:   map[string][]string{},
 	}
 	for name := range p.profiles {
-		out.profiles[name] = &budget{users: map[string]string{}}
+		out.profiles[name] = &budget{users: map[string]string{}, foreign: map[string]string{}}
 	}
 	for _, n := range p.states {
 		for _, name := range n.Profiles {
@@ -55,7 +59,7 @@ func (p *planner) countBudgets() budgets {
 
 // countNode enters a node that is out of service, but for those that have been so for too long to count.
 func (p *planner) countNode(b budgets, n *nodeState, why string) {
-	counts := len(n.Profiles) == 0
+	counts := len(n.Profiles) == 0 && !p.isUnmanagedForgiven(n)
 	for _, name := range n.Profiles {
 		own := b.profiles[name]
 		if own == nil {
@@ -71,9 +75,51 @@ func (p *planner) countNode(b budgets, n *nodeState, why string) {
 	}
 	if counts {
 		b.cluster.users[n.Name] = why
+		p.addWayOn(b, n)
 	} else {
 		b.cluster.forgiven = append(b.cluster.forgiven, n.Name)
 	}
+}
+
+// addWayOn says how the rollout can go on without a node that others have taken out of service.
+func (p *planner) addWayOn(b budgets, n *nodeState) {
+	if n.hasFailed() || n.isDisrupted() || n.Deleting || n.Leaving != "" {
+		return
+	}
+	way := "set rollout.ignoreUnavailableAfterSeconds to go on without it"
+	if end, ends := p.unmanagedEnd(n); len(n.Profiles) == 0 && ends {
+		way = "no profile selects it, so it stops counting at " + formatTime(end)
+	} else if len(n.Profiles) == 0 {
+		way = "no profile selects it; the manager's --unmanaged-counts-for goes on without it"
+	}
+	b.cluster.foreign[n.Name] = way
+	for _, name := range n.Profiles {
+		if own := b.profiles[name]; own != nil {
+			own.foreign[n.Name] = way
+		}
+	}
+}
+
+// unmanagedEnd is when a node without a profile that is out of service stops counting, and whether it does.
+func (p *planner) unmanagedEnd(n *nodeState) (end time.Time, ends bool) {
+	if p.UnmanagedCountFor == 0 || n.UnavailableSince == nil {
+		return time.Time{}, false
+	}
+	return n.UnavailableSince.Add(p.UnmanagedCountFor), true
+}
+
+// isUnmanagedForgiven reports whether a node that no profile selects has been out of service for so long that the rollout goes on
+// without it. What we disrupted, or what failed, always counts.
+func (p *planner) isUnmanagedForgiven(n *nodeState) bool {
+	end, ends := p.unmanagedEnd(n)
+	if !ends || n.isDisrupted() || n.hasFailed() {
+		return false
+	}
+	if end.After(p.Now) {
+		p.wakeAt(end)
+		return false
+	}
+	return true
 }
 
 // isForgiven reports whether a node that is out of service through no doing of ours has been so for too long to wait for.
@@ -148,8 +194,20 @@ func (b *budget) describeUsers() string {
 		users = append(users, name+" "+why)
 	}
 	message := text.List(users)
+	if len(b.foreign) > 0 {
+		message += "; " + b.describeWayOn()
+	}
 	if len(b.forgiven) > 0 {
 		message += "; not counted, unavailable for too long: " + text.List(b.forgiven)
 	}
 	return message
+}
+
+// describeWayOn says what would free budget that others use up: bring a node back, take it away, or go on without it.
+func (b *budget) describeWayOn() string {
+	names := slices.Sorted(maps.Keys(b.foreign))
+	if len(names) > 1 {
+		return "bring these nodes back, or delete the Nodes that will not return; " + names[0] + ": " + b.foreign[names[0]]
+	}
+	return "bring " + names[0] + " back, or delete its Node if it will not return; " + b.foreign[names[0]]
 }

@@ -218,6 +218,8 @@ func (n *nodeState) unavailableInWords() string {
 		return "being deleted"
 	case v1alpha1.RolloutReasonNodeLeaving:
 		return fmt.Sprintf("about to be taken away (taint %s)", n.Leaving)
+	case v1alpha1.RolloutReasonNodeInMaintenance:
+		return fmt.Sprintf("under maintenance by someone else (condition MaintenanceInProgress, reason %s)", n.Maintainer)
 	case v1alpha1.RolloutReasonCordonedByOthers:
 		return "cordoned by someone else"
 	}

@@ -743,7 +743,7 @@ func TestForNamesWhoUsesUpTheBudget(t *testing.T) {
 	f.node("b").Ready = false
 	f.addNote("c", v1alpha1.RolloutFailed, "x", time.Hour)
 	p := For(f.Snapshot)
-	want := "Reboot limit of StorageClientProfile eda reached (3 of 6 nodes): a is rebooting, b is not Ready, c has failed"
+	want := "Reboot limit of StorageClientProfile eda reached (3 of 6 nodes): a is rebooting, b is not Ready, c has failed; bring b back, or delete its Node if it will not return; set rollout.ignoreUnavailableAfterSeconds to go on without it"
 	if diff := cmp.Diff(want, p.Notes["d"].Message); diff != "" {
 		t.Error(diff)
 	}

@@ -15,6 +15,8 @@ type Snapshot struct {
 	Now time.Time
 	// Budget is the cluster-wide budget in nodes, resolved; under 1 counts as 1.
 	Budget int
+	// UnmanagedCountFor is for how long a node without a profile that is out of service uses up the cluster's budget; 0: until it is back.
+	UnmanagedCountFor time.Duration
 	// Paused is true while the manager's namespace carries the paused annotation.
 	Paused bool
 	// Claims are the entries of the budget's ConfigMap by node.
@@ -71,6 +73,8 @@ type Node struct {
 	Deleting bool
 	// Leaving is the key of the taint that says that others are about to take the node away, empty if there is none.
 	Leaving string
+	// Maintainer is the reason of somebody else's condition MaintenanceInProgress while it is True, empty if there is none.
+	Maintainer string
 	// Mark is our annotation, nil if there is none. One that cannot be read is empty.
 	Mark *v1alpha1.Disruption
 	// Guarded is true while the Node carries annotations or labels that we set for a disruption.

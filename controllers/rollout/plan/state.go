@@ -194,6 +194,8 @@ func (n *nodeState) whyUnavailable() string {
 		return v1alpha1.RolloutReasonNodeDeleting
 	case n.Leaving != "":
 		return v1alpha1.RolloutReasonNodeLeaving
+	case n.Maintainer != "":
+		return v1alpha1.RolloutReasonNodeInMaintenance
 	case n.Unschedulable && n.Mark == nil:
 		return v1alpha1.RolloutReasonCordonedByOthers
 	case !n.Ready:

@@ -1,0 +1,56 @@
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/controllers/internal/match"
+)
+
+// etcdLabel is the role that k3s and RKE2 give to nodes with a member of etcd (docs.k3s.io/architecture, "etcd" nodes).
+const etcdLabel = "node-role.kubernetes.io/etcd"
+
+// etcdPods are the labels of kubeadm's and RKE2's static pods of etcd (cmd/kubeadm/app/util/staticpod, ComponentPod).
+var etcdPods = client.MatchingLabels{"component": "etcd", "tier": "control-plane"}
+
+// etcdAge is for how long it is remembered which nodes run etcd: members change seldom, and are listed among all of kube-system.
+const etcdAge = time.Minute
+
+// etcdMembers are the nodes that run a member of etcd as a static pod, as seen a moment ago.
+type etcdMembers struct {
+	nodes sets.Set[string]
+	at    time.Time
+}
+
+// readEtcdMembers finds the nodes whose loss would cost etcd a vote although no label says so.
+func (s *scope) readEtcdMembers(ctx context.Context) error {
+	if age := s.now.Sub(s.etcd.at); s.etcd.nodes != nil && age >= 0 && age < etcdAge {
+		return nil
+	}
+	var pods corev1.PodList
+	// From the API server's memory: a member that has just come is no voter yet.
+	fromMemory := &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: "0"}}
+	if err := s.APIReader.List(ctx, &pods, client.InNamespace(metav1.NamespaceSystem), etcdPods, fromMemory); err != nil {
+		return fmt.Errorf("list Pods of etcd: %w", err)
+	}
+	nodes := sets.New[string]()
+	for i := range pods.Items {
+		if _, static := pods.Items[i].Annotations[corev1.MirrorPodAnnotationKey]; static {
+			nodes.Insert(pods.Items[i].Spec.NodeName)
+		}
+	}
+	s.etcd = etcdMembers{nodes: nodes, at: s.now}
+	return nil
+}
+
+// isControlPlane reports whether a node is one of the control plane, by its labels or since it runs etcd.
+func (s *scope) isControlPlane(node *corev1.Node) bool {
+	_, labelled := node.Labels[etcdLabel]
+	return labelled || match.ControlPlane(node) || s.etcd.nodes.Has(node.Name)
+}

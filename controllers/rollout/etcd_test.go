@@ -1,0 +1,73 @@
+package rollout
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+)
+
+// No node but "labelled" says by a label that it is one of the control plane.
+func TestAMemberOfEtcdIsOneOfTheControlPlane(t *testing.T) {
+	pod := func(name, namespace, node string, static bool, labels map[string]string) *corev1.Pod {
+		out := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: labels}, Spec: corev1.PodSpec{NodeName: node}}
+		if static {
+			out.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
+		}
+		return out
+	}
+	etcd := map[string]string{"component": "etcd", "tier": "control-plane"}
+	s := scopeOf(t,
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "static"}},
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "labelled", Labels: map[string]string{etcdLabel: "true"}}},
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}},
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "tenant"}},
+		pod("etcd-static", metav1.NamespaceSystem, "static", true, etcd),
+		pod("proxy", metav1.NamespaceSystem, "worker", true, map[string]string{"component": "kube-proxy"}),
+		pod("etcd-backup", metav1.NamespaceSystem, "worker", false, etcd),
+		pod("etcd", "tenant", "tenant", true, etcd),
+	)
+	lists := 0
+	s.APIReader = interceptor.NewClient(s.Client.(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+			if _, pods := list.(*corev1.PodList); pods {
+				lists++
+			}
+			return c.List(ctx, list, options...)
+		},
+	})
+	refresh := func() map[string]bool {
+		t.Helper()
+		if _, err := s.readSnapshot(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		snapshot, err := s.refreshNodes(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := map[string]bool{}
+		for i := range snapshot.Nodes {
+			out[snapshot.Nodes[i].Name] = snapshot.Nodes[i].ControlPlane
+		}
+		return out
+	}
+	for name, want := range map[string]bool{"static": true, "labelled": true, "worker": false, "tenant": false} {
+		if got := refresh()[name]; got != want {
+			t.Errorf("%s: control plane %t, want %t", name, got, want)
+		}
+	}
+	if lists != 1 {
+		t.Errorf("pods were listed %d times within a moment, want once", lists)
+	}
+	if err := s.Client.Create(t.Context(), pod("etcd-worker", metav1.NamespaceSystem, "worker", true, etcd)); err != nil {
+		t.Fatal(err)
+	}
+	s.now = s.now.Add(etcdAge)
+	if s.now.Sub(s.etcd.at) < time.Minute || !refresh()["worker"] {
+		t.Error("a new member was not noticed a minute later")
+	}
+}

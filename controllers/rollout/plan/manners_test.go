@@ -1,0 +1,107 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/ptr"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+func TestForANodeThatSomebodyElseMaintains(t *testing.T) {
+	maintained := func() *fixture {
+		f := cluster("a", "b")
+		f.node("a").Maintainer = "KernelUpdate"
+		return f
+	}
+	t.Run("it is not claimed, and says why", func(t *testing.T) {
+		got := For(maintained().Snapshot)
+		if diff := cmp.Diff([]string{"claim b for eda", "a: Waiting NodeInMaintenance", "b: Claimed Claimed"}, lines(got, "a", "b")); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+		if message := got.Notes["a"].Message; !strings.Contains(message, "condition MaintenanceInProgress, reason KernelUpdate") {
+			t.Errorf("message %q", message)
+		}
+	})
+	t.Run("it uses up budget", func(t *testing.T) {
+		f := maintained()
+		f.Budget = 1
+		if diff := cmp.Diff([]string{"b: Waiting WaitingForBudget"}, lines(For(f.Snapshot), "b")); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+	t.Run("it is no canary", func(t *testing.T) {
+		f := maintained()
+		f.Profiles[0].Rollout.Canary = &v1alpha1.Canary{Nodes: ptr.To[int32](1), SoakSeconds: ptr.To[int32](60)}
+		if diff := cmp.Diff([]string{"claim b for eda", "b: Claimed Claimed"}, lines(For(f.Snapshot), "b")); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+	t.Run("claimed and not yet cordoned, it is released", func(t *testing.T) {
+		f := maintained()
+		f.Claims["a"] = v1alpha1.Disruption{Profile: "eda"}
+		want := []string{"release the claim of a", "claim b for eda", "a: Waiting NodeInMaintenance"}
+		if diff := cmp.Diff(want, lines(For(f.Snapshot), "a")); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	})
+}
+
+// Three nodes with a budget of one: the third is out, and nothing of ours.
+func TestForNodesOutsideAnyProfile(t *testing.T) {
+	const hour = time.Hour
+	for name, c := range map[string]struct {
+		countFor time.Duration
+		change   func(*Node)
+		claims   bool
+		says     string
+	}{
+		"one that went out a moment ago uses up budget until an hour is over": {
+			countFor: hour, change: func(n *Node) { n.Ready, n.UnavailableSince = false, ptr.To(noon.Add(-10*time.Minute)) },
+			says: "c is not Ready; bring c back, or delete its Node if it will not return; no profile selects it, so it stops counting at 2026-09-01T12:50:00Z",
+		},
+		"then the rollout goes on without it": {
+			countFor: hour, change: func(n *Node) { n.Ready, n.UnavailableSince = false, ptr.To(noon.Add(-hour)) }, claims: true,
+		},
+		"a cordon is the same": {
+			countFor: hour, change: func(n *Node) { n.Unschedulable, n.UnavailableSince = true, ptr.To(noon.Add(-hour)) }, claims: true,
+		},
+		"where the manager is told to count it until it is back, it says so": {
+			change: func(n *Node) { n.Ready, n.UnavailableSince = false, ptr.To(noon.Add(-100*hour)) },
+			says:   "c is not Ready; bring c back, or delete its Node if it will not return; no profile selects it; the manager's --unmanaged-counts-for goes on without it",
+		},
+		"one of which nobody knows since when counts": {
+			countFor: hour, change: func(n *Node) { n.Ready = false }, says: "c is not Ready",
+		},
+		"one that we hold counts for ever": {
+			countFor: hour, change: func(n *Node) {
+				n.Ready, n.Unschedulable, n.Mark, n.UnavailableSince = false, true, &v1alpha1.Disruption{Profile: "eda"}, ptr.To(noon.Add(-100*hour))
+			},
+			says: "c is rebooting",
+		},
+		"one of a profile has the profile's own rule": {
+			countFor: hour, change: func(n *Node) {
+				n.Profiles, n.Unschedulable, n.UnavailableSince = []string{"eda"}, true, ptr.To(noon.Add(-100*hour))
+			},
+			says: "c is cordoned by someone else; bring c back, or delete its Node if it will not return; set rollout.ignoreUnavailableAfterSeconds to go on without it",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := cluster("a", "b")
+			f.Budget, f.UnmanagedCountFor = 1, c.countFor
+			f.Nodes = append(f.Nodes, Node{Name: "c", Ready: true})
+			c.change(f.node("c"))
+			got := For(f.Snapshot)
+			note := got.Notes["a"]
+			if claimed := note.Phase == v1alpha1.RolloutClaimed; claimed != c.claims || !strings.Contains(note.Message, c.says) {
+				t.Errorf("a: %s %s %q, want it claimed: %t, or to hear %q", note.Phase, note.Reason, note.Message, c.claims, c.says)
+			}
+			if c.countFor > 0 && strings.Contains(c.says, "stops counting") && !got.Next.Equal(noon.Add(50*time.Minute)) {
+				t.Errorf("the next pass is at %s, want when it stops counting", got.Next)
+			}
+		})
+	}
+}

@@ -6,8 +6,9 @@ import (
 	"os"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -50,7 +51,7 @@ func newManager(restConfig *rest.Config, s settings) (ctrl.Manager, error) {
 	}
 	mgr, err := ctrl.NewManager(restConfig, ctrl.Options{
 		Scheme: scheme,
-		Cache:  cacheOptions(s),
+		Cache:  cacheOptions(),
 		Client: client.Options{Cache: &client.CacheOptions{
 			// Who counts nodes that are on their way has to see the one that was sent off a moment ago.
 			EnableReadYourWritesConsistency: ptr.To(true),
@@ -94,15 +95,16 @@ func newScheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// cacheOptions keep the cache small: no Pods, ConfigMaps, DaemonSets or Secrets of other people, and no managed fields.
-func cacheOptions(s settings) cache.Options {
-	only := func(namespace string) cache.ByObject {
-		return cache.ByObject{Namespaces: map[string]cache.Config{namespace: {}}}
-	}
+// cacheOptions keep the cache to what the manager's role lets it list, and small: of Namespaces, ConfigMaps and Secrets only its
+// own, by name, of Pods only the agents', and no managed fields.
+func cacheOptions() cache.Options {
+	named := func(name string) fields.Selector { return fields.OneTermEqualSelector(metav1.ObjectNameField, name) }
 	byObject := map[client.Object]cache.ByObject{
-		&corev1.Pod{}:                 only(s.agentNamespace),
-		&appsv1.DaemonSet{}:           only(s.agentNamespace),
-		&corev1.ConfigMap{}:           only(v1alpha1.ManagerNamespace),
+		&corev1.Namespace{}: {Field: named(v1alpha1.ManagerNamespace)},
+		&corev1.Pod{}:       {Namespaces: map[string]cache.Config{v1alpha1.AgentNamespace: {}}},
+		&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{
+			v1alpha1.ManagerNamespace: {FieldSelector: named(v1alpha1.BudgetConfigMap)},
+		}},
 		&corev1.PersistentVolume{}:    {Transform: volume.CacheTransform},
 		&v1alpha1.StorageClientNode{}: {Transform: volume.CacheTransformClientNode},
 	}
@@ -134,19 +136,15 @@ func addControllers(mgr ctrl.Manager, s settings) error {
 	for name, c := range map[string]controller{
 		"profile": &profile.Reconciler{
 			Client: mgr.GetClient(), Clock: realClock, Allow: s.allow, Fence: agentFence, MaxUnavailable: s.maxUnavailable,
-			ManagerNode: managerNode, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: s.agentNamespace,
+			ManagerNode: managerNode, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 		},
 		"node": &node.Reconciler{
 			Client: mgr.GetClient(), Clock: realClock, Allow: s.allow,
-			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: s.agentNamespace,
-		},
-		"daemonset": &daemonset.Reconciler{
-			Client: mgr.GetClient(), Fence: agentFence, AgentImage: s.agentImage, AllowParameters: s.allowed, AgentNamespace: s.agentNamespace,
-			MetricsAddress: s.agentMetricsAddress,
+			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 		},
 		"rollout": &rollout.Reconciler{
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: realClock, Allow: s.allow,
-			MaxUnavailable: s.maxUnavailable, UnmanagedCountFor: s.unmanagedCountFor, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: s.agentNamespace,
+			MaxUnavailable: s.maxUnavailable, UnmanagedCountFor: s.unmanagedCountFor, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 			ManagerNode: managerNode, UntunedTaint: s.untunedTaint,
 		},
 		"volume": &volume.Reconciler{
@@ -155,12 +153,12 @@ func addControllers(mgr ctrl.Manager, s settings) error {
 		},
 		"nodevolumes": &nodevolumes.Reconciler{
 			Client: mgr.GetClient(), Clock: realClock, Allow: s.allow,
-			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: s.agentNamespace,
+			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 		},
 		"drift": &drift.Reporter{Recorder: recorder},
 		"metrics": &clientmetrics.Reporter{
 			Registry: metrics.Registry, MaxUnavailable: s.maxUnavailable,
-			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: s.agentNamespace,
+			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 		},
 	} {
 		if err := c.SetupWithManager(mgr); err != nil {

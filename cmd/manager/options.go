@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"strings"
@@ -23,19 +22,17 @@ type options struct {
 
 // settings are the flags as understood.
 type settings struct {
-	agentImage, agentNamespace string
-	agentMetricsAddress        string
-	leaderElect                bool
-	metricsAddress             string
-	probeAddress               string
-	profilingAddress           string
-	webhookPort                int
-	untunedTaint               string
-	unmanagedCountFor          time.Duration
-	verbosity                  int
-	maxUnavailable             intstr.IntOrString
-	allowed                    patterns
-	allow                      catalogue.AllowList
+	leaderElect       bool
+	metricsAddress    string
+	probeAddress      string
+	profilingAddress  string
+	webhookPort       int
+	untunedTaint      string
+	unmanagedCountFor time.Duration
+	verbosity         int
+	maxUnavailable    intstr.IntOrString
+	allowed           patterns
+	allow             catalogue.AllowList
 }
 
 // patterns collects a flag that may be given more than once.
@@ -50,9 +47,6 @@ func (p *patterns) Set(value string) error {
 
 func bindFlags(flags *flag.FlagSet) *options {
 	o := &options{}
-	flags.StringVar(&o.agentImage, "agent-image", "", "Image of the node agent. Required.")
-	flags.StringVar(&o.agentNamespace, "agent-namespace", v1alpha1.AgentNamespace, "Namespace that the node agent runs in.")
-	flags.StringVar(&o.agentMetricsAddress, "agent-metrics-bind-address", agentmetrics.Off, "Loopback address and port that every node agent serves the metrics of its mounts at, e.g. 127.0.0.1:9810, to a scraper on the node itself. 0: none.")
 	flags.BoolVar(&o.leaderElect, "leader-elect", false, "Elect a leader among several managers. Required wherever more than one may run.")
 	flags.StringVar(&o.metricsAddress, "metrics-bind-address", "0", "Address of the metrics endpoint, served over TLS to those whom the API server lets read /metrics. 0: none.")
 	flags.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "Address of the health and readiness probes. 0: none.")
@@ -62,7 +56,7 @@ func bindFlags(flags *flag.FlagSet) *options {
 	flags.DurationVar(&o.unmanagedCountFor, "unmanaged-counts-for", time.Hour, "For how long a node that no profile selects uses up --max-unavailable while it is not Ready or cordoned. 0: until it is back.")
 	flags.StringVar(&o.untunedTaint, "untuned-taint", v1alpha1.UntunedTaint, "Key of the taint that is removed once a node is tuned.")
 	flags.IntVar(&o.verbosity, "v", 0, "Log verbosity: 0 for operators, 1 and more for debugging.")
-	flags.Var(&o.allowed, "allow-parameter", "Regular expression of canonical keys, e.g. sysctl/vm\\.swappiness, that profiles may set beyond the catalogue. May be given more than once.")
+	flags.Var(&o.allowed, "allow-parameter", "Regular expression of canonical keys, e.g. sysctl/vm\\.swappiness, that profiles may set beyond the catalogue. May be given more than once. The agents need the same flag.")
 	return o
 }
 
@@ -71,14 +65,10 @@ func (o *options) resolve() (settings, error) {
 	if resolved.webhookPort < 0 || resolved.webhookPort > 65535 {
 		return resolved, fmt.Errorf("--webhook-port %d: must be 0 to 65535", resolved.webhookPort)
 	}
-	if resolved.agentImage == "" {
-		return resolved, errors.New("--agent-image: name the image of the node agent")
-	}
-	if err := agentmetrics.CheckAddress(resolved.agentMetricsAddress); err != nil {
-		return resolved, fmt.Errorf("--agent-metrics-bind-address %w", err)
-	}
-	for _, problem := range validation.IsDNS1123Label(resolved.agentNamespace) {
-		return resolved, fmt.Errorf("--agent-namespace %q: %s", resolved.agentNamespace, problem)
+	if address := resolved.profilingAddress; address != "" {
+		if err := agentmetrics.CheckAddress(address); err != nil {
+			return resolved, fmt.Errorf("--pprof-bind-address %w", err)
+		}
 	}
 	if resolved.unmanagedCountFor < 0 {
 		return resolved, fmt.Errorf("--unmanaged-counts-for %s: must be 0 or more", resolved.unmanagedCountFor)

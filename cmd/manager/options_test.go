@@ -23,18 +23,27 @@ func resolve(t *testing.T, args ...string) (settings, error) {
 }
 
 func TestResolve(t *testing.T) {
-	got, err := resolve(t, "--agent-image=agent:1", "--allow-parameter=sysctl/vm\\.swappiness", "--allow-parameter=module/foo/.*")
+	got, err := resolve(t, "--allow-parameter=sysctl/vm\\.swappiness", "--allow-parameter=module/foo/.*")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got.webhookPort != 0 {
 		t.Errorf("webhooks by default: port %d", got.webhookPort)
 	}
-	if got.maxUnavailable != intstr.FromString("5%") || got.agentNamespace != v1alpha1.AgentNamespace || got.untunedTaint != v1alpha1.UntunedTaint {
+	if got.maxUnavailable != intstr.FromString("5%") || got.untunedTaint != v1alpha1.UntunedTaint {
 		t.Errorf("defaults: %+v", got)
 	}
 	if err := got.allow.Check("sysctl/vm.swappiness", "10"); err != nil {
 		t.Errorf("an allowed parameter is refused: %v", err)
+	}
+}
+
+func TestResolveProfiler(t *testing.T) {
+	for given, want := range map[string]string{"127.0.0.1:6060": "127.0.0.1:6060", "[::1]:6060": "[::1]:6060", "": "", "0": "0"} {
+		got, err := resolve(t, "--pprof-bind-address="+given)
+		if err != nil || got.profilingAddress != want {
+			t.Errorf("%q: got %q, %v", given, got.profilingAddress, err)
+		}
 	}
 }
 
@@ -43,16 +52,17 @@ func TestResolveRefuses(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no image of the agent":       {nil, "--agent-image"},
-		"a port that is none":         {[]string{"--agent-image=a", "--webhook-port=65536"}, "--webhook-port"},
-		"a budget of nothing":         {[]string{"--agent-image=a", "--max-unavailable=0"}, "--max-unavailable"},
-		"agents that anybody may ask": {[]string{"--agent-image=a", "--agent-metrics-bind-address=0.0.0.0:9810"}, "--agent-metrics-bind-address"},
-		"more than all":               {[]string{"--agent-image=a", "--max-unavailable=101%"}, "--max-unavailable"},
-		"a share that is no share":    {[]string{"--agent-image=a", "--max-unavailable=half"}, "--max-unavailable"},
-		"a time that is none":         {[]string{"--agent-image=a", "--unmanaged-counts-for=-1s"}, "--unmanaged-counts-for"},
-		"a taint that is no key":      {[]string{"--agent-image=a", "--untuned-taint=a b"}, "--untuned-taint"},
-		"a namespace that is none":    {[]string{"--agent-image=a", "--agent-namespace=A_B"}, "--agent-namespace"},
-		"an expression that fails":    {[]string{"--agent-image=a", "--allow-parameter=("}, "--allow-parameter"},
+		"a port that is none":             {[]string{"--webhook-port=65536"}, "--webhook-port"},
+		"a profiler that anybody may ask": {[]string{"--pprof-bind-address=0.0.0.0:6060"}, "--pprof-bind-address"},
+		"a profiler on all addresses":     {[]string{"--pprof-bind-address=:6060"}, "--pprof-bind-address"},
+		"a profiler by a name":            {[]string{"--pprof-bind-address=localhost:6060"}, "--pprof-bind-address"},
+		"a profiler without a port":       {[]string{"--pprof-bind-address=127.0.0.1"}, "--pprof-bind-address"},
+		"a budget of nothing":             {[]string{"--max-unavailable=0"}, "--max-unavailable"},
+		"more than all":                   {[]string{"--max-unavailable=101%"}, "--max-unavailable"},
+		"a share that is no share":        {[]string{"--max-unavailable=half"}, "--max-unavailable"},
+		"a time that is none":             {[]string{"--unmanaged-counts-for=-1s"}, "--unmanaged-counts-for"},
+		"a taint that is no key":          {[]string{"--untuned-taint=a b"}, "--untuned-taint"},
+		"an expression that fails":        {[]string{"--allow-parameter=("}, "--allow-parameter"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := resolve(t, test.args...); err == nil || !strings.Contains(err.Error(), test.want) {

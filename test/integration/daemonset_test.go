@@ -1,95 +1,189 @@
 package integration
 
 import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/utils/ptr"
-	ctrl "sigs.k8s.io/controller-runtime"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/daemonset"
+)
+
+// The golden files are what the managers of earlier releases applied, which kept this DaemonSet themselves: with none of their
+// flags for the agent, and with all of them.
+const (
+	plainAgent  = "agent-plain.golden.yaml"
+	shapedAgent = "agent-shaped.golden.yaml"
 )
 
 var _ = Describe("The agent's DaemonSet", func() {
-	reconcileWith := func(image string, reader client.Reader) ctrl.Result {
-		GinkgoHelper()
-		r := &daemonset.Reconciler{
-			Client: k8s, Fence: &daemonset.Fence{APIReader: reader, Clock: fakeClock}, AgentImage: image, AgentNamespace: v1alpha1.AgentNamespace,
-		}
-		result, err := r.Reconcile(ctrl.LoggerInto(ctx, logger), ctrl.Request{})
-		Expect(err).NotTo(HaveOccurred())
-		return result
+	It("is field by field what earlier managers rolled out", func() {
+		Expect(defaulted(find(render("default"), "DaemonSet", v1alpha1.AgentDaemonSet))).To(Equal(defaulted(readGolden(plainAgent))))
+	})
+
+	It("is so, too, where the README's patches shape it, and the manager allows what the agent allows", func() {
+		objects := renderReadmeOverlay()
+		earlier := withImage(readGolden(shapedAgent), "registry.example.com/storageclient/node-agent:1")
+		Expect(defaulted(find(objects, "DaemonSet", v1alpha1.AgentDaemonSet))).To(Equal(defaulted(earlier)))
+		manager := managerOf(objects).Spec.Template.Spec.Containers[0]
+		Expect(manager.Image).To(Equal("registry.example.com/storageclient/manager:1"))
+		Expect(manager.Args).To(ContainElement(`--allow-parameter=sysctl/vm\.swappiness`))
+		Expect(manager.Args).NotTo(ContainElement(HavePrefix("--metrics-bind-address=127")))
+	})
+
+	plain := func() *unstructured.Unstructured {
+		return find(render("default"), "DaemonSet", v1alpha1.AgentDaemonSet)
 	}
-	find := func() *appsv1.DaemonSet {
-		GinkgoHelper()
-		set := &appsv1.DaemonSet{}
-		err := k8s.Get(ctx, client.ObjectKey{Namespace: v1alpha1.AgentNamespace, Name: v1alpha1.AgentDaemonSet}, set)
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		Expect(err).NotTo(HaveOccurred())
-		return set
+	shaped := func() *unstructured.Unstructured {
+		return withImage(find(renderReadmeOverlay(), "DaemonSet", v1alpha1.AgentDaemonSet), "storageclient/node-agent:dev")
 	}
 
-	It("comes with the first profile and goes with the last node", func() {
-		reconcileWith("agent:1", k8s)
-		Expect(find()).To(BeNil())
+	DescribeTable("takes over the one that runs, and replaces no agent",
+		func(golden string, daemonSet func() *unstructured.Unstructured, apply func(*unstructured.Unstructured) (string, error)) {
+			before := runAsEarlierManager(golden)
+			output, err := apply(daemonSet())
+			Expect(err).NotTo(HaveOccurred(), output)
+			after := getAgentDaemonSet()
+			Expect(after.UID).To(Equal(before.UID))
+			Expect(after.Spec).To(Equal(before.Spec))
+			Expect(after.Generation).To(Equal(before.Generation), "its pods are replaced")
+		},
+		Entry("kubectl apply", plainAgent, plain, kubectlApplies()),
+		Entry("kubectl apply --server-side", plainAgent, plain, kubectlApplies("--server-side")),
+		Entry("Argo CD and Flux, by force", plainAgent, plain, kubectlApplies("--server-side", "--force-conflicts", "--field-manager=argocd-controller")),
+		Entry("kubectl apply, shaped", shapedAgent, shaped, kubectlApplies()),
+		Entry("kubectl apply --server-side, shaped", shapedAgent, shaped, kubectlApplies("--server-side")),
+	)
 
-		created := newProfile("p").Create()
-		reconcileWith("agent:1", k8s)
-		Expect(find()).NotTo(BeNil())
+	DescribeTable("drops arguments that the manager had handed on and the manifest does not name",
+		func(apply func(*unstructured.Unstructured) (string, error)) {
+			before := runAsEarlierManager(shapedAgent)
+			output, err := apply(withImage(plain(), "agent:2"))
+			Expect(err).NotTo(HaveOccurred(), output)
+			after := getAgentDaemonSet()
+			Expect(after.UID).To(Equal(before.UID))
+			Expect(after.Spec.Selector).To(Equal(before.Spec.Selector))
+			container := after.Spec.Template.Spec.Containers[0]
+			Expect(container.Image).To(Equal("agent:2"))
+			Expect(container.Args).To(Equal([]string{"run"}))
+		},
+		Entry("kubectl apply", kubectlApplies()),
+		Entry("kubectl apply --server-side --force-conflicts", kubectlApplies("--server-side", "--force-conflicts")),
+	)
 
-		newNode("a").Label(v1alpha1.ManagedLabel, "true").Create()
-		Expect(k8s.Delete(ctx, created)).To(Succeed())
-		reconcileWith("agent:1", k8s)
-		Expect(find()).NotTo(BeNil(), "a node is still to be restored")
-
-		Expect(k8s.Delete(ctx, getNode("a"))).To(Succeed())
-		reconcileWith("agent:1", k8s)
-		Expect(find()).To(Or(BeNil(), HaveField("DeletionTimestamp", Not(BeNil()))))
+	It("is not taken over with another image unless by force: the README says so", func() {
+		runAsEarlierManager(plainAgent)
+		output, err := kubectlApplies("--server-side")(withImage(plain(), "agent:2"))
+		Expect(err).To(HaveOccurred())
+		Expect(output).To(And(ContainSubstring(v1alpha1.ManagerFieldManager), ContainSubstring("--force-conflicts")))
+		Expect(readReadme()).To(ContainSubstring("kubectl apply --server-side --force-conflicts -f dist/install.yaml"))
 	})
 
-	It("runs on managed Linux nodes, privileged, in the node's network, with the host below /host", func() {
-		newProfile("p").Create()
-		reconcileWith("agent:1", k8s)
-		set := find()
-		spec := set.Spec.Template.Spec
-		Expect(spec.NodeSelector).To(Equal(map[string]string{v1alpha1.ManagedLabel: "true", corev1.LabelOSStable: "linux"}))
-		Expect(spec.Tolerations).To(HaveExactElements(corev1.Toleration{Operator: corev1.TolerationOpExists}))
-		Expect(spec.PriorityClassName).To(Equal("system-node-critical"))
-		Expect(spec.HostNetwork).To(BeTrue())
-		Expect(spec.HostPID).To(BeFalse())
-		Expect(spec.ServiceAccountName).To(Equal(v1alpha1.AgentServiceAccount))
-		Expect(set.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable).To(Equal(ptr.To(intstr.FromString("10%"))))
-		container := spec.Containers[0]
-		Expect(container.Image).To(Equal("agent:1"))
-		Expect(container.SecurityContext.Privileged).To(Equal(ptr.To(true)))
-		Expect(container.VolumeMounts).To(HaveExactElements(And(
-			HaveField("MountPath", "/host"), HaveField("MountPropagation", ptr.To(corev1.MountPropagationHostToContainer)))))
-		Expect(container.ReadinessProbe.HTTPGet.Host).To(Equal("127.0.0.1"))
-		Expect(set.Spec.Template.Labels).To(HaveKeyWithValue("app.kubernetes.io/component", "node-agent"), "which its Pods are found by")
-	})
-
-	It("is replaced for a new image only", func() {
-		newProfile("p").Create()
-		reconcileWith("agent:1", k8s)
-		reconcileWith("agent:1", k8s)
-		Expect(find().Generation).To(Equal(int64(1)))
-		reconcileWith("agent:2", k8s)
-		Expect(find().Generation).To(Equal(int64(2)))
-	})
-
-	It("is not rolled out where the fence is missing, and stays where it was", func() {
-		newProfile("p").Create()
-		Expect(reconcileWith("agent:1", withoutFence()).RequeueAfter).To(Equal(daemonset.RecheckAfter))
-		Expect(find()).To(BeNil())
-		reconcileWith("agent:1", k8s)
-		reconcileWith("agent:2", withoutFence())
-		Expect(find().Spec.Template.Spec.Containers[0].Image).To(Equal("agent:1"))
+	It("comes after the role that takes the right on it from the manager that still runs", func() {
+		objects := render("default")
+		daemonSet := indexOf(objects, "DaemonSet", v1alpha1.AgentDaemonSet)
+		for i, object := range objects {
+			if strings.HasPrefix(object.GetKind(), "Role") || strings.HasPrefix(object.GetKind(), "ClusterRole") {
+				Expect(i).To(BeNumerically("<", daemonSet), "%s %s", object.GetKind(), object.GetName())
+			}
+		}
+		Expect(names(objects, "Role")).To(ContainElement(v1alpha1.AgentNamespace+"/"+v1alpha1.ManagerDeployment),
+			"under the name that it has had, or the old one would stay")
 	})
 })
+
+// runAsEarlierManager applies what an earlier manager did, in its name.
+func runAsEarlierManager(golden string) *appsv1.DaemonSet {
+	GinkgoHelper()
+	Expect(k8s.Apply(ctx, client.ApplyConfigurationFromUnstructured(readGolden(golden)), client.FieldOwner(v1alpha1.ManagerFieldManager), client.ForceOwnership)).To(Succeed())
+	return getAgentDaemonSet()
+}
+
+// defaulted is what the API server makes of a DaemonSet.
+func defaulted(object *unstructured.Unstructured) appsv1.DaemonSet {
+	GinkgoHelper()
+	object = object.DeepCopy()
+	Expect(k8s.Create(ctx, object, client.DryRunAll)).To(Succeed())
+	set := appsv1.DaemonSet{}
+	Expect(runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &set)).To(Succeed())
+	set.ObjectMeta = metav1.ObjectMeta{Namespace: set.Namespace, Name: set.Name, Labels: set.Labels}
+	return set
+}
+
+func getAgentDaemonSet() *appsv1.DaemonSet {
+	GinkgoHelper()
+	set := &appsv1.DaemonSet{}
+	Expect(k8s.Get(ctx, client.ObjectKey{Namespace: v1alpha1.AgentNamespace, Name: v1alpha1.AgentDaemonSet}, set)).To(Succeed())
+	return set
+}
+
+func readGolden(file string) *unstructured.Unstructured {
+	GinkgoHelper()
+	return readManifests(filepath.Join("testdata", file))[0]
+}
+
+func withImage(daemonSet *unstructured.Unstructured, image string) *unstructured.Unstructured {
+	GinkgoHelper()
+	containers, _, err := unstructured.NestedSlice(daemonSet.Object, "spec", "template", "spec", "containers")
+	Expect(err).NotTo(HaveOccurred())
+	containers[0].(map[string]any)["image"] = image
+	Expect(unstructured.SetNestedSlice(daemonSet.Object, containers, "spec", "template", "spec", "containers")).To(Succeed())
+	return daemonSet
+}
+
+// kubectlApplies runs the real "kubectl apply" and returns what it said.
+func kubectlApplies(flags ...string) func(*unstructured.Unstructured) (string, error) {
+	return func(object *unstructured.Unstructured) (string, error) {
+		GinkgoHelper()
+		manifest, err := yaml.Marshal(object.Object)
+		Expect(err).NotTo(HaveOccurred())
+		args := append([]string{"--kubeconfig", kubeconfig(), "apply", "-f", "-"}, flags...)
+		command := exec.CommandContext(ctx, filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl"), args...)
+		command.Stdin = strings.NewReader(string(manifest))
+		output, err := command.CombinedOutput()
+		return string(output), err
+	}
+}
+
+func readReadme() string {
+	GinkgoHelper()
+	text, err := os.ReadFile("../../README.md")
+	Expect(err).NotTo(HaveOccurred())
+	return string(text)
+}
+
+// renderReadmeOverlay builds the README's example of an overlay, from this tree.
+func renderReadmeOverlay() []*unstructured.Unstructured {
+	GinkgoHelper()
+	blocks := regexp.MustCompile("(?s)```yaml\n(apiVersion: kustomize.*?)```").FindStringSubmatch(readReadme())
+	Expect(blocks).NotTo(BeNil(), "the README has no kustomization")
+	return renderOverlay(blocks[1])
+}
+
+// renderOverlay builds a kustomization that names parts of config by their address on GitHub, from this tree. Files are beside it.
+func renderOverlay(kustomization string, files ...string) []*unstructured.Unstructured {
+	GinkgoHelper()
+	dir := GinkgoT().TempDir()
+	config, err := filepath.Abs(configDir)
+	Expect(err).NotTo(HaveOccurred())
+	config, err = filepath.Rel(dir, config)
+	Expect(err).NotTo(HaveOccurred())
+	kustomization = regexp.MustCompile(`github\.com/storageclient/operator/config/([^?\s\]]*)\?ref=main`).ReplaceAllString(kustomization, config+"/$1")
+	Expect(os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(kustomization), 0o600)).To(Succeed())
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(os.WriteFile(filepath.Join(dir, filepath.Base(file)), content, 0o600)).To(Succeed())
+	}
+	return renderDir(dir)
+}

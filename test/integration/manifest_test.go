@@ -7,12 +7,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/pod-security-admission/api"
@@ -40,6 +42,7 @@ var _ = Describe("The manifests", func() {
 		It("hold what the API's names promise", func() {
 			for kind, name := range map[string]string{
 				"Deployment":                       v1alpha1.ManagerNamespace + "/" + v1alpha1.ManagerDeployment,
+				"DaemonSet":                        v1alpha1.AgentNamespace + "/" + v1alpha1.AgentDaemonSet,
 				"ValidatingAdmissionPolicy":        "/" + v1alpha1.AgentPolicy,
 				"ValidatingAdmissionPolicyBinding": "/" + v1alpha1.AgentPolicy,
 			} {
@@ -50,8 +53,15 @@ var _ = Describe("The manifests", func() {
 				v1alpha1.ManagerNamespace+"/"+v1alpha1.ManagerDeployment, v1alpha1.AgentNamespace+"/"+v1alpha1.AgentServiceAccount))
 		})
 
-		It("leave the agent's DaemonSet to the manager, which looks for the fence first", func() {
-			Expect(names(objects, "DaemonSet")).To(BeEmpty())
+		It("give the manager no right on workloads: whoever has it does not have the hosts", func() {
+			for _, rule := range managerRules(objects) {
+				Expect(rule.APIGroups).NotTo(ContainElement(Or(Equal("*"), Equal("apps"), Equal("batch"))), "%v", rule)
+				Expect(rule.Resources).NotTo(ContainElement(Or(HavePrefix("*"), Equal("replicationcontrollers"), Equal("podtemplates"))), "%v", rule)
+				Expect(rule.Verbs).NotTo(ContainElement(Or(Equal("*"), Equal("impersonate"), Equal("escalate"), Equal("bind"))), "%v", rule)
+				if slices.Contains(rule.Resources, "pods") {
+					Expect(rule.Verbs).To(HaveEach(BeElementOf("get", "list", "watch")), "%v", rule)
+				}
+			}
 		})
 
 		It("bind roles that are among them to service accounts that are among them", func() {
@@ -98,11 +108,26 @@ var _ = Describe("The manifests", func() {
 		})
 
 		It("run the manager with a root that nothing can write, probed, and by images that need not be pulled", func() {
-			container := managerOf(objects).Spec.Template.Spec.Containers[0]
+			pod := managerOf(objects).Spec.Template.Spec
+			Expect(pod.SecurityContext.SeccompProfile).To(HaveField("Type", corev1.SeccompProfileTypeRuntimeDefault))
+			container := pod.Containers[0]
 			Expect(container.SecurityContext.ReadOnlyRootFilesystem).To(HaveValue(BeTrue()))
 			Expect(container.ImagePullPolicy).To(Equal(corev1.PullIfNotPresent))
 			Expect(container.LivenessProbe).NotTo(BeNil())
 			Expect(container.ReadinessProbe).NotTo(BeNil())
+		})
+
+		It("run the agent with a root that nothing can write, without the host's processes, and where its node is fenced", func() {
+			agent := &appsv1.DaemonSet{}
+			object := find(objects, "DaemonSet", v1alpha1.AgentDaemonSet)
+			Expect(runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, agent)).To(Succeed())
+			pod := agent.Spec.Template.Spec
+			Expect(pod.Containers).To(HaveLen(1))
+			Expect(pod.Containers[0].SecurityContext.ReadOnlyRootFilesystem).To(HaveValue(BeTrue()))
+			Expect(pod.HostPID || pod.HostIPC).To(BeFalse())
+			Expect(pod.ServiceAccountName).To(Equal(v1alpha1.AgentServiceAccount))
+			Expect(pod.NodeSelector).To(Equal(map[string]string{v1alpha1.ManagedLabel: v1alpha1.True, corev1.LabelOSStable: "linux"}))
+			Expect(agent.Spec.Template.Labels).To(HaveKeyWithValue("app.kubernetes.io/component", "node-agent"), "which the manager finds its Pods by")
 		})
 
 		It("give the agent's namespace the level that its host mount needs", func() {
@@ -131,8 +156,14 @@ func kustomizations() []TableEntry {
 	return entries
 }
 
-// render builds a folder of config with the kustomize that make has built.
+// render builds a folder of config.
 func render(dir string) []*unstructured.Unstructured {
+	GinkgoHelper()
+	return renderDir(filepath.Join(configDir, dir))
+}
+
+// renderDir builds a folder with the kustomize that make has built.
+func renderDir(dir string) []*unstructured.Unstructured {
 	GinkgoHelper()
 	kustomize := os.Getenv("KUSTOMIZE")
 	if kustomize == "" {
@@ -140,7 +171,7 @@ func render(dir string) []*unstructured.Unstructured {
 	}
 	bounded, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	command := exec.CommandContext(bounded, kustomize, "build", filepath.Join(configDir, dir))
+	command := exec.CommandContext(bounded, kustomize, "build", dir)
 	command.Stderr = GinkgoWriter
 	manifests, err := command.Output()
 	Expect(err).NotTo(HaveOccurred(), "kustomize build %s", dir)
@@ -160,9 +191,30 @@ func names(objects []*unstructured.Unstructured, kind string) []string {
 
 func find(objects []*unstructured.Unstructured, kind, name string) *unstructured.Unstructured {
 	GinkgoHelper()
+	return objects[indexOf(objects, kind, name)]
+}
+
+func indexOf(objects []*unstructured.Unstructured, kind, name string) int {
+	GinkgoHelper()
 	i := slices.IndexFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetKind() == kind && o.GetName() == name })
 	Expect(i).To(BeNumerically(">=", 0), "no %s %s", kind, name)
-	return objects[i]
+	return i
+}
+
+// managerRules are the rules of all roles that are bound to the manager.
+func managerRules(objects []*unstructured.Unstructured) []rbacv1.PolicyRule {
+	GinkgoHelper()
+	var rules []rbacv1.PolicyRule
+	for _, object := range objects {
+		if !strings.HasSuffix(object.GetKind(), "Role") || !strings.HasPrefix(object.GetName(), v1alpha1.ManagerDeployment) {
+			continue
+		}
+		role := &rbacv1.ClusterRole{} // of which a Role has the fields
+		Expect(runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, role)).To(Succeed())
+		rules = append(rules, role.Rules...)
+	}
+	Expect(len(rules)).To(BeNumerically(">", 10))
+	return rules
 }
 
 func managerOf(objects []*unstructured.Unstructured) *appsv1.Deployment {

@@ -295,7 +295,7 @@ func (s *Sandbox) StartManagerAs(ctx context.Context, name string, flags ...stri
 		return nil, err
 	}
 	return s.Plane.RunAs(name, append([]string{
-		"env", fmt.Sprintf("GOGC=%d", managerGC), s.options.Manager, "--kubeconfig=" + kubeconfig, "--agent-image=storageclient/node-agent:sandbox", "--health-probe-bind-address=0",
+		"env", fmt.Sprintf("GOGC=%d", managerGC), s.options.Manager, "--kubeconfig=" + kubeconfig, "--health-probe-bind-address=0",
 	}, flags...)...)
 }
 

@@ -98,13 +98,10 @@ func newScheme() (*runtime.Scheme, error) {
 // cacheOptions keep the cache to what the manager's role lets it list, and small: of Namespaces, ConfigMaps and Secrets only its
 // own, by name, of Pods only the agents', and no managed fields.
 func cacheOptions() cache.Options {
-	named := func(name string) fields.Selector { return fields.OneTermEqualSelector(metav1.ObjectNameField, name) }
+	budget := fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.BudgetConfigMap)
 	byObject := map[client.Object]cache.ByObject{
-		&corev1.Namespace{}: {Field: named(v1alpha1.ManagerNamespace)},
-		&corev1.Pod{}:       {Namespaces: map[string]cache.Config{v1alpha1.AgentNamespace: {}}},
-		&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{
-			v1alpha1.ManagerNamespace: {FieldSelector: named(v1alpha1.BudgetConfigMap)},
-		}},
+		&corev1.Pod{}:                 {Namespaces: map[string]cache.Config{v1alpha1.AgentNamespace: {}}},
+		&corev1.ConfigMap{}:           {Namespaces: map[string]cache.Config{v1alpha1.ManagerNamespace: {FieldSelector: budget}}},
 		&corev1.PersistentVolume{}:    {Transform: volume.CacheTransform},
 		&v1alpha1.StorageClientNode{}: {Transform: volume.CacheTransformClientNode},
 	}
@@ -173,13 +170,14 @@ func addWebhooks(mgr ctrl.Manager, s settings) error {
 	if s.webhookPort == 0 {
 		return nil
 	}
-	webhooks := &webhook.Webhooks{Allow: s.allow, ManagerNamespace: v1alpha1.ManagerNamespace, Port: s.webhookPort}
-	if err := webhooks.SetupWithManager(mgr); err != nil {
+	if err := newWebhooks(s).SetupWithManager(mgr); err != nil {
 		return fmt.Errorf("set up webhooks: %w", err)
 	}
-	certificates := &webhook.CertificateReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}, ManagerNamespace: v1alpha1.ManagerNamespace}
-	if err := certificates.SetupWithManager(mgr); err != nil {
-		return fmt.Errorf("set up certificates of the webhooks: %w", err)
-	}
 	return nil
+}
+
+func newWebhooks(s settings) *webhook.Webhooks {
+	return &webhook.Webhooks{
+		Allow: s.allow, ManagerNamespace: v1alpha1.ManagerNamespace, Port: s.webhookPort, KeepCertificates: s.webhookCertificates == certificatesSelf,
+	}
 }

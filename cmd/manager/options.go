@@ -22,18 +22,25 @@ type options struct {
 
 // settings are the flags as understood.
 type settings struct {
-	leaderElect       bool
-	metricsAddress    string
-	probeAddress      string
-	profilingAddress  string
-	webhookPort       int
-	untunedTaint      string
-	unmanagedCountFor time.Duration
-	verbosity         int
-	maxUnavailable    intstr.IntOrString
-	allowed           patterns
-	allow             catalogue.AllowList
+	leaderElect         bool
+	webhookCertificates string
+	metricsAddress      string
+	probeAddress        string
+	profilingAddress    string
+	webhookPort         int
+	untunedTaint        string
+	unmanagedCountFor   time.Duration
+	verbosity           int
+	maxUnavailable      intstr.IntOrString
+	allowed             patterns
+	allow               catalogue.AllowList
 }
+
+// Values of --webhook-certificates.
+const (
+	certificatesSelf  = "Self"
+	certificatesGiven = "Given"
+)
 
 // patterns collects a flag that may be given more than once.
 type patterns []string
@@ -52,6 +59,7 @@ func bindFlags(flags *flag.FlagSet) *options {
 	flags.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "Address of the health and readiness probes. 0: none.")
 	flags.StringVar(&o.profilingAddress, "pprof-bind-address", "", "Loopback address and port of the Go profiler, e.g. 127.0.0.1:6060, for finding out what the manager is busy with. Empty: none.")
 	flags.IntVar(&o.webhookPort, "webhook-port", 0, "Port of the webhooks. 0: no webhook.")
+	flags.StringVar(&o.webhookCertificates, "webhook-certificates", certificatesSelf, "Who keeps the webhooks' certificate, in the Secret storage-client-webhook, and the caBundle of their configurations. Self: the manager. Given: somebody else; the manager serves what it finds there.")
 	flags.StringVar(&o.maxUnavailable, "max-unavailable", v1alpha1.DefaultClusterMaxUnavailable, "How many of the cluster's nodes may be out of service at a time, whatever profiles allow: at least 1, or 1% to 100%, rounded down and never under 1.")
 	flags.DurationVar(&o.unmanagedCountFor, "unmanaged-counts-for", time.Hour, "For how long a node that no profile selects uses up --max-unavailable while it is not Ready or cordoned. 0: until it is back.")
 	flags.StringVar(&o.untunedTaint, "untuned-taint", v1alpha1.UntunedTaint, "Key of the taint that is removed once a node is tuned.")
@@ -64,6 +72,9 @@ func (o *options) resolve() (settings, error) {
 	resolved := o.settings
 	if resolved.webhookPort < 0 || resolved.webhookPort > 65535 {
 		return resolved, fmt.Errorf("--webhook-port %d: must be 0 to 65535", resolved.webhookPort)
+	}
+	if kept := resolved.webhookCertificates; kept != certificatesSelf && kept != certificatesGiven {
+		return resolved, fmt.Errorf("--webhook-certificates %q: must be %s or %s", kept, certificatesSelf, certificatesGiven)
 	}
 	if address := resolved.profilingAddress; address != "" {
 		if err := agentmetrics.CheckAddress(address); err != nil {

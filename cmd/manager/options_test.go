@@ -47,6 +47,27 @@ func TestResolveProfiler(t *testing.T) {
 	}
 }
 
+func TestResolveCertificates(t *testing.T) {
+	for name, test := range map[string]struct {
+		args []string
+		keep bool
+	}{
+		"the manager keeps them by default": {nil, true},
+		"the manager keeps them":            {[]string{"--webhook-certificates=Self"}, true},
+		"somebody else does":                {[]string{"--webhook-certificates=Given"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := resolve(t, append(test.args, "--webhook-port=9443")...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if webhooks := newWebhooks(got); webhooks.KeepCertificates != test.keep || webhooks.Port != 9443 {
+				t.Errorf("got %+v", webhooks)
+			}
+		})
+	}
+}
+
 func TestResolveRefuses(t *testing.T) {
 	for name, test := range map[string]struct {
 		args []string
@@ -57,6 +78,7 @@ func TestResolveRefuses(t *testing.T) {
 		"a profiler on all addresses":     {[]string{"--pprof-bind-address=:6060"}, "--pprof-bind-address"},
 		"a profiler by a name":            {[]string{"--pprof-bind-address=localhost:6060"}, "--pprof-bind-address"},
 		"a profiler without a port":       {[]string{"--pprof-bind-address=127.0.0.1"}, "--pprof-bind-address"},
+		"certificates of nobody":          {[]string{"--webhook-certificates=self"}, `--webhook-certificates "self": must be Self or Given`},
 		"a budget of nothing":             {[]string{"--max-unavailable=0"}, "--max-unavailable"},
 		"more than all":                   {[]string{"--max-unavailable=101%"}, "--max-unavailable"},
 		"a share that is no share":        {[]string{"--max-unavailable=half"}, "--max-unavailable"},

@@ -52,11 +52,12 @@ type Reconciler struct {
 	since map[plan.Carrier]time.Time
 }
 
-// +kubebuilder:rbac:groups="",resources=nodes;persistentvolumes;persistentvolumeclaims;namespaces,verbs=get;list;watch
-// +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch,namespace=storage-client-agent
-// +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;list;watch,namespace=storage-client-system
-// +kubebuilder:rbac:groups=storage.k8s.io,resources=storageclasses,verbs=get;list;watch
-// +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientprofiles,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=nodes;persistentvolumes;persistentvolumeclaims,verbs=list;watch
+// +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=storage-client-system,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch,namespace=storage-client-agent
+// +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=storage-client-rollout,verbs=list;watch,namespace=storage-client-system
+// +kubebuilder:rbac:groups=storage.k8s.io,resources=storageclasses,verbs=list;watch
+// +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientprofiles,verbs=list;watch
 // +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientnodes,verbs=get;list;watch;patch
 
 // Reconcile takes one pass. A node that could not be written does not hold up the others.

@@ -51,15 +51,17 @@ type Reconciler struct {
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch,roleName=storage-client-manager
 // +kubebuilder:rbac:groups="",resources=nodes/status,verbs=patch,roleName=storage-client-manager
-// +kubebuilder:rbac:groups="",resources=namespaces,verbs=get;list;watch,roleName=storage-client-manager
+// +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=storage-client-system,verbs=get;list;watch,roleName=storage-client-manager
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list,roleName=storage-client-manager
 // +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create,roleName=storage-client-manager
-// +kubebuilder:rbac:groups="",resources=configmaps,verbs=get;list;watch;create;update,roleName=storage-client-manager,namespace=storage-client-system
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=create,roleName=storage-client-manager,namespace=storage-client-system
+// +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=storage-client-rollout;storage-client-failures,verbs=get;update,roleName=storage-client-manager,namespace=storage-client-system
+// +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=storage-client-rollout,verbs=list;watch,roleName=storage-client-manager,namespace=storage-client-system
 // +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=list,roleName=storage-client-manager
-// +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientprofiles,verbs=get;list;watch,roleName=storage-client-manager
+// +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientprofiles,verbs=list;watch,roleName=storage-client-manager
 // +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientnodes,verbs=get;list;watch;patch,roleName=storage-client-manager
 // +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientnodes/status,verbs=patch,roleName=storage-client-manager
-// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch,roleName=storage-client-manager
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch,namespace=default,roleName=storage-client-manager
 
 // Reconcile makes one pass.
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {

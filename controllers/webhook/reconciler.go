@@ -56,8 +56,9 @@ type CertificateReconciler struct {
 	ManagerNamespace string
 }
 
-// +kubebuilder:rbac:groups="",namespace=storage-client-system,resources=secrets,resourceNames=storage-client-webhook,verbs=get;list;watch;patch
-// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingwebhookconfigurations;mutatingwebhookconfigurations,resourceNames=storage-client-webhook,verbs=get;list;watch;patch
+// The rights to write are in roles of their own, which the components cert-manager and webhook-ca empty.
+// +kubebuilder:rbac:groups="",namespace=storage-client-system,resources=secrets,resourceNames=storage-client-webhook,verbs=patch,roleName=storage-client-manager-certificates
+// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingwebhookconfigurations;mutatingwebhookconfigurations,resourceNames=storage-client-webhook,verbs=list;watch;patch,roleName=storage-client-manager-certificates
 
 // Reconcile renews what is missing, wrong or near its end, and makes it known. Without the Secret, which is part of
 // the manifest, there is nothing to do.

@@ -8,6 +8,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -37,7 +38,12 @@ type Webhooks struct {
 	// Host is the address to listen on; empty stands for all.
 	Host string
 	Port int
+	// KeepCertificates makes and renews the certificate that is served, and has the API server trust it. Otherwise somebody else does,
+	// and nothing is written.
+	KeepCertificates bool
 }
+
+// +kubebuilder:rbac:groups="",namespace=storage-client-system,resources=secrets,resourceNames=storage-client-webhook,verbs=list;watch
 
 // SetupWithManager adds the server to a manager, and to its readiness: the Service then leads to replicas that serve.
 // Without a certificate it is not ready, and runs its controllers all the same.
@@ -64,6 +70,13 @@ func (w *Webhooks) SetupWithManager(mgr ctrl.Manager) error {
 	}
 	if err := mgr.Add(&server{inner}); err != nil {
 		return fmt.Errorf("add webhook server: %w", err)
+	}
+	if !w.KeepCertificates {
+		return nil
+	}
+	certificates := &CertificateReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}, ManagerNamespace: w.ManagerNamespace}
+	if err := certificates.SetupWithManager(mgr); err != nil {
+		return fmt.Errorf("set up certificates of the webhooks: %w", err)
 	}
 	return nil
 }
@@ -97,11 +110,12 @@ func (r *CertificateReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// CacheByObject limits the manager's cache to the one Secret and the two configurations that are ours.
+// CacheByObject limits the manager's cache to the one Secret, the two configurations and the Namespace that are ours.
 func CacheByObject(namespace string) map[client.Object]cache.ByObject {
 	ours := fields.OneTermEqualSelector("metadata.name", Name)
 	return map[client.Object]cache.ByObject{
-		&corev1.Secret{}: {Namespaces: map[string]cache.Config{namespace: {FieldSelector: ours}}},
+		&corev1.Namespace{}: {Field: fields.OneTermEqualSelector("metadata.name", namespace)},
+		&corev1.Secret{}:    {Namespaces: map[string]cache.Config{namespace: {FieldSelector: ours}}},
 		&admissionregistrationv1.ValidatingWebhookConfiguration{}: {Field: ours},
 		&admissionregistrationv1.MutatingWebhookConfiguration{}:   {Field: ours},
 	}

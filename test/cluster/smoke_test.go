@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/cluster/controlplane"
 	"github.com/storageclient/operator/test/cluster/history"
 	"github.com/storageclient/operator/test/cluster/sandbox"
 )
@@ -39,26 +40,30 @@ const (
 func TestTwentyNodesAreRebootedWithinBudgetAndPutBack(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	ctx := t.Context()
-	s := startSandbox(t, sandbox.Options{Nodes: nodes, BootTime: time.Second})
+	s := startSandbox(t, sandbox.Options{Options: controlplane.Options{Audit: true}, Nodes: nodes, BootTime: time.Second})
+	site := prepareUse(t, s)
 	recorder, err := history.Record(ctx, s.Client)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(recorder.Stop)
-	if _, err := s.StartManager(ctx, fmt.Sprintf("--max-unavailable=%d", budget)); err != nil {
+	if _, err := s.StartManager(ctx, append(site.flags(), fmt.Sprintf("--max-unavailable=%d", budget))...); err != nil {
 		t.Fatal(err)
 	}
 	profile := profileOf("smoke", budget)
 	profile.Spec.Rollout.Reboot.RestoreReboot = true
+	site.declareVolumes(profile)
 	if err := s.Client.Create(ctx, profile); err != nil {
 		t.Fatal(err)
 	}
+	site.failMount(t, s)
 	awaitCondition(t, s, "the profile to be Ready", func(ctx context.Context) (bool, error) {
 		err := s.Client.Get(ctx, client.ObjectKeyFromObject(profile), profile)
 		ready := meta.IsStatusConditionTrue(profile.Status.Conditions, v1alpha1.ConditionReady)
 		return ready && profile.Status.Nodes.UpToDate == nodes, err
 	})
 	checkMachines(t, s, 2, "16777216")
+	site.scrapeMetrics(t, s)
 	if err := s.Client.Delete(ctx, profile); err != nil {
 		t.Fatal(err)
 	}
@@ -69,6 +74,7 @@ func TestTwentyNodesAreRebootedWithinBudgetAndPutBack(t *testing.T) {
 	checkMachines(t, s, 3, "")
 	checkNodes(t, s)
 	checkSmokeHistory(t, recorder)
+	checkRights(t, s)
 }
 
 // startSandbox fills in where everything is.

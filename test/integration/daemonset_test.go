@@ -170,8 +170,13 @@ func renderReadmeOverlay() []*unstructured.Unstructured {
 	return renderOverlay(blocks[1])
 }
 
-// renderOverlay builds a kustomization that names parts of config by their address on GitHub, from this tree. Files are beside it.
+// renderOverlay builds a kustomization that names parts of config by their address on GitHub, from this tree, with files beside it.
 func renderOverlay(kustomization string, files ...string) []*unstructured.Unstructured {
+	GinkgoHelper()
+	return renderDir(writeOverlay(kustomization, files...))
+}
+
+func writeOverlay(kustomization string, files ...string) string {
 	GinkgoHelper()
 	dir := GinkgoT().TempDir()
 	config, err := filepath.Abs(configDir)
@@ -185,5 +190,5 @@ func renderOverlay(kustomization string, files ...string) []*unstructured.Unstru
 		Expect(err).NotTo(HaveOccurred())
 		Expect(os.WriteFile(filepath.Join(dir, filepath.Base(file)), content, 0o600)).To(Succeed())
 	}
-	return renderDir(dir)
+	return dir
 }

@@ -14,7 +14,9 @@ import (
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/pod-security-admission/api"
@@ -22,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/webhook"
 )
 
 var _ = Describe("The manifests", func() {
@@ -34,6 +37,90 @@ var _ = Describe("The manifests", func() {
 		},
 		kustomizations(),
 	)
+
+	DescribeTable("are admitted with each component: config/components/",
+		func(component string, files ...string) {
+			for _, object := range renderComponent(component, files...) {
+				if object.GroupVersionKind().Group == "cert-manager.io" {
+					continue // whose kinds come with it
+				}
+				Expect(k8s.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.DryRunAll,
+					client.FieldOwner("manifests"), client.ForceOwnership)).To(Succeed(), "%s %s", object.GetKind(), object.GetName())
+			}
+		},
+		components(),
+	)
+
+	It("have cert-manager make out the certificate to the Service, into the Secret that the manager reads", func() {
+		objects := renderComponent("cert-manager")
+		get := func(kind, name string, fields ...string) any {
+			value, found, err := unstructured.NestedFieldNoCopy(find(objects, kind, name).Object, fields...)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(found).To(BeTrue(), "%s %s: %v", kind, name, fields)
+			return value
+		}
+		service := find(objects, "Service", webhook.Name)
+		Expect(get("Certificate", webhook.Name, "spec", "dnsNames")).To(ConsistOf(service.GetName() + "." + service.GetNamespace() + ".svc"))
+		Expect(get("Certificate", webhook.Name, "spec", "secretName")).To(Equal(webhook.Name))
+		issuer := get("Certificate", webhook.Name, "spec", "issuerRef", "name").(string)
+		authority := get("Issuer", issuer, "spec", "ca", "secretName")
+		Expect(get("Certificate", webhook.Name+"-ca", "spec", "secretName")).To(Equal(authority))
+		Expect(get("Certificate", webhook.Name+"-ca", "spec", "isCA")).To(BeTrue())
+		find(objects, "Issuer", get("Certificate", webhook.Name+"-ca", "spec", "issuerRef", "name").(string))
+		for _, kind := range []string{"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"} {
+			Expect(find(objects, kind, webhook.Name).GetAnnotations()).To(
+				HaveKeyWithValue("cert-manager.io/inject-ca-from", v1alpha1.ManagerNamespace+"/"+webhook.Name), kind)
+		}
+	})
+
+	It("have the API server trust the given authority in all webhooks, and refuse to be built without one", func() {
+		objects := renderComponent("webhook-ca", "authority.example.yaml")
+		authority, _, err := unstructured.NestedString(readManifests(filepath.Join(configDir, "components/webhook-ca/authority.example.yaml"))[0].Object, "data", "caBundle")
+		Expect(err).NotTo(HaveOccurred())
+		for _, kind := range []string{"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"} {
+			webhooks, _, err := unstructured.NestedSlice(find(objects, kind, webhook.Name).Object, "webhooks")
+			Expect(err).NotTo(HaveOccurred())
+			Expect(webhooks).NotTo(BeEmpty())
+			for _, hook := range webhooks {
+				bundle, _, err := unstructured.NestedString(hook.(map[string]any), "clientConfig", "caBundle")
+				Expect(err).NotTo(HaveOccurred())
+				Expect(bundle).To(Equal(authority), kind)
+			}
+		}
+		Expect(names(objects, "ConfigMap")).To(BeEmpty())
+		_, err = build(writeOverlay(componentOverlay("webhook-ca")))
+		Expect(err).To(HaveOccurred())
+	})
+
+	It("let into the manager's namespace and out of it what the manager serves and asks, and nothing else", func() {
+		objects := renderComponent("network-policies")
+		policies := map[string]networkingv1.NetworkPolicy{}
+		for _, name := range names(objects, "NetworkPolicy") {
+			policy := networkingv1.NetworkPolicy{}
+			Expect(runtime.DefaultUnstructuredConverter.FromUnstructured(find(objects, "NetworkPolicy", filepath.Base(name)).Object, &policy)).To(Succeed())
+			Expect(policy.Namespace).To(Equal(v1alpha1.ManagerNamespace))
+			Expect(policy.Spec.PolicyTypes).To(ConsistOf(networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress))
+			policies[policy.Name] = policy
+		}
+		Expect(policies).To(HaveLen(2))
+		Expect(policies["storage-client-default"].Spec).To(And(
+			HaveField("PodSelector", metav1.LabelSelector{}), HaveField("Ingress", BeEmpty()), HaveField("Egress", BeEmpty())), "everything is denied")
+		manager := managerOf(objects)
+		served := map[string]int32{}
+		for _, port := range manager.Spec.Template.Spec.Containers[0].Ports {
+			served[port.Name] = port.ContainerPort
+		}
+		allowed := policies[v1alpha1.ManagerDeployment].Spec
+		Expect(&allowed.PodSelector).To(Equal(manager.Spec.Selector))
+		Expect(portsOf(allowed.Ingress)).To(ConsistOf(served["webhook"], served["metrics"]), "probes come from the pod's own node")
+		var asked []int32
+		for _, rule := range allowed.Egress {
+			for _, port := range rule.Ports {
+				asked = append(asked, port.Port.IntVal)
+			}
+		}
+		Expect(asked).To(ConsistOf(int32(443), int32(6443), int32(53), int32(53)))
+	})
 
 	Context("of the whole operator", Ordered, func() {
 		var objects []*unstructured.Unstructured
@@ -156,14 +243,67 @@ func kustomizations() []TableEntry {
 	return entries
 }
 
+func portsOf(rules []networkingv1.NetworkPolicyIngressRule) []int32 {
+	var ports []int32
+	for _, rule := range rules {
+		for _, port := range rule.Ports {
+			ports = append(ports, port.Port.IntVal)
+		}
+	}
+	return ports
+}
+
+// components lists the folders of config/components, with the example of what their users supply.
+func components() []TableEntry {
+	var entries []TableEntry
+	dirs, err := filepath.Glob(filepath.Join(configDir, "components", "*"))
+	if err != nil {
+		panic(err)
+	}
+	for _, dir := range dirs {
+		args := []any{filepath.Base(dir)}
+		examples, err := filepath.Glob(filepath.Join(dir, "*.example.yaml"))
+		if err != nil {
+			panic(err)
+		}
+		for _, example := range examples {
+			args = append(args, filepath.Base(example))
+		}
+		entries = append(entries, Entry(filepath.Base(dir), args...))
+	}
+	return entries
+}
+
+// renderComponent builds the operator with a component, and with files of the component's folder as resources.
+func renderComponent(component string, files ...string) []*unstructured.Unstructured {
+	GinkgoHelper()
+	var paths []string
+	for _, file := range files {
+		paths = append(paths, filepath.Join(configDir, "components", component, file))
+	}
+	return renderOverlay(componentOverlay(component, files...), paths...)
+}
+
+func componentOverlay(component string, resources ...string) string {
+	resources = append([]string{"github.com/storageclient/operator/config/default?ref=main"}, resources...)
+	return fmt.Sprintf("resources: [%s]\ncomponents: [github.com/storageclient/operator/config/components/%s?ref=main]\n", strings.Join(resources, ", "), component)
+}
+
 // render builds a folder of config.
 func render(dir string) []*unstructured.Unstructured {
 	GinkgoHelper()
 	return renderDir(filepath.Join(configDir, dir))
 }
 
-// renderDir builds a folder with the kustomize that make has built.
 func renderDir(dir string) []*unstructured.Unstructured {
+	GinkgoHelper()
+	manifests, err := build(dir)
+	Expect(err).NotTo(HaveOccurred(), "kustomize build %s", dir)
+	return parseManifests(manifests)
+}
+
+// build builds a folder with the kustomize that make has built.
+func build(dir string) ([]byte, error) {
 	GinkgoHelper()
 	kustomize := os.Getenv("KUSTOMIZE")
 	if kustomize == "" {
@@ -173,9 +313,7 @@ func renderDir(dir string) []*unstructured.Unstructured {
 	defer cancel()
 	command := exec.CommandContext(bounded, kustomize, "build", dir)
 	command.Stderr = GinkgoWriter
-	manifests, err := command.Output()
-	Expect(err).NotTo(HaveOccurred(), "kustomize build %s", dir)
-	return parseManifests(manifests)
+	return command.Output()
 }
 
 // names lists the objects of a kind as namespace/name.

@@ -2,18 +2,22 @@ package integration
 
 import (
 	"context"
+	"crypto/rsa"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/open-policy-agent/cert-controller/pkg/rotator"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,7 +26,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -192,19 +195,8 @@ var _ = Describe("The webhooks", func() {
 	It("are served with a certificate that the manager makes, within its own rights", func() {
 		installTemporarily("rbac/service_account.yaml", "rbac/role.yaml", "rbac/role_binding.yaml",
 			"webhook/secret.yaml", "webhook/validating_webhook.yaml", "webhook/mutating_webhook.yaml")
-		asManager := rest.CopyConfig(restConfig)
-		asManager.Impersonate = rest.ImpersonationConfig{
-			UserName: "system:serviceaccount:" + v1alpha1.ManagerNamespace + ":" + v1alpha1.ManagerDeployment,
-			Groups:   []string{"system:serviceaccounts", "system:authenticated"},
-		}
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		Expect(err).NotTo(HaveOccurred())
-		port := listener.Addr().(*net.TCPAddr).Port
-		Expect(listener.Close()).To(Succeed())
-		startWebhooks(asManager, "127.0.0.1", port, func(mgr ctrl.Manager) {
-			certificates := &webhook.CertificateReconciler{Client: mgr.GetClient(), Clock: clock.RealClock{}, ManagerNamespace: v1alpha1.ManagerNamespace}
-			Expect(certificates.SetupWithManager(mgr)).To(Succeed())
-		})
+		asManager, port := accessOfManager(), freePort()
+		startWebhooks(asManager, &webhook.Webhooks{Host: "127.0.0.1", Port: port, KeepCertificates: true})
 
 		By("filling the Secret and both configurations")
 		secret := &corev1.Secret{}
@@ -225,18 +217,7 @@ var _ = Describe("The webhooks", func() {
 		Expect(mutating.Webhooks[0].ClientConfig.Service.Path).To(HaveValue(Equal(webhook.VolumePath)))
 
 		By("serving with it, to whoever trusts the configurations' authority")
-		roots := x509.NewCertPool()
-		Expect(roots.AppendCertsFromPEM(validating.Webhooks[0].ClientConfig.CABundle)).To(BeTrue())
-		service := validating.Webhooks[0].ClientConfig.Service
-		dialer := &tls.Dialer{Config: &tls.Config{RootCAs: roots, ServerName: service.Name + "." + service.Namespace + ".svc"}}
-		served := func() ([]byte, error) {
-			connection, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-			if err != nil {
-				return nil, err
-			}
-			leaf := connection.(*tls.Conn).ConnectionState().PeerCertificates[0]
-			return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: leaf.Raw}), connection.Close()
-		}
+		served := servedBy(port, validating.Webhooks[0].ClientConfig.CABundle)
 		Eventually(served).WithTimeout(15 * time.Second).Should(Equal(secret.Data["tls.crt"]))
 
 		By("serving with a new one as soon as it is made")
@@ -255,6 +236,120 @@ var _ = Describe("The webhooks", func() {
 		Expect(apierrors.IsForbidden(c.List(ctx, &corev1.SecretList{}, client.InNamespace(v1alpha1.ManagerNamespace)))).To(BeTrue())
 	})
 })
+
+var _ = DescribeTable("The webhooks with a certificate that somebody else keeps: config/components/",
+	func(component string, files ...string) {
+		objects := renderComponent(component, files...)
+		DeferCleanup(forgetWebhooks)
+		Expect(managerOf(objects).Spec.Template.Spec.Containers[0].Args).To(ContainElement("--webhook-certificates=Given"))
+		Expect(names(objects, "Secret")).To(BeEmpty(), "it is not the manifest's to empty")
+		for _, rule := range managerRules(objects) {
+			Expect(rule.Resources).NotTo(ContainElement(HaveSuffix("webhookconfigurations")), "%v", rule)
+			if slices.Contains(rule.Resources, "secrets") {
+				Expect(rule.Verbs).To(ConsistOf("list", "watch"))
+			}
+		}
+		for _, object := range objects {
+			if strings.HasSuffix(object.GetKind(), "Role") || strings.HasSuffix(object.GetKind(), "RoleBinding") ||
+				strings.HasSuffix(object.GetKind(), "WebhookConfiguration") || object.GetName() == v1alpha1.ManagerDeployment && object.GetKind() == "ServiceAccount" {
+				createTemporarily(object)
+			}
+		}
+		authority, first := newCertificate(nil)
+		_, second := newCertificate(authority)
+		secret := &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: webhook.Name}, Type: corev1.SecretTypeTLS, Data: first,
+		}
+		Expect(k8s.Create(ctx, secret, client.FieldOwner("cert-manager"))).To(Succeed())
+		port := freePort()
+		startWebhooks(accessOfManager(), &webhook.Webhooks{Host: "127.0.0.1", Port: port})
+		served := servedBy(port, authority)
+		Eventually(served).WithTimeout(15 * time.Second).Should(Equal(first["tls.crt"]))
+
+		By("serving with a new one as soon as it is there")
+		secret.Data = second
+		Expect(k8s.Update(ctx, secret, client.FieldOwner("cert-manager"))).To(Succeed())
+		Eventually(served).WithTimeout(5 * time.Second).Should(Equal(second["tls.crt"]))
+
+		By("writing nothing")
+		for _, object := range []client.Object{
+			secret, &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: webhook.Name}},
+			&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: webhook.Name}},
+		} {
+			Expect(k8s.Get(ctx, client.ObjectKeyFromObject(object), object)).To(Succeed())
+			for _, entry := range object.GetManagedFields() {
+				Expect(entry.Manager).NotTo(Equal(v1alpha1.ManagerFieldManager), "%T", object)
+			}
+			manager, err := client.New(accessOfManager(), client.Options{Scheme: scheme})
+			Expect(err).NotTo(HaveOccurred())
+			touch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"a":"b"}}}`))
+			Expect(apierrors.IsForbidden(manager.Patch(ctx, object, touch))).To(BeTrue(), "%T", object)
+		}
+	},
+	Entry("cert-manager", "cert-manager"),
+	Entry("webhook-ca", "webhook-ca", "authority.example.yaml"),
+)
+
+// accessOfManager is the access of the manager's service account.
+func accessOfManager() *rest.Config {
+	access := rest.CopyConfig(restConfig)
+	access.Impersonate = rest.ImpersonationConfig{
+		UserName: "system:serviceaccount:" + v1alpha1.ManagerNamespace + ":" + v1alpha1.ManagerDeployment,
+		Groups:   []string{"system:serviceaccounts", "system:authenticated"},
+	}
+	return access
+}
+
+func freePort() int {
+	GinkgoHelper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	Expect(err).NotTo(HaveOccurred())
+	defer listener.Close()
+	return listener.Addr().(*net.TCPAddr).Port
+}
+
+// servedBy asks for the certificate that a port serves the webhooks with, trusting an authority.
+func servedBy(port int, authority []byte) func() ([]byte, error) {
+	GinkgoHelper()
+	roots := x509.NewCertPool()
+	Expect(roots.AppendCertsFromPEM(authority)).To(BeTrue())
+	dialer := &tls.Dialer{Config: &tls.Config{RootCAs: roots, ServerName: webhook.Name + "." + v1alpha1.ManagerNamespace + ".svc"}}
+	return func() ([]byte, error) {
+		connection, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			return nil, err
+		}
+		leaf := connection.(*tls.Conn).ConnectionState().PeerCertificates[0]
+		return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: leaf.Raw}), connection.Close()
+	}
+}
+
+var signer *rsa.PrivateKey
+
+// newCertificate makes a certificate for the webhooks, and an authority where none is given.
+func newCertificate(authority []byte) ([]byte, map[string][]byte) {
+	GinkgoHelper()
+	maker := &rotator.CertRotator{
+		CAName: "somebody", CAOrganization: "somebody", DNSName: webhook.Name + "." + v1alpha1.ManagerNamespace + ".svc",
+		ExtKeyUsages: &[]x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	from, until := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	pair := &rotator.KeyPairArtifacts{CertPEM: authority, Key: signer}
+	if authority == nil {
+		var err error
+		pair, err = maker.CreateCACert(from, until)
+		Expect(err).NotTo(HaveOccurred())
+		signer = pair.Key
+	} else {
+		block, _ := pem.Decode(authority)
+		var err error
+		pair.Cert, err = x509.ParseCertificate(block.Bytes)
+		Expect(err).NotTo(HaveOccurred())
+	}
+	certificate, key, err := maker.CreateCertPEM(pair, from, until)
+	Expect(err).NotTo(HaveOccurred())
+	return pair.CertPEM, map[string][]byte{corev1.TLSCertKey: certificate, corev1.TLSPrivateKeyKey: key}
+}
 
 func nfsRule(options ...string) v1alpha1.VolumeRule {
 	rule := v1alpha1.VolumeRule{Name: "nfs", Selector: v1alpha1.VolumeSelector{Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS}}}
@@ -316,11 +411,11 @@ func serveWebhooks(site *envtest.WebhookInstallOptions) {
 	}
 	Expect(k8s.Create(ctx, secret)).To(Succeed())
 	DeferCleanup(func() { Expect(client.IgnoreNotFound(k8s.Delete(context.Background(), secret))).To(Succeed()) })
-	startWebhooks(restConfig, site.LocalServingHost, site.LocalServingPort, func(ctrl.Manager) {})
+	startWebhooks(restConfig, &webhook.Webhooks{Host: site.LocalServingHost, Port: site.LocalServingPort})
 }
 
-// startWebhooks runs a manager with the webhooks and what add brings, and nothing else, until the spec ends.
-func startWebhooks(access *rest.Config, host string, port int, add func(ctrl.Manager)) {
+// startWebhooks runs a manager with the webhooks and nothing else, until the spec ends.
+func startWebhooks(access *rest.Config, webhooks *webhook.Webhooks) {
 	GinkgoHelper()
 	mgr, err := ctrl.NewManager(access, ctrl.Options{
 		Scheme: scheme, Logger: logger, HealthProbeBindAddress: "0", Metrics: metricsserver.Options{BindAddress: "0"},
@@ -329,8 +424,8 @@ func startWebhooks(access *rest.Config, host string, port int, add func(ctrl.Man
 		Client:     client.Options{Cache: &client.CacheOptions{EnableReadYourWritesConsistency: ptr.To(true)}},
 	})
 	Expect(err).NotTo(HaveOccurred())
-	Expect((&webhook.Webhooks{ManagerNamespace: v1alpha1.ManagerNamespace, Host: host, Port: port}).SetupWithManager(mgr)).To(Succeed())
-	add(mgr)
+	webhooks.ManagerNamespace = v1alpha1.ManagerNamespace
+	Expect(webhooks.SetupWithManager(mgr)).To(Succeed())
 	life, end := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- mgr.Start(life) }()
@@ -369,12 +464,22 @@ func installTemporarily(paths ...string) {
 	DeferCleanup(forgetWebhooks)
 	for _, path := range paths {
 		for _, object := range readManifests(filepath.Join(configDir, path)) {
-			Expect(k8s.Create(ctx, object)).To(Succeed(), "create %s %s", object.GetKind(), object.GetName())
-			DeferCleanup(func() {
-				Expect(client.IgnoreNotFound(k8s.Delete(context.Background(), object))).To(Succeed())
-			})
+			createTemporarily(object)
 		}
 	}
+}
+
+// createTemporarily creates an object for the length of a spec, unless the suite has it already.
+func createTemporarily(object *unstructured.Unstructured) {
+	GinkgoHelper()
+	err := k8s.Create(ctx, object)
+	if apierrors.IsAlreadyExists(err) {
+		return
+	}
+	Expect(err).NotTo(HaveOccurred(), "create %s %s", object.GetKind(), object.GetName())
+	DeferCleanup(func() {
+		Expect(client.IgnoreNotFound(k8s.Delete(context.Background(), object))).To(Succeed())
+	})
 }
 
 // warnings collects the warnings of the API server.

@@ -27,7 +27,7 @@ type result struct {
 	load               string
 	approved, returned time.Time
 	verdict            history.Verdict
-	writes             []controlplane.Write
+	writes             []controlplane.Request
 	// cpu is the manager's during the rollout, totalCPU that and what it took to stage.
 	cpu, totalCPU time.Duration
 	peakBytes     int64
@@ -143,17 +143,17 @@ func countDrained(r result) int {
 	return count
 }
 
-func isManager(w controlplane.Write) bool {
+func isManager(w controlplane.Request) bool {
 	return w.User == "system:serviceaccount:"+v1alpha1.ManagerNamespace+":"+v1alpha1.ManagerDeployment
 }
 
-func isAgent(w controlplane.Write) bool {
+func isAgent(w controlplane.Request) bool {
 	return w.User == "system:serviceaccount:"+v1alpha1.AgentNamespace+":"+v1alpha1.AgentServiceAccount
 }
 
 // writesDuring are the writes of the rollout itself.
-func writesDuring(r result, whose func(controlplane.Write) bool) []controlplane.Write {
-	var writes []controlplane.Write
+func writesDuring(r result, whose func(controlplane.Request) bool) []controlplane.Request {
+	var writes []controlplane.Request
 	for _, write := range r.writes {
 		if whose(write) && write.At.After(r.approved) && !write.At.After(r.returned) {
 			writes = append(writes, write)
@@ -162,7 +162,7 @@ func writesDuring(r result, whose func(controlplane.Write) bool) []controlplane.
 	return writes
 }
 
-func perNode(r result, whose func(controlplane.Write) bool) string {
+func perNode(r result, whose func(controlplane.Request) bool) string {
 	return fmt.Sprintf("%.1f", float64(len(writesDuring(r, whose)))/float64(r.nodes))
 }
 

@@ -6,14 +6,20 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
+
+	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// auditPolicy logs writes, without their bodies, once they are answered. Leases are heartbeats, and most of all writes.
+// auditPolicy logs, without bodies and once they are answered, all requests of the manager and everybody's writes. Leases are
+// heartbeats, and most of all writes.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
 rules:
+- level: Metadata
+  users: ["` + Manager + `"]
 - level: None
   verbs: [get, list, watch]
 - level: None
@@ -22,15 +28,20 @@ rules:
 - level: Metadata
 `
 
-// Write is one write that the API server has answered.
-type Write struct {
+// Manager is the user that the manager is to the API server.
+const Manager = "system:serviceaccount:" + v1alpha1.ManagerNamespace + ":" + v1alpha1.ManagerDeployment
+
+// Request is one request that the API server has answered, or a watch that it has begun to.
+type Request struct {
 	// User is who made it.
 	User string
-	// Verb, Resource and Subresource are what it was.
-	Verb, Resource, Subresource string
+	// Verb, Group, Resource, Subresource, Namespace and Name are what it was. Name may be empty where it is about several objects.
+	Verb, Group, Resource, Subresource, Namespace, Name string
 	// Code is the HTTP status of the answer.
 	Code int
-	// At is when the request came.
+	// Forbidden is true where no role allowed it.
+	Forbidden bool
+	// At is when it came.
 	At time.Time
 }
 
@@ -43,38 +54,58 @@ func (p *ControlPlane) configureAudit() error {
 		Set("audit-policy-file", policy).
 		Set("audit-log-path", p.auditLog()).
 		Set("audit-log-mode", "batch").
+		Set("audit-log-batch-max-wait", "2s").
 		Set("audit-log-maxsize", "10240") // MiB; a second file would not be read
 	return nil
 }
 
 func (p *ControlPlane) auditLog() string { return filepath.Join(p.dir, "audit.log") }
 
-// Writes are the writes so far, but for those of the last seconds, as the API server's audit log has them. Needs
+// Writes are the writes so far, but for those to Leases and those of the last seconds, as the API server's audit log has them. Needs
 // Options.Audit.
-func (p *ControlPlane) Writes() ([]Write, error) {
+func (p *ControlPlane) Writes() ([]Request, error) {
+	requests, err := p.requests()
+	return slices.DeleteFunc(requests, func(r Request) bool {
+		return r.Resource == "leases" || r.Verb == "get" || r.Verb == "list" || r.Verb == "watch"
+	}), err
+}
+
+// ManagerRequests are all requests for objects that the manager has made so far, with the same reservation.
+func (p *ControlPlane) ManagerRequests() ([]Request, error) {
+	requests, err := p.requests()
+	return slices.DeleteFunc(requests, func(r Request) bool { return r.User != Manager || r.Resource == "" }), err
+}
+
+func (p *ControlPlane) requests() ([]Request, error) {
 	file, err := os.Open(p.auditLog())
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	var writes []Write
+	var requests []Request
 	lines := bufio.NewScanner(file)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		var event struct {
 			Verb      string `json:"verb"`
 			User      struct{ Username string }
-			ObjectRef struct{ Resource, Subresource string }
-			Status    struct{ Code int } `json:"responseStatus"`
-			Received  time.Time          `json:"requestReceivedTimestamp"`
+			ObjectRef struct {
+				Resource, Subresource, Namespace, Name string
+				Group                                  string `json:"apiGroup"`
+			}
+			Status      struct{ Code int } `json:"responseStatus"`
+			Received    time.Time          `json:"requestReceivedTimestamp"`
+			Annotations map[string]string  `json:"annotations"`
 		}
 		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
 			return nil, fmt.Errorf("read the audit log: %w", err)
 		}
-		writes = append(writes, Write{
-			User: event.User.Username, Verb: event.Verb, Resource: event.ObjectRef.Resource, Subresource: event.ObjectRef.Subresource,
-			Code: event.Status.Code, At: event.Received,
+		object := event.ObjectRef
+		requests = append(requests, Request{
+			User: event.User.Username, Verb: event.Verb, Group: object.Group, Resource: object.Resource, Subresource: object.Subresource,
+			Namespace: object.Namespace, Name: object.Name,
+			Code: event.Status.Code, Forbidden: event.Annotations["authorization.k8s.io/decision"] == "forbid", At: event.Received,
 		})
 	}
-	return writes, lines.Err()
+	return requests, lines.Err()
 }

@@ -1,0 +1,205 @@
+//go:build kwok
+
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"testing"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/cluster/rights"
+	"github.com/storageclient/operator/test/cluster/sandbox"
+)
+
+// spare are rights that the run need not use, and why they are granted all the same.
+var spare = map[string]string{}
+
+// site is what the manager needs around it to use all of its rights: volumes and an application, somebody who scrapes it, its webhooks.
+type site struct{ metricsAddress, webhookPort string }
+
+const boundVolume = "share-3"
+
+func prepareUse(t *testing.T, s *sandbox.Sandbox) *site {
+	t.Helper()
+	ctx := t.Context()
+	for _, file := range []string{"test/demo/workload.yaml", "config/webhook/secret.yaml", "config/webhook/service.yaml"} {
+		if err := s.ApplyFile(ctx, filepath.Join("..", "..", file)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bound := metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: boundVolume}
+	storage := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("100Gi")}
+	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+	unreachable := &metav1.LabelSelector{MatchLabels: map[string]string{"sandbox": "never"}}
+	service := admissionregistrationv1.WebhookClientConfig{Service: &admissionregistrationv1.ServiceReference{
+		Namespace: v1alpha1.ManagerNamespace, Name: "storage-client-webhook",
+	}}
+	rules := []admissionregistrationv1.RuleWithOperations{{
+		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create},
+		Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"persistentvolumes"}},
+	}}
+	for _, object := range []client.Object{
+		&corev1.PersistentVolumeClaim{ObjectMeta: bound, Spec: corev1.PersistentVolumeClaimSpec{
+			AccessModes: modes, VolumeName: boundVolume, StorageClassName: ptr.To(""), Resources: corev1.VolumeResourceRequirements{Requests: storage},
+		}},
+		&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: boundVolume}, Spec: corev1.PersistentVolumeSpec{
+			AccessModes: modes, Capacity: storage, ClaimRef: &corev1.ObjectReference{Namespace: bound.Namespace, Name: bound.Name}, MountOptions: []string{"hard"},
+			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
+				Driver: "file.csi.azure.com", VolumeHandle: boundVolume,
+				VolumeAttributes: map[string]string{"protocol": "nfs", "server": "account3.file.core.windows.net"},
+			}},
+		}},
+		// No service of the sandbox leads to the manager: the configurations concern nothing, and only want their caBundle.
+		&admissionregistrationv1.ValidatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: "storage-client-webhook"},
+			Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+				Name: "a.tuning.storageclient.dev", AdmissionReviewVersions: []string{"v1"}, ClientConfig: service, ObjectSelector: unreachable, Rules: rules,
+				SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone),
+			}},
+		},
+		&admissionregistrationv1.MutatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: "storage-client-webhook"},
+			Webhooks: []admissionregistrationv1.MutatingWebhook{{
+				Name: "b.tuning.storageclient.dev", AdmissionReviewVersions: []string{"v1"}, ClientConfig: service, ObjectSelector: unreachable, Rules: rules,
+				SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone),
+			}},
+		},
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "scraper"}},
+		&rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "scraper"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "storage-client-metrics-reader"},
+			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceDefault, Name: "scraper"}},
+		},
+	} {
+		if err := s.Client.Create(ctx, object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return &site{metricsAddress: net.JoinHostPort("127.0.0.1", freePort(t)), webhookPort: freePort(t)}
+}
+
+func (u *site) flags() []string {
+	return []string{"--leader-elect", "--metrics-bind-address=" + u.metricsAddress, "--webhook-port=" + u.webhookPort}
+}
+
+func freePort(t *testing.T) string {
+	t.Helper()
+	var config net.ListenConfig
+	listener, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	_, port, err := net.SplitHostPort(listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+func (*site) declareVolumes(profile *v1alpha1.StorageClientProfile) {
+	profile.Spec.Volumes = []v1alpha1.VolumeRule{{
+		Name: "nfs", Selector: v1alpha1.VolumeSelector{Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS}},
+		MountOptions: []v1alpha1.MountOption{"actimeo=30"},
+	}}
+	profile.Spec.Rollout.Volumes = &v1alpha1.VolumeRollout{MaxPerStep: ptr.To(intstr.FromString("100%")), SoakSeconds: ptr.To[int32](10)}
+}
+
+// failMount lets a kubelet tell of a mount that failed, without the volume's name: the manager asks for the pod, which is gone.
+func (*site) failMount(t *testing.T, s *sandbox.Sandbox) {
+	t.Helper()
+	awaitCondition(t, s, "options on the bound volume", func(ctx context.Context) (bool, error) {
+		volume := &corev1.PersistentVolume{}
+		err := s.Client.Get(ctx, client.ObjectKey{Name: boundVolume}, volume)
+		return volume.Annotations[v1alpha1.MountOptionsStepAnnotation] != "", err
+	})
+	now := metav1.NewTime(time.Now().Add(2 * time.Second))
+	event := &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "gone.1"}, Reason: "FailedMount", Type: corev1.EventTypeWarning,
+		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: metav1.NamespaceDefault, Name: "gone", UID: "6b4f7e0a-0000-4000-8000-000000000000"},
+		Message:        "Unable to attach or mount volumes: unmounted volumes=[data], unattached volumes=[data]: timed out waiting for the condition",
+		FirstTimestamp: now, LastTimestamp: now, Count: 1,
+	}
+	if err := s.Client.Create(t.Context(), event); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// scrapeMetrics reads the manager's metrics as Prometheus would.
+func (u *site) scrapeMetrics(t *testing.T, s *sandbox.Sandbox) {
+	t.Helper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "scraper"}}
+	request := &authenticationv1.TokenRequest{}
+	if err := s.Client.SubResource("token").Create(t.Context(), account, request); err != nil {
+		t.Fatal(err)
+	}
+	get, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("https://%s/metrics", u.metricsAddress), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	get.Header.Set("Authorization", "Bearer "+request.Status.Token)
+	// The manager's certificate is its own, and the address is this machine's.
+	scraper := &http.Client{Timeout: time.Minute, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec
+	response, err := scraper.Do(get)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if _, err := io.Copy(io.Discard, response.Body); err != nil || response.StatusCode != http.StatusOK {
+		t.Errorf("GET /metrics: %s, %v", response.Status, err)
+	}
+}
+
+// checkRights compares what config/rbac grants the manager with what it asked of the API server, by that one's audit log.
+func checkRights(t *testing.T, s *sandbox.Sandbox) {
+	t.Helper()
+	granted, err := rights.OfAccount(listRoles(t, s), v1alpha1.ManagerNamespace, v1alpha1.ManagerDeployment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(5 * time.Second) // the audit log is written every other second
+	requests, err := s.Plane.ManagerRequests()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d rights of the manager, %d requests", len(granted), len(requests))
+	for _, problem := range rights.Compare(granted, requests, spare) {
+		t.Error(problem)
+	}
+}
+
+func listRoles(t *testing.T, s *sandbox.Sandbox) []client.Object {
+	t.Helper()
+	var objects []client.Object
+	for _, list := range []client.ObjectList{&rbacv1.RoleList{}, &rbacv1.ClusterRoleList{}, &rbacv1.RoleBindingList{}, &rbacv1.ClusterRoleBindingList{}} {
+		if err := s.Client.List(t.Context(), list); err != nil {
+			t.Fatal(err)
+		}
+		if err := meta.EachListItem(list, func(item runtime.Object) error {
+			objects = append(objects, item.(client.Object))
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return objects
+}

@@ -31,12 +31,34 @@ import (
 )
 
 // spare are rights that the run need not use, and why they are granted all the same.
-var spare = map[string]string{}
+var spare = map[string]string{
+	"list configmaps storage-client-rollout in storage-client-system":                          streamed,
+	"list mutatingwebhookconfigurations.admissionregistration.k8s.io storage-client-webhook":   streamed,
+	"list namespaces storage-client-system":                                                    streamed,
+	"list persistentvolumeclaims":                                                              streamed,
+	"list pods in storage-client-agent":                                                        streamed,
+	"list secrets storage-client-webhook in storage-client-system":                             streamed,
+	"list storageclasses.storage.k8s.io":                                                       streamed,
+	"list validatingwebhookconfigurations.admissionregistration.k8s.io storage-client-webhook": streamed,
+	"patch events in storage-client-system":                                                    repeated,
+	"patch events.events.k8s.io in default":                                                    repeated,
+	"get configmaps storage-client-failures in storage-client-system":                          failed,
+	"update configmaps storage-client-failures in storage-client-system":                       failed,
+}
+
+const (
+	streamed = "an informer asks for a stream first, and lists where the API server does not stream lists (before Kubernetes 1.34)"
+	repeated = "an event that is repeated within minutes is counted in the one that there is; this run need not repeat one"
+	failed   = "failures are remembered where a node fails; in this run none does"
+)
 
 // site is what the manager needs around it to use all of its rights: volumes and an application, somebody who scrapes it, its webhooks.
 type site struct{ metricsAddress, webhookPort string }
 
-const boundVolume = "share-3"
+const (
+	boundVolume = "share-3"
+	boundServer = "account3.file.core.windows.net"
+)
 
 func prepareUse(t *testing.T, s *sandbox.Sandbox) *site {
 	t.Helper()
@@ -66,7 +88,7 @@ func prepareUse(t *testing.T, s *sandbox.Sandbox) *site {
 			PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
 			PersistentVolumeSource: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{
 				Driver: "file.csi.azure.com", VolumeHandle: boundVolume,
-				VolumeAttributes: map[string]string{"protocol": "nfs", "server": "account3.file.core.windows.net"},
+				VolumeAttributes: map[string]string{"protocol": "nfs", "server": boundServer},
 			}},
 		}},
 		// No service of the sandbox leads to the manager: the configurations concern nothing, and only want their caBundle.
@@ -118,10 +140,10 @@ func freePort(t *testing.T) string {
 
 func (*site) declareVolumes(profile *v1alpha1.StorageClientProfile) {
 	profile.Spec.Volumes = []v1alpha1.VolumeRule{{
-		Name: "nfs", Selector: v1alpha1.VolumeSelector{Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS}},
+		Name: "bound", Selector: v1alpha1.VolumeSelector{Servers: []string{boundServer}},
 		MountOptions: []v1alpha1.MountOption{"actimeo=30"},
 	}}
-	profile.Spec.Rollout.Volumes = &v1alpha1.VolumeRollout{MaxPerStep: ptr.To(intstr.FromString("100%")), SoakSeconds: ptr.To[int32](10)}
+	profile.Spec.Rollout.Volumes = &v1alpha1.VolumeRollout{MaxPerStep: ptr.To(intstr.FromString("100%")), SoakSeconds: ptr.To[int32](25)}
 }
 
 // failMount lets a kubelet tell of a mount that failed, without the volume's name: the manager asks for the pod, which is gone.

@@ -24,11 +24,15 @@ const failingName = "failing-boot"
 // victim is the node that the profile with the failing boot argument took first.
 var victim *cluster.Machine
 
-// admitFailingArgument has the managers, which start anew, take the boot argument that makes the kernel panic.
+// admitFailingArgument has managers and agents, which start anew, take the boot argument that makes the kernel panic.
 func admitFailingArgument(ctx context.Context) {
 	GinkgoHelper()
-	mustKubectl(ctx, "patch", "deployment", "-n", v1alpha1.ManagerNamespace, v1alpha1.ManagerDeployment, "--type=json",
-		`-p=[{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--allow-parameter=kernelArgument/rdinit"}]`)
+	for _, workload := range [][]string{
+		{"deployment", "-n", v1alpha1.ManagerNamespace, v1alpha1.ManagerDeployment}, {"daemonset", "-n", v1alpha1.AgentNamespace, v1alpha1.AgentDaemonSet},
+	} {
+		mustKubectl(ctx, append(append([]string{"patch"}, workload...), "--type=json",
+			`-p=[{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--allow-parameter=kernelArgument/rdinit"}]`)...)
+	}
 }
 
 // expectStopped applies a profile whose boot argument makes the kernel panic.

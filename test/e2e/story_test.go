@@ -154,9 +154,9 @@ var _ = Describe("A profile for large directories", Ordered, func() {
 			var scns v1alpha1.StorageClientNodeList
 			g.Expect(api.List(ctx, &scns)).To(Succeed())
 			g.Expect(scns.Items).To(BeEmpty())
-			var agents appsv1.DaemonSetList
-			g.Expect(api.List(ctx, &agents, client.InNamespace(v1alpha1.AgentNamespace))).To(Succeed())
-			g.Expect(agents.Items).To(BeEmpty())
+			var agents appsv1.DaemonSet
+			g.Expect(api.Get(ctx, client.ObjectKey{Namespace: v1alpha1.AgentNamespace, Name: v1alpha1.AgentDaemonSet}, &agents)).To(Succeed())
+			g.Expect(agents.Status.DesiredNumberScheduled).To(BeZero(), "nodes of the agent's DaemonSet")
 			var pods corev1.PodList
 			g.Expect(api.List(ctx, &pods, client.InNamespace(v1alpha1.AgentNamespace))).To(Succeed())
 			g.Expect(pods.Items).To(BeEmpty())

@@ -62,12 +62,18 @@ formatted() {
   fi
 }
 
-# A component can only be built as a part of something.
+# A component can only be built as a part of something, and with an example of what its users supply.
 overlay() {
-  local dir=$1
+  local dir=$1 resources='../config/default' example
   if grep -q '^kind: Component$' "$dir/kustomization.yaml"; then
     mkdir -p "$copy/tree/overlay"
-    printf 'resources: [../config/default]\ncomponents: [../%s]\n' "$dir" >"$copy/tree/overlay/kustomization.yaml"
+    for example in "$dir"/*.example.yaml; do
+      if [[ -f $example ]]; then
+        cp "$example" "$copy/tree/overlay"
+        resources+=", ${example##*/}"
+      fi
+    done
+    printf 'resources: [%s]\ncomponents: [../%s]\n' "$resources" "$dir" >"$copy/tree/overlay/kustomization.yaml"
     dir=$copy/tree/overlay
   fi
   "$KUSTOMIZE" build "$dir"

@@ -10,9 +10,11 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -89,6 +91,23 @@ var _ = Describe("The agent's DaemonSet", func() {
 		Expect(readReadme()).To(ContainSubstring("kubectl apply --server-side --force-conflicts -f dist/install.yaml"))
 	})
 
+	It("lives until all is restored: make uninstall", func() {
+		Expect(k8s.Create(ctx, readGolden(plainAgent))).To(Succeed())
+		profile := newProfile("p").Build()
+		profile.Finalizers = []string{v1alpha1.Finalizer}
+		Expect(k8s.Create(ctx, profile)).To(Succeed())
+		output, err := uninstall(plainAgent, "TIMEOUT=1")
+		Expect(err).To(HaveOccurred())
+		Expect(output).To(ContainSubstring("1 profile: p"))
+		Expect(getAgentDaemonSet().DeletionTimestamp).To(BeNil())
+
+		Expect(k8s.Patch(ctx, profile, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))).To(Succeed())
+		output, err = uninstall(plainAgent, "TIMEOUT=30")
+		Expect(err).NotTo(HaveOccurred(), output)
+		err = k8s.Get(ctx, client.ObjectKey{Namespace: v1alpha1.AgentNamespace, Name: v1alpha1.AgentDaemonSet}, &appsv1.DaemonSet{})
+		Expect(apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
+	})
+
 	It("comes after the role that takes the right on it from the manager that still runs", func() {
 		objects := render("default")
 		daemonSet := indexOf(objects, "DaemonSet", v1alpha1.AgentDaemonSet)
@@ -153,6 +172,16 @@ func kubectlApplies(flags ...string) func(*unstructured.Unstructured) (string, e
 		output, err := command.CombinedOutput()
 		return string(output), err
 	}
+}
+
+// uninstall runs what "make uninstall" does, with a manifest of testdata.
+func uninstall(manifest string, env ...string) (string, error) {
+	GinkgoHelper()
+	command := exec.CommandContext(ctx, "../../hack/uninstall.sh", filepath.Join("testdata", manifest))
+	command.Env = append(os.Environ(), "KUBECTL="+filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl")+" --kubeconfig "+kubeconfig())
+	command.Env = append(command.Env, env...)
+	output, err := command.CombinedOutput()
+	return string(output), err
 }
 
 func readReadme() string {

@@ -212,7 +212,7 @@ func (p Parameter) describeRange() string {
 
 // refuseUnknown suggests the key that was probably meant, and says how to allow one that is not in the catalogue.
 func refuseUnknown(key string) string {
-	allow := "allow it, start the manager with --allow-parameter='" + regexp.QuoteMeta(key) + "'"
+	allow := "allow it, start manager and agents with --allow-parameter='" + regexp.QuoteMeta(key) + "'"
 	subject, name, _ := Split(key)
 	keys := map[string]string{}
 	var names []string

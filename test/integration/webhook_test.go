@@ -271,7 +271,11 @@ var _ = DescribeTable("The webhooks with a certificate that somebody else keeps:
 		Expect(k8s.Update(ctx, secret, client.FieldOwner("cert-manager"))).To(Succeed())
 		Eventually(served).WithTimeout(5 * time.Second).Should(Equal(second["tls.crt"]))
 
-		By("writing nothing")
+		By("writing nothing, although the certificate is near its end, not even with all rights")
+		everything := freePort()
+		startWebhooks(restConfig, &webhook.Webhooks{Host: "127.0.0.1", Port: everything})
+		Eventually(servedBy(everything, authority)).WithTimeout(15 * time.Second).Should(Equal(second["tls.crt"]))
+		Consistently(servedBy(everything, authority)).WithTimeout(3 * time.Second).Should(Equal(second["tls.crt"]))
 		for _, object := range []client.Object{
 			secret, &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: webhook.Name}},
 			&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: webhook.Name}},

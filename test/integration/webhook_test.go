@@ -319,7 +319,9 @@ func servedBy(port int, authority []byte) func() ([]byte, error) {
 	Expect(roots.AppendCertsFromPEM(authority)).To(BeTrue())
 	dialer := &tls.Dialer{Config: &tls.Config{RootCAs: roots, ServerName: webhook.Name + "." + v1alpha1.ManagerNamespace + ".svc"}}
 	return func() ([]byte, error) {
-		connection, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		bounded, cancel := context.WithTimeout(ctx, 2*time.Second)
+		defer cancel()
+		connection, err := dialer.DialContext(bounded, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if err != nil {
 			return nil, err
 		}

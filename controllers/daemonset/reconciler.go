@@ -14,13 +14,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/fence"
 )
 
 // Reconciler keeps the agent's DaemonSet.
 type Reconciler struct {
 	client.Client
 	// Fence tells whether the agent may be rolled out.
-	Fence *Fence
+	Fence *fence.Fence
 	// AgentImage is the image that the agent runs.
 	AgentImage string
 	// AllowParameters are handed on to the agent, which has the last word on what is applied.
@@ -52,7 +53,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	}
 	if missing != "" {
 		log.FromContext(ctx).Info("Node agent is not rolled out", "reason", missing)
-		return reconcile.Result{RequeueAfter: RecheckAfter}, nil
+		return reconcile.Result{RequeueAfter: fence.RecheckAfter}, nil
 	}
 	return reconcile.Result{}, r.applyAgent(ctx)
 }

@@ -13,13 +13,14 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/daemonset"
+	"github.com/storageclient/operator/controllers/fence"
 )
 
 var _ = Describe("The agent's DaemonSet", func() {
 	reconcileWith := func(image string, reader client.Reader) ctrl.Result {
 		GinkgoHelper()
 		r := &daemonset.Reconciler{
-			Client: k8s, Fence: &daemonset.Fence{APIReader: reader, Clock: fakeClock}, AgentImage: image, AgentNamespace: v1alpha1.AgentNamespace,
+			Client: k8s, Fence: newFence(reader, restConfig), AgentImage: image, AgentNamespace: v1alpha1.AgentNamespace,
 		}
 		result, err := r.Reconcile(ctrl.LoggerInto(ctx, logger), ctrl.Request{})
 		Expect(err).NotTo(HaveOccurred())
@@ -86,7 +87,7 @@ var _ = Describe("The agent's DaemonSet", func() {
 
 	It("is not rolled out where the fence is missing, and stays where it was", func() {
 		newProfile("p").Create()
-		Expect(reconcileWith("agent:1", withoutFence()).RequeueAfter).To(Equal(daemonset.RecheckAfter))
+		Expect(reconcileWith("agent:1", withoutFence()).RequeueAfter).To(Equal(fence.RecheckAfter))
 		Expect(find()).To(BeNil())
 		reconcileWith("agent:1", k8s)
 		reconcileWith("agent:2", withoutFence())

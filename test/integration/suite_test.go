@@ -85,6 +85,7 @@ var _ = BeforeSuite(func() {
 	}
 	startAPIServer()
 	installManifests("manager/namespace.yaml", "agent/namespace.yaml", "agent/service_account.yaml", "agent/role.yaml", "agent/role_binding.yaml", "agent/policy.yaml")
+	awaitFence()
 })
 
 var _ = BeforeEach(func() {

@@ -10,7 +10,7 @@
 //	fakeClock  starts each spec at the present second, so that it agrees with times that the server sets; Step it
 //	logger     give it to whatever logs: a spec fails when a write conflict or a panic is logged
 //
-// The CustomResourceDefinitions, both namespaces and config/agent with its policy are installed. Whatever a spec creates
+// The CustomResourceDefinitions, both namespaces config/agent with its policy and the manager's policies are installed. Whatever a spec creates
 // is deleted after it, finalizers included: Nodes, Pods, PersistentVolumes, claims, StorageClasses, DaemonSets, budgets,
 // the ConfigMaps, Leases and Secrets of the manager's namespace, and our own kinds.
 //
@@ -84,7 +84,7 @@ var _ = BeforeSuite(func() {
 		Expect(add(scheme)).To(Succeed())
 	}
 	startAPIServer()
-	installManifests("manager/namespace.yaml", "agent/namespace.yaml", "agent/service_account.yaml", "agent/role.yaml", "agent/role_binding.yaml", "agent/policy.yaml")
+	installManifests("manager/namespace.yaml", "manager/policies.yaml", "agent/namespace.yaml", "agent/service_account.yaml", "agent/role.yaml", "agent/role_binding.yaml", "agent/policy.yaml")
 	awaitFence()
 })
 

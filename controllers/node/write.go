@@ -65,8 +65,8 @@ func (r *Reconciler) createClientNode(ctx context.Context, s *plan.Snapshot, nex
 	return r.writeCondition(ctx, *s, clientNode, next.Note)
 }
 
-// changeClientNode writes the condition first: the time that it bears is when the soak of the new settings begins, and
-// must not be that of the old ones.
+// changeClientNode writes the condition before the settings: the time that it bears is when the soak of the new settings
+// begins, and must not be that of the old ones.
 func (r *Reconciler) changeClientNode(ctx context.Context, s *plan.Snapshot, next plan.Plan) error {
 	changed := s.ClientNode.DeepCopy()
 	permit, volumes := changed.Spec.RebootPermit, changed.Spec.Volumes

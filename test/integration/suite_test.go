@@ -71,6 +71,8 @@ var (
 
 func TestIntegration(t *testing.T) {
 	RegisterFailHandler(Fail)
+	// The API server takes a moment to see a new role or to compile a new policy, and longer on a busy machine.
+	SetDefaultEventuallyTimeout(20 * time.Second)
 	RunSpecs(t, "Integration")
 }
 

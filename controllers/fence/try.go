@@ -23,8 +23,7 @@ const (
 	agentUser = "system:serviceaccount:" + v1alpha1.AgentNamespace + ":" + v1alpha1.AgentServiceAccount
 	// nodeNameExtra says which node a token's Pod runs on (k8s.io/apiserver/pkg/authentication/serviceaccount, NodeNameKey).
 	nodeNameExtra = "authentication.kubernetes.io/node-name"
-	// trialHash is no hash of ours: with it, a patch of status.hash always changes something. One that changes nothing says
-	// nothing of a policy.
+	// trialHash is no hash of ours: with it, a patch of status.hash would always change something.
 	trialHash = "trial-of-the-fence"
 )
 

@@ -65,8 +65,9 @@ const (
 	// ReasonNodesFailed is set on Ready=False when at least one node has failed and failureThreshold is not reached.
 	// Check status.rollout and status.settings of the nodes in the message.
 	ReasonNodesFailed = "NodesFailed"
-	// ReasonFenceMissing is set on Stalled when the cluster lacks the admission policy that fences the agent; no agent is deployed.
-	// Install the ValidatingAdmissionPolicy and its binding from config/agent. It needs Kubernetes 1.30 or newer.
+	// ReasonFenceMissing is set on Stalled when the cluster lacks the admission policy that fences the agent, or the policy does not
+	// hold when it is tried. No node gets an agent; the agents that are there stay.
+	// Apply the operator's manifest again: config/agent has the policy, config/rbac the right to try it. It needs Kubernetes 1.30 or newer.
 	ReasonFenceMissing = "FenceMissing"
 	// ReasonPausedByField is set on Paused when spec.paused is true.
 	// To resume, unset spec.paused.
@@ -111,6 +112,9 @@ const (
 	// NodeReasonAgentSilent is set on Tuned=Unknown when the agent's pod is not Ready, or has not reported since the node's last boot.
 	// Check the node's agent pod in the namespace storage-client-agent.
 	NodeReasonAgentSilent = "AgentSilent"
+	// NodeReasonFenceMissing is set on Tuned=Unknown when the node gets no agent because the fence around agents does not hold.
+	// Do what the message says: mostly, apply the operator's manifest again.
+	NodeReasonFenceMissing = "FenceMissing"
 	// NodeReasonApplying is set on Tuned=False when the agent has not reported the current settings yet.
 	// Nothing to do: the agent applies a change within seconds.
 	NodeReasonApplying = "Applying"

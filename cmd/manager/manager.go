@@ -24,8 +24,8 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/daemonset"
 	"github.com/storageclient/operator/controllers/drift"
+	"github.com/storageclient/operator/controllers/fence"
 	clientmetrics "github.com/storageclient/operator/controllers/metrics"
 	"github.com/storageclient/operator/controllers/node"
 	"github.com/storageclient/operator/controllers/nodevolumes"
@@ -129,14 +129,16 @@ func addControllers(mgr ctrl.Manager, s settings) error {
 	recorder := mgr.GetEventRecorder(v1alpha1.ManagerFieldManager)
 	// The Deployment sets it; outside a cluster the manager runs on none of the nodes.
 	managerNode := os.Getenv("NODE_NAME")
-	agentFence := &daemonset.Fence{APIReader: mgr.GetAPIReader(), Clock: realClock}
+	agentFence := &fence.Fence{
+		APIReader: mgr.GetAPIReader(), AsAgent: fence.Impersonate(mgr.GetConfig(), mgr.GetScheme(), mgr.GetRESTMapper()), Clock: realClock,
+	}
 	for name, c := range map[string]controller{
 		"profile": &profile.Reconciler{
 			Client: mgr.GetClient(), Clock: realClock, Allow: s.allow, Fence: agentFence, MaxUnavailable: s.maxUnavailable,
 			ManagerNode: managerNode, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 		},
 		"node": &node.Reconciler{
-			Client: mgr.GetClient(), Clock: realClock, Allow: s.allow,
+			Client: mgr.GetClient(), Clock: realClock, Allow: s.allow, Fence: agentFence,
 			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 		},
 		"rollout": &rollout.Reconciler{

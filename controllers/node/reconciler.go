@@ -21,8 +21,17 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-// retryAfter is the pause before a write that met a newer object is tried again.
-const retryAfter = time.Second
+const (
+	// retryAfter is the pause before a write that met a newer object is tried again.
+	retryAfter = time.Second
+	// fenceEvery is how often a node without an agent asks again for a missing fence, about as long as an answer holds.
+	fenceEvery = 30 * time.Second
+)
+
+// Fence says what keeps the node from getting an agent, and what to do; empty: nothing.
+type Fence interface {
+	Missing(ctx context.Context) (string, error)
+}
 
 // Reconciler keeps a Node's StorageClientNode, its label and its condition Tuned.
 type Reconciler struct {
@@ -32,6 +41,8 @@ type Reconciler struct {
 	Clock clock.PassiveClock
 	// Allow holds the parameters that are accepted beyond the catalogue.
 	Allow catalogue.AllowList
+	// Fence tells whether the node may get its agent.
+	Fence Fence
 	// ManagerNamespace is the namespace whose annotation pauses everything.
 	ManagerNamespace string
 	// AgentNamespace is where the agent's Pods run.
@@ -81,11 +92,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if next.Step == plan.StepWrite || next.Step == plan.StepRemove {
 		r.gate.Forget()
 	}
-	if err := r.apply(ctx, snapshot, next); err != nil {
+	if err := r.apply(ctx, &snapshot, next); err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 			return reconcile.Result{RequeueAfter: retryAfter}, nil
 		}
 		return reconcile.Result{}, err
+	}
+	if snapshot.Unfenced != "" && (next.RequeueAfter == 0 || next.RequeueAfter > fenceEvery) {
+		next.RequeueAfter = fenceEvery
 	}
 	return reconcile.Result{RequeueAfter: next.RequeueAfter}, nil
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/storageclient/operator/controllers/node/plan"
 )
 
-// apply carries out the plan, in an order that a crash may cut anywhere.
-func (r *Reconciler) apply(ctx context.Context, s plan.Snapshot, next plan.Plan) error {
+// apply carries out the plan, in an order that a crash may cut anywhere. It fills in what the fence has to say.
+func (r *Reconciler) apply(ctx context.Context, s *plan.Snapshot, next plan.Plan) error {
 	switch next.Step {
 	case plan.StepNone:
 		return r.removeLabelAndCondition(ctx, s.Node)
@@ -37,14 +37,15 @@ func (r *Reconciler) apply(ctx context.Context, s plan.Snapshot, next plan.Plan)
 	if s.ClientNode == nil {
 		return nil
 	}
-	if err := r.addLabel(ctx, s.Node); err != nil {
+	if err := r.addLabel(ctx, s); err != nil {
 		return err
 	}
-	return r.writeCondition(ctx, s, s.ClientNode, next.Note)
+	return r.writeCondition(ctx, *s, s.ClientNode, next.Note)
 }
 
-// createClientNode comes before the label: an agent that comes to the node finds what it is to do.
-func (r *Reconciler) createClientNode(ctx context.Context, s plan.Snapshot, next plan.Plan) error {
+// createClientNode comes before the label: an agent that comes to the node finds what it is to do, and the fence has
+// something that it can be tried on.
+func (r *Reconciler) createClientNode(ctx context.Context, s *plan.Snapshot, next plan.Plan) error {
 	clientNode := &v1alpha1.StorageClientNode{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: s.Node.Name,
@@ -58,20 +59,23 @@ func (r *Reconciler) createClientNode(ctx context.Context, s plan.Snapshot, next
 		return fmt.Errorf("create StorageClientNode %s: %w", clientNode.Name, err)
 	}
 	log.FromContext(ctx).Info("Node is managed", "profiles", s.Wanted.Profiles, "hash", next.Spec.Hash)
-	if err := r.addLabel(ctx, s.Node); err != nil {
+	if err := r.addLabel(ctx, s); err != nil {
 		return err
 	}
-	return r.writeCondition(ctx, s, clientNode, next.Note)
+	return r.writeCondition(ctx, *s, clientNode, next.Note)
 }
 
-// changeClientNode writes the condition first: the time that it bears is when the soak of the new settings begins, and
-// must not be that of the old ones.
-func (r *Reconciler) changeClientNode(ctx context.Context, s plan.Snapshot, next plan.Plan) error {
+// changeClientNode writes the condition before the settings: the time that it bears is when the soak of the new settings
+// begins, and must not be that of the old ones.
+func (r *Reconciler) changeClientNode(ctx context.Context, s *plan.Snapshot, next plan.Plan) error {
 	changed := s.ClientNode.DeepCopy()
 	permit, volumes := changed.Spec.RebootPermit, changed.Spec.Volumes
 	changed.Spec = next.Spec
 	changed.Spec.RebootPermit, changed.Spec.Volumes = permit, volumes
-	if err := r.writeCondition(ctx, s, changed, next.Note); err != nil {
+	if err := r.addLabel(ctx, s); err != nil {
+		return err
+	}
+	if err := r.writeCondition(ctx, *s, changed, next.Note); err != nil {
 		return err
 	}
 	// settings is one value to a JSON merge patch, so the patch holds for the version that was read only.
@@ -80,7 +84,7 @@ func (r *Reconciler) changeClientNode(ctx context.Context, s plan.Snapshot, next
 		return fmt.Errorf("patch StorageClientNode %s: %w", changed.Name, err)
 	}
 	log.FromContext(ctx).Info("Settings of the node changed", "hash", changed.Spec.Hash, "release", changed.Spec.Release)
-	return r.addLabel(ctx, s.Node)
+	return nil
 }
 
 func (r *Reconciler) deleteClientNode(ctx context.Context, clientNode *v1alpha1.StorageClientNode) error {
@@ -91,11 +95,21 @@ func (r *Reconciler) deleteClientNode(ctx context.Context, clientNode *v1alpha1.
 	return nil
 }
 
-func (r *Reconciler) addLabel(ctx context.Context, node *corev1.Node) error {
-	if node.Labels[v1alpha1.ManagedLabel] == v1alpha1.True {
+// addLabel brings the agent to a node, where the fence holds. A label that is there stays: to take agents away from the whole
+// fleet because of one answer would be a change too, and a larger one.
+func (r *Reconciler) addLabel(ctx context.Context, s *plan.Snapshot) error {
+	if s.Node.Labels[v1alpha1.ManagedLabel] == v1alpha1.True {
 		return nil
 	}
-	return r.patchLabel(ctx, node, v1alpha1.True)
+	var err error
+	if s.Unfenced, err = r.Fence.Missing(ctx); err != nil {
+		return err
+	}
+	if s.Unfenced != "" {
+		log.FromContext(ctx).V(1).Info("Node gets no agent", "reason", s.Unfenced)
+		return nil
+	}
+	return r.patchLabel(ctx, s.Node, v1alpha1.True)
 }
 
 // removeLabelAndCondition removes them, the last that is ours on a Node.

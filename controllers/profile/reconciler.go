@@ -30,6 +30,8 @@ const (
 	retryAfter = time.Second
 	// fenceEvery is how often a profile asks again for a missing fence, about as long as an answer holds.
 	fenceEvery = 30 * time.Second
+	// fenceAtLeastEvery is how often the fence is asked for where nothing happens, about as long as it goes without a trial.
+	fenceAtLeastEvery = time.Hour
 	// removalEvery is how often a profile that is being deleted asks whether a node has become unreachable.
 	removalEvery = 15 * time.Second
 )
@@ -66,7 +68,6 @@ type Reconciler struct {
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=list;watch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch,namespace=storage-client-agent
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=storageclasses,verbs=list;watch
-// +kubebuilder:rbac:groups=admissionregistration.k8s.io,resources=validatingadmissionpolicies;validatingadmissionpolicybindings,resourceNames=storage-client-node-agent,verbs=get
 // +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientprofiles,verbs=list;watch;patch
 // +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientprofiles/status,verbs=patch
 // +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientnodes,verbs=get;list;watch
@@ -121,7 +122,10 @@ func (r *Reconciler) reconcile(ctx context.Context, profile *v1alpha1.StorageCli
 	case snapshot.FenceMissing != "":
 		return fenceEvery, nil
 	}
-	return report.RequeueAfter(now), nil
+	if after := report.RequeueAfter(now); after > 0 {
+		return min(after, fenceAtLeastEvery), nil
+	}
+	return fenceAtLeastEvery, nil
 }
 
 func (r *Reconciler) readSnapshot(ctx context.Context, profile *v1alpha1.StorageClientProfile) (status.Snapshot, error) {

@@ -1,8 +1,18 @@
 package integration
 
 import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -10,11 +20,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/fence"
 )
 
 // The specs hold real tokens that the API server signed for a real Pod, as the kubelet would request them.
@@ -111,13 +124,7 @@ var _ = Describe("The fence around a node agent", func() {
 
 	Context("when somebody has granted its service account everything", func() {
 		BeforeEach(func() {
-			binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "too-much"}}
-			binding.RoleRef = rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"}
-			binding.Subjects = []rbacv1.Subject{{
-				Kind: rbacv1.ServiceAccountKind, Namespace: v1alpha1.AgentNamespace, Name: v1alpha1.AgentServiceAccount,
-			}}
-			Expect(k8s.Create(ctx, binding)).To(Succeed())
-			DeferCleanup(func() { deleteNow(binding) })
+			grantEverything()
 			Eventually(func() error { return agent.List(ctx, &corev1.PodList{}) }).Should(Succeed())
 		})
 
@@ -144,12 +151,203 @@ var _ = Describe("The fence around a node agent", func() {
 		)
 	})
 
+	It("refuses a token that is bound to the node alone, which no agent has", func() {
+		bound := &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Node", Name: "node-1", UID: getNode("node-1").UID}
+		expectRefused(report(clientWithToken(requestToken(v1alpha1.AgentNamespace, v1alpha1.AgentServiceAccount, bound)), "node-1"),
+			"the token is not bound to a Pod, so it may only try")
+	})
+
+	Context("as the manager tries it", func() {
+		var manager *rest.Config
+
+		BeforeEach(func() {
+			installTemporarily("rbac/service_account.yaml", "rbac/role.yaml", "rbac/role_binding.yaml")
+			manager = managerConfig()
+		})
+
+		asAgent := func(extra map[string][]string) client.Client {
+			GinkgoHelper()
+			config := rest.CopyConfig(manager)
+			config.Impersonate = rest.ImpersonationConfig{
+				UserName: "system:serviceaccount:" + v1alpha1.AgentNamespace + ":" + v1alpha1.AgentServiceAccount, Extra: extra,
+			}
+			c, err := client.New(config, client.Options{Scheme: scheme, Mapper: k8s.RESTMapper()})
+			Expect(err).NotTo(HaveOccurred())
+			return c
+		}
+		hash := func(c client.Client, options ...client.SubResourcePatchOption) error {
+			object := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}
+			return c.Status().Patch(ctx, object, client.RawPatch(types.MergePatchType, []byte(`{"status":{"hash":"forged"}}`)), options...)
+		}
+
+		It("holds, and the trial leaves no trace", func() {
+			before := findObject("node-1").ResourceVersion
+			// The manager has its rights as soon as the API server has seen the roles.
+			Eventually(missingFor(manager)).Should(BeEmpty())
+			Expect(findObject("node-1").ResourceVersion).To(Equal(before))
+		})
+
+		It("lets the manager try what an agent may, and write none of it", func() {
+			agent := asAgent(map[string][]string{"authentication.kubernetes.io/node-name": {"node-1"}})
+			Eventually(func() error { return hash(agent, client.DryRunAll) }).Should(Succeed())
+			expectRefused(hash(agent), "the token is not bound to a Pod, so it may only try")
+			Expect(findObject("node-1").Status.Hash).To(BeEmpty())
+		})
+
+		It("lets the manager pass for an agent's Pod in no way", func() {
+			agent := asAgent(map[string][]string{"authentication.kubernetes.io/node-name": {"node-1"}})
+			Eventually(func() error { return hash(agent, client.DryRunAll) }).Should(Succeed())
+			for extra, value := range map[string]string{"authentication.kubernetes.io/pod-name": "p", "authentication.kubernetes.io/pod-uid": "u", "x": "y"} {
+				expectRefused(hash(asAgent(map[string][]string{"authentication.kubernetes.io/node-name": {"node-1"}, extra: {value}})), `cannot impersonate resource "userextras/`+extra)
+			}
+			for _, user := range []string{"system:serviceaccount:storage-client-agent:default", "system:serviceaccount:kube-system:storage-client-node-agent", "system:admin"} {
+				config := rest.CopyConfig(manager)
+				config.Impersonate.UserName = user
+				c, err := client.New(config, client.Options{Scheme: scheme, Mapper: k8s.RESTMapper()})
+				Expect(err).NotTo(HaveOccurred())
+				expectRefused(hash(c, client.DryRunAll), "cannot impersonate resource")
+			}
+		})
+
+		DescribeTable("is found out where",
+			func(kind client.Object, patch, want string) {
+				changeTemporarily(kind, v1alpha1.AgentPolicy, patch)
+				Eventually(missingFor(manager)).Should(ContainSubstring(want))
+				Consistently(missingFor(manager)).WithTimeout(300 * time.Millisecond).Should(ContainSubstring(want))
+			},
+			Entry("the policy admits everything", aPolicy, `[{"op":"replace","path":"/spec/validations","value":[{"expression":"true"}]}]`,
+				"an agent may write the status of another node's StorageClientNode"),
+			Entry("the policy refuses everything", aPolicy, `[{"op":"replace","path":"/spec/validations","value":[{"expression":"false"}]}]`,
+				"an agent may not write the status of its own StorageClientNode"),
+			Entry("the policy is about another user", aPolicy,
+				`[{"op":"replace","path":"/spec/matchConditions/0/expression","value":"request.userInfo.username == 'system:serviceaccount:elsewhere:storage-client-node-agent'"}]`,
+				"an agent may write the status of another node's StorageClientNode"),
+			Entry("the policy is about another resource", aPolicy, `[{"op":"replace","path":"/spec/matchConstraints/resourceRules/0/resources","value":["storageclientnodes"]}]`,
+				"an agent may write the status of another node's StorageClientNode"),
+			Entry("the policy is about creation alone", aPolicy, `[{"op":"replace","path":"/spec/matchConstraints/resourceRules/0/operations","value":["CREATE"]}]`,
+				"an agent may write the status of another node's StorageClientNode"),
+			Entry("the policy goes by a label", aPolicy, `[{"op":"replace","path":"/spec/matchConstraints/objectSelector","value":{"matchLabels":{"a":"b"}}}]`,
+				"ValidatingAdmissionPolicy storage-client-node-agent leaves some StorageClientNodes out"),
+			Entry("the policy takes dry runs for writes", aPolicy, `[{"op":"replace","path":"/spec/variables/2/expression","value":"false"}]`,
+				"an agent may not write the status of its own StorageClientNode"),
+			Entry("the policy looks at no node", aPolicy, withoutRule("its own StorageClientNode only"), "an agent may write the status of another node's StorageClientNode"),
+			Entry("the policy looks at no note", aPolicy, withoutRule("status.rollout is the manager's"), "an agent may write the manager's note"),
+			Entry("the binding warns", aBinding, `[{"op":"replace","path":"/spec/validationActions","value":["Warn"]}]`, "does not enforce"),
+			Entry("the binding audits", aBinding, `[{"op":"replace","path":"/spec/validationActions","value":["Audit"]}]`, "does not enforce"),
+			Entry("the binding excludes the resource", aBinding,
+				`[{"op":"add","path":"/spec/matchResources","value":{"excludeResourceRules":[{"apiGroups":["*"],"apiVersions":["*"],"operations":["*"],"resources":["storageclientnodes/*"]}]}}]`,
+				"an agent may write the status of another node's StorageClientNode"),
+			Entry("the binding is about another resource", aBinding,
+				`[{"op":"add","path":"/spec/matchResources","value":{"resourceRules":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["*"],"resources":["pods"]}]}}]`,
+				"an agent may write the status of another node's StorageClientNode"),
+			Entry("the binding goes by a label", aBinding, `[{"op":"add","path":"/spec/matchResources","value":{"objectSelector":{"matchLabels":{"a":"b"}}}}]`,
+				"ValidatingAdmissionPolicyBinding storage-client-node-agent leaves some StorageClientNodes out"),
+			Entry("agents have no right to report", &rbacv1.ClusterRole{}, `[{"op":"replace","path":"/rules","value":[]}]`,
+				"an agent may not write the status of its own StorageClientNode"),
+		)
+
+		It("takes a binding's selector of namespaces for what it is: StorageClientNodes are in none", func() {
+			changeTemporarily(aBinding, v1alpha1.AgentPolicy, `[{"op":"add","path":"/spec/matchResources","value":{"namespaceSelector":{"matchLabels":{"a":"b"}}}}]`)
+			Consistently(missingFor(manager)).WithTimeout(time.Second).Should(BeEmpty())
+			expectRefused(report(agent, "node-2"), "its own StorageClientNode only")
+		})
+
+		DescribeTable("is found out where agents have a right too many and the policy does not take it back:",
+			func(rule, want string) {
+				grantEverything()
+				changeTemporarily(aPolicy, v1alpha1.AgentPolicy, withoutRule(rule))
+				Eventually(missingFor(manager)).Should(ContainSubstring(want))
+			},
+			Entry("spec", "spec is the manager's", "an agent may write the spec"),
+			Entry("metadata", "labels, annotations", "an agent may write the metadata"),
+		)
+
+		It("cannot be tried where the manager lacks the right", func() {
+			changeTemporarily(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.AgentNamespace}}, v1alpha1.ManagerDeployment,
+				`[{"op":"replace","path":"/rules","value":[]}]`)
+			Eventually(missingFor(manager)).Should(ContainSubstring("the manager may not impersonate an agent"))
+		})
+	})
+
 	It("concerns nobody else: the manager writes every node", func() {
 		for _, name := range []string{"node-1", "node-2"} {
 			Expect(mergePatch(name, `{"spec":{"release":true},"metadata":{"labels":{"a":"b"}}}`)(k8s)).To(Succeed())
 		}
 	})
 })
+
+var (
+	aPolicy  = &admissionv1.ValidatingAdmissionPolicy{}
+	aBinding = &admissionv1.ValidatingAdmissionPolicyBinding{}
+)
+
+// missingFor asks a fence that was never asked before.
+func missingFor(config *rest.Config) func() (string, error) {
+	return func() (string, error) { return newFence(clientFor(config), config).Missing(ctx) }
+}
+
+// newFence is the fence as the manager builds it.
+func newFence(reader client.Reader, config *rest.Config) *fence.Fence {
+	return &fence.Fence{APIReader: reader, AsAgent: fence.Impersonate(config, scheme, k8s.RESTMapper()), Clock: fakeClock}
+}
+
+// grantEverything gives the agents' service account all rights until the spec ends.
+func grantEverything() {
+	GinkgoHelper()
+	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "too-much"}}
+	binding.RoleRef = rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"}
+	binding.Subjects = []rbacv1.Subject{{
+		Kind: rbacv1.ServiceAccountKind, Namespace: v1alpha1.AgentNamespace, Name: v1alpha1.AgentServiceAccount,
+	}}
+	Expect(k8s.Create(ctx, binding)).To(Succeed())
+	DeferCleanup(func() { deleteNow(binding) })
+}
+
+// changeTemporarily changes an object that the suite has installed, by a JSON patch, until the spec ends.
+func changeTemporarily(kind client.Object, name, patch string) {
+	GinkgoHelper()
+	object := kind.DeepCopyObject().(client.Object)
+	Expect(k8s.Get(ctx, client.ObjectKey{Namespace: kind.GetNamespace(), Name: name}, object)).To(Succeed())
+	original := object.DeepCopyObject().(client.Object)
+	Expect(k8s.Patch(ctx, object, client.RawPatch(types.JSONPatchType, []byte(patch)))).To(Succeed())
+	DeferCleanup(func() {
+		Expect(k8s.Get(context.Background(), client.ObjectKeyFromObject(original), object)).To(Succeed())
+		original.SetResourceVersion(object.GetResourceVersion())
+		Expect(k8s.Update(context.Background(), original)).To(Succeed())
+		if _, ours := kind.(*rbacv1.Role); !ours {
+			awaitFence()
+		}
+	})
+}
+
+// awaitFence waits until the API server has compiled the policy and seen the binding and the agents' rights.
+func awaitFence() {
+	GinkgoHelper()
+	probe := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "probe"}}
+	Expect(k8s.Create(context.Background(), probe)).To(Succeed())
+	fresh := func() (string, error) {
+		return (&fence.Fence{APIReader: k8s, AsAgent: fence.Impersonate(restConfig, scheme, k8s.RESTMapper()), Clock: clock.RealClock{}}).Missing(context.Background())
+	}
+	Eventually(fresh).WithTimeout(10 * time.Second).Should(BeEmpty())
+	Expect(k8s.Delete(context.Background(), probe)).To(Succeed())
+}
+
+// withoutRule is a patch of the agents' policy that takes out the validation that says this.
+func withoutRule(says string) string {
+	content, err := os.ReadFile(filepath.Join(configDir, "agent", "policy.yaml"))
+	if err != nil {
+		panic(err)
+	}
+	var policy admissionv1.ValidatingAdmissionPolicy
+	if err := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(content), 4096).Decode(&policy); err != nil {
+		panic(err)
+	}
+	at := slices.IndexFunc(policy.Spec.Validations, func(v admissionv1.Validation) bool { return strings.Contains(v.Message+v.MessageExpression, says) })
+	if at < 0 {
+		panic("no validation says " + says)
+	}
+	return fmt.Sprintf(`[{"op":"remove","path":"/spec/validations/%d"}]`, at)
+}
 
 // report writes a node's status as the agent does: a forced apply of what the agent owns.
 func report(c client.Client, node string) error {
@@ -169,27 +367,44 @@ func expectRefused(err error, reason string) {
 
 func clientWithToken(token string) client.Client {
 	GinkgoHelper()
+	return clientFor(configWithToken(token))
+}
+
+func configWithToken(token string) *rest.Config {
 	config := rest.AnonymousClientConfig(restConfig)
 	config.BearerToken = token
-	c, err := client.New(config, client.Options{Scheme: scheme, Mapper: k8s.RESTMapper()})
+	return config
+}
+
+func clientFor(config *rest.Config) client.WithWatch {
+	GinkgoHelper()
+	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme, Mapper: k8s.RESTMapper()})
 	Expect(err).NotTo(HaveOccurred())
 	return c
+}
+
+// managerConfig has the rights of the manager, by a token of its service account, which has to be installed.
+func managerConfig() *rest.Config {
+	GinkgoHelper()
+	config := configWithToken(requestToken(v1alpha1.ManagerNamespace, v1alpha1.ManagerDeployment, nil))
+	config.QPS, config.Burst = -1, -1
+	return config
 }
 
 // tokenFor requests the token that a kubelet would mount into the Pod.
 func tokenFor(pod *corev1.Pod) string {
 	GinkgoHelper()
-	return requestToken(&authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID})
+	return requestToken(v1alpha1.AgentNamespace, v1alpha1.AgentServiceAccount, &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID})
 }
 
 func unboundToken() string {
 	GinkgoHelper()
-	return requestToken(nil)
+	return requestToken(v1alpha1.AgentNamespace, v1alpha1.AgentServiceAccount, nil)
 }
 
-func requestToken(bound *authenticationv1.BoundObjectReference) string {
+func requestToken(namespace, name string, bound *authenticationv1.BoundObjectReference) string {
 	GinkgoHelper()
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.AgentNamespace, Name: v1alpha1.AgentServiceAccount}}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: bound}}
 	Expect(k8s.SubResource("token").Create(ctx, account, request)).To(Succeed())
 	return request.Status.Token

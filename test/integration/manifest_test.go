@@ -133,7 +133,10 @@ var _ = Describe("The manifests", func() {
 				"ValidatingAdmissionPolicy":        "/" + v1alpha1.AgentPolicy,
 				"ValidatingAdmissionPolicyBinding": "/" + v1alpha1.AgentPolicy,
 			} {
-				Expect(names(objects, kind)).To(ConsistOf(name), kind)
+				Expect(names(objects, kind)).To(ContainElement(name), kind)
+			}
+			for _, kind := range []string{"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"} {
+				Expect(names(objects, kind)).To(HaveEach(Or(Equal("/"+v1alpha1.AgentPolicy), HavePrefix("/"+v1alpha1.ManagerDeployment+"-"))), kind)
 			}
 			Expect(names(objects, "Namespace")).To(ConsistOf("/"+v1alpha1.ManagerNamespace, "/"+v1alpha1.AgentNamespace))
 			Expect(names(objects, "ServiceAccount")).To(ConsistOf(
@@ -166,6 +169,21 @@ var _ = Describe("The manifests", func() {
 				for _, subject := range subjects {
 					account := subject.(map[string]any)
 					Expect(names(objects, "ServiceAccount")).To(ContainElement(fmt.Sprintf("%s/%s", account["namespace"], account["name"])), binding.GetName())
+				}
+			}
+		})
+
+		It("bind every policy, to refuse, and let no error pass", func() {
+			for _, object := range objects {
+				switch object.GetKind() {
+				case "ValidatingAdmissionPolicy":
+					failurePolicy, _, _ := unstructured.NestedString(object.Object, "spec", "failurePolicy")
+					Expect(failurePolicy).To(Equal("Fail"), object.GetName())
+					// A missing parameter refuses everybody, whatever matchConditions say.
+					_, found, _ := unstructured.NestedMap(object.Object, "spec", "paramKind")
+					Expect(found).To(BeFalse(), object.GetName())
+					binding := find(objects, "ValidatingAdmissionPolicyBinding", object.GetName())
+					Expect(binding.Object["spec"]).To(Equal(map[string]any{"policyName": object.GetName(), "validationActions": []any{"Deny"}}))
 				}
 			}
 		})

@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/daemonset"
 	"github.com/storageclient/operator/controllers/node"
 	"github.com/storageclient/operator/controllers/profile"
 )
@@ -25,11 +24,14 @@ type keeper struct {
 }
 
 func newKeeper(c client.Client) keeper {
+	agentFence := newFence(c, restConfig)
 	return keeper{
-		nodes: &node.Reconciler{Client: c, Clock: fakeClock, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace},
+		nodes: &node.Reconciler{
+			Client: c, Clock: fakeClock, Fence: agentFence, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
+		},
 		profiles: &profile.Reconciler{
 			Client: c, Clock: fakeClock, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
-			Fence: &daemonset.Fence{APIReader: c, Clock: fakeClock},
+			Fence: agentFence,
 		},
 	}
 }
@@ -356,6 +358,35 @@ var _ = Describe("Nodes", func() {
 		manager.settle(both, one)
 		Expect(findProfile("p")).To(BeNil())
 		Expect(getNode("a").Labels).To(HaveKey(v1alpha1.ManagedLabel))
+	})
+
+	It("get no agent while the fence does not hold, say why, and get it once it does", func() {
+		newNode("a").Create()
+		withSysctl("p").Create()
+		healthy := manager.nodes.Fence
+		manager.nodes.Fence = newFence(withoutFence(), restConfig)
+		manager.settle([]string{"p"}, []string{"a"})
+		Expect(findObject("a")).NotTo(BeNil(), "there has to be something to try the fence on")
+		Expect(getNode("a").Labels).NotTo(HaveKey(v1alpha1.ManagedLabel))
+		Expect(tunedCondition("a")).To(And(
+			HaveField("Status", corev1.ConditionUnknown), HaveField("Reason", v1alpha1.NodeReasonFenceMissing),
+			HaveField("Message", ContainSubstring("ValidatingAdmissionPolicy storage-client-node-agent is missing: apply the operator's manifest again"))))
+		result, err := manager.node("a")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(result.RequeueAfter).To(Equal(30*time.Second), "nobody tells when it comes")
+
+		By("giving it its agent")
+		manager.nodes.Fence = healthy
+		manager.settle([]string{"p"}, []string{"a"})
+		Expect(getNode("a").Labels).To(HaveKeyWithValue(v1alpha1.ManagedLabel, "true"))
+		Expect(tunedReason("a")).To(Equal(v1alpha1.NodeReasonAgentSilent))
+
+		By("leaving it where it is when the fence goes")
+		manager.nodes.Fence = newFence(withoutFence(), restConfig)
+		Expect(retryUpdate("p", func(p *v1alpha1.StorageClientProfile) { p.Spec.Node.Sysctls["net.core.rmem_max"] = "8388608" })).To(Succeed())
+		manager.settle([]string{"p"}, []string{"a"})
+		Expect(getNode("a").Labels).To(HaveKeyWithValue(v1alpha1.ManagedLabel, "true"))
+		Expect(tunedReason("a")).NotTo(Equal(v1alpha1.NodeReasonFenceMissing))
 	})
 
 	It("do not inherit the object of a former Node of their name", func() {

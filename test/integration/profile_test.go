@@ -20,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/daemonset"
 	"github.com/storageclient/operator/controllers/volume"
 )
 
@@ -113,11 +112,27 @@ var _ = Describe("Profiles", func() {
 
 	It("are Stalled where the fence is missing", func() {
 		newProfile("p").Create()
-		manager.profiles.Fence = &daemonset.Fence{APIReader: withoutFence(), Clock: fakeClock}
+		manager.profiles.Fence = newFence(withoutFence(), restConfig)
 		Expect(visit("p")).To(haveCondition("Stalled", metav1.ConditionTrue, v1alpha1.ReasonFenceMissing))
 		result, err := manager.profile("p")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(result.RequeueAfter).To(BeNumerically(">", 0), "nobody tells when it comes")
+	})
+
+	It("ask every hour whether the fence holds, and notice that it no longer does", func() {
+		tuneNode(newProfile("p").Sysctl("net.core.rmem_max", "16777216").Create().Name, "a")
+		manager.profiles.Fence = newFence(k8s, restConfig)
+		Expect(visit("p")).To(haveCondition("Stalled", metav1.ConditionFalse, v1alpha1.ReasonProgressing))
+		fakeClock.Step(3 * time.Second)
+		result, err := manager.profile("p")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(result.RequeueAfter).To(And(BeNumerically(">", 0), BeNumerically("<=", time.Hour)))
+
+		grantEverything()
+		changeTemporarily(aPolicy, v1alpha1.AgentPolicy, withoutRule("spec is the manager's"))
+		Eventually(missingFor(restConfig)).ShouldNot(BeEmpty())
+		fakeClock.Step(30 * time.Second)
+		Expect(visit("p")).To(haveCondition("Stalled", metav1.ConditionTrue, v1alpha1.ReasonFenceMissing))
 	})
 
 	It("have their status written at most every two seconds", func() {

@@ -10,7 +10,7 @@
 //	fakeClock  starts each spec at the present second, so that it agrees with times that the server sets; Step it
 //	logger     give it to whatever logs: a spec fails when a write conflict or a panic is logged
 //
-// The CustomResourceDefinitions, both namespaces and config/agent with its policy are installed. Whatever a spec creates
+// The CustomResourceDefinitions, both namespaces config/agent with its policy and the manager's policies are installed. Whatever a spec creates
 // is deleted after it, finalizers included: Nodes, Pods, PersistentVolumes, claims, StorageClasses, DaemonSets, budgets,
 // the ConfigMaps, Leases and Secrets of the manager's namespace, and our own kinds.
 //
@@ -71,6 +71,8 @@ var (
 
 func TestIntegration(t *testing.T) {
 	RegisterFailHandler(Fail)
+	// The API server takes a moment to see a new role or to compile a new policy, and longer on a busy machine.
+	SetDefaultEventuallyTimeout(20 * time.Second)
 	RunSpecs(t, "Integration")
 }
 
@@ -84,7 +86,8 @@ var _ = BeforeSuite(func() {
 		Expect(add(scheme)).To(Succeed())
 	}
 	startAPIServer()
-	installManifests("manager/namespace.yaml", "agent/namespace.yaml", "agent/service_account.yaml", "agent/role.yaml", "agent/role_binding.yaml", "agent/policy.yaml")
+	installManifests("manager/namespace.yaml", "manager/policies.yaml", "agent/namespace.yaml", "agent/service_account.yaml", "agent/role.yaml", "agent/role_binding.yaml", "agent/policy.yaml")
+	awaitFence()
 })
 
 var _ = BeforeEach(func() {

@@ -17,6 +17,10 @@ import (
 func Condition(s Snapshot, clientNode *v1alpha1.StorageClientNode, note string, now time.Time) (corev1.NodeCondition, bool) {
 	isCurrent := !s.Wanted.Managed || clientNode.Spec.Hash == s.Wanted.Hash
 	verdict := judgeTuned(clientNode, fleet.ReportOf(s.Node, clientNode, s.AgentReady, ""), isCurrent, note)
+	if s.Unfenced != "" {
+		verdict.Status, verdict.Reason = corev1.ConditionUnknown, v1alpha1.NodeReasonFenceMissing
+		verdict.Message = "The node gets no agent: " + s.Unfenced
+	}
 	return stampTimes(fleet.FindTuned(s.Node), verdict, now)
 }
 

@@ -41,6 +41,19 @@ func TestJudgeTuned(t *testing.T) {
 	}
 }
 
+func TestAConditionSaysWhyANodeGetsNoAgent(t *testing.T) {
+	s := snapshotOf(clientNodeWith(), profile("p", nil))
+	s.Unfenced = "apply the manifest"
+	got, written := Condition(s, s.ClientNode, "Paused", now)
+	want := corev1.NodeCondition{
+		Type: v1alpha1.TunedNodeCondition, Status: corev1.ConditionUnknown, Reason: v1alpha1.NodeReasonFenceMissing,
+		Message: "The node gets no agent: apply the manifest", LastHeartbeatTime: metav1.NewTime(now), LastTransitionTime: metav1.NewTime(now),
+	}
+	if diff := cmp.Diff(want, got); diff != "" || !written {
+		t.Errorf("written %t (-want +got):\n%s", written, diff)
+	}
+}
+
 func TestStampTimes(t *testing.T) {
 	before := metav1.NewTime(now.Add(-time.Hour))
 	old := corev1.NodeCondition{

@@ -44,6 +44,8 @@ type Snapshot struct {
 	Profiles   *fleet.ProfileSet
 	Wanted     fleet.Wanted
 	Report     fleet.Report // empty where ClientNode is nil
+	// Unfenced says why the node gets no agent; empty: it has one, or may get one.
+	Unfenced string
 }
 
 // Plan is the next step of a node, and a note.

@@ -1,0 +1,163 @@
+package fence
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+const (
+	// agentUser is who the node agents are to the API server. The policy names it too.
+	agentUser = "system:serviceaccount:" + v1alpha1.AgentNamespace + ":" + v1alpha1.AgentServiceAccount
+	// nodeNameExtra says which node a token's Pod runs on (k8s.io/apiserver/pkg/authentication/serviceaccount, NodeNameKey).
+	nodeNameExtra = "authentication.kubernetes.io/node-name"
+	// trialHash is no hash of ours: with it, a patch of status.hash would always change something.
+	trialHash = "trial-of-the-fence"
+)
+
+// Impersonate returns what Fence.AsAgent needs. The manager may impersonate the agent's service account and a node's name,
+// not a Pod's, and the policy takes what comes without a Pod for dry runs only.
+func Impersonate(config *rest.Config, scheme *runtime.Scheme, mapper meta.RESTMapper) func(node string) (client.Client, error) {
+	return func(node string) (client.Client, error) {
+		asAgent := rest.CopyConfig(config)
+		asAgent.Impersonate = rest.ImpersonationConfig{UserName: agentUser, Extra: map[string][]string{nodeNameExtra: {node}}}
+		agent, err := client.New(asAgent, client.Options{Scheme: scheme, Mapper: mapper})
+		if err != nil {
+			return nil, fmt.Errorf("build client of the agent of node %s: %w", node, err)
+		}
+		return agent, nil
+	}
+}
+
+// question is one dry run as an agent, and the answer that a fence gives that holds.
+type question struct {
+	// does is what the agent tries, for messages: "writes ...".
+	does string
+	// as is the node whose agent asks.
+	as          string
+	subresource bool
+	patch       map[string]any
+	right       answer
+}
+
+type answer int
+
+const (
+	admitted answer = iota
+	// refused by whatever fences: the agent's role, or the policy.
+	refused
+	// refusedByPolicy is by ours, which is not known to hold where somebody else refuses first.
+	refusedByPolicy
+)
+
+// questions are asked one after the other. All are about one client node.
+func questions(clientNode *v1alpha1.StorageClientNode) []question {
+	name := clientNode.Name
+	// No Node has this name, which begins with its own.
+	other := name + ".other"
+	var attempts int32
+	if clientNode.Status.Rollout != nil {
+		attempts = clientNode.Status.Rollout.Attempts
+	}
+	hash := map[string]any{"status": map[string]any{"hash": trialHash}}
+	return []question{
+		{does: "write the status of its own StorageClientNode", as: name, subresource: true, patch: hash, right: admitted},
+		{does: "write the status of another node's StorageClientNode", as: other, subresource: true, patch: hash, right: refusedByPolicy},
+		{
+			does: "write the manager's note, status.rollout, of its own StorageClientNode", as: name, subresource: true,
+			patch: map[string]any{"status": map[string]any{"rollout": map[string]any{"attempts": attempts + 1}}}, right: refusedByPolicy,
+		},
+		{
+			does: "write the spec of its own StorageClientNode", as: name,
+			patch: map[string]any{"spec": map[string]any{"release": !clientNode.Spec.Release}}, right: refused,
+		},
+		{
+			does: "write the metadata of its own StorageClientNode", as: name,
+			patch: map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.PausedAnnotation: trialHash}}}, right: refused,
+		},
+	}
+}
+
+// try asks all questions until an answer is wrong, and says which; empty: none.
+func (f *Fence) try(ctx context.Context, clientNode *v1alpha1.StorageClientNode) (string, error) {
+	for _, q := range questions(clientNode) {
+		agent, err := f.AsAgent(q.as)
+		if err != nil {
+			return "", err
+		}
+		wrong, err := q.judge(q.ask(ctx, agent, clientNode.Name))
+		if wrong != "" || err != nil {
+			return wrong, err
+		}
+	}
+	return "", nil
+}
+
+func (q question) ask(ctx context.Context, agent client.Client, name string) error {
+	patch, err := json.Marshal(q.patch)
+	if err != nil {
+		return fmt.Errorf("encode patch: %w", err)
+	}
+	target := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	change, owner := client.RawPatch(types.MergePatchType, patch), client.FieldOwner(v1alpha1.AgentFieldManager)
+	if q.subresource {
+		return agent.Status().Patch(ctx, target, change, client.DryRunAll, owner)
+	}
+	return agent.Patch(ctx, target, change, client.DryRunAll, owner)
+}
+
+// judge says what was wrong with an answer. An error is no answer: the question has to be asked again.
+func (q question) judge(err error) (string, error) {
+	switch {
+	case isNoAnswer(err):
+		return "", fmt.Errorf("ask whether an agent may %s: %w", q.does, err)
+	case err == nil && q.right == admitted:
+		return "", nil
+	case err == nil:
+		return fmt.Sprintf("%s %s does not hold: an agent may %s. To restore it, %s", kindPolicy, v1alpha1.AgentPolicy, q.does, applyAgain), nil
+	case isImpersonationRefused(err):
+		return fmt.Sprintf("cannot try the fence, since the manager may not impersonate an agent: %s. The answer was: %s", applyAgain, err), nil
+	case q.right == admitted:
+		return fmt.Sprintf("an agent may not %s: %s, or correct what refuses it. The answer was: %s", q.does, applyAgain, err), nil
+	case isRefusedByPolicy(err), q.right == refused && apierrors.IsForbidden(err):
+		return "", nil
+	}
+	return fmt.Sprintf("cannot tell whether %s %s holds: something else refuses to let an agent %s. Correct what does, or %s. The answer was: %s",
+		kindPolicy, v1alpha1.AgentPolicy, q.does, applyAgain, err), nil
+}
+
+// isNoAnswer reports whether the API server did not get to an answer: the network, an overload, or an object that went away
+// or was written meanwhile.
+func isNoAnswer(err error) bool {
+	if err == nil {
+		return false
+	}
+	var status apierrors.APIStatus
+	return !errors.As(err, &status) ||
+		apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) ||
+		apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsUnauthorized(err)
+}
+
+// isImpersonationRefused goes by the resources that the API server asks the right to impersonate for, which are in no
+// refusal of a patch (k8s.io/apiserver/pkg/endpoints/filters/impersonation).
+func isImpersonationRefused(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot impersonate resource")
+}
+
+// isRefusedByPolicy goes by the words with which the API server passes a policy's refusal on: nothing else in the answer says
+// whose it is (k8s.io/apiserver/pkg/admission/plugin/policy/validating, dispatcher.Dispatch).
+func isRefusedByPolicy(err error) bool {
+	return strings.Contains(err.Error(), fmt.Sprintf("%s '%s' with binding '%s' denied request: ", kindPolicy, v1alpha1.AgentPolicy, v1alpha1.AgentPolicy))
+}

@@ -38,13 +38,11 @@ var _ = Describe("The manifests", func() {
 		BeforeAll(func() { objects = render("default") })
 
 		It("hold what the API's names promise", func() {
-			for kind, name := range map[string]string{
-				"Deployment":                       v1alpha1.ManagerNamespace + "/" + v1alpha1.ManagerDeployment,
-				"ValidatingAdmissionPolicy":        "/" + v1alpha1.AgentPolicy,
-				"ValidatingAdmissionPolicyBinding": "/" + v1alpha1.AgentPolicy,
-			} {
-				Expect(names(objects, kind)).To(ConsistOf(name), kind)
+			Expect(names(objects, "Deployment")).To(ConsistOf(v1alpha1.ManagerNamespace + "/" + v1alpha1.ManagerDeployment))
+			for _, kind := range []string{"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"} {
+				Expect(names(objects, kind)).To(ConsistOf("/"+v1alpha1.AgentPolicy, "/"+v1alpha1.ApprovalPolicy), kind)
 			}
+			Expect(names(objects, "ClusterRole")).To(ContainElement("/" + v1alpha1.ApproverRole))
 			Expect(names(objects, "Namespace")).To(ConsistOf("/"+v1alpha1.ManagerNamespace, "/"+v1alpha1.AgentNamespace))
 			Expect(names(objects, "ServiceAccount")).To(ConsistOf(
 				v1alpha1.ManagerNamespace+"/"+v1alpha1.ManagerDeployment, v1alpha1.AgentNamespace+"/"+v1alpha1.AgentServiceAccount))

@@ -20,7 +20,7 @@ const released = "released"
 // as that release saw it, so that an upgrade asks nobody again. Only the manager writes the status that says so.
 func PlanHash(p *v1alpha1.StorageClientProfile) string {
 	before := bootPlanHash(p)
-	if before != "" && p.Status.Plan.Hash == before && p.Status.ObservedGeneration == p.Generation && IsApproved(p, before) {
+	if p.Status.Plan.Hash == before && p.Status.ObservedGeneration == p.Generation && IsApproved(p, before) {
 		return before
 	}
 	return hashOf(bootSettings(Settings(p)), marksOf(p, disruptionText(p))...)

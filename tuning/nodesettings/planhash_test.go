@@ -73,12 +73,12 @@ func TestPlansThatDisruptAlikeHaveOneHash(t *testing.T) {
 		}},
 		"labels, and expressions of one value": {nothing, selector(in("tier", "gold"), in("pool", "eda"))},
 		"values in another order, or twice":    {selector(in("pool", "a", "b")), selector(in("pool", "b", "a", "a"), in("pool", "a", "b"))},
-		"windows in another order, and UTC by default": {
+		"windows in another order, or twice, and UTC by default": {
 			func(p *v1alpha1.StorageClientProfile) {
 				p.Spec.Rollout.Windows = []v1alpha1.Window{window("0 2 * * 6", "UTC"), window("0 3 * * 6", "Europe/Berlin")}
 			},
 			func(p *v1alpha1.StorageClientProfile) {
-				p.Spec.Rollout.Windows = []v1alpha1.Window{window("0 3 * * 6", "Europe/Berlin"), window("0 2 * * 6", "")}
+				p.Spec.Rollout.Windows = []v1alpha1.Window{window("0 3 * * 6", "Europe/Berlin"), window("0 2 * * 6", ""), window("0 2 * * 6", "UTC")}
 			},
 		},
 		"boot arguments in another order": {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/controllers/volume/plan"
@@ -79,26 +80,54 @@ func inspectFailedMounts(ctx context.Context, reader client.Reader, watched []pl
 		return nil, err
 	}
 	before := findFailures(told)
-	concerned := func(w plan.Watched) []*failedMount {
-		return slices.DeleteFunc(told.of(w.Volume), func(f *failedMount) bool { return !f.mayConcern(w) || before.hasSeen(f, w.Since) })
-	}
-	w, err := askPods(ctx, reader, watched, concerned)
+	told = keepRecent(told, watched)
+	w, err := askPods(ctx, reader, told)
 	if err != nil {
 		return nil, err
 	}
-	for _, volume := range watched {
-		for _, f := range concerned(volume) {
+	byClaim := groupByClaim(watched)
+	for _, f := range told {
+		for _, volume := range w.volumesOf(f.pod, byClaim) {
+			if name := volume.Volume.Name; out[name] != "" || !f.mayConcern(volume) || before.hasSeen(f, volume.Since) {
+				continue
+			}
 			confirmed, err := w.confirm(ctx, f, volume.Volume)
 			if err != nil {
 				return nil, err
 			}
 			if confirmed {
 				out[volume.Volume.Name] = failureText(f.message)
-				break
 			}
 		}
 	}
 	return out, nil
+}
+
+// keepRecent leaves out what is of none of the watched volumes, whichever pod tells of it.
+func keepRecent(told []*failedMount, watched []plan.Watched) []*failedMount {
+	begins, names := map[string]time.Time{}, sets.New[string]()
+	for _, w := range watched {
+		if volumeClaim, bound := volumeClaimKey(w.Volume); bound {
+			names.Insert(w.Volume.Name)
+			if first, known := begins[volumeClaim.Namespace]; !known || w.Since.Before(first) {
+				begins[volumeClaim.Namespace] = w.Since
+			}
+		}
+	}
+	return slices.DeleteFunc(told, func(f *failedMount) bool {
+		since, known := begins[f.pod.Namespace]
+		return !known || f.first.Before(since) || len(f.volumes) > 0 && !names.HasAny(f.volumes...)
+	})
+}
+
+func groupByClaim(watched []plan.Watched) map[types.NamespacedName][]plan.Watched {
+	out := map[types.NamespacedName][]plan.Watched{}
+	for _, w := range watched {
+		if volumeClaim, bound := volumeClaimKey(w.Volume); bound {
+			out[volumeClaim] = append(out[volumeClaim], w)
+		}
+	}
+	return out
 }
 
 func namespacesOf(watched []plan.Watched) []string {
@@ -112,20 +141,11 @@ func namespacesOf(watched []plan.Watched) []string {
 	return slices.Compact(out)
 }
 
-// failedMounts are all that events tell, by the namespace of the pod.
-type failedMounts map[string][]*failedMount
-
-// of returns those that may be of a volume, by its claim's namespace, in a slice of the caller's own.
-func (f failedMounts) of(pv *corev1.PersistentVolume) []*failedMount {
-	volumeClaim, _ := volumeClaimKey(pv)
-	return slices.Clone(f[volumeClaim.Namespace])
-}
-
-func readFailedMounts(ctx context.Context, reader client.Reader, namespaces []string) (failedMounts, error) {
+func readFailedMounts(ctx context.Context, reader client.Reader, namespaces []string) ([]*failedMount, error) {
 	if len(namespaces) > maxNamespaces {
 		namespaces = []string{corev1.NamespaceAll}
 	}
-	out := failedMounts{}
+	var out []*failedMount
 	for _, namespace := range namespaces {
 		for token := ""; ; {
 			var page corev1.EventList
@@ -136,7 +156,7 @@ func readFailedMounts(ctx context.Context, reader client.Reader, namespaces []st
 			}
 			for i := range page.Items {
 				if f, ok := readFailedMount(&page.Items[i]); ok {
-					out[f.pod.Namespace] = append(out[f.pod.Namespace], f)
+					out = append(out, f)
 				}
 			}
 			if token = page.Continue; token == "" {
@@ -204,22 +224,18 @@ func lastSeen(e *corev1.Event) time.Time {
 // mayConcern says whether an event may tell of a volume's mount since its batch began. One that was seen before does not
 // count, however often it is seen again. One that names another volume is of that.
 func (f *failedMount) mayConcern(w plan.Watched) bool {
-	volumeClaim, bound := volumeClaimKey(w.Volume)
-	return bound && f.pod.Namespace == volumeClaim.Namespace && !f.first.Before(w.Since) &&
-		(len(f.volumes) == 0 || slices.Contains(f.volumes, w.Volume.Name))
+	return !f.first.Before(w.Since) && (len(f.volumes) == 0 || slices.Contains(f.volumes, w.Volume.Name))
 }
 
 // failures knows when each failure was first told: the same text for another pod is the same failure, and one that was
 // there before a write is not the write's fault.
 type failures map[string]time.Time
 
-func findFailures(all failedMounts) failures {
+func findFailures(told []*failedMount) failures {
 	out := failures{}
-	for _, told := range all {
-		for _, f := range told {
-			if first, known := out[f.failure]; !known || f.told.Before(first) {
-				out[f.failure] = f.told
-			}
+	for _, f := range told {
+		if first, known := out[f.failure]; !known || f.told.Before(first) {
+			out[f.failure] = f.told
 		}
 	}
 	return out

@@ -227,6 +227,41 @@ func TestForgedEventsHideNoFailedMount(t *testing.T) {
 	}
 }
 
+// What cannot be of a watched volume costs no request, wherever it is told.
+func TestOnlyPodsThatMayUseAWatchedVolumeAreLookedUp(t *testing.T) {
+	since := noon.Add(-time.Minute)
+	var asked []string
+	count := interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+		asked = append(asked, key.String())
+		return c.Get(ctx, key, object, opts...)
+	}, List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		if _, pods := list.(*corev1.PodList); pods {
+			asked = append(asked, "all pods")
+		}
+		return c.List(ctx, list, opts...)
+	}}
+	old := kubeletEvent("old", "eda", namesNone, since.Add(-time.Second))
+	config := kubeletEvent("config", "eda", strings.Replace(namesVolume, `"a"`, `"config"`, 1), since.Add(time.Second))
+	elsewhere := kubeletEvent("elsewhere", "other", namesNone, since.Add(time.Second))
+	recent := kubeletEvent("recent", "eda", namesNone, since.Add(time.Second))
+	for i, e := range []*corev1.Event{old, config, elsewhere, recent} {
+		e.InvolvedObject.Name = fmt.Sprintf("pod-%d", i)
+	}
+	r, _ := newReconciler(t, count, old, config, elsewhere, recent)
+	watched := []plan.Watched{{Volume: created("a", 0), Since: since}}
+	for i := range maxNamespaces {
+		pv := created(fmt.Sprintf("b%d", i), 0)
+		pv.Spec.ClaimRef.Namespace = pv.Name
+		watched = append(watched, plan.Watched{Volume: pv, Since: since})
+	}
+	if _, err := inspectFailedMounts(context.Background(), r.Client, watched); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"eda/pod-3"}, asked); diff != "" {
+		t.Errorf("asked for (-want +got):\n%s", diff)
+	}
+}
+
 func TestFailureTextIsOneShortPrintableLine(t *testing.T) {
 	for message, want := range map[string]string{
 		"exit status 32\nOutput: mount.nfs:\tno":    "exit status 32 Output: mount.nfs: no",

@@ -52,22 +52,20 @@ type nodeFacts struct {
 	mounts []v1alpha1.MountStatus
 }
 
-// askPods reads the pods that the events of watched volumes tell of. A namespace of which too many are told of is read as a whole:
-// events cost nothing, so that a bound on lookups would let forged ones hide a real one.
-func askPods(ctx context.Context, reader client.Reader, watched []plan.Watched, concerned func(plan.Watched) []*failedMount) (*witnesses, error) {
+// askPods reads the pods that events tell of. A namespace of which too many are told of is read as a whole: events cost nothing, so
+// that a bound on lookups would let forged ones hide a real one.
+func askPods(ctx context.Context, reader client.Reader, told []*failedMount) (*witnesses, error) {
 	w := &witnesses{reader: reader, pods: map[types.NamespacedName]*podFacts{}, nodes: map[string]*nodeFacts{}}
-	told := map[string]sets.Set[string]{}
-	for _, volume := range watched {
-		for _, f := range concerned(volume) {
-			if told[f.pod.Namespace] == nil {
-				told[f.pod.Namespace] = sets.New[string]()
-			}
-			told[f.pod.Namespace].Insert(f.pod.Name)
+	pods := map[string]sets.Set[string]{}
+	for _, f := range told {
+		if pods[f.pod.Namespace] == nil {
+			pods[f.pod.Namespace] = sets.New[string]()
 		}
+		pods[f.pod.Namespace].Insert(f.pod.Name)
 	}
 	lookups := maxPodLookups
-	for _, namespace := range slices.Sorted(maps.Keys(told)) {
-		names := told[namespace]
+	for _, namespace := range slices.Sorted(maps.Keys(pods)) {
+		names := pods[namespace]
 		if names.Len() > lookups {
 			if err := w.listPods(ctx, namespace, names); err != nil {
 				return nil, err
@@ -132,6 +130,19 @@ func factsOf(pod *corev1.Pod) *podFacts {
 		}
 	}
 	return facts
+}
+
+// volumesOf are the watched volumes that a pod uses, if it exists.
+func (w *witnesses) volumesOf(key types.NamespacedName, byClaim map[types.NamespacedName][]plan.Watched) []plan.Watched {
+	pod := w.pods[key]
+	if pod == nil {
+		return nil
+	}
+	var out []plan.Watched
+	for volumeClaim := range pod.volumes {
+		out = append(out, byClaim[types.NamespacedName{Namespace: key.Namespace, Name: volumeClaim}]...)
+	}
+	return out
 }
 
 // confirm says whether a failed mount can have been one of a volume.

@@ -159,9 +159,9 @@ func TestFailedMounts(t *testing.T) {
 	}
 }
 
-// refusePathsAsNames answers as a real client does, which sends no request for a name that is more than one step of a path.
+// refusePathsAsNames answers as a real client does, which sends no request for a name that is not one step of a path.
 var refusePathsAsNames = interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
-	if strings.Contains(key.Name, "/") {
+	if key.Name == "" || strings.Contains(key.Name, "/") {
 		return fmt.Errorf("invalid resource name %q", key.Name)
 	}
 	return c.Get(ctx, key, object, opts...)

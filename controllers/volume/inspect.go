@@ -173,8 +173,8 @@ func readFailedMount(e *corev1.Event) (*failedMount, bool) {
 	node, source := cmp.Or(e.Source.Host, e.ReportingInstance), cmp.Or(e.Source.Component, e.ReportingController)
 	of := e.InvolvedObject
 	// The API server does not check the name, and no request can be made for one that is a path.
-	if e.Reason != failedMountReason || source != kubelet || node == "" || of.Kind != "Pod" || of.UID == "" || of.Namespace != e.Namespace ||
-		of.Name == "" || len(path.IsValidPathSegmentName(of.Name)) > 0 {
+	if source != kubelet || node == "" || of.Kind != "Pod" || of.UID == "" || of.Namespace != e.Namespace || of.Name == "" ||
+		len(path.IsValidPathSegmentName(of.Name)) > 0 {
 		return nil, false
 	}
 	f := &failedMount{

@@ -103,6 +103,12 @@ func TestFailedMounts(t *testing.T) {
 				e.Name, e.Source.Component, e.ReportingController = "forged", "mallory", "mallory"
 			}),
 			event(of("9b0e3f0a"), time.Second), pod(), nodeN()}, true},
+		"one that was told of before, of no pod in particular": {[]client.Object{
+			event(of("0b0e3f0a"), -time.Hour, func(e *corev1.Event) { e.Name, e.InvolvedObject.UID = "forged", "" }),
+			event(of("9b0e3f0a"), time.Second), pod(), nodeN()}, true},
+		"one that was told of before, from no node": {[]client.Object{
+			event(of("0b0e3f0a"), -time.Hour, func(e *corev1.Event) { e.Name, e.Source.Host, e.ReportingInstance = "forged", "", "" }),
+			event(of("9b0e3f0a"), time.Second), pod(), nodeN()}, true},
 		"another failure than the one from before": {[]client.Object{earlier, named(), pod(), nodeN()}, true},
 		"one that names another volume":            {[]client.Object{event(strings.Replace(namesVolume, `"a"`, `"kube-api-access"`, 1), time.Second), pod(), nodeN()}, false},
 		"one of another namespace": {[]client.Object{named(func(e *corev1.Event) { e.Namespace, e.InvolvedObject.Namespace = "b", "b" }),
@@ -135,8 +141,22 @@ func TestFailedMounts(t *testing.T) {
 		"one of a name that no pod can have":                                   {[]client.Object{named(func(e *corev1.Event) { e.InvolvedObject.Name = "a/b" }), pod(), nodeN()}, false},
 		"one of a pod whose container started before, in this boot or another": {[]client.Object{named(), pod(running(-time.Hour)), nodeN()}, true},
 		"one of a pod whose container started since it was last seen":          {[]client.Object{named(), pod(running(2 * time.Hour)), nodeN()}, false},
-		"one of a pod that has the mount, as its node's agent says":            {[]client.Object{named(), pod(), nodeN(), mountedBy("u")}, false},
-		"one of a pod that lacks the mount that others on its node have":       {[]client.Object{named(), pod(), nodeN(), mountedBy("w")}, true},
+		"one of a pod whose container has ended since, and is to start again": {[]client.Object{named(), pod(func(p *corev1.Pod) {
+			p.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{StartedAt: metav1.NewTime(since.Add(2 * time.Hour))}}
+		}), nodeN()}, false},
+		"one of a pod whose init container started since": {[]client.Object{named(), pod(func(p *corev1.Pod) {
+			p.Status.InitContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(since.Add(2 * time.Hour))}}}}
+		}), nodeN()}, false},
+		"one of a pod whose container started in the middle of a series": {[]client.Object{named(func(e *corev1.Event) {
+			e.LastTimestamp, e.Series = metav1.Time{}, &corev1.EventSeries{LastObservedTime: metav1.NewMicroTime(since.Add(3 * time.Hour))}
+		}), pod(running(2 * time.Hour)), nodeN()}, true},
+		"one of a pod that has another volume mounted": {[]client.Object{named(), pod(), nodeN(), func() client.Object {
+			report := mountedBy("u")
+			report.Status.Mounts[0].Volume = "b"
+			return report
+		}()}, true},
+		"one of a pod that has the mount, as its node's agent says":      {[]client.Object{named(), pod(), nodeN(), mountedBy("u")}, false},
+		"one of a pod that lacks the mount that others on its node have": {[]client.Object{named(), pod(), nodeN(), mountedBy("w")}, true},
 		"one of a pod that had the mount before a boot": {[]client.Object{named(), pod(), nodeN(), func() client.Object {
 			report := mountedBy("u")
 			report.Status.BootID = "boot before"

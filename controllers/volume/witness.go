@@ -18,17 +18,19 @@ import (
 )
 
 // witnesses say whether a failed mount that an event tells of can have been. The API server checks nothing of what an event says,
-// its source and at times its namespace included, and the built-in role "edit" may write and delete events. So one counts only if what others wrote agrees:
+// its source included, and the built-in role "edit" may write and delete events. So one counts only if what others wrote agrees:
 //
 //   - the Pod exists, by its UID, is bound to the node that the event names, and uses the volume's claim: Pods are bound by the
 //     scheduler, or by whoever may create them in that namespace;
 //   - the Node exists;
 //   - the Pod's status, which its kubelet writes, shows no container that started after the event: a kubelet starts none before
-//     all volumes are mounted (SyncPod of kubernetes pkg/kubelet/kubelet.go waits for WaitForAttachAndMount);
-//   - the node's agent reports no mount of that volume for that Pod.
+//     all volumes are mounted (SyncPod of kubernetes pkg/kubelet/kubelet.go waits in WaitForAttachAndMount);
+//   - the node's agent reports no mount of that volume for that Pod since the node's boot.
 //
-// What remains: who may create Pods and events in a namespace can tell of a failed mount of a volume that is bound to a claim of that
-// namespace, by a Pod of his own that does not start, and can delete what a kubelet told of one.
+// What remains: who may create Pods and write events in a namespace can tell of a failed mount of a volume that is bound to a claim
+// of that namespace, by a Pod of his own that does not start. He can also delete what a kubelet told, or tell before a batch begins
+// of the very failure that it will bring. No volume of another namespace is taken back for it, but those that wait for the batch
+// wait on, until the profile's volume rules change.
 type witnesses struct {
 	reader client.Reader
 	pods   map[types.NamespacedName]*podFacts

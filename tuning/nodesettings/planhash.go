@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -57,7 +58,8 @@ func disruptionText(p *v1alpha1.StorageClientProfile) string {
 	rollout.Canary.NodeSelector = sortSelector(rollout.Canary.NodeSelector)
 	rollout.Drain.WaitForPodSelector = sortSelector(rollout.Drain.WaitForPodSelector)
 	slices.SortFunc(rollout.Windows, func(a, b v1alpha1.Window) int {
-		return cmp.Or(cmp.Compare(a.Schedule, b.Schedule), cmp.Compare(a.TimeZone, b.TimeZone), cmp.Compare(a.DurationSeconds, b.DurationSeconds))
+		return cmp.Or(strings.Compare(a.Schedule, b.Schedule), strings.Compare(a.TimeZone, b.TimeZone),
+			cmp.Compare(a.DurationSeconds, b.DurationSeconds))
 	})
 	rollout.Windows = slices.Compact(rollout.Windows)
 	return marshalSorted(spec)

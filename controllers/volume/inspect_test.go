@@ -3,6 +3,8 @@ package volume
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -140,6 +142,7 @@ func TestFailedMounts(t *testing.T) {
 		"one of somebody else than a kubelet":                                  {[]client.Object{named(func(e *corev1.Event) { e.Source.Component, e.ReportingController = "mallory", "mallory" }), pod(), nodeN()}, false},
 		"one of a name that no pod can have":                                   {[]client.Object{named(func(e *corev1.Event) { e.InvolvedObject.Name = "a/b" }), pod(), nodeN()}, false},
 		"one of a pod whose container started before, in this boot or another": {[]client.Object{named(), pod(running(-time.Hour)), nodeN()}, true},
+		"one of a pod whose container started before it was last seen":         {[]client.Object{named(), pod(running(30 * time.Minute)), nodeN()}, true},
 		"one of a pod whose container started since it was last seen":          {[]client.Object{named(), pod(running(2 * time.Hour)), nodeN()}, false},
 		"one of a pod whose container has ended since, and is to start again": {[]client.Object{named(), pod(func(p *corev1.Pod) {
 			p.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{StartedAt: metav1.NewTime(since.Add(2 * time.Hour))}}
@@ -176,6 +179,38 @@ func TestFailedMounts(t *testing.T) {
 				t.Errorf("found %q, want a failure: %v", got, test.want)
 			}
 		})
+	}
+}
+
+// Two volumes of one namespace, of which one Pod uses both, and which different batches have written.
+func TestAFailedMountIsOfTheVolumeAndTheBatchThatItCanBeOf(t *testing.T) {
+	since := noon.Add(-time.Hour)
+	watched := []plan.Watched{{Volume: created("b", 0), Since: since.Add(30 * time.Minute)}, {Volume: created("a", 0), Since: since}}
+	pod := failingPod("eda", "data")
+	for i, name := range []string{"b", "a"} {
+		watched[i].Volume.Spec.ClaimRef.Name = "claim-" + name
+		volume := *pod.Spec.Volumes[0].DeepCopy()
+		volume.PersistentVolumeClaim.ClaimName = "claim-" + name
+		pod.Spec.Volumes = append(pod.Spec.Volumes, volume)
+	}
+	for name, test := range map[string]struct {
+		message string
+		after   time.Duration
+		want    []string
+	}{
+		"one names a":                            {namesVolume, 40 * time.Minute, []string{"a"}},
+		"one may be of both":                     {namesNone, 40 * time.Minute, []string{"a", "b"}},
+		"one may be of both, before b's batch":   {namesNone, 20 * time.Minute, []string{"a"}},
+		"one may be of both, before any's batch": {namesNone, -time.Minute, nil},
+	} {
+		r, _ := newReconciler(t, refusePathsAsNames, pod.DeepCopy(), nodeN(), kubeletEvent("e", "eda", test.message, since.Add(test.after)))
+		got, err := inspectFailedMounts(context.Background(), r.Client, watched)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(test.want, slices.Sorted(maps.Keys(got))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
 	}
 }
 
@@ -244,6 +279,31 @@ func TestForgedEventsHideNoFailedMount(t *testing.T) {
 	}
 	if requests > maxPodLookups+4 {
 		t.Errorf("%d requests, want at most %d and those for events, the pods of the namespace, the node and its report", requests, maxPodLookups)
+	}
+}
+
+// However many namespaces are watched, so many pods are read one by one, and then a namespace at a time.
+func TestPodsOfManyNamespacesAreReadWithFewRequests(t *testing.T) {
+	since, gets := noon.Add(-time.Minute), 0
+	count := interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+		gets++
+		return c.Get(ctx, key, object, opts...)
+	}}
+	var objects []client.Object
+	var watched []plan.Watched
+	for n := range 4 {
+		pv := created(fmt.Sprintf("pv%d", n), 0)
+		pv.Spec.ClaimRef.Namespace = fmt.Sprintf("n%d", n)
+		watched = append(watched, plan.Watched{Volume: pv, Since: since})
+		for i := range maxPodLookups / 2 {
+			e := kubeletEvent(fmt.Sprintf("e%d", i), pv.Spec.ClaimRef.Namespace, namesNone, since.Add(time.Second))
+			e.InvolvedObject.Name = fmt.Sprintf("pod-%d", i)
+			objects = append(objects, e)
+		}
+	}
+	r, _ := newReconciler(t, count, objects...)
+	if _, err := inspectFailedMounts(context.Background(), r.Client, watched); err != nil || gets != maxPodLookups {
+		t.Errorf("%d pods were read one by one, want %d: %v", gets, maxPodLookups, err)
 	}
 }
 

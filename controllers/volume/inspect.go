@@ -10,7 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -174,7 +174,7 @@ func readFailedMount(e *corev1.Event) (*failedMount, bool) {
 	of := e.InvolvedObject
 	// The API server does not check the name, and no request can be made for one that is a path.
 	if source != kubelet || node == "" || of.Kind != "Pod" || of.UID == "" || of.Namespace != e.Namespace || of.Name == "" ||
-		len(path.IsValidPathSegmentName(of.Name)) > 0 {
+		len(content.IsPathSegmentName(of.Name)) > 0 {
 		return nil, false
 	}
 	f := &failedMount{

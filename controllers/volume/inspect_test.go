@@ -203,13 +203,26 @@ func TestAFailedMountIsOfTheVolumeAndTheBatchThatItCanBeOf(t *testing.T) {
 		"one may be of both, before b's batch":   {namesNone, 20 * time.Minute, []string{"a"}},
 		"one may be of both, before any's batch": {namesNone, -time.Minute, nil},
 	} {
-		r, _ := newReconciler(t, refusePathsAsNames, pod.DeepCopy(), nodeN(), kubeletEvent("e", "eda", test.message, since.Add(test.after)))
+		nodes := 0
+		count := interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+			if _, node := object.(*corev1.Node); node {
+				nodes++
+			}
+			return c.Get(ctx, key, object, opts...)
+		}}
+		// The API server got it late.
+		event := kubeletEvent("e", "eda", test.message, since.Add(test.after))
+		event.CreationTimestamp = metav1.NewTime(since.Add(50 * time.Minute))
+		r, _ := newReconciler(t, count, pod.DeepCopy(), nodeN(), event)
 		got, err := inspectFailedMounts(context.Background(), r.Client, watched)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(test.want, slices.Sorted(maps.Keys(got))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		if nodes > 1 {
+			t.Errorf("%s: one node was read %d times", name, nodes)
 		}
 	}
 }
@@ -263,8 +276,14 @@ func TestForgedEventsHideNoFailedMount(t *testing.T) {
 		requests++
 		return refusePathsAsNames.Get(ctx, c, key, object, opts...)
 	}
+	// The first page of anything is empty.
 	count.List = func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 		requests++
+		if (&client.ListOptions{}).ApplyOptions(opts).Continue == "" {
+			list.SetContinue("next")
+			return nil
+		}
+		defer list.SetContinue("")
 		return c.List(ctx, list, opts...)
 	}
 	r, _ := newReconciler(t, count, objects...)
@@ -277,8 +296,8 @@ func TestForgedEventsHideNoFailedMount(t *testing.T) {
 	if !strings.HasPrefix(got["a"], "Unable to attach") {
 		t.Errorf("found %q, want the real one", got)
 	}
-	if requests > maxPodLookups+4 {
-		t.Errorf("%d requests, want at most %d and those for events, the pods of the namespace, the node and its report", requests, maxPodLookups)
+	if requests != 6 {
+		t.Errorf("%d requests, want two pages of events and two of pods, the node and its report", requests)
 	}
 }
 

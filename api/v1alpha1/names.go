@@ -12,6 +12,10 @@ const (
 	AgentServiceAccount = "storage-client-node-agent"
 	// AgentPolicy is the ValidatingAdmissionPolicy, and its binding, that fence an agent to its own StorageClientNode.
 	AgentPolicy = "storage-client-node-agent"
+	// ApprovalPolicy is the ValidatingAdmissionPolicy, and its binding, that ask for the verb approve.
+	ApprovalPolicy = "storage-client-approval"
+	// ApproverRole is the ClusterRole of those who approve plans and write nothing else.
+	ApproverRole = "storage-client-approver"
 	// ManagerDeployment is the name of the manager's Deployment and of its service account.
 	ManagerDeployment = "storage-client-manager"
 	// ManagerLease is the Lease in the manager's namespace that says which of its Pods leads.

@@ -593,12 +593,13 @@ type Drain struct {
 // Reboot says who may start a reboot and how long it may take.
 type Reboot struct {
 	// policy is OnApproval (default), which waits for the plan to be approved, Automatic, which reboots within budget and
-	// windows, or Never, which stages boot settings and reports the pending reboot.
+	// windows, or Never, which stages boot settings and reports the pending reboot. Automatic needs the verb approve on the
+	// profile: to set it, and to change what a plan covers while it is set.
 	// +optional
 	Policy RebootPolicy `json:"policy,omitempty"`
 
 	// approvedPlan approves the plan with this hash (status.plan.hash), so that an approval can be a commit.
-	// The annotation tuning.storageclient.dev/approved-plan does the same.
+	// The annotation tuning.storageclient.dev/approved-plan does the same. Both need the verb approve on the profile.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	ApprovedPlan string `json:"approvedPlan,omitempty"`
@@ -738,7 +739,9 @@ type VolumeCounts struct {
 
 // Plan says which reboots the profile needs.
 type Plan struct {
-	// hash identifies the plan for its approval. It covers the profile's boot settings.
+	// hash identifies the plan for its approval. It covers the profile's boot settings and all of its spec that decides which
+	// nodes are disrupted for them and how: nodeSelector, includeControlPlane, priority, deletionPolicy, and of rollout all but
+	// maxConcurrentLive, volumes and the approval itself. Another plan needs another approval.
 	// +optional
 	// +kubebuilder:default=""
 	// +kubebuilder:validation:MaxLength=64

@@ -44,7 +44,7 @@ func approvePlan(ctx context.Context, env *environment, name, plan string) error
 		return err
 	}
 	if err := annotateProfile(ctx, c, profile, v1alpha1.ApprovedPlanAnnotation, profile.Status.Plan.Hash); err != nil {
-		return err
+		return view.ExplainRefusal(profile, err)
 	}
 	_, err = fmt.Fprintf(env.Out, "Approved plan %s of %s.\n", profile.Status.Plan.Hash, name)
 	return err

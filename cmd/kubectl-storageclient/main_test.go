@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -278,5 +279,20 @@ func TestErrorsNameWhatWasAskedFor(t *testing.T) {
 				t.Errorf("error is %v, want it to contain %q", r.err, test.want)
 			}
 		})
+	}
+}
+
+func TestApproveSaysWhoMayWhereTheUserMayNot(t *testing.T) {
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "storageclientprofiles"}, "eda", errors.New("denied"))
+	refuse := interceptor.Funcs{Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+		return forbidden
+	}}
+	r := execute(t, refuse, []client.Object{eda()}, "approve", "eda")
+	want := "approve plan 1a2b: you may not approve reboots of StorageClientProfile eda: ask somebody with the ClusterRole storage-client-approver, e.g. with \"kubectl storageclient approve eda --plan 1a2b\": "
+	if r.err == nil || !strings.HasPrefix(r.err.Error(), want) || !errors.Is(r.err, forbidden) {
+		t.Errorf("error is %v, want %q and what the API server says", r.err, want)
+	}
+	if strings.Contains(r.out, "Approved") {
+		t.Errorf("%q says that the plan is approved", r.out)
 	}
 }

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -9,8 +10,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/controllers/volume/plan"
@@ -18,14 +21,17 @@ import (
 )
 
 const (
-	// failedMountReason is the kubelet's for a volume that it could not mount for a pod.
+	// failedMountReason is the kubelet's for a volume that it could not mount for a pod, kubelet its name as an event's source.
 	failedMountReason = "FailedMount"
+	kubelet           = "kubelet"
 	// maxNamespaces is up to how many namespaces are asked one by one, rather than the whole cluster at once.
 	maxNamespaces = 8
-	// eventsPerRequest and maxPodLookups bound what one inspection asks of the API server.
-	eventsPerRequest = 500
-	maxPodLookups    = 50
-	// maxFailureText is how many bytes of a FailedMount event's message are kept.
+	// pageSize is how many objects of a list are read at a time, maxPodLookups up to how many pods are read one by one rather than
+	// with all of their namespace.
+	pageSize      = 500
+	maxPodLookups = 50
+	// maxMessage is how many bytes of an event's message are read, maxFailureText how many are kept of one that counts.
+	maxMessage     = 4096
 	maxFailureText = 256
 )
 
@@ -37,6 +43,22 @@ var (
 	podUID           = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 )
 
+// failedMount is what is kept of an event that tells of a failed mount: there may be many.
+type failedMount struct {
+	pod    types.NamespacedName
+	podUID types.UID
+	// node is where the kubelet runs that the event says it is from.
+	node        string
+	first, last time.Time
+	// told is from when on the API server has the event, which only the server writes.
+	told    time.Time
+	message string
+	// volumes are those that the message names; unmounted are the pod's own names of those that it waits for.
+	volumes, unmounted []string
+	// failure is the same for all events of one failure: which pod it was is left out, where the message names the volume.
+	failure string
+}
+
 // volumeClaimKey is the PersistentVolumeClaim of a volume that is bound.
 func volumeClaimKey(pv *corev1.PersistentVolume) (types.NamespacedName, bool) {
 	ref := pv.Spec.ClaimRef
@@ -47,40 +69,65 @@ func volumeClaimKey(pv *corev1.PersistentVolume) (types.NamespacedName, bool) {
 }
 
 // inspectFailedMounts returns the texts of events that tell of a failed mount of a watched volume since its batch began. Events are
-// read live and with a field selector: they are too many to cache.
+// read live and with a field selector: they are too many to cache. Which are believed, see witnesses.
 func inspectFailedMounts(ctx context.Context, reader client.Reader, watched []plan.Watched) (map[string]string, error) {
 	out := map[string]string{}
 	if len(watched) == 0 {
 		return out, nil
 	}
-	all, err := listFailedMountEvents(ctx, reader, namespacesOf(watched))
+	told, err := readFailedMounts(ctx, reader, namespacesOf(watched))
 	if err != nil {
 		return nil, err
 	}
-	before := findFailures(all)
-	lookups := maxPodLookups
-	for _, w := range watched {
-		for i := range all {
-			e := &all[i]
-			if _, known := out[w.Volume.Name]; known || !mayConcern(e, w) || before.hasSeen(e, w.Since) {
+	before := findFailures(told)
+	told = keepRecent(told, watched)
+	w, err := askPods(ctx, reader, told)
+	if err != nil {
+		return nil, err
+	}
+	byClaim := groupByClaim(watched)
+	for _, f := range told {
+		for _, volume := range w.volumesOf(f.pod, byClaim) {
+			if name := volume.Volume.Name; out[name] != "" || !f.mayConcern(volume) || before.hasSeen(f, volume.Since) {
 				continue
 			}
-			if !namedVolume.MatchString(e.Message) {
-				if lookups--; lookups < 0 {
-					continue
-				}
-				uses, err := doesPodUse(ctx, reader, e, w.Volume)
-				if err != nil {
-					return nil, err
-				}
-				if !uses {
-					continue
-				}
+			confirmed, err := w.confirm(ctx, f, volume.Volume)
+			if err != nil {
+				return nil, err
 			}
-			out[w.Volume.Name] = failureText(e.Message)
+			if confirmed {
+				out[volume.Volume.Name] = failureText(f.message)
+			}
 		}
 	}
 	return out, nil
+}
+
+// keepRecent leaves out what is of none of the watched volumes, whichever pod tells of it.
+func keepRecent(told []*failedMount, watched []plan.Watched) []*failedMount {
+	begins, names := map[string]time.Time{}, sets.New[string]()
+	for _, w := range watched {
+		if volumeClaim, bound := volumeClaimKey(w.Volume); bound {
+			names.Insert(w.Volume.Name)
+			if first, known := begins[volumeClaim.Namespace]; !known || w.Since.Before(first) {
+				begins[volumeClaim.Namespace] = w.Since
+			}
+		}
+	}
+	return slices.DeleteFunc(told, func(f *failedMount) bool {
+		since, known := begins[f.pod.Namespace]
+		return !known || f.first.Before(since) || len(f.volumes) > 0 && !names.HasAny(f.volumes...)
+	})
+}
+
+func groupByClaim(watched []plan.Watched) map[types.NamespacedName][]plan.Watched {
+	out := map[types.NamespacedName][]plan.Watched{}
+	for _, w := range watched {
+		if volumeClaim, bound := volumeClaimKey(w.Volume); bound {
+			out[volumeClaim] = append(out[volumeClaim], w)
+		}
+	}
+	return out
 }
 
 func namespacesOf(watched []plan.Watched) []string {
@@ -94,20 +141,24 @@ func namespacesOf(watched []plan.Watched) []string {
 	return slices.Compact(out)
 }
 
-func listFailedMountEvents(ctx context.Context, reader client.Reader, namespaces []string) ([]corev1.Event, error) {
+func readFailedMounts(ctx context.Context, reader client.Reader, namespaces []string) ([]*failedMount, error) {
 	if len(namespaces) > maxNamespaces {
 		namespaces = []string{corev1.NamespaceAll}
 	}
-	var out []corev1.Event
+	var out []*failedMount
 	for _, namespace := range namespaces {
 		for token := ""; ; {
 			var page corev1.EventList
-			err := reader.List(ctx, &page, client.InNamespace(namespace), client.Limit(eventsPerRequest), client.Continue(token),
+			err := reader.List(ctx, &page, client.InNamespace(namespace), client.Limit(pageSize), client.Continue(token),
 				client.MatchingFieldsSelector{Selector: fields.OneTermEqualSelector("reason", failedMountReason)})
 			if err != nil {
 				return nil, fmt.Errorf("list events of failed mounts in namespace %q: %w", namespace, err)
 			}
-			out = append(out, page.Items...)
+			for i := range page.Items {
+				if f, ok := readFailedMount(&page.Items[i]); ok {
+					out = append(out, f)
+				}
+			}
 			if token = page.Continue; token == "" {
 				break
 			}
@@ -116,16 +167,35 @@ func listFailedMountEvents(ctx context.Context, reader client.Reader, namespaces
 	return out, nil
 }
 
-// mayConcern says whether an event may tell of a volume's mount since its batch began. One that was seen before does not
-// count, however often it is seen again. One that names another volume is of that.
-func mayConcern(e *corev1.Event, w plan.Watched) bool {
-	volumeClaim, bound := volumeClaimKey(w.Volume)
-	if !bound || e.Reason != failedMountReason || e.InvolvedObject.Kind != "Pod" || e.InvolvedObject.Namespace != volumeClaim.Namespace ||
-		firstSeen(e).Before(w.Since) {
-		return false
+// readFailedMount reads an event that has the form of a kubelet's: of a pod of its own namespace by its UID, and from a node
+// (kubernetes cmd/kubelet/app/server.go: the source is the component kubelet on the host of the Node's name).
+func readFailedMount(e *corev1.Event) (*failedMount, bool) {
+	node, source := cmp.Or(e.Source.Host, e.ReportingInstance), cmp.Or(e.Source.Component, e.ReportingController)
+	of := e.InvolvedObject
+	// The API server does not check the name, and no request can be made for one that is a path.
+	if source != kubelet || node == "" || of.Kind != "Pod" || of.UID == "" || of.Namespace != e.Namespace || of.Name == "" ||
+		len(content.IsPathSegmentName(of.Name)) > 0 {
+		return nil, false
 	}
-	named := namedVolume.FindAllStringSubmatch(e.Message, -1)
-	return len(named) == 0 || slices.ContainsFunc(named, func(match []string) bool { return match[1] == w.Volume.Name })
+	f := &failedMount{
+		pod: types.NamespacedName{Namespace: of.Namespace, Name: of.Name}, podUID: of.UID, node: node,
+		first: firstSeen(e), last: lastSeen(e), message: strings.Clone(text.CutBytes(e.Message, maxMessage)),
+	}
+	f.told = f.first
+	if e.CreationTimestamp.After(f.told) {
+		f.told = e.CreationTimestamp.Time
+	}
+	for _, match := range namedVolume.FindAllStringSubmatch(f.message, -1) {
+		f.volumes = append(f.volumes, match[1])
+	}
+	if match := unmountedVolumes.FindStringSubmatch(f.message); len(match) > 0 {
+		f.unmounted = append([]string{}, strings.Fields(match[1])...)
+	}
+	f.failure = of.Namespace + "/" + podUID.ReplaceAllString(f.message, "")
+	if len(f.volumes) == 0 {
+		f.failure += "/" + of.Name
+	}
+	return f, true
 }
 
 // firstSeen is when an event was first seen.
@@ -139,56 +209,43 @@ func firstSeen(e *corev1.Event) time.Time {
 	return e.CreationTimestamp.Time
 }
 
-// failures knows when each failure was first seen: the same text for another pod is the same failure, and one that was
+// lastSeen is when an event was last seen.
+func lastSeen(e *corev1.Event) time.Time {
+	last := firstSeen(e)
+	if e.LastTimestamp.After(last) {
+		last = e.LastTimestamp.Time
+	}
+	if e.Series != nil && e.Series.LastObservedTime.After(last) {
+		last = e.Series.LastObservedTime.Time
+	}
+	return last
+}
+
+// mayConcern says whether an event may tell of a volume's mount since its batch began. One that was seen before does not
+// count, however often it is seen again. One that names another volume is of that.
+func (f *failedMount) mayConcern(w plan.Watched) bool {
+	return !f.first.Before(w.Since) && (len(f.volumes) == 0 || slices.Contains(f.volumes, w.Volume.Name))
+}
+
+// failures knows when each failure was first told: the same text for another pod is the same failure, and one that was
 // there before a write is not the write's fault.
 type failures map[string]time.Time
 
-func findFailures(all []corev1.Event) failures {
+func findFailures(told []*failedMount) failures {
 	out := failures{}
-	for i := range all {
-		key := keyOf(&all[i])
-		if first, known := out[key]; !known || firstSeen(&all[i]).Before(first) {
-			out[key] = firstSeen(&all[i])
+	for _, f := range told {
+		if first, known := out[f.failure]; !known || f.told.Before(first) {
+			out[f.failure] = f.told
 		}
 	}
 	return out
 }
 
-func (f failures) hasSeen(e *corev1.Event, since time.Time) bool { return f[keyOf(e)].Before(since) }
-
-// keyOf leaves out which pod it was, where the text names the volume.
-func keyOf(e *corev1.Event) string {
-	key := e.InvolvedObject.Namespace + "/" + podUID.ReplaceAllString(e.Message, "")
-	if !namedVolume.MatchString(e.Message) {
-		key += "/" + e.InvolvedObject.Name
-	}
-	return key
+func (f failures) hasSeen(one *failedMount, since time.Time) bool {
+	return f[one.failure].Before(since)
 }
 
-// doesPodUse asks whether the event's pod uses the volume, for a text that does not name it. A pod that is gone cannot be
-// asked, and fails no more.
-func doesPodUse(ctx context.Context, reader client.Reader, e *corev1.Event, pv *corev1.PersistentVolume) (bool, error) {
-	var pod corev1.Pod
-	key := types.NamespacedName{Namespace: e.InvolvedObject.Namespace, Name: e.InvolvedObject.Name}
-	if err := reader.Get(ctx, key, &pod); err != nil {
-		if client.IgnoreNotFound(err) == nil {
-			return false, nil
-		}
-		return false, fmt.Errorf("get Pod %s: %w", key, err)
-	}
-	if e.InvolvedObject.UID != "" && e.InvolvedObject.UID != pod.UID {
-		return false, nil
-	}
-	volumeClaim, _ := volumeClaimKey(pv)
-	unmounted := unmountedVolumes.FindStringSubmatch(e.Message)
-	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
-		ours := v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == volumeClaim.Name ||
-			v.Ephemeral != nil && pod.Name+"-"+v.Name == volumeClaim.Name
-		return ours && (len(unmounted) == 0 || slices.Contains(strings.Fields(unmounted[1]), v.Name))
-	}), nil
-}
-
-// failureText is an event's message on one line, cut to what an annotation and a condition may carry.
+// failureText is an event's message as an annotation and a condition may carry it.
 func failureText(message string) string {
-	return text.CutBytes(strings.Join(strings.Fields(message), " "), maxFailureText)
+	return text.CutBytes(text.Line(message), maxFailureText)
 }

@@ -3,6 +3,8 @@ package volume
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,20 +15,48 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/plan"
 )
 
+// kubeletEvent is what the kubelet of node n says of the Pod "pod" with UID u.
 func kubeletEvent(name, namespace, message string, first time.Time) *corev1.Event {
 	return &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Reason: failedMountReason, Message: message, Type: corev1.EventTypeWarning,
-		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: namespace, Name: "pod"}, FirstTimestamp: metav1.NewTime(first), LastTimestamp: metav1.NewTime(first.Add(time.Hour)),
+		Source: corev1.EventSource{Component: "kubelet", Host: "n"}, ReportingController: "kubelet", ReportingInstance: "n",
+		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: namespace, Name: "pod", UID: "u"},
+		FirstTimestamp: metav1.NewTime(first), LastTimestamp: metav1.NewTime(first.Add(time.Hour)),
 	}
 }
 
+// failingPod is bound to node n and waits for its volume, which the claim is bound to.
+func failingPod(namespace, claim string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "pod", UID: "u"},
+		Spec: corev1.PodSpec{NodeName: "n", Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}}},
+		Status: corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{
+			{Name: "main", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}}}},
+	}
+}
+
+func nodeN() *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{BootID: "boot"}}}
+}
+
+// mountedBy is the report of node n of a mount of volume a by a Pod.
+func mountedBy(pod string) *v1alpha1.StorageClientNode {
+	return &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: v1alpha1.StorageClientNodeStatus{
+		BootID: "boot", Mounts: []v1alpha1.MountStatus{{MountPoint: "/x", Volume: "a", PodUIDs: []string{"v", pod}}}}}
+}
+
+const (
+	namesVolume = `MountVolume.SetUp failed for volume "a" : mount failed: exit status 32`
+	namesNone   = `Unable to attach or mount volumes: unmounted volumes=[data], unattached volumes=[data token]: timed out waiting for the condition`
+)
+
 func TestFailedMounts(t *testing.T) {
 	since := noon.Add(-time.Minute)
-	named := `MountVolume.SetUp failed for volume "a" : mount failed: exit status 32`
-	unnamed := `Unable to attach or mount volumes: unmounted volumes=[data], unattached volumes=[data token]: timed out waiting for the condition`
 	event := func(message string, after time.Duration, change ...func(*corev1.Event)) *corev1.Event {
 		e := kubeletEvent("e", "eda", message, since.Add(after))
 		for _, c := range change {
@@ -34,40 +64,111 @@ func TestFailedMounts(t *testing.T) {
 		}
 		return e
 	}
-	pod := func(volume corev1.Volume) *corev1.Pod {
-		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "eda", Name: "pod", UID: "u"}, Spec: corev1.PodSpec{Volumes: []corev1.Volume{volume}}}
+	pod := func(change ...func(*corev1.Pod)) *corev1.Pod {
+		p := failingPod("eda", "web-data")
+		for _, c := range change {
+			c(p)
+		}
+		return p
 	}
-	claimed := func(name, claim string) corev1.Volume {
-		return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}}
+	named := func(change ...func(*corev1.Event)) *corev1.Event { return event(namesVolume, time.Second, change...) }
+	unnamed := func(change ...func(*corev1.Event)) *corev1.Event { return event(namesNone, time.Second, change...) }
+	uses := func(name, claim string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Spec.Volumes[0].Name, p.Spec.Volumes[0].PersistentVolumeClaim.ClaimName = name, claim
+		}
 	}
-	earlier := event(strings.Replace(named, "32", "32 /pods/0b0e3f0a-1111-2222-3333-444455556666/x", 1), -time.Hour, func(e *corev1.Event) { e.Name = "earlier" })
+	running := func(after time.Duration) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Status.Phase = corev1.PodRunning
+			p.Status.ContainerStatuses[0].State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(since.Add(after))}}
+		}
+	}
+	of := func(directory string) string {
+		return strings.Replace(namesVolume, "32", "32 /pods/"+directory+"-1111-2222-3333-444455556666/x", 1)
+	}
+	earlier := event(of("0b0e3f0a"), -time.Hour, func(e *corev1.Event) { e.Name, e.InvolvedObject.UID = "earlier", "gone" })
 	tests := map[string]struct {
 		objects []client.Object
 		want    bool
 	}{
-		"one that names the volume":                         {[]client.Object{event(named, time.Second)}, true},
-		"one of the second of the write":                    {[]client.Object{event(named, 0)}, true},
-		"one from before the write":                         {[]client.Object{event(named, -time.Second)}, false},
-		"one that was there before, for another pod":        {[]client.Object{earlier, event(strings.Replace(named, "32", "32 /pods/9b0e3f0a-1111-2222-3333-444455556666/x", 1), time.Second)}, false},
-		"another failure than the one from before":          {[]client.Object{earlier, event(named, time.Second)}, true},
-		"one that names another volume":                     {[]client.Object{event(strings.Replace(named, `"a"`, `"kube-api-access"`, 1), time.Second)}, false},
-		"one of another namespace":                          {[]client.Object{event(named, time.Second, func(e *corev1.Event) { e.Namespace, e.InvolvedObject.Namespace = "b", "b" })}, false},
-		"one that is not of a pod":                          {[]client.Object{event(named, time.Second, func(e *corev1.Event) { e.InvolvedObject.Kind = "Node" })}, false},
-		"one of another reason":                             {[]client.Object{event(named, time.Second, func(e *corev1.Event) { e.Reason = "FailedAttachVolume" })}, false},
-		"one in the form of the new API":                    {[]client.Object{event(named, 0, func(e *corev1.Event) { e.FirstTimestamp = metav1.Time{}; e.EventTime = metav1.NewMicroTime(since) })}, true},
-		"one without a name, of a pod that uses the volume": {[]client.Object{event(unnamed, time.Second), pod(claimed("data", "web-data"))}, true},
-		"one about another volume of such a pod":            {[]client.Object{event(unnamed, time.Second), pod(claimed("other", "web-data"))}, false},
-		"one of a pod that does not use the volume":         {[]client.Object{event(unnamed, time.Second), pod(claimed("data", "scratch"))}, false},
-		"one of a pod that is gone":                         {[]client.Object{event(unnamed, time.Second)}, false},
-		"one of an earlier pod of the name":                 {[]client.Object{event(unnamed, time.Second, func(e *corev1.Event) { e.InvolvedObject.UID = "v" }), pod(claimed("data", "web-data"))}, false},
+		"one that names the volume":                  {[]client.Object{named(), pod(), nodeN()}, true},
+		"one of the second of the write":             {[]client.Object{event(namesVolume, 0), pod(), nodeN()}, true},
+		"one from before the write":                  {[]client.Object{event(namesVolume, -time.Second), pod(), nodeN()}, false},
+		"one that was there before, for another pod": {[]client.Object{earlier, event(of("9b0e3f0a"), time.Second), pod(), nodeN()}, false},
+		"one that is said to have been there before, and was written after": {[]client.Object{
+			event(of("0b0e3f0a"), -time.Hour, func(e *corev1.Event) {
+				e.Name, e.CreationTimestamp = "predated", metav1.NewTime(since.Add(2*time.Second))
+			}), event(of("9b0e3f0a"), time.Second), pod(), nodeN()}, true},
+		"one that somebody else has told of before": {[]client.Object{
+			event(of("0b0e3f0a"), -time.Hour, func(e *corev1.Event) {
+				e.Name, e.Source.Component, e.ReportingController = "forged", "mallory", "mallory"
+			}),
+			event(of("9b0e3f0a"), time.Second), pod(), nodeN()}, true},
+		"one that was told of before, of no pod in particular": {[]client.Object{
+			event(of("0b0e3f0a"), -time.Hour, func(e *corev1.Event) { e.Name, e.InvolvedObject.UID = "forged", "" }),
+			event(of("9b0e3f0a"), time.Second), pod(), nodeN()}, true},
+		"one that was told of before, from no node": {[]client.Object{
+			event(of("0b0e3f0a"), -time.Hour, func(e *corev1.Event) { e.Name, e.Source.Host, e.ReportingInstance = "forged", "", "" }),
+			event(of("9b0e3f0a"), time.Second), pod(), nodeN()}, true},
+		"another failure than the one from before": {[]client.Object{earlier, named(), pod(), nodeN()}, true},
+		"one that names another volume":            {[]client.Object{event(strings.Replace(namesVolume, `"a"`, `"kube-api-access"`, 1), time.Second), pod(), nodeN()}, false},
+		"one of another namespace": {[]client.Object{named(func(e *corev1.Event) { e.Namespace, e.InvolvedObject.Namespace = "b", "b" }),
+			failingPod("b", "web-data"), nodeN()}, false},
+		"one that is not of a pod": {[]client.Object{named(func(e *corev1.Event) { e.InvolvedObject.Kind = "Node" }), pod(), nodeN()}, false},
+		"one of another reason":    {[]client.Object{named(func(e *corev1.Event) { e.Reason = "FailedAttachVolume" }), pod(), nodeN()}, false},
+		"one in the form of the new API": {[]client.Object{event(namesVolume, 0, func(e *corev1.Event) {
+			e.FirstTimestamp, e.LastTimestamp, e.EventTime, e.Source = metav1.Time{}, metav1.Time{}, metav1.NewMicroTime(since), corev1.EventSource{}
+		}), pod(), nodeN()}, true},
+		"one without a name, of a pod that uses the volume": {[]client.Object{unnamed(), pod(), nodeN()}, true},
+		"one about another volume of such a pod":            {[]client.Object{unnamed(), pod(uses("other", "web-data")), nodeN()}, false},
+		"one of a pod that does not use the volume":         {[]client.Object{unnamed(), pod(uses("data", "scratch")), nodeN()}, false},
 		"one of a pod with an ephemeral volume": {[]client.Object{
 			event("timed out", time.Second, func(e *corev1.Event) { e.InvolvedObject.Name = "web" }),
-			&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "eda", Name: "web"}, Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}}}},
+			pod(func(p *corev1.Pod) {
+				p.Name = "web"
+				p.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}
+			}), nodeN(),
 		}, true},
+
+		"one that names the volume, of a pod that is gone":                     {[]client.Object{named(), nodeN()}, false},
+		"one that names the volume, of a pod that does not use it":             {[]client.Object{named(), pod(uses("data", "scratch")), nodeN()}, false},
+		"one of an earlier pod of the name":                                    {[]client.Object{named(func(e *corev1.Event) { e.InvolvedObject.UID = "v" }), pod(), nodeN()}, false},
+		"one that does not say which pod of the name":                          {[]client.Object{named(func(e *corev1.Event) { e.InvolvedObject.UID = "" }), pod(), nodeN()}, false},
+		"one of a pod that no node runs":                                       {[]client.Object{named(func(e *corev1.Event) { e.Source.Host, e.ReportingInstance = "", "" }), pod(func(p *corev1.Pod) { p.Spec.NodeName = "" }), nodeN()}, false},
+		"one of a pod on a node that does not exist":                           {[]client.Object{named(), pod()}, false},
+		"one of another node than the pod's":                                   {[]client.Object{named(func(e *corev1.Event) { e.Source.Host = "m" }), pod(), nodeN()}, false},
+		"one that names no node":                                               {[]client.Object{named(func(e *corev1.Event) { e.Source.Host, e.ReportingInstance = "", "" }), pod(), nodeN()}, false},
+		"one of somebody else than a kubelet":                                  {[]client.Object{named(func(e *corev1.Event) { e.Source.Component, e.ReportingController = "mallory", "mallory" }), pod(), nodeN()}, false},
+		"one of a name that no pod can have":                                   {[]client.Object{named(func(e *corev1.Event) { e.InvolvedObject.Name = "a/b" }), pod(), nodeN()}, false},
+		"one of a pod whose container started before, in this boot or another": {[]client.Object{named(), pod(running(-time.Hour)), nodeN()}, true},
+		"one of a pod whose container started before it was last seen":         {[]client.Object{named(), pod(running(30 * time.Minute)), nodeN()}, true},
+		"one of a pod whose container started since it was last seen":          {[]client.Object{named(), pod(running(2 * time.Hour)), nodeN()}, false},
+		"one of a pod whose container has ended since, and is to start again": {[]client.Object{named(), pod(func(p *corev1.Pod) {
+			p.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{StartedAt: metav1.NewTime(since.Add(2 * time.Hour))}}
+		}), nodeN()}, false},
+		"one of a pod whose init container started since": {[]client.Object{named(), pod(func(p *corev1.Pod) {
+			p.Status.InitContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(since.Add(2 * time.Hour))}}}}
+		}), nodeN()}, false},
+		"one of a pod whose container started in the middle of a series": {[]client.Object{named(func(e *corev1.Event) {
+			e.LastTimestamp, e.Series = metav1.Time{}, &corev1.EventSeries{LastObservedTime: metav1.NewMicroTime(since.Add(3 * time.Hour))}
+		}), pod(running(2 * time.Hour)), nodeN()}, true},
+		"one of a pod that has another volume mounted": {[]client.Object{named(), pod(), nodeN(), func() client.Object {
+			report := mountedBy("u")
+			report.Status.Mounts[0].Volume = "b"
+			return report
+		}()}, true},
+		"one of a pod that has the mount, as its node's agent says":      {[]client.Object{named(), pod(), nodeN(), mountedBy("u")}, false},
+		"one of a pod that lacks the mount that others on its node have": {[]client.Object{named(), pod(), nodeN(), mountedBy("w")}, true},
+		"one of a pod that had the mount before a boot": {[]client.Object{named(), pod(), nodeN(), func() client.Object {
+			report := mountedBy("u")
+			report.Status.BootID = "boot before"
+			return report
+		}()}, true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			r, _ := newReconciler(t, interceptor.Funcs{}, test.objects...)
+			r, _ := newReconciler(t, refusePathsAsNames, test.objects...)
 			pv := created("a", 0)
 			pv.Spec.ClaimRef.Name = "web-data"
 			got, err := inspectFailedMounts(context.Background(), r.Client, []plan.Watched{{Volume: pv, Since: since}})
@@ -78,6 +179,198 @@ func TestFailedMounts(t *testing.T) {
 				t.Errorf("found %q, want a failure: %v", got, test.want)
 			}
 		})
+	}
+}
+
+// Two volumes of one namespace, of which one Pod uses both, and which different batches have written.
+func TestAFailedMountIsOfTheVolumeAndTheBatchThatItCanBeOf(t *testing.T) {
+	since := noon.Add(-time.Hour)
+	watched := []plan.Watched{{Volume: created("b", 0), Since: since.Add(30 * time.Minute)}, {Volume: created("a", 0), Since: since}}
+	pod := failingPod("eda", "data")
+	for i, name := range []string{"b", "a"} {
+		watched[i].Volume.Spec.ClaimRef.Name = "claim-" + name
+		volume := *pod.Spec.Volumes[0].DeepCopy()
+		volume.PersistentVolumeClaim.ClaimName = "claim-" + name
+		pod.Spec.Volumes = append(pod.Spec.Volumes, volume)
+	}
+	for name, test := range map[string]struct {
+		message string
+		after   time.Duration
+		want    []string
+	}{
+		"one names a":                            {namesVolume, 40 * time.Minute, []string{"a"}},
+		"one may be of both":                     {namesNone, 40 * time.Minute, []string{"a", "b"}},
+		"one may be of both, before b's batch":   {namesNone, 20 * time.Minute, []string{"a"}},
+		"one may be of both, before any's batch": {namesNone, -time.Minute, nil},
+	} {
+		nodes := 0
+		count := interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+			if _, node := object.(*corev1.Node); node {
+				nodes++
+			}
+			return c.Get(ctx, key, object, opts...)
+		}}
+		// The API server got it late.
+		event := kubeletEvent("e", "eda", test.message, since.Add(test.after))
+		event.CreationTimestamp = metav1.NewTime(since.Add(50 * time.Minute))
+		r, _ := newReconciler(t, count, pod.DeepCopy(), nodeN(), event)
+		got, err := inspectFailedMounts(context.Background(), r.Client, watched)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(test.want, slices.Sorted(maps.Keys(got))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		if nodes > 1 {
+			t.Errorf("%s: one node was read %d times", name, nodes)
+		}
+	}
+}
+
+// refusePathsAsNames answers as a real client does, which sends no request for a name that is not one step of a path.
+var refusePathsAsNames = interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+	if key.Name == "" || strings.Contains(key.Name, "/") {
+		return fmt.Errorf("invalid resource name %q", key.Name)
+	}
+	return c.Get(ctx, key, object, opts...)
+}}
+
+// The API server lets an event with an eventTime be of a pod of another namespace (legacyValidateEvent of kubernetes
+// pkg/apis/core/validation/events.go). All namespaces are read where many are watched.
+func TestAnEventOfAnotherNamespaceThanThePodsIsForged(t *testing.T) {
+	since := noon.Add(-time.Minute)
+	for namespace, want := range map[string]bool{"eda": true, "mallory": false} {
+		event := kubeletEvent("e", "eda", namesVolume, since.Add(time.Second))
+		event.Namespace, event.FirstTimestamp, event.EventTime = namespace, metav1.Time{}, metav1.NewMicroTime(since.Add(time.Second))
+		r, _ := newReconciler(t, refusePathsAsNames, event, failingPod("eda", "data"), nodeN())
+		watched := []plan.Watched{{Volume: created("a", 0), Since: since}}
+		for i := range maxNamespaces {
+			pv := created(fmt.Sprintf("b%d", i), 0)
+			pv.Spec.ClaimRef.Namespace = pv.Name
+			watched = append(watched, plan.Watched{Volume: pv, Since: since})
+		}
+		got, err := inspectFailedMounts(context.Background(), r.Client, watched)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if (len(got) == 1) != want {
+			t.Errorf("in namespace %s: found %q, want a failure: %v", namespace, got, want)
+		}
+	}
+}
+
+// Whoever may write events in a namespace may write thousands.
+func TestForgedEventsHideNoFailedMount(t *testing.T) {
+	since := noon.Add(-time.Minute)
+	objects := []client.Object{failingPod("eda", "web-data"), nodeN(), kubeletEvent("zz-real", "eda", namesNone, since.Add(time.Minute))}
+	for i := range 4 * maxPodLookups {
+		for kind, message := range []string{namesVolume, namesNone} {
+			forged := kubeletEvent(fmt.Sprintf("forged-%04d-%d", i, kind), "eda", message, since.Add(time.Second))
+			forged.InvolvedObject.Name = fmt.Sprintf("nobody-%d", i)
+			objects = append(objects, forged)
+		}
+	}
+	requests := 0
+	count := refusePathsAsNames
+	count.Get = func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+		requests++
+		return refusePathsAsNames.Get(ctx, c, key, object, opts...)
+	}
+	// The first page of anything is empty.
+	count.List = func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		requests++
+		if (&client.ListOptions{}).ApplyOptions(opts).Continue == "" {
+			list.SetContinue("next")
+			return nil
+		}
+		defer list.SetContinue("")
+		return c.List(ctx, list, opts...)
+	}
+	r, _ := newReconciler(t, count, objects...)
+	pv := created("a", 0)
+	pv.Spec.ClaimRef.Name = "web-data"
+	got, err := inspectFailedMounts(context.Background(), r.Client, []plan.Watched{{Volume: pv, Since: since}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(got["a"], "Unable to attach") {
+		t.Errorf("found %q, want the real one", got)
+	}
+	if requests != 6 {
+		t.Errorf("%d requests, want two pages of events and two of pods, the node and its report", requests)
+	}
+}
+
+// However many namespaces are watched, so many pods are read one by one, and then a namespace at a time.
+func TestPodsOfManyNamespacesAreReadWithFewRequests(t *testing.T) {
+	since, gets := noon.Add(-time.Minute), 0
+	count := interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+		gets++
+		return c.Get(ctx, key, object, opts...)
+	}}
+	var objects []client.Object
+	var watched []plan.Watched
+	for n := range 4 {
+		pv := created(fmt.Sprintf("pv%d", n), 0)
+		pv.Spec.ClaimRef.Namespace = fmt.Sprintf("n%d", n)
+		watched = append(watched, plan.Watched{Volume: pv, Since: since})
+		for i := range maxPodLookups / 2 {
+			e := kubeletEvent(fmt.Sprintf("e%d", i), pv.Spec.ClaimRef.Namespace, namesNone, since.Add(time.Second))
+			e.InvolvedObject.Name = fmt.Sprintf("pod-%d", i)
+			objects = append(objects, e)
+		}
+	}
+	r, _ := newReconciler(t, count, objects...)
+	if _, err := inspectFailedMounts(context.Background(), r.Client, watched); err != nil || gets != maxPodLookups {
+		t.Errorf("%d pods were read one by one, want %d: %v", gets, maxPodLookups, err)
+	}
+}
+
+// What cannot be of a watched volume costs no request, wherever it is told.
+func TestOnlyPodsThatMayUseAWatchedVolumeAreLookedUp(t *testing.T) {
+	since := noon.Add(-time.Minute)
+	var asked []string
+	count := interceptor.Funcs{Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+		asked = append(asked, key.String())
+		return c.Get(ctx, key, object, opts...)
+	}, List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		if _, pods := list.(*corev1.PodList); pods {
+			asked = append(asked, "all pods")
+		}
+		return c.List(ctx, list, opts...)
+	}}
+	old := kubeletEvent("old", "eda", namesNone, since.Add(-time.Second))
+	config := kubeletEvent("config", "eda", strings.Replace(namesVolume, `"a"`, `"config"`, 1), since.Add(time.Second))
+	elsewhere := kubeletEvent("elsewhere", "other", namesNone, since.Add(time.Second))
+	recent := kubeletEvent("recent", "eda", namesNone, since.Add(time.Second))
+	for i, e := range []*corev1.Event{old, config, elsewhere, recent} {
+		e.InvolvedObject.Name = fmt.Sprintf("pod-%d", i)
+	}
+	r, _ := newReconciler(t, count, old, config, elsewhere, recent)
+	watched := []plan.Watched{{Volume: created("a", 0), Since: since}}
+	for i := range maxNamespaces {
+		pv := created(fmt.Sprintf("b%d", i), 0)
+		pv.Spec.ClaimRef.Namespace = pv.Name
+		watched = append(watched, plan.Watched{Volume: pv, Since: since})
+	}
+	if _, err := inspectFailedMounts(context.Background(), r.Client, watched); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"eda/pod-3"}, asked); diff != "" {
+		t.Errorf("asked for (-want +got):\n%s", diff)
+	}
+}
+
+func TestFailureTextIsOneShortPrintableLine(t *testing.T) {
+	for message, want := range map[string]string{
+		"exit status 32\nOutput: mount.nfs:\tno":    "exit status 32 Output: mount.nfs: no",
+		"a\x1b[31mred\x07\x00b":                     "a [31mred b",
+		"right \u202eto left\u2028and a line\u200b": "right to left and a line",
+		strings.Repeat("é", 1000):                   strings.Repeat("é", 126) + "…",
+	} {
+		if got := failureText(message); got != want {
+			t.Errorf("%q becomes %q, want %q", message, got, want)
+		}
 	}
 }
 

@@ -127,10 +127,49 @@ func TestBatchesGoOnBySoakAndByMount(t *testing.T) {
 	expect("once a node has mounted one of them well", "pv00", "pv01", "pv02", "pv03", "pv04")
 }
 
+// Who may write events in the namespace of one claim, as the built-in role "edit" may, writes one about a pod that does not exist,
+// or about a pod of his own that uses another claim.
+func TestAForgedEventStopsNothing(t *testing.T) {
+	const count = 5
+	for name, pod := range map[string]*corev1.Pod{"nobody's": nil, "his own": failingPod("mallory", "his")} {
+		t.Run(name, func(t *testing.T) {
+			objects := fleetOf(count)
+			objects[0].(*corev1.PersistentVolume).Spec.ClaimRef.Namespace = "mallory"
+			p := builders.NFSProfile("p", []string{"nocto"}, maxPerStep(intstr.FromInt32(1)))
+			objects = append(objects, &p, nodeN())
+			if pod != nil {
+				objects = append(objects, pod)
+			}
+			r, _ := newReconciler(t, interceptor.Funcs{}, objects...)
+			clock := testclock.NewFakeClock(noon)
+			r.Clock = clock
+			makeAPass(t, r)
+			if diff := cmp.Diff([]string{"pv00"}, changed(t, r)); diff != "" {
+				t.Fatalf("the canary (-want +got):\n%s", diff)
+			}
+			clock.Step(20 * time.Second)
+			forged := kubeletEvent("forged", "mallory", `volume "pv00" PLEASE call +1-555`, clock.Now())
+			if err := r.Client.Create(context.Background(), forged); err != nil {
+				t.Fatal(err)
+			}
+			clock.Step(20 * time.Second)
+			makeAPass(t, r)
+			if diff := cmp.Diff([]string{"pv00"}, changed(t, r)); diff != "" {
+				t.Errorf("while the canary soaks (-want +got):\n%s", diff)
+			}
+			clock.Step(time.Hour)
+			makeAPass(t, r)
+			if diff := cmp.Diff([]string{"pv00", "pv01"}, changed(t, r)); diff != "" {
+				t.Errorf("after the soak (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestAFailedMountOfTheCanaryIsTakenBackAndStopsTheRest(t *testing.T) {
 	const count = 5
 	p := builders.NFSProfile("p", []string{"nocto"})
-	r, recorder := newReconciler(t, interceptor.Funcs{}, append(fleetOf(count), &p)...)
+	r, recorder := newReconciler(t, interceptor.Funcs{}, append(fleetOf(count), &p, failingPod("eda", "pv00"), nodeN())...)
 	clock := testclock.NewFakeClock(noon)
 	r.Clock = clock
 	ctx := context.Background()

@@ -136,8 +136,9 @@ var _ = Describe("The manifests", func() {
 				Expect(names(objects, kind)).To(ContainElement(name), kind)
 			}
 			for _, kind := range []string{"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"} {
-				Expect(names(objects, kind)).To(HaveEach(Or(Equal("/"+v1alpha1.AgentPolicy), HavePrefix("/"+v1alpha1.ManagerDeployment+"-"))), kind)
+				Expect(names(objects, kind)).To(HaveEach(Or(Equal("/"+v1alpha1.AgentPolicy), Equal("/"+v1alpha1.ApprovalPolicy), HavePrefix("/"+v1alpha1.ManagerDeployment+"-"))), kind)
 			}
+			Expect(names(objects, "ClusterRole")).To(ContainElement("/" + v1alpha1.ApproverRole))
 			Expect(names(objects, "Namespace")).To(ConsistOf("/"+v1alpha1.ManagerNamespace, "/"+v1alpha1.AgentNamespace))
 			Expect(names(objects, "ServiceAccount")).To(ConsistOf(
 				v1alpha1.ManagerNamespace+"/"+v1alpha1.ManagerDeployment, v1alpha1.AgentNamespace+"/"+v1alpha1.AgentServiceAccount))

@@ -169,6 +169,32 @@ var _ = Describe("Profiles", func() {
 		Expect(approved.Status.Plan.EstimatedCompletion).NotTo(BeNil())
 	})
 
+	It("ask for another approval when who is disrupted changes, and for none when the operator is upgraded", func() {
+		// The hash of earlier releases, which covered the boot settings alone: azure-files in nodesettings' hashes.golden.
+		const before = "0705087be39beafe"
+		created := newProfile("p").KernelArgument("ihash_entries=16777216").Annotate(v1alpha1.ApprovedPlanAnnotation, before).Create()
+		tuneNode("p", "a")
+		agentReports("a", rebootDue("kernelArgument/ihash_entries"))
+		Expect(visit("p")).To(haveCondition("Reconciling", metav1.ConditionTrue, v1alpha1.ReasonWaitingForApproval), "no release has shown that hash")
+
+		By("being upgraded from a release that showed the hash")
+		earlier := findProfile("p")
+		earlier.Status.Plan.Hash = before
+		Expect(k8s.Status().Update(ctx, earlier)).To(Succeed())
+		for range 2 {
+			upgraded := visit("p")
+			Expect(upgraded.Status.Plan.Hash).To(Equal(before))
+			Expect(upgraded).To(haveCondition("Ready", metav1.ConditionFalse, v1alpha1.ReasonRollingOut))
+		}
+
+		By("the selector being edited")
+		Expect(mergePatch(k8s, "p", `{"spec":{"nodeSelector":{"matchExpressions":[{"key":"windy","operator":"DoesNotExist"}]}}}`)).To(Succeed())
+		edited := visit("p")
+		Expect(edited.Generation).To(BeNumerically(">", created.Generation))
+		Expect(edited.Status.Plan.Hash).NotTo(Equal(before))
+		Expect(edited).To(haveCondition("Reconciling", metav1.ConditionTrue, v1alpha1.ReasonWaitingForApproval))
+	})
+
 	It("touch nothing in mode Plan, and report what they would", func() {
 		newNode("a").Create()
 		newProfile("p").KernelArgument("ihash_entries=16777216").With(func(spec *v1alpha1.StorageClientProfileSpec) { spec.Mode = v1alpha1.ModePlan }).Create()

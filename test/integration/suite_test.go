@@ -10,7 +10,8 @@
 //	fakeClock  starts each spec at the present second, so that it agrees with times that the server sets; Step it
 //	logger     give it to whatever logs: a spec fails when a write conflict or a panic is logged
 //
-// The CustomResourceDefinitions, both namespaces config/agent with its policy and the manager's policies are installed. Whatever a spec creates
+// The CustomResourceDefinitions, both namespaces, config/agent with its policy, the manager's policies, and the users' roles with the
+// policy that asks for approvals are installed. Whatever a spec creates
 // is deleted after it, finalizers included: Nodes, Pods, PersistentVolumes, claims, StorageClasses, DaemonSets, budgets,
 // the ConfigMaps, Leases and Secrets of the manager's namespace, and our own kinds.
 //
@@ -87,6 +88,7 @@ var _ = BeforeSuite(func() {
 	}
 	startAPIServer()
 	installManifests("manager/namespace.yaml", "manager/policies.yaml", "agent/namespace.yaml", "agent/service_account.yaml", "agent/role.yaml", "agent/role_binding.yaml", "agent/policy.yaml")
+	installManifests("rbac/user_roles.yaml", "rbac/approval_policy.yaml")
 	awaitFence()
 })
 
@@ -110,6 +112,7 @@ func startAPIServer() {
 		CRDDirectoryPaths:     []string{filepath.Join(configDir, "crd", "bases")},
 		ErrorIfCRDPathMissing: true,
 	}
+	auditApprovals(environment.ControlPlane.GetAPIServer().Configure())
 	var err error
 	restConfig, err = environment.Start()
 	Expect(err).NotTo(HaveOccurred(), "start etcd and kube-apiserver of %s", os.Getenv("KUBEBUILDER_ASSETS"))

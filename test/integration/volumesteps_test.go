@@ -56,12 +56,15 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 		Expect(k8s.Update(ctx, profile)).To(Succeed())
 		return profile
 	}
+	// fail has a kubelet tell that it could not mount a volume for a pod that uses it, on node n.
 	fail := func(name string) {
 		GinkgoHelper()
+		pod := newPod("default", "pod-"+name).On("n").Claim(name).With(func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }).Create()
 		event := &corev1.Event{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pod-" + name}, Reason: "FailedMount", Type: corev1.EventTypeWarning,
 			Message:        fmt.Sprintf("MountVolume.SetUp failed for volume %q : mount failed: exit status 32", name),
-			InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "default", Name: "pod"},
+			InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "default", Name: pod.Name, UID: pod.UID},
+			Source:         corev1.EventSource{Component: "kubelet", Host: "n"},
 			FirstTimestamp: metav1.NewTime(fakeClock.Now()), LastTimestamp: metav1.NewTime(fakeClock.Now()),
 		}
 		Expect(k8s.Create(ctx, event)).To(Succeed())
@@ -98,7 +101,30 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 		Expect(carrying()).To(HaveLen(count))
 	})
 
+	It("are not stopped by events that anybody can write", func() {
+		newNode("n").Create()
+		create()
+		Expect(visit(k8s)).To(Succeed())
+		Expect(carrying()).To(Equal([]string{"pv0"}))
+		newPod("default", "other").On("n").Claim("pv1").Create()
+		for i, pod := range []string{"nobody", "other", "no/path", "..", ""} {
+			event := &corev1.Event{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("forged-%d", i)}, Reason: "FailedMount", Type: corev1.EventTypeWarning,
+				Message:        `MountVolume.SetUp failed for volume "pv0" : call +1-555`,
+				InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "default", Name: pod, UID: "0b0e3f0a-1111-2222-3333-444455556666"},
+				Source:         corev1.EventSource{Component: "kubelet", Host: "n"},
+				FirstTimestamp: metav1.NewTime(fakeClock.Now().Add(time.Second)),
+			}
+			Expect(k8s.Create(ctx, event)).To(Succeed())
+			DeferCleanup(func() { deleteNow(event) })
+		}
+		fakeClock.Step(time.Minute)
+		Expect(visit(k8s)).To(Succeed())
+		Expect(carrying()).To(Equal([]string{"pv0", "pv1", "pv2"}))
+	})
+
 	It("go no further than a FailedMount, and are taken back, until the rules change", func() {
+		newNode("n").Create()
 		profile := create()
 		fail("pv0")
 		fakeClock.Step(time.Minute)
@@ -123,7 +149,7 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 		stalled := findProfile("fast")
 		Expect(stalled).To(And(haveCondition("Stalled", metav1.ConditionTrue, v1alpha1.ReasonFailureThreshold), haveCondition("Ready", metav1.ConditionFalse, v1alpha1.ReasonFailureThreshold)))
 		Expect(meta.FindStatusCondition(stalled.Status.Conditions, "Stalled").Message).To(ContainSubstring(
-			`pv2 could not be mounted with ["hard","nocto"] (driver kubernetes.io/nfs): MountVolume.SetUp failed for volume "pv2" : mount failed: exit status 32`))
+			`pv2 could not be mounted with ["hard","nocto"] (driver kubernetes.io/nfs): the event says "MountVolume.SetUp failed for volume 'pv2' : mount failed: exit status 32"`))
 
 		By("other options")
 		Expect(retryUpdate("fast", func(p *v1alpha1.StorageClientProfile) {

@@ -78,7 +78,7 @@ func refuseHostKey(subject, name string) string {
 func refuseHostValue(kind Kind, value string) string {
 	switch kind {
 	case NFSOptions:
-		return refuseOptions(mountoptions.NFS, ParseOptions(value))
+		return refuseNFSDefaults(ParseOptions(value))
 	case FilesystemOptions:
 		return refuseFilesystem(value)
 	default:
@@ -87,6 +87,21 @@ func refuseHostValue(kind Kind, value string) string {
 		}
 		return ""
 	}
+}
+
+// refuseNFSDefaults also refuses what makes every mount of a server weaker that does not say otherwise itself. What is weaker than a
+// stricter default of the host's own is not known here.
+func refuseNFSDefaults(options []string) string {
+	if reason := refuseOptions(mountoptions.NFS, options); reason != "" {
+		return reason
+	}
+	for _, option := range options {
+		if lost := mountoptions.NFS.Weakened(nil, []string{option}); len(lost) > 0 {
+			return fmt.Sprintf("%s makes all mounts that name no %s weaker than they are by default (%s): leave it out",
+				option, lost[0].Option, lost[0].Observed)
+		}
+	}
+	return ""
 }
 
 func refuseFilesystem(value string) string {
@@ -142,13 +157,24 @@ func misreadByMount(protocol mountoptions.Protocol, name, value string) string {
 // OptionWarnings is what a user should know of the mount options in a value, before they are applied.
 func OptionWarnings(key, value string) []mountoptions.Problem {
 	protocol, options := mountoptions.NFS, ParseOptions(value)
+	var problems []mountoptions.Problem
 	switch subject, _, _ := Split(key); subject {
 	case NFSDefaults:
+		// nfs(5), sec=: a mount without it negotiates.
+		if slices.Contains(options, "sec=sys") {
+			problems = append(problems, mountoptions.Problem{Option: "sec=sys", Warning: true,
+				Message: "keeps mounts that name no sec from negotiating a stronger one with the server: leave it out unless all are to have sys"})
+		}
 	case Filesystems:
 		_, options = ParseFilesystemValue(value)
 		protocol = mountoptions.XFS
 	default:
 		return nil
 	}
-	return slices.DeleteFunc(mountoptions.Validate(protocol, options), func(p mountoptions.Problem) bool { return !p.Warning })
+	for _, problem := range mountoptions.Validate(protocol, options) {
+		if problem.Warning {
+			problems = append(problems, problem)
+		}
+	}
+	return problems
 }

@@ -21,17 +21,6 @@ func Hashes(settings []v1alpha1.NodeSetting) (hash, bootHash string) {
 	return hashOf(settings), hashOf(bootSettings(settings))
 }
 
-// PlanHash names what a profile changes at boot: that is what an approval of its reboots approves. A profile that is
-// being deleted has another hash, so that the approval to set something is none to take it back. Empty for a profile
-// that changes nothing at boot.
-func PlanHash(p *v1alpha1.StorageClientProfile) string {
-	settings := bootSettings(Settings(p))
-	if len(settings) > 0 && !p.DeletionTimestamp.IsZero() {
-		return hashOf(settings, "released")
-	}
-	return hashOf(settings)
-}
-
 func bootSettings(settings []v1alpha1.NodeSetting) []v1alpha1.NodeSetting {
 	return slices.DeleteFunc(slices.Clone(settings), func(s v1alpha1.NodeSetting) bool { return !TakesEffectAtBoot(s.Key) })
 }

@@ -117,10 +117,13 @@ func TestHostSettingsThatCanNeverWork(t *testing.T) {
 		"a profile that tuned-adm would take for an option": {func(s *v1alpha1.StorageClientProfileSpec) {
 			s.Node.Tuned = &v1alpha1.Tuned{Profile: "-l"}
 		}, "error: spec.node.tuned.profile: a tuned profile"},
-		"an IPv6 server":               {nfs("fe80::1", "hard"), "error: spec.node.nfsMountDefaults[0].options: nfsmount.conf does not work with IPv6 addresses"},
-		"a misspelt option":            {nfs("", "nconect=4"), "Did you mean nconnect?"},
-		"a word that ends like a unit": {nfs("", "local_lock=flock"), "uses local_lock=0"},
-		"a protection":                 {nfs("", "suid"), "error: spec.node.nfsMountDefaults[0].options: suid is refused"},
+		"an IPv6 server":                {nfs("fe80::1", "hard"), "error: spec.node.nfsMountDefaults[0].options: nfsmount.conf does not work with IPv6 addresses"},
+		"a misspelt option":             {nfs("", "nconect=4"), "Did you mean nconnect?"},
+		"a word that ends like a unit":  {nfs("", "local_lock=flock"), "uses local_lock=0"},
+		"a protection":                  {nfs("", "suid"), "error: spec.node.nfsMountDefaults[0].options: suid is refused"},
+		"defaults that identify nobody": {nfs("", "sec=none"), "error: spec.node.nfsMountDefaults[0].options: sec=none makes all mounts that name no sec weaker"},
+		"defaults that do not negotiate": {nfs("filer", "sec=sys"),
+			"warning: spec.node.nfsMountDefaults[0].options: keeps mounts that name no sec from negotiating a stronger one with the server: leave it out unless all are to have sys"},
 		"one server in two spellings": {func(s *v1alpha1.StorageClientProfileSpec) {
 			nfs("A", "hard")(s)
 			s.Node.NFSMountDefaults = append(s.Node.NFSMountDefaults, v1alpha1.NFSMountDefaults{Server: "a", Options: []v1alpha1.MountOption{"soft"}})

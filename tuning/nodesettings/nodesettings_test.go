@@ -225,28 +225,6 @@ func TestMergeLeavesOutWhatDoesNotFit(t *testing.T) {
 	}
 }
 
-func TestPlanHash(t *testing.T) {
-	p := profile("a", 0, argument("ihash_entries=16777216"), sysctl("vm.dirty_ratio", "10"))
-	first := PlanHash(&p)
-	sysctl("vm.dirty_ratio", "20")(&p.Spec)
-	if first == "" || PlanHash(&p) != first {
-		t.Error("a live setting needs no new approval")
-	}
-	p.DeletionTimestamp = ptr.To(metav1.Unix(1, 0))
-	if released := PlanHash(&p); released == first || released == "" {
-		t.Error("the approval to set an argument must not approve the reboot that takes it back")
-	}
-	p.DeletionTimestamp, p.Spec.Node.KernelArguments = nil, []v1alpha1.KernelArgument{"ihash_entries=8388608"}
-	if PlanHash(&p) == first {
-		t.Error("another boot setting needs a new approval")
-	}
-	p.Spec.Node.KernelArguments = nil
-	p.DeletionTimestamp = ptr.To(metav1.Unix(1, 0))
-	if PlanHash(&p) != "" {
-		t.Error("there is nothing to approve")
-	}
-}
-
 func TestTakesEffectAtBoot(t *testing.T) {
 	for key, want := range map[string]bool{keyIhash: true, keyRmem: false, keyTCPMaxSlots: false} {
 		if got := TakesEffectAtBoot(key); got != want {

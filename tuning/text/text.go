@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -56,6 +57,18 @@ func Count(number int, noun string, plural ...string) string {
 		return "1 " + noun
 	}
 	return fmt.Sprintf("%d %s", number, cmp.Or(strings.Join(plural, ""), noun+"s"))
+}
+
+// Line is a text of somebody else on one line: blanks, line ends and what does not print (control characters, marks that turn
+// the direction of writing) become single blanks.
+func Line(s string) string {
+	printable := strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, strings.ToValidUTF8(s, "?"))
+	return strings.Join(strings.Fields(printable), " ")
 }
 
 // Cut shortens a text to so many characters, the ellipsis that it then ends with included. The API counts a string's

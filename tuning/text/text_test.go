@@ -68,3 +68,17 @@ func TestCutsKeepTheirBounds(t *testing.T) {
 		}
 	}
 }
+
+func TestLineIsPrintable(t *testing.T) {
+	for s, want := range map[string]string{
+		"":                               "",
+		" a\n\tb ":                       "a b",
+		"\x1b[31mred\x07":                "[31mred",
+		"right \u202eto left\u2028again": "right to left again",
+		"kein \xff Ümlaut":               "kein ? Ümlaut",
+	} {
+		if got := text.Line(s); got != want {
+			t.Errorf("%q becomes %q, want %q", s, got, want)
+		}
+	}
+}

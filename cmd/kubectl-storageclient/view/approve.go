@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -20,6 +22,22 @@ func CheckApprovable(p *v1alpha1.StorageClientProfile, plan string) error {
 		return fmt.Errorf("%s: plan changed from %s to %s: review it again with \"kubectl storageclient plan %s\"", p.Name, plan, hash, p.Name)
 	}
 	return nil
+}
+
+// ExplainRefusal adds to the API server's refusal of an approval who may approve. Without the admission policy it is RBAC that
+// refuses, and that names no role.
+func ExplainRefusal(p *v1alpha1.StorageClientProfile, err error) error {
+	if !apierrors.IsForbidden(err) {
+		return err
+	}
+	hash := p.Status.Plan.Hash
+	return fmt.Errorf("approve plan %s: you may not approve reboots of StorageClientProfile %s: ask somebody with the ClusterRole %s, e.g. with %q: %w",
+		hash, p.Name, v1alpha1.ApproverRole, ApproveCommand(p.Name, hash), err)
+}
+
+// ApproveCommand approves one plan of a profile, and no other.
+func ApproveCommand(profile, plan string) string {
+	return fmt.Sprintf("kubectl storageclient approve %s --plan %s", profile, plan)
 }
 
 // DescribeApproval shows the plan that is about to be approved.

@@ -50,7 +50,7 @@ type Volumes struct {
 func NewPlan(p *v1alpha1.StorageClientProfile, preview overview.Preview, volumes *Volumes) Plan {
 	plan := Plan{Name: p.Name, Generation: p.Generation, Spec: p.Spec.WithDefaults(), Nodes: preview, Volumes: volumes}
 	if plan.Spec.Rollout.Reboot.Policy == v1alpha1.RebootOnApproval && preview.PlanHash != "" && !preview.Approved {
-		plan.Approval = fmt.Sprintf("kubectl storageclient approve %s --plan %s", p.Name, preview.PlanHash)
+		plan.Approval = ApproveCommand(p.Name, preview.PlanHash)
 	}
 	return plan
 }

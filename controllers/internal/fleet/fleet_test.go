@@ -219,4 +219,28 @@ func TestApprovedTakesTheAnnotationAndTheField(t *testing.T) {
 	if IsPlanApproved(byField) {
 		t.Error("the approval of one plan counts for another")
 	}
+	byAnnotation.Spec.IncludeControlPlane = true
+	if IsPlanApproved(byAnnotation) {
+		t.Error("the approval counts for the control plane too")
+	}
+}
+
+func TestAnApprovalFromBeforeTheUpgradeCountsWhileTheStatusHoldsItsHash(t *testing.T) {
+	// The hash of earlier releases, which covered the boot settings alone: azure-files in nodesettings' hashes.golden.
+	const before = "0705087be39beafe"
+	p := profile("a", 0, "1048576", func(p *v1alpha1.StorageClientProfile) {
+		p.Spec.Node.KernelArguments = []v1alpha1.KernelArgument{"ihash_entries=16777216"}
+		p.Spec.Rollout.Reboot.ApprovedPlan = before
+	})
+	if IsPlanApproved(&p) {
+		t.Error("approved by a hash that no release has shown")
+	}
+	p.Generation, p.Status.ObservedGeneration, p.Status.Plan.Hash = 2, 2, before
+	if !IsPlanApproved(&p) {
+		t.Error("the upgrade has taken the approval back")
+	}
+	p.Generation = 3
+	if IsPlanApproved(&p) {
+		t.Error("the approval counts for an edited spec")
+	}
 }

@@ -168,6 +168,5 @@ func isSource(profile string, settings []v1alpha1.NodeSetting) bool {
 // IsPlanApproved reports whether the plan of a profile is approved, by the annotation or by the field.
 func IsPlanApproved(profile *v1alpha1.StorageClientProfile) bool {
 	hash := nodesettings.PlanHash(profile)
-	return hash != "" &&
-		(profile.Annotations[v1alpha1.ApprovedPlanAnnotation] == hash || profile.Spec.Rollout.Reboot.ApprovedPlan == hash)
+	return hash != "" && nodesettings.IsApproved(profile, hash)
 }

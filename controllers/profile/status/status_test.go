@@ -363,6 +363,30 @@ func TestPlannedNamesAtMostTwentyNodesAndWhatHoldsThemBack(t *testing.T) {
 	}
 }
 
+// The hash is that of earlier releases, which covered the boot settings alone: azure-files in nodesettings' hashes.golden.
+func TestStatusShowsThePlanThatWasApprovedBeforeTheUpgradeUntilAnEdit(t *testing.T) {
+	const before = "0705087be39beafe"
+	w := newWorld(func(p *v1alpha1.StorageClientProfile) {
+		p.Annotations = map[string]string{v1alpha1.ApprovedPlanAnnotation: before}
+		p.Status.ObservedGeneration, p.Status.Plan.Hash = 1, before
+	}).node("a", rebootDue(""))
+	for range 2 {
+		p := &w.profiles[0]
+		p.Status = w.report().Status(p.Status, now)
+		if p.Status.Plan.Hash != before || p.Status.Plan.LimitedBy != "" {
+			t.Fatalf("an upgrade shows plan %s, limited by %q", p.Status.Plan.Hash, p.Status.Plan.LimitedBy)
+		}
+	}
+	p := &w.profiles[0]
+	p.Generation, p.Spec.IncludeControlPlane = 2, true
+	for range 2 {
+		p.Status = w.report().Status(p.Status, now)
+		if p.Status.Plan.Hash == before || p.Status.Plan.LimitedBy != "The plan needs approval" {
+			t.Fatalf("an edit shows plan %s, limited by %q", p.Status.Plan.Hash, p.Status.Plan.LimitedBy)
+		}
+	}
+}
+
 func TestEstimateStandsUntilSomethingChanges(t *testing.T) {
 	f := newWorld(policy(v1alpha1.RebootAutomatic)).node("a", rebootDue("")).node("b", rebootDue("")).report()
 	first := f.planStatus(v1alpha1.Plan{}, 1, now)

@@ -34,7 +34,7 @@ type FailedMount struct {
 }
 
 func (f FailedMount) String() string {
-	return fmt.Sprintf("%s (driver %s): %s", listText(f.Options), f.Driver, f.Message)
+	return fmt.Sprintf("%s (driver %s): the event says %s", listText(f.Options), f.Driver, quote(f.Message))
 }
 
 // MarkOf returns nil for a volume that no batch has written, and for a mark that cannot be read.

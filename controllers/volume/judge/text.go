@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // listText writes mount options as people and manifests do, in JSON.
@@ -11,11 +13,16 @@ func listText(options []string) string {
 	if len(options) == 0 {
 		return "none"
 	}
-	text, err := jsonText(options)
+	list, err := jsonText(options)
 	if err != nil { // a list of strings always marshals
 		return strings.Join(options, ",")
 	}
-	return text
+	return list
+}
+
+// quote marks a text that others wrote. Nothing in it can end the quotation.
+func quote(theirs string) string {
+	return `"` + strings.ReplaceAll(text.Line(theirs), `"`, "'") + `"`
 }
 
 func jsonText(value any) (string, error) {

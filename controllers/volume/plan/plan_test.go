@@ -419,7 +419,7 @@ func TestSummaryTellsHowBatchesStand(t *testing.T) {
 			batch: "b, c soak until 2026-11-21T12:04:50Z, or until a node mounts one of them"},
 		"nothing is left to write": {volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 10))}},
 		"a volume could not be mounted": {volumes: []*corev1.PersistentVolume{created("a", 9, failedFor(p)), created("b", 1)},
-			stopped: `a could not be mounted with ["hard","nocto"] (driver kubernetes.io/nfs): exit status 32`},
+			stopped: `a could not be mounted with ["hard","nocto"] (driver kubernetes.io/nfs): the event says "exit status 32"`},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

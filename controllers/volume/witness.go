@@ -1,0 +1,202 @@
+package volume
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/plan"
+)
+
+// witnesses say whether a failed mount that an event tells of can have been. The API server checks nothing of what an event says,
+// its source included, and the built-in role "edit" may write and delete events. So one counts only if what others wrote agrees:
+//
+//   - the Pod exists, by its UID, is bound to the node that the event names, and uses the volume's claim: Pods are bound by the
+//     scheduler, or by whoever may create them in that namespace;
+//   - the Node exists;
+//   - the Pod's status, which its kubelet writes, shows no container that started after the event: a kubelet starts none before
+//     all volumes are mounted (SyncPod of kubernetes pkg/kubelet/kubelet.go waits in WaitForAttachAndMount);
+//   - the node's agent reports no mount of that volume for that Pod since the node's boot.
+//
+// What remains: who may create Pods and write events in a namespace can tell of a failed mount of a volume that is bound to a claim
+// of that namespace, by a Pod of his own that does not start. He can also delete what a kubelet told, or tell before a batch begins
+// of the very failure that it will bring. No volume of another namespace is taken back for it, but those that wait for the batch
+// wait on, until the profile's volume rules change.
+type witnesses struct {
+	reader client.Reader
+	pods   map[types.NamespacedName]*podFacts
+	nodes  map[string]*nodeFacts
+}
+
+// podFacts is what is kept of a pod.
+type podFacts struct {
+	uid  types.UID
+	node string
+	// volumes are the pod's own names of its volumes, by claim.
+	volumes map[string][]string
+	// started is when the last of its containers started, zero if none has.
+	started time.Time
+}
+
+// nodeFacts is what is kept of a node.
+type nodeFacts struct {
+	exists bool
+	// mounts are those that its agent has reported since its boot.
+	mounts []v1alpha1.MountStatus
+}
+
+// askPods reads the pods that events tell of. A namespace of which too many are told of is read as a whole: events cost nothing, so
+// that a bound on lookups would let forged ones hide a real one.
+func askPods(ctx context.Context, reader client.Reader, told []*failedMount) (*witnesses, error) {
+	w := &witnesses{reader: reader, pods: map[types.NamespacedName]*podFacts{}, nodes: map[string]*nodeFacts{}}
+	pods := map[string]sets.Set[string]{}
+	for _, f := range told {
+		if pods[f.pod.Namespace] == nil {
+			pods[f.pod.Namespace] = sets.New[string]()
+		}
+		pods[f.pod.Namespace].Insert(f.pod.Name)
+	}
+	lookups := maxPodLookups
+	for _, namespace := range slices.Sorted(maps.Keys(pods)) {
+		names := pods[namespace]
+		if names.Len() > lookups {
+			if err := w.listPods(ctx, namespace, names); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		lookups -= names.Len()
+		for name := range names {
+			if err := w.getPod(ctx, types.NamespacedName{Namespace: namespace, Name: name}); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return w, nil
+}
+
+func (w *witnesses) getPod(ctx context.Context, key types.NamespacedName) error {
+	var pod corev1.Pod
+	if err := w.reader.Get(ctx, key, &pod); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("get Pod %s: %w", key, err)
+	}
+	w.pods[key] = factsOf(&pod)
+	return nil
+}
+
+func (w *witnesses) listPods(ctx context.Context, namespace string, names sets.Set[string]) error {
+	for token := ""; ; {
+		var page corev1.PodList
+		if err := w.reader.List(ctx, &page, client.InNamespace(namespace), client.Limit(pageSize), client.Continue(token)); err != nil {
+			return fmt.Errorf("list Pods in namespace %q: %w", namespace, err)
+		}
+		for i := range page.Items {
+			if pod := &page.Items[i]; names.Has(pod.Name) {
+				w.pods[client.ObjectKeyFromObject(pod)] = factsOf(pod)
+			}
+		}
+		if token = page.Continue; token == "" {
+			return nil
+		}
+	}
+}
+
+func factsOf(pod *corev1.Pod) *podFacts {
+	facts := &podFacts{uid: pod.UID, node: pod.Spec.NodeName, volumes: map[string][]string{}}
+	for i := range pod.Spec.Volumes {
+		switch v := &pod.Spec.Volumes[i]; {
+		case v.PersistentVolumeClaim != nil:
+			facts.volumes[v.PersistentVolumeClaim.ClaimName] = append(facts.volumes[v.PersistentVolumeClaim.ClaimName], v.Name)
+		case v.Ephemeral != nil:
+			facts.volumes[pod.Name+"-"+v.Name] = append(facts.volumes[pod.Name+"-"+v.Name], v.Name)
+		}
+	}
+	for _, status := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if running := status.State.Running; running != nil && running.StartedAt.After(facts.started) {
+			facts.started = running.StartedAt.Time
+		}
+		if ended := status.State.Terminated; ended != nil && ended.StartedAt.After(facts.started) {
+			facts.started = ended.StartedAt.Time
+		}
+	}
+	return facts
+}
+
+// volumesOf are the watched volumes that a pod uses, if it exists.
+func (w *witnesses) volumesOf(key types.NamespacedName, byClaim map[types.NamespacedName][]plan.Watched) []plan.Watched {
+	pod := w.pods[key]
+	if pod == nil {
+		return nil
+	}
+	var out []plan.Watched
+	for volumeClaim := range pod.volumes {
+		out = append(out, byClaim[types.NamespacedName{Namespace: key.Namespace, Name: volumeClaim}]...)
+	}
+	return out
+}
+
+// confirm says whether a failed mount can have been one of a volume.
+func (w *witnesses) confirm(ctx context.Context, f *failedMount, pv *corev1.PersistentVolume) (bool, error) {
+	pod := w.pods[f.pod]
+	if pod == nil || pod.uid != f.podUID || pod.node != f.node || !pod.waitsFor(f, pv) || pod.startedSince(f.last) {
+		return false, nil
+	}
+	node, err := w.factsOfNode(ctx, pod.node)
+	if err != nil {
+		return false, err
+	}
+	return node.exists && !node.hasMount(pv.Name, pod.uid), nil
+}
+
+// waitsFor says whether the pod uses a volume, and the event is of that one where it says of which of the pod's.
+func (p *podFacts) waitsFor(f *failedMount, pv *corev1.PersistentVolume) bool {
+	volumeClaim, _ := volumeClaimKey(pv)
+	return slices.ContainsFunc(p.volumes[volumeClaim.Name], func(name string) bool {
+		return f.unmounted == nil || slices.Contains(f.unmounted, name)
+	})
+}
+
+func (p *podFacts) startedSince(at time.Time) bool {
+	return !p.started.IsZero() && !p.started.Before(at)
+}
+
+func (w *witnesses) factsOfNode(ctx context.Context, name string) (*nodeFacts, error) {
+	if known := w.nodes[name]; known != nil {
+		return known, nil
+	}
+	facts := &nodeFacts{}
+	var node corev1.Node
+	switch err := w.reader.Get(ctx, types.NamespacedName{Name: name}, &node); {
+	case err == nil:
+		facts.exists = true
+	case !apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("get Node %s: %w", name, err)
+	}
+	var clientNode v1alpha1.StorageClientNode
+	switch err := w.reader.Get(ctx, types.NamespacedName{Name: name}, &clientNode); {
+	case err == nil && clientNode.Status.BootID == node.Status.NodeInfo.BootID:
+		facts.mounts = clientNode.Status.Mounts
+	case err != nil && !apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("get StorageClientNode %s: %w", name, err)
+	}
+	w.nodes[name] = facts
+	return facts, nil
+}
+
+func (n *nodeFacts) hasMount(volume string, pod types.UID) bool {
+	return slices.ContainsFunc(n.mounts, func(mount v1alpha1.MountStatus) bool {
+		return mount.Volume == volume && slices.Contains(mount.PodUIDs, string(pod))
+	})
+}

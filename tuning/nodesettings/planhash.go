@@ -1,0 +1,104 @@
+package nodesettings
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// released marks the plan of a profile that is being deleted, so that the approval to set something is none to take it back.
+const released = "released"
+
+// PlanHash names what an approval of a profile's reboots approves: its boot settings, and all of its spec that decides which
+// nodes are disrupted for them and how. Empty for a profile that changes nothing at boot.
+//
+// In earlier releases the hash covered the boot settings alone. Such a hash stays the plan's while it is approved and the spec is
+// as that release saw it, so that an upgrade asks nobody again. Only the manager writes the status that says so.
+func PlanHash(p *v1alpha1.StorageClientProfile) string {
+	before := bootPlanHash(p)
+	if p.Status.Plan.Hash == before && p.Status.ObservedGeneration == p.Generation && IsApproved(p, before) {
+		return before
+	}
+	return hashOf(bootSettings(Settings(p)), marksOf(p, disruptionText(p))...)
+}
+
+// IsApproved reports whether a profile approves the plan with a hash, by the annotation or by the field.
+func IsApproved(p *v1alpha1.StorageClientProfile, hash string) bool {
+	return p.Annotations[v1alpha1.ApprovedPlanAnnotation] == hash || p.Spec.Rollout.Reboot.ApprovedPlan == hash
+}
+
+// bootPlanHash is the plan's hash of earlier releases.
+func bootPlanHash(p *v1alpha1.StorageClientProfile) string {
+	return hashOf(bootSettings(Settings(p)), marksOf(p)...)
+}
+
+func marksOf(p *v1alpha1.StorageClientProfile, marks ...string) []string {
+	if !p.DeletionTimestamp.IsZero() {
+		return append(marks, released)
+	}
+	return marks
+}
+
+// disruptionText is all of a spec but its settings that decides who is disrupted and how, in one form for all specs that mean
+// the same. It must never change for an unchanged profile: see the package's testdata. A field that is added to the spec is
+// part of it unless it is taken out here.
+func disruptionText(p *v1alpha1.StorageClientProfile) string {
+	spec := p.Spec.WithDefaults()
+	spec.Mode, spec.Paused, spec.OnUnsupported, spec.Node, spec.Volumes = "", false, "", nil, nil
+	rollout := &spec.Rollout
+	rollout.MaxConcurrentLive, rollout.Volumes = nil, nil
+	rollout.Reboot.Policy, rollout.Reboot.ApprovedPlan = "", ""
+
+	spec.NodeSelector = *sortSelector(&spec.NodeSelector)
+	rollout.Canary.NodeSelector = sortSelector(rollout.Canary.NodeSelector)
+	rollout.Drain.WaitForPodSelector = sortSelector(rollout.Drain.WaitForPodSelector)
+	slices.SortFunc(rollout.Windows, func(a, b v1alpha1.Window) int {
+		return cmp.Or(strings.Compare(a.Schedule, b.Schedule), strings.Compare(a.TimeZone, b.TimeZone),
+			cmp.Compare(a.DurationSeconds, b.DurationSeconds))
+	})
+	rollout.Windows = slices.Compact(rollout.Windows)
+	return marshalSorted(spec)
+}
+
+// sortSelector returns a selector in the one form of all that select the same by the same terms: expressions, sorted.
+func sortSelector(selector *metav1.LabelSelector) *metav1.LabelSelector {
+	if selector == nil {
+		return nil
+	}
+	var terms []metav1.LabelSelectorRequirement
+	for key, value := range selector.MatchLabels {
+		terms = append(terms, metav1.LabelSelectorRequirement{Key: key, Operator: metav1.LabelSelectorOpIn, Values: []string{value}})
+	}
+	for _, term := range selector.MatchExpressions {
+		term.Values = slices.Compact(slices.Sorted(slices.Values(term.Values)))
+		terms = append(terms, term)
+	}
+	compare := func(a, b metav1.LabelSelectorRequirement) int {
+		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Operator, b.Operator), slices.Compare(a.Values, b.Values))
+	}
+	slices.SortFunc(terms, compare)
+	same := func(a, b metav1.LabelSelectorRequirement) bool { return compare(a, b) == 0 }
+	return &metav1.LabelSelector{MatchExpressions: slices.CompactFunc(terms, same)}
+}
+
+// marshalSorted has all keys sorted, so that the order of the fields in the API's types does not matter. A spec is plain data:
+// it cannot fail to be encoded.
+func marshalSorted(spec v1alpha1.StorageClientProfileSpec) string {
+	var sorted map[string]any
+	data, err := json.Marshal(spec)
+	if err == nil {
+		err = json.Unmarshal(data, &sorted)
+	}
+	if err == nil {
+		data, err = json.Marshal(sorted)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return string(data)
+}

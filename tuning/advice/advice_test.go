@@ -118,6 +118,7 @@ var cases = map[string]struct {
 	"hash-below-default": {input(large, node("huge", "6.1.0", 1<<40)), "no more than the kernel's default on huge", input(large, worker)},
 	"hash-clamped":       {input(large, worker, node("small", "6.1.0", 3*gib/2)), "of memory on small, whatever /proc/cmdline shows: these nodes are not rebooted for it; the largest value that fits all of them is 8388608", input(large, worker)},
 	"hash-rounded":       {input(argument("dhash_entries=1000000")), "1000000 is not a power of two", input(large)},
+	"hash-small":         {input(argument("ihash_entries=1024")), "spec.node.kernelArguments[0]: 1024 buckets are fewer than the 65536 that a kernel has by itself with 1 GiB of memory", input(argument("ihash_entries=65536"), argument("quiet"))},
 	"interleave-statx":   {input(large), "after each getdents64", input()},
 	"intr-no-effect":     {input(nfs("hard", "intr")), "spec.volumes[0].mountOptions[1]: has no effect", input(nfs("hard"))},
 	"metadata-on-nfs41":  {input(nfs("vers=4.1")), "NFSv4.1 takes 25 to 75 % longer", input(nfs("vers=3"))},
@@ -131,6 +132,7 @@ var cases = map[string]struct {
 	"port-range":         {input(sysctl("net.ipv4.ip_local_port_range", "1024 65000")), "includes ports of NodePort services", input(sysctl("net.ipv4.ip_local_port_range", "32768 60999"))},
 
 	"read-ahead-below-rsize": {input(nfs("rsize=1048576"), readAhead("nfs4", 128)), "128 KiB is less than one request of 1048576 bytes", input(nfs("rsize=262144"), readAhead("nfs4", 256))},
+	"read-ahead-memory":      {input(readAhead("xfs", 65536), readAhead("ext4", 1048576)), "spec.node.readAhead[1].sizeKiB: 1.0 GiB may be read ahead into memory for each file that is read in sequence", input(readAhead("ext4", 65536))},
 	"read-ahead-rule-file":   {input(readAhead("nfs", 15360)), "99-nfs.rules", input(readAhead("xfs", 4096))},
 	"read-ahead-tail":        {input(readAhead("nfs", 15380)), "is 15 requests of 1048576 bytes and a remainder of 20 KiB, which costs one small extra request in every window: use 15360 KiB", input(readAhead("nfs", 15360), nfs("rsize=262144"))},
 
@@ -161,6 +163,7 @@ var cases = map[string]struct {
 	"unsorted-listing":       {input(large), "ls -1U", input()},
 	"watch-operations":       {input(readAhead("nfs4", 15360)), "READs of one file", input()},
 	"xfs-memory":             {input(xfs("logbsize=256k")), "takes 2048 KiB of memory", input(xfs("logbufs=8"))},
+	"writeback-off":          {input(sysctl("vm.dirty_writeback_centisecs", "0")), "spec.node.sysctls[vm.dirty_writeback_centisecs]: turns periodic write-back off", input(sysctl("vm.dirty_writeback_centisecs", "1"))},
 	"xfs-quota":              {input(xfs("noquota")), "drops their state", input(nfs("hard"))},
 }
 

@@ -65,6 +65,19 @@ func hashBelowDefault(s *scope) []finding {
 		})
 }
 
+// hashSmall needs no node: no kernel that runs Kubernetes has less memory than this.
+func hashSmall(s *scope) []finding {
+	var found []finding
+	for _, a := range s.hashTables() {
+		own, known := catalogue.HashSize(a.argument, 0, gib, pageBytes)
+		if known && a.entries > 0 && a.entries < own.Default {
+			found = append(found, finding{a.field, fmt.Sprintf("%d buckets are fewer than the %d that a kernel has by itself with 1 GiB of memory: "+
+				"lookups get slower, and that after a reboot; leave the argument out, or ask for more than the default", a.entries, own.Default)})
+		}
+	}
+	return found
+}
+
 func hashRounded(s *scope) []finding {
 	var found []finding
 	for _, a := range s.hashTables() {
@@ -81,6 +94,33 @@ func sysctlFiles(s *scope) []finding {
 	}
 	return []finding{{"spec.node.sysctls", "are applied at once and kept in /etc/sysctl.d/99-zz-storage-client.conf: no need to run anything by hand, and " +
 		"sysctl -P, which a vendor's page tables for, does not exist (-p reads only /etc/sysctl.conf)"}}
+}
+
+func writebackOff(s *scope) []finding {
+	return s.setTo("vm.dirty_writeback_centisecs", "0", "turns periodic write-back off: what was written stays in memory until fsync, vm.dirty_background_ratio or "+
+		"a lack of memory, and a crash loses all of it; use 100 to 500")
+}
+
+// readAheadMemory begins well above any recommended size: 15 MiB for NFS, 32 MiB for arrays of disks.
+func readAheadMemory(s *scope) []finding {
+	const mostKiB = 64 * 1024
+	var found []finding
+	add := func(field string, kib int32) {
+		if kib <= mostKiB {
+			return
+		}
+		found = append(found, finding{field, fmt.Sprintf("%s may be read ahead into memory for each file that is read in sequence, also where only a part of it is needed: "+
+			"use 16384 KiB or less", formatSize(int64(kib)*1024))})
+	}
+	for i, entry := range s.node.ReadAhead {
+		add(fmt.Sprintf("spec.node.readAhead[%d].sizeKiB", i), entry.SizeKiB)
+	}
+	for i := range s.Profile.Spec.Volumes {
+		if kib := s.Profile.Spec.Volumes[i].ReadAheadKiB; kib != nil {
+			add(fmt.Sprintf("spec.volumes[%d].readAheadKiB", i), *kib)
+		}
+	}
+	return found
 }
 
 func sackOff(s *scope) []finding {

@@ -10,17 +10,19 @@ const (
 
 // Where the rules are known from.
 const (
-	sourceAzureFiles = "Azure Files, large directories on Linux clients"
-	sourceAzureNFS   = "Azure Files, improve NFS performance"
-	sourceANF        = "Azure NetApp Files, Linux mount options and client configuration for HPC and EDA"
-	sourceANFSlots   = "Azure NetApp Files, Linux concurrency best practices: session slots and slot table entries"
-	sourceXFSUnlink  = "document on XFS unlink performance; xfs(5)"
-	sourceQumulo     = "Qumulo, ODX and the missing prefetch"
-	sourceNFS        = "nfs(5)"
-	sourceHash       = "kernel mm/mm_init.c, alloc_large_system_hash; measured on 6.1 and 6.18"
-	sourceIPSysctl   = "kernel Documentation/networking/ip-sysctl.rst"
-	sourceReadAhead  = "measured on 5.10, 6.1 and 6.18: 128 MiB take 129 READs at 15360 KiB, 136 at 15380, 1024 at 128"
-	sourceGRUB       = "grub-mkconfig of GRUB 2.06; RHEL 9.3 release notes"
+	sourceAzureFiles      = "Azure Files, large directories on Linux clients"
+	sourceAzureNFS        = "Azure Files, improve NFS performance"
+	sourceANF             = "Azure NetApp Files, Linux mount options and client configuration for HPC and EDA"
+	sourceANFSlots        = "Azure NetApp Files, Linux concurrency best practices: session slots and slot table entries"
+	sourceXFSUnlink       = "document on XFS unlink performance; xfs(5)"
+	sourceQumulo          = "Qumulo, ODX and the missing prefetch"
+	sourceNFS             = "nfs(5)"
+	sourceHash            = "kernel mm/mm_init.c, alloc_large_system_hash; measured on 6.1 and 6.18"
+	sourceIPSysctl        = "kernel Documentation/networking/ip-sysctl.rst"
+	sourceReadAhead       = "measured on 5.10, 6.1 and 6.18: 128 MiB take 129 READs at 15360 KiB, 136 at 15380, 1024 at 128"
+	sourceReadAheadMemory = "kernel Documentation/ABI/stable/sysfs-block, queue/read_ahead_kb; mm/readahead.c"
+	sourceVM              = "kernel Documentation/admin-guide/sysctl/vm.rst"
+	sourceGRUB            = "grub-mkconfig of GRUB 2.06; RHEL 9.3 release notes"
 )
 
 // rules is sorted by ID; a test says so.
@@ -44,6 +46,8 @@ var rules = []Rule{
 		Title: "The kernel limits a hash table to 1/16 of memory, whatever the command line says."},
 	{ID: "hash-rounded", Severity: info, Source: sourceHash, check: hashRounded,
 		Title: "The kernel rounds the size of a hash table up to a power of two."},
+	{ID: "hash-small", Severity: warning, Source: sourceHash, check: hashSmall,
+		Title: "A hash table smaller than any kernel's default makes lookups slower."},
 	{ID: "interleave-statx", Severity: info, Source: sourceAzureFiles, check: largeDirectories(
 		"an application that needs attributes should call statx after each getdents64, not for all files at the end; one that needs only names should not call it at all"),
 		Title: "Applications should not stat all files of a large directory at the end."},
@@ -69,6 +73,8 @@ var rules = []Rule{
 		Title: "A wide range of local ports includes NodePorts and ports of host daemons."},
 	{ID: "read-ahead-below-rsize", Severity: warning, Source: sourceReadAhead, check: readAheadBelowRsize,
 		Title: "With a read-ahead below rsize, requests never reach rsize."},
+	{ID: "read-ahead-memory", Severity: warning, Source: sourceReadAheadMemory, check: readAheadMemory,
+		Title: "A very large read-ahead fills memory with what nobody may read."},
 	{ID: "read-ahead-rule-file", Severity: info, Source: "nfs-utils, udev rules", check: readAheadRuleFile,
 		Title: "A udev rule file named 99-nfs.rules hides the one of the NFS tools."},
 	{ID: "read-ahead-tail", Severity: warning, Source: sourceReadAhead + "; " + sourceQumulo, check: readAheadTail,
@@ -128,6 +134,8 @@ var rules = []Rule{
 		Title: "List large directories unsorted and without colours."},
 	{ID: "watch-operations", Severity: info, Source: sourceQumulo, check: watchOperations,
 		Title: "Averages hide a small extra request in every read: count operations, with cold caches."},
+	{ID: "writeback-off", Severity: warning, Source: sourceVM, check: writebackOff,
+		Title: "Without periodic write-back, a crash loses more."},
 	{ID: "xfs-memory", Severity: info, Source: sourceXFSUnlink, check: xfsMemory,
 		Title: "XFS log buffers take logbufs times logbsize of memory per file system."},
 	{ID: "xfs-quota", Severity: warning, Source: "measured on 5.10, 6.1 and 6.18", CheckedElsewhere: true, check: xfsQuota,

@@ -10,17 +10,21 @@ import (
 	"net"
 	"net/http"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -58,6 +62,8 @@ type site struct{ metricsAddress, webhookPort string }
 const (
 	boundVolume = "share-3"
 	boundServer = "account3.file.core.windows.net"
+	// The application of test/demo/workload.yaml, and a budget that lets its pods be evicted one by one.
+	appReplicas, appMinAvailable = 4, 3
 )
 
 func prepareUse(t *testing.T, s *sandbox.Sandbox) *site {
@@ -116,6 +122,7 @@ func prepareUse(t *testing.T, s *sandbox.Sandbox) *site {
 			t.Fatal(err)
 		}
 	}
+	setBudget(t, s, appReplicas)
 	return &site{metricsAddress: net.JoinHostPort("127.0.0.1", freePort(t)), webhookPort: freePort(t)}
 }
 
@@ -162,6 +169,28 @@ func (*site) failMount(t *testing.T, s *sandbox.Sandbox) {
 		FirstTimestamp: now, LastTimestamp: now, Count: 1,
 	}
 	if err := s.Client.Create(t.Context(), event); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// refuseEvictions waits until the application's budget, which allows no eviction, holds up a drain, and then loosens it.
+func (*site) refuseEvictions(t *testing.T, s *sandbox.Sandbox) {
+	t.Helper()
+	awaitCondition(t, s, "a drain that the budget holds up", func(ctx context.Context) (bool, error) {
+		clientNodes := &v1alpha1.StorageClientNodeList{}
+		err := s.Client.List(ctx, clientNodes)
+		return slices.ContainsFunc(clientNodes.Items, func(n v1alpha1.StorageClientNode) bool {
+			return n.Status.Rollout != nil && strings.Contains(n.Status.Rollout.Message, "PodDisruptionBudget default/web")
+		}), err
+	})
+	setBudget(t, s, appMinAvailable)
+}
+
+func setBudget(t *testing.T, s *sandbox.Sandbox, minAvailable int) {
+	t.Helper()
+	budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "web"}}
+	patch := fmt.Appendf(nil, `{"spec":{"minAvailable":%d}}`, minAvailable)
+	if err := s.Client.Patch(t.Context(), budget, client.RawPatch(types.MergePatchType, patch)); err != nil {
 		t.Fatal(err)
 	}
 }

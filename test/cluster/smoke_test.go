@@ -57,6 +57,7 @@ func TestTwentyNodesAreRebootedWithinBudgetAndPutBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	site.failMount(t, s)
+	site.refuseEvictions(t, s)
 	awaitCondition(t, s, "the profile to be Ready", func(ctx context.Context) (bool, error) {
 		err := s.Client.Get(ctx, client.ObjectKeyFromObject(profile), profile)
 		ready := meta.IsStatusConditionTrue(profile.Status.Conditions, v1alpha1.ConditionReady)

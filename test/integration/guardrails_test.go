@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
 const (
@@ -244,6 +245,18 @@ var _ = Describe("The administrator's guardrails", Ordered, ContinueOnFailure, f
 		},
 		defaultEntries(),
 	)
+
+	It("count FromNconnect as the largest number that the code derives", func() {
+		most := 0
+		for nconnect := range 64 {
+			most = max(most, nodesettings.SlotsFor(nconnect))
+		}
+		fromNconnect := with(`node: {sunrpc: {tcpMaxSlotTableEntries: FromNconnect}}`)
+		setCeilings(map[string]string{"node.sunrpc.maximum": strconv.Itoa(most - 1)})
+		expectBeyond(fromNconnect, "spec.node.sunrpc.tcpMaxSlotTableEntries is FromNconnect")
+		setCeilings(map[string]string{"node.sunrpc.maximum": strconv.Itoa(most)})
+		eventuallyWithin(fromNconnect)
+	})
 
 	DescribeTable("compare shares",
 		func(ceiling, value, finding string) {

@@ -26,27 +26,27 @@ type BootNeed struct {
 
 // NeedOf finds what a node needs a boot for, and whether it would be accepted after it. clientNode is nil where no agent has
 // reported.
-func NeedOf(node *corev1.Node, c Cluster, settings []v1alpha1.NodeSetting, clientNode *v1alpha1.StorageClientNode, restoreReboot bool) BootNeed {
+func NeedOf(node *corev1.Node, all []corev1.Node, settings []v1alpha1.NodeSetting, clientNode *v1alpha1.StorageClientNode, restoreReboot bool) BootNeed {
 	need := BootNeed{Why: rebootsFor(settings, clientNode, restoreReboot)}
 	if len(need.Why) == 0 {
 		return need
 	}
-	need.Held = WhyNotRebooted(node, c.Nodes, settings, clientNode)
-	if need.Held == "" && clientNode != nil && clientNode.Status.Bootloader != nil && !clientNode.Status.Bootloader.Proven {
-		loader := clientNode.Status.Bootloader
-		need.Held = strings.TrimSuffix(fmt.Sprintf("boot loader %s: %s", loader.Type, loader.Message), ": ")
-	}
+	need.Held = WhyNotRebooted(node, all, settings, clientNode)
 	return need
 }
 
-// WhyNotRebooted says why the rollout would not reboot a node that has these settings to get, empty if it would: the node would
-// not be accepted after the boot, or nothing would stand in for it.
+// WhyNotRebooted says why the rollout would not reboot a node for boot settings among these, empty if it would: the node would not
+// be accepted after the boot, its boot loader is not proven, or nothing would stand in for it.
 func WhyNotRebooted(node *corev1.Node, all []corev1.Node, settings []v1alpha1.NodeSetting, clientNode *v1alpha1.StorageClientNode) string {
 	if obstacles := acceptance.Judge(settings, reportsOn(settings, clientNode)).Obstacles(); len(obstacles) > 0 {
 		return acceptance.Describe(obstacles)
 	}
 	if match.ControlPlane(node) && !slices.ContainsFunc(all, func(n corev1.Node) bool { return n.Name != node.Name && match.ControlPlane(&n) }) {
 		return onlyControlPlane
+	}
+	if clientNode != nil && clientNode.Status.Bootloader != nil && !clientNode.Status.Bootloader.Proven {
+		loader := clientNode.Status.Bootloader
+		return strings.TrimSuffix(fmt.Sprintf("boot loader %s: %s", loader.Type, loader.Message), ": ")
 	}
 	return ""
 }

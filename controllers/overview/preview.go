@@ -79,7 +79,7 @@ func Plan(profile *v1alpha1.StorageClientProfile, c Cluster) Preview {
 		wanted := view.Wanted(m.node, m.clientNode)
 		out.Groups = addToGroup(out.Groups, wanted.Result, m.node.Name)
 		turn := TurnOf(m.node, wanted.BootHash, c.ManagerNode)
-		need := NeedOf(m.node, c, wanted.Settings, m.clientNode, profile.Spec.Rollout.Reboot.RestoreReboot)
+		need := NeedOf(m.node, c.Nodes, wanted.Settings, m.clientNode, profile.Spec.Rollout.Reboot.RestoreReboot)
 		if len(need.Why) > 0 {
 			refused[m.node.Name] = need.Held != ""
 			turn.Blocked = turn.Blocked || need.Held != ""

@@ -1,0 +1,143 @@
+package rollout
+
+import (
+	"slices"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/acceptance"
+	"github.com/storageclient/operator/controllers/rollout/plan"
+	"github.com/storageclient/operator/tuning/nodesettings"
+)
+
+// ailment is what keeps a setting from its wanted value on a machine, as its agent reports it.
+type ailment struct {
+	state  v1alpha1.SettingState
+	effect v1alpha1.SettingEffect
+}
+
+// moduleAilments are what becomes of a live value, and of one that only a boot could bring.
+var moduleAilments = []ailment{
+	{v1alpha1.SettingFailed, v1alpha1.EffectLive}, {v1alpha1.SettingDrifted, v1alpha1.EffectLive}, {v1alpha1.SettingClamped, v1alpha1.EffectLive},
+	{v1alpha1.SettingUnsupported, v1alpha1.EffectLive}, {v1alpha1.SettingShadowed, v1alpha1.EffectLive}, {v1alpha1.SettingShadowed, v1alpha1.EffectReboot},
+	{v1alpha1.SettingPending, v1alpha1.EffectReboot}, {v1alpha1.SettingPending, v1alpha1.EffectNewTransport},
+}
+
+// argumentAilments are what keeps a boot argument out of the boot menu.
+var argumentAilments = []ailment{
+	{v1alpha1.SettingFailed, v1alpha1.EffectReboot}, {v1alpha1.SettingDrifted, v1alpha1.EffectReboot},
+	{v1alpha1.SettingClamped, v1alpha1.EffectReboot}, {v1alpha1.SettingUnsupported, v1alpha1.EffectReboot},
+}
+
+// lasts reports whether somebody has to undo an ailment before the node can be done.
+func (a ailment) lasts() bool {
+	verdict := acceptance.Judge([]v1alpha1.NodeSetting{{Key: "x"}}, []v1alpha1.SettingStatus{{Key: "x", State: a.state, TakesEffect: a.effect}})
+	return !verdict.IsAccepted()
+}
+
+// ail gives a setting of a node an ailment, or takes it away.
+func (w *world) ail(n *simNode, key string, a ailment) {
+	if n.machine.ailments[key] == a {
+		return
+	}
+	if a == (ailment{}) {
+		w.narrate("%s: nothing is in the way of %s any more", n.Name, key)
+		delete(n.machine.ailments, key)
+		return
+	}
+	w.narrate("%s: %s is %s (%s)", n.Name, key, a.state, a.effect)
+	n.machine.ailments[key] = a
+	n.machine.worsened++
+}
+
+// ailAnything is somebody's file, a tool that fights, a full disk, or the end of one.
+func (w *world) ailAnything(n *simNode) {
+	p := w.profiles[w.profileNames[w.rng.IntN(len(w.profileNames))]]
+	key, choice := p.moduleKey(), moduleAilments
+	if w.rng.IntN(4) == 0 {
+		key, choice = p.key(), argumentAilments
+	}
+	if w.rng.IntN(3) == 0 {
+		w.ail(n, key, ailment{})
+		return
+	}
+	w.ail(n, key, choice[w.rng.IntN(len(choice))])
+}
+
+// bootAilments is what a boot changes: it brings what waited for it, and now and then something goes wrong in it.
+func (w *world) bootAilments(n *simNode) {
+	for _, name := range w.profileNames {
+		key := w.profiles[name].moduleKey()
+		if n.machine.ailments[key] == (ailment{v1alpha1.SettingPending, v1alpha1.EffectReboot}) {
+			w.ail(n, key, ailment{})
+		}
+	}
+	if n.machine.boot != bootWell {
+		n.machine.worsened++
+	}
+	if !w.quiet && w.rng.IntN(6) == 0 {
+		w.ailAnything(n)
+	}
+}
+
+// endAilments has people undo what keeps nodes from being done. What is no more than an exception stays.
+func (w *world) endAilments(n *simNode) {
+	for _, name := range w.profileNames {
+		p := w.profiles[name]
+		for _, key := range []string{p.key(), p.moduleKey()} {
+			if n.machine.ailments[key].lasts() {
+				w.ail(n, key, ailment{})
+			}
+		}
+	}
+}
+
+// verdictOn asks the code that managers ask, of a node as it was read.
+func verdictOn(n *plan.Node) acceptance.Verdict {
+	if n.ClientNode == nil || n.ClientNode.Spec.Release || n.ClientNode.Status.Hash != n.ClientNode.Spec.Hash || n.ClientNode.Status.BootID != n.BootID {
+		return acceptance.Verdict{}
+	}
+	return acceptance.Judge(n.ClientNode.Spec.Settings, n.ClientNode.Status.Settings)
+}
+
+// checkAcceptance is the first half of invariant 16: nothing begins on a node, and none gets a permit, that would not be accepted
+// after its boot.
+func (m *manager) checkAcceptance(n *simNode, step plan.Step) {
+	seen := m.seen[n.Name]
+	if obstacles := verdictOn(&seen.Node).Obstacles(); len(obstacles) > 0 {
+		m.fail("invariant 16: %s, which would not be accepted: %s", step, acceptance.Describe(obstacles))
+	}
+}
+
+// checkFailure is the other half: none that it accepted fails for its settings, unless something has become worse since.
+func (m *manager) checkFailure(n *simNode, note v1alpha1.RolloutStatus) {
+	c := n.ClientNode
+	permit := c.Spec.RebootPermit
+	if note.Phase != v1alpha1.RolloutFailed || permit == nil || permit.BootID == n.BootID || permit.BootHash != c.Spec.BootHash || c.Spec.Release {
+		return
+	}
+	reported := n.Ready && c.Status.BootID == n.BootID && c.Status.Hash == c.Spec.Hash && c.Status.ObservedGeneration == c.Generation
+	if reported && n.machine.worsened == n.machine.worsenedThen {
+		m.fail("invariant 16: %s fails (%s) for what was no obstacle before: %s", n.Name, note.Reason, note.Message)
+	}
+}
+
+// checkKept is that nothing goes on being drained that would not be accepted.
+func (w *world) checkKept() {
+	for _, name := range w.nodeNames {
+		n := w.nodes[name]
+		if n.Mark == nil || n.Deleting || n.Leaving != "" || n.ClientNode == nil || n.ClientNode.Spec.RebootPermit != nil || w.hasFailed(n) ||
+			n.ClientNode.Status.Rollout.Reason == v1alpha1.RolloutReasonPermitRefused || len(n.budgetsNeeded(w)) == 0 {
+			continue
+		}
+		if obstacles := verdictOn(&n.Node).Obstacles(); len(obstacles) > 0 {
+			w.fail("invariant 16: the drain of %s goes on, which would not be accepted: %s", name, acceptance.Describe(obstacles))
+		}
+	}
+}
+
+// isException reports whether the agent reports that a boot argument of the node is none that it can take.
+func isException(n *simNode, key string) bool {
+	return slices.Contains(acceptance.Keys(verdictOn(&n.Node).Exceptions), key)
+}
+
+func isBootKey(key string) bool { return nodesettings.TakesEffectAtBoot(key) }

@@ -118,4 +118,17 @@ func TestPlanChoosesACanaryThatIsRebooted(t *testing.T) {
 	if got, want := list(c), "a-first, b-manager, b-other"; got != want {
 		t.Errorf("with another control-plane node: got %s, want %s", got, want)
 	}
+	// Groups that get different boot settings have a canary each, before all others.
+	gold := profile("gold", func(s *v1alpha1.StorageClientProfileSpec) {
+		s.NodeSelector.MatchLabels = map[string]string{"tier": "gold"}
+		s.Node.KernelArguments = []v1alpha1.KernelArgument{"dhash_entries=16777216"}
+	})
+	c.Profiles, c.Nodes = append(c.Profiles, gold), nodes
+	for _, name := range []string{"gold-1", "gold-2"} {
+		c.Nodes = append(c.Nodes, zoned(name, "aa", func(n *corev1.Node) { n.Labels["tier"] = "gold" }))
+	}
+	const want = "gold-1, b-manager, gold-2, b-other, not a-first: the only control-plane node is not rebooted by the rollout; reboot it by hand"
+	if got := list(c); got != want {
+		t.Errorf("with two groups: got %s, want %s", got, want)
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/internal/acceptance"
 	"github.com/storageclient/operator/controllers/rollout/plan"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
@@ -28,10 +27,11 @@ var argumentAilments = []ailment{
 	{v1alpha1.SettingClamped, v1alpha1.EffectReboot}, {v1alpha1.SettingUnsupported, v1alpha1.EffectReboot},
 }
 
-// lasts reports whether somebody has to undo an ailment before the node can be done.
-func (a ailment) lasts() bool {
-	verdict := acceptance.Judge([]v1alpha1.NodeSetting{{Key: "x"}}, []v1alpha1.SettingStatus{{Key: "x", State: a.state, TakesEffect: a.effect}})
-	return !verdict.IsAccepted()
+// isInTheWay reports whether a boot would not bring the setting, nor anything but somebody who undoes the ailment. The invariants go
+// by this, and not by the code that they are about.
+func isInTheWay(state v1alpha1.SettingState, effect v1alpha1.SettingEffect) bool {
+	boots := effect == v1alpha1.EffectReboot
+	return state == v1alpha1.SettingFailed || boots && (state == v1alpha1.SettingShadowed || state == v1alpha1.SettingDrifted)
 }
 
 // ail gives a setting of a node an ailment, or takes it away.
@@ -84,27 +84,35 @@ func (w *world) endAilments(n *simNode) {
 	for _, name := range w.profileNames {
 		p := w.profiles[name]
 		for _, key := range []string{p.key(), p.moduleKey()} {
-			if n.machine.ailments[key].lasts() {
+			ails := n.machine.ailments[key]
+			if isInTheWay(ails.state, ails.effect) || ails == (ailment{v1alpha1.SettingPending, v1alpha1.EffectReboot}) {
 				w.ail(n, key, ailment{})
 			}
 		}
 	}
 }
 
-// verdictOn asks the code that managers ask, of a node as it was read.
-func verdictOn(n *plan.Node) acceptance.Verdict {
+// inTheWay are the settings that would keep a node, as it was read, from being accepted after a boot.
+func inTheWay(n *plan.Node) []string {
 	if n.ClientNode == nil || n.ClientNode.Spec.Release || n.ClientNode.Status.Hash != n.ClientNode.Spec.Hash || n.ClientNode.Status.BootID != n.BootID {
-		return acceptance.Verdict{}
+		return nil
 	}
-	return acceptance.Judge(n.ClientNode.Spec.Settings, n.ClientNode.Status.Settings)
+	var keys []string
+	for _, s := range n.ClientNode.Status.Settings {
+		wanted := slices.ContainsFunc(n.ClientNode.Spec.Settings, func(w v1alpha1.NodeSetting) bool { return w.Key == s.Key })
+		if wanted && isInTheWay(s.State, s.TakesEffect) {
+			keys = append(keys, s.Key)
+		}
+	}
+	return keys
 }
 
 // checkAcceptance is the first half of invariant 16: nothing begins on a node, and none gets a permit, that would not be accepted
 // after its boot.
 func (m *manager) checkAcceptance(n *simNode, step plan.Step) {
 	seen := m.seen[n.Name]
-	if obstacles := verdictOn(&seen.Node).Obstacles(); len(obstacles) > 0 {
-		m.fail("invariant 16: %s, which would not be accepted: %s", step, acceptance.Describe(obstacles))
+	if obstacles := inTheWay(&seen.Node); len(obstacles) > 0 {
+		m.fail("invariant 16: %s, which would not be accepted: %v", step, obstacles)
 	}
 }
 
@@ -129,15 +137,27 @@ func (w *world) checkKept() {
 			n.ClientNode.Status.Rollout.Reason == v1alpha1.RolloutReasonPermitRefused || len(n.budgetsNeeded(w)) == 0 {
 			continue
 		}
-		if obstacles := verdictOn(&n.Node).Obstacles(); len(obstacles) > 0 {
-			w.fail("invariant 16: the drain of %s goes on, which would not be accepted: %s", name, acceptance.Describe(obstacles))
+		if obstacles := inTheWay(&n.Node); len(obstacles) > 0 {
+			w.fail("invariant 16: the drain of %s goes on, which would not be accepted: %v", name, obstacles)
 		}
 	}
 }
 
-// isException reports whether the agent reports that a boot argument of the node is none that it can take.
-func isException(n *simNode, key string) bool {
-	return slices.Contains(acceptance.Keys(verdictOn(&n.Node).Exceptions), key)
+// reports tells whether the agent reports a setting of the node in one of these states.
+func (n *simNode) reports(key string, states ...v1alpha1.SettingState) bool {
+	return n.ClientNode != nil && slices.ContainsFunc(n.ClientNode.Status.Settings, func(s v1alpha1.SettingStatus) bool {
+		return s.Key == key && slices.Contains(states, s.State)
+	})
+}
+
+// cannotTake tells whether the agent reports a boot argument as one that the machine cannot take.
+func (n *simNode) cannotTake(key string) bool {
+	return n.reports(key, v1alpha1.SettingClamped, v1alpha1.SettingUnsupported)
+}
+
+// keepsTaint tells whether something keeps changing a value of the node: it is in service without the taint only once that is over.
+func (w *world) keepsTaint(n *simNode) bool {
+	return slices.ContainsFunc(w.profileNames, func(name string) bool { return n.reports(w.profiles[name].moduleKey(), v1alpha1.SettingDrifted) })
 }
 
 func isBootKey(key string) bool { return nodesettings.TakesEffectAtBoot(key) }

@@ -117,6 +117,11 @@ func (w *world) addNodesAndProfiles() {
 	if w.rng.IntN(2) == 0 {
 		w.addProfile("beta", w.anyRollout, all[:1+w.rng.IntN(len(all))]...).Windows = w.anyWindows()
 	}
+	for _, name := range all {
+		if w.rng.IntN(3) == 0 {
+			w.ailAnything(w.nodes[name])
+		}
+	}
 }
 
 // labelSets are the labels that nodes have: a zone, or none, and whether they are chosen for the canary.
@@ -601,7 +606,7 @@ func (w *world) whyUnfinished() string {
 			return name + " is not released"
 		case n.ClientNode == nil:
 			continue
-		case n.Untuned && len(verdictOn(&n.Node).Drifted) == 0:
+		case n.Untuned && !w.keepsTaint(n):
 			return name + " has the taint"
 		case n.ClientNode.Spec.RebootPermit != nil:
 			return name + " has a permit"
@@ -609,7 +614,7 @@ func (w *world) whyUnfinished() string {
 			return fmt.Sprintf("%s is not done: %+v", name, n.ClientNode.Status.Rollout)
 		}
 		for _, s := range settings {
-			if isBootKey(s.Key) && n.machine.inForce[s.Key] != s.Value && !isException(n, s.Key) {
+			if isBootKey(s.Key) && n.machine.inForce[s.Key] != s.Value && !n.cannotTake(s.Key) {
 				return name + " is without " + s.Key
 			}
 		}

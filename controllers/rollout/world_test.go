@@ -892,7 +892,7 @@ func (m *manager) checkCanary(n, other *simNode, profile string) {
 	_, wanted := m.wantedSettings(n)
 	_, same := m.wantedSettings(other)
 	fit := !isDown(&other.Node) && !other.NeverDisrupt && !other.Paused && (!other.Unschedulable || other.Mark != nil) &&
-		len(verdictOn(&other.Node).Obstacles()) == 0 && !m.isLastControlPlane(other)
+		len(inTheWay(&other.Node)) == 0 && !m.isLastControlPlane(other)
 	status := other.ClientNode.Status
 	if wanted == same && fit && !n.ClientNode.Spec.Release && other.ClientNode.Spec.BootHash == same && status.BootID == other.BootID &&
 		status.Hash == other.ClientNode.Spec.Hash && slices.Contains(status.RebootRequiredBy, m.profiles[profile].key()) {
@@ -1081,7 +1081,7 @@ func (m *manager) checkUncordon(n *simNode, step plan.Uncordon) {
 		m.fail("invariant 4: %s is accepted and is not well", n.Name)
 	}
 	for _, s := range c.Spec.Settings {
-		if !c.Spec.Release && isBootKey(s.Key) && n.machine.seen[s.Key] != s.Value && c.Status.Hash == c.Spec.Hash && !isException(n, s.Key) {
+		if !c.Spec.Release && isBootKey(s.Key) && n.machine.seen[s.Key] != s.Value && c.Status.Hash == c.Spec.Hash && !n.cannotTake(s.Key) {
 			m.fail("invariant 4: %s is accepted without %s", n.Name, s.Key)
 		}
 	}

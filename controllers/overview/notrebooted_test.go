@@ -1,6 +1,7 @@
 package overview
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -114,7 +115,7 @@ func TestPlanChoosesACanaryThatIsRebooted(t *testing.T) {
 	if got, want := list(c), "b-manager, b-other, not a-first: the only control-plane node is not rebooted by the rollout; reboot it by hand"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	c.Nodes = append(nodes, zoned("x", "x", func(n *corev1.Node) { n.Labels = map[string]string{controlPlane: ""} }))
+	c.Nodes = append(slices.Clone(nodes), zoned("x", "x", func(n *corev1.Node) { n.Labels = map[string]string{controlPlane: ""} }))
 	if got, want := list(c), "a-first, b-manager, b-other"; got != want {
 		t.Errorf("with another control-plane node: got %s, want %s", got, want)
 	}
@@ -123,7 +124,7 @@ func TestPlanChoosesACanaryThatIsRebooted(t *testing.T) {
 		s.NodeSelector.MatchLabels = map[string]string{"tier": "gold"}
 		s.Node.KernelArguments = []v1alpha1.KernelArgument{"dhash_entries=16777216"}
 	})
-	c.Profiles, c.Nodes = append(c.Profiles, gold), nodes
+	c.Profiles, c.Nodes = append(c.Profiles, gold), slices.Clone(nodes)
 	for _, name := range []string{"gold-1", "gold-2"} {
 		c.Nodes = append(c.Nodes, zoned(name, "aa", func(n *corev1.Node) { n.Labels["tier"] = "gold" }))
 	}

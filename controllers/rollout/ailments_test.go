@@ -123,7 +123,8 @@ func (m *manager) checkFailure(n *simNode, note v1alpha1.RolloutStatus) {
 	if note.Phase != v1alpha1.RolloutFailed || permit == nil || permit.BootID == n.BootID || permit.BootHash != c.Spec.BootHash || c.Spec.Release {
 		return
 	}
-	reported := n.Ready && c.Status.BootID == n.BootID && c.Status.Hash == c.Spec.Hash && c.Status.ObservedGeneration == c.Generation
+	seen := m.seen[n.Name]
+	reported := seen.Ready && c.Status.BootID == seen.BootID && c.Status.Hash == c.Spec.Hash && c.Status.ObservedGeneration == c.Generation
 	if reported && n.machine.worsened == n.machine.worsenedThen {
 		m.fail("invariant 16: %s fails (%s) for what was no obstacle before: %s", n.Name, note.Reason, note.Message)
 	}

@@ -101,12 +101,3 @@ func Describe(settings []Setting) string {
 	}
 	return text.Join(out, "; ")
 }
-
-// Keys are the keys of settings.
-func Keys(settings []Setting) []string {
-	var out []string
-	for _, s := range settings {
-		out = append(out, s.Key)
-	}
-	return out
-}

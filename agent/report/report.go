@@ -23,7 +23,7 @@ type Action string
 const (
 	// Set writes a live value and the file that keeps it, or that file alone.
 	Set Action = "Set"
-	// Stage puts an argument into the boot menu.
+	// Stage puts an argument into the boot menu, or an option of a module that is loaded at boot into its file.
 	Stage Action = "Stage"
 	// Do does an action, e.g. a flush.
 	Do Action = "Do"

@@ -24,11 +24,12 @@ const (
 	// ReasonUpToDate is set on Ready=True when every node and volume has what the profile declares.
 	// Nothing to do.
 	ReasonUpToDate = "UpToDate"
-	// ReasonReadyWithExceptions is set on Ready=True when some settings are Clamped or Unsupported and onUnsupported is Report.
-	// Check status.settings of the nodes in the message. Remove the setting for them, or accept the exception.
+	// ReasonReadyWithExceptions is set on Ready=True when some settings are Clamped, Unsupported or Shadowed and onUnsupported is Report.
+	// Check status.settings of the nodes in the message. Remove the setting for them, or the line in the file that the message
+	// names, or accept the exception.
 	ReasonReadyWithExceptions = "ReadyWithExceptions"
-	// ReasonExceptions is set on Ready=False when some settings are Clamped or Unsupported and onUnsupported is Fail.
-	// Remove the setting for these nodes, or set onUnsupported: Report.
+	// ReasonExceptions is set on Ready=False when some settings are Clamped, Unsupported or Shadowed and onUnsupported is Fail.
+	// Remove the setting for these nodes, or the line in the file that the message names, or set onUnsupported: Report.
 	ReasonExceptions = "Exceptions"
 	// ReasonNothingMatched is set on Ready=True when no node and no volume matches.
 	// If you expected some, check nodeSelector, includeControlPlane and the selectors of the volume rules.
@@ -106,8 +107,9 @@ const (
 	// NodeReasonTuned is set on Tuned=True when every setting was read back with the value wanted.
 	// Nothing to do.
 	NodeReasonTuned = "Tuned"
-	// NodeReasonTunedWithExceptions is set on Tuned=True when some settings are Clamped or Unsupported and all others were read back.
-	// Check status.settings of the StorageClientNode. Remove the setting for this node, or accept the exception.
+	// NodeReasonTunedWithExceptions is set on Tuned=True when some settings are Clamped, Unsupported or Shadowed and all others were read back.
+	// Check status.settings of the StorageClientNode. Remove the setting for this node, or the file's line that wins over ours, or
+	// accept the exception.
 	NodeReasonTunedWithExceptions = "TunedWithExceptions"
 	// NodeReasonAgentSilent is set on Tuned=Unknown when the agent's pod is not Ready, or has not reported since the node's last boot.
 	// Check the node's agent pod in the namespace storage-client-agent.

@@ -32,7 +32,8 @@ const (
 	SettingPending SettingState = "Pending"
 	// SettingDrifted means that something else changed the value.
 	SettingDrifted SettingState = "Drifted"
-	// SettingShadowed means that another file would override the value at the next boot.
+	// SettingShadowed means that another file overrides the value: at each boot, after which the agent sets it again, or for good
+	// where takesEffect is Reboot.
 	SettingShadowed SettingState = "Shadowed"
 	// SettingClamped means that the kernel would grant less than the value wanted, so it is never staged.
 	SettingClamped SettingState = "Clamped"

@@ -160,8 +160,8 @@ type StorageClientProfileSpec struct {
 	// +optional
 	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
 
-	// onUnsupported says how settings that cannot work on a node affect Ready: Report (default) keeps it True with reason
-	// ReadyWithExceptions, Fail makes it False.
+	// onUnsupported says how settings that cannot work on a node, or that another file of the node overrides, affect Ready: Report
+	// (default) keeps it True with reason ReadyWithExceptions, Fail makes it False.
 	// +optional
 	OnUnsupported UnsupportedPolicy `json:"onUnsupported,omitempty"`
 
@@ -686,7 +686,7 @@ type NodeCounts struct {
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	UpToDate int32 `json:"upToDate"`
-	// exceptions is how many have Clamped or Unsupported settings.
+	// exceptions is how many have Clamped, Unsupported or Shadowed settings.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
@@ -746,7 +746,7 @@ type Plan struct {
 	// +kubebuilder:default=""
 	// +kubebuilder:validation:MaxLength=64
 	Hash string `json:"hash"`
-	// nodesToReboot is how many nodes are waiting for a reboot.
+	// nodesToReboot is how many nodes are waiting for a reboot, without those that the rollout does not reboot as they stand.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
@@ -755,7 +755,7 @@ type Plan struct {
 	// +optional
 	// +nullable
 	EstimatedCompletion *metav1.Time `json:"estimatedCompletion,omitempty"`
-	// limitedBy says what holds the next reboot back.
+	// limitedBy says what holds the next reboot back, or why none of the nodes that lack a boot setting is rebooted.
 	// +optional
 	// +kubebuilder:default=""
 	// +kubebuilder:validation:MaxLength=1024

@@ -15,7 +15,8 @@ const (
 	RolloutReasonAgentSilent = "AgentSilent"
 	// RolloutReasonSettingsChanging is set when the wanted boot settings have not reached the StorageClientNode yet.
 	RolloutReasonSettingsChanging = "SettingsChanging"
-	// RolloutReasonSettingsFailed is set when a setting has failed: the node would not return to service after a reboot.
+	// RolloutReasonSettingsFailed is set when the node would not be accepted after a reboot: a setting has failed, or neither a boot
+	// nor time would bring it. The message names it, and the file that is in the way.
 	RolloutReasonSettingsFailed = "SettingsFailed"
 	// RolloutReasonNodeUnavailable is set when the node is not Ready.
 	RolloutReasonNodeUnavailable = "NodeUnavailable"

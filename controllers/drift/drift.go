@@ -77,9 +77,16 @@ func (r *Reporter) ReportChanges(before, after *v1alpha1.StorageClientNode) {
 			r.sendEvent(after, eventDrifted, "Heal", fmt.Sprintf("%s; the agent could not set it back to %q: %s",
 				changeText(s, healed), s.Desired, cmp.Or(s.Message, string(s.State))))
 		case known && !fleet.HasDrifted(was.State) && fleet.HasDrifted(s.State):
-			r.sendEvent(after, eventDrifted, "Report", fmt.Sprintf("%s is %q, not the declared %q: %s", s.Key, s.Observed, s.Desired, cmp.Or(s.Message, string(s.State))))
+			r.sendEvent(after, eventDrifted, "Report", deviationText(s)+": "+cmp.Or(s.Message, string(s.State)))
 		}
 	}
+}
+
+func deviationText(s v1alpha1.SettingStatus) string {
+	if s.State == v1alpha1.SettingShadowed && s.Observed == s.Desired {
+		return fmt.Sprintf("%s is the declared %q until the next boot", s.Key, s.Desired)
+	}
+	return fmt.Sprintf("%s is %q, not the declared %q", s.Key, s.Observed, s.Desired)
 }
 
 func changeText(s v1alpha1.SettingStatus, healed int32) string {

@@ -26,6 +26,8 @@ func TestOneEventForEachIncrease(t *testing.T) {
 	inSync, none := v1alpha1.SettingInSync, v1alpha1.SettingStatus{}
 	failed := status(v1alpha1.SettingFailed, "4096", 1)
 	failed.Message = "read-only"
+	shadowed := status(v1alpha1.SettingShadowed, "16777216", 0)
+	shadowed.Message = "zz.conf wins"
 	tests := map[string]struct {
 		before, after v1alpha1.SettingStatus
 		want          []string
@@ -37,6 +39,7 @@ func TestOneEventForEachIncrease(t *testing.T) {
 		"it could not be healed":     {before: status(inSync, "16777216", 0), after: failed, want: []string{`Warning SettingDrifted Something else changed sysctl/net.core.rmem_max to "4096"; the agent could not set it back to "16777216": read-only`}},
 		"left alone":                 {before: status(inSync, "16777216", 5), after: status(v1alpha1.SettingDrifted, "4096", 5), want: []string{`Warning SettingDrifted sysctl/net.core.rmem_max is "4096", not the declared "16777216": Drifted`}},
 		"still left alone":           {before: status(v1alpha1.SettingDrifted, "4096", 5), after: status(v1alpha1.SettingDrifted, "8192", 5)},
+		"a file that wins over ours": {before: status(inSync, "16777216", 0), after: shadowed, want: []string{`Warning SettingDrifted sysctl/net.core.rmem_max is the declared "16777216" until the next boot: zz.conf wins`}},
 		"a record that goes":         {before: status(inSync, "16777216", 5), after: status(inSync, "16777216", 0)},
 		"a setting that is new here": {before: none, after: status(v1alpha1.SettingDrifted, "4096", 0)},
 	}

@@ -48,6 +48,9 @@ type Preview struct {
 	// Reboots are in the order of the rollout: the canary first, then zone by zone, the manager's own node last. Those
 	// that cannot go come after all others.
 	Reboots []Reboot `json:"reboots,omitempty"`
+	// NotRebooted are nodes that lack a boot setting and that the rollout does not reboot for it; Held says why. They are in the
+	// same order.
+	NotRebooted []Reboot `json:"notRebooted,omitempty"`
 	// Earliest is when the first node may go, as far as the profile's windows tell; nil if no node would, or they never open.
 	Earliest *metav1.Time `json:"earliest,omitempty"`
 	// EstimatedCompletion is when all of them can be done at the earliest, see ForecastReboots.
@@ -68,6 +71,7 @@ func Plan(profile *v1alpha1.StorageClientProfile, c Cluster) Preview {
 	out := Preview{PlanHash: nodesettings.PlanHash(profile), Approved: fleet.IsPlanApproved(profile)}
 	var turns []order.Turn
 	reboots := map[string]Reboot{}
+	refused := map[string]bool{}
 	for _, m := range membersOf(profile, c) {
 		if !m.selected {
 			continue
@@ -75,21 +79,29 @@ func Plan(profile *v1alpha1.StorageClientProfile, c Cluster) Preview {
 		wanted := view.Wanted(m.node, m.clientNode)
 		out.Groups = addToGroup(out.Groups, wanted.Result, m.node.Name)
 		turn := TurnOf(m.node, wanted.BootHash, c.ManagerNode)
-		turns = append(turns, turn)
-		if why := rebootsFor(wanted.Settings, m.clientNode, profile.Spec.Rollout.Reboot.RestoreReboot); len(why) > 0 {
-			reboots[m.node.Name] = Reboot{Node: m.node.Name, Zone: turn.Zone, Why: why, Held: holdOn(m.node)}
+		need := NeedOf(m.node, c.Nodes, wanted.Settings, m.clientNode, profile.Spec.Rollout.Reboot.RestoreReboot)
+		if len(need.Why) > 0 {
+			refused[m.node.Name] = need.Held != ""
+			turn.Blocked = turn.Blocked || need.Held != ""
+			reboots[m.node.Name] = Reboot{Node: m.node.Name, Zone: turn.Zone, Why: need.Why, Held: cmp.Or(need.Held, holdOn(m.node))}
 		}
+		turns = append(turns, turn)
 	}
 	slices.SortStableFunc(out.Groups, func(a, b Group) int { return cmp.Compare(len(b.Nodes), len(a.Nodes)) })
-	out.orderReboots(profile, turns, reboots)
+	out.orderReboots(profile, turns, reboots, refused)
 	out.addForecast(profile, c, len(turns))
 	return out
 }
 
 // orderReboots lists the reboots in the order of the rollout. All nodes have a say in who the canary is.
-func (p *Preview) orderReboots(profile *v1alpha1.StorageClientProfile, turns []order.Turn, reboots map[string]Reboot) {
+func (p *Preview) orderReboots(profile *v1alpha1.StorageClientProfile, turns []order.Turn, reboots map[string]Reboot, refused map[string]bool) {
 	for _, turn := range order.InTurn(turns, *profile.Spec.WithDefaults().Rollout.Canary) {
-		if reboot, due := reboots[turn.Name]; due {
+		reboot, due := reboots[turn.Name]
+		switch {
+		case !due:
+		case refused[turn.Name]:
+			p.NotRebooted = append(p.NotRebooted, reboot)
+		default:
 			p.Reboots = append(p.Reboots, reboot)
 		}
 	}
@@ -169,48 +181,4 @@ func addToGroup(groups []Group, result nodesettings.Result, node string) []Group
 	}
 	slices.Sort(group.Conflicts)
 	return append(groups, group)
-}
-
-// rebootsFor says why a node would reboot for its settings: a boot setting that it is not known to have in force, or
-// one to be rid of where the profile asks for that.
-func rebootsFor(settings []v1alpha1.NodeSetting, clientNode *v1alpha1.StorageClientNode, restoreReboot bool) []string {
-	var why []string
-	wanted := map[string]bool{}
-	for _, s := range settings {
-		wanted[s.Key] = true
-		if nodesettings.TakesEffectAtBoot(s.Key) {
-			if reason := bootReason(s, clientNode); reason != "" {
-				why = append(why, reason)
-			}
-		}
-	}
-	if clientNode == nil || !restoreReboot {
-		return why
-	}
-	for _, s := range clientNode.Spec.Settings {
-		if nodesettings.TakesEffectAtBoot(s.Key) && !wanted[s.Key] && s.OnRemoval == v1alpha1.DeletionRestore {
-			why = append(why, fmt.Sprintf("%s is removed, now %s", s.Key, cmp.Or(s.Value, "set")))
-		}
-	}
-	return why
-}
-
-// bootReason is empty for a setting that is in force, and for one that the node cannot take: it is never staged.
-func bootReason(s v1alpha1.NodeSetting, clientNode *v1alpha1.StorageClientNode) string {
-	becomes := fmt.Sprintf("%s becomes %s", s.Key, cmp.Or(s.Value, "set"))
-	if clientNode == nil {
-		return becomes + ", now unknown: no agent report yet"
-	}
-	for _, status := range clientNode.Status.Settings {
-		if status.Key != s.Key || status.Desired != s.Value {
-			continue
-		}
-		switch status.State {
-		case v1alpha1.SettingInSync, v1alpha1.SettingClamped, v1alpha1.SettingUnsupported:
-			return ""
-		case v1alpha1.SettingPending, v1alpha1.SettingDrifted, v1alpha1.SettingShadowed, v1alpha1.SettingFailed:
-			return becomes + ", now " + cmp.Or(status.Observed, "not set")
-		}
-	}
-	return becomes
 }

@@ -117,6 +117,11 @@ func (w *world) addNodesAndProfiles() {
 	if w.rng.IntN(2) == 0 {
 		w.addProfile("beta", w.anyRollout, all[:1+w.rng.IntN(len(all))]...).Windows = w.anyWindows()
 	}
+	for _, name := range all {
+		if w.rng.IntN(3) == 0 {
+			w.ailAnything(w.nodes[name])
+		}
+	}
 }
 
 // labelSets are the labels that nodes have: a zone, or none, and whether they are chosen for the canary.
@@ -308,7 +313,9 @@ func (m *manager) makePass() (next time.Time) {
 func (f *faults) causeMishap() {
 	name := f.nodeNames[f.rng.IntN(len(f.nodes))]
 	n := f.nodes[name]
-	switch f.rng.IntN(15) {
+	switch f.rng.IntN(17) {
+	case 15, 16:
+		f.ailAnything(n)
 	case 0:
 		f.narrate("somebody cordons or uncordons %s", name)
 		n.Unschedulable = !n.Unschedulable
@@ -343,6 +350,7 @@ func (f *faults) causeMishap() {
 	case 6:
 		f.narrate("boot drift on %s", name)
 		n.machine.inForce = map[string]string{}
+		n.machine.worsened++
 	case 7:
 		n.NeverDisrupt = !n.NeverDisrupt
 		n.nodeRV++
@@ -456,6 +464,7 @@ func (w *world) endFaults() {
 		n := w.nodes[name]
 		n.NeverDisrupt, n.Paused = false, false
 		n.machine.silentUntil, n.machine.mounted = time.Time{}, time.Time{}
+		w.endAilments(n)
 		if n.Unschedulable && n.Mark == nil {
 			n.Unschedulable = false
 			n.meddled++
@@ -504,6 +513,7 @@ func (w *world) playCalmly() {
 	w.checkOneControlPlane()
 	w.checkClosed()
 	w.checkGuards()
+	w.checkKept()
 	for _, name := range w.nodeNames {
 		n := w.nodes[name]
 		w.followProfiles(n)
@@ -596,7 +606,7 @@ func (w *world) whyUnfinished() string {
 			return name + " is not released"
 		case n.ClientNode == nil:
 			continue
-		case n.Untuned:
+		case n.Untuned && !w.keepsTaint(n):
 			return name + " has the taint"
 		case n.ClientNode.Spec.RebootPermit != nil:
 			return name + " has a permit"
@@ -604,7 +614,7 @@ func (w *world) whyUnfinished() string {
 			return fmt.Sprintf("%s is not done: %+v", name, n.ClientNode.Status.Rollout)
 		}
 		for _, s := range settings {
-			if n.machine.inForce[s.Key] != s.Value {
+			if isBootKey(s.Key) && n.machine.inForce[s.Key] != s.Value && !n.cannotTake(s.Key) {
 				return name + " is without " + s.Key
 			}
 		}

@@ -129,6 +129,35 @@ func TestStories(t *testing.T) {
 			w.addProfile("beta", soon, "b-1", "b-2", "b-3")
 			w.playUntil(40 * time.Minute)
 		},
+		"a file that wins over ours costs a node its reboot neither before nor after": func(w *world) {
+			n := w.addNode("a")
+			w.addNode("b")
+			p := w.addProfile("eda", nil, "a", "b")
+			w.ail(n, p.moduleKey(), ailment{v1alpha1.SettingShadowed, v1alpha1.EffectLive})
+			w.ail(w.nodes["b"], p.moduleKey(), ailment{v1alpha1.SettingDrifted, v1alpha1.EffectLive})
+			w.playUntil(20 * time.Minute)
+		},
+		"a node that would not be accepted is left in service, and another one is the canary": func(w *world) {
+			n := w.addNode("a")
+			w.addNode("b")
+			w.addNode("c")
+			p := w.addProfile("eda", nil, "a", "b", "c")
+			w.ail(n, p.moduleKey(), ailment{v1alpha1.SettingShadowed, v1alpha1.EffectReboot})
+			w.playUntil(20 * time.Minute)
+			w.narrate("somebody removes the file")
+			w.ail(n, p.moduleKey(), ailment{})
+			w.playUntil(10 * time.Minute)
+		},
+		"a setting that fails in the middle of a drain ends it before a reboot": func(w *world) {
+			n := w.addNode("a")
+			n.pods = []simPod{{name: "db", blockedUntil: w.now.Add(10 * time.Minute)}}
+			p := w.addProfile("eda", nil, "a")
+			w.playUntil(5 * time.Minute)
+			w.ail(n, p.moduleKey(), ailment{v1alpha1.SettingFailed, v1alpha1.EffectLive})
+			w.playUntil(10 * time.Minute)
+			w.ail(n, p.moduleKey(), ailment{})
+			w.playUntil(10 * time.Minute)
+		},
 		"a new node that serves nothing yet goes before those that wait, and loses its taint": func(w *world) {
 			for _, name := range []string{"a", "b", "c"} {
 				w.addNode(name)

@@ -63,7 +63,7 @@ type world struct {
 	broken error
 }
 
-// simProfile declares one boot argument, its name with a version, for the nodes whose names it lists.
+// simProfile declares a boot argument, its name with a version, and a module parameter for the nodes whose names it lists.
 type simProfile struct {
 	plan.Profile
 	version int
@@ -72,8 +72,13 @@ type simProfile struct {
 
 func (p *simProfile) key() string { return "kernelArgument/" + p.Name }
 
-func (p *simProfile) setting() v1alpha1.NodeSetting {
-	return v1alpha1.NodeSetting{Key: p.key(), Value: strconv.Itoa(p.version), Profile: p.Name, OnRemoval: v1alpha1.DeletionRestore}
+func (p *simProfile) moduleKey() string { return "module/" + p.Name }
+
+func (p *simProfile) settings() []v1alpha1.NodeSetting {
+	return []v1alpha1.NodeSetting{
+		{Key: p.key(), Value: strconv.Itoa(p.version), Profile: p.Name, OnRemoval: v1alpha1.DeletionRestore},
+		{Key: p.moduleKey(), Value: "1", Profile: p.Name, OnRemoval: v1alpha1.DeletionRestore},
+	}
 }
 
 // simNode is a Node, its StorageClientNode, and the machine.
@@ -109,6 +114,10 @@ type machine struct {
 	seen map[string]string
 	// mounted is until when a mount of a pod stays.
 	mounted time.Time
+	// ailments are what keeps settings from their values, by key. worsened counts what has become worse, reportedWorse as of the
+	// agent's last report, worsenedThen as of the report that the last permit went by.
+	ailments                              map[string]ailment
+	worsened, reportedWorse, worsenedThen int
 }
 
 type bootKind int
@@ -162,7 +171,7 @@ func (w *world) addNode(name string) *simNode {
 	n.Ready, n.AgentReady = true, true
 	n.machine = machine{
 		inForce: map[string]string{}, staged: map[string]string{},
-		used: map[string]string{}, reboots: map[string]int{}, permits: map[string]sets.Set[string]{},
+		used: map[string]string{}, reboots: map[string]int{}, permits: map[string]sets.Set[string]{}, ailments: map[string]ailment{},
 	}
 	w.nodes[name] = n
 	w.nodeNames = slices.Sorted(maps.Keys(w.nodes))
@@ -295,7 +304,7 @@ func (w *world) mergeProfiles(n *simNode) *wish {
 	for _, name := range w.profileNames {
 		p := w.profiles[name]
 		if !p.Deleting && slices.Contains(p.nodes, n.Name) {
-			out.settings = append(out.settings, p.setting())
+			out.settings = append(out.settings, p.settings()...)
 			parts = append(parts, p.Name+strconv.Itoa(p.version))
 		}
 	}
@@ -312,7 +321,9 @@ func (w *world) runAgent(n *simNode) {
 	n.machine.staged = map[string]string{}
 	if !c.Spec.Release {
 		for _, s := range c.Spec.Settings {
-			n.machine.staged[s.Key] = s.Value
+			if _, ails := n.machine.ailments[s.Key]; isBootKey(s.Key) && !ails {
+				n.machine.staged[s.Key] = s.Value
+			}
 		}
 	}
 	status := w.observeStatus(n)
@@ -329,7 +340,7 @@ func (w *world) runAgent(n *simNode) {
 
 func (w *world) reportStatus(n *simNode, status v1alpha1.StorageClientNodeStatus) {
 	status.Rollout = n.ClientNode.Status.Rollout
-	n.machine.seen = n.machine.inForce
+	n.machine.seen, n.machine.reportedWorse = n.machine.inForce, n.machine.worsened
 	if reflect.DeepEqual(status, n.ClientNode.Status) {
 		return
 	}
@@ -345,17 +356,28 @@ func (w *world) observeStatus(n *simNode) v1alpha1.StorageClientNodeStatus {
 		ObservedGeneration: c.Generation, Hash: c.Spec.Hash, BootID: n.BootID, Restored: c.Spec.Release,
 	}
 	for _, key := range slices.Sorted(maps.Keys(n.machine.inForce)) {
-		if _, staged := n.machine.staged[key]; !staged {
+		wanted := slices.ContainsFunc(c.Spec.Settings, func(s v1alpha1.NodeSetting) bool { return s.Key == key && !c.Spec.Release })
+		if _, staged := n.machine.staged[key]; !staged && !wanted {
 			status.RebootRequiredBy = append(status.RebootRequiredBy, key)
 		}
 	}
 	for _, s := range c.Spec.Settings {
-		state := v1alpha1.SettingInSync
-		if value, there := n.machine.inForce[s.Key]; !c.Spec.Release && (!there || value != s.Value) {
-			state = v1alpha1.SettingPending
+		observed := v1alpha1.SettingStatus{Key: s.Key, TakesEffect: v1alpha1.EffectLive, State: v1alpha1.SettingInSync}
+		if isBootKey(s.Key) {
+			observed.TakesEffect = v1alpha1.EffectReboot
+		}
+		value, there := n.machine.inForce[s.Key]
+		switch ails := n.machine.ailments[s.Key]; {
+		case c.Spec.Release:
+		case ails != ailment{}:
+			observed.State, observed.TakesEffect = ails.state, ails.effect
+		case isBootKey(s.Key) && (!there || value != s.Value):
+			observed.State = v1alpha1.SettingPending
+		}
+		if observed.State == v1alpha1.SettingPending && observed.TakesEffect == v1alpha1.EffectReboot {
 			status.RebootRequiredBy = append(status.RebootRequiredBy, s.Key)
 		}
-		status.Settings = append(status.Settings, v1alpha1.SettingStatus{Key: s.Key, TakesEffect: v1alpha1.EffectReboot, State: state})
+		status.Settings = append(status.Settings, observed)
 	}
 	status.RebootRequired = len(status.RebootRequiredBy) > 0
 	if w.now.Before(n.machine.mounted) {
@@ -372,8 +394,12 @@ func (w *world) answerPermit(n *simNode, permit *v1alpha1.RebootPermit, status v
 		}
 		return &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootRefused, Message: "used"}
 	}
+	unstaged := slices.ContainsFunc(status.Settings, func(s v1alpha1.SettingStatus) bool {
+		notStaged := []v1alpha1.SettingState{v1alpha1.SettingFailed, v1alpha1.SettingDrifted, v1alpha1.SettingShadowed}
+		return s.TakesEffect == v1alpha1.EffectReboot && slices.Contains(notStaged, s.State)
+	})
 	switch {
-	case permit.BootHash != n.ClientNode.Spec.BootHash, permit.BootID != n.BootID, !status.RebootRequired, len(status.BusyMounts) > 0:
+	case permit.BootHash != n.ClientNode.Spec.BootHash, permit.BootID != n.BootID, !status.RebootRequired, len(status.BusyMounts) > 0, unstaged:
 		return &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootRefused, Message: "no longer right"}
 	case !w.quiet && w.rng.IntN(w.refusals) == 0:
 		return &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootRefused, Message: "a mount came in between"}
@@ -425,6 +451,7 @@ func (w *world) newBoot(n *simNode) {
 	if n.machine.boot == bootOldID {
 		return
 	}
+	w.bootAilments(n)
 	w.serial++
 	n.BootID = fmt.Sprintf("%s-boot-%d", n.Name, w.serial)
 	if n.machine.boot != bootWithoutEffect {
@@ -776,6 +803,7 @@ func (m *manager) checkTurn(step plan.AddClaim) {
 	}
 	m.checkControlPlane(n, step)
 	m.checkLeaving(n, step)
+	m.checkAcceptance(n, step)
 }
 
 // checkLeaving is that nothing begins on a node that others are about to take away. Nobody can know of a taint that came after
@@ -807,6 +835,14 @@ func (m *manager) checkControlPlane(n *simNode, step plan.Step) {
 	if others == 0 {
 		m.fail("invariant 18: %s, the only control-plane node", step)
 	}
+}
+
+// isLastControlPlane reports whether no other control-plane node is in service, as the manager saw them: it is passed over.
+func (m *manager) isLastControlPlane(n *simNode) bool {
+	return n.ControlPlane && !slices.ContainsFunc(m.nodeNames, func(name string) bool {
+		other, seen := m.nodes[name], m.seen[name]
+		return name != n.Name && other.ControlPlane && seen != nil && !isDown(&seen.Node) && !m.isDisrupted(other) && !m.hasFailed(other)
+	})
 }
 
 // isDown reports whether a node is out of service otherwise than by a cordon, which leaves its static pods alone.
@@ -855,7 +891,8 @@ func (m *manager) checkCanary(n, other *simNode, profile string) {
 	}
 	_, wanted := m.wantedSettings(n)
 	_, same := m.wantedSettings(other)
-	fit := !isDown(&other.Node) && !other.NeverDisrupt && !other.Paused && (!other.Unschedulable || other.Mark != nil)
+	fit := !isDown(&other.Node) && !other.NeverDisrupt && !other.Paused && (!other.Unschedulable || other.Mark != nil) &&
+		len(inTheWay(&other.Node)) == 0 && !m.isLastControlPlane(other)
 	status := other.ClientNode.Status
 	if wanted == same && fit && !n.ClientNode.Spec.Release && other.ClientNode.Spec.BootHash == same && status.BootID == other.BootID &&
 		status.Hash == other.ClientNode.Spec.Hash && slices.Contains(status.RebootRequiredBy, m.profiles[profile].key()) {
@@ -881,6 +918,7 @@ func (m *manager) writeNote(_ context.Context, node string, status v1alpha1.Roll
 	if err != nil {
 		return err
 	}
+	m.checkFailure(n, status)
 	c := *n.ClientNode
 	c.Status.Rollout = &status
 	n.ClientNode = &c
@@ -909,6 +947,9 @@ func (m *manager) applyStep(_ context.Context, step plan.Step) error {
 			m.fail("invariant 5: cordon of %s, which others have cordoned", n.Name)
 		}
 		m.checkLeaving(n, step)
+		if n.ClientNode != nil && n.ClientNode.Spec.RebootPermit == nil {
+			m.checkAcceptance(n, step)
+		}
 		n.Guarded = true
 		n.Unschedulable, n.Mark = true, &v1alpha1.Disruption{Profile: step.Mark.Profile, BootHash: step.Mark.BootHash, Since: step.Mark.Since}
 	case plan.Uncordon:
@@ -928,6 +969,8 @@ func (m *manager) applyStep(_ context.Context, step plan.Step) error {
 		m.checkPermit(n, step.Permit)
 		m.checkWindows(n, step)
 		m.checkLeaving(n, step)
+		m.checkAcceptance(n, step)
+		n.machine.worsenedThen = n.machine.reportedWorse
 		m.changeSpec(n, func(s *v1alpha1.StorageClientNodeSpec) { s.RebootPermit = &step.Permit })
 	case plan.ClearPermit:
 		m.checkClear(n)
@@ -1038,7 +1081,7 @@ func (m *manager) checkUncordon(n *simNode, step plan.Uncordon) {
 		m.fail("invariant 4: %s is accepted and is not well", n.Name)
 	}
 	for _, s := range c.Spec.Settings {
-		if !c.Spec.Release && n.machine.seen[s.Key] != s.Value && c.Status.Hash == c.Spec.Hash {
+		if !c.Spec.Release && isBootKey(s.Key) && n.machine.seen[s.Key] != s.Value && c.Status.Hash == c.Spec.Hash && !n.cannotTake(s.Key) {
 			m.fail("invariant 4: %s is accepted without %s", n.Name, s.Key)
 		}
 	}

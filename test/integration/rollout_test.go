@@ -56,6 +56,30 @@ var _ = Describe("The rollout", func() {
 		))
 	})
 
+	It("reboots and accepts a node where another file overrides a setting, and leaves one in service that would not be accepted", func() {
+		const file = "/etc/sysctl.d/999-sysctl-aks.conf sets it to \"4096\""
+		const conf = "/etc/modprobe.d/zz.conf sets it to \"64\""
+		pool("a", "b")
+		s := newStory(k8s, k8s)
+		s.ails = map[string]v1alpha1.SettingStatus{
+			"a": {Key: "module/nfs/max_session_slots", Desired: "180", Observed: "64", State: v1alpha1.SettingShadowed, TakesEffect: v1alpha1.EffectReboot, Message: conf},
+			"b": {Key: "sysctl/net.core.rmem_max", Desired: "16777216", Observed: "16777216", State: v1alpha1.SettingShadowed, TakesEffect: v1alpha1.EffectLive, Message: file},
+		}
+		s.declareAilments()
+		for range 20 {
+			s.passes(1)
+			s.turn()
+		}
+		Expect(findObject("a").Status.Rollout).To(And(HaveField("Phase", v1alpha1.RolloutWaiting), HaveField("Reason", "SettingsFailed"),
+			HaveField("Message", ContainSubstring("module/nfs/max_session_slots: "+conf))))
+		Expect(getNode("a").Status.NodeInfo.BootID).To(Equal("boot-1"))
+		expectReturned("a")
+		expectReturned("b")
+		Expect(getNode("b").Status.NodeInfo.BootID).To(Equal("boot-2"))
+		Expect(findObject("b").Status.Rollout).To(HaveField("Phase", v1alpha1.RolloutUpToDate))
+		Expect(s.reasons()).To(Equal([]string{"NodeCordoned", "RebootPermitted", "NodeAccepted", "NodeUncordoned"}), "b alone, which is the canary")
+	})
+
 	It("ends the same wherever the manager dies between two writes", func() {
 		for writes := 0; ; writes++ {
 			By(fmt.Sprintf("dying before write %d", writes+1))
@@ -256,6 +280,33 @@ type story struct {
 	seen       []string
 	// most is how many nodes were cordoned at a time.
 	most int
+	// ails are settings that stand as they do before a boot and after it, by node.
+	ails map[string]v1alpha1.SettingStatus
+}
+
+// declareAilments has the nodes want the settings that ail.
+func (s *story) declareAilments() {
+	GinkgoHelper()
+	for name, ail := range s.ails {
+		object := findObject(name)
+		object.Spec.Settings = append(object.Spec.Settings, v1alpha1.NodeSetting{Key: ail.Key, Value: ail.Desired, Profile: "eda", OnRemoval: v1alpha1.DeletionRestore})
+		Expect(k8s.Update(ctx, object)).To(Succeed())
+		agentReports(name, s.withAilment(name, rebootDue(bootArgument)))
+	}
+}
+
+// withAilment reports the setting of a node that ails as it stands.
+func (s *story) withAilment(node string, change func(*v1alpha1.StorageClientNodeStatus)) func(*v1alpha1.StorageClientNodeStatus) {
+	return func(status *v1alpha1.StorageClientNodeStatus) {
+		if change != nil {
+			change(status)
+		}
+		for i := range status.Settings {
+			if status.Settings[i].Key == s.ails[node].Key {
+				status.Settings[i] = s.ails[node]
+			}
+		}
+	}
 }
 
 // newStory is a manager whose client reads from c. Past its cache it reads from live.
@@ -312,16 +363,16 @@ func (s *story) turn() bool {
 		booted := node.Status.NodeInfo.BootID == "boot-2"
 		switch permit := object.Spec.RebootPermit; {
 		case permit != nil && permit.BootID == node.Status.NodeInfo.BootID:
-			agentReports(node.Name, func(status *v1alpha1.StorageClientNodeStatus) {
+			agentReports(node.Name, s.withAilment(node.Name, func(status *v1alpha1.StorageClientNodeStatus) {
 				rebootDue(bootArgument)(status)
 				status.Reboot = &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootStarted}
-			})
+			}))
 			reboot(node.Name, "boot-2", corev1.ConditionTrue)
 		case object.Status.ObservedGeneration == object.Generation && object.Status.BootID == node.Status.NodeInfo.BootID:
 		case booted:
-			agentReports(node.Name, nil)
+			agentReports(node.Name, s.withAilment(node.Name, nil))
 		default:
-			agentReports(node.Name, rebootDue(bootArgument))
+			agentReports(node.Name, s.withAilment(node.Name, rebootDue(bootArgument)))
 		}
 		phase := ptr.Deref(object.Status.Rollout, v1alpha1.RolloutStatus{}).Phase
 		done = done && phase == v1alpha1.RolloutUpToDate && !node.Spec.Unschedulable && object.Spec.RebootPermit == nil

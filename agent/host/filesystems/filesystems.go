@@ -286,16 +286,19 @@ func (s *Subject) judgeTarget(at target) (host.State, string) {
 		return host.Failed, s.failed[at.point]
 	case !staged:
 		return host.Drifted, "not staged in " + at.unit.dropIn()
-	case at.unit.later != "":
-		return host.Shadowed, at.unit.later + " also sets its options and is read after ours"
-	case at.mount == nil:
+	case at.mount == nil && at.unit.later == "":
 		return host.Pending, "not mounted; takes effect at the next mount"
 	}
-	differing := s.differences(at.wanted, optionsInForce(at.mount))
+	var differing []string
+	if at.mount != nil {
+		differing = s.differences(at.wanted, optionsInForce(at.mount))
+	}
 	waiting := slices.DeleteFunc(slices.Clone(differing), func(name string) bool { return slices.Contains(live, name) })
 	switch {
 	case len(waiting) < len(differing):
 		return host.Drifted, "access times are not as declared"
+	case at.unit.later != "":
+		return host.Shadowed, at.unit.later + " also sets its options and is read after ours"
 	case len(waiting) > 0:
 		return host.Pending, fmt.Sprintf("%s staged: takes effect when systemd mounts it again, at boot at the latest; a remount would change nothing", host.ListNames(waiting))
 	}

@@ -525,6 +525,17 @@ func TestOtherDropIns(t *testing.T) {
 	hosttest.WriteFile(t, m.dir, dir+"zz.conf", "[Mount]\nOptions=relatime\n")
 	m.apply(s, "mnt/disks/d1", "xfs:noatime")
 	m.expect(s, "mnt/disks/d1", "xfs:noatime", host.Shadowed, dir+"zz.conf")
+	// systemd mounts it again, with what that file says: access times can be set live, whatever a file says.
+	again := m.mounted["/mnt/disks/d1"]
+	again[1] = "rw,nosuid,relatime"
+	m.mounted["/mnt/disks/d1"] = again
+	m.writeTable()
+	m.expect(s, "mnt/disks/d1", "xfs:noatime", host.Drifted, "access times")
+	m.apply(s, "mnt/disks/d1", "xfs:noatime")
+	m.expect(s, "mnt/disks/d1", "xfs:noatime", host.Shadowed, dir+"zz.conf")
+	delete(m.mounted, "/mnt/disks/d1")
+	m.writeTable()
+	m.expect(s, "mnt/disks/d1", "xfs:noatime", host.Shadowed, dir+"zz.conf")
 }
 
 func TestWhatMustNotBeWrittenIsRefused(t *testing.T) {

@@ -229,9 +229,19 @@ func moduleNames(data string) map[string]bool {
 	return names
 }
 
-// whyUnsupported says why a parameter cannot work here, "" where it may.
-func (s *Subject) whyUnsupported(p parameter, known modules) string {
+// isFixed tells whether the running kernel has another value, and lets nobody write it.
+func (s *Subject) isFixed(p parameter, wanted string) bool {
+	file := s.liveFile(p)
+	value, err := s.kernel.ReadValue(file)
+	return err == nil && !sameValue(value, wanted) && !s.isWritable(file)
+}
+
+// whyUnsupported says why a parameter cannot get a value here, "" where it may.
+func (s *Subject) whyUnsupported(p parameter, wanted string, known modules) string {
 	switch {
+	case !s.fs.IsImage() && known.builtIn[p.module] && s.isFixed(p, wanted):
+		return fmt.Sprintf("module %s is built into the kernel and takes it from the kernel's command line alone: declare it under kernelArguments: %s.%s=%s",
+			p.module, p.module, p.name, wanted)
 	case s.fs.IsImage() && known.builtIn[p.module] && !known.loadable[p.module]:
 		return fmt.Sprintf("module %s is built into the kernel: modprobe.d cannot set it, and an image has no running kernel", p.module)
 	case !s.fs.IsImage() && (s.isLoaded(p.module) || known.builtIn[p.module]) && !s.fs.Exists(s.liveFile(p)):

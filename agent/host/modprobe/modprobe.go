@@ -99,7 +99,7 @@ func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 	kept := map[string]string{}
 	for _, setting := range desired {
 		p, err := checkSetting(setting)
-		if err != nil || s.whyUnsupported(p, known) != "" {
+		if err != nil || s.whyUnsupported(p, setting.Value, known) != "" {
 			continue
 		}
 		if err := s.applyLive(p, setting.Value); err != nil {
@@ -143,8 +143,8 @@ func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Obse
 			o.State, o.Message = host.Failed, checkErr.Error()
 		case err != nil:
 			o.State, o.Message = host.Failed, err.Error()
-		case s.whyUnsupported(p, known) != "":
-			o.State, o.Message = host.Unsupported, s.whyUnsupported(p, known)
+		case s.whyUnsupported(p, setting.Value, known) != "":
+			o.State, o.Message = host.Unsupported, s.whyUnsupported(p, setting.Value, known)
 		default:
 			s.observeSetting(&o, p, files, known)
 		}
@@ -155,7 +155,8 @@ func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Obse
 
 func (s *Subject) observeSetting(o *host.Observation, p parameter, files []optionFile, known modules) {
 	s.observeLive(o, p)
-	if o.State == "" {
+	if o.State == "" || o.State == host.Pending {
+		// What waits for the module to be loaded comes only if modprobe passes it then.
 		s.observeFile(o, p, files, known)
 	}
 	if o.State == "" && p.String() == maxSlots && s.isLoaded(p.module) {

@@ -166,6 +166,47 @@ func TestAReadOnlyParameterWaitsForTheModuleToBeLoaded(t *testing.T) {
 	hosttest.ExpectState(t, restored, host.Pending, "reloaded")
 }
 
+func TestAReadOnlyParameterThatAnotherFileSets(t *testing.T) {
+	for name, test := range map[string]struct {
+		file, data string
+		state      host.State
+		named      string
+	}{
+		"a file after ours wins at every boot": {"/etc/modprobe.d/zz.conf", "options sunrpc tcp_max_slot_table_entries=64\n", host.Shadowed, "/etc/modprobe.d/zz.conf"},
+		"with the same value it does not":      {"/etc/modprobe.d/zz.conf", "options sunrpc tcp_max_slot_table_entries=128\n", host.Pending, "only when it is loaded"},
+		"a file before ours does not":          {"/etc/modprobe.d/a.conf", "options sunrpc tcp_max_slot_table_entries=64\n", host.Pending, "only when it is loaded"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, fs := loaded(t)
+			readOnly(t, dir, liveMax)
+			hosttest.WriteFile(t, dir, test.file, test.data)
+			s := New(fs, nil)
+			hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
+			got := hosttest.Observe(t, s, maxSlots, "128")
+			hosttest.ExpectState(t, got, test.state, test.named)
+			if got.Effect != host.Reboot || got.Observed != "65536" {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
+
+// modprobe.d is for modules that are loaded; what is built in takes its parameters from the kernel's command line alone
+// (docs.kernel.org/admin-guide/kernel-parameters.html).
+func TestAReadOnlyParameterOfABuiltInModule(t *testing.T) {
+	dir, fs := loaded(t)
+	hosttest.WriteFile(t, dir, "/usr/lib/modules/6.8.0-57-generic/modules.builtin", "kernel/net/sunrpc/sunrpc.ko\n")
+	readOnly(t, dir, liveMax)
+	s := New(fs, nil)
+	hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
+	hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "128"), host.Unsupported, "built into the kernel", "kernelArguments: sunrpc.tcp_max_slot_table_entries=128")
+	if fs.Exists(DropIn) {
+		t.Error("it is in the drop-in")
+	}
+	hosttest.Apply(t, s, hosttest.Settings(maxSlots, "65536"))
+	hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "65536"), host.InSync)
+}
+
 type refusing struct{ host.FS }
 
 func (refusing) WriteValue(string, string) error { return errors.New("invalid argument") }

@@ -78,6 +78,7 @@ func (p Plan) WriteText(w io.Writer) error {
 	}
 	p.writeGroups(out)
 	p.writeReboots(out)
+	p.writeNotRebooted(out)
 	p.writeVolumes(out)
 	p.writeServers(out)
 	// The table of servers says the same as this rule.
@@ -105,7 +106,10 @@ func (p Plan) writeGroups(out *printer) {
 
 func (p Plan) writeReboots(out *printer) {
 	policy := p.Spec.Rollout.Reboot.Policy
-	if len(p.Nodes.Reboots) == 0 {
+	switch {
+	case len(p.Nodes.Reboots) == 0 && len(p.Nodes.NotRebooted) > 0:
+		return
+	case len(p.Nodes.Reboots) == 0:
 		out.line("\nNo reboots needed.")
 		return
 	}
@@ -128,6 +132,19 @@ func (p Plan) writeReboots(out *printer) {
 	case policy == v1alpha1.RebootNever:
 		out.line("\nThe settings are staged and take effect at the next reboot: the operator reboots no nodes.")
 	}
+}
+
+// writeNotRebooted names the nodes that lack a boot setting, and that are left as they are.
+func (p Plan) writeNotRebooted(out *printer) {
+	if len(p.Nodes.NotRebooted) == 0 {
+		return
+	}
+	out.line(fmt.Sprintf("\n%s would not be rebooted:", count(int32(len(p.Nodes.NotRebooted)), "node")))
+	rows := [][]string{{"NODE", "ZONE", "WANTED", "WHY-NOT"}}
+	for _, r := range p.Nodes.NotRebooted {
+		rows = append(rows, []string{r.Node, cmp.Or(r.Zone, "-"), strings.Join(r.Why, "; "), r.Held})
+	}
+	out.table(rows)
 }
 
 // writeTimes says when the reboots begin and end at the earliest.

@@ -14,7 +14,7 @@ func TimesHealed(before, after v1alpha1.SettingStatus) int32 {
 	return after.Drift.Count - before.Drift.Count
 }
 
-// HasDrifted reports whether a setting does not have its wanted value because of something else, now or at the next boot.
+// HasDrifted reports whether something else keeps a setting from its wanted value, now or at the next boot.
 func HasDrifted(state v1alpha1.SettingState) bool {
 	return state == v1alpha1.SettingDrifted || state == v1alpha1.SettingShadowed
 }

@@ -17,8 +17,10 @@ type Report struct {
 	Silent string
 	// Applying is true until the agent has reported on the settings that the client node holds.
 	Applying bool
-	// Failed, Drifted and Exceptions are by state; Shadowed counts as Drifted, Clamped and Unsupported as Exceptions.
+	// Failed, Drifted and Exceptions are by state: Clamped, Unsupported and Shadowed are exceptions.
 	Failed, Drifted, Exceptions []string
+	// Shadowed are those of the exceptions that another file overrides.
+	Shadowed []string
 	// RebootPending take effect at the next boot only.
 	RebootPending []string
 }
@@ -58,7 +60,7 @@ func ReportOf(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, ready b
 			report.RebootPending = append(report.RebootPending, key)
 		}
 	}
-	for _, keys := range []*[]string{&report.Failed, &report.Drifted, &report.Exceptions, &report.RebootPending} {
+	for _, keys := range []*[]string{&report.Failed, &report.Drifted, &report.Exceptions, &report.Shadowed, &report.RebootPending} {
 		slices.Sort(*keys)
 		*keys = slices.Compact(*keys)
 	}
@@ -69,8 +71,11 @@ func (r *Report) addSetting(setting v1alpha1.SettingStatus) {
 	switch setting.State {
 	case v1alpha1.SettingFailed:
 		r.Failed = append(r.Failed, setting.Key)
-	case v1alpha1.SettingDrifted, v1alpha1.SettingShadowed:
+	case v1alpha1.SettingDrifted:
 		r.Drifted = append(r.Drifted, setting.Key)
+	case v1alpha1.SettingShadowed:
+		r.Shadowed = append(r.Shadowed, setting.Key)
+		r.Exceptions = append(r.Exceptions, setting.Key)
 	case v1alpha1.SettingClamped, v1alpha1.SettingUnsupported:
 		r.Exceptions = append(r.Exceptions, setting.Key)
 	case v1alpha1.SettingPending:

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -44,9 +45,20 @@ func judgeTuned(clientNode *v1alpha1.StorageClientNode, report fleet.Report, isC
 	case len(report.Drifted) > 0:
 		return verdict(corev1.ConditionFalse, v1alpha1.NodeReasonDrifted, driftedMessage(report.Drifted))
 	case len(report.Exceptions) > 0:
-		return verdict(corev1.ConditionTrue, v1alpha1.NodeReasonTunedWithExceptions, "This node cannot take: "+text.List(report.Exceptions))
+		return verdict(corev1.ConditionTrue, v1alpha1.NodeReasonTunedWithExceptions, exceptionsMessage(report))
 	}
 	return verdict(corev1.ConditionTrue, v1alpha1.NodeReasonTuned, text.Count(len(clientNode.Spec.Settings), "setting")+" verified")
+}
+
+func exceptionsMessage(report fleet.Report) string {
+	missing := slices.DeleteFunc(slices.Clone(report.Exceptions), func(key string) bool { return slices.Contains(report.Shadowed, key) })
+	switch {
+	case len(report.Shadowed) == 0:
+		return "This node cannot take: " + text.List(missing)
+	case len(missing) == 0:
+		return "Other files override settings of this node: " + text.List(report.Shadowed)
+	}
+	return "This node cannot take: " + text.List(missing) + "; other files override settings: " + text.List(report.Shadowed)
 }
 
 func driftedMessage(keys []string) string {

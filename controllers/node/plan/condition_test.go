@@ -54,6 +54,19 @@ func TestAConditionSaysWhyANodeGetsNoAgent(t *testing.T) {
 	}
 }
 
+func TestJudgeTunedNamesExceptions(t *testing.T) {
+	clientNode := clientNodeWith()
+	for want, report := range map[string]fleet.Report{
+		"This node cannot take: " + rmem:                                              {Exceptions: []string{rmem}},
+		"Other files override settings of this node: " + rmem:                         {Exceptions: []string{rmem}, Shadowed: []string{rmem}},
+		"This node cannot take: " + wmem + "; other files override settings: " + rmem: {Exceptions: []string{rmem, wmem}, Shadowed: []string{rmem}},
+	} {
+		if got := judgeTuned(clientNode, report, true, ""); got.Message != want || got.Reason != v1alpha1.NodeReasonTunedWithExceptions {
+			t.Errorf("%s: %q, want %q", got.Reason, got.Message, want)
+		}
+	}
+}
+
 func TestStampTimes(t *testing.T) {
 	before := metav1.NewTime(now.Add(-time.Hour))
 	old := corev1.NodeCondition{

@@ -95,7 +95,7 @@ func (r Report) judgeReady(stalled verdict) verdict {
 	case r.rebootHold() != "":
 		return asFalse(v1alpha1.ReasonRebootPending, fmt.Sprintf("Reboot due on %s. %s", text.List(r.dueNodes()), r.rebootHold()))
 	case r.waitsOnlyForBoot():
-		return asFalse(v1alpha1.ReasonRebootPending, "Some settings take effect at the next boot, and the operator does not reboot for them: "+text.List(r.pendingNodes()))
+		return asFalse(v1alpha1.ReasonRebootPending, "Some settings take effect at the next boot, and the operator does not reboot for them: "+text.Join(r.pendingNodes(), ", "))
 	case r.isUnfinished():
 		return asFalse(v1alpha1.ReasonRollingOut, r.progressMessage())
 	}
@@ -108,12 +108,24 @@ func (r Report) judgeAtRest() verdict {
 	switch {
 	case conflict.status == metav1.ConditionTrue:
 		return asFalse(conflict.reason, conflict.message)
-	case len(r.nodes.exceptions) == 0:
+	case r.nodes.counts.Exceptions == 0:
 		return asTrue(v1alpha1.ReasonUpToDate, r.progressMessage())
 	case r.profile.Spec.OnUnsupported == v1alpha1.UnsupportedFail:
-		return asFalse(v1alpha1.ReasonExceptions, "Some settings are not available on "+text.List(r.nodes.exceptions))
+		return asFalse(v1alpha1.ReasonExceptions, r.exceptionsMessage())
 	}
-	return asTrue(v1alpha1.ReasonReadyWithExceptions, "Some settings are not available on "+text.List(r.nodes.exceptions))
+	return asTrue(v1alpha1.ReasonReadyWithExceptions, r.exceptionsMessage())
+}
+
+// exceptionsMessage names the nodes that cannot take settings, and those where other files override them, with the files.
+func (r Report) exceptionsMessage() string {
+	var parts []string
+	if len(r.nodes.exceptions) > 0 {
+		parts = append(parts, "Some settings are not available on "+text.List(r.nodes.exceptions))
+	}
+	if len(r.nodes.shadowed) > 0 {
+		parts = append(parts, fmt.Sprintf("Other files override settings on %s: %s", text.List(r.nodes.shadowed), text.Join(r.nodes.overrides, "; ")))
+	}
+	return strings.Join(parts, "; ")
 }
 
 // isUnfinished reports whether nodes or volumes are on their way, or ought to be. A node that is as declared and not yet
@@ -159,10 +171,31 @@ func (r Report) dueNodes() []string {
 	return nodes
 }
 
+// pendingNodes are those that wait for a boot, with what keeps the rollout from rebooting them for it.
 func (r Report) pendingNodes() []string {
+	return append(namesOf(r.openWaits()), r.keptNodes()...)
+}
+
+func namesOf(waits []wait) []string {
+	var nodes []string
+	for _, w := range waits {
+		nodes = append(nodes, w.node)
+	}
+	return nodes
+}
+
+// openWaits are the pending nodes that nothing of their own keeps from a reboot.
+func (r Report) openWaits() []wait {
+	return slices.DeleteFunc(slices.Clone(r.nodes.pending), func(w wait) bool { return w.kept != "" })
+}
+
+// keptNodes are the pending nodes that the rollout does not reboot, and why.
+func (r Report) keptNodes() []string {
 	var nodes []string
 	for _, pending := range r.nodes.pending {
-		nodes = append(nodes, pending.node)
+		if pending.kept != "" {
+			nodes = append(nodes, fmt.Sprintf("%s (%s)", pending.node, pending.kept))
+		}
 	}
 	return nodes
 }
@@ -189,15 +222,16 @@ func (r Report) judgeReconciling(stalled verdict) verdict {
 
 // judgeWaiting is Reconciling where all that is left are reboots: it names what keeps every one of them waiting, if it is one thing.
 func (r Report) judgeWaiting() verdict {
-	reason := r.nodes.pending[0].reason
-	for _, pending := range r.nodes.pending {
+	waits := r.openWaits()
+	reason := waits[0].reason
+	for _, pending := range waits {
 		if pending.reason != reason {
 			return asTrue(v1alpha1.ReasonRollingOut, r.progressMessage())
 		}
 	}
 	switch reason {
 	case v1alpha1.ReasonWaitingForWindow, v1alpha1.ReasonWaitingForApproval, v1alpha1.ReasonWaitingForBudget:
-		return asTrue(reason, r.nodes.pending[0].message)
+		return asTrue(reason, waits[0].message)
 	}
 	return asTrue(v1alpha1.ReasonRollingOut, r.progressMessage())
 }
@@ -259,7 +293,7 @@ func (r Report) progressMessage() string {
 		label string
 		nodes []string
 	}{
-		{"no agent report from ", r.nodes.silent}, {"pending: ", r.nodes.behind}, {"drifted: ", r.nodes.drifted}, {"reboot due: ", r.pendingNodes()},
+		{"no agent report from ", r.nodes.silent}, {"pending: ", r.nodes.behind}, {"drifted: ", r.nodes.drifted}, {"reboot due: ", namesOf(r.openWaits())}, {"not rebooted: ", r.keptNodes()},
 	} {
 		if len(list.nodes) > 0 {
 			parts = append(parts, list.label+text.List(list.nodes))

@@ -73,6 +73,9 @@ func (r Report) canEstimate() bool {
 
 // limitedBy tells what keeps the next reboot waiting; empty: nothing does.
 func (r Report) limitedBy(now time.Time) string {
+	if kept := r.keptNodes(); len(r.dueNodes()) == 0 && len(kept) > 0 {
+		return "Not rebooted: " + text.Join(kept, ", ")
+	}
 	if len(r.dueNodes()) == 0 {
 		return ""
 	}

@@ -106,6 +106,17 @@ func state(key string, state v1alpha1.SettingState) func(*corev1.Node, *v1alpha1
 	}
 }
 
+const zzConf = `/etc/modprobe.d/zz.conf sets it to "N" and is read after /etc/modprobe.d/storage-client.conf`
+
+// refusedBoot has a boot argument wait for a boot that would not bring a module option, and the node back into service.
+func refusedBoot(n *corev1.Node, clientNode *v1alpha1.StorageClientNode) {
+	rebootDue(v1alpha1.RolloutReasonSettingsFailed)(n, clientNode)
+	clientNode.Spec.Settings = append(clientNode.Spec.Settings, v1alpha1.NodeSetting{Key: moduleKey, Value: "Y", Profile: "p"})
+	clientNode.Status.Settings = append(clientNode.Status.Settings, v1alpha1.SettingStatus{
+		Key: moduleKey, Desired: "Y", State: v1alpha1.SettingShadowed, TakesEffect: v1alpha1.EffectReboot, Message: zzConf,
+	})
+}
+
 const moduleKey = "module/nfs/recover_lost_locks"
 
 // modulesOnly leaves a profile without boot arguments, and so without a plan.
@@ -198,6 +209,10 @@ func TestConditions(t *testing.T) {
 			world: newWorld(policy(v1alpha1.RebootAutomatic)).node("a", rebootDue(v1alpha1.ReasonWaitingForApproval)),
 			want:  "Ready=False/RollingOut Reconciling=True/WaitingForApproval",
 		},
+		"all that go wait for the budget, and one does not go": {
+			world: newWorld(policy(v1alpha1.RebootAutomatic)).node("a", refusedBoot).node("b", rebootDue(v1alpha1.ReasonWaitingForBudget)),
+			want:  "Ready=False/RollingOut Reconciling=True/WaitingForBudget",
+		},
 		"one waits for the budget while another is out of service": {
 			world: newWorld(policy(v1alpha1.RebootAutomatic)).node("a", rebootDue(v1alpha1.ReasonWaitingForBudget)).node("b", func(n *corev1.Node, s *v1alpha1.StorageClientNode) {
 				rebootDue("Draining")(n, s)
@@ -211,6 +226,16 @@ func TestConditions(t *testing.T) {
 		"exceptions fail where that is asked for": {
 			world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.OnUnsupported = v1alpha1.UnsupportedFail }).node("a", state(bootKey, v1alpha1.SettingUnsupported)),
 			want:  "Ready=False/Exceptions",
+		},
+		"a file that wins over ours is an exception": {
+			world: newWorld(nil).node("a", state(sysctl, v1alpha1.SettingShadowed)), want: "Ready=True/ReadyWithExceptions",
+		},
+		"and fails where that is asked for": {
+			world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.OnUnsupported = v1alpha1.UnsupportedFail }).node("a", state(sysctl, v1alpha1.SettingShadowed)),
+			want:  "Ready=False/Exceptions",
+		},
+		"a boot is due that would leave the node out of service": {
+			world: newWorld(policy(v1alpha1.RebootAutomatic)).node("a", refusedBoot), want: "Ready=False/RebootPending Reconciling=False/RebootPending",
 		},
 		"as many nodes failed as are allowed": {
 			world: newWorld(nil).node("a", state(sysctl, v1alpha1.SettingFailed)),
@@ -296,6 +321,7 @@ func TestCountNodes(t *testing.T) {
 	w := newWorld(nil).
 		node("ok", nil).
 		node("exception", state(bootKey, v1alpha1.SettingClamped)).
+		node("shadowed", state("sysctl/net.core.rmem_max", v1alpha1.SettingShadowed)).
 		node("pending", rebootDue("")).
 		node("drifted", state("sysctl/net.core.rmem_max", v1alpha1.SettingDrifted)).
 		node("failed", state("sysctl/net.core.rmem_max", v1alpha1.SettingFailed)).
@@ -303,7 +329,7 @@ func TestCountNodes(t *testing.T) {
 		node("other", func(n *corev1.Node, _ *v1alpha1.StorageClientNode) { n.Labels[corev1.LabelOSStable] = "windows" }).
 		bare("bare")
 	w.silent["silent"] = true
-	want := v1alpha1.NodeCounts{Matched: 7, UpToDate: 2, Exceptions: 1, PendingReboot: 1, Failed: 1, Drifted: 1}
+	want := v1alpha1.NodeCounts{Matched: 8, UpToDate: 3, Exceptions: 2, PendingReboot: 1, Failed: 1, Drifted: 1}
 	if diff := cmp.Diff(want, w.report().nodes.counts); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -482,6 +508,88 @@ func TestPlannedLeavesOutWhatNobodyRebootsFor(t *testing.T) {
 	f := newWorld(nil).node("a", atNextBoot).report()
 	if got := f.planStatus(v1alpha1.Plan{}, 1, now); got.NodesToReboot != 0 || got.EstimatedCompletion != nil || got.LimitedBy != "" {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// TestPlannedLeavesOutWhatIsNotRebooted counts no node that the rollout would leave as it is, and says why.
+func TestPlannedLeavesOutWhatIsNotRebooted(t *testing.T) {
+	unproven := func(_ *corev1.Node, s *v1alpha1.StorageClientNode) {
+		state(bootKey, v1alpha1.SettingPending)(nil, s)
+		for i := range s.Status.Settings {
+			if s.Status.Settings[i].Key == bootKey {
+				s.Status.Settings[i].TakesEffect = v1alpha1.EffectReboot
+			}
+		}
+		s.Status.Bootloader = &v1alpha1.Bootloader{Type: v1alpha1.BootloaderGrubBLS, Message: "staged only"}
+	}
+	controlPlane := func(n *corev1.Node, s *v1alpha1.StorageClientNode) {
+		n.Labels["node-role.kubernetes.io/control-plane"] = ""
+		rebootDue("")(n, s)
+	}
+	for name, test := range map[string]struct {
+		profile func(*v1alpha1.StorageClientProfile)
+		node    func(*corev1.Node, *v1alpha1.StorageClientNode)
+		want    string
+	}{
+		"it would not be accepted":      {policy(v1alpha1.RebootAutomatic), refusedBoot, "Not rebooted: a (" + moduleKey + ": " + zzConf + ")"},
+		"its boot loader is not proven": {policy(v1alpha1.RebootAutomatic), unproven, "Not rebooted: a (boot loader GrubBLS: staged only)"},
+		"it is the only control-plane node": {
+			func(p *v1alpha1.StorageClientProfile) {
+				p.Spec.IncludeControlPlane, p.Spec.Rollout.Reboot.Policy = true, v1alpha1.RebootAutomatic
+			},
+			controlPlane, "Not rebooted: a (the only control-plane node is not rebooted by the rollout; reboot it by hand)",
+		},
+		"in mode Plan as well": {func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan }, unproven, "Not rebooted: a (boot loader GrubBLS: staged only)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newWorld(test.profile).node("a", test.node).report()
+			got := r.planStatus(v1alpha1.Plan{}, 1, now)
+			if got.NodesToReboot != 0 || len(got.Examples) > 0 || got.EstimatedCompletion != nil || got.LimitedBy != test.want {
+				t.Errorf("got %+v, want limitedBy %q", got, test.want)
+			}
+			if message := r.conditions(nil, 1, metav1.NewTime(now))[0].Message; !strings.Contains(message, test.want[len("Not rebooted: "):]) {
+				t.Errorf("Ready says %q", message)
+			}
+			if len(r.nodes.turns) != 1 || !r.nodes.turns[0].Blocked {
+				t.Error("the node is taken for a canary")
+			}
+			// Another node that goes is counted, and named before it.
+			r = newWorld(test.profile).node("a", test.node).node("b", rebootDue("")).report()
+			if r.isPlanMode() {
+				r = newWorld(test.profile).node("a", test.node).bare("b").report()
+			}
+			if got := r.planStatus(v1alpha1.Plan{}, 1, now); got.NodesToReboot != 1 || cmp.Diff([]string{"b"}, got.Examples) != "" || got.EstimatedCompletion == nil {
+				t.Errorf("with another node: %+v", got)
+			}
+		})
+	}
+}
+
+func TestReadyNamesTheFileThatWins(t *testing.T) {
+	shadowed := func(_ *corev1.Node, s *v1alpha1.StorageClientNode) {
+		for i := range s.Status.Settings {
+			if s.Status.Settings[i].Key != bootKey {
+				s.Status.Settings[i].State, s.Status.Settings[i].Message = v1alpha1.SettingShadowed, "/etc/sysctl.d/999-sysctl-aks.conf wins"
+			}
+		}
+	}
+	const files = "Other files override settings on a, b: sysctl/net.core.rmem_max: /etc/sysctl.d/999-sysctl-aks.conf wins"
+	for want, w := range map[string]*world{
+		files: newWorld(nil).node("a", shadowed).node("b", shadowed),
+		"Some settings are not available on c; " + files: newWorld(nil).node("a", shadowed).node("b", shadowed).node("c", state(bootKey, v1alpha1.SettingClamped)),
+		"Some settings are not available on c":           newWorld(nil).node("c", state(bootKey, v1alpha1.SettingClamped)),
+	} {
+		if got := w.report().conditions(nil, 1, metav1.NewTime(now))[0]; got.Message != want || got.Reason != v1alpha1.ReasonReadyWithExceptions {
+			t.Errorf("%s: %q, want %q", got.Reason, got.Message, want)
+		}
+	}
+}
+
+func TestRollingOutNamesAllThatWaitForABoot(t *testing.T) {
+	w := newWorld(policy(v1alpha1.RebootAutomatic)).node("a", rebootDue("")).node("b", atNextBoot).node("c", refusedBoot)
+	const want = "reboot due: a, b; not rebooted: c (module/nfs/recover_lost_locks: /etc/modprobe.d/zz.conf"
+	if got := w.report().progressMessage(); !strings.Contains(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -21,6 +22,8 @@ type wait struct {
 	node, reason, message string
 	// due is true where the node is to be rebooted: it waits for something that a plan hash covers.
 	due bool
+	// kept says why the rollout does not reboot the node for that as it stands, empty if it does.
+	kept string
 }
 
 // tally is what a profile's nodes come to. Lists hold names in the order of the nodes' names.
@@ -28,6 +31,8 @@ type tally struct {
 	counts v1alpha1.NodeCounts
 	// behind have not taken the settings yet, silent have no agent report that can be believed, ignored are left alone.
 	behind, silent, ignored, failed, drifted, exceptions []string
+	// shadowed are those of the exceptions where other files override settings, overrides what they override, by which file.
+	shadowed, overrides []string
 	// pending wait for a boot for the profile's settings to take effect.
 	pending []wait
 	// disrupted are those that the rollout disrupts, with what it does there or waits for.
@@ -59,8 +64,10 @@ func countNodes(profile *fleet.Profile, all fleet.Snapshot, managerNode string) 
 			sum.addNode(profile, node, all)
 		}
 	}
-	slices.Sort(sum.conflicts)
-	sum.conflicts = slices.Compact(sum.conflicts)
+	for _, list := range []*[]string{&sum.conflicts, &sum.overrides} {
+		slices.Sort(*list)
+		*list = slices.Compact(*list)
+	}
 	return sum
 }
 
@@ -82,7 +89,8 @@ func (t *tally) addNode(profile *fleet.Profile, node *corev1.Node, all fleet.Sna
 	if report.Silent == "" {
 		t.reported++
 	}
-	failed := t.addStates(node.Name, clientNode, report)
+	failed := t.addStates(node, clientNode, report)
+	t.addPending(node, clientNode, report, all)
 	switch {
 	case failed:
 	case report.Silent != "":
@@ -95,33 +103,66 @@ func (t *tally) addNode(profile *fleet.Profile, node *corev1.Node, all fleet.Sna
 }
 
 // addStates counts a node by the states of the profile's settings, and reports whether the node has failed.
-func (t *tally) addStates(node string, clientNode *v1alpha1.StorageClientNode, report fleet.Report) bool {
+func (t *tally) addStates(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, report fleet.Report) bool {
 	rollout := clientNode.Status.Rollout
 	if len(report.Exceptions) > 0 {
 		t.counts.Exceptions++
-		t.exceptions = append(t.exceptions, node)
+		t.addExceptions(node.Name, clientNode, report)
 	}
 	if len(report.Drifted) > 0 {
 		t.counts.Drifted++
-		t.drifted = append(t.drifted, node)
+		t.drifted = append(t.drifted, node.Name)
 	}
 	if rollout != nil && fleet.IsDisrupted(&corev1.Node{}, clientNode) {
-		t.disrupted = append(t.disrupted, wait{node: node, reason: rollout.Reason, message: rollout.Message})
-	}
-	if len(report.RebootPending) > 0 {
-		t.counts.PendingReboot++
-		waiting := wait{node: node, due: slices.ContainsFunc(report.RebootPending, nodesettings.TakesEffectAtBoot)}
-		if rollout != nil {
-			waiting.reason, waiting.message = rollout.Reason, rollout.Message
-		}
-		t.pending = append(t.pending, waiting)
+		t.disrupted = append(t.disrupted, wait{node: node.Name, reason: rollout.Reason, message: rollout.Message})
 	}
 	failed := len(report.Failed) > 0 || (rollout != nil && rollout.Phase == v1alpha1.RolloutFailed)
 	if failed {
 		t.counts.Failed++
-		t.failed = append(t.failed, node)
+		t.failed = append(t.failed, node.Name)
 	}
 	return failed
+}
+
+// addExceptions parts what the node cannot take from what other files override.
+func (t *tally) addExceptions(node string, clientNode *v1alpha1.StorageClientNode, report fleet.Report) {
+	if len(report.Exceptions) > len(report.Shadowed) {
+		t.exceptions = append(t.exceptions, node)
+	}
+	if len(report.Shadowed) == 0 {
+		return
+	}
+	t.shadowed = append(t.shadowed, node)
+	for _, s := range clientNode.Status.Settings {
+		if slices.Contains(report.Shadowed, s.Key) {
+			t.overrides = append(t.overrides, strings.TrimSuffix(s.Key+": "+s.Message, ": "))
+		}
+	}
+}
+
+// addPending notes what of the profile waits for a boot, and whether the node is rebooted for it.
+func (t *tally) addPending(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, report fleet.Report, all fleet.Snapshot) {
+	if len(report.RebootPending) == 0 {
+		return
+	}
+	t.counts.PendingReboot++
+	waiting := wait{node: node.Name}
+	if rollout := clientNode.Status.Rollout; rollout != nil {
+		waiting.reason, waiting.message = rollout.Reason, rollout.Message
+	}
+	if slices.ContainsFunc(report.RebootPending, nodesettings.TakesEffectAtBoot) {
+		waiting.kept = overview.WhyNotRebooted(node, all.Nodes, clientNode.Spec.Settings, clientNode)
+		waiting.due = waiting.kept == ""
+	}
+	t.addWait(waiting)
+}
+
+// addWait enters a node that waits for a boot. One that gets none of the rollout's is no canary.
+func (t *tally) addWait(waiting wait) {
+	t.pending = append(t.pending, waiting)
+	if last := &t.turns[len(t.turns)-1]; waiting.kept != "" {
+		last.Blocked = true
+	}
 }
 
 // dispute notes the keys that the profile and others of its priority disagree about, and reports whether there are any.
@@ -164,7 +205,11 @@ func (t *tally) addPlanned(profile *fleet.Profile, node *corev1.Node, all fleet.
 	t.counts.Matched++
 	t.addTurn(node, all.Profiles.Wanted(node, all.ClientNodes[node.Name]))
 	inForce := map[string]string{}
-	if clientNode := all.ClientNodes[node.Name]; clientNode != nil && fleet.ReportOf(node, clientNode, all.Ready[node.Name], "").Silent == "" {
+	clientNode := all.ClientNodes[node.Name]
+	if clientNode != nil && fleet.ReportOf(node, clientNode, all.Ready[node.Name], "").Silent != "" {
+		clientNode = nil
+	}
+	if clientNode != nil {
 		t.reported++
 		for _, setting := range clientNode.Status.Settings {
 			if setting.State == v1alpha1.SettingInSync {
@@ -172,16 +217,15 @@ func (t *tally) addPlanned(profile *fleet.Profile, node *corev1.Node, all fleet.
 			}
 		}
 	}
-	missing, reboot := false, false
-	for _, setting := range nodesettings.Settings(profile.StorageClientProfile) {
-		if value, found := inForce[setting.Key]; !found || value != setting.Value {
-			missing = true
-			reboot = reboot || nodesettings.TakesEffectAtBoot(setting.Key)
-		}
+	missing := false
+	settings := nodesettings.Settings(profile.StorageClientProfile)
+	for _, setting := range settings {
+		value, found := inForce[setting.Key]
+		missing = missing || !found || value != setting.Value
 	}
-	if reboot {
+	if need := overview.NeedOf(node, all.Nodes, settings, clientNode, false); len(need.Why) > 0 {
 		t.counts.PendingReboot++
-		t.pending = append(t.pending, wait{node: node.Name, due: true})
+		t.addWait(wait{node: node.Name, due: need.Held == "", kept: need.Held})
 	}
 	if !missing {
 		t.counts.UpToDate++

@@ -54,10 +54,11 @@ func (p *planner) checkCanary(n *nodeState) (reason, message string) {
 	return "", ""
 }
 
-// waitsForCanary reports whether a node has been refused in this pass for another one, as its canary.
+// waitsForCanary reports whether a node has been refused in this pass for another one, as its canary. A canary waits for none.
 func (p *planner) waitsForCanary(n, other *nodeState) bool {
 	return slices.ContainsFunc(n.need.names, func(name string) bool {
-		return slices.Contains(p.canaries[n.canaryKey(name)].waits, other.Name)
+		verdict := p.canaries[n.canaryKey(name)]
+		return slices.Contains(verdict.waits, other.Name) && !slices.Contains(verdict.members, n.Name)
 	})
 }
 
@@ -129,7 +130,7 @@ func (p *planner) doneSince(n *nodeState) (bool, time.Time) {
 	if n.ClientNode == nil {
 		return true, time.Time{}
 	}
-	if n.isDisrupted() || n.hasFailed() || n.isChanging() || n.need.kind != needNone {
+	if n.isDisrupted() || n.hasFailed() || n.isChanging() || n.need.kind != needNone || n.lacksBootSettings() {
 		return false, time.Time{}
 	}
 	if n.note.Phase == v1alpha1.RolloutUpToDate && n.note.BootHash == n.target {
@@ -152,6 +153,26 @@ func (n *nodeState) soakEnd(since time.Time, soak time.Duration) (end time.Time,
 	return end, true
 }
 
+// lacksBootSettings reports whether a boot setting of the node is not in force, exceptions aside. Without a reboot due, none of
+// the rollout's brings it: it has failed, or waits for a boot of somebody else's, as behind a boot loader that is not proven.
+func (n *nodeState) lacksBootSettings() bool {
+	return len(onlyBootSettings(n.acceptance.Missing())) > 0
+}
+
+// isNeverRebooted reports whether a node that waits for its reboot gets none, as things stand.
+func (p *planner) isNeverRebooted(n *nodeState) bool {
+	switch n.need.kind {
+	case needNone:
+		return !n.isChanging() && n.lacksBootSettings()
+	case needReboot:
+		refused, _ := n.checkAcceptance()
+		last, _ := p.checkControlPlane(n)
+		return refused != "" || last == v1alpha1.RolloutReasonLastControlPlaneNode
+	case needUnknown:
+	}
+	return false
+}
+
 // cannotBeCanary leaves a node out of the canary that cannot be one. A node that is disrupted, or just soaks, stays in it; where
 // others are about to take it away, only one that has failed, or may with its permit.
 func (p *planner) cannotBeCanary(n *nodeState, done bool) bool {
@@ -161,5 +182,8 @@ func (p *planner) cannotBeCanary(n *nodeState, done bool) bool {
 	if n.Leaving != "" && n.permit == nil && !n.hasFailed() {
 		return true
 	}
-	return n.whyUnavailable() != "" && !done && !n.isDisrupted() && !n.hasFailed()
+	if done || n.isDisrupted() || n.hasFailed() {
+		return false
+	}
+	return n.whyUnavailable() != "" || p.isNeverRebooted(n)
 }

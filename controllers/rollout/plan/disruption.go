@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/acceptance"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -140,10 +141,9 @@ func (p *planner) isReturning(n *nodeState) bool {
 
 // failWithoutEffect fails a node that came back and reports itself that it lacks wanted settings.
 func (p *planner) failWithoutEffect(n *nodeState) bool {
-	bad, _ := n.unmetSettings()
-	switch {
-	case len(bad) > 0 && !n.ClientNode.Spec.Release:
-		p.failBooted(n, v1alpha1.RolloutReasonRebootWithoutEffect, "Settings failed after the reboot: "+text.List(bad))
+	switch refused := n.acceptance.Refused; {
+	case len(refused) > 0:
+		p.failBooted(n, v1alpha1.RolloutReasonRebootWithoutEffect, "Settings failed after the reboot: "+acceptance.Describe(refused))
 	case n.need.kind == needReboot:
 		p.failBooted(n, v1alpha1.RolloutReasonRebootWithoutEffect, "The reboot had no effect on: "+text.List(n.ClientNode.Status.RebootRequiredBy))
 	default:
@@ -170,8 +170,7 @@ func (n *nodeState) whyNotAccepted() string {
 	case n.need.kind == needReboot:
 		return "settings still need a reboot: " + text.List(n.ClientNode.Status.RebootRequiredBy)
 	}
-	bad, waiting := n.unmetSettings()
-	return "settings without the wanted value: " + text.List(slices.Concat(bad, waiting))
+	return "settings without the wanted value: " + acceptance.Describe(n.acceptance.Missing())
 }
 
 // rebootDeadline is when the node has to be back and healthy. A permit whose ID does not contain a time counts from the claim.
@@ -393,6 +392,10 @@ func (p *planner) drainNode(n *nodeState) {
 	}
 	if n.need.kind == needUnknown || n.isChanging() {
 		p.awaitReport(n)
+		return
+	}
+	if reason, _ := n.checkAcceptance(); reason != "" {
+		p.endDisruption(n, reason)
 		return
 	}
 	if end := p.drainStart(n); p.Now.Before(end) {

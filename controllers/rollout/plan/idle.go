@@ -3,8 +3,11 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/acceptance"
+	"github.com/storageclient/operator/tuning/nodesettings"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -45,6 +48,9 @@ func (p *planner) findObstacle(n *nodeState) (reason, message string) {
 	}
 	switch n.need.kind {
 	case needNone:
+		if missing := n.bootSettingsNeverBrought(); len(missing) > 0 {
+			return v1alpha1.RolloutReasonSettingsFailed, "No boot would bring " + acceptance.Describe(missing)
+		}
 		if len(n.need.uncovered) > 0 {
 			return v1alpha1.RolloutReasonEffectiveAtNextBoot, "Not rebooting for these settings, they take effect when the node next boots: " + text.List(n.need.uncovered)
 		}
@@ -73,8 +79,8 @@ func (p *planner) findObstacle(n *nodeState) (reason, message string) {
 	if !n.AgentReady {
 		return v1alpha1.RolloutReasonAgentSilent, "The agent's Pod is not Ready"
 	}
-	if bad, _ := n.unmetSettings(); len(bad) > 0 && !n.ClientNode.Spec.Release {
-		return v1alpha1.RolloutReasonSettingsFailed, "Not rebooting while settings fail: " + text.List(bad)
+	if reason, message := n.checkAcceptance(); reason != "" {
+		return reason, message
 	}
 	if n.attemptsGiven() >= MaxAttempts {
 		return v1alpha1.RolloutReasonAttemptsUsedUp, fmt.Sprintf("The node needs a reboot again after %d permits for this boot hash", MaxAttempts)
@@ -86,6 +92,24 @@ func (p *planner) findObstacle(n *nodeState) (reason, message string) {
 		}
 	}
 	return "", ""
+}
+
+// checkAcceptance refuses a node that would not be accepted after its boot, and names what is in the way.
+func (n *nodeState) checkAcceptance() (reason, message string) {
+	if obstacles := n.acceptance.Obstacles(); len(obstacles) > 0 {
+		return v1alpha1.RolloutReasonSettingsFailed, "Not rebooting, the node would not be accepted after its boot: " + acceptance.Describe(obstacles)
+	}
+	return "", ""
+}
+
+// bootSettingsNeverBrought are the boot settings that the node lacks, and that no boot would bring as things stand.
+func (n *nodeState) bootSettingsNeverBrought() []acceptance.Setting {
+	return onlyBootSettings(n.acceptance.Obstacles())
+}
+
+// onlyBootSettings leaves out what no boot hash speaks of.
+func onlyBootSettings(settings []acceptance.Setting) []acceptance.Setting {
+	return slices.DeleteFunc(settings, func(s acceptance.Setting) bool { return !nodesettings.TakesEffectAtBoot(s.Key) })
 }
 
 // checkRules is what keeps a node from being disrupted, and ends a disruption that has no permit yet. Every profile that

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/acceptance"
 	"github.com/storageclient/operator/controllers/internal/order"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
@@ -23,6 +24,8 @@ type nodeState struct {
 	// target names what attempts and a failure speak of: the boot hash, or its removal.
 	target string
 	need   need
+	// acceptance is how the settings stand towards a boot; empty while they are being put back.
+	acceptance acceptance.Verdict
 	// zone is the node's, empty if it has none.
 	zone string
 	// forgiven are the profiles whose budgets the node does not use up, since it has been unavailable for so long.
@@ -65,6 +68,8 @@ func (p *planner) stateOf(node *Node) *nodeState {
 		n.target = node.ClientNode.Spec.BootHash
 		if node.ClientNode.Spec.Release {
 			n.target = releaseTarget + n.target
+		} else {
+			n.acceptance = acceptance.Judge(node.ClientNode.Spec.Settings, node.ClientNode.Status.Settings)
 		}
 		if node.ClientNode.Status.Rollout != nil {
 			n.note = *node.ClientNode.Status.Rollout
@@ -143,42 +148,17 @@ func (n *nodeState) permitAnswer() v1alpha1.RebootStatus {
 	return *n.ClientNode.Status.Reboot
 }
 
-// unmetSettings are the keys without their wanted value: those that failed, and those that are still expected to get it.
-func (n *nodeState) unmetSettings() (bad, waiting []string) {
-	states := make(map[string]v1alpha1.SettingStatus, len(n.ClientNode.Status.Settings))
-	for _, s := range n.ClientNode.Status.Settings {
-		states[s.Key] = s
-	}
-	for _, s := range n.ClientNode.Spec.Settings {
-		switch status := states[s.Key]; status.State {
-		case v1alpha1.SettingInSync, v1alpha1.SettingClamped, v1alpha1.SettingUnsupported:
-		case v1alpha1.SettingFailed:
-			bad = append(bad, s.Key)
-		case v1alpha1.SettingPending:
-			if status.TakesEffect != v1alpha1.EffectNextMount && status.TakesEffect != v1alpha1.EffectNewTransport {
-				waiting = append(waiting, s.Key)
-			}
-		default:
-			waiting = append(waiting, s.Key)
-		}
-	}
-	return bad, waiting
-}
-
-// isReadBack reports whether every value has been read back, exceptions aside.
-func (n *nodeState) isReadBack() bool {
-	bad, waiting := n.unmetSettings()
-	return len(bad)+len(waiting) == 0
-}
-
-// isTuned reports whether the node carries what is wanted, and nothing waits for a boot.
+// isTuned reports whether what is wanted is in force on the node, and nothing waits for a boot.
 func (n *nodeState) isTuned() bool {
-	return n.hasReportedSettings() && !n.ClientNode.Spec.Release && !n.ClientNode.Status.RebootRequired && !n.isChanging() && n.isReadBack() && len(n.ClientNode.Withheld) == 0
+	if !n.hasReportedSettings() || n.ClientNode.Spec.Release || n.ClientNode.Status.RebootRequired || n.isChanging() || len(n.ClientNode.Withheld) > 0 {
+		return false
+	}
+	return n.acceptance.IsAccepted() && len(n.acceptance.Drifted) == 0
 }
 
 // isHealthy reports whether the node is Ready with every wanted setting and needs no reboot.
 func (n *nodeState) isHealthy() bool {
-	return n.Ready && n.hasSeenSpec() && n.need.kind == needNone && len(n.ClientNode.Withheld) == 0 && (n.ClientNode.Spec.Release || n.isReadBack())
+	return n.Ready && n.hasSeenSpec() && n.need.kind == needNone && len(n.ClientNode.Withheld) == 0 && n.acceptance.IsAccepted()
 }
 
 // hasRecovered reports whether a failed node has the wanted settings after all. Where a reboot had no effect and something else is

@@ -1,0 +1,105 @@
+package agent
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/storageclient/operator/agent/host/hosttest"
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// aksFile is what Azure's nodes have: it sorts after every name that a package chooses.
+const aksFile = "/etc/sysctl.d/999-sysctl-aks.conf"
+
+// TestAFileThatWinsOverOursCostsNoReboot goes through a boot at which somebody else's file wins: what it sets is set again, and is
+// neither drift nor in the way of the boot argument that the node is rebooted for.
+func TestAFileThatWinsOverOursCostsNoReboot(t *testing.T) {
+	h := newTryingHost(t)
+	h.write(aksFile, "net.core.rmem_max = 4096\n")
+	h.declare(setting(ihash, "1048576"), setting(rmem, "16777216"))
+	a := h.runUntilIdle(h.agent())
+	h.expectShadowed()
+	if status := h.clientNode.Status; !status.RebootRequired || len(status.RebootRequiredBy) != 1 || status.RebootRequiredBy[0] != ihash {
+		t.Errorf("reboot required by %v", status.RebootRequiredBy)
+	}
+	h.permit("permit-1")
+	if !h.runPass(a) || len(h.reboots) != 1 {
+		t.Fatalf("not rebooted: %+v", h.clientNode.Status.Reboot)
+	}
+	h.start("")
+	h.write("/proc/sys/net/core/rmem_max", "4096\n") // by systemd-sysctl, from that file
+	h.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.RebootPermit = nil })
+	h.runUntilIdle(h.agent())
+	h.expectShadowed()
+	if h.state(ihash) != v1alpha1.SettingInSync || h.clientNode.Status.RebootRequired {
+		t.Errorf("after the boot: %s, reboot required by %v", h.state(ihash), h.clientNode.Status.RebootRequiredBy)
+	}
+	for _, s := range h.clientNode.Status.Settings {
+		if s.Drift != nil {
+			t.Errorf("%s counts as drift: %+v", s.Key, s.Drift)
+		}
+	}
+}
+
+func (h *tryingHost) expectShadowed() {
+	h.t.Helper()
+	if got := strings.TrimSpace(hosttest.ReadFile(h.t, h.dir, "/proc/sys/net/core/rmem_max")); got != "16777216" {
+		h.t.Errorf("live value %s", got)
+	}
+	if h.state(rmem) != v1alpha1.SettingShadowed || !strings.Contains(h.message(rmem), aksFile) {
+		h.t.Errorf("%s: %s, want Shadowed by %s", h.state(rmem), h.message(rmem), aksFile)
+	}
+}
+
+// A live value that is wrong is drift whatever a file says, and is set again.
+func TestAShadowedValueThatDriftsIsHealed(t *testing.T) {
+	h := newTryingHost(t)
+	h.write(aksFile, "net.core.rmem_max = 4096\n")
+	h.declare(setting(rmem, "16777216"))
+	a := h.runUntilIdle(h.agent())
+	h.write("/proc/sys/net/core/rmem_max", "4096\n") // sysctl --system
+	h.clock.Step(driftInterval)
+	h.runUntilIdle(a)
+	h.expectShadowed()
+	if drift := h.clientNode.Status.Settings[0].Drift; drift == nil || drift.Count != 1 {
+		t.Errorf("drift %+v, want it counted once", drift)
+	}
+}
+
+// What only a boot could bring, and no boot brings while the file is there, keeps the agent from rebooting as well.
+func TestAFileThatWinsAtBootRefusesThePermit(t *testing.T) {
+	const sessions, conf = "module/nfs/max_session_slots", "/etc/modprobe.d/zz.conf"
+	h := newTryingHost(t)
+	parameter := "/sys/module/nfs/parameters/max_session_slots"
+	h.write(parameter, "64\n")
+	if err := os.Chmod(filepath.Join(h.dir, parameter), 0o444); err != nil {
+		t.Fatal(err)
+	}
+	h.write(conf, "options nfs max_session_slots=64\n")
+	h.declare(setting(ihash, "1048576"), setting(sessions, "180"))
+	a := h.runUntilIdle(h.agent())
+	if h.state(sessions) != v1alpha1.SettingShadowed || !strings.Contains(h.message(sessions), conf) {
+		t.Errorf("%s: %s", h.state(sessions), h.message(sessions))
+	}
+	for _, s := range h.clientNode.Status.Settings {
+		if s.Key == sessions && s.TakesEffect != v1alpha1.EffectReboot {
+			t.Errorf("takes effect %s, want at a boot", s.TakesEffect)
+		}
+	}
+	h.permit("permit-1")
+	h.runUntilIdle(a)
+	if answer := h.clientNode.Status.Reboot; len(h.reboots) > 0 || answer == nil || !strings.Contains(answer.Message, sessions) {
+		t.Errorf("reboots %v, answer %+v", h.reboots, answer)
+	}
+	// Once the file is gone, a boot brings it.
+	if err := os.Remove(filepath.Join(h.dir, conf)); err != nil {
+		t.Fatal(err)
+	}
+	h.clock.Step(driftInterval)
+	h.runUntilIdle(a)
+	if h.state(sessions) != v1alpha1.SettingPending {
+		t.Errorf("%s: %s, want it to wait for a boot", h.state(sessions), h.message(sessions))
+	}
+}

@@ -1,0 +1,108 @@
+package overview
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/acceptance"
+	"github.com/storageclient/operator/controllers/internal/match"
+	"github.com/storageclient/operator/tuning/nodesettings"
+)
+
+const onlyControlPlane = "the only control-plane node is not rebooted by the rollout; reboot it by hand"
+
+// BootNeed is what a node needs a boot for.
+type BootNeed struct {
+	// Why names the boot settings that are not known to be in force, and those to be rid of. Empty: no boot is needed.
+	Why []string
+	// Held says why the rollout does not reboot the node for them as it stands; empty if it does.
+	Held string
+}
+
+// NeedOf finds what a node needs a boot for, and whether it would be accepted after it. clientNode is nil where no agent has
+// reported.
+func NeedOf(node *corev1.Node, all []corev1.Node, settings []v1alpha1.NodeSetting, clientNode *v1alpha1.StorageClientNode, restoreReboot bool) BootNeed {
+	need := BootNeed{Why: rebootsFor(settings, clientNode, restoreReboot)}
+	if len(need.Why) == 0 {
+		return need
+	}
+	need.Held = WhyNotRebooted(node, all, settings, clientNode)
+	return need
+}
+
+// WhyNotRebooted says why the rollout would not reboot a node for boot settings among these, empty if it would: the node would not
+// be accepted after the boot, its boot loader is not proven, or nothing would stand in for it.
+func WhyNotRebooted(node *corev1.Node, all []corev1.Node, settings []v1alpha1.NodeSetting, clientNode *v1alpha1.StorageClientNode) string {
+	if obstacles := acceptance.Judge(settings, reportsOn(settings, clientNode)).Obstacles(); len(obstacles) > 0 {
+		return acceptance.Describe(obstacles)
+	}
+	if match.ControlPlane(node) && !slices.ContainsFunc(all, func(n corev1.Node) bool { return n.Name != node.Name && match.ControlPlane(&n) }) {
+		return onlyControlPlane
+	}
+	if clientNode != nil && clientNode.Status.Bootloader != nil && !clientNode.Status.Bootloader.Proven {
+		loader := clientNode.Status.Bootloader
+		return strings.TrimSuffix(fmt.Sprintf("boot loader %s: %s", loader.Type, loader.Message), ": ")
+	}
+	return ""
+}
+
+// reportsOn are the agent's reports that speak of the settings with these very values.
+func reportsOn(settings []v1alpha1.NodeSetting, clientNode *v1alpha1.StorageClientNode) []v1alpha1.SettingStatus {
+	if clientNode == nil {
+		return nil
+	}
+	values := make(map[string]string, len(settings))
+	for _, s := range settings {
+		values[s.Key] = s.Value
+	}
+	return slices.DeleteFunc(slices.Clone(clientNode.Status.Settings), func(s v1alpha1.SettingStatus) bool { return values[s.Key] != s.Desired })
+}
+
+// rebootsFor says why a node would reboot for its settings: a boot setting that it is not known to have in force, or
+// one to be rid of where the profile asks for that.
+func rebootsFor(settings []v1alpha1.NodeSetting, clientNode *v1alpha1.StorageClientNode, restoreReboot bool) []string {
+	var why []string
+	wanted := map[string]bool{}
+	for _, s := range settings {
+		wanted[s.Key] = true
+		if nodesettings.TakesEffectAtBoot(s.Key) {
+			if reason := bootReason(s, clientNode); reason != "" {
+				why = append(why, reason)
+			}
+		}
+	}
+	if clientNode == nil || !restoreReboot {
+		return why
+	}
+	for _, s := range clientNode.Spec.Settings {
+		if nodesettings.TakesEffectAtBoot(s.Key) && !wanted[s.Key] && s.OnRemoval == v1alpha1.DeletionRestore {
+			why = append(why, fmt.Sprintf("%s is removed, now %s", s.Key, cmp.Or(s.Value, "set")))
+		}
+	}
+	return why
+}
+
+// bootReason is empty for a setting that is in force, and for one that the node cannot take: it is never staged.
+func bootReason(s v1alpha1.NodeSetting, clientNode *v1alpha1.StorageClientNode) string {
+	becomes := fmt.Sprintf("%s becomes %s", s.Key, cmp.Or(s.Value, "set"))
+	if clientNode == nil {
+		return becomes + ", now unknown: no agent report yet"
+	}
+	for _, status := range clientNode.Status.Settings {
+		if status.Key != s.Key || status.Desired != s.Value {
+			continue
+		}
+		switch status.State {
+		case v1alpha1.SettingInSync, v1alpha1.SettingClamped, v1alpha1.SettingUnsupported:
+			return ""
+		case v1alpha1.SettingPending, v1alpha1.SettingDrifted, v1alpha1.SettingShadowed, v1alpha1.SettingFailed:
+			return becomes + ", now " + cmp.Or(status.Observed, "not set")
+		}
+	}
+	return becomes
+}

@@ -1,0 +1,164 @@
+package rollout
+
+import (
+	"slices"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/rollout/plan"
+	"github.com/storageclient/operator/tuning/nodesettings"
+)
+
+// ailment is what keeps a setting from its wanted value on a machine, as its agent reports it.
+type ailment struct {
+	state  v1alpha1.SettingState
+	effect v1alpha1.SettingEffect
+}
+
+// moduleAilments are what becomes of a live value, and of one that only a boot could bring.
+var moduleAilments = []ailment{
+	{v1alpha1.SettingFailed, v1alpha1.EffectLive}, {v1alpha1.SettingDrifted, v1alpha1.EffectLive}, {v1alpha1.SettingClamped, v1alpha1.EffectLive},
+	{v1alpha1.SettingUnsupported, v1alpha1.EffectLive}, {v1alpha1.SettingShadowed, v1alpha1.EffectLive}, {v1alpha1.SettingShadowed, v1alpha1.EffectReboot},
+	{v1alpha1.SettingPending, v1alpha1.EffectReboot}, {v1alpha1.SettingPending, v1alpha1.EffectNewTransport},
+}
+
+// argumentAilments are what keeps a boot argument out of the boot menu.
+var argumentAilments = []ailment{
+	{v1alpha1.SettingFailed, v1alpha1.EffectReboot}, {v1alpha1.SettingDrifted, v1alpha1.EffectReboot},
+	{v1alpha1.SettingClamped, v1alpha1.EffectReboot}, {v1alpha1.SettingUnsupported, v1alpha1.EffectReboot},
+}
+
+// isInTheWay reports whether a boot would not bring the setting, nor anything but somebody who undoes the ailment. The invariants go
+// by this, and not by the code that they are about.
+func isInTheWay(state v1alpha1.SettingState, effect v1alpha1.SettingEffect) bool {
+	boots := effect == v1alpha1.EffectReboot
+	return state == v1alpha1.SettingFailed || boots && (state == v1alpha1.SettingShadowed || state == v1alpha1.SettingDrifted)
+}
+
+// ail gives a setting of a node an ailment, or takes it away.
+func (w *world) ail(n *simNode, key string, a ailment) {
+	if n.machine.ailments[key] == a {
+		return
+	}
+	if a == (ailment{}) {
+		w.narrate("%s: nothing is in the way of %s any more", n.Name, key)
+		delete(n.machine.ailments, key)
+		return
+	}
+	w.narrate("%s: %s is %s (%s)", n.Name, key, a.state, a.effect)
+	n.machine.ailments[key] = a
+	n.machine.worsened++
+}
+
+// ailAnything is somebody's file, a tool that fights, a full disk, or the end of one.
+func (w *world) ailAnything(n *simNode) {
+	p := w.profiles[w.profileNames[w.rng.IntN(len(w.profileNames))]]
+	key, choice := p.moduleKey(), moduleAilments
+	if w.rng.IntN(4) == 0 {
+		key, choice = p.key(), argumentAilments
+	}
+	if w.rng.IntN(3) == 0 {
+		w.ail(n, key, ailment{})
+		return
+	}
+	w.ail(n, key, choice[w.rng.IntN(len(choice))])
+}
+
+// bootAilments is what a boot changes: it brings what waited for it, and now and then something goes wrong in it.
+func (w *world) bootAilments(n *simNode) {
+	for _, name := range w.profileNames {
+		key := w.profiles[name].moduleKey()
+		if n.machine.ailments[key] == (ailment{v1alpha1.SettingPending, v1alpha1.EffectReboot}) {
+			w.ail(n, key, ailment{})
+		}
+	}
+	if n.machine.boot != bootWell {
+		n.machine.worsened++
+	}
+	if !w.quiet && w.rng.IntN(6) == 0 {
+		w.ailAnything(n)
+	}
+}
+
+// endAilments has people undo what keeps nodes from being done. What is no more than an exception stays.
+func (w *world) endAilments(n *simNode) {
+	for _, name := range w.profileNames {
+		p := w.profiles[name]
+		for _, key := range []string{p.key(), p.moduleKey()} {
+			ails := n.machine.ailments[key]
+			if isInTheWay(ails.state, ails.effect) || ails == (ailment{v1alpha1.SettingPending, v1alpha1.EffectReboot}) {
+				w.ail(n, key, ailment{})
+			}
+		}
+	}
+}
+
+// inTheWay are the settings that would keep a node, as it was read, from being accepted after a boot.
+func inTheWay(n *plan.Node) []string {
+	if n.ClientNode == nil || n.ClientNode.Spec.Release || n.ClientNode.Status.Hash != n.ClientNode.Spec.Hash || n.ClientNode.Status.BootID != n.BootID {
+		return nil
+	}
+	var keys []string
+	for _, s := range n.ClientNode.Status.Settings {
+		wanted := slices.ContainsFunc(n.ClientNode.Spec.Settings, func(w v1alpha1.NodeSetting) bool { return w.Key == s.Key })
+		if wanted && isInTheWay(s.State, s.TakesEffect) {
+			keys = append(keys, s.Key)
+		}
+	}
+	return keys
+}
+
+// checkAcceptance is the first half of invariant 16: nothing begins on a node, and none gets a permit, that would not be accepted
+// after its boot.
+func (m *manager) checkAcceptance(n *simNode, step plan.Step) {
+	seen := m.seen[n.Name]
+	if obstacles := inTheWay(&seen.Node); len(obstacles) > 0 {
+		m.fail("invariant 16: %s, which would not be accepted: %v", step, obstacles)
+	}
+}
+
+// checkFailure is the other half: none that it accepted fails for its settings, unless something has become worse since.
+func (m *manager) checkFailure(n *simNode, note v1alpha1.RolloutStatus) {
+	c := n.ClientNode
+	permit := c.Spec.RebootPermit
+	if note.Phase != v1alpha1.RolloutFailed || permit == nil || permit.BootID == n.BootID || permit.BootHash != c.Spec.BootHash || c.Spec.Release {
+		return
+	}
+	seen := m.seen[n.Name]
+	reported := seen.Ready && c.Status.BootID == seen.BootID && c.Status.Hash == c.Spec.Hash && c.Status.ObservedGeneration == c.Generation
+	if reported && n.machine.worsened == n.machine.worsenedThen {
+		m.fail("invariant 16: %s fails (%s) for what was no obstacle before: %s", n.Name, note.Reason, note.Message)
+	}
+}
+
+// checkKept is that nothing goes on being drained that would not be accepted.
+func (w *world) checkKept() {
+	for _, name := range w.nodeNames {
+		n := w.nodes[name]
+		if n.Mark == nil || n.Deleting || n.Leaving != "" || n.ClientNode == nil || n.ClientNode.Spec.RebootPermit != nil || w.hasFailed(n) ||
+			n.ClientNode.Status.Rollout.Reason == v1alpha1.RolloutReasonPermitRefused || len(n.budgetsNeeded(w)) == 0 {
+			continue
+		}
+		if obstacles := inTheWay(&n.Node); len(obstacles) > 0 {
+			w.fail("invariant 16: the drain of %s goes on, which would not be accepted: %v", name, obstacles)
+		}
+	}
+}
+
+// reports tells whether the agent reports a setting of the node in one of these states.
+func (n *simNode) reports(key string, states ...v1alpha1.SettingState) bool {
+	return n.ClientNode != nil && slices.ContainsFunc(n.ClientNode.Status.Settings, func(s v1alpha1.SettingStatus) bool {
+		return s.Key == key && slices.Contains(states, s.State)
+	})
+}
+
+// cannotTake tells whether the agent reports a boot argument as one that the machine cannot take.
+func (n *simNode) cannotTake(key string) bool {
+	return n.reports(key, v1alpha1.SettingClamped, v1alpha1.SettingUnsupported)
+}
+
+// keepsTaint tells whether something keeps changing a value of the node: it is in service without the taint only once that is over.
+func (w *world) keepsTaint(n *simNode) bool {
+	return slices.ContainsFunc(w.profileNames, func(name string) bool { return n.reports(w.profiles[name].moduleKey(), v1alpha1.SettingDrifted) })
+}
+
+func isBootKey(key string) bool { return nodesettings.TakesEffectAtBoot(key) }

@@ -1,0 +1,301 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+const shadowedBy = `/etc/sysctl.d/999-sysctl-aks.conf sets it to "4096" and is read after /etc/sysctl.d/zz-storage-client.conf`
+
+// addSetting gives a node one more setting, with what its agent reports of it.
+func (f *fixture) addSetting(node string, status v1alpha1.SettingStatus) {
+	c := f.node(node).ClientNode
+	c.Spec.Settings = append(c.Spec.Settings, v1alpha1.NodeSetting{Key: status.Key, Profile: "eda"})
+	c.Status.Settings = append(c.Status.Settings, status)
+}
+
+func sysctlIs(state v1alpha1.SettingState, message string) v1alpha1.SettingStatus {
+	return v1alpha1.SettingStatus{Key: "sysctl/x", State: state, TakesEffect: v1alpha1.EffectLive, Message: message}
+}
+
+func moduleIs(state v1alpha1.SettingState, message string) v1alpha1.SettingStatus {
+	return v1alpha1.SettingStatus{Key: "module/nfs/x", State: state, TakesEffect: v1alpha1.EffectReboot, Message: message}
+}
+
+// TestForAcceptance asks of every state of a setting whether it holds back a reboot that is due for another one, and whether it
+// fails the node after that reboot. Both are the same answer: no node is rebooted that would not be accepted.
+func TestForAcceptance(t *testing.T) {
+	claimed := []string{"claim a for eda", "a: Claimed Claimed"}
+	settles := []string{"a: Settling Settling"}
+	refused := []string{"a: Waiting SettingsFailed"}
+	failed := []string{"note a: Failed RebootWithoutEffect", "clear the permit of a: RebootWithoutEffect", "a: Failed RebootWithoutEffect"}
+	waits := []string{"a: Rebooting WaitingForNode"}
+	for name, c := range map[string]struct {
+		status        v1alpha1.SettingStatus
+		before, after []string
+	}{
+		"read back":                          {sysctlIs(v1alpha1.SettingInSync, ""), claimed, settles},
+		"clamped":                            {sysctlIs(v1alpha1.SettingClamped, ""), claimed, settles},
+		"unsupported":                        {sysctlIs(v1alpha1.SettingUnsupported, ""), claimed, settles},
+		"shadowed, the live value right":     {sysctlIs(v1alpha1.SettingShadowed, shadowedBy), claimed, settles},
+		"shadowed for the next mount":        {v1alpha1.SettingStatus{Key: "nfsmountconf/_all", State: v1alpha1.SettingShadowed, TakesEffect: v1alpha1.EffectNextMount}, claimed, settles},
+		"drifted and left alone":             {sysctlIs(v1alpha1.SettingDrifted, "left alone"), claimed, settles},
+		"failed":                             {sysctlIs(v1alpha1.SettingFailed, "read-only"), refused, failed},
+		"only a boot could, and a file wins": {moduleIs(v1alpha1.SettingShadowed, shadowedBy), refused, failed},
+		"not staged":                         {moduleIs(v1alpha1.SettingDrifted, "not in the boot menu"), refused, waits},
+		"waits for the boot":                 {moduleIs(v1alpha1.SettingPending, ""), claimed, waits},
+		"waits for a mount":                  {v1alpha1.SettingStatus{Key: "x/y", State: v1alpha1.SettingPending, TakesEffect: v1alpha1.EffectNextMount}, claimed, settles},
+		"waits for a transport":              {v1alpha1.SettingStatus{Key: "x/y", State: v1alpha1.SettingPending, TakesEffect: v1alpha1.EffectNewTransport}, claimed, settles},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := cluster("a")
+			f.addSetting("a", c.status)
+			if diff := cmp.Diff(c.before, lines(For(f.Snapshot), "a")); diff != "" {
+				t.Errorf("before the claim:\n%s", diff)
+			}
+			f = cluster("a")
+			f.addSetting("a", c.status)
+			f.permitted("a", 5*time.Minute)
+			f.rebooted("a")
+			if diff := cmp.Diff(c.after, lines(For(f.Snapshot), "a")); diff != "" {
+				t.Errorf("after the boot:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestForNamesWhatIsInTheWayOfABoot(t *testing.T) {
+	f := cluster("a")
+	f.addSetting("a", moduleIs(v1alpha1.SettingShadowed, shadowedBy))
+	note := For(f.Snapshot).Notes["a"]
+	if !strings.Contains(note.Message, "module/nfs/x: "+shadowedBy) {
+		t.Errorf("before the claim: %s", note.Message)
+	}
+	f.permitted("a", 5*time.Minute)
+	f.rebooted("a")
+	note = For(f.Snapshot).Notes["a"]
+	if !strings.Contains(note.Message, "module/nfs/x: "+shadowedBy) {
+		t.Errorf("after the boot: %s", note.Message)
+	}
+}
+
+// A boot argument that nobody reboots for since it cannot be had is no reason to call the node up to date.
+func TestForABootArgumentThatNoBootBrings(t *testing.T) {
+	f := cluster("a")
+	f.finish("a", time.Hour)
+	f.node("a").ClientNode.Status.Settings[0].State = v1alpha1.SettingFailed
+	f.node("a").ClientNode.Status.Settings[0].Message = "conflict: /etc/default/grub sets ihash_entries=1"
+	p := For(f.Snapshot)
+	if diff := cmp.Diff([]string{"a: Waiting SettingsFailed"}, lines(p, "a")); diff != "" {
+		t.Error(diff)
+	}
+	if !strings.Contains(p.Notes["a"].Message, "/etc/default/grub") {
+		t.Error(p.Notes["a"].Message)
+	}
+	// A live value that failed needs no boot.
+	f = cluster("a")
+	f.finish("a", time.Hour)
+	f.addSetting("a", sysctlIs(v1alpha1.SettingFailed, "read-only"))
+	if diff := cmp.Diff([]string{"a: UpToDate NothingToDo"}, lines(For(f.Snapshot), "a")); diff != "" {
+		t.Error(diff)
+	}
+	// What is being put back is not looked at.
+	f = cluster("a")
+	f.finish("a", time.Hour)
+	c := f.node("a").ClientNode
+	c.Spec.Release, c.Status.Restored, c.Status.Settings[0].State = true, true, v1alpha1.SettingFailed
+	if diff := cmp.Diff([]string{"a: UpToDate NothingToDo"}, lines(For(f.Snapshot), "a")); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// What comes to be in the way during the drain gets no permit: the boot would only bring the failure.
+func TestForADrainEndsOnceTheNodeWouldNotBeAccepted(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*fixture)
+		want   []string
+	}{
+		"a setting fails meanwhile": {
+			func(f *fixture) { f.addSetting("a", sysctlIs(v1alpha1.SettingFailed, "read-only")) },
+			[]string{
+				"note a: Releasing SettingsFailed", "conditions of a: none", "uncordon a: SettingsFailed", "release the claim of a",
+				"a: Waiting SettingsFailed",
+			},
+		},
+		"a file comes meanwhile that wins over ours": {
+			func(f *fixture) { f.addSetting("a", sysctlIs(v1alpha1.SettingShadowed, shadowedBy)) },
+			[]string{
+				"note a: Rebooting PermitGiven", "conditions of a: Drained, for a permit",
+				"permit the reboot of a", "a: Rebooting PermitGiven",
+			},
+		},
+		"what is put back is put back": {
+			func(f *fixture) {
+				f.addSetting("a", sysctlIs(v1alpha1.SettingFailed, "read-only"))
+				f.node("a").ClientNode.Spec.Release, f.node("a").ClientNode.Status.Restored = true, true
+				f.Profiles[0].Rollout.Reboot.RestoreReboot = true
+				f.node("a").ClientNode.Status.Rollout.BootHash = releaseTarget + "h1"
+			},
+			[]string{
+				"note a: Rebooting PermitGiven", "conditions of a: Drained, for a permit",
+				"permit the reboot of a", "a: Rebooting PermitGiven",
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := cluster("a")
+			f.cordoned("a", time.Minute)
+			f.node("a").Drain = &DrainProgress{Gone: true}
+			c.change(f)
+			if diff := cmp.Diff(c.want, lines(For(f.Snapshot), "a")); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// An upgrade finds nodes as an earlier release left them.
+func TestForShadowedSettingsAtAnUpgrade(t *testing.T) {
+	f := cluster("a", "b")
+	f.finish("a", time.Hour)
+	f.addSetting("a", sysctlIs(v1alpha1.SettingShadowed, shadowedBy))
+	// b was cordoned for good by a release that did not accept it.
+	f.cordoned("b", time.Hour)
+	f.node("b").Maintenance = MaintenanceDrained
+	f.addNote("b", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, time.Hour)
+	status := &f.node("b").ClientNode.Status
+	status.RebootRequired, status.RebootRequiredBy, status.Settings[0].State = false, nil, v1alpha1.SettingInSync
+	f.addSetting("b", sysctlIs(v1alpha1.SettingShadowed, shadowedBy))
+	if diff := cmp.Diff([]string{"a: UpToDate NothingToDo", "b: Settling Settling"}, lines(For(f.Snapshot), "a", "b")); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// The untuned taint keeps pods off until the node has what is wanted in force.
+func TestForTheTaintOfANodeWithExceptions(t *testing.T) {
+	for name, c := range map[string]struct {
+		status v1alpha1.SettingStatus
+		want   []string
+	}{
+		"shadowed is in force":    {sysctlIs(v1alpha1.SettingShadowed, shadowedBy), []string{"take the untuned taint off a"}},
+		"drifted is not in force": {sysctlIs(v1alpha1.SettingDrifted, ""), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := cluster("a")
+			f.finish("a", time.Hour)
+			f.node("a").Untuned = true
+			f.addSetting("a", c.status)
+			if diff := cmp.Diff(c.want, lines(For(f.Snapshot))); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestForTheCanaryIsANodeThatWouldBeAccepted(t *testing.T) {
+	next := []string{"claim b for eda", "b: Claimed Claimed"}
+	for name, c := range map[string]struct {
+		change func(*fixture)
+		want   []string
+	}{
+		"a setting of the oldest node has failed": {
+			func(f *fixture) { f.addSetting("a", sysctlIs(v1alpha1.SettingFailed, "")) }, next,
+		},
+		"a file is in the way of the oldest node's boot": {
+			func(f *fixture) { f.addSetting("a", moduleIs(v1alpha1.SettingShadowed, shadowedBy)) }, next,
+		},
+		"its boot argument has failed, so no reboot is due and nothing is proven": {
+			func(f *fixture) {
+				f.finish("a", time.Hour)
+				f.node("a").ClientNode.Status.Settings[0].State = v1alpha1.SettingFailed
+			},
+			next,
+		},
+		"its boot loader is unproven, so it waits for a boot of somebody else's": {
+			func(f *fixture) {
+				f.finish("a", time.Hour)
+				f.node("a").ClientNode.Status.Settings[0].State = v1alpha1.SettingPending
+			},
+			next,
+		},
+		"a live value that fails after the boot does not take the evidence away": {
+			func(f *fixture) {
+				f.finish("a", time.Hour)
+				f.addSetting("a", sysctlIs(v1alpha1.SettingFailed, ""))
+			},
+			[]string{"claim b for eda", "claim c for eda", "b: Claimed Claimed"},
+		},
+		"the chosen one would not be accepted": {
+			func(f *fixture) {
+				f.addSetting("a", sysctlIs(v1alpha1.SettingFailed, ""))
+				f.node("a").Labels = map[string]string{"canary": "yes"}
+				f.Profiles[0].Rollout.Canary = &v1alpha1.Canary{
+					NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"canary": "yes"}}, SoakSeconds: ptr.To[int32](60),
+				}
+			},
+			[]string{"b: Waiting WaitingForCanary"},
+		},
+		"a shadowed setting is no reason to pass it over": {
+			func(f *fixture) { f.addSetting("a", sysctlIs(v1alpha1.SettingShadowed, shadowedBy)) },
+			[]string{"claim a for eda", "b: Waiting WaitingForCanary"},
+		},
+		"one that is on its way stays the canary whatever comes": {
+			func(f *fixture) {
+				f.permitted("a", time.Minute)
+				f.addSetting("a", sysctlIs(v1alpha1.SettingFailed, ""))
+			},
+			[]string{"b: Waiting WaitingForCanary"},
+		},
+		"the only control-plane node is never rebooted": {
+			func(f *fixture) { f.node("a").ControlPlane = true }, next,
+		},
+		"one of several control-plane nodes is": {
+			func(f *fixture) { f.node("a").ControlPlane, f.node("c").ControlPlane = true, true },
+			[]string{"claim a for eda", "b: Waiting WaitingForCanary"},
+		},
+		"the only control-plane node that has been rebooted by hand is evidence": {
+			func(f *fixture) {
+				f.node("a").ControlPlane = true
+				f.finish("a", time.Hour)
+			},
+			[]string{"claim b for eda", "claim c for eda", "b: Claimed Claimed"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := cluster("a", "b", "c")
+			f.Profiles[0].Rollout.Canary = &v1alpha1.Canary{Nodes: ptr.To[int32](1), SoakSeconds: ptr.To[int32](60)}
+			c.change(f)
+			if diff := cmp.Diff(c.want, lines(For(f.Snapshot), "b")); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// The manager's own node is a canary here, as is b, which does not wait for it: a canary waits for no canary.
+func TestForTheManagersNodeGoesAfterTheOtherCanaries(t *testing.T) {
+	f := cluster("a", "b", "c")
+	for _, name := range []string{"b", "c"} {
+		f.node(name).Labels = map[string]string{"canary": "yes"}
+	}
+	f.node("c").Manager = true
+	f.Profiles[0].Rollout.Canary = &v1alpha1.Canary{
+		NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"canary": "yes"}}, SoakSeconds: ptr.To[int32](60),
+	}
+	f.node("b").Labels["topology.kubernetes.io/zone"] = "x"
+	f.node("a").Labels = map[string]string{"topology.kubernetes.io/zone": "y"}
+	f.node("c").Labels["topology.kubernetes.io/zone"] = "y"
+	f.cordoned("a", time.Minute)
+	want := []string{"b: Waiting WaitingForZone", "c: Waiting ManagerNodeLast"}
+	got := lines(For(f.Snapshot), "b", "c")
+	if diff := cmp.Diff(want, got[len(got)-2:]); diff != "" {
+		t.Error(diff)
+	}
+}

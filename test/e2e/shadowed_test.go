@@ -1,0 +1,105 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/e2e/cluster"
+)
+
+const (
+	// shadowed labels the spec, and is the name of its profile.
+	shadowed = "shadowed"
+	// shadowedLabel is on the one node that the profile is for.
+	shadowedLabel = "e2e.local/shadowed"
+
+	// aksFile is what the nodes of AKS have. It is read after every file whose name begins with 99-, ours too.
+	aksFile    = "/etc/sysctl.d/999-sysctl-aks.conf"
+	aksRmemMax = "4194304"
+	shadowKey  = "sysctl/net.core.rmem_max"
+	shadowArg  = "kernelArgument/ihash_entries"
+	shadowWant = "16777216"
+)
+
+// expectShadowed reboots a node for a boot argument while somebody else's file wins over ours at that boot: the node is accepted, the
+// value is set again after it, and Ready names the file.
+func expectShadowed(ctx SpecContext) {
+	installOperator(ctx)
+	m := nodes.Nodes[0]
+	before, boots, began := factsOf(ctx, m), len(watched.boots(m.Name)), time.Now()
+	_, err := m.Run(ctx, "echo 'net.core.rmem_max = "+aksRmemMax+"' >"+aksFile)
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(cleanUpShadowed, m, NodeTimeout(time.Minute))
+	mustKubectl(ctx, "label", "node", m.Name, shadowedLabel+"=true", "--overwrite")
+	mustKubectl(ctx, "create", "-f", "testdata/shadowed.yaml")
+
+	eventually(ctx, rebootAll, "the node has been rebooted and accepted, and Ready names the file", func(g Gomega) {
+		profile := getProfile(ctx, g, shadowed)
+		if stalled := meta.FindStatusCondition(profile.Status.Conditions, v1alpha1.ConditionStalled); stalled != nil && stalled.Status == metav1.ConditionTrue {
+			StopTrying("the profile is stalled: " + stalled.Message).Now()
+		}
+		g.Expect(watched.boots(m.Name)).To(HaveLen(boots + 1))
+		ready := conditionOf(g, profile, v1alpha1.ConditionReady)
+		g.Expect(ready.Reason).To(Equal(v1alpha1.ReasonReadyWithExceptions), ready.Message)
+		g.Expect(ready.Status).To(Equal(metav1.ConditionTrue))
+		g.Expect(ready.Message).To(And(ContainSubstring(m.Name), ContainSubstring(shadowKey), ContainSubstring(aksFile)))
+		g.Expect(profile.Status.Nodes.UpToDate).To(Equal(int32(1)))
+		g.Expect(profile.Status.Nodes.Exceptions).To(Equal(int32(1)))
+		g.Expect(profile.Status.Plan.NodesToReboot).To(BeZero())
+	})
+	expectInService(ctx)
+	expectShadowInForce(ctx, m)
+	Expect(getSCN(ctx, Default, m.Name).Status.Rollout.Phase).To(Equal(v1alpha1.RolloutUpToDate))
+	Expect(watched.outOfService(m.Name, began)).NotTo(BeEmpty(), "the node was drained for the boot argument")
+
+	By("the file goes, and with it the exception: nothing is rebooted for that")
+	_, err = m.Run(ctx, "rm "+aksFile)
+	Expect(err).NotTo(HaveOccurred())
+	eventually(ctx, 3*time.Minute, "the profile is up to date", func(g Gomega) {
+		ready := conditionOf(g, getProfile(ctx, g, shadowed), v1alpha1.ConditionReady)
+		g.Expect(ready.Reason).To(Equal(v1alpha1.ReasonUpToDate), ready.Message)
+	})
+	Expect(watched.boots(m.Name)).To(HaveLen(boots + 1))
+
+	mustKubectl(ctx, "delete", "storageclientprofile", shadowed, "--wait=false")
+	waitUntilGone(ctx, rebootAll, shadowed)
+	Expect(watched.boots(m.Name)).To(HaveLen(boots+2), "a reboot takes the boot argument back")
+	expectInService(ctx)
+	now := factsOf(ctx, m)
+	for _, section := range []string{"sysctls", "cmdline", "inodeHash", "etc", "ours"} {
+		Expect(now[section]).To(Equal(before[section]), "%s of %s", section, m.Name)
+	}
+}
+
+// expectShadowInForce asks the machine itself, and its agent.
+func expectShadowInForce(ctx context.Context, m *cluster.Machine) {
+	GinkgoHelper()
+	f := factsOf(ctx, m)
+	Expect(f.arguments()).To(ContainElement("ihash_entries=" + shadowWant))
+	Expect(f["inodeHash"]).To(Equal(tunedHash))
+	Expect(sysctls(f["sysctls"])).To(HaveKeyWithValue("net.core.rmem_max", shadowWant), "set again after the boot")
+	scn := getSCN(ctx, Default, m.Name)
+	Expect(settingOf(scn, shadowArg).State).To(Equal(v1alpha1.SettingInSync))
+	setting := settingOf(scn, shadowKey)
+	Expect(setting.State).To(Equal(v1alpha1.SettingShadowed), setting.Message)
+	Expect(setting.Observed).To(Equal(shadowWant))
+	Expect(setting.Message).To(And(ContainSubstring(aksFile), ContainSubstring(aksRmemMax)))
+	Expect(setting.Drift).To(BeNil(), "what a boot brings is no drift")
+	console, err := m.Run(ctx, "journalctl --boot --output=cat --unit=systemd-sysctl.service; cat "+aksFile)
+	Expect(err).NotTo(HaveOccurred())
+	By(m.Name + ": " + console)
+}
+
+func cleanUpShadowed(ctx context.Context, m *cluster.Machine) {
+	mustKubectl(ctx, "label", "node", m.Name, shadowedLabel+"-")
+	_, err := m.Run(ctx, "rm -f "+aksFile)
+	Expect(err).NotTo(HaveOccurred())
+}

@@ -61,6 +61,11 @@ type world struct {
 	vain sets.Set[string]
 	// broken is the first invariant that did not hold.
 	broken error
+	// repairAfter is how long a machine is down before a cloud replaces it, zero: it never does; renames has it take another
+	// name. lost counts the machines that were replaced while they were down after a permit.
+	repairAfter time.Duration
+	renames     bool
+	lost        int
 }
 
 // simProfile declares one boot argument, its name with a version, for the nodes whose names it lists.
@@ -68,6 +73,8 @@ type simProfile struct {
 	plan.Profile
 	version int
 	nodes   []string
+	// bootsAs is how boots with its argument end where chance plays no part.
+	bootsAs bootKind
 }
 
 func (p *simProfile) key() string { return "kernelArgument/" + p.Name }
@@ -393,6 +400,11 @@ func (w *world) goDown(n *simNode, permit *v1alpha1.RebootPermit) {
 	}
 	n.machine.downUntil = w.now.Add(time.Duration(20+w.rng.IntN(200)) * time.Second)
 	n.machine.boot = n.machine.always
+	for _, name := range w.profileNames {
+		if kind := w.profiles[name].bootsAs; n.machine.staged[w.profiles[name].key()] != "" && kind != bootWell {
+			n.machine.boot = kind
+		}
+	}
 	if !w.quiet {
 		switch w.rng.IntN(w.ailing) {
 		case 0:
@@ -457,6 +469,7 @@ func (w *world) advanceBoot(n *simNode) {
 // passTime lets time pass: machines boot, pods go.
 func (w *world) passTime(d time.Duration) {
 	w.now = w.now.Add(d)
+	w.repairMachines()
 	for _, name := range w.nodeNames {
 		n := w.nodes[name]
 		w.advanceBoot(n)
@@ -465,6 +478,38 @@ func (w *world) passTime(d time.Duration) {
 			n.pods = append(n.pods, w.newPod())
 		}
 	}
+}
+
+// repairMachines is a cloud that replaces machines which have been down for long.
+func (w *world) repairMachines() {
+	for _, name := range slices.Clone(w.nodeNames) {
+		n := w.nodes[name]
+		if w.repairAfter > 0 && !n.Ready && !w.now.Before(n.ReadySince.Add(w.repairAfter)) {
+			w.repairMachine(n)
+		}
+	}
+}
+
+// repairMachine replaces a machine.
+func (w *world) repairMachine(n *simNode) {
+	if n.ClientNode != nil && n.ClientNode.Spec.RebootPermit != nil {
+		w.lost++
+	}
+	name := n.Name
+	if w.renames {
+		w.serial++
+		name = fmt.Sprintf("new-%d", w.serial)
+		for _, p := range w.profiles {
+			if slices.Contains(p.nodes, n.Name) {
+				p.nodes = append(p.nodes, name)
+			}
+		}
+		delete(w.nodes, n.Name)
+	}
+	w.narrate("a cloud replaces %s by %s", n.Name, name)
+	fresh := w.addNode(name)
+	fresh.nodeRV, fresh.clientNodeRV = n.nodeRV+1, n.clientNodeRV+1
+	fresh.Manager, fresh.ControlPlane, fresh.Labels = n.Manager, n.ControlPlane, n.Labels
 }
 
 func (w *world) newPod() simPod {

@@ -69,6 +69,8 @@ func (p *planner) addMissingClaim(n *nodeState) {
 	if n.Mark != nil && n.Mark.Profile != "" {
 		claim = *n.Mark
 	}
+	claim.NodeUID = n.UID
+	p.describePermit(n, &claim)
 	n.claim = &claim
 	p.addStep(AddClaim{OnNode{n.Name}, claim, true})
 }
@@ -221,6 +223,7 @@ func (p *planner) returnToService(n *nodeState, reason string) {
 	p.removeGuards(n)
 	if n.claim != nil {
 		p.addStep(ReleaseClaim{OnNode{n.Name}})
+		n.released = true
 		// The budget that this frees is for the next pass to spend.
 		p.wakeAt(p.Now)
 	}
@@ -550,6 +553,7 @@ func (p *planner) beginAttempt(n *nodeState) {
 		p.writeNoteAhead(n, p.newNote(n, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonAttemptsUsedUp, message))
 		return
 	}
+	p.claimPermit(n)
 	p.writeNoteAhead(n, note)
 	p.addStep(SetMaintenance{OnNode{n.Name}, MaintenanceDrained, true})
 	n.maintenance, n.maintenanceShown = MaintenanceDrained, MaintenanceDrained

@@ -20,10 +20,10 @@ func TestDisruptionKeepsItsBytes(t *testing.T) {
 		in   v1alpha1.Disruption
 		want string
 	}{
-		"all fields":                         {v1alpha1.Disruption{Profile: "eda", BootHash: "1f3a", Since: since}, `{"profile":"eda","bootHash":"1f3a","since":"2026-11-20T12:00:00Z"}`},
-		"a time of another zone":             {v1alpha1.Disruption{Profile: "eda", Since: east}, `{"profile":"eda","bootHash":"","since":"2026-11-20T12:00:00Z"}`},
-		"nothing is known but the node":      {v1alpha1.Disruption{}, `{"profile":"","bootHash":"","since":null}`},
-		"a claim that names its Node":        {v1alpha1.Disruption{Profile: "eda", NodeUID: "u-1"}, `{"profile":"eda","bootHash":"","since":null,"nodeUID":"u-1"}`},
+		"all fields":                    {v1alpha1.Disruption{Profile: "eda", BootHash: "1f3a", Since: since}, `{"profile":"eda","bootHash":"1f3a","since":"2026-11-20T12:00:00Z"}`},
+		"a time of another zone":        {v1alpha1.Disruption{Profile: "eda", Since: east}, `{"profile":"eda","bootHash":"","since":"2026-11-20T12:00:00Z"}`},
+		"nothing is known but the node": {v1alpha1.Disruption{}, `{"profile":"","bootHash":"","since":null}`},
+		"a claim that names its Node":   {v1alpha1.Disruption{Profile: "eda", NodeUID: "u-1"}, `{"profile":"eda","bootHash":"","since":null,"nodeUID":"u-1"}`},
 		"a claim of a node with a permit": {
 			v1alpha1.Disruption{Profile: "eda", BootHash: "1f3a", NodeUID: "u-1", Permit: &v1alpha1.ClaimedPermit{
 				BootHash: "release-1f3a", Profiles: map[string]string{"smb": "", "eda": "2b"}, Leaving: "karpenter.sh/disrupted",

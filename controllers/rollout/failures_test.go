@@ -1,7 +1,10 @@
 package rollout
 
 import (
+	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -40,4 +43,17 @@ func TestAPoisonLosesNoMoreMachinesThanTheThreshold(t *testing.T) {
 			})
 		}
 	}
+}
+
+func (m *manager) writeFailures(_ context.Context, failures map[string]v1alpha1.ProfileFailures) error {
+	m.intrudeAt("failures")
+	if m.recalledRV != m.failuresRV {
+		return conflict("failures")
+	}
+	m.failuresRV++
+	m.failures, m.recalled, m.recalledRV = failures, failures, m.failuresRV
+	for _, name := range slices.Sorted(maps.Keys(failures)) {
+		m.narrate("%s: failures of %s: %s", m.name, name, failures[name].Encode())
+	}
+	return nil
 }

@@ -34,9 +34,12 @@ type world struct {
 	paused   bool
 	claims   map[string]v1alpha1.Disruption
 	claimsRV int
-	profiles map[string]*simProfile
-	nodes    map[string]*simNode
-	wishes   map[string]*wish
+	// failures are what is remembered of failed nodes.
+	failures   map[string]v1alpha1.ProfileFailures
+	failuresRV int
+	profiles   map[string]*simProfile
+	nodes      map[string]*simNode
+	wishes     map[string]*wish
 	// nodeNames and profileNames are sorted; neither set changes once it is filled.
 	nodeNames, profileNames []string
 	serial                  int
@@ -78,6 +81,15 @@ type simProfile struct {
 }
 
 func (p *simProfile) key() string { return "kernelArgument/" + p.Name }
+
+// rules are what a manager reads of a profile.
+func (p *simProfile) rules() plan.Profile {
+	out := p.Profile
+	if out.PlanHash = fmt.Sprintf("%s%d", p.Name, p.version); p.Deleting {
+		out.PlanHash += " released"
+	}
+	return out
+}
 
 func (p *simProfile) setting() v1alpha1.NodeSetting {
 	return v1alpha1.NodeSetting{Key: p.key(), Value: strconv.Itoa(p.version), Profile: p.Name, OnRemoval: v1alpha1.DeletionRestore}
@@ -140,6 +152,7 @@ func newWorld(seed uint64) *world {
 		budget:   1,
 		workers:  1,
 		claims:   map[string]v1alpha1.Disruption{},
+		failures: map[string]v1alpha1.ProfileFailures{},
 		profiles: map[string]*simProfile{},
 		nodes:    map[string]*simNode{},
 		wishes:   map[string]*wish{},
@@ -164,7 +177,7 @@ func (w *world) addProfile(name string, change func(*v1alpha1.Rollout), nodes ..
 func (w *world) addNode(name string) *simNode {
 	w.serial++
 	n := &simNode{}
-	n.Name, n.Created = name, w.now.Add(time.Duration(w.serial)*time.Second)
+	n.Name, n.UID, n.Created = name, fmt.Sprintf("node-%d", w.serial), w.now.Add(time.Duration(w.serial)*time.Second)
 	n.BootID = fmt.Sprintf("%s-boot-%d", name, w.serial)
 	n.Ready, n.AgentReady = true, true
 	n.machine = machine{
@@ -560,6 +573,8 @@ type manager struct {
 	rules      map[string]plan.Profile
 	pausedThen bool
 	known      map[string]v1alpha1.Disruption
+	recalled   map[string]v1alpha1.ProfileFailures
+	recalledRV int
 	wishesThen map[string]wish
 	// out are the nodes that were unavailable at the last live read of all, vacant those that served nothing.
 	out, vacant map[string]bool
@@ -624,9 +639,10 @@ func (m *manager) refreshNodes(_ context.Context, names sets.Set[string]) (plan.
 // readCommon reads what is not about one node.
 func (m *manager) readCommon() {
 	m.seenRV, m.known, m.pausedThen = m.claimsRV, maps.Clone(m.claims), m.paused
+	m.recalled, m.recalledRV = m.failures, m.failuresRV
 	m.rules, m.wishesThen = map[string]plan.Profile{}, map[string]wish{}
 	for _, name := range m.profileNames {
-		m.rules[name] = m.profiles[name].Profile
+		m.rules[name] = m.profiles[name].rules()
 	}
 	for _, name := range m.nodeNames {
 		settings, hash := m.wantedSettings(m.nodes[name])
@@ -635,7 +651,7 @@ func (m *manager) readCommon() {
 }
 
 func (m *manager) currentSnapshot() plan.Snapshot {
-	s := plan.Snapshot{Now: m.now, Budget: m.budget, Paused: m.pausedThen, Claims: maps.Clone(m.known)}
+	s := plan.Snapshot{Now: m.now, Budget: m.budget, Paused: m.pausedThen, Claims: maps.Clone(m.known), Failures: m.recalled}
 	for _, name := range m.profileNames {
 		s.Profiles = append(s.Profiles, m.rules[name])
 	}
@@ -938,8 +954,11 @@ func (m *manager) writeNote(_ context.Context, node string, status v1alpha1.Roll
 func (m *manager) applyStep(_ context.Context, step plan.Step) error {
 	defer m.turnOfWorker()()
 	m.intrudeAt(step.String())
-	if step, ok := step.(plan.ReleaseClaim); ok {
+	switch step := step.(type) {
+	case plan.ReleaseClaim:
 		return m.releaseClaim(step)
+	case plan.UpdateClaim:
+		return m.updateClaim(step)
 	}
 	_, permit := step.(plan.GivePermit)
 	_, spent := step.(plan.ClearPermit)
@@ -982,6 +1001,17 @@ func (m *manager) applyStep(_ context.Context, step plan.Step) error {
 		n.nodeRV++
 	}
 	m.rememberWrite(n, permit || spent)
+	return nil
+}
+
+func (m *manager) updateClaim(step plan.UpdateClaim) error {
+	if m.seenRV != m.claimsRV {
+		return conflict("claims")
+	}
+	m.claims[step.Node], m.known[step.Node] = step.Claim, step.Claim
+	m.claimsRV++
+	m.seenRV = m.claimsRV
+	m.narrate("%s: %s", m.name, step)
 	return nil
 }
 

@@ -308,7 +308,7 @@ func (m *manager) makePass() (next time.Time) {
 func (f *faults) causeMishap() {
 	name := f.nodeNames[f.rng.IntN(len(f.nodes))]
 	n := f.nodes[name]
-	switch f.rng.IntN(15) {
+	switch f.rng.IntN(19) {
 	case 0:
 		f.narrate("somebody cordons or uncordons %s", name)
 		n.Unschedulable = !n.Unschedulable
@@ -372,6 +372,24 @@ func (f *faults) causeMishap() {
 		}
 	case 14:
 		f.scaleDown(n)
+	case 15:
+		if !n.Ready {
+			f.renames = f.rng.IntN(2) == 0
+			f.repairMachine(n)
+		}
+	case 16:
+		if f.rng.IntN(4) == 0 {
+			f.narrate("%s is taken away without a word", name)
+			f.replaceNode(n)
+		}
+	case 17:
+		f.askForRetry(name)
+	case 18:
+		if f.hasFailed(n) && n.ClientNode.Spec.RebootPermit == nil {
+			f.narrate("somebody deletes the StorageClientNode of %s", name)
+			n.ClientNode = nil
+			n.clientNodeRV++
+		}
 	}
 }
 
@@ -404,7 +422,7 @@ func (f *faults) editProfiles() {
 func (f *faults) scaleDown(n *simNode) {
 	switch {
 	case n.Leaving == "":
-		n.Leaving = "ToBeDeletedByClusterAutoscaler"
+		n.Leaving, n.machine.markedReady = "ToBeDeletedByClusterAutoscaler", n.Ready
 		f.narrate("an autoscaler taints %s", n.Name)
 	case f.rng.IntN(3) > 0:
 		f.replaceNode(n)
@@ -434,6 +452,7 @@ func (f *faults) deleteNode(n *simNode) {
 }
 
 func (w *world) replaceNode(n *simNode) {
+	w.loseNode(n)
 	if len(w.nodes) > 3 && !n.ControlPlane && w.rng.IntN(3) == 0 {
 		w.narrate("%s is gone", n.Name)
 		delete(w.nodes, n.Name)

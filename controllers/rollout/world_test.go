@@ -64,11 +64,12 @@ type world struct {
 	vain sets.Set[string]
 	// broken is the first invariant that did not hold.
 	broken error
+	// losses are the machines that went while they held a permit or had failed.
+	losses []*loss
 	// repairAfter is how long a machine is down before a cloud replaces it, zero: it never does; renames has it take another
-	// name. lost counts the machines that were replaced while they were down after a permit.
+	// name.
 	repairAfter time.Duration
 	renames     bool
-	lost        int
 }
 
 // simProfile declares one boot argument, its name with a version, for the nodes whose names it lists.
@@ -128,6 +129,8 @@ type machine struct {
 	seen map[string]string
 	// mounted is until when a mount of a pod stays.
 	mounted time.Time
+	// markedReady is set where the machine was Ready at some time while others had marked it for removal.
+	markedReady bool
 }
 
 type bootKind int
@@ -486,6 +489,7 @@ func (w *world) passTime(d time.Duration) {
 	for _, name := range w.nodeNames {
 		n := w.nodes[name]
 		w.advanceBoot(n)
+		n.machine.markedReady = n.Leaving != "" && (n.Ready || n.machine.markedReady)
 		n.pods = slices.DeleteFunc(n.pods, func(p simPod) bool { return !p.goneAt.IsZero() && !w.now.Before(p.goneAt) })
 		if !w.calmly && !n.Unschedulable && n.Ready && w.rng.IntN(3) == 0 && len(n.pods) < 3 {
 			n.pods = append(n.pods, w.newPod())
@@ -505,9 +509,7 @@ func (w *world) repairMachines() {
 
 // repairMachine replaces a machine.
 func (w *world) repairMachine(n *simNode) {
-	if n.ClientNode != nil && n.ClientNode.Spec.RebootPermit != nil {
-		w.lost++
-	}
+	w.loseNode(n)
 	name := n.Name
 	if w.renames {
 		w.serial++
@@ -518,6 +520,7 @@ func (w *world) repairMachine(n *simNode) {
 			}
 		}
 		delete(w.nodes, n.Name)
+		w.nodeNames = slices.Sorted(maps.Keys(w.nodes))
 	}
 	w.narrate("a cloud replaces %s by %s", n.Name, name)
 	fresh := w.addNode(name)
@@ -576,6 +579,8 @@ type manager struct {
 	recalled   map[string]v1alpha1.ProfileFailures
 	recalledRV int
 	wishesThen map[string]wish
+	// lossesSeen is how many losses there were at the last live read of all nodes.
+	lossesSeen int
 	// out are the nodes that were unavailable at the last live read of all, vacant those that served nothing.
 	out, vacant map[string]bool
 }
@@ -622,6 +627,7 @@ func (m *manager) refreshNodes(_ context.Context, names sets.Set[string]) (plan.
 	m.intrudeAt("refresh")
 	m.readCommon()
 	if names == nil {
+		m.lossesSeen = len(m.losses)
 		names = sets.KeySet(m.nodes).Union(sets.KeySet(m.seen))
 	}
 	m.out = map[string]bool{}
@@ -754,6 +760,7 @@ func (m *manager) addClaims(_ context.Context, steps []plan.AddClaim) error {
 	for _, step := range steps {
 		if !step.Missing {
 			m.checkBudget(step)
+			m.checkThreshold(step)
 			m.checkTurn(step)
 		}
 		m.claims[step.Node], m.known[step.Node] = step.Claim, step.Claim
@@ -990,6 +997,7 @@ func (m *manager) applyStep(_ context.Context, step plan.Step) error {
 		n.Untuned = false
 	case plan.GivePermit:
 		m.checkPermit(n, step.Permit)
+		m.checkClaimedPermit(n)
 		m.checkWindows(n, step)
 		m.checkLeaving(n, step)
 		m.changeSpec(n, func(s *v1alpha1.StorageClientNodeSpec) { s.RebootPermit = &step.Permit })
@@ -1121,6 +1129,7 @@ func (m *manager) checkUncordon(n *simNode, step plan.Uncordon) {
 
 // check is what has to hold whenever no manager is in the middle of a pass.
 func (w *world) check() {
+	w.checkLosses()
 	for _, name := range w.nodeNames {
 		n := w.nodes[name]
 		if _, claimed := w.claims[name]; !claimed && n.Mark != nil && n.Unschedulable {

@@ -274,6 +274,12 @@ func (p *planner) awaitBoot(n *nodeState) {
 		p.awaitStarted(n)
 		return
 	}
+	if n.hasFailed() && answer.Phase != "" {
+		// It is back, and would be given another attempt.
+		p.clearPermit(n, n.note.Reason)
+		p.keepFailedNode(n)
+		return
+	}
 	lost := n.note.Reason == v1alpha1.RolloutReasonCordonLost || !n.Unschedulable
 	answered := n.hasSeenSpec() || answer.Phase != ""
 	switch {

@@ -224,7 +224,7 @@ func (p *planner) countFailures(profile string) failures {
 			case pending && retry.covers(failed.Name):
 			case !isSameNode(n, failed):
 				out.names = append(out.names, failed.Name+" (gone)")
-			case n.ClientNode == nil && slices.Contains(n.Profiles, profile):
+			case !n.hasFailed() && !p.isOver(profile, boot.BootHash, failed):
 				out.names = append(out.names, failed.Name)
 			}
 		}
@@ -437,8 +437,8 @@ func (p *planner) isFailure(n *nodeState, note v1alpha1.RolloutStatus) bool {
 	return n.ClientNode != nil && note.Phase == v1alpha1.RolloutFailed && note.BootHash == n.target && !n.isChanging() && !marked
 }
 
-// isOver reports whether a remembered failure is over since the node is there and says otherwise: it has recovered, is to have
-// something else, or is no longer the profile's.
+// isOver reports whether a remembered failure is over since the node is there and says otherwise: it has the wanted settings after
+// all, is to have others, or is no longer the profile's. That its note says something else, as after an uncordon, ends nothing.
 func (p *planner) isOver(profile, bootHash string, failed v1alpha1.FailedNode) bool {
 	n := p.byName[failed.Name]
 	switch {
@@ -447,7 +447,7 @@ func (p *planner) isOver(profile, bootHash string, failed v1alpha1.FailedNode) b
 	case !slices.Contains(n.Profiles, profile):
 		return true
 	}
-	return n.ClientNode != nil && (n.target != bootHash || n.isChanging() || p.finalNote(n).Phase != v1alpha1.RolloutFailed)
+	return n.ClientNode != nil && (n.target != bootHash || n.isChanging() || n.hasRecovered())
 }
 
 // addFailure adds a node to a profile's failures, or brings its reason up to date.

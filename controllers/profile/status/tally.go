@@ -28,6 +28,9 @@ type tally struct {
 	counts v1alpha1.NodeCounts
 	// behind have not taken the settings yet, silent have no agent report that can be believed, ignored are left alone.
 	behind, silent, ignored, failed, drifted, exceptions []string
+	// failedBefore is how many failed before those that are named, lost are those of them that are gone, the latest first.
+	failedBefore int
+	lost         []v1alpha1.LostNode
 	// pending wait for a boot for the profile's settings to take effect.
 	pending []wait
 	// disrupted are those that the rollout disrupts, with what it does there or waits for.

@@ -564,6 +564,9 @@ func (w *world) idleTime(next time.Time) time.Duration {
 		earlier(n.machine.downUntil)
 		earlier(n.machine.silentUntil)
 		earlier(n.machine.mounted)
+		if w.repairAfter > 0 && !n.Ready {
+			earlier(n.ReadySince.Add(w.repairAfter))
+		}
 		for _, p := range n.pods {
 			earlier(p.goneAt)
 		}

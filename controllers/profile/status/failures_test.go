@@ -139,4 +139,3 @@ func TestFailuresThatCannotBeReadStopTheProfile(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
-

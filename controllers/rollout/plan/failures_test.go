@@ -257,7 +257,9 @@ func TestForWhatIsRememberedOfANode(t *testing.T) {
 			stopped, []string{},
 		},
 		"somebody uncordoned it, and its note says that": {
-			func(f *fixture) { f.addNote("a", v1alpha1.RolloutWaiting, v1alpha1.RolloutReasonCordonLost, time.Minute) }, stopped, nil,
+			func(f *fixture) {
+				f.addNote("a", v1alpha1.RolloutWaiting, v1alpha1.RolloutReasonCordonLost, time.Minute)
+			}, stopped, nil,
 		},
 		"it is to have other settings": {
 			func(f *fixture) { f.node("a").ClientNode.WantedBootHash = "h2" }, stopped, []string{},

@@ -165,10 +165,11 @@ func (r *Reconciler) readFailures(ctx context.Context, profile string) (failures
 	if !found {
 		return failures, "", nil
 	}
-	if failures, err = v1alpha1.DecodeFailures(value); err != nil {
-		return failures, fmt.Sprintf("Cannot read which nodes have failed: correct key %s of ConfigMap %s, or remove it", profile, key), nil
+	failures, wrong := v1alpha1.DecodeFailures(value)
+	if wrong != nil {
+		unread = fmt.Sprintf("Cannot read which nodes have failed: correct key %s of ConfigMap %s, or remove it", profile, key)
 	}
-	return failures, "", nil
+	return failures, unread, nil
 }
 
 // withCurrent puts the profile as it was just written in the place of what the list holds of it.

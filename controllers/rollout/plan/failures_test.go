@@ -47,21 +47,21 @@ func remembered(p Plan) []string {
 	out := []string{}
 	for _, name := range slices.Sorted(maps.Keys(p.Failures.Profiles)) {
 		failures := p.Failures.Profiles[name]
-		line := name
+		words := []string{name}
 		if failures.Retry != "" {
-			line += " retry " + failures.Retry
+			words = append(words, "retry "+failures.Retry)
 		}
 		for _, boot := range failures.Boots {
-			line += fmt.Sprintf(" [%s %s", boot.BootHash, boot.Plan)
+			words = append(words, fmt.Sprintf("[%s %s", boot.BootHash, boot.Plan))
 			for _, node := range boot.Nodes {
-				line += fmt.Sprintf(" %s/%s:%s", node.Name, node.UID, node.Reason)
+				words = append(words, fmt.Sprintf("%s/%s:%s", node.Name, node.UID, node.Reason))
 			}
 			if boot.More > 0 {
-				line += fmt.Sprintf(" +%d", boot.More)
+				words = append(words, fmt.Sprintf("+%d", boot.More))
 			}
-			line += "]"
+			words[len(words)-1] += "]"
 		}
-		out = append(out, line)
+		out = append(out, strings.Join(words, " "))
 	}
 	return out
 }
@@ -154,6 +154,15 @@ func TestForANodeThatIsGone(t *testing.T) {
 				f.remember("a")
 			},
 			lost, nil,
+		},
+		"a manager died after it had written it down: it counts once": {
+			func(f *fixture) {
+				f.Profiles[0].Rollout.FailureThreshold = ptr.To[int32](2)
+				f.permitted("a", time.Minute)
+				f.take("a", false)
+				f.remember("a")
+			},
+			goesOn, nil,
 		},
 		"the profile asks for other boot settings meanwhile": {
 			func(f *fixture) {
@@ -277,7 +286,14 @@ func TestForWhatIsRememberedOfANode(t *testing.T) {
 			},
 			goesOn, []string{},
 		},
-		"the profile is gone": {
+		"it is gone, and the profile asks for other boot settings, which come to the same with another profile's": {
+			func(f *fixture) {
+				f.take("a", false)
+				f.Profiles[0].PlanHash = "p2"
+			},
+			[]string{"claim b for eda", "b: Claimed Claimed"}, []string{},
+		},
+		"another profile is gone": {
 			func(f *fixture) {
 				f.Failures["other"] = v1alpha1.ProfileFailures{Retry: "1"}
 				f.Failures["eda"].Boots[0].Nodes[0].Reason = v1alpha1.RolloutReasonRebootTimedOut

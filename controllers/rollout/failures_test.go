@@ -176,6 +176,16 @@ func hasAll(n *simNode) bool {
 	})
 }
 
+// anyTroubled is a node that has a permit or has failed, else the given one.
+func (w *world) anyTroubled(n *simNode) *simNode {
+	for _, name := range w.nodeNames {
+		if other := w.nodes[name]; other.ClientNode != nil && (other.ClientNode.Spec.RebootPermit != nil || w.hasFailed(other)) {
+			return other
+		}
+	}
+	return n
+}
+
 // askForRetry is somebody who asks for a retry, of all nodes or of one.
 func (w *world) askForRetry(node string) {
 	w.serial++

@@ -308,7 +308,7 @@ func (m *manager) makePass() (next time.Time) {
 func (f *faults) causeMishap() {
 	name := f.nodeNames[f.rng.IntN(len(f.nodes))]
 	n := f.nodes[name]
-	switch f.rng.IntN(19) {
+	switch f.rng.IntN(22) {
 	case 0:
 		f.narrate("somebody cordons or uncordons %s", name)
 		n.Unschedulable = !n.Unschedulable
@@ -372,18 +372,22 @@ func (f *faults) causeMishap() {
 		}
 	case 14:
 		f.scaleDown(n)
-	case 15:
-		if !n.Ready {
+	case 15, 16, 17:
+		if n = f.anyTroubled(n); !n.Ready || f.hasFailed(n) {
 			f.renames = f.rng.IntN(2) == 0
 			f.repairMachine(n)
 		}
-	case 16:
-		if f.rng.IntN(4) == 0 {
-			f.narrate("%s is taken away without a word", name)
+	case 19:
+		if n = f.anyTroubled(n); f.rng.IntN(3) == 0 {
+			f.narrate("%s is taken away without a word", n.Name)
 			f.replaceNode(n)
 		}
-	case 17:
-		f.askForRetry(name)
+	case 20:
+		f.scaleDown(f.anyTroubled(n))
+	case 21:
+		if f.rng.IntN(3) == 0 {
+			f.askForRetry(name)
+		}
 	case 18:
 		if f.hasFailed(n) && n.ClientNode.Spec.RebootPermit == nil {
 			f.narrate("somebody deletes the StorageClientNode of %s", name)

@@ -181,6 +181,15 @@ func TestForANodeThatIsGone(t *testing.T) {
 			},
 			goesOn, known,
 		},
+		"nor does what was remembered before": {
+			func(f *fixture) {
+				f.take("a", false)
+				f.remember("a")
+				c := f.node("b").ClientNode
+				c.WantedBootHash, c.Spec.BootHash = "h2", "h2"
+			},
+			[]string{"claim b for eda", "b: Claimed Claimed"}, nil,
+		},
 		"several profiles had asked for its reboot": {
 			func(f *fixture) {
 				f.profile("lab")

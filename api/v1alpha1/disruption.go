@@ -18,13 +18,31 @@ type Disruption struct {
 	BootHash string `json:"bootHash"`
 	// Since is when the claim was made, or the node cordoned.
 	Since metav1.Time `json:"since"`
+	// NodeUID is the UID of the claimed Node, so that another of the same name is told from it. Only claims hold it.
+	NodeUID string `json:"nodeUID,omitempty"`
+	// Permit is there from before a reboot permit is given until it has been answered: the claim outlives the Node, and tells then
+	// what was lost. Only claims hold it.
+	Permit *ClaimedPermit `json:"permit,omitempty"`
+}
+
+// ClaimedPermit is what a claim says of a reboot permit.
+//
+// +kubebuilder:object:generate=false
+type ClaimedPermit struct {
+	// BootHash is what the permit is for, as status.rollout.bootHash names it.
+	BootHash string `json:"bootHash"`
+	// Profiles are those of the node with their plan hashes then.
+	Profiles map[string]string `json:"profiles"`
+	// Leaving is the taint by which others had marked the node for removal while it was Ready, empty if none had: when the Node
+	// goes, it is not for the permit.
+	Leaving string `json:"leaving,omitempty"`
 }
 
 // Encode writes a disruption as claims and marks hold it. Clusters hold values of former releases: the bytes must not change.
 func (d Disruption) Encode() string {
 	value, err := json.Marshal(d)
 	if err != nil {
-		panic(err) // two strings and a time
+		panic(err) // strings and a time
 	}
 	return string(value)
 }

@@ -20,9 +20,17 @@ func TestDisruptionKeepsItsBytes(t *testing.T) {
 		in   v1alpha1.Disruption
 		want string
 	}{
-		"all fields":                         {v1alpha1.Disruption{Profile: "eda", BootHash: "1f3a", Since: since}, `{"profile":"eda","bootHash":"1f3a","since":"2026-11-20T12:00:00Z"}`},
-		"a time of another zone":             {v1alpha1.Disruption{Profile: "eda", Since: east}, `{"profile":"eda","bootHash":"","since":"2026-11-20T12:00:00Z"}`},
-		"nothing is known but the node":      {v1alpha1.Disruption{}, `{"profile":"","bootHash":"","since":null}`},
+		"all fields":                    {v1alpha1.Disruption{Profile: "eda", BootHash: "1f3a", Since: since}, `{"profile":"eda","bootHash":"1f3a","since":"2026-11-20T12:00:00Z"}`},
+		"a time of another zone":        {v1alpha1.Disruption{Profile: "eda", Since: east}, `{"profile":"eda","bootHash":"","since":"2026-11-20T12:00:00Z"}`},
+		"nothing is known but the node": {v1alpha1.Disruption{}, `{"profile":"","bootHash":"","since":null}`},
+		"a claim that names its Node":   {v1alpha1.Disruption{Profile: "eda", NodeUID: "u-1"}, `{"profile":"eda","bootHash":"","since":null,"nodeUID":"u-1"}`},
+		"a claim of a node with a permit": {
+			v1alpha1.Disruption{Profile: "eda", BootHash: "1f3a", NodeUID: "u-1", Permit: &v1alpha1.ClaimedPermit{
+				BootHash: "release-1f3a", Profiles: map[string]string{"smb": "", "eda": "2b"}, Leaving: "karpenter.sh/disrupted",
+			}},
+			`{"profile":"eda","bootHash":"1f3a","since":null,"nodeUID":"u-1",` +
+				`"permit":{"bootHash":"release-1f3a","profiles":{"eda":"2b","smb":""},"leaving":"karpenter.sh/disrupted"}}`,
+		},
 		"what JSON in HTML would be escaped": {v1alpha1.Disruption{Profile: "a<b"}, `{"profile":"a\u003cb","bootHash":"","since":null}`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -22,6 +22,8 @@ const (
 	ManagerLease = "storage-client-manager"
 	// BudgetConfigMap holds one claim for each node that we disrupt, in the manager's namespace.
 	BudgetConfigMap = "storage-client-rollout"
+	// FailuresConfigMap holds what is remembered of failed nodes, by profile, in the manager's namespace.
+	FailuresConfigMap = "storage-client-failures"
 
 	// ManagedLabel is "true" on every Node that the agent runs on.
 	ManagedLabel = "tuning.storageclient.dev/managed"
@@ -38,6 +40,9 @@ const (
 	DisruptionGuardsAnnotation = "tuning.storageclient.dev/disruption-guards"
 	// ApprovedPlanAnnotation on a profile approves the plan whose hash it holds.
 	ApprovedPlanAnnotation = "tuning.storageclient.dev/approved-plan"
+	// RetryAnnotation on a profile forgets failures, once for each new value: anything new, such as the time, for all nodes, or
+	// the same followed by a slash and the name of one.
+	RetryAnnotation = "tuning.storageclient.dev/retry"
 	// ServerLimitsAnnotation on a profile gives the limits of one server, e.g. "connections=3000,requests=10000"; advice compares
 	// them with the load that the profile's nodes may cause.
 	ServerLimitsAnnotation = "tuning.storageclient.dev/server-limits"

@@ -657,6 +657,13 @@ type StorageClientProfileStatus struct {
 	// +kubebuilder:default={}
 	Nodes NodeCounts `json:"nodes,omitzero"`
 
+	// lostNodes are nodes that failed with the present boot settings, or were lost under a reboot permit, and are gone; the latest
+	// first, at most 20. nodes.failed counts them.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=20
+	LostNodes []LostNode `json:"lostNodes,omitempty"`
+
 	// volumes counts the profile's PersistentVolumes.
 	// +optional
 	// +kubebuilder:default={}
@@ -672,6 +679,26 @@ type StorageClientProfileStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=50
 	Advice []Advice `json:"advice,omitempty"`
+}
+
+// LostNode is a failed node that is gone.
+type LostNode struct {
+	// name is the node's name.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// since is when it failed, or was found to be gone.
+	// +optional
+	Since *metav1.Time `json:"since,omitempty"`
+	// reason is why it failed, as a single word.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Reason string `json:"reason,omitempty"`
+	// message says what happened.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
 }
 
 // NodeCounts counts the profile's nodes.
@@ -701,7 +728,7 @@ type NodeCounts struct {
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	Disrupted int32 `json:"disrupted"`
-	// failed is how many have failed.
+	// failed is how many have failed with the present boot settings, those that are gone included.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0

@@ -92,6 +92,8 @@ const (
 	RolloutReasonRebootTimedOut = "RebootTimedOut"
 	// RolloutReasonAttemptsUsedUp is set when the node still needs a reboot after three permits for the same boot hash.
 	RolloutReasonAttemptsUsedUp = "AttemptsUsedUp"
+	// RolloutReasonNodeLost is set on a remembered failure when the Node was deleted or replaced while it had a reboot permit.
+	RolloutReasonNodeLost = "NodeLost"
 	// RolloutReasonAccepted is set when the node returns to service with its settings verified after the reboot.
 	RolloutReasonAccepted = "Accepted"
 )

@@ -95,13 +95,12 @@ func newScheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// cacheOptions keep the cache to what the manager's role lets it list, and small: of Namespaces, ConfigMaps and Secrets only its
-// own, by name, of Pods only the agents', and no managed fields.
+// cacheOptions keep the cache to what the manager's role lets it list, and small: of Namespaces and Secrets only its own, by name, of
+// ConfigMaps those of its namespace, of Pods only the agents', and no managed fields.
 func cacheOptions() cache.Options {
-	budget := fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.BudgetConfigMap)
 	byObject := map[client.Object]cache.ByObject{
 		&corev1.Pod{}:                 {Namespaces: map[string]cache.Config{v1alpha1.AgentNamespace: {}}},
-		&corev1.ConfigMap{}:           {Namespaces: map[string]cache.Config{v1alpha1.ManagerNamespace: {FieldSelector: budget}}},
+		&corev1.ConfigMap{}:           {Namespaces: map[string]cache.Config{v1alpha1.ManagerNamespace: {}}},
 		&corev1.PersistentVolume{}:    {Transform: volume.CacheTransform},
 		&v1alpha1.StorageClientNode{}: {Transform: volume.CacheTransformClientNode},
 	}

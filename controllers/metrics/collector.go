@@ -59,7 +59,7 @@ var (
 		"When the oldest claim was made, in seconds since 1970. Absent while there is no claim.",
 		nil, nil)
 	nodeFailed = prometheus.NewDesc("storageclient_node_failed_info",
-		"1 for each node in phase Failed, with the rollout's reason; the first 100 by name.",
+		"1 for each node in phase Failed, and for each that failed and is gone, with the rollout's reason; the first 100 by name.",
 		[]string{"node", "reason"}, nil)
 	collected = prometheus.NewDesc("storageclient_collector_success",
 		"1 where all of the above could be read from the manager's cache, else 0: what could not be read is absent.",
@@ -221,12 +221,33 @@ func (c *Collector) collectNodes(ctx context.Context, s sink) error {
 	for state, count := range t.states {
 		s.gauge(settings, float64(count), string(state))
 	}
-	slices.SortFunc(t.failed, func(a, b failure) int { return cmp.Compare(a.node, b.node) })
+	lost, err := c.findLost(ctx)
+	if err != nil {
+		return err
+	}
+	t.failed = append(t.failed, lost...)
+	slices.SortFunc(t.failed, func(a, b failure) int { return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.reason, b.reason)) })
+	t.failed = slices.Compact(t.failed)
 	for _, f := range t.failed[:min(len(t.failed), maxFailedNodes)] {
 		s.gauge(nodeFailed, 1, f.node, f.reason)
 	}
 	s.gauge(rolloutBudget, float64(v1alpha1.ResolveShare(c.MaxUnavailable, len(all.Nodes))))
 	return nil
+}
+
+// findLost finds the nodes that failed and are gone. Several profiles may name the same.
+func (c *Collector) findLost(ctx context.Context) ([]failure, error) {
+	var list v1alpha1.StorageClientProfileList
+	if err := c.Reader.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list StorageClientProfiles: %w", err)
+	}
+	var out []failure
+	for i := range list.Items {
+		for _, node := range list.Items[i].Status.LostNodes {
+			out = append(out, failure{node.Name, node.Reason})
+		}
+	}
+	return out, nil
 }
 
 // collectClaims counts none where there is no budget yet: the first rollout makes it.

@@ -141,6 +141,21 @@ func TestCollectTellsWhatTheObjectsSay(t *testing.T) {
 	}
 }
 
+// TestCollectNamesFailedNodesThatAreGone has two profiles name the same, and a node that is there have the name of another.
+func TestCollectNamesFailedNodesThatAreGone(t *testing.T) {
+	eda, smb := profile(), profile()
+	smb.Name = "smb"
+	lost := v1alpha1.LostNode{Name: "z", Reason: v1alpha1.RolloutReasonNodeLost}
+	eda.Status.LostNodes = []v1alpha1.LostNode{lost, {Name: "a", Reason: v1alpha1.RolloutReasonRebootTimedOut}}
+	smb.Status.LostNodes = []v1alpha1.LostNode{lost}
+	got := values(t, newCollector(newReader(t, interceptor.Funcs{}, eda, smb, node("a", true), object("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut))))
+	for _, name := range []string{"node_failed_info a RebootTimedOut", "node_failed_info z NodeLost", "rollout_nodes Failed", "collector_success"} {
+		if got[name] != 1 {
+			t.Errorf("%s is %v, want 1", name, got[name])
+		}
+	}
+}
+
 func TestCollectNamesSoManyFailedNodesAtMost(t *testing.T) {
 	var objects []client.Object
 	for i := range maxFailedNodes + 5 {

@@ -55,7 +55,7 @@ type Reconciler struct {
 // +kubebuilder:rbac:groups="",resources=nodes;persistentvolumes;persistentvolumeclaims,verbs=list;watch
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=storage-client-system,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch,namespace=storage-client-agent
-// +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=storage-client-rollout,verbs=list;watch,namespace=storage-client-system
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=list;watch,namespace=storage-client-system
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=storageclasses,verbs=list;watch
 // +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientprofiles,verbs=list;watch
 // +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientnodes,verbs=get;list;watch;patch

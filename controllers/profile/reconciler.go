@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -145,8 +146,32 @@ func (r *Reconciler) readSnapshot(ctx context.Context, profile *v1alpha1.Storage
 	if s.PausedAll, err = read.IsEverythingPaused(ctx, r, r.ManagerNamespace); err != nil {
 		return s, err
 	}
+	if s.Failures, s.FailuresUnread, err = r.readFailures(ctx, profile.Name); err != nil {
+		return s, err
+	}
 	s.FenceMissing, err = r.Fence.Missing(ctx)
 	return s, err
+}
+
+// readFailures reads what the rollout remembers of a profile's failed nodes. unread says what is wrong with it.
+func (r *Reconciler) readFailures(ctx context.Context, profile string) (failures v1alpha1.ProfileFailures, unread string, err error) {
+	var all corev1.ConfigMap
+	key := client.ObjectKey{Namespace: r.ManagerNamespace, Name: v1alpha1.FailuresConfigMap}
+	if err := r.Get(ctx, key, &all); err != nil {
+		if apierrors.IsNotFound(err) {
+			return failures, "", nil
+		}
+		return failures, "", fmt.Errorf("get ConfigMap %s: %w", key, err)
+	}
+	value, found := all.Data[profile]
+	if !found {
+		return failures, "", nil
+	}
+	failures, wrong := v1alpha1.DecodeFailures(value)
+	if wrong != nil {
+		unread = fmt.Sprintf("Cannot read which nodes have failed: correct key %s of ConfigMap %s, or remove it", profile, key)
+	}
+	return failures, unread, nil
 }
 
 // withCurrent puts the profile as it was just written in the place of what the list holds of it.

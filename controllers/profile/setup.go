@@ -26,6 +26,9 @@ import (
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	all := handler.EnqueueRequestsFromMapFunc(r.allProfiles)
 	ours := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == r.ManagerNamespace })
+	failures := predicate.NewPredicateFuncs(func(o client.Object) bool {
+		return o.GetNamespace() == r.ManagerNamespace && o.GetName() == v1alpha1.FailuresConfigMap
+	})
 	volumeClaims := &metav1.PartialObjectMetadata{}
 	volumeClaims.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"))
 	return ctrl.NewControllerManagedBy(mgr).
@@ -36,6 +39,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&corev1.Node{}, all, builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged})).
 		Watches(&corev1.PersistentVolume{}, all).
 		WatchesMetadata(volumeClaims, all, builder.WithPredicates(predicate.Or[client.Object](predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
+		Watches(&corev1.ConfigMap{}, all, builder.WithPredicates(failures)).
 		Watches(&corev1.Namespace{}, all, builder.WithPredicates(ours, predicate.AnnotationChangedPredicate{})).
 		Complete(r)
 }

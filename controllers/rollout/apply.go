@@ -35,6 +35,8 @@ func (s *scope) applyStep(ctx context.Context, step plan.Step) error {
 		return s.givePermit(ctx, step)
 	case plan.ClearPermit:
 		return s.clearPermit(ctx, step)
+	case plan.UpdateClaim:
+		return s.updateClaim(ctx, step)
 	case plan.ReleaseClaim:
 		return s.releaseClaim(ctx, step)
 	}
@@ -61,23 +63,28 @@ func (s *scope) addClaims(ctx context.Context, steps []plan.AddClaim) error {
 	return nil
 }
 
-// releases are claims that are released together.
-type releases struct {
-	nodes []string
+// claimChanges are claims that are changed together.
+type claimChanges struct {
+	// claims are what they are to be, empty for those that are released.
+	claims map[string]string
 	// err is what became of them, once done is closed.
 	err  error
 	done chan struct{}
 }
 
-// releaseClaim releases a claim. What other workers release while a write is under way goes into the next one with it.
 func (s *scope) releaseClaim(ctx context.Context, step plan.ReleaseClaim) error {
+	return s.changeClaim(ctx, step.Node, "")
+}
+
+// changeClaim changes a claim, or releases it. What other workers change while a write is under way goes into the next one with it.
+func (s *scope) changeClaim(ctx context.Context, node, claim string) error {
 	s.mutex.Lock()
-	joint, first := s.releasing, s.releasing == nil
+	joint, first := s.changing, s.changing == nil
 	if first {
-		joint = &releases{done: make(chan struct{})}
-		s.releasing = joint
+		joint = &claimChanges{claims: map[string]string{}, done: make(chan struct{})}
+		s.changing = joint
 	}
-	joint.nodes = append(joint.nodes, step.Node)
+	joint.claims[node] = claim
 	s.mutex.Unlock()
 	if !first {
 		<-joint.done
@@ -86,12 +93,14 @@ func (s *scope) releaseClaim(ctx context.Context, step plan.ReleaseClaim) error 
 	s.claiming.Lock()
 	defer s.claiming.Unlock()
 	s.mutex.Lock()
-	s.releasing = nil
+	s.changing = nil
 	s.mutex.Unlock()
 	defer close(joint.done)
 	claims := s.claims.DeepCopy()
-	for _, node := range joint.nodes {
-		delete(claims.Data, node)
+	for node, claim := range joint.claims {
+		if delete(claims.Data, node); claim != "" {
+			claims.Data[node] = claim
+		}
 	}
 	joint.err = s.writeClaims(ctx, claims)
 	return joint.err

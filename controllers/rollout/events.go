@@ -20,6 +20,9 @@ const (
 	eventAccepted = "NodeAccepted"
 	// eventFailed is set when the node goes to phase Failed. The note says why; the rollout makes no further attempt for these settings.
 	eventFailed = "NodeFailed"
+	// eventNodeLost is set on the profile when a Node was deleted or replaced while it had a reboot permit, and no autoscaler or
+	// cloud had marked it for removal before: it counts as failed.
+	eventNodeLost = "NodeLost"
 	// eventUncordoned is set when the rollout returns the Node to service.
 	eventUncordoned = "NodeUncordoned"
 )

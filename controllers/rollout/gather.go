@@ -39,10 +39,12 @@ type scope struct {
 	// claiming is held from the read of the claims to the end of their write: all nodes share the one object.
 	claiming sync.Mutex
 	claims   *corev1.ConfigMap
+	// failures are what is remembered of failed nodes.
+	failures *corev1.ConfigMap
 	// mutex guards the maps that follow, which workers read and write. No two workers deal with the same node.
 	mutex sync.Mutex
-	// releasing are claims that are about to be released, nil if there are none.
-	releasing   *releases
+	// changing are claims that are about to be changed, nil if there are none.
+	changing    *claimChanges
 	nodes       map[string]*corev1.Node
 	clientNodes map[string]*v1alpha1.StorageClientNode
 	// occupied are the nodes with the untuned taint that have been seen to carry pods which a drain would have to remove.
@@ -175,6 +177,9 @@ func (s *scope) readCommon(ctx context.Context, reader client.Reader) error {
 	if s.claims, err = s.readClaims(ctx); err != nil {
 		return err
 	}
+	if s.failures, err = s.readFailures(ctx, reader); err != nil {
+		return err
+	}
 	if s.paused, err = read.IsEverythingPaused(ctx, reader, s.ManagerNamespace); err != nil {
 		return err
 	}
@@ -286,6 +291,7 @@ func (s *scope) currentSnapshot() plan.Snapshot {
 
 		UnmanagedCountFor: s.UnmanagedCountFor,
 	}
+	out.Failures, out.UnreadFailures = s.rememberedFailures()
 	for name, value := range s.claims.Data {
 		out.Claims[name] = readDisruption(value)
 	}
@@ -311,6 +317,7 @@ func (s *scope) planProfile(profile *fleet.Profile) plan.Profile {
 		Rollout:  profile.Spec.WithDefaults().Rollout,
 		Deleting: profile.Standing == match.Leaving,
 		PlanHash: nodesettings.PlanHash(profile.StorageClientProfile),
+		Retry:    profile.Annotations[v1alpha1.RetryAnnotation],
 		Approved: fleet.IsPlanApproved(profile.StorageClientProfile),
 		BootKeys: sets.New[string](),
 	}
@@ -345,6 +352,7 @@ func (s *scope) planNode(node *corev1.Node) plan.Node {
 	leaving := leavingTaint(node, s.UntunedTaint)
 	out := plan.Node{
 		Name:             node.Name,
+		UID:              string(node.UID),
 		Created:          node.CreationTimestamp.Time,
 		Labels:           node.Labels,
 		BootID:           node.Status.NodeInfo.BootID,

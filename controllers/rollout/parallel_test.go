@@ -109,8 +109,8 @@ func TestClaimsThatAreReleasedDuringAWriteAreOneWrite(t *testing.T) {
 			}
 			for waiting := 0; waiting < len(names); {
 				s.mutex.Lock()
-				if s.releasing != nil {
-					waiting = len(s.releasing.nodes)
+				if s.changing != nil {
+					waiting = len(s.changing.claims)
 				}
 				s.mutex.Unlock()
 			}

@@ -31,6 +31,8 @@ type cluster interface {
 	drainNode(ctx context.Context, step plan.Drain) (plan.DrainProgress, error)
 	// addClaims enters nodes in the ConfigMap, all or none.
 	addClaims(ctx context.Context, steps []plan.AddClaim) error
+	// writeFailures writes what is to be remembered of failures.
+	writeFailures(ctx context.Context, failures map[string]v1alpha1.ProfileFailures) error
 	// applyStep carries out any other step.
 	applyStep(ctx context.Context, step plan.Step) error
 	// writeNote writes a node's note, status.rollout.
@@ -65,6 +67,8 @@ type pass struct {
 	notes map[string]v1alpha1.RolloutStatus
 	// claimed are the nodes that have been claimed in this pass.
 	claimed sets.Set[string]
+	// unremembered is set where failures could not be written down: nothing new begins then.
+	unremembered bool
 
 	// mutex guards what follows, which all workers write to.
 	mutex sync.Mutex
@@ -96,7 +100,7 @@ func runPass(ctx context.Context, c cluster, workers int) (time.Time, bool, erro
 	p := newPass(c, workers)
 	next := p.inspectDrains(ctx, snapshot, plan.For(snapshot))
 	most := maxNotes
-	stepped := len(next.Steps) > 0
+	stepped := len(next.Steps) > 0 || next.Failures != nil
 	if stepped {
 		most = maxNotesBeside
 		p.live = nodesToRead(next)
@@ -107,6 +111,7 @@ func runPass(ctx context.Context, c cluster, workers int) (time.Time, bool, erro
 	}
 	p.notes, p.written = next.Notes, notesOf(snapshot)
 	if stepped {
+		p.rememberFailures(ctx, next.Failures)
 		p.applySteps(ctx, next.Steps)
 	}
 	if p.claimed.Len() > 0 {
@@ -149,6 +154,12 @@ func nodesToRead(p plan.Plan) sets.Set[string] {
 			return nil
 		}
 		names.Insert(step.NodeName())
+	}
+	if p.Failures != nil {
+		if p.Failures.All {
+			return nil
+		}
+		names.Insert(p.Failures.Nodes...)
 	}
 	return names
 }
@@ -292,7 +303,7 @@ func (p *pass) applyClaims(ctx context.Context, claims []plan.AddClaim) {
 	if len(claims) == 0 {
 		return
 	}
-	if p.live != nil {
+	if p.live != nil || p.unremembered {
 		for _, claim := range claims {
 			p.skipNode(claim.Node)
 		}

@@ -56,7 +56,7 @@ type Reconciler struct {
 // +kubebuilder:rbac:groups="",resources=pods/eviction,verbs=create,roleName=storage-client-manager
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=create,roleName=storage-client-manager,namespace=storage-client-system
 // +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=storage-client-rollout;storage-client-failures,verbs=get;update,roleName=storage-client-manager,namespace=storage-client-system
-// +kubebuilder:rbac:groups="",resources=configmaps,resourceNames=storage-client-rollout,verbs=list;watch,roleName=storage-client-manager,namespace=storage-client-system
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=list;watch,roleName=storage-client-manager,namespace=storage-client-system
 // +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=list,roleName=storage-client-manager
 // +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientprofiles,verbs=list;watch,roleName=storage-client-manager
 // +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientnodes,verbs=get;list;watch;patch,roleName=storage-client-manager

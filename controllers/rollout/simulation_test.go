@@ -313,8 +313,8 @@ func (m *manager) makePass() (next time.Time) {
 func (f *faults) causeMishap() {
 	name := f.nodeNames[f.rng.IntN(len(f.nodes))]
 	n := f.nodes[name]
-	switch f.rng.IntN(17) {
-	case 15, 16:
+	switch f.rng.IntN(24) {
+	case 22, 23:
 		f.ailAnything(n)
 	case 0:
 		f.narrate("somebody cordons or uncordons %s", name)
@@ -380,6 +380,28 @@ func (f *faults) causeMishap() {
 		}
 	case 14:
 		f.scaleDown(n)
+	case 15, 16, 17:
+		if n = f.anyTroubled(n); !n.Ready || f.hasFailed(n) {
+			f.renames = f.rng.IntN(2) == 0
+			f.repairMachine(n)
+		}
+	case 19:
+		if n = f.anyTroubled(n); f.rng.IntN(3) == 0 {
+			f.narrate("%s is taken away without a word", n.Name)
+			f.replaceNode(n)
+		}
+	case 20:
+		f.scaleDown(f.anyTroubled(n))
+	case 21:
+		if f.rng.IntN(3) == 0 {
+			f.askForRetry(name)
+		}
+	case 18:
+		if f.hasFailed(n) && n.ClientNode.Spec.RebootPermit == nil {
+			f.narrate("somebody deletes the StorageClientNode of %s", name)
+			n.ClientNode = nil
+			n.clientNodeRV++
+		}
 	}
 }
 
@@ -412,7 +434,7 @@ func (f *faults) editProfiles() {
 func (f *faults) scaleDown(n *simNode) {
 	switch {
 	case n.Leaving == "":
-		n.Leaving = "ToBeDeletedByClusterAutoscaler"
+		n.Leaving, n.machine.markedReady = "ToBeDeletedByClusterAutoscaler", n.Ready
 		f.narrate("an autoscaler taints %s", n.Name)
 	case f.rng.IntN(3) > 0:
 		f.replaceNode(n)
@@ -442,6 +464,7 @@ func (f *faults) deleteNode(n *simNode) {
 }
 
 func (w *world) replaceNode(n *simNode) {
+	w.loseNode(n)
 	if len(w.nodes) > 3 && !n.ControlPlane && w.rng.IntN(3) == 0 {
 		w.narrate("%s is gone", n.Name)
 		delete(w.nodes, n.Name)
@@ -555,6 +578,9 @@ func (w *world) idleTime(next time.Time) time.Duration {
 		earlier(n.machine.downUntil)
 		earlier(n.machine.silentUntil)
 		earlier(n.machine.mounted)
+		if w.repairAfter > 0 && !n.Ready {
+			earlier(n.ReadySince.Add(w.repairAfter))
+		}
 		for _, p := range n.pods {
 			earlier(p.goneAt)
 		}

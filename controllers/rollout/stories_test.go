@@ -158,6 +158,17 @@ func TestStories(t *testing.T) {
 			w.ail(n, p.moduleKey(), ailment{})
 			w.playUntil(10 * time.Minute)
 		},
+		"a machine that is lost under its permit stops the rollout until somebody asks for a retry": func(w *world) {
+			for _, name := range []string{"a", "b"} {
+				w.addNode(name)
+			}
+			p := w.addProfile("eda", nil, "a", "b")
+			p.bootsAs, w.repairAfter = bootNever, 10*time.Minute
+			w.playUntil(time.Hour)
+			w.narrate("somebody mends the machines, and asks for a retry")
+			p.bootsAs, p.Retry = bootWell, "1"
+			w.playUntil(20 * time.Minute)
+		},
 		"a new node that serves nothing yet goes before those that wait, and loses its taint": func(w *world) {
 			for _, name := range []string{"a", "b", "c"} {
 				w.addNode(name)

@@ -34,9 +34,12 @@ type world struct {
 	paused   bool
 	claims   map[string]v1alpha1.Disruption
 	claimsRV int
-	profiles map[string]*simProfile
-	nodes    map[string]*simNode
-	wishes   map[string]*wish
+	// failures are what is remembered of failed nodes.
+	failures   map[string]v1alpha1.ProfileFailures
+	failuresRV int
+	profiles   map[string]*simProfile
+	nodes      map[string]*simNode
+	wishes     map[string]*wish
 	// nodeNames and profileNames are sorted; neither set changes once it is filled.
 	nodeNames, profileNames []string
 	serial                  int
@@ -61,6 +64,12 @@ type world struct {
 	vain sets.Set[string]
 	// broken is the first invariant that did not hold.
 	broken error
+	// losses are the machines that went while they held a permit or had failed.
+	losses []*loss
+	// repairAfter is how long a machine is down before a cloud replaces it, zero: it never does; renames has it take another
+	// name.
+	repairAfter time.Duration
+	renames     bool
 }
 
 // simProfile declares a boot argument, its name with a version, and a module parameter for the nodes whose names it lists.
@@ -68,6 +77,8 @@ type simProfile struct {
 	plan.Profile
 	version int
 	nodes   []string
+	// bootsAs is how boots with its argument end where chance plays no part.
+	bootsAs bootKind
 }
 
 func (p *simProfile) key() string { return "kernelArgument/" + p.Name }
@@ -79,6 +90,15 @@ func (p *simProfile) settings() []v1alpha1.NodeSetting {
 		{Key: p.key(), Value: strconv.Itoa(p.version), Profile: p.Name, OnRemoval: v1alpha1.DeletionRestore},
 		{Key: p.moduleKey(), Value: "1", Profile: p.Name, OnRemoval: v1alpha1.DeletionRestore},
 	}
+}
+
+// rules are what a manager reads of a profile.
+func (p *simProfile) rules() plan.Profile {
+	out := p.Profile
+	if out.PlanHash = fmt.Sprintf("%s%d", p.Name, p.version); p.Deleting {
+		out.PlanHash += " released"
+	}
+	return out
 }
 
 // simNode is a Node, its StorageClientNode, and the machine.
@@ -118,6 +138,8 @@ type machine struct {
 	// agent's last report, worsenedThen as of the report that the last permit went by.
 	ailments                              map[string]ailment
 	worsened, reportedWorse, worsenedThen int
+	// markedReady is set where the machine was Ready at some time while others had marked it for removal.
+	markedReady bool
 }
 
 type bootKind int
@@ -142,6 +164,7 @@ func newWorld(seed uint64) *world {
 		budget:   1,
 		workers:  1,
 		claims:   map[string]v1alpha1.Disruption{},
+		failures: map[string]v1alpha1.ProfileFailures{},
 		profiles: map[string]*simProfile{},
 		nodes:    map[string]*simNode{},
 		wishes:   map[string]*wish{},
@@ -166,7 +189,7 @@ func (w *world) addProfile(name string, change func(*v1alpha1.Rollout), nodes ..
 func (w *world) addNode(name string) *simNode {
 	w.serial++
 	n := &simNode{}
-	n.Name, n.Created = name, w.now.Add(time.Duration(w.serial)*time.Second)
+	n.Name, n.UID, n.Created = name, fmt.Sprintf("node-%d", w.serial), w.now.Add(time.Duration(w.serial)*time.Second)
 	n.BootID = fmt.Sprintf("%s-boot-%d", name, w.serial)
 	n.Ready, n.AgentReady = true, true
 	n.machine = machine{
@@ -419,6 +442,11 @@ func (w *world) goDown(n *simNode, permit *v1alpha1.RebootPermit) {
 	}
 	n.machine.downUntil = w.now.Add(time.Duration(20+w.rng.IntN(200)) * time.Second)
 	n.machine.boot = n.machine.always
+	for _, name := range w.profileNames {
+		if kind := w.profiles[name].bootsAs; n.machine.staged[w.profiles[name].key()] != "" && kind != bootWell {
+			n.machine.boot = kind
+		}
+	}
 	if !w.quiet {
 		switch w.rng.IntN(w.ailing) {
 		case 0:
@@ -484,14 +512,47 @@ func (w *world) advanceBoot(n *simNode) {
 // passTime lets time pass: machines boot, pods go.
 func (w *world) passTime(d time.Duration) {
 	w.now = w.now.Add(d)
+	w.repairMachines()
 	for _, name := range w.nodeNames {
 		n := w.nodes[name]
 		w.advanceBoot(n)
+		n.machine.markedReady = n.Leaving != "" && (n.Ready || n.machine.markedReady)
 		n.pods = slices.DeleteFunc(n.pods, func(p simPod) bool { return !p.goneAt.IsZero() && !w.now.Before(p.goneAt) })
 		if !w.calmly && !n.Unschedulable && n.Ready && w.rng.IntN(3) == 0 && len(n.pods) < 3 {
 			n.pods = append(n.pods, w.newPod())
 		}
 	}
+}
+
+// repairMachines is a cloud that replaces machines which have been down for long.
+func (w *world) repairMachines() {
+	for _, name := range slices.Clone(w.nodeNames) {
+		n := w.nodes[name]
+		if w.repairAfter > 0 && !n.Ready && !w.now.Before(n.ReadySince.Add(w.repairAfter)) {
+			w.repairMachine(n)
+		}
+	}
+}
+
+// repairMachine replaces a machine.
+func (w *world) repairMachine(n *simNode) {
+	w.loseNode(n)
+	name := n.Name
+	if w.renames {
+		w.serial++
+		name = fmt.Sprintf("new-%d", w.serial)
+		for _, p := range w.profiles {
+			if slices.Contains(p.nodes, n.Name) {
+				p.nodes = append(p.nodes, name)
+			}
+		}
+		delete(w.nodes, n.Name)
+		w.nodeNames = slices.Sorted(maps.Keys(w.nodes))
+	}
+	w.narrate("a cloud replaces %s by %s", n.Name, name)
+	fresh := w.addNode(name)
+	fresh.nodeRV, fresh.clientNodeRV = n.nodeRV+1, n.clientNodeRV+1
+	fresh.Manager, fresh.ControlPlane, fresh.Labels = n.Manager, n.ControlPlane, n.Labels
 }
 
 func (w *world) newPod() simPod {
@@ -542,7 +603,11 @@ type manager struct {
 	rules      map[string]plan.Profile
 	pausedThen bool
 	known      map[string]v1alpha1.Disruption
+	recalled   map[string]v1alpha1.ProfileFailures
+	recalledRV int
 	wishesThen map[string]wish
+	// lossesSeen is how many losses there were at the last live read of all nodes.
+	lossesSeen int
 	// out are the nodes that were unavailable at the last live read of all, vacant those that served nothing.
 	out, vacant map[string]bool
 }
@@ -589,6 +654,7 @@ func (m *manager) refreshNodes(_ context.Context, names sets.Set[string]) (plan.
 	m.intrudeAt("refresh")
 	m.readCommon()
 	if names == nil {
+		m.lossesSeen = len(m.losses)
 		names = sets.KeySet(m.nodes).Union(sets.KeySet(m.seen))
 	}
 	m.out = map[string]bool{}
@@ -606,9 +672,10 @@ func (m *manager) refreshNodes(_ context.Context, names sets.Set[string]) (plan.
 // readCommon reads what is not about one node.
 func (m *manager) readCommon() {
 	m.seenRV, m.known, m.pausedThen = m.claimsRV, maps.Clone(m.claims), m.paused
+	m.recalled, m.recalledRV = m.failures, m.failuresRV
 	m.rules, m.wishesThen = map[string]plan.Profile{}, map[string]wish{}
 	for _, name := range m.profileNames {
-		m.rules[name] = m.profiles[name].Profile
+		m.rules[name] = m.profiles[name].rules()
 	}
 	for _, name := range m.nodeNames {
 		settings, hash := m.wantedSettings(m.nodes[name])
@@ -617,7 +684,7 @@ func (m *manager) readCommon() {
 }
 
 func (m *manager) currentSnapshot() plan.Snapshot {
-	s := plan.Snapshot{Now: m.now, Budget: m.budget, Paused: m.pausedThen, Claims: maps.Clone(m.known)}
+	s := plan.Snapshot{Now: m.now, Budget: m.budget, Paused: m.pausedThen, Claims: maps.Clone(m.known), Failures: m.recalled}
 	for _, name := range m.profileNames {
 		s.Profiles = append(s.Profiles, m.rules[name])
 	}
@@ -720,6 +787,7 @@ func (m *manager) addClaims(_ context.Context, steps []plan.AddClaim) error {
 	for _, step := range steps {
 		if !step.Missing {
 			m.checkBudget(step)
+			m.checkThreshold(step)
 			m.checkTurn(step)
 		}
 		m.claims[step.Node], m.known[step.Node] = step.Claim, step.Claim
@@ -931,8 +999,11 @@ func (m *manager) writeNote(_ context.Context, node string, status v1alpha1.Roll
 func (m *manager) applyStep(_ context.Context, step plan.Step) error {
 	defer m.turnOfWorker()()
 	m.intrudeAt(step.String())
-	if step, ok := step.(plan.ReleaseClaim); ok {
+	switch step := step.(type) {
+	case plan.ReleaseClaim:
 		return m.releaseClaim(step)
+	case plan.UpdateClaim:
+		return m.updateClaim(step)
 	}
 	_, permit := step.(plan.GivePermit)
 	_, spent := step.(plan.ClearPermit)
@@ -967,6 +1038,7 @@ func (m *manager) applyStep(_ context.Context, step plan.Step) error {
 		n.Untuned = false
 	case plan.GivePermit:
 		m.checkPermit(n, step.Permit)
+		m.checkClaimedPermit(n)
 		m.checkWindows(n, step)
 		m.checkLeaving(n, step)
 		m.checkAcceptance(n, step)
@@ -980,6 +1052,17 @@ func (m *manager) applyStep(_ context.Context, step plan.Step) error {
 		n.nodeRV++
 	}
 	m.rememberWrite(n, permit || spent)
+	return nil
+}
+
+func (m *manager) updateClaim(step plan.UpdateClaim) error {
+	if m.seenRV != m.claimsRV {
+		return conflict("claims")
+	}
+	m.claims[step.Node], m.known[step.Node] = step.Claim, step.Claim
+	m.claimsRV++
+	m.seenRV = m.claimsRV
+	m.narrate("%s: %s", m.name, step)
 	return nil
 }
 
@@ -1089,6 +1172,7 @@ func (m *manager) checkUncordon(n *simNode, step plan.Uncordon) {
 
 // check is what has to hold whenever no manager is in the middle of a pass.
 func (w *world) check() {
+	w.checkLosses()
 	for _, name := range w.nodeNames {
 		n := w.nodes[name]
 		if _, claimed := w.claims[name]; !claimed && n.Mark != nil && n.Unschedulable {

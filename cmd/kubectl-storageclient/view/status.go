@@ -140,6 +140,14 @@ func (p Profile) writeDetails(out *printer, now time.Time) {
 		}
 		out.table(rows)
 	}
+	if len(p.Status.LostNodes) > 0 {
+		out.line("\nFailed nodes of " + p.Name + " that are gone")
+		rows := [][]string{{"NODE", "REASON", "SINCE", "MESSAGE"}}
+		for _, n := range p.Status.LostNodes {
+			rows = append(rows, []string{n.Name, n.Reason, ageOf(n.Since, now), n.Message})
+		}
+		out.table(rows)
+	}
 	if len(p.Details.Deviations) > 0 {
 		out.line("\nSettings of " + p.Name + " that are not in force as declared")
 		rows := [][]string{{"KEY", "STATE", "DESIRED", "OBSERVED", "NODES", "MESSAGE"}}

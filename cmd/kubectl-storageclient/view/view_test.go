@@ -162,6 +162,9 @@ func TestStatusText(t *testing.T) {
 		Unknown: "",
 	}
 	detailed.Profiles[0].Status.Advice = advised
+	detailed.Profiles[0].Status.LostNodes = []v1alpha1.LostNode{
+		{Name: "node-9", Reason: v1alpha1.RolloutReasonNodeLost, Since: ago(2 * time.Hour), Message: "The Node was deleted while it had a reboot permit"},
+	}
 	forbidden := NewStatus([]v1alpha1.StorageClientProfile{done})
 	forbidden.Profiles[0].Details = &Details{Unknown: "stale mounts: persistentvolumes is forbidden"}
 	tests := map[string]Status{

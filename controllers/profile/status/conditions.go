@@ -61,7 +61,7 @@ func (r Report) isPlanMode() bool { return r.profile.Spec.Mode == v1alpha1.ModeP
 
 // isStopped reports whether as many nodes have failed as the profile allows.
 func (r Report) isStopped() bool {
-	return int32(len(r.nodes.failed)) >= *r.profile.Spec.WithDefaults().Rollout.FailureThreshold
+	return r.nodes.counts.Failed >= *r.profile.Spec.WithDefaults().Rollout.FailureThreshold
 }
 
 func (r Report) judgeStalled() verdict {
@@ -72,8 +72,10 @@ func (r Report) judgeStalled() verdict {
 		return asTrue(r.invalidReason, r.invalidMessage)
 	case r.snapshot.FenceMissing != "":
 		return asTrue(v1alpha1.ReasonFenceMissing, "The node agent is not rolled out: "+r.snapshot.FenceMissing)
+	case r.snapshot.FailuresUnread != "":
+		return asTrue(v1alpha1.ReasonFailureThreshold, r.snapshot.FailuresUnread)
 	case r.isStopped():
-		return asTrue(v1alpha1.ReasonFailureThreshold, "Failed on "+text.List(r.nodes.failed))
+		return asTrue(v1alpha1.ReasonFailureThreshold, r.failedMessage())
 	case r.volumes.Stopped != "":
 		return asTrue(v1alpha1.ReasonFailureThreshold, "Volume changes are stopped until the profile's volume rules change: "+r.volumes.Stopped)
 	}
@@ -90,8 +92,8 @@ func (r Report) judgeReady(stalled verdict) verdict {
 		return asFalse(v1alpha1.ReasonPlanMode, modePlan+"; "+r.progressMessage())
 	case r.nodes.counts.Matched == 0 && r.volumes.Matched == 0:
 		return asTrue(v1alpha1.ReasonNothingMatched, withIgnored("No node and no volume matches", r.nodes.ignored))
-	case len(r.nodes.failed) > 0:
-		return asFalse(v1alpha1.ReasonNodesFailed, "Failed on "+text.List(r.nodes.failed))
+	case r.nodes.counts.Failed > 0:
+		return asFalse(v1alpha1.ReasonNodesFailed, r.failedMessage())
 	case r.rebootHold() != "":
 		return asFalse(v1alpha1.ReasonRebootPending, fmt.Sprintf("Reboot due on %s. %s", text.List(r.dueNodes()), r.rebootHold()))
 	case r.waitsOnlyForBoot():

@@ -31,6 +31,9 @@ type Snapshot struct {
 	FenceMissing string
 	// MaxUnavailable is the cluster's budget.
 	MaxUnavailable intstr.IntOrString
+	// Failures is what is remembered of the profile's failed nodes, FailuresUnread says why that cannot be read.
+	Failures       v1alpha1.ProfileFailures
+	FailuresUnread string
 	// ManagerNode is the node that the manager's own Pod runs on, empty outside the cluster.
 	ManagerNode string
 }
@@ -62,6 +65,7 @@ func Judge(name string, s Snapshot, now time.Time) Report {
 		volumes:  plan.Summarize(name, s.Volumes),
 		removal:  findRemaining(profile, s.All, now),
 	}
+	r.nodes.addRecalled(recallFailures(profile, s.All, s.Failures))
 	r.invalidReason, r.invalidMessage = match.Check(profile.StorageClientProfile, s.Allow)
 	r.stale = plan.StaleMounts(r.volumes.Volumes, clientNodesOf(s.All))
 	r.advice = advice.For(overview.AdviceInput(profile.StorageClientProfile, s.All.Nodes, r.volumes.Servers))
@@ -84,6 +88,7 @@ func (r Report) Status(old v1alpha1.StorageClientProfileStatus, now time.Time) v
 	next.ObservedGeneration = generation
 	next.Conditions = r.conditions(old.Conditions, generation, metav1.NewTime(now))
 	next.Nodes = r.nodes.counts
+	next.LostNodes = r.nodes.lost
 	next.Volumes = v1alpha1.VolumeCounts{
 		Matched: r.volumes.Matched, UpToDate: r.volumes.UpToDate, Blocked: r.volumes.Blocked, StaleMounts: r.stale.Count,
 	}

@@ -33,6 +33,9 @@ type tally struct {
 	behind, silent, ignored, failed, drifted, exceptions []string
 	// shadowed are those of the exceptions where other files override settings, overrides what they override, by which file.
 	shadowed, overrides []string
+	// failedBefore is how many failed before those that are named, lost are those of them that are gone, the latest first.
+	failedBefore int
+	lost         []v1alpha1.LostNode
 	// pending wait for a boot for the profile's settings to take effect.
 	pending []wait
 	// disrupted are those that the rollout disrupts, with what it does there or waits for.

@@ -14,8 +14,8 @@ import (
 type budgets struct {
 	cluster  budget
 	profiles map[string]*budget
-	// failed are the failed nodes of each profile.
-	failed map[string][]string
+	// failed are the failed nodes of each profile, also those that are gone.
+	failed map[string]failures
 }
 
 // budget is one limit and who uses it up.
@@ -33,7 +33,7 @@ func (p *planner) countBudgets() budgets {
 	out := budgets{
 		cluster:  budget{limit: max(p.Budget, 1), nodes: len(p.states), users: map[string]string{}, foreign: map[string]string{}},
 		profiles: make(map[string]*budget, len(p.profiles)),
-		failed:   map[string][]string{},
+		failed:   make(map[string]failures, len(p.profiles)),
 	}
 	for name := range p.profiles {
 		out.profiles[name] = &budget{users: map[string]string{}, foreign: map[string]string{}}
@@ -43,15 +43,13 @@ func (p *planner) countBudgets() budgets {
 			if own := out.profiles[name]; own != nil {
 				own.nodes++
 			}
-			if n.hasFailed() {
-				out.failed[name] = append(out.failed[name], n.Name)
-			}
 		}
 		if why := n.whyBudgetUsed(); why != "" {
 			p.countNode(out, n, why)
 		}
 	}
 	for name, own := range out.profiles {
+		out.failed[name] = p.countFailures(name)
 		own.limit = v1alpha1.ResolveShare(*p.profiles[name].Rollout.MaxUnavailable, own.nodes)
 	}
 	return out
@@ -143,6 +141,8 @@ func (n *nodeState) whyBudgetUsed() string {
 		return "has failed"
 	case n.isDisrupted():
 		return "is rebooting"
+	case n.former:
+		return "has just been replaced"
 	case n.whyUnavailable() != "":
 		return "is " + n.unavailableInWords()
 	}

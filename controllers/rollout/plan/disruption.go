@@ -70,6 +70,8 @@ func (p *planner) addMissingClaim(n *nodeState) {
 	if n.Mark != nil && n.Mark.Profile != "" {
 		claim = *n.Mark
 	}
+	claim.NodeUID = n.UID
+	p.describePermit(n, &claim)
 	n.claim = &claim
 	p.addStep(AddClaim{OnNode{n.Name}, claim, true})
 }
@@ -220,6 +222,7 @@ func (p *planner) returnToService(n *nodeState, reason string) {
 	p.removeGuards(n)
 	if n.claim != nil {
 		p.addStep(ReleaseClaim{OnNode{n.Name}})
+		n.released = true
 		// The budget that this frees is for the next pass to spend.
 		p.wakeAt(p.Now)
 	}
@@ -268,6 +271,12 @@ func (p *planner) awaitBoot(n *nodeState) {
 	answer := n.permitAnswer()
 	if answer.Phase == v1alpha1.RebootStarted {
 		p.awaitStarted(n)
+		return
+	}
+	if n.hasFailed() && answer.Phase != "" {
+		// It is back, and would be given another attempt.
+		p.clearPermit(n, n.note.Reason)
+		p.keepFailedNode(n)
 		return
 	}
 	lost := n.note.Reason == v1alpha1.RolloutReasonCordonLost || !n.Unschedulable
@@ -553,6 +562,7 @@ func (p *planner) beginAttempt(n *nodeState) {
 		p.writeNoteAhead(n, p.newNote(n, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonAttemptsUsedUp, message))
 		return
 	}
+	p.claimPermit(n)
 	p.writeNoteAhead(n, note)
 	p.addStep(SetMaintenance{OnNode{n.Name}, MaintenanceDrained, true})
 	n.maintenance, n.maintenanceShown = MaintenanceDrained, MaintenanceDrained

@@ -13,7 +13,14 @@
 //     claim go, and it may be claimed again after BackOff. If the agent already has a permit, the node is cordoned again
 //     until the agent has answered, since it may go down at any moment; then the permit is withdrawn and the node returned to them.
 //   - Somebody takes our annotation off a cordoned node: the cordon is theirs from then on.
-//   - A failure is kept until the boot hash changes or the node has the wanted settings after all. Permits are counted for a
+//   - A failure is kept until the boot hash changes, the node has the wanted settings after all or somebody asks for a retry. It is
+//     remembered in an object that outlives the node (failures.go), and written there before any step that takes away what it follows
+//     from. A Node that goes while it has a permit has failed, unless others had marked it for removal while it was Ready: who
+//     takes a node away that is down after its permit may do so because of it. The claim tells of the permit from before it is given, so
+//     that no crash loses a failure; the Node's UID keeps each from counting twice. A crash between the two, and the Node deleted before
+//     the next pass, count as a failure although no permit was given: that is rare, and the safe side.
+//   - A retry is honoured once for each value. Notes of nodes that are there start anew first, then what is remembered is forgotten, and
+//     until then nothing new begins. Permits are counted for a
 //     boot hash and never forgiven while it stays: MaxAttempts reboots at most, whatever happens in between.
 //   - A drain that timed out, a cordon that was taken away and a refused permit are no failures of the node.
 //   - The canary of a change are the first nodes of those that get the same boot settings from a profile, so that each

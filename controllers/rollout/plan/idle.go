@@ -168,15 +168,6 @@ func (p *planner) checkApproval(name string) (reason, message string) {
 	return "", ""
 }
 
-// checkFailures refuses a node while as many of a profile's nodes have failed as it allows.
-func (p *planner) checkFailures(name string) (reason, message string) {
-	failed := p.budgets.failed[name]
-	if len(failed) == 0 || len(failed) < int(*p.profiles[name].Rollout.FailureThreshold) {
-		return "", ""
-	}
-	return v1alpha1.RolloutReasonFailureThreshold, fmt.Sprintf("StorageClientProfile %s stopped after %s failed: %s", name, text.Count(len(failed), "node"), text.List(failed))
-}
-
 // checkControlPlane refuses a control-plane node while another one is out of service for whatever reason: etcd of three members
 // survives the loss of one, not of two (etcd.io/docs/v3.5/faq, "What is failure tolerance?"). How many members there are, the Nodes
 // do not show, so one out is the most. The only control-plane node is never rebooted: nothing would stand in for it.

@@ -21,6 +21,7 @@ func TestForANodeThatOthersAreAboutToTakeAway(t *testing.T) {
 		return f
 	}
 	left := []string{"a: Releasing NodeLeaving"}
+	noted := append([]string{"claim of a: permit, and leaving (karpenter.sh/disrupted)"}, left...)
 	playRows(t, map[string]row{
 		"it is not claimed": {func(*fixture) {}, []string{"a: Waiting NodeLeaving"}},
 		"nor once it is not Ready either": {
@@ -65,21 +66,21 @@ func TestForANodeThatOthersAreAboutToTakeAway(t *testing.T) {
 				f.permitted("a", time.Minute)
 				f.addAnswer("a", v1alpha1.RebootRefused)
 			},
-			left,
+			noted,
 		},
 		"somebody took our mark off it, and its permit stays": {
 			func(f *fixture) {
 				f.permitted("a", time.Minute)
 				f.node("a").Mark = nil
 			},
-			left,
+			noted,
 		},
 		"it is back and well, and stays cordoned": {
 			func(f *fixture) {
 				f.permitted("a", time.Hour)
 				f.rebooted("a")
 			},
-			left,
+			noted,
 		},
 		"it does not come back from its reboot: a failure, whoever takes it away after that": {
 			func(f *fixture) {
@@ -111,14 +112,14 @@ func TestForANodeThatOthersAreAboutToTakeAway(t *testing.T) {
 				f.permitted("a", time.Hour)
 				f.addAnswer("a", v1alpha1.RebootRefused)
 			},
-			left,
+			noted,
 		},
 		"its host refused in time and it stays: no failure": {
 			func(f *fixture) {
 				f.permitted("a", time.Hour)
 				f.addAnswer("a", v1alpha1.RebootFailed)
 			},
-			left,
+			noted,
 		},
 		"it has failed, which is not forgotten": {
 			func(f *fixture) {
@@ -193,7 +194,10 @@ func TestForANodeThatIsLeavingIsNoCanary(t *testing.T) {
 		"it has soaked before: what it shows stays": {
 			func(f *fixture) { f.finish("a", time.Minute) }, []string{"claim b for eda", "claim c for eda", "b: Claimed Claimed"},
 		},
-		"with a permit it is to show how the reboot ends": {func(f *fixture) { f.permitted("a", time.Minute) }, waits},
+		"with a permit it is to show how the reboot ends": {
+			func(f *fixture) { f.permitted("a", time.Minute) },
+			append([]string{"claim of a: permit, and leaving (karpenter.sh/disrupted)"}, waits...),
+		},
 		"one that has failed lets nobody go": {
 			func(f *fixture) { f.addNote("a", v1alpha1.RolloutFailed, "x", time.Hour) }, waits,
 		},

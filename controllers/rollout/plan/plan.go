@@ -17,9 +17,14 @@ func For(s Snapshot) Plan {
 	p.releaseOrphans()
 	var idle []*nodeState
 	for _, n := range p.states {
-		if n.isDisrupted() {
+		switch {
+		case n.former:
+			p.releaseFormer(n)
+			continue
+		case n.isDisrupted():
 			p.advanceDisruption(n)
-		} else {
+			p.updateClaim(n)
+		default:
 			p.clearSpentPermit(n)
 			p.removeGuards(n)
 			idle = append(idle, n)
@@ -28,6 +33,7 @@ func For(s Snapshot) Plan {
 	}
 	p.removeTaints(idle)
 	p.claimNext(idle)
+	p.rememberFailures()
 	return p.plan
 }
 
@@ -39,6 +45,8 @@ type planner struct {
 	profiles map[string]*Profile
 	// states are the nodes in the order of the rollout.
 	states   []*nodeState
+	byName   map[string]*nodeState
+	memory   memory
 	budgets  budgets
 	canaries map[canaryKey]canary
 	openings map[string]opening
@@ -60,19 +68,22 @@ func newPlanner(s Snapshot) *planner {
 		profiles: make(map[string]*Profile, len(s.Profiles)),
 		canaries: map[canaryKey]canary{},
 		openings: map[string]opening{},
+		byName:   make(map[string]*nodeState, len(s.Nodes)),
 		plan:     Plan{Notes: map[string]v1alpha1.RolloutStatus{}},
 	}
 	for i := range s.Profiles {
 		p.profiles[s.Profiles[i].Name] = &s.Profiles[i]
 	}
+	p.recallFailures()
 	for i := range s.Nodes {
 		n := p.stateOf(&s.Nodes[i])
-		p.states = append(p.states, n)
+		p.states, p.byName[n.Name] = append(p.states, n), n
 		if n.isCordonedByUs() && n.permit == nil {
 			p.countDrain(n)
 		}
 	}
 	slices.SortFunc(p.states, func(a, b *nodeState) int { return a.rolloutTurn().Compare(b.rolloutTurn()) })
+	p.findLost()
 	p.budgets = p.countBudgets()
 	return p
 }
@@ -80,7 +91,7 @@ func newPlanner(s Snapshot) *planner {
 // releaseOrphans releases the claims of nodes that are gone.
 func (p *planner) releaseOrphans() {
 	for _, name := range slices.Sorted(maps.Keys(p.Claims)) {
-		if !slices.ContainsFunc(p.states, func(n *nodeState) bool { return n.Name == name }) {
+		if p.byName[name] == nil {
 			p.addStep(ReleaseClaim{OnNode{name}})
 		}
 	}

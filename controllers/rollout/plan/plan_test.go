@@ -27,7 +27,7 @@ func cluster(nodes ...string) *fixture {
 	f.profile("eda")
 	for i, name := range nodes {
 		f.Nodes = append(f.Nodes, Node{
-			Name: name, Created: noon.Add(time.Duration(i-100) * time.Hour), BootID: name + "-1",
+			Name: name, UID: "node-" + name, Created: noon.Add(time.Duration(i-100) * time.Hour), BootID: name + "-1",
 			Ready: true, AgentReady: true, Profiles: []string{"eda"}, ClientNode: waiting(name),
 		})
 	}
@@ -102,6 +102,9 @@ func (f *fixture) permitted(name string, since time.Duration) {
 	record.Attempts = 1
 	id := permitID(&nodeState{Node: n}, *record)
 	n.ClientNode.Spec.RebootPermit = &v1alpha1.RebootPermit{ID: id, BootHash: "h1", BootID: n.BootID}
+	claim := f.Claims[name]
+	claim.NodeUID, claim.Permit = n.UID, &v1alpha1.ClaimedPermit{BootHash: "h1", Profiles: map[string]string{"eda": "p1"}}
+	f.Claims[name] = claim
 	n.ClientNode.Generation, n.ClientNode.Status.ObservedGeneration = 4, 4
 }
 
@@ -388,7 +391,7 @@ func TestForADisruptedNode(t *testing.T) {
 				f.node("a").Drain = gone
 				f.node("a").ClientNode.Status.BusyMounts = []v1alpha1.BusyMount{{MountPoint: "/m", PodUID: "ds"}}
 			},
-			[]string{"note a: Rebooting PermitGiven", "conditions of a: Drained, for a permit", "permit the reboot of a", "a: Rebooting PermitGiven"},
+			[]string{"claim of a: permit", "note a: Rebooting PermitGiven", "conditions of a: Drained, for a permit", "permit the reboot of a", "a: Rebooting PermitGiven"},
 		},
 		"but where the profile minds": {
 			func(f *fixture) {
@@ -485,7 +488,7 @@ func TestForADisruptedNode(t *testing.T) {
 				f.node("a").Drain = gone
 				f.addNote("a", v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, 0).Attempts = MaxAttempts
 			},
-			[]string{"note a: Rebooting PermitGiven", "conditions of a: Drained, for a permit", "permit the reboot of a", "a: Rebooting PermitGiven"},
+			[]string{"claim of a: permit", "note a: Rebooting PermitGiven", "conditions of a: Drained, for a permit", "permit the reboot of a", "a: Rebooting PermitGiven"},
 		},
 		"a fourth attempt fails the node": {
 			func(f *fixture) {
@@ -500,7 +503,7 @@ func TestForADisruptedNode(t *testing.T) {
 				f.permitted("a", time.Minute)
 				f.addAnswer("a", v1alpha1.RebootRefused)
 			},
-			[]string{"note a: Draining PermitRefused", "clear the permit of a: PermitRefused", "a: Draining PermitRefused"},
+			[]string{"note a: Draining PermitRefused", "clear the permit of a: PermitRefused", "claim of a: no permit", "a: Draining PermitRefused"},
 		},
 		"nothing happens while the agent is left alone": {
 			func(f *fixture) {
@@ -532,7 +535,7 @@ func TestForADisruptedNode(t *testing.T) {
 				f.permitted("a", time.Minute)
 				f.changeHash("a", "h2")
 			},
-			[]string{"clear the permit of a: WithdrawingPermit", "drain a", "conditions of a: Draining", "a: Draining Draining"},
+			[]string{"clear the permit of a: WithdrawingPermit", "drain a", "claim of a: no permit", "conditions of a: Draining", "a: Draining Draining"},
 		},
 		"and not before": {
 			func(f *fixture) {
@@ -711,7 +714,7 @@ func TestForADisruptedNode(t *testing.T) {
 				status := &f.node("a").ClientNode.Status
 				status.RebootRequired, status.RebootRequiredBy = true, []string{"kernelArgument/ihash_entries"}
 			},
-			[]string{"clear the permit of a: SettingsChanging", "drain a", "conditions of a: Draining", "a: Draining Draining"},
+			[]string{"clear the permit of a: SettingsChanging", "drain a", "claim of a: no permit", "conditions of a: Draining", "a: Draining Draining"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -26,6 +26,9 @@ func (p *planner) claimNext(idle []*nodeState) {
 	line := p.newQueue(queue)
 	refused := 0
 	for n := line.takeNext(); n != nil; n = line.takeNext() {
+		if p.isRetried(n) {
+			continue
+		}
 		if reason, message := p.checkTurn(n, refused); reason != "" {
 			refused++
 			p.setNote(n, v1alpha1.RolloutWaiting, reason, message)
@@ -38,6 +41,7 @@ func (p *planner) claimNext(idle []*nodeState) {
 
 func (p *planner) claimNode(n *nodeState) {
 	claim := p.claimFor(n)
+	claim.NodeUID = n.UID
 	n.claim = &claim
 	p.budgets.addNode(n)
 	if p.occupiesZone(n) {

@@ -21,6 +21,9 @@ type Snapshot struct {
 	Paused bool
 	// Claims are the entries of the budget's ConfigMap by node.
 	Claims map[string]v1alpha1.Disruption
+	// Failures are the entries of the failures' ConfigMap by profile, UnreadFailures the profiles whose entry cannot be read.
+	Failures       map[string]v1alpha1.ProfileFailures
+	UnreadFailures sets.Set[string]
 	// Profiles are all StorageClientProfiles.
 	Profiles []Profile
 	// Nodes are all Nodes of the cluster.
@@ -43,6 +46,8 @@ type Profile struct {
 	Inert string
 	// PlanHash is what an approval names.
 	PlanHash string
+	// Retry is the value of the retry annotation.
+	Retry string
 	// Approved is true where the plan hash is approved by the annotation or by the field.
 	Approved bool
 	// Windows are the times in which disruptions may begin and go on; none: at all times.
@@ -55,6 +60,8 @@ type Profile struct {
 type Node struct {
 	// Name is the node's name.
 	Name string
+	// UID is the Node's UID.
+	UID string
 	// Created is when the Node was created.
 	Created time.Time
 	// Labels are the Node's labels.

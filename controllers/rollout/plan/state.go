@@ -17,6 +17,8 @@ import (
 type nodeState struct {
 	*Node
 	claim *v1alpha1.Disruption
+	// former is set where the claim of the node's name was made for a former Node, released once this pass releases its claim.
+	former, released bool
 	// permit is the permit that stands; nil once this pass has cleared it.
 	permit *v1alpha1.RebootPermit
 	// note is status.rollout as it stands, zero if there is none.
@@ -62,6 +64,7 @@ func (p *planner) stateOf(node *Node) *nodeState {
 	n := &nodeState{Node: node, zone: node.Labels[corev1.LabelTopologyZone], maintenanceShown: node.Maintenance}
 	if claim, found := p.Claims[node.Name]; found {
 		n.claim = &claim
+		n.leaveToFormer()
 	}
 	if node.ClientNode != nil {
 		n.permit = node.ClientNode.Spec.RebootPermit
@@ -75,6 +78,7 @@ func (p *planner) stateOf(node *Node) *nodeState {
 			n.note = *node.ClientNode.Status.Rollout
 		}
 	}
+	p.recallNode(n)
 	n.need = p.needOf(n)
 	return n
 }

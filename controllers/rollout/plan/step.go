@@ -48,6 +48,8 @@ type Plan struct {
 	Steps []Step
 	// Notes is the note of every node that has a StorageClientNode, as it is once the node's steps are applied.
 	Notes map[string]v1alpha1.RolloutStatus
+	// Failures is what is to be remembered of failures, before any step; nil: what is remembered now.
+	Failures *FailureChange
 	// Next is when to plan again although nothing changed; zero: never.
 	Next time.Time
 }

@@ -1,0 +1,60 @@
+package v1alpha1_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// TestFailuresKeepTheirBytes holds the form that stands in clusters.
+func TestFailuresKeepTheirBytes(t *testing.T) {
+	node := v1alpha1.FailedNode{Name: "n1", UID: "u-1", At: since, Reason: "NodeLost", Message: "It was deleted"}
+	for name, c := range map[string]struct {
+		in   v1alpha1.ProfileFailures
+		want string
+	}{
+		"nothing but a retry": {v1alpha1.ProfileFailures{Retry: "2026-11-20T12:00:00Z/n1"}, `{"retry":"2026-11-20T12:00:00Z/n1"}`},
+		"a node": {
+			v1alpha1.ProfileFailures{Boots: []v1alpha1.BootFailures{{BootHash: "1f3a", Plan: "2b", Nodes: []v1alpha1.FailedNode{node}}}},
+			`{"boots":[{"bootHash":"1f3a","plan":"2b","nodes":[{"name":"n1","uid":"u-1","at":"2026-11-20T12:00:00Z","reason":"NodeLost","message":"It was deleted"}]}]}`,
+		},
+		"more than are listed": {
+			v1alpha1.ProfileFailures{Boots: []v1alpha1.BootFailures{{BootHash: "1f3a", More: 3}}},
+			`{"boots":[{"bootHash":"1f3a","plan":"","more":3,"nodes":null}]}`,
+		},
+		"nothing": {v1alpha1.ProfileFailures{}, `{}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := c.in.Encode(); got != c.want {
+				t.Fatalf("got  %s\nwant %s", got, c.want)
+			}
+			got, err := v1alpha1.DecodeFailures(c.want)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sameTime := cmp.Comparer(func(a, b metav1.Time) bool { return a.Time.Equal(b.Time) })
+			if diff := cmp.Diff(c.in, got, sameTime); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestDecodeFailures(t *testing.T) {
+	for name, c := range map[string]struct{ value, wrong string }{
+		"a field of a later release is passed over": {`{"retry":"1","next":{}}`, ""},
+		"what is no JSON is named":                  {"by hand", `"by hand"`},
+		"a field of another type is named":          {`{"retry":1}`, "retry"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := v1alpha1.DecodeFailures(c.value)
+			if (err != nil) != (c.wrong != "") || (err != nil && !strings.Contains(err.Error(), c.wrong)) {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// failedOn is a node that failed its reboot for profile eda.
+func failedOn(name string, permitted bool) *v1alpha1.StorageClientNode {
+	c := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	c.Spec.Settings = []v1alpha1.NodeSetting{{Key: "kernelArgument/ihash_entries", Value: "16777216", Profile: "eda"}}
+	c.Status.Rollout = &v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutFailed, Reason: v1alpha1.RolloutReasonRebootTimedOut}
+	if permitted {
+		c.Spec.RebootPermit = &v1alpha1.RebootPermit{ID: "1", BootHash: "h", BootID: "b"}
+	}
+	return c
+}
+
+func TestRetry(t *testing.T) {
+	const at = "2026-09-01T00:00:00Z"
+	withFailures := func(count int32, lost ...string) *v1alpha1.StorageClientProfile {
+		p := eda()
+		p.Status.Nodes.Failed = count
+		for _, name := range lost {
+			p.Status.LostNodes = append(p.Status.LostNodes, v1alpha1.LostNode{Name: name})
+		}
+		return p
+	}
+	other := failedOn("n7", false)
+	other.Spec.Settings[0].Profile = "other"
+	waiting := failedOn("n8", false)
+	waiting.Status.Rollout.Phase = v1alpha1.RolloutWaiting
+	for name, c := range map[string]struct {
+		profile *v1alpha1.StorageClientProfile
+		nodes   []client.Object
+		node    string
+		// want is the annotation, empty where err says why there is none.
+		want, out, err string
+	}{
+		"a node that is there": {
+			withFailures(1), []client.Object{failedOn("n1", false)}, "", at, "The rollout of eda forgets that these failed: n1.\n", "",
+		},
+		"and one that is gone": {
+			withFailures(2, "n2"), []client.Object{failedOn("n1", false)}, "", at, "The rollout of eda forgets that these failed: n1, n2 (gone).\n", "",
+		},
+		"one of them": {
+			withFailures(2, "n2"), []client.Object{failedOn("n1", false)}, "n2", at + "/n2", "The rollout of eda forgets that these failed: n2 (gone).\n", "",
+		},
+		"more than are named": {
+			withFailures(9, "n2"), nil, "", at, "The rollout of eda forgets all its failures. Settings that failed are tried again by the agents, without this.\n", "",
+		},
+		"one whose permit is not answered stays failed": {
+			withFailures(2, "n2"), []client.Object{failedOn("n1", true)}, "", at,
+			"The rollout of eda forgets that these failed: n2 (gone).\n" +
+				"Still failed, since their reboot permits are not answered: n1. Bring them back, or delete their Nodes and retry.\n", "",
+		},
+		"nothing has failed": {
+			withFailures(0), []client.Object{other, waiting}, "", "", "", "no node has failed",
+		},
+		"one that is not named": {
+			withFailures(9, "n2"), nil, "n3", at + "/n3", "The rollout of eda forgets that n3 failed, if it did.\n", "",
+		},
+		"one whose permit is not answered alone": {
+			withFailures(1), []client.Object{failedOn("n1", true)}, "n1", at + "/n1",
+			"Still failed, since their reboot permits are not answered: n1. Bring them back, or delete their Nodes and retry.\n", "",
+		},
+		"another node has": {
+			withFailures(1), []client.Object{failedOn("n1", false)}, "n3", "", "", "node n3 is not among the failed nodes",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			args := []string{"retry", "eda"}
+			if c.node != "" {
+				args = append(args, c.node)
+			}
+			r := execute(t, interceptor.Funcs{}, append([]client.Object{c.profile}, c.nodes...), args...)
+			if (r.err == nil) != (c.err == "") || (r.err != nil && !strings.Contains(r.err.Error(), c.err)) {
+				t.Fatalf("error is %v, want %q", r.err, c.err)
+			}
+			if c.err == "" && r.out != c.out {
+				t.Errorf("output (-want +got):\n%s", cmp.Diff(c.out, r.out))
+			}
+			if got := r.annotations(t)[v1alpha1.RetryAnnotation]; got != c.want {
+				t.Errorf("the annotation is %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+func TestRetryOfAnUnknownProfileSaysSo(t *testing.T) {
+	r := execute(t, interceptor.Funcs{}, nil, "retry", "eda")
+	if r.err == nil || !strings.Contains(r.err.Error(), "get StorageClientProfile eda") {
+		t.Errorf("error is %v", r.err)
+	}
+}

@@ -1,0 +1,75 @@
+package view
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// Failures are the nodes of a profile that have failed.
+type Failures struct {
+	// There are nodes that the rollout has failed, Gone those that are gone, Permitted those of There that still have a reboot permit.
+	There, Gone, Permitted []string
+	// Count is how many have failed, others how many of them are named nowhere, or failed otherwise than in a reboot.
+	Count  int32
+	others int
+}
+
+// FindFailures finds the failed nodes of a profile, or one of them.
+func FindFailures(p *v1alpha1.StorageClientProfile, clientNodes []v1alpha1.StorageClientNode, node string) Failures {
+	out := Failures{Count: p.Status.Nodes.Failed, others: int(p.Status.Nodes.Failed)}
+	for i := range clientNodes {
+		c := &clientNodes[i]
+		ours := slices.ContainsFunc(c.Spec.Settings, func(s v1alpha1.NodeSetting) bool { return s.Profile == p.Name })
+		if !ours || c.Status.Rollout == nil || c.Status.Rollout.Phase != v1alpha1.RolloutFailed {
+			continue
+		}
+		if out.others--; node != "" && c.Name != node {
+			continue
+		}
+		out.There = append(out.There, c.Name)
+		if c.Spec.RebootPermit != nil {
+			out.Permitted = append(out.Permitted, c.Name)
+		}
+	}
+	for _, lost := range p.Status.LostNodes {
+		if out.others--; node == "" || lost.Name == node {
+			out.Gone = append(out.Gone, lost.Name)
+		}
+	}
+	return out
+}
+
+// CheckRetryable says why there is nothing to retry, nil if there may be something.
+func (f Failures) CheckRetryable(profile, node string) error {
+	switch {
+	case f.Count == 0:
+		return fmt.Errorf("%s: nothing to retry: no node has failed", profile)
+	case node != "" && len(f.There)+len(f.Gone) == 0 && f.others == 0:
+		return fmt.Errorf("%s: node %s is not among the failed nodes: see \"kubectl storageclient status %s\"", profile, node, profile)
+	}
+	return nil
+}
+
+// DescribeRetry says what a retry does.
+func (f Failures) DescribeRetry(profile, node string) string {
+	names := slices.DeleteFunc(slices.Clone(f.There), func(name string) bool { return slices.Contains(f.Permitted, name) })
+	for _, name := range f.Gone {
+		names = append(names, name+" (gone)")
+	}
+	var out string
+	switch {
+	case node == "" && f.others > 0:
+		out = fmt.Sprintf("The rollout of %s forgets all its failures. Settings that failed are tried again by the agents, without this.\n", profile)
+	case len(names) > 0:
+		out = fmt.Sprintf("The rollout of %s forgets that these failed: %s.\n", profile, text.List(names))
+	case len(f.Permitted) == 0:
+		out = fmt.Sprintf("The rollout of %s forgets that %s failed, if it did.\n", profile, node)
+	}
+	if len(f.Permitted) > 0 {
+		out += fmt.Sprintf("Still failed, since their reboot permits are not answered: %s. Bring them back, or delete their Nodes and retry.\n", text.List(f.Permitted))
+	}
+	return out
+}

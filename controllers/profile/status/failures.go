@@ -1,0 +1,117 @@
+package status
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/controllers/internal/match"
+	"github.com/storageclient/operator/tuning/nodesettings"
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// maxLostNodes is how many nodes status.lostNodes names.
+const maxLostNodes = 20
+
+// recalled is what is remembered of a profile's failures beyond what its nodes say.
+type recalled struct {
+	// lost are failed nodes that are gone, the latest first; more is how many failed before those that are named.
+	lost []v1alpha1.LostNode
+	more int
+	// failed are nodes that are there and have failed although their note says something else now.
+	failed []string
+}
+
+// recallFailures finds what counts of a profile's remembered failures: what its nodes are to have now; all of it while it has none.
+func recallFailures(profile *fleet.Profile, all fleet.Snapshot, failures v1alpha1.ProfileFailures) recalled {
+	var out recalled
+	if profile.Standing == match.Held && profile.Spec.Mode == v1alpha1.ModePlan {
+		return out
+	}
+	nodes, wanted := map[string]*corev1.Node{}, sets.New[string]()
+	matched := 0
+	for i := range all.Nodes {
+		node := &all.Nodes[i]
+		nodes[node.Name] = node
+		clientNode := all.ClientNodes[node.Name]
+		if (!profile.Selects(node) || match.Ignored(node)) && !fleet.CarriesSettingsOf(profile.Name, clientNode) {
+			continue
+		}
+		matched++
+		wanted.Insert(all.Profiles.Wanted(node, clientNode).BootHash)
+		if clientNode != nil {
+			wanted.Insert(targetOf(clientNode))
+		}
+	}
+	plan := nodesettings.PlanHash(profile.StorageClientProfile)
+	for _, boot := range failures.Boots {
+		if boot.Plan != plan || (matched > 0 && !wanted.Has(boot.BootHash)) {
+			continue
+		}
+		out.more += boot.More
+		for _, failed := range boot.Nodes {
+			node := nodes[failed.Name]
+			if node == nil || string(node.UID) != failed.UID {
+				out.lost = append(out.lost, v1alpha1.LostNode{Name: failed.Name, Since: new(failed.At), Reason: failed.Reason, Message: failed.Message})
+			} else if clientNode := all.ClientNodes[failed.Name]; isStillFailed(clientNode, boot.BootHash) {
+				out.failed = append(out.failed, failed.Name)
+			}
+		}
+	}
+	slices.SortStableFunc(out.lost, func(a, b v1alpha1.LostNode) int { return b.Since.Compare(a.Since.Time) })
+	return out
+}
+
+// targetOf is what a failure of a client node speaks of.
+func targetOf(clientNode *v1alpha1.StorageClientNode) string {
+	if clientNode.Spec.Release {
+		return "release-" + clientNode.Spec.BootHash
+	}
+	return clientNode.Spec.BootHash
+}
+
+// isStillFailed reports whether a remembered failure of a node that is there is not over, whatever its note says.
+func isStillFailed(clientNode *v1alpha1.StorageClientNode, bootHash string) bool {
+	if clientNode == nil || clientNode.Status.Rollout == nil {
+		return true
+	}
+	switch clientNode.Status.Rollout.Phase {
+	case v1alpha1.RolloutUpToDate, v1alpha1.RolloutSettling:
+		return false
+	case v1alpha1.RolloutApplying, v1alpha1.RolloutWaiting, v1alpha1.RolloutClaimed, v1alpha1.RolloutDraining, v1alpha1.RolloutRebooting,
+		v1alpha1.RolloutFailed, v1alpha1.RolloutReleasing:
+	}
+	return targetOf(clientNode) == bootHash
+}
+
+// addRecalled counts what is remembered with what the nodes say.
+func (t *tally) addRecalled(r recalled) {
+	for _, name := range r.failed {
+		if !slices.Contains(t.failed, name) {
+			t.failed = append(t.failed, name)
+		}
+	}
+	slices.Sort(t.failed)
+	for _, lost := range r.lost {
+		t.failed = append(t.failed, lost.Name+" (gone)")
+	}
+	t.failedBefore = r.more
+	t.counts.Failed = int32(len(t.failed) + r.more)
+	t.lost = r.lost[:min(len(r.lost), maxLostNodes)]
+}
+
+// failedMessage names the failed nodes, and the way to go on where some of them are gone: nothing more will come of those.
+func (r Report) failedMessage() string {
+	message := "Failed on " + text.List(r.nodes.failed)
+	if r.nodes.failedBefore > 0 {
+		message += fmt.Sprintf(", and %d before them", r.nodes.failedBefore)
+	}
+	if len(r.nodes.lost)+r.nodes.failedBefore > 0 {
+		message += fmt.Sprintf(". Change the boot settings, or try the same again: kubectl storageclient retry %s", r.profile.Name)
+	}
+	return message
+}

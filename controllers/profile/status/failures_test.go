@@ -1,0 +1,141 @@
+package status
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/nodesettings"
+)
+
+// remembered is what is remembered of failures at the boot settings that p declares.
+func remembered(w *world, nodes ...v1alpha1.FailedNode) *v1alpha1.ProfileFailures {
+	_, hash := nodesettings.Hashes(nodesettings.Settings(&w.profiles[0]))
+	return &v1alpha1.ProfileFailures{Boots: []v1alpha1.BootFailures{{BootHash: hash, Plan: nodesettings.PlanHash(&w.profiles[0]), Nodes: nodes}}}
+}
+
+func failedNode(name, uid string, ago time.Duration) v1alpha1.FailedNode {
+	return v1alpha1.FailedNode{Name: name, UID: uid, At: metav1.NewTime(now.Add(-ago)), Reason: v1alpha1.RolloutReasonNodeLost, Message: "It was deleted"}
+}
+
+func phase(phase v1alpha1.RolloutPhase) func(*corev1.Node, *v1alpha1.StorageClientNode) {
+	return func(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) {
+		node.UID = "u-a"
+		clientNode.Status.Rollout = &v1alpha1.RolloutStatus{Phase: phase}
+	}
+}
+
+func TestRememberedFailures(t *testing.T) {
+	const stopped = "Ready=False/FailureThresholdReached Reconciling=False/FailureThresholdReached Stalled=True/FailureThresholdReached"
+	gone := failedNode("b", "u-b", time.Hour)
+	two := func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.FailureThreshold = new(int32(2)) }
+	for name, c := range map[string]struct {
+		world  *world
+		nodes  []v1alpha1.FailedNode
+		change func(*v1alpha1.ProfileFailures)
+		// want is the conditions, failed the message where nodes have failed, lost the nodes that are gone.
+		want, failed string
+		lost         []string
+	}{
+		"nothing is remembered": {world: newWorld(nil).node("a", nil), want: "Ready=True/UpToDate"},
+		"a node that is gone counts": {
+			world: newWorld(nil).node("a", nil), nodes: []v1alpha1.FailedNode{gone}, want: stopped,
+			failed: "Failed on b (gone). Change the boot settings, or try the same again: kubectl storageclient retry p", lost: []string{"b"},
+		},
+		"also while no node is left": {
+			world: newWorld(nil), nodes: []v1alpha1.FailedNode{gone}, want: stopped,
+			failed: "Failed on b (gone). Change the boot settings, or try the same again: kubectl storageclient retry p", lost: []string{"b"},
+		},
+		"also where another has its name": {
+			world: newWorld(nil).node("b", nil), nodes: []v1alpha1.FailedNode{gone}, want: stopped,
+			failed: "Failed on b (gone). Change the boot settings, or try the same again: kubectl storageclient retry p", lost: []string{"b"},
+		},
+		"fewer than the threshold": {
+			world: newWorld(two).node("a", nil), nodes: []v1alpha1.FailedNode{gone}, want: "Ready=False/NodesFailed",
+			failed: "Failed on b (gone). Change the boot settings, or try the same again: kubectl storageclient retry p", lost: []string{"b"},
+		},
+		"with one that is there": {
+			world: newWorld(two).node("a", phase(v1alpha1.RolloutFailed)), nodes: []v1alpha1.FailedNode{gone, failedNode("a", "u-a", 0)}, want: stopped,
+			failed: "Failed on a, b (gone). Change the boot settings, or try the same again: kubectl storageclient retry p", lost: []string{"b"},
+		},
+		"one that is there and no longer says so": {
+			world: newWorld(nil).node("a", phase(v1alpha1.RolloutWaiting)), nodes: []v1alpha1.FailedNode{failedNode("a", "u-a", 0)}, want: stopped,
+			failed: "Failed on a",
+		},
+		"one that has recovered": {
+			world: newWorld(nil).node("a", phase(v1alpha1.RolloutUpToDate)), nodes: []v1alpha1.FailedNode{failedNode("a", "u-a", 0)}, want: "Ready=True/UpToDate",
+		},
+		"those that are only counted": {
+			world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.FailureThreshold = new(int32(8)) }).node("a", nil),
+			nodes: []v1alpha1.FailedNode{failedNode("c", "u-c", time.Minute), gone}, change: func(f *v1alpha1.ProfileFailures) { f.Boots[0].More = 6 }, want: stopped,
+			failed: "Failed on b (gone), c (gone), and 6 before them. Change the boot settings, or try the same again: kubectl storageclient retry p",
+			lost:   []string{"c", "b"},
+		},
+		"the boot settings are others now": {
+			world: newWorld(nil).node("a", nil), nodes: []v1alpha1.FailedNode{gone}, want: "Ready=True/UpToDate",
+			change: func(f *v1alpha1.ProfileFailures) { f.Boots[0].Plan = "other" },
+		},
+		"no node is to have those settings with other profiles' any more": {
+			world: newWorld(nil).node("a", nil), nodes: []v1alpha1.FailedNode{gone}, want: "Ready=True/UpToDate",
+			change: func(f *v1alpha1.ProfileFailures) { f.Boots[0].BootHash = "other" },
+		},
+		"mode Plan counts no failures": {
+			world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan }).node("a", nil), nodes: []v1alpha1.FailedNode{gone},
+			want: "Ready=False/PlanMode Paused=True/PlanMode",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			failures := remembered(c.world, c.nodes...)
+			if c.change != nil {
+				c.change(failures)
+			}
+			r := Judge("p", Snapshot{All: c.world.snapshot(), Failures: *failures}, now)
+			if got := summary(r); got != c.want {
+				t.Errorf("got  %s\nwant %s", got, c.want)
+			}
+			status := r.Status(v1alpha1.StorageClientProfileStatus{}, now)
+			var message string
+			for _, condition := range status.Conditions {
+				if condition.Type == v1alpha1.ConditionReady && c.failed != "" {
+					message = condition.Message
+				}
+			}
+			var lost []string
+			for _, node := range status.LostNodes {
+				lost = append(lost, node.Name)
+			}
+			if diff := cmp.Diff([]any{c.failed, c.lost}, []any{message, lost}); diff != "" {
+				t.Errorf("message and nodes that are gone (-want +got):\n%s", diff)
+			}
+			if failed := status.Nodes.Failed; (failed > 0) != (c.failed != "") {
+				t.Errorf("%d nodes failed", failed)
+			}
+		})
+	}
+}
+
+func TestLostNodesAreBounded(t *testing.T) {
+	w := newWorld(nil).node("a", nil)
+	var nodes []v1alpha1.FailedNode
+	for i := range 30 {
+		nodes = append(nodes, failedNode(strings.Repeat("x", i+1), "u", time.Duration(i)*time.Minute))
+	}
+	status := Judge("p", Snapshot{All: w.snapshot(), Failures: *remembered(w, nodes...)}, now).Status(v1alpha1.StorageClientProfileStatus{}, now)
+	if len(status.LostNodes) != 20 || status.LostNodes[0].Name != "x" || status.Nodes.Failed != 30 {
+		t.Errorf("%d of %d are named, %q first", len(status.LostNodes), status.Nodes.Failed, status.LostNodes[0].Name)
+	}
+}
+
+func TestFailuresThatCannotBeReadStopTheProfile(t *testing.T) {
+	w := newWorld(nil).node("a", nil)
+	r := Judge("p", Snapshot{All: w.snapshot(), FailuresUnread: "Cannot read it"}, now)
+	want := "Ready=False/FailureThresholdReached Reconciling=False/FailureThresholdReached Stalled=True/FailureThresholdReached"
+	if got := summary(r); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}

@@ -1,0 +1,260 @@
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/rollout/plan"
+)
+
+// TestAPoisonLosesNoMoreMachinesThanTheThreshold has a boot argument that no machine survives, and a cloud that replaces each
+// machine that has been down for ten minutes, under its name or under another.
+func TestAPoisonLosesNoMoreMachinesThanTheThreshold(t *testing.T) {
+	for _, renamed := range []bool{true, false} {
+		for _, threshold := range []int32{1, 3} {
+			t.Run(fmt.Sprintf("renamed %t, threshold %d", renamed, threshold), func(t *testing.T) {
+				w := newWorld(1)
+				w.quiet, w.verbose, w.calmly = true, true, true
+				w.repairAfter, w.renames = 10*time.Minute, renamed
+				var all []string
+				for i := range 40 {
+					all = append(all, fmt.Sprintf("n%02d", i))
+				}
+				p := w.addProfile("eda", func(r *v1alpha1.Rollout) { r.FailureThreshold = ptr.To(threshold) }, all...)
+				p.bootsAs = bootNever
+				for _, name := range all {
+					w.addNode(name)
+				}
+				for end := w.now.Add(8 * time.Hour); w.now.Before(end); {
+					w.playCalmly()
+				}
+				if w.broken != nil {
+					t.Error(w.broken)
+				}
+				if len(w.losses) != int(threshold) {
+					t.Errorf("%d machines were lost, want %d", len(w.losses), threshold)
+				}
+			})
+		}
+	}
+}
+
+// loss is a machine that went while it held a permit or had failed.
+type loss struct {
+	name, uid, target string
+	// plans are the plan hashes of its profiles that it counts for.
+	plans map[string]string
+	// held is set where it held a permit, marked where others had marked it for removal.
+	held, marked bool
+}
+
+// loseNode writes down what goes with a Node, if it is one of those that are to be remembered.
+func (w *world) loseNode(n *simNode) {
+	c, claim := n.ClientNode, w.claims[n.Name]
+	if c == nil {
+		return
+	}
+	lost := &loss{name: n.Name, uid: n.UID, target: target(c), plans: map[string]string{}}
+	switch {
+	case c.Spec.RebootPermit != nil && claim.Permit != nil && claim.NodeUID == n.UID:
+		lost.held, lost.target, lost.marked = true, claim.Permit.BootHash, claim.Permit.Leaving != ""
+		maps.Copy(lost.plans, claim.Permit.Profiles)
+		if lost.marked && n.Leaving != "" && !n.machine.markedReady {
+			w.fail("invariant 17: the claim of %s says that others had marked it for removal; it was down when they did", n.Name)
+		}
+	case w.hasFailed(n) && w.isRemembered(n):
+		for _, name := range w.profilesOf(n) {
+			lost.plans[name] = w.profiles[name].rules().PlanHash
+		}
+	default:
+		return
+	}
+	w.losses = append(w.losses, lost)
+}
+
+// isRemembered reports whether a failed node counts: not what is about to change, is to be retried, or had been marked for removal.
+func (w *world) isRemembered(n *simNode) bool {
+	_, wanted := w.wantedSettings(n)
+	marked := w.claims[n.Name].Permit != nil && w.claims[n.Name].Permit.Leaving != ""
+	retried := slices.ContainsFunc(w.profilesOf(n), func(name string) bool { return w.profiles[name].Retry != w.failures[name].Retry })
+	return (n.ClientNode.Spec.Release || n.ClientNode.Spec.BootHash == wanted) && !marked && !retried
+}
+
+// checkLosses is invariant 17 wherever a process may die: every machine that was lost is remembered, or its claim tells of it; none
+// twice; and for what a profile asks, no more have gone with a permit than its threshold lets go, and then those that are out at once.
+func (w *world) checkLosses() {
+	for name, failures := range w.failures {
+		for _, boot := range failures.Boots {
+			seen := sets.New[string]()
+			for _, failed := range boot.Nodes {
+				if seen.Has(failed.UID) {
+					w.fail("invariant 17: %s is remembered twice for profile %s", failed.Name, name)
+				}
+				seen.Insert(failed.UID)
+			}
+		}
+	}
+	if w.lenient {
+		return
+	}
+	counts := map[string]int{}
+	for _, lost := range w.losses {
+		if lost.marked {
+			continue
+		}
+		for profile, plan := range lost.plans {
+			p := w.profiles[profile]
+			if p.rules().PlanHash != plan {
+				continue
+			}
+			if claim := w.claims[lost.name]; claim.NodeUID != lost.uid && !isNamed(w.failures[profile], lost) {
+				w.fail("invariant 17: nothing remembers %s (%s), lost to profile %s at %q", lost.name, lost.uid, profile, lost.target)
+			}
+			if lost.held {
+				counts[profile+" "+lost.target]++
+			}
+			if most := int(*p.Rollout.FailureThreshold) - 1 + w.budget; counts[profile+" "+lost.target] > most {
+				w.fail("invariant 17: profile %s has lost more than %d machines at %q", profile, most, lost.target)
+			}
+		}
+	}
+}
+
+func isNamed(failures v1alpha1.ProfileFailures, lost *loss) bool {
+	for _, boot := range failures.Boots {
+		if boot.BootHash == lost.target && slices.ContainsFunc(boot.Nodes, func(f v1alpha1.FailedNode) bool { return f.UID == lost.uid }) {
+			return true
+		}
+	}
+	return false
+}
+
+// checkThreshold is that nothing begins once as many nodes have failed as a profile allows, those that are gone included. What went
+// after the last look does not count: nobody can know.
+func (m *manager) checkThreshold(step plan.AddClaim) {
+	n := m.nodes[step.Node]
+	for _, profile := range n.budgetsNeeded(m.world) {
+		var failed []string
+		for _, lost := range m.losses[:m.lossesSeen] {
+			if !lost.marked && lost.target == target(n.ClientNode) && lost.plans[profile] == m.rules[profile].PlanHash {
+				failed = append(failed, lost.name+" (gone)")
+			}
+		}
+		for name, other := range m.nodes {
+			seen := m.seen[name]
+			if seen != nil && seen.clientNodeRV == other.clientNodeRV && m.hasFailed(other) && slices.Contains(m.profilesOf(other), profile) {
+				failed = append(failed, name)
+			}
+		}
+		if len(failed) >= int(*m.rules[profile].Rollout.FailureThreshold) {
+			m.fail("invariant 17: %s although %v have failed", step, failed)
+		}
+	}
+}
+
+// checkClaimedPermit is that the claim tells of a permit before it is given.
+func (m *manager) checkClaimedPermit(n *simNode) {
+	if claim := m.claims[n.Name]; !m.lenient && (claim.Permit == nil || claim.NodeUID != n.UID || claim.Permit.BootHash != target(n.ClientNode)) {
+		m.fail("invariant 17: permit for %s at %q, and its claim says %s", n.Name, target(n.ClientNode), claim.Encode())
+	}
+}
+
+// hasAll reports whether a node is well after all: Ready, with what it is to have in force, or nothing of ours.
+func hasAll(n *simNode) bool {
+	c := n.ClientNode
+	return n.Ready && !slices.ContainsFunc(c.Spec.Settings, func(s v1alpha1.NodeSetting) bool {
+		return !c.Spec.Release && n.machine.inForce[s.Key] != s.Value
+	})
+}
+
+// anyTroubled is a node that has a permit or has failed, else the given one.
+func (w *world) anyTroubled(n *simNode) *simNode {
+	for _, name := range w.nodeNames {
+		if other := w.nodes[name]; other.ClientNode != nil && (other.ClientNode.Spec.RebootPermit != nil || w.hasFailed(other)) {
+			return other
+		}
+	}
+	return n
+}
+
+// askForRetry is somebody who asks for a retry, of all nodes or of one.
+func (w *world) askForRetry(node string) {
+	w.serial++
+	value := fmt.Sprint(w.serial)
+	if w.rng.IntN(2) == 0 {
+		value += "/" + node
+	}
+	name := w.profileNames[w.rng.IntN(len(w.profileNames))]
+	w.profiles[name].Retry = value
+	w.narrate("somebody asks profile %s to retry: %s", name, value)
+	w.allowAttempts(value)
+}
+
+// allowAttempts forgets what was held against nodes that are to be retried.
+func (w *world) allowAttempts(retry string) {
+	_, node, _ := strings.Cut(retry, "/")
+	for _, n := range w.nodes {
+		if n.ClientNode != nil && (node == "" || node == n.Name) {
+			n.machine.permits = map[string]sets.Set[string]{}
+			w.vain.Delete(n.ClientNode.UID + " " + target(n.ClientNode))
+		}
+	}
+}
+
+func (m *manager) writeFailures(_ context.Context, failures map[string]v1alpha1.ProfileFailures) error {
+	m.intrudeAt("failures")
+	if m.recalledRV != m.failuresRV {
+		return conflict("failures")
+	}
+	m.checkForgotten(failures)
+	m.failuresRV++
+	m.failures, m.recalled, m.recalledRV = failures, failures, m.failuresRV
+	for _, name := range slices.Sorted(maps.Keys(failures)) {
+		m.narrate("%s: failures of %s: %s", m.name, name, failures[name].Encode())
+	}
+	return nil
+}
+
+// checkForgotten is that nothing is forgotten but what a retry names, what the profile no longer asks for, and what a node that is
+// there says otherwise of. A retry that has been honoured takes what it names off the losses.
+func (m *manager) checkForgotten(next map[string]v1alpha1.ProfileFailures) {
+	for name, before := range m.failures {
+		asked := next[name].Retry != before.Retry
+		_, retried, _ := strings.Cut(next[name].Retry, "/")
+		for _, boot := range before.Boots {
+			for _, failed := range boot.Nodes {
+				n := m.nodes[failed.Name]
+				there := n != nil && n.UID == failed.UID
+				over := there && (!slices.Contains(m.profilesOf(n), name) ||
+					n.ClientNode != nil && (target(n.ClientNode) != boot.BootHash || !m.isRemembered(n) || hasAll(n)))
+				switch {
+				case isNamed(next[name], &loss{uid: failed.UID, target: boot.BootHash}), boot.Plan != m.rules[name].PlanHash, over:
+				case asked && (retried == "" || retried == failed.Name):
+				default:
+					m.fail("invariant 17: %s is no longer remembered for profile %s at %q", failed.Name, name, boot.BootHash)
+				}
+			}
+		}
+	}
+	for name := range next {
+		if next[name].Retry == m.failures[name].Retry {
+			continue
+		}
+		m.allowAttempts(next[name].Retry)
+		_, retried, _ := strings.Cut(next[name].Retry, "/")
+		for _, lost := range m.losses[:m.lossesSeen] {
+			if retried == "" || retried == lost.name {
+				delete(lost.plans, name)
+			}
+		}
+	}
+}

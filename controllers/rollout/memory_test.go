@@ -1,0 +1,203 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/rollout/plan"
+)
+
+func failuresConfigMap(data map[string]string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.FailuresConfigMap}, Data: data}
+}
+
+func lostNode(name string) v1alpha1.ProfileFailures {
+	return v1alpha1.ProfileFailures{Boots: []v1alpha1.BootFailures{{BootHash: "h", Plan: "p", Nodes: []v1alpha1.FailedNode{
+		{Name: name, UID: "u-" + name, Reason: v1alpha1.RolloutReasonNodeLost, Message: "The Node was deleted"},
+	}}}}
+}
+
+// TestFailuresAreWritten writes what is remembered where nothing was, and again where something is.
+func TestFailuresAreWritten(t *testing.T) {
+	s := scopeOf(t, &v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "eda", Annotations: map[string]string{v1alpha1.RetryAnnotation: "7/a"}}})
+	recorder := events.NewFakeRecorder(10)
+	s.Recorder = recorder
+	snapshot, err := s.readSnapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(snapshot.Failures) > 0 || snapshot.Profiles[0].Retry != "7/a" {
+		t.Errorf("failures %v, retry %q", snapshot.Failures, snapshot.Profiles[0].Retry)
+	}
+	for _, next := range []map[string]v1alpha1.ProfileFailures{{"eda": lostNode("a")}, {"eda": lostNode("a"), "smb": lostNode("b")}, {"smb": lostNode("b")}} {
+		if err := s.writeFailures(t.Context(), next); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(next, s.currentSnapshot().Failures); diff != "" {
+			t.Errorf("in this pass (-want +got):\n%s", diff)
+		}
+		if snapshot, err = s.readSnapshot(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(next, snapshot.Failures); diff != "" {
+			t.Errorf("in the next (-want +got):\n%s", diff)
+		}
+	}
+	close(recorder.Events)
+	var got []string
+	for event := range recorder.Events {
+		got = append(got, event)
+	}
+	if diff := cmp.Diff([]string{"Warning NodeLost a: The Node was deleted"}, got); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+func TestFailuresThatSomebodyElseWroteAreAConflict(t *testing.T) {
+	stored := failuresConfigMap(map[string]string{"eda": lostNode("a").Encode()})
+	s := scopeOf(t, stored)
+	if _, err := s.readSnapshot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	other := stored.DeepCopy()
+	if err := s.Get(t.Context(), client.ObjectKeyFromObject(stored), other); err != nil {
+		t.Fatal(err)
+	}
+	other.Data["smb"] = lostNode("b").Encode()
+	if err := s.Update(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.writeFailures(t.Context(), nil); !apierrors.IsConflict(err) {
+		t.Errorf("got %v, want a conflict", err)
+	}
+}
+
+func TestFailuresThatCannotBeReadAreKept(t *testing.T) {
+	s := scopeOf(t, failuresConfigMap(map[string]string{"eda": "by hand", "smb": lostNode("b").Encode()}))
+	snapshot, err := s.readSnapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !snapshot.UnreadFailures.Has("eda") || snapshot.UnreadFailures.Has("smb") {
+		t.Errorf("unread: %v", snapshot.UnreadFailures)
+	}
+	if err := s.writeFailures(t.Context(), map[string]v1alpha1.ProfileFailures{"new": {Retry: "1"}}); err != nil {
+		t.Fatal(err)
+	}
+	got := failuresConfigMap(nil)
+	if err := s.Get(t.Context(), client.ObjectKeyFromObject(got), got); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]string{"eda": "by hand", "new": `{"retry":"1"}`}, got.Data); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestAClaimsPermitIsWrittenBesideTheOtherClaims changes one claim of two.
+func TestAClaimsPermitIsWrittenBesideTheOtherClaims(t *testing.T) {
+	claims := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.BudgetConfigMap},
+		Data:       map[string]string{"a": `{"profile":"eda"}`, "b": `{"profile":"eda"}`},
+	}
+	s := scopeOf(t, claims)
+	if _, err := s.readSnapshot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	claim := v1alpha1.Disruption{Profile: "eda", NodeUID: "u", Permit: &v1alpha1.ClaimedPermit{BootHash: "h"}}
+	if err := s.applyStep(t.Context(), plan.UpdateClaim{OnNode: plan.OnNode{Node: "a"}, Claim: claim}); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]v1alpha1.Disruption{"a": claim, "b": {Profile: "eda"}}
+	if diff := cmp.Diff(want, s.currentSnapshot().Claims); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// forgetful is a manager that cannot write down failures.
+type forgetful struct {
+	*manager
+	err error
+}
+
+func (f *forgetful) writeFailures(context.Context, map[string]v1alpha1.ProfileFailures) error {
+	return f.err
+}
+
+// TestNothingIsTakenAwayThatIsNotRemembered loses a node while failures cannot be written down.
+func TestNothingIsTakenAwayThatIsNotRemembered(t *testing.T) {
+	for name, failure := range map[string]error{"a conflict": conflict("failures"), "an error": errors.New("immutable")} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(1)
+			w.quiet, w.verbose, w.calmly = true, true, true
+			w.addNode("a")
+			w.addNode("b")
+			w.addProfile("eda", func(r *v1alpha1.Rollout) { r.FailureThreshold = ptr.To[int32](2) }, "a", "b").bootsAs = bootNever
+			for range 20 {
+				if w.claims["a"].Permit != nil {
+					break
+				}
+				w.playCalmly()
+			}
+			delete(w.nodes, "a")
+			w.nodeNames = []string{"b"}
+			w.passTime(time.Minute)
+			_, unfinished, err := runPass(t.Context(), &forgetful{&manager{world: w, name: "m"}, failure}, 1)
+			if !unfinished || (err != nil) != !apierrors.IsConflict(failure) {
+				t.Errorf("unfinished %t, error %v", unfinished, err)
+			}
+			if _, claimed := w.claims["b"]; claimed || w.claims["a"].Permit == nil {
+				t.Errorf("claims are %v, want that of a alone", w.claims)
+			}
+			w.playCalmly()
+			if got := w.failures["eda"].Encode(); !strings.Contains(got, `"name":"a"`) || w.claims["a"].Permit != nil {
+				t.Errorf("once they can be written: failures are %s, claims %v", got, w.claims)
+			}
+			if w.broken != nil {
+				t.Error(w.broken)
+			}
+		})
+	}
+}
+
+// TestWhatIsNotReadLiveIsNotWrittenDown has the plan change its mind about which nodes failed.
+func TestWhatIsNotReadLiveIsNotWrittenDown(t *testing.T) {
+	w := newWorld(1)
+	for name, c := range map[string]struct {
+		live    []string
+		change  plan.FailureChange
+		written bool
+	}{
+		"all are":                  {[]string{"a", "b"}, plan.FailureChange{Nodes: []string{"a"}}, true},
+		"one is not":               {[]string{"a"}, plan.FailureChange{Nodes: []string{"a", "b"}}, false},
+		"all nodes are to be":      {[]string{"a", "b"}, plan.FailureChange{All: true}, false},
+		"all nodes are, as wanted": {nil, plan.FailureChange{All: true, Nodes: []string{"a"}}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := &manager{world: w, name: "m", recalledRV: w.failuresRV}
+			p := newPass(m, 1)
+			if p.live = nil; c.live != nil {
+				p.live = nodesToRead(plan.Plan{Failures: &plan.FailureChange{Nodes: c.live}})
+			}
+			before := w.failuresRV
+			p.rememberFailures(t.Context(), &c.change)
+			if written := w.failuresRV > before; written != c.written || p.unremembered == c.written {
+				t.Errorf("written %t, nothing new may begin %t", written, p.unremembered)
+			}
+		})
+	}
+	if got := nodesToRead(plan.Plan{Failures: &plan.FailureChange{All: true}}); got != nil {
+		t.Errorf("a change about all nodes reads %v", got)
+	}
+}

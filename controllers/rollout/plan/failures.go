@@ -1,0 +1,524 @@
+package plan
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// Bounds of what is remembered. What does not fit is counted and no longer named.
+const (
+	// maxFailedNodes is how many nodes are named for a profile and a boot hash, maxOldBoots how many boot hashes of a profile are
+	// kept that no node is to have now: those of other profiles' former settings.
+	maxFailedNodes = 50
+	maxOldBoots    = 20
+	// maxFailureMessage is in characters.
+	maxFailureMessage = 160
+	// maxFailureBytes bounds all of it, well within the 1 MiB of a ConfigMap.
+	maxFailureBytes = 60 << 10
+)
+
+// FailureChange is what is to be remembered of failures, where that is not what is remembered now. It is written before any step:
+// what a step takes away is remembered by then.
+type FailureChange struct {
+	// Profiles is all of it, by profile.
+	Profiles map[string]v1alpha1.ProfileFailures
+	// Nodes are those that the change is about. Whoever writes it has read them live.
+	Nodes []string
+	// All is set where the change is about all nodes.
+	All bool
+}
+
+// UpdateClaim writes down in a node's claim that a permit is about to be given, or has been answered.
+type UpdateClaim struct {
+	OnNode
+	// Claim is the entry.
+	Claim v1alpha1.Disruption
+}
+
+func (s UpdateClaim) String() string {
+	switch {
+	case s.Claim.Permit == nil:
+		return fmt.Sprintf("claim of %s: no permit", s.Node)
+	case s.Claim.Permit.Leaving != "":
+		return fmt.Sprintf("claim of %s: permit, and leaving (%s)", s.Node, s.Claim.Permit.Leaving)
+	}
+	return fmt.Sprintf("claim of %s: permit", s.Node)
+}
+
+// memory is what a pass makes of the failures that are remembered.
+type memory struct {
+	// retries are those that have not been honoured, by profile.
+	retries map[string]retry
+	// resetting are the profiles whose retry has notes left to reset: it is honoured, and written down, once there are none.
+	resetting sets.Set[string]
+	// lost are the claimed nodes that are gone and had a permit.
+	lost []lostNode
+	// changed are the nodes that the change is about.
+	changed sets.Set[string]
+}
+
+// lostNode is a node that is gone and had a permit.
+type lostNode struct {
+	v1alpha1.FailedNode
+
+	permit v1alpha1.ClaimedPermit
+}
+
+// retry is what the annotation asks for.
+type retry struct {
+	value string
+	// node is the one that is meant, empty for all.
+	node string
+}
+
+func (r retry) covers(node string) bool { return r.node == "" || r.node == node }
+
+// recallFailures finds the retries that have not been honoured.
+func (p *planner) recallFailures() {
+	p.memory = memory{retries: map[string]retry{}, resetting: sets.New[string](), changed: sets.New[string]()}
+	for _, profile := range p.Profiles {
+		if profile.Retry != "" && profile.Retry != p.Failures[profile.Name].Retry && !p.UnreadFailures.Has(profile.Name) {
+			_, node, _ := strings.Cut(profile.Retry, "/")
+			p.memory.retries[profile.Name] = retry{profile.Retry, node}
+		}
+	}
+}
+
+// recallNode has a node's note say what is remembered. A node that failed and is to be retried starts anew, unless it has a permit:
+// that is not over. One whose note speaks of something else, as that of a new StorageClientNode does, has failed all the same.
+func (p *planner) recallNode(n *nodeState) {
+	if n.ClientNode == nil {
+		return
+	}
+	if profiles := p.profilesRetrying(n); len(profiles) > 0 {
+		if n.permit == nil && n.hasFailed() {
+			n.note = v1alpha1.RolloutStatus{}
+			p.memory.resetting.Insert(profiles...)
+			p.wakeAt(p.Now)
+		}
+		return
+	}
+	if (n.note.Phase != "" && n.note.BootHash == n.target) || n.isChanging() {
+		return
+	}
+	if failed := p.findFailure(n); failed != nil {
+		n.note = v1alpha1.RolloutStatus{
+			Phase: v1alpha1.RolloutFailed, Reason: failed.Reason, Message: failed.Message, Since: &failed.At, Attempts: 1, BootHash: n.target,
+		}
+	}
+}
+
+func (p *planner) profilesRetrying(n *nodeState) []string {
+	var out []string
+	for _, name := range n.Profiles {
+		if retry, pending := p.memory.retries[name]; pending && retry.covers(n.Name) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// isRetried reports whether a retry of a profile that needs the node's reboot has not been honoured: until then nothing more begins.
+func (p *planner) isRetried(n *nodeState) bool {
+	return slices.ContainsFunc(n.need.names, func(name string) bool {
+		_, pending := p.memory.retries[name]
+		return pending
+	})
+}
+
+// findFailure is what is remembered of a node at its present boot hash.
+func (p *planner) findFailure(n *nodeState) *v1alpha1.FailedNode {
+	for _, name := range n.Profiles {
+		for _, boot := range p.bootsInForce(name) {
+			for i := range boot.Nodes {
+				if boot.BootHash == n.target && isSameNode(n, boot.Nodes[i]) {
+					return &boot.Nodes[i]
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func isSameNode(n *nodeState, failed v1alpha1.FailedNode) bool {
+	return n != nil && n.Name == failed.Name && n.UID == failed.UID
+}
+
+// bootsInForce are the failures of a profile as long as its boot settings are those that they speak of.
+func (p *planner) bootsInForce(profile string) []v1alpha1.BootFailures {
+	if p.profiles[profile] == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(p.Failures[profile].Boots), func(b v1alpha1.BootFailures) bool {
+		return b.Plan != p.profiles[profile].PlanHash
+	})
+}
+
+// findLost finds claimed nodes that are gone, or have another Node in their place. Where the claim says that there was a permit, the
+// node is lost to it, unless others had marked it for removal before.
+func (p *planner) findLost() {
+	for _, name := range slices.Sorted(maps.Keys(p.Claims)) {
+		claim, message := p.Claims[name], "The Node was deleted while it had a reboot permit"
+		if n := p.byName[name]; n != nil {
+			if n.claim != nil {
+				continue
+			}
+			message = "The Node was replaced while it had a reboot permit"
+		}
+		if claim.Permit == nil || claim.Permit.Leaving != "" {
+			continue
+		}
+		failed := v1alpha1.FailedNode{Name: name, UID: claim.NodeUID, At: metav1.Time{Time: p.Now}, Reason: v1alpha1.RolloutReasonNodeLost, Message: message}
+		p.memory.lost = append(p.memory.lost, lostNode{failed, *claim.Permit})
+	}
+}
+
+// leaveToFormer sets a claim aside that was made for a former Node of the same name.
+func (n *nodeState) leaveToFormer() {
+	if n.claim != nil && n.claim.NodeUID != "" && n.claim.NodeUID != n.UID {
+		n.claim, n.former = nil, true
+	}
+}
+
+// failures are the failed nodes of a profile.
+type failures struct {
+	names []string
+	// more is how many there are beside those that are named.
+	more int
+}
+
+func (f failures) count() int { return len(f.names) + f.more }
+
+func (f failures) String() string {
+	if f.more > 0 {
+		return fmt.Sprintf("%s, and %d before them", text.List(f.names), f.more)
+	}
+	return text.List(f.names)
+}
+
+// countFailures counts a profile's failed nodes: those that are there by their notes, and those that are gone by what is remembered.
+// What no node is to have now keeps none back.
+func (p *planner) countFailures(profile string) failures {
+	var out failures
+	wanted := p.wantedTargets(profile)
+	for _, n := range p.states {
+		if n.hasFailed() && slices.Contains(n.Profiles, profile) {
+			out.names = append(out.names, n.Name)
+		}
+	}
+	retry, pending := p.memory.retries[profile]
+	for _, boot := range p.bootsInForce(profile) {
+		if !wanted.Has(boot.BootHash) {
+			continue
+		}
+		for _, failed := range boot.Nodes {
+			switch n := p.byName[failed.Name]; {
+			case pending && retry.covers(failed.Name):
+			case !isSameNode(n, failed):
+				out.names = append(out.names, failed.Name+" (gone)")
+			case !n.hasFailed() && !p.isOver(profile, boot.BootHash, failed):
+				out.names = append(out.names, failed.Name)
+			}
+		}
+		if !pending || retry.node != "" {
+			out.more += boot.More
+		}
+	}
+	for _, lost := range p.memory.lost {
+		if p.isLostTo(lost, profile) && wanted.Has(lost.permit.BootHash) && !p.isRemembered(profile, lost.permit.BootHash, lost.FailedNode) {
+			out.names = append(out.names, lost.Name+" (gone)")
+		}
+	}
+	slices.Sort(out.names)
+	return out
+}
+
+// wantedTargets are what the nodes of a profile have failed at, or may fail at.
+func (p *planner) wantedTargets(profile string) sets.Set[string] {
+	out := sets.New[string]()
+	for _, n := range p.states {
+		if n.ClientNode == nil || !slices.Contains(n.Profiles, profile) {
+			continue
+		}
+		if out.Insert(n.target); !n.ClientNode.Spec.Release {
+			out.Insert(n.ClientNode.WantedBootHash)
+		}
+	}
+	return out
+}
+
+// isLostTo reports whether a node was lost to what a profile still asks for.
+func (p *planner) isLostTo(lost lostNode, profile string) bool {
+	plan, found := lost.permit.Profiles[profile]
+	return found && p.profiles[profile] != nil && plan == p.profiles[profile].PlanHash
+}
+
+func (p *planner) isRemembered(profile, bootHash string, node v1alpha1.FailedNode) bool {
+	return slices.ContainsFunc(p.bootsInForce(profile), func(b v1alpha1.BootFailures) bool {
+		return b.BootHash == bootHash && indexOfNode(b.Nodes, node) >= 0
+	})
+}
+
+func indexOfNode(nodes []v1alpha1.FailedNode, node v1alpha1.FailedNode) int {
+	return slices.IndexFunc(nodes, func(f v1alpha1.FailedNode) bool { return f.Name == node.Name && f.UID == node.UID })
+}
+
+// checkFailures refuses a node while as many of a profile's nodes have failed as it allows.
+func (p *planner) checkFailures(name string) (reason, message string) {
+	if p.UnreadFailures.Has(name) {
+		return v1alpha1.RolloutReasonFailureThreshold, fmt.Sprintf(
+			"Cannot read which nodes of StorageClientProfile %s have failed: correct key %s of ConfigMap %s, or remove it", name, name, v1alpha1.FailuresConfigMap)
+	}
+	failed := p.budgets.failed[name]
+	if failed.count() == 0 || failed.count() < int(*p.profiles[name].Rollout.FailureThreshold) {
+		return "", ""
+	}
+	return v1alpha1.RolloutReasonFailureThreshold, fmt.Sprintf("StorageClientProfile %s stopped after %s failed: %s", name, text.Count(failed.count(), "node"), failed)
+}
+
+// releaseFormer releases the claim of a former Node of the same name. The new one may be claimed by the next pass.
+func (p *planner) releaseFormer(n *nodeState) {
+	p.addStep(ReleaseClaim{OnNode{n.Name}})
+	p.describeIdle(n)
+	p.wakeAt(p.Now)
+}
+
+// claimPermit writes down in the claim that a permit is about to be given.
+func (p *planner) claimPermit(n *nodeState) {
+	claim := *n.claim
+	claim.NodeUID, claim.Permit = n.UID, p.permitOf(n, n.target)
+	p.writeClaim(n, claim)
+}
+
+// permitOf is what a claim says of a permit.
+func (p *planner) permitOf(n *nodeState, target string) *v1alpha1.ClaimedPermit {
+	out := &v1alpha1.ClaimedPermit{BootHash: target, Profiles: map[string]string{}}
+	for _, name := range n.Profiles {
+		if profile := p.profiles[name]; profile != nil {
+			out.Profiles[name] = profile.PlanHash
+		}
+	}
+	return out
+}
+
+// describePermit brings what a claim says of the permit up to date. That others had marked the node for removal counts where it was
+// Ready then: whoever takes away a node that is down after its permit may do so because it is.
+func (p *planner) describePermit(n *nodeState, claim *v1alpha1.Disruption) {
+	failed := p.finalNote(n).Phase == v1alpha1.RolloutFailed
+	switch {
+	case n.permit != nil && claim.Permit == nil:
+		target := n.note.BootHash
+		if n.note.Phase == "" {
+			target = n.permit.BootHash
+		}
+		claim.NodeUID, claim.Permit = n.UID, p.permitOf(n, target)
+	case n.permit == nil && !failed:
+		claim.Permit = nil
+	}
+	if claim.Permit == nil {
+		return
+	}
+	permit := *claim.Permit
+	switch {
+	case n.Leaving == "":
+		permit.Leaving = ""
+	case permit.Leaving == "" && n.Ready && !failed:
+		permit.Leaving = n.Leaving
+	}
+	claim.Permit = &permit
+}
+
+// updateClaim brings a node's claim to what this pass leaves the node in.
+func (p *planner) updateClaim(n *nodeState) {
+	if n.claim == nil || n.released {
+		return
+	}
+	claim := *n.claim
+	p.describePermit(n, &claim)
+	p.writeClaim(n, claim)
+}
+
+func (p *planner) writeClaim(n *nodeState, claim v1alpha1.Disruption) {
+	before := *n.claim
+	n.claim = &claim
+	if before.Encode() != claim.Encode() {
+		p.addStep(UpdateClaim{OnNode{n.Name}, claim})
+	}
+}
+
+// finalNote is a node's note as this pass leaves it.
+func (p *planner) finalNote(n *nodeState) v1alpha1.RolloutStatus {
+	if note, noted := p.plan.Notes[n.Name]; noted {
+		return note
+	}
+	return n.note
+}
+
+// rememberFailures says what is to be remembered after this pass.
+func (p *planner) rememberFailures() {
+	change := &FailureChange{Profiles: map[string]v1alpha1.ProfileFailures{}}
+	same := true
+	for name := range p.Failures {
+		same = same && p.profiles[name] != nil
+	}
+	for _, profile := range p.Profiles {
+		if p.UnreadFailures.Has(profile.Name) {
+			continue
+		}
+		next := p.failuresOf(profile.Name)
+		if retry, pending := p.memory.retries[profile.Name]; pending && !p.memory.resetting.Has(profile.Name) {
+			next.Retry, change.All = retry.value, true
+			p.wakeAt(p.Now)
+		}
+		if next.Retry != "" || len(next.Boots) > 0 {
+			change.Profiles[profile.Name] = next
+		}
+	}
+	p.boundFailures(change.Profiles)
+	for _, profile := range p.Profiles {
+		same = same && change.Profiles[profile.Name].Encode() == p.Failures[profile.Name].Encode()
+	}
+	if !same {
+		change.Nodes = sets.List(p.memory.changed)
+		p.plan.Failures = change
+	}
+}
+
+// failuresOf is what is to be remembered of a profile: what is over leaves, and what has failed since comes.
+func (p *planner) failuresOf(profile string) v1alpha1.ProfileFailures {
+	out := v1alpha1.ProfileFailures{Retry: p.Failures[profile].Retry}
+	retry, pending := p.memory.retries[profile]
+	pending = pending && !p.memory.resetting.Has(profile)
+	for _, boot := range p.bootsInForce(profile) {
+		if pending && retry.node == "" {
+			boot.More = 0
+		}
+		boot.Nodes = slices.DeleteFunc(slices.Clone(boot.Nodes), func(failed v1alpha1.FailedNode) bool {
+			if pending && retry.covers(failed.Name) {
+				return true
+			}
+			over := p.isOver(profile, boot.BootHash, failed)
+			if over {
+				p.memory.changed.Insert(failed.Name)
+			}
+			return over
+		})
+		out.Boots = append(out.Boots, boot)
+	}
+	for _, lost := range p.memory.lost {
+		if p.isLostTo(lost, profile) {
+			p.addFailure(&out, profile, lost.permit.BootHash, lost.FailedNode)
+		}
+	}
+	for _, n := range p.states {
+		if note := p.finalNote(n); slices.Contains(n.Profiles, profile) && p.isFailure(n, note) {
+			failed := v1alpha1.FailedNode{Name: n.Name, UID: n.UID, Reason: note.Reason, Message: text.Cut(note.Message, maxFailureMessage)}
+			if note.Since != nil {
+				failed.At = *note.Since
+			}
+			p.addFailure(&out, profile, n.target, failed)
+		}
+	}
+	out.Boots = slices.DeleteFunc(out.Boots, func(b v1alpha1.BootFailures) bool { return len(b.Nodes)+b.More == 0 })
+	return out
+}
+
+// isFailure reports whether a node has failed at what it is to have, as this pass leaves it.
+func (p *planner) isFailure(n *nodeState, note v1alpha1.RolloutStatus) bool {
+	marked := n.claim != nil && n.claim.Permit != nil && n.claim.Permit.Leaving != ""
+	return n.ClientNode != nil && note.Phase == v1alpha1.RolloutFailed && note.BootHash == n.target && !n.isChanging() && !marked
+}
+
+// isOver reports whether a remembered failure is over since the node is there and says otherwise: it has the wanted settings after
+// all, is to have others, or is no longer the profile's. That its note says something else, as after an uncordon, ends nothing.
+func (p *planner) isOver(profile, bootHash string, failed v1alpha1.FailedNode) bool {
+	n := p.byName[failed.Name]
+	switch {
+	case !isSameNode(n, failed):
+		return false
+	case !slices.Contains(n.Profiles, profile):
+		return true
+	}
+	return n.ClientNode != nil && (n.target != bootHash || n.isChanging() || n.hasRecovered())
+}
+
+// addFailure adds a node to a profile's failures, or brings its reason up to date.
+func (p *planner) addFailure(failures *v1alpha1.ProfileFailures, profile, bootHash string, failed v1alpha1.FailedNode) {
+	at := slices.IndexFunc(failures.Boots, func(b v1alpha1.BootFailures) bool { return b.BootHash == bootHash })
+	if at < 0 {
+		at = len(failures.Boots)
+		failures.Boots = append(failures.Boots, v1alpha1.BootFailures{BootHash: bootHash, Plan: p.profiles[profile].PlanHash})
+	}
+	boot := &failures.Boots[at]
+	if i := indexOfNode(boot.Nodes, failed); i >= 0 {
+		if known := &boot.Nodes[i]; failed.Reason != v1alpha1.RolloutReasonNodeLost && known.Reason != failed.Reason {
+			known.Reason, known.Message = failed.Reason, failed.Message
+			p.memory.changed.Insert(failed.Name)
+		}
+		return
+	}
+	boot.Nodes = append(boot.Nodes, failed)
+	slices.SortStableFunc(boot.Nodes, func(a, b v1alpha1.FailedNode) int { return a.At.Compare(b.At.Time) })
+	p.memory.changed.Insert(failed.Name)
+}
+
+// boundFailures keeps what is remembered small: the oldest nodes are counted instead of named. Only those that are gone for good, and
+// whose claims are, so that none is counted twice.
+func (p *planner) boundFailures(profiles map[string]v1alpha1.ProfileFailures) {
+	for name, failures := range profiles {
+		failures.Boots = p.dropOldBoots(name, failures.Boots)
+		profiles[name] = failures
+	}
+	for _, most := range []int{maxFailedNodes, maxFailedNodes / 2, maxFailedNodes / 5, 1, 0} {
+		size := 0
+		for name, failures := range profiles {
+			for i := range failures.Boots {
+				p.countOldest(&failures.Boots[i], most)
+			}
+			size += len(name) + len(failures.Encode())
+		}
+		if size <= maxFailureBytes {
+			return
+		}
+	}
+}
+
+func (p *planner) countOldest(boot *v1alpha1.BootFailures, most int) {
+	excess := len(boot.Nodes) - most
+	if excess <= 0 {
+		return
+	}
+	boot.Nodes = slices.DeleteFunc(slices.Clone(boot.Nodes), func(failed v1alpha1.FailedNode) bool {
+		claim, claimed := p.Claims[failed.Name]
+		if excess <= 0 || isSameNode(p.byName[failed.Name], failed) || (claimed && claim.NodeUID == failed.UID) {
+			return false
+		}
+		excess--
+		boot.More++
+		return true
+	})
+}
+
+// dropOldBoots forgets the oldest of the boot hashes that no node of a profile is to have.
+func (p *planner) dropOldBoots(profile string, boots []v1alpha1.BootFailures) []v1alpha1.BootFailures {
+	excess := len(boots) - maxOldBoots
+	if excess <= 0 {
+		return boots
+	}
+	wanted := p.wantedTargets(profile)
+	return slices.DeleteFunc(boots, func(b v1alpha1.BootFailures) bool {
+		if excess <= 0 || wanted.Has(b.BootHash) {
+			return false
+		}
+		excess--
+		return true
+	})
+}

@@ -1,0 +1,591 @@
+package plan
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// remember has failed nodes remembered for profile eda at h1. A name with a slash gives the UID, else it is that of the fixture's node.
+func (f *fixture) remember(names ...string) {
+	boot := v1alpha1.BootFailures{BootHash: "h1", Plan: "p1"}
+	for _, name := range names {
+		name, uid, given := strings.Cut(name, "/")
+		if !given {
+			uid = "node-" + name
+		}
+		boot.Nodes = append(boot.Nodes, v1alpha1.FailedNode{Name: name, UID: uid, At: ago(time.Hour), Reason: "x", Message: "It is broken"})
+	}
+	f.Failures = map[string]v1alpha1.ProfileFailures{"eda": {Boots: []v1alpha1.BootFailures{boot}}}
+}
+
+// take has a Node vanish, or another one in its place.
+func (f *fixture) take(name string, replaced bool) {
+	if replaced {
+		n := f.node(name)
+		n.UID, n.Mark, n.Unschedulable, n.Maintenance, n.ClientNode = "other", nil, false, MaintenanceNone, waiting(name)
+		return
+	}
+	f.Nodes = slices.DeleteFunc(f.Nodes, func(n Node) bool { return n.Name == name })
+}
+
+// remembered is what a plan wants remembered, in lines; nil where nothing changes.
+func remembered(p Plan) []string {
+	if p.Failures == nil {
+		return nil
+	}
+	out := []string{}
+	for _, name := range slices.Sorted(maps.Keys(p.Failures.Profiles)) {
+		failures := p.Failures.Profiles[name]
+		words := []string{name}
+		if failures.Retry != "" {
+			words = append(words, "retry "+failures.Retry)
+		}
+		for _, boot := range failures.Boots {
+			words = append(words, fmt.Sprintf("[%s %s", boot.BootHash, boot.Plan))
+			for _, node := range boot.Nodes {
+				words = append(words, fmt.Sprintf("%s/%s:%s", node.Name, node.UID, node.Reason))
+			}
+			if boot.More > 0 {
+				words = append(words, fmt.Sprintf("+%d", boot.More))
+			}
+			words[len(words)-1] += "]"
+		}
+		out = append(out, strings.Join(words, " "))
+	}
+	return out
+}
+
+// failureRow is a row of the tables that follow: the steps, the note of b, and what is to be remembered.
+type failureRow struct {
+	change     func(*fixture)
+	want       []string
+	remembered []string
+}
+
+func playFailures(t *testing.T, rows map[string]failureRow, build func() *fixture) {
+	t.Helper()
+	for name, c := range rows {
+		t.Run(name, func(t *testing.T) {
+			f := build()
+			c.change(f)
+			before := fmt.Sprintf("%+v %+v", f.Failures, f.Claims)
+			p := For(f.Snapshot)
+			if diff := cmp.Diff(c.want, lines(p, "b")); diff != "" {
+				t.Errorf("steps (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(c.remembered, remembered(p)); diff != "" {
+				t.Errorf("remembered (-want +got):\n%s", diff)
+			}
+			if after := fmt.Sprintf("%+v %+v", f.Failures, f.Claims); after != before {
+				t.Errorf("the snapshot was changed from\n%s to\n%s", before, after)
+			}
+		})
+	}
+}
+
+// TestForANodeThatIsGone has node a gone, or replaced by one of the same name.
+func TestForANodeThatIsGone(t *testing.T) {
+	build := func() *fixture { return cluster("a", "b") }
+	stopped, goesOn := "b: Waiting FailureThresholdReached", []string{"release the claim of a", "claim b for eda", "b: Claimed Claimed"}
+	lost := []string{"release the claim of a", stopped}
+	known := []string{"eda [h1 p1 a/node-a:NodeLost]"}
+	playFailures(t, map[string]failureRow{
+		"it was claimed and no more": {
+			func(f *fixture) {
+				f.Claims["a"] = v1alpha1.Disruption{Profile: "eda", BootHash: "h1", NodeUID: "node-a"}
+				f.take("a", false)
+			},
+			goesOn, nil,
+		},
+		"it was being drained": {
+			func(f *fixture) {
+				f.cordoned("a", time.Minute)
+				f.take("a", false)
+			},
+			goesOn, nil,
+		},
+		"it had a permit: it has failed, and nothing begins": {
+			func(f *fixture) {
+				f.permitted("a", time.Minute)
+				f.take("a", false)
+			},
+			lost, known,
+		},
+		"fewer than the threshold: the rollout goes on": {
+			func(f *fixture) {
+				f.Profiles[0].Rollout.FailureThreshold = ptr.To[int32](2)
+				f.permitted("a", time.Minute)
+				f.take("a", false)
+			},
+			goesOn, known,
+		},
+		"as many as the threshold with one before it": {
+			func(f *fixture) {
+				f.Profiles[0].Rollout.FailureThreshold = ptr.To[int32](2)
+				f.remember("z")
+				f.permitted("a", time.Minute)
+				f.take("a", false)
+			},
+			lost, []string{"eda [h1 p1 z/node-z:x a/node-a:NodeLost]"},
+		},
+		"others had marked it for removal": {
+			func(f *fixture) {
+				f.permitted("a", time.Minute)
+				f.Claims["a"].Permit.Leaving = disrupted
+				f.take("a", false)
+			},
+			goesOn, nil,
+		},
+		"a manager died after it had written it down": {
+			func(f *fixture) {
+				f.permitted("a", time.Minute)
+				f.take("a", false)
+				f.remember("a")
+			},
+			lost, nil,
+		},
+		"a manager died after it had written it down: it counts once": {
+			func(f *fixture) {
+				f.Profiles[0].Rollout.FailureThreshold = ptr.To[int32](2)
+				f.permitted("a", time.Minute)
+				f.take("a", false)
+				f.remember("a")
+			},
+			goesOn, nil,
+		},
+		"the profile asks for other boot settings meanwhile": {
+			func(f *fixture) {
+				f.permitted("a", time.Minute)
+				f.take("a", false)
+				f.Profiles[0].PlanHash = "p2"
+			},
+			goesOn, nil,
+		},
+		"no other node is to have those settings: it counts once one is": {
+			func(f *fixture) {
+				f.permitted("a", time.Minute)
+				f.take("a", false)
+				c := f.node("b").ClientNode
+				c.WantedBootHash, c.Spec.BootHash = "h2", "h2"
+			},
+			goesOn, known,
+		},
+		"nor does what was remembered before": {
+			func(f *fixture) {
+				f.take("a", false)
+				f.remember("a")
+				c := f.node("b").ClientNode
+				c.WantedBootHash, c.Spec.BootHash = "h2", "h2"
+			},
+			[]string{"claim b for eda", "b: Claimed Claimed"}, nil,
+		},
+		"several profiles had asked for its reboot": {
+			func(f *fixture) {
+				f.profile("lab")
+				f.addProfile("b", "lab")
+				f.permitted("a", time.Minute)
+				f.Claims["a"].Permit.Profiles["lab"] = "p1"
+				f.Claims["a"].Permit.Profiles["gone"] = "p1"
+				f.take("a", false)
+			},
+			lost, []string{known[0], "lab [h1 p1 a/node-a:NodeLost]"},
+		},
+		"another one in its place had no part in it": {
+			func(f *fixture) {
+				f.permitted("a", time.Minute)
+				f.take("a", true)
+			},
+			lost, known,
+		},
+		"another one in its place inherits no claim": {
+			func(f *fixture) {
+				f.Claims["a"] = v1alpha1.Disruption{Profile: "eda", BootHash: "h1", NodeUID: "node-a"}
+				f.take("a", true)
+			},
+			goesOn, nil,
+		},
+		"another one in its place uses up budget until the claim is released": {
+			func(f *fixture) {
+				f.Budget = 1
+				f.Claims["a"] = v1alpha1.Disruption{Profile: "eda", BootHash: "h1", NodeUID: "node-a"}
+				f.take("a", true)
+			},
+			[]string{"release the claim of a", "b: Waiting WaitingForBudget"}, nil,
+		},
+		"a claim of a former release names no Node: it is the node's": {
+			func(f *fixture) {
+				f.Budget = 1
+				f.Claims["a"] = v1alpha1.Disruption{Profile: "eda", BootHash: "h1"}
+			},
+			[]string{"conditions of a: Draining", "cordon a", "drain a", "b: Waiting WaitingForBudget"}, nil,
+		},
+	}, build)
+}
+
+// TestForWhatIsRememberedOfANode has node a fail, recover, and be asked about.
+func TestForWhatIsRememberedOfANode(t *testing.T) {
+	build := func() *fixture {
+		f := cluster("a", "b")
+		f.addNote("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, time.Hour).Attempts = 1
+		f.remember("a")
+		return f
+	}
+	stopped := []string{"b: Waiting FailureThresholdReached"}
+	goesOn := []string{"claim a for eda", "claim b for eda", "b: Claimed Claimed"}
+	playFailures(t, map[string]failureRow{
+		"it has failed": {
+			func(f *fixture) { f.Failures = nil }, stopped, []string{"eda [h1 p1 a/node-a:RebootTimedOut]"},
+		},
+		"its reason is another one now": {
+			func(*fixture) {}, stopped, []string{"eda [h1 p1 a/node-a:RebootTimedOut]"},
+		},
+		"it is gone": {
+			func(f *fixture) { f.take("a", false) }, stopped, nil,
+		},
+		"it has been registered anew": {
+			func(f *fixture) { f.take("a", true) }, stopped, nil,
+		},
+		"it has a new StorageClientNode: it has failed all the same": {
+			func(f *fixture) {
+				f.Failures["eda"].Boots[0].Nodes[0].Reason = v1alpha1.RolloutReasonRebootTimedOut
+				f.node("a").ClientNode = waiting("a")
+			},
+			stopped, nil,
+		},
+		"it has no StorageClientNode yet": {
+			func(f *fixture) { f.node("a").ClientNode = nil }, stopped, nil,
+		},
+		"it has the wanted settings after all": {
+			func(f *fixture) {
+				note := *f.node("a").ClientNode.Status.Rollout
+				f.finish("a", 0)
+				f.node("a").ClientNode.Status.Rollout = &note
+			},
+			stopped, []string{},
+		},
+		"somebody uncordoned it, and its note says that": {
+			func(f *fixture) {
+				f.addNote("a", v1alpha1.RolloutWaiting, v1alpha1.RolloutReasonCordonLost, time.Minute)
+			}, stopped, nil,
+		},
+		"it is to have other settings": {
+			func(f *fixture) { f.node("a").ClientNode.WantedBootHash = "h2" }, stopped, []string{},
+		},
+		"it has left the profile": {
+			func(f *fixture) { f.node("a").Profiles = nil }, []string{"claim b for eda", "b: Claimed Claimed"}, []string{},
+		},
+		"the profile asks for other boot settings": {
+			func(f *fixture) {
+				f.Profiles[0].PlanHash = "p2"
+				for _, name := range []string{"a", "b"} {
+					f.node(name).ClientNode.WantedBootHash = "h2"
+					f.node(name).ClientNode.Spec.BootHash = "h2"
+				}
+			},
+			goesOn, []string{},
+		},
+		"it is gone, and the profile asks for other boot settings, which come to the same with another profile's": {
+			func(f *fixture) {
+				f.take("a", false)
+				f.Profiles[0].PlanHash = "p2"
+			},
+			[]string{"claim b for eda", "b: Claimed Claimed"}, []string{},
+		},
+		"another profile is gone": {
+			func(f *fixture) {
+				f.Failures["other"] = v1alpha1.ProfileFailures{Retry: "1"}
+				f.Failures["eda"].Boots[0].Nodes[0].Reason = v1alpha1.RolloutReasonRebootTimedOut
+			},
+			stopped, []string{"eda [h1 p1 a/node-a:RebootTimedOut]"},
+		},
+		"others had marked it for removal while it had its permit": {
+			func(f *fixture) {
+				f.Failures = nil
+				f.permitted("a", time.Minute)
+				f.Claims["a"].Permit.Leaving = disrupted
+				f.node("a").Leaving = disrupted
+				f.addNote("a", v1alpha1.RolloutFailed, "x", time.Minute)
+			},
+			stopped, nil,
+		},
+		"an entry that cannot be read stops the profile, and is left alone": {
+			func(f *fixture) {
+				f.Failures, f.UnreadFailures = nil, sets.New("eda")
+				f.node("a").ClientNode.Status.Rollout = nil
+			},
+			stopped, nil,
+		},
+		// A retry.
+		"a retry starts the node anew before anything is forgotten": {
+			func(f *fixture) { f.Profiles[0].Retry = "1" }, []string{"b: Waiting WaitingForBudget"}, nil,
+		},
+		"and is then honoured": {
+			func(f *fixture) {
+				f.Profiles[0].Retry = "1"
+				f.node("a").ClientNode.Status.Rollout = nil
+			},
+			[]string{"b: Waiting WaitingForBudget"}, []string{"eda retry 1"},
+		},
+		"once": {
+			func(f *fixture) {
+				f.Profiles[0].Retry = "1"
+				failures := f.Failures["eda"]
+				failures.Retry, failures.Boots[0].Nodes[0].Reason = "1", v1alpha1.RolloutReasonRebootTimedOut
+				f.Failures["eda"] = failures
+			},
+			stopped, nil,
+		},
+		"a retry forgets those that are gone, and those that are only counted": {
+			func(f *fixture) {
+				f.Profiles[0].Retry = "1"
+				f.take("a", false)
+				f.Failures["eda"].Boots[0].More = 3
+			},
+			[]string{"b: Waiting WaitingForBudget"}, []string{"eda retry 1"},
+		},
+		"a retry of one forgets no other": {
+			func(f *fixture) {
+				f.Profiles[0].Retry = "2/a"
+				f.remember("a", "z")
+				f.Failures["eda"].Boots[0].More = 3
+				f.take("a", false)
+			},
+			stopped, []string{"eda retry 2/a [h1 p1 z/node-z:x +3]"},
+		},
+		"a retry of another one forgets nothing": {
+			func(f *fixture) {
+				f.Profiles[0].Retry = "2/c"
+				f.Failures["eda"].Boots[0].Nodes[0].Reason = v1alpha1.RolloutReasonRebootTimedOut
+			},
+			stopped, []string{"eda retry 2/c [h1 p1 a/node-a:RebootTimedOut]"},
+		},
+		"a node whose permit stands has not come to its end: it stays failed": {
+			func(f *fixture) {
+				f.Profiles[0].Retry = "1"
+				f.permitted("a", time.Hour)
+				f.addNote("a", v1alpha1.RolloutFailed, "x", time.Minute).Attempts = 1
+				f.node("a").Ready = false
+				f.node("a").ClientNode.Status.Reboot = &v1alpha1.RebootStatus{
+					PermitID: f.node("a").ClientNode.Spec.RebootPermit.ID, Phase: v1alpha1.RebootStarted,
+				}
+			},
+			stopped, []string{"eda retry 1 [h1 p1 a/node-a:RebootTimedOut]"},
+		},
+	}, build)
+}
+
+func TestForARetriedNodeGetsAllItsAttempts(t *testing.T) {
+	f := cluster("a")
+	f.cordoned("a", time.Hour)
+	f.addNote("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonAttemptsUsedUp, time.Minute).Attempts = MaxAttempts
+	f.Profiles[0].Retry = "1"
+	f.node("a").Drain = &DrainProgress{Gone: true}
+	p := For(f.Snapshot)
+	want := []string{"claim of a: permit", "note a: Rebooting PermitGiven", "conditions of a: Drained, for a permit", "permit the reboot of a"}
+	if diff := cmp.Diff(want, lines(p)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got := p.Notes["a"].Attempts; got != 1 {
+		t.Errorf("attempt %d, want the first", got)
+	}
+}
+
+func TestForKeepsTheNoteOfANewClientNodeFailed(t *testing.T) {
+	f := cluster("a", "b")
+	f.remember("a")
+	note := For(f.Snapshot).Notes["a"]
+	want := v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutFailed, Reason: "x", Message: "It is broken", Since: ptr.To(ago(time.Hour)), Attempts: 1, BootHash: "h1"}
+	if diff := cmp.Diff(want, note); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestForNamesTheNodesThatAreGone(t *testing.T) {
+	f := cluster("a", "b")
+	f.remember("z", "y")
+	f.Failures["eda"].Boots[0].More = 4
+	want := "StorageClientProfile eda stopped after 6 nodes failed: y (gone), z (gone), and 4 before them"
+	if got := For(f.Snapshot).Notes["b"].Message; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+// TestForWhatAClaimSaysOfAPermit has node a with a permit, and others about to take it away.
+func TestForWhatAClaimSaysOfAPermit(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*fixture)
+		// want is the permit in the claim as it is to be, "same" where nothing is written.
+		want string
+	}{
+		"nothing new":                   {func(*fixture) {}, "same"},
+		"a claim of a former release":   {func(f *fixture) { f.Claims["a"] = *f.node("a").Mark }, `h1 map[eda:p1] ""`},
+		"others mark it while it is up": {func(f *fixture) { f.node("a").Leaving = disrupted }, `h1 map[eda:p1] "` + disrupted + `"`},
+		"others mark it once it is down, maybe because of it": {
+			func(f *fixture) { f.node("a").Leaving, f.node("a").Ready = disrupted, false }, "same",
+		},
+		"it goes down after they had marked it": {
+			func(f *fixture) {
+				f.node("a").Leaving, f.node("a").Ready = disrupted, false
+				f.Claims["a"].Permit.Leaving = disrupted
+			},
+			"same",
+		},
+		"they think better of it": {
+			func(f *fixture) { f.Claims["a"].Permit.Leaving = disrupted }, `h1 map[eda:p1] ""`,
+		},
+		"others mark it after it has failed": {
+			func(f *fixture) {
+				f.node("a").Leaving = disrupted
+				f.addNote("a", v1alpha1.RolloutFailed, "x", time.Minute)
+			},
+			"same",
+		},
+		"the agent has refused": {
+			func(f *fixture) { f.addAnswer("a", v1alpha1.RebootRefused) }, "none",
+		},
+		"it has failed without a permit": {
+			func(f *fixture) {
+				f.addNote("a", v1alpha1.RolloutFailed, "x", time.Minute)
+				f.node("a").ClientNode.Spec.RebootPermit = nil
+			},
+			"same",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := cluster("a", "b")
+			f.permitted("a", time.Minute)
+			c.change(f)
+			got := "same"
+			for _, step := range For(f.Snapshot).Steps {
+				if step, ok := step.(UpdateClaim); ok {
+					got = "none"
+					if permit := step.Claim.Permit; permit != nil {
+						got = fmt.Sprintf("%s %v %q", permit.BootHash, permit.Profiles, permit.Leaving)
+						if step.Claim.NodeUID != "node-a" || step.Claim.Profile != "eda" {
+							t.Errorf("the claim is %s", step.Claim.Encode())
+						}
+					}
+				}
+			}
+			if got != c.want {
+				t.Errorf("got %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+// TestForBoundsWhatIsRemembered loses many nodes at once.
+func TestForBoundsWhatIsRemembered(t *testing.T) {
+	count := func(p *FailureChange) (named, all, bytes int) {
+		for name, failures := range p.Profiles {
+			bytes += len(name) + len(failures.Encode())
+			for _, boot := range failures.Boots {
+				named += len(boot.Nodes)
+				all += len(boot.Nodes) + boot.More
+			}
+		}
+		return named, all, bytes
+	}
+	many := func(number, length int) *fixture {
+		f := cluster("a")
+		var names []string
+		for i := range number {
+			names = append(names, fmt.Sprintf("%s-%03d", strings.Repeat("x", length), i))
+		}
+		f.remember(names...)
+		return f
+	}
+	t.Run("the oldest are only counted", func(t *testing.T) {
+		f := many(70, 5)
+		nodes := f.Failures["eda"].Boots[0].Nodes
+		nodes[69].At, nodes[0].At = nodes[0].At, metav1.Time{Time: noon}
+		slices.SortStableFunc(nodes, func(a, b v1alpha1.FailedNode) int { return a.At.Compare(b.At.Time) })
+		p := For(f.Snapshot).Failures
+		if named, all, _ := count(p); named != 50 || all != 70 {
+			t.Fatalf("%d named of %d, want 50 of 70", named, all)
+		}
+		if last := p.Profiles["eda"].Boots[0].Nodes[49].Name; last != "xxxxx-000" {
+			t.Errorf("the last is %s", last)
+		}
+		f.Failures = p.Profiles
+		if again := For(f.Snapshot).Failures; again != nil {
+			t.Errorf("a second time: %v", remembered(Plan{Failures: again}))
+		}
+	})
+	t.Run("not those whose claims are still there", func(t *testing.T) {
+		f := cluster("a")
+		for i := range 70 {
+			name := fmt.Sprintf("x-%03d", i)
+			f.Claims[name] = v1alpha1.Disruption{NodeUID: name, Permit: &v1alpha1.ClaimedPermit{BootHash: "h1", Profiles: map[string]string{"eda": "p1"}}}
+		}
+		p := For(f.Snapshot).Failures
+		if named, all, _ := count(p); named != 70 || all != 70 {
+			t.Fatalf("%d named of %d, want all of 70", named, all)
+		}
+		f.Failures = p.Profiles
+		if again := For(f.Snapshot).Failures; again != nil {
+			t.Errorf("after a crash: %v", remembered(Plan{Failures: again}))
+		}
+		f.Claims = nil
+		if named, all, _ := count(For(f.Snapshot).Failures); named != 50 || all != 70 {
+			t.Errorf("once the claims are released: %d named of %d, want 50 of 70", named, all)
+		}
+	})
+	t.Run("not those that are there", func(t *testing.T) {
+		var names []string
+		for i := range 60 {
+			names = append(names, fmt.Sprintf("n-%03d", i))
+		}
+		f := cluster(names...)
+		for _, name := range names {
+			f.addNote(name, v1alpha1.RolloutFailed, "x", time.Hour)
+		}
+		p := For(f.Snapshot).Failures
+		if named, all, _ := count(p); named != 60 || all != 60 {
+			t.Errorf("%d named of %d, want all of 60", named, all)
+		}
+	})
+	t.Run("all together are small", func(t *testing.T) {
+		f := many(50, 240)
+		for i := range 20 {
+			name := fmt.Sprintf("p%d", i)
+			f.profile(name)
+			f.Failures[name] = f.Failures["eda"]
+		}
+		named, all, bytes := count(For(f.Snapshot).Failures)
+		if bytes > 64<<10 || all != 21*50 || named == 0 {
+			t.Errorf("%d bytes, %d named of %d", bytes, named, all)
+		}
+	})
+	t.Run("boot hashes that no node is to have", func(t *testing.T) {
+		f := many(1, 1)
+		failures := f.Failures["eda"]
+		for i := range 30 {
+			failures.Boots = append(failures.Boots, v1alpha1.BootFailures{BootHash: fmt.Sprint(i), Plan: "p1", More: 1})
+		}
+		f.Failures["eda"] = failures
+		boots := For(f.Snapshot).Failures.Profiles["eda"].Boots
+		if len(boots) != 20 || boots[0].BootHash != "h1" || boots[1].BootHash != "11" {
+			t.Errorf("%d boot hashes, the first are %s and %s", len(boots), boots[0].BootHash, boots[1].BootHash)
+		}
+	})
+	t.Run("a long message is cut", func(t *testing.T) {
+		f := cluster("a")
+		f.addNote("a", v1alpha1.RolloutFailed, "x", time.Hour).Message = strings.Repeat("ü", 1000)
+		message := For(f.Snapshot).Failures.Profiles["eda"].Boots[0].Nodes[0].Message
+		if n := len([]rune(message)); n > 160 || n < 100 {
+			t.Errorf("%d characters", n)
+		}
+	})
+}

@@ -132,7 +132,7 @@ func TestForADrainEndsOnceTheNodeWouldNotBeAccepted(t *testing.T) {
 		"a file comes meanwhile that wins over ours": {
 			func(f *fixture) { f.addSetting("a", sysctlIs(v1alpha1.SettingShadowed, shadowedBy)) },
 			[]string{
-				"note a: Rebooting PermitGiven", "conditions of a: Drained, for a permit",
+				"claim of a: permit", "note a: Rebooting PermitGiven", "conditions of a: Drained, for a permit",
 				"permit the reboot of a", "a: Rebooting PermitGiven",
 			},
 		},
@@ -144,7 +144,7 @@ func TestForADrainEndsOnceTheNodeWouldNotBeAccepted(t *testing.T) {
 				f.node("a").ClientNode.Status.Rollout.BootHash = releaseTarget + "h1"
 			},
 			[]string{
-				"note a: Rebooting PermitGiven", "conditions of a: Drained, for a permit",
+				"claim of a: permit", "note a: Rebooting PermitGiven", "conditions of a: Drained, for a permit",
 				"permit the reboot of a", "a: Rebooting PermitGiven",
 			},
 		},

@@ -26,7 +26,9 @@ func tuning(change func(*v1alpha1.NodeTuning)) func(*actor) error {
 }
 
 func argument(text string) func(*actor) error {
-	return tuning(func(n *v1alpha1.NodeTuning) { n.KernelArguments = []v1alpha1.KernelArgument{v1alpha1.KernelArgument(text)} })
+	return tuning(func(n *v1alpha1.NodeTuning) {
+		n.KernelArguments = []v1alpha1.KernelArgument{v1alpha1.KernelArgument(text)}
+	})
 }
 
 func module(name, parameter, value string) func(*actor) error {
@@ -51,10 +53,12 @@ func hostMounts(server string, options ...v1alpha1.MountOption) func(*actor) err
 	})
 }
 
-// rule is one for NFS volumes.
+// rule is one for the tenant's NFS volumes.
 func rule(change func(*v1alpha1.VolumeRule)) func(*actor) error {
 	return declare(func(s *v1alpha1.StorageClientProfileSpec) {
-		r := v1alpha1.VolumeRule{Name: "nfs", Selector: v1alpha1.VolumeSelector{Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS}}}
+		r := v1alpha1.VolumeRule{Name: "nfs", Selector: v1alpha1.VolumeSelector{
+			Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS}, ClaimNamespaces: []string{tenantNamespace},
+		}}
 		change(&r)
 		s.Volumes = []v1alpha1.VolumeRule{r}
 	})
@@ -157,8 +161,12 @@ func authorAttacks() []attack {
 
 // Approvals, in all the ways in which one can be written.
 var (
-	approveByField  = func(name string) func(*actor) error { return merge(profile(name), `{"spec":{"rollout":{"reboot":{"approvedPlan":"`+planHash+`"}}}}`) }
-	approveByPolicy = func(name string) func(*actor) error { return merge(profile(name), `{"spec":{"rollout":{"reboot":{"policy":"Automatic"}}}}`) }
+	approveByField = func(name string) func(*actor) error {
+		return merge(profile(name), `{"spec":{"rollout":{"reboot":{"approvedPlan":"`+planHash+`"}}}}`)
+	}
+	approveByPolicy = func(name string) func(*actor) error {
+		return merge(profile(name), `{"spec":{"rollout":{"reboot":{"policy":"Automatic"}}}}`)
+	}
 )
 
 func approve(name string) func(*actor) error {
@@ -174,7 +182,9 @@ func booting(change func(*v1alpha1.StorageClientProfile)) func(*actor) error {
 }
 
 func approvalAttacks() []attack {
-	byAnnotation := booting(func(p *v1alpha1.StorageClientProfile) { p.Annotations = map[string]string{v1alpha1.ApprovedPlanAnnotation: planHash} })
+	byAnnotation := booting(func(p *v1alpha1.StorageClientProfile) {
+		p.Annotations = map[string]string{v1alpha1.ApprovedPlanAnnotation: planHash}
+	})
 	byField := booting(func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.Reboot.ApprovedPlan = planHash })
 	automatic := booting(func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.Reboot.Policy = v1alpha1.RebootAutomatic })
 	onApproval := booting(func(*v1alpha1.StorageClientProfile) {})
@@ -217,4 +227,3 @@ func approvalAttacks() []attack {
 		{id: "editor-approves-himself", by: editor, tries: "approve what he has written himself: both roles in one", stop: nobody, try: automatic},
 	}
 }
-

@@ -169,7 +169,9 @@ type oneSpec struct {
 	reported   chan v1alpha1.StorageClientNodeStatus
 }
 
-func (o *oneSpec) Get(context.Context) (*v1alpha1.StorageClientNode, error) { return o.clientNode.DeepCopy(), nil }
+func (o *oneSpec) Get(context.Context) (*v1alpha1.StorageClientNode, error) {
+	return o.clientNode.DeepCopy(), nil
+}
 
 func (o *oneSpec) Follow(ctx context.Context, changed func(*v1alpha1.StorageClientNode)) {
 	changed(o.clientNode.DeepCopy())

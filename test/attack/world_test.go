@@ -138,7 +138,7 @@ func (w *world) recording(c client.WithWatch) client.WithWatch {
 	return interceptor.NewClient(c, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.CreateOption) error {
 			err := c.Create(ctx, object, options...)
-			if err == nil {
+			if err == nil && object.GetUID() != "" { // a review is not stored
 				w.mu.Lock()
 				defer w.mu.Unlock()
 				w.created = append(w.created, object.DeepCopyObject().(client.Object))
@@ -156,7 +156,9 @@ func deleteNow(t *testing.T, c client.Client, object client.Object) {
 	must(t, client.IgnoreNotFound(c.Delete(t.Context(), object, client.GracePeriodSeconds(0))))
 }
 
-func named(namespace, name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: namespace, Name: name} }
+func named(namespace, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: namespace, Name: name}
+}
 
 // cast is two nodes with their client nodes and agents, a manager, a tenant with a volume and a workload, two profiles.
 func cast() []client.Object {
@@ -184,6 +186,7 @@ func cast() []client.Object {
 			p.Spec.Node = &v1alpha1.NodeTuning{KernelArguments: []v1alpha1.KernelArgument{"ihash_entries=1048576"}}
 			p.Status.ObservedGeneration, p.Status.Plan = 1, v1alpha1.Plan{Hash: planHash, NodesToReboot: 2}
 		}),
+		automatic("automatic", false), automatic("restoring", true),
 	}
 	gone := podOf(v1alpha1.AgentNamespace, "agent-gone", "node-1", v1alpha1.AgentServiceAccount)
 	return append(objects, gone)
@@ -220,6 +223,11 @@ func podOf(namespace, name, node, account string) *corev1.Pod {
 	pod.Labels = map[string]string{"app": name}
 	pod.Spec.NodeName, pod.Spec.ServiceAccountName = node, account
 	pod.Spec.Containers = []corev1.Container{containerOf()}
+	if account != "" { // as admission adds it, or no kubelet may ask for a token
+		pod.Spec.Volumes = []corev1.Volume{{Name: "token", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+			Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token"}}},
+		}}}}
+	}
 	pod.Spec.SecurityContext = &corev1.PodSecurityContext{
 		RunAsNonRoot: ptr.To(true), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 	}
@@ -299,6 +307,15 @@ func profileOf(name string, changes ...func(*v1alpha1.StorageClientProfile)) *v1
 		change(profile)
 	}
 	return profile
+}
+
+// automatic is a profile whose reboots an approver has made automatic.
+func automatic(name string, restoreReboot bool) *v1alpha1.StorageClientProfile {
+	return profileOf(name, func(p *v1alpha1.StorageClientProfile) {
+		p.Finalizers = []string{v1alpha1.Finalizer}
+		p.Spec.Node = &v1alpha1.NodeTuning{KernelArguments: []v1alpha1.KernelArgument{"ihash_entries=1048576"}}
+		p.Spec.Rollout.Reboot = v1alpha1.Reboot{Policy: v1alpha1.RebootAutomatic, RestoreReboot: restoreReboot}
+	})
 }
 
 func sysctls(pairs ...string) *v1alpha1.NodeTuning {

@@ -19,11 +19,15 @@ import (
 // The ways in which an actor writes and reads. Each returns what can stand in a row of the table.
 
 func merge(object client.Object, patch string) func(*actor) error {
-	return func(a *actor) error { return a.client.Patch(a.ctx, copyOf(object), client.RawPatch(types.MergePatchType, []byte(patch))) }
+	return func(a *actor) error {
+		return a.client.Patch(a.ctx, copyOf(object), client.RawPatch(types.MergePatchType, []byte(patch)))
+	}
 }
 
 func jsonPatch(object client.Object, patch string) func(*actor) error {
-	return func(a *actor) error { return a.client.Patch(a.ctx, copyOf(object), client.RawPatch(types.JSONPatchType, []byte(patch))) }
+	return func(a *actor) error {
+		return a.client.Patch(a.ctx, copyOf(object), client.RawPatch(types.JSONPatchType, []byte(patch)))
+	}
 }
 
 func strategic(object client.Object, patch string) func(*actor) error {
@@ -67,7 +71,9 @@ func get(object client.Object) func(*actor) error {
 }
 
 func list(objects client.ObjectList, options ...client.ListOption) func(*actor) error {
-	return func(a *actor) error { return a.client.List(a.ctx, objects.DeepCopyObject().(client.ObjectList), options...) }
+	return func(a *actor) error {
+		return a.client.List(a.ctx, objects.DeepCopyObject().(client.ObjectList), options...)
+	}
 }
 
 func raw(method, path string) func(*actor) error {
@@ -105,9 +111,13 @@ func profile(name string) *v1alpha1.StorageClientProfile {
 	return &v1alpha1.StorageClientProfile{ObjectMeta: named("", name)}
 }
 
-func volume(name string) *corev1.PersistentVolume { return &corev1.PersistentVolume{ObjectMeta: named("", name)} }
+func volume(name string) *corev1.PersistentVolume {
+	return &corev1.PersistentVolume{ObjectMeta: named("", name)}
+}
 
-func secret(namespace, name string) *corev1.Secret { return &corev1.Secret{ObjectMeta: named(namespace, name)} }
+func secret(namespace, name string) *corev1.Secret {
+	return &corev1.Secret{ObjectMeta: named(namespace, name)}
+}
 
 func configMap(namespace, name string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: named(namespace, name)}
@@ -195,4 +205,3 @@ func unchanged[T client.Object](object T, valueOf func(T) string, do func(*actor
 func metadataOf[T client.Object](object T) string {
 	return fmt.Sprint(object.GetLabels(), object.GetAnnotations(), object.GetFinalizers(), object.GetOwnerReferences())
 }
-

@@ -96,7 +96,7 @@ func TestAttacks(t *testing.T) {
 		people[name] = w.newActor(t, config)
 	}
 	w.reset(t)
-	awaitPolicies(t, c, people)
+	awaitPolicies(t, people)
 
 	var table strings.Builder
 	table.WriteString(tableHead)

@@ -167,17 +167,21 @@ func (c *cluster) serveWebhooks(t *testing.T, site *envtest.WebhookInstallOption
 		<-done
 	})
 	bad := profileOf("bad", func(p *v1alpha1.StorageClientProfile) { p.Spec.Node = sysctls("kernel.core_pattern", "core") })
-	c.await(t, "the webhooks to answer", func() bool {
+	await(t, "the webhooks to answer", func() bool {
 		return apierrors.IsInvalid(c.admin.Create(t.Context(), bad.DeepCopy(), client.DryRunAll))
 	})
 }
 
-func (c *cluster) await(t *testing.T, what string, is func() bool) {
+func await(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) { return is(), nil })
-	if err != nil {
-		t.Fatalf("waiting for %s: %v", what, err)
+	if !waitFor(t, is) {
+		t.Fatalf("waited in vain for %s", what)
 	}
+}
+
+func waitFor(t *testing.T, is func() bool) bool {
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 15*time.Second, true, func(context.Context) (bool, error) { return is(), nil })
+	return err == nil
 }
 
 // render builds config/default with the guardrails. kustomize takes no absolute paths.

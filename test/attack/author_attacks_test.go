@@ -123,6 +123,8 @@ func authorAttacks() []attack {
 			stop: byWebhook, says: "spec.volumes[0].mountOptions[0]", try: mountOptions("context=system_u:object_r:etc_t:s0"), twin: goodOption},
 		{id: "option-x-systemd", by: author, tries: "have systemd act on a mount: x-systemd.requires=",
 			stop: byWebhook, says: "spec.volumes[0].mountOptions[0]", try: mountOptions("x-systemd.requires=evil.service"), twin: goodOption},
+		{id: "option-password", by: author, tries: "have a password stand where all agents read",
+			stop: byWebhook, says: "spec.volumes[0].mountOptions[0]", try: mountOptions("password=secret"), twin: goodOption},
 		{id: "option-comma", by: author, tries: "hide an option behind a comma",
 			stop: byCRD, says: "spec.volumes[0].mountOptions[0]", try: mountOptions("nconnect=4,suid"), twin: goodOption},
 		{id: "option-blank", by: author, tries: "hide an option behind a blank",

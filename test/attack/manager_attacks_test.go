@@ -224,14 +224,14 @@ func managerAttacksOnOurs() []attack {
 }
 
 func managerAttacksOnIdentities() []attack {
-	own := get(secret(v1alpha1.ManagerNamespace, webhook.Name))
+	own := list(&corev1.SecretList{}, client.InNamespace(v1alpha1.ManagerNamespace), client.MatchingFields{"metadata.name": webhook.Name})
 	caBundle := jsonPatch(thing("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration", "", webhook.Name),
 		`[{"op":"add","path":"/metadata/labels/a","value":"b"}]`)
 	anything := []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}}}
 	nodeName := map[string][]string{"authentication.kubernetes.io/node-name": {"node-1"}}
 	asAgent := func(do func(*actor) error) func(*actor) error { return impersonating(agentUser, nil, nodeName, do) }
 	fenceTried := asAgent(onlyTry(reportOf("node-1")))
-	list := []attack{
+	return []attack{
 		{id: "manager-secret-elsewhere", by: manager, tries: "read a tenant's Secret",
 			stop: byRBAC, says: `cannot get resource "secrets"`, try: get(secret(tenantNamespace, "database")), twin: own},
 		{id: "manager-secret-at-home", by: manager, tries: "read another Secret of its namespace",
@@ -294,5 +294,4 @@ func managerAttacksOnIdentities() []attack {
 		{id: "manager-reviews-tokens", by: manager, tries: "ask whose a token is that somebody sent to its metrics", stop: nobody,
 			try: create(&authenticationv1.TokenReview{ObjectMeta: named("", ""), Spec: authenticationv1.TokenReviewSpec{Token: "x"}})},
 	}
-	return list
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -130,23 +131,52 @@ func permit(permit v1alpha1.RebootPermit) func(*actor) error {
 // runAgent lets the agent's loop have a spec on a host of its own, until it reports. The journal is not among the files.
 func (a *actor) runAgent(spec v1alpha1.StorageClientNodeSpec) (map[string]string, v1alpha1.StorageClientNodeStatus) {
 	a.t.Helper()
-	dir := hosttest.CopyHost(a.t, "debian-12")
-	must(a.t, os.MkdirAll(filepath.Join(dir, filepath.Dir(mountWindow)), 0o755))
-	must(a.t, os.WriteFile(filepath.Join(dir, mountWindow), []byte(ownWindow), 0o600))
+	machine := newMachine(a.t, "debian-12")
+	status := machine.run(a.t, spec)
+	tree := machine.tree(a.t)
+	delete(tree, journal.File)
+	return tree, status
+}
+
+// machine is a copy of a host that has a volume mounted.
+type machine struct {
+	dir      string
+	commands *hosttest.Commands
+	// seen are the files as each was after the last run that had it.
+	seen map[string]string
+}
+
+func newMachine(t *testing.T, name string) *machine {
+	t.Helper()
+	dir := hosttest.CopyHost(t, name)
+	must(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(mountWindow)), 0o755))
+	must(t, os.WriteFile(filepath.Join(dir, mountWindow), []byte(ownWindow), 0o600))
 	table, err := os.OpenFile(filepath.Join(dir, "/proc/1/mountinfo"), os.O_APPEND|os.O_WRONLY, 0)
-	must(a.t, err)
+	must(t, err)
 	_, err = table.WriteString(mountLine)
-	must(a.t, err)
-	must(a.t, table.Close())
-	files, err := host.OpenFS(dir)
-	must(a.t, err)
+	must(t, err)
+	must(t, table.Close())
+	return &machine{dir: dir, commands: &hosttest.Commands{Dir: dir}, seen: map[string]string{}}
+}
+
+func (m *machine) tree(t *testing.T) map[string]string {
+	t.Helper()
+	return hosttest.ReadTree(t, m.dir, "/")
+}
+
+// run starts the agent with a spec and ends it when it has reported.
+func (m *machine) run(t *testing.T, spec v1alpha1.StorageClientNodeSpec) v1alpha1.StorageClientNodeStatus {
+	t.Helper()
+	files, err := host.OpenFS(m.dir)
+	must(t, err)
 	defer files.Close()
 	api := &oneSpec{clientNode: clientNode("node-1"), reported: make(chan v1alpha1.StorageClientNodeStatus, 16)}
 	api.clientNode.UID, api.clientNode.Generation, api.clientNode.Spec = "u", 1, spec
-	machine := agent.NewHost(files, &hosttest.Commands{Dir: dir}, noReboot{a}, mounts.DefaultKubeletDir)
-	loop, err := agent.New(agent.Config{Host: machine, API: api, Clock: clock.RealClock{}})
-	must(a.t, err)
-	ctx, cancel := context.WithTimeout(a.ctx, 20*time.Second)
+	loop, err := agent.New(agent.Config{
+		Host: agent.NewHost(files, m.commands, noReboot{t}, mounts.DefaultKubeletDir), API: api, Clock: clock.RealClock{},
+	})
+	must(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	var running sync.WaitGroup
 	running.Go(func() { loop.Run(ctx) })
@@ -154,13 +184,12 @@ func (a *actor) runAgent(spec v1alpha1.StorageClientNodeSpec) (map[string]string
 	select {
 	case status = <-api.reported:
 	case <-ctx.Done():
-		a.t.Fatal("the agent has not reported")
+		t.Fatal("the agent has not reported")
 	}
 	cancel()
 	running.Wait()
-	tree := hosttest.ReadTree(a.t, dir, "/")
-	delete(tree, journal.File)
-	return tree, status
+	maps.Copy(m.seen, m.tree(t))
+	return status
 }
 
 // oneSpec is an API server that has one client node and takes whatever an agent reports. It implements agent.API.
@@ -184,9 +213,9 @@ func (o *oneSpec) ApplyStatus(_ context.Context, status v1alpha1.StorageClientNo
 }
 
 // noReboot is a logind that must not be asked. It implements agent.Rebooter.
-type noReboot struct{ actor *actor }
+type noReboot struct{ t *testing.T }
 
 func (n noReboot) Reboot(context.Context) error {
-	n.actor.t.Error("the agent reboots the host")
+	n.t.Error("the agent reboots the host")
 	return nil
 }

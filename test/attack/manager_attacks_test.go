@@ -7,7 +7,10 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -65,6 +68,11 @@ func managerAttacksOnWorkloads() []attack {
 		{id: "manager-kubelet", by: manager, tries: "reach a kubelet through the API server",
 			stop: byRBAC, says: `cannot get resource "nodes/proxy"`, try: raw("GET", "/api/v1/nodes/node-1/proxy/pods"), twin: drain},
 		{id: "manager-evicts", by: manager, tries: "evict any Pod, within its PodDisruptionBudget", stop: nobody, try: drain},
+		{id: "manager-evicts-at-once", by: manager, tries: "give an evicted Pod no time to end", stop: nobody, try: func(a *actor) error {
+			pod := podOf(tenantNamespace, "web-2", "", "")
+			now := &metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}
+			return a.client.SubResource("eviction").Create(a.ctx, pod, &policyv1.Eviction{ObjectMeta: pod.ObjectMeta, DeleteOptions: now})
+		}},
 	}
 }
 
@@ -87,6 +95,8 @@ func managerAttacksOnNodes() []attack {
 		{id: "manager-node-annotation", by: manager, tries: "change somebody's annotation of a Node",
 			stop: nodes, says: "annotations", try: merge(node("node-1"), `{"metadata":{"annotations":{"example.com/owner":"nobody"}}}`),
 			twin: merge(node("node-1"), `{"metadata":{"annotations":{"cluster-autoscaler.kubernetes.io/scale-down-disabled":"true","karpenter.sh/do-not-disrupt":"true"}}}`)},
+		{id: "manager-never-disrupt", by: manager, tries: "disrupt a Node that somebody has annotated with never-disrupt, by changing the annotation",
+			stop: nodes, says: "annotations", try: merge(node("node-1"), `{"metadata":{"annotations":{"`+v1alpha1.NeverDisruptAnnotation+`":"false"}}}`), twin: cordon},
 		{id: "manager-node-taint", by: manager, tries: "remove somebody's taint",
 			stop: nodes, says: "taint", try: merge(node("node-1"), `{"spec":{"taints":[`+untuned+`]}}`),
 			twin: merge(node("node-1"), `{"spec":{"taints":[`+otherTaint+`]}}`)},
@@ -129,18 +139,18 @@ func managerAttacksOnVolumes() []attack {
 		{id: "manager-pv-source", by: manager, tries: "point a volume to another server",
 			stop: byKubernetes, says: "immutable", try: merge(pv, `{"spec":{"nfs":{"server":"evil.example.com"}}}`), twin: options},
 		{id: "manager-pv-claim", by: manager, tries: "hand a volume to another namespace",
-			stop: fence, says: "spec.mountOptions", try: merge(pv, `{"spec":{"claimRef":{"namespace":"other","name":"mine","uid":null}}}`), twin: options},
+			stop: fence, says: "mountOptions only", try: merge(pv, `{"spec":{"claimRef":{"namespace":"other","name":"mine","uid":null}}}`), twin: options},
 		{id: "manager-pv-reclaim", by: manager, tries: "have a volume's data deleted with its claim",
-			stop: fence, says: "spec.mountOptions", try: merge(pv, `{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}`), twin: options},
+			stop: fence, says: "mountOptions only", try: merge(pv, `{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}`), twin: options},
 		{id: "manager-pv-capacity", by: manager, tries: "change a volume's capacity",
-			stop: fence, says: "spec.mountOptions", try: merge(pv, `{"spec":{"capacity":{"storage":"9Gi"}}}`), twin: options},
+			stop: fence, says: "mountOptions only", try: merge(pv, `{"spec":{"capacity":{"storage":"9Gi"}}}`), twin: options},
 		{id: "manager-pv-affinity", by: manager, tries: "bind a volume to one node",
-			stop: fence, says: "spec.mountOptions", twin: options,
+			stop: fence, says: "mountOptions only", twin: options,
 			try: merge(pv, `{"spec":{"nodeAffinity":{"required":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"a","operator":"Exists"}]}]}}}}`)},
 		{id: "manager-pv-modes", by: manager, tries: "let others write to a volume",
-			stop: fence, says: "spec.mountOptions", try: merge(pv, `{"spec":{"accessModes":["ReadOnlyMany"]}}`), twin: options},
+			stop: fence, says: "mountOptions only", try: merge(pv, `{"spec":{"accessModes":["ReadOnlyMany"]}}`), twin: options},
 		{id: "manager-pv-class", by: manager, tries: "move a volume to another StorageClass",
-			stop: fence, says: "spec.mountOptions", try: merge(pv, `{"spec":{"storageClassName":"fast"}}`), twin: options},
+			stop: fence, says: "mountOptions only", try: merge(pv, `{"spec":{"storageClassName":"fast"}}`), twin: options},
 		{id: "manager-pv-label", by: manager, tries: "change a volume's labels",
 			stop: fence, says: "labels", try: merge(pv, `{"metadata":{"labels":{"a":"b"}}}`), twin: options},
 		{id: "manager-pv-annotation", by: manager, tries: "change somebody's annotation of a volume",
@@ -174,7 +184,7 @@ func managerAttacksOnOurs() []attack {
 			if err := a.world.cluster.admin.Get(a.ctx, client.ObjectKeyFromObject(live), live); err != nil {
 				return err
 			}
-			live.Data = map[string]string{"untunedTaint": "example.com/dedicated"}
+			live.Data = map[string]string{"node.sysctls.allowed": "*"}
 			return a.client.Update(a.ctx, live)
 		}
 	}
@@ -182,7 +192,7 @@ func managerAttacksOnOurs() []attack {
 		{id: "manager-profile-spec", by: manager, tries: "change what a profile declares",
 			stop: fence, says: "spec", try: merge(profile("fleet"), `{"spec":{"priority":5}}`), twin: finalizer},
 		{id: "manager-approves", by: manager, tries: "approve a plan",
-			stop: fence, says: "annotations", try: approve("boots"), twin: finalizer},
+			stop: byApproval + " or storage-client-manager-profiles", says: "boots", try: approve("boots"), twin: finalizer},
 		{id: "manager-profile-label", by: manager, tries: "change a profile's labels",
 			stop: fence, says: "labels", try: merge(profile("fleet"), `{"metadata":{"labels":{"a":"b"}}}`), twin: finalizer},
 		{id: "manager-profile-delete", by: manager, tries: "delete a profile",
@@ -192,20 +202,32 @@ func managerAttacksOnOurs() []attack {
 		{id: "manager-profile-other-finalizer", by: manager, tries: "keep a profile from being deleted with a finalizer of somebody's name",
 			stop: fence, says: "finalizer", try: merge(profile("fleet"), `{"metadata":{"finalizers":["example.com/stay"]}}`), twin: finalizer},
 		{id: "manager-reports-for-agent", by: manager, tries: "report a node's settings in the place of its agent",
-			stop: fence, says: "status.rollout", try: mergeStatus(clientNode("node-1"), `{"status":{"hash":"forged","rebootRequired":false}}`), twin: note},
-		{id: "manager-own-parameter", by: manager, tries: "change the parameter of its own policies",
-			stop: fence, says: "ConfigMap", try: write(v1alpha1.ManagerNamespace, "storage-client-manager-policy"), twin: budget},
+			stop: fence, says: "rollout only", try: mergeStatus(clientNode("node-1"), `{"status":{"hash":"forged","rebootRequired":false}}`), twin: note},
+		{id: "manager-forges-creation", by: manager, tries: "create a client node with a status in the place of its agent's",
+			stop: byKubernetes, says: "ignored", twin: note, try: func(a *actor) error {
+				forged := clientNode("node-3")
+				forged.Status.Hash = "forged"
+				if err := a.client.Create(a.ctx, forged); err != nil {
+					return err
+				}
+				if a.get(forged); forged.Status.Hash == "" {
+					return stopped{by: byKubernetes, message: "ignored: the status is a subresource"}
+				}
+				return nil
+			}},
+		{id: "manager-client-node-label", by: manager, tries: "change the labels of a client node",
+			stop: fence, says: "labels", try: merge(clientNode("node-1"), `{"metadata":{"labels":{"example.com/pool":"red"}}}`), twin: note},
 		{id: "manager-guardrails", by: manager, tries: "raise the guardrails",
-			stop: fence, says: "ConfigMap", try: write(v1alpha1.ManagerNamespace, "storage-client-guardrails"), twin: budget},
+			stop: byRBAC, says: `cannot update resource "configmaps"`, try: write(v1alpha1.ManagerNamespace, "storage-client-guardrails"), twin: budget},
 		{id: "manager-other-configmap", by: manager, tries: "write another ConfigMap of its namespace",
-			stop: fence, says: "ConfigMap", try: write(v1alpha1.ManagerNamespace, "settings"), twin: budget},
+			stop: byRBAC, says: `cannot update resource "configmaps"`, try: write(v1alpha1.ManagerNamespace, "settings"), twin: budget},
 		{id: "manager-new-configmap", by: manager, tries: "create another ConfigMap in its namespace",
 			stop: fence, says: "ConfigMap", try: create(configMap(v1alpha1.ManagerNamespace, "other")),
 			twin: create(configMap(v1alpha1.ManagerNamespace, "storage-client-failures"))},
 		{id: "manager-configmap-elsewhere", by: manager, tries: "write a ConfigMap of another namespace",
 			stop: byRBAC, says: `cannot create resource "configmaps"`, try: create(configMap("kube-system", "other")), twin: budget},
-		{id: "manager-configmap-delete", by: manager, tries: "delete the parameter of its own policies",
-			stop: byRBAC, says: `cannot delete resource "configmaps"`, try: remove(configMap(v1alpha1.ManagerNamespace, "storage-client-manager-policy")), twin: budget},
+		{id: "manager-configmap-delete", by: manager, tries: "delete the guardrails",
+			stop: byRBAC, says: `cannot delete resource "configmaps"`, try: remove(configMap(v1alpha1.ManagerNamespace, "storage-client-guardrails")), twin: budget},
 		{id: "manager-namespace", by: manager, tries: "weaken its namespace's Pod Security",
 			stop: byRBAC, says: `cannot patch resource "namespaces"`, twin: get(&corev1.Namespace{ObjectMeta: named("", v1alpha1.ManagerNamespace)}),
 			try: merge(&corev1.Namespace{ObjectMeta: named("", v1alpha1.ManagerNamespace)}, `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"privileged"}}}`)},
@@ -248,6 +270,9 @@ func managerAttacksOnIdentities() []attack {
 		{id: "manager-policy", by: manager, tries: "weaken the agents' fence",
 			stop: byRBAC, says: `cannot patch resource "validatingadmissionpolicies"`, twin: own,
 			try: merge(admissionPolicy(v1alpha1.AgentPolicy), `{"spec":{"failurePolicy":"Ignore"}}`)},
+		{id: "manager-own-policy", by: manager, tries: "have the policy on its writes of Nodes let it remove any taint",
+			stop: byRBAC, says: `cannot patch resource "validatingadmissionpolicies"`, twin: own,
+			try: jsonPatch(admissionPolicy("storage-client-manager-nodes"), `[{"op":"replace","path":"/spec/variables/0/expression","value":"'example.com/dedicated'"}]`)},
 		{id: "manager-policy-delete", by: manager, tries: "delete the policy that holds its writes to Nodes",
 			stop: byRBAC, says: `cannot delete resource "validatingadmissionpolicies"`, try: remove(admissionPolicy("storage-client-manager-nodes")), twin: own},
 		{id: "manager-binding-patch", by: manager, tries: "have the agents' fence only warn",

@@ -100,9 +100,12 @@ func TestAttacks(t *testing.T) {
 
 	var table strings.Builder
 	table.WriteString(tableHead)
+	left := 0
 	play := func(all []attack) {
+		left += len(all)
 		for _, a := range all {
 			t.Run(a.id, func(t *testing.T) {
+				left--
 				seen := w.play(t, people, a)
 				fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", a.id, a.by, a.tries, seen)
 			})
@@ -113,6 +116,10 @@ func TestAttacks(t *testing.T) {
 	setCeilings(t, c, ceilings)
 	play(guardrailAttacks())
 	fmt.Print(table.String())
+	if left > 0 {
+		t.Logf("-run has left out %d attacks, so the table is not compared", left)
+		return
+	}
 	compareTable(t, table.String())
 }
 

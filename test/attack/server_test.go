@@ -195,10 +195,7 @@ func render(t *testing.T) []*unstructured.Unstructured {
 	must(t, err)
 	relative, err := filepath.Rel(dir, root)
 	must(t, err)
-	overlay := fmt.Sprintf("resources: [%s/default]\n", relative)
-	if _, err := os.Stat(filepath.Join(root, "components", "guardrails", "kustomization.yaml")); err == nil { // TODO: always, once it is merged
-		overlay += fmt.Sprintf("components: [%s/components/guardrails]\n", relative)
-	}
+	overlay := fmt.Sprintf("resources: [%s/default]\ncomponents: [%s/components/guardrails]\n", relative, relative)
 	must(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(overlay), 0o600))
 	command := exec.CommandContext(t.Context(), os.Getenv("KUSTOMIZE"), "build", dir)
 	var complaints bytes.Buffer

@@ -264,6 +264,7 @@ func deploymentOf(namespace, name string) *appsv1.Deployment {
 func volumeOf(name string) *corev1.PersistentVolume {
 	pv := &corev1.PersistentVolume{ObjectMeta: named("", name)}
 	pv.Annotations = map[string]string{"example.com/owner": "somebody"}
+	pv.Finalizers = []string{"kubernetes.io/pv-protection"}
 	pv.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
 	pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
 	pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain

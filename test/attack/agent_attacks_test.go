@@ -90,6 +90,8 @@ func agentAttacks() []attack {
 			stop: byRBAC, says: `cannot create resource "events"`, try: create(eventOf("forged", "web-1", "pv-1")), twin: own},
 		{id: "agent-unbound-token", by: agentUnbound, tries: "report with a token that no Pod has",
 			stop: byAgentFence, says: "not bound to a Pod on a node", try: own, twin: own, twinBy: agentOne},
+		{id: "agent-node-token", by: agentOfNode, tries: "report with a token that is bound to a Node and to no Pod",
+			stop: byAgentFence, says: "not bound to a Pod on a node", try: own, twin: own, twinBy: agentOne},
 		{id: "agent-homeless-token", by: agentHomeless, tries: "report with the token of a Pod that no node runs",
 			stop: byAgentFence, says: "not bound to a Pod on a node", try: own, twin: own, twinBy: agentOne},
 		{id: "agent-replayed-token", by: agentGone, tries: "report with the token of a Pod that was deleted, though one of its name is back",

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -74,16 +75,14 @@ type actor struct {
 	world  *world
 }
 
-// attacks are played without ceilings, those on the guardrails after them.
+// allAttacks are those on the installation without ceilings, with them, and with a component that gives the webhooks their certificate.
+func allAttacks() []attack {
+	return slices.Concat(attacks(), guardrailAttacks(), certificateAttacks())
+}
+
 func attacks() []attack {
-	var all []attack
-	for _, list := range [][]attack{
-		agentAttacks(), managerAttacksOnWorkloads(), managerAttacksOnNodes(), managerAttacksOnVolumes(), managerAttacksOnOurs(),
-		managerAttacksOnIdentities(), authorAttacks(), approvalAttacks(), otherAttacks(), specAttacks(),
-	} {
-		all = append(all, list...)
-	}
-	return all
+	return slices.Concat(agentAttacks(), managerAttacksOnWorkloads(), managerAttacksOnNodes(), managerAttacksOnVolumes(), managerAttacksOnOurs(),
+		managerAttacksOnIdentities(), authorAttacks(), approvalAttacks(), otherAttacks(), specAttacks())
 }
 
 // TestAttacks needs what "make test-attack" builds.
@@ -115,6 +114,8 @@ func TestAttacks(t *testing.T) {
 	play(attacks())
 	setCeilings(t, c, ceilings)
 	play(guardrailAttacks())
+	c.giveCertificates(t, people[manager])
+	play(certificateAttacks())
 	fmt.Print(table.String())
 	if left > 0 {
 		t.Logf("-run has left out %d attacks, so the table is not compared", left)

@@ -22,6 +22,7 @@ const (
 	agentOne      = "agent of node-1"
 	agentUnbound  = "agent's account, no Pod"
 	agentHomeless = "agent's Pod on no node"
+	agentOfNode   = "agent's account, node-1"
 	agentGone     = "token of a deleted Pod"
 	manager       = "manager"
 	author        = "profile author"
@@ -47,6 +48,7 @@ func (c *cluster) identities(t *testing.T) map[string]*rest.Config {
 		agentOne:      c.agentToken(t, "agent-node-1"),
 		agentUnbound:  c.withToken(t, v1alpha1.AgentNamespace, v1alpha1.AgentServiceAccount, nil),
 		agentHomeless: c.agentToken(t, "agent-homeless"),
+		agentOfNode:   c.nodeToken(t, "node-1"),
 		agentGone:     c.agentToken(t, "agent-gone"),
 		manager:       c.managerToken(t),
 		author:        c.user(t, "alice", nil, "storage-client-profile-author"),
@@ -97,6 +99,15 @@ func (c *cluster) bind(t *testing.T, namespace, role string, subject rbacv1.Subj
 func (c *cluster) agentToken(t *testing.T, pod string) *rest.Config {
 	t.Helper()
 	return c.withToken(t, v1alpha1.AgentNamespace, v1alpha1.AgentServiceAccount, c.boundTo(t, v1alpha1.AgentNamespace, pod))
+}
+
+// nodeToken is a token of the agent's account that is bound to a Node and to no Pod.
+func (c *cluster) nodeToken(t *testing.T, name string) *rest.Config {
+	t.Helper()
+	node := &corev1.Node{}
+	must(t, c.admin.Get(t.Context(), client.ObjectKey{Name: name}, node))
+	bound := &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Node", Name: name, UID: node.UID}
+	return c.withToken(t, v1alpha1.AgentNamespace, v1alpha1.AgentServiceAccount, bound)
 }
 
 func (c *cluster) managerToken(t *testing.T) *rest.Config {

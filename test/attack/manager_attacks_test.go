@@ -168,8 +168,8 @@ func managerAttacksOnVolumes() []attack {
 		{id: "manager-pvc", by: manager, tries: "write a PersistentVolumeClaim",
 			stop: byRBAC, says: `cannot patch resource "persistentvolumeclaims"`, twin: options,
 			try: merge(volumeClaimOf("data", ""), `{"spec":{"resources":{"requests":{"storage":"9Gi"}}}}`)},
-		{id: "manager-mount-options", by: manager, tries: "give a volume any mount options", stop: nobody,
-			try: merge(pv, `{"spec":{"mountOptions":["soft","timeo=1"]}}`)},
+		{id: "manager-mount-options", by: manager, tries: "give a volume any mount options, suid and dev among them", stop: nobody,
+			try: merge(pv, `{"spec":{"mountOptions":["suid","dev"]}}`)},
 	}
 }
 
@@ -246,7 +246,10 @@ func managerAttacksOnOurs() []attack {
 }
 
 func managerAttacksOnIdentities() []attack {
-	own := list(&corev1.SecretList{}, client.InNamespace(v1alpha1.ManagerNamespace), client.MatchingFields{"metadata.name": webhook.Name})
+	named := func(namespace, name string) func(*actor) error {
+		return list(&corev1.SecretList{}, client.InNamespace(namespace), client.MatchingFields{"metadata.name": name})
+	}
+	own := named(v1alpha1.ManagerNamespace, webhook.Name)
 	caBundle := jsonPatch(thing("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration", "", webhook.Name),
 		`[{"op":"add","path":"/metadata/labels/a","value":"b"}]`)
 	anything := []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}}}
@@ -255,9 +258,15 @@ func managerAttacksOnIdentities() []attack {
 	fenceTried := asAgent(onlyTry(reportOf("node-1")))
 	return []attack{
 		{id: "manager-secret-elsewhere", by: manager, tries: "read a tenant's Secret",
-			stop: byRBAC, says: `cannot get resource "secrets"`, try: get(secret(tenantNamespace, "database")), twin: own},
+			stop: byRBAC, says: `cannot list resource "secrets"`, try: named(tenantNamespace, "database"), twin: own},
 		{id: "manager-secret-at-home", by: manager, tries: "read another Secret of its namespace",
-			stop: byRBAC, says: `cannot get resource "secrets"`, try: get(secret(v1alpha1.ManagerNamespace, "registry")), twin: own},
+			stop: byRBAC, says: `cannot list resource "secrets"`, try: named(v1alpha1.ManagerNamespace, "registry"), twin: own},
+		{id: "manager-all-secrets", by: manager, tries: "read all Secrets",
+			stop: byRBAC, says: `cannot list resource "secrets"`, try: list(&corev1.SecretList{}), twin: own},
+		{id: "manager-reads-pods", by: manager, tries: "read all Pods' specs, environment included", stop: nobody, try: list(&corev1.PodList{})},
+		{id: "manager-lease", by: manager, tries: "take the lease of another controller",
+			stop: byRBAC, says: `cannot create resource "leases"`, try: create(thing("coordination.k8s.io", "v1", "Lease", "kube-system", "kube-scheduler")),
+			twin: create(thing("coordination.k8s.io", "v1", "Lease", v1alpha1.ManagerNamespace, v1alpha1.ManagerLease))},
 		{id: "manager-cluster-role", by: manager, tries: "create a ClusterRole",
 			stop: byRBAC, says: `cannot create resource "clusterroles"`, try: create(&rbacv1.ClusterRole{ObjectMeta: named("", "all"), Rules: anything}), twin: own},
 		{id: "manager-own-role", by: manager, tries: "widen its own ClusterRole",
@@ -286,10 +295,8 @@ func managerAttacksOnIdentities() []attack {
 		{id: "manager-new-webhook", by: manager, tries: "create a webhook of its own",
 			stop: byRBAC, says: `cannot create resource "mutatingwebhookconfigurations"`, twin: caBundle,
 			try: create(thing("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration", "", "mine"))},
-		{id: "manager-webhook-rules", by: manager, tries: "have its own mutating webhook asked about every Pod; not with `config/components/cert-manager`",
-			stop: nobody, try: jsonPatch(thing("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration", "", webhook.Name),
-				`[{"op":"replace","path":"/webhooks/0/rules","value":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["pods"]}]},`+
-					`{"op":"remove","path":"/webhooks/0/matchConditions"}]`)},
+		{id: "manager-webhook-rules", by: manager, tries: "have its own mutating webhook asked about every Pod",
+			stop: nobody, try: askedAboutPods},
 		{id: "manager-agent-token", by: manager, tries: "get a token of an agent",
 			stop: byRBAC, says: `cannot create resource "serviceaccounts/token"`,
 			try: requestToken(v1alpha1.AgentNamespace, v1alpha1.AgentServiceAccount, "agent-node-1"), twin: own},
@@ -318,5 +325,25 @@ func managerAttacksOnIdentities() []attack {
 			stop: byAgentFence, says: "its own StorageClientNode only", try: asAgent(onlyTry(reportOf("node-2"))), twin: fenceTried},
 		{id: "manager-reviews-tokens", by: manager, tries: "ask whose a token is that somebody sent to its metrics", stop: nobody,
 			try: create(&authenticationv1.TokenReview{ObjectMeta: named("", ""), Spec: authenticationv1.TokenReviewSpec{Token: "x"}})},
+	}
+}
+
+// askedAboutPods has the manager's mutating webhook asked about every new Pod.
+var askedAboutPods = jsonPatch(thing("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration", "", webhook.Name),
+	`[{"op":"replace","path":"/webhooks/0/rules","value":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["pods"]}]},`+
+		`{"op":"remove","path":"/webhooks/0/matchConditions"}]`)
+
+// certificateAttacks are played with the roles of a component that takes the webhooks' certificate out of the manager's hands.
+func certificateAttacks() []attack {
+	validating := jsonPatch(thing("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration", "", webhook.Name), `[{"op":"remove","path":"/webhooks"}]`)
+	key := merge(secret(v1alpha1.ManagerNamespace, webhook.Name), `{"data":{"tls.key":"eA=="}}`)
+	own := list(&corev1.SecretList{}, client.InNamespace(v1alpha1.ManagerNamespace), client.MatchingFields{"metadata.name": webhook.Name})
+	return []attack{
+		{id: "given-certificate-webhook", by: manager, tries: "have its own mutating webhook asked about every Pod, with `config/components/cert-manager`",
+			stop: byRBAC, says: `cannot patch resource "mutatingwebhookconfigurations"`, try: askedAboutPods, twin: cordon},
+		{id: "given-certificate-validating", by: manager, tries: "have profiles no longer judged, with `config/components/cert-manager`",
+			stop: byRBAC, says: `cannot patch resource "validatingwebhookconfigurations"`, try: validating, twin: cordon},
+		{id: "given-certificate-secret", by: manager, tries: "replace its webhook's key, with `config/components/cert-manager`",
+			stop: byRBAC, says: `cannot patch resource "secrets"`, try: key, twin: own},
 	}
 }

@@ -79,6 +79,8 @@ func tenantAttacks(ownConfigMap func(*actor) error) []attack {
 			stop: byManager, says: "not believed", try: forge("no-such-pod"), twin: forge("web-1"), twinBy: nodeOne},
 		{id: "tenant-event-of-other-pod", by: tenant, tries: "stop a rollout by the event of a Pod without that volume",
 			stop: byManager, says: "not believed", try: forge("web-2"), twin: forge("web-1"), twinBy: nodeOne},
+		{id: "tenant-volume-label", by: tenant, tries: "have a rule take its volume or leave it, by a label or our annotation of its claim", stop: nobody,
+			try: merge(volumeClaimOf("data", ""), `{"metadata":{"labels":{"tier":"gold"},"annotations":{"`+v1alpha1.IgnoreAnnotation+`":"true"}}}`)},
 		{id: "tenant-event-of-own-pod", by: tenant, tries: "stop the rollout of options to its volume by an event of a Pod that uses it", stop: nobody,
 			try: forge("web-1")},
 	}

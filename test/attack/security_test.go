@@ -58,7 +58,7 @@ func quotedIn(text string) []string {
 
 func TestEveryAttackHasANameOfItsOwn(t *testing.T) {
 	seen := map[string]bool{}
-	for _, a := range append(attacks(), guardrailAttacks()...) {
+	for _, a := range allAttacks() {
 		if seen[a.id] || a.id == "" || a.by == "" || a.tries == "" || a.stop == "" || a.try == nil {
 			t.Errorf("attack %q is there twice or lacks something", a.id)
 		}
@@ -80,7 +80,7 @@ func TestThreatsNameWhatHoldsThem(t *testing.T) {
 		}
 		for _, name := range quotedIn(cells[6]) {
 			found := tests[name]
-			for _, a := range append(attacks(), guardrailAttacks()...) {
+			for _, a := range allAttacks() {
 				if ok, _ := path.Match(name, a.id); ok && (a.stop != nobody || name == a.id) {
 					found, named[a.id] = true, true
 				}
@@ -90,7 +90,7 @@ func TestThreatsNameWhatHoldsThem(t *testing.T) {
 			}
 		}
 	}
-	for _, a := range append(attacks(), guardrailAttacks()...) {
+	for _, a := range allAttacks() {
 		if !named[a.id] {
 			t.Errorf("no threat names %s", a.id)
 		}

@@ -84,7 +84,7 @@ func (c *cluster) install(t *testing.T) {
 	t.Helper()
 	site := &envtest.WebhookInstallOptions{}
 	order := []string{"Namespace", "ServiceAccount", "ConfigMap"}
-	objects := render(t)
+	objects := render(t, "guardrails")
 	slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int {
 		rank := func(o *unstructured.Unstructured) int {
 			if i := slices.Index(order, o.GetKind()); i >= 0 {
@@ -184,8 +184,22 @@ func waitFor(t *testing.T, is func() bool) bool {
 	return err == nil
 }
 
-// render builds config/default with the guardrails. kustomize takes no absolute paths.
-func render(t *testing.T) []*unstructured.Unstructured {
+// giveCertificates changes the roles to those of the installation with cert-manager.
+func (c *cluster) giveCertificates(t *testing.T, manager *actor) {
+	t.Helper()
+	for _, object := range render(t, "guardrails", "cert-manager") {
+		if object.GetKind() == "ClusterRole" || object.GetKind() == "Role" {
+			live := object.DeepCopy()
+			must(t, c.admin.Get(t.Context(), client.ObjectKeyFromObject(live), live))
+			live.Object["rules"] = object.Object["rules"]
+			must(t, c.admin.Update(t.Context(), live))
+		}
+	}
+	await(t, "the roles to count", func() bool { return apierrors.IsForbidden(onlyTry(askedAboutPods)(manager.as(t))) })
+}
+
+// render builds config/default with components. kustomize takes no absolute paths.
+func render(t *testing.T, components ...string) []*unstructured.Unstructured {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	must(t, err)
@@ -195,7 +209,10 @@ func render(t *testing.T) []*unstructured.Unstructured {
 	must(t, err)
 	relative, err := filepath.Rel(dir, root)
 	must(t, err)
-	overlay := fmt.Sprintf("resources: [%s/default]\ncomponents: [%s/components/guardrails]\n", relative, relative)
+	overlay := fmt.Sprintf("resources: [%s/default]\ncomponents:\n", relative)
+	for _, component := range components {
+		overlay += fmt.Sprintf("- %s/components/%s\n", relative, component)
+	}
 	must(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(overlay), 0o600))
 	command := exec.CommandContext(t.Context(), os.Getenv("KUSTOMIZE"), "build", dir)
 	var complaints bytes.Buffer

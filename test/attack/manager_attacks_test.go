@@ -246,10 +246,10 @@ func managerAttacksOnOurs() []attack {
 }
 
 func managerAttacksOnIdentities() []attack {
-	named := func(namespace, name string) func(*actor) error {
+	secretOf := func(namespace, name string) func(*actor) error {
 		return list(&corev1.SecretList{}, client.InNamespace(namespace), client.MatchingFields{"metadata.name": name})
 	}
-	own := named(v1alpha1.ManagerNamespace, webhook.Name)
+	own := secretOf(v1alpha1.ManagerNamespace, webhook.Name)
 	caBundle := jsonPatch(thing("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration", "", webhook.Name),
 		`[{"op":"add","path":"/metadata/labels/a","value":"b"}]`)
 	anything := []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}}}
@@ -258,9 +258,9 @@ func managerAttacksOnIdentities() []attack {
 	fenceTried := asAgent(onlyTry(reportOf("node-1")))
 	return []attack{
 		{id: "manager-secret-elsewhere", by: manager, tries: "read a tenant's Secret",
-			stop: byRBAC, says: `cannot list resource "secrets"`, try: named(tenantNamespace, "database"), twin: own},
+			stop: byRBAC, says: `cannot list resource "secrets"`, try: secretOf(tenantNamespace, "database"), twin: own},
 		{id: "manager-secret-at-home", by: manager, tries: "read another Secret of its namespace",
-			stop: byRBAC, says: `cannot list resource "secrets"`, try: named(v1alpha1.ManagerNamespace, "registry"), twin: own},
+			stop: byRBAC, says: `cannot list resource "secrets"`, try: secretOf(v1alpha1.ManagerNamespace, "registry"), twin: own},
 		{id: "manager-all-secrets", by: manager, tries: "read all Secrets",
 			stop: byRBAC, says: `cannot list resource "secrets"`, try: list(&corev1.SecretList{}), twin: own},
 		{id: "manager-reads-pods", by: manager, tries: "read all Pods' specs, environment included", stop: nobody, try: list(&corev1.PodList{})},

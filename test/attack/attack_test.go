@@ -110,7 +110,6 @@ func TestAttacks(t *testing.T) {
 			})
 		}
 	}
-	setCeilings(t, c, nil)
 	play(attacks())
 	setCeilings(t, c, ceilings)
 	play(guardrailAttacks())

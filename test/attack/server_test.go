@@ -108,6 +108,7 @@ func (c *cluster) install(t *testing.T) {
 		}
 	}
 	c.aggregateRoles(t)
+	setCeilings(t, c, nil)
 	must(t, site.Install(c.config))
 	t.Cleanup(func() { _ = site.Cleanup() })
 	c.serveWebhooks(t, site)

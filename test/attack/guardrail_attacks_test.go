@@ -155,9 +155,9 @@ func guardrailAttacks() []attack {
 		beyond("ceiling-update", "change a stored profile beyond a ceiling", "node.sysctls.maximum",
 			merge(profile("fleet"), `{"spec":{"node":{"sysctls":{"net.core.rmem_max":"2147483647"}}}}`),
 			merge(profile("fleet"), `{"spec":{"node":{"sysctls":{"net.core.rmem_max":"33554432"}}}}`)),
-		beyond("ceiling-while-deleting", "delete a profile that reboots on deletion, and then have it drain harder", "rollout.drain.force.allowed",
-			inTurn(remove(profile("restoring")), merge(profile("restoring"), `{"spec":{"rollout":{"drain":{"force":true}}}}`)),
-			inTurn(remove(profile("restoring")), merge(profile("restoring"), `{"metadata":{"annotations":{"`+v1alpha1.PausedAnnotation+`":"true"}}}`))),
+		beyond("ceiling-while-deleting", "delete a profile, and then have it reboot nodes and drain harder on its way", "rollout.drain.force.allowed",
+			inTurn(remove(profile("leaving")), merge(profile("leaving"), `{"spec":{"rollout":{"drain":{"force":true},"reboot":{"restoreReboot":true}}}}`)),
+			inTurn(remove(profile("leaving")), merge(profile("leaving"), `{"metadata":{"annotations":{"`+v1alpha1.PausedAnnotation+`":"true"}}}`))),
 		{id: "ceiling-within", by: editor, tries: "choose any value inside the ceilings", stop: nobody, try: sysctl("net.core.rmem_max", "33554432")},
 	}
 }

@@ -187,6 +187,10 @@ func cast() []client.Object {
 			p.Status.ObservedGeneration, p.Status.Plan = 1, v1alpha1.Plan{Hash: planHash, NodesToReboot: 2}
 		}),
 		automatic("automatic", false), automatic("restoring", true),
+		profileOf("leaving", func(p *v1alpha1.StorageClientProfile) {
+			p.Finalizers = []string{v1alpha1.Finalizer}
+			p.Spec.Node = &v1alpha1.NodeTuning{KernelArguments: []v1alpha1.KernelArgument{"ihash_entries=1048576"}}
+		}),
 	}
 	gone := podOf(v1alpha1.AgentNamespace, "agent-gone", "node-1", v1alpha1.AgentServiceAccount)
 	return append(objects, gone)

@@ -94,6 +94,7 @@ func TestAttacks(t *testing.T) {
 	for name, config := range c.identities(t) {
 		people[name] = w.newActor(t, config)
 	}
+	w.dirty.Store(true) // a Pod is gone whose token is to be worth nothing
 	w.reset(t)
 	awaitPolicies(t, people)
 
@@ -262,6 +263,9 @@ func (a *actor) raw(method, path string) error {
 	}
 	return c.Discovery().RESTClient().Verb(method).AbsPath(path).Do(a.ctx).Error()
 }
+
+// admin writes as the administrator.
+func (a *actor) admin() client.WithWatch { return a.world.recording(a.world.cluster.admin) }
 
 // get reads an object as the administrator sees it.
 func (a *actor) get(object client.Object) {

@@ -141,8 +141,7 @@ func (a *actor) rollOut(options ...v1alpha1.MountOption) rollout {
 			Selector: v1alpha1.VolumeSelector{Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS}},
 		}}
 	})
-	admin := a.world.recording(a.world.cluster.admin)
-	must(a.t, admin.Create(a.ctx, change))
+	must(a.t, a.admin().Create(a.ctx, change))
 	visitor := a.world.newActor(a.t, a.world.cluster.managerToken(a.t))
 	clock := testclock.NewFakeClock(time.Now().Add(-time.Minute))
 	reconciler := &volumes.Reconciler{
@@ -164,7 +163,7 @@ func weaken(own, declared string) func(*actor) error {
 		pv := &corev1.PersistentVolume{ObjectMeta: named("", "pv-1")}
 		a.get(pv)
 		pv.Spec.MountOptions = []string{own}
-		must(a.t, a.world.cluster.admin.Update(a.ctx, pv))
+		must(a.t, a.admin().Update(a.ctx, pv))
 		if err := onlyTry(mountOptions(v1alpha1.MountOption(declared), "nconnect=4"))(a); err != nil {
 			return err
 		}
@@ -181,7 +180,7 @@ func weakenNothing(a *actor) error {
 	pv := &corev1.PersistentVolume{ObjectMeta: named("", "pv-1")}
 	a.get(pv)
 	pv.Spec.MountOptions = []string{"nconnect=2"}
-	must(a.t, a.world.cluster.admin.Update(a.ctx, pv))
+	must(a.t, a.admin().Update(a.ctx, pv))
 	if merged := a.rollOut("nconnect=4").visit().Spec.MountOptions; !slices.Equal(merged, []string{"nconnect=4"}) {
 		return fmt.Errorf("the volume has %v", merged)
 	}

@@ -5,6 +5,7 @@ package attack
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -28,6 +29,8 @@ type world struct {
 	cluster *cluster
 	objects []*kept
 
+	// dirty is true where something was changed since the last reset.
+	dirty   atomic.Bool
 	mu      sync.Mutex
 	created []client.Object
 }
@@ -107,6 +110,9 @@ func hasStatus(object client.Object) bool {
 // reset puts everything back.
 func (w *world) reset(t *testing.T) {
 	t.Helper()
+	if !w.dirty.Swap(false) {
+		return
+	}
 	c := w.cluster.admin
 	w.mu.Lock()
 	created := w.created
@@ -133,17 +139,38 @@ func (w *world) reset(t *testing.T) {
 	}
 }
 
-// recording notes what an attacker creates.
+// recording notes what an actor creates, and that it has changed something.
 func (w *world) recording(c client.WithWatch) client.WithWatch {
+	note := func(err error) error {
+		if err == nil {
+			w.dirty.Store(true)
+		}
+		return err
+	}
 	return interceptor.NewClient(c, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.CreateOption) error {
-			err := c.Create(ctx, object, options...)
+			err := note(c.Create(ctx, object, options...))
 			if err == nil && object.GetUID() != "" { // a review is not stored
 				w.mu.Lock()
 				defer w.mu.Unlock()
 				w.created = append(w.created, object.DeepCopyObject().(client.Object))
 			}
 			return err
+		},
+		Update: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.UpdateOption) error {
+			return note(c.Update(ctx, object, options...))
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
+			return note(c.Patch(ctx, object, patch, options...))
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.DeleteOption) error {
+			return note(c.Delete(ctx, object, options...))
+		},
+		SubResourceCreate: func(ctx context.Context, c client.Client, name string, object, body client.Object, options ...client.SubResourceCreateOption) error {
+			return note(c.SubResource(name).Create(ctx, object, body, options...))
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, name string, object client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
+			return note(c.SubResource(name).Patch(ctx, object, patch, options...))
 		},
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -165,7 +166,9 @@ func (c *cluster) serveWebhooks(t *testing.T, site *envtest.WebhookInstallOption
 	go func() { done <- mgr.Start(life) }()
 	t.Cleanup(func() {
 		end()
-		<-done
+		if err := <-done; err != nil {
+			t.Errorf("the webhooks' manager ended: %v", err)
+		}
 	})
 	bad := profileOf("bad", func(p *v1alpha1.StorageClientProfile) { p.Spec.Node = sysctls("kernel.core_pattern", "core") })
 	await(t, "the webhooks to answer", func() bool {
@@ -210,11 +213,12 @@ func render(t *testing.T, components ...string) []*unstructured.Unstructured {
 	must(t, err)
 	relative, err := filepath.Rel(dir, root)
 	must(t, err)
-	overlay := fmt.Sprintf("resources: [%s/default]\ncomponents:\n", relative)
+	var overlay strings.Builder
+	fmt.Fprintf(&overlay, "resources: [%s/default]\ncomponents:\n", relative)
 	for _, component := range components {
-		overlay += fmt.Sprintf("- %s/components/%s\n", relative, component)
+		fmt.Fprintf(&overlay, "- %s/components/%s\n", relative, component)
 	}
-	must(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(overlay), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(overlay.String()), 0o600))
 	command := exec.CommandContext(t.Context(), os.Getenv("KUSTOMIZE"), "build", dir)
 	var complaints bytes.Buffer
 	command.Stderr = &complaints

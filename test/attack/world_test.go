@@ -300,7 +300,7 @@ func volumeOf(name string) *corev1.PersistentVolume {
 	pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
 	pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
 	pv.Spec.MountOptions = []string{"hard"}
-	pv.Spec.PersistentVolumeSource.NFS = &corev1.NFSVolumeSource{Server: "filer.example.com", Path: "/export"}
+	pv.Spec.NFS = &corev1.NFSVolumeSource{Server: "filer.example.com", Path: "/export"}
 	pv.Spec.ClaimRef = &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: tenantNamespace, Name: "data"}
 	pv.Status.Phase = corev1.VolumeBound
 	return pv

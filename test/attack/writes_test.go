@@ -87,7 +87,7 @@ func evict(namespace, name string) func(*actor) error {
 	}
 }
 
-// both is for what takes more than one write.
+// inTurn is for what takes more than one write.
 func inTurn(steps ...func(*actor) error) func(*actor) error {
 	return func(a *actor) error {
 		for _, step := range steps {
@@ -123,7 +123,7 @@ func configMap(namespace, name string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: named(namespace, name)}
 }
 
-// any is an object of a kind that needs no type here.
+// thing is an object of a kind that needs no type here.
 func thing(group, version, kind, namespace, name string) *unstructured.Unstructured {
 	object := &unstructured.Unstructured{}
 	object.SetGroupVersionKind(schema.GroupVersionKind{Group: group, Version: version, Kind: kind})

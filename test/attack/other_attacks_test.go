@@ -79,6 +79,11 @@ func tenantAttacks(ownConfigMap func(*actor) error) []attack {
 			stop: byManager, says: "not believed", try: forge("no-such-pod"), twin: forge("web-1"), twinBy: nodeOne},
 		{id: "tenant-event-of-other-pod", by: tenant, tries: "stop a rollout by the event of a Pod without that volume",
 			stop: byManager, says: "not believed", try: forge("web-2"), twin: forge("web-1"), twinBy: nodeOne},
+		{id: "tenant-event-of-earlier-pod", by: tenant, tries: "stop a rollout by the event of an earlier Pod of that name",
+			stop: byManager, says: "not believed", try: forge("web-1", func(e *corev1.Event) { e.InvolvedObject.UID = "earlier" }), twin: forge("web-1"), twinBy: nodeOne},
+		{id: "tenant-event-of-other-node", by: tenant, tries: "stop a rollout by the event of a node that the Pod is not on",
+			stop: byManager, says: "not believed", twin: forge("web-1"), twinBy: nodeOne,
+			try: forge("web-1", func(e *corev1.Event) { e.Source.Host, e.ReportingInstance = "node-2", "node-2" })},
 		{id: "tenant-volume-label", by: tenant, tries: "have a rule take its volume or leave it, by a label or our annotation of its claim", stop: nobody,
 			try: merge(volumeClaimOf("data", ""), `{"metadata":{"labels":{"tier":"gold"},"annotations":{"`+v1alpha1.IgnoreAnnotation+`":"true"}}}`)},
 		{id: "tenant-event-of-own-pod", by: tenant, tries: "stop the rollout of options to its volume by an event of a Pod that uses it", stop: nobody,
@@ -189,7 +194,7 @@ func weakenNothing(a *actor) error {
 
 // forge has the manager write options into a volume and an attacker write an event that says they cannot be mounted. It is stopped
 // where the manager does not take the options back.
-func forge(pod string) func(*actor) error {
+func forge(pod string, changes ...func(*corev1.Event)) func(*actor) error {
 	return func(a *actor) error {
 		a.t.Helper()
 		change := a.rollOut("nconnect=4")
@@ -199,6 +204,9 @@ func forge(pod string) func(*actor) error {
 		event := eventOf("forged", pod, "pv-1")
 		if live := (&corev1.Pod{}); a.world.cluster.admin.Get(a.ctx, client.ObjectKey{Namespace: tenantNamespace, Name: pod}, live) == nil {
 			event.InvolvedObject.UID = live.UID
+		}
+		for _, change := range changes {
+			change(event)
 		}
 		if err := a.client.Create(a.ctx, event); err != nil {
 			return err

@@ -64,6 +64,7 @@ vet: ## Run go vet, the tests for virtual nodes included
 	go vet -tags e2e ./test/e2e/...
 	go vet -tags kwok ./test/cluster/...
 	go vet -tags footprint ./test/footprint
+	go vet -tags attack ./test/attack
 
 .PHONY: lint
 lint: tool-golangci-lint ## Run the linters
@@ -81,10 +82,10 @@ alerts: ## Hold the alert rules against their test; needs promtool (Debian: prom
 ##@ Tests
 
 .PHONY: test
-test: ## Run unit and integration tests and a short kwok run; needs Go and make, no root
-	@echo "Tests: unit tests, integration tests against a real API server, a rollout over twenty simulated nodes"
+test: ## Run unit and integration tests, attacks and a short kwok run; needs Go and make, no root
+	@echo "Tests: unit tests, integration tests and attacks against a real API server, a rollout over twenty simulated nodes"
 	@hack/needs.sh integration 20 6
-	@$(MAKE) --no-print-directory test-unit test-integration test-kwok
+	@$(MAKE) --no-print-directory test-unit test-integration test-attack test-kwok
 
 .PHONY: test-unit
 test-unit: ## Run the unit tests
@@ -110,18 +111,21 @@ fuzz: ## Run every fuzz target for FUZZTIME (default 60s)
 	  done
 
 # KUBEBUILDER_ASSETS, where it is set, names a directory with etcd, kube-apiserver and kubectl to use instead of our own.
-.PHONY: test-integration
+.PHONY: test-integration test-attack
 ifdef KUBEBUILDER_ASSETS
-test-integration: export KUSTOMIZE := $(KUSTOMIZE)
-test-integration: tool-kustomize
+test-integration test-attack: export KUSTOMIZE := $(KUSTOMIZE)
+test-integration test-attack: tool-kustomize
 else
-test-integration: export KUSTOMIZE := $(SETS)/integration/kustomize
-test-integration: export KUBEBUILDER_ASSETS := $(SETS)/integration
-test-integration: tool-integration
+test-integration test-attack: export KUSTOMIZE := $(SETS)/integration/kustomize
+test-integration test-attack: export KUBEBUILDER_ASSETS := $(SETS)/integration
+test-integration test-attack: tool-integration
 endif
 test-integration: ## Run the integration tests against a real API server
 	@hack/progress.sh compile_imports ./test/integration
 	@hack/progress.sh watch 'integration tests' go test -v -timeout 20m -count=1 ./test/integration $(TESTFLAGS)
+
+test-attack: ## Play attacks with real credentials against a real API server; TESTFLAGS=-update writes their table into SECURITY.md
+	@hack/progress.sh watch 'attacks' go test -tags attack -v -timeout 10m -count=1 ./test/attack $(TESTFLAGS)
 
 .PHONY: test-kwok
 test-kwok: tool-sandbox ## Run a rollout over twenty simulated nodes on a real control plane

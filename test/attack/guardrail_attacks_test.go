@@ -1,0 +1,182 @@
+//go:build attack
+
+package attack
+
+import (
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// ceilings are the administrator's, while the attacks on them are played.
+var ceilings = map[string]string{
+	"node.sysctls.allowed":                          "net.*\nvm.*",
+	"node.sysctls.maximum":                          "net.core.rmem_max: 33554432",
+	"node.sysctls.minimum":                          "vm.dirty_writeback_centisecs: 100",
+	"node.kernelArguments.allowed":                  "ihash_entries",
+	"node.kernelArguments.maximum":                  "ihash_entries: 16777216",
+	"node.kernelModules.maximum":                    "nfs/max_session_slots: 256",
+	"node.sunrpc.maximum":                           "1024",
+	"readAheadKiB.maximum":                          "16384",
+	"node.tuned.allowed":                            "latency-performance",
+	"node.nfsMountDefaults.servers.allowed":         "filer1",
+	"node.filesystems.mountPoints.allowed":          "/mnt/*",
+	"volumes.claimNamespaces.allowed":               tenantNamespace,
+	"mountOptions.forbidden":                        "soft",
+	"mountOptions.maximum":                          "nconnect: 8",
+	"volumes.onConflict.allowed":                    "KeepVolume",
+	"volumes.gitOpsOwned.allowed":                   "ReportOnly",
+	"includeControlPlane.allowed":                   "false",
+	"rollout.maxUnavailable.maximum":                "10%",
+	"rollout.maxConcurrentLive.maximum":             "10%",
+	"rollout.volumes.maxPerStep.maximum":            "10%",
+	"rollout.volumes.soakSeconds.minimum":           "60",
+	"rollout.canary.soakSeconds.minimum":            "30",
+	"rollout.failureThreshold.maximum":              "3",
+	"rollout.ignoreUnavailableAfterSeconds.minimum": "3600",
+	"rollout.drain.force.allowed":                   "false",
+	"rollout.drain.deleteEmptyDirData.allowed":      "false",
+	"rollout.drain.gracePeriodSeconds.minimum":      "30",
+	"rollout.reboot.policy.allowed":                 "OnApproval\nNever",
+	"rollout.reboot.restoreReboot.allowed":          "false",
+}
+
+// beyondCeilings is what the policy is asked, to learn whether it has the ceilings already.
+var beyondCeilings = profileOf("beyond", func(p *v1alpha1.StorageClientProfile) { p.Spec.Node = sysctls("net.core.rmem_max", "2147483647") })
+
+// setCeilings is the administrator's part. None is as if there were no guardrails.
+func setCeilings(t *testing.T, c *cluster, wanted map[string]string) {
+	t.Helper()
+	object := configMap(v1alpha1.ManagerNamespace, "storage-client-guardrails")
+	must(t, c.admin.Get(t.Context(), client.ObjectKeyFromObject(object), object))
+	object.Data = wanted
+	must(t, c.admin.Update(t.Context(), object))
+	await(t, "the ceilings to count", func() bool {
+		return apierrors.IsForbidden(c.admin.Create(t.Context(), beyondCeilings.DeepCopy(), client.DryRunAll)) == (len(wanted) > 0)
+	})
+}
+
+// roll declares a rollout with one change.
+func roll(change func(*v1alpha1.Rollout)) func(*actor) error {
+	return declare(func(s *v1alpha1.StorageClientProfileSpec) { change(&s.Rollout) })
+}
+
+func share(text string) *intstr.IntOrString { return ptr.To(intstr.Parse(text)) }
+
+func guardrailAttacks() []attack {
+	beyond := func(id, tries, ceiling string, try, twin func(*actor) error) attack {
+		return attack{id: id, by: editor, tries: tries, stop: byGuardrails, says: ceiling, try: try, twin: twin}
+	}
+	readAheadOf := func(size int32) func(*actor) error {
+		return tuning(func(n *v1alpha1.NodeTuning) {
+			n.ReadAhead = []v1alpha1.ReadAhead{{FSTypes: []string{"ext4"}, SizeKiB: size}}
+		})
+	}
+	slots := func(count int32) func(*actor) error {
+		return tuning(func(n *v1alpha1.NodeTuning) { n.Sunrpc = &v1alpha1.Sunrpc{TCPSlotTableEntries: ptr.To(count)} })
+	}
+	conflict := func(policy v1alpha1.ConflictPolicy) func(*actor) error {
+		return rule(func(r *v1alpha1.VolumeRule) {
+			r.MountOptions, r.OnConflict = []v1alpha1.MountOption{"nconnect=4"}, policy
+		})
+	}
+	gitOps := func(policy v1alpha1.GitOpsPolicy) func(*actor) error {
+		return rule(func(r *v1alpha1.VolumeRule) {
+			r.MountOptions, r.GitOpsOwned = []v1alpha1.MountOption{"nconnect=4"}, policy
+		})
+	}
+	namespaces := func(names ...string) func(*actor) error {
+		return rule(func(r *v1alpha1.VolumeRule) {
+			r.MountOptions, r.Selector.ClaimNamespaces = []v1alpha1.MountOption{"nconnect=4"}, names
+		})
+	}
+	reboots := func(policy v1alpha1.RebootPolicy) func(*actor) error {
+		return roll(func(r *v1alpha1.Rollout) { r.Reboot.Policy = policy })
+	}
+	unavailable := func(text string) func(*actor) error {
+		return roll(func(r *v1alpha1.Rollout) { r.MaxUnavailable = share(text) })
+	}
+	live := func(text string) func(*actor) error {
+		return roll(func(r *v1alpha1.Rollout) { r.MaxConcurrentLive = share(text) })
+	}
+	step := func(text string) func(*actor) error {
+		return roll(func(r *v1alpha1.Rollout) { r.Volumes = &v1alpha1.VolumeRollout{MaxPerStep: share(text)} })
+	}
+	volumeSoak := func(seconds int32) func(*actor) error {
+		return roll(func(r *v1alpha1.Rollout) { r.Volumes = &v1alpha1.VolumeRollout{SoakSeconds: ptr.To(seconds)} })
+	}
+	soak := func(seconds int32) func(*actor) error {
+		return roll(func(r *v1alpha1.Rollout) { r.Canary = &v1alpha1.Canary{SoakSeconds: ptr.To(seconds)} })
+	}
+	grace := func(seconds int32) func(*actor) error {
+		return roll(func(r *v1alpha1.Rollout) { r.Drain.GracePeriodSeconds = ptr.To(seconds) })
+	}
+	plain := roll(func(*v1alpha1.Rollout) {})
+	return []attack{
+		beyond("ceiling-sysctl", "declare more than a sysctl's ceiling", "node.sysctls.maximum", sysctl("net.core.rmem_max", "2147483647"), sysctl("net.core.rmem_max", "33554432")),
+		beyond("ceiling-sysctl-floor", "switch write-back off", "node.sysctls.minimum", sysctl("vm.dirty_writeback_centisecs", "0"), sysctl("vm.dirty_writeback_centisecs", "100")),
+		beyond("ceiling-sysctl-name", "declare a sysctl that is not on the list", "node.sysctls.allowed", sysctl("sunrpc.tcp_slot_table_entries", "16"), sysctl("net.ipv4.tcp_sack", "1")),
+		beyond("ceiling-argument", "spend the memory of nodes on a hash table", "node.kernelArguments.maximum", argument("ihash_entries=1073741824"), argument("ihash_entries=16777216")),
+		beyond("ceiling-argument-name", "declare a kernel argument that is not on the list", "node.kernelArguments.allowed", argument("dhash_entries=1024"), argument("ihash_entries=1024")),
+		beyond("ceiling-module", "declare more than a module parameter's ceiling", "node.kernelModules.maximum", module("nfs", "max_session_slots", "1024"), module("nfs", "max_session_slots", "256")),
+		beyond("ceiling-slots", "declare more slots", "node.sunrpc.maximum", slots(65536), slots(1024)),
+		beyond("ceiling-read-ahead", "read ahead by a gigabyte on ext4", "readAheadKiB.maximum", readAheadOf(1<<20), readAheadOf(16384)),
+		beyond("ceiling-tuned", "choose a tuned profile that spins disks down", "node.tuned.allowed", tuned("spindown-disk"), tuned("latency-performance")),
+		beyond("ceiling-server", "change the mounts of every server", "node.nfsMountDefaults.servers.allowed", hostMounts("", "nconnect=4"), hostMounts("filer1", "nconnect=4")),
+		beyond("ceiling-mount-point", "remount a system directory", "node.filesystems.mountPoints.allowed", filesystem("/var/lib/kubelet", "noatime"), filesystem("/mnt/data", "noatime")),
+		beyond("ceiling-namespace", "change the volumes of kube-system", "volumes.claimNamespaces.allowed", namespaces("kube-system"), namespaces(tenantNamespace)),
+		beyond("ceiling-all-namespaces", "change the volumes of all namespaces", "volumes.claimNamespaces.allowed", namespaces(), namespaces(tenantNamespace)),
+		beyond("ceiling-option", "have I/O errors where servers are slow: soft", "mountOptions.forbidden", mountOptions("soft"), mountOptions("hard")),
+		beyond("ceiling-option-value", "open more connections to a server", "mountOptions.maximum", mountOptions("nconnect=16"), mountOptions("nconnect=8")),
+		beyond("ceiling-conflict", "overwrite volumes' own options", "volumes.onConflict.allowed", conflict(v1alpha1.ConflictUseProfile), conflict(v1alpha1.ConflictKeepVolume)),
+		beyond("ceiling-gitops", "overwrite what is declared in Git", "volumes.gitOpsOwned.allowed", gitOps(v1alpha1.GitOpsPatch), gitOps(v1alpha1.GitOpsReportOnly)),
+		beyond("ceiling-control-plane", "reach the control plane", "includeControlPlane.allowed", declare(func(s *v1alpha1.StorageClientProfileSpec) { s.IncludeControlPlane = true }), plain),
+		beyond("ceiling-unavailable", "take all nodes out at once", "rollout.maxUnavailable.maximum", unavailable("100%"), unavailable("10%")),
+		beyond("ceiling-live", "change all nodes at once", "rollout.maxConcurrentLive.maximum", live("100%"), live("10%")),
+		beyond("ceiling-volumes", "change all volumes at once", "rollout.volumes.maxPerStep.maximum", step("100%"), step("10%")),
+		beyond("ceiling-volume-soak", "go on without waiting for a volume", "rollout.volumes.soakSeconds.minimum", volumeSoak(0), volumeSoak(60)),
+		beyond("ceiling-soak", "go on without waiting for the canary", "rollout.canary.soakSeconds.minimum", soak(0), soak(30)),
+		beyond("ceiling-failures", "go on while nodes fail", "rollout.failureThreshold.maximum",
+			roll(func(r *v1alpha1.Rollout) { r.FailureThreshold = ptr.To[int32](5000) }), roll(func(r *v1alpha1.Rollout) { r.FailureThreshold = ptr.To[int32](3) })),
+		beyond("ceiling-ignore-unavailable", "go on past nodes that are gone", "rollout.ignoreUnavailableAfterSeconds.minimum",
+			roll(func(r *v1alpha1.Rollout) { r.IgnoreUnavailableAfterSeconds = 1 }), plain),
+		beyond("ceiling-force", "evict Pods that nothing makes again", "rollout.drain.force.allowed", roll(func(r *v1alpha1.Rollout) { r.Drain.Force = true }), plain),
+		beyond("ceiling-empty-dir", "delete the data of emptyDir volumes", "rollout.drain.deleteEmptyDirData.allowed",
+			roll(func(r *v1alpha1.Rollout) { r.Drain.DeleteEmptyDirData = true }), plain),
+		beyond("ceiling-grace", "kill Pods at once", "rollout.drain.gracePeriodSeconds.minimum", grace(0), grace(30)),
+		beyond("ceiling-automatic", "have reboots made without an approval", "rollout.reboot.policy.allowed", reboots(v1alpha1.RebootAutomatic), reboots(v1alpha1.RebootNever)),
+		beyond("ceiling-restore-reboot", "have nodes rebooted on deletion", "rollout.reboot.restoreReboot.allowed",
+			roll(func(r *v1alpha1.Rollout) { r.Reboot.RestoreReboot = true }), plain),
+		beyond("ceiling-update", "change a stored profile beyond a ceiling", "node.sysctls.maximum",
+			merge(profile("fleet"), `{"spec":{"node":{"sysctls":{"net.core.rmem_max":"2147483647"}}}}`),
+			merge(profile("fleet"), `{"spec":{"node":{"sysctls":{"net.core.rmem_max":"33554432"}}}}`)),
+		beyond("ceiling-while-deleting", "delete a profile, and then have it reboot nodes and drain harder on its way", "rollout.drain.force.allowed",
+			inTurn(remove(profile("leaving")), merge(profile("leaving"), `{"spec":{"rollout":{"drain":{"force":true},"reboot":{"restoreReboot":true}}}}`)),
+			inTurn(remove(profile("leaving")), merge(profile("leaving"), `{"metadata":{"annotations":{"`+v1alpha1.PausedAnnotation+`":"true"}}}`))),
+		{id: "ceiling-within", by: editor, tries: "choose any value inside the ceilings", stop: nobody, try: sysctl("net.core.rmem_max", "33554432")},
+	}
+}
+
+// awaitPolicies waits until the API server has compiled the policies: it does so some time after they were created. That one
+// never comes shows in the attacks.
+func awaitPolicies(t *testing.T, people map[string]*actor) {
+	t.Helper()
+	for _, stops := range []struct {
+		by   string
+		try  func(*actor) error
+		stop string
+	}{
+		{by: agentOne, try: onlyTry(reportOf("node-2")), stop: byAgentFence},
+		{by: manager, try: onlyTry(merge(node("node-1"), `{"metadata":{"labels":{"a":"b"}}}`)), stop: byManagerFence},
+		{by: author, try: onlyTry(approve("boots")), stop: byApproval},
+	} {
+		if !waitFor(t, func() bool { return isStop(stoppedBy(stops.try(people[stops.by].as(t))), stops.stop) }) {
+			t.Logf("%s has not come", stops.stop)
+		}
+	}
+}

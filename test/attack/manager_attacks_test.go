@@ -1,0 +1,352 @@
+//go:build attack
+
+package attack
+
+import (
+	"encoding/json"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/webhook"
+)
+
+// Two that stand for all that the manager is there for.
+var (
+	cordon  = merge(node("node-1"), `{"metadata":{"annotations":{"`+v1alpha1.DisruptionAnnotation+`":"{}"}},"spec":{"unschedulable":true}}`)
+	options = merge(volume("pv-1"), `{"metadata":{"annotations":{"`+v1alpha1.AppliedMountOptionsAnnotation+`":"[]"}},"spec":{"mountOptions":["hard","nconnect=4"]}}`)
+)
+
+func managerAttacksOnWorkloads() []attack {
+	drain := evict(tenantNamespace, "web-2")
+	privileged := thing("apps", "v1", "DaemonSet", v1alpha1.AgentNamespace, "other")
+	content, _ := json.Marshal(map[string]any{"selector": map[string]any{"matchLabels": map[string]string{"app": "b"}}, "template": templateOf("b")})
+	var spec map[string]any
+	_ = json.Unmarshal(content, &spec)
+	privileged.Object["spec"] = spec
+	agents := thing("apps", "v1", "DaemonSet", v1alpha1.AgentNamespace, v1alpha1.AgentDaemonSet)
+	job := thing("batch", "v1", "Job", tenantNamespace, "job")
+	return []attack{
+		{id: "manager-creates-daemonset", by: manager, tries: "create a DaemonSet in the privileged namespace",
+			stop: byRBAC, says: `cannot create resource "daemonsets"`, try: create(privileged), twin: drain},
+		{id: "manager-patches-daemonset", by: manager, tries: "give the agents another image",
+			stop: byRBAC, says: `cannot patch resource "daemonsets"`, twin: drain,
+			try: strategic(agents, `{"spec":{"template":{"spec":{"containers":[{"name":"node-agent","image":"evil.example.com/agent"}]}}}}`)},
+		{id: "manager-deletes-daemonset", by: manager, tries: "delete the agents' DaemonSet",
+			stop: byRBAC, says: `cannot delete resource "daemonsets"`, try: remove(agents), twin: drain},
+		{id: "manager-creates-deployment", by: manager, tries: "create a Deployment in the privileged namespace",
+			stop: byRBAC, says: `cannot create resource "deployments"`, try: create(deploymentOf(v1alpha1.AgentNamespace, "other")), twin: drain},
+		{id: "manager-patches-deployment", by: manager, tries: "give a tenant's Deployment another image",
+			stop: byRBAC, says: `cannot patch resource "deployments"`, twin: drain,
+			try: strategic(deploymentOf(tenantNamespace, "web"), `{"spec":{"template":{"spec":{"containers":[{"name":"main","image":"evil.example.com/app"}]}}}}`)},
+		{id: "manager-creates-job", by: manager, tries: "create a Job",
+			stop: byRBAC, says: `cannot create resource "jobs"`, try: create(job), twin: drain},
+		{id: "manager-creates-pod", by: manager, tries: "create a Pod in the privileged namespace",
+			stop: byRBAC, says: `cannot create resource "pods"`, try: create(podOf(v1alpha1.AgentNamespace, "other", "node-1", v1alpha1.AgentServiceAccount)), twin: drain},
+		{id: "manager-creates-pod-at-home", by: manager, tries: "create a Pod in its own namespace",
+			stop: byRBAC, says: `cannot create resource "pods"`, try: create(podOf(v1alpha1.ManagerNamespace, "other", "node-1", v1alpha1.ManagerDeployment)), twin: drain},
+		{id: "manager-patches-pod", by: manager, tries: "give an agent's Pod another image",
+			stop: byRBAC, says: `cannot patch resource "pods"`, twin: drain,
+			try: jsonPatch(podOf(v1alpha1.AgentNamespace, "agent-node-1", "", ""), `[{"op":"replace","path":"/spec/containers/0/image","value":"evil.example.com/a"}]`)},
+		{id: "manager-deletes-pod", by: manager, tries: "delete a Pod past its PodDisruptionBudget",
+			stop: byRBAC, says: `cannot delete resource "pods"`, try: remove(podOf(tenantNamespace, "web-2", "", "")), twin: drain},
+		{id: "manager-exec", by: manager, tries: "run a command in an agent's Pod",
+			stop: byRBAC, says: `cannot create resource "pods/exec"`, twin: drain,
+			try: raw("POST", "/api/v1/namespaces/"+v1alpha1.AgentNamespace+"/pods/agent-node-1/exec")},
+		{id: "manager-debug-container", by: manager, tries: "put a debugging container into an agent's Pod",
+			stop: byRBAC, says: `cannot patch resource "pods/ephemeralcontainers"`, twin: drain,
+			try: func(a *actor) error {
+				patch := client.RawPatch("application/strategic-merge-patch+json", []byte(`{"spec":{"ephemeralContainers":[{"name":"d","image":"evil.example.com/a"}]}}`))
+				return a.client.SubResource("ephemeralcontainers").Patch(a.ctx, podOf(v1alpha1.AgentNamespace, "agent-node-1", "", ""), patch)
+			}},
+		{id: "manager-kubelet", by: manager, tries: "reach a kubelet through the API server",
+			stop: byRBAC, says: `cannot get resource "nodes/proxy"`, try: raw("GET", "/api/v1/nodes/node-1/proxy/pods"), twin: drain},
+		{id: "manager-evicts", by: manager, tries: "evict any Pod, within its PodDisruptionBudget", stop: nobody, try: drain},
+		{id: "manager-evicts-at-once", by: manager, tries: "give an evicted Pod no time to end", stop: nobody, try: func(a *actor) error {
+			pod := podOf(tenantNamespace, "web-2", "", "")
+			now := &metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}
+			return a.client.SubResource("eviction").Create(a.ctx, pod, &policyv1.Eviction{ObjectMeta: pod.ObjectMeta, DeleteOptions: now})
+		}},
+	}
+}
+
+func managerAttacksOnNodes() []attack {
+	nodes := byManagerFence
+	conditions := func(condition string) func(*actor) error {
+		return strategicStatus(node("node-1"), `{"status":{"conditions":[{"type":"`+condition+`","status":"True","reason":"Test","message":"",`+
+			`"lastTransitionTime":"2026-01-01T00:00:00Z","lastHeartbeatTime":"2026-01-01T00:00:00Z"}]}}`)
+	}
+	tuned := conditions(v1alpha1.TunedNodeCondition)
+	otherTaint := `{"key":"example.com/dedicated","value":"database","effect":"NoSchedule"}`
+	untuned := `{"key":"` + v1alpha1.UntunedTaint + `","effect":"NoSchedule"}`
+	return []attack{
+		{id: "manager-node-label", by: manager, tries: "move a Node to another zone by its label",
+			stop: nodes, says: "labels", try: merge(node("node-1"), `{"metadata":{"labels":{"topology.kubernetes.io/zone":"zone-2"}}}`),
+			twin: merge(node("node-1"), `{"metadata":{"labels":{"`+v1alpha1.ManagedLabel+`":null}}}`)},
+		{id: "manager-node-role", by: manager, tries: "make a Node one of the control plane",
+			stop: nodes, says: "labels", try: merge(node("node-1"), `{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`),
+			twin: merge(node("node-1"), `{"metadata":{"labels":{"node.kubernetes.io/exclude-from-external-load-balancers":"true"}}}`)},
+		{id: "manager-node-annotation", by: manager, tries: "change somebody's annotation of a Node",
+			stop: nodes, says: "annotations", try: merge(node("node-1"), `{"metadata":{"annotations":{"example.com/owner":"nobody"}}}`),
+			twin: merge(node("node-1"), `{"metadata":{"annotations":{"cluster-autoscaler.kubernetes.io/scale-down-disabled":"true","karpenter.sh/do-not-disrupt":"true"}}}`)},
+		{id: "manager-never-disrupt", by: manager, tries: "disrupt a Node that somebody has annotated with never-disrupt, by changing the annotation",
+			stop: nodes, says: "annotations", try: merge(node("node-1"), `{"metadata":{"annotations":{"`+v1alpha1.NeverDisruptAnnotation+`":"false"}}}`), twin: cordon},
+		{id: "manager-node-taint", by: manager, tries: "remove somebody's taint",
+			stop: nodes, says: "taint", try: merge(node("node-1"), `{"spec":{"taints":[`+untuned+`]}}`),
+			twin: merge(node("node-1"), `{"spec":{"taints":[`+otherTaint+`]}}`)},
+		{id: "manager-node-new-taint", by: manager, tries: "empty a Node with a taint NoExecute",
+			stop: nodes, says: "taint", try: merge(node("node-1"), `{"spec":{"taints":[`+untuned+`,`+otherTaint+`,{"key":"example.com/out","effect":"NoExecute"}]}}`),
+			twin: cordon},
+		{id: "manager-node-provider", by: manager, tries: "tell the cloud that a Node is another machine",
+			stop: nodes, says: "spec", try: merge(node("node-1"), `{"spec":{"providerID":"azure:///other"}}`), twin: cordon},
+		{id: "manager-node-pod-cidr", by: manager, tries: "give a Node another range of addresses",
+			stop: nodes, says: "spec", try: merge(node("node-1"), `{"spec":{"podCIDR":"10.9.0.0/24","podCIDRs":["10.9.0.0/24"]}}`), twin: cordon},
+		{id: "manager-node-finalizer", by: manager, tries: "keep a Node from being deleted",
+			stop: nodes, says: "finalizers", try: merge(node("node-1"), `{"metadata":{"finalizers":["example.com/stay"]}}`), twin: cordon},
+		{id: "manager-node-owner", by: manager, tries: "have the garbage collector delete a Node",
+			stop: nodes, says: "owner", try: merge(node("node-1"), `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"gone","uid":"u"}]}}`), twin: cordon},
+		{id: "manager-node-ready", by: manager, tries: "report a Node not Ready, so that its Pods are evicted",
+			stop: nodes, says: "condition", twin: tuned,
+			try: strategicStatus(node("node-1"), `{"status":{"conditions":[{"type":"Ready","status":"Unknown","reason":"Test","message":"",`+
+				`"lastTransitionTime":"2026-01-01T00:00:00Z","lastHeartbeatTime":"2026-01-01T00:00:00Z"}]}}`)},
+		{id: "manager-node-condition", by: manager, tries: "report a condition that a remedy system acts on",
+			stop: nodes, says: "condition", try: conditions("KernelDeadlock"), twin: conditions("MaintenanceInProgress")},
+		{id: "manager-node-capacity", by: manager, tries: "report another capacity",
+			stop: nodes, says: "status", try: mergeStatus(node("node-1"), `{"status":{"capacity":{"cpu":"400"}}}`), twin: tuned},
+		{id: "manager-node-address", by: manager, tries: "send the API server to another kubelet",
+			stop: nodes, says: "status", try: mergeStatus(node("node-1"), `{"status":{"addresses":[{"type":"InternalIP","address":"10.6.6.6"}]}}`), twin: tuned},
+		{id: "manager-node-delete", by: manager, tries: "delete a Node",
+			stop: byRBAC, says: `cannot delete resource "nodes"`, try: remove(node("node-1")), twin: cordon},
+		{id: "manager-node-create", by: manager, tries: "register a Node",
+			stop: byRBAC, says: `cannot create resource "nodes"`, try: create(node("node-3")), twin: cordon},
+		{id: "manager-cordons", by: manager, tries: "cordon any Node", stop: nobody, try: cordon},
+		{id: "manager-load-balancers", by: manager, tries: "take any Node out of external load balancers", stop: nobody,
+			try: merge(node("node-1"), `{"metadata":{"labels":{"node.kubernetes.io/exclude-from-external-load-balancers":"true"}}}`)},
+		{id: "manager-calls-agents-off", by: manager, tries: "take the agent off a Node by our label", stop: nobody,
+			try: merge(node("node-1"), `{"metadata":{"labels":{"`+v1alpha1.ManagedLabel+`":null}}}`)},
+	}
+}
+
+func managerAttacksOnVolumes() []attack {
+	pv, fence := volume("pv-1"), byManagerFence
+	return []attack{
+		{id: "manager-pv-source", by: manager, tries: "point a volume to another server",
+			stop: byKubernetes, says: "immutable", try: merge(pv, `{"spec":{"nfs":{"server":"evil.example.com"}}}`), twin: options},
+		{id: "manager-pv-claim", by: manager, tries: "hand a volume to another namespace",
+			stop: fence, says: "mountOptions only", try: merge(pv, `{"spec":{"claimRef":{"namespace":"other","name":"mine","uid":null}}}`), twin: options},
+		{id: "manager-pv-reclaim", by: manager, tries: "have a volume's data deleted with its claim",
+			stop: fence, says: "mountOptions only", try: merge(pv, `{"spec":{"persistentVolumeReclaimPolicy":"Delete"}}`), twin: options},
+		{id: "manager-pv-capacity", by: manager, tries: "change a volume's capacity",
+			stop: fence, says: "mountOptions only", try: merge(pv, `{"spec":{"capacity":{"storage":"9Gi"}}}`), twin: options},
+		{id: "manager-pv-affinity", by: manager, tries: "bind a volume to one node",
+			stop: fence, says: "mountOptions only", twin: options,
+			try: merge(pv, `{"spec":{"nodeAffinity":{"required":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"a","operator":"Exists"}]}]}}}}`)},
+		{id: "manager-pv-modes", by: manager, tries: "let others write to a volume",
+			stop: fence, says: "mountOptions only", try: merge(pv, `{"spec":{"accessModes":["ReadOnlyMany"]}}`), twin: options},
+		{id: "manager-pv-class", by: manager, tries: "move a volume to another StorageClass",
+			stop: fence, says: "mountOptions only", try: merge(pv, `{"spec":{"storageClassName":"fast"}}`), twin: options},
+		{id: "manager-pv-label", by: manager, tries: "change a volume's labels",
+			stop: fence, says: "labels", try: merge(pv, `{"metadata":{"labels":{"a":"b"}}}`), twin: options},
+		{id: "manager-pv-annotation", by: manager, tries: "change somebody's annotation of a volume",
+			stop: fence, says: "annotations", try: merge(pv, `{"metadata":{"annotations":{"example.com/owner":"nobody"}}}`), twin: options},
+		{id: "manager-pv-finalizer", by: manager, tries: "take a volume's protection away",
+			stop: fence, says: "finalizers", try: merge(pv, `{"metadata":{"finalizers":null}}`), twin: options},
+		{id: "manager-pv-owner", by: manager, tries: "have the garbage collector delete a volume",
+			stop: fence, says: "owner", try: merge(pv, `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"gone","uid":"u"}]}}`), twin: options},
+		{id: "manager-pv-delete", by: manager, tries: "delete a volume",
+			stop: byRBAC, says: `cannot delete resource "persistentvolumes"`, try: remove(pv), twin: options},
+		{id: "manager-pv-create", by: manager, tries: "create a volume over somebody's data",
+			stop: byRBAC, says: `cannot create resource "persistentvolumes"`, try: create(volumeOf("pv-2")), twin: options},
+		{id: "manager-pv-status", by: manager, tries: "report a volume's phase",
+			stop: byRBAC, says: `cannot patch resource "persistentvolumes/status"`, try: mergeStatus(pv, `{"status":{"phase":"Failed"}}`), twin: options},
+		{id: "manager-pvc", by: manager, tries: "write a PersistentVolumeClaim",
+			stop: byRBAC, says: `cannot patch resource "persistentvolumeclaims"`, twin: options,
+			try: merge(volumeClaimOf("data", ""), `{"spec":{"resources":{"requests":{"storage":"9Gi"}}}}`)},
+		{id: "manager-mount-options", by: manager, tries: "give a volume any mount options, suid and dev among them", stop: nobody,
+			try: merge(pv, `{"spec":{"mountOptions":["suid","dev"]}}`)},
+	}
+}
+
+func managerAttacksOnOurs() []attack {
+	fence := byManagerFence
+	note := mergeStatus(clientNode("node-1"), `{"status":{"rollout":{"phase":"UpToDate"}}}`)
+	finalizer := merge(profile("fleet"), `{"metadata":{"finalizers":["`+v1alpha1.Finalizer+`"]}}`)
+	budget := overwrite(configMap(v1alpha1.ManagerNamespace, v1alpha1.BudgetConfigMap), func(c *corev1.ConfigMap) { c.Data = map[string]string{"node-1": "{}"} })
+	write := func(namespace, name string) func(*actor) error {
+		return func(a *actor) error {
+			live := configMap(namespace, name)
+			if err := a.world.cluster.admin.Get(a.ctx, client.ObjectKeyFromObject(live), live); err != nil {
+				return err
+			}
+			live.Data = map[string]string{"node.sysctls.allowed": "*"}
+			return a.client.Update(a.ctx, live)
+		}
+	}
+	return []attack{
+		{id: "manager-profile-spec", by: manager, tries: "change what a profile declares",
+			stop: fence, says: "spec", try: merge(profile("fleet"), `{"spec":{"priority":5}}`), twin: finalizer},
+		{id: "manager-approves", by: manager, tries: "approve a plan",
+			stop: byApproval + " or storage-client-manager-profiles", says: "boots", try: approve("boots"), twin: finalizer},
+		{id: "manager-profile-label", by: manager, tries: "change a profile's labels",
+			stop: fence, says: "labels", try: merge(profile("fleet"), `{"metadata":{"labels":{"a":"b"}}}`), twin: finalizer},
+		{id: "manager-profile-delete", by: manager, tries: "delete a profile",
+			stop: byRBAC, says: `cannot delete resource "storageclientprofiles"`, try: remove(profile("fleet")), twin: finalizer},
+		{id: "manager-profile-create", by: manager, tries: "create a profile",
+			stop: byRBAC, says: `cannot create resource "storageclientprofiles"`, try: create(profileOf("mine")), twin: finalizer},
+		{id: "manager-profile-other-finalizer", by: manager, tries: "keep a profile from being deleted with a finalizer of somebody's name",
+			stop: fence, says: "finalizer", try: merge(profile("fleet"), `{"metadata":{"finalizers":["example.com/stay"]}}`), twin: finalizer},
+		{id: "manager-reports-for-agent", by: manager, tries: "report a node's settings in the place of its agent",
+			stop: fence, says: "rollout only", try: mergeStatus(clientNode("node-1"), `{"status":{"hash":"forged","rebootRequired":false}}`), twin: note},
+		{id: "manager-forges-creation", by: manager, tries: "create a client node with a status in the place of its agent's",
+			stop: byKubernetes, says: "ignored", twin: note, try: func(a *actor) error {
+				forged := clientNode("node-3")
+				forged.Status.Hash = "forged"
+				if err := a.client.Create(a.ctx, forged); err != nil {
+					return err
+				}
+				if a.get(forged); forged.Status.Hash == "" {
+					return stopped{by: byKubernetes, message: "ignored: the status is a subresource"}
+				}
+				return nil
+			}},
+		{id: "manager-client-node-label", by: manager, tries: "change the labels of a client node",
+			stop: fence, says: "labels", try: merge(clientNode("node-1"), `{"metadata":{"labels":{"example.com/pool":"red"}}}`), twin: note},
+		{id: "manager-guardrails", by: manager, tries: "raise the guardrails",
+			stop: byRBAC, says: `cannot update resource "configmaps"`, try: write(v1alpha1.ManagerNamespace, "storage-client-guardrails"), twin: budget},
+		{id: "manager-other-configmap", by: manager, tries: "write another ConfigMap of its namespace",
+			stop: byRBAC, says: `cannot update resource "configmaps"`, try: write(v1alpha1.ManagerNamespace, "settings"), twin: budget},
+		{id: "manager-new-configmap", by: manager, tries: "create another ConfigMap in its namespace",
+			stop: fence, says: "ConfigMap", try: create(configMap(v1alpha1.ManagerNamespace, "other")),
+			twin: create(configMap(v1alpha1.ManagerNamespace, "storage-client-failures"))},
+		{id: "manager-configmap-elsewhere", by: manager, tries: "write a ConfigMap of another namespace",
+			stop: byRBAC, says: `cannot create resource "configmaps"`, try: create(configMap("kube-system", "other")), twin: budget},
+		{id: "manager-configmap-delete", by: manager, tries: "delete the guardrails",
+			stop: byRBAC, says: `cannot delete resource "configmaps"`, try: remove(configMap(v1alpha1.ManagerNamespace, "storage-client-guardrails")), twin: budget},
+		{id: "manager-namespace", by: manager, tries: "weaken its namespace's Pod Security",
+			stop: byRBAC, says: `cannot patch resource "namespaces"`, twin: get(&corev1.Namespace{ObjectMeta: named("", v1alpha1.ManagerNamespace)}),
+			try: merge(&corev1.Namespace{ObjectMeta: named("", v1alpha1.ManagerNamespace)}, `{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"privileged"}}}`)},
+		{id: "manager-namespaces", by: manager, tries: "list all namespaces",
+			stop: byRBAC, says: `cannot list resource "namespaces"`, try: list(&corev1.NamespaceList{}),
+			twin: get(&corev1.Namespace{ObjectMeta: named("", v1alpha1.ManagerNamespace)})},
+		{id: "manager-crd", by: manager, tries: "take the rules out of the CustomResourceDefinition",
+			stop: byRBAC, says: `cannot patch resource "customresourcedefinitions"`, twin: finalizer,
+			try: merge(thing("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "", "storageclientnodes.tuning.storageclient.dev"), `{"metadata":{"labels":{"a":"b"}}}`)},
+		{id: "manager-spec", by: manager, tries: "have an agent set what the agent's catalogue takes", stop: nobody,
+			try: merge(clientNode("node-1"), `{"spec":{"settings":[{"key":"sysctl/net.core.rmem_max","value":"4096","profile":"p","onRemoval":"Restore"}]}}`)},
+		{id: "manager-release", by: manager, tries: "have an agent put everything back", stop: nobody,
+			try: merge(clientNode("node-1"), `{"spec":{"release":true}}`)},
+		{id: "manager-permit", by: manager, tries: "permit a reboot that no profile asked for; the agent looks at the host first", stop: nobody,
+			try: merge(clientNode("node-1"), `{"spec":{"rebootPermit":{"id":"p","bootID":"boot-1"}}}`)},
+		{id: "manager-lies", by: manager, tries: "report of a profile what is not so", stop: nobody,
+			try: mergeStatus(profile("fleet"), `{"status":{"plan":{"hash":"other"}}}`)},
+	}
+}
+
+func managerAttacksOnIdentities() []attack {
+	secretOf := func(namespace, name string) func(*actor) error {
+		return list(&corev1.SecretList{}, client.InNamespace(namespace), client.MatchingFields{"metadata.name": name})
+	}
+	own := secretOf(v1alpha1.ManagerNamespace, webhook.Name)
+	caBundle := jsonPatch(thing("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration", "", webhook.Name),
+		`[{"op":"add","path":"/metadata/labels/a","value":"b"}]`)
+	anything := []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}}}
+	nodeName := map[string][]string{"authentication.kubernetes.io/node-name": {"node-1"}}
+	asAgent := func(do func(*actor) error) func(*actor) error { return impersonating(agentUser, nil, nodeName, do) }
+	fenceTried := asAgent(onlyTry(reportOf("node-1")))
+	return []attack{
+		{id: "manager-secret-elsewhere", by: manager, tries: "read a tenant's Secret",
+			stop: byRBAC, says: `cannot list resource "secrets"`, try: secretOf(tenantNamespace, "database"), twin: own},
+		{id: "manager-secret-at-home", by: manager, tries: "read another Secret of its namespace",
+			stop: byRBAC, says: `cannot list resource "secrets"`, try: secretOf(v1alpha1.ManagerNamespace, "registry"), twin: own},
+		{id: "manager-all-secrets", by: manager, tries: "read all Secrets",
+			stop: byRBAC, says: `cannot list resource "secrets"`, try: list(&corev1.SecretList{}), twin: own},
+		{id: "manager-reads-pods", by: manager, tries: "read all Pods' specs, environment included", stop: nobody, try: list(&corev1.PodList{})},
+		{id: "manager-lease", by: manager, tries: "take the lease of another controller",
+			stop: byRBAC, says: `cannot create resource "leases"`, try: create(thing("coordination.k8s.io", "v1", "Lease", "kube-system", "kube-scheduler")),
+			twin: create(thing("coordination.k8s.io", "v1", "Lease", v1alpha1.ManagerNamespace, v1alpha1.ManagerLease))},
+		{id: "manager-cluster-role", by: manager, tries: "create a ClusterRole",
+			stop: byRBAC, says: `cannot create resource "clusterroles"`, try: create(&rbacv1.ClusterRole{ObjectMeta: named("", "all"), Rules: anything}), twin: own},
+		{id: "manager-own-role", by: manager, tries: "widen its own ClusterRole",
+			stop: byRBAC, says: `cannot patch resource "clusterroles"`, twin: own,
+			try: merge(&rbacv1.ClusterRole{ObjectMeta: named("", v1alpha1.ManagerDeployment)}, `{"rules":[{"apiGroups":["*"],"resources":["*"],"verbs":["*"]}]}`)},
+		{id: "manager-cluster-admin", by: manager, tries: "bind itself to cluster-admin",
+			stop: byRBAC, says: `cannot create resource "clusterrolebindings"`, twin: own,
+			try: create(&rbacv1.ClusterRoleBinding{ObjectMeta: named("", "mine"), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+				Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.ManagerDeployment}}})},
+		{id: "manager-policy", by: manager, tries: "weaken the agents' fence",
+			stop: byRBAC, says: `cannot patch resource "validatingadmissionpolicies"`, twin: own,
+			try: merge(admissionPolicy(v1alpha1.AgentPolicy), `{"spec":{"failurePolicy":"Ignore"}}`)},
+		{id: "manager-own-policy", by: manager, tries: "have the policy on its writes of Nodes let it remove any taint",
+			stop: byRBAC, says: `cannot patch resource "validatingadmissionpolicies"`, twin: own,
+			try: jsonPatch(admissionPolicy("storage-client-manager-nodes"), `[{"op":"replace","path":"/spec/variables/0/expression","value":"'example.com/dedicated'"}]`)},
+		{id: "manager-policy-delete", by: manager, tries: "delete the policy that holds its writes to Nodes",
+			stop: byRBAC, says: `cannot delete resource "validatingadmissionpolicies"`, try: remove(admissionPolicy("storage-client-manager-nodes")), twin: own},
+		{id: "manager-binding-patch", by: manager, tries: "have the agents' fence only warn",
+			stop: byRBAC, says: `cannot patch resource "validatingadmissionpolicybindings"`, twin: own,
+			try: merge(admissionBinding(v1alpha1.AgentPolicy), `{"spec":{"validationActions":["Warn"]}}`)},
+		{id: "manager-binding-delete", by: manager, tries: "delete the binding of the agents' fence",
+			stop: byRBAC, says: `cannot delete resource "validatingadmissionpolicybindings"`, try: remove(admissionBinding(v1alpha1.AgentPolicy)), twin: own},
+		{id: "manager-foreign-webhook", by: manager, tries: "change somebody's webhook",
+			stop: byRBAC, says: `cannot patch resource "validatingwebhookconfigurations"`, twin: caBundle,
+			try: merge(foreignWebhook(), `{"webhooks":[]}`)},
+		{id: "manager-new-webhook", by: manager, tries: "create a webhook of its own",
+			stop: byRBAC, says: `cannot create resource "mutatingwebhookconfigurations"`, twin: caBundle,
+			try: create(thing("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration", "", "mine"))},
+		{id: "manager-webhook-rules", by: manager, tries: "have its own mutating webhook asked about every Pod",
+			stop: nobody, try: askedAboutPods},
+		{id: "manager-agent-token", by: manager, tries: "get a token of an agent",
+			stop: byRBAC, says: `cannot create resource "serviceaccounts/token"`,
+			try: requestToken(v1alpha1.AgentNamespace, v1alpha1.AgentServiceAccount, "agent-node-1"), twin: own},
+		{id: "manager-own-token", by: manager, tries: "get itself a token that outlives its Pod",
+			stop: byRBAC, says: `cannot create resource "serviceaccounts/token"`,
+			try: requestToken(v1alpha1.ManagerNamespace, v1alpha1.ManagerDeployment, ""), twin: own},
+		{id: "manager-certificate", by: manager, tries: "ask for a client certificate",
+			stop: byRBAC, says: `cannot create resource "certificatesigningrequests"`, twin: own,
+			try: create(thing("certificates.k8s.io", "v1", "CertificateSigningRequest", "", "mine"))},
+		{id: "manager-impersonates-admin", by: manager, tries: "act as an administrator",
+			stop: byRBAC, says: " cannot impersonate", try: impersonating("admin", []string{"system:masters"}, nil, get(secret(tenantNamespace, "database"))), twin: fenceTried},
+		{id: "manager-impersonates-account", by: manager, tries: "act as another service account",
+			stop: byRBAC, says: " cannot impersonate", twin: fenceTried,
+			try: impersonating("system:serviceaccount:kube-system:clusterrole-aggregation-controller", nil, nil, get(secret(tenantNamespace, "database")))},
+		{id: "manager-impersonates-group", by: manager, tries: "act as an agent in the group system:masters",
+			stop: byRBAC, says: " cannot impersonate", twin: fenceTried,
+			try: impersonating(agentUser, []string{"system:masters"}, nodeName, get(secret(tenantNamespace, "database")))},
+		{id: "manager-impersonates-agent", by: manager, tries: "report as an agent, and not as a dry run",
+			stop: byAgentFence, says: "bound", try: asAgent(reportOf("node-1")), twin: fenceTried},
+		{id: "manager-impersonates-agents-pod", by: manager, tries: "report as an agent's Pod",
+			stop: byRBAC, says: "authentication.kubernetes.io/pod-name", twin: fenceTried,
+			try: impersonating(agentUser, nil, map[string][]string{
+				"authentication.kubernetes.io/node-name": {"node-1"}, "authentication.kubernetes.io/pod-name": {"agent-node-1"},
+			}, reportOf("node-1"))},
+		{id: "manager-dry-run-of-another-node", by: manager, tries: "report as the agent of node-1 for node-2, as a dry run: how the fence is tried",
+			stop: byAgentFence, says: "its own StorageClientNode only", try: asAgent(onlyTry(reportOf("node-2"))), twin: fenceTried},
+		{id: "manager-reviews-tokens", by: manager, tries: "ask whose a token is that somebody sent to its metrics", stop: nobody,
+			try: create(&authenticationv1.TokenReview{ObjectMeta: named("", ""), Spec: authenticationv1.TokenReviewSpec{Token: "x"}})},
+	}
+}
+
+// askedAboutPods has the manager's mutating webhook asked about every new Pod.
+var askedAboutPods = jsonPatch(thing("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration", "", webhook.Name),
+	`[{"op":"replace","path":"/webhooks/0/rules","value":[{"apiGroups":[""],"apiVersions":["v1"],"operations":["CREATE"],"resources":["pods"]}]},`+
+		`{"op":"remove","path":"/webhooks/0/matchConditions"}]`)
+
+// certificateAttacks are played with the roles of a component that takes the webhooks' certificate out of the manager's hands.
+func certificateAttacks() []attack {
+	validating := jsonPatch(thing("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration", "", webhook.Name), `[{"op":"remove","path":"/webhooks"}]`)
+	key := merge(secret(v1alpha1.ManagerNamespace, webhook.Name), `{"data":{"tls.key":"eA=="}}`)
+	own := list(&corev1.SecretList{}, client.InNamespace(v1alpha1.ManagerNamespace), client.MatchingFields{"metadata.name": webhook.Name})
+	return []attack{
+		{id: "given-certificate-webhook", by: manager, tries: "have its own mutating webhook asked about every Pod, with `config/components/cert-manager`",
+			stop: byRBAC, says: `cannot patch resource "mutatingwebhookconfigurations"`, try: askedAboutPods, twin: cordon},
+		{id: "given-certificate-validating", by: manager, tries: "have profiles no longer judged, with `config/components/cert-manager`",
+			stop: byRBAC, says: `cannot patch resource "validatingwebhookconfigurations"`, try: validating, twin: cordon},
+		{id: "given-certificate-secret", by: manager, tries: "replace its webhook's key, with `config/components/cert-manager`",
+			stop: byRBAC, says: `cannot patch resource "secrets"`, try: key, twin: own},
+	}
+}

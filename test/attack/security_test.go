@@ -1,0 +1,314 @@
+//go:build attack
+
+package attack
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+const (
+	root         = "../.."
+	securityFile = root + "/SECURITY.md"
+	beginMark    = "<!-- attacks -->"
+	endMark      = "<!-- /attacks -->"
+)
+
+func readSecurity(t *testing.T) string {
+	t.Helper()
+	content, err := os.ReadFile(securityFile)
+	must(t, err)
+	return string(content)
+}
+
+// section is what stands between two marks of SECURITY.md.
+func section(t *testing.T, name string) string {
+	t.Helper()
+	_, rest, begins := strings.Cut(readSecurity(t), "<!-- "+name+" -->")
+	text, _, ends := strings.Cut(rest, "<!-- /"+name+" -->")
+	if !begins || !ends || strings.TrimSpace(text) == "" {
+		t.Fatalf("SECURITY.md has nothing between the marks of %s", name)
+	}
+	return text
+}
+
+var quoted = regexp.MustCompile("`([^`]+)`")
+
+// quotedIn lists what stands in backticks.
+func quotedIn(text string) []string {
+	var all []string
+	for _, match := range quoted.FindAllStringSubmatch(text, -1) {
+		all = append(all, match[1])
+	}
+	return all
+}
+
+func TestEveryAttackHasANameOfItsOwn(t *testing.T) {
+	seen := map[string]bool{}
+	for _, a := range allAttacks() {
+		if seen[a.id] || a.id == "" || a.by == "" || a.tries == "" || a.stop == "" || a.try == nil {
+			t.Errorf("attack %q is there twice or lacks something", a.id)
+		}
+		seen[a.id] = true
+	}
+	if len(seen) < 80 {
+		t.Errorf("%d attacks", len(seen))
+	}
+}
+
+// The threats name attacks and tests that there are, and every attack; what nobody stops by its own name.
+func TestThreatsNameWhatHoldsThem(t *testing.T) {
+	tests := testNames(t)
+	named := map[string]bool{}
+	for line := range strings.Lines(section(t, "threats")) {
+		cells := strings.Split(strings.TrimSpace(line), "|")
+		if len(cells) != 8 || !strings.Contains(cells[6], "`") {
+			continue
+		}
+		for _, name := range quotedIn(cells[6]) {
+			found := tests[name]
+			for _, a := range allAttacks() {
+				if ok, _ := path.Match(name, a.id); ok && (a.stop != nobody || name == a.id) {
+					found, named[a.id] = true, true
+				}
+			}
+			if !found {
+				t.Errorf("SECURITY.md names %s, which is neither an attack nor a test", name)
+			}
+		}
+	}
+	for _, a := range allAttacks() {
+		if !named[a.id] {
+			t.Errorf("no threat names %s", a.id)
+		}
+	}
+}
+
+// testNames are the names of all tests and fuzz targets of the tree.
+func testNames(t *testing.T) map[string]bool {
+	t.Helper()
+	declared := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
+	names := map[string]bool{}
+	must(t, filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(name, "_test.go") {
+			return err
+		}
+		content, err := os.ReadFile(name)
+		for _, match := range declared.FindAllStringSubmatch(string(content), -1) {
+			names[match[1]] = true
+		}
+		return err
+	}))
+	return names
+}
+
+// The tests that SECURITY.md names outside of the table.
+func TestSecurityNamesTestsThatThereAre(t *testing.T) {
+	names := testNames(t)
+	for _, name := range quotedIn(readSecurity(t)) {
+		if strings.HasPrefix(name, "Test") && !names[name] {
+			t.Errorf("SECURITY.md names %s", name)
+		}
+	}
+}
+
+// agentSource calls visit for each function, and each declaration outside of functions, of what runs as the agent.
+func agentSource(t *testing.T, visit func(position string, of ast.Node)) {
+	t.Helper()
+	for _, dir := range []string{"agent", "cmd/node-agent"} {
+		must(t, filepath.WalkDir(filepath.Join(root, dir), func(name string, entry fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") || strings.Contains(name, "hosttest") || entry.IsDir() {
+				return err
+			}
+			files := token.NewFileSet()
+			file, err := parser.ParseFile(files, name, nil, 0)
+			if err != nil {
+				return err
+			}
+			for _, declaration := range file.Decls {
+				visit(files.Position(declaration.Pos()).String(), declaration)
+			}
+			return nil
+		}))
+	}
+}
+
+// stringsIn lists the string literals below a node.
+func stringsIn(of ast.Node) []string {
+	var all []string
+	ast.Inspect(of, func(n ast.Node) bool {
+		if literal, ok := n.(*ast.BasicLit); ok && literal.Kind == token.STRING {
+			if text, err := strconv.Unquote(literal.Value); err == nil {
+				all = append(all, text)
+			}
+		}
+		return true
+	})
+	return all
+}
+
+// hostPath is an absolute path of a host, and not of an API.
+var hostPath = regexp.MustCompile(`^/(bin|boot|dev|etc|home|lib|lib64|media|mnt|opt|proc|root|run|sbin|srv|sys|sysroot|tmp|usr|var)(/[^ ]*)?$`)
+
+func TestTheAgentNamesNoOtherPath(t *testing.T) {
+	listed := quotedIn(section(t, "writes") + section(t, "reads") + section(t, "sockets"))
+	found := 0
+	agentSource(t, func(position string, of ast.Node) {
+		for _, text := range stringsIn(of) {
+			if !hostPath.MatchString(text) {
+				continue
+			}
+			found++
+			if !slices.ContainsFunc(listed, func(entry string) bool { return covers(entry, text) }) {
+				t.Errorf("%s: %s is not in SECURITY.md", position, text)
+			}
+		}
+	})
+	if found < 50 {
+		t.Errorf("only %d paths found in the source", found)
+	}
+}
+
+// covers tells whether an entry is the path, holds it, or is in the directory that it names.
+func covers(entry, name string) bool {
+	if matched, _ := path.Match(entry, name); matched {
+		return true
+	}
+	entry, name = strings.TrimSuffix(entry, "/"), strings.TrimSuffix(name, "/")
+	return entry == name || strings.HasPrefix(name, entry+"/")
+}
+
+// Every command is handed over by its argv. Where that is a variable, its literals stand in the same function.
+func TestTheAgentRunsNoOtherCommand(t *testing.T) {
+	listed := quotedIn(section(t, "commands"))
+	found := map[string]bool{}
+	agentSource(t, func(position string, of ast.Node) {
+		for _, argv := range commandsIn(of) {
+			command := strings.Join(argv, " ")
+			found[argv[0]] = true
+			if !slices.ContainsFunc(listed, func(entry string) bool { return entry == command || strings.HasPrefix(entry, command+" ") }) {
+				t.Errorf("%s: %s is not in SECURITY.md", position, command)
+			}
+		}
+	})
+	for _, entry := range listed {
+		if name := strings.Fields(entry)[0]; !found[name] {
+			t.Errorf("SECURITY.md names %s, which the agent does not run", name)
+		}
+	}
+}
+
+// commandsIn lists the literal beginnings of what a function runs, or hands back as an argv.
+func commandsIn(of ast.Node) [][]string {
+	var all [][]string
+	ast.Inspect(of, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.CallExpr:
+			name := ""
+			switch called := n.Fun.(type) {
+			case *ast.SelectorExpr:
+				name = called.Sel.Name
+			case *ast.Ident:
+				name = called.Name
+			}
+			if (name == "Run" || name == "runCommand") && len(n.Args) > 1 {
+				all = append(all, leading(n.Args[1:]))
+			}
+		case *ast.CompositeLit:
+			all = append(all, commandsOf(n)...)
+		}
+		return true
+	})
+	return slices.DeleteFunc(all, func(argv []string) bool { return len(argv) == 0 })
+}
+
+// programs are what a list of strings has to begin with to be taken for an argv.
+var programs = []string{
+	"clevis", "cryptsetup", "dmesg", "grub-mkconfig", "grub-probe", "grubby", "journalctl", "systemctl", "systemd-run", "tuned-adm", "xfs_info",
+}
+
+func commandsOf(list *ast.CompositeLit) [][]string {
+	argv := leading(list.Elts)
+	if len(argv) == 0 || !slices.Contains(programs, argv[0]) || len(argv) > 1 && slices.Contains(programs, argv[1]) {
+		return nil // the second is a list of programs that may run in an image
+	}
+	return [][]string{argv}
+}
+
+// leading are the literals that expressions begin with.
+func leading(expressions []ast.Expr) []string {
+	var all []string
+	for _, expression := range expressions {
+		literal, ok := expression.(*ast.BasicLit)
+		if !ok || literal.Kind != token.STRING {
+			break
+		}
+		text, err := strconv.Unquote(literal.Value)
+		if err != nil {
+			break
+		}
+		all = append(all, text)
+	}
+	return all
+}
+
+// A setting of each kind, on hosts with either boot loader: what the agent changes and runs is in the lists.
+func TestTheAgentChangesNoOtherFile(t *testing.T) {
+	writes, commands := quotedIn(section(t, "writes")), quotedIn(section(t, "commands"))
+	for name, least := range map[string]int{"debian-12": 4, "rocky-9": 3, "ubuntu-24.04-cloudimg": 4} {
+		t.Run(name, func(t *testing.T) {
+			machine := newMachine(t, name)
+			before := machine.tree(t)
+			spec := v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{
+				settingOf("sysctl/net.core.rmem_max", "16777216"), settingOf("module/sunrpc/tcp_slot_table_entries", "128"),
+				settingOf("kernelArgument/ihash_entries", "1048576"), settingOf("readAhead/nfs4", "15360"), settingOf("tuned/profile", "latency-performance"),
+				settingOf("nfsMountDefaults/filer1", "nconnect=4"), settingOf("filesystem/mnt/*", "xfs:noatime"),
+			}}
+			machine.run(t, spec)
+			machine.run(t, v1alpha1.StorageClientNodeSpec{Settings: spec.Settings, Release: true})
+			changed := changes(before, machine.seen)
+			for _, file := range changed {
+				if !slices.ContainsFunc(writes, func(entry string) bool { return covers(entry, file) }) {
+					t.Errorf("the agent has changed %s, which is not in SECURITY.md", file)
+				}
+			}
+			if len(changed) < least {
+				t.Errorf("the agent has changed only %v", changed)
+			}
+			for _, command := range machine.commands.Ran {
+				if !slices.ContainsFunc(commands, func(entry string) bool { return fits(entry, command) }) {
+					t.Errorf("the agent has run %q, which is not in SECURITY.md", command)
+				}
+			}
+		})
+	}
+}
+
+// fits tells whether a command line is one of an entry, whose words in capitals stand for others.
+func fits(entry, command string) bool {
+	pattern := regexp.MustCompile(`[A-Z]{4,}`).ReplaceAllString(regexp.QuoteMeta(entry), ".*")
+	return regexp.MustCompile(`^` + pattern + `( .*)?$`).MatchString(command)
+}
+
+func changes(before, after map[string]string) []string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(after)) {
+		if was, there := before[name]; !there || was != after[name] {
+			all = append(all, name)
+		}
+	}
+	return all
+}

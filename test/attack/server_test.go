@@ -1,0 +1,254 @@
+//go:build attack
+
+package attack
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/webhook"
+)
+
+const configDir = "../../config"
+
+var scheme = runtime.NewScheme()
+
+// cluster is a real API server with everything of config/default and the guardrails, and nothing that runs but the webhooks.
+type cluster struct {
+	environment *envtest.Environment
+	config      *rest.Config
+	// admin may do everything. It prepares and looks; it is nobody's attacker.
+	admin client.WithWatch
+}
+
+func startCluster(t *testing.T) *cluster {
+	t.Helper()
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" || os.Getenv("KUSTOMIZE") == "" {
+		t.Fatal(`KUBEBUILDER_ASSETS and KUSTOMIZE name no control plane and no kustomize: run "make test-attack", which builds them`)
+	}
+	ctrl.SetLogger(logr.Discard())
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme} {
+		must(t, add(scheme))
+	}
+	c := &cluster{environment: &envtest.Environment{
+		Scheme: scheme, CRDDirectoryPaths: []string{filepath.Join(configDir, "crd", "bases")}, ErrorIfCRDPathMissing: true,
+	}}
+	c.environment.ControlPlane.GetAPIServer().Configure().
+		Set("authorization-mode", "Node", "RBAC").
+		Append("enable-admission-plugins", "NodeRestriction")
+	var err error
+	c.config, err = c.environment.Start()
+	must(t, err)
+	t.Cleanup(func() { _ = c.environment.Stop() })
+	c.config.QPS, c.config.Burst = -1, -1
+	c.admin, err = client.NewWithWatch(c.config, client.Options{Scheme: scheme})
+	must(t, err)
+	return c
+}
+
+// install creates what config/default and the guardrails render. The webhooks' configurations come last, at an address of this
+// machine, and are served with the manager's own token.
+func (c *cluster) install(t *testing.T) {
+	t.Helper()
+	site := &envtest.WebhookInstallOptions{}
+	order := []string{"Namespace", "ServiceAccount", "ConfigMap"}
+	objects := render(t, "guardrails")
+	slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int {
+		rank := func(o *unstructured.Unstructured) int {
+			if i := slices.Index(order, o.GetKind()); i >= 0 {
+				return i
+			}
+			return len(order)
+		}
+		return rank(a) - rank(b)
+	})
+	for _, object := range objects {
+		switch object.GetKind() {
+		case "CustomResourceDefinition":
+		case "ValidatingWebhookConfiguration":
+			site.ValidatingWebhooks = append(site.ValidatingWebhooks, convert[admissionregistrationv1.ValidatingWebhookConfiguration](t, object))
+		case "MutatingWebhookConfiguration":
+			site.MutatingWebhooks = append(site.MutatingWebhooks, convert[admissionregistrationv1.MutatingWebhookConfiguration](t, object))
+		default:
+			if err := c.admin.Create(t.Context(), object); err != nil {
+				t.Fatalf("create %s %s: %v", object.GetKind(), object.GetName(), err)
+			}
+		}
+	}
+	c.aggregateRoles(t)
+	setCeilings(t, c, nil)
+	must(t, site.Install(c.config))
+	t.Cleanup(func() { _ = site.Cleanup() })
+	c.serveWebhooks(t, site)
+}
+
+// aggregateRoles does the part of kube-controller-manager that fills the roles edit and view, ours among them.
+func (c *cluster) aggregateRoles(t *testing.T) {
+	t.Helper()
+	var roles rbacv1.ClusterRoleList
+	must(t, c.admin.List(t.Context(), &roles))
+	for range 2 { // edit is made of view, too
+		for i := range roles.Items {
+			role := &roles.Items[i]
+			if role.AggregationRule == nil {
+				continue
+			}
+			role.Rules = nil
+			for _, wanted := range role.AggregationRule.ClusterRoleSelectors {
+				selector, err := metav1.LabelSelectorAsSelector(&wanted)
+				must(t, err)
+				for _, part := range roles.Items {
+					if selector.Matches(labels.Set(part.Labels)) {
+						role.Rules = append(role.Rules, part.Rules...)
+					}
+				}
+			}
+			must(t, c.admin.Update(t.Context(), role))
+		}
+	}
+}
+
+// serveWebhooks runs the manager's webhooks with the manager's rights.
+func (c *cluster) serveWebhooks(t *testing.T, site *envtest.WebhookInstallOptions) {
+	t.Helper()
+	secret := &corev1.Secret{}
+	must(t, c.admin.Get(t.Context(), client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: webhook.Name}, secret))
+	secret.Data = map[string][]byte{}
+	for _, file := range []string{corev1.TLSCertKey, corev1.TLSPrivateKeyKey} {
+		text, err := os.ReadFile(filepath.Join(site.LocalServingCertDir, file))
+		must(t, err)
+		secret.Data[file] = text
+	}
+	must(t, c.admin.Update(t.Context(), secret))
+	mgr, err := ctrl.NewManager(c.withToken(t, v1alpha1.ManagerNamespace, v1alpha1.ManagerDeployment, nil), ctrl.Options{
+		Scheme: scheme, Logger: logr.Discard(), HealthProbeBindAddress: "0", Metrics: metricsserver.Options{BindAddress: "0"},
+		Cache:      cache.Options{ByObject: webhook.CacheByObject(v1alpha1.ManagerNamespace)},
+		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
+	})
+	must(t, err)
+	hooks := &webhook.Webhooks{ManagerNamespace: v1alpha1.ManagerNamespace, Host: site.LocalServingHost, Port: site.LocalServingPort}
+	must(t, hooks.SetupWithManager(mgr))
+	life, end := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- mgr.Start(life) }()
+	t.Cleanup(func() {
+		end()
+		if err := <-done; err != nil {
+			t.Errorf("the webhooks' manager ended: %v", err)
+		}
+	})
+	bad := profileOf("bad", func(p *v1alpha1.StorageClientProfile) { p.Spec.Node = sysctls("kernel.core_pattern", "core") })
+	await(t, "the webhooks to answer", func() bool {
+		return apierrors.IsInvalid(c.admin.Create(t.Context(), bad.DeepCopy(), client.DryRunAll))
+	})
+}
+
+func await(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	if !waitFor(t, is) {
+		t.Fatalf("waited in vain for %s", what)
+	}
+}
+
+func waitFor(t *testing.T, is func() bool) bool {
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 15*time.Second, true, func(context.Context) (bool, error) { return is(), nil })
+	return err == nil
+}
+
+// giveCertificates changes the roles to those of the installation with cert-manager.
+func (c *cluster) giveCertificates(t *testing.T, manager *actor) {
+	t.Helper()
+	for _, object := range render(t, "guardrails", "cert-manager") {
+		if object.GetKind() == "ClusterRole" || object.GetKind() == "Role" {
+			live := object.DeepCopy()
+			must(t, c.admin.Get(t.Context(), client.ObjectKeyFromObject(live), live))
+			live.Object["rules"] = object.Object["rules"]
+			must(t, c.admin.Update(t.Context(), live))
+		}
+	}
+	await(t, "the roles to count", func() bool { return apierrors.IsForbidden(onlyTry(askedAboutPods)(manager.as(t))) })
+}
+
+// render builds config/default with components. kustomize takes no absolute paths.
+func render(t *testing.T, components ...string) []*unstructured.Unstructured {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	must(t, err)
+	root, err := filepath.Abs(configDir)
+	must(t, err)
+	root, err = filepath.EvalSymlinks(root)
+	must(t, err)
+	relative, err := filepath.Rel(dir, root)
+	must(t, err)
+	var overlay strings.Builder
+	fmt.Fprintf(&overlay, "resources: [%s/default]\ncomponents:\n", relative)
+	for _, component := range components {
+		fmt.Fprintf(&overlay, "- %s/components/%s\n", relative, component)
+	}
+	must(t, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(overlay.String()), 0o600))
+	command := exec.CommandContext(t.Context(), os.Getenv("KUSTOMIZE"), "build", dir)
+	var complaints bytes.Buffer
+	command.Stderr = &complaints
+	manifests, err := command.Output()
+	if err != nil {
+		t.Fatalf("kustomize build: %v: %s", err, complaints.String())
+	}
+	var objects []*unstructured.Unstructured
+	for decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifests), 4096); ; {
+		object := &unstructured.Unstructured{}
+		if err := decoder.Decode(object); errors.Is(err, io.EOF) {
+			return objects
+		}
+		must(t, err)
+		if len(object.Object) > 0 {
+			objects = append(objects, object)
+		}
+	}
+}
+
+func convert[T any](t *testing.T, object *unstructured.Unstructured) *T {
+	t.Helper()
+	out := new(T)
+	must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, out))
+	return out
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,221 @@
+//go:build attack
+
+package attack
+
+import (
+	"context"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	"github.com/storageclient/operator/agent"
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/hosttest"
+	"github.com/storageclient/operator/agent/host/journal"
+	"github.com/storageclient/operator/agent/host/mounts"
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// specAttacks stand for whoever can write a client node's spec: the manager, an administrator, a stolen backup. What the
+// CustomResourceDefinition refuses is handed to the agent all the same: the agent is the last fence. It is the agent's own loop, on a copy of a
+// Debian host.
+func specAttacks() []attack {
+	readAheadTaken := readAhead("pv-1", 4096)
+	good := apply("sysctl/net.core.rmem_max", "16777216")
+	refuse := func(id, tries, key, value, says string) attack {
+		return attack{id: id, by: specWriter, tries: tries, stop: byAgent, says: says, try: apply(key, value), twin: good}
+	}
+	return []attack{
+		refuse("spec-init", "boot the node into a shell", "kernelArgument/init", "/bin/sh", "refused by this node's agent"),
+		refuse("spec-argument-quote", "leave the quotes of GRUB's file", "kernelArgument/ihash_entries", `1"; reboot; "`, "refused by this node's agent"),
+		refuse("spec-argument-newline", "write a second line into GRUB's file", "kernelArgument/ihash_entries", "1\nGRUB_CMDLINE_LINUX=init=/bin/sh", "refused by this node's agent"),
+		refuse("spec-argument-substitution", "run a command when the boot menu is made", "kernelArgument/ihash_entries", "$(reboot)", "refused by this node's agent"),
+		refuse("spec-core-pattern", "have the kernel run a program", "sysctl/kernel.core_pattern", "|/bin/sh", "refused by this node's agent"),
+		refuse("spec-sysctl-traversal", "write outside of /proc/sys", "sysctl/net.core/../../../etc/passwd", "x", "refused by this node's agent"),
+		refuse("spec-sysctl-path", "write an absolute path", "sysctl//etc/passwd", "x", "refused by this node's agent"),
+		refuse("spec-sysctl-newline", "write a second line into sysctl.d", "sysctl/net.core.rmem_max", "1\nkernel.core_pattern = |/bin/sh", "refused by this node's agent"),
+		refuse("spec-sysctl-range", "set a value out of the catalogue's range", "sysctl/net.core.rmem_max", "1", "must be"),
+		refuse("spec-module-install", "write an install line into modprobe.d", "module/nfs/max_session_slots\ninstall", "1", "refused by this node's agent"),
+		refuse("spec-module-value", "write an install line into modprobe.d by a value", "module/nfs/max_session_slots", "1\ninstall nfs /bin/sh", "refused by this node's agent"),
+		refuse("spec-module-traversal", "write outside of /sys/module", "module/../x", "1", "refused by this node's agent"),
+		refuse("spec-tuned", "have tuned load a profile from elsewhere", "tuned/profile", "../../tmp/x", "refused by this node's agent"),
+		refuse("spec-filesystem-options", "allow set-user-ID programs on a host file system", "filesystem/mnt/data", "xfs:suid", "refused by this node's agent"),
+		refuse("spec-filesystem-traversal", "remount a file system by way of ..", "filesystem/mnt/../etc", "xfs:noatime", "refused by this node's agent"),
+		refuse("spec-host-mounts", "allow devices on the host's NFS mounts", "nfsMountDefaults/filer1", "dev", "refused by this node's agent"),
+		refuse("spec-unknown", "name a kind of setting that there is not", "file/etc/passwd", "x", "refused by this node's agent"),
+		refuse("spec-journal-key", "name a key of the agent's own journal", "volumeReadAhead/pv-1", "4096", "refused by this node's agent"),
+		{id: "spec-volume-size", by: specWriter, tries: "read ahead by gigabytes", stop: byAgent, says: "must be 4 to 1048576 KiB", try: readAhead("pv-1", 1<<30), twin: readAheadTaken},
+		{id: "spec-volume-name", by: specWriter, tries: "name a volume that is a path", stop: byAgent, says: "no mount of that name", try: readAhead("../../etc", 4096), twin: readAheadTaken},
+		{id: "spec-permit-other-boot", by: specWriter, tries: "replay a permit of an earlier boot", stop: byAgent, says: "the permit is for boot", twin: good,
+			try: permit(v1alpha1.RebootPermit{ID: "p", BootID: "earlier"})},
+		{id: "spec-permit-for-nothing", by: specWriter, tries: "reboot a node where nothing waits for it", stop: byAgent, says: "no setting is waiting for a reboot", twin: good,
+			try: permit(v1alpha1.RebootPermit{ID: "p", BootID: ""})},
+		{id: "spec-value", by: specWriter, tries: "set any value that the agent's catalogue takes", stop: nobody, try: good},
+	}
+}
+
+// What the copied host has mounted for the tenant's Pod, and its boot.
+const (
+	mountLine = "40 25 0:47 / /var/lib/kubelet/pods/3a6c2a80-0d5e-4a52-9a39-8e0f6f0c8b02/volumes/kubernetes.io~nfs/pv-1 " +
+		"rw,relatime shared:9 - nfs4 filer.example.com:/export rw,vers=4.1\n"
+	mountWindow = "/sys/class/bdi/0:47/read_ahead_kb"
+	ownWindow   = "128\n"
+	fixtureBoot = "1f6c2a80-0d5e-4a52-9a39-8e0f6f0c8b01"
+)
+
+const goodKey = "sysctl/net.core.wmem_max"
+
+// apply hands a setting to an agent, beside one that is good. It is stopped where the agent says so and nothing but the good one is
+// on the host.
+func apply(key, value string) func(*actor) error {
+	return func(a *actor) error {
+		spec := v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{
+			settingOf(goodKey, "16777216"), settingOf(key, value),
+		}}
+		plain, _ := a.runAgent(v1alpha1.StorageClientNodeSpec{Settings: spec.Settings[:1]})
+		files, status := a.runAgent(spec)
+		for _, setting := range status.Settings {
+			switch {
+			case setting.Key == goodKey && setting.State != v1alpha1.SettingInSync:
+				a.t.Fatalf("%s is %s: %s", goodKey, setting.State, setting.Message)
+			case setting.Key == key && maps.Equal(plain, files) && strings.HasPrefix(setting.Message, "refused by"):
+				return stopped{by: byAgent, message: setting.Message}
+			}
+		}
+		return nil
+	}
+}
+
+func settingOf(key, value string) v1alpha1.NodeSetting {
+	return v1alpha1.NodeSetting{Key: key, Value: value, Profile: "p", OnRemoval: v1alpha1.DeletionRestore}
+}
+
+// readAhead hands a volume to an agent whose node has pv-1 mounted. It is stopped where the mount's window stays.
+func readAhead(name string, size int32) func(*actor) error {
+	return func(a *actor) error {
+		files, status := a.runAgent(v1alpha1.StorageClientNodeSpec{Volumes: []v1alpha1.NodeVolume{{Name: name, ReadAheadKiB: ptr.To(size)}}})
+		message := "no mount of that name"
+		for _, mount := range status.Mounts {
+			if mount.Volume == name {
+				message = mount.Message
+			}
+		}
+		if files[mountWindow] == ownWindow {
+			return stopped{by: byAgent, message: message}
+		}
+		return nil
+	}
+}
+
+// permit hands a permit to an agent; without a boot ID it is for the running boot.
+func permit(permit v1alpha1.RebootPermit) func(*actor) error {
+	return func(a *actor) error {
+		if permit.BootID == "" {
+			permit.BootID = fixtureBoot
+		}
+		_, status := a.runAgent(v1alpha1.StorageClientNodeSpec{RebootPermit: &permit})
+		if status.Reboot != nil && status.Reboot.Phase == v1alpha1.RebootRefused {
+			return stopped{by: byAgent, message: status.Reboot.Message}
+		}
+		return nil
+	}
+}
+
+// runAgent lets the agent's loop have a spec on a host of its own, until it reports. The journal is not among the files.
+func (a *actor) runAgent(spec v1alpha1.StorageClientNodeSpec) (map[string]string, v1alpha1.StorageClientNodeStatus) {
+	a.t.Helper()
+	machine := newMachine(a.t, "debian-12")
+	status := machine.run(a.t, spec)
+	tree := machine.tree(a.t)
+	delete(tree, journal.File)
+	return tree, status
+}
+
+// machine is a copy of a host that has a volume mounted.
+type machine struct {
+	dir      string
+	commands *hosttest.Commands
+	// seen are the files as each was after the last run that had it.
+	seen map[string]string
+}
+
+func newMachine(t *testing.T, name string) *machine {
+	t.Helper()
+	dir := hosttest.CopyHost(t, name)
+	must(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(mountWindow)), 0o755))
+	must(t, os.WriteFile(filepath.Join(dir, mountWindow), []byte(ownWindow), 0o600))
+	table, err := os.OpenFile(filepath.Join(dir, "/proc/1/mountinfo"), os.O_APPEND|os.O_WRONLY, 0)
+	must(t, err)
+	_, err = table.WriteString(mountLine)
+	must(t, err)
+	must(t, table.Close())
+	return &machine{dir: dir, commands: &hosttest.Commands{Dir: dir}, seen: map[string]string{}}
+}
+
+func (m *machine) tree(t *testing.T) map[string]string {
+	t.Helper()
+	return hosttest.ReadTree(t, m.dir, "/")
+}
+
+// run starts the agent with a spec and ends it when it has reported.
+func (m *machine) run(t *testing.T, spec v1alpha1.StorageClientNodeSpec) v1alpha1.StorageClientNodeStatus {
+	t.Helper()
+	files, err := host.OpenFS(m.dir)
+	must(t, err)
+	defer files.Close()
+	api := &oneSpec{clientNode: clientNode("node-1"), reported: make(chan v1alpha1.StorageClientNodeStatus, 16)}
+	api.clientNode.UID, api.clientNode.Generation, api.clientNode.Spec = "u", 1, spec
+	loop, err := agent.New(agent.Config{
+		Host: agent.NewHost(files, m.commands, noReboot{t}, mounts.DefaultKubeletDir), API: api, Clock: clock.RealClock{},
+	})
+	must(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	var running sync.WaitGroup
+	running.Go(func() { loop.Run(ctx) })
+	var status v1alpha1.StorageClientNodeStatus
+	select {
+	case status = <-api.reported:
+	case <-ctx.Done():
+		t.Fatal("the agent has not reported")
+	}
+	cancel()
+	running.Wait()
+	maps.Copy(m.seen, m.tree(t))
+	return status
+}
+
+// oneSpec is an API server that has one client node and takes whatever an agent reports. It implements agent.API.
+type oneSpec struct {
+	clientNode *v1alpha1.StorageClientNode
+	reported   chan v1alpha1.StorageClientNodeStatus
+}
+
+func (o *oneSpec) Get(context.Context) (*v1alpha1.StorageClientNode, error) {
+	return o.clientNode.DeepCopy(), nil
+}
+
+func (o *oneSpec) Follow(ctx context.Context, changed func(*v1alpha1.StorageClientNode)) {
+	changed(o.clientNode.DeepCopy())
+	<-ctx.Done()
+}
+
+func (o *oneSpec) ApplyStatus(_ context.Context, status v1alpha1.StorageClientNodeStatus, _ string) (*v1alpha1.StorageClientNode, error) {
+	o.reported <- status
+	return o.clientNode.DeepCopy(), nil
+}
+
+// noReboot is a logind that must not be asked. It implements agent.Rebooter.
+type noReboot struct{ t *testing.T }
+
+func (n noReboot) Reboot(context.Context) error {
+	n.t.Error("the agent reboots the host")
+	return nil
+}

@@ -363,6 +363,14 @@ func TestForWhatIsRememberedOfANode(t *testing.T) {
 			},
 			stopped, []string{"eda retry 2/a [h1 p1 z/node-z:x +3]"},
 		},
+		"nor those that are only counted": {
+			func(f *fixture) {
+				f.Profiles[0].Retry = "2/a"
+				f.Failures["eda"].Boots[0].More = 3
+				f.take("a", false)
+			},
+			stopped, []string{"eda retry 2/a [h1 p1 +3]"},
+		},
 		"a retry of another one forgets nothing": {
 			func(f *fixture) {
 				f.Profiles[0].Retry = "2/c"

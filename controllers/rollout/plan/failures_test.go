@@ -363,6 +363,14 @@ func TestForWhatIsRememberedOfANode(t *testing.T) {
 			},
 			stopped, []string{"eda retry 2/a [h1 p1 z/node-z:x +3]"},
 		},
+		"nor those that are only counted": {
+			func(f *fixture) {
+				f.Profiles[0].Retry = "2/a"
+				f.Failures["eda"].Boots[0].More = 3
+				f.take("a", false)
+			},
+			stopped, []string{"eda retry 2/a [h1 p1 +3]"},
+		},
 		"a retry of another one forgets nothing": {
 			func(f *fixture) {
 				f.Profiles[0].Retry = "2/c"
@@ -588,4 +596,31 @@ func TestForBoundsWhatIsRemembered(t *testing.T) {
 			t.Errorf("%d characters", n)
 		}
 	})
+}
+
+// TestForAFailedNodeWhoseAgentAnswersLate has node a fail, and come back with its old boot.
+func TestForAFailedNodeWhoseAgentAnswersLate(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*fixture)
+		want   []string
+	}{
+		"it stays failed, and cordoned": {func(*fixture) {}, []string{"clear the permit of a: x", "a: Failed x"}},
+		"or returns to service as it is, where the profile wants that": {
+			func(f *fixture) { f.Profiles[0].Rollout.OnNodeFailure = v1alpha1.FailureUncordon },
+			[]string{"clear the permit of a: x", "conditions of a: none", "uncordon a: x", "release the claim of a", "a: Failed x"},
+		},
+	} {
+		for _, answer := range []v1alpha1.RebootPhase{v1alpha1.RebootFailed, v1alpha1.RebootRefused} {
+			t.Run(fmt.Sprintf("%s: %s", answer, name), func(t *testing.T) {
+				f := cluster("a")
+				f.permitted("a", time.Hour)
+				f.addNote("a", v1alpha1.RolloutFailed, "x", time.Minute).Attempts = 1
+				f.addAnswer("a", answer)
+				c.change(f)
+				if diff := cmp.Diff(c.want, lines(For(f.Snapshot), "a")); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
 }

@@ -172,8 +172,15 @@ func (m *manager) checkClaimedPermit(n *simNode) {
 func hasAll(n *simNode) bool {
 	c := n.ClientNode
 	return n.Ready && !slices.ContainsFunc(c.Spec.Settings, func(s v1alpha1.NodeSetting) bool {
-		return !c.Spec.Release && n.machine.inForce[s.Key] != s.Value
+		isThere := n.machine.inForce[s.Key] == s.Value || n.machine.seen[s.Key] == s.Value
+		return !c.Spec.Release && isBootKey(s.Key) && !isThere && !n.cannotTake(s.Key)
 	})
+}
+
+// saysOtherwise reports whether a machine that is there has not failed after all, or is no longer asked for what failed.
+func (m *manager) saysOtherwise(n *simNode, uid, profile, hash string) bool {
+	return n != nil && n.UID == uid && (!slices.Contains(m.profilesOf(n), profile) ||
+		n.ClientNode != nil && (target(n.ClientNode) != hash || !m.isRemembered(n) || hasAll(n)))
 }
 
 // anyTroubled is a node that has a permit or has failed, else the given one.
@@ -232,10 +239,9 @@ func (m *manager) checkForgotten(next map[string]v1alpha1.ProfileFailures) {
 		_, retried, _ := strings.Cut(next[name].Retry, "/")
 		for _, boot := range before.Boots {
 			for _, failed := range boot.Nodes {
-				n := m.nodes[failed.Name]
-				there := n != nil && n.UID == failed.UID
-				over := there && (!slices.Contains(m.profilesOf(n), name) ||
-					n.ClientNode != nil && (target(n.ClientNode) != boot.BootHash || !m.isRemembered(n) || hasAll(n)))
+				over := m.saysOtherwise(m.nodes[failed.Name], failed.UID, name, boot.BootHash) ||
+					// It may have gone since the manager saw it well.
+					m.saysOtherwise(m.seen[failed.Name], failed.UID, name, boot.BootHash)
 				switch {
 				case isNamed(next[name], &loss{uid: failed.UID, target: boot.BootHash}), boot.Plan != m.rules[name].PlanHash, over:
 				case asked && (retried == "" || retried == failed.Name):

@@ -338,7 +338,8 @@ var _ = Describe("The administrator's guardrails", Ordered, ContinueOnFailure, f
 			Expect(patch(`{"metadata":{"labels":{"a":"b"},"finalizers":["a.example/b","` + v1alpha1.Finalizer + `"]}}`)).To(Succeed())
 			Expect(k8s.Status().Patch(ctx, profile, client.RawPatch(types.MergePatchType, []byte(`{"status":{"observedGeneration":1}}`)))).To(Succeed())
 			Expect(k8s.Delete(ctx, profile)).To(Succeed())
-			Expect(patch(`{"spec":{"deletionPolicy":"Retain"}}`)).To(Succeed())
+			// What a profile that is being deleted says still decides how its nodes are drained and rebooted.
+			expectRefused(patch(`{"spec":{"rollout":{"reboot":{"restoreReboot":true}}}}`), "spec.rollout.drain.force is true")
 			Expect(patch(`{"metadata":{"finalizers":null}}`)).To(Succeed())
 			Expect(apierrors.IsNotFound(k8s.Get(ctx, client.ObjectKeyFromObject(profile), profile))).To(BeTrue())
 		})

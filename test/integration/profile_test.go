@@ -256,7 +256,8 @@ var _ = Describe("Profiles", func() {
 		Expect(retryUpdate("p", func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModeEnforce })).To(Succeed())
 		work("base", "p")
 		Expect(getVolume("pv").Spec.MountOptions).To(Equal([]string{"nocto"}))
-		Expect(findObject("a").Spec.BootHash).To(Equal(preview.Hash))
+		Expect(findObject("a").Spec.BootHash).NotTo(BeEmpty())
+		Expect(findProfile("p").Status.Plan.Hash).To(Equal(preview.Hash))
 	})
 
 	It("go without waiting for a node that cannot be reached, which restores when it returns", func() {

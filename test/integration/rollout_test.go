@@ -174,7 +174,7 @@ var _ = Describe("The rollout", func() {
 		Expect(claims()).To(BeEmpty())
 		Expect(getNode("a").Spec.Unschedulable).To(BeTrue())
 		Expect(getNode("b").Spec.Unschedulable).To(BeFalse())
-		Expect(findObject("b").Status.Rollout.Message).To(HaveSuffix(": a is cordoned by someone else"))
+		Expect(findObject("b").Status.Rollout.Message).To(ContainSubstring(": a is cordoned by someone else; bring a back"))
 	})
 
 	It("spends no budget that only a stale cache has left", func() {
@@ -241,12 +241,12 @@ var _ = Describe("The rollout", func() {
 	It("leaves conditions of the same type to those who set them", func() {
 		pool("a")
 		node := getNode("a")
-		theirs := corev1.NodeCondition{Type: corev1.NodeMaintenanceInProgress, Status: corev1.ConditionTrue, Reason: "Firmware"}
+		theirs := corev1.NodeCondition{Type: corev1.NodeDrained, Status: corev1.ConditionFalse, Reason: "Firmware"}
 		node.Status.Conditions = append(node.Status.Conditions, theirs)
 		Expect(k8s.Status().Update(ctx, node)).To(Succeed())
 		newStory(k8s, k8s).play()
 		Expect(getNode("a").Status.Conditions).To(ContainElement(
-			And(HaveField("Type", corev1.NodeMaintenanceInProgress), HaveField("Reason", "Firmware"))))
+			And(HaveField("Type", corev1.NodeDrained), HaveField("Reason", "Firmware"))))
 	})
 })
 

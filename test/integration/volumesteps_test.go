@@ -170,6 +170,7 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 	})
 
 	DescribeTable("of a poisoned set touch the canary and one step at most", func(mounts func(soaked bool), want ...string) {
+		newNode("n").Create()
 		create()
 		var mutex sync.Mutex // volumes are written several at a time
 		touched := map[string]bool{}
@@ -214,6 +215,7 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 	)
 
 	It("go no further and end the same whenever the manager dies", func() {
+		newNode("n").Create()
 		for writes := 0; ; writes++ {
 			profile := create()
 			died := false
@@ -250,6 +252,7 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 			}
 			deleteNow(profile)
 			Expect(k8s.DeleteAllOf(ctx, &corev1.Event{}, client.InNamespace("default"))).To(Succeed())
+			Expect(k8s.DeleteAllOf(ctx, &corev1.Pod{}, client.InNamespace("default"), client.GracePeriodSeconds(0))).To(Succeed())
 			if !died {
 				break
 			}

@@ -71,9 +71,11 @@ func (w *world) loseNode(n *simNode) {
 		if lost.marked && n.Leaving != "" && !n.machine.markedReady {
 			w.fail("invariant 17: the claim of %s says that others had marked it for removal; it was down when they did", n.Name)
 		}
-	case w.hasFailed(n) && w.isRemembered(n):
+	case w.hasFailed(n) && w.isRemembered(n) && !hasAll(n):
 		for _, name := range w.profilesOf(n) {
-			lost.plans[name] = w.profiles[name].rules().PlanHash
+			if isNamed(w.failures[name], lost) {
+				lost.plans[name] = w.profiles[name].rules().PlanHash
+			}
 		}
 	default:
 		return
@@ -139,8 +141,11 @@ func isNamed(failures v1alpha1.ProfileFailures, lost *loss) bool {
 }
 
 // checkThreshold is that nothing begins once as many nodes have failed as a profile allows, those that are gone included. What went
-// after the last look does not count: nobody can know.
+// after the last look does not count: nobody can know. Nor can anybody once the claims were lost.
 func (m *manager) checkThreshold(step plan.AddClaim) {
+	if m.lenient {
+		return
+	}
 	n := m.nodes[step.Node]
 	for _, profile := range n.budgetsNeeded(m.world) {
 		var failed []string
@@ -166,6 +171,11 @@ func (m *manager) checkClaimedPermit(n *simNode) {
 	if claim := m.claims[n.Name]; !m.lenient && (claim.Permit == nil || claim.NodeUID != n.UID || claim.Permit.BootHash != target(n.ClientNode)) {
 		m.fail("invariant 17: permit for %s at %q, and its claim says %s", n.Name, target(n.ClientNode), claim.Encode())
 	}
+}
+
+// looksWell reports whether a node was well at the last look.
+func looksWell(n *plan.Node) bool {
+	return n.Ready && n.ClientNode != nil && !n.ClientNode.Status.RebootRequired && n.ClientNode.Status.BootID == n.BootID
 }
 
 // hasAll reports whether a node is well after all: Ready, with what it is to have in force, or nothing of ours.
@@ -232,8 +242,14 @@ func (m *manager) checkForgotten(next map[string]v1alpha1.ProfileFailures) {
 		_, retried, _ := strings.Cut(next[name].Retry, "/")
 		for _, boot := range before.Boots {
 			for _, failed := range boot.Nodes {
-				n := m.nodes[failed.Name]
+				n, seen := m.nodes[failed.Name], m.seen[failed.Name]
 				there := n != nil && n.UID == failed.UID
+				if !there && seen != nil && seen.UID == failed.UID {
+					continue // It has gone since the last look, at which it may have been well: its claim tells of it.
+				}
+				if there && seen != nil && looksWell(&seen.Node) {
+					continue
+				}
 				over := there && (!slices.Contains(m.profilesOf(n), name) ||
 					n.ClientNode != nil && (target(n.ClientNode) != boot.BootHash || !m.isRemembered(n) || hasAll(n)))
 				switch {

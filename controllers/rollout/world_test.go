@@ -785,7 +785,8 @@ func (m *manager) addClaims(_ context.Context, steps []plan.AddClaim) error {
 		return conflict("claims")
 	}
 	for _, step := range steps {
-		if !step.Missing {
+		// One that has just gone is claimed as nobody can know, and released by the next pass.
+		if !step.Missing && m.nodes[step.Node] != nil {
 			m.checkBudget(step)
 			m.checkThreshold(step)
 			m.checkTurn(step)

@@ -71,9 +71,11 @@ func (w *world) loseNode(n *simNode) {
 		if lost.marked && n.Leaving != "" && !n.machine.markedReady {
 			w.fail("invariant 17: the claim of %s says that others had marked it for removal; it was down when they did", n.Name)
 		}
-	case w.hasFailed(n) && w.isRemembered(n):
+	case w.hasFailed(n) && w.isRemembered(n) && !hasAll(n):
 		for _, name := range w.profilesOf(n) {
-			lost.plans[name] = w.profiles[name].rules().PlanHash
+			if isNamed(w.failures[name], lost) {
+				lost.plans[name] = w.profiles[name].rules().PlanHash
+			}
 		}
 	default:
 		return
@@ -139,8 +141,11 @@ func isNamed(failures v1alpha1.ProfileFailures, lost *loss) bool {
 }
 
 // checkThreshold is that nothing begins once as many nodes have failed as a profile allows, those that are gone included. What went
-// after the last look does not count: nobody can know.
+// after the last look does not count: nobody can know. Nor can anybody once the claims were lost.
 func (m *manager) checkThreshold(step plan.AddClaim) {
+	if m.lenient {
+		return
+	}
 	n := m.nodes[step.Node]
 	for _, profile := range n.budgetsNeeded(m.world) {
 		var failed []string
@@ -168,6 +173,11 @@ func (m *manager) checkClaimedPermit(n *simNode) {
 	}
 }
 
+// looksWell reports whether a node was well at the last look.
+func looksWell(n *plan.Node) bool {
+	return n.Ready && n.ClientNode != nil && !n.ClientNode.Status.RebootRequired && n.ClientNode.Status.BootID == n.BootID
+}
+
 // hasAll reports whether a node is well after all: Ready, with what it is to have in force, or nothing of ours.
 func hasAll(n *simNode) bool {
 	c := n.ClientNode
@@ -175,12 +185,6 @@ func hasAll(n *simNode) bool {
 		isThere := n.machine.inForce[s.Key] == s.Value || n.machine.seen[s.Key] == s.Value
 		return !c.Spec.Release && isBootKey(s.Key) && !isThere && !n.cannotTake(s.Key)
 	})
-}
-
-// saysOtherwise reports whether a machine that is there has not failed after all, or is no longer asked for what failed.
-func (m *manager) saysOtherwise(n *simNode, uid, profile, hash string) bool {
-	return n != nil && n.UID == uid && (!slices.Contains(m.profilesOf(n), profile) ||
-		n.ClientNode != nil && (target(n.ClientNode) != hash || !m.isRemembered(n) || hasAll(n)))
 }
 
 // anyTroubled is a node that has a permit or has failed, else the given one.
@@ -239,9 +243,16 @@ func (m *manager) checkForgotten(next map[string]v1alpha1.ProfileFailures) {
 		_, retried, _ := strings.Cut(next[name].Retry, "/")
 		for _, boot := range before.Boots {
 			for _, failed := range boot.Nodes {
-				over := m.saysOtherwise(m.nodes[failed.Name], failed.UID, name, boot.BootHash) ||
-					// It may have gone since the manager saw it well.
-					m.saysOtherwise(m.seen[failed.Name], failed.UID, name, boot.BootHash)
+				n, seen := m.nodes[failed.Name], m.seen[failed.Name]
+				there := n != nil && n.UID == failed.UID
+				if !there && seen != nil && seen.UID == failed.UID {
+					continue // It has gone since the last look, at which it may have been well: its claim tells of it.
+				}
+				if there && seen != nil && looksWell(&seen.Node) {
+					continue
+				}
+				over := there && (!slices.Contains(m.profilesOf(n), name) ||
+					n.ClientNode != nil && (target(n.ClientNode) != boot.BootHash || !m.isRemembered(n) || hasAll(n)))
 				switch {
 				case isNamed(next[name], &loss{uid: failed.UID, target: boot.BootHash}), boot.Plan != m.rules[name].PlanHash, over:
 				case asked && (retried == "" || retried == failed.Name):

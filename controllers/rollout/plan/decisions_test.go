@@ -41,6 +41,26 @@ func TestForDecisionsThatSchedulesDoNotMeet(t *testing.T) {
 			},
 			[]string{"conditions of a: none", "uncordon a: RebootTimedOut", "release the claim of a", "a: Failed RebootTimedOut"},
 		},
+		"a node that waits for nothing but the removal of what is no longer wanted is tuned": {
+			func(f *fixture) {
+				f.finish("a", time.Hour)
+				f.node("a").Untuned = true
+				status := &f.node("a").ClientNode.Status
+				status.RebootRequired, status.RebootRequiredBy = true, []string{"kernelArgument/dhash_entries"}
+			},
+			[]string{"take the untuned taint off a", "a: UpToDate RestoredAtNextBoot"},
+		},
+		"one that waits for what is wanted, which no boot hash covers, is not": {
+			func(f *fixture) {
+				f.finish("a", time.Hour)
+				f.node("a").Untuned = true
+				client := f.node("a").ClientNode
+				client.Spec.Settings = append(client.Spec.Settings, v1alpha1.NodeSetting{Key: "module/nfs/x", Profile: "eda"})
+				client.Status.Settings = append(client.Status.Settings, v1alpha1.SettingStatus{Key: "module/nfs/x", State: v1alpha1.SettingInSync})
+				client.Status.RebootRequired, client.Status.RebootRequiredBy = true, []string{"module/nfs/x"}
+			},
+			[]string{"a: UpToDate EffectiveAtNextBoot"},
+		},
 		"an ignored Node is left alone": {
 			func(f *fixture) { f.node("a").Ignored = true }, []string{"a: Waiting NodeIgnored"},
 		},

@@ -152,9 +152,11 @@ func (n *nodeState) permitAnswer() v1alpha1.RebootStatus {
 	return *n.ClientNode.Status.Reboot
 }
 
-// isTuned reports whether what is wanted is in force on the node, and nothing waits for a boot.
+// isTuned reports whether what is wanted is in force on the node, and no boot is due. What is no longer wanted, and stays in force until
+// somebody boots the node, takes nothing from that.
 func (n *nodeState) isTuned() bool {
-	if !n.hasReportedSettings() || n.ClientNode.Spec.Release || n.ClientNode.Status.RebootRequired || n.isChanging() || len(n.ClientNode.Withheld) > 0 {
+	waits := n.need.kind != needNone || len(n.need.uncovered) > 0
+	if !n.hasReportedSettings() || n.ClientNode.Spec.Release || waits || n.isChanging() || len(n.ClientNode.Withheld) > 0 {
 		return false
 	}
 	return n.acceptance.IsAccepted() && len(n.acceptance.Drifted) == 0

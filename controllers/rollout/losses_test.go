@@ -68,6 +68,8 @@ func (w *world) loseNode(n *simNode) {
 	case c.Spec.RebootPermit != nil && claim.Permit != nil && claim.NodeUID == n.UID:
 		lost.held, lost.target, lost.marked = true, claim.Permit.BootHash, claim.Permit.Leaving != ""
 		maps.Copy(lost.plans, claim.Permit.Profiles)
+		// A manager may have seen the taint, and write it into the claim of a node that has just gone.
+		lost.marked = lost.marked || n.Leaving != "" && n.machine.markedReady
 		if lost.marked && n.Leaving != "" && !n.machine.markedReady {
 			w.fail("invariant 17: the claim of %s says that others had marked it for removal; it was down when they did", n.Name)
 		}

@@ -63,7 +63,7 @@ func TestAMemberOfEtcdIsOneOfTheControlPlane(t *testing.T) {
 	if lists != 1 {
 		t.Errorf("pods were listed %d times within a moment, want once", lists)
 	}
-	if err := s.Client.Create(t.Context(), pod("etcd-worker", metav1.NamespaceSystem, "worker", true, etcd)); err != nil {
+	if err := s.Create(t.Context(), pod("etcd-worker", metav1.NamespaceSystem, "worker", true, etcd)); err != nil {
 		t.Fatal(err)
 	}
 	s.now = s.now.Add(etcdAge)

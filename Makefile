@@ -148,6 +148,7 @@ demo: ## Show the main job on simulated nodes; KEEP=1 leaves them running
 .PHONY: e2e
 e2e: images install-manifest ## Run the main job on virtual nodes; needs Linux, and root or a user who may run QEMU
 	@hack/tools.sh e2e
+	$(KUSTOMIZE) build test/e2e/operator -o dist/e2e.yaml
 	SCO_CACHE=$(CACHE) SCO_BINARIES=$(SETS)/e2e test/e2e/run.sh
 
 .PHONY: mutate

@@ -36,7 +36,7 @@ import (
 
 // spare are rights that the run need not use, and why they are granted all the same.
 var spare = map[string]string{
-	"list configmaps storage-client-rollout in storage-client-system":                          streamed,
+	"list configmaps in storage-client-system":                                                 streamed,
 	"list mutatingwebhookconfigurations.admissionregistration.k8s.io storage-client-webhook":   streamed,
 	"list namespaces storage-client-system":                                                    streamed,
 	"list persistentvolumeclaims":                                                              streamed,
@@ -166,7 +166,7 @@ func (*site) failMount(t *testing.T, s *sandbox.Sandbox) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "gone.1"}, Reason: "FailedMount", Type: corev1.EventTypeWarning,
 		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: metav1.NamespaceDefault, Name: "gone", UID: "6b4f7e0a-0000-4000-8000-000000000000"},
 		Message:        "Unable to attach or mount volumes: unmounted volumes=[data], unattached volumes=[data]: timed out waiting for the condition",
-		FirstTimestamp: now, LastTimestamp: now, Count: 1,
+		FirstTimestamp: now, LastTimestamp: now, Count: 1, Source: corev1.EventSource{Component: "kubelet", Host: s.Names[0]},
 	}
 	if err := s.Client.Create(t.Context(), event); err != nil {
 		t.Fatal(err)

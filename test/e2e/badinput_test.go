@@ -22,6 +22,7 @@ type badInput struct {
 	node *v1alpha1.NodeTuning
 	// mountOption is of the one rule for volumes.
 	mountOption v1alpha1.MountOption
+	drain       *v1alpha1.Drain
 	told        []string
 }
 
@@ -44,10 +45,19 @@ var malformed = badInput{
 	told: []string{"spec.node.kernelArguments[0]", `"ihash_entries=1048576 init=/bin/sh"`, "one token of printable ASCII without blank"},
 }
 
+// beyondCeiling is what the administrator's guardrails refuse.
+var beyondCeiling = badInput{
+	name: "beyond-a-ceiling", drain: &v1alpha1.Drain{Force: true},
+	told: []string{"spec.rollout.drain.force is true", "rollout.drain.force.allowed is false", "storage-client-guardrails"},
+}
+
 func (b badInput) profile() *v1alpha1.StorageClientProfile {
 	profile := &v1alpha1.StorageClientProfile{
 		ObjectMeta: metav1.ObjectMeta{Name: b.name},
 		Spec:       v1alpha1.StorageClientProfileSpec{NodeSelector: allNodes(), Node: b.node},
+	}
+	if b.drain != nil {
+		profile.Spec.Rollout.Drain = *b.drain
 	}
 	if b.mountOption != "" {
 		profile.Spec.Volumes = []v1alpha1.VolumeRule{ruleFor(b.mountOption)}
@@ -72,7 +82,7 @@ var steady map[string]facts
 // expectRefused tries bad input while everything of the operator runs.
 func expectRefused(ctx SpecContext) {
 	steady = allFacts(ctx)
-	for _, bad := range append([]badInput{malformed}, beyondShape...) {
+	for _, bad := range append([]badInput{malformed, beyondCeiling}, beyondShape...) {
 		expectCreationRefused(ctx, bad)
 	}
 	expectNothingChanged(ctx)

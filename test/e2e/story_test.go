@@ -53,7 +53,7 @@ var original struct {
 }
 
 var _ = Describe("A profile for large directories", Ordered, func() {
-	It("is preceded by the operator, from dist/install.yaml", func(ctx SpecContext) {
+	It("is preceded by the operator with its components, from dist/e2e.yaml", func(ctx SpecContext) {
 		installOperator(ctx)
 	})
 
@@ -194,7 +194,7 @@ func installOperator(ctx context.Context) {
 	if operatorInstalled {
 		return
 	}
-	mustKubectl(ctx, "apply", "-f", "../../dist/install.yaml")
+	mustKubectl(ctx, "apply", "--server-side", "--force-conflicts", "-f", "../../dist/e2e.yaml")
 	waitForManagers(ctx, 2)
 	watched.watchRollouts()
 	operatorInstalled = true

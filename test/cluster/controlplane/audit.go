@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -66,7 +67,7 @@ func (p *ControlPlane) auditLog() string { return filepath.Join(p.dir, "audit.lo
 func (p *ControlPlane) Writes() ([]Request, error) {
 	requests, err := p.requests()
 	return slices.DeleteFunc(requests, func(r Request) bool {
-		return r.Resource == "leases" || r.Verb == "get" || r.Verb == "list" || r.Verb == "watch"
+		return r.Resource == "leases" || r.Verb == "impersonate" || r.Verb == "get" || r.Verb == "list" || r.Verb == "watch"
 	}), err
 }
 
@@ -93,12 +94,21 @@ func (p *ControlPlane) requests() ([]Request, error) {
 				Resource, Subresource, Namespace, Name string
 				Group                                  string `json:"apiGroup"`
 			}
+			Impersonated *struct {
+				Username string
+				Extra    map[string][]string
+			} `json:"impersonatedUser"`
 			Status      struct{ Code int } `json:"responseStatus"`
 			Received    time.Time          `json:"requestReceivedTimestamp"`
 			Annotations map[string]string  `json:"annotations"`
 		}
 		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
 			return nil, fmt.Errorf("read the audit log: %w", err)
+		}
+		if as := event.Impersonated; as != nil {
+			// What was asked is the other user's request; this one's is to be that user.
+			requests = append(requests, impersonations(event.User.Username, as.Username, as.Extra)...)
+			continue
 		}
 		object := event.ObjectRef
 		requests = append(requests, Request{
@@ -108,4 +118,18 @@ func (p *ControlPlane) requests() ([]Request, error) {
 		})
 	}
 	return requests, lines.Err()
+}
+
+// impersonations are what a user needs to be a service account with extras, as the API server asks for it
+// (kubernetes.io/docs/reference/access-authn-authz/authentication, "User impersonation").
+func impersonations(user, account string, extras map[string][]string) []Request {
+	parts := strings.Split(account, ":")
+	if len(parts) != 4 {
+		return []Request{{User: user, Verb: "impersonate", Resource: "users", Name: account}}
+	}
+	out := []Request{{User: user, Verb: "impersonate", Resource: "serviceaccounts", Namespace: parts[2], Name: parts[3]}}
+	for key := range extras {
+		out = append(out, Request{User: user, Verb: "impersonate", Group: "authentication.k8s.io", Resource: "userextras", Subresource: key})
+	}
+	return out
 }

@@ -112,7 +112,7 @@ func (s *Sandbox) setUp(ctx context.Context) error {
 	if s.Client, err = client.NewWithWatch(s.Plane.Config, client.Options{Scheme: scheme}); err != nil {
 		return err
 	}
-	s.options.Progress("installing the operator: config/crd, config/agent with its admission policy, config/rbac")
+	s.options.Progress("installing the operator: definitions, roles, and the policies on agents, manager, approvals and ceilings")
 	if err := s.installManifests(ctx); err != nil {
 		return err
 	}
@@ -138,14 +138,17 @@ func (s *Sandbox) Stop() error {
 }
 
 func (s *Sandbox) installManifests(ctx context.Context) error {
-	for _, pattern := range []string{"crd/bases/*.yaml", "*/namespace.yaml", "agent/*.yaml", "rbac/*.yaml"} {
-		files, err := filepath.Glob(filepath.Join(s.options.Root, "config", pattern))
+	for _, pattern := range []string{
+		"config/crd/bases/*.yaml", "config/*/namespace.yaml", "config/agent/*.yaml", "config/rbac/*.yaml", "config/manager/policies.yaml",
+		"test/cluster/sandbox/ceilings.yaml", "config/components/guardrails/policy.yaml", "config/components/network-policies/network_policies.yaml",
+	} {
+		files, err := filepath.Glob(filepath.Join(s.options.Root, pattern))
 		if err != nil {
 			return err
 		}
 		for _, file := range files {
 			base := filepath.Base(file)
-			if base == "kustomization.yaml" || base == "namespace.yaml" && !strings.HasPrefix(pattern, "*") {
+			if base == "kustomization.yaml" || base == "namespace.yaml" && !strings.Contains(pattern, "*/") {
 				continue
 			}
 			if err := s.ApplyFile(ctx, file); err != nil {

@@ -147,7 +147,8 @@ func expectConflict(ctx SpecContext) {
 func expectCreationRefused(ctx context.Context, bad badInput) {
 	GinkgoHelper()
 	err := api.Create(ctx, bad.profile())
-	Expect(apierrors.IsInvalid(err)).To(BeTrue(), "%s: %v", bad.name, err)
+	// A policy answers Forbidden, shape and webhook Invalid.
+	Expect(apierrors.IsInvalid(err) || (bad.drain != nil && apierrors.IsForbidden(err))).To(BeTrue(), "%s: %v", bad.name, err)
 	By(err.Error())
 	expectTold(Default, err.Error(), bad)
 }

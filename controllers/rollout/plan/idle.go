@@ -97,7 +97,7 @@ func (p *planner) findObstacle(n *nodeState) (reason, message string) {
 // checkAcceptance refuses a node that would not be accepted after its boot, and names what is in the way.
 func (n *nodeState) checkAcceptance() (reason, message string) {
 	if obstacles := n.acceptance.Obstacles(); len(obstacles) > 0 {
-		return v1alpha1.RolloutReasonSettingsFailed, "Not rebooting, the node would not be accepted after its boot: " + acceptance.Describe(obstacles)
+		return v1alpha1.RolloutReasonSettingsFailed, "Not rebooting: settings would fail the node after its boot: " + acceptance.Describe(obstacles)
 	}
 	return "", ""
 }

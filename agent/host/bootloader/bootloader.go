@@ -43,10 +43,13 @@ type Options struct {
 	HashSize HashSize
 }
 
-// BootFacts keeps what is known of one boot until the next. The agent's journal implements it.
+// BootFacts keeps what is known of one boot until the next, and what files were before a program of the host changed them.
+// The agent's journal implements it.
 type BootFacts interface {
 	BootFact(bootID, name string) (value string, ok bool)
 	SetBootFact(bootID, name, value string) error
+	KeptFiles() map[string]host.KeptFile
+	KeepFiles(files map[string]host.KeptFile) error
 }
 
 // Subject serves the settings "kernelArgument/...". It implements host.Subject.
@@ -61,6 +64,8 @@ type Subject struct {
 	failure error
 	// attended is set by Attend.
 	attended bool
+	// changedByOthers are files that somebody has changed since they were kept: they were not put back to the byte.
+	changedByOthers []string
 	// writable is why GRUB cannot write to its environment block, empty where it can; nil until that is known.
 	writable *string
 }
@@ -150,10 +155,18 @@ func (s *Subject) Restore(ctx context.Context, originals map[string]host.Origina
 			o.State, o.Message = host.Failed, oneLine(err.Error())
 		} else {
 			f.judgeRestored(&o, originals[name], s.failure)
+			s.tellChanged(&o)
 		}
 		observations = append(observations, o)
 	}
 	return observations
+}
+
+// tellChanged adds which files hold what they held before only but for the bytes of others.
+func (s *Subject) tellChanged(o *host.Observation) {
+	if o.State == host.Pending && len(s.changedByOthers) > 0 {
+		o.Message += "; " + host.ListNames(s.changedByOthers) + " changed meanwhile: only our arguments were taken out"
+	}
 }
 
 // gatherFacts reads all that judging needs.

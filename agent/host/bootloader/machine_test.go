@@ -1,6 +1,7 @@
 package bootloader
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/bits"
 	"os"
@@ -31,6 +32,22 @@ func (f memoryFacts) BootFact(bootID, name string) (string, bool) {
 func (f memoryFacts) SetBootFact(bootID, name, value string) error {
 	f[bootID+" "+name] = value
 	return nil
+}
+
+const keptFiles = "files"
+
+func (f memoryFacts) KeptFiles() map[string]host.KeptFile {
+	kept := map[string]host.KeptFile{}
+	if err := json.Unmarshal([]byte(f[keptFiles]), &kept); err != nil {
+		return nil
+	}
+	return kept
+}
+
+func (f memoryFacts) KeepFiles(files map[string]host.KeptFile) error {
+	data, err := json.Marshal(files)
+	f[keptFiles] = string(data)
+	return err
 }
 
 // machine is a copied host that can be booted.

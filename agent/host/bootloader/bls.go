@@ -50,6 +50,8 @@ func (b grubBLS) form() form { return blsForm }
 
 func (b grubBLS) bootDir() string { return entriesDir }
 
+func (b grubBLS) menuFile() string { return entriesSource }
+
 func (b grubBLS) prepareChange(_ context.Context, _ facts, wanted, stale []host.Argument) change {
 	return change{wanted: wanted, stale: stale}
 }

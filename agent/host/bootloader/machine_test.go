@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/hosttest"
@@ -61,6 +62,9 @@ type machine struct {
 	boots    int
 	// attended is true where an agent stays on the machine.
 	attended bool
+	// paused counts the waits for a menu, and whilePaused is what happens meanwhile.
+	paused      int
+	whilePaused func()
 }
 
 func newMachine(t *testing.T, fixture string) *machine {
@@ -83,6 +87,11 @@ func (m *machine) restart() { m.subject = m.on(m.fs) }
 func (m *machine) on(fs host.FS) *Subject {
 	s := New(fs, m.commands, m.facts, Options{HashSize: sixteenth})
 	s.Attend(m.attended)
+	s.pause = func(time.Duration) {
+		if m.paused++; m.whilePaused != nil {
+			m.whilePaused()
+		}
+	}
 	return s
 }
 

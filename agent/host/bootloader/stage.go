@@ -86,10 +86,12 @@ func (s *Subject) completeDropIn(as form, args []host.Argument) error {
 }
 
 func (s *Subject) removeTemp(as form) error {
-	// The second name is what grub-mkconfig itself writes to first.
-	for _, file := range []string{scratch, scratch + ".new"} {
-		if err := s.fs.Remove(file); err != nil {
-			return err
+	for _, names := range []grubNames{debianNames, grub2Names} {
+		// The second name is what grub-mkconfig itself writes to first.
+		for _, file := range []string{names.scratch(), names.scratch() + ".new"} {
+			if err := s.fs.Remove(file); err != nil {
+				return err
+			}
 		}
 	}
 	return errors.Join(s.fs.RemoveTemp(as.file), s.fs.RemoveTemp(grubCfg))

@@ -1,6 +1,7 @@
 package bootloader
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -76,8 +77,8 @@ func (b grubBLS) keepFiles(f facts, next change) (map[string]host.SavedFile, err
 	if kept == nil || !f.dropIn.present {
 		kept = map[string]host.KeptFile{}
 	}
-	if cut, ok := kept[defaultFile]; ok && f.dropIn.unfinished {
-		if err := b.fs.PutBack(defaultFile, cut.Original); err != nil {
+	if f.dropIn.unfinished {
+		if err := b.repairFiles(kept); err != nil {
 			return nil, err
 		}
 	}
@@ -94,6 +95,29 @@ func (b grubBLS) keepFiles(f facts, next change) (map[string]host.SavedFile, err
 	}
 	return before, b.facts.KeepFiles(kept)
 }
+
+// repairFiles puts back what a change that was cut short may have left in pieces: /etc/default/grub, which no change is to
+// touch, and entries that are empty because the power failed before they were durable.
+func (b grubBLS) repairFiles(kept map[string]host.KeptFile) error {
+	for _, name := range slices.Sorted(maps.Keys(kept)) {
+		now, err := b.fs.SaveFile(name)
+		if err != nil {
+			return err
+		}
+		was := kept[name].Original
+		empty := isEntry(name) && now.Present && isEmpty(now) && !isEmpty(was)
+		if !empty && name != defaultFile {
+			continue
+		}
+		if err := b.fs.PutBack(name, was); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isEmpty is also true of a file whose blocks were never written.
+func isEmpty(file host.SavedFile) bool { return len(bytes.Trim(file.Data, "\x00")) == 0 }
 
 // putBackAll makes the files what they were before a change that has failed, those that have come into being included.
 func (b grubBLS) putBackAll(before map[string]host.SavedFile) error {

@@ -250,3 +250,32 @@ func TestEditedFilesComeBackAfterACrashAtEveryChange(t *testing.T) {
 		})
 	}
 }
+
+// The power fails between grubby's writing and our sync: an entry's name is durable then, and its bytes are not.
+func TestAnEntryThatAPowerCutLeftEmptyComesBack(t *testing.T) {
+	for name, lost := range map[string]string{"no bytes": "", "blocks that were never written": strings.Repeat("\x00", 300)} {
+		t.Run(name, func(t *testing.T) {
+			m := newEdited(t)
+			files, modes := m.bootFiles(), m.modes()
+			power := true
+			m.subject = m.on(m.fs.WithHook(func(op host.Op, name string) error {
+				if power = power && !(op == host.OpSync && name == rescueEntry); !power {
+					return errCrash
+				}
+				return nil
+			}))
+			if err := m.subject.Apply(t.Context(), settings(ihash, seed)); err == nil {
+				t.Fatal("nothing was synced")
+			}
+			m.write(rescueEntry, lost)
+			m.restart()
+			m.apply(settings(ihash, seed))
+			expect(t, m.observe(ihash, seed), host.Pending)
+			if got := m.read(rescueEntry); !strings.Contains(got, "title") || !strings.Contains(got, ihash) {
+				t.Errorf("the entry is %q", got)
+			}
+			m.apply(nil)
+			m.expectAsBefore(files, modes)
+		})
+	}
+}

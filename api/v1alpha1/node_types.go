@@ -434,6 +434,12 @@ type RolloutStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	Attempts int32 `json:"attempts,omitempty"`
 
+	// evictions is how many pods the rollout has evicted from the node in its last drain. It is written with the next change of the
+	// other fields.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Evictions int32 `json:"evictions,omitempty"`
+
 	// bootHash is the hash of the boot settings that attempts and a failure refer to.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64

@@ -80,8 +80,8 @@ type Host struct {
 // NewHost puts the subjects of this build together for the machine whose file system and commands are given.
 func NewHost(fs host.FS, runner host.Runner, rebooter Rebooter, kubeletDir string) Host {
 	reader := mounts.NewReader(fs, kubeletDir)
-	records := journal.New(fs, sysctl.DropIn, modprobe.DropIn, bootloader.DropIn, bootloader.Generator,
-		readahead.UdevRule, readahead.NFSConf, nfsmountconf.DropIn, filesystems.DropIns)
+	records := journal.New(fs, sysctl.DropIn, sysctl.FormerDropIn, modprobe.DropIn, modprobe.FormerDropIn, bootloader.DropIn, bootloader.Generator,
+		readahead.UdevRule, readahead.NFSConf, nfsmountconf.DropIn, nfsmountconf.FormerDropIn, filesystems.DropIns)
 	modules, byType := modprobe.New(fs, transportsOf(reader)), readahead.New(fs, reader.Entries)
 	byVolume := readahead.NewVolumes(byType, reader.VolumeEntries, func(key string) (host.Original, bool) {
 		entry, ok := records.Entries()[key]
@@ -139,6 +139,18 @@ func (h Host) attendBoots(attended bool) {
 	for _, subject := range h.Subjects {
 		if trier, ok := subject.(host.BootTrier); ok {
 			trier.Attend(attended)
+		}
+	}
+}
+
+// takeOverFiles gives files of ours that an earlier release wrote the names that this one has for them.
+func (h Host) takeOverFiles() {
+	if h.FS.IsReadOnly() {
+		return
+	}
+	for _, subject := range h.Subjects {
+		if renamer, ok := subject.(host.Renamer); ok {
+			renamer.TakeOverFiles()
 		}
 	}
 }

@@ -73,6 +73,14 @@ type Subject interface {
 	Restore(ctx context.Context, originals map[string]Original) []Observation
 }
 
+// Renamer is a Subject whose files had other names in earlier releases.
+type Renamer interface {
+	Subject
+	// TakeOverFiles gives files of former names their names of today, and changes nothing that they say. Where that
+	// fails, they count under the former name, and Observe tells.
+	TakeOverFiles()
+}
+
 // MountFollower is a Subject whose settings go to every mount when it is made.
 type MountFollower interface {
 	Subject

@@ -262,8 +262,8 @@ func TestOptionsAreStagedAndAccessTimesChangeAtOnce(t *testing.T) {
 	m.apply(s, disks, wish)
 
 	want := map[string]string{
-		dropIn1:                                  header + "[Mount]\nOptions=defaults,nosuid,noatime,x-systemd.device-timeout=5,logbsize=256k\n",
-		dropIn2:                                  header + "[Mount]\nOptions=noatime,logbsize=256k\n",
+		dropIn1:                                  host.OwnHeader + "[Mount]\nOptions=defaults,nosuid,noatime,x-systemd.device-timeout=5,logbsize=256k\n",
+		dropIn2:                                  host.OwnHeader + "[Mount]\nOptions=noatime,logbsize=256k\n",
 		"/etc/systemd/system/mnt-disks-d2.mount": hosttest.ReadFile(t, m.dir, "/etc/systemd/system/mnt-disks-d2.mount"),
 	}
 	if diff := cmp.Diff(want, hosttest.ReadTree(t, m.dir, "/etc/systemd")); diff != "" {

@@ -3,6 +3,7 @@
 package modprobe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,7 +56,7 @@ type Subject struct {
 	fileErr error
 }
 
-var _ host.Subject = &Subject{}
+var _ host.Renamer = &Subject{}
 
 // kernel is the part of the file system that does not just keep what is written to it.
 type kernel interface {
@@ -203,7 +204,7 @@ func (s *Subject) observeFile(o *host.Observation, p parameter, files []optionFi
 			continue
 		}
 		last, lastValue = file.name, value
-		ours = ours || file.name == DropIn && sameValue(value, o.Desired)
+		ours = ours || file.name == OurFile.NameOn(s.fs) && sameValue(value, o.Desired)
 	}
 	switch {
 	case !ours && s.fileErr != nil:
@@ -216,6 +217,8 @@ func (s *Subject) observeFile(o *host.Observation, p parameter, files []optionFi
 		o.State, o.Message = host.Pending, "in the image; takes effect when it boots"
 	case !s.isLoaded(p.module):
 		o.Message = fmt.Sprintf("module %s is not loaded; modprobe.d has the value", p.module)
+	default:
+		o.Message = cmp.Or(o.Message, OurFile.FormerNote(s.fs, s.fileErr))
 	}
 }
 
@@ -243,7 +246,7 @@ func originalOf(known host.Original, p parameter, files []optionFile) host.Origi
 	}
 	value, ok := defaults[p.String()]
 	for _, file := range files {
-		if v, set := file.options[p.String()]; set && file.name != DropIn {
+		if v, set := file.options[p.String()]; set && file.name != DropIn && file.name != FormerDropIn {
 			value, ok = v, true
 		}
 	}

@@ -66,7 +66,7 @@ func TestOptionsStandAsMountReadsThem(t *testing.T) {
 	s := New(fs, differences)
 	expect(t, s, "_all", "nocto,hard", host.Drifted)
 	apply(t, s, "filer1", "nconnect=4", "_all", "nocto,hard,v4.1")
-	want := header + `[ NFSMount_Global_Options ]
+	want := host.OwnHeader + `[ NFSMount_Global_Options ]
 cto=False
 hard=True
 v4.1=True

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/storageclient/operator/agent/host"
 )
 
 const (
@@ -16,8 +18,6 @@ const (
 
 	// nfsrahead is what that rule runs (nfs-utils 2.6 and later).
 	nfsrahead = "/usr/libexec/nfsrahead"
-
-	header = "# Written by storage-client-node-agent. What is changed here is overwritten.\n"
 )
 
 // valueSource is who brings a window to later mounts. The agent does so in any case, within seconds.
@@ -83,7 +83,7 @@ func renderLine(k valueSource, fsType, size string) string {
 
 func renderFile(k valueSource, sizes map[string]string) string {
 	var b strings.Builder
-	b.WriteString(header)
+	b.WriteString(host.OwnHeader)
 	if k == byNFSUtils {
 		b.WriteString("[nfsrahead]\n")
 	}

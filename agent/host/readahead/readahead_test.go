@@ -79,8 +79,8 @@ func TestEveryMountOfTheTypeHasTheWindowAndOthersHaveNot(t *testing.T) {
 	want := before
 	want[bdi("0:52")], want[bdi("0:53")] = "15360\n", "15360\n"
 	want[bdi("cifs-7")], want[bdi("9:0")], want["/sys/devices/sdb/queue/read_ahead_kb"] = "8192\n", "1024\n", "1024\n"
-	want[NFSConf] = header + "[nfsrahead]\nnfs4=15360\n"
-	want[UdevRule] = header + `ACTION=="add", SUBSYSTEM=="bdi", KERNEL=="cifs-[0-9]*", ATTR{read_ahead_kb}="8192"` + "\n"
+	want[NFSConf] = host.OwnHeader + "[nfsrahead]\nnfs4=15360\n"
+	want[UdevRule] = host.OwnHeader + `ACTION=="add", SUBSYSTEM=="bdi", KERNEL=="cifs-[0-9]*", ATTR{read_ahead_kb}="8192"` + "\n"
 	if diff := cmp.Diff(want, tree(t, dir)); diff != "" {
 		t.Errorf("host (-want +got):\n%s", diff)
 	}
@@ -234,7 +234,7 @@ func TestAFileOfOursThatSaysOtherwiseIsDrift(t *testing.T) {
 			s := subject(fs)
 			pairs := map[string]string{"nfs4": "15360", "cifs": "8192"}
 			apply(t, s, "nfs4", pairs["nfs4"], "cifs", pairs["cifs"])
-			hosttest.WriteFile(t, dir, test.file, header+test.data)
+			hosttest.WriteFile(t, dir, test.file, host.OwnHeader+test.data)
 			expect(t, s, test.fsType, pairs[test.fsType], host.Drifted, test.file)
 			apply(t, s, "nfs4", pairs["nfs4"], "cifs", pairs["cifs"])
 			expect(t, s, test.fsType, pairs[test.fsType], host.InSync)

@@ -25,7 +25,7 @@ type Subject struct {
 	fileErr error
 }
 
-var _ host.Subject = &Subject{}
+var _ host.Renamer = &Subject{}
 
 // kernel is the part of the file system that does not just keep what is written to it.
 type kernel interface {
@@ -154,7 +154,7 @@ func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Obse
 	kept, err := s.readDropIn()
 	var later map[string]assignment
 	if err == nil {
-		later, err = s.readAssignments(isLater)
+		later, err = s.readAssignments(s.isLater)
 	}
 	observations := make([]host.Observation, 0, len(desired))
 	for _, setting := range desired {
@@ -234,7 +234,7 @@ func (s *Subject) observeFile(o *host.Observation, kept content, later map[strin
 	case s.fs.IsImage():
 		o.State, o.Message = host.Pending, "in the image; takes effect when it boots"
 	default:
-		o.State = host.InSync
+		o.State, o.Message = host.InSync, OurFile.FormerNote(s.fs, s.fileErr)
 	}
 }
 

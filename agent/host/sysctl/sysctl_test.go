@@ -223,7 +223,8 @@ func TestAFileThatIsReadLaterShadowsOurs(t *testing.T) {
 	}{
 		"nobody else":                                {nil, host.InSync, ""},
 		"a file before ours":                         {map[string]string{"/etc/sysctl.d/90-x.conf": "net.core.rmem_max = 1"}, host.InSync, ""},
-		"a file after ours":                          {map[string]string{"/etc/sysctl.d/99-zzz.conf": "net.core.rmem_max = 1"}, host.Shadowed, "/etc/sysctl.d/99-zzz.conf"},
+		"a file after ours":                          {map[string]string{"/etc/sysctl.d/zzz.conf": "net.core.rmem_max = 1"}, host.Shadowed, "/etc/sysctl.d/zzz.conf"},
+		"the file of AKS is before ours":             {map[string]string{"/etc/sysctl.d/999-sysctl-aks.conf": "net.core.rmem_max = 1"}, host.InSync, ""},
 		"a package's file after ours":                {map[string]string{"/usr/lib/sysctl.d/zz.conf": "net.core.rmem_max=1"}, host.Shadowed, "/usr/lib/sysctl.d/zz.conf"},
 		"the same value":                             {map[string]string{"/etc/sysctl.d/zz.conf": "net.core.rmem_max =  16777216 "}, host.InSync, ""},
 		"the name written with slashes":              {map[string]string{"/run/sysctl.d/zz.conf": "net/core/rmem_max = 1"}, host.Shadowed, "/run/sysctl.d/zz.conf"},
@@ -234,7 +235,7 @@ func TestAFileThatIsReadLaterShadowsOurs(t *testing.T) {
 		"a masked file":                              {map[string]string{"/usr/lib/sysctl.d/zz.conf": "net.core.rmem_max = 1", "/etc/sysctl.d/zz.conf": ""}, host.InSync, ""},
 		"the last one wins":                          {map[string]string{"/usr/lib/sysctl.d/zz1.conf": "net.core.rmem_max = 1", "/etc/sysctl.d/zz2.conf": "net.core.rmem_max = 16777216"}, host.InSync, ""},
 		"sysctl.conf is last":                        {map[string]string{"/etc/sysctl.conf": "net.core.rmem_max = 1"}, host.Shadowed, "/etc/sysctl.conf"},
-		"a file of our own name elsewhere is masked": {map[string]string{"/usr/lib/sysctl.d/99-zz-storage-client.conf": "net.core.rmem_max = 1"}, host.InSync, ""},
+		"a file of our own name elsewhere is masked": {map[string]string{"/usr/lib/sysctl.d/zz-storage-client.conf": "net.core.rmem_max = 1"}, host.InSync, ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -95,6 +95,20 @@ func TestMountsAreJudgedByWhatTheVolumesWant(t *testing.T) {
 		"what the server grants less of is none": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "rsize=1048576")}, mounts: []mounts.Mount{nfs41("pv", options("rsize=65536"))}, state: v1alpha1.MountEffective,
 		},
+		"a session from before its slots were set": {
+			volumes: []v1alpha1.NodeVolume{volume("pv", "hard")}, settings: []v1alpha1.NodeSetting{setting(sessionKey, "180")},
+			mounts: []mounts.Mount{nfs41("other", func(m *mounts.Mount) { m.PodUIDs = []string{podB} }), nfs41("pv", after("/other"))},
+			state:  v1alpha1.MountStale, message: []string{
+				"the session is older than max_session_slots", "mount /other (volume other) to filer opened", "pods " + podA + ", " + podB,
+			},
+		},
+		"a session of another client": {
+			volumes: []v1alpha1.NodeVolume{volume("pv", "hard")}, settings: []v1alpha1.NodeSetting{setting(sessionKey, "180")},
+			mounts: []mounts.Mount{nfs41("pv", func(m *mounts.Mount) { m.Client = "10.0.0.2:2049 4.1 tcp " })}, state: v1alpha1.MountEffective,
+		},
+		"a session whose slots nobody declares": {
+			volumes: []v1alpha1.NodeVolume{volume("pv", "hard")}, mounts: []mounts.Mount{nfs41("pv")}, state: v1alpha1.MountEffective,
+		},
 		"another mount came first to the server": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "nconnect=8")},
 			mounts: []mounts.Mount{
@@ -188,6 +202,7 @@ func TestMountsAreJudgedByWhatTheVolumesWant(t *testing.T) {
 			w.real = func() Host {
 				h := w.host()
 				h.SlotLimit = func() int { return 128 }
+				h.OldSessions = func() []string { return []string{"10.0.0.1:2049 4.1 tcp "} }
 				return h
 			}
 			w.runPass(w.agent())

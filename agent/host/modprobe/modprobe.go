@@ -24,7 +24,7 @@ var defaults = map[string]string{
 	"sunrpc/tcp_slot_table_entries":     "2",
 	"sunrpc/tcp_max_slot_table_entries": "65536",
 	"sunrpc/udp_slot_table_entries":     "16",
-	"nfs/max_session_slots":             "64",
+	sessionSlots:                        "64",
 }
 
 // newTransport are parameters that a transport or a session takes when it is made and keeps.
@@ -32,7 +32,7 @@ var newTransport = map[string]bool{
 	"sunrpc/tcp_slot_table_entries":     true,
 	"sunrpc/tcp_max_slot_table_entries": true,
 	"sunrpc/udp_slot_table_entries":     true,
-	"nfs/max_session_slots":             true,
+	sessionSlots:                        true,
 }
 
 // Transport is one RPC transport to an NFS server.
@@ -50,6 +50,8 @@ type Subject struct {
 	fs         host.FS
 	kernel     kernel
 	transports func() ([]Transport, error)
+	// sessions is nil where they are not looked at.
+	sessions *sessions
 	// failed holds, for each name, why the last Apply could not bring the value about.
 	failed map[string]string
 	// fileErr is why the last Apply could not keep our drop-in.
@@ -103,7 +105,11 @@ func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 		if err != nil || s.whyUnsupported(p, setting.Value, known) != "" {
 			continue
 		}
-		if err := s.applyLive(p, setting.Value); err != nil {
+		err = s.applyLive(p, setting.Value)
+		if err == nil {
+			err = s.noteInForce(p)
+		}
+		if err != nil {
 			s.failed[setting.Name] = err.Error()
 			continue
 		}
@@ -127,7 +133,10 @@ func (s *Subject) applyLive(p parameter, wanted string) error {
 	if err == nil && !sameValue(value, wanted) {
 		err = fmt.Errorf("the kernel set %q instead of %q", value, wanted)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return s.noteSet(p)
 }
 
 // Observe implements host.Subject.
@@ -162,6 +171,9 @@ func (s *Subject) observeSetting(o *host.Observation, p parameter, files []optio
 	}
 	if o.State == "" && p.String() == maxSlots && s.isLoaded(p.module) {
 		s.observeTransports(o)
+	}
+	if o.State == "" && p.String() == sessionSlots && s.isLoaded(p.module) {
+		s.observeSessions(o)
 	}
 	if o.State == "" {
 		o.State = host.InSync
@@ -275,8 +287,11 @@ func (s *Subject) restoreParameter(o *host.Observation, p parameter, back host.O
 		return
 	}
 	o.Observed = back.Value
-	if p.String() == maxSlots {
+	switch p.String() {
+	case maxSlots:
 		s.observeTransports(o)
+	case sessionSlots:
+		s.observeSessions(o)
 	}
 	if o.State == "" {
 		o.State = host.InSync

@@ -16,9 +16,8 @@ import (
 var errCrash = errors.New("crash")
 
 const (
-	sessionSlots = "nfs/max_session_slots"
-	header1      = "# Written by storage-client-node-agent. What is changed here is overwritten.\n"
-	liveMax      = "/sys/module/sunrpc/parameters/tcp_max_slot_table_entries"
+	header1 = "# Written by storage-client-node-agent. What is changed here is overwritten.\n"
+	liveMax = "/sys/module/sunrpc/parameters/tcp_max_slot_table_entries"
 )
 
 // loaded has sunrpc and nfs, unloaded could load them.

@@ -151,8 +151,8 @@ func bootloaderStatus(found bootloader.Detection) v1alpha1.Bootloader {
 // attendBoots tells the subjects whether an agent will be there after the next boot.
 func (h Host) attendBoots(attended bool) {
 	for _, subject := range h.Subjects {
-		if trier, ok := subject.(host.BootTrier); ok {
-			trier.Attend(attended)
+		if attender, ok := subject.(host.Attender); ok {
+			attender.Attend(attended)
 		}
 	}
 }

@@ -89,12 +89,17 @@ type MountFollower interface {
 	FollowMounts(ctx context.Context, desired []Setting)
 }
 
-// BootTrier is a Subject that can have the next boot tried once, and the one after it go back to what was before.
-type BootTrier interface {
+// Attender is a Subject that asks whether an agent will be there after the next boot.
+type Attender interface {
 	Subject
 	// Attend tells whether somebody will look after the machine when it has booted. Where nobody will, nothing is tried
-	// once: what no one has found well would be taken back by the boot after that.
+	// once: what no one has found well would be taken back by the boot after that. And what no file keeps is lost.
 	Attend(attended bool)
+}
+
+// BootTrier is a Subject that can have the next boot tried once, and the one after it go back to what was before.
+type BootTrier interface {
+	Attender
 	// Rearm makes the next boot one that is tried, where a trial is due, whatever has become of it since. It is called
 	// right before a reboot.
 	Rearm() error

@@ -694,3 +694,15 @@ func TestACrashAtEveryChange(t *testing.T) {
 		}
 	}
 }
+
+func TestAReadOnlyEtcTakesNoDropIn(t *testing.T) {
+	m := newMachine(t)
+	m.mounted["/"] = [5]string{"8:1", "ro,relatime", "ext4", "/dev/sda1", "ro"}
+	m.writeTable()
+	s := m.subject()
+	hosttest.Apply(t, s, hosttest.Settings("mnt/disks/d1", "xfs:noatime"))
+	hosttest.ExpectState(t, hosttest.Observe(t, s, "mnt/disks/d1", "xfs:noatime"), host.Unsupported, "/etc is read-only", "no drop-in")
+	if m.fs.Exists(dropIn1) || len(m.ran) > 0 {
+		t.Errorf("ran %v", m.ran)
+	}
+}

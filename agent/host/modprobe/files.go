@@ -167,7 +167,7 @@ func (s *Subject) writeDropIn(options map[string]string) error {
 	if len(options) > 0 {
 		text = string(renderDropIn(options))
 	}
-	return s.fs.KeepOwnFile(OurFile, text)
+	return s.place.NoteWrite(s.fs.KeepOwnFile(OurFile, text))
 }
 
 // modules are those that a kernel could load, and those that it has built in.
@@ -251,6 +251,9 @@ func (s *Subject) whyUnsupported(p parameter, wanted string, known modules) stri
 		return fmt.Sprintf("module %s is built into the kernel: modprobe.d cannot set it, and an image has no running kernel", p.module)
 	case !s.fs.IsImage() && (s.isLoaded(p.module) || known.builtIn[p.module]) && !s.fs.Exists(s.liveFile(p)):
 		return fmt.Sprintf("module %s of this kernel shows no parameter %s", p.module, p.name)
+	case !s.fs.IsImage() && s.place.WhyNotKept() != "" && s.isFixed(p, wanted):
+		return fmt.Sprintf("module %s takes it only when it is loaded, and %s: put %s.%s=%s on the kernel's command line by the platform's own means",
+			p.module, s.place.WhyNotKept(), p.module, p.name, wanted)
 	case !s.isLoaded(p.module) && !known.unknown && !known.loadable[p.module]:
 		return "this kernel has no module " + p.module
 	}

@@ -13,6 +13,7 @@ import (
 	"slices"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/mounts"
 )
 
 // Name is the subject's part of a setting's key.
@@ -56,9 +57,16 @@ type Subject struct {
 	failed map[string]string
 	// fileErr is why the last Apply could not keep our drop-in.
 	fileErr error
+	// place is where our drop-in is.
+	place *mounts.Place
+	// attended is set by Attend.
+	attended bool
 }
 
-var _ host.Renamer = &Subject{}
+var (
+	_ host.Renamer  = &Subject{}
+	_ host.Attender = &Subject{}
+)
 
 // kernel is the part of the file system that does not just keep what is written to it.
 type kernel interface {
@@ -69,8 +77,11 @@ type kernel interface {
 // New returns the subject for one host. transports lists those that the host has now; where the kernel does
 // not tell (before 5.14), it lists none. It may be nil: then they are not looked at.
 func New(files host.FS, transports func() ([]Transport, error)) *Subject {
-	return &Subject{fs: files, kernel: files, transports: transports, failed: map[string]string{}}
+	return &Subject{fs: files, kernel: files, transports: transports, failed: map[string]string{}, place: mounts.NewPlace(files, path.Dir(DropIn))}
 }
+
+// Attend implements host.Attender.
+func (s *Subject) Attend(attended bool) { s.attended = attended }
 
 // Name implements host.Subject.
 func (s *Subject) Name() string { return Name }
@@ -141,6 +152,7 @@ func (s *Subject) applyLive(p parameter, wanted string) error {
 
 // Observe implements host.Subject.
 func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Observation {
+	s.place.Refresh()
 	files, err := s.optionFiles()
 	known, knownErr := s.knownModules()
 	err = errors.Join(err, knownErr)
@@ -218,7 +230,10 @@ func (s *Subject) observeFile(o *host.Observation, p parameter, files []optionFi
 		last, lastValue = file.name, value
 		ours = ours || file.name == OurFile.NameOn(s.fs) && sameValue(value, o.Desired)
 	}
+	unwritable := s.place.WhyNotWritable()
 	switch {
+	case !ours && unwritable != "":
+		s.judgeUnkept(o, p, unwritable)
 	case !ours && s.fileErr != nil:
 		o.State, o.Message = host.Failed, "lost when the module is reloaded: "+s.fileErr.Error()
 	case !ours:
@@ -231,6 +246,22 @@ func (s *Subject) observeFile(o *host.Observation, p parameter, files []optionFi
 		o.Message = fmt.Sprintf("module %s is not loaded; modprobe.d has the value", p.module)
 	default:
 		o.Message = cmp.Or(o.Message, OurFile.FormerNote(s.fs, s.fileErr))
+		if why := s.place.WhyNotKept(); why != "" && unwritable == "" {
+			s.judgeUnkept(o, p, why)
+		}
+	}
+}
+
+// judgeUnkept judges a parameter that no file keeps for the next boot.
+func (s *Subject) judgeUnkept(o *host.Observation, p parameter, why string) {
+	switch {
+	case !s.attended:
+		o.State, o.Message = host.Failed, "lost at the next boot: "+why+", and no agent stays to set it again"
+	case !s.isLoaded(p.module):
+		o.State = host.Pending
+		o.Message = fmt.Sprintf("module %s is not loaded, and %s: the agent sets it within a minute after the module is loaded", p.module, why)
+	default:
+		o.Message = "set again at each boot by the agent: " + why
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/mounts"
 )
 
 const (
@@ -47,6 +48,8 @@ type Subject struct {
 	differences func(wanted, observed []string) []string
 	// fileErr is why the last Apply could not keep our file.
 	fileErr error
+	// place is where our file is.
+	place *mounts.Place
 }
 
 var _ host.Renamer = &Subject{}
@@ -54,7 +57,7 @@ var _ host.Renamer = &Subject{}
 // New returns the subject for one host. differences tells which of the wanted options a mount does not have that is
 // given the observed ones, by their names.
 func New(files host.FS, differences func(wanted, observed []string) []string) *Subject {
-	return &Subject{fs: files, differences: differences}
+	return &Subject{fs: files, differences: differences, place: mounts.NewPlace(files, directory)}
 }
 
 // Name implements host.Subject.
@@ -80,7 +83,7 @@ func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 		desired = nil
 	}
 	text := renderDropIn(desired)
-	s.fileErr = s.fs.KeepOwnFile(ourFile, text)
+	s.fileErr = s.place.NoteWrite(s.fs.KeepOwnFile(ourFile, text))
 	if text == "" && s.fileErr == nil {
 		// No package of nfs-utils brings the directory: an empty one is what we have left.
 		s.fileErr = s.fs.RemoveEmpty(directory)
@@ -130,6 +133,7 @@ func sectionOf(name string) section {
 // Observe implements host.Subject. Observed is what mount.nfs would give a mount of the server that brings no options
 // of its own.
 func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Observation {
+	s.place.Refresh()
 	all, err := readConf(s.fs)
 	ours, ownErr := s.readDropIn()
 	err = errors.Join(err, ownErr)
@@ -169,6 +173,8 @@ func (s *Subject) observeSetting(o *host.Observation, all, ours conf) {
 	given := all.optionsOf(server, "")
 	o.Observed = strings.Join(given, ",")
 	switch missing := missingTags(ours[sectionOf(o.Name)], wanted); {
+	case len(missing) > 0 && s.place.WhyNotWritable() != "":
+		o.State, o.Message = host.Unsupported, s.place.WhyNotWritable()+", and mount.nfs reads its defaults nowhere else"
 	case len(missing) > 0 && s.fileErr != nil:
 		o.State, o.Message = host.Failed, s.fileErr.Error()
 	case len(missing) > 0:

@@ -55,7 +55,7 @@ func sourceOf(fsType string) valueSource {
 
 func (s *Subject) sourceOf(fsType string) valueSource {
 	k := sourceOf(fsType)
-	if k == byNFSUtils && !s.fs.Exists(nfsrahead) {
+	if k == byNFSUtils && !s.fs.Exists(nfsrahead) || k != byAgent && s.places[k].WhyNotWritable() != "" {
 		return byAgent
 	}
 	return k
@@ -135,7 +135,7 @@ func (s *Subject) writeFiles(wanted map[string]string) error {
 		if len(sizes[k]) > 0 {
 			text = renderFile(k, sizes[k])
 		}
-		if err := s.fs.KeepFile(fileOf[k], text); err != nil {
+		if err := s.places[k].NoteWrite(s.fs.KeepFile(fileOf[k], text)); err != nil {
 			return err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -413,5 +414,22 @@ func TestApplyConvergesAfterACrashAtEveryChange(t *testing.T) {
 			}
 			return
 		}
+	}
+}
+
+func TestAReadOnlyEtcLeavesLaterMountsToTheAgent(t *testing.T) {
+	dir, fs := machine(t)
+	hosttest.WriteFile(t, dir, "/proc/1/mountinfo", strings.Replace(mountinfo, "/ / rw,relatime", "/ / ro,relatime", 1))
+	s := subject(fs.WithHook(func(_ host.Op, name string) error {
+		if strings.HasPrefix(name, "/etc/") {
+			return syscall.EROFS
+		}
+		return nil
+	}))
+	apply(t, s, "nfs4", "15360", "cifs", "8192")
+	expect(t, s, "nfs4", "15360", host.InSync)
+	expect(t, s, "cifs", "8192", host.InSync)
+	if got := hosttest.ReadFile(t, dir, bdi("0:52")); got != "15360\n" {
+		t.Errorf("window %q", got)
 	}
 }

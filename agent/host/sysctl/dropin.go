@@ -33,9 +33,13 @@ func (s *Subject) TakeOverFiles() {
 const (
 	// doneMark begins the comment that says which actions were done. They are not repeated at boot.
 	doneMark = "# Done once, not at boot: "
-	// sysctlConf is read by "sysctl --system" after all others, and at boot through a link in /etc/sysctl.d.
+	// sysctlConf is read by procps ("sysctl --system") after all others. systemd-sysctl does not know it: where it is read at boot,
+	// a link in /etc/sysctl.d leads to it, 99-sysctl.conf on most systems and none on Debian 13.
 	sysctlConf = "/etc/sysctl.conf"
 )
+
+// systemdSysctl sets sysctls at boot where it is there, and procps elsewhere.
+var systemdSysctl = []string{"/usr/lib/systemd/systemd-sysctl", "/lib/systemd/systemd-sysctl"}
 
 var directories = []string{
 	"/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d", "/lib/sysctl.d",
@@ -64,10 +68,7 @@ func (c content) renderDropIn() []byte {
 func (s *Subject) readDropIn() (content, error) {
 	c := content{settings: map[string]string{}, done: map[string]string{}}
 	data, err := s.fs.ReadFile(OurFile.NameOn(s.fs))
-	if errors.Is(err, fs.ErrNotExist) {
-		return c, nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return c, err
 	}
 	for line := range strings.Lines(string(data)) {
@@ -79,6 +80,7 @@ func (s *Subject) readDropIn() (content, error) {
 			into[name] = value
 		}
 	}
+	maps.Copy(c.done, s.done)
 	return c, nil
 }
 
@@ -88,7 +90,12 @@ func (s *Subject) writeDropIn(c content) error {
 	if len(c.settings)+len(c.done) > 0 {
 		text = string(c.renderDropIn())
 	}
-	return s.fs.KeepOwnFile(OurFile, text)
+	err := s.place.NoteWrite(s.fs.KeepOwnFile(OurFile, text))
+	s.done = nil
+	if err == nil && s.place.WhyNotWritable() != "" {
+		s.done = c.done
+	}
+	return err
 }
 
 // assignment is what a file sets a parameter to.
@@ -101,8 +108,7 @@ func (s *Subject) isLater(file string) bool { return path.Base(file) > path.Base
 
 func isNotOurs(file string) bool { return file != DropIn && file != FormerDropIn }
 
-// readAssignments collects by dotted name what the picked files set, the last one of each; /etc/sysctl.conf is always
-// among them. Names with wildcards are left out: systemd-sysctl does not apply them to a name that a file sets by
+// readAssignments collects by dotted name what the picked files set, the last one of each. Names with wildcards are left out: systemd-sysctl does not apply them to a name that a file sets by
 // itself.
 func (s *Subject) readAssignments(pick func(file string) bool) (map[string]assignment, error) {
 	files, err := s.fs.DropIns(directories, ".conf")
@@ -110,8 +116,11 @@ func (s *Subject) readAssignments(pick func(file string) bool) (map[string]assig
 		return nil, err
 	}
 	files = slices.DeleteFunc(files, func(file string) bool { return !pick(file) })
+	if !slices.ContainsFunc(systemdSysctl, s.fs.Exists) {
+		files = append(files, sysctlConf)
+	}
 	set := map[string]assignment{}
-	for _, file := range append(files, sysctlConf) {
+	for _, file := range files {
 		data, err := s.fs.ReadFile(file)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

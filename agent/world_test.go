@@ -28,7 +28,7 @@ const (
 	rmem  = "sysctl/net.core.rmem_max"
 	wmem  = "sysctl/net.core.wmem_max"
 	ihash = "kernelArgument/ihash_entries"
-	trace = "/etc/sysctl.d/99-zz-storage-client.conf"
+	trace = "/etc/sysctl.d/zz-storage-client.conf"
 )
 
 // errCrash ends an agent in the middle of what it does, by a panic: nothing of it runs any more.

@@ -74,7 +74,7 @@ func isEntry(name string) bool { return path.Dir(name) == entriesDir }
 // that holds something of ours already came with it, as a kernel's entry that was installed since: it has no original.
 func (b grubBLS) keepFiles(f facts, next change) (map[string]host.SavedFile, error) {
 	kept := b.facts.KeptFiles()
-	if kept == nil || !f.dropIn.present {
+	if kept == nil {
 		kept = map[string]host.KeptFile{}
 	}
 	if f.dropIn.unfinished {
@@ -86,10 +86,17 @@ func (b grubBLS) keepFiles(f facts, next change) (map[string]host.SavedFile, err
 	if err != nil {
 		return nil, err
 	}
-	maps.DeleteFunc(kept, func(name string, _ host.KeptFile) bool { _, ok := before[name]; return isEntry(name) && !ok })
-	ours := append(f.ourArguments(), next.wanted...)
+	ours := f.ourArguments()
+	if f.dropIn.present {
+		ours = append(ours, next.wanted...)
+	}
+	maps.DeleteFunc(kept, func(name string, was host.KeptFile) bool {
+		now, ok := before[name]
+		// What is kept from an attempt that has failed is worth as much as it still is so.
+		return isEntry(name) && !ok || !f.dropIn.present && !now.Equal(was.Original)
+	})
 	for name, file := range before {
-		if _, ok := kept[name]; !ok && (!f.dropIn.present || !holdsAny(file, ours)) || name == defaultFile {
+		if _, ok := kept[name]; !ok && !holdsAny(file, ours) || name == defaultFile {
 			kept[name] = host.KeptFile{Original: file}
 		}
 	}

@@ -279,3 +279,33 @@ func TestAnEntryThatAPowerCutLeftEmptyComesBack(t *testing.T) {
 		})
 	}
 }
+
+// Somebody has removed the list of what is ours: the entries hold it still, and are no originals.
+func TestEntriesWithOurArgumentsAreNoOriginalsWhateverIsRemoved(t *testing.T) {
+	m := newEdited(t)
+	m.apply(settings(ihash, seed))
+	m.remove(blsForm.file)
+	m.restart()
+	m.apply(settings(ihash, "1048576"))
+	m.apply(nil)
+	for name, data := range m.bootFiles() {
+		if strings.Contains(data, ihash) {
+			t.Errorf("%s still has it", name)
+		}
+	}
+}
+
+func TestAnArgumentThatAnEntryHadBeforeStaysThereAfterAFailure(t *testing.T) {
+	m := newEdited(t)
+	m.replace(rockyEntry, " ro ", " ro  audit=0 ")
+	files, modes := m.bootFiles(), m.modes()
+	m.commands.AfterGrubby = func() { m.replace(rescueEntry, " audit=0", "") }
+	if err := m.subject.Apply(t.Context(), settings("audit", "0")); err == nil {
+		t.Fatal("applied")
+	}
+	m.commands.AfterGrubby = nil
+	m.restart()
+	m.apply(settings("audit", "0"))
+	m.apply(nil)
+	m.expectAsBefore(files, modes)
+}

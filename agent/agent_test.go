@@ -46,8 +46,8 @@ func TestWhatIsDeclaredIsAppliedStagedAndReported(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)
 	}
-	if w.writes != 1 {
-		t.Errorf("%d status writes for one change, want 1", w.writes)
+	if w.writes != 2 {
+		t.Errorf("%d status writes for one change, want one that helps to prove it, and one of what has come of it", w.writes)
 	}
 	if len(w.reboots) != 0 {
 		t.Errorf("rebooted without a permit")

@@ -190,7 +190,17 @@ func isUrgent(was, is v1alpha1.StorageClientNodeStatus) bool {
 	}
 	return was.ObservedGeneration != is.ObservedGeneration || was.Hash != is.Hash ||
 		was.RebootRequired != is.RebootRequired || was.Restored != is.Restored ||
-		!equality.Semantic.DeepEqual(was.Reboot, is.Reboot) || idle(is) && !idle(was)
+		!equality.Semantic.DeepEqual(was.Reboot, is.Reboot) || idle(is) && !idle(was) || countUnconfirmed(was) != countUnconfirmed(is)
+}
+
+// countUnconfirmed counts the settings that new connections have yet to confirm.
+func countUnconfirmed(status v1alpha1.StorageClientNodeStatus) (n int) {
+	for _, s := range status.Settings {
+		if s.IsUnconfirmed() {
+			n++
+		}
+	}
+	return n
 }
 
 func (r *reporter) noteWritten(status v1alpha1.StorageClientNodeStatus) {

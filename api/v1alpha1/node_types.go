@@ -210,6 +210,11 @@ type StorageClientNodeSpec struct {
 	// +kubebuilder:validation:MaxLength=64
 	BootHash string `json:"bootHash,omitempty"`
 
+	// canary is true where the settings are proven on this node before others get them: the agent then reads 1 MiB over the new
+	// connection that is to confirm them, elsewhere 64 KiB. No hash covers it.
+	// +optional
+	Canary bool `json:"canary,omitempty"`
+
 	// volumes are the profiles' volumes that the node has mounted. No hash covers them and nothing waits for them: they are
 	// updated while the node is not being disrupted, once the agent has seen the previous update.
 	// +optional
@@ -301,6 +306,12 @@ type SettingStatus struct {
 	// drift counts changes by something else that the agent has corrected. Absent if there were none.
 	// +optional
 	Drift *Drift `json:"drift,omitempty"`
+}
+
+// IsUnconfirmed tells whether new connections have yet to confirm the setting: a live value is not kept before, and what else
+// is Pending waits for a boot, a mount or a transport.
+func (in *SettingStatus) IsUnconfirmed() bool {
+	return in.State == SettingPending && in.TakesEffect == EffectLive
 }
 
 // MountStatus is a network or XFS mount of the node.

@@ -63,6 +63,9 @@ type document struct {
 	Entries map[string]Entry `json:"entries,omitempty"`
 	Permits []Permit         `json:"permits,omitempty"`
 	Boot    *boot            `json:"boot,omitempty"`
+	// Unconfirmed are the settings that are being proven, Attempts what became of earlier ones.
+	Unconfirmed *Unconfirmed `json:"unconfirmed,omitempty"`
+	Attempts    *attempts    `json:"attempts,omitempty"`
 }
 
 // boot is what is known of one boot. The kernel log rolls over, so it is kept from when it was read first.
@@ -232,14 +235,14 @@ func (j *Journal) SetBootFact(bootID, name, value string) error {
 	})
 }
 
-// Remove removes the journal where it holds nothing that is still needed: no entry, and no permit used in the
-// running boot. It tells whether the host is without a journal now.
+// Remove removes the journal where it holds nothing that is still needed: no entry, nothing unconfirmed, and no permit used in
+// the running boot. It tells whether the host is without a journal now.
 func (j *Journal) Remove(bootID string) (bool, error) {
 	if j.err != nil {
 		return false, j.err
 	}
 	inThisBoot := func(p Permit) bool { return p.BootID == bootID }
-	if len(j.doc.Entries) > 0 || slices.ContainsFunc(j.doc.Permits, inThisBoot) {
+	if len(j.doc.Entries) > 0 || j.doc.Unconfirmed != nil || slices.ContainsFunc(j.doc.Permits, inThisBoot) {
 		return false, nil
 	}
 	if err := j.fs.Remove(File); err != nil {

@@ -23,9 +23,11 @@ type Subject struct {
 	failed map[string]string
 	// fileErr is why the last Apply could not keep our drop-in.
 	fileErr error
+	// changedIn are the families in which Set has changed a value since the last Apply.
+	changedIn map[string]bool
 }
 
-var _ host.Subject = &Subject{}
+var _ host.Setter = &Subject{}
 
 // kernel is the part of the file system that does not just keep what is written to it.
 type kernel interface {
@@ -35,7 +37,7 @@ type kernel interface {
 
 // New returns the subject for one host.
 func New(files host.FS) *Subject {
-	return &Subject{fs: files, kernel: files, failed: map[string]string{}}
+	return &Subject{fs: files, kernel: files, failed: map[string]string{}, changedIn: map[string]bool{}}
 }
 
 // Name implements host.Subject.
@@ -77,7 +79,8 @@ func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 		return err
 	}
 	after := content{settings: map[string]string{}, done: map[string]string{}}
-	changedIn := map[string]bool{}
+	changedIn := s.changedIn
+	s.changedIn = map[string]bool{}
 	for _, setting := range desired {
 		if s.isAction(setting.Name) {
 			continue
@@ -96,6 +99,25 @@ func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 	s.fileErr = s.writeDropIn(after)
 	return s.fileErr
 }
+
+// Set implements host.Setter.
+func (s *Subject) Set(_ context.Context, settings []host.Setting) map[string]error {
+	refused := map[string]error{}
+	for _, setting := range settings {
+		file, err := checkSetting(setting)
+		if err == nil {
+			err = s.writeValue(file, setting.Value)
+		}
+		if err != nil {
+			refused[setting.Name] = err
+		}
+		s.changedIn[actionFamily(setting.Name)] = true
+	}
+	return refused
+}
+
+// OutlivesBoot implements host.Setter: a boot brings the values of files.
+func (s *Subject) OutlivesBoot() bool { return false }
 
 // applyLive brings one value about. kept tells whether it belongs into our drop-in, changed whether it was
 // written.

@@ -8,6 +8,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/storageclient/operator/agent/host/connect"
+	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -110,7 +111,7 @@ func (a *Agent) beginConfirmation(ctx context.Context, p *pass) error {
 	if !a.clientNode.Spec.Canary {
 		c.nextAt = now.Add(a.jitter(proofJitter))
 	}
-	p.unconfirmedNote = "set, proving over new connections until " + u.Deadline.Format(time.TimeOnly) + " UTC"
+	p.unconfirmedNote = catalogue.ProvingNote + u.Deadline.Format(time.TimeOnly) + " UTC"
 	logr.FromContextOrDiscard(ctx).Info("Proving settings over new connections", "settings", text.List(u.Keys()), "until", u.Deadline)
 	return nil
 }

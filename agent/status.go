@@ -12,6 +12,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -196,7 +197,7 @@ func isUrgent(was, is v1alpha1.StorageClientNodeStatus) bool {
 // countUnconfirmed counts the settings that new connections have yet to confirm.
 func countUnconfirmed(status v1alpha1.StorageClientNodeStatus) (n int) {
 	for _, s := range status.Settings {
-		if s.IsUnconfirmed() {
+		if catalogue.IsUnconfirmed(s) {
 			n++
 		}
 	}

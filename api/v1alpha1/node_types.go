@@ -308,12 +308,6 @@ type SettingStatus struct {
 	Drift *Drift `json:"drift,omitempty"`
 }
 
-// IsUnconfirmed tells whether new connections have yet to confirm the setting: a live value is not kept before, and what else
-// is Pending waits for a boot, a mount or a transport.
-func (in *SettingStatus) IsUnconfirmed() bool {
-	return in.State == SettingPending && in.TakesEffect == EffectLive
-}
-
 // MountStatus is a network or XFS mount of the node.
 type MountStatus struct {
 	// mountPoint is where it is mounted on the host.

@@ -34,16 +34,23 @@ type Node struct {
 	Failed bool
 	// Canary is whether the profile's canary selector selects the node.
 	Canary bool
-	// SilentSince is since when nothing is to be had of the node's agent; zero where it reports.
-	SilentSince time.Time
+	// SilentSince is since when the node's agent does not report; zero where it does. NeverStarted is whether it never has, though
+	// the node is Ready: one that went silent after it got the settings may be what they did.
+	SilentSince  time.Time
+	NeverStarted bool
 	// Unconfirmed says why the settings cannot be proven on the node now; empty where they are, or are being proven.
 	Unconfirmed string
 	// Empty is whether no work has come to the node yet: it takes no place of the cluster's.
 	Empty bool
 }
 
-// LostAfter is how long an agent may be silent before nobody waits for its node any more.
+// LostAfter is how long nobody waits longer for a node whose agent does not start.
 const LostAfter = 10 * time.Minute
+
+// IsSilentForLong reports whether the node's agent has not reported for LostAfter.
+func (n Node) IsSilentForLong(now time.Time) bool {
+	return !n.SilentSince.IsZero() && now.Sub(n.SilentSince) >= LostAfter
+}
 
 // hasWanted reports whether the node has been given the wanted settings.
 func (n Node) hasWanted() bool { return n.Managed && n.Carries == n.Wanted }
@@ -152,9 +159,9 @@ type gate struct {
 	running int
 }
 
-// isLost reports whether a node has the wanted settings and its agent has been silent for too long to be waited for.
+// isLost reports whether a node has the wanted settings and its agent has not started for too long to be waited for.
 func (g *gate) isLost(node Node) bool {
-	return node.hasWanted() && !node.SilentSince.IsZero() && g.now.Sub(node.SilentSince) >= LostAfter
+	return node.hasWanted() && node.NeverStarted && node.IsSilentForLong(g.now)
 }
 
 // nameLost has every note say whom nobody waits for.
@@ -169,7 +176,7 @@ func (g *gate) nameLost() {
 		return
 	}
 	for name := range g.Notes {
-		g.Notes[name] += fmt.Sprintf("; passed over, no agent report for %s: %s", LostAfter, text.List(lost))
+		g.Notes[name] += fmt.Sprintf("; passed over, agent not started for %d minutes: %s", int(LostAfter.Minutes()), text.List(lost))
 	}
 }
 

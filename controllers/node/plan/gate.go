@@ -111,8 +111,8 @@ func decider(s Snapshot, all fleet.Snapshot, now time.Time) func(*fleet.Profile)
 	}
 }
 
-// countRunning counts the nodes of the cluster that have been given settings and have not taken them: nobody waits for those that
-// failed, and for those whose agent is silent not for long.
+// countRunning counts the nodes of the cluster that have been given settings and have not taken them. Those that failed have put
+// back what they could, and a node whose agent is silent holds up its profile, but not for long the cluster.
 func countRunning(limits Limits, all fleet.Snapshot, now time.Time) (running int) {
 	for i := range all.Nodes {
 		node := &all.Nodes[i]
@@ -121,8 +121,7 @@ func countRunning(limits Limits, all fleet.Snapshot, now time.Time) (running int
 			continue
 		}
 		entry := entryOf(limits, all, node, clientNode)
-		isLost := !entry.SilentSince.IsZero() && now.Sub(entry.SilentSince) >= livegate.LostAfter
-		if !entry.Taken && !entry.Failed && !entry.Empty && !isLost {
+		if !entry.Taken && !entry.Failed && !entry.Empty && !entry.IsSilentForLong(now) {
 			running++
 		}
 	}
@@ -222,6 +221,7 @@ func entryOf(limits Limits, all fleet.Snapshot, node *corev1.Node, clientNode *v
 	if condition := fleet.FindTuned(node); report.Silent != "" && condition != nil && condition.Reason == v1alpha1.NodeReasonAgentSilent {
 		// Not that of the message, which changes each time that the agent's Pod is restarted.
 		entry.SilentSince = condition.LastTransitionTime.Time
+		entry.NeverStarted = clientNode.Status.BootID == "" && agentpod.NodeReady(node)
 	}
 	entry.Failed = !report.Applying && len(report.Failed) > 0
 	entry.TakenSince = takenSince(node, report)

@@ -748,7 +748,12 @@ func TestRunFollowsTheObjectAndEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	written := make(chan struct{})
-	w.writeErr = func(v1alpha1.StorageClientNodeStatus) error { close(written); return nil }
+	w.writeErr = func(status v1alpha1.StorageClientNodeStatus) error {
+		if status.Settings[1].State == v1alpha1.SettingInSync {
+			close(written)
+		}
+		return nil
+	}
 	go func() { a.Run(ctx); close(done) }()
 	<-written
 	cancel()

@@ -68,6 +68,8 @@ const (
 	RolloutReasonDraining = "Draining"
 	// RolloutReasonDrainBlocked is set when a PodDisruptionBudget or a rule of the drain keeps a pod on the node.
 	RolloutReasonDrainBlocked = "DrainBlocked"
+	// RolloutReasonDrainError is set when the API server does not say which pods are on the node. The drain goes on, and times out as any other.
+	RolloutReasonDrainError = "DrainError"
 	// RolloutReasonWaitingForPods is set when pods of Jobs, or pods that waitForPodSelector selects, are still running.
 	RolloutReasonWaitingForPods = "WaitingForPods"
 	// RolloutReasonMountsBusy is set when the pods are gone and some of their mounts are still in use.

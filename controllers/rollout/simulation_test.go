@@ -271,6 +271,7 @@ func (f *faults) interruptPass() {
 		panic(errDied)
 	case 1:
 		f.runAgents()
+		f.runDrains()
 	case 2:
 		f.causeMishap()
 	case 3:
@@ -279,6 +280,7 @@ func (f *faults) interruptPass() {
 			f.narrate("two managers overlap")
 			f.runManager("second")
 			f.nested = false
+			delete(f.drains, "second")
 		}
 	}
 }
@@ -294,6 +296,7 @@ func (m *manager) makePass() (next time.Time) {
 			panic(cause)
 		}
 		m.narrate("%s dies", m.name)
+		delete(m.drains, m.name)
 	}()
 	next, unfinished, err := runPass(context.Background(), m, m.workers)
 	if err == nil && !unfinished {

@@ -64,6 +64,8 @@ type world struct {
 	vain sets.Set[string]
 	// broken is the first invariant that did not hold.
 	broken error
+	// drains are those that managers have under way in the background, by manager and node.
+	drains map[string]map[string]*simDrain
 	// losses are the machines that went while they held a permit or had failed.
 	losses []*loss
 	// repairAfter is how long a machine is down before a cloud replaces it, zero: it never does; renames has it take another
@@ -169,6 +171,7 @@ func newWorld(seed uint64) *world {
 		nodes:    map[string]*simNode{},
 		wishes:   map[string]*wish{},
 		vain:     sets.New[string](),
+		drains:   map[string]map[string]*simDrain{},
 	}
 }
 
@@ -522,6 +525,7 @@ func (w *world) advanceBoot(n *simNode) {
 func (w *world) passTime(d time.Duration) {
 	w.now = w.now.Add(d)
 	w.repairMachines()
+	w.runDrains()
 	for _, name := range w.nodeNames {
 		n := w.nodes[name]
 		w.advanceBoot(n)
@@ -704,7 +708,7 @@ func (m *manager) currentSnapshot() plan.Snapshot {
 		}
 		profiles := m.profilesOf(n)
 		read := n.Node
-		read.Profiles, read.Vacant = profiles, m.vacant[name]
+		read.Profiles, read.Vacant, read.Evicted = profiles, m.vacant[name], m.evictedFrom(name)
 		if n.ClientNode != nil {
 			c := *n.ClientNode
 			wish := m.wishesThen[name]
@@ -742,49 +746,6 @@ func (m *manager) rememberWrite(n *simNode, ofClientNode bool) {
 	}
 	now.ClientNode, now.clientNodeRV = seen.ClientNode, seen.clientNodeRV
 	m.seen[n.Name] = now
-}
-
-func (m *manager) drainNode(_ context.Context, step plan.Drain) (plan.DrainProgress, error) {
-	defer m.turnOfWorker()()
-	m.intrudeAt("drain")
-	n := m.nodes[step.Node]
-	if n == nil {
-		return plan.DrainProgress{}, apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, step.Node)
-	}
-	if seen := m.seen[step.Node]; seen.nodeRV == n.nodeRV && !(n.Unschedulable && n.Mark != nil) {
-		m.fail("invariant 5: node %s is drained and not cordoned by us", n.Name)
-	} else if wait := time.Duration(step.Options.ExcludeFromLoadBalancersSeconds) * time.Second; n.Mark != nil && m.now.Before(n.Mark.Since.Add(wait)) {
-		m.fail("node %s is drained %s after its cordon, load balancers have %s", n.Name, m.now.Sub(n.Mark.Since.Time), wait)
-	}
-	m.checkLeaving(n, step)
-	blocked := false
-	for i := range n.pods {
-		pod := &n.pods[i]
-		switch {
-		case m.now.Before(pod.blockedUntil):
-			blocked = true
-		case pod.goneAt.IsZero():
-			pod.goneAt = m.now.Add(time.Duration(m.rng.IntN(40)) * time.Second)
-		}
-	}
-	out := plan.DrainProgress{Gone: len(n.pods) == 0, Reason: v1alpha1.RolloutReasonDraining, Message: "Waiting for pods to terminate: " + fmt.Sprint(len(n.pods))}
-	if blocked {
-		out.Reason, out.Message = v1alpha1.RolloutReasonDrainBlocked, "Eviction of Pod a/b blocked by PodDisruptionBudget a/c"
-	}
-	return out, nil
-}
-
-func (m *manager) inspectPods(_ context.Context, step plan.Drain) (*plan.DrainProgress, error) {
-	defer m.turnOfWorker()()
-	m.intrudeAt("look")
-	n := m.nodes[step.Node]
-	if n == nil {
-		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, step.Node)
-	}
-	if len(n.pods) == 0 || slices.ContainsFunc(n.pods, func(p simPod) bool { return p.goneAt.IsZero() }) {
-		return nil, nil
-	}
-	return &plan.DrainProgress{Reason: v1alpha1.RolloutReasonDraining, Message: "Waiting for pods to terminate: " + fmt.Sprint(len(n.pods))}, nil
 }
 
 func (m *manager) addClaims(_ context.Context, steps []plan.AddClaim) error {

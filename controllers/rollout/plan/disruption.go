@@ -237,6 +237,7 @@ func (p *planner) returnToService(n *nodeState, reason string) {
 		// The budget that this frees is for the next pass to spend.
 		p.wakeAt(p.Now)
 	}
+	p.plan.Draining.Delete(n.Name)
 	permit := n.permit
 	n.permit = nil
 	p.describeIdle(n)
@@ -455,13 +456,14 @@ func (p *planner) drainNode(n *nodeState) {
 		p.setNote(n, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonLeavingLoadBalancers, "Waiting until "+formatTime(end)+" for external load balancers to drop the node")
 		return
 	}
+	p.plan.Draining.Insert(n.Name)
 	if due := p.nextInspection(n); n.Drain == nil && p.exactNow.Before(due) {
 		p.wakeAt(due)
 		p.keepNote(n)
 		return
 	}
 	if n.Drain == nil {
-		p.addStep(Drain{OnNode{n.Name}, p.rulesFor(n).Drain, false})
+		p.addStep(Drain{OnNode: OnNode{n.Name}, Options: p.rulesFor(n).Drain, Evicted: n.note.Evictions})
 		p.setNote(n, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDraining, "Draining the node")
 		p.wakeAt(p.nextInspectionAfter(p.exactNow))
 		return
@@ -477,7 +479,8 @@ func (p *planner) beginDrain(n *nodeState) {
 		p.wakeAt(p.Now)
 		return
 	}
-	p.addStep(Drain{OnNode{n.Name}, options, true})
+	p.plan.Draining.Insert(n.Name)
+	p.addStep(Drain{OnNode: OnNode{n.Name}, Options: options, AfterCordon: true})
 	p.setNote(n, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDraining, "Draining the node")
 	p.wakeAt(p.nextInspectionAfter(p.exactNow))
 }

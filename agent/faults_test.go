@@ -58,7 +58,7 @@ func (h *faultyHost) Run(ctx context.Context, argv ...string) ([]byte, error) {
 
 // pass is one pass of the agent, without its loop. It tells the states and what is to be forgotten.
 func (h *faultyHost) pass() (map[string]v1alpha1.SettingState, bool, error) {
-	p, err := h.host.beginPass(h.spec, nil)
+	p, err := h.host.beginPass(h.spec, Allowed{})
 	if err == nil {
 		err = p.carryOut(h.t.Context())
 	}

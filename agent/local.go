@@ -26,8 +26,8 @@ import (
 type Local struct {
 	// Host is the machine. For Plan and Observe, its file system is to be read-only.
 	Host Host
-	// AllowParameters admit keys beyond the catalogue, as in Config.
-	AllowParameters []string
+	// Allowed is what is admitted beyond the catalogue, as in Config.
+	Allowed Allowed
 }
 
 // ImageRunner keeps commands that would talk to a running system away from an image: the kernel, the daemons and the
@@ -63,7 +63,7 @@ func (l Local) compareHost(ctx context.Context, command string, profiles []v1alp
 	if err != nil {
 		return r, err
 	}
-	p, err := l.Host.beginPass(spec, l.AllowParameters)
+	p, err := l.Host.beginPass(spec, l.Allowed)
 	if err != nil {
 		return r, err
 	}
@@ -153,7 +153,7 @@ func (l Local) Restore(ctx context.Context, profiles []v1alpha1.StorageClientPro
 
 // changeHost carries the spec out and reports what has come of it.
 func (l Local) changeHost(ctx context.Context, r *report.Report, spec v1alpha1.StorageClientNodeSpec) error {
-	p, err := l.Host.beginPass(spec, l.AllowParameters)
+	p, err := l.Host.beginPass(spec, l.Allowed)
 	if err != nil {
 		return err
 	}
@@ -240,7 +240,7 @@ func journalledVolumes(entries map[string]journal.Entry) []v1alpha1.NodeVolume {
 
 // validateProfiles refuses what the manager would make Stalled, in the same words.
 func (l Local) validateProfiles(r *report.Report, profiles []v1alpha1.StorageClientProfile) error {
-	allow, err := catalogue.NewAllowList(l.AllowParameters)
+	allow, err := l.Allowed.list()
 	if err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ func resolve(t *testing.T, args ...string) (settings, error) {
 }
 
 func TestResolve(t *testing.T) {
-	got, err := resolve(t, "--allow-parameter=sysctl/vm\\.swappiness", "--allow-parameter=module/foo/.*")
+	got, err := resolve(t, "--allow-parameter=sysctl/vm\\.swappiness", "--allow-parameter=module/foo/.*", "--allow-filesystem=/scratch")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,6 +35,9 @@ func TestResolve(t *testing.T) {
 	}
 	if err := got.allow.Check("sysctl/vm.swappiness", "10"); err != nil {
 		t.Errorf("an allowed parameter is refused: %v", err)
+	}
+	if err := got.allow.Check("filesystem/scratch/*", ":noatime"); err != nil {
+		t.Errorf("an allowed file system is refused: %v", err)
 	}
 }
 
@@ -84,6 +87,7 @@ func TestResolveRefuses(t *testing.T) {
 		"a share that is no share":        {[]string{"--max-unavailable=half"}, "--max-unavailable"},
 		"a time that is none":             {[]string{"--unmanaged-counts-for=-1s"}, "--unmanaged-counts-for"},
 		"a taint that is no key":          {[]string{"--untuned-taint=a b"}, "--untuned-taint"},
+		"the root as a file system":       {[]string{"--allow-filesystem=/"}, "--allow-filesystem"},
 		"an expression that fails":        {[]string{"--allow-parameter=("}, "--allow-parameter"},
 	} {
 		t.Run(name, func(t *testing.T) {

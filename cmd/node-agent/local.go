@@ -28,6 +28,7 @@ type localOptions struct {
 	files            patterns
 	hostRoot, output string
 	allow            patterns
+	allowFilesystems patterns
 }
 
 func parseLocal(command string, args []string, stderr io.Writer) (localOptions, error) {
@@ -39,6 +40,7 @@ func parseLocal(command string, args []string, stderr io.Writer) (localOptions, 
 	set.StringVar(&o.output, "o", "text", "format of the report: "+strings.Join(report.Formats, ", "))
 	set.Var(&o.allow, "allow-parameter",
 		"regular expression of canonical keys that are accepted beyond the catalogue; may be given more than once")
+	set.Var(&o.allowFilesystems, "allow-filesystem", allowFilesystemUsage)
 	if err := set.Parse(args); err != nil {
 		return o, fmt.Errorf("parse flags: %w", err)
 	}
@@ -100,7 +102,7 @@ func runCommand(ctx context.Context, command string, o localOptions, profiles []
 		}
 		defer func() { _ = unlock() }()
 	}
-	l := newLocal(fs, changes, o.allow)
+	l := newLocal(fs, changes, agent.Allowed{Parameters: o.allow, Filesystems: o.allowFilesystems})
 	switch command {
 	case report.Plan:
 		return l.Plan(ctx, profiles)
@@ -113,7 +115,7 @@ func runCommand(ctx context.Context, command string, o localOptions, profiles []
 	}
 }
 
-func newLocal(fs host.FS, changes bool, allow []string) agent.Local {
+func newLocal(fs host.FS, changes bool, allowed agent.Allowed) agent.Local {
 	var runner host.Runner = host.NewCommands(fs)
 	if !fs.RunsKernel() {
 		fs, runner = fs.AsImage(), agent.ImageRunner{Runner: runner}
@@ -122,7 +124,7 @@ func newLocal(fs host.FS, changes bool, allow []string) agent.Local {
 		fs = fs.AsReadOnly()
 	}
 	return agent.Local{
-		Host:            agent.NewHost(fs, runner, reboot.New(fs, runner), mounts.DefaultKubeletDir),
-		AllowParameters: allow,
+		Host:    agent.NewHost(fs, runner, reboot.New(fs, runner), mounts.DefaultKubeletDir),
+		Allowed: allowed,
 	}
 }

@@ -204,7 +204,7 @@ func (m *machine) local() agent.Local {
 	runner := &hosttest.Commands{Dir: root, KernelLog: kernelLog}
 	return agent.Local{
 		Host:            agent.NewHost(m.fs, runner, nil, "/var/lib/kubelet"),
-		AllowParameters: []string{"kernelArgument/" + argument},
+		Allowed: agent.Allowed{Parameters: []string{"kernelArgument/" + argument}},
 	}
 }
 

@@ -51,6 +51,8 @@ type MountReader interface {
 
 // Rebooter reboots the host. reboot.Logind is it.
 type Rebooter interface {
+	// FindHolders names what on the host a reboot must not interrupt. An error means that it is not known.
+	FindHolders(ctx context.Context) ([]string, error)
 	// Reboot returns once the host has agreed to go down.
 	Reboot(ctx context.Context) error
 }

@@ -27,7 +27,7 @@ var hazards = []string{"noexec", "nosuid", "nodev", "_netdev"}
 
 // SystemDirs are the directories that no file system may hold whose options are to be set, whatever it is called.
 func SystemDirs() []string {
-	dirs := []string{"/boot", "/etc", "/usr", "/var"}
+	dirs := []string{"/boot", "/etc", "/usr"}
 	for _, name := range systemDirs {
 		dirs = append(dirs, path.Join(libDir, name))
 	}

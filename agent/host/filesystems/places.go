@@ -60,8 +60,7 @@ func (s *Subject) isSystemMount(point string) bool {
 		return false
 	}
 	return slices.ContainsFunc(s.systemDirs, func(dir string) bool {
-		// What is below /var in general is data as often as not.
-		return isBelow(dir, point) || isBelow(point, dir) && dir != "/var"
+		return isBelow(dir, point) || isBelow(point, dir)
 	})
 }
 

@@ -219,9 +219,9 @@ func (m *machine) local() agent.Local {
 	local.Servers = func() ([]connect.Server, error) { return []connect.Server{{Name: "filer1"}}, nil }
 	local.AskServer = func(context.Context, connect.Server) error { return nil }
 	return agent.Local{
-		Host:            local,
-		Clock:           clock.RealClock{},
-		AllowParameters: []string{"kernelArgument/" + argument},
+		Host:    local,
+		Clock:   clock.RealClock{},
+		Allowed: agent.Allowed{Parameters: []string{"kernelArgument/" + argument}},
 	}
 }
 

@@ -29,7 +29,7 @@ const (
 	rmem  = "sysctl/net.core.rmem_max"
 	wmem  = "sysctl/net.core.wmem_max"
 	ihash = "kernelArgument/ihash_entries"
-	trace = "/etc/sysctl.d/99-zz-storage-client.conf"
+	trace = "/etc/sysctl.d/zz-storage-client.conf"
 )
 
 // errCrash ends an agent in the middle of what it does, by a panic: nothing of it runs any more.
@@ -56,10 +56,14 @@ type world struct {
 	boots     int
 	reboots   []string
 	rebootErr error
-	busy      []mounts.Busy
-	malformed int
-	mountErr  error
-	mounts    []mounts.Mount
+	// holders are what a reboot must not interrupt; asked is how often it was asked for.
+	holders    []string
+	holdersErr error
+	asked      int
+	busy       []mounts.Busy
+	malformed  int
+	mountErr   error
+	mounts     []mounts.Mount
 
 	clientNode *v1alpha1.StorageClientNode
 	writes     int
@@ -68,12 +72,12 @@ type world struct {
 	getErr     error
 	writeErr   func(v1alpha1.StorageClientNodeStatus) error
 
-	// servers are what the machine mounts from. asked answers a new connection to one, proved one to the API server; nil: it works.
+	// servers are what the machine mounts from. answers tells whether one answers a new connection to one, proved one to the API server; nil: it works.
 	servers []connect.Server
 	refuse  map[string]error
 	// outage is true while nothing new can be connected to; gone while there is no client node to be seen.
 	outage, gone bool
-	asked        func(connect.Server) error
+	answers      func(connect.Server) error
 	proved       func(size int64) error
 	sizes        []int64
 
@@ -314,10 +318,10 @@ func (w *world) Prove(ctx context.Context, size int64, status v1alpha1.StorageCl
 }
 
 func (w *world) askServer(_ context.Context, server connect.Server) error {
-	if w.asked == nil {
+	if w.answers == nil {
 		return nil
 	}
-	return w.asked(server)
+	return w.answers(server)
 }
 
 func (w *world) ApplyStatus(
@@ -339,6 +343,11 @@ func (w *world) ApplyStatus(
 }
 
 // Host.
+
+func (w *world) FindHolders(context.Context) ([]string, error) {
+	w.asked++
+	return w.holders, w.holdersErr
+}
 
 func (w *world) Reboot(context.Context) error {
 	w.step("reboot")

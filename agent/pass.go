@@ -115,10 +115,23 @@ func (p *pass) readOriginals(ctx context.Context) {
 				continue
 			}
 			entry := p.wantedEntries[key]
-			entry.Original = original
+			entry.Original = p.ofCounterpart(subject, setting.Name, original)
 			p.wantedEntries[key] = entry
 		}
 	}
+}
+
+// ofCounterpart is the original of a setting whose counterpart we have changed already: what is in force now is our own doing.
+func (p *pass) ofCounterpart(subject host.Subject, name string, read host.Original) host.Original {
+	coupled, ok := subject.(host.Coupled)
+	if !ok {
+		return read
+	}
+	held, ok := p.journalled[subject.Name()+"/"+coupled.Counterpart(name)]
+	if !ok {
+		return read
+	}
+	return host.Original{Present: true, Value: held.Original.Counterpart, Counterpart: held.Original.Value}
 }
 
 // recordEntries journals what is about to be applied.

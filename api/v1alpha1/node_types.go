@@ -57,12 +57,14 @@ const (
 )
 
 // BootloaderType is the boot loader that keeps a node's kernel command line.
-// +kubebuilder:validation:Enum=GrubDebian;GrubBLS;RPMOSTree;Unsupported
+// +kubebuilder:validation:Enum=GrubDebian;Grub2Mkconfig;GrubBLS;RPMOSTree;Unsupported
 type BootloaderType string
 
 const (
 	// BootloaderGrubDebian is GRUB with /etc/default/grub.d, as on Debian and Ubuntu.
 	BootloaderGrubDebian BootloaderType = "GrubDebian"
+	// BootloaderGrub2Mkconfig is GRUB with grub2-mkconfig and /etc/default/grub.d, as on Azure Linux.
+	BootloaderGrub2Mkconfig BootloaderType = "Grub2Mkconfig"
 	// BootloaderGrubBLS is GRUB with boot loader specification entries, changed by grubby.
 	BootloaderGrubBLS BootloaderType = "GrubBLS"
 	// BootloaderRPMOSTree is rpm-ostree, which keeps the command line itself.
@@ -237,7 +239,7 @@ type StorageClientNodeSpec struct {
 
 // Bootloader is the boot loader that keeps the node's kernel command line.
 type Bootloader struct {
-	// type is GrubDebian, GrubBLS, RPMOSTree or Unsupported.
+	// type is GrubDebian, Grub2Mkconfig, GrubBLS, RPMOSTree or Unsupported.
 	// +required
 	Type BootloaderType `json:"type"`
 

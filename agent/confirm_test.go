@@ -30,7 +30,7 @@ func newConfirmWorld(t *testing.T) *world {
 	w := newWorld(t)
 	w.defaults[tcpRmem], w.live[tcpRmem] = usual, usual
 	w.proved = func(int64) error { return w.carries("read /openapi/v2") }
-	w.answers = func(connect.Server) error { return w.carries("no answer") }
+	w.asked = func(connect.Server) error { return w.carries("no answer") }
 	return w
 }
 
@@ -66,7 +66,7 @@ func TestALiveValueIsKeptOnlyOnceNewConnectionsHaveWorkedWithIt(t *testing.T) {
 	w.servers = []connect.Server{filer}
 	w.defaults[rmem] = "212992"
 	proofs := 0
-	w.answers = func(server connect.Server) error {
+	w.asked = func(server connect.Server) error {
 		if w.live[tcpRmem] == usual {
 			// It is chosen since it answers now.
 			return nil
@@ -212,7 +212,7 @@ func TestAnOutageOfSomebodyElseIsNoFailure(t *testing.T) {
 func TestNothingIsSetWhereNoServerAnswersBefore(t *testing.T) {
 	w := newConfirmWorld(t)
 	w.servers = []connect.Server{filer, {Name: "filer2", Address: "10.0.0.2:2049", Protocol: connect.NFS}}
-	w.answers = func(server connect.Server) error { return errors.New("no route to host") }
+	w.asked = func(server connect.Server) error { return errors.New("no route to host") }
 	w.declare(setting(tcpRmem, "8192 131072 6291456"), setting(ihash, "1048576"))
 	a := w.runFor(w.agent(), time.Minute)
 	w.expect(v1alpha1.SettingPending, usual, "")
@@ -223,7 +223,7 @@ func TestNothingIsSetWhereNoServerAnswersBefore(t *testing.T) {
 		t.Error("what needs no proof waits too")
 	}
 	// One that answers is enough.
-	w.answers = func(server connect.Server) error {
+	w.asked = func(server connect.Server) error {
 		if server.Name == "filer1" {
 			return errors.New("no route to host")
 		}

@@ -40,10 +40,10 @@ func (h Host) beginPass(spec v1alpha1.StorageClientNodeSpec, patterns []string) 
 	if err != nil {
 		return nil, err
 	}
+	h.takeOverFiles()
 	if h.attended {
 		f.unconfirmed, f.unconfirmedNote = h.Journal.Refused(spec.Hash)
 	}
-	h.takeOverFiles()
 	// A released host has no agent any more.
 	h.attendBoots(h.attended && !spec.Release)
 	journalled := h.Journal.Entries()

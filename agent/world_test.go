@@ -56,14 +56,14 @@ type world struct {
 	boots     int
 	reboots   []string
 	rebootErr error
-	// holders are what a reboot must not interrupt; asked is how often it was asked for.
-	holders    []string
-	holdersErr error
-	asked      int
-	busy       []mounts.Busy
-	malformed  int
-	mountErr   error
-	mounts     []mounts.Mount
+	// holders are what a reboot must not interrupt; holderReads is how often it was asked for.
+	holders     []string
+	holdersErr  error
+	holderReads int
+	busy        []mounts.Busy
+	malformed   int
+	mountErr    error
+	mounts      []mounts.Mount
 
 	clientNode *v1alpha1.StorageClientNode
 	writes     int
@@ -72,12 +72,12 @@ type world struct {
 	getErr     error
 	writeErr   func(v1alpha1.StorageClientNodeStatus) error
 
-	// servers are what the machine mounts from. answers tells whether one answers a new connection to one, proved one to the API server; nil: it works.
+	// servers are what the machine mounts from. asked answers a new connection to one, proved one to the API server; nil: it works.
 	servers []connect.Server
 	refuse  map[string]error
 	// outage is true while nothing new can be connected to; gone while there is no client node to be seen.
 	outage, gone bool
-	answers      func(connect.Server) error
+	asked        func(connect.Server) error
 	proved       func(size int64) error
 	sizes        []int64
 
@@ -318,10 +318,10 @@ func (w *world) Prove(ctx context.Context, size int64, status v1alpha1.StorageCl
 }
 
 func (w *world) askServer(_ context.Context, server connect.Server) error {
-	if w.answers == nil {
+	if w.asked == nil {
 		return nil
 	}
-	return w.answers(server)
+	return w.asked(server)
 }
 
 func (w *world) ApplyStatus(
@@ -345,7 +345,7 @@ func (w *world) ApplyStatus(
 // Host.
 
 func (w *world) FindHolders(context.Context) ([]string, error) {
-	w.asked++
+	w.holderReads++
 	return w.holders, w.holdersErr
 }
 

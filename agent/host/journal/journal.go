@@ -65,11 +65,11 @@ type document struct {
 	Entries map[string]Entry `json:"entries,omitempty"`
 	Permits []Permit         `json:"permits,omitempty"`
 	Boot    *boot            `json:"boot,omitempty"`
+	// Files holds by name what files were before a program of the host changed them for us.
+	Files map[string]host.KeptFile `json:"files,omitempty"`
 	// Unconfirmed are the settings that are being proven, Attempts what became of earlier ones.
 	Unconfirmed *Unconfirmed `json:"unconfirmed,omitempty"`
 	Attempts    *attempts    `json:"attempts,omitempty"`
-	// Files holds by name what files were before a program of the host changed them for us.
-	Files map[string]host.KeptFile `json:"files,omitempty"`
 }
 
 // boot is what is known of one boot. The kernel log rolls over, so it is kept from when it was read first.
@@ -255,8 +255,8 @@ func (j *Journal) KeepFiles(files map[string]host.KeptFile) error {
 	return j.updateDocument(func(doc *document) { doc.Files = maps.Clone(files) })
 }
 
-// Remove removes the journal where it holds nothing that is still needed: no entry, no file, nothing unconfirmed, and no
-// permit used in the running boot. It tells whether the host is without a journal now.
+// Remove removes the journal where it holds nothing that is still needed: no entry, no file, nothing unconfirmed, and no permit
+// used in the running boot. It tells whether the host is without a journal now.
 func (j *Journal) Remove(bootID string) (bool, error) {
 	if j.err != nil {
 		return false, j.err

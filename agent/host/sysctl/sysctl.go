@@ -25,8 +25,6 @@ type Subject struct {
 	failed map[string]string
 	// fileErr is why the last Apply could not keep our drop-in.
 	fileErr error
-	// changedIn are the families in which Set has changed a value since the last Apply.
-	changedIn map[string]bool
 	// place is where our drop-in is.
 	place *mounts.Place
 	// done are the actions that were done, where our drop-in cannot tell.
@@ -35,12 +33,14 @@ type Subject struct {
 	attended bool
 	// wanted are the names that the last Apply was given.
 	wanted map[string]bool
+	// changedIn are the families in which Set has changed a value since the last Apply.
+	changedIn map[string]bool
 }
 
 var (
 	_ host.Coupled  = &Subject{}
-	_ host.Setter   = &Subject{}
 	_ host.Renamer  = &Subject{}
+	_ host.Setter   = &Subject{}
 	_ host.Attender = &Subject{}
 )
 
@@ -52,7 +52,9 @@ type kernel interface {
 
 // New returns the subject for one host.
 func New(files host.FS) *Subject {
-	return &Subject{fs: files, kernel: files, failed: map[string]string{}, changedIn: map[string]bool{}, place: mounts.NewPlace(files, path.Dir(DropIn))}
+	return &Subject{
+		fs: files, kernel: files, failed: map[string]string{}, changedIn: map[string]bool{}, place: mounts.NewPlace(files, path.Dir(DropIn)),
+	}
 }
 
 // Attend implements host.Attender.
@@ -111,39 +113,10 @@ func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 	return s.fileErr
 }
 
-// Set implements host.Setter.
-func (s *Subject) Set(_ context.Context, settings []host.Setting) map[string]error {
-	refused := map[string]error{}
-	set := func(setting host.Setting) {
-		file, err := checkSetting(setting)
-		if err == nil {
-			err = s.writeValue(file, setting.Value)
-		}
-		if delete(refused, setting.Name); err != nil {
-			refused[setting.Name] = err
-		}
-		s.changedIn[actionFamily(setting.Name)] = true
-	}
-	for _, setting := range settings {
-		set(setting)
-	}
-	for _, setting := range settings {
-		// Some values are bounds of others.
-		if refused[setting.Name] != nil {
-			set(setting)
-		}
-	}
-	return refused
-}
-
-// OutlivesBoot implements host.Setter: a boot brings the values of files.
-func (s *Subject) OutlivesBoot() bool { return false }
-
 // applyValues brings all values about, and tells in which families one was written. What the kernel refuses is tried once
 // more after the others: some values are bounds of others, as sunrpc.min_resvport and sunrpc.max_resvport are.
 func (s *Subject) applyValues(desired []host.Setting, after content) (changedIn map[string]bool) {
-	changedIn = s.changedIn
-	s.changedIn = map[string]bool{}
+	changedIn, s.changedIn = s.changedIn, map[string]bool{}
 	apply := func(setting host.Setting) {
 		kept, changed := s.applyLive(setting)
 		if kept {
@@ -164,6 +137,35 @@ func (s *Subject) applyValues(desired []host.Setting, after content) (changedIn 
 	}
 	return changedIn
 }
+
+// Set implements host.Setter.
+func (s *Subject) Set(_ context.Context, settings []host.Setting) map[string]error {
+	refused := map[string]error{}
+	set := func(setting host.Setting) {
+		file, err := checkSetting(setting)
+		if err == nil {
+			err = s.writeValue(file, setting.Value)
+		}
+		delete(refused, setting.Name)
+		if err != nil {
+			refused[setting.Name] = err
+		}
+		s.changedIn[actionFamily(setting.Name)] = true
+	}
+	for _, setting := range settings {
+		set(setting)
+	}
+	for _, setting := range settings {
+		// Once more after the others, as Apply does.
+		if refused[setting.Name] != nil {
+			set(setting)
+		}
+	}
+	return refused
+}
+
+// OutlivesBoot implements host.Setter: a boot brings the values of files.
+func (s *Subject) OutlivesBoot() bool { return false }
 
 // applyLive brings one value about. kept tells whether it belongs into our drop-in, changed whether it was
 // written.

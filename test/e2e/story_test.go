@@ -180,6 +180,8 @@ var _ = Describe("A profile for large directories", Ordered, func() {
 
 	It("is followed by one whose sysctl another file of the node overrides at each boot: an exception, and no failed reboot", Label(shadowed), expectShadowed)
 
+	It("is followed by one whose live value takes new connections away: the node puts it back by itself", Label(confirmed), expectConfirmed)
+
 	It("is followed by one whose boot argument keeps a node from coming up: it goes no further", Label(failingBoot), expectStopped)
 
 	It("gets that node back with its old boot entry once its power is cut, and in service once the profile is gone", Label(failingBoot), expectRecovered)

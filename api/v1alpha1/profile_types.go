@@ -451,7 +451,7 @@ type Rollout struct {
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 
 	// maxConcurrentLive is how many nodes take a live change at a time after the canary: at least 1, or 1% to 100% of the
-	// profile's nodes, rounded down and never under 1. Default 10%.
+	// profile's nodes, rounded down and never under 1. The manager's --max-concurrent-live bounds all profiles together. Default 10%.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=4
@@ -517,7 +517,8 @@ type Canary struct {
 	// +optional
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
 
-	// soakSeconds is how long the canary must stay healthy before other nodes follow, in seconds: 0 to 2592000. Default 60.
+	// soakSeconds is how long the canary must stay healthy before other nodes follow, in seconds: 0 to 2592000. For live changes
+	// the manager's --min-live-soak holds where that is longer. Default 60.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=2592000

@@ -141,15 +141,25 @@ func (s *Subject) applyValues(desired []host.Setting, after content) (changedIn 
 // Set implements host.Setter.
 func (s *Subject) Set(_ context.Context, settings []host.Setting) map[string]error {
 	refused := map[string]error{}
-	for _, setting := range settings {
+	set := func(setting host.Setting) {
 		file, err := checkSetting(setting)
 		if err == nil {
 			err = s.writeValue(file, setting.Value)
 		}
+		delete(refused, setting.Name)
 		if err != nil {
 			refused[setting.Name] = err
 		}
 		s.changedIn[actionFamily(setting.Name)] = true
+	}
+	for _, setting := range settings {
+		set(setting)
+	}
+	for _, setting := range settings {
+		// Once more after the others, as Apply does.
+		if refused[setting.Name] != nil {
+			set(setting)
+		}
 	}
 	return refused
 }

@@ -37,12 +37,12 @@ func byLabel(name string, options ...string) v1alpha1.StorageClientProfile {
 	}))
 }
 
-// Volumes of one server get one nconnect, or none is written.
+// Volumes of one server get one nconnect, or none of it is written.
 func TestVolumesOfOneServer(t *testing.T) {
 	pv := func(name, tier string, options []string, more ...builders.VolumeOption) *corev1.PersistentVolume {
 		return builders.NFSVolume(options, append([]builders.VolumeOption{builders.Named(name), builders.Labelled("tier", tier)}, more...)...)
 	}
-	four, eight := byLabel("four", "nconnect=4", "nocto"), byLabel("eight", "nconnect=8")
+	four, eight := byLabel("four", "nconnect=4"), byLabel("eight", "nconnect=8")
 	const fourAndEight = "volumes of server filer would have different nconnect: nconnect=4 (a), nconnect=8 (b): " +
 		"the first mount on a node fixes it for all: give all volumes of the server one value"
 	for name, test := range map[string]struct {
@@ -62,7 +62,7 @@ func TestVolumesOfOneServer(t *testing.T) {
 			want:    map[string]string{"a": fourAndEight, "b": ""},
 		},
 		"what is in force stays": {
-			volumes: []*corev1.PersistentVolume{pv("a", "four", []string{"nconnect=4", "nocto"}, builders.Carrying(nil, []string{"nconnect=4", "nocto"}, "four")), pv("b", "eight", nil)},
+			volumes: []*corev1.PersistentVolume{pv("a", "four", []string{"nconnect=4"}, builders.Carrying(nil, []string{"nconnect=4"}, "four")), pv("b", "eight", nil)},
 			want:    map[string]string{"a": fourAndEight, "b": fourAndEight},
 		},
 		"a volume that says nothing of it is in nobody's way": {

@@ -425,18 +425,12 @@ func (m *manager) checkBefore(v *simVolume, step plan.Step) {
 		}
 	}
 	_, elsewhere := v.pv.Labels[trackedByFlux]
-	patches := func(profiles []string, all bool) bool {
-		matching := 0
-		for _, name := range profiles {
-			if p := m.profiles[name]; p != nil && p.Spec.Volumes[0].GitOpsOwned == v1alpha1.GitOpsPatch {
-				matching++
-			}
-		}
-		return matching == len(profiles) || !all && matching > 0
+	reportsOnly := func(profile string) bool {
+		p := m.profiles[profile]
+		return p == nil || p.Spec.Volumes[0].GitOpsOwned != v1alpha1.GitOpsPatch
 	}
-	switch step := step.(type) {
-	case plan.WriteOptions:
-		if elsewhere && !patches(step.Verdict.Profiles, true) {
+	if step, writes := step.(plan.WriteOptions); writes {
+		if elsewhere && slices.ContainsFunc(step.Verdict.Profiles, reportsOnly) {
 			m.fail("%s is declared elsewhere, and written", name)
 		}
 		for _, profile := range step.Verdict.Profiles {
@@ -448,10 +442,6 @@ func (m *manager) checkBefore(v *simVolume, step plan.Step) {
 		}
 		if step.Mark == nil && !slices.Equal(step.Verdict.Options, v.pv.Spec.MountOptions) {
 			m.fail("the list of %s changes outside a batch", name)
-		}
-	case plan.RestoreOptions:
-		if carried := judge.CarriedProfiles(v.pv); elsewhere && step.FailedMount == nil && !patches(carried, false) {
-			m.fail("%s is declared elsewhere, and restored", name)
 		}
 	}
 }
@@ -535,6 +525,14 @@ func (w *world) actingOn(v *simVolume) []string {
 	return out
 }
 
+// retains says whether a profile that goes leaves its options on a volume.
+func (w *world) retains(before *corev1.PersistentVolume, staying []string) bool {
+	return slices.ContainsFunc(judge.CarriedProfiles(before), func(name string) bool {
+		p := w.profiles[name]
+		return p != nil && p.Spec.DeletionPolicy == v1alpha1.DeletionRetain && !slices.Contains(staying, name)
+	})
+}
+
 // checkAfter holds what a step made of a volume against what it was.
 func (m *manager) checkAfter(v *simVolume, before *corev1.PersistentVolume, step plan.Step) {
 	name, record := v.pv.Name, judge.RecordOf(v.pv)
@@ -545,6 +543,11 @@ func (m *manager) checkAfter(v *simVolume, before *corev1.PersistentVolume, step
 	case plan.WriteOptions:
 		if !judge.HasRecord(before) {
 			v.own = before.Spec.MountOptions
+		} else if m.retains(before, step.Verdict.Profiles) {
+			v.own = record.Original
+			if slices.ContainsFunc(record.Original, func(o string) bool { return !slices.Contains(before.Spec.MountOptions, o) && !slices.Contains(judge.RecordOf(before).Original, o) }) {
+				m.fail("%s is said to have had %q of its own, and was %q", name, record.Original, before.Spec.MountOptions)
+			}
 		}
 		v.written = v.pv.Spec.MountOptions
 		if record.Broken != "" || !slices.Equal(record.Original, v.own) || !slices.Equal(record.Applied, v.written) || !slices.Equal(record.Profiles, step.Verdict.Profiles) {

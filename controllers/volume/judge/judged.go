@@ -3,6 +3,7 @@ package judge
 import (
 	"maps"
 	"slices"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,6 +28,8 @@ type Judged struct {
 
 	demand         demand
 	bringsNconnect bool
+	// withNconnectInForce is the verdict where other volumes of the server keep nconnect back.
+	withNconnectInForce func() Verdict
 }
 
 // Judge judges one volume, alone, and reads what it remembers.
@@ -36,6 +39,10 @@ func Judge(in Input) *Judged {
 		Volume: in.Volume, Verdict: v, Mark: MarkOf(in.Volume), FailedMount: FailedMountOf(in.Volume),
 		CarriesOurs: RecordOf(in.Volume).CarriesOurs(in.Volume), demand: demandOf(in.Volume, listAfter(in.Volume, v)), bringsNconnect: bringsNconnect(v),
 	}
+	j.withNconnectInForce = sync.OnceValue(func() Verdict {
+		in.nconnectInForce = true
+		return Volume(in)
+	})
 	j.IsMarkCurrent = j.Mark != nil && maps.Equal(j.Mark.Rules, v.RuleHashes()) && !v.ChangesList(in.Volume)
 	if len(v.rules) > 0 {
 		j.OptionSet = v.OptionSet(in.Volume)

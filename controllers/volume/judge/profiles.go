@@ -181,15 +181,6 @@ func (ps *Profiles) isRetained(carried []string) bool {
 	})
 }
 
-// patchesDeclared says whether a rule of one of the named profiles writes volumes that are declared elsewhere. Whether
-// the rule still selects the volume does not matter: it once did.
-func (ps *Profiles) patchesDeclared(carried []string) bool {
-	return slices.ContainsFunc(carried, func(name string) bool {
-		p := ps.Get(name)
-		return p != nil && slices.ContainsFunc(p.spec.Volumes, func(r v1alpha1.VolumeRule) bool { return r.GitOpsOwned == v1alpha1.GitOpsPatch })
-	})
-}
-
 // Freed returns the profiles as if the named one were neither paused nor in mode Plan, and whether that differs.
 func (ps *Profiles) Freed(name string) (freed *Profiles, differs bool) {
 	compiled := slices.Clone(ps.byPrecedence)

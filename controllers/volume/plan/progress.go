@@ -93,7 +93,7 @@ func (p *progress) stopBy(volume string) {
 }
 
 func (p *progress) addVolume(j judged, mounted map[string]bool, failed map[string]string) {
-	if j.verdict.State != judge.StateBlocked {
+	if j.verdict.State != judge.StateBlocked || j.verdict.Contested {
 		p.matched++
 	}
 	if j.Mark == nil || !isMarkFor(j.Mark, p.profile) {

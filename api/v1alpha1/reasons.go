@@ -128,7 +128,7 @@ const (
 	// VolumeReasonRestored is set when the volume's original options are put back.
 	VolumeReasonRestored = "VolumeRestored"
 	// VolumeReasonFailedMount is set when a pod could not mount the volume with the options that were written: its original
-	// options are put back, and no other volume gets the new ones until the profile's volume rules change.
+	// options are put back, and no other volume gets the new ones until a rule that declares them changes.
 	VolumeReasonFailedMount = "VolumeFailedMount"
 	// VolumeReasonReleased is set when our annotations are removed and the options stay.
 	VolumeReasonReleased = "VolumeReleased"

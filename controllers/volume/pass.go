@@ -24,7 +24,7 @@ type cluster interface {
 	// refreshVolumes returns a snapshot with the volumes as the API server has them.
 	refreshVolumes(ctx context.Context, cached plan.Snapshot) (plan.Snapshot, error)
 	// isInspectionDue says whether it is time to look for failed mounts while nothing begins.
-	isInspectionDue() bool
+	isInspectionDue(every time.Duration) bool
 	// inspectMounts reads live which of the watched volumes a pod could not mount, and what its event says.
 	inspectMounts(ctx context.Context, watched []plan.Watched) (map[string]string, error)
 	// applyStep takes one step.
@@ -64,7 +64,7 @@ func makePass(ctx context.Context, c cluster, workers int) (next time.Time, unfi
 // without it.
 func (p *pass) confirmLive(ctx context.Context, cached plan.Snapshot, decided plan.Plan) plan.Plan {
 	begins := decided.BeginsBatch()
-	if !begins && (len(decided.Watched) == 0 || !p.isInspectionDue()) {
+	if !begins && (len(decided.Watched) == 0 || !p.isInspectionDue(decided.ObserveEvery)) {
 		return decided
 	}
 	confirmed, err := p.planLive(ctx, cached, decided, begins)

@@ -134,8 +134,8 @@ func (s *scope) refreshVolumes(ctx context.Context, cached plan.Snapshot) (plan.
 }
 
 // isInspectionDue says whether it is time to look for failed mounts while nothing begins.
-func (s *scope) isInspectionDue() bool {
-	return s.inspected.IsZero() || s.now.Sub(s.inspected) >= plan.ObserveEvery || s.now.Before(s.inspected)
+func (s *scope) isInspectionDue(every time.Duration) bool {
+	return s.inspected.IsZero() || s.now.Sub(s.inspected) >= every || s.now.Before(s.inspected)
 }
 
 func (s *scope) inspectMounts(ctx context.Context, watched []plan.Watched) (map[string]string, error) {

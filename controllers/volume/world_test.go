@@ -180,7 +180,7 @@ func (w *world) create(name string, webhook bool, options ...string) {
 		w.tell("%s is created, and left as it is", name)
 		return
 	}
-	record, err := judge.AnnotationsOf(verdict)
+	record, err := judge.AnnotationsOfCreation(verdict)
 	if err != nil {
 		w.fail("%v", err)
 	}
@@ -313,8 +313,8 @@ func (m *manager) refreshVolumes(_ context.Context, cached plan.Snapshot) (plan.
 	return cached, nil
 }
 
-func (m *manager) isInspectionDue() bool {
-	return m.inspected.IsZero() || m.now.Sub(m.inspected) >= plan.ObserveEvery
+func (m *manager) isInspectionDue(every time.Duration) bool {
+	return m.inspected.IsZero() || m.now.Sub(m.inspected) >= every
 }
 
 func (m *manager) inspectMounts(_ context.Context, watched []plan.Watched) (map[string]string, error) {
@@ -440,6 +440,9 @@ func (m *manager) checkBefore(v *simVolume, step plan.Step) {
 				m.checkBatch(v, step, p)
 			}
 		}
+		if step.Mark != nil {
+			m.checkFailures(v, step)
+		}
 		if step.Mark == nil && !slices.Equal(step.Verdict.Options, v.pv.Spec.MountOptions) {
 			m.fail("the list of %s changes outside a batch", name)
 		}
@@ -448,47 +451,35 @@ func (m *manager) checkBefore(v *simVolume, step plan.Step) {
 
 // checkBatch holds a write against what the volumes tell of earlier ones, by a reckoning of its own.
 func (m *manager) checkBatch(v *simVolume, step plan.WriteOptions, p *v1alpha1.StorageClientProfile) {
-	hash, rollout := judge.HashOfRules(p.Spec.Volumes), p.Spec.WithDefaults().Rollout.Volumes
+	rollout, sets := p.Spec.WithDefaults().Rollout.Volumes, m.sets()
 	soak := time.Duration(*rollout.SoakSeconds) * time.Second
-	selected, mates, proven, shown := 0, 0, false, map[string]bool{}
+	selected, mates, proven := 0, 0, false
 	members := map[int64][]*simVolume{}
 	over := map[int64]bool{}
-	var last int64
 	for _, name := range m.names() {
 		u := m.volumes[name]
 		if u.pv.Annotations[v1alpha1.IgnoreAnnotation] == "" {
 			selected++
 		}
-		if failed := judge.FailedMountOf(u.pv); failed != nil && failed.Rules[p.Name] == hash {
+		if failed := judge.FailedMountOf(u.pv); failed != nil && failed.Set == step.Mark.Set {
 			m.fail("%s is written for profile %s after %s could not be mounted", v.pv.Name, p.Name, name)
 		}
 		mark := judge.MarkOf(u.pv)
-		if mark == nil || mark.Rules[p.Name] != hash || u.pv.Annotations[v1alpha1.IgnoreAnnotation] != "" || !slices.Contains(m.actingOn(u), p.Name) {
+		if !mark.IsBatchOf(p.Name) || u.pv.Annotations[v1alpha1.IgnoreAnnotation] != "" || !slices.Contains(m.actingOn(u), p.Name) {
 			continue
 		}
 		since := mark.Since.Unix()
 		if mark.Since.Equal(step.Mark.Since) {
 			mates++
 		}
-		if judge.RecordOf(u.pv).CarriesOurs(u.pv) {
+		if judge.RecordOf(u.pv).CarriesOurs(u.pv) && mark.Set == sets[name] {
 			members[since] = append(members[since], u)
-			last = max(last, since)
 			over[since] = over[since] || !m.now.Before(mark.Since.Add(soak)) || !mark.Unprovable && m.showsWell(u)
 		}
 	}
 	for since, list := range members {
 		for _, u := range list {
-			mark := judge.MarkOf(u.pv)
-			// What Git has come to declare is left alone, and not watched.
-			_, elsewhere := u.pv.Labels[trackedByFlux]
-			watched := !elsewhere && (since == last || m.now.Before(mark.Since.Add(soak)))
-			if watched && m.unmountable[u.pv.Name].Equal(mark.Since) {
-				m.fail("%s is written for profile %s although %s is known not to be mountable", v.pv.Name, p.Name, u.pv.Name)
-			}
-			if acting := m.actingOn(u); over[since] && slices.Equal(acting, slices.Sorted(maps.Keys(mark.Rules))) {
-				shown[strings.Join(acting, ",")] = true
-			}
-			proven = proven || over[since] && since != step.Mark.Since.Unix() && slices.Equal(m.actingOn(u), step.Verdict.Profiles)
+			proven = proven || over[since] && since != step.Mark.Since.Unix() && judge.MarkOf(u.pv).Set == step.Mark.Set
 		}
 		if since != step.Mark.Since.Unix() && !over[since] {
 			m.fail("%s is written for profile %s while the batch of %s soaks", v.pv.Name, p.Name, time.Unix(since, 0).UTC().Format(time.TimeOnly))
@@ -498,18 +489,49 @@ func (m *manager) checkBatch(v *simVolume, step plan.WriteOptions, p *v1alpha1.S
 		m.fail("a batch of profile %s has %d volumes, more than its share", p.Name, mates+1)
 	}
 	// A volume that shows a set to work may be among those that are written.
-	set := p.Name + ":" + strings.Join(step.Verdict.Profiles, ",")
+	set := p.Name + ":" + step.Mark.Set
 	m.proven[set] = m.proven[set] || proven
 	if !m.proven[set] && mates > 0 {
 		m.fail("%s goes with a canary of profile %s", v.pv.Name, p.Name)
 	}
-	batch := fmt.Sprintf("%s %s %d", p.Name, hash, step.Mark.Since.Unix())
-	if canary, is := m.canaries[batch]; is && mates > 0 && !shown[canary] {
+	batch := fmt.Sprintf("%s %d", p.Name, step.Mark.Since.Unix())
+	if canary, is := m.canaries[batch]; is && mates > 0 && !m.proven[canary] {
 		m.fail("%s goes with the canary of another option set of profile %s", v.pv.Name, p.Name)
 	}
 	if !m.proven[set] {
-		m.canaries[batch] = strings.Join(step.Verdict.Profiles, ",")
+		m.canaries[batch] = set
 	}
+}
+
+// checkFailures asks that no list is written of a set that is known not to be mountable anywhere, however long ago that was written.
+func (m *manager) checkFailures(v *simVolume, step plan.WriteOptions) {
+	for _, name := range m.names() {
+		u := m.volumes[name]
+		mark := judge.MarkOf(u.pv)
+		// What Git has come to declare is left alone, and what is to be ignored is not looked at.
+		_, elsewhere := u.pv.Labels[trackedByFlux]
+		if mark == nil || elsewhere || u.pv.Annotations[v1alpha1.IgnoreAnnotation] != "" || !judge.RecordOf(u.pv).CarriesOurs(u.pv) || len(m.actingOn(u)) == 0 {
+			continue
+		}
+		if since, failed := m.unmountable[name]; failed && since.Equal(mark.Since) && mark.Set == step.Mark.Set {
+			m.fail("%s is written although %s is known not to be mountable with the same options", v.pv.Name, name)
+		}
+	}
+}
+
+// sets are the sets of options that are declared for the volumes.
+func (w *world) sets() map[string]string {
+	s, servers, judged := w.live(), judge.NewServers(), map[string]*judge.Judged{}
+	for i := range s.Volumes {
+		j := judge.Judge(judge.Input{Volume: &s.Volumes[i], Profiles: s.Profiles})
+		judged[j.Volume.Name] = j
+		servers.Add(j)
+	}
+	out := map[string]string{}
+	for name, j := range judged {
+		out[name] = servers.Judge(j).Set
+	}
+	return out
 }
 
 // actingOn are the profiles that select a volume and act.
@@ -545,7 +567,9 @@ func (m *manager) checkAfter(v *simVolume, before *corev1.PersistentVolume, step
 			v.own = before.Spec.MountOptions
 		} else if m.retains(before, step.Verdict.Profiles) {
 			v.own = record.Original
-			if slices.ContainsFunc(record.Original, func(o string) bool { return !slices.Contains(before.Spec.MountOptions, o) && !slices.Contains(judge.RecordOf(before).Original, o) }) {
+			if slices.ContainsFunc(record.Original, func(o string) bool {
+				return !slices.Contains(before.Spec.MountOptions, o) && !slices.Contains(judge.RecordOf(before).Original, o)
+			}) {
 				m.fail("%s is said to have had %q of its own, and was %q", name, record.Original, before.Spec.MountOptions)
 			}
 		}

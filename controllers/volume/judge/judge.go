@@ -71,6 +71,10 @@ type Verdict struct {
 	Original []string
 	// Carried are the declared options that stand in Options, by profile.
 	Carried map[string][]string
+	// Set is the hash of the set of options that is declared for the volume, empty where no rule selects it: see hashOfSet. Rules
+	// are the rules of it, as profile/rule, by precedence.
+	Set   string
+	Rules []string
 	// rules are those that select the volume, by precedence.
 	rules []rule
 	// readAhead is the rule of the volume's read-ahead window, nil for none; disputed is true where profiles disagree.
@@ -103,6 +107,7 @@ func Volume(in Input) Verdict {
 	if len(s.rules) > 0 && !s.isIgnored() {
 		s.mergeRules()
 		s.takeOverRetained()
+		s.keepOrder()
 	}
 	var v Verdict
 	for _, answer := range []func(*scope) (Verdict, bool){
@@ -116,6 +121,9 @@ func Volume(in Input) Verdict {
 		}
 	}
 	v.Profiles, v.rules = profileNames(s.rules), s.rules
+	if len(s.rules) > 0 {
+		v.Set, v.Rules = hashOfSet(SourceOf(s.Volume), s.rules, in.nconnectInForce), ruleNames(s.rules)
+	}
 	_, dispute := readAheadOf(s.rules)
 	v.readAhead, v.disputed = s.merged.readAhead, dispute != ""
 	return s.releaseFailedMount(v)
@@ -123,10 +131,29 @@ func Volume(in Input) Verdict {
 
 // ownList is the volume's own list.
 func (s *scope) ownList() []string {
-	if s.carriesOurs() {
+	switch {
+	case s.carriesOurs():
 		return s.record.Original
+	case s.wasAddedTo():
+		added := slices.DeleteFunc(slices.Clone(s.current), func(o string) bool { return slices.Contains(s.record.Applied, o) })
+		return s.target.options.MergeBeside(s.target.Given(), s.record.Original, added, v1alpha1.ConflictUseProfile, nil).Options
 	}
 	return s.current
+}
+
+// wasAddedTo says whether a volume that was created with our list has that and more: another mutating webhook came after ours, and
+// what it added is the volume's own. Of what was written later, nobody can tell who added to it and why.
+func (s *scope) wasAddedTo() bool {
+	if mark := MarkOf(s.Volume); mark == nil || !mark.Created || !s.isAdopted() || len(s.current) <= len(s.record.Applied) {
+		return false
+	}
+	left := s.record.Applied
+	for _, o := range s.current {
+		if len(left) > 0 && left[0] == o {
+			left = left[1:]
+		}
+	}
+	return len(left) == 0
 }
 
 func (s *scope) mergeRules() {
@@ -146,7 +173,12 @@ func (s *scope) takeOverRetained() {
 	})
 	s.base = s.target.options.MergeBeside(s.target.Given(), s.base, left, v1alpha1.ConflictUseProfile, nil).Options
 	s.mergeRules()
-	if slices.Equal(slices.Sorted(slices.Values(s.merged.options)), slices.Sorted(slices.Values(s.current))) {
+}
+
+// keepOrder leaves a list of ours as it is where it would be the same in another order, which means the same: options may have come
+// to be the volume's own since it was written.
+func (s *scope) keepOrder() {
+	if (s.carriesOurs() || s.wasAddedTo()) && slices.Equal(slices.Sorted(slices.Values(s.merged.options)), slices.Sorted(slices.Values(s.current))) {
 		s.merged.options = s.current
 	}
 }
@@ -272,7 +304,7 @@ func (s *scope) blockLegacyAnnotation() (Verdict, bool) {
 
 func (s *scope) blockChanged() (Verdict, bool) {
 	switch {
-	case !s.record.Present || s.carriesOurs():
+	case !s.record.Present || s.carriesOurs() || s.wasAddedTo():
 		return Verdict{}, false
 	case s.record.Broken != "":
 		return blockedFor(v1alpha1.VolumeReasonConflict, fmt.Sprintf("%s: remove the annotations %s to have the volume adopted again",
@@ -349,7 +381,7 @@ func (s *scope) blockInvalid() (Verdict, bool) {
 
 func (s *scope) writeMerged() (Verdict, bool) {
 	wanted := s.merged.options
-	if slices.Equal(s.current, wanted) && (!s.record.Present || slices.Equal(s.record.Profiles, profileNames(s.rules))) {
+	if slices.Equal(s.current, wanted) && (!s.record.Present || s.carriesOurs() && slices.Equal(s.record.Profiles, profileNames(s.rules))) {
 		return Verdict{}, false
 	}
 	message := fmt.Sprintf("mountOptions become %s (were %s) by %s", listText(wanted), listText(s.current), text.List(profileNames(s.rules)))
@@ -406,26 +438,6 @@ func (v Verdict) ChangesList(pv *corev1.PersistentVolume) bool {
 
 // DeclaredOptions are all declared options that stand in the list.
 func (v Verdict) DeclaredOptions() []string { return merged{carried: v.Carried}.allCarried() }
-
-// RuleHashes are those of the rules that select a volume, by profile.
-func (v Verdict) RuleHashes() map[string]string {
-	out := map[string]string{}
-	for _, r := range v.rules {
-		out[r.profile.Name] = r.profile.RulesHash
-	}
-	return out
-}
-
-// OptionSet names what is declared for a volume and who mounts it: what works for one volume of a set says something of
-// the others.
-func (v Verdict) OptionSet(pv *corev1.PersistentVolume) string {
-	source := SourceOf(pv)
-	parts := []string{source.Driver, string(source.Protocol), source.FSType}
-	for _, r := range v.rules {
-		parts = append(parts, r.profile.Name, strings.Join(r.options(), ","))
-	}
-	return strings.Join(parts, "\x00")
-}
 
 // ReadAhead is the read-ahead window that the volume's mounts are to have, nil for none. It is disputed where profiles of
 // equal priority disagree.

@@ -17,14 +17,10 @@ type Judged struct {
 	Verdict Verdict
 	// Mark is that of the batch in which the volume was written, nil for none.
 	Mark *Mark
-	// IsMarkCurrent is whether the list was written for the very rules that select the volume now, and is to stay.
-	IsMarkCurrent bool
 	// FailedMount is what the volume remembers of a list that could not be mounted, nil for nothing.
 	FailedMount *FailedMount
 	// CarriesOurs is whether the list is the one that we wrote last.
 	CarriesOurs bool
-	// OptionSet is the verdict's, empty for a volume that no rule selects.
-	OptionSet string
 
 	demand         demand
 	bringsNconnect bool
@@ -43,10 +39,6 @@ func Judge(in Input) *Judged {
 		in.nconnectInForce = true
 		return Volume(in)
 	})
-	j.IsMarkCurrent = j.Mark != nil && maps.Equal(j.Mark.Rules, v.RuleHashes()) && !v.ChangesList(in.Volume)
-	if len(v.rules) > 0 {
-		j.OptionSet = v.OptionSet(in.Volume)
-	}
 	return j
 }
 

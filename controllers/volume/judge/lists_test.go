@@ -160,6 +160,52 @@ func TestRetainBesideAnotherProfile(t *testing.T) {
 			if diff := cmp.Diff(test.want, outcomeOf(v)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", v.Message, diff)
 			}
+			carryOut(t, test.volume, v)
+			if again := verdictOf(test.volume, test.with...); again.State != StateUpToDate {
+				t.Errorf("afterwards it is %s: %s", again.State, again.Message)
+			}
+		})
+	}
+}
+
+// A mutating webhook that comes after ours may add to a new volume's list: that is the volume's own.
+func TestAnAdditionToANewVolumesList(t *testing.T) {
+	newVolume := func(list ...string) *corev1.PersistentVolume {
+		pv := builders.NFSVolume([]string{"hard"})
+		annotations, err := AnnotationsOfCreation(verdictOf(pv, fast))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for key, text := range annotations {
+			pv.Annotations[key] = text
+		}
+		pv.Spec.MountOptions = list
+		return pv
+	}
+	ofABatch := builders.NFSVolume([]string{"hard", "nconnect=4", "nocto", "noresvport"}, builders.Carrying([]string{"hard"}, []string{"hard", "nconnect=4", "nocto"}, "fast"),
+		builders.Annotated(v1alpha1.MountOptionsStepAnnotation, builders.JSON(Mark{Rules: []string{"fast/rule"}})))
+	for name, test := range map[string]struct {
+		volume *corev1.PersistentVolume
+		want   outcome
+	}{
+		"becomes the volume's own":                   {newVolume("hard", "nconnect=4", "nocto", "noresvport"), written([]string{"hard", "noresvport"}, []string{"hard", "nconnect=4", "nocto", "noresvport"}, "fast")},
+		"wherever it stands":                         {newVolume("noresvport", "hard", "nconnect=4", "nocto"), written([]string{"hard", "noresvport"}, []string{"noresvport", "hard", "nconnect=4", "nocto"}, "fast")},
+		"no addition: nothing":                       {newVolume("hard", "nconnect=4", "nocto"), upToDate},
+		"something is taken away":                    {newVolume("hard", "nocto", "noresvport"), leftAlone(v1alpha1.VolumeReasonConflict, "fast")},
+		"a volume that we wrote later is left alone": {ofABatch, leftAlone(v1alpha1.VolumeReasonConflict, "fast")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := verdictOf(test.volume, fast)
+			if diff := cmp.Diff(test.want, outcomeOf(v)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", v.Message, diff)
+			}
+			if v.Action == ActionWrite && v.ChangesList(test.volume) {
+				t.Error("the list is changed for it")
+			}
+			carryOut(t, test.volume, v)
+			if again := verdictOf(test.volume, fast); v.Action == ActionWrite && again.State != StateUpToDate {
+				t.Errorf("afterwards it is %s: %s", again.State, again.Message)
+			}
 		})
 	}
 }

@@ -20,15 +20,13 @@ type progress struct {
 	// matched are the profile's volumes, without blocked ones.
 	matched int
 	batches map[int64]*batch
-	// stoppedBy is the volume that could not be mounted; empty: none.
-	stoppedBy string
-	// proven are the option sets of batches that went well; shown those of them of which a volume still has the wanted list.
-	proven, shown map[string]bool
-	// busy are the batches that are not over, the first to be over first; begun is how many there have been, and last when
-	// the last of them began.
+	// stoppedBy holds the volume that could not be mounted, by the set of options that it had.
+	stoppedBy map[string]string
+	// proven are the sets of options of batches that went well.
+	proven map[string]bool
+	// busy are the batches that are not over, the first to be over first; begun is how many there have been.
 	busy  []*batch
 	begun int
-	last  time.Time
 	// joined is the batch that volumes join now, written in an earlier pass; nil: a new one begins.
 	joined *batch
 	// planned counts the volumes that are to be written now, and canary is whether that is the first of an option set.
@@ -45,9 +43,7 @@ type batch struct {
 	marked  int
 	volumes []string
 	sets    []string
-	// outdated is whether other rules select one of them by now.
-	outdated bool
-	mounted  bool
+	mounted bool
 }
 
 func soakOf(p *judge.Profile) time.Duration {
@@ -65,17 +61,15 @@ func progressByProfile(all []judged, s Snapshot, mounted map[string]bool) map[st
 	for _, j := range all {
 		for _, name := range j.verdict.Profiles {
 			if out[name] == nil {
-				out[name] = &progress{profile: s.Profiles.Get(name), batches: map[int64]*batch{}, proven: map[string]bool{}, shown: map[string]bool{}}
+				out[name] = &progress{profile: s.Profiles.Get(name), batches: map[int64]*batch{}, proven: map[string]bool{}, stoppedBy: map[string]string{}}
 			}
-			out[name].addVolume(j, mounted, s.FailedMounts)
+			out[name].addVolume(j, mounted)
 		}
 	}
 	for _, j := range all {
-		if j.FailedMount != nil {
+		if set := j.failedSet(s.FailedMounts); set != "" {
 			for _, p := range out {
-				if j.FailedMount.Stops(p.profile) {
-					p.stopBy(j.Volume.Name)
-				}
+				p.stopBy(set, j.Volume.Name)
 			}
 		}
 	}
@@ -85,18 +79,32 @@ func progressByProfile(all []judged, s Snapshot, mounted map[string]bool) map[st
 	return out
 }
 
+// failedSet is the set of options with which the volume could not be mounted, empty for none.
+func (j judged) failedSet(failed map[string]string) string {
+	_, fails := failed[j.Volume.Name]
+	switch {
+	case j.FailedMount != nil:
+		return j.FailedMount.Set
+	case fails && j.isWatched() && j.Mark != nil:
+		return j.Mark.Set
+	case fails && j.isWatched():
+		return j.verdict.Set
+	}
+	return ""
+}
+
 // stopBy keeps the name that comes first, so that a message does not change with the order of volumes.
-func (p *progress) stopBy(volume string) {
-	if p.stoppedBy == "" || volume < p.stoppedBy {
-		p.stoppedBy = volume
+func (p *progress) stopBy(set, volume string) {
+	if by := p.stoppedBy[set]; by == "" || volume < by {
+		p.stoppedBy[set] = volume
 	}
 }
 
-func (p *progress) addVolume(j judged, mounted map[string]bool, failed map[string]string) {
+func (p *progress) addVolume(j judged, mounted map[string]bool) {
 	if j.verdict.State != judge.StateBlocked || j.verdict.Contested {
 		p.matched++
 	}
-	if j.Mark == nil || !isMarkFor(j.Mark, p.profile) {
+	if !j.Mark.IsBatchOf(p.profile.Name) {
 		return
 	}
 	since := j.Mark.Since.Unix()
@@ -106,21 +114,12 @@ func (p *progress) addVolume(j judged, mounted map[string]bool, failed map[strin
 		p.batches[since] = b
 	}
 	b.marked++
-	if !j.CarriesOurs {
+	// What was written for other options than those that are declared by now says nothing of these.
+	if !j.CarriesOurs || !j.isMarkCurrent() {
 		return
 	}
-	b.volumes, b.sets = append(b.volumes, j.Volume.Name), append(b.sets, j.OptionSet)
-	b.outdated = b.outdated || !j.IsMarkCurrent
-	// A mount that shows other options, which are wanted by now, says nothing of what was written.
-	b.mounted = b.mounted || (mounted[j.Volume.Name] && !j.Mark.Unprovable && j.IsMarkCurrent)
-	if _, didFail := failed[j.Volume.Name]; didFail {
-		p.stopBy(j.Volume.Name)
-	}
-}
-
-// isMarkFor says whether a volume was written for what a profile declares today.
-func isMarkFor(mark *judge.Mark, p *judge.Profile) bool {
-	return mark.Rules[p.Name] == p.RulesHash
+	b.volumes, b.sets = append(b.volumes, j.Volume.Name), append(b.sets, j.verdict.Set)
+	b.mounted = b.mounted || (mounted[j.Volume.Name] && !j.Mark.Unprovable)
 }
 
 // closeBatches tells the batches that are over from those that are not, and finds the one that may be joined. A batch of
@@ -131,16 +130,12 @@ func (p *progress) closeBatches(now time.Time) {
 			continue
 		}
 		p.begun++
-		if b.since.After(p.last) {
-			p.last = b.since
-		}
 		if !b.mounted && now.Before(b.until) {
 			p.busy = append(p.busy, b)
 			continue
 		}
 		for _, set := range b.sets {
 			p.proven[set] = true
-			p.shown[set] = p.shown[set] || !b.outdated
 		}
 	}
 	slices.SortFunc(p.busy, func(a, b *batch) int { return a.until.Compare(b.until) })
@@ -151,16 +146,15 @@ func (p *progress) closeBatches(now time.Time) {
 
 // mayJoin says whether a batch may still grow: for a minute, and where it was no canary.
 func (p *progress) mayJoin(b *batch, now time.Time) bool {
-	return now.Before(b.since.Add(joinFor)) && !b.outdated &&
-		!slices.ContainsFunc(b.sets, func(set string) bool { return !p.shown[set] })
+	return now.Before(b.since.Add(joinFor)) && !slices.ContainsFunc(b.sets, func(set string) bool { return !p.proven[set] })
 }
 
 // waitsFor says what keeps a change of an option set from a volume now; empty: nothing.
 func (p *progress) waitsFor(set string, now time.Time) string {
 	switch {
-	case p.stoppedBy != "":
-		return fmt.Sprintf("profile %s is stopped: %s could not be mounted", p.profile.Name, p.stoppedBy)
-	case p.joined != nil && p.shown[set] && p.joined.marked+p.planned < p.share():
+	case p.stoppedBy[set] != "":
+		return fmt.Sprintf("profile %s: these options are stopped: %s could not be mounted with them", p.profile.Name, p.stoppedBy[set])
+	case p.joined != nil && p.proven[set] && p.joined.marked+p.planned < p.share():
 		return ""
 	case len(p.busy) > 0:
 		if p.soakMessage == "" {
@@ -185,14 +179,6 @@ func (p *progress) batchTime(now time.Time) time.Time {
 func (p *progress) countPlanned(set string) {
 	p.planned++
 	p.canary = p.canary || !p.proven[set]
-}
-
-// watches says whether a volume's batch soaks, or is the last one: nobody may have looked while it soaked.
-func (p *progress) watches(mark *judge.Mark, now time.Time) bool {
-	if !isMarkFor(mark, p.profile) {
-		return false
-	}
-	return mark.Since.Equal(p.last) || now.Before(mark.Since.Add(soakOf(p.profile)))
 }
 
 func soakText(volumes []string, first bool, until time.Time) string {

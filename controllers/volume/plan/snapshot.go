@@ -40,6 +40,11 @@ type judged struct {
 	verdict judge.Verdict
 }
 
+// isMarkCurrent says whether the list was written for the very options that are declared now, and is to stay.
+func (j judged) isMarkCurrent() bool {
+	return j.Mark != nil && j.Mark.Set == j.verdict.Set && !j.verdict.ChangesList(j.Volume)
+}
+
 // judgeAll judges all volumes, each among the others of its server.
 func (s Snapshot) judgeAll() []judged {
 	all, servers := make([]judged, len(s.Volumes)), judge.NewServers()

@@ -19,6 +19,8 @@ type Plan struct {
 	Notes map[string]Note
 	// Watched are the volumes of which it matters whether a pod could not mount them.
 	Watched []Watched
+	// ObserveEvery is how often their failed mounts are to be looked for.
+	ObserveEvery time.Duration
 	// Next is when to plan again although nothing changed; zero: never.
 	Next time.Time
 }

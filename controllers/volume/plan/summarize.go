@@ -85,7 +85,7 @@ func Summarize(name string, s Snapshot) Summary {
 			out.Unrestored = append(out.Unrestored, j.Volume.Name)
 		}
 	}
-	out.addBatches(s.Profiles.Get(name), all)
+	out.addBatches(s.Profiles, name, all)
 	slices.Sort(out.Unrestored)
 	slices.SortFunc(out.BlockedExamples, func(a, b Note) int { return strings.Compare(a.Volume, b.Volume) })
 	out.BlockedExamples = out.BlockedExamples[:min(examples, len(out.BlockedExamples))]
@@ -93,7 +93,8 @@ func Summarize(name string, s Snapshot) Summary {
 }
 
 // addBatches tells how the batches of a profile stand.
-func (s *Summary) addBatches(p *judge.Profile, all []judged) {
+func (s *Summary) addBatches(profiles *judge.Profiles, name string, all []judged) {
+	p := profiles.Get(name)
 	if p == nil || p.Deleting {
 		return
 	}
@@ -101,10 +102,10 @@ func (s *Summary) addBatches(p *judge.Profile, all []judged) {
 	var since time.Time
 	first := true
 	for _, j := range all {
-		if j.FailedMount.Stops(p) {
+		if j.FailedMount.WasFor(name) && profiles.Declare(j.FailedMount, j.Volume) {
 			failed = append(failed, fmt.Sprintf("%s could not be mounted with %s", j.Volume.Name, *j.FailedMount))
 		}
-		if j.Mark == nil || !isMarkFor(j.Mark, p) || !j.CarriesOurs {
+		if !j.Mark.IsBatchOf(name) || !j.isMarkCurrent() || !j.CarriesOurs {
 			continue
 		}
 		first = first && (since.IsZero() || since.Equal(j.Mark.Since))

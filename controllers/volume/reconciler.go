@@ -138,7 +138,11 @@ func (s *scope) isInspectionDue(every time.Duration) bool {
 	return s.inspected.IsZero() || s.now.Sub(s.inspected) >= every || s.now.Before(s.inspected)
 }
 
-func (s *scope) inspectMounts(ctx context.Context, watched []plan.Watched) (map[string]string, error) {
+func (s *scope) inspectTrials(ctx context.Context, onTrial []plan.OnTrial) (map[string]plan.Trial, error) {
+	return inspectTrials(ctx, s.APIReader, onTrial)
+}
+
+func (s *scope) inspectMounts(ctx context.Context, watched []plan.Watched) (map[string]plan.Failure, error) {
 	failed, err := inspectFailedMounts(ctx, s.APIReader, watched)
 	if err == nil {
 		s.inspected = s.now

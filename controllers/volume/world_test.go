@@ -46,9 +46,12 @@ type world struct {
 	mounts map[string][]string
 	// failures are the events of failed mounts.
 	failures []failure
-	// poisoned is whether mounts with that option fail.
-	poisoned bool
-	serial   int
+	// poisoned is whether mounts with that option fail, outspoken whether that is said to be for the options, and unwell are
+	// volumes that cannot be mounted with any list. mountedAt is when a volume was mounted last.
+	poisoned, outspoken bool
+	unwell              map[string]bool
+	mountedAt           map[string]time.Time
+	serial              int
 	// changes counts what anybody but a manager changed.
 	changes int
 
@@ -79,12 +82,17 @@ type simVolume struct {
 type failure struct {
 	volume string
 	at     time.Time
+	plan.Failure
 }
+
+// kinds of failures.
+const refusedOption, sickServer = "refused option", "sick server"
 
 func newWorld(seed uint64) *world {
 	return &world{
 		now: time.Date(2026, 9, 1, 10, 0, 0, 0, time.UTC), rng: rand.New(rand.NewPCG(seed, 0)),
 		volumes: map[string]*simVolume{}, profiles: map[string]*v1alpha1.StorageClientProfile{}, mounts: map[string][]string{}, canaries: map[string]string{},
+		outspoken: true, unwell: map[string]bool{}, mountedAt: map[string]time.Time{},
 	}
 }
 
@@ -155,11 +163,19 @@ func (w *world) names() []string { return slices.Sorted(maps.Keys(w.volumes)) }
 // mount has a kubelet mount a volume anew.
 func (w *world) mount(name string) {
 	list := w.volumes[name].pv.Spec.MountOptions
+	kind := ""
 	if w.poisoned && slices.Contains(list, poison) {
-		w.tell("a pod cannot mount %s with %s", name, strings.Join(list, ","))
-		w.failures = append(w.failures, failure{name, w.now})
+		kind = refusedOption
+	}
+	if w.unwell[name] {
+		kind = sickServer
+	}
+	if kind != "" {
+		w.tell("a pod cannot mount %s with %s: %s", name, strings.Join(list, ","), kind)
+		w.failures = append(w.failures, failure{name, w.now, plan.Failure{Text: "exit status 32", Kind: kind, SpeaksOfOptions: kind == refusedOption && w.outspoken}})
 		return
 	}
+	w.mountedAt[name] = w.now
 	if !slices.Equal(w.mounts[name], list) || w.mounts[name] == nil {
 		w.tell("a pod mounts %s with %s", name, strings.Join(list, ","))
 	}
@@ -317,25 +333,53 @@ func (m *manager) isInspectionDue(every time.Duration) bool {
 	return m.inspected.IsZero() || m.now.Sub(m.inspected) >= every
 }
 
-func (m *manager) inspectMounts(_ context.Context, watched []plan.Watched) (map[string]string, error) {
+// inspectTrials tells of volumes with their own lists what pods show. Now and then nobody wants them any more.
+func (m *manager) inspectTrials(_ context.Context, onTrial []plan.OnTrial) (map[string]plan.Trial, error) {
+	m.happen()
+	out := map[string]plan.Trial{}
+	for _, v := range onTrial {
+		name, since := v.Volume.Name, v.Failed.Since
+		again := func(f failure) bool {
+			return f.volume == name && f.Kind == v.Failed.Failure && !f.at.Before(since.Add(retryWithin))
+		}
+		switch at, mounted := m.mountedAt[name]; {
+		case mounted && at.After(since):
+			out[name] = plan.TrialMounts
+		case slices.ContainsFunc(m.failures, again):
+			out[name] = plan.TrialFails
+		case m.rng.IntN(20) == 0 && !m.verbose:
+			out[name] = plan.TrialEnded
+		}
+	}
+	return out, nil
+}
+
+func (m *manager) inspectMounts(_ context.Context, watched []plan.Watched) (map[string]plan.Failure, error) {
 	m.happen()
 	m.inspected = m.now
 	for name, v := range m.volumes {
-		if mark := judge.MarkOf(v.pv); mark != nil && m.hasFailed(name, mark.Since) {
+		if mark := judge.MarkOf(v.pv); mark != nil && m.failureOf(name, mark.Since).Kind == refusedOption {
 			m.unmountable[name] = mark.Since
 		}
 	}
-	failed := map[string]string{}
+	failed := map[string]plan.Failure{}
 	for _, v := range watched {
-		if m.hasFailed(v.Volume.Name, v.Since) {
-			failed[v.Volume.Name] = "exit status 32"
+		if f := m.failureOf(v.Volume.Name, v.Since); f.Kind != "" {
+			failed[v.Volume.Name] = f
 		}
 	}
 	return failed, nil
 }
 
-func (w *world) hasFailed(volume string, since time.Time) bool {
-	return slices.ContainsFunc(w.failures, func(f failure) bool { return f.volume == volume && !f.at.Before(since) })
+// failureOf is a failed mount of a volume since a time, one for its options rather than another.
+func (w *world) failureOf(volume string, since time.Time) plan.Failure {
+	var out plan.Failure
+	for _, f := range w.failures {
+		if f.volume == volume && !f.at.Before(since) && (out.Kind == "" || f.Kind == refusedOption) {
+			out = f.Failure
+		}
+	}
+	return out
 }
 
 func (m *manager) refuseVolume(volume string)                      { m.refused[volume] = m.now.Add(refusedRetry) }
@@ -461,7 +505,7 @@ func (m *manager) checkBatch(v *simVolume, step plan.WriteOptions, p *v1alpha1.S
 		if u.pv.Annotations[v1alpha1.IgnoreAnnotation] == "" {
 			selected++
 		}
-		if failed := judge.FailedMountOf(u.pv); failed != nil && failed.Set == step.Mark.Set {
+		if failed := judge.FailedMountOf(u.pv); failed.Stops() && failed.Set == step.Mark.Set {
 			m.fail("%s is written for profile %s after %s could not be mounted", v.pv.Name, p.Name, name)
 		}
 		mark := judge.MarkOf(u.pv)
@@ -547,6 +591,23 @@ func (w *world) actingOn(v *simVolume) []string {
 	return out
 }
 
+// checkJudgement asks for what a judgement rests on: that the volume mounted with its own list, or did not.
+func (m *manager) checkJudgement(v *simVolume, before *corev1.PersistentVolume, failed *judge.FailedMount) {
+	name := v.pv.Name
+	if !slices.Equal(v.pv.Spec.MountOptions, before.Spec.MountOptions) {
+		m.fail("the list of %s changes with what is learned of it", name)
+	}
+	if was := judge.FailedMountOf(before); was.Suspected && failed.Settled && !m.mountedAt[name].After(failed.Since) {
+		m.fail("the list that %s had is found guilty, and it has not been mounted with another", name)
+	}
+	again := func(f failure) bool {
+		return f.volume == name && f.Kind == failed.Failure && !f.at.Before(failed.Since)
+	}
+	if failed.Acquitted && failed.Failure != "" && !slices.ContainsFunc(m.failures, again) {
+		m.fail("the list that %s had is acquitted, and nothing failed without it", name)
+	}
+}
+
 // retains says whether a profile that goes leaves its options on a volume.
 func (w *world) retains(before *corev1.PersistentVolume, staying []string) bool {
 	return slices.ContainsFunc(judge.CarriedProfiles(before), func(name string) bool {
@@ -584,6 +645,8 @@ func (m *manager) checkAfter(v *simVolume, before *corev1.PersistentVolume, step
 		if failed := judge.FailedMountOf(v.pv); (failed == nil) != (step.FailedMount == nil) {
 			m.fail("%s remembers a failed mount as %+v", name, failed)
 		}
+	case plan.JudgeFailure:
+		m.checkJudgement(v, before, step.FailedMount)
 	case plan.ReleaseVolume:
 		if !slices.Equal(v.pv.Spec.MountOptions, before.Spec.MountOptions) {
 			m.fail("the list of %s changes with its release", name)

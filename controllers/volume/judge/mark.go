@@ -27,6 +27,8 @@ type Mark struct {
 	Unprovable bool `json:"unprovable,omitempty"`
 	// Created is true where the volume was created with the list, and belongs to no batch.
 	Created bool `json:"created,omitempty"`
+	// Acquitted is the failure that was there with the volume's own list, too: see FailedMount.
+	Acquitted string `json:"acquitted,omitempty"`
 }
 
 // MarkFor is the mark of a volume that is written for a verdict in the batch of a time.
@@ -50,7 +52,21 @@ type FailedMount struct {
 	Driver  string   `json:"driver"`
 	Options []string `json:"options"`
 	Message string   `json:"message"`
+	// Since is when the list was taken back, and Failure what failed: the same for all events of one failure, of whichever volume.
+	Since   time.Time `json:"since"`
+	Failure string    `json:"failure"`
+	// Suspected is true as long as nothing tells that the list is to blame but that the mount failed with it. Settled is true once
+	// nothing more is to be learned. Acquitted is true where the mount failed with the volume's own list, too.
+	Suspected bool `json:"suspected,omitempty"`
+	Settled   bool `json:"settled,omitempty"`
+	Acquitted bool `json:"acquitted,omitempty"`
 }
+
+// IsOnTrial says whether it is still to be seen how the volume mounts with its own list.
+func (f *FailedMount) IsOnTrial() bool { return f != nil && !f.Settled && !f.Acquitted }
+
+// Stops says whether no other volume may get the list.
+func (f *FailedMount) Stops() bool { return f != nil && !f.Acquitted }
 
 func (f FailedMount) String() string {
 	return fmt.Sprintf("%s (driver %s): the event says %s", listText(f.Options), f.Driver, quote(f.Message))
@@ -88,19 +104,22 @@ func (f *FailedMount) WasFor(profile string) bool {
 }
 
 // TakenBack is what becomes of a volume that a pod could not mount with the list that we wrote. Without a mark, it is held against
-// what is declared today.
-func TakenBack(pv *corev1.PersistentVolume, v Verdict, mark *Mark, message string) (Verdict, *FailedMount) {
+// what is declared today. Failed says how it failed and when it is taken back.
+func TakenBack(pv *corev1.PersistentVolume, v Verdict, mark *Mark, failed *FailedMount) Verdict {
 	if mark == nil {
 		mark = MarkFor(v, time.Time{})
 	}
-	failed := &FailedMount{Set: mark.Set, Rules: mark.Rules, Driver: SourceOf(pv).Driver, Options: slices.Clone(pv.Spec.MountOptions), Message: message}
+	failed.Set, failed.Rules, failed.Driver, failed.Options = mark.Set, mark.Rules, SourceOf(pv).Driver, slices.Clone(pv.Spec.MountOptions)
 	out := Verdict{
 		Action: ActionRestore, State: StatePending, Reason: v1alpha1.VolumeReasonFailedMount, Profiles: v.Profiles, rules: v.rules,
 		Options: RecordOf(pv).Original,
 	}
-	out.Message = fmt.Sprintf("a pod could not mount it with %s; restored %s, and no other volume gets these options until a rule that declares them changes",
-		*failed, listText(out.Options))
-	return out, failed
+	until := "until a rule that declares them changes"
+	if failed.Suspected {
+		until = "until a pod shows whether it mounts with these"
+	}
+	out.Message = fmt.Sprintf("a pod could not mount it with %s; restored %s, and no other volume gets these options %s", *failed, listText(out.Options), until)
+	return out
 }
 
 // releaseFailedMount takes what is remembered of a failed mount off a volume, once no profile declares the list any more.
@@ -163,6 +182,12 @@ func AnnotationsWithout(failed *FailedMount) (map[string]any, error) {
 	text, err := jsonText(failed)
 	annotations[v1alpha1.FailedMountOptionsAnnotation] = text
 	return annotations, err
+}
+
+// AnnotationsOfFailure are those of what is remembered of a failed mount, and nothing else.
+func AnnotationsOfFailure(failed *FailedMount) (map[string]any, error) {
+	text, err := jsonText(failed)
+	return map[string]any{v1alpha1.FailedMountOptionsAnnotation: text}, err
 }
 
 // AnnotationsWith are those that a write leaves, with the mark of its batch where it has one. nil removes one.

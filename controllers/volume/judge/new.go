@@ -22,7 +22,7 @@ func AmongOthers(volume *Judged, others []corev1.PersistentVolume) (v Verdict, s
 		return v, ""
 	}
 	for i := range others {
-		if failed := FailedMountOf(&others[i]); failed != nil && failed.Set == v.Set {
+		if failed := FailedMountOf(&others[i]); failed.Stops() && failed.Set == v.Set {
 			return v, fmt.Sprintf("mountOptions are left unchanged: the options of %s are stopped, because PersistentVolume %s could not be mounted with %s",
 				text.List(v.Profiles), others[i].Name, *failed)
 		}

@@ -26,8 +26,8 @@ const (
 // For decides what to write next, and says for every volume why.
 func For(s Snapshot) Plan {
 	p := &planner{Snapshot: s, volumes: s.judgeAll(), plan: Plan{Notes: make(map[string]Note, len(s.Volumes))}}
-	p.mounted = p.findMounted()
-	p.progress = progressByProfile(p.volumes, s, p.mounted)
+	p.mounted, p.acquitted = p.findMounted(), acquittedFailures(p.volumes)
+	p.progress = p.progressByProfile()
 	var changes []judged
 	for _, j := range p.volumes {
 		if !p.stepAtOnce(j) {
@@ -53,6 +53,8 @@ type planner struct {
 	// soaking is whether the time of a volume's batch is not over, also where the batch is: a good mount elsewhere is no good
 	// mount here.
 	soaking bool
+	// acquitted are failures that no list of a set is to blame for, by set.
+	acquitted map[string][]string
 	// waiting is whether a list is to change.
 	waiting bool
 	plan    Plan
@@ -62,14 +64,20 @@ type planner struct {
 func (p *planner) stepAtOnce(j judged) bool {
 	on := OnVolume{Note: p.noteFor(j.Volume, j.verdict)}
 	var step Step
-	switch message, failed := p.FailedMounts[j.Volume.Name]; {
+	failure, failed := p.failureOf(j)
+	learned, message := p.judgeTrial(j)
+	switch {
 	case failed && j.verdict.State == judge.StateHeld:
-		p.noteHeldFailure(j, message)
+		p.noteHeldFailure(j, failure.Text)
 		return true
 	case failed && j.mayBeTakenBack():
-		verdict, failedMount := judge.TakenBack(j.Volume, j.verdict, j.Mark, message)
+		failedMount := &judge.FailedMount{Message: failure.Text, Failure: failure.Kind, Since: p.Now.UTC().Truncate(time.Second), Suspected: !failure.SpeaksOfOptions}
+		verdict := judge.TakenBack(j.Volume, j.verdict, j.Mark, failedMount)
 		on.Note = p.noteFor(j.Volume, verdict)
 		step = RestoreOptions{OnVolume: on, Options: verdict.Options, FailedMount: failedMount}
+	case learned != nil:
+		on.Note.Reason, on.Note.Message = v1alpha1.VolumeReasonFailedMount, message
+		step = JudgeFailure{OnVolume: on, FailedMount: learned}
 	case j.verdict.Action == judge.ActionNone:
 		return true
 	case j.verdict.ChangesList(j.Volume):
@@ -139,6 +147,9 @@ func (p *planner) stepInBatch(j judged) {
 		p.planAgain(since.Add(soakOf(p.progress[name].profile)))
 	}
 	mark := judge.MarkFor(j.verdict, since)
+	if j.FailedMount != nil && j.FailedMount.Acquitted {
+		mark.Acquitted = j.FailedMount.Failure
+	}
 	mark.Unprovable = p.mounted[j.Volume.Name] || len(j.verdict.DeclaredOptions()) == 0
 	p.plan.Steps = append(p.plan.Steps, WriteOptions{OnVolume: OnVolume{Note: note}, Verdict: j.verdict, Mark: mark})
 }
@@ -175,12 +186,15 @@ func (p *planner) watchLists() {
 		if j.isWatched() {
 			p.plan.Watched = append(p.plan.Watched, Watched{Volume: j.Volume, Since: j.carriedSince()})
 		}
+		if j.isOnTrial() {
+			p.plan.OnTrial = append(p.plan.OnTrial, OnTrial{Volume: j.Volume, Failed: j.FailedMount})
+		}
 	}
 	p.plan.ObserveEvery = watchEvery
 	if p.soaking || p.waiting {
 		p.plan.ObserveEvery = observeEvery
 	}
-	if len(p.plan.Watched) > 0 {
+	if len(p.plan.Watched)+len(p.plan.OnTrial) > 0 {
 		p.planAgain(p.Now.Add(watchEvery))
 	}
 }

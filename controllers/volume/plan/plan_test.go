@@ -50,7 +50,7 @@ func verdictFor(p v1alpha1.StorageClientProfile, pv *corev1.PersistentVolume) ju
 func failedFor(p v1alpha1.StorageClientProfile) builders.VolumeOption {
 	return func(pv *corev1.PersistentVolume) {
 		pv.Annotations[v1alpha1.FailedMountOptionsAnnotation] = builders.JSON(judge.FailedMount{
-			Set: verdictFor(p, pv).Set, Rules: verdictFor(p, pv).Rules, Driver: "kubernetes.io/nfs", Options: []string{"hard", "nocto"}, Message: "exit status 32",
+			Set: verdictFor(p, pv).Set, Rules: verdictFor(p, pv).Rules, Driver: "kubernetes.io/nfs", Options: []string{"hard", "nocto"}, Message: "exit status 32", Settled: true,
 		})
 	}
 }
@@ -68,6 +68,15 @@ func mounts(volumes ...string) []v1alpha1.StorageClientNode {
 		out = append(out, v1alpha1.StorageClientNode{Status: v1alpha1.StorageClientNodeStatus{Mounts: []v1alpha1.MountStatus{
 			{MountPoint: "/m", Volume: name, Protocol: "NFSv4.1", Options: []string{"rw", "vers=4.1", "hard", "nocto"}},
 		}}})
+	}
+	return out
+}
+
+// speaking are failed mounts of which the events speak of options, by volume.
+func speaking(texts map[string]string) map[string]Failure {
+	out := map[string]Failure{}
+	for volume, text := range texts {
+		out[volume] = Failure{Text: text, Kind: text, SpeaksOfOptions: true}
 	}
 	return out
 }
@@ -214,7 +223,7 @@ func TestBatches(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			snapshot := snapshotOf(test.volumes, test.profiles...)
-			snapshot.Now, snapshot.ClientNodes, snapshot.FailedMounts = noon, mounts(test.mounted...), test.failed
+			snapshot.Now, snapshot.ClientNodes, snapshot.FailedMounts = noon, mounts(test.mounted...), speaking(test.failed)
 			got := For(snapshot)
 			batch, taken := stepsOf(got)
 			if diff := cmp.Diff(test.want, batch, cmpopts.EquateEmpty()); diff != "" {
@@ -306,7 +315,7 @@ func TestTheWatchNeverEnds(t *testing.T) {
 			if !test.watched {
 				return
 			}
-			snapshot.FailedMounts = map[string]string{"a": "an incorrect mount option was specified"}
+			snapshot.FailedMounts = speaking(map[string]string{"a": "an incorrect mount option was specified"})
 			failed := For(snapshot)
 			_, taken := stepsOf(failed)
 			held := test.profile.Spec.Paused
@@ -381,10 +390,10 @@ func TestPoisonedOptionsReachNoMoreThanCanaryAndOneBatch(t *testing.T) {
 			clock, written, taken := noon, 0, map[string]bool{}
 			for range 4 * count {
 				snapshot := snapshotOf(volumes, p)
-				snapshot.Now, snapshot.FailedMounts = clock, map[string]string{}
+				snapshot.Now, snapshot.FailedMounts = clock, map[string]Failure{}
 				for _, w := range For(snapshot).Watched {
 					if index := slices.IndexFunc(volumes, func(pv *corev1.PersistentVolume) bool { return pv.Name == w.Volume.Name }); index >= firstFailure {
-						snapshot.FailedMounts[w.Volume.Name] = "exit status 32"
+						snapshot.FailedMounts[w.Volume.Name] = Failure{Text: "exit status 32", SpeaksOfOptions: true}
 					}
 				}
 				next := For(snapshot)
@@ -429,6 +438,8 @@ func carryOut(t *testing.T, step Step, volumes []*corev1.PersistentVolume) {
 	case RestoreOptions:
 		annotations, err = judge.AnnotationsWithout(step.FailedMount)
 		pv.Spec.MountOptions = step.Options
+	case JudgeFailure:
+		annotations, err = judge.AnnotationsOfFailure(step.FailedMount)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -56,39 +56,36 @@ func (p *progress) share() int {
 }
 
 // progressByProfile sorts what is known of all volumes by the profiles that act on them.
-func progressByProfile(all []judged, s Snapshot, mounted map[string]bool) map[string]*progress {
+func (p *planner) progressByProfile() map[string]*progress {
 	out := map[string]*progress{}
-	for _, j := range all {
+	for _, j := range p.volumes {
 		for _, name := range j.verdict.Profiles {
 			if out[name] == nil {
-				out[name] = &progress{profile: s.Profiles.Get(name), batches: map[int64]*batch{}, proven: map[string]bool{}, stoppedBy: map[string]string{}}
+				out[name] = &progress{profile: p.Profiles.Get(name), batches: map[int64]*batch{}, proven: map[string]bool{}, stoppedBy: map[string]string{}}
 			}
-			out[name].addVolume(j, mounted)
+			out[name].addVolume(j, p.mounted)
 		}
 	}
-	for _, j := range all {
-		if set := j.failedSet(s.FailedMounts); set != "" {
-			for _, p := range out {
-				p.stopBy(set, j.Volume.Name)
+	for _, j := range p.volumes {
+		if set := p.failedSet(j); set != "" {
+			for _, progress := range out {
+				progress.stopBy(set, j.Volume.Name)
 			}
 		}
 	}
-	for _, p := range out {
-		p.closeBatches(s.Now)
+	for _, progress := range out {
+		progress.closeBatches(p.Now)
 	}
 	return out
 }
 
 // failedSet is the set of options with which the volume could not be mounted, empty for none.
-func (j judged) failedSet(failed map[string]string) string {
-	_, fails := failed[j.Volume.Name]
-	switch {
-	case j.FailedMount != nil:
+func (p *planner) failedSet(j judged) string {
+	if j.FailedMount.Stops() {
 		return j.FailedMount.Set
-	case fails && j.isWatched() && j.Mark != nil:
-		return j.Mark.Set
-	case fails && j.isWatched():
-		return j.verdict.Set
+	}
+	if _, failed := p.failureOf(j); failed {
+		return j.carriedSet()
 	}
 	return ""
 }

@@ -28,11 +28,33 @@ type Snapshot struct {
 	Now time.Time
 	// ClientNodes tell what is mounted.
 	ClientNodes []v1alpha1.StorageClientNode
-	// FailedMounts are the texts of failed mounts, by volume, of those volumes that a plan has asked for.
-	FailedMounts map[string]string
+	// FailedMounts are failed mounts, by volume, of those volumes that a plan has asked for.
+	FailedMounts map[string]Failure
+	// Trials say how volumes mount with their own lists, of those on trial that a plan has asked for.
+	Trials map[string]Trial
 	// Refused are the volumes whose last write the API server refused, with when it may be tried again.
 	Refused map[string]time.Time
 }
+
+// Failure is a failed mount, as an event tells of it that does not put it down to something else than the options.
+type Failure struct {
+	// Text is what the event says. Kind is the same for all events of one failure, of whichever volume and pod.
+	Text, Kind string
+	// SpeaksOfOptions is true where the text does, rather than leaving open what is to blame.
+	SpeaksOfOptions bool
+}
+
+// Trial is what pods show of a volume that has its own list back.
+type Trial string
+
+const (
+	// TrialMounts is said where a pod has mounted it since.
+	TrialMounts Trial = "Mounts"
+	// TrialFails is said where a pod cannot mount it with its own list either.
+	TrialFails Trial = "Fails"
+	// TrialEnded is said where no pod waits for it any more.
+	TrialEnded Trial = "Ended"
+)
 
 // judged is a volume with the verdict on it among the others of its server.
 type judged struct {

@@ -98,12 +98,17 @@ func (s *Summary) addBatches(profiles *judge.Profiles, name string, all []judged
 	if p == nil || p.Deleting {
 		return
 	}
-	var failed, last []string
+	var failed, suspected, last []string
 	var since time.Time
 	first := true
 	for _, j := range all {
-		if j.FailedMount.WasFor(name) && profiles.Declare(j.FailedMount, j.Volume) {
-			failed = append(failed, fmt.Sprintf("%s could not be mounted with %s", j.Volume.Name, *j.FailedMount))
+		if j.FailedMount.Stops() && j.FailedMount.WasFor(name) && profiles.Declare(j.FailedMount, j.Volume) {
+			message := fmt.Sprintf("%s could not be mounted with %s", j.Volume.Name, *j.FailedMount)
+			if j.FailedMount.Suspected {
+				suspected = append(suspected, message+", and has its own options back until a pod shows whether it mounts with these")
+			} else {
+				failed = append(failed, message)
+			}
 		}
 		if !j.Mark.IsBatchOf(name) || !j.isMarkCurrent() || !j.CarriesOurs {
 			continue
@@ -116,8 +121,8 @@ func (s *Summary) addBatches(profiles *judge.Profiles, name string, all []judged
 			last = append(last, j.Volume.Name)
 		}
 	}
-	s.Stopped = text.Join(failed, "; ")
-	if p.Acts() && len(last) > 0 && s.Matched > s.UpToDate+s.Blocked {
+	s.Stopped, s.Batch = text.Join(failed, "; "), text.Join(suspected, "; ")
+	if s.Batch == "" && p.Acts() && len(last) > 0 && s.Matched > s.UpToDate+s.Blocked {
 		s.Batch = soakText(last, first, since.Add(soakOf(p)))
 	}
 }

@@ -136,6 +136,8 @@ func (w *world) populate() {
 		}
 		if w.rng.IntN(2) == 0 {
 			w.mount(v.pv.Name)
+		} else if w.rng.IntN(2) == 0 {
+			v.pv.Status.Phase = corev1.VolumeAvailable
 		}
 	}
 	w.addProfile("alpha", declaredLists[w.rng.IntN(2)], w.anyProfile)

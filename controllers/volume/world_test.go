@@ -523,7 +523,7 @@ func (m *manager) checkBatch(v *simVolume, step plan.WriteOptions, p *v1alpha1.S
 	}
 	for since, list := range members {
 		for _, u := range list {
-			proven = proven || over[since] && since != step.Mark.Since.Unix() && judge.MarkOf(u.pv).Set == step.Mark.Set
+			proven = proven || over[since] && since != step.Mark.Since.Unix() && judge.MarkOf(u.pv).Set == step.Mark.Set && (isUnused(v.pv) || !isUnused(u.pv))
 		}
 		if since != step.Mark.Since.Unix() && !over[since] {
 			m.fail("%s is written for profile %s while the batch of %s soaks", v.pv.Name, p.Name, time.Unix(since, 0).UTC().Format(time.TimeOnly))
@@ -533,7 +533,7 @@ func (m *manager) checkBatch(v *simVolume, step plan.WriteOptions, p *v1alpha1.S
 		m.fail("a batch of profile %s has %d volumes, more than its share", p.Name, mates+1)
 	}
 	// A volume that shows a set to work may be among those that are written.
-	set := p.Name + ":" + step.Mark.Set
+	set := fmt.Sprintf("%s:%s:%t", p.Name, step.Mark.Set, isUnused(v.pv))
 	m.proven[set] = m.proven[set] || proven
 	if !m.proven[set] && mates > 0 {
 		m.fail("%s goes with a canary of profile %s", v.pv.Name, p.Name)
@@ -546,6 +546,8 @@ func (m *manager) checkBatch(v *simVolume, step plan.WriteOptions, p *v1alpha1.S
 		m.canaries[batch] = set
 	}
 }
+
+func isUnused(pv *corev1.PersistentVolume) bool { return pv.Status.Phase == corev1.VolumeAvailable }
 
 // checkFailures asks that no list is written of a set that is known not to be mountable anywhere, however long ago that was written.
 func (m *manager) checkFailures(v *simVolume, step plan.WriteOptions) {

@@ -128,7 +128,7 @@ func (p *planner) stepInBatch(j judged) {
 	since, wait := time.Time{}, ""
 	for _, name := range j.verdict.Profiles {
 		progress := p.progress[name]
-		wait = cmp.Or(wait, progress.waitsFor(j.verdict.Set, p.Now))
+		wait = cmp.Or(wait, progress.waitsFor(j, p.Now))
 		switch at := progress.batchTime(p.Now); {
 		case since.IsZero():
 			since = at
@@ -143,7 +143,7 @@ func (p *planner) stepInBatch(j judged) {
 		return
 	}
 	for _, name := range j.verdict.Profiles {
-		p.progress[name].countPlanned(j.verdict.Set)
+		p.progress[name].countPlanned(j)
 		p.planAgain(since.Add(soakOf(p.progress[name].profile)))
 	}
 	mark := judge.MarkFor(j.verdict, since)
@@ -269,10 +269,16 @@ func (p *planner) isSoaking(j judged) bool {
 	return false
 }
 
-// inOrder sorts volumes by age, and by name where that is equal.
+// inOrder sorts volumes by age, and by name where that is equal. Those that nobody can mount come last: they show nothing.
 func inOrder(all []judged) []judged {
+	later := func(j judged) int {
+		if j.isUnused() {
+			return 1
+		}
+		return 0
+	}
 	slices.SortStableFunc(all, func(a, b judged) int {
-		return cmp.Or(a.Volume.CreationTimestamp.Compare(b.Volume.CreationTimestamp.Time), strings.Compare(a.Volume.Name, b.Volume.Name))
+		return cmp.Or(cmp.Compare(later(a), later(b)), a.Volume.CreationTimestamp.Compare(b.Volume.CreationTimestamp.Time), strings.Compare(a.Volume.Name, b.Volume.Name))
 	})
 	return all
 }

@@ -55,6 +55,10 @@ func failedFor(p v1alpha1.StorageClientProfile) builders.VolumeOption {
 	}
 }
 
+func ofPhase(phase corev1.PersistentVolumePhase) builders.VolumeOption {
+	return func(pv *corev1.PersistentVolume) { pv.Status.Phase = phase }
+}
+
 func maxPerStep(limit intstr.IntOrString) builders.ProfileOption {
 	return builders.Specified(func(s *v1alpha1.StorageClientProfileSpec) {
 		s.Rollout.Volumes = &v1alpha1.VolumeRollout{MaxPerStep: &limit}
@@ -121,6 +125,21 @@ func TestBatches(t *testing.T) {
 		},
 		"names decide between volumes of one age": {
 			volumes: []*corev1.PersistentVolume{created("b", 0), created("a", 0)}, profiles: []v1alpha1.StorageClientProfile{p}, want: []string{"a"}, message: "profile p: another batch comes first", next: 10,
+		},
+		"volumes that nobody can mount come last, however old": {
+			volumes: []*corev1.PersistentVolume{created("released", 9, ofPhase(corev1.VolumeReleased)), created("available", 8, ofPhase(corev1.VolumeAvailable)),
+				created("bound", 1, ofPhase(corev1.VolumeBound))},
+			profiles: []v1alpha1.StorageClientProfile{p}, want: []string{"bound"}, message: "profile p: another batch comes first", next: 10,
+		},
+		"and their soak shows nothing for others": {
+			volumes: []*corev1.PersistentVolume{created("released", 9, ofPhase(corev1.VolumeReleased), written(p, 900)), created("b", 5, ofPhase(corev1.VolumeBound)),
+				created("c", 4, ofPhase(corev1.VolumeBound))},
+			profiles: []v1alpha1.StorageClientProfile{p}, want: []string{"b"}, message: "profile p: another batch comes first", next: 10,
+		},
+		"but among themselves a batch may follow": {
+			volumes: []*corev1.PersistentVolume{created("released", 9, ofPhase(corev1.VolumeReleased), written(p, 900)), created("b", 5, ofPhase(corev1.VolumeAvailable)),
+				created("c", 4, ofPhase(corev1.VolumeReleased))},
+			profiles: []v1alpha1.StorageClientProfile{p}, want: []string{"b", "c"}, next: 10,
 		},
 		"nothing goes on while the canary soaks": {
 			volumes: []*corev1.PersistentVolume{created("a", 1, written(p, 299)), created("b", 0)}, profiles: []v1alpha1.StorageClientProfile{p},

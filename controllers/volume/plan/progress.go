@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/tuning/text"
@@ -22,8 +24,8 @@ type progress struct {
 	batches map[int64]*batch
 	// stoppedBy holds the volume that could not be mounted, by the set of options that it had.
 	stoppedBy map[string]string
-	// proven are the sets of options of batches that went well.
-	proven map[string]bool
+	// proven are the sets of options of batches that went well; provenUnused those of batches whose volumes nobody can mount.
+	proven, provenUnused map[string]bool
 	// busy are the batches that are not over, the first to be over first; begun is how many there have been.
 	busy  []*batch
 	begun int
@@ -39,10 +41,9 @@ type progress struct {
 // batch is what was written at one time for one profile.
 type batch struct {
 	since, until time.Time
-	// marked counts all volumes that carry its mark; volumes are those of them that still carry the list, and sets theirs.
+	// marked counts all volumes that carry its mark; volumes are those of them that still carry the list.
 	marked  int
-	volumes []string
-	sets    []string
+	volumes []judged
 	mounted bool
 }
 
@@ -61,7 +62,7 @@ func (p *planner) progressByProfile() map[string]*progress {
 	for _, j := range p.volumes {
 		for _, name := range j.verdict.Profiles {
 			if out[name] == nil {
-				out[name] = &progress{profile: p.Profiles.Get(name), batches: map[int64]*batch{}, proven: map[string]bool{}, stoppedBy: map[string]string{}}
+				out[name] = &progress{profile: p.Profiles.Get(name), batches: map[int64]*batch{}, proven: map[string]bool{}, provenUnused: map[string]bool{}, stoppedBy: map[string]string{}}
 			}
 			out[name].addVolume(j, p.mounted)
 		}
@@ -115,7 +116,7 @@ func (p *progress) addVolume(j judged, mounted map[string]bool) {
 	if !j.CarriesOurs || !j.isMarkCurrent() {
 		return
 	}
-	b.volumes, b.sets = append(b.volumes, j.Volume.Name), append(b.sets, j.verdict.Set)
+	b.volumes = append(b.volumes, j)
 	b.mounted = b.mounted || (mounted[j.Volume.Name] && !j.Mark.Unprovable)
 }
 
@@ -131,8 +132,12 @@ func (p *progress) closeBatches(now time.Time) {
 			p.busy = append(p.busy, b)
 			continue
 		}
-		for _, set := range b.sets {
-			p.proven[set] = true
+		for _, j := range b.volumes {
+			if j.isUnused() {
+				p.provenUnused[j.verdict.Set] = true
+			} else {
+				p.proven[j.verdict.Set] = true
+			}
 		}
 	}
 	slices.SortFunc(p.busy, func(a, b *batch) int { return a.until.Compare(b.until) })
@@ -143,22 +148,23 @@ func (p *progress) closeBatches(now time.Time) {
 
 // mayJoin says whether a batch may still grow: for a minute, and where it was no canary.
 func (p *progress) mayJoin(b *batch, now time.Time) bool {
-	return now.Before(b.since.Add(joinFor)) && !slices.ContainsFunc(b.sets, func(set string) bool { return !p.proven[set] })
+	return now.Before(b.since.Add(joinFor)) && !slices.ContainsFunc(b.volumes, func(j judged) bool { return !p.isProven(j) })
 }
 
-// waitsFor says what keeps a change of an option set from a volume now; empty: nothing.
-func (p *progress) waitsFor(set string, now time.Time) string {
+// waitsFor says what keeps a change of its list from a volume now; empty: nothing.
+func (p *progress) waitsFor(j judged, now time.Time) string {
+	set, isProven := j.verdict.Set, p.isProven(j)
 	switch {
 	case p.stoppedBy[set] != "":
 		return fmt.Sprintf("profile %s: these options are stopped: %s could not be mounted with them", p.profile.Name, p.stoppedBy[set])
-	case p.joined != nil && p.proven[set] && p.joined.marked+p.planned < p.share():
+	case p.joined != nil && isProven && p.joined.marked+p.planned < p.share():
 		return ""
 	case len(p.busy) > 0:
 		if p.soakMessage == "" {
-			p.soakMessage = fmt.Sprintf("profile %s: %s", p.profile.Name, soakText(p.busy[0].volumes, p.begun == 1, p.busy[0].until))
+			p.soakMessage = fmt.Sprintf("profile %s: %s", p.profile.Name, soakText(p.busy[0].names(), p.begun == 1, p.busy[0].until))
 		}
 		return p.soakMessage
-	case p.canary, p.planned > 0 && !p.proven[set], p.planned >= p.share(), p.batches[now.Unix()] != nil:
+	case p.canary, p.planned > 0 && !isProven, p.planned >= p.share(), p.batches[now.Unix()] != nil:
 		return fmt.Sprintf("profile %s: another batch comes first", p.profile.Name)
 	}
 	return ""
@@ -173,9 +179,31 @@ func (p *progress) batchTime(now time.Time) time.Time {
 }
 
 // countPlanned notes that a volume is to be written now.
-func (p *progress) countPlanned(set string) {
+func (p *progress) countPlanned(j judged) {
 	p.planned++
-	p.canary = p.canary || !p.proven[set]
+	p.canary = p.canary || !p.isProven(j)
+}
+
+// isProven says whether the volume's options are no canary's any more. What volumes show that nobody can mount holds for no others.
+func (p *progress) isProven(j judged) bool {
+	return p.proven[j.verdict.Set] || j.isUnused() && p.provenUnused[j.verdict.Set]
+}
+
+// isUnused says whether no pod can mount the volume as it is.
+func (j judged) isUnused() bool {
+	switch j.Volume.Status.Phase {
+	case corev1.VolumeAvailable, corev1.VolumeReleased, corev1.VolumeFailed:
+		return true
+	}
+	return false
+}
+
+func (b *batch) names() []string {
+	names := make([]string, len(b.volumes))
+	for i, j := range b.volumes {
+		names[i] = j.Volume.Name
+	}
+	return names
 }
 
 func soakText(volumes []string, first bool, until time.Time) string {

@@ -31,12 +31,16 @@ func newFaultyHost(t *testing.T, refuse func(op host.Op) error) *faultyHost {
 	t.Helper()
 	h := &faultyHost{tryingHost: newTryingHost(t), refuse: refuse}
 	h.storage = storageOn(h.world)
-	h.fs = h.fs.WithHook(func(op host.Op, _ string) error {
+	h.coupleBackground()
+	h.fs = h.fs.WithHook(func(op host.Op, name string) error {
 		err := h.refuse(op)
 		h.struck = h.struck || err != nil
+		if err == nil && op == host.OpWriteValue {
+			h.clearCounterpart(name)
+		}
 		return err
 	})
-	h.spec.Settings = append(hostSettings(), setting(rmem, "16777216"), setting(ihash, "1048576"),
+	h.spec.Settings = append(hostSettings(), setting(rmem, "16777216"), setting(background, "5"), setting(ihash, "1048576"),
 		setting("module/sunrpc/tcp_max_slot_table_entries", "128"))
 	h.restart()
 	return h

@@ -37,7 +37,7 @@ type ImageRunner struct {
 }
 
 // imageCommands work on files of the tree alone.
-var imageCommands = []string{"grub-mkconfig", "grubby"}
+var imageCommands = []string{"grub-mkconfig", "grub2-mkconfig", "grubby"}
 
 // Run implements host.Runner.
 func (r ImageRunner) Run(ctx context.Context, argv ...string) ([]byte, error) {

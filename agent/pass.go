@@ -37,6 +37,7 @@ func (h Host) beginPass(spec v1alpha1.StorageClientNodeSpec, patterns []string) 
 	if err != nil {
 		return nil, err
 	}
+	h.takeOverFiles()
 	// A released host has no agent any more.
 	h.attendBoots(h.attended && !spec.Release)
 	journalled := h.Journal.Entries()
@@ -97,10 +98,23 @@ func (p *pass) readOriginals(ctx context.Context) {
 				continue
 			}
 			entry := p.wantedEntries[key]
-			entry.Original = original
+			entry.Original = p.ofCounterpart(subject, setting.Name, original)
 			p.wantedEntries[key] = entry
 		}
 	}
+}
+
+// ofCounterpart is the original of a setting whose counterpart we have changed already: what is in force now is our own doing.
+func (p *pass) ofCounterpart(subject host.Subject, name string, read host.Original) host.Original {
+	coupled, ok := subject.(host.Coupled)
+	if !ok {
+		return read
+	}
+	held, ok := p.journalled[subject.Name()+"/"+coupled.Counterpart(name)]
+	if !ok {
+		return read
+	}
+	return host.Original{Present: true, Value: held.Original.Counterpart, Counterpart: held.Original.Value}
 }
 
 // recordEntries journals what is about to be applied.

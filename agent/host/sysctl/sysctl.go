@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"path"
 	"slices"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/mounts"
 )
 
 // Name is the subject's part of a setting's key.
@@ -23,9 +25,21 @@ type Subject struct {
 	failed map[string]string
 	// fileErr is why the last Apply could not keep our drop-in.
 	fileErr error
+	// place is where our drop-in is.
+	place *mounts.Place
+	// done are the actions that were done, where our drop-in cannot tell.
+	done map[string]string
+	// attended is set by Attend.
+	attended bool
+	// wanted are the names that the last Apply was given.
+	wanted map[string]bool
 }
 
-var _ host.Subject = &Subject{}
+var (
+	_ host.Coupled  = &Subject{}
+	_ host.Renamer  = &Subject{}
+	_ host.Attender = &Subject{}
+)
 
 // kernel is the part of the file system that does not just keep what is written to it.
 type kernel interface {
@@ -35,8 +49,11 @@ type kernel interface {
 
 // New returns the subject for one host.
 func New(files host.FS) *Subject {
-	return &Subject{fs: files, kernel: files, failed: map[string]string{}}
+	return &Subject{fs: files, kernel: files, failed: map[string]string{}, place: mounts.NewPlace(files, path.Dir(DropIn))}
 }
+
+// Attend implements host.Attender.
+func (s *Subject) Attend(attended bool) { s.attended = attended }
 
 // Name implements host.Subject.
 func (s *Subject) Name() string { return Name }
@@ -64,30 +81,24 @@ func (s *Subject) Original(_ context.Context, name string) (host.Original, error
 	if err != nil {
 		return host.Original{}, fmt.Errorf("read sysctl %s: %w", name, err)
 	}
-	return host.Original{Present: true, Value: normaliseValue(value)}, nil
+	other, err := s.readCounterpart(name)
+	if err != nil {
+		return host.Original{}, fmt.Errorf("read sysctl %s with its counterpart: %w", name, err)
+	}
+	return host.Original{Present: true, Value: normaliseValue(value), Counterpart: other}, nil
 }
 
 // Apply implements host.Subject. A value that the kernel does not take stays out of our drop-in, since
 // systemd-sysctl would fail on it at every boot.
 func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
-	s.failed = map[string]string{}
+	s.failed, s.wanted = map[string]string{}, namesOf(desired)
 	before, err := s.readDropIn()
 	if err != nil {
 		s.fileErr = err
 		return err
 	}
 	after := content{settings: map[string]string{}, done: map[string]string{}}
-	changedIn := map[string]bool{}
-	for _, setting := range desired {
-		if s.isAction(setting.Name) {
-			continue
-		}
-		kept, changed := s.applyLive(setting)
-		if kept {
-			after.settings[setting.Name] = setting.Value
-		}
-		changedIn[actionFamily(setting.Name)] = changedIn[actionFamily(setting.Name)] || changed
-	}
+	changedIn := s.applyValues(desired, after)
 	for _, setting := range desired {
 		if s.isAction(setting.Name) {
 			s.doAction(setting, before, changedIn[actionFamily(setting.Name)], after)
@@ -97,11 +108,39 @@ func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 	return s.fileErr
 }
 
+// applyValues brings all values about, and tells in which families one was written. What the kernel refuses is tried once
+// more after the others: some values are bounds of others, as sunrpc.min_resvport and sunrpc.max_resvport are.
+func (s *Subject) applyValues(desired []host.Setting, after content) (changedIn map[string]bool) {
+	changedIn = map[string]bool{}
+	apply := func(setting host.Setting) {
+		kept, changed := s.applyLive(setting)
+		if kept {
+			after.settings[setting.Name] = setting.Value
+		}
+		changedIn[actionFamily(setting.Name)] = changedIn[actionFamily(setting.Name)] || changed
+	}
+	for _, setting := range desired {
+		if !s.isAction(setting.Name) {
+			apply(setting)
+		}
+	}
+	for _, setting := range desired {
+		if s.failed[setting.Name] != "" {
+			delete(s.failed, setting.Name)
+			apply(setting)
+		}
+	}
+	return changedIn
+}
+
 // applyLive brings one value about. kept tells whether it belongs into our drop-in, changed whether it was
 // written.
 func (s *Subject) applyLive(setting host.Setting) (kept, changed bool) {
 	file, err := checkSetting(setting)
 	if err != nil || !s.fs.IsImage() && !s.fs.Exists(file) {
+		return false, false
+	}
+	if s.wanted[s.Counterpart(setting.Name)] {
 		return false, false
 	}
 	if s.fs.IsImage() {
@@ -151,20 +190,25 @@ func (s *Subject) doAction(setting host.Setting, before content, again bool, aft
 
 // Observe implements host.Subject.
 func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Observation {
+	s.place.Refresh()
 	kept, err := s.readDropIn()
 	var later map[string]assignment
 	if err == nil {
-		later, err = s.readAssignments(isLater)
+		later, err = s.readAssignments(s.isLater)
 	}
+	names := namesOf(desired)
 	observations := make([]host.Observation, 0, len(desired))
 	for _, setting := range desired {
 		o := host.Observation{Name: setting.Name, Desired: setting.Value, Effect: host.Live}
 		if s.isAction(setting.Name) {
 			o.Effect = host.Action
 		}
-		if err != nil {
+		switch other := s.Counterpart(setting.Name); {
+		case err != nil:
 			o.State, o.Message = host.Failed, err.Error()
-		} else {
+		case names[other]:
+			o.State, o.Message = host.Failed, excludedNote(other)
+		default:
 			s.observeSetting(&o, kept, later)
 		}
 		observations = append(observations, o)
@@ -223,10 +267,17 @@ func (s *Subject) observeValue(o *host.Observation, file string, kept content, l
 func (s *Subject) observeFile(o *host.Observation, kept content, later map[string]assignment) {
 	wanted := normaliseValue(o.Desired)
 	winner, shadowed := later[dottedName(o.Name)]
+	isKept := normaliseValue(kept.settings[o.Name]) == wanted
+	unwritable := s.place.WhyNotWritable()
+	if cleared, ok := later[s.Counterpart(o.Name)]; ok && cleared.value != "0" {
+		winner, shadowed = assignment{file: cleared.file, value: "0"}, true
+	}
 	switch {
-	case normaliseValue(kept.settings[o.Name]) != wanted && s.fileErr != nil:
+	case !isKept && unwritable != "":
+		s.judgeUnkept(o, unwritable)
+	case !isKept && s.fileErr != nil:
 		o.State, o.Message = host.Failed, s.missingNote()+s.fileErr.Error()
-	case normaliseValue(kept.settings[o.Name]) != wanted:
+	case !isKept:
 		o.State, o.Message = host.Drifted, s.missingNote()+"not in "+DropIn
 	case shadowed && normaliseValue(winner.value) != wanted:
 		o.State = host.Shadowed
@@ -234,8 +285,20 @@ func (s *Subject) observeFile(o *host.Observation, kept content, later map[strin
 	case s.fs.IsImage():
 		o.State, o.Message = host.Pending, "in the image; takes effect when it boots"
 	default:
-		o.State = host.InSync
+		o.State, o.Message = host.InSync, OurFile.FormerNote(s.fs, s.fileErr)
+		if why := s.place.WhyNotKept(); why != "" && unwritable == "" {
+			s.judgeUnkept(o, why)
+		}
 	}
+}
+
+// judgeUnkept judges a value that is in force and that no file keeps for the next boot.
+func (s *Subject) judgeUnkept(o *host.Observation, why string) {
+	if s.attended {
+		o.State, o.Message = host.InSync, "set again at each boot by the agent: "+why
+		return
+	}
+	o.State, o.Message = host.Failed, s.missingNote()+why+", and no agent stays to set it again"
 }
 
 func (s *Subject) missingNote() string {
@@ -245,13 +308,19 @@ func (s *Subject) missingNote() string {
 	return "in force, but lost at the next boot: "
 }
 
-// Restore implements host.Subject.
+// Restore implements host.Subject. What the kernel refuses is tried once more after the others, as in Apply.
 func (s *Subject) Restore(_ context.Context, originals map[string]host.Original) []host.Observation {
 	observations := make([]host.Observation, 0, len(originals))
 	for _, name := range slices.Sorted(maps.Keys(originals)) {
 		o := host.Observation{Name: name, Desired: originals[name].Value, Effect: host.Live}
 		s.restoreValue(&o, originals[name])
 		observations = append(observations, o)
+	}
+	for i := range observations {
+		if o := &observations[i]; o.State == host.Failed {
+			*o = host.Observation{Name: o.Name, Desired: o.Desired, Effect: host.Live}
+			s.restoreValue(o, originals[o.Name])
+		}
 	}
 	return observations
 }
@@ -271,6 +340,9 @@ func (s *Subject) restoreValue(o *host.Observation, original host.Original) {
 		return
 	case !s.fs.Exists(file):
 		o.State, o.Message = host.InSync, "nothing to restore"
+		return
+	case s.hasCounterpart(o.Name):
+		s.restorePair(o, original)
 		return
 	}
 	value, err := s.kernel.ReadValue(file)

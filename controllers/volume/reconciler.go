@@ -138,8 +138,8 @@ func (s *scope) isInspectionDue(every time.Duration) bool {
 	return s.inspected.IsZero() || s.now.Sub(s.inspected) >= every || s.now.Before(s.inspected)
 }
 
-func (s *scope) inspectTrials(ctx context.Context, onTrial []plan.OnTrial) (map[string]plan.Trial, error) {
-	return inspectTrials(ctx, s.APIReader, onTrial)
+func (s *scope) inspectCures(ctx context.Context, inCure []plan.InCure) (map[string]plan.Cure, error) {
+	return inspectCures(ctx, s.APIReader, inCure)
 }
 
 func (s *scope) inspectMounts(ctx context.Context, watched []plan.Watched) (map[string]plan.Failure, error) {

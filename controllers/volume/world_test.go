@@ -333,22 +333,22 @@ func (m *manager) isInspectionDue(every time.Duration) bool {
 	return m.inspected.IsZero() || m.now.Sub(m.inspected) >= every
 }
 
-// inspectTrials tells of volumes with their own lists what pods show. Now and then nobody wants them any more.
-func (m *manager) inspectTrials(_ context.Context, onTrial []plan.OnTrial) (map[string]plan.Trial, error) {
+// inspectCures tells of volumes with their own lists what pods show. Now and then nobody wants them any more.
+func (m *manager) inspectCures(_ context.Context, inCure []plan.InCure) (map[string]plan.Cure, error) {
 	m.happen()
-	out := map[string]plan.Trial{}
-	for _, v := range onTrial {
+	out := map[string]plan.Cure{}
+	for _, v := range inCure {
 		name, since := v.Volume.Name, v.Failed.Since
 		again := func(f failure) bool {
 			return f.volume == name && f.Kind == v.Failed.Failure && !f.at.Before(since.Add(retryWithin))
 		}
 		switch at, mounted := m.mountedAt[name]; {
 		case mounted && at.After(since):
-			out[name] = plan.TrialMounts
+			out[name] = plan.CureWorked
 		case slices.ContainsFunc(m.failures, again):
-			out[name] = plan.TrialFails
+			out[name] = plan.CureFailed
 		case m.rng.IntN(20) == 0 && !m.verbose:
-			out[name] = plan.TrialEnded
+			out[name] = plan.CureEnded
 		}
 	}
 	return out, nil

@@ -62,8 +62,8 @@ type FailedMount struct {
 	Acquitted bool `json:"acquitted,omitempty"`
 }
 
-// IsOnTrial says whether it is still to be seen how the volume mounts with its own list.
-func (f *FailedMount) IsOnTrial() bool { return f != nil && !f.Settled && !f.Acquitted }
+// IsInCure says whether it is still to be seen how the volume mounts with its own list.
+func (f *FailedMount) IsInCure() bool { return f != nil && !f.Settled && !f.Acquitted }
 
 // Stops says whether no other volume may get the list.
 func (f *FailedMount) Stops() bool { return f != nil && !f.Acquitted }

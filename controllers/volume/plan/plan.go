@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// observeEvery is how often volumes are observed while a batch soaks or a list is to change: the kubelet tells of a failed mount
+	// observeEvery is how often volumes are observed while a batch soaks: the kubelet tells of a failed mount
 	// within two minutes, and client nodes report mounts without an event for us.
 	observeEvery = 10 * time.Second
 	// watchEvery is how often volumes that carry a list of ours are observed at all other times.
@@ -65,7 +65,7 @@ func (p *planner) stepAtOnce(j judged) bool {
 	on := OnVolume{Note: p.noteFor(j.Volume, j.verdict)}
 	var step Step
 	failure, failed := p.failureOf(j)
-	learned, message := p.judgeTrial(j)
+	learned, message := p.judgeCure(j)
 	switch {
 	case failed && j.verdict.State == judge.StateHeld:
 		p.noteHeldFailure(j, failure.Text)
@@ -186,15 +186,15 @@ func (p *planner) watchLists() {
 		if j.isWatched() {
 			p.plan.Watched = append(p.plan.Watched, Watched{Volume: j.Volume, Since: j.carriedSince()})
 		}
-		if j.isOnTrial() {
-			p.plan.OnTrial = append(p.plan.OnTrial, OnTrial{Volume: j.Volume, Failed: j.FailedMount})
+		if j.isInCure() {
+			p.plan.InCure = append(p.plan.InCure, InCure{Volume: j.Volume, Failed: j.FailedMount})
 		}
 	}
 	p.plan.ObserveEvery = watchEvery
-	if p.soaking || p.waiting {
+	if p.soaking {
 		p.plan.ObserveEvery = observeEvery
 	}
-	if len(p.plan.Watched)+len(p.plan.OnTrial) > 0 {
+	if len(p.plan.Watched)+len(p.plan.InCure) > 0 {
 		p.planAgain(p.Now.Add(watchEvery))
 	}
 }

@@ -30,8 +30,8 @@ type Snapshot struct {
 	ClientNodes []v1alpha1.StorageClientNode
 	// FailedMounts are failed mounts, by volume, of those volumes that a plan has asked for.
 	FailedMounts map[string]Failure
-	// Trials say how volumes mount with their own lists, of those on trial that a plan has asked for.
-	Trials map[string]Trial
+	// Cures say how volumes mount with their own lists, of those on cure that a plan has asked for.
+	Cures map[string]Cure
 	// Refused are the volumes whose last write the API server refused, with when it may be tried again.
 	Refused map[string]time.Time
 }
@@ -44,16 +44,16 @@ type Failure struct {
 	SpeaksOfOptions bool
 }
 
-// Trial is what pods show of a volume that has its own list back.
-type Trial string
+// Cure is what pods show of a volume that has its own list back.
+type Cure string
 
 const (
-	// TrialMounts is said where a pod has mounted it since.
-	TrialMounts Trial = "Mounts"
-	// TrialFails is said where a pod cannot mount it with its own list either.
-	TrialFails Trial = "Fails"
-	// TrialEnded is said where no pod waits for it any more.
-	TrialEnded Trial = "Ended"
+	// CureWorked is said where a pod has mounted it since.
+	CureWorked Cure = "Mounts"
+	// CureFailed is said where a pod cannot mount it with its own list either.
+	CureFailed Cure = "Fails"
+	// CureEnded is said where no pod waits for it any more.
+	CureEnded Cure = "Ended"
 )
 
 // judged is a volume with the verdict on it among the others of its server.

@@ -19,8 +19,8 @@ type Plan struct {
 	Notes map[string]Note
 	// Watched are the volumes of which it matters whether a pod could not mount them.
 	Watched []Watched
-	// OnTrial are the volumes of which it matters how pods mount them with their own lists.
-	OnTrial []OnTrial
+	// InCure are the volumes of which it matters how pods mount them with their own lists.
+	InCure []InCure
 	// ObserveEvery is how often either is to be looked for.
 	ObserveEvery time.Duration
 	// Next is when to plan again although nothing changed; zero: never.
@@ -59,8 +59,8 @@ type Watched struct {
 	Since time.Time
 }
 
-// OnTrial is a volume that has its own list back.
-type OnTrial struct {
+// InCure is a volume that has its own list back.
+type InCure struct {
 	Volume *corev1.PersistentVolume
 	Failed *judge.FailedMount
 }

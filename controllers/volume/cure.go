@@ -19,14 +19,14 @@ import (
 // backs off for 2 min 2 s at most (exponentialbackoff of pkg/util/goroutinemap).
 const retryWithin = 5 * time.Minute
 
-// inspectTrials says how pods mount volumes that have their own lists back, as far as that is known by now.
-func inspectTrials(ctx context.Context, reader client.Reader, onTrial []plan.OnTrial) (map[string]plan.Trial, error) {
-	out := map[string]plan.Trial{}
-	if len(onTrial) == 0 {
+// inspectCures says how pods mount volumes that have their own lists back, as far as that is known by now.
+func inspectCures(ctx context.Context, reader client.Reader, inCure []plan.InCure) (map[string]plan.Cure, error) {
+	out := map[string]plan.Cure{}
+	if len(inCure) == 0 {
 		return out, nil
 	}
-	volumes := make([]plan.Watched, len(onTrial))
-	for i, v := range onTrial {
+	volumes := make([]plan.Watched, len(inCure))
+	for i, v := range inCure {
 		volumes[i] = plan.Watched{Volume: v.Volume, Since: v.Failed.Since}
 	}
 	told, err := readFailedMounts(ctx, reader, namespacesOf(volumes))
@@ -39,24 +39,24 @@ func inspectTrials(ctx context.Context, reader client.Reader, onTrial []plan.OnT
 			return nil, err
 		}
 	}
-	for _, v := range onTrial {
-		trial, err := w.judgeTrial(ctx, v, told)
+	for _, v := range inCure {
+		cure, err := w.judgeCure(ctx, v, told)
 		if err != nil {
 			return nil, err
 		}
-		if trial != "" {
-			out[v.Volume.Name] = trial
+		if cure != "" {
+			out[v.Volume.Name] = cure
 		}
 	}
 	return out, nil
 }
 
-// judgeTrial goes by the pods that use the volume: one that has started for the first time since mounted it with its own list, and one
+// judgeCure goes by the pods that use the volume: one that has started for the first time since mounted it with its own list, and one
 // that fails alike, long enough after, cannot.
-func (w *witnesses) judgeTrial(ctx context.Context, v plan.OnTrial, told []*failedMount) (plan.Trial, error) {
+func (w *witnesses) judgeCure(ctx context.Context, v plan.InCure, told []*failedMount) (plan.Cure, error) {
 	volumeClaim, bound := volumeClaimKey(v.Volume)
 	if !bound {
-		return plan.TrialEnded, nil
+		return plan.CureEnded, nil
 	}
 	waiting := sets.New[types.NamespacedName]()
 	for _, key := range slices.SortedFunc(maps.Keys(w.pods), compareKeys) {
@@ -65,21 +65,21 @@ func (w *witnesses) judgeTrial(ctx context.Context, v plan.OnTrial, told []*fail
 			continue
 		}
 		if pod.startedSince(v.Failed.Since) && !pod.restarted {
-			return plan.TrialMounts, nil
+			return plan.CureWorked, nil
 		}
 		if pod.started.IsZero() && !pod.ended {
 			waiting.Insert(key)
 		}
 	}
 	if len(waiting) == 0 {
-		return plan.TrialEnded, nil
+		return plan.CureEnded, nil
 	}
 	for _, f := range told {
 		if !waiting.Has(f.pod) || f.kindOn(v.Volume) != v.Failed.Failure || f.last.Before(v.Failed.Since.Add(retryWithin)) {
 			continue
 		}
 		if confirmed, err := w.confirm(ctx, f, v.Volume); err != nil || confirmed {
-			return plan.TrialFails, err
+			return plan.CureFailed, err
 		}
 	}
 	return "", nil

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/storageclient/operator/controllers/volume/judge"
@@ -37,29 +38,33 @@ func acquittedFailures(all []judged) map[string][]string {
 	return out
 }
 
-// isOnTrial says whether it matters how pods mount the volume, which has its own list back.
-func (j judged) isOnTrial() bool {
-	return j.FailedMount.IsOnTrial() && j.verdict.State != judge.StateHeld && j.verdict.State != judge.StateUnselected
+// isInCure says whether it matters how pods mount the volume, which has its own list back.
+func (j judged) isInCure() bool {
+	return j.FailedMount.IsInCure() && j.verdict.State != judge.StateHeld && j.verdict.State != judge.StateUnselected
 }
 
-// judgeTrial says what has been learned of a list that was taken back; nil: nothing. If the volume mounts with its own, that list is to
+// judgeCure says what has been learned of a list that was taken back; nil: nothing. If the volume mounts with its own, that list is to
 // blame; if it fails alike, it is not. Where no pod waits any more, a text that spoke of options stands, and one that did not is void.
-func (p *planner) judgeTrial(j judged) (learned *judge.FailedMount, message string) {
-	trial, known := p.Trials[j.Volume.Name]
-	if !known || !j.isOnTrial() {
+func (p *planner) judgeCure(j judged) (learned *judge.FailedMount, message string) {
+	cure, known := p.Cures[j.Volume.Name]
+	if !known || !j.isInCure() {
 		return nil, ""
 	}
 	failed := *j.FailedMount
 	wasSuspected := failed.Suspected
 	failed.Suspected = false
 	switch {
-	case trial == TrialFails:
+	case cure == CureFailed:
 		failed.Acquitted = true
 		return &failed, "a pod cannot mount it with its own options either: the declared ones are not to blame, and come again"
-	case trial == TrialEnded && wasSuspected:
+	case cure == CureEnded && wasSuspected:
 		failed.Acquitted, failed.Failure = true, ""
 		return &failed, "no pod waits for it any more, and nothing was learned: the declared options come again"
 	}
 	failed.Settled = true
-	return &failed, "it mounts with its own options, and " + failed.String() + ": no other volume gets these options until a rule that declares them changes"
+	shown := "it mounts with its own options"
+	if cure == CureEnded {
+		shown = "no pod waits for it any more"
+	}
+	return &failed, fmt.Sprintf("%s, and could not be mounted with %s; no other volume gets these options until a rule that declares them changes", shown, failed)
 }

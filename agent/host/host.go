@@ -91,6 +91,17 @@ type Coupled interface {
 	Counterpart(name string) string
 }
 
+// Setter is a Subject whose values can be in force before they are kept: what goes wrong with them is put back by Restore,
+// from what Original said before.
+type Setter interface {
+	Subject
+	// Set brings values about, in order, and writes no file of ours. It returns by name why a value could not be brought
+	// about.
+	Set(ctx context.Context, settings []Setting) map[string]error
+	// OutlivesBoot tells whether what Set has brought about is there after a boot as well.
+	OutlivesBoot() bool
+}
+
 // MountFollower is a Subject whose settings go to every mount when it is made.
 type MountFollower interface {
 	Subject

@@ -215,6 +215,11 @@ type StorageClientNodeSpec struct {
 	// +kubebuilder:validation:MaxLength=64
 	BootHash string `json:"bootHash,omitempty"`
 
+	// canary is true where the settings are proven on this node before others get them: the agent then reads 1 MiB over the new
+	// connection that is to confirm them, elsewhere 64 KiB. No hash covers it.
+	// +optional
+	Canary bool `json:"canary,omitempty"`
+
 	// volumes are the profiles' volumes that the node has mounted. No hash covers them and nothing waits for them: they are
 	// updated while the node is not being disrupted, once the agent has seen the previous update.
 	// +optional

@@ -67,6 +67,9 @@ type document struct {
 	Boot    *boot            `json:"boot,omitempty"`
 	// Files holds by name what files were before a program of the host changed them for us.
 	Files map[string]host.KeptFile `json:"files,omitempty"`
+	// Unconfirmed are the settings that are being proven, Attempts what became of earlier ones.
+	Unconfirmed *Unconfirmed `json:"unconfirmed,omitempty"`
+	Attempts    *attempts    `json:"attempts,omitempty"`
 }
 
 // boot is what is known of one boot. The kernel log rolls over, so it is kept from when it was read first.
@@ -252,14 +255,14 @@ func (j *Journal) KeepFiles(files map[string]host.KeptFile) error {
 	return j.updateDocument(func(doc *document) { doc.Files = maps.Clone(files) })
 }
 
-// Remove removes the journal where it holds nothing that is still needed: no entry, no file, and no permit used in the
-// running boot. It tells whether the host is without a journal now.
+// Remove removes the journal where it holds nothing that is still needed: no entry, no file, nothing unconfirmed, and no permit
+// used in the running boot. It tells whether the host is without a journal now.
 func (j *Journal) Remove(bootID string) (bool, error) {
 	if j.err != nil {
 		return false, j.err
 	}
 	inThisBoot := func(p Permit) bool { return p.BootID == bootID }
-	if len(j.doc.Entries) > 0 || len(j.doc.Files) > 0 || slices.ContainsFunc(j.doc.Permits, inThisBoot) {
+	if len(j.doc.Entries) > 0 || len(j.doc.Files) > 0 || j.doc.Unconfirmed != nil || slices.ContainsFunc(j.doc.Permits, inThisBoot) {
 		return false, nil
 	}
 	if err := j.fs.Remove(File); err != nil {

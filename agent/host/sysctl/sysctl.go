@@ -33,11 +33,14 @@ type Subject struct {
 	attended bool
 	// wanted are the names that the last Apply was given.
 	wanted map[string]bool
+	// changedIn are the families in which Set has changed a value since the last Apply.
+	changedIn map[string]bool
 }
 
 var (
 	_ host.Coupled  = &Subject{}
 	_ host.Renamer  = &Subject{}
+	_ host.Setter   = &Subject{}
 	_ host.Attender = &Subject{}
 )
 
@@ -49,7 +52,9 @@ type kernel interface {
 
 // New returns the subject for one host.
 func New(files host.FS) *Subject {
-	return &Subject{fs: files, kernel: files, failed: map[string]string{}, place: mounts.NewPlace(files, path.Dir(DropIn))}
+	return &Subject{
+		fs: files, kernel: files, failed: map[string]string{}, changedIn: map[string]bool{}, place: mounts.NewPlace(files, path.Dir(DropIn)),
+	}
 }
 
 // Attend implements host.Attender.
@@ -111,7 +116,7 @@ func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 // applyValues brings all values about, and tells in which families one was written. What the kernel refuses is tried once
 // more after the others: some values are bounds of others, as sunrpc.min_resvport and sunrpc.max_resvport are.
 func (s *Subject) applyValues(desired []host.Setting, after content) (changedIn map[string]bool) {
-	changedIn = map[string]bool{}
+	changedIn, s.changedIn = s.changedIn, map[string]bool{}
 	apply := func(setting host.Setting) {
 		kept, changed := s.applyLive(setting)
 		if kept {
@@ -132,6 +137,25 @@ func (s *Subject) applyValues(desired []host.Setting, after content) (changedIn 
 	}
 	return changedIn
 }
+
+// Set implements host.Setter.
+func (s *Subject) Set(_ context.Context, settings []host.Setting) map[string]error {
+	refused := map[string]error{}
+	for _, setting := range settings {
+		file, err := checkSetting(setting)
+		if err == nil {
+			err = s.writeValue(file, setting.Value)
+		}
+		if err != nil {
+			refused[setting.Name] = err
+		}
+		s.changedIn[actionFamily(setting.Name)] = true
+	}
+	return refused
+}
+
+// OutlivesBoot implements host.Setter: a boot brings the values of files.
+func (s *Subject) OutlivesBoot() bool { return false }
 
 // applyLive brings one value about. kept tells whether it belongs into our drop-in, changed whether it was
 // written.

@@ -57,11 +57,14 @@ const (
 	AppliedMountOptionsAnnotation = "tuning.storageclient.dev/applied-mount-options"
 	// ProfilesAnnotation names the profiles whose options a PersistentVolume carries, separated by commas.
 	ProfilesAnnotation = "tuning.storageclient.dev/profiles"
-	// MountOptionsStepAnnotation is the batch mark of a PersistentVolume: JSON with since (when its batch was written), rules (the
-	// hash of each profile's volume rules) and unprovable (no mount can give evidence, only the soak ends the batch).
+	// MountOptionsStepAnnotation is the mark of a PersistentVolume that carries a list of ours: JSON with since (when its batch was
+	// written), set (the hash of the set of options: what is declared for it, and who mounts it), rules (those of the set, as
+	// profile/rule), unprovable (no mount can give evidence, only the soak ends the batch) and created (the volume was created with
+	// the list, and belongs to no batch).
 	MountOptionsStepAnnotation = "tuning.storageclient.dev/mount-options-step"
 	// FailedMountOptionsAnnotation is set on a PersistentVolume whose options were restored because a pod could not mount it: JSON
-	// with rules, driver, options and the event's message. While it is set, no other volume gets options of these rules.
+	// with set and rules, as in the mark, driver, options and the event's message. While it is set, no other volume gets the options
+	// of that set.
 	FailedMountOptionsAnnotation = "tuning.storageclient.dev/failed-mount-options"
 	// Finalizer stays on a profile until every reachable node and volume is restored.
 	Finalizer = "tuning.storageclient.dev/restore"

@@ -116,7 +116,7 @@ const (
 	// VolumeReasonOptionsMerged is set when the declared options are written.
 	VolumeReasonOptionsMerged = "VolumeOptionsMerged"
 	// VolumeReasonConflict is set when somebody else changed the options that we wrote, profiles of equal priority disagree, or
-	// volumes of one server would get different values of nconnect.
+	// nconnect is left as it is since volumes of one server would get different values of it.
 	VolumeReasonConflict = "VolumeConflict"
 	// VolumeReasonDeclaredElsewhere is set when the volume's options are declared in Git and gitOpsOwned is ReportOnly.
 	VolumeReasonDeclaredElsewhere = "VolumeDeclaredElsewhere"
@@ -127,13 +127,13 @@ const (
 	VolumeReasonWrongProtocol = "VolumeWrongProtocol"
 	// VolumeReasonNoMount is set when the volume is a raw block device, or of a kind that takes no mount options.
 	VolumeReasonNoMount = "VolumeNoMount"
-	// VolumeReasonInvalidOptions is set when declared options and the volume's own do not go together, or its driver does
-	// not pass them to mount as they are.
+	// VolumeReasonInvalidOptions is set when declared options and the volume's own do not go together, its driver does not pass
+	// them to mount as they are, or it would drop its backend's for them.
 	VolumeReasonInvalidOptions = "VolumeInvalidOptions"
 	// VolumeReasonRestored is set when the volume's original options are put back.
 	VolumeReasonRestored = "VolumeRestored"
 	// VolumeReasonFailedMount is set when a pod could not mount the volume with the options that were written: its original
-	// options are put back, and no other volume gets the new ones until the profile's volume rules change.
+	// options are put back, and no other volume gets the new ones until a rule that declares them changes.
 	VolumeReasonFailedMount = "VolumeFailedMount"
 	// VolumeReasonReleased is set when our annotations are removed and the options stay.
 	VolumeReasonReleased = "VolumeReleased"

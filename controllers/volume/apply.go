@@ -48,6 +48,8 @@ func patchFor(step plan.Step) ([]byte, error) {
 		spec = map[string]any{"mountOptions": orNil(step.Options)}
 	case plan.ReleaseVolume:
 		annotations, err = judge.AnnotationsWithout(nil)
+	case plan.JudgeFailure:
+		annotations, err = judge.AnnotationsOfFailure(step.FailedMount)
 	default:
 		err = fmt.Errorf("step %q is not one that writes", step)
 	}

@@ -24,6 +24,8 @@ func (s *scope) reportStep(ctx context.Context, step plan.Step) {
 		action = judge.ActionRestore
 	case plan.ReleaseVolume:
 		action = judge.ActionRelease
+	case plan.JudgeFailure:
+		action = judge.ActionNone
 	}
 	log.FromContext(ctx).Info("Wrote volume", "PersistentVolume", note.Volume, "action", action, "reason", note.Reason, "message", note.Message)
 	s.sendEvent(note, action)

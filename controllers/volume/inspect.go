@@ -3,6 +3,8 @@ package volume
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"regexp"
 	"slices"
@@ -17,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/tuning/mountfailures"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -53,6 +56,8 @@ type failedMount struct {
 	// told is from when on the API server has the event, which only the server writes.
 	told    time.Time
 	message string
+	// cause is what the message puts it down to.
+	cause mountfailures.Cause
 	// volumes are those that the message names; unmounted are the pod's own names of those that it waits for.
 	volumes, unmounted []string
 	// failure is the same for all events of one failure: which pod it was is left out, where the message names the volume.
@@ -68,10 +73,11 @@ func volumeClaimKey(pv *corev1.PersistentVolume) (types.NamespacedName, bool) {
 	return types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}, true
 }
 
-// inspectFailedMounts returns the texts of events that tell of a failed mount of a watched volume since its batch began. Events are
-// read live and with a field selector: they are too many to cache. Which are believed, see witnesses.
-func inspectFailedMounts(ctx context.Context, reader client.Reader, watched []plan.Watched) (map[string]string, error) {
-	out := map[string]string{}
+// inspectFailedMounts returns the failed mounts of watched volumes since they got their lists, as far as events do not put them down to
+// something else than the options. Events are read live and with a field selector: they are too many to cache. Which are believed, see
+// witnesses.
+func inspectFailedMounts(ctx context.Context, reader client.Reader, watched []plan.Watched) (map[string]plan.Failure, error) {
+	out := map[string]plan.Failure{}
 	if len(watched) == 0 {
 		return out, nil
 	}
@@ -80,7 +86,7 @@ func inspectFailedMounts(ctx context.Context, reader client.Reader, watched []pl
 		return nil, err
 	}
 	before := findFailures(told)
-	told = keepRecent(told, watched)
+	told = slices.DeleteFunc(keepRecent(told, watched), func(f *failedMount) bool { return f.cause == mountfailures.Elsewhere })
 	w, err := askPods(ctx, reader, told)
 	if err != nil {
 		return nil, err
@@ -88,7 +94,8 @@ func inspectFailedMounts(ctx context.Context, reader client.Reader, watched []pl
 	byClaim := groupByClaim(watched)
 	for _, f := range told {
 		for _, volume := range w.volumesOf(f.pod, byClaim) {
-			if name := volume.Volume.Name; out[name] != "" || !f.mayConcern(volume) || before.hasSeen(f, volume.Since) {
+			known, found := out[volume.Volume.Name]
+			if found && (known.SpeaksOfOptions || f.cause == mountfailures.Unknown) || !f.mayConcern(volume) || before.hasSeen(f, volume.Since) {
 				continue
 			}
 			confirmed, err := w.confirm(ctx, f, volume.Volume)
@@ -96,7 +103,7 @@ func inspectFailedMounts(ctx context.Context, reader client.Reader, watched []pl
 				return nil, err
 			}
 			if confirmed {
-				out[volume.Volume.Name] = failureText(f.message)
+				out[volume.Volume.Name] = plan.Failure{Text: failureText(f.message), Kind: f.kindOn(volume.Volume), SpeaksOfOptions: f.cause == mountfailures.Options}
 			}
 		}
 	}
@@ -181,7 +188,7 @@ func readFailedMount(e *corev1.Event) (*failedMount, bool) {
 		pod: types.NamespacedName{Namespace: of.Namespace, Name: of.Name}, podUID: of.UID, node: node,
 		first: firstSeen(e), last: lastSeen(e), message: strings.Clone(text.CutBytes(e.Message, maxMessage)),
 	}
-	f.told = f.first
+	f.told, f.cause = f.first, mountfailures.CauseOf(f.message)
 	if e.CreationTimestamp.After(f.told) {
 		f.told = e.CreationTimestamp.Time
 	}
@@ -243,6 +250,12 @@ func findFailures(told []*failedMount) failures {
 
 func (f failures) hasSeen(one *failedMount, since time.Time) bool {
 	return f[one.failure].Before(since)
+}
+
+// kindOn is the same for all events of one failure of a volume and of others, whichever pod they are of.
+func (f *failedMount) kindOn(pv *corev1.PersistentVolume) string {
+	sum := sha256.Sum256([]byte(strings.ReplaceAll(podUID.ReplaceAllString(f.message, ""), pv.Name, "")))
+	return hex.EncodeToString(sum[:6])
 }
 
 // failureText is an event's message as an annotation and a condition may carry it.

@@ -52,7 +52,7 @@ func mountedBy(pod string) *v1alpha1.StorageClientNode {
 
 const (
 	namesVolume = `MountVolume.SetUp failed for volume "a" : mount failed: exit status 32`
-	namesNone   = `Unable to attach or mount volumes: unmounted volumes=[data], unattached volumes=[data token]: timed out waiting for the condition`
+	namesNone   = `Unable to attach or mount volumes: unmounted volumes=[data], unattached volumes=[data token]: volumes did not mount`
 )
 
 func TestFailedMounts(t *testing.T) {
@@ -124,7 +124,7 @@ func TestFailedMounts(t *testing.T) {
 		"one about another volume of such a pod":            {[]client.Object{unnamed(), pod(uses("other", "web-data")), nodeN()}, false},
 		"one of a pod that does not use the volume":         {[]client.Object{unnamed(), pod(uses("data", "scratch")), nodeN()}, false},
 		"one of a pod with an ephemeral volume": {[]client.Object{
-			event("timed out", time.Second, func(e *corev1.Event) { e.InvolvedObject.Name = "web" }),
+			event("volumes did not mount", time.Second, func(e *corev1.Event) { e.InvolvedObject.Name = "web" }),
 			pod(func(p *corev1.Pod) {
 				p.Name = "web"
 				p.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}
@@ -176,9 +176,42 @@ func TestFailedMounts(t *testing.T) {
 				t.Fatal(err)
 			}
 			if _, failed := got["a"]; failed != test.want {
-				t.Errorf("found %q, want a failure: %v", got, test.want)
+				t.Errorf("found %+v, want a failure: %v", got, test.want)
 			}
 		})
+	}
+}
+
+// Of real texts, those count that speak of options, and those that leave it open.
+func TestWhatAnEventPutsAFailedMountDownTo(t *testing.T) {
+	since := noon.Add(-time.Minute)
+	const mount = `MountVolume.SetUp failed for volume "a" : mount failed: exit status 32 Output: mount.nfs: `
+	for name, test := range map[string]struct {
+		messages []string
+		want     *plan.Failure
+	}{
+		"the server": {[]string{mount + "Connection refused"}, nil},
+		"the driver": {[]string{`MountVolume.SetUp failed for volume "a" : kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: driver name nfs.csi.k8s.io not found in the list of registered CSI drivers`}, nil},
+		"open":       {[]string{mount + "access denied by server while mounting filer:/data"}, &plan.Failure{Text: mount + "access denied by server while mounting filer:/data"}},
+		"the options, whatever else is told": {
+			[]string{mount + "access denied by server while mounting filer:/data", mount + "an incorrect mount option was specified", mount + "No route to host"},
+			&plan.Failure{Text: mount + "an incorrect mount option was specified", SpeaksOfOptions: true},
+		},
+	} {
+		objects := []client.Object{failingPod("eda", "data"), nodeN()}
+		for i, message := range test.messages {
+			objects = append(objects, kubeletEvent(fmt.Sprintf("e%d", i), "eda", message, since.Add(time.Second)))
+		}
+		r, _ := newReconciler(t, refusePathsAsNames, objects...)
+		got, err := inspectFailedMounts(context.Background(), r.Client, []plan.Watched{{Volume: created("a", 0), Since: since}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		failure, failed := got["a"]
+		failure.Kind = ""
+		if failed != (test.want != nil) || failed && failure != *test.want {
+			t.Errorf("%s: found %+v", name, got)
+		}
 	}
 }
 
@@ -254,7 +287,7 @@ func TestAnEventOfAnotherNamespaceThanThePodsIsForged(t *testing.T) {
 			t.Fatal(err)
 		}
 		if (len(got) == 1) != want {
-			t.Errorf("in namespace %s: found %q, want a failure: %v", namespace, got, want)
+			t.Errorf("in namespace %s: found %+v, want a failure: %v", namespace, got, want)
 		}
 	}
 }
@@ -293,8 +326,8 @@ func TestForgedEventsHideNoFailedMount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasPrefix(got["a"], "Unable to attach") {
-		t.Errorf("found %q, want the real one", got)
+	if !strings.HasPrefix(got["a"].Text, "Unable to attach") {
+		t.Errorf("found %+v, want the real one", got)
 	}
 	if requests != 6 {
 		t.Errorf("%d requests, want two pages of events and two of pods, the node and its report", requests)

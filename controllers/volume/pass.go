@@ -24,9 +24,11 @@ type cluster interface {
 	// refreshVolumes returns a snapshot with the volumes as the API server has them.
 	refreshVolumes(ctx context.Context, cached plan.Snapshot) (plan.Snapshot, error)
 	// isInspectionDue says whether it is time to look for failed mounts while nothing begins.
-	isInspectionDue() bool
+	isInspectionDue(every time.Duration) bool
 	// inspectMounts reads live which of the watched volumes a pod could not mount, and what its event says.
-	inspectMounts(ctx context.Context, watched []plan.Watched) (map[string]string, error)
+	inspectMounts(ctx context.Context, watched []plan.Watched) (map[string]plan.Failure, error)
+	// inspectCures reads live how pods mount volumes that have their own lists back.
+	inspectCures(ctx context.Context, inCure []plan.InCure) (map[string]plan.Cure, error)
 	// applyStep takes one step.
 	applyStep(ctx context.Context, step plan.Step) error
 	// refuseVolume remembers that the API server refused to have a volume written.
@@ -64,7 +66,7 @@ func makePass(ctx context.Context, c cluster, workers int) (next time.Time, unfi
 // without it.
 func (p *pass) confirmLive(ctx context.Context, cached plan.Snapshot, decided plan.Plan) plan.Plan {
 	begins := decided.BeginsBatch()
-	if !begins && (len(decided.Watched) == 0 || !p.isInspectionDue()) {
+	if !begins && (len(decided.Watched)+len(decided.InCure) == 0 || !p.isInspectionDue(decided.ObserveEvery)) {
 		return decided
 	}
 	confirmed, err := p.planLive(ctx, cached, decided, begins)
@@ -87,14 +89,17 @@ func (p *pass) planLive(ctx context.Context, s plan.Snapshot, decided plan.Plan,
 		}
 		decided = plan.For(s)
 	}
-	if len(decided.Watched) == 0 {
+	if len(decided.Watched)+len(decided.InCure) == 0 {
 		return decided, nil
 	}
 	var err error
 	if s.FailedMounts, err = p.inspectMounts(ctx, decided.Watched); err != nil {
 		return plan.Plan{}, err
 	}
-	if len(s.FailedMounts) == 0 {
+	if s.Cures, err = p.inspectCures(ctx, decided.InCure); err != nil {
+		return plan.Plan{}, err
+	}
+	if len(s.FailedMounts)+len(s.Cures) == 0 {
 		return decided, nil
 	}
 	return plan.For(s), nil

@@ -21,7 +21,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/internal/builders"
 	"github.com/storageclient/operator/controllers/volume/judge"
-	"github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/tuning/catalogue"
 )
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -81,7 +81,7 @@ func TestAPassThatBeginsABatchReadsVolumesLiveOnce(t *testing.T) {
 		return c.List(ctx, list, opts...)
 	}})
 	const perPass = 5 // profiles, volumes, PersistentVolumeClaims, classes, client nodes
-	if result := makeAPass(t, r); result.RequeueAfter != plan.ObserveEvery || cached != perPass || live != 1 {
+	if result := makeAPass(t, r); result.RequeueAfter != 10*time.Second || cached != perPass || live != 1 {
 		t.Errorf("%d lists of the cache and %d live ones, want %d and 1; the next pass is due after %s", cached, live, perPass, result.RequeueAfter)
 	}
 	if got := changed(t, r); !cmp.Equal(got, []string{"pv00"}) {
@@ -190,8 +190,10 @@ func TestAFailedMountOfTheCanaryIsTakenBackAndStopsTheRest(t *testing.T) {
 	if err := r.Client.Get(ctx, client.ObjectKey{Name: "pv00"}, &pv); err != nil {
 		t.Fatal(err)
 	}
-	want := &judge.FailedMount{Rules: map[string]string{"p": judge.HashOfRules(p.Spec.Volumes)}, Driver: "kubernetes.io/nfs", Options: []string{"hard", "nocto"},
+	verdict := verdictFor(p, &pv)
+	want := &judge.FailedMount{Set: verdict.Set, Rules: []string{"p/rule"}, Driver: "kubernetes.io/nfs", Options: []string{"hard", "nocto"},
 		Message: `MountVolume.SetUp failed for volume "pv00" : mount failed: exit status 32 Output: mount.nfs: an incorrect mount option was specified`}
+	want.Since, want.Failure = clock.Now(), judge.FailedMountOf(&pv).Failure
 	if diff := cmp.Diff(want, judge.FailedMountOf(&pv)); diff != "" || judge.HasRecord(&pv) || len(pv.Annotations) != 1 {
 		t.Errorf("annotations are %q (-want +got):\n%s", pv.Annotations, diff)
 	}
@@ -201,8 +203,8 @@ func TestAFailedMountOfTheCanaryIsTakenBackAndStopsTheRest(t *testing.T) {
 	if told := strings.Join(takeEvents(recorder), "\n"); !strings.HasPrefix(told, "Warning VolumeFailedMount") || !strings.Contains(told, "incorrect mount option") {
 		t.Errorf("told %q", told)
 	}
-	if result := makeAPass(t, fresh); result.RequeueAfter != 10*time.Minute {
-		t.Errorf("a volume that is stopped comes back after %s", result.RequeueAfter)
+	if result := makeAPass(t, fresh); result.RequeueAfter > time.Minute || result.RequeueAfter < passEvery {
+		t.Errorf("how it mounts with its own list is looked at after %s", result.RequeueAfter)
 	}
 
 	p.Spec.Volumes[0].MountOptions = []v1alpha1.MountOption{"nocto", "actimeo=30"}
@@ -213,6 +215,11 @@ func TestAFailedMountOfTheCanaryIsTakenBackAndStopsTheRest(t *testing.T) {
 	if diff := cmp.Diff([]string{"pv00"}, changed(t, r)); diff != "" {
 		t.Errorf("after the rules changed (-want +got):\n%s", diff)
 	}
+}
+
+// verdictFor is the verdict on a volume where there is one profile.
+func verdictFor(p v1alpha1.StorageClientProfile, pv *corev1.PersistentVolume) judge.Verdict {
+	return judge.Volume(judge.Input{Volume: pv, Profiles: judge.Compile([]v1alpha1.StorageClientProfile{p}, catalogue.AllowList{}, false)})
 }
 
 func TestABatchBeginsByWhatTheServerHasAndNotTheCache(t *testing.T) {
@@ -281,7 +288,7 @@ func TestARestoreGoesOnWhileEventsCannotBeRead(t *testing.T) {
 	wanted := []string{"hard", "nocto"}
 	p := builders.NFSProfile("p", []string{"nocto"})
 	canary := created("canary", 9, builders.Carrying([]string{"hard"}, wanted, "p"),
-		builders.Annotated(v1alpha1.MountOptionsStepAnnotation, builders.JSON(judge.Mark{Since: noon.Add(-time.Hour), Rules: map[string]string{"p": judge.HashOfRules(p.Spec.Volumes)}})))
+		builders.Annotated(v1alpha1.MountOptionsStepAnnotation, builders.JSON(judge.MarkFor(verdictFor(p, created("canary", 9)), noon.Add(-time.Hour)))))
 	canary.Spec.MountOptions = wanted
 	gone := created("gone", 1, builders.Carrying([]string{"hard"}, wanted, "gone"), func(pv *corev1.PersistentVolume) {
 		pv.Spec.MountOptions, pv.Spec.NFS, pv.Spec.Local = wanted, nil, &corev1.LocalVolumeSource{}

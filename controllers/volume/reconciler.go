@@ -134,11 +134,15 @@ func (s *scope) refreshVolumes(ctx context.Context, cached plan.Snapshot) (plan.
 }
 
 // isInspectionDue says whether it is time to look for failed mounts while nothing begins.
-func (s *scope) isInspectionDue() bool {
-	return s.inspected.IsZero() || s.now.Sub(s.inspected) >= plan.ObserveEvery || s.now.Before(s.inspected)
+func (s *scope) isInspectionDue(every time.Duration) bool {
+	return s.inspected.IsZero() || s.now.Sub(s.inspected) >= every || s.now.Before(s.inspected)
 }
 
-func (s *scope) inspectMounts(ctx context.Context, watched []plan.Watched) (map[string]string, error) {
+func (s *scope) inspectCures(ctx context.Context, inCure []plan.InCure) (map[string]plan.Cure, error) {
+	return inspectCures(ctx, s.APIReader, inCure)
+}
+
+func (s *scope) inspectMounts(ctx context.Context, watched []plan.Watched) (map[string]plan.Failure, error) {
 	failed, err := inspectFailedMounts(ctx, s.APIReader, watched)
 	if err == nil {
 		s.inspected = s.now

@@ -100,7 +100,8 @@ func (w *world) settle(m *manager, workers int, undone func() string) {
 			w.fail("%d more steps were taken although all is done", m.steps)
 		}
 	}
-	if next, _ := m.pass(workers); !next.IsZero() && w.broken == nil {
+	carried := slices.ContainsFunc(slices.Collect(maps.Values(w.volumes)), func(v *simVolume) bool { return judge.RecordOf(v.pv).CarriesOurs(v.pv) })
+	if next, _ := m.pass(workers); w.broken == nil && !carried && !next.IsZero() || next.Sub(w.now) > time.Minute {
 		w.fail("the next pass is due at %s although all is done", next)
 	}
 }
@@ -135,13 +136,15 @@ func (w *world) populate() {
 		}
 		if w.rng.IntN(2) == 0 {
 			w.mount(v.pv.Name)
+		} else if w.rng.IntN(2) == 0 {
+			v.pv.Status.Phase = corev1.VolumeAvailable
 		}
 	}
 	w.addProfile("alpha", declaredLists[w.rng.IntN(2)], w.anyProfile)
 	if w.rng.IntN(2) == 0 {
 		w.addProfile("beta", declaredLists[w.rng.IntN(len(declaredLists))], w.anyProfile)
 	}
-	w.poisoned = w.rng.IntN(2) == 0
+	w.poisoned, w.outspoken = w.rng.IntN(2) == 0, w.rng.IntN(2) == 0
 }
 
 func (w *world) anyProfile(p *v1alpha1.StorageClientProfile) {
@@ -258,7 +261,10 @@ func (f *faults) mishap() {
 	names := f.names()
 	v := f.volumes[names[f.rng.IntN(len(names))]]
 	name := v.pv.Name
-	switch f.rng.IntN(14) {
+	switch f.rng.IntN(15) {
+	case 14:
+		f.unwell[name] = !f.unwell[name]
+		f.tell("%s cannot be mounted with any list: %t", name, f.unwell[name])
 	case 0, 1:
 		list := [][]string{{"soft"}, nil, v.own, v.written}[f.rng.IntN(4)]
 		f.tell("somebody sets the options of %s to %s", name, strings.Join(list, ","))
@@ -291,6 +297,8 @@ func (f *faults) mishap() {
 			f.tell("%s is deleted", name)
 			delete(f.volumes, name)
 			delete(f.mounts, name)
+			delete(f.mountedAt, name)
+			delete(f.unwell, name)
 			delete(f.old, name)
 			f.changes++
 		}
@@ -348,6 +356,7 @@ func (f *faults) edit() {
 // heal ends all faults: people undo what they did.
 func (w *world) heal() {
 	w.intrude, w.paused, w.poisoned = nil, false, false
+	clear(w.unwell)
 	w.lenient = false
 	w.tell("the faults end")
 	w.now = w.now.Add(time.Hour)

@@ -60,6 +60,28 @@ func TestStories(t *testing.T) {
 			s.editProfile("eda", func(p *v1alpha1.StorageClientProfile) { declare(p, []string{"nocto"}) })
 			s.until(3 * time.Minute)
 		},
+		"a failure that leaves it open is tried with the volume's own list, which fails alike, and the options come again": func(s *story) {
+			s.volumesByAge("a", "b")
+			s.addProfile("eda", []string{"nocto"}, batchesOf("50%"))
+			s.until(20 * time.Second)
+			s.unwell["a"] = true
+			s.mount("a")
+			s.until(6 * time.Minute)
+			s.mount("a")
+			s.until(3 * time.Minute)
+			s.mount("a")
+			s.until(3 * time.Minute)
+		},
+		"a failure that leaves it open is tried with the volume's own list, which mounts, and the options stay away": func(s *story) {
+			s.volumesByAge("a", "b")
+			s.poisoned, s.outspoken = true, false
+			s.addProfile("eda", []string{"nocto", poison}, batchesOf("50%"))
+			s.until(20 * time.Second)
+			s.mount("a")
+			s.until(3 * time.Minute)
+			s.mount("a")
+			s.until(10 * time.Minute)
+		},
 		"a volume of a later batch fails, and only that batch has the options": func(s *story) {
 			s.volumesByAge("a", "b", "c", "d", "e", "f")
 			s.addProfile("eda", []string{"nocto", poison}, batchesOf("34%"))

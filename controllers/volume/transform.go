@@ -7,8 +7,8 @@ import (
 	"github.com/storageclient/operator/controllers/volume/judge"
 )
 
-// CacheTransform is for the manager's cache of PersistentVolumes: of the managed fields it keeps only who applies the
-// mount options, by which it is judged whether they are declared elsewhere.
+// CacheTransform is for the manager's cache of PersistentVolumes: of the managed fields it keeps only what tells whether the mount
+// options are declared elsewhere.
 func CacheTransform(object any) (any, error) {
 	pv, ok := object.(*corev1.PersistentVolume)
 	if !ok {
@@ -16,10 +16,15 @@ func CacheTransform(object any) (any, error) {
 	}
 	var kept []metav1.ManagedFieldsEntry
 	for _, entry := range pv.ManagedFields {
-		if entry.Operation == metav1.ManagedFieldsOperationApply && judge.OwnsMountOptions(entry) {
-			entry.FieldsV1 = metav1.NewFieldsV1(`{"f:spec":{"f:mountOptions":{}}}`)
-			kept = append(kept, entry)
+		if !judge.TellsOwner(entry) {
+			continue
 		}
+		fields := `{"f:spec":{"f:persistentVolumeReclaimPolicy":{}}}`
+		if judge.OwnsMountOptions(entry) {
+			fields = `{"f:spec":{"f:mountOptions":{}}}`
+		}
+		entry.FieldsV1 = metav1.NewFieldsV1(fields)
+		kept = append(kept, entry)
 	}
 	pv.ManagedFields = kept
 	return pv, nil

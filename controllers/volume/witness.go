@@ -43,8 +43,11 @@ type podFacts struct {
 	node string
 	// volumes are the pod's own names of its volumes, by claim.
 	volumes map[string][]string
-	// started is when the last of its containers started, zero if none has.
-	started time.Time
+	// started is when the last of its containers started, zero if none has. restarted is whether one did so again.
+	started   time.Time
+	restarted bool
+	// ended is whether it will start none any more.
+	ended bool
 }
 
 // nodeFacts is what is kept of a node.
@@ -96,6 +99,7 @@ func (w *witnesses) getPod(ctx context.Context, key types.NamespacedName) error 
 	return nil
 }
 
+// listPods reads the named pods of a namespace, all where no names are given.
 func (w *witnesses) listPods(ctx context.Context, namespace string, names sets.Set[string]) error {
 	for token := ""; ; {
 		var page corev1.PodList
@@ -103,7 +107,7 @@ func (w *witnesses) listPods(ctx context.Context, namespace string, names sets.S
 			return fmt.Errorf("list Pods in namespace %q: %w", namespace, err)
 		}
 		for i := range page.Items {
-			if pod := &page.Items[i]; names.Has(pod.Name) {
+			if pod := &page.Items[i]; names == nil || names.Has(pod.Name) {
 				w.pods[client.ObjectKeyFromObject(pod)] = factsOf(pod)
 			}
 		}
@@ -114,7 +118,10 @@ func (w *witnesses) listPods(ctx context.Context, namespace string, names sets.S
 }
 
 func factsOf(pod *corev1.Pod) *podFacts {
-	facts := &podFacts{uid: pod.UID, node: pod.Spec.NodeName, volumes: map[string][]string{}}
+	facts := &podFacts{
+		uid: pod.UID, node: pod.Spec.NodeName, volumes: map[string][]string{},
+		ended: !pod.DeletionTimestamp.IsZero() || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
+	}
 	for i := range pod.Spec.Volumes {
 		switch v := &pod.Spec.Volumes[i]; {
 		case v.PersistentVolumeClaim != nil:
@@ -124,6 +131,7 @@ func factsOf(pod *corev1.Pod) *podFacts {
 		}
 	}
 	for _, status := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		facts.restarted = facts.restarted || status.RestartCount > 0
 		if running := status.State.Running; running != nil && running.StartedAt.After(facts.started) {
 			facts.started = running.StartedAt.Time
 		}

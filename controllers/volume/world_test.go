@@ -46,9 +46,12 @@ type world struct {
 	mounts map[string][]string
 	// failures are the events of failed mounts.
 	failures []failure
-	// poisoned is whether mounts with that option fail.
-	poisoned bool
-	serial   int
+	// poisoned is whether mounts with that option fail, outspoken whether that is said to be for the options, and unwell are
+	// volumes that cannot be mounted with any list. mountedAt is when a volume was mounted last.
+	poisoned, outspoken bool
+	unwell              map[string]bool
+	mountedAt           map[string]time.Time
+	serial              int
 	// changes counts what anybody but a manager changed.
 	changes int
 
@@ -79,12 +82,17 @@ type simVolume struct {
 type failure struct {
 	volume string
 	at     time.Time
+	plan.Failure
 }
+
+// kinds of failures.
+const refusedOption, sickServer = "refused option", "sick server"
 
 func newWorld(seed uint64) *world {
 	return &world{
 		now: time.Date(2026, 9, 1, 10, 0, 0, 0, time.UTC), rng: rand.New(rand.NewPCG(seed, 0)),
 		volumes: map[string]*simVolume{}, profiles: map[string]*v1alpha1.StorageClientProfile{}, mounts: map[string][]string{}, canaries: map[string]string{},
+		outspoken: true, unwell: map[string]bool{}, mountedAt: map[string]time.Time{},
 	}
 }
 
@@ -155,11 +163,19 @@ func (w *world) names() []string { return slices.Sorted(maps.Keys(w.volumes)) }
 // mount has a kubelet mount a volume anew.
 func (w *world) mount(name string) {
 	list := w.volumes[name].pv.Spec.MountOptions
+	kind := ""
 	if w.poisoned && slices.Contains(list, poison) {
-		w.tell("a pod cannot mount %s with %s", name, strings.Join(list, ","))
-		w.failures = append(w.failures, failure{name, w.now})
+		kind = refusedOption
+	}
+	if w.unwell[name] {
+		kind = sickServer
+	}
+	if kind != "" {
+		w.tell("a pod cannot mount %s with %s: %s", name, strings.Join(list, ","), kind)
+		w.failures = append(w.failures, failure{name, w.now, plan.Failure{Text: "exit status 32", Kind: kind, SpeaksOfOptions: kind == refusedOption && w.outspoken}})
 		return
 	}
+	w.mountedAt[name] = w.now
 	if !slices.Equal(w.mounts[name], list) || w.mounts[name] == nil {
 		w.tell("a pod mounts %s with %s", name, strings.Join(list, ","))
 	}
@@ -180,7 +196,7 @@ func (w *world) create(name string, webhook bool, options ...string) {
 		w.tell("%s is created, and left as it is", name)
 		return
 	}
-	record, err := judge.AnnotationsOf(verdict)
+	record, err := judge.AnnotationsOfCreation(verdict)
 	if err != nil {
 		w.fail("%v", err)
 	}
@@ -313,29 +329,57 @@ func (m *manager) refreshVolumes(_ context.Context, cached plan.Snapshot) (plan.
 	return cached, nil
 }
 
-func (m *manager) isInspectionDue() bool {
-	return m.inspected.IsZero() || m.now.Sub(m.inspected) >= plan.ObserveEvery
+func (m *manager) isInspectionDue(every time.Duration) bool {
+	return m.inspected.IsZero() || m.now.Sub(m.inspected) >= every
 }
 
-func (m *manager) inspectMounts(_ context.Context, watched []plan.Watched) (map[string]string, error) {
+// inspectCures tells of volumes with their own lists what pods show. Now and then nobody wants them any more.
+func (m *manager) inspectCures(_ context.Context, inCure []plan.InCure) (map[string]plan.Cure, error) {
+	m.happen()
+	out := map[string]plan.Cure{}
+	for _, v := range inCure {
+		name, since := v.Volume.Name, v.Failed.Since
+		again := func(f failure) bool {
+			return f.volume == name && f.Kind == v.Failed.Failure && !f.at.Before(since.Add(retryWithin))
+		}
+		switch at, mounted := m.mountedAt[name]; {
+		case mounted && at.After(since):
+			out[name] = plan.CureWorked
+		case slices.ContainsFunc(m.failures, again):
+			out[name] = plan.CureFailed
+		case m.rng.IntN(20) == 0 && !m.verbose:
+			out[name] = plan.CureEnded
+		}
+	}
+	return out, nil
+}
+
+func (m *manager) inspectMounts(_ context.Context, watched []plan.Watched) (map[string]plan.Failure, error) {
 	m.happen()
 	m.inspected = m.now
 	for name, v := range m.volumes {
-		if mark := judge.MarkOf(v.pv); mark != nil && m.hasFailed(name, mark.Since) {
+		if mark := judge.MarkOf(v.pv); mark != nil && m.failureOf(name, mark.Since).Kind == refusedOption {
 			m.unmountable[name] = mark.Since
 		}
 	}
-	failed := map[string]string{}
+	failed := map[string]plan.Failure{}
 	for _, v := range watched {
-		if m.hasFailed(v.Volume.Name, v.Since) {
-			failed[v.Volume.Name] = "exit status 32"
+		if f := m.failureOf(v.Volume.Name, v.Since); f.Kind != "" {
+			failed[v.Volume.Name] = f
 		}
 	}
 	return failed, nil
 }
 
-func (w *world) hasFailed(volume string, since time.Time) bool {
-	return slices.ContainsFunc(w.failures, func(f failure) bool { return f.volume == volume && !f.at.Before(since) })
+// failureOf is a failed mount of a volume since a time, one for its options rather than another.
+func (w *world) failureOf(volume string, since time.Time) plan.Failure {
+	var out plan.Failure
+	for _, f := range w.failures {
+		if f.volume == volume && !f.at.Before(since) && (out.Kind == "" || f.Kind == refusedOption) {
+			out = f.Failure
+		}
+	}
+	return out
 }
 
 func (m *manager) refuseVolume(volume string)                      { m.refused[volume] = m.now.Add(refusedRetry) }
@@ -425,18 +469,12 @@ func (m *manager) checkBefore(v *simVolume, step plan.Step) {
 		}
 	}
 	_, elsewhere := v.pv.Labels[trackedByFlux]
-	patches := func(profiles []string, all bool) bool {
-		matching := 0
-		for _, name := range profiles {
-			if p := m.profiles[name]; p != nil && p.Spec.Volumes[0].GitOpsOwned == v1alpha1.GitOpsPatch {
-				matching++
-			}
-		}
-		return matching == len(profiles) || !all && matching > 0
+	reportsOnly := func(profile string) bool {
+		p := m.profiles[profile]
+		return p == nil || p.Spec.Volumes[0].GitOpsOwned != v1alpha1.GitOpsPatch
 	}
-	switch step := step.(type) {
-	case plan.WriteOptions:
-		if elsewhere && !patches(step.Verdict.Profiles, true) {
+	if step, writes := step.(plan.WriteOptions); writes {
+		if elsewhere && slices.ContainsFunc(step.Verdict.Profiles, reportsOnly) {
 			m.fail("%s is declared elsewhere, and written", name)
 		}
 		for _, profile := range step.Verdict.Profiles {
@@ -446,59 +484,46 @@ func (m *manager) checkBefore(v *simVolume, step plan.Step) {
 				m.checkBatch(v, step, p)
 			}
 		}
+		if step.Mark != nil {
+			m.checkFailures(v, step)
+		}
 		if step.Mark == nil && !slices.Equal(step.Verdict.Options, v.pv.Spec.MountOptions) {
 			m.fail("the list of %s changes outside a batch", name)
-		}
-	case plan.RestoreOptions:
-		if carried := judge.CarriedProfiles(v.pv); elsewhere && step.FailedMount == nil && !patches(carried, false) {
-			m.fail("%s is declared elsewhere, and restored", name)
 		}
 	}
 }
 
 // checkBatch holds a write against what the volumes tell of earlier ones, by a reckoning of its own.
 func (m *manager) checkBatch(v *simVolume, step plan.WriteOptions, p *v1alpha1.StorageClientProfile) {
-	hash, rollout := judge.HashOfRules(p.Spec.Volumes), p.Spec.WithDefaults().Rollout.Volumes
+	rollout, sets := p.Spec.WithDefaults().Rollout.Volumes, m.sets()
 	soak := time.Duration(*rollout.SoakSeconds) * time.Second
-	selected, mates, proven, shown := 0, 0, false, map[string]bool{}
+	selected, mates, proven := 0, 0, false
 	members := map[int64][]*simVolume{}
 	over := map[int64]bool{}
-	var last int64
 	for _, name := range m.names() {
 		u := m.volumes[name]
 		if u.pv.Annotations[v1alpha1.IgnoreAnnotation] == "" {
 			selected++
 		}
-		if failed := judge.FailedMountOf(u.pv); failed != nil && failed.Rules[p.Name] == hash {
+		if failed := judge.FailedMountOf(u.pv); failed.Stops() && failed.Set == step.Mark.Set {
 			m.fail("%s is written for profile %s after %s could not be mounted", v.pv.Name, p.Name, name)
 		}
 		mark := judge.MarkOf(u.pv)
-		if mark == nil || mark.Rules[p.Name] != hash || u.pv.Annotations[v1alpha1.IgnoreAnnotation] != "" || !slices.Contains(m.actingOn(u), p.Name) {
+		if !mark.IsBatchOf(p.Name) || u.pv.Annotations[v1alpha1.IgnoreAnnotation] != "" || !slices.Contains(m.actingOn(u), p.Name) {
 			continue
 		}
 		since := mark.Since.Unix()
 		if mark.Since.Equal(step.Mark.Since) {
 			mates++
 		}
-		if judge.RecordOf(u.pv).CarriesOurs(u.pv) {
+		if judge.RecordOf(u.pv).CarriesOurs(u.pv) && mark.Set == sets[name] {
 			members[since] = append(members[since], u)
-			last = max(last, since)
 			over[since] = over[since] || !m.now.Before(mark.Since.Add(soak)) || !mark.Unprovable && m.showsWell(u)
 		}
 	}
 	for since, list := range members {
 		for _, u := range list {
-			mark := judge.MarkOf(u.pv)
-			// What Git has come to declare is left alone, and not watched.
-			_, elsewhere := u.pv.Labels[trackedByFlux]
-			watched := !elsewhere && (since == last || m.now.Before(mark.Since.Add(soak)))
-			if watched && m.unmountable[u.pv.Name].Equal(mark.Since) {
-				m.fail("%s is written for profile %s although %s is known not to be mountable", v.pv.Name, p.Name, u.pv.Name)
-			}
-			if acting := m.actingOn(u); over[since] && slices.Equal(acting, slices.Sorted(maps.Keys(mark.Rules))) {
-				shown[strings.Join(acting, ",")] = true
-			}
-			proven = proven || over[since] && since != step.Mark.Since.Unix() && slices.Equal(m.actingOn(u), step.Verdict.Profiles)
+			proven = proven || over[since] && since != step.Mark.Since.Unix() && judge.MarkOf(u.pv).Set == step.Mark.Set && (isUnused(v.pv) || !isUnused(u.pv))
 		}
 		if since != step.Mark.Since.Unix() && !over[since] {
 			m.fail("%s is written for profile %s while the batch of %s soaks", v.pv.Name, p.Name, time.Unix(since, 0).UTC().Format(time.TimeOnly))
@@ -508,18 +533,51 @@ func (m *manager) checkBatch(v *simVolume, step plan.WriteOptions, p *v1alpha1.S
 		m.fail("a batch of profile %s has %d volumes, more than its share", p.Name, mates+1)
 	}
 	// A volume that shows a set to work may be among those that are written.
-	set := p.Name + ":" + strings.Join(step.Verdict.Profiles, ",")
+	set := fmt.Sprintf("%s:%s:%t", p.Name, step.Mark.Set, isUnused(v.pv))
 	m.proven[set] = m.proven[set] || proven
 	if !m.proven[set] && mates > 0 {
 		m.fail("%s goes with a canary of profile %s", v.pv.Name, p.Name)
 	}
-	batch := fmt.Sprintf("%s %s %d", p.Name, hash, step.Mark.Since.Unix())
-	if canary, is := m.canaries[batch]; is && mates > 0 && !shown[canary] {
+	batch := fmt.Sprintf("%s %d", p.Name, step.Mark.Since.Unix())
+	if canary, is := m.canaries[batch]; is && mates > 0 && !m.proven[canary] {
 		m.fail("%s goes with the canary of another option set of profile %s", v.pv.Name, p.Name)
 	}
 	if !m.proven[set] {
-		m.canaries[batch] = strings.Join(step.Verdict.Profiles, ",")
+		m.canaries[batch] = set
 	}
+}
+
+func isUnused(pv *corev1.PersistentVolume) bool { return pv.Status.Phase == corev1.VolumeAvailable }
+
+// checkFailures asks that no list is written of a set that is known not to be mountable anywhere, however long ago that was written.
+func (m *manager) checkFailures(v *simVolume, step plan.WriteOptions) {
+	for _, name := range m.names() {
+		u := m.volumes[name]
+		mark := judge.MarkOf(u.pv)
+		// What Git has come to declare is left alone, and what is to be ignored is not looked at.
+		_, elsewhere := u.pv.Labels[trackedByFlux]
+		if mark == nil || elsewhere || u.pv.Annotations[v1alpha1.IgnoreAnnotation] != "" || !judge.RecordOf(u.pv).CarriesOurs(u.pv) || len(m.actingOn(u)) == 0 {
+			continue
+		}
+		if since, failed := m.unmountable[name]; failed && since.Equal(mark.Since) && mark.Set == step.Mark.Set {
+			m.fail("%s is written although %s is known not to be mountable with the same options", v.pv.Name, name)
+		}
+	}
+}
+
+// sets are the sets of options that are declared for the volumes.
+func (w *world) sets() map[string]string {
+	s, servers, judged := w.live(), judge.NewServers(), map[string]*judge.Judged{}
+	for i := range s.Volumes {
+		j := judge.Judge(judge.Input{Volume: &s.Volumes[i], Profiles: s.Profiles})
+		judged[j.Volume.Name] = j
+		servers.Add(j)
+	}
+	out := map[string]string{}
+	for name, j := range judged {
+		out[name] = servers.Judge(j).Set
+	}
+	return out
 }
 
 // actingOn are the profiles that select a volume and act.
@@ -535,6 +593,31 @@ func (w *world) actingOn(v *simVolume) []string {
 	return out
 }
 
+// checkJudgement asks for what a judgement rests on: that the volume mounted with its own list, or did not.
+func (m *manager) checkJudgement(v *simVolume, before *corev1.PersistentVolume, failed *judge.FailedMount) {
+	name := v.pv.Name
+	if !slices.Equal(v.pv.Spec.MountOptions, before.Spec.MountOptions) {
+		m.fail("the list of %s changes with what is learned of it", name)
+	}
+	if was := judge.FailedMountOf(before); was.Suspected && failed.Settled && !m.mountedAt[name].After(failed.Since) {
+		m.fail("the list that %s had is found guilty, and it has not been mounted with another", name)
+	}
+	again := func(f failure) bool {
+		return f.volume == name && f.Kind == failed.Failure && !f.at.Before(failed.Since)
+	}
+	if failed.Acquitted && failed.Failure != "" && !slices.ContainsFunc(m.failures, again) {
+		m.fail("the list that %s had is acquitted, and nothing failed without it", name)
+	}
+}
+
+// retains says whether a profile that goes leaves its options on a volume.
+func (w *world) retains(before *corev1.PersistentVolume, staying []string) bool {
+	return slices.ContainsFunc(judge.CarriedProfiles(before), func(name string) bool {
+		p := w.profiles[name]
+		return p != nil && p.Spec.DeletionPolicy == v1alpha1.DeletionRetain && !slices.Contains(staying, name)
+	})
+}
+
 // checkAfter holds what a step made of a volume against what it was.
 func (m *manager) checkAfter(v *simVolume, before *corev1.PersistentVolume, step plan.Step) {
 	name, record := v.pv.Name, judge.RecordOf(v.pv)
@@ -545,6 +628,13 @@ func (m *manager) checkAfter(v *simVolume, before *corev1.PersistentVolume, step
 	case plan.WriteOptions:
 		if !judge.HasRecord(before) {
 			v.own = before.Spec.MountOptions
+		} else if m.retains(before, step.Verdict.Profiles) {
+			v.own = record.Original
+			if slices.ContainsFunc(record.Original, func(o string) bool {
+				return !slices.Contains(before.Spec.MountOptions, o) && !slices.Contains(judge.RecordOf(before).Original, o)
+			}) {
+				m.fail("%s is said to have had %q of its own, and was %q", name, record.Original, before.Spec.MountOptions)
+			}
 		}
 		v.written = v.pv.Spec.MountOptions
 		if record.Broken != "" || !slices.Equal(record.Original, v.own) || !slices.Equal(record.Applied, v.written) || !slices.Equal(record.Profiles, step.Verdict.Profiles) {
@@ -557,6 +647,8 @@ func (m *manager) checkAfter(v *simVolume, before *corev1.PersistentVolume, step
 		if failed := judge.FailedMountOf(v.pv); (failed == nil) != (step.FailedMount == nil) {
 			m.fail("%s remembers a failed mount as %+v", name, failed)
 		}
+	case plan.JudgeFailure:
+		m.checkJudgement(v, before, step.FailedMount)
 	case plan.ReleaseVolume:
 		if !slices.Equal(v.pv.Spec.MountOptions, before.Spec.MountOptions) {
 			m.fail("the list of %s changes with its release", name)

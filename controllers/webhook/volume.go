@@ -80,7 +80,7 @@ type operation struct {
 // patchFor is written out, rather than found by comparing the volume with a changed copy: fields that are newer than
 // our types would be lost on the way.
 func patchFor(pv *corev1.PersistentVolume, v judge.Verdict) ([]byte, error) {
-	annotations, err := judge.AnnotationsOf(v)
+	annotations, err := judge.AnnotationsOfCreation(v)
 	if err != nil {
 		return nil, err
 	}

@@ -349,12 +349,13 @@ func TestNewVolumesAreLeftAsTheyAreWhileTheirOptionsAreStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	var mark struct {
-		Rules map[string]string `json:"rules"`
+		Set   string   `json:"set"`
+		Rules []string `json:"rules"`
 	}
 	if err := json.Unmarshal([]byte(written.Annotations[v1alpha1.MountOptionsStepAnnotation]), &mark); err != nil {
 		t.Fatal(err)
 	}
-	refused, err := json.Marshal(map[string]any{"rules": mark.Rules, "driver": "kubernetes.io/nfs", "options": []string{"nconnect=4"}, "message": "exit status 32"})
+	refused, err := json.Marshal(map[string]any{"set": mark.Set, "rules": mark.Rules, "driver": "kubernetes.io/nfs", "options": []string{"nconnect=4"}, "message": "exit status 32"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,7 +62,7 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 		pod := newPod("default", "pod-"+name).On("n").Claim(name).With(func(p *corev1.Pod) { p.Status.Phase = corev1.PodPending }).Create()
 		event := &corev1.Event{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pod-" + name}, Reason: "FailedMount", Type: corev1.EventTypeWarning,
-			Message:        fmt.Sprintf("MountVolume.SetUp failed for volume %q : mount failed: exit status 32", name),
+			Message:        fmt.Sprintf("MountVolume.SetUp failed for volume %q : mount failed: exit status 32 Output: mount.nfs: an incorrect mount option was specified", name),
 			InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "default", Name: pod.Name, UID: pod.UID},
 			Source:         corev1.EventSource{Component: "kubelet", Host: "n"},
 			FirstTimestamp: metav1.NewTime(fakeClock.Now()), LastTimestamp: metav1.NewTime(fakeClock.Now()),
@@ -149,7 +149,7 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 		stalled := findProfile("fast")
 		Expect(stalled).To(And(haveCondition("Stalled", metav1.ConditionTrue, v1alpha1.ReasonFailureThreshold), haveCondition("Ready", metav1.ConditionFalse, v1alpha1.ReasonFailureThreshold)))
 		Expect(meta.FindStatusCondition(stalled.Status.Conditions, "Stalled").Message).To(ContainSubstring(
-			`pv2 could not be mounted with ["hard","nocto"] (driver kubernetes.io/nfs): the event says "MountVolume.SetUp failed for volume 'pv2' : mount failed: exit status 32"`))
+			`pv2 could not be mounted with ["hard","nocto"] (driver kubernetes.io/nfs): the event says "MountVolume.SetUp failed for volume 'pv2' : mount failed: exit status 32 Output: mount.nfs: an incorrect mount option was specified"`))
 
 		By("other options")
 		Expect(retryUpdate("fast", func(p *v1alpha1.StorageClientProfile) {

@@ -96,11 +96,13 @@ var _ = Describe("The webhooks", func() {
 			newVolume("pv").Options("hard").Create(client.FieldOwner("csi-provisioner"))
 			pv := getVolume("pv")
 			Expect(pv.Spec.MountOptions).To(Equal([]string{"hard", "nconnect=4", "nocto"}))
-			Expect(pv.Annotations).To(Equal(map[string]string{
-				v1alpha1.OriginalMountOptionsAnnotation: `["hard"]`,
-				v1alpha1.AppliedMountOptionsAnnotation:  `["hard","nconnect=4","nocto"]`,
-				v1alpha1.ProfilesAnnotation:             "fast",
-			}))
+			Expect(pv.Annotations).To(And(
+				HaveLen(4),
+				HaveKeyWithValue(v1alpha1.OriginalMountOptionsAnnotation, `["hard"]`),
+				HaveKeyWithValue(v1alpha1.AppliedMountOptionsAnnotation, `["hard","nconnect=4","nocto"]`),
+				HaveKeyWithValue(v1alpha1.ProfilesAnnotation, "fast"),
+				HaveKeyWithValue(v1alpha1.MountOptionsStepAnnotation, ContainSubstring(`"rules":["fast/nfs"],"created":true`)),
+			))
 			Expect(reconcileVolume("pv").ResourceVersion).To(Equal(pv.ResourceVersion))
 
 			By("leaving alone what is declared elsewhere, the same way")

@@ -74,6 +74,9 @@ type driver struct {
 	perPod bool
 	// refuses says why the driver takes no mount options; empty where it does.
 	refuses string
+	// backend is set where the driver has a list of its own for volumes without one, and drops it as soon as a volume has
+	// options. It holds what that list is needed for, of each family: an option without which the mount may become another.
+	backend map[mountoptions.Protocol]string
 }
 
 const (
@@ -96,8 +99,11 @@ var table = map[string]driver{
 	// that a rule has to look for them by fsTypes.
 	"file.csi.azure.com": {protocols: []v1alpha1.VolumeProtocol{nfs, smb}, protocol: azureFileProtocol, server: azureFileServer,
 		fsType: attribute("fsType"), hands: azureFileList},
-	// Trident resolves the server when it publishes the volume; the volume does not name it.
-	"csi.trident.netapp.io": {protocols: []v1alpha1.VolumeProtocol{nfs, smb, block}, protocol: tridentProtocol},
+	// Trident resolves the server when it publishes the volume; the volume does not name it. Options of the volume replace those of
+	// the backend altogether (ControllerPublishVolume in frontend/csi/controller_server.go), the version of NFS among them, and
+	// nouuid, which it gives all XFS (PublishLUN in storage_drivers/ontap).
+	"csi.trident.netapp.io": {protocols: []v1alpha1.VolumeProtocol{nfs, smb, block}, protocol: tridentProtocol,
+		backend: map[mountoptions.Protocol]string{mountoptions.NFS: "nfsvers", mountoptions.XFS: "nouuid"}},
 
 	// Azure Disk takes the attribute rather than the volume's own field.
 	"disk.csi.azure.com":       {protocols: only(block), fsType: func(v Volume) string { return cmp.Or(v.attribute("fsType"), v.FSType) }},
@@ -135,6 +141,16 @@ func (v Volume) Source() Source {
 
 // Refuses says why volumes of the driver take no mount options, empty where they do or the driver is not known.
 func (v Volume) Refuses() string { return table[v.Driver].refuses }
+
+// MissingForBackend is the option that a list lacks which is to take the place of the backend's own: of a volume that has no
+// options, the driver mounts with those of its backend, and with none of them once it has. Empty where nothing is lost.
+func (v Volume) MissingForBackend(p mountoptions.Protocol, own, list []string) string {
+	needed := table[v.Driver].backend[p]
+	if needed == "" || len(own) > 0 || len(list) == 0 || p.Says(list, needed) {
+		return ""
+	}
+	return needed
+}
 
 // MountsPerPod says whether every new pod has a new mount. Otherwise a node has one mount for all pods of the volume,
 // and a changed option arrives once all of them have left the node.

@@ -66,6 +66,22 @@ func parseOne(text string) Option {
 	return Option{Name: name, Value: value, HasValue: found}
 }
 
+// TakeApart is a list with one option in each entry: the same to mount.
+func TakeApart(list []string) []string {
+	var out []string
+	for _, entry := range list {
+		out = append(out, split(entry)...)
+	}
+	return out
+}
+
+// Says reports whether options say something of what a given option is about, under whatever name.
+func (p Protocol) Says(options []string, about string) bool {
+	t := tableOf(p)
+	_, says := t.resolve(Parse(options))[t.keyOf(parseOne(about))]
+	return says
+}
+
 func split(entry string) []string {
 	var parts []string
 	quoted, begin := false, 0

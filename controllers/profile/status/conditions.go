@@ -77,7 +77,7 @@ func (r Report) judgeStalled() verdict {
 	case r.isStopped():
 		return asTrue(v1alpha1.ReasonFailureThreshold, r.failedMessage())
 	case r.volumes.Stopped != "":
-		return asTrue(v1alpha1.ReasonFailureThreshold, "Volume changes are stopped until the profile's volume rules change: "+r.volumes.Stopped)
+		return asTrue(v1alpha1.ReasonFailureThreshold, "Some volumes do not get their options until a rule that declares these changes: "+r.volumes.Stopped)
 	}
 	return asFalse(v1alpha1.ReasonProgressing, "")
 }

@@ -53,6 +53,8 @@ type Input struct {
 	Class []string
 	// Profiles are all profiles of the cluster.
 	Profiles *Profiles
+	// nconnectInForce leaves nconnect out of the verdict, since other volumes of the server are in the way.
+	nconnectInForce bool
 }
 
 // Verdict is what becomes of one volume, and why.
@@ -69,6 +71,10 @@ type Verdict struct {
 	Original []string
 	// Carried are the declared options that stand in Options, by profile.
 	Carried map[string][]string
+	// Set is the hash of the set of options that is declared for the volume, empty where no rule selects it: see hashOfSet. Rules
+	// are the rules of it, as profile/rule, by precedence.
+	Set   string
+	Rules []string
 	// rules are those that select the volume, by precedence.
 	rules []rule
 	// readAhead is the rule of the volume's read-ahead window, nil for none; disputed is true where profiles disagree.
@@ -84,8 +90,10 @@ type scope struct {
 	target  target
 	record  Record
 	current []string
-	rules   []rule
-	merged  merged
+	// base is the list that declared options are laid over: the volume's own.
+	base   []string
+	rules  []rule
+	merged merged
 }
 
 // Volume judges one volume, alone. Servers says whether it may go beside others.
@@ -94,15 +102,18 @@ func Volume(in Input) Verdict {
 		in.VolumeClaim = nil
 	}
 	s := &scope{Input: in, target: targetOf(in.Volume), record: RecordOf(in.Volume), current: in.Volume.Spec.MountOptions}
-	s.rules = in.Profiles.rulesSelecting(in.Volume, in.VolumeClaim)
+	s.target.nconnectInForce = in.nconnectInForce
+	s.base, s.rules = s.ownList(), in.Profiles.rulesSelecting(in.Volume, in.VolumeClaim)
 	if len(s.rules) > 0 && !s.isIgnored() {
-		s.merged = s.Profiles.memory.mergeOnce(s.target, s.baseList(), s.current, s.rules, s.replaceableOptions())
+		s.mergeRules()
+		s.takeOverRetained()
+		s.keepOrder()
 	}
 	var v Verdict
 	for _, answer := range []func(*scope) (Verdict, bool){
 		(*scope).leaveIgnored, (*scope).holdBack, (*scope).leaveUnselected, (*scope).restoreUnselected, (*scope).blockUnmounted,
-		(*scope).blockProtocol, (*scope).blockDeclaredElsewhere, (*scope).blockLegacyAnnotation, (*scope).blockChanged, (*scope).blockInvalid,
-		(*scope).writeMerged, (*scope).keepCurrent,
+		(*scope).blockProtocol, (*scope).blockDeclaredElsewhere, (*scope).blockLegacyAnnotation, (*scope).blockChanged, (*scope).blockBackendList,
+		(*scope).blockInvalid, (*scope).writeMerged, (*scope).keepCurrent,
 	} {
 		var final bool
 		if v, final = answer(s); final {
@@ -110,18 +121,69 @@ func Volume(in Input) Verdict {
 		}
 	}
 	v.Profiles, v.rules = profileNames(s.rules), s.rules
+	if len(s.rules) > 0 {
+		v.Set, v.Rules = hashOfSet(SourceOf(s.Volume), s.rules, in.nconnectInForce), ruleNames(s.rules)
+	}
 	_, dispute := readAheadOf(s.rules)
 	v.readAhead, v.disputed = s.merged.readAhead, dispute != ""
 	return s.releaseFailedMount(v)
 }
 
-// baseList is the list that declared options are laid over: the volume's own.
-func (s *scope) baseList() []string {
-	if s.isAdopted() && slices.Equal(s.current, s.record.Applied) {
+// ownList is the volume's own list.
+func (s *scope) ownList() []string {
+	switch {
+	case s.carriesOurs():
 		return s.record.Original
+	case s.wasAddedTo():
+		added := slices.DeleteFunc(slices.Clone(s.current), func(o string) bool { return slices.Contains(s.record.Applied, o) })
+		return s.target.options.MergeBeside(s.target.Given(), s.record.Original, added, v1alpha1.ConflictUseProfile, nil).Options
 	}
 	return s.current
 }
+
+// wasAddedTo says whether a volume that was created with our list has that and more: another mutating webhook came after ours, and
+// what it added is the volume's own. Of what was written later, nobody can tell who added to it and why.
+func (s *scope) wasAddedTo() bool {
+	if mark := MarkOf(s.Volume); mark == nil || !mark.Created || !s.isAdopted() || len(s.current) <= len(s.record.Applied) {
+		return false
+	}
+	left := s.record.Applied
+	for _, o := range s.current {
+		if len(left) > 0 && left[0] == o {
+			left = left[1:]
+		}
+	}
+	return len(left) == 0
+}
+
+func (s *scope) mergeRules() {
+	s.merged = s.Profiles.memory.mergeOnce(s.target, s.base, s.current, s.rules, s.replaceableOptions())
+}
+
+// takeOverRetained makes the options of profiles that let go with Retain the volume's own, where others go on with it: what stands
+// in its list and is not brought by those.
+func (s *scope) takeOverRetained() {
+	staying := profileNames(s.rules)
+	gone := slices.DeleteFunc(slices.Clone(s.record.Profiles), func(name string) bool { return slices.Contains(staying, name) })
+	if !s.carriesOurs() || !s.Profiles.isRetained(gone) {
+		return
+	}
+	left := slices.DeleteFunc(mountoptions.TakeApart(s.current), func(o string) bool {
+		return slices.Contains(s.merged.allCarried(), o) && !slices.Contains(mountoptions.TakeApart(s.base), o)
+	})
+	s.base = s.target.options.MergeBeside(s.target.Given(), s.base, left, v1alpha1.ConflictUseProfile, nil).Options
+	s.mergeRules()
+}
+
+// keepOrder leaves a list of ours as it is where it would be the same in another order, which means the same: options may have come
+// to be the volume's own since it was written.
+func (s *scope) keepOrder() {
+	if (s.carriesOurs() || s.wasAddedTo()) && slices.Equal(slices.Sorted(slices.Values(s.merged.options)), slices.Sorted(slices.Values(s.current))) {
+		s.merged.options = s.current
+	}
+}
+
+func (s *scope) carriesOurs() bool { return s.isAdopted() && slices.Equal(s.current, s.record.Applied) }
 
 func (s *scope) isAdopted() bool { return s.record.Present && s.record.Broken == "" }
 
@@ -130,8 +192,9 @@ func (s *scope) isAdopted() bool { return s.record.Present && s.record.Broken ==
 func (s *scope) replaceableOptions() []string {
 	class := slices.Clone(s.Class)
 	if s.isAdopted() {
-		for _, o := range s.record.Original {
-			if !slices.Contains(s.record.Applied, o) {
+		applied := mountoptions.TakeApart(s.record.Applied)
+		for _, o := range mountoptions.TakeApart(s.record.Original) {
+			if !slices.Contains(applied, o) {
 				class = append(class, o)
 			}
 		}
@@ -181,7 +244,7 @@ func (s *scope) restoreUnselected() (Verdict, bool) {
 
 // keepOptions says why the options of a volume that no rule selects any more are not put back, "" if they are.
 func (s *scope) keepOptions() string {
-	owner, elsewhere := ownerOf(s.Volume)
+	by, declared := declarerOf(s.Volume)
 	switch {
 	case s.record.Broken != "":
 		return s.record.Broken
@@ -189,8 +252,8 @@ func (s *scope) keepOptions() string {
 		return "deletionPolicy is Retain"
 	case !slices.Equal(s.current, s.record.Applied):
 		return "somebody else changed them"
-	case elsewhere && !s.Profiles.patchesDeclared(s.record.Profiles):
-		return "managed by " + owner.String()
+	case declared:
+		return by.String() + " has come to declare them"
 	}
 	return ""
 }
@@ -214,22 +277,21 @@ func (s *scope) isSatisfied() bool {
 
 // declaredElsewhereText says who manages the list, and what to do there.
 func (s *scope) declaredElsewhereText(by owner) string {
-	missing := slices.DeleteFunc(slices.Clone(s.merged.options), func(o string) bool { return slices.Contains(s.current, o) })
+	current := mountoptions.TakeApart(s.current)
+	missing := slices.DeleteFunc(slices.Clone(s.merged.options), func(o string) bool { return slices.Contains(current, o) })
 	remedy := fmt.Sprintf("Add %s there", listText(missing))
-	if len(missing) == 0 || len(missing)+len(s.current) != len(s.merged.options) {
+	if len(missing) == 0 || len(missing)+len(current) != len(s.merged.options) {
 		remedy = fmt.Sprintf("Set mountOptions to %s there", listText(s.merged.options))
 	}
-	message := fmt.Sprintf("Not changed: managed by %s. %s, or set gitOpsOwned: Patch", by, remedy)
-	if by.tool != argoCD {
-		return message
+	declare, cede := by.blocks(s.Volume.Name, s.merged.options)
+	if declare != "" {
+		remedy += ", " + declare
 	}
-	return message + " with this in the Application's spec: " + argoBlock(s.Volume.Name)
-}
-
-// argoBlock is YAML in flow style, so that it can be pasted from an event.
-func argoBlock(name string) string {
-	return fmt.Sprintf(`{ignoreDifferences: [{group: "", kind: PersistentVolume, name: %s, jsonPointers: [/spec/mountOptions]}], `+
-		`syncPolicy: {syncOptions: [RespectIgnoreDifferences=true]}}`, name)
+	message := fmt.Sprintf("Not changed: managed by %s. %s, or set gitOpsOwned: Patch", by, remedy)
+	if cede != "" {
+		message += " with this " + cede
+	}
+	return message
 }
 
 func (s *scope) blockLegacyAnnotation() (Verdict, bool) {
@@ -242,7 +304,7 @@ func (s *scope) blockLegacyAnnotation() (Verdict, bool) {
 
 func (s *scope) blockChanged() (Verdict, bool) {
 	switch {
-	case !s.record.Present || (s.isAdopted() && slices.Equal(s.current, s.record.Applied)):
+	case !s.record.Present || s.carriesOurs() || s.wasAddedTo():
 		return Verdict{}, false
 	case s.record.Broken != "":
 		return blockedFor(v1alpha1.VolumeReasonConflict, fmt.Sprintf("%s: remove the annotations %s to have the volume adopted again",
@@ -300,6 +362,16 @@ func describeKind(source Source, options mountoptions.Protocol) string {
 	return fmt.Sprintf("%s (driver %s)", source.Protocol, source.Driver)
 }
 
+// blockBackendList is for volumes without options, for which the driver has a list that ours would take the place of.
+func (s *scope) blockBackendList() (Verdict, bool) {
+	missing := s.target.MissingForBackend(s.target.options, s.base, s.merged.options)
+	if missing == "" {
+		return Verdict{}, false
+	}
+	return blockedFor(v1alpha1.VolumeReasonInvalidOptions, fmt.Sprintf("%s mounts with its backend's options as long as the volume has none, "+
+		"and drops them all for the volume's: declare %s too, and whatever else the backend has", s.target.Driver, missing)), true
+}
+
 func (s *scope) blockInvalid() (Verdict, bool) {
 	if len(s.merged.problems) == 0 {
 		return Verdict{}, false
@@ -309,7 +381,7 @@ func (s *scope) blockInvalid() (Verdict, bool) {
 
 func (s *scope) writeMerged() (Verdict, bool) {
 	wanted := s.merged.options
-	if slices.Equal(s.current, wanted) && (!s.record.Present || slices.Equal(s.record.Profiles, profileNames(s.rules))) {
+	if slices.Equal(s.current, wanted) && (!s.record.Present || s.carriesOurs() && slices.Equal(s.record.Profiles, profileNames(s.rules))) {
 		return Verdict{}, false
 	}
 	message := fmt.Sprintf("mountOptions become %s (were %s) by %s", listText(wanted), listText(s.current), text.List(profileNames(s.rules)))
@@ -317,7 +389,7 @@ func (s *scope) writeMerged() (Verdict, bool) {
 		message += "; a node mounts with them once no pod there uses the volume any more"
 	}
 	return Verdict{Action: ActionWrite, State: StatePending, Reason: v1alpha1.VolumeReasonOptionsMerged, Message: message + s.exceptionsText(),
-		Options: wanted, Original: s.baseList(), Carried: s.merged.carried}, true
+		Options: wanted, Original: s.base, Carried: s.merged.carried}, true
 }
 
 // keepCurrent is for a volume that needs no write.
@@ -365,33 +437,7 @@ func (v Verdict) ChangesList(pv *corev1.PersistentVolume) bool {
 }
 
 // DeclaredOptions are all declared options that stand in the list.
-func (v Verdict) DeclaredOptions() []string {
-	var out []string
-	for _, options := range v.Carried {
-		out = append(out, options...)
-	}
-	return out
-}
-
-// RuleHashes are those of the rules that select a volume, by profile.
-func (v Verdict) RuleHashes() map[string]string {
-	out := map[string]string{}
-	for _, r := range v.rules {
-		out[r.profile.Name] = r.profile.RulesHash
-	}
-	return out
-}
-
-// OptionSet names what is declared for a volume and who mounts it: what works for one volume of a set says something of
-// the others.
-func (v Verdict) OptionSet(pv *corev1.PersistentVolume) string {
-	source := SourceOf(pv)
-	parts := []string{source.Driver, string(source.Protocol), source.FSType}
-	for _, r := range v.rules {
-		parts = append(parts, r.profile.Name, strings.Join(r.options(), ","))
-	}
-	return strings.Join(parts, "\x00")
-}
+func (v Verdict) DeclaredOptions() []string { return merged{carried: v.Carried}.allCarried() }
 
 // ReadAhead is the read-ahead window that the volume's mounts are to have, nil for none. It is disputed where profiles of
 // equal priority disagree.

@@ -251,7 +251,7 @@ func TestVerdict(t *testing.T) {
 			volume: builders.NFSVolume([]string{"soft"}, builders.Carrying(hard, merged, "fast")), want: released,
 		},
 		"let go without a restore where it has come to be declared elsewhere": {
-			volume: ours(builders.Labelled("argocd.argoproj.io/instance", "app")), want: released,
+			volume: ours(managedBy("argocd-controller", metav1.ManagedFieldsOperationApply, ownsOptions)), want: released,
 		},
 		"restored where it is declared elsewhere and the rule patches": {
 			volume: ours(builders.Labelled("argocd.argoproj.io/instance", "app")), profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nocto"}, builders.Deleted, patchGitOps)},

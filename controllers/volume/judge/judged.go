@@ -3,6 +3,7 @@ package judge
 import (
 	"maps"
 	"slices"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,17 +17,15 @@ type Judged struct {
 	Verdict Verdict
 	// Mark is that of the batch in which the volume was written, nil for none.
 	Mark *Mark
-	// IsMarkCurrent is whether the list was written for the very rules that select the volume now, and is to stay.
-	IsMarkCurrent bool
 	// FailedMount is what the volume remembers of a list that could not be mounted, nil for nothing.
 	FailedMount *FailedMount
 	// CarriesOurs is whether the list is the one that we wrote last.
 	CarriesOurs bool
-	// OptionSet is the verdict's, empty for a volume that no rule selects.
-	OptionSet string
 
 	demand         demand
 	bringsNconnect bool
+	// withNconnectInForce is the verdict where other volumes of the server keep nconnect back.
+	withNconnectInForce func() Verdict
 }
 
 // Judge judges one volume, alone, and reads what it remembers.
@@ -36,10 +35,10 @@ func Judge(in Input) *Judged {
 		Volume: in.Volume, Verdict: v, Mark: MarkOf(in.Volume), FailedMount: FailedMountOf(in.Volume),
 		CarriesOurs: RecordOf(in.Volume).CarriesOurs(in.Volume), demand: demandOf(in.Volume, listAfter(in.Volume, v)), bringsNconnect: bringsNconnect(v),
 	}
-	j.IsMarkCurrent = j.Mark != nil && maps.Equal(j.Mark.Rules, v.RuleHashes()) && !v.ChangesList(in.Volume)
-	if len(v.rules) > 0 {
-		j.OptionSet = v.OptionSet(in.Volume)
-	}
+	j.withNconnectInForce = sync.OnceValue(func() Verdict {
+		in.nconnectInForce = true
+		return Volume(in)
+	})
 	return j
 }
 

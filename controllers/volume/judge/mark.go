@@ -15,23 +15,58 @@ import (
 // markAnnotations hold the mark of a batch and what is remembered of a failed mount.
 var markAnnotations = []string{v1alpha1.MountOptionsStepAnnotation, v1alpha1.FailedMountOptionsAnnotation}
 
-// Mark is what a volume remembers of the batch in which its list was written.
+// Mark is what a volume remembers of the write that brought its list.
 type Mark struct {
-	// Since is when the batch began, in full seconds. Volumes of one batch share it.
-	Since time.Time `json:"since"`
-	// Rules are the hashes of the volume rules that the list was written for, by profile.
-	Rules map[string]string `json:"rules"`
+	// Since is when the batch began, in full seconds. Volumes of one batch share it. Of a volume that was created with its list it is
+	// when that was.
+	Since time.Time `json:"since,omitzero"`
+	// Set is the hash of the set of options that the list was written for, Rules are the rules of it, as profile/rule.
+	Set   string   `json:"set"`
+	Rules []string `json:"rules"`
 	// Unprovable is true where mounts from before the write look like ones from after it: only the soak ends the batch.
 	Unprovable bool `json:"unprovable,omitempty"`
+	// Created is true where the volume was created with the list, and belongs to no batch.
+	Created bool `json:"created,omitempty"`
+	// Acquitted is the failure that was there with the volume's own list, too: see FailedMount.
+	Acquitted string `json:"acquitted,omitempty"`
+}
+
+// MarkFor is the mark of a volume that is written for a verdict in the batch of a time.
+func MarkFor(v Verdict, since time.Time) *Mark {
+	return &Mark{Since: since, Set: v.Set, Rules: v.Rules}
+}
+
+// MarkOfCreation is the mark of a volume that is created with the options of a verdict. When that is, only the API server knows.
+func MarkOfCreation(v Verdict) *Mark { return &Mark{Set: v.Set, Rules: v.Rules, Created: true} }
+
+// IsBatchOf says whether the volume was written in a batch of a profile.
+func (m *Mark) IsBatchOf(profile string) bool {
+	return m != nil && !m.Created && isOfProfile(m.Rules, profile)
 }
 
 // FailedMount is what a volume remembers of a list that a pod could not mount.
 type FailedMount struct {
-	Rules   map[string]string `json:"rules"`
-	Driver  string            `json:"driver"`
-	Options []string          `json:"options"`
-	Message string            `json:"message"`
+	// Set and Rules are those that the list was written for: see Mark.
+	Set     string   `json:"set"`
+	Rules   []string `json:"rules"`
+	Driver  string   `json:"driver"`
+	Options []string `json:"options"`
+	Message string   `json:"message"`
+	// Since is when the list was taken back, and Failure what failed: the same for all events of one failure, of whichever volume.
+	Since   time.Time `json:"since"`
+	Failure string    `json:"failure"`
+	// Suspected is true as long as nothing tells that the list is to blame but that the mount failed with it. Settled is true once
+	// nothing more is to be learned. Acquitted is true where the mount failed with the volume's own list, too.
+	Suspected bool `json:"suspected,omitempty"`
+	Settled   bool `json:"settled,omitempty"`
+	Acquitted bool `json:"acquitted,omitempty"`
 }
+
+// IsInCure says whether it is still to be seen how the volume mounts with its own list.
+func (f *FailedMount) IsInCure() bool { return f != nil && !f.Settled && !f.Acquitted }
+
+// Stops says whether no other volume may get the list.
+func (f *FailedMount) Stops() bool { return f != nil && !f.Acquitted }
 
 func (f FailedMount) String() string {
 	return fmt.Sprintf("%s (driver %s): the event says %s", listText(f.Options), f.Driver, quote(f.Message))
@@ -39,7 +74,11 @@ func (f FailedMount) String() string {
 
 // MarkOf returns nil for a volume that no batch has written, and for a mark that cannot be read.
 func MarkOf(pv *corev1.PersistentVolume) *Mark {
-	return readJSON[Mark](pv, v1alpha1.MountOptionsStepAnnotation)
+	mark := readJSON[Mark](pv, v1alpha1.MountOptionsStepAnnotation)
+	if mark != nil && mark.Created {
+		mark.Since = pv.CreationTimestamp.Time
+	}
+	return mark
 }
 
 // FailedMountOf returns nil for a volume that remembers no failed mount.
@@ -59,26 +98,28 @@ func readJSON[T any](pv *corev1.PersistentVolume, key string) *T {
 	return out
 }
 
-// Stops says whether the volume keeps others from getting what a profile declares today.
-func (f *FailedMount) Stops(p *Profile) bool {
-	return f != nil && !p.Deleting && f.Rules[p.Name] == p.RulesHash
-}
-
 // WasFor says whether the list was written for the profile, whatever it declares today.
 func (f *FailedMount) WasFor(profile string) bool {
-	return f != nil && f.Rules[profile] != ""
+	return f != nil && isOfProfile(f.Rules, profile)
 }
 
-// TakenBack is what becomes of a volume that a pod could not mount with the list that we wrote.
-func TakenBack(pv *corev1.PersistentVolume, v Verdict, mark *Mark, message string) (Verdict, *FailedMount) {
-	failed := &FailedMount{Rules: mark.Rules, Driver: SourceOf(pv).Driver, Options: slices.Clone(pv.Spec.MountOptions), Message: message}
+// TakenBack is what becomes of a volume that a pod could not mount with the list that we wrote. Without a mark, it is held against
+// what is declared today. Failed says how it failed and when it is taken back.
+func TakenBack(pv *corev1.PersistentVolume, v Verdict, mark *Mark, failed *FailedMount) Verdict {
+	if mark == nil {
+		mark = MarkFor(v, time.Time{})
+	}
+	failed.Set, failed.Rules, failed.Driver, failed.Options = mark.Set, mark.Rules, SourceOf(pv).Driver, slices.Clone(pv.Spec.MountOptions)
 	out := Verdict{
 		Action: ActionRestore, State: StatePending, Reason: v1alpha1.VolumeReasonFailedMount, Profiles: v.Profiles, rules: v.rules,
 		Options: RecordOf(pv).Original,
 	}
-	out.Message = fmt.Sprintf("a pod could not mount it with %s; restored %s, and no other volume gets these options until the profile's volume rules change",
-		*failed, listText(out.Options))
-	return out, failed
+	until := "until a rule that declares them changes"
+	if failed.Suspected {
+		until = "until a pod shows whether it mounts with these"
+	}
+	out.Message = fmt.Sprintf("a pod could not mount it with %s; restored %s, and no other volume gets these options %s", *failed, listText(out.Options), until)
+	return out
 }
 
 // releaseFailedMount takes what is remembered of a failed mount off a volume, once no profile declares the list any more.
@@ -89,16 +130,29 @@ func (s *scope) releaseFailedMount(v Verdict) Verdict {
 	}
 	failed := FailedMountOf(s.Volume)
 	for _, p := range s.Profiles.byPrecedence {
-		if failed.WasFor(p.Name) && (p.hold != nil || failed.Stops(p)) {
+		if failed.WasFor(p.Name) && p.hold != nil {
 			return v
 		}
+	}
+	if s.Profiles.Declare(failed, s.Volume) {
+		return v
 	}
 	v.Action, v.Reason, v.Message = ActionRelease, v1alpha1.VolumeReasonReleased, "no profile declares the options any more that could not be mounted"
 	return v
 }
 
-// AnnotationsOf are the record that a write leaves on the volume beside the options.
-func AnnotationsOf(v Verdict) (map[string]string, error) {
+// AnnotationsOfCreation are those of a volume that is created with the options of a verdict.
+func AnnotationsOfCreation(v Verdict) (map[string]string, error) {
+	annotations, err := annotationsOf(v)
+	if err != nil {
+		return nil, err
+	}
+	annotations[v1alpha1.MountOptionsStepAnnotation], err = jsonText(MarkOfCreation(v))
+	return annotations, err
+}
+
+// annotationsOf are the record that a write leaves on the volume beside the options.
+func annotationsOf(v Verdict) (map[string]string, error) {
 	// An empty list is written as [], which differs from no annotation at all.
 	original, err := jsonText(append([]string{}, v.Original...))
 	if err != nil {
@@ -130,9 +184,15 @@ func AnnotationsWithout(failed *FailedMount) (map[string]any, error) {
 	return annotations, err
 }
 
+// AnnotationsOfFailure are those of what is remembered of a failed mount, and nothing else.
+func AnnotationsOfFailure(failed *FailedMount) (map[string]any, error) {
+	text, err := jsonText(failed)
+	return map[string]any{v1alpha1.FailedMountOptionsAnnotation: text}, err
+}
+
 // AnnotationsWith are those that a write leaves, with the mark of its batch where it has one. nil removes one.
 func AnnotationsWith(v Verdict, mark *Mark) (map[string]any, error) {
-	record, err := AnnotationsOf(v)
+	record, err := annotationsOf(v)
 	if err != nil {
 		return nil, err
 	}

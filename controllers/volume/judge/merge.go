@@ -34,6 +34,15 @@ type merged struct {
 	problems []string
 }
 
+// allCarried are the carried options of all profiles.
+func (m merged) allCarried() []string {
+	var out []string
+	for _, options := range m.carried {
+		out = append(out, options...)
+	}
+	return out
+}
+
 // keptValue is a difference in which the volume's own value won, and by which rule of the profile.
 type keptValue struct {
 	mountoptions.Difference
@@ -74,15 +83,25 @@ func (m *memory) mergeOnce(t target, base, current []string, rules []rule, class
 	return result
 }
 
-// mergeRules lays the rules' options over base, the volume's own list. Rules come by precedence. For an option about
-// which profiles of equal priority disagree, what is in force stays: the option as current has it, or none. Only what is
-// weaker than the volume's own list, as earlier releases wrote it, does not.
+// mergeRules lays the rules' options over base, the volume's own list, with an entry for each option where anything changes.
+// Rules come by precedence. For an option about which profiles of equal priority disagree, or volumes of one server, what is in
+// force stays: the option as current has it, or none. Only what is weaker than the volume's own list, as earlier releases wrote
+// it, does not.
 func mergeRules(t target, base, current []string, rules []rule, class []string) merged {
 	winners, disputed := t.decideWinners(rules)
-	out := merged{options: slices.Clone(base), carried: map[string][]string{}}
+	own, current := mountoptions.TakeApart(base), mountoptions.TakeApart(current)
+	out := merged{options: slices.Clone(own), carried: map[string][]string{}}
 	for _, d := range disputed {
 		out.conflicts = append(out.conflicts, d.message)
-		out.options = t.options.MergeBeside(t.Given(), out.options, t.rivalsIn(current, d.option), v1alpha1.ConflictUseProfile, nil).Options
+		out.options = t.keepInForce(out.options, current, d.option)
+	}
+	if t.nconnectInForce {
+		for _, w := range winners {
+			if setsNconnect(w.option) {
+				out.options = t.keepInForce(out.options, current, w.option)
+			}
+		}
+		winners = slices.DeleteFunc(winners, func(w declared) bool { return setsNconnect(w.option) })
 	}
 	for _, group := range groupByRule(winners) {
 		wanted, given := t.options.WithoutGiven(group.options, t.Hands(nil))
@@ -103,9 +122,19 @@ func mergeRules(t target, base, current []string, rules []rule, class []string) 
 	if out.readAhead, dispute = readAheadOf(rules); dispute != "" {
 		out.conflicts = append(out.conflicts, dispute)
 	}
-	out.problems = append(t.newProblems(base, out.options), t.lostByDriver(base, out)...)
+	out.problems = append(t.newProblems(own, out.options), t.lostByDriver(own, out)...)
+	if slices.Equal(out.options, own) {
+		out.options = slices.Clone(base)
+	}
 	return out
 }
+
+// keepInForce gives a list what another one has of what an option is about.
+func (t target) keepInForce(list, current []string, option string) []string {
+	return t.options.MergeBeside(t.Given(), list, t.rivalsIn(current, option), v1alpha1.ConflictUseProfile, nil).Options
+}
+
+func setsNconnect(option string) bool { return strings.HasPrefix(option, "nconnect=") }
 
 // readAheadOf is the first rule that declares a read-ahead window. Where another of equal rank declares a different one,
 // neither counts, and the dispute says so.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // AmongOthers judges a volume that does not exist yet among the others as they are now. stopped says which of them keeps it
@@ -20,12 +22,9 @@ func AmongOthers(volume *Judged, others []corev1.PersistentVolume) (v Verdict, s
 		return v, ""
 	}
 	for i := range others {
-		failed := FailedMountOf(&others[i])
-		for _, r := range v.rules {
-			if failed.Stops(r.profile) {
-				return v, fmt.Sprintf("mountOptions are left unchanged: profile %s is stopped, because PersistentVolume %s could not be mounted with %s",
-					r.profile.Name, others[i].Name, *failed)
-			}
+		if failed := FailedMountOf(&others[i]); failed.Stops() && failed.Set == v.Set {
+			return v, fmt.Sprintf("mountOptions are left unchanged: the options of %s are stopped, because PersistentVolume %s could not be mounted with %s",
+				text.List(v.Profiles), others[i].Name, *failed)
 		}
 	}
 	return v, ""

@@ -3,6 +3,7 @@ package judge
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,35 +12,104 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// trackingSign is a label or an annotation by which a GitOps tool marks what it applies.
+// tool is something that declares volumes beside us. What it is told is YAML in flow style or the tool's own language, so that it can
+// be pasted from an event.
+type tool struct {
+	name string
+	// declare says where and how to declare a list there, cede how to have the tool leave the list to us. One of them is nil.
+	declare func(volume string, list []string) string
+	cede    func(volume string) string
+}
+
+var (
+	argoCD = &tool{name: "Argo CD", cede: func(volume string) string {
+		return fmt.Sprintf(`in the Application's spec: {ignoreDifferences: [{group: "", kind: PersistentVolume, name: %s, jsonPointers: [/spec/mountOptions]}], `+
+			`syncPolicy: {syncOptions: [RespectIgnoreDifferences=true]}}`, volume)
+	}}
+	flux = &tool{name: "Flux", declare: func(volume string, list []string) string {
+		return fmt.Sprintf("in the Kustomization's spec: {%s}", fluxPatch(volume, list))
+	}}
+	fluxHelm = &tool{name: "Flux", declare: func(volume string, list []string) string {
+		return fmt.Sprintf("in the HelmRelease's spec: {postRenderers: [{kustomize: {%s}}]}", fluxPatch(volume, list))
+	}}
+	helm = &tool{name: "Helm", declare: func(_ string, list []string) string { return "in the chart's template: " + specBlock(list) }}
+	kapp = &tool{name: "kapp", cede: func(volume string) string {
+		return fmt.Sprintf(`beside the manifests: {apiVersion: kapp.k14s.io/v1alpha1, kind: Config, rebaseRules: [{path: [spec, mountOptions], type: copy, `+
+			`sources: [existing, new], resourceMatchers: [{kindNamespaceNameMatcher: {kind: PersistentVolume, namespace: "", name: %s}}]}]}`, volume)
+	}}
+	pulumi     = &tool{name: "Pulumi", cede: func(string) string { return `in the resource's options: ignoreChanges: ["spec.mountOptions"]` }}
+	crossplane = &tool{name: "Crossplane", declare: func(_ string, list []string) string {
+		return "in the Object's spec.forProvider.manifest: " + specBlock(list)
+	}}
+	terraformTyped = &tool{name: "Terraform", cede: func(string) string {
+		return "in the resource: lifecycle { ignore_changes = [spec[0].mount_options, metadata[0].annotations] }"
+	}}
+	terraformManifest = &tool{name: "Terraform", cede: func(string) string {
+		return `in the kubernetes_manifest: computed_fields = ["spec.mountOptions", "metadata.annotations"]`
+	}}
+	kubectlApply = &tool{name: "kubectl apply", declare: inManifest}
+	anyApply     = &tool{declare: inManifest}
+)
+
+func inManifest(_ string, list []string) string { return "in the manifest: " + specBlock(list) }
+
+func specBlock(list []string) string { return fmt.Sprintf("spec: {mountOptions: %s}", listText(list)) }
+
+func fluxPatch(volume string, list []string) string {
+	patch := fmt.Sprintf(`[{"op":"add","path":"/spec/mountOptions","value":%s}]`, listText(list))
+	return fmt.Sprintf("patches: [{target: {kind: PersistentVolume, name: %s}, patch: '%s'}]", volume, strings.ReplaceAll(patch, "'", "''"))
+}
+
+// trackingSign is a label or an annotation by which a tool marks what it applies.
 type trackingSign struct {
-	key, tool string
+	key  string
+	tool *tool
 	// value narrows the sign to one value; empty stands for any.
 	value string
 }
 
-const argoCD = "Argo CD"
-
 var trackingSigns = []trackingSign{
 	{key: "argocd.argoproj.io/tracking-id", tool: argoCD},
 	{key: "argocd.argoproj.io/instance", tool: argoCD},
-	{key: "kustomize.toolkit.fluxcd.io/name", tool: "Flux"},
-	{key: "helm.toolkit.fluxcd.io/name", tool: "Flux"},
-	{key: "app.kubernetes.io/managed-by", tool: "Helm", value: "Helm"},
-	{key: "meta.helm.sh/release-name", tool: "Helm"},
+	{key: "kustomize.toolkit.fluxcd.io/name", tool: flux},
+	{key: "helm.toolkit.fluxcd.io/name", tool: fluxHelm},
+	{key: "app.kubernetes.io/managed-by", tool: helm, value: "Helm"},
+	{key: "meta.helm.sh/release-name", tool: helm},
+	{key: "kapp.k14s.io/app", tool: kapp},
+	{key: "app.kubernetes.io/managed-by", tool: pulumi, value: "pulumi"},
 }
+
+// applyManagers are field managers by which tools apply, by how their names begin.
+var applyManagers = []struct {
+	prefix string
+	tool   *tool
+}{
+	{"argocd", argoCD}, {"kustomize-controller", flux}, {"pulumi-kubernetes", pulumi}, {"crossplane", crossplane}, {"Terraform", terraformManifest},
+}
+
+// updateManagers are field managers of tools that create and update, and put back what they declare at their next run: Terraform's
+// provider is known by the first word of its user agent.
+var updateManagers = []string{"HashiCorp", "Terraform", "terraform-provider-kubernetes"}
 
 // owner is who declares a volume's mount options beside us, and the sign that tells.
 type owner struct {
-	tool string
+	*tool
 	sign string
 }
 
 func (o owner) String() string {
-	if o.tool == "" {
+	if o.name == "" {
 		return o.sign
 	}
-	return fmt.Sprintf("%s (%s)", o.tool, o.sign)
+	return fmt.Sprintf("%s (%s)", o.name, o.sign)
+}
+
+// blocks are what to paste there: to declare a list, or to leave it to us. One of them is empty.
+func (o owner) blocks(volume string, list []string) (declare, cede string) {
+	if o.declare != nil {
+		return o.declare(volume, list), ""
+	}
+	return "", o.cede(volume)
 }
 
 // ownerOf looks for signs that the volume's mount options are declared elsewhere, in Git or in a manifest.
@@ -51,41 +121,88 @@ func ownerOf(pv *corev1.PersistentVolume) (by owner, elsewhere bool) {
 			}
 		}
 	}
-	if manager, ok := applyManagerOf(pv); ok {
-		by := owner{sign: fmt.Sprintf("apply manager %q", manager)}
-		if strings.HasPrefix(manager, "argocd") {
-			by.tool = argoCD
+	for _, entry := range pv.ManagedFields {
+		if by, tells := managerOf(entry); tells {
+			return by, true
 		}
-		return by, true
 	}
 	if isInLastApplied(pv) {
-		return owner{tool: "kubectl apply", sign: corev1.LastAppliedConfigAnnotation}, true
+		return lastAppliedOwner, true
 	}
 	return owner{}, false
 }
 
-func applyManagerOf(pv *corev1.PersistentVolume) (string, bool) {
+var lastAppliedOwner = owner{tool: kubectlApply, sign: corev1.LastAppliedConfigAnnotation}
+
+// declarerOf looks for somebody who declares the very list that the volume has by now: to write another one would be the beginning of
+// a fight. Who only tracks the volume may declare no list, or the one before ours.
+func declarerOf(pv *corev1.PersistentVolume) (by owner, declared bool) {
 	for _, entry := range pv.ManagedFields {
-		if entry.Operation == metav1.ManagedFieldsOperationApply && entry.Manager != v1alpha1.VolumesFieldManager && OwnsMountOptions(entry) {
-			return entry.Manager, true
+		if by, tells := managerOf(entry); tells && OwnsMountOptions(entry) {
+			return by, true
 		}
 	}
-	return "", false
+	if list, known := lastAppliedList(pv); isInLastApplied(pv) && (!known || slices.Equal(list, pv.Spec.MountOptions)) {
+		return lastAppliedOwner, true
+	}
+	return owner{}, false
+}
+
+// TellsOwner says whether an entry of the managed fields tells that the mount options are declared elsewhere.
+func TellsOwner(entry metav1.ManagedFieldsEntry) bool {
+	_, tells := managerOf(entry)
+	return tells
+}
+
+func managerOf(entry metav1.ManagedFieldsEntry) (by owner, tells bool) {
+	switch entry.Operation {
+	case metav1.ManagedFieldsOperationApply:
+		if entry.Manager == v1alpha1.VolumesFieldManager || !OwnsMountOptions(entry) {
+			return owner{}, false
+		}
+		by = owner{tool: anyApply, sign: fmt.Sprintf("apply manager %q", entry.Manager)}
+		for _, known := range applyManagers {
+			if strings.HasPrefix(entry.Manager, known.prefix) {
+				by.tool = known.tool
+			}
+		}
+		return by, true
+	case metav1.ManagedFieldsOperationUpdate:
+		known := func(prefix string) bool { return strings.HasPrefix(entry.Manager, prefix) }
+		return owner{tool: terraformTyped, sign: fmt.Sprintf("field manager %q", entry.Manager)},
+			entry.Subresource == "" && slices.ContainsFunc(updateManagers, known) && len(specFieldsOf(entry)) > 0
+	}
+	return owner{}, false
 }
 
 // OwnsMountOptions says whether an entry of the managed fields holds spec.mountOptions.
 func OwnsMountOptions(entry metav1.ManagedFieldsEntry) bool {
+	_, owns := specFieldsOf(entry)["f:mountOptions"]
+	return owns
+}
+
+func specFieldsOf(entry metav1.ManagedFieldsEntry) map[string]json.RawMessage {
 	if entry.FieldsV1 == nil {
-		return false
+		return nil
 	}
 	var fields struct {
 		Spec map[string]json.RawMessage `json:"f:spec"`
 	}
 	if err := json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields); err != nil {
-		return false
+		return nil
 	}
-	_, owns := fields.Spec["f:mountOptions"]
-	return owns
+	return fields.Spec
+}
+
+// lastAppliedList is the list that kubectl applied last; known is false where that cannot be read.
+func lastAppliedList(pv *corev1.PersistentVolume) (list []string, known bool) {
+	var manifest struct {
+		Spec struct {
+			MountOptions []string `json:"mountOptions"`
+		} `json:"spec"`
+	}
+	err := json.Unmarshal([]byte(pv.Annotations[corev1.LastAppliedConfigAnnotation]), &manifest)
+	return manifest.Spec.MountOptions, err == nil
 }
 
 // isInLastApplied takes an annotation that cannot be read for one that declares them: the careful side.

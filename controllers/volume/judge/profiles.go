@@ -2,9 +2,6 @@ package judge
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -35,8 +32,6 @@ type Profile struct {
 	Rollout v1alpha1.VolumeRollout
 	// Deleting is true once the profile is being deleted.
 	Deleting bool
-	// RulesHash tells one version of the volume rules from another.
-	RulesHash string
 
 	spec v1alpha1.StorageClientProfileSpec
 	hold *hold
@@ -95,19 +90,9 @@ func newProfiles(compiled []*Profile, pausedAll bool) *Profiles {
 func compileProfile(p *v1alpha1.StorageClientProfile, allow catalogue.AllowList) *Profile {
 	standing, spec := match.StandingOf(p, allow), p.Spec.WithDefaults()
 	return &Profile{
-		Name: p.Name, Rollout: *spec.Rollout.Volumes, Deleting: standing == match.Leaving, RulesHash: HashOfRules(p.Spec.Volumes),
+		Name: p.Name, Rollout: *spec.Rollout.Volumes, Deleting: standing == match.Leaving,
 		spec: spec, hold: holdOf(p, standing, allow),
 	}
-}
-
-// HashOfRules tells versions of a profile's volume rules apart: to change any of them begins anew, canary first.
-func HashOfRules(rules []v1alpha1.VolumeRule) string {
-	data, err := json.Marshal(rules)
-	if err != nil { // the rules came out of JSON
-		return ""
-	}
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:6])
 }
 
 // holdOf finds what keeps a profile from acting. One that is being deleted is only held by a pause: mode Plan or an
@@ -178,15 +163,6 @@ func (ps *Profiles) isRetained(carried []string) bool {
 	return slices.ContainsFunc(carried, func(name string) bool {
 		p := ps.Get(name)
 		return p != nil && p.spec.DeletionPolicy == v1alpha1.DeletionRetain
-	})
-}
-
-// patchesDeclared says whether a rule of one of the named profiles writes volumes that are declared elsewhere. Whether
-// the rule still selects the volume does not matter: it once did.
-func (ps *Profiles) patchesDeclared(carried []string) bool {
-	return slices.ContainsFunc(carried, func(name string) bool {
-		p := ps.Get(name)
-		return p != nil && slices.ContainsFunc(p.spec.Volumes, func(r v1alpha1.VolumeRule) bool { return r.GitOpsOwned == v1alpha1.GitOpsPatch })
 	})
 }
 

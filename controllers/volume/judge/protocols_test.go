@@ -98,8 +98,8 @@ func TestVerdictByProtocolAndDriver(t *testing.T) {
 			want: written(nil, []string{"logbsize=256k"}, "p"),
 		},
 		"Trident's disks": {
-			volume: sourced(nil, byCSI("csi.trident.netapp.io", "xfs", map[string]string{"protocol": "block"})), profiles: one(onClass("p", "logbsize=256k")),
-			want: written(nil, []string{"logbsize=256k"}, "p"),
+			volume: sourced([]string{"nouuid"}, byCSI("csi.trident.netapp.io", "xfs", map[string]string{"protocol": "block"})), profiles: one(onClass("p", "logbsize=256k")),
+			want: written([]string{"nouuid"}, []string{"nouuid", "logbsize=256k"}, "p"),
 		},
 		"options of XFS stay away from ext4": {
 			volume: sourced(nil, ext4), profiles: one(onClass("p", "noatime", "logbsize=256k")), want: leftAlone(v1alpha1.VolumeReasonWrongProtocol, "p"),

@@ -20,7 +20,8 @@ type connection struct {
 	nconnect       int
 }
 
-// demand is what one volume asks of its server. It has no server where the volume asks nothing.
+// demand is what one volume asks of its server: no number of connections where its list does not say. It has no server where the
+// volume asks nothing.
 type demand struct {
 	server string
 	connection
@@ -30,13 +31,14 @@ type demand struct {
 // volumes that are both yet to be written are in each other's way before either of them is.
 type Servers struct {
 	demands map[string]map[connection][]string
-	// messages are those for servers whose volumes disagree.
+	// messages are those for servers whose volumes disagree, silent those for volumes that do not say, by who would share with them.
 	messages map[string]string
+	silent   map[demand]string
 }
 
 // NewServers knows no volume yet.
 func NewServers() *Servers {
-	return &Servers{demands: map[string]map[connection][]string{}, messages: map[string]string{}}
+	return &Servers{demands: map[string]map[connection][]string{}, messages: map[string]string{}, silent: map[demand]string{}}
 }
 
 // Add counts a volume by what was judged of it alone. All volumes are added before any is judged among them.
@@ -54,18 +56,32 @@ func (s *Servers) add(volume string, d demand) {
 	s.demands[d.server][d.connection] = append(s.demands[d.server][d.connection], volume)
 }
 
-// Judge blocks a volume to which a profile brings another number of connections than other volumes of its server have.
+// Judge keeps nconnect back from a volume to which a profile brings another number of connections than other volumes of its
+// server have, and nothing else. Volumes that do not say how many are named: which mount comes first, nobody knows.
 func (s *Servers) Judge(volume *Judged) Verdict {
 	v, d := volume.Verdict, volume.demand
 	if d.server == "" || v.Action != ActionWrite && v.State != StateUpToDate || !volume.bringsNconnect {
 		return v
 	}
 	for other := range s.demands[d.server] {
-		if d.mayShare(other) && d.nconnect != other.nconnect {
-			out := blockedFor(v1alpha1.VolumeReasonConflict, s.messageFor(d.server))
-			out.Profiles, out.rules, out.Contested = v.Profiles, v.rules, true
-			return out
+		if d.mayShare(other) && other.nconnect != 0 && d.nconnect != other.nconnect {
+			return volume.withNconnectInForce().contestedBy(s.messageFor(d.server))
 		}
+	}
+	if message := s.silentMessageFor(d); message != "" {
+		v.Message += "; " + message
+	}
+	return v
+}
+
+// contestedBy is a verdict without the nconnect that is declared. Once nothing else is to be written, that is what is missing.
+func (v Verdict) contestedBy(message string) Verdict {
+	v.Contested = true
+	switch {
+	case v.Action == ActionWrite:
+		v.Message += "; nconnect is left as it is: " + message
+	case v.State == StateUpToDate:
+		v.State, v.Reason, v.Message = StateBlocked, v1alpha1.VolumeReasonConflict, message
 	}
 	return v
 }
@@ -77,7 +93,9 @@ func (s *Servers) messageFor(server string) string {
 	}
 	byNumber := map[int][]string{}
 	for c, volumes := range s.demands[server] {
-		byNumber[c.nconnect] = append(byNumber[c.nconnect], volumes...)
+		if c.nconnect != 0 {
+			byNumber[c.nconnect] = append(byNumber[c.nconnect], volumes...)
+		}
 	}
 	var parts []string
 	for _, n := range slices.Sorted(maps.Keys(byNumber)) {
@@ -86,6 +104,29 @@ func (s *Servers) messageFor(server string) string {
 	s.messages[server] = fmt.Sprintf("volumes of server %s would have different nconnect: %s: the first mount on a node fixes it for all: "+
 		"give all volumes of the server one value", server, strings.Join(parts, ", "))
 	return s.messages[server]
+}
+
+// silentMessageFor names volumes that say nothing of nconnect and may share connections with one that does: mounted first, they
+// fix one for all. Empty where there are none.
+func (s *Servers) silentMessageFor(d demand) string {
+	if message, ok := s.silent[d]; ok {
+		return message
+	}
+	var volumes []string
+	for other, names := range s.demands[d.server] {
+		if other.nconnect == 0 && d.mayShare(other) {
+			volumes = append(volumes, names...)
+		}
+	}
+	switch len(volumes) {
+	case 0:
+		s.silent[d] = ""
+	case 1:
+		s.silent[d] = fmt.Sprintf("%s of server %s has no nconnect: where it is mounted first, a node has one connection for all", volumes[0], d.server)
+	default:
+		s.silent[d] = fmt.Sprintf("%s of server %s have no nconnect: where one of them is mounted first, a node has one connection for all", text.List(volumes), d.server)
+	}
+	return s.silent[d]
 }
 
 // mayShare says whether mounts of one server can share connections. A version that is left open becomes one of NFSv4 on
@@ -103,7 +144,7 @@ func listAfter(pv *corev1.PersistentVolume, v Verdict) []string {
 	return pv.Spec.MountOptions
 }
 
-// demandOf names no server where the volume names none, says nothing of nconnect, or cannot be mounted any more.
+// demandOf names no server where the volume names none, or cannot be mounted any more.
 func demandOf(pv *corev1.PersistentVolume, options []string) demand {
 	if pv.Status.Phase == corev1.VolumeReleased || pv.Status.Phase == corev1.VolumeFailed {
 		return demand{}
@@ -114,15 +155,12 @@ func demandOf(pv *corev1.PersistentVolume, options []string) demand {
 		return demand{}
 	}
 	transport := mountoptions.Transport(volume.Hands(options))
-	if transport.Nconnect == 0 {
-		return demand{}
-	}
 	return demand{strings.ToLower(source.Server), connection{version: transport.Version, proto: transport.Proto, nconnect: transport.Nconnect}}
 }
 
 func bringsNconnect(v Verdict) bool {
 	for _, options := range v.Carried {
-		if slices.ContainsFunc(options, func(o string) bool { return strings.HasPrefix(o, "nconnect=") }) {
+		if slices.ContainsFunc(options, setsNconnect) {
 			return true
 		}
 	}

@@ -48,6 +48,8 @@ func isRawBlock(pv *corev1.PersistentVolume) bool {
 type target struct {
 	drivers.Volume
 	options mountoptions.Protocol
+	// nconnectInForce leaves nconnect as the volume's list has it, whatever rules declare.
+	nconnectInForce bool
 }
 
 // targetOf takes a driver that is not in the table for XFS where the volume says so, and for NFS otherwise: without a
@@ -72,7 +74,11 @@ func (t target) cacheKey() []string {
 	if t.ReadOnly {
 		readOnly = "ro"
 	}
-	return []string{string(t.options), t.Driver, string(t.Source().Protocol), t.OwnOptions(), readOnly}
+	nconnect := ""
+	if t.nconnectInForce {
+		nconnect = "in force"
+	}
+	return []string{string(t.options), t.Driver, string(t.Source().Protocol), t.OwnOptions(), readOnly, nconnect}
 }
 
 func portalHost(portal string) string {

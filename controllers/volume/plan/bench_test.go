@@ -58,7 +58,7 @@ func BenchmarkPlan20000VolumesWhile2000Soak(b *testing.B) {
 func benchSnapshot(count, soaking int) Snapshot {
 	p := builders.NFSProfile("fast", []string{"nconnect=4", "nocto", "actimeo=30"})
 	wanted := []string{"hard", "nconnect=4", "nocto", "actimeo=30"}
-	mark := judge.Mark{Since: noon.Add(-2 * time.Minute), Rules: map[string]string{p.Name: judge.HashOfRules(p.Spec.Volumes)}}
+	mark := judge.MarkFor(verdictFor(p, builders.NFSVolume(nil)), noon.Add(-2*time.Minute))
 	var volumes []*corev1.PersistentVolume
 	for i := range count {
 		pv := builders.NFSVolume(wanted, builders.Named(fmt.Sprintf("pv%d", i)), builders.Carrying([]string{"hard"}, wanted, "fast"),

@@ -44,6 +44,9 @@ func (j judged) mounted() (m Mounted, concerned bool) {
 	case judge.StateUpToDate:
 		m.Options = carriedOptions(v)
 	case judge.StateBlocked:
+		if v.Contested {
+			m.Options = carriedOptions(v)
+		}
 		m.Keep = v.Reason == v1alpha1.VolumeReasonConflict && disputed
 	}
 	m.ReadAhead, m.KeepReadAhead = window, disputed

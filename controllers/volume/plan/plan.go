@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -11,36 +12,35 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/tuning/mountoptions"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 const (
-	// ObserveEvery is how often volumes of a batch that soaks are observed: the kubelet tells of a failed mount within two
-	// minutes, and client nodes report mounts without an event for us.
-	ObserveEvery = 10 * time.Second
-	// stoppedRetry is how soon a stopped profile's volumes are planned again without an event: more of the last batch may
-	// have failed.
-	stoppedRetry = 10 * time.Minute
+	// observeEvery is how often volumes are observed while a batch soaks: the kubelet tells of a failed mount
+	// within two minutes, and client nodes report mounts without an event for us.
+	observeEvery = 10 * time.Second
+	// watchEvery is how often volumes that carry a list of ours are observed at all other times.
+	watchEvery = time.Minute
 )
 
 // For decides what to write next, and says for every volume why.
 func For(s Snapshot) Plan {
 	p := &planner{Snapshot: s, volumes: s.judgeAll(), plan: Plan{Notes: make(map[string]Note, len(s.Volumes))}}
-	p.mounted = p.findMounted()
-	p.progress = progressByProfile(p.volumes, s, p.mounted)
+	p.mounted, p.acquitted = p.findMounted(), acquittedFailures(p.volumes)
+	p.progress = p.progressByProfile()
 	var changes []judged
 	for _, j := range p.volumes {
-		if p.stepAtOnce(j) {
-			continue
-		}
-		if j.verdict.ChangesList(j.Volume) {
+		if !p.stepAtOnce(j) {
 			changes = append(changes, j)
 		}
 	}
+	p.waiting = len(changes) > 0
 	slices.SortFunc(p.plan.Steps, func(a, b Step) int { return strings.Compare(a.Target().Name, b.Target().Name) })
 	for _, j := range inOrder(changes) {
 		p.stepInBatch(j)
 	}
-	p.watchBatches(len(changes) > 0)
+	p.watchBatches()
+	p.watchLists()
 	return p.plan
 }
 
@@ -53,6 +53,10 @@ type planner struct {
 	// soaking is whether the time of a volume's batch is not over, also where the batch is: a good mount elsewhere is no good
 	// mount here.
 	soaking bool
+	// acquitted are failures that no list of a set is to blame for, by set.
+	acquitted map[string][]string
+	// waiting is whether a list is to change.
+	waiting bool
 	plan    Plan
 }
 
@@ -60,11 +64,20 @@ type planner struct {
 func (p *planner) stepAtOnce(j judged) bool {
 	on := OnVolume{Note: p.noteFor(j.Volume, j.verdict)}
 	var step Step
-	switch message, failed := p.FailedMounts[j.Volume.Name]; {
+	failure, failed := p.failureOf(j)
+	learned, message := p.judgeCure(j)
+	switch {
+	case failed && j.verdict.State == judge.StateHeld:
+		p.noteHeldFailure(j, failure.Text)
+		return true
 	case failed && j.mayBeTakenBack():
-		verdict, failedMount := judge.TakenBack(j.Volume, j.verdict, j.Mark, message)
+		failedMount := &judge.FailedMount{Message: failure.Text, Failure: failure.Kind, Since: p.Now.UTC().Truncate(time.Second), Suspected: !failure.SpeaksOfOptions}
+		verdict := judge.TakenBack(j.Volume, j.verdict, j.Mark, failedMount)
 		on.Note = p.noteFor(j.Volume, verdict)
 		step = RestoreOptions{OnVolume: on, Options: verdict.Options, FailedMount: failedMount}
+	case learned != nil:
+		on.Note.Reason, on.Note.Message = v1alpha1.VolumeReasonFailedMount, message
+		step = JudgeFailure{OnVolume: on, FailedMount: learned}
 	case j.verdict.Action == judge.ActionNone:
 		return true
 	case j.verdict.ChangesList(j.Volume):
@@ -115,10 +128,7 @@ func (p *planner) stepInBatch(j judged) {
 	since, wait := time.Time{}, ""
 	for _, name := range j.verdict.Profiles {
 		progress := p.progress[name]
-		wait = cmp.Or(wait, progress.waitsFor(j.OptionSet, p.Now))
-		if progress.stoppedBy != "" {
-			p.planAgain(p.Now.Add(stoppedRetry))
-		}
+		wait = cmp.Or(wait, progress.waitsFor(j, p.Now))
 		switch at := progress.batchTime(p.Now); {
 		case since.IsZero():
 			since = at
@@ -133,35 +143,59 @@ func (p *planner) stepInBatch(j judged) {
 		return
 	}
 	for _, name := range j.verdict.Profiles {
-		p.progress[name].countPlanned(j.OptionSet)
+		p.progress[name].countPlanned(j)
 		p.planAgain(since.Add(soakOf(p.progress[name].profile)))
 	}
-	mark := &judge.Mark{Since: since, Rules: j.verdict.RuleHashes(), Unprovable: p.mounted[j.Volume.Name] || len(j.verdict.DeclaredOptions()) == 0}
+	mark := judge.MarkFor(j.verdict, since)
+	if j.FailedMount != nil && j.FailedMount.Acquitted {
+		mark.Acquitted = j.FailedMount.Failure
+	}
+	mark.Unprovable = p.mounted[j.Volume.Name] || len(j.verdict.DeclaredOptions()) == 0
 	p.plan.Steps = append(p.plan.Steps, WriteOptions{OnVolume: OnVolume{Note: note}, Verdict: j.verdict, Mark: mark})
 }
 
-// watchBatches names the volumes whose failed mounts matter: those of batches that soak, and those of each profile's last batch. None
-// does once all volumes carry their list and the last soak is over.
-func (p *planner) watchBatches(someChange bool) {
+// noteHeldFailure says of a volume that may not be written that it cannot be mounted: what holds it is somebody's decision, and theirs
+// to reconsider.
+func (p *planner) noteHeldFailure(j judged, message string) {
+	note := p.plan.Notes[j.Volume.Name]
+	note.Message = fmt.Sprintf("a pod could not mount it with %s: %s; its own options stay away as long as %s",
+		strings.Join(j.Volume.Spec.MountOptions, ","), text.Line(message), note.Message)
+	p.plan.Notes[j.Volume.Name] = note
+}
+
+// watchBatches plans again when a batch is over.
+func (p *planner) watchBatches() {
 	for _, progress := range p.progress {
 		for _, b := range progress.busy {
 			p.planAgain(b.until)
 		}
 		p.soaking = p.soaking || progress.planned > 0
-		if someChange && progress.batches[p.Now.Unix()] != nil {
+		if p.waiting && progress.batches[p.Now.Unix()] != nil {
 			p.planAgain(p.Now.Truncate(time.Second).Add(time.Second))
 		}
 	}
 	if p.soaking {
-		p.planAgain(p.Now.Add(ObserveEvery))
+		p.planAgain(p.Now.Add(observeEvery))
 	}
-	if !p.soaking && !someChange {
-		return
-	}
+}
+
+// watchLists names the volumes whose failed mounts matter: all that carry a list of ours, whatever became of the rules since and for as
+// long as they carry it. Nobody knows when the next pod mounts one of them.
+func (p *planner) watchLists() {
 	for _, j := range p.volumes {
-		if j.mayBeTakenBack() && slices.ContainsFunc(j.verdict.Profiles, func(name string) bool { return p.progress[name].watches(j.Mark, p.Now) }) {
-			p.plan.Watched = append(p.plan.Watched, Watched{Volume: j.Volume, Since: j.Mark.Since})
+		if j.isWatched() {
+			p.plan.Watched = append(p.plan.Watched, Watched{Volume: j.Volume, Since: j.carriedSince()})
 		}
+		if j.isInCure() {
+			p.plan.InCure = append(p.plan.InCure, InCure{Volume: j.Volume, Failed: j.FailedMount})
+		}
+	}
+	p.plan.ObserveEvery = watchEvery
+	if p.soaking {
+		p.plan.ObserveEvery = observeEvery
+	}
+	if len(p.plan.Watched)+len(p.plan.InCure) > 0 {
+		p.planAgain(p.Now.Add(watchEvery))
 	}
 }
 
@@ -171,10 +205,23 @@ func (p *planner) planAgain(at time.Time) {
 	}
 }
 
-// mayBeTakenBack says whether the volume carries a list of ours that a batch brought.
+// isWatched says whether it matters that a pod cannot mount the volume: it carries a list of ours.
+func (j judged) isWatched() bool {
+	return j.mayBeTakenBack() || j.CarriesOurs && j.verdict.State == judge.StateHeld
+}
+
+// mayBeTakenBack says whether the volume carries a list of ours, and may be written.
 func (j judged) mayBeTakenBack() bool {
 	v := j.verdict
-	return j.Mark != nil && (v.State == judge.StateUpToDate || v.State == judge.StatePending || v.Contested) && j.CarriesOurs
+	return j.CarriesOurs && (v.State == judge.StateUpToDate || v.State == judge.StatePending || v.Contested)
+}
+
+// carriedSince is when the volume got its list, as far as anybody remembers.
+func (j judged) carriedSince() time.Time {
+	if j.Mark == nil {
+		return j.Volume.CreationTimestamp.Time
+	}
+	return j.Mark.Since
 }
 
 // findMounted names the volumes of which a node has a mount that looks like the declared options of the list they carry, or
@@ -211,21 +258,27 @@ func showsOptions(m *v1alpha1.MountStatus, options []string) bool {
 
 // isSoaking says whether the volume carries its list and the time of its batch is not over.
 func (p *planner) isSoaking(j judged) bool {
-	if j.Mark == nil || !j.CarriesOurs {
+	if !j.CarriesOurs || !j.isMarkCurrent() {
 		return false
 	}
 	for _, name := range j.verdict.Profiles {
-		if profile := p.Profiles.Get(name); isMarkFor(j.Mark, profile) && p.Now.Before(j.Mark.Since.Add(soakOf(profile))) {
+		if profile := p.Profiles.Get(name); j.Mark.IsBatchOf(name) && p.Now.Before(j.Mark.Since.Add(soakOf(profile))) {
 			return true
 		}
 	}
 	return false
 }
 
-// inOrder sorts volumes by age, and by name where that is equal.
+// inOrder sorts volumes by age, and by name where that is equal. Those that nobody can mount come last: they show nothing.
 func inOrder(all []judged) []judged {
+	later := func(j judged) int {
+		if j.isUnused() {
+			return 1
+		}
+		return 0
+	}
 	slices.SortStableFunc(all, func(a, b judged) int {
-		return cmp.Or(a.Volume.CreationTimestamp.Compare(b.Volume.CreationTimestamp.Time), strings.Compare(a.Volume.Name, b.Volume.Name))
+		return cmp.Or(cmp.Compare(later(a), later(b)), a.Volume.CreationTimestamp.Compare(b.Volume.CreationTimestamp.Time), strings.Compare(a.Volume.Name, b.Volume.Name))
 	})
 	return all
 }

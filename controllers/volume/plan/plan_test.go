@@ -13,11 +13,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/internal/builders"
 	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/tuning/catalogue"
 )
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
@@ -34,7 +34,7 @@ func written(p v1alpha1.StorageClientProfile, secondsAgo int, change ...func(*ju
 	return func(pv *corev1.PersistentVolume) {
 		pv.Spec.MountOptions = []string{"hard", "nocto"}
 		builders.Carrying([]string{"hard"}, pv.Spec.MountOptions, p.Name)(pv)
-		mark := &judge.Mark{Since: noon.Add(-time.Duration(secondsAgo) * time.Second), Rules: map[string]string{p.Name: judge.HashOfRules(p.Spec.Volumes)}}
+		mark := judge.MarkFor(verdictFor(p, pv), noon.Add(-time.Duration(secondsAgo)*time.Second))
 		for _, c := range change {
 			c(mark)
 		}
@@ -42,12 +42,21 @@ func written(p v1alpha1.StorageClientProfile, secondsAgo int, change ...func(*ju
 	}
 }
 
+// verdictFor is the verdict on a volume where there is one profile.
+func verdictFor(p v1alpha1.StorageClientProfile, pv *corev1.PersistentVolume) judge.Verdict {
+	return judge.Volume(judge.Input{Volume: pv, Profiles: judge.Compile([]v1alpha1.StorageClientProfile{p}, catalogue.AllowList{}, false)})
+}
+
 func failedFor(p v1alpha1.StorageClientProfile) builders.VolumeOption {
 	return func(pv *corev1.PersistentVolume) {
 		pv.Annotations[v1alpha1.FailedMountOptionsAnnotation] = builders.JSON(judge.FailedMount{
-			Rules: map[string]string{p.Name: judge.HashOfRules(p.Spec.Volumes)}, Driver: "kubernetes.io/nfs", Options: []string{"hard", "nocto"}, Message: "exit status 32",
+			Set: verdictFor(p, pv).Set, Rules: verdictFor(p, pv).Rules, Driver: "kubernetes.io/nfs", Options: []string{"hard", "nocto"}, Message: "exit status 32", Settled: true,
 		})
 	}
+}
+
+func ofPhase(phase corev1.PersistentVolumePhase) builders.VolumeOption {
+	return func(pv *corev1.PersistentVolume) { pv.Status.Phase = phase }
 }
 
 func maxPerStep(limit intstr.IntOrString) builders.ProfileOption {
@@ -63,6 +72,15 @@ func mounts(volumes ...string) []v1alpha1.StorageClientNode {
 		out = append(out, v1alpha1.StorageClientNode{Status: v1alpha1.StorageClientNodeStatus{Mounts: []v1alpha1.MountStatus{
 			{MountPoint: "/m", Volume: name, Protocol: "NFSv4.1", Options: []string{"rw", "vers=4.1", "hard", "nocto"}},
 		}}})
+	}
+	return out
+}
+
+// speaking are failed mounts of which the events speak of options, by volume.
+func speaking(texts map[string]string) map[string]Failure {
+	out := map[string]Failure{}
+	for volume, text := range texts {
+		out[volume] = Failure{Text: text, Kind: text, SpeaksOfOptions: true}
 	}
 	return out
 }
@@ -88,7 +106,7 @@ func TestBatches(t *testing.T) {
 	other := builders.NFSProfile("other", []string{"actimeo=30"}, builders.Selecting(v1alpha1.VolumeSelector{StorageClassNames: []string{"shared"}}))
 	shared := func(pv *corev1.PersistentVolume) { pv.Spec.StorageClassName = "shared" }
 	unprovable := func(m *judge.Mark) { m.Unprovable = true }
-	anotherTime := func(m *judge.Mark) { m.Rules["p"] = "before" }
+	anotherTime := func(m *judge.Mark) { m.Set = "before" }
 	foreign := builders.Labelled("kustomize.toolkit.fluxcd.io/name", "app")
 	tests := map[string]struct {
 		volumes  []*corev1.PersistentVolume
@@ -107,6 +125,21 @@ func TestBatches(t *testing.T) {
 		},
 		"names decide between volumes of one age": {
 			volumes: []*corev1.PersistentVolume{created("b", 0), created("a", 0)}, profiles: []v1alpha1.StorageClientProfile{p}, want: []string{"a"}, message: "profile p: another batch comes first", next: 10,
+		},
+		"volumes that nobody can mount come last, however old": {
+			volumes: []*corev1.PersistentVolume{created("released", 9, ofPhase(corev1.VolumeReleased)), created("available", 8, ofPhase(corev1.VolumeAvailable)),
+				created("bound", 1, ofPhase(corev1.VolumeBound))},
+			profiles: []v1alpha1.StorageClientProfile{p}, want: []string{"bound"}, message: "profile p: another batch comes first", next: 10,
+		},
+		"and their soak shows nothing for others": {
+			volumes: []*corev1.PersistentVolume{created("released", 9, ofPhase(corev1.VolumeReleased), written(p, 900)), created("b", 5, ofPhase(corev1.VolumeBound)),
+				created("c", 4, ofPhase(corev1.VolumeBound))},
+			profiles: []v1alpha1.StorageClientProfile{p}, want: []string{"b"}, message: "profile p: another batch comes first", next: 10,
+		},
+		"but among themselves a batch may follow": {
+			volumes: []*corev1.PersistentVolume{created("released", 9, ofPhase(corev1.VolumeReleased), written(p, 900)), created("b", 5, ofPhase(corev1.VolumeAvailable)),
+				created("c", 4, ofPhase(corev1.VolumeReleased))},
+			profiles: []v1alpha1.StorageClientProfile{p}, want: []string{"b", "c"}, next: 10,
 		},
 		"nothing goes on while the canary soaks": {
 			volumes: []*corev1.PersistentVolume{created("a", 1, written(p, 299)), created("b", 0)}, profiles: []v1alpha1.StorageClientProfile{p},
@@ -162,11 +195,11 @@ func TestBatches(t *testing.T) {
 		"a failed mount takes the list back and stops the rest": {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, written(p, 300)), created("b", 3)},
 			profiles: []v1alpha1.StorageClientProfile{p}, failed: map[string]string{"a": "exit status 32"},
-			taken: []string{"a"}, message: "profile p is stopped: a could not be mounted", next: 600,
+			taken: []string{"a"}, message: "profile p: these options are stopped: a could not be mounted with them", next: 60,
 		},
 		"one that was taken back stops it too": {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, failedFor(p)), created("b", 3)},
-			profiles: []v1alpha1.StorageClientProfile{p}, message: "profile p is stopped: a could not be mounted", next: 600,
+			profiles: []v1alpha1.StorageClientProfile{p}, message: "profile p: these options are stopped: a could not be mounted with them",
 		},
 		"until the rules change": {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, failedFor(p)), created("b", 3)},
@@ -195,7 +228,7 @@ func TestBatches(t *testing.T) {
 		"nor where one of its volumes could not be mounted": {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, written(p, 400)), created("b", 3, written(p, 20)), created("c", 2)},
 			profiles: []v1alpha1.StorageClientProfile{p}, failed: map[string]string{"b": "exit status 32"},
-			taken: []string{"b"}, message: "profile p is stopped: b could not be mounted", next: 10,
+			taken: []string{"b"}, message: "profile p: these options are stopped: b could not be mounted with them", next: 10,
 		},
 		"two batches do not begin in one second": {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, written(p, 0)), created("b", 3)},
@@ -209,7 +242,7 @@ func TestBatches(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			snapshot := snapshotOf(test.volumes, test.profiles...)
-			snapshot.Now, snapshot.ClientNodes, snapshot.FailedMounts = noon, mounts(test.mounted...), test.failed
+			snapshot.Now, snapshot.ClientNodes, snapshot.FailedMounts = noon, mounts(test.mounted...), speaking(test.failed)
 			got := For(snapshot)
 			batch, taken := stepsOf(got)
 			if diff := cmp.Diff(test.want, batch, cmpopts.EquateEmpty()); diff != "" {
@@ -241,7 +274,7 @@ func TestBatches(t *testing.T) {
 					continue
 				}
 				since := noon.Add(-time.Duration(test.since) * time.Second)
-				if want := (&judge.Mark{Since: since, Rules: write.Verdict.RuleHashes()}); !cmp.Equal(want, write.Mark) {
+				if want := judge.MarkFor(write.Verdict, since); !cmp.Equal(want, write.Mark) {
 					t.Errorf("mark of %s is %+v, want %+v", write.Target().Name, write.Mark, want)
 				}
 			}
@@ -249,47 +282,108 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-func TestWatchedIsWhatSoaksAndTheLastBatch(t *testing.T) {
+// Nobody knows when the next pod mounts a volume: whatever carries a list of ours is watched.
+func TestTheWatchNeverEnds(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto"})
+	byWebhook := func(pv *corev1.PersistentVolume) {
+		annotations, err := judge.AnnotationsOfCreation(verdictFor(p, pv))
+		if err != nil {
+			t.Fatal(err)
+		}
+		maps.Copy(pv.Annotations, annotations)
+		pv.Spec.MountOptions = []string{"hard", "nocto"}
+	}
+	withRule := func(rule v1alpha1.VolumeRule) v1alpha1.StorageClientProfile {
+		changed := builders.NFSProfile("p", []string{"nocto"})
+		changed.Spec.Volumes = append(changed.Spec.Volumes, rule)
+		return changed
+	}
+	elsewhere := v1alpha1.VolumeRule{Name: "smb", Selector: v1alpha1.VolumeSelector{StorageClassNames: []string{"other"}}, MountOptions: []v1alpha1.MountOption{"actimeo=30"}}
 	tests := map[string]struct {
-		volumes []*corev1.PersistentVolume
-		want    []string
+		volume  *corev1.PersistentVolume
+		profile v1alpha1.StorageClientProfile
+		since   time.Time
+		watched bool
 	}{
-		"a step that soaks": {[]*corev1.PersistentVolume{created("a", 9, written(p, 299)), created("b", 1)}, []string{"a"}},
-		"the last step, long after its soak, and none before it": {
-			[]*corev1.PersistentVolume{created("a", 9, written(p, 9000)), created("b", 3, written(p, 5000)), created("c", 2, written(p, 5000))}, []string{"b", "c"},
+		"a canary while it soaks":                    {created("a", 9, written(p, 20)), p, noon.Add(-20 * time.Second), true},
+		"a canary long after its soak":               {created("a", 9, written(p, 90_000)), p, noon.Add(-90_000 * time.Second), true},
+		"when another rule of the profile is edited": {created("a", 9, written(p, 20)), withRule(elsewhere), noon.Add(-20 * time.Second), true},
+		"when its own rule is edited, as long as the list stands": {
+			created("a", 9, written(p, 20)), builders.NFSProfile("p", []string{"nocto", "actimeo=30"}), noon.Add(-20 * time.Second), true,
 		},
-		"all steps that soak":    {[]*corev1.PersistentVolume{created("a", 9, written(p, 200)), created("b", 3, written(p, 100))}, []string{"a", "b"}},
-		"no step of other rules": {[]*corev1.PersistentVolume{created("a", 9, written(p, 1, func(m *judge.Mark) { m.Rules["p"] = "before" }))}, nil},
-		"no list that is not ours any more": {
-			[]*corev1.PersistentVolume{created("a", 9, written(p, 1), func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"soft"} })}, nil,
-		},
+		"while the profile is paused":              {created("a", 9, written(p, 20)), builders.NFSProfile("p", []string{"nocto"}, builders.Paused), noon.Add(-20 * time.Second), true},
+		"a volume that the webhook wrote":          {created("a", 9, byWebhook), p, noon.Add(-time.Hour - 9*time.Minute), true},
+		"a list that earlier releases wrote":       {created("a", 9, builders.Carrying([]string{"hard"}, []string{"hard"}, "p")), p, noon.Add(-time.Hour - 9*time.Minute), true},
+		"no list that somebody else changed":       {created("a", 9, written(p, 1), func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"soft"} }), p, time.Time{}, false},
+		"no volume that never carried one of ours": {created("a", 9), builders.NFSProfile("p", []string{"hard"}), time.Time{}, false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			snapshot := snapshotOf(append(test.volumes, created("z", 0)), p)
+			snapshot := snapshotOf([]*corev1.PersistentVolume{test.volume}, test.profile)
 			snapshot.Now = noon
-			var got []string
-			for _, w := range For(snapshot).Watched {
-				got = append(got, w.Volume.Name)
+			got := For(snapshot)
+			if (len(got.Watched) == 1) != test.watched {
+				t.Fatalf("watched are %v", got.Watched)
 			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("watched (-want +got):\n%s", diff)
+			if test.watched && !got.Watched[0].Since.Equal(test.since) {
+				t.Errorf("watched since %s, want %s", got.Watched[0].Since, test.since)
+			}
+			if soon := noon.Add(time.Minute); test.watched && (got.Next.IsZero() || got.Next.After(soon)) {
+				t.Errorf("the next plan is due at %s, want by %s", got.Next, soon)
+			}
+			if !test.watched {
+				return
+			}
+			snapshot.FailedMounts = speaking(map[string]string{"a": "an incorrect mount option was specified"})
+			failed := For(snapshot)
+			_, taken := stepsOf(failed)
+			held := test.profile.Spec.Paused
+			if held != (len(taken) == 0) || held && !strings.Contains(failed.Notes["a"].Message, `a pod could not mount it with hard,nocto: an incorrect mount option was specified`) {
+				t.Errorf("taken back are %q, and the note is %q", taken, failed.Notes["a"].Message)
 			}
 		})
 	}
 }
 
-func TestNothingIsWatchedOnceAllIsDone(t *testing.T) {
-	p := builders.NFSProfile("p", []string{"nocto"})
-	snapshot := snapshotOf([]*corev1.PersistentVolume{created("a", 9, written(p, 300))}, p)
+func TestNothingIsDueWhereNothingIsOurs(t *testing.T) {
+	snapshot := snapshotOf([]*corev1.PersistentVolume{created("a", 9)}, builders.NFSProfile("p", []string{"hard"}))
 	snapshot.Now = noon
 	if got := For(snapshot); len(got.Watched) > 0 || !got.Next.IsZero() {
 		t.Errorf("watched are %v, and the next plan is due at %s", got.Watched, got.Next)
 	}
-	snapshot.Now = noon.Add(-time.Second)
-	if got := For(snapshot); len(got.Watched) != 1 || !got.Next.Equal(noon) {
-		t.Errorf("watched are %v while the last batch soaks, and the next plan is due at %s", got.Watched, got.Next)
+}
+
+// A list that failed stops the set of options that it was written for, and nothing else of the profile.
+func TestAFailedMountStopsItsSetOfOptions(t *testing.T) {
+	p := builders.NFSProfile("p", []string{"nocto"})
+	p.Spec.Volumes[0].Selector = v1alpha1.VolumeSelector{StorageClassNames: []string{"nfs"}}
+	p.Spec.Volumes = append(p.Spec.Volumes, v1alpha1.VolumeRule{Name: "gold", Selector: v1alpha1.VolumeSelector{StorageClassNames: []string{"gold"}}, MountOptions: []v1alpha1.MountOption{"actimeo=30"}})
+	gold := func(pv *corev1.PersistentVolume) { pv.Spec.StorageClassName = "gold" }
+	volumes := []*corev1.PersistentVolume{created("a", 9, failedFor(p)), created("b", 5), created("g", 3, gold)}
+	snapshot := snapshotOf(volumes, p)
+	snapshot.Now = noon
+	got := For(snapshot)
+	if batch, _ := stepsOf(got); !slices.Equal(batch, []string{"g"}) {
+		t.Errorf("%q are written, want only that of the other rule", batch)
+	}
+	if note := got.Notes["b"].Message; !strings.HasPrefix(note, "profile p: these options are stopped: a could not be mounted with them") {
+		t.Errorf("b is noted %q", note)
+	}
+	edited := *p.DeepCopy()
+	edited.Spec.Volumes[1].MountOptions = []v1alpha1.MountOption{"actimeo=60"}
+	snapshot = snapshotOf(volumes, edited)
+	snapshot.Now = noon
+	if batch, _ := stepsOf(For(snapshot)); !slices.Equal(batch, []string{"g"}) {
+		t.Errorf("%q are written after an edit of the other rule", batch)
+	}
+	if stopped := Summarize("p", snapshot).Stopped; !strings.HasPrefix(stopped, "a could not be mounted") {
+		t.Errorf("stopped is %q", stopped)
+	}
+	edited.Spec.Volumes[0].Name = "again"
+	snapshot = snapshotOf(volumes, edited)
+	snapshot.Now = noon
+	if batch, _ := stepsOf(For(snapshot)); !slices.Equal(batch, []string{"a"}) {
+		t.Errorf("%q are written after the rule got another name", batch)
 	}
 }
 
@@ -315,10 +409,10 @@ func TestPoisonedOptionsReachNoMoreThanCanaryAndOneBatch(t *testing.T) {
 			clock, written, taken := noon, 0, map[string]bool{}
 			for range 4 * count {
 				snapshot := snapshotOf(volumes, p)
-				snapshot.Now, snapshot.FailedMounts = clock, map[string]string{}
+				snapshot.Now, snapshot.FailedMounts = clock, map[string]Failure{}
 				for _, w := range For(snapshot).Watched {
 					if index := slices.IndexFunc(volumes, func(pv *corev1.PersistentVolume) bool { return pv.Name == w.Volume.Name }); index >= firstFailure {
-						snapshot.FailedMounts[w.Volume.Name] = "exit status 32"
+						snapshot.FailedMounts[w.Volume.Name] = Failure{Text: "exit status 32", SpeaksOfOptions: true}
 					}
 				}
 				next := For(snapshot)
@@ -363,6 +457,8 @@ func carryOut(t *testing.T, step Step, volumes []*corev1.PersistentVolume) {
 	case RestoreOptions:
 		annotations, err = judge.AnnotationsWithout(step.FailedMount)
 		pv.Spec.MountOptions = step.Options
+	case JudgeFailure:
+		annotations, err = judge.AnnotationsOfFailure(step.FailedMount)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -382,19 +478,18 @@ func TestAFailedMountIsRememberedUntilNobodyDeclaresTheOptions(t *testing.T) {
 		profiles []v1alpha1.StorageClientProfile
 		want     judge.Action
 	}{
-		"while the profile declares them":                 {[]v1alpha1.StorageClientProfile{p}, judge.ActionWrite},
-		"while it is paused":                              {[]v1alpha1.StorageClientProfile{builders.NFSProfile("p", []string{"nocto"}, builders.Paused)}, judge.ActionNone},
-		"while it selects the volume no more, and others": {[]v1alpha1.StorageClientProfile{p}, judge.ActionNone},
-		"its rules changed":                               {[]v1alpha1.StorageClientProfile{changed}, judge.ActionRelease},
-		"it is being deleted":                             {[]v1alpha1.StorageClientProfile{builders.NFSProfile("p", []string{"nocto"}, builders.Deleted)}, judge.ActionRelease},
-		"it is gone":                                      {nil, judge.ActionRelease},
+		"while the profile declares them": {[]v1alpha1.StorageClientProfile{p}, judge.ActionWrite},
+		"while it is paused":              {[]v1alpha1.StorageClientProfile{builders.NFSProfile("p", []string{"nocto"}, builders.Paused)}, judge.ActionNone},
+		"while it selects the volume no more, and others": {
+			[]v1alpha1.StorageClientProfile{builders.NFSProfile("p", []string{"nocto"}, builders.Selecting(v1alpha1.VolumeSelector{StorageClassNames: []string{"other"}}))}, judge.ActionNone,
+		},
+		"its rules changed":   {[]v1alpha1.StorageClientProfile{changed}, judge.ActionRelease},
+		"it is being deleted": {[]v1alpha1.StorageClientProfile{builders.NFSProfile("p", []string{"nocto"}, builders.Deleted)}, judge.ActionRelease},
+		"it is gone":          {nil, judge.ActionRelease},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			pv := created("a", 0, failedFor(p))
-			if strings.Contains(name, "selects the volume no more") {
-				pv.Spec.NFS, pv.Spec.Local = nil, &corev1.LocalVolumeSource{FSType: ptr.To("xfs")}
-			}
 			s := snapshotOf([]*corev1.PersistentVolume{pv}, test.profiles...)
 			if d := s.judgeAll()[0].verdict; d.Action != test.want {
 				t.Errorf("action is %s (%s), want %s", d.Action, d.Message, test.want)

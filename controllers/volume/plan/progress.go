@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/tuning/text"
@@ -20,15 +22,13 @@ type progress struct {
 	// matched are the profile's volumes, without blocked ones.
 	matched int
 	batches map[int64]*batch
-	// stoppedBy is the volume that could not be mounted; empty: none.
-	stoppedBy string
-	// proven are the option sets of batches that went well; shown those of them of which a volume still has the wanted list.
-	proven, shown map[string]bool
-	// busy are the batches that are not over, the first to be over first; begun is how many there have been, and last when
-	// the last of them began.
+	// stoppedBy holds the volume that could not be mounted, by the set of options that it had.
+	stoppedBy map[string]string
+	// proven are the sets of options of batches that went well; provenUnused those of batches whose volumes nobody can mount.
+	proven, provenUnused map[string]bool
+	// busy are the batches that are not over, the first to be over first; begun is how many there have been.
 	busy  []*batch
 	begun int
-	last  time.Time
 	// joined is the batch that volumes join now, written in an earlier pass; nil: a new one begins.
 	joined *batch
 	// planned counts the volumes that are to be written now, and canary is whether that is the first of an option set.
@@ -41,13 +41,10 @@ type progress struct {
 // batch is what was written at one time for one profile.
 type batch struct {
 	since, until time.Time
-	// marked counts all volumes that carry its mark; volumes are those of them that still carry the list, and sets theirs.
+	// marked counts all volumes that carry its mark; volumes are those of them that still carry the list.
 	marked  int
-	volumes []string
-	sets    []string
-	// outdated is whether other rules select one of them by now.
-	outdated bool
-	mounted  bool
+	volumes []judged
+	mounted bool
 }
 
 func soakOf(p *judge.Profile) time.Duration {
@@ -60,43 +57,52 @@ func (p *progress) share() int {
 }
 
 // progressByProfile sorts what is known of all volumes by the profiles that act on them.
-func progressByProfile(all []judged, s Snapshot, mounted map[string]bool) map[string]*progress {
+func (p *planner) progressByProfile() map[string]*progress {
 	out := map[string]*progress{}
-	for _, j := range all {
+	for _, j := range p.volumes {
 		for _, name := range j.verdict.Profiles {
 			if out[name] == nil {
-				out[name] = &progress{profile: s.Profiles.Get(name), batches: map[int64]*batch{}, proven: map[string]bool{}, shown: map[string]bool{}}
+				out[name] = &progress{profile: p.Profiles.Get(name), batches: map[int64]*batch{}, proven: map[string]bool{}, provenUnused: map[string]bool{}, stoppedBy: map[string]string{}}
 			}
-			out[name].addVolume(j, mounted, s.FailedMounts)
+			out[name].addVolume(j, p.mounted)
 		}
 	}
-	for _, j := range all {
-		if j.FailedMount != nil {
-			for _, p := range out {
-				if j.FailedMount.Stops(p.profile) {
-					p.stopBy(j.Volume.Name)
-				}
+	for _, j := range p.volumes {
+		if set := p.failedSet(j); set != "" {
+			for _, progress := range out {
+				progress.stopBy(set, j.Volume.Name)
 			}
 		}
 	}
-	for _, p := range out {
-		p.closeBatches(s.Now)
+	for _, progress := range out {
+		progress.closeBatches(p.Now)
 	}
 	return out
 }
 
+// failedSet is the set of options with which the volume could not be mounted, empty for none.
+func (p *planner) failedSet(j judged) string {
+	if j.FailedMount.Stops() {
+		return j.FailedMount.Set
+	}
+	if _, failed := p.failureOf(j); failed {
+		return j.carriedSet()
+	}
+	return ""
+}
+
 // stopBy keeps the name that comes first, so that a message does not change with the order of volumes.
-func (p *progress) stopBy(volume string) {
-	if p.stoppedBy == "" || volume < p.stoppedBy {
-		p.stoppedBy = volume
+func (p *progress) stopBy(set, volume string) {
+	if by := p.stoppedBy[set]; by == "" || volume < by {
+		p.stoppedBy[set] = volume
 	}
 }
 
-func (p *progress) addVolume(j judged, mounted map[string]bool, failed map[string]string) {
-	if j.verdict.State != judge.StateBlocked {
+func (p *progress) addVolume(j judged, mounted map[string]bool) {
+	if j.verdict.State != judge.StateBlocked || j.verdict.Contested {
 		p.matched++
 	}
-	if j.Mark == nil || !isMarkFor(j.Mark, p.profile) {
+	if !j.Mark.IsBatchOf(p.profile.Name) {
 		return
 	}
 	since := j.Mark.Since.Unix()
@@ -106,21 +112,12 @@ func (p *progress) addVolume(j judged, mounted map[string]bool, failed map[strin
 		p.batches[since] = b
 	}
 	b.marked++
-	if !j.CarriesOurs {
+	// What was written for other options than those that are declared by now says nothing of these.
+	if !j.CarriesOurs || !j.isMarkCurrent() {
 		return
 	}
-	b.volumes, b.sets = append(b.volumes, j.Volume.Name), append(b.sets, j.OptionSet)
-	b.outdated = b.outdated || !j.IsMarkCurrent
-	// A mount that shows other options, which are wanted by now, says nothing of what was written.
-	b.mounted = b.mounted || (mounted[j.Volume.Name] && !j.Mark.Unprovable && j.IsMarkCurrent)
-	if _, didFail := failed[j.Volume.Name]; didFail {
-		p.stopBy(j.Volume.Name)
-	}
-}
-
-// isMarkFor says whether a volume was written for what a profile declares today.
-func isMarkFor(mark *judge.Mark, p *judge.Profile) bool {
-	return mark.Rules[p.Name] == p.RulesHash
+	b.volumes = append(b.volumes, j)
+	b.mounted = b.mounted || (mounted[j.Volume.Name] && !j.Mark.Unprovable)
 }
 
 // closeBatches tells the batches that are over from those that are not, and finds the one that may be joined. A batch of
@@ -131,16 +128,16 @@ func (p *progress) closeBatches(now time.Time) {
 			continue
 		}
 		p.begun++
-		if b.since.After(p.last) {
-			p.last = b.since
-		}
 		if !b.mounted && now.Before(b.until) {
 			p.busy = append(p.busy, b)
 			continue
 		}
-		for _, set := range b.sets {
-			p.proven[set] = true
-			p.shown[set] = p.shown[set] || !b.outdated
+		for _, j := range b.volumes {
+			if j.isUnused() {
+				p.provenUnused[j.verdict.Set] = true
+			} else {
+				p.proven[j.verdict.Set] = true
+			}
 		}
 	}
 	slices.SortFunc(p.busy, func(a, b *batch) int { return a.until.Compare(b.until) })
@@ -151,23 +148,23 @@ func (p *progress) closeBatches(now time.Time) {
 
 // mayJoin says whether a batch may still grow: for a minute, and where it was no canary.
 func (p *progress) mayJoin(b *batch, now time.Time) bool {
-	return now.Before(b.since.Add(joinFor)) && !b.outdated &&
-		!slices.ContainsFunc(b.sets, func(set string) bool { return !p.shown[set] })
+	return now.Before(b.since.Add(joinFor)) && !slices.ContainsFunc(b.volumes, func(j judged) bool { return !p.isProven(j) })
 }
 
-// waitsFor says what keeps a change of an option set from a volume now; empty: nothing.
-func (p *progress) waitsFor(set string, now time.Time) string {
+// waitsFor says what keeps a change of its list from a volume now; empty: nothing.
+func (p *progress) waitsFor(j judged, now time.Time) string {
+	set, isProven := j.verdict.Set, p.isProven(j)
 	switch {
-	case p.stoppedBy != "":
-		return fmt.Sprintf("profile %s is stopped: %s could not be mounted", p.profile.Name, p.stoppedBy)
-	case p.joined != nil && p.shown[set] && p.joined.marked+p.planned < p.share():
+	case p.stoppedBy[set] != "":
+		return fmt.Sprintf("profile %s: these options are stopped: %s could not be mounted with them", p.profile.Name, p.stoppedBy[set])
+	case p.joined != nil && isProven && p.joined.marked+p.planned < p.share():
 		return ""
 	case len(p.busy) > 0:
 		if p.soakMessage == "" {
-			p.soakMessage = fmt.Sprintf("profile %s: %s", p.profile.Name, soakText(p.busy[0].volumes, p.begun == 1, p.busy[0].until))
+			p.soakMessage = fmt.Sprintf("profile %s: %s", p.profile.Name, soakText(p.busy[0].names(), p.begun == 1, p.busy[0].until))
 		}
 		return p.soakMessage
-	case p.canary, p.planned > 0 && !p.proven[set], p.planned >= p.share(), p.batches[now.Unix()] != nil:
+	case p.canary, p.planned > 0 && !isProven, p.planned >= p.share(), p.batches[now.Unix()] != nil:
 		return fmt.Sprintf("profile %s: another batch comes first", p.profile.Name)
 	}
 	return ""
@@ -182,17 +179,31 @@ func (p *progress) batchTime(now time.Time) time.Time {
 }
 
 // countPlanned notes that a volume is to be written now.
-func (p *progress) countPlanned(set string) {
+func (p *progress) countPlanned(j judged) {
 	p.planned++
-	p.canary = p.canary || !p.proven[set]
+	p.canary = p.canary || !p.isProven(j)
 }
 
-// watches says whether a volume's batch soaks, or is the last one: nobody may have looked while it soaked.
-func (p *progress) watches(mark *judge.Mark, now time.Time) bool {
-	if !isMarkFor(mark, p.profile) {
-		return false
+// isProven says whether the volume's options are no canary's any more. What volumes show that nobody can mount holds for no others.
+func (p *progress) isProven(j judged) bool {
+	return p.proven[j.verdict.Set] || j.isUnused() && p.provenUnused[j.verdict.Set]
+}
+
+// isUnused says whether no pod can mount the volume as it is.
+func (j judged) isUnused() bool {
+	switch j.Volume.Status.Phase {
+	case corev1.VolumeAvailable, corev1.VolumeReleased, corev1.VolumeFailed:
+		return true
 	}
-	return mark.Since.Equal(p.last) || now.Before(mark.Since.Add(soakOf(p.profile)))
+	return false
+}
+
+func (b *batch) names() []string {
+	names := make([]string, len(b.volumes))
+	for i, j := range b.volumes {
+		names[i] = j.Volume.Name
+	}
+	return names
 }
 
 func soakText(volumes []string, first bool, until time.Time) string {

@@ -28,16 +28,43 @@ type Snapshot struct {
 	Now time.Time
 	// ClientNodes tell what is mounted.
 	ClientNodes []v1alpha1.StorageClientNode
-	// FailedMounts are the texts of failed mounts, by volume, of those volumes that a plan has asked for.
-	FailedMounts map[string]string
+	// FailedMounts are failed mounts, by volume, of those volumes that a plan has asked for.
+	FailedMounts map[string]Failure
+	// Cures say how volumes mount with their own lists, of those on cure that a plan has asked for.
+	Cures map[string]Cure
 	// Refused are the volumes whose last write the API server refused, with when it may be tried again.
 	Refused map[string]time.Time
 }
+
+// Failure is a failed mount, as an event tells of it that does not put it down to something else than the options.
+type Failure struct {
+	// Text is what the event says. Kind is the same for all events of one failure, of whichever volume and pod.
+	Text, Kind string
+	// SpeaksOfOptions is true where the text does, rather than leaving open what is to blame.
+	SpeaksOfOptions bool
+}
+
+// Cure is what pods show of a volume that has its own list back.
+type Cure string
+
+const (
+	// CureWorked is said where a pod has mounted it since.
+	CureWorked Cure = "Mounts"
+	// CureFailed is said where a pod cannot mount it with its own list either.
+	CureFailed Cure = "Fails"
+	// CureEnded is said where no pod waits for it any more.
+	CureEnded Cure = "Ended"
+)
 
 // judged is a volume with the verdict on it among the others of its server.
 type judged struct {
 	*judge.Judged
 	verdict judge.Verdict
+}
+
+// isMarkCurrent says whether the list was written for the very options that are declared now, and is to stay.
+func (j judged) isMarkCurrent() bool {
+	return j.Mark != nil && j.Mark.Set == j.verdict.Set && !j.verdict.ChangesList(j.Volume)
 }
 
 // judgeAll judges all volumes, each among the others of its server.

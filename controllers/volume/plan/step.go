@@ -19,6 +19,10 @@ type Plan struct {
 	Notes map[string]Note
 	// Watched are the volumes of which it matters whether a pod could not mount them.
 	Watched []Watched
+	// InCure are the volumes of which it matters how pods mount them with their own lists.
+	InCure []InCure
+	// ObserveEvery is how often either is to be looked for.
+	ObserveEvery time.Duration
 	// Next is when to plan again although nothing changed; zero: never.
 	Next time.Time
 }
@@ -53,6 +57,12 @@ type Watched struct {
 	Volume *corev1.PersistentVolume
 	// Since is when its batch began: a mount that failed before that is not the batch's fault.
 	Since time.Time
+}
+
+// InCure is a volume that has its own list back.
+type InCure struct {
+	Volume *corev1.PersistentVolume
+	Failed *judge.FailedMount
 }
 
 // Step is one write on one volume.
@@ -95,6 +105,16 @@ type RestoreOptions struct {
 // ReleaseVolume takes off what is ours and leaves the options.
 type ReleaseVolume struct {
 	OnVolume
+}
+
+// JudgeFailure writes what has been learned of a failed mount.
+type JudgeFailure struct {
+	OnVolume
+	FailedMount *judge.FailedMount
+}
+
+func (s JudgeFailure) String() string {
+	return fmt.Sprintf("judge %s: %s", s.Note.Volume, s.Note.Message)
 }
 
 func (s WriteOptions) String() string {

@@ -85,7 +85,7 @@ func Summarize(name string, s Snapshot) Summary {
 			out.Unrestored = append(out.Unrestored, j.Volume.Name)
 		}
 	}
-	out.addBatches(s.Profiles.Get(name), all)
+	out.addBatches(s.Profiles, name, all)
 	slices.Sort(out.Unrestored)
 	slices.SortFunc(out.BlockedExamples, func(a, b Note) int { return strings.Compare(a.Volume, b.Volume) })
 	out.BlockedExamples = out.BlockedExamples[:min(examples, len(out.BlockedExamples))]
@@ -93,18 +93,24 @@ func Summarize(name string, s Snapshot) Summary {
 }
 
 // addBatches tells how the batches of a profile stand.
-func (s *Summary) addBatches(p *judge.Profile, all []judged) {
+func (s *Summary) addBatches(profiles *judge.Profiles, name string, all []judged) {
+	p := profiles.Get(name)
 	if p == nil || p.Deleting {
 		return
 	}
-	var failed, last []string
+	var failed, suspected, last []string
 	var since time.Time
 	first := true
 	for _, j := range all {
-		if j.FailedMount.Stops(p) {
-			failed = append(failed, fmt.Sprintf("%s could not be mounted with %s", j.Volume.Name, *j.FailedMount))
+		if j.FailedMount.Stops() && j.FailedMount.WasFor(name) && profiles.Declare(j.FailedMount, j.Volume) {
+			message := fmt.Sprintf("%s could not be mounted with %s", j.Volume.Name, *j.FailedMount)
+			if j.FailedMount.Suspected {
+				suspected = append(suspected, message+", and has its own options back until a pod shows whether it mounts with these")
+			} else {
+				failed = append(failed, message)
+			}
 		}
-		if j.Mark == nil || !isMarkFor(j.Mark, p) || !j.CarriesOurs {
+		if !j.Mark.IsBatchOf(name) || !j.isMarkCurrent() || !j.CarriesOurs {
 			continue
 		}
 		first = first && (since.IsZero() || since.Equal(j.Mark.Since))
@@ -115,8 +121,8 @@ func (s *Summary) addBatches(p *judge.Profile, all []judged) {
 			last = append(last, j.Volume.Name)
 		}
 	}
-	s.Stopped = text.Join(failed, "; ")
-	if p.Acts() && len(last) > 0 && s.Matched > s.UpToDate+s.Blocked {
+	s.Stopped, s.Batch = text.Join(failed, "; "), text.Join(suspected, "; ")
+	if s.Batch == "" && p.Acts() && len(last) > 0 && s.Matched > s.UpToDate+s.Blocked {
 		s.Batch = soakText(last, first, since.Add(soakOf(p)))
 	}
 }

@@ -1,0 +1,73 @@
+package volume
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/controllers/volume/plan"
+)
+
+// How pods mount a volume that has its own list back is told by those that use it, and by nobody else.
+func TestCures(t *testing.T) {
+	since := noon.Add(-time.Hour)
+	const message = `MountVolume.SetUp failed for volume "a" : mount failed: exit status 32 Output: mount.nfs: access denied by server while mounting filer:/data`
+	pod := func(change ...func(*corev1.Pod)) *corev1.Pod {
+		p := failingPod("eda", "data")
+		for _, c := range change {
+			c(p)
+		}
+		return p
+	}
+	started := func(at time.Duration, restarts int32) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Status.ContainerStatuses[0].State = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(since.Add(at))}}
+			p.Status.ContainerStatuses[0].RestartCount = restarts
+		}
+	}
+	failing := func(message string, last time.Duration) *corev1.Event {
+		e := kubeletEvent("e", "eda", message, since.Add(-time.Minute))
+		e.LastTimestamp = metav1.NewTime(since.Add(last))
+		return e
+	}
+	failed := &failedMount{message: message}
+	for name, test := range map[string]struct {
+		objects []client.Object
+		want    plan.Cure
+	}{
+		"a pod has started since":                             {[]client.Object{pod(started(time.Minute, 0))}, plan.CureWorked},
+		"a pod has started before":                            {[]client.Object{pod(started(-time.Minute, 0)), failing(message, 10*time.Minute)}, plan.CureEnded},
+		"a container has started again, on the mount of then": {[]client.Object{pod(started(time.Minute, 1))}, plan.CureEnded},
+		"the pod waits":                                       {[]client.Object{pod()}, ""},
+		"it fails, maybe still with the list of then":         {[]client.Object{pod(), failing(message, 4*time.Minute)}, ""},
+		"it fails alike long after":                           {[]client.Object{pod(), failing(message, 6*time.Minute)}, plan.CureFailed},
+		"it fails in another way":                             {[]client.Object{pod(), failing(message+" (again)", 6*time.Minute)}, ""},
+		"somebody else's pod fails":                           {[]client.Object{pod(func(p *corev1.Pod) { p.UID = "another" }), failing(message, 6*time.Minute)}, ""},
+		"no pod is left":                                      {nil, plan.CureEnded},
+		"the pod is being deleted": {[]client.Object{pod(func(p *corev1.Pod) {
+			p.DeletionTimestamp, p.Finalizers = &metav1.Time{Time: noon}, []string{"test/keep"}
+		})}, plan.CureEnded},
+		"a pod of another claim": {[]client.Object{pod(started(time.Minute, 0), func(p *corev1.Pod) {
+			p.Spec.Volumes[0].PersistentVolumeClaim.ClaimName = "other"
+		})}, plan.CureEnded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, _ := newReconciler(t, refusePathsAsNames, append(test.objects, nodeN())...)
+			pv := created("a", 0)
+			pv.Spec.ClaimRef.Name = "data"
+			inCure := []plan.InCure{{Volume: pv, Failed: &judge.FailedMount{Since: since, Failure: failed.kindOn(pv)}}}
+			got, err := inspectCures(context.Background(), r.Client, inCure)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got["a"] != test.want {
+				t.Errorf("it is said to be %q, want %q", got["a"], test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,305 @@
+package judge
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/internal/builders"
+)
+
+func verdictOf(pv *corev1.PersistentVolume, list ...v1alpha1.StorageClientProfile) Verdict {
+	return Volume(Input{Volume: pv, Profiles: profiles(list...)})
+}
+
+// carryOut makes a volume what a verdict makes of it.
+func carryOut(t *testing.T, pv *corev1.PersistentVolume, v Verdict) {
+	t.Helper()
+	annotations, err := AnnotationsWithout(nil)
+	if v.Action == ActionWrite {
+		annotations, err = AnnotationsWith(v, nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, value := range annotations {
+		delete(pv.Annotations, key)
+		if text, ok := value.(string); ok {
+			pv.Annotations[key] = text
+		}
+	}
+	if v.Action == ActionWrite || v.Action == ActionRestore {
+		pv.Spec.MountOptions = v.Options
+	}
+}
+
+// Users and drivers write several options into one entry, which mean what they mean one by one.
+func TestEntriesJoinedByCommas(t *testing.T) {
+	actimeo := builders.NFSProfile("fast", []string{"actimeo=600"})
+	for name, test := range map[string]struct {
+		volume *corev1.PersistentVolume
+		want   outcome
+	}{
+		"are taken apart where the list is written": {
+			volume: builders.NFSVolume([]string{"hard,bg,nfsvers=3"}),
+			want:   written([]string{"hard,bg,nfsvers=3"}, []string{"hard", "bg", "nfsvers=3", "actimeo=600"}, "fast"),
+		},
+		"with options that no rule may ask for": {
+			volume: builders.NFSVolume([]string{"rw,port=2049,vers=4.1"}),
+			want:   written([]string{"rw,port=2049,vers=4.1"}, []string{"rw", "port=2049", "vers=4.1", "actimeo=600"}, "fast"),
+		},
+		"stay as they are where nothing changes":        {volume: builders.NFSVolume([]string{"hard,actimeo=600"}), want: upToDate},
+		"stay where the volume's own value is the rule": {volume: builders.NFSVolume([]string{"hard,actimeo=30"}), want: upToDate},
+		"come back as they were": {
+			volume: builders.NFSVolume([]string{"hard", "bg", "nocto"}, builders.Carrying([]string{"hard,bg"}, []string{"hard", "bg", "nocto"}, "gone")),
+			want:   written([]string{"hard,bg"}, []string{"hard", "bg", "actimeo=600"}, "fast"),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := verdictOf(test.volume, actimeo)
+			if diff := cmp.Diff(test.want, outcomeOf(v)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", v.Message, diff)
+			}
+			if carried := v.Carried["fast"]; v.Action == ActionWrite && !slices.Equal(carried, []string{"actimeo=600"}) {
+				t.Errorf("the profile is said to bring %q", carried)
+			}
+		})
+	}
+}
+
+// A rule that goes, or comes to report only, takes nothing away from what Restore promises.
+func TestOptionsComeBackWhereTheRuleThatPatchedIsGone(t *testing.T) {
+	patching := builders.NFSProfile("fast", []string{"nocto"}, patchGitOps)
+	elsewhere := builders.NFSProfile("fast", []string{"nocto"}, builders.Selecting(v1alpha1.VolumeSelector{Servers: []string{"other"}}))
+	reporting := builders.NFSProfile("fast", []string{"nocto"})
+	fluxed := func() *corev1.PersistentVolume {
+		pv := builders.NFSVolume([]string{"hard"}, builders.Labelled("kustomize.toolkit.fluxcd.io/name", "app"))
+		carryOut(t, pv, verdictOf(pv, patching))
+		return pv
+	}
+	leaving := reporting
+	builders.Deleted(&leaving)
+	declaring := func(list string) builders.VolumeOption {
+		return builders.Annotated(corev1.LastAppliedConfigAnnotation, `{"spec":{"mountOptions":`+list+`}}`)
+	}
+	ours := func(more ...builders.VolumeOption) *corev1.PersistentVolume {
+		return builders.NFSVolume([]string{"hard", "nocto"}, append([]builders.VolumeOption{builders.Carrying([]string{"hard"}, []string{"hard", "nocto"}, "fast")}, more...)...)
+	}
+	for name, test := range map[string]struct {
+		volume *corev1.PersistentVolume
+		with   []v1alpha1.StorageClientProfile
+		want   outcome
+	}{
+		"the rule goes from a living profile":                        {volume: fluxed(), with: []v1alpha1.StorageClientProfile{elsewhere}, want: restored("hard")},
+		"the profile is gone":                                        {volume: fluxed(), want: restored("hard")},
+		"the rule comes to report only: the record stays":            {volume: fluxed(), with: []v1alpha1.StorageClientProfile{reporting}, want: upToDate},
+		"the rule reports only, and then the profile is deleted":     {volume: fluxed(), with: []v1alpha1.StorageClientProfile{leaving}, want: restored("hard")},
+		"a manifest has come to declare our list: it stays":          {volume: ours(declaring(`["hard","nocto"]`)), want: released},
+		"a manifest that declares another list is not in the way":    {volume: ours(declaring(`["hard"]`)), want: restored("hard")},
+		"an apply manager has come to declare our list: it stays":    {volume: ours(managedBy("kustomize-controller", metav1.ManagedFieldsOperationApply, ownsOptions)), want: released},
+		"a manifest that cannot be read may declare it: it stays":    {volume: ours(builders.Annotated(corev1.LastAppliedConfigAnnotation, "{")), want: released},
+		"somebody changed the list, whoever declares it: it stays":   {volume: builders.NFSVolume([]string{"soft"}, builders.Carrying([]string{"hard"}, []string{"hard", "nocto"}, "fast"), builders.Labelled("kustomize.toolkit.fluxcd.io/name", "app")), want: released},
+		"and Retain leaves the options, whoever declares the volume": {volume: fluxed(), with: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", nil, builders.Retaining)}, want: released},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := verdictOf(test.volume, test.with...)
+			if diff := cmp.Diff(test.want, outcomeOf(v)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", v.Message, diff)
+			}
+		})
+	}
+}
+
+// Retain leaves a profile's options on the volume, also where another profile goes on with it.
+func TestRetainBesideAnotherProfile(t *testing.T) {
+	carrying := func(original, applied []string, profiles ...string) *corev1.PersistentVolume {
+		return builders.NFSVolume(applied, builders.Carrying(original, applied, profiles...))
+	}
+	useProfile := builders.OnConflict(v1alpha1.ConflictUseProfile)
+	for name, test := range map[string]struct {
+		volume *corev1.PersistentVolume
+		with   []v1alpha1.StorageClientProfile
+		want   outcome
+	}{
+		"what it brought becomes the volume's own": {
+			volume: carrying([]string{"hard"}, []string{"hard", "actimeo=600", "nocto"}, "a", "b"),
+			with:   []v1alpha1.StorageClientProfile{builders.NFSProfile("a", []string{"actimeo=600"}, priority(100), builders.Retaining, builders.Deleted), builders.NFSProfile("b", []string{"nocto"})},
+			want:   written([]string{"hard", "actimeo=600"}, []string{"hard", "actimeo=600", "nocto"}, "b"),
+		},
+		"where its rule no longer matches, too": {
+			volume: carrying([]string{"hard"}, []string{"hard", "actimeo=600", "nocto"}, "a", "b"),
+			with: []v1alpha1.StorageClientProfile{
+				builders.NFSProfile("a", []string{"actimeo=600"}, builders.Retaining, builders.Selecting(v1alpha1.VolumeSelector{Servers: []string{"other"}})),
+				builders.NFSProfile("b", []string{"nocto"}),
+			},
+			want: written([]string{"hard", "actimeo=600"}, []string{"hard", "actimeo=600", "nocto"}, "b"),
+		},
+		"and nothing is reordered for it": {
+			volume: carrying([]string{"hard"}, []string{"hard", "nocto", "actimeo=600"}, "a", "b"),
+			with:   []v1alpha1.StorageClientProfile{builders.NFSProfile("a", []string{"actimeo=600"}, builders.Retaining, builders.Deleted), builders.NFSProfile("b", []string{"nocto"})},
+			want:   written([]string{"hard", "actimeo=600"}, []string{"hard", "nocto", "actimeo=600"}, "b"),
+		},
+		"what the other replaced comes back with the other": {
+			volume: carrying([]string{"hard", "nconnect=2"}, []string{"hard", "nconnect=4", "actimeo=600"}, "a", "b"),
+			with:   []v1alpha1.StorageClientProfile{builders.NFSProfile("a", []string{"actimeo=600"}, builders.Retaining, builders.Deleted), builders.NFSProfile("b", []string{"nconnect=4"}, useProfile)},
+			want:   written([]string{"hard", "nconnect=2", "actimeo=600"}, []string{"hard", "nconnect=4", "actimeo=600"}, "b"),
+		},
+		"what it replaced stays replaced": {
+			volume: carrying([]string{"hard", "nconnect=2"}, []string{"hard", "nconnect=8", "nocto"}, "a", "b"),
+			with:   []v1alpha1.StorageClientProfile{builders.NFSProfile("a", []string{"nconnect=8"}, useProfile, builders.Retaining, builders.Deleted), builders.NFSProfile("b", []string{"nocto"})},
+			want:   written([]string{"hard", "nconnect=8"}, []string{"hard", "nconnect=8", "nocto"}, "b"),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := verdictOf(test.volume, test.with...)
+			if diff := cmp.Diff(test.want, outcomeOf(v)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", v.Message, diff)
+			}
+			carryOut(t, test.volume, v)
+			if again := verdictOf(test.volume, test.with...); again.State != StateUpToDate {
+				t.Errorf("afterwards it is %s: %s", again.State, again.Message)
+			}
+		})
+	}
+}
+
+// A mutating webhook that comes after ours may add to a new volume's list: that is the volume's own.
+func TestAnAdditionToANewVolumesList(t *testing.T) {
+	newVolume := func(list ...string) *corev1.PersistentVolume {
+		pv := builders.NFSVolume([]string{"hard"})
+		annotations, err := AnnotationsOfCreation(verdictOf(pv, fast))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for key, text := range annotations {
+			pv.Annotations[key] = text
+		}
+		pv.Spec.MountOptions = list
+		return pv
+	}
+	ofABatch := builders.NFSVolume([]string{"hard", "nconnect=4", "nocto", "noresvport"}, builders.Carrying([]string{"hard"}, []string{"hard", "nconnect=4", "nocto"}, "fast"),
+		builders.Annotated(v1alpha1.MountOptionsStepAnnotation, builders.JSON(Mark{Rules: []string{"fast/rule"}})))
+	for name, test := range map[string]struct {
+		volume *corev1.PersistentVolume
+		want   outcome
+	}{
+		"becomes the volume's own":                   {newVolume("hard", "nconnect=4", "nocto", "noresvport"), written([]string{"hard", "noresvport"}, []string{"hard", "nconnect=4", "nocto", "noresvport"}, "fast")},
+		"wherever it stands":                         {newVolume("noresvport", "hard", "nconnect=4", "nocto"), written([]string{"hard", "noresvport"}, []string{"noresvport", "hard", "nconnect=4", "nocto"}, "fast")},
+		"no addition: nothing":                       {newVolume("hard", "nconnect=4", "nocto"), upToDate},
+		"something is taken away":                    {newVolume("hard", "nocto", "noresvport"), leftAlone(v1alpha1.VolumeReasonConflict, "fast")},
+		"a volume that we wrote later is left alone": {ofABatch, leftAlone(v1alpha1.VolumeReasonConflict, "fast")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := verdictOf(test.volume, fast)
+			if diff := cmp.Diff(test.want, outcomeOf(v)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", v.Message, diff)
+			}
+			if v.Action == ActionWrite && v.ChangesList(test.volume) {
+				t.Error("the list is changed for it")
+			}
+			carryOut(t, test.volume, v)
+			if again := verdictOf(test.volume, fast); v.Action == ActionWrite && again.State != StateUpToDate {
+				t.Errorf("afterwards it is %s: %s", again.State, again.Message)
+			}
+		})
+	}
+}
+
+// Trident drops its backend's list as soon as a volume has one of its own.
+func TestADriverWhoseBackendHasAListOfItsOwn(t *testing.T) {
+	of := func(protocol, fsType string) builders.VolumeOption {
+		return func(pv *corev1.PersistentVolume) {
+			builders.CSI("csi.trident.netapp.io", map[string]string{"protocol": protocol})(pv)
+			pv.Spec.CSI.FSType = fsType
+		}
+	}
+	rule := func(options ...string) v1alpha1.StorageClientProfile {
+		return builders.NFSProfile("fast", options, builders.Selecting(v1alpha1.VolumeSelector{Drivers: []string{"csi.trident.netapp.io"}}))
+	}
+	for name, test := range map[string]struct {
+		volume  *corev1.PersistentVolume
+		with    v1alpha1.StorageClientProfile
+		want    outcome
+		message string
+	}{
+		"an empty list of NFS stays empty where the rule names no version": {
+			volume: builders.NFSVolume(nil, of("file", "")), with: rule("nconnect=8", "hard"), want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "fast"),
+			message: "csi.trident.netapp.io mounts with its backend's options as long as the volume has none, and drops them all for the volume's: declare nfsvers too",
+		},
+		"and is written where it does": {
+			volume: builders.NFSVolume(nil, of("file", "")), with: rule("nfsvers=3", "hard"), want: written(nil, []string{"nfsvers=3", "hard"}, "fast"),
+		},
+		"a volume with options of its own has lost the backend's already": {
+			volume: builders.NFSVolume([]string{"hard"}, of("file", "")), with: rule("nconnect=8"), want: written([]string{"hard"}, []string{"hard", "nconnect=8"}, "fast"),
+		},
+		"an empty list of XFS stays empty without nouuid": {
+			volume: builders.NFSVolume(nil, of("block", "xfs")), with: rule("noatime"), want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "fast"), message: "declare nouuid too",
+		},
+		"and is written with it": {
+			volume: builders.NFSVolume(nil, of("block", "xfs")), with: rule("noatime", "nouuid"), want: written(nil, []string{"noatime", "nouuid"}, "fast"),
+		},
+		"a list that was empty before us is judged as one that is": {
+			volume: builders.NFSVolume([]string{"nocto"}, of("file", ""), builders.Carrying(nil, []string{"nocto"}, "fast")), with: rule("nconnect=8"),
+			want: leftAlone(v1alpha1.VolumeReasonInvalidOptions, "fast"),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := verdictOf(test.volume, test.with)
+			if diff := cmp.Diff(test.want, outcomeOf(v)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", v.Message, diff)
+			}
+			if !strings.Contains(v.Message, test.message) {
+				t.Errorf("the message is %q, want %q in it", v.Message, test.message)
+			}
+		})
+	}
+}
+
+// What to paste is in the words of the tool that declares the list.
+func TestTheRemedyIsTheTools(t *testing.T) {
+	lastApplied := builders.Annotated(corev1.LastAppliedConfigAnnotation, `{"spec":{"mountOptions":["hard"]}}`)
+	apply := func(manager string) builders.VolumeOption {
+		return managedBy(manager, metav1.ManagedFieldsOperationApply, ownsOptions)
+	}
+	const list = `["hard","nconnect=4","nocto"]`
+	for name, test := range map[string]struct {
+		sign builders.VolumeOption
+		want []string
+	}{
+		"kubectl apply":       {lastApplied, []string{"kubectl apply", "in the manifest: spec: {mountOptions: " + list + "}"}},
+		"server-side apply":   {apply("ci"), []string{`apply manager "ci"`, "in the manifest: spec: {mountOptions: " + list + "}"}},
+		"Argo CD":             {builders.Labelled("argocd.argoproj.io/instance", "app"), []string{"Argo CD", "in the Application's spec: {ignoreDifferences: [{"}},
+		"Argo CD, as manager": {apply("argocd-controller"), []string{"Argo CD", "in the Application's spec: {ignoreDifferences: [{"}},
+		"Flux": {builders.Labelled("kustomize.toolkit.fluxcd.io/name", "app"), []string{"Flux",
+			`in the Kustomization's spec: {patches: [{target: {kind: PersistentVolume, name: pv1}, patch: '[{"op":"add","path":"/spec/mountOptions","value":` + list + `}]'}]}`}},
+		"Flux, as manager": {apply("kustomize-controller"), []string{"Flux", "in the Kustomization's spec: {patches: [{"}},
+		"Flux's Helm releases": {builders.Labelled("helm.toolkit.fluxcd.io/name", "app"), []string{"Flux",
+			`in the HelmRelease's spec: {postRenderers: [{kustomize: {patches: [{target: {kind: PersistentVolume, name: pv1}, patch: '`}},
+		"Helm": {builders.Labelled("app.kubernetes.io/managed-by", "Helm"), []string{"Helm", "in the chart's template: spec: {mountOptions: " + list + "}"}},
+		"Terraform's typed resource": {managedBy("HashiCorp", metav1.ManagedFieldsOperationUpdate, `{"f:spec":{"f:nfs":{}}}`), []string{"Terraform",
+			"in the resource: lifecycle { ignore_changes = [spec[0].mount_options, metadata[0].annotations] }"}},
+		"Terraform's manifest": {apply("Terraform"), []string{"Terraform", `in the kubernetes_manifest: computed_fields = ["spec.mountOptions", "metadata.annotations"]`}},
+		"kapp": {builders.Labelled("kapp.k14s.io/app", "1"), []string{"kapp", "beside the manifests: {apiVersion: kapp.k14s.io/v1alpha1, kind: Config, rebaseRules: [{path: [spec, mountOptions], " +
+			"type: copy, sources: [existing, new], resourceMatchers: [{kindNamespaceNameMatcher: {kind: PersistentVolume, namespace: \"\", name: pv1}}]}]}"}},
+		"Pulumi":            {apply("pulumi-kubernetes-1a2b"), []string{"Pulumi", `in the resource's options: ignoreChanges: ["spec.mountOptions"]`}},
+		"Pulumi by a label": {builders.Labelled("app.kubernetes.io/managed-by", "pulumi"), []string{"Pulumi", `ignoreChanges: ["spec.mountOptions"]`}},
+		"Crossplane":        {apply("crossplane-kubernetes-provider"), []string{"Crossplane", "in the Object's spec.forProvider.manifest: spec: {mountOptions: " + list + "}"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := verdictOf(builders.NFSVolume([]string{"hard"}, test.sign), fast)
+			if v.Reason != v1alpha1.VolumeReasonDeclaredElsewhere {
+				t.Errorf("%s: %s", v.Reason, v.Message)
+			}
+			for _, want := range test.want {
+				if !strings.Contains(v.Message, want) {
+					t.Errorf("the message is %q, want %q in it", v.Message, want)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,79 @@
+package judge
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/internal/builders"
+)
+
+// Of another number of connections on the same server only nconnect is at issue.
+func TestAForeignNconnectKeepsOnlyNconnectBack(t *testing.T) {
+	eight := builders.NFSProfile("fast", []string{"nconnect=8", "actimeo=600", "nocto"}, builders.Ruled(func(r *v1alpha1.VolumeRule) {
+		r.Selector = v1alpha1.VolumeSelector{StorageClassNames: []string{"nfs"}}
+	}))
+	only := builders.NFSProfile("fast", []string{"nconnect=8"}, builders.Selecting(v1alpha1.VolumeSelector{StorageClassNames: []string{"nfs"}}))
+	foreign := func(options ...string) *corev1.PersistentVolume {
+		pv := builders.NFSVolume(options, builders.Named("other-team"))
+		pv.Spec.StorageClassName = "other"
+		return pv
+	}
+	all := []string{"hard", "nconnect=8", "actimeo=600", "nocto"}
+	const dispute = "volumes of server filer would have different nconnect: nconnect=2 (other-team), nconnect=8 (pv1): " +
+		"the first mount on a node fixes it for all: give all volumes of the server one value"
+	for name, test := range map[string]struct {
+		volume, other *corev1.PersistentVolume
+		with          v1alpha1.StorageClientProfile
+		want          outcome
+		message       string
+	}{
+		"the other options are written": {
+			volume: builders.NFSVolume([]string{"hard"}), other: foreign("nconnect=2"), with: eight,
+			want: written([]string{"hard"}, []string{"hard", "actimeo=600", "nocto"}, "fast"), message: "nconnect is left as it is: " + dispute,
+		},
+		"once they are, nconnect is what is missing": {
+			volume: builders.NFSVolume([]string{"hard", "actimeo=600", "nocto"}, builders.Carrying([]string{"hard"}, []string{"hard", "actimeo=600", "nocto"}, "fast")),
+			other:  foreign("nconnect=2"), with: eight, want: leftAlone(v1alpha1.VolumeReasonConflict, "fast"), message: dispute,
+		},
+		"a number that is in force stays": {
+			volume: builders.NFSVolume(all, builders.Carrying([]string{"hard"}, all, "fast")), other: foreign("nconnect=2"), with: eight,
+			want: leftAlone(v1alpha1.VolumeReasonConflict, "fast"), message: dispute,
+		},
+		"a rule of nothing else writes nothing": {
+			volume: builders.NFSVolume([]string{"hard"}), other: foreign("nconnect=2"), with: only, want: leftAlone(v1alpha1.VolumeReasonConflict, "fast"), message: dispute,
+		},
+		"a volume that does not say is named, and in nobody's way": {
+			volume: builders.NFSVolume([]string{"hard"}), other: foreign("vers=4.1"), with: eight, want: written([]string{"hard"}, all, "fast"),
+			message: "other-team of server filer has no nconnect: where it is mounted first, a node has one connection for all",
+		},
+		"it is named as long as that may happen": {
+			volume: builders.NFSVolume(all, builders.Carrying([]string{"hard"}, all, "fast")), other: foreign("vers=4.1"), with: eight,
+			want: upToDate, message: "other-team of server filer has no nconnect",
+		},
+		"one of another version is not": {
+			volume: builders.NFSVolume(all, builders.Carrying([]string{"hard"}, all, "fast")), other: foreign("vers=3"), with: eight,
+			want: upToDate, message: "mountOptions are as declared",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			servers := NewServers()
+			ours := Judge(Input{Volume: test.volume, Profiles: profiles(test.with)})
+			servers.Add(ours)
+			servers.Add(Judge(Input{Volume: test.other, Profiles: profiles(test.with)}))
+			v := servers.Judge(ours)
+			if diff := cmp.Diff(test.want, outcomeOf(v)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", v.Message, diff)
+			}
+			if !strings.Contains(v.Message, test.message) || test.message == "mountOptions are as declared" && v.Message != test.message {
+				t.Errorf("the message is %q, want %q", v.Message, test.message)
+			}
+			if again := servers.Judge(ours); again.Message != v.Message {
+				t.Errorf("asked again: %q", again.Message)
+			}
+		})
+	}
+}

@@ -1,0 +1,105 @@
+package plan
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/internal/builders"
+	"github.com/storageclient/operator/controllers/volume/judge"
+)
+
+// A failure that leaves open what is to blame takes the list back on that volume, and its own list shows whether it was.
+func TestAListIsInCure(t *testing.T) {
+	p := builders.NFSProfile("p", []string{"nocto"})
+	unclear := map[string]Failure{"a": {Text: "access denied by server", Kind: "denied"}}
+	spoke := map[string]Failure{"a": {Text: "an incorrect mount option was specified", Kind: "option", SpeaksOfOptions: true}}
+	type expected struct {
+		suspected, settled, acquitted bool
+		// b is whether another volume gets the options in the end, again whether the one that failed does.
+		b, again bool
+		stopped  bool
+	}
+	for name, test := range map[string]struct {
+		failed map[string]Failure
+		cure   Cure
+		want   expected
+	}{
+		"nobody knows yet":                            {unclear, "", expected{suspected: true}},
+		"it mounts with its own: the list is guilty":  {unclear, CureWorked, expected{settled: true, stopped: true}},
+		"it fails alike: the list comes again":        {unclear, CureFailed, expected{acquitted: true, again: true}},
+		"no pod waits: nothing was learned":           {unclear, CureEnded, expected{acquitted: true, again: true}},
+		"a text that speaks of options counts":        {spoke, "", expected{stopped: true}},
+		"and is borne out":                            {spoke, CureWorked, expected{settled: true, stopped: true}},
+		"or not, where it fails alike":                {spoke, CureFailed, expected{acquitted: true, again: true}},
+		"it stands, where no pod waits to contradict": {spoke, CureEnded, expected{settled: true, stopped: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			volumes := []*corev1.PersistentVolume{created("a", 9, written(p, 20)), created("b", 1)}
+			now := noon
+			pass := func(failed map[string]Failure, cures map[string]Cure) Plan {
+				now = now.Add(10 * time.Second)
+				s := snapshotOf(volumes, p)
+				s.Now, s.FailedMounts, s.Cures = now, failed, cures
+				next := For(s)
+				for _, step := range next.Steps {
+					carryOut(t, step, volumes)
+				}
+				return next
+			}
+			pass(test.failed, nil)
+			if !slices.Equal(volumes[0].Spec.MountOptions, []string{"hard"}) {
+				t.Fatalf("a has %q", volumes[0].Spec.MountOptions)
+			}
+			inCure := pass(nil, nil)
+			if len(inCure.InCure) != 1 || inCure.InCure[0].Volume.Name != "a" || inCure.Next.After(now.Add(time.Minute)) {
+				t.Errorf("on cure are %v, and the next plan is due at %s", inCure.InCure, inCure.Next)
+			}
+			if test.cure != "" {
+				pass(nil, map[string]Cure{"a": test.cure})
+			}
+			f := judge.FailedMountOf(volumes[0])
+			if f == nil || f.Suspected != test.want.suspected || f.Settled != test.want.settled || f.Acquitted != test.want.acquitted {
+				t.Fatalf("the volume remembers %+v", f)
+			}
+			if after := snapshotOf(volumes, p); len(For(after).InCure) == 1 != (test.cure == "") {
+				t.Errorf("on cure are %v", For(after).InCure)
+			}
+			sum := Summarize("p", snapshotOf(volumes, p))
+			if (sum.Stopped != "") != test.want.stopped || strings.Contains(sum.Batch, "until a pod shows") != test.want.suspected {
+				t.Errorf("stopped is %q, and waited for is %q", sum.Stopped, sum.Batch)
+			}
+			pass(nil, nil)
+			if again := slices.Contains(volumes[0].Spec.MountOptions, "nocto"); again != test.want.again {
+				t.Errorf("a has %q", volumes[0].Spec.MountOptions)
+			}
+			if slices.Contains(volumes[1].Spec.MountOptions, "nocto") {
+				t.Error("b has the options before anything shows them to work")
+			}
+			if !test.want.again {
+				return
+			}
+			if _, taken := stepsOf(pass(test.failed, nil)); len(taken) != 0 != (test.cure == CureEnded) {
+				t.Errorf("of a failure that was judged, %q are taken back", taken)
+			}
+		})
+	}
+}
+
+// What is held or left alone is not judged meanwhile.
+func TestNothingIsLearnedOfWhatMayNotBeWritten(t *testing.T) {
+	p := builders.NFSProfile("p", []string{"nocto"})
+	ignored := created("a", 9, failedFor(p), builders.Annotated(v1alpha1.IgnoreAnnotation, v1alpha1.True))
+	f := judge.FailedMountOf(ignored)
+	f.Settled = false
+	ignored.Annotations[v1alpha1.FailedMountOptionsAnnotation] = builders.JSON(f)
+	s := snapshotOf([]*corev1.PersistentVolume{ignored}, p)
+	s.Now, s.Cures = noon, map[string]Cure{"a": CureWorked}
+	if got := For(s); len(got.InCure)+len(got.Steps) > 0 {
+		t.Errorf("on cure are %v, and written is %v", got.InCure, got.Steps)
+	}
+}

@@ -132,6 +132,38 @@ var _ = Describe("The rollout", func() {
 		Expect(s.reasons()).To(ContainElement("DrainTimedOut"))
 	})
 
+	It("leaves a permit to a node whose host is busy, and takes it back when somebody pauses", func() {
+		pool("a")
+		s := newStory(k8s, k8s)
+		for range 20 {
+			if s.passes(1); findObject("a").Spec.RebootPermit != nil {
+				break
+			}
+			if object := findObject("a"); object.Status.ObservedGeneration < object.Generation {
+				agentReports("a", rebootDue(bootArgument))
+			}
+		}
+		permit := findObject("a").Spec.RebootPermit
+		Expect(permit).NotTo(BeNil())
+		const lock = "/var/lib/dpkg/lock-frontend is locked by apt-get (process 1234)"
+		agentReports("a", func(status *v1alpha1.StorageClientNodeStatus) {
+			rebootDue(bootArgument)(status)
+			status.Reboot = &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootWaiting, Message: lock}
+		})
+		s.passes(2)
+		Expect(findObject("a").Status.Rollout).To(And(HaveField("Phase", v1alpha1.RolloutRebooting),
+			HaveField("Reason", v1alpha1.RolloutReasonHostBusy), HaveField("Message", ContainSubstring(lock))))
+		Expect(findObject("a").Spec.RebootPermit).To(Equal(permit))
+
+		setAnnotation(getNode("a"), v1alpha1.PausedAnnotation, `"true"`)
+		s.passes(2)
+		Expect(findObject("a").Spec.RebootPermit).To(BeNil())
+		Expect(findObject("a").Status.Rollout).To(And(HaveField("Phase", v1alpha1.RolloutWaiting),
+			HaveField("Reason", v1alpha1.RolloutReasonNodePaused), HaveField("Attempts", BeZero())))
+		expectReturned("a")
+		Expect(s.reasons()).To(Equal([]string{"NodeCordoned", "RebootPermitted", "HostBusy", "NodeUncordoned"}))
+	})
+
 	It("keeps autoscalers off a node as long as it is cordoned, and leaves what others have set", func() {
 		pool("a")
 		setAnnotation(getNode("a"), doNotDisrupt, `"true"`)

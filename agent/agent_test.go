@@ -339,6 +339,12 @@ func TestTheFenceHasTheLastWord(t *testing.T) {
 			setting: setting("sysctl/kernel.core_pattern", "/tmp/x"), want: v1alpha1.SettingUnsupported, message: "refused",
 		},
 		"a value out of range": {setting: setting(rmem, "1"), want: v1alpha1.SettingFailed, message: "refused"},
+		"a value with which no new connection works": {
+			setting: setting(tcpRmem, "1 1 1"), want: v1alpha1.SettingFailed, message: "number 2 must be at least 2304 bytes",
+		},
+		"such a value that the host's own list names": {
+			setting: setting(tcpRmem, "1 1 1"), allow: "sysctl/net[.]ipv4[.]tcp_rmem=1 1 1\n", want: v1alpha1.SettingInSync,
+		},
 		"a value that is not of the safe bytes": {
 			setting: setting(rmem, "1\nkernel.core_pattern=|/x"), want: v1alpha1.SettingFailed, message: "refused",
 		},
@@ -383,6 +389,49 @@ func TestARefusedValueLeavesTheLastAcceptedOne(t *testing.T) {
 	if w.live[rmem] != "16777216" || w.state(rmem) != v1alpha1.SettingFailed {
 		t.Errorf("live %s, state %s; want the old value and Failed", w.live[rmem], w.state(rmem))
 	}
+}
+
+// An upgrade of the agent takes back nothing that the agent before had applied and this one would not apply anew.
+func TestAnUpgradeKeepsWhatItsCatalogueWouldNotAcceptAnew(t *testing.T) {
+	const before = "1000 1000 1000"
+	retain := setting(tcpRmem, before)
+	retain.OnRemoval = v1alpha1.DeletionRetain
+	for name, test := range map[string]struct {
+		after []v1alpha1.NodeSetting
+		state v1alpha1.SettingState
+		live  string
+	}{
+		"as it was":                         {[]v1alpha1.NodeSetting{setting(tcpRmem, before)}, v1alpha1.SettingInSync, before},
+		"another value that is refused too": {[]v1alpha1.NodeSetting{setting(tcpRmem, "1 1 1")}, v1alpha1.SettingFailed, before},
+		"a value that is right":             {[]v1alpha1.NodeSetting{setting(tcpRmem, "4096 131072 16777216")}, v1alpha1.SettingInSync, "4096 131072 16777216"},
+		"no longer declared":                {nil, "", "4096 131072 6291456"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.defaults[tcpRmem], w.live[tcpRmem] = "4096 131072 6291456", "4096 131072 6291456"
+			w.write(AllowFile, "sysctl/net[.]ipv4[.]tcp_rmem=.*\n")
+			w.declare(setting(tcpRmem, before))
+			w.runUntilIdle(w.agent())
+			w.write(AllowFile, "")
+			w.declare(test.after...)
+			w.runUntilIdle(w.agent())
+			if w.live[tcpRmem] != test.live || w.state(tcpRmem) != test.state {
+				t.Errorf("live %q, state %s; want %q and %s", w.live[tcpRmem], w.state(tcpRmem), test.live, test.state)
+			}
+		})
+	}
+	t.Run("retained", func(t *testing.T) {
+		w := newWorld(t)
+		w.write(AllowFile, "sysctl/net[.]ipv4[.]tcp_rmem=.*\n")
+		w.declare(retain)
+		w.runUntilIdle(w.agent())
+		w.write(AllowFile, "")
+		w.declare()
+		w.runUntilIdle(w.agent())
+		if w.live[tcpRmem] != before {
+			t.Errorf("live %q, want what is retained", w.live[tcpRmem])
+		}
+	})
 }
 
 func TestWhatCannotWorkIsNeitherJournalledNorApplied(t *testing.T) {

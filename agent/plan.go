@@ -65,9 +65,13 @@ func makePlan(spec v1alpha1.StorageClientNodeSpec, journalled map[string]journal
 func (p *plan) wantSetting(setting v1alpha1.NodeSetting, entry journal.Entry, isJournalled bool, f fence) {
 	key := setting.Key
 	p.wanted[key] = setting
-	if refused := f.checkSetting(key, setting.Value); refused != nil {
+	check := f.checkSetting
+	if isJournalled && entry.Applied == setting.Value {
+		check = f.checkInForce
+	}
+	if refused := check(key, setting.Value); refused != nil {
 		p.refused[key] = *refused
-		if isJournalled && !entry.Retained && f.checkSetting(key, entry.Applied) == nil {
+		if isJournalled && !entry.Retained && f.checkInForce(key, entry.Applied) == nil {
 			p.wantedEntries[key] = entry
 		}
 		return
@@ -120,7 +124,7 @@ func (p *plan) onlyVolumes() {
 
 // dropSetting decides on a key that the journal holds and the spec does not want, or no longer may.
 func (p *plan) dropSetting(key string, entry journal.Entry, f fence) {
-	if entry.Retain && f.checkSetting(key, entry.Applied) == nil {
+	if entry.Retain && f.checkInForce(key, entry.Applied) == nil {
 		entry.Retained = true
 		p.wantedEntries[key] = entry
 		return

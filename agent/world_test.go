@@ -25,10 +25,11 @@ import (
 )
 
 const (
-	rmem  = "sysctl/net.core.rmem_max"
-	wmem  = "sysctl/net.core.wmem_max"
-	ihash = "kernelArgument/ihash_entries"
-	trace = "/etc/sysctl.d/99-zz-storage-client.conf"
+	rmem    = "sysctl/net.core.rmem_max"
+	wmem    = "sysctl/net.core.wmem_max"
+	tcpRmem = "sysctl/net.ipv4.tcp_rmem"
+	ihash   = "kernelArgument/ihash_entries"
+	trace   = "/etc/sysctl.d/99-zz-storage-client.conf"
 )
 
 // errCrash ends an agent in the middle of what it does, by a panic: nothing of it runs any more.

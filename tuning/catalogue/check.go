@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -34,10 +35,12 @@ func (e *Error) Error() string {
 
 // AllowList admits parameters beyond the catalogue. Its zero value admits none.
 type AllowList struct {
-	patterns []*regexp.Regexp
+	keys, values []*regexp.Regexp
 }
 
-// NewAllowList takes regular expressions that must match a whole canonical key, e.g. sysctl/net[.]ipv4[.]tcp_.*.
+// NewAllowList takes regular expressions that must match a whole canonical key, e.g. sysctl/net[.]ipv4[.]tcp_.*. One that holds
+// a "=" must match a whole key=value, and admits a value of the catalogue with which no node is known to work, e.g.
+// sysctl/net[.]ipv4[.]tcp_rmem=1 1 1: nothing less explicit does.
 func NewAllowList(patterns []string) (AllowList, error) {
 	var list AllowList
 	for _, pattern := range patterns {
@@ -45,15 +48,31 @@ func NewAllowList(patterns []string) (AllowList, error) {
 		if err != nil {
 			return AllowList{}, fmt.Errorf("compile allowed parameter %q: %w", pattern, err)
 		}
-		list.patterns = append(list.patterns, compiled)
+		list.keys = append(list.keys, compiled)
+		if strings.Contains(pattern, "=") {
+			list.values = append(list.values, compiled)
+		}
 	}
 	return list, nil
 }
 
 // Check returns nil where a setting may be applied: its canonical key is in the catalogue or on the list, its value
 // is in range, and both consist of bytes that are safe in every file that they are written to. An allow-list widens
-// the keys, never the bytes and never a range of the catalogue. Every error is an *Error.
+// the keys, never the bytes and never what the kernel takes. Every error is an *Error.
 func (a AllowList) Check(key, value string) error {
+	if err := a.CheckInForce(key, value); err != nil {
+		return err
+	}
+	p, _ := Lookup(key)
+	if reason := p.refuseFloor(value); reason != "" && !matchesAny(a.values, key+"="+value) {
+		return &Error{Key: key, Value: value, Reason: reason}
+	}
+	return nil
+}
+
+// CheckInForce is Check for a value that an earlier release has applied: that it would not be accepted today, because no node is
+// known to work with it, is no reason to take it back.
+func (a AllowList) CheckInForce(key, value string) error {
 	if reason := a.refuse(key, value); reason != "" {
 		return &Error{Key: key, Value: value, Reason: reason}
 	}
@@ -74,20 +93,15 @@ func (a AllowList) refuse(key, value string) string {
 	switch {
 	case known:
 		return p.refuse(value)
-	case a.admits(key):
+	case matchesAny(a.keys, key):
 		return ""
 	default:
 		return refuseUnknown(key)
 	}
 }
 
-func (a AllowList) admits(key string) bool {
-	for _, pattern := range a.patterns {
-		if pattern.MatchString(key) {
-			return true
-		}
-	}
-	return false
+func matchesAny(patterns []*regexp.Regexp, given string) bool {
+	return slices.ContainsFunc(patterns, func(pattern *regexp.Regexp) bool { return pattern.MatchString(given) })
 }
 
 var (

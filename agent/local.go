@@ -111,7 +111,7 @@ func (l Local) restoreSettingOf(ctx context.Context, command string, p *pass, ke
 		if !ok {
 			continue
 		}
-		for _, o := range subject.Observe(ctx, []host.Setting{{Name: name, Value: p.journalled[key].Applied}}) {
+		for _, o := range subject.Observe(ctx, []host.Setting{hostSetting(name, p.journalled[key])}) {
 			status.Observed, status.TakesEffect = o.Observed, v1alpha1.SettingEffect(o.Effect)
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/agent/host/readahead"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // plan is what the host is to hold and what is to be put back, worked out from the spec and the journal alone.
@@ -137,10 +139,20 @@ func (p *plan) settingsOf(subject string, omit func(key string) bool) []host.Set
 	var settings []host.Setting
 	for _, key := range slices.Sorted(maps.Keys(p.wantedEntries)) {
 		if name, ok := strings.CutPrefix(key, subject+"/"); ok && !omit(key) {
-			settings = append(settings, host.Setting{Name: name, Value: p.wantedEntries[key].Applied})
+			settings = append(settings, hostSetting(name, p.wantedEntries[key]))
 		}
 	}
 	return settings
+}
+
+// hostSetting is a setting as the host is to have it. What is to be at least so much is worked out from the original, which the
+// journal keeps: the same at every pass, whatever is in force by now.
+func hostSetting(name string, entry journal.Entry) host.Setting {
+	least, ok := catalogue.ParseAtLeast(entry.Applied)
+	if !ok {
+		return host.Setting{Name: name, Value: entry.Applied}
+	}
+	return host.Setting{Name: name, Value: text.Larger(entry.Original.Value, least), Least: least}
 }
 
 // originalsOf returns what a subject is to put back, by name.

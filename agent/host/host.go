@@ -35,6 +35,9 @@ const (
 // "sunrpc/tcp_max_slot_table_entries".
 type Setting struct {
 	Name, Value string
+	// Least is, of a sysctl that is only ever raised, what each of its numbers is to be at least. Value is then what our file
+	// holds: the larger of that and of the original. Empty for a setting that is to be exactly Value.
+	Least string
 }
 
 // Original is what was in force before the first change.

@@ -59,6 +59,8 @@ type Parameter struct {
 	Low []int64
 	// LowHazard is what a value below Low does.
 	LowHazard string
+	// Grows is true where it is tuned to have more of it: a number below what the node has by itself is hardly meant.
+	Grows bool
 	// Unit is what a number counts.
 	Unit string
 	// Default is the kernel's own value; empty where it depends on the node.
@@ -82,6 +84,7 @@ type Parameter struct {
 // Warning is what a user should know before this value is applied; empty where there is nothing, or where the value
 // is the kernel's own.
 func (p Parameter) Warning(value string) string {
+	value, least := ParseAtLeast(value)
 	if value == p.Default {
 		return ""
 	}
@@ -90,7 +93,7 @@ func (p Parameter) Warning(value string) string {
 	if len(numbers) == 0 || p.HazardAbove == 0 || numbers[0] > p.HazardAbove {
 		warnings = append(warnings, p.Hazard)
 	}
-	if firstBelow(numbers, p.Low) >= 0 {
+	if !least && firstBelow(numbers, p.Low) >= 0 {
 		warnings = append(warnings, p.LowHazard)
 	}
 	return strings.TrimSpace(strings.Join(warnings, " "))
@@ -198,18 +201,18 @@ var parameters = []Parameter{
 	readAhead("smb3", "", noteReadAheadSMB),
 	readAhead("xfs", "", noteReadAheadBlock),
 
-	sysctl(Parameter{Key: "net.core.netdev_max_backlog", Kind: Integer, Min: 0, Max: math.MaxInt32, Unit: "packets", Default: "1000",
+	sysctl(Parameter{Key: "net.core.netdev_max_backlog", Grows: true, Kind: Integer, Min: 0, Max: math.MaxInt32, Unit: "packets", Default: "1000",
 		Least: []int64{64}, LeastReason: "the kernel takes 64 packets at a time (net.core.dev_weight), and a shorter queue drops most of what pods send and receive",
 		Low: []int64{1000}, LowHazard: "A queue shorter than the kernel's own 1000 drops packets in bursts.",
 		Hazard: "A long queue uses memory and adds latency on a busy node.", HazardAbove: 1000, Source: sourceNet + "; net/core/dev.c, enqueue_to_backlog"}),
-	sysctl(Parameter{Key: "net.core.optmem_max", Kind: Integer, Min: 0, Max: math.MaxInt32, Unit: "bytes",
+	sysctl(Parameter{Key: "net.core.optmem_max", Grows: true, Kind: Integer, Min: 0, Max: math.MaxInt32, Unit: "bytes",
 		Note: "Limits ancillary data of sockets; NFS and SMB do not use it.", Source: sourceNet}),
-	sysctl(Parameter{Key: "net.core.rmem_default", Kind: Integer, Min: 2304, Max: math.MaxInt32, Unit: "bytes", Default: "212992", Note: noteBuffers, Source: sourceNet}),
-	sysctl(Parameter{Key: "net.core.rmem_max", Kind: Integer, Min: 2304, Max: math.MaxInt32, Unit: "bytes", Note: noteBuffers, Source: sourceNet}),
-	sysctl(Parameter{Key: "net.core.somaxconn", Kind: Integer, Min: 0, Max: math.MaxInt32, Unit: "connections", Default: "4096",
+	sysctl(Parameter{Key: "net.core.rmem_default", Grows: true, Kind: Integer, Min: 2304, Max: math.MaxInt32, Unit: "bytes", Default: "212992", Note: noteBuffers, Source: sourceNet}),
+	sysctl(Parameter{Key: "net.core.rmem_max", Grows: true, Kind: Integer, Min: 2304, Max: math.MaxInt32, Unit: "bytes", Note: noteBuffers, Source: sourceNet}),
+	sysctl(Parameter{Key: "net.core.somaxconn", Grows: true, Kind: Integer, Min: 0, Max: math.MaxInt32, Unit: "connections", Default: "4096",
 		Note: "Limits the queue of listening sockets: no effect on storage clients.", Source: sourceNet}),
-	sysctl(Parameter{Key: "net.core.wmem_default", Kind: Integer, Min: 4608, Max: math.MaxInt32, Unit: "bytes", Default: "212992", Note: noteBuffers, Source: sourceNet}),
-	sysctl(Parameter{Key: "net.core.wmem_max", Kind: Integer, Min: 4608, Max: math.MaxInt32, Unit: "bytes", Note: noteBuffers, Source: sourceNet}),
+	sysctl(Parameter{Key: "net.core.wmem_default", Grows: true, Kind: Integer, Min: 4608, Max: math.MaxInt32, Unit: "bytes", Default: "212992", Note: noteBuffers, Source: sourceNet}),
+	sysctl(Parameter{Key: "net.core.wmem_max", Grows: true, Kind: Integer, Min: 4608, Max: math.MaxInt32, Unit: "bytes", Note: noteBuffers, Source: sourceNet}),
 	sysctl(Parameter{Key: "net.ipv4.ip_local_port_range", Kind: IntegerList, Fields: 2, Ascending: true, Min: 1024, Max: 65535, Unit: "port", Default: "32768 60999",
 		LeastSpan: 256, LeastReason: "the host, its daemons and all pods with host networking share these ports, and new connections fail once they are used up",
 		Hazard: "A wider range than 32768 60999 includes ports that NodePort services (30000 to 32767), the kubelet and host daemons listen on, unless net.ipv4.ip_local_reserved_ports covers them. NFS from privileged ports does not use this range.",
@@ -219,23 +222,23 @@ var parameters = []Parameter{
 	sysctl(Parameter{Key: "net.ipv4.tcp_dsack", Kind: Flag, Max: 1, Default: "1", Hazard: "If off, needless retransmissions are not detected and not undone.", Source: sourceIPSysctl}),
 	sysctl(Parameter{Key: "net.ipv4.tcp_fack", Kind: Flag, Max: 1, Default: "0", Hazard: hazardNoEffect, Source: sourceIPSysctl}),
 	sysctl(Parameter{Key: "net.ipv4.tcp_low_latency", Kind: Flag, Max: 1, Default: "0", Hazard: hazardNoEffect, Source: sourceIPSysctl}),
-	sysctl(Parameter{Key: "net.ipv4.tcp_mem", Kind: IntegerList, Fields: 3, Ascending: true, Min: 0, Max: 1 << 40, Unit: "pages",
+	sysctl(Parameter{Key: "net.ipv4.tcp_mem", Grows: true, Kind: IntegerList, Fields: 3, Ascending: true, Min: 0, Max: 1 << 40, Unit: "pages",
 		Least: []int64{3072, 4096, 6144}, LeastReason: "these are the kernel's own values with 256 MiB of memory, and all connections of the node share them",
 		Hazard: "Counts pages, not bytes, and replaces the values that the kernel derived from the node's memory: 4096 89600 4194304 means memory pressure from 350 MiB on, for all sockets together.",
 		Source: sourceIPSysctl + "; net/ipv4/tcp.c, tcp_init_mem"}),
 	sysctl(Parameter{Key: "net.ipv4.tcp_no_metrics_save", Kind: Flag, Max: 1, Default: "0", Source: sourceIPSysctl}),
-	sysctl(Parameter{Key: "net.ipv4.tcp_rmem", Kind: IntegerList, Fields: 3, Ascending: true, Min: 1, Max: math.MaxInt32, Unit: "bytes", Default: "4096 131072 6291456",
+	sysctl(Parameter{Key: "net.ipv4.tcp_rmem", Grows: true, Kind: IntegerList, Fields: 3, Ascending: true, Min: 1, Max: math.MaxInt32, Unit: "bytes", Default: "4096 131072 6291456",
 		Least: []int64{1, 2304, 2304}, LeastReason: "new connections carry nothing with less, while open ones go on",
 		Low: []int64{0, 16384, 65536}, LowHazard: lowTCPBuffers,
 		Hazard: hazardTCPMemory, HazardAbove: 65536, Note: "Minimum, default and maximum. Affects only sockets opened afterwards. " +
-			"Since kernel 6.16 the kernel's own maximum is 33554432.",
+			"The maximum of kernel 6.18 is 33554432: declare what you need in sysctlsAtLeast.",
 		Source: sourceIPSysctl + "; include/net/sock.h, SOCK_MIN_RCVBUF; measured on 6.18: 1000 carries 7 KiB of 1 MiB, 2304 all of it"}),
 	sysctl(Parameter{Key: "net.ipv4.tcp_sack", Kind: Flag, Max: 1, Default: "1", Hazard: "If off, every lost packet costs far more retransmissions.", Source: sourceIPSysctl}),
 	sysctl(Parameter{Key: "net.ipv4.tcp_slow_start_after_idle", Kind: Flag, Max: 1, Default: "1", Source: sourceIPSysctl}),
 	sysctl(Parameter{Key: "net.ipv4.tcp_timestamps", Kind: Integer, Min: 0, Max: 2, Default: "1",
 		Hazard: "If off, wrapped sequence numbers are not detected (at 10 Gb/s they wrap within seconds), and buffers are sized less accurately.", Source: sourceIPSysctl}),
 	sysctl(Parameter{Key: "net.ipv4.tcp_window_scaling", Kind: Flag, Max: 1, Default: "1", Hazard: "If off, no connection has more than 64 KiB in flight.", Source: sourceIPSysctl}),
-	sysctl(Parameter{Key: "net.ipv4.tcp_wmem", Kind: IntegerList, Fields: 3, Ascending: true, Min: 1, Max: math.MaxInt32, Unit: "bytes", Default: "4096 16384 4194304",
+	sysctl(Parameter{Key: "net.ipv4.tcp_wmem", Grows: true, Kind: IntegerList, Fields: 3, Ascending: true, Min: 1, Max: math.MaxInt32, Unit: "bytes", Default: "4096 16384 4194304",
 		Least: []int64{1, 4608, 4608}, LeastReason: "the kernel gives no socket less that asks for it (SO_SNDBUF), and every packet waits for the one before",
 		Low: []int64{0, 16384, 65536}, LowHazard: lowTCPBuffers,
 		Hazard: hazardTCPMemory, HazardAbove: 65536, Note: "Minimum, default and maximum. Affects only sockets opened afterwards.",
@@ -272,7 +275,7 @@ func slotTable(name, value string, low int64, note string) Parameter {
 
 func sessionSlots(name, value, note string) Parameter {
 	return Parameter{
-		Key: Modules + "/nfs/" + name, Kind: Integer, Min: 1, Max: 1024, Low: []int64{16},
+		Key: Modules + "/nfs/" + name, Kind: Integer, Min: 1, Max: 1024, Grows: true, Low: []int64{16},
 		LowHazard: "Few requests in flight: all mounts of a server share them.", Unit: "requests in flight per session", Default: value,
 		TakesEffect: v1alpha1.EffectNewTransport, Module: "nfs", Note: note + " " + noteSessions, Source: sourceSession,
 	}

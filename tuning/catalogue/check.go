@@ -64,7 +64,8 @@ func (a AllowList) Check(key, value string) error {
 		return err
 	}
 	p, _ := Lookup(key)
-	if reason := p.refuseFloor(value); reason != "" && !matchesAny(a.values, key+"="+value) {
+	numbers := strings.TrimPrefix(value, leastMark)
+	if reason := p.refuseFloor(numbers); reason != "" && !matchesAny(a.values, key+"="+value) {
 		return &Error{Key: key, Value: value, Reason: reason}
 	}
 	return nil
@@ -86,18 +87,23 @@ func (a AllowList) refuse(key, value string) string {
 	if reason := refuseKey(key); reason != "" {
 		return reason
 	}
+	numbers, least := ParseAtLeast(value)
+	if subject, _, _ := Split(key); least && subject != Sysctls {
+		return "only sysctls have a value to be at least: declare it in spec.node.sunrpc or spec.node.kernelModules"
+	}
 	if reason := refuseBytes(key, value); reason != "" {
 		return reason
 	}
 	p, known := Lookup(key)
 	switch {
+	case !known && !matchesAny(a.keys, key):
+		return refuseUnknown(key)
+	case least:
+		return p.refuseLeast(known, numbers)
 	case known:
 		return p.refuse(value)
-	case matchesAny(a.keys, key):
-		return ""
-	default:
-		return refuseUnknown(key)
 	}
+	return ""
 }
 
 func matchesAny(patterns []*regexp.Regexp, given string) bool {

@@ -43,6 +43,10 @@ func checkSettings(p *v1alpha1.StorageClientProfile, allow catalogue.AllowList) 
 	var problems []Problem
 	first := map[string]declared{}
 	for _, d := range declarations(p, profileNconnect(p)) {
+		if _, least := catalogue.ParseAtLeast(d.text); least {
+			problems = append(problems, Problem{Field: d.field, Value: d.text, Message: "declare it in spec.node.sysctlsAtLeast, by its numbers alone"})
+			continue
+		}
 		if err := allow.Check(d.key, d.value); err != nil {
 			problems = append(problems, Problem{Field: d.field, Value: d.text, Message: reasonOf(err)})
 			continue

@@ -97,6 +97,10 @@ func settingOf(command string, p *pass, key string) report.Setting {
 	case s.State == v1alpha1.SettingDrifted:
 		s.Action = report.Set
 	}
+	if s.State == v1alpha1.SettingDrifted && p.unrecorded[key] {
+		// Nobody has changed what was never set.
+		s.State = v1alpha1.SettingPending
+	}
 	return s
 }
 

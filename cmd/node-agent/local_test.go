@@ -39,7 +39,7 @@ func TestEachCommandReportsAndTellsByItsError(t *testing.T) {
 		asDeclared bool
 	}{
 		{[]string{"observe", "-f", "-"}, "Drifted", false},
-		{[]string{"plan", "-f", "-"}, "Drifted", true},
+		{[]string{"plan", "-f", "-"}, "Pending", true},
 		{[]string{"apply", "-f", "-"}, "InSync", true},
 		{[]string{"observe", "-f", "-"}, "InSync", true},
 		{[]string{"observe"}, "InSync", true},
@@ -82,7 +82,7 @@ Boot loader: GrubDebian
 Profiles: p
 
 SETTING                   DESIRED   OBSERVED  ORIGINAL  TAKES EFFECT  STATE    TO DO
-sysctl/net.core.rmem_max  16777216  212992    -         Live          Drifted  Set
+sysctl/net.core.rmem_max  16777216  212992    -         Live          Pending  Set
 
 Nothing was changed. This host can take everything that is declared.
 `

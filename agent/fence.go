@@ -21,6 +21,9 @@ const AllowFile = "/etc/storage-client/allow.conf"
 type fence struct {
 	subjects map[string]bool
 	allowed  catalogue.AllowList
+	// unconfirmed are values by key that took new connections away, and unconfirmedNote says so.
+	unconfirmed     map[string]string
+	unconfirmedNote string
 	// note says why the host's list does not count.
 	note string
 }
@@ -94,16 +97,16 @@ func (f fence) checkVolume(volume v1alpha1.NodeVolume) *refusal {
 // checkSetting returns nil for a setting that may be applied. A key that nothing here knows is Unsupported: a newer
 // manager may know more than this agent. A value that is wrong for a known key is Failed.
 func (f fence) checkSetting(key, value string) *refusal {
-	return f.refusalOf(key, f.allowed.Check(key, value))
+	return f.refusalOf(key, value, f.allowed.Check(key, value))
 }
 
 // checkInForce is checkSetting for a value that this host has had applied before. An agent's upgrade takes no value back
 // because its catalogue would not accept it anew.
 func (f fence) checkInForce(key, value string) *refusal {
-	return f.refusalOf(key, f.allowed.CheckInForce(key, value))
+	return f.refusalOf(key, value, f.allowed.CheckInForce(key, value))
 }
 
-func (f fence) refusalOf(key string, err error) *refusal {
+func (f fence) refusalOf(key, value string, err error) *refusal {
 	if err != nil {
 		state, message := v1alpha1.SettingUnsupported, err.Error()
 		if _, known := catalogue.Lookup(key); known {
@@ -112,6 +115,9 @@ func (f fence) refusalOf(key string, err error) *refusal {
 			message += "; " + f.note
 		}
 		return &refusal{state: state, message: "refused by this node's agent: " + message}
+	}
+	if refused, ok := f.unconfirmed[key]; ok && refused == value {
+		return &refusal{state: v1alpha1.SettingFailed, message: f.unconfirmedNote}
 	}
 	if subject, _, _ := strings.Cut(key, "/"); !f.subjects[subject] {
 		return &refusal{state: v1alpha1.SettingUnsupported, message: "this node's agent does not support " + subject}

@@ -152,7 +152,7 @@ func hostSetting(name string, entry journal.Entry) host.Setting {
 	if !ok {
 		return host.Setting{Name: name, Value: entry.Applied}
 	}
-	return host.Setting{Name: name, Value: text.Larger(entry.Original.Value, least), Least: least}
+	return host.Setting{Name: name, Value: text.Larger(entry.Original.Value, least), AtLeast: true}
 }
 
 // originalsOf returns what a subject is to put back, by name.

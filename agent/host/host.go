@@ -35,9 +35,9 @@ const (
 // "sunrpc/tcp_max_slot_table_entries".
 type Setting struct {
 	Name, Value string
-	// Least is, of a sysctl that is only ever raised, what each of its numbers is to be at least. Value is then what our file
-	// holds: the larger of that and of the original. Empty for a setting that is to be exactly Value.
-	Least string
+	// AtLeast is true for a sysctl that is only ever raised: our file holds Value, and a live value is as wanted where none of its
+	// numbers is below.
+	AtLeast bool
 }
 
 // Original is what was in force before the first change.
@@ -46,6 +46,9 @@ type Original struct {
 	Present bool `json:"present"`
 	// Value is the value, where there was one.
 	Value string `json:"value,omitempty"`
+	// Counterpart is the value that the setting's counterpart had (see Coupled). Empty where it has none, and in journals of
+	// releases that did not keep it.
+	Counterpart string `json:"counterpart,omitempty"`
 }
 
 // Observation is how one setting stands on the host. Observed is what is in force, not what was written.
@@ -76,6 +79,32 @@ type Subject interface {
 	Restore(ctx context.Context, originals map[string]Original) []Observation
 }
 
+// Renamer is a Subject whose files had other names in earlier releases.
+type Renamer interface {
+	Subject
+	// TakeOverFiles gives files of former names their names of today, and changes nothing that they say. Where that
+	// fails, they count under the former name, and Observe tells.
+	TakeOverFiles()
+}
+
+// Coupled is a Subject with settings that exclude each other: the kernel clears one of a pair when the other is written.
+type Coupled interface {
+	Subject
+	// Counterpart names the other setting of the pair, empty where a setting has none.
+	Counterpart(name string) string
+}
+
+// Setter is a Subject whose values can be in force before they are kept: what goes wrong with them is put back by Restore,
+// from what Original said before.
+type Setter interface {
+	Subject
+	// Set brings values about, in order, and writes no file of ours. It returns by name why a value could not be brought
+	// about.
+	Set(ctx context.Context, settings []Setting) map[string]error
+	// OutlivesBoot tells whether what Set has brought about is there after a boot as well.
+	OutlivesBoot() bool
+}
+
 // MountFollower is a Subject whose settings go to every mount when it is made.
 type MountFollower interface {
 	Subject
@@ -84,12 +113,17 @@ type MountFollower interface {
 	FollowMounts(ctx context.Context, desired []Setting)
 }
 
-// BootTrier is a Subject that can have the next boot tried once, and the one after it go back to what was before.
-type BootTrier interface {
+// Attender is a Subject that asks whether an agent will be there after the next boot.
+type Attender interface {
 	Subject
 	// Attend tells whether somebody will look after the machine when it has booted. Where nobody will, nothing is tried
-	// once: what no one has found well would be taken back by the boot after that.
+	// once: what no one has found well would be taken back by the boot after that. And what no file keeps is lost.
 	Attend(attended bool)
+}
+
+// BootTrier is a Subject that can have the next boot tried once, and the one after it go back to what was before.
+type BootTrier interface {
+	Attender
 	// Rearm makes the next boot one that is tried, where a trial is due, whatever has become of it since. It is called
 	// right before a reboot.
 	Rearm() error

@@ -57,12 +57,14 @@ const (
 )
 
 // BootloaderType is the boot loader that keeps a node's kernel command line.
-// +kubebuilder:validation:Enum=GrubDebian;GrubBLS;RPMOSTree;Unsupported
+// +kubebuilder:validation:Enum=GrubDebian;Grub2Mkconfig;GrubBLS;RPMOSTree;Unsupported
 type BootloaderType string
 
 const (
 	// BootloaderGrubDebian is GRUB with /etc/default/grub.d, as on Debian and Ubuntu.
 	BootloaderGrubDebian BootloaderType = "GrubDebian"
+	// BootloaderGrub2Mkconfig is GRUB with grub2-mkconfig and /etc/default/grub.d, as on Azure Linux.
+	BootloaderGrub2Mkconfig BootloaderType = "Grub2Mkconfig"
 	// BootloaderGrubBLS is GRUB with boot loader specification entries, changed by grubby.
 	BootloaderGrubBLS BootloaderType = "GrubBLS"
 	// BootloaderRPMOSTree is rpm-ostree, which keeps the command line itself.
@@ -72,10 +74,13 @@ const (
 )
 
 // RebootPhase says what the agent has done with a permit.
-// +kubebuilder:validation:Enum=Refused;Started;Failed
+// +kubebuilder:validation:Enum=Waiting;Refused;Started;Failed
 type RebootPhase string
 
 const (
+	// RebootWaiting means that something on the host must not be interrupted; the message names it. The permit is not used up:
+	// the agent reboots once the host is free, unless the manager has taken the permit back.
+	RebootWaiting RebootPhase = "Waiting"
 	// RebootRefused means that the agent refused the permit and did not reboot; the message says why.
 	RebootRefused RebootPhase = "Refused"
 	// RebootStarted means that the permit is used up and the reboot was requested, or is about to be.
@@ -210,6 +215,11 @@ type StorageClientNodeSpec struct {
 	// +kubebuilder:validation:MaxLength=64
 	BootHash string `json:"bootHash,omitempty"`
 
+	// canary is true where the settings are proven on this node before others get them: the agent then reads 1 MiB over the new
+	// connection that is to confirm them, elsewhere 64 KiB. No hash covers it.
+	// +optional
+	Canary bool `json:"canary,omitempty"`
+
 	// volumes are the profiles' volumes that the node has mounted. No hash covers them and nothing waits for them: they are
 	// updated while the node is not being disrupted, once the agent has seen the previous update.
 	// +optional
@@ -229,7 +239,7 @@ type StorageClientNodeSpec struct {
 
 // Bootloader is the boot loader that keeps the node's kernel command line.
 type Bootloader struct {
-	// type is GrubDebian, GrubBLS, RPMOSTree or Unsupported.
+	// type is GrubDebian, Grub2Mkconfig, GrubBLS, RPMOSTree or Unsupported.
 	// +required
 	Type BootloaderType `json:"type"`
 
@@ -399,11 +409,11 @@ type RebootStatus struct {
 	// +kubebuilder:validation:MaxLength=64
 	PermitID string `json:"permitID"`
 
-	// phase is Refused, Started or Failed.
+	// phase is Waiting, Refused, Started or Failed.
 	// +required
 	Phase RebootPhase `json:"phase"`
 
-	// message says why a permit was refused or failed.
+	// message says what a permit waits for, or why it was refused or failed.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
@@ -433,6 +443,12 @@ type RolloutStatus struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Attempts int32 `json:"attempts,omitempty"`
+
+	// evictions is how many pods the rollout has evicted from the node in its last drain. It is written with the next change of the
+	// other fields.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Evictions int32 `json:"evictions,omitempty"`
 
 	// bootHash is the hash of the boot settings that attempts and a failure refer to.
 	// +optional

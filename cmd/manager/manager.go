@@ -26,9 +26,11 @@ import (
 	"github.com/storageclient/operator/controllers/fence"
 	clientmetrics "github.com/storageclient/operator/controllers/metrics"
 	"github.com/storageclient/operator/controllers/node"
+	"github.com/storageclient/operator/controllers/node/plan"
 	"github.com/storageclient/operator/controllers/nodevolumes"
 	"github.com/storageclient/operator/controllers/profile"
 	"github.com/storageclient/operator/controllers/rollout"
+	"github.com/storageclient/operator/controllers/rollout/drain"
 	"github.com/storageclient/operator/controllers/volume"
 	"github.com/storageclient/operator/controllers/webhook"
 )
@@ -137,11 +139,13 @@ func addControllers(mgr ctrl.Manager, s settings) error {
 		"node": &node.Reconciler{
 			Client: mgr.GetClient(), Clock: realClock, Allow: s.allow, Fence: agentFence,
 			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
+			Limits: plan.Limits{MaxConcurrentLive: s.maxConcurrentLive, MinSoak: s.minLiveSoak, UntunedTaint: s.untunedTaint},
 		},
 		"rollout": &rollout.Reconciler{
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: realClock, Allow: s.allow,
 			MaxUnavailable: s.maxUnavailable, UnmanagedCountFor: s.unmanagedCountFor, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 			ManagerNode: managerNode, UntunedTaint: s.untunedTaint,
+			Drains: &drain.Runner{Drainer: drain.Drainer{Reader: mgr.GetAPIReader(), Evictor: drain.PolicyEvictor{Client: mgr.GetClient()}}},
 		},
 		"volume": &volume.Reconciler{
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: realClock, Allow: s.allow,

@@ -23,6 +23,7 @@ import (
 	"github.com/storageclient/operator/agent"
 	"github.com/storageclient/operator/agent/apiclient"
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/connect"
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/api/v1alpha1"
 )
@@ -176,6 +177,8 @@ func (n *node) runAgent(ctx, lifetime context.Context, pod *corev1.Pod) error {
 	defer fs.Close()
 	machine := agent.NewHost(fs, commands{machine: n.machine}, rebooter{node: n, ctx: lifetime},
 		mounts.DefaultKubeletDir)
+	// Servers of simulated mounts answer; the API server is a real one.
+	machine.AskServer = func(context.Context, connect.Server) error { return nil }
 	a, err := agent.New(agent.Config{Host: machine, API: api, Clock: clock.RealClock{}})
 	if err != nil {
 		return err
@@ -206,6 +209,9 @@ type rebooter struct {
 	node *node
 	ctx  context.Context //nolint:containedctx // a reboot outlives the agent that asked for it
 }
+
+// FindHolders finds nothing: no package manager runs on a simulated machine.
+func (r rebooter) FindHolders(context.Context) ([]string, error) { return nil, nil }
 
 // Reboot agrees to go down; the agent's process does not live to see it.
 func (r rebooter) Reboot(context.Context) error {

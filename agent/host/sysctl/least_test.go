@@ -8,9 +8,8 @@ import (
 	"github.com/storageclient/operator/agent/host/hosttest"
 )
 
-// least is a setting of tcp_rmem on a kernel whose own value is original.
-func least(value, numbers string) []host.Setting {
-	return []host.Setting{{Name: tcpRmem, Value: value, Least: numbers}}
+func atLeast(value string) []host.Setting {
+	return []host.Setting{{Name: tcpRmem, Value: value, AtLeast: true}}
 }
 
 const rmemFile = "/proc/sys/net/ipv4/tcp_rmem"
@@ -32,7 +31,7 @@ func TestWhatIsToBeAtLeastIsRaisedAndNeverLowered(t *testing.T) {
 			dir, fs := debian(t)
 			hosttest.WriteFile(t, dir, rmemFile, test.live)
 			s := New(fs)
-			desired := least(test.value, numbers)
+			desired := atLeast(test.value)
 			if got := s.Observe(t.Context(), desired)[0]; got.State != host.Drifted {
 				t.Errorf("before: %s %s, want Drifted: nothing is in our file", got.State, got.Message)
 			}
@@ -45,6 +44,11 @@ func TestWhatIsToBeAtLeastIsRaisedAndNeverLowered(t *testing.T) {
 				t.Errorf("drop-in is %q, want %q in it", got, test.file)
 			}
 			hosttest.ExpectState(t, s.Observe(t.Context(), desired)[0], host.InSync)
+			// As it is set before it is proven.
+			hosttest.WriteFile(t, dir, rmemFile, test.live)
+			if refused := s.Set(t.Context(), desired); len(refused) > 0 || normaliseValue(hosttest.ReadFile(t, dir, rmemFile)) != test.want {
+				t.Errorf("set %q, refused %v; want %q", hosttest.ReadFile(t, dir, rmemFile), refused, test.want)
+			}
 			changes := 0
 			hosttest.Apply(t, New(tracked(fs, &changes)), desired)
 			if changes != 0 {
@@ -58,14 +62,14 @@ func TestWhatIsToBeAtLeastDriftsOnlyDownwards(t *testing.T) {
 	const numbers = "4096 1048576 16777216"
 	dir, fs := debian(t)
 	s := New(fs)
-	hosttest.Apply(t, s, least(numbers, numbers))
+	hosttest.Apply(t, s, atLeast(numbers))
 	for live, want := range map[string]host.State{"4096 1048576 16777215": host.Drifted, "1 2097152 33554432": host.Drifted, "4096 1048576 33554432": host.InSync} {
 		hosttest.WriteFile(t, dir, rmemFile, live)
-		hosttest.ExpectState(t, s.Observe(t.Context(), least(numbers, numbers))[0], want)
+		hosttest.ExpectState(t, s.Observe(t.Context(), atLeast(numbers))[0], want)
 	}
 	later := "/etc/sysctl.d/zzzz.conf"
 	hosttest.WriteFile(t, dir, later, tcpRmem+" = 4096 2097152 33554432\n")
-	hosttest.ExpectState(t, s.Observe(t.Context(), least(numbers, numbers))[0], host.InSync)
+	hosttest.ExpectState(t, s.Observe(t.Context(), atLeast(numbers))[0], host.InSync)
 	hosttest.WriteFile(t, dir, later, tcpRmem+" = 4096 131072 33554432\n")
-	hosttest.ExpectState(t, s.Observe(t.Context(), least(numbers, numbers))[0], host.Shadowed, later)
+	hosttest.ExpectState(t, s.Observe(t.Context(), atLeast(numbers))[0], host.Shadowed, later)
 }

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"path"
 	"slices"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -24,9 +26,24 @@ type Subject struct {
 	failed map[string]string
 	// fileErr is why the last Apply could not keep our drop-in.
 	fileErr error
+	// place is where our drop-in is.
+	place *mounts.Place
+	// done are the actions that were done, where our drop-in cannot tell.
+	done map[string]string
+	// attended is set by Attend.
+	attended bool
+	// wanted are the names that the last Apply was given.
+	wanted map[string]bool
+	// changedIn are the families in which Set has changed a value since the last Apply.
+	changedIn map[string]bool
 }
 
-var _ host.Subject = &Subject{}
+var (
+	_ host.Coupled  = &Subject{}
+	_ host.Renamer  = &Subject{}
+	_ host.Setter   = &Subject{}
+	_ host.Attender = &Subject{}
+)
 
 // kernel is the part of the file system that does not just keep what is written to it.
 type kernel interface {
@@ -36,8 +53,13 @@ type kernel interface {
 
 // New returns the subject for one host.
 func New(files host.FS) *Subject {
-	return &Subject{fs: files, kernel: files, failed: map[string]string{}}
+	return &Subject{
+		fs: files, kernel: files, failed: map[string]string{}, changedIn: map[string]bool{}, place: mounts.NewPlace(files, path.Dir(DropIn)),
+	}
 }
+
+// Attend implements host.Attender.
+func (s *Subject) Attend(attended bool) { s.attended = attended }
 
 // Name implements host.Subject.
 func (s *Subject) Name() string { return Name }
@@ -65,30 +87,24 @@ func (s *Subject) Original(_ context.Context, name string) (host.Original, error
 	if err != nil {
 		return host.Original{}, fmt.Errorf("read sysctl %s: %w", name, err)
 	}
-	return host.Original{Present: true, Value: normaliseValue(value)}, nil
+	other, err := s.readCounterpart(name)
+	if err != nil {
+		return host.Original{}, fmt.Errorf("read sysctl %s with its counterpart: %w", name, err)
+	}
+	return host.Original{Present: true, Value: normaliseValue(value), Counterpart: other}, nil
 }
 
 // Apply implements host.Subject. A value that the kernel does not take stays out of our drop-in, since
 // systemd-sysctl would fail on it at every boot.
 func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
-	s.failed = map[string]string{}
+	s.failed, s.wanted = map[string]string{}, namesOf(desired)
 	before, err := s.readDropIn()
 	if err != nil {
 		s.fileErr = err
 		return err
 	}
 	after := content{settings: map[string]string{}, done: map[string]string{}}
-	changedIn := map[string]bool{}
-	for _, setting := range desired {
-		if s.isAction(setting.Name) {
-			continue
-		}
-		kept, changed := s.applyLive(setting)
-		if kept {
-			after.settings[setting.Name] = setting.Value
-		}
-		changedIn[actionFamily(setting.Name)] = changedIn[actionFamily(setting.Name)] || changed
-	}
+	changedIn := s.applyValues(desired, after)
 	for _, setting := range desired {
 		if s.isAction(setting.Name) {
 			s.doAction(setting, before, changedIn[actionFamily(setting.Name)], after)
@@ -98,11 +114,58 @@ func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 	return s.fileErr
 }
 
+// applyValues brings all values about, and tells in which families one was written. What the kernel refuses is tried once
+// more after the others: some values are bounds of others, as sunrpc.min_resvport and sunrpc.max_resvport are.
+func (s *Subject) applyValues(desired []host.Setting, after content) (changedIn map[string]bool) {
+	changedIn, s.changedIn = s.changedIn, map[string]bool{}
+	apply := func(setting host.Setting) {
+		kept, changed := s.applyLive(setting)
+		if kept {
+			after.settings[setting.Name] = setting.Value
+		}
+		changedIn[actionFamily(setting.Name)] = changedIn[actionFamily(setting.Name)] || changed
+	}
+	for _, setting := range desired {
+		if !s.isAction(setting.Name) {
+			apply(setting)
+		}
+	}
+	for _, setting := range desired {
+		if s.failed[setting.Name] != "" {
+			delete(s.failed, setting.Name)
+			apply(setting)
+		}
+	}
+	return changedIn
+}
+
+// Set implements host.Setter.
+func (s *Subject) Set(_ context.Context, settings []host.Setting) map[string]error {
+	refused := map[string]error{}
+	for _, setting := range settings {
+		file, err := checkSetting(setting)
+		if err == nil {
+			err = s.setLive(file, setting)
+		}
+		if err != nil {
+			refused[setting.Name] = err
+		}
+		s.changedIn[actionFamily(setting.Name)] = true
+	}
+	return refused
+}
+
+// OutlivesBoot implements host.Setter: a boot brings the values of files.
+func (s *Subject) OutlivesBoot() bool { return false }
+
 // applyLive brings one value about. kept tells whether it belongs into our drop-in, changed whether it was
 // written.
 func (s *Subject) applyLive(setting host.Setting) (kept, changed bool) {
 	file, err := checkSetting(setting)
 	if err != nil || !s.fs.IsImage() && !s.fs.Exists(file) {
+		return false, false
+	}
+	if s.wanted[s.Counterpart(setting.Name)] {
 		return false, false
 	}
 	if s.fs.IsImage() {
@@ -112,23 +175,31 @@ func (s *Subject) applyLive(setting host.Setting) (kept, changed bool) {
 	if err == nil && isMet(setting, value) {
 		return true, false
 	}
-	wanted := setting.Value
-	if setting.Least != "" {
-		wanted = text.Larger(wanted, value)
-	}
-	if err := s.writeValue(file, wanted); err != nil {
+	if err := s.setLive(file, setting); err != nil {
 		s.failed[setting.Name] = err.Error()
 		return false, false
 	}
 	return true, true
 }
 
-// isMet reports whether a value is as a setting wants it: exactly, or no number below its least.
+// isMet reports whether a value is as a setting wants it: exactly, or no number below it.
 func isMet(setting host.Setting, value string) bool {
-	if setting.Least == "" {
-		return normaliseValue(value) == normaliseValue(setting.Value)
+	if setting.AtLeast {
+		return text.Larger(value, setting.Value) == normaliseValue(value)
 	}
-	return text.Larger(value, setting.Least) == normaliseValue(value)
+	return normaliseValue(value) == normaliseValue(setting.Value)
+}
+
+// setLive sets the live value. What is only raised keeps the numbers that are larger already.
+func (s *Subject) setLive(file string, setting host.Setting) error {
+	if !setting.AtLeast {
+		return s.writeValue(file, setting.Value)
+	}
+	value, err := s.kernel.ReadValue(file)
+	if err != nil {
+		return err
+	}
+	return s.writeValue(file, text.Larger(setting.Value, value))
 }
 
 // writeValue writes a value and reads it back, for the kernel rounds and clamps some.
@@ -164,20 +235,25 @@ func (s *Subject) doAction(setting host.Setting, before content, again bool, aft
 
 // Observe implements host.Subject.
 func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Observation {
+	s.place.Refresh()
 	kept, err := s.readDropIn()
 	var later map[string]assignment
 	if err == nil {
-		later, err = s.readAssignments(isLater)
+		later, err = s.readAssignments(s.isLater)
 	}
+	names := namesOf(desired)
 	observations := make([]host.Observation, 0, len(desired))
 	for _, setting := range desired {
 		o := host.Observation{Name: setting.Name, Desired: setting.Value, Effect: host.Live}
 		if s.isAction(setting.Name) {
 			o.Effect = host.Action
 		}
-		if err != nil {
+		switch other := s.Counterpart(setting.Name); {
+		case err != nil:
 			o.State, o.Message = host.Failed, err.Error()
-		} else {
+		case names[other]:
+			o.State, o.Message = host.Failed, excludedNote(other)
+		default:
 			s.observeSetting(&o, setting, kept, later)
 		}
 		observations = append(observations, o)
@@ -236,10 +312,17 @@ func (s *Subject) observeValue(o *host.Observation, setting host.Setting, file s
 func (s *Subject) observeFile(o *host.Observation, setting host.Setting, kept content, later map[string]assignment) {
 	wanted := normaliseValue(o.Desired)
 	winner, shadowed := later[dottedName(o.Name)]
+	isKept := normaliseValue(kept.settings[o.Name]) == wanted
+	unwritable := s.place.WhyNotWritable()
+	if cleared, ok := later[s.Counterpart(o.Name)]; ok && cleared.value != "0" {
+		winner, shadowed = assignment{file: cleared.file, value: "0"}, true
+	}
 	switch {
-	case normaliseValue(kept.settings[o.Name]) != wanted && s.fileErr != nil:
+	case !isKept && unwritable != "":
+		s.judgeUnkept(o, unwritable)
+	case !isKept && s.fileErr != nil:
 		o.State, o.Message = host.Failed, s.missingNote()+s.fileErr.Error()
-	case normaliseValue(kept.settings[o.Name]) != wanted:
+	case !isKept:
 		o.State, o.Message = host.Drifted, s.missingNote()+"not in "+DropIn
 	case shadowed && !isMet(setting, winner.value):
 		o.State = host.Shadowed
@@ -247,8 +330,20 @@ func (s *Subject) observeFile(o *host.Observation, setting host.Setting, kept co
 	case s.fs.IsImage():
 		o.State, o.Message = host.Pending, "in the image; takes effect when it boots"
 	default:
-		o.State = host.InSync
+		o.State, o.Message = host.InSync, OurFile.FormerNote(s.fs, s.fileErr)
+		if why := s.place.WhyNotKept(); why != "" && unwritable == "" {
+			s.judgeUnkept(o, why)
+		}
 	}
+}
+
+// judgeUnkept judges a value that is in force and that no file keeps for the next boot.
+func (s *Subject) judgeUnkept(o *host.Observation, why string) {
+	if s.attended {
+		o.State, o.Message = host.InSync, "set again at each boot by the agent: "+why
+		return
+	}
+	o.State, o.Message = host.Failed, s.missingNote()+why+", and no agent stays to set it again"
 }
 
 func (s *Subject) missingNote() string {
@@ -258,13 +353,19 @@ func (s *Subject) missingNote() string {
 	return "in force, but lost at the next boot: "
 }
 
-// Restore implements host.Subject.
+// Restore implements host.Subject. What the kernel refuses is tried once more after the others, as in Apply.
 func (s *Subject) Restore(_ context.Context, originals map[string]host.Original) []host.Observation {
 	observations := make([]host.Observation, 0, len(originals))
 	for _, name := range slices.Sorted(maps.Keys(originals)) {
 		o := host.Observation{Name: name, Desired: originals[name].Value, Effect: host.Live}
 		s.restoreValue(&o, originals[name])
 		observations = append(observations, o)
+	}
+	for i := range observations {
+		if o := &observations[i]; o.State == host.Failed {
+			*o = host.Observation{Name: o.Name, Desired: o.Desired, Effect: host.Live}
+			s.restoreValue(o, originals[o.Name])
+		}
 	}
 	return observations
 }
@@ -284,6 +385,9 @@ func (s *Subject) restoreValue(o *host.Observation, original host.Original) {
 		return
 	case !s.fs.Exists(file):
 		o.State, o.Message = host.InSync, "nothing to restore"
+		return
+	case s.hasCounterpart(o.Name):
+		s.restorePair(o, original)
 		return
 	}
 	value, err := s.kernel.ReadValue(file)

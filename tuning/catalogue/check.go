@@ -36,6 +36,10 @@ func (e *Error) Error() string {
 // AllowList admits parameters beyond the catalogue. Its zero value admits none.
 type AllowList struct {
 	keys, values []*regexp.Regexp
+	// filesystems are directories at and below which mount options may be set, beyond those of data.
+	filesystems []string
+	// everyPlace is true where mount points are not looked at.
+	everyPlace bool
 }
 
 // NewAllowList takes regular expressions that must match a whole canonical key, e.g. sysctl/net[.]ipv4[.]tcp_.*. One that holds
@@ -95,6 +99,11 @@ func (a AllowList) refuse(key, value string) string {
 		return reason
 	}
 	p, known := Lookup(key)
+	if subject, name, _ := Split(key); known && subject == Filesystems && !a.everyPlace {
+		if reason := a.RefusePoint("/" + name); reason != "" {
+			return reason
+		}
+	}
 	switch {
 	case !known && !matchesAny(a.keys, key):
 		return refuseUnknown(key)

@@ -339,6 +339,12 @@ func TestTheFenceHasTheLastWord(t *testing.T) {
 			setting: setting("sysctl/kernel.core_pattern", "/tmp/x"), want: v1alpha1.SettingUnsupported, message: "refused",
 		},
 		"a value out of range": {setting: setting(rmem, "1"), want: v1alpha1.SettingFailed, message: "refused"},
+		"a value with which no new connection works": {
+			setting: setting(tcpRmem, "1 1 1"), want: v1alpha1.SettingFailed, message: "number 2 must be at least 2304 bytes",
+		},
+		"such a value that the host's own list names": {
+			setting: setting(tcpRmem, "1 1 1"), allow: "sysctl/net[.]ipv4[.]tcp_rmem=1 1 1\n", want: v1alpha1.SettingInSync,
+		},
 		"a value that is not of the safe bytes": {
 			setting: setting(rmem, "1\nkernel.core_pattern=|/x"), want: v1alpha1.SettingFailed, message: "refused",
 		},
@@ -383,6 +389,102 @@ func TestARefusedValueLeavesTheLastAcceptedOne(t *testing.T) {
 	if w.live[rmem] != "16777216" || w.state(rmem) != v1alpha1.SettingFailed {
 		t.Errorf("live %s, state %s; want the old value and Failed", w.live[rmem], w.state(rmem))
 	}
+}
+
+func TestANodeIsToldWhatGoesDown(t *testing.T) {
+	w := newWorld(t)
+	w.defaults[tcpRmem], w.live[tcpRmem] = "4096 131072 33554432", "4096 131072 33554432"
+	w.declare(setting(tcpRmem, "4096 1048576 16777216"), setting(rmem, "16777216"))
+	for range 2 { // again after a restart, from the journal
+		w.runUntilIdle(w.agent())
+		if want := "number 3 goes down from the node's own 33554432 to 16777216"; w.state(tcpRmem) != v1alpha1.SettingInSync || !strings.Contains(w.message(tcpRmem), want) {
+			t.Errorf("%s %q, want InSync with %q", w.state(tcpRmem), w.message(tcpRmem), want)
+		}
+		if w.message(rmem) != "" {
+			t.Errorf("of what goes up: %q", w.message(rmem))
+		}
+	}
+}
+
+// What is to be at least so much comes from the original in the journal: it is the same at every pass, after a restart and a boot.
+func TestWhatIsToBeAtLeastComesFromTheOriginal(t *testing.T) {
+	const original = "4096 131072 33554432"
+	for name, test := range map[string]struct{ least, live string }{
+		"one number is raised":   {"4096 1048576 16777216", "4096 1048576 33554432"},
+		"the kernel has it all":  {"4096 65536 16777216", original},
+		"all numbers are raised": {"8192 1048576 67108864", "8192 1048576 67108864"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.defaults[tcpRmem], w.live[tcpRmem] = original, original
+			w.declare(setting(tcpRmem, "at-least "+test.least))
+			w.runUntilIdle(w.agent())
+			w.boot()
+			w.runUntilIdle(w.agent())
+			if w.live[tcpRmem] != test.live || w.files[tcpRmem] != test.live || w.state(tcpRmem) != v1alpha1.SettingInSync {
+				t.Errorf("live %q, file %q, state %s; want %q", w.live[tcpRmem], w.files[tcpRmem], w.state(tcpRmem), test.live)
+			}
+			if entry := w.journal()[tcpRmem]; entry.Original.Value != original || entry.Applied != "at-least "+test.least {
+				t.Errorf("journal %+v", entry)
+			}
+			// Exact and back: the original is still the kernel's.
+			w.declare(setting(tcpRmem, "4096 16384 65536"))
+			w.runUntilIdle(w.agent())
+			w.declare(setting(tcpRmem, "at-least "+test.least))
+			w.runUntilIdle(w.agent())
+			if w.live[tcpRmem] != test.live {
+				t.Errorf("after an exact value: live %q, want %q", w.live[tcpRmem], test.live)
+			}
+			w.declare()
+			w.runUntilIdle(w.agent())
+			if w.live[tcpRmem] != original || len(w.journal()) != 0 {
+				t.Errorf("live %q, journal %v; want put back", w.live[tcpRmem], w.journal())
+			}
+		})
+	}
+}
+
+// An upgrade of the agent takes back nothing that the agent before had applied and this one would not apply anew.
+func TestAnUpgradeKeepsWhatItsCatalogueWouldNotAcceptAnew(t *testing.T) {
+	const before = "1000 1000 1000"
+	retain := setting(tcpRmem, before)
+	retain.OnRemoval = v1alpha1.DeletionRetain
+	for name, test := range map[string]struct {
+		after []v1alpha1.NodeSetting
+		state v1alpha1.SettingState
+		live  string
+	}{
+		"as it was":                         {[]v1alpha1.NodeSetting{setting(tcpRmem, before)}, v1alpha1.SettingInSync, before},
+		"another value that is refused too": {[]v1alpha1.NodeSetting{setting(tcpRmem, "1 1 1")}, v1alpha1.SettingFailed, before},
+		"a value that is right":             {[]v1alpha1.NodeSetting{setting(tcpRmem, "4096 131072 16777216")}, v1alpha1.SettingInSync, "4096 131072 16777216"},
+		"no longer declared":                {nil, "", "4096 131072 6291456"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.defaults[tcpRmem], w.live[tcpRmem] = "4096 131072 6291456", "4096 131072 6291456"
+			w.write(AllowFile, "sysctl/net[.]ipv4[.]tcp_rmem=.*\n")
+			w.declare(setting(tcpRmem, before))
+			w.runUntilIdle(w.agent())
+			w.write(AllowFile, "")
+			w.declare(test.after...)
+			w.runUntilIdle(w.agent())
+			if w.live[tcpRmem] != test.live || w.state(tcpRmem) != test.state {
+				t.Errorf("live %q, state %s; want %q and %s", w.live[tcpRmem], w.state(tcpRmem), test.live, test.state)
+			}
+		})
+	}
+	t.Run("retained", func(t *testing.T) {
+		w := newWorld(t)
+		w.write(AllowFile, "sysctl/net[.]ipv4[.]tcp_rmem=.*\n")
+		w.declare(retain)
+		w.runUntilIdle(w.agent())
+		w.write(AllowFile, "")
+		w.declare()
+		w.runUntilIdle(w.agent())
+		if w.live[tcpRmem] != before {
+			t.Errorf("live %q, want what is retained", w.live[tcpRmem])
+		}
+	})
 }
 
 func TestWhatCannotWorkIsNeitherJournalledNorApplied(t *testing.T) {

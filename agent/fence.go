@@ -119,7 +119,16 @@ func (f fence) checkVolume(volume v1alpha1.NodeVolume) *refusal {
 // checkSetting returns nil for a setting that may be applied. A key that nothing here knows is Unsupported: a newer
 // manager may know more than this agent. So is a mount point that this node does not admit. A value that is wrong for a known key is Failed.
 func (f fence) checkSetting(key, value string) *refusal {
-	err := f.allowed.Check(key, value)
+	return f.refusalOf(key, value, f.allowed.Check(key, value))
+}
+
+// checkInForce is checkSetting for a value that this host has had applied before. An agent's upgrade takes no value back
+// because its catalogue would not accept it anew.
+func (f fence) checkInForce(key, value string) *refusal {
+	return f.refusalOf(key, value, f.allowed.CheckInForce(key, value))
+}
+
+func (f fence) refusalOf(key, value string, err error) *refusal {
 	if err != nil {
 		state, message := v1alpha1.SettingUnsupported, err.Error()
 		if _, known := catalogue.Lookup(key); known && !f.allowed.RefusesPlace(key, value) {

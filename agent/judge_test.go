@@ -308,12 +308,12 @@ func TestWhatWasHealedIsToldWithWhatWasFound(t *testing.T) {
 
 func TestDriftOfWhatABootBringsIsOnlyReported(t *testing.T) {
 	w := newWorld(t)
-	w.declare(setting(ihash, "1024"))
+	w.declare(setting(ihash, "1048576"))
 	a := w.runUntilIdle(w.agent())
 	w.boot()
-	w.live[ihash] = "1024"
+	w.live[ihash] = "1048576"
 	a = w.runUntilIdle(a)
-	w.live[ihash] = "512"
+	w.live[ihash] = "524288"
 	w.clock.Step(driftInterval)
 	w.runPass(a)
 	if s := w.clientNode.Status.Settings[0]; s.Drift != nil || s.State != v1alpha1.SettingPending {

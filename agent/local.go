@@ -106,6 +106,10 @@ func settingOf(command string, p *pass, key string) report.Setting {
 	case s.State == v1alpha1.SettingDrifted:
 		s.Action = report.Set
 	}
+	if s.State == v1alpha1.SettingDrifted && p.unrecorded[key] {
+		// Nobody has changed what was never set.
+		s.State = v1alpha1.SettingPending
+	}
 	return s
 }
 
@@ -120,7 +124,7 @@ func (l Local) restoreSettingOf(ctx context.Context, command string, p *pass, ke
 		if !ok {
 			continue
 		}
-		for _, o := range subject.Observe(ctx, []host.Setting{{Name: name, Value: p.journalled[key].Applied}}) {
+		for _, o := range subject.Observe(ctx, []host.Setting{hostSetting(name, p.journalled[key])}) {
 			status.Observed, status.TakesEffect = o.Observed, v1alpha1.SettingEffect(o.Effect)
 		}
 	}

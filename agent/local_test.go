@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -207,7 +208,7 @@ func (b *box) journal() map[string]host.Original {
 func TestOneMachineFromPlanToRestore(t *testing.T) {
 	b := newBox(t)
 	before := b.tree()
-	b.expect(b.compare(report.Plan, eda()), true, ihash, map[string]string{rmem: "Drifted Set", ihash: "Drifted Stage"})
+	b.expect(b.compare(report.Plan, eda()), true, ihash, map[string]string{rmem: "Pending Set", ihash: "Pending Stage"})
 	b.expect(b.apply(eda()), true, ihash, map[string]string{rmem: "InSync", ihash: "Pending"})
 	b.expectText("/proc/sys/net/core/rmem_max", "16777216")
 	b.expectText(grubCfg, "ihash_entries=1048576")
@@ -216,6 +217,7 @@ func TestOneMachineFromPlanToRestore(t *testing.T) {
 
 	hosttest.WriteFile(t, b.dir, "/proc/sys/net/core/rmem_max", "1\n")
 	b.expect(b.compare(report.Observe, eda()), false, ihash, map[string]string{rmem: "Drifted", ihash: "Pending"})
+	b.expect(b.compare(report.Plan, eda()), true, ihash, map[string]string{rmem: "Drifted Set", ihash: "Pending"})
 
 	b.expect(b.restore(), true, "", map[string]string{rmem: "InSync", ihash: "InSync"})
 	after := b.tree()
@@ -230,6 +232,58 @@ func TestOneMachineFromPlanToRestore(t *testing.T) {
 	}
 }
 
+// A machine that was never tuned has drifted nowhere, and the plan says what is as declared already and what goes down.
+func TestAPlanOfAMachineThatWasNeverTuned(t *testing.T) {
+	b := newBox(t)
+	hosttest.WriteFile(t, b.dir, "/proc/sys/net/ipv4/tcp_rmem", "4096\t131072\t33554432\n")
+	p := profile("p", map[string]string{"net.core.rmem_max": "212992", "net.ipv4.tcp_rmem": "4096 1048576 16777216"})
+	r := b.compare(report.Plan, p)
+	b.expect(r, true, "", map[string]string{rmem: "Pending Set", tcpRmem: "Pending Set"})
+	for key, want := range map[string]string{
+		rmem:    "in force, but lost at the next boot: not in ",
+		tcpRmem: "number 3 goes down from the node's own 33554432 to 16777216",
+	} {
+		i := slices.IndexFunc(r.Settings, func(s report.Setting) bool { return s.Key == key })
+		if got := r.Settings[i].Message; !strings.Contains(got, want) {
+			t.Errorf("of %s the plan says %q, want %q in it", key, got, want)
+		}
+	}
+}
+
+func atLeastOf(name, numbers string) v1alpha1.StorageClientProfile {
+	p := profile("least", nil)
+	p.Spec.Node.SysctlsAtLeast = map[string]v1alpha1.WholeNumbers{name: v1alpha1.WholeNumbers(numbers)}
+	return p
+}
+
+func TestOneMachineRaisesWhatItHasLessOf(t *testing.T) {
+	const live = "/proc/sys/net/ipv4/tcp_rmem"
+	b := newBox(t)
+	hosttest.WriteFile(t, b.dir, live, "4096\t131072\t33554432\n")
+	p := atLeastOf("net.ipv4.tcp_rmem", "4096 1048576 16777216")
+	b.expect(b.compare(report.Plan, p), true, "", map[string]string{tcpRmem: "Pending Set"})
+	b.expect(b.apply(p), true, "", map[string]string{tcpRmem: "InSync"})
+	b.expectText(live, "4096 1048576 33554432")
+	b.expectText(trace, "net.ipv4.tcp_rmem = 4096 1048576 33554432")
+	b.expect(b.apply(p), true, "", map[string]string{tcpRmem: "InSync"})
+	b.expect(b.compare(report.Observe), true, "", map[string]string{tcpRmem: "InSync"})
+	b.expect(b.restore(), true, "", map[string]string{tcpRmem: "InSync"})
+	b.expectText(live, "4096 131072 33554432")
+}
+
+// The file of an image would lower what the kernel that boots it has by itself.
+func TestAnImageLeavesWhatIsOnlyRaisedToTheAgent(t *testing.T) {
+	b := newImage(t)
+	r := b.apply(atLeastOf("net.ipv4.tcp_rmem", "4096 1048576 16777216"))
+	b.expect(r, true, "", map[string]string{tcpRmem: "Pending"})
+	if text := r.Settings[0].Message; !strings.Contains(text, "an agent on the running machine raises") {
+		t.Errorf("message %q", text)
+	}
+	if data := b.tree()[trace]; strings.Contains(data, "tcp_rmem") {
+		t.Errorf("the image has %q", data)
+	}
+}
+
 func TestAnImageIsBakedWithoutALiveKernel(t *testing.T) {
 	b := newImage(t)
 	before := b.tree()
@@ -237,7 +291,7 @@ func TestAnImageIsBakedWithoutALiveKernel(t *testing.T) {
 	p.Spec.Node.KernelModules = []v1alpha1.KernelModule{{
 		Name: "sunrpc", Parameters: map[string]v1alpha1.SettingText{"tcp_max_slot_table_entries": "128"},
 	}}
-	b.expect(b.compare(report.Plan, p), true, "", map[string]string{rmem: "Drifted Set", ihash: "Drifted Stage", slots: "Drifted Set"})
+	b.expect(b.compare(report.Plan, p), true, "", map[string]string{rmem: "Pending Set", ihash: "Pending Stage", slots: "Pending Set"})
 	r := b.apply(p)
 	b.expect(r, true, "", map[string]string{rmem: "Pending", ihash: "Pending", slots: "Pending"})
 	if !r.Image || r.BootID != "" {

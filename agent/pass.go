@@ -22,6 +22,8 @@ type pass struct {
 	journalled map[string]journal.Entry
 	// unsupported are unrecorded keys that cannot work here: they are neither journalled nor applied, only observed.
 	unsupported map[string]bool
+	// compared is true once the originals are read that settings to be at least something are worked out from.
+	compared bool
 	// unconfirmed holds by key what is to be kept only once new connections have proven it, and unconfirmedNote how that stands.
 	unconfirmed     map[string]journal.Entry
 	unconfirmedNote string
@@ -53,12 +55,27 @@ func (h Host) beginPass(spec v1alpha1.StorageClientNodeSpec, allowed Allowed) (*
 		unsupported: map[string]bool{}, unconfirmed: map[string]journal.Entry{}, failed: map[string]string{},
 		observed: map[string]host.Observation{}, restored: map[string]host.Observation{},
 	}
+	p.leaveLeastToKernels()
 	for key := range p.restore {
 		if subject, _, _ := strings.Cut(key, "/"); !f.subjects[subject] {
 			p.failed[key] = "cannot restore: this node's agent does not support " + subject
 		}
 	}
 	return p, nil
+}
+
+// leaveLeastToKernels sets aside in an image what is to be at least something: its file would lower what a later kernel has by
+// itself, and only an agent on the running machine can tell.
+func (p *pass) leaveLeastToKernels() {
+	if !p.host.FS.IsImage() {
+		return
+	}
+	for key, entry := range p.wantedEntries {
+		if _, least := catalogue.ParseAtLeast(entry.Applied); least && p.unrecorded[key] {
+			delete(p.wantedEntries, key)
+			p.refused[key] = refusal{state: v1alpha1.SettingPending, message: "not in the image: an agent on the running machine raises what its kernel has"}
+		}
+	}
 }
 
 // carryOut brings the host to what is wanted. Nothing is changed on the host unless what was in force before is in
@@ -82,6 +99,7 @@ var untouchedStates = []host.State{host.Unsupported, host.Clamped, host.Failed}
 
 // observeAll reads every setting back, and sets those aside that cannot work here and have never been changed.
 func (p *pass) observeAll(ctx context.Context) {
+	p.compareWithKernel(ctx)
 	for _, subject := range p.host.Subjects {
 		settings := p.observedSettingsOf(subject.Name())
 		if len(settings) == 0 {
@@ -100,15 +118,32 @@ func (p *pass) observedSettingsOf(subject string) []host.Setting {
 	settings := p.settingsOf(subject, func(key string) bool { _, isUnconfirmed := p.unconfirmed[key]; return isUnconfirmed })
 	for _, key := range slices.Sorted(maps.Keys(p.unconfirmed)) {
 		if name, ok := strings.CutPrefix(key, subject+"/"); ok {
-			settings = append(settings, host.Setting{Name: name, Value: p.unconfirmed[key].Applied})
+			settings = append(settings, hostSetting(name, p.unconfirmed[key]))
 		}
 	}
 	return settings
 }
 
 func (p *pass) readOriginals(ctx context.Context) {
+	p.readOriginalsOf(ctx, func(key string) bool { return !p.unsupported[key] })
+}
+
+// compareWithKernel reads, before anything is observed or changed, the originals of new settings that are to be at least something.
+func (p *pass) compareWithKernel(ctx context.Context) {
+	if p.compared {
+		return
+	}
+	p.compared = true
+	p.readOriginalsOf(ctx, func(key string) bool {
+		_, least := catalogue.ParseAtLeast(p.wantedEntries[key].Applied)
+		return least
+	})
+}
+
+// readOriginalsOf reads the originals of those settings that are asked for and have never been changed.
+func (p *pass) readOriginalsOf(ctx context.Context, asked func(key string) bool) {
 	for _, subject := range p.host.Subjects {
-		for _, setting := range p.settingsOf(subject.Name(), func(key string) bool { return !p.unrecorded[key] || p.unsupported[key] }) {
+		for _, setting := range p.settingsOf(subject.Name(), func(key string) bool { return !p.unrecorded[key] || !asked(key) }) {
 			key := subject.Name() + "/" + setting.Name
 			original, err := subject.Original(ctx, setting.Name)
 			if err != nil {
@@ -366,6 +401,9 @@ func (p *pass) wantedStatus(key string) v1alpha1.SettingStatus {
 	}
 	if !seen {
 		status.TakesEffect = catalogue.Effect(key)
+	}
+	if status.Message == "" {
+		status.Message = catalogue.Lowers(key, cmp.Or(status.Original, status.Observed), status.Desired)
 	}
 	return status
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/agent/host/readahead"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // plan is what the host is to hold and what is to be put back, worked out from the spec and the journal alone.
@@ -66,10 +68,14 @@ func makePlan(spec v1alpha1.StorageClientNodeSpec, journalled map[string]journal
 func (p *plan) wantSetting(setting v1alpha1.NodeSetting, entry journal.Entry, isJournalled bool, f fence) {
 	key := setting.Key
 	p.wanted[key] = setting
-	if refused := f.checkSetting(key, setting.Value); refused != nil {
+	check := f.checkSetting
+	if isJournalled && entry.Applied == setting.Value {
+		check = f.checkInForce
+	}
+	if refused := check(key, setting.Value); refused != nil {
 		p.refused[key] = *refused
 		switch {
-		case isJournalled && !entry.Retained && f.checkSetting(key, entry.Applied) == nil:
+		case isJournalled && !entry.Retained && f.checkInForce(key, entry.Applied) == nil:
 			p.wantedEntries[key] = entry
 		case isJournalled && f.allowed.MayStay(key, entry.Applied):
 			p.wantedEntries[key] = entry
@@ -126,7 +132,7 @@ func (p *plan) onlyVolumes() {
 
 // dropSetting decides on a key that the journal holds and the spec does not want, or no longer may.
 func (p *plan) dropSetting(key string, entry journal.Entry, f fence) {
-	if entry.Retain && (f.checkSetting(key, entry.Applied) == nil || f.allowed.MayStay(key, entry.Applied)) {
+	if entry.Retain && (f.checkInForce(key, entry.Applied) == nil || f.allowed.MayStay(key, entry.Applied)) {
 		entry.Retained = true
 		p.wantedEntries[key] = entry
 		return
@@ -139,10 +145,20 @@ func (p *plan) settingsOf(subject string, omit func(key string) bool) []host.Set
 	var settings []host.Setting
 	for _, key := range slices.Sorted(maps.Keys(p.wantedEntries)) {
 		if name, ok := strings.CutPrefix(key, subject+"/"); ok && !omit(key) {
-			settings = append(settings, host.Setting{Name: name, Value: p.wantedEntries[key].Applied})
+			settings = append(settings, hostSetting(name, p.wantedEntries[key]))
 		}
 	}
 	return settings
+}
+
+// hostSetting is a setting as the host is to have it. What is to be at least so much is worked out from the original, which the
+// journal keeps: the same at every pass, whatever is in force by now.
+func hostSetting(name string, entry journal.Entry) host.Setting {
+	least, ok := catalogue.ParseAtLeast(entry.Applied)
+	if !ok {
+		return host.Setting{Name: name, Value: entry.Applied}
+	}
+	return host.Setting{Name: name, Value: text.Larger(entry.Original.Value, least), AtLeast: true}
 }
 
 // originalsOf returns what a subject is to put back, by name.

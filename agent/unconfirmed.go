@@ -44,11 +44,20 @@ func (p *pass) needsProof(key string, entry journal.Entry) bool {
 	case p.host.unchecked || p.host.FS.IsImage():
 	case !seen || !catalogue.NeedsConfirmation(key) || o.Effect != host.Live || p.setterOf(key) == nil:
 	case isJournalled && held.Applied == entry.Applied:
-	case !slices.Contains(untouchedStates, o.State) && catalogue.CanonicalValue(o.Observed) == catalogue.CanonicalValue(entry.Applied):
+	case !slices.Contains(untouchedStates, o.State) && isInForce(entry, o.Observed):
 	default:
 		return true
 	}
 	return false
+}
+
+// isInForce tells whether a live value is as an entry wants it.
+func isInForce(entry journal.Entry, observed string) bool {
+	wanted := hostSetting("", entry)
+	if wanted.AtLeast {
+		return catalogue.Covers(observed, wanted.Value)
+	}
+	return catalogue.CanonicalValue(observed) == catalogue.CanonicalValue(wanted.Value)
 }
 
 func (p *pass) setterOf(key string) host.Setter {
@@ -84,7 +93,9 @@ func (p *pass) setUnconfirmed(ctx context.Context, hash, bootID string, until ti
 			p.failed[key] = "not changed: cannot read its original value: " + err.Error()
 			continue
 		}
-		entry.Original = before
+		if _, isJournalled := p.journalled[key]; !isJournalled {
+			entry.Original = before
+		}
 		u.Settings[key] = journal.UnconfirmedSetting{Entry: entry, Before: before}
 	}
 	if len(u.Settings) == 0 {
@@ -111,7 +122,7 @@ func (p *pass) setAll(ctx context.Context, u journal.Unconfirmed) error {
 		var settings []host.Setting
 		for _, key := range u.Keys() {
 			if name, ok := strings.CutPrefix(key, subject.Name()+"/"); ok {
-				settings = append(settings, host.Setting{Name: name, Value: u.Settings[key].Entry.Applied})
+				settings = append(settings, hostSetting(name, u.Settings[key].Entry))
 			}
 		}
 		if len(settings) == 0 {

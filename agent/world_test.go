@@ -380,7 +380,7 @@ func (s *fakeSubject) Set(_ context.Context, settings []host.Setting) map[string
 	refused := map[string]error{}
 	for _, d := range settings {
 		key := s.key(d.Name)
-		if u := s.w.unconfirmed(); u == nil || u.Settings[key].Entry.Applied != d.Value {
+		if u := s.w.unconfirmed(); u == nil || hostSetting(d.Name, u.Settings[key].Entry) != d {
 			s.w.t.Errorf("%s is set and not in the journal", key)
 		}
 		s.w.step("try " + key)

@@ -35,6 +35,9 @@ const (
 // "sunrpc/tcp_max_slot_table_entries".
 type Setting struct {
 	Name, Value string
+	// AtLeast is true for a sysctl that is only ever raised: our file holds Value, and a live value is as wanted where none of its
+	// numbers is below.
+	AtLeast bool
 }
 
 // Original is what was in force before the first change.

@@ -128,6 +128,12 @@ type KernelArgument string
 // +kubebuilder:validation:XValidation:rule="!self.contains('\\n') && !self.contains('\\r')",message="a value holds no newline"
 type SettingText string
 
+// WholeNumbers are one to eight whole numbers in decimal digits, with one blank between them.
+// +kubebuilder:validation:MinLength=1
+// +kubebuilder:validation:MaxLength=151
+// +kubebuilder:validation:Pattern=`^(0|[1-9][0-9]{0,17})( (0|[1-9][0-9]{0,17})){0,7}$`
+type WholeNumbers string
+
 // StorageClientProfileSpec declares storage-client settings for the nodes of a pool and for PersistentVolumes.
 // Defaults are resolved in code and shown by "kubectl storageclient plan"; they are not written into the object.
 type StorageClientProfileSpec struct {
@@ -189,6 +195,14 @@ type NodeTuning struct {
 	// +kubebuilder:validation:MaxProperties=256
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 128 && k.matches('^[a-z][a-z0-9_-]*([.][A-Za-z0-9_-]+)+$|^net[.](ipv4|ipv6|mpls)[.](conf|neigh)[.][A-Za-z0-9_@:+-]+(/[A-Za-z0-9_@:+-]+)*[.][a-z0-9_]+$'))",message="a sysctl key is a dotted name of at most 128 characters, e.g. net.core.rmem_max; '/' stands only for a dot inside an interface name"
 	Sysctls map[string]SettingText `json:"sysctls,omitempty"`
+
+	// sysctlsAtLeast maps kernel parameters, as dotted names, to the least that they are to be: one or more whole numbers. A number
+	// is raised where the kernel's own is lower, and none is ever lowered. Of several profiles the largest counts, number by number;
+	// an exact value in sysctls of a higher priority wins, and one of equal priority that is lower is a conflict.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=64
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 128 && k.matches('^[a-z][a-z0-9_-]*([.][A-Za-z0-9_-]+)+$|^net[.](ipv4|ipv6|mpls)[.](conf|neigh)[.][A-Za-z0-9_@:+-]+(/[A-Za-z0-9_@:+-]+)*[.][a-z0-9_]+$'))",message="a sysctl key is a dotted name of at most 128 characters, e.g. net.core.rmem_max; '/' stands only for a dot inside an interface name"
+	SysctlsAtLeast map[string]WholeNumbers `json:"sysctlsAtLeast,omitempty"`
 
 	// sunrpc sets the slot table limits of the Sun RPC client (NFSv3 and NFSv4.0).
 	// +optional

@@ -287,6 +287,13 @@ func (in *NodeTuning) DeepCopyInto(out *NodeTuning) {
 			(*out)[key] = val
 		}
 	}
+	if in.SysctlsAtLeast != nil {
+		in, out := &in.SysctlsAtLeast, &out.SysctlsAtLeast
+		*out = make(map[string]WholeNumbers, len(*in))
+		for key, val := range *in {
+			(*out)[key] = val
+		}
+	}
 	if in.Sunrpc != nil {
 		in, out := &in.Sunrpc, &out.Sunrpc
 		*out = new(Sunrpc)

@@ -50,7 +50,7 @@ func explainName(name string) []string {
 	for _, rule := range advice.Rules() {
 		if rule.ID == name {
 			texts = append(texts, formatParagraph("Rule "+rule.ID, [][2]string{
-				{"Severity", string(rule.Severity)}, {"About", rule.Title}, {"Source", rule.Source},
+				{"Severity", string(rule.Severity)}, {"About", rule.Title}, {"In full", rule.Explanation}, {"Source", rule.Source},
 			}))
 		}
 	}
@@ -94,8 +94,16 @@ func unknownName(name string) error {
 func explainParameter(p catalogue.Parameter) string {
 	return formatParagraph("Parameter "+p.Key, [][2]string{
 		{"Values", p.Values()}, {"Default", p.Default}, {"Takes effect", string(p.TakesEffect)},
-		{"Module", p.Module}, {"Hazard", p.Hazard}, {"Note", p.Note}, {"Since kernel", p.Since}, {"Until kernel", p.Until}, {"Source", p.Source},
+		{"Module", p.Module}, {"Below", p.LeastReason}, {"Low", p.LowHazard}, {"Raise", raiseText(p)}, {"Hazard", p.Hazard}, {"Note", p.Note}, {"Since kernel", p.Since}, {"Until kernel", p.Until}, {"Source", p.Source},
 	})
+}
+
+// raiseText says of a parameter that is tuned to have more of it how to declare that.
+func raiseText(p catalogue.Parameter) string {
+	if subject, _, _ := catalogue.Split(p.Key); subject != catalogue.Sysctls || !p.Grows {
+		return ""
+	}
+	return "spec.node.sysctlsAtLeast raises it where a node has less, and never lowers it"
 }
 
 func explainOption(protocol mountoptions.Protocol, k mountoptions.Known) string {

@@ -254,7 +254,6 @@ func TestPlanNamesNodesVolumesAndTheApproval(t *testing.T) {
 		"Maximum load on a server, with 1 node mounting from it:",
 		"filer    1             64",
 		"nocto-meaning   Warning",
-		"boot-argument-file",
 	} {
 		if !strings.Contains(r.out, want) {
 			t.Errorf("output lacks %q:\n%s", want, r.out)

@@ -80,7 +80,11 @@ func (o *planOptions) run(ctx context.Context, env *environment, name string) er
 		return err
 	}
 	plan := view.NewPlan(profile, overview.Plan(profile, cluster), volumes)
-	plan.AddAdvice(overview.AdviceInput(profile, cluster.Nodes, servers))
+	clientNodes := make(map[string]*v1alpha1.StorageClientNode, len(cluster.StorageClientNodes))
+	for i := range cluster.StorageClientNodes {
+		clientNodes[cluster.StorageClientNodes[i].Name] = &cluster.StorageClientNodes[i]
+	}
+	plan.AddAdvice(overview.AdviceInput(profile, cluster.Nodes, clientNodes, servers))
 	if done, err := o.output.writeStructured(env, plan); done || err != nil {
 		return err
 	}

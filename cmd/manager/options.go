@@ -69,7 +69,7 @@ func bindFlags(flags *flag.FlagSet) *options {
 	flags.DurationVar(&o.unmanagedCountFor, "unmanaged-counts-for", time.Hour, "For how long a node that no profile selects uses up --max-unavailable while it is not Ready or cordoned. 0: until it is back.")
 	flags.StringVar(&o.untunedTaint, "untuned-taint", v1alpha1.UntunedTaint, "Key of the taint that is removed once a node is tuned. Another key has to stand in the variable untunedTaint of the ValidatingAdmissionPolicy storage-client-manager-nodes as well.")
 	flags.IntVar(&o.verbosity, "v", 0, "Log verbosity: 0 for operators, 1 and more for debugging.")
-	flags.Var(&o.allowed, "allow-parameter", "Regular expression of canonical keys, e.g. sysctl/vm\\.swappiness, that profiles may set beyond the catalogue. May be given more than once. The agents need the same flag.")
+	flags.Var(&o.allowed, "allow-parameter", "Regular expression of canonical keys, e.g. sysctl/vm\\.swappiness, that profiles may set beyond the catalogue. With a \"=\", of a key and a value below the catalogue's floor. May be given more than once. The agents need the same flag.")
 	flags.Var(&o.allowedFilesystems, "allow-filesystem", "Directory, e.g. /scratch, at and below which profiles may set mount options of host file systems, beyond /mnt, /data, /srv and applications' directories in /var/lib. May be given more than once. The agents need the same flag.")
 	return o
 }

@@ -61,7 +61,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	set.StringVar(&o.metricsAddress, "metrics-bind-address", metrics.Off,
 		"loopback address and port of /metrics, e.g. 127.0.0.1:9810, for a scraper on the node itself: callers are not authenticated; 0: none")
 	set.Var(&o.allow, "allow-parameter",
-		"regular expression of canonical keys that are accepted beyond the catalogue; may be given more than once")
+		"regular expression of canonical keys that are accepted beyond the catalogue or, with a \"=\", of a key and a value below its floor; may be given more than once")
 	set.Var(&o.allowFilesystems, "allow-filesystem", allowFilesystemUsage)
 	set.IntVar(&o.verbosity, "v", 0, "log verbosity, 0 or more")
 	if err := set.Parse(args); err != nil {

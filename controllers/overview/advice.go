@@ -8,17 +8,21 @@ import (
 	"github.com/storageclient/operator/tuning/advice"
 )
 
-// AdviceInput is what the rules of package advice may know of a profile: the nodes that it selects, and the servers of
-// the volumes that it matches.
-func AdviceInput(profile *v1alpha1.StorageClientProfile, nodes []corev1.Node, servers []advice.Server) advice.Input {
+// AdviceInput is what the rules of package advice may know of a profile: the nodes that it selects with what their agents
+// report, and the servers of the volumes that it matches.
+func AdviceInput(profile *v1alpha1.StorageClientProfile, nodes []corev1.Node, clientNodes map[string]*v1alpha1.StorageClientNode,
+	servers []advice.Server,
+) advice.Input {
 	in := advice.Input{Profile: profile, Servers: servers}
 	selector := match.SelectorOf(profile)
 	for i := range nodes {
 		if node := &nodes[i]; selector.Matches(node) && !match.Ignored(node) {
 			// The kubelet reports MemTotal as the memory's capacity.
-			in.Nodes = append(in.Nodes, advice.Node{
-				Name: node.Name, Kernel: node.Status.NodeInfo.KernelVersion, Memory: node.Status.Capacity.Memory().Value(),
-			})
+			known := advice.Node{Name: node.Name, Kernel: node.Status.NodeInfo.KernelVersion, Memory: node.Status.Capacity.Memory().Value()}
+			if clientNode := clientNodes[node.Name]; clientNode != nil {
+				known.Settings = clientNode.Status.Settings
+			}
+			in.Nodes = append(in.Nodes, known)
 		}
 	}
 	return in

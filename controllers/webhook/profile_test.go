@@ -85,6 +85,13 @@ func TestValidateCreate(t *testing.T) {
 			refused: []string{`spec.volumes[0].mountOptions[0]: Invalid value: "nconect=4"`, "Did you mean nconnect?"}},
 		"a sysctl beyond the catalogue": {profile: newProfile(sysctl("kernel.core_pattern", "core")),
 			refused: []string{`spec.node.sysctls[kernel.core_pattern]: Invalid value: "core"`, "--allow-parameter"}},
+		"buffers with which no new connection works": {profile: newProfile(sysctl("net.ipv4.tcp_rmem", "1 1 1")),
+			refused: []string{`spec.node.sysctls[net.ipv4.tcp_rmem]: Invalid value: "1 1 1"`, "number 2 must be at least 2304 bytes", "the kernel's own is 4096 131072 6291456"}},
+		"one local port": {profile: newProfile(sysctl("net.ipv4.ip_local_port_range", "1024 1024")), allow: []string{".*"},
+			refused: []string{"spec.node.sysctls[net.ipv4.ip_local_port_range]", "a range of at least 256"}},
+		"a sysctl that is only raised": {profile: newProfile(func(p *v1alpha1.StorageClientProfile) {
+			p.Spec.Node = &v1alpha1.NodeTuning{SysctlsAtLeast: map[string]v1alpha1.WholeNumbers{"kernel.pid_max": "65536"}}
+		}), refused: []string{`spec.node.sysctlsAtLeast[kernel.pid_max]: Invalid value: "65536"`, "--allow-parameter"}},
 		"a sysctl that the operator allows": {profile: newProfile(sysctl("kernel.panic", "10")), allow: []string{"sysctl/kernel[.]panic"}},
 		"a malformed boot argument": {profile: newProfile(argument("ihash_entries=16M")),
 			refused: []string{`spec.node.kernelArguments[0]: Invalid value: "16M"`, "write 16777216"}},

@@ -60,21 +60,21 @@ const (
 // documentRows are the recommendations of the four documents in their order, with the documents' own figures:
 // A, Azure Files with large directories; B, XFS; C, Azure NetApp Files for HPC and EDA; D, requests and prefetch.
 var documentRows = []row{
-	{id: "A0", what: "fewer files in a directory", rules: []string{"spread-directories"}},
-	{id: "A1", what: "actimeo=30 on large directories", rules: []string{"actimeo-scope"}, items: []item{
+	{id: "A0", what: "fewer files in a directory", knows: []string{"spread-directories"}},
+	{id: "A1", what: "actimeo=30 on large directories", knows: []string{"actimeo-scope"}, items: []item{
 		mounted("large acregmin", "30"), mounted("large acregmax", "30"), mounted("large acdirmin", "30"), mounted("large acdirmax", "30")}},
 	{id: "A2", what: "nconnect=4", items: []item{mounted("large nconnect", "4"), mounted("large connections", "4")}},
-	{id: "A3", what: "ihash_entries=16777216 by GRUB", rules: []string{"boot-argument-file"}, items: []item{
+	{id: "A3", what: "ihash_entries=16777216 by GRUB", knows: []string{"boot-argument-file"}, items: []item{
 		{name: "menu entries", want: "2 of 2", tried: "2 of 3"},
 		{name: "recovery entries", want: "0 of 1"},
 		{name: "ihash_entries", want: "16777216", later: true}}},
 	{id: "A4", what: "the hash in the kernel log", items: []item{{name: "inode hash", want: strings.TrimPrefix(tunedHash, hashLine), later: true}}},
-	{id: "A5", what: "ls unaliased and unsorted", rules: []string{"unsorted-listing"}},
-	{id: "A6", what: "copy from a snapshot", rules: []string{"copy-from-snapshot"}},
-	{id: "A7", what: "getdents64, then statx at once", rules: []string{"interleave-statx"}},
+	{id: "A5", what: "ls unaliased and unsorted", knows: []string{"unsorted-listing"}},
+	{id: "A6", what: "copy from a snapshot", knows: []string{"copy-from-snapshot"}},
+	{id: "A7", what: "getdents64, then statx at once", knows: []string{"interleave-statx"}},
 	{id: "A8", what: "more I/O depth", rules: []string{"nconnect-single"}},
-	{id: "A9", what: "statx from the cache", rules: []string{"statx-cached"}},
-	{id: "A10", what: "recursive listings", rules: []string{"recursive-listing"}},
+	{id: "A9", what: "statx from the cache", knows: []string{"statx-cached"}},
+	{id: "A10", what: "recursive listings", knows: []string{"recursive-listing"}},
 	{id: "B1", what: "XFS rw,noatime,nodiratime,logbufs=8,logbsize=256k,noquota", says: []string{"\"logbufs=8\": is the kernel's default", "\"nodiratime\": is implied by noatime", "\"noquota\": is the default without quotas"}, items: []item{
 		{name: "disk noatime", want: "noatime", drift: "mount -o remount,relatime /mnt/disks/data"},
 		{name: "disk logbsize", want: "256k", later: true},
@@ -106,7 +106,7 @@ var documentRows = []row{
 		sysctlItem("vm.dirty_ratio", "20", "30"), sysctlItem("vm.dirty_background_ratio", "5", "10")}},
 	{id: "C7", what: "selective acknowledgements off", rules: []string{"sack-off", "sysctl-no-effect"}, items: []item{
 		sysctlItem("net.ipv4.tcp_sack", "0", "1"), sysctlItem("net.ipv4.tcp_dsack", "0", "1"), sysctlItem("net.ipv4.tcp_fack", "0", "1")}},
-	{id: "C8", what: "persist the sysctls", rules: []string{"sysctl-files"}, items: []item{
+	{id: "C8", what: "persist the sysctls", knows: []string{"sysctl-files"}, items: []item{
 		{name: "our files", want: grubFile + otherFiles, tried: grubFile + " /etc/grub.d/42_storage-client" + otherFiles,
 			drift: "rm /etc/sysctl.d/zz-storage-client.conf /etc/nfsmount.conf.d/zz-storage-client.conf /etc/systemd/system/mnt-disks-data.mount.d/storage-client.conf"}}},
 	{id: "C9", what: "nconnect=8 on a kernel from 5.3 on", knows: []string{"nconnect-kernel", "server-budget"}, items: []item{
@@ -124,13 +124,13 @@ var documentRows = []row{
 		mounted("eda nconnect", "8"), mounted("eda nocto", "nocto"), mounted("eda acregmin", "600"), mounted("eda acdirmax", "600"),
 		mounted("eda hard", "hard"), mounted("eda rsize", "262144"), mounted("eda wsize", "262144"), mounted("eda vers", "3"), mounted("eda proto", "tcp")}},
 	{id: "C17", what: "larger values for more memory", knows: []string{"tcp-buffers"}},
-	{id: "C18", what: "test with your own work", rules: []string{"test-first"}, other: "the canary of the rollout took the node first"},
+	{id: "C18", what: "test with your own work", knows: []string{"test-first"}, other: "the canary of the rollout took the node first"},
 	{id: "D1", what: "requests that divide the read-ahead", knows: []string{"read-ahead-below-rsize", "read-ahead-tail", "server-chunk"}, items: []item{
 		{name: "large read-ahead", want: "15360", drift: driftedWindow("large")},
 		{name: "eda read-ahead", want: "15360", drift: driftedWindow("eda")},
 		mounted("host mount read-ahead", "15360"), mounted("READs of 128 MiB", "129")}},
-	{id: "D2", what: "per-operation figures", rules: []string{"watch-operations"}},
-	{id: "D3", what: "tests with cold caches", rules: []string{"watch-operations"}, other: "the measuring workload evicts caches"},
+	{id: "D2", what: "per-operation figures", knows: []string{"watch-operations"}},
+	{id: "D3", what: "tests with cold caches", knows: []string{"watch-operations"}, other: "the measuring workload evicts caches"},
 	{id: "D4", what: "copy on the server", knows: []string{"server-copy"}},
 	{id: "D5", what: "one size, computed once", knows: []string{"server-sizes"}},
 	{id: "-", what: "nfsMountDefaults: retrans=3 for mounts of a server", items: []item{

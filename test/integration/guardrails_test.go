@@ -57,6 +57,11 @@ var attacks = map[string]attack{
 	"a sysctl below its minimum":              {sysctl("vm.dirty_writeback_centisecs", "0"), sysctl("vm.dirty_writeback_centisecs", "100"), "spec.node.sysctls[vm.dirty_writeback_centisecs]", "0", "node.sysctls.minimum has vm.dirty_writeback_centisecs: 100"},
 	"a second number below its minimum":       {sysctl("net.ipv4.tcp_rmem", "4096 4095 65536"), sysctl("net.ipv4.tcp_rmem", "4096 4096 65536"), "spec.node.sysctls[net.ipv4.tcp_rmem]", "4096 4095 65536", "node.sysctls.minimum has net.ipv4.tcp_rmem: 4096 4096 65536"},
 
+	"a sysctl at least, that is not listed":       {atLeast("kernel.pid_max", "10"), atLeast("vm.dirty_ratio", "10"), "spec.node.sysctlsAtLeast[kernel.pid_max]", "10", "node.sysctls.allowed is net.core.*, net.ipv4.tcp_rmem"},
+	"a sysctl at least, above its maximum":        {atLeast("net.core.rmem_max", "16777217"), atLeast("net.core.rmem_max", "16777216"), "spec.node.sysctlsAtLeast[net.core.rmem_max]", "16777217", "node.sysctls.maximum has net.core.rmem_max: 16777216"},
+	"a third number at least, above its maximum":  {atLeast("net.ipv4.tcp_rmem", "4096 70000 16777217"), atLeast("net.ipv4.tcp_rmem", "4096 70000 16777216"), "spec.node.sysctlsAtLeast[net.ipv4.tcp_rmem]", "4096 70000 16777217", "node.sysctls.maximum has net.ipv4.tcp_rmem"},
+	"a second number at least, below its minimum": {atLeast("net.ipv4.tcp_rmem", "4096 4095 65536"), atLeast("net.ipv4.tcp_rmem", "4096 4096 65536"), "spec.node.sysctlsAtLeast[net.ipv4.tcp_rmem]", "4096 4095 65536", "node.sysctls.minimum has net.ipv4.tcp_rmem: 4096 4096 65536"},
+
 	"a module that is not listed":                 {module("nvme", "max_session_slots", "64"), module("nfs", "max_session_slots", "64"), "spec.node.kernelModules[0].parameters[max_session_slots]", "64", "node.kernelModules.allowed is nfs/max_session_slots, sunrpc/*"},
 	"a parameter that is not listed":              {module("nfs", "callback_tcpport", "64"), module("sunrpc", "pool_mode", "64"), "spec.node.kernelModules[0].parameters[callback_tcpport]", "64", "node.kernelModules.allowed is"},
 	"a second module above its maximum":           {with(`node: {kernelModules: [{name: sunrpc, parameters: {a: "1"}}, {name: nfs, parameters: {max_session_slots: "181"}}]}`), with(`node: {kernelModules: [{name: sunrpc, parameters: {a: "1"}}, {name: nfs, parameters: {max_session_slots: "180"}}]}`), "spec.node.kernelModules[1].parameters[max_session_slots]", "181", "node.kernelModules.maximum has nfs/max_session_slots: 180"},
@@ -157,6 +162,7 @@ var ceilingOf = map[string]string{
 	"node.sunrpc.tcpMaxSlotTableEntries": "node.sunrpc",
 	"node.sunrpc.tcpSlotTableEntries":    "node.sunrpc",
 	"node.sysctls":                       "node.sysctls",
+	"node.sysctlsAtLeast":                "node.sysctls",
 	"node.tuned.profile":                 "node.tuned",
 
 	"rollout.canary.nodeSelector":                   "rollout.canary.nodes",
@@ -700,6 +706,7 @@ func everyGuardedBound() string {
 	selector := "{drivers: [" + list(32, strings.Repeat("d", 240)+"%d") + "], storageClassNames: [" + list(32, strings.Repeat("c", 240)+"%d") +
 		"], claimNamespaces: [" + list(64, long+"%d") + "]}"
 	return with("node: {sysctls: {" + list(256, `net.core.`+long+`%d: "1 1 1 1 1 1 1 111111111111111111"`) + "}, " +
+		"sysctlsAtLeast: {" + list(64, `net.core.`+long+`%d: "1 1 1 1 1 1 1 111111111111111111"`) + "}, " +
 		"kernelArguments: [" + list(32, long+"%d=111111111111111111") + "], " +
 		"kernelModules: [" + list(32, "{name: "+long+"%d, parameters: {"+nested(list(32, long+`%d: "111111111111111111"`))+"}}") + "], " +
 		"readAhead: [" + list(16, "{fsTypes: [x%d], sizeKiB: 1048576}") + "], " +

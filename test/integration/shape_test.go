@@ -42,6 +42,16 @@ var _ = Describe("The shape of a StorageClientProfile", func() {
 		Entry("an empty sysctl value", sysctl("vm.swappiness", ""), "spec.node.sysctls.vm.swappiness"),
 		Entry("a sysctl value that is too long", sysctl("vm.swappiness", strings.Repeat("1", 257)), "spec.node.sysctls.vm.swappiness"),
 		Entry("a sysctl value that is a number in YAML", with(`node: {sysctls: {vm.swappiness: 1}}`), "spec.node.sysctls.vm.swappiness"),
+		Entry("a sysctl at least that is no dotted name", atLeast("vm", "1"), "spec.node.sysctlsAtLeast"),
+		Entry("a sysctl at least with '..' for an interface", atLeast("net.ipv4.conf.../x.rp_filter", "1"), "spec.node.sysctlsAtLeast"),
+		Entry("a sysctl at least with a word for a number", atLeast("net.core.rmem_max", "much"), "spec.node.sysctlsAtLeast.net.core.rmem_max"),
+		Entry("a sysctl at least with a suffix", atLeast("net.core.rmem_max", "16M"), "spec.node.sysctlsAtLeast.net.core.rmem_max"),
+		Entry("a sysctl at least below 0", atLeast("net.core.rmem_max", "-1"), "spec.node.sysctlsAtLeast.net.core.rmem_max"),
+		Entry("a sysctl at least with two blanks", atLeast("net.ipv4.tcp_rmem", "4096  131072 6291456"), "spec.node.sysctlsAtLeast.net.ipv4.tcp_rmem"),
+		Entry("a sysctl at least with a newline", atLeast("net.core.rmem_max", "1\n"), "spec.node.sysctlsAtLeast.net.core.rmem_max"),
+		Entry("an empty sysctl at least", atLeast("net.core.rmem_max", ""), "spec.node.sysctlsAtLeast.net.core.rmem_max"),
+		Entry("a sysctl at least of nine numbers", atLeast("net.core.rmem_max", "1 2 3 4 5 6 7 8 9"), "spec.node.sysctlsAtLeast.net.core.rmem_max"),
+		Entry("more than 64 sysctls at least", with("node: {sysctlsAtLeast: {"+list(65, `net.core.x%d: "1"`)+"}}"), "spec.node.sysctlsAtLeast"),
 		Entry("more than 256 sysctls", with("node: {sysctls: {"+list(257, `net.core.x%d: "1"`)+"}}"), "spec.node.sysctls"),
 
 		Entry("a slot table of one entry", with(`node: {sunrpc: {tcpSlotTableEntries: 1}}`), "spec.node.sunrpc.tcpSlotTableEntries"),
@@ -233,6 +243,10 @@ func sysctl(key, value string) string {
 	return with("node: {sysctls: {" + strconv.Quote(key) + ": " + strconv.Quote(value) + "}}")
 }
 
+func atLeast(key, numbers string) string {
+	return with("node: {sysctlsAtLeast: {" + strconv.Quote(key) + ": " + strconv.Quote(numbers) + "}}")
+}
+
 func argument(argument string) string {
 	return with("node: {kernelArguments: [" + strconv.QuoteToASCII(argument) + "]}")
 }
@@ -276,6 +290,7 @@ func everyBound() string {
 	option := strings.Repeat("o", 120)
 	rule := `{name: r%d, selector: {drivers: [d]}, mountOptions: [` + strings.ReplaceAll(list(32, option+"%d"), "%", "%%") + `]}`
 	return with("node: {sysctls: {" + list(256, `net.core.x%d: "`+strings.Repeat("1", 256)+`"`) + "}, " +
+		"sysctlsAtLeast: {" + list(64, `net.core.x%d: "1 2 3 4 5 6 7 111111111111111111"`) + "}, " +
 		"kernelArguments: [" + list(32, strings.Repeat("a", 250)+"%d") + "]}, " +
 		"volumes: [" + list(32, rule) + "]")
 }

@@ -38,6 +38,8 @@ type Node struct {
 	Kernel string
 	// Memory is its memory in bytes, MemTotal of /proc/meminfo; 0 where it is not known.
 	Memory int64
+	// Settings are what its agent reports of its settings; empty where none has yet. The rules read keys and originals.
+	Settings []v1alpha1.SettingStatus
 	// Sockets is how many TCP sockets are in use on it, "inuse" of /proc/net/sockstat; 0 where it is not known.
 	Sockets int64
 }
@@ -64,6 +66,9 @@ type Rule struct {
 	Source string
 	// CheckedElsewhere is true if other checks warn of the same at admission: those of single settings and of consistency.
 	CheckedElsewhere bool
+	// Explanation is what a rule says that restates a document, and nothing of any one profile or its nodes: whoever asks for it
+	// is told, and it is no advice. Empty for all other rules.
+	Explanation string
 
 	check func(*scope) []finding
 }
@@ -103,7 +108,7 @@ func collectAdvice(in Input, wanted func(Rule) bool, counts func(finding) bool) 
 	s := newScope(in)
 	var all []v1alpha1.Advice
 	for _, rule := range rules {
-		if !wanted(rule) {
+		if rule.Explanation != "" || !wanted(rule) {
 			continue
 		}
 		for _, text := range groupFindings(rule.check(s), counts) {

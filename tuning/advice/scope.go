@@ -119,9 +119,12 @@ func (s *scope) findOptions(protocol mountoptions.Protocol, text string, names .
 	return found
 }
 
-// sysctl is the path and the value of a sysctl that the profile declares.
+// sysctl is the path and the value of a sysctl that the profile declares, be it to be exactly or at least so.
 func (s *scope) sysctl(name string) (field, value string, ok bool) {
 	value, ok = s.settings[catalogue.SysctlKey(name)]
+	if least, is := catalogue.ParseAtLeast(value); is {
+		return "spec.node.sysctlsAtLeast[" + name + "]", least, ok
+	}
 	return sysctlField(name), value, ok
 }
 

@@ -72,10 +72,6 @@ func actimeoRange(s *scope) []finding {
 	return found
 }
 
-func actimeoScope(s *scope) []finding {
-	return s.findOptions(mountoptions.NFS, "sets acregmin, acregmax, acdirmin and acdirmax (defaults 3, 60, 30 and 60 s)", "actimeo")
-}
-
 func intrNoEffect(s *scope) []finding {
 	return s.findOptions(mountoptions.NFS, "has no effect: fatal signals always interrupt", "intr", "nointr")
 }

@@ -14,7 +14,6 @@ import (
 	"strings"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/tuning/internal/decimal"
 )
 
 // Kind says what a parameter's value looks like.
@@ -49,6 +48,19 @@ type Parameter struct {
 	Fields int
 	// Ascending is set for an IntegerList whose numbers must not fall.
 	Ascending bool
+	// Least is the least of each number with which a node works at all, in Unit, where the kernel takes less. Empty where it
+	// takes nothing that cannot work.
+	Least []int64
+	// LeastSpan is how many values a range from the first number to the second holds at least; 0 where the value is no range.
+	LeastSpan int64
+	// LeastReason says what happens below Least, or with a narrower range.
+	LeastReason string
+	// Low is what each number should not be below, in Unit: such values work, and are rarely meant. Users are warned with LowHazard.
+	Low []int64
+	// LowHazard is what a value below Low does.
+	LowHazard string
+	// Grows is true where it is tuned to have more of it: a number below what the node has by itself is hardly meant.
+	Grows bool
 	// Unit is what a number counts.
 	Unit string
 	// Default is the kernel's own value; empty where it depends on the node.
@@ -72,12 +84,19 @@ type Parameter struct {
 // Warning is what a user should know before this value is applied; empty where there is nothing, or where the value
 // is the kernel's own.
 func (p Parameter) Warning(value string) string {
-	first, _, _ := strings.Cut(value, " ")
-	n, err := decimal.Parse(first)
-	if value == p.Default || err == nil && n <= p.HazardAbove && p.HazardAbove > 0 {
+	value, least := ParseAtLeast(value)
+	if value == p.Default {
 		return ""
 	}
-	return p.Hazard
+	var warnings []string
+	numbers := Numbers(value)
+	if len(numbers) == 0 || p.HazardAbove == 0 || numbers[0] > p.HazardAbove {
+		warnings = append(warnings, p.Hazard)
+	}
+	if !least && firstBelow(numbers, p.Low) >= 0 {
+		warnings = append(warnings, p.LowHazard)
+	}
+	return strings.TrimSpace(strings.Join(warnings, " "))
 }
 
 // Values says which values the parameter takes, e.g. "1–1024 requests in flight per session".
@@ -90,9 +109,19 @@ func (p Parameter) Values() string {
 	case Flag:
 		return "0 or 1"
 	case Integer:
+		if len(p.Least) > 0 {
+			span = fmt.Sprintf("%d–%d", p.Least[0], p.Max)
+		}
 		return strings.TrimSpace(span + " " + p.Unit)
 	case IntegerList:
-		return strings.TrimSpace(fmt.Sprintf("%d numbers, each %s %s", p.Fields, span, p.Unit))
+		values := strings.TrimSpace(fmt.Sprintf("%d numbers, each %s %s", p.Fields, span, p.Unit))
+		if len(p.Least) > 0 {
+			values += ", at least " + join(p.Least)
+		}
+		if p.LeastSpan > 0 {
+			values += fmt.Sprintf(", a range of at least %d", p.LeastSpan)
+		}
+		return values
 	case ProfileName:
 		return "the name of a tuned profile"
 	case NFSOptions, FilesystemOptions:
@@ -143,6 +172,7 @@ const (
 	noteSlots       = "Limits each connection, for NFSv3 and 4.0 only; NFSv4.1 and 4.2 use nfs.max_session_slots. A connection keeps the limit that it was opened with."
 	noteSessions    = "NFSv4.1 and 4.2 only. One table per session, shared by all connections and mounts of a server; the server may grant less."
 	hazardTCPMemory = "The first number is granted to every socket even when memory is short: if it is large, many sockets use up the node's memory."
+	lowTCPBuffers   = "Buffers below 64 KiB keep a connection far below the network's speed; the kernel's own are larger."
 	hazardNoEffect  = "The kernel accepts the value but does not use it."
 )
 
@@ -154,15 +184,15 @@ const (
 
 // parameters is sorted by key; a test says so.
 var parameters = []Parameter{
-	hashTable("dhash_entries", "the directory entry cache", "8 KiB"),
-	hashTable("ihash_entries", "the inode cache", "16 KiB"),
+	hashTable("dhash_entries", "the directory entry cache", 32768, "8 KiB"),
+	hashTable("ihash_entries", "the inode cache", 16384, "16 KiB"),
 
 	sessionSlots("max_session_cb_slots", "16", "Limits callbacks in flight from the server; the connection's own limit may be lower."),
 	sessionSlots("max_session_slots", "64", "Limits requests in flight."),
 
-	slotTable("tcp_max_slot_table_entries", "65536", "The number of slots that a TCP connection can grow to; tcp_slot_table_entries wins if it is larger."),
-	slotTable("tcp_slot_table_entries", "2", "The number of slots that a TCP connection starts with."),
-	slotTable("udp_slot_table_entries", "16", "The number of slots of a UDP transport."),
+	slotTable("tcp_max_slot_table_entries", "65536", 16, "The number of slots that a TCP connection can grow to; tcp_slot_table_entries wins if it is larger."),
+	slotTable("tcp_slot_table_entries", "2", 2, "The number of slots that a TCP connection starts with."),
+	slotTable("udp_slot_table_entries", "16", 16, "The number of slots of a UDP transport."),
 
 	readAhead("cifs", "", noteReadAheadSMB),
 	readAhead("ext4", "", noteReadAheadBlock),
@@ -171,17 +201,20 @@ var parameters = []Parameter{
 	readAhead("smb3", "", noteReadAheadSMB),
 	readAhead("xfs", "", noteReadAheadBlock),
 
-	sysctl(Parameter{Key: "net.core.netdev_max_backlog", Kind: Integer, Min: 1, Max: math.MaxInt32, Unit: "packets", Default: "1000",
-		Hazard: "A long queue uses memory and adds latency on a busy node.", Source: sourceNet}),
-	sysctl(Parameter{Key: "net.core.optmem_max", Kind: Integer, Min: 0, Max: math.MaxInt32, Unit: "bytes",
+	sysctl(Parameter{Key: "net.core.netdev_max_backlog", Grows: true, Kind: Integer, Min: 0, Max: math.MaxInt32, Unit: "packets", Default: "1000",
+		Least: []int64{64}, LeastReason: "the kernel takes 64 packets at a time (net.core.dev_weight), and a shorter queue drops most of what pods send and receive",
+		Low: []int64{1000}, LowHazard: "A queue shorter than the kernel's own 1000 drops packets in bursts.",
+		Hazard: "A long queue uses memory and adds latency on a busy node.", HazardAbove: 1000, Source: sourceNet + "; net/core/dev.c, enqueue_to_backlog"}),
+	sysctl(Parameter{Key: "net.core.optmem_max", Grows: true, Kind: Integer, Min: 0, Max: math.MaxInt32, Unit: "bytes",
 		Note: "Limits ancillary data of sockets; NFS and SMB do not use it.", Source: sourceNet}),
-	sysctl(Parameter{Key: "net.core.rmem_default", Kind: Integer, Min: 2304, Max: math.MaxInt32, Unit: "bytes", Default: "212992", Note: noteBuffers, Source: sourceNet}),
-	sysctl(Parameter{Key: "net.core.rmem_max", Kind: Integer, Min: 2304, Max: math.MaxInt32, Unit: "bytes", Note: noteBuffers, Source: sourceNet}),
-	sysctl(Parameter{Key: "net.core.somaxconn", Kind: Integer, Min: 0, Max: math.MaxInt32, Unit: "connections", Default: "4096",
+	sysctl(Parameter{Key: "net.core.rmem_default", Grows: true, Kind: Integer, Min: 2304, Max: math.MaxInt32, Unit: "bytes", Default: "212992", Note: noteBuffers, Source: sourceNet}),
+	sysctl(Parameter{Key: "net.core.rmem_max", Grows: true, Kind: Integer, Min: 2304, Max: math.MaxInt32, Unit: "bytes", Note: noteBuffers, Source: sourceNet}),
+	sysctl(Parameter{Key: "net.core.somaxconn", Grows: true, Kind: Integer, Min: 0, Max: math.MaxInt32, Unit: "connections", Default: "4096",
 		Note: "Limits the queue of listening sockets: no effect on storage clients.", Source: sourceNet}),
-	sysctl(Parameter{Key: "net.core.wmem_default", Kind: Integer, Min: 4608, Max: math.MaxInt32, Unit: "bytes", Default: "212992", Note: noteBuffers, Source: sourceNet}),
-	sysctl(Parameter{Key: "net.core.wmem_max", Kind: Integer, Min: 4608, Max: math.MaxInt32, Unit: "bytes", Note: noteBuffers, Source: sourceNet}),
+	sysctl(Parameter{Key: "net.core.wmem_default", Grows: true, Kind: Integer, Min: 4608, Max: math.MaxInt32, Unit: "bytes", Default: "212992", Note: noteBuffers, Source: sourceNet}),
+	sysctl(Parameter{Key: "net.core.wmem_max", Grows: true, Kind: Integer, Min: 4608, Max: math.MaxInt32, Unit: "bytes", Note: noteBuffers, Source: sourceNet}),
 	sysctl(Parameter{Key: "net.ipv4.ip_local_port_range", Kind: IntegerList, Fields: 2, Ascending: true, Min: 1024, Max: 65535, Unit: "port", Default: "32768 60999",
+		LeastSpan: 256, LeastReason: "the host, its daemons and all pods with host networking share these ports, and new connections fail once they are used up",
 		Hazard: "A wider range than 32768 60999 includes ports that NodePort services (30000 to 32767), the kubelet and host daemons listen on, unless net.ipv4.ip_local_reserved_ports covers them. NFS from privileged ports does not use this range.",
 		Note:   "The kernel wants one even and one odd port.", Source: sourceIPSysctl + "; kubernetes/kubernetes#111682"}),
 	sysctl(Parameter{Key: "net.ipv4.route.flush", Kind: Integer, Min: 1, Max: 1, TakesEffect: v1alpha1.EffectAction,
@@ -189,23 +222,32 @@ var parameters = []Parameter{
 	sysctl(Parameter{Key: "net.ipv4.tcp_dsack", Kind: Flag, Max: 1, Default: "1", Hazard: "If off, needless retransmissions are not detected and not undone.", Source: sourceIPSysctl}),
 	sysctl(Parameter{Key: "net.ipv4.tcp_fack", Kind: Flag, Max: 1, Default: "0", Hazard: hazardNoEffect, Source: sourceIPSysctl}),
 	sysctl(Parameter{Key: "net.ipv4.tcp_low_latency", Kind: Flag, Max: 1, Default: "0", Hazard: hazardNoEffect, Source: sourceIPSysctl}),
-	sysctl(Parameter{Key: "net.ipv4.tcp_mem", Kind: IntegerList, Fields: 3, Ascending: true, Min: 0, Max: 1 << 40, Unit: "pages",
+	sysctl(Parameter{Key: "net.ipv4.tcp_mem", Grows: true, Kind: IntegerList, Fields: 3, Ascending: true, Min: 0, Max: 1 << 40, Unit: "pages",
+		Least: []int64{3072, 4096, 6144}, LeastReason: "these are the kernel's own values with 256 MiB of memory, and all connections of the node share them",
 		Hazard: "Counts pages, not bytes, and replaces the values that the kernel derived from the node's memory: 4096 89600 4194304 means memory pressure from 350 MiB on, for all sockets together.",
-		Source: sourceIPSysctl}),
+		Source: sourceIPSysctl + "; net/ipv4/tcp.c, tcp_init_mem"}),
 	sysctl(Parameter{Key: "net.ipv4.tcp_no_metrics_save", Kind: Flag, Max: 1, Default: "0", Source: sourceIPSysctl}),
-	sysctl(Parameter{Key: "net.ipv4.tcp_rmem", Kind: IntegerList, Fields: 3, Ascending: true, Min: 1, Max: math.MaxInt32, Unit: "bytes", Default: "4096 131072 6291456",
-		Hazard: hazardTCPMemory, HazardAbove: 65536, Note: "Minimum, default and maximum. Affects only sockets opened afterwards.", Source: sourceIPSysctl}),
+	sysctl(Parameter{Key: "net.ipv4.tcp_rmem", Grows: true, Kind: IntegerList, Fields: 3, Ascending: true, Min: 1, Max: math.MaxInt32, Unit: "bytes", Default: "4096 131072 6291456",
+		Least: []int64{1, 2304, 2304}, LeastReason: "new connections carry nothing with less, while open ones go on",
+		Low: []int64{0, 16384, 65536}, LowHazard: lowTCPBuffers,
+		Hazard: hazardTCPMemory, HazardAbove: 65536, Note: "Minimum, default and maximum. Affects only sockets opened afterwards. " +
+			"The maximum of kernel 6.18 is 33554432: declare what you need in sysctlsAtLeast.",
+		Source: sourceIPSysctl + "; include/net/sock.h, SOCK_MIN_RCVBUF; measured on 6.18: 1000 carries 7 KiB of 1 MiB, 2304 all of it"}),
 	sysctl(Parameter{Key: "net.ipv4.tcp_sack", Kind: Flag, Max: 1, Default: "1", Hazard: "If off, every lost packet costs far more retransmissions.", Source: sourceIPSysctl}),
 	sysctl(Parameter{Key: "net.ipv4.tcp_slow_start_after_idle", Kind: Flag, Max: 1, Default: "1", Source: sourceIPSysctl}),
 	sysctl(Parameter{Key: "net.ipv4.tcp_timestamps", Kind: Integer, Min: 0, Max: 2, Default: "1",
 		Hazard: "If off, wrapped sequence numbers are not detected (at 10 Gb/s they wrap within seconds), and buffers are sized less accurately.", Source: sourceIPSysctl}),
 	sysctl(Parameter{Key: "net.ipv4.tcp_window_scaling", Kind: Flag, Max: 1, Default: "1", Hazard: "If off, no connection has more than 64 KiB in flight.", Source: sourceIPSysctl}),
-	sysctl(Parameter{Key: "net.ipv4.tcp_wmem", Kind: IntegerList, Fields: 3, Ascending: true, Min: 1, Max: math.MaxInt32, Unit: "bytes", Default: "4096 16384 4194304",
-		Hazard: hazardTCPMemory, HazardAbove: 65536, Note: "Minimum, default and maximum. Affects only sockets opened afterwards.", Source: sourceIPSysctl}),
+	sysctl(Parameter{Key: "net.ipv4.tcp_wmem", Grows: true, Kind: IntegerList, Fields: 3, Ascending: true, Min: 1, Max: math.MaxInt32, Unit: "bytes", Default: "4096 16384 4194304",
+		Least: []int64{1, 4608, 4608}, LeastReason: "the kernel gives no socket less that asks for it (SO_SNDBUF), and every packet waits for the one before",
+		Low: []int64{0, 16384, 65536}, LowHazard: lowTCPBuffers,
+		Hazard: hazardTCPMemory, HazardAbove: 65536, Note: "Minimum, default and maximum. Affects only sockets opened afterwards.",
+		Source: sourceIPSysctl + "; include/net/sock.h, SOCK_MIN_SNDBUF"}),
 	sysctl(Parameter{Key: "vm.dirty_background_ratio", Kind: Integer, Min: 0, Max: 100, Unit: "percent of available memory", Default: "10",
 		Note: "Setting it clears vm.dirty_background_bytes. The tuned profile latency-performance sets one or the other too.", Source: sourceVM}),
 	sysctl(Parameter{Key: "vm.dirty_expire_centisecs", Kind: Integer, Min: 0, Max: math.MaxInt32, Unit: "hundredths of a second", Default: "3000", Source: sourceVM}),
 	sysctl(Parameter{Key: "vm.dirty_ratio", Kind: Integer, Min: 0, Max: 100, Unit: "percent of available memory", Default: "20",
+		Least: []int64{1}, LeastReason: "with 0 every write waits for the disk: 80 MB took 36 s instead of 4",
 		Note: "Setting it clears vm.dirty_bytes. The tuned profile latency-performance sets one or the other too.", Source: sourceVM}),
 	sysctl(Parameter{Key: "vm.dirty_writeback_centisecs", Kind: Integer, Min: 0, Max: math.MaxInt32, Unit: "hundredths of a second", Default: "500",
 		Note: "0 turns periodic write-back off.", Source: sourceVM}),
@@ -222,25 +264,28 @@ func sysctl(p Parameter) Parameter {
 	return p
 }
 
-func slotTable(name, value, note string) Parameter {
+// slotTable is a limit of requests in flight. Fewer than low are rarely meant.
+func slotTable(name, value string, low int64, note string) Parameter {
 	return Parameter{
-		Key: Modules + "/sunrpc/" + name, Kind: Integer, Min: 2, Max: 65536, Unit: "requests in flight per connection", Default: value,
+		Key: Modules + "/sunrpc/" + name, Kind: Integer, Min: 2, Max: 65536, Low: []int64{low},
+		LowHazard: "Few requests in flight: many threads of one mount wait for each other.", Unit: "requests in flight per connection", Default: value,
 		TakesEffect: v1alpha1.EffectNewTransport, Module: "sunrpc", Note: note + " " + noteSlots, Source: sourceSunrpc,
 	}
 }
 
 func sessionSlots(name, value, note string) Parameter {
 	return Parameter{
-		Key: Modules + "/nfs/" + name, Kind: Integer, Min: 1, Max: 1024, Unit: "requests in flight per session", Default: value,
+		Key: Modules + "/nfs/" + name, Kind: Integer, Min: 1, Max: 1024, Grows: true, Low: []int64{16},
+		LowHazard: "Few requests in flight: all mounts of a server share them.", Unit: "requests in flight per session", Default: value,
 		TakesEffect: v1alpha1.EffectNewTransport, Module: "nfs", Note: note + " " + noteSessions, Source: sourceSession,
 	}
 }
 
-// hashTable has a floor of its own: fewer than 1024 buckets are never meant, and are what is left of a number whose
-// suffix the kernel did not read.
-func hashTable(name, what, memory string) Parameter {
+// hashTable bounds a hash table from below: what is left of a number whose suffix the kernel did not read can be sixteen buckets.
+func hashTable(name, what string, least int64, memory string) Parameter {
 	return Parameter{
 		Key: KernelArguments + "/" + name, Kind: Integer, Min: 1024, Max: maxBuckets, Unit: "buckets of 8 bytes",
+		Least: []int64{least}, LeastReason: "a kernel has as many by itself with 256 MiB of memory, and every lookup gets slower with fewer",
 		TakesEffect: v1alpha1.EffectReboot,
 		Note: "Sizes the hash table of " + what + ". Rounded up to a power of two, then limited to 1/16 of memory. By default one bucket per " +
 			memory + " of memory up to 64 GiB, and fewer beyond: from 1 TiB on, 16777216 gains nothing.",

@@ -121,6 +121,11 @@ func TestWarning(t *testing.T) {
 		"a small minimum, a large maximum":       {"sysctl/net.ipv4.tcp_rmem", "4096 1048576 16777216", false},
 		"a port range over the NodePorts":        {"sysctl/net.ipv4.ip_local_port_range", "1024 65000", true},
 		"the slot table":                         {"module/sunrpc/tcp_max_slot_table_entries", "128", false},
+		"a slot table of two":                    {"module/sunrpc/tcp_max_slot_table_entries", "2", true},
+		"a session of one request":               {"module/nfs/max_session_slots", "1", true},
+		"receive buffers of one page":            {"sysctl/net.ipv4.tcp_rmem", "4096 4096 4096", true},
+		"a short queue of packets":               {"sysctl/net.core.netdev_max_backlog", "500", true},
+		"a long queue of packets":                {"sysctl/net.core.netdev_max_backlog", "300000", true},
 		"an action":                              {"sysctl/net.ipv4.route.flush", "1", true},
 		"memory pressure in pages and not bytes": {"sysctl/net.ipv4.tcp_mem", "4096 89600 4194304", true},
 	} {
@@ -135,13 +140,14 @@ func TestWarning(t *testing.T) {
 
 func TestValuesSayWhatAParameterTakes(t *testing.T) {
 	for key, want := range map[string]string{
-		"sysctl/net.ipv4.tcp_sack":     "0 or 1",
-		"sysctl/net.ipv4.route.flush":  "1",
-		"sysctl/vm.dirty_ratio":        "0–100 percent of available memory",
-		"sysctl/net.ipv4.tcp_rmem":     "3 numbers, each 1–2147483647 bytes",
-		"module/nfs/max_session_slots": "1–1024 requests in flight per session",
-		"tuned/profile":                "the name of a tuned profile",
-		"nfsMountDefaults/filer1":      "mount options",
+		"sysctl/net.ipv4.tcp_sack":            "0 or 1",
+		"sysctl/net.ipv4.route.flush":         "1",
+		"sysctl/vm.dirty_ratio":               "1–100 percent of available memory",
+		"sysctl/net.ipv4.tcp_rmem":            "3 numbers, each 1–2147483647 bytes, at least 1 2304 2304",
+		"sysctl/net.ipv4.ip_local_port_range": "2 numbers, each 1024–65535 port, a range of at least 256",
+		"module/nfs/max_session_slots":        "1–1024 requests in flight per session",
+		"tuned/profile":                       "the name of a tuned profile",
+		"nfsMountDefaults/filer1":             "mount options",
 	} {
 		if p, _ := Lookup(key); p.Values() != want {
 			t.Errorf("%s takes %q, want %q", key, p.Values(), want)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -34,14 +35,16 @@ func (e *Error) Error() string {
 
 // AllowList admits parameters beyond the catalogue. Its zero value admits none.
 type AllowList struct {
-	patterns []*regexp.Regexp
+	keys, values []*regexp.Regexp
 	// filesystems are directories at and below which mount options may be set, beyond those of data.
 	filesystems []string
 	// everyPlace is true where mount points are not looked at.
 	everyPlace bool
 }
 
-// NewAllowList takes regular expressions that must match a whole canonical key, e.g. sysctl/net[.]ipv4[.]tcp_.*.
+// NewAllowList takes regular expressions that must match a whole canonical key, e.g. sysctl/net[.]ipv4[.]tcp_.*. One that holds
+// a "=" must match a whole key=value, and admits a value of the catalogue with which no node is known to work, e.g.
+// sysctl/net[.]ipv4[.]tcp_rmem=1 1 1: nothing less explicit does.
 func NewAllowList(patterns []string) (AllowList, error) {
 	var list AllowList
 	for _, pattern := range patterns {
@@ -49,15 +52,32 @@ func NewAllowList(patterns []string) (AllowList, error) {
 		if err != nil {
 			return AllowList{}, fmt.Errorf("compile allowed parameter %q: %w", pattern, err)
 		}
-		list.patterns = append(list.patterns, compiled)
+		list.keys = append(list.keys, compiled)
+		if strings.Contains(pattern, "=") {
+			list.values = append(list.values, compiled)
+		}
 	}
 	return list, nil
 }
 
 // Check returns nil where a setting may be applied: its canonical key is in the catalogue or on the list, its value
 // is in range, and both consist of bytes that are safe in every file that they are written to. An allow-list widens
-// the keys, never the bytes and never a range of the catalogue. Every error is an *Error.
+// the keys, never the bytes and never what the kernel takes. Every error is an *Error.
 func (a AllowList) Check(key, value string) error {
+	if err := a.CheckInForce(key, value); err != nil {
+		return err
+	}
+	p, _ := Lookup(key)
+	numbers := strings.TrimPrefix(value, leastMark)
+	if reason := p.refuseFloor(numbers); reason != "" && !matchesAny(a.values, key+"="+value) {
+		return &Error{Key: key, Value: value, Reason: reason}
+	}
+	return nil
+}
+
+// CheckInForce is Check for a value that an earlier release has applied: that it would not be accepted today, because no node is
+// known to work with it, is no reason to take it back.
+func (a AllowList) CheckInForce(key, value string) error {
 	if reason := a.refuse(key, value); reason != "" {
 		return &Error{Key: key, Value: value, Reason: reason}
 	}
@@ -71,6 +91,10 @@ func (a AllowList) refuse(key, value string) string {
 	if reason := refuseKey(key); reason != "" {
 		return reason
 	}
+	numbers, least := ParseAtLeast(value)
+	if subject, _, _ := Split(key); least && subject != Sysctls {
+		return "only sysctls have a value to be at least: declare it in spec.node.sunrpc or spec.node.kernelModules"
+	}
 	if reason := refuseBytes(key, value); reason != "" {
 		return reason
 	}
@@ -81,22 +105,18 @@ func (a AllowList) refuse(key, value string) string {
 		}
 	}
 	switch {
+	case !known && !matchesAny(a.keys, key):
+		return refuseUnknown(key)
+	case least:
+		return p.refuseLeast(known, numbers)
 	case known:
 		return p.refuse(value)
-	case a.admits(key):
-		return ""
-	default:
-		return refuseUnknown(key)
 	}
+	return ""
 }
 
-func (a AllowList) admits(key string) bool {
-	for _, pattern := range a.patterns {
-		if pattern.MatchString(key) {
-			return true
-		}
-	}
-	return false
+func matchesAny(patterns []*regexp.Regexp, given string) bool {
+	return slices.ContainsFunc(patterns, func(pattern *regexp.Regexp) bool { return pattern.MatchString(given) })
 }
 
 var (

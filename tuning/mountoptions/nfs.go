@@ -43,7 +43,7 @@ var nfs = &table{
 		"nocto":    {key: keyCto, value: "nocto", note: "Skips the check for changes when a file is opened; writes are still flushed at close."},
 
 		"nconnect":    {key: keyNconnect, kind: count, min: 1, max: 16, unit: "connections", since: "5.3", note: "All mounts of a server on a node share the number that the first of them sets."},
-		"max_connect": {key: keyMaxConnect, kind: count, min: 1, max: 16, unit: "addresses", since: "5.16"},
+		"max_connect": {key: keyMaxConnect, kind: count, min: 1, max: 16, unit: "addresses", since: "5.15"},
 
 		"vers":         {key: keyVersion, kind: word, words: nfsVersions, removed: nfsRemoved},
 		"nfsvers":      {key: keyVersion, kind: word, words: nfsVersions, removed: nfsRemoved},
@@ -73,7 +73,7 @@ var nfs = &table{
 		"resvport":   {key: keyResvPort, value: "resvport"},
 		"noresvport": {key: keyResvPort, value: "noresvport"},
 		"sec":        {key: keySec, kind: words, words: []string{"none", "sys", "krb5", "krb5i", "krb5p"}},
-		"xprtsec":    {key: "xprtsec", kind: word, words: []string{"none", "tls", "mtls"}, since: "6.7"},
+		"xprtsec":    {key: "xprtsec", kind: word, words: []string{"none", "tls", "mtls"}, since: "6.5"},
 
 		"lookupcache":  {key: keyLookupCache, kind: word, words: []string{"all", "none", "pos", "positive"}},
 		"lock":         {key: keyLock, value: "lock"},
@@ -87,7 +87,7 @@ var nfs = &table{
 		"nordirplus":   {key: "rdirplus", value: "nordirplus"},
 		"fsc":          {key: "fsc", value: "fsc"},
 		"nofsc":        {key: "fsc", value: "nofsc"},
-		"write":        {key: "write", kind: word, words: []string{"lazy", "eager", "wait"}, since: "5.13"},
+		"write":        {key: "write", kind: word, words: []string{"lazy", "eager", "wait"}, since: "5.12"},
 		"alignwrite":   {key: "alignwrite", value: "alignwrite", since: "6.12"},
 		"noalignwrite": {key: "alignwrite", value: "noalignwrite", since: "6.12"},
 

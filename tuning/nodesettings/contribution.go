@@ -70,6 +70,10 @@ func declarations(p *v1alpha1.StorageClientProfile, nconnect int) []declared {
 	for _, name := range slices.Sorted(maps.Keys(node.Sysctls)) {
 		add("spec.node.sysctls["+name+"]", catalogue.SysctlKey(name), string(node.Sysctls[name]))
 	}
+	for _, name := range slices.Sorted(maps.Keys(node.SysctlsAtLeast)) {
+		text := string(node.SysctlsAtLeast[name])
+		all = append(all, declared{field: "spec.node.sysctlsAtLeast[" + name + "]", key: catalogue.SysctlKey(name), value: catalogue.AtLeast(text), text: text})
+	}
 	if node.Sunrpc != nil {
 		all = append(all, slotTables(node.Sunrpc, nconnect)...)
 	}

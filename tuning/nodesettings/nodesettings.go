@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // MaxSettings is how many settings a node can have.
@@ -48,7 +50,8 @@ type candidate struct {
 
 // Merge returns the settings of a node that these profiles match; the order of the profiles does not matter. They are
 // taken for valid. Key by key the highest priority wins. Where equal priorities say different things, what is in force
-// for that key stays, and nothing is set where nothing is. A value that several profiles of one priority give counts as
+// for that key stays, and nothing is set where nothing is. What a sysctl is to be at least comes to the largest of all profiles,
+// number by number, see pickCandidate. A value that several profiles of one priority give counts as
 // that of the first of them by name, and is restored in the end only if all of them say Restore.
 func Merge(profiles []v1alpha1.StorageClientProfile, inForce []v1alpha1.NodeSetting) Result {
 	return MergeHolding(profiles, inForce, nil)
@@ -95,18 +98,73 @@ func settingOf(settings []v1alpha1.NodeSetting, key string) v1alpha1.NodeSetting
 	return v1alpha1.NodeSetting{}
 }
 
-// pickCandidate picks among the candidates on one key. The winner has no key where nothing is to be set.
+// pickCandidate picks among the candidates on one key. The winner has no key where nothing is to be set. An exact value stands
+// where it is all that others want at least, and against those of lower priority. It gives way to one of higher priority that
+// wants more, and with one of equal priority that does, it is a conflict.
 func pickCandidate(candidates []candidate, inForce v1alpha1.NodeSetting) (candidate, *Conflict) {
 	slices.SortFunc(candidates, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.Profile, b.Profile))
 	})
-	top := slices.DeleteFunc(slices.Clone(candidates), func(c candidate) bool { return c.priority != candidates[0].priority })
-	agreed := func(value string) []candidate {
-		return slices.DeleteFunc(slices.Clone(top), func(c candidate) bool { return c.Value != value })
+	least, exact := partLeast(candidates)
+	if len(exact) == 0 {
+		return joinLeast(least), nil
 	}
-	if same := agreed(top[0].Value); len(same) == len(top) {
-		return joinCandidates(same), nil
+	wantMore := slices.DeleteFunc(slices.Clone(least), func(c candidate) bool {
+		numbers, _ := catalogue.ParseAtLeast(c.Value)
+		return c.priority < exact[0].priority || catalogue.Covers(exact[0].Value, numbers)
+	})
+	switch {
+	case len(wantMore) == 0:
+		return pickExact(exact, inForce)
+	case wantMore[0].priority > exact[0].priority:
+		return joinLeast(least), nil
 	}
+	return settleConflict(append(topOf(exact), wantMore...), inForce)
+}
+
+func partLeast(candidates []candidate) (least, exact []candidate) {
+	for _, c := range candidates {
+		if _, ok := catalogue.ParseAtLeast(c.Value); ok {
+			least = append(least, c)
+		} else {
+			exact = append(exact, c)
+		}
+	}
+	return least, exact
+}
+
+// joinLeast makes one candidate of several that say what a sysctl is to be at least: the largest, number by number. It counts as
+// that of the first whose value it is or, where it is nobody's alone, of the first.
+func joinLeast(candidates []candidate) candidate {
+	largest := ""
+	for _, c := range candidates {
+		numbers, _ := catalogue.ParseAtLeast(c.Value)
+		largest = text.Larger(largest, numbers)
+	}
+	joined := joinCandidates(candidates)
+	if i := slices.IndexFunc(candidates, func(c candidate) bool { return c.Value == catalogue.AtLeast(largest) }); i >= 0 {
+		joined.Profile, joined.priority = candidates[i].Profile, candidates[i].priority
+	}
+	joined.Value = catalogue.AtLeast(largest)
+	return joined
+}
+
+// topOf are the candidates of the highest priority, of some that are sorted by it.
+func topOf(candidates []candidate) []candidate {
+	return slices.DeleteFunc(slices.Clone(candidates), func(c candidate) bool { return c.priority != candidates[0].priority })
+}
+
+// pickExact picks among exact values, which are sorted.
+func pickExact(candidates []candidate, inForce v1alpha1.NodeSetting) (candidate, *Conflict) {
+	top := topOf(candidates)
+	if slices.ContainsFunc(top, func(c candidate) bool { return c.Value != top[0].Value }) {
+		return settleConflict(top, inForce)
+	}
+	return joinCandidates(top), nil
+}
+
+// settleConflict keeps what is in force of candidates that disagree.
+func settleConflict(top []candidate, inForce v1alpha1.NodeSetting) (candidate, *Conflict) {
 	conflict := &Conflict{Key: top[0].Key, Kept: inForce.Value}
 	for _, c := range top {
 		conflict.Profiles = append(conflict.Profiles, c.Profile)
@@ -115,8 +173,9 @@ func pickCandidate(candidates []candidate, inForce v1alpha1.NodeSetting) (candid
 	if inForce.Key == "" {
 		return candidate{}, conflict
 	}
-	if same := agreed(inForce.Value); len(same) > 0 {
-		return joinCandidates(same), conflict
+	agreed := slices.DeleteFunc(slices.Clone(top), func(c candidate) bool { return c.Value != inForce.Value })
+	if len(agreed) > 0 {
+		return joinCandidates(agreed), conflict
 	}
 	return candidate{inForce, top[0].priority}, conflict
 }

@@ -37,6 +37,15 @@ func sysctl(name, value string) func(*v1alpha1.StorageClientProfileSpec) {
 	}
 }
 
+func atLeast(name, numbers string) func(*v1alpha1.StorageClientProfileSpec) {
+	return func(spec *v1alpha1.StorageClientProfileSpec) {
+		if spec.Node.SysctlsAtLeast == nil {
+			spec.Node.SysctlsAtLeast = map[string]v1alpha1.WholeNumbers{}
+		}
+		spec.Node.SysctlsAtLeast[name] = v1alpha1.WholeNumbers(numbers)
+	}
+}
+
 func argument(arguments ...v1alpha1.KernelArgument) func(*v1alpha1.StorageClientProfileSpec) {
 	return func(spec *v1alpha1.StorageClientProfileSpec) {
 		spec.Node.KernelArguments = append(spec.Node.KernelArguments, arguments...)
@@ -156,6 +165,33 @@ func TestMerge(t *testing.T) {
 				profile("b", 0, sysctl("vm.dirty_ratio", "20"))},
 			want:      []string{keyIhash + "=16777216 a"},
 			conflicts: []Conflict{{Key: "sysctl/vm.dirty_ratio", Profiles: []string{"a", "b"}, Values: []string{"10", "20"}}}},
+		"what is to be at least so much is said in the value": {
+			profiles: profiles{profile("a", 0, atLeast("net.ipv4.tcp_rmem", "4096 1048576 16777216"))},
+			want:     []string{"sysctl/net.ipv4.tcp_rmem=at-least 4096 1048576 16777216 a"}},
+		"of several that want at least something the largest, whatever their priority": {
+			profiles: profiles{profile("a", 1, atLeast("net.core.rmem_max", "8388608")), profile("b", 0, atLeast("net.core.rmem_max", "16777216"))},
+			want:     []string{keyRmem + "=at-least 16777216 b"}},
+		"the largest number by number is nobody's alone": {
+			profiles: profiles{profile("a", 0, atLeast("net.ipv4.tcp_rmem", "4096 65536 16777216")), profile("b", 0, atLeast("net.ipv4.tcp_rmem", "4096 1048576 8388608"), retain)},
+			want:     []string{"sysctl/net.ipv4.tcp_rmem=at-least 4096 1048576 16777216 a -"}},
+		"an exact value wins over a lower priority that wants more": {
+			profiles: profiles{profile("a", 1, sysctl("net.core.rmem_max", "4194304")), profile("b", 0, atLeast("net.core.rmem_max", "16777216"))},
+			want:     []string{keyRmem + "=4194304 a"}},
+		"an exact value that is enough for all": {
+			profiles: profiles{profile("a", 0, sysctl("net.core.rmem_max", "16777216")), profile("b", 1, atLeast("net.core.rmem_max", "16777216"))},
+			want:     []string{keyRmem + "=16777216 a"}},
+		"an exact value gives way to a higher priority that wants more": {
+			profiles: profiles{profile("a", 0, sysctl("net.core.rmem_max", "16777216")), profile("b", 1, atLeast("net.core.rmem_max", "33554432"))},
+			want:     []string{keyRmem + "=at-least 33554432 b"}},
+		"an exact value against one of its priority that wants more": {
+			profiles:  profiles{profile("a", 0, sysctl("net.core.rmem_max", "4194304")), profile("b", 0, atLeast("net.core.rmem_max", "16777216"))},
+			inForce:   []v1alpha1.NodeSetting{{Key: keyRmem, Value: "4194304", Profile: "a", OnRemoval: v1alpha1.DeletionRestore}},
+			want:      []string{keyRmem + "=4194304 a"},
+			conflicts: []Conflict{{Key: keyRmem, Profiles: []string{"a", "b"}, Values: []string{"4194304", "at-least 16777216"}, Kept: "4194304"}}},
+		"one number of three is too low": {
+			profiles: profiles{profile("a", 0, sysctl("net.ipv4.tcp_rmem", "4096 131072 33554432")), profile("b", 0, atLeast("net.ipv4.tcp_rmem", "4096 1048576 16777216"))},
+			conflicts: []Conflict{{Key: "sysctl/net.ipv4.tcp_rmem", Profiles: []string{"a", "b"},
+				Values: []string{"4096 131072 33554432", "at-least 4096 1048576 16777216"}}}},
 		"what nobody declares is not kept": {
 			inForce: []v1alpha1.NodeSetting{{Key: "sysctl/vm.dirty_ratio", Value: "20", Profile: "b"}}},
 		"it is restored only if all say so": {

@@ -3,6 +3,7 @@ package nodesettings
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -35,13 +36,17 @@ func (p Problem) String() string {
 // catalogue nor the allow-list admits, or out of range, or said twice in different ways; mount options that can never
 // work; selectors that select nothing by mistake; windows that never open. A profile with a problem that is no warning applies nothing.
 func Validate(p *v1alpha1.StorageClientProfile, allow catalogue.AllowList) []Problem {
-	return slices.Concat(checkSelectors(p), checkSettings(p, allow), checkSlots(p), checkVolumes(p), checkWindows(p))
+	return slices.Concat(checkSelectors(p), checkSettings(p, allow), checkCoupled(p), checkSlots(p), checkVolumes(p), checkWindows(p))
 }
 
 func checkSettings(p *v1alpha1.StorageClientProfile, allow catalogue.AllowList) []Problem {
 	var problems []Problem
 	first := map[string]declared{}
 	for _, d := range declarations(p, profileNconnect(p)) {
+		if _, least := catalogue.ParseAtLeast(d.text); least {
+			problems = append(problems, Problem{Field: d.field, Value: d.text, Message: "declare it in spec.node.sysctlsAtLeast, by its numbers alone"})
+			continue
+		}
 		if err := allow.Check(d.key, d.value); err != nil {
 			problems = append(problems, Problem{Field: d.field, Value: d.text, Message: reasonOf(err)})
 			continue
@@ -64,6 +69,30 @@ func checkSettings(p *v1alpha1.StorageClientProfile, allow catalogue.AllowList) 
 	if len(first) > MaxSettings {
 		problems = append(problems, Problem{Field: "spec.node", Value: strconv.Itoa(len(first)),
 			Message: fmt.Sprintf("a node can have at most %d settings", MaxSettings)})
+	}
+	return problems
+}
+
+// coupled are sysctls of which the kernel keeps one: setting it sets the other to 0.
+var coupled = map[string]string{
+	"vm.dirty_bytes":            "vm.dirty_ratio",
+	"vm.dirty_background_bytes": "vm.dirty_background_ratio",
+}
+
+// checkCoupled finds sysctls that would undo each other for ever.
+func checkCoupled(p *v1alpha1.StorageClientProfile) []Problem {
+	var problems []Problem
+	said := map[string]declared{}
+	for _, d := range declarations(p, 0) {
+		said[d.key] = d
+	}
+	for _, name := range slices.Sorted(maps.Keys(coupled)) {
+		one, first := said[catalogue.SysctlKey(name)]
+		other, second := said[catalogue.SysctlKey(coupled[name])]
+		if first && second {
+			problems = append(problems, Problem{Field: one.field, Value: one.text,
+				Message: fmt.Sprintf("excludes %s, which is %q: setting one sets the other to 0; remove one of them", other.field, other.text)})
+		}
 	}
 	return problems
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/mounts"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // Name is the subject's part of a setting's key.
@@ -144,7 +145,7 @@ func (s *Subject) Set(_ context.Context, settings []host.Setting) map[string]err
 	set := func(setting host.Setting) {
 		file, err := checkSetting(setting)
 		if err == nil {
-			err = s.writeValue(file, setting.Value)
+			err = s.setLive(file, setting)
 		}
 		delete(refused, setting.Name)
 		if err != nil {
@@ -181,14 +182,34 @@ func (s *Subject) applyLive(setting host.Setting) (kept, changed bool) {
 		return true, false
 	}
 	value, err := s.kernel.ReadValue(file)
-	if err == nil && normaliseValue(value) == normaliseValue(setting.Value) {
+	if err == nil && isMet(setting, value) {
 		return true, false
 	}
-	if err := s.writeValue(file, setting.Value); err != nil {
+	if err := s.setLive(file, setting); err != nil {
 		s.failed[setting.Name] = err.Error()
 		return false, false
 	}
 	return true, true
+}
+
+// isMet reports whether a value is as a setting wants it: exactly, or no number below it.
+func isMet(setting host.Setting, value string) bool {
+	if setting.AtLeast {
+		return text.Larger(value, setting.Value) == normaliseValue(value)
+	}
+	return normaliseValue(value) == normaliseValue(setting.Value)
+}
+
+// setLive sets the live value. What is only raised keeps the numbers that are larger already.
+func (s *Subject) setLive(file string, setting host.Setting) error {
+	if !setting.AtLeast {
+		return s.writeValue(file, setting.Value)
+	}
+	value, err := s.kernel.ReadValue(file)
+	if err != nil {
+		return err
+	}
+	return s.writeValue(file, text.Larger(setting.Value, value))
 }
 
 // writeValue writes a value and reads it back, for the kernel rounds and clamps some.
@@ -243,28 +264,28 @@ func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Obse
 		case names[other]:
 			o.State, o.Message = host.Failed, excludedNote(other)
 		default:
-			s.observeSetting(&o, kept, later)
+			s.observeSetting(&o, setting, kept, later)
 		}
 		observations = append(observations, o)
 	}
 	return observations
 }
 
-func (s *Subject) observeSetting(o *host.Observation, kept content, later map[string]assignment) {
-	file, err := checkSetting(host.Setting{Name: o.Name, Value: o.Desired})
+func (s *Subject) observeSetting(o *host.Observation, setting host.Setting, kept content, later map[string]assignment) {
+	file, err := checkSetting(setting)
 	switch {
 	case err != nil:
 		o.State, o.Message = host.Failed, err.Error()
 	case s.fs.IsImage() && o.Effect == host.Action:
 		o.State, o.Message = host.Unsupported, "an action needs a running kernel, and an image has none"
 	case s.fs.IsImage():
-		s.observeFile(o, kept, later)
+		s.observeFile(o, setting, kept, later)
 	case !s.fs.Exists(file):
 		o.State, o.Message = host.Unsupported, s.whyMissing(o.Name)
 	case o.Effect == host.Action:
 		s.observeAction(o, kept)
 	default:
-		s.observeValue(o, file, kept, later)
+		s.observeValue(o, setting, file, kept, later)
 	}
 }
 
@@ -279,26 +300,26 @@ func (s *Subject) observeAction(o *host.Observation, kept content) {
 	}
 }
 
-func (s *Subject) observeValue(o *host.Observation, file string, kept content, later map[string]assignment) {
+func (s *Subject) observeValue(o *host.Observation, setting host.Setting, file string, kept content, later map[string]assignment) {
 	value, err := s.kernel.ReadValue(file)
 	if err != nil {
 		o.State, o.Message = host.Failed, err.Error()
 		return
 	}
 	o.Observed = normaliseValue(value)
-	wanted := normaliseValue(o.Desired)
+	met := isMet(setting, value)
 	switch {
-	case o.Observed != wanted && s.failed[o.Name] != "":
+	case !met && s.failed[o.Name] != "":
 		o.State, o.Message = host.Failed, s.failed[o.Name]
-	case o.Observed != wanted:
+	case !met:
 		o.State = host.Drifted
 	default:
-		s.observeFile(o, kept, later)
+		s.observeFile(o, setting, kept, later)
 	}
 }
 
 // observeFile looks at what the next boot will set.
-func (s *Subject) observeFile(o *host.Observation, kept content, later map[string]assignment) {
+func (s *Subject) observeFile(o *host.Observation, setting host.Setting, kept content, later map[string]assignment) {
 	wanted := normaliseValue(o.Desired)
 	winner, shadowed := later[dottedName(o.Name)]
 	isKept := normaliseValue(kept.settings[o.Name]) == wanted
@@ -313,7 +334,7 @@ func (s *Subject) observeFile(o *host.Observation, kept content, later map[strin
 		o.State, o.Message = host.Failed, s.missingNote()+s.fileErr.Error()
 	case !isKept:
 		o.State, o.Message = host.Drifted, s.missingNote()+"not in "+DropIn
-	case shadowed && normaliseValue(winner.value) != wanted:
+	case shadowed && !isMet(setting, winner.value):
 		o.State = host.Shadowed
 		o.Message = fmt.Sprintf("%s sets it to %q and is read after %s", winner.file, winner.value, DropIn)
 	case s.fs.IsImage():

@@ -139,8 +139,8 @@ func rollingOut() v1alpha1.StorageClientProfile {
 var advised = []v1alpha1.Advice{
 	{ID: "tcp-mem", Severity: v1alpha1.SeverityWarning, Text: "spec.node.sysctls[net.ipv4.tcp_mem]: counts pages"},
 	{ID: "server-budget", Severity: v1alpha1.SeverityInfo, Text: "if all 8 nodes mount from it: filer gets up to 64 connections and 512 requests in flight"},
-	{ID: "sysctl-files", Severity: v1alpha1.SeverityInfo, Text: "spec.node.sysctls: are applied at once"},
-	{ID: "test-first", Severity: v1alpha1.SeverityInfo, Text: "test"},
+	{ID: "tcp-buffers", Severity: v1alpha1.SeverityInfo, Text: "spec.node.sysctls: are applied at once"},
+	{ID: "xfs-memory", Severity: v1alpha1.SeverityInfo, Text: "test"},
 }
 
 func TestStatusText(t *testing.T) {

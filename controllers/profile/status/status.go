@@ -68,7 +68,7 @@ func Judge(name string, s Snapshot, now time.Time) Report {
 	r.nodes.addRecalled(recallFailures(profile, s.All, s.Failures))
 	r.invalidReason, r.invalidMessage = match.Check(profile.StorageClientProfile, s.Allow)
 	r.stale = plan.StaleMounts(r.volumes.Volumes, clientNodesOf(s.All))
-	r.advice = advice.For(overview.AdviceInput(profile.StorageClientProfile, s.All.Nodes, r.volumes.Servers))
+	r.advice = advice.For(overview.AdviceInput(profile.StorageClientProfile, s.All.Nodes, s.All.ClientNodes, r.volumes.Servers))
 	r.limits = overview.Fleet{Matched: int(r.nodes.counts.Matched), All: len(s.All.Nodes), MaxUnavailable: s.MaxUnavailable}
 	return r
 }

@@ -1,0 +1,75 @@
+package sysctl
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/hosttest"
+)
+
+func atLeast(value string) []host.Setting {
+	return []host.Setting{{Name: tcpRmem, Value: value, AtLeast: true}}
+}
+
+const rmemFile = "/proc/sys/net/ipv4/tcp_rmem"
+
+func TestWhatIsToBeAtLeastIsRaisedAndNeverLowered(t *testing.T) {
+	const numbers = "4096 1048576 16777216"
+	for name, test := range map[string]struct {
+		value, live, want, file string
+		changes                 bool
+	}{
+		"an old kernel": {value: numbers, live: "4096\t131072\t6291456\n", want: numbers, file: numbers, changes: true},
+		"a kernel with a larger maximum": {value: "4096 1048576 33554432", live: "4096\t131072\t33554432\n", want: "4096 1048576 33554432",
+			file: "4096 1048576 33554432", changes: true},
+		"a kernel that has as much in all places": {value: "8192 2097152 33554432", live: "8192 2097152 33554432", want: "8192 2097152 33554432", file: "8192 2097152 33554432"},
+		"somebody has raised one number further":  {value: numbers, live: "4096 131072 67108864", want: "4096 1048576 67108864", file: numbers, changes: true},
+		"somebody has raised all numbers further": {value: numbers, live: "4096 2097152 67108864", want: "4096 2097152 67108864", file: numbers},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, fs := debian(t)
+			hosttest.WriteFile(t, dir, rmemFile, test.live)
+			s := New(fs)
+			desired := atLeast(test.value)
+			if got := s.Observe(t.Context(), desired)[0]; got.State != host.Drifted {
+				t.Errorf("before: %s %s, want Drifted: nothing is in our file", got.State, got.Message)
+			}
+			hosttest.Apply(t, s, desired)
+			live := hosttest.ReadFile(t, dir, rmemFile)
+			if normaliseValue(live) != test.want || (live != test.live) != test.changes {
+				t.Errorf("live value is %q, want %q", live, test.want)
+			}
+			if got := hosttest.ReadFile(t, dir, DropIn); !strings.Contains(got, tcpRmem+" = "+test.file+"\n") {
+				t.Errorf("drop-in is %q, want %q in it", got, test.file)
+			}
+			hosttest.ExpectState(t, s.Observe(t.Context(), desired)[0], host.InSync)
+			// As it is set before it is proven.
+			hosttest.WriteFile(t, dir, rmemFile, test.live)
+			if refused := s.Set(t.Context(), desired); len(refused) > 0 || normaliseValue(hosttest.ReadFile(t, dir, rmemFile)) != test.want {
+				t.Errorf("set %q, refused %v; want %q", hosttest.ReadFile(t, dir, rmemFile), refused, test.want)
+			}
+			changes := 0
+			hosttest.Apply(t, New(tracked(fs, &changes)), desired)
+			if changes != 0 {
+				t.Errorf("%d changes at the second time", changes)
+			}
+		})
+	}
+}
+
+func TestWhatIsToBeAtLeastDriftsOnlyDownwards(t *testing.T) {
+	const numbers = "4096 1048576 16777216"
+	dir, fs := debian(t)
+	s := New(fs)
+	hosttest.Apply(t, s, atLeast(numbers))
+	for live, want := range map[string]host.State{"4096 1048576 16777215": host.Drifted, "1 2097152 33554432": host.Drifted, "4096 1048576 33554432": host.InSync} {
+		hosttest.WriteFile(t, dir, rmemFile, live)
+		hosttest.ExpectState(t, s.Observe(t.Context(), atLeast(numbers))[0], want)
+	}
+	later := "/etc/sysctl.d/zzzz.conf"
+	hosttest.WriteFile(t, dir, later, tcpRmem+" = 4096 2097152 33554432\n")
+	hosttest.ExpectState(t, s.Observe(t.Context(), atLeast(numbers))[0], host.InSync)
+	hosttest.WriteFile(t, dir, later, tcpRmem+" = 4096 131072 33554432\n")
+	hosttest.ExpectState(t, s.Observe(t.Context(), atLeast(numbers))[0], host.Shadowed, later)
+}

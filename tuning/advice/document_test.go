@@ -1,0 +1,95 @@
+package advice
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/nodesettings"
+)
+
+// said is what the operator says of each line of the document: a part of a warning or of advice, none where the line is fine.
+var said = map[string]string{
+	"spec.node.tuned.profile":                               "latency-performance sets vm.dirty_background_ratio, vm.dirty_ratio too",
+	"spec.node.sysctls[net.core.netdev_max_backlog]":        "A long queue uses memory and adds latency",
+	"spec.node.sysctls[net.core.optmem_max]":                "",
+	"spec.node.sysctls[net.core.rmem_default]":              "",
+	"spec.node.sysctls[net.core.rmem_max]":                  "",
+	"spec.node.sysctls[net.core.somaxconn]":                 "",
+	"spec.node.sysctls[net.core.wmem_default]":              "",
+	"spec.node.sysctls[net.core.wmem_max]":                  "",
+	"spec.node.sysctls[net.ipv4.ip_local_port_range]":       "includes ports of NodePort services",
+	"spec.node.sysctls[net.ipv4.route.flush]":               "cannot be read back",
+	"spec.node.sysctls[net.ipv4.tcp_dsack]":                 "needless retransmissions are not detected",
+	"spec.node.sysctls[net.ipv4.tcp_fack]":                  "has no effect",
+	"spec.node.sysctls[net.ipv4.tcp_low_latency]":           "has no effect",
+	"spec.node.sysctls[net.ipv4.tcp_mem]":                   "memory pressure begins at 350 MiB",
+	"spec.node.sysctls[net.ipv4.tcp_no_metrics_save]":       "",
+	"spec.node.sysctls[net.ipv4.tcp_rmem]":                  "number 3 goes down from the node's own 33554432 to 16777216",
+	"spec.node.sysctls[net.ipv4.tcp_sack]":                  "the document that recommends 0 also has 1",
+	"spec.node.sysctls[net.ipv4.tcp_slow_start_after_idle]": "",
+	"spec.node.sysctls[net.ipv4.tcp_timestamps]":            "wrapped sequence numbers are not detected",
+	"spec.node.sysctls[net.ipv4.tcp_window_scaling]":        "",
+	"spec.node.sysctls[net.ipv4.tcp_wmem]":                  "10000 sockets may hold 9.8 GiB",
+	"spec.node.sysctls[vm.dirty_background_ratio]":          "",
+	"spec.node.sysctls[vm.dirty_expire_centisecs]":          "",
+	"spec.node.sysctls[vm.dirty_ratio]":                     "",
+	"spec.node.sysctls[vm.dirty_writeback_centisecs]":       "",
+	"spec.node.sunrpc.tcpMaxSlotTableEntries":               "has no effect with nconnect=16",
+	"spec.volumes[0].mountOptions[0]":                       "helps if several threads",
+	"spec.volumes[0].mountOptions[1]":                       "",
+	"spec.volumes[0].mountOptions[2]":                       "",
+	"spec.volumes[0].mountOptions[3]":                       "has no effect: current kernels do this by default",
+	"spec.volumes[0].mountOptions[4]":                       "fatal signals always interrupt",
+	"spec.volumes[0].mountOptions[5]":                       "",
+	"spec.volumes[0].mountOptions[6]":                       "",
+	"spec.volumes[0].mountOptions[7]":                       "has no effect: current kernels do this by default",
+	"spec.volumes[0].mountOptions[8]":                       "may still be read from the cache after it is opened",
+	"spec.volumes[0].mountOptions[9]":                       "600 s is outside 30 to 60 s",
+}
+
+// The document as it stands can be declared, and the operator has something to say of every line that is not as it should be.
+func TestTheDocumentToTheLetter(t *testing.T) {
+	profile := readDocument(t)
+	var texts []string
+	for _, problem := range nodesettings.Validate(profile, catalogue.AllowList{}) {
+		if !problem.Warning {
+			t.Errorf("refused: %s", problem)
+		}
+		texts = append(texts, problem.Field+": "+problem.Message)
+	}
+	own := []v1alpha1.SettingStatus{{Key: "sysctl/net.ipv4.tcp_rmem", Original: "4096 131072 33554432"}, {Key: "sysctl/net.core.rmem_max", Original: "4194304"}}
+	in := Input{Profile: profile, Nodes: []Node{{Name: "worker-1", Kernel: "6.18.44", Memory: 16 * gib, Settings: own}}}
+	for _, a := range For(in) {
+		texts = append(texts, a.Text)
+	}
+	for field, want := range said {
+		about := slices.DeleteFunc(slices.Clone(texts), func(text string) bool { return !strings.Contains(text, field) })
+		spoken := strings.Join(about, "\n")
+		if want == "" && spoken != "" || !strings.Contains(spoken, want) {
+			t.Errorf("of %s: %q, want %q in it", field, spoken, want)
+		}
+	}
+	lines := len(profile.Spec.Node.Sysctls) + len(profile.Spec.Volumes[0].MountOptions) + 2
+	if len(said) != lines {
+		t.Errorf("%d expectations for %d lines", len(said), lines)
+	}
+}
+
+func readDocument(t *testing.T) *v1alpha1.StorageClientProfile {
+	t.Helper()
+	content, err := os.ReadFile("testdata/azure-netapp-files.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var profile v1alpha1.StorageClientProfile
+	if err := yaml.UnmarshalStrict(content, &profile); err != nil {
+		t.Fatal(err)
+	}
+	return &profile
+}

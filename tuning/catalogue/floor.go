@@ -1,0 +1,62 @@
+package catalogue
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/storageclient/operator/tuning/internal/decimal"
+)
+
+// refuseFloor says why no node works with a value that the kernel takes, and what would be right.
+func (p Parameter) refuseFloor(value string) string {
+	numbers := Numbers(value)
+	if p.LeastSpan > 0 && len(numbers) == 2 && numbers[1]-numbers[0]+1 < p.LeastSpan {
+		return fmt.Sprintf("must be a range of at least %d: %s; the kernel's own is %s", p.LeastSpan, p.LeastReason, p.Default)
+	}
+	below := firstBelow(numbers, p.Least)
+	if below < 0 {
+		return ""
+	}
+	which := ""
+	if p.Kind == IntegerList {
+		which = fmt.Sprintf("number %d ", below+1)
+	}
+	reason := strings.TrimSpace(fmt.Sprintf("%smust be at least %d %s", which, p.Least[below], p.Unit)) + ": " + p.LeastReason
+	if p.Default != "" {
+		reason += "; the kernel's own is " + p.Default
+	}
+	return reason
+}
+
+// firstBelow is the index of the first number that is below its bound, -1 where none is.
+func firstBelow(numbers, bounds []int64) int {
+	for i := range min(len(numbers), len(bounds)) {
+		if numbers[i] < bounds[i] {
+			return i
+		}
+	}
+	return -1
+}
+
+// Numbers are the numbers of a value, and none where a part of it is no whole number.
+func Numbers(value string) []int64 {
+	var numbers []int64
+	for field := range strings.FieldsSeq(value) {
+		n, err := decimal.Parse(field)
+		if err != nil {
+			return nil
+		}
+		numbers = append(numbers, n)
+	}
+	return numbers
+}
+
+// join writes numbers as the kernel does, with one blank between them.
+func join(numbers []int64) string {
+	texts := make([]string, len(numbers))
+	for i, n := range numbers {
+		texts[i] = strconv.FormatInt(n, 10)
+	}
+	return strings.Join(texts, " ")
+}

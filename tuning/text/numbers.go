@@ -1,0 +1,36 @@
+package text
+
+import (
+	"strconv"
+	"strings"
+)
+
+// Larger returns two lists of whole numbers, each with blanks between its numbers, as one that has the larger of both in each
+// place. A list that is empty or holds anything else counts for nothing, and so does a number that the other list has no
+// counterpart for: it stays.
+func Larger(a, b string) string {
+	numbers, others := parseNumbers(a), parseNumbers(b)
+	if len(numbers) < len(others) {
+		numbers, others = others, numbers
+	}
+	texts := make([]string, len(numbers))
+	for i, n := range numbers {
+		if i < len(others) {
+			n = max(n, others[i])
+		}
+		texts[i] = strconv.FormatInt(n, 10)
+	}
+	return strings.Join(texts, " ")
+}
+
+func parseNumbers(list string) []int64 {
+	var numbers []int64
+	for field := range strings.FieldsSeq(list) {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return nil
+		}
+		numbers = append(numbers, n)
+	}
+	return numbers
+}

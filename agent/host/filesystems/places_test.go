@@ -74,7 +74,7 @@ func TestFileSystemsThatTheSystemNeedsAreNotTouched(t *testing.T) {
 			m.addLine("90 1 8:17 /aks/kubelet /var/lib/kubelet rw - xfs /dev/sdb1 rw")
 		}, d1, "it is also mounted at /var/lib/kubelet"},
 		"one that is also the system's": {func(m *machine) { m.addLine("90 1 8:17 / /usr/local rw - xfs /dev/sdb1 rw") }, d1, "it is also mounted at /usr/local"},
-		"one that is also /var": {func(m *machine) { m.addLine("90 1 8:17 /var /var rw - xfs /dev/sdb1 rw") }, d1, "it is also mounted at /var"},
+		"one that is also /var":         {func(m *machine) { m.addLine("90 1 8:17 /var /var rw - xfs /dev/sdb1 rw") }, d1, "it is also mounted at /var"},
 		"one with containers' layers": {func(m *machine) {
 			m.addLine("90 1 0:99 / /run/containerd/x/rootfs rw - overlay overlay rw,lowerdir=/a,upperdir=/mnt/disks/d1/images/9/fs,workdir=/w")
 		}, d1, "it holds containers' layers: /mnt/disks/d1/images/9/fs"},

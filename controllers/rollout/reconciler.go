@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -42,6 +43,8 @@ type Reconciler struct {
 	ManagerNode string
 	// UntunedTaint is the key of the taint that is removed once a node is tuned.
 	UntunedTaint string
+	// Workers is how many nodes are dealt with at a time; 0: DefaultWorkers. With 1, the same answers make the same pass.
+	Workers int
 
 	// etcd are the nodes that run a member of etcd.
 	etcd etcdMembers
@@ -67,7 +70,7 @@ type Reconciler struct {
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	now := r.Clock.Now()
 	maps.DeleteFunc(r.inspected, func(_ string, at time.Time) bool { return at.After(now) || now.Sub(at) > plan.MaxDrainInterval })
-	next, unfinished, err := runPass(ctx, &scope{Reconciler: r, now: now}, workers)
+	next, unfinished, err := runPass(ctx, &scope{Reconciler: r, now: now}, r.workers())
 	switch {
 	case err != nil:
 		return reconcile.Result{}, err
@@ -81,6 +84,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	// The pass itself took time. One that took longer than it was to wait leaves the API server a moment.
 	return reconcile.Result{RequeueAfter: max(next.Sub(r.Clock.Now()), retryDelay)}, nil
 }
+
+// workers is how many nodes are dealt with at a time.
+func (r *Reconciler) workers() int { return cmp.Or(r.Workers, DefaultWorkers) }
 
 // drainNode evicts once what may leave a node.
 func (s *scope) drainNode(ctx context.Context, step plan.Drain) (plan.DrainProgress, error) {

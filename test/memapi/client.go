@@ -54,6 +54,8 @@ type Client struct {
 	ReadsOwnWrites bool
 	// Decide says what becomes of a call, and which error its caller sees where that is not Answered; nil: all are answered.
 	Decide func(Call) (Fate, error)
+	// Token goes into each Write, also into one that is late: what the caller knew when it made the call.
+	Token any
 }
 
 var _ client.Client = (*Client)(nil)
@@ -70,6 +72,7 @@ func (c *Client) do(ctx context.Context, call Call, effect func() error) error {
 	if c.Decide != nil {
 		fate, problem = c.Decide(call)
 	}
+	effect = c.Server.tokened(c.Token, effect)
 	switch fate {
 	case Refused:
 		return problem

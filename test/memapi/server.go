@@ -21,6 +21,8 @@ type Write struct {
 	Before, After client.Object
 	// Eviction is set where a pod was asked to leave by an eviction.
 	Eviction bool
+	// Token is what the Token of the client was when it made the call.
+	Token any
 }
 
 // Server holds the objects.
@@ -35,6 +37,7 @@ type Server struct {
 	revision int
 	uids     int
 	late     []func()
+	token    any
 }
 
 // NewServer returns a server without objects.
@@ -108,6 +111,19 @@ func (s *Server) RunLate() {
 	}
 }
 
+// tokened is a call's effect, whose writes bear the token.
+func (s *Server) tokened(token any, effect func() error) func() error {
+	if token == nil {
+		return effect
+	}
+	return func() error {
+		before := s.token
+		s.token = token
+		defer func() { s.token = before }()
+		return effect()
+	}
+}
+
 // NewUID returns an identity that no object has.
 func (s *Server) NewUID() types.UID {
 	s.uids++
@@ -171,6 +187,7 @@ func (s *Server) store(w Write) {
 	}
 	key := client.ObjectKeyFromObject(object)
 	s.revision++
+	w.Token = s.token
 	if w.After != nil {
 		w.After.SetResourceVersion(strconv.Itoa(s.revision))
 	}

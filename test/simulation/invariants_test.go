@@ -473,7 +473,7 @@ func (o *observer) checkPermit(node *corev1.Node, c *v1alpha1.StorageClientNode,
 		o.w.fail("invariant 2: permit for %s that is not for what it needs", name)
 	case len(s.BusyMounts) > 0:
 		o.w.fail("invariant 2: permit for %s with a mount", name)
-	case s.ObservedGeneration < c.Generation:
+	case !hasSeenSettings(c, seen.clientNode(name)):
 		o.w.fail("invariant 2: permit for %s, whose agent has not seen what it is to do", name)
 	case s.Rollout == nil || s.Rollout.Phase != v1alpha1.RolloutRebooting || s.Rollout.BootHash != target(c) || s.Rollout.Attempts < 1:
 		o.w.fail("invariant 9: permit for %s, and its note does not tell of it", name)
@@ -493,6 +493,20 @@ func (o *observer) checkPermit(node *corev1.Node, c *v1alpha1.StorageClientNode,
 	if o.permits[key].Insert(permit.ID).Len() > maxAttempts {
 		o.w.fail("invariant 3: %d permits for %s at %s", maxAttempts+1, name, target(c))
 	}
+}
+
+// hasSeenSettings reports whether an agent has seen what it is to do, as far as the rollout could know: that it has just taken back an
+// earlier permit is nothing to wait for.
+func hasSeenSettings(c, then *v1alpha1.StorageClientNode) bool {
+	if c.Status.ObservedGeneration >= c.Generation {
+		return true
+	}
+	if then == nil || then.Status.ObservedGeneration < then.Generation {
+		return false
+	}
+	a, b := c.Spec, then.Spec
+	a.RebootPermit, b.RebootPermit = nil, nil
+	return equality.Semantic.DeepEqual(a, b)
 }
 
 // keptPod is a pod on a node that a drain has to remove.
@@ -692,7 +706,7 @@ func (o *observer) checkGate(after *v1alpha1.StorageClientNode) {
 				continue
 			}
 			taken := isReadyNode(other) && c.Status.Hash == c.Spec.Hash
-			if !taken {
+			if c.Status.Hash != c.Spec.Hash {
 				running++
 			}
 			if c.Spec.Hash != after.Spec.Hash {

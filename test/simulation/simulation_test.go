@@ -76,6 +76,8 @@ func (w *world) whyNodeUnfinished(node *corev1.Node, c *v1alpha1.StorageClientNo
 		return "has not what it is to have"
 	case c.Spec.RebootPermit != nil:
 		return "has a permit"
+	case isControlPlane(node) && c.Status.Rollout != nil && c.Status.Rollout.Reason == v1alpha1.RolloutReasonLastControlPlaneNode && w.countControlPlanes() == 1:
+		return "" // Nothing would stand in for it.
 	case c.Status.Rollout == nil || c.Status.Rollout.Phase != v1alpha1.RolloutUpToDate:
 		return "is not done"
 	case slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.UntunedTaint }):
@@ -125,4 +127,14 @@ func (w *world) declared(node *corev1.Node) map[string]string {
 		out[key] = b.value
 	}
 	return out
+}
+
+func (w *world) countControlPlanes() int {
+	count := 0
+	for _, o := range w.api.All(memapi.Nodes) {
+		if isControlPlane(o.(*corev1.Node)) {
+			count++
+		}
+	}
+	return count
 }

@@ -176,7 +176,9 @@ func (w *world) endPods() {
 func (w *world) schedule() {
 	var open []string
 	for _, o := range w.api.All(memapi.Nodes) {
-		if node := o.(*corev1.Node); !node.Spec.Unschedulable && len(node.Spec.Taints) == 0 && isReadyNode(node) {
+		node := o.(*corev1.Node)
+		tainted := slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return !w.quiet || t.Key != v1alpha1.UntunedTaint })
+		if !node.Spec.Unschedulable && !tainted && isReadyNode(node) {
 			open = append(open, node.Name)
 		}
 	}

@@ -54,7 +54,7 @@ func (o *observer) checkClaims(w memapi.Write, seen *look) {
 	before, after := claimsOf(w.Before), claimsOf(w.After)
 	for _, name := range slices.Sorted(maps.Keys(after)) {
 		if before[name] == "" {
-			o.checkClaim(name, after, seen)
+			o.checkClaim(name, before, after, seen)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(before)) {
@@ -68,7 +68,7 @@ func (o *observer) checkClaims(w memapi.Write, seen *look) {
 }
 
 // checkClaim is all that has to hold where a disruption begins.
-func (o *observer) checkClaim(name string, claims map[string]string, seen *look) {
+func (o *observer) checkClaim(name string, before, claims map[string]string, seen *look) {
 	now := o.w.present()
 	node, c := now.node(name), now.clientNode(name)
 	if node == nil || hasMark(node) || c != nil && c.Spec.RebootPermit != nil {
@@ -85,11 +85,11 @@ func (o *observer) checkClaim(name string, claims map[string]string, seen *look)
 		o.w.fail("invariant 1: claim of %s, which is out of service", name)
 	}
 	for _, profile := range needers(c) {
-		o.checkBudget(name, profile, claims, seen)
+		o.checkBudget(name, profile, before, claims, seen)
 		o.checkThreshold(name, profile, seen)
 		o.checkCanary(name, profile, claims, seen)
 	}
-	o.checkBudget(name, "", claims, seen)
+	o.checkBudget(name, "", before, claims, seen)
 	o.checkBackOff(name, c)
 	if o.firstClaim[c.Spec.BootHash] == 0 {
 		o.firstClaim[c.Spec.BootHash] = o.writes
@@ -184,8 +184,9 @@ func (o *observer) checkControlPlane(what, name string, seen *look) {
 	}
 }
 
-// checkBudget is that no more are out than the profile, or for "" the cluster, lets be out.
-func (o *observer) checkBudget(name, profile string, claims map[string]string, seen *look) {
+// checkBudget is that no more are out than the profile, or for "" the cluster, lets be out. A node needs the budgets of the profiles that
+// need its reboot, and uses up those of all profiles that select it: one that is claimed in the same write for others may come after.
+func (o *observer) checkBudget(name, profile string, before, claims map[string]string, seen *look) {
 	now := o.w.present()
 	limit, nodes, out := o.w.maxUnavailable, 0, 0
 	var p *v1alpha1.StorageClientProfile
@@ -204,6 +205,7 @@ func (o *observer) checkBudget(name, profile string, claims map[string]string, s
 		nodes++
 		_, claimed := claims[node.Name]
 		switch {
+		case claimed && before[node.Name] == "" && p != nil && c != nil && !slices.Contains(needers(c), profile):
 		case claimed, o.nodeStood(seen, node.Name, hasMark), o.clientNodeStood(seen, node.Name, func(_ *corev1.Node, c *v1alpha1.StorageClientNode) bool { return hasFailed(c) }):
 			out++
 		case o.nodeStood(seen, node.Name, isOut) && !o.mayBeForgiven(now, node):
@@ -312,7 +314,7 @@ func (o *observer) checkCanary(name, profile string, claims map[string]string, s
 
 // checkBackOff is that a node whose drain was given up is left alone for a while.
 func (o *observer) checkBackOff(name string, c *v1alpha1.StorageClientNode) {
-	if last, known := o.backOff[string(c.UID)]; known && last.of == c.Spec.BootHash && o.w.now.Before(last.at.Add(5*time.Minute-clocks)) {
+	if last, known := o.backOff[string(c.UID)]; known && last.of == c.Spec.BootHash && c.Status.Rollout.Reason == v1alpha1.RolloutReasonDrainTimedOut && o.w.now.Before(last.at.Add(5*time.Minute-clocks)) {
 		o.w.fail("invariant 18: claim of %s %s after a drain that was given up", name, o.w.now.Sub(last.at))
 	}
 }

@@ -7,10 +7,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -62,7 +64,7 @@ func (deaf) Eventf(runtime.Object, runtime.Object, string, string, string, strin
 
 func (w *world) startManager() *process {
 	p := &process{world: w, cache: w.api.NewCache(), dirty: map[string]bool{}, nodeAt: map[string]time.Time{}, due: true}
-	p.ctx, p.end = context.WithCancel(context.Background())
+	p.ctx, p.end = context.WithCancel(log.IntoContext(context.Background(), logr.Discard()))
 	cached := func(actor string) *memapi.Client {
 		return &memapi.Client{Server: w.api, Actor: actor, Cache: p.cache, ReadsOwnWrites: true, Decide: p.decide}
 	}

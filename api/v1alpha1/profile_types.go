@@ -570,11 +570,11 @@ type Drain struct {
 	// +optional
 	Force bool `json:"force,omitempty"`
 
-	// waitForJobs waits for pods of Jobs to finish instead of evicting them. Default true.
+	// waitForJobs waits for pods of Jobs to finish instead of evicting them, and evicts no other pod of the node before. Default true.
 	// +optional
 	WaitForJobs *bool `json:"waitForJobs,omitempty"`
 
-	// waitForPodSelector selects more pods to wait for instead of evicting them.
+	// waitForPodSelector selects more pods to wait for as waitForJobs does.
 	// +optional
 	WaitForPodSelector *metav1.LabelSelector `json:"waitForPodSelector,omitempty"`
 

@@ -68,6 +68,8 @@ const (
 	RolloutReasonDraining = "Draining"
 	// RolloutReasonDrainBlocked is set when a PodDisruptionBudget or a rule of the drain keeps a pod on the node.
 	RolloutReasonDrainBlocked = "DrainBlocked"
+	// RolloutReasonDrainError is set when the API server does not say which pods are on the node. The drain goes on, and times out as any other.
+	RolloutReasonDrainError = "DrainError"
 	// RolloutReasonWaitingForPods is set when pods of Jobs, or pods that waitForPodSelector selects, are still running.
 	RolloutReasonWaitingForPods = "WaitingForPods"
 	// RolloutReasonMountsBusy is set when the pods are gone and some of their mounts are still in use.
@@ -76,6 +78,9 @@ const (
 	RolloutReasonDrainTimedOut = "DrainTimedOut"
 	// RolloutReasonPermitGiven is set when the agent may reboot the node.
 	RolloutReasonPermitGiven = "PermitGiven"
+	// RolloutReasonHostBusy is set when the agent has a reboot permit and something on its host must not be interrupted: a package
+	// manager at work, or a program that inhibits shutdown. The message names it.
+	RolloutReasonHostBusy = "HostBusy"
 	// RolloutReasonRebootStarted is set when the agent has asked its host for the reboot.
 	RolloutReasonRebootStarted = "RebootStarted"
 	// RolloutReasonPermitRefused is set when the agent, or its host, refused the reboot.

@@ -29,6 +29,7 @@ import (
 	"github.com/storageclient/operator/controllers/nodevolumes"
 	"github.com/storageclient/operator/controllers/profile"
 	"github.com/storageclient/operator/controllers/rollout"
+	"github.com/storageclient/operator/controllers/rollout/drain"
 	"github.com/storageclient/operator/controllers/volume"
 	"github.com/storageclient/operator/controllers/webhook"
 )
@@ -142,6 +143,7 @@ func addControllers(mgr ctrl.Manager, s settings) error {
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: realClock, Allow: s.allow,
 			MaxUnavailable: s.maxUnavailable, UnmanagedCountFor: s.unmanagedCountFor, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 			ManagerNode: managerNode, UntunedTaint: s.untunedTaint,
+			Drains: &drain.Runner{Drainer: drain.Drainer{Reader: mgr.GetAPIReader(), Evictor: drain.PolicyEvictor{Client: mgr.GetClient()}}},
 		},
 		"volume": &volume.Reconciler{
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: realClock, Allow: s.allow,

@@ -23,7 +23,6 @@ import (
 	"github.com/storageclient/operator/controllers/internal/parallel"
 	"github.com/storageclient/operator/controllers/internal/pause"
 	"github.com/storageclient/operator/controllers/internal/read"
-	"github.com/storageclient/operator/controllers/rollout/drain"
 	"github.com/storageclient/operator/controllers/rollout/plan"
 	"github.com/storageclient/operator/tuning/nodesettings"
 	"github.com/storageclient/operator/tuning/windows"
@@ -154,9 +153,8 @@ func (s *scope) readPods(ctx context.Context, names sets.Set[string]) error {
 			unsure = append(unsure, name)
 		}
 	}
-	drainer := drain.Drainer{Reader: s.APIReader}
 	return parallel.TryEach(s.workers(), unsure, func(name string) error {
-		vacant, err := drainer.IsVacant(ctx, name)
+		vacant, err := s.Drains.IsVacant(ctx, name)
 		if err != nil || vacant {
 			return err
 		}
@@ -372,6 +370,7 @@ func (s *scope) planNode(node *corev1.Node) plan.Node {
 		AgentReady:       s.ready[node.Name],
 		Untuned:          s.isUntuned(node),
 		Inspected:        s.inspected[node.Name],
+		Evicted:          s.Drains.Evicted(node.Name),
 	}
 	if leaving != nil {
 		out.Leaving = leaving.Key

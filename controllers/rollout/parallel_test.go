@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -22,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/rollout/drain"
 	"github.com/storageclient/operator/controllers/rollout/plan"
 )
 
@@ -149,6 +151,7 @@ func scopeOf(t *testing.T, objects ...client.Object) *scope {
 		WithStatusSubresource(&corev1.Node{}, &v1alpha1.StorageClientNode{}).Build()
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	return &scope{now: now, Reconciler: &Reconciler{
+		Drains: &drain.Runner{Drainer: drain.Drainer{Reader: c, Evictor: drain.PolicyEvictor{Client: c}}},
 		Client: c, APIReader: c, Recorder: events.NewFakeRecorder(1000), Clock: testingclock.NewFakePassiveClock(now),
 		ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 	}}
@@ -172,11 +175,11 @@ func (s *stubborn) applyStep(_ context.Context, step plan.Step) error {
 	return nil
 }
 
-func (s *stubborn) drainNode(_ context.Context, step plan.Drain) (plan.DrainProgress, error) {
+func (s *stubborn) drainNode(_ context.Context, step plan.Drain) plan.DrainProgress {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	s.taken[step.Node] = append(s.taken[step.Node], step.String())
-	return plan.DrainProgress{}, nil
+	return plan.DrainProgress{}
 }
 
 func (s *stubborn) addClaims(_ context.Context, steps []plan.AddClaim) error {
@@ -211,4 +214,15 @@ func TestANodesStepsAreAppliedInOrderAndNoneAfterOneThatWasNot(t *testing.T) {
 	if !p.unfinished || !p.skipped.Equal(sets.New("b", "d")) {
 		t.Errorf("unfinished %t, behind %v, want b and d to be left for the next pass", p.unfinished, p.skipped)
 	}
+}
+
+// readerOfPods finds pods by their node.
+func readerOfPods(t *testing.T, pods ...client.Object) client.Client {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(scheme), policyv1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(pods...).
+		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).Build()
 }

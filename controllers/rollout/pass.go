@@ -26,9 +26,11 @@ type cluster interface {
 	// currentSnapshot is what has been read in this pass, and what the API server made of its writes.
 	currentSnapshot() plan.Snapshot
 	// inspectPods reports how far a node's drain is where nothing is to be done but to wait; nil where there is.
-	inspectPods(ctx context.Context, step plan.Drain) (*plan.DrainProgress, error)
-	// drainNode evicts once what may leave a node.
-	drainNode(ctx context.Context, step plan.Drain) (plan.DrainProgress, error)
+	inspectPods(ctx context.Context, step plan.Drain) *plan.DrainProgress
+	// drainNode has what may leave a node evicted in the background, and reports how far its drain is.
+	drainNode(ctx context.Context, step plan.Drain) plan.DrainProgress
+	// keepDrains ends the drains of all other nodes.
+	keepDrains(nodes sets.Set[string])
 	// addClaims enters nodes in the ConfigMap, all or none.
 	addClaims(ctx context.Context, steps []plan.AddClaim) error
 	// writeFailures writes what is to be remembered of failures.
@@ -98,7 +100,7 @@ func runPass(ctx context.Context, c cluster, workers int) (time.Time, bool, erro
 		return time.Time{}, false, err
 	}
 	p := newPass(c, workers)
-	next := p.inspectDrains(ctx, snapshot, plan.For(snapshot))
+	next := p.inspectDrains(ctx, snapshot, p.planFor(snapshot))
 	most := maxNotes
 	stepped := len(next.Steps) > 0 || next.Failures != nil
 	if stepped {
@@ -107,7 +109,7 @@ func runPass(ctx context.Context, c cluster, workers int) (time.Time, bool, erro
 		if snapshot, err = c.refreshNodes(ctx, p.live); err != nil {
 			return time.Time{}, false, err
 		}
-		next = p.drainNodes(ctx, snapshot, p.planAgain(snapshot))
+		next = p.drainNodes(ctx, snapshot, p.planFor(snapshot))
 	}
 	p.notes, p.written = next.Notes, notesOf(snapshot)
 	if stepped {
@@ -121,18 +123,20 @@ func runPass(ctx context.Context, c cluster, workers int) (time.Time, bool, erro
 	return next.Next, p.unfinished, errors.Join(p.errs...)
 }
 
-// planAgain plans with what has been seen of drains.
-func (p *pass) planAgain(snapshot plan.Snapshot) plan.Plan {
+// planFor plans with what has been seen of drains, and ends those that the plan no longer wants.
+func (p *pass) planFor(snapshot plan.Snapshot) plan.Plan {
 	for i := range snapshot.Nodes {
 		snapshot.Nodes[i].Drain = p.drains[snapshot.Nodes[i].Name]
 	}
-	return plan.For(snapshot)
+	next := plan.For(snapshot)
+	p.keepDrains(next.Draining)
+	return next
 }
 
 // stepOnClaimed applies the first steps on nodes that have just been claimed: the API server has taken the claims, and all
 // nodes were read live in this pass.
 func (p *pass) stepOnClaimed(ctx context.Context) plan.Plan {
-	next := p.planAgain(p.currentSnapshot())
+	next := p.planFor(p.currentSnapshot())
 	p.notes = next.Notes
 	var steps []plan.Step
 	for _, step := range next.Steps {
@@ -170,53 +174,39 @@ func (p *pass) isLive(node string) bool {
 
 // inspectDrains inspects the pods of draining nodes. Where they only have to end, the node itself need not be read.
 func (p *pass) inspectDrains(ctx context.Context, snapshot plan.Snapshot, next plan.Plan) plan.Plan {
+	return p.observeDrains(snapshot, next, func(step plan.Drain) *plan.DrainProgress { return p.inspectPods(ctx, step) })
+}
+
+// drainNodes has evicted what may leave the draining nodes that were read live, and plans with what was found.
+func (p *pass) drainNodes(ctx context.Context, snapshot plan.Snapshot, next plan.Plan) plan.Plan {
+	return p.observeDrains(snapshot, next, func(step plan.Drain) *plan.DrainProgress {
+		if !p.isLive(step.Node) {
+			return nil
+		}
+		return new(p.drainNode(ctx, step))
+	})
+}
+
+// observeDrains observes the drains of nodes that are cordoned already, and plans with what it found.
+func (p *pass) observeDrains(snapshot plan.Snapshot, next plan.Plan, observe func(plan.Drain) *plan.DrainProgress) plan.Plan {
 	var drains []plan.Drain
 	for _, step := range next.Steps {
 		if step, ok := step.(plan.Drain); ok && !step.AfterCordon {
 			drains = append(drains, step)
 		}
 	}
-	return p.observeDrains(snapshot, next, drains, func(step plan.Drain) (*plan.DrainProgress, error) {
-		drained, err := p.inspectPods(ctx, step)
-		if err != nil {
-			return nil, nil //nolint:nilerr // the pass over the same pods, which is due then, meets it too
-		}
-		return drained, nil
-	})
-}
-
-// drainNodes evicts what may leave every draining node, and plans with what was found.
-func (p *pass) drainNodes(ctx context.Context, snapshot plan.Snapshot, next plan.Plan) plan.Plan {
-	var drains []plan.Drain
-	for _, step := range next.Steps {
-		if step, ok := step.(plan.Drain); ok && !step.AfterCordon && p.isLive(step.Node) {
-			drains = append(drains, step)
-		}
-	}
-	return p.observeDrains(snapshot, next, drains, func(step plan.Drain) (*plan.DrainProgress, error) {
-		drained, err := p.drainNode(ctx, step)
-		return &drained, err
-	})
-}
-
-// observeDrains observes drains, and plans with what it found.
-func (p *pass) observeDrains(snapshot plan.Snapshot, next plan.Plan, drains []plan.Drain, observe func(plan.Drain) (*plan.DrainProgress, error)) plan.Plan {
 	before := len(p.drains)
 	parallel.ForEach(p.workers, drains, func(step plan.Drain) {
-		drained, err := observe(step)
-		p.mutex.Lock()
-		defer p.mutex.Unlock()
-		switch {
-		case err != nil:
-			p.addError(step.Node, err)
-		case drained != nil:
-			p.drains[step.Node] = drained
+		if progress := observe(step); progress != nil {
+			p.mutex.Lock()
+			defer p.mutex.Unlock()
+			p.drains[step.Node] = progress
 		}
 	})
 	if len(p.drains) == before {
 		return next
 	}
-	return p.planAgain(snapshot)
+	return p.planFor(snapshot)
 }
 
 // applySteps applies the steps: those of a node strictly in order, several nodes at a time, and new claims when all else is done.
@@ -259,12 +249,8 @@ func (p *pass) applyChain(ctx context.Context, node string, steps []plan.Step) {
 		}
 		switch step := step.(type) {
 		case plan.Drain:
-			if !step.AfterCordon {
-				break // The node's pods could not be read.
-			}
-			progress, err := p.drainNode(ctx, step)
-			if p.finishStep(node, err) {
-				p.noteFirstDrain(node, progress)
+			if step.AfterCordon {
+				p.noteFirstDrain(node, p.drainNode(ctx, step))
 			}
 		case plan.AddClaim:
 			p.finishStep(node, p.addClaims(ctx, []plan.AddClaim{step}))

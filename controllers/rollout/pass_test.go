@@ -19,7 +19,7 @@ type counting struct {
 	inspections, reads, drains, notes int
 }
 
-func (c *counting) inspectPods(ctx context.Context, step plan.Drain) (*plan.DrainProgress, error) {
+func (c *counting) inspectPods(ctx context.Context, step plan.Drain) *plan.DrainProgress {
 	c.inspections++
 	return c.manager.inspectPods(ctx, step)
 }
@@ -29,7 +29,7 @@ func (c *counting) refreshNodes(ctx context.Context, names sets.Set[string]) (pl
 	return c.manager.refreshNodes(ctx, names)
 }
 
-func (c *counting) drainNode(ctx context.Context, step plan.Drain) (plan.DrainProgress, error) {
+func (c *counting) drainNode(ctx context.Context, step plan.Drain) plan.DrainProgress {
 	c.drains++
 	return c.manager.drainNode(ctx, step)
 }

@@ -3,11 +3,11 @@ package rollout
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -43,6 +43,8 @@ type Reconciler struct {
 	ManagerNode string
 	// UntunedTaint is the key of the taint that is removed once a node is tuned.
 	UntunedTaint string
+	// Drains evicts in the background. It runs beside the reconciler, and ends with it.
+	Drains *drain.Runner
 	// Workers is how many nodes are dealt with at a time; 0: DefaultWorkers. With 1, the same answers make the same pass.
 	Workers int
 
@@ -88,30 +90,29 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 // workers is how many nodes are dealt with at a time.
 func (r *Reconciler) workers() int { return cmp.Or(r.Workers, DefaultWorkers) }
 
-// drainNode evicts once what may leave a node.
-func (s *scope) drainNode(ctx context.Context, step plan.Drain) (plan.DrainProgress, error) {
+// drainNode has what may leave a node evicted in the background, and reports how far its drain is.
+func (s *scope) drainNode(ctx context.Context, step plan.Drain) plan.DrainProgress {
 	s.rememberInspection(step.Node)
-	drainer := drain.Drainer{Reader: s.APIReader, Evictor: drain.PolicyEvictor{Client: s.Client}}
-	result, err := drainer.Evict(ctx, step.Node, step.Options)
+	result, err := s.Drains.Drain(ctx, step.Node, step.Options, step.Evicted)
 	if err != nil {
-		return plan.DrainProgress{}, fmt.Errorf("drain Node %s: %w", step.Node, err)
+		return plan.DrainProgress{Reason: v1alpha1.RolloutReasonDrainError, Message: "Cannot read the node's pods; trying again: " + err.Error()}
 	}
-	return progressOf(result), nil
+	return progressOf(result)
 }
 
-// inspectPods reports how far a node's drain is where nothing is to be done but to wait; nil where there is.
-func (s *scope) inspectPods(ctx context.Context, step plan.Drain) (*plan.DrainProgress, error) {
-	drainer := drain.Drainer{Reader: s.APIReader}
-	result, due, err := drainer.Inspect(ctx, step.Node, step.Options)
-	if err != nil {
-		return nil, fmt.Errorf("inspect the pods of Node %s: %w", step.Node, err)
-	}
-	if due {
-		return nil, nil
+// inspectPods reports how far a node's drain is where nothing is to be done but to wait; nil where there is, and where its pods cannot be
+// read: the drain, which is due then, meets that too.
+func (s *scope) inspectPods(ctx context.Context, step plan.Drain) *plan.DrainProgress {
+	result, due, err := s.Drains.Inspect(ctx, step.Node, step.Options)
+	if err != nil || due {
+		return nil
 	}
 	s.rememberInspection(step.Node)
-	return new(progressOf(result)), nil
+	return new(progressOf(result))
 }
+
+// keepDrains ends the drains of all other nodes.
+func (s *scope) keepDrains(nodes sets.Set[string]) { s.Drains.Keep(nodes) }
 
 func progressOf(result drain.Result) plan.DrainProgress {
 	out := plan.DrainProgress{Gone: result.Done(), Reason: v1alpha1.RolloutReasonDraining, Message: result.String(), LeftPodUIDs: result.LeftUIDs}

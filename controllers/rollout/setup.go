@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,8 +28,11 @@ const maxBackOff = 10 * time.Second
 // theRequest is the one request.
 var theRequest = reconcile.Request{NamespacedName: client.ObjectKey{Name: "rollout"}}
 
-// SetupWithManager registers the reconciler and its watches.
+// SetupWithManager registers the reconciler, its drains and its watches.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	if err := mgr.Add(r.Drains); err != nil {
+		return fmt.Errorf("add the drains: %w", err)
+	}
 	one := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{theRequest}
 	})

@@ -271,6 +271,7 @@ func (f *faults) interruptPass() {
 		panic(errDied)
 	case 1:
 		f.runAgents()
+		f.runDrains()
 	case 2:
 		f.causeMishap()
 	case 3:
@@ -279,6 +280,7 @@ func (f *faults) interruptPass() {
 			f.narrate("two managers overlap")
 			f.runManager("second")
 			f.nested = false
+			delete(f.drains, "second")
 		}
 	}
 }
@@ -294,6 +296,7 @@ func (m *manager) makePass() (next time.Time) {
 			panic(cause)
 		}
 		m.narrate("%s dies", m.name)
+		delete(m.drains, m.name)
 	}()
 	next, unfinished, err := runPass(context.Background(), m, m.workers)
 	if err == nil && !unfinished {
@@ -486,7 +489,7 @@ func (w *world) endFaults() {
 	for _, name := range w.nodeNames {
 		n := w.nodes[name]
 		n.NeverDisrupt, n.Paused = false, false
-		n.machine.silentUntil, n.machine.mounted = time.Time{}, time.Time{}
+		n.machine.silentUntil, n.machine.mounted, n.machine.busyUntil = time.Time{}, time.Time{}, time.Time{}
 		w.endAilments(n)
 		if n.Unschedulable && n.Mark == nil {
 			n.Unschedulable = false
@@ -578,6 +581,7 @@ func (w *world) idleTime(next time.Time) time.Duration {
 		earlier(n.machine.downUntil)
 		earlier(n.machine.silentUntil)
 		earlier(n.machine.mounted)
+		earlier(n.machine.busyUntil)
 		if w.repairAfter > 0 && !n.Ready {
 			earlier(n.ReadySince.Add(w.repairAfter))
 		}

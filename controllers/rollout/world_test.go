@@ -48,7 +48,7 @@ type world struct {
 	log     []string
 	// lenient is set once the claims were lost, or a manager was overtaken by another.
 	lenient bool
-	// quiet ends all faults. Until then agents refuse one permit in refusals, three boots in ailing go wrong, and one thing
+	// quiet ends all faults. Until then agents refuse one permit in refusals and wait with another one, three boots in ailing go wrong, and one thing
 	// in heat happens in the middle of a pass.
 	quiet                  bool
 	refusals, ailing, heat int
@@ -64,6 +64,8 @@ type world struct {
 	vain sets.Set[string]
 	// broken is the first invariant that did not hold.
 	broken error
+	// drains are those that managers have under way in the background, by manager and node.
+	drains map[string]map[string]*simDrain
 	// losses are the machines that went while they held a permit or had failed.
 	losses []*loss
 	// repairAfter is how long a machine is down before a cloud replaces it, zero: it never does; renames has it take another
@@ -132,8 +134,8 @@ type machine struct {
 	permits map[string]sets.Set[string]
 	// seen is what was in force when the agent reported last.
 	seen map[string]string
-	// mounted is until when a mount of a pod stays.
-	mounted time.Time
+	// mounted is until when a mount of a pod stays, busyUntil until when a package manager is at work.
+	mounted, busyUntil time.Time
 	// ailments are what keeps settings from their values, by key. worsened counts what has become worse, reportedWorse as of the
 	// agent's last report, worsenedThen as of the report that the last permit went by.
 	ailments                              map[string]ailment
@@ -169,6 +171,7 @@ func newWorld(seed uint64) *world {
 		nodes:    map[string]*simNode{},
 		wishes:   map[string]*wish{},
 		vain:     sets.New[string](),
+		drains:   map[string]map[string]*simDrain{},
 	}
 }
 
@@ -424,8 +427,17 @@ func (w *world) answerPermit(n *simNode, permit *v1alpha1.RebootPermit, status v
 	switch {
 	case permit.BootHash != n.ClientNode.Spec.BootHash, permit.BootID != n.BootID, !status.RebootRequired, len(status.BusyMounts) > 0, unstaged:
 		return &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootRefused, Message: "no longer right"}
-	case !w.quiet && w.rng.IntN(w.refusals) == 0:
+	case w.now.Before(n.machine.busyUntil):
+		return &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootWaiting, Message: "a package manager is at work"}
+	case w.quiet:
+		return &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootStarted}
+	}
+	switch w.rng.IntN(w.refusals) {
+	case 0:
 		return &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootRefused, Message: "a mount came in between"}
+	case 1:
+		n.machine.busyUntil = w.now.Add(time.Duration(w.rng.IntN(2000)) * time.Second)
+		return &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootWaiting, Message: "a package manager has begun"}
 	}
 	return &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootStarted}
 }
@@ -513,6 +525,7 @@ func (w *world) advanceBoot(n *simNode) {
 func (w *world) passTime(d time.Duration) {
 	w.now = w.now.Add(d)
 	w.repairMachines()
+	w.runDrains()
 	for _, name := range w.nodeNames {
 		n := w.nodes[name]
 		w.advanceBoot(n)
@@ -695,7 +708,7 @@ func (m *manager) currentSnapshot() plan.Snapshot {
 		}
 		profiles := m.profilesOf(n)
 		read := n.Node
-		read.Profiles, read.Vacant = profiles, m.vacant[name]
+		read.Profiles, read.Vacant, read.Evicted = profiles, m.vacant[name], m.evictedFrom(name)
 		if n.ClientNode != nil {
 			c := *n.ClientNode
 			wish := m.wishesThen[name]
@@ -733,49 +746,6 @@ func (m *manager) rememberWrite(n *simNode, ofClientNode bool) {
 	}
 	now.ClientNode, now.clientNodeRV = seen.ClientNode, seen.clientNodeRV
 	m.seen[n.Name] = now
-}
-
-func (m *manager) drainNode(_ context.Context, step plan.Drain) (plan.DrainProgress, error) {
-	defer m.turnOfWorker()()
-	m.intrudeAt("drain")
-	n := m.nodes[step.Node]
-	if n == nil {
-		return plan.DrainProgress{}, apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, step.Node)
-	}
-	if seen := m.seen[step.Node]; seen.nodeRV == n.nodeRV && !(n.Unschedulable && n.Mark != nil) {
-		m.fail("invariant 5: node %s is drained and not cordoned by us", n.Name)
-	} else if wait := time.Duration(step.Options.ExcludeFromLoadBalancersSeconds) * time.Second; n.Mark != nil && m.now.Before(n.Mark.Since.Add(wait)) {
-		m.fail("node %s is drained %s after its cordon, load balancers have %s", n.Name, m.now.Sub(n.Mark.Since.Time), wait)
-	}
-	m.checkLeaving(n, step)
-	blocked := false
-	for i := range n.pods {
-		pod := &n.pods[i]
-		switch {
-		case m.now.Before(pod.blockedUntil):
-			blocked = true
-		case pod.goneAt.IsZero():
-			pod.goneAt = m.now.Add(time.Duration(m.rng.IntN(40)) * time.Second)
-		}
-	}
-	out := plan.DrainProgress{Gone: len(n.pods) == 0, Reason: v1alpha1.RolloutReasonDraining, Message: "Waiting for pods to terminate: " + fmt.Sprint(len(n.pods))}
-	if blocked {
-		out.Reason, out.Message = v1alpha1.RolloutReasonDrainBlocked, "Eviction of Pod a/b blocked by PodDisruptionBudget a/c"
-	}
-	return out, nil
-}
-
-func (m *manager) inspectPods(_ context.Context, step plan.Drain) (*plan.DrainProgress, error) {
-	defer m.turnOfWorker()()
-	m.intrudeAt("look")
-	n := m.nodes[step.Node]
-	if n == nil {
-		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "nodes"}, step.Node)
-	}
-	if len(n.pods) == 0 || slices.ContainsFunc(n.pods, func(p simPod) bool { return p.goneAt.IsZero() }) {
-		return nil, nil
-	}
-	return &plan.DrainProgress{Reason: v1alpha1.RolloutReasonDraining, Message: "Waiting for pods to terminate: " + fmt.Sprint(len(n.pods))}, nil
 }
 
 func (m *manager) addClaims(_ context.Context, steps []plan.AddClaim) error {
@@ -1133,6 +1103,12 @@ func (m *manager) checkClear(n *simNode) {
 		m.fail("permit of %s taken back although the reboot has started", n.Name)
 	}
 	answered := answer != nil && answer.PermitID == permit.ID
+	if answered && (answer.Phase == v1alpha1.RebootRefused || answer.Phase == v1alpha1.RebootWaiting) {
+		// It was not used: no attempt.
+		for _, given := range n.machine.permits {
+			given.Delete(permit.ID)
+		}
+	}
 	if !answered && (c.Status.ObservedGeneration < c.Generation || c.Status.BootID != n.BootID) {
 		m.fail("permit of %s taken back before the agent has answered", n.Name)
 	}

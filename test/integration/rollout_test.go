@@ -22,6 +22,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	disruptor "github.com/storageclient/operator/controllers/rollout"
+	"github.com/storageclient/operator/controllers/rollout/drain"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
@@ -57,7 +58,7 @@ var _ = Describe("The rollout", func() {
 	})
 
 	It("reboots and accepts a node where another file overrides a setting, and leaves one in service that would not be accepted", func() {
-		const file = "/etc/sysctl.d/999-sysctl-aks.conf sets it to \"4096\""
+		const file = "/etc/sysctl.d/zzz-site.conf sets it to \"4096\""
 		const conf = "/etc/modprobe.d/zz.conf sets it to \"64\""
 		pool("a", "b")
 		s := newStory(k8s, k8s)
@@ -312,7 +313,12 @@ func (s *story) withAilment(node string, change func(*v1alpha1.StorageClientNode
 // newStory is a manager whose client reads from c. Past its cache it reads from live.
 func newStory(c client.Client, live client.Reader) *story {
 	recorder := events.NewFakeRecorder(1000)
+	drains := &drain.Runner{Drainer: drain.Drainer{Reader: live, Evictor: drain.PolicyEvictor{Client: c}}}
+	drainsCtx, stop := context.WithCancel(ctx)
+	go func() { _ = drains.Start(drainsCtx) }()
+	DeferCleanup(stop)
 	return &story{recorder: recorder, reconciler: &disruptor.Reconciler{
+		Drains: drains,
 		Client: c, APIReader: live, Recorder: recorder, Clock: fakeClock,
 		MaxUnavailable: intstr.FromInt32(1), ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 		UntunedTaint: v1alpha1.UntunedTaint,
@@ -322,6 +328,7 @@ func newStory(c client.Client, live client.Reader) *story {
 // pass reconciles once, and lets time go on; agents and machines do not let it wait for long.
 func (s *story) pass() (ctrl.Result, error) {
 	result, err := s.reconciler.Reconcile(ctrl.LoggerInto(ctx, logger), ctrl.Request{})
+	s.reconciler.Drains.Wait()
 	fakeClock.Step(min(max(result.RequeueAfter, time.Second), 10*time.Second))
 	return result, err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -18,6 +19,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/node"
 	"github.com/storageclient/operator/controllers/rollout"
+	"github.com/storageclient/operator/controllers/rollout/drain"
 	"github.com/storageclient/operator/test/memapi"
 )
 
@@ -30,6 +32,8 @@ type process struct {
 	cache   *memapi.Cache
 	rollout *rollout.Reconciler
 	nodes   *node.Reconciler
+	// evictions are what the drains do in the background.
+	evictions []func()
 	// clients are those that a call's knowledge is written into.
 	clients []*memapi.Client
 	// dirty are the nodes that something was written of, due is set where the rollout has something to look at.
@@ -71,10 +75,15 @@ func (w *world) startManager() *process {
 	live := &memapi.Client{Server: w.api, Actor: byRollout, Decide: p.decide}
 	forRollout, forNodes := cached(byRollout), cached(byNodes)
 	p.clients = []*memapi.Client{live, forRollout, forNodes}
+	drains := &drain.Runner{
+		Drainer: drain.Drainer{Reader: live, Evictor: drain.PolicyEvictor{Client: forRollout}},
+		Go:      func(do func()) { p.evictions = append(p.evictions, do) },
+	}
+	p.lead(drains)
 	p.rollout = &rollout.Reconciler{
 		Client: forRollout, APIReader: live, Recorder: deaf{}, Clock: clock{w}, MaxUnavailable: w.maxUnavailable,
 		ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace, ManagerNode: w.managerNode,
-		UntunedTaint: v1alpha1.UntunedTaint, Workers: 1,
+		UntunedTaint: v1alpha1.UntunedTaint, Workers: 1, Drains: drains,
 	}
 	p.nodes = &node.Reconciler{
 		Client: forNodes, Clock: clock{w}, Fence: fenced{}, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
@@ -83,6 +92,35 @@ func (w *world) startManager() *process {
 		p.dirty[name] = true
 	}
 	return p
+}
+
+// lead lets the drains begin, and returns once they may.
+func (p *process) lead(drains *drain.Runner) {
+	ctx := &leadership{Context: p.ctx, asked: make(chan struct{})}
+	go func() { _ = drains.Start(ctx) }()
+	<-ctx.asked
+}
+
+// leadership tells when somebody waits for its end.
+type leadership struct {
+	context.Context //nolint:containedctx // it is one
+
+	asked chan struct{}
+	once  sync.Once
+}
+
+func (l *leadership) Done() <-chan struct{} {
+	l.once.Do(func() { close(l.asked) })
+	return l.Context.Done()
+}
+
+// runEvictions does what the drains have begun.
+func (p *process) runEvictions() {
+	evictions := p.evictions
+	p.evictions = nil
+	for _, evict := range evictions {
+		evict()
+	}
 }
 
 func (p *process) dead() bool { return p.ctx.Err() != nil }
@@ -230,6 +268,8 @@ func (p *process) decide(call memapi.Call) (memapi.Fate, error) {
 	case 12, 13:
 		p.causeMishap()
 	case 14:
+		p.runEvictions()
+	case 15:
 		p.api.RunLate()
 	}
 	return memapi.Answered, nil

@@ -344,6 +344,7 @@ func (w *world) managerTime() time.Time { return w.now.Add(w.skew) }
 // play is one schedule: a while with faults, then a while without, at whose end all has to be done.
 func play(seed uint64, verbose bool) *world {
 	w := newWorld(seed, verbose)
+	defer func() { w.manager.end() }()
 	for range 50 + w.rng.IntN(100) {
 		if w.takeTurn(); w.broken != nil {
 			return w
@@ -362,10 +363,13 @@ func play(seed uint64, verbose bool) *world {
 // takeTurn is one thing that happens.
 func (w *world) takeTurn() {
 	w.api.RunLate()
-	switch w.rng.IntN(12) {
+	switch w.rng.IntN(13) {
 	case 0, 1, 2:
 		w.manager.seeSome()
 		w.manager.runRollout()
+		if w.chance(2) {
+			w.manager.runEvictions()
+		}
 	case 3, 4:
 		w.manager.seeSome()
 		w.manager.runNodes(false)
@@ -375,6 +379,8 @@ func (w *world) takeTurn() {
 		w.passTime(time.Second + w.seconds(80))
 	case 9, 10:
 		w.runControllers()
+	case 11:
+		w.manager.runEvictions()
 	default:
 		w.causeMishap()
 	}
@@ -393,6 +399,7 @@ func (w *world) playCalmly() {
 	w.runControllers()
 	w.manager.cache.Sync()
 	w.manager.runRollout()
+	w.manager.runEvictions()
 	if w.writes != before {
 		w.passTime(2 * time.Second)
 		return

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -18,11 +19,18 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// evictionTimeout bounds one eviction. A server that has not observed a PodDisruptionBudget yet asks to come back in ten
-// seconds, and the client would do so ten times over while everything else waits.
-const evictionTimeout = 5 * time.Second
+// Bounds of what is asked of the API server for one node.
+const (
+	// listTimeout bounds a read: what a pass waits for.
+	listTimeout = 5 * time.Second
+	// evictionTimeout bounds one eviction. It is longer than an admission webhook may take, which is 30 s at most
+	// (kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers, "Timeouts").
+	evictionTimeout = 35 * time.Second
+	// maxEvictions is how many evictions of a node are under way at a time.
+	maxEvictions = 5
+)
 
-// Drainer evicts nodes' pods, as far as they may go at the moment.
+// Drainer reads nodes' pods and evicts them.
 type Drainer struct {
 	// Reader reads Pods and PodDisruptionBudgets from the API server, not from a cache.
 	Reader client.Reader
@@ -30,41 +38,18 @@ type Drainer struct {
 	Evictor Evictor
 }
 
-// Evict evicts once what may leave a node and reports what is left. While a pod is there that may not be evicted at all,
-// nothing is: the drain could not end. options are those of the profile, with defaults.
-//
-// The rules are those of "kubectl drain": DaemonSet and static pods stay, pods without a controller need force, pods
-// with an emptyDir need deleteEmptyDirData. Pods that have run to their end need not leave.
-func (d *Drainer) Evict(ctx context.Context, node string, options v1alpha1.Drain) (Result, error) {
-	result, evictable, err := d.sortPods(ctx, node, options)
-	if err != nil {
-		return Result{}, err
-	}
-	return d.evictAll(ctx, result, evictable, options)
-}
-
-// Inspect reports what is left on a node, and evicts nothing. due is true where Evict has something to do: a pod may be evicted, or none is
-// left.
-func (d *Drainer) Inspect(ctx context.Context, node string, options v1alpha1.Drain) (result Result, due bool, err error) {
-	result, evictable, err := d.sortPods(ctx, node, options)
-	if err != nil {
-		return Result{}, false, err
-	}
-	return result, len(evictable) > 0 || result.Done(), nil
-}
-
 // sortPods lists a node's pods: those that may be evicted, and what is to be said of all others.
 func (d *Drainer) sortPods(ctx context.Context, node string, options v1alpha1.Drain) (result Result, evictable []*corev1.Pod, err error) {
-	var pods corev1.PodList
-	if err := d.Reader.List(ctx, &pods, client.MatchingFields{"spec.nodeName": node}); err != nil {
-		return Result{}, nil, fmt.Errorf("list Pods on %s: %w", node, err)
+	pods, err := d.listPods(ctx, node)
+	if err != nil {
+		return Result{}, nil, err
 	}
 	waitFor, err := waitSelector(options.WaitForPodSelector)
 	if err != nil {
 		return Result{}, nil, err
 	}
-	for i := range pods.Items {
-		pod := &pods.Items[i]
+	for i := range pods {
+		pod := &pods[i]
 		switch {
 		case staysOnNode(pod):
 			result.LeftUIDs = append(result.LeftUIDs, volumeUIDs(pod)...)
@@ -84,62 +69,73 @@ func (d *Drainer) sortPods(ctx context.Context, node string, options v1alpha1.Dr
 	return result, evictable, nil
 }
 
-func (d *Drainer) evictAll(ctx context.Context, result Result, pods []*corev1.Pod, options v1alpha1.Drain) (Result, error) {
-	if len(result.Blocked) > 0 {
-		for _, pod := range pods {
-			result.Remaining = append(result.Remaining, podName(pod))
-		}
-		return result, nil
+func (d *Drainer) listPods(ctx context.Context, node string) ([]corev1.Pod, error) {
+	bounded, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	var pods corev1.PodList
+	if err := d.Reader.List(bounded, &pods, client.MatchingFields{"spec.nodeName": node}); err != nil {
+		return nil, fmt.Errorf("list Pods on %s: %w", node, err)
 	}
-	budgets := budgets{}
-	for _, pod := range pods {
-		refusal, err := d.evictOne(ctx, pod, options, budgets)
-		switch {
-		case err != nil:
-			return Result{}, err
-		case refusal == nil:
-			result.Remaining = append(result.Remaining, podName(pod))
-		case apierrors.IsNotFound(refusal), apierrors.IsConflict(refusal):
-			// This pod is gone; one of the same name is somebody else.
-		default:
-			blocker, err := d.findBlocker(ctx, pod, refusal, budgets)
-			if err != nil {
-				return Result{}, err
-			}
-			if blocker == nil {
-				result.Remaining = append(result.Remaining, podName(pod))
-				continue
-			}
-			result.Blocked = append(result.Blocked, *blocker)
-		}
-	}
-	return result, nil
+	return pods.Items, nil
 }
 
 // errTryLater stands for a server that asks to come back later.
 var errTryLater = apierrors.NewTooManyRequests("come back later", 0)
 
-// evictOne asks for one eviction. The refusal is the server's; the error ends the pass.
-func (d *Drainer) evictOne(ctx context.Context, pod *corev1.Pod, options v1alpha1.Drain, known budgets) (refusal, err error) {
-	if slices.ContainsFunc(budgetsOf(pod, known[pod.Namespace]), isUncounted) {
-		return errTryLater, nil
+// evict asks for one eviction. evicted is true where the server has agreed; blocker says what keeps the pod, nil where nothing does, or
+// where the server only asks for patience.
+func (d *Drainer) evict(ctx context.Context, pod *corev1.Pod, options v1alpha1.Drain, known *budgets) (evicted bool, blocker *Blocker) {
+	var refusal error = errTryLater
+	if !slices.ContainsFunc(budgetsOf(pod, known.read(pod.Namespace)), isUncounted) {
+		bounded, cancel := context.WithTimeout(ctx, evictionTimeout)
+		defer cancel()
+		refusal = d.Evictor.Evict(bounded, pod, gracePeriod(options))
+		if refusal != nil && bounded.Err() != nil {
+			refusal = fmt.Errorf("the API server did not answer within %s: %w", evictionTimeout, refusal)
+		}
 	}
-	bounded, cancel := context.WithTimeout(ctx, evictionTimeout)
-	defer cancel()
-	refusal = d.Evictor.Evict(bounded, pod, gracePeriod(options))
 	switch {
 	case refusal == nil:
-		return nil, nil
-	case ctx.Err() != nil:
-		return nil, fmt.Errorf("evict Pod %s: %w", podName(pod), refusal)
-	case bounded.Err() != nil:
-		return errTryLater, nil
+		return true, nil
+	case apierrors.IsNotFound(refusal), apierrors.IsConflict(refusal), ctx.Err() != nil:
+		// This pod is gone, one of the same name is somebody else; or the drain has ended.
+		return false, nil
 	}
-	return refusal, nil
+	return false, d.findBlocker(ctx, pod, refusal, known)
 }
 
-// budgets are the PodDisruptionBudgets of the namespaces that have been read in this pass.
-type budgets map[string][]policyv1.PodDisruptionBudget
+// budgets are the PodDisruptionBudgets of the namespaces that have been read in this run.
+type budgets struct {
+	mutex       sync.Mutex
+	byNamespace map[string][]policyv1.PodDisruptionBudget
+}
+
+// read returns what is known of a namespace.
+func (b *budgets) read(namespace string) []policyv1.PodDisruptionBudget {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	return b.byNamespace[namespace]
+}
+
+// list returns the budgets of a namespace, read once a run.
+func (b *budgets) list(ctx context.Context, reader client.Reader, namespace string) ([]policyv1.PodDisruptionBudget, error) {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	if known, listed := b.byNamespace[namespace]; listed {
+		return known, nil
+	}
+	bounded, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	var list policyv1.PodDisruptionBudgetList
+	if err := reader.List(bounded, &list, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("list PodDisruptionBudgets in %s: %w", namespace, err)
+	}
+	if b.byNamespace == nil {
+		b.byNamespace = map[string][]policyv1.PodDisruptionBudget{}
+	}
+	b.byNamespace[namespace] = list.Items
+	return list.Items, nil
+}
 
 // budgetsOf are the budgets that a pod belongs to.
 func budgetsOf(pod *corev1.Pod, all []policyv1.PodDisruptionBudget) []policyv1.PodDisruptionBudget {
@@ -159,31 +155,32 @@ func isUncounted(budget policyv1.PodDisruptionBudget) bool {
 }
 
 // findBlocker says what keeps a pod whose eviction was refused; nil where the server only asks for patience.
-func (d *Drainer) findBlocker(ctx context.Context, pod *corev1.Pod, refusal error, known budgets) (*Blocker, error) {
-	if _, listed := known[pod.Namespace]; !listed {
-		var list policyv1.PodDisruptionBudgetList
-		if err := d.Reader.List(ctx, &list, client.InNamespace(pod.Namespace)); err != nil {
-			return nil, fmt.Errorf("list PodDisruptionBudgets in %s: %w", pod.Namespace, err)
-		}
-		known[pod.Namespace] = list.Items
-	}
+func (d *Drainer) findBlocker(ctx context.Context, pod *corev1.Pod, refusal error, known *budgets) *Blocker {
 	blocker := Blocker{Pod: podName(pod)}
-	for _, budget := range budgetsOf(pod, known[pod.Namespace]) {
+	all, err := known.list(ctx, d.Reader, pod.Namespace)
+	if err != nil {
+		blocker.Why = fmt.Sprintf("cannot be evicted: %s; %s", refusal, err)
+		return &blocker
+	}
+	for _, budget := range budgetsOf(pod, all) {
 		blocker.Budgets = append(blocker.Budgets, budget.Namespace+"/"+budget.Name)
 	}
 	slices.Sort(blocker.Budgets)
 	switch {
 	case apierrors.IsInternalError(refusal) && len(blocker.Budgets) > 1:
 		// The eviction API answers 500 for a pod with more than one budget, and always will.
-		blocker.Why = "a pod that several budgets select cannot be evicted; change a budget's selector, or delete a budget"
+		blocker.Why = severalBudgets
 	case !apierrors.IsTooManyRequests(refusal):
-		// A webhook that refuses is such a case.
+		// A webhook that refuses, or that takes its time, is such a case.
 		blocker.Why = "cannot be evicted: " + refusal.Error()
 	case len(blocker.Budgets) == 0:
-		return nil, nil
+		return nil
 	}
-	return &blocker, nil
+	return &blocker
 }
+
+// severalBudgets is what keeps a pod that belongs to more than one budget.
+const severalBudgets = "a pod that several budgets select cannot be evicted; change a budget's selector, or delete a budget"
 
 // staysOnNode reports whether a drain leaves the pod on the node.
 func staysOnNode(pod *corev1.Pod) bool {

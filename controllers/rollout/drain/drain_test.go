@@ -3,11 +3,10 @@ package drain
 import (
 	"context"
 	"errors"
-	"fmt"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -82,13 +81,39 @@ type refusals map[string]error
 // evictions records what was asked for.
 type evictions struct {
 	refuse refusals
+	mutex  sync.Mutex
 	asked  []string
 	grace  *int64
 }
 
 func (e *evictions) Evict(_ context.Context, pod *corev1.Pod, grace *int64) error {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
 	e.asked, e.grace = append(e.asked, pod.Name), grace
+	slices.Sort(e.asked)
 	return e.refuse[pod.Name]
+}
+
+// newRunner is a runner that is started until the test ends.
+func newRunner(t *testing.T, reader client.Reader, evictor Evictor) *Runner {
+	t.Helper()
+	r := &Runner{Drainer: Drainer{Reader: reader, Evictor: evictor}}
+	r.runs = t.Context()
+	return r
+}
+
+// drainOnce drains node a until its run is over, and reports how far it is.
+func drainOnce(t *testing.T, r *Runner, options v1alpha1.Drain) Result {
+	t.Helper()
+	if _, err := r.Drain(t.Context(), "a", options, 0); err != nil {
+		t.Fatal(err)
+	}
+	r.Wait()
+	result, _, err := r.Inspect(t.Context(), "a", options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
 }
 
 func newReader(t *testing.T, objects ...client.Object) client.Client {
@@ -113,14 +138,14 @@ func TestInspect(t *testing.T) {
 		"pods that end, and one that has: others stay": {
 			[]client.Object{pod("a", terminating), pod("b", succeeded), pod("c", mirror), pod("d", elsewhere)}, false, "Waiting for pod eda/a to terminate",
 		},
-		"a pod that may be evicted":     {[]client.Object{pod("a", terminating), pod("b")}, true, "Waiting for pod eda/a to terminate"},
+		"a pod that may be evicted":     {[]client.Object{pod("a", terminating), pod("b")}, true, "Waiting for pods eda/a, eda/b to terminate"},
 		"a Job that runs":               {[]client.Object{pod("a", jobs)}, false, "Waiting for pod eda/a to finish"},
 		"a pod that no drain may evict": {[]client.Object{pod("a", bare)}, false, "Pod eda/a has no controller"},
 		"none is left":                  {[]client.Object{pod("a", mirror)}, true, "All pods that had to leave are gone"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			// Without an Evictor, an eviction would be a panic.
-			got, due, err := (&Drainer{Reader: newReader(t, c.pods...)}).Inspect(t.Context(), "a", options(nil))
+			got, due, err := newRunner(t, newReader(t, c.pods...), nil).Inspect(t.Context(), "a", options(nil))
 			if err != nil || due != c.due || !strings.HasPrefix(got.String(), c.want) {
 				t.Errorf("got %q, due %t, error %v; want %q, due %t", got, due, err, c.want, c.due)
 			}
@@ -128,7 +153,7 @@ func TestInspect(t *testing.T) {
 	}
 }
 
-func TestEvict(t *testing.T) {
+func TestDrain(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	refused := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
 	for name, c := range map[string]struct {
@@ -159,11 +184,10 @@ func TestEvict(t *testing.T) {
 			objects: []client.Object{pod("done", succeeded), pod("bare", bare, succeeded)},
 			options: options(nil),
 		},
-		"a pod of a Job is waited for": {
+		"a pod of a Job is waited for, and no other is evicted before": {
 			objects: []client.Object{pod("job", ownedBy("batch/v1", "Job"), scratch), pod("web")},
 			options: options(nil),
 			want:    Result{Remaining: []string{"eda/web"}, WaitedFor: []string{"eda/job"}},
-			asked:   []string{"web"},
 		},
 		"a pod of a Job is evicted where it is not to be waited for": {
 			objects: []client.Object{pod("job", ownedBy("batch/v1", "Job"))},
@@ -176,8 +200,7 @@ func TestEvict(t *testing.T) {
 			options: options(func(d *v1alpha1.Drain) {
 				d.WaitForPodSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "sim"}}
 			}),
-			want:  Result{Remaining: []string{"eda/web"}, WaitedFor: []string{"eda/sim"}},
-			asked: []string{"web"},
+			want: Result{Remaining: []string{"eda/web"}, WaitedFor: []string{"eda/sim"}},
 		},
 		"an empty selector selects none": {
 			objects: []client.Object{pod("web")},
@@ -246,16 +269,13 @@ func TestEvict(t *testing.T) {
 				"db":  apierrors.NewNotFound(pods, "db"),
 				"web": apierrors.NewConflict(pods, "web", errors.New("the UID in the precondition does not match")),
 			},
+			want:  Result{Remaining: []string{"eda/db", "eda/web"}}, // nothing keeps them, and the next read is without them
 			asked: []string{"db", "web"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			evictor := &evictions{refuse: c.refuse}
-			drainer := Drainer{Reader: newReader(t, c.objects...), Evictor: evictor}
-			got, err := drainer.Evict(t.Context(), "a", c.options)
-			if err != nil {
-				t.Fatal(err)
-			}
+			got := drainOnce(t, newRunner(t, newReader(t, c.objects...), evictor), c.options)
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Error(diff)
 			}
@@ -266,39 +286,7 @@ func TestEvict(t *testing.T) {
 	}
 }
 
-// patient does not answer before it is told to.
-type patient struct{ calls int }
-
-func (p *patient) Evict(ctx context.Context, _ *corev1.Pod, _ *int64) error {
-	p.calls++
-	<-ctx.Done()
-	return fmt.Errorf("client gives up: %w", ctx.Err())
-}
-
-func TestEvictDoesNotWaitForAServerThatAsksForPatience(t *testing.T) {
-	unseen := budget("web-pdb", "web")
-	unseen.Generation = 1
-	second := pod("web-2", func(p *corev1.Pod) { p.Labels = map[string]string{"app": "web"} })
-	reader := newReader(t, pod("web"), second, unseen)
-	synctest.Test(t, func(t *testing.T) {
-		began, evictor := time.Now(), &patient{}
-		got, err := (&Drainer{Reader: reader, Evictor: evictor}).Evict(t.Context(), "a", options(nil))
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := Result{Blocked: []Blocker{
-			{Pod: "eda/web", Budgets: []string{"eda/web-pdb"}}, {Pod: "eda/web-2", Budgets: []string{"eda/web-pdb"}},
-		}}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Error(diff)
-		}
-		if took := time.Since(began); took != evictionTimeout || evictor.calls != 1 {
-			t.Errorf("the pass took %s and %d calls for one budget that nobody has seen", took, evictor.calls)
-		}
-	})
-}
-
-func TestEvictHandsTheGracePeriodOn(t *testing.T) {
+func TestDrainHandsTheGracePeriodOn(t *testing.T) {
 	for name, c := range map[string]struct {
 		seconds int32
 		want    *int64
@@ -309,11 +297,7 @@ func TestEvictHandsTheGracePeriodOn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			evictor := &evictions{}
-			drainer := Drainer{Reader: newReader(t, pod("web")), Evictor: evictor}
-			_, err := drainer.Evict(t.Context(), "a", options(func(d *v1alpha1.Drain) { d.GracePeriodSeconds = &c.seconds }))
-			if err != nil {
-				t.Fatal(err)
-			}
+			drainOnce(t, newRunner(t, newReader(t, pod("web")), evictor), options(func(d *v1alpha1.Drain) { d.GracePeriodSeconds = &c.seconds }))
 			if diff := cmp.Diff(c.want, evictor.grace); diff != "" {
 				t.Error(diff)
 			}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/text"
@@ -69,7 +70,7 @@ func newPlanner(s Snapshot) *planner {
 		canaries: map[canaryKey]canary{},
 		openings: map[string]opening{},
 		byName:   make(map[string]*nodeState, len(s.Nodes)),
-		plan:     Plan{Notes: map[string]v1alpha1.RolloutStatus{}},
+		plan:     Plan{Notes: map[string]v1alpha1.RolloutStatus{}, Draining: sets.New[string]()},
 	}
 	for i := range s.Profiles {
 		p.profiles[s.Profiles[i].Name] = &s.Profiles[i]
@@ -163,7 +164,11 @@ func (p *planner) countDrain(n *nodeState) {
 
 // dependsOnPods reports whether only the node's pods can show how its drain goes on.
 func dependsOnPods(reason string) bool {
-	return reason == v1alpha1.RolloutReasonDraining || reason == v1alpha1.RolloutReasonDrainBlocked || reason == v1alpha1.RolloutReasonWaitingForPods
+	switch reason {
+	case v1alpha1.RolloutReasonDraining, v1alpha1.RolloutReasonDrainBlocked, v1alpha1.RolloutReasonDrainError, v1alpha1.RolloutReasonWaitingForPods:
+		return true
+	}
+	return false
 }
 
 // drainInterval is how soon the pods of draining nodes are inspected again: sooner where all that is left are pods that terminate.
@@ -196,7 +201,10 @@ func (p *planner) newNote(n *nodeState, phase v1alpha1.RolloutPhase, reason, mes
 	if n.permit != nil {
 		out.Attempts, out.BootHash = n.note.Attempts, n.note.BootHash
 	}
-	same := n.note.Phase == phase && n.note.BootHash == out.BootHash && (n.note.Reason == reason || !isBackOff(reason))
+	if n.Mark != nil || n.claim == nil {
+		out.Evictions = max(n.note.Evictions, n.Evicted)
+	}
+	same := n.note.Phase == phase && n.note.BootHash == out.BootHash && (n.note.Reason == reason || !countsAnew(n.note, phase, reason))
 	out.Since = n.note.Since
 	if !same || out.Since == nil {
 		out.Since = &metav1.Time{Time: p.Now}
@@ -232,18 +240,32 @@ func (p *planner) writeNote(n *nodeState) {
 	}
 }
 
-// SameNote reports whether two notes say the same.
+// SameNote reports whether two notes say the same, but for the count of evictions: that alone is not worth a write.
 func SameNote(a, b v1alpha1.RolloutStatus) bool {
 	if !a.Since.Equal(b.Since) {
 		return false
 	}
 	a.Since, b.Since = nil, nil
+	a.Evictions, b.Evictions = 0, 0
 	return a == b
 }
 
-// isBackOff reports whether a reason has a node left alone for a while: its time counts from its own beginning.
+// countsAnew reports whether a note's time begins with its reason, not with its phase: a node is left alone for a while, or its host
+// is no longer busy and has its whole time to reboot.
+func countsAnew(was v1alpha1.RolloutStatus, phase v1alpha1.RolloutPhase, reason string) bool {
+	if phase == v1alpha1.RolloutRebooting {
+		return was.Reason == v1alpha1.RolloutReasonHostBusy
+	}
+	return isBackOff(reason)
+}
+
+// isBackOff reports whether a reason has a node left alone for a while.
 func isBackOff(reason string) bool {
-	return reason == v1alpha1.RolloutReasonDrainTimedOut || reason == v1alpha1.RolloutReasonCordonLost || reason == v1alpha1.RolloutReasonPermitRefused
+	switch reason {
+	case v1alpha1.RolloutReasonDrainTimedOut, v1alpha1.RolloutReasonCordonLost, v1alpha1.RolloutReasonPermitRefused, v1alpha1.RolloutReasonHostBusy:
+		return true
+	}
+	return false
 }
 
 func formatTime(t time.Time) string {

@@ -1210,7 +1210,7 @@ func TestForDrainOptionsAreThoseOfTheLeadingProfile(t *testing.T) {
 	f := cluster("a")
 	f.cordoned("a", time.Minute)
 	f.Profiles[0].Rollout.Drain.Force = true
-	want := []Step{Drain{OnNode{"a"}, f.Profiles[0].Rollout.Drain, false}}
+	want := []Step{Drain{OnNode: OnNode{"a"}, Options: f.Profiles[0].Rollout.Drain}}
 	if diff := cmp.Diff(want, For(f.Snapshot).Steps); diff != "" {
 		t.Error(diff)
 	}

@@ -107,6 +107,8 @@ type Node struct {
 	ClientNode *ClientNode
 	// Drain is how far the node's drain is, as just seen; nil if its pods have not been inspected in this pass.
 	Drain *DrainProgress
+	// Evicted is how many pods the node's present drain has evicted, as far as this process knows.
+	Evicted int32
 	// Inspected is when its pods were inspected last, as far as is known. It only keeps what happens elsewhere from having them
 	// inspected again at once.
 	Inspected time.Time

@@ -4,19 +4,22 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
 // MaxAttempts is how many permits a node gets for one boot hash.
 const MaxAttempts = 3
 
-// BackOff is how long a node is left alone after a drain that timed out or a cordon that somebody took away.
+// BackOff is how long a node is left alone after a drain that timed out, a cordon that somebody took away, or a host that was busy or an
+// agent that refused for too long.
 const BackOff = 5 * time.Minute
 
 // readyGrace is how long a node that is Ready again has to be healthy before anything is written about it.
 const readyGrace = 5 * time.Second
 
-// RefusalPause is how long the agent is left alone after it refused a permit or its host refused the reboot.
+// RefusalPause is how long the agent is left alone after it refused a permit or its host refused the reboot, within the time of a drain.
 const RefusalPause = time.Minute
 
 // ZonePatience is how long a drain keeps other zones waiting: one that takes longer waits for somebody or something, and
@@ -48,6 +51,8 @@ type Plan struct {
 	Steps []Step
 	// Notes is the note of every node that has a StorageClientNode, as it is once the node's steps are applied.
 	Notes map[string]v1alpha1.RolloutStatus
+	// Draining are the nodes whose pods may be asked to leave until the next plan, and those of no other.
+	Draining sets.Set[string]
 	// Failures is what is to be remembered of failures, before any step; nil: what is remembered now.
 	Failures *FailureChange
 	// Next is when to plan again although nothing changed; zero: never.
@@ -105,11 +110,13 @@ type SetMaintenance struct {
 	Permitting bool
 }
 
-// Drain takes one pass over the node's pods, whose result belongs into Node.Drain before anything else is decided.
+// Drain has the node's pods evicted in the background. How far that is belongs into Node.Drain before anything else is decided.
 type Drain struct {
 	OnNode
 	// Options are the profile's, with defaults.
 	Options v1alpha1.Drain
+	// Evicted is how many pods this drain has evicted, as far as the note tells.
+	Evicted int32
 	// AfterCordon is true where the step before it cordons the node: its pods are inspected after that, and what is found belongs
 	// to the next plan.
 	AfterCordon bool

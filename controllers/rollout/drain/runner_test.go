@@ -1,0 +1,230 @@
+package drain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+)
+
+// slow answers an eviction after a while, and not at all where that is longer than it is waited for.
+type slow struct {
+	takes time.Duration
+
+	mutex               sync.Mutex
+	calls, atOnce, most int
+}
+
+func (s *slow) Evict(ctx context.Context, _ *corev1.Pod, _ *int64) error {
+	s.mutex.Lock()
+	s.calls++
+	s.atOnce++
+	s.most = max(s.most, s.atOnce)
+	s.mutex.Unlock()
+	defer func() {
+		s.mutex.Lock()
+		defer s.mutex.Unlock()
+		s.atOnce--
+	}()
+	select {
+	case <-ctx.Done():
+		return fmt.Errorf("client gives up: %w", ctx.Err())
+	case <-time.After(s.takes):
+		return nil
+	}
+}
+
+func manyPods(count int) []client.Object {
+	var out []client.Object
+	for i := range count {
+		out = append(out, pod(fmt.Sprintf("web-%02d", i)))
+	}
+	return out
+}
+
+// start starts a runner as a manager does, in the bubble of a test.
+func start(t *testing.T, reader client.Reader, evictor Evictor) (r *Runner, stop context.CancelFunc) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	r = &Runner{Drainer: Drainer{Reader: reader, Evictor: evictor}}
+	go func() { _ = r.Start(ctx) }()
+	synctest.Wait()
+	return r, cancel
+}
+
+// mustDrain asks for a drain of node a, and reports how long the answer took.
+func mustDrain(t *testing.T, r *Runner) (Result, time.Duration) {
+	t.Helper()
+	began := time.Now()
+	result, err := r.Drain(t.Context(), "a", options(nil), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result, time.Since(began)
+}
+
+func TestDrainWaitsForNoEvictionAndEvictsFewAtOnce(t *testing.T) {
+	reader := newReader(t, manyPods(70)...)
+	synctest.Test(t, func(t *testing.T) {
+		evictor := &slow{takes: 10 * time.Second}
+		r, stop := start(t, reader, evictor)
+		defer stop()
+		began := time.Now()
+		for range 3 {
+			if result, took := mustDrain(t, r); took != 0 || len(result.Remaining) != 70 {
+				t.Errorf("the answer took %s, %s", took, result)
+			}
+			if _, due, err := r.Inspect(t.Context(), "a", options(nil)); err != nil || due {
+				t.Errorf("due %t, error %v, while a run is under way", due, err)
+			}
+			time.Sleep(time.Second) // of the bubble's clock
+		}
+		r.Wait()
+		if took, want := time.Since(began), 70/maxEvictions*evictor.takes; took != want {
+			t.Errorf("70 evictions of %s took %s, want %s", evictor.takes, took, want)
+		}
+		if evictor.calls != 70 || evictor.most != maxEvictions || r.Evicted("a") != 70 {
+			t.Errorf("%d calls, %d at once, %d evicted; want one run of 70, %d at once", evictor.calls, evictor.most, r.Evicted("a"), maxEvictions)
+		}
+	})
+}
+
+func TestAServerThatDoesNotAnswerIsNamedAndEachRunEnds(t *testing.T) {
+	reader := newReader(t, manyPods(70)...)
+	synctest.Test(t, func(t *testing.T) {
+		evictor := &slow{takes: time.Hour}
+		r, stop := start(t, reader, evictor)
+		defer stop()
+		began := time.Now()
+		mustDrain(t, r)
+		time.Sleep(evictionTimeout + time.Second)
+		result, took := mustDrain(t, r)
+		if want := "Pod eda/web-00 cannot be evicted: the API server did not answer within 35s"; took != 0 || !strings.HasPrefix(result.String(), want) {
+			t.Errorf("after %s: %s; want %s", took, result, want)
+		}
+		r.Wait()
+		if took := time.Since(began); took != runTimeout {
+			t.Errorf("the run took %s, want %s", took, runTimeout)
+		}
+	})
+}
+
+func TestNothingIsEvictedOnceNobodyWantsTheDrainOrNobodyLeads(t *testing.T) {
+	for name, end := range map[string]func(r *Runner, stop context.CancelFunc){
+		"another node alone is drained": func(r *Runner, _ context.CancelFunc) { r.Keep(sets.New("b")) },
+		"the manager no longer leads":   func(_ *Runner, stop context.CancelFunc) { stop() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			reader := newReader(t, manyPods(70)...)
+			synctest.Test(t, func(t *testing.T) {
+				evictor := &slow{takes: 10 * time.Second}
+				r, stop := start(t, reader, evictor)
+				defer stop()
+				mustDrain(t, r)
+				time.Sleep(25 * time.Second)
+				r.Keep(sets.New("a"))
+				end(r, stop)
+				r.Wait()
+				if evictor.calls != 3*maxEvictions || r.Evicted("a") != 0 && name == "another node alone is drained" {
+					t.Errorf("%d evictions were asked for, %d are counted; want %d and none", evictor.calls, r.Evicted("a"), 3*maxEvictions)
+				}
+			})
+		})
+	}
+}
+
+func TestNothingIsEvictedBeforeTheManagerLeads(t *testing.T) {
+	evictor := &evictions{}
+	r := &Runner{Drainer: Drainer{Reader: newReader(t, pod("web")), Evictor: evictor}}
+	if _, err := r.Drain(t.Context(), "a", options(nil), 0); err != nil {
+		t.Fatal(err)
+	}
+	r.Wait()
+	if len(evictor.asked) > 0 {
+		t.Errorf("asked for %v", evictor.asked)
+	}
+}
+
+func TestEvictionsAreCountedOnFromThoseBefore(t *testing.T) {
+	r := newRunner(t, newReader(t, pod("web"), pod("db")), &evictions{refuse: refusals{"db": errors.New("no")}})
+	if _, err := r.Drain(t.Context(), "a", options(nil), 7); err != nil {
+		t.Fatal(err)
+	}
+	r.Wait()
+	if got := r.Evicted("a"); got != 8 {
+		t.Errorf("%d evictions, want 7 and one more", got)
+	}
+	if r.Keep(sets.New[string]()); r.Evicted("a") != 0 {
+		t.Error("a drain that is over counts on")
+	}
+}
+
+// TestABudgetThatNobodyHasCountedCostsOneRequest has a server that asks to come back, as it does until a budget's pods are counted.
+func TestABudgetThatNobodyHasCountedCostsOneRequest(t *testing.T) {
+	unseen := budget("web-pdb", "web")
+	unseen.Generation = 1
+	var pods []client.Object
+	for i := range maxEvictions + 5 {
+		pods = append(pods, pod(fmt.Sprintf("web-%02d", i), func(p *corev1.Pod) { p.Labels = map[string]string{"app": "web"} }))
+	}
+	evictor := &refusing{err: errTryLater}
+	got := drainOnce(t, newRunner(t, newReader(t, append(pods, unseen)...), evictor), options(nil))
+	if len(got.Blocked) != len(pods) || !slices.Equal(got.Blocked[0].Budgets, []string{"eda/web-pdb"}) {
+		t.Errorf("got %s", got)
+	}
+	if evictor.calls > maxEvictions {
+		t.Errorf("%d requests for one budget that nobody has counted, want those that were under way at once", evictor.calls)
+	}
+}
+
+type refusing struct {
+	mutex sync.Mutex
+	calls int
+	err   error
+}
+
+func (r *refusing) Evict(context.Context, *corev1.Pod, *int64) error {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	r.calls++
+	return r.err
+}
+
+func TestErrorsAreNamed(t *testing.T) {
+	broken := interceptor.NewClient(newReader(t, pod("web")).(client.WithWatch), interceptor.Funcs{
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			if _, pods := list.(*corev1.PodList); pods {
+				return c.List(ctx, list, opts...)
+			}
+			return errors.New("etcd is away")
+		},
+	})
+	got := drainOnce(t, newRunner(t, broken, &refusing{err: errTryLater}), options(nil))
+	want := "Pod eda/web cannot be evicted: come back later; list PodDisruptionBudgets in eda: etcd is away"
+	if diff := cmp.Diff(want, got.String()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestNothingIsEvictedWhileAPodRunsToItsEnd(t *testing.T) {
+	evictor := &evictions{}
+	r := newRunner(t, newReader(t, pod("batch", ownedBy("batch/v1", "Job")), pod("web")), evictor)
+	got := drainOnce(t, r, options(nil))
+	if want := "Waiting for pod eda/batch to finish. Waiting for pod eda/web to terminate"; got.String() != want || len(evictor.asked) > 0 {
+		t.Errorf("%s; asked for %v", got, evictor.asked)
+	}
+	if _, due, err := r.Inspect(t.Context(), "a", options(nil)); err != nil || due {
+		t.Errorf("due %t, error %v", due, err)
+	}
+}

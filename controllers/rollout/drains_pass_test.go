@@ -1,0 +1,114 @@
+package rollout
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/rollout/drain"
+	"github.com/storageclient/operator/controllers/rollout/plan"
+)
+
+// unreadable is a cluster that does not say which pods are on node a.
+type unreadable struct{ *manager }
+
+func (u *unreadable) inspectPods(ctx context.Context, step plan.Drain) *plan.DrainProgress {
+	if step.Node == "a" {
+		return nil
+	}
+	return u.manager.inspectPods(ctx, step)
+}
+
+func (u *unreadable) drainNode(ctx context.Context, step plan.Drain) plan.DrainProgress {
+	if step.Node == "a" {
+		return plan.DrainProgress{Reason: v1alpha1.RolloutReasonDrainError, Message: "Cannot read the node's pods"}
+	}
+	return u.manager.drainNode(ctx, step)
+}
+
+// TestADrainWhosePodsCannotBeReadTimesOut has node b come back meanwhile, which nothing of that keeps cordoned.
+func TestADrainWhosePodsCannotBeReadTimesOut(t *testing.T) {
+	w := newWorld(7)
+	w.quiet, w.calmly, w.budget = true, true, 2
+	a, b := w.addNode("a"), w.addNode("b")
+	w.addProfile("eda", func(r *v1alpha1.Rollout) {
+		r.MaxUnavailable, r.Canary.Nodes = ptr.To(intstr.FromInt32(2)), ptr.To[int32](2)
+	}, "a", "b")
+	saidSo := false
+	for end := w.now.Add(16 * time.Minute); w.now.Before(end); w.passTime(5 * time.Second) {
+		if _, _, err := runPass(t.Context(), &unreadable{&manager{world: w, name: "m"}}, 1); err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range []*simNode{a, b} {
+			w.followProfiles(n)
+			w.runAgent(n)
+		}
+		note := a.ClientNode.Status.Rollout
+		saidSo = saidSo || note != nil && note.Phase == v1alpha1.RolloutDraining && note.Reason == v1alpha1.RolloutReasonDrainError
+	}
+	note := a.ClientNode.Status.Rollout
+	if !saidSo || note.Reason != v1alpha1.RolloutReasonDrainTimedOut || a.Unschedulable {
+		t.Errorf("the note named the error: %t; in the end: %s, cordoned %t", saidSo, note.Reason, a.Unschedulable)
+	}
+	if b.Unschedulable || b.ClientNode.Status.Rollout.Phase != v1alpha1.RolloutUpToDate {
+		t.Errorf("b: cordoned %t, %s", b.Unschedulable, b.ClientNode.Status.Rollout.Phase)
+	}
+	if w.broken != nil {
+		t.Error(w.broken)
+	}
+}
+
+// stuck does not answer before it is told to end.
+type stuck struct{ asked chan string }
+
+func (s *stuck) Evict(ctx context.Context, pod *corev1.Pod, _ *int64) error {
+	s.asked <- pod.Name
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// TestAPassWaitsForNoEviction has an eviction that is never answered, and a step that is asked for meanwhile.
+func TestAPassWaitsForNoEviction(t *testing.T) {
+	pods := &corev1.Pod{}
+	pods.Namespace, pods.Name, pods.UID, pods.Spec.NodeName = "eda", "web", "u", "a"
+	evictor := &stuck{asked: make(chan string, 1)}
+	s := scopeOf(t)
+	s.Drains = &drain.Runner{Drainer: drain.Drainer{Reader: readerOfPods(t, pods), Evictor: evictor}}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() { ended <- s.Drains.Start(ctx) }()
+		synctest.Wait()
+		began := time.Now()
+		step := plan.Drain{OnNode: plan.OnNode{Node: "a"}, Options: v1alpha1.Drain{Force: true}}
+		progress := s.drainNode(ctx, step)
+		<-evictor.asked
+		if waiting := s.inspectPods(ctx, step); waiting == nil || waiting.Gone || progress.Gone || time.Since(began) > 0 {
+			t.Errorf("progress %+v, and then %+v, after %s", progress, waiting, time.Since(began))
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestPodsThatCannotBeReadAreNotGone has an API server that refuses to list Pods.
+func TestPodsThatCannotBeReadAreNotGone(t *testing.T) {
+	s := scopeOf(t) // its reader knows no index of pods by node
+	step := plan.Drain{OnNode: plan.OnNode{Node: "a"}}
+	if progress := s.inspectPods(t.Context(), step); progress != nil {
+		t.Errorf("%+v; the drain, which is due, is to meet the error", progress)
+	}
+	progress := s.drainNode(t.Context(), step)
+	if progress.Gone || progress.Reason != v1alpha1.RolloutReasonDrainError || !strings.Contains(progress.Message, "list Pods on a") {
+		t.Errorf("%+v", progress)
+	}
+}

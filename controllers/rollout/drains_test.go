@@ -1,0 +1,129 @@
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/rollout/plan"
+)
+
+// simDrain is a node's drain in the background of a manager.
+type simDrain struct {
+	options v1alpha1.Drain
+	// asked is set while there is something to evict, evicted counts what was.
+	asked   bool
+	evicted int32
+	// refused are the pods whose eviction was refused last.
+	refused sets.Set[string]
+	// nodeRV is the version of the Node that the manager knew when it last wanted the drain.
+	nodeRV int
+}
+
+func (m *manager) drainNode(_ context.Context, step plan.Drain) plan.DrainProgress {
+	defer m.turnOfWorker()()
+	m.intrudeAt("drain")
+	n := m.nodes[step.Node]
+	if n == nil {
+		return plan.DrainProgress{Gone: true}
+	}
+	own := m.drains[m.name]
+	if own == nil {
+		own = map[string]*simDrain{}
+		m.drains[m.name] = own
+	}
+	if own[n.Name] == nil {
+		own[n.Name] = &simDrain{evicted: step.Evicted, refused: sets.New[string]()}
+	}
+	drain := own[n.Name]
+	drain.options, drain.asked, drain.nodeRV = step.Options, true, m.seen[n.Name].nodeRV
+	return drain.progressOf(n)
+}
+
+// inspectPods tells nothing while there is something to be evicted, and nobody is about it.
+func (m *manager) inspectPods(_ context.Context, step plan.Drain) *plan.DrainProgress {
+	defer m.turnOfWorker()()
+	m.intrudeAt("look")
+	n, drain := m.nodes[step.Node], m.drains[m.name][step.Node]
+	if drain == nil {
+		drain = &simDrain{}
+	}
+	due := !drain.asked && n != nil && slices.ContainsFunc(n.pods, func(p simPod) bool { return p.goneAt.IsZero() })
+	if n == nil || len(n.pods) == 0 || due {
+		return nil
+	}
+	return new(drain.progressOf(n))
+}
+
+// keepDrains ends the drains of all other nodes.
+func (m *manager) keepDrains(nodes sets.Set[string]) {
+	defer m.turnOfWorker()()
+	for name, drain := range m.drains[m.name] {
+		if !nodes.Has(name) {
+			delete(m.drains[m.name], name)
+		} else if seen := m.seen[name]; seen != nil {
+			drain.nodeRV = seen.nodeRV
+		}
+	}
+}
+
+func (m *manager) evictedFrom(node string) int32 {
+	if drain := m.drains[m.name][node]; drain != nil {
+		return drain.evicted
+	}
+	return 0
+}
+
+func (d *simDrain) progressOf(n *simNode) plan.DrainProgress {
+	out := plan.DrainProgress{Gone: len(n.pods) == 0, Reason: v1alpha1.RolloutReasonDraining, Message: "Waiting for pods to terminate: " + fmt.Sprint(len(n.pods))}
+	if slices.ContainsFunc(n.pods, func(p simPod) bool { return d.refused.Has(p.name) }) {
+		out.Reason, out.Message = v1alpha1.RolloutReasonDrainBlocked, "Eviction of Pod a/b blocked by PodDisruptionBudget a/c"
+	}
+	return out
+}
+
+// runDrains has the managers' drains evict what may go.
+func (w *world) runDrains() {
+	for _, manager := range slices.Sorted(maps.Keys(w.drains)) {
+		for _, name := range slices.Sorted(maps.Keys(w.drains[manager])) {
+			if drain, n := w.drains[manager][name], w.nodes[name]; n != nil && drain.asked {
+				drain.asked = false
+				w.evictPods(n, drain)
+			}
+		}
+	}
+}
+
+func (w *world) evictPods(n *simNode, drain *simDrain) {
+	w.checkEviction(n, drain)
+	for i := range n.pods {
+		pod := &n.pods[i]
+		drain.refused.Delete(pod.name)
+		switch {
+		case w.now.Before(pod.blockedUntil):
+			drain.refused.Insert(pod.name)
+		case pod.goneAt.IsZero():
+			pod.goneAt = w.now.Add(time.Duration(w.rng.IntN(40)) * time.Second)
+			drain.evicted++
+		}
+	}
+}
+
+// checkEviction is that pods are evicted from nodes that are ours alone. What others did after the manager's last look, nobody can know.
+func (w *world) checkEviction(n *simNode, drain *simDrain) {
+	wait := time.Duration(drain.options.ExcludeFromLoadBalancersSeconds) * time.Second
+	switch {
+	case drain.nodeRV != n.nodeRV:
+	case !n.Unschedulable || n.Mark == nil:
+		w.fail("invariant 5: node %s is drained and not cordoned by us", n.Name)
+	case w.now.Before(n.Mark.Since.Add(wait)):
+		w.fail("node %s is drained %s after its cordon, load balancers have %s", n.Name, w.now.Sub(n.Mark.Since.Time), wait)
+	case n.Leaving != "":
+		w.fail("invariant 18: node %s is drained, which others are about to take away (taint %s)", n.Name, n.Leaving)
+	}
+}

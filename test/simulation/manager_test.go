@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -203,14 +204,26 @@ func (p *process) unreadyAgents() map[string]bool {
 	return out
 }
 
-// wake tells the controllers of a write, as their watches would.
+// wake tells the controllers of a write, as their watches would: what those leave out wakes nobody here either.
 func (p *process) wake(w memapi.Write) {
 	object := w.After
 	if object == nil {
 		object = w.Before
 	}
 	switch w.Kind {
-	case memapi.Nodes, memapi.ClientNodes:
+	case memapi.Nodes:
+		before, _ := w.Before.(*corev1.Node)
+		after, _ := w.After.(*corev1.Node)
+		if before == nil || after == nil || !sameForAll(before, after) {
+			p.dirty[object.GetName()], p.due = true, true
+			return
+		}
+		p.due = p.due || !sameForRollout(before, after)
+		p.dirty[object.GetName()] = p.dirty[object.GetName()] || !equality.Semantic.DeepEqual(conditionOf(before, v1alpha1.TunedNodeCondition), conditionOf(after, v1alpha1.TunedNodeCondition))
+		if !p.dirty[object.GetName()] {
+			delete(p.dirty, object.GetName())
+		}
+	case memapi.ClientNodes:
 		p.dirty[object.GetName()], p.due = true, true
 	case memapi.Pods:
 		if pod := object.(*corev1.Pod); isAgent(pod) {
@@ -225,6 +238,31 @@ func (p *process) wake(w memapi.Write) {
 		p.due = true
 	case memapi.Budgets:
 	}
+}
+
+// sameForAll reports whether nothing of a Node changed that both controllers watch.
+func sameForAll(before, after *corev1.Node) bool {
+	return isReadyNode(before) == isReadyNode(after) && before.Status.NodeInfo.BootID == after.Status.NodeInfo.BootID &&
+		maps.Equal(before.Labels, after.Labels) && maps.Equal(before.Annotations, after.Annotations)
+}
+
+// sameForRollout reports whether nothing of a Node changed that only the rollout watches.
+func sameForRollout(before, after *corev1.Node) bool {
+	for _, kind := range []corev1.NodeConditionType{corev1.NodeMaintenanceInProgress, corev1.NodeDrainInProgress, corev1.NodeDrained} {
+		if (conditionOf(before, kind) == nil) != (conditionOf(after, kind) == nil) {
+			return false
+		}
+	}
+	return before.Spec.Unschedulable == after.Spec.Unschedulable && equality.Semantic.DeepEqual(before.Spec.Taints, after.Spec.Taints)
+}
+
+func conditionOf(node *corev1.Node, kind corev1.NodeConditionType) *corev1.NodeCondition {
+	for i := range node.Status.Conditions {
+		if node.Status.Conditions[i].Type == kind {
+			return &node.Status.Conditions[i]
+		}
+	}
+	return nil
 }
 
 // Errors that the manager's calls meet.

@@ -314,8 +314,8 @@ func (o *observer) checkCanary(name, profile string, claims map[string]string, s
 
 // checkBackOff is that a node whose drain was given up is left alone for a while.
 func (o *observer) checkBackOff(name string, c *v1alpha1.StorageClientNode) {
-	if last, known := o.backOff[string(c.UID)]; known && last.of == c.Spec.BootHash && c.Status.Rollout.Reason == v1alpha1.RolloutReasonDrainTimedOut && o.w.now.Before(last.at.Add(5*time.Minute-clocks)) {
-		o.w.fail("invariant 18: claim of %s %s after a drain that was given up", name, o.w.now.Sub(last.at))
+	if last, known := o.backOff[string(c.UID)]; known && last.of == c.Spec.BootHash && c.Status.Rollout.Reason == v1alpha1.RolloutReasonDrainTimedOut && o.w.managerTime().Before(last.at.Add(5*time.Minute-slack)) {
+		o.w.fail("invariant 18: claim of %s %s after a drain that was given up", name, o.w.managerTime().Sub(last.at))
 	}
 }
 
@@ -394,7 +394,7 @@ func (o *observer) checkUncordon(before, after *corev1.Node, c *v1alpha1.Storage
 		o.w.fail("invariant 2: %s is returned to service and may yet reboot", name)
 	}
 	if r := c.Status.Rollout; r != nil && r.Reason == v1alpha1.RolloutReasonDrainTimedOut {
-		o.backOff[string(c.UID)] = moment{c.Spec.BootHash, o.w.now}
+		o.backOff[string(c.UID)] = moment{c.Spec.BootHash, r.Since.Time}
 	}
 	if before.Spec.Unschedulable && o.clientNodeStood(seen, name, func(n *corev1.Node, c *v1alpha1.StorageClientNode) bool { return hasFailed(c) && !isReadyNode(n) }) {
 		o.w.fail("invariant 4: %s, which has failed, is returned to service while it is not Ready", name)

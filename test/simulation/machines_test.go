@@ -28,6 +28,8 @@ type machine struct {
 	// unreadyAt is when the cluster notices that the machine is down, upAt when its boot ends.
 	unreadyAt, upAt time.Time
 	ends            bootEnd
+	// flaps is when a machine whose boot went wrong goes down once more.
+	flaps time.Time
 	// silentUntil is when the agent comes back, mounted until when a mount of a pod stays.
 	silentUntil, mounted time.Time
 	// used holds the permits in the journal by the boot that they were used in, reboots counts the reboots of each.
@@ -223,7 +225,7 @@ func (w *world) goDown(m *machine) {
 // takeDown ends the boot of a machine. The cluster may notice late, or never.
 func (w *world) takeDown(m *machine, boot time.Duration) {
 	w.narrate("machine %s goes down", m.name)
-	m.up, m.going, m.upAt, m.unreadyAt = false, "", w.now.Add(boot), w.now
+	m.up, m.going, m.upAt, m.unreadyAt, m.flaps = false, "", w.now.Add(boot), w.now, time.Time{}
 	if w.chance(2) {
 		m.unreadyAt = w.now.Add(w.seconds(60))
 	}
@@ -235,6 +237,10 @@ func (w *world) advanceMachine(m *machine) {
 	if !m.silentUntil.IsZero() && m.up && !w.now.Before(m.silentUntil) {
 		m.silentUntil = time.Time{}
 		w.setAgentReady(m.name, true)
+	}
+	if m.up && !m.flaps.IsZero() && !w.now.Before(m.flaps) && !w.quiet {
+		m.ends = bootHangs
+		w.takeDown(m, w.seconds(300))
 	}
 	if m.up {
 		return
@@ -260,6 +266,9 @@ func (w *world) advanceMachine(m *machine) {
 		}
 	} else {
 		m.foul++
+	}
+	if m.ends != bootWell && !w.quiet && w.chance(3) {
+		m.flaps = w.now.Add(w.seconds(120))
 	}
 	w.narrate("machine %s is up as %s", m.name, m.boot)
 	w.changeNode(byKubelet, m.name, func(n *corev1.Node) { n.Status.NodeInfo.BootID = m.boot })

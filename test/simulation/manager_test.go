@@ -43,8 +43,8 @@ type process struct {
 	// rolloutAt and nodeAt are when the controllers asked to be called again.
 	rolloutAt time.Time
 	nodeAt    map[string]time.Time
-	// busy is set while a controller is at work.
-	busy bool
+	// nodesBusy is set while the node controller is at work: it takes one node at a time.
+	nodesBusy bool
 	// began is what the manager's clock showed at the beginning of a pass.
 	began time.Time
 	// blind are the nodes whose agent was not Ready, as far as the cache knew at the beginning of a pass.
@@ -142,8 +142,7 @@ func (p *process) runRollout() {
 	if p.quiet && !p.due && (p.rolloutAt.IsZero() || p.now.Before(p.rolloutAt)) {
 		return
 	}
-	p.busy, p.due, p.rolloutAt = true, false, time.Time{}
-	defer func() { p.busy = false }()
+	p.due, p.rolloutAt = false, time.Time{}
 	p.began, p.blind = p.managerTime(), p.unreadyAgents()
 	p.look()
 	result, err := p.rollout.Reconcile(p.ctx, reconcile.Request{})
@@ -162,8 +161,8 @@ func wholeSeconds(d time.Duration) time.Duration {
 
 // runNodes has the node controller look at the nodes that something was written of, or at some of them.
 func (p *process) runNodes(all bool) {
-	p.busy = true
-	defer func() { p.busy = false }()
+	p.nodesBusy = true
+	defer func() { p.nodesBusy = false }()
 	for name, at := range p.nodeAt {
 		if !p.now.Before(at) {
 			p.dirty[name] = true
@@ -286,7 +285,11 @@ func (p *process) decide(call memapi.Call) (memapi.Fate, error) {
 	if call.IsWrite() {
 		unheard = [...]memapi.Fate{memapi.Refused, memapi.Unanswered, memapi.Late}[p.rng.IntN(3)]
 	}
-	switch p.rng.IntN(p.heat) {
+	heat := p.heat
+	if call.IsWrite() {
+		heat /= 2
+	}
+	switch p.rng.IntN(heat) {
 	case 0:
 		p.narrate("the manager dies in %s %s %s", call.Verb, call.Kind, call.Name)
 		p.end()
@@ -309,6 +312,14 @@ func (p *process) decide(call memapi.Call) (memapi.Fate, error) {
 		p.runEvictions()
 	case 15:
 		p.api.RunLate()
+	case 16, 17:
+		if !p.nodesBusy {
+			p.runNodes(false)
+		}
+	case 18, 19, 20:
+		if m := p.machines[call.Name]; m != nil {
+			p.upsetMachine(m)
+		}
 	}
 	return memapi.Answered, nil
 }

@@ -101,6 +101,18 @@ func (w *world) causeMishap() {
 	}
 }
 
+// upsetMachine is something that happens on a machine just when the manager is about to write of it, and its agent tells.
+func (w *world) upsetMachine(m *machine) {
+	switch w.rng.IntN(3) {
+	case 0:
+		w.narrate("a mount of %s stays", m.name)
+		m.mounted = w.now.Add(w.seconds(300))
+	case 1:
+		w.ailAnything(m)
+	}
+	w.runAgent(m)
+}
+
 // toggle sets an annotation, or takes it away.
 func (w *world) toggle(object memObject, key string) {
 	w.narrate("somebody sets or removes %s on %s", key, object.GetName())

@@ -408,11 +408,13 @@ func (o *observer) checkUncordon(before, after *corev1.Node, c *v1alpha1.Storage
 	}) {
 		o.w.fail("invariant 4: %s is accepted and is not well", name)
 	}
-	o.checkAccepted(after, c)
+	mark, _ := v1alpha1.DecodeDisruption(before.Annotations[v1alpha1.DisruptionAnnotation])
+	o.checkAccepted(after, c, mark.Profile)
 }
 
-// checkAccepted is what the machine itself has, and for how long it was watched.
-func (o *observer) checkAccepted(node *corev1.Node, c *v1alpha1.StorageClientNode) {
+// checkAccepted is what the machine itself has, and for how long it was watched: as one of its profiles asks, or the one that it was
+// disrupted for.
+func (o *observer) checkAccepted(node *corev1.Node, c *v1alpha1.StorageClientNode, leader string) {
 	m := o.w.machines[node.Name]
 	for _, s := range c.Spec.Settings {
 		if _, ails := m.ailments[s.Key]; !c.Spec.Release && isBootKey(s.Key) && !ails && m.seen[s.Key] != s.Value && c.Status.Hash == c.Spec.Hash {
@@ -421,7 +423,7 @@ func (o *observer) checkAccepted(node *corev1.Node, c *v1alpha1.StorageClientNod
 	}
 	settle := int32(-1)
 	for _, object := range o.w.api.All(memapi.Profiles) {
-		if p := object.(*v1alpha1.StorageClientProfile); concerns(p, node, c) && (settle < 0 || *p.Spec.Rollout.SettleSeconds < settle) {
+		if p := object.(*v1alpha1.StorageClientProfile); (p.Name == leader || concerns(p, node, c)) && (settle < 0 || *p.Spec.Rollout.SettleSeconds < settle) {
 			settle = *p.Spec.Rollout.SettleSeconds
 		}
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/node"
+	"github.com/storageclient/operator/controllers/node/plan"
 	"github.com/storageclient/operator/controllers/rollout"
 	"github.com/storageclient/operator/controllers/rollout/drain"
 	"github.com/storageclient/operator/test/memapi"
@@ -88,6 +89,7 @@ func (w *world) startManager() *process {
 	}
 	p.nodes = &node.Reconciler{
 		Client: forNodes, Clock: clock{w}, Fence: fenced{}, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
+		Gate: plan.NewGate(),
 	}
 	for _, name := range w.names(memapi.Nodes) {
 		p.dirty[name] = true

@@ -18,7 +18,7 @@ import (
 )
 
 var (
-	schedules = flag.Int("schedules", 2000, "how many random schedules the simulation plays")
+	schedules = flag.Int("schedules", 1500, "how many random schedules the simulation plays")
 	firstSeed = flag.Uint64("seed", 1, "the seed of the first of them")
 )
 

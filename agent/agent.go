@@ -66,6 +66,12 @@ type Agent struct {
 	retryAt     time.Time
 	driftAt     time.Time
 
+	// confirmation is how far the proof of live settings has come; recovered is true once nothing of an earlier agent's is
+	// left unconfirmed.
+	confirmation confirmation
+	recovered    bool
+	jitter       func(time.Duration) time.Duration
+
 	bootloader v1alpha1.Bootloader
 
 	// table is what was mounted when it could be read last, tableErr why it cannot be read now.
@@ -77,7 +83,7 @@ type Agent struct {
 	// reboot is what became of the permit that the client node has; while it waits, holdersAt is when the host is asked again.
 	reboot    *v1alpha1.RebootStatus
 	holdersAt time.Time
-	reporter reporter
+	reporter  reporter
 
 	drift *prometheus.CounterVec
 
@@ -106,7 +112,7 @@ func New(config Config) (*Agent, error) {
 	}
 	a := &Agent{
 		host: config.Host, api: config.API, patterns: config.AllowParameters, clock: config.Clock, boot: boot,
-		reporter: reporter{clock: config.Clock},
+		reporter: reporter{clock: config.Clock}, jitter: jitterUpTo,
 		drift: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "storageclient_agent_drift_total",
 			Help: "How often something else had changed a setting and it was set again, by its key. One that is left alone, after 5 times within an hour, counts no further.",
@@ -128,7 +134,7 @@ func (a *Agent) Alive() bool {
 // Metrics are the agent's own counters.
 func (a *Agent) Metrics() prometheus.Collector { return a.drift }
 
-// Run makes passes until the context is done. Its end changes nothing on the host.
+// Run makes passes until the context is done. Its end changes nothing on the host, but for what is not confirmed: that goes back.
 func (a *Agent) Run(ctx context.Context) {
 	clientNodes := make(chan *v1alpha1.StorageClientNode, 1)
 	done := make(chan struct{})
@@ -156,6 +162,9 @@ func (a *Agent) Run(ctx context.Context) {
 		}
 		timer.Reset(max(a.wakeAt().Sub(a.clock.Now()), 0))
 	}
+	if err := a.abandonUnconfirmed(context.WithoutCancel(ctx)); err != nil {
+		logr.FromContextOrDiscard(ctx).Error(err, "Cannot put back what is not confirmed; the next agent does")
+	}
 	<-done
 }
 
@@ -169,16 +178,21 @@ func (a *Agent) takeClientNode(clientNode *v1alpha1.StorageClientNode) {
 	a.clientNode = clientNode
 }
 
-// runPass does what is due. Without a client node nothing is changed and nothing reported.
+// runPass does what is due. Without a client node nothing is changed and nothing reported, and what is not confirmed goes back.
 func (a *Agent) runPass(ctx context.Context) {
 	defer func() { a.passAt.Store(a.clock.Now().UnixNano()) }()
+	a.endInterrupted(ctx)
 	if a.clientNode == nil {
+		if err := a.abandonUnconfirmed(ctx); err != nil {
+			logr.FromContextOrDiscard(ctx).Error(err, "Cannot put back what is not confirmed, trying again")
+		}
 		return
 	}
 	if a.readMounts() {
 		a.followMounts(ctx)
 	}
 	a.applySpecIfDue(ctx)
+	a.confirm(ctx)
 	if !a.decidePermit(ctx) {
 		return
 	}
@@ -201,7 +215,11 @@ func (a *Agent) applySpecIfDue(ctx context.Context) {
 		a.heals = healTimes{}
 		a.healed.keepDeclared(spec.Settings)
 		a.retries = 0
+		a.confirmation = confirmation{}
 		a.applySpec(ctx)
+	case a.isConfirming():
+		// Nothing else is changed while it is to be seen what a change does.
+		return
 	case !now.Before(a.driftAt):
 		a.checkDrift(ctx)
 	default:
@@ -220,7 +238,13 @@ func (a *Agent) applySpec(ctx context.Context) {
 	spec := a.clientNode.Spec
 	p, err := a.host.beginPass(spec, a.patterns)
 	if err == nil {
+		err = a.abandonUnconfirmed(ctx)
+	}
+	if err == nil {
 		err = p.carryOut(ctx)
+	}
+	if err == nil {
+		err = a.beginConfirmation(ctx, p)
 	}
 	if err != nil {
 		log.Error(err, "Cannot apply settings, nothing changed on this node", "generation", a.clientNode.Generation)
@@ -302,7 +326,11 @@ func (a *Agent) wakeAt() time.Time {
 		return a.clock.Now().Add(driftInterval)
 	}
 	at := a.driftAt
-	for _, other := range []time.Time{a.mountsAt, a.reporter.dueAt()} {
+	times := []time.Time{a.mountsAt, a.reporter.dueAt()}
+	if a.isConfirming() {
+		times = append(times, a.confirmation.nextAt)
+	}
+	for _, other := range times {
 		if !other.IsZero() && other.Before(at) {
 			at = other
 		}

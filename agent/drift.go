@@ -86,12 +86,14 @@ func (a *Agent) checkDrift(ctx context.Context) {
 	}
 	p.followMounts(ctx)
 	p.observeAll(ctx)
+	p.partUnconfirmed()
+	p.unconfirmedNote = a.confirmation.outage
 	p.keepFailures(a.outcome.settings)
 	heal, alone := a.sortDrift(p)
 	if len(heal) > 0 {
 		logr.FromContextOrDiscard(ctx).Info("Healing drift", "settings", text.List(heal))
 	}
-	again := a.outcome.failed && !a.clock.Now().Before(a.retryAt)
+	again := a.outcome.failed && !a.clock.Now().Before(a.retryAt) || p.hasUnconfirmed() && !a.clock.Now().Before(a.confirmation.retryAt)
 	if len(heal) > 0 || again || !a.outcome.carriedOut || p.hasMoreToDo() {
 		a.applySpec(ctx)
 	} else {
@@ -157,7 +159,7 @@ func (p *pass) hasMoreToDo() bool {
 		}
 	}
 	for key := range p.unrecorded {
-		if !p.isSkipped(key) {
+		if _, isUnconfirmed := p.unconfirmed[key]; !isUnconfirmed && !p.isSkipped(key) {
 			return true
 		}
 	}

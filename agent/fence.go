@@ -21,6 +21,9 @@ const AllowFile = "/etc/storage-client/allow.conf"
 type fence struct {
 	subjects map[string]bool
 	allowed  catalogue.AllowList
+	// unconfirmed are values by key that took new connections away, and unconfirmedNote says so.
+	unconfirmed     map[string]string
+	unconfirmedNote string
 	// note says why the host's list does not count.
 	note string
 }
@@ -103,6 +106,9 @@ func (f fence) checkSetting(key, value string) *refusal {
 			message += "; " + f.note
 		}
 		return &refusal{state: state, message: "refused by this node's agent: " + message}
+	}
+	if refused, ok := f.unconfirmed[key]; ok && refused == value {
+		return &refusal{state: v1alpha1.SettingFailed, message: f.unconfirmedNote}
 	}
 	if subject, _, _ := strings.Cut(key, "/"); !f.subjects[subject] {
 		return &refusal{state: v1alpha1.SettingUnsupported, message: "this node's agent does not support " + subject}

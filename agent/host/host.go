@@ -43,6 +43,9 @@ type Original struct {
 	Present bool `json:"present"`
 	// Value is the value, where there was one.
 	Value string `json:"value,omitempty"`
+	// Counterpart is the value that the setting's counterpart had (see Coupled). Empty where it has none, and in journals of
+	// releases that did not keep it.
+	Counterpart string `json:"counterpart,omitempty"`
 }
 
 // Observation is how one setting stands on the host. Observed is what is in force, not what was written.
@@ -79,6 +82,24 @@ type Renamer interface {
 	// TakeOverFiles gives files of former names their names of today, and changes nothing that they say. Where that
 	// fails, they count under the former name, and Observe tells.
 	TakeOverFiles()
+}
+
+// Coupled is a Subject with settings that exclude each other: the kernel clears one of a pair when the other is written.
+type Coupled interface {
+	Subject
+	// Counterpart names the other setting of the pair, empty where a setting has none.
+	Counterpart(name string) string
+}
+
+// Setter is a Subject whose values can be in force before they are kept: what goes wrong with them is put back by Restore,
+// from what Original said before.
+type Setter interface {
+	Subject
+	// Set brings values about, in order, and writes no file of ours. It returns by name why a value could not be brought
+	// about.
+	Set(ctx context.Context, settings []Setting) map[string]error
+	// OutlivesBoot tells whether what Set has brought about is there after a boot as well.
+	OutlivesBoot() bool
 }
 
 // MountFollower is a Subject whose settings go to every mount when it is made.

@@ -47,6 +47,8 @@ type Reconciler struct {
 	ManagerNamespace string
 	// AgentNamespace is where the agent's Pods run.
 	AgentNamespace string
+	// Limits are what live changes keep to whatever a profile says.
+	Limits plan.Limits
 	// Gate remembers where the reconciler takes one node at a time, as it does in a manager; the zero Gate remembers nothing.
 	Gate plan.Gate
 }
@@ -117,7 +119,7 @@ func (r *Reconciler) passGate(ctx context.Context, snapshot plan.Snapshot, next 
 }
 
 func (r *Reconciler) readSnapshot(ctx context.Context, node *corev1.Node, clientNode *v1alpha1.StorageClientNode) (plan.Snapshot, error) {
-	s := plan.Snapshot{Node: node, ClientNode: clientNode}
+	s := plan.Snapshot{Node: node, ClientNode: clientNode, Limits: r.Limits}
 	var err error
 	if s.Paused, err = read.IsEverythingPaused(ctx, r, r.ManagerNamespace); err != nil {
 		return s, err

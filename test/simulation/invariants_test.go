@@ -709,12 +709,12 @@ func (o *observer) checkGate(after *v1alpha1.StorageClientNode) {
 			if c == nil || o.given[other.Name] != c.Spec.Hash || c.Spec.Release {
 				continue
 			}
-			taken := isReadyNode(other) && c.Status.Hash == c.Spec.Hash
-			if c.Status.Hash != c.Spec.Hash {
+			taken := c.Status.Hash == c.Spec.Hash
+			if !taken {
 				running++
 			}
-			if c.Spec.Hash != after.Spec.Hash {
-				continue
+			if c.Spec.Hash != after.Spec.Hash || !isReadyNode(other) {
+				continue // Others do not wait for ever for a node that is down.
 			}
 			carriers++
 			if since := o.takenSince[other.Name]; taken && since.of == c.Spec.Hash && !o.w.now.Before(since.at.Add(soak-slack)) {

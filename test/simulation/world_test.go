@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/node/plan"
 	"github.com/storageclient/operator/test/memapi"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/nodesettings"
@@ -47,6 +48,8 @@ type world struct {
 	maxUnavailable intstr.IntOrString
 	managerNode    string
 	skew           time.Duration
+	// limits are what live changes keep to in the whole cluster.
+	limits plan.Limits
 	// heat: one of so many calls of the manager meets a fault. refusals: one of so many permits is refused, ailing: of so many boots
 	// three go wrong.
 	heat, refusals, ailing int
@@ -113,6 +116,7 @@ func (w *world) populate() {
 	if w.chance(3) {
 		w.maxUnavailable = intstr.FromString(strconv.Itoa(5+w.rng.IntN(60)) + "%")
 	}
+	w.limits = plan.Limits{MaxConcurrentLive: *w.anyShare(), MinSoak: w.seconds(60), UntunedTaint: v1alpha1.UntunedTaint}
 	w.heat, w.refusals, w.ailing = []int{60, 150, 400}[w.rng.IntN(3)], 12, 16
 	if w.chance(4) {
 		w.ailing = 5

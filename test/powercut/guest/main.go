@@ -18,9 +18,11 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/utils/clock"
 
 	"github.com/storageclient/operator/agent"
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/connect"
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -202,8 +204,13 @@ func profile(n int) v1alpha1.StorageClientProfile {
 
 func (m *machine) local() agent.Local {
 	runner := &hosttest.Commands{Dir: root, KernelLog: kernelLog}
+	local := agent.NewHost(m.fs, runner, nil, "/var/lib/kubelet")
+	// A server that answers: what is set is proven before it is kept, and the power may be cut in between.
+	local.Servers = func() ([]connect.Server, error) { return []connect.Server{{Name: "filer1"}}, nil }
+	local.AskServer = func(context.Context, connect.Server) error { return nil }
 	return agent.Local{
-		Host:            agent.NewHost(m.fs, runner, nil, "/var/lib/kubelet"),
+		Host:            local,
+		Clock:           clock.RealClock{},
 		AllowParameters: []string{"kernelArgument/" + argument},
 	}
 }
@@ -285,6 +292,12 @@ func (m *machine) checkJournal(found map[string]string) error {
 		return err
 	}
 	entries := j.Entries()
+	if u, open := j.Unconfirmed(); open {
+		key := "sysctl/" + rmemMax
+		if tried := u.Settings[key].Entry.Applied; tried != "" && found[sysctls] == tried && entries[key].Applied != tried {
+			return fmt.Errorf("%s has %q, which is not confirmed", sysctls, tried)
+		}
+	}
 	originals := map[string]host.Original{
 		"sysctl/" + rmemMax:          {Present: true, Value: strings.TrimSpace(read(pristine + "/sys/net/core/rmem_max"))},
 		"kernelArgument/" + argument: {},

@@ -220,9 +220,8 @@ func (p *process) wake(w memapi.Write) {
 			return
 		}
 		p.due = p.due || !sameForRollout(before, after)
-		p.dirty[object.GetName()] = p.dirty[object.GetName()] || !equality.Semantic.DeepEqual(conditionOf(before, v1alpha1.TunedNodeCondition), conditionOf(after, v1alpha1.TunedNodeCondition))
-		if !p.dirty[object.GetName()] {
-			delete(p.dirty, object.GetName())
+		if !equality.Semantic.DeepEqual(conditionOf(before, v1alpha1.TunedNodeCondition), conditionOf(after, v1alpha1.TunedNodeCondition)) {
+			p.dirty[object.GetName()] = true
 		}
 	case memapi.ClientNodes:
 		p.dirty[object.GetName()], p.due = true, true

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -23,6 +24,8 @@ type observer struct {
 	// writes counts all changes, touched holds the last two of them that were not the manager's, by what was changed.
 	writes  int
 	touched map[string][2]int
+	// steps counts what the manager did to nodes: claims, cordons and changes of what they are to have.
+	steps int
 	// permits are those that were given for a target of a client node.
 	permits map[string]sets.Set[string]
 	// losses are machines that went while they held a permit.
@@ -135,6 +138,9 @@ func (o *observer) observe(w memapi.Write) {
 		o.w.manager.wake(w)
 	}
 	o.narrateWrite(w, object)
+	if (w.Actor == byRollout || w.Actor == byNodes) && isStep(w) {
+		o.steps++
+	}
 	name := object.GetName()
 	seen, known := w.Token.(*look)
 	switch {
@@ -154,6 +160,17 @@ func (o *observer) observe(w memapi.Write) {
 	if w.Kind == memapi.Nodes || w.Kind == memapi.ClientNodes {
 		o.follow(object.GetName())
 	}
+}
+
+// isStep reports whether a write does something to a node.
+func isStep(w memapi.Write) bool {
+	switch before := w.Before.(type) {
+	case *corev1.Node:
+		return before.Spec.Unschedulable != w.After.(*corev1.Node).Spec.Unschedulable
+	case *v1alpha1.StorageClientNode:
+		return w.After == nil || before.Generation != w.After.GetGeneration()
+	}
+	return true
 }
 
 func (o *observer) narrateWrite(w memapi.Write, object client.Object) {
@@ -184,8 +201,8 @@ func (o *observer) narrateWrite(w memapi.Write, object client.Object) {
 			detail += " note " + string(r.Phase) + " " + r.Reason + ": " + r.Message
 		}
 	case *corev1.ConfigMap:
-		for key, value := range after.Data {
-			detail += " " + key + "=" + value
+		for _, key := range slices.Sorted(maps.Keys(after.Data)) {
+			detail += " " + key + "=" + after.Data[key]
 		}
 	}
 	o.w.narrate("%s %s %s %s%s", w.Actor, what, w.Kind, object.GetName(), detail)

@@ -356,12 +356,29 @@ func play(seed uint64, verbose bool) *world {
 	}
 	w.endFaults()
 	for range 4000 {
-		if w.playCalmly(); w.broken != nil || w.whyUnfinished() == "" {
+		if w.playCalmly(); w.broken != nil {
+			return w
+		}
+		if w.whyUnfinished() == "" {
+			w.upgrade()
 			return w
 		}
 	}
 	w.fail("livelock: %s", w.whyUnfinished())
 	return w
+}
+
+// upgrade is invariant 13: another manager finds all done, and does nothing.
+func (w *world) upgrade() {
+	before := w.steps
+	w.manager.end()
+	w.manager = w.startManager()
+	for range 4 {
+		w.playCalmly()
+	}
+	if w.steps != before {
+		w.fail("invariant 13: another manager changes what was done")
+	}
 }
 
 // takeTurn is one thing that happens.

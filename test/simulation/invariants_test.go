@@ -94,6 +94,7 @@ func (o *observer) checkClaim(name string, before, claims map[string]string, see
 	if o.firstClaim[c.Spec.BootHash] == 0 {
 		o.firstClaim[c.Spec.BootHash] = o.writes
 	}
+	o.claimedFor[name] = c.Spec.BootHash
 }
 
 // checkMayBegin is what has to hold for a claim and for a permit alike.
@@ -291,7 +292,7 @@ func (o *observer) checkCanary(name, profile string, claims map[string]string, s
 		return
 	}
 	canaries, soak := int(*p.Spec.Rollout.Canary.Nodes), time.Duration(*p.Spec.Rollout.Canary.SoakSeconds)*time.Second
-	soaked, begun := 0, 0
+	soaked, begun := 0, 1
 	for _, object := range now.nodes {
 		node := object.(*corev1.Node)
 		other := now.clientNode(node.Name)
@@ -303,7 +304,7 @@ func (o *observer) checkCanary(name, profile string, claims map[string]string, s
 		switch {
 		case isDone && !o.w.now.Before(done.at.Add(soak-slack)):
 			soaked++
-		case claimed, isDone:
+		case node.Name != name && (claimed || isDone) && o.claimedFor[node.Name] == c.Spec.BootHash:
 			begun++
 		}
 	}

@@ -36,6 +36,8 @@ type observer struct {
 	// firstClaim is the write with the first claim for a boot hash, upset the last that changed who may go.
 	firstClaim map[string]int
 	upset      int
+	// claimedFor is the boot hash that a node was claimed for last.
+	claimedFor map[string]string
 	// calmSince is the write with which the faults ended, 0 before.
 	calmSince int
 	// given are the hashes that were given to nodes since then.
@@ -64,7 +66,7 @@ type loss struct {
 func newObserver(w *world) *observer {
 	return &observer{
 		w: w, touched: map[string][2]int{}, permits: map[string]sets.Set[string]{}, wellSince: map[string]moment{}, doneSince: map[string]moment{},
-		firstClaim: map[string]int{}, given: map[string]string{}, backOff: map[string]moment{},
+		firstClaim: map[string]int{}, claimedFor: map[string]string{}, given: map[string]string{}, backOff: map[string]moment{},
 		takenSince: map[string]moment{}, permittedAt: map[string]int{},
 	}
 }

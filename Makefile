@@ -160,7 +160,7 @@ mutate: ## Play 20,000 schedules of the manager's own code, then break each deci
 
 # It is no part of "make test": it needs QEMU and takes about ten minutes.
 .PHONY: powercut
-powercut: ## Cut the power of a virtual machine CUTS times (default 50) while settings change; needs Linux, QEMU and e2fsprogs
+powercut: ## Cut the power of a virtual machine CUTS times (default 50) while settings change, for each of DISKS; needs Linux, QEMU, e2fsprogs and xfsprogs
 	SCO_CACHE=$(CACHE) CUTS=$(CUTS) test/powercut/run.sh
 
 .PHONY: bench

@@ -18,7 +18,6 @@ import (
 
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/tuning/catalogue"
 )
 
 const (
@@ -40,19 +39,19 @@ type Config struct {
 	Host Host
 	// API is the way to the client node.
 	API API
-	// AllowParameters admit keys beyond the catalogue: regular expressions that match a whole canonical key.
-	AllowParameters []string
+	// Allowed is what is admitted beyond the catalogue.
+	Allowed Allowed
 	// Clock tells the time.
 	Clock clock.Clock
 }
 
 // Agent is the loop for one node.
 type Agent struct {
-	host     Host
-	api      API
-	patterns []string
-	clock    clock.Clock
-	boot     boot
+	host    Host
+	api     API
+	allowed Allowed
+	clock   clock.Clock
+	boot    boot
 
 	// clientNode is the newest one known; nil where there is none. applied is the version of spec that outcome speaks of,
 	// appliedSpec what it says beside the volumes.
@@ -107,11 +106,11 @@ func New(config Config) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := catalogue.NewAllowList(config.AllowParameters); err != nil {
+	if _, err := config.Allowed.list(); err != nil {
 		return nil, err
 	}
 	a := &Agent{
-		host: config.Host, api: config.API, patterns: config.AllowParameters, clock: config.Clock, boot: boot,
+		host: config.Host, api: config.API, allowed: config.Allowed, clock: config.Clock, boot: boot,
 		reporter: reporter{clock: config.Clock}, jitter: jitterUpTo,
 		drift: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "storageclient_agent_drift_total",
@@ -236,7 +235,7 @@ func (a *Agent) applySpecIfDue(ctx context.Context) {
 func (a *Agent) applySpec(ctx context.Context) {
 	log := logr.FromContextOrDiscard(ctx)
 	spec := a.clientNode.Spec
-	p, err := a.host.beginPass(spec, a.patterns)
+	p, err := a.host.beginPass(spec, a.allowed)
 	if err == nil {
 		err = a.abandonUnconfirmed(ctx)
 	}
@@ -260,7 +259,7 @@ func (a *Agent) applySpec(ctx context.Context) {
 
 // applyVolumes brings the read-ahead of volumes to what the spec wants, and touches nothing else.
 func (a *Agent) applyVolumes(ctx context.Context) {
-	p, err := a.host.beginPass(a.clientNode.Spec, a.patterns)
+	p, err := a.host.beginPass(a.clientNode.Spec, a.allowed)
 	if err == nil {
 		p.onlyVolumes()
 		err = p.carryOut(ctx)

@@ -79,7 +79,7 @@ func (h healed) addDrift(key string, found host.Observation, now time.Time) {
 // boot argument that has gone from the menu is staged again. What is not in force after that is left to the rollout.
 func (a *Agent) checkDrift(ctx context.Context) {
 	spec := a.clientNode.Spec
-	p, err := a.host.beginPass(spec, a.patterns)
+	p, err := a.host.beginPass(spec, a.allowed)
 	if err != nil {
 		a.keepOutcome(refuseAll(spec, err))
 		return
@@ -108,7 +108,7 @@ func (a *Agent) followMounts(ctx context.Context) {
 	if a.applied != versionOf(a.clientNode) {
 		return
 	}
-	if p, err := a.host.beginPass(a.clientNode.Spec, a.patterns); err == nil {
+	if p, err := a.host.beginPass(a.clientNode.Spec, a.allowed); err == nil {
 		p.followMounts(ctx)
 	}
 	if len(a.outcome.volumes) > 0 {

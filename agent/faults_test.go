@@ -96,7 +96,7 @@ func (h *faultyHost) confirmed() (*pass, error) {
 		return nil, err
 	}
 	for {
-		p, err := h.host.beginPass(h.spec, nil)
+		p, err := h.host.beginPass(h.spec, Allowed{})
 		if err == nil {
 			err = p.carryOut(h.t.Context())
 		}

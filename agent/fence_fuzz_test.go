@@ -128,14 +128,14 @@ func FuzzNothingButPermittedBytesReachesAFile(f *testing.F) {
 		if image {
 			files = files.AsImage()
 		}
-		var patterns []string
+		var allowed Allowed
 		if everyKey {
-			patterns = []string{`(?s).*`}
+			allowed.Parameters = []string{`(?s).*`}
 		}
 		h := NewHost(files, &hosttest.Commands{Dir: dir, KernelLog: kernelLog(262144)}, nil, "/var/lib/kubelet")
 		spec := v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{setting(key, value), setting(key2, value2)}}
 		for range 2 {
-			p, err := h.beginPass(spec, patterns)
+			p, err := h.beginPass(spec, allowed)
 			if err != nil {
 				t.Fatal(err)
 			}

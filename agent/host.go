@@ -120,6 +120,8 @@ func NewHost(fs host.FS, runner host.Runner, rebooter Rebooter, kubeletDir strin
 					return mountoptions.XFS.Merge(own, wanted, v1alpha1.ConflictUseProfile, nil).Options
 				},
 				Differences: differencesOf(mountoptions.XFS),
+				Hazardous:   catalogue.IsHazard,
+				SystemDirs:  append(catalogue.SystemDirs(), kubeletDir),
 				Weakened: func(has, wanted []string) (option, loses string) {
 					for _, d := range mountoptions.XFS.Weakened(has, wanted) {
 						return d.Wanted, d.Observed
@@ -168,6 +170,15 @@ func (h Host) attendBoots(attended bool) {
 	for _, subject := range h.Subjects {
 		if attender, ok := subject.(host.Attender); ok {
 			attender.Attend(attended)
+		}
+	}
+}
+
+// confineSubjects tells the subjects which places of the host they may touch.
+func (h Host) confineSubjects(f fence) {
+	for _, subject := range h.Subjects {
+		if confined, ok := subject.(host.Confined); ok {
+			confined.Confine(f.allowed.RefusePoint)
 		}
 	}
 }

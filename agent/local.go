@@ -27,8 +27,8 @@ import (
 type Local struct {
 	// Host is the machine. For Plan and Observe, its file system is to be read-only.
 	Host Host
-	// AllowParameters admit keys beyond the catalogue, as in Config.
-	AllowParameters []string
+	// Allowed is what is admitted beyond the catalogue, as in Config.
+	Allowed Allowed
 	// NoConfirm keeps settings that touch the network without a proof over new connections.
 	NoConfirm bool
 	// Clock tells how long a proof may take.
@@ -68,7 +68,7 @@ func (l Local) compareHost(ctx context.Context, command string, profiles []v1alp
 	if err != nil {
 		return r, err
 	}
-	p, err := l.Host.beginPass(spec, l.AllowParameters)
+	p, err := l.Host.beginPass(spec, l.Allowed)
 	if err != nil {
 		return r, err
 	}
@@ -189,7 +189,7 @@ func (l Local) changeHost(ctx context.Context, r *report.Report, spec v1alpha1.S
 }
 
 func (l Local) carryOut(ctx context.Context, spec v1alpha1.StorageClientNodeSpec) (*pass, error) {
-	p, err := l.Host.beginPass(spec, l.AllowParameters)
+	p, err := l.Host.beginPass(spec, l.Allowed)
 	if err != nil {
 		return nil, err
 	}
@@ -263,7 +263,7 @@ func journalledVolumes(entries map[string]journal.Entry) []v1alpha1.NodeVolume {
 
 // validateProfiles refuses what the manager would make Stalled, in the same words.
 func (l Local) validateProfiles(r *report.Report, profiles []v1alpha1.StorageClientProfile) error {
-	allow, err := catalogue.NewAllowList(l.AllowParameters)
+	allow, err := l.Allowed.list()
 	if err != nil {
 		return err
 	}

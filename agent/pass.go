@@ -32,15 +32,16 @@ type pass struct {
 }
 
 // beginPass reads journal and fence and decides. An error means that nothing may be changed.
-func (h Host) beginPass(spec v1alpha1.StorageClientNodeSpec, patterns []string) (*pass, error) {
+func (h Host) beginPass(spec v1alpha1.StorageClientNodeSpec, allowed Allowed) (*pass, error) {
 	if err := h.Journal.Load(); err != nil {
 		return nil, err
 	}
-	f, err := newFence(h.FS, h.Subjects, patterns)
+	f, err := newFence(h.FS, h.Subjects, allowed)
 	if err != nil {
 		return nil, err
 	}
 	h.takeOverFiles()
+	h.confineSubjects(f)
 	if h.attended {
 		f.unconfirmed, f.unconfirmedNote = h.Journal.Refused(spec.Hash)
 	}

@@ -110,6 +110,13 @@ type MountFollower interface {
 	FollowMounts(ctx context.Context, desired []Setting)
 }
 
+// Confined is a Subject that acts only at places on the host that somebody else decides on.
+type Confined interface {
+	Subject
+	// Confine tells why a place may not be touched, by its path; empty where it may. It holds from the next call on.
+	Confine(refuse func(place string) string)
+}
+
 // Attender is a Subject that asks whether an agent will be there after the next boot.
 type Attender interface {
 	Subject

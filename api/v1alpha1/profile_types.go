@@ -315,7 +315,8 @@ type NFSMountDefaults struct {
 
 // Filesystem sets mount options of host file systems.
 type Filesystem struct {
-	// mountPoint is an absolute path other than "/". Globs are allowed.
+	// mountPoint is an absolute path at or below /mnt, /data, /srv or the directory of an application in /var/lib, or where the operator
+	// admits more (--allow-filesystem). Globs are allowed after such a directory.
 	// +required
 	// +kubebuilder:validation:MinLength=2
 	// +kubebuilder:validation:MaxLength=256

@@ -35,6 +35,7 @@ type settings struct {
 	maxConcurrentLive   intstr.IntOrString
 	minLiveSoak         time.Duration
 	allowed             patterns
+	allowedFilesystems  patterns
 	allow               catalogue.AllowList
 }
 
@@ -69,6 +70,7 @@ func bindFlags(flags *flag.FlagSet) *options {
 	flags.StringVar(&o.untunedTaint, "untuned-taint", v1alpha1.UntunedTaint, "Key of the taint that is removed once a node is tuned. Another key has to stand in the variable untunedTaint of the ValidatingAdmissionPolicy storage-client-manager-nodes as well.")
 	flags.IntVar(&o.verbosity, "v", 0, "Log verbosity: 0 for operators, 1 and more for debugging.")
 	flags.Var(&o.allowed, "allow-parameter", "Regular expression of canonical keys, e.g. sysctl/vm\\.swappiness, that profiles may set beyond the catalogue. May be given more than once. The agents need the same flag.")
+	flags.Var(&o.allowedFilesystems, "allow-filesystem", "Directory, e.g. /scratch, at and below which profiles may set mount options of host file systems, beyond /mnt, /data, /srv and applications' directories in /var/lib. May be given more than once. The agents need the same flag.")
 	return o
 }
 
@@ -103,6 +105,9 @@ func (o *options) resolve() (settings, error) {
 	}
 	if resolved.allow, err = catalogue.NewAllowList(resolved.allowed); err != nil {
 		return resolved, fmt.Errorf("--allow-parameter: %w", err)
+	}
+	if resolved.allow, err = resolved.allow.WithFilesystems(resolved.allowedFilesystems); err != nil {
+		return resolved, fmt.Errorf("--allow-filesystem: %w", err)
 	}
 	return resolved, nil
 }

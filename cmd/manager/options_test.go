@@ -24,7 +24,7 @@ func resolve(t *testing.T, args ...string) (settings, error) {
 }
 
 func TestResolve(t *testing.T) {
-	got, err := resolve(t, "--allow-parameter=sysctl/vm\\.swappiness", "--allow-parameter=module/foo/.*")
+	got, err := resolve(t, "--allow-parameter=sysctl/vm\\.swappiness", "--allow-parameter=module/foo/.*", "--allow-filesystem=/scratch")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,6 +39,9 @@ func TestResolve(t *testing.T) {
 	}
 	if err := got.allow.Check("sysctl/vm.swappiness", "10"); err != nil {
 		t.Errorf("an allowed parameter is refused: %v", err)
+	}
+	if err := got.allow.Check("filesystem/scratch/*", ":noatime"); err != nil {
+		t.Errorf("an allowed file system is refused: %v", err)
 	}
 }
 
@@ -77,6 +80,7 @@ func TestResolveRefuses(t *testing.T) {
 		args []string
 		want string
 	}{
+		"the root as a file system":            {[]string{"--allow-filesystem=/"}, "--allow-filesystem"},
 		"a port that is none":                  {[]string{"--webhook-port=65536"}, "--webhook-port"},
 		"a profiler that anybody may ask":      {[]string{"--pprof-bind-address=0.0.0.0:6060"}, "--pprof-bind-address"},
 		"a profiler on all addresses":          {[]string{"--pprof-bind-address=:6060"}, "--pprof-bind-address"},

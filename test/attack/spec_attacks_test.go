@@ -221,6 +221,8 @@ func (o *oneSpec) ApplyStatus(_ context.Context, status v1alpha1.StorageClientNo
 // noReboot is a logind that must not be asked. It implements agent.Rebooter.
 type noReboot struct{ t *testing.T }
 
+func (n noReboot) FindHolders(context.Context) ([]string, error) { return nil, nil }
+
 func (n noReboot) Reboot(context.Context) error {
 	n.t.Error("the agent reboots the host")
 	return nil

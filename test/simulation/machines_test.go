@@ -30,8 +30,9 @@ type machine struct {
 	ends            bootEnd
 	// flaps is when a machine whose boot went wrong goes down once more.
 	flaps time.Time
-	// silentUntil is when the agent comes back, mounted until when a mount of a pod stays.
-	silentUntil, mounted time.Time
+	// silentUntil is when the agent comes back, mounted until when a mount of a pod stays, locked until when the host must not be
+	// interrupted.
+	silentUntil, mounted, locked time.Time
 	// used holds the permits in the journal by the boot that they were used in, reboots counts the reboots of each.
 	used    map[string]string
 	reboots map[string]int
@@ -187,7 +188,7 @@ func (w *world) answerPermit(m *machine, c *v1alpha1.StorageClientNode, status *
 	} else if used {
 		return answer(v1alpha1.RebootStarted, "")
 	}
-	if said := c.Status.Reboot; said != nil && said.PermitID == permit.ID {
+	if said := c.Status.Reboot; said != nil && said.PermitID == permit.ID && said.Phase != v1alpha1.RebootWaiting {
 		return said
 	}
 	unstaged := slices.ContainsFunc(status.Settings, func(s v1alpha1.SettingStatus) bool {
@@ -196,6 +197,8 @@ func (w *world) answerPermit(m *machine, c *v1alpha1.StorageClientNode, status *
 	switch {
 	case permit.BootHash != c.Spec.BootHash, permit.BootID != m.boot, !status.RebootRequired, len(status.BusyMounts) > 0, unstaged:
 		return answer(v1alpha1.RebootRefused, "no longer right")
+	case w.now.Before(m.locked):
+		return answer(v1alpha1.RebootWaiting, "packages are being installed")
 	case !w.quiet && w.chance(w.refusals):
 		return answer(v1alpha1.RebootRefused, "a mount came in between")
 	}

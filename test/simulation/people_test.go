@@ -37,7 +37,7 @@ func (w *world) anyNode() (*corev1.Node, *machine) {
 func (w *world) causeMishap() {
 	node, m := w.anyNode()
 	name := node.Name
-	switch w.rng.IntN(26) {
+	switch w.rng.IntN(27) {
 	case 0, 1:
 		w.narrate("somebody cordons or uncordons %s", name)
 		w.changeNode(byPeople, name, func(n *corev1.Node) { n.Spec.Unschedulable = !n.Spec.Unschedulable })
@@ -90,6 +90,9 @@ func (w *world) causeMishap() {
 			w.narrate("the pool grows by s%d", w.serial)
 			w.addNode("s"+strconv.Itoa(w.serial), false)
 		}
+	case 23:
+		w.narrate("packages are installed on %s", name)
+		m.locked = w.now.Add(w.seconds(900))
 	case 21:
 		w.askForRetry(name)
 	case 22:
@@ -284,7 +287,7 @@ func (w *world) repair(name string) {
 		return
 	}
 	w.removeTaint(name)
-	m.silentUntil, m.mounted = time.Time{}, time.Time{}
+	m.silentUntil, m.mounted, m.locked = time.Time{}, time.Time{}, time.Time{}
 	for _, key := range slices.Sorted(maps.Keys(m.ailments)) {
 		if ails := m.ailments[key]; isInTheWay(ails.state, ails.effect) || ails.state == v1alpha1.SettingDrifted {
 			delete(m.ailments, key)

@@ -131,6 +131,10 @@ func (b grubBLS) readFacts(_ context.Context, f *facts, asked []host.Setting) er
 // Where grubby fails, or what it has made is not that, they are put back as they were.
 func (b grubBLS) changeMenu(ctx context.Context, f facts, next change) error {
 	before, err := b.keepFiles(f, next)
+	if err == nil && f.dropIn.unfinished {
+		// What was repaired may have been read in pieces.
+		f.menu, err = b.readMenu(ctx)
+	}
 	if err != nil {
 		return err
 	}

@@ -16,21 +16,22 @@ import (
 type grubDebian struct {
 	*Subject
 	found Detection
-	at    grubNames
+	at    *grubNames
 }
 
 // grubNames are the names that distributions give to the menu, and to the program that makes it.
 type grubNames struct {
-	menu, mkconfig string
+	menu     string
+	mkconfig []string
 }
 
 var (
-	debianNames = grubNames{menu: grubCfg, mkconfig: "grub-mkconfig"}
-	grub2Names  = grubNames{menu: grub2Cfg, mkconfig: "grub2-mkconfig"}
+	debianNames = &grubNames{menu: grubCfg, mkconfig: []string{"grub-mkconfig", "-o"}}
+	grub2Names  = &grubNames{menu: grub2Cfg, mkconfig: []string{"grub2-mkconfig", "-o"}}
 )
 
 // scratch is where a new menu is made and read before it takes the place of the present one.
-func (n grubNames) scratch() string { return n.menu + ".storage-client" }
+func (n *grubNames) scratch() string { return n.menu + ".storage-client" }
 
 func (g grubDebian) detection() Detection { return g.found }
 
@@ -96,7 +97,7 @@ func (g grubDebian) makeMenu(ctx context.Context, f facts, next change) error {
 	if err := g.removeTemp(grubForm); err != nil {
 		return err
 	}
-	if _, err := g.runner.Run(ctx, g.at.mkconfig, "-o", g.at.scratch()); err != nil {
+	if _, err := g.runner.Run(ctx, append(slices.Clone(g.at.mkconfig), g.at.scratch())...); err != nil {
 		return err
 	}
 	data, err := g.fs.ReadFile(g.at.scratch())

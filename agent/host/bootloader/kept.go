@@ -1,6 +1,7 @@
 package bootloader
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -73,11 +74,11 @@ func isEntry(name string) bool { return path.Dir(name) == entriesDir }
 // that holds something of ours already came with it, as a kernel's entry that was installed since: it has no original.
 func (b grubBLS) keepFiles(f facts, next change) (map[string]host.SavedFile, error) {
 	kept := b.facts.KeptFiles()
-	if kept == nil || !f.dropIn.present {
+	if kept == nil {
 		kept = map[string]host.KeptFile{}
 	}
-	if cut, ok := kept[defaultFile]; ok && f.dropIn.unfinished {
-		if err := b.fs.PutBack(defaultFile, cut.Original); err != nil {
+	if f.dropIn.unfinished {
+		if err := b.repairFiles(kept); err != nil {
 			return nil, err
 		}
 	}
@@ -85,15 +86,45 @@ func (b grubBLS) keepFiles(f facts, next change) (map[string]host.SavedFile, err
 	if err != nil {
 		return nil, err
 	}
-	maps.DeleteFunc(kept, func(name string, _ host.KeptFile) bool { _, ok := before[name]; return isEntry(name) && !ok })
-	ours := append(f.ourArguments(), next.wanted...)
+	ours := f.ourArguments()
+	if f.dropIn.present {
+		ours = append(ours, next.wanted...)
+	}
+	maps.DeleteFunc(kept, func(name string, was host.KeptFile) bool {
+		now, ok := before[name]
+		// What is kept from an attempt that has failed is worth as much as it still is so.
+		return isEntry(name) && !ok || !f.dropIn.present && !now.Equal(was.Original)
+	})
 	for name, file := range before {
-		if _, ok := kept[name]; !ok && (!f.dropIn.present || !holdsAny(file, ours)) || name == defaultFile {
+		if _, ok := kept[name]; !ok && !holdsAny(file, ours) || name == defaultFile {
 			kept[name] = host.KeptFile{Original: file}
 		}
 	}
 	return before, b.facts.KeepFiles(kept)
 }
+
+// repairFiles puts back what a change that was cut short may have left in pieces: /etc/default/grub, which no change is to
+// touch, and entries that are empty because the power failed before they were durable.
+func (b grubBLS) repairFiles(kept map[string]host.KeptFile) error {
+	for _, name := range slices.Sorted(maps.Keys(kept)) {
+		now, err := b.fs.SaveFile(name)
+		if err != nil {
+			return err
+		}
+		was := kept[name].Original
+		empty := isEntry(name) && now.Present && isEmpty(now) && !isEmpty(was)
+		if !empty && name != defaultFile {
+			continue
+		}
+		if err := b.fs.PutBack(name, was); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isEmpty is also true of a file whose blocks were never written.
+func isEmpty(file host.SavedFile) bool { return len(bytes.Trim(file.Data, "\x00")) == 0 }
 
 // putBackAll makes the files what they were before a change that has failed, those that have come into being included.
 func (b grubBLS) putBackAll(before map[string]host.SavedFile) error {

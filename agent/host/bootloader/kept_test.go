@@ -250,3 +250,62 @@ func TestEditedFilesComeBackAfterACrashAtEveryChange(t *testing.T) {
 		})
 	}
 }
+
+// The power fails between grubby's writing and our sync: an entry's name is durable then, and its bytes are not.
+func TestAnEntryThatAPowerCutLeftEmptyComesBack(t *testing.T) {
+	for name, lost := range map[string]string{"no bytes": "", "blocks that were never written": strings.Repeat("\x00", 300)} {
+		t.Run(name, func(t *testing.T) {
+			m := newEdited(t)
+			files, modes := m.bootFiles(), m.modes()
+			power := true
+			m.subject = m.on(m.fs.WithHook(func(op host.Op, name string) error {
+				if power = power && !(op == host.OpSync && name == rescueEntry); !power {
+					return errCrash
+				}
+				return nil
+			}))
+			if err := m.subject.Apply(t.Context(), settings(ihash, seed)); err == nil {
+				t.Fatal("nothing was synced")
+			}
+			m.write(rescueEntry, lost)
+			m.restart()
+			m.apply(settings(ihash, seed))
+			expect(t, m.observe(ihash, seed), host.Pending)
+			if got := m.read(rescueEntry); !strings.Contains(got, "title") || !strings.Contains(got, ihash) {
+				t.Errorf("the entry is %q", got)
+			}
+			m.apply(nil)
+			m.expectAsBefore(files, modes)
+		})
+	}
+}
+
+// Somebody has removed the list of what is ours: the entries hold it still, and are no originals.
+func TestEntriesWithOurArgumentsAreNoOriginalsWhateverIsRemoved(t *testing.T) {
+	m := newEdited(t)
+	m.apply(settings(ihash, seed))
+	m.remove(blsForm.file)
+	m.restart()
+	m.apply(settings(ihash, "1048576"))
+	m.apply(nil)
+	for name, data := range m.bootFiles() {
+		if strings.Contains(data, ihash) {
+			t.Errorf("%s still has it", name)
+		}
+	}
+}
+
+func TestAnArgumentThatAnEntryHadBeforeStaysThereAfterAFailure(t *testing.T) {
+	m := newEdited(t)
+	m.replace(rockyEntry, " ro ", " ro  audit=0 ")
+	files, modes := m.bootFiles(), m.modes()
+	m.commands.AfterGrubby = func() { m.replace(rescueEntry, " audit=0", "") }
+	if err := m.subject.Apply(t.Context(), settings("audit", "0")); err == nil {
+		t.Fatal("applied")
+	}
+	m.commands.AfterGrubby = nil
+	m.restart()
+	m.apply(settings("audit", "0"))
+	m.apply(nil)
+	m.expectAsBefore(files, modes)
+}

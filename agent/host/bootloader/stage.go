@@ -86,7 +86,7 @@ func (s *Subject) completeDropIn(as form, args []host.Argument) error {
 }
 
 func (s *Subject) removeTemp(as form) error {
-	for _, names := range []grubNames{debianNames, grub2Names} {
+	for _, names := range []*grubNames{debianNames, grub2Names} {
 		// The second name is what grub-mkconfig itself writes to first.
 		for _, file := range []string{names.scratch(), names.scratch() + ".new"} {
 			if err := s.fs.Remove(file); err != nil {

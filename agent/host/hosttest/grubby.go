@@ -100,7 +100,20 @@ func changeDefaults(file string, add, remove []string) error {
 			lines[i] = `GRUB_CMDLINE_LINUX="` + strings.Join(words, " ") + `"`
 		}
 	}
-	return os.WriteFile(file, []byte(strings.Join(lines, "\n")), 0o644)
+	return replaceFile(file, []byte(strings.Join(lines, "\n")))
+}
+
+// replaceFile replaces a file as "sed -i" does: with the mode of the one before, by a rename, and without a sync.
+func replaceFile(file string, data []byte) error {
+	info, err := os.Stat(file)
+	if err != nil {
+		return err
+	}
+	temp := filepath.Join(filepath.Dir(file), "sed-in-place")
+	if err := os.WriteFile(temp, data, info.Mode().Perm()); err != nil {
+		return err
+	}
+	return os.Rename(temp, file)
 }
 
 func changeWords(words, add, remove []string) []string {
@@ -162,5 +175,5 @@ func changeArguments(file string, add, remove []string) error {
 	if !done {
 		return errors.New("grubby: no options in " + file)
 	}
-	return os.WriteFile(file, []byte(strings.Join(lines, "\n")), 0o644)
+	return replaceFile(file, []byte(strings.Join(lines, "\n")))
 }

@@ -161,9 +161,9 @@ func TestTheOtherOfAPairTakesThePlaceOfOne(t *testing.T) {
 
 func TestALaterFileThatSetsTheCounterpartShadows(t *testing.T) {
 	s, _ := pairOn(t, "20", "0")
-	hosttest.WriteFile(t, s.fs.Dir(), "/etc/sysctl.d/zz-node.conf", "vm.dirty_bytes = 50000000\n")
+	hosttest.WriteFile(t, s.fs.Dir(), "/etc/sysctl.d/zzz-node.conf", "vm.dirty_bytes = 50000000\n")
 	hosttest.Apply(t, s, hosttest.Settings(ratio, "15"))
-	hosttest.ExpectState(t, hosttest.Observe(t, s, ratio, "15"), host.Shadowed, "/etc/sysctl.d/zz-node.conf")
+	hosttest.ExpectState(t, hosttest.Observe(t, s, ratio, "15"), host.Shadowed, "/etc/sysctl.d/zzz-node.conf")
 }
 
 // boundedKernel refuses a lower bound above the upper one, and an upper one below the lower, as sunrpc does for its ports.

@@ -100,6 +100,8 @@ test-unit: ## Run the unit tests
 test-race: ## Run the unit tests with the race detector; needs a C compiler
 	CGO_ENABLED=1 go test -race $$(go list ./agent/... ./cmd/... ./controllers/... | grep -v -e /controllers/rollout$$ -e /controllers/volume$$) $(TESTFLAGS)
 	CGO_ENABLED=1 go test -race ./controllers/rollout ./controllers/volume -schedules=100 $(TESTFLAGS)
+	CGO_ENABLED=1 go test -race ./test/memapi $(TESTFLAGS)
+	CGO_ENABLED=1 go test -race ./test/simulation -schedules=20 $(TESTFLAGS)
 
 # Go fuzzes one target of one package at a time. What it finds is kept in testdata/fuzz, and played by "make test".
 .PHONY: fuzz
@@ -152,7 +154,8 @@ e2e: images install-manifest ## Run the main job on virtual nodes; needs Linux, 
 	SCO_CACHE=$(CACHE) SCO_BINARIES=$(SETS)/e2e test/e2e/run.sh
 
 .PHONY: mutate
-mutate: ## Break each decision of hack/mutate/mutations.yaml and see a test fail; writes docs/mutations.md, ONLY=REGEXP tries some
+mutate: ## Play 20,000 schedules of the manager's own code, then break each decision of hack/mutate/mutations.yaml and see a test fail; writes docs/mutations.md, ONLY=REGEXP tries some
+	@$(if $(ONLY),,go test ./test/simulation -schedules=20000 -timeout=60m)
 	@go run ./hack/mutate $(if $(ONLY),-only '$(ONLY)',-page docs/mutations.md)
 
 # It is no part of "make test": it needs QEMU and takes about ten minutes.

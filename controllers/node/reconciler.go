@@ -47,12 +47,10 @@ type Reconciler struct {
 	ManagerNamespace string
 	// AgentNamespace is where the agent's Pods run.
 	AgentNamespace string
-
 	// Limits are what live changes keep to whatever a profile says.
 	Limits plan.Limits
-
-	// gate remembers where the reconciler runs in a manager, which takes one node at a time.
-	gate plan.Gate
+	// Gate remembers where the reconciler takes one node at a time, as it does in a manager; the zero Gate remembers nothing.
+	Gate plan.Gate
 }
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch
@@ -93,7 +91,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	if next.Step == plan.StepWrite || next.Step == plan.StepRemove {
-		r.gate.Forget()
+		r.Gate.Forget()
 	}
 	if err := r.apply(ctx, &snapshot, next); err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
@@ -110,14 +108,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 // passGate reads all nodes only where the gate cannot answer without.
 func (r *Reconciler) passGate(ctx context.Context, snapshot plan.Snapshot, next plan.Plan) (plan.Plan, error) {
 	now := r.Clock.Now()
-	if recalled, known := r.gate.Recall(snapshot, next, now); known {
+	if recalled, known := r.Gate.Recall(snapshot, next, now); known {
 		return recalled, nil
 	}
 	all, err := read.FleetSnapshot(ctx, r, snapshot.Profiles, r.AgentNamespace)
 	if err != nil {
 		return plan.Plan{}, err
 	}
-	return r.gate.Judge(snapshot, next, all, now), nil
+	return r.Gate.Judge(snapshot, next, all, now), nil
 }
 
 func (r *Reconciler) readSnapshot(ctx context.Context, node *corev1.Node, clientNode *v1alpha1.StorageClientNode) (plan.Snapshot, error) {

@@ -81,7 +81,7 @@ func (s *scope) refreshNodes(ctx context.Context, names sets.Set[string]) (plan.
 			return plan.Snapshot{}, err
 		}
 	}
-	if err := parallel.TryEach(workers, outdated.UnsortedList(), func(name string) error { return s.readNode(ctx, name) }); err != nil {
+	if err := parallel.TryEach(s.workers(), sets.List(outdated), func(name string) error { return s.readNode(ctx, name) }); err != nil {
 		return plan.Snapshot{}, err
 	}
 	if names == nil {
@@ -97,7 +97,7 @@ func (s *scope) refreshNodes(ctx context.Context, names sets.Set[string]) (plan.
 // nothing else of them: one of the same version is the same.
 func (s *scope) findOutdated(ctx context.Context) (sets.Set[string], error) {
 	var nodes, clientNodes map[string]string
-	err := parallel.TryEach(workers, []func() error{
+	err := parallel.TryEach(s.workers(), []func() error{
 		func() (err error) {
 			nodes, err = s.listVersions(ctx, corev1.SchemeGroupVersion.WithKind("NodeList"))
 			return err
@@ -147,13 +147,13 @@ func differingNames[T client.Object](versions map[string]string, known map[strin
 func (s *scope) readPods(ctx context.Context, names sets.Set[string]) error {
 	s.occupied = sets.New[string]()
 	var unsure []string
-	for name := range names {
+	for _, name := range sets.List(names) {
 		node, clientNode := s.nodes[name], s.clientNodes[name]
 		if node != nil && clientNode != nil && clientNode.Status.RebootRequired && s.isUntuned(node) {
 			unsure = append(unsure, name)
 		}
 	}
-	return parallel.TryEach(workers, unsure, func(name string) error {
+	return parallel.TryEach(s.workers(), unsure, func(name string) error {
 		vacant, err := s.Drains.IsVacant(ctx, name)
 		if err != nil || vacant {
 			return err

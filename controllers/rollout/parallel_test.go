@@ -45,7 +45,7 @@ func TestWorkersWriteToOneCluster(t *testing.T) {
 		names, objects = append(names, node.Name), append(objects, node, object)
 	}
 	s := scopeOf(t, objects...)
-	p := newPass(s, workers)
+	p := newPass(s, DefaultWorkers)
 	p.notes = map[string]v1alpha1.RolloutStatus{}
 	if _, err := s.readSnapshot(t.Context()); err != nil {
 		t.Fatal(err)
@@ -199,7 +199,7 @@ func TestANodesStepsAreAppliedInOrderAndNoneAfterOneThatWasNot(t *testing.T) {
 			plan.GivePermit{OnNode: on}, plan.Uncordon{OnNode: on})
 	}
 	c := &stubborn{taken: map[string][]string{}}
-	p := newPass(c, workers)
+	p := newPass(c, DefaultWorkers)
 	p.applySteps(t.Context(), steps)
 	want := map[string][]string{
 		"a":      {"cordon a", "drain a", "permit the reboot of a", "uncordon a: "},

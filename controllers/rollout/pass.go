@@ -54,9 +54,9 @@ const (
 // retryDelay is how soon a pass is made again that met a conflict, or had to leave something for the next.
 const retryDelay = 200 * time.Millisecond
 
-// workers is how many nodes are read, drained and written to at a time. The answers of the API server are what takes
+// DefaultWorkers is how many nodes are read, drained and written to at a time. The answers of the API server are what takes
 // time; more requests at once than this would be felt by others.
-const workers = 12
+const DefaultWorkers = 12
 
 // pass is one round of snapshot, plan and apply.
 type pass struct {

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"time"
@@ -44,6 +45,8 @@ type Reconciler struct {
 	UntunedTaint string
 	// Drains evicts in the background. It runs beside the reconciler, and ends with it.
 	Drains *drain.Runner
+	// Workers is how many nodes are dealt with at a time; 0: DefaultWorkers. With 1, the same answers make the same pass.
+	Workers int
 
 	// etcd are the nodes that run a member of etcd.
 	etcd etcdMembers
@@ -69,7 +72,7 @@ type Reconciler struct {
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	now := r.Clock.Now()
 	maps.DeleteFunc(r.inspected, func(_ string, at time.Time) bool { return at.After(now) || now.Sub(at) > plan.MaxDrainInterval })
-	next, unfinished, err := runPass(ctx, &scope{Reconciler: r, now: now}, workers)
+	next, unfinished, err := runPass(ctx, &scope{Reconciler: r, now: now}, r.workers())
 	switch {
 	case err != nil:
 		return reconcile.Result{}, err
@@ -83,6 +86,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	// The pass itself took time. One that took longer than it was to wait leaves the API server a moment.
 	return reconcile.Result{RequeueAfter: max(next.Sub(r.Clock.Now()), retryDelay)}, nil
 }
+
+// workers is how many nodes are dealt with at a time.
+func (r *Reconciler) workers() int { return cmp.Or(r.Workers, DefaultWorkers) }
 
 // drainNode has what may leave a node evicted in the background, and reports how far its drain is.
 func (s *scope) drainNode(ctx context.Context, step plan.Drain) plan.DrainProgress {

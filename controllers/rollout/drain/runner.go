@@ -21,6 +21,9 @@ const runTimeout = 5 * time.Minute
 type Runner struct {
 	Drainer
 
+	// Go does something in the background; nil: side by side with all else. A simulation does it when it likes, one thing at a time.
+	Go func(do func())
+
 	mutex sync.Mutex
 	// runs is the context of all runs, nil until Start.
 	runs  context.Context //nolint:containedctx // it is that of the manager's leadership, and outlives every pass
@@ -155,10 +158,14 @@ func (r *Runner) begin(name string, pods []*corev1.Pod, options v1alpha1.Drain, 
 	}
 	ctx, cancel := context.WithTimeout(r.runs, runTimeout)
 	node.cancel = cancel
-	r.wait.Go(func() {
+	inBackground, atATime := r.Go, 1
+	if inBackground == nil {
+		inBackground, atATime = r.wait.Go, maxEvictions
+	}
+	inBackground(func() {
 		defer r.end(name, node)
 		known := &budgets{}
-		parallel.ForEach(maxEvictions, pods, func(pod *corev1.Pod) {
+		parallel.ForEach(atATime, pods, func(pod *corev1.Pod) {
 			if ctx.Err() == nil {
 				r.evictFrom(ctx, node, pod, options, known)
 			}

@@ -1,0 +1,64 @@
+package memapi
+
+import (
+	"errors"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// retryObserved is how long a server asks to wait until somebody has counted a budget's pods (pkg/registry/core/pod/storage/eviction.go).
+const retryObserved = 10
+
+// evict is the eviction of a pod, as its budget lets it go.
+func (s *Server) evict(actor string, key types.NamespacedName, options *metav1.DeleteOptions, dryRun bool) error {
+	found := s.tables[Pods].get(key)
+	if found == nil {
+		return apierrors.NewNotFound(Pods.resource(), key.Name)
+	}
+	pod := found.(*corev1.Pod)
+	if options != nil && options.Preconditions != nil && !meets(pod, options.Preconditions) {
+		return conflict(Pods, key.Name)
+	}
+	if pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed && pod.DeletionTimestamp == nil {
+		if err := s.askBudget(actor, pod, dryRun); err != nil {
+			return err
+		}
+	}
+	if !dryRun {
+		s.delete(actor, Pods, pod, true)
+	}
+	return nil
+}
+
+// askBudget uses up one disruption of the pod's budget, and refuses where there is none.
+func (s *Server) askBudget(actor string, pod *corev1.Pod, dryRun bool) error {
+	var own []*policyv1.PodDisruptionBudget
+	for _, object := range s.tables[Budgets] {
+		budget := object.(*policyv1.PodDisruptionBudget)
+		if budget.Namespace != pod.Namespace {
+			continue
+		}
+		if selector, err := metav1.LabelSelectorAsSelector(budget.Spec.Selector); err == nil && selector.Matches(labels.Set(pod.Labels)) {
+			own = append(own, budget)
+		}
+	}
+	switch {
+	case len(own) == 0:
+		return nil
+	case len(own) > 1:
+		return apierrors.NewInternalError(errors.New("this pod has more than one PodDisruptionBudget"))
+	case own[0].Status.ObservedGeneration < own[0].Generation:
+		return apierrors.NewTooManyRequests("the budget is still being processed", retryObserved)
+	case own[0].Status.DisruptionsAllowed <= 0:
+		return apierrors.NewTooManyRequests("cannot evict pod as it would violate the pod's disruption budget", 0)
+	}
+	if !dryRun {
+		Change(s, actor, own[0], func(b *policyv1.PodDisruptionBudget) { b.Status.DisruptionsAllowed-- })
+	}
+	return nil
+}

@@ -1,0 +1,235 @@
+package simulation
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/memapi"
+)
+
+// app is a workload: pods that are made anew elsewhere, with a budget that is coupled across nodes.
+type app struct {
+	name     string
+	owner    string
+	replicas int
+	// atLeast is what its budget asks for, -1: there is no budget.
+	atLeast int
+	// local gives its pods an emptyDir.
+	local bool
+}
+
+const workloads = "work"
+
+func (w *world) addApps(nodes int) {
+	for i := range 1 + w.rng.IntN(3) {
+		a := &app{name: "app" + strconv.Itoa(i), owner: "ReplicaSet", replicas: 1 + w.rng.IntN(1+nodes/2), atLeast: -1, local: w.chance(8)}
+		switch {
+		case w.chance(2):
+			a.atLeast = w.rng.IntN(a.replicas)
+			budget := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: workloads, Name: a.name}}
+			budget.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": a.name}}
+			w.api.Add(byPeople, budget)
+		case w.chance(3):
+			a.owner = "Job"
+		}
+		w.apps = append(w.apps, a)
+	}
+	for _, name := range w.names(memapi.Nodes) {
+		if w.chance(3) {
+			w.addPod("daemon-"+name, name, "DaemonSet", "daemon", false)
+		}
+		if w.chance(4) {
+			w.addPod("mirror-"+name, name, "", "mirror", false)
+		}
+		if w.chance(30) {
+			w.addPod("bare-"+name, name, "", "bare", false)
+		}
+	}
+	w.schedule()
+	w.countBudgets()
+}
+
+func (w *world) addPod(name, node, owner, app string, local bool) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: workloads, Name: name, Labels: map[string]string{"app": app}}}
+	pod.Spec.NodeName = node
+	if owner != "" {
+		api := "apps/v1"
+		if owner == "Job" {
+			api = "batch/v1"
+		}
+		pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: api, Kind: owner, Name: app, UID: "owner", Controller: ptr.To(true)}}
+	}
+	if app == "mirror" {
+		pod.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
+	}
+	if local {
+		pod.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	}
+	pod.Status.Phase = corev1.PodRunning
+	pod.Status.Conditions = readyCondition(true)
+	w.api.Add(byCluster, pod)
+}
+
+// runControllers is what the cluster's own controllers do, now and then one of them and in the end all.
+func (w *world) runControllers() {
+	for _, run := range []func(){w.placeAgents, w.taintCordoned, w.collectGarbage, w.endPods, w.schedule, w.countBudgets, w.finishProfiles} {
+		if w.quiet || !w.chance(3) {
+			run()
+		}
+	}
+}
+
+// placeAgents is the DaemonSet controller.
+func (w *world) placeAgents() {
+	for _, o := range slices.Clone(w.api.All(memapi.Nodes)) {
+		node := o.(*corev1.Node)
+		wanted := node.Labels[v1alpha1.ManagedLabel] == v1alpha1.True
+		pod := w.api.Get(memapi.Pods, v1alpha1.AgentNamespace, "agent-"+node.Name)
+		switch m := w.machines[node.Name]; {
+		case wanted && pod == nil:
+			agent := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+				Namespace: v1alpha1.AgentNamespace, Name: "agent-" + node.Name, Labels: map[string]string{"app.kubernetes.io/component": "node-agent"},
+				OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "agent", UID: "owner", Controller: ptr.To(true)}},
+			}}
+			agent.Spec.NodeName = node.Name
+			agent.Status.Conditions = readyCondition(m.up && !w.now.Before(m.silentUntil))
+			w.api.Add(byCluster, agent)
+		case !wanted && pod != nil:
+			w.api.Remove(byCluster, pod)
+		}
+	}
+}
+
+// taintCordoned is the node lifecycle controller.
+func (w *world) taintCordoned() {
+	for _, o := range slices.Clone(w.api.All(memapi.Nodes)) {
+		node := o.(*corev1.Node)
+		at := slices.IndexFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeUnschedulable })
+		if (at >= 0) == node.Spec.Unschedulable {
+			continue
+		}
+		w.changeNode(byCluster, node.Name, func(n *corev1.Node) {
+			if at >= 0 {
+				n.Spec.Taints = slices.Delete(n.Spec.Taints, at, at+1)
+				return
+			}
+			now := metav1.NewTime(w.now)
+			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule, TimeAdded: &now})
+		})
+	}
+}
+
+// collectGarbage removes what belonged to Nodes that are gone.
+func (w *world) collectGarbage() {
+	for _, o := range slices.Clone(w.api.All(memapi.ClientNodes)) {
+		node := w.node(o.GetName())
+		if node == nil || !isOwned(o.(*v1alpha1.StorageClientNode), node) {
+			w.api.Remove(byCluster, o)
+		}
+	}
+	for _, o := range slices.Clone(w.api.All(memapi.Pods)) {
+		if w.node(o.(*corev1.Pod).Spec.NodeName) == nil {
+			w.api.Remove(byCluster, o)
+		}
+	}
+}
+
+func isOwned(c *v1alpha1.StorageClientNode, node *corev1.Node) bool {
+	return len(c.OwnerReferences) == 1 && c.OwnerReferences[0].UID == node.UID
+}
+
+// podEvent is when something happens to a pod by itself, zero if nothing does.
+func (w *world) podEvent(pod *corev1.Pod) time.Time {
+	switch {
+	case pod.DeletionTimestamp != nil:
+		return pod.DeletionTimestamp.Add(time.Duration(3+len(pod.Name)%5*8) * time.Second)
+	case len(pod.OwnerReferences) == 1 && pod.OwnerReferences[0].Kind == "Job" && pod.Status.Phase == corev1.PodRunning:
+		return pod.CreationTimestamp.Add(time.Duration(60+len(pod.UID)*60) * time.Second)
+	}
+	return time.Time{}
+}
+
+// endPods is the kubelets: what is to end ends, where the machine is up.
+func (w *world) endPods() {
+	for _, o := range slices.Clone(w.api.All(memapi.Pods)) {
+		pod := o.(*corev1.Pod)
+		at := w.podEvent(pod)
+		if m := w.machines[pod.Spec.NodeName]; at.IsZero() || w.now.Before(at) || m == nil || !m.up {
+			continue
+		}
+		if pod.DeletionTimestamp != nil {
+			w.api.Remove(byKubelet, pod)
+			continue
+		}
+		memapi.Change(w.api, byKubelet, pod, func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded })
+	}
+}
+
+// schedule makes the pods that workloads lack, on nodes that take any.
+func (w *world) schedule() {
+	var open []string
+	for _, o := range w.api.All(memapi.Nodes) {
+		node := o.(*corev1.Node)
+		tainted := slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return !w.quiet || t.Key != v1alpha1.UntunedTaint })
+		if !node.Spec.Unschedulable && !tainted && isReadyNode(node) {
+			open = append(open, node.Name)
+		}
+	}
+	if len(open) == 0 {
+		return
+	}
+	for _, a := range w.apps {
+		count := 0
+		for _, o := range w.api.All(memapi.Pods) {
+			if pod := o.(*corev1.Pod); pod.Labels["app"] == a.name && pod.DeletionTimestamp == nil && pod.Status.Phase == corev1.PodRunning {
+				count++
+			}
+		}
+		for ; count < a.replicas && (a.owner != "Job" || !w.quiet); count++ {
+			w.serial++
+			w.addPod(a.name+"-"+strconv.Itoa(w.serial), open[w.rng.IntN(len(open))], a.owner, a.name, a.local)
+		}
+	}
+}
+
+// countBudgets is the disruption controller.
+func (w *world) countBudgets() {
+	for _, o := range slices.Clone(w.api.All(memapi.Budgets)) {
+		budget := o.(*policyv1.PodDisruptionBudget)
+		healthy := 0
+		for _, o := range w.api.All(memapi.Pods) {
+			pod := o.(*corev1.Pod)
+			if m := w.machines[pod.Spec.NodeName]; pod.Labels["app"] == budget.Name && isReadyPod(pod) && m != nil && m.up {
+				healthy++
+			}
+		}
+		at := slices.IndexFunc(w.apps, func(a *app) bool { return a.name == budget.Name })
+		memapi.Change(w.api, byCluster, budget, func(b *policyv1.PodDisruptionBudget) {
+			b.Status.ObservedGeneration = b.Generation
+			b.Status.DisruptionsAllowed = int32(max(0, healthy-w.apps[at].atLeast))
+		})
+	}
+}
+
+// finishProfiles is the profile controller: a profile goes once no node carries anything of it.
+func (w *world) finishProfiles() {
+	for _, o := range slices.Clone(w.api.All(memapi.Profiles)) {
+		profile := o.(*v1alpha1.StorageClientProfile)
+		if profile.DeletionTimestamp == nil {
+			continue
+		}
+		carried := slices.ContainsFunc(w.api.All(memapi.ClientNodes), func(o memObject) bool {
+			return slices.ContainsFunc(o.(*v1alpha1.StorageClientNode).Spec.Settings, func(s v1alpha1.NodeSetting) bool { return s.Profile == profile.Name })
+		})
+		if !carried {
+			memapi.Change(w.api, byCluster, profile, func(p *v1alpha1.StorageClientProfile) { p.Finalizers = nil })
+		}
+	}
+}

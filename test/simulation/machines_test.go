@@ -1,0 +1,344 @@
+package simulation
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/memapi"
+	"github.com/storageclient/operator/tuning/nodesettings"
+)
+
+// machine is what a node is, whatever the API says of it.
+type machine struct {
+	name string
+	uid  types.UID
+	// boot is the boot ID.
+	boot string
+	// inForce are the boot settings that the machine has booted with, staged those that it will boot with.
+	inForce, staged map[string]string
+	up              bool
+	// unreadyAt is when the cluster notices that the machine is down, upAt when its boot ends.
+	unreadyAt, upAt time.Time
+	ends            bootEnd
+	// flaps is when a machine whose boot went wrong goes down once more.
+	flaps time.Time
+	// silentUntil is when the agent comes back, mounted until when a mount of a pod stays, locked until when the host must not be
+	// interrupted.
+	silentUntil, mounted, locked time.Time
+	// used holds the permits in the journal by the boot that they were used in, reboots counts the reboots of each.
+	used    map[string]string
+	reboots map[string]int
+	// going is the permit that the agent has announced its reboot for.
+	going string
+	// ailments are what keeps settings from their values, by key.
+	ailments map[string]ailment
+	// skew is how far the kubelet's clock goes ahead.
+	skew time.Duration
+	// foul counts what has gone wrong with its settings: foulSeen as of the agent's last report, foulThen as of the report that the
+	// last permit went by.
+	foul, foulSeen, foulThen int
+	// seen is what was in force when the agent reported last.
+	seen map[string]string
+}
+
+// bootEnd is how a boot ends.
+type bootEnd int
+
+const (
+	bootWell bootEnd = iota
+	bootNever
+	bootHangs
+	bootWithoutEffect
+)
+
+// ailment is what keeps a setting from its wanted value on a machine, as its agent reports it.
+type ailment struct {
+	state  v1alpha1.SettingState
+	effect v1alpha1.SettingEffect
+}
+
+var liveAilments = []ailment{
+	{v1alpha1.SettingFailed, v1alpha1.EffectLive}, {v1alpha1.SettingDrifted, v1alpha1.EffectLive}, {v1alpha1.SettingClamped, v1alpha1.EffectLive},
+	{v1alpha1.SettingUnsupported, v1alpha1.EffectLive}, {v1alpha1.SettingShadowed, v1alpha1.EffectLive}, {v1alpha1.SettingPending, v1alpha1.EffectNewTransport},
+}
+
+var bootAilments = []ailment{
+	{v1alpha1.SettingFailed, v1alpha1.EffectReboot}, {v1alpha1.SettingDrifted, v1alpha1.EffectReboot}, {v1alpha1.SettingShadowed, v1alpha1.EffectReboot},
+	{v1alpha1.SettingClamped, v1alpha1.EffectReboot}, {v1alpha1.SettingUnsupported, v1alpha1.EffectReboot},
+}
+
+// isInTheWay reports whether no boot would bring a setting in such a state.
+func isInTheWay(state v1alpha1.SettingState, effect v1alpha1.SettingEffect) bool {
+	boots := effect == v1alpha1.EffectReboot
+	return state == v1alpha1.SettingFailed || boots && (state == v1alpha1.SettingShadowed || state == v1alpha1.SettingDrifted)
+}
+
+func isBootKey(key string) bool { return nodesettings.TakesEffectAtBoot(key) }
+
+func (w *world) runAgents() {
+	for _, name := range slices.Sorted(maps.Keys(w.machines)) {
+		if m := w.machines[name]; w.quiet || !w.chance(3) {
+			w.runAgent(m)
+		}
+	}
+}
+
+// runAgent is one round of a node's agent: it reads its client node, stages, reports, and answers a permit.
+func (w *world) runAgent(m *machine) {
+	node := w.node(m.name)
+	if node == nil || !m.up || w.now.Before(m.silentUntil) || node.Labels[v1alpha1.ManagedLabel] != v1alpha1.True {
+		return
+	}
+	if m.going != "" {
+		w.goDown(m)
+		return
+	}
+	c := w.clientNode(m.name)
+	if c == nil {
+		return
+	}
+	m.stage(c)
+	status := w.observeStatus(m, c)
+	if permit := c.Spec.RebootPermit; permit != nil {
+		status.Reboot = w.answerPermit(m, c, &status)
+	}
+	if !w.quiet && w.chance(12) {
+		return // The API server did not take its report.
+	}
+	w.report(m, c, status)
+	if r := status.Reboot; r != nil && r.Phase == v1alpha1.RebootStarted && m.used[r.PermitID] == "" {
+		m.used[r.PermitID], m.going = m.boot, r.PermitID
+		if w.chance(2) {
+			w.goDown(m)
+		}
+	}
+}
+
+// stage writes the boot menu.
+func (m *machine) stage(c *v1alpha1.StorageClientNode) {
+	staged := map[string]string{}
+	for _, s := range c.Spec.Settings {
+		if _, ails := m.ailments[s.Key]; isBootKey(s.Key) && !ails && (!c.Spec.Release || s.OnRemoval == v1alpha1.DeletionRetain) {
+			staged[s.Key] = s.Value
+		}
+	}
+	m.staged = staged
+}
+
+func (w *world) report(m *machine, c *v1alpha1.StorageClientNode, status v1alpha1.StorageClientNodeStatus) {
+	status.Rollout = c.Status.Rollout
+	m.seen, m.foulSeen = maps.Clone(m.inForce), m.foul
+	if !equality.Semantic.DeepEqual(status, c.Status) {
+		memapi.Change(w.api, byAgent, c, func(c *v1alpha1.StorageClientNode) { c.Status = status })
+	}
+}
+
+func (w *world) observeStatus(m *machine, c *v1alpha1.StorageClientNode) v1alpha1.StorageClientNodeStatus {
+	status := v1alpha1.StorageClientNodeStatus{
+		ObservedGeneration: c.Generation, Hash: c.Spec.Hash, BootID: m.boot, Restored: c.Spec.Release,
+	}
+	for _, key := range slices.Sorted(maps.Keys(m.inForce)) {
+		if _, staged := m.staged[key]; !staged && (c.Spec.Release || !wants(c, key)) {
+			status.RebootRequiredBy = append(status.RebootRequiredBy, key)
+		}
+	}
+	for _, s := range c.Spec.Settings {
+		observed := v1alpha1.SettingStatus{Key: s.Key, TakesEffect: v1alpha1.EffectLive, State: v1alpha1.SettingInSync}
+		if isBootKey(s.Key) {
+			observed.TakesEffect = v1alpha1.EffectReboot
+		}
+		ails, isIll := m.ailments[s.Key]
+		switch {
+		case c.Spec.Release:
+		case isIll:
+			observed.State, observed.TakesEffect, observed.Message = ails.state, ails.effect, "so it is"
+		case isBootKey(s.Key) && m.inForce[s.Key] != s.Value:
+			observed.State = v1alpha1.SettingPending
+			status.RebootRequiredBy = append(status.RebootRequiredBy, s.Key)
+		}
+		status.Settings = append(status.Settings, observed)
+	}
+	status.RebootRequired = len(status.RebootRequiredBy) > 0
+	if w.now.Before(m.mounted) {
+		status.BusyMounts = []v1alpha1.BusyMount{{MountPoint: "/var/lib/kubelet/pods/x"}}
+	}
+	return status
+}
+
+func wants(c *v1alpha1.StorageClientNode, key string) bool {
+	return slices.ContainsFunc(c.Spec.Settings, func(s v1alpha1.NodeSetting) bool { return s.Key == key })
+}
+
+// answerPermit decides on a permit as the agent does: once and for all.
+func (w *world) answerPermit(m *machine, c *v1alpha1.StorageClientNode, status *v1alpha1.StorageClientNodeStatus) *v1alpha1.RebootStatus {
+	permit := c.Spec.RebootPermit
+	answer := func(phase v1alpha1.RebootPhase, message string) *v1alpha1.RebootStatus {
+		return &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: phase, Message: message}
+	}
+	if boot, used := m.used[permit.ID]; used && boot == m.boot {
+		return answer(v1alpha1.RebootFailed, "used, not rebooted")
+	} else if used {
+		return answer(v1alpha1.RebootStarted, "")
+	}
+	if said := c.Status.Reboot; said != nil && said.PermitID == permit.ID && said.Phase != v1alpha1.RebootWaiting {
+		return said
+	}
+	unstaged := slices.ContainsFunc(status.Settings, func(s v1alpha1.SettingStatus) bool {
+		return s.TakesEffect == v1alpha1.EffectReboot && isInTheWay(s.State, s.TakesEffect)
+	})
+	switch {
+	case permit.BootHash != c.Spec.BootHash, permit.BootID != m.boot, !status.RebootRequired, len(status.BusyMounts) > 0, unstaged:
+		return answer(v1alpha1.RebootRefused, "no longer right")
+	case w.now.Before(m.locked):
+		return answer(v1alpha1.RebootWaiting, "packages are being installed")
+	case !w.quiet && w.chance(w.refusals):
+		return answer(v1alpha1.RebootRefused, "a mount came in between")
+	}
+	return answer(v1alpha1.RebootStarted, "")
+}
+
+// goDown is a reboot that the agent asked for.
+func (w *world) goDown(m *machine) {
+	permit := m.going
+	m.going = ""
+	w.checkReboot(m, permit)
+	m.reboots[permit]++
+	m.ends = bootWell
+	if !w.quiet {
+		switch w.rng.IntN(w.ailing) {
+		case 0:
+			m.ends = bootNever
+		case 1:
+			m.ends = bootHangs
+		case 2:
+			m.ends = bootWithoutEffect
+		}
+	}
+	w.takeDown(m, 20*time.Second+w.seconds(200))
+}
+
+// takeDown ends the boot of a machine. The cluster may notice late, or never.
+func (w *world) takeDown(m *machine, boot time.Duration) {
+	w.narrate("machine %s goes down", m.name)
+	m.up, m.going, m.upAt, m.unreadyAt, m.flaps = false, "", w.now.Add(boot), w.now, time.Time{}
+	if w.chance(2) {
+		m.unreadyAt = w.now.Add(w.seconds(60))
+	}
+	w.advanceMachine(m)
+}
+
+// advanceMachine does what is due on a machine.
+func (w *world) advanceMachine(m *machine) {
+	if !m.silentUntil.IsZero() && m.up && !w.now.Before(m.silentUntil) {
+		m.silentUntil = time.Time{}
+		w.setAgentReady(m.name, true)
+	}
+	if m.up && !m.flaps.IsZero() && !w.now.Before(m.flaps) && !w.quiet {
+		m.ends = bootHangs
+		w.takeDown(m, w.seconds(300))
+	}
+	if m.up {
+		return
+	}
+	if !m.unreadyAt.IsZero() && !w.now.Before(m.unreadyAt) {
+		m.unreadyAt = time.Time{}
+		w.setReady(m, false)
+	}
+	if w.now.Before(m.upAt) || m.ends == bootNever {
+		return
+	}
+	m.up, m.upAt, m.unreadyAt = true, time.Time{}, time.Time{}
+	if m.ends != bootHangs {
+		w.serial++
+		m.boot = m.name + "-boot-" + strconv.Itoa(w.serial)
+		if m.ends == bootWithoutEffect {
+			m.foul++
+		} else {
+			m.inForce = maps.Clone(m.staged)
+		}
+		if !w.quiet && w.chance(8) {
+			w.ailAnything(m)
+		}
+	} else {
+		m.foul++
+	}
+	if m.ends != bootWell && !w.quiet && w.chance(3) {
+		m.flaps = w.now.Add(w.seconds(120))
+	}
+	w.narrate("machine %s is up as %s", m.name, m.boot)
+	w.changeNode(byKubelet, m.name, func(n *corev1.Node) { n.Status.NodeInfo.BootID = m.boot })
+	w.setReady(m, true)
+}
+
+// setReady is what the cluster says of a machine, by its kubelet's clock.
+func (w *world) setReady(m *machine, ready bool) {
+	status := corev1.ConditionFalse
+	if ready {
+		status = corev1.ConditionTrue
+	}
+	w.changeNode(byKubelet, m.name, func(n *corev1.Node) {
+		for i := range n.Status.Conditions {
+			if c := &n.Status.Conditions[i]; c.Type == corev1.NodeReady && c.Status != status {
+				c.Status, c.LastTransitionTime = status, metav1.NewTime(w.now.Add(m.skew))
+			}
+		}
+	})
+	w.setAgentReady(m.name, ready && !w.now.Before(m.silentUntil))
+}
+
+func isAgent(pod *corev1.Pod) bool { return pod.Namespace == v1alpha1.AgentNamespace }
+
+func isReadyPod(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp == nil && slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+func isReadyNode(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+func (w *world) setAgentReady(node string, ready bool) {
+	if o := w.api.Get(memapi.Pods, v1alpha1.AgentNamespace, "agent-"+node); o != nil {
+		memapi.Change(w.api, byKubelet, o.(*corev1.Pod), func(pod *corev1.Pod) { pod.Status.Conditions = readyCondition(ready) })
+	}
+}
+
+func readyCondition(ready bool) []corev1.PodCondition {
+	if ready {
+		return []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	}
+	return []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse}}
+}
+
+// ailAnything is somebody's file, a tool that fights, a full disk, or the end of one.
+func (w *world) ailAnything(m *machine) {
+	c := w.clientNode(m.name)
+	if c == nil || len(c.Spec.Settings) == 0 {
+		return
+	}
+	key := c.Spec.Settings[w.rng.IntN(len(c.Spec.Settings))].Key
+	choice := liveAilments
+	if isBootKey(key) {
+		if choice = bootAilments; w.chance(2) {
+			return
+		}
+	}
+	if w.chance(3) {
+		delete(m.ailments, key)
+		return
+	}
+	m.ailments[key] = choice[w.rng.IntN(len(choice))]
+	m.foul++
+	w.narrate("%s: %s is %s", m.name, key, m.ailments[key].state)
+}

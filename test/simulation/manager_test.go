@@ -1,0 +1,326 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/node"
+	"github.com/storageclient/operator/controllers/node/plan"
+	"github.com/storageclient/operator/controllers/rollout"
+	"github.com/storageclient/operator/controllers/rollout/drain"
+	"github.com/storageclient/operator/test/memapi"
+)
+
+// process is one life of the manager.
+type process struct {
+	*world
+	ctx context.Context //nolint:containedctx // a process that dies ends all its calls
+	end context.CancelFunc
+
+	cache   *memapi.Cache
+	rollout *rollout.Reconciler
+	nodes   *node.Reconciler
+	// evictions are what the drains do in the background.
+	evictions []func()
+	// clients are those that a call's knowledge is written into.
+	clients []*memapi.Client
+	// dirty are the nodes that something was written of, due is set where the rollout has something to look at.
+	dirty map[string]bool
+	due   bool
+	// rolloutAt and nodeAt are when the controllers asked to be called again.
+	rolloutAt time.Time
+	nodeAt    map[string]time.Time
+	// nodesBusy is set while the node controller is at work: it takes one node at a time.
+	nodesBusy bool
+	// began is what the manager's clock showed at the beginning of a pass.
+	began time.Time
+	// blind are the nodes whose agent was not Ready, as far as the cache knew at the beginning of a pass.
+	blind map[string]bool
+}
+
+// clock is the manager's.
+type clock struct{ *world }
+
+func (c clock) Now() time.Time                  { return c.managerTime() }
+func (c clock) Since(t time.Time) time.Duration { return c.managerTime().Sub(t) }
+
+// fenced is a cluster whose fence holds.
+type fenced struct{}
+
+func (fenced) Missing(context.Context) (string, error) { return "", nil }
+
+// deaf takes events for nobody.
+type deaf struct{}
+
+func (deaf) Eventf(runtime.Object, runtime.Object, string, string, string, string, ...any) {}
+
+func (w *world) startManager() *process {
+	p := &process{world: w, cache: w.api.NewCache(), dirty: map[string]bool{}, nodeAt: map[string]time.Time{}, due: true}
+	p.ctx, p.end = context.WithCancel(log.IntoContext(context.Background(), logr.Discard()))
+	cached := func(actor string) *memapi.Client {
+		return &memapi.Client{Server: w.api, Actor: actor, Cache: p.cache, ReadsOwnWrites: true, Decide: p.decide}
+	}
+	live := &memapi.Client{Server: w.api, Actor: byRollout, Decide: p.decide}
+	forRollout, forNodes := cached(byRollout), cached(byNodes)
+	p.clients = []*memapi.Client{live, forRollout, forNodes}
+	drains := &drain.Runner{
+		Drainer: drain.Drainer{Reader: live, Evictor: drain.PolicyEvictor{Client: forRollout}},
+		Go:      func(do func()) { p.evictions = append(p.evictions, do) },
+	}
+	p.lead(drains)
+	p.rollout = &rollout.Reconciler{
+		Client: forRollout, APIReader: live, Recorder: deaf{}, Clock: clock{w}, MaxUnavailable: w.maxUnavailable,
+		ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace, ManagerNode: w.managerNode,
+		UntunedTaint: v1alpha1.UntunedTaint, Workers: 1, Drains: drains,
+	}
+	p.nodes = &node.Reconciler{
+		Client: forNodes, Clock: clock{w}, Fence: fenced{}, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
+		Gate: plan.NewGate(), Limits: w.limits,
+	}
+	for _, name := range w.names(memapi.Nodes) {
+		p.dirty[name] = true
+	}
+	return p
+}
+
+// lead lets the drains begin, and returns once they may.
+func (p *process) lead(drains *drain.Runner) {
+	ctx := &leadership{Context: p.ctx, asked: make(chan struct{})}
+	go func() { _ = drains.Start(ctx) }()
+	<-ctx.asked
+}
+
+// leadership tells when somebody waits for its end.
+type leadership struct {
+	context.Context //nolint:containedctx // it is one
+
+	asked chan struct{}
+	once  sync.Once
+}
+
+func (l *leadership) Done() <-chan struct{} {
+	l.once.Do(func() { close(l.asked) })
+	return l.Context.Done()
+}
+
+// runEvictions does what the drains have begun.
+func (p *process) runEvictions() {
+	evictions := p.evictions
+	p.evictions = nil
+	for _, evict := range evictions {
+		evict()
+	}
+}
+
+func (p *process) dead() bool { return p.ctx.Err() != nil }
+
+// seeSome has the cache see some of what has happened, of each kind another part.
+func (p *process) seeSome() {
+	for kind := memapi.Nodes; kind <= memapi.Namespaces; kind++ {
+		behind := p.cache.Behind(kind)
+		if p.chance(3) {
+			behind = p.rng.IntN(behind + 1)
+		}
+		p.cache.Advance(kind, behind)
+	}
+}
+
+// runRollout makes a pass.
+func (p *process) runRollout() {
+	if p.quiet && !p.due && (p.rolloutAt.IsZero() || p.now.Before(p.rolloutAt)) {
+		return
+	}
+	p.due, p.rolloutAt = false, time.Time{}
+	p.began, p.blind = p.managerTime(), p.unreadyAgents()
+	p.look()
+	result, err := p.rollout.Reconcile(p.ctx, reconcile.Request{})
+	if err != nil {
+		p.narrate("rollout: %v", err)
+		p.due = true
+	}
+	if result.RequeueAfter > 0 {
+		p.rolloutAt = p.now.Add(wholeSeconds(result.RequeueAfter))
+	}
+}
+
+func wholeSeconds(d time.Duration) time.Duration {
+	return (d + time.Second - 1).Truncate(time.Second)
+}
+
+// runNodes has the node controller look at the nodes that something was written of, or at some of them.
+func (p *process) runNodes(all bool) {
+	p.nodesBusy = true
+	defer func() { p.nodesBusy = false }()
+	for name, at := range p.nodeAt {
+		if !p.now.Before(at) {
+			p.dirty[name] = true
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.dirty)) {
+		if all || !p.chance(3) {
+			p.runNode(name)
+		}
+	}
+}
+
+func (p *process) runNode(name string) {
+	delete(p.dirty, name)
+	delete(p.nodeAt, name)
+	p.lookAtCache()
+	result, err := p.nodes.Reconcile(p.ctx, reconcile.Request{NamespacedName: types.NamespacedName{Name: name}})
+	if err != nil {
+		p.narrate("node controller: %v", err)
+		p.nodeAt[name] = p.now.Add(time.Second)
+	}
+	if result.RequeueAfter > 0 {
+		p.nodeAt[name] = p.now.Add(wholeSeconds(result.RequeueAfter))
+	}
+}
+
+// unreadyAgents are the nodes whose agent is not Ready, as far as the cache knows.
+func (p *process) unreadyAgents() map[string]bool {
+	out := map[string]bool{}
+	for _, o := range p.cache.All(memapi.Nodes) {
+		out[o.GetName()] = true
+	}
+	for _, o := range p.cache.All(memapi.Pods) {
+		if pod := o.(*corev1.Pod); isAgent(pod) && isReadyPod(pod) {
+			delete(out, pod.Spec.NodeName)
+		}
+	}
+	return out
+}
+
+// wake tells the controllers of a write, as their watches would: what those leave out wakes nobody here either.
+func (p *process) wake(w memapi.Write) {
+	object := w.After
+	if object == nil {
+		object = w.Before
+	}
+	switch w.Kind {
+	case memapi.Nodes:
+		before, _ := w.Before.(*corev1.Node)
+		after, _ := w.After.(*corev1.Node)
+		if before == nil || after == nil || !sameForAll(before, after) {
+			p.dirty[object.GetName()], p.due = true, true
+			return
+		}
+		p.due = p.due || !sameForRollout(before, after)
+		if !equality.Semantic.DeepEqual(conditionOf(before, v1alpha1.TunedNodeCondition), conditionOf(after, v1alpha1.TunedNodeCondition)) {
+			p.dirty[object.GetName()] = true
+		}
+	case memapi.ClientNodes:
+		p.dirty[object.GetName()], p.due = true, true
+	case memapi.Pods:
+		if pod := object.(*corev1.Pod); isAgent(pod) {
+			p.dirty[pod.Spec.NodeName], p.due = true, true
+		}
+	case memapi.Profiles, memapi.Namespaces:
+		for _, o := range p.api.All(memapi.Nodes) {
+			p.dirty[o.GetName()] = true
+		}
+		p.due = true
+	case memapi.ConfigMaps:
+		p.due = true
+	case memapi.Budgets:
+	}
+}
+
+// sameForAll reports whether nothing of a Node changed that both controllers watch.
+func sameForAll(before, after *corev1.Node) bool {
+	return isReadyNode(before) == isReadyNode(after) && before.Status.NodeInfo.BootID == after.Status.NodeInfo.BootID &&
+		maps.Equal(before.Labels, after.Labels) && maps.Equal(before.Annotations, after.Annotations)
+}
+
+// sameForRollout reports whether nothing of a Node changed that only the rollout watches.
+func sameForRollout(before, after *corev1.Node) bool {
+	for _, kind := range []corev1.NodeConditionType{corev1.NodeMaintenanceInProgress, corev1.NodeDrainInProgress, corev1.NodeDrained} {
+		if (conditionOf(before, kind) == nil) != (conditionOf(after, kind) == nil) {
+			return false
+		}
+	}
+	return before.Spec.Unschedulable == after.Spec.Unschedulable && equality.Semantic.DeepEqual(before.Spec.Taints, after.Spec.Taints)
+}
+
+func conditionOf(node *corev1.Node, kind corev1.NodeConditionType) *corev1.NodeCondition {
+	for i := range node.Status.Conditions {
+		if node.Status.Conditions[i].Type == kind {
+			return &node.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// Errors that the manager's calls meet.
+var (
+	errTimeout = apierrors.NewTimeoutError("the server did not answer in time", 1)
+	errRefused = []error{
+		apierrors.NewInternalError(errors.New("etcd is not there")), apierrors.NewTooManyRequests("too many requests", 1), errTimeout,
+		apierrors.NewServerTimeout(corev1.Resource("nodes"), "get", 1),
+	}
+)
+
+// decide is what becomes of a call of the manager, and what else happens at that moment.
+func (p *process) decide(call memapi.Call) (memapi.Fate, error) {
+	if call.Verb == "get" && call.Name == v1alpha1.BudgetConfigMap {
+		p.look()
+	}
+	if p.quiet {
+		return memapi.Answered, nil
+	}
+	unheard := memapi.Refused
+	if call.IsWrite() {
+		unheard = [...]memapi.Fate{memapi.Refused, memapi.Unanswered, memapi.Late}[p.rng.IntN(3)]
+	}
+	heat := p.heat
+	if call.IsWrite() {
+		heat /= 2
+	}
+	switch p.rng.IntN(heat) {
+	case 0:
+		p.narrate("the manager dies in %s %s %s", call.Verb, call.Kind, call.Name)
+		p.end()
+		return unheard, context.Canceled
+	case 1, 2:
+		p.narrate("%s %s %s is refused", call.Verb, call.Kind, call.Name)
+		return memapi.Refused, errRefused[p.rng.IntN(len(errRefused))]
+	case 3, 4:
+		p.narrate("%s %s %s is not answered", call.Verb, call.Kind, call.Name)
+		return unheard, errTimeout
+	case 5, 6, 7:
+		p.passTime(p.seconds(30))
+	case 8, 9, 10:
+		p.runAgents()
+	case 11:
+		p.runControllers()
+	case 12, 13:
+		p.causeMishap()
+	case 14:
+		p.runEvictions()
+	case 15:
+		p.api.RunLate()
+	case 16, 17:
+		if !p.nodesBusy {
+			p.runNodes(false)
+		}
+	case 18, 19, 20:
+		if m := p.machines[call.Name]; m != nil {
+			p.upsetMachine(m)
+		}
+	}
+	return memapi.Answered, nil
+}

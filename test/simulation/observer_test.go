@@ -1,0 +1,349 @@
+package simulation
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/memapi"
+)
+
+// observer asserts the invariants. It goes by the API's objects and the machines, and by nothing that the planner thinks.
+//
+// What nobody can know is held against nobody: what a manager must not do, it must not do where the reason stood both when it looked
+// last, and when the write took effect.
+type observer struct {
+	w *world
+	// writes counts all changes, touched holds the last two of them that were not the manager's, by what was changed.
+	writes  int
+	touched map[string][2]int
+	// steps counts what the manager did to nodes: claims, cordons and changes of what they are to have.
+	steps int
+	// permits are those that were given for a target of a client node.
+	permits map[string]sets.Set[string]
+	// losses are machines that went while they held a permit.
+	losses []loss
+	// wellSince is when a node was well first in its present boot, doneSince since when it carries its boot settings in service.
+	wellSince map[string]moment
+	doneSince map[string]moment
+	// firstClaim is the write with the first claim for a boot hash, upset the last that changed who may go.
+	firstClaim map[string]int
+	upset      int
+	// claimedFor is the boot hash that a node was claimed for last.
+	claimedFor map[string]string
+	// calmSince is the write with which the faults ended, 0 before.
+	calmSince int
+	// given are the hashes that were given to nodes since then.
+	given map[string]string
+	// takenSince is since when an agent reports settings, by their hash.
+	takenSince map[string]moment
+	// permittedAt is the write of a permit.
+	permittedAt map[string]int
+	// backOff is when a drain of a node was given up, for which boot hash.
+	backOff map[string]moment
+}
+
+// moment is when something began, and for what.
+type moment struct {
+	of string
+	at time.Time
+}
+
+// loss is a machine that was lost to a permit.
+type loss struct {
+	name, uid, target string
+	plans             map[string]string
+	write             int
+}
+
+func newObserver(w *world) *observer {
+	return &observer{
+		w: w, touched: map[string][2]int{}, permits: map[string]sets.Set[string]{}, wellSince: map[string]moment{}, doneSince: map[string]moment{},
+		firstClaim: map[string]int{}, claimedFor: map[string]string{}, given: map[string]string{}, backOff: map[string]moment{},
+		takenSince: map[string]moment{}, permittedAt: map[string]int{},
+	}
+}
+
+// state is what the API holds at one moment.
+type state struct {
+	nodes, clientNodes, profiles, pods, namespaces []client.Object
+}
+
+// look is what a controller could know when it decided.
+type look struct {
+	state
+	// write is the last change before it, at and began what the manager's clock showed then and at the beginning of the pass.
+	write     int
+	at, began time.Time
+	// blind are the nodes whose agent was not Ready, as far as the cache knew.
+	blind map[string]bool
+}
+
+func (s *state) node(name string) *corev1.Node { return find[*corev1.Node](s.nodes, name) }
+
+// clientNode is a node's client node, nil where it belongs to a former Node.
+func (s *state) clientNode(name string) *v1alpha1.StorageClientNode {
+	c, node := find[*v1alpha1.StorageClientNode](s.clientNodes, name), s.node(name)
+	if c == nil || node == nil || !isOwned(c, node) {
+		return nil
+	}
+	return c
+}
+
+func (s *state) profile(name string) *v1alpha1.StorageClientProfile {
+	return find[*v1alpha1.StorageClientProfile](s.profiles, name)
+}
+
+// present is the state as it is.
+func (w *world) present() *state {
+	return &state{
+		nodes: w.api.All(memapi.Nodes), clientNodes: w.api.All(memapi.ClientNodes), profiles: w.api.All(memapi.Profiles),
+		pods: w.api.All(memapi.Pods), namespaces: w.api.All(memapi.Namespaces),
+	}
+}
+
+// look remembers what the rollout can know from now on.
+func (p *process) look() {
+	now := p.present()
+	l := &look{write: p.writes, at: p.managerTime(), began: p.began, blind: p.blind, state: state{
+		nodes: slices.Clone(now.nodes), clientNodes: slices.Clone(now.clientNodes), profiles: slices.Clone(now.profiles),
+		pods: slices.Clone(now.pods), namespaces: slices.Clone(now.namespaces),
+	}}
+	for _, c := range p.clients[:2] {
+		c.Token = l
+	}
+}
+
+// lookAtCache remembers what the node controller can know.
+func (p *process) lookAtCache() {
+	all := func(kind memapi.Kind) []client.Object { return slices.Clone(p.cache.All(kind)) }
+	p.clients[2].Token = &look{write: p.writes, at: p.managerTime(), began: p.managerTime(), state: state{
+		nodes: all(memapi.Nodes), clientNodes: all(memapi.ClientNodes), profiles: all(memapi.Profiles), pods: all(memapi.Pods), namespaces: all(memapi.Namespaces),
+	}}
+}
+
+// observe is called after each write.
+func (o *observer) observe(w memapi.Write) {
+	o.writes++
+	object := w.After
+	if object == nil {
+		object = w.Before
+	}
+	if o.w.manager != nil {
+		o.w.manager.wake(w)
+	}
+	o.narrateWrite(w, object)
+	if (w.Actor == byRollout || w.Actor == byNodes) && isStep(w) {
+		o.steps++
+	}
+	name := object.GetName()
+	seen, known := w.Token.(*look)
+	switch {
+	case w.Actor == byRollout && known:
+		o.checkRollout(w, name, seen)
+	case w.Actor == byNodes && known:
+		o.checkNodeController(w, name, seen)
+	default:
+		if w.Kind == memapi.Pods {
+			name = object.(*corev1.Pod).Spec.NodeName
+		}
+		o.touched[name] = [2]int{o.touched[name][1], o.writes}
+		if w.Actor == byPeople || w.Actor == byCluster && w.Kind != memapi.Pods && w.Kind != memapi.Budgets {
+			o.upset = o.writes
+		}
+	}
+	if w.Kind == memapi.Nodes || w.Kind == memapi.ClientNodes {
+		o.follow(object.GetName())
+	}
+}
+
+// isStep reports whether a write does something to a node.
+func isStep(w memapi.Write) bool {
+	switch before := w.Before.(type) {
+	case *corev1.Node:
+		return before.Spec.Unschedulable != w.After.(*corev1.Node).Spec.Unschedulable
+	case *v1alpha1.StorageClientNode:
+		return w.After == nil || before.Generation != w.After.GetGeneration()
+	}
+	return true
+}
+
+func (o *observer) narrateWrite(w memapi.Write, object client.Object) {
+	if !o.w.verbose || w.Kind == memapi.Budgets || (w.Kind == memapi.Pods && !w.Eviction) {
+		return
+	}
+	what := "changes"
+	switch {
+	case w.Eviction:
+		what = "evicts"
+	case w.Before == nil:
+		what = "creates"
+	case w.After == nil:
+		what = "removes"
+	}
+	detail := ""
+	switch after := w.After.(type) {
+	case *corev1.Node:
+		_, marked := after.Annotations[v1alpha1.DisruptionAnnotation]
+		detail = describe("cordoned", after.Spec.Unschedulable) + describe("ours", marked) + describe("Ready", isReadyNode(after)) + " boot " + after.Status.NodeInfo.BootID
+	case *v1alpha1.StorageClientNode:
+		detail = " hash " + after.Spec.Hash + " boot hash " + after.Spec.BootHash + " reported " + after.Status.Hash +
+			describe("permit", after.Spec.RebootPermit != nil) + describe("reboot", after.Status.RebootRequired) + describe("release", after.Spec.Release)
+		if r := after.Status.Reboot; r != nil {
+			detail += " answer " + string(r.Phase)
+		}
+		if r := after.Status.Rollout; r != nil {
+			detail += " note " + string(r.Phase) + " " + r.Reason + ": " + r.Message
+		}
+	case *corev1.ConfigMap:
+		for _, key := range slices.Sorted(maps.Keys(after.Data)) {
+			detail += " " + key + "=" + after.Data[key]
+		}
+	}
+	o.w.narrate("%s %s %s %s%s", w.Actor, what, w.Kind, object.GetName(), detail)
+}
+
+func describe(what string, is bool) string {
+	if is {
+		return " " + what
+	}
+	return ""
+}
+
+// follow keeps since when a node is well and done.
+func (o *observer) follow(name string) {
+	now := o.w.present()
+	node, c := now.node(name), now.clientNode(name)
+	if node == nil || c == nil {
+		delete(o.wellSince, name)
+		delete(o.doneSince, name)
+		return
+	}
+	if c.Status.Hash != c.Spec.Hash {
+		delete(o.takenSince, name)
+	} else if o.takenSince[name].of != c.Spec.Hash {
+		o.takenSince[name] = moment{c.Spec.Hash, o.w.now}
+	}
+	well := isReadyNode(node) && isWell(node, c)
+	if boot := node.Status.NodeInfo.BootID; well && o.wellSince[name].of != boot {
+		o.wellSince[name] = moment{boot, o.w.now}
+	}
+	_, claimed := o.w.claims()[name]
+	done := well && !claimed && !hasMark(node) && !hasFailed(c)
+	switch was := o.doneSince[name]; {
+	case !done:
+		delete(o.doneSince, name)
+	case was.of != c.Spec.BootHash:
+		o.doneSince[name] = moment{c.Spec.BootHash, o.w.now}
+	}
+}
+
+// isWell reports whether an agent reports in this boot that it has all that it is to have, but for what no boot decides on.
+func isWell(node *corev1.Node, c *v1alpha1.StorageClientNode) bool {
+	s := &c.Status
+	if s.BootID != node.Status.NodeInfo.BootID || s.ObservedGeneration < c.Generation || (!c.Spec.Release && s.Hash != c.Spec.Hash) {
+		return false
+	}
+	if c.Spec.Release {
+		return s.Restored
+	}
+	return !slices.ContainsFunc(s.Settings, func(s v1alpha1.SettingStatus) bool {
+		return wants(c, s.Key) && (isInTheWay(s.State, s.TakesEffect) || s.State == v1alpha1.SettingPending && s.TakesEffect == v1alpha1.EffectReboot)
+	})
+}
+
+func hasMark(node *corev1.Node) bool {
+	_, marked := node.Annotations[v1alpha1.DisruptionAnnotation]
+	return marked
+}
+
+// target is what attempts and failures of a client node speak of.
+func target(c *v1alpha1.StorageClientNode) string {
+	if c.Spec.Release {
+		return "release-" + c.Spec.BootHash
+	}
+	return c.Spec.BootHash
+}
+
+func hasFailed(c *v1alpha1.StorageClientNode) bool {
+	r := c.Status.Rollout
+	return r != nil && r.Phase == v1alpha1.RolloutFailed && r.BootHash == target(c)
+}
+
+func isLeaving(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == autoscalerTaint })
+}
+
+func isControlPlane(node *corev1.Node) bool {
+	_, is := node.Labels["node-role.kubernetes.io/control-plane"]
+	return is
+}
+
+// isOut reports whether a node is out of service through no doing of ours.
+func isOut(node *corev1.Node) bool {
+	return !isReadyNode(node) || isLeaving(node) || node.Spec.Unschedulable && !hasMark(node)
+}
+
+// needers are the profiles that need a reboot of the node for what it is to have.
+func needers(c *v1alpha1.StorageClientNode) []string {
+	var out []string
+	for _, s := range c.Spec.Settings {
+		if !c.Spec.Release && isBootKey(s.Key) && slices.Contains(c.Status.RebootRequiredBy, s.Key) && !slices.Contains(out, s.Profile) {
+			out = append(out, s.Profile)
+		}
+	}
+	return out
+}
+
+// inTheWay are settings that would keep the node from being accepted after a boot, as its agent reports.
+func inTheWay(node *corev1.Node, c *v1alpha1.StorageClientNode) []string {
+	var out []string
+	if c.Spec.Release || c.Status.Hash != c.Spec.Hash || c.Status.BootID != node.Status.NodeInfo.BootID {
+		return nil
+	}
+	for _, s := range c.Status.Settings {
+		if wants(c, s.Key) && isInTheWay(s.State, s.TakesEffect) {
+			out = append(out, s.Key)
+		}
+	}
+	return out
+}
+
+// concerns reports whether a profile selects a node, or the node carries settings of it.
+func concerns(p *v1alpha1.StorageClientProfile, node *corev1.Node, c *v1alpha1.StorageClientNode) bool {
+	return selects(p, node) || c != nil && slices.ContainsFunc(c.Spec.Settings, func(s v1alpha1.NodeSetting) bool { return s.Profile == p.Name })
+}
+
+func selects(p *v1alpha1.StorageClientProfile, node *corev1.Node) bool {
+	selector, err := metav1.LabelSelectorAsSelector(&p.Spec.NodeSelector)
+	return err == nil && selector.Matches(labels.Set(node.Labels)) && (p.Spec.IncludeControlPlane || !isControlPlane(node))
+}
+
+// stood reports whether something was so when the manager looked, and is so now. Where others have changed the object more than once
+// in between, it may not have been so all the time.
+func (o *observer) stood(seen *look, name string, is func(*state) bool) bool {
+	return o.touched[name][0] <= seen.write && is(&seen.state) && is(o.w.present())
+}
+
+// nodeStood is stood for a node that exists.
+func (o *observer) nodeStood(seen *look, name string, is func(*corev1.Node) bool) bool {
+	return o.stood(seen, name, func(s *state) bool {
+		node := s.node(name)
+		return node != nil && is(node)
+	})
+}
+
+// clientNodeStood is stood for a node that exists with a client node of its own.
+func (o *observer) clientNodeStood(seen *look, name string, is func(*corev1.Node, *v1alpha1.StorageClientNode) bool) bool {
+	return o.stood(seen, name, func(s *state) bool {
+		c := s.clientNode(name)
+		return c != nil && is(s.node(name), c)
+	})
+}

@@ -1,0 +1,332 @@
+package simulation
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/memapi"
+	"github.com/storageclient/operator/tuning/nodesettings"
+	"github.com/storageclient/operator/tuning/windows"
+)
+
+type memObject = client.Object
+
+const autoscalerTaint = "ToBeDeletedByClusterAutoscaler"
+
+// anyNode is a node by chance, one that we have cordoned more often than others.
+func (w *world) anyNode() (*corev1.Node, *machine) {
+	all := w.api.All(memapi.Nodes)
+	var node *corev1.Node
+	for range 3 {
+		if node = all[w.rng.IntN(len(all))].(*corev1.Node); node.Annotations[v1alpha1.DisruptionAnnotation] != "" {
+			break
+		}
+	}
+	return node, w.machines[node.Name]
+}
+
+// causeMishap is something that people, machines and clouds do.
+func (w *world) causeMishap() {
+	node, m := w.anyNode()
+	name := node.Name
+	switch w.rng.IntN(27) {
+	case 0, 1:
+		w.narrate("somebody cordons or uncordons %s", name)
+		w.changeNode(byPeople, name, func(n *corev1.Node) { n.Spec.Unschedulable = !n.Spec.Unschedulable })
+	case 2:
+		w.narrate("somebody takes the mark off %s", name)
+		w.changeNode(byPeople, name, func(n *corev1.Node) { delete(n.Annotations, v1alpha1.DisruptionAnnotation) })
+	case 3, 4:
+		w.narrate("the agent of %s falls silent", name)
+		m.silentUntil = w.now.Add(w.seconds(2000))
+		w.setAgentReady(name, false)
+	case 5:
+		w.narrate("the agent of %s starts again", name)
+		m.going = ""
+	case 6:
+		w.narrate("somebody reboots %s", name)
+		m.ends = bootWell
+		w.takeDown(m, time.Minute)
+	case 7:
+		w.narrate("%s is not Ready for a while", name)
+		m.ends = bootHangs
+		w.takeDown(m, w.seconds(600))
+	case 8:
+		w.narrate("a mount of %s stays", name)
+		m.mounted = w.now.Add(w.seconds(1200))
+	case 9:
+		w.narrate("boot drift on %s", name)
+		m.inForce = map[string]string{}
+		m.foul++
+	case 10:
+		w.toggle(node, [...]string{v1alpha1.NeverDisruptAnnotation, v1alpha1.PausedAnnotation}[w.rng.IntN(2)])
+	case 11:
+		w.toggle(w.api.Get(memapi.Namespaces, "", v1alpha1.ManagerNamespace), v1alpha1.PausedAnnotation)
+	case 12, 13, 14, 15:
+		w.editProfile()
+	case 16, 17:
+		w.scaleDown(node)
+	case 18:
+		if !isReadyNode(node) {
+			w.narrate("a cloud repairs %s", name)
+			w.replaceNode(node, w.chance(3))
+		}
+	case 19:
+		if w.chance(3) {
+			w.narrate("%s is taken away without a word", name)
+			w.replaceNode(node, w.chance(3))
+		}
+	case 20:
+		if w.chance(2) && len(w.machines) < 45 {
+			w.serial++
+			w.narrate("the pool grows by s%d", w.serial)
+			w.addNode("s"+strconv.Itoa(w.serial), false)
+		}
+	case 23:
+		w.narrate("packages are installed on %s", name)
+		m.locked = w.now.Add(w.seconds(900))
+	case 21:
+		w.askForRetry(name)
+	case 22:
+		pool := [...]string{"a", "b"}[w.rng.IntN(2)]
+		w.narrate("%s moves to pool %s", name, pool)
+		w.changeNode(byPeople, name, func(n *corev1.Node) { n.Labels["pool"] = pool })
+	default:
+		w.ailAnything(m)
+	}
+}
+
+// upsetMachine is something that happens on a machine just when the manager is about to write of it, and its agent tells.
+func (w *world) upsetMachine(m *machine) {
+	switch w.rng.IntN(3) {
+	case 0:
+		w.narrate("a mount of %s stays", m.name)
+		m.mounted = w.now.Add(w.seconds(300))
+	case 1:
+		w.ailAnything(m)
+	}
+	w.runAgent(m)
+}
+
+// toggle sets an annotation, or takes it away.
+func (w *world) toggle(object memObject, key string) {
+	w.narrate("somebody sets or removes %s on %s", key, object.GetName())
+	change := func(o memObject) {
+		all := o.GetAnnotations()
+		if all == nil {
+			all = map[string]string{}
+		}
+		if all[key] != "" {
+			delete(all, key)
+		} else {
+			all[key] = v1alpha1.True
+		}
+		o.SetAnnotations(all)
+	}
+	memapi.Change(w.api, byPeople, object, change)
+}
+
+// editProfile changes a profile, or deletes it.
+func (w *world) editProfile() {
+	names := w.names(memapi.Profiles)
+	if len(names) == 0 {
+		w.addProfile("p" + strconv.Itoa(w.rng.IntN(5)))
+		return
+	}
+	name := names[w.rng.IntN(len(names))]
+	what := w.rng.IntN(12)
+	w.narrate("somebody edits profile %s (%d)", name, what)
+	p := w.profile(name)
+	switch what {
+	case 0:
+		memapi.Change(w.api, byPeople, p, func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = !p.Spec.Paused })
+	case 1:
+		mode := [...]v1alpha1.Mode{v1alpha1.ModeEnforce, v1alpha1.ModePlan}[w.rng.IntN(2)]
+		memapi.Change(w.api, byPeople, p, func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = mode })
+	case 2:
+		policy := [...]v1alpha1.RebootPolicy{v1alpha1.RebootAutomatic, v1alpha1.RebootNever, v1alpha1.RebootOnApproval}[w.rng.IntN(3)]
+		memapi.Change(w.api, byPeople, p, func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.Reboot.Policy = policy })
+	case 3:
+		if w.chance(3) {
+			w.api.Delete(byPeople, p)
+		}
+	case 4:
+		selector := w.anySelector()
+		memapi.Change(w.api, byPeople, p, func(p *v1alpha1.StorageClientProfile) { p.Spec.NodeSelector = selector })
+	case 5:
+		set := w.anyWindows()
+		memapi.Change(w.api, byPeople, p, func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.Windows = set })
+	case 6, 7:
+		memapi.Change(w.api, byPeople, p, func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.Reboot.ApprovedPlan = nodesettings.PlanHash(p) })
+	case 8:
+		if len(names) < 6 && w.chance(2) {
+			for i := range 6 {
+				if fresh := "p" + strconv.Itoa(i); !slices.Contains(names, fresh) {
+					w.addProfile(fresh)
+					return
+				}
+			}
+		}
+	default:
+		settings := w.anySettings(name)
+		memapi.Change(w.api, byPeople, p, func(p *v1alpha1.StorageClientProfile) { p.Spec.Node = settings })
+	}
+}
+
+// scaleDown is an autoscaler that taints a node and deletes it after a while, or thinks better of it.
+func (w *world) scaleDown(node *corev1.Node) {
+	marked := slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == autoscalerTaint })
+	switch {
+	case !marked:
+		w.narrate("an autoscaler taints %s", node.Name)
+		now := metav1.NewTime(w.now)
+		w.changeNode(byCluster, node.Name, func(n *corev1.Node) {
+			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: autoscalerTaint, Effect: corev1.TaintEffectNoSchedule, TimeAdded: &now})
+		})
+	case w.chance(2):
+		w.narrate("an autoscaler removes %s", node.Name)
+		w.replaceNode(node, w.chance(2))
+	default:
+		w.narrate("an autoscaler keeps %s after all", node.Name)
+		w.removeTaint(node.Name)
+	}
+}
+
+func (w *world) removeTaint(name string) {
+	w.changeNode(byCluster, name, func(n *corev1.Node) {
+		n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == autoscalerTaint })
+	})
+}
+
+// replaceNode deletes a Node with its machine, and registers another of the same name, unless it is gone for good.
+func (w *world) replaceNode(node *corev1.Node, forGood bool) {
+	w.noteLoss(node)
+	labels := node.Labels
+	w.api.Remove(byCluster, node)
+	delete(w.machines, node.Name)
+	if w.quiet || w.chance(2) {
+		w.collectGarbage()
+	}
+	_, controlPlane := labels["node-role.kubernetes.io/control-plane"]
+	if forGood && !controlPlane && len(w.machines) > 2 {
+		return
+	}
+	w.addNode(node.Name, controlPlane)
+	w.changeNode(byKubelet, node.Name, func(n *corev1.Node) {
+		for _, key := range []string{"pool", corev1.LabelTopologyZone} {
+			if value, set := labels[key]; set {
+				n.Labels[key] = value
+			}
+		}
+	})
+}
+
+// askForRetry is somebody who asks for a retry, of all nodes or of one.
+func (w *world) askForRetry(node string) {
+	names := w.names(memapi.Profiles)
+	if len(names) == 0 {
+		return
+	}
+	w.serial++
+	value := strconv.Itoa(w.serial)
+	if w.chance(2) {
+		value += "/" + node
+	}
+	p := w.profile(names[w.rng.IntN(len(names))])
+	w.narrate("somebody asks %s to retry %s", p.Name, value)
+	memapi.Change(w.api, byPeople, p, func(p *v1alpha1.StorageClientProfile) {
+		p.Annotations = map[string]string{v1alpha1.RetryAnnotation: value}
+	})
+	w.allowRetries()
+}
+
+// endFaults ends all faults: people undo what they did, and broken machines are replaced.
+func (w *world) endFaults() {
+	w.narrate("the faults end")
+	w.quiet = true
+	w.api.RunLate()
+	if w.manager.dead() {
+		w.manager = w.startManager()
+	}
+	memapi.Change(w.api, byPeople, w.api.Get(memapi.Namespaces, "", v1alpha1.ManagerNamespace), func(o memObject) { o.SetAnnotations(nil) })
+	for _, name := range w.names(memapi.Nodes) {
+		w.repair(name)
+	}
+	w.reconcileProfiles()
+	w.calmSince = w.writes + 1
+	for _, o := range slices.Clone(w.api.All(memapi.Pods)) {
+		if o.GetLabels()["app"] == "bare" {
+			w.api.Remove(byPeople, o)
+		}
+	}
+	for _, a := range w.apps {
+		a.local = false
+		a.atLeast = min(a.atLeast, a.replicas-1)
+	}
+	for _, o := range slices.Clone(w.api.All(memapi.Pods)) {
+		if len(o.(*corev1.Pod).Spec.Volumes) > 0 {
+			w.api.Remove(byPeople, o)
+		}
+	}
+}
+
+// repair has people undo what keeps a node from being done.
+func (w *world) repair(name string) {
+	node, m := w.node(name), w.machines[name]
+	leaving := slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == autoscalerTaint })
+	if (leaving && w.chance(2)) || (!m.up && m.ends == bootNever) {
+		w.replaceNode(node, false)
+		return
+	}
+	w.removeTaint(name)
+	m.silentUntil, m.mounted, m.locked = time.Time{}, time.Time{}, time.Time{}
+	for _, key := range slices.Sorted(maps.Keys(m.ailments)) {
+		if ails := m.ailments[key]; isInTheWay(ails.state, ails.effect) || ails.state == v1alpha1.SettingDrifted {
+			delete(m.ailments, key)
+		}
+	}
+	w.changeNode(byPeople, name, func(n *corev1.Node) {
+		delete(n.Annotations, v1alpha1.NeverDisruptAnnotation)
+		delete(n.Annotations, v1alpha1.PausedAnnotation)
+		if n.Annotations[v1alpha1.DisruptionAnnotation] == "" {
+			n.Spec.Unschedulable = false
+		}
+	})
+	w.setAgentReady(name, m.up)
+}
+
+// reconcileProfiles makes the profiles such that all of them can be done: windows meet, somebody is the canary, and what failed is
+// over.
+func (w *world) reconcileProfiles() {
+	var sets []windows.Set
+	for _, name := range w.names(memapi.Profiles) {
+		set, err := windows.ParseSet(w.profile(name).Spec.Rollout.Windows)
+		if err != nil {
+			panic(err)
+		}
+		sets = append(sets, set)
+	}
+	open, again := windows.Meet(sets, w.now)
+	for _, name := range w.names(memapi.Profiles) {
+		settings := w.anySettings(name)
+		memapi.Change(w.api, byPeople, w.profile(name), func(p *v1alpha1.StorageClientProfile) {
+			p.Spec.Paused, p.Spec.Mode, p.Spec.Rollout.Reboot.Policy = false, v1alpha1.ModeEnforce, v1alpha1.RebootAutomatic
+			p.Spec.Node = settings
+			if canary := p.Spec.Rollout.Canary; canary.NodeSelector != nil {
+				canary.Nodes, canary.NodeSelector = ptr.To[int32](1), nil
+			}
+			if !open && again.IsZero() {
+				p.Spec.Rollout.Windows = nil
+			}
+		})
+	}
+	w.allowRetries()
+}

@@ -1,0 +1,150 @@
+package simulation
+
+import (
+	"flag"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/memapi"
+	"github.com/storageclient/operator/tuning/nodesettings"
+)
+
+var (
+	schedules = flag.Int("schedules", 1500, "how many random schedules the simulation plays")
+	firstSeed = flag.Uint64("seed", 1, "the seed of the first of them")
+)
+
+// TestTheManagersOwnCodeKeepsTheInvariants plays random schedules. One that breaks an invariant is played again, to be told:
+// go test ./test/simulation -seed=N -schedules=1
+func TestTheManagersOwnCodeKeepsTheInvariants(t *testing.T) {
+	defer debug.SetGCPercent(debug.SetGCPercent(800))
+	var next atomic.Uint64
+	var wait sync.WaitGroup
+	next.Store(*firstSeed)
+	end := *firstSeed + uint64(*schedules)
+	for range runtime.GOMAXPROCS(0) {
+		wait.Go(func() {
+			for seed := next.Add(1) - 1; seed < end && !t.Failed(); seed = next.Add(1) - 1 {
+				if w := play(seed, false); w.broken != nil {
+					w = play(seed, true)
+					t.Errorf("-seed=%d -schedules=1: %v\n%s", seed, w.broken, strings.Join(w.log[max(0, len(w.log)-400):], "\n"))
+				}
+			}
+		})
+	}
+	wait.Wait()
+	t.Logf("played %d schedules, seeds %d to %d", *schedules, *firstSeed, end-1)
+}
+
+// A seed that tells another story each time is of no use to whoever looks for the reason.
+func TestASeedIsPlayedTheSameAgain(t *testing.T) {
+	for seed := uint64(1); seed <= 3; seed++ {
+		if first, second := play(seed, true), play(seed, true); !slices.Equal(first.log, second.log) {
+			t.Errorf("seed %d: %s", seed, cmp.Diff(first.log, second.log))
+		}
+	}
+}
+
+// whyUnfinished says what is still to be done, empty if nothing is.
+func (w *world) whyUnfinished() string {
+	if claims := w.claims(); len(claims) > 0 {
+		return "claims are left"
+	}
+	for _, o := range w.api.All(memapi.Nodes) {
+		node := o.(*corev1.Node)
+		c := w.present().clientNode(node.Name)
+		if why := w.whyNodeUnfinished(node, c); why != "" {
+			return node.Name + " " + why
+		}
+	}
+	return ""
+}
+
+func (w *world) whyNodeUnfinished(node *corev1.Node, c *v1alpha1.StorageClientNode) string {
+	wanted := w.declared(node)
+	switch {
+	case node.Spec.Unschedulable || hasMark(node):
+		return "is cordoned"
+	case node.Annotations[v1alpha1.DisruptionGuardsAnnotation] != "":
+		return "has guards of ours"
+	case slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Reason == "StorageClientRollout" }):
+		return "has conditions of ours"
+	case wanted == nil && (c != nil || node.Labels[v1alpha1.ManagedLabel] != ""):
+		return "is not released"
+	case wanted == nil:
+		return ""
+	case c == nil || c.Spec.Release:
+		return "has not what it is to have"
+	case c.Spec.RebootPermit != nil:
+		return "has a permit"
+	case isControlPlane(node) && c.Status.Rollout != nil && c.Status.Rollout.Reason == v1alpha1.RolloutReasonLastControlPlaneNode && w.countControlPlanes() == 1:
+		return "" // Nothing would stand in for it.
+	case c.Status.Rollout == nil || c.Status.Rollout.Phase != v1alpha1.RolloutUpToDate:
+		return "is not done"
+	case slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.UntunedTaint }):
+		return "has the taint"
+	}
+	m := w.machines[node.Name]
+	for _, s := range c.Spec.Settings {
+		if value, known := wanted[s.Key]; known && value != "" && value != s.Value {
+			return "is to have another " + s.Key
+		}
+		if _, ails := m.ailments[s.Key]; isBootKey(s.Key) && !ails && m.inForce[s.Key] != s.Value {
+			return "is without " + s.Key
+		}
+	}
+	return ""
+}
+
+// declared is what the profiles declare for a node, by key; empty where profiles of equal priority disagree, nil where none declares
+// anything.
+func (w *world) declared(node *corev1.Node) map[string]string {
+	type best struct {
+		value    string
+		priority int32
+	}
+	found := map[string]best{}
+	selected := false
+	for _, o := range w.api.All(memapi.Profiles) {
+		p := o.(*v1alpha1.StorageClientProfile)
+		if p.DeletionTimestamp != nil || !selects(p, node) {
+			continue
+		}
+		selected = true
+		for _, s := range nodesettings.Settings(p) {
+			switch was, known := found[s.Key]; {
+			case !known || was.priority < p.Spec.Priority:
+				found[s.Key] = best{s.Value, p.Spec.Priority}
+			case was.priority == p.Spec.Priority && was.value != s.Value:
+				found[s.Key] = best{"", p.Spec.Priority}
+			}
+		}
+	}
+	if !selected {
+		return nil
+	}
+	out := map[string]string{}
+	for key, b := range found {
+		out[key] = b.value
+	}
+	return out
+}
+
+func (w *world) countControlPlanes() int {
+	count := 0
+	for _, o := range w.api.All(memapi.Nodes) {
+		if isControlPlane(o.(*corev1.Node)) {
+			count++
+		}
+	}
+	return count
+}

@@ -1,0 +1,461 @@
+// Package simulation plays the manager's own code, rollout and node controller with all that they read and write, against an API
+// server in memory on random schedules with faults. An observer that knows nothing of the planner asserts the invariants of the
+// design, by number, after each write.
+package simulation
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/node/plan"
+	"github.com/storageclient/operator/test/memapi"
+	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/nodesettings"
+)
+
+// Who writes. What is not the manager's is the world's.
+const (
+	byRollout = "rollout"
+	byNodes   = "node controller"
+	byAgent   = "agent"
+	byKubelet = "kubelet"
+	byCluster = "cluster"
+	byPeople  = "people"
+)
+
+// world is a cluster: what the API server holds, the machines behind it, and all that happens there by chance.
+type world struct {
+	rng      *rand.Rand
+	now      time.Time
+	api      *memapi.Server
+	machines map[string]*machine
+	apps     []*app
+	manager  *process
+	*observer
+
+	// maxUnavailable is the cluster's budget, managerNode where the manager runs, skew how far its clock goes ahead of the others.
+	maxUnavailable intstr.IntOrString
+	managerNode    string
+	skew           time.Duration
+	// limits are what live changes keep to in the whole cluster.
+	limits plan.Limits
+	// heat: one of so many calls of the manager meets a fault. refusals: one of so many permits is refused, ailing: of so many boots
+	// three go wrong.
+	heat, refusals, ailing int
+	// versions count how often each profile was changed.
+	versions map[string]int
+	zones    int
+	serial   int
+	// quiet ends all faults.
+	quiet bool
+	// verbose keeps the log.
+	verbose bool
+	log     []string
+	// broken is the first invariant that did not hold.
+	broken error
+}
+
+func newWorld(seed uint64, verbose bool) *world {
+	w := &world{
+		rng:      rand.New(rand.NewPCG(seed, 17)),
+		now:      time.Date(2026, 9, 1, 10, 0, 0, 0, time.UTC),
+		machines: map[string]*machine{},
+		versions: map[string]int{},
+		verbose:  verbose,
+	}
+	w.api = memapi.NewServer(func() time.Time { return w.now })
+	w.observer = newObserver(w)
+	w.api.Observe = w.observe
+	w.api.Add(byPeople, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ManagerNamespace}})
+	w.populate()
+	w.manager = w.startManager()
+	return w
+}
+
+// chance is true once in so many times.
+func (w *world) chance(oneIn int) bool { return w.rng.IntN(oneIn) == 0 }
+
+func (w *world) seconds(most int) time.Duration {
+	return time.Duration(w.rng.IntN(most+1)) * time.Second
+}
+
+func (w *world) narrate(format string, args ...any) {
+	if w.verbose {
+		w.log = append(w.log, w.now.Format("15:04:05 ")+fmt.Sprintf(format, args...))
+	}
+}
+
+func (w *world) fail(format string, args ...any) {
+	if w.broken == nil {
+		w.broken = fmt.Errorf(format, args...)
+		w.narrate("BROKEN: %v", w.broken)
+	}
+}
+
+// populate draws a cluster: a small one most of the time, since small ones find as much in less time.
+func (w *world) populate() {
+	nodes, profiles := 3+w.rng.IntN(5), 1+w.rng.IntN(2)
+	switch {
+	case w.chance(40):
+		nodes, profiles = 20+w.rng.IntN(21), 2+w.rng.IntN(5)
+	case w.chance(6):
+		nodes, profiles = 6+w.rng.IntN(7), 1+w.rng.IntN(3)
+	}
+	w.maxUnavailable = intstr.FromInt(1 + w.rng.IntN(3))
+	if w.chance(3) {
+		w.maxUnavailable = intstr.FromString(strconv.Itoa(5+w.rng.IntN(60)) + "%")
+	}
+	w.limits = plan.Limits{MaxConcurrentLive: *w.anyShare(), MinSoak: w.seconds(60), UntunedTaint: v1alpha1.UntunedTaint}
+	w.heat, w.refusals, w.ailing = []int{60, 150, 400}[w.rng.IntN(3)], 12, 16
+	if w.chance(4) {
+		w.ailing = 5
+	}
+	if w.chance(8) {
+		w.refusals = 1
+	}
+	if w.chance(2) {
+		w.skew = w.seconds(20) - 10*time.Second
+	}
+	w.zones = w.rng.IntN(3)
+	controlPlanes := [...]int{0, 0, 1, 3}[w.rng.IntN(4)]
+	for i := range nodes {
+		w.addNode("n"+strconv.Itoa(10+i), i >= nodes-controlPlanes)
+	}
+	w.managerNode = "n" + strconv.Itoa(10+w.rng.IntN(nodes))
+	for i := range profiles {
+		w.addProfile("p" + strconv.Itoa(i))
+	}
+	w.addApps(nodes)
+}
+
+// addNode registers a machine.
+func (w *world) addNode(name string, controlPlane bool) {
+	w.serial++
+	m := &machine{
+		name: name, boot: name + "-boot-" + strconv.Itoa(w.serial), inForce: map[string]string{}, staged: map[string]string{},
+		used: map[string]string{}, reboots: map[string]int{}, ailments: map[string]ailment{}, up: true,
+	}
+	if w.chance(2) {
+		m.skew = w.seconds(4) - 2*time.Second
+	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Labels: map[string]string{corev1.LabelOSStable: "linux", "pool": [...]string{"a", "b"}[w.rng.IntN(2)]},
+	}}
+	if controlPlane {
+		node.Labels["node-role.kubernetes.io/control-plane"] = ""
+	}
+	if w.zones > 0 {
+		node.Labels[corev1.LabelTopologyZone] = [...]string{"x", "y"}[w.rng.IntN(w.zones)]
+	}
+	if w.chance(4) {
+		node.Labels["canary"] = "yes"
+	}
+	if w.chance(5) {
+		node.Spec.Taints = []corev1.Taint{{Key: v1alpha1.UntunedTaint, Effect: corev1.TaintEffectNoSchedule}}
+	}
+	node.Status.NodeInfo.BootID = m.boot
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(w.now)}}
+	w.machines[name] = m
+	stored := w.api.Add(byKubelet, node)
+	m.uid = stored.GetUID()
+}
+
+// addProfile declares boot arguments and live values for some nodes.
+func (w *world) addProfile(name string) {
+	p := &v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{v1alpha1.Finalizer}}}
+	p.Spec.Priority = w.rng.Int32N(4)
+	p.Spec.IncludeControlPlane = w.chance(2)
+	p.Spec.NodeSelector = w.anySelector()
+	p.Spec.Rollout = w.anyRollout()
+	p.Spec.Node = w.anySettings(name)
+	if w.chance(8) {
+		p.Spec.DeletionPolicy = v1alpha1.DeletionRetain
+	}
+	w.checkProfile(p)
+	w.api.Add(byPeople, p)
+}
+
+// checkProfile is that the world declares nothing that the manager would not take.
+func (w *world) checkProfile(p *v1alpha1.StorageClientProfile) {
+	for _, problem := range nodesettings.Validate(p, catalogue.AllowList{}) {
+		if !problem.Warning {
+			panic(problem.String())
+		}
+	}
+}
+
+func (w *world) anySelector() metav1.LabelSelector {
+	switch w.rng.IntN(4) {
+	case 0:
+		return metav1.LabelSelector{MatchLabels: map[string]string{"pool": "a"}}
+	case 1:
+		return metav1.LabelSelector{MatchLabels: map[string]string{"pool": "b"}}
+	}
+	return metav1.LabelSelector{}
+}
+
+// anySettings are what a profile declares: at least one boot argument most of the time, and a live value or two. Profiles share keys.
+func (w *world) anySettings(profile string) *v1alpha1.NodeTuning {
+	w.versions[profile]++
+	number := strconv.Itoa(2048 + int(profile[1]-'0')*1000 + w.versions[profile])
+	out := &v1alpha1.NodeTuning{Sysctls: map[string]v1alpha1.SettingText{}}
+	for i, key := range []string{"net.core.somaxconn", "net.core.netdev_max_backlog", "vm.dirty_expire_centisecs"} {
+		if i == 0 || w.chance(3) {
+			out.Sysctls[key] = v1alpha1.SettingText(number)
+		}
+	}
+	if w.chance(10) {
+		return out
+	}
+	names := []string{"ihash_entries", "dhash_entries"}
+	first := w.rng.IntN(2)
+	out.KernelArguments = append(out.KernelArguments, v1alpha1.KernelArgument(names[first]+"="+number))
+	if w.chance(3) {
+		out.KernelArguments = append(out.KernelArguments, v1alpha1.KernelArgument(names[1-first]+"="+number))
+	}
+	return out
+}
+
+// windowSets are short, so that they open and close while things happen.
+var windowSets = [][]v1alpha1.Window{
+	{{Schedule: "*/20 * * * *", DurationSeconds: 400}},
+	{{Schedule: "*/30 * * * *", DurationSeconds: 600, TimeZone: "Europe/Berlin"}},
+	{{Schedule: "10 * * * *", DurationSeconds: 900, TimeZone: "Asia/Kolkata"}, {Schedule: "0 0-22/2 * * *", DurationSeconds: 1200}},
+}
+
+func (w *world) anyWindows() []v1alpha1.Window {
+	if !w.chance(4) {
+		return nil
+	}
+	return windowSets[w.rng.IntN(len(windowSets))]
+}
+
+func (w *world) anyShare() *intstr.IntOrString {
+	if w.chance(3) {
+		return ptr.To(intstr.FromString(strconv.Itoa(10+w.rng.IntN(70)) + "%"))
+	}
+	return ptr.To(intstr.FromInt(1 + w.rng.IntN(3)))
+}
+
+func (w *world) anyRollout() v1alpha1.Rollout {
+	r := v1alpha1.Rollout{
+		MaxUnavailable: w.anyShare(), MaxConcurrentLive: w.anyShare(),
+		Canary:           &v1alpha1.Canary{Nodes: ptr.To(1 + w.rng.Int32N(2)), SoakSeconds: ptr.To(w.rng.Int32N(300))},
+		FailureThreshold: ptr.To(1 + w.rng.Int32N(3)),
+		SettleSeconds:    ptr.To(w.rng.Int32N(150)),
+		Windows:          w.anyWindows(),
+	}
+	r.Drain.TimeoutSeconds = ptr.To(60 + w.rng.Int32N(900))
+	r.Reboot.TimeoutSeconds = ptr.To(200 + w.rng.Int32N(600))
+	r.Reboot.RestoreReboot = w.chance(2)
+	if r.Reboot.Policy = v1alpha1.RebootAutomatic; w.chance(5) {
+		r.Reboot.Policy = v1alpha1.RebootOnApproval
+	}
+	if w.chance(3) {
+		r.Drain.ExcludeFromLoadBalancersSeconds = 1 + w.rng.Int32N(120)
+	}
+	if w.chance(3) {
+		r.Drain.OnTimeout = v1alpha1.DrainWait
+	}
+	r.Drain.Force, r.Drain.DeleteEmptyDirData = w.chance(2), w.chance(2)
+	if w.chance(3) {
+		r.OnNodeFailure = v1alpha1.FailureUncordon
+	}
+	if w.chance(4) {
+		r.IgnoreUnavailableAfterSeconds = 200 + w.rng.Int32N(600)
+	}
+	if w.chance(6) {
+		r.Canary.Nodes, r.Canary.NodeSelector = nil, &metav1.LabelSelector{MatchLabels: map[string]string{"canary": "yes"}}
+	}
+	return r
+}
+
+// node is a Node, nil if there is none. What the world reads is never to be changed.
+func (w *world) node(name string) *corev1.Node {
+	return find[*corev1.Node](w.api.All(memapi.Nodes), name)
+}
+
+func (w *world) clientNode(name string) *v1alpha1.StorageClientNode {
+	return find[*v1alpha1.StorageClientNode](w.api.All(memapi.ClientNodes), name)
+}
+
+func (w *world) profile(name string) *v1alpha1.StorageClientProfile {
+	return find[*v1alpha1.StorageClientProfile](w.api.All(memapi.Profiles), name)
+}
+
+// find finds a cluster-wide object by its name, nil if there is none.
+func find[T client.Object](all []client.Object, name string) T {
+	at, found := slices.BinarySearchFunc(all, name, func(o client.Object, name string) int {
+		switch {
+		case o.GetName() < name:
+			return -1
+		case o.GetName() > name:
+			return 1
+		}
+		return 0
+	})
+	var none T
+	if !found {
+		return none
+	}
+	return all[at].(T)
+}
+
+// names are the names of all objects of a kind, for those who change them meanwhile.
+func (w *world) names(kind memapi.Kind) []string {
+	all := w.api.All(kind)
+	out := make([]string, len(all))
+	for i, o := range all {
+		out[i] = o.GetName()
+	}
+	return out
+}
+
+// claims are the entries of the budget's ConfigMap, which is not to be changed.
+func (w *world) claims() map[string]string {
+	if object := w.api.Get(memapi.ConfigMaps, v1alpha1.ManagerNamespace, v1alpha1.BudgetConfigMap); object != nil {
+		return object.(*corev1.ConfigMap).Data
+	}
+	return nil
+}
+
+func (w *world) changeNode(actor, name string, change func(*corev1.Node)) {
+	if node := w.node(name); node != nil {
+		memapi.Change(w.api, actor, node, change)
+	}
+}
+
+func (w *world) changeClientNode(actor, name string, change func(*v1alpha1.StorageClientNode)) {
+	if clientNode := w.clientNode(name); clientNode != nil {
+		memapi.Change(w.api, actor, clientNode, change)
+	}
+}
+
+// managerTime is what the manager's clock shows.
+func (w *world) managerTime() time.Time { return w.now.Add(w.skew) }
+
+// play is one schedule: a while with faults, then a while without, at whose end all has to be done.
+func play(seed uint64, verbose bool) *world {
+	w := newWorld(seed, verbose)
+	defer func() { w.manager.end() }()
+	for range 50 + w.rng.IntN(100) {
+		if w.takeTurn(); w.broken != nil {
+			return w
+		}
+	}
+	w.endFaults()
+	for range 4000 {
+		if w.playCalmly(); w.broken != nil {
+			return w
+		}
+		if w.whyUnfinished() == "" {
+			w.upgrade()
+			return w
+		}
+	}
+	w.fail("livelock: %s", w.whyUnfinished())
+	return w
+}
+
+// upgrade is invariant 13: another manager finds all done, and does nothing.
+func (w *world) upgrade() {
+	before := w.steps
+	w.manager.end()
+	w.manager = w.startManager()
+	for range 4 {
+		w.playCalmly()
+	}
+	if w.steps != before {
+		w.fail("invariant 13: another manager changes what was done")
+	}
+}
+
+// takeTurn is one thing that happens.
+func (w *world) takeTurn() {
+	w.api.RunLate()
+	switch w.rng.IntN(13) {
+	case 0, 1, 2:
+		w.manager.seeSome()
+		w.manager.runRollout()
+		if w.chance(2) {
+			w.manager.runEvictions()
+		}
+	case 3, 4:
+		w.manager.seeSome()
+		w.manager.runNodes(false)
+	case 5, 6:
+		w.runAgents()
+	case 7, 8:
+		w.passTime(time.Second + w.seconds(80))
+	case 9, 10:
+		w.runControllers()
+	case 11:
+		w.manager.runEvictions()
+	default:
+		w.causeMishap()
+	}
+	if w.manager.dead() {
+		w.narrate("another manager begins")
+		w.manager = w.startManager()
+	}
+}
+
+// playCalmly is a turn without faults: what has to follow follows, and time goes on.
+func (w *world) playCalmly() {
+	before := w.writes
+	w.manager.cache.Sync()
+	w.manager.runNodes(true)
+	w.runAgents()
+	w.runControllers()
+	w.manager.cache.Sync()
+	w.manager.runRollout()
+	w.manager.runEvictions()
+	if w.writes != before {
+		w.passTime(2 * time.Second)
+		return
+	}
+	w.passTime(w.idleTime())
+}
+
+// idleTime is how long nothing happens by itself.
+func (w *world) idleTime() time.Duration {
+	end := w.now.Add(time.Hour)
+	earlier := func(t time.Time) {
+		if t.After(w.now) && t.Before(end) {
+			end = t
+		}
+	}
+	earlier(w.manager.rolloutAt)
+	for _, at := range w.manager.nodeAt {
+		earlier(at)
+	}
+	for _, m := range w.machines {
+		earlier(m.unreadyAt)
+		earlier(m.upAt)
+		earlier(m.silentUntil)
+		earlier(m.mounted)
+	}
+	for _, o := range w.api.All(memapi.Pods) {
+		earlier(w.podEvent(o.(*corev1.Pod)))
+	}
+	return max(end.Sub(w.now), 2*time.Second)
+}
+
+// passTime lets time pass: machines go down and come up.
+func (w *world) passTime(d time.Duration) {
+	w.now = w.now.Add(d)
+	for _, name := range slices.Sorted(maps.Keys(w.machines)) {
+		w.advanceMachine(w.machines[name])
+	}
+}

@@ -31,6 +31,8 @@ type cluster interface {
 	drainNode(ctx context.Context, step plan.Drain) plan.DrainProgress
 	// keepDrains ends the drains of all other nodes.
 	keepDrains(nodes sets.Set[string])
+	// readRules reads live what people have written down, and the clock, for some nodes.
+	readRules(ctx context.Context, nodes []string) (plan.Rules, error)
 	// addClaims enters nodes in the ConfigMap, all or none.
 	addClaims(ctx context.Context, steps []plan.AddClaim) error
 	// writeFailures writes what is to be remembered of failures.
@@ -65,6 +67,8 @@ type pass struct {
 	workers int
 	// live are the nodes that have been read live; nil: all of them.
 	live sets.Set[string]
+	// snapshot is what was planned upon last.
+	snapshot plan.Snapshot
 	// notes are the notes of the plan that is applied.
 	notes map[string]v1alpha1.RolloutStatus
 	// claimed are the nodes that have been claimed in this pass.
@@ -128,6 +132,7 @@ func (p *pass) planFor(snapshot plan.Snapshot) plan.Plan {
 	for i := range snapshot.Nodes {
 		snapshot.Nodes[i].Drain = p.drains[snapshot.Nodes[i].Name]
 	}
+	p.snapshot = snapshot
 	next := plan.For(snapshot)
 	p.keepDrains(next.Draining)
 	return next
@@ -256,10 +261,34 @@ func (p *pass) applyChain(ctx context.Context, node string, steps []plan.Step) {
 			p.finishStep(node, p.addClaims(ctx, []plan.AddClaim{step}))
 		case plan.WriteNote:
 			p.publishNote(ctx, node, step.Note)
+		case plan.Cordon, plan.GivePermit:
+			if p.areAllowed(ctx, step) {
+				p.finishStep(node, p.applyStep(ctx, step))
+			}
 		default:
 			p.finishStep(node, p.applyStep(ctx, step))
 		}
 	}
+}
+
+// areAllowed asks pauses, profiles and the clock again right before nodes are disrupted or permitted to reboot: the pass may have taken its
+// time. Nodes that may not be any more are left to the next pass, which says why.
+func (p *pass) areAllowed(ctx context.Context, steps ...plan.Step) bool {
+	nodes := make([]string, 0, len(steps))
+	for _, step := range steps {
+		nodes = append(nodes, step.NodeName())
+	}
+	rules, err := p.readRules(ctx, nodes)
+	allowed := err == nil
+	for _, step := range steps {
+		if err != nil {
+			p.finishStep(step.NodeName(), err)
+		} else if reason, _ := plan.Recheck(p.snapshot, rules, step); reason != "" {
+			p.skipNode(step.NodeName())
+			allowed = false
+		}
+	}
+	return allowed
 }
 
 // noteFirstDrain puts into the note of a node what its first drain has found.
@@ -293,6 +322,16 @@ func (p *pass) applyClaims(ctx context.Context, claims []plan.AddClaim) {
 		for _, claim := range claims {
 			p.skipNode(claim.Node)
 		}
+		return
+	}
+	asSteps := make([]plan.Step, 0, len(claims))
+	for _, claim := range claims {
+		asSteps = append(asSteps, claim)
+	}
+	if !p.areAllowed(ctx, asSteps...) {
+		claims = slices.DeleteFunc(claims, func(c plan.AddClaim) bool { return p.skipped.Has(c.Node) })
+	}
+	if len(claims) == 0 {
 		return
 	}
 	err := p.addClaims(ctx, claims)

@@ -69,7 +69,7 @@ type Reconciler struct {
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	now := r.Clock.Now()
 	maps.DeleteFunc(r.inspected, func(_ string, at time.Time) bool { return at.After(now) || now.Sub(at) > plan.MaxDrainInterval })
-	next, unfinished, err := runPass(ctx, &scope{Reconciler: r, now: now}, workers)
+	next, unfinished, err := runPass(ctx, &scope{Reconciler: r}, workers)
 	switch {
 	case err != nil:
 		return reconcile.Result{}, err

@@ -274,6 +274,9 @@ func (f *faults) interruptPass() {
 		f.runDrains()
 	case 2:
 		f.causeMishap()
+	case 4:
+		f.narrate("time passes")
+		f.passTime(time.Duration(f.rng.IntN(300)) * time.Second)
 	case 3:
 		if !f.nested {
 			f.nested, f.lenient = true, true

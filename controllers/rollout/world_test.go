@@ -606,6 +606,8 @@ type manager struct {
 	// node, as they were read.
 	rules      map[string]plan.Profile
 	pausedThen bool
+	// ruledAt is when the rules were read last.
+	ruledAt    time.Time
 	known      map[string]v1alpha1.Disruption
 	recalled   map[string]v1alpha1.ProfileFailures
 	recalledRV int
@@ -675,7 +677,7 @@ func (m *manager) refreshNodes(_ context.Context, names sets.Set[string]) (plan.
 
 // readCommon reads what is not about one node.
 func (m *manager) readCommon() {
-	m.seenRV, m.known, m.pausedThen = m.claimsRV, maps.Clone(m.claims), m.paused
+	m.seenRV, m.known, m.pausedThen, m.ruledAt = m.claimsRV, maps.Clone(m.claims), m.paused, m.now
 	m.recalled, m.recalledRV = m.failures, m.failuresRV
 	m.rules, m.wishesThen = map[string]plan.Profile{}, map[string]wish{}
 	for _, name := range m.profileNames {
@@ -685,6 +687,24 @@ func (m *manager) readCommon() {
 		settings, hash := m.wantedSettings(m.nodes[name])
 		m.wishesThen[name] = wish{settings: settings, hash: hash}
 	}
+}
+
+// readRules reads what people have written down as it is now.
+func (m *manager) readRules(_ context.Context, nodes []string) (plan.Rules, error) {
+	defer m.turnOfWorker()()
+	m.intrudeAt("rules")
+	m.pausedThen, m.ruledAt = m.paused, m.now
+	out := plan.Rules{Now: m.now, Paused: m.paused, WantedBootHashes: map[string]string{}}
+	for _, name := range m.profileNames {
+		m.rules[name] = m.profiles[name].rules()
+		out.Profiles = append(out.Profiles, m.rules[name])
+	}
+	for _, name := range nodes {
+		if n := m.nodes[name]; n != nil {
+			_, out.WantedBootHashes[name] = m.wantedSettings(n)
+		}
+	}
+	return out, nil
 }
 
 func (m *manager) currentSnapshot() plan.Snapshot {
@@ -741,6 +761,9 @@ func (m *manager) rememberWrite(n *simNode, ofClientNode bool) {
 
 func (m *manager) addClaims(_ context.Context, steps []plan.AddClaim) error {
 	defer m.turnOfWorker()()
+	for _, step := range steps {
+		m.checkAllowed(step)
+	}
 	m.intrudeAt("claim")
 	if m.seenRV != m.claimsRV {
 		return conflict("claims")
@@ -883,7 +906,7 @@ func isDown(n *plan.Node) bool {
 // checkWindows is the part of invariant 2 that is about windows.
 func (m *manager) checkWindows(n *simNode, step plan.Step) {
 	for _, profile := range n.budgetsNeeded(m.world) {
-		if open, _ := m.rules[profile].Windows.At(m.now); !open {
+		if open, _ := m.rules[profile].Windows.At(m.ruledAt); !open {
 			m.fail("invariant 2: %s outside the windows of profile %s", step, profile)
 		}
 	}
@@ -960,6 +983,7 @@ func (m *manager) writeNote(_ context.Context, node string, status v1alpha1.Roll
 
 func (m *manager) applyStep(_ context.Context, step plan.Step) error {
 	defer m.turnOfWorker()()
+	m.checkAllowed(step)
 	m.intrudeAt(step.String())
 	switch step := step.(type) {
 	case plan.ReleaseClaim:
@@ -1078,6 +1102,37 @@ func (m *manager) checkRules(n *simNode) {
 	for _, name := range n.budgetsNeeded(m.world) {
 		if rule := m.rules[name]; rule.Paused != "" || rule.Inert != "" || rule.Rollout.Reboot.Policy != v1alpha1.RebootAutomatic {
 			m.fail("invariant 2: permit for %s against the rules of profile %s", n.Name, name)
+		}
+	}
+}
+
+// checkAllowed is the part of invariants 2 and 18 that is about when: what people have written down, and the clock, allow the step at the
+// moment at which it is sent. Of several workers, others may have been in between.
+func (m *manager) checkAllowed(step plan.Step) {
+	n, seen := m.nodes[step.NodeName()], m.seen[step.NodeName()]
+	if m.workers > 1 || n == nil || seen == nil || n.ClientNode == nil || seen.nodeRV != n.nodeRV || seen.clientNodeRV != n.clientNodeRV {
+		return
+	}
+	switch step := step.(type) {
+	case plan.AddClaim:
+		if step.Missing {
+			return
+		}
+	case plan.Cordon:
+		if n.ClientNode.Spec.RebootPermit != nil {
+			return
+		}
+	case plan.GivePermit:
+	default:
+		return
+	}
+	if m.paused {
+		m.fail("invariant 2: %s while everything is paused", step)
+	}
+	for _, name := range n.budgetsNeeded(m.world) {
+		p := m.profiles[name]
+		if open, _ := p.Windows.At(m.now); !open || p.Paused != "" || p.Inert != "" || p.Rollout.Reboot.Policy != v1alpha1.RebootAutomatic {
+			m.fail("invariant 2: %s against the rules of profile %s as they are", step, name)
 		}
 	}
 }

@@ -26,6 +26,8 @@ const (
 	driftInterval = time.Minute
 	// mountsInterval is how often the mount table is looked at: a drain waits for the last mount to go.
 	mountsInterval = 5 * time.Second
+	// holdersInterval is how often the host is asked whether it is free for a reboot that it holds back.
+	holdersInterval = 15 * time.Second
 	// maxRetry bounds the doubled wait before something that failed is tried again.
 	maxRetry = 16 * driftInterval
 	// stalledAfter is how long one pass may take: every command is bounded to three minutes.
@@ -72,8 +74,9 @@ type Agent struct {
 	mountsAt time.Time
 	tableAt  time.Time
 
-	// reboot is what became of the permit that the client node has.
-	reboot   *v1alpha1.RebootStatus
+	// reboot is what became of the permit that the client node has; while it waits, holdersAt is when the host is asked again.
+	reboot    *v1alpha1.RebootStatus
+	holdersAt time.Time
 	reporter reporter
 
 	drift *prometheus.CounterVec

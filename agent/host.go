@@ -51,6 +51,8 @@ type MountReader interface {
 
 // Rebooter reboots the host. reboot.Logind is it.
 type Rebooter interface {
+	// FindHolders names what on the host a reboot must not interrupt. An error means that it is not known.
+	FindHolders(ctx context.Context) ([]string, error)
 	// Reboot returns once the host has agreed to go down.
 	Reboot(ctx context.Context) error
 }
@@ -72,6 +74,8 @@ type Host struct {
 	// SlotLimit is how many requests a transport that is made now may have in flight, NFSv3 and 4.0 only; 0 where that is
 	// not known. It may be nil.
 	SlotLimit func() int
+	// OldSessions are the clients (mounts.Mount.Client) whose session is older than the number of slots that is set. It may be nil.
+	OldSessions func() []string
 
 	// attended is true where an agent stays on the machine, and looks after it when it has booted.
 	attended bool
@@ -80,9 +84,10 @@ type Host struct {
 // NewHost puts the subjects of this build together for the machine whose file system and commands are given.
 func NewHost(fs host.FS, runner host.Runner, rebooter Rebooter, kubeletDir string) Host {
 	reader := mounts.NewReader(fs, kubeletDir)
-	records := journal.New(fs, sysctl.DropIn, modprobe.DropIn, bootloader.DropIn, bootloader.Generator,
-		readahead.UdevRule, readahead.NFSConf, nfsmountconf.DropIn, filesystems.DropIns)
+	records := journal.New(fs, sysctl.DropIn, sysctl.FormerDropIn, modprobe.DropIn, modprobe.FormerDropIn, bootloader.DropIn, bootloader.Generator,
+		readahead.UdevRule, readahead.NFSConf, nfsmountconf.DropIn, nfsmountconf.FormerDropIn, filesystems.DropIns)
 	modules, byType := modprobe.New(fs, transportsOf(reader)), readahead.New(fs, reader.Entries)
+	modules.JudgeSessions(sessionsOf(reader), records)
 	byVolume := readahead.NewVolumes(byType, reader.VolumeEntries, func(key string) (host.Original, bool) {
 		entry, ok := records.Entries()[key]
 		return entry.Original, ok
@@ -123,6 +128,17 @@ func NewHost(fs host.FS, runner host.Runner, rebooter Rebooter, kubeletDir strin
 			}
 			return limit
 		},
+		OldSessions: func() []string {
+			old, err := modules.OldSessions()
+			if err != nil {
+				return nil
+			}
+			var clients []string
+			for _, session := range old {
+				clients = append(clients, session.Client)
+			}
+			return clients
+		},
 		Bootloader: func() bootloader.Detection { return bootloader.Detect(fs) },
 	}
 }
@@ -137,8 +153,20 @@ func bootloaderStatus(found bootloader.Detection) v1alpha1.Bootloader {
 // attendBoots tells the subjects whether an agent will be there after the next boot.
 func (h Host) attendBoots(attended bool) {
 	for _, subject := range h.Subjects {
-		if trier, ok := subject.(host.BootTrier); ok {
-			trier.Attend(attended)
+		if attender, ok := subject.(host.Attender); ok {
+			attender.Attend(attended)
+		}
+	}
+}
+
+// takeOverFiles gives files of ours that an earlier release wrote the names that this one has for them.
+func (h Host) takeOverFiles() {
+	if h.FS.IsReadOnly() {
+		return
+	}
+	for _, subject := range h.Subjects {
+		if renamer, ok := subject.(host.Renamer); ok {
+			renamer.TakeOverFiles()
 		}
 	}
 }
@@ -174,6 +202,17 @@ func transportsOf(reader mounts.Reader) func() ([]modprobe.Transport, error) {
 			transports = append(transports, modprobe.Transport(t))
 		}
 		return transports, err
+	}
+}
+
+func sessionsOf(reader mounts.Reader) func() ([]modprobe.Session, error) {
+	return func() ([]modprobe.Session, error) {
+		found, err := reader.Sessions()
+		var sessions []modprobe.Session
+		for _, s := range found {
+			sessions = append(sessions, modprobe.Session(s))
+		}
+		return sessions, err
 	}
 }
 

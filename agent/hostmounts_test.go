@@ -220,7 +220,7 @@ func TestANewMountHasItsReadAheadAtOnceAndIsNoDrift(t *testing.T) {
 func TestALostJournalIsSeenByAnyFileOfOurs(t *testing.T) {
 	for _, file := range []string{
 		"/etc/udev/rules.d/99-storage-client-readahead.rules", "/etc/nfs.conf.d/zz-storage-client.conf",
-		"/etc/nfsmount.conf.d/storage-client.conf", "/etc/systemd/system/mnt-disks-d1.mount.d/storage-client.conf",
+		"/etc/nfsmount.conf.d/zz-storage-client.conf", "/etc/systemd/system/mnt-disks-d1.mount.d/storage-client.conf",
 	} {
 		h := newStorageHost(t)
 		h.write(file, "#\n")

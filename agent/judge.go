@@ -25,6 +25,9 @@ var slotKeys = []string{
 	catalogue.Modules + "/sunrpc/tcp_max_slot_table_entries", catalogue.Modules + "/sunrpc/tcp_slot_table_entries",
 }
 
+// sessionKey is the setting that a session takes its number of slots from when it is made.
+const sessionKey = catalogue.Modules + "/nfs/max_session_slots"
+
 // mountJudge says of mounts how they stand towards what the volumes want.
 type mountJudge struct {
 	volumes map[string]v1alpha1.NodeVolume
@@ -32,6 +35,8 @@ type mountJudge struct {
 	readAhead map[string]readAheadNote
 	// slotLimit is what a new transport would get; 0 where no profile declares it, or nobody knows.
 	slotLimit int
+	// oldSessions are the clients whose session is older than the number of slots that is set; none where no profile declares it.
+	oldSessions []string
 	// clients holds the mounts that share connections, by client.
 	clients map[string][]mounts.Mount
 }
@@ -56,6 +61,9 @@ func (a *Agent) gatherMountJudge() *mountJudge {
 	declared := slices.ContainsFunc(a.clientNode.Spec.Settings, func(s v1alpha1.NodeSetting) bool { return slices.Contains(slotKeys, s.Key) })
 	if declared && a.host.SlotLimit != nil {
 		j.slotLimit = a.host.SlotLimit()
+	}
+	if slices.ContainsFunc(a.clientNode.Spec.Settings, func(s v1alpha1.NodeSetting) bool { return s.Key == sessionKey }) && a.host.OldSessions != nil {
+		j.oldSessions = a.host.OldSessions()
 	}
 	return j
 }
@@ -104,6 +112,9 @@ func (j *mountJudge) findDifferences(m mounts.Mount, wanted []string) (own, shar
 	}
 	if limit := j.slotLimit; limit > 0 && m.SlotLimit > 0 && m.SlotLimit != limit && obeysSlotTable(m) {
 		shared = append(shared, fmt.Sprintf("the slot limit is %d, wanted %d: its connections are older than the module's option", m.SlotLimit, limit))
+	}
+	if m.Client != "" && slices.Contains(j.oldSessions, m.Client) {
+		shared = append(shared, "the session is older than max_session_slots and keeps its slots")
 	}
 	return own, shared
 }

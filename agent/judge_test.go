@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/api/v1alpha1"
 )
@@ -93,6 +94,20 @@ func TestMountsAreJudgedByWhatTheVolumesWant(t *testing.T) {
 		},
 		"what the server grants less of is none": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "rsize=1048576")}, mounts: []mounts.Mount{nfs41("pv", options("rsize=65536"))}, state: v1alpha1.MountEffective,
+		},
+		"a session from before its slots were set": {
+			volumes: []v1alpha1.NodeVolume{volume("pv", "hard")}, settings: []v1alpha1.NodeSetting{setting(sessionKey, "180")},
+			mounts: []mounts.Mount{nfs41("other", func(m *mounts.Mount) { m.PodUIDs = []string{podB} }), nfs41("pv", after("/other"))},
+			state:  v1alpha1.MountStale, message: []string{
+				"the session is older than max_session_slots", "mount /other (volume other) to filer opened", "pods " + podA + ", " + podB,
+			},
+		},
+		"a session of another client": {
+			volumes: []v1alpha1.NodeVolume{volume("pv", "hard")}, settings: []v1alpha1.NodeSetting{setting(sessionKey, "180")},
+			mounts: []mounts.Mount{nfs41("pv", func(m *mounts.Mount) { m.Client = "10.0.0.2:2049 4.1 tcp " })}, state: v1alpha1.MountEffective,
+		},
+		"a session whose slots nobody declares": {
+			volumes: []v1alpha1.NodeVolume{volume("pv", "hard")}, mounts: []mounts.Mount{nfs41("pv")}, state: v1alpha1.MountEffective,
 		},
 		"another mount came first to the server": {
 			volumes: []v1alpha1.NodeVolume{volume("pv", "nconnect=8")},
@@ -187,6 +202,7 @@ func TestMountsAreJudgedByWhatTheVolumesWant(t *testing.T) {
 			w.real = func() Host {
 				h := w.host()
 				h.SlotLimit = func() int { return 128 }
+				h.OldSessions = func() []string { return []string{"10.0.0.1:2049 4.1 tcp "} }
 				return h
 			}
 			w.runPass(w.agent())
@@ -505,5 +521,52 @@ func TestNoObjectNamesTheReadAheadOfAVolumeAsASetting(t *testing.T) {
 	h.runUntilIdle(h.agent())
 	if diff := cmp.Diff([2]string{"128", "256"}, h.windows()); diff != "" || h.state("volumeReadAhead/pv1") != v1alpha1.SettingUnsupported {
 		t.Errorf("%s, state %s", diff, h.state("volumeReadAhead/pv1"))
+	}
+}
+
+// Lines as /proc/self/mountinfo and mountstats of Linux 6.1 have them.
+const (
+	nfsFlags  = "rw,noexec,relatime"
+	nfsLine   = "812 28 0:52 / /var/lib/kubelet/pods/" + podA + "/volumes/kubernetes.io~nfs/pv " + nfsFlags + " shared:430 - nfs4 10.0.0.1:/export/a rw,vers=4.1,rsize=262144,wsize=262144,namlen=255,hard,proto=tcp,timeo=600,retrans=2,sec=sys,clientaddr=10.0.0.2,local_lock=none,addr=10.0.0.1\n"
+	nfsStats  = "device 10.0.0.1:/export/a mounted on /var/lib/kubelet/pods/" + podA + "/volumes/kubernetes.io~nfs/pv with fstype nfs4 statvers=1.1\n\topts:\trw,vers=4.1,rsize=262144,wsize=262144,namlen=255,acregmin=3,acregmax=60,acdirmin=30,acdirmax=60,hard,proto=tcp,timeo=600,retrans=2,sec=sys,clientaddr=10.0.0.2,local_lock=none\n\tage:\t41\n"
+	cifsLine  = "813 28 0:53 / /var/lib/kubelet/pods/" + podA + "/volumes/kubernetes.io~csi/pv/mount rw,nosuid,relatime shared:431 - cifs //10.0.0.3/share rw,vers=3.1.1,cache=strict,username=u,uid=0,noforceuid,gid=0,noforcegid,addr=10.0.0.3,file_mode=0755,dir_mode=0755,soft,nounix,serverino,mapposix,rsize=4194304,wsize=4194304,bsize=1048576,echo_interval=60,actimeo=1,closetimeo=1\n"
+	xfsLine   = "814 28 8:32 / /var/lib/kubelet/pods/" + podA + "/volumes/kubernetes.io~csi/pv/mount rw,nodev,noatime shared:432 - xfs /dev/sdc rw,attr2,inode64,logbufs=8,logbsize=32k,noquota\n"
+	plainLine = "814 28 8:32 / /var/lib/kubelet/pods/" + podA + "/volumes/kubernetes.io~csi/pv/mount rw,relatime shared:432 - xfs /dev/sdc rw,attr2,inode64,logbufs=8,logbsize=32k,noquota\n"
+)
+
+func TestFlagsOfAMountAreRead(t *testing.T) {
+	for name, test := range map[string]struct {
+		mountinfo, mountstats string
+		wanted                []string
+		state                 v1alpha1.MountState
+		message               string
+	}{
+		"NFS with it":        {nfsLine, nfsStats, []string{"noexec"}, v1alpha1.MountEffective, ""},
+		"NFS without":        {nfsLine, nfsStats, []string{"noexec", "nosuid", "nodev"}, v1alpha1.MountStale, "suid is not shown, wanted nosuid"},
+		"NFS without stats":  {nfsLine, "", []string{"noexec", "nodev"}, v1alpha1.MountStale, "dev is not shown, wanted nodev"},
+		"CIFS with it":       {cifsLine, "", []string{"nosuid"}, v1alpha1.MountEffective, ""},
+		"CIFS without":       {cifsLine, "", []string{"noexec"}, v1alpha1.MountStale, "exec is not shown, wanted noexec"},
+		"XFS with it":        {xfsLine, "", []string{"nodev", "noatime", "rw"}, v1alpha1.MountEffective, ""},
+		"XFS without":        {xfsLine, "", []string{"noexec"}, v1alpha1.MountStale, "exec is not shown, wanted noexec"},
+		"XFS writable":       {xfsLine, "", []string{"ro"}, v1alpha1.MountStale, "rw is rw, wanted ro"},
+		"XFS with relatime":  {plainLine, "", []string{"relatime", "diratime"}, v1alpha1.MountEffective, ""},
+		"XFS without atimes": {plainLine, "", []string{"noatime", "nodiratime"}, v1alpha1.MountStale, "atime is relatime, wanted noatime"},
+		"XFS read strictly":  {plainLine, "", []string{"strictatime"}, v1alpha1.MountStale, "atime is relatime, wanted strictatime"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBox(t)
+			hosttest.WriteFile(t, b.dir, "/proc/1/mountinfo", "28 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw\n"+test.mountinfo)
+			hosttest.WriteFile(t, b.dir, "/proc/1/mountstats", test.mountstats)
+			table, err := mounts.NewReader(b.fs, mounts.DefaultKubeletDir).Read()
+			if err != nil || len(table.Mounts) != 1 {
+				t.Fatalf("%d mounts, error %v", len(table.Mounts), err)
+			}
+			a := &Agent{table: table, clientNode: &v1alpha1.StorageClientNode{}}
+			a.clientNode.Spec.Volumes = []v1alpha1.NodeVolume{volume("pv", test.wanted...)}
+			state, message := a.gatherMountJudge().judgeMount(table.Mounts[0])
+			if state != test.state || !strings.Contains(message, test.message) {
+				t.Errorf("%s %q, want %s %q", state, message, test.state, test.message)
+			}
+		})
 	}
 }

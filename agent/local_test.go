@@ -20,7 +20,7 @@ const (
 	flush   = "sysctl/net.ipv4.route.flush"
 	slots   = "module/sunrpc/tcp_max_slot_table_entries"
 	grubCfg = "/boot/grub/grub.cfg"
-	modules = "/etc/modprobe.d/storage-client.conf"
+	modules = "/etc/modprobe.d/zz-storage-client.conf"
 	grub    = "/etc/default/grub.d/zz-storage-client.cfg"
 )
 

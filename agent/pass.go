@@ -37,6 +37,7 @@ func (h Host) beginPass(spec v1alpha1.StorageClientNodeSpec, patterns []string) 
 	if err != nil {
 		return nil, err
 	}
+	h.takeOverFiles()
 	// A released host has no agent any more.
 	h.attendBoots(h.attended && !spec.Release)
 	journalled := h.Journal.Entries()

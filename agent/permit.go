@@ -19,16 +19,17 @@ import (
 // manager does with its part of the status.
 const maxAnnounce = 5
 
-// decidePermit answers the permit that the client node has. A permit is answered once and for all: from the moment that
-// its generation is reported without Started, the manager may take it back. So it is false, and nothing must be
-// reported, while a permit is undecided.
+// decidePermit answers the permit that the client node has. From the moment that its generation is reported without Started,
+// the manager may take a permit back. So it is false, and nothing must be reported, while a permit is undecided, and every
+// answer is final but one: a permit that waits for the host is decided anew each time that the host is asked, from a live
+// read on, and announceReboot has the last word on whether it still stands.
 func (a *Agent) decidePermit(ctx context.Context) bool {
 	permit := a.clientNode.Spec.RebootPermit
 	if permit == nil {
 		a.reboot = nil
 		return true
 	}
-	if a.reboot != nil && a.reboot.PermitID == permit.ID {
+	if a.reboot != nil && a.reboot.PermitID == permit.ID && !a.isHostDue() {
 		return true
 	}
 	if a.reboot = a.earlierAnswer(a.clientNode, permit.ID); a.reboot != nil {
@@ -53,6 +54,9 @@ func (a *Agent) decidePermit(ctx context.Context) bool {
 		return true
 	}
 	why := a.findObjection(live)
+	if why == "" && a.awaitHost(ctx, permit.ID) {
+		return true
+	}
 	if why == "" {
 		why = a.rearmTrial()
 	}
@@ -76,7 +80,7 @@ func (a *Agent) earlierAnswer(clientNode *v1alpha1.StorageClientNode, id string)
 		return failedReboot(id, "permit used, not rebooted: the agent stopped in between, or the host did not go down")
 	}
 	reported := clientNode.Status.Reboot
-	if reported == nil || reported.PermitID != id {
+	if reported == nil || reported.PermitID != id || reported.Phase == v1alpha1.RebootWaiting {
 		return nil
 	}
 	if reported.Phase == v1alpha1.RebootStarted && clientNode.Status.BootID == a.boot.id {
@@ -127,6 +131,27 @@ func (a *Agent) findBusyMounts(ignorePodUIDs []string) string {
 		points = append(points, b.MountPoint)
 	}
 	return "still mounted: " + host.ListNames(points)
+}
+
+// isHostDue reports whether the permit waits for the host, and it is time to ask again.
+func (a *Agent) isHostDue() bool {
+	return a.reboot.Phase == v1alpha1.RebootWaiting && !a.clock.Now().Before(a.holdersAt)
+}
+
+// awaitHost asks the host whether something on it must not be interrupted. The permit waits then, and where that cannot be told.
+func (a *Agent) awaitHost(ctx context.Context, id string) bool {
+	holders, err := a.host.Rebooter.FindHolders(ctx)
+	message := text.Join(holders, "; ")
+	if err != nil {
+		message = "cannot tell what a reboot would interrupt: " + err.Error()
+	}
+	if message == "" {
+		return false
+	}
+	logr.FromContextOrDiscard(ctx).Info("The host is busy, the permit waits", "permit", id, "reason", message)
+	a.reboot = &v1alpha1.RebootStatus{PermitID: id, Phase: v1alpha1.RebootWaiting, Message: message}
+	a.holdersAt = a.clock.Now().Add(addJitter(holdersInterval))
+	return true
 }
 
 // rearmTrial makes sure that a node which does not come up from this reboot comes back with its old boot entry, where that has

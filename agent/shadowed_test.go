@@ -10,14 +10,18 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// aksFile is what Azure's nodes have: it sorts after every name that a package chooses.
-const aksFile = "/etc/sysctl.d/999-sysctl-aks.conf"
+const (
+	// siteFile is read after every file of a package, and after ours.
+	siteFile = "/etc/sysctl.d/zzz-site.conf"
+	// aksFile is what Azure's nodes have. It was read after ours, as long as that began with a digit.
+	aksFile = "/etc/sysctl.d/999-sysctl-aks.conf"
+)
 
 // TestAFileThatWinsOverOursCostsNoReboot goes through a boot at which somebody else's file wins: what it sets is set again, and is
 // neither drift nor in the way of the boot argument that the node is rebooted for.
 func TestAFileThatWinsOverOursCostsNoReboot(t *testing.T) {
 	h := newTryingHost(t)
-	h.write(aksFile, "net.core.rmem_max = 4096\n")
+	h.write(siteFile, "net.core.rmem_max = 4096\n")
 	h.declare(setting(ihash, "1048576"), setting(rmem, "16777216"))
 	a := h.runUntilIdle(h.agent())
 	h.expectShadowed()
@@ -48,15 +52,15 @@ func (h *tryingHost) expectShadowed() {
 	if got := strings.TrimSpace(hosttest.ReadFile(h.t, h.dir, "/proc/sys/net/core/rmem_max")); got != "16777216" {
 		h.t.Errorf("live value %s", got)
 	}
-	if h.state(rmem) != v1alpha1.SettingShadowed || !strings.Contains(h.message(rmem), aksFile) {
-		h.t.Errorf("%s: %s, want Shadowed by %s", h.state(rmem), h.message(rmem), aksFile)
+	if h.state(rmem) != v1alpha1.SettingShadowed || !strings.Contains(h.message(rmem), siteFile) {
+		h.t.Errorf("%s: %s, want Shadowed by %s", h.state(rmem), h.message(rmem), siteFile)
 	}
 }
 
 // A live value that is wrong is drift whatever a file says, and is set again.
 func TestAShadowedValueThatDriftsIsHealed(t *testing.T) {
 	h := newTryingHost(t)
-	h.write(aksFile, "net.core.rmem_max = 4096\n")
+	h.write(siteFile, "net.core.rmem_max = 4096\n")
 	h.declare(setting(rmem, "16777216"))
 	a := h.runUntilIdle(h.agent())
 	h.write("/proc/sys/net/core/rmem_max", "4096\n") // sysctl --system

@@ -28,7 +28,7 @@ const (
 	rmem  = "sysctl/net.core.rmem_max"
 	wmem  = "sysctl/net.core.wmem_max"
 	ihash = "kernelArgument/ihash_entries"
-	trace = "/etc/sysctl.d/99-zz-storage-client.conf"
+	trace = "/etc/sysctl.d/zz-storage-client.conf"
 )
 
 // errCrash ends an agent in the middle of what it does, by a panic: nothing of it runs any more.
@@ -55,6 +55,10 @@ type world struct {
 	boots     int
 	reboots   []string
 	rebootErr error
+	// holders are what a reboot must not interrupt; asked is how often it was asked for.
+	holders    []string
+	holdersErr error
+	asked      int
 	busy      []mounts.Busy
 	malformed int
 	mountErr  error
@@ -287,6 +291,11 @@ func (w *world) ApplyStatus(
 }
 
 // Host.
+
+func (w *world) FindHolders(context.Context) ([]string, error) {
+	w.asked++
+	return w.holders, w.holdersErr
+}
 
 func (w *world) Reboot(context.Context) error {
 	w.step("reboot")

@@ -39,6 +39,14 @@ func ListNames(names []string) string {
 	return text.List(slices.Compact(slices.Sorted(slices.Values(names))))
 }
 
+// KeepOwnFile is KeepFile of a file that had another name once, and leaves nothing under that.
+func (f FS) KeepOwnFile(file OwnFile, content string) error {
+	if err := f.KeepFile(file.Name, content); err != nil {
+		return err
+	}
+	return file.RemoveFormer(f)
+}
+
 // KeepFile makes a file of our own name hold that content, or not be there where it is empty. It makes the directory, and
 // changes nothing where all is as it is to be.
 func (f FS) KeepFile(name, content string) error {

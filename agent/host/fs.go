@@ -73,6 +73,17 @@ func (f FS) Dir() string { return f.dir }
 // Close lets go of the root.
 func (f FS) Close() error { return f.root.Close() }
 
+// Open opens a file to read, without waiting for anybody: a named pipe that nobody writes to is opened too. A missing one is
+// fs.ErrNotExist.
+func (f FS) Open(name string) (*os.File, error) {
+	rel, err := f.resolveLinks(name, true)
+	if err != nil {
+		return nil, err
+	}
+	file, err := f.root.OpenFile(rel, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	return file, nameError(err, name)
+}
+
 // ReadFile reads a file of at most 16 MiB. A missing one is fs.ErrNotExist.
 func (f FS) ReadFile(name string) ([]byte, error) {
 	rel, err := f.resolveLinks(name, true)

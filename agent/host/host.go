@@ -73,6 +73,14 @@ type Subject interface {
 	Restore(ctx context.Context, originals map[string]Original) []Observation
 }
 
+// Renamer is a Subject whose files had other names in earlier releases.
+type Renamer interface {
+	Subject
+	// TakeOverFiles gives files of former names their names of today, and changes nothing that they say. Where that
+	// fails, they count under the former name, and Observe tells.
+	TakeOverFiles()
+}
+
 // MountFollower is a Subject whose settings go to every mount when it is made.
 type MountFollower interface {
 	Subject
@@ -81,12 +89,17 @@ type MountFollower interface {
 	FollowMounts(ctx context.Context, desired []Setting)
 }
 
-// BootTrier is a Subject that can have the next boot tried once, and the one after it go back to what was before.
-type BootTrier interface {
+// Attender is a Subject that asks whether an agent will be there after the next boot.
+type Attender interface {
 	Subject
 	// Attend tells whether somebody will look after the machine when it has booted. Where nobody will, nothing is tried
-	// once: what no one has found well would be taken back by the boot after that.
+	// once: what no one has found well would be taken back by the boot after that. And what no file keeps is lost.
 	Attend(attended bool)
+}
+
+// BootTrier is a Subject that can have the next boot tried once, and the one after it go back to what was before.
+type BootTrier interface {
+	Attender
 	// Rearm makes the next boot one that is tried, where a trial is due, whatever has become of it since. It is called
 	// right before a reboot.
 	Rearm() error

@@ -72,10 +72,13 @@ const (
 )
 
 // RebootPhase says what the agent has done with a permit.
-// +kubebuilder:validation:Enum=Refused;Started;Failed
+// +kubebuilder:validation:Enum=Waiting;Refused;Started;Failed
 type RebootPhase string
 
 const (
+	// RebootWaiting means that something on the host must not be interrupted; the message names it. The permit is not used up:
+	// the agent reboots once the host is free, unless the manager has taken the permit back.
+	RebootWaiting RebootPhase = "Waiting"
 	// RebootRefused means that the agent refused the permit and did not reboot; the message says why.
 	RebootRefused RebootPhase = "Refused"
 	// RebootStarted means that the permit is used up and the reboot was requested, or is about to be.
@@ -399,11 +402,11 @@ type RebootStatus struct {
 	// +kubebuilder:validation:MaxLength=64
 	PermitID string `json:"permitID"`
 
-	// phase is Refused, Started or Failed.
+	// phase is Waiting, Refused, Started or Failed.
 	// +required
 	Phase RebootPhase `json:"phase"`
 
-	// message says why a permit was refused or failed.
+	// message says what a permit waits for, or why it was refused or failed.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`

@@ -78,6 +78,9 @@ const (
 	RolloutReasonDrainTimedOut = "DrainTimedOut"
 	// RolloutReasonPermitGiven is set when the agent may reboot the node.
 	RolloutReasonPermitGiven = "PermitGiven"
+	// RolloutReasonHostBusy is set when the agent has a reboot permit and something on its host must not be interrupted: a package
+	// manager at work, or a program that inhibits shutdown. The message names it.
+	RolloutReasonHostBusy = "HostBusy"
 	// RolloutReasonRebootStarted is set when the agent has asked its host for the reboot.
 	RolloutReasonRebootStarted = "RebootStarted"
 	// RolloutReasonPermitRefused is set when the agent, or its host, refused the reboot.

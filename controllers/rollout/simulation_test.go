@@ -492,7 +492,7 @@ func (w *world) endFaults() {
 	for _, name := range w.nodeNames {
 		n := w.nodes[name]
 		n.NeverDisrupt, n.Paused = false, false
-		n.machine.silentUntil, n.machine.mounted = time.Time{}, time.Time{}
+		n.machine.silentUntil, n.machine.mounted, n.machine.busyUntil = time.Time{}, time.Time{}, time.Time{}
 		w.endAilments(n)
 		if n.Unschedulable && n.Mark == nil {
 			n.Unschedulable = false
@@ -584,6 +584,7 @@ func (w *world) idleTime(next time.Time) time.Duration {
 		earlier(n.machine.downUntil)
 		earlier(n.machine.silentUntil)
 		earlier(n.machine.mounted)
+		earlier(n.machine.busyUntil)
 		if w.repairAfter > 0 && !n.Ready {
 			earlier(n.ReadySince.Add(w.repairAfter))
 		}

@@ -48,7 +48,7 @@ type world struct {
 	log     []string
 	// lenient is set once the claims were lost, or a manager was overtaken by another.
 	lenient bool
-	// quiet ends all faults. Until then agents refuse one permit in refusals, three boots in ailing go wrong, and one thing
+	// quiet ends all faults. Until then agents refuse one permit in refusals and wait with another one, three boots in ailing go wrong, and one thing
 	// in heat happens in the middle of a pass.
 	quiet                  bool
 	refusals, ailing, heat int
@@ -134,8 +134,8 @@ type machine struct {
 	permits map[string]sets.Set[string]
 	// seen is what was in force when the agent reported last.
 	seen map[string]string
-	// mounted is until when a mount of a pod stays.
-	mounted time.Time
+	// mounted is until when a mount of a pod stays, busyUntil until when a package manager is at work.
+	mounted, busyUntil time.Time
 	// ailments are what keeps settings from their values, by key. worsened counts what has become worse, reportedWorse as of the
 	// agent's last report, worsenedThen as of the report that the last permit went by.
 	ailments                              map[string]ailment
@@ -427,8 +427,17 @@ func (w *world) answerPermit(n *simNode, permit *v1alpha1.RebootPermit, status v
 	switch {
 	case permit.BootHash != n.ClientNode.Spec.BootHash, permit.BootID != n.BootID, !status.RebootRequired, len(status.BusyMounts) > 0, unstaged:
 		return &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootRefused, Message: "no longer right"}
-	case !w.quiet && w.rng.IntN(w.refusals) == 0:
+	case w.now.Before(n.machine.busyUntil):
+		return &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootWaiting, Message: "a package manager is at work"}
+	case w.quiet:
+		return &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootStarted}
+	}
+	switch w.rng.IntN(w.refusals) {
+	case 0:
 		return &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootRefused, Message: "a mount came in between"}
+	case 1:
+		n.machine.busyUntil = w.now.Add(time.Duration(w.rng.IntN(2000)) * time.Second)
+		return &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootWaiting, Message: "a package manager has begun"}
 	}
 	return &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootStarted}
 }
@@ -1149,6 +1158,12 @@ func (m *manager) checkClear(n *simNode) {
 		m.fail("permit of %s taken back although the reboot has started", n.Name)
 	}
 	answered := answer != nil && answer.PermitID == permit.ID
+	if answered && (answer.Phase == v1alpha1.RebootRefused || answer.Phase == v1alpha1.RebootWaiting) {
+		// It was not used: no attempt.
+		for _, given := range n.machine.permits {
+			given.Delete(permit.ID)
+		}
+	}
 	if !answered && (c.Status.ObservedGeneration < c.Generation || c.Status.BootID != n.BootID) {
 		m.fail("permit of %s taken back before the agent has answered", n.Name)
 	}

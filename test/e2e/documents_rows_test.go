@@ -53,8 +53,8 @@ echo 128 >/sys/class/bdi/$(mountpoint -d $point)/read_ahead_kb`, documents, volu
 // The files that the profile brings to the node.
 const (
 	grubFile   = "/etc/default/grub.d/zz-storage-client.cfg"
-	otherFiles = " /etc/modprobe.d/storage-client.conf /etc/nfs.conf.d/zz-storage-client.conf /etc/nfsmount.conf.d/storage-client.conf" +
-		" /etc/sysctl.d/99-zz-storage-client.conf /etc/systemd/system/mnt-disks-data.mount.d/storage-client.conf"
+	otherFiles = " /etc/modprobe.d/zz-storage-client.conf /etc/nfs.conf.d/zz-storage-client.conf /etc/nfsmount.conf.d/zz-storage-client.conf" +
+		" /etc/sysctl.d/zz-storage-client.conf /etc/systemd/system/mnt-disks-data.mount.d/storage-client.conf"
 )
 
 // documentRows are the recommendations of the four documents in their order, with the documents' own figures:
@@ -108,7 +108,7 @@ var documentRows = []row{
 		sysctlItem("net.ipv4.tcp_sack", "0", "1"), sysctlItem("net.ipv4.tcp_dsack", "0", "1"), sysctlItem("net.ipv4.tcp_fack", "0", "1")}},
 	{id: "C8", what: "persist the sysctls", rules: []string{"sysctl-files"}, items: []item{
 		{name: "our files", want: grubFile + otherFiles, tried: grubFile + " /etc/grub.d/42_storage-client" + otherFiles,
-			drift: "rm /etc/sysctl.d/99-zz-storage-client.conf /etc/nfsmount.conf.d/storage-client.conf /etc/systemd/system/mnt-disks-data.mount.d/storage-client.conf"}}},
+			drift: "rm /etc/sysctl.d/zz-storage-client.conf /etc/nfsmount.conf.d/zz-storage-client.conf /etc/systemd/system/mnt-disks-data.mount.d/storage-client.conf"}}},
 	{id: "C9", what: "nconnect=8 on a kernel from 5.3 on", knows: []string{"nconnect-kernel", "server-budget"}, items: []item{
 		mounted("eda nconnect", "8"), mounted("eda connections", "8")}},
 	{id: "C10", what: "slots to match nconnect", rules: []string{"slots-per-connection"}, knows: []string{"slots-sessions", "slots-spelling"}, says: []string{"NFSv4.1 and later ignore it: 10.99.0.13, 10.99.0.23"}, items: []item{

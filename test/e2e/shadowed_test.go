@@ -21,12 +21,12 @@ const (
 	// shadowedLabel is on the one node that the profile is for.
 	shadowedLabel = "e2e.local/shadowed"
 
-	// aksFile is what the nodes of AKS have. It is read after every file whose name begins with 99-, ours too.
-	aksFile    = "/etc/sysctl.d/999-sysctl-aks.conf"
-	aksRmemMax = "4194304"
-	shadowKey  = "sysctl/net.core.rmem_max"
-	shadowArg  = "kernelArgument/ihash_entries"
-	shadowWant = "16777216"
+	// siteFile is read after ours.
+	siteFile    = "/etc/sysctl.d/zzz-site.conf"
+	siteRmemMax = "4194304"
+	shadowKey   = "sysctl/net.core.rmem_max"
+	shadowArg   = "kernelArgument/ihash_entries"
+	shadowWant  = "16777216"
 )
 
 // expectShadowed reboots a node for a boot argument while somebody else's file wins over ours at that boot: the node is accepted, the
@@ -35,7 +35,7 @@ func expectShadowed(ctx SpecContext) {
 	installOperator(ctx)
 	m := nodes.Nodes[0]
 	before, boots, began := factsOf(ctx, m), len(watched.boots(m.Name)), time.Now()
-	_, err := m.Run(ctx, "echo 'net.core.rmem_max = "+aksRmemMax+"' >"+aksFile)
+	_, err := m.Run(ctx, "echo 'net.core.rmem_max = "+siteRmemMax+"' >"+siteFile)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(cleanUpShadowed, m, NodeTimeout(time.Minute))
 	mustKubectl(ctx, "label", "node", m.Name, shadowedLabel+"=true", "--overwrite")
@@ -50,7 +50,7 @@ func expectShadowed(ctx SpecContext) {
 		ready := conditionOf(g, profile, v1alpha1.ConditionReady)
 		g.Expect(ready.Reason).To(Equal(v1alpha1.ReasonReadyWithExceptions), ready.Message)
 		g.Expect(ready.Status).To(Equal(metav1.ConditionTrue))
-		g.Expect(ready.Message).To(And(ContainSubstring(m.Name), ContainSubstring(shadowKey), ContainSubstring(aksFile)))
+		g.Expect(ready.Message).To(And(ContainSubstring(m.Name), ContainSubstring(shadowKey), ContainSubstring(siteFile)))
 		g.Expect(profile.Status.Nodes.UpToDate).To(Equal(int32(1)))
 		g.Expect(profile.Status.Nodes.Exceptions).To(Equal(int32(1)))
 		g.Expect(profile.Status.Plan.NodesToReboot).To(BeZero())
@@ -61,7 +61,7 @@ func expectShadowed(ctx SpecContext) {
 	Expect(watched.outOfService(m.Name, began)).NotTo(BeEmpty(), "the node was drained for the boot argument")
 
 	By("the file goes, and with it the exception: nothing is rebooted for that")
-	_, err = m.Run(ctx, "rm "+aksFile)
+	_, err = m.Run(ctx, "rm "+siteFile)
 	Expect(err).NotTo(HaveOccurred())
 	eventually(ctx, 3*time.Minute, "the profile is up to date", func(g Gomega) {
 		ready := conditionOf(g, getProfile(ctx, g, shadowed), v1alpha1.ConditionReady)
@@ -91,15 +91,15 @@ func expectShadowInForce(ctx context.Context, m *cluster.Machine) {
 	setting := settingOf(scn, shadowKey)
 	Expect(setting.State).To(Equal(v1alpha1.SettingShadowed), setting.Message)
 	Expect(setting.Observed).To(Equal(shadowWant))
-	Expect(setting.Message).To(And(ContainSubstring(aksFile), ContainSubstring(aksRmemMax)))
+	Expect(setting.Message).To(And(ContainSubstring(siteFile), ContainSubstring(siteRmemMax)))
 	Expect(setting.Drift).To(BeNil(), "what a boot brings is no drift")
-	console, err := m.Run(ctx, "journalctl --boot --output=cat --unit=systemd-sysctl.service; cat "+aksFile)
+	console, err := m.Run(ctx, "journalctl --boot --output=cat --unit=systemd-sysctl.service; cat "+siteFile)
 	Expect(err).NotTo(HaveOccurred())
 	By(m.Name + ": " + console)
 }
 
 func cleanUpShadowed(ctx context.Context, m *cluster.Machine) {
 	mustKubectl(ctx, "label", "node", m.Name, shadowedLabel+"-")
-	_, err := m.Run(ctx, "rm -f "+aksFile)
+	_, err := m.Run(ctx, "rm -f "+siteFile)
 	Expect(err).NotTo(HaveOccurred())
 }

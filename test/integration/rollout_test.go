@@ -58,7 +58,7 @@ var _ = Describe("The rollout", func() {
 	})
 
 	It("reboots and accepts a node where another file overrides a setting, and leaves one in service that would not be accepted", func() {
-		const file = "/etc/sysctl.d/999-sysctl-aks.conf sets it to \"4096\""
+		const file = "/etc/sysctl.d/zzz-site.conf sets it to \"4096\""
 		const conf = "/etc/modprobe.d/zz.conf sets it to \"64\""
 		pool("a", "b")
 		s := newStory(k8s, k8s)

@@ -207,6 +207,9 @@ type rebooter struct {
 	ctx  context.Context //nolint:containedctx // a reboot outlives the agent that asked for it
 }
 
+// FindHolders finds nothing: no package manager runs on a simulated machine.
+func (r rebooter) FindHolders(context.Context) ([]string, error) { return nil, nil }
+
 // Reboot agrees to go down; the agent's process does not live to see it.
 func (r rebooter) Reboot(context.Context) error {
 	f := r.node.fleet

@@ -92,7 +92,7 @@ func sysctlFiles(s *scope) []finding {
 	if len(s.node.Sysctls) == 0 {
 		return nil
 	}
-	return []finding{{"spec.node.sysctls", "are applied at once and kept in /etc/sysctl.d/99-zz-storage-client.conf: no need to run anything by hand, and " +
+	return []finding{{"spec.node.sysctls", "are applied at once and kept in /etc/sysctl.d/zz-storage-client.conf: no need to run anything by hand, and " +
 		"sysctl -P, which a vendor's page tables for, does not exist (-p reads only /etc/sysctl.conf)"}}
 }
 

@@ -64,7 +64,10 @@ func TestCompare(t *testing.T) {
 		"a size that is larger than wanted":       {wanted: "rsize=262144", observed: plainMount, want: []Difference{{Option: "rsize", Wanted: "262144", Observed: "1048576"}}},
 		"a size that was left to the server":      {wanted: "rsize=0", observed: plainMount},
 		"a size that is not shown":                {wanted: "rsize=262144", observed: "rw", want: []Difference{{Option: "rsize", Wanted: "262144"}}},
-		"what the kernel never shows":             {wanted: "intr noatime _netdev retry=2 nosuid", observed: plainMount},
+		"what the kernel never shows":             {wanted: "intr noatime _netdev retry=2", observed: plainMount},
+		"flags of the mount": {wanted: "nosuid nodev noexec", observed: plainMount + ",noexec,relatime", want: []Difference{
+			{Option: "suid", Wanted: "nosuid"}, {Option: "dev", Wanted: "nodev"}}},
+		"flags that are shown where they are off": {wanted: "suid dev exec", observed: plainMount + ",nosuid,relatime", want: []Difference{{Option: "suid", Wanted: "suid", Observed: "nosuid"}}},
 		"what NFSv4 drops in silence":             {wanted: "nolock local_lock=all", observed: plainMount},
 		"what NFSv3 shows":                        {wanted: "nolock", observed: "vers=3", want: []Difference{{Option: "lock", Wanted: "nolock"}}},
 		"the lookup cache under its other name":   {wanted: "lookupcache=positive", observed: "lookupcache=pos"},

@@ -177,6 +177,9 @@ func (t *table) resolve(options []Option) map[string]string {
 		if known && !o.HasValue {
 			value = s.value
 		}
+		if twin := twins[o.Name]; twin != "" && !o.HasValue {
+			value = twin
+		}
 		switch {
 		case key == keyActimeo:
 			t.setTimers(state, value)

@@ -112,14 +112,14 @@ var nfs = &table{
 
 	never: map[string]bool{
 		"intr": true, "atime": true, "diratime": true, "fatal_neterrors": true, "trunkdiscovery": true, "retry": true,
-		"suid": true, "dev": true, "exec": true, "_netdev": true, "nofail": true,
+		"_netdev": true, "nofail": true,
 	},
 	onlyV3: map[string]bool{keyLock: true, keyLocalLock: true, "acl": true},
-	hidden: map[string]string{
+	hidden: withTwins(map[string]string{
 		keyCache: "ac", keyCto: "cto", "softreval": "nosoftreval", keyResvPort: "resvport", keySync: "async", keyLock: "lock",
 		"acl": "acl", "sharecache": "sharecache", "rdirplus": "rdirplus", keyLookupCache: "all", keyNconnect: "1",
 		keyMaxConnect: "1", "fsc": "nofsc", "write": "lazy", "alignwrite": "alignwrite", "xprtsec": "none",
-	},
+	}),
 	transport: map[string]bool{keyNconnect: true, keyMaxConnect: true, keyResvPort: true},
 	granted:   map[string]bool{keyRsize: true, keyWsize: true},
 	rounds:    true,

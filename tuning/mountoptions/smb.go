@@ -86,14 +86,14 @@ var smb = &table{
 	actimeoYields: true,
 
 	never: map[string]bool{
-		keySync: true, "atime": true, "diratime": true, "suid": true, "dev": true, "exec": true, "_netdev": true, "nofail": true,
+		keySync: true, "atime": true, "diratime": true, "_netdev": true, "nofail": true,
 		"handletimeout": true, "retrans": true, "max_cached_dirs": true, "lease": true, "sharesock": true,
 		"persistenthandles": true, "resilienthandles": true, "serverino": true, "seal": true,
 	},
-	hidden: map[string]string{
+	hidden: withTwins(map[string]string{
 		"brl": "brl", "multichannel": "nomultichannel", "max_channels": "1", keyHard: "soft", "echo_interval": "60",
 		"max_credits": "32000", "strictsync": "strictsync", "handlecache": "handlecache", "esize": "0",
-	},
+	}),
 	granted: map[string]bool{keyRsize: true, keyWsize: true, "max_channels": true},
 	checks:  []func(*table, []Option) []Problem{checkTwice, checkYielding},
 

@@ -51,7 +51,7 @@ type table struct {
 	oneVersionOnly bool
 	// implied are options that another one brings along.
 	implied map[string]string
-	// never are keys that the kernel shows nowhere.
+	// never are keys that the kernel shows nowhere, and those that mean nothing to the file system, whatever is shown.
 	never map[string]bool
 	// onlyV3 are keys that mean nothing to NFSv4, which does not show them either.
 	onlyV3 map[string]bool
@@ -163,6 +163,16 @@ var common = map[string]spec{
 	"nofail":  {key: "nofail", value: "nofail"},
 }
 
+// twins are flags that the kernel shows where they are off, as nosuid, nodev and noexec: those of one mount, whatever its file system.
+var twins = map[string]string{"suid": "suid", "dev": "dev", "exec": "exec"}
+
+// withTwins adds them to what a protocol hides.
+func withTwins(hidden map[string]string) map[string]string {
+	all := maps.Clone(twins)
+	maps.Copy(all, hidden)
+	return all
+}
+
 // withCommon adds the common options to those of a protocol, whose own say goes first.
 func withCommon(specs map[string]spec) map[string]spec { return overlay(common, specs) }
 
@@ -188,8 +198,8 @@ var generic = &table{
 	specs:   local,
 	unknown: "is not an option that every file system takes: for options of XFS, set fsType xfs",
 	implied: map[string]string{"nodiratime": "noatime"},
-	never:   map[string]bool{"suid": true, "dev": true, "exec": true, "_netdev": true, "nofail": true},
-	hidden:  map[string]string{keySync: "async", "atime": "strictatime", "diratime": "diratime"},
+	never:   map[string]bool{"_netdev": true, "nofail": true},
+	hidden:  withTwins(map[string]string{keySync: "async", "atime": "strictatime", "diratime": "diratime"}),
 	checks:  []func(*table, []Option) []Problem{checkTwice, checkImplied},
 
 	protections: []protection{access},

@@ -52,10 +52,10 @@ var xfs = &table{
 		"logdev": refuseAddress, "rtdev": refuseAddress,
 	},
 	implied: map[string]string{"nodiratime": "noatime"},
-	never:   map[string]bool{"suid": true, "dev": true, "exec": true, "_netdev": true, "nofail": true, "ikeep": true, "attr2": true},
-	hidden: map[string]string{
+	never:   map[string]bool{"_netdev": true, "nofail": true, "ikeep": true, "attr2": true},
+	hidden: withTwins(map[string]string{
 		keySync: "async", "atime": "strictatime", keyDAX: "inode", "largeio": "nolargeio", "discard": "nodiscard", "diratime": "diratime",
-	},
+	}),
 	checks: []func(*table, []Option) []Problem{checkTwice, checkImplied},
 
 	protections: append([]protection{access}, xfsQuotas...),

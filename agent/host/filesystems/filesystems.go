@@ -49,6 +49,8 @@ type Subject struct {
 	types map[string]string
 	// failed holds, for each mount point, why the last Apply could not bring its options about.
 	failed map[string]string
+	// place is where our drop-ins are.
+	place *mounts.Place
 }
 
 var _ host.Subject = &Subject{}
@@ -57,7 +59,7 @@ var _ host.Subject = &Subject{}
 func New(files host.FS, runner host.Runner, entries func() ([]mounts.Entry, error), options Options) *Subject {
 	return &Subject{
 		fs: files, runner: runner, entries: entries, merge: options.Merge, differences: options.Differences, weakened: options.Weakened,
-		types: map[string]string{}, failed: map[string]string{},
+		types: map[string]string{}, failed: map[string]string{}, place: mounts.NewPlace(files, systemDir),
 	}
 }
 

@@ -262,8 +262,8 @@ func TestOptionsAreStagedAndAccessTimesChangeAtOnce(t *testing.T) {
 	m.apply(s, disks, wish)
 
 	want := map[string]string{
-		dropIn1:                                  header + "[Mount]\nOptions=defaults,nosuid,noatime,x-systemd.device-timeout=5,logbsize=256k\n",
-		dropIn2:                                  header + "[Mount]\nOptions=noatime,logbsize=256k\n",
+		dropIn1:                                  host.OwnHeader + "[Mount]\nOptions=defaults,nosuid,noatime,x-systemd.device-timeout=5,logbsize=256k\n",
+		dropIn2:                                  host.OwnHeader + "[Mount]\nOptions=noatime,logbsize=256k\n",
 		"/etc/systemd/system/mnt-disks-d2.mount": hosttest.ReadFile(t, m.dir, "/etc/systemd/system/mnt-disks-d2.mount"),
 	}
 	if diff := cmp.Diff(want, hosttest.ReadTree(t, m.dir, "/etc/systemd")); diff != "" {
@@ -692,5 +692,17 @@ func TestACrashAtEveryChange(t *testing.T) {
 			}
 			return
 		}
+	}
+}
+
+func TestAReadOnlyEtcTakesNoDropIn(t *testing.T) {
+	m := newMachine(t)
+	m.mounted["/"] = [5]string{"8:1", "ro,relatime", "ext4", "/dev/sda1", "ro"}
+	m.writeTable()
+	s := m.subject()
+	hosttest.Apply(t, s, hosttest.Settings("mnt/disks/d1", "xfs:noatime"))
+	hosttest.ExpectState(t, hosttest.Observe(t, s, "mnt/disks/d1", "xfs:noatime"), host.Unsupported, "/etc is read-only", "no drop-in")
+	if m.fs.Exists(dropIn1) || len(m.ran) > 0 {
+		t.Errorf("ran %v", m.ran)
 	}
 }

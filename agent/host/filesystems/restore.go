@@ -14,7 +14,7 @@ import (
 // quotas, are not among them.
 var ours = []string{
 	"atime", "diratime", "logbufs", "logbsize", "allocsize", "largeio", "discard", "swalloc", "filestreams", "wsync",
-	"lazytime", "inode64", "sync",
+	"lazytime", "inode64", "sync", "suid", "dev", "exec",
 }
 
 // Original implements host.Subject. It is the options of every file system that is mounted and that the setting is

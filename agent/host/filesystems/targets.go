@@ -42,6 +42,7 @@ type table struct {
 }
 
 func (s *Subject) readTable() (table, error) {
+	s.place.Refresh()
 	entries, err := s.entries()
 	if err != nil {
 		return table{}, err
@@ -93,6 +94,8 @@ func (s *Subject) findObstacle(ctx context.Context, t table, at target) string {
 	case at.mount != nil && at.mount.Device == t.root:
 		return "the kernel mounts the root file system: set its options by the kernel argument rootflags=, e.g. rootflags=" +
 			strings.Join(at.wanted, ",")
+	case s.place.WhyNotKept() != "":
+		return s.place.WhyNotKept() + ", so that systemd would read no drop-in of ours when it mounts it"
 	case at.unit.name == "":
 		return "neither fstab nor a systemd mount unit mounts it: set the options where it is mounted"
 	}

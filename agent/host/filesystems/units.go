@@ -17,8 +17,6 @@ const (
 
 	// DropIns are our files, with wildcards.
 	DropIns = systemDir + "/*.mount.d/" + dropInName
-
-	header = "# Written by storage-client-node-agent. What is changed here is overwritten.\n"
 )
 
 // unitDirs are those of systemd.unit(5), the first one that has a unit counts. The lines of fstab are in generator.
@@ -49,7 +47,7 @@ func (u unit) ownOptions() []string {
 
 // renderDropIn is our drop-in with these options. The later assignment replaces the earlier one.
 func renderDropIn(options []string) string {
-	return header + "[Mount]\nOptions=" + strings.Join(options, ",") + "\n"
+	return host.OwnHeader + "[Mount]\nOptions=" + strings.Join(options, ",") + "\n"
 }
 
 // readUnits reads all mount units by their mount points.

@@ -14,11 +14,24 @@ import (
 	"github.com/storageclient/operator/agent/host"
 )
 
-// DropIn is our file.
-const DropIn = "/etc/modprobe.d/storage-client.conf"
+const (
+	// DropIn is our file. It is read after those that guides tell people to write, such as sunrpc.conf.
+	DropIn = "/etc/modprobe.d/zz-storage-client.conf"
+	// FormerDropIn is what earlier releases called it.
+	FormerDropIn = "/etc/modprobe.d/storage-client.conf"
+)
+
+// OurFile is our file under either name.
+var OurFile = host.OwnFile{Name: DropIn, Former: FormerDropIn}
+
+// TakeOverFiles implements host.Renamer.
+func (s *Subject) TakeOverFiles() {
+	if err := OurFile.TakeOver(s.fs); err != nil {
+		s.fileErr = err
+	}
+}
 
 const (
-	header      = "# Written by storage-client-node-agent. What is changed here is overwritten.\n"
 	commandLine = "/proc/cmdline"
 	modulesDir  = "/lib/modules"
 )
@@ -142,7 +155,7 @@ func renderDropIn(options map[string]string) []byte {
 		lines[module] += " " + param + "=" + options[name]
 	}
 	var b strings.Builder
-	b.WriteString(header)
+	b.WriteString(host.OwnHeader)
 	for _, module := range slices.Sorted(maps.Keys(lines)) {
 		fmt.Fprintf(&b, "options %s%s\n", module, lines[module])
 	}
@@ -150,19 +163,11 @@ func renderDropIn(options map[string]string) []byte {
 }
 
 func (s *Subject) writeDropIn(options map[string]string) error {
-	if len(options) == 0 {
-		return s.fs.Remove(DropIn)
+	text := ""
+	if len(options) > 0 {
+		text = string(renderDropIn(options))
 	}
-	if err := s.fs.RemoveTemp(DropIn); err != nil {
-		return err
-	}
-	if data, err := s.fs.ReadFile(DropIn); err == nil && string(data) == string(renderDropIn(options)) {
-		return nil
-	}
-	if err := s.fs.MkdirAll(path.Dir(DropIn), 0o755); err != nil {
-		return err
-	}
-	return s.fs.WriteFileAtomic(DropIn, renderDropIn(options), 0o644)
+	return s.place.NoteWrite(s.fs.KeepOwnFile(OurFile, text))
 }
 
 // modules are those that a kernel could load, and those that it has built in.
@@ -246,6 +251,9 @@ func (s *Subject) whyUnsupported(p parameter, wanted string, known modules) stri
 		return fmt.Sprintf("module %s is built into the kernel: modprobe.d cannot set it, and an image has no running kernel", p.module)
 	case !s.fs.IsImage() && (s.isLoaded(p.module) || known.builtIn[p.module]) && !s.fs.Exists(s.liveFile(p)):
 		return fmt.Sprintf("module %s of this kernel shows no parameter %s", p.module, p.name)
+	case !s.fs.IsImage() && s.place.WhyNotKept() != "" && s.isFixed(p, wanted):
+		return fmt.Sprintf("module %s takes it only when it is loaded, and %s: put %s.%s=%s on the kernel's command line by the platform's own means",
+			p.module, s.place.WhyNotKept(), p.module, p.name, wanted)
 	case !s.isLoaded(p.module) && !known.unknown && !known.loadable[p.module]:
 		return "this kernel has no module " + p.module
 	}

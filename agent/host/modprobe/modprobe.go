@@ -3,6 +3,7 @@
 package modprobe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"slices"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/mounts"
 )
 
 // Name is the subject's part of a setting's key.
@@ -23,7 +25,7 @@ var defaults = map[string]string{
 	"sunrpc/tcp_slot_table_entries":     "2",
 	"sunrpc/tcp_max_slot_table_entries": "65536",
 	"sunrpc/udp_slot_table_entries":     "16",
-	"nfs/max_session_slots":             "64",
+	sessionSlots:                        "64",
 }
 
 // newTransport are parameters that a transport or a session takes when it is made and keeps.
@@ -31,7 +33,7 @@ var newTransport = map[string]bool{
 	"sunrpc/tcp_slot_table_entries":     true,
 	"sunrpc/tcp_max_slot_table_entries": true,
 	"sunrpc/udp_slot_table_entries":     true,
-	"nfs/max_session_slots":             true,
+	sessionSlots:                        true,
 }
 
 // Transport is one RPC transport to an NFS server.
@@ -49,13 +51,22 @@ type Subject struct {
 	fs         host.FS
 	kernel     kernel
 	transports func() ([]Transport, error)
+	// sessions is nil where they are not looked at.
+	sessions *sessions
 	// failed holds, for each name, why the last Apply could not bring the value about.
 	failed map[string]string
 	// fileErr is why the last Apply could not keep our drop-in.
 	fileErr error
+	// place is where our drop-in is.
+	place *mounts.Place
+	// attended is set by Attend.
+	attended bool
 }
 
-var _ host.Subject = &Subject{}
+var (
+	_ host.Renamer  = &Subject{}
+	_ host.Attender = &Subject{}
+)
 
 // kernel is the part of the file system that does not just keep what is written to it.
 type kernel interface {
@@ -66,8 +77,11 @@ type kernel interface {
 // New returns the subject for one host. transports lists those that the host has now; where the kernel does
 // not tell (before 5.14), it lists none. It may be nil: then they are not looked at.
 func New(files host.FS, transports func() ([]Transport, error)) *Subject {
-	return &Subject{fs: files, kernel: files, transports: transports, failed: map[string]string{}}
+	return &Subject{fs: files, kernel: files, transports: transports, failed: map[string]string{}, place: mounts.NewPlace(files, path.Dir(DropIn))}
 }
+
+// Attend implements host.Attender.
+func (s *Subject) Attend(attended bool) { s.attended = attended }
 
 // Name implements host.Subject.
 func (s *Subject) Name() string { return Name }
@@ -102,7 +116,11 @@ func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 		if err != nil || s.whyUnsupported(p, setting.Value, known) != "" {
 			continue
 		}
-		if err := s.applyLive(p, setting.Value); err != nil {
+		err = s.applyLive(p, setting.Value)
+		if err == nil {
+			err = s.noteInForce(p)
+		}
+		if err != nil {
 			s.failed[setting.Name] = err.Error()
 			continue
 		}
@@ -126,11 +144,15 @@ func (s *Subject) applyLive(p parameter, wanted string) error {
 	if err == nil && !sameValue(value, wanted) {
 		err = fmt.Errorf("the kernel set %q instead of %q", value, wanted)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return s.noteSet(p)
 }
 
 // Observe implements host.Subject.
 func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Observation {
+	s.place.Refresh()
 	files, err := s.optionFiles()
 	known, knownErr := s.knownModules()
 	err = errors.Join(err, knownErr)
@@ -161,6 +183,9 @@ func (s *Subject) observeSetting(o *host.Observation, p parameter, files []optio
 	}
 	if o.State == "" && p.String() == maxSlots && s.isLoaded(p.module) {
 		s.observeTransports(o)
+	}
+	if o.State == "" && p.String() == sessionSlots && s.isLoaded(p.module) {
+		s.observeSessions(o)
 	}
 	if o.State == "" {
 		o.State = host.InSync
@@ -203,9 +228,12 @@ func (s *Subject) observeFile(o *host.Observation, p parameter, files []optionFi
 			continue
 		}
 		last, lastValue = file.name, value
-		ours = ours || file.name == DropIn && sameValue(value, o.Desired)
+		ours = ours || file.name == OurFile.NameOn(s.fs) && sameValue(value, o.Desired)
 	}
+	unwritable := s.place.WhyNotWritable()
 	switch {
+	case !ours && unwritable != "":
+		s.judgeUnkept(o, p, unwritable)
 	case !ours && s.fileErr != nil:
 		o.State, o.Message = host.Failed, "lost when the module is reloaded: "+s.fileErr.Error()
 	case !ours:
@@ -216,6 +244,24 @@ func (s *Subject) observeFile(o *host.Observation, p parameter, files []optionFi
 		o.State, o.Message = host.Pending, "in the image; takes effect when it boots"
 	case !s.isLoaded(p.module):
 		o.Message = fmt.Sprintf("module %s is not loaded; modprobe.d has the value", p.module)
+	default:
+		o.Message = cmp.Or(o.Message, OurFile.FormerNote(s.fs, s.fileErr))
+		if why := s.place.WhyNotKept(); why != "" && unwritable == "" {
+			s.judgeUnkept(o, p, why)
+		}
+	}
+}
+
+// judgeUnkept judges a parameter that no file keeps for the next boot.
+func (s *Subject) judgeUnkept(o *host.Observation, p parameter, why string) {
+	switch {
+	case !s.attended:
+		o.State, o.Message = host.Failed, "lost at the next boot: "+why+", and no agent stays to set it again"
+	case !s.isLoaded(p.module):
+		o.State = host.Pending
+		o.Message = fmt.Sprintf("module %s is not loaded, and %s: the agent sets it within a minute after the module is loaded", p.module, why)
+	default:
+		o.Message = "set again at each boot by the agent: " + why
 	}
 }
 
@@ -243,7 +289,7 @@ func originalOf(known host.Original, p parameter, files []optionFile) host.Origi
 	}
 	value, ok := defaults[p.String()]
 	for _, file := range files {
-		if v, set := file.options[p.String()]; set && file.name != DropIn {
+		if v, set := file.options[p.String()]; set && file.name != DropIn && file.name != FormerDropIn {
 			value, ok = v, true
 		}
 	}
@@ -272,8 +318,11 @@ func (s *Subject) restoreParameter(o *host.Observation, p parameter, back host.O
 		return
 	}
 	o.Observed = back.Value
-	if p.String() == maxSlots {
+	switch p.String() {
+	case maxSlots:
 		s.observeTransports(o)
+	case sessionSlots:
+		s.observeSessions(o)
 	}
 	if o.State == "" {
 		o.State = host.InSync

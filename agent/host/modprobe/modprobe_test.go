@@ -16,9 +16,8 @@ import (
 var errCrash = errors.New("crash")
 
 const (
-	sessionSlots = "nfs/max_session_slots"
-	header1      = "# Written by storage-client-node-agent. What is changed here is overwritten.\n"
-	liveMax      = "/sys/module/sunrpc/parameters/tcp_max_slot_table_entries"
+	header1 = "# Written by storage-client-node-agent. What is changed here is overwritten.\n"
+	liveMax = "/sys/module/sunrpc/parameters/tcp_max_slot_table_entries"
 )
 
 // loaded has sunrpc and nfs, unloaded could load them.
@@ -97,10 +96,12 @@ func TestAModuleThatIsNotLoaded(t *testing.T) {
 	})
 	t.Run("is shadowed by another file", func(t *testing.T) {
 		dir, fs := unloaded(t)
-		hosttest.WriteFile(t, dir, "/etc/modprobe.d/sunrpc.conf", "options sunrpc tcp_max_slot_table_entries=64\n")
 		s := New(fs, nil)
+		hosttest.WriteFile(t, dir, "/etc/modprobe.d/sunrpc.conf", "options sunrpc tcp_max_slot_table_entries=64\n")
 		hosttest.Apply(t, s, hosttest.Settings(maxSlots, "128"))
-		hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "128"), host.Shadowed, "/etc/modprobe.d/sunrpc.conf", `"64"`)
+		hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "128"), host.InSync)
+		hosttest.WriteFile(t, dir, "/etc/modprobe.d/zz.conf", "options sunrpc tcp_max_slot_table_entries=64\n")
+		hosttest.ExpectState(t, hosttest.Observe(t, s, maxSlots, "128"), host.Shadowed, "/etc/modprobe.d/zz.conf", `"64"`)
 	})
 	t.Run("that this kernel does not have is unsupported", func(t *testing.T) {
 		_, fs := unloaded(t)
@@ -274,7 +275,7 @@ func TestOthersOptionsForTheSameParameter(t *testing.T) {
 		"another parameter":         {later, "options sunrpc tcp_slot_table_entries=64\n", host.InSync},
 		"another module":            {later, "options nfs tcp_max_slot_table_entries=64\n", host.InSync},
 		"a comment":                 {later, "# options sunrpc tcp_max_slot_table_entries=64\n", host.InSync},
-		"the same name is masked":   {"/usr/lib/modprobe.d/storage-client.conf", "options sunrpc tcp_max_slot_table_entries=64\n", host.InSync},
+		"the same name is masked":   {"/usr/lib/modprobe.d/zz-storage-client.conf", "options sunrpc tcp_max_slot_table_entries=64\n", host.InSync},
 		"the kernel's command line": {"/proc/cmdline", "ro sunrpc.tcp_max_slot_table_entries=64\n", host.Shadowed},
 	}
 	for name, test := range tests {

@@ -2,10 +2,15 @@ package mounts
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/hosttest"
 )
 
 // nfsMount is one line of the mount table and its statistics, of a mount that is age seconds old; -1 leaves these out.
@@ -71,5 +76,30 @@ func TestVolumeEntries(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("volumes (-want +got):\n%s", diff)
+	}
+}
+
+func TestSessionsAreThoseOfClientsWithTheirOldestMount(t *testing.T) {
+	dir := t.TempDir()
+	line := func(id int, point, options string) string {
+		return fmt.Sprintf("%d 28 0:%d / %s rw,relatime shared:%d - nfs4 filer1:/export rw,%s,proto=tcp,addr=10.0.0.1\n", id, id, point, id, options)
+	}
+	block := func(point string, age, port int) string {
+		return fmt.Sprintf("device filer1:/export mounted on %s with fstype nfs4 statvers=1.1\n\topts:\trw\n\tage:\t%d\n\txprt:\ttcp %d 1 1 0 0 1 1 0 1 1 2 0 0\n", point, age, port)
+	}
+	hosttest.WriteFile(t, dir, "/proc/1/mountinfo", line(40, "/a", "vers=4.1")+line(41, "/b", "vers=4.1")+line(42, "/c", "vers=4.0")+line(43, "/d", "vers=4.2"))
+	hosttest.WriteFile(t, dir, "/proc/1/mountstats", block("/a", 30, 700)+block("/b", 90, 700)+block("/c", 900, 701))
+	fs, err := host.OpenFS(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = fs.Close() })
+	got, err := NewReader(fs, DefaultKubeletDir).Sessions()
+	want := []Session{
+		{Server: "filer1", Client: "10.0.0.1:2049 4.1 tcp ", Age: 90, Ports: []int{700}},
+		{Server: "filer1", Client: "10.0.0.1:2049 4.2 tcp ", Age: math.MaxInt},
+	}
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" || err != nil {
+		t.Errorf("sessions (-want +got), error %v:\n%s", err, diff)
 	}
 }

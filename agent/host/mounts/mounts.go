@@ -4,6 +4,7 @@
 package mounts
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -279,7 +280,7 @@ func joinFlags(options, flags []string) []string {
 	return joined
 }
 
-func distinctValues(values []string) []string {
+func distinctValues[T cmp.Ordered](values []T) []T {
 	sorted := slices.Clone(values)
 	slices.Sort(sorted)
 	return slices.Compact(sorted)

@@ -2,6 +2,8 @@ package mounts
 
 import (
 	"fmt"
+	"maps"
+	"math"
 	"net/netip"
 	"path"
 	"slices"
@@ -54,6 +56,49 @@ func (r Reader) Transports() ([]Transport, error) {
 		found = append(found, Transport{Server: t.server, SlotLimit: t.slotLimit, ObeysSlotTable: obeysSlotTable(t, mine)})
 	}
 	return found, nil
+}
+
+// Session is the session of one NFSv4.1 or 4.2 client.
+type Session struct {
+	// Server is the server's name, Client what tells clients apart: Mount.Client.
+	Server, Client string
+	// Age is how many seconds ago the oldest of its mounts was made; math.MaxInt where the kernel does not tell.
+	Age int
+	// Ports are the local ports of its transports; 0 where one is not known.
+	Ports []int
+}
+
+// Sessions lists the sessions that mounts use, sorted by client.
+func (r Reader) Sessions() ([]Session, error) {
+	lines, _, err := r.readMountinfo()
+	if err != nil {
+		return nil, err
+	}
+	all := r.readMountstats()
+	found := map[string]Session{}
+	for _, line := range lines {
+		if !isNFS(line.fsType) {
+			continue
+		}
+		s, told := all[line.point]
+		c := newClient(line, s)
+		if !c.sessions {
+			continue
+		}
+		name := c.clientName(line)
+		session, known := found[name]
+		if !known {
+			session.Client = name
+			session.Server, _ = splitSource(line)
+		}
+		session.Age = max(session.Age, s.age)
+		if !told {
+			session.Age = math.MaxInt
+		}
+		session.Ports = distinctValues(append(session.Ports, s.sourcePorts...))
+		found[name] = session
+	}
+	return slices.SortedFunc(maps.Values(found), func(a, b Session) int { return strings.Compare(a.Client, b.Client) }), nil
 }
 
 // sysfsTransports is best effort: a transport that is closing has no numbers.

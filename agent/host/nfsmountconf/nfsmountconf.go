@@ -3,6 +3,7 @@
 package nfsmountconf
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,19 +14,23 @@ import (
 	"strings"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/mounts"
 )
 
 const (
 	// Name is the subject's part of a setting's key.
 	Name = "nfsMountDefaults"
-	// DropIn is our file.
-	DropIn = directory + "/storage-client.conf"
+	// DropIn is our file. It is read after those of others.
+	DropIn = directory + "/zz-storage-client.conf"
+	// FormerDropIn is what earlier releases called it.
+	FormerDropIn = directory + "/storage-client.conf"
 
 	// allServers is the name of the setting for every server.
 	allServers = "_all"
-
-	header = "# Written by storage-client-node-agent. What is changed here is overwritten.\n"
 )
+
+// ourFile is our file under either name.
+var ourFile = host.OwnFile{Name: DropIn, Former: FormerDropIn}
 
 // The bytes that may reach our file, whoever wrote the object.
 var (
@@ -43,18 +48,29 @@ type Subject struct {
 	differences func(wanted, observed []string) []string
 	// fileErr is why the last Apply could not keep our file.
 	fileErr error
+	// place is where our file is.
+	place *mounts.Place
 }
 
-var _ host.Subject = &Subject{}
+var _ host.Renamer = &Subject{}
 
 // New returns the subject for one host. differences tells which of the wanted options a mount does not have that is
 // given the observed ones, by their names.
 func New(files host.FS, differences func(wanted, observed []string) []string) *Subject {
-	return &Subject{fs: files, differences: differences}
+	return &Subject{fs: files, differences: differences, place: mounts.NewPlace(files, directory)}
 }
 
 // Name implements host.Subject.
 func (s *Subject) Name() string { return Name }
+
+// TakeOverFiles implements host.Renamer.
+func (s *Subject) TakeOverFiles() {
+	if err := ourFile.TakeOver(s.fs); err != nil {
+		s.fileErr = err
+	}
+}
+
+func isOurs(file string) bool { return file == DropIn || file == FormerDropIn }
 
 // Original implements host.Subject. Our file was not there: that is what comes back.
 func (s *Subject) Original(context.Context, string) (host.Original, error) {
@@ -67,7 +83,7 @@ func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 		desired = nil
 	}
 	text := renderDropIn(desired)
-	s.fileErr = s.fs.KeepFile(DropIn, text)
+	s.fileErr = s.place.NoteWrite(s.fs.KeepOwnFile(ourFile, text))
 	if text == "" && s.fileErr == nil {
 		// No package of nfs-utils brings the directory: an empty one is what we have left.
 		s.fileErr = s.fs.RemoveEmpty(directory)
@@ -97,7 +113,7 @@ func renderDropIn(desired []host.Setting) string {
 	if b.Len() == 0 {
 		return ""
 	}
-	return header + b.String()
+	return host.OwnHeader + b.String()
 }
 
 func checkSetting(setting host.Setting) error {
@@ -117,6 +133,7 @@ func sectionOf(name string) section {
 // Observe implements host.Subject. Observed is what mount.nfs would give a mount of the server that brings no options
 // of its own.
 func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Observation {
+	s.place.Refresh()
 	all, err := readConf(s.fs)
 	ours, ownErr := s.readDropIn()
 	err = errors.Join(err, ownErr)
@@ -141,12 +158,12 @@ func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Obse
 }
 
 func (s *Subject) readDropIn() (conf, error) {
-	ours := conf{}
-	data, err := s.fs.ReadFile(DropIn)
+	ours, name := conf{}, ourFile.NameOn(s.fs)
+	data, err := s.fs.ReadFile(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return ours, nil
 	}
-	ours.parseFile(DropIn, string(data))
+	ours.parseFile(name, string(data))
 	return ours, err
 }
 
@@ -156,12 +173,14 @@ func (s *Subject) observeSetting(o *host.Observation, all, ours conf) {
 	given := all.optionsOf(server, "")
 	o.Observed = strings.Join(given, ",")
 	switch missing := missingTags(ours[sectionOf(o.Name)], wanted); {
+	case len(missing) > 0 && s.place.WhyNotWritable() != "":
+		o.State, o.Message = host.Unsupported, s.place.WhyNotWritable()+", and mount.nfs reads its defaults nowhere else"
 	case len(missing) > 0 && s.fileErr != nil:
 		o.State, o.Message = host.Failed, s.fileErr.Error()
 	case len(missing) > 0:
 		o.State, o.Message = host.Drifted, fmt.Sprintf("not in %s: %s", DropIn, host.ListNames(missing))
 	default:
-		o.State, o.Message = host.InSync, "applies to mounts that the host makes from now on"
+		o.State, o.Message = host.InSync, cmp.Or(ourFile.FormerNote(s.fs, s.fileErr), "applies to mounts that the host makes from now on")
 		if by := s.shadowedBy(all, ours, server, wanted); by != "" {
 			o.State, o.Message = host.Shadowed, by
 		}
@@ -215,7 +234,7 @@ func compareSections(a, b section) int {
 func (c conf) fileOf(server string, options []string) string {
 	for _, s := range []section{{serverSection, server}, {globalSection, ""}} {
 		for _, t := range c[s] {
-			if t.file != DropIn && slices.ContainsFunc(options, func(name string) bool {
+			if !isOurs(t.file) && slices.ContainsFunc(options, func(name string) bool {
 				return t.field == name || t.field == strings.TrimPrefix(name, "no")
 			}) {
 				return t.file
@@ -223,7 +242,7 @@ func (c conf) fileOf(server string, options []string) string {
 		}
 	}
 	for _, t := range slices.Concat(c[section{serverSection, server}], c[section{globalSection, ""}]) {
-		if t.file != DropIn {
+		if !isOurs(t.file) {
 			return t.file
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -66,7 +67,7 @@ func TestOptionsStandAsMountReadsThem(t *testing.T) {
 	s := New(fs, differences)
 	expect(t, s, "_all", "nocto,hard", host.Drifted)
 	apply(t, s, "filer1", "nconnect=4", "_all", "nocto,hard,v4.1")
-	want := header + `[ NFSMount_Global_Options ]
+	want := host.OwnHeader + `[ NFSMount_Global_Options ]
 cto=False
 hard=True
 v4.1=True
@@ -330,4 +331,12 @@ func TestApplyConvergesAfterACrashAtEveryChange(t *testing.T) {
 			return
 		}
 	}
+}
+
+func TestAReadOnlyEtcTakesNoDefaults(t *testing.T) {
+	dir, fs := machine(t)
+	hosttest.WriteFile(t, dir, "/proc/1/mountinfo", "25 1 8:1 / / rw - ext4 /dev/sda1 rw\n")
+	s := New(fs.WithHook(func(host.Op, string) error { return syscall.EROFS }), differences)
+	apply(t, s, allServers, "hard")
+	expect(t, s, allServers, "hard", host.Unsupported, "/etc is read-only", "mount.nfs reads its defaults nowhere else")
 }

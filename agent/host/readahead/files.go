@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/storageclient/operator/agent/host"
 )
 
 const (
@@ -16,8 +18,6 @@ const (
 
 	// nfsrahead is what that rule runs (nfs-utils 2.6 and later).
 	nfsrahead = "/usr/libexec/nfsrahead"
-
-	header = "# Written by storage-client-node-agent. What is changed here is overwritten.\n"
 )
 
 // valueSource is who brings a window to later mounts. The agent does so in any case, within seconds.
@@ -55,7 +55,7 @@ func sourceOf(fsType string) valueSource {
 
 func (s *Subject) sourceOf(fsType string) valueSource {
 	k := sourceOf(fsType)
-	if k == byNFSUtils && !s.fs.Exists(nfsrahead) {
+	if k == byNFSUtils && !s.fs.Exists(nfsrahead) || k != byAgent && s.places[k].WhyNotWritable() != "" {
 		return byAgent
 	}
 	return k
@@ -83,7 +83,7 @@ func renderLine(k valueSource, fsType, size string) string {
 
 func renderFile(k valueSource, sizes map[string]string) string {
 	var b strings.Builder
-	b.WriteString(header)
+	b.WriteString(host.OwnHeader)
 	if k == byNFSUtils {
 		b.WriteString("[nfsrahead]\n")
 	}
@@ -135,7 +135,7 @@ func (s *Subject) writeFiles(wanted map[string]string) error {
 		if len(sizes[k]) > 0 {
 			text = renderFile(k, sizes[k])
 		}
-		if err := s.fs.KeepFile(fileOf[k], text); err != nil {
+		if err := s.places[k].NoteWrite(s.fs.KeepFile(fileOf[k], text)); err != nil {
 			return err
 		}
 	}

@@ -43,6 +43,8 @@ type Subject struct {
 	failed map[string]string
 	// fileErr is why the last Apply could not keep our files.
 	fileErr error
+	// places are those of our files.
+	places map[valueSource]*mounts.Place
 	// wanted is what was asked for last, by type, whether it could be applied or not.
 	wanted map[string]string
 	// volumes have windows of their own; nil where nobody asks for any.
@@ -62,6 +64,9 @@ func New(files host.FS, entries func() ([]mounts.Entry, error)) *Subject {
 	return &Subject{
 		fs: files, kernel: files, entries: entries,
 		known: map[string]bool{}, applied: map[string]string{}, failed: map[string]string{},
+		places: map[valueSource]*mounts.Place{
+			byNFSUtils: mounts.NewPlace(files, path.Dir(NFSConf)), byUdev: mounts.NewPlace(files, path.Dir(UdevRule)),
+		},
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -79,8 +80,8 @@ func TestEveryMountOfTheTypeHasTheWindowAndOthersHaveNot(t *testing.T) {
 	want := before
 	want[bdi("0:52")], want[bdi("0:53")] = "15360\n", "15360\n"
 	want[bdi("cifs-7")], want[bdi("9:0")], want["/sys/devices/sdb/queue/read_ahead_kb"] = "8192\n", "1024\n", "1024\n"
-	want[NFSConf] = header + "[nfsrahead]\nnfs4=15360\n"
-	want[UdevRule] = header + `ACTION=="add", SUBSYSTEM=="bdi", KERNEL=="cifs-[0-9]*", ATTR{read_ahead_kb}="8192"` + "\n"
+	want[NFSConf] = host.OwnHeader + "[nfsrahead]\nnfs4=15360\n"
+	want[UdevRule] = host.OwnHeader + `ACTION=="add", SUBSYSTEM=="bdi", KERNEL=="cifs-[0-9]*", ATTR{read_ahead_kb}="8192"` + "\n"
 	if diff := cmp.Diff(want, tree(t, dir)); diff != "" {
 		t.Errorf("host (-want +got):\n%s", diff)
 	}
@@ -234,7 +235,7 @@ func TestAFileOfOursThatSaysOtherwiseIsDrift(t *testing.T) {
 			s := subject(fs)
 			pairs := map[string]string{"nfs4": "15360", "cifs": "8192"}
 			apply(t, s, "nfs4", pairs["nfs4"], "cifs", pairs["cifs"])
-			hosttest.WriteFile(t, dir, test.file, header+test.data)
+			hosttest.WriteFile(t, dir, test.file, host.OwnHeader+test.data)
 			expect(t, s, test.fsType, pairs[test.fsType], host.Drifted, test.file)
 			apply(t, s, "nfs4", pairs["nfs4"], "cifs", pairs["cifs"])
 			expect(t, s, test.fsType, pairs[test.fsType], host.InSync)
@@ -413,5 +414,22 @@ func TestApplyConvergesAfterACrashAtEveryChange(t *testing.T) {
 			}
 			return
 		}
+	}
+}
+
+func TestAReadOnlyEtcLeavesLaterMountsToTheAgent(t *testing.T) {
+	dir, fs := machine(t)
+	hosttest.WriteFile(t, dir, "/proc/1/mountinfo", strings.Replace(mountinfo, "/ / rw,relatime", "/ / ro,relatime", 1))
+	s := subject(fs.WithHook(func(_ host.Op, name string) error {
+		if strings.HasPrefix(name, "/etc/") {
+			return syscall.EROFS
+		}
+		return nil
+	}))
+	apply(t, s, "nfs4", "15360", "cifs", "8192")
+	expect(t, s, "nfs4", "15360", host.InSync)
+	expect(t, s, "cifs", "8192", host.InSync)
+	if got := hosttest.ReadFile(t, dir, bdi("0:52")); got != "15360\n" {
+		t.Errorf("window %q", got)
 	}
 }

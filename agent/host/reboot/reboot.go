@@ -68,6 +68,15 @@ func (l Logind) syncDisks(ctx context.Context) {
 }
 
 func (l Logind) askLogind(ctx context.Context) error {
+	// false: there is nobody to ask for a password.
+	if err := l.callLogind(ctx, "Reboot", []any{false}); err != nil {
+		return fmt.Errorf("ask logind for a reboot: %w", err)
+	}
+	return nil
+}
+
+// callLogind calls a method of logind's manager on the host's bus, and stores its answer.
+func (l Logind) callLogind(ctx context.Context, method string, arguments []any, answer ...any) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	address := "unix:path=" + dbus.EscapeBusAddressValue(path.Join(l.fs.Dir(), busSocket))
@@ -76,13 +85,8 @@ func (l Logind) askLogind(ctx context.Context) error {
 		return fmt.Errorf("connect to the host's system bus: %w", err)
 	}
 	defer conn.Close()
-	// false: there is nobody to ask for a password.
 	logind := conn.Object("org.freedesktop.login1", "/org/freedesktop/login1")
-	call := logind.CallWithContext(ctx, "org.freedesktop.login1.Manager.Reboot", 0, false)
-	if call.Err != nil {
-		return fmt.Errorf("ask logind for a reboot: %w", call.Err)
-	}
-	return nil
+	return logind.CallWithContext(ctx, "org.freedesktop.login1.Manager."+method, 0, arguments...).Store(answer...)
 }
 
 // isAbsent tells an answer of the bus itself, that there is no logind, from an answer of logind.

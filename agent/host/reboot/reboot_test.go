@@ -23,6 +23,8 @@ type bus struct {
 	t      *testing.T
 	answer string
 	calls  []string
+	// inhibitors are what it lists.
+	inhibitors []inhibitor
 }
 
 func (b *bus) serve(listener net.Listener) {
@@ -84,17 +86,28 @@ func (b *bus) reply(call *dbus.Message) *dbus.Message {
 	case "Hello":
 		reply.Body = []any{":1.1"}
 		reply.Headers[dbus.FieldSignature] = dbus.MakeVariant(dbus.SignatureOf(":1.1"))
+	case "ListInhibitors":
+		reply.Body = []any{b.inhibitors}
+		reply.Headers[dbus.FieldSignature] = dbus.MakeVariant(dbus.SignatureOf(b.inhibitors))
+		b.refuse(reply)
 	default:
 		b.calls = append(b.calls, member)
 		if !cmp.Equal(call.Body, []any{false}) {
 			b.t.Errorf("%s%v, want false: nobody is there to be asked", member, call.Body)
 		}
-		if b.answer != "" {
-			reply.Type = dbus.TypeError
-			reply.Headers[dbus.FieldErrorName] = dbus.MakeVariant(b.answer)
-		}
+		b.refuse(reply)
 	}
 	return reply
+}
+
+// refuse makes a reply an error where the bus answers with one.
+func (b *bus) refuse(reply *dbus.Message) {
+	if b.answer == "" {
+		return
+	}
+	reply.Type, reply.Body = dbus.TypeError, nil
+	delete(reply.Headers, dbus.FieldSignature)
+	reply.Headers[dbus.FieldErrorName] = dbus.MakeVariant(b.answer)
 }
 
 type runner struct {
@@ -125,11 +138,7 @@ func TestReboot(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			dir, err := os.MkdirTemp("", "bus") // A socket's path has at most 107 bytes.
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = os.RemoveAll(dir) })
+			dir := shortDir(t)
 			b := &bus{t: t, answer: test.answer}
 			done := make(chan struct{})
 			if test.noBus {
@@ -159,6 +168,17 @@ func TestReboot(t *testing.T) {
 			}
 		})
 	}
+}
+
+// shortDir is a directory of a test whose name leaves room: a socket's path has at most 107 bytes.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "bus")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
 }
 
 func listen(t *testing.T, b *bus, dir string, done chan<- struct{}) {

@@ -8,18 +8,38 @@ import (
 	"path"
 	"slices"
 	"strings"
-)
 
-// DropIn is our file. It sorts after what distributions and cloud images bring.
-const DropIn = "/etc/sysctl.d/99-zz-storage-client.conf"
+	"github.com/storageclient/operator/agent/host"
+)
 
 const (
-	header = "# Written by storage-client-node-agent. What is changed here is overwritten.\n"
+	// DropIn is our file. Letters sort after digits: it is read after what distributions and clouds bring, such as the
+	// 999-sysctl-aks.conf of AKS.
+	DropIn = "/etc/sysctl.d/zz-storage-client.conf"
+	// FormerDropIn is what earlier releases called it.
+	FormerDropIn = "/etc/sysctl.d/99-zz-storage-client.conf"
+)
+
+// OurFile is our file under either name.
+var OurFile = host.OwnFile{Name: DropIn, Former: FormerDropIn}
+
+// TakeOverFiles implements host.Renamer.
+func (s *Subject) TakeOverFiles() {
+	if err := OurFile.TakeOver(s.fs); err != nil {
+		s.fileErr = err
+	}
+}
+
+const (
 	// doneMark begins the comment that says which actions were done. They are not repeated at boot.
 	doneMark = "# Done once, not at boot: "
-	// sysctlConf is read by "sysctl --system" after all others, and at boot through a link in /etc/sysctl.d.
+	// sysctlConf is read by procps ("sysctl --system") after all others. systemd-sysctl does not know it: where it is read at boot,
+	// a link in /etc/sysctl.d leads to it, 99-sysctl.conf on most systems and none on Debian 13.
 	sysctlConf = "/etc/sysctl.conf"
 )
+
+// systemdSysctl sets sysctls at boot where it is there, and procps elsewhere.
+var systemdSysctl = []string{"/usr/lib/systemd/systemd-sysctl", "/lib/systemd/systemd-sysctl"}
 
 var directories = []string{
 	"/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d", "/lib/sysctl.d",
@@ -34,7 +54,7 @@ type content struct {
 
 func (c content) renderDropIn() []byte {
 	var b strings.Builder
-	b.WriteString(header)
+	b.WriteString(host.OwnHeader)
 	for _, name := range slices.Sorted(maps.Keys(c.settings)) {
 		fmt.Fprintf(&b, "%s = %s\n", name, c.settings[name])
 	}
@@ -47,11 +67,8 @@ func (c content) renderDropIn() []byte {
 // readDropIn reads our file; where there is none, it says nothing.
 func (s *Subject) readDropIn() (content, error) {
 	c := content{settings: map[string]string{}, done: map[string]string{}}
-	data, err := s.fs.ReadFile(DropIn)
-	if errors.Is(err, fs.ErrNotExist) {
-		return c, nil
-	}
-	if err != nil {
+	data, err := s.fs.ReadFile(OurFile.NameOn(s.fs))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return c, err
 	}
 	for line := range strings.Lines(string(data)) {
@@ -63,24 +80,22 @@ func (s *Subject) readDropIn() (content, error) {
 			into[name] = value
 		}
 	}
+	maps.Copy(c.done, s.done)
 	return c, nil
 }
 
 // writeDropIn makes our file say c, and nothing else changes where it does already.
 func (s *Subject) writeDropIn(c content) error {
-	if len(c.settings)+len(c.done) == 0 {
-		return s.fs.Remove(DropIn)
+	text := ""
+	if len(c.settings)+len(c.done) > 0 {
+		text = string(c.renderDropIn())
 	}
-	if err := s.fs.RemoveTemp(DropIn); err != nil {
-		return err
+	err := s.place.NoteWrite(s.fs.KeepOwnFile(OurFile, text))
+	s.done = nil
+	if err == nil && s.place.WhyNotWritable() != "" {
+		s.done = c.done
 	}
-	if data, err := s.fs.ReadFile(DropIn); err == nil && string(data) == string(c.renderDropIn()) {
-		return nil
-	}
-	if err := s.fs.MkdirAll(path.Dir(DropIn), 0o755); err != nil {
-		return err
-	}
-	return s.fs.WriteFileAtomic(DropIn, c.renderDropIn(), 0o644)
+	return err
 }
 
 // assignment is what a file sets a parameter to.
@@ -89,12 +104,11 @@ type assignment struct {
 }
 
 // isLater picks the files that are read after ours, and isNotOurs all but ours.
-func isLater(file string) bool { return path.Base(file) > path.Base(DropIn) }
+func (s *Subject) isLater(file string) bool { return path.Base(file) > path.Base(OurFile.NameOn(s.fs)) }
 
-func isNotOurs(file string) bool { return file != DropIn }
+func isNotOurs(file string) bool { return file != DropIn && file != FormerDropIn }
 
-// readAssignments collects by dotted name what the picked files set, the last one of each; /etc/sysctl.conf is always
-// among them. Names with wildcards are left out: systemd-sysctl does not apply them to a name that a file sets by
+// readAssignments collects by dotted name what the picked files set, the last one of each. Names with wildcards are left out: systemd-sysctl does not apply them to a name that a file sets by
 // itself.
 func (s *Subject) readAssignments(pick func(file string) bool) (map[string]assignment, error) {
 	files, err := s.fs.DropIns(directories, ".conf")
@@ -102,8 +116,11 @@ func (s *Subject) readAssignments(pick func(file string) bool) (map[string]assig
 		return nil, err
 	}
 	files = slices.DeleteFunc(files, func(file string) bool { return !pick(file) })
+	if !slices.ContainsFunc(systemdSysctl, s.fs.Exists) {
+		files = append(files, sysctlConf)
+	}
 	set := map[string]assignment{}
-	for _, file := range append(files, sysctlConf) {
+	for _, file := range files {
 		data, err := s.fs.ReadFile(file)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

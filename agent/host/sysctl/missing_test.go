@@ -97,8 +97,8 @@ func TestInAnImageOnlyFilesCount(t *testing.T) {
 	hosttest.Apply(t, s, hosttest.Settings(rmemMax, "16777216", flush, "1"))
 	hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "16777216"), host.Pending, "when it boots")
 	hosttest.ExpectState(t, hosttest.Observe(t, s, flush, "1"), host.Unsupported, "running kernel")
-	hosttest.WriteFile(t, dir, "/etc/sysctl.d/99-zzz.conf", "net.core.rmem_max = 1\n")
-	hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "16777216"), host.Shadowed, "/etc/sysctl.d/99-zzz.conf")
+	hosttest.WriteFile(t, dir, "/etc/sysctl.d/zzz.conf", "net.core.rmem_max = 1\n")
+	hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "16777216"), host.Shadowed, "/etc/sysctl.d/zzz.conf")
 	if got := hosttest.ReadFile(t, dir, DropIn); strings.Contains(got, "flush") {
 		t.Errorf("drop-in is %q", got)
 	}

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"path"
 	"slices"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/mounts"
 )
 
 // Name is the subject's part of a setting's key.
@@ -23,9 +25,18 @@ type Subject struct {
 	failed map[string]string
 	// fileErr is why the last Apply could not keep our drop-in.
 	fileErr error
+	// place is where our drop-in is.
+	place *mounts.Place
+	// done are the actions that were done, where our drop-in cannot tell.
+	done map[string]string
+	// attended is set by Attend.
+	attended bool
 }
 
-var _ host.Subject = &Subject{}
+var (
+	_ host.Renamer  = &Subject{}
+	_ host.Attender = &Subject{}
+)
 
 // kernel is the part of the file system that does not just keep what is written to it.
 type kernel interface {
@@ -35,8 +46,11 @@ type kernel interface {
 
 // New returns the subject for one host.
 func New(files host.FS) *Subject {
-	return &Subject{fs: files, kernel: files, failed: map[string]string{}}
+	return &Subject{fs: files, kernel: files, failed: map[string]string{}, place: mounts.NewPlace(files, path.Dir(DropIn))}
 }
+
+// Attend implements host.Attender.
+func (s *Subject) Attend(attended bool) { s.attended = attended }
 
 // Name implements host.Subject.
 func (s *Subject) Name() string { return Name }
@@ -151,10 +165,11 @@ func (s *Subject) doAction(setting host.Setting, before content, again bool, aft
 
 // Observe implements host.Subject.
 func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Observation {
+	s.place.Refresh()
 	kept, err := s.readDropIn()
 	var later map[string]assignment
 	if err == nil {
-		later, err = s.readAssignments(isLater)
+		later, err = s.readAssignments(s.isLater)
 	}
 	observations := make([]host.Observation, 0, len(desired))
 	for _, setting := range desired {
@@ -223,10 +238,14 @@ func (s *Subject) observeValue(o *host.Observation, file string, kept content, l
 func (s *Subject) observeFile(o *host.Observation, kept content, later map[string]assignment) {
 	wanted := normaliseValue(o.Desired)
 	winner, shadowed := later[dottedName(o.Name)]
+	isKept := normaliseValue(kept.settings[o.Name]) == wanted
+	unwritable := s.place.WhyNotWritable()
 	switch {
-	case normaliseValue(kept.settings[o.Name]) != wanted && s.fileErr != nil:
+	case !isKept && unwritable != "":
+		s.judgeUnkept(o, unwritable)
+	case !isKept && s.fileErr != nil:
 		o.State, o.Message = host.Failed, s.missingNote()+s.fileErr.Error()
-	case normaliseValue(kept.settings[o.Name]) != wanted:
+	case !isKept:
 		o.State, o.Message = host.Drifted, s.missingNote()+"not in "+DropIn
 	case shadowed && normaliseValue(winner.value) != wanted:
 		o.State = host.Shadowed
@@ -234,8 +253,20 @@ func (s *Subject) observeFile(o *host.Observation, kept content, later map[strin
 	case s.fs.IsImage():
 		o.State, o.Message = host.Pending, "in the image; takes effect when it boots"
 	default:
-		o.State = host.InSync
+		o.State, o.Message = host.InSync, OurFile.FormerNote(s.fs, s.fileErr)
+		if why := s.place.WhyNotKept(); why != "" && unwritable == "" {
+			s.judgeUnkept(o, why)
+		}
 	}
+}
+
+// judgeUnkept judges a value that is in force and that no file keeps for the next boot.
+func (s *Subject) judgeUnkept(o *host.Observation, why string) {
+	if s.attended {
+		o.State, o.Message = host.InSync, "set again at each boot by the agent: "+why
+		return
+	}
+	o.State, o.Message = host.Failed, s.missingNote()+why+", and no agent stays to set it again"
 }
 
 func (s *Subject) missingNote() string {

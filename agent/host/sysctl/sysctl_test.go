@@ -2,7 +2,9 @@ package sysctl
 
 import (
 	"errors"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -223,7 +225,8 @@ func TestAFileThatIsReadLaterShadowsOurs(t *testing.T) {
 	}{
 		"nobody else":                                {nil, host.InSync, ""},
 		"a file before ours":                         {map[string]string{"/etc/sysctl.d/90-x.conf": "net.core.rmem_max = 1"}, host.InSync, ""},
-		"a file after ours":                          {map[string]string{"/etc/sysctl.d/99-zzz.conf": "net.core.rmem_max = 1"}, host.Shadowed, "/etc/sysctl.d/99-zzz.conf"},
+		"a file after ours":                          {map[string]string{"/etc/sysctl.d/zzz.conf": "net.core.rmem_max = 1"}, host.Shadowed, "/etc/sysctl.d/zzz.conf"},
+		"the file of AKS is before ours":             {map[string]string{"/etc/sysctl.d/999-sysctl-aks.conf": "net.core.rmem_max = 1"}, host.InSync, ""},
 		"a package's file after ours":                {map[string]string{"/usr/lib/sysctl.d/zz.conf": "net.core.rmem_max=1"}, host.Shadowed, "/usr/lib/sysctl.d/zz.conf"},
 		"the same value":                             {map[string]string{"/etc/sysctl.d/zz.conf": "net.core.rmem_max =  16777216 "}, host.InSync, ""},
 		"the name written with slashes":              {map[string]string{"/run/sysctl.d/zz.conf": "net/core/rmem_max = 1"}, host.Shadowed, "/run/sysctl.d/zz.conf"},
@@ -233,8 +236,8 @@ func TestAFileThatIsReadLaterShadowsOurs(t *testing.T) {
 		"not a .conf":                                {map[string]string{"/run/sysctl.d/zz.conf.bak": "net.core.rmem_max = 1"}, host.InSync, ""},
 		"a masked file":                              {map[string]string{"/usr/lib/sysctl.d/zz.conf": "net.core.rmem_max = 1", "/etc/sysctl.d/zz.conf": ""}, host.InSync, ""},
 		"the last one wins":                          {map[string]string{"/usr/lib/sysctl.d/zz1.conf": "net.core.rmem_max = 1", "/etc/sysctl.d/zz2.conf": "net.core.rmem_max = 16777216"}, host.InSync, ""},
-		"sysctl.conf is last":                        {map[string]string{"/etc/sysctl.conf": "net.core.rmem_max = 1"}, host.Shadowed, "/etc/sysctl.conf"},
-		"a file of our own name elsewhere is masked": {map[string]string{"/usr/lib/sysctl.d/99-zz-storage-client.conf": "net.core.rmem_max = 1"}, host.InSync, ""},
+		"sysctl.conf by its link is before ours":     {map[string]string{"/etc/sysctl.conf": "net.core.rmem_max = 1"}, host.InSync, ""},
+		"a file of our own name elsewhere is masked": {map[string]string{"/usr/lib/sysctl.d/zz-storage-client.conf": "net.core.rmem_max = 1"}, host.InSync, ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -249,6 +252,95 @@ func TestAFileThatIsReadLaterShadowsOurs(t *testing.T) {
 			if got.Observed != "16777216" {
 				t.Errorf("observed %q: shadowed is about the next boot only", got.Observed)
 			}
+		})
+	}
+}
+
+func TestSysctlConfCountsWhereItIsReallyRead(t *testing.T) {
+	const link = "/etc/sysctl.d/99-sysctl.conf"
+	for name, test := range map[string]struct {
+		prepare func(dir string) error
+		state   host.State
+		named   string
+	}{
+		"by the link of Debian 12 and Ubuntu, before ours": {func(string) error { return nil }, host.InSync, ""},
+		"not at all without the link, as on Debian 13":     {func(dir string) error { return os.Remove(dir + link) }, host.InSync, ""},
+		"by a link that sorts after ours": {func(dir string) error {
+			return os.Rename(dir+link, dir+"/etc/sysctl.d/zzz-sysctl.conf")
+		}, host.Shadowed, "/etc/sysctl.d/zzz-sysctl.conf"},
+		"last of all by procps, where there is no systemd": {func(dir string) error {
+			return os.Remove(dir + "/usr/lib/systemd/systemd-sysctl")
+		}, host.Shadowed, `/etc/sysctl.conf sets it to "1"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, fs := debian(t)
+			if target, err := os.Readlink(dir + link); err != nil || target != "../sysctl.conf" {
+				t.Fatalf("the fixture's link leads to %q, %v", target, err)
+			}
+			hosttest.WriteFile(t, dir, "/etc/sysctl.conf", "net.core.rmem_max = 1\n")
+			if err := test.prepare(dir); err != nil {
+				t.Fatal(err)
+			}
+			s := New(fs)
+			hosttest.Apply(t, s, hosttest.Settings(rmemMax, "16777216"))
+			hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "16777216"), test.state, test.named)
+		})
+	}
+}
+
+func TestWhatNoFileKeepsIsSetAgainByTheAgent(t *testing.T) {
+	for name, test := range map[string]struct {
+		mountinfo string
+		refuse    error
+		why       string
+		writes    bool
+	}{
+		"the root is read-only": {"25 1 7:0 / / ro,relatime - squashfs /dev/loop0 ro\n", syscall.EROFS, "/etc is read-only", false},
+		"only /etc is read-only": {
+			"25 1 8:1 / / rw - ext4 /dev/sda1 rw\n26 25 0:30 / /etc ro - overlay overlay rw,lowerdir=/etc,upperdir=/var/etc,workdir=/var/w\n", syscall.EROFS,
+			"/etc is read-only", false,
+		},
+		"the mount table does not tell": {"25 1 8:1 / / rw - ext4 /dev/sda1 rw\n", syscall.EROFS, "/etc is read-only", false},
+		"the directory takes nothing":   {"25 1 8:1 / / rw - ext4 /dev/sda1 rw\n", syscall.EPERM, "/etc/sysctl.d cannot be written", false},
+		"SELinux lets nobody write":     {"25 1 8:1 / / rw - ext4 /dev/sda1 rw\n", syscall.EACCES, "permission denied", false},
+		"an /etc in memory":             {"25 1 8:1 / / ro - ext4 /dev/sda1 ro\n26 25 0:30 / /etc rw - tmpfs tmpfs rw\n", nil, "/etc is kept in memory", true},
+		"an /etc whose changes are in memory": {
+			"25 1 8:1 / / ro - ext4 /dev/sda1 ro\n26 25 0:29 / /tmp rw - tmpfs tmpfs rw\n" +
+				"27 25 0:30 / /etc rw - overlay overlayfs rw,lowerdir=/etc,upperdir=/tmp/etc_overlay/etc,workdir=/tmp/etc_overlay/w\n", nil, "/etc is kept in memory", true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, fs := debian(t)
+			hosttest.WriteFile(t, dir, "/proc/1/mountinfo", test.mountinfo)
+			fs = fs.WithHook(func(_ host.Op, changed string) error {
+				if strings.HasPrefix(changed, "/etc/") {
+					return test.refuse
+				}
+				return nil
+			})
+			s := New(fs)
+			s.Attend(true)
+			desired := hosttest.Settings(rmemMax, "16777216", flush, "1")
+			hosttest.Apply(t, s, desired)
+			hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "16777216"), host.InSync, "set again at each boot by the agent: ", test.why)
+			hosttest.ExpectState(t, hosttest.Observe(t, s, flush, "1"), host.InSync, "done once")
+			if fs.Exists(DropIn) != test.writes {
+				t.Errorf("drop-in there: %t", fs.Exists(DropIn))
+			}
+			// An action is not repeated by the same agent, and a value that drifts is drift.
+			hosttest.WriteFile(t, dir, "/proc/sys/net/ipv4/route/flush", "")
+			hosttest.Apply(t, s, desired)
+			if got := hosttest.ReadFile(t, dir, "/proc/sys/net/ipv4/route/flush"); got != "" {
+				t.Errorf("flushed again: %q", got)
+			}
+			hosttest.WriteFile(t, dir, "/proc/sys/net/core/rmem_max", "4096\n")
+			hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "16777216"), host.Drifted)
+			hosttest.Apply(t, s, desired)
+
+			s.Attend(false)
+			hosttest.ExpectState(t, hosttest.Observe(t, s, rmemMax, "16777216"), host.Failed, "lost at the next boot", test.why, "no agent stays")
+			hosttest.Apply(t, s, nil)
+			hosttest.ExpectState(t, s.Restore(t.Context(), map[string]host.Original{rmemMax: {Present: true, Value: "212992"}})[0], host.InSync)
 		})
 	}
 }

@@ -137,7 +137,7 @@ func (s *Subject) findConflicts(profile string) (conflicts, error) {
 	if err != nil {
 		return c, err
 	}
-	declared, err := s.readAssignments(sysctl.DropIn)
+	declared, err := s.readAssignments(sysctl.OurFile.NameOn(s.fs))
 	if err != nil {
 		return c, err
 	}

@@ -106,7 +106,7 @@ func state(key string, state v1alpha1.SettingState) func(*corev1.Node, *v1alpha1
 	}
 }
 
-const zzConf = `/etc/modprobe.d/zz.conf sets it to "N" and is read after /etc/modprobe.d/storage-client.conf`
+const zzConf = `/etc/modprobe.d/zz.conf sets it to "N" and is read after /etc/modprobe.d/zz-storage-client.conf`
 
 // refusedBoot has a boot argument wait for a boot that would not bring a module option, and the node back into service.
 func refusedBoot(n *corev1.Node, clientNode *v1alpha1.StorageClientNode) {
@@ -569,11 +569,11 @@ func TestReadyNamesTheFileThatWins(t *testing.T) {
 	shadowed := func(_ *corev1.Node, s *v1alpha1.StorageClientNode) {
 		for i := range s.Status.Settings {
 			if s.Status.Settings[i].Key != bootKey {
-				s.Status.Settings[i].State, s.Status.Settings[i].Message = v1alpha1.SettingShadowed, "/etc/sysctl.d/999-sysctl-aks.conf wins"
+				s.Status.Settings[i].State, s.Status.Settings[i].Message = v1alpha1.SettingShadowed, "/etc/sysctl.d/zzz-site.conf wins"
 			}
 		}
 	}
-	const files = "Other files override settings on a, b: sysctl/net.core.rmem_max: /etc/sysctl.d/999-sysctl-aks.conf wins"
+	const files = "Other files override settings on a, b: sysctl/net.core.rmem_max: /etc/sysctl.d/zzz-site.conf wins"
 	for want, w := range map[string]*world{
 		files: newWorld(nil).node("a", shadowed).node("b", shadowed),
 		"Some settings are not available on c; " + files: newWorld(nil).node("a", shadowed).node("b", shadowed).node("c", state(bootKey, v1alpha1.SettingClamped)),

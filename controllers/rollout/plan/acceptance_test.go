@@ -12,7 +12,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-const shadowedBy = `/etc/sysctl.d/999-sysctl-aks.conf sets it to "4096" and is read after /etc/sysctl.d/zz-storage-client.conf`
+const shadowedBy = `/etc/sysctl.d/zzz-site.conf sets it to "4096" and is read after /etc/sysctl.d/zz-storage-client.conf`
 
 // addSetting gives a node one more setting, with what its agent reports of it.
 func (f *fixture) addSetting(node string, status v1alpha1.SettingStatus) {

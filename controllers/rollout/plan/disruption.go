@@ -44,18 +44,21 @@ func (p *planner) leaveToOthers(n *nodeState) {
 		p.setNote(n, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, fmt.Sprintf(
 			"The node was not back and healthy %s after its reboot permit, and is about to be taken away (taint %s)", p.rebootTimeout(n), n.Leaving))
 	default:
+		if n.isPermitWaiting() {
+			p.takeBackPermit(n, v1alpha1.RolloutReasonNodeLeaving)
+		}
 		p.setNote(n, v1alpha1.RolloutReleasing, v1alpha1.RolloutReasonNodeLeaving,
 			n.describeLeaving()+"; it uses up budget until it is gone, or until the taint is removed")
 	}
 }
 
-// isRebootLost reports whether a permitted reboot has taken too long. One that was refused has not begun.
+// isRebootLost reports whether a permitted reboot has taken too long. One that was refused, or waits, has not begun.
 func (p *planner) isRebootLost(n *nodeState) bool {
 	answer := n.permitAnswer().Phase
 	switch {
 	case n.hasBooted() && n.isHealthy():
 		return false
-	case !n.hasBooted() && (answer == v1alpha1.RebootRefused || answer == v1alpha1.RebootFailed):
+	case !n.hasBooted() && answer != "" && answer != v1alpha1.RebootStarted:
 		return false
 	}
 	return p.isOverdue(n)
@@ -175,11 +178,19 @@ func (n *nodeState) whyNotAccepted() string {
 	return "settings without the wanted value: " + acceptance.Describe(n.acceptance.Missing())
 }
 
-// rebootDeadline is when the node has to be back and healthy. A permit whose ID does not contain a time counts from the claim.
+// rebootDeadline is when the node has to be back and healthy. A permit whose ID does not contain a time counts from the claim, and one
+// that waited for its host from when it no longer did.
 func (p *planner) rebootDeadline(n *nodeState) time.Time {
 	given := permitTime(n.permit.ID)
 	if given.IsZero() {
 		given = n.disruptedSince()
+	}
+	switch since := n.noteSince(); {
+	case n.note.Phase != v1alpha1.RolloutRebooting:
+	case n.note.Reason == v1alpha1.RolloutReasonHostBusy && !n.isPermitWaiting():
+		given = p.Now
+	case since.After(given):
+		given = since
 	}
 	return given.Add(p.rebootTimeout(n))
 }
@@ -290,6 +301,8 @@ func (p *planner) awaitBoot(n *nodeState) {
 		p.withdrawPermit(n, lost, answered)
 	case answer.Phase == v1alpha1.RebootRefused:
 		p.endRefusedAttempt(n, answer)
+	case answer.Phase == v1alpha1.RebootWaiting:
+		p.awaitHost(n, answer.Message)
 	case p.isOverdue(n):
 		p.failUnanswered(n)
 	default:
@@ -310,22 +323,52 @@ func (p *planner) awaitStarted(n *nodeState) {
 	p.setNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonRebootStarted, "The node is rebooting")
 }
 
-// endRefusedAttempt ends an attempt that the agent or its host refused.
+// awaitHost leaves a node its permit while something on its host must not be interrupted, as long as the rules would let it get one
+// and no longer than a reboot may take. The agent may use it at any moment: it is taken back before anything else is.
+func (p *planner) awaitHost(n *nodeState, holders string) {
+	if reason, _ := p.checkRules(n); reason != "" {
+		p.takeBackPermit(n, reason)
+		p.endDisruption(n, reason)
+		return
+	}
+	if p.isOverdue(n) {
+		p.takeBackPermit(n, v1alpha1.RolloutReasonHostBusy)
+		p.backOffFrom(n, v1alpha1.RolloutReasonHostBusy, fmt.Sprintf("The host was busy for %s: %s", p.rebootTimeout(n), holders))
+		return
+	}
+	p.setNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonHostBusy, "The host is busy, the agent reboots it once it is free: "+holders)
+}
+
+// endRefusedAttempt ends an attempt that the agent or its host refused. A node whose agent goes on refusing for as long as a drain may
+// take returns to service.
 func (p *planner) endRefusedAttempt(n *nodeState, answer v1alpha1.RebootStatus) {
+	if answer.Phase == v1alpha1.RebootRefused && !p.Now.Before(p.drainDeadline(n)) {
+		p.takeBackPermit(n, v1alpha1.RolloutReasonPermitRefused)
+		p.backOffFrom(n, v1alpha1.RolloutReasonPermitRefused, fmt.Sprintf(
+			"The agent did not reboot the node within %s of its drain: %s", toDuration(p.rulesFor(n).Drain.TimeoutSeconds), answer.Message))
+		return
+	}
+	n.dropUnusedAttempt()
 	note := p.newNote(n, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonPermitRefused, "Not rebooted: "+answer.Message)
 	p.writeNoteAhead(n, note)
 	p.clearPermit(n, v1alpha1.RolloutReasonPermitRefused)
 	p.wakeAt(p.Now.Add(RefusalPause))
 }
 
+// takeBackPermit takes back a permit that the agent has not used.
+func (p *planner) takeBackPermit(n *nodeState, reason string) {
+	n.dropUnusedAttempt()
+	p.clearPermit(n, reason)
+}
+
 // withdrawPermit takes back a permit that is no longer right, once the agent has answered.
 func (p *planner) withdrawPermit(n *nodeState, lost, answered bool) {
 	switch {
 	case answered && lost:
-		p.clearPermit(n, v1alpha1.RolloutReasonWithdrawingPermit)
+		p.takeBackPermit(n, v1alpha1.RolloutReasonWithdrawingPermit)
 		p.backOffFrom(n, v1alpha1.RolloutReasonCordonLost, "Someone uncordoned the node; leaving it alone for a while")
 	case answered:
-		p.clearPermit(n, v1alpha1.RolloutReasonWithdrawingPermit)
+		p.takeBackPermit(n, v1alpha1.RolloutReasonWithdrawingPermit)
 		p.prepareNode(n)
 	case lost:
 		p.writeNoteAhead(n, p.newNote(n, v1alpha1.RolloutReleasing, v1alpha1.RolloutReasonCordonLost, "Someone uncordoned the node while its agent had a reboot permit; leaving the node alone once the agent has answered"))
@@ -580,7 +623,7 @@ func (n *nodeState) isAttemptUnused() bool {
 	if n.note.Phase != v1alpha1.RolloutRebooting || n.note.BootHash != n.target {
 		return false
 	}
-	return n.ClientNode.Status.Reboot == nil || n.ClientNode.Status.Reboot.PermitID != permitID(n, n.note)
+	return n.ClientNode.Status.Reboot == nil || !n.isPermitOf(n.ClientNode.Status.Reboot.PermitID, n.note)
 }
 
 func (p *planner) newPermit(n *nodeState, attempt v1alpha1.RolloutStatus) v1alpha1.RebootPermit {

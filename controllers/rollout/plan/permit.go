@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
@@ -28,6 +30,12 @@ func permitID(n *nodeState, attempt v1alpha1.RolloutStatus) string {
 	id[6] = id[6]&0x0f | 0x70
 	id[8] = id[8]&0x3f | 0x80
 	return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
+}
+
+// isPermitOf reports whether a permit's ID names an attempt, whenever that began.
+func (n *nodeState) isPermitOf(id string, attempt v1alpha1.RolloutStatus) bool {
+	attempt.Since = &metav1.Time{Time: permitTime(id)}
+	return permitID(n, attempt) == id
 }
 
 // permitTime is when a permit's attempt began, zero if the ID does not contain it.

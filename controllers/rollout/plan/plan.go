@@ -204,7 +204,7 @@ func (p *planner) newNote(n *nodeState, phase v1alpha1.RolloutPhase, reason, mes
 	if n.Mark != nil || n.claim == nil {
 		out.Evictions = max(n.note.Evictions, n.Evicted)
 	}
-	same := n.note.Phase == phase && n.note.BootHash == out.BootHash && (n.note.Reason == reason || !isBackOff(reason))
+	same := n.note.Phase == phase && n.note.BootHash == out.BootHash && (n.note.Reason == reason || !countsAnew(n.note, phase, reason))
 	out.Since = n.note.Since
 	if !same || out.Since == nil {
 		out.Since = &metav1.Time{Time: p.Now}
@@ -250,9 +250,22 @@ func SameNote(a, b v1alpha1.RolloutStatus) bool {
 	return a == b
 }
 
-// isBackOff reports whether a reason has a node left alone for a while: its time counts from its own beginning.
+// countsAnew reports whether a note's time begins with its reason, not with its phase: a node is left alone for a while, or its host
+// is no longer busy and has its whole time to reboot.
+func countsAnew(was v1alpha1.RolloutStatus, phase v1alpha1.RolloutPhase, reason string) bool {
+	if phase == v1alpha1.RolloutRebooting {
+		return was.Reason == v1alpha1.RolloutReasonHostBusy
+	}
+	return isBackOff(reason)
+}
+
+// isBackOff reports whether a reason has a node left alone for a while.
 func isBackOff(reason string) bool {
-	return reason == v1alpha1.RolloutReasonDrainTimedOut || reason == v1alpha1.RolloutReasonCordonLost || reason == v1alpha1.RolloutReasonPermitRefused
+	switch reason {
+	case v1alpha1.RolloutReasonDrainTimedOut, v1alpha1.RolloutReasonCordonLost, v1alpha1.RolloutReasonPermitRefused, v1alpha1.RolloutReasonHostBusy:
+		return true
+	}
+	return false
 }
 
 func formatTime(t time.Time) string {

@@ -152,6 +152,21 @@ func (n *nodeState) permitAnswer() v1alpha1.RebootStatus {
 	return *n.ClientNode.Status.Reboot
 }
 
+// isPermitWaiting reports whether the agent waits for its host with the permit.
+func (n *nodeState) isPermitWaiting() bool {
+	return n.permit != nil && !n.hasBooted() && n.permitAnswer().Phase == v1alpha1.RebootWaiting
+}
+
+// dropUnusedAttempt takes an attempt out of the count whose permit the agent has not used up. The permit says whether it is in it:
+// what follows may fail, and be decided again.
+func (n *nodeState) dropUnusedAttempt() {
+	answer := n.permitAnswer().Phase
+	unused := answer == v1alpha1.RebootRefused || answer == v1alpha1.RebootWaiting
+	if unused && n.isPermitOf(n.permit.ID, n.note) {
+		n.note.Attempts--
+	}
+}
+
 // isTuned reports whether what is wanted is in force on the node, and no boot is due. What is no longer wanted, and stays in force until
 // somebody boots the node, takes nothing from that.
 func (n *nodeState) isTuned() bool {

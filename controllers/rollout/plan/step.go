@@ -12,13 +12,14 @@ import (
 // MaxAttempts is how many permits a node gets for one boot hash.
 const MaxAttempts = 3
 
-// BackOff is how long a node is left alone after a drain that timed out or a cordon that somebody took away.
+// BackOff is how long a node is left alone after a drain that timed out, a cordon that somebody took away, or a host that was busy or an
+// agent that refused for too long.
 const BackOff = 5 * time.Minute
 
 // readyGrace is how long a node that is Ready again has to be healthy before anything is written about it.
 const readyGrace = 5 * time.Second
 
-// RefusalPause is how long the agent is left alone after it refused a permit or its host refused the reboot.
+// RefusalPause is how long the agent is left alone after it refused a permit or its host refused the reboot, within the time of a drain.
 const RefusalPause = time.Minute
 
 // ZonePatience is how long a drain keeps other zones waiting: one that takes longer waits for somebody or something, and

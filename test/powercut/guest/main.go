@@ -29,7 +29,7 @@ import (
 const (
 	root      = "/host"
 	rmemMax   = "net.core.rmem_max"
-	sysctls   = "/etc/sysctl.d/99-zz-storage-client.conf"
+	sysctls   = "/etc/sysctl.d/zz-storage-client.conf"
 	grub      = "/etc/default/grub.d/zz-storage-client.cfg"
 	grubCfg   = "/boot/grub/grub.cfg"
 	menuEnd   = "### END /etc/grub.d/4"

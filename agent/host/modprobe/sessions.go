@@ -1,0 +1,201 @@
+package modprobe
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/storageclient/operator/agent/host"
+)
+
+const (
+	sessionSlots = "nfs/max_session_slots"
+	// factSessions is the name under which it is noted what is known of the sessions of this boot.
+	factSessions = "nfs-sessions"
+
+	bootIDFile = "/proc/sys/kernel/random/boot_id"
+	uptimeFile = "/proc/uptime"
+	statFile   = "/proc/stat"
+)
+
+// Session is the session of one NFSv4.1 or 4.2 client, which all mounts of a server share. It has as many slots as the parameter
+// said when it was made, or fewer; the kernel does not tell how many.
+type Session struct {
+	// Server is the server's name, Client what tells clients apart.
+	Server, Client string
+	// Age is how many seconds ago the oldest mount that is left was made. The session may be older.
+	Age int
+	// Ports are the local ports of its transports, as far as they are known.
+	Ports []int
+}
+
+// BootFacts keeps what is known of one boot until the next. The agent's journal implements it.
+type BootFacts interface {
+	BootFact(bootID, name string) (value string, ok bool)
+	SetBootFact(bootID, name, value string) error
+}
+
+// sessions judges sessions by their age.
+type sessions struct {
+	list  func() ([]Session, error)
+	facts BootFacts
+}
+
+// sessionFact is what is noted of a boot.
+type sessionFact struct {
+	// SetAt is when the value in force was set, in seconds since the boot; 0 where the module was loaded with it.
+	SetAt int `json:"setAt"`
+	// Old are the ports of clients whose session is older than that. Their oldest mount may go before the session does.
+	Old map[string][]int `json:"old,omitempty"`
+}
+
+// JudgeSessions has the subject judge the sessions that list returns by when the number of slots was set, which it notes in
+// facts.
+func (s *Subject) JudgeSessions(list func() ([]Session, error), facts BootFacts) {
+	s.sessions = &sessions{list: list, facts: facts}
+}
+
+// noteSet notes that a parameter has been written just now.
+func (s *Subject) noteSet(p parameter) error {
+	if s.sessions == nil || p.String() != sessionSlots {
+		return nil
+	}
+	now, err := s.uptime()
+	if err != nil {
+		return err
+	}
+	return s.noteSessions(sessionFact{SetAt: now})
+}
+
+// noteInForce notes, once in a boot, since when a value has been in force that is there already. Where our file was written in this
+// boot, an agent of an earlier release has set the value then at the latest; else the module was loaded with it.
+func (s *Subject) noteInForce(p parameter) error {
+	if s.sessions == nil || p.String() != sessionSlots || !s.isLoaded(p.module) {
+		return nil
+	}
+	if _, noted, err := s.notedSessions(); noted || err != nil {
+		return err
+	}
+	return s.noteSessions(sessionFact{SetAt: s.fileWrittenAt()})
+}
+
+// fileWrittenAt is when our file was written, in seconds since the boot; 0 where that was before it, or is not known.
+func (s *Subject) fileWrittenAt() int {
+	info, err := s.fs.Lstat(OurFile.NameOn(s.fs))
+	if err != nil {
+		return 0
+	}
+	data, err := s.fs.ReadFile(statFile)
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(data)) {
+		if booted, ok := strings.CutPrefix(line, "btime "); ok {
+			at, err := strconv.ParseInt(strings.TrimSpace(booted), 10, 64)
+			if err == nil {
+				return int(max(info.ModTime().Unix()-at, 0))
+			}
+		}
+	}
+	return 0
+}
+
+func (s *Subject) uptime() (int, error) {
+	value, err := s.fs.ReadValue(uptimeFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	whole, _, _ := strings.Cut(value, ".")
+	seconds, err := strconv.Atoi(whole)
+	if err != nil {
+		return 0, fmt.Errorf("read %s: %w", uptimeFile, err)
+	}
+	return seconds, nil
+}
+
+func (s *Subject) notedSessions() (fact sessionFact, noted bool, err error) {
+	bootID, err := s.fs.ReadValue(bootIDFile)
+	if err != nil {
+		return fact, false, err
+	}
+	text, noted := s.sessions.facts.BootFact(bootID, factSessions)
+	if !noted {
+		return fact, false, nil
+	}
+	err = json.Unmarshal([]byte(text), &fact)
+	return fact, true, err
+}
+
+func (s *Subject) noteSessions(fact sessionFact) error {
+	bootID, err := s.fs.ReadValue(bootIDFile)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(fact)
+	if err != nil {
+		return err
+	}
+	return s.sessions.facts.SetBootFact(bootID, factSessions, string(text))
+}
+
+// OldSessions returns those that are older than the value in force, sorted by client. There are none where nobody has set it.
+func (s *Subject) OldSessions() ([]Session, error) {
+	if s.sessions == nil || s.fs.IsImage() {
+		return nil, nil
+	}
+	fact, noted, err := s.notedSessions()
+	if err != nil || !noted || fact.SetAt == 0 && len(fact.Old) == 0 {
+		return nil, err
+	}
+	now, err := s.uptime()
+	if err != nil {
+		return nil, err
+	}
+	all, err := s.sessions.list()
+	if err != nil {
+		return nil, err
+	}
+	var old []Session
+	ports := map[string][]int{}
+	for _, session := range all {
+		if fact.isOld(session, now) {
+			old = append(old, session)
+			ports[session.Client] = session.Ports
+		}
+	}
+	return old, s.noteSessions(sessionFact{SetAt: fact.SetAt, Old: ports})
+}
+
+// isOld tells whether a session is older than the value. Ages are whole seconds: one that may be either counts as older.
+func (f sessionFact) isOld(session Session, now int) bool {
+	if session.Age == math.MaxInt || now-session.Age <= f.SetAt+1 {
+		return true
+	}
+	return slices.ContainsFunc(session.Ports, func(port int) bool { return port != 0 && slices.Contains(f.Old[session.Client], port) })
+}
+
+// observeSessions sets a state only where a session was made before the value was set.
+func (s *Subject) observeSessions(o *host.Observation) {
+	old, err := s.OldSessions()
+	if err != nil {
+		o.State, o.Message = host.Failed, "read the age of NFS sessions: "+err.Error()
+		return
+	}
+	var servers []string
+	for _, session := range old {
+		servers = append(servers, session.Server)
+	}
+	if len(servers) > 0 {
+		o.State = host.Pending
+		o.Message = fmt.Sprintf("sessions with %s are older and keep their slots until every NFSv4.1 and 4.2 mount of the server is gone from the node",
+			host.ListNames(servers))
+	}
+}

@@ -1,0 +1,172 @@
+package modprobe
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/hosttest"
+)
+
+type facts map[string]string
+
+func (f facts) BootFact(bootID, name string) (string, bool) {
+	value, ok := f[bootID+" "+name]
+	return value, ok
+}
+
+func (f facts) SetBootFact(bootID, name, value string) error {
+	f[bootID+" "+name] = value
+	return nil
+}
+
+// sessionHost is a host whose kernel has made sessions.
+type sessionHost struct {
+	t     *testing.T
+	dir   string
+	fs    host.FS
+	facts facts
+	list  []Session
+}
+
+func newSessionHost(t *testing.T) *sessionHost {
+	t.Helper()
+	dir, fs := loaded(t)
+	h := &sessionHost{t: t, dir: dir, fs: fs, facts: facts{}}
+	h.boot("boot-1", 1000)
+	return h
+}
+
+func (h *sessionHost) boot(id string, uptime int) {
+	hosttest.WriteFile(h.t, h.dir, bootIDFile, id+"\n")
+	h.passTo(uptime)
+}
+
+func (h *sessionHost) passTo(uptime int) {
+	hosttest.WriteFile(h.t, h.dir, uptimeFile, strconv.Itoa(uptime)+".52 4021.00\n")
+}
+
+// agent is one that has just been started.
+func (h *sessionHost) agent() *Subject {
+	s := New(h.fs, nil)
+	s.JudgeSessions(func() ([]Session, error) { return h.list, nil }, h.facts)
+	return s
+}
+
+func (h *sessionHost) apply() *Subject {
+	h.t.Helper()
+	s := h.agent()
+	hosttest.Apply(h.t, s, hosttest.Settings(sessionSlots, "180"))
+	return s
+}
+
+func (h *sessionHost) expect(state host.State, parts ...string) {
+	h.t.Helper()
+	got := hosttest.Observe(h.t, h.agent(), sessionSlots, "180")
+	hosttest.ExpectState(h.t, got, state, parts...)
+	if got.Effect != host.NewTransport {
+		h.t.Errorf("takes effect %s", got.Effect)
+	}
+}
+
+func session(age int, ports ...int) Session {
+	return Session{Server: "filer1", Client: "10.0.0.1:2049 4.1 tcp ", Age: age, Ports: ports}
+}
+
+func TestASessionFromBeforeTheValueWasSetKeepsItsSlots(t *testing.T) {
+	h := newSessionHost(t)
+	h.list = []Session{session(500, 700)}
+	h.apply()
+	h.expect(host.Pending, "sessions with filer1 are older")
+
+	h.passTo(2000)
+	h.list = []Session{session(900, 700)}
+	h.expect(host.Pending, "filer1")
+	if old, err := h.agent().OldSessions(); err != nil || len(old) != 1 || old[0].Client != session(0).Client {
+		t.Errorf("old sessions %v, %v", old, err)
+	}
+
+	h.list = []Session{session(900, 811)}
+	h.expect(host.InSync)
+	h.list = nil
+	h.expect(host.InSync)
+}
+
+func TestASessionOutlivesItsOldestMount(t *testing.T) {
+	h := newSessionHost(t)
+	h.list = []Session{session(math.MaxInt, 700, 701)}
+	h.apply()
+	h.expect(host.Pending, "filer1")
+	h.passTo(3000)
+	h.list = []Session{session(60, 701, 702)} // by other mounts of the same client
+	h.expect(host.Pending, "filer1")
+	h.list = []Session{session(30, 702, 703)}
+	h.expect(host.Pending, "filer1")
+	h.list = []Session{session(30, 900)}
+	h.expect(host.InSync)
+	h.list = []Session{session(40, 703)} // a port that was used again
+	h.expect(host.InSync)
+}
+
+func TestAModuleThatWasLoadedWithTheValueHasNoOldSession(t *testing.T) {
+	h := newSessionHost(t)
+	h.list = []Session{session(500, 700)}
+	h.apply()
+	h.boot("boot-2", 60)
+	h.list = []Session{session(20, 700)} // mounted at boot, before the agent came
+	h.apply()
+	h.expect(host.InSync)
+	h.passTo(600)
+	h.apply()
+	h.expect(host.InSync)
+	if diff := cmp.Diff(`{"setAt":0}`, h.facts["boot-2 "+factSessions]); diff != "" {
+		t.Errorf("fact (-want +got):\n%s", diff)
+	}
+}
+
+func TestAValueThatAnEarlierAgentSetInThisBoot(t *testing.T) {
+	for name, test := range map[string]struct {
+		writtenAt int64
+		state     host.State
+	}{
+		"before the boot":          {-100, host.InSync},
+		"after the oldest mount":   {700, host.Pending},
+		"before the oldest mount":  {300, host.InSync},
+		"in the very same second":  {500, host.Pending},
+		"one second later at most": {499, host.Pending},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newSessionHost(t)
+			const booted = 1700000000
+			hosttest.WriteFile(t, h.dir, statFile, "cpu  1 2 3\nbtime "+strconv.Itoa(booted)+"\n")
+			hosttest.WriteFile(t, h.dir, "/sys/module/nfs/parameters/max_session_slots", "180\n")
+			hosttest.WriteFile(t, h.dir, FormerDropIn, header1+"options nfs max_session_slots=180\n")
+			at := time.Unix(booted+test.writtenAt, 0)
+			if err := os.Chtimes(filepath.Join(h.dir, FormerDropIn), at, at); err != nil {
+				t.Fatal(err)
+			}
+			h.agent().TakeOverFiles()
+			h.list = []Session{session(500, 700)}
+			h.apply()
+			h.expect(test.state)
+		})
+	}
+}
+
+func TestRestoredSlotsWaitForTheSessionToo(t *testing.T) {
+	h := newSessionHost(t)
+	s := h.apply()
+	h.passTo(2000)
+	h.list = []Session{session(500, 700)}
+	hosttest.Apply(t, s, nil)
+	originals := map[string]host.Original{sessionSlots: {Present: true, Value: "64"}}
+	hosttest.ExpectState(t, s.Restore(t.Context(), originals)[0], host.Pending, "filer1")
+	h.list = nil
+	hosttest.ExpectState(t, s.Restore(t.Context(), originals)[0], host.InSync)
+}

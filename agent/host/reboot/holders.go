@@ -1,0 +1,61 @@
+package reboot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/godbus/dbus/v5"
+
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// inhibitor is one of those that logind lists. Mode "delay", as the kubelet's, only slows a shutdown down, and "block-weak" does not
+// speak to root (systemd.io/INHIBITOR_LOCKS). The agent takes none.
+type inhibitor struct {
+	What, Who, Why, Mode string
+	UID, PID             uint32
+}
+
+// holdsShutdown tells whether a reboot by root would pass over somebody who asked for none.
+func (i inhibitor) holdsShutdown() bool {
+	return i.Mode == "block" && slices.Contains(strings.Split(i.What, ":"), "shutdown")
+}
+
+// FindHolders names what on the host a reboot must not interrupt, sorted: package managers at work, and programs that inhibit
+// shutdown. An error means that it is not known. Where there is no logind, nobody can inhibit anything.
+func (l Logind) FindHolders(ctx context.Context) ([]string, error) {
+	locks, err := l.findLocks()
+	if err != nil {
+		return nil, err
+	}
+	inhibitors, err := l.listInhibitors(ctx)
+	if err != nil {
+		return nil, err
+	}
+	holders := locks
+	for _, i := range inhibitors {
+		if i.holdsShutdown() {
+			holders = append(holders, fmt.Sprintf("%s inhibits shutdown (%q, process %d)", text.Line(i.Who), text.Line(i.Why), i.PID))
+		}
+	}
+	slices.Sort(holders)
+	return holders, nil
+}
+
+func (l Logind) listInhibitors(ctx context.Context) ([]inhibitor, error) {
+	var list []inhibitor
+	err := l.callLogind(ctx, "ListInhibitors", nil, &list)
+	var answer dbus.Error
+	switch {
+	case err == nil:
+		return list, nil
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED), errors.As(err, &answer) && isAbsent(answer):
+		return nil, nil
+	}
+	return nil, fmt.Errorf("ask logind who inhibits shutdown: %w", err)
+}

@@ -1,0 +1,244 @@
+package reboot
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/storageclient/operator/agent/host"
+)
+
+// machine is the tree of a host, with a bus where listInhibitors is to be asked.
+type machine struct {
+	t   *testing.T
+	dir string
+}
+
+func (m machine) write(name, data string) {
+	m.t.Helper()
+	file := filepath.Join(m.dir, name)
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		m.t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(data), 0o640); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m machine) open(name string) *os.File {
+	m.t.Helper()
+	file, err := os.OpenFile(filepath.Join(m.dir, name), os.O_RDWR, 0)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.t.Cleanup(func() { _ = file.Close() })
+	return file
+}
+
+// lock locks a file as dpkg, APT and rpm do, in the way that a single process may be asked about, too.
+func (m machine) lock(name string, kind int16) {
+	m.t.Helper()
+	m.write(name, "")
+	lock := unix.Flock_t{Type: kind, Whence: io.SeekStart}
+	if err := unix.FcntlFlock(m.open(name).Fd(), unix.F_OFD_SETLK, &lock); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// list writes a line of /proc/locks about a file.
+func (m machine) list(name, format string) {
+	m.t.Helper()
+	info, err := os.Stat(filepath.Join(m.dir, name))
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	stat := info.Sys().(*syscall.Stat_t)
+	m.write("/proc/locks", "1: POSIX  ADVISORY  WRITE 1 00:01:1 0 EOF\n"+
+		fmt.Sprintf(format, fmt.Sprintf("%02x:%02x:%d", unix.Major(stat.Dev), unix.Minor(stat.Dev), stat.Ino))+"\n")
+}
+
+func (m machine) logind() Logind {
+	m.t.Helper()
+	fs, err := host.OpenFS(m.dir)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.t.Cleanup(func() { _ = fs.Close() })
+	return New(fs.AsReadOnly(), &runner{})
+}
+
+func TestWhatHoldsAReboot(t *testing.T) {
+	lockFrontend, rpm := "/var/lib/dpkg/lock-frontend", "/usr/lib/sysimage/rpm/.rpm.lock"
+	tests := map[string]struct {
+		arrange func(m machine)
+		want    []string
+	}{
+		"nothing on a host without a package manager and without logind": {arrange: func(machine) {}},
+		"a lock file that nobody holds is nothing":                       {arrange: func(m machine) { m.write(lockFrontend, "") }},
+		"a lock that the kernel does not list by this device": {
+			func(m machine) { m.lock(lockFrontend, unix.F_WRLCK) }, []string{lockFrontend + " is locked"},
+		},
+		"nor does one who only reads hold it": {arrange: func(m machine) { m.lock(rpm, unix.F_RDLCK) }},
+		"a lock with the process behind it": {
+			func(m machine) {
+				m.lock(rpm, unix.F_WRLCK)
+				m.list(rpm, "2: POSIX  ADVISORY  WRITE 1234 %s 0 EOF")
+				m.write("/proc/1234/comm", "dnf\n")
+			},
+			[]string{rpm + " is locked by dnf (process 1234)"},
+		},
+		"a process that is gone by now": {
+			func(m machine) {
+				m.lock(rpm, unix.F_WRLCK)
+				m.list(rpm, "2: POSIX  ADVISORY  WRITE 1234 %s 0 EOF")
+			},
+			[]string{rpm + " is locked by process 1234"},
+		},
+		"a lock of flock(2), which fcntl(2) does not see": {
+			func(m machine) {
+				m.write(lockFrontend, "")
+				m.list(lockFrontend, "2: FLOCK  ADVISORY  WRITE 55 %s 0 EOF")
+			},
+			[]string{lockFrontend + " is locked by process 55"},
+		},
+		"a lock that belongs to no process": {
+			func(m machine) {
+				m.write(lockFrontend, "")
+				m.list(lockFrontend, "2: OFDLCK ADVISORY  WRITE -1 %s 0 EOF")
+			},
+			[]string{lockFrontend + " is locked"},
+		},
+		"who waits for a lock does not have it": {
+			arrange: func(m machine) {
+				m.write(lockFrontend, "")
+				m.list(lockFrontend, "2: -> POSIX  ADVISORY  WRITE 55 %s 0 EOF")
+			},
+		},
+		"a lock file under two names is one": {
+			func(m machine) {
+				m.lock(rpm, unix.F_WRLCK)
+				m.write("/var/lib/.keep", "")
+				if err := os.Symlink("../../usr/lib/sysimage/rpm", filepath.Join(m.dir, "/var/lib/rpm")); err != nil {
+					m.t.Fatal(err)
+				}
+			},
+			[]string{"/var/lib/rpm/.rpm.lock is locked"},
+		},
+		"a package manager whose process ID stands in a file": {
+			func(m machine) {
+				m.write("/run/zypp.pid", "77\nzypper up\n")
+				m.write("/proc/77/comm", "zypper\n")
+			},
+			[]string{"/run/zypp.pid is held by zypper (process 77)"},
+		},
+		"and is not running any more": {arrange: func(m machine) { m.write("/run/dnf.pid", "78") }},
+		"or has left its file empty":  {arrange: func(m machine) { m.write("/run/dnf-system.pid", "\n") }},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			m := machine{t, shortDir(t)}
+			test.arrange(m)
+			before := filesBelow(t, m.dir)
+			got, err := m.logind().FindHolders(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(before, filesBelow(t, m.dir)); diff != "" {
+				t.Errorf("files came or went (-before +after):\n%s", diff)
+			}
+		})
+	}
+}
+
+func filesBelow(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(name string, _ os.DirEntry, err error) error {
+		names = append(names, name)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return names
+}
+
+func TestWhoInhibitsShutdown(t *testing.T) {
+	update := inhibitor{What: "sleep:shutdown", Who: "Package\nUpdater", Why: "Installing \"x\"", Mode: "block", PID: 812}
+	kubelet := inhibitor{What: "shutdown", Who: "kubelet", Why: "Kubelet needs time", Mode: "delay", PID: 600}
+	weak, sleep := update, update
+	weak.Mode, sleep.What = "block-weak", "sleep:idle"
+	tests := map[string]struct {
+		inhibitors []inhibitor
+		answer     string
+		want       []string
+		wantErr    string
+	}{
+		"who delays or means something else does not hold it": {inhibitors: []inhibitor{kubelet, weak, sleep}},
+		"who blocks is named with the reason": {
+			inhibitors: []inhibitor{kubelet, update},
+			want:       []string{`Package Updater inhibits shutdown ("Installing \"x\"", process 812)`},
+		},
+		"nobody":            {},
+		"there is no login": {answer: "org.freedesktop.DBus.Error.ServiceUnknown"},
+		"an answer that tells nothing is no agreement": {
+			answer: "org.freedesktop.DBus.Error.AccessDenied", wantErr: "ask logind who inhibits shutdown: ",
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			m, done := machine{t, shortDir(t)}, make(chan struct{})
+			listen(t, &bus{t: t, answer: test.answer, inhibitors: test.inhibitors}, m.dir, done)
+			got, err := m.logind().FindHolders(t.Context())
+			<-done
+			if test.wantErr == "" && err != nil || test.wantErr != "" && (err == nil || !strings.Contains(err.Error(), test.wantErr)) {
+				t.Errorf("error is %v, want %q", err, test.wantErr)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A socket that outlived its bus means that there is no bus, as a missing one does.
+func TestABusThatIsGoneInhibitsNothing(t *testing.T) {
+	m := machine{t, shortDir(t)}
+	m.write(busSocket, "")
+	if err := os.Remove(filepath.Join(m.dir, busSocket)); err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(m.dir, busSocket)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.SetUnlinkOnClose(false)
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := m.logind().FindHolders(t.Context()); err != nil || len(got) > 0 {
+		t.Errorf("holders %v, error %v", got, err)
+	}
+}
+
+// What is in the place of a lock file and cannot be asked is not taken for free.
+func TestALockThatCannotBeAskedIsNoAgreement(t *testing.T) {
+	m := machine{t, shortDir(t)}
+	m.write("/var/lib/dpkg/.keep", "")
+	if err := os.Symlink("lock", filepath.Join(m.dir, "/var/lib/dpkg/lock")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.logind().FindHolders(t.Context()); err == nil {
+		t.Error("no error")
+	}
+}

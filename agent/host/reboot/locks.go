@@ -1,0 +1,184 @@
+package reboot
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// packageLocks are the files that package managers lock while they change the system: dpkg and APT (lib/dpkg/lock.c;
+// debian.org, "apt-get(8)", files), and rpm by the paths of its database before and after it moved below /usr (rpm's
+// lib/rpmlock.c; fedoraproject.org/wiki/Changes/RelocateRPMToUsr). dnf and zypper change the system through rpm.
+var packageLocks = []string{
+	"/var/lib/dpkg/lock-frontend",
+	"/var/lib/dpkg/lock",
+	"/var/lib/apt/lists/lock",
+	"/var/cache/apt/archives/lock",
+	"/var/lib/rpm/.rpm.lock",
+	"/usr/lib/sysimage/rpm/.rpm.lock",
+}
+
+// pidFiles are the files below /run that hold the process ID of a package manager as long as it runs.
+var pidFiles = []string{"dnf*.pid", "yum.pid", "zypp.pid"}
+
+const (
+	runDir     = "/run"
+	kernelList = "/proc/locks"
+	// maxPIDFile is in bytes. zypper writes its command line behind the process ID.
+	maxPIDFile = 4096
+)
+
+// findLocks names what package managers hold. Nothing is locked or made for it, and a file that is missing is not held.
+func (l Logind) findLocks() ([]string, error) {
+	var held []string
+	seen := map[string]bool{}
+	kernel, err := l.readKernelLocks()
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range packageLocks {
+		resolved, err := l.fs.Resolve(name)
+		if isMissing(err) || seen[resolved] {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		seen[resolved] = true
+		locked, pid, err := l.isLocked(name, kernel)
+		if err != nil {
+			return nil, err
+		}
+		if locked {
+			held = append(held, name+" is locked"+l.byProcess(pid))
+		}
+	}
+	running, err := l.findPIDFiles()
+	return append(held, running...), err
+}
+
+// isLocked tells whether somebody has locked a file to write, and who, 0 where that is not known. Those who only read take
+// locks that may be shared.
+func (l Logind) isLocked(name string, kernel map[string]int) (locked bool, pid int, err error) {
+	file, err := l.fs.Open(name)
+	if isMissing(err) {
+		return false, 0, nil
+	}
+	if err != nil {
+		return false, 0, fmt.Errorf("open %s: %w", name, err)
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return false, 0, fmt.Errorf("stat %s: %w", name, err)
+	}
+	var inode string
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		inode = fmt.Sprintf("%02x:%02x:%d", unix.Major(stat.Dev), unix.Minor(stat.Dev), stat.Ino)
+	}
+	// The kernel's list gives flock(2) and process IDs. Some file systems (btrfs) number their devices differently there: what
+	// fcntl(2) locks, it tells itself.
+	pid, locked = kernel[inode]
+	if locked {
+		return true, pid, nil
+	}
+	lock := unix.Flock_t{Type: unix.F_RDLCK, Whence: io.SeekStart}
+	if err := unix.FcntlFlock(file.Fd(), unix.F_OFD_GETLK, &lock); err != nil {
+		return false, 0, fmt.Errorf("ask who has locked %s: %w", name, err)
+	}
+	return lock.Type != unix.F_UNLCK, 0, nil
+}
+
+// readKernelLocks reads which files are locked to write, by device and inode, and the process that did it, 0 where no process
+// owns the lock. The list of the host's own /proc names all of them; one of another PID namespace leaves out what it cannot name.
+func (l Logind) readKernelLocks() (map[string]int, error) {
+	data, err := l.fs.ReadFile(kernelList)
+	if isMissing(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	locks := map[string]int{}
+	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
+		// 3: POSIX  ADVISORY  WRITE 1234 08:01:131090 0 EOF; one that waits has "->" behind the number.
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 8 || fields[1] == "->" || fields[3] != "WRITE" || fields[1] == "LEASE" {
+			continue
+		}
+		pid, err := strconv.Atoi(fields[4])
+		if err != nil {
+			continue
+		}
+		locks[fields[5]] = max(pid, 0)
+	}
+	return locks, nil
+}
+
+func isMissing(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR)
+}
+
+// findPIDFiles names the package managers whose process ID stands in a file, and that are running.
+func (l Logind) findPIDFiles() ([]string, error) {
+	var running []string
+	for _, pattern := range pidFiles {
+		names, err := l.fs.Glob(runDir, pattern)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			if pid := l.readPID(name); pid > 0 && l.fs.Exists(processDir(pid)) {
+				running = append(running, name+" is held"+l.byProcess(pid))
+			}
+		}
+	}
+	return running, nil
+}
+
+// readPID returns the process ID that a file begins with, 0 if there is none.
+func (l Logind) readPID(name string) int {
+	file, err := l.fs.Open(name)
+	if err != nil {
+		return 0
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, maxPIDFile))
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(data))
+	if len(fields) == 0 {
+		return 0
+	}
+	pid, err := strconv.Atoi(fields[0])
+	if err != nil {
+		return 0
+	}
+	return pid
+}
+
+func processDir(pid int) string { return path.Join("/proc", strconv.Itoa(pid)) }
+
+// byProcess names a process of the host as far as it is known.
+func (l Logind) byProcess(pid int) string {
+	if pid <= 0 {
+		return ""
+	}
+	comm, err := l.fs.ReadValue(path.Join(processDir(pid), "comm"))
+	if err != nil || comm == "" {
+		return fmt.Sprintf(" by process %d", pid)
+	}
+	return fmt.Sprintf(" by %s (process %d)", text.Line(comm), pid)
+}

@@ -1,0 +1,127 @@
+package agent
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/agent/host/mounts"
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+const aptLock = "/var/lib/dpkg/lock-frontend is locked by apt-get (process 1234)"
+
+// waiting is a world whose node has a permit and whose host is busy.
+func waiting(t *testing.T) (*world, *Agent) {
+	t.Helper()
+	w, a := pending(t)
+	w.holders = []string{aptLock}
+	w.permit("p1")
+	return w, w.runUntilIdle(a)
+}
+
+// expectWaiting fails unless the permit waits, neither used up nor refused.
+func (w *world) expectWaiting(a *Agent, message string) {
+	w.t.Helper()
+	if _, used := a.host.Journal.UsedPermit("p1"); used || len(w.reboots) > 0 {
+		w.t.Errorf("the permit is used up %t, reboots %v", used, w.reboots)
+	}
+	got := w.clientNode.Status.Reboot
+	if got == nil || got.PermitID != "p1" || got.Phase != v1alpha1.RebootWaiting || !strings.Contains(got.Message, message) {
+		w.t.Errorf("reboot is %+v, want Waiting with %q", got, message)
+	}
+	if seen := w.clientNode.Status.ObservedGeneration; seen != w.clientNode.Generation {
+		w.t.Errorf("generation %d is reported, want %d: the manager may take the permit back", seen, w.clientNode.Generation)
+	}
+}
+
+func TestAPermitWaitsForABusyHost(t *testing.T) {
+	w, a := waiting(t)
+	w.expectWaiting(a, aptLock)
+	w.holders = nil
+	w.runUntilIdle(a)
+	if diff := cmp.Diff([]string{"p1"}, w.reboots); diff != "" {
+		t.Errorf("reboots once the host is free (-want +got):\n%s", diff)
+	}
+}
+
+func TestAHostThatCannotBeAskedIsNotRebooted(t *testing.T) {
+	w, a := pending(t)
+	w.holdersErr = errors.New("no answer from logind")
+	w.permit("p1")
+	a = w.runUntilIdle(a)
+	w.expectWaiting(a, "cannot tell what a reboot would interrupt: no answer from logind")
+}
+
+func TestABusyHostIsAskedNowAndThen(t *testing.T) {
+	w, a := waiting(t)
+	w.clock.Step(holdersInterval * 2)
+	w.asked, w.gets = 0, 0
+	for range 60 {
+		w.runPass(a)
+		w.clock.Step(time.Second)
+	}
+	if w.asked < 3 || w.asked > 4 || w.gets != w.asked {
+		t.Errorf("the host was asked %d times within a minute, the API server %d times", w.asked, w.gets)
+	}
+}
+
+func TestAnAgentThatDiesWhileItsPermitWaitsGoesOnWaiting(t *testing.T) {
+	w, _ := waiting(t)
+	a := w.runUntilIdle(w.agent())
+	w.expectWaiting(a, aptLock)
+	w.holders = nil
+	w.runUntilIdle(w.agent())
+	if diff := cmp.Diff([]string{"p1"}, w.reboots); diff != "" {
+		t.Errorf("reboots once the host is free (-want +got):\n%s", diff)
+	}
+}
+
+func TestAPermitThatIsTakenBackWhileItWaitsIsNotUsed(t *testing.T) {
+	w, a := waiting(t)
+	stale := w.clientNode.DeepCopy()
+	w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.RebootPermit = nil })
+	w.holders = nil
+	w.clock.Step(time.Minute)
+	a.takeClientNode(stale)
+	a.runPass(t.Context())
+	w.runUntilIdle(a)
+	if _, used := a.host.Journal.UsedPermit("p1"); used || len(w.reboots) > 0 || w.clientNode.Status.Reboot != nil {
+		t.Errorf("used %t, reboots %v, status %+v", used, w.reboots, w.clientNode.Status.Reboot)
+	}
+}
+
+func TestWhatComesWhileAPermitWaitsRefusesIt(t *testing.T) {
+	w, a := waiting(t)
+	w.busy = []mounts.Busy{{MountPoint: "/k/plugins/x", FSType: "nfs4"}}
+	w.holders = nil
+	a = w.runUntilIdle(a)
+	w.busy = nil
+	w.runUntilIdle(a)
+	got := w.clientNode.Status.Reboot
+	if len(w.reboots) > 0 || got == nil || got.Phase != v1alpha1.RebootRefused {
+		t.Errorf("reboots %v, status %+v; want none, and Refused for good", w.reboots, got)
+	}
+}
+
+// A package manager that is at work may be writing the very menu that the trial boot stands in.
+func TestTheTrialBootIsNotArmedWhileTheHostIsBusy(t *testing.T) {
+	h := newTryingHost(t)
+	a := h.stage()
+	h.boot()
+	h.start("ihash_entries")
+	a = h.runUntilIdle(h.agent())
+	h.holders = []string{aptLock}
+	h.permit("permit-1")
+	before := len(h.log)
+	a = h.runUntilIdle(a)
+	if written := slices.DeleteFunc(h.log[before:], func(step string) bool { return step == "status" }); len(written) > 0 {
+		t.Errorf("written while the host is busy: %v", written)
+	}
+	h.holders = nil
+	h.permitted(a, "")
+}

@@ -1,0 +1,230 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+const aptLock = "/var/lib/dpkg/lock-frontend is locked by apt-get (process 1234)"
+
+// hostBusy gives a node a permit that its agent waits with.
+func (f *fixture) hostBusy(name string, since time.Duration) {
+	f.permitted(name, since)
+	f.addAnswer(name, v1alpha1.RebootWaiting)
+	f.node(name).ClientNode.Status.Reboot.Message = aptLock
+}
+
+func TestForANodeWhoseHostIsBusy(t *testing.T) {
+	takenBack := func(reason string) []string {
+		return []string{
+			"clear the permit of a: " + reason, "note a: Releasing " + reason, "conditions of a: none", "uncordon a: " + reason,
+			"release the claim of a", "a: Waiting " + reason,
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(*fixture)
+		want   []string
+	}{
+		"its permit waits, and is no failure": {
+			func(f *fixture) { f.hostBusy("a", time.Minute) }, []string{"a: Rebooting HostBusy"},
+		},
+		"it is released in the end, and left alone for a while": {
+			func(f *fixture) { f.hostBusy("a", 15*time.Minute) },
+			[]string{
+				"clear the permit of a: HostBusy", "note a: Waiting HostBusy", "conditions of a: none", "uncordon a: HostBusy",
+				"release the claim of a", "a: Waiting HostBusy",
+			},
+		},
+		"nothing begins meanwhile": {
+			func(f *fixture) {
+				f.addNote("a", v1alpha1.RolloutWaiting, v1alpha1.RolloutReasonHostBusy, BackOff-time.Second)
+			},
+			[]string{"a: Waiting HostBusy"},
+		},
+		"and it is tried again after that": {
+			func(f *fixture) { f.addNote("a", v1alpha1.RolloutWaiting, v1alpha1.RolloutReasonHostBusy, BackOff) },
+			[]string{"claim a for eda", "a: Claimed Claimed"},
+		},
+		"a pause takes its permit back": {
+			func(f *fixture) {
+				f.hostBusy("a", time.Minute)
+				f.Paused = true
+			},
+			takenBack("PausedByAnnotation"),
+		},
+		"so does the end of the window": {
+			func(f *fixture) {
+				f.hostBusy("a", time.Minute)
+				f.Profiles[0].opens("0 2 * * *", 3600)
+			},
+			takenBack("WaitingForWindow"),
+		},
+		"and another control-plane node that is out": {
+			func(f *fixture) {
+				f.hostBusy("a", time.Minute)
+				f.node("a").ControlPlane = true
+			},
+			takenBack("LastControlPlaneNode"),
+		},
+		"a reboot that has started takes its time from then on": {
+			func(f *fixture) {
+				f.hostBusy("a", 15*time.Minute)
+				f.addNote("a", v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonHostBusy, 15*time.Minute).Attempts = 1
+				f.addAnswer("a", v1alpha1.RebootStarted)
+			},
+			[]string{"a: Rebooting RebootStarted"},
+		},
+		"and no longer": {
+			func(f *fixture) {
+				f.permitted("a", 29*time.Minute)
+				f.addNote("a", v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonRebootStarted, 15*time.Minute).Attempts = 1
+				f.addAnswer("a", v1alpha1.RebootStarted)
+			},
+			[]string{"a: Failed RebootTimedOut"},
+		},
+		"as does one that has booted before anybody saw it start": {
+			func(f *fixture) {
+				f.hostBusy("a", 16*time.Minute)
+				f.addNote("a", v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonHostBusy, 16*time.Minute).Attempts = 1
+				f.rebooted("a")
+				f.node("a").Ready = false
+			},
+			[]string{"a: Rebooting WaitingForNode"},
+		},
+		"somebody uncordons it: it is theirs": {
+			func(f *fixture) {
+				f.hostBusy("a", time.Minute)
+				f.node("a").Unschedulable = false
+			},
+			[]string{
+				"clear the permit of a: WithdrawingPermit", "note a: Waiting CordonLost", "conditions of a: none", "uncordon a: CordonLost",
+				"release the claim of a", "a: Waiting CordonLost",
+			},
+		},
+		"others are about to take it away: it needs no reboot": {
+			func(f *fixture) {
+				f.hostBusy("a", 15*time.Minute)
+				f.node("a").Leaving = "karpenter.sh/disrupted"
+			},
+			[]string{"clear the permit of a: NodeLeaving", "claim of a: no permit", "a: Releasing NodeLeaving"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := cluster("a")
+			c.change(f)
+			if diff := cmp.Diff(c.want, lines(For(f.Snapshot), "a")); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestForNamesWhatKeepsAHostBusy(t *testing.T) {
+	for _, since := range []time.Duration{time.Minute, 15 * time.Minute} {
+		f := cluster("a")
+		f.hostBusy("a", since)
+		if message := For(f.Snapshot).Notes["a"].Message; !strings.Contains(message, aptLock) {
+			t.Errorf("%s after the permit: %s", since, message)
+		}
+	}
+}
+
+// A permit that was not used is no attempt, however often what takes it back is decided, as after a crash between two writes.
+func TestForWhatWasNotUsedIsNoAttempt(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*fixture)
+		want   int32
+	}{
+		"a refused permit": {func(f *fixture) { f.addAnswer("a", v1alpha1.RebootRefused) }, 0},
+		"a refused permit that is taken back a second time": {
+			func(f *fixture) {
+				f.addAnswer("a", v1alpha1.RebootRefused)
+				f.node("a").ClientNode.Status.Rollout = new(For(f.Snapshot).Notes["a"])
+			}, 0,
+		},
+		"a permit that waited to the end": {func(f *fixture) { f.addAnswer("a", v1alpha1.RebootWaiting) }, 0},
+		"a permit that waited until a pause": {
+			func(f *fixture) {
+				f.addAnswer("a", v1alpha1.RebootWaiting)
+				f.Paused = true
+			}, 0,
+		},
+		"a permit that waited until somebody uncordoned the node": {
+			func(f *fixture) {
+				f.addAnswer("a", v1alpha1.RebootWaiting)
+				f.node("a").Unschedulable = false
+			}, 0,
+		},
+		"a permit that waited until others took the node": {
+			func(f *fixture) {
+				f.addAnswer("a", v1alpha1.RebootWaiting)
+				f.node("a").Leaving = "karpenter.sh/disrupted"
+			}, 0,
+		},
+		"but a permit that the host refused is used up": {func(f *fixture) { f.addAnswer("a", v1alpha1.RebootFailed) }, 1},
+		"and one that nobody answered may have been":    {func(f *fixture) { f.node("a").ClientNode.Status.ObservedGeneration = 3 }, 1},
+		"a permit by another name than ours is counted as it was noted": {
+			func(f *fixture) {
+				f.node("a").ClientNode.Spec.RebootPermit.ID = "x"
+				f.addAnswer("a", v1alpha1.RebootRefused)
+			}, 1,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := cluster("a")
+			f.permitted("a", 15*time.Minute)
+			c.change(f)
+			if got := For(f.Snapshot).Notes["a"].Attempts; got != c.want {
+				t.Errorf("%d attempts, want %d", got, c.want)
+			}
+		})
+	}
+}
+
+// TestForRefusalsEndInService plays an agent that refuses every permit: each is followed by a pause, no node fails, and after as
+// long as a drain may take the node returns to service.
+func TestForRefusalsEndInService(t *testing.T) {
+	f := cluster("a")
+	f.cordoned("a", 0)
+	n := f.node("a")
+	permits, began := sets.New[string](), f.Now
+	for ; n.Mark != nil && f.Now.Sub(began) < time.Hour; f.Now = f.Now.Add(10 * time.Second) {
+		n.Drain = &DrainProgress{Gone: true}
+		got := For(f.Snapshot)
+		for _, step := range got.Steps {
+			switch step := step.(type) {
+			case GivePermit:
+				permits.Insert(step.Permit.ID)
+				n.ClientNode.Spec.RebootPermit = &step.Permit
+			case ClearPermit:
+				n.ClientNode.Spec.RebootPermit = nil
+			case Uncordon:
+				n.Mark, n.Unschedulable = nil, false
+			case ReleaseClaim:
+				delete(f.Claims, "a")
+			case UpdateClaim:
+				f.Claims["a"] = step.Claim
+			}
+		}
+		n.ClientNode.Status.Rollout, n.ClientNode.Status.Reboot = new(got.Notes["a"]), nil
+		if permit := n.ClientNode.Spec.RebootPermit; permit != nil {
+			n.ClientNode.Status.Reboot = &v1alpha1.RebootStatus{PermitID: permit.ID, Phase: v1alpha1.RebootRefused, Message: "still mounted"}
+		}
+	}
+	took, note := f.Now.Sub(began), *n.ClientNode.Status.Rollout
+	if took < 15*time.Minute || took > 18*time.Minute || note.Phase != v1alpha1.RolloutWaiting || note.Reason != v1alpha1.RolloutReasonPermitRefused || note.Attempts != 0 {
+		t.Errorf("after %s: %+v", took, note)
+	}
+	if permits.Len() < 10 || permits.Len() > 16 {
+		t.Errorf("%d permits within %s", permits.Len(), took)
+	}
+	if !strings.Contains(note.Message, "still mounted") {
+		t.Errorf("the note says %q", note.Message)
+	}
+}

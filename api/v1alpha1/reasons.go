@@ -70,6 +70,8 @@ const (
 	RolloutReasonDrainBlocked = "DrainBlocked"
 	// RolloutReasonDrainError is set when the API server does not say which pods are on the node. The drain goes on, and times out as any other.
 	RolloutReasonDrainError = "DrainError"
+	// RolloutReasonBackingOff is set while a node is left alone after drains that ended without a reboot.
+	RolloutReasonBackingOff = "BackingOff"
 	// RolloutReasonWaitingForPods is set when pods of Jobs, or pods that waitForPodSelector selects, are still running.
 	RolloutReasonWaitingForPods = "WaitingForPods"
 	// RolloutReasonMountsBusy is set when the pods are gone and some of their mounts are still in use.

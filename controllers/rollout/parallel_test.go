@@ -152,7 +152,7 @@ func scopeOf(t *testing.T, objects ...client.Object) *scope {
 		WithStatusSubresource(&corev1.Node{}, &v1alpha1.StorageClientNode{}).Build()
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	return &scope{Reconciler: &Reconciler{
-		Drains: &drain.Runner{Drainer: drain.Drainer{Reader: c, Evictor: drain.PolicyEvictor{Client: c}}},
+		Drains: drain.NewRunner(c, c),
 		Client: c, APIReader: c, Recorder: events.NewFakeRecorder(1000), Clock: testingclock.NewFakePassiveClock(now),
 		ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 	}}
@@ -191,6 +191,8 @@ func (s *stubborn) drainNode(_ context.Context, step plan.Drain) plan.DrainProgr
 	s.taken[step.Node] = append(s.taken[step.Node], step.String())
 	return plan.DrainProgress{}
 }
+
+func (s *stubborn) lookAhead(context.Context, plan.AddClaim) plan.Outlook { return plan.Outlook{} }
 
 func (s *stubborn) readRules(context.Context, []string) (plan.Rules, error) { return plan.Rules{}, nil }
 

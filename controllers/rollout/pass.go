@@ -31,6 +31,8 @@ type cluster interface {
 	drainNode(ctx context.Context, step plan.Drain) plan.DrainProgress
 	// keepDrains ends the drains of all other nodes.
 	keepDrains(nodes sets.Set[string])
+	// lookAhead looks at the pods of a node that is to be claimed.
+	lookAhead(ctx context.Context, step plan.AddClaim) plan.Outlook
 	// readRules reads live what people have written down, and the clock, for some nodes.
 	readRules(ctx context.Context, nodes []string) (plan.Rules, error)
 	// addClaims enters nodes in the ConfigMap, all or none.
@@ -59,6 +61,9 @@ const retryDelay = 200 * time.Millisecond
 // workers is how many nodes are read, drained and written to at a time. The answers of the API server are what takes
 // time; more requests at once than this would be felt by others.
 const workers = 12
+
+// maxLooks is how many nodes are looked at before they are claimed, in one pass. The next ones wait for the next pass.
+const maxLooks = 5
 
 // pass is one round of snapshot, plan and apply.
 type pass struct {
@@ -324,6 +329,7 @@ func (p *pass) applyClaims(ctx context.Context, claims []plan.AddClaim) {
 		}
 		return
 	}
+	claims = p.lookAheadAt(ctx, claims)
 	asSteps := make([]plan.Step, 0, len(claims))
 	for _, claim := range claims {
 		asSteps = append(asSteps, claim)
@@ -340,6 +346,22 @@ func (p *pass) applyClaims(ctx context.Context, claims []plan.AddClaim) {
 			p.claimed.Insert(claim.Node)
 		}
 	}
+}
+
+// lookAheadAt looks at the nodes that are to be claimed, and passes those over whose drain would not end: no pod is evicted for that. Those
+// that are left are claimed.
+func (p *pass) lookAheadAt(ctx context.Context, claims []plan.AddClaim) []plan.AddClaim {
+	for _, claim := range claims[min(maxLooks, len(claims)):] {
+		p.skipNode(claim.Node)
+	}
+	claims = claims[:min(maxLooks, len(claims))]
+	parallel.ForEach(p.workers, claims, func(claim plan.AddClaim) {
+		if note, passed := plan.PassOver(p.snapshot, claim.Node, p.lookAhead(ctx, claim)); passed {
+			p.publishNote(ctx, claim.Node, note)
+			p.skipNode(claim.Node)
+		}
+	})
+	return slices.DeleteFunc(claims, func(c plan.AddClaim) bool { return p.isSkipped(c.Node) })
 }
 
 // publishNote writes a note and remembers it as written.

@@ -234,3 +234,41 @@ func TestRulesAreAskedAgainWhereAClaimACordonAndAPermitAreWritten(t *testing.T) 
 		}
 	}
 }
+
+// TestFewNodesAreLookedAtInOnePass has budget for more.
+func TestFewNodesAreLookedAtInOnePass(t *testing.T) {
+	w := newWorld(1)
+	w.quiet, w.calmly, w.budget = true, true, 20
+	var names []string
+	for i := range 12 {
+		n := w.addNode(string(rune('a' + i)))
+		names = append(names, n.Name)
+		if i == 1 {
+			n.pods = []simPod{{name: "db", blockedUntil: w.now.Add(time.Hour)}}
+		}
+	}
+	w.addProfile("eda", func(r *v1alpha1.Rollout) {
+		r.MaxUnavailable, r.Canary.Nodes = ptr.To(intstr.FromInt32(20)), ptr.To[int32](20)
+	}, names...)
+	looks := 0
+	w.intrude = func(where string) {
+		if where == "look ahead" {
+			looks++
+		}
+	}
+	for _, name := range names {
+		w.followProfiles(w.nodes[name])
+		w.runAgent(w.nodes[name])
+	}
+	_, unfinished, err := runPass(t.Context(), &manager{world: w, name: "m"}, 1)
+	if err != nil || !unfinished || looks != maxLooks || len(w.claims) != maxLooks-1 {
+		t.Errorf("%d looks, %d claims, unfinished %t, error %v", looks, len(w.claims), unfinished, err)
+	}
+	note := w.nodes["b"].ClientNode.Status.Rollout
+	if _, claimed := w.claims["b"]; claimed || note.Reason != v1alpha1.RolloutReasonDrainBlocked || note.RetryAfter == nil {
+		t.Errorf("b: claimed %t, %+v", claimed, note)
+	}
+	if w.broken != nil {
+		t.Error(w.broken)
+	}
+}

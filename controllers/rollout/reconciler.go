@@ -105,6 +105,16 @@ func (s *scope) inspectPods(ctx context.Context, step plan.Drain) *plan.DrainPro
 	return new(progressOf(result))
 }
 
+// lookAhead looks at the pods of a node that is to be claimed. What cannot be read says nothing against it.
+func (s *scope) lookAhead(ctx context.Context, step plan.AddClaim) plan.Outlook {
+	result, err := s.Drains.LookAhead(ctx, step.Node, step.Options)
+	if err != nil || result.Done() {
+		return plan.Outlook{}
+	}
+	progress := progressOf(result)
+	return plan.Outlook{Reason: progress.Reason, Message: progress.Message}
+}
+
 // keepDrains ends the drains of all other nodes.
 func (s *scope) keepDrains(nodes sets.Set[string]) { s.Drains.Keep(nodes) }
 

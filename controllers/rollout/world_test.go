@@ -66,6 +66,8 @@ type world struct {
 	broken error
 	// drains are those that managers have under way in the background, by manager and node.
 	drains map[string]map[string]*simDrain
+	// inVain counts evictions of drains that timed out.
+	inVain int32
 	// losses are the machines that went while they held a permit or had failed.
 	losses []*loss
 	// repairAfter is how long a machine is down before a cloud replaces it, zero: it never does; renames has it take another
@@ -112,6 +114,8 @@ type simNode struct {
 	meddled, known int
 	machine        machine
 	pods           []simPod
+	// lookedQuietly is set where the last look before a claim was made when there were no more faults.
+	lookedQuietly bool
 }
 
 type machine struct {
@@ -157,6 +161,10 @@ type simPod struct {
 	name string
 	// blockedUntil is when its budget lets it go, goneAt when it is gone once it has been evicted.
 	blockedUntil, goneAt time.Time
+	// unseen is set where no dry run shows what keeps it, as where a webhook refuses dry runs.
+	unseen bool
+	// runsUntil is when a pod ends that runs to its end, zero for others.
+	runsUntil time.Time
 }
 
 func newWorld(seed uint64) *world {
@@ -530,12 +538,14 @@ func (w *world) passTime(d time.Duration) {
 		n := w.nodes[name]
 		w.advanceBoot(n)
 		n.machine.markedReady = n.Leaving != "" && (n.Ready || n.machine.markedReady)
-		n.pods = slices.DeleteFunc(n.pods, func(p simPod) bool { return !p.goneAt.IsZero() && !w.now.Before(p.goneAt) })
+		n.pods = slices.DeleteFunc(n.pods, func(p simPod) bool { return hasGone(p.goneAt, w.now) || hasGone(p.runsUntil, w.now) })
 		if !w.calmly && !n.Unschedulable && n.Ready && w.rng.IntN(3) == 0 && len(n.pods) < 3 {
 			n.pods = append(n.pods, w.newPod())
 		}
 	}
 }
+
+func hasGone(at, now time.Time) bool { return !at.IsZero() && !now.Before(at) }
 
 // repairMachines is a cloud that replaces machines which have been down for long.
 func (w *world) repairMachines() {
@@ -572,7 +582,10 @@ func (w *world) newPod() simPod {
 	w.serial++
 	pod := simPod{name: fmt.Sprintf("pod-%d", w.serial)}
 	if !w.quiet && w.rng.IntN(6) == 0 {
-		pod.blockedUntil = w.now.Add(time.Duration(w.rng.IntN(7200)) * time.Second)
+		pod.blockedUntil, pod.unseen = w.now.Add(time.Duration(w.rng.IntN(7200))*time.Second), w.rng.IntN(2) == 0
+	}
+	if !w.quiet && w.rng.IntN(8) == 0 {
+		pod.runsUntil = w.now.Add(time.Duration(w.rng.IntN(3600)) * time.Second)
 	}
 	return pod
 }
@@ -953,7 +966,9 @@ func (m *manager) checkCanary(n, other *simNode, profile string) {
 	}
 	_, wanted := m.wantedSettings(n)
 	_, same := m.wantedSettings(other)
-	fit := !isDown(&other.Node) && !other.NeverDisrupt && !other.Paused && (!other.Unschedulable || other.Mark != nil) &&
+	note := other.ClientNode.Status.Rollout
+	left := note != nil && note.RetryAfter != nil
+	fit := !left && !isDown(&other.Node) && !other.NeverDisrupt && !other.Paused && (!other.Unschedulable || other.Mark != nil) &&
 		len(inTheWay(&other.Node)) == 0 && !m.isLastControlPlane(other)
 	status := other.ClientNode.Status
 	if wanted == same && fit && !n.ClientNode.Spec.Release && other.ClientNode.Spec.BootHash == same && status.BootID == other.BootID &&
@@ -1178,6 +1193,7 @@ func (m *manager) checkUncordon(n *simNode, step plan.Uncordon) {
 	if c == nil {
 		return
 	}
+	m.checkInVain(n, step)
 	if permit := c.Spec.RebootPermit; permit != nil && permit.BootID == n.BootID {
 		m.fail("invariant 2: uncordon of %s, which may reboot", n.Name)
 	}

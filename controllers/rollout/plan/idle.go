@@ -85,13 +85,7 @@ func (p *planner) findObstacle(n *nodeState) (reason, message string) {
 	if n.attemptsGiven() >= MaxAttempts {
 		return v1alpha1.RolloutReasonAttemptsUsedUp, fmt.Sprintf("The node needs a reboot again after %d permits for this boot hash", MaxAttempts)
 	}
-	if n.note.Phase == v1alpha1.RolloutWaiting && isBackOff(n.note.Reason) {
-		if end := n.noteSince().Add(BackOff); p.Now.Before(end) {
-			p.wakeAt(end)
-			return n.note.Reason, n.note.Message
-		}
-	}
-	return "", ""
+	return p.checkBackOff(n)
 }
 
 // checkAcceptance refuses a node that would not be accepted after its boot, and names what is in the way.

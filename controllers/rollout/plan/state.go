@@ -80,6 +80,7 @@ func (p *planner) stateOf(node *Node) *nodeState {
 	}
 	p.recallNode(n)
 	n.need = p.needOf(n)
+	p.forgetDrains(n)
 	return n
 }
 

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -315,6 +316,11 @@ func (s *scope) currentSnapshot() plan.Snapshot {
 		UnmanagedCountFor: s.UnmanagedCountFor,
 	}
 	out.Failures, out.UnreadFailures = s.rememberedFailures()
+	for _, object := range []*corev1.ConfigMap{s.claims, s.failures} {
+		if ptr.Deref(object.Immutable, false) {
+			out.Immutable = append(out.Immutable, object.Namespace+"/"+object.Name)
+		}
+	}
 	for name, value := range s.claims.Data {
 		out.Claims[name] = readDisruption(value)
 	}

@@ -91,13 +91,15 @@ type pass struct {
 	written map[string]v1alpha1.RolloutStatus
 	// unfinished is set when the next pass has something to do at once.
 	unfinished bool
-	errs       []error
+	// refused is what the API server answered to a write about a node, errs what is about none.
+	refused map[string]error
+	errs    []error
 }
 
 func newPass(c cluster, workers int) *pass {
 	return &pass{
 		cluster: c, workers: workers, claimed: sets.New[string](), skipped: sets.New[string](),
-		drains: map[string]*plan.DrainProgress{}, written: map[string]v1alpha1.RolloutStatus{},
+		drains: map[string]*plan.DrainProgress{}, written: map[string]v1alpha1.RolloutStatus{}, refused: map[string]error{},
 	}
 }
 
@@ -129,6 +131,9 @@ func runPass(ctx context.Context, c cluster, workers int) (time.Time, bool, erro
 		next = p.stepOnClaimed(ctx)
 	}
 	p.writeNotes(ctx, most)
+	if p.noteRefusals(ctx) {
+		next.Next = earlierOf(next.Next, snapshot.Now.Add(maxBackOff))
+	}
 	return next.Next, p.unfinished, errors.Join(p.errs...)
 }
 
@@ -407,9 +412,36 @@ func (p *pass) isSkipped(node string) bool {
 // addError is called with the mutex held.
 func (p *pass) addError(node string, err error) {
 	p.skipped.Insert(node)
-	if !slices.ContainsFunc(p.errs, func(known error) bool { return known.Error() == err.Error() }) {
-		p.errs = append(p.errs, err)
+	p.refused[node] = err
+}
+
+// noteRefusals says in the notes of nodes what the API server answered. What is said already is not returned again, to be logged over and
+// over: it is only tried again, as the result asks for.
+func (p *pass) noteRefusals(ctx context.Context) (again bool) {
+	for _, node := range slices.Sorted(maps.Keys(p.refused)) {
+		err := p.refused[node]
+		before, noted := p.written[node]
+		note := plan.WithRefusal(before, err)
+		if noted && plan.SameNote(before, note) {
+			again = true
+			continue
+		}
+		if noted && before.Phase != "" {
+			err = errors.Join(err, p.writeNote(ctx, node, note))
+		}
+		if !slices.ContainsFunc(p.errs, func(known error) bool { return known.Error() == err.Error() }) {
+			p.errs = append(p.errs, err)
+		}
 	}
+	return again
+}
+
+// earlierOf is the earlier of two times, of which the first may be never.
+func earlierOf(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
 }
 
 func notesOf(snapshot plan.Snapshot) map[string]v1alpha1.RolloutStatus {

@@ -85,6 +85,9 @@ func (p *planner) findObstacle(n *nodeState) (reason, message string) {
 	if n.attemptsGiven() >= MaxAttempts {
 		return v1alpha1.RolloutReasonAttemptsUsedUp, fmt.Sprintf("The node needs a reboot again after %d permits for this boot hash", MaxAttempts)
 	}
+	if reason, message := p.checkMemory(); reason != "" {
+		return reason, message
+	}
 	return p.checkBackOff(n)
 }
 

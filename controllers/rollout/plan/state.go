@@ -76,6 +76,7 @@ func (p *planner) stateOf(node *Node) *nodeState {
 		}
 		if node.ClientNode.Status.Rollout != nil {
 			n.note = *node.ClientNode.Status.Rollout
+			n.note.Message = withoutRefusal(n.note.Message)
 		}
 	}
 	p.recallNode(n)

@@ -157,7 +157,7 @@ mutate: ## Break each decision of hack/mutate/mutations.yaml and see a test fail
 
 # It is no part of "make test": it needs QEMU and takes about ten minutes.
 .PHONY: powercut
-powercut: ## Cut the power of a virtual machine CUTS times (default 50) while settings change; needs Linux, QEMU and e2fsprogs
+powercut: ## Cut the power of a virtual machine CUTS times (default 50) while settings change, for each of DISKS; needs Linux, QEMU, e2fsprogs and xfsprogs
 	SCO_CACHE=$(CACHE) CUTS=$(CUTS) test/powercut/run.sh
 
 .PHONY: bench

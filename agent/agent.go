@@ -18,7 +18,6 @@ import (
 
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/tuning/catalogue"
 )
 
 const (
@@ -40,19 +39,19 @@ type Config struct {
 	Host Host
 	// API is the way to the client node.
 	API API
-	// AllowParameters admit keys beyond the catalogue: regular expressions that match a whole canonical key.
-	AllowParameters []string
+	// Allowed is what is admitted beyond the catalogue.
+	Allowed Allowed
 	// Clock tells the time.
 	Clock clock.Clock
 }
 
 // Agent is the loop for one node.
 type Agent struct {
-	host     Host
-	api      API
-	patterns []string
-	clock    clock.Clock
-	boot     boot
+	host    Host
+	api     API
+	allowed Allowed
+	clock   clock.Clock
+	boot    boot
 
 	// clientNode is the newest one known; nil where there is none. applied is the version of spec that outcome speaks of,
 	// appliedSpec what it says beside the volumes.
@@ -66,6 +65,12 @@ type Agent struct {
 	retryAt     time.Time
 	driftAt     time.Time
 
+	// confirmation is how far the proof of live settings has come; recovered is true once nothing of an earlier agent's is
+	// left unconfirmed.
+	confirmation confirmation
+	recovered    bool
+	jitter       func(time.Duration) time.Duration
+
 	bootloader v1alpha1.Bootloader
 
 	// table is what was mounted when it could be read last, tableErr why it cannot be read now.
@@ -77,7 +82,7 @@ type Agent struct {
 	// reboot is what became of the permit that the client node has; while it waits, holdersAt is when the host is asked again.
 	reboot    *v1alpha1.RebootStatus
 	holdersAt time.Time
-	reporter reporter
+	reporter  reporter
 
 	drift *prometheus.CounterVec
 
@@ -101,12 +106,12 @@ func New(config Config) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := catalogue.NewAllowList(config.AllowParameters); err != nil {
+	if _, err := config.Allowed.list(); err != nil {
 		return nil, err
 	}
 	a := &Agent{
-		host: config.Host, api: config.API, patterns: config.AllowParameters, clock: config.Clock, boot: boot,
-		reporter: reporter{clock: config.Clock},
+		host: config.Host, api: config.API, allowed: config.Allowed, clock: config.Clock, boot: boot,
+		reporter: reporter{clock: config.Clock}, jitter: jitterUpTo,
 		drift: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "storageclient_agent_drift_total",
 			Help: "How often something else had changed a setting and it was set again, by its key. One that is left alone, after 5 times within an hour, counts no further.",
@@ -128,7 +133,7 @@ func (a *Agent) Alive() bool {
 // Metrics are the agent's own counters.
 func (a *Agent) Metrics() prometheus.Collector { return a.drift }
 
-// Run makes passes until the context is done. Its end changes nothing on the host.
+// Run makes passes until the context is done. Its end changes nothing on the host, but for what is not confirmed: that goes back.
 func (a *Agent) Run(ctx context.Context) {
 	clientNodes := make(chan *v1alpha1.StorageClientNode, 1)
 	done := make(chan struct{})
@@ -156,6 +161,9 @@ func (a *Agent) Run(ctx context.Context) {
 		}
 		timer.Reset(max(a.wakeAt().Sub(a.clock.Now()), 0))
 	}
+	if err := a.abandonUnconfirmed(context.WithoutCancel(ctx)); err != nil {
+		logr.FromContextOrDiscard(ctx).Error(err, "Cannot put back what is not confirmed; the next agent does")
+	}
 	<-done
 }
 
@@ -169,16 +177,21 @@ func (a *Agent) takeClientNode(clientNode *v1alpha1.StorageClientNode) {
 	a.clientNode = clientNode
 }
 
-// runPass does what is due. Without a client node nothing is changed and nothing reported.
+// runPass does what is due. Without a client node nothing is changed and nothing reported, and what is not confirmed goes back.
 func (a *Agent) runPass(ctx context.Context) {
 	defer func() { a.passAt.Store(a.clock.Now().UnixNano()) }()
+	a.endInterrupted(ctx)
 	if a.clientNode == nil {
+		if err := a.abandonUnconfirmed(ctx); err != nil {
+			logr.FromContextOrDiscard(ctx).Error(err, "Cannot put back what is not confirmed, trying again")
+		}
 		return
 	}
 	if a.readMounts() {
 		a.followMounts(ctx)
 	}
 	a.applySpecIfDue(ctx)
+	a.confirm(ctx)
 	if !a.decidePermit(ctx) {
 		return
 	}
@@ -201,7 +214,11 @@ func (a *Agent) applySpecIfDue(ctx context.Context) {
 		a.heals = healTimes{}
 		a.healed.keepDeclared(spec.Settings)
 		a.retries = 0
+		a.confirmation = confirmation{}
 		a.applySpec(ctx)
+	case a.isConfirming():
+		// Nothing else is changed while it is to be seen what a change does.
+		return
 	case !now.Before(a.driftAt):
 		a.checkDrift(ctx)
 	default:
@@ -218,9 +235,15 @@ func (a *Agent) applySpecIfDue(ctx context.Context) {
 func (a *Agent) applySpec(ctx context.Context) {
 	log := logr.FromContextOrDiscard(ctx)
 	spec := a.clientNode.Spec
-	p, err := a.host.beginPass(spec, a.patterns)
+	p, err := a.host.beginPass(spec, a.allowed)
+	if err == nil {
+		err = a.abandonUnconfirmed(ctx)
+	}
 	if err == nil {
 		err = p.carryOut(ctx)
+	}
+	if err == nil {
+		err = a.beginConfirmation(ctx, p)
 	}
 	if err != nil {
 		log.Error(err, "Cannot apply settings, nothing changed on this node", "generation", a.clientNode.Generation)
@@ -236,7 +259,7 @@ func (a *Agent) applySpec(ctx context.Context) {
 
 // applyVolumes brings the read-ahead of volumes to what the spec wants, and touches nothing else.
 func (a *Agent) applyVolumes(ctx context.Context) {
-	p, err := a.host.beginPass(a.clientNode.Spec, a.patterns)
+	p, err := a.host.beginPass(a.clientNode.Spec, a.allowed)
 	if err == nil {
 		p.onlyVolumes()
 		err = p.carryOut(ctx)
@@ -302,7 +325,11 @@ func (a *Agent) wakeAt() time.Time {
 		return a.clock.Now().Add(driftInterval)
 	}
 	at := a.driftAt
-	for _, other := range []time.Time{a.mountsAt, a.reporter.dueAt()} {
+	times := []time.Time{a.mountsAt, a.reporter.dueAt()}
+	if a.isConfirming() {
+		times = append(times, a.confirmation.nextAt)
+	}
+	for _, other := range times {
 		if !other.IsZero() && other.Before(at) {
 			at = other
 		}

@@ -46,8 +46,8 @@ func TestWhatIsDeclaredIsAppliedStagedAndReported(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("status (-want +got):\n%s", diff)
 	}
-	if w.writes != 1 {
-		t.Errorf("%d status writes for one change, want 1", w.writes)
+	if w.writes != 2 {
+		t.Errorf("%d status writes for one change, want one that helps to prove it, and one of what has come of it", w.writes)
 	}
 	if len(w.reboots) != 0 {
 		t.Errorf("rebooted without a permit")
@@ -748,7 +748,12 @@ func TestRunFollowsTheObjectAndEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	written := make(chan struct{})
-	w.writeErr = func(v1alpha1.StorageClientNodeStatus) error { close(written); return nil }
+	w.writeErr = func(status v1alpha1.StorageClientNodeStatus) error {
+		if status.Settings[1].State == v1alpha1.SettingInSync {
+			close(written)
+		}
+		return nil
+	}
 	go func() { a.Run(ctx); close(done) }()
 	<-written
 	cancel()

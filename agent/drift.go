@@ -79,19 +79,21 @@ func (h healed) addDrift(key string, found host.Observation, now time.Time) {
 // boot argument that has gone from the menu is staged again. What is not in force after that is left to the rollout.
 func (a *Agent) checkDrift(ctx context.Context) {
 	spec := a.clientNode.Spec
-	p, err := a.host.beginPass(spec, a.patterns)
+	p, err := a.host.beginPass(spec, a.allowed)
 	if err != nil {
 		a.keepOutcome(refuseAll(spec, err))
 		return
 	}
 	p.followMounts(ctx)
 	p.observeAll(ctx)
+	p.partUnconfirmed()
+	p.unconfirmedNote = a.confirmation.outage
 	p.keepFailures(a.outcome.settings)
 	heal, alone := a.sortDrift(p)
 	if len(heal) > 0 {
 		logr.FromContextOrDiscard(ctx).Info("Healing drift", "settings", text.List(heal))
 	}
-	again := a.outcome.failed && !a.clock.Now().Before(a.retryAt)
+	again := a.outcome.failed && !a.clock.Now().Before(a.retryAt) || p.hasUnconfirmed() && !a.clock.Now().Before(a.confirmation.retryAt)
 	if len(heal) > 0 || again || !a.outcome.carriedOut || p.hasMoreToDo() {
 		a.applySpec(ctx)
 	} else {
@@ -106,7 +108,7 @@ func (a *Agent) followMounts(ctx context.Context) {
 	if a.applied != versionOf(a.clientNode) {
 		return
 	}
-	if p, err := a.host.beginPass(a.clientNode.Spec, a.patterns); err == nil {
+	if p, err := a.host.beginPass(a.clientNode.Spec, a.allowed); err == nil {
 		p.followMounts(ctx)
 	}
 	if len(a.outcome.volumes) > 0 {
@@ -157,7 +159,7 @@ func (p *pass) hasMoreToDo() bool {
 		}
 	}
 	for key := range p.unrecorded {
-		if !p.isSkipped(key) {
+		if _, isUnconfirmed := p.unconfirmed[key]; !isUnconfirmed && !p.isSkipped(key) {
 			return true
 		}
 	}

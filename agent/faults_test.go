@@ -31,12 +31,16 @@ func newFaultyHost(t *testing.T, refuse func(op host.Op) error) *faultyHost {
 	t.Helper()
 	h := &faultyHost{tryingHost: newTryingHost(t), refuse: refuse}
 	h.storage = storageOn(h.world)
-	h.fs = h.fs.WithHook(func(op host.Op, _ string) error {
+	h.coupleBackground()
+	h.fs = h.fs.WithHook(func(op host.Op, name string) error {
 		err := h.refuse(op)
 		h.struck = h.struck || err != nil
+		if err == nil && op == host.OpWriteValue {
+			h.clearCounterpart(name)
+		}
 		return err
 	})
-	h.spec.Settings = append(hostSettings(), setting(rmem, "16777216"), setting(ihash, "1048576"),
+	h.spec.Settings = append(hostSettings(), setting(rmem, "16777216"), setting(background, "5"), setting(ihash, "1048576"),
 		setting("module/sunrpc/tcp_max_slot_table_entries", "128"))
 	h.restart()
 	return h
@@ -58,10 +62,7 @@ func (h *faultyHost) Run(ctx context.Context, argv ...string) ([]byte, error) {
 
 // pass is one pass of the agent, without its loop. It tells the states and what is to be forgotten.
 func (h *faultyHost) pass() (map[string]v1alpha1.SettingState, bool, error) {
-	p, err := h.host.beginPass(h.spec, nil)
-	if err == nil {
-		err = p.carryOut(h.t.Context())
-	}
+	p, err := h.confirmed()
 	if err != nil {
 		return nil, false, err
 	}
@@ -81,6 +82,37 @@ func (h *faultyHost) pass() (map[string]v1alpha1.SettingState, bool, error) {
 		}
 	}
 	return states, out.restored, nil
+}
+
+// confirmed is a pass whose settings new connections have confirmed.
+func (h *faultyHost) confirmed() (*pass, error) {
+	if err := h.host.Journal.Load(); err != nil {
+		return nil, err
+	}
+	if err := h.host.putBackUnconfirmed(h.t.Context(), h.bootID()); err != nil {
+		return nil, err
+	}
+	if err := h.host.Journal.Abandon(); err != nil {
+		return nil, err
+	}
+	for {
+		p, err := h.host.beginPass(h.spec, Allowed{})
+		if err == nil {
+			err = p.carryOut(h.t.Context())
+		}
+		if err != nil || !p.hasUnconfirmed() {
+			return p, err
+		}
+		if err := p.setUnconfirmed(h.t.Context(), h.spec.Hash, h.bootID(), h.clock.Now()); err != nil {
+			return nil, err
+		}
+		if _, open := h.host.Journal.Unconfirmed(); !open {
+			return p, nil
+		}
+		if err := h.host.Journal.Confirm(); err != nil {
+			return nil, err
+		}
+	}
 }
 
 // settled is a pass, with the one after a pass in which a change was refused, as the loop repeats what has failed. A pass

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/storageclient/operator/agent/host"
@@ -17,30 +18,54 @@ import (
 // keys a line, and comments that begin with "#".
 const AllowFile = "/etc/storage-client/allow.conf"
 
+// Allowed is what an administrator admits beyond the catalogue.
+type Allowed struct {
+	// Parameters admit keys: regular expressions that match a whole canonical key.
+	Parameters []string
+	// Filesystems are directories at and below which mount options of host file systems may be set.
+	Filesystems []string
+}
+
+func (a Allowed) with(patterns []string) Allowed {
+	a.Parameters = slices.Concat(patterns, a.Parameters)
+	return a
+}
+
+func (a Allowed) list() (catalogue.AllowList, error) {
+	list, err := catalogue.NewAllowList(a.Parameters)
+	if err != nil {
+		return list, err
+	}
+	return list.WithFilesystems(a.Filesystems)
+}
+
 // fence is the last word on what is applied.
 type fence struct {
 	subjects map[string]bool
 	allowed  catalogue.AllowList
+	// unconfirmed are values by key that took new connections away, and unconfirmedNote says so.
+	unconfirmed     map[string]string
+	unconfirmedNote string
 	// note says why the host's list does not count.
 	note string
 }
 
 // newFence reads the host's list again, so that a change to it counts without a restart. A list that cannot be read
 // admits nothing.
-func newFence(files host.FS, subjects []host.Subject, patterns []string) (fence, error) {
+func newFence(files host.FS, subjects []host.Subject, allowed Allowed) (fence, error) {
 	f := fence{subjects: map[string]bool{}}
 	for _, subject := range subjects {
 		f.subjects[subject.Name()] = true
 	}
 	local, err := readPatterns(files)
 	if err == nil {
-		f.allowed, err = catalogue.NewAllowList(append(local, patterns...))
+		f.allowed, err = allowed.with(local).list()
 	}
 	if err == nil {
 		return f, nil
 	}
 	f.note = AllowFile + " is ignored: " + err.Error()
-	f.allowed, err = catalogue.NewAllowList(patterns)
+	f.allowed, err = allowed.list()
 	return f, err
 }
 
@@ -92,17 +117,20 @@ func (f fence) checkVolume(volume v1alpha1.NodeVolume) *refusal {
 }
 
 // checkSetting returns nil for a setting that may be applied. A key that nothing here knows is Unsupported: a newer
-// manager may know more than this agent. A value that is wrong for a known key is Failed.
+// manager may know more than this agent. So is a mount point that this node does not admit. A value that is wrong for a known key is Failed.
 func (f fence) checkSetting(key, value string) *refusal {
 	err := f.allowed.Check(key, value)
 	if err != nil {
 		state, message := v1alpha1.SettingUnsupported, err.Error()
-		if _, known := catalogue.Lookup(key); known {
+		if _, known := catalogue.Lookup(key); known && !f.allowed.RefusesPlace(key, value) {
 			state = v1alpha1.SettingFailed
 		} else if f.note != "" {
 			message += "; " + f.note
 		}
 		return &refusal{state: state, message: "refused by this node's agent: " + message}
+	}
+	if refused, ok := f.unconfirmed[key]; ok && refused == value {
+		return &refusal{state: v1alpha1.SettingFailed, message: f.unconfirmedNote}
 	}
 	if subject, _, _ := strings.Cut(key, "/"); !f.subjects[subject] {
 		return &refusal{state: v1alpha1.SettingUnsupported, message: "this node's agent does not support " + subject}

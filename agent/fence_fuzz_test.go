@@ -2,11 +2,13 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/hosttest"
@@ -126,18 +128,23 @@ func FuzzNothingButPermittedBytesReachesAFile(f *testing.F) {
 		if image {
 			files = files.AsImage()
 		}
-		var patterns []string
+		var allowed Allowed
 		if everyKey {
-			patterns = []string{`(?s).*`}
+			allowed.Parameters = []string{`(?s).*`}
 		}
 		h := NewHost(files, &hosttest.Commands{Dir: dir, KernelLog: kernelLog(262144)}, nil, "/var/lib/kubelet")
 		spec := v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{setting(key, value), setting(key2, value2)}}
-		p, err := h.beginPass(spec, patterns)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := p.carryOut(context.Background()); err != nil {
-			t.Fatal(err)
+		for range 2 {
+			p, err := h.beginPass(spec, allowed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := p.carryOut(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			if err := errors.Join(p.setUnconfirmed(context.Background(), "", "", time.Time{}), h.Journal.Confirm()); err != nil {
+				t.Fatal(err)
+			}
 		}
 		checkFiles(t, before, hosttest.ReadTree(t, dir, "/"), everyKey)
 	})

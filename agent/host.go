@@ -8,6 +8,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/bootloader"
+	"github.com/storageclient/operator/agent/host/connect"
 	"github.com/storageclient/operator/agent/host/filesystems"
 	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/agent/host/modprobe"
@@ -34,6 +35,9 @@ type API interface {
 	// Follow calls changed with the client node as it is and at every change, and with nil where there is none, until
 	// the context is done.
 	Follow(ctx context.Context, changed func(*v1alpha1.StorageClientNode))
+	// Prove makes a new connection to the API server and reads that many bytes over it, or all there is where that is less,
+	// and declares the status over another, all but rollout.
+	Prove(ctx context.Context, size int64, status v1alpha1.StorageClientNodeStatus) error
 	// ApplyStatus declares the status, all but rollout. With a resource version, the write is a conflict where the
 	// client node has changed since.
 	ApplyStatus(
@@ -77,6 +81,13 @@ type Host struct {
 	// OldSessions are the clients (mounts.Mount.Client) whose session is older than the number of slots that is set. It may be nil.
 	OldSessions func() []string
 
+	// Servers lists the servers that the machine mounts from over TCP; nil where it mounts from none. AskServer makes a new
+	// connection to one and waits for an answer.
+	Servers   func() ([]connect.Server, error)
+	AskServer func(ctx context.Context, server connect.Server) error
+
+	// unchecked is true where settings are kept without a proof over new connections.
+	unchecked bool
 	// attended is true where an agent stays on the machine, and looks after it when it has booted.
 	attended bool
 }
@@ -109,6 +120,8 @@ func NewHost(fs host.FS, runner host.Runner, rebooter Rebooter, kubeletDir strin
 					return mountoptions.XFS.Merge(own, wanted, v1alpha1.ConflictUseProfile, nil).Options
 				},
 				Differences: differencesOf(mountoptions.XFS),
+				Hazardous:   catalogue.IsHazard,
+				SystemDirs:  append(catalogue.SystemDirs(), kubeletDir),
 				Weakened: func(has, wanted []string) (option, loses string) {
 					for _, d := range mountoptions.XFS.Weakened(has, wanted) {
 						return d.Wanted, d.Observed
@@ -140,6 +153,8 @@ func NewHost(fs host.FS, runner host.Runner, rebooter Rebooter, kubeletDir strin
 			return clients
 		},
 		Bootloader: func() bootloader.Detection { return bootloader.Detect(fs) },
+		Servers:    reader.Servers,
+		AskServer:  connect.Ask,
 	}
 }
 
@@ -155,6 +170,15 @@ func (h Host) attendBoots(attended bool) {
 	for _, subject := range h.Subjects {
 		if attender, ok := subject.(host.Attender); ok {
 			attender.Attend(attended)
+		}
+	}
+}
+
+// confineSubjects tells the subjects which places of the host they may touch.
+func (h Host) confineSubjects(f fence) {
+	for _, subject := range h.Subjects {
+		if confined, ok := subject.(host.Confined); ok {
+			confined.Confine(f.allowed.RefusePoint)
 		}
 	}
 }

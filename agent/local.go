@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/agent/host"
@@ -26,8 +27,12 @@ import (
 type Local struct {
 	// Host is the machine. For Plan and Observe, its file system is to be read-only.
 	Host Host
-	// AllowParameters admit keys beyond the catalogue, as in Config.
-	AllowParameters []string
+	// Allowed is what is admitted beyond the catalogue, as in Config.
+	Allowed Allowed
+	// NoConfirm keeps settings that touch the network without a proof over new connections.
+	NoConfirm bool
+	// Clock tells how long a proof may take.
+	Clock clock.Clock
 }
 
 // ImageRunner keeps commands that would talk to a running system away from an image: the kernel, the daemons and the
@@ -37,7 +42,7 @@ type ImageRunner struct {
 }
 
 // imageCommands work on files of the tree alone.
-var imageCommands = []string{"grub-mkconfig", "grubby"}
+var imageCommands = []string{"grub-mkconfig", "grub2-mkconfig", "grubby"}
 
 // Run implements host.Runner.
 func (r ImageRunner) Run(ctx context.Context, argv ...string) ([]byte, error) {
@@ -63,13 +68,17 @@ func (l Local) compareHost(ctx context.Context, command string, profiles []v1alp
 	if err != nil {
 		return r, err
 	}
-	p, err := l.Host.beginPass(spec, l.AllowParameters)
+	p, err := l.Host.beginPass(spec, l.Allowed)
 	if err != nil {
 		return r, err
 	}
 	p.observeAll(ctx)
 	for _, key := range slices.Sorted(maps.Keys(p.wanted)) {
-		r.Settings = append(r.Settings, settingOf(command, p, key))
+		s := settingOf(command, p, key)
+		if s.Action == report.Set {
+			s.Proof = l.proofOf(p, key)
+		}
+		r.Settings = append(r.Settings, s)
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.restore)) {
 		if _, named := p.wanted[key]; !named {
@@ -153,12 +162,18 @@ func (l Local) Restore(ctx context.Context, profiles []v1alpha1.StorageClientPro
 
 // changeHost carries the spec out and reports what has come of it.
 func (l Local) changeHost(ctx context.Context, r *report.Report, spec v1alpha1.StorageClientNodeSpec) error {
-	p, err := l.Host.beginPass(spec, l.AllowParameters)
+	l.Host.unchecked = l.NoConfirm
+	if err := l.Host.endInterrupted(ctx, r.BootID); err != nil {
+		return err
+	}
+	p, err := l.carryOut(ctx, spec)
 	if err != nil {
 		return err
 	}
-	if err := p.carryOut(ctx); err != nil {
-		return err
+	if p.hasUnconfirmed() {
+		if p, err = l.confirm(ctx, p, r, spec); err != nil {
+			return err
+		}
 	}
 	p.forgetRestored(spec.Release)
 	for _, key := range slices.Sorted(maps.Keys(p.wanted)) {
@@ -171,6 +186,14 @@ func (l Local) changeHost(ctx context.Context, r *report.Report, spec v1alpha1.S
 	}
 	sumUp(r)
 	return nil
+}
+
+func (l Local) carryOut(ctx context.Context, spec v1alpha1.StorageClientNodeSpec) (*pass, error) {
+	p, err := l.Host.beginPass(spec, l.Allowed)
+	if err != nil {
+		return nil, err
+	}
+	return p, p.carryOut(ctx)
 }
 
 // beginReport validates and merges the profiles. Nothing may be changed where it returns an error.
@@ -240,7 +263,7 @@ func journalledVolumes(entries map[string]journal.Entry) []v1alpha1.NodeVolume {
 
 // validateProfiles refuses what the manager would make Stalled, in the same words.
 func (l Local) validateProfiles(r *report.Report, profiles []v1alpha1.StorageClientProfile) error {
-	allow, err := catalogue.NewAllowList(l.AllowParameters)
+	allow, err := l.Allowed.list()
 	if err != nil {
 		return err
 	}

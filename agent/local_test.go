@@ -1,15 +1,19 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/connect"
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/agent/report"
@@ -30,6 +34,19 @@ type box struct {
 	dir      string
 	fs       host.FS
 	commands *hosttest.Commands
+	clock    *clocktesting.FakeClock
+	// servers are what the machine mounts from; asked answers a new connection to one, by how often it was asked before; nil: it works.
+	servers []connect.Server
+	asked   func(n int) error
+	asks    int
+}
+
+func (b *box) ask() error {
+	b.asks++
+	if b.asked == nil {
+		return nil
+	}
+	return b.asked(b.asks - 1)
 }
 
 func newBox(t *testing.T) *box { return newBoxOf(t, "debian-12") }
@@ -37,7 +54,10 @@ func newBox(t *testing.T) *box { return newBoxOf(t, "debian-12") }
 // newBoxOf is a copy of one of the trees.
 func newBoxOf(t *testing.T, name string) *box {
 	t.Helper()
-	b := &box{t: t, dir: hosttest.CopyHost(t, name)}
+	b := &box{
+		t: t, dir: hosttest.CopyHost(t, name), clock: clocktesting.NewFakeClock(time.Unix(1700000000, 0)),
+		servers: []connect.Server{{Name: "filer1", Address: "192.0.2.10:2049", Protocol: connect.NFS, Version: 4}},
+	}
 	b.commands = hosttest.PrintedCommands(t, name, b.dir)
 	fs, err := host.OpenFS(b.dir)
 	if err != nil {
@@ -65,6 +85,15 @@ func newImage(t *testing.T) *box {
 	return b
 }
 
+// hurriedClock is a clock whose waits are over at once.
+type hurriedClock struct{ *clocktesting.FakeClock }
+
+func (c hurriedClock) After(d time.Duration) <-chan time.Time {
+	over := c.FakeClock.After(d)
+	c.Step(d)
+	return over
+}
+
 func (b *box) local(changes bool) Local {
 	fs, runner := b.fs, host.Runner(b.commands)
 	if !fs.RunsKernel() {
@@ -73,7 +102,10 @@ func (b *box) local(changes bool) Local {
 	if !changes {
 		fs = fs.AsReadOnly()
 	}
-	return Local{Host: NewHost(fs, runner, nil, "/var/lib/kubelet")}
+	machine := NewHost(fs, runner, nil, "/var/lib/kubelet")
+	machine.Servers = func() ([]connect.Server, error) { return b.servers, nil }
+	machine.AskServer = func(context.Context, connect.Server) error { return b.ask() }
+	return Local{Host: machine, Clock: hurriedClock{b.clock}}
 }
 
 func (b *box) tree() map[string]string { return hosttest.ReadTree(b.t, b.dir, "/") }

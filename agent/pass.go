@@ -22,6 +22,9 @@ type pass struct {
 	journalled map[string]journal.Entry
 	// unsupported are unrecorded keys that cannot work here: they are neither journalled nor applied, only observed.
 	unsupported map[string]bool
+	// unconfirmed holds by key what is to be kept only once new connections have proven it, and unconfirmedNote how that stands.
+	unconfirmed     map[string]journal.Entry
+	unconfirmedNote string
 	// failed says by key why a setting was not applied or not put back.
 	failed map[string]string
 	// observed and restored hold by key what was observed of the settings, and of those that are being put back.
@@ -29,21 +32,25 @@ type pass struct {
 }
 
 // beginPass reads journal and fence and decides. An error means that nothing may be changed.
-func (h Host) beginPass(spec v1alpha1.StorageClientNodeSpec, patterns []string) (*pass, error) {
+func (h Host) beginPass(spec v1alpha1.StorageClientNodeSpec, allowed Allowed) (*pass, error) {
 	if err := h.Journal.Load(); err != nil {
 		return nil, err
 	}
-	f, err := newFence(h.FS, h.Subjects, patterns)
+	f, err := newFence(h.FS, h.Subjects, allowed)
 	if err != nil {
 		return nil, err
 	}
 	h.takeOverFiles()
+	h.confineSubjects(f)
+	if h.attended {
+		f.unconfirmed, f.unconfirmedNote = h.Journal.Refused(spec.Hash)
+	}
 	// A released host has no agent any more.
 	h.attendBoots(h.attended && !spec.Release)
 	journalled := h.Journal.Entries()
 	p := &pass{
 		plan: makePlan(spec, journalled, f), host: h, journalled: journalled,
-		unsupported: map[string]bool{}, failed: map[string]string{},
+		unsupported: map[string]bool{}, unconfirmed: map[string]journal.Entry{}, failed: map[string]string{},
 		observed: map[string]host.Observation{}, restored: map[string]host.Observation{},
 	}
 	for key := range p.restore {
@@ -58,6 +65,7 @@ func (h Host) beginPass(spec v1alpha1.StorageClientNodeSpec, patterns []string) 
 // the journal, durably.
 func (p *pass) carryOut(ctx context.Context) error {
 	p.observeAll(ctx)
+	p.partUnconfirmed()
 	p.readOriginals(ctx)
 	if err := p.recordEntries(); err != nil {
 		return err
@@ -74,9 +82,8 @@ var untouchedStates = []host.State{host.Unsupported, host.Clamped, host.Failed}
 
 // observeAll reads every setting back, and sets those aside that cannot work here and have never been changed.
 func (p *pass) observeAll(ctx context.Context) {
-	all := func(string) bool { return false }
 	for _, subject := range p.host.Subjects {
-		settings := p.settingsOf(subject.Name(), all)
+		settings := p.observedSettingsOf(subject.Name())
 		if len(settings) == 0 {
 			continue
 		}
@@ -86,6 +93,17 @@ func (p *pass) observeAll(ctx context.Context) {
 			p.unsupported[key] = p.unrecorded[key] && slices.Contains(untouchedStates, o.State)
 		}
 	}
+}
+
+// observedSettingsOf are what the host is to hold, and what it is to hold once that is proven.
+func (p *pass) observedSettingsOf(subject string) []host.Setting {
+	settings := p.settingsOf(subject, func(key string) bool { _, isUnconfirmed := p.unconfirmed[key]; return isUnconfirmed })
+	for _, key := range slices.Sorted(maps.Keys(p.unconfirmed)) {
+		if name, ok := strings.CutPrefix(key, subject+"/"); ok {
+			settings = append(settings, host.Setting{Name: name, Value: p.unconfirmed[key].Applied})
+		}
+	}
+	return settings
 }
 
 func (p *pass) readOriginals(ctx context.Context) {
@@ -98,10 +116,23 @@ func (p *pass) readOriginals(ctx context.Context) {
 				continue
 			}
 			entry := p.wantedEntries[key]
-			entry.Original = original
+			entry.Original = p.ofCounterpart(subject, setting.Name, original)
 			p.wantedEntries[key] = entry
 		}
 	}
+}
+
+// ofCounterpart is the original of a setting whose counterpart we have changed already: what is in force now is our own doing.
+func (p *pass) ofCounterpart(subject host.Subject, name string, read host.Original) host.Original {
+	coupled, ok := subject.(host.Coupled)
+	if !ok {
+		return read
+	}
+	held, ok := p.journalled[subject.Name()+"/"+coupled.Counterpart(name)]
+	if !ok {
+		return read
+	}
+	return host.Original{Present: true, Value: held.Original.Counterpart, Counterpart: held.Original.Value}
 }
 
 // recordEntries journals what is about to be applied.
@@ -124,6 +155,11 @@ func (p *pass) applySubject(ctx context.Context, subject host.Subject) {
 	if err := subject.Apply(ctx, settings); err != nil {
 		for _, setting := range settings {
 			p.failed[subject.Name()+"/"+setting.Name] = err.Error()
+		}
+		for key := range p.unconfirmed {
+			if strings.HasPrefix(key, subject.Name()+"/") {
+				p.failed[key] = err.Error()
+			}
 		}
 		for name := range originals {
 			p.failed[subject.Name()+"/"+name] = "not restored: " + err.Error()
@@ -317,9 +353,12 @@ func (p *pass) wantedStatus(key string) v1alpha1.SettingStatus {
 		Message:     o.Message,
 	}
 	refused, isRefused := p.refused[key]
+	_, isUnconfirmed := p.unconfirmed[key]
 	switch {
 	case isRefused:
 		status.State, status.Message = refused.state, refused.message
+	case isUnconfirmed && p.isSettable(key):
+		status.State, status.Message = v1alpha1.SettingPending, p.unconfirmedNote
 	case p.failed[key] != "" && o.State != host.InSync:
 		status.State, status.Message = v1alpha1.SettingFailed, p.failed[key]
 	case !seen:

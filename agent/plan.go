@@ -61,14 +61,20 @@ func makePlan(spec v1alpha1.StorageClientNodeSpec, journalled map[string]journal
 }
 
 // wantSetting takes up a setting of the spec. Where the fence refuses the new value, the host keeps the last one that was
-// accepted, as long as that still is.
+// accepted, as long as that still is. Mount options that were admitted before their mount point was refused stay, too, unless they can
+// keep the node from coming up: then they are put back, which takes a file away and mounts nothing.
 func (p *plan) wantSetting(setting v1alpha1.NodeSetting, entry journal.Entry, isJournalled bool, f fence) {
 	key := setting.Key
 	p.wanted[key] = setting
 	if refused := f.checkSetting(key, setting.Value); refused != nil {
 		p.refused[key] = *refused
-		if isJournalled && !entry.Retained && f.checkSetting(key, entry.Applied) == nil {
+		switch {
+		case isJournalled && !entry.Retained && f.checkSetting(key, entry.Applied) == nil:
 			p.wantedEntries[key] = entry
+		case isJournalled && f.allowed.MayStay(key, entry.Applied):
+			p.wantedEntries[key] = entry
+			refused.message += "; what was applied before stays as it is"
+			p.refused[key] = *refused
 		}
 		return
 	}
@@ -120,7 +126,7 @@ func (p *plan) onlyVolumes() {
 
 // dropSetting decides on a key that the journal holds and the spec does not want, or no longer may.
 func (p *plan) dropSetting(key string, entry journal.Entry, f fence) {
-	if entry.Retain && f.checkSetting(key, entry.Applied) == nil {
+	if entry.Retain && (f.checkSetting(key, entry.Applied) == nil || f.allowed.MayStay(key, entry.Applied)) {
 		entry.Retained = true
 		p.wantedEntries[key] = entry
 		return

@@ -12,6 +12,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -190,7 +191,17 @@ func isUrgent(was, is v1alpha1.StorageClientNodeStatus) bool {
 	}
 	return was.ObservedGeneration != is.ObservedGeneration || was.Hash != is.Hash ||
 		was.RebootRequired != is.RebootRequired || was.Restored != is.Restored ||
-		!equality.Semantic.DeepEqual(was.Reboot, is.Reboot) || idle(is) && !idle(was)
+		!equality.Semantic.DeepEqual(was.Reboot, is.Reboot) || idle(is) && !idle(was) || countUnconfirmed(was) != countUnconfirmed(is)
+}
+
+// countUnconfirmed counts the settings that new connections have yet to confirm.
+func countUnconfirmed(status v1alpha1.StorageClientNodeStatus) (n int) {
+	for _, s := range status.Settings {
+		if catalogue.IsUnconfirmed(s) {
+			n++
+		}
+	}
+	return n
 }
 
 func (r *reporter) noteWritten(status v1alpha1.StorageClientNodeStatus) {

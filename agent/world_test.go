@@ -19,6 +19,7 @@ import (
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/bootloader"
+	"github.com/storageclient/operator/agent/host/connect"
 	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -55,14 +56,14 @@ type world struct {
 	boots     int
 	reboots   []string
 	rebootErr error
-	// holders are what a reboot must not interrupt; asked is how often it was asked for.
-	holders    []string
-	holdersErr error
-	asked      int
-	busy      []mounts.Busy
-	malformed int
-	mountErr  error
-	mounts    []mounts.Mount
+	// holders are what a reboot must not interrupt; holderReads is how often it was asked for.
+	holders     []string
+	holdersErr  error
+	holderReads int
+	busy        []mounts.Busy
+	malformed   int
+	mountErr    error
+	mounts      []mounts.Mount
 
 	clientNode *v1alpha1.StorageClientNode
 	writes     int
@@ -70,6 +71,15 @@ type world struct {
 	applies    int
 	getErr     error
 	writeErr   func(v1alpha1.StorageClientNodeStatus) error
+
+	// servers are what the machine mounts from. asked answers a new connection to one, proved one to the API server; nil: it works.
+	servers []connect.Server
+	refuse  map[string]error
+	// outage is true while nothing new can be connected to; gone while there is no client node to be seen.
+	outage, gone bool
+	asked        func(connect.Server) error
+	proved       func(size int64) error
+	sizes        []int64
 
 	steps, dieAt int
 	log          []string
@@ -143,6 +153,8 @@ func (w *world) host() Host {
 		Mounts:     w,
 		Rebooter:   w,
 		Bootloader: func() bootloader.Detection { return w.bootloader },
+		Servers:    func() ([]connect.Server, error) { return w.servers, nil },
+		AskServer:  w.askServer,
 	}
 }
 
@@ -156,6 +168,7 @@ func (w *world) agent() *Agent {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	a.jitter = func(time.Duration) time.Duration { return 0 }
 	return a
 }
 
@@ -176,7 +189,11 @@ func (w *world) runPass(a *Agent) (died bool) {
 			died = true
 		}
 	}()
-	a.takeClientNode(w.clientNode.DeepCopy())
+	if clientNode := w.clientNode.DeepCopy(); !w.gone {
+		a.takeClientNode(clientNode)
+	} else {
+		a.takeClientNode(nil)
+	}
 	a.runPass(w.t.Context())
 	return false
 }
@@ -257,6 +274,23 @@ func (w *world) journal() map[string]journal.Entry {
 	return doc.Entries
 }
 
+// unconfirmed is what the journal holds as set and not confirmed; nil: nothing.
+func (w *world) unconfirmed() *journal.Unconfirmed {
+	w.t.Helper()
+	data, err := os.ReadFile(filepath.Join(w.dir, journal.File))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var doc struct{ Unconfirmed *journal.Unconfirmed }
+	if err := json.Unmarshal(data, &doc); err != nil {
+		w.t.Fatal(err)
+	}
+	return doc.Unconfirmed
+}
+
 // API.
 
 func (w *world) Get(context.Context) (*v1alpha1.StorageClientNode, error) {
@@ -270,6 +304,24 @@ func (w *world) Get(context.Context) (*v1alpha1.StorageClientNode, error) {
 func (w *world) Follow(ctx context.Context, changed func(*v1alpha1.StorageClientNode)) {
 	changed(w.clientNode.DeepCopy())
 	<-ctx.Done()
+}
+
+func (w *world) Prove(ctx context.Context, size int64, status v1alpha1.StorageClientNodeStatus) error {
+	w.sizes = append(w.sizes, size)
+	if w.proved != nil {
+		if err := w.proved(size); err != nil {
+			return err
+		}
+	}
+	_, err := w.ApplyStatus(ctx, status, "")
+	return err
+}
+
+func (w *world) askServer(_ context.Context, server connect.Server) error {
+	if w.asked == nil {
+		return nil
+	}
+	return w.asked(server)
 }
 
 func (w *world) ApplyStatus(
@@ -293,7 +345,7 @@ func (w *world) ApplyStatus(
 // Host.
 
 func (w *world) FindHolders(context.Context) ([]string, error) {
-	w.asked++
+	w.holderReads++
 	return w.holders, w.holdersErr
 }
 
@@ -322,6 +374,26 @@ type fakeSubject struct {
 }
 
 func (s *fakeSubject) Name() string { return s.name }
+
+// Set implements host.Setter.
+func (s *fakeSubject) Set(_ context.Context, settings []host.Setting) map[string]error {
+	refused := map[string]error{}
+	for _, d := range settings {
+		key := s.key(d.Name)
+		if u := s.w.unconfirmed(); u == nil || u.Settings[key].Entry.Applied != d.Value {
+			s.w.t.Errorf("%s is set and not in the journal", key)
+		}
+		s.w.step("try " + key)
+		s.w.live[key] = d.Value
+		if err := s.w.refuse[key]; err != nil {
+			refused[d.Name] = err
+		}
+	}
+	return refused
+}
+
+// OutlivesBoot implements host.Setter.
+func (s *fakeSubject) OutlivesBoot() bool { return false }
 
 func (s *fakeSubject) boots() bool { return s.name == "kernelArgument" }
 

@@ -46,7 +46,9 @@ const (
 
 // Client reads and follows one StorageClientNode and writes its status.
 type Client struct {
-	rest  rest.Interface
+	rest rest.Interface
+	// fresh makes a connection for every request.
+	fresh rest.Interface
 	name  string
 	clock clock.Clock
 }
@@ -68,7 +70,11 @@ func New(config *rest.Config, name string, c clock.Clock) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("build API client: %w", err)
 	}
-	return &Client{rest: client, name: name, clock: c}, nil
+	fresh, err := freshClient(config)
+	if err != nil {
+		return nil, err
+	}
+	return &Client{rest: client, fresh: fresh, name: name, clock: c}, nil
 }
 
 // Get reads the client node from the API server, not from a cache.
@@ -88,6 +94,12 @@ func (c *Client) Get(ctx context.Context) (*v1alpha1.StorageClientNode, error) {
 func (c *Client) ApplyStatus(
 	ctx context.Context, status v1alpha1.StorageClientNodeStatus, resourceVersion string,
 ) (*v1alpha1.StorageClientNode, error) {
+	return c.applyStatus(ctx, c.rest, status, resourceVersion)
+}
+
+func (c *Client) applyStatus(
+	ctx context.Context, client rest.Interface, status v1alpha1.StorageClientNodeStatus, resourceVersion string,
+) (*v1alpha1.StorageClientNode, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	data, err := json.Marshal(&v1alpha1.StorageClientNode{
@@ -100,7 +112,7 @@ func (c *Client) ApplyStatus(
 	}
 	options := &metav1.PatchOptions{FieldManager: v1alpha1.AgentFieldManager, Force: ptr.To(true)}
 	clientNode := &v1alpha1.StorageClientNode{}
-	err = c.rest.Patch(types.ApplyPatchType).Resource(resource).Name(c.name).SubResource("status").
+	err = client.Patch(types.ApplyPatchType).Resource(resource).Name(c.name).SubResource("status").
 		VersionedParams(options, metav1.ParameterCodec).Body(data).Do(ctx).Into(clientNode)
 	if err != nil {
 		return nil, fmt.Errorf("write status of StorageClientNode %s: %w", c.name, err)

@@ -206,12 +206,17 @@ func (f FS) matchElement(dir, element string) ([]string, error) {
 // temporary file in the same directory, fsync, rename, fsync of the directory. The directory must exist. A
 // symbolic link of that name is replaced, not followed.
 func (f FS) WriteFileAtomic(name string, data []byte, perm fs.FileMode) error {
+	return f.writeFile(name, data, perm, nil)
+}
+
+// writeFile is the same for a file that is to be its owner's, where one is given.
+func (f FS) writeFile(name string, data []byte, perm fs.FileMode, owner *SavedFile) error {
 	rel, err := f.resolveLinks(name, false)
 	if err != nil {
 		return err
 	}
 	temp := tempName(rel)
-	err = f.writeTemp(temp, data, perm)
+	err = f.writeTemp(temp, data, perm, owner)
 	if err == nil {
 		err = f.renameFile(temp, rel)
 	}
@@ -227,7 +232,7 @@ func tempName(rel string) string {
 }
 
 // writeTemp makes a durable file. What an earlier crash has left of the name goes first.
-func (f FS) writeTemp(temp string, data []byte, perm fs.FileMode) error {
+func (f FS) writeTemp(temp string, data []byte, perm fs.FileMode, owner *SavedFile) error {
 	if err := f.callHook(OpCreate, "/"+temp); err != nil {
 		return err
 	}
@@ -238,7 +243,7 @@ func (f FS) writeTemp(temp string, data []byte, perm fs.FileMode) error {
 	if err != nil {
 		return err
 	}
-	err = f.fillTemp(file, temp, data, perm)
+	err = errors.Join(chownTemp(file, owner), f.fillTemp(file, temp, data, perm))
 	return errors.Join(err, file.Close())
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -321,5 +322,30 @@ func TestTheUmaskDoesNotDecideWhoMayRead(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"x -rw-rw-rw-"}, list(t, f, "/")); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// What stands in the place of a file to read must not keep the agent waiting.
+func TestOpenWaitsForNobody(t *testing.T) {
+	dir := t.TempDir()
+	f := open(t, dir)
+	if err := syscall.Mkfifo(filepath.Join(dir, "pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	opened := make(chan error, 1)
+	go func() {
+		file, err := f.Open("/pipe")
+		opened <- errors.Join(err, file.Close())
+	}()
+	select {
+	case err := <-opened:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("it waits for somebody to write")
+	}
+	if _, err := f.Open("/missing"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a missing file: %v", err)
 	}
 }

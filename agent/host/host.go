@@ -43,6 +43,9 @@ type Original struct {
 	Present bool `json:"present"`
 	// Value is the value, where there was one.
 	Value string `json:"value,omitempty"`
+	// Counterpart is the value that the setting's counterpart had (see Coupled). Empty where it has none, and in journals of
+	// releases that did not keep it.
+	Counterpart string `json:"counterpart,omitempty"`
 }
 
 // Observation is how one setting stands on the host. Observed is what is in force, not what was written.
@@ -81,12 +84,37 @@ type Renamer interface {
 	TakeOverFiles()
 }
 
+// Coupled is a Subject with settings that exclude each other: the kernel clears one of a pair when the other is written.
+type Coupled interface {
+	Subject
+	// Counterpart names the other setting of the pair, empty where a setting has none.
+	Counterpart(name string) string
+}
+
+// Setter is a Subject whose values can be in force before they are kept: what goes wrong with them is put back by Restore,
+// from what Original said before.
+type Setter interface {
+	Subject
+	// Set brings values about, in order, and writes no file of ours. It returns by name why a value could not be brought
+	// about.
+	Set(ctx context.Context, settings []Setting) map[string]error
+	// OutlivesBoot tells whether what Set has brought about is there after a boot as well.
+	OutlivesBoot() bool
+}
+
 // MountFollower is a Subject whose settings go to every mount when it is made.
 type MountFollower interface {
 	Subject
 	// FollowMounts brings the settings, which Apply has had before, to mounts that are new since the last call. It
 	// leaves others alone: what was changed on those is drift, which Observe tells.
 	FollowMounts(ctx context.Context, desired []Setting)
+}
+
+// Confined is a Subject that acts only at places on the host that somebody else decides on.
+type Confined interface {
+	Subject
+	// Confine tells why a place may not be touched, by its path; empty where it may. It holds from the next call on.
+	Confine(refuse func(place string) string)
 }
 
 // Attender is a Subject that asks whether an agent will be there after the next boot.

@@ -40,6 +40,8 @@ type Setting struct {
 	Profile string `json:"profile,omitempty"`
 	// Action is what is to be done; of "plan" alone.
 	Action Action `json:"action,omitempty"`
+	// Proof says how it is proven before it is kept; of "plan" alone, and of what touches the network.
+	Proof string `json:"proof,omitempty"`
 }
 
 // Conflict is a key on which profiles of equal priority disagree.

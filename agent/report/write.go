@@ -115,8 +115,10 @@ func (r Report) writeTable(b *bytes.Buffer) {
 	// A buffer takes everything.
 	_ = t.Flush()
 	for _, s := range r.Settings {
-		if s.Message != "" {
-			fmt.Fprintf(b, "  %s: %s\n", s.Key, s.Message)
+		for _, note := range []string{s.Message, s.Proof} {
+			if note != "" {
+				fmt.Fprintf(b, "  %s: %s\n", s.Key, note)
+			}
 		}
 	}
 }

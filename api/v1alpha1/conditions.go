@@ -117,8 +117,9 @@ const (
 	// NodeReasonFenceMissing is set on Tuned=Unknown when the node gets no agent because the fence around agents does not hold.
 	// Do what the message says: mostly, apply the operator's manifest again.
 	NodeReasonFenceMissing = "FenceMissing"
-	// NodeReasonApplying is set on Tuned=False when the agent has not reported the current settings yet.
-	// Nothing to do: the agent applies a change within seconds.
+	// NodeReasonApplying is set on Tuned=False when the agent has not reported the current settings yet, or has yet to confirm some
+	// over new connections.
+	// Nothing to do: the agent applies a change within seconds, or the message says what does not answer.
 	NodeReasonApplying = "Applying"
 	// NodeReasonRebootPending is set on Tuned=False when some settings take effect at the next boot.
 	// Wait for the rollout: status.rollout of the StorageClientNode says what holds the reboot back.

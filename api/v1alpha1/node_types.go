@@ -57,12 +57,14 @@ const (
 )
 
 // BootloaderType is the boot loader that keeps a node's kernel command line.
-// +kubebuilder:validation:Enum=GrubDebian;GrubBLS;RPMOSTree;Unsupported
+// +kubebuilder:validation:Enum=GrubDebian;Grub2Mkconfig;GrubBLS;RPMOSTree;Unsupported
 type BootloaderType string
 
 const (
 	// BootloaderGrubDebian is GRUB with /etc/default/grub.d, as on Debian and Ubuntu.
 	BootloaderGrubDebian BootloaderType = "GrubDebian"
+	// BootloaderGrub2Mkconfig is GRUB with grub2-mkconfig and /etc/default/grub.d, as on Azure Linux.
+	BootloaderGrub2Mkconfig BootloaderType = "Grub2Mkconfig"
 	// BootloaderGrubBLS is GRUB with boot loader specification entries, changed by grubby.
 	BootloaderGrubBLS BootloaderType = "GrubBLS"
 	// BootloaderRPMOSTree is rpm-ostree, which keeps the command line itself.
@@ -213,6 +215,11 @@ type StorageClientNodeSpec struct {
 	// +kubebuilder:validation:MaxLength=64
 	BootHash string `json:"bootHash,omitempty"`
 
+	// canary is true where the settings are proven on this node before others get them: the agent then reads 1 MiB over the new
+	// connection that is to confirm them, elsewhere 64 KiB. No hash covers it.
+	// +optional
+	Canary bool `json:"canary,omitempty"`
+
 	// volumes are the profiles' volumes that the node has mounted. No hash covers them and nothing waits for them: they are
 	// updated while the node is not being disrupted, once the agent has seen the previous update.
 	// +optional
@@ -232,7 +239,7 @@ type StorageClientNodeSpec struct {
 
 // Bootloader is the boot loader that keeps the node's kernel command line.
 type Bootloader struct {
-	// type is GrubDebian, GrubBLS, RPMOSTree or Unsupported.
+	// type is GrubDebian, Grub2Mkconfig, GrubBLS, RPMOSTree or Unsupported.
 	// +required
 	Type BootloaderType `json:"type"`
 

@@ -315,7 +315,8 @@ type NFSMountDefaults struct {
 
 // Filesystem sets mount options of host file systems.
 type Filesystem struct {
-	// mountPoint is an absolute path other than "/". Globs are allowed.
+	// mountPoint is an absolute path at or below /mnt, /data, /srv or the directory of an application in /var/lib, or where the operator
+	// admits more (--allow-filesystem). Globs are allowed after such a directory.
 	// +required
 	// +kubebuilder:validation:MinLength=2
 	// +kubebuilder:validation:MaxLength=256
@@ -450,7 +451,7 @@ type Rollout struct {
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 
 	// maxConcurrentLive is how many nodes take a live change at a time after the canary: at least 1, or 1% to 100% of the
-	// profile's nodes, rounded down and never under 1. Default 10%.
+	// profile's nodes, rounded down and never under 1. The manager's --max-concurrent-live bounds all profiles together. Default 10%.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:MaxLength=4
@@ -516,7 +517,8 @@ type Canary struct {
 	// +optional
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
 
-	// soakSeconds is how long the canary must stay healthy before other nodes follow, in seconds: 0 to 2592000. Default 60.
+	// soakSeconds is how long the canary must stay healthy before other nodes follow, in seconds: 0 to 2592000. For live changes
+	// the manager's --min-live-soak holds where that is longer. Default 60.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=2592000

@@ -11,6 +11,10 @@ import (
 // DefaultClusterMaxUnavailable is the budget of the whole cluster where the manager is not told another.
 const DefaultClusterMaxUnavailable = "5%"
 
+// DefaultClusterMaxConcurrentLive is how many of the cluster's nodes take a live change at a time where the manager is not told
+// another number.
+const DefaultClusterMaxConcurrentLive = "10%"
+
 // ResolveShare resolves a limit against a number of nodes: percentages are rounded down, and it is never under 1.
 func ResolveShare(limit intstr.IntOrString, nodes int) int {
 	share, err := intstr.GetScaledValueFromIntOrPercent(&limit, nodes, false)

@@ -24,6 +24,8 @@ type planOptions struct {
 	output output
 	// allow repeats the manager's --allow-parameter, which cannot be read from the cluster.
 	allow []string
+	// allowFilesystems repeats its --allow-filesystem.
+	allowFilesystems []string
 	// maxUnavailable repeats the manager's --max-unavailable.
 	maxUnavailable string
 }
@@ -40,6 +42,7 @@ func planCommand(env *environment) *cobra.Command {
 	}
 	o.output.addFlag(cmd)
 	cmd.Flags().StringArrayVar(&o.allow, "allow-parameter", nil, "the manager's --allow-parameter; may be repeated")
+	cmd.Flags().StringArrayVar(&o.allowFilesystems, "allow-filesystem", nil, "the manager's --allow-filesystem; may be repeated")
 	cmd.Flags().StringVar(&o.maxUnavailable, "max-unavailable", v1alpha1.DefaultClusterMaxUnavailable, "the manager's --max-unavailable, for the estimate")
 	return cmd
 }
@@ -47,6 +50,9 @@ func planCommand(env *environment) *cobra.Command {
 func (o *planOptions) run(ctx context.Context, env *environment, name string) error {
 	allow, err := catalogue.NewAllowList(o.allow)
 	if err != nil {
+		return err
+	}
+	if allow, err = allow.WithFilesystems(o.allowFilesystems); err != nil {
 		return err
 	}
 	budget, err := v1alpha1.ParseShare(o.maxUnavailable)

@@ -26,6 +26,7 @@ import (
 	"github.com/storageclient/operator/controllers/fence"
 	clientmetrics "github.com/storageclient/operator/controllers/metrics"
 	"github.com/storageclient/operator/controllers/node"
+	"github.com/storageclient/operator/controllers/node/plan"
 	"github.com/storageclient/operator/controllers/nodevolumes"
 	"github.com/storageclient/operator/controllers/profile"
 	"github.com/storageclient/operator/controllers/rollout"
@@ -138,6 +139,7 @@ func addControllers(mgr ctrl.Manager, s settings) error {
 		"node": &node.Reconciler{
 			Client: mgr.GetClient(), Clock: realClock, Allow: s.allow, Fence: agentFence,
 			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
+			Limits: plan.Limits{MaxConcurrentLive: s.maxConcurrentLive, MinSoak: s.minLiveSoak, UntunedTaint: s.untunedTaint},
 		},
 		"rollout": &rollout.Reconciler{
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: realClock, Allow: s.allow,

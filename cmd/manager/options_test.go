@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -23,7 +24,7 @@ func resolve(t *testing.T, args ...string) (settings, error) {
 }
 
 func TestResolve(t *testing.T) {
-	got, err := resolve(t, "--allow-parameter=sysctl/vm\\.swappiness", "--allow-parameter=module/foo/.*")
+	got, err := resolve(t, "--allow-parameter=sysctl/vm\\.swappiness", "--allow-parameter=module/foo/.*", "--allow-filesystem=/scratch")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,8 +34,14 @@ func TestResolve(t *testing.T) {
 	if got.maxUnavailable != intstr.FromString("5%") || got.untunedTaint != v1alpha1.UntunedTaint {
 		t.Errorf("defaults: %+v", got)
 	}
+	if got.maxConcurrentLive != intstr.FromString("10%") || got.minLiveSoak != time.Minute {
+		t.Errorf("defaults of live changes: %+v", got)
+	}
 	if err := got.allow.Check("sysctl/vm.swappiness", "10"); err != nil {
 		t.Errorf("an allowed parameter is refused: %v", err)
+	}
+	if err := got.allow.Check("filesystem/scratch/*", ":noatime"); err != nil {
+		t.Errorf("an allowed file system is refused: %v", err)
 	}
 }
 
@@ -73,18 +80,21 @@ func TestResolveRefuses(t *testing.T) {
 		args []string
 		want string
 	}{
-		"a port that is none":             {[]string{"--webhook-port=65536"}, "--webhook-port"},
-		"a profiler that anybody may ask": {[]string{"--pprof-bind-address=0.0.0.0:6060"}, "--pprof-bind-address"},
-		"a profiler on all addresses":     {[]string{"--pprof-bind-address=:6060"}, "--pprof-bind-address"},
-		"a profiler by a name":            {[]string{"--pprof-bind-address=localhost:6060"}, "--pprof-bind-address"},
-		"a profiler without a port":       {[]string{"--pprof-bind-address=127.0.0.1"}, "--pprof-bind-address"},
-		"certificates of nobody":          {[]string{"--webhook-certificates=self"}, `--webhook-certificates "self": must be Self or Given`},
-		"a budget of nothing":             {[]string{"--max-unavailable=0"}, "--max-unavailable"},
-		"more than all":                   {[]string{"--max-unavailable=101%"}, "--max-unavailable"},
-		"a share that is no share":        {[]string{"--max-unavailable=half"}, "--max-unavailable"},
-		"a time that is none":             {[]string{"--unmanaged-counts-for=-1s"}, "--unmanaged-counts-for"},
-		"a taint that is no key":          {[]string{"--untuned-taint=a b"}, "--untuned-taint"},
-		"an expression that fails":        {[]string{"--allow-parameter=("}, "--allow-parameter"},
+		"the root as a file system":            {[]string{"--allow-filesystem=/"}, "--allow-filesystem"},
+		"a port that is none":                  {[]string{"--webhook-port=65536"}, "--webhook-port"},
+		"a profiler that anybody may ask":      {[]string{"--pprof-bind-address=0.0.0.0:6060"}, "--pprof-bind-address"},
+		"a profiler on all addresses":          {[]string{"--pprof-bind-address=:6060"}, "--pprof-bind-address"},
+		"a profiler by a name":                 {[]string{"--pprof-bind-address=localhost:6060"}, "--pprof-bind-address"},
+		"a profiler without a port":            {[]string{"--pprof-bind-address=127.0.0.1"}, "--pprof-bind-address"},
+		"certificates of nobody":               {[]string{"--webhook-certificates=self"}, `--webhook-certificates "self": must be Self or Given`},
+		"a budget of nothing":                  {[]string{"--max-unavailable=0"}, "--max-unavailable"},
+		"more than all":                        {[]string{"--max-unavailable=101%"}, "--max-unavailable"},
+		"a share that is no share":             {[]string{"--max-unavailable=half"}, "--max-unavailable"},
+		"a share of live changes that is none": {[]string{"--max-concurrent-live=0%"}, "--max-concurrent-live"},
+		"a soak that is none":                  {[]string{"--min-live-soak=-1s"}, "--min-live-soak"},
+		"a time that is none":                  {[]string{"--unmanaged-counts-for=-1s"}, "--unmanaged-counts-for"},
+		"a taint that is no key":               {[]string{"--untuned-taint=a b"}, "--untuned-taint"},
+		"an expression that fails":             {[]string{"--allow-parameter=("}, "--allow-parameter"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := resolve(t, test.args...); err == nil || !strings.Contains(err.Error(), test.want) {

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 
+	"k8s.io/utils/clock"
+
 	"github.com/storageclient/operator/agent"
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/mounts"
@@ -28,6 +30,8 @@ type localOptions struct {
 	files            patterns
 	hostRoot, output string
 	allow            patterns
+	allowFilesystems patterns
+	noConfirm        bool
 }
 
 func parseLocal(command string, args []string, stderr io.Writer) (localOptions, error) {
@@ -39,6 +43,11 @@ func parseLocal(command string, args []string, stderr io.Writer) (localOptions, 
 	set.StringVar(&o.output, "o", "text", "format of the report: "+strings.Join(report.Formats, ", "))
 	set.Var(&o.allow, "allow-parameter",
 		"regular expression of canonical keys that are accepted beyond the catalogue; may be given more than once")
+	set.Var(&o.allowFilesystems, "allow-filesystem", allowFilesystemUsage)
+	if command == report.Apply {
+		set.BoolVar(&o.noConfirm, "no-confirm", false,
+			"keep settings that touch the network without a new connection to a server that this machine mounts from to prove them")
+	}
 	if err := set.Parse(args); err != nil {
 		return o, fmt.Errorf("parse flags: %w", err)
 	}
@@ -100,7 +109,8 @@ func runCommand(ctx context.Context, command string, o localOptions, profiles []
 		}
 		defer func() { _ = unlock() }()
 	}
-	l := newLocal(fs, changes, o.allow)
+	l := newLocal(fs, changes, agent.Allowed{Parameters: o.allow, Filesystems: o.allowFilesystems})
+	l.NoConfirm = o.noConfirm
 	switch command {
 	case report.Plan:
 		return l.Plan(ctx, profiles)
@@ -113,7 +123,7 @@ func runCommand(ctx context.Context, command string, o localOptions, profiles []
 	}
 }
 
-func newLocal(fs host.FS, changes bool, allow []string) agent.Local {
+func newLocal(fs host.FS, changes bool, allowed agent.Allowed) agent.Local {
 	var runner host.Runner = host.NewCommands(fs)
 	if !fs.RunsKernel() {
 		fs, runner = fs.AsImage(), agent.ImageRunner{Runner: runner}
@@ -122,7 +132,8 @@ func newLocal(fs host.FS, changes bool, allow []string) agent.Local {
 		fs = fs.AsReadOnly()
 	}
 	return agent.Local{
-		Host:            agent.NewHost(fs, runner, reboot.New(fs, runner), mounts.DefaultKubeletDir),
-		AllowParameters: allow,
+		Host:    agent.NewHost(fs, runner, reboot.New(fs, runner), mounts.DefaultKubeletDir),
+		Allowed: allowed,
+		Clock:   clock.RealClock{},
 	}
 }

@@ -26,6 +26,15 @@ const (
 // on runs a command on a host, with the profile on standard input.
 func on(t *testing.T, dir, profile string, args ...string) (stdout string, err error) {
 	t.Helper()
+	if args[0] == "apply" {
+		// The hosts are trees: no server is to be asked.
+		args = append(args, "--no-confirm")
+	}
+	return unconfirmed(dir, profile, args...)
+}
+
+// unconfirmed is on, without the flag that keeps what is not proven.
+func unconfirmed(dir, profile string, args ...string) (stdout string, err error) {
 	var out bytes.Buffer
 	err = command(append(args, "--host-root", dir), strings.NewReader(profile), &out, io.Discard)
 	return out.String(), err
@@ -83,6 +92,7 @@ Profiles: p
 
 SETTING                   DESIRED   OBSERVED  ORIGINAL  TAKES EFFECT  STATE    TO DO
 sysctl/net.core.rmem_max  16777216  212992    -         Live          Drifted  Set
+  sysctl/net.core.rmem_max: cannot be proven: this machine mounts from no server over TCP; apply refuses it without --no-confirm
 
 Worth knowing, in full with -o yaml: sysctl-files
 
@@ -90,6 +100,22 @@ Nothing was changed. This host can take everything that is declared.
 `
 	if diff := cmp.Diff(want, strings.ReplaceAll(out, dir, "HOST")); diff != "" {
 		t.Errorf("report (-want +got):\n%s", diff)
+	}
+}
+
+func TestWhatCannotBeProvenIsRefused(t *testing.T) {
+	dir := hosttest.CopyHost(t, "debian-12")
+	out, err := unconfirmed(dir, good, "apply", "-f", "-")
+	if !errors.Is(err, errNotAsDeclared) || !strings.Contains(out, "mount one first, or use --no-confirm") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	if value, err := os.ReadFile(filepath.Join(dir, "/proc/sys/net/core/rmem_max")); err != nil || strings.TrimSpace(string(value)) != "212992" {
+		t.Errorf("%q, %v", value, err)
+	}
+	for _, command := range []string{"plan", "observe", "restore"} {
+		if _, err := unconfirmed(dir, good, command, "-f", "-", "--no-confirm"); err == nil || errors.Is(err, errNotAsDeclared) {
+			t.Errorf("%s takes --no-confirm: %v", command, err)
+		}
 	}
 }
 

@@ -24,12 +24,12 @@ func TestFlags(t *testing.T) {
 		"all of them": {
 			args: []string{
 				"--node-name=n", "--host-root=/h", "--kubelet-dir=/k", "--kubeconfig=/c", "--health-probe-bind-address=:1",
-				"--metrics-bind-address=127.0.0.1:9810", "--allow-parameter=a.*", "--allow-parameter=b", "--v=2",
+				"--metrics-bind-address=127.0.0.1:9810", "--allow-parameter=a.*", "--allow-parameter=b", "--allow-filesystem=/scratch", "--v=2",
 			},
 			want: options{
 				nodeName: "n", hostRoot: "/h", kubeletDir: "/k", kubeconfig: "/c", probeAddress: ":1",
 				metricsAddress: "127.0.0.1:9810",
-				allow:          patterns{"a.*", "b"}, verbosity: 2,
+				allow:          patterns{"a.*", "b"}, allowFilesystems: patterns{"/scratch"}, verbosity: 2,
 			},
 		},
 		"an argument too many": {args: []string{"x"}, wantErr: `unexpected argument "x"`},

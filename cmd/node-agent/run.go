@@ -31,9 +31,12 @@ import (
 type options struct {
 	nodeName, hostRoot, kubeletDir, kubeconfig, probeAddress string
 	metricsAddress                                           string
-	allow                                                    patterns
+	allow, allowFilesystems                                  patterns
 	verbosity                                                int
 }
+
+const allowFilesystemUsage = "directory, e.g. /scratch, at and below which mount options of host file systems may be set, beyond " +
+	"/mnt, /data, /srv and applications' directories in /var/lib; may be given more than once"
 
 // patterns is a flag that may be given more than once.
 type patterns []string
@@ -59,6 +62,7 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		"loopback address and port of /metrics, e.g. 127.0.0.1:9810, for a scraper on the node itself: callers are not authenticated; 0: none")
 	set.Var(&o.allow, "allow-parameter",
 		"regular expression of canonical keys that are accepted beyond the catalogue; may be given more than once")
+	set.Var(&o.allowFilesystems, "allow-filesystem", allowFilesystemUsage)
 	set.IntVar(&o.verbosity, "v", 0, "log verbosity, 0 or more")
 	if err := set.Parse(args); err != nil {
 		return o, fmt.Errorf("parse flags: %w", err)
@@ -143,10 +147,10 @@ func newAgent(o options, fs host.FS) (*agent.Agent, error) {
 	}
 	commands := host.NewCommands(fs)
 	return agent.New(agent.Config{
-		Host:            agent.NewHost(fs, commands, reboot.New(fs, commands), o.kubeletDir),
-		API:             api,
-		AllowParameters: o.allow,
-		Clock:           clock.RealClock{},
+		Host:    agent.NewHost(fs, commands, reboot.New(fs, commands), o.kubeletDir),
+		API:     api,
+		Allowed: agent.Allowed{Parameters: o.allow, Filesystems: o.allowFilesystems},
+		Clock:   clock.RealClock{},
 	})
 }
 

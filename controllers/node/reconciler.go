@@ -48,6 +48,9 @@ type Reconciler struct {
 	// AgentNamespace is where the agent's Pods run.
 	AgentNamespace string
 
+	// Limits are what live changes keep to whatever a profile says.
+	Limits plan.Limits
+
 	// gate remembers where the reconciler runs in a manager, which takes one node at a time.
 	gate plan.Gate
 }
@@ -118,7 +121,7 @@ func (r *Reconciler) passGate(ctx context.Context, snapshot plan.Snapshot, next 
 }
 
 func (r *Reconciler) readSnapshot(ctx context.Context, node *corev1.Node, clientNode *v1alpha1.StorageClientNode) (plan.Snapshot, error) {
-	s := plan.Snapshot{Node: node, ClientNode: clientNode}
+	s := plan.Snapshot{Node: node, ClientNode: clientNode, Limits: r.Limits}
 	var err error
 	if s.Paused, err = read.IsEverythingPaused(ctx, r, r.ManagerNamespace); err != nil {
 		return s, err

@@ -15,6 +15,9 @@ const (
 	eventDrainBlocked = "DrainBlocked"
 	// eventDrainTimedOut is set when a drain did not end within rollout.drain.timeoutSeconds.
 	eventDrainTimedOut = "DrainTimedOut"
+	// eventHostBusy is set when the agent holds a reboot back since something on its host must not be interrupted, and when the node returns
+	// to service because of it. The note names it.
+	eventHostBusy = "HostBusy"
 	// eventPermitted is set when the node's agent may reboot it once.
 	eventPermitted = "RebootPermitted"
 	// eventAccepted is set when the node came back with every value read back.
@@ -46,6 +49,8 @@ func (s *scope) emitNoteEvent(node string, was, is v1alpha1.RolloutStatus) {
 		s.emitEvent(node, corev1.EventTypeWarning, eventFailed, "Reboot", "%s: %s", is.Reason, is.Message)
 	case is.Reason == v1alpha1.RolloutReasonDrainTimedOut && was.Reason != v1alpha1.RolloutReasonDrainTimedOut:
 		s.emitEvent(node, corev1.EventTypeWarning, eventDrainTimedOut, "Drain", "%s", is.Message)
+	case is.Reason == v1alpha1.RolloutReasonHostBusy && (was.Reason != is.Reason || was.Phase != is.Phase):
+		s.emitEvent(node, corev1.EventTypeWarning, eventHostBusy, "Reboot", "%s", is.Message)
 	case is.Reason == v1alpha1.RolloutReasonDrainBlocked && (was.Reason != is.Reason || was.Message != is.Message):
 		s.emitEvent(node, corev1.EventTypeWarning, eventDrainBlocked, "Drain", "%s", is.Message)
 	}

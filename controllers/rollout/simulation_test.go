@@ -597,12 +597,12 @@ func (w *world) idleTime(next time.Time) time.Duration {
 	return max(end.Sub(w.now), least)
 }
 
-// checkClosed is that a window that closes ends a drain. Only a node whose permit has just been refused is left as it is
-// for a moment.
+// checkClosed is that a window that closes ends a drain, and takes a permit back that waits for its host. Only a node whose permit has
+// just been refused is left as it is for a moment.
 func (w *world) checkClosed() {
 	for _, name := range w.nodeNames {
 		n := w.nodes[name]
-		if n.Mark == nil || n.Deleting || n.ClientNode == nil || n.ClientNode.Spec.RebootPermit != nil || w.hasFailed(n) || n.ClientNode.Status.Rollout.Reason == v1alpha1.RolloutReasonPermitRefused {
+		if n.Mark == nil || n.Deleting || n.ClientNode == nil || n.mayReboot() || w.hasFailed(n) || n.ClientNode.Status.Rollout.Reason == v1alpha1.RolloutReasonPermitRefused {
 			continue
 		}
 		for _, profile := range n.budgetsNeeded(w) {
@@ -611,6 +611,13 @@ func (w *world) checkClosed() {
 			}
 		}
 	}
+}
+
+// mayReboot reports whether the node's agent has a permit that does not wait for its host.
+func (n *simNode) mayReboot() bool {
+	permit, answer := n.ClientNode.Spec.RebootPermit, n.ClientNode.Status.Reboot
+	waits := permit != nil && answer != nil && answer.PermitID == permit.ID && answer.Phase == v1alpha1.RebootWaiting && permit.BootID == n.BootID
+	return permit != nil && !waits
 }
 
 // checkGuards is that no guard of ours outlives our mark, but for a node that is about to be cordoned or may yet go down.

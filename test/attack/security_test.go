@@ -237,7 +237,7 @@ func commandsIn(of ast.Node) [][]string {
 
 // programs are what a list of strings has to begin with to be taken for an argv.
 var programs = []string{
-	"clevis", "cryptsetup", "dmesg", "grub-mkconfig", "grub-probe", "grubby", "journalctl", "systemctl", "systemd-run", "tuned-adm", "xfs_info",
+	"clevis", "cryptsetup", "dmesg", "grub-mkconfig", "grub-probe", "grub2-mkconfig", "grubby", "journalctl", "systemctl", "systemd-run", "tuned-adm", "xfs_info",
 }
 
 func commandsOf(list *ast.CompositeLit) [][]string {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/storageclient/operator/agent"
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/connect"
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/agent/host/mounts"
@@ -172,9 +173,11 @@ func (m *machine) run(t *testing.T, spec v1alpha1.StorageClientNodeSpec) v1alpha
 	defer files.Close()
 	api := &oneSpec{clientNode: clientNode("node-1"), reported: make(chan v1alpha1.StorageClientNodeStatus, 16)}
 	api.clientNode.UID, api.clientNode.Generation, api.clientNode.Spec = "u", 1, spec
-	loop, err := agent.New(agent.Config{
-		Host: agent.NewHost(files, m.commands, noReboot{t}, mounts.DefaultKubeletDir), API: api, Clock: clock.RealClock{},
-	})
+	// Its first attempt to prove what it sets is at once.
+	api.clientNode.Spec.Canary = true
+	machine := agent.NewHost(files, m.commands, noReboot{t}, mounts.DefaultKubeletDir)
+	machine.AskServer = func(context.Context, connect.Server) error { return nil }
+	loop, err := agent.New(agent.Config{Host: machine, API: api, Clock: clock.RealClock{}})
 	must(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -207,6 +210,9 @@ func (o *oneSpec) Follow(ctx context.Context, changed func(*v1alpha1.StorageClie
 	<-ctx.Done()
 }
 
+// Prove says that a new connection works, and keeps what only helps to prove that.
+func (o *oneSpec) Prove(context.Context, int64, v1alpha1.StorageClientNodeStatus) error { return nil }
+
 func (o *oneSpec) ApplyStatus(_ context.Context, status v1alpha1.StorageClientNodeStatus, _ string) (*v1alpha1.StorageClientNode, error) {
 	o.reported <- status
 	return o.clientNode.DeepCopy(), nil
@@ -214,6 +220,8 @@ func (o *oneSpec) ApplyStatus(_ context.Context, status v1alpha1.StorageClientNo
 
 // noReboot is a logind that must not be asked. It implements agent.Rebooter.
 type noReboot struct{ t *testing.T }
+
+func (n noReboot) FindHolders(context.Context) ([]string, error) { return nil, nil }
 
 func (n noReboot) Reboot(context.Context) error {
 	n.t.Error("the agent reboots the host")

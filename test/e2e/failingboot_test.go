@@ -35,14 +35,21 @@ func admitFailingArgument(ctx context.Context) {
 	}
 }
 
+// installFailingBoot installs the operator with leave for that argument, unless an earlier spec has done so.
+func installFailingBoot(ctx context.Context) {
+	GinkgoHelper()
+	if operatorInstalled {
+		return
+	}
+	installOperator(ctx)
+	admitFailingArgument(ctx)
+	waitForManagers(ctx, 2)
+	rememberHosts(ctx)
+}
+
 // expectStopped applies a profile whose boot argument makes the kernel panic.
 func expectStopped(ctx SpecContext) {
-	if !operatorInstalled {
-		installOperator(ctx)
-		admitFailingArgument(ctx)
-		waitForManagers(ctx, 2)
-		rememberHosts(ctx)
-	}
+	installFailingBoot(ctx)
 	began, boots := time.Now(), map[string]int{}
 	for _, m := range nodes.Members() {
 		boots[m.Name] = len(watched.boots(m.Name))
@@ -137,6 +144,12 @@ func expectRecovered(ctx SpecContext) {
 	mustKubectl(ctx, "delete", "storageclientprofile", failingName, "--wait=false")
 	waitUntilGone(ctx, podStart, failingName)
 	expectInService(ctx)
+	expectHostsAsBefore(ctx)
+}
+
+// expectHostsAsBefore checks that nothing of a boot argument that was never accepted is left on any node.
+func expectHostsAsBefore(ctx context.Context) {
+	GinkgoHelper()
 	for _, m := range nodes.Members() {
 		now := factsOf(ctx, m)
 		for _, section := range []string{"sysctls", "slots", "etc", "grub", "menu", "trial", "cmdline"} {

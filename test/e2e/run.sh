@@ -32,12 +32,12 @@ fi
 
 cache=${SCO_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/storage-client-operator}
 mkdir -p "$cache/e2e"
-labels=${SCO_E2E_LABELS-!failing-boot && !documents && !mount-options && !shadowed}
+labels=${SCO_E2E_LABELS-!failing-boot && !documents && !mount-options && !shadowed && !in-vain && !re-registered && !confirm}
 minutes=50
 if [ -z "$labels" ]; then
-	minutes=120
+	minutes=140
 else
-	echo "Specs are chosen by the labels \"$labels\": SCO_E2E_LABELS= runs all (about half an hour more); documents, mount-options and shadowed can run alone"
+	echo "Specs are chosen by the labels \"$labels\": SCO_E2E_LABELS= runs all (about an hour more); documents, mount-options, shadowed, in-vain, confirm, failing-boot and re-registered can run alone"
 fi
 # Compiled first, and then in the place of this shell: whoever ends this process ends the test, which cleans up.
 go test -c -tags e2e -o "$cache/e2e/e2e.test" .

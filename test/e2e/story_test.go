@@ -67,8 +67,10 @@ var _ = Describe("A profile for large directories", Ordered, func() {
 		rememberOriginals(ctx)
 	})
 
-	It("drains and reboots one node, then the other, and returns them to service", func(ctx SpecContext) {
+	It("drains and reboots one node, then the other, and returns them to service; a package manager at work is waited for", func(ctx SpecContext) {
+		holdPackageLock(ctx, nodes.Nodes[0])
 		mustKubectl(ctx, "apply", "-k", "testdata/profile")
+		expectHostBusy(ctx, nodes.Nodes[0])
 		eventually(ctx, rebootAll, "both nodes have been rebooted and the profile is Ready", func(g Gomega) {
 			profile := getProfile(ctx, g, profileName)
 			if stalled := meta.FindStatusCondition(profile.Status.Conditions, v1alpha1.ConditionStalled); stalled != nil && stalled.Status == metav1.ConditionTrue {
@@ -180,9 +182,15 @@ var _ = Describe("A profile for large directories", Ordered, func() {
 
 	It("is followed by one whose sysctl another file of the node overrides at each boot: an exception, and no failed reboot", Label(shadowed), expectShadowed)
 
+	It("is followed by one that a budget never lets drain the node whose turn is first: it is passed over, and nothing is evicted in vain", Label(inVain), expectPassedOver)
+
+	It("is followed by one whose live value takes new connections away: the node puts it back by itself", Label(confirmed), expectConfirmed)
+
 	It("is followed by one whose boot argument keeps a node from coming up: it goes no further", Label(failingBoot), expectStopped)
 
 	It("gets that node back with its old boot entry once its power is cut, and in service once the profile is gone", Label(failingBoot), expectRecovered)
+
+	It("is followed by one whose node is deleted while it panics, and registers anew: the failure is remembered, and no node follows", Label(reRegistered), expectRemembered)
 })
 
 // failingBoot labels the specs that end with a node that panics. run.sh leaves them out unless it is told otherwise.

@@ -9,11 +9,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/node"
+	"github.com/storageclient/operator/controllers/node/plan"
 	"github.com/storageclient/operator/controllers/profile"
 )
 
@@ -28,6 +30,7 @@ func newKeeper(c client.Client) keeper {
 	return keeper{
 		nodes: &node.Reconciler{
 			Client: c, Clock: fakeClock, Fence: agentFence, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
+			Limits: plan.Limits{MaxConcurrentLive: intstr.FromString("100%"), UntunedTaint: v1alpha1.UntunedTaint},
 		},
 		profiles: &profile.Reconciler{
 			Client: c, Clock: fakeClock, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,

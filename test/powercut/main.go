@@ -1,5 +1,5 @@
 // Command powercut cuts the power of a virtual machine, again and again at random moments, while the agent in it
-// changes settings on an ext4 file system; after each cut it boots and checks that every file is the old or the new
+// changes settings on an ext4 or XFS file system, with Debian's GRUB or with boot loader entries; after each cut it boots and checks that every file is the old or the new
 // one, that what the agent has called done is there, and that the journal can put everything back.
 package main
 
@@ -10,22 +10,21 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 )
 
-// diskSize is that of the disk, in MiB.
-const diskSize = 32
-
-// drivers are the kernel's modules for the disk, in the order in which they are loaded.
-var drivers = []string{"virtio_ring.ko", "virtio.ko", "virtio_pci_legacy_dev.ko", "virtio_pci_modern_dev.ko", "virtio_pci.ko", "virtio_blk.ko"}
+// drivers are the kernel's modules for the disk and for XFS, in the order in which they are loaded. Newer kernels lack some.
+var drivers = []string{
+	"virtio_ring.ko", "virtio.ko", "virtio_pci_legacy_dev.ko", "virtio_pci_modern_dev.ko", "virtio_pci.ko", "virtio_blk.ko",
+	"libcrc32c.ko", "xfs.ko",
+}
 
 type options struct {
 	cuts                         int
 	seed                         uint64
 	kernel, modules, guest, tree string
+	fileSystem                   string
 }
 
 func main() {
@@ -36,6 +35,7 @@ func main() {
 	flag.StringVar(&o.modules, "modules", "", "directory of the kernel's modules")
 	flag.StringVar(&o.guest, "guest", "", "the guest's init, a static binary")
 	flag.StringVar(&o.tree, "tree", "test/fixtures/hosts/debian-12", "tree of the host")
+	flag.StringVar(&o.fileSystem, "filesystem", "ext4", "file system of the disk, ext4 or xfs")
 	flag.Parse()
 	if err := run(context.Background(), o); err != nil {
 		fmt.Fprintln(os.Stderr, "powercut:", err)
@@ -49,7 +49,7 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	image, err := makeImage(ctx, o.tree, dir)
+	image, err := makeImage(ctx, o.fileSystem, o.tree, dir)
 	if err != nil {
 		return fmt.Errorf("make the disk: %w", err)
 	}
@@ -57,7 +57,7 @@ func run(ctx context.Context, o options) error {
 	if err := writeInitrd(initrd, o); err != nil {
 		return fmt.Errorf("make the initial RAM file system: %w", err)
 	}
-	m := &vm{dir: dir, kernel: o.kernel, initrd: initrd, disk: newDisk(image), chance: rand.New(rand.NewPCG(o.seed, 0))}
+	m := &vm{dir: dir, kernel: o.kernel, initrd: initrd, fileSystem: o.fileSystem, disk: newDisk(image), chance: rand.New(rand.NewPCG(o.seed, 0))}
 	if m.listener, err = (&net.ListenConfig{}).Listen(ctx, "unix", m.socket()); err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func run(ctx context.Context, o options) error {
 	if err := m.freeze(ctx); err != nil {
 		return fmt.Errorf("boot the machine: %w\nlast output:\n%s", err, m.tail())
 	}
-	fmt.Printf("Seed %d. A cut loses what the guest has written and not flushed, block by block by chance.\n\n", o.seed)
+	fmt.Printf("%s of %s, seed %d. A cut loses what the guest has written and not flushed, block by block by chance.\n\n", o.fileSystem, filepath.Base(o.tree), o.seed)
 	fmt.Printf("%4s  %8s  %7s  %-24s  %12s  %s\n", "CUT", "CHECKED", "CHANGES", "CUT WHILE", "BLOCKS LOST", "FOUND AFTER THE CUT BEFORE")
 	for n := 1; n <= o.cuts; n++ {
 		c, err := m.cycle(ctx)
@@ -83,28 +83,6 @@ func run(ctx context.Context, o options) error {
 	fmt.Printf("\n%d cuts survived: %d changes and %d restores done, %d cut short; %d flushes.\n",
 		o.cuts, m.total.changes, m.total.restores, m.total.short, m.disk.flushes)
 	return nil
-}
-
-// makeImage makes an ext4 file system that holds the tree. What is below /proc there goes to /pristine, from which
-// the guest makes a /proc at each boot.
-func makeImage(ctx context.Context, tree, dir string) ([]byte, error) {
-	host, name := filepath.Join(dir, "host"), filepath.Join(dir, "disk")
-	if err := os.CopyFS(host, os.DirFS(tree)); err != nil {
-		return nil, err
-	}
-	if err := os.Rename(filepath.Join(host, "proc"), filepath.Join(host, "pristine")); err != nil {
-		return nil, err
-	}
-	if err := os.Mkdir(filepath.Join(host, "proc"), 0o755); err != nil {
-		return nil, err
-	}
-	// A cut must not wait for the disk of the machine that this runs on: the image is read into memory, and stays there.
-	out, err := exec.CommandContext(ctx, "mke2fs", "-q", "-F", "-t", "ext4", "-b", strconv.Itoa(block), "-d", host, name,
-		strconv.Itoa(diskSize)+"M").CombinedOutput()
-	if err != nil {
-		return nil, fmt.Errorf("mke2fs: %w: %s", err, out)
-	}
-	return os.ReadFile(name)
 }
 
 func writeInitrd(name string, o options) error {

@@ -32,8 +32,10 @@ const (
 // vm is one virtual machine over all its boots.
 type vm struct {
 	dir, kernel, initrd string
-	listener            net.Listener
-	disk                *disk
+	// fileSystem is the disk's; the guest finds it on its kernel's command line.
+	fileSystem string
+	listener   net.Listener
+	disk       *disk
 	// serving is held while a machine has the disk.
 	serving sync.Mutex
 	chance  *rand.Rand
@@ -76,7 +78,7 @@ func (m *vm) qemu(ctx context.Context, more ...string) *exec.Cmd {
 	return exec.CommandContext(ctx, "qemu-system-x86_64", append([]string{
 		"-machine", "pc,graphics=off", "-accel", "tcg", "-cpu", "max,la57=off,svm=off", "-smp", "1", "-m", "256",
 		"-vga", "none", "-display", "none", "-serial", "stdio", "-nic", "none", "-no-reboot",
-		"-kernel", m.kernel, "-initrd", m.initrd, "-append", "console=ttyS0 quiet loglevel=1 panic=-1",
+		"-kernel", m.kernel, "-initrd", m.initrd, "-append", "console=ttyS0 quiet loglevel=1 panic=-1 powercut.filesystem=" + m.fileSystem,
 		"-drive", "file=nbd+unix:///?socket=" + m.socket() + ",format=raw,if=virtio,cache=writeback"}, more...)...)
 }
 

@@ -23,6 +23,7 @@ import (
 	"github.com/storageclient/operator/agent"
 	"github.com/storageclient/operator/agent/apiclient"
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/connect"
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/api/v1alpha1"
 )
@@ -176,6 +177,8 @@ func (n *node) runAgent(ctx, lifetime context.Context, pod *corev1.Pod) error {
 	defer fs.Close()
 	machine := agent.NewHost(fs, commands{machine: n.machine}, rebooter{node: n, ctx: lifetime},
 		mounts.DefaultKubeletDir)
+	// Servers of simulated mounts answer; the API server is a real one.
+	machine.AskServer = func(context.Context, connect.Server) error { return nil }
 	a, err := agent.New(agent.Config{Host: machine, API: api, Clock: clock.RealClock{}})
 	if err != nil {
 		return err

@@ -35,6 +35,10 @@ func (e *Error) Error() string {
 // AllowList admits parameters beyond the catalogue. Its zero value admits none.
 type AllowList struct {
 	patterns []*regexp.Regexp
+	// filesystems are directories at and below which mount options may be set, beyond those of data.
+	filesystems []string
+	// everyPlace is true where mount points are not looked at.
+	everyPlace bool
 }
 
 // NewAllowList takes regular expressions that must match a whole canonical key, e.g. sysctl/net[.]ipv4[.]tcp_.*.
@@ -71,6 +75,11 @@ func (a AllowList) refuse(key, value string) string {
 		return reason
 	}
 	p, known := Lookup(key)
+	if subject, name, _ := Split(key); known && subject == Filesystems && !a.everyPlace {
+		if reason := a.RefusePoint("/" + name); reason != "" {
+			return reason
+		}
+	}
 	switch {
 	case known:
 		return p.refuse(value)

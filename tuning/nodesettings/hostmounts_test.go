@@ -129,6 +129,9 @@ func TestHostSettingsThatCanNeverWork(t *testing.T) {
 			s.Node.NFSMountDefaults = append(s.Node.NFSMountDefaults, v1alpha1.NFSMountDefaults{Server: "a", Options: []v1alpha1.MountOption{"soft"}})
 		}, "contradicts spec.node.nfsMountDefaults[0].options"},
 		"the root":                       {filesystem("//", "xfs", "noatime"), "error: spec.node.filesystems[0].mountOptions: the kernel mounts the root file system: set its options with the kernel argument rootflags="},
+		"where the system is":            {filesystem("/usr", "xfs", "noexec"), "error: spec.node.filesystems[0].mountOptions: only file systems at or below /mnt, /data, /srv"},
+		"where the kubelet is":           {filesystem("/var/lib/kubelet", "", "_netdev"), "error: spec.node.filesystems[0].mountOptions: /var/lib/kubelet belongs to the system"},
+		"everywhere":                     {filesystem("/*", "", "nosuid"), "error: spec.node.filesystems[0].mountOptions: the glob also stands for the system's own"},
 		"a path that leaves":             {filesystem("/mnt/../etc", "xfs", "noatime"), "clean absolute path: write /etc"},
 		"a bracket in a glob":            {filesystem("/mnt/[ab]", "xfs", "noatime"), "and * and ? in a glob"},
 		"a log buffer of no power":       {filesystem("/mnt", "xfs", "logbsize=200k"), "must be a power of two"},

@@ -20,9 +20,6 @@ const (
 	kernelCmdline = "/etc/kernel/cmdline"
 )
 
-// grubbyFiles are what "grubby --update-kernel=ALL" may change besides the entries.
-var grubbyFiles = []string{kernelCmdline, defaultFile, "/boot/grub2/grubenv"}
-
 // blsForm is how the arguments of ours are kept on a host whose boot entries have no drop-ins: in a file that is not
 // read by anything else and says which arguments of the entries are ours.
 var blsForm = form{
@@ -52,6 +49,8 @@ func (b grubBLS) canStage() bool { return true }
 func (b grubBLS) form() form { return blsForm }
 
 func (b grubBLS) bootDir() string { return entriesDir }
+
+func (b grubBLS) menuFile() string { return entriesSource }
 
 func (b grubBLS) prepareChange(_ context.Context, _ facts, wanted, stale []host.Argument) change {
 	return change{wanted: wanted, stale: stale}
@@ -128,14 +127,32 @@ func (b grubBLS) readFacts(_ context.Context, f *facts, asked []host.Setting) er
 	return err
 }
 
-// changeMenu makes every entry pass exactly the wanted arguments of ours. Where grubby fails, or what it has made
-// is not that, its files are put back as they were.
+// changeMenu makes every entry pass exactly the wanted arguments of ours. What the files were before is kept first, durably.
+// Where grubby fails, or what it has made is not that, they are put back as they were.
 func (b grubBLS) changeMenu(ctx context.Context, f facts, next change) error {
-	before, err := b.saveEntries()
+	before, err := b.keepFiles(f, next)
+	if err == nil && f.dropIn.unfinished {
+		// What was repaired may have been read in pieces.
+		f.menu, err = b.readMenu(ctx)
+	}
 	if err != nil {
 		return err
 	}
-	argv := []string{"grubby", "--update-kernel=ALL"}
+	if len(next.wanted) == 0 {
+		err = b.takeBack(ctx, f, next, before)
+	} else {
+		err = b.runGrubby(ctx, f, next, before)
+	}
+	if err != nil {
+		return errors.Join(err, b.putBackAll(before))
+	}
+	return nil
+}
+
+// runGrubby has grubby bring a change about, where there is one to make, and reads it back.
+func (b grubBLS) runGrubby(ctx context.Context, f facts, next change, before map[string]host.SavedFile) error {
+	argv := append([]string{"grubby", "--update-kernel=ALL"}, b.noDefaultFile()...)
+	options := len(argv)
 	if len(next.stale) > 0 {
 		argv = append(argv, "--remove-args="+joinArguments(next.stale))
 	}
@@ -143,14 +160,21 @@ func (b grubBLS) changeMenu(ctx context.Context, f facts, next change) error {
 	if add := slices.DeleteFunc(slices.Clone(next.wanted), func(arg host.Argument) bool { return !lacking(arg) }); len(add) > 0 {
 		argv = append(argv, "--args="+joinArguments(add))
 	}
-	_, err = b.runner.Run(ctx, argv...)
-	if err == nil {
-		err = b.checkEntries(ctx, f, next.wanted, next.stale)
+	if len(argv) > options {
+		if _, err := b.runner.Run(ctx, argv...); err != nil {
+			return err
+		}
+		if err := b.putBackDefaults(before); err != nil {
+			return err
+		}
 	}
-	if err != nil {
-		return errors.Join(err, b.restoreEntries(before))
+	if err := b.syncFiles(before); err != nil {
+		return err
 	}
-	return nil
+	if err := b.checkEntries(ctx, f, next.wanted, next.stale); err != nil {
+		return err
+	}
+	return b.noteMade(before)
 }
 
 // checkEntries reads back what grubby has made.
@@ -175,56 +199,6 @@ func (b grubBLS) checkEntries(ctx context.Context, f facts, wanted, stale []host
 		}
 	}
 	return nil
-}
-
-// savedFile is what a file held and who might read it.
-type savedFile struct {
-	data []byte
-	perm fs.FileMode
-}
-
-// saveEntries reads all files that grubby may change; one that is missing is nil.
-func (b grubBLS) saveEntries() (map[string]*savedFile, error) {
-	entries, err := b.fs.Glob(entriesDir, "*.conf")
-	if err != nil {
-		return nil, err
-	}
-	before := map[string]*savedFile{}
-	for _, file := range append(entries, grubbyFiles...) {
-		if file, err = b.fs.Resolve(file); err != nil {
-			return nil, err
-		}
-		info, err := b.fs.Stat(file)
-		if errors.Is(err, fs.ErrNotExist) {
-			before[file] = nil
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		data, err := b.fs.ReadFile(file)
-		if err != nil {
-			return nil, err
-		}
-		before[file] = &savedFile{data: data, perm: info.Mode().Perm()}
-	}
-	return before, nil
-}
-
-// restoreEntries makes the files hold again what they held, those that have come into being included.
-func (b grubBLS) restoreEntries(before map[string]*savedFile) error {
-	var all []error
-	for file, was := range before {
-		data, err := b.fs.ReadFile(file)
-		switch {
-		case was == nil && errors.Is(err, fs.ErrNotExist), was != nil && err == nil && string(data) == string(was.data):
-		case was == nil:
-			all = append(all, b.fs.Remove(file))
-		default:
-			all = append(all, b.fs.WriteFileAtomic(file, was.data, was.perm))
-		}
-	}
-	return errors.Join(all...)
 }
 
 // lackedLater tells what a kernel that is installed later would not get.

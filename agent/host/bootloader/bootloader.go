@@ -1,8 +1,8 @@
-// Package bootloader passes arguments to the kernel at boot. On Debian's and Ubuntu's GRUB it stages them: a
+// Package bootloader passes arguments to the kernel at boot. On Debian's, Ubuntu's and Azure Linux's GRUB it stages them: a
 // drop-in that appends, a menu made from it and read back before it takes the place of the present one. Where GRUB can
 // keep a note of its own, it tries them once, and comes back to the entry before where no agent has said since that the
 // machine is up. On GRUB with
-// boot loader specification entries it has grubby change them, and reads them back. For any other boot loader it says
+// boot loader specification entries it has grubby change them, reads them back, and keeps what was there before as bytes. For any other boot loader it says
 // what was found and what to use instead. An argument counts by its effect; that it
 // stands on /proc/cmdline only proves that it was passed.
 package bootloader
@@ -13,6 +13,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/storageclient/operator/agent/host"
 )
@@ -43,10 +44,13 @@ type Options struct {
 	HashSize HashSize
 }
 
-// BootFacts keeps what is known of one boot until the next. The agent's journal implements it.
+// BootFacts keeps what is known of one boot until the next, and what files were before a program of the host changed them.
+// The agent's journal implements it.
 type BootFacts interface {
 	BootFact(bootID, name string) (value string, ok bool)
 	SetBootFact(bootID, name, value string) error
+	KeptFiles() map[string]host.KeptFile
+	KeepFiles(files map[string]host.KeptFile) error
 }
 
 // Subject serves the settings "kernelArgument/...". It implements host.Subject.
@@ -57,10 +61,15 @@ type Subject struct {
 	options Options
 	// space tells what the file system of a directory has left.
 	space func(dir string) (host.Space, error)
+	// readFile reads a menu, and pause waits for somebody who is writing it.
+	readFile func(name string) ([]byte, error)
+	pause    func(time.Duration)
 	// failure is why the last Apply could not stage.
 	failure error
 	// attended is set by Attend.
 	attended bool
+	// changedByOthers are files that somebody has changed since they were kept: they were not put back to the byte.
+	changedByOthers []string
 	// writable is why GRUB cannot write to its environment block, empty where it can; nil until that is known.
 	writable *string
 }
@@ -69,7 +78,7 @@ var _ host.BootTrier = &Subject{}
 
 // New returns the subject for one host.
 func New(fs host.FS, runner host.Runner, facts BootFacts, options Options) *Subject {
-	return &Subject{fs: fs, runner: runner, facts: facts, options: options, space: fs.FreeSpace}
+	return &Subject{fs: fs, runner: runner, facts: facts, options: options, space: fs.FreeSpace, readFile: fs.ReadFile, pause: time.Sleep}
 }
 
 // Name implements host.Subject.
@@ -150,10 +159,18 @@ func (s *Subject) Restore(ctx context.Context, originals map[string]host.Origina
 			o.State, o.Message = host.Failed, oneLine(err.Error())
 		} else {
 			f.judgeRestored(&o, originals[name], s.failure)
+			s.tellChanged(&o)
 		}
 		observations = append(observations, o)
 	}
 	return observations
+}
+
+// tellChanged adds which files hold what they held before only but for the bytes of others.
+func (s *Subject) tellChanged(o *host.Observation) {
+	if o.State == host.Pending && len(s.changedByOthers) > 0 {
+		o.Message += "; " + host.ListNames(s.changedByOthers) + " changed meanwhile: only our arguments were taken out"
+	}
 }
 
 // gatherFacts reads all that judging needs.

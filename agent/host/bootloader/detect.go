@@ -2,9 +2,11 @@ package bootloader
 
 import (
 	"fmt"
+	"path"
 	"strings"
 
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // Types of boot loaders. The words are those of the API.
@@ -13,6 +15,8 @@ const (
 	GrubDebian = "GrubDebian"
 	// GrubBLS is GRUB with boot loader specification entries, changed by grubby.
 	GrubBLS = "GrubBLS"
+	// Grub2Mkconfig is GRUB with grub2-mkconfig and /etc/default/grub.d, as on Azure Linux.
+	Grub2Mkconfig = "Grub2Mkconfig"
 	// RPMOSTree is rpm-ostree, which keeps the command line itself.
 	RPMOSTree = "RPMOSTree"
 	// Unsupported is anything else.
@@ -50,7 +54,8 @@ var distributions = map[string]string{
 
 // others are boot loaders that are recognised by a file, and their own means.
 var others = []struct{ file, message string }{
-	{"/usr/sbin/update-bootloader", "SUSE's GRUB: use update-bootloader --add-option"},
+	{"/usr/sbin/update-bootloader", suseMessage},
+	{"/sbin/update-bootloader", suseMessage},
 	{"/boot/extlinux/extlinux.conf", "extlinux: add to the append lines of /boot/extlinux/extlinux.conf, or to U_BOOT_PARAMETERS of " +
 		"/etc/default/u-boot and run u-boot-update"},
 	{"/boot/syslinux/syslinux.cfg", "syslinux: add to the append lines of /boot/syslinux/syslinux.cfg"},
@@ -59,10 +64,12 @@ var others = []struct{ file, message string }{
 	{"/efi/loader/loader.conf", "systemd-boot: use /etc/kernel/cmdline and kernel-install"},
 }
 
+const suseMessage = "SUSE's GRUB: use update-bootloader --add-option, which keeps /etc/default/grub and the menu in step"
+
 // Detect finds out how the host keeps its kernel command line. It only reads.
 func Detect(fs host.FS) Detection {
 	for _, detect := range []func(host.FS) (Detection, bool){
-		detectOSTree, detectDistribution, detectSystemdBoot, detectGrubDebian, detectBLS,
+		detectOSTree, detectDistribution, detectSystemdBoot, detectGrubDebian, detectBLS, detectGrub2,
 	} {
 		if found, ok := detect(fs); ok {
 			return found
@@ -72,6 +79,9 @@ func Detect(fs host.FS) Detection {
 		if fs.Exists(other.file) {
 			return unsupportedBy(other.message)
 		}
+	}
+	if fs.Exists(grub2Cfg) {
+		return unsupportedBy(explainGrub2(fs))
 	}
 	return unsupportedBy("found neither GRUB with " + dropInDir + " nor boot loader entries; use the platform's own tools")
 }
@@ -86,17 +96,22 @@ func detectOSTree(fs host.FS) (Detection, bool) {
 }
 
 func detectDistribution(fs host.FS) (Detection, bool) {
+	message, known := distributions[osRelease(fs, "ID")]
+	return unsupportedBy(message), known
+}
+
+// osRelease is the value of a name in /etc/os-release, empty where there is none.
+func osRelease(fs host.FS, name string) string {
 	data, err := fs.ReadFile("/etc/os-release")
 	if err != nil {
-		return Detection{}, false
+		return ""
 	}
 	for line := range strings.Lines(string(data)) {
-		if id, ok := strings.CutPrefix(strings.TrimSpace(line), "ID="); ok {
-			message, known := distributions[strings.Trim(id, `"'`)]
-			return unsupportedBy(message), known
+		if value, ok := strings.CutPrefix(strings.TrimSpace(line), name+"="); ok {
+			return strings.Trim(value, `"'`)
 		}
 	}
-	return Detection{}, false
+	return ""
 }
 
 func detectSystemdBoot(fs host.FS) (Detection, bool) {
@@ -117,24 +132,98 @@ func detectGrubDebian(fs host.FS) (Detection, bool) {
 	if err != nil || !strings.Contains(string(script), "/default/grub.d/") || !fs.Exists(defaultFile) || !fs.Exists(grubCfg) {
 		return Detection{}, false
 	}
+	found := Detection{Type: GrubDebian, Proven: true}
 	if fs.IsImage() {
-		return Detection{Type: GrubDebian, Proven: true}, true
+		return found, true
 	}
+	return loadedByGrub(fs, found), true
+}
+
+// loadedByGrub is what was found, unless something else than GRUB has loaded the running kernel.
+func loadedByGrub(fs host.FS, found Detection) Detection {
 	line, err := fs.ReadFile(commandLine)
 	if err != nil {
-		return unsupportedBy(fmt.Sprintf("GRUB is installed, but cannot tell what booted: %v", err)), true
+		return unsupportedBy(fmt.Sprintf("GRUB is installed, but cannot tell what booted: %v", err))
 	}
 	for _, arg := range host.ParseArguments(string(line)) {
 		if arg.Is("BOOT_IMAGE") {
-			return Detection{Type: GrubDebian, Proven: true}, true
+			return found
 		}
 	}
 	const otherwise = "GRUB is installed, but did not load the running kernel (no BOOT_IMAGE in " + commandLine + ")"
 	if fs.Exists(DropIn) {
 		// It did when we staged. What is in its menu has to be kept up and taken back: the next boot may be GRUB's again.
-		return Detection{Type: GrubDebian, Message: otherwise + ": its menu is maintained, but the node is not rebooted for it"}, true
+		return Detection{Type: found.Type, Message: otherwise + ": its menu is maintained, but the node is not rebooted for it"}
 	}
-	return unsupportedBy(otherwise + ": set the argument where the kernel is loaded from"), true
+	return unsupportedBy(otherwise + ": set the argument where the kernel is loaded from")
+}
+
+// detectGrub2 finds a GRUB whose files are called grub2, where it sources drop-ins and its menu is grub2-mkconfig's own.
+// Azure Linux has the drop-ins sourced by /etc/default/grub itself (microsoft/azurelinux, toolkit/resources/assets/grub2/grub).
+func detectGrub2(fs host.FS) (Detection, bool) {
+	menu, err := fs.ReadFile(grub2Cfg)
+	if err != nil || !sourcesDropIns(fs) || len(parseMenu(string(menu)).lines) == 0 {
+		return Detection{}, false
+	}
+	found := Detection{
+		Type: Grub2Mkconfig,
+		Message: "GRUB with grub2-mkconfig: this project's tests do not cover reboots with it, so arguments are staged in " + DropIn +
+			", and the node is not rebooted for them",
+	}
+	if fs.IsImage() {
+		return found, true
+	}
+	return loadedByGrub(fs, found), true
+}
+
+// grub2Mkconfigs are where grub2-mkconfig is found.
+var grub2Mkconfigs = []string{"/usr/sbin/grub2-mkconfig", "/sbin/grub2-mkconfig"}
+
+// sourcesDropIns tells whether grub2-mkconfig reads /etc/default/grub.d, by itself or through /etc/default/grub.
+func sourcesDropIns(fs host.FS) bool {
+	defaults, err := fs.ReadFile(defaultFile)
+	if err != nil {
+		return false
+	}
+	for _, name := range grub2Mkconfigs {
+		if script, err := fs.ReadFile(name); err == nil {
+			return namesDropIns(string(script)) || namesDropIns(string(defaults))
+		}
+	}
+	return false
+}
+
+func namesDropIns(script string) bool {
+	for line := range strings.Lines(script) {
+		if !strings.HasPrefix(strings.TrimSpace(line), "#") && strings.Contains(line, "/default/grub.d/") {
+			return true
+		}
+	}
+	return false
+}
+
+// explainGrub2 says of a GRUB in /boot/grub2 why nothing is staged with it, and what to do instead.
+func explainGrub2(fs host.FS) string {
+	who := "GRUB in " + path.Dir(grub2Cfg)
+	if name := text.CutBytes(osRelease(fs, "PRETTY_NAME"), maxMessage/8); name != "" {
+		who = name
+	}
+	data, err := fs.ReadFile(grub2Cfg)
+	menu := string(data)
+	switch {
+	case err != nil:
+		return fmt.Sprintf("%s: cannot read its menu: %v", who, err)
+	case strings.Contains(menu, "blscfg"):
+		return who + ": its menu takes boot loader entries, and grubby, which changes those, is not installed: install grubby"
+	case len(parseMenu(menu).lines) > 0:
+		return who + ": its grub2-mkconfig does not read " + dropInDir + ": add the argument to " + appendTo + " in " + defaultFile +
+			" and run grub2-mkconfig -o " + grub2Cfg
+	case strings.Contains(menu, "$kernelopts"):
+		// CBL-Mariner 2 (microsoft/azurelinux 2.0, toolkit/resources/assets/grub2/grub.cfg).
+		return who + ": its menu was not made by grub2-mkconfig and takes kernelopts of GRUB's environment: " +
+			"use grub2-editenv " + path.Dir(grub2Cfg) + "/grubenv set kernelopts=..."
+	}
+	return who + ": its menu was not made by grub2-mkconfig: add the argument where " + grub2Cfg + " has the kernel's"
 }
 
 func detectBLS(fs host.FS) (Detection, bool) {

@@ -11,11 +11,27 @@ import (
 	"github.com/storageclient/operator/agent/host"
 )
 
-// grubDebian is GRUB with /etc/default/grub.d: a drop-in of ours, and a menu that grub-mkconfig makes from it.
+// grubDebian is GRUB with /etc/default/grub.d: a drop-in of ours, and a menu that grub-mkconfig makes from it. Azure Linux
+// names both otherwise.
 type grubDebian struct {
 	*Subject
 	found Detection
+	at    *grubNames
 }
+
+// grubNames are the names that distributions give to the menu, and to the program that makes it.
+type grubNames struct {
+	menu     string
+	mkconfig []string
+}
+
+var (
+	debianNames = &grubNames{menu: grubCfg, mkconfig: []string{"grub-mkconfig", "-o"}}
+	grub2Names  = &grubNames{menu: grub2Cfg, mkconfig: []string{"grub2-mkconfig", "-o"}}
+)
+
+// scratch is where a new menu is made and read before it takes the place of the present one.
+func (n *grubNames) scratch() string { return n.menu + ".storage-client" }
 
 func (g grubDebian) detection() Detection { return g.found }
 
@@ -23,12 +39,14 @@ func (g grubDebian) canStage() bool { return true }
 
 func (g grubDebian) form() form { return grubForm }
 
-func (g grubDebian) bootDir() string { return path.Dir(grubCfg) }
+func (g grubDebian) bootDir() string { return path.Dir(g.at.menu) }
+
+func (g grubDebian) menuFile() string { return g.at.menu }
 
 func (g grubDebian) readMenu(context.Context) (menu, error) { return g.readMenuFile() }
 
 func (g grubDebian) readMenuFile() (menu, error) {
-	data, err := g.fs.ReadFile(grubCfg)
+	data, err := g.readSettled(g.at.menu)
 	return parseMenu(string(data)), err
 }
 
@@ -40,8 +58,17 @@ func (g grubDebian) readFacts(ctx context.Context, f *facts, _ []host.Setting) e
 	if err = g.gatherNotes(f); err != nil || f.image {
 		return err
 	}
-	return g.gatherTrial(ctx, f)
+	if g.at == debianNames {
+		return g.gatherTrial(ctx, f)
+	}
+	if g.attended && f.notBooted(f.dropIn.args) != nil {
+		f.trial.why = onlyDebianTries
+	}
+	return nil
 }
+
+// onlyDebianTries is why a boot is not tried once with another distribution's GRUB.
+const onlyDebianTries = "this project's tests do not cover trial boots with this distribution's GRUB"
 
 func (g grubDebian) prepareChange(ctx context.Context, f facts, wanted, stale []host.Argument) change {
 	return change{wanted: wanted, stale: stale, trial: g.prepareTrial(ctx, f, wanted)}
@@ -70,10 +97,10 @@ func (g grubDebian) makeMenu(ctx context.Context, f facts, next change) error {
 	if err := g.removeTemp(grubForm); err != nil {
 		return err
 	}
-	if _, err := g.runner.Run(ctx, "grub-mkconfig", "-o", scratch); err != nil {
+	if _, err := g.runner.Run(ctx, append(slices.Clone(g.at.mkconfig), g.at.scratch())...); err != nil {
 		return err
 	}
-	data, err := g.fs.ReadFile(scratch)
+	data, err := g.fs.ReadFile(g.at.scratch())
 	if err != nil {
 		return err
 	}
@@ -91,10 +118,10 @@ func (g grubDebian) makeMenu(ctx context.Context, f facts, next change) error {
 	if err != nil {
 		return err
 	}
-	if err := g.fs.Chmod(scratch, mode); err != nil {
+	if err := g.fs.Chmod(g.at.scratch(), mode); err != nil {
 		return err
 	}
-	return g.fs.Rename(scratch, grubCfg)
+	return g.fs.Rename(g.at.scratch(), g.at.menu)
 }
 
 // laterFilesNote names the files that are sourced after ours: one of them may have assigned the variable again.
@@ -110,12 +137,12 @@ func (g grubDebian) laterFilesNote() string {
 // is read only now, since a kernel's installation may have exchanged it in the meantime. It returns the
 // permissions of the present menu.
 func (g grubDebian) compareMenus(made menu, ours []host.Argument) (fs.FileMode, error) {
-	info, err := g.fs.Lstat(grubCfg)
+	info, err := g.fs.Lstat(g.at.menu)
 	if err != nil {
 		return 0, err
 	}
 	if !info.Mode().IsRegular() {
-		return 0, fmt.Errorf("%s is not a regular file", grubCfg)
+		return 0, fmt.Errorf("%s is not a regular file", g.at.menu)
 	}
 	present, err := g.readMenuFile()
 	if err != nil {

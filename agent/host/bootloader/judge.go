@@ -188,7 +188,7 @@ func (f facts) othersPassing(arg host.Argument) (files []string, conflict string
 	// is no reason to leave it to that.
 	for _, present := range f.menu.valuesOf(arg.Name) {
 		if !present.Equal(arg) {
-			return nil, fmt.Sprintf("conflict: %s sets %s; not ours, left unchanged", grubCfg, present)
+			return nil, fmt.Sprintf("conflict: %s sets %s; not ours, left unchanged", f.loader.menuFile(), present)
 		}
 	}
 	if passed, ok := lastNamed(f.cmdline, arg.Name); ok && !passed.Equal(arg) {
@@ -280,7 +280,7 @@ func (f facts) judgeNotPassed(o *host.Observation, arg host.Argument, note strin
 		return
 	case hasArgument(f.atBoot, arg) && !f.trial.isOver() && !(f.trial.isDue() && f.trial.armedNow):
 		o.State = host.Failed
-		o.Message = "in the boot menu when the node booted, but not passed: it did not boot an entry of " + grubCfg
+		o.Message = "in the boot menu when the node booted, but not passed: it did not boot an entry of " + f.loader.menuFile()
 		return
 	}
 	o.State, o.Message = host.Pending, "staged; takes effect at the next boot"+note+f.trial.trialNote()

@@ -18,6 +18,8 @@ type loader interface {
 	form() form
 	// bootDir is the directory in which staging writes.
 	bootDir() string
+	// menuFile is how a message names the file or files of the menu.
+	menuFile() string
 	// readMenu reads what the next boots pass.
 	readMenu(ctx context.Context) (menu, error)
 	// readFacts reads all else that judging these settings needs of it.
@@ -46,7 +48,9 @@ func (s *Subject) loader() loader {
 	found := Detect(s.fs)
 	switch found.Type {
 	case GrubDebian:
-		return grubDebian{s, found}
+		return grubDebian{s, found, debianNames}
+	case Grub2Mkconfig:
+		return grubDebian{s, found, grub2Names}
 	case GrubBLS:
 		return grubBLS{s, found}
 	}
@@ -66,6 +70,8 @@ func (u unsupportedLoader) canStage() bool { return false }
 func (u unsupportedLoader) form() form { return grubForm }
 
 func (u unsupportedLoader) bootDir() string { return "" }
+
+func (u unsupportedLoader) menuFile() string { return "the boot menu" }
 
 func (u unsupportedLoader) readMenu(context.Context) (menu, error) { return menu{}, nil }
 

@@ -1,12 +1,14 @@
 package bootloader
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/bits"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/hosttest"
@@ -33,6 +35,22 @@ func (f memoryFacts) SetBootFact(bootID, name, value string) error {
 	return nil
 }
 
+const keptFiles = "files"
+
+func (f memoryFacts) KeptFiles() map[string]host.KeptFile {
+	kept := map[string]host.KeptFile{}
+	if err := json.Unmarshal([]byte(f[keptFiles]), &kept); err != nil {
+		return nil
+	}
+	return kept
+}
+
+func (f memoryFacts) KeepFiles(files map[string]host.KeptFile) error {
+	data, err := json.Marshal(files)
+	f[keptFiles] = string(data)
+	return err
+}
+
 // machine is a copied host that can be booted.
 type machine struct {
 	t        *testing.T
@@ -44,6 +62,9 @@ type machine struct {
 	boots    int
 	// attended is true where an agent stays on the machine.
 	attended bool
+	// paused counts the waits for a menu, and whilePaused is what happens meanwhile.
+	paused      int
+	whilePaused func()
 }
 
 func newMachine(t *testing.T, fixture string) *machine {
@@ -66,6 +87,11 @@ func (m *machine) restart() { m.subject = m.on(m.fs) }
 func (m *machine) on(fs host.FS) *Subject {
 	s := New(fs, m.commands, m.facts, Options{HashSize: sixteenth})
 	s.Attend(m.attended)
+	s.pause = func(time.Duration) {
+		if m.paused++; m.whilePaused != nil {
+			m.whilePaused()
+		}
+	}
 	return s
 }
 

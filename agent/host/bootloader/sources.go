@@ -19,8 +19,7 @@ const (
 	dropInDir   = "/etc/default/grub.d"
 	defaultFile = "/etc/default/grub"
 	grubCfg     = "/boot/grub/grub.cfg"
-	// scratch is where a new menu is made and read before it takes the place of the present one.
-	scratch     = grubCfg + ".storage-client"
+	grub2Cfg    = "/boot/grub2/grub.cfg"
 	commandLine = "/proc/cmdline"
 
 	header = "# Written by storage-client-node-agent. What is changed here is overwritten.\n"

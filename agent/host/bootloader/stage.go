@@ -17,13 +17,13 @@ func (s *Subject) stageArguments(ctx context.Context, f facts, wanted []host.Arg
 	stale := f.staleArguments(wanted)
 	as := f.loader.form()
 	if !f.dropIn.present && len(wanted) == 0 && len(stale) == 0 {
-		return errors.Join(f.loader.endTrial(f), s.removeTemp(as))
+		return s.finishStaging(f.loader.endTrial(f), s.removeTemp(as), wanted)
 	}
-	if f.dropIn.holdsExactly(wanted) && f.menu.findProblem(wanted, stale) == "" {
+	if f.dropIn.holdsExactly(wanted) && f.menu.findProblem(wanted, stale) == "" && !s.isCutShort(f) {
 		if s.attended && len(f.notBooted(wanted)) > 0 {
 			return s.completeDropIn(as, wanted)
 		}
-		return errors.Join(f.loader.endTrial(f), s.completeDropIn(as, wanted))
+		return s.finishStaging(f.loader.endTrial(f), s.completeDropIn(as, wanted), wanted)
 	}
 	if err := s.mayStage(f, wanted, stale); err != nil {
 		return fmt.Errorf("stage %q: %w", joinArguments(wanted), err)
@@ -40,7 +40,21 @@ func (s *Subject) stageArguments(ctx context.Context, f facts, wanted []host.Arg
 	if err != nil {
 		return errors.Join(fmt.Errorf("stage %q: %w", joinArguments(wanted), err), f.loader.undoChange(f), s.completeDropIn(as, before))
 	}
-	return errors.Join(f.loader.completeChange(next), s.completeDropIn(as, wanted))
+	return s.finishStaging(f.loader.completeChange(next), s.completeDropIn(as, wanted), wanted)
+}
+
+// finishStaging lets go of what files were before our first change, once nothing of ours is in them.
+func (s *Subject) finishStaging(first, second error, wanted []host.Argument) error {
+	err := errors.Join(first, second)
+	if err != nil || len(wanted) > 0 || len(s.facts.KeptFiles()) == 0 {
+		return err
+	}
+	return s.facts.KeepFiles(nil)
+}
+
+// isCutShort tells whether a change of files that are kept may have been cut short: the menu alone does not show it.
+func (s *Subject) isCutShort(f facts) bool {
+	return f.dropIn.unfinished && len(s.facts.KeptFiles()) > 0
 }
 
 // mayStage finds what is in the way before anything is touched.
@@ -72,10 +86,12 @@ func (s *Subject) completeDropIn(as form, args []host.Argument) error {
 }
 
 func (s *Subject) removeTemp(as form) error {
-	// The second name is what grub-mkconfig itself writes to first.
-	for _, file := range []string{scratch, scratch + ".new"} {
-		if err := s.fs.Remove(file); err != nil {
-			return err
+	for _, names := range []*grubNames{debianNames, grub2Names} {
+		// The second name is what grub-mkconfig itself writes to first.
+		for _, file := range []string{names.scratch(), names.scratch() + ".new"} {
+			if err := s.fs.Remove(file); err != nil {
+				return err
+			}
 		}
 	}
 	return errors.Join(s.fs.RemoveTemp(as.file), s.fs.RemoveTemp(grubCfg))

@@ -100,7 +100,7 @@ func (s *Subject) Attend(attended bool) { s.attended = attended }
 
 // Rearm implements host.BootTrier.
 func (s *Subject) Rearm() error {
-	data, err := s.fs.ReadFile(grubCfg)
+	data, err := s.readSettled(grubCfg)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && parseTrial(string(data)).section == "" {
 		return nil
 	}
@@ -119,7 +119,7 @@ func (s *Subject) Rearm() error {
 
 // gatherTrial reads what there is of a trial, and whether there could be one of what is staged.
 func (g grubDebian) gatherTrial(ctx context.Context, f *facts) error {
-	data, err := g.fs.ReadFile(grubCfg)
+	data, err := g.readSettled(grubCfg)
 	if err != nil {
 		return err
 	}
@@ -205,6 +205,8 @@ func (g grubDebian) whyNoTrialByMenu(f facts) string {
 	others := slices.DeleteFunc(slices.Clone(t.defaults), func(d string) bool { return d == "0" || d == "${next_entry}" })
 	passed, _ := lastNamed(f.cmdline, "panic")
 	switch {
+	case g.at != debianNames:
+		return onlyDebianTries
 	case !g.found.Proven:
 		return "GRUB did not load the running kernel"
 	case t.envErr != nil:
@@ -340,7 +342,7 @@ func (g grubDebian) cutSection() error {
 	if err != nil {
 		return err
 	}
-	data, err := g.fs.ReadFile(grubCfg)
+	data, err := g.readSettled(grubCfg)
 	if err != nil {
 		return err
 	}

@@ -34,6 +34,10 @@ type Options struct {
 	// Weakened names a wanted option that would make a mount weaker than the options that it has, and the one that it would take
 	// away; empty where none does.
 	Weakened func(has, wanted []string) (option, loses string)
+	// Hazardous tells whether an option can break a file system that the system needs.
+	Hazardous func(option string) bool
+	// SystemDirs are directories without which the node does not work: no file system that holds one is touched.
+	SystemDirs []string
 }
 
 // Subject serves the settings "filesystem/<mount point>", where the mount point may be a glob. It implements
@@ -45,6 +49,10 @@ type Subject struct {
 	merge       func(own, wanted []string) []string
 	differences func(wanted, observed []string) []string
 	weakened    func(has, wanted []string) (option, loses string)
+	hazardous   func(option string) bool
+	systemDirs  []string
+	// refuse is set by Confine; nil where every place may be touched.
+	refuse func(place string) string
 	// types are the file system types that were asked for last, by name.
 	types map[string]string
 	// failed holds, for each mount point, why the last Apply could not bring its options about.
@@ -53,15 +61,19 @@ type Subject struct {
 	place *mounts.Place
 }
 
-var _ host.Subject = &Subject{}
+var _ host.Confined = &Subject{}
 
 // New returns the subject for one host. entries reads its mount table.
 func New(files host.FS, runner host.Runner, entries func() ([]mounts.Entry, error), options Options) *Subject {
 	return &Subject{
 		fs: files, runner: runner, entries: entries, merge: options.Merge, differences: options.Differences, weakened: options.Weakened,
+		hazardous: options.Hazardous, systemDirs: options.SystemDirs,
 		types: map[string]string{}, failed: map[string]string{}, place: mounts.NewPlace(files, systemDir),
 	}
 }
+
+// Confine implements host.Confined.
+func (s *Subject) Confine(refuse func(place string) string) { s.refuse = refuse }
 
 // Name implements host.Subject.
 func (s *Subject) Name() string { return Name }
@@ -90,7 +102,11 @@ func (s *Subject) wantedByPoint(ctx context.Context, t table, desired []host.Set
 		}
 	}
 	for point, at := range wanted {
-		at.problem = s.findObstacle(ctx, t, at)
+		if at.problem = s.refusePlace(t, at); at.problem != "" {
+			at.stays = s.mayStay(at)
+		} else {
+			at.problem = s.findObstacle(ctx, t, at)
+		}
 		wanted[point] = at
 	}
 	return wanted
@@ -112,6 +128,9 @@ func (s *Subject) Apply(ctx context.Context, desired []host.Setting) error {
 	kept, touched := map[string]bool{}, []string{}
 	for _, point := range slices.Sorted(maps.Keys(wanted)) {
 		at := wanted[point]
+		if at.stays {
+			kept[at.unit.dropIn()] = true
+		}
 		if at.problem != "" {
 			continue
 		}
@@ -278,6 +297,9 @@ func (s *Subject) observeSetting(o *host.Observation, wanted map[string]target, 
 
 // judgeTarget tells how one file system stands, and why.
 func (s *Subject) judgeTarget(at target) (host.State, string) {
+	if at.stays {
+		return host.Unsupported, at.problem + "; what was applied before stays as it is"
+	}
 	if at.problem != "" {
 		return host.Unsupported, at.problem
 	}

@@ -28,6 +28,8 @@ type target struct {
 	// wanted are the options that settings ask for, problem why they cannot work here.
 	wanted  []string
 	problem string
+	// stays is true where the problem is the place, and what an earlier release staged there does no harm.
+	stays bool
 }
 
 // optionsInForce are those in force.

@@ -30,6 +30,8 @@ const (
 	// maxPermits bounds the used permits that are remembered. An older one names a boot that is long over and is
 	// refused for that.
 	maxPermits = 256
+	// maxFiles bounds the bytes of files that are kept, together. Fifty boot entries have about 50 KiB.
+	maxFiles = 256 << 10
 )
 
 // ErrUnreadable means that the journal cannot be relied on. Nothing may be changed on the host: what was in force
@@ -63,6 +65,11 @@ type document struct {
 	Entries map[string]Entry `json:"entries,omitempty"`
 	Permits []Permit         `json:"permits,omitempty"`
 	Boot    *boot            `json:"boot,omitempty"`
+	// Files holds by name what files were before a program of the host changed them for us.
+	Files map[string]host.KeptFile `json:"files,omitempty"`
+	// Unconfirmed are the settings that are being proven, Attempts what became of earlier ones.
+	Unconfirmed *Unconfirmed `json:"unconfirmed,omitempty"`
+	Attempts    *attempts    `json:"attempts,omitempty"`
 }
 
 // boot is what is known of one boot. The kernel log rolls over, so it is kept from when it was read first.
@@ -232,14 +239,30 @@ func (j *Journal) SetBootFact(bootID, name, value string) error {
 	})
 }
 
-// Remove removes the journal where it holds nothing that is still needed: no entry, and no permit used in the
-// running boot. It tells whether the host is without a journal now.
+// KeptFiles returns what files were before a program of the host changed them for us, by their names.
+func (j *Journal) KeptFiles() map[string]host.KeptFile { return maps.Clone(j.doc.Files) }
+
+// KeepFiles makes durable what those files were, before it returns, and lets go of all others. More than 256 KiB together
+// are refused.
+func (j *Journal) KeepFiles(files map[string]host.KeptFile) error {
+	size := 0
+	for _, file := range files {
+		size += len(file.Original.Data)
+	}
+	if size > maxFiles {
+		return fmt.Errorf("%d files have %d KiB: more than %d KiB are not kept for putting them back", len(files), size>>10, maxFiles>>10)
+	}
+	return j.updateDocument(func(doc *document) { doc.Files = maps.Clone(files) })
+}
+
+// Remove removes the journal where it holds nothing that is still needed: no entry, no file, nothing unconfirmed, and no permit
+// used in the running boot. It tells whether the host is without a journal now.
 func (j *Journal) Remove(bootID string) (bool, error) {
 	if j.err != nil {
 		return false, j.err
 	}
 	inThisBoot := func(p Permit) bool { return p.BootID == bootID }
-	if len(j.doc.Entries) > 0 || slices.ContainsFunc(j.doc.Permits, inThisBoot) {
+	if len(j.doc.Entries) > 0 || len(j.doc.Files) > 0 || j.doc.Unconfirmed != nil || slices.ContainsFunc(j.doc.Permits, inThisBoot) {
 		return false, nil
 	}
 	if err := j.fs.Remove(File); err != nil {

@@ -94,7 +94,7 @@ type optionFile struct {
 }
 
 // optionFiles reads what modprobe passes to modules, in its order: the kernel takes the last. The kernel
-// command line (module.parameter=value) comes after all files.
+// command line (module.parameter=value) comes after all files, and what is set once the module is there after that.
 func (s *Subject) optionFiles() ([]optionFile, error) {
 	names, err := s.fs.DropIns(directories, ".conf")
 	if err != nil {
@@ -111,14 +111,15 @@ func (s *Subject) optionFiles() ([]optionFile, error) {
 		}
 		files = append(files, optionFile{name: name, options: parseOptions(string(data))})
 	}
-	line, err := s.fs.ReadFile(commandLine)
-	if s.fs.IsImage() {
-		return files, nil
+	later, err := s.sysctlFiles()
+	if err != nil || s.fs.IsImage() {
+		return append(files, later...), err
 	}
+	line, err := s.fs.ReadFile(commandLine)
 	if err != nil {
 		return nil, err
 	}
-	return append(files, optionFile{name: commandLine, options: fromCommandLine(string(line))}), nil
+	return append(append(files, optionFile{name: commandLine, options: fromCommandLine(string(line))}), later...), nil
 }
 
 // parseOptions reads the lines "options module parameter=value ..." of modprobe.d(5).

@@ -244,6 +244,9 @@ func (s *Subject) observeFile(o *host.Observation, p parameter, files []optionFi
 		o.State, o.Message = host.Pending, "in the image; takes effect when it boots"
 	case !s.isLoaded(p.module):
 		o.Message = fmt.Sprintf("module %s is not loaded; modprobe.d has the value", p.module)
+		if why := s.place.WhyNotKept(); why != "" {
+			o.Message += ", which is set again at each boot by the agent: " + why
+		}
 	default:
 		o.Message = cmp.Or(o.Message, OurFile.FormerNote(s.fs, s.fileErr))
 		if why := s.place.WhyNotKept(); why != "" && unwritable == "" {

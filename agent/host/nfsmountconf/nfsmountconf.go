@@ -144,6 +144,9 @@ func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Obse
 		switch {
 		case checkErr != nil:
 			o.State, o.Message = host.Failed, checkErr.Error()
+		case !s.isInstalled() && s.place.WhyNotWritable() != "":
+			o.State = host.Unsupported
+			o.Message = "mount.nfs is not installed here, and " + s.place.WhyNotWritable() + ": NFS mounts are made in containers"
 		case !s.isInstalled():
 			o.State = host.Unsupported
 			o.Message = "mount.nfs is not installed here: install nfs-common (Debian, Ubuntu) or nfs-utils (others)"

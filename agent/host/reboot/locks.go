@@ -29,11 +29,10 @@ var packageLocks = []string{
 	"/usr/lib/sysimage/rpm/.rpm.lock",
 }
 
-// pidFiles are the files below /run that hold the process ID of a package manager as long as it runs.
-var pidFiles = []string{"dnf*.pid", "yum.pid", "zypp.pid"}
+// pidFiles hold the process ID of a package manager as long as it runs.
+var pidFiles = []string{"/run/dnf*.pid", "/run/yum.pid", "/run/zypp.pid"}
 
 const (
-	runDir     = "/run"
 	kernelList = "/proc/locks"
 	// maxPIDFile is in bytes. zypper writes its command line behind the process ID.
 	maxPIDFile = 4096
@@ -134,12 +133,12 @@ func isMissing(err error) bool {
 func (l Logind) findPIDFiles() ([]string, error) {
 	var running []string
 	for _, pattern := range pidFiles {
-		names, err := l.fs.Glob(runDir, pattern)
+		names, err := l.fs.Glob(path.Dir(pattern), path.Base(pattern))
 		if err != nil {
 			return nil, err
 		}
 		for _, name := range names {
-			if pid := l.readPID(name); pid > 0 && l.fs.Exists(processDir(pid)) {
+			if pid := l.readPID(name); pid > 0 && l.fs.Exists(commandFile(pid)) {
 				running = append(running, name+" is held"+l.byProcess(pid))
 			}
 		}
@@ -169,14 +168,15 @@ func (l Logind) readPID(name string) int {
 	return pid
 }
 
-func processDir(pid int) string { return path.Join("/proc", strconv.Itoa(pid)) }
+// commandFile holds the name of the program that a process runs.
+func commandFile(pid int) string { return fmt.Sprintf("/proc/%d/comm", pid) }
 
 // byProcess names a process of the host as far as it is known.
 func (l Logind) byProcess(pid int) string {
 	if pid <= 0 {
 		return ""
 	}
-	comm, err := l.fs.ReadValue(path.Join(processDir(pid), "comm"))
+	comm, err := l.fs.ReadValue(commandFile(pid))
 	if err != nil || comm == "" {
 		return fmt.Sprintf(" by process %d", pid)
 	}

@@ -31,10 +31,16 @@ type Subject struct {
 	done map[string]string
 	// attended is set by Attend.
 	attended bool
+	// wanted are the names that the last Apply was given.
+	wanted map[string]bool
+	// changedIn are the families in which Set has changed a value since the last Apply.
+	changedIn map[string]bool
 }
 
 var (
+	_ host.Coupled  = &Subject{}
 	_ host.Renamer  = &Subject{}
+	_ host.Setter   = &Subject{}
 	_ host.Attender = &Subject{}
 )
 
@@ -46,7 +52,9 @@ type kernel interface {
 
 // New returns the subject for one host.
 func New(files host.FS) *Subject {
-	return &Subject{fs: files, kernel: files, failed: map[string]string{}, place: mounts.NewPlace(files, path.Dir(DropIn))}
+	return &Subject{
+		fs: files, kernel: files, failed: map[string]string{}, changedIn: map[string]bool{}, place: mounts.NewPlace(files, path.Dir(DropIn)),
+	}
 }
 
 // Attend implements host.Attender.
@@ -78,30 +86,24 @@ func (s *Subject) Original(_ context.Context, name string) (host.Original, error
 	if err != nil {
 		return host.Original{}, fmt.Errorf("read sysctl %s: %w", name, err)
 	}
-	return host.Original{Present: true, Value: normaliseValue(value)}, nil
+	other, err := s.readCounterpart(name)
+	if err != nil {
+		return host.Original{}, fmt.Errorf("read sysctl %s with its counterpart: %w", name, err)
+	}
+	return host.Original{Present: true, Value: normaliseValue(value), Counterpart: other}, nil
 }
 
 // Apply implements host.Subject. A value that the kernel does not take stays out of our drop-in, since
 // systemd-sysctl would fail on it at every boot.
 func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
-	s.failed = map[string]string{}
+	s.failed, s.wanted = map[string]string{}, namesOf(desired)
 	before, err := s.readDropIn()
 	if err != nil {
 		s.fileErr = err
 		return err
 	}
 	after := content{settings: map[string]string{}, done: map[string]string{}}
-	changedIn := map[string]bool{}
-	for _, setting := range desired {
-		if s.isAction(setting.Name) {
-			continue
-		}
-		kept, changed := s.applyLive(setting)
-		if kept {
-			after.settings[setting.Name] = setting.Value
-		}
-		changedIn[actionFamily(setting.Name)] = changedIn[actionFamily(setting.Name)] || changed
-	}
+	changedIn := s.applyValues(desired, after)
 	for _, setting := range desired {
 		if s.isAction(setting.Name) {
 			s.doAction(setting, before, changedIn[actionFamily(setting.Name)], after)
@@ -111,11 +113,68 @@ func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
 	return s.fileErr
 }
 
+// applyValues brings all values about, and tells in which families one was written. What the kernel refuses is tried once
+// more after the others: some values are bounds of others, as sunrpc.min_resvport and sunrpc.max_resvport are.
+func (s *Subject) applyValues(desired []host.Setting, after content) (changedIn map[string]bool) {
+	changedIn, s.changedIn = s.changedIn, map[string]bool{}
+	apply := func(setting host.Setting) {
+		kept, changed := s.applyLive(setting)
+		if kept {
+			after.settings[setting.Name] = setting.Value
+		}
+		changedIn[actionFamily(setting.Name)] = changedIn[actionFamily(setting.Name)] || changed
+	}
+	for _, setting := range desired {
+		if !s.isAction(setting.Name) {
+			apply(setting)
+		}
+	}
+	for _, setting := range desired {
+		if s.failed[setting.Name] != "" {
+			delete(s.failed, setting.Name)
+			apply(setting)
+		}
+	}
+	return changedIn
+}
+
+// Set implements host.Setter.
+func (s *Subject) Set(_ context.Context, settings []host.Setting) map[string]error {
+	refused := map[string]error{}
+	set := func(setting host.Setting) {
+		file, err := checkSetting(setting)
+		if err == nil {
+			err = s.writeValue(file, setting.Value)
+		}
+		delete(refused, setting.Name)
+		if err != nil {
+			refused[setting.Name] = err
+		}
+		s.changedIn[actionFamily(setting.Name)] = true
+	}
+	for _, setting := range settings {
+		set(setting)
+	}
+	for _, setting := range settings {
+		// Once more after the others, as Apply does.
+		if refused[setting.Name] != nil {
+			set(setting)
+		}
+	}
+	return refused
+}
+
+// OutlivesBoot implements host.Setter: a boot brings the values of files.
+func (s *Subject) OutlivesBoot() bool { return false }
+
 // applyLive brings one value about. kept tells whether it belongs into our drop-in, changed whether it was
 // written.
 func (s *Subject) applyLive(setting host.Setting) (kept, changed bool) {
 	file, err := checkSetting(setting)
 	if err != nil || !s.fs.IsImage() && !s.fs.Exists(file) {
+		return false, false
+	}
+	if s.wanted[s.Counterpart(setting.Name)] {
 		return false, false
 	}
 	if s.fs.IsImage() {
@@ -171,15 +230,19 @@ func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Obse
 	if err == nil {
 		later, err = s.readAssignments(s.isLater)
 	}
+	names := namesOf(desired)
 	observations := make([]host.Observation, 0, len(desired))
 	for _, setting := range desired {
 		o := host.Observation{Name: setting.Name, Desired: setting.Value, Effect: host.Live}
 		if s.isAction(setting.Name) {
 			o.Effect = host.Action
 		}
-		if err != nil {
+		switch other := s.Counterpart(setting.Name); {
+		case err != nil:
 			o.State, o.Message = host.Failed, err.Error()
-		} else {
+		case names[other]:
+			o.State, o.Message = host.Failed, excludedNote(other)
+		default:
 			s.observeSetting(&o, kept, later)
 		}
 		observations = append(observations, o)
@@ -240,6 +303,9 @@ func (s *Subject) observeFile(o *host.Observation, kept content, later map[strin
 	winner, shadowed := later[dottedName(o.Name)]
 	isKept := normaliseValue(kept.settings[o.Name]) == wanted
 	unwritable := s.place.WhyNotWritable()
+	if cleared, ok := later[s.Counterpart(o.Name)]; ok && cleared.value != "0" {
+		winner, shadowed = assignment{file: cleared.file, value: "0"}, true
+	}
 	switch {
 	case !isKept && unwritable != "":
 		s.judgeUnkept(o, unwritable)
@@ -276,13 +342,19 @@ func (s *Subject) missingNote() string {
 	return "in force, but lost at the next boot: "
 }
 
-// Restore implements host.Subject.
+// Restore implements host.Subject. What the kernel refuses is tried once more after the others, as in Apply.
 func (s *Subject) Restore(_ context.Context, originals map[string]host.Original) []host.Observation {
 	observations := make([]host.Observation, 0, len(originals))
 	for _, name := range slices.Sorted(maps.Keys(originals)) {
 		o := host.Observation{Name: name, Desired: originals[name].Value, Effect: host.Live}
 		s.restoreValue(&o, originals[name])
 		observations = append(observations, o)
+	}
+	for i := range observations {
+		if o := &observations[i]; o.State == host.Failed {
+			*o = host.Observation{Name: o.Name, Desired: o.Desired, Effect: host.Live}
+			s.restoreValue(o, originals[o.Name])
+		}
 	}
 	return observations
 }
@@ -302,6 +374,9 @@ func (s *Subject) restoreValue(o *host.Observation, original host.Original) {
 		return
 	case !s.fs.Exists(file):
 		o.State, o.Message = host.InSync, "nothing to restore"
+		return
+	case s.hasCounterpart(o.Name):
+		s.restorePair(o, original)
 		return
 	}
 	value, err := s.kernel.ReadValue(file)

@@ -48,7 +48,7 @@ type Subject struct {
 	verifiedUntil time.Time
 }
 
-var _ host.Subject = &Subject{}
+var _ host.Setter = &Subject{}
 
 // New returns the subject for one host.
 func New(files host.FS, runner host.Runner) *Subject {
@@ -147,6 +147,17 @@ func (s *Subject) Apply(ctx context.Context, desired []host.Setting) error {
 	}
 	return nil
 }
+
+// Set implements host.Setter. A profile is chosen in tuned's own files, and in none of ours.
+func (s *Subject) Set(ctx context.Context, settings []host.Setting) map[string]error {
+	if err := s.Apply(ctx, settings); err != nil || s.failed == "" {
+		return nil
+	}
+	return map[string]error{setting: errors.New(s.failed)}
+}
+
+// OutlivesBoot implements host.Setter: tuned chooses its profile again.
+func (s *Subject) OutlivesBoot() bool { return true }
 
 // chooseProfile enables tuned, and has it take the profile: a daemon that does not run is started for that by tuned-adm.
 func (s *Subject) chooseProfile(ctx context.Context, profile string, st status) error {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -71,7 +72,7 @@ func (v *Verdict) listOf(s v1alpha1.SettingStatus) *[]Setting {
 		}
 		return &v.Drifted
 	case v1alpha1.SettingPending:
-		if s.TakesEffect == v1alpha1.EffectNextMount || s.TakesEffect == v1alpha1.EffectNewTransport {
+		if s.TakesEffect == v1alpha1.EffectNextMount || s.TakesEffect == v1alpha1.EffectNewTransport || catalogue.IsUnconfirmed(s) {
 			return nil
 		}
 	}

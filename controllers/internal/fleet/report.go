@@ -1,13 +1,16 @@
 package fleet
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/match"
+	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
@@ -23,6 +26,10 @@ type Report struct {
 	Shadowed []string
 	// RebootPending take effect at the next boot only.
 	RebootPending []string
+	// Unconfirmed are live settings that new connections have yet to confirm, and UnconfirmedNote why the first is not being proven
+	// now; empty while it is.
+	Unconfirmed     []string
+	UnconfirmedNote string
 }
 
 // IsTuned reports whether every setting was read back with its wanted value, exceptions aside.
@@ -30,10 +37,13 @@ func (r Report) IsTuned() bool {
 	return r.IsApplied() && len(r.Drifted) == 0 && len(r.RebootPending) == 0
 }
 
-// IsApplied reports whether the agent has taken the settings without a failure: applied what is live and staged
-// what takes effect later.
-func (r Report) IsApplied() bool {
-	return r.Silent == "" && !r.Applying && len(r.Failed) == 0
+// IsApplied reports whether the agent has taken the settings without a failure: applied, and confirmed where that is due, what is
+// live, and staged what takes effect later.
+func (r Report) IsApplied() bool { return r.Silent == "" && r.IsTaken() }
+
+// IsTaken is IsApplied as far as the last report tells, whether it can still be believed or not.
+func (r Report) IsTaken() bool {
+	return !r.Applying && len(r.Failed) == 0 && len(r.Unconfirmed) == 0
 }
 
 // ReportOf reads a node's report. With a profile's name it covers the settings that come from that profile only,
@@ -60,7 +70,7 @@ func ReportOf(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, ready b
 			report.RebootPending = append(report.RebootPending, key)
 		}
 	}
-	for _, keys := range []*[]string{&report.Failed, &report.Drifted, &report.Exceptions, &report.Shadowed, &report.RebootPending} {
+	for _, keys := range []*[]string{&report.Failed, &report.Drifted, &report.Exceptions, &report.Shadowed, &report.RebootPending, &report.Unconfirmed} {
 		slices.Sort(*keys)
 		*keys = slices.Compact(*keys)
 	}
@@ -81,6 +91,12 @@ func (r *Report) addSetting(setting v1alpha1.SettingStatus) {
 	case v1alpha1.SettingPending:
 		if setting.TakesEffect == v1alpha1.EffectReboot {
 			r.RebootPending = append(r.RebootPending, setting.Key)
+		}
+		if catalogue.IsUnconfirmed(setting) {
+			r.Unconfirmed = append(r.Unconfirmed, setting.Key)
+			if !strings.HasPrefix(setting.Message, catalogue.ProvingNote) {
+				r.UnconfirmedNote = cmp.Or(r.UnconfirmedNote, setting.Message)
+			}
 		}
 	case v1alpha1.SettingInSync:
 	}

@@ -34,6 +34,22 @@ type Node struct {
 	Failed bool
 	// Canary is whether the profile's canary selector selects the node.
 	Canary bool
+	// SilentSince is since when the node's agent does not report; zero where it does. NeverStarted is whether it never has, though
+	// the node is Ready: one that went silent after it got the settings may be what they did.
+	SilentSince  time.Time
+	NeverStarted bool
+	// Unconfirmed says why the settings cannot be proven on the node now; empty where they are, or are being proven.
+	Unconfirmed string
+	// Empty is whether no work has come to the node yet: it takes no place of the cluster's.
+	Empty bool
+}
+
+// LostAfter is how long nobody waits longer for a node whose agent does not start.
+const LostAfter = 10 * time.Minute
+
+// IsSilentForLong reports whether the node's agent has not reported for LostAfter.
+func (n Node) IsSilentForLong(now time.Time) bool {
+	return !n.SilentSince.IsZero() && now.Sub(n.SilentSince) >= LostAfter
 }
 
 // hasWanted reports whether the node has been given the wanted settings.
@@ -51,6 +67,14 @@ type Policy struct {
 	Limit intstr.IntOrString
 	// FailureThreshold is how many failed nodes end it, at least 1.
 	FailureThreshold int
+	// Cluster is what all profiles together keep to; nil: nothing.
+	Cluster *Cluster
+}
+
+// Cluster is what all profiles together keep to.
+type Cluster struct {
+	// Limit is how many nodes of the cluster take a change at a time, Running how many do now, whatever profile they belong to.
+	Limit, Running int
 }
 
 // PolicyOf reads a profile's rules, whose defaults are filled in.
@@ -71,13 +95,47 @@ type Decision struct {
 	Notes map[string]string
 	// Next is how long until the next soak is over; 0 where nothing soaks.
 	Next time.Duration
+	// Canaries are those of the admitted that prove the settings for the others.
+	Canaries map[string]bool
+	// Order is in which order the admitted were, and Queued holds of those that wait for their turn what they wait behind.
+	Order  []string
+	Queued map[string]Queue
+}
+
+// Queue is what a node waits behind: nodes that may go and have not gone yet.
+type Queue struct {
+	// Ahead are the first so many of the order, of which those from Group on are of its own group.
+	Ahead, Group int
+	// Room is how many of all may go now, GroupRoom how many of its group.
+	Room, GroupRoom int
+}
+
+// AdmitQueued also lets those go that wait only behind nodes that cannot go, because of another profile: two profiles whose
+// orders differ would else wait for each other for ever.
+func (d *Decision) AdmitQueued(canGo func(name string) bool) {
+	if len(d.Queued) == 0 {
+		return
+	}
+	going := make([]int, len(d.Order)+1)
+	for i, name := range d.Order {
+		going[i+1] = going[i]
+		if canGo(name) {
+			going[i+1]++
+		}
+	}
+	for name, q := range d.Queued {
+		if going[q.Ahead] < q.Room && going[q.Ahead]-going[q.Group] < q.GroupRoom {
+			d.Admitted[name] = true
+			delete(d.Notes, name)
+		}
+	}
 }
 
 // Admit decides for all of a profile's nodes. Nodes with equal wanted settings form a group, and each group is
 // proven on nodes of its own, so that a canary that another profile overrides proves nothing for the rest.
 func Admit(nodes []Node, policy Policy, now time.Time) Decision {
 	gate := &gate{policy: policy, now: now, nodes: slices.Clone(nodes), Decision: Decision{
-		Admitted: map[string]bool{}, Notes: map[string]string{},
+		Admitted: map[string]bool{}, Notes: map[string]string{}, Canaries: map[string]bool{}, Queued: map[string]Queue{},
 	}}
 	slices.SortFunc(gate.nodes, func(a, b Node) int {
 		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
@@ -88,6 +146,7 @@ func Admit(nodes []Node, policy Policy, now time.Time) Decision {
 	}
 	gate.share = v1alpha1.ResolveShare(policy.Limit, len(nodes))
 	gate.admitGroups()
+	gate.nameLost()
 	return gate.Decision
 }
 
@@ -98,6 +157,27 @@ type gate struct {
 	nodes   []Node
 	share   int
 	running int
+}
+
+// isLost reports whether a node has the wanted settings and its agent has not started for too long to be waited for.
+func (g *gate) isLost(node Node) bool {
+	return node.hasWanted() && node.NeverStarted && node.IsSilentForLong(g.now)
+}
+
+// nameLost has every note say whom nobody waits for.
+func (g *gate) nameLost() {
+	var lost []string
+	for _, node := range g.nodes {
+		if g.isLost(node) {
+			lost = append(lost, node.Name)
+		}
+	}
+	if len(lost) == 0 {
+		return
+	}
+	for name := range g.Notes {
+		g.Notes[name] += fmt.Sprintf("; passed over, agent not started for %d minutes: %s", int(LostAfter.Minutes()), text.List(lost))
+	}
 }
 
 func (g *gate) failedNodes() []string {
@@ -138,7 +218,7 @@ func (g *gate) admitGroups() {
 	}
 	for _, wanted := range order {
 		if group := groups[wanted]; proven[wanted] {
-			g.admitUpTo(group, len(group), g.share)
+			g.admitUpTo(group, len(group), g.share, true)
 		} else {
 			g.admitCanary(group)
 		}
@@ -147,9 +227,10 @@ func (g *gate) admitGroups() {
 
 // canaryOf is which nodes of a group prove its settings, and how many of them have to. A chosen node that is not alive and
 // has not begun is passed over; where no chosen one is left, those that carry the settings already are proof enough.
-func (g *gate) canaryOf(group []Node) (members []Node, count int) {
+func (g *gate) canaryOf(all []Node) (members []Node, count int) {
+	group := slices.DeleteFunc(slices.Clone(all), g.isLost)
 	if !g.policy.Chosen {
-		return group, min(max(g.policy.Canaries, 1), len(group))
+		return group, max(min(g.policy.Canaries, len(group)), 1)
 	}
 	for _, node := range group {
 		if node.Canary && (node.Alive || node.hasWanted()) {
@@ -187,10 +268,14 @@ func (g *gate) admitCanary(group []Node) {
 	case len(members) == 0:
 		g.refuse(group, "waiting for a canary: rollout.canary.nodeSelector selects no Ready node that gets the same settings")
 	case len(begun) >= count:
-		g.refuse(group, fmt.Sprintf("waiting for the canary: %s", text.List(begun)))
+		g.refuse(group, fmt.Sprintf("waiting for the canary: %s%s", text.List(begun), unconfirmedOf(members)))
 	default:
 		g.refuse(group, "waiting for the canary")
-		g.admitUpTo(members, count-len(begun), max(count, g.share))
+		from := len(g.Order)
+		g.admitUpTo(members, count-len(begun), max(count, g.share), false)
+		for _, name := range g.Order[from:] {
+			g.Canaries[name] = true
+		}
 	}
 }
 
@@ -204,34 +289,78 @@ func nodesWithWanted(group []Node) []string {
 	return names
 }
 
-// countRunning counts the nodes that use up the limit: those that have not taken their settings yet, and in a group
-// that is not proven also those that have not soaked.
+// unconfirmedOf says of the nodes that have begun why their settings are not being proven, where that is so.
+func unconfirmedOf(group []Node) string {
+	for _, node := range group {
+		if node.hasWanted() && node.Unconfirmed != "" {
+			return "; not confirmed on " + node.Name + ": " + node.Unconfirmed
+		}
+	}
+	return ""
+}
+
+// countRunning counts the nodes that use up the limit: those that have neither taken their settings nor failed, and in a group
+// that is not proven also those that have not soaked. Failed ones count against the threshold.
 func (g *gate) countRunning(group []Node, proven bool) {
 	for _, node := range group {
-		if node.hasWanted() && (!node.Taken || (!proven && !g.hasSoaked(node))) {
+		isRunning := !node.Taken && !node.Failed || !proven && !g.hasSoaked(node)
+		if node.hasWanted() && !g.isLost(node) && isRunning {
 			g.running++
 		}
 	}
 }
 
 // admitUpTo lets at most count nodes of a group go while fewer than limit are running; the others get a note.
-func (g *gate) admitUpTo(group []Node, count, limit int) {
+func (g *gate) admitUpTo(group []Node, count, limit int, proven bool) {
+	from := len(g.Order)
+	queue := Queue{Group: from, Room: limit - (g.running - from), GroupRoom: count}
 	for _, node := range group {
-		switch {
-		case node.hasWanted():
-		case !node.Alive:
-			g.Notes[node.Name] = "waiting until the node and its agent are Ready"
-		case count <= 0:
-			g.Notes[node.Name] = "waiting for the canary"
-		case g.running >= limit:
-			g.Notes[node.Name] = fmt.Sprintf("waiting for its turn, at most %s at a time", text.Count(limit, "node"))
-		default:
+		if node.hasWanted() {
+			continue
+		}
+		note := g.whyNotNow(node, count-(len(g.Order)-from), limit, proven)
+		if note == "" {
 			delete(g.Notes, node.Name)
 			g.Admitted[node.Name] = true
+			g.Order = append(g.Order, node.Name)
 			g.running++
-			count--
+			continue
+		}
+		g.Notes[node.Name] = note
+		if node.Alive && !g.isClusterFull(node, proven, 0) {
+			queue.Ahead = len(g.Order)
+			g.Queued[node.Name] = queue
 		}
 	}
+	if g.running >= limit {
+		for _, node := range group {
+			if note, waits := g.Notes[node.Name]; waits && node.Alive {
+				g.Notes[node.Name] = note + unconfirmedOf(g.nodes)
+			}
+		}
+	}
+}
+
+// whyNotNow says why a node of a group in which left more may go has to wait, or nothing.
+func (g *gate) whyNotNow(node Node, left, limit int, proven bool) string {
+	switch {
+	case !node.Alive:
+		return "waiting until the node and its agent are Ready"
+	case left <= 0:
+		return "waiting for the canary"
+	case g.running >= limit:
+		return fmt.Sprintf("waiting for its turn, at most %s at a time", text.Count(limit, "node"))
+	case g.isClusterFull(node, proven, len(g.Order)):
+		return fmt.Sprintf("waiting for its turn, at most %s of the cluster at a time", text.Count(g.policy.Cluster.Limit, "node"))
+	}
+	return ""
+}
+
+// isClusterFull reports whether the cluster has no place for a node beside as many others that may go. A node without work takes
+// none for values that are proven.
+func (g *gate) isClusterFull(node Node, proven bool, others int) bool {
+	c := g.policy.Cluster
+	return c != nil && !(node.Empty && proven) && c.Running+others >= c.Limit
 }
 
 func (g *gate) refuse(group []Node, note string) {

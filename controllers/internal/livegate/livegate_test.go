@@ -194,6 +194,73 @@ func TestAdmit(t *testing.T) {
 			want:   []string{"a", "b"},
 			notes:  map[string]string{"c": "waiting for the canary"},
 		},
+		"a failed node in a proven group leaves its place to others, up to the threshold": {
+			nodes:  []Node{taken("a", 9, time.Hour), with(given("b", 8), func(n *Node) { n.Failed = true }), waiting("c", 7)},
+			policy: policy(func(p *Policy) { p.FailureThreshold, p.Limit = 2, intstr.FromInt32(1) }),
+			want:   []string{"c"},
+		},
+		"a canary that cannot be proven now is named": {
+			nodes:  []Node{with(given("a", 3), func(n *Node) { n.Unconfirmed = "put back: filer1 does not answer" }), waiting("b", 2)},
+			policy: policy(nil),
+			notes:  map[string]string{"b": "waiting for the canary: a; not confirmed on a: put back: filer1 does not answer"},
+		},
+		"so are nodes that use up the limit": {
+			nodes: []Node{
+				taken("a", 9, time.Hour), with(given("b", 8), func(n *Node) { n.Unconfirmed = "filer1 does not answer" }), waiting("c", 7),
+			},
+			policy: policy(func(p *Policy) { p.Limit = intstr.FromInt32(1) }),
+			notes:  map[string]string{"c": "waiting for its turn, at most 1 node at a time; not confirmed on b: filer1 does not answer"},
+		},
+		"a canary whose agent does not start is waited for": {
+			nodes:  []Node{with(given("a", 3), dead, unstarted(LostAfter-time.Second)), waiting("b", 2)},
+			policy: policy(nil),
+			notes:  map[string]string{"b": "waiting for the canary: a"},
+		},
+		"and after ten minutes passed over, and named": {
+			nodes:  []Node{with(given("a", 3), dead, unstarted(LostAfter)), waiting("b", 2), waiting("c", 1)},
+			policy: policy(nil),
+			want:   []string{"b"},
+			notes:  map[string]string{"c": "waiting for the canary; passed over, agent not started for 10 minutes: a"},
+		},
+		"a canary that has reported before is not": {
+			nodes:  []Node{with(given("a", 3), dead, unstarted(time.Hour), func(n *Node) { n.NeverStarted = false }), waiting("b", 2)},
+			policy: policy(nil),
+			notes:  map[string]string{"b": "waiting for the canary: a"},
+		},
+		"agents that do not start use up no limit": {
+			nodes:  []Node{taken("a", 9, time.Hour), with(given("b", 8), dead, unstarted(time.Hour)), waiting("c", 7)},
+			policy: policy(func(p *Policy) { p.Limit = intstr.FromInt32(1) }),
+			want:   []string{"c"},
+		},
+		"a pool of which no agent starts proves nothing": {
+			nodes:  []Node{with(given("a", 3), dead, unstarted(time.Hour)), waiting("b", 2)},
+			policy: policy(nil),
+			want:   []string{"b"},
+		},
+		"no more go than the cluster has places": {
+			nodes:  []Node{taken("a", 9, time.Hour), waiting("b", 8), waiting("c", 7)},
+			policy: policy(func(p *Policy) { p.Limit, p.Cluster = intstr.FromString("100%"), &Cluster{Limit: 3, Running: 2} }),
+			want:   []string{"b"},
+			notes:  map[string]string{"c": "waiting for its turn, at most 3 nodes of the cluster at a time"},
+		},
+		"nor a canary": {
+			nodes:  []Node{waiting("a", 9), waiting("b", 8)},
+			policy: policy(func(p *Policy) { p.Cluster = &Cluster{Limit: 1, Running: 1} }),
+			notes: map[string]string{
+				"a": "waiting for its turn, at most 1 node of the cluster at a time", "b": "waiting for its turn, at most 1 node of the cluster at a time",
+			},
+		},
+		"a node without work takes no place of the cluster's for what is proven": {
+			nodes:  []Node{taken("a", 9, time.Hour), with(waiting("b", 0), func(n *Node) { n.Empty = true }), waiting("c", 7)},
+			policy: policy(func(p *Policy) { p.Limit, p.Cluster = intstr.FromString("100%"), &Cluster{Limit: 1, Running: 1} }),
+			want:   []string{"b"},
+			notes:  map[string]string{"c": "waiting for its turn, at most 1 node of the cluster at a time"},
+		},
+		"but one for what is not": {
+			nodes:  []Node{with(waiting("b", 0), func(n *Node) { n.Empty = true })},
+			policy: policy(func(p *Policy) { p.Cluster = &Cluster{Limit: 1, Running: 1} }),
+			notes:  map[string]string{"b": "waiting for its turn, at most 1 node of the cluster at a time"},
+		},
 		"a canary larger than the pool is the pool": {
 			nodes:  []Node{taken("a", 4, time.Hour), waiting("b", 3)},
 			policy: policy(func(p *Policy) { p.Canaries = 5 }),
@@ -210,6 +277,58 @@ func TestAdmit(t *testing.T) {
 			}
 			if diff := cmp.Diff(test.notes, got.Notes); diff != "" {
 				t.Errorf("notes (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func unstarted(since time.Duration) func(*Node) {
+	return func(n *Node) { n.SilentSince, n.NeverStarted = now.Add(-since), true }
+}
+
+func TestAdmitTellsWhoProvesTheSettings(t *testing.T) {
+	nodes := []Node{waiting("a", 9), with(taken("b", 8, time.Hour), other), with(waiting("c", 7), other)}
+	got := Admit(nodes, policy(func(p *Policy) { p.Limit = intstr.FromInt32(2) }), now)
+	if !got.Admitted["a"] || !got.Admitted["c"] {
+		t.Fatalf("admitted %v", got.Admitted)
+	}
+	if diff := cmp.Diff(map[string]bool{"a": true}, got.Canaries); diff != "" {
+		t.Errorf("canaries (-want +got):\n%s", diff)
+	}
+}
+
+func other(n *Node) {
+	if n.Carries == n.Wanted {
+		n.Carries = "other"
+	}
+	n.Wanted = "other"
+}
+
+// Who waits only behind nodes that cannot go need not wait; who waits behind others has to.
+func TestAdmitQueued(t *testing.T) {
+	one := policy(func(p *Policy) { p.Limit = intstr.FromInt32(1) })
+	for name, test := range map[string]struct {
+		nodes []Node
+		stuck []string
+		want  []string
+	}{
+		"the canary's place goes to the next":       {[]Node{waiting("a", 9), waiting("b", 8)}, []string{"a"}, []string{"a", "b"}},
+		"not where it may go itself":                {[]Node{waiting("a", 9), waiting("b", 8)}, nil, []string{"a"}},
+		"nor where it has begun":                    {[]Node{given("a", 9), waiting("b", 8)}, []string{"a"}, nil},
+		"the limit's place goes to another group":   {[]Node{waiting("a", 9), with(waiting("b", 8), other)}, []string{"a"}, []string{"a", "b"}},
+		"not where somebody uses it up":             {[]Node{with(given("x", 9), other), waiting("a", 8), waiting("b", 7)}, []string{"a"}, nil},
+		"and to the next of what is proven already": {[]Node{taken("x", 9, time.Hour), waiting("a", 8), waiting("b", 7)}, []string{"a"}, []string{"a", "b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := Admit(test.nodes, one, now)
+			got.AdmitQueued(func(name string) bool { return !slices.Contains(test.stuck, name) })
+			if diff := cmp.Diff(test.want, slices.Sorted(maps.Keys(got.Admitted))); diff != "" {
+				t.Errorf("admitted (-want +got):\n%s", diff)
+			}
+			for name := range got.Admitted {
+				if note, waits := got.Notes[name]; waits {
+					t.Errorf("%s may go and waits: %s", name, note)
+				}
 			}
 		})
 	}

@@ -40,6 +40,8 @@ func judgeTuned(clientNode *v1alpha1.StorageClientNode, report fleet.Report, isC
 		return verdict(corev1.ConditionFalse, v1alpha1.NodeReasonApplying, cmp.Or(note, "Waiting for the agent to report the settings"))
 	case len(report.Failed) > 0:
 		return verdict(corev1.ConditionFalse, v1alpha1.NodeReasonSettingsFailed, "Settings failed: "+text.List(report.Failed))
+	case len(report.Unconfirmed) > 0:
+		return verdict(corev1.ConditionFalse, v1alpha1.NodeReasonApplying, unconfirmedMessage(report))
 	case len(report.RebootPending) > 0:
 		return verdict(corev1.ConditionFalse, v1alpha1.NodeReasonRebootPending, "Takes effect at the next boot: "+text.List(report.RebootPending))
 	case len(report.Drifted) > 0:
@@ -59,6 +61,14 @@ func exceptionsMessage(report fleet.Report) string {
 		return "Other files override settings of this node: " + text.List(report.Shadowed)
 	}
 	return "This node cannot take: " + text.List(missing) + "; other files override settings: " + text.List(report.Shadowed)
+}
+
+func unconfirmedMessage(report fleet.Report) string {
+	message := "Not confirmed over new connections yet: " + text.List(report.Unconfirmed)
+	if report.UnconfirmedNote != "" {
+		message += ": " + report.UnconfirmedNote
+	}
+	return message
 }
 
 func driftedMessage(keys []string) string {

@@ -59,6 +59,7 @@ func (g Gate) recallRefusal(s Snapshot, profile *fleet.Profile, now time.Time) (
 
 // Judge asks the rollout rules of every profile concerned; all is a fresh snapshot of all nodes.
 func (g Gate) Judge(s Snapshot, next Plan, all fleet.Snapshot, now time.Time) Plan {
+	decide := decider(s, all, now)
 	for _, name := range concernedProfiles(s) {
 		profile := s.Profiles.ByName(name)
 		if next.Limited {
@@ -70,22 +71,83 @@ func (g Gate) Judge(s Snapshot, next Plan, all fleet.Snapshot, now time.Time) Pl
 		if refused, known := g.recallRefusal(s, profile, now); known {
 			return refused
 		}
-		nodes := entriesOf(all, profile)
-		fresh := newVerdict(livegate.Admit(nodes, livegate.PolicyOf(profile.Spec.WithDefaults().Rollout), now), profileVersions(s.Profiles), nodes, now)
+		nodes, decision := decide(profile)
+		if !decision.Admitted[s.Node.Name] {
+			decision.AdmitQueued(func(ahead string) bool { return mayGo(ahead, profile, all, decide) })
+		}
+		fresh := newVerdict(decision, profileVersions(s.Profiles), nodes, now)
 		if g.verdicts != nil {
 			g.verdicts[name] = fresh
 		}
 		if !fresh.Admitted[s.Node.Name] {
 			return stayUntil(noteGate+fresh.Notes[s.Node.Name], nextTurn(fresh.Next))
 		}
+		next.Spec.Canary = next.Spec.Canary || decision.Canaries[s.Node.Name]
 	}
 	return next
+}
+
+// decider asks the gate of one profile after another, each once.
+func decider(s Snapshot, all fleet.Snapshot, now time.Time) func(*fleet.Profile) ([]livegate.Node, livegate.Decision) {
+	type answer struct {
+		nodes    []livegate.Node
+		decision livegate.Decision
+	}
+	known := map[string]answer{}
+	cluster := &livegate.Cluster{
+		Limit:   v1alpha1.ResolveShare(s.Limits.MaxConcurrentLive, len(all.Nodes)),
+		Running: countRunning(s.Limits, all, now),
+	}
+	return func(profile *fleet.Profile) ([]livegate.Node, livegate.Decision) {
+		if a, ok := known[profile.Name]; ok {
+			return a.nodes, a.decision
+		}
+		policy := livegate.PolicyOf(profile.Spec.WithDefaults().Rollout)
+		policy.Soak, policy.Cluster = max(policy.Soak, s.Limits.MinSoak), cluster
+		nodes := entriesOf(s.Limits, all, profile)
+		a := answer{nodes, livegate.Admit(nodes, policy, now)}
+		known[profile.Name] = a
+		return a.nodes, a.decision
+	}
+}
+
+// countRunning counts the nodes of the cluster that have been given settings and have not taken them. Those that failed have put
+// back what they could, and a node whose agent is silent holds up its profile, but not for long the cluster.
+func countRunning(limits Limits, all fleet.Snapshot, now time.Time) (running int) {
+	for i := range all.Nodes {
+		node := &all.Nodes[i]
+		clientNode := all.ClientNodes[node.Name]
+		if clientNode == nil || clientNode.Spec.Release || match.Ignored(node) || !node.DeletionTimestamp.IsZero() {
+			continue
+		}
+		entry := entryOf(limits, all, node, clientNode)
+		if !entry.Taken && !entry.Failed && !entry.Empty && !entry.IsSilentForLong(now) {
+			running++
+		}
+	}
+	return running
+}
+
+// mayGo reports whether a node that one profile would let go is let go by all the others that it concerns.
+func mayGo(name string, by *fleet.Profile, all fleet.Snapshot, decide func(*fleet.Profile) ([]livegate.Node, livegate.Decision)) bool {
+	i := slices.IndexFunc(all.Nodes, func(n corev1.Node) bool { return n.Name == name })
+	node, clientNode := &all.Nodes[i], all.ClientNodes[name]
+	wanted := all.Profiles.Wanted(node, clientNode)
+	for _, other := range concernedProfiles(Snapshot{Node: node, ClientNode: clientNode, Profiles: all.Profiles, Wanted: wanted}) {
+		if other == by.Name {
+			continue
+		}
+		if _, decision := decide(all.Profiles.ByName(other)); !decision.Admitted[name] {
+			return false
+		}
+	}
+	return true
 }
 
 // gateEntry is the node as it stands among a profile's for the gate.
 func (s Snapshot) gateEntry(profile *fleet.Profile) livegate.Node {
 	own := fleet.Snapshot{Profiles: s.Profiles, Ready: map[string]bool{s.Node.Name: s.AgentReady}}
-	entry := entryOf(own, s.Node, s.ClientNode)
+	entry := entryOf(s.Limits, own, s.Node, s.ClientNode)
 	entry.Wanted = s.Wanted.Hash
 	entry.Canary = canaryOf(profile).Matches(labels.Set(s.Node.Labels))
 	return entry
@@ -113,7 +175,7 @@ func concernedProfiles(s Snapshot) []string {
 }
 
 // entriesOf are a profile's nodes for the gate. A node that is left alone, or without anything to set, is not among them.
-func entriesOf(all fleet.Snapshot, profile *fleet.Profile) []livegate.Node {
+func entriesOf(limits Limits, all fleet.Snapshot, profile *fleet.Profile) []livegate.Node {
 	var nodes []livegate.Node
 	canary := canaryOf(profile)
 	for i := range all.Nodes {
@@ -126,7 +188,7 @@ func entriesOf(all fleet.Snapshot, profile *fleet.Profile) []livegate.Node {
 		if !wanted.Managed || (clientNode == nil && wanted.Hash == "") {
 			continue
 		}
-		entry := entryOf(all, node, clientNode)
+		entry := entryOf(limits, all, node, clientNode)
 		entry.Wanted = wanted.Hash
 		entry.Canary = canary.Matches(labels.Set(node.Labels))
 		nodes = append(nodes, entry)
@@ -143,9 +205,10 @@ func canaryOf(profile *fleet.Profile) labels.Selector {
 	return selector
 }
 
-func entryOf(all fleet.Snapshot, node *corev1.Node, clientNode *v1alpha1.StorageClientNode) livegate.Node {
+func entryOf(limits Limits, all fleet.Snapshot, node *corev1.Node, clientNode *v1alpha1.StorageClientNode) livegate.Node {
 	paused := pause.Annotated(node) || len(all.Profiles.PausedBy(node, clientNode)) > 0
 	entry := livegate.Node{Name: node.Name, Created: node.CreationTimestamp.Time, Alive: !paused && agentpod.NodeReady(node)}
+	entry.Empty = slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == limits.UntunedTaint })
 	if clientNode == nil {
 		return entry
 	}
@@ -153,7 +216,13 @@ func entryOf(all fleet.Snapshot, node *corev1.Node, clientNode *v1alpha1.Storage
 	entry.Managed = !clientNode.Spec.Release
 	entry.Carries = clientNode.Spec.Hash
 	entry.Alive = entry.Alive && report.Silent == ""
-	entry.Taken = !report.Applying && len(report.Failed) == 0
+	entry.Taken = report.IsTaken()
+	entry.Unconfirmed = report.UnconfirmedNote
+	if condition := fleet.FindTuned(node); report.Silent != "" && condition != nil && condition.Reason == v1alpha1.NodeReasonAgentSilent {
+		// Not that of the message, which changes each time that the agent's Pod is restarted.
+		entry.SilentSince = condition.LastTransitionTime.Time
+		entry.NeverStarted = clientNode.Status.BootID == "" && agentpod.NodeReady(node)
+	}
 	entry.Failed = !report.Applying && len(report.Failed) > 0
 	entry.TakenSince = takenSince(node, report)
 	return entry

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
@@ -46,6 +47,17 @@ type Snapshot struct {
 	Report     fleet.Report // empty where ClientNode is nil
 	// Unfenced says why the node gets no agent; empty: it has one, or may get one.
 	Unfenced string
+	Limits   Limits
+}
+
+// Limits are what live changes keep to whatever a profile says.
+type Limits struct {
+	// MaxConcurrentLive is how many nodes of the cluster take a live change at a time: a number, or a percentage of all nodes.
+	MaxConcurrentLive intstr.IntOrString
+	// MinSoak is the least time for which a canary stays well before others follow.
+	MinSoak time.Duration
+	// UntunedTaint is the key of the taint that a node bears until it is tuned first: no work has come to it.
+	UntunedTaint string
 }
 
 // Plan is the next step of a node, and a note.
@@ -201,6 +213,8 @@ func (s Snapshot) wantsRestoreReboot() bool {
 // sameSpec compares what this package writes, and only that.
 func sameSpec(a, b v1alpha1.StorageClientNodeSpec) bool {
 	a.RebootPermit, b.RebootPermit = nil, nil
+	// Whether it was the canary of these settings is said once, with them.
+	a.Canary, b.Canary = false, false
 	a.Volumes, b.Volumes = nil, nil
 	return equality.Semantic.DeepEqual(a, b)
 }

@@ -299,6 +299,8 @@ func (s *Sandbox) StartManagerAs(ctx context.Context, name string, flags ...stri
 	}
 	return s.Plane.RunAs(name, append([]string{
 		"env", fmt.Sprintf("GOGC=%d", managerGC), s.options.Manager, "--kubeconfig=" + kubeconfig, "--health-probe-bind-address=0",
+		// The profiles say how fast live changes go.
+		"--min-live-soak=0s", "--max-concurrent-live=100%",
 	}, flags...)...)
 }
 

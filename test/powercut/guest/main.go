@@ -18,9 +18,11 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/utils/clock"
 
 	"github.com/storageclient/operator/agent"
 	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/connect"
 	"github.com/storageclient/operator/agent/host/hosttest"
 	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -67,6 +69,9 @@ func run() error {
 	if err != nil {
 		return err
 	}
+	if err := checkPairs(); err != nil {
+		return fmt.Errorf("the kernel's coupled values: %w", err)
+	}
 	m := &machine{fs: files, done: orders[0], doing: orders[1], restored: orders[2] == 1, restoring: orders[3] == 1}
 	if err := m.check(); err != nil {
 		return fmt.Errorf("after change %d was done and %d begun: %w", m.done, m.doing, err)
@@ -111,7 +116,12 @@ func prepare() error {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	if err := unix.Mount("/dev/vda", root, "ext4", 0, ""); err != nil {
+	line, err := os.ReadFile("/proc/cmdline")
+	if err != nil {
+		return err
+	}
+	_, fileSystem, _ := strings.Cut(strings.TrimSpace(string(line)), "powercut.filesystem=")
+	if err := unix.Mount("/dev/vda", root, fileSystem, 0, ""); err != nil {
 		return fmt.Errorf("mount %s: %w", root, err)
 	}
 	if err := unix.Mount("proc", root+"/proc", "tmpfs", 0, ""); err != nil {
@@ -150,8 +160,10 @@ func bootLive() error {
 			return err
 		}
 	}
-	line := between(read(grubCfg), "\tlinux\t")
-	_, args, _ := strings.Cut(line, " ")
+	_, args, _ := strings.Cut(between(read(grubCfg), "\tlinux\t"), " ")
+	if found := bootEntries(); len(found) > 0 {
+		args = between(read(found[0]), "\noptions ")
+	}
 	return os.WriteFile(root+"/proc/cmdline", []byte("BOOT_IMAGE=/boot/vmlinuz "+args+"\n"), 0o644)
 }
 
@@ -202,9 +214,14 @@ func profile(n int) v1alpha1.StorageClientProfile {
 
 func (m *machine) local() agent.Local {
 	runner := &hosttest.Commands{Dir: root, KernelLog: kernelLog}
+	local := agent.NewHost(m.fs, runner, nil, "/var/lib/kubelet")
+	// A server that answers: what is set is proven before it is kept, and the power may be cut in between.
+	local.Servers = func() ([]connect.Server, error) { return []connect.Server{{Name: "filer1"}}, nil }
+	local.AskServer = func(context.Context, connect.Server) error { return nil }
 	return agent.Local{
-		Host:            agent.NewHost(m.fs, runner, nil, "/var/lib/kubelet"),
-		AllowParameters: []string{"kernelArgument/" + argument},
+		Host:    local,
+		Clock:   clock.RealClock{},
+		Allowed: agent.Allowed{Parameters: []string{"kernelArgument/" + argument}},
 	}
 }
 
@@ -228,10 +245,13 @@ func (m *machine) restore() error {
 	if !r.AsDeclared {
 		return fmt.Errorf("not restored: %+v", r.Settings)
 	}
-	for _, name := range []string{sysctls, grub} {
+	for _, name := range []string{sysctls, grub, blsArguments} {
 		if m.fs.Exists(name) {
 			return fmt.Errorf("%s is still there", name)
 		}
+	}
+	if err := compareEntries(); err != nil {
+		return err
 	}
 	if strings.Contains(read(grubCfg), argument) {
 		return errors.New("the menu still has the argument")
@@ -256,11 +276,15 @@ func (m *machine) check() error {
 	if m.restoring {
 		allowed = append(allowed, "")
 	}
-	menu := read(grubCfg)
-	found := map[string]string{
-		sysctls: between(read(sysctls), rmemMax+" = "),
-		grub:    strings.TrimSuffix(between(read(grub), argument+"="), `"`),
-		grubCfg: between(menu, argument+"="),
+	found := map[string]string{sysctls: between(read(sysctls), rmemMax+" = ")}
+	menus := bootEntries()
+	if len(menus) > 0 {
+		found[blsArguments] = between(read(blsArguments), argument+"=")
+		menus = m.readEntries(menus, found)
+	} else {
+		found[grub] = strings.TrimSuffix(between(read(grub), argument+"="), `"`)
+		found[grubCfg] = between(read(grubCfg), argument+"=")
+		menus = []string{grub, grubCfg}
 	}
 	for name, got := range found {
 		if !slices.Contains(allowed, got) {
@@ -270,21 +294,38 @@ func (m *machine) check() error {
 			return fmt.Errorf("%s is incomplete: %q", name, data)
 		}
 	}
-	if n := strings.Count(menu, argument+"="); n != strings.Count(menu, argument+"="+found[grubCfg]+"\n") && found[grubCfg] != "" {
+	if len(bootEntries()) == 0 {
+		if err := checkMenu(found[grubCfg]); err != nil {
+			return err
+		}
+	}
+	return m.checkJournal(found, menus)
+}
+
+// checkMenu looks at a menu that is made as a whole.
+func checkMenu(value string) error {
+	menu := read(grubCfg)
+	if n := strings.Count(menu, argument+"="); n != strings.Count(menu, argument+"="+value+"\n") && value != "" {
 		return fmt.Errorf("the menu's entries differ:\n%s", menu)
 	}
 	if !strings.Contains(menu, menuEnd) {
 		return fmt.Errorf("the menu ends after %d bytes", len(menu))
 	}
-	return m.checkJournal(found)
+	return nil
 }
 
-func (m *machine) checkJournal(found map[string]string) error {
+func (m *machine) checkJournal(found map[string]string, menus []string) error {
 	j := journal.New(m.fs, sysctls, grub)
 	if err := j.Load(); err != nil {
 		return err
 	}
 	entries := j.Entries()
+	if u, open := j.Unconfirmed(); open {
+		key := "sysctl/" + rmemMax
+		if tried := u.Settings[key].Entry.Applied; tried != "" && found[sysctls] == tried && entries[key].Applied != tried {
+			return fmt.Errorf("%s has %q, which is not confirmed", sysctls, tried)
+		}
+	}
 	originals := map[string]host.Original{
 		"sysctl/" + rmemMax:          {Present: true, Value: strings.TrimSpace(read(pristine + "/sys/net/core/rmem_max"))},
 		"kernelArgument/" + argument: {},
@@ -294,7 +335,7 @@ func (m *machine) checkJournal(found map[string]string) error {
 			return fmt.Errorf("the journal's original of %s is %+v, was %+v", key, entries[key].Original, originals[key])
 		}
 	}
-	for key, names := range map[string][]string{"sysctl/" + rmemMax: {sysctls}, "kernelArgument/" + argument: {grub, grubCfg}} {
+	for key, names := range map[string][]string{"sysctl/" + rmemMax: {sysctls}, "kernelArgument/" + argument: menus} {
 		for _, name := range names {
 			if _, held := entries[key]; found[name] != "" && !held {
 				return fmt.Errorf("%s has %q, and the journal does not know %s", name, found[name], key)

@@ -1,0 +1,143 @@
+package apiclient
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// provingServer is an API server that counts connections and what was read of its largest document.
+type provingServer struct {
+	*httptest.Server
+	size int
+	// stopAfter is after how many bytes it sends no more; 0: never.
+	stopAfter int
+
+	mu          sync.Mutex
+	connections int
+	requests    []string
+}
+
+func newProvingServer(t *testing.T, size int) *provingServer {
+	t.Helper()
+	s := &provingServer{size: size}
+	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(s.answer))
+	s.EnableHTTP2 = true
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if state == http.StateNew {
+			s.connections++
+		}
+	}
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *provingServer) answer(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	s.requests = append(s.requests, strings.Join([]string{r.Method, r.URL.Path, r.Proto, r.Header.Get("Accept-Encoding"), r.Header.Get("Authorization")}, " "))
+	s.mu.Unlock()
+	if r.Method == http.MethodPatch {
+		answer(w, http.StatusOK, clientNodeJSON(3))
+		return
+	}
+	data := bytes.Repeat([]byte{'x'}, s.size)
+	if s.stopAfter > 0 {
+		data = data[:s.stopAfter]
+		w.Header().Set("Content-Length", "10000000")
+	}
+	_, _ = io.Copy(w, bytes.NewReader(data))
+	if f, ok := w.(http.Flusher); ok && s.stopAfter > 0 {
+		f.Flush()
+		<-r.Context().Done()
+	}
+}
+
+func (s *provingServer) client(t *testing.T) *Client {
+	t.Helper()
+	c, err := New(&rest.Config{Host: s.URL, BearerToken: "token", TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, "n1", clock.RealClock{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestProveMakesAConnectionForEachHalf(t *testing.T) {
+	s := newProvingServer(t, 4<<20)
+	c := s.client(t)
+	for range 2 {
+		if err := c.Prove(t.Context(), 1<<20, v1alpha1.StorageClientNodeStatus{BootID: "b"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.connections != 4 {
+		t.Errorf("%d connections for two proofs, want one for each half", s.connections)
+	}
+	if want := "GET /openapi/v2 HTTP/1.1 identity Bearer token"; s.requests[0] != want {
+		t.Errorf("first %q, want %q", s.requests[0], want)
+	}
+	if want := "PATCH " + path + "/n1/status HTTP/1.1"; !strings.HasPrefix(s.requests[1], want) {
+		t.Errorf("then %q, want %q", s.requests[1], want)
+	}
+}
+
+func TestADocumentThatIsSmallerIsReadWholly(t *testing.T) {
+	s := newProvingServer(t, 100)
+	if err := s.client(t).Prove(t.Context(), 64<<10, v1alpha1.StorageClientNodeStatus{}); err != nil {
+		t.Error(err)
+	}
+}
+
+// A connection on which the handshake and the first bytes come through is none that works.
+func TestAConnectionThatStopsIsNoProof(t *testing.T) {
+	s := newProvingServer(t, 4<<20)
+	s.stopAfter = 2000
+	c := s.client(t)
+	ctx, cancel := contextOf(t)
+	defer cancel()
+	err := c.Prove(ctx, 64<<10, v1alpha1.StorageClientNodeStatus{})
+	if err == nil || !strings.Contains(err.Error(), "read /openapi/v2: 2000 of 65536 bytes in ") {
+		t.Errorf("got %v", err)
+	}
+	if len(s.requests) != 1 {
+		t.Errorf("the status was written all the same: %v", s.requests)
+	}
+}
+
+func TestARefusalIsNoProof(t *testing.T) {
+	for name, refused := range map[string]string{"of the document": http.MethodGet, "of the status": http.MethodPatch} {
+		t.Run(name, func(t *testing.T) {
+			c, _ := client(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == refused {
+					answer(w, http.StatusForbidden, failure(http.StatusForbidden, "Forbidden"))
+					return
+				}
+				answer(w, http.StatusOK, clientNodeJSON(3))
+			})
+			if err := c.Prove(t.Context(), 64<<10, v1alpha1.StorageClientNodeStatus{}); err == nil {
+				t.Error("it counts as a proof")
+			}
+		})
+	}
+}
+
+func contextOf(t *testing.T) (context.Context, context.CancelFunc) {
+	t.Helper()
+	return context.WithTimeout(t.Context(), 500*time.Millisecond)
+}

@@ -1,0 +1,427 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/connect"
+	"github.com/storageclient/operator/agent/host/journal"
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+const (
+	tcpRmem = "sysctl/net.ipv4.tcp_rmem"
+	fatal   = "1 1 1"
+	usual   = "4096 131072 6291456"
+)
+
+var filer = connect.Server{Name: "filer1", Address: "10.0.0.1:2049", Protocol: connect.NFS, Version: 4}
+
+// newConfirmWorld is a machine whose new connections carry nothing with the fatal value.
+func newConfirmWorld(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(t)
+	w.defaults[tcpRmem], w.live[tcpRmem] = usual, usual
+	w.proved = func(int64) error { return w.carries("read /openapi/v2") }
+	w.asked = func(connect.Server) error { return w.carries("no answer") }
+	return w
+}
+
+// carries is an error where new connections carry nothing.
+func (w *world) carries(what string) error {
+	if w.live[tcpRmem] == fatal || w.outage {
+		return errors.New(what + ": i/o timeout")
+	}
+	return nil
+}
+
+// runFor lets agents run for a time, each crash and each reboot begetting a new one.
+func (w *world) runFor(a *Agent, d time.Duration) *Agent {
+	w.t.Helper()
+	for end := w.clock.Now().Add(d); w.clock.Now().Before(end); w.clock.Step(time.Second) {
+		if w.runPass(a) {
+			a = w.agent()
+		}
+	}
+	return a
+}
+
+func (w *world) expect(state v1alpha1.SettingState, live, file string) {
+	w.t.Helper()
+	if w.state(tcpRmem) != state || w.live[tcpRmem] != live || w.files[tcpRmem] != file {
+		w.t.Fatalf("%s: %s, in force %q, in the file %q; want %s, %q, %q",
+			w.state(tcpRmem), w.message(tcpRmem), w.live[tcpRmem], w.files[tcpRmem], state, live, file)
+	}
+}
+
+func TestALiveValueIsKeptOnlyOnceNewConnectionsHaveWorkedWithIt(t *testing.T) {
+	w := newConfirmWorld(t)
+	w.servers = []connect.Server{filer}
+	w.defaults[rmem] = "212992"
+	proofs := 0
+	w.asked = func(server connect.Server) error {
+		if w.live[tcpRmem] == usual {
+			// It is chosen since it answers now.
+			return nil
+		}
+		proofs++
+		want := map[string]journal.UnconfirmedSetting{
+			tcpRmem: {Entry: journal.Entry{Original: present(usual), Profile: "p", Applied: "8192 131072 6291456"}, Before: present(usual)},
+			rmem:    {Entry: journal.Entry{Original: present("212992"), Profile: "p", Applied: "16777216"}, Before: present("212992")},
+		}
+		u := w.unconfirmed()
+		if diff := cmp.Diff(want, u.Settings); diff != "" {
+			t.Errorf("unconfirmed (-want +got):\n%s", diff)
+		}
+		if left := u.Deadline.Sub(w.clock.Now()); left != confirmWithin || u.BootID != "boot-1" {
+			t.Errorf("%s to the deadline in boot %s", left, u.BootID)
+		}
+		if len(w.files) > 0 || len(w.journal()) > 0 || server != filer {
+			t.Errorf("while it is proven by %s: in the file %v, in the journal %v", server, w.files, w.journal())
+		}
+		return nil
+	}
+	w.proved = func(int64) error {
+		proofs++
+		if len(w.files) > 0 || w.live[tcpRmem] != "8192 131072 6291456" || w.live[rmem] != "16777216" {
+			t.Errorf("while it is proven: in the file %v, in force %v", w.files, w.live)
+		}
+		return nil
+	}
+	w.writeErr = func(status v1alpha1.StorageClientNodeStatus) error {
+		inSync := status.Settings[0].State == v1alpha1.SettingInSync
+		if inSync != (w.unconfirmed() == nil) {
+			t.Errorf("%+v is reported, unconfirmed is %+v", status.Settings[0], w.unconfirmed())
+		}
+		if want := "set, proving over new connections until 22:14:00 UTC"; !inSync && (status.Settings[0].State != v1alpha1.SettingPending || status.Settings[0].Message != want) {
+			t.Errorf("%+v, want Pending: %s", status.Settings[0], want)
+		}
+		return nil
+	}
+	w.declare(setting(rmem, "16777216"), setting(tcpRmem, "8192 131072 6291456"))
+	w.runPass(w.agent())
+	w.expect(v1alpha1.SettingInSync, "8192 131072 6291456", "8192 131072 6291456")
+	if proofs != 2 || w.unconfirmed() != nil || w.journal()[tcpRmem].Original.Value != usual {
+		t.Errorf("%d proofs, unconfirmed %+v, journal %+v", proofs, w.unconfirmed(), w.journal())
+	}
+}
+
+func TestAValueThatTakesNewConnectionsAwayIsPutBackAndNotTriedAgain(t *testing.T) {
+	tests := map[string]struct {
+		servers []connect.Server
+		asked   func(w *world) error
+		says    string
+	}{
+		"to the API server": {says: "with " + rmem + ", " + tcpRmem + " set together, API server: read /openapi/v2: i/o timeout"},
+		"to both":           {servers: []connect.Server{filer}, says: "NFS server filer1 (10.0.0.1:2049): no answer: i/o timeout; API server"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := newConfirmWorld(t)
+			w.servers = test.servers
+			w.declare(setting(tcpRmem, fatal), setting(rmem, "16777216"))
+			began := w.clock.Now()
+			a := w.agent()
+			for w.runPass(a); w.live[tcpRmem] == fatal; w.runPass(a) {
+				w.clock.Step(time.Second)
+			}
+			if took := w.clock.Since(began); took > confirmWithin+time.Second {
+				t.Errorf("back after %s", took)
+			}
+			w.expect(v1alpha1.SettingFailed, usual, "")
+			if w.live[rmem] != "212992" || w.files[rmem] != "" || w.state(rmem) != v1alpha1.SettingFailed || len(w.journal()) > 0 {
+				t.Errorf("what was set together: %v, %s, journal %v", w.live, w.state(rmem), w.journal())
+			}
+			if got := w.message(tcpRmem); !strings.HasPrefix(got, "took new connections away, put back: ") || !strings.Contains(got, test.says) {
+				t.Errorf("says %q, want %q", got, test.says)
+			}
+
+			w.log, w.sizes = nil, nil
+			a = w.runFor(w.runFor(a, time.Hour), 0)
+			w.boot()
+			w.runFor(w.agent(), time.Hour)
+			for _, change := range w.log {
+				if strings.HasPrefix(change, "try ") {
+					t.Fatalf("tried again: %v", w.log)
+				}
+			}
+			w.expect(v1alpha1.SettingFailed, usual, "")
+
+			w.declare(setting(tcpRmem, "8192 131072 6291456"), setting(rmem, "16777216"))
+			w.runFor(w.agent(), time.Second)
+			w.expect(v1alpha1.SettingInSync, "8192 131072 6291456", "8192 131072 6291456")
+		})
+	}
+}
+
+func TestAValueThatIsReplacedStaysInTheFileUntilTheNewOneIsProven(t *testing.T) {
+	w := newConfirmWorld(t)
+	w.declare(setting(tcpRmem, "8192 131072 6291456"))
+	a := w.runFor(w.agent(), time.Second)
+	w.declare(setting(tcpRmem, fatal))
+	w.runPass(a)
+	w.expect(v1alpha1.SettingPending, fatal, "8192 131072 6291456")
+	w.runFor(a, confirmWithin+2*time.Second)
+	w.expect(v1alpha1.SettingFailed, "8192 131072 6291456", "8192 131072 6291456")
+	if got := w.journal()[tcpRmem]; got.Applied != "8192 131072 6291456" || got.Original.Value != usual {
+		t.Errorf("journal %+v", got)
+	}
+	w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
+	w.runFor(a, time.Second)
+	if w.live[tcpRmem] != usual || len(w.files) > 0 || !w.clientNode.Status.Restored {
+		t.Errorf("released: in force %v, in the file %v", w.live, w.files)
+	}
+}
+
+func TestAnOutageOfSomebodyElseIsNoFailure(t *testing.T) {
+	w := newConfirmWorld(t)
+	w.outage = true
+	w.declare(setting(tcpRmem, "8192 131072 6291456"))
+	a := w.runFor(w.agent(), confirmWithin+retestWithin+10*time.Second)
+	w.expect(v1alpha1.SettingPending, usual, "")
+	if want := "neither with it nor without, so it is not the cause: API server: read /openapi/v2"; !strings.Contains(w.message(tcpRmem), want) {
+		t.Errorf("says %q, want %q", w.message(tcpRmem), want)
+	}
+	if w.unconfirmed() != nil || a.outcome.failed {
+		t.Errorf("unconfirmed %+v, failed %t", w.unconfirmed(), a.outcome.failed)
+	}
+	tries := func() (n int) {
+		for _, change := range w.log {
+			if change == "try "+tcpRmem {
+				n++
+			}
+		}
+		return n
+	}
+	a = w.runFor(a, 2*time.Hour)
+	if n := tries(); n < 5 || n > 12 {
+		t.Errorf("tried %d times in two hours, want fewer and fewer", n)
+	}
+	w.outage = false
+	w.runFor(a, maxRetry+2*driftInterval)
+	w.expect(v1alpha1.SettingInSync, "8192 131072 6291456", "8192 131072 6291456")
+}
+
+func TestNothingIsSetWhereNoServerAnswersBefore(t *testing.T) {
+	w := newConfirmWorld(t)
+	w.servers = []connect.Server{filer, {Name: "filer2", Address: "10.0.0.2:2049", Protocol: connect.NFS}}
+	w.asked = func(server connect.Server) error { return errors.New("no route to host") }
+	w.declare(setting(tcpRmem, "8192 131072 6291456"), setting(ihash, "1048576"))
+	a := w.runFor(w.agent(), time.Minute)
+	w.expect(v1alpha1.SettingPending, usual, "")
+	if want := "not set: no server that this node mounts from answers a new connection: NFS server filer1 (10.0.0.1:2049): no route to host; NFS server filer2"; !strings.Contains(w.message(tcpRmem), want) {
+		t.Errorf("says %q, want %q", w.message(tcpRmem), want)
+	}
+	if w.menu[ihash] != "1048576" {
+		t.Error("what needs no proof waits too")
+	}
+	// One that answers is enough.
+	w.asked = func(server connect.Server) error {
+		if server.Name == "filer1" {
+			return errors.New("no route to host")
+		}
+		return w.carries("no answer")
+	}
+	w.runFor(a, 5*time.Minute)
+	w.expect(v1alpha1.SettingInSync, "8192 131072 6291456", "8192 131072 6291456")
+}
+
+func TestWhatIsProvenIsNotProvenAgain(t *testing.T) {
+	w := newConfirmWorld(t)
+	w.declare(setting(tcpRmem, "8192 131072 6291456"))
+	w.runFor(w.agent(), time.Second)
+	w.sizes = nil
+	w.runFor(w.agent(), 2*time.Minute)
+	w.boot()
+	a := w.runFor(w.agent(), 2*time.Minute)
+	w.live[tcpRmem] = usual
+	w.runFor(a, 2*time.Minute)
+	w.expect(v1alpha1.SettingInSync, "8192 131072 6291456", "8192 131072 6291456")
+	if len(w.sizes) > 0 {
+		t.Errorf("after a restart, a boot and drift it was proven again: %v", w.sizes)
+	}
+}
+
+func TestWhatIsInForceAlreadyOnlyNeedsTheFile(t *testing.T) {
+	w := newConfirmWorld(t)
+	w.declare(setting(tcpRmem, "4096\t131072  6291456"), setting(rmem, "212992"))
+	w.clientNode.Spec.Settings[0].Value = usual
+	w.runFor(w.agent(), time.Second)
+	w.expect(v1alpha1.SettingInSync, usual, usual)
+	if len(w.sizes) > 0 {
+		t.Errorf("proven: %v", w.sizes)
+	}
+}
+
+func TestACanaryReadsMore(t *testing.T) {
+	for canary, want := range map[bool]int64{true: 1 << 20, false: 64 << 10} {
+		w := newConfirmWorld(t)
+		w.declare(setting(tcpRmem, "8192 131072 6291456"))
+		w.clientNode.Spec.Canary = canary
+		w.runFor(w.agent(), time.Second)
+		if diff := cmp.Diff([]int64{want}, w.sizes); diff != "" {
+			t.Errorf("canary %t (-want +got):\n%s", canary, diff)
+		}
+	}
+}
+
+func TestTheFirstAttemptWaitsOnAllButTheCanary(t *testing.T) {
+	for canary, want := range map[bool]int{true: 1, false: 0} {
+		w := newConfirmWorld(t)
+		w.declare(setting(tcpRmem, "8192 131072 6291456"))
+		w.clientNode.Spec.Canary = canary
+		a := w.agent()
+		a.jitter = func(d time.Duration) time.Duration { return d }
+		w.runPass(a)
+		if len(w.sizes) != want {
+			t.Errorf("canary %t: %d attempts at once, want %d", canary, len(w.sizes), want)
+		}
+		w.runFor(a, proofJitter+time.Second)
+		w.expect(v1alpha1.SettingInSync, "8192 131072 6291456", "8192 131072 6291456")
+	}
+}
+
+func TestAnotherSpecPutsBackFirstWhatIsBeingProven(t *testing.T) {
+	tests := map[string]struct {
+		change func(w *world)
+		want   string
+	}{
+		"another value": {func(w *world) { w.declare(setting(tcpRmem, "8192 131072 6291456")) }, "8192 131072 6291456"},
+		"no value":      {func(w *world) { w.declare() }, usual},
+		"a release": {func(w *world) {
+			w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Release = true })
+		}, usual},
+		"no client node": {func(w *world) { w.gone = true }, usual},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			w := newConfirmWorld(t)
+			w.declare(setting(tcpRmem, fatal))
+			a := w.runFor(w.agent(), time.Second)
+			if w.live[tcpRmem] != fatal {
+				t.Fatal("not set")
+			}
+			test.change(w)
+			w.runFor(a, time.Second)
+			if w.live[tcpRmem] != test.want || w.unconfirmed() != nil {
+				t.Errorf("in force %q, unconfirmed %+v", w.live[tcpRmem], w.unconfirmed())
+			}
+		})
+	}
+}
+
+func TestAnEndOfTheAgentPutsBackWhatIsNotConfirmed(t *testing.T) {
+	w := newConfirmWorld(t)
+	w.declare(setting(tcpRmem, fatal))
+	a := w.agent()
+	ctx, cancel := context.WithCancel(t.Context())
+	w.proved = func(int64) error {
+		if w.live[tcpRmem] != fatal {
+			t.Error("not set")
+		}
+		cancel()
+		return errors.New("the agent is told to end")
+	}
+	a.Run(ctx)
+	if w.live[tcpRmem] != usual || w.unconfirmed() != nil || len(w.files) > 0 {
+		t.Errorf("in force %q, unconfirmed %+v, in the file %v", w.live[tcpRmem], w.unconfirmed(), w.files)
+	}
+}
+
+// A new agent needs no API server to put back what the one before it has left, and tries it once more.
+func TestAnAgentThatWasKilledLeavesNothingUnconfirmed(t *testing.T) {
+	for _, boots := range []bool{false, true} {
+		t.Run(fmt.Sprintf("boots: %t", boots), func(t *testing.T) {
+			w := newConfirmWorld(t)
+			w.declare(setting(tcpRmem, fatal))
+			for attempt := range 3 {
+				w.runPass(w.agent())
+				if tried := w.live[tcpRmem] == fatal; tried != (attempt < 2) {
+					t.Fatalf("attempt %d: tried %t: %s", attempt, tried, w.message(tcpRmem))
+				}
+				if boots {
+					w.boot()
+				}
+				w.gone = true
+				w.runPass(w.agent())
+				w.gone = false
+				if w.live[tcpRmem] != usual || w.unconfirmed() != nil || len(w.files) > 0 {
+					t.Fatalf("in force %q, unconfirmed %+v, in the file %v", w.live[tcpRmem], w.unconfirmed(), w.files)
+				}
+			}
+			w.expect(v1alpha1.SettingFailed, usual, "")
+			if !strings.Contains(w.message(tcpRmem), "cut short twice") {
+				t.Errorf("says %q", w.message(tcpRmem))
+			}
+		})
+	}
+}
+
+func TestWhatTheKernelRefusesIsPutBackAndNoPartOfTheProof(t *testing.T) {
+	w := newConfirmWorld(t)
+	w.refuse = map[string]error{tcpRmem: errors.New("the kernel set 2 instead of 1")}
+	w.declare(setting(tcpRmem, "8192 131072 6291456"), setting(rmem, "16777216"))
+	w.runFor(w.agent(), time.Second)
+	w.expect(v1alpha1.SettingFailed, usual, "")
+	if w.state(rmem) != v1alpha1.SettingInSync || w.files[rmem] != "16777216" || len(w.journal()) != 1 {
+		t.Errorf("the other: %s, journal %v", w.state(rmem), w.journal())
+	}
+}
+
+// Wherever an agent dies, with a value that is good or fatal: what is in force is the old value, is journalled as unconfirmed, or
+// is confirmed, and no file holds what is not confirmed.
+func TestADeathAtAnyStepOfAProofLeavesNoFatalValue(t *testing.T) {
+	for _, value := range []string{fatal, "8192 131072 6291456"} {
+		t.Run(value, func(t *testing.T) {
+			for n := 1; ; n++ {
+				w := newConfirmWorld(t)
+				w.declare(setting(tcpRmem, value), setting(rmem, "16777216"), setting(ihash, "1048576"))
+				w.dieAt = n
+				a, died := w.agent(), false
+				for range 130 {
+					if w.runPass(a) {
+						died = true
+						w.expectSafe(n, value)
+						a = w.agent()
+					}
+					w.clock.Step(time.Second)
+				}
+				if value == fatal {
+					w.expect(v1alpha1.SettingFailed, usual, "")
+				} else {
+					w.expect(v1alpha1.SettingInSync, value, value)
+				}
+				if w.unconfirmed() != nil {
+					t.Fatalf("death %d: unconfirmed %+v", n, w.unconfirmed())
+				}
+				if !died {
+					if n < 15 {
+						t.Errorf("only %d steps", n-1)
+					}
+					return
+				}
+			}
+		})
+	}
+}
+
+func (w *world) expectSafe(n int, value string) {
+	w.t.Helper()
+	u, confirmed := w.unconfirmed(), w.journal()[tcpRmem].Applied == value
+	isUnconfirmed := u != nil && u.Settings[tcpRmem].Before.Value == usual
+	if w.live[tcpRmem] != usual && !isUnconfirmed && !confirmed {
+		w.t.Fatalf("death %d: %q is in force, and the journal does not tell: %v", n, w.live[tcpRmem], w.log)
+	}
+	if w.files[tcpRmem] != "" && (!confirmed || value == fatal) {
+		w.t.Fatalf("death %d: the file holds %q, which is not confirmed: %v", n, w.files[tcpRmem], w.log)
+	}
+}
+
+func present(value string) host.Original { return host.Original{Present: true, Value: value} }

@@ -1,0 +1,309 @@
+package bootloader
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/storageclient/operator/agent/host"
+)
+
+// grubbyFiles are what "grubby --update-kernel=ALL" may change besides the entries.
+var grubbyFiles = []string{kernelCmdline, defaultFile, "/boot/grub2/grubenv"}
+
+const (
+	// noDefaultFile keeps grubby from editing /etc/default/grub, where it takes every line that begins with
+	// GRUB_CMDLINE_LINUX for that variable. Releases without the option do not edit the file (grubby 8.40-39 of RHEL 8 and
+	// 8.40-43 of Fedora brought both).
+	noDefaultFile = "--no-etc-grub-update"
+)
+
+// grubbyScripts are where grubby's own script stands: a wrapper in /usr/sbin calls the one in /usr/libexec.
+var grubbyScripts = []string{"/usr/libexec/grubby/grubby-bls", "/usr/sbin/grubby"}
+
+func (b grubBLS) noDefaultFile() []string {
+	for _, script := range grubbyScripts {
+		if text, err := b.fs.ReadFile(script); err == nil && strings.Contains(string(text), strings.TrimPrefix(noDefaultFile, "--")) {
+			return []string{noDefaultFile}
+		}
+	}
+	return nil
+}
+
+// saveFiles reads all files that grubby may change: entries, the others, and what links among them lead to.
+func (b grubBLS) saveFiles(kept map[string]host.KeptFile) (map[string]host.SavedFile, error) {
+	names, err := b.fs.Glob(entriesDir, "*.conf")
+	if err != nil {
+		return nil, err
+	}
+	for name := range kept {
+		// What a link led to that grubby has replaced by a file.
+		if !isEntry(name) && !slices.Contains(grubbyFiles, name) {
+			names = append(names, name)
+		}
+	}
+	saved := map[string]host.SavedFile{}
+	for _, name := range append(names, grubbyFiles...) {
+		file, err := b.fs.SaveFile(name)
+		if err != nil {
+			return nil, err
+		}
+		saved[name] = file
+		if file.Link == "" {
+			continue
+		}
+		if name, err = b.fs.Resolve(name); err != nil {
+			return nil, err
+		}
+		if saved[name], err = b.fs.SaveFile(name); err != nil {
+			return nil, err
+		}
+	}
+	return saved, nil
+}
+
+func isEntry(name string) bool { return path.Dir(name) == entriesDir }
+
+// keepFiles makes durable what the files were before our first change, and returns what they are before this one. A file
+// that holds something of ours already came with it, as a kernel's entry that was installed since: it has no original.
+func (b grubBLS) keepFiles(f facts, next change) (map[string]host.SavedFile, error) {
+	kept := b.facts.KeptFiles()
+	if kept == nil {
+		kept = map[string]host.KeptFile{}
+	}
+	if f.dropIn.unfinished {
+		if err := b.repairFiles(kept); err != nil {
+			return nil, err
+		}
+	}
+	before, err := b.saveFiles(kept)
+	if err != nil {
+		return nil, err
+	}
+	ours := f.ourArguments()
+	if f.dropIn.present {
+		ours = append(ours, next.wanted...)
+	}
+	maps.DeleteFunc(kept, func(name string, was host.KeptFile) bool {
+		now, ok := before[name]
+		// What is kept from an attempt that has failed is worth as much as it still is so.
+		return isEntry(name) && !ok || !f.dropIn.present && !now.Equal(was.Original)
+	})
+	for name, file := range before {
+		if _, ok := kept[name]; !ok && !holdsAny(file, ours) || name == defaultFile {
+			kept[name] = host.KeptFile{Original: file}
+		}
+	}
+	return before, b.facts.KeepFiles(kept)
+}
+
+// repairFiles puts back what a change that was cut short may have left in pieces: /etc/default/grub, which no change is to
+// touch, and entries that are empty because the power failed before they were durable.
+func (b grubBLS) repairFiles(kept map[string]host.KeptFile) error {
+	for _, name := range slices.Sorted(maps.Keys(kept)) {
+		now, err := b.fs.SaveFile(name)
+		if err != nil {
+			return err
+		}
+		was := kept[name].Original
+		empty := isEntry(name) && now.Present && isEmpty(now) && !isEmpty(was)
+		if !empty && name != defaultFile {
+			continue
+		}
+		if err := b.fs.PutBack(name, was); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isEmpty is also true of a file whose blocks were never written.
+func isEmpty(file host.SavedFile) bool { return len(bytes.Trim(file.Data, "\x00")) == 0 }
+
+// putBackAll makes the files what they were before a change that has failed, those that have come into being included.
+func (b grubBLS) putBackAll(before map[string]host.SavedFile) error {
+	var all []error
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		all = append(all, b.fs.PutBack(name, before[name]))
+	}
+	return errors.Join(all...)
+}
+
+// putBackDefaults undoes what grubby may have done to /etc/default/grub, which the entries do not come from.
+func (b grubBLS) putBackDefaults(before map[string]host.SavedFile) error {
+	name, err := b.fs.Resolve(defaultFile)
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{name, defaultFile} {
+		if file, ok := before[name]; ok {
+			if err := b.fs.PutBack(name, file); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// syncFiles makes durable what grubby has written: it does not, and a power cut could leave an empty entry.
+func (b grubBLS) syncFiles(before map[string]host.SavedFile) error {
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		if b.fs.Exists(name) {
+			if err := b.fs.SyncFile(name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// noteMade notes what grubby has made of files that were not there. One that somebody has changed meanwhile is let go: it
+// is theirs as well.
+func (b grubBLS) noteMade(before map[string]host.SavedFile) error {
+	kept := b.facts.KeptFiles()
+	for name, file := range kept {
+		if file.Original.Present {
+			continue
+		}
+		now, err := b.fs.SaveFile(name)
+		if err != nil {
+			return err
+		}
+		switch {
+		case !now.Present:
+		case before[name].Present && file.Left != "" && file.Left != digest(before[name]):
+			delete(kept, name)
+		default:
+			kept[name] = host.KeptFile{Left: digest(now)}
+		}
+	}
+	return b.facts.KeepFiles(kept)
+}
+
+func digest(file host.SavedFile) string {
+	sum := sha256.Sum256(file.Data)
+	return hex.EncodeToString(sum[:])
+}
+
+// takeBack puts every file back to the byte that nobody else has changed. From the others, grubby takes our arguments alone.
+func (b grubBLS) takeBack(ctx context.Context, f facts, next change, before map[string]host.SavedFile) error {
+	kept := b.facts.KeptFiles()
+	theirs := slices.DeleteFunc(slices.Clone(next.stale), func(arg host.Argument) bool { return !anyOriginalHolds(kept, arg) })
+	next.stale = argumentsWithout(next.stale, theirs)
+	restored, changed, err := b.putBackOriginals(f, kept)
+	if err != nil {
+		return err
+	}
+	if len(changed) > 0 || b.isLeft(ctx, next.stale) {
+		err := b.runGrubby(ctx, f, next, before)
+		if err == nil {
+			// grubby has gone over these as well.
+			err = b.putBackAll(restored)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := b.checkEntries(ctx, f, nil, next.stale); err != nil {
+		return err
+	}
+	b.changedByOthers = changed
+	return b.disown(f, theirs)
+}
+
+// isLeft tells whether an entry still passes one of the arguments, or a later kernel would.
+func (b grubBLS) isLeft(ctx context.Context, stale []host.Argument) bool {
+	made, err := b.readMenu(ctx)
+	if err != nil || made.findProblem(nil, stale) != "" {
+		return true
+	}
+	later, err := b.fs.SaveFile(kernelCmdline)
+	return err != nil || holdsAny(later, stale)
+}
+
+// putBackOriginals puts back what only we have changed, and returns it and the names of what others have changed as well.
+func (b grubBLS) putBackOriginals(f facts, kept map[string]host.KeptFile) (restored map[string]host.SavedFile, changed []string, err error) {
+	restored = map[string]host.SavedFile{}
+	for _, name := range slices.Sorted(maps.Keys(kept)) {
+		now, err := b.fs.SaveFile(name)
+		if err != nil {
+			return nil, nil, err
+		}
+		switch file := kept[name]; {
+		case now.Equal(file.Original):
+			restored[name] = file.Original
+		case !now.Present:
+		case isOursAlone(file, now, f.ourArguments()), isReplacedLink(name, kept, now, f.ourArguments()):
+			restored[name] = file.Original
+			err = b.fs.PutBack(name, file.Original)
+		case holdsAny(now, f.ourArguments()) || !file.Original.Present:
+			changed = append(changed, name)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	return restored, changed, nil
+}
+
+// disown forgets that arguments were ours which an original has as well.
+func (b grubBLS) disown(f facts, theirs []host.Argument) error {
+	if len(theirs) == 0 || f.image {
+		return nil
+	}
+	return errors.Join(
+		b.facts.SetBootFact(f.bootID, factStagedSince, joinArguments(argumentsWithout(f.stagedSince, theirs))),
+		b.facts.SetBootFact(f.bootID, factAtBoot, joinArguments(argumentsWithout(f.atBoot, theirs))),
+	)
+}
+
+func anyOriginalHolds(kept map[string]host.KeptFile, arg host.Argument) bool {
+	for name, file := range kept {
+		if isEntry(name) && holdsAny(file.Original, []host.Argument{arg}) {
+			return true
+		}
+	}
+	return false
+}
+
+// holdsAny tells whether a word of the file is one of the arguments.
+func holdsAny(file host.SavedFile, args []host.Argument) bool {
+	return slices.ContainsFunc(strings.Fields(string(file.Data)), func(word string) bool { return hasArgument(args, host.NewArgument(word)) })
+}
+
+// isOursAlone tells whether a file differs from its original by our arguments and blanks alone, or has been made for us.
+func isOursAlone(file host.KeptFile, now host.SavedFile, ours []host.Argument) bool {
+	if !file.Original.Present {
+		return file.Left == "" || file.Left == digest(now)
+	}
+	return file.Original.Link == now.Link && slices.EqualFunc(linesOf(file.Original, ours), linesOf(now, ours), slices.Equal)
+}
+
+// isReplacedLink tells whether "sed -i", which grubby uses, has put a file in the place of a link.
+func isReplacedLink(name string, kept map[string]host.KeptFile, now host.SavedFile, ours []host.Argument) bool {
+	target := kept[name].Original.Link
+	if target == "" || now.Link != "" {
+		return false
+	}
+	if !path.IsAbs(target) {
+		target = path.Join(path.Dir(name), target)
+	}
+	was, ok := kept[target]
+	return ok && slices.EqualFunc(linesOf(was.Original, ours), linesOf(now, ours), slices.Equal)
+}
+
+// linesOf are the words of each line but for our arguments. The padding of an environment block does not count.
+func linesOf(file host.SavedFile, ours []host.Argument) [][]string {
+	var lines [][]string
+	for line := range strings.Lines(strings.TrimRight(string(file.Data), "#")) {
+		words := strings.Fields(line)
+		lines = append(lines, slices.DeleteFunc(words, func(word string) bool { return hasArgument(ours, host.NewArgument(word)) }))
+	}
+	return lines
+}

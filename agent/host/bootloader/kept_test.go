@@ -1,0 +1,311 @@
+package bootloader
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/agent/host"
+)
+
+const grubbyScript = "/usr/sbin/grubby"
+
+// newEdited is a host on which grubby would leave traces: runs of blanks, a mode of its own, no /etc/kernel/cmdline, and an
+// /etc/default/grub with a line that grubby takes for another.
+func newEdited(t *testing.T) *machine {
+	t.Helper()
+	m := newRocky(t)
+	m.remove("/etc/kernel")
+	m.replace(rescueEntry, " ro ", "  ro   ")
+	m.write(defaultFile, "GRUB_TIMEOUT=1\nGRUB_CMDLINE_LINUX=\"crashkernel=1G\"\nGRUB_CMDLINE_LINUX_DEFAULT=\"quiet  splash\"\n")
+	if err := os.Chmod(filepath.Join(m.dir, rescueEntry), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// knowOption makes grubby one that knows how to leave /etc/default/grub alone.
+func (m *machine) knowOption() { m.write(grubbyScript, "getopt ... no-etc-grub-update\n") }
+
+func (m *machine) modes() map[string]os.FileMode {
+	m.t.Helper()
+	modes := map[string]os.FileMode{}
+	for name := range m.bootFiles() {
+		info, err := os.Lstat(filepath.Join(m.dir, name))
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		modes[name] = info.Mode()
+	}
+	return modes
+}
+
+func (m *machine) expectAsBefore(files map[string]string, modes map[string]os.FileMode) {
+	m.t.Helper()
+	if diff := cmp.Diff(files, m.bootFiles()); diff != "" {
+		m.t.Errorf("files (-before +after):\n%s", diff)
+	}
+	if diff := cmp.Diff(modes, m.modes()); diff != "" {
+		m.t.Errorf("modes (-before +after):\n%s", diff)
+	}
+	if kept := m.facts.KeptFiles(); len(kept) > 0 {
+		m.t.Errorf("%d files are still kept", len(kept))
+	}
+}
+
+func TestWhatGrubbyEditsComesBackToTheByte(t *testing.T) {
+	for name, prepare := range map[string]func(*machine){
+		"grubby can leave /etc/default/grub alone": (*machine).knowOption,
+		"grubby edits it":                          func(*machine) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newEdited(t)
+			prepare(m)
+			files, modes := m.bootFiles(), m.modes()
+			for _, value := range []string{"1048576", "2097152"} {
+				m.apply(settings(ihash, value))
+				expect(t, m.observe(ihash, value), host.Pending)
+				if diff := cmp.Diff(files[defaultFile], m.read(defaultFile)); diff != "" {
+					t.Errorf("%s (-before +staged):\n%s", defaultFile, diff)
+				}
+				if !strings.Contains(m.read(kernelCmdline), ihash+"="+value) {
+					t.Errorf("a later kernel gets %q", m.read(kernelCmdline))
+				}
+			}
+			m.restart()
+			m.apply(nil)
+			m.expectAsBefore(files, modes)
+		})
+	}
+}
+
+func TestLinksAmongGrubbysFilesStay(t *testing.T) {
+	m := newEdited(t)
+	m.write("/boot/efi/EFI/rocky/grubenv", "# GRUB Environment Block\nkernelopts=root=/dev/sda1  ro\n####")
+	m.write("/etc/real-cmdline", "root=/dev/sda1   ro\n")
+	for name, target := range map[string]string{kernelCmdline: "../real-cmdline", "/boot/grub2/grubenv": "../efi/EFI/rocky/grubenv"} {
+		file := filepath.Join(m.dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Symlink(target, file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files := m.bootFiles()
+	// As "sed -i" does, it puts a file in the place of the link.
+	m.commands.AfterGrubby = func() {
+		data := m.read(kernelCmdline)
+		m.remove(kernelCmdline)
+		m.write(kernelCmdline, data)
+	}
+	m.apply(settings(ihash, seed))
+	m.commands.AfterGrubby = nil
+	m.apply(nil)
+	if target, err := os.Readlink(filepath.Join(m.dir, kernelCmdline)); err != nil || target != "../real-cmdline" {
+		t.Errorf("%s leads to %q, %v", kernelCmdline, target, err)
+	}
+	if diff := cmp.Diff(files, m.bootFiles()); diff != "" {
+		t.Errorf("files (-before +after):\n%s", diff)
+	}
+}
+
+func TestOfWhatOthersHaveChangedOnlyOurArgumentsAreTaken(t *testing.T) {
+	m := newEdited(t)
+	before := m.bootFiles()
+	m.apply(settings(ihash, seed))
+	m.replace(rescueEntry, "rd.lvm.lv=rl/root", "rd.lvm.lv=rl/root  quiet")
+	m.replace(kernelCmdline, "rd.lvm.lv=rl/root", "rd.lvm.lv=rl/root quiet")
+	m.apply(nil)
+	expect(t, m.restore(ihash, host.Original{}), host.InSync)
+	for _, file := range []string{rescueEntry, kernelCmdline} {
+		if got := m.read(file); !strings.Contains(got, "quiet") || strings.Contains(got, ihash) {
+			t.Errorf("%s is\n%s", file, got)
+		}
+	}
+	for _, file := range []string{rockyEntry, defaultFile} {
+		if diff := cmp.Diff(before[file], m.read(file)); diff != "" {
+			t.Errorf("%s (-before +after):\n%s", file, diff)
+		}
+	}
+}
+
+func TestItIsSaidWhatDidNotComeBackToTheByte(t *testing.T) {
+	m := newEdited(t)
+	m.apply(settings(ihash, seed))
+	m.bootEntry(16777216)
+	m.replace(rescueEntry, "rd.lvm.lv=rl/root", "rd.lvm.lv=rl/root quiet")
+	m.apply(nil)
+	expect(t, m.restore(ihash, host.Original{}), host.Pending, rescueEntry+" changed meanwhile: only our arguments were taken out")
+}
+
+func TestAnArgumentThatAnEntryHadBeforeStaysThere(t *testing.T) {
+	m := newEdited(t)
+	m.replace(rockyEntry, " ro ", " ro  audit=0 ")
+	files, modes := m.bootFiles(), m.modes()
+	m.apply(settings("audit", "0"))
+	m.apply(nil)
+	m.expectAsBefore(files, modes)
+	expect(t, m.restore("audit", host.Original{}), host.InSync)
+	m.restart()
+	m.apply(nil)
+	m.expectAsBefore(files, modes)
+}
+
+func TestAFileThatIsTooLargeToKeepIsNotTouched(t *testing.T) {
+	m := newEdited(t)
+	m.write(kernelCmdline, strings.Repeat("#", 64<<10+1))
+	before := m.bootFiles()
+	err := m.subject.Apply(t.Context(), settings(ihash, seed))
+	if err == nil || !strings.Contains(err.Error(), kernelCmdline+" has 64 KiB: more than 64 KiB are not kept") {
+		t.Errorf("error is %v", err)
+	}
+	if diff := cmp.Diff(before, m.bootFiles()); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+}
+
+// What an earlier release has staged came without the bytes from before: our arguments are taken out, and nothing else.
+func TestWhatAnEarlierReleaseHasStagedIsTakenOut(t *testing.T) {
+	m := newEdited(t)
+	m.apply(settings(ihash, seed))
+	delete(m.facts, keptFiles)
+	m.restart()
+	m.apply(nil)
+	for name, data := range m.bootFiles() {
+		if strings.Contains(data, ihash) {
+			t.Errorf("%s still has it", name)
+		}
+	}
+	expect(t, m.restore(ihash, host.Original{}), host.InSync)
+}
+
+func TestAnEntryThatCameWithOurArgumentsHasNoOriginal(t *testing.T) {
+	m := newEdited(t)
+	m.apply(settings(ihash, seed))
+	later := strings.Replace(rockyEntry, "5.14.0-427", "5.14.0-503", 1)
+	m.write(later, m.read(rockyEntry))
+	m.apply(settings(ihash, "1048576"))
+	if _, ok := m.facts.KeptFiles()[later]; ok {
+		t.Errorf("%s is kept with our argument", later)
+	}
+	m.remove(rockyEntry)
+	m.apply(nil)
+	if got := m.read(later); got == "" || strings.Contains(got, ihash) {
+		t.Errorf("%s is %q", later, got)
+	}
+	if got := m.read(rockyEntry); got != "" {
+		t.Errorf("the entry of a kernel that is gone came back: %q", got)
+	}
+}
+
+func TestWhatGrubbyHasWrittenIsMadeDurable(t *testing.T) {
+	m := newEdited(t)
+	var synced []string
+	m.subject.fs = m.fs.WithHook(func(op host.Op, name string) error {
+		if op == host.OpSync || op == host.OpSyncDir {
+			synced = append(synced, name)
+		}
+		return nil
+	})
+	m.commands.AfterGrubby = func() { synced = nil }
+	m.apply(settings(ihash, seed))
+	for _, name := range []string{rockyEntry, rescueEntry, entriesDir, kernelCmdline, filepath.Dir(kernelCmdline)} {
+		if !slices.Contains(synced, name) {
+			t.Errorf("%s is not made durable: %v", name, synced)
+		}
+	}
+}
+
+func TestEditedFilesComeBackAfterACrashAtEveryChange(t *testing.T) {
+	for _, begin := range []string{"staging", "taking back"} {
+		t.Run(begin, func(t *testing.T) {
+			for at := 1; ; at++ {
+				m := newEdited(t)
+				files, modes := m.bootFiles(), m.modes()
+				desired := settings(ihash, seed)
+				if begin == "taking back" {
+					m.apply(desired)
+					desired = nil
+				}
+				subject, c := m.crashing(at)
+				err := subject.Apply(t.Context(), desired)
+				m.restart()
+				if err == nil && c.count < at {
+					if at < 6 {
+						t.Errorf("only %d changes", at)
+					}
+					return
+				}
+				m.apply(desired)
+				m.apply(nil)
+				if m.expectAsBefore(files, modes); t.Failed() {
+					t.Fatalf("after a crash at change %d", at)
+				}
+			}
+		})
+	}
+}
+
+// The power fails between grubby's writing and our sync: an entry's name is durable then, and its bytes are not.
+func TestAnEntryThatAPowerCutLeftEmptyComesBack(t *testing.T) {
+	for name, lost := range map[string]string{"no bytes": "", "blocks that were never written": strings.Repeat("\x00", 300)} {
+		t.Run(name, func(t *testing.T) {
+			m := newEdited(t)
+			files, modes := m.bootFiles(), m.modes()
+			power := true
+			m.subject = m.on(m.fs.WithHook(func(op host.Op, name string) error {
+				if power = power && !(op == host.OpSync && name == rescueEntry); !power {
+					return errCrash
+				}
+				return nil
+			}))
+			if err := m.subject.Apply(t.Context(), settings(ihash, seed)); err == nil {
+				t.Fatal("nothing was synced")
+			}
+			m.write(rescueEntry, lost)
+			m.restart()
+			m.apply(settings(ihash, seed))
+			expect(t, m.observe(ihash, seed), host.Pending)
+			if got := m.read(rescueEntry); !strings.Contains(got, "title") || !strings.Contains(got, ihash) {
+				t.Errorf("the entry is %q", got)
+			}
+			m.apply(nil)
+			m.expectAsBefore(files, modes)
+		})
+	}
+}
+
+// Somebody has removed the list of what is ours: the entries hold it still, and are no originals.
+func TestEntriesWithOurArgumentsAreNoOriginalsWhateverIsRemoved(t *testing.T) {
+	m := newEdited(t)
+	m.apply(settings(ihash, seed))
+	m.remove(blsForm.file)
+	m.restart()
+	m.apply(settings(ihash, "1048576"))
+	m.apply(nil)
+	for name, data := range m.bootFiles() {
+		if strings.Contains(data, ihash) {
+			t.Errorf("%s still has it", name)
+		}
+	}
+}
+
+func TestAnArgumentThatAnEntryHadBeforeStaysThereAfterAFailure(t *testing.T) {
+	m := newEdited(t)
+	m.replace(rockyEntry, " ro ", " ro  audit=0 ")
+	files, modes := m.bootFiles(), m.modes()
+	m.commands.AfterGrubby = func() { m.replace(rescueEntry, " audit=0", "") }
+	if err := m.subject.Apply(t.Context(), settings("audit", "0")); err == nil {
+		t.Fatal("applied")
+	}
+	m.commands.AfterGrubby = nil
+	m.restart()
+	m.apply(settings("audit", "0"))
+	m.apply(nil)
+	m.expectAsBefore(files, modes)
+}

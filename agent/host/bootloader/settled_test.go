@@ -1,0 +1,90 @@
+package bootloader
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/storageclient/operator/agent/host"
+)
+
+// copyMenu leaves the menu as it is while grub-mkconfig copies the new one in place: its beginning, which ends with a section.
+func (m *machine) copyMenu() {
+	m.t.Helper()
+	whole := m.read(grubCfg)
+	const end = "### END /etc/grub.d/10_linux ###\n"
+	begun, _, found := strings.Cut(whole, end)
+	if !found || !parseMenu(begun+end).whole {
+		m.t.Fatal("the menu's beginning is not whole")
+	}
+	m.write(grubCfg+".new", whole)
+	m.write(grubCfg, begun+end)
+}
+
+func TestAMenuThatIsBeingCopiedIsNotTakenForWhole(t *testing.T) {
+	for name, busy := range map[string]func(*machine){
+		"the beginning of a new menu": func(m *machine) { m.copyMenu() },
+		"an empty menu":               func(m *machine) { m.copyMenu(); m.write(grubCfg, "") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t, debian)
+			m.apply(settings(ihash, seed))
+			staged := m.read(grubCfg)
+			busy(m)
+			expect(t, m.observe(ihash, seed), host.Failed, "somebody is writing it")
+			if m.paused != settleTries-1 {
+				t.Errorf("waited %d times", m.paused)
+			}
+			if err := m.subject.Apply(t.Context(), nil); err == nil {
+				t.Error("applied on a menu that is being written")
+			}
+			// The copy ends while the agent waits.
+			m.whilePaused = func() {
+				m.write(grubCfg, staged)
+				m.remove(grubCfg + ".new")
+			}
+			expect(t, m.observe(ihash, seed), host.Pending)
+			m.apply(nil)
+			if strings.Contains(m.read(grubCfg), ihash) {
+				t.Error("the menu still has the argument")
+			}
+		})
+	}
+}
+
+func TestWhatACrashLeftBesideTheMenuIsNoReasonToWait(t *testing.T) {
+	m := newMachine(t, debian)
+	m.write(grubCfg+".new", "### BEGIN of another menu, whose check has failed ###\n"+m.read(grubCfg))
+	m.apply(settings(ihash, seed))
+	expect(t, m.observe(ihash, seed), host.Pending)
+	if m.paused > 0 {
+		t.Errorf("waited %d times", m.paused)
+	}
+}
+
+func TestAMenuThatChangesWhileItIsReadIsReadAgain(t *testing.T) {
+	m := newMachine(t, debian)
+	reads := 0
+	m.subject.readFile = func(name string) ([]byte, error) {
+		if reads++; reads == 2 {
+			m.write(name, m.read(name)+"# more\n")
+		}
+		return m.fs.ReadFile(name)
+	}
+	data, err := m.subject.readSettled(grubCfg)
+	if err != nil || !strings.HasSuffix(string(data), "# more\n") || m.paused != 1 {
+		t.Errorf("waited %d times, %v, read %d bytes", m.paused, err, len(data))
+	}
+}
+
+// The last look before a new menu takes the present one's place falls into somebody's copy: the beginning shows fewer entries.
+func TestNoMenuReplacesOneThatIsBeingCopied(t *testing.T) {
+	m := newMachine(t, debian)
+	m.commands.AfterMenu = func(string) { m.copyMenu() }
+	err := m.subject.Apply(t.Context(), settings(ihash, seed))
+	if err == nil || !strings.Contains(err.Error(), "somebody is writing it") {
+		t.Errorf("error is %v", err)
+	}
+	if strings.Contains(m.read(grubCfg), ihash) {
+		t.Error("the menu was replaced")
+	}
+}

@@ -1,0 +1,145 @@
+// Package connect asks a storage server for a sign of life over a TCP connection that is made for it, in the protocol that the node
+// mounts from it with. Both sides send data: a handshake alone says nothing of the buffers that a connection gets.
+package connect
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+)
+
+// Protocol is what a server is asked in.
+type Protocol string
+
+// Protocols.
+const (
+	NFS Protocol = "NFS"
+	SMB Protocol = "SMB"
+)
+
+// Timeout bounds one question, from the connection to the answer.
+const Timeout = 5 * time.Second
+
+// maxAnswer bounds what is read of an answer, in bytes: both kinds fit into far less.
+const maxAnswer = 64 << 10
+
+// Server is where a server takes connections.
+type Server struct {
+	// Name is what it is mounted by.
+	Name string
+	// Address is address and port.
+	Address string
+	// Protocol is what the mount speaks, Version the major version of NFS.
+	Protocol Protocol
+	Version  uint32
+}
+
+// String names the server for a message.
+func (s Server) String() string {
+	return fmt.Sprintf("%s server %s (%s)", s.Protocol, s.Name, s.Address)
+}
+
+// Ask makes a new connection and returns nil once the server has answered over it, whatever it answers.
+func Ask(ctx context.Context, server Server) error {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", server.Address)
+	if err != nil {
+		return err
+	}
+	defer connection.Close()
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := connection.SetDeadline(deadline); err != nil {
+			return err
+		}
+	}
+	stop := context.AfterFunc(ctx, func() { _ = connection.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if server.Protocol == SMB {
+		return negotiate(connection)
+	}
+	return callNull(connection, server.Version)
+}
+
+const (
+	nfsProgram = 100003
+	// lastFragment marks the only fragment of a record.
+	lastFragment = 1 << 31
+)
+
+// callNull calls the procedure that every RPC program has, which does nothing, without credentials (RFC 5531).
+func callNull(connection io.ReadWriter, version uint32) error {
+	id := make([]byte, 4)
+	_, _ = rand.Read(id)
+	call := append([]byte(nil), id...)
+	// Call, RPC version 2, program, version, procedure 0, and no credentials and verifier: each a flavour and a length.
+	for _, word := range []uint32{0, 2, nfsProgram, version, 0, 0, 0, 0, 0} {
+		call = binary.BigEndian.AppendUint32(call, word)
+	}
+	record := binary.BigEndian.AppendUint32(nil, lastFragment|uint32(len(call)))
+	if _, err := connection.Write(append(record, call...)); err != nil {
+		return err
+	}
+	answer, err := readFrame(connection, ^uint32(lastFragment))
+	if err != nil {
+		return err
+	}
+	const reply = 1
+	if len(answer) < 8 || string(answer[:4]) != string(id) || binary.BigEndian.Uint32(answer[4:]) != reply {
+		return errors.New("the answer is no reply to an RPC call")
+	}
+	return nil
+}
+
+// negotiate asks which dialect of SMB 2 and 3 the server speaks (MS-SMB2 2.2.3). Nobody logs in.
+func negotiate(connection io.ReadWriter) error {
+	dialects := []uint16{0x0202, 0x0210, 0x0300, 0x0302}
+	request := make([]byte, 64+36, 64+36+2*len(dialects))
+	copy(request, "\xfeSMB")
+	binary.LittleEndian.PutUint16(request[4:], 64)
+	// One credit is asked for. The command, its number and all the rest of the header are 0.
+	binary.LittleEndian.PutUint16(request[14:], 1)
+	body := request[64:]
+	binary.LittleEndian.PutUint16(body, 36)
+	binary.LittleEndian.PutUint16(body[2:], uint16(len(dialects)))
+	// Signing is enabled.
+	binary.LittleEndian.PutUint16(body[4:], 1)
+	_, _ = rand.Read(body[12:28])
+	for _, dialect := range dialects {
+		request = binary.LittleEndian.AppendUint16(request, dialect)
+	}
+	frame := binary.BigEndian.AppendUint32(nil, uint32(len(request)))
+	if _, err := connection.Write(append(frame, request...)); err != nil {
+		return err
+	}
+	answer, err := readFrame(connection, 0x00ffffff)
+	if err != nil {
+		return err
+	}
+	if len(answer) < 64 || string(answer[:4]) != "\xfeSMB" {
+		return errors.New("the answer is none of SMB 2")
+	}
+	return nil
+}
+
+// readFrame reads what has its length, under a mask, in front of it.
+func readFrame(connection io.Reader, mask uint32) ([]byte, error) {
+	head := make([]byte, 4)
+	if _, err := io.ReadFull(connection, head); err != nil {
+		return nil, fmt.Errorf("no answer: %w", err)
+	}
+	length := binary.BigEndian.Uint32(head) & mask
+	if length > maxAnswer {
+		return nil, fmt.Errorf("an answer of %d bytes", length)
+	}
+	answer := make([]byte, length)
+	if _, err := io.ReadFull(connection, answer); err != nil {
+		return nil, fmt.Errorf("the answer breaks off: %w", err)
+	}
+	return answer, nil
+}

@@ -1,0 +1,135 @@
+package connect
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+// serve answers one connection.
+func serve(t *testing.T, protocol Protocol, answer func(net.Conn)) Server {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		connection, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		defer connection.Close()
+		answer(connection)
+	}()
+	return Server{Name: "filer1", Address: listener.Addr().String(), Protocol: protocol, Version: 3}
+}
+
+func readRecord(connection net.Conn, mask uint32) []byte {
+	head := make([]byte, 4)
+	if _, err := io.ReadFull(connection, head); err != nil {
+		return nil
+	}
+	data := make([]byte, binary.BigEndian.Uint32(head)&mask)
+	_, _ = io.ReadFull(connection, data)
+	return data
+}
+
+func words(numbers ...uint32) []byte {
+	var out []byte
+	for _, n := range numbers {
+		out = binary.BigEndian.AppendUint32(out, n)
+	}
+	return out
+}
+
+// What is sent is what rpcinfo and a kernel send: RFC 5531, section 9.
+func TestNFSIsCalledByItsNullProcedure(t *testing.T) {
+	called := make(chan []byte, 1)
+	server := serve(t, NFS, func(connection net.Conn) {
+		call := readRecord(connection, 0x7fffffff)
+		called <- call
+		// Accepted, and success.
+		reply := append(bytes.Clone(call[:4]), words(1, 0, 0, 0, 0)...)
+		_, _ = connection.Write(append(words(1<<31|uint32(len(reply))), reply...))
+	})
+	if err := Ask(t.Context(), server); err != nil {
+		t.Fatal(err)
+	}
+	call := <-called
+	if want := words(0, 2, 100003, 3, 0, 0, 0, 0, 0); !bytes.Equal(call[4:], want) {
+		t.Errorf("called %x, want %x", call[4:], want)
+	}
+}
+
+func TestSMBIsAskedToNegotiate(t *testing.T) {
+	asked := make(chan []byte, 1)
+	server := serve(t, SMB, func(connection net.Conn) {
+		asked <- readRecord(connection, 0xffffff)
+		answer := make([]byte, 129)
+		copy(answer, "\xfeSMB")
+		_, _ = connection.Write(append(words(uint32(len(answer))), answer...))
+	})
+	if err := Ask(t.Context(), server); err != nil {
+		t.Fatal(err)
+	}
+	request := <-asked
+	if len(request) != 64+36+8 || string(request[:4]) != "\xfeSMB" || binary.LittleEndian.Uint16(request[4:]) != 64 ||
+		binary.LittleEndian.Uint16(request[64:]) != 36 || binary.LittleEndian.Uint16(request[66:]) != 4 {
+		t.Errorf("asked %x", request)
+	}
+	if dialects := request[100:]; !bytes.Equal(dialects, []byte{0x02, 0x02, 0x10, 0x02, 0x00, 0x03, 0x02, 0x03}) {
+		t.Errorf("dialects %x", dialects)
+	}
+}
+
+func TestWhatIsNoAnswer(t *testing.T) {
+	write := func(data []byte) func(net.Conn) {
+		return func(connection net.Conn) {
+			_ = readRecord(connection, 0xffffff)
+			_, _ = connection.Write(data)
+		}
+	}
+	for name, test := range map[string]struct {
+		protocol Protocol
+		answer   func(net.Conn)
+		want     string
+	}{
+		"a connection that is closed":      {NFS, write(nil), "no answer: EOF"},
+		"a reply to another call":          {NFS, write(append(words(1<<31|8), words(7, 1)...)), "no reply to an RPC call"},
+		"a call":                           {NFS, write(append(words(1<<31|8), words(0, 0)...)), "no reply to an RPC call"},
+		"a reply that breaks off":          {NFS, write(words(1<<31 | 24)), "breaks off"},
+		"an answer without end":            {NFS, write(words(1<<31 | 1<<20)), "an answer of 1048576 bytes"},
+		"an answer of SMB 1":               {SMB, write(append(words(64), append([]byte("\xffSMB"), make([]byte, 60)...)...)), "none of SMB 2"},
+		"an answer that is too short":      {SMB, write(append(words(4), "\xfeSMB"...)), "none of SMB 2"},
+		"an error page of something else":  {SMB, write([]byte("HTTP/1.1 400 Bad Request\r\n")), "an answer of"},
+		"a handshake and not a byte after": {NFS, func(connection net.Conn) { _, _ = io.Copy(io.Discard, connection) }, "timeout"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			defer cancel()
+			if err := Ask(ctx, serve(t, test.protocol, test.answer)); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+func TestNobodyListens(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := Ask(t.Context(), Server{Address: address, Protocol: NFS}); err == nil || !strings.Contains(err.Error(), "refused") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,92 @@
+package filesystems
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/storageclient/operator/agent/host/mounts"
+)
+
+// refusePlace says why a file system is not touched, whatever is wanted of it: where it is mounted, or what else is on it. Names
+// are taken by what they lead to.
+func (s *Subject) refusePlace(t table, at target) string {
+	if s.refuse == nil {
+		return ""
+	}
+	resolved, err := s.fs.Resolve(at.point)
+	if err != nil {
+		return "cannot tell where its mount point leads: " + err.Error()
+	}
+	if reason := cmp.Or(s.refuse(at.point), s.refuse(resolved)); reason != "" {
+		return reason
+	}
+	for _, dir := range s.systemDirs {
+		real, err := s.fs.Resolve(dir)
+		switch {
+		case err != nil:
+			return "cannot tell whether it holds " + dir + ": " + err.Error()
+		case isBelow(real, resolved):
+			return fmt.Sprintf("it holds %s: a mount option there can keep the node from coming up", dir)
+		case real != dir && isBelow(resolved, real):
+			return fmt.Sprintf("it is in %s, which leads to %s", dir, real)
+		}
+	}
+	return s.refuseUse(t, at)
+}
+
+// refuseUse finds other mounts that show what a file system is for: the system's own directories, and containers' layers. A bind mount
+// takes over the options of the mount that it is made from.
+func (s *Subject) refuseUse(t table, at target) string {
+	if at.mount == nil {
+		return ""
+	}
+	for _, point := range sortedPoints(t.mounts) {
+		m := t.mounts[point]
+		if layers := upperDir(m); layers != "" && isBelow(layers, at.point) {
+			return "it holds containers' layers: " + layers
+		}
+		if m.Device == at.mount.Device && point != at.point && s.isSystemMount(point) {
+			return fmt.Sprintf("it is also mounted at %s: a mount option there can keep the node from coming up", point)
+		}
+	}
+	return ""
+}
+
+// isSystemMount is false for volumes of pods, which the kubelet mounts in its own directory.
+func (s *Subject) isSystemMount(point string) bool {
+	if strings.Contains(point, "/pods/") || strings.Contains(point, "/plugins/") {
+		return false
+	}
+	return slices.ContainsFunc(s.systemDirs, func(dir string) bool {
+		return isBelow(dir, point) || isBelow(point, dir)
+	})
+}
+
+// mayStay tells whether what an earlier release staged does no harm where it is.
+func (s *Subject) mayStay(at target) bool {
+	return at.unit.name != "" && s.fs.Exists(at.unit.dropIn()) && !slices.ContainsFunc(at.wanted, s.hazardous)
+}
+
+func upperDir(m *mounts.Entry) string {
+	if m.FSType != "overlay" {
+		return ""
+	}
+	dir, _ := valueOf(m.Super, "upperdir")
+	return dir
+}
+
+func sortedPoints(table map[string]*mounts.Entry) []string {
+	points := make([]string, 0, len(table))
+	for point := range table {
+		points = append(points, point)
+	}
+	slices.Sort(points)
+	return points
+}
+
+// isBelow is true for the directory itself, too.
+func isBelow(dir, top string) bool {
+	return dir == top || strings.HasPrefix(dir, strings.TrimSuffix(top, "/")+"/")
+}

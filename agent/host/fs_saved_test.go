@@ -1,0 +1,100 @@
+package host
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestAFileIsPutBackAsItWas(t *testing.T) {
+	const name = "/etc/f"
+	write := func(data string, mode fs.FileMode) func(*testing.T, string) {
+		return func(t *testing.T, file string) {
+			if err := errors.Join(os.RemoveAll(file), os.WriteFile(file, []byte(data), mode), os.Chmod(file, mode)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	states := map[string]func(*testing.T, string){
+		"absent": func(t *testing.T, file string) {
+			if err := os.RemoveAll(file); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"some bytes":           write("a  b\n\n", 0o644),
+		"other bytes":          write("c", 0o644),
+		"the same, but secret": write("a  b\n\n", 0o600),
+		"a link": func(t *testing.T, file string) {
+			if err := errors.Join(os.RemoveAll(file), os.Symlink("../nowhere", file)); err != nil {
+				t.Fatal(err)
+			}
+		},
+	}
+	crash := errors.New("crash")
+	for was, prepare := range states {
+		for is, change := range states {
+			t.Run(was+", now "+is, func(t *testing.T) {
+				for at := 1; ; at++ {
+					dir := t.TempDir()
+					put(t, dir, "etc/other", "")
+					f := open(t, dir)
+					prepare(t, filepath.Join(dir, name))
+					saved, err := f.SaveFile(name)
+					if err != nil {
+						t.Fatal(err)
+					}
+					change(t, filepath.Join(dir, name))
+					between, count := saveNow(t, f, name), 0
+					err = f.WithHook(func(Op, string) error {
+						if count++; count >= at {
+							return crash
+						}
+						return nil
+					}).PutBack(name, saved)
+					if now := saveNow(t, f, name); err != nil && !now.Equal(saved) && !now.Equal(between) {
+						t.Fatalf("after a crash at change %d it is %+v", at, now)
+					}
+					if count < at {
+						if now := saveNow(t, f, name); err != nil || !now.Equal(saved) {
+							t.Errorf("%+v, want %+v, error %v", now, saved, err)
+						}
+						if was == is && count > 0 {
+							t.Errorf("%d changes of what is as it was", count)
+						}
+						return
+					}
+					if err := f.PutBack(name, saved); err != nil || !saveNow(t, f, name).Equal(saved) {
+						t.Fatalf("again after change %d: %v", at, err)
+					}
+				}
+			})
+		}
+	}
+}
+
+func saveNow(t *testing.T, f FS, name string) SavedFile {
+	t.Helper()
+	saved, err := f.SaveFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return saved
+}
+
+func TestWhatCannotBePutBackIsNotSaved(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir, "large", strings.Repeat("x", maxSavedSize+1))
+	put(t, dir, "etc/f", "")
+	f := open(t, dir)
+	for name, part := range map[string]string{"/large": "more than 64 KiB", "/etc": "not a regular file"} {
+		if _, err := f.SaveFile(name); err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("%s: %v, want %q", name, err, part)
+		}
+	}
+	if saved, err := f.SaveFile("/etc/f/below"); err != nil || saved.Present {
+		t.Errorf("below a file: %+v, %v", saved, err)
+	}
+}

@@ -1,0 +1,57 @@
+package mounts
+
+import (
+	"net"
+	"slices"
+	"strconv"
+
+	"github.com/storageclient/operator/agent/host/connect"
+)
+
+// smbPort is the server's port unless the option port= tells another.
+const smbPort = 445
+
+// Servers lists the servers that network mounts go to over TCP, each address once, in the order of the mount table. It reads the
+// mount table only.
+func (r Reader) Servers() ([]connect.Server, error) {
+	lines, _, err := r.readMountinfo()
+	if err != nil {
+		return nil, err
+	}
+	var servers []connect.Server
+	seen := map[string]bool{}
+	for _, line := range lines {
+		server, ok := serverOf(line)
+		if ok && !seen[server.Address] {
+			seen[server.Address] = true
+			servers = append(servers, server)
+		}
+	}
+	return servers, nil
+}
+
+func serverOf(line mountLine) (connect.Server, bool) {
+	name, _ := splitSource(line)
+	address := optionValue(line.super, "addr")
+	if address == "" {
+		address = name
+	}
+	server := connect.Server{Name: name}
+	port := smbPort
+	switch {
+	case isNFS(line.fsType) && slices.Contains([]string{"tcp", "tcp6"}, optionValue(line.super, "proto")):
+		server.Protocol, server.Version, port = connect.NFS, 4, nfsPort
+		if optionValue(line.super, "vers") == "3" {
+			server.Version = 3
+		}
+	case isSMB(line.fsType) && !slices.Contains(line.super, "rdma"):
+		server.Protocol = connect.SMB
+	default:
+		return connect.Server{}, false
+	}
+	if given, err := strconv.Atoi(optionValue(line.super, "port")); err == nil && given > 0 {
+		port = given
+	}
+	server.Address = net.JoinHostPort(address, strconv.Itoa(port))
+	return server, address != ""
+}

@@ -1,0 +1,161 @@
+package sysctl
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+
+	"github.com/storageclient/operator/agent/host"
+)
+
+// counterparts are the parameters of which the kernel clears one when the other is written: what is in force is the one
+// that is not 0 (torvalds/linux mm/page-writeback.c and mm/util.c). vm.dirty_bytes and vm.dirty_background_bytes take no 0,
+// and a 0 in vm.dirty_ratio that is not the kernel's own doing makes every write wait for the disk.
+var counterparts = map[string]string{
+	"vm.dirty_ratio":            "vm.dirty_bytes",
+	"vm.dirty_bytes":            "vm.dirty_ratio",
+	"vm.dirty_background_ratio": "vm.dirty_background_bytes",
+	"vm.dirty_background_bytes": "vm.dirty_background_ratio",
+	"vm.overcommit_ratio":       "vm.overcommit_kbytes",
+	"vm.overcommit_kbytes":      "vm.overcommit_ratio",
+}
+
+// Counterpart implements host.Coupled.
+func (s *Subject) Counterpart(name string) string { return counterparts[name] }
+
+func excludedNote(other string) string {
+	return "the kernel clears it when " + other + " is set: declare only one of them"
+}
+
+func namesOf(settings []host.Setting) map[string]bool {
+	names := map[string]bool{}
+	for _, setting := range settings {
+		names[setting.Name] = true
+	}
+	return names
+}
+
+// hasCounterpart tells whether the running kernel has the other parameter of a pair as well.
+func (s *Subject) hasCounterpart(name string) bool {
+	other := s.Counterpart(name)
+	if other == "" {
+		return false
+	}
+	file, err := procFile(other)
+	return err == nil && s.fs.Exists(file)
+}
+
+// readCounterpart is the value of a parameter's counterpart, empty where it has none.
+func (s *Subject) readCounterpart(name string) (string, error) {
+	if !s.hasCounterpart(name) {
+		return "", nil
+	}
+	return s.readName(s.Counterpart(name))
+}
+
+func (s *Subject) readName(name string) (string, error) {
+	file, err := procFile(name)
+	if err != nil {
+		return "", err
+	}
+	value, err := s.kernel.ReadValue(file)
+	return normaliseValue(value), err
+}
+
+// restorePair puts back that parameter of a pair which was in force: the kernel clears the other one by itself.
+func (s *Subject) restorePair(o *host.Observation, original host.Original) {
+	other := s.Counterpart(o.Name)
+	if s.wanted[other] {
+		o.State, o.Message = host.InSync, other+" is set in its place, and its entry in the journal holds both originals"
+		return
+	}
+	own, counterpart := completePair(original)
+	if own == "" || counterpart == "" {
+		s.restoreUnknown(o, own, counterpart)
+		return
+	}
+	s.restoreKnown(o, own, counterpart)
+}
+
+// completePair works out what a journal of an earlier release does not hold: where one of a pair was not 0, the other was.
+func completePair(original host.Original) (own, counterpart string) {
+	own, counterpart = normaliseValue(original.Value), normaliseValue(original.Counterpart)
+	if counterpart == "" && own != "" && own != "0" {
+		counterpart = "0"
+	}
+	if own == "" && counterpart != "" && counterpart != "0" {
+		own = "0"
+	}
+	return own, counterpart
+}
+
+func (s *Subject) restoreKnown(o *host.Observation, own, counterpart string) {
+	name, value := o.Name, own
+	if own == "0" {
+		name, value = s.Counterpart(o.Name), counterpart
+	}
+	if value == "0" {
+		o.State = host.InSync
+		o.Message = fmt.Sprintf("left as it is: it and %s were both 0, which stops every write", s.Counterpart(o.Name))
+		return
+	}
+	err := s.writePair(name, value)
+	o.State = host.InSync
+	if err != nil {
+		o.State, o.Message = host.Failed, err.Error()
+	}
+	o.Observed, err = s.readName(o.Name)
+	if err != nil {
+		o.State, o.Message = host.Failed, err.Error()
+	}
+}
+
+// writePair makes one parameter of a pair the one in force, and reads both back.
+func (s *Subject) writePair(name, value string) error {
+	file, err := procFile(name)
+	if err != nil {
+		return err
+	}
+	now, err := s.readName(name)
+	if err != nil || now != value {
+		if err := s.writeValue(file, value); err != nil {
+			return err
+		}
+	}
+	other := s.Counterpart(name)
+	if cleared, err := s.readName(other); err != nil || cleared != "0" {
+		return fmt.Errorf("%s is %q after %s was set to %q: %w", other, cleared, name, value, cmp.Or(err, errNotCleared))
+	}
+	return nil
+}
+
+var errNotCleared = errors.New("the kernel did not clear it")
+
+// restoreUnknown restores a pair of which a journal of an earlier release holds only that one was 0. What was in force then
+// is the other, whose value the host's own files may tell.
+func (s *Subject) restoreUnknown(o *host.Observation, own, counterpart string) {
+	unknown := s.Counterpart(o.Name)
+	if own == "" {
+		unknown = o.Name
+	}
+	set, err := s.readAssignments(isNotOurs)
+	if err != nil {
+		o.State, o.Message = host.Failed, err.Error()
+		return
+	}
+	if found := set[unknown].value; found != "" && found != "0" {
+		if own == "" {
+			own = found
+		} else {
+			counterpart = found
+		}
+		s.restoreKnown(o, own, counterpart)
+		return
+	}
+	if now, err := s.readName(unknown); err == nil && now != "" && now != "0" {
+		o.State, o.Message = host.InSync, unknown+" is set again"
+		return
+	}
+	o.State = host.Failed
+	o.Message = fmt.Sprintf("%s was in force before, and the journal of an earlier release does not hold its value: set it by hand", unknown)
+}

@@ -1,0 +1,107 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/storageclient/operator/agent/host/connect"
+	"github.com/storageclient/operator/agent/host/journal"
+	"github.com/storageclient/operator/agent/report"
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// noServerNote is why nothing can be proven on a machine without a cluster.
+const noServerNote = "not set: this machine mounts from no server over TCP, so no new connection can prove it: mount one first, or use --no-confirm"
+
+// proofOf says how a setting is proven before it is kept, "" where it needs no proof.
+func (l Local) proofOf(p *pass, key string) string {
+	entry, wanted := p.wantedEntries[key]
+	if !wanted || !p.needsProof(key, entry) {
+		return ""
+	}
+	servers, err := l.Host.listServers()
+	switch {
+	case err != nil:
+		return "cannot be proven: " + err.Error()
+	case len(servers) == 0:
+		return "cannot be proven: this machine mounts from no server over TCP; apply refuses it without --no-confirm"
+	}
+	return fmt.Sprintf("kept once a new connection to %s has worked within %s, else put back", servers[0], confirmWithin)
+}
+
+// confirm sets what is to be proven, asks a server over new connections, and keeps it or puts it back. It returns the pass that
+// has come of it.
+func (l Local) confirm(ctx context.Context, p *pass, r *report.Report, spec v1alpha1.StorageClientNodeSpec) (*pass, error) {
+	server, ok, err := l.Host.chooseServer(ctx)
+	if err != nil {
+		p.failUnconfirmed("not set: " + err.Error())
+		return p, nil
+	}
+	if !ok {
+		p.failUnconfirmed(noServerNote)
+		return p, nil
+	}
+	until := l.Clock.Now().Add(confirmWithin)
+	if err := p.setUnconfirmed(ctx, spec.Hash, r.BootID, until); err != nil {
+		return p, err
+	}
+	u, open := l.Host.Journal.Unconfirmed()
+	if !open {
+		return p, nil
+	}
+	broken := l.askUntil(ctx, server, until)
+	if broken == nil {
+		if err := l.Host.Journal.Confirm(); err != nil {
+			return p, err
+		}
+		return l.carryOut(ctx, spec)
+	}
+	return p, l.giveUp(ctx, p, u, r.BootID, failure{server.String(), broken}, server)
+}
+
+// giveUp puts back what was not confirmed, and finds out whether the settings were the cause.
+func (l Local) giveUp(ctx context.Context, p *pass, u journal.Unconfirmed, bootID string, broken failure, server connect.Server) error {
+	// Whoever stops the command wants the old values all the more.
+	settled := context.WithoutCancel(ctx)
+	if err := l.Host.putBackUnconfirmed(settled, bootID); err != nil {
+		return err
+	}
+	if err := l.Host.Journal.Abandon(); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("stopped, and put back what was not confirmed: %w", err)
+	}
+	note := brokeNote(u.Keys(), []failure{broken})
+	if l.askUntil(ctx, server, l.Clock.Now().Add(retestWithin)) != nil {
+		note = outageNote([]failure{broken})
+	}
+	p.observeAll(settled)
+	p.failUnconfirmed(note)
+	return nil
+}
+
+// askUntil asks a server over new connections until one works, and returns why the last did not.
+func (l Local) askUntil(ctx context.Context, server connect.Server, until time.Time) error {
+	for {
+		err := l.Host.AskServer(ctx, server)
+		if err == nil || ctx.Err() != nil || !l.Clock.Now().Before(until) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-l.Clock.After(proofPause):
+		}
+	}
+}
+
+// failUnconfirmed has all that was to be proven fail, and keeps the rest.
+func (p *pass) failUnconfirmed(why string) {
+	for key := range p.unconfirmed {
+		if p.isSettable(key) {
+			p.failed[key] = why
+		}
+	}
+}

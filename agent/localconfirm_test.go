@@ -1,0 +1,199 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/storageclient/operator/agent/host/journal"
+	"github.com/storageclient/operator/agent/report"
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+const rmemFile = "/proc/sys/net/core/rmem_max"
+
+func rmemProfile(value string) v1alpha1.StorageClientProfile {
+	p := v1alpha1.StorageClientProfile{}
+	p.Name = "p"
+	p.Spec.Node = &v1alpha1.NodeTuning{Sysctls: map[string]v1alpha1.SettingText{"net.core.rmem_max": v1alpha1.SettingText(value), "vm.dirty_ratio": "20"}}
+	return p
+}
+
+func (b *box) inForce() string { return strings.TrimSpace(b.tree()[rmemFile]) }
+
+// expectPutBack checks that nothing of the network's is kept, and all else is.
+func (b *box) expectPutBack(r report.Report, says string) {
+	b.t.Helper()
+	for _, s := range r.Settings {
+		if s.Key == rmem && (s.State != v1alpha1.SettingFailed || !strings.Contains(s.Message, says)) {
+			b.t.Errorf("%s: %s, want Failed: %s", s.State, s.Message, says)
+		}
+		if s.Key != rmem && s.State != v1alpha1.SettingInSync {
+			b.t.Errorf("%s is %s: %s", s.Key, s.State, s.Message)
+		}
+	}
+	if r.AsDeclared {
+		b.t.Error("it is as declared")
+	}
+	if got := b.inForce(); got != "212992" || strings.Contains(b.tree()[trace], "rmem_max") {
+		b.t.Errorf("in force %q, in the file %q", got, b.tree()[trace])
+	}
+	if err := b.local(true).Host.Journal.Load(); err != nil {
+		b.t.Fatal(err)
+	}
+	if strings.Contains(b.tree()[journal.File], "rmem_max") {
+		b.t.Errorf("journal %s", b.tree()[journal.File])
+	}
+}
+
+func TestOneMachineProvesByTheServerThatItMountsFrom(t *testing.T) {
+	for name, test := range map[string]struct {
+		// asked answers the n-th question, the first of which is asked before anything is set.
+		asked func(b *box, n int) error
+		says  string
+	}{
+		"it answers no more while the value is in force": {
+			asked: func(b *box, _ int) error {
+				if b.inForce() != "212992" {
+					return errors.New("i/o timeout")
+				}
+				return nil
+			},
+			says: "took new connections away, put back: with sysctl/net.core.rmem_max set together, NFS server filer1 (192.0.2.10:2049): i/o timeout",
+		},
+		"it answers neither then nor later": {
+			asked: func(_ *box, n int) error {
+				if n > 0 {
+					return errors.New("i/o timeout")
+				}
+				return nil
+			},
+			says: "so it is not the cause: NFS server filer1",
+		},
+		"it does not answer before": {
+			asked: func(*box, int) error { return errors.New("i/o timeout") },
+			says:  "not set: no server that this node mounts from answers a new connection",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBox(t)
+			b.asked = func(n int) error { return test.asked(b, n) }
+			began := b.clock.Now()
+			b.expectPutBack(b.apply(rmemProfile("16777216")), test.says)
+			if took := b.clock.Since(began); took > confirmWithin+retestWithin+2*proofPause {
+				t.Errorf("it took %s", took)
+			}
+			// Somebody who tries again on one machine does so with open eyes.
+			b.asked = nil
+			if r := b.apply(rmemProfile("16777216")); !r.AsDeclared || b.inForce() != "16777216" {
+				t.Errorf("tried again: %+v", r.Settings)
+			}
+		})
+	}
+}
+
+func TestOneMachineWithoutAServer(t *testing.T) {
+	b := newBox(t)
+	b.servers = nil
+	plan := b.compare(report.Plan, rmemProfile("16777216"))
+	if !strings.HasPrefix(plan.Settings[0].Proof, "cannot be proven: ") || plan.Settings[1].Proof != "" {
+		t.Errorf("plan: %+v", plan.Settings)
+	}
+	b.expectPutBack(b.apply(rmemProfile("16777216")), "use --no-confirm")
+
+	l := b.local(true)
+	l.NoConfirm = true
+	r, err := l.Apply(t.Context(), []v1alpha1.StorageClientProfile{rmemProfile("16777216")})
+	if err != nil || !r.AsDeclared || b.inForce() != "16777216" || b.asks > 0 {
+		t.Errorf("--no-confirm: %v, %+v", err, r.Settings)
+	}
+	// What was applied so is not asked for again.
+	if r := b.apply(rmemProfile("16777216")); !r.AsDeclared {
+		t.Errorf("again: %+v", r.Settings)
+	}
+}
+
+func TestThePlanSaysHowItIsProven(t *testing.T) {
+	b := newBox(t)
+	settings := b.compare(report.Plan, rmemProfile("16777216")).Settings
+	if want := "kept once a new connection to NFS server filer1 (192.0.2.10:2049) has worked within 40s, else put back"; settings[0].Proof != want || settings[1].Proof != "" {
+		t.Errorf("plan: %+v", settings)
+	}
+	if b.asks > 0 {
+		t.Error("the plan makes connections")
+	}
+	b.apply(rmemProfile("16777216"))
+	if s := b.compare(report.Plan, rmemProfile("16777216")).Settings[0]; s.Proof != "" {
+		t.Errorf("proven already: %+v", s)
+	}
+}
+
+func TestWhoStopsTheCommandGetsTheOldValue(t *testing.T) {
+	b := newBox(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	b.asked = func(n int) error {
+		if n > 0 {
+			cancel()
+			return errors.New("i/o timeout")
+		}
+		return nil
+	}
+	if _, err := b.local(true).Apply(ctx, []v1alpha1.StorageClientProfile{rmemProfile("16777216")}); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if b.inForce() != "212992" || strings.Contains(b.tree()[journal.File], "rmem_max") {
+		t.Errorf("in force %q, journal %s", b.inForce(), b.tree()[journal.File])
+	}
+}
+
+// A command that was killed leaves the value in force and the journal that tells; the next command puts it back first.
+func TestWhatAKilledCommandHasLeftIsPutBack(t *testing.T) {
+	for name, next := range map[string]func(b *box){
+		"by the next apply": func(b *box) { b.apply(rmemProfile("33554432")) },
+		"by a restore":      func(b *box) { b.restore() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBox(t)
+			b.asked = func(n int) error {
+				if n > 0 {
+					panic(errCrash)
+				}
+				return nil
+			}
+			func() {
+				defer func() {
+					if recover() != any(errCrash) {
+						t.Fatal("not killed")
+					}
+				}()
+				b.apply(rmemProfile("16777216"))
+			}()
+			if b.inForce() != "16777216" || strings.Contains(b.tree()[trace], "rmem_max") {
+				t.Fatalf("in force %q, in the file %q", b.inForce(), b.tree()[trace])
+			}
+			b.asked = func(int) error {
+				if got := b.inForce(); got != "212992" && got != "33554432" {
+					t.Errorf("%q is still in force", got)
+				}
+				return nil
+			}
+			b.clock.Step(time.Hour)
+			next(b)
+			if name == "by a restore" && b.inForce() != "212992" {
+				t.Errorf("in force %q", b.inForce())
+			}
+			l := b.local(true)
+			if err := l.Host.Journal.Load(); err != nil {
+				t.Fatal(err)
+			}
+			if u, open := l.Host.Journal.Unconfirmed(); open {
+				t.Errorf("unconfirmed %+v", u)
+			}
+			if entry, ok := l.Host.Journal.Entries()[rmem]; ok && entry.Original.Value != "212992" {
+				t.Errorf("original %+v", entry.Original)
+			}
+		})
+	}
+}

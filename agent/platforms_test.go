@@ -1,0 +1,225 @@
+package agent
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/hosttest"
+	"github.com/storageclient/operator/agent/report"
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+var updateDocs = flag.Bool("update", false, "write docs/platforms.md")
+
+const platformsFile = "../docs/platforms.md"
+
+// platforms are the systems that docs/platforms.md tells of: trees of test/fixtures/hosts with what test/fixtures/platforms lays over
+// them, after some files were taken away.
+var platforms = []struct {
+	name, tree, over string
+	without          []string
+}{
+	{"Ubuntu 22.04 on AKS", "ubuntu-24.04-cloudimg", "ubuntu-22.04-aks", []string{"usr/libexec/nfsrahead"}},
+	{"Ubuntu 24.04 on AKS", "ubuntu-24.04-cloudimg", "ubuntu-24.04-aks", nil},
+	{"Azure Linux 3", "ubuntu-24.04-cloudimg", "azure-linux-3", []string{"boot", "usr/sbin/grub-mkconfig", "etc/default"}},
+	{"Amazon Linux 2023", "rocky-9", "amazon-linux-2023", []string{"etc/tuned", "usr/lib/tuned", "usr/sbin/tuned-adm"}},
+	{"RHEL 9 and its kin", "rocky-9", "", nil},
+	{"SLES 15", "rocky-9", "sles-15", []string{"boot/loader", "usr/sbin/grubby", "etc/tuned", "usr/lib/tuned", "usr/sbin/tuned-adm"}},
+	{"Debian 13", "debian-12", "debian-13", []string{"etc/sysctl.d/99-sysctl.conf"}},
+	{"Talos", "talos", "", nil},
+	{"Flatcar", "flatcar", "", nil},
+	{"Bottlerocket", "flatcar", "bottlerocket", []string{"oem", "boot", "usr/sbin/mount.nfs"}},
+	{"Container-Optimized OS", "flatcar", "container-optimized-os", []string{"oem", "boot", "usr/sbin/mount.nfs"}},
+}
+
+// fields are the columns of the table, and the settings that stand for them.
+var fields = []struct{ title, key string }{
+	{"`sysctls`", rmem}, {"`sunrpc`, `kernelModules`", slots}, {"`kernelArguments`", ihash}, {"`readAhead`", readAhead4},
+	{"`nfsMountDefaults`", nfsAll}, {"`filesystems`", diskFS}, {"`tuned`", profileOf},
+}
+
+// platformProfile has a setting for each column.
+func platformProfile() v1alpha1.StorageClientProfile {
+	p := everything()
+	p.Spec.Node.Sysctls = map[string]v1alpha1.SettingText{"net.core.rmem_max": "16777216"}
+	p.Spec.Node.KernelModules = p.Spec.Node.KernelModules[:1]
+	p.Spec.Node.KernelArguments = []v1alpha1.KernelArgument{"ihash_entries=16777216"}
+	p.Spec.Node.Filesystems[0].MountOptions = []v1alpha1.MountOption{"nodev"}
+	return p
+}
+
+const (
+	// dataDisk and share are mounted on every platform, the disk by a unit where there is systemd.
+	dataDisk = "91 25 8:17 / /mnt/disks/d1 rw,relatime shared:91 - xfs /dev/sdb1 rw,attr2,inode64,logbufs=8,logbsize=32k,noquota\n"
+	share    = "92 25 0:52 / /mnt/nfs rw,relatime shared:92 - nfs4 192.0.2.10:/export rw,vers=4.1,proto=tcp,addr=192.0.2.10\n"
+	diskUnit = "/run/systemd/generator/mnt-disks-d1.mount"
+)
+
+func newPlatform(t *testing.T, at int) *box {
+	t.Helper()
+	p := platforms[at]
+	b := newBoxOf(t, p.tree)
+	for _, name := range p.without {
+		if err := os.RemoveAll(filepath.Join(b.dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if p.over != "" {
+		hosttest.OverlayPlatform(t, b.dir, p.over)
+	}
+	table := hosttest.ReadFile(t, b.dir, "/proc/1/mountinfo")
+	for point, line := range map[string]string{" /mnt/disks/d1 ": dataDisk, " /mnt/nfs ": share} {
+		if !strings.Contains(table, point) {
+			table += line
+		}
+	}
+	hosttest.WriteFile(t, b.dir, "/proc/1/mountinfo", table)
+	hosttest.WriteFile(t, b.dir, window, "128\n")
+	if b.fs.Exists("/usr/lib/systemd/systemd-sysctl") {
+		hosttest.WriteFile(t, b.dir, diskUnit, "[Mount]\nWhat=/dev/sdb1\nWhere=/mnt/disks/d1\nType=xfs\n")
+		b.commands.Output["systemctl show --property=NeedDaemonReload mnt-disks-d1.mount"] = "NeedDaemonReload=no\n"
+	}
+	if p.tree == "talos" {
+		b.fs = b.fs.WithHook(func(_ host.Op, name string) error {
+			if strings.HasPrefix(name, "/etc/") {
+				return syscall.EROFS
+			}
+			return nil
+		})
+	}
+	if b.fs.Exists("/usr/sbin/grub2-mkconfig") {
+		if _, err := b.commands.Run(t.Context(), "grub2-mkconfig", "-o", "/boot/grub2/grub.cfg"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b
+}
+
+// settle is what an agent that stays on the platform makes of the profile.
+func (b *box) settle() report.Report {
+	b.t.Helper()
+	l := b.local(true)
+	l.Host.attended, l.NoConfirm = true, true
+	r, err := l.Apply(b.t.Context(), []v1alpha1.StorageClientProfile{platformProfile()})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return r
+}
+
+const (
+	cellWorks   = "yes"
+	cellAgent   = "yes, by the agent after each boot"
+	cellReboot  = "yes, by a reboot"
+	cellStaged  = "staged only"
+	cellMount   = "yes, at the next mount"
+	cellNothing = "no"
+)
+
+// agentAgain is in messages of what no file brings at boot.
+var agentAgain = regexp.MustCompile(`(set|sets it) again (at|after) each boot`)
+
+// cellOf is the word for how a setting stands, and whether its message is worth telling.
+func cellOf(s report.Setting, mayReboot bool) (cell string, tell bool) {
+	boots := s.TakesEffect == v1alpha1.EffectReboot
+	switch {
+	case s.State == isNotFor:
+		return cellNothing, true
+	case s.State == isSet && agentAgain.MatchString(s.Message):
+		return cellAgent, true
+	case s.State == isSet:
+		return cellWorks, false
+	case s.State == waits && boots && mayReboot:
+		return cellReboot, false
+	case s.State == waits && boots:
+		return cellStaged, false
+	case s.State == waits && s.TakesEffect == v1alpha1.EffectNextMount:
+		return cellMount, false
+	case s.State == waits:
+		return cellAgent, true
+	}
+	return fmt.Sprintf("%s: %s", s.State, s.Message), false
+}
+
+func TestPlatformsAreAsTheirDocumentTells(t *testing.T) {
+	var table, messages strings.Builder
+	table.WriteString("| platform |")
+	for _, f := range fields {
+		table.WriteString(" " + f.title + " |")
+	}
+	table.WriteString("\n|---" + strings.Repeat("|---", len(fields)) + "|\n")
+	for i, p := range platforms {
+		b := newPlatform(t, i)
+		before := b.whatIsKept()
+		r := b.settle()
+		settings := map[string]report.Setting{}
+		for _, s := range r.Settings {
+			settings[s.Key] = s
+		}
+		table.WriteString("| " + p.name + " |")
+		for _, f := range fields {
+			cell, tell := cellOf(settings[f.key], b.local(false).Host.Bootloader().MayReboot())
+			if settings[f.key].State == fails || strings.Contains(cell, ":") {
+				t.Errorf("%s: %s is %s", p.name, f.key, cell)
+			}
+			table.WriteString(" " + cell + " |")
+			if tell {
+				fmt.Fprintf(&messages, "| %s | %s | %s |\n", p.name, f.title, settings[f.key].Message)
+			}
+			if f.key == ihash && cell == cellStaged {
+				fmt.Fprintf(&messages, "| %s | %s | %s |\n", p.name, f.title, r.Bootloader.Message)
+			}
+		}
+		table.WriteString("\n")
+		for _, s := range b.restore().Settings {
+			if s.State != isSet && s.State != waits {
+				t.Errorf("%s: restore of %s is %s: %s", p.name, s.Key, s.State, s.Message)
+			}
+		}
+		if diff := cmp.Diff(before, b.whatIsKept()); diff != "" {
+			t.Errorf("%s: the host after restore (-before +after):\n%s", p.name, diff)
+		}
+	}
+	want := "# Platforms\n\nWhat the fields of `spec.node` do on each platform, and what the node says where that is not simply yes. Volumes' mount\n" +
+		"options do not depend on the platform.\n\n" +
+		"This page is written by `go test ./agent -run TestPlatforms -update` from trees of such hosts; [test/fixtures/platforms](../test/fixtures/platforms/README.md)\n" +
+		"tells where each fact is from. Only Debian was booted for real.\n\n" + table.String() +
+		"\n*Staged only*: written for the next boot, for which the operator does not reboot the node.\n\n## What the node says\n\n| platform | field | message |\n|---|---|---|\n" +
+		messages.String()
+	if *updateDocs {
+		if err := os.WriteFile(platformsFile, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(platformsFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("docs/platforms.md is not what the platforms do; run this test with -update and read what has changed (-want +got):\n%s", diff)
+	}
+}
+
+// The file that AKS writes was read after ours, as long as that had its former name.
+func TestTheFileOfAKSDoesNotWin(t *testing.T) {
+	for i := range 3 {
+		b := newPlatform(t, i)
+		if !strings.Contains(hosttest.ReadFile(t, b.dir, aksFile), "net.core.rmem_max=1048576") {
+			t.Fatalf("%s has no %s", platforms[i].name, aksFile)
+		}
+		for _, s := range b.settle().Settings {
+			if s.Key == rmem && s.State != isSet {
+				t.Errorf("%s: %s is %s: %s", platforms[i].name, s.Key, s.State, s.Message)
+			}
+		}
+	}
+}

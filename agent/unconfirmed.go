@@ -1,0 +1,252 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/connect"
+	"github.com/storageclient/operator/agent/host/journal"
+	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// maxAsked is how many of the servers that a node mounts from are asked before it is said that none answers.
+const maxAsked = 3
+
+// partUnconfirmed parts what needs new connections to prove it from what the host is to hold: of such a setting the host goes on
+// holding what it held. What the journal has as applied is proven, by an earlier build or boot if not by this one; what is in
+// force already needs no proof, only the file.
+func (p *pass) partUnconfirmed() {
+	for key, entry := range p.wantedEntries {
+		if !p.needsProof(key, entry) {
+			continue
+		}
+		p.unconfirmed[key] = entry
+		delete(p.wantedEntries, key)
+		if held, isJournalled := p.journalled[key]; isJournalled {
+			// Whom it belongs to may have changed all the same.
+			entry.Applied = held.Applied
+			p.wantedEntries[key] = entry
+		}
+	}
+}
+
+func (p *pass) needsProof(key string, entry journal.Entry) bool {
+	held, isJournalled := p.journalled[key]
+	o, seen := p.observed[key]
+	switch {
+	case p.host.unchecked || p.host.FS.IsImage():
+	case !seen || !catalogue.NeedsConfirmation(key) || o.Effect != host.Live || p.setterOf(key) == nil:
+	case isJournalled && held.Applied == entry.Applied:
+	case !slices.Contains(untouchedStates, o.State) && catalogue.CanonicalValue(o.Observed) == catalogue.CanonicalValue(entry.Applied):
+	default:
+		return true
+	}
+	return false
+}
+
+func (p *pass) setterOf(key string) host.Setter {
+	name, _, _ := strings.Cut(key, "/")
+	for _, subject := range p.host.Subjects {
+		if setter, ok := subject.(host.Setter); ok && subject.Name() == name {
+			return setter
+		}
+	}
+	return nil
+}
+
+// isSettable tells whether an unconfirmed setting can be tried: it works here, and has not failed.
+func (p *pass) isSettable(key string) bool {
+	return p.failed[key] == "" && !slices.Contains(untouchedStates, p.observed[key].State)
+}
+
+// hasUnconfirmed tells whether there is something to set and prove.
+func (p *pass) hasUnconfirmed() bool {
+	return slices.ContainsFunc(slices.Collect(maps.Keys(p.unconfirmed)), p.isSettable)
+}
+
+// setUnconfirmed sets what is to be proven until a time. What is in force before is in the journal first, durably.
+func (p *pass) setUnconfirmed(ctx context.Context, hash, bootID string, until time.Time) error {
+	u := journal.Unconfirmed{Hash: hash, BootID: bootID, Deadline: until.UTC().Truncate(time.Second), Settings: map[string]journal.UnconfirmedSetting{}}
+	for key, entry := range p.unconfirmed {
+		if !p.isSettable(key) {
+			continue
+		}
+		_, name, _ := strings.Cut(key, "/")
+		before, err := p.setterOf(key).Original(ctx, name)
+		if err != nil {
+			p.failed[key] = "not changed: cannot read its original value: " + err.Error()
+			continue
+		}
+		entry.Original = before
+		u.Settings[key] = journal.UnconfirmedSetting{Entry: entry, Before: before}
+	}
+	if len(u.Settings) == 0 {
+		return nil
+	}
+	if err := p.host.Journal.SetUnconfirmed(u); err != nil {
+		return err
+	}
+	if err := p.setAll(ctx, u); err != nil {
+		return err
+	}
+	p.observeAll(ctx)
+	return nil
+}
+
+// setAll sets what the journal holds as unconfirmed. What the kernel refuses is put back at once, and is no longer part of it.
+func (p *pass) setAll(ctx context.Context, u journal.Unconfirmed) error {
+	refused := journal.Unconfirmed{Settings: map[string]journal.UnconfirmedSetting{}}
+	for _, subject := range p.host.Subjects {
+		setter, ok := subject.(host.Setter)
+		if !ok {
+			continue
+		}
+		var settings []host.Setting
+		for _, key := range u.Keys() {
+			if name, ok := strings.CutPrefix(key, subject.Name()+"/"); ok {
+				settings = append(settings, host.Setting{Name: name, Value: u.Settings[key].Entry.Applied})
+			}
+		}
+		if len(settings) == 0 {
+			continue
+		}
+		for name, err := range setter.Set(ctx, settings) {
+			key := subject.Name() + "/" + name
+			p.failed[key] = err.Error()
+			refused.Settings[key] = u.Settings[key]
+		}
+	}
+	if len(refused.Settings) == 0 {
+		return nil
+	}
+	if err := p.host.restoreAll(ctx, refused, true); err != nil {
+		return err
+	}
+	maps.DeleteFunc(u.Settings, func(key string, _ journal.UnconfirmedSetting) bool { return p.failed[key] != "" })
+	return p.host.Journal.SetUnconfirmed(u)
+}
+
+// restoreAll puts back what was in force before the unconfirmed settings were set. After a boot only what has outlived it is to
+// be put back.
+func (h Host) restoreAll(ctx context.Context, u journal.Unconfirmed, sameBoot bool) error {
+	var wrong []string
+	for _, subject := range h.Subjects {
+		setter, ok := subject.(host.Setter)
+		if !ok || !sameBoot && !setter.OutlivesBoot() {
+			continue
+		}
+		befores := map[string]host.Original{}
+		for key, setting := range u.Settings {
+			if name, ok := strings.CutPrefix(key, subject.Name()+"/"); ok {
+				befores[name] = setting.Before
+			}
+		}
+		if len(befores) == 0 {
+			continue
+		}
+		for _, o := range setter.Restore(ctx, befores) {
+			if o.State == host.Failed {
+				wrong = append(wrong, subject.Name()+"/"+o.Name+": "+o.Message)
+			}
+		}
+	}
+	if len(wrong) > 0 {
+		slices.Sort(wrong)
+		return errors.New("cannot put back " + strings.Join(wrong, "; "))
+	}
+	return nil
+}
+
+// putBackUnconfirmed puts the unconfirmed settings back and has the journal say so. There may be none.
+func (h Host) putBackUnconfirmed(ctx context.Context, bootID string) error {
+	u, open := h.Journal.Unconfirmed()
+	if !open || u.PutBack {
+		return nil
+	}
+	if err := h.restoreAll(ctx, u, u.BootID == bootID); err != nil {
+		return err
+	}
+	u.PutBack = true
+	return h.Journal.SetUnconfirmed(u)
+}
+
+const interruptedNote = "its proof over new connections was cut short twice, by the end of the agent or of the boot; put back"
+
+// endInterrupted puts back what an agent that is gone, or a boot that is over, has left unconfirmed. The journal is to be loaded.
+func (h Host) endInterrupted(ctx context.Context, bootID string) error {
+	if _, open := h.Journal.Unconfirmed(); !open {
+		return nil
+	}
+	if err := h.putBackUnconfirmed(ctx, bootID); err != nil {
+		return err
+	}
+	return h.Journal.Interrupt(interruptedNote)
+}
+
+// chooseServer returns a server that the host mounts from and that answers a new connection now, so that it can be told
+// later whether a setting has taken that away; ok is false where the host mounts from none over TCP.
+func (h Host) chooseServer(ctx context.Context) (server connect.Server, ok bool, err error) {
+	servers, err := h.listServers()
+	if err != nil || len(servers) == 0 {
+		return server, false, err
+	}
+	var silent []string
+	for _, server := range servers[:min(len(servers), maxAsked)] {
+		err := h.AskServer(ctx, server)
+		if err == nil {
+			return server, true, nil
+		}
+		silent = append(silent, fmt.Sprintf("%s: %v", server, err))
+	}
+	return server, true, errors.New("no server that this node mounts from answers a new connection: " + strings.Join(silent, "; "))
+}
+
+// listServers lists the servers that the host mounts from over TCP.
+func (h Host) listServers() ([]connect.Server, error) {
+	if h.Servers == nil {
+		return nil, nil
+	}
+	return h.Servers()
+}
+
+// failure is a new connection that did not work.
+type failure struct {
+	// to names what it was made to.
+	to  string
+	err error
+}
+
+func describeFailures(failures []failure) string {
+	var all []string
+	for _, f := range failures {
+		all = append(all, f.to+": "+f.err.Error())
+	}
+	return text.Cut(strings.Join(all, "; "), maxMessage/2)
+}
+
+// workAgain are those of the failures whose connections are not among the failures now.
+func workAgain(before, now []failure) []failure {
+	return slices.DeleteFunc(slices.Clone(before), func(f failure) bool {
+		return slices.ContainsFunc(now, func(n failure) bool { return n.to == f.to })
+	})
+}
+
+// brokeNote says of settings that were put back what did not work with them, and works without.
+func brokeNote(keys []string, broken []failure) string {
+	return fmt.Sprintf("took new connections away, put back: with %s set together, %s; it works again without", text.List(keys), describeFailures(broken))
+}
+
+// outageNote says of settings that were put back that they may not have been the cause.
+func outageNote(failures []failure) string {
+	if len(failures) == 0 {
+		return "put back: it could not be proven in time"
+	}
+	return "put back: new connections work neither with it nor without, so it is not the cause: " + describeFailures(failures)
+}

@@ -1,0 +1,203 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/tuning/catalogue"
+)
+
+// clusterOf is a cluster of Ready nodes that hold the settings of an earlier spec and have reported them. The first is the oldest.
+func clusterOf(nodes int, profiles ...v1alpha1.StorageClientProfile) *fleet.Snapshot {
+	all := &fleet.Snapshot{
+		Profiles: fleet.NewProfileSet(profiles, catalogue.AllowList{}), ClientNodes: map[string]*v1alpha1.StorageClientNode{}, Ready: map[string]bool{},
+	}
+	for n := range nodes {
+		node := worker()
+		node.Name, node.CreationTimestamp = fmt.Sprintf("node-%03d", n), metav1.NewTime(now.Add(-time.Hour))
+		node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		clientNode := clientNodeWith(setting(wmem, "a", v1alpha1.DeletionRestore))
+		clientNode.Name = node.Name
+		all.Nodes, all.ClientNodes[node.Name], all.Ready[node.Name] = append(all.Nodes, *node), clientNode, true
+	}
+	return all
+}
+
+// give has a node hold what its profiles want; take has it report that, some time ago.
+func give(all *fleet.Snapshot, n int) *v1alpha1.StorageClientNode {
+	node := &all.Nodes[n]
+	clientNode := all.ClientNodes[node.Name]
+	clientNode.Spec.Hash = all.Profiles.Wanted(node, clientNode).Hash
+	return clientNode
+}
+
+func take(all *fleet.Snapshot, n int, ago time.Duration) {
+	clientNode := give(all, n)
+	clientNode.Status.Hash = clientNode.Spec.Hash
+	all.Nodes[n].Status.Conditions = append(all.Nodes[n].Status.Conditions[:1], corev1.NodeCondition{
+		Type: v1alpha1.TunedNodeCondition, Status: corev1.ConditionTrue, Reason: v1alpha1.NodeReasonTuned, LastHeartbeatTime: metav1.NewTime(now.Add(-ago)),
+	})
+}
+
+// ask asks the gate for one node.
+func ask(all *fleet.Snapshot, n int, limits Limits) Plan {
+	node := &all.Nodes[n]
+	clientNode := all.ClientNodes[node.Name]
+	s := Snapshot{Node: node, ClientNode: clientNode, AgentReady: all.Ready[node.Name], Profiles: all.Profiles, Limits: limits}
+	s.Wanted = all.Profiles.Wanted(node, clientNode)
+	return Gate{}.Judge(s, Plan{Step: StepWrite, Gated: true}, *all, now)
+}
+
+// goAll lets every node that may go now go, and tells how many that are.
+func goAll(all *fleet.Snapshot, limits Limits) (gone int) {
+	for n := range all.Nodes {
+		clientNode := all.ClientNodes[all.Nodes[n].Name]
+		if clientNode.Spec.Hash == "h" && ask(all, n, limits).Step == StepWrite {
+			give(all, n)
+			gone++
+		}
+	}
+	return gone
+}
+
+func recklessly(p *v1alpha1.StorageClientProfile) {
+	p.Spec.Rollout.MaxConcurrentLive = ptr.To(intstr.FromString("100%"))
+	p.Spec.Rollout.Canary = &v1alpha1.Canary{Nodes: ptr.To(int32(1)), SoakSeconds: ptr.To(int32(0))}
+}
+
+var usualLimits = Limits{MaxConcurrentLive: intstr.FromString("10%"), MinSoak: time.Minute, UntunedTaint: v1alpha1.UntunedTaint}
+
+// One reckless profile does not get its settings to a hundred nodes by the report of one.
+func TestAProfileCannotTakeTheFleetAtOnce(t *testing.T) {
+	all := clusterOf(100, profile("a", recklessly))
+	if gone := goAll(all, usualLimits); gone != 1 {
+		t.Fatalf("%d nodes are the canary", gone)
+	}
+	take(all, 0, 59*time.Second)
+	if gone := goAll(all, usualLimits); gone != 0 {
+		t.Errorf("%d nodes follow before the manager's least soak is over", gone)
+	}
+	take(all, 0, time.Minute)
+	if gone := goAll(all, usualLimits); gone != 10 {
+		t.Errorf("%d nodes follow at once, want a tenth of the cluster", gone)
+	}
+	if next := ask(all, 50, usualLimits); !strings.Contains(next.Note, "at most 10 nodes of the cluster at a time") {
+		t.Errorf("the others are told %q", next.Note)
+	}
+	if next := ask(all, 50, Limits{MaxConcurrentLive: intstr.FromString("100%")}); next.Step != StepWrite {
+		t.Errorf("without limits of the cluster: %q", next.Note)
+	}
+}
+
+// What another profile's nodes are at uses up the cluster's places too.
+func TestAllProfilesShareTheClustersPlaces(t *testing.T) {
+	of := func(pool string) func(*v1alpha1.StorageClientProfile) {
+		return func(p *v1alpha1.StorageClientProfile) {
+			recklessly(p)
+			p.Spec.NodeSelector = metav1.LabelSelector{MatchLabels: map[string]string{"pool": pool}}
+		}
+	}
+	all := clusterOf(20, profile("a", of("a")), profile("b", of("b")))
+	for n := range all.Nodes {
+		all.Nodes[n].Labels = map[string]string{corev1.LabelOSStable: "linux", "pool": []string{"a", "b"}[n%2]}
+		all.ClientNodes[all.Nodes[n].Name].Spec.Settings = nil
+	}
+	take(all, 0, time.Hour)
+	take(all, 1, time.Hour)
+	if gone := goAll(all, usualLimits); gone != 2 {
+		t.Errorf("%d of 20 nodes take a change at once, want a tenth", gone)
+	}
+	count := func(change func(*v1alpha1.StorageClientNode, *corev1.Node)) int {
+		change(all.ClientNodes[all.Nodes[2].Name], &all.Nodes[2])
+		return countRunning(usualLimits, *all, now)
+	}
+	if got := count(func(*v1alpha1.StorageClientNode, *corev1.Node) {}); got != 2 {
+		t.Fatalf("%d are running", got)
+	}
+	silent := func(since time.Duration) func(*v1alpha1.StorageClientNode, *corev1.Node) {
+		return func(_ *v1alpha1.StorageClientNode, node *corev1.Node) {
+			delete(all.Ready, node.Name)
+			node.Status.Conditions = []corev1.NodeCondition{{
+				Type: v1alpha1.TunedNodeCondition, Status: corev1.ConditionUnknown, Reason: v1alpha1.NodeReasonAgentSilent, LastTransitionTime: metav1.NewTime(now.Add(-since)),
+			}}
+		}
+	}
+	if got := count(silent(9 * time.Minute)); got != 2 {
+		t.Errorf("with a silent agent %d are running", got)
+	}
+	if got := count(silent(10 * time.Minute)); got != 1 {
+		t.Errorf("with an agent silent for long %d are running", got)
+	}
+	all.Nodes[3].Spec.Taints = []corev1.Taint{{Key: v1alpha1.UntunedTaint}}
+	if got := countRunning(usualLimits, *all, now); got != 0 {
+		t.Errorf("with a node that has no work yet %d are running", got)
+	}
+}
+
+// An unconfirmed value is no evidence, and keeps its place.
+func TestWhatIsNotConfirmedIsNotTaken(t *testing.T) {
+	all := clusterOf(2, profile("a", recklessly))
+	take(all, 0, time.Hour)
+	status := v1alpha1.SettingStatus{Key: rmem, State: v1alpha1.SettingPending, TakesEffect: v1alpha1.EffectLive, Message: "put back: no server answers"}
+	all.ClientNodes["node-000"].Spec.Settings = []v1alpha1.NodeSetting{setting(rmem, "a", v1alpha1.DeletionRestore)}
+	all.ClientNodes["node-000"].Status.Settings = []v1alpha1.SettingStatus{status}
+	next := ask(all, 1, Limits{MaxConcurrentLive: intstr.FromString("100%")})
+	if next.Step != StepStay || !strings.Contains(next.Note, "waiting for the canary: node-000; not confirmed on node-000: put back: no server answers") {
+		t.Errorf("%s: %q", next.Step, next.Note)
+	}
+	s := snapshotOf(all.ClientNodes["node-000"], profile("a", recklessly))
+	condition := judgeTuned(s.ClientNode, s.Report, true, "")
+	if condition.Status != corev1.ConditionFalse || condition.Reason != v1alpha1.NodeReasonApplying ||
+		condition.Message != "Not confirmed over new connections yet: "+rmem+": put back: no server answers" {
+		t.Errorf("condition %+v", condition)
+	}
+	if s.Report.IsApplied() || s.Report.IsTuned() {
+		t.Error("it counts as applied")
+	}
+}
+
+func TestACanaryIsToldSo(t *testing.T) {
+	all := clusterOf(2, profile("a", recklessly))
+	if next := ask(all, 0, usualLimits); !next.Spec.Canary {
+		t.Errorf("the canary: %+v", next)
+	}
+	take(all, 0, time.Hour)
+	if next := ask(all, 1, usualLimits); next.Step != StepWrite || next.Spec.Canary {
+		t.Errorf("the next: %+v", next)
+	}
+	a, b := v1alpha1.StorageClientNodeSpec{Hash: "h"}, v1alpha1.StorageClientNodeSpec{Hash: "h", Canary: true}
+	if !sameSpec(a, b) {
+		t.Error("whether it was the canary is a change of its own")
+	}
+}
+
+// One profile lets the oldest node go first, the other the one that it has chosen: neither would ever go.
+func TestProfilesWhoseOrdersDifferDoNotWaitForEachOther(t *testing.T) {
+	chooses := func(p *v1alpha1.StorageClientProfile) {
+		p.Spec.Rollout.Canary = &v1alpha1.Canary{NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"canary": "yes"}}}
+	}
+	all := clusterOf(40, profile("a", nil), profile("b", func(p *v1alpha1.StorageClientProfile) {
+		chooses(p)
+		p.Spec.Node.Sysctls = map[string]v1alpha1.SettingText{"net.core.wmem_max": "16777216"}
+	}))
+	for n := range all.Nodes {
+		all.Nodes[n].Labels = map[string]string{corev1.LabelOSStable: "linux"}
+	}
+	all.Nodes[7].Labels["canary"] = "yes"
+	if gone := goAll(all, usualLimits); gone != 1 || all.ClientNodes["node-007"].Spec.Hash == "h" {
+		t.Fatalf("%d nodes go; the chosen one: %q", gone, ask(all, 7, usualLimits).Note)
+	}
+	take(all, 7, time.Hour)
+	if gone := goAll(all, usualLimits); gone != 4 {
+		t.Errorf("%d nodes follow, want a tenth", gone)
+	}
+}

@@ -1,0 +1,110 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/e2e/cluster"
+)
+
+const (
+	// confirmed labels the spec, and is the name of its profile.
+	confirmed = "confirm"
+	// reservedPorts takes all local ports from new connections, to the API server and to storage, and none from those that are open
+	// or come from outside. The catalogue does not have it.
+	reservedPorts = "net.ipv4.ip_local_reserved_ports"
+	allPorts      = "1-65535"
+	// putBackWithin is the agent's deadline, and what a look at the machine takes.
+	putBackWithin = 55 * time.Second
+)
+
+// portsOf asks the machine itself what is in force.
+func portsOf(ctx context.Context, g Gomega, m *cluster.Machine) string {
+	GinkgoHelper()
+	out, err := m.Run(ctx, "cat /proc/sys/net/ipv4/ip_local_reserved_ports")
+	g.Expect(err).NotTo(HaveOccurred())
+	return strings.TrimSpace(out)
+}
+
+// expectConfirmed has a profile declare a value with which nodes cannot make new connections. The first node's power is cut while the
+// value is in force; when it comes up, it tries once more, puts the old value back by itself, and no other node ever has it.
+func expectConfirmed(ctx SpecContext) {
+	installOperator(ctx)
+	for _, workload := range [][]string{
+		{"deployment", "-n", v1alpha1.ManagerNamespace, v1alpha1.ManagerDeployment}, {"daemonset", "-n", v1alpha1.AgentNamespace, v1alpha1.AgentDaemonSet},
+	} {
+		mustKubectl(ctx, append(append([]string{"patch"}, workload...), "--type=json",
+			`-p=[{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--allow-parameter=sysctl/net\\.ipv4\\.ip_local_reserved_ports"}]`)...)
+	}
+	waitForManagers(ctx, 2)
+	before := allFacts(ctx)
+	mustKubectl(ctx, "create", "-f", "testdata/confirm.yaml")
+
+	var m *cluster.Machine
+	isTried := func(g Gomega) {
+		m = nil
+		for _, member := range nodes.Members() {
+			if portsOf(ctx, g, member) == allPorts {
+				m = member
+			}
+		}
+		g.Expect(m).NotTo(BeNil())
+	}
+	eventually(ctx, podStart, "the value is in force on one node", isTried)
+	first := m
+	By(m.Name + " has it: its power is cut")
+	Expect(nodes.PowerCycle(m)).To(Succeed())
+	eventually(ctx, podStart, m.Name+" is back with the old value", func(g Gomega) { g.Expect(portsOf(ctx, g, m)).To(BeEmpty()) })
+	expectNoFileHolds(ctx, m)
+
+	eventually(ctx, podStart, "it tries once more", isTried)
+	Expect(m).To(BeIdenticalTo(first), "another node has it")
+	tried := time.Now()
+	By("it cannot reach the API server: " + m.Name)
+	_, err := m.Run(ctx, "timeout 3 bash -c 'exec 3<>/dev/tcp/$(ip route show default | cut -d\" \" -f3)/22'")
+	Expect(err).To(HaveOccurred(), "new connections work")
+	eventually(ctx, putBackWithin, "it has put the old value back by itself", func(g Gomega) { g.Expect(portsOf(ctx, g, m)).To(BeEmpty()) })
+	By("after " + time.Since(tried).Round(time.Second).String())
+
+	eventually(ctx, podStart, "the setting has failed, and says why", func(g Gomega) {
+		setting := settingOf(getSCN(ctx, g, m.Name), "sysctl/"+reservedPorts)
+		g.Expect(setting.State).To(Equal(v1alpha1.SettingFailed), setting.Message)
+		g.Expect(setting.Message).To(ContainSubstring("took new connections away, put back: "))
+		g.Expect(setting.Message).To(ContainSubstring("it works again without"))
+	})
+	By(settingOf(getSCN(ctx, Default, m.Name), "sysctl/"+reservedPorts).Message)
+	expectNoFileHolds(ctx, m)
+	nobodyFollows := func(g Gomega) {
+		for _, member := range nodes.Members() {
+			g.Expect(portsOf(ctx, g, member)).To(BeEmpty(), member.Name)
+			if member != first {
+				g.Expect(getSCN(ctx, g, member.Name).Spec.Settings).NotTo(ContainElement(HaveField("Key", "sysctl/"+reservedPorts)), member.Name)
+			}
+		}
+	}
+	Consistently(nobodyFollows).WithContext(ctx).WithTimeout(90 * time.Second).WithPolling(5 * time.Second).Should(Succeed())
+
+	mustKubectl(ctx, "delete", "storageclientprofile", confirmed, "--wait=false")
+	waitUntilGone(ctx, podStart, confirmed)
+	for _, member := range nodes.Members() {
+		now := factsOf(ctx, member)
+		for _, section := range []string{"sysctls", "etc", "ours"} {
+			Expect(now[section]).To(Equal(before[member.Name][section]), "%s of %s", section, member.Name)
+		}
+	}
+}
+
+// expectNoFileHolds checks that no file would bring the value with the next boot.
+func expectNoFileHolds(ctx context.Context, m *cluster.Machine) {
+	GinkgoHelper()
+	out, err := m.Run(ctx, "grep -rl ip_local_reserved_ports /etc/sysctl.d || true")
+	Expect(err).NotTo(HaveOccurred())
+	Expect(out).To(BeEmpty())
+}

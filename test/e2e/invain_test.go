@@ -1,0 +1,103 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/e2e/cluster"
+)
+
+const (
+	// inVain labels the spec, and is the name of its profile and namespace.
+	inVain       = "in-vain"
+	inVainLabel  = "e2e.local/in-vain"
+	keeperLabel  = "e2e.local/keeper"
+	keeperBudget = inVain + "/keep-all"
+)
+
+// expectPassedOver has a budget that never allows an eviction on the node whose turn would be first: no pod is evicted there, budget and
+// pod are named, and the other node is the canary.
+func expectPassedOver(ctx SpecContext) {
+	installOperator(ctx)
+	kept, other := firstInTurn(ctx)
+	boots := map[string]int{kept.Name: len(watched.boots(kept.Name)), other.Name: len(watched.boots(other.Name))}
+	DeferCleanup(cleanUpInVain, NodeTimeout(5*time.Minute))
+	mustKubectl(ctx, "label", "node", kept.Name, keeperLabel+"=true", "--overwrite")
+	mustKubectl(ctx, "create", "-f", "testdata/in-vain.yaml")
+	var keeper corev1.Pod
+	eventually(ctx, podStart, "the pod that is kept runs on "+kept.Name, func(g Gomega) {
+		keeper = keeperPod(ctx, g)
+		g.Expect(isReady(keeper)).To(BeTrue())
+		g.Expect(keeper.Spec.NodeName).To(Equal(kept.Name))
+	})
+	began := time.Now()
+	mustKubectl(ctx, "label", "node", kept.Name, other.Name, inVainLabel+"=true", "--overwrite")
+	mustKubectl(ctx, "create", "-f", "testdata/in-vain-profile.yaml")
+
+	passedOver := func(g Gomega) {
+		rollout := getSCN(ctx, g, kept.Name).Status.Rollout
+		g.Expect(rollout).NotTo(BeNil())
+		g.Expect(rollout.Phase).To(Equal(v1alpha1.RolloutWaiting), rollout.Message)
+		g.Expect(rollout.Message).To(And(ContainSubstring(keeperBudget), ContainSubstring(keeper.Name)))
+		g.Expect(keeperPod(ctx, g).UID).To(Equal(keeper.UID), "the pod was evicted in vain")
+		g.Expect(watched.outOfService(kept.Name, began)).To(BeEmpty(), "%s is left in service", kept.Name)
+		g.Expect(watched.boots(kept.Name)).To(HaveLen(boots[kept.Name]), "boot IDs of %s", kept.Name)
+	}
+	eventually(ctx, podStart, kept.Name+" is passed over, with budget and pod named", passedOver)
+	By(kept.Name + ": " + getSCN(ctx, Default, kept.Name).Status.Rollout.Message)
+	eventually(ctx, rebootAll, other.Name+" is rebooted as the canary", func(g Gomega) {
+		passedOver(g)
+		g.Expect(watched.boots(other.Name)).To(HaveLen(boots[other.Name] + 1))
+		g.Expect(getSCN(ctx, g, other.Name).Status.Rollout.Phase).To(Equal(v1alpha1.RolloutUpToDate))
+		g.Expect(stateOf(getNode(ctx, g, other.Name)).available()).To(BeTrue())
+		g.Expect(getProfile(ctx, g, inVain).Status.Nodes.UpToDate).To(Equal(int32(1)))
+	})
+	Consistently(passedOver).WithContext(ctx).WithTimeout(30 * time.Second).WithPolling(5 * time.Second).Should(Succeed())
+
+	mustKubectl(ctx, "delete", "storageclientprofile", inVain, "--wait=false")
+	waitUntilGone(ctx, rebootAll, inVain)
+	expectInService(ctx)
+	Expect(keeperPod(ctx, Default).UID).To(Equal(keeper.UID), "the pod outlives a rollout that never took its node")
+	Expect(watched.boots(kept.Name)).To(HaveLen(boots[kept.Name]), "boot IDs of %s", kept.Name)
+}
+
+// firstInTurn returns the node that the rollout would take first, and the other one: the leading manager's own comes last, and where it
+// leads from neither, the older one is first.
+func firstInTurn(ctx context.Context) (first, last *cluster.Machine) {
+	GinkgoHelper()
+	var lease coordinationv1.Lease
+	Expect(api.Get(ctx, client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.ManagerLease}, &lease)).To(Succeed())
+	Expect(lease.Spec.HolderIdentity).NotTo(BeNil(), "no manager leads")
+	pod, _, _ := strings.Cut(*lease.Spec.HolderIdentity, "_")
+	var leader corev1.Pod
+	Expect(api.Get(ctx, client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: pod}, &leader)).To(Succeed())
+	first, last = nodes.Nodes[0], nodes.Nodes[1]
+	Expect(leader.Spec.NodeName).To(BeElementOf(first.Name, last.Name))
+	if leader.Spec.NodeName == first.Name {
+		return last, first
+	}
+	return first, last
+}
+
+func keeperPod(ctx context.Context, g Gomega) corev1.Pod {
+	GinkgoHelper()
+	var pods corev1.PodList
+	g.Expect(api.List(ctx, &pods, client.InNamespace(inVain), client.MatchingLabels{"app": "keeper"})).To(Succeed())
+	g.Expect(pods.Items).To(HaveLen(1))
+	return pods.Items[0]
+}
+
+func cleanUpInVain(ctx context.Context) {
+	mustKubectl(ctx, "delete", "namespace", inVain, "--ignore-not-found", "--wait=false")
+	mustKubectl(ctx, "label", "node", "--all", inVainLabel+"-", keeperLabel+"-")
+}

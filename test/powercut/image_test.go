@@ -1,0 +1,44 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestThePrototypeOfATree(t *testing.T) {
+	dir := t.TempDir()
+	for name, mode := range map[string]os.FileMode{"etc/a": 0o600, "b": 0o644} {
+		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), nil, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("../b", filepath.Join(dir, "etc/l")); err != nil {
+		t.Fatal(err)
+	}
+	got, err := protoOf(dir)
+	want := strings.ReplaceAll("/none\n0 0\nd--755 0 0\nb ---644 0 0 DIR/b\netc d--755 0 0\na ---600 0 0 DIR/etc/a\nl l--777 0 0 ../b\n$\n$\n", "DIR", dir)
+	if err != nil || got != want {
+		t.Errorf("%v, got\n%s\nwant\n%s", err, got, want)
+	}
+}
+
+func TestTheTreeOfADisk(t *testing.T) {
+	host := filepath.Join(t.TempDir(), "host")
+	if err := layTree("../fixtures/hosts/rocky-9", host); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"pristine/sys/net/core/rmem_max", "pristine-host/etc/default/grub", "etc/default/grub"} {
+		if _, err := os.Stat(filepath.Join(host, name)); err != nil {
+			t.Error(err)
+		}
+	}
+	found, err := filepath.Glob(filepath.Join(host, "pristine-host", entries, "*.conf"))
+	if err != nil || len(found) != 2 {
+		t.Errorf("entries %v, %v", found, err)
+	}
+}

@@ -159,3 +159,14 @@ func TestPassOver(t *testing.T) {
 		})
 	}
 }
+
+func TestForTheCanaryGoesPastANodeThatIsPassedOver(t *testing.T) {
+	f := cluster("a", "b")
+	f.Profiles[0].Rollout.Canary.Nodes = ptr.To[int32](1)
+	note, _ := PassOver(f.Snapshot, "a", Outlook{v1alpha1.RolloutReasonDrainBlocked, "blocked"})
+	f.node("a").ClientNode.Status.Rollout = &note
+	want := []string{"claim b for eda", "a: Waiting DrainBlocked"}
+	if diff := cmp.Diff(want, lines(For(f.Snapshot), "a")); diff != "" {
+		t.Error(diff)
+	}
+}

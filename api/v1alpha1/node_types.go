@@ -450,6 +450,21 @@ type RolloutStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	Evictions int32 `json:"evictions,omitempty"`
 
+	// drainAttempts is how many drains of the node in a row have ended without a reboot.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	DrainAttempts int32 `json:"drainAttempts,omitempty"`
+
+	// retryAfter is until when the node is left alone, since a drain of it has ended without a reboot, or would have: five minutes after
+	// the first, twice as long after each more, six hours at most.
+	// +optional
+	RetryAfter *metav1.Time `json:"retryAfter,omitempty"`
+
+	// drainedFor is a hash of the settings and the drain options that drainAttempts and retryAfter refer to: a change resets them.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	DrainedFor string `json:"drainedFor,omitempty"`
+
 	// bootHash is the hash of the boot settings that attempts and a failure refer to.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64

@@ -54,6 +54,8 @@ const (
 	RolloutReasonWaitingForCanary = "WaitingForCanary"
 	// RolloutReasonFailureThreshold is set when as many nodes of a profile have failed as its failureThreshold says: it stops.
 	RolloutReasonFailureThreshold = ReasonFailureThreshold
+	// RolloutReasonConfigMapImmutable is set while the ConfigMap with the claims or the failures is immutable: no node can be claimed.
+	RolloutReasonConfigMapImmutable = "ConfigMapImmutable"
 	// RolloutReasonLastControlPlaneNode is set when there is no other control-plane node, or every other one is out of service.
 	RolloutReasonLastControlPlaneNode = "LastControlPlaneNode"
 	// RolloutReasonWaitingForControlPlane is set while another control-plane node is out of service: they go one at a time.
@@ -70,6 +72,8 @@ const (
 	RolloutReasonDrainBlocked = "DrainBlocked"
 	// RolloutReasonDrainError is set when the API server does not say which pods are on the node. The drain goes on, and times out as any other.
 	RolloutReasonDrainError = "DrainError"
+	// RolloutReasonBackingOff is set while a node is left alone after drains that ended without a reboot.
+	RolloutReasonBackingOff = "BackingOff"
 	// RolloutReasonWaitingForPods is set when pods of Jobs, or pods that waitForPodSelector selects, are still running.
 	RolloutReasonWaitingForPods = "WaitingForPods"
 	// RolloutReasonMountsBusy is set when the pods are gone and some of their mounts are still in use.

@@ -145,7 +145,7 @@ func addControllers(mgr ctrl.Manager, s settings) error {
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: realClock, Allow: s.allow,
 			MaxUnavailable: s.maxUnavailable, UnmanagedCountFor: s.unmanagedCountFor, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 			ManagerNode: managerNode, UntunedTaint: s.untunedTaint,
-			Drains: &drain.Runner{Drainer: drain.Drainer{Reader: mgr.GetAPIReader(), Evictor: drain.PolicyEvictor{Client: mgr.GetClient()}}},
+			Drains: drain.NewRunner(mgr.GetAPIReader(), mgr.GetClient()),
 		},
 		"volume": &volume.Reconciler{
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: realClock, Allow: s.allow,

@@ -213,6 +213,10 @@ func TestTransitions(t *testing.T) {
 		clientNode.Status.Rollout.Since = &since
 		return clientNode
 	}
+	evicting := func(count int32, clientNode *v1alpha1.StorageClientNode) *v1alpha1.StorageClientNode {
+		clientNode.Status.Rollout.Evictions = count
+		return clientNode
+	}
 	for name, test := range map[string]struct {
 		before, after *v1alpha1.StorageClientNode
 		want          map[string]float64
@@ -221,6 +225,13 @@ func TestTransitions(t *testing.T) {
 			map[string]float64{"node_drain_duration_seconds done": 90}},
 		"a drain that times out": {at(v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDraining, 0), at(v1alpha1.RolloutWaiting, v1alpha1.RolloutReasonDrainTimedOut, 900),
 			map[string]float64{"node_drain_duration_seconds timed_out": 900}},
+		"a drain that evicted pods and times out": {at(v1alpha1.RolloutDraining, "", 0), evicting(7, at(v1alpha1.RolloutWaiting, v1alpha1.RolloutReasonDrainTimedOut, 900)),
+			map[string]float64{"node_drain_duration_seconds timed_out": 900, "evictions_in_vain_total": 7}},
+		"a drain that evicted pods and ends in a permit": {at(v1alpha1.RolloutDraining, "", 0), evicting(7, at(v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, 90)),
+			map[string]float64{"node_drain_duration_seconds done": 90}},
+		"a permit that is taken back after evictions": {at(v1alpha1.RolloutRebooting, "", 0), evicting(7, at(v1alpha1.RolloutWaiting, v1alpha1.RolloutReasonHostBusy, 9)),
+			map[string]float64{"node_reboot_duration_seconds withdrawn": 9, "evictions_in_vain_total": 7}},
+		"what has been counted is not counted again": {evicting(7, at(v1alpha1.RolloutReleasing, "", 0)), evicting(7, at(v1alpha1.RolloutWaiting, "", 5)), map[string]float64{}},
 		"a drain that a pause ends": {at(v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDraining, 0), at(v1alpha1.RolloutReleasing, v1alpha1.ReasonPausedByField, 5),
 			map[string]float64{"node_drain_duration_seconds withdrawn": 5}},
 		"a drain that goes on": {at(v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDraining, 0), at(v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDrainBlocked, 0), map[string]float64{}},

@@ -23,6 +23,7 @@ type Transitions struct {
 	drains, reboots *prometheus.HistogramVec
 	failures        *prometheus.CounterVec
 	drift           *prometheus.CounterVec
+	inVain          prometheus.Counter
 }
 
 // NewTransitions returns counters at zero.
@@ -49,6 +50,10 @@ func NewTransitions() *Transitions {
 			Help: "How often something else had changed a setting of a node and its agent set it again, or a setting was reported as Drifted or Shadowed that had not been before, by the first word of its key (sysctl, module, kernelArgument).",
 		}, []string{"subject"}),
 	}
+	t.inVain = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "storageclient_evictions_in_vain_total",
+		Help: "Pods that were evicted by drains which ended without a reboot. The goal is 0.",
+	})
 	for _, result := range []string{resultDone, resultTimedOut, resultWithdrawn, resultFailed} {
 		t.drains.WithLabelValues(result)
 	}
@@ -73,7 +78,7 @@ func (t *Transitions) Collect(out chan<- prometheus.Metric) {
 }
 
 func (t *Transitions) collectors() []prometheus.Collector {
-	return []prometheus.Collector{t.drains, t.reboots, t.failures, t.drift}
+	return []prometheus.Collector{t.drains, t.reboots, t.failures, t.drift, t.inVain}
 }
 
 // CountChanges counts what has happened to a node between two versions of its client node.
@@ -86,6 +91,9 @@ func (t *Transitions) CountChanges(before, after *v1alpha1.StorageClientNode) {
 	if is.Phase == v1alpha1.RolloutFailed {
 		t.failures.WithLabelValues(is.Reason).Inc()
 	}
+	if isInVain(was.Phase, is.Phase) {
+		t.inVain.Add(float64(is.Evictions))
+	}
 	took, known := phaseDuration(was, is)
 	switch {
 	case !known:
@@ -94,6 +102,17 @@ func (t *Transitions) CountChanges(before, after *v1alpha1.StorageClientNode) {
 	case was.Phase == v1alpha1.RolloutRebooting:
 		t.reboots.WithLabelValues(rebootResult(is.Phase)).Observe(took.Seconds())
 	}
+}
+
+// isInVain reports whether a drain has just ended without a reboot: before its permit, or with a permit that was taken back.
+func isInVain(was, is v1alpha1.RolloutPhase) bool {
+	switch is {
+	case v1alpha1.RolloutDraining, v1alpha1.RolloutRebooting, v1alpha1.RolloutSettling:
+		return false
+	case v1alpha1.RolloutWaiting, v1alpha1.RolloutReleasing:
+		return was == v1alpha1.RolloutDraining || was == v1alpha1.RolloutRebooting
+	}
+	return was == v1alpha1.RolloutDraining
 }
 
 // phaseDuration is the time that the earlier phase took.

@@ -60,6 +60,40 @@ func (m *manager) inspectPods(_ context.Context, step plan.Drain) *plan.DrainPro
 	return new(drain.progressOf(n))
 }
 
+// lookAhead finds pods whose budget would not let them go.
+func (m *manager) lookAhead(_ context.Context, step plan.AddClaim) plan.Outlook {
+	defer m.turnOfWorker()()
+	m.intrudeAt("look ahead")
+	n := m.nodes[step.Node]
+	if n == nil {
+		return plan.Outlook{}
+	}
+	n.lookedQuietly = m.quiet && !slices.ContainsFunc(n.pods, func(p simPod) bool { return p.unseen })
+	switch {
+	case slices.ContainsFunc(n.pods, func(p simPod) bool { return m.now.Before(p.blockedUntil) && !p.unseen }):
+		return plan.Outlook{Reason: v1alpha1.RolloutReasonDrainBlocked, Message: "Eviction of Pod a/b blocked by PodDisruptionBudget a/c"}
+	case slices.ContainsFunc(n.pods, func(p simPod) bool { return m.now.Before(p.runsUntil) }):
+		return plan.Outlook{Reason: v1alpha1.RolloutReasonWaitingForPods, Message: "Waiting for pod a/job to finish"}
+	}
+	return plan.Outlook{}
+}
+
+// checkInVain is the part of invariant 18 that is about evictions: none is in vain where nothing has changed since the look ahead. While
+// there are faults, anything may.
+func (m *manager) checkInVain(n *simNode, step plan.Uncordon) {
+	evicted := m.evictedFrom(n.Name)
+	if note := n.ClientNode.Status.Rollout; note != nil {
+		evicted = max(evicted, note.Evictions)
+	}
+	if step.Reason != v1alpha1.RolloutReasonDrainTimedOut || evicted == 0 {
+		return
+	}
+	m.inVain += evicted
+	if n.lookedQuietly {
+		m.fail("invariant 18: %d pods of %s were evicted in vain", evicted, n.Name)
+	}
+}
+
 // keepDrains ends the drains of all other nodes.
 func (m *manager) keepDrains(nodes sets.Set[string]) {
 	defer m.turnOfWorker()()
@@ -81,6 +115,9 @@ func (m *manager) evictedFrom(node string) int32 {
 
 func (d *simDrain) progressOf(n *simNode) plan.DrainProgress {
 	out := plan.DrainProgress{Gone: len(n.pods) == 0, Reason: v1alpha1.RolloutReasonDraining, Message: "Waiting for pods to terminate: " + fmt.Sprint(len(n.pods))}
+	if slices.ContainsFunc(n.pods, func(p simPod) bool { return !p.runsUntil.IsZero() }) {
+		out.Reason, out.Message = v1alpha1.RolloutReasonWaitingForPods, "Waiting for pod a/job to finish"
+	}
 	if slices.ContainsFunc(n.pods, func(p simPod) bool { return d.refused.Has(p.name) }) {
 		out.Reason, out.Message = v1alpha1.RolloutReasonDrainBlocked, "Eviction of Pod a/b blocked by PodDisruptionBudget a/c"
 	}
@@ -101,6 +138,9 @@ func (w *world) runDrains() {
 
 func (w *world) evictPods(n *simNode, drain *simDrain) {
 	w.checkEviction(n, drain)
+	if slices.ContainsFunc(n.pods, func(p simPod) bool { return w.now.Before(p.runsUntil) }) {
+		return
+	}
 	for i := range n.pods {
 		pod := &n.pods[i]
 		drain.refused.Delete(pod.name)

@@ -30,7 +30,7 @@ type etcdMembers struct {
 
 // readEtcdMembers finds the nodes whose loss would cost etcd a vote although no label says so.
 func (s *scope) readEtcdMembers(ctx context.Context) error {
-	if age := s.now.Sub(s.etcd.at); s.etcd.nodes != nil && age >= 0 && age < etcdAge {
+	if age := s.Clock.Now().Sub(s.etcd.at); s.etcd.nodes != nil && age >= 0 && age < etcdAge {
 		return nil
 	}
 	var pods corev1.PodList
@@ -45,7 +45,7 @@ func (s *scope) readEtcdMembers(ctx context.Context) error {
 			nodes.Insert(pods.Items[i].Spec.NodeName)
 		}
 	}
-	s.etcd = etcdMembers{nodes: nodes, at: s.now}
+	s.etcd = etcdMembers{nodes: nodes, at: s.Clock.Now()}
 	return nil
 }
 

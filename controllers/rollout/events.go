@@ -4,6 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/rollout/plan"
 )
 
 // Reasons of events on Nodes.
@@ -26,6 +27,8 @@ const (
 	// eventNodeLost is set on the profile when a Node was deleted or replaced while it had a reboot permit, and no autoscaler or
 	// cloud had marked it for removal before: it counts as failed.
 	eventNodeLost = "NodeLost"
+	// eventWriteRefused is set when the API server refuses a write that the node's next step needs. The note has its answer.
+	eventWriteRefused = "WriteRefused"
 	// eventUncordoned is set when the rollout returns the Node to service.
 	eventUncordoned = "NodeUncordoned"
 )
@@ -40,6 +43,8 @@ func (s *scope) emitEvent(node, kind, reason, action, note string, args ...any) 
 // emitNoteEvent reports a change of the note that somebody has to act on.
 func (s *scope) emitNoteEvent(node string, was, is v1alpha1.RolloutStatus) {
 	switch {
+	case plan.Refusal(is) != "" && plan.Refusal(is) != plan.Refusal(was):
+		s.emitEvent(node, corev1.EventTypeWarning, eventWriteRefused, "Reboot", "%s", plan.Refusal(is))
 	case is.Phase == v1alpha1.RolloutFailed && was.Phase != v1alpha1.RolloutFailed:
 		s.emitEvent(node, corev1.EventTypeWarning, eventFailed, "Reboot", "%s: %s", is.Reason, is.Message)
 	case is.Reason == v1alpha1.RolloutReasonDrainTimedOut && was.Reason != v1alpha1.RolloutReasonDrainTimedOut:

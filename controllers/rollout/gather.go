@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -31,7 +32,6 @@ import (
 // scope is one pass over the API: what was decided upon, as it is now, for the writes that follow.
 type scope struct {
 	*Reconciler
-	now      time.Time
 	paused   bool
 	profiles *fleet.ProfileSet
 	ready    map[string]bool
@@ -181,12 +181,38 @@ func (s *scope) readCommon(ctx context.Context, reader client.Reader) error {
 	if s.paused, err = read.IsEverythingPaused(ctx, reader, s.ManagerNamespace); err != nil {
 		return err
 	}
+	s.profiles, err = s.readProfiles(ctx, reader)
+	return err
+}
+
+func (s *scope) readProfiles(ctx context.Context, reader client.Reader) (*fleet.ProfileSet, error) {
 	var profiles v1alpha1.StorageClientProfileList
 	if err := reader.List(ctx, &profiles); err != nil {
-		return fmt.Errorf("list StorageClientProfiles: %w", err)
+		return nil, fmt.Errorf("list StorageClientProfiles: %w", err)
 	}
-	s.profiles = fleet.NewProfileSet(profiles.Items, s.Allow)
-	return nil
+	return fleet.NewProfileSet(profiles.Items, s.Allow), nil
+}
+
+// readRules reads live what people have written down, and the clock, for some nodes.
+func (s *scope) readRules(ctx context.Context, nodes []string) (plan.Rules, error) {
+	paused, err := read.IsEverythingPaused(ctx, s.APIReader, s.ManagerNamespace)
+	if err != nil {
+		return plan.Rules{}, err
+	}
+	profiles, err := s.readProfiles(ctx, s.APIReader)
+	if err != nil {
+		return plan.Rules{}, err
+	}
+	out := plan.Rules{Now: s.Clock.Now(), Paused: paused, WantedBootHashes: make(map[string]string, len(nodes))}
+	for _, profile := range profiles.All() {
+		out.Profiles = append(out.Profiles, s.planProfile(profile))
+	}
+	for _, name := range nodes {
+		if node := s.nodeNow(name); node != nil {
+			out.WantedBootHashes[name] = profiles.Wanted(node, s.clientNodeOf(node)).BootHash
+		}
+	}
+	return out, nil
 }
 
 func (s *scope) readClaims(ctx context.Context) (*corev1.ConfigMap, error) {
@@ -281,7 +307,7 @@ func (s *scope) getLive(ctx context.Context, name string, object client.Object) 
 // currentSnapshot turns what has been read in this pass, and what the API server made of its writes, into what the planner decides by.
 func (s *scope) currentSnapshot() plan.Snapshot {
 	out := plan.Snapshot{
-		Now:    s.now,
+		Now:    s.Clock.Now(),
 		Budget: v1alpha1.ResolveShare(s.MaxUnavailable, len(s.nodes)),
 		Paused: s.paused,
 		Claims: make(map[string]v1alpha1.Disruption, len(s.claims.Data)),
@@ -290,6 +316,11 @@ func (s *scope) currentSnapshot() plan.Snapshot {
 		UnmanagedCountFor: s.UnmanagedCountFor,
 	}
 	out.Failures, out.UnreadFailures = s.rememberedFailures()
+	for _, object := range []*corev1.ConfigMap{s.claims, s.failures} {
+		if ptr.Deref(object.Immutable, false) {
+			out.Immutable = append(out.Immutable, object.Namespace+"/"+object.Name)
+		}
+	}
 	for name, value := range s.claims.Data {
 		out.Claims[name] = readDisruption(value)
 	}
@@ -401,7 +432,7 @@ func (s *scope) planNode(node *corev1.Node) plan.Node {
 
 // clientNodeOf is the node's StorageClientNode. One that is left from a former Node of the same name is not.
 func (s *scope) clientNodeOf(node *corev1.Node) *v1alpha1.StorageClientNode {
-	clientNode := s.clientNodes[node.Name]
+	clientNode := s.clientNodeNow(node.Name)
 	if clientNode == nil || !fleet.Owns(node, clientNode) {
 		return nil
 	}

@@ -82,7 +82,7 @@ func (s *scope) setMaintenance(ctx context.Context, step plan.SetMaintenance) er
 func (s *scope) signConditions(node *corev1.Node) {
 	for i := range node.Status.Conditions {
 		if condition := &node.Status.Conditions[i]; condition.Reason == maintenanceReason && slices.Contains(maintenanceTypes, condition.Type) {
-			condition.Message = maintenanceMessage + ", permitted at " + s.now.UTC().Format(time.RFC3339Nano)
+			condition.Message = maintenanceMessage + ", permitted at " + s.Clock.Now().UTC().Format(time.RFC3339Nano)
 		}
 	}
 }
@@ -94,7 +94,7 @@ func (s *scope) setCondition(node *corev1.Node, kind corev1.NodeConditionType, w
 	case at >= 0 && !wanted:
 		node.Status.Conditions = slices.Delete(node.Status.Conditions, at, at+1)
 	case at < 0 && wanted:
-		now := metav1.NewTime(s.now)
+		now := metav1.NewTime(s.Clock.Now())
 		node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{
 			Type: kind, Status: corev1.ConditionTrue, Reason: maintenanceReason,
 			Message: maintenanceMessage, LastHeartbeatTime: now, LastTransitionTime: now,

@@ -56,6 +56,7 @@ func TestWorkersWriteToOneCluster(t *testing.T) {
 		p.notes[name] = v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutUpToDate, Reason: v1alpha1.RolloutReasonNothingToDo}
 		steps = append(steps, plan.Uncordon{OnNode: on, Reason: v1alpha1.RolloutReasonAccepted}, plan.ReleaseClaim{OnNode: on}, plan.ClearPermit{OnNode: on})
 	}
+	p.snapshot = snapshotOf("new")
 	steps = append(steps, plan.AddClaim{OnNode: plan.OnNode{Node: "new"}, Claim: v1alpha1.Disruption{Profile: "eda"}})
 	p.applySteps(t.Context(), steps)
 	if p.skipped.Len() > 0 || len(p.errs) > 0 || p.unfinished {
@@ -150,11 +151,20 @@ func scopeOf(t *testing.T, objects ...client.Object) *scope {
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
 		WithStatusSubresource(&corev1.Node{}, &v1alpha1.StorageClientNode{}).Build()
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
-	return &scope{now: now, Reconciler: &Reconciler{
-		Drains: &drain.Runner{Drainer: drain.Drainer{Reader: c, Evictor: drain.PolicyEvictor{Client: c}}},
+	return &scope{Reconciler: &Reconciler{
+		Drains: drain.NewRunner(c, c),
 		Client: c, APIReader: c, Recorder: events.NewFakeRecorder(1000), Clock: testingclock.NewFakePassiveClock(now),
 		ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 	}}
+}
+
+// snapshotOf is a snapshot of nodes that nothing is declared for.
+func snapshotOf(nodes ...string) plan.Snapshot {
+	var out plan.Snapshot
+	for _, name := range nodes {
+		out.Nodes = append(out.Nodes, plan.Node{Name: name, ClientNode: &plan.ClientNode{}})
+	}
+	return out
 }
 
 // stubborn is a cluster in which the permit of node b meets a conflict, and the cordon of node d.
@@ -182,6 +192,10 @@ func (s *stubborn) drainNode(_ context.Context, step plan.Drain) plan.DrainProgr
 	return plan.DrainProgress{}
 }
 
+func (s *stubborn) lookAhead(context.Context, plan.AddClaim) plan.Outlook { return plan.Outlook{} }
+
+func (s *stubborn) readRules(context.Context, []string) (plan.Rules, error) { return plan.Rules{}, nil }
+
 func (s *stubborn) addClaims(_ context.Context, steps []plan.AddClaim) error {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -200,6 +214,7 @@ func TestANodesStepsAreAppliedInOrderAndNoneAfterOneThatWasNot(t *testing.T) {
 	}
 	c := &stubborn{taken: map[string][]string{}}
 	p := newPass(c, DefaultWorkers)
+	p.snapshot = snapshotOf("a", "b", "c", "d")
 	p.applySteps(t.Context(), steps)
 	want := map[string][]string{
 		"a":      {"cordon a", "drain a", "permit the reboot of a", "uncordon a: "},

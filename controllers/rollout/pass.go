@@ -31,6 +31,10 @@ type cluster interface {
 	drainNode(ctx context.Context, step plan.Drain) plan.DrainProgress
 	// keepDrains ends the drains of all other nodes.
 	keepDrains(nodes sets.Set[string])
+	// lookAhead looks at the pods of a node that is to be claimed.
+	lookAhead(ctx context.Context, step plan.AddClaim) plan.Outlook
+	// readRules reads live what people have written down, and the clock, for some nodes.
+	readRules(ctx context.Context, nodes []string) (plan.Rules, error)
 	// addClaims enters nodes in the ConfigMap, all or none.
 	addClaims(ctx context.Context, steps []plan.AddClaim) error
 	// writeFailures writes what is to be remembered of failures.
@@ -58,6 +62,9 @@ const retryDelay = 200 * time.Millisecond
 // time; more requests at once than this would be felt by others.
 const DefaultWorkers = 12
 
+// maxLooks is how many nodes are looked at before they are claimed, in one pass. The next ones wait for the next pass.
+const maxLooks = 5
+
 // pass is one round of snapshot, plan and apply.
 type pass struct {
 	cluster
@@ -65,6 +72,8 @@ type pass struct {
 	workers int
 	// live are the nodes that have been read live; nil: all of them.
 	live sets.Set[string]
+	// snapshot is what was planned upon last.
+	snapshot plan.Snapshot
 	// notes are the notes of the plan that is applied.
 	notes map[string]v1alpha1.RolloutStatus
 	// claimed are the nodes that have been claimed in this pass.
@@ -82,13 +91,15 @@ type pass struct {
 	written map[string]v1alpha1.RolloutStatus
 	// unfinished is set when the next pass has something to do at once.
 	unfinished bool
-	errs       []error
+	// refused is what the API server answered to a write about a node, errs what is about none.
+	refused map[string]error
+	errs    []error
 }
 
 func newPass(c cluster, workers int) *pass {
 	return &pass{
 		cluster: c, workers: workers, claimed: sets.New[string](), skipped: sets.New[string](),
-		drains: map[string]*plan.DrainProgress{}, written: map[string]v1alpha1.RolloutStatus{},
+		drains: map[string]*plan.DrainProgress{}, written: map[string]v1alpha1.RolloutStatus{}, refused: map[string]error{},
 	}
 }
 
@@ -120,6 +131,9 @@ func runPass(ctx context.Context, c cluster, workers int) (time.Time, bool, erro
 		next = p.stepOnClaimed(ctx)
 	}
 	p.writeNotes(ctx, most)
+	if p.noteRefusals(ctx) {
+		next.Next = earlierOf(next.Next, snapshot.Now.Add(maxBackOff))
+	}
 	return next.Next, p.unfinished, errors.Join(p.errs...)
 }
 
@@ -128,6 +142,7 @@ func (p *pass) planFor(snapshot plan.Snapshot) plan.Plan {
 	for i := range snapshot.Nodes {
 		snapshot.Nodes[i].Drain = p.drains[snapshot.Nodes[i].Name]
 	}
+	p.snapshot = snapshot
 	next := plan.For(snapshot)
 	p.keepDrains(next.Draining)
 	return next
@@ -256,10 +271,34 @@ func (p *pass) applyChain(ctx context.Context, node string, steps []plan.Step) {
 			p.finishStep(node, p.addClaims(ctx, []plan.AddClaim{step}))
 		case plan.WriteNote:
 			p.publishNote(ctx, node, step.Note)
+		case plan.Cordon, plan.GivePermit:
+			if p.areAllowed(ctx, step) {
+				p.finishStep(node, p.applyStep(ctx, step))
+			}
 		default:
 			p.finishStep(node, p.applyStep(ctx, step))
 		}
 	}
+}
+
+// areAllowed asks pauses, profiles and the clock again right before nodes are disrupted or permitted to reboot: the pass may have taken its
+// time. Nodes that may not be any more are left to the next pass, which says why.
+func (p *pass) areAllowed(ctx context.Context, steps ...plan.Step) bool {
+	nodes := make([]string, 0, len(steps))
+	for _, step := range steps {
+		nodes = append(nodes, step.NodeName())
+	}
+	rules, err := p.readRules(ctx, nodes)
+	allowed := err == nil
+	for _, step := range steps {
+		if err != nil {
+			p.finishStep(step.NodeName(), err)
+		} else if reason, _ := plan.Recheck(p.snapshot, rules, step); reason != "" {
+			p.skipNode(step.NodeName())
+			allowed = false
+		}
+	}
+	return allowed
 }
 
 // noteFirstDrain puts into the note of a node what its first drain has found.
@@ -295,12 +334,39 @@ func (p *pass) applyClaims(ctx context.Context, claims []plan.AddClaim) {
 		}
 		return
 	}
+	claims = p.lookAheadAt(ctx, claims)
+	asSteps := make([]plan.Step, 0, len(claims))
+	for _, claim := range claims {
+		asSteps = append(asSteps, claim)
+	}
+	if !p.areAllowed(ctx, asSteps...) {
+		claims = slices.DeleteFunc(claims, func(c plan.AddClaim) bool { return p.skipped.Has(c.Node) })
+	}
+	if len(claims) == 0 {
+		return
+	}
 	err := p.addClaims(ctx, claims)
 	for _, claim := range claims {
 		if p.finishStep(claim.Node, err) {
 			p.claimed.Insert(claim.Node)
 		}
 	}
+}
+
+// lookAheadAt looks at the nodes that are to be claimed, and passes those over whose drain would not end: no pod is evicted for that. Those
+// that are left are claimed.
+func (p *pass) lookAheadAt(ctx context.Context, claims []plan.AddClaim) []plan.AddClaim {
+	for _, claim := range claims[min(maxLooks, len(claims)):] {
+		p.skipNode(claim.Node)
+	}
+	claims = claims[:min(maxLooks, len(claims))]
+	parallel.ForEach(p.workers, claims, func(claim plan.AddClaim) {
+		if note, passed := plan.PassOver(p.snapshot, claim.Node, p.lookAhead(ctx, claim)); passed {
+			p.publishNote(ctx, claim.Node, note)
+			p.skipNode(claim.Node)
+		}
+	})
+	return slices.DeleteFunc(claims, func(c plan.AddClaim) bool { return p.isSkipped(c.Node) })
 }
 
 // publishNote writes a note and remembers it as written.
@@ -346,9 +412,36 @@ func (p *pass) isSkipped(node string) bool {
 // addError is called with the mutex held.
 func (p *pass) addError(node string, err error) {
 	p.skipped.Insert(node)
-	if !slices.ContainsFunc(p.errs, func(known error) bool { return known.Error() == err.Error() }) {
-		p.errs = append(p.errs, err)
+	p.refused[node] = err
+}
+
+// noteRefusals says in the notes of nodes what the API server answered. What is said already is not returned again, to be logged over and
+// over: it is only tried again, as the result asks for.
+func (p *pass) noteRefusals(ctx context.Context) (again bool) {
+	for _, node := range slices.Sorted(maps.Keys(p.refused)) {
+		err := p.refused[node]
+		before, noted := p.written[node]
+		note := plan.WithRefusal(before, err)
+		if noted && plan.SameNote(before, note) {
+			again = true
+			continue
+		}
+		if noted && before.Phase != "" {
+			err = errors.Join(err, p.writeNote(ctx, node, note))
+		}
+		if !slices.ContainsFunc(p.errs, func(known error) bool { return known.Error() == err.Error() }) {
+			p.errs = append(p.errs, err)
+		}
 	}
+	return again
+}
+
+// earlierOf is the earlier of two times, of which the first may be never.
+func earlierOf(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
 }
 
 func notesOf(snapshot plan.Snapshot) map[string]v1alpha1.RolloutStatus {

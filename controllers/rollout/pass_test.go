@@ -190,3 +190,85 @@ func TestNotesOfNodesInServiceAreFewBesideSteps(t *testing.T) {
 		}
 	}
 }
+
+// TestRulesAreAskedAgainWhereAClaimACordonAndAPermitAreWritten has somebody pause, and a window close, in the middle of a pass.
+func TestRulesAreAskedAgainWhereAClaimACordonAndAPermitAreWritten(t *testing.T) {
+	for name, change := range map[string]func(w *world){
+		"somebody pauses everything": func(w *world) { w.paused = true },
+		"a window closes":            func(w *world) { w.now = w.now.Add(time.Hour) },
+	} {
+		for asked, step := range []string{"claim", "cordon a", "permit the reboot of a"} {
+			t.Run(name+", "+step, func(t *testing.T) {
+				w := newWorld(1)
+				w.quiet, w.calmly = true, true
+				n := w.addNode("a")
+				w.addProfile("eda", nil, "a").Windows = w.parseWindows(v1alpha1.Window{Schedule: "0 10 * * *", DurationSeconds: 1800})
+				w.followProfiles(n)
+				w.runAgent(n)
+				times, written := 0, false
+				w.intrude = func(where string) {
+					if where == "rules" {
+						if times == asked {
+							change(w)
+						}
+						times++
+					}
+					written = written || times > asked && where == step
+				}
+				for range 8 {
+					if _, _, err := runPass(t.Context(), &manager{world: w, name: "m"}, 1); err != nil {
+						t.Fatal(err)
+					}
+					w.passTime(time.Second)
+					if times > asked {
+						break
+					}
+				}
+				if times <= asked || written {
+					t.Errorf("the rules were asked for %d times; written all the same: %t", times, written)
+				}
+				if w.broken != nil {
+					t.Error(w.broken)
+				}
+			})
+		}
+	}
+}
+
+// TestFewNodesAreLookedAtInOnePass has budget for more.
+func TestFewNodesAreLookedAtInOnePass(t *testing.T) {
+	w := newWorld(1)
+	w.quiet, w.calmly, w.budget = true, true, 20
+	var names []string
+	for i := range 12 {
+		n := w.addNode(string(rune('a' + i)))
+		names = append(names, n.Name)
+		if i == 1 {
+			n.pods = []simPod{{name: "db", blockedUntil: w.now.Add(time.Hour)}}
+		}
+	}
+	w.addProfile("eda", func(r *v1alpha1.Rollout) {
+		r.MaxUnavailable, r.Canary.Nodes = ptr.To(intstr.FromInt32(20)), ptr.To[int32](20)
+	}, names...)
+	looks := 0
+	w.intrude = func(where string) {
+		if where == "look ahead" {
+			looks++
+		}
+	}
+	for _, name := range names {
+		w.followProfiles(w.nodes[name])
+		w.runAgent(w.nodes[name])
+	}
+	_, unfinished, err := runPass(t.Context(), &manager{world: w, name: "m"}, 1)
+	if err != nil || !unfinished || looks != maxLooks || len(w.claims) != maxLooks-1 {
+		t.Errorf("%d looks, %d claims, unfinished %t, error %v", looks, len(w.claims), unfinished, err)
+	}
+	note := w.nodes["b"].ClientNode.Status.Rollout
+	if _, claimed := w.claims["b"]; claimed || note.Reason != v1alpha1.RolloutReasonDrainBlocked || note.RetryAfter == nil {
+		t.Errorf("b: claimed %t, %+v", claimed, note)
+	}
+	if w.broken != nil {
+		t.Error(w.broken)
+	}
+}

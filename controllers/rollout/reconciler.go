@@ -72,7 +72,7 @@ type Reconciler struct {
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	now := r.Clock.Now()
 	maps.DeleteFunc(r.inspected, func(_ string, at time.Time) bool { return at.After(now) || now.Sub(at) > plan.MaxDrainInterval })
-	next, unfinished, err := runPass(ctx, &scope{Reconciler: r, now: now}, r.workers())
+	next, unfinished, err := runPass(ctx, &scope{Reconciler: r}, r.workers())
 	switch {
 	case err != nil:
 		return reconcile.Result{}, err
@@ -109,6 +109,16 @@ func (s *scope) inspectPods(ctx context.Context, step plan.Drain) *plan.DrainPro
 	}
 	s.rememberInspection(step.Node)
 	return new(progressOf(result))
+}
+
+// lookAhead looks at the pods of a node that is to be claimed. What cannot be read says nothing against it.
+func (s *scope) lookAhead(ctx context.Context, step plan.AddClaim) plan.Outlook {
+	result, err := s.Drains.LookAhead(ctx, step.Node, step.Options)
+	if err != nil || result.Done() {
+		return plan.Outlook{}
+	}
+	progress := progressOf(result)
+	return plan.Outlook{Reason: progress.Reason, Message: progress.Message}
 }
 
 // keepDrains ends the drains of all other nodes.

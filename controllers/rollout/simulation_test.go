@@ -274,6 +274,9 @@ func (f *faults) interruptPass() {
 		f.runDrains()
 	case 2:
 		f.causeMishap()
+	case 4:
+		f.narrate("time passes")
+		f.passTime(time.Duration(f.rng.IntN(300)) * time.Second)
 	case 3:
 		if !f.nested {
 			f.nested, f.lenient = true, true
@@ -497,6 +500,7 @@ func (w *world) endFaults() {
 		}
 		for i := range n.pods {
 			n.pods[i].blockedUntil = time.Time{}
+			n.pods[i].runsUntil = time.Time{}
 		}
 		if !n.machine.downUntil.IsZero() && n.machine.boot != bootNever {
 			w.comeUp(n)
@@ -560,7 +564,7 @@ func (w *world) playCalmly() {
 
 // countWrites is how often something was written.
 func (w *world) countWrites() int {
-	sum := w.claimsRV
+	sum := w.claimsRV + w.failuresRV
 	for _, n := range w.nodes {
 		sum += n.nodeRV + n.clientNodeRV
 	}
@@ -587,6 +591,7 @@ func (w *world) idleTime(next time.Time) time.Duration {
 		}
 		for _, p := range n.pods {
 			earlier(p.goneAt)
+			earlier(p.runsUntil)
 		}
 	}
 	return max(end.Sub(w.now), least)

@@ -42,9 +42,55 @@ func TestStories(t *testing.T) {
 		},
 		"a drain that times out is released and tried again": func(w *world) {
 			n := w.addNode("a")
-			n.pods = []simPod{{name: "db", blockedUntil: w.now.Add(18 * time.Minute)}}
+			n.pods = []simPod{{name: "db", unseen: true, blockedUntil: w.now.Add(18 * time.Minute)}}
 			w.addProfile("eda", nil, "a")
 			w.playUntil(40 * time.Minute)
+		},
+		"a budget that never allows costs no eviction, and another node is the canary": func(w *world) {
+			for _, name := range []string{"a", "b", "c"} {
+				w.addNode(name)
+			}
+			w.nodes["a"].pods = []simPod{{name: "web"}, {name: "db", blockedUntil: w.now.Add(1000 * time.Hour)}}
+			w.addProfile("eda", nil, "a", "b", "c")
+			w.playUntil(24 * time.Hour)
+			w.expectInVain(0)
+		},
+		"a budget that no dry run shows is met less and less often": func(w *world) {
+			for _, name := range []string{"a", "b", "c"} {
+				w.addNode(name)
+			}
+			w.nodes["a"].pods = []simPod{{name: "db", unseen: true, blockedUntil: w.now.Add(1000 * time.Hour)}}
+			w.addProfile("eda", nil, "a", "b", "c")
+			w.playUntil(24 * time.Hour)
+			w.expectInVain(0)
+		},
+		"jobs that run for days cost no eviction, and another node is the canary": func(w *world) {
+			for _, name := range []string{"a", "b", "c"} {
+				w.addNode(name)
+			}
+			w.nodes["a"].pods = []simPod{{name: "web"}, {name: "job", runsUntil: w.now.Add(1000 * time.Hour)}}
+			w.addProfile("eda", nil, "a", "b", "c")
+			w.playUntil(24 * time.Hour)
+			w.expectInVain(0)
+		},
+		"where every node runs jobs, one waits for them": func(w *world) {
+			for _, name := range []string{"a", "b"} {
+				w.addNode(name).pods = []simPod{{name: "job-" + name, runsUntil: w.now.Add(12 * time.Minute)}}
+			}
+			w.addProfile("eda", nil, "a", "b")
+			w.playUntil(40 * time.Minute)
+			w.expectInVain(0)
+		},
+		"somebody asks for a retry of a node that is left alone": func(w *world) {
+			n := w.addNode("a")
+			n.pods = []simPod{{name: "db", unseen: true, blockedUntil: w.now.Add(45 * time.Minute)}}
+			n.machine.mounted = w.now.Add(36 * time.Minute)
+			p := w.addProfile("eda", nil, "a")
+			w.playUntil(36 * time.Minute)
+			n.pods[0].blockedUntil = w.now
+			w.narrate("somebody asks for a retry")
+			p.Retry = "1"
+			w.playUntil(10 * time.Minute)
 		},
 		"a boot without effect stops the rollout until the profile changes": func(w *world) {
 			n := w.addNode("a")
@@ -87,7 +133,7 @@ func TestStories(t *testing.T) {
 		},
 		"a pause releases what has no permit": func(w *world) {
 			n := w.addNode("a")
-			n.pods = []simPod{{name: "db", blockedUntil: w.now.Add(time.Hour)}}
+			n.pods = []simPod{{name: "db", unseen: true, blockedUntil: w.now.Add(time.Hour)}}
 			p := w.addProfile("eda", nil, "a")
 			w.playUntil(2 * time.Minute)
 			w.narrate("somebody pauses the profile")
@@ -97,14 +143,14 @@ func TestStories(t *testing.T) {
 		"a window that closes in the middle of a drain ends it until the next": func(w *world) {
 			n := w.addNode("a")
 			w.addNode("b")
-			n.pods = []simPod{{name: "db", blockedUntil: w.now.Add(75 * time.Minute)}}
+			n.pods = []simPod{{name: "db", unseen: true, blockedUntil: w.now.Add(75 * time.Minute)}}
 			w.addProfile("eda", nil, "a", "b").Windows = w.parseWindows(v1alpha1.Window{Schedule: "15 * * * *", DurationSeconds: 600})
 			w.playUntil(2*time.Hour + 30*time.Minute)
 		},
 		"a window that closes lets a node with a permit finish": func(w *world) {
 			n := w.addNode("a")
 			w.addNode("b")
-			n.pods = []simPod{{name: "db", blockedUntil: w.now.Add(24 * time.Minute)}}
+			n.pods = []simPod{{name: "db", unseen: true, blockedUntil: w.now.Add(24 * time.Minute)}}
 			w.addProfile("eda", nil, "a", "b").Windows = w.parseWindows(v1alpha1.Window{Schedule: "15 10 * * *", DurationSeconds: 600})
 			w.playUntil(40 * time.Minute)
 		},
@@ -113,7 +159,7 @@ func TestStories(t *testing.T) {
 			for _, name := range []string{"y-2", "x-1", "x-2", "x-3", "y-1"} {
 				w.addNode(name).Labels = map[string]string{corev1.LabelTopologyZone: name[:1]}
 			}
-			w.nodes["x-3"].pods = []simPod{{name: "db", blockedUntil: w.now.Add(time.Hour)}}
+			w.nodes["x-3"].pods = []simPod{{name: "db", unseen: true, blockedUntil: w.now.Add(time.Hour)}}
 			w.addProfile("eda", func(r *v1alpha1.Rollout) {
 				r.MaxUnavailable = ptr.To(intstr.FromInt32(2))
 				r.Canary.SoakSeconds = ptr.To[int32](0)
@@ -150,7 +196,7 @@ func TestStories(t *testing.T) {
 		},
 		"a setting that fails in the middle of a drain ends it before a reboot": func(w *world) {
 			n := w.addNode("a")
-			n.pods = []simPod{{name: "db", blockedUntil: w.now.Add(10 * time.Minute)}}
+			n.pods = []simPod{{name: "db", unseen: true, blockedUntil: w.now.Add(10 * time.Minute)}}
 			p := w.addProfile("eda", nil, "a")
 			w.playUntil(5 * time.Minute)
 			w.ail(n, p.moduleKey(), ailment{v1alpha1.SettingFailed, v1alpha1.EffectLive})
@@ -202,6 +248,13 @@ func TestStories(t *testing.T) {
 				t.Errorf("the story is another one (-want +got), run with -update if that is right:\n%s", diff)
 			}
 		})
+	}
+}
+
+// expectInVain is how many pods were evicted by drains that timed out.
+func (w *world) expectInVain(want int32) {
+	if w.inVain != want {
+		w.fail("%d pods were evicted in vain, want %d", w.inVain, want)
 	}
 }
 

@@ -66,6 +66,8 @@ type world struct {
 	broken error
 	// drains are those that managers have under way in the background, by manager and node.
 	drains map[string]map[string]*simDrain
+	// inVain counts evictions of drains that timed out.
+	inVain int32
 	// losses are the machines that went while they held a permit or had failed.
 	losses []*loss
 	// repairAfter is how long a machine is down before a cloud replaces it, zero: it never does; renames has it take another
@@ -112,6 +114,8 @@ type simNode struct {
 	meddled, known int
 	machine        machine
 	pods           []simPod
+	// lookedQuietly is set where the last look before a claim was made when there were no more faults.
+	lookedQuietly bool
 }
 
 type machine struct {
@@ -157,6 +161,10 @@ type simPod struct {
 	name string
 	// blockedUntil is when its budget lets it go, goneAt when it is gone once it has been evicted.
 	blockedUntil, goneAt time.Time
+	// unseen is set where no dry run shows what keeps it, as where a webhook refuses dry runs.
+	unseen bool
+	// runsUntil is when a pod ends that runs to its end, zero for others.
+	runsUntil time.Time
 }
 
 func newWorld(seed uint64) *world {
@@ -530,12 +538,14 @@ func (w *world) passTime(d time.Duration) {
 		n := w.nodes[name]
 		w.advanceBoot(n)
 		n.machine.markedReady = n.Leaving != "" && (n.Ready || n.machine.markedReady)
-		n.pods = slices.DeleteFunc(n.pods, func(p simPod) bool { return !p.goneAt.IsZero() && !w.now.Before(p.goneAt) })
+		n.pods = slices.DeleteFunc(n.pods, func(p simPod) bool { return hasGone(p.goneAt, w.now) || hasGone(p.runsUntil, w.now) })
 		if !w.calmly && !n.Unschedulable && n.Ready && w.rng.IntN(3) == 0 && len(n.pods) < 3 {
 			n.pods = append(n.pods, w.newPod())
 		}
 	}
 }
+
+func hasGone(at, now time.Time) bool { return !at.IsZero() && !now.Before(at) }
 
 // repairMachines is a cloud that replaces machines which have been down for long.
 func (w *world) repairMachines() {
@@ -572,7 +582,10 @@ func (w *world) newPod() simPod {
 	w.serial++
 	pod := simPod{name: fmt.Sprintf("pod-%d", w.serial)}
 	if !w.quiet && w.rng.IntN(6) == 0 {
-		pod.blockedUntil = w.now.Add(time.Duration(w.rng.IntN(7200)) * time.Second)
+		pod.blockedUntil, pod.unseen = w.now.Add(time.Duration(w.rng.IntN(7200))*time.Second), w.rng.IntN(2) == 0
+	}
+	if !w.quiet && w.rng.IntN(8) == 0 {
+		pod.runsUntil = w.now.Add(time.Duration(w.rng.IntN(3600)) * time.Second)
 	}
 	return pod
 }
@@ -615,6 +628,8 @@ type manager struct {
 	// node, as they were read.
 	rules      map[string]plan.Profile
 	pausedThen bool
+	// ruledAt is when the rules were read last.
+	ruledAt    time.Time
 	known      map[string]v1alpha1.Disruption
 	recalled   map[string]v1alpha1.ProfileFailures
 	recalledRV int
@@ -684,7 +699,7 @@ func (m *manager) refreshNodes(_ context.Context, names sets.Set[string]) (plan.
 
 // readCommon reads what is not about one node.
 func (m *manager) readCommon() {
-	m.seenRV, m.known, m.pausedThen = m.claimsRV, maps.Clone(m.claims), m.paused
+	m.seenRV, m.known, m.pausedThen, m.ruledAt = m.claimsRV, maps.Clone(m.claims), m.paused, m.now
 	m.recalled, m.recalledRV = m.failures, m.failuresRV
 	m.rules, m.wishesThen = map[string]plan.Profile{}, map[string]wish{}
 	for _, name := range m.profileNames {
@@ -694,6 +709,24 @@ func (m *manager) readCommon() {
 		settings, hash := m.wantedSettings(m.nodes[name])
 		m.wishesThen[name] = wish{settings: settings, hash: hash}
 	}
+}
+
+// readRules reads what people have written down as it is now.
+func (m *manager) readRules(_ context.Context, nodes []string) (plan.Rules, error) {
+	defer m.turnOfWorker()()
+	m.intrudeAt("rules")
+	m.pausedThen, m.ruledAt = m.paused, m.now
+	out := plan.Rules{Now: m.now, Paused: m.paused, WantedBootHashes: map[string]string{}}
+	for _, name := range m.profileNames {
+		m.rules[name] = m.profiles[name].rules()
+		out.Profiles = append(out.Profiles, m.rules[name])
+	}
+	for _, name := range nodes {
+		if n := m.nodes[name]; n != nil {
+			_, out.WantedBootHashes[name] = m.wantedSettings(n)
+		}
+	}
+	return out, nil
 }
 
 func (m *manager) currentSnapshot() plan.Snapshot {
@@ -750,6 +783,9 @@ func (m *manager) rememberWrite(n *simNode, ofClientNode bool) {
 
 func (m *manager) addClaims(_ context.Context, steps []plan.AddClaim) error {
 	defer m.turnOfWorker()()
+	for _, step := range steps {
+		m.checkAllowed(step)
+	}
 	m.intrudeAt("claim")
 	if m.seenRV != m.claimsRV {
 		return conflict("claims")
@@ -892,7 +928,7 @@ func isDown(n *plan.Node) bool {
 // checkWindows is the part of invariant 2 that is about windows.
 func (m *manager) checkWindows(n *simNode, step plan.Step) {
 	for _, profile := range n.budgetsNeeded(m.world) {
-		if open, _ := m.rules[profile].Windows.At(m.now); !open {
+		if open, _ := m.rules[profile].Windows.At(m.ruledAt); !open {
 			m.fail("invariant 2: %s outside the windows of profile %s", step, profile)
 		}
 	}
@@ -930,7 +966,9 @@ func (m *manager) checkCanary(n, other *simNode, profile string) {
 	}
 	_, wanted := m.wantedSettings(n)
 	_, same := m.wantedSettings(other)
-	fit := !isDown(&other.Node) && !other.NeverDisrupt && !other.Paused && (!other.Unschedulable || other.Mark != nil) &&
+	note := other.ClientNode.Status.Rollout
+	left := note != nil && note.RetryAfter != nil
+	fit := !left && !isDown(&other.Node) && !other.NeverDisrupt && !other.Paused && (!other.Unschedulable || other.Mark != nil) &&
 		len(inTheWay(&other.Node)) == 0 && !m.isLastControlPlane(other)
 	status := other.ClientNode.Status
 	if wanted == same && fit && !n.ClientNode.Spec.Release && other.ClientNode.Spec.BootHash == same && status.BootID == other.BootID &&
@@ -969,6 +1007,7 @@ func (m *manager) writeNote(_ context.Context, node string, status v1alpha1.Roll
 
 func (m *manager) applyStep(_ context.Context, step plan.Step) error {
 	defer m.turnOfWorker()()
+	m.checkAllowed(step)
 	m.intrudeAt(step.String())
 	switch step := step.(type) {
 	case plan.ReleaseClaim:
@@ -1091,6 +1130,37 @@ func (m *manager) checkRules(n *simNode) {
 	}
 }
 
+// checkAllowed is the part of invariants 2 and 18 that is about when: what people have written down, and the clock, allow the step at the
+// moment at which it is sent. Of several workers, others may have been in between.
+func (m *manager) checkAllowed(step plan.Step) {
+	n, seen := m.nodes[step.NodeName()], m.seen[step.NodeName()]
+	if m.workers > 1 || n == nil || seen == nil || n.ClientNode == nil || seen.nodeRV != n.nodeRV || seen.clientNodeRV != n.clientNodeRV {
+		return
+	}
+	switch step := step.(type) {
+	case plan.AddClaim:
+		if step.Missing {
+			return
+		}
+	case plan.Cordon:
+		if n.ClientNode.Spec.RebootPermit != nil {
+			return
+		}
+	case plan.GivePermit:
+	default:
+		return
+	}
+	if m.paused {
+		m.fail("invariant 2: %s while everything is paused", step)
+	}
+	for _, name := range n.budgetsNeeded(m.world) {
+		p := m.profiles[name]
+		if open, _ := p.Windows.At(m.now); !open || p.Paused != "" || p.Inert != "" || p.Rollout.Reboot.Policy != v1alpha1.RebootAutomatic {
+			m.fail("invariant 2: %s against the rules of profile %s as they are", step, name)
+		}
+	}
+}
+
 // checkClear is the rule by which a permit may be taken back.
 func (m *manager) checkClear(n *simNode) {
 	c := n.ClientNode
@@ -1123,6 +1193,7 @@ func (m *manager) checkUncordon(n *simNode, step plan.Uncordon) {
 	if c == nil {
 		return
 	}
+	m.checkInVain(n, step)
 	if permit := c.Spec.RebootPermit; permit != nil && permit.BootID == n.BootID {
 		m.fail("invariant 2: uncordon of %s, which may reboot", n.Name)
 	}

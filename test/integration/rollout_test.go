@@ -116,6 +116,22 @@ var _ = Describe("The rollout", func() {
 		budget.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: budget.Generation, CurrentHealthy: 1, DesiredHealthy: 1, ExpectedPods: 1}
 		Expect(k8s.Status().Update(ctx, budget)).To(Succeed())
 		s := newStory(k8s, k8s)
+		s.passes(2)
+
+		passedOver := "blocked by PodDisruptionBudget default/db-budget"
+		Expect(findObject("a").Status.Rollout).To(And(
+			HaveField("Phase", v1alpha1.RolloutWaiting), HaveField("Reason", "DrainBlocked"), HaveField("Message", ContainSubstring(passedOver))))
+		expectReturned("a")
+
+		By("not showing it in dry runs")
+		s.reconciler.Drains.Trial = drain.PolicyEvictor{Client: interceptor.NewClient(k8s, interceptor.Funcs{
+			SubResourceCreate: func(context.Context, client.Client, string, client.Object, client.Object, ...client.SubResourceCreateOption) error {
+				return apierrors.NewNotFound(corev1.Resource("pods"), "db")
+			},
+		})}
+		fakeClock.Step(5 * time.Minute)
+		s.emitted()
+		s.seen = nil
 		s.passes(4)
 
 		blocked := "Eviction of Pod default/db blocked by PodDisruptionBudget default/db-budget"
@@ -345,7 +361,7 @@ func (s *story) withAilment(node string, change func(*v1alpha1.StorageClientNode
 // newStory is a manager whose client reads from c. Past its cache it reads from live.
 func newStory(c client.Client, live client.Reader) *story {
 	recorder := events.NewFakeRecorder(1000)
-	drains := &drain.Runner{Drainer: drain.Drainer{Reader: live, Evictor: drain.PolicyEvictor{Client: c}}}
+	drains := drain.NewRunner(live, c)
 	drainsCtx, stop := context.WithCancel(ctx)
 	go func() { _ = drains.Start(drainsCtx) }()
 	DeferCleanup(stop)

@@ -34,8 +34,8 @@ const (
 type Drainer struct {
 	// Reader reads Pods and PodDisruptionBudgets from the API server, not from a cache.
 	Reader client.Reader
-	// Evictor evicts.
-	Evictor Evictor
+	// Evictor evicts, and Trial asks the server only whether it would.
+	Evictor, Trial Evictor
 }
 
 // sortPods lists a node's pods: those that may be evicted, and what is to be said of all others.

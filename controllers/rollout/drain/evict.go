@@ -20,6 +20,8 @@ type Evictor interface {
 type PolicyEvictor struct {
 	// Client writes.
 	Client client.Client
+	// DryRun has the server answer as it would, and evict nothing.
+	DryRun bool
 }
 
 // Evict implements Evictor.
@@ -29,5 +31,9 @@ func (e PolicyEvictor) Evict(ctx context.Context, pod *corev1.Pod, gracePeriodSe
 		GracePeriodSeconds: gracePeriodSeconds,
 		Preconditions:      metav1.NewUIDPreconditions(string(pod.UID)),
 	}}
-	return e.Client.SubResource("eviction").Create(ctx, pod, eviction)
+	if !e.DryRun {
+		return e.Client.SubResource("eviction").Create(ctx, pod, eviction)
+	}
+	eviction.DeleteOptions.DryRun = []string{metav1.DryRunAll}
+	return e.Client.SubResource("eviction").Create(ctx, pod, eviction, client.DryRunAll)
 }

@@ -125,7 +125,7 @@ func TestForADrainEndsOnceTheNodeWouldNotBeAccepted(t *testing.T) {
 		"a setting fails meanwhile": {
 			func(f *fixture) { f.addSetting("a", sysctlIs(v1alpha1.SettingFailed, "read-only")) },
 			[]string{
-				"note a: Releasing SettingsFailed", "conditions of a: none", "uncordon a: SettingsFailed", "release the claim of a",
+				"note a: Waiting SettingsFailed", "conditions of a: none", "uncordon a: SettingsFailed", "release the claim of a",
 				"a: Waiting SettingsFailed",
 			},
 		},

@@ -80,7 +80,7 @@ func (p *planner) judgeCanary(key canaryKey) canary {
 	soak := toDuration(rule.SoakSeconds)
 	var out canary
 	var evidence []string
-	for _, n := range p.states {
+	for _, n := range p.inCanaryOrder() {
 		if !p.inGroup(n, key) {
 			continue
 		}
@@ -112,6 +112,16 @@ func (p *planner) judgeCanary(key canaryKey) canary {
 		out.members = evidence
 	}
 	return out
+}
+
+// inCanaryOrder is the order of the rollout, but for nodes whose drain has ended without a reboot: others are evidence just as well.
+func (p *planner) inCanaryOrder() []*nodeState {
+	isLast := func(n *nodeState) bool { return n.note.DrainAttempts > 0 }
+	if !slices.ContainsFunc(p.states, isLast) {
+		return p.states
+	}
+	last := slices.DeleteFunc(slices.Clone(p.states), func(n *nodeState) bool { return !isLast(n) })
+	return append(slices.DeleteFunc(slices.Clone(p.states), isLast), last...)
 }
 
 // inGroup reports whether a node is in the group.
@@ -185,5 +195,5 @@ func (p *planner) cannotBeCanary(n *nodeState, done bool) bool {
 	if done || n.isDisrupted() || n.hasFailed() {
 		return false
 	}
-	return n.whyUnavailable() != "" || p.isNeverRebooted(n)
+	return n.whyUnavailable() != "" || p.isNeverRebooted(n) || p.isBackingOff(n)
 }

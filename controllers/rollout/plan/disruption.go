@@ -76,7 +76,7 @@ func (p *planner) addMissingClaim(n *nodeState) {
 	claim.NodeUID = n.UID
 	p.describePermit(n, &claim)
 	n.claim = &claim
-	p.addStep(AddClaim{OnNode{n.Name}, claim, true})
+	p.addStep(AddClaim{OnNode: OnNode{n.Name}, Claim: claim, Missing: true})
 }
 
 // acceptBooted returns a node to service that has booted since its permit, once it is healthy, or fails it.
@@ -253,15 +253,6 @@ func (p *planner) returnToService(n *nodeState, reason string) {
 func (p *planner) endDisruption(n *nodeState, reason string) {
 	p.writeNoteAhead(n, p.newNote(n, v1alpha1.RolloutReleasing, reason, "Returning the node to service"))
 	p.returnToService(n, reason)
-}
-
-// backOffFrom returns a node to service and leaves it alone for a while. The note is written ahead: the uncordoned node does not show why.
-func (p *planner) backOffFrom(n *nodeState, reason, message string) {
-	note := p.newNote(n, v1alpha1.RolloutWaiting, reason, message)
-	p.writeNoteAhead(n, note)
-	p.returnToService(n, reason)
-	p.storeNote(n, note)
-	p.wakeAt(p.Now.Add(BackOff))
 }
 
 // keepFailedNode keeps a failed node as its profile asks, and accepts it once it is healthy after all.
@@ -447,8 +438,8 @@ func (p *planner) drainNode(n *nodeState) {
 		p.awaitReport(n)
 		return
 	}
-	if reason, _ := n.checkAcceptance(); reason != "" {
-		p.endDisruption(n, reason)
+	if reason, message := n.checkAcceptance(); reason != "" {
+		p.backOffFrom(n, reason, message)
 		return
 	}
 	if end := p.drainStart(n); p.Now.Before(end) {

@@ -23,6 +23,8 @@
 //     until then nothing new begins. Permits are counted for a
 //     boot hash and never forgiven while it stays: MaxAttempts reboots at most, whatever happens in between.
 //   - A drain that timed out, a cordon that was taken away and a refused permit are no failures of the node.
+//   - A drain that ended without a reboot has its node left alone, twice as long each time (backoff.go), and other nodes are the canary before
+//     it. What people or the clock end, a pause or a window, does not count. Pods that run to their end pass a node over once.
 //   - The canary of a change are the first nodes of those that get the same boot settings from a profile, so that each
 //     combination of settings has its evidence. Nodes that cannot be disrupted are passed over, unless we have begun with them.
 //   - A disruption may begin as long as a window is open, however short the rest of it. What has no permit when it closes

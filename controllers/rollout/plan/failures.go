@@ -99,8 +99,11 @@ func (p *planner) recallNode(n *nodeState) {
 		return
 	}
 	if profiles := p.profilesRetrying(n); len(profiles) > 0 {
-		if n.permit == nil && n.hasFailed() {
-			n.note = v1alpha1.RolloutStatus{}
+		failed, backsOff := n.hasFailed(), n.note.RetryAfter != nil
+		if n.permit == nil && (failed || backsOff) {
+			if n.resetDrains(); failed {
+				n.note = v1alpha1.RolloutStatus{}
+			}
 			p.memory.resetting.Insert(profiles...)
 			p.wakeAt(p.Now)
 		}

@@ -85,13 +85,10 @@ func (p *planner) findObstacle(n *nodeState) (reason, message string) {
 	if n.attemptsGiven() >= MaxAttempts {
 		return v1alpha1.RolloutReasonAttemptsUsedUp, fmt.Sprintf("The node needs a reboot again after %d permits for this boot hash", MaxAttempts)
 	}
-	if n.note.Phase == v1alpha1.RolloutWaiting && isBackOff(n.note.Reason) {
-		if end := n.noteSince().Add(BackOff); p.Now.Before(end) {
-			p.wakeAt(end)
-			return n.note.Reason, n.note.Message
-		}
+	if reason, message := p.checkMemory(); reason != "" {
+		return reason, message
 	}
-	return "", ""
+	return p.checkBackOff(n)
 }
 
 // checkAcceptance refuses a node that would not be accepted after its boot, and names what is in the way.
@@ -112,9 +109,21 @@ func onlyBootSettings(settings []acceptance.Setting) []acceptance.Setting {
 	return slices.DeleteFunc(settings, func(s acceptance.Setting) bool { return !nodesettings.TakesEffectAtBoot(s.Key) })
 }
 
-// checkRules is what keeps a node from being disrupted, and ends a disruption that has no permit yet. Every profile that
-// needs the reboot has to allow it.
+// checkRules is what keeps a node from being disrupted, and ends a disruption that has no permit yet.
 func (p *planner) checkRules(n *nodeState) (reason, message string) {
+	if reason, message := p.checkInstructions(n); reason != "" {
+		return reason, message
+	}
+	for _, name := range n.need.names {
+		if reason, message := p.checkFailures(name); reason != "" {
+			return reason, message
+		}
+	}
+	return p.checkControlPlane(n)
+}
+
+// checkInstructions is what people write down, and when. Every profile that needs the reboot has to allow it.
+func (p *planner) checkInstructions(n *nodeState) (reason, message string) {
 	switch {
 	case p.Paused:
 		return v1alpha1.ReasonPausedByAnnotation, "Everything is paused by the annotation on the manager's namespace"
@@ -126,7 +135,7 @@ func (p *planner) checkRules(n *nodeState) (reason, message string) {
 		return v1alpha1.RolloutReasonNeverDisrupt, "The Node has the annotation " + v1alpha1.NeverDisruptAnnotation
 	}
 	for _, rule := range []func(*planner, string) (string, string){
-		(*planner).checkActing, (*planner).checkPolicy, (*planner).checkApproval, (*planner).checkFailures,
+		(*planner).checkActing, (*planner).checkPolicy, (*planner).checkApproval,
 	} {
 		for _, name := range n.need.names {
 			if reason, message := rule(p, name); reason != "" {
@@ -134,10 +143,7 @@ func (p *planner) checkRules(n *nodeState) (reason, message string) {
 			}
 		}
 	}
-	if reason, message := p.checkWindows(n); reason != "" {
-		return reason, message
-	}
-	return p.checkControlPlane(n)
+	return p.checkWindows(n)
 }
 
 func (p *planner) checkActing(name string) (reason, message string) {

@@ -201,6 +201,9 @@ func (p *planner) newNote(n *nodeState, phase v1alpha1.RolloutPhase, reason, mes
 	if n.permit != nil {
 		out.Attempts, out.BootHash = n.note.Attempts, n.note.BootHash
 	}
+	if phase != v1alpha1.RolloutUpToDate {
+		out.DrainAttempts, out.RetryAfter, out.DrainedFor = n.note.DrainAttempts, n.note.RetryAfter, n.note.DrainedFor
+	}
 	if n.Mark != nil || n.claim == nil {
 		out.Evictions = max(n.note.Evictions, n.Evicted)
 	}
@@ -242,10 +245,10 @@ func (p *planner) writeNote(n *nodeState) {
 
 // SameNote reports whether two notes say the same, but for the count of evictions: that alone is not worth a write.
 func SameNote(a, b v1alpha1.RolloutStatus) bool {
-	if !a.Since.Equal(b.Since) {
+	if !a.Since.Equal(b.Since) || !a.RetryAfter.Equal(b.RetryAfter) {
 		return false
 	}
-	a.Since, b.Since = nil, nil
+	a.Since, b.Since, a.RetryAfter, b.RetryAfter = nil, nil, nil, nil
 	a.Evictions, b.Evictions = 0, 0
 	return a == b
 }

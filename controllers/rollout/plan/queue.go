@@ -47,7 +47,7 @@ func (p *planner) claimNode(n *nodeState) {
 	if p.occupiesZone(n) {
 		p.busy.addNode(n)
 	}
-	p.addStep(AddClaim{OnNode{n.Name}, claim, false})
+	p.addStep(AddClaim{OnNode: OnNode{n.Name}, Claim: claim, Options: p.rulesFor(n).Drain})
 	p.setNote(n, v1alpha1.RolloutClaimed, v1alpha1.RolloutReasonClaimed, "About to cordon the node")
 	p.wakeAt(p.Now)
 }

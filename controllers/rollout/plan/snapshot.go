@@ -24,6 +24,8 @@ type Snapshot struct {
 	// Failures are the entries of the failures' ConfigMap by profile, UnreadFailures the profiles whose entry cannot be read.
 	Failures       map[string]v1alpha1.ProfileFailures
 	UnreadFailures sets.Set[string]
+	// Immutable names those of the two ConfigMaps, claims and failures, that are immutable.
+	Immutable []string
 	// Profiles are all StorageClientProfiles.
 	Profiles []Profile
 	// Nodes are all Nodes of the cluster.

@@ -76,10 +76,12 @@ func (p *planner) stateOf(node *Node) *nodeState {
 		}
 		if node.ClientNode.Status.Rollout != nil {
 			n.note = *node.ClientNode.Status.Rollout
+			n.note.Message = withoutRefusal(n.note.Message)
 		}
 	}
 	p.recallNode(n)
 	n.need = p.needOf(n)
+	p.forgetDrains(n)
 	return n
 }
 

@@ -12,10 +12,6 @@ import (
 // MaxAttempts is how many permits a node gets for one boot hash.
 const MaxAttempts = 3
 
-// BackOff is how long a node is left alone after a drain that timed out, a cordon that somebody took away, or a host that was busy or an
-// agent that refused for too long.
-const BackOff = 5 * time.Minute
-
 // readyGrace is how long a node that is Ready again has to be healthy before anything is written about it.
 const readyGrace = 5 * time.Second
 
@@ -81,6 +77,8 @@ type AddClaim struct {
 	OnNode
 	// Claim is the entry.
 	Claim v1alpha1.Disruption
+	// Options are those of the drain that is to follow, with defaults.
+	Options v1alpha1.Drain
 	// Missing is true where the node is disrupted by us already and only its entry is missing.
 	Missing bool
 }

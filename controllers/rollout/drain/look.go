@@ -1,0 +1,74 @@
+package drain
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/parallel"
+)
+
+// lookTimeout bounds the evictions that are tried on a node: a pass waits for them. What has not been answered by then is no verdict.
+const lookTimeout = 5 * time.Second
+
+// NewRunner returns a runner that reads from reader and evicts through writer.
+func NewRunner(reader client.Reader, writer client.Client) *Runner {
+	return &Runner{Drainer: Drainer{Reader: reader, Evictor: PolicyEvictor{Client: writer}, Trial: PolicyEvictor{Client: writer, DryRun: true}}}
+}
+
+// LookAhead reports what would keep a drain of a node from ending, and evicts nothing: pods that may not be evicted, pods that would be
+// waited for, and those whose eviction the server refuses for a PodDisruptionBudget. What cannot be found out is left out.
+func (d *Drainer) LookAhead(ctx context.Context, node string, options v1alpha1.Drain) (Result, error) {
+	result, evictable, err := d.sortPods(ctx, node, options)
+	if err != nil {
+		return Result{}, err
+	}
+	bounded, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	var mutex sync.Mutex
+	known := &budgets{}
+	parallel.ForEach(maxEvictions, evictable, func(pod *corev1.Pod) {
+		if blocker := d.tryEviction(bounded, pod, options, known); blocker != nil {
+			mutex.Lock()
+			defer mutex.Unlock()
+			result.Blocked = append(result.Blocked, *blocker)
+		}
+	})
+	return Result{WaitedFor: result.WaitedFor, Blocked: result.Blocked}, nil
+}
+
+// tryEviction finds the budgets that would keep a pod. Only "too many requests" is a verdict of the server's, and only of pods that budgets
+// select: webhooks with side effects refuse every dry run. Where they do, what the budgets say of themselves has to do.
+func (d *Drainer) tryEviction(ctx context.Context, pod *corev1.Pod, options v1alpha1.Drain, known *budgets) *Blocker {
+	refusal := d.Trial.Evict(ctx, pod, gracePeriod(options))
+	if refusal == nil || ctx.Err() != nil || apierrors.IsNotFound(refusal) || apierrors.IsConflict(refusal) {
+		return nil
+	}
+	all, err := known.list(ctx, d.Reader, pod.Namespace)
+	own := budgetsOf(pod, all)
+	if err != nil || len(own) == 0 || slices.ContainsFunc(own, isUncounted) {
+		return nil
+	}
+	spent := slices.ContainsFunc(own, func(b policyv1.PodDisruptionBudget) bool { return b.Status.DisruptionsAllowed == 0 })
+	switch {
+	case apierrors.IsTooManyRequests(refusal), len(own) > 1:
+		return d.findBlocker(ctx, pod, refusal, known)
+	case spent && isReady(pod):
+		return d.findBlocker(ctx, pod, errTryLater, known)
+	}
+	return nil
+}
+
+// isReady reports whether a budget counts the pod.
+func isReady(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}

@@ -1,0 +1,87 @@
+package drain
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+)
+
+func ready(p *corev1.Pod) {
+	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+}
+
+func TestLookAhead(t *testing.T) {
+	allowing, uncounted := budget("pdb", "db"), budget("pdb", "db")
+	allowing.Status.DisruptionsAllowed = 1
+	uncounted.Generation = 1
+	sideEffects := apierrors.NewBadRequest("admission webhook does not support dry run")
+	blocked := "Eviction of Pod eda/db blocked by PodDisruptionBudget eda/pdb"
+	const nothing = "All pods that had to leave are gone"
+	for name, c := range map[string]struct {
+		objects []client.Object
+		refuse  error
+		want    string
+	}{
+		"every pod may go":                               {[]client.Object{pod("db"), budget("pdb", "db")}, nil, nothing},
+		"a budget does not allow":                        {[]client.Object{pod("db"), budget("pdb", "db")}, errTryLater, blocked},
+		"the server is busy":                             {[]client.Object{pod("db")}, errTryLater, nothing},
+		"nobody has counted the budget's pods":           {[]client.Object{pod("db"), uncounted}, errTryLater, nothing},
+		"a webhook refuses dry runs":                     {[]client.Object{pod("db"), allowing}, sideEffects, nothing},
+		"one refuses them, and the budget allows none":   {[]client.Object{pod("db", ready), budget("pdb", "db")}, sideEffects, blocked},
+		"and it does not count a pod that is not ready":  {[]client.Object{pod("db"), budget("pdb", "db")}, sideEffects, nothing},
+		"the pod has just gone":                          {[]client.Object{pod("db", ready), budget("pdb", "db")}, apierrors.NewNotFound(corev1.Resource("pods"), "db"), nothing},
+		"a Job runs":                                     {[]client.Object{pod("db", ownedBy("batch/v1", "Job"))}, nil, "Waiting for pod eda/db to finish"},
+		"a pod that no drain may evict, and what is not": {[]client.Object{pod("db", bare), pod("web", terminating)}, nil, "Pod eda/db has no controller to start it elsewhere (set rollout.drain.force to evict it)"},
+		"two budgets": {
+			[]client.Object{pod("db"), budget("one", "db"), budget("two", "db")}, apierrors.NewInternalError(errors.New("more than one")),
+			"Eviction of Pod eda/db blocked by PodDisruptionBudget eda/one, eda/two: " + severalBudgets,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// Without an Evictor, an eviction would be a panic.
+			d := &Drainer{Reader: newReader(t, c.objects...), Trial: &evictions{refuse: refusals{"db": c.refuse}}}
+			got, err := d.LookAhead(t.Context(), "a", options(nil))
+			if err != nil || got.String() != c.want {
+				t.Errorf("got %q, error %v; want %q", got, err, c.want)
+			}
+		})
+	}
+}
+
+func TestLookAheadDoesNotWaitForASlowWebhook(t *testing.T) {
+	reader := newReader(t, append(manyPods(70), budget("pdb", "web-00"))...)
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		got, err := (&Drainer{Reader: reader, Trial: &slow{takes: time.Minute}}).LookAhead(t.Context(), "a", options(nil))
+		if took := time.Since(began); err != nil || took != lookTimeout || !got.Done() {
+			t.Errorf("%s after %s, error %v; want no verdict after %s", got, took, err, lookTimeout)
+		}
+	})
+}
+
+func TestDryRunsAreDryRuns(t *testing.T) {
+	web, calls := pod("web"), 0
+	recording := interceptor.NewClient(newReader(t, web).(client.WithWatch), interceptor.Funcs{
+		SubResourceCreate: func(_ context.Context, _ client.Client, _ string, _, body client.Object, opts ...client.SubResourceCreateOption) error {
+			calls++
+			asked := (&client.SubResourceCreateOptions{}).ApplyOptions(opts)
+			eviction := body.(*policyv1.Eviction)
+			if len(asked.DryRun) != 1 || asked.DryRun[0] != metav1.DryRunAll || len(eviction.DeleteOptions.DryRun) != 1 {
+				t.Errorf("options %v, eviction %v", asked.DryRun, eviction.DeleteOptions.DryRun)
+			}
+			return nil
+		},
+	})
+	if _, err := NewRunner(recording, recording).LookAhead(t.Context(), "a", options(nil)); err != nil || calls != 1 {
+		t.Errorf("%d calls, error %v", calls, err)
+	}
+}

@@ -1,0 +1,122 @@
+package plan
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// BackOff is how long a node is left alone after a drain that ended without a reboot. After each more in a row it is twice as long, up to
+// MaxBackOff.
+const (
+	BackOff    = 5 * time.Minute
+	MaxBackOff = 6 * time.Hour
+)
+
+// LookPause is how long a node is left alone at least that could not have been drained; one that has waited for longer is left alone for as
+// long again, up to BackOff.
+const LookPause = time.Minute
+
+// Outlook is what a look at a node's pods says of a drain that has not begun; zero where nothing is known against it.
+type Outlook struct {
+	// Reason is DrainBlocked where a pod cannot be evicted, WaitingForPods where one would be waited for.
+	Reason string
+	// Message names the pods, and what keeps them.
+	Message string
+}
+
+// PassOver says how a node is noted that was to be claimed and is passed over, since its drain would not end. Pods that run to their end are
+// reason enough only once: they may have ended by the next time, and where every node runs some, one has to go first.
+func PassOver(s Snapshot, node string, outlook Outlook) (note v1alpha1.RolloutStatus, pass bool) {
+	p := newPlanner(s)
+	n := p.byName[node]
+	if outlook.Reason == "" || n == nil || n.ClientNode == nil {
+		return v1alpha1.RolloutStatus{}, false
+	}
+	pause := LookPause
+	if since := n.noteSince(); !since.IsZero() {
+		pause = min(max(p.Now.Sub(since), LookPause), BackOff)
+	}
+	if outlook.Reason == v1alpha1.RolloutReasonWaitingForPods {
+		if n.note.RetryAfter != nil {
+			return v1alpha1.RolloutStatus{}, false
+		}
+		pause = BackOff
+	}
+	until := metav1.Time{Time: p.Now.Add(pause)}
+	note = p.newNote(n, v1alpha1.RolloutWaiting, outlook.Reason, fmt.Sprintf("Passed over until %s: %s", formatTime(until.Time), outlook.Message))
+	note.RetryAfter, note.DrainedFor = &until, p.drainKey(n)
+	return note, true
+}
+
+// backOffFrom returns a node to service and leaves it alone for a while. The note is written ahead: the uncordoned node does not show why.
+func (p *planner) backOffFrom(n *nodeState, reason, message string) {
+	if n.note.Phase != v1alpha1.RolloutWaiting || !p.isBackingOff(n) {
+		n.note.DrainAttempts++
+		n.note.RetryAfter = &metav1.Time{Time: p.Now.Add(backOffAfter(n.note.DrainAttempts))}
+		n.note.DrainedFor = p.drainKey(n)
+	}
+	note := p.newNote(n, v1alpha1.RolloutWaiting, reason, fmt.Sprintf("%s; next attempt after %s", message, formatTime(n.note.RetryAfter.Time)))
+	p.writeNoteAhead(n, note)
+	p.returnToService(n, reason)
+	p.storeNote(n, note)
+	p.wakeAt(n.note.RetryAfter.Time)
+}
+
+// backOffAfter is how long a node is left alone after so many drains.
+func backOffAfter(attempts int32) time.Duration {
+	pause := BackOff
+	for ; attempts > 1 && pause < MaxBackOff; attempts-- {
+		pause *= 2
+	}
+	return min(pause, MaxBackOff)
+}
+
+// isBackingOff reports whether a node is left alone since its drain did not end, or would not.
+func (p *planner) isBackingOff(n *nodeState) bool {
+	return n.note.RetryAfter != nil && p.Now.Before(n.note.RetryAfter.Time)
+}
+
+// checkBackOff refuses a node that is left alone for a while, in the words in which that was said first.
+func (p *planner) checkBackOff(n *nodeState) (reason, message string) {
+	if !p.isBackingOff(n) {
+		return "", ""
+	}
+	p.wakeAt(n.note.RetryAfter.Time)
+	switch n.note.Reason {
+	case v1alpha1.RolloutReasonDrainBlocked, v1alpha1.RolloutReasonWaitingForPods, v1alpha1.RolloutReasonSettingsFailed:
+		return n.note.Reason, n.note.Message
+	}
+	if isBackOff(n.note.Reason) {
+		return n.note.Reason, n.note.Message
+	}
+	return v1alpha1.RolloutReasonBackingOff, fmt.Sprintf("Drains in a row that ended without a reboot: %d; next attempt after %s",
+		n.note.DrainAttempts, formatTime(n.note.RetryAfter.Time))
+}
+
+// forgetDrains drops what a note says of drains of other settings, or with other options. While it is not known what the node needs, it
+// stays.
+func (p *planner) forgetDrains(n *nodeState) {
+	if n.note.DrainedFor == "" || n.need.kind != needReboot || n.note.DrainedFor == p.drainKey(n) {
+		return
+	}
+	n.resetDrains()
+}
+
+func (n *nodeState) resetDrains() {
+	n.note.DrainAttempts, n.note.RetryAfter, n.note.DrainedFor = 0, nil, ""
+}
+
+// drainKey names what a drain is for, and how it is done.
+func (p *planner) drainKey(n *nodeState) string {
+	// A Drain holds nothing that JSON cannot.
+	options, _ := json.Marshal(p.rulesFor(n).Drain)
+	sum := sha256.Sum256(fmt.Appendf(options, "\n%s\n%s", n.target, n.ClientNode.Spec.Hash))
+	return hex.EncodeToString(sum[:8])
+}

@@ -1,0 +1,172 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/ptr"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// timeOut lets the drain of node a time out, and stores the note that follows.
+func timeOut(t *testing.T, f *fixture) v1alpha1.RolloutStatus {
+	t.Helper()
+	before := f.node("a").ClientNode.Status.Rollout
+	f.cordoned("a", time.Hour)
+	if before != nil {
+		note := f.node("a").ClientNode.Status.Rollout
+		note.DrainAttempts, note.RetryAfter, note.DrainedFor = before.DrainAttempts, before.RetryAfter, before.DrainedFor
+	}
+	f.node("a").Drain = &DrainProgress{Reason: v1alpha1.RolloutReasonDrainBlocked, Message: "blocked"}
+	note := For(f.Snapshot).Notes["a"]
+	f.node("a").Unschedulable, f.node("a").Mark, f.node("a").Drain, f.node("a").Maintenance = false, nil, nil, MaintenanceNone
+	f.node("a").ClientNode.Status.Rollout = &note
+	delete(f.Claims, "a")
+	return note
+}
+
+func TestForBacksOffTwiceAsLongAfterEachDrain(t *testing.T) {
+	f := cluster("a")
+	var got []string
+	for range 9 {
+		note := timeOut(t, f)
+		if note.Phase != v1alpha1.RolloutWaiting || note.Reason != v1alpha1.RolloutReasonDrainTimedOut {
+			t.Fatalf("%+v", note)
+		}
+		got = append(got, note.RetryAfter.Sub(f.Now).String())
+		if again := For(f.Snapshot); again.Notes["a"].Reason != note.Reason || !again.Next.Equal(note.RetryAfter.Time) {
+			t.Errorf("meanwhile: %+v, next %s", again.Notes["a"], again.Next)
+		}
+		f.Now = note.RetryAfter.Time
+		if steps := lines(For(f.Snapshot)); len(steps) != 1 || steps[0] != "claim a for eda" {
+			t.Errorf("after that: %v", steps)
+		}
+		f.Now = noon
+	}
+	if diff := cmp.Diff([]string{"5m0s", "10m0s", "20m0s", "40m0s", "1h20m0s", "2h40m0s", "5h20m0s", "6h0m0s", "6h0m0s"}, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestForAnAttemptIsCountedOnce has a manager die between the note and the uncordon.
+func TestForAnAttemptIsCountedOnce(t *testing.T) {
+	f := cluster("a")
+	f.cordoned("a", time.Hour)
+	f.node("a").Drain = &DrainProgress{Reason: v1alpha1.RolloutReasonDrainBlocked, Message: "blocked"}
+	note := For(f.Snapshot).Notes["a"]
+	f.node("a").ClientNode.Status.Rollout = &note
+	f.Now = f.Now.Add(time.Minute)
+	again := For(f.Snapshot).Notes["a"]
+	if again.DrainAttempts != 1 || !again.RetryAfter.Equal(note.RetryAfter) {
+		t.Errorf("attempts %d, until %s, before %s", again.DrainAttempts, again.RetryAfter, note.RetryAfter)
+	}
+}
+
+func TestForABackOffEndsWithAChange(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*fixture)
+		ends   bool
+	}{
+		"nothing changes":                       {func(*fixture) {}, false},
+		"something else of the profile changes": {func(f *fixture) { f.Profiles[0].Rollout.SettleSeconds = ptr.To[int32](77) }, false},
+		"other drain options":                   {func(f *fixture) { f.Profiles[0].Rollout.Drain.Force = true }, true},
+		"other live settings":                   {func(f *fixture) { f.node("a").ClientNode.Spec.Hash, f.node("a").ClientNode.Status.Hash = "h9", "h9" }, true},
+		"other boot settings":                   {func(f *fixture) { f.changeHash("a", "h2") }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := cluster("a")
+			timeOut(t, f)
+			c.change(f)
+			f.node("a").ClientNode.WantedBootHash = f.node("a").ClientNode.Spec.BootHash
+			note := For(f.Snapshot).Notes["a"]
+			if got := note.RetryAfter == nil && note.DrainAttempts == 0; got != c.ends {
+				t.Errorf("ended %t, want %t: %+v", got, c.ends, note)
+			}
+		})
+	}
+}
+
+func TestForARetryEndsABackOff(t *testing.T) {
+	f := cluster("a")
+	timeOut(t, f)
+	f.Profiles[0].Retry = "1/a"
+	first := For(f.Snapshot)
+	note := first.Notes["a"]
+	if note.RetryAfter != nil || note.DrainAttempts != 0 || first.Failures != nil {
+		t.Fatalf("%+v, failures %+v; want the note to start anew, and the retry to be written down after that", note, first.Failures)
+	}
+	f.node("a").ClientNode.Status.Rollout = &note
+	if second := For(f.Snapshot); second.Failures == nil || second.Failures.Profiles["eda"].Retry != "1/a" {
+		t.Errorf("failures %+v", second.Failures)
+	}
+}
+
+func TestForTheCanaryGoesToANodeWhoseDrainEnds(t *testing.T) {
+	f := cluster("a", "b", "c")
+	f.Profiles[0].Rollout.Canary.Nodes = ptr.To[int32](1)
+	note := timeOut(t, f)
+	want := []string{"claim b for eda", "a: Waiting DrainTimedOut", "b: Claimed Claimed", "c: Waiting WaitingForCanary"}
+	if diff := cmp.Diff(want, lines(For(f.Snapshot), "a", "b", "c")); diff != "" {
+		t.Error(diff)
+	}
+	// Its time is over, and b, which is done, is evidence just as well.
+	f.Now = note.RetryAfter.Time
+	f.finish("b", time.Hour)
+	want = []string{"claim a for eda", "claim c for eda"}
+	if diff := cmp.Diff(want, lines(For(f.Snapshot))); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestPassOver(t *testing.T) {
+	blocked := Outlook{v1alpha1.RolloutReasonDrainBlocked, "Eviction of Pod a/b blocked by PodDisruptionBudget a/c"}
+	jobs := Outlook{v1alpha1.RolloutReasonWaitingForPods, "Waiting for pod a/job to finish"}
+	for name, c := range map[string]struct {
+		change  func(*fixture)
+		outlook Outlook
+		// until is how long it is left alone, zero: not at all.
+		until time.Duration
+	}{
+		"nothing is known against it":        {func(*fixture) {}, Outlook{}, 0},
+		"a budget that does not allow":       {func(*fixture) {}, blocked, LookPause},
+		"one that has not for three minutes": {func(f *fixture) { f.addNote("a", v1alpha1.RolloutWaiting, "x", 3*time.Minute) }, blocked, 3 * time.Minute},
+		"one that has not for hours":         {func(f *fixture) { f.addNote("a", v1alpha1.RolloutWaiting, "x", 3*time.Hour) }, blocked, BackOff},
+		"jobs":                               {func(*fixture) {}, jobs, BackOff},
+		"jobs, and it has been passed over once": {func(f *fixture) {
+			f.addNote("a", v1alpha1.RolloutWaiting, v1alpha1.RolloutReasonDrainTimedOut, time.Hour)
+		}, jobs, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := cluster("a")
+			c.change(f)
+			note, passed := PassOver(f.Snapshot, "a", c.outlook)
+			if passed != (c.until > 0) {
+				t.Fatalf("passed over %t", passed)
+			}
+			if !passed {
+				return
+			}
+			if got := note.RetryAfter.Sub(noon); got != c.until || note.Reason != c.outlook.Reason || !strings.Contains(note.Message, c.outlook.Message) {
+				t.Errorf("until %s, %s: %s", got, note.Reason, note.Message)
+			}
+			f.node("a").ClientNode.Status.Rollout = &note
+			if next := For(f.Snapshot); len(next.Steps) > 0 || next.Notes["a"].Message != note.Message {
+				t.Errorf("the next plan: %v, %+v", lines(next), next.Notes["a"])
+			}
+		})
+	}
+}
+
+func TestForTheCanaryGoesPastANodeThatIsPassedOver(t *testing.T) {
+	f := cluster("a", "b")
+	f.Profiles[0].Rollout.Canary.Nodes = ptr.To[int32](1)
+	note, _ := PassOver(f.Snapshot, "a", Outlook{v1alpha1.RolloutReasonDrainBlocked, "blocked"})
+	f.node("a").ClientNode.Status.Rollout = &note
+	want := []string{"claim b for eda", "a: Waiting DrainBlocked"}
+	if diff := cmp.Diff(want, lines(For(f.Snapshot), "a")); diff != "" {
+		t.Error(diff)
+	}
+}

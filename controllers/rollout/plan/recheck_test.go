@@ -1,0 +1,71 @@
+package plan
+
+import (
+	"testing"
+	"time"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/windows"
+)
+
+// TestRecheck changes the rules between a plan and its writes.
+func TestRecheck(t *testing.T) {
+	closing, err := windows.ParseSet([]v1alpha1.Window{{Schedule: "0 11 * * *", DurationSeconds: 3601}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		change func(*Rules)
+		want   string
+	}{
+		"nothing has changed": {func(*Rules) {}, ""},
+		"a window that is open still": {
+			func(r *Rules) { r.Profiles[0].Windows = closing }, "",
+		},
+		"a window that has closed in the meantime": {
+			func(r *Rules) { r.Profiles[0].Windows, r.Now = closing, noon.Add(time.Minute) }, v1alpha1.RolloutReasonWaitingForWindow,
+		},
+		"everything is paused": {func(r *Rules) { r.Paused = true }, v1alpha1.ReasonPausedByAnnotation},
+		"the profile is paused": {
+			func(r *Rules) { r.Profiles[0].Paused = v1alpha1.ReasonPausedByField }, v1alpha1.ReasonPausedByField,
+		},
+		"the profile only plans": {func(r *Rules) { r.Profiles[0].Inert = v1alpha1.ReasonPlanMode }, v1alpha1.ReasonPlanMode},
+		"the profile is gone":    {func(r *Rules) { r.Profiles = nil }, v1alpha1.RolloutReasonProfileGone},
+		"the approval is withdrawn": {
+			func(r *Rules) { r.Profiles[0].Rollout.Reboot.Policy = v1alpha1.RebootOnApproval }, v1alpha1.RolloutReasonWaitingForApproval,
+		},
+		"the policy is Never": {
+			func(r *Rules) { r.Profiles[0].Rollout.Reboot.Policy = v1alpha1.RebootNever }, v1alpha1.RolloutReasonRebootPolicyNever,
+		},
+		"other boot settings are wanted": {func(r *Rules) { r.WantedBootHashes["a"] = "h2" }, v1alpha1.RolloutReasonSettingsChanging},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := cluster("a", "b")
+			f.cordoned("a", time.Minute)
+			// Another one of the control plane is out, of which the snapshot knows.
+			f.node("a").ControlPlane = true
+			rules := Rules{Now: noon, Profiles: []Profile{f.Profiles[0]}, WantedBootHashes: map[string]string{"a": "h1"}}
+			c.change(&rules)
+			for _, step := range []Step{AddClaim{OnNode: OnNode{"a"}}, Cordon{OnNode: OnNode{"a"}}, GivePermit{OnNode: OnNode{"a"}}} {
+				if got, _ := Recheck(f.Snapshot, rules, step); got != c.want {
+					t.Errorf("%s: got %q, want %q", step, got, c.want)
+				}
+			}
+		})
+	}
+}
+
+func TestRecheckOfNodesThatHaveTheirPermitOrAreNotManaged(t *testing.T) {
+	f := cluster("a", "b")
+	f.permitted("a", time.Minute)
+	f.node("b").ClientNode = nil
+	rules := Rules{Now: noon, Paused: true, Profiles: f.Profiles}
+	if reason, _ := Recheck(f.Snapshot, rules, Cordon{OnNode: OnNode{"a"}}); reason != "" {
+		t.Errorf("a node that may go down is not cordoned again: %s", reason)
+	}
+	for _, node := range []string{"b", "gone"} {
+		if reason, _ := Recheck(f.Snapshot, rules, AddClaim{OnNode: OnNode{node}}); reason == "" {
+			t.Errorf("%s may be claimed", node)
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package rollout
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/utils/ptr"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/rollout/plan"
+)
+
+// forbidding is a cluster that refuses to cordon a node, as an admission policy may.
+type forbidding struct {
+	*manager
+	on bool
+}
+
+func (f *forbidding) applyStep(ctx context.Context, step plan.Step) error {
+	if _, cordon := step.(plan.Cordon); cordon && f.on {
+		return apierrors.NewForbidden(corev1.Resource("nodes"), step.NodeName(), context.Canceled)
+	}
+	return f.manager.applyStep(ctx, step)
+}
+
+// TestARefusedWriteIsSaidOnTheNodeOnce has nobody but the node's note, one event and one log line say so.
+func TestARefusedWriteIsSaidOnTheNodeOnce(t *testing.T) {
+	w := newWorld(1)
+	w.quiet, w.calmly = true, true
+	n := w.addNode("a")
+	w.addProfile("eda", nil, "a")
+	w.followProfiles(n)
+	w.runAgent(n)
+	n.ClientNode.Status.Rollout = &v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutWaiting, Reason: "x", Message: "Waiting for its turn"}
+	f := &forbidding{manager: &manager{world: w, name: "m"}, on: true}
+	errs, writes := 0, 0
+	for range 5 {
+		before := n.clientNodeRV
+		next, _, err := runPass(t.Context(), f, 1)
+		if err != nil {
+			errs++
+		}
+		if n.clientNodeRV != before {
+			writes++
+		}
+		if err == nil && (next.IsZero() || next.After(w.now.Add(maxBackOff))) {
+			t.Errorf("it is not tried again before %s", next)
+		}
+		w.passTime(time.Second)
+	}
+	note := *n.ClientNode.Status.Rollout
+	if errs != 1 || writes != 1 || !strings.Contains(plan.Refusal(note), "forbidden") || !strings.HasPrefix(note.Message, "Waiting for its turn [trying again: ") {
+		t.Errorf("%d errors, %d writes, %s: %s", errs, writes, note.Reason, note.Message)
+	}
+	f.on = false
+	w.playUntil(10 * time.Second)
+	if note := *n.ClientNode.Status.Rollout; plan.Refusal(note) != "" || !n.Unschedulable {
+		t.Errorf("cordoned %t, %s", n.Unschedulable, note.Message)
+	}
+	if w.broken != nil {
+		t.Error(w.broken)
+	}
+}
+
+func TestImmutableConfigMapsAreNamed(t *testing.T) {
+	for _, name := range []string{v1alpha1.BudgetConfigMap, v1alpha1.FailuresConfigMap} {
+		object := failuresConfigMap(nil)
+		object.Name, object.Immutable = name, ptr.To(true)
+		snapshot, err := scopeOf(t, object).readSnapshot(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string{v1alpha1.ManagerNamespace + "/" + name}, snapshot.Immutable); diff != "" {
+			t.Error(diff)
+		}
+	}
+}

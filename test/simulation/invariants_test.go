@@ -677,7 +677,8 @@ func (o *observer) checkTuned(name string, after *corev1.Node, seen *look) {
 		return c.Type == v1alpha1.TunedNodeCondition && c.Status == corev1.ConditionTrue
 	})
 	if says && !said && o.clientNodeStood(seen, name, func(_ *corev1.Node, c *v1alpha1.StorageClientNode) bool {
-		return c.Status.Hash != c.Spec.Hash || slices.ContainsFunc(c.Status.Settings, func(s v1alpha1.SettingStatus) bool {
+		// The condition goes ahead of the settings that it speaks of, so their hash may be another.
+		return c.Status.Hash == c.Spec.Hash && slices.ContainsFunc(c.Status.Settings, func(s v1alpha1.SettingStatus) bool {
 			return wants(c, s.Key) && (s.State == v1alpha1.SettingFailed || s.State == v1alpha1.SettingDrifted)
 		})
 	}) {

@@ -208,7 +208,7 @@ func (w *world) anySelector() metav1.LabelSelector {
 // anySettings are what a profile declares: at least one boot argument most of the time, and a live value or two. Profiles share keys.
 func (w *world) anySettings(profile string) *v1alpha1.NodeTuning {
 	w.versions[profile]++
-	number := strconv.Itoa(2048 + int(profile[1]-'0')*1000 + w.versions[profile])
+	number := strconv.Itoa(1<<15 + int(profile[1]-'0')*1000 + w.versions[profile])
 	out := &v1alpha1.NodeTuning{Sysctls: map[string]v1alpha1.SettingText{}}
 	for i, key := range []string{"net.core.somaxconn", "net.core.netdev_max_backlog", "vm.dirty_expire_centisecs"} {
 		if i == 0 || w.chance(3) {

@@ -244,6 +244,22 @@ func (p *planner) countFailures(profile string) failures {
 	return out
 }
 
+// countNewFailures counts the nodes that this very plan fails, too: no other node is claimed beside that.
+func (p *planner) countNewFailures() {
+	for _, n := range p.states {
+		note := p.plan.Notes[n.Name]
+		if n.hasFailed() || note.Phase != v1alpha1.RolloutFailed || note.BootHash != n.target {
+			continue
+		}
+		for _, profile := range n.Profiles {
+			failed := p.budgets.failed[profile]
+			failed.names = append(slices.Clone(failed.names), n.Name)
+			slices.Sort(failed.names)
+			p.budgets.failed[profile] = failed
+		}
+	}
+}
+
 // wantedTargets are what the nodes of a profile have failed at, or may fail at.
 func (p *planner) wantedTargets(profile string) sets.Set[string] {
 	out := sets.New[string]()

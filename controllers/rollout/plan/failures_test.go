@@ -233,6 +233,24 @@ func TestForANodeThatIsGone(t *testing.T) {
 	}, build)
 }
 
+// TestForClaimsNothingBesideAFailure has a node fail in the very plan that has room for another one.
+func TestForClaimsNothingBesideAFailure(t *testing.T) {
+	f := cluster("a", "b")
+	f.permitted("a", 2*time.Hour)
+	p := For(f.Snapshot)
+	if got := p.Notes["a"].Phase; got != v1alpha1.RolloutFailed {
+		t.Fatalf("node a is %s, want %s", got, v1alpha1.RolloutFailed)
+	}
+	if got := p.Notes["b"].Reason; got != v1alpha1.RolloutReasonFailureThreshold {
+		t.Errorf("node b waits for %s, want %s", got, v1alpha1.RolloutReasonFailureThreshold)
+	}
+	for _, step := range p.Steps {
+		if claim, ok := step.(AddClaim); ok && !claim.Missing {
+			t.Errorf("%s is claimed beside the failure", claim.Node)
+		}
+	}
+}
+
 // TestForWhatIsRememberedOfANode has node a fail, recover, and be asked about.
 func TestForWhatIsRememberedOfANode(t *testing.T) {
 	build := func() *fixture {

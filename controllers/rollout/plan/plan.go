@@ -33,6 +33,7 @@ func For(s Snapshot) Plan {
 		p.updateMaintenance(n)
 	}
 	p.removeTaints(idle)
+	p.countNewFailures()
 	p.claimNext(idle)
 	p.rememberFailures()
 	return p.plan

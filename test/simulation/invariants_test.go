@@ -569,7 +569,8 @@ func (o *observer) checkNote(node *corev1.Node, before, after *v1alpha1.StorageC
 // checkEviction is that pods are evicted from nodes alone that we have cordoned and that could be emptied.
 func (o *observer) checkEviction(pod *corev1.Pod, seen *look) {
 	name := pod.Spec.NodeName
-	if o.nodeStood(seen, name, func(n *corev1.Node) bool { return !hasMark(n) }) {
+	cached := find[*corev1.Node](seen.cached, name)
+	if (cached == nil || !hasMark(cached)) && o.nodeStood(seen, name, func(n *corev1.Node) bool { return !hasMark(n) }) {
 		o.w.fail("invariant 18: pod %s is evicted from %s, which we have not cordoned", pod.Name, name)
 	}
 	if !mustLeave(pod) {
@@ -591,6 +592,9 @@ func (w *world) checkReboot(m *machine, permit string) {
 	}
 	if !node.Spec.Unschedulable {
 		w.fail("invariant 2: %s reboots and is not cordoned", m.name)
+	}
+	if w.permittedAt[permit] < w.uncordoned[m.name] {
+		return // Pods have come since; the manager has cordoned the node again.
 	}
 	for _, o := range w.api.All(memapi.Pods) {
 		if pod := o.(*corev1.Pod); pod.Spec.NodeName == m.name && mustLeave(pod) {

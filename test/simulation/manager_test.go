@@ -78,8 +78,10 @@ func (w *world) startManager() *process {
 	forRollout, forNodes := cached(byRollout), cached(byNodes)
 	p.clients = []*memapi.Client{live, forRollout, forNodes}
 	drains := &drain.Runner{
-		Drainer: drain.Drainer{Reader: live, Evictor: drain.PolicyEvictor{Client: forRollout}},
-		Go:      func(do func()) { p.evictions = append(p.evictions, do) },
+		Drainer: drain.Drainer{
+			Reader: live, Evictor: drain.PolicyEvictor{Client: forRollout}, Trial: drain.PolicyEvictor{Client: forRollout, DryRun: true}, AtATime: 1,
+		},
+		Go: func(do func()) { p.evictions = append(p.evictions, do) },
 	}
 	p.lead(drains)
 	p.rollout = &rollout.Reconciler{

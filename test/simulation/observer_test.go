@@ -24,6 +24,8 @@ type observer struct {
 	// writes counts all changes, touched holds the last two of them that were not the manager's, by what was changed.
 	writes  int
 	touched map[string][2]int
+	// uncordoned is the last write by which somebody else uncordoned a node.
+	uncordoned map[string]int
 	// steps counts what the manager did to nodes: claims, cordons and changes of what they are to have.
 	steps int
 	// permits are those that were given for a target of a client node.
@@ -65,7 +67,7 @@ type loss struct {
 
 func newObserver(w *world) *observer {
 	return &observer{
-		w: w, touched: map[string][2]int{}, permits: map[string]sets.Set[string]{}, wellSince: map[string]moment{}, doneSince: map[string]moment{},
+		w: w, touched: map[string][2]int{}, uncordoned: map[string]int{}, permits: map[string]sets.Set[string]{}, wellSince: map[string]moment{}, doneSince: map[string]moment{},
 		firstClaim: map[string]int{}, claimedFor: map[string]string{}, given: map[string]string{}, backOff: map[string]moment{},
 		takenSince: map[string]moment{}, permittedAt: map[string]int{},
 	}
@@ -84,6 +86,8 @@ type look struct {
 	at, began time.Time
 	// blind are the nodes whose agent was not Ready, as far as the cache knew.
 	blind map[string]bool
+	// cached are the Nodes as the cache had them: a drain that goes on is not a reason to read one live.
+	cached []client.Object
 }
 
 func (s *state) node(name string) *corev1.Node { return find[*corev1.Node](s.nodes, name) }
@@ -112,7 +116,7 @@ func (w *world) present() *state {
 // look remembers what the rollout can know from now on.
 func (p *process) look() {
 	now := p.present()
-	l := &look{write: p.writes, at: p.managerTime(), began: p.began, blind: p.blind, state: state{
+	l := &look{write: p.writes, at: p.managerTime(), began: p.began, blind: p.blind, cached: slices.Clone(p.cache.All(memapi.Nodes)), state: state{
 		nodes: slices.Clone(now.nodes), clientNodes: slices.Clone(now.clientNodes), profiles: slices.Clone(now.profiles),
 		pods: slices.Clone(now.pods), namespaces: slices.Clone(now.namespaces),
 	}}
@@ -155,6 +159,9 @@ func (o *observer) observe(w memapi.Write) {
 			name = object.(*corev1.Pod).Spec.NodeName
 		}
 		o.touched[name] = [2]int{o.touched[name][1], o.writes}
+		if isUncordon(w) {
+			o.uncordoned[name] = o.writes
+		}
 		if w.Actor == byPeople || w.Actor == byCluster && w.Kind != memapi.Pods && w.Kind != memapi.Budgets {
 			o.upset = o.writes
 		}
@@ -162,6 +169,12 @@ func (o *observer) observe(w memapi.Write) {
 	if w.Kind == memapi.Nodes || w.Kind == memapi.ClientNodes {
 		o.follow(object.GetName())
 	}
+}
+
+// isUncordon reports whether a write opens a node to pods again.
+func isUncordon(w memapi.Write) bool {
+	before, isNode := w.Before.(*corev1.Node)
+	return isNode && w.After != nil && before.Spec.Unschedulable && !w.After.(*corev1.Node).Spec.Unschedulable
 }
 
 // isStep reports whether a write does something to a node.

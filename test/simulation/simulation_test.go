@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"flag"
+	"maps"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -19,7 +20,7 @@ import (
 )
 
 var (
-	schedules = flag.Int("schedules", 1500, "how many random schedules the simulation plays")
+	schedules = flag.Int("schedules", 2000, "how many random schedules the simulation plays")
 	firstSeed = flag.Uint64("seed", 1, "the seed of the first of them")
 )
 
@@ -71,6 +72,9 @@ func (w *world) whyUnfinished() string {
 
 func (w *world) whyNodeUnfinished(node *corev1.Node, c *v1alpha1.StorageClientNode) string {
 	wanted := w.declared(node)
+	// Nothing would stand in for it: it is not rebooted.
+	last := isControlPlane(node) && w.countControlPlanes() == 1 &&
+		c != nil && c.Status.Rollout != nil && c.Status.Rollout.Reason == v1alpha1.RolloutReasonLastControlPlaneNode
 	switch {
 	case node.Spec.Unschedulable || hasMark(node):
 		return "is cordoned"
@@ -86,20 +90,27 @@ func (w *world) whyNodeUnfinished(node *corev1.Node, c *v1alpha1.StorageClientNo
 		return "has not what it is to have"
 	case c.Spec.RebootPermit != nil:
 		return "has a permit"
-	case isControlPlane(node) && c.Status.Rollout != nil && c.Status.Rollout.Reason == v1alpha1.RolloutReasonLastControlPlaneNode && w.countControlPlanes() == 1:
-		return "" // Nothing would stand in for it.
-	case c.Status.Rollout == nil || c.Status.Rollout.Phase != v1alpha1.RolloutUpToDate:
+	case !last && (c.Status.Rollout == nil || c.Status.Rollout.Phase != v1alpha1.RolloutUpToDate):
 		return "is not done"
-	case slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.UntunedTaint }):
+	case !last && slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == v1alpha1.UntunedTaint }):
 		return "has the taint"
 	}
+	return w.whyWithoutSettings(node, c, wanted, last)
+}
+
+// whyWithoutSettings says which setting a node has not been given, or has not in force though a boot would bring it.
+func (w *world) whyWithoutSettings(node *corev1.Node, c *v1alpha1.StorageClientNode, wanted map[string]string, last bool) string {
+	given := map[string]string{}
 	m := w.machines[node.Name]
 	for _, s := range c.Spec.Settings {
-		if value, known := wanted[s.Key]; known && value != "" && value != s.Value {
-			return "is to have another " + s.Key
-		}
-		if _, ails := m.ailments[s.Key]; isBootKey(s.Key) && !ails && m.inForce[s.Key] != s.Value {
+		given[s.Key] = s.Value
+		if _, ails := m.ailments[s.Key]; !last && isBootKey(s.Key) && !ails && m.inForce[s.Key] != s.Value {
 			return "is without " + s.Key
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(wanted)) {
+		if wanted[key] != "" && given[key] != wanted[key] {
+			return "is to have another " + key
 		}
 	}
 	return ""

@@ -371,6 +371,7 @@ func play(seed uint64, verbose bool) *world {
 // upgrade is invariant 13: another manager finds all done, and does nothing.
 func (w *world) upgrade() {
 	before := w.steps
+	w.narrate("another version of the manager begins")
 	w.manager.end()
 	w.manager = w.startManager()
 	for range 4 {

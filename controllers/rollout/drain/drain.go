@@ -1,6 +1,7 @@
 package drain
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -26,7 +27,7 @@ const (
 	// evictionTimeout bounds one eviction. It is longer than an admission webhook may take, which is 30 s at most
 	// (kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers, "Timeouts").
 	evictionTimeout = 35 * time.Second
-	// maxEvictions is how many evictions of a node are under way at a time.
+	// maxEvictions is how many evictions of a node are under way at a time, unless a Drainer says otherwise.
 	maxEvictions = 5
 )
 
@@ -36,7 +37,11 @@ type Drainer struct {
 	Reader client.Reader
 	// Evictor evicts, and Trial asks the server only whether it would.
 	Evictor, Trial Evictor
+	// AtATime is how many evictions of a node are under way at a time; 0: 5.
+	AtATime int
 }
+
+func (d *Drainer) atATime() int { return cmp.Or(d.AtATime, maxEvictions) }
 
 // sortPods lists a node's pods: those that may be evicted, and what is to be said of all others.
 func (d *Drainer) sortPods(ctx context.Context, node string, options v1alpha1.Drain) (result Result, evictable []*corev1.Pod, err error) {

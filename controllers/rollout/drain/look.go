@@ -34,7 +34,7 @@ func (d *Drainer) LookAhead(ctx context.Context, node string, options v1alpha1.D
 	defer cancel()
 	var mutex sync.Mutex
 	known := &budgets{}
-	parallel.ForEach(maxEvictions, evictable, func(pod *corev1.Pod) {
+	parallel.ForEach(d.atATime(), evictable, func(pod *corev1.Pod) {
 		if blocker := d.tryEviction(bounded, pod, options, known); blocker != nil {
 			mutex.Lock()
 			defer mutex.Unlock()

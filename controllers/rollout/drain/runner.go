@@ -21,7 +21,7 @@ const runTimeout = 5 * time.Minute
 type Runner struct {
 	Drainer
 
-	// Go does something in the background; nil: side by side with all else. A simulation does it when it likes, one thing at a time.
+	// Go does something in the background; nil: side by side with all else. A simulation does it when it likes.
 	Go func(do func())
 
 	mutex sync.Mutex
@@ -158,14 +158,14 @@ func (r *Runner) begin(name string, pods []*corev1.Pod, options v1alpha1.Drain, 
 	}
 	ctx, cancel := context.WithTimeout(r.runs, runTimeout)
 	node.cancel = cancel
-	inBackground, atATime := r.Go, 1
+	inBackground := r.Go
 	if inBackground == nil {
-		inBackground, atATime = r.wait.Go, maxEvictions
+		inBackground = r.wait.Go
 	}
 	inBackground(func() {
 		defer r.end(name, node)
 		known := &budgets{}
-		parallel.ForEach(atATime, pods, func(pod *corev1.Pod) {
+		parallel.ForEach(r.atATime(), pods, func(pod *corev1.Pod) {
 			if ctx.Err() == nil {
 				r.evictFrom(ctx, node, pod, options, known)
 			}

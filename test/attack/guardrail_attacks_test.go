@@ -122,7 +122,7 @@ func guardrailAttacks() []attack {
 		beyond("ceiling-sysctl-floor", "switch write-back off", "node.sysctls.minimum", sysctl("vm.dirty_writeback_centisecs", "0"), sysctl("vm.dirty_writeback_centisecs", "100")),
 		beyond("ceiling-sysctl-name", "declare a sysctl that is not on the list", "node.sysctls.allowed", sysctl("sunrpc.tcp_slot_table_entries", "16"), sysctl("net.ipv4.tcp_sack", "1")),
 		beyond("ceiling-argument", "spend the memory of nodes on a hash table", "node.kernelArguments.maximum", argument("ihash_entries=1073741824"), argument("ihash_entries=16777216")),
-		beyond("ceiling-argument-name", "declare a kernel argument that is not on the list", "node.kernelArguments.allowed", argument("dhash_entries=1024"), argument("ihash_entries=1024")),
+		beyond("ceiling-argument-name", "declare a kernel argument that is not on the list", "node.kernelArguments.allowed", argument("dhash_entries=1048576"), argument("ihash_entries=1048576")),
 		beyond("ceiling-module", "declare more than a module parameter's ceiling", "node.kernelModules.maximum", module("nfs", "max_session_slots", "1024"), module("nfs", "max_session_slots", "256")),
 		beyond("ceiling-slots", "declare more slots", "node.sunrpc.maximum", slots(65536), slots(1024)),
 		beyond("ceiling-read-ahead", "read ahead by a gigabyte on ext4", "readAheadKiB.maximum", readAheadOf(1<<20), readAheadOf(16384)),

@@ -97,7 +97,7 @@ func (a *Agent) beginConfirmation(ctx context.Context, p *pass) error {
 	if err != nil {
 		a.delayConfirmation("not set: " + err.Error())
 		p.unconfirmedNote = c.outage
-		return nil
+		return nil //nolint:nilerr // the settings wait, and say why
 	}
 	now = a.clock.Now()
 	if err := p.setUnconfirmed(ctx, a.clientNode.Spec.Hash, a.boot.id, now.Add(confirmWithin)); err != nil {

@@ -146,7 +146,7 @@ func TestAValueThatTakesNewConnectionsAwayIsPutBackAndNotTriedAgain(t *testing.T
 			}
 
 			w.log, w.sizes = nil, nil
-			a = w.runFor(w.runFor(a, time.Hour), 0)
+			w.runFor(w.runFor(a, time.Hour), 0)
 			w.boot()
 			w.runFor(w.agent(), time.Hour)
 			for _, change := range w.log {
@@ -214,7 +214,7 @@ func TestAnOutageOfSomebodyElseIsNoFailure(t *testing.T) {
 func TestNothingIsSetWhereNoServerAnswersBefore(t *testing.T) {
 	w := newConfirmWorld(t)
 	w.servers = []connect.Server{filer, {Name: "filer2", Address: "10.0.0.2:2049", Protocol: connect.NFS}}
-	w.asked = func(server connect.Server) error { return errors.New("no route to host") }
+	w.asked = func(connect.Server) error { return errors.New("no route to host") }
 	w.declare(setting(tcpRmem, "8192 131072 6291456"), setting(ihash, "1048576"))
 	a := w.runFor(w.agent(), time.Minute)
 	w.expect(v1alpha1.SettingPending, usual, "")

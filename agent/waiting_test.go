@@ -111,10 +111,10 @@ func TestWhatComesWhileAPermitWaitsRefusesIt(t *testing.T) {
 // A package manager that is at work may be writing the very menu that the trial boot stands in.
 func TestTheTrialBootIsNotArmedWhileTheHostIsBusy(t *testing.T) {
 	h := newTryingHost(t)
-	a := h.stage()
+	h.stage()
 	h.boot()
 	h.start("ihash_entries")
-	a = h.runUntilIdle(h.agent())
+	a := h.runUntilIdle(h.agent())
 	h.holders = []string{aptLock}
 	h.permit("permit-1")
 	before := len(h.log)

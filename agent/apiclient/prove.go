@@ -3,6 +3,7 @@ package apiclient
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -63,7 +64,7 @@ func (c *Client) Prove(ctx context.Context, size int64, status v1alpha1.StorageC
 	}
 	got, err := io.CopyN(io.Discard, body, size)
 	_ = body.Close()
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("read %s: %d of %d bytes in %s: %w", provingPath, got, size, c.clock.Since(began).Round(time.Second), err)
 	}
 	_, err = c.applyStatus(ctx, c.fresh, status, "")

@@ -77,12 +77,12 @@ func TestAWriteThatMeetsAnotherVersionIsAConflict(t *testing.T) {
 			return c.Delete(context.Background(), node, client.Preconditions{ResourceVersion: &node.ResourceVersion})
 		},
 	} {
-		s, c := newServer()
+		_, c := newServer()
 		node := getNode(t, c)
 		if err := write(c, node); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		s, c = newServer()
+		s, c := newServer()
 		node = getNode(t, c)
 		Change(s, "somebody", node, func(n *corev1.Node) { n.Labels = map[string]string{"x": "y"} })
 		if err := write(c, node); !apierrors.IsConflict(err) {

@@ -174,7 +174,7 @@ func patchConditions(before *corev1.Node, content map[string]any) (client.Object
 		case at >= 0:
 			conditions[at] = wanted.NodeCondition
 		default:
-			after.Status.Conditions = append(conditions, wanted.NodeCondition)
+			after.Status.Conditions = append(after.Status.Conditions, wanted.NodeCondition)
 		}
 	}
 	return after, nil

@@ -87,7 +87,7 @@ func (o *observer) checkClaim(name string, before, claims map[string]string, see
 	for _, profile := range needers(c) {
 		o.checkBudget(name, profile, before, claims, seen)
 		o.checkThreshold(name, profile, seen)
-		o.checkCanary(name, profile, claims, seen)
+		o.checkCanary(name, profile, claims)
 	}
 	o.checkBudget(name, "", before, claims, seen)
 	o.checkBackOff(name, c)
@@ -284,7 +284,7 @@ func (o *observer) checkThreshold(name, profile string, seen *look) {
 
 // checkCanary is that until as many as the canary have had the settings for the length of the soak, no more than those begin. Who is of
 // the canary may change while people change who may go: then nobody can say.
-func (o *observer) checkCanary(name, profile string, claims map[string]string, seen *look) {
+func (o *observer) checkCanary(name, profile string, claims map[string]string) {
 	now := o.w.present()
 	p, c := now.profile(profile), now.clientNode(name)
 	first := o.firstClaim[c.Spec.BootHash]

@@ -3,6 +3,7 @@ package simulation
 import (
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -216,9 +217,11 @@ func (o *observer) narrateWrite(w memapi.Write, object client.Object) {
 			detail += " note " + string(r.Phase) + " " + r.Reason + ": " + r.Message
 		}
 	case *corev1.ConfigMap:
+		var entries []string
 		for _, key := range slices.Sorted(maps.Keys(after.Data)) {
-			detail += " " + key + "=" + after.Data[key]
+			entries = append(entries, key+"="+after.Data[key])
 		}
+		detail = " " + strings.Join(entries, " ")
 	}
 	o.w.narrate("%s %s %s %s%s", w.Actor, what, w.Kind, object.GetName(), detail)
 }

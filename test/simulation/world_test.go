@@ -336,12 +336,6 @@ func (w *world) changeNode(actor, name string, change func(*corev1.Node)) {
 	}
 }
 
-func (w *world) changeClientNode(actor, name string, change func(*v1alpha1.StorageClientNode)) {
-	if clientNode := w.clientNode(name); clientNode != nil {
-		memapi.Change(w.api, actor, clientNode, change)
-	}
-}
-
 // managerTime is what the manager's clock shows.
 func (w *world) managerTime() time.Time { return w.now.Add(w.skew) }
 

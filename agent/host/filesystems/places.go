@@ -23,14 +23,14 @@ func (s *Subject) refusePlace(t table, at target) string {
 		return reason
 	}
 	for _, dir := range s.systemDirs {
-		real, err := s.fs.Resolve(dir)
+		resolvedDir, err := s.fs.Resolve(dir)
 		switch {
 		case err != nil:
 			return "cannot tell whether it holds " + dir + ": " + err.Error()
-		case isBelow(real, resolved):
+		case isBelow(resolvedDir, resolved):
 			return fmt.Sprintf("it holds %s: a mount option there can keep the node from coming up", dir)
-		case real != dir && isBelow(resolved, real):
-			return fmt.Sprintf("it is in %s, which leads to %s", dir, real)
+		case resolvedDir != dir && isBelow(resolved, resolvedDir):
+			return fmt.Sprintf("it is in %s, which leads to %s", dir, resolvedDir)
 		}
 	}
 	return s.refuseUse(t, at)

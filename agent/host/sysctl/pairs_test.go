@@ -21,15 +21,15 @@ const (
 type couplingKernel struct{ host.FS }
 
 func (k couplingKernel) WriteValue(name, value string) error {
-	clear := map[string]string{"dirty_ratio": "dirty_bytes", "dirty_bytes": "dirty_ratio"}
+	cleared := map[string]string{"dirty_ratio": "dirty_bytes", "dirty_bytes": "dirty_ratio"}
 	base := name[strings.LastIndex(name, "/")+1:]
 	if base == "dirty_bytes" && value == "0" {
 		return syscall.EINVAL
 	}
-	if err := k.FS.WriteValue(name, value); err != nil || clear[base] == "" {
+	if err := k.FS.WriteValue(name, value); err != nil || cleared[base] == "" {
 		return err
 	}
-	return k.FS.WriteValue(strings.TrimSuffix(name, base)+clear[base], "0")
+	return k.FS.WriteValue(strings.TrimSuffix(name, base)+cleared[base], "0")
 }
 
 // pairOn is a host whose dirty_ratio and dirty_bytes are coupled.

@@ -20,9 +20,9 @@ func TestAListIsInCure(t *testing.T) {
 	spoke := map[string]Failure{"a": {Text: "an incorrect mount option was specified", Kind: "option", SpeaksOfOptions: true}}
 	type expected struct {
 		suspected, settled, acquitted bool
-		// b is whether another volume gets the options in the end, again whether the one that failed does.
-		b, again bool
-		stopped  bool
+		// again is whether the volume that failed gets the options in the end.
+		again   bool
+		stopped bool
 	}
 	for name, test := range map[string]struct {
 		failed map[string]Failure

@@ -135,7 +135,7 @@ func checkPairs() error {
 	for _, o := range subject.Restore(ctx, originals) {
 		bytes, err := files.ReadValue(pairs[o.Name][0])
 		if err != nil || bytes != pairs[o.Name][1] || o.State != host.InSync {
-			return fmt.Errorf("%s was put back (%s, %s), and %s is %q, %v", o.Name, o.State, o.Message, pairs[o.Name][0], bytes, err)
+			return fmt.Errorf("%s was put back (%s, %s), and %s is %q, %w", o.Name, o.State, o.Message, pairs[o.Name][0], bytes, err)
 		}
 	}
 	return nil

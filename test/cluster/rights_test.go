@@ -165,7 +165,7 @@ func (*site) failMount(t *testing.T, s *sandbox.Sandbox) {
 	event := &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "gone.1"}, Reason: "FailedMount", Type: corev1.EventTypeWarning,
 		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: metav1.NamespaceDefault, Name: "gone", UID: "6b4f7e0a-0000-4000-8000-000000000000"},
-		Message:        `MountVolume.SetUp failed for volume "data" : mount failed: exit status 32: mount.nfs: an incorrect mount option was specified`,
+		Message:        "Unable to attach or mount volumes: unmounted volumes=[data]: mount.nfs: an incorrect mount option was specified",
 		FirstTimestamp: now, LastTimestamp: now, Count: 1, Source: corev1.EventSource{Component: "kubelet", Host: s.Names[0]},
 	}
 	if err := s.Client.Create(t.Context(), event); err != nil {

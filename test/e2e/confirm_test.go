@@ -45,7 +45,10 @@ func expectConfirmed(ctx SpecContext) {
 	}
 	waitForManagers(ctx, 2)
 	before := allFacts(ctx)
-	mustKubectl(ctx, "create", "-f", "testdata/confirm.yaml")
+	eventually(ctx, podStart, "no manager without the flag refuses the profile", func(g Gomega) {
+		_, err := kubectl(ctx, "create", "-f", "testdata/confirm.yaml")
+		g.Expect(err).NotTo(HaveOccurred())
+	})
 
 	var m *cluster.Machine
 	isTried := func(g Gomega) {

@@ -51,6 +51,9 @@ func (s *sightings) sightingOf(same []mounts.Mount, now time.Time) sighting {
 		is.ids, is.points = append(is.ids, one.ID), append(is.points, one.MountPoint)
 	}
 	was, known := s.byDevice[m.Device]
+	if m.CountsShare {
+		is.before = m.Operations
+	}
 	switch {
 	case known && was.isStill(is, now.Sub(s.readAt)):
 		is.since, is.used, is.before = was.since, was.used, was.before
@@ -58,9 +61,6 @@ func (s *sightings) sightingOf(same []mounts.Mount, now time.Time) sighting {
 		is.since = now.Add(-time.Duration(m.Age) * time.Second)
 	default:
 		is.since = s.lastWithout(same, was)
-	}
-	if !known && m.CountsShare {
-		is.before = m.Operations
 	}
 	is.used = is.used || m.Operations > is.before
 	return is

@@ -50,6 +50,8 @@ func patchFor(step plan.Step) ([]byte, error) {
 		annotations, err = judge.AnnotationsWithout(nil)
 	case plan.JudgeFailure:
 		annotations, err = judge.AnnotationsOfFailure(step.FailedMount)
+	case plan.KeepEvidence:
+		annotations, err = judge.AnnotationsOfMark(step.Mark)
 	default:
 		err = fmt.Errorf("step %q is not one that writes", step)
 	}

@@ -66,17 +66,6 @@ func maxPerStep(limit intstr.IntOrString) builders.ProfileOption {
 	})
 }
 
-// mounts are client nodes with a mount of each volume, as it looks with nocto.
-func mounts(volumes ...string) []v1alpha1.StorageClientNode {
-	var out []v1alpha1.StorageClientNode
-	for _, name := range volumes {
-		out = append(out, v1alpha1.StorageClientNode{Status: v1alpha1.StorageClientNodeStatus{Mounts: []v1alpha1.MountStatus{
-			{MountPoint: "/m", Volume: name, Protocol: "NFSv4.1", Options: []string{"rw", "vers=4.1", "hard", "nocto"}},
-		}}})
-	}
-	return out
-}
-
 // speaking are failed mounts of which the events speak of options, by volume.
 func speaking(texts map[string]string) map[string]Failure {
 	out := map[string]Failure{}

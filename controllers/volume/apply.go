@@ -16,6 +16,7 @@ import (
 
 // applyStep takes one step, in one write.
 func (s *scope) applyStep(ctx context.Context, step plan.Step) error {
+	step = plan.Dated(step, s.Clock.Now())
 	data, err := patchFor(step)
 	if err != nil {
 		return err

@@ -20,6 +20,8 @@ type Mark struct {
 	// Since is when the batch began, in full seconds. Volumes of one batch share it. Of a volume that was created with its list it is
 	// when that was.
 	Since time.Time `json:"since,omitzero"`
+	// Written is when the list was written; marks of earlier releases have none.
+	Written time.Time `json:"written,omitzero"`
 	// Set is the hash of the set of options that the list was written for, Rules are the rules of it, as profile/rule.
 	Set   string   `json:"set"`
 	Rules []string `json:"rules"`

@@ -21,6 +21,14 @@ func (j judged) carriesSet() bool {
 	return j.CarriesOurs && j.verdict.Set != "" && (j.isMarkCurrent() || j.Mark == nil && !j.verdict.ChangesList(j.Volume))
 }
 
+// writtenAt is when the volume got its list, as far as anybody remembers.
+func (j judged) writtenAt() time.Time {
+	if j.Mark != nil && !j.Mark.Written.IsZero() {
+		return j.Mark.Written
+	}
+	return j.carriedSince()
+}
+
 // findEvidence gathers what shows sets of options to work: what marks remember, what was brought from elsewhere, and what nodes have
 // mounted.
 func (p *planner) findEvidence() map[string]Evidence {
@@ -37,7 +45,7 @@ func (p *planner) findEvidence() map[string]Evidence {
 	}
 	for set, evidence := range p.Evidence {
 		j, carries := carriers[evidence.Volume]
-		if _, known := out[set]; !known && (evidence.Volume == "" || carries && j.verdict.Set == set && j.carriedSince().Equal(evidence.Written)) {
+		if _, known := out[set]; !known && (evidence.Volume == "" || carries && j.verdict.Set == set && j.writtenAt().Equal(evidence.Written)) {
 			out[set] = evidence
 		}
 	}
@@ -67,7 +75,7 @@ func (j judged) isShownBy(m *v1alpha1.MountStatus, now time.Time) bool {
 	if j.Mark.IsOfEarlierRelease() {
 		return m.State == v1alpha1.MountEffective
 	}
-	return m.Used && m.Since != nil && m.Since.After(j.Mark.Since.Add(clockTolerance)) && !m.Since.After(now.Add(clockTolerance))
+	return m.Used && m.Since != nil && m.Since.After(j.writtenAt().Add(clockTolerance)) && !m.Since.After(now.Add(clockTolerance))
 }
 
 // showsOptions says whether a mount looks as one with these options does. What the kernel shows nowhere cannot be compared; of
@@ -96,7 +104,7 @@ func (p *planner) awaitEvidence() {
 		switch {
 		case j.carriesSet() && j.mayBeTakenBack() && awaited[set] < maxAwaited:
 			awaited[set]++
-			p.plan.Awaited = append(p.plan.Awaited, Awaited{Volume: j.Volume, Set: set, Written: j.carriedSince(), After: j.carriedSince().Add(clockTolerance)})
+			p.plan.Awaited = append(p.plan.Awaited, Awaited{Volume: j.Volume, Set: set, Written: j.writtenAt(), After: j.writtenAt().Add(clockTolerance)})
 		case j.verdict.ChangesList(j.Volume):
 			p.plan.Candidates = append(p.plan.Candidates, j.Volume)
 		}

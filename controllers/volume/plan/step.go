@@ -111,6 +111,17 @@ type WriteOptions struct {
 	Mark *judge.Mark
 }
 
+// Dated is the step with the time at which it is taken: a pass takes a while, and a mount that was made meanwhile shows nothing.
+func Dated(step Step, now time.Time) Step {
+	if write, ok := step.(WriteOptions); ok && write.Mark != nil {
+		mark := *write.Mark
+		mark.Written = now.UTC().Truncate(time.Millisecond)
+		write.Mark = &mark
+		return write
+	}
+	return step
+}
+
 // RestoreOptions puts the original options back and takes off what is ours.
 type RestoreOptions struct {
 	OnVolume

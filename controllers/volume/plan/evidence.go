@@ -93,21 +93,26 @@ func (p *planner) mayKeepEvidence(j judged) bool {
 	return evidence.Volume == j.Volume.Name && j.carriesSet() && j.mayBeTakenBack() && j.Mark != nil && j.Mark.Evidence == ""
 }
 
-// awaitEvidence names the volumes whose mount would show what nothing has shown yet, and those that may be the first of their set.
+// awaitEvidence names the volumes whose mount would show what nothing has shown yet and others wait for, and those that may be the
+// first of their set.
 func (p *planner) awaitEvidence() {
-	awaited := map[string]int{}
+	waiting, awaited := map[string]bool{}, map[string]int{}
 	for _, j := range p.volumes {
-		set := j.verdict.Set
-		if _, known := p.evidence[set]; known || j.isUnused() || j.Volume.Spec.ClaimRef == nil {
+		if _, known := p.evidence[j.verdict.Set]; known || !j.verdict.ChangesList(j.Volume) {
 			continue
 		}
-		switch {
-		case j.carriesSet() && j.mayBeTakenBack() && awaited[set] < maxAwaited:
-			awaited[set]++
-			p.plan.Awaited = append(p.plan.Awaited, Awaited{Volume: j.Volume, Set: set, Written: j.writtenAt(), After: j.writtenAt().Add(clockTolerance)})
-		case j.verdict.ChangesList(j.Volume):
+		waiting[j.verdict.Set] = true
+		if !j.isUnused() && j.Volume.Spec.ClaimRef != nil {
 			p.plan.Candidates = append(p.plan.Candidates, j.Volume)
 		}
+	}
+	for _, j := range p.volumes {
+		set := j.verdict.Set
+		if !waiting[set] || awaited[set] == maxAwaited || !j.carriesSet() || !j.mayBeTakenBack() || j.isUnused() || j.Volume.Spec.ClaimRef == nil {
+			continue
+		}
+		awaited[set]++
+		p.plan.Awaited = append(p.plan.Awaited, Awaited{Volume: j.Volume, Set: set, Written: j.writtenAt(), After: j.writtenAt().Add(clockTolerance)})
 	}
 }
 

@@ -226,6 +226,11 @@ func TestWhatIsAskedOfPods(t *testing.T) {
 	for _, pv := range got.Candidates {
 		candidates = append(candidates, pv.Name)
 	}
+	snapshot = snapshotOf(slices.Delete(slices.Clone(volumes), 3, 5), p)
+	snapshot.Now = noon
+	if got := For(snapshot).Awaited; len(got) > 0 {
+		t.Errorf("%d mounts are waited for although no volume waits", len(got))
+	}
 	if !slices.Equal(awaited, []string{"a", "x1", "x2"}) || !slices.Equal(candidates, []string{"b"}) {
 		t.Errorf("awaited are %q, and candidates %q", awaited, candidates)
 	}

@@ -83,6 +83,26 @@ func TestWhatGrubbyEditsComesBackToTheByte(t *testing.T) {
 	}
 }
 
+// The agent may be killed when grubby has changed a file that it made, and before the agent has noted what it looks like now.
+func TestAFileOfGrubbysGoesAfterAChangeThatWasCutShort(t *testing.T) {
+	m := newEdited(t)
+	m.knowOption()
+	files, modes := m.bootFiles(), m.modes()
+	m.apply(settings(ihash, "1048576"))
+	func() {
+		defer func() { _ = recover() }()
+		m.commands.AfterGrubby = func() { panic("killed") }
+		m.apply(settings(ihash, "2097152"))
+	}()
+	m.commands.AfterGrubby = nil
+	if !strings.Contains(m.read(kernelCmdline), ihash+"=2097152") {
+		t.Fatalf("grubby has left %q", m.read(kernelCmdline))
+	}
+	m.restart()
+	m.apply(nil)
+	m.expectAsBefore(files, modes)
+}
+
 func TestLinksAmongGrubbysFilesStay(t *testing.T) {
 	m := newEdited(t)
 	m.write("/boot/efi/EFI/rocky/grubenv", "# GRUB Environment Block\nkernelopts=root=/dev/sda1  ro\n####")

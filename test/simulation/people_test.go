@@ -266,8 +266,8 @@ func (w *world) endFaults() {
 	for _, name := range w.names(memapi.Nodes) {
 		w.repair(name)
 	}
+	w.collectGarbage()
 	w.reconcileProfiles()
-	w.calmSince = w.writes + 1
 	for _, o := range slices.Clone(w.api.All(memapi.Pods)) {
 		if o.GetLabels()["app"] == "bare" {
 			w.api.Remove(byPeople, o)
@@ -282,6 +282,7 @@ func (w *world) endFaults() {
 			w.api.Remove(byPeople, o)
 		}
 	}
+	w.calmSince = w.writes
 }
 
 // repair has people undo what keeps a node from being done.

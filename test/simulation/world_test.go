@@ -31,6 +31,8 @@ const (
 	byAgent   = "agent"
 	byKubelet = "kubelet"
 	byCluster = "cluster"
+	// byTainter is the node lifecycle controller, which taints what is cordoned: that decides nothing.
+	byTainter = "tainter"
 	byPeople  = "people"
 )
 

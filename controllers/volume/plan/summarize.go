@@ -84,7 +84,15 @@ func (s Summary) DescribeExceptions() string {
 }
 
 // IsOpen reports whether volumes are yet to be written.
-func (s Summary) IsOpen() bool { return s.UpToDate+s.Exceptions+s.Blocked < s.Matched }
+func (s Summary) IsOpen() bool { return s.open() > 0 }
+
+// open is how many volumes are yet to be written.
+func (s Summary) open() int32 { return s.Matched - s.UpToDate - s.Exceptions - s.Blocked }
+
+// AwaitsEvidence reports whether all volumes that are yet to be written wait for a mount.
+func (s Summary) AwaitsEvidence(now time.Time) bool {
+	return s.Evidence.Waiting > 0 && s.Evidence.Waiting == s.open() && !now.Before(s.Evidence.Until)
+}
 
 func joinExamples(parts []string, count int32) string {
 	message := strings.Join(parts, "; ")

@@ -99,7 +99,6 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 	It("wait for a mount of the canary by default, and tell how to give it", func() {
 		create()
 		Expect(retryUpdate("fast", func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.Volumes.OnNoEvidence = "" })).To(Succeed())
-		newNode("a").Create()
 		pod := newPod("default", "web-0").On("a").Claim("pv0").With(func(p *corev1.Pod) {
 			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "web", UID: "0b0e3f0a-1111-2222-3333-444455556666", Controller: ptr.To(true)}}
 		}).Create()
@@ -118,6 +117,7 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 		Expect(meta.FindStatusCondition(profile.Status.Conditions, "Reconciling").Message).To(Equal(
 			"4 volumes wait for a pod to mount pv0 with its new options: restart one of its pods: kubectl rollout restart -n default statefulset/web"))
 
+		newNode("a").Create()
 		Expect(k8s.Create(ctx, &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "a"}})).To(Succeed())
 		agentReports("a", func(status *v1alpha1.StorageClientNodeStatus) {
 			status.Mounts = []v1alpha1.MountStatus{{MountPoint: "/mnt", Volume: "pv0", Protocol: "NFSv4.1", Options: []string{"rw", "hard", "nocto"},

@@ -287,13 +287,14 @@ func logReader(flags *genericclioptions.ConfigFlags) func(context.Context, clien
 		if err != nil {
 			return "", fmt.Errorf("connect to %s: %w", config.Host, err)
 		}
-		lines, bytes := int64(maxLogLines), int64(maxLogBytes)
+		lines := int64(maxLogLines)
 		log, err := pods.Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{
-			Container: container, Previous: previous, Timestamps: true, TailLines: &lines, LimitBytes: &bytes,
+			Container: container, Previous: previous, Timestamps: true, TailLines: &lines,
 		}).DoRaw(ctx)
 		if err != nil {
 			return "", fmt.Errorf("read log of Pod %s: %w", pod, err)
 		}
-		return string(log), nil
+		// The API's own limit would keep the beginning.
+		return string(log[max(0, len(log)-maxLogBytes):]), nil
 	}
 }

@@ -191,6 +191,18 @@ bench-rollout: tool-sandbox ## Measure rollouts over 100 and 1,000 simulated nod
 .PHONY: build
 build: ## Build bin/manager, bin/node-agent and bin/kubectl-storageclient
 	$(GOBUILD) -o bin/ ./cmd/...
+	install -m 0755 hack/krew/kubectl_complete-storageclient bin/
+
+# Where the archives of a release can be had; the version's name is added.
+KREW_URL ?= https://github.com/storageclient/operator/releases/download
+
+.PHONY: krew
+krew: ## Build the plugin's archives for five platforms and the krew manifest dist/krew/storageclient.yaml; VERSION=v1.2.3
+	@for platform in $$(go run ./hack/krew -platforms); do \
+	  echo "Compiling for $$platform"; \
+	  GOOS=$${platform%/*} GOARCH=$${platform#*/} $(GOBUILD) -o "bin/krew/$$platform/" ./cmd/kubectl-storageclient || exit 1; \
+	done
+	go run ./hack/krew -version $(VERSION) -binaries bin/krew -url $(KREW_URL) -output dist/krew
 
 .PHONY: images
 images: ## Build dist/images/manager.tar and dist/images/node-agent.tar for linux/amd64

@@ -36,6 +36,7 @@ var kstatusOf = map[string]status.Status{
 	"testdata/stalled.yaml":          status.FailedStatus,
 	"testdata/plan-mode.yaml":        status.InProgressStatus,
 	"testdata/waiting-approval.yaml": status.InProgressStatus,
+	"testdata/waiting-evidence.yaml": status.InProgressStatus,
 	"testdata/restoring.yaml":        status.TerminatingStatus,
 }
 

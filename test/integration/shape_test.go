@@ -121,6 +121,7 @@ var _ = Describe("The shape of a StorageClientProfile", func() {
 		Entry("a failure threshold of 0", rollout(`failureThreshold: 0`), "spec.rollout.failureThreshold"),
 		Entry("a negative settling time", rollout(`settleSeconds: -1`), "spec.rollout.settleSeconds"),
 		Entry("a negative soak of the canary", rollout(`canary: {soakSeconds: -1}`), "spec.rollout.canary.soakSeconds"),
+		Entry("an unknown answer to missing evidence", rollout(`volumes: {onNoEvidence: Hope}`), "spec.rollout.volumes.onNoEvidence"),
 		Entry("a negative soak of volumes", rollout(`volumes: {soakSeconds: -1}`), "spec.rollout.volumes.soakSeconds"),
 		Entry("a negative time of unavailability", rollout(`ignoreUnavailableAfterSeconds: -1`), "spec.rollout.ignoreUnavailableAfterSeconds"),
 		Entry("an empty canary", rollout(`canary: {nodes: 0}`), "spec.rollout.canary.nodes"),

@@ -72,6 +72,10 @@ const (
 	// hold when it is tried. No node gets an agent; the agents that are there stay.
 	// Apply the operator's manifest again: config/agent has the policy, config/rbac the right to try it. It needs Kubernetes 1.30 or newer.
 	ReasonFenceMissing = "FenceMissing"
+	// ReasonConfigMapImmutable is set on Stalled when somebody has made the ConfigMap with the rollout's claims or failures immutable, and
+	// nodes wait for a reboot or to return to service. Nothing can be claimed, released or remembered.
+	// Type what the message says: it saves the ConfigMap, and creates it anew without immutable.
+	ReasonConfigMapImmutable = "ConfigMapImmutable"
 	// ReasonPausedByField is set on Paused when spec.paused is true.
 	// To resume, unset spec.paused.
 	ReasonPausedByField = "PausedByField"

@@ -55,7 +55,7 @@ const (
 	// RolloutReasonFailureThreshold is set when as many nodes of a profile have failed as its failureThreshold says: it stops.
 	RolloutReasonFailureThreshold = ReasonFailureThreshold
 	// RolloutReasonConfigMapImmutable is set while the ConfigMap with the claims or the failures is immutable: no node can be claimed.
-	RolloutReasonConfigMapImmutable = "ConfigMapImmutable"
+	RolloutReasonConfigMapImmutable = ReasonConfigMapImmutable
 	// RolloutReasonLastControlPlaneNode is set when there is no other control-plane node, or every other one is out of service.
 	RolloutReasonLastControlPlaneNode = "LastControlPlaneNode"
 	// RolloutReasonWaitingForControlPlane is set while another control-plane node is out of service: they go one at a time.

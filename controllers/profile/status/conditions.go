@@ -101,6 +101,8 @@ func (r Report) judgeStalled() verdict {
 		return asTrue(v1alpha1.ReasonFenceMissing, "The node agent is not rolled out: "+r.snapshot.FenceMissing)
 	case r.snapshot.FailuresUnread != "":
 		return asTrue(v1alpha1.ReasonFailureThreshold, r.snapshot.FailuresUnread)
+	case r.immutableMessage() != "":
+		return asTrue(v1alpha1.ReasonConfigMapImmutable, r.immutableMessage())
 	case r.isStopped():
 		return asTrue(v1alpha1.ReasonFailureThreshold, r.failedMessage())
 	case r.volumes.Stopped != "":
@@ -431,6 +433,9 @@ func (r Report) removalMessage() string {
 	parts = append(parts, r.removal.messages()...)
 	if hold := r.rebootHold(); hold != "" && r.profile.Spec.Rollout.Reboot.RestoreReboot {
 		parts = append(parts, "reboots: "+hold)
+	}
+	if message := r.immutableMessage(); message != "" {
+		parts = append(parts, message)
 	}
 	if len(r.volumes.Unrestored) > 0 {
 		parts = append(parts, "volumes not yet restored: "+text.List(r.volumes.Unrestored))

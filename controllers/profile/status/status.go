@@ -34,6 +34,9 @@ type Snapshot struct {
 	// Failures is what is remembered of the profile's failed nodes, FailuresUnread says why that cannot be read.
 	Failures       v1alpha1.ProfileFailures
 	FailuresUnread string
+	// Immutable names those of the rollout's ConfigMaps, claims and failures, that are immutable, ManagerNamespace is where they are.
+	Immutable        []string
+	ManagerNamespace string
 	// ManagerNode is the node that the manager's own Pod runs on, empty outside the cluster.
 	ManagerNode string
 }

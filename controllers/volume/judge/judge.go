@@ -67,6 +67,8 @@ type Verdict struct {
 	Profiles []string
 	// Options is the list after the write.
 	Options []string
+	// Wanted is the list that the rules ask for, whether or not it is written; nil where no rule selects the volume.
+	Wanted []string
 	// Original is the list to come back with Restore.
 	Original []string
 	// Carried are the declared options that stand in Options, by profile.
@@ -124,6 +126,7 @@ func Volume(in Input) Verdict {
 	}
 	v.Profiles, v.rules = profileNames(s.rules), s.rules
 	if len(s.rules) > 0 {
+		v.Wanted = s.merged.options
 		v.Set, v.Rules = hashOfSet(SourceOf(s.Volume), s.rules, in.nconnectInForce), ruleNames(s.rules)
 	}
 	_, dispute := readAheadOf(s.rules)

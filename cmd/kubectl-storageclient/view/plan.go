@@ -24,6 +24,8 @@ import (
 type Plan struct {
 	Name       string `json:"name"`
 	Generation int64  `json:"generation"`
+	// Budget is the cluster's, nil where nobody asked.
+	Budget *Budget `json:"budget,omitempty"`
 	// Spec holds every default.
 	Spec    v1alpha1.StorageClientProfileSpec `json:"spec"`
 	Nodes   overview.Preview                  `json:"nodes"`
@@ -36,7 +38,7 @@ type Plan struct {
 	Approval string `json:"approval,omitempty"`
 }
 
-// Volumes counts what would happen to the profile's volumes.
+// Volumes tells what would happen to the profile's volumes.
 type Volumes struct {
 	Matched  int32 `json:"matched"`
 	UpToDate int32 `json:"upToDate"`
@@ -44,6 +46,22 @@ type Volumes struct {
 	// Examples are up to three blocked volumes.
 	Examples []volumeplan.Note `json:"examples,omitempty"`
 	Unknown  string            `json:"unknown,omitempty"`
+	// Changes are those that would get another list, Left all that are blocked, both by name.
+	Changes []volumeplan.Change `json:"changes,omitempty"`
+	Left    []volumeplan.Change `json:"left,omitempty"`
+}
+
+// NewVolumes tells what a preview says of a profile's volumes.
+func NewVolumes(preview *volumeplan.Preview) *Volumes {
+	const examples = 3
+	out := &Volumes{
+		Matched: int32(preview.Matched), UpToDate: int32(preview.UpToDate), Blocked: int32(len(preview.Blocked)),
+		Changes: preview.Changes, Left: preview.Blocked,
+	}
+	for _, c := range preview.Blocked[:min(examples, len(preview.Blocked))] {
+		out.Examples = append(out.Examples, volumeplan.Note{Volume: c.Volume, Reason: c.Reason, Message: c.Message})
+	}
+	return out
 }
 
 // NewPlan puts a plan together. volumes is nil for a profile without volume rules.
@@ -124,6 +142,9 @@ func (p Plan) writeReboots(out *printer) {
 	}
 	out.table(rows)
 	p.writeTimes(out)
+	if p.Budget != nil {
+		out.line(p.Budget.String())
+	}
 	switch {
 	case p.Approval != "":
 		out.line("\nWaiting for approval. Approve with:\n  " + p.Approval)
@@ -177,6 +198,7 @@ func (p Plan) writeVolumes(out *printer) {
 		return
 	}
 	out.line(fmt.Sprintf("\n%s would change, %d up to date, %d left unchanged.", count(v.Matched-v.UpToDate-v.Blocked, "volume"), v.UpToDate, v.Blocked))
+	out.volumeChanges(v.Changes)
 	for _, n := range v.Examples {
 		out.line(fmt.Sprintf("  %s: %s: %s", n.Volume, n.Reason, n.Message))
 	}

@@ -21,6 +21,8 @@ func withHint(err error) error {
 		return nil
 	case meta.IsNoMatchError(err):
 		return fmt.Errorf("%w\nThe operator is not installed in this cluster: install it, or choose another cluster with --context (kubectl config get-contexts lists them)", err)
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("%w\nList the profiles with: kubectl get scp", err)
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("%w\nThe cluster does not know you: log in again, or choose other credentials with --context or --kubeconfig", err)
 	case apierrors.IsForbidden(err):

@@ -74,11 +74,13 @@ func executeWith(t *testing.T, stdin string, funcs interceptor.Funcs, objects []
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1alpha1.StorageClientProfile{}).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
+		WithIndex(&v1alpha1.StorageClientProfile{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).
 		WithInterceptorFuncs(funcs).Build()
 	var out bytes.Buffer
 	env := &environment{
 		IOStreams: genericiooptions.IOStreams{In: strings.NewReader(stdin), Out: &out, ErrOut: &out},
 		connect:   func() (client.Client, error) { return c, nil },
+		screen:    func() (view.Screen, bool) { return view.Screen{}, false },
 		now:       func() time.Time { return time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC) },
 	}
 	root := rootCommand(env)

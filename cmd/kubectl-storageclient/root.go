@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
 )
 
 // fieldManager owns the annotations that the plugin writes.
@@ -28,11 +29,15 @@ type environment struct {
 	genericiooptions.IOStreams
 	connect func() (client.Client, error)
 	now     func() time.Time
+	// screen is the terminal that Out is, false where it is none. ticks ticks until it is stopped.
+	screen func() (view.Screen, bool)
+	ticks  func(every time.Duration) (ticks <-chan time.Time, stop func())
 }
 
 func newRoot(streams genericiooptions.IOStreams) *cobra.Command {
 	flags := genericclioptions.NewConfigFlags(true)
 	env := &environment{IOStreams: streams, now: time.Now, connect: func() (client.Client, error) { return connect(flags) }}
+	env.screen, env.ticks = func() (view.Screen, bool) { return findScreen(streams.Out) }, startTicks
 	root := rootCommand(env)
 	flags.AddFlags(root.PersistentFlags())
 	return root
@@ -48,7 +53,7 @@ func rootCommand(env *environment) *cobra.Command {
 	root.SetIn(env.In)
 	root.SetOut(env.Out)
 	root.SetErr(env.ErrOut)
-	root.AddCommand(statusCommand(env), planCommand(env), approveCommand(env), pauseCommand(env), resumeCommand(env), retryCommand(env), explainCommand(env), versionCommand(env))
+	root.AddCommand(statusCommand(env), getCommand(env), planCommand(env), approveCommand(env), pauseCommand(env), resumeCommand(env), retryCommand(env), explainCommand(env), versionCommand(env))
 	return root
 }
 
@@ -64,7 +69,7 @@ func connect(flags *genericclioptions.ConfigFlags) (client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := client.New(config, client.Options{Scheme: scheme})
+	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", config.Host, err)
 	}

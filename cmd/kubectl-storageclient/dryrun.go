@@ -30,7 +30,7 @@ type dryRun struct {
 // tryProfile has the API server create the profile, or give the live one its spec, labels and annotations, as a dry run.
 func tryProfile(ctx context.Context, c client.Client, written writtenProfile, live *v1alpha1.StorageClientProfile) (dryRun, error) {
 	object := &unstructured.Unstructured{Object: map[string]any{}}
-	object.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(profileKind))
+	object.SetGroupVersionKind(profileKind)
 	object.SetName(written.Name)
 	out := dryRun{After: withoutServer(written, live)}
 	var err error
@@ -42,7 +42,7 @@ func tryProfile(ctx context.Context, c client.Client, written writtenProfile, li
 	} else {
 		var patch []byte
 		if patch, err = json.Marshal(patchTo(written, live)); err != nil {
-			return dryRun{}, fmt.Errorf("encode patch of %s %s: %w", profileKind, written.Name, err)
+			return dryRun{}, fmt.Errorf("encode patch of %s %s: %w", profileKind.Kind, written.Name, err)
 		}
 		err = c.Patch(ctx, object, client.RawPatch(types.JSONPatchType, patch), client.DryRunAll, client.FieldOwner(fieldManager), client.FieldValidation(metav1.FieldValidationStrict))
 	}
@@ -55,11 +55,11 @@ func tryProfile(ctx context.Context, c client.Client, written writtenProfile, li
 		out.Refused = err.Error()
 		return out, nil
 	default:
-		return dryRun{}, fmt.Errorf("try %s %s: %w", profileKind, written.Name, err)
+		return dryRun{}, fmt.Errorf("try %s %s: %w", profileKind.Kind, written.Name, err)
 	}
 	out.After = v1alpha1.StorageClientProfile{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &out.After); err != nil {
-		return dryRun{}, fmt.Errorf("read what the API server makes of %s %s: %w", profileKind, written.Name, err)
+		return dryRun{}, fmt.Errorf("read what the API server makes of %s %s: %w", profileKind.Kind, written.Name, err)
 	}
 	return out, nil
 }

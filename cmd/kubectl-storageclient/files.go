@@ -25,9 +25,6 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// profileKind is the kind of a profile.
-const profileKind = "StorageClientProfile"
-
 // kustomized is what to type for a directory that Kustomize builds.
 const kustomized = "kubectl kustomize %s | kubectl storageclient plan -f -"
 
@@ -58,7 +55,7 @@ func readFiles(paths []string, stdin io.Reader) (profiles []writtenProfile, igno
 		r.readPath(path)
 	}
 	if len(r.profiles) == 0 && len(r.errs) == 0 {
-		r.fail(fmt.Errorf("no %s in %s%s: give the file that holds one; a minimal one:\n%s", profileKind, strings.Join(paths, ", "), besides(r.ignored), minimalProfile))
+		r.fail(fmt.Errorf("no %s in %s%s: give the file that holds one; a minimal one:\n%s", profileKind.Kind, strings.Join(paths, ", "), besides(r.ignored), minimalProfile))
 	}
 	return r.profiles, r.ignored, errors.Join(r.errs...)
 }
@@ -205,9 +202,9 @@ func (r *fileReader) readObject(place string, document []byte, object *unstructu
 	case kind == "Kustomization":
 		r.fail(fmt.Errorf("%s is a Kustomization: pipe what it builds: "+kustomized, place, filepath.Dir(place)))
 	case kind == "":
-		r.fail(fmt.Errorf("%s has no kind: write apiVersion: %s and kind: %s", place, v1alpha1.GroupVersion, profileKind))
-	case kind != profileKind:
-		if meant, ok := suggest.Closest(kind, []string{profileKind}); ok {
+		r.fail(fmt.Errorf("%s has no kind: write apiVersion: %s and kind: %s", place, v1alpha1.GroupVersion, profileKind.Kind))
+	case kind != profileKind.Kind:
+		if meant, ok := suggest.Closest(kind, []string{profileKind.Kind}); ok {
 			r.fail(fmt.Errorf("%s: unknown kind %q. Did you mean %s?", place, kind, meant))
 			return
 		}
@@ -247,7 +244,7 @@ func (r *fileReader) addProfile(place string, document []byte, object *unstructu
 	r.found[name] = place
 	profile := writtenProfile{File: place, Object: object}
 	if err := decodeStrictly(document, &profile.StorageClientProfile); err != nil {
-		r.fail(fmt.Errorf("%s: %s %s: %w", place, profileKind, name, err))
+		r.fail(fmt.Errorf("%s: %s %s: %w", place, profileKind.Kind, name, err))
 		return
 	}
 	r.profiles = append(r.profiles, profile)

@@ -37,7 +37,10 @@ func getCommand(env *environment) *cobra.Command {
 			if len(args) != 1 {
 				return errors.New("name one profile: kubectl storageclient get PROFILE (kubectl get scp lists them)")
 			}
-			if o.watch && o.output != "" && o.output != "text" {
+			if err := o.output.check(); err != nil {
+				return err
+			}
+			if o.watch && o.output != "" && o.output != "text" && o.output != "wide" {
 				return fmt.Errorf("--watch shows text: leave out --watch, or --output %s", o.output)
 			}
 			return withHint(o.run(cmd.Context(), env, args[0]))

@@ -65,7 +65,7 @@ func TestGetIsAnsweredWithWhatToType(t *testing.T) {
 		"no name":             {"get", "name one profile: kubectl storageclient get PROFILE (kubectl get scp lists them)"},
 		"a profile not there": {"get nobody", "List the profiles with: kubectl get scp"},
 		"a watch as JSON":     {"get eda -w -o json", "--watch shows text: leave out --watch, or --output json"},
-		"an unknown format":   {"get eda -o xml", "text, json"},
+		"an unknown format":   {"get eda -o xml", "must be text, wide"},
 		"a misspelt flag":     {"get eda --wach", "Did you mean --watch?"},
 	}
 	for name, test := range tests {
@@ -229,27 +229,8 @@ func TestWatchSaysWhenItIsNotCurrent(t *testing.T) {
 	}
 }
 
-func TestColorsOnlyWhereTheyAreWanted(t *testing.T) {
-	for name, test := range map[string]struct {
-		environment map[string]string
-		want        bool
-	}{
-		"by default":                  {nil, true},
-		"not with NO_COLOR":           {map[string]string{"NO_COLOR": "1"}, false},
-		"with NO_COLOR that is empty": {map[string]string{"NO_COLOR": ""}, true},
-		"not on a dumb terminal":      {map[string]string{"TERM": "dumb"}, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got := mayColor(func(key string) (string, bool) {
-				value, set := test.environment[key]
-				return value, set
-			})
-			if got != test.want {
-				t.Errorf("colors: %v, want %v", got, test.want)
-			}
-		})
-	}
-	if _, isTerminal := findScreen(&bytes.Buffer{}); isTerminal {
+func TestABufferIsNoTerminal(t *testing.T) {
+	if _, isTerminal := findScreen(&bytes.Buffer{}, true); isTerminal {
 		t.Error("a buffer is taken for a terminal")
 	}
 }

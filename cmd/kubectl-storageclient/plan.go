@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,6 +16,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
 	"github.com/storageclient/operator/controllers/overview"
+	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/tuning/advice"
 )
 
@@ -63,7 +65,7 @@ func planCommand(env *environment) *cobra.Command {
 		},
 	}
 	cmd.SetFlagErrorFunc(explainFlag)
-	cmd.Flags().StringVarP((*string)(&o.output), "output", "o", "", "output format: text, json or yaml; with -f also markdown, for a comment on a pull request")
+	cmd.Flags().StringVarP((*string)(&o.output), "output", "o", "", "output format: "+listFormats()+"; with -f also "+markdown+", for a comment on a pull request")
 	cmd.Flags().StringArrayVarP(&o.files, "filename", "f", nil, "file or directory of profiles, or - for standard input; may be repeated")
 	cmd.Flags().BoolVar(&o.exitCode, "exit-code", false, "with -f: end with 0 where nothing would change, 2 where something would, 1 on an error")
 	cmd.Flags().StringArrayVar(&o.given.allow, "allow-parameter", nil, "the manager's --allow-parameter, where its Deployment cannot be read; may be repeated")
@@ -87,10 +89,10 @@ func (o *planOptions) checkUse(args []string) error {
 		return fmt.Errorf("%s looks like a file: kubectl storageclient plan -f %s", args[0], args[0])
 	case o.exitCode:
 		return errors.New("--exit-code needs files: kubectl storageclient plan -f FILE --exit-code")
-	case o.output == "markdown":
+	case o.output == markdown:
 		return errors.New("--output markdown needs files: kubectl storageclient plan -f FILE -o markdown")
 	}
-	return nil
+	return o.output.check()
 }
 
 func (o *planOptions) run(ctx context.Context, env *environment, name string) error {
@@ -131,7 +133,7 @@ func (o *planOptions) run(ctx context.Context, env *environment, name string) er
 	if done, err := o.output.writeStructured(env, plan); done || err != nil {
 		return err
 	}
-	return plan.WriteText(env.Out)
+	return plan.WriteText(env.Out, o.output.isWide())
 }
 
 // managerNode is the node of the leading manager; empty if it is unknown or the user may not read it.
@@ -162,9 +164,12 @@ func planVolumes(ctx context.Context, c client.Client, profile *v1alpha1.Storage
 	if len(profile.Spec.Volumes) == 0 {
 		return nil, nil, nil
 	}
-	preview, unknown, err := previewVolumes(ctx, c, settings, []string{profile.Name}, all)
-	if err != nil || preview == nil {
+	names := []string{profile.Name}
+	volumes, unknown, err := readVolumes(ctx, c, settings, names, all)
+	if err != nil || unknown != "" {
 		return &view.Volumes{Unknown: unknown}, nil, err
 	}
-	return view.NewVolumes(preview), preview.Servers[profile.Name], nil
+	s := volumeplan.Summarize(profile.Name, volumes)
+	return &view.Volumes{Matched: s.Matched, UpToDate: s.UpToDate, Exceptions: s.Exceptions, Blocked: s.Blocked,
+		Examples: slices.Concat(s.BlockedExamples, s.ExceptionExamples), Changes: volumeplan.PreviewVolumes(names, volumes).Changes}, s.Servers, nil
 }

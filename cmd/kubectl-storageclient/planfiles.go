@@ -24,6 +24,9 @@ import (
 // statusChanges is what --exit-code ends with where something would change.
 const statusChanges = 2
 
+// markdown is a format that only plans of files have.
+const markdown = "markdown"
+
 // filePlan makes the plan of profiles in files.
 type filePlan struct {
 	env   *environment
@@ -35,10 +38,8 @@ type filePlan struct {
 }
 
 func (f *filePlan) run(ctx context.Context) error {
-	switch f.output {
-	case "", "text", "markdown", "json", "yaml":
-	default:
-		return fmt.Errorf("--output %q: must be text, markdown, json or yaml", string(f.output))
+	if err := f.output.check(); err != nil && f.output != markdown {
+		return fmt.Errorf("%w, or %s for a comment on a pull request", err, markdown)
 	}
 	if _, err := f.given.resolve(); err != nil {
 		return err
@@ -48,7 +49,7 @@ func (f *filePlan) run(ctx context.Context) error {
 		return err
 	}
 	if len(ignored) > 0 {
-		fmt.Fprintf(f.env.ErrOut, "Ignored, since only %ss are planned: %s\n", profileKind, strings.Join(ignored, ", "))
+		fmt.Fprintf(f.env.ErrOut, "Ignored, since only %ss are planned: %s\n", profileKind.Kind, strings.Join(ignored, ", "))
 	}
 	c, err := f.env.connect()
 	if err != nil {
@@ -71,14 +72,14 @@ func (f *filePlan) run(ctx context.Context) error {
 }
 
 func (f *filePlan) write(plan view.FilePlan) error {
-	if f.output == "markdown" {
+	if f.output == markdown {
 		_, err := io.WriteString(f.env.Out, plan.Markdown())
 		return err
 	}
 	if done, err := f.output.writeStructured(f.env, plan); done || err != nil {
 		return err
 	}
-	return plan.WriteText(f.env.Out)
+	return plan.WriteText(f.env.text(), f.output.isWide())
 }
 
 // make reads the cluster once, tries each profile, and asks the manager's own code what they do together.
@@ -95,7 +96,7 @@ func (f *filePlan) make(ctx context.Context, c client.Client, written []writtenP
 	if cluster.ManagerNode, err = managerNode(ctx, c); err != nil {
 		return view.FilePlan{}, err
 	}
-	in := view.FilePlanInput{Budget: settings.budget, NodesInCluster: len(cluster.Nodes), Allow: settings.allow}
+	in := view.FilePlanInput{Budget: settings.budget, Allow: settings.allow}
 	if in.Profiles, err = tryAll(ctx, c, written, cluster.Profiles); err != nil {
 		return view.FilePlan{}, err
 	}
@@ -144,14 +145,14 @@ func replaceProfiles(live []v1alpha1.StorageClientProfile, tried []view.TriedPro
 	return out
 }
 
-// previewVolumes judges all volumes as if the named profiles acted. What may not be read is no error: unknown says what that costs.
-func previewVolumes(ctx context.Context, c client.Client, settings managerSettings, names []string, profiles []v1alpha1.StorageClientProfile) (preview *volumeplan.Preview, unknown string, err error) {
-	all, err := (&snapshot.Reader{Reader: c, Allow: settings.allow, ManagerNamespace: v1alpha1.ManagerNamespace}).Read(ctx)
+// readVolumes reads what volumes are judged by, as if the named profiles acted. What may not be read is no error: unknown says so.
+func readVolumes(ctx context.Context, c client.Client, settings managerSettings, names []string, profiles []v1alpha1.StorageClientProfile) (s volumeplan.Snapshot, unknown string, err error) {
+	s, err = (&snapshot.Reader{Reader: c, Allow: settings.allow, ManagerNamespace: v1alpha1.ManagerNamespace}).Read(ctx)
 	if apierrors.IsForbidden(err) {
-		return nil, "what changes for volumes: " + err.Error(), nil
+		return s, err.Error(), nil
 	}
 	if err != nil {
-		return nil, "", err
+		return s, "", err
 	}
 	acting := slices.Clone(profiles)
 	for i := range acting {
@@ -159,13 +160,25 @@ func previewVolumes(ctx context.Context, c client.Client, settings managerSettin
 			acting[i] = overview.Acting(&acting[i])
 		}
 	}
-	all.Profiles = judge.Compile(acting, settings.allow, false)
-	out := volumeplan.PreviewVolumes(names, all)
+	s.Profiles = judge.Compile(acting, settings.allow, false)
+	return s, "", nil
+}
+
+// previewVolumes tells what becomes of volumes; nil where unknown says what is not known.
+func previewVolumes(ctx context.Context, c client.Client, settings managerSettings, names []string, profiles []v1alpha1.StorageClientProfile) (*volumeplan.Preview, string, error) {
+	s, unknown, err := readVolumes(ctx, c, settings, names, profiles)
+	switch {
+	case err != nil:
+		return nil, "", err
+	case unknown != "":
+		return nil, "what changes for volumes: " + unknown, nil
+	}
+	out := volumeplan.PreviewVolumes(names, s)
 	return &out, "", nil
 }
 
 // drainOptions are those of the first profile that each node reboots for.
-func drainOptions(reboots []overview.RebootOf, profiles []v1alpha1.StorageClientProfile) map[string]v1alpha1.Drain {
+func drainOptions(reboots []overview.JointReboot, profiles []v1alpha1.StorageClientProfile) map[string]v1alpha1.Drain {
 	rules := make(map[string]v1alpha1.Drain, len(profiles))
 	for i := range profiles {
 		rules[profiles[i].Name] = profiles[i].Spec.WithDefaults().Rollout.Drain

@@ -170,7 +170,7 @@ func TestExitCodeTellsChangesFromNone(t *testing.T) {
 		return objects
 	}
 	refuse := interceptor.Funcs{Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
-		return apierrors.NewInvalid(schema.GroupKind{Kind: profileKind}, "eda", nil)
+		return apierrors.NewInvalid(schema.GroupKind{Kind: profileKind.Kind}, "eda", nil)
 	}}
 	tests := map[string]struct {
 		file  string
@@ -297,7 +297,7 @@ func TestWrongInputsAreAnsweredWithWhatToType(t *testing.T) {
 		"a flag that is misspelt":       {args: "plan -f - --exitcode", want: "unknown flag: --exitcode. Did you mean --exit-code?"},
 		"a flag that is unknown":        {args: "plan --colour", want: "See: kubectl storageclient plan --help"},
 		"a flag without a value":        {args: "plan -f", want: "See: kubectl storageclient plan --help"},
-		"an unknown format":             {one, "plan -f DIR -o xml", "", interceptor.Funcs{}, `--output "xml": must be text, markdown, json or yaml`},
+		"an unknown format":             {one, "plan -f DIR -o xml", "", interceptor.Funcs{}, `--output "xml": must be text, wide, json, yaml or name, or markdown for a comment`},
 		"--exit-code without files":     {args: "plan eda --exit-code", want: "kubectl storageclient plan -f FILE --exit-code"},
 		"markdown without files":        {args: "plan eda -o markdown", want: "kubectl storageclient plan -f FILE -o markdown"},
 		"a budget that is none":         {one, "plan -f DIR --max-unavailable none", "", interceptor.Funcs{}, `--max-unavailable "none": must be an integer of at least 1`},
@@ -305,7 +305,7 @@ func TestWrongInputsAreAnsweredWithWhatToType(t *testing.T) {
 		"no right to list":              {one, "plan -f DIR", "", gone(apierrors.NewForbidden(corev1.Resource("nodes"), "", nil)), "see what you have: kubectl auth can-i --list"},
 		"no cluster":                    {one, "plan -f DIR", "", gone(&net.OpError{Op: "dial", Err: errors.New("connection refused")}), "see whether kubectl version does, or choose another with --context"},
 		"credentials that ran out":      {one, "plan -f DIR", "", gone(apierrors.NewUnauthorized("expired")), "log in again"},
-		"a cluster without operator":    {one, "plan -f DIR", "", gone(&meta.NoKindMatchError{GroupKind: schema.GroupKind{Kind: profileKind}}), "The operator is not installed in this cluster: install it"},
+		"a cluster without operator":    {one, "plan -f DIR", "", gone(&meta.NoKindMatchError{GroupKind: schema.GroupKind{Kind: profileKind.Kind}}), "The operator is not installed in this cluster: install it"},
 		"a profile that is not there":   {args: "plan nobody", want: "get StorageClientProfile nobody"},
 		"what the catalogue refuses":    {args: "plan -f -", stdin: strings.Replace(edaFile, "vm.dirty_ratio", "vm.dirty_rati", 1), want: "eda (standard input) is refused: Invalid: "},
 		"what the API server refuses":   {one, "plan -f DIR", "", interceptor.Funcs{Patch: refusing("spec.mode: Unsupported value")}, "is refused: spec.mode: Unsupported value"},

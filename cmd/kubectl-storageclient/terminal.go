@@ -13,25 +13,13 @@ import (
 )
 
 // findScreen is the screen that a writer is, and false where it is none: a file, or a pipe.
-func findScreen(w io.Writer) (view.Screen, bool) {
+func findScreen(w io.Writer, colours bool) (view.Screen, bool) {
 	file, isFile := w.(*os.File)
 	if !isFile || !term.IsTerminal(int(file.Fd())) {
 		return view.Screen{}, false
 	}
 	width, height, err := term.GetSize(int(file.Fd()))
-	if err != nil {
-		return view.Screen{}, false
-	}
-	return view.Screen{Width: width, Height: height, Color: mayColor(os.LookupEnv)}, true
-}
-
-// mayColor honours NO_COLOR (no-color.org): set to anything but nothing, it turns colors off.
-func mayColor(lookup func(string) (string, bool)) bool {
-	if value, set := lookup("NO_COLOR"); set && value != "" {
-		return false
-	}
-	kind, _ := lookup("TERM")
-	return kind != "dumb"
+	return view.Screen{Width: width, Height: height, Color: colours}, err == nil
 }
 
 // display shows a tree again and again.

@@ -43,8 +43,8 @@ type NodeChange struct {
 	Settings []SettingChange `json:"settings"`
 }
 
-// RebootOf is a node that would reboot, for which profiles.
-type RebootOf struct {
+// JointReboot is a node that would reboot, for which profiles.
+type JointReboot struct {
 	Reboot
 	// Profiles are those that the boot is for, by descending priority: the first one's drain options count.
 	Profiles []string `json:"profiles"`
@@ -82,9 +82,9 @@ type Together struct {
 	// Changes are sorted by how many nodes they concern, the most first.
 	Changes []NodeChange `json:"changes,omitempty"`
 	// Reboots are by their first profile's priority, and there in the order of its rollout.
-	Reboots []RebootOf `json:"reboots,omitempty"`
+	Reboots []JointReboot `json:"reboots,omitempty"`
 	// NotRebooted are nodes that lack a boot setting and that the rollout does not reboot for it; Held says why.
-	NotRebooted []RebootOf `json:"notRebooted,omitempty"`
+	NotRebooted []JointReboot `json:"notRebooted,omitempty"`
 	// Conflicts are those that the profiles have a part in, also with others in the cluster.
 	Conflicts []Dispute `json:"conflicts,omitempty"`
 	// AtOnce is how many nodes the cluster's budget lets go at a time.
@@ -129,9 +129,7 @@ type together struct {
 	disputes []Dispute
 	// turns are the places of a profile's nodes, reboots the nodes that are due, by name.
 	turns   map[string][]order.Turn
-	reboots map[string]RebootOf
-	// kept are those of reboots that the rollout leaves.
-	kept map[string]bool
+	reboots map[string]JointReboot
 }
 
 func pointersTo(nodes []corev1.Node) []*corev1.Node {
@@ -276,45 +274,45 @@ func (t *together) addDispute(text, node string) {
 	t.disputes = append(t.disputes, Dispute{Text: text, Nodes: []string{node}})
 }
 
-// addReboot notes the node where it is to boot for profiles of ours, as far as they may reboot it.
+// addReboot notes the node where it is to boot for profiles of ours, as far as they may reboot it. What other profiles boot it for
+// comes with it: one boot is for all.
 func (t *together) addReboot(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, wanted fleet.Wanted) {
-	profiles := t.bootedFor(clientNode, wanted.Settings)
-	if !slices.ContainsFunc(profiles, func(name string) bool { return t.ours[name] != nil }) {
-		return
-	}
-	restore := slices.ContainsFunc(profiles, func(name string) bool { return t.rolloutOf(name).Reboot.RestoreReboot })
-	need := NeedOf(node, t.Nodes, wanted.Settings, clientNode, restore)
-	if len(need.Why) == 0 {
-		return
-	}
-	never := slices.IndexFunc(profiles, func(name string) bool { return t.rolloutOf(name).Reboot.Policy == v1alpha1.RebootNever })
-	if never >= 0 && need.Held == "" {
-		need.Held = fmt.Sprintf("profile %s has reboot policy Never: staged until somebody reboots the node", profiles[never])
-	}
-	if t.reboots == nil {
-		t.reboots, t.kept = map[string]RebootOf{}, map[string]bool{}
-	}
-	t.kept[node.Name] = need.Held != ""
-	t.reboots[node.Name] = RebootOf{Profiles: profiles, Reboot: Reboot{
-		Node: node.Name, Zone: node.Labels[corev1.LabelTopologyZone], Why: need.Why, Held: cmp.Or(need.Held, holdOn(node)),
-	}}
-}
-
-// bootedFor are the profiles that a node is to boot for, by descending priority, and on a tie the longest drain first, as the
-// rollout has it.
-func (t *together) bootedFor(clientNode *v1alpha1.StorageClientNode, wanted []v1alpha1.NodeSetting) []string {
-	names, stays := map[string]bool{}, map[string]bool{}
-	for _, s := range wanted {
-		stays[s.Key] = true
-		if nodesettings.TakesEffectAtBoot(s.Key) && bootReason(s, clientNode) != "" {
-			names[s.Profile] = true
+	joint, isOurs, never := JointReboot{}, false, ""
+	for _, name := range t.sourcesOf(clientNode, wanted.Settings) {
+		reboot, due := RebootOf(t.view.ByName(name).StorageClientProfile, node, t.Nodes, wanted.Result, clientNode)
+		if !due {
+			continue
+		}
+		why := joint.Why
+		joint.Reboot = reboot
+		joint.Why, joint.Profiles = append(why, reboot.Why...), append(joint.Profiles, name)
+		isOurs = isOurs || t.ours[name] != nil
+		if t.rolloutOf(name).Reboot.Policy == v1alpha1.RebootNever {
+			never = name
 		}
 	}
+	if !isOurs {
+		return
+	}
+	if never != "" && !joint.Refused {
+		joint.Refused, joint.Held = true, fmt.Sprintf("profile %s has reboot policy Never: staged until somebody reboots the node", never)
+	}
+	if t.reboots == nil {
+		t.reboots = map[string]JointReboot{}
+	}
+	t.reboots[node.Name] = joint
+}
+
+// sourcesOf are the profiles whose settings a node has been told or will be, by descending priority, and on a tie the longest drain
+// first, as the rollout has it.
+func (t *together) sourcesOf(clientNode *v1alpha1.StorageClientNode, wanted []v1alpha1.NodeSetting) []string {
+	names := map[string]bool{}
 	if clientNode != nil {
-		for _, s := range clientNode.Spec.Settings {
-			if nodesettings.TakesEffectAtBoot(s.Key) && !stays[s.Key] && t.rolloutOf(s.Profile).Reboot.RestoreReboot {
-				names[s.Profile] = true
-			}
+		wanted = slices.Concat(wanted, clientNode.Spec.Settings)
+	}
+	for _, s := range wanted {
+		if t.view.ByName(s.Profile) != nil {
+			names[s.Profile] = true
 		}
 	}
 	return slices.SortedFunc(maps.Keys(names), func(a, b string) int {
@@ -326,19 +324,11 @@ func (t *together) bootedFor(clientNode *v1alpha1.StorageClientNode, wanted []v1
 	})
 }
 
-func (t *together) priorityOf(name string) int32 {
-	if p := t.view.ByName(name); p != nil {
-		return p.Spec.Priority
-	}
-	return 0
-}
+func (t *together) priorityOf(name string) int32 { return t.view.ByName(name).Spec.Priority }
 
-// rolloutOf is the rollout of a profile, with defaults; all defaults where it is gone.
+// rolloutOf is the rollout of a profile, with defaults.
 func (t *together) rolloutOf(name string) v1alpha1.Rollout {
-	if p := t.view.ByName(name); p != nil {
-		return p.Spec.WithDefaults().Rollout
-	}
-	return (&v1alpha1.StorageClientProfileSpec{}).WithDefaults().Rollout
+	return t.view.ByName(name).Spec.WithDefaults().Rollout
 }
 
 func (t *together) result(names []string) Together {
@@ -373,7 +363,7 @@ func (t *together) orderReboots(out *Together) {
 	for _, name := range leading {
 		for i := range t.turns[name] {
 			turn := &t.turns[name][i]
-			turn.Blocked = turn.Blocked || t.kept[turn.Name]
+			turn.Blocked = turn.Blocked || t.reboots[turn.Name].Refused
 		}
 		for _, turn := range order.InTurn(t.turns[name], *t.rolloutOf(name).Canary) {
 			t.listReboot(turn.Name, out)
@@ -392,7 +382,7 @@ func (t *together) listReboot(node string, out *Together) {
 		return
 	}
 	delete(t.reboots, node)
-	if t.kept[node] {
+	if reboot.Refused {
 		out.NotRebooted = append(out.NotRebooted, reboot)
 		return
 	}
@@ -416,7 +406,7 @@ func (t *together) forecast(share *Share) time.Time {
 }
 
 // clusterForecast is when all reboots can be done as far as the cluster's budget goes, zero where there are none.
-func (t *together) clusterForecast(reboots []RebootOf) time.Time {
+func (t *together) clusterForecast(reboots []JointReboot) time.Time {
 	free := 0
 	for _, r := range reboots {
 		if r.Held == "" {

@@ -33,10 +33,14 @@ type Budget struct {
 
 // String tells budget and source.
 func (b Budget) String() string {
-	if b.AtOnce == 0 {
-		return fmt.Sprintf("Reboot limit of the cluster: %s of all nodes (%s).", b.MaxUnavailable, b.Source)
+	limit := b.MaxUnavailable + " of all nodes"
+	switch {
+	case !strings.HasSuffix(b.MaxUnavailable, "%"):
+		limit = b.MaxUnavailable + " at a time"
+	case b.AtOnce > 0:
+		limit = fmt.Sprintf("%d at a time, %s of all nodes", b.AtOnce, b.MaxUnavailable)
 	}
-	return fmt.Sprintf("Reboot limit of the cluster: %s at a time, %s of all nodes (%s).", count(int32(b.AtOnce), "node"), b.MaxUnavailable, b.Source)
+	return fmt.Sprintf("Reboot limit of the cluster: %s (%s).", limit, b.Source)
 }
 
 // Pods is what the drain of a node meets, or of all of them.
@@ -66,11 +70,10 @@ type Advised struct {
 
 // FilePlanInput is all that a FilePlan is made of.
 type FilePlanInput struct {
-	Profiles       []TriedProfile
-	Budget         Budget
-	NodesInCluster int
-	Allow          catalogue.AllowList
-	Nodes          overview.Together
+	Profiles []TriedProfile
+	Budget   Budget
+	Allow    catalogue.AllowList
+	Nodes    overview.Together
 	// Volumes is nil where volumes may not be read: UnknownVolumes says why. So are Pods, by node, with UnknownPods.
 	Volumes        *volumeplan.Preview
 	UnknownVolumes string
@@ -130,7 +133,7 @@ type FileProfile struct {
 
 // PlannedReboot is a node that would reboot, with what its drain meets.
 type PlannedReboot struct {
-	overview.RebootOf
+	overview.JointReboot
 	Pods *Pods `json:"pods,omitempty"`
 }
 
@@ -143,9 +146,9 @@ type FilePlan struct {
 	Budget   Budget        `json:"budget"`
 	Profiles []FileProfile `json:"profiles"`
 	// Nodes are those whose settings change, grouped by what changes.
-	Nodes       []overview.NodeChange `json:"nodes,omitempty"`
-	Reboots     []PlannedReboot       `json:"reboots,omitempty"`
-	NotRebooted []overview.RebootOf   `json:"notRebooted,omitempty"`
+	Nodes       []overview.NodeChange  `json:"nodes,omitempty"`
+	Reboots     []PlannedReboot        `json:"reboots,omitempty"`
+	NotRebooted []overview.JointReboot `json:"notRebooted,omitempty"`
 	// Pods sums up Reboots, nil where nobody knows.
 	Pods *Pods `json:"pods,omitempty"`
 	// EstimatedCompletion is when the last node can be back at the earliest.
@@ -187,7 +190,7 @@ func (p *FilePlan) addReboots(in FilePlanInput) {
 	}
 	for _, r := range in.Nodes.Reboots {
 		pods := in.Pods[r.Node]
-		p.Reboots = append(p.Reboots, PlannedReboot{RebootOf: r, Pods: pods})
+		p.Reboots = append(p.Reboots, PlannedReboot{JointReboot: r, Pods: pods})
 		if pods != nil {
 			p.Pods.Evicted += pods.Evicted
 			p.Pods.WaitedFor += pods.WaitedFor
@@ -354,6 +357,17 @@ func encode(value any) string {
 	return string(data)
 }
 
+// Names implements what -o name prints: the profiles that would change.
+func (p FilePlan) Names() []string {
+	var names []string
+	for _, profile := range p.Profiles {
+		if profile.Action != actionNone {
+			names = append(names, profileResource+profile.Name)
+		}
+	}
+	return names
+}
+
 // Refusals say which profiles nobody would take, and why.
 func (p FilePlan) Refusals() []string {
 	var out []string
@@ -391,13 +405,13 @@ func (p FilePlan) summarize() string {
 	return "Profiles: " + strings.Join(parts, "; ") + "."
 }
 
-// WriteText prints the plan for people.
-func (p FilePlan) WriteText(w io.Writer) error {
+// WriteText prints the plan for people; wide names all nodes and volumes.
+func (p FilePlan) WriteText(w io.Writer, wide bool) error {
 	out := &printer{w: w}
 	p.writeProfiles(out)
-	p.writeNodes(out)
+	p.writeNodes(out, wide)
 	p.writeFileReboots(out)
-	p.writeFileVolumes(out)
+	p.writeFileVolumes(out, wide)
 	if len(p.Conflicts) > 0 {
 		out.line("\nConflicts between profiles of equal priority: what is in force stays, and nothing is set where nothing is")
 		for _, c := range p.Conflicts {
@@ -452,12 +466,12 @@ func (f FieldChange) String() string {
 	return fmt.Sprintf("%s: %s → %s", f.Field, cmp.Or(f.Old, "(not set)"), cmp.Or(f.New, "(not set)"))
 }
 
-// namesShown is how many names of a group the text gives; JSON gives all.
+// namesShown is how many names of a group the text gives; -o wide gives all.
 const namesShown = 10
 
-func (p FilePlan) writeNodes(out *printer) {
+func (p FilePlan) writeNodes(out *printer, wide bool) {
 	for _, c := range p.Nodes {
-		out.line(fmt.Sprintf("\n%s: %s", count(int32(len(c.Nodes)), "node"), namesOf(c.Nodes)))
+		out.line(fmt.Sprintf("\n%s: %s", count(int32(len(c.Nodes)), "node"), namesOf(c.Nodes, wide)))
 		rows := [][]string{{"KEY", "OLD", "NEW", "PROFILE", "TAKES-EFFECT"}}
 		for _, s := range c.Settings {
 			rows = append(rows, settingRow(s))
@@ -466,12 +480,12 @@ func (p FilePlan) writeNodes(out *printer) {
 	}
 }
 
-// namesOf names up to ten; JSON has all.
-func namesOf(names []string) string {
-	if len(names) <= namesShown {
+// namesOf names up to ten, or all.
+func namesOf(names []string, wide bool) string {
+	if wide || len(names) <= namesShown {
 		return strings.Join(names, ", ")
 	}
-	return strings.Join(names[:namesShown], ", ") + fmt.Sprintf(" and %d more (-o json names all)", len(names)-namesShown)
+	return fmt.Sprintf("%s and %d more (-o wide names all)", strings.Join(names[:namesShown], ", "), len(names)-namesShown)
 }
 
 func settingRow(s overview.SettingChange) []string {
@@ -498,7 +512,7 @@ func (p FilePlan) writeFileReboots(out *printer) {
 		out.line("\n" + p.rebootTitle())
 		rows := [][]string{{"NODE", "ZONE", "FOR", "PODS", "WHY"}}
 		for _, r := range p.Reboots {
-			rows = append(rows, []string{r.Node, r.Zone, strings.Join(r.Profiles, ","), podsText(r.Pods), rebootWhy(r.RebootOf)})
+			rows = append(rows, []string{r.Node, r.Zone, strings.Join(r.Profiles, ","), podsText(r.Pods), rebootWhy(r.JointReboot)})
 		}
 		out.table(rows)
 		out.line("\n" + strings.Join(p.rebootLines(), "\n"))
@@ -517,7 +531,7 @@ func (p FilePlan) rebootTitle() string {
 	return count(int32(len(p.Reboots)), "node") + " would reboot, in this order:"
 }
 
-func rebootWhy(r overview.RebootOf) string {
+func rebootWhy(r overview.JointReboot) string {
 	why := strings.Join(r.Why, "; ")
 	if r.Held != "" {
 		why += "; blocked now: " + r.Held
@@ -569,26 +583,37 @@ func (p Pods) String() string {
 	return out + ". PodDisruptionBudgets decide when."
 }
 
-func (p FilePlan) writeFileVolumes(out *printer) {
+func (p FilePlan) writeFileVolumes(out *printer, wide bool) {
 	if p.Volumes == nil {
 		return
 	}
-	out.volumeChanges(p.Volumes.Changes)
-	if len(p.Volumes.Blocked) > 0 {
-		out.line(fmt.Sprintf("\n%s left unchanged:", count(int32(len(p.Volumes.Blocked)), "volume")))
-		for _, c := range p.Volumes.Blocked[:min(namesShown, len(p.Volumes.Blocked))] {
-			out.line(fmt.Sprintf("  %s: %s: %s", c.Volume, c.Reason, c.Message))
-		}
-		if more := len(p.Volumes.Blocked) - namesShown; more > 0 {
-			out.line("  " + text.More(more, "") + " (-o json names all)")
-		}
+	out.volumeChanges(p.Volumes.Changes, wide)
+	left := p.leftVolumes()
+	if len(left) == 0 {
+		return
+	}
+	out.line(fmt.Sprintf("\n%s left unchanged:", count(int32(len(left)), "volume")))
+	shown := len(left)
+	if !wide {
+		shown = min(namesShown, shown)
+	}
+	for _, c := range left[:shown] {
+		out.line(fmt.Sprintf("  %s: %s: %s", c.Volume, c.Reason, c.Message))
+	}
+	if more := len(left) - shown; more > 0 {
+		out.line("  " + text.More(more, "") + " (-o wide names all)")
 	}
 }
 
+// leftVolumes are those that do not get what is declared: what somebody has to see to first.
+func (p FilePlan) leftVolumes() []volumeplan.Change {
+	return slices.Concat(p.Volumes.Blocked, p.Volumes.Exceptions)
+}
+
 // volumeChanges shows the old and the new list of volumes that change in the same way.
-func (p *printer) volumeChanges(changes []volumeplan.Change) {
+func (p *printer) volumeChanges(changes []volumeplan.Change, wide bool) {
 	for _, g := range groupVolumes(changes) {
-		p.line(fmt.Sprintf("\n%s of %s: %s", count(int32(len(g.names)), "volume"), strings.Join(g.Profiles, ", "), namesOf(g.names)))
+		p.line(fmt.Sprintf("\n%s of %s: %s", count(int32(len(g.names)), "volume"), strings.Join(g.Profiles, ", "), namesOf(g.names, wide)))
 		p.line("  - " + listOf(g.Old))
 		p.line("  + " + listOf(g.New))
 	}

@@ -74,7 +74,7 @@ func (p FilePlan) markNodes(out *strings.Builder) {
 func (p FilePlan) markReboots(out *strings.Builder) {
 	var rows [][]string
 	for _, r := range p.Reboots {
-		rows = append(rows, []string{code(r.Node), escape(r.Zone), escape(strings.Join(r.Profiles, ", ")), podsText(r.Pods), escape(rebootWhy(r.RebootOf))})
+		rows = append(rows, []string{code(r.Node), escape(r.Zone), escape(strings.Join(r.Profiles, ", ")), podsText(r.Pods), escape(rebootWhy(r.JointReboot))})
 	}
 	if len(rows) > 0 {
 		out.WriteByte('\n')
@@ -100,7 +100,7 @@ func (p FilePlan) markVolumes(out *strings.Builder) {
 	}
 	fold(out, count(int32(len(p.Volumes.Changes)), "volume")+" would change", []string{"Number", "Volumes", "Old", "New"}, rows)
 	rows = nil
-	for _, c := range p.Volumes.Blocked {
+	for _, c := range p.leftVolumes() {
 		rows = append(rows, []string{code(c.Volume), escape(c.Reason), escape(c.Message)})
 	}
 	fold(out, count(int32(len(rows)), "volume")+" left unchanged", []string{"Volume", "Reason", "Message"}, rows)

@@ -43,25 +43,13 @@ type Volumes struct {
 	Matched  int32 `json:"matched"`
 	UpToDate int32 `json:"upToDate"`
 	Blocked  int32 `json:"blocked"`
-	// Examples are up to three blocked volumes.
+	// Exceptions is how many differ from what is declared because the rules leave them so.
+	Exceptions int32 `json:"exceptions"`
+	// Examples are up to three blocked volumes, and up to three exceptions.
 	Examples []volumeplan.Note `json:"examples,omitempty"`
 	Unknown  string            `json:"unknown,omitempty"`
-	// Changes are those that would get another list, Left all that are blocked, both by name.
+	// Changes are those that would get another list, by name.
 	Changes []volumeplan.Change `json:"changes,omitempty"`
-	Left    []volumeplan.Change `json:"left,omitempty"`
-}
-
-// NewVolumes tells what a preview says of a profile's volumes.
-func NewVolumes(preview *volumeplan.Preview) *Volumes {
-	const examples = 3
-	out := &Volumes{
-		Matched: int32(preview.Matched), UpToDate: int32(preview.UpToDate), Blocked: int32(len(preview.Blocked)),
-		Changes: preview.Changes, Left: preview.Blocked,
-	}
-	for _, c := range preview.Blocked[:min(examples, len(preview.Blocked))] {
-		out.Examples = append(out.Examples, volumeplan.Note{Volume: c.Volume, Reason: c.Reason, Message: c.Message})
-	}
-	return out
 }
 
 // NewPlan puts a plan together. volumes is nil for a profile without volume rules.
@@ -78,8 +66,8 @@ func (p *Plan) AddAdvice(in advice.Input) {
 	p.Advice, p.Servers = advice.For(in), advice.Loads(in)
 }
 
-// WriteText prints the plan for people.
-func (p Plan) WriteText(w io.Writer) error {
+// WriteText prints the plan for people; wide names all volumes.
+func (p Plan) WriteText(w io.Writer, wide bool) error {
 	out := &printer{w: w}
 	out.line(fmt.Sprintf("Profile %s, generation %d, with defaults filled in (empty, 0 and false are not shown):\n", p.Name, p.Generation))
 	spec, err := yaml.Marshal(p.Spec)
@@ -97,7 +85,7 @@ func (p Plan) WriteText(w io.Writer) error {
 	p.writeGroups(out)
 	p.writeReboots(out)
 	p.writeNotRebooted(out)
-	p.writeVolumes(out)
+	p.writeVolumes(out, wide)
 	p.writeServers(out)
 	// The table of servers says the same as this rule.
 	others := slices.DeleteFunc(slices.Clone(p.Advice), func(a v1alpha1.Advice) bool { return a.ID == advice.ServerBudget })
@@ -188,7 +176,7 @@ func (p Plan) writeTimes(out *printer) {
 
 func formatTime(t *metav1.Time) string { return t.UTC().Format(time.RFC3339) }
 
-func (p Plan) writeVolumes(out *printer) {
+func (p Plan) writeVolumes(out *printer, wide bool) {
 	v := p.Volumes
 	if v == nil {
 		return
@@ -197,8 +185,13 @@ func (p Plan) writeVolumes(out *printer) {
 		out.line("\nCannot read volumes: " + v.Unknown)
 		return
 	}
-	out.line(fmt.Sprintf("\n%s would change, %d up to date, %d left unchanged.", count(v.Matched-v.UpToDate-v.Blocked, "volume"), v.UpToDate, v.Blocked))
-	out.volumeChanges(v.Changes)
+	exceptions := ""
+	if v.Exceptions > 0 {
+		exceptions = count(v.Exceptions, "exception") + ", "
+	}
+	out.line(fmt.Sprintf("\n%s would change, %d up to date, %s%d left unchanged.",
+		count(v.Matched-v.UpToDate-v.Exceptions-v.Blocked, "volume"), v.UpToDate, exceptions, v.Blocked))
+	out.volumeChanges(v.Changes, wide)
 	for _, n := range v.Examples {
 		out.line(fmt.Sprintf("  %s: %s: %s", n.Volume, n.Reason, n.Message))
 	}

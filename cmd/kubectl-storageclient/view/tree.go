@@ -48,6 +48,15 @@ func NewTree(p *v1alpha1.StorageClientProfile, nodes []overview.Standing, notes 
 	return out
 }
 
+// Names implements what -o name prints: the nodes.
+func (t Tree) Names() []string {
+	var names []string
+	for _, n := range t.Nodes {
+		names = append(names, nodeResource+n.Name)
+	}
+	return names
+}
+
 // compareZones puts nodes without a zone last.
 func compareZones(a, b string) int {
 	switch {

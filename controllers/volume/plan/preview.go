@@ -6,6 +6,7 @@ import (
 
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/tuning/advice"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // Change is what becomes of one volume's mount options.
@@ -26,10 +27,11 @@ type Preview struct {
 	// Matched is how many volumes the profiles select, UpToDate how many of them have their options.
 	Matched  int `json:"matched"`
 	UpToDate int `json:"upToDate"`
-	// Changes are the volumes that get another list, Blocked those that are left alone although other options are declared. Both
-	// are sorted by name.
-	Changes []Change `json:"changes,omitempty"`
-	Blocked []Change `json:"blocked,omitempty"`
+	// Changes are the volumes that get another list, Exceptions those that differ from what is declared because rules leave them so,
+	// Blocked those that are left alone until somebody does something. All are sorted by name.
+	Changes    []Change `json:"changes,omitempty"`
+	Exceptions []Change `json:"exceptions,omitempty"`
+	Blocked    []Change `json:"blocked,omitempty"`
 	// ChangedBy is in how many of Changes each profile has a part, Servers the servers of its NFS volumes.
 	ChangedBy map[string]int             `json:"-"`
 	Servers   map[string][]advice.Server `json:"-"`
@@ -51,37 +53,54 @@ func PreviewVolumes(names []string, s Snapshot) Preview {
 			out.addVolume(ours, profiles, j)
 		}
 	}
-	for _, list := range [][]Change{out.Changes, out.Blocked} {
+	for _, list := range [][]Change{out.Changes, out.Exceptions, out.Blocked} {
 		slices.SortFunc(list, func(a, b Change) int { return strings.Compare(a.Volume, b.Volume) })
 	}
 	return out
 }
 
 func (p *Preview) addVolume(ours map[string]bool, profiles []string, j judged) {
-	v, old := j.verdict, slices.Concat([]string{}, j.Volume.Spec.MountOptions)
-	change := Change{Volume: j.Volume.Name, Profiles: profiles, Old: old, New: old, Reason: v.Reason, Message: v.Message}
-	if slices.ContainsFunc(v.Profiles, func(name string) bool { return ours[name] }) {
-		p.Matched++
-		if v.State == judge.StateUpToDate {
-			p.UpToDate++
-		}
+	v := j.verdict
+	change := Change{
+		Volume: j.Volume.Name, Profiles: profiles, Old: ownList(j.Volume.Spec.MountOptions), New: ownList(j.Volume.Spec.MountOptions),
+		Reason: v.Reason, Message: v.Message,
 	}
-	for _, name := range v.Profiles {
-		if ours[name] {
-			p.addServer(name, j)
-		}
-	}
-	writes := v.Action == judge.ActionWrite || v.Action == judge.ActionRestore
-	switch {
-	case writes && !slices.Equal(old, v.Options):
-		change.New = slices.Concat([]string{}, v.Options)
+	if writes := v.Action == judge.ActionWrite || v.Action == judge.ActionRestore; writes && !slices.Equal(change.Old, v.Options) {
+		change.New = ownList(v.Options)
 		p.Changes = append(p.Changes, change)
 		for _, name := range profiles {
 			p.ChangedBy[name]++
 		}
+	}
+	selecting := slices.DeleteFunc(slices.Clone(v.Profiles), func(name string) bool { return !ours[name] })
+	if len(selecting) == 0 {
+		return
+	}
+	p.Matched++
+	var differences []string
+	for _, name := range selecting {
+		p.addServer(name, j)
+		differences = append(differences, v.Exceptions[name]...)
+	}
+	switch {
+	case v.State == judge.StateHeld:
+		p.addAtRest(change, []string{v.Message})
+	case v.State == judge.StateUpToDate, v.State == judge.StateBlocked && v.Exceptions != nil:
+		p.addAtRest(change, differences)
 	case v.State == judge.StateBlocked:
 		p.Blocked = append(p.Blocked, change)
 	}
+}
+
+// addAtRest adds a volume that is left as it is by the rules, with its differences from what they declare.
+func (p *Preview) addAtRest(change Change, differences []string) {
+	if len(differences) == 0 {
+		p.UpToDate++
+		return
+	}
+	slices.Sort(differences)
+	change.Message = text.Join(slices.Compact(differences), "; ")
+	p.Exceptions = append(p.Exceptions, change)
 }
 
 func (p *Preview) addServer(profile string, j judged) {

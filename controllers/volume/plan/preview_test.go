@@ -20,6 +20,8 @@ func TestPreviewVolumesTellsOldAndNewList(t *testing.T) {
 		builders.NFSVolume(nil, builders.Named("pv-git"), builders.Labelled("kustomize.toolkit.fluxcd.io/name", "app")),
 		builders.NFSVolume([]string{"soft"}, builders.Named("pv-left"), builders.Carrying([]string{"hard"}, []string{"soft"}, "gone")),
 	}
+	volumes = append(volumes, builders.NFSVolume([]string{"hard"}, builders.Named("pv-annotated")))
+	volumes[4].Annotations = map[string]string{corev1.MountOptionAnnotation: "soft"}
 	describe := func(changes []Change) []string {
 		var out []string
 		for _, c := range changes {
@@ -32,10 +34,13 @@ func TestPreviewVolumesTellsOldAndNewList(t *testing.T) {
 		if diff := cmp.Diff([]string{"pv-left of fast,gone: soft > hard,nconnect=4,nocto", "pv-new of fast: hard > hard,nconnect=4,nocto"}, describe(got.Changes)); diff != "" {
 			t.Errorf("changes (-want +got):\n%s", diff)
 		}
-		if diff := cmp.Diff([]string{"pv-git of fast:  > "}, describe(got.Blocked)); diff != "" || got.Blocked[0].Reason != v1alpha1.VolumeReasonDeclaredElsewhere {
+		if diff := cmp.Diff([]string{"pv-git of fast:  > "}, describe(got.Exceptions)); diff != "" || got.Exceptions[0].Reason != v1alpha1.VolumeReasonDeclaredElsewhere {
+			t.Errorf("exceptions %+v (-want +got):\n%s", got.Exceptions, diff)
+		}
+		if diff := cmp.Diff([]string{"pv-annotated of fast: hard > hard"}, describe(got.Blocked)); diff != "" || got.Blocked[0].Reason != v1alpha1.VolumeReasonLegacyAnnotation {
 			t.Errorf("blocked %+v (-want +got):\n%s", got.Blocked, diff)
 		}
-		if got.Matched != 4 || got.UpToDate != 1 || got.ChangedBy["fast"] != 2 {
+		if got.Matched != 5 || got.UpToDate != 1 || got.ChangedBy["fast"] != 2 {
 			t.Errorf("counts are %d matched, %d up to date, %v changed", got.Matched, got.UpToDate, got.ChangedBy)
 		}
 		if diff := cmp.Diff(map[string][]advice.Server{"fast": {{Name: "filer", Nconnect: 4}, {Name: "filer"}}}, got.Servers); diff != "" {

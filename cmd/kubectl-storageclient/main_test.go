@@ -66,17 +66,28 @@ func at() time.Time { return time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC) }
 
 func execute(t *testing.T, funcs interceptor.Funcs, objects []client.Object, args ...string) result {
 	t.Helper()
+	return executeWith(t, "", funcs, objects, args...)
+}
+
+// executeWith is execute with something on standard input.
+func executeWith(t *testing.T, stdin string, funcs interceptor.Funcs, objects []client.Object, args ...string) result {
+	t.Helper()
 	scheme, err := newScheme()
 	if err != nil {
 		t.Fatal(err)
 	}
+	if funcs.Patch == nil {
+		funcs.Patch = patchOrTry
+	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1alpha1.StorageClientProfile{}).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
+		WithIndex(&v1alpha1.StorageClientProfile{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).
 		WithInterceptorFuncs(funcs).Build()
 	var out bytes.Buffer
 	env := &environment{
-		IOStreams: genericiooptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &out},
+		IOStreams: genericiooptions.IOStreams{In: strings.NewReader(stdin), Out: &out, ErrOut: &out},
 		connect:   func() (client.Client, error) { return c, nil },
+		screen:    func() (view.Screen, bool) { return view.Screen{}, false },
 		now:       at,
 		readLog: func(_ context.Context, pod client.ObjectKey, container string, previous bool) (string, error) {
 			return fmt.Sprintf("log of %s %s %v: 10.1.2.3 filer\n", pod, container, previous), nil
@@ -86,6 +97,18 @@ func execute(t *testing.T, funcs interceptor.Funcs, objects []client.Object, arg
 	root.SetArgs(args)
 	err = root.ExecuteContext(context.Background())
 	return result{client: c, out: out.String(), err: err}
+}
+
+// patchOrTry does what the fake client does not: it answers a dry run with what would be.
+func patchOrTry(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+	if len((&client.PatchOptions{}).ApplyOptions(opts).DryRun) == 0 {
+		return c.Patch(ctx, o, patch, opts...)
+	}
+	live, err := getProfile(ctx, c, o.GetName())
+	if err != nil {
+		return err
+	}
+	return fake.NewClientBuilder().WithScheme(c.Scheme()).WithObjects(live).Build().Patch(ctx, o, patch)
 }
 
 func (r result) annotations(t *testing.T) map[string]string {

@@ -117,6 +117,9 @@ const (
 	VolumeReasonHeld = "VolumeHeld"
 	// VolumeReasonUpToDate is set when the volume has the declared options.
 	VolumeReasonUpToDate = "VolumeUpToDate"
+	// VolumeReasonKeepsOwnValue is set when the volume has the declared options but for values of its own that it keeps against the
+	// profile, by onConflict or since the declared value would make the mount weaker. The message names both values.
+	VolumeReasonKeepsOwnValue = "VolumeKeepsOwnValue"
 	// VolumeReasonOptionsMerged is set when the declared options are written.
 	VolumeReasonOptionsMerged = "VolumeOptionsMerged"
 	// VolumeReasonConflict is set when somebody else changed the options that we wrote, profiles of equal priority disagree, or

@@ -6,6 +6,7 @@ package fleet
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -58,6 +59,19 @@ func NewProfileSet(profiles []v1alpha1.StorageClientProfile, allow catalogue.All
 	}
 	slices.SortFunc(set.profiles, func(a, b *Profile) int { return cmp.Compare(a.Name, b.Name) })
 	return set
+}
+
+// Acting is the set with one profile as if it acted, whatever its mode and its pause.
+func (s *ProfileSet) Acting(name string) *ProfileSet {
+	out := &ProfileSet{profiles: slices.Clone(s.profiles), byName: maps.Clone(s.byName), merged: map[string]nodesettings.Result{}}
+	for i, profile := range out.profiles {
+		if profile.Name == name {
+			acting := *profile
+			acting.Standing, acting.Paused = match.Active, false
+			out.profiles[i], out.byName[name] = &acting, &acting
+		}
+	}
+	return out
 }
 
 // ByName returns a profile by its name, or nil.

@@ -93,7 +93,8 @@ func (r Report) Status(old v1alpha1.StorageClientProfileStatus, now time.Time) v
 	next.Nodes = r.nodes.counts
 	next.LostNodes = r.nodes.lost
 	next.Volumes = v1alpha1.VolumeCounts{
-		Matched: r.volumes.Matched, UpToDate: r.volumes.UpToDate, Blocked: r.volumes.Blocked, StaleMounts: r.stale.Count,
+		Matched: r.volumes.Matched, UpToDate: r.volumes.UpToDate, Exceptions: r.volumes.Exceptions, Blocked: r.volumes.Blocked,
+		StaleMounts: r.stale.Count,
 	}
 	next.Advice = r.advice
 	next.Plan = r.planStatus(old.Plan, old.ObservedGeneration, now)

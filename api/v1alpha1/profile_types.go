@@ -136,13 +136,18 @@ type WholeNumbers string
 
 // StorageClientProfileSpec declares storage-client settings for the nodes of a pool and for PersistentVolumes.
 // Defaults are resolved in code and shown by "kubectl storageclient plan"; they are not written into the object.
+// +kubebuilder:validation:XValidation:rule="(has(self.nodeSelector) && (has(self.nodeSelector.matchLabels) && size(self.nodeSelector.matchLabels) > 0 || has(self.nodeSelector.matchExpressions) && size(self.nodeSelector.matchExpressions) > 0)) != (has(self.allNodes) && self.allNodes)",fieldPath=".nodeSelector",message="give nodeSelector at least one label (matchLabels: {KEY: VALUE}) or expression, or allNodes: true instead of it"
 type StorageClientProfileSpec struct {
-	// nodeSelector selects the Linux nodes that the profile applies to. An empty selector selects all of them.
-	// Control-plane nodes are excluded unless includeControlPlane is true.
-	// +required
-	NodeSelector metav1.LabelSelector `json:"nodeSelector"`
+	// nodeSelector selects the Linux nodes that the profile applies to, by at least one label or expression. Either it or allNodes is
+	// given. Control-plane nodes are excluded unless includeControlPlane is true.
+	// +optional
+	NodeSelector metav1.LabelSelector `json:"nodeSelector,omitzero"`
 
-	// includeControlPlane lets nodeSelector match control-plane nodes as well. Default false.
+	// allNodes applies the profile to all Linux nodes, instead of a nodeSelector. Default false.
+	// +optional
+	AllNodes bool `json:"allNodes,omitempty"`
+
+	// includeControlPlane lets nodeSelector or allNodes match control-plane nodes as well. Default false.
 	// +optional
 	IncludeControlPlane bool `json:"includeControlPlane,omitempty"`
 

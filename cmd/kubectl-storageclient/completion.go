@@ -103,6 +103,9 @@ func addCompletions(root *cobra.Command, env *environment) {
 		}
 	}
 	for _, cmd := range root.Commands() {
+		if cmd.Flags().Lookup("volume") != nil {
+			_ = cmd.RegisterFlagCompletionFunc("volume", completeManyNames(env, volumeKind))
+		}
 		if cmd.Flags().Lookup("output") != nil {
 			_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 		}

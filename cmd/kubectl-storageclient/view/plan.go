@@ -120,15 +120,7 @@ func (p Plan) writeReboots(out *printer) {
 		return
 	}
 	out.line(fmt.Sprintf("\n%s would reboot (policy %s, at most %s at a time), in this order:", count(int32(len(p.Nodes.Reboots)), "node"), policy, p.Spec.Rollout.MaxUnavailable.String()))
-	rows := [][]string{{"NODE", "ZONE", "WHY"}}
-	for _, r := range p.Nodes.Reboots {
-		why := strings.Join(r.Why, "; ")
-		if r.Held != "" {
-			why += "; blocked now: " + r.Held
-		}
-		rows = append(rows, []string{r.Node, cmp.Or(r.Zone, "-"), why})
-	}
-	out.table(rows)
+	p.writeRebootTable(out)
 	p.writeTimes(out)
 	if p.Budget != nil {
 		out.line(p.Budget.String())
@@ -141,6 +133,19 @@ func (p Plan) writeReboots(out *printer) {
 	case policy == v1alpha1.RebootNever:
 		out.line("\nThe settings are staged and take effect at the next reboot: the operator reboots no nodes.")
 	}
+}
+
+// writeRebootTable lists the nodes that reboot, in the order of the rollout.
+func (p Plan) writeRebootTable(out *printer) {
+	rows := [][]string{{"NODE", "ZONE", "WHY"}}
+	for _, r := range p.Nodes.Reboots {
+		why := strings.Join(r.Why, "; ")
+		if r.Held != "" {
+			why += "; blocked now: " + r.Held
+		}
+		rows = append(rows, []string{r.Node, cmp.Or(r.Zone, "-"), why})
+	}
+	out.table(rows)
 }
 
 // writeNotRebooted names the nodes that lack a boot setting, and that are left as they are.

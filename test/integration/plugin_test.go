@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
@@ -13,34 +14,27 @@ import (
 	. "github.com/onsi/gomega"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
 var _ = Describe("The plugin", Ordered, func() {
-	const author, viewer = "storage-client-profile-author", "storage-client-viewer"
-	var plugin, kubeconfig string
+	const author, viewer, view = "storage-client-profile-author", "storage-client-viewer", "storage-client-view"
+	var plugin string
 
 	BeforeAll(func() {
-		dir := GinkgoT().TempDir()
-		plugin, kubeconfig = filepath.Join(dir, "kubectl-storageclient"), filepath.Join(dir, "kubeconfig")
-		build := exec.Command("go", "build", "-o", plugin, "../../cmd/kubectl-storageclient")
+		plugin = filepath.Join(GinkgoT().TempDir(), "kubectl-storageclient")
+		build := exec.CommandContext(ctx, "go", "build", "-o", plugin, "../../cmd/kubectl-storageclient")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		output, err := build.CombinedOutput()
 		Expect(err).NotTo(HaveOccurred(), string(output))
-		config := clientcmdapi.NewConfig()
-		config.Clusters["c"] = &clientcmdapi.Cluster{Server: restConfig.Host, CertificateAuthorityData: restConfig.CAData}
-		config.AuthInfos["u"] = &clientcmdapi.AuthInfo{ClientCertificateData: restConfig.CertData, ClientKeyData: restConfig.KeyData, Token: restConfig.BearerToken}
-		config.Contexts["x"], config.CurrentContext = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}, "x"
-		Expect(clientcmd.WriteToFile(*config, kubeconfig)).To(Succeed())
 	})
 
 	// run runs the plugin as a user, empty for all rights, and returns its status and output.
 	run := func(as, stdin string, args ...string) (status int, stdout, stderr string) {
 		GinkgoHelper()
-		args = append(args, "--kubeconfig", kubeconfig)
+		args = append(args, "--kubeconfig", kubeconfig())
 		if as != "" {
 			args = append(args, "--as", as)
 		}
@@ -78,7 +72,7 @@ var _ = Describe("The plugin", Ordered, func() {
 		newNode("node-1").Label("pool", "eda").Create()
 		live := newProfile("eda").Select("pool", "eda").Create()
 		userWith(author, "patch")
-		mayList(author, "nodes", "pods", "namespaces", "persistentvolumes", "persistentvolumeclaims", "storageclasses")
+		mayList(author, "pods")
 		var status int
 		var stdout, stderr string
 		Eventually(func() int {
@@ -119,24 +113,23 @@ var _ = Describe("The plugin", Ordered, func() {
 	It("says what was not asked where somebody may only read", func() {
 		newNode("node-1").Label("pool", "eda").Create()
 		userWith(viewer, "list")
-		mayList(viewer, "nodes")
 		Eventually(func(g Gomega) {
 			status, stdout, stderr := run(viewer, file(hash), "plan", "-f", "-")
 			g.Expect(status).To(Equal(0), stderr)
 			g.Expect(stdout).To(ContainSubstring("you may not create profiles, which a dry run asks for"))
-			g.Expect(stdout).To(ContainSubstring("what changes for volumes: "))
+			g.Expect(stdout).NotTo(ContainSubstring("what changes for volumes: "))
 			g.Expect(stdout).To(ContainSubstring("how many pods would be evicted: you may not list Pods"))
 			g.Expect(stdout).To(ContainSubstring("1 node would reboot"))
 		}).Should(Succeed())
 	})
 
-	It("follows a rollout with the viewer's rights, and ends with Ctrl-C", func() {
+	It("follows a rollout with no more than the rights to view, and ends with Ctrl-C", func() {
 		newProfile("eda").Select("pool", "eda").Create()
 		clientNode := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}
 		clientNode.Spec.Settings = []v1alpha1.NodeSetting{{Key: "sysctl/vm.dirty_ratio", Value: "20", Profile: "eda", OnRemoval: v1alpha1.DeletionRestore}}
 		Expect(k8s.Create(ctx, clientNode)).To(Succeed())
-		userWith(viewer, "watch")
-		cmd := exec.CommandContext(ctx, plugin, "get", "eda", "--watch", "--kubeconfig", kubeconfig, "--as", viewer)
+		userWith(view, "watch")
+		cmd := exec.CommandContext(ctx, plugin, "get", "eda", "--watch", "--kubeconfig", kubeconfig(), "--as", view)
 		out := &lockedBuffer{}
 		cmd.Stdout, cmd.Stderr = out, out
 		Expect(cmd.Start()).To(Succeed())

@@ -161,6 +161,38 @@ func TestPlanOfADirectorySeesItsProfilesTogether(t *testing.T) {
 	}
 }
 
+func TestAProfileThatIsRefusedHasNoPartInThePlan(t *testing.T) {
+	dir := write(t, map[string]string{"a.yaml": edaFile, "b.yaml": otherFile})
+	refuse := interceptor.Funcs{Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+		return apierrors.NewInvalid(profileKind.GroupKind(), "other", nil)
+	}}
+	r := execute(t, refuse, fileCluster(), "plan", "-f", dir, "-o", "json")
+	plan := filePlanOf(t, result{out: r.out[:strings.LastIndex(r.out, "}\n")+1]})
+	if statusOfError(r.err) != 1 || len(plan.Conflicts) != 0 || plan.Profiles[1].Action != "Refused" || len(plan.Reboots) != 1 {
+		t.Errorf("%v: conflicts %+v of profiles %+v", r.err, plan.Conflicts, plan.Profiles)
+	}
+}
+
+func TestFlagsOfTheManager(t *testing.T) {
+	tests := map[string]struct {
+		args []string
+		want givenFlags
+	}{
+		"with =":                      {[]string{"--max-unavailable=3", "-allow-parameter=a", "--allow-filesystem=/scratch"}, givenFlags{[]string{"a"}, []string{"/scratch"}, "3"}},
+		"as two words, more than one": {[]string{"--leader-elect", "--allow-parameter", "a=b", "--allow-parameter", "c", "--max-unavailable", "10%"}, givenFlags{allow: []string{"a=b", "c"}, maxUnavailable: "10%"}},
+		"none":                        {[]string{"--leader-elect", "manager", "--max-unavailable"}, givenFlags{}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			var deployment appsv1.Deployment
+			deployment.Spec.Template.Spec.Containers = []corev1.Container{{Name: "proxy", Args: []string{"--max-unavailable=9"}}, {Name: "manager", Args: test.args}}
+			if diff := cmp.Diff(test.want, flagsOf(&deployment), cmp.AllowUnexported(givenFlags{})); diff != "" {
+				t.Errorf("flags (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestExitCodeTellsChangesFromNone(t *testing.T) {
 	same := strings.NewReplacer("33554432", "16777216", ", nconnect=4", "", `sysctls: {vm.dirty_ratio: "20"}`, "").Replace(edaFile)
 	objects := func() []client.Object {

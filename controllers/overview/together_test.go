@@ -169,6 +169,21 @@ func TestPlanTogetherOrdersRebootsByPriorityAndCountsThemOnce(t *testing.T) {
 	}
 }
 
+func TestPlanTogetherEstimatesWithinTheClustersBudget(t *testing.T) {
+	pool := func(name string) v1alpha1.StorageClientProfile {
+		return boots(name, "ihash_entries=16777216", func(s *v1alpha1.StorageClientProfileSpec) { s.NodeSelector.MatchLabels = map[string]string{"pool": name} })
+	}
+	c := Cluster{
+		Profiles: []v1alpha1.StorageClientProfile{pool("a"), pool("b")}, Now: friday, MaxUnavailable: intstr.FromInt32(1),
+		Nodes: []corev1.Node{node("a-1", map[string]string{"pool": "a"}), node("b-1", map[string]string{"pool": "b"})},
+	}
+	got := PlanTogether([]string{"a", "b"}, c)
+	alone, both := metav1.NewTime(friday.Add(NominalDrain+NominalBoot)), metav1.NewTime(friday.Add(2*(NominalDrain+NominalBoot)))
+	if !alone.Equal(got.Shares[0].EstimatedCompletion) || !both.Equal(got.EstimatedCompletion) {
+		t.Errorf("completion is %v of one profile and %v of both, want %v and %v", got.Shares[0].EstimatedCompletion, got.EstimatedCompletion, alone, both)
+	}
+}
+
 func TestPlanTogetherBootsNodesThatLeaveWhereTheProfileAsksForIt(t *testing.T) {
 	eda := boots("eda", "ihash_entries=16777216", func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.Reboot.RestoreReboot = true })
 	left := object("left", []v1alpha1.NodeSetting{told("kernelArgument/ihash_entries", "16777216", "eda")})

@@ -31,11 +31,11 @@ func describe(changes []NodeChange) []string {
 	show := func(value *string) string { return ptr.Deref(value, "none") }
 	var out []string
 	for _, c := range changes {
-		line := strings.Join(c.Nodes, " ") + ":"
+		line := []string{strings.Join(c.Nodes, " ") + ":"}
 		for _, s := range c.Settings {
-			line += " " + s.Key + " " + show(s.Old) + ">" + show(s.New) + " " + s.Profile + " " + string(s.TakesEffect)
+			line = append(line, s.Key, show(s.Old)+">"+show(s.New), s.Profile, string(s.TakesEffect))
 		}
-		out = append(out, line)
+		out = append(out, strings.Join(line, " "))
 	}
 	return out
 }
@@ -171,7 +171,9 @@ func TestPlanTogetherOrdersRebootsByPriorityAndCountsThemOnce(t *testing.T) {
 
 func TestPlanTogetherEstimatesWithinTheClustersBudget(t *testing.T) {
 	pool := func(name string) v1alpha1.StorageClientProfile {
-		return boots(name, "ihash_entries=16777216", func(s *v1alpha1.StorageClientProfileSpec) { s.NodeSelector.MatchLabels = map[string]string{"pool": name} })
+		return boots(name, "ihash_entries=16777216", func(s *v1alpha1.StorageClientProfileSpec) {
+			s.NodeSelector.MatchLabels = map[string]string{"pool": name}
+		})
 	}
 	c := Cluster{
 		Profiles: []v1alpha1.StorageClientProfile{pool("a"), pool("b")}, Now: friday, MaxUnavailable: intstr.FromInt32(1),

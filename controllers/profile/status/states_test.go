@@ -122,6 +122,10 @@ func rolloutState(reason string) Report {
 		return newWorld(nil).node("a", atNextBoot).report()
 	case v1alpha1.RolloutReasonSettingsFailed:
 		return newWorld(policy(v1alpha1.RebootAutomatic)).node("a", refusedBoot).report()
+	case v1alpha1.RolloutReasonConfigMapImmutable:
+		r := newWorld(policy(v1alpha1.RebootAutomatic)).node("a", rebootDue(reason)).report()
+		r.snapshot.Immutable = []string{v1alpha1.BudgetConfigMap}
+		return r
 	case v1alpha1.RolloutReasonNodeIgnored:
 		return newWorld(nil).node("a", func(n *corev1.Node, _ *v1alpha1.StorageClientNode) {
 			n.Annotations = map[string]string{v1alpha1.IgnoreAnnotation: "true"}

@@ -294,7 +294,7 @@ func (r Report) judgeReconciling(stalled verdict) verdict {
 		return asFalse(r.judgePaused().reason, "")
 	case r.isChanging() || r.nodes.counts.Disrupted > 0:
 		return asTrue(v1alpha1.ReasonRollingOut, r.progressMessage())
-	case r.rebootHold() != "":
+	case len(r.coming()) > 0 && r.rebootHold() != "":
 		return asTrue(v1alpha1.ReasonWaitingForApproval, r.rebootHold())
 	case len(r.coming()) == 0:
 		return asTrue(v1alpha1.ReasonWaitingForEvidence, r.evidenceMessage())

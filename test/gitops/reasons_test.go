@@ -45,7 +45,7 @@ var judgementOf = map[string]judgement{
 	"ReasonWaitingForWindow": asks, "ReasonWaitingForApproval": asks,
 	"ReasonPlanMode": planned, "ReasonPausedByField": held, "ReasonPausedByAnnotation": held,
 	"ReasonExceptions": stuck, "ReasonRebootPending": stuck, "ReasonInvalid": stuck, "ReasonFailureThreshold": stuck, "ReasonNodesFailed": stuck,
-	"ReasonFenceMissing": stuck, "ReasonSettingConflict": stuck, "ReasonVolumeConflict": stuck,
+	"ReasonFenceMissing": stuck, "ReasonConfigMapImmutable": stuck, "ReasonSettingConflict": stuck, "ReasonVolumeConflict": stuck,
 	"ReasonRestoring": leaves,
 
 	"RolloutReasonNothingToDo": done, "RolloutReasonRestoredAtNextBoot": done, "RolloutReasonEffectiveAtNextBoot": done,

@@ -45,16 +45,15 @@ const (
 
 // restOf holds the reasons with which the rollout does not go on by itself.
 var restOf = map[string]rest{
-	v1alpha1.RolloutReasonNeverDisrupt:       byChoice,
-	v1alpha1.RolloutReasonNodePaused:         byChoice,
-	v1alpha1.RolloutReasonRebootPolicyNever:  byChoice,
-	v1alpha1.ReasonPlanMode:                  byChoice,
-	v1alpha1.ReasonPausedByField:             byChoice,
-	v1alpha1.ReasonPausedByAnnotation:        byChoice,
-	v1alpha1.RolloutReasonWindowsDisjoint:    forSomebody,
-	v1alpha1.RolloutReasonFailureThreshold:   forSomebody,
-	v1alpha1.RolloutReasonConfigMapImmutable: forSomebody,
-	v1alpha1.ReasonInvalid:                   forSomebody,
+	v1alpha1.RolloutReasonNeverDisrupt:      byChoice,
+	v1alpha1.RolloutReasonNodePaused:        byChoice,
+	v1alpha1.RolloutReasonRebootPolicyNever: byChoice,
+	v1alpha1.ReasonPlanMode:                 byChoice,
+	v1alpha1.ReasonPausedByField:            byChoice,
+	v1alpha1.ReasonPausedByAnnotation:       byChoice,
+	v1alpha1.RolloutReasonWindowsDisjoint:   forSomebody,
+	v1alpha1.RolloutReasonFailureThreshold:  forSomebody,
+	v1alpha1.ReasonInvalid:                  forSomebody,
 }
 
 // conditions are all six, in the order in which kstatus and people should meet them.

@@ -69,7 +69,10 @@ func statesOf() map[string]Report {
 		"ReasonFailureThreshold": newWorld(nil).node("a", state("sysctl/net.core.rmem_max", v1alpha1.SettingFailed)).report(),
 		"ReasonNodesFailed": newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.FailureThreshold = new(int32(2)) }).
 			node("a", state("sysctl/net.core.rmem_max", v1alpha1.SettingFailed)).report(),
-		"ReasonFenceMissing":       change(newWorld(nil).bare("a").report(), func(r *Report) { r.snapshot.FenceMissing = "why" }),
+		"ReasonFenceMissing": change(newWorld(nil).bare("a").report(), func(r *Report) { r.snapshot.FenceMissing = "why" }),
+		"ReasonConfigMapImmutable": change(newWorld(automatic).node("a", rebootDue(v1alpha1.RolloutReasonConfigMapImmutable)).report(), func(r *Report) {
+			r.snapshot.Immutable = []string{v1alpha1.BudgetConfigMap}
+		}),
 		"ReasonPausedByField":      newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = true }).bare("a").report(),
 		"ReasonPausedByAnnotation": change(newWorld(nil).bare("a").report(), func(r *Report) { r.snapshot.PausedAll = true }),
 		"ReasonNotPaused":          idle,

@@ -4,8 +4,9 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/storageclient/operator/tuning/text"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // immutableMessage says which of the rollout's ConfigMaps cannot be written and what to type, where nodes of the profile wait for such a

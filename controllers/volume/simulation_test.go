@@ -451,7 +451,7 @@ func (w *world) left() string {
 		return fmt.Sprintf("the ledger holds %s", uid)
 	}
 	for _, name := range w.names() {
-		if v := w.volumes[name]; v.carried {
+		if v := w.volumes[name]; v.carried && slices.Equal(v.pv.Spec.MountOptions, v.written) && !slices.Equal(v.own, v.written) {
 			return name + " has not been given back"
 		}
 		for _, key := range ours {

@@ -57,7 +57,8 @@ type world struct {
 	changes int
 
 	// pages are the ConfigMaps of the ledger.
-	pages map[string]*corev1.ConfigMap
+	pages      map[string]*corev1.ConfigMap
+	pageReader ledger.Reader
 
 	// canaries are the batches that began with an option set that nothing showed to work, with that set.
 	canaries map[string]string
@@ -234,7 +235,7 @@ func (w *world) readLedger() *ledger.Ledger {
 	for _, name := range slices.Sorted(maps.Keys(w.pages)) {
 		pages = append(pages, *w.pages[name])
 	}
-	return ledger.Read(pages)
+	return w.pageReader.Read(pages)
 }
 
 func (w *world) profileList() []v1alpha1.StorageClientProfile {
@@ -368,6 +369,7 @@ func (m *manager) writeLedger(_ context.Context, changes ledger.Changes) map[typ
 	for _, w := range writes {
 		m.happen()
 		if now := m.pages[w.Page.Name]; (now == nil) != (w.Page.ResourceVersion == "") || now != nil && now.ResourceVersion != w.Page.ResourceVersion {
+			m.tell("conflict: %s", w.Page.Name)
 			for _, uid := range w.Volumes {
 				failed[uid] = apierrors.NewConflict(corev1.Resource("configmaps"), w.Page.Name, nil)
 			}
@@ -378,6 +380,11 @@ func (m *manager) writeLedger(_ context.Context, changes ledger.Changes) map[typ
 		page.ResourceVersion = m.version()
 		m.pages[page.Name] = page
 		m.ledger = m.ledger.With(page)
+		if m.verbose {
+			for _, uid := range w.Volumes {
+				m.tell("%s: %s of %s", page.Name, page.Data[string(uid)], uid)
+			}
+		}
 	}
 	return failed
 }

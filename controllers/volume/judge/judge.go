@@ -397,7 +397,7 @@ func (s *scope) writeMerged() (Verdict, bool) {
 	}
 	message := fmt.Sprintf("mountOptions become %s (were %s) by %s", listText(wanted), listText(s.current), text.List(profileNames(s.rules)))
 	if s.record.Recalled && slices.Equal(s.current, wanted) {
-		return s.writeVerdict("put the annotations back that somebody removed; mountOptions stay "+listText(wanted)), true
+		return s.writeVerdict("put the annotations back that somebody removed; mountOptions stay " + listText(wanted)), true
 	}
 	if !s.target.MountsPerPod() {
 		message += "; a node mounts with them once no pod there uses the volume any more"

@@ -209,9 +209,11 @@ func (d *draft) remove(uid types.UID) {
 
 // put adds an entry, or takes another one's place, if there is room.
 func (d *draft) put(uid types.UID, e *Entry) bool {
-	d.remove(uid)
+	if d.remove(uid); len(d.entries) >= maxVolumes {
+		return false
+	}
 	d.add(uid, e)
-	if len(d.entries) <= maxVolumes && d.bytes <= maxBytes {
+	if d.bytes <= maxBytes {
 		return true
 	}
 	d.remove(uid)

@@ -84,7 +84,8 @@ type Agent struct {
 	holdersAt time.Time
 	reporter  reporter
 
-	drift *prometheus.CounterVec
+	drift    *prometheus.CounterVec
+	settings settingMetrics
 
 	ready  atomic.Bool
 	passAt atomic.Int64

@@ -380,11 +380,6 @@ func (m *manager) writeLedger(_ context.Context, changes ledger.Changes) map[typ
 		page.ResourceVersion = m.version()
 		m.pages[page.Name] = page
 		m.ledger = m.ledger.With(page)
-		if m.verbose {
-			for _, uid := range w.Volumes {
-				m.tell("%s: %s of %s", page.Name, page.Data[string(uid)], uid)
-			}
-		}
 	}
 	return failed
 }

@@ -56,9 +56,9 @@ func TestAnEntrySaysWhatItsVolumeRemembers(t *testing.T) {
 		current []string
 		want    *Lists
 	}{
-		"the list that was written":                       {settled, fast, &written},
-		"the volume's own, which somebody put back":       {settled, own, &written},
-		"another":                                         {settled, []string{"soft"}, &written},
+		"the list that was written":                 {settled, fast, &written},
+		"the volume's own, which somebody put back": {settled, own, &written},
+		"another": {settled, []string{"soft"}, &written},
 		"one that was about to be written, and was":       {&Entry{Written: []Lists{written, next}}, faster, &next},
 		"one that was about to be written, and was not":   {&Entry{Written: []Lists{written, next}}, fast, &written},
 		"a first one, and was":                            {&Entry{Written: []Lists{written}, Pending: true}, fast, &written},

@@ -40,8 +40,9 @@ func TestRandomSchedules(t *testing.T) {
 		wait.Go(func() {
 			for seed := next.Add(1) - 1; seed < end && !t.Failed(); seed = next.Add(1) - 1 {
 				if w := play(seed, 1, false); w.broken != nil {
+					broken := w.broken
 					w = play(seed, 1, true)
-					t.Errorf("seed %d: %v\n%s", seed, w.broken, strings.Join(w.log, "\n"))
+					t.Errorf("seed %d: %v; told again: %v\n%s", seed, broken, w.broken, strings.Join(w.log, "\n"))
 				}
 			}
 		})
@@ -86,14 +87,19 @@ func play(seed uint64, workers int, verbose bool) *world {
 
 // settle plays without faults until all is done, and asks that nothing is written from then on.
 func (w *world) settle(m *manager, workers int, undone func() string) {
-	const most = 400
+	const most = 2000
 	w.calm(m, workers)
 	for turn := 0; (undone() != "" || m.steps > 0) && w.broken == nil; turn++ {
 		if turn == most {
+			for _, note := range plan.For(w.live()).Notes {
+				w.tell("%s: %s", note.Volume, note.Message)
+			}
 			w.fail("livelock: %s", undone())
 		}
 		w.calm(m, workers)
 	}
+	w.now = w.now.Add(time.Hour)
+	_, _ = m.pass(workers) // what the last mount has shown is noted
 	for range 3 {
 		w.now = w.now.Add(time.Hour)
 		if _, _ = m.pass(workers); m.steps > 0 {
@@ -144,6 +150,7 @@ func (w *world) populate() {
 	if w.rng.IntN(2) == 0 {
 		w.addProfile("beta", declaredLists[w.rng.IntN(len(declaredLists))], w.anyProfile)
 	}
+	w.skew = time.Duration(w.rng.IntN(9)-4) * time.Second
 	w.poisoned, w.outspoken = w.rng.IntN(2) == 0, w.rng.IntN(2) == 0
 }
 
@@ -151,6 +158,7 @@ func (w *world) anyProfile(p *v1alpha1.StorageClientProfile) {
 	r := p.Spec.Rollout.Volumes
 	r.SoakSeconds = ptr.To(int32(w.rng.IntN(3) * 45))
 	r.MaxPerStep = ptr.To(intstr.FromInt(1 + w.rng.IntN(4)))
+	r.OnNoEvidence = []v1alpha1.NoEvidencePolicy{"", v1alpha1.NoEvidenceWait, v1alpha1.NoEvidenceProceed}[w.rng.IntN(3)]
 	if w.rng.IntN(3) == 0 {
 		r.MaxPerStep = ptr.To(intstr.FromString([]string{"10%", "50%", "100%"}[w.rng.IntN(3)]))
 	}
@@ -313,13 +321,14 @@ func (f *faults) mishap() {
 
 // strip takes our annotations off. What stands neither there nor in the ledger is lost for good.
 func (f *faults) strip(v *simVolume) {
+	f.stripped = true
 	f.change(v, func(pv *corev1.PersistentVolume) {
 		for _, key := range ours {
 			delete(pv.Annotations, key)
 		}
 	})
-	// Nor does anybody know who put a list back that was about to be.
-	if e := f.readLedger().EntryOf(v.pv.UID); e == nil || e.Broken != "" || e.Ending {
+	// Nor does anybody know who put a list back that was about to be, or whether a first one was written that was.
+	if e := f.readLedger().EntryOf(v.pv.UID); e == nil || e.Broken != "" || e.Ending || e.Pending {
 		v.carried, v.lost = false, true
 	}
 }

@@ -24,6 +24,9 @@ const (
 	BudgetConfigMap = "storage-client-rollout"
 	// FailuresConfigMap holds what is remembered of failed nodes, by profile, in the manager's namespace.
 	FailuresConfigMap = "storage-client-failures"
+	// VolumesConfigMapPrefix begins the names of the ConfigMaps that hold what is remembered of changed PersistentVolumes, in the
+	// manager's namespace. A number follows.
+	VolumesConfigMapPrefix = "storage-client-volumes-"
 
 	// ManagedLabel is "true" on every Node that the agent runs on.
 	ManagedLabel = "tuning.storageclient.dev/managed"

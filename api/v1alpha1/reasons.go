@@ -122,8 +122,8 @@ const (
 	VolumeReasonKeepsOwnValue = "VolumeKeepsOwnValue"
 	// VolumeReasonOptionsMerged is set when the declared options are written.
 	VolumeReasonOptionsMerged = "VolumeOptionsMerged"
-	// VolumeReasonConflict is set when somebody else changed the options that we wrote, profiles of equal priority disagree, or
-	// nconnect is left as it is since volumes of one server would get different values of it.
+	// VolumeReasonConflict is set when somebody else changed the options that we wrote, or removed our annotations again after they had
+	// been put back, profiles of equal priority disagree, or nconnect is left as it is since volumes of one server would get different values of it.
 	VolumeReasonConflict = "VolumeConflict"
 	// VolumeReasonDeclaredElsewhere is set when the volume's options are declared in Git and gitOpsOwned is ReportOnly.
 	VolumeReasonDeclaredElsewhere = "VolumeDeclaredElsewhere"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,6 +22,10 @@ func (s *scope) applyStep(ctx context.Context, step plan.Step) error {
 	if err != nil {
 		return err
 	}
+	if data == nil {
+		s.reportStep(ctx, step)
+		return nil
+	}
 	before := step.Target()
 	pv := &corev1.PersistentVolume{}
 	pv.Name = before.Name
@@ -34,7 +39,8 @@ func (s *scope) applyStep(ctx context.Context, step plan.Step) error {
 // patchFor is the one write of a step: options and annotations together, so that whoever dies before or after it leaves a
 // volume that tells the whole story. It is a JSON merge patch: mountOptions is an atomic list that the patch takes over
 // from whoever owned it, and it can remove the annotations without the list going with them, as it would with server-side
-// apply. The resourceVersion makes it fail where anything changed since.
+// apply. The resourceVersion makes it fail where anything changed since. There is none where the volume would stay as it is, since
+// somebody else took our annotations off.
 func patchFor(step plan.Step) ([]byte, error) {
 	pv := step.Target()
 	var annotations map[string]any
@@ -56,7 +62,7 @@ func patchFor(step plan.Step) ([]byte, error) {
 	default:
 		err = fmt.Errorf("step %q is not one that writes", step)
 	}
-	if err != nil {
+	if err != nil || !wouldChange(step) {
 		return nil, err
 	}
 	patch := map[string]any{"metadata": map[string]any{"resourceVersion": pv.ResourceVersion, "annotations": annotations}}
@@ -68,6 +74,18 @@ func patchFor(step plan.Step) ([]byte, error) {
 		return nil, fmt.Errorf("encode patch of PersistentVolume %s: %w", pv.Name, err)
 	}
 	return data, nil
+}
+
+// wouldChange says whether a step would change its volume.
+func wouldChange(step plan.Step) bool {
+	pv := step.Target()
+	switch step := step.(type) {
+	case plan.RestoreOptions:
+		return judge.IsAnnotated(pv) || step.FailedMount != nil || !slices.Equal(step.Options, pv.Spec.MountOptions)
+	case plan.ReleaseVolume:
+		return judge.IsAnnotated(pv)
+	}
+	return true
 }
 
 // orNil removes the field where the list is empty.

@@ -11,8 +11,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/storageclient/operator/controllers/internal/parallel"
+	"github.com/storageclient/operator/controllers/volume/ledger"
 	"github.com/storageclient/operator/controllers/volume/plan"
 )
 
@@ -23,7 +25,7 @@ const maxErrors = 3
 type cluster interface {
 	// readSnapshot reads everything from the cache.
 	readSnapshot(ctx context.Context) (plan.Snapshot, error)
-	// refreshVolumes returns a snapshot with the volumes as the API server has them.
+	// refreshVolumes returns a snapshot with the volumes and the ledger as the API server has them.
 	refreshVolumes(ctx context.Context, cached plan.Snapshot) (plan.Snapshot, error)
 	// isInspectionDue says whether it is time to look for failed mounts while nothing begins.
 	isInspectionDue(every time.Duration) bool
@@ -31,6 +33,10 @@ type cluster interface {
 	inspectMounts(ctx context.Context, watched []plan.Watched) (map[string]plan.Failure, error)
 	// inspectCures reads live how pods mount volumes that have their own lists back.
 	inspectCures(ctx context.Context, inCure []plan.InCure) (map[string]plan.Cure, error)
+	// isLedgerDue says whether it is time to compare volumes and ledger live.
+	isLedgerDue() bool
+	// writeLedger carries changes of the ledger out, and says why those of some volumes could not be.
+	writeLedger(ctx context.Context, changes ledger.Changes) map[types.UID]error
 	// inspectEvidence reads live whether awaited volumes have been mounted, by set of options.
 	inspectEvidence(ctx context.Context, awaited []plan.Awaited) (map[string]plan.Evidence, error)
 	// findComing reads live which of the volumes pods are about to mount.
@@ -53,6 +59,8 @@ type pass struct {
 	unfinished bool
 	errs       []error
 	failed     int
+	// taken are the steps that were taken.
+	taken []plan.Step
 }
 
 // makePass makes a pass, and tells when to make the next one; zero: when something changes.
@@ -63,7 +71,7 @@ func makePass(ctx context.Context, c cluster, workers int) (next time.Time, unfi
 	}
 	p := &pass{cluster: c}
 	decided := p.confirmLive(ctx, cached, plan.For(cached))
-	p.applyAll(ctx, decided.Steps, workers)
+	p.applyAll(ctx, decided, workers)
 	c.reportNotes(ctx, decided.Notes)
 	return decided.Next, p.unfinished, p.joinErrors()
 }
@@ -71,7 +79,7 @@ func makePass(ctx context.Context, c cluster, workers int) (next time.Time, unfi
 // confirmLive plans again by what is live where a batch would go on, or an inspection is due. What needs none of that goes on
 // without it.
 func (p *pass) confirmLive(ctx context.Context, cached plan.Snapshot, decided plan.Plan) plan.Plan {
-	begins := decided.BeginsBatch()
+	begins := decided.BeginsBatch() || decided.LedgerDue && p.isLedgerDue()
 	if !begins && (!decided.IsWatching() || !p.isInspectionDue(decided.ObserveEvery)) {
 		return decided
 	}
@@ -141,16 +149,20 @@ func withoutBatches(p plan.Plan) plan.Plan {
 }
 
 // applyAll takes the steps in their order, several at a time. Each is of another volume: one that cannot be taken keeps no
-// other from it.
-func (p *pass) applyAll(ctx context.Context, steps []plan.Step, workers int) {
+// other from it. What they write is known to the ledger before, and as written after.
+func (p *pass) applyAll(ctx context.Context, decided plan.Plan, workers int) {
+	steps := decided.Steps
 	if len(steps) > maxSteps {
 		steps, p.unfinished = steps[:maxSteps], true
 	}
-	parallel.ForEach(workers, steps, func(step plan.Step) {
+	parallel.ForEach(workers, p.beginSteps(ctx, decided, steps), func(step plan.Step) {
 		if err := p.applyStep(ctx, step); err != nil {
 			p.keepError(step, err)
+			return
 		}
+		p.noteTaken(step)
 	})
+	p.settleSteps(ctx)
 }
 
 // keepError takes note of a step that was not taken. That somebody else was faster is nothing to report.

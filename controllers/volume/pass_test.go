@@ -80,7 +80,7 @@ func TestAPassThatBeginsABatchReadsVolumesLiveOnce(t *testing.T) {
 		}
 		return c.List(ctx, list, opts...)
 	}})
-	const perPass = 5 // profiles, volumes, PersistentVolumeClaims, classes, client nodes
+	const perPass = 6 // profiles, volumes, the ledger, PersistentVolumeClaims, classes, client nodes
 	if result := makeAPass(t, r); result.RequeueAfter != 10*time.Second || cached != perPass || live != 1 {
 		t.Errorf("%d lists of the cache and %d live ones, want %d and 1; the next pass is due after %s", cached, live, perPass, result.RequeueAfter)
 	}

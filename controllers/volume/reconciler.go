@@ -2,6 +2,7 @@ package volume
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/controllers/volume/ledger"
 	"github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/controllers/volume/snapshot"
 	"github.com/storageclient/operator/tuning/catalogue"
@@ -28,6 +30,9 @@ const (
 	// maxSteps is how many volumes one pass writes: what is to be restored meanwhile waits no longer than that takes.
 	maxSteps = 500
 )
+
+// errNoLedger is that what is remembered of volumes cannot be read: nothing is written without.
+var errNoLedger = errors.New("cannot list ConfigMaps, which hold what is remembered of PersistentVolumes: the role storage-client-manager is incomplete")
 
 // Reconciler brings declared mount options to all PersistentVolumes. There is one request for the whole cluster.
 type Reconciler struct {
@@ -52,6 +57,8 @@ type Reconciler struct {
 	begun, inspected time.Time
 	// refused are the volumes whose last write the API server refused, with when it may be tried again.
 	refused map[string]time.Time
+	// kept is when volumes and ledger were compared live.
+	kept time.Time
 	// evidence is what the last inspection has found, by set of options.
 	evidence map[string]plan.Evidence
 	// reported holds what the last event of each blocked volume says, so that a standing state makes one event.
@@ -64,6 +71,7 @@ type Reconciler struct {
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=storageclasses,verbs=list;watch
 // +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientprofiles,verbs=list;watch
 // +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientnodes,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=list;watch;create;update,roleName=storage-client-manager,namespace=storage-client-system
 // +kubebuilder:rbac:groups="",resources=events,verbs=list
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get
@@ -110,6 +118,8 @@ func (r *Reconciler) fillDefaults() {
 type scope struct {
 	*Reconciler
 	now time.Time
+	// ledger is what the ledger holds, as read and as written since.
+	ledger *ledger.Ledger
 }
 
 // readSnapshot reads everything from the cache.
@@ -123,16 +133,23 @@ func (s *scope) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
 		return plan.Snapshot{}, fmt.Errorf("list StorageClientNodes: %w", err)
 	}
 	out.Now, out.Memory, out.Refused, out.Evidence, out.ClientNodes = s.now, s.memory, s.refused, s.evidence, clientNodes.Items
+	if s.ledger = out.Ledger; s.ledger == nil {
+		return plan.Snapshot{}, errNoLedger
+	}
 	return out, nil
 }
 
-// refreshVolumes returns a snapshot with the volumes as the API server has them.
+// refreshVolumes returns a snapshot with the volumes and the ledger as the API server has them. The ledger is read first: what it
+// holds less than that, volumes may still have.
 func (s *scope) refreshVolumes(ctx context.Context, cached plan.Snapshot) (plan.Snapshot, error) {
-	volumes, err := snapshot.ListVolumes(ctx, s.APIReader)
-	if err != nil {
+	var err error
+	if s.ledger, err = s.reader.ReadLedger(ctx, s.APIReader); err != nil {
 		return plan.Snapshot{}, fmt.Errorf("read live: %w", err)
 	}
-	cached.Volumes = volumes
+	if cached.Volumes, err = snapshot.ListVolumes(ctx, s.APIReader); err != nil {
+		return plan.Snapshot{}, fmt.Errorf("read live: %w", err)
+	}
+	cached.Ledger, cached.Live, s.kept = s.ledger, true, s.now
 	return cached, nil
 }
 

@@ -40,8 +40,9 @@ func TestRandomSchedules(t *testing.T) {
 		wait.Go(func() {
 			for seed := next.Add(1) - 1; seed < end && !t.Failed(); seed = next.Add(1) - 1 {
 				if w := play(seed, 1, false); w.broken != nil {
+					broken := w.broken
 					w = play(seed, 1, true)
-					t.Errorf("seed %d: %v\n%s", seed, w.broken, strings.Join(w.log, "\n"))
+					t.Errorf("seed %d: %v; told again: %v\n%s", seed, broken, w.broken, strings.Join(w.log, "\n"))
 				}
 			}
 		})
@@ -90,6 +91,9 @@ func (w *world) settle(m *manager, workers int, undone func() string) {
 	w.calm(m, workers)
 	for turn := 0; (undone() != "" || m.steps > 0) && w.broken == nil; turn++ {
 		if turn == most {
+			for _, note := range plan.For(w.live()).Notes {
+				w.tell("%s: %s", note.Volume, note.Message)
+			}
 			w.fail("livelock: %s", undone())
 		}
 		w.calm(m, workers)
@@ -102,7 +106,7 @@ func (w *world) settle(m *manager, workers int, undone func() string) {
 			w.fail("%d more steps were taken although all is done", m.steps)
 		}
 	}
-	carried := slices.ContainsFunc(slices.Collect(maps.Values(w.volumes)), func(v *simVolume) bool { return judge.RecordOf(v.pv).CarriesOurs(v.pv) })
+	carried := slices.ContainsFunc(slices.Collect(maps.Values(w.volumes)), func(v *simVolume) bool { return v.carried })
 	if next, _ := m.pass(workers); w.broken == nil && !carried && !next.IsZero() || next.Sub(w.now) > time.Minute {
 		w.fail("the next pass is due at %s although all is done", next)
 	}
@@ -265,7 +269,13 @@ func (f *faults) mishap() {
 	names := f.names()
 	v := f.volumes[names[f.rng.IntN(len(names))]]
 	name := v.pv.Name
-	switch f.rng.IntN(15) {
+	switch f.rng.IntN(18) {
+	case 15:
+		f.tell("somebody replaces %s as a whole, with %s", name, strings.Join(v.manifest, ","))
+		f.strip(v)
+		f.change(v, func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = v.manifest })
+	case 16, 17:
+		f.spoil()
 	case 14:
 		f.unwell[name] = !f.unwell[name]
 		f.tell("%s cannot be mounted with any list: %t", name, f.unwell[name])
@@ -275,11 +285,7 @@ func (f *faults) mishap() {
 		f.change(v, func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = list })
 	case 2:
 		f.tell("somebody removes our annotations from %s", name)
-		f.change(v, func(pv *corev1.PersistentVolume) {
-			for _, key := range ours {
-				delete(pv.Annotations, key)
-			}
-		})
+		f.strip(v)
 	case 3:
 		f.tell("Git begins or ceases to declare %s", name)
 		f.change(v, func(pv *corev1.PersistentVolume) { toggle(pv.Labels, trackedByFlux, "app") })
@@ -310,6 +316,49 @@ func (f *faults) mishap() {
 		f.create(fmt.Sprintf("new%d", f.serial), f.rng.IntN(2) == 0, "hard")
 	default:
 		f.edit()
+	}
+}
+
+// strip takes our annotations off. What stands neither there nor in the ledger is lost for good.
+func (f *faults) strip(v *simVolume) {
+	f.stripped = true
+	f.change(v, func(pv *corev1.PersistentVolume) {
+		for _, key := range ours {
+			delete(pv.Annotations, key)
+		}
+	})
+	// Nor does anybody know who put a list back that was about to be, or whether a first one was written that was.
+	if e := f.readLedger().EntryOf(v.pv.UID); e == nil || e.Broken != "" || e.Ending || e.Pending {
+		v.carried, v.lost = false, true
+	}
+}
+
+// spoil loses a page of the ledger, or what it says.
+func (f *faults) spoil() {
+	names := slices.Sorted(maps.Keys(f.pages))
+	if len(names) == 0 {
+		return
+	}
+	name := names[f.rng.IntN(len(names))]
+	page := f.pages[name].DeepCopy()
+	page.ResourceVersion = f.version()
+	f.pages[name] = page
+	for _, key := range slices.Sorted(maps.Keys(page.Data)) {
+		if f.rng.IntN(2) == 0 {
+			page.Data[key] = []string{"{}", "[]", "", `{"volume":"x","written":[["a","b"]]}`}[f.rng.IntN(4)]
+		}
+	}
+	if f.rng.IntN(2) == 0 {
+		delete(f.pages, name)
+	}
+	f.tell("somebody edits or deletes %s", name)
+	f.changes++
+	for _, volume := range f.names() {
+		v := f.volumes[volume]
+		v.putBack = false // the ledger alone knows
+		if e := f.readLedger().EntryOf(v.pv.UID); (e == nil || e.Broken != "") && !judge.RecordOf(v.pv).IsWhole() {
+			v.carried, v.lost = false, true
+		}
 	}
 }
 
@@ -396,6 +445,9 @@ func (w *world) undone() string {
 			return v.pv.Name + " soaks"
 		}
 	}
+	if plan.For(s).LedgerDue {
+		return "the ledger has missed something"
+	}
 	return ""
 }
 
@@ -404,7 +456,13 @@ func (w *world) left() string {
 	if len(w.profiles) > 0 {
 		return fmt.Sprintf("%d profiles are being deleted", len(w.profiles))
 	}
+	for uid := range w.readLedger().Volumes() {
+		return fmt.Sprintf("the ledger holds %s", uid)
+	}
 	for _, name := range w.names() {
+		if v := w.volumes[name]; v.carried && slices.Equal(v.pv.Spec.MountOptions, v.written) && !slices.Equal(v.own, v.written) {
+			return name + " has not been given back"
+		}
 		for _, key := range ours {
 			if _, there := w.volumes[name].pv.Annotations[key]; there {
 				return fmt.Sprintf("%s carries the annotation %s", name, key)

@@ -22,6 +22,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/internal/builders"
 	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/controllers/volume/ledger"
 	"github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/mountoptions"
@@ -62,6 +63,12 @@ type world struct {
 	// changes counts what anybody but a manager changed.
 	changes int
 
+	// stripped is set once somebody took marks off: of these volumes, mounts count that have what is in force, whenever they were made.
+	stripped bool
+	// pages are the ConfigMaps of the ledger.
+	pages      map[string]*corev1.ConfigMap
+	pageReader ledger.Reader
+
 	// canaries are the batches that began with an option set that nothing showed to work, with that set.
 	canaries map[string]string
 
@@ -82,6 +89,15 @@ type simVolume struct {
 	pv *corev1.PersistentVolume
 	// own is the list that the volume had before we wrote it first, written the one that we wrote last.
 	own, written []string
+	// carried is whether it carries, or carried, a list of ours that has neither been taken back nor let go, and profiles are those that
+	// it was written for. putBack is whether annotations that somebody took off were put back since.
+	carried  bool
+	profiles []string
+	putBack  bool
+	// lost is whether annotations and ledger were lost at one time: what a manager has read before, it may still know.
+	lost bool
+	// manifest is the list that it was created with.
+	manifest []string
 	// protected has a policy refuse every write of ours.
 	protected bool
 }
@@ -99,7 +115,7 @@ func newWorld(seed uint64) *world {
 	return &world{
 		now: time.Date(2026, 9, 1, 10, 0, 0, 0, time.UTC), rng: rand.New(rand.NewPCG(seed, 0)),
 		volumes: map[string]*simVolume{}, profiles: map[string]*v1alpha1.StorageClientProfile{}, mounts: map[string][]string{}, canaries: map[string]string{},
-		outspoken: true, unwell: map[string]bool{}, mountedAt: map[string]time.Time{}, bare: map[string]bool{}, idle: map[string]bool{}, shown: map[string]bool{},
+		pages: map[string]*corev1.ConfigMap{}, outspoken: true, unwell: map[string]bool{}, mountedAt: map[string]time.Time{}, bare: map[string]bool{}, idle: map[string]bool{}, shown: map[string]bool{},
 	}
 }
 
@@ -125,7 +141,7 @@ func (w *world) addVolume(name string, options ...string) *simVolume {
 	pv := builders.NFSVolume(options, builders.Named(name))
 	pv.UID, pv.ResourceVersion, pv.CreationTimestamp = types.UID(w.version()), w.version(), metav1.NewTime(w.now)
 	pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "eda", Name: name}
-	w.volumes[name] = &simVolume{pv: pv}
+	w.volumes[name] = &simVolume{pv: pv, manifest: options}
 	return w.volumes[name]
 }
 
@@ -215,7 +231,7 @@ func (w *world) create(name string, webhook bool, options ...string) {
 	if err != nil {
 		w.fail("%v", err)
 	}
-	v.own, v.written = options, verdict.Options
+	v.own, v.written, v.carried, v.profiles = options, verdict.Options, true, verdict.Profiles
 	v.pv.Spec.MountOptions = verdict.Options
 	maps.Copy(v.pv.Annotations, record)
 	w.tell("%s is created with %s", name, strings.Join(verdict.Options, ","))
@@ -223,11 +239,20 @@ func (w *world) create(name string, webhook bool, options ...string) {
 
 // live is the cluster as it is.
 func (w *world) live() plan.Snapshot {
-	s := plan.Snapshot{Now: w.now, Profiles: judge.Compile(w.profileList(), catalogue.AllowList{}, w.paused), ClientNodes: w.clientNodes()}
+	s := plan.Snapshot{Now: w.now, Profiles: judge.Compile(w.profileList(), catalogue.AllowList{}, w.paused), ClientNodes: w.clientNodes(), Ledger: w.readLedger()}
 	for _, name := range w.names() {
 		s.Volumes = append(s.Volumes, *w.volumes[name].pv)
 	}
 	return s
+}
+
+// readLedger is the ledger as it is.
+func (w *world) readLedger() *ledger.Ledger {
+	var pages []corev1.ConfigMap
+	for _, name := range slices.Sorted(maps.Keys(w.pages)) {
+		pages = append(pages, *w.pages[name])
+	}
+	return w.pageReader.Read(pages)
 }
 
 func (w *world) profileList() []v1alpha1.StorageClientProfile {
@@ -244,7 +269,12 @@ func (w *world) clientNodes() []v1alpha1.StorageClientNode {
 		if w.bare[name] {
 			continue
 		}
+		state := v1alpha1.MountStale
+		if v := w.volumes[name]; v != nil && slices.Equal(v.pv.Spec.MountOptions, w.mounts[name]) {
+			state = v1alpha1.MountEffective
+		}
 		node.Status.Mounts = append(node.Status.Mounts, v1alpha1.MountStatus{
+			State:      state,
 			MountPoint: "/" + name, Volume: name, Protocol: "NFSv4.1", Options: append([]string{"rw", "vers=4.1"}, w.mounts[name]...),
 			Connections: int32(connectionsOf(w.mounts[name])), Since: ptr.To(metav1.NewTime(w.mountedAt[name].Add(w.skew))), Used: !w.idle[name],
 		})
@@ -281,6 +311,8 @@ type manager struct {
 	refused   map[string]time.Time
 	evidence  map[string]plan.Evidence
 	inspected time.Time
+	kept      time.Time
+	ledger    *ledger.Ledger
 	// stale returns an earlier version of a volume, nil for one that the cache has not heard of.
 	stale func(*simVolume) *corev1.PersistentVolume
 	// changesBefore is world.changes when the pass began.
@@ -332,6 +364,7 @@ func (m *manager) readSnapshot(context.Context) (plan.Snapshot, error) {
 	s := m.live()
 	s.Profiles = m.compiler.Compile(m.profileList(), catalogue.AllowList{}, m.paused)
 	s.Memory, s.Refused, s.Evidence = m.memory, m.refused, m.evidence
+	m.ledger = s.Ledger
 	m.changesBefore, m.unmountable = m.changes, map[string]time.Time{}
 	if m.stale == nil {
 		return s, nil
@@ -348,8 +381,37 @@ func (m *manager) readSnapshot(context.Context) (plan.Snapshot, error) {
 
 func (m *manager) refreshVolumes(_ context.Context, cached plan.Snapshot) (plan.Snapshot, error) {
 	m.happen()
-	cached.Volumes = m.live().Volumes
+	m.ledger = m.readLedger()
+	m.happen()
+	cached.Volumes, cached.Ledger, cached.Live, m.kept = m.live().Volumes, m.ledger, true, m.now
 	return cached, nil
+}
+
+func (m *manager) isLedgerDue() bool { return m.kept.IsZero() || m.now.Sub(m.kept) >= plan.KeepEvery }
+
+// writeLedger is the API server. It takes each page for the version that was read only.
+func (m *manager) writeLedger(_ context.Context, changes ledger.Changes) map[types.UID]error {
+	writes, unkept := m.ledger.Apply(changes)
+	failed := map[types.UID]error{}
+	for uid, why := range unkept {
+		failed[uid] = errors.New(why)
+	}
+	for _, w := range writes {
+		m.happen()
+		if now := m.pages[w.Page.Name]; (now == nil) != (w.Page.ResourceVersion == "") || now != nil && now.ResourceVersion != w.Page.ResourceVersion {
+			m.tell("conflict: %s", w.Page.Name)
+			for _, uid := range w.Volumes {
+				failed[uid] = apierrors.NewConflict(corev1.Resource("configmaps"), w.Page.Name, nil)
+			}
+			continue
+		}
+		m.steps++
+		page := w.Page.DeepCopy()
+		page.ResourceVersion = m.version()
+		m.pages[page.Name] = page
+		m.ledger = m.ledger.With(page)
+	}
+	return failed
 }
 
 func (m *manager) isInspectionDue(every time.Duration) bool {
@@ -445,6 +507,13 @@ func (m *manager) applyStep(_ context.Context, step plan.Step) error {
 	switch {
 	case err != nil:
 		return err
+	case data == nil:
+		m.tell("%s, as it is", step)
+		m.steps++
+		if v != nil && v.pv.ResourceVersion == step.Target().ResourceVersion {
+			v.carried = false
+		}
+		return nil
 	case v == nil || v.pv.UID != step.Target().UID:
 		return apierrors.NewNotFound(corev1.Resource("persistentvolumes"), step.Target().Name)
 	case !strings.Contains(string(data), `"resourceVersion":`+strconv.Quote(v.pv.ResourceVersion)):
@@ -584,11 +653,11 @@ func (m *manager) checkBatch(v *simVolume, step plan.WriteOptions, p *v1alpha1.S
 	// A volume that shows a set to work may be among those that are written.
 	set := fmt.Sprintf("%s:%s:%t", p.Name, step.Mark.Set, isUnused(v.pv))
 	m.proven[set] = m.proven[set] || proven
-	if !m.proven[set] && mates > 0 {
+	if !m.proven[set] && mates > 0 && !m.stripped {
 		m.fail("%s goes with a canary of profile %s", v.pv.Name, p.Name)
 	}
 	batch := fmt.Sprintf("%s %d", p.Name, step.Mark.Since.Unix())
-	if canary, is := m.canaries[batch]; is && mates > 0 && !m.proven[canary] {
+	if canary, is := m.canaries[batch]; is && mates > 0 && !m.proven[canary] && !m.stripped {
 		m.fail("%s goes with the canary of another option set of profile %s", v.pv.Name, p.Name)
 	}
 	if !m.proven[set] {
@@ -607,10 +676,10 @@ func (m *manager) checkEvidence(v *simVolume, step plan.WriteOptions, p *v1alpha
 		}
 	}
 	waits := p.Spec.WithDefaults().Rollout.Volumes.OnNoEvidence == v1alpha1.NoEvidenceWait
-	if len(carriers) > 0 && !m.shown[set] && waits {
+	if len(carriers) > 0 && !m.shown[set] && waits && !m.stripped {
 		m.fail("%s is written for profile %s, and none of %q has been mounted with the options", v.pv.Name, p.Name, carriers)
 	}
-	if evidence := step.Mark.Evidence; evidence != "" && !m.shown[set] {
+	if evidence := step.Mark.Evidence; evidence != "" && !m.shown[set] && !m.stripped {
 		m.fail("%s is written because %s, and nothing was mounted with the options", v.pv.Name, evidence)
 	}
 	return m.shown[set]
@@ -680,8 +749,8 @@ func (m *manager) checkJudgement(v *simVolume, before *corev1.PersistentVolume, 
 }
 
 // retains says whether a profile that goes leaves its options on a volume.
-func (w *world) retains(before *corev1.PersistentVolume, staying []string) bool {
-	return slices.ContainsFunc(judge.CarriedProfiles(before), func(name string) bool {
+func (w *world) retains(v *simVolume, staying []string) bool {
+	return slices.ContainsFunc(v.profiles, func(name string) bool {
 		p := w.profiles[name]
 		return p != nil && p.Spec.DeletionPolicy == v1alpha1.DeletionRetain && !slices.Contains(staying, name)
 	})
@@ -695,9 +764,18 @@ func (m *manager) checkAfter(v *simVolume, before *corev1.PersistentVolume, step
 	}
 	switch step := step.(type) {
 	case plan.WriteOptions:
-		if !judge.HasRecord(before) {
-			v.own = before.Spec.MountOptions
-		} else if m.retains(before, step.Verdict.Profiles) {
+		switch {
+		case !v.carried && v.lost && slices.Equal(record.Original, v.own):
+		case !v.carried:
+			v.own, v.putBack = before.Spec.MountOptions, false
+		case !judge.RecordOf(before).IsWhole() && v.putBack:
+			m.fail("the annotations of %s are put back a second time", name)
+		case !judge.RecordOf(before).IsWhole() && !slices.Equal(before.Spec.MountOptions, v.written):
+			m.fail("%s is written although somebody replaced it", name)
+		case !judge.RecordOf(before).IsWhole():
+			v.putBack = true
+		}
+		if v.carried && m.retains(v, step.Verdict.Profiles) {
 			v.own = record.Original
 			if slices.ContainsFunc(record.Original, func(o string) bool {
 				return !slices.Contains(before.Spec.MountOptions, o) && !slices.Contains(judge.RecordOf(before).Original, o)
@@ -705,7 +783,7 @@ func (m *manager) checkAfter(v *simVolume, before *corev1.PersistentVolume, step
 				m.fail("%s is said to have had %q of its own, and was %q", name, record.Original, before.Spec.MountOptions)
 			}
 		}
-		v.written = v.pv.Spec.MountOptions
+		v.written, v.carried, v.lost, v.profiles = v.pv.Spec.MountOptions, true, false, step.Verdict.Profiles
 		if record.Broken != "" || !slices.Equal(record.Original, v.own) || !slices.Equal(record.Applied, v.written) || !slices.Equal(record.Profiles, step.Verdict.Profiles) {
 			m.fail("%s remembers %+v, and had %q", name, record, v.own)
 		}
@@ -729,6 +807,9 @@ func (m *manager) checkAfter(v *simVolume, before *corev1.PersistentVolume, step
 		}
 	}
 	if _, written := step.(plan.WriteOptions); !written {
+		if _, learned := step.(plan.JudgeFailure); !learned {
+			v.carried = false
+		}
 		for _, key := range ours {
 			if _, left := v.pv.Annotations[key]; left && key != v1alpha1.FailedMountOptionsAnnotation {
 				m.fail("%s keeps the annotation %s", name, key)

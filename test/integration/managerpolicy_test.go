@@ -337,7 +337,7 @@ var _ = Describe("What the manager may write", func() {
 			return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string]string{"a": "b"}}
 		}
 
-		// Its roles name the ConfigMaps that it may update, which are fewer: the policy is asked alone.
+		// The policy is asked alone, whatever the roles say.
 		BeforeEach(func() {
 			role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: "all-configmaps"}}
 			role.Rules = []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"update"}}}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/match"
+	"github.com/storageclient/operator/controllers/volume/ledger"
 	"github.com/storageclient/operator/tuning/mountoptions"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -51,6 +52,8 @@ type Input struct {
 	VolumeClaim *metav1.PartialObjectMetadata
 	// Class holds the mount options of the volume's StorageClass; nil if there is no such class.
 	Class []string
+	// Entry is what the ledger holds of the volume, nil for nothing.
+	Entry *ledger.Entry
 	// Profiles are all profiles of the cluster.
 	Profiles *Profiles
 	// nconnectInForce leaves nconnect out of the verdict, since other volumes of the server are in the way.
@@ -71,6 +74,8 @@ type Verdict struct {
 	Wanted []string
 	// Original is the list to come back with Restore.
 	Original []string
+	// own is the list that is remembered as the volume's own.
+	own []string
 	// Carried are the declared options that stand in Options, by profile.
 	Carried map[string][]string
 	// Exceptions say by profile in what the volume differs from what that declares because its rules leave it so, with both values.
@@ -105,7 +110,7 @@ func Volume(in Input) Verdict {
 	if !isBoundTo(in.Volume, in.VolumeClaim) {
 		in.VolumeClaim = nil
 	}
-	s := &scope{Input: in, target: targetOf(in.Volume), record: RecordOf(in.Volume), current: in.Volume.Spec.MountOptions}
+	s := &scope{Input: in, target: targetOf(in.Volume), record: recallRecord(in.Volume, in.Entry), current: in.Volume.Spec.MountOptions}
 	s.target.nconnectInForce = in.nconnectInForce
 	s.base, s.rules = s.ownList(), in.Profiles.rulesSelecting(in.Volume, in.VolumeClaim)
 	if len(s.rules) > 0 && !s.isIgnored() {
@@ -124,7 +129,7 @@ func Volume(in Input) Verdict {
 			break
 		}
 	}
-	v.Profiles, v.rules = profileNames(s.rules), s.rules
+	v.Profiles, v.rules, v.own = profileNames(s.rules), s.rules, s.record.Original
 	if len(s.rules) > 0 {
 		v.Wanted = s.merged.options
 		v.Set, v.Rules = hashOfSet(SourceOf(s.Volume), s.rules, in.nconnectInForce), ruleNames(s.rules)
@@ -190,7 +195,7 @@ func (s *scope) keepOrder() {
 
 func (s *scope) carriesOurs() bool { return s.isAdopted() && slices.Equal(s.current, s.record.Applied) }
 
-func (s *scope) isAdopted() bool { return s.record.Present && s.record.Broken == "" }
+func (s *scope) isAdopted() bool { return s.record.IsWhole() }
 
 // replaceableOptions are the options that UseProfileOverClass may replace: the class's, and those that have already been
 // replaced. Without the latter, to delete and recreate a class would change every volume of it twice.
@@ -250,6 +255,9 @@ func (s *scope) restoreUnselected() (Verdict, bool) {
 // keepOptions says why the options of a volume that no rule selects any more are not put back, "" if they are.
 func (s *scope) keepOptions() string {
 	by, declared := declarerOf(s.Volume)
+	if replacer, replaced := replacerOf(s.Volume); replaced && s.record.Recalled {
+		by, declared = replacer, true
+	}
 	switch {
 	case s.record.Broken != "":
 		return s.record.Broken
@@ -332,14 +340,18 @@ func (s *scope) blockLegacyAnnotation() (Verdict, bool) {
 
 func (s *scope) blockChanged() (Verdict, bool) {
 	switch {
-	case !s.record.Present || s.carriesOurs() || s.wasAddedTo():
+	case !s.record.Present || s.wasAddedTo():
 		return Verdict{}, false
 	case s.record.Broken != "":
-		return blockedFor(v1alpha1.VolumeReasonConflict, fmt.Sprintf("%s: remove the annotations %s to have the volume adopted again",
-			s.record.Broken, strings.Join(recordAnnotations, ", "))), true
+		return blockedFor(v1alpha1.VolumeReasonConflict, s.record.Broken+": "+s.adoptText()), true
+	case !s.carriesOurs():
+		return blockedFor(v1alpha1.VolumeReasonConflict, s.changedText()), true
+	case s.record.Recalled && s.isReplaced():
+		return s.keepReplaced(), true
+	case s.record.Recalled && s.record.PutBack:
+		return blockedFor(v1alpha1.VolumeReasonConflict, s.removedText()), true
 	}
-	return blockedFor(v1alpha1.VolumeReasonConflict, fmt.Sprintf("somebody else changed mountOptions to %s; last written: %s: set that again, or remove the annotations %s to have the volume adopted again",
-		listText(s.current), listText(s.record.Applied), strings.Join(recordAnnotations, ", "))), true
+	return Verdict{}, false
 }
 
 // blockUnmounted is for volumes that nobody mounts with options.
@@ -409,15 +421,22 @@ func (s *scope) blockInvalid() (Verdict, bool) {
 
 func (s *scope) writeMerged() (Verdict, bool) {
 	wanted := s.merged.options
-	if slices.Equal(s.current, wanted) && (!s.record.Present || s.carriesOurs() && slices.Equal(s.record.Profiles, profileNames(s.rules))) {
+	if slices.Equal(s.current, wanted) && !s.record.Recalled && (!s.record.Present || s.carriesOurs() && slices.Equal(s.record.Profiles, profileNames(s.rules))) {
 		return Verdict{}, false
 	}
 	message := fmt.Sprintf("mountOptions become %s (were %s) by %s", listText(wanted), listText(s.current), text.List(profileNames(s.rules)))
+	if s.record.Recalled && slices.Equal(s.current, wanted) {
+		return s.writeVerdict("put the annotations back that somebody removed; mountOptions stay " + listText(wanted)), true
+	}
 	if !s.target.MountsPerPod() {
 		message += "; a node mounts with them once no pod there uses the volume any more"
 	}
+	return s.writeVerdict(message), true
+}
+
+func (s *scope) writeVerdict(message string) Verdict {
 	return Verdict{Action: ActionWrite, State: StatePending, Reason: v1alpha1.VolumeReasonOptionsMerged, Message: message + s.exceptionsText(),
-		Options: wanted, Original: s.base, Carried: s.merged.carried}, true
+		Options: s.merged.options, Original: s.base, Carried: s.merged.carried}
 }
 
 // keepCurrent is for a volume that needs no write.

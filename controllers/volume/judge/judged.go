@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/storageclient/operator/controllers/volume/ledger"
 )
 
 // Judged is a volume with all that follows from it and its Input alone. It is never changed.
@@ -19,6 +21,8 @@ type Judged struct {
 	Mark *Mark
 	// FailedMount is what the volume remembers of a list that could not be mounted, nil for nothing.
 	FailedMount *FailedMount
+	// Record is what is remembered of the volume.
+	Record Record
 	// CarriesOurs is whether the list is the one that we wrote last.
 	CarriesOurs bool
 
@@ -30,10 +34,10 @@ type Judged struct {
 
 // Judge judges one volume, alone, and reads what it remembers.
 func Judge(in Input) *Judged {
-	v := Volume(in)
+	v, record := Volume(in), recallRecord(in.Volume, in.Entry)
 	j := &Judged{
 		Volume: in.Volume, Verdict: v, Mark: MarkOf(in.Volume), FailedMount: FailedMountOf(in.Volume),
-		CarriesOurs: RecordOf(in.Volume).CarriesOurs(in.Volume), demand: demandOf(in.Volume, listAfter(in.Volume, v)), bringsNconnect: bringsNconnect(v),
+		Record: record, CarriesOurs: record.CarriesOurs(in.Volume), demand: demandOf(in.Volume, listAfter(in.Volume, v)), bringsNconnect: bringsNconnect(v),
 	}
 	j.withNconnectInForce = sync.OnceValue(func() Verdict {
 		in.nconnectInForce = true
@@ -56,6 +60,7 @@ type remembered struct {
 	volume, volumeClaim version
 	class               []string
 	profiles            *Profiles
+	entry               *ledger.Entry
 }
 
 // version is an object as it was at one time; none has an empty resource version.
@@ -71,13 +76,13 @@ func NewMemory() *Memory { return &Memory{known: map[string]remembered{}} }
 // Judge is the function Judge, but for what it remembers. A volume without a resource version, which was not read from
 // an API server, is judged each time.
 func (m *Memory) Judge(in Input) *Judged {
-	now := remembered{volume: versionOf(in.Volume), class: in.Class, profiles: in.Profiles}
+	now := remembered{volume: versionOf(in.Volume), class: in.Class, profiles: in.Profiles, entry: in.Entry}
 	if in.VolumeClaim != nil {
 		now.volumeClaim = versionOf(in.VolumeClaim)
 	}
 	was, known := m.known[in.Volume.Name]
 	if known && was.profiles == now.profiles && was.volume == now.volume && was.volumeClaim == now.volumeClaim &&
-		now.volume.resourceVersion != "" && slices.Equal(was.class, now.class) {
+		now.volume.resourceVersion != "" && slices.Equal(was.class, now.class) && was.entry.IsSame(now.entry) {
 		return was.Judged
 	}
 	// A pointer into a list would keep the whole list of that pass in memory.

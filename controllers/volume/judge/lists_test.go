@@ -284,7 +284,10 @@ func TestTheRemedyIsTheTools(t *testing.T) {
 		"Terraform's typed resource": {managedBy("HashiCorp", metav1.ManagedFieldsOperationUpdate, `{"f:spec":{"f:nfs":{}}}`), []string{"Terraform",
 			"in the resource: lifecycle { ignore_changes = [spec[0].mount_options, metadata[0].annotations] }"}},
 		"Terraform's manifest": {apply("Terraform"), []string{"Terraform", `in the kubernetes_manifest: computed_fields = ["spec.mountOptions", "metadata.annotations"]`}},
-		"kapp": {builders.Labelled("kapp.k14s.io/app", "1"), []string{"kapp", "beside the manifests: {apiVersion: kapp.k14s.io/v1alpha1, kind: Config, rebaseRules: [{path: [spec, mountOptions], " +
+		"kapp": {builders.Labelled("kapp.k14s.io/app", "1"), []string{"kapp", "beside the manifests: {apiVersion: kapp.k14s.io/v1alpha1, kind: Config, rebaseRules: [{paths: [[spec, mountOptions], " +
+			"[metadata, annotations, tuning.storageclient.dev/original-mount-options], [metadata, annotations, tuning.storageclient.dev/applied-mount-options], " +
+			"[metadata, annotations, tuning.storageclient.dev/profiles], [metadata, annotations, tuning.storageclient.dev/mount-options-step], " +
+			"[metadata, annotations, tuning.storageclient.dev/failed-mount-options]], " +
 			"type: copy, sources: [existing, new], resourceMatchers: [{kindNamespaceNameMatcher: {kind: PersistentVolume, namespace: \"\", name: pv1}}]}]}"}},
 		"Pulumi":            {apply("pulumi-kubernetes-1a2b"), []string{"Pulumi", `in the resource's options: ignoreChanges: ["spec.mountOptions"]`}},
 		"Pulumi by a label": {builders.Labelled("app.kubernetes.io/managed-by", "pulumi"), []string{"Pulumi", `ignoreChanges: ["spec.mountOptions"]`}},

@@ -130,7 +130,7 @@ func TakenBack(pv *corev1.PersistentVolume, v Verdict, mark *Mark, failed *Faile
 	failed.Set, failed.Rules, failed.Driver, failed.Options = mark.Set, mark.Rules, SourceOf(pv).Driver, slices.Clone(pv.Spec.MountOptions)
 	out := Verdict{
 		Action: ActionRestore, State: StatePending, Reason: v1alpha1.VolumeReasonFailedMount, Profiles: v.Profiles, rules: v.rules,
-		Options: RecordOf(pv).Original,
+		Options: v.own,
 	}
 	until := "until a rule that declares them changes"
 	if failed.Suspected {

@@ -34,8 +34,8 @@ var (
 	}}
 	helm = &tool{name: "Helm", declare: func(_ string, list []string) string { return "in the chart's template: " + specBlock(list) }}
 	kapp = &tool{name: "kapp", cede: func(volume string) string {
-		return fmt.Sprintf(`beside the manifests: {apiVersion: kapp.k14s.io/v1alpha1, kind: Config, rebaseRules: [{path: [spec, mountOptions], type: copy, `+
-			`sources: [existing, new], resourceMatchers: [{kindNamespaceNameMatcher: {kind: PersistentVolume, namespace: "", name: %s}}]}]}`, volume)
+		return fmt.Sprintf(`beside the manifests: {apiVersion: kapp.k14s.io/v1alpha1, kind: Config, rebaseRules: [{paths: [%s], type: copy, `+
+			`sources: [existing, new], resourceMatchers: [{kindNamespaceNameMatcher: {kind: PersistentVolume, namespace: "", name: %s}}]}]}`, kappPaths(), volume)
 	}}
 	pulumi     = &tool{name: "Pulumi", cede: func(string) string { return `in the resource's options: ignoreChanges: ["spec.mountOptions"]` }}
 	crossplane = &tool{name: "Crossplane", declare: func(_ string, list []string) string {
@@ -52,6 +52,15 @@ var (
 )
 
 func inManifest(_ string, list []string) string { return "in the manifest: " + specBlock(list) }
+
+// kappPaths are what kapp is to leave as it is: it removes annotations that its manifests do not name, unless it is told to copy them.
+func kappPaths() string {
+	paths := []string{"[spec, mountOptions]"}
+	for _, key := range slices.Concat(recordAnnotations, markAnnotations) {
+		paths = append(paths, "[metadata, annotations, "+key+"]")
+	}
+	return strings.Join(paths, ", ")
+}
 
 func specBlock(list []string) string { return fmt.Sprintf("spec: {mountOptions: %s}", listText(list)) }
 
@@ -79,12 +88,13 @@ var trackingSigns = []trackingSign{
 	{key: "app.kubernetes.io/managed-by", tool: pulumi, value: "pulumi"},
 }
 
-// applyManagers are field managers by which tools apply, by how their names begin.
+// applyManagers are field managers by which tools apply, or update and replace, by how their names begin.
 var applyManagers = []struct {
 	prefix string
 	tool   *tool
 }{
-	{"argocd", argoCD}, {"kustomize-controller", flux}, {"pulumi-kubernetes", pulumi}, {"crossplane", crossplane}, {"Terraform", terraformManifest},
+	{"argocd", argoCD}, {"kustomize-controller", flux}, {"helm-controller", fluxHelm}, {"helm", helm}, {"kapp", kapp}, {"pulumi", pulumi},
+	{"crossplane", crossplane}, {"Terraform", terraformManifest},
 }
 
 // updateManagers are field managers of tools that create and update, and put back what they declare at their next run: Terraform's
@@ -148,10 +158,10 @@ func declarerOf(pv *corev1.PersistentVolume) (by owner, declared bool) {
 	return owner{}, false
 }
 
-// TellsOwner says whether an entry of the managed fields tells that the mount options are declared elsewhere.
+// TellsOwner says whether an entry of the managed fields tells that the mount options are declared elsewhere, or who replaced them.
 func TellsOwner(entry metav1.ManagedFieldsEntry) bool {
 	_, tells := managerOf(entry)
-	return tells
+	return tells || isReplacer(entry) && OwnsMountOptions(entry)
 }
 
 func managerOf(entry metav1.ManagedFieldsEntry) (by owner, tells bool) {
@@ -162,15 +172,28 @@ func managerOf(entry metav1.ManagedFieldsEntry) (by owner, tells bool) {
 		}
 		by = owner{tool: anyApply, sign: fmt.Sprintf("apply manager %q", entry.Manager)}
 		for _, known := range applyManagers {
-			if strings.HasPrefix(entry.Manager, known.prefix) {
+			if by.tool == anyApply && strings.HasPrefix(entry.Manager, known.prefix) {
 				by.tool = known.tool
 			}
 		}
 		return by, true
 	case metav1.ManagedFieldsOperationUpdate:
+		if by, tells = updaterOf(entry); tells {
+			return by, true
+		}
 		known := func(prefix string) bool { return strings.HasPrefix(entry.Manager, prefix) }
 		return owner{tool: terraformTyped, sign: fmt.Sprintf("field manager %q", entry.Manager)},
 			entry.Subresource == "" && slices.ContainsFunc(updateManagers, known) && len(specFieldsOf(entry)) > 0
+	}
+	return owner{}, false
+}
+
+// updaterOf finds tools that update volumes, or replace them, rather than apply them: as long as they own the list.
+func updaterOf(entry metav1.ManagedFieldsEntry) (by owner, tells bool) {
+	for _, known := range applyManagers {
+		if known.tool != terraformManifest && strings.HasPrefix(entry.Manager, known.prefix) && entry.Subresource == "" && OwnsMountOptions(entry) {
+			return owner{tool: known.tool, sign: fmt.Sprintf("field manager %q", entry.Manager)}, true
+		}
 	}
 	return owner{}, false
 }

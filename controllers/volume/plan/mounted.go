@@ -40,7 +40,7 @@ func (j judged) mounted() (m Mounted, concerned bool) {
 	case judge.StateHeld:
 		return Mounted{Keep: true, KeepReadAhead: true}, true
 	case judge.StatePending:
-		m.Keep = judge.HasRecord(j.Volume)
+		m.Keep = j.Record.Present
 	case judge.StateUpToDate:
 		m.Options = carriedOptions(v)
 	case judge.StateBlocked:

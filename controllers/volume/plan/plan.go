@@ -41,6 +41,7 @@ func For(s Snapshot) Plan {
 	p.watchBatches()
 	p.watchLists()
 	p.awaitEvidence()
+	p.keepLedger()
 	return p.plan
 }
 
@@ -126,7 +127,7 @@ func (p *planner) isRefused(volume string) bool {
 	}
 	p.planAgain(until)
 	note := p.plan.Notes[volume]
-	note.Message = "the API server refused the last write, the next is tried at " + until.UTC().Format(time.RFC3339) + "; then " + note.Message
+	note.Message = "the last write was refused, the next is tried at " + until.UTC().Format(time.RFC3339) + "; then " + note.Message
 	p.plan.Notes[volume] = note
 	return true
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/controllers/volume/ledger"
 )
 
 // Snapshot is what is known of all volumes at one time. Its objects are shared with the cache: read only.
@@ -19,6 +20,8 @@ type Snapshot struct {
 	// Classes holds the mount options of each StorageClass.
 	Classes  map[string][]string
 	Profiles *judge.Profiles
+	// Ledger holds the volumes' records beside their annotations; nil: nothing is known of it.
+	Ledger *ledger.Ledger
 	// Memory remembers what was judged in an earlier snapshot; nil: nothing is remembered.
 	Memory *judge.Memory
 
@@ -26,6 +29,8 @@ type Snapshot struct {
 
 	// Now is the time of the plan.
 	Now time.Time
+	// Live is true where volumes and ledger were read past the cache.
+	Live bool
 	// ClientNodes tell what is mounted.
 	ClientNodes []v1alpha1.StorageClientNode
 	// FailedMounts are failed mounts, by volume, of those volumes that a plan has asked for.
@@ -99,7 +104,7 @@ func (s Snapshot) judgeAll() []judged {
 }
 
 func (s Snapshot) judgeAlone(pv *corev1.PersistentVolume) *judge.Judged {
-	in := judge.Input{Volume: pv, Class: s.Classes[pv.Spec.StorageClassName], Profiles: s.Profiles}
+	in := judge.Input{Volume: pv, Class: s.Classes[pv.Spec.StorageClassName], Profiles: s.Profiles, Entry: s.Ledger.EntryOf(pv.UID)}
 	if ref := pv.Spec.ClaimRef; ref != nil {
 		in.VolumeClaim = s.VolumeClaims[types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}]
 	}

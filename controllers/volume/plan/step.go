@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/controllers/volume/ledger"
 )
 
 // Plan is what to do next.
@@ -29,6 +30,12 @@ type Plan struct {
 	Candidates []*corev1.PersistentVolume
 	// ObserveEvery is how often either is to be looked for.
 	ObserveEvery time.Duration
+	// Ledger is what the ledger has missed, of volumes that no step is about: it is not to be written before it was read live.
+	// LedgerDue says that there is something of that kind.
+	Ledger    ledger.Changes
+	LedgerDue bool
+	// Records are those of the volumes that steps are about.
+	Records map[string]judge.Record
 	// Next is when to plan again although nothing changed; zero: never.
 	Next time.Time
 }

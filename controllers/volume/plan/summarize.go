@@ -121,7 +121,7 @@ func Summarize(name string, s Snapshot) Summary {
 	for _, j := range all {
 		out.addVolume(name, j)
 		out.addServer(name, j)
-		if !j.FailedMount.WasFor(name) && !slices.Contains(judge.CarriedProfiles(j.Volume), name) {
+		if !j.FailedMount.WasFor(name) && !slices.Contains(j.Record.Profiles, name) {
 			continue
 		}
 		v := j.verdict

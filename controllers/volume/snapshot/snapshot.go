@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -16,6 +17,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/read"
 	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/controllers/volume/ledger"
 	"github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
@@ -30,9 +32,10 @@ type Reader struct {
 	ManagerNamespace string
 
 	compiler judge.Compiler
+	ledger   ledger.Reader
 }
 
-// Read lists volumes, PersistentVolumeClaims, classes and profiles.
+// Read lists volumes, the ledger, PersistentVolumeClaims, classes and profiles.
 func (r *Reader) Read(ctx context.Context) (plan.Snapshot, error) {
 	s := plan.Snapshot{VolumeClaims: map[types.NamespacedName]*metav1.PartialObjectMetadata{}, Classes: map[string][]string{}}
 	var err error
@@ -40,6 +43,10 @@ func (r *Reader) Read(ctx context.Context) (plan.Snapshot, error) {
 		return plan.Snapshot{}, err
 	}
 	if s.Volumes, err = ListVolumes(ctx, r.Reader); err != nil {
+		return plan.Snapshot{}, err
+	}
+	// Users of the plugin may not be allowed to read ConfigMaps: they see what the annotations tell.
+	if s.Ledger, err = r.ReadLedger(ctx, r.Reader); err != nil && !apierrors.IsForbidden(err) {
 		return plan.Snapshot{}, err
 	}
 	volumeClaims := metav1.PartialObjectMetadataList{}
@@ -58,6 +65,15 @@ func (r *Reader) Read(ctx context.Context) (plan.Snapshot, error) {
 		s.Classes[classes.Items[i].Name] = classes.Items[i].MountOptions
 	}
 	return s, nil
+}
+
+// ReadLedger reads the volumes' records that stand beside their annotations.
+func (r *Reader) ReadLedger(ctx context.Context, reader client.Reader) (*ledger.Ledger, error) {
+	var pages corev1.ConfigMapList
+	if err := reader.List(ctx, &pages, client.InNamespace(r.ManagerNamespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list ConfigMaps in namespace %s: %w", r.ManagerNamespace, err)
+	}
+	return r.ledger.Read(pages.Items), nil
 }
 
 // ListVolumes lists all volumes, shared with the cache where the reader is one.

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 )
@@ -16,7 +17,7 @@ type VolumeOption func(*corev1.PersistentVolume)
 
 // NFSVolume is an in-tree NFS volume of the class "nfs", bound to the PersistentVolumeClaim eda/data.
 func NFSVolume(options []string, more ...VolumeOption) *corev1.PersistentVolume {
-	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv1", ResourceVersion: "7", Annotations: map[string]string{}, Labels: map[string]string{}}}
+	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv1", UID: "uid-of-pv1", ResourceVersion: "7", Annotations: map[string]string{}, Labels: map[string]string{}}}
 	pv.Spec.NFS = &corev1.NFSVolumeSource{Server: "filer", Path: "/data"}
 	pv.Spec.StorageClassName = "nfs"
 	pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
@@ -28,9 +29,9 @@ func NFSVolume(options []string, more ...VolumeOption) *corev1.PersistentVolume 
 	return pv
 }
 
-// Named gives a volume another name.
+// Named gives a volume another name, and so another UID.
 func Named(name string) VolumeOption {
-	return func(pv *corev1.PersistentVolume) { pv.Name = name }
+	return func(pv *corev1.PersistentVolume) { pv.Name, pv.UID = name, types.UID("uid-of-"+name) }
 }
 
 // Annotated sets an annotation.

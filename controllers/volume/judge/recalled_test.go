@@ -1,0 +1,148 @@
+package judge
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/internal/builders"
+	"github.com/storageclient/operator/controllers/volume/ledger"
+)
+
+// What annotations do not tell any more, the ledger does.
+func TestTheLedgerTellsWhatAnnotationsDoNot(t *testing.T) {
+	hard, soft := []string{"hard"}, []string{"soft"}
+	merged := []string{"hard", "nconnect=4", "nocto"}
+	entry := func(change ...func(*ledger.Entry)) *ledger.Entry {
+		e := &ledger.Entry{Volume: "pv1", Written: []ledger.Lists{{Original: hard, Applied: merged}}, Profiles: []string{"fast"}}
+		for _, c := range change {
+			c(e)
+		}
+		return e
+	}
+	putBack := func(e *ledger.Entry) { e.PutBack = true }
+	retained := builders.NFSProfile("fast", []string{"nconnect=4", "nocto"}, builders.Deleted, builders.Retaining)
+	replaces := managedBy("kubectl-replace", metav1.ManagedFieldsOperationUpdate, ownsOptions)
+	const adopt = `to have the volume adopted as it is, run: kubectl annotate --overwrite pv pv1 tuning.storageclient.dev/original-mount-options='["soft"]' ` +
+		`tuning.storageclient.dev/applied-mount-options='["soft"]'`
+	conflict := leftAlone(v1alpha1.VolumeReasonConflict, "fast")
+	for name, test := range map[string]struct {
+		volume   *corev1.PersistentVolume
+		entry    *ledger.Entry
+		profiles []v1alpha1.StorageClientProfile
+		want     outcome
+		message  string
+	}{
+		"annotations that are gone are put back":       {builders.NFSVolume(merged), entry(), []v1alpha1.StorageClientProfile{fast}, written(hard, merged, "fast"), "put the annotations back"},
+		"and those that are broken":                    {builders.NFSVolume(merged, builders.Annotated(v1alpha1.OriginalMountOptionsAnnotation, "{")), entry(), []v1alpha1.StorageClientProfile{fast}, written(hard, merged, "fast"), "put the annotations back"},
+		"but not a second time":                        {builders.NFSVolume(merged), entry(putBack), []v1alpha1.StorageClientProfile{fast}, conflict, "removed again"},
+		"later changes are laid over the original":     {builders.NFSVolume(merged), entry(), []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"noresvport"})}, written(hard, []string{"hard", "noresvport"}, "fast"), ""},
+		"and the original comes back":                  {builders.NFSVolume(merged), entry(), nil, restored("hard"), ""},
+		"also where we stand back":                     {builders.NFSVolume(merged), entry(putBack), nil, restored("hard"), ""},
+		"Retain leaves the list":                       {builders.NFSVolume(merged), entry(), []v1alpha1.StorageClientProfile{retained}, released, "Retain"},
+		"a volume that was replaced is left alone":     {builders.NFSVolume(soft), entry(), []v1alpha1.StorageClientProfile{fast}, conflict, `somebody else replaced the volume: mountOptions are ["soft"], and our annotations are gone`},
+		"with its own list, too":                       {builders.NFSVolume(hard), entry(), []v1alpha1.StorageClientProfile{fast}, conflict, "replaced the volume"},
+		"and nothing is put back there":                {builders.NFSVolume(soft), entry(), nil, released, "somebody else changed them"},
+		"it can be adopted as it is":                   {builders.NFSVolume(soft), entry(), []v1alpha1.StorageClientProfile{fast}, conflict, adopt},
+		"and then is":                                  {builders.NFSVolume(soft, builders.Carrying(soft, soft)), entry(putBack), []v1alpha1.StorageClientProfile{fast}, written(soft, []string{"soft", "nconnect=4", "nocto"}, "fast"), ""},
+		"whole annotations have the last word":         {builders.NFSVolume(merged, builders.Carrying(soft, merged, "fast")), entry(), nil, restored("soft"), ""},
+		"also against an entry that is broken":         {builders.NFSVolume(merged, builders.Carrying(soft, merged, "fast")), &ledger.Entry{Broken: "key 1 cannot be read"}, nil, restored("soft"), ""},
+		"one that is broken is named":                  {builders.NFSVolume(merged), &ledger.Entry{Broken: "key 1 cannot be read"}, []v1alpha1.StorageClientProfile{fast}, conflict, "key 1 cannot be read: to have the volume adopted"},
+		"a first write that did not come to pass":      {builders.NFSVolume(hard), entry(func(e *ledger.Entry) { e.Pending = true }), []v1alpha1.StorageClientProfile{fast}, written(hard, merged, "fast"), "become"},
+		"one that did":                                 {builders.NFSVolume(merged), entry(func(e *ledger.Entry) { e.Pending = true }), nil, restored("hard"), ""},
+		"a volume that has its own list back":          {builders.NFSVolume(hard), entry(func(e *ledger.Entry) { e.Ending = true }), []v1alpha1.StorageClientProfile{fast}, written(hard, merged, "fast"), "become"},
+		"kubectl replace declares our list":            {builders.NFSVolume(merged, replaces), entry(), []v1alpha1.StorageClientProfile{fast}, upToDate, ""},
+		"again and again":                              {builders.NFSVolume(merged, replaces), entry(putBack), []v1alpha1.StorageClientProfile{fast}, upToDate, ""},
+		"and no longer the one that is declared":       {builders.NFSVolume(merged, replaces), entry(), []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"noresvport"})}, conflict, `kubectl replace (field manager "kubectl-replace") writes the whole volume`},
+		"which then stays there":                       {builders.NFSVolume(merged, replaces), entry(), nil, released, "has come to declare them"},
+		"a volume of another kind of ours is as it is": {builders.NFSVolume(merged), nil, nil, outcome{Action: ActionNone, State: StateUnselected, Reason: v1alpha1.VolumeReasonNotSelected}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := Volume(Input{Volume: test.volume, Entry: test.entry, Profiles: profiles(test.profiles...)})
+			if diff := cmp.Diff(test.want, outcomeOf(v), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("(-want +got):\n%s\n%s", diff, v.Message)
+			}
+			if !strings.Contains(v.Message, test.message) {
+				t.Errorf("the message is %q, want %q in it", v.Message, test.message)
+			}
+		})
+	}
+}
+
+// Whoever writes the whole volume is told in his own words, as far as he can be told.
+func TestWhoReplacesAVolumeIsNamed(t *testing.T) {
+	const list = `["hard","nconnect=4","nocto"]`
+	replaced := func(manager string) builders.VolumeOption {
+		return managedBy(manager, metav1.ManagedFieldsOperationUpdate, ownsOptions)
+	}
+	for name, test := range map[string]struct {
+		sign builders.VolumeOption
+		want []string
+	}{
+		"kubectl replace": {replaced("kubectl-replace"), []string{`kubectl replace (field manager "kubectl-replace") replaced the volume`, "in the manifest: spec: {mountOptions: " + list + "}"}},
+		"Argo CD":         {replaced("argocd-controller"), []string{`Argo CD (field manager "argocd-controller")`, "ignoreDifferences", "take Replace=true out"}},
+		"Argo CD's label": {builders.Labelled("argocd.argoproj.io/instance", "app"), []string{"Argo CD (argocd.argoproj.io/instance)", "take Replace=true out"}},
+		"Flux":            {replaced("kustomize-controller"), []string{"Flux", "in the Kustomization's spec"}},
+		"Flux's releases": {replaced("helm-controller"), []string{"Flux", "in the HelmRelease's spec"}},
+		"Helm":            {replaced("helm"), []string{"Helm", "in the chart's template"}},
+		"kapp":            {replaced("kapp"), []string{"kapp", "rebaseRules", "tuning.storageclient.dev/original-mount-options"}},
+		"Pulumi":          {replaced("pulumi-resource-kubernetes"), []string{"Pulumi", "ignoreChanges"}},
+		"Crossplane":      {replaced("crossplane-kubernetes-provider"), []string{"Crossplane", "in the Object's spec.forProvider.manifest"}},
+		"Terraform":       {replaced("HashiCorp"), []string{"Terraform", "metadata[0].annotations"}},
+		"nobody known":    {replaced("curl"), []string{"somebody else replaced the volume", "set that again"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			written := &ledger.Entry{Written: []ledger.Lists{{Original: []string{"hard"}, Applied: []string{"hard", "nconnect=4", "nocto"}}}}
+			patched := builders.NFSProfile("fast", []string{"nconnect=4", "nocto"}, patchGitOps)
+			v := Volume(Input{Volume: builders.NFSVolume([]string{"hard"}, test.sign), Entry: written, Profiles: profiles(patched)})
+			if v.Reason != v1alpha1.VolumeReasonConflict {
+				t.Errorf("%s: %s", v.Reason, v.Message)
+			}
+			for _, want := range test.want {
+				if !strings.Contains(v.Message, want) {
+					t.Errorf("the message is %q, want %q in it", v.Message, want)
+				}
+			}
+		})
+	}
+}
+
+// A tool that updates rather than applies declares the list as long as it owns it, and no longer once we do.
+func TestToolsThatUpdateDeclareWhatTheyOwn(t *testing.T) {
+	for _, manager := range []string{"argocd-controller", "kustomize-controller", "helm", "kapp", "pulumi-kubernetes", "crossplane-kubernetes-provider"} {
+		owns := builders.NFSVolume([]string{"hard"}, managedBy(manager, metav1.ManagedFieldsOperationUpdate, ownsOptions))
+		if v := verdictOf(owns, fast); v.Reason != v1alpha1.VolumeReasonDeclaredElsewhere {
+			t.Errorf("%s: %s: %s", manager, v.Reason, v.Message)
+		}
+		other := builders.NFSVolume([]string{"hard"}, managedBy(manager, metav1.ManagedFieldsOperationUpdate, `{"f:spec":{"f:nfs":{}}}`))
+		if v := verdictOf(other, fast); v.Action != ActionWrite {
+			t.Errorf("%s does not own the list: %s: %s", manager, v.Reason, v.Message)
+		}
+	}
+	once := builders.NFSVolume([]string{"hard"}, managedBy("kubectl-replace", metav1.ManagedFieldsOperationUpdate, ownsOptions))
+	if v := verdictOf(once, fast); v.Action != ActionWrite {
+		t.Errorf("a person replaced the volume once: %s: %s", v.Reason, v.Message)
+	}
+}
+
+// A judgement is remembered as long as the entry says the same.
+func TestAnotherEntryIsAnotherJudgement(t *testing.T) {
+	memory, in := NewMemory(), Input{Volume: builders.NFSVolume([]string{"hard", "nocto"}), Profiles: profiles()}
+	if v := memory.Judge(in).Verdict; v.Action != ActionNone {
+		t.Errorf("without an entry: %s", v.Message)
+	}
+	in.Entry = &ledger.Entry{Written: []ledger.Lists{{Original: []string{"hard"}, Applied: []string{"hard", "nocto"}}}}
+	first := memory.Judge(in)
+	if first.Verdict.Action != ActionRestore || !first.CarriesOurs {
+		t.Errorf("with one: %s", first.Verdict.Message)
+	}
+	same := *in.Entry
+	if in.Entry = &same; memory.Judge(in) != first {
+		t.Error("an entry that says the same is judged anew")
+	}
+}

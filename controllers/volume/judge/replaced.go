@@ -1,0 +1,113 @@
+package judge
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// kubectlReplace writes whole objects: what it does not name is gone.
+var kubectlReplace = &tool{name: "kubectl replace", declare: inManifest}
+
+// replacerOf looks for somebody who wrote the list as a part of the whole volume: by his field manager, who owns the list since.
+func replacerOf(pv *corev1.PersistentVolume) (by owner, replaced bool) {
+	for _, entry := range pv.ManagedFields {
+		if !OwnsMountOptions(entry) || entry.Manager == v1alpha1.VolumesFieldManager {
+			continue
+		}
+		if isReplacer(entry) {
+			return owner{tool: kubectlReplace, sign: fmt.Sprintf("field manager %q", entry.Manager)}, true
+		}
+		if by, tells := managerOf(entry); tells {
+			return by, true
+		}
+	}
+	return owner{}, false
+}
+
+// isReplacer says whether an entry of the managed fields is of kubectl replace, which a person may have run once: it tells who changed
+// a list, and not that the list is declared elsewhere.
+func isReplacer(entry metav1.ManagedFieldsEntry) bool {
+	return entry.Operation == metav1.ManagedFieldsOperationUpdate && entry.Subresource == "" && entry.Manager == "kubectl-replace"
+}
+
+// isReplaced says whether somebody declares the very list that we wrote: the volume came back whole, and without our annotations.
+func (s *scope) isReplaced() bool {
+	_, replaced := replacerOf(s.Volume)
+	return replaced
+}
+
+// keepReplaced is for a volume whose list is ours in name only: whoever writes the whole volume declares it.
+func (s *scope) keepReplaced() Verdict {
+	if s.isSatisfied() {
+		v, _ := s.keepCurrent()
+		return v
+	}
+	by, _ := replacerOf(s.Volume)
+	return blockedFor(v1alpha1.VolumeReasonConflict, fmt.Sprintf("Not changed: %s writes the whole volume, with mountOptions %s. %s",
+		by, listText(s.current), s.remedyText(by)))
+}
+
+// changerOf is who may have changed the volume, as far as its fields tell.
+func (s *scope) changerOf() (by owner, known bool) {
+	if by, known = replacerOf(s.Volume); known {
+		return by, true
+	}
+	return ownerOf(s.Volume)
+}
+
+// changedText is for a list that is neither ours nor the volume's own any more.
+func (s *scope) changedText() string {
+	by, known := s.changerOf()
+	who := "somebody else"
+	if known {
+		who = by.String()
+	}
+	what, again := "changed mountOptions to "+listText(s.current), "set that again"
+	if s.record.Recalled {
+		what = fmt.Sprintf("replaced the volume: mountOptions are %s, and our annotations are gone", listText(s.current))
+	}
+	if known {
+		again = s.remedyText(by)
+	}
+	return fmt.Sprintf("%s %s; last written: %s: %s, or %s", who, what, listText(s.record.Applied), again, s.adoptText())
+}
+
+// removedText is for annotations that were put back once, and are gone again.
+func (s *scope) removedText() string {
+	by, known := s.changerOf()
+	out := "our annotations were removed again after they had been put back, and are left so: "
+	if known {
+		out += fmt.Sprintf("%s may do it: %s, and ", by, s.remedyText(by))
+	} else {
+		out += "keep whoever removes them from it, and "
+	}
+	return out + s.adoptText()
+}
+
+// remedyText is what to paste into a tool, so that it declares the list or leaves it to us.
+func (s *scope) remedyText(by owner) string {
+	declare, cede := by.blocks(s.Volume.Name, s.merged.options)
+	if declare != "" {
+		return fmt.Sprintf("set mountOptions to %s there, %s", listText(s.merged.options), declare)
+	}
+	if by.tool == argoCD && s.record.Recalled {
+		cede += ", and take Replace=true out of its sync options"
+	}
+	return "have it leave them, " + cede
+}
+
+// adoptText is the command that makes the present list the volume's own one: what profiles declare is laid over it from then on.
+func (s *scope) adoptText() string {
+	list := "[]"
+	if len(s.current) > 0 {
+		list = listText(s.current)
+	}
+	list = "'" + strings.ReplaceAll(list, "'", `'\''`) + "'"
+	return fmt.Sprintf("to have the volume adopted as it is, run: kubectl annotate --overwrite pv %s %s=%s %s=%s", s.Volume.Name,
+		v1alpha1.OriginalMountOptionsAnnotation, list, v1alpha1.AppliedMountOptionsAnnotation, list)
+}

@@ -1,0 +1,111 @@
+package volume
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/parallel"
+	"github.com/storageclient/operator/controllers/volume/ledger"
+	"github.com/storageclient/operator/controllers/volume/plan"
+)
+
+// beginSteps has the ledger know what steps are about to write, and returns those that may be taken. One of which it does not know
+// waits; but what takes a list of ours away goes on all the same, unless somebody else was faster.
+func (p *pass) beginSteps(ctx context.Context, decided plan.Plan, steps []plan.Step) []plan.Step {
+	unkept := p.writeLedger(ctx, decided.Ahead(steps))
+	var out []plan.Step
+	for _, step := range steps {
+		switch err := unkept[step.Target().UID]; {
+		case err == nil, plan.MayGoUnrecorded(step) && !isOvertaken(err):
+			out = append(out, step)
+		case !isOvertaken(err):
+			p.refuseVolume(step.Target().Name)
+		}
+	}
+	p.keepLedgerErrors(unkept)
+	return out
+}
+
+func (p *pass) noteTaken(step plan.Step) {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	p.taken = append(p.taken, step)
+}
+
+// settleSteps has the ledger know what was written. What it does not get to know now, the volumes tell later.
+func (p *pass) settleSteps(ctx context.Context) {
+	p.keepLedgerErrors(p.writeLedger(ctx, plan.Settled(p.taken)))
+}
+
+func (p *pass) keepLedgerErrors(unkept map[types.UID]error) {
+	for _, uid := range slices.Sorted(maps.Keys(unkept)) {
+		if isOvertaken(unkept[uid]) {
+			p.unfinished = true
+			continue
+		}
+		if p.failed++; len(p.errs) < maxErrors {
+			p.errs = append(p.errs, unkept[uid])
+		}
+	}
+}
+
+// isOvertaken says whether somebody else has written the page meanwhile.
+func isOvertaken(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
+}
+
+func (s *scope) isLedgerDue() bool {
+	return s.kept.IsZero() || s.now.Sub(s.kept) >= plan.KeepEvery || s.now.Before(s.kept)
+}
+
+// writeLedger writes each page that changes once, for the version that was read only.
+func (s *scope) writeLedger(ctx context.Context, changes ledger.Changes) map[types.UID]error {
+	if len(changes) == 0 {
+		return nil
+	}
+	writes, unkept := s.ledger.Apply(changes)
+	failed := make(map[types.UID]error, len(unkept))
+	for uid, why := range unkept {
+		failed[uid] = fmt.Errorf("cannot remember the PersistentVolume with UID %s: %w", uid, errors.New(why))
+	}
+	var mutex sync.Mutex
+	var written []*corev1.ConfigMap
+	parallel.ForEach(workers, writes, func(w ledger.Write) {
+		err := s.writePage(ctx, w.Page)
+		mutex.Lock()
+		defer mutex.Unlock()
+		if err == nil {
+			written = append(written, w.Page)
+			return
+		}
+		for _, uid := range w.Volumes {
+			failed[uid] = err
+		}
+	})
+	s.ledger = s.ledger.With(written...)
+	return failed
+}
+
+func (s *scope) writePage(ctx context.Context, page *corev1.ConfigMap) error {
+	page.Namespace = s.ManagerNamespace
+	var err error
+	if page.ResourceVersion == "" {
+		err = s.Client.Create(ctx, page, client.FieldOwner(v1alpha1.ManagerFieldManager))
+	} else {
+		err = s.Client.Update(ctx, page, client.FieldOwner(v1alpha1.ManagerFieldManager))
+	}
+	if err != nil {
+		return fmt.Errorf("write ConfigMap %s/%s: %w", page.Namespace, page.Name, err)
+	}
+	return nil
+}

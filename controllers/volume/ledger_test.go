@@ -1,0 +1,177 @@
+package volume
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/internal/builders"
+	"github.com/storageclient/operator/controllers/volume/ledger"
+)
+
+func entryOf(t *testing.T, c client.Client, uid types.UID) *ledger.Entry {
+	t.Helper()
+	var pages corev1.ConfigMapList
+	if err := c.List(context.Background(), &pages, client.InNamespace(v1alpha1.ManagerNamespace)); err != nil {
+		t.Fatal(err)
+	}
+	return ledger.Read(pages.Items).EntryOf(uid)
+}
+
+var (
+	hardAndFast = ledger.Lists{Original: []string{"hard"}, Applied: []string{"hard", "nconnect=4", "nocto"}}
+	pageZero    = client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.VolumesConfigMapPrefix + "0"}
+)
+
+// Whoever dies between two writes leaves a ledger that knows the list.
+func TestTheLedgerKnowsAListBeforeAndAfterItIsWritten(t *testing.T) {
+	var within *ledger.Entry
+	var c client.Client
+	funcs := interceptor.Funcs{Patch: func(ctx context.Context, under client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+		within = entryOf(t, c, "uid-of-pv1")
+		return under.Patch(ctx, o, patch, opts...)
+	}}
+	r, _ := newReconciler(t, funcs, builders.NFSVolume([]string{"hard"}), fastProfile())
+	c = r.Client
+	makeAPass(t, r)
+	if within == nil || !within.Pending || len(within.Written) != 1 || !cmp.Equal(within.Written[0], hardAndFast) {
+		t.Errorf("before the write the ledger says %+v", within)
+	}
+	if e := entryOf(t, c, "uid-of-pv1"); !e.IsSettled(hardAndFast, []string{"fast"}) {
+		t.Errorf("after it, it says %+v", e)
+	}
+	if err := c.Delete(context.Background(), fastProfile()); err != nil {
+		t.Fatal(err)
+	}
+	makeAPass(t, r)
+	if e := entryOf(t, c, "uid-of-pv1"); !within.Ending || e != nil {
+		t.Errorf("before the volume is restored the ledger says %+v, after it %+v", within, e)
+	}
+}
+
+// One write for each page before the volumes, and one after them.
+func TestManyVolumesAreOneWriteOfAPage(t *testing.T) {
+	const volumes = 60
+	writes := 0
+	count := func(o client.Object) {
+		if _, isPage := o.(*corev1.ConfigMap); isPage {
+			writes++
+		}
+	}
+	funcs := interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			count(o)
+			return c.Create(ctx, o, opts...)
+		},
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			count(o)
+			return c.Update(ctx, o, opts...)
+		},
+	}
+	var objects []client.Object
+	for i := range volumes {
+		objects = append(objects, builders.NFSVolume(hardAndFast.Applied, builders.Named(fmt.Sprintf("pv%d", i)), builders.Carrying(hardAndFast.Original, hardAndFast.Applied, "gone")))
+	}
+	r, _ := newReconciler(t, funcs, objects...)
+	if makeAPass(t, r); writes != 2 {
+		t.Errorf("%d volumes were restored with %d writes of the ledger, want 2", volumes, writes)
+	}
+	r, _ = newReconciler(t, funcs, objects[0], fastProfile())
+	makeAPass(t, r)
+	writes = 0
+	if makeAPass(t, r); writes != 0 {
+		t.Errorf("%d writes of the ledger while nothing changes", writes)
+	}
+}
+
+// A list is not written of which the ledger cannot know; one of ours is taken back all the same.
+func TestWhatTheLedgerCannotKeepIsNotWritten(t *testing.T) {
+	refuses := interceptor.Funcs{
+		Create: func(_ context.Context, _ client.WithWatch, o client.Object, _ ...client.CreateOption) error {
+			return apierrors.NewForbidden(corev1.Resource("configmaps"), o.GetName(), nil)
+		},
+	}
+	carrying := builders.NFSVolume(hardAndFast.Applied, builders.Named("old"), builders.Carrying(hardAndFast.Original, hardAndFast.Applied, "gone"), builders.Labelled("tier", "none"))
+	profile := byLabel("fast", "nocto")
+	r, _ := newReconciler(t, refuses, builders.NFSVolume([]string{"hard"}, builders.Named("new"), builders.Labelled("tier", "fast")), carrying, &profile)
+	_, err := r.Reconcile(context.Background(), everything)
+	if err == nil || !strings.Contains(err.Error(), "storage-client-volumes-0") {
+		t.Errorf("the pass says %v, want the page named", err)
+	}
+	lists := map[string]string{}
+	for _, name := range []string{"new", "old"} {
+		var pv corev1.PersistentVolume
+		if err := r.Client.Get(context.Background(), client.ObjectKey{Name: name}, &pv); err != nil {
+			t.Fatal(err)
+		}
+		lists[name] = strings.Join(pv.Spec.MountOptions, ",")
+	}
+	if diff := cmp.Diff(map[string]string{"new": "hard", "old": "hard"}, lists); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if r.refused["new"].IsZero() {
+		t.Error("the volume is not left alone for a while, and keeps others waiting as the canary")
+	}
+}
+
+// What the webhook wrote is known at first sight; what is gone is forgotten, at most once a minute, by what the API server has.
+func TestTheLedgerFollowsTheVolumes(t *testing.T) {
+	ctx := context.Background()
+	created := builders.NFSVolume(hardAndFast.Applied, builders.Carrying(hardAndFast.Original, hardAndFast.Applied, "fast"))
+	r, _ := newReconciler(t, interceptor.Funcs{}, created, fastProfile())
+	makeAPass(t, r)
+	if e := entryOf(t, r.Client, created.UID); !e.IsSettled(hardAndFast, []string{"fast"}) {
+		t.Errorf("of a volume that was created with our list the ledger says %+v", e)
+	}
+	if err := r.Client.Delete(ctx, created); err != nil {
+		t.Fatal(err)
+	}
+	if makeAPass(t, r); entryOf(t, r.Client, created.UID) == nil {
+		t.Error("volumes and ledger are compared twice within a minute")
+	}
+	r.kept = r.kept.Add(-time.Minute)
+	if makeAPass(t, r); entryOf(t, r.Client, created.UID) != nil {
+		t.Error("a volume that is gone is not forgotten")
+	}
+}
+
+// A page that somebody made immutable is named, and keeps no volume from what its annotations tell.
+func TestAnImmutablePageIsNamed(t *testing.T) {
+	ctx := context.Background()
+	r, _ := newReconciler(t, interceptor.Funcs{}, builders.NFSVolume([]string{"hard"}), fastProfile())
+	makeAPass(t, r)
+	var page corev1.ConfigMap
+	if err := r.Client.Get(ctx, pageZero, &page); err != nil {
+		t.Fatal(err)
+	}
+	immutable := true
+	page.Immutable = &immutable
+	if err := r.Client.Update(ctx, &page); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Client.Delete(ctx, fastProfile()); err != nil {
+		t.Fatal(err)
+	}
+	r.begun = time.Time{}
+	_, err := r.Reconcile(ctx, everything)
+	if err == nil || !strings.Contains(err.Error(), "ConfigMap storage-client-system/storage-client-volumes-0 is immutable: delete it") {
+		t.Errorf("the pass says %v", err)
+	}
+	var pv corev1.PersistentVolume
+	if err := r.Client.Get(ctx, client.ObjectKey{Name: "pv1"}, &pv); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"hard"}, pv.Spec.MountOptions); diff != "" {
+		t.Errorf("the volume (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,106 @@
+package plan
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/controllers/volume/ledger"
+)
+
+// KeepEvery is how often the ledger is brought up to what volumes have beside our writes: created with a list of ours, or deleted.
+const KeepEvery = time.Minute
+
+// keepLedger finds what the ledger has missed: records of volumes that it does not hold so, and entries of volumes that are gone or
+// remember nothing any more. Each is true of volumes and ledger as they are, and may be wrong of what a cache says.
+func (p *planner) keepLedger() {
+	p.plan.Records = map[string]judge.Record{}
+	for _, step := range p.plan.Steps {
+		p.plan.Records[step.Target().Name] = judge.Record{}
+	}
+	missed, there := ledger.Changes{}, make(map[types.UID]bool, len(p.volumes))
+	for _, j := range p.volumes {
+		uid := j.Volume.UID
+		there[uid] = true
+		if _, planned := p.plan.Records[j.Volume.Name]; planned {
+			p.plan.Records[j.Volume.Name] = j.Record
+			continue
+		}
+		if p.Ledger == nil || uid == "" {
+			continue
+		}
+		entry := p.Ledger.EntryOf(uid)
+		switch {
+		case j.Record.IsTold() && !entry.IsSettled(j.Record.Lists(), j.Record.Profiles):
+			missed[uid] = ledger.Settle(j.Volume.Name, j.Record.Lists(), j.Record.Profiles)
+		case !j.Record.Present && entry != nil:
+			missed[uid] = ledger.Forget
+		}
+	}
+	if p.Ledger == nil {
+		return
+	}
+	for uid := range p.Ledger.Volumes() {
+		if !there[uid] {
+			missed[uid] = ledger.Forget
+		}
+	}
+	if p.plan.LedgerDue = len(missed) > 0; p.plan.LedgerDue {
+		p.planAgain(p.Now.Add(KeepEvery))
+	}
+	if p.Live {
+		p.plan.Ledger = missed
+	}
+}
+
+// Ahead are the changes of the ledger before steps are taken: what these are about to write, and what it has missed.
+func (p Plan) Ahead(steps []Step) ledger.Changes {
+	out := ledger.Changes{}
+	for uid, change := range p.Ledger {
+		out[uid] = change
+	}
+	for _, step := range steps {
+		pv := step.Target()
+		record := p.Records[pv.Name]
+		var known *ledger.Lists
+		if record.IsTold() {
+			lists := record.Lists()
+			known = &lists
+		}
+		switch step := step.(type) {
+		case WriteOptions:
+			out[pv.UID] = ledger.Begin(pv.Name, known, record.Recalled, step.lists(), step.Verdict.Profiles)
+		case RestoreOptions, ReleaseVolume:
+			out[pv.UID] = ledger.End(pv.Name, known, record.Profiles)
+		}
+	}
+	delete(out, "")
+	return out
+}
+
+// Settled are the changes of the ledger after steps were taken.
+func Settled(steps []Step) ledger.Changes {
+	out := ledger.Changes{}
+	for _, step := range steps {
+		switch step := step.(type) {
+		case WriteOptions:
+			out[step.Target().UID] = ledger.Settle(step.Target().Name, step.lists(), step.Verdict.Profiles)
+		case RestoreOptions, ReleaseVolume:
+			out[step.Target().UID] = ledger.Forget
+		}
+	}
+	delete(out, "")
+	return out
+}
+
+func (s WriteOptions) lists() ledger.Lists {
+	return ledger.Lists{Original: s.Verdict.Original, Applied: s.Verdict.Options}
+}
+
+// MayGoUnrecorded says whether a step may be taken although the ledger does not know of it: what takes a list of ours away needs no
+// memory of it.
+func MayGoUnrecorded(step Step) bool {
+	_, writes := step.(WriteOptions)
+	return !writes
+}

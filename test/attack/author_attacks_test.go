@@ -210,7 +210,7 @@ func approvalAttacks() []attack {
 			stop: byApproval, says: "may not approve", try: merge(running, `{"spec":{"node":{"kernelArguments":["ihash_entries=2097152"]}}}`),
 			twin: merge(running, `{"spec":{"node":{"sysctls":{"net.core.rmem_max":"16777216"}}}}`)},
 		{id: "approve-more-nodes", by: author, tries: "have an automatic profile select more nodes",
-			stop: byApproval, says: "may not approve", try: merge(running, `{"spec":{"nodeSelector":{"matchLabels":null}}}`),
+			stop: byApproval, says: "may not approve", try: merge(running, `{"spec":{"nodeSelector":null,"allNodes":true}}`),
 			twin: merge(running, `{"spec":{"paused":true}}`)},
 		{id: "approve-drain", by: author, tries: "have an automatic profile drain harder",
 			stop: byApproval, says: "may not approve", try: merge(running, `{"spec":{"rollout":{"drain":{"timeoutSeconds":60}}}}`),

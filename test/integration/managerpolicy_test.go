@@ -323,7 +323,7 @@ var _ = Describe("What the manager may write", func() {
 			Entry("an approval by annotation", `{"metadata":{"annotations":{"tuning.storageclient.dev/approved-plan":"0123"}}}`, "ValidatingAdmissionPolicy 'storage-client-"),
 			Entry("an approval in spec", `{"spec":{"rollout":{"reboot":{"approvedPlan":"0123"}}}}`, "ValidatingAdmissionPolicy 'storage-client-"),
 			Entry("that it is paused", `{"spec":{"paused":true}}`, "may not change the spec"),
-			Entry("what it selects", `{"spec":{"nodeSelector":{"matchLabels":{"a":"b"}}}}`, "may not change the spec"),
+			Entry("what it selects", `{"spec":{"allNodes":null,"nodeSelector":{"matchLabels":{"a":"b"}}}}`, "may not change the spec"),
 			Entry("the removal of an annotation", `{"metadata":{"annotations":{"example.com/theirs":null}}}`, "neither labels, annotations nor owner references"),
 			Entry("a label", `{"metadata":{"labels":{"a":"b"}}}`, "neither labels, annotations nor owner references"),
 			Entry("an owner", `{"metadata":{"ownerReferences":[`+anOwner+`]}}`, "neither labels, annotations nor owner references"),

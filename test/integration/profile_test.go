@@ -188,7 +188,7 @@ var _ = Describe("Profiles", func() {
 		}
 
 		By("the selector being edited")
-		Expect(mergePatch(k8s, "p", `{"spec":{"nodeSelector":{"matchExpressions":[{"key":"windy","operator":"DoesNotExist"}]}}}`)).To(Succeed())
+		Expect(mergePatch(k8s, "p", `{"spec":{"allNodes":null,"nodeSelector":{"matchExpressions":[{"key":"windy","operator":"DoesNotExist"}]}}}`)).To(Succeed())
 		edited := visit("p")
 		Expect(edited.Generation).To(BeNumerically(">", created.Generation))
 		Expect(edited.Status.Plan.Hash).NotTo(Equal(before))

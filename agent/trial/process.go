@@ -56,13 +56,32 @@ func runProcess(ctx context.Context, order probe.Order, args []string) (probe.Re
 	return result, nil
 }
 
-// Mount is that process: it reads an order and writes its result.
+// Mount is that process: it reads an order and writes its result. In a mount namespace that it has not got to itself, it does
+// nothing: what it mounts over would be gone for others.
 func Mount(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
+	if err := checkOwnMounts(); err != nil {
+		return err
+	}
 	var order probe.Order
 	if err := readMessage(stdin, &order); err != nil {
 		return fmt.Errorf("read the order: %w", err)
 	}
 	return writeMessage(stdout, probe.Run(ctx, order))
+}
+
+func checkOwnMounts() error {
+	own, err := os.Readlink("/proc/self/ns/mnt")
+	if err != nil {
+		return fmt.Errorf("read the mount namespace: %w", err)
+	}
+	parents, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", os.Getppid()))
+	if err != nil {
+		return fmt.Errorf("read the mount namespace of the parent: %w", err)
+	}
+	if own == parents {
+		return errors.New("not in a mount namespace of its own: only the trial runner starts this")
+	}
+	return nil
 }
 
 // bounded keeps what is written to it up to a limit, and refuses more.

@@ -100,7 +100,9 @@ func checkPeer(connection net.Conn, uid uint32) error {
 	}
 	var peer *syscall.Ucred
 	var readErr error
-	err = raw.Control(func(fd uintptr) { peer, readErr = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED) })
+	err = raw.Control(func(fd uintptr) {
+		peer, readErr = syscall.GetsockoptUcred(int(fd), syscall.SOL_SOCKET, syscall.SO_PEERCRED)
+	})
 	switch {
 	case err != nil:
 		return err

@@ -193,3 +193,11 @@ func TestMessagesAreBounded(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 }
+
+func TestNothingIsMountedInTheMountNamespaceOfOthers(t *testing.T) {
+	var out bytes.Buffer
+	err := Mount(context.Background(), strings.NewReader(`{"id":"a"}`), &out)
+	if err == nil || !strings.Contains(err.Error(), "not in a mount namespace of its own") || out.Len() > 0 {
+		t.Errorf("error is %v, output %q", err, out.String())
+	}
+}

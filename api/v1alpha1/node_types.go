@@ -563,7 +563,7 @@ type TrialMount struct {
 
 	// message is the kernel's own text where it failed.
 	// +optional
-	// +kubebuilder:validation:MaxLength=4096
+	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`
 }
 
@@ -593,7 +593,7 @@ type NodeTrialStatus struct {
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
-	// +kubebuilder:validation:items:MaxLength=128
+	// +kubebuilder:validation:items:MaxLength=64
 	ObservedOptions []string `json:"observedOptions,omitempty"`
 
 	// transports is the number of connections to the server that the mount had.

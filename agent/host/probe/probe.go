@@ -14,7 +14,7 @@ import (
 
 const (
 	// Where things are mounted in the process's own mount namespace.
-	sysfsDir  = workDir + "/sys"
+	sysfsDir  = workDir + "/sysfs"
 	volumeDir = workDir + "/volume"
 
 	identifierFile = sysfsDir + "/fs/nfs/net/nfs_client/identifier"

@@ -71,6 +71,10 @@ func (a *Agent) followTrial(ctx context.Context) {
 		a.trial.status.Phase, a.trial.status.Message = v1alpha1.TrialRefused, text.Cut("refused by this node's agent: "+why, maxTrialMessage)
 		return
 	}
+	if a.host.Probe == nil {
+		a.trial.status.Phase, a.trial.status.Message = v1alpha1.TrialVoid, "this node's agent has no trial runner"
+		return
+	}
 	a.startTrial(ctx, *order)
 }
 

@@ -196,6 +196,16 @@ func TestOrdersThatAreRefused(t *testing.T) {
 	}
 }
 
+func TestAnAgentWithoutATrialRunner(t *testing.T) {
+	w := newWorld(t)
+	a := w.agent()
+	w.order(goodOrder())
+	w.runPass(a)
+	if trial := w.clientNode.Status.Trial; trial == nil || trial.Phase != v1alpha1.TrialVoid {
+		t.Errorf("trial is %+v", trial)
+	}
+}
+
 func TestAnAgentThatStartsAnew(t *testing.T) {
 	w, r := newWorld(t), &runner{result: goodResult()}
 	w.order(goodOrder())

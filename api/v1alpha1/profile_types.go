@@ -651,7 +651,25 @@ type VolumeRollout struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=2592000
 	SoakSeconds *int32 `json:"soakSeconds,omitempty"`
+
+	// probe is Auto or Never. With Auto, a list of options is first mounted once where that can be done without touching any mount of
+	// the cluster: in a network namespace of its own, on a node with an agent. A list that the kernel or the server refuses then is
+	// written to no volume. NFS without Kerberos or TLS only; otherwise, and with Never, the first volume shows whether the list works.
+	// Default Auto.
+	// +optional
+	Probe ProbePolicy `json:"probe,omitempty"`
 }
+
+// ProbePolicy says whether a list of options is tried before any volume has it.
+// +kubebuilder:validation:Enum=Auto;Never
+type ProbePolicy string
+
+const (
+	// ProbeAuto tries a list wherever that can be done.
+	ProbeAuto ProbePolicy = "Auto"
+	// ProbeNever tries nothing.
+	ProbeNever ProbePolicy = "Never"
+)
 
 // StorageClientProfileStatus says how far the rollout has come.
 type StorageClientProfileStatus struct {

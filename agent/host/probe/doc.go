@@ -19,7 +19,8 @@ type Order struct {
 	Path   string `json:"path"`
 	// FSType is nfs or nfs4.
 	FSType string `json:"fsType"`
-	// Options are the exact list that is tried. OwnOptions are mounted where that fails in a way that may have another cause.
+	// Options are the exact list that is tried. OwnOptions, where they differ, are mounted where that fails: the
+	// cause may be another.
 	Options    []string `json:"options"`
 	OwnOptions []string `json:"ownOptions"`
 	// User reads the root of the mount, with the group of the same number.

@@ -80,7 +80,7 @@ func (w work) run(ctx context.Context) Result {
 		return r
 	}
 	r.Message = err.Error()
-	if w.order.OwnOptions != nil {
+	if !slices.Equal(w.order.OwnOptions, w.order.Options) {
 		r.Own = w.tryOwn(ctx)
 	}
 	return r

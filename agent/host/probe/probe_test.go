@@ -215,7 +215,7 @@ func TestAVersionIsNegotiated(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := &fakeKernel{t: t, refuse: test.refuse}
-			r := k.run(Order{Options: []string{"hard"}})
+			r := k.run(Order{Options: []string{"hard"}, OwnOptions: []string{"hard"}})
 			mounts := 0
 			for _, call := range k.log {
 				if strings.HasPrefix(call, "mount") {

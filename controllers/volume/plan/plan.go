@@ -26,7 +26,7 @@ const (
 // For decides what to write next, and says for every volume why.
 func For(s Snapshot) Plan {
 	p := &planner{Snapshot: s, volumes: s.judgeAll(), plan: Plan{Notes: make(map[string]Note, len(s.Volumes))}}
-	p.mounted, p.acquitted = p.findMounted(), acquittedFailures(p.volumes)
+	p.mounted, p.acquitted, p.tried = p.findMounted(), acquittedFailures(p.volumes), triedKeys(p.volumes)
 	p.progress = p.progressByProfile()
 	var changes []judged
 	for _, j := range p.volumes {
@@ -55,6 +55,8 @@ type planner struct {
 	soaking bool
 	// acquitted are failures that no list of a set is to blame for, by set.
 	acquitted map[string][]string
+	// tried are the sets of options that a volume of the server has been given: see triedKeys.
+	tried map[ProbeKey]bool
 	// waiting is whether a list is to change.
 	waiting bool
 	plan    Plan
@@ -125,7 +127,7 @@ func (p *planner) stepInBatch(j judged) {
 	if p.isRefused(j.Volume.Name) {
 		return
 	}
-	since, wait := time.Time{}, ""
+	since, wait := time.Time{}, p.waitsForProbe(j)
 	for _, name := range j.verdict.Profiles {
 		progress := p.progress[name]
 		wait = cmp.Or(wait, progress.waitsFor(j, p.Now))

@@ -32,6 +32,8 @@ type Snapshot struct {
 	FailedMounts map[string]Failure
 	// Cures say how volumes mount with their own lists, of those on cure that a plan has asked for.
 	Cures map[string]Cure
+	// Probes are what probes have shown of sets of options; nil: nothing is probed.
+	Probes map[ProbeKey]Probe
 	// Refused are the volumes whose last write the API server refused, with when it may be tried again.
 	Refused map[string]time.Time
 }

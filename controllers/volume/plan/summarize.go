@@ -86,6 +86,7 @@ func Summarize(name string, s Snapshot) Summary {
 		}
 	}
 	out.addBatches(s.Profiles, name, all)
+	out.addProbes(s.Profiles, s.Probes, name, all)
 	slices.Sort(out.Unrestored)
 	slices.SortFunc(out.BlockedExamples, func(a, b Note) int { return strings.Compare(a.Volume, b.Volume) })
 	out.BlockedExamples = out.BlockedExamples[:min(examples, len(out.BlockedExamples))]

@@ -153,10 +153,14 @@ e2e: images install-manifest ## Run the main job on virtual nodes; needs Linux, 
 	$(KUSTOMIZE) build test/e2e/operator -o dist/e2e.yaml
 	SCO_CACHE=$(CACHE) SCO_BINARIES=$(SETS)/e2e test/e2e/run.sh
 
+.PHONY: e2e-all
+e2e-all: ## The same with the specs that "make e2e" leaves out for their length, about an hour more
+	SCO_E2E_LABELS= $(MAKE) --no-print-directory e2e
+
 .PHONY: mutate
-mutate: ## Play 20,000 schedules of the manager's own code, then break each decision of hack/mutate/mutations.yaml and see a test fail; writes docs/mutations.md, ONLY=REGEXP tries some
+mutate: ## Play 20,000 schedules of the manager's own code, then break each decision of hack/mutate/mutations.yaml and see a test fail; writes docs/mutations.md, ONLY=REGEXP tries some and leaves the other rows
 	@$(if $(ONLY),,go test ./test/simulation -schedules=20000 -timeout=60m)
-	@go run ./hack/mutate $(if $(ONLY),-only '$(ONLY)',-page docs/mutations.md)
+	@go run ./hack/mutate $(if $(ONLY),-only '$(ONLY)') -page docs/mutations.md
 
 # It is no part of "make test": it needs QEMU and takes about ten minutes.
 .PHONY: powercut
@@ -187,6 +191,18 @@ bench-rollout: tool-sandbox ## Measure rollouts over 100 and 1,000 simulated nod
 .PHONY: build
 build: ## Build bin/manager, bin/node-agent and bin/kubectl-storageclient
 	$(GOBUILD) -o bin/ ./cmd/...
+	install -m 0755 hack/krew/kubectl_complete-storageclient bin/
+
+# Where the archives of a release can be had; the version's name is added.
+KREW_URL ?= https://github.com/storageclient/operator/releases/download
+
+.PHONY: krew
+krew: ## Build the plugin's archives for five platforms and the krew manifest dist/krew/storageclient.yaml; VERSION=v1.2.3
+	@for platform in $$(go run ./hack/krew -platforms); do \
+	  echo "Compiling for $$platform"; \
+	  GOOS=$${platform%/*} GOARCH=$${platform#*/} $(GOBUILD) -o "bin/krew/$$platform/" ./cmd/kubectl-storageclient || exit 1; \
+	done
+	go run ./hack/krew -version $(VERSION) -binaries bin/krew -url $(KREW_URL) -output dist/krew
 
 .PHONY: images
 images: ## Build dist/images/manager.tar and dist/images/node-agent.tar for linux/amd64

@@ -86,7 +86,8 @@ type Agent struct {
 
 	trial trialState
 
-	drift *prometheus.CounterVec
+	drift    *prometheus.CounterVec
+	settings settingMetrics
 
 	ready  atomic.Bool
 	passAt atomic.Int64

@@ -121,7 +121,7 @@ func TestAValueThatTakesNewConnectionsAwayIsPutBackAndNotTriedAgain(t *testing.T
 		asked   func(w *world) error
 		says    string
 	}{
-		"to the API server": {says: "with " + rmem + ", " + tcpRmem + " set together, API server: read /openapi/v2: i/o timeout"},
+		"to the API server": {says: "put back: set together: " + rmem + ", " + tcpRmem + "; API server: read /openapi/v2: i/o timeout"},
 		"to both":           {servers: []connect.Server{filer}, says: "NFS server filer1 (10.0.0.1:2049): no answer: i/o timeout; API server"},
 	}
 	for name, test := range tests {

@@ -61,7 +61,7 @@ func TestOneMachineProvesByTheServerThatItMountsFrom(t *testing.T) {
 				}
 				return nil
 			},
-			says: "took new connections away, put back: with sysctl/net.core.rmem_max set together, NFS server filer1 (192.0.2.10:2049): i/o timeout",
+			says: "took new connections away, put back: NFS server filer1 (192.0.2.10:2049): i/o timeout",
 		},
 		"it answers neither then nor later": {
 			asked: func(_ *box, n int) error {

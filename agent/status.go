@@ -231,6 +231,7 @@ func (r *reporter) dueAt() time.Time {
 // reportStatus writes the status where that is due.
 func (a *Agent) reportStatus(ctx context.Context) {
 	status := a.currentStatus()
+	a.settings.note(status.Settings)
 	if !a.reporter.isDue(status) {
 		return
 	}

@@ -251,7 +251,11 @@ func workAgain(before, now []failure) []failure {
 
 // brokeNote says of settings that were put back what did not work with them, and works without.
 func brokeNote(keys []string, broken []failure) string {
-	return fmt.Sprintf("took new connections away, put back: with %s set together, %s; it works again without", text.List(keys), describeFailures(broken))
+	together := ""
+	if len(keys) > 1 {
+		together = "set together: " + text.List(keys) + "; "
+	}
+	return fmt.Sprintf("took new connections away, put back: %s%s; they work again without it", together, describeFailures(broken))
 }
 
 // outageNote says of settings that were put back that they may not have been the cause.

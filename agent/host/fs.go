@@ -243,7 +243,7 @@ func (f FS) writeTemp(temp string, data []byte, perm fs.FileMode, owner *SavedFi
 	if err != nil {
 		return err
 	}
-	err = errors.Join(chownTemp(file, owner), f.fillTemp(file, temp, data, perm))
+	err = errors.Join(chownTemp(file, owner), labelTemp(file, owner), f.fillTemp(file, temp, data, perm))
 	return errors.Join(err, file.Close())
 }
 

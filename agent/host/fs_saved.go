@@ -7,7 +7,10 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"strings"
 	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // maxSavedSize bounds the bytes of one file that are kept for putting them back. The largest that is kept is a boot entry or
@@ -27,12 +30,14 @@ type SavedFile struct {
 	// UID and GID are its owner.
 	UID int `json:"uid,omitempty"`
 	GID int `json:"gid,omitempty"`
+	// Label is the SELinux label of a regular file, empty where it has none.
+	Label string `json:"label,omitempty"`
 }
 
-// Equal tells whether both are the same to the byte, with the same permissions and owner.
+// Equal tells whether both are the same to the byte, with the same permissions, owner and, where both are known, label.
 func (s SavedFile) Equal(other SavedFile) bool {
 	return s.Present == other.Present && s.Link == other.Link && s.Mode == other.Mode && s.UID == other.UID &&
-		s.GID == other.GID && bytes.Equal(s.Data, other.Data)
+		s.GID == other.GID && bytes.Equal(s.Data, other.Data) && (s.Label == other.Label || s.Label == "" || other.Label == "")
 }
 
 // KeptFile is a file as it was before a program of the host changed it for us.
@@ -71,8 +76,49 @@ func (f FS) SaveFile(name string) (SavedFile, error) {
 		return SavedFile{}, fmt.Errorf("%s has %d KiB: more than %d KiB are not kept for putting them back", name, info.Size()>>10, maxSavedSize>>10)
 	}
 	saved.Mode = info.Mode().Perm()
-	saved.Data, err = f.ReadFile(name)
+	if saved.Data, err = f.ReadFile(name); err != nil {
+		return saved, err
+	}
+	saved.Label, err = f.readLabel(name)
 	return saved, err
+}
+
+const (
+	labelAttribute = "security.selinux"
+	maxLabel       = 4096
+)
+
+// readLabel reads a file's label; one without has an empty one.
+func (f FS) readLabel(name string) (string, error) {
+	rel, err := f.resolveLinks(name, true)
+	if err != nil {
+		return "", err
+	}
+	file, err := f.root.Open(rel)
+	if err != nil {
+		return "", nameError(err, name)
+	}
+	defer file.Close()
+	label := make([]byte, maxLabel)
+	n, err := unix.Fgetxattr(int(file.Fd()), labelAttribute, label)
+	if errors.Is(err, unix.ENODATA) || errors.Is(err, unix.ENOTSUP) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read the label of %s: %w", name, err)
+	}
+	return string(label[:n]), nil
+}
+
+// labelTemp gives a new file the label of the one before.
+func labelTemp(file *os.File, owner *SavedFile) error {
+	if owner == nil || owner.Label == "" {
+		return nil
+	}
+	if err := unix.Fsetxattr(int(file.Fd()), labelAttribute, []byte(owner.Label), 0); err != nil {
+		return fmt.Errorf("set the label %q: %w", strings.TrimRight(owner.Label, "\x00"), err)
+	}
+	return nil
 }
 
 // PutBack makes a file what it was, durably, and reads it back. A crash at any point leaves the one or the other.

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestAFileIsPutBackAsItWas(t *testing.T) {
@@ -82,6 +84,39 @@ func saveNow(t *testing.T, f FS, name string) SavedFile {
 		t.Fatal(err)
 	}
 	return saved
+}
+
+func TestAFileIsPutBackWithItsLabel(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root may label files")
+	}
+	const name = "/etc/f"
+	dir := t.TempDir()
+	put(t, dir, name, "was")
+	label := "system_u:object_r:bootloader_etc_t:s0\x00"
+	if err := unix.Setxattr(filepath.Join(dir, name), labelAttribute, []byte(label), 0); err != nil {
+		t.Fatal(err)
+	}
+	f := open(t, dir)
+	was, err := f.SaveFile(name)
+	if err != nil || was.Label != label {
+		t.Fatalf("saved with the label %q, %v", was.Label, err)
+	}
+	// As a program of the host replaces it.
+	if err := f.WriteFileAtomic(name, []byte("is"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.PutBack(name, was); err != nil {
+		t.Fatal(err)
+	}
+	if is, err := f.SaveFile(name); err != nil || is.Label != label {
+		t.Errorf("put back with the label %q, %v", is.Label, err)
+	}
+	// An older release has kept files without their labels.
+	was.Label, was.Data = "", []byte("before")
+	if err := f.PutBack(name, was); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestWhatCannotBePutBackIsNotSaved(t *testing.T) {

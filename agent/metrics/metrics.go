@@ -180,22 +180,49 @@ func NewHandler(collectors ...prometheus.Collector) (http.Handler, error) {
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{MaxRequestsInFlight: 1, DisableCompression: true}), nil
 }
 
-// CheckAddress accepts Off, and an address and port of the loopback interface. The agent is in the node's network and
-// has no right to ask the API server who a caller is, so it answers nobody from elsewhere.
+// CheckAddress accepts Off, and an address and port of the loopback interface. The agent is in the node's network, so whoever else
+// asks has to say who he is: see CheckSecureAddress.
 func CheckAddress(address string) error {
 	if address == Off {
 		return nil
 	}
-	host, port, err := net.SplitHostPort(address)
+	ip, err := parseAddress(address)
 	if err != nil {
-		return fmt.Errorf("%q: write 0, or a loopback address and a port such as 127.0.0.1:9810", address)
+		return err
 	}
-	ip, err := netip.ParseAddr(host)
-	if err != nil || !ip.IsLoopback() {
+	if !ip.IsLoopback() {
 		return fmt.Errorf("%q: must be a loopback address such as 127.0.0.1:9810, since callers are not authenticated", address)
 	}
-	if number, err := strconv.ParseUint(port, 10, 16); err != nil || number == 0 {
-		return fmt.Errorf("%q: the port must be 1 to 65535", address)
+	return nil
+}
+
+// CheckSecureAddress accepts an address and port of the node. It takes no name, and no address that stands for all of them: a node
+// may be in networks that nobody thinks of.
+func CheckSecureAddress(address string) error {
+	ip, err := parseAddress(address)
+	if err != nil {
+		return err
+	}
+	if ip.IsUnspecified() || ip.IsMulticast() {
+		return fmt.Errorf("%q: must be one of the node's addresses, such as [$(HOST_IP)]:9810", address)
 	}
 	return nil
+}
+
+func parseAddress(address string) (netip.Addr, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("%q: write 0, or an address and a port such as 127.0.0.1:9810", address)
+	}
+	ip := netip.IPv4Unspecified()
+	if host != "" {
+		ip, err = netip.ParseAddr(host)
+	}
+	if err != nil {
+		return netip.Addr{}, fmt.Errorf("%q: must be an IP address such as 127.0.0.1:9810: a name may be more than a loopback address", address)
+	}
+	if number, err := strconv.ParseUint(port, 10, 16); err != nil || number == 0 {
+		return netip.Addr{}, fmt.Errorf("%q: the port must be 1 to 65535", address)
+	}
+	return ip, nil
 }

@@ -144,3 +144,16 @@ func TestCheckAddress(t *testing.T) {
 		}
 	}
 }
+
+func TestCheckSecureAddress(t *testing.T) {
+	for address, want := range map[string]string{
+		"[10.0.0.1]:9810": "", "10.0.0.1:9810": "", "[fd00::1]:9810": "", "127.0.0.1:9810": "",
+		":9810": "one of the node's addresses", "0.0.0.0:9810": "one of the node's addresses", "[::]:9810": "one of the node's addresses", "[224.0.0.1]:9810": "one of the node's addresses",
+		"node:9810": "IP address", "0": "127.0.0.1:9810", "10.0.0.1:0": "1 to 65535",
+	} {
+		err := CheckSecureAddress(address)
+		if (err != nil) != (want != "") || (err != nil && !strings.Contains(err.Error(), want)) {
+			t.Errorf("%q: got %v, want %q", address, err, want)
+		}
+	}
+}

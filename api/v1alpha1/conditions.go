@@ -2,13 +2,13 @@ package v1alpha1
 
 // Condition types of a StorageClientProfile.
 const (
-	// ConditionReady is True when every matched node and volume has what the profile declares.
+	// ConditionReady is True when every matched node and volume has what the profile declares, exceptions aside: reason ReadyWithExceptions names those.
 	ConditionReady = "Ready"
 	// ConditionMountsEffective is True when no running pod uses a stale mount, one with options from before a change. Ready does not depend on it.
 	ConditionMountsEffective = "MountsEffective"
 	// ConditionReconciling is True while nodes or volumes are still being brought to what the profile declares.
 	ConditionReconciling = "Reconciling"
-	// ConditionStalled is True when the rollout needs a person: the message says what to do. True means a problem. Never True together with Reconciling.
+	// ConditionStalled is True when nothing more happens before a person has seen to what the message says. True means a problem. Never True together with Reconciling.
 	ConditionStalled = "Stalled"
 	// ConditionPaused is True when a field, an annotation or mode Plan keeps the profile from starting anything new.
 	ConditionPaused = "Paused"
@@ -24,12 +24,13 @@ const (
 	// ReasonUpToDate is set on Ready=True when every node and volume has what the profile declares.
 	// Nothing to do.
 	ReasonUpToDate = "UpToDate"
-	// ReasonReadyWithExceptions is set on Ready=True when some settings are Clamped, Unsupported or Shadowed and onUnsupported is Report.
-	// Check status.settings of the nodes in the message. Remove the setting for them, or the line in the file that the message
-	// names, or accept the exception.
+	// ReasonReadyWithExceptions is set on Ready=True when nothing more happens, some things are not as declared, and onUnsupported is Report:
+	// settings that are Clamped, Unsupported or Shadowed, nodes that nobody reboots as things stand, and volumes that keep a value of
+	// their own or are managed elsewhere. The message names them. Check status.settings of these nodes; remove the setting for them, or
+	// the line in the file; reboot the nodes by hand; set onConflict or gitOpsOwned of the rule; or accept the exception.
 	ReasonReadyWithExceptions = "ReadyWithExceptions"
-	// ReasonExceptions is set on Ready=False when some settings are Clamped, Unsupported or Shadowed and onUnsupported is Fail.
-	// Remove the setting for these nodes, or the line in the file that the message names, or set onUnsupported: Report.
+	// ReasonExceptions is set on Ready=False and Stalled=True where Ready would be True with reason ReadyWithExceptions, and onUnsupported is Fail.
+	// Do what that reason says, or set onUnsupported: Report.
 	ReasonExceptions = "Exceptions"
 	// ReasonNothingMatched is set on Ready=True when no node and no volume matches.
 	// If you expected some, check nodeSelector, includeControlPlane and the selectors of the volume rules.
@@ -37,9 +38,9 @@ const (
 	// ReasonPlanMode is set on Ready=False and Paused=True while mode is Plan.
 	// Review the plan, then set mode: Enforce.
 	ReasonPlanMode = "PlanMode"
-	// ReasonRebootPending is set on Ready=False when a reboot is due but policy Never or a missing approval holds it back, or when
-	// settings take effect at the next boot and no node is rebooted for them.
-	// Approve the plan (kubectl storageclient approve NAME). Under Never, do nothing: the values take effect at the next boot.
+	// ReasonRebootPending is set on Ready=False when reboots are due and the plan needs approval, and also on Stalled=True when none of them
+	// begins before somebody has seen to what the message says, such as windows that are never open together.
+	// Approve the plan (kubectl storageclient approve NAME), or do what the message says.
 	ReasonRebootPending = "RebootPending"
 	// ReasonRollingOut is set while nodes or volumes are still being changed.
 	// Nothing to do: status.rollout of each StorageClientNode says what the node is waiting for.
@@ -63,13 +64,18 @@ const (
 	// not mount a changed volume.
 	// Check the failed nodes, then correct the boot settings or raise failureThreshold. After a failed mount, correct the volume rules.
 	ReasonFailureThreshold = "FailureThresholdReached"
-	// ReasonNodesFailed is set on Ready=False when at least one node has failed and failureThreshold is not reached.
+	// ReasonNodesFailed is set on Ready=False when at least one node has failed and failureThreshold is not reached, and on Stalled=True
+	// once nothing else is on its way.
 	// Check status.rollout and status.settings of the nodes in the message.
 	ReasonNodesFailed = "NodesFailed"
 	// ReasonFenceMissing is set on Stalled when the cluster lacks the admission policy that fences the agent, or the policy does not
 	// hold when it is tried. No node gets an agent; the agents that are there stay.
 	// Apply the operator's manifest again: config/agent has the policy, config/rbac the right to try it. It needs Kubernetes 1.30 or newer.
 	ReasonFenceMissing = "FenceMissing"
+	// ReasonConfigMapImmutable is set on Stalled when somebody has made the ConfigMap with the rollout's claims or failures immutable, and
+	// nodes wait for a reboot or to return to service. Nothing can be claimed, released or remembered.
+	// Type what the message says: it saves the ConfigMap, and creates it anew without immutable.
+	ReasonConfigMapImmutable = "ConfigMapImmutable"
 	// ReasonPausedByField is set on Paused when spec.paused is true.
 	// To resume, unset spec.paused.
 	ReasonPausedByField = "PausedByField"
@@ -85,11 +91,12 @@ const (
 	// ReasonProgressing is set on Stalled=False: the rollout needs nobody.
 	// Nothing to do.
 	ReasonProgressing = "Progressing"
-	// ReasonSettingConflict is set on Conflict when profiles of equal priority want different values for the same setting of a node.
+	// ReasonSettingConflict is set on Conflict, and on Stalled=True once nothing else is on its way, when profiles of equal priority want different values for the same setting of a node.
 	// Give one of the profiles in the message a higher priority, or remove the setting from the other. Until then the value in force stays.
 	ReasonSettingConflict = "SettingConflict"
-	// ReasonVolumeConflict is set on Conflict when somebody else changed a volume's options, or they are managed elsewhere.
-	// Add the options where the volume is managed, set gitOpsOwned: Patch, or set the volume's options back to those last written.
+	// ReasonVolumeConflict is set on Conflict, and on Stalled=True once nothing else is on its way, when volumes are blocked: somebody else
+	// changed their options, profiles disagree, or they cannot take them.
+	// Do what the message says of each volume.
 	ReasonVolumeConflict = "VolumeConflict"
 	// ReasonNoConflict is set on Conflict=False: nobody wants a different value.
 	// Nothing to do.

@@ -166,7 +166,8 @@ type StorageClientProfileSpec struct {
 	// +optional
 	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
 
-	// onUnsupported says how settings that cannot work on a node, or that another file of the node overrides, affect Ready: Report
+	// onUnsupported says how exceptions affect Ready: settings that cannot work on a node, that another file of the node overrides or
+	// that take effect at a boot which nobody plans, and volumes that keep a value of their own or are managed elsewhere. Report
 	// (default) keeps it True with reason ReadyWithExceptions, Fail makes it False.
 	// +optional
 	OnUnsupported UnsupportedPolicy `json:"onUnsupported,omitempty"`
@@ -786,7 +787,15 @@ type VolumeCounts struct {
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	UpToDate int32 `json:"upToDate"`
-	// blocked is how many are not changed, because their options are managed elsewhere or somebody else changed them.
+	// exceptions is how many differ from what is declared because the rules leave them so: they keep a value of their own
+	// (onConflict, or the declared one would make the mount weaker), are managed elsewhere and only reported (gitOpsOwned), or carry
+	// options of another profile that is paused.
+	// They are not counted as upToDate.
+	// +optional
+	// +kubebuilder:default=0
+	// +kubebuilder:validation:Minimum=0
+	Exceptions int32 `json:"exceptions"`
+	// blocked is how many are not changed, because somebody else changed them, profiles disagree, or they cannot take the options.
 	// +optional
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0

@@ -55,7 +55,7 @@ const (
 	// RolloutReasonFailureThreshold is set when as many nodes of a profile have failed as its failureThreshold says: it stops.
 	RolloutReasonFailureThreshold = ReasonFailureThreshold
 	// RolloutReasonConfigMapImmutable is set while the ConfigMap with the claims or the failures is immutable: no node can be claimed.
-	RolloutReasonConfigMapImmutable = "ConfigMapImmutable"
+	RolloutReasonConfigMapImmutable = ReasonConfigMapImmutable
 	// RolloutReasonLastControlPlaneNode is set when there is no other control-plane node, or every other one is out of service.
 	RolloutReasonLastControlPlaneNode = "LastControlPlaneNode"
 	// RolloutReasonWaitingForControlPlane is set while another control-plane node is out of service: they go one at a time.
@@ -117,6 +117,9 @@ const (
 	VolumeReasonHeld = "VolumeHeld"
 	// VolumeReasonUpToDate is set when the volume has the declared options.
 	VolumeReasonUpToDate = "VolumeUpToDate"
+	// VolumeReasonKeepsOwnValue is set when the volume has the declared options but for values of its own that it keeps against the
+	// profile, by onConflict or since the declared value would make the mount weaker. The message names both values.
+	VolumeReasonKeepsOwnValue = "VolumeKeepsOwnValue"
 	// VolumeReasonOptionsMerged is set when the declared options are written.
 	VolumeReasonOptionsMerged = "VolumeOptionsMerged"
 	// VolumeReasonConflict is set when somebody else changed the options that we wrote, profiles of equal priority disagree, or

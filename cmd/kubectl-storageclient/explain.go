@@ -12,27 +12,39 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/mountoptions"
 	"github.com/storageclient/operator/tuning/suggest"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 func explainCommand(env *environment) *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain [NAME]",
 		Short: "Explain a rule, a parameter or a mount option; without a name, list the rules",
-		Long: "Explain a rule of status.advice (hash-clamped), a parameter (net.core.rmem_max, module/nfs/max_session_slots, " +
-			"ihash_entries) or a mount option (actimeo). It needs no cluster.",
-		Args: cobra.MaximumNArgs(1),
+		Long: "Explain a rule of status.advice (hash-clamped), a parameter (net.core.rmem_max, or short rmem_max; module/nfs/max_session_slots; " +
+			"ihash_entries), a subject (tuned, readAhead) or a mount option (actimeo). It needs no cluster.",
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: completeExplainable,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return listRules(env)
 			}
-			texts := explainName(args[0])
-			if len(texts) == 0 {
-				return unknownName(args[0])
-			}
-			_, err := fmt.Fprintln(env.Out, strings.Join(texts, "\n\n"))
-			return err
+			return explainMeant(env, args[0])
 		},
 	}
+}
+
+// explainMeant explains what a name stands for, or the one that was probably meant.
+func explainMeant(env *environment, name string) error {
+	texts := explainName(name)
+	if len(texts) == 0 {
+		meant, ok := suggest.Closest(name, explainableNames())
+		if !ok {
+			return unknownName(name)
+		}
+		fmt.Fprintf(env.ErrOut, "There is no %q. This is %s:\n\n", name, meant)
+		texts = explainName(meant)
+	}
+	_, err := fmt.Fprintln(env.Out, strings.Join(texts, "\n\n"))
+	return err
 }
 
 func listRules(env *environment) error {
@@ -49,13 +61,11 @@ func explainName(name string) []string {
 	var texts []string
 	for _, rule := range advice.Rules() {
 		if rule.ID == name {
-			texts = append(texts, formatParagraph("Rule "+rule.ID, [][2]string{
-				{"Severity", string(rule.Severity)}, {"About", rule.Title}, {"In full", rule.Explanation}, {"Source", rule.Source},
-			}))
+			texts = append(texts, explainRule(rule))
 		}
 	}
 	for _, p := range catalogue.All() {
-		if p.Key == name || strings.HasSuffix(p.Key, "/"+name) || p.Key == catalogue.SysctlKey(name) {
+		if isNamed(p, name) {
 			texts = append(texts, explainParameter(p))
 		}
 	}
@@ -65,30 +75,80 @@ func explainName(name string) []string {
 			texts = append(texts, explainOption(protocol, known[i]))
 		}
 	}
+	if len(texts) == 0 {
+		texts = explainSubject(name)
+	}
+	return texts
+}
+
+// isNamed accepts a parameter's key, what follows its subject, and the last part of that: rmem_max for net.core.rmem_max.
+func isNamed(p catalogue.Parameter, name string) bool {
+	return p.Key == name || strings.HasSuffix(p.Key, "/"+name) || p.Key == catalogue.SysctlKey(name) || name != "" && lastPart(p) == name
+}
+
+// lastPart is the short name of a sysctl, empty for any other parameter.
+func lastPart(p catalogue.Parameter) string {
+	subject, name, _ := catalogue.Split(p.Key)
+	if subject != catalogue.Sysctls {
+		return ""
+	}
+	return name[strings.LastIndex(name, ".")+1:]
+}
+
+// explainSubject explains all parameters of a subject, e.g. readAhead.
+func explainSubject(name string) []string {
+	var texts []string
+	for _, p := range catalogue.All() {
+		if subject, _, _ := catalogue.Split(p.Key); subject == name {
+			texts = append(texts, explainParameter(p))
+		}
+	}
+	// What these name stands on the node, so that the catalogue has no list of it.
+	for subject, example := range map[string]string{catalogue.NFSDefaults: catalogue.NFSDefaultsKey(""), catalogue.Filesystems: catalogue.FilesystemKey("/mnt/data")} {
+		if p, known := catalogue.Lookup(example); known && subject == name {
+			texts = append(texts, explainParameter(p))
+		}
+	}
 	return texts
 }
 
 var protocols = []mountoptions.Protocol{mountoptions.NFS, mountoptions.SMB, mountoptions.XFS}
 
-// unknownName suggests the rule, parameter or mount option that was probably meant.
-func unknownName(name string) error {
-	var names []string
+// explainableNames are all names that have an explanation, the short ones too; sorted.
+func explainableNames() []string {
+	names := []string{catalogue.Tuned, catalogue.ReadAheads, catalogue.NFSDefaults, catalogue.Filesystems}
 	for _, rule := range advice.Rules() {
 		names = append(names, rule.ID)
 	}
 	for _, p := range catalogue.All() {
 		_, short, _ := strings.Cut(p.Key, "/")
 		names = append(names, short)
+		if last := lastPart(p); last != "" {
+			names = append(names, last)
+		}
 	}
 	for _, protocol := range protocols {
 		for _, known := range protocol.Known() {
 			names = append(names, known.Name)
 		}
 	}
-	if meant, ok := suggest.Closest(name, names); ok {
-		return fmt.Errorf("unknown name %q. Did you mean %s?", name, meant)
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// unknownName suggests the names that hold the given one.
+func unknownName(name string) error {
+	holding := slices.DeleteFunc(explainableNames(), func(n string) bool { return name == "" || !strings.Contains(n, name) })
+	if len(holding) > 0 {
+		return fmt.Errorf("unknown name %q. Names with it: %s", name, text.List(holding))
 	}
 	return fmt.Errorf("unknown name %q; run \"kubectl storageclient explain\" to list the rules", name)
+}
+
+func explainRule(rule advice.Rule) string {
+	return formatParagraph("Rule "+rule.ID, [][2]string{
+		{"Severity", string(rule.Severity)}, {"About", rule.Title}, {"Remedy", rule.Remedy()}, {"In full", rule.Explanation}, {"Source", rule.Source},
+	})
 }
 
 func explainParameter(p catalogue.Parameter) string {

@@ -18,6 +18,11 @@ func TestExplain(t *testing.T) {
 		"max_session_slots":                 {"Parameter module/nfs/max_session_slots", "Default:      64"},
 		"sunrpc.tcp_max_slot_table_entries": {"Parameter module/sunrpc/tcp_max_slot_table_entries", "2–65536"},
 		"nconnect":                          {"Mount option nconnect of NFS", "1–16 connections", "NewTransport", "5.3"},
+		"rmem_max":                          {"Parameter sysctl/net.core.rmem_max"},
+		"tuned":                             {"Parameter tuned/profile", "the name of a tuned profile"},
+		"readAhead":                         {"Parameter readAhead/nfs4", "Parameter readAhead/xfs"},
+		"nfsMountDefaults":                  {"Parameter nfsMountDefaults/_all", "nfsmount.conf(5)"},
+		"slots-spelling":                    {"Remedy:", "Write sunrpc.tcp_max_slot_table_entries"},
 		"actimeo":                           {"Mount option actimeo of NFS", "Mount option actimeo of SMB"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -48,7 +53,20 @@ func TestExplainCommand(t *testing.T) {
 			t.Errorf("the list lacks %s", rule.ID)
 		}
 	}
-	if _, err := run("nconect"); err == nil || !strings.Contains(err.Error(), `unknown name "nconect". Did you mean nconnect?`) {
-		t.Errorf("an unknown name: %v", err)
+	for wrong, want := range map[string]string{
+		"nconect":       "There is no \"nconect\". This is nconnect:\n\nMount option nconnect of NFS",
+		"net.core.rmem": `unknown name "net.core.rmem". Names with it: net.core.rmem_default, net.core.rmem_max`,
+		"kernel.sysrq":  `unknown name "kernel.sysrq"; run "kubectl storageclient explain" to list the rules`,
+		"":              `unknown name ""; run`,
+	} {
+		t.Run("wrong: "+wrong, func(t *testing.T) {
+			out, err := run(wrong)
+			if err != nil {
+				out = err.Error()
+			}
+			if !strings.HasPrefix(out, want) {
+				t.Errorf("got %q, want %q", out, want)
+			}
+		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -57,6 +58,9 @@ type result struct {
 	err    error
 }
 
+// at is the time of all tests.
+func at() time.Time { return time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC) }
+
 func execute(t *testing.T, funcs interceptor.Funcs, objects []client.Object, args ...string) result {
 	t.Helper()
 	scheme, err := newScheme()
@@ -70,7 +74,10 @@ func execute(t *testing.T, funcs interceptor.Funcs, objects []client.Object, arg
 	env := &environment{
 		IOStreams: genericiooptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &out},
 		connect:   func() (client.Client, error) { return c, nil },
-		now:       func() time.Time { return time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC) },
+		now:       at,
+		readLog: func(_ context.Context, pod client.ObjectKey, container string, previous bool) (string, error) {
+			return fmt.Sprintf("log of %s %s %v: 10.1.2.3 filer\n", pod, container, previous), nil
+		},
 	}
 	root := rootCommand(env)
 	root.SetArgs(args)
@@ -267,7 +274,7 @@ func TestErrorsNameWhatWasAskedFor(t *testing.T) {
 		want string
 	}{
 		"an unknown profile":    {[]string{"status", "none"}, "get StorageClientProfile none"},
-		"an unknown format":     {[]string{"status", "-o", "xml"}, `--output "xml": must be text, json or yaml`},
+		"an unknown format":     {[]string{"status", "-o", "xml"}, `--output "xml": must be text, wide, json, yaml or name`},
 		"a budget not to read":  {[]string{"plan", "eda", "--max-unavailable", "0"}, `--max-unavailable "0"`},
 		"a pattern not to read": {[]string{"plan", "eda", "--allow-parameter", "("}, "("},
 	}

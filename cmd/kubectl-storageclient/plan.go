@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -127,5 +128,6 @@ func planVolumes(ctx context.Context, c client.Client, profile *v1alpha1.Storage
 		return nil, nil, err
 	}
 	s := volumeplan.Summarize(profile.Name, all)
-	return &view.Volumes{Matched: s.Matched, UpToDate: s.UpToDate, Blocked: s.Blocked, Examples: s.BlockedExamples}, s.Servers, nil
+	return &view.Volumes{Matched: s.Matched, UpToDate: s.UpToDate, Exceptions: s.Exceptions, Blocked: s.Blocked,
+		Examples: slices.Concat(s.BlockedExamples, s.ExceptionExamples)}, s.Servers, nil
 }

@@ -5,9 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -26,11 +30,18 @@ type environment struct {
 	genericiooptions.IOStreams
 	connect func() (client.Client, error)
 	now     func() time.Time
+	// colours is whether tables for people are coloured.
+	colours bool
+	// readLog reads the last bytes of a container's log; of its run before the last restart where previous is set.
+	readLog func(ctx context.Context, pod client.ObjectKey, container string, previous bool) (string, error)
 }
 
 func newRoot(streams genericiooptions.IOStreams) *cobra.Command {
 	flags := genericclioptions.NewConfigFlags(true)
-	env := &environment{IOStreams: streams, now: time.Now, connect: func() (client.Client, error) { return connect(flags) }}
+	env := &environment{
+		IOStreams: streams, now: time.Now, connect: func() (client.Client, error) { return connect(flags) },
+		colours: wantsColours(streams.Out, os.Getenv), readLog: logReader(flags),
+	}
 	root := rootCommand(env)
 	flags.AddFlags(root.PersistentFlags())
 	return root
@@ -47,6 +58,9 @@ func rootCommand(env *environment) *cobra.Command {
 	root.SetOut(env.Out)
 	root.SetErr(env.ErrOut)
 	root.AddCommand(statusCommand(env), planCommand(env), approveCommand(env), pauseCommand(env), resumeCommand(env), retryCommand(env), explainCommand(env), versionCommand(env))
+	root.AddCommand(nodeCommand(env), volumesCommand(env), diffCommand(env), supportBundleCommand(env), optionsCommand(env))
+	root.SetUsageTemplate(usage)
+	addCompletions(root, env)
 	return root
 }
 
@@ -77,7 +91,11 @@ func newScheme() (*runtime.Scheme, error) {
 func getProfile(ctx context.Context, c client.Client, name string) (*v1alpha1.StorageClientProfile, error) {
 	profile := &v1alpha1.StorageClientProfile{}
 	if err := c.Get(ctx, client.ObjectKey{Name: name}, profile); err != nil {
-		return nil, fmt.Errorf("get StorageClientProfile %s: %w", name, err)
+		err = fmt.Errorf("get StorageClientProfile %s: %w", name, err)
+		if apierrors.IsNotFound(err) {
+			err = nameMeant(ctx, c, profileKind, err, name)
+		}
+		return nil, err
 	}
 	return profile, nil
 }
@@ -85,16 +103,32 @@ func getProfile(ctx context.Context, c client.Client, name string) (*v1alpha1.St
 // output is the flag -o.
 type output string
 
+// formats are what -o takes everywhere.
+var formats = []string{"text", "wide", "json", "yaml", "name"}
+
 func (o *output) addFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVarP((*string)(o), "output", "o", "", "output format: text, json or yaml")
+	cmd.Flags().StringVarP((*string)(o), "output", "o", "", "output format: "+listFormats())
 }
 
-// writeStructured prints a value as JSON or YAML if -o asks for it, and reports whether it did.
-func (o output) writeStructured(env *environment, value any) (bool, error) {
+func listFormats() string {
+	return strings.Join(formats[:len(formats)-1], ", ") + " or " + formats[len(formats)-1]
+}
+
+// isWide is whether tables have all their columns.
+func (o output) isWide() bool { return o == "wide" }
+
+// named is a value that stands for objects of the API.
+type named interface {
+	// Names are those of the objects, as kubectl takes them: resource/name.
+	Names() []string
+}
+
+// writeStructured prints a value as JSON or YAML, or the names of what it is about, if -o asks for it, and reports whether it did.
+func (o output) writeStructured(env *environment, value named) (bool, error) {
 	var data []byte
 	var err error
 	switch o {
-	case "", "text":
+	case "", "text", "wide":
 		return false, nil
 	case "json":
 		if data, err = json.MarshalIndent(value, "", "  "); err == nil {
@@ -102,12 +136,24 @@ func (o output) writeStructured(env *environment, value any) (bool, error) {
 		}
 	case "yaml":
 		data, err = yaml.Marshal(value)
+	case "name":
+		for _, name := range value.Names() {
+			data = append(data, name+"\n"...)
+		}
 	default:
-		return false, fmt.Errorf("--output %q: must be text, json or yaml", string(o))
+		return false, o.check()
 	}
 	if err != nil {
 		return false, fmt.Errorf("encode output: %w", err)
 	}
 	_, err = env.Out.Write(data)
 	return true, err
+}
+
+// check refuses a format that there is not. Commands that read much ask it before.
+func (o output) check() error {
+	if o == "" || slices.Contains(formats, string(o)) {
+		return nil
+	}
+	return fmt.Errorf("--output %q: must be %s", string(o), listFormats())
 }

@@ -47,7 +47,7 @@ func (o *statusOptions) run(ctx context.Context, env *environment, args []string
 		return err
 	}
 	status := view.NewStatus(profiles)
-	if len(args) == 1 || o.nodes {
+	if len(args) == 1 || o.nodes || o.output.isWide() {
 		if err := o.addDetails(ctx, c, profiles, &status); err != nil {
 			return err
 		}

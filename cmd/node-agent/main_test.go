@@ -2,13 +2,19 @@ package main
 
 import (
 	"bytes"
+	"crypto/tls"
+	"crypto/x509"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/clock"
+
+	"github.com/storageclient/operator/agent/metrics"
 )
 
 func TestFlags(t *testing.T) {
@@ -34,7 +40,16 @@ func TestFlags(t *testing.T) {
 		},
 		"an argument too many": {args: []string{"x"}, wantErr: `unexpected argument "x"`},
 		"metrics for anybody":  {args: []string{"--metrics-bind-address=:9810"}, wantErr: "--metrics-bind-address \":9810\": must be a loopback address"},
-		"no node's name":       {args: []string{"--node-name="}, wantErr: "--node-name or NODE_NAME is required"},
+		"metrics for those who may read them": {
+			args: []string{"--metrics-bind-address=[10.0.0.1]:9810", "--metrics-secure"},
+			want: options{
+				nodeName: "from-env", hostRoot: "/host", kubeletDir: "/var/lib/kubelet", probeAddress: "127.0.0.1:9809",
+				metricsAddress: "[10.0.0.1]:9810", metricsSecure: true,
+			},
+		},
+		"metrics on all addresses":    {args: []string{"--metrics-bind-address=:9810", "--metrics-secure"}, wantErr: "must be one of the node's addresses"},
+		"secure metrics, and nowhere": {args: []string{"--metrics-secure"}, wantErr: "--metrics-secure needs --metrics-bind-address"},
+		"no node's name":              {args: []string{"--node-name="}, wantErr: "--node-name or NODE_NAME is required"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -107,5 +122,46 @@ func TestProbes(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestMetricsForOthersAreServedOverTLSOnly(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	_ = listener.Close()
+	config := metrics.TLSConfig("n1", address, clock.RealClock{})
+	server, err := serveTLS(t.Context(), address, "metrics", config, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "told") }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	cert, err := config.GetCertificate(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(cert.Leaf)
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
+	defer client.CloseIdleConnections()
+	get := func(url string) string {
+		response, err := client.Get(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response.Proto + " " + string(body)
+	}
+	if got := get("https://" + address); got != "HTTP/1.1 told" {
+		t.Errorf("over TLS: %q", got)
+	}
+	if got := get("http://" + address); strings.Contains(got, "told") {
+		t.Errorf("without TLS: %q", got)
 	}
 }

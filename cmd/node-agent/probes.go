@@ -2,13 +2,18 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"time"
 
 	"github.com/go-logr/logr"
+
+	"github.com/storageclient/operator/agent/metrics"
 )
 
 // state is what the probes ask of the agent.
@@ -25,13 +30,32 @@ func serveHTTP(ctx context.Context, address, what string, handler http.Handler) 
 	if err != nil {
 		return nil, fmt.Errorf("listen for %s: %w", what, err)
 	}
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
+	return serve(ctx, listener, what, handler), nil
+}
+
+// serveTLS serves callers from elsewhere: not many at a time, and none that takes long.
+func serveTLS(ctx context.Context, address, what string, config *tls.Config, handler http.Handler) (*http.Server, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen for %s: %w", what, err)
+	}
+	return serve(ctx, tls.NewListener(metrics.Limited(listener), config), what, handler), nil
+}
+
+func serve(ctx context.Context, listener net.Listener, what string, handler http.Handler) *http.Server {
+	server := &http.Server{
+		Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 32 << 10,
+		BaseContext:    func(net.Listener) context.Context { return ctx },
+		// What a caller does wrong, above all in the handshake, is no line of the log.
+		ErrorLog: log.New(io.Discard, "", 0),
+	}
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 			logr.FromContextOrDiscard(ctx).Error(err, "Stopped serving", "what", what)
 		}
 	}()
-	return server, nil
+	return server
 }
 
 func probeHandler(s state) http.Handler {

@@ -34,6 +34,7 @@ import (
 type options struct {
 	nodeName, hostRoot, kubeletDir, kubeconfig, probeAddress string
 	metricsAddress                                           string
+	metricsSecure                                            bool
 	allow, allowFilesystems                                  patterns
 	verbosity                                                int
 }
@@ -63,6 +64,8 @@ func parse(args []string, stderr io.Writer) (options, error) {
 		"address of /healthz and /readyz; the agent is in the node's network, so loopback is the node's own")
 	set.StringVar(&o.metricsAddress, "metrics-bind-address", metrics.Off,
 		"loopback address and port of /metrics, e.g. 127.0.0.1:9810, for a scraper on the node itself: callers are not authenticated; 0: none")
+	set.BoolVar(&o.metricsSecure, "metrics-secure", false,
+		"serve metrics over TLS, to those whom the API server lets read /metrics; --metrics-bind-address may then be an address of the node that others reach")
 	set.Var(&o.allow, "allow-parameter",
 		"regular expression of canonical keys that are accepted beyond the catalogue or, with a \"=\", of a key and a value below its floor; may be given more than once")
 	set.Var(&o.allowFilesystems, "allow-filesystem", allowFilesystemUsage)
@@ -76,10 +79,21 @@ func parse(args []string, stderr io.Writer) (options, error) {
 	case o.nodeName == "":
 		return o, errors.New("--node-name or NODE_NAME is required")
 	}
-	if err := metrics.CheckAddress(o.metricsAddress); err != nil {
-		return o, fmt.Errorf("--metrics-bind-address %w", err)
+	return o, o.checkMetrics()
+}
+
+func (o options) checkMetrics() error {
+	check := metrics.CheckAddress
+	switch {
+	case o.metricsSecure && o.metricsAddress == metrics.Off:
+		return errors.New("--metrics-secure needs --metrics-bind-address, e.g. [$(HOST_IP)]:9810")
+	case o.metricsSecure:
+		check = metrics.CheckSecureAddress
 	}
-	return o, nil
+	if err := check(o.metricsAddress); err != nil {
+		return fmt.Errorf("--metrics-bind-address %w", err)
+	}
+	return nil
 }
 
 // run keeps the node until it is told to end. Its end changes nothing on the host.
@@ -127,15 +141,27 @@ func run(args []string, stderr io.Writer) error {
 }
 
 func listenForMetrics(ctx context.Context, o options, fs host.FS, a *agent.Agent) (*http.Server, error) {
-	handler, err := metrics.NewHandler(a.Metrics(), &metrics.Collector{
+	handler, err := metrics.NewHandler(a.Metrics(), a.SettingMetrics(), &metrics.Collector{
 		Mounts: mounts.NewReader(fs, o.kubeletDir), Log: logr.FromContextOrDiscard(ctx),
 	})
 	if err != nil {
 		return nil, err
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", handler)
-	return serveHTTP(ctx, o.metricsAddress, "metrics", mux)
+	if !o.metricsSecure {
+		mux.Handle("GET /metrics", handler)
+		return serveHTTP(ctx, o.metricsAddress, "metrics", mux)
+	}
+	config, err := clientConfig(o.kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("load client configuration: %w", err)
+	}
+	authorizer, err := metrics.NewAuthorizer(config, clock.RealClock{})
+	if err != nil {
+		return nil, err
+	}
+	mux.Handle("GET /metrics", authorizer.Guard(handler))
+	return serveTLS(ctx, o.metricsAddress, "metrics", metrics.TLSConfig(o.nodeName, o.metricsAddress, clock.RealClock{}), mux)
 }
 
 func newAgent(o options, fs host.FS) (*agent.Agent, error) {

@@ -141,7 +141,8 @@ func (s sink) addProfile(p *v1alpha1.StorageClientProfile) {
 		s.gauge(profileNodes, float64(count), p.Name, state)
 	}
 	for state, count := range map[string]int32{
-		"matched": p.Status.Volumes.Matched, "up_to_date": p.Status.Volumes.UpToDate, "blocked": p.Status.Volumes.Blocked,
+		"matched": p.Status.Volumes.Matched, "up_to_date": p.Status.Volumes.UpToDate,
+		"exceptions": p.Status.Volumes.Exceptions, "blocked": p.Status.Volumes.Blocked,
 	} {
 		s.gauge(profileVolumes, float64(count), p.Name, state)
 	}

@@ -51,6 +51,8 @@ type Reconciler struct {
 	Limits plan.Limits
 	// Gate remembers where the reconciler takes one node at a time, as it does in a manager; the zero Gate remembers nothing.
 	Gate plan.Gate
+
+	profileSets fleet.ProfileSets
 }
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch
@@ -141,10 +143,10 @@ func (r *Reconciler) readSnapshot(ctx context.Context, node *corev1.Node, client
 
 func (r *Reconciler) readProfiles(ctx context.Context) (*fleet.ProfileSet, error) {
 	var profiles v1alpha1.StorageClientProfileList
-	if err := r.List(ctx, &profiles); err != nil {
+	if err := r.List(ctx, &profiles, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list StorageClientProfiles: %w", err)
 	}
-	return fleet.NewProfileSet(profiles.Items, r.Allow), nil
+	return r.profileSets.Of(profiles.Items, r.Allow), nil
 }
 
 // getClientNode returns the client node of that name, or nil.

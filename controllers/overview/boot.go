@@ -16,23 +16,24 @@ import (
 
 const onlyControlPlane = "the only control-plane node is not rebooted by the rollout; reboot it by hand"
 
-// BootNeed is what a node needs a boot for.
-type BootNeed struct {
-	// Why names the boot settings that are not known to be in force, and those to be rid of. Empty: no boot is needed.
-	Why []string
-	// Held says why the rollout does not reboot the node for them as it stands; empty if it does.
-	Held string
+// RebootOf is what a profile's plan says of one node. due is false where the node needs no boot for settings of that profile. wanted
+// is what all profiles want of the node, clientNode is nil where no agent has reported.
+func RebootOf(profile *v1alpha1.StorageClientProfile, node *corev1.Node, all []corev1.Node, wanted nodesettings.Result,
+	clientNode *v1alpha1.StorageClientNode,
+) (reboot Reboot, due bool) {
+	reboot = Reboot{Node: node.Name, Zone: node.Labels[corev1.LabelTopologyZone], Why: rebootsFor(profile, wanted.Settings, clientNode)}
+	if len(reboot.Why) == 0 {
+		return reboot, false
+	}
+	reboot.Held = WhyNotRebooted(node, all, wanted.Settings, clientNode)
+	reboot.Refused = reboot.Held != ""
+	reboot.Held = cmp.Or(reboot.Held, holdOn(node))
+	return reboot, true
 }
 
-// NeedOf finds what a node needs a boot for, and whether it would be accepted after it. clientNode is nil where no agent has
-// reported.
-func NeedOf(node *corev1.Node, all []corev1.Node, settings []v1alpha1.NodeSetting, clientNode *v1alpha1.StorageClientNode, restoreReboot bool) BootNeed {
-	need := BootNeed{Why: rebootsFor(settings, clientNode, restoreReboot)}
-	if len(need.Why) == 0 {
-		return need
-	}
-	need.Held = WhyNotRebooted(node, all, settings, clientNode)
-	return need
+// SettingsOf are the settings among these that come from a profile.
+func SettingsOf(profile string, settings []v1alpha1.NodeSetting) []v1alpha1.NodeSetting {
+	return slices.DeleteFunc(slices.Clone(settings), func(s v1alpha1.NodeSetting) bool { return s.Profile != profile })
 }
 
 // WhyNotRebooted says why the rollout would not reboot a node for boot settings among these, empty if it would: the node would not
@@ -63,23 +64,23 @@ func reportsOn(settings []v1alpha1.NodeSetting, clientNode *v1alpha1.StorageClie
 	return slices.DeleteFunc(slices.Clone(clientNode.Status.Settings), func(s v1alpha1.SettingStatus) bool { return values[s.Key] != s.Desired })
 }
 
-// rebootsFor says why a node would reboot for its settings: a boot setting that it is not known to have in force, or
+// rebootsFor says why a node would reboot for what comes from a profile: a boot setting that it is not known to have in force, or
 // one to be rid of where the profile asks for that.
-func rebootsFor(settings []v1alpha1.NodeSetting, clientNode *v1alpha1.StorageClientNode, restoreReboot bool) []string {
+func rebootsFor(profile *v1alpha1.StorageClientProfile, settings []v1alpha1.NodeSetting, clientNode *v1alpha1.StorageClientNode) []string {
 	var why []string
 	wanted := map[string]bool{}
 	for _, s := range settings {
 		wanted[s.Key] = true
-		if nodesettings.TakesEffectAtBoot(s.Key) {
+		if s.Profile == profile.Name && nodesettings.TakesEffectAtBoot(s.Key) {
 			if reason := bootReason(s, clientNode); reason != "" {
 				why = append(why, reason)
 			}
 		}
 	}
-	if clientNode == nil || !restoreReboot {
+	if clientNode == nil || !profile.Spec.Rollout.Reboot.RestoreReboot {
 		return why
 	}
-	for _, s := range clientNode.Spec.Settings {
+	for _, s := range SettingsOf(profile.Name, clientNode.Spec.Settings) {
 		if nodesettings.TakesEffectAtBoot(s.Key) && !wanted[s.Key] && s.OnRemoval == v1alpha1.DeletionRestore {
 			why = append(why, fmt.Sprintf("%s is removed, now %s", s.Key, cmp.Or(s.Value, "set")))
 		}
@@ -99,6 +100,9 @@ func bootReason(s v1alpha1.NodeSetting, clientNode *v1alpha1.StorageClientNode) 
 		}
 		switch status.State {
 		case v1alpha1.SettingInSync, v1alpha1.SettingClamped, v1alpha1.SettingUnsupported:
+			if slices.Contains(clientNode.Status.RebootRequiredBy, s.Key) {
+				return becomes + ", now " + cmp.Or(status.Observed, "not set")
+			}
 			return ""
 		case v1alpha1.SettingPending, v1alpha1.SettingDrifted, v1alpha1.SettingShadowed, v1alpha1.SettingFailed:
 			return becomes + ", now " + cmp.Or(status.Observed, "not set")

@@ -38,6 +38,8 @@ type Reboot struct {
 	Why  []string `json:"why"`
 	// Held says why the node cannot go as it stands, empty if it can.
 	Held string `json:"held,omitempty"`
+	// Refused is true where the rollout does not reboot the node for this at all.
+	Refused bool `json:"-"`
 }
 
 // Preview is what a profile would do to its nodes if it acted.
@@ -71,7 +73,6 @@ func Plan(profile *v1alpha1.StorageClientProfile, c Cluster) Preview {
 	out := Preview{PlanHash: nodesettings.PlanHash(profile), Approved: fleet.IsPlanApproved(profile)}
 	var turns []order.Turn
 	reboots := map[string]Reboot{}
-	refused := map[string]bool{}
 	for _, m := range membersOf(profile, c) {
 		if !m.selected {
 			continue
@@ -79,27 +80,25 @@ func Plan(profile *v1alpha1.StorageClientProfile, c Cluster) Preview {
 		wanted := view.Wanted(m.node, m.clientNode)
 		out.Groups = addToGroup(out.Groups, wanted.Result, m.node.Name)
 		turn := TurnOf(m.node, wanted.BootHash, c.ManagerNode)
-		need := NeedOf(m.node, c.Nodes, wanted.Settings, m.clientNode, profile.Spec.Rollout.Reboot.RestoreReboot)
-		if len(need.Why) > 0 {
-			refused[m.node.Name] = need.Held != ""
-			turn.Blocked = turn.Blocked || need.Held != ""
-			reboots[m.node.Name] = Reboot{Node: m.node.Name, Zone: turn.Zone, Why: need.Why, Held: cmp.Or(need.Held, holdOn(m.node))}
+		if reboot, due := RebootOf(profile, m.node, c.Nodes, wanted.Result, m.clientNode); due {
+			turn.Blocked = turn.Blocked || reboot.Refused
+			reboots[m.node.Name] = reboot
 		}
 		turns = append(turns, turn)
 	}
 	slices.SortStableFunc(out.Groups, func(a, b Group) int { return cmp.Compare(len(b.Nodes), len(a.Nodes)) })
-	out.orderReboots(profile, turns, reboots, refused)
+	out.orderReboots(profile, turns, reboots)
 	out.addForecast(profile, c, len(turns))
 	return out
 }
 
 // orderReboots lists the reboots in the order of the rollout. All nodes have a say in who the canary is.
-func (p *Preview) orderReboots(profile *v1alpha1.StorageClientProfile, turns []order.Turn, reboots map[string]Reboot, refused map[string]bool) {
+func (p *Preview) orderReboots(profile *v1alpha1.StorageClientProfile, turns []order.Turn, reboots map[string]Reboot) {
 	for _, turn := range order.InTurn(turns, *profile.Spec.WithDefaults().Rollout.Canary) {
 		reboot, due := reboots[turn.Name]
 		switch {
 		case !due:
-		case refused[turn.Name]:
+		case reboot.Refused:
 			p.NotRebooted = append(p.NotRebooted, reboot)
 		default:
 			p.Reboots = append(p.Reboots, reboot)
@@ -120,6 +119,19 @@ func (p *Preview) addForecast(profile *v1alpha1.StorageClientProfile, c Cluster,
 	}
 	forecast := ForecastReboots(profile, free, Fleet{Matched: matched, All: len(c.Nodes), MaxUnavailable: c.MaxUnavailable}, c.Now)
 	p.Earliest, p.EstimatedCompletion = whenKnown(forecast.First), whenKnown(forecast.Last)
+	if known := p.estimateInStatus(profile, c.Now); known != nil {
+		p.EstimatedCompletion = known
+	}
+}
+
+// estimateInStatus is the manager's estimate of this very plan, which knows how the manager was started; nil: there is none.
+func (p *Preview) estimateInStatus(profile *v1alpha1.StorageClientProfile, now time.Time) *metav1.Time {
+	status := profile.Status
+	if status.ObservedGeneration != profile.Generation || status.Plan.Hash != p.PlanHash || int(status.Plan.NodesToReboot) != len(p.Reboots) ||
+		status.Plan.EstimatedCompletion == nil || !status.Plan.EstimatedCompletion.After(now) {
+		return nil
+	}
+	return status.Plan.EstimatedCompletion
 }
 
 func whenKnown(t time.Time) *metav1.Time {

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -133,7 +134,7 @@ func (r *Reconciler) reconcile(ctx context.Context, profile *v1alpha1.StorageCli
 }
 
 func (r *Reconciler) readSnapshot(ctx context.Context, profile *v1alpha1.StorageClientProfile) (status.Snapshot, error) {
-	s := status.Snapshot{Allow: r.Allow, MaxUnavailable: r.MaxUnavailable, ManagerNode: r.ManagerNode}
+	s := status.Snapshot{Allow: r.Allow, MaxUnavailable: r.MaxUnavailable, ManagerNode: r.ManagerNode, ManagerNamespace: r.ManagerNamespace}
 	var profiles v1alpha1.StorageClientProfileList
 	if err := r.List(ctx, &profiles); err != nil {
 		return s, fmt.Errorf("list StorageClientProfiles: %w", err)
@@ -149,32 +150,32 @@ func (r *Reconciler) readSnapshot(ctx context.Context, profile *v1alpha1.Storage
 	if s.PausedAll, err = read.IsEverythingPaused(ctx, r, r.ManagerNamespace); err != nil {
 		return s, err
 	}
-	if s.Failures, s.FailuresUnread, err = r.readFailures(ctx, profile.Name); err != nil {
+	if err := r.readMemory(ctx, profile.Name, &s); err != nil {
 		return s, err
 	}
 	s.FenceMissing, err = r.Fence.Missing(ctx)
 	return s, err
 }
 
-// readFailures reads what the rollout remembers of a profile's failed nodes. unread says what is wrong with it.
-func (r *Reconciler) readFailures(ctx context.Context, profile string) (failures v1alpha1.ProfileFailures, unread string, err error) {
-	var all corev1.ConfigMap
-	key := client.ObjectKey{Namespace: r.ManagerNamespace, Name: v1alpha1.FailuresConfigMap}
-	if err := r.Get(ctx, key, &all); err != nil {
-		if apierrors.IsNotFound(err) {
-			return failures, "", nil
+// readMemory reads what the rollout remembers: of claims only whether it can write them, of failures those of a profile.
+func (r *Reconciler) readMemory(ctx context.Context, profile string, s *status.Snapshot) error {
+	for _, name := range []string{v1alpha1.BudgetConfigMap, v1alpha1.FailuresConfigMap} {
+		var stored corev1.ConfigMap
+		key := client.ObjectKey{Namespace: r.ManagerNamespace, Name: name}
+		if err := client.IgnoreNotFound(r.Get(ctx, key, &stored)); err != nil {
+			return fmt.Errorf("get ConfigMap %s: %w", key, err)
 		}
-		return failures, "", fmt.Errorf("get ConfigMap %s: %w", key, err)
+		if ptr.Deref(stored.Immutable, false) {
+			s.Immutable = append(s.Immutable, name)
+		}
+		if value, found := stored.Data[profile]; found && name == v1alpha1.FailuresConfigMap {
+			var wrong error
+			if s.Failures, wrong = v1alpha1.DecodeFailures(value); wrong != nil {
+				s.FailuresUnread = fmt.Sprintf("Cannot read which nodes have failed: correct key %s of ConfigMap %s, or remove it", profile, key)
+			}
+		}
 	}
-	value, found := all.Data[profile]
-	if !found {
-		return failures, "", nil
-	}
-	failures, wrong := v1alpha1.DecodeFailures(value)
-	if wrong != nil {
-		unread = fmt.Sprintf("Cannot read which nodes have failed: correct key %s of ConfigMap %s, or remove it", profile, key)
-	}
-	return failures, unread, nil
+	return nil
 }
 
 // withCurrent puts the profile as it was just written in the place of what the list holds of it.

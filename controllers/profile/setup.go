@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -26,9 +27,11 @@ import (
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	all := handler.EnqueueRequestsFromMapFunc(r.allProfiles)
 	ours := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == r.ManagerNamespace })
-	failures := predicate.NewPredicateFuncs(func(o client.Object) bool {
-		return o.GetNamespace() == r.ManagerNamespace && o.GetName() == v1alpha1.FailuresConfigMap
-	})
+	memory := predicate.Funcs{
+		CreateFunc: func(e event.CreateEvent) bool { return r.tellsProfiles(e.Object, e.Object) },
+		UpdateFunc: func(e event.UpdateEvent) bool { return r.tellsProfiles(e.ObjectOld, e.ObjectNew) },
+		DeleteFunc: func(e event.DeleteEvent) bool { return r.tellsProfiles(e.Object, e.Object) },
+	}
 	volumeClaims := &metav1.PartialObjectMetadata{}
 	volumeClaims.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"))
 	return ctrl.NewControllerManagedBy(mgr).
@@ -39,7 +42,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&corev1.Node{}, all, builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged})).
 		Watches(&corev1.PersistentVolume{}, all).
 		WatchesMetadata(volumeClaims, all, builder.WithPredicates(predicate.Or[client.Object](predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
-		Watches(&corev1.ConfigMap{}, all, builder.WithPredicates(failures)).
+		Watches(&corev1.ConfigMap{}, all, builder.WithPredicates(memory)).
 		Watches(&corev1.Namespace{}, all, builder.WithPredicates(ours, predicate.AnnotationChangedPredicate{})).
 		Complete(r)
 }
@@ -55,6 +58,26 @@ func (r *Reconciler) allProfiles(ctx context.Context, _ client.Object) []reconci
 		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&profiles.Items[i])})
 	}
 	return requests
+}
+
+// tellsProfiles leaves out claims that come and go: the nodes tell of them. Of the ConfigMap that holds them a profile says only that it
+// is immutable, of the failures all.
+func (r *Reconciler) tellsProfiles(before, after client.Object) bool {
+	if after.GetNamespace() != r.ManagerNamespace {
+		return false
+	}
+	switch after.GetName() {
+	case v1alpha1.FailuresConfigMap:
+		return true
+	case v1alpha1.BudgetConfigMap:
+		return isImmutable(before) || isImmutable(after)
+	}
+	return false
+}
+
+func isImmutable(object client.Object) bool {
+	config, ok := object.(*corev1.ConfigMap)
+	return ok && ptr.Deref(config.Immutable, false)
 }
 
 // nodeChanged leaves out heartbeats: what a profile counts of a Node is in its labels, annotations and two conditions.

@@ -187,10 +187,10 @@ func (s *scope) readCommon(ctx context.Context, reader client.Reader) error {
 
 func (s *scope) readProfiles(ctx context.Context, reader client.Reader) (*fleet.ProfileSet, error) {
 	var profiles v1alpha1.StorageClientProfileList
-	if err := reader.List(ctx, &profiles); err != nil {
+	if err := reader.List(ctx, &profiles, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list StorageClientProfiles: %w", err)
 	}
-	return fleet.NewProfileSet(profiles.Items, s.Allow), nil
+	return s.profileSets.Of(profiles.Items, s.Allow), nil
 }
 
 // readRules reads live what people have written down, and the clock, for some nodes.
@@ -203,10 +203,7 @@ func (s *scope) readRules(ctx context.Context, nodes []string) (plan.Rules, erro
 	if err != nil {
 		return plan.Rules{}, err
 	}
-	out := plan.Rules{Now: s.Clock.Now(), Paused: paused, WantedBootHashes: make(map[string]string, len(nodes))}
-	for _, profile := range profiles.All() {
-		out.Profiles = append(out.Profiles, s.planProfile(profile))
-	}
+	out := plan.Rules{Now: s.Clock.Now(), Paused: paused, Profiles: s.planProfiles(profiles), WantedBootHashes: make(map[string]string, len(nodes))}
 	for _, name := range nodes {
 		if node := s.nodeNow(name); node != nil {
 			out.WantedBootHashes[name] = profiles.Wanted(node, s.clientNodeOf(node)).BootHash
@@ -324,9 +321,7 @@ func (s *scope) currentSnapshot() plan.Snapshot {
 	for name, value := range s.claims.Data {
 		out.Claims[name] = readDisruption(value)
 	}
-	for _, profile := range s.profiles.All() {
-		out.Profiles = append(out.Profiles, s.planProfile(profile))
-	}
+	out.Profiles = s.planProfiles(s.profiles)
 	for _, node := range s.nodes {
 		out.Nodes = append(out.Nodes, s.planNode(node))
 	}
@@ -337,6 +332,26 @@ func (s *scope) currentSnapshot() plan.Snapshot {
 func readDisruption(value string) v1alpha1.Disruption {
 	disruption, _ := v1alpha1.DecodeDisruption(value)
 	return disruption
+}
+
+// plannedProfiles are the profiles of a set as the planner is told of them.
+type plannedProfiles struct {
+	mutex    sync.Mutex
+	of       *fleet.ProfileSet
+	profiles []plan.Profile
+}
+
+// planProfiles works out once for a set what the planner is told, and changes nothing of. Only profiles decide on it.
+func (s *scope) planProfiles(set *fleet.ProfileSet) []plan.Profile {
+	s.planned.mutex.Lock()
+	defer s.planned.mutex.Unlock()
+	if s.planned.of != set {
+		s.planned.of, s.planned.profiles = set, nil
+		for _, profile := range set.All() {
+			s.planned.profiles = append(s.planned.profiles, s.planProfile(profile))
+		}
+	}
+	return s.planned.profiles
 }
 
 func (s *scope) planProfile(profile *fleet.Profile) plan.Profile {

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/rollout/drain"
 	"github.com/storageclient/operator/controllers/rollout/plan"
 	"github.com/storageclient/operator/tuning/catalogue"
@@ -48,6 +49,8 @@ type Reconciler struct {
 	// Workers is how many nodes are dealt with at a time; 0: DefaultWorkers. With 1, the same answers make the same pass.
 	Workers int
 
+	profileSets fleet.ProfileSets
+	planned     plannedProfiles
 	// etcd are the nodes that run a member of etcd.
 	etcd etcdMembers
 	// inspected is when the pods of draining nodes were inspected last. The one request is never worked on twice at once.

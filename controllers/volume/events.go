@@ -31,12 +31,12 @@ func (s *scope) reportStep(ctx context.Context, step plan.Step) {
 	s.sendEvent(note, action)
 }
 
-// reportNotes makes a log line and an event of each volume that has come to be blocked, or is blocked for another reason than
-// before. What stands makes none.
+// reportNotes makes a log line and an event of each volume that has come to be blocked, or to keep a value of its own, or does so for
+// another reason than before. What stands makes none.
 func (s *scope) reportNotes(ctx context.Context, notes map[string]plan.Note) {
-	maps.DeleteFunc(s.reported, func(volume, _ string) bool { return notes[volume].State != judge.StateBlocked })
+	maps.DeleteFunc(s.reported, func(volume, _ string) bool { return !isToldOnce(notes[volume]) })
 	for name, note := range notes {
-		if note.State != judge.StateBlocked {
+		if !isToldOnce(note) {
 			continue
 		}
 		said := note.Reason + " " + note.Message
@@ -44,9 +44,14 @@ func (s *scope) reportNotes(ctx context.Context, notes map[string]plan.Note) {
 			continue
 		}
 		s.reported[name] = said
-		log.FromContext(ctx).Info("Volume is blocked", "PersistentVolume", name, "reason", note.Reason, "message", note.Message)
+		log.FromContext(ctx).Info("Volume differs from what is declared", "PersistentVolume", name, "reason", note.Reason, "message", note.Message)
 		s.sendEvent(note, judge.ActionNone)
 	}
+}
+
+// isToldOnce says whether nothing more happens to a volume although it differs from what is declared.
+func isToldOnce(note plan.Note) bool {
+	return note.State == judge.StateBlocked || note.Reason == v1alpha1.VolumeReasonKeepsOwnValue
 }
 
 func (s *scope) sendEvent(note plan.Note, action judge.Action) {

@@ -120,6 +120,20 @@ func TestReconcileTellsAStandingStateOnce(t *testing.T) {
 	}
 }
 
+func TestReconcileTellsOnceWhatAVolumeKeeps(t *testing.T) {
+	pv := builders.NFSVolume([]string{"nconnect=2"})
+	profile := builders.NFSProfile("fast", []string{"nconnect=8"})
+	profile.Finalizers = []string{v1alpha1.Finalizer}
+	r, recorder := newReconciler(t, interceptor.Funcs{}, pv, &profile)
+	for range 3 {
+		makeAPass(t, r)
+	}
+	want := []string{"Normal VolumeKeepsOwnValue nconnect stays 2 (profile wants 8; onConflict: KeepVolume)"}
+	if diff := cmp.Diff(want, takeEvents(recorder)); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
 func TestReconcileComesBackWhenTheVolumeChangedUnderIt(t *testing.T) {
 	conflicting := interceptor.Funcs{Patch: func(_ context.Context, _ client.WithWatch, o client.Object, _ client.Patch, _ ...client.PatchOption) error {
 		return apierrors.NewConflict(corev1.Resource("persistentvolumes"), o.GetName(), nil)

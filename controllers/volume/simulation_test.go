@@ -383,8 +383,8 @@ func (w *world) undone() string {
 		if p.DeletionTimestamp != nil {
 			return name + " is being deleted: " + strings.Join(sum.Unrestored, ", ")
 		}
-		if sum.UpToDate+sum.Blocked < sum.Matched {
-			return fmt.Sprintf("%s has %d of %d volumes, %d blocked", name, sum.UpToDate, sum.Matched, sum.Blocked)
+		if sum.IsOpen() {
+			return fmt.Sprintf("%s has %d of %d volumes, %d exceptions, %d blocked", name, sum.UpToDate, sum.Matched, sum.Exceptions, sum.Blocked)
 		}
 	}
 	for _, v := range w.volumes {

@@ -35,20 +35,15 @@ type mutation struct {
 	Tests []string `json:"tests"`
 }
 
-// result is what became of a mutation.
-type result struct {
-	mutation
-	// killers are the tests that failed, none where it survived.
-	killers []string
-	took    time.Duration
-}
+// cells are the mutation's part of its line on the page.
+func (m mutation) cells() string { return fmt.Sprintf("| %s | `%s` |", m.Decision, m.File) }
 
 func main() {
 	root := flag.String("root", ".", "Root of the module.")
 	table := flag.String("table", "hack/mutate/mutations.yaml", "The decisions.")
 	only := flag.String("only", "", "Regular expression: only decisions or files that match it.")
 	schedules := flag.Int("schedules", 2000, "Random schedules that each simulation plays.")
-	page := flag.String("page", "", "File to write the table of results to, as Markdown.")
+	page := flag.String("page", "", "File to write the table of results to, as Markdown; what it says of decisions that are not tried now stays.")
 	flag.Parse()
 	if err := run(context.Background(), *root, *table, *only, *page, *schedules); err != nil {
 		fmt.Fprintln(os.Stderr, "mutate:", err)
@@ -56,17 +51,21 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, root, table, only, page string, schedules int) error {
+func run(ctx context.Context, root, name, only, page string, schedules int) error {
 	matches, err := regexp.Compile(only)
 	if err != nil {
 		return fmt.Errorf("--only %q: %w", only, err)
 	}
-	all, err := readTable(filepath.Join(root, table))
+	all, err := readTable(filepath.Join(root, name))
 	if err != nil {
 		return err
 	}
-	all = slices.DeleteFunc(all, func(m mutation) bool { return !matches.MatchString(m.Decision) && !matches.MatchString(m.File) })
-	var results []result
+	known, err := readPage(page)
+	if err != nil {
+		return err
+	}
+	table := all
+	all = slices.DeleteFunc(slices.Clone(all), func(m mutation) bool { return !matches.MatchString(m.Decision) && !matches.MatchString(m.File) })
 	var survivors, broken []string
 	for i, m := range all {
 		started := time.Now()
@@ -83,16 +82,18 @@ func run(ctx context.Context, root, table, only, page string, schedules int) err
 		}
 		took := time.Since(started).Round(time.Second)
 		fmt.Printf("%3d/%d %6s  %s: %s\n", i+1, len(all), took, m.Decision, verdict)
-		results = append(results, result{mutation: m, killers: killers, took: took})
-	}
-	if page != "" {
-		if err := os.WriteFile(page, []byte(markdown(results)), 0o644); err != nil { //nolint:gosec // documentation
+		known[m.cells()] = killersInWords(killers)
+		if page == "" {
+			continue
+		}
+		// After each: whoever ends a run of an hour keeps what it has found.
+		if err := os.WriteFile(page, []byte(markdown(table, known)), 0o644); err != nil { //nolint:gosec // documentation
 			return err
 		}
 	}
 	var errs []error
 	if len(broken) > 0 {
-		errs = append(errs, fmt.Errorf("rows to mend in %s: %s", table, strings.Join(broken, "; ")))
+		errs = append(errs, fmt.Errorf("rows to mend in %s: %s", name, strings.Join(broken, "; ")))
 	}
 	if len(survivors) > 0 {
 		errs = append(errs, fmt.Errorf("no test notices that these are gone: %s", strings.Join(survivors, "; ")))
@@ -212,22 +213,46 @@ func testsHold(root, tests, text string) bool {
 	})
 }
 
-// markdown is the table of results.
-func markdown(results []result) string {
+// readPage reads what a page says of each decision: by the cells that name it, the one that tells what kills it.
+func readPage(page string) (map[string]string, error) {
+	known := map[string]string{}
+	data, err := os.ReadFile(page)
+	if page == "" || errors.Is(err, os.ErrNotExist) {
+		return known, nil
+	}
+	for line := range strings.Lines(string(data)) {
+		cells := strings.Split(strings.TrimSpace(line), " | ")
+		if killers := strings.TrimSuffix(cells[len(cells)-1], " |"); len(cells) > 2 {
+			known[strings.Join(cells[:len(cells)-1], " | ")+" |"] = killers
+		}
+	}
+	return known, err
+}
+
+// markdown is the page: every decision of the table, and what kills it where that is known.
+func markdown(table []mutation, known map[string]string) string {
 	var b strings.Builder
 	b.WriteString("# Decisions and the tests that hold them\n\n" +
 		"Written by `make mutate`, which takes each decision out of the code, one at a time, and sees a test fail.\n\n" +
 		"| decision | file | killed by |\n|---|---|---|\n")
-	for _, r := range results {
-		killers := "**nobody**"
-		if len(r.killers) > 0 {
-			shown := r.killers[:min(3, len(r.killers))]
-			killers = strings.Join(shown, ", ")
-			if more := len(r.killers) - len(shown); more > 0 {
-				killers += fmt.Sprintf(" and %d more", more)
-			}
+	for _, m := range table {
+		killers, tried := known[m.cells()]
+		if !tried {
+			killers = "not tried yet"
 		}
-		fmt.Fprintf(&b, "| %s | `%s` | %s |\n", r.Decision, r.File, killers)
+		fmt.Fprintf(&b, "%s %s |\n", m.cells(), killers)
 	}
 	return b.String()
+}
+
+func killersInWords(killers []string) string {
+	if len(killers) == 0 {
+		return "**nobody**"
+	}
+	shown := killers[:min(3, len(killers))]
+	words := strings.Join(shown, ", ")
+	if more := len(killers) - len(shown); more > 0 {
+		words += fmt.Sprintf(" and %d more", more)
+	}
+	return words
 }

@@ -72,14 +72,28 @@ func TestRunFailsWhereADecisionIsHeldByNoTest(t *testing.T) {
 		t.Fatal(err)
 	}
 	page := filepath.Join(root, "page.md")
-	err := run(t.Context(), root, "table.yaml", "", page, 1)
+	if err := run(t.Context(), root, "table.yaml", "nought", page, 1); err != nil {
+		t.Fatal(err)
+	}
+	if got := pageOf(t, page); !strings.Contains(got, "| nought is not positive | `m/m.go` | TestPositive |\n") || !strings.Contains(got, "| even is even | `m/m.go` | not tried yet |\n") {
+		t.Errorf("page after one decision:\n%s", got)
+	}
+	err := run(t.Context(), root, "table.yaml", "even|compile", page, 1)
 	if err == nil || !strings.Contains(err.Error(), "are gone: even is even") || !strings.Contains(err.Error(), "table.yaml: does not compile") || strings.Contains(err.Error(), "nought") {
 		t.Errorf("got %v, want an error that names the one that survived and the one that does not compile", err)
 	}
-	data, err := os.ReadFile(page)
-	if err != nil || !strings.Contains(string(data), "| nought is not positive | `m/m.go` | TestPositive |") || !strings.Contains(string(data), "**nobody**") {
-		t.Errorf("page: %v\n%s", err, data)
+	if got := pageOf(t, page); !strings.Contains(got, "| nought is not positive | `m/m.go` | TestPositive |\n") || !strings.Contains(got, "| even is even | `m/m.go` | **nobody** |\n") {
+		t.Errorf("page after the others:\n%s", got)
 	}
+}
+
+func pageOf(t *testing.T, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
 }
 
 // A decision that was rewritten takes its row with it, or "make mutate" would find out weeks later.

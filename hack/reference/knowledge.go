@@ -19,9 +19,9 @@ func writeKnowledge() error {
 	var b bytes.Buffer
 	b.WriteString("# Advice, parameters and mount options\n\nWritten by `make generate` from the source; do not edit. `kubectl storageclient explain NAME` prints the same.\n")
 	table(&b, "Advice", "Shown in `status.advice` of a profile, warnings and errors also at admission. No rule keeps a profile from being applied.",
-		"rule", "severity", "about", "source")
+		"rule", "severity", "about", "what to do", "source")
 	for _, r := range advice.Rules() {
-		row(&b, code(r.ID), string(r.Severity), r.Title, r.Source)
+		row(&b, code(r.ID), string(r.Severity), r.Title, cmp.Or(r.Remedy(), r.Explanation), r.Source)
 	}
 	table(&b, "Parameters of nodes", "To allow a parameter that is not listed, start manager and agents with `--allow-parameter`; the README shows the patch. \"At least\" and the beginning of a range are the least with which a node is known to work, where the kernel takes less; only a pattern that names key and value, such as `--allow-parameter='sysctl/net[.]ipv4[.]tcp_rmem=1 2000 2000'`, passes below.", "key", "values", "default", "takes effect", "good to know", "source")
 	for _, p := range catalogue.All() {

@@ -29,6 +29,7 @@ section kernel; uname -r
 section sysctls; for name in %s; do sysctl "$name" 2>/dev/null || true; done
 section tuned; systemctl is-active tuned || true; systemctl is-enabled tuned || true; cat /etc/tuned/active_profile 2>/dev/null || true
 section disk; grep ' /mnt/disks/data ' /proc/mounts | cut -d ' ' -f 4
+section diskLog; xfs_info /mnt/disks/data | grep -o 'version=[0-9]*' || true
 section etc
 find /etc -xdev ! -name .updated -printf '%%y %%m %%U:%%G %%p %%l\n' | sort
 find /etc -xdev -type f ! -name .updated -exec sha256sum {} + | sort -k 2
@@ -63,6 +64,7 @@ func documentsFacts(ctx context.Context, m *cluster.Machine) (values map[string]
 	tuned := append(strings.Split(f["tuned"], "\n"), "")
 	values["tuned"] = strings.TrimSpace(fmt.Sprintf("%s, %s %s", tuned[0], tuned[1], tuned[2]))
 	diskValues(values, strings.Split(f["disk"], ","))
+	values["disk log"] = f["diskLog"]
 	values["our files"] = strings.ReplaceAll(f["ours"], "\n", " ")
 	for _, name := range documentsVolumes {
 		volumeValues(values, name, f)

@@ -81,7 +81,8 @@ var documentRows = []row{
 		{name: "disk logbufs", want: "8"},
 		{name: "disk noquota", want: "noquota"}}},
 	{id: "B2", what: "a remount does not apply them", knows: []string{"next-mount-only"}, says: []string{"logbsize staged: takes effect when systemd mounts it again"}},
-	{id: "B3", what: "log of version 2, read before logbsize is staged", other: "xfs_info on the node: the setting of B1 is staged only where it fits"},
+	{id: "B3", what: "log of version 2, read before logbsize is staged", other: "with a log of version 1 nothing is staged, see agent/host/filesystems",
+		items: []item{{name: "disk log", want: "version=2"}}},
 	{id: "B4", what: "2 MB of memory a file system", knows: []string{"xfs-memory"}, says: []string{"its log buffers take 8 x 256k = 2048 KiB of memory"}},
 	{id: "C1", what: "nocto,actimeo=600 for tools", knows: []string{"nocto-meaning"}, items: []item{
 		mounted("tools nocto", "nocto"), mounted("tools acregmin", "600"), mounted("tools acregmax", "600"),
@@ -124,13 +125,14 @@ var documentRows = []row{
 		mounted("eda nconnect", "8"), mounted("eda nocto", "nocto"), mounted("eda acregmin", "600"), mounted("eda acdirmax", "600"),
 		mounted("eda hard", "hard"), mounted("eda rsize", "262144"), mounted("eda wsize", "262144"), mounted("eda vers", "3"), mounted("eda proto", "tcp")}},
 	{id: "C17", what: "larger values for more memory", knows: []string{"tcp-buffers"}},
-	{id: "C18", what: "test with your own work", knows: []string{"test-first"}, other: "the canary of the rollout took the node first"},
+	{id: "C18", what: "test with your own work", knows: []string{"test-first"}, other: "as the profile for large directories " + oneByOne},
 	{id: "D1", what: "requests that divide the read-ahead", knows: []string{"read-ahead-below-rsize", "read-ahead-tail", "server-chunk"}, items: []item{
 		{name: "large read-ahead", want: "15360", drift: driftedWindow("large")},
 		{name: "eda read-ahead", want: "15360", drift: driftedWindow("eda")},
 		mounted("host mount read-ahead", "15360"), mounted("READs of 128 MiB", "129")}},
 	{id: "D2", what: "per-operation figures", knows: []string{"watch-operations"}},
-	{id: "D3", what: "tests with cold caches", knows: []string{"watch-operations"}, other: "the measuring workload evicts caches"},
+	{id: "D3", what: "tests with cold caches", knows: []string{"watch-operations"}, other: "a warm cache would answer without a READ",
+		items: []item{mounted("READs of 128 MiB", "129")}},
 	{id: "D4", what: "copy on the server", knows: []string{"server-copy"}},
 	{id: "D5", what: "one size, computed once", knows: []string{"server-sizes"}},
 	{id: "-", what: "nfsMountDefaults: retrans=3 for mounts of a server", items: []item{

@@ -52,6 +52,9 @@ var original struct {
 	options []string
 }
 
+// oneByOne is a row of the documents as well.
+const oneByOne = "drains and reboots one node, then the other, and returns them to service; a package manager at work is waited for"
+
 var _ = Describe("A profile for large directories", Ordered, func() {
 	It("is preceded by the operator with its components, from dist/e2e.yaml", func(ctx SpecContext) {
 		installOperator(ctx)
@@ -67,7 +70,7 @@ var _ = Describe("A profile for large directories", Ordered, func() {
 		rememberOriginals(ctx)
 	})
 
-	It("drains and reboots one node, then the other, and returns them to service; a package manager at work is waited for", func(ctx SpecContext) {
+	It(oneByOne, func(ctx SpecContext) {
 		holdPackageLock(ctx, nodes.Nodes[0])
 		mustKubectl(ctx, "apply", "-k", "testdata/profile")
 		expectHostBusy(ctx, nodes.Nodes[0])

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/storageclient/operator/test/powercut/machine"
 )
 
 func TestThePrototypeOfATree(t *testing.T) {
@@ -29,7 +31,7 @@ func TestThePrototypeOfATree(t *testing.T) {
 
 func TestTheTreeOfADisk(t *testing.T) {
 	host := filepath.Join(t.TempDir(), "host")
-	if err := layTree("../fixtures/hosts/rocky-9", host); err != nil {
+	if err := machine.LayTree("../fixtures/hosts/rocky-9", host); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"pristine/sys/net/core/rmem_max", "pristine-host/etc/default/grub", "etc/default/grub"} {
@@ -37,7 +39,7 @@ func TestTheTreeOfADisk(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	found, err := filepath.Glob(filepath.Join(host, "pristine-host", entries, "*.conf"))
+	found, err := filepath.Glob(filepath.Join(host, "pristine-host", "boot/loader/entries", "*.conf"))
 	if err != nil || len(found) != 2 {
 		t.Errorf("entries %v, %v", found, err)
 	}

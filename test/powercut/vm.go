@@ -11,10 +11,11 @@ import (
 	"net"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/storageclient/operator/test/powercut/machine"
 )
 
 const (
@@ -39,15 +40,9 @@ type vm struct {
 	// serving is held while a machine has the disk.
 	serving sync.Mutex
 	chance  *rand.Rand
-	state   state
+	state   machine.State
 	total   struct{ changes, restores, short int }
 	lines   []string
-}
-
-// state is what the guest has said so far. The guest is told it at its next boot.
-type state struct {
-	done, doing         int
-	restored, restoring bool
 }
 
 // cycle is what came of one boot.
@@ -207,7 +202,7 @@ func (m *vm) watch(lines <-chan string, wait time.Duration, c *cycle, started ti
 			if err := m.hear(line, c); err != nil {
 				return err
 			}
-			if line == "CHECKED" {
+			if line == machine.Checked {
 				c.boot = time.Since(started)
 				end = time.After(wait)
 			}
@@ -224,45 +219,33 @@ func (m *vm) watch(lines <-chan string, wait time.Duration, c *cycle, started ti
 // hear takes up what the guest says.
 func (m *vm) hear(line string, c *cycle) error {
 	m.lines = append(m.lines, line)
-	word, rest, _ := strings.Cut(line, " ")
-	n, err := strconv.Atoi(rest)
-	switch word {
-	case "FAIL":
-		return errors.New(rest)
-	case "RESTORING":
-		m.state.restoring = true
-	case "RESTORED":
-		m.state = state{done: m.state.doing, doing: m.state.doing, restored: true}
+	before := m.state
+	err := m.state.Hear(line)
+	switch {
+	case m.state.Restored && !before.Restored:
 		m.total.restores++
-	case "DOING":
-		if err == nil {
-			m.state.doing = n
-		}
-	case "DID":
-		if err == nil {
-			m.state = state{done: n, doing: n}
-			c.changes++
-			m.total.changes++
-		}
+	case m.state.Done > before.Done:
+		c.changes++
+		m.total.changes++
 	}
-	return nil
+	return err
 }
 
 // orders are what the guest is told at its start: what it has said before the cut.
 func (m *vm) orders() string {
 	number := map[bool]int{true: 1}
-	return fmt.Sprintf("orders %d %d %d %d.", m.state.done, m.state.doing, number[m.state.restored], number[m.state.restoring])
+	return fmt.Sprintf("orders %d %d %d %d.", m.state.Done, m.state.Doing, number[m.state.Restored], number[m.state.Restoring])
 }
 
 // while is what the guest was at when the power was cut.
 func (m *vm) while() string {
 	switch {
-	case m.state.restoring:
+	case m.state.Restoring:
 		m.total.short++
 		return "putting everything back"
-	case m.state.doing > m.state.done:
+	case m.state.Doing > m.state.Done:
 		m.total.short++
-		return fmt.Sprintf("change %d", m.state.doing)
+		return fmt.Sprintf("change %d", m.state.Doing)
 	}
 	return "nothing"
 }
@@ -270,17 +253,17 @@ func (m *vm) while() string {
 // expected is what the guest has to find.
 func (m *vm) expected() string {
 	switch s := m.state; {
-	case s.doing == 0:
+	case s.Doing == 0:
 		return "an untouched host"
-	case s.restoring:
-		return fmt.Sprintf("change %d or nothing of ours", s.doing)
-	case s.doing > s.done && s.restored:
-		return fmt.Sprintf("nothing of ours or change %d", s.doing)
-	case s.doing > s.done:
-		return fmt.Sprintf("change %d or %d", s.done, s.doing)
-	case s.restored:
+	case s.Restoring:
+		return fmt.Sprintf("change %d or nothing of ours", s.Doing)
+	case s.Doing > s.Done && s.Restored:
+		return fmt.Sprintf("nothing of ours or change %d", s.Doing)
+	case s.Doing > s.Done:
+		return fmt.Sprintf("change %d or %d", s.Done, s.Doing)
+	case s.Restored:
 		return "nothing of ours"
 	default:
-		return fmt.Sprintf("change %d", s.done)
+		return fmt.Sprintf("change %d", s.Done)
 	}
 }

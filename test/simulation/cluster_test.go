@@ -115,7 +115,7 @@ func (w *world) taintCordoned() {
 		if (at >= 0) == node.Spec.Unschedulable {
 			continue
 		}
-		w.changeNode(byCluster, node.Name, func(n *corev1.Node) {
+		w.changeNode(byTainter, node.Name, func(n *corev1.Node) {
 			if at >= 0 {
 				n.Spec.Taints = slices.Delete(n.Spec.Taints, at, at+1)
 				return

@@ -80,6 +80,7 @@ func (o *observer) checkClaim(name string, before, claims map[string]string, see
 	if c == nil {
 		return
 	}
+	o.checkNeed(name, seen)
 	o.checkMayBegin("claim", name, seen)
 	if o.nodeStood(seen, name, isOut) {
 		o.w.fail("invariant 1: claim of %s, which is out of service", name)
@@ -95,6 +96,23 @@ func (o *observer) checkClaim(name string, before, claims map[string]string, see
 		o.firstClaim[c.Spec.BootHash] = o.writes
 	}
 	o.claimedFor[name] = c.Spec.BootHash
+}
+
+// checkNeed is one half of invariant 8: what drifts live is healed where it is, and a node is disrupted for its boot settings alone.
+func (o *observer) checkNeed(name string, seen *look) {
+	if o.clientNodeStood(seen, name, func(n *corev1.Node, c *v1alpha1.StorageClientNode) bool { return isReported(n, c) && !c.Status.RebootRequired }) {
+		o.w.fail("invariant 8: claim of %s, which needs no boot", name)
+	}
+}
+
+// isReported reports whether the agent has reported in this boot on what its node is to have.
+func isReported(node *corev1.Node, c *v1alpha1.StorageClientNode) bool {
+	return c.Status.Hash == c.Spec.Hash && c.Status.BootID == node.Status.NodeInfo.BootID
+}
+
+// awaitsBoot reports whether boot settings that the node is to have are not in force, since they have drifted or are new.
+func awaitsBoot(node *corev1.Node, c *v1alpha1.StorageClientNode) bool {
+	return !c.Spec.Release && isReported(node, c) && len(needers(c)) > 0
 }
 
 // checkMayBegin is what has to hold for a claim and for a permit alike.
@@ -397,8 +415,9 @@ func (o *observer) checkUncordon(before, after *corev1.Node, c *v1alpha1.Storage
 	if r := c.Status.Rollout; r != nil && r.Reason == v1alpha1.RolloutReasonDrainTimedOut {
 		o.backOff[string(c.UID)] = moment{c.Spec.BootHash, r.Since.Time}
 	}
-	if before.Spec.Unschedulable && o.clientNodeStood(seen, name, func(n *corev1.Node, c *v1alpha1.StorageClientNode) bool { return hasFailed(c) && !isReadyNode(n) }) {
-		o.w.fail("invariant 4: %s, which has failed, is returned to service while it is not Ready", name)
+	mark, _ := v1alpha1.DecodeDisruption(before.Annotations[v1alpha1.DisruptionAnnotation])
+	if before.Spec.Unschedulable {
+		o.checkUncordonFailed(name, mark.Profile, seen)
 	}
 	permit := c.Spec.RebootPermit
 	if permit == nil || hasFailed(c) || permit.BootID == after.Status.NodeInfo.BootID || !before.Spec.Unschedulable {
@@ -409,8 +428,24 @@ func (o *observer) checkUncordon(before, after *corev1.Node, c *v1alpha1.Storage
 	}) {
 		o.w.fail("invariant 4: %s is accepted and is not well", name)
 	}
-	mark, _ := v1alpha1.DecodeDisruption(before.Annotations[v1alpha1.DisruptionAnnotation])
 	o.checkAccepted(after, c, mark.Profile)
+}
+
+// checkUncordonFailed is that a node which has failed is returned to service only where it is Ready, and where a profile says so or it has
+// what it is to have after all.
+func (o *observer) checkUncordonFailed(name, leader string, seen *look) {
+	if o.clientNodeStood(seen, name, func(n *corev1.Node, c *v1alpha1.StorageClientNode) bool { return hasFailed(c) && !isReadyNode(n) }) {
+		o.w.fail("invariant 4: %s, which has failed, is returned to service while it is not Ready", name)
+	}
+	if o.stood(seen, name, func(s *state) bool {
+		node, c := s.node(name), s.clientNode(name)
+		return c != nil && hasFailed(c) && !isWell(node, c) && !slices.ContainsFunc(s.profiles, func(o memObject) bool {
+			p := o.(*v1alpha1.StorageClientProfile)
+			return p.Spec.Rollout.OnNodeFailure == v1alpha1.FailureUncordon && (p.Name == leader || concerns(p, node, c))
+		})
+	}) {
+		o.w.fail("invariant 4: %s, which has failed, is returned to service, and no profile says so", name)
+	}
 }
 
 // checkAccepted is what the machine itself has, and for how long it was watched: as one of its profiles asks, or the one that it was
@@ -554,6 +589,9 @@ func (o *observer) checkNote(node *corev1.Node, before, after *v1alpha1.StorageC
 		o.w.fail("invariant 5: the rollout changes what the agent of %s reports", node.Name)
 	}
 	note, permit := after.Status.Rollout, after.Spec.RebootPermit
+	if note != nil && note.Phase == v1alpha1.RolloutUpToDate && o.clientNodeStood(seen, node.Name, awaitsBoot) {
+		o.w.fail("invariant 8: %s is called up to date, and is without boot settings: %s", node.Name, note.Message)
+	}
 	if note == nil || note.Phase != v1alpha1.RolloutFailed || note.Reason != v1alpha1.RolloutReasonRebootWithoutEffect || permit == nil ||
 		permit.BootID == node.Status.NodeInfo.BootID || permit.BootHash != after.Spec.BootHash || after.Spec.Release {
 		return
@@ -581,7 +619,7 @@ func (o *observer) checkEviction(pod *corev1.Pod, seen *look) {
 	}
 }
 
-// checkReboot is the machine's side of invariants 2 and 3.
+// checkReboot is the machine's side of invariants 2, 3 and 8: what has drifted is put in force by the rollout, in the node's turn.
 func (w *world) checkReboot(m *machine, permit string) {
 	node := w.node(m.name)
 	if m.reboots[permit] > 0 {
@@ -589,6 +627,9 @@ func (w *world) checkReboot(m *machine, permit string) {
 	}
 	if node == nil || w.permittedAt[permit] < w.touched[m.name][1] && (!node.Spec.Unschedulable || !hasMark(node)) {
 		return // Somebody has undone the cordon since; the manager takes the permit back as soon as the agent answers, and no sooner.
+	}
+	if _, claimed := w.claims()[m.name]; !claimed {
+		w.fail("invariant 8: %s reboots, and it is not its turn", m.name)
 	}
 	if !node.Spec.Unschedulable {
 		w.fail("invariant 2: %s reboots and is not cordoned", m.name)
@@ -687,6 +728,9 @@ func (o *observer) checkTuned(name string, after *corev1.Node, seen *look) {
 		})
 	}) {
 		o.w.fail("invariant 10: %s is Tuned, and is not", name)
+	}
+	if says && !said && o.clientNodeStood(seen, name, awaitsBoot) {
+		o.w.fail("invariant 8: %s is Tuned, and is without boot settings", name)
 	}
 }
 

@@ -104,8 +104,14 @@ func (w *world) causeMishap() {
 	}
 }
 
-// upsetMachine is something that happens on a machine just when the manager is about to write of it, and its agent tells.
+// upsetMachine is something that happens on a machine just when the manager is about to write of it, and its agent tells. One whose boot
+// went wrong goes down once more.
 func (w *world) upsetMachine(m *machine) {
+	if m.foul > 0 && m.up && w.chance(2) {
+		m.ends = bootHangs
+		w.takeDown(m, w.seconds(600))
+		return
+	}
 	switch w.rng.IntN(3) {
 	case 0:
 		w.narrate("a mount of %s stays", m.name)
@@ -260,8 +266,8 @@ func (w *world) endFaults() {
 	for _, name := range w.names(memapi.Nodes) {
 		w.repair(name)
 	}
+	w.collectGarbage()
 	w.reconcileProfiles()
-	w.calmSince = w.writes + 1
 	for _, o := range slices.Clone(w.api.All(memapi.Pods)) {
 		if o.GetLabels()["app"] == "bare" {
 			w.api.Remove(byPeople, o)
@@ -276,6 +282,7 @@ func (w *world) endFaults() {
 			w.api.Remove(byPeople, o)
 		}
 	}
+	w.calmSince = w.writes
 }
 
 // repair has people undo what keeps a node from being done.

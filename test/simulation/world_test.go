@@ -31,6 +31,8 @@ const (
 	byAgent   = "agent"
 	byKubelet = "kubelet"
 	byCluster = "cluster"
+	// byTainter is the node lifecycle controller, which taints what is cordoned: that decides nothing.
+	byTainter = "tainter"
 	byPeople  = "people"
 )
 
@@ -339,13 +341,21 @@ func (w *world) changeNode(actor, name string, change func(*corev1.Node)) {
 // managerTime is what the manager's clock shows.
 func (w *world) managerTime() time.Time { return w.now.Add(w.skew) }
 
-// play is one schedule: a while with faults, then a while without, at whose end all has to be done.
+// play is one schedule: a while with faults, in some of them for long enough that nodes boot, fail and are tried again, then a while
+// without, at whose end all has to be done.
 func play(seed uint64, verbose bool) *world {
 	w := newWorld(seed, verbose)
 	defer func() { w.manager.end() }()
 	for range 50 + w.rng.IntN(100) {
 		if w.takeTurn(); w.broken != nil {
 			return w
+		}
+	}
+	if w.chance(3) {
+		for range 50 + w.rng.IntN(100) {
+			if w.takeBusyTurn(); w.broken != nil {
+				return w
+			}
 		}
 	}
 	w.endFaults()
@@ -400,6 +410,21 @@ func (w *world) takeTurn() {
 	default:
 		w.causeMishap()
 	}
+	w.replaceManager()
+}
+
+// takeBusyTurn is a turn in which the rollout gets on: all that is due is done and time passes until something else is, while machines,
+// people and the API server go on failing.
+func (w *world) takeBusyTurn() {
+	w.api.RunLate()
+	if w.chance(8) {
+		w.causeMishap()
+	}
+	w.playCalmly()
+	w.replaceManager()
+}
+
+func (w *world) replaceManager() {
 	if w.manager.dead() {
 		w.narrate("another manager begins")
 		w.manager = w.startManager()

@@ -221,8 +221,8 @@ func (s *Subject) gatherNotes(f *facts) error {
 	return err
 }
 
-// atBoot tells what the menu passed of ours when this boot began. It is noted at the first read in a boot that
-// finds something of ours, and before the first change at the latest.
+// atBoot tells what the menu passed of ours when this boot began: all of its entries, or, where a change was cut short, the one that was
+// booted. It is noted at the first read in a boot that finds something of ours, and before the first change at the latest.
 func (s *Subject) atBoot(bootID string, f facts) ([]host.Argument, error) {
 	if noted, ok := s.facts.BootFact(bootID, factAtBoot); ok {
 		return host.ParseArguments(noted), nil
@@ -230,7 +230,10 @@ func (s *Subject) atBoot(bootID string, f facts) ([]host.Argument, error) {
 	if !f.dropIn.present {
 		return nil, nil
 	}
-	return f.argumentsInMenu(), s.noteAtBoot(bootID, f.argumentsInMenu())
+	args := slices.DeleteFunc(f.dropIn.ourArguments(), func(arg host.Argument) bool {
+		return !f.menu.holdsArgument(arg) && !hasArgument(f.cmdline, arg)
+	})
+	return args, s.noteAtBoot(bootID, args)
 }
 
 func (s *Subject) noteAtBoot(bootID string, args []host.Argument) error {

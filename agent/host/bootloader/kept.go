@@ -100,6 +100,12 @@ func (b grubBLS) keepFiles(f facts, next change) (map[string]host.SavedFile, err
 			kept[name] = host.KeptFile{Original: file}
 		}
 	}
+	for name, file := range kept {
+		if !file.Original.Present && before[name].Present && file.Left == digest(before[name]) {
+			// grubby is about to change it: until that is noted, what is found there is its work.
+			kept[name] = host.KeptFile{}
+		}
+	}
 	return before, b.facts.KeepFiles(kept)
 }
 

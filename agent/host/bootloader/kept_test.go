@@ -83,6 +83,46 @@ func TestWhatGrubbyEditsComesBackToTheByte(t *testing.T) {
 	}
 }
 
+// The agent may be killed when grubby has changed a file that it made, and before the agent has noted what it looks like now.
+func TestAFileOfGrubbysGoesAfterAChangeThatWasCutShort(t *testing.T) {
+	m := newEdited(t)
+	m.knowOption()
+	files, modes := m.bootFiles(), m.modes()
+	m.apply(settings(ihash, "1048576"))
+	func() {
+		defer func() { _ = recover() }()
+		m.commands.AfterGrubby = func() { panic("killed") }
+		m.apply(settings(ihash, "2097152"))
+	}()
+	m.commands.AfterGrubby = nil
+	if !strings.Contains(m.read(kernelCmdline), ihash+"=2097152") {
+		t.Fatalf("grubby has left %q", m.read(kernelCmdline))
+	}
+	m.restart()
+	m.apply(nil)
+	m.expectAsBefore(files, modes)
+}
+
+// The power may fail when grubby has changed one entry and not the other, and the machine may boot the one that it has changed.
+func TestWhatAnEntryOfAChangeCutShortPassedIsKnownForOurs(t *testing.T) {
+	m := newRocky(t)
+	m.apply(settings(ihash, "1048576"))
+	func() {
+		defer func() { _ = recover() }()
+		m.commands.AfterGrubby = func() {
+			m.replace(rescueEntry, ihash+"=2097152", ihash+"=1048576")
+			panic("the power fails")
+		}
+		m.apply(settings(ihash, "2097152"))
+	}()
+	m.commands.AfterGrubby = nil
+	m.bootWith("BOOT_IMAGE=/vmlinuz root=/dev/mapper/rl-root ro "+ihash+"=2097152", 2097152)
+	m.apply(nil)
+	expect(t, m.restore(ihash, host.Original{}), host.Pending, "active until next reboot")
+	m.apply(settings(ihash, "4194304"))
+	expect(t, m.observe(ihash, "4194304"), host.Pending, "staged")
+}
+
 func TestLinksAmongGrubbysFilesStay(t *testing.T) {
 	m := newEdited(t)
 	m.write("/boot/efi/EFI/rocky/grubenv", "# GRUB Environment Block\nkernelopts=root=/dev/sda1  ro\n####")

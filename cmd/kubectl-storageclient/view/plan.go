@@ -41,7 +41,9 @@ type Volumes struct {
 	Matched  int32 `json:"matched"`
 	UpToDate int32 `json:"upToDate"`
 	Blocked  int32 `json:"blocked"`
-	// Examples are up to three blocked volumes.
+	// Exceptions is how many differ from what is declared because the rules leave them so.
+	Exceptions int32 `json:"exceptions"`
+	// Examples are up to three blocked volumes, and up to three exceptions.
 	Examples []volumeplan.Note `json:"examples,omitempty"`
 	Unknown  string            `json:"unknown,omitempty"`
 }
@@ -176,7 +178,12 @@ func (p Plan) writeVolumes(out *printer) {
 		out.line("\nCannot read volumes: " + v.Unknown)
 		return
 	}
-	out.line(fmt.Sprintf("\n%s would change, %d up to date, %d left unchanged.", count(v.Matched-v.UpToDate-v.Blocked, "volume"), v.UpToDate, v.Blocked))
+	exceptions := ""
+	if v.Exceptions > 0 {
+		exceptions = count(v.Exceptions, "exception") + ", "
+	}
+	out.line(fmt.Sprintf("\n%s would change, %d up to date, %s%d left unchanged.",
+		count(v.Matched-v.UpToDate-v.Exceptions-v.Blocked, "volume"), v.UpToDate, exceptions, v.Blocked))
 	for _, n := range v.Examples {
 		out.line(fmt.Sprintf("  %s: %s: %s", n.Volume, n.Reason, n.Message))
 	}

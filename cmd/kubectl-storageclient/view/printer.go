@@ -36,3 +36,10 @@ func (p *printer) table(rows [][]string) {
 	}
 	p.err = tabs.Flush()
 }
+
+// Resources that -o name writes before a name.
+const (
+	profileResource = "storageclientprofile.tuning.storageclient.dev/"
+	nodeResource    = "storageclientnode.tuning.storageclient.dev/"
+	volumeResource  = "persistentvolume/"
+)

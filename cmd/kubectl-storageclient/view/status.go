@@ -99,7 +99,7 @@ func (s Status) WriteText(w io.Writer, now time.Time) error {
 	}
 	// Nodes and volumes are shown as those up to date of those matched.
 	rows := [][]string{{"PROFILE", "READY", "REASON", "NODES", "PENDING-REBOOT", "DISRUPTED", "FAILED",
-		"VOLUMES", "BLOCKED", "STALE-MOUNTS", "PLAN", "LIMITED-BY"}}
+		"VOLUMES", "EXCEPTIONS", "BLOCKED", "STALE-MOUNTS", "PLAN", "LIMITED-BY"}}
 	for _, p := range s.Profiles {
 		rows = append(rows, profileRow(p))
 	}
@@ -122,7 +122,7 @@ func profileRow(p Profile) []string {
 	n, v := p.Status.Nodes, p.Status.Volumes
 	return []string{p.Name, ready, reason,
 		share(n.UpToDate, n.Matched), number(n.PendingReboot), number(n.Disrupted), number(n.Failed),
-		share(v.UpToDate, v.Matched), number(v.Blocked), number(v.StaleMounts), p.Status.Plan.Hash, p.Status.Plan.LimitedBy}
+		share(v.UpToDate, v.Matched), number(v.Exceptions), number(v.Blocked), number(v.StaleMounts), p.Status.Plan.Hash, p.Status.Plan.LimitedBy}
 }
 
 func number(n int32) string { return strconv.Itoa(int(n)) }

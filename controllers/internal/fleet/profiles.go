@@ -5,8 +5,11 @@ package fleet
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -29,17 +32,21 @@ type Profile struct {
 // Selects reports whether the profile's selector, control-plane rule and operating system fit a node.
 func (p *Profile) Selects(node *corev1.Node) bool { return p.selector.Matches(node) }
 
-// ProfileSet is all profiles at one moment. It serves one pass over any number of nodes, in one goroutine.
+// ProfileSet is all profiles at one moment. It serves any number of nodes, in any number of goroutines.
 type ProfileSet struct {
 	profiles []*Profile
 	byName   map[string]*Profile
-	// merged remembers results that depend on nothing but the profiles: thousands of nodes share a few of them.
-	merged map[string]nodesettings.Result
+	// mutex guards what follows.
+	mutex sync.Mutex
+	// merged remembers results that depend on the profiles, and on what is in force for the keys that they disagree about, and on nothing
+	// else: thousands of nodes share a few of them. disputed are those keys.
+	merged   map[string]nodesettings.Result
+	disputed map[string][]string
 }
 
 // NewProfileSet takes all profiles as they are now. It does not keep the slice, but its elements.
 func NewProfileSet(profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList) *ProfileSet {
-	set := &ProfileSet{byName: map[string]*Profile{}, merged: map[string]nodesettings.Result{}}
+	set := &ProfileSet{byName: map[string]*Profile{}, merged: map[string]nodesettings.Result{}, disputed: map[string][]string{}}
 	for i := range profiles {
 		profile := &Profile{
 			StorageClientProfile: &profiles[i],
@@ -52,6 +59,19 @@ func NewProfileSet(profiles []v1alpha1.StorageClientProfile, allow catalogue.All
 	}
 	slices.SortFunc(set.profiles, func(a, b *Profile) int { return cmp.Compare(a.Name, b.Name) })
 	return set
+}
+
+// Acting is the set with one profile as if it acted, whatever its mode and its pause.
+func (s *ProfileSet) Acting(name string) *ProfileSet {
+	out := &ProfileSet{profiles: slices.Clone(s.profiles), byName: maps.Clone(s.byName), merged: map[string]nodesettings.Result{}}
+	for i, profile := range out.profiles {
+		if profile.Name == name {
+			acting := *profile
+			acting.Standing, acting.Paused = match.Active, false
+			out.profiles[i], out.byName[name] = &acting, &acting
+		}
+	}
+	return out
 }
 
 // ByName returns a profile by its name, or nil.
@@ -96,10 +116,30 @@ func (s *ProfileSet) mergeProfiles(profiles []*Profile, held bool, inForce []v1a
 	if len(profiles) == 0 {
 		return nodesettings.Result{}
 	}
-	key := mergeKey(profiles)
-	if result, found := s.merged[key]; found && !held {
-		return result
+	if held {
+		return s.mergeAnew(profiles, inForce)
 	}
+	names := joinNames(profiles)
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	keys, known := s.disputed[names]
+	if known {
+		if result, found := s.merged[names+describeInForce(keys, inForce)]; found {
+			return result
+		}
+	}
+	result := s.mergeAnew(profiles, inForce)
+	if !known {
+		for _, conflict := range result.Conflicts {
+			keys = append(keys, conflict.Key)
+		}
+		s.disputed[names] = keys
+	}
+	s.merged[names+describeInForce(keys, inForce)] = result
+	return result
+}
+
+func (s *ProfileSet) mergeAnew(profiles []*Profile, inForce []v1alpha1.NodeSetting) nodesettings.Result {
 	declared, holding := make([]v1alpha1.StorageClientProfile, 0, len(profiles)), sets.New[string]()
 	for _, profile := range profiles {
 		declared = append(declared, *profile.StorageClientProfile)
@@ -109,19 +149,30 @@ func (s *ProfileSet) mergeProfiles(profiles []*Profile, held bool, inForce []v1a
 	}
 	result := nodesettings.MergeHolding(declared, inForce, holding)
 	s.keepHeldPolicies(result.Settings, inForce)
-	if !held && len(result.Conflicts) == 0 {
-		s.merged[key] = result
-	}
 	return result
 }
 
-func mergeKey(profiles []*Profile) string {
-	var key strings.Builder
+func joinNames(profiles []*Profile) string {
+	var out strings.Builder
 	for _, profile := range profiles {
-		key.WriteString(profile.Name)
-		key.WriteByte('\n')
+		out.WriteString(profile.Name)
+		out.WriteByte('\n')
 	}
-	return key.String()
+	return out.String()
+}
+
+// describeInForce writes down what is in force for some keys.
+func describeInForce(keys []string, inForce []v1alpha1.NodeSetting) string {
+	if len(keys) == 0 {
+		return ""
+	}
+	var out strings.Builder
+	for _, setting := range inForce {
+		if slices.Contains(keys, setting.Key) {
+			fmt.Fprintf(&out, "%q\n", setting)
+		}
+	}
+	return out.String()
 }
 
 // keepHeldPolicies leaves onRemoval of a held profile's settings as it is: a hold changes nothing.

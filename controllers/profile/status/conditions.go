@@ -15,6 +15,9 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
+// policyNever is what reboot policy Never means.
+const policyNever = "rollout.reboot.policy is Never"
+
 // modePlan is what mode Plan means.
 const modePlan = "Mode Plan changes nothing"
 
@@ -29,6 +32,30 @@ type verdict struct {
 
 func asTrue(reason, message string) verdict  { return verdict{metav1.ConditionTrue, reason, message} }
 func asFalse(reason, message string) verdict { return verdict{metav1.ConditionFalse, reason, message} }
+
+// rest says of a node that waits for its reboot, by the reason in its note, whether the rollout goes on by itself.
+type rest int
+
+const (
+	// byChoice is for nodes that somebody keeps from a reboot on purpose: exceptions.
+	byChoice rest = iota + 1
+	// forSomebody is for nodes that are rebooted once somebody has seen to what the note says.
+	forSomebody
+)
+
+// restOf holds the reasons with which the rollout does not go on by itself.
+var restOf = map[string]rest{
+	v1alpha1.RolloutReasonNeverDisrupt:       byChoice,
+	v1alpha1.RolloutReasonNodePaused:         byChoice,
+	v1alpha1.RolloutReasonRebootPolicyNever:  byChoice,
+	v1alpha1.ReasonPlanMode:                  byChoice,
+	v1alpha1.ReasonPausedByField:             byChoice,
+	v1alpha1.ReasonPausedByAnnotation:        byChoice,
+	v1alpha1.RolloutReasonWindowsDisjoint:    forSomebody,
+	v1alpha1.RolloutReasonFailureThreshold:   forSomebody,
+	v1alpha1.RolloutReasonConfigMapImmutable: forSomebody,
+	v1alpha1.ReasonInvalid:                   forSomebody,
+}
 
 // conditions are all six, in the order in which kstatus and people should meet them.
 func (r Report) conditions(old []metav1.Condition, generation int64, now metav1.Time) []metav1.Condition {
@@ -74,10 +101,41 @@ func (r Report) judgeStalled() verdict {
 		return asTrue(v1alpha1.ReasonFenceMissing, "The node agent is not rolled out: "+r.snapshot.FenceMissing)
 	case r.snapshot.FailuresUnread != "":
 		return asTrue(v1alpha1.ReasonFailureThreshold, r.snapshot.FailuresUnread)
+	case r.immutableMessage() != "":
+		return asTrue(v1alpha1.ReasonConfigMapImmutable, r.immutableMessage())
 	case r.isStopped():
 		return asTrue(v1alpha1.ReasonFailureThreshold, r.failedMessage())
 	case r.volumes.Stopped != "":
 		return asTrue(v1alpha1.ReasonFailureThreshold, "Some volumes do not get their options until a rule that declares these changes: "+r.volumes.Stopped)
+	case r.isPlanMode(), r.isChanging(), r.nodes.counts.Disrupted > 0:
+		return asFalse(v1alpha1.ReasonProgressing, "")
+	case len(r.coming()) > 0:
+		return r.judgeStuck()
+	}
+	return r.judgeLeft()
+}
+
+// judgeStuck is Stalled where all that is left are reboots, and none of them begins before somebody has seen to something.
+func (r Report) judgeStuck() verdict {
+	coming := r.coming()
+	goesOn := slices.ContainsFunc(coming, func(w wait) bool { return restOf[w.reason] != forSomebody })
+	if goesOn || r.rebootHold() != "" || r.judgePaused().status == metav1.ConditionTrue {
+		return asFalse(v1alpha1.ReasonProgressing, "")
+	}
+	return asTrue(v1alpha1.ReasonRebootPending, r.waitMessage())
+}
+
+// judgeLeft is Stalled where nothing is on its way: nothing more happens then, and what keeps Ready from being True is for somebody
+// to see to.
+func (r Report) judgeLeft() verdict {
+	conflict := r.judgeConflict()
+	switch {
+	case r.nodes.counts.Failed > 0:
+		return asTrue(v1alpha1.ReasonNodesFailed, r.failedMessage())
+	case conflict.status == metav1.ConditionTrue:
+		return asTrue(conflict.reason, conflict.message)
+	case r.profile.Spec.OnUnsupported == v1alpha1.UnsupportedFail && r.exceptionsMessage() != "":
+		return asTrue(v1alpha1.ReasonExceptions, r.exceptionsMessage())
 	}
 	return asFalse(v1alpha1.ReasonProgressing, "")
 }
@@ -94,31 +152,20 @@ func (r Report) judgeReady(stalled verdict) verdict {
 		return asTrue(v1alpha1.ReasonNothingMatched, withIgnored("No node and no volume matches", r.nodes.ignored))
 	case r.nodes.counts.Failed > 0:
 		return asFalse(v1alpha1.ReasonNodesFailed, r.failedMessage())
-	case r.rebootHold() != "":
-		return asFalse(v1alpha1.ReasonRebootPending, fmt.Sprintf("Reboot due on %s. %s", text.List(r.dueNodes()), r.rebootHold()))
-	case r.waitsOnlyForBoot():
-		return asFalse(v1alpha1.ReasonRebootPending, "Some settings take effect at the next boot, and the operator does not reboot for them: "+text.Join(r.pendingNodes(), ", "))
+	case len(r.coming()) > 0 && r.rebootHold() != "":
+		return asFalse(v1alpha1.ReasonRebootPending, fmt.Sprintf("Reboot due on %s. %s", text.List(namesOf(r.coming())), r.rebootHold()))
 	case r.isUnfinished():
 		return asFalse(v1alpha1.ReasonRollingOut, r.progressMessage())
 	}
-	return r.judgeAtRest()
-}
-
-// judgeAtRest is Ready where nothing more is on its way.
-func (r Report) judgeAtRest() verdict {
-	conflict := r.judgeConflict()
-	switch {
-	case conflict.status == metav1.ConditionTrue:
-		return asFalse(conflict.reason, conflict.message)
-	case r.nodes.counts.Exceptions == 0:
-		return asTrue(v1alpha1.ReasonUpToDate, r.progressMessage())
-	case r.profile.Spec.OnUnsupported == v1alpha1.UnsupportedFail:
-		return asFalse(v1alpha1.ReasonExceptions, r.exceptionsMessage())
+	// What is left for somebody to see to is Stalled.
+	if exceptions := r.exceptionsMessage(); exceptions != "" {
+		return asTrue(v1alpha1.ReasonReadyWithExceptions, exceptions)
 	}
-	return asTrue(v1alpha1.ReasonReadyWithExceptions, r.exceptionsMessage())
+	return asTrue(v1alpha1.ReasonUpToDate, r.progressMessage())
 }
 
-// exceptionsMessage names the nodes that cannot take settings, and those where other files override them, with the files.
+// exceptionsMessage names the nodes that cannot take settings, those where other files override them, with the files, those that
+// nobody reboots, and the volumes that are left as they are. Empty: there are none.
 func (r Report) exceptionsMessage() string {
 	var parts []string
 	if len(r.nodes.exceptions) > 0 {
@@ -127,55 +174,86 @@ func (r Report) exceptionsMessage() string {
 	if len(r.nodes.shadowed) > 0 {
 		parts = append(parts, fmt.Sprintf("Other files override settings on %s: %s", text.List(r.nodes.shadowed), text.Join(r.nodes.overrides, "; ")))
 	}
+	if staged := r.stagedNodes(); len(staged) > 0 {
+		parts = append(parts, "Not rebooted: "+text.Join(staged, ", "))
+	}
+	if len(r.nodes.held) > 0 {
+		parts = append(parts, "Paused: "+text.Join(describeWaits(r.nodes.held), ", "))
+	}
+	if volumes := r.volumes.DescribeExceptions(); volumes != "" {
+		parts = append(parts, "Volumes that differ: "+volumes)
+	}
 	return strings.Join(parts, "; ")
 }
 
 // isUnfinished reports whether nodes or volumes are on their way, or ought to be. A node that is as declared and not yet
 // back in service is on its way too.
 func (r Report) isUnfinished() bool {
-	return r.isChanging() || len(r.nodes.pending) > 0 || r.nodes.counts.Disrupted > 0
+	return r.isChanging() || len(r.coming()) > 0 || r.nodes.counts.Disrupted > 0
 }
 
 // isChanging is unfinished, reboots aside. A volume that is blocked waits for somebody, and is not on its way.
 func (r Report) isChanging() bool {
-	return len(r.nodes.behind)+len(r.nodes.silent)+len(r.nodes.drifted) > 0 ||
-		r.volumes.UpToDate+r.volumes.Blocked < r.volumes.Matched
-}
-
-// waitsOnlyForBoot reports whether all that is left waits for boots that are nobody's plan.
-func (r Report) waitsOnlyForBoot() bool {
-	return len(r.nodes.pending) > 0 && len(r.dueNodes()) == 0 && !r.isChanging() && r.nodes.counts.Disrupted == 0
+	return len(r.nodes.behind)+len(r.nodes.silent)+len(r.nodes.drifted) > 0 || r.volumes.IsOpen()
 }
 
 // rebootHold says what of the profile itself keeps nodes from reboots that are due; empty: nothing. What no plan hash
 // covers makes none due: no policy and no approval speaks of it.
 func (r Report) rebootHold() string {
-	if len(r.dueNodes()) == 0 {
+	if len(r.nodes.planned) == 0 {
 		return ""
 	}
 	switch policy := r.profile.Spec.WithDefaults().Rollout.Reboot.Policy; {
 	case policy == v1alpha1.RebootNever:
-		return "rollout.reboot.policy is Never"
+		return policyNever
 	case policy == v1alpha1.RebootOnApproval && !fleet.IsPlanApproved(r.profile.StorageClientProfile):
 		return "The plan needs approval"
 	}
 	return ""
 }
 
-// dueNodes are those of the pending nodes that are to be rebooted.
-func (r Report) dueNodes() []string {
-	var nodes []string
-	for _, pending := range r.nodes.pending {
-		if pending.due {
-			nodes = append(nodes, pending.node)
-		}
-	}
-	return nodes
+// coming are the pending nodes that will be rebooted as things stand.
+func (r Report) coming() []wait {
+	return slices.DeleteFunc(slices.Clone(r.nodes.pending), func(w wait) bool { return r.whyStaged(w) != "" })
 }
 
-// pendingNodes are those that wait for a boot, with what keeps the rollout from rebooting them for it.
-func (r Report) pendingNodes() []string {
-	return append(namesOf(r.openWaits()), r.keptNodes()...)
+// stagedNodes are the pending nodes that nobody reboots as things stand, and why.
+func (r Report) stagedNodes() []string {
+	var staged []wait
+	for _, w := range r.nodes.pending {
+		if w.message = r.whyStaged(w); w.message != "" {
+			staged = append(staged, w)
+		}
+	}
+	return describeWaits(staged)
+}
+
+// whyStaged says why nobody reboots a pending node as things stand; empty: the rollout will, or would but for the profile's own pause.
+func (r Report) whyStaged(w wait) string {
+	switch {
+	case w.kept != "":
+		return w.kept
+	case !w.due:
+		return "takes effect at the next boot"
+	case r.profile.Spec.Rollout.Reboot.Policy == v1alpha1.RebootNever:
+		return policyNever
+	case restOf[w.reason] == byChoice && r.judgePaused().status != metav1.ConditionTrue:
+		return w.message
+	}
+	return ""
+}
+
+// describeWaits names the nodes that say the same together.
+func describeWaits(waits []wait) []string {
+	nodes := map[string][]string{}
+	for _, w := range waits {
+		nodes[w.message] = append(nodes[w.message], w.node)
+	}
+	var out []string
+	for message, named := range nodes {
+		out = append(out, fmt.Sprintf("%s (%s)", text.List(named), message))
+	}
+	return out
 }
 
 func namesOf(waits []wait) []string {
@@ -214,8 +292,6 @@ func (r Report) judgeReconciling(stalled verdict) verdict {
 		return asFalse(r.judgePaused().reason, "")
 	case r.isChanging() || r.nodes.counts.Disrupted > 0:
 		return asTrue(v1alpha1.ReasonRollingOut, r.progressMessage())
-	case r.waitsOnlyForBoot(), r.rebootHold() != "" && r.profile.Spec.Rollout.Reboot.Policy == v1alpha1.RebootNever:
-		return asFalse(v1alpha1.ReasonRebootPending, "")
 	case r.rebootHold() != "":
 		return asTrue(v1alpha1.ReasonWaitingForApproval, r.rebootHold())
 	}
@@ -224,7 +300,7 @@ func (r Report) judgeReconciling(stalled verdict) verdict {
 
 // judgeWaiting is Reconciling where all that is left are reboots: it names what keeps every one of them waiting, if it is one thing.
 func (r Report) judgeWaiting() verdict {
-	waits := r.openWaits()
+	waits := r.coming()
 	reason := waits[0].reason
 	for _, pending := range waits {
 		if pending.reason != reason {
@@ -357,6 +433,9 @@ func (r Report) removalMessage() string {
 	parts = append(parts, r.removal.messages()...)
 	if hold := r.rebootHold(); hold != "" && r.profile.Spec.Rollout.Reboot.RestoreReboot {
 		parts = append(parts, "reboots: "+hold)
+	}
+	if message := r.immutableMessage(); message != "" {
+		parts = append(parts, message)
 	}
 	if len(r.volumes.Unrestored) > 0 {
 		parts = append(parts, "volumes not yet restored: "+text.List(r.volumes.Unrestored))

@@ -56,7 +56,7 @@ func TestRememberedFailures(t *testing.T) {
 			failed: "Failed on b (gone). Change the boot settings, or try the same again: kubectl storageclient retry p", lost: []string{"b"},
 		},
 		"fewer than the threshold": {
-			world: newWorld(two).node("a", nil), nodes: []v1alpha1.FailedNode{gone}, want: "Ready=False/NodesFailed",
+			world: newWorld(two).node("a", nil), nodes: []v1alpha1.FailedNode{gone}, want: "Ready=False/NodesFailed Reconciling=False/NodesFailed Stalled=True/NodesFailed",
 			failed: "Failed on b (gone). Change the boot settings, or try the same again: kubectl storageclient retry p", lost: []string{"b"},
 		},
 		"with one that is there": {

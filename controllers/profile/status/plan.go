@@ -7,7 +7,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -24,14 +23,14 @@ const maxExamples = 20
 // planStatus tells which reboots are due, in the order of the rollout, and what keeps them waiting. old is the plan as the
 // status has it, for the generation that is observed there.
 func (r Report) planStatus(old v1alpha1.Plan, observed int64, now time.Time) v1alpha1.Plan {
-	due := r.dueInOrder()
+	due, free := r.plannedInOrder()
 	next := v1alpha1.Plan{
 		Hash:          nodesettings.PlanHash(r.profile.StorageClientProfile),
 		NodesToReboot: int32(len(due)),
 		LimitedBy:     text.CutBytes(r.limitedBy(now), maxMessage),
 		Examples:      due[:min(len(due), maxExamples)],
 	}
-	if len(due) == 0 || !r.canEstimate() {
+	if free == 0 || !r.canEstimate() {
 		return next
 	}
 	// An estimate that moves with the clock would make a write of every pass.
@@ -42,25 +41,33 @@ func (r Report) planStatus(old v1alpha1.Plan, observed int64, now time.Time) v1a
 		}
 	}
 	next.EstimatedCompletion = nil
-	if last := overview.ForecastReboots(r.profile.StorageClientProfile, len(due), r.limits, now).Last; !last.IsZero() {
+	if last := overview.ForecastReboots(r.profile.StorageClientProfile, free, r.limits, now).Last; !last.IsZero() {
 		next.EstimatedCompletion = ptr.To(metav1.NewTime(last.Truncate(time.Second)))
 	}
 	return next
 }
 
-// dueInOrder are the nodes that are to be rebooted, in the order of the rollout.
-func (r Report) dueInOrder() []string {
-	due := sets.New(r.dueNodes()...)
-	if len(due) == 0 {
-		return nil
+// plannedInOrder are the nodes that the plan reboots, in the order of the rollout, and how many of them nothing on the Node keeps
+// from that.
+func (r Report) plannedInOrder() (names []string, free int) {
+	if len(r.nodes.planned) == 0 || r.invalidReason != "" {
+		return nil, 0
 	}
-	var out []string
+	held := map[string]string{}
+	for _, p := range r.nodes.planned {
+		held[p.node] = p.held
+	}
 	for _, turn := range order.InTurn(r.nodes.turns, *r.profile.Spec.WithDefaults().Rollout.Canary) {
-		if due.Has(turn.Name) {
-			out = append(out, turn.Name)
+		why, due := held[turn.Name]
+		if !due {
+			continue
+		}
+		names = append(names, turn.Name)
+		if why == "" {
+			free++
 		}
 	}
-	return out
+	return names, free
 }
 
 // canEstimate reports whether an estimate makes sense. In mode Plan, and while an approval is missing, it is the one of a
@@ -73,10 +80,10 @@ func (r Report) canEstimate() bool {
 
 // limitedBy tells what keeps the next reboot waiting; empty: nothing does.
 func (r Report) limitedBy(now time.Time) string {
-	if kept := r.keptNodes(); len(r.dueNodes()) == 0 && len(kept) > 0 {
+	if kept := r.keptNodes(); len(r.nodes.planned) == 0 && len(kept) > 0 {
 		return "Not rebooted: " + text.Join(kept, ", ")
 	}
-	if len(r.dueNodes()) == 0 {
+	if len(r.nodes.planned) == 0 {
 		return ""
 	}
 	if hold := r.rebootHold(); hold != "" {
@@ -115,7 +122,7 @@ func (r Report) windowsAt(now time.Time) (open bool, again time.Time) {
 
 // RequeueAfter is in how long the plan reads otherwise although nothing has changed: when windows open or close. 0: never.
 func (r Report) RequeueAfter(now time.Time) time.Duration {
-	if len(r.dueNodes()) == 0 {
+	if len(r.nodes.planned) == 0 {
 		return 0
 	}
 	if _, again := r.windowsAt(now); !again.IsZero() {

@@ -34,6 +34,9 @@ type Snapshot struct {
 	// Failures is what is remembered of the profile's failed nodes, FailuresUnread says why that cannot be read.
 	Failures       v1alpha1.ProfileFailures
 	FailuresUnread string
+	// Immutable names those of the rollout's ConfigMaps, claims and failures, that are immutable, ManagerNamespace is where they are.
+	Immutable        []string
+	ManagerNamespace string
 	// ManagerNode is the node that the manager's own Pod runs on, empty outside the cluster.
 	ManagerNode string
 }
@@ -90,7 +93,8 @@ func (r Report) Status(old v1alpha1.StorageClientProfileStatus, now time.Time) v
 	next.Nodes = r.nodes.counts
 	next.LostNodes = r.nodes.lost
 	next.Volumes = v1alpha1.VolumeCounts{
-		Matched: r.volumes.Matched, UpToDate: r.volumes.UpToDate, Blocked: r.volumes.Blocked, StaleMounts: r.stale.Count,
+		Matched: r.volumes.Matched, UpToDate: r.volumes.UpToDate, Exceptions: r.volumes.Exceptions, Blocked: r.volumes.Blocked,
+		StaleMounts: r.stale.Count,
 	}
 	next.Advice = r.advice
 	next.Plan = r.planStatus(old.Plan, old.ObservedGeneration, now)

@@ -33,6 +33,7 @@ func newWorld(change func(*v1alpha1.StorageClientProfile)) *world {
 	p := v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "p", Finalizers: []string{v1alpha1.Finalizer}, Generation: 1}}
 	p.Spec.Node = &v1alpha1.NodeTuning{
 		Sysctls: map[string]v1alpha1.SettingText{"net.core.rmem_max": "16777216"}, KernelArguments: []v1alpha1.KernelArgument{"ihash_entries=16777216"},
+		KernelModules: []v1alpha1.KernelModule{{Name: "nfs", Parameters: map[string]v1alpha1.SettingText{"max_session_slots": "180"}}},
 	}
 	if change != nil {
 		change(&p)
@@ -111,20 +112,20 @@ const zzConf = `/etc/modprobe.d/zz.conf sets it to "N" and is read after /etc/mo
 // refusedBoot has a boot argument wait for a boot that would not bring a module option, and the node back into service.
 func refusedBoot(n *corev1.Node, clientNode *v1alpha1.StorageClientNode) {
 	rebootDue(v1alpha1.RolloutReasonSettingsFailed)(n, clientNode)
-	clientNode.Spec.Settings = append(clientNode.Spec.Settings, v1alpha1.NodeSetting{Key: moduleKey, Value: "Y", Profile: "p"})
-	clientNode.Status.Settings = append(clientNode.Status.Settings, v1alpha1.SettingStatus{
-		Key: moduleKey, Desired: "Y", State: v1alpha1.SettingShadowed, TakesEffect: v1alpha1.EffectReboot, Message: zzConf,
-	})
+	for i := range clientNode.Status.Settings {
+		if s := &clientNode.Status.Settings[i]; s.Key == moduleKey {
+			s.State, s.TakesEffect, s.Message = v1alpha1.SettingShadowed, v1alpha1.EffectReboot, zzConf
+		}
+	}
 }
 
-const moduleKey = "module/nfs/recover_lost_locks"
+const moduleKey = "module/nfs/max_session_slots"
 
 // modulesOnly leaves a profile without boot arguments, and so without a plan.
 func modulesOnly(p *v1alpha1.StorageClientProfile) { p.Spec.Node.KernelArguments = nil }
 
 // atNextBoot gives a node a module option that takes effect at the next boot and that no plan hash covers.
 func atNextBoot(_ *corev1.Node, clientNode *v1alpha1.StorageClientNode) {
-	clientNode.Spec.Settings = append(clientNode.Spec.Settings, v1alpha1.NodeSetting{Key: moduleKey, Value: "Y", Profile: "p"})
 	clientNode.Status.RebootRequired, clientNode.Status.RebootRequiredBy = true, []string{moduleKey}
 	clientNode.Status.Rollout = &v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutUpToDate, Reason: v1alpha1.RolloutReasonEffectiveAtNextBoot}
 }
@@ -148,6 +149,16 @@ func summary(f Report) string {
 		}
 	}
 	return strings.Join(parts, " ")
+}
+
+var keepsOwnValue = plan.Summary{Matched: 1, Exceptions: 1, ExceptionExamples: []plan.Note{{Volume: "v", Message: "nconnect stays 2 (profile wants 8; onConflict: KeepVolume)"}}}
+
+// besidePaused adds a paused profile for the same nodes.
+func besidePaused(w *world) *world {
+	other := *w.profiles[0].DeepCopy()
+	other.Name, other.Spec.Paused, other.Spec.Node = "other", true, nil
+	w.profiles = append(w.profiles, other)
+	return w
 }
 
 func TestConditions(t *testing.T) {
@@ -183,16 +194,16 @@ func TestConditions(t *testing.T) {
 			world: newWorld(nil).node("a", rebootDue("")), want: "Ready=False/RebootPending Reconciling=True/WaitingForApproval",
 		},
 		"a reboot is due under Never": {
-			world: newWorld(policy(v1alpha1.RebootNever)).node("a", rebootDue("")), want: "Ready=False/RebootPending Reconciling=False/RebootPending",
+			world: newWorld(policy(v1alpha1.RebootNever)).node("a", rebootDue("")), want: "Ready=True/ReadyWithExceptions",
 		},
 		"a reboot is due and the rollout goes on": {
 			world: newWorld(policy(v1alpha1.RebootAutomatic)).node("a", rebootDue("")), want: "Ready=False/RollingOut Reconciling=True/RollingOut",
 		},
 		"module options wait for a boot that no approval speaks of": {
-			world: newWorld(modulesOnly).node("a", atNextBoot), want: "Ready=False/RebootPending Reconciling=False/RebootPending",
+			world: newWorld(modulesOnly).node("a", atNextBoot), want: "Ready=True/ReadyWithExceptions",
 		},
 		"whatever else of the profile takes effect at boot": {
-			world: newWorld(nil).node("a", atNextBoot), want: "Ready=False/RebootPending Reconciling=False/RebootPending",
+			world: newWorld(nil).node("a", atNextBoot), want: "Ready=True/ReadyWithExceptions",
 		},
 		"and never hide what is on its way": {
 			world: newWorld(modulesOnly).node("a", atNextBoot).bare("b"), want: "Ready=False/RollingOut Reconciling=True/RollingOut",
@@ -225,17 +236,44 @@ func TestConditions(t *testing.T) {
 		},
 		"exceptions fail where that is asked for": {
 			world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.OnUnsupported = v1alpha1.UnsupportedFail }).node("a", state(bootKey, v1alpha1.SettingUnsupported)),
-			want:  "Ready=False/Exceptions",
+			want:  "Ready=False/Exceptions Reconciling=False/Exceptions Stalled=True/Exceptions",
 		},
 		"a file that wins over ours is an exception": {
 			world: newWorld(nil).node("a", state(sysctl, v1alpha1.SettingShadowed)), want: "Ready=True/ReadyWithExceptions",
 		},
 		"and fails where that is asked for": {
 			world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.OnUnsupported = v1alpha1.UnsupportedFail }).node("a", state(sysctl, v1alpha1.SettingShadowed)),
-			want:  "Ready=False/Exceptions",
+			want:  "Ready=False/Exceptions Reconciling=False/Exceptions Stalled=True/Exceptions",
 		},
 		"a boot is due that would leave the node out of service": {
-			world: newWorld(policy(v1alpha1.RebootAutomatic)).node("a", refusedBoot), want: "Ready=False/RebootPending Reconciling=False/RebootPending",
+			world: newWorld(policy(v1alpha1.RebootAutomatic)).node("a", refusedBoot), want: "Ready=True/ReadyWithExceptions",
+		},
+		"somebody keeps a node from its reboot": {
+			world: newWorld(policy(v1alpha1.RebootAutomatic)).node("a", rebootDue(v1alpha1.RolloutReasonNeverDisrupt)), want: "Ready=True/ReadyWithExceptions",
+		},
+		"which hides nothing that is on its way": {
+			world: newWorld(policy(v1alpha1.RebootAutomatic)).node("a", rebootDue(v1alpha1.RolloutReasonNeverDisrupt)).node("b", rebootDue(v1alpha1.ReasonWaitingForBudget)),
+			want:  "Ready=False/RollingOut Reconciling=True/WaitingForBudget",
+		},
+		"a node is paused before it got its settings": {
+			world: newWorld(nil).node("a", nil).node("b", func(n *corev1.Node, s *v1alpha1.StorageClientNode) {
+				n.Annotations, s.Spec.Hash = map[string]string{v1alpha1.PausedAnnotation: "true"}, "old"
+			}),
+			want: "Ready=True/ReadyWithExceptions",
+		},
+		"another profile's pause keeps a node back": {
+			world: besidePaused(newWorld(nil)).node("a", func(_ *corev1.Node, s *v1alpha1.StorageClientNode) { s.Spec.Settings[0].Value = "old" }),
+			want:  "Ready=True/ReadyWithExceptions",
+		},
+		"its own pause keeps the work that is left": {
+			world: newWorld(func(p *v1alpha1.StorageClientProfile) {
+				p.Spec.Paused, p.Spec.Rollout.Reboot.Policy = true, v1alpha1.RebootAutomatic
+			}).node("a", rebootDue(v1alpha1.ReasonPausedByField)),
+			want: "Ready=False/RollingOut Reconciling=False/PausedByField Paused=True/PausedByField",
+		},
+		"nobody's windows meet": {
+			world: newWorld(policy(v1alpha1.RebootAutomatic)).node("a", rebootDue(v1alpha1.RolloutReasonWindowsDisjoint)),
+			want:  "Ready=False/RebootPending Reconciling=False/RebootPending Stalled=True/RebootPending",
 		},
 		"as many nodes failed as are allowed": {
 			world: newWorld(nil).node("a", state(sysctl, v1alpha1.SettingFailed)),
@@ -249,7 +287,11 @@ func TestConditions(t *testing.T) {
 		},
 		"fewer failed than are allowed": {
 			world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.FailureThreshold = new(int32(2)) }).node("a", state(sysctl, v1alpha1.SettingFailed)),
-			want:  "Ready=False/NodesFailed",
+			want:  "Ready=False/NodesFailed Reconciling=False/NodesFailed Stalled=True/NodesFailed",
+		},
+		"fewer failed than are allowed, and others go on": {
+			world: newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.FailureThreshold = new(int32(2)) }).node("a", state(sysctl, v1alpha1.SettingFailed)).bare("b"),
+			want:  "Ready=False/NodesFailed Reconciling=True/RollingOut",
 		},
 		"a changed volume could not be mounted": {
 			world:  newWorld(nil).node("a", nil),
@@ -265,14 +307,23 @@ func TestConditions(t *testing.T) {
 			want: "Ready=False/FenceMissing Reconciling=False/FenceMissing Stalled=True/FenceMissing MountsEffective=Unknown/Pending",
 		},
 		"profiles of equal priority disagree": {
-			world: rival(newWorld(nil)).node("a", nil), want: "Ready=False/SettingConflict Conflict=True/SettingConflict",
+			world: rival(newWorld(nil)).node("a", nil), want: "Ready=False/SettingConflict Reconciling=False/SettingConflict Stalled=True/SettingConflict Conflict=True/SettingConflict",
 		},
 		"a volume is blocked": {
 			world: newWorld(nil).node("a", nil),
 			change: func(f *Report) {
 				f.volumes = plan.Summary{Matched: 2, UpToDate: 1, Blocked: 1, BlockedExamples: []plan.Note{{Volume: "v"}}}
 			},
-			want: "Ready=False/VolumeConflict Conflict=True/VolumeConflict",
+			want: "Ready=False/VolumeConflict Reconciling=False/VolumeConflict Stalled=True/VolumeConflict Conflict=True/VolumeConflict",
+		},
+		"a volume keeps a value of its own": {
+			world: newWorld(nil).node("a", nil), change: func(f *Report) { f.volumes = keepsOwnValue },
+			want: "Ready=True/ReadyWithExceptions",
+		},
+		"which fails where that is asked for": {
+			world:  newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.OnUnsupported = v1alpha1.UnsupportedFail }).node("a", nil),
+			change: func(f *Report) { f.volumes = keepsOwnValue },
+			want:   "Ready=False/Exceptions Reconciling=False/Exceptions Stalled=True/Exceptions",
 		},
 		"a volume is still to be written": {
 			world: newWorld(nil).node("a", nil), change: func(f *Report) { f.volumes = plan.Summary{Matched: 2, UpToDate: 1} },
@@ -568,7 +619,7 @@ func TestPlannedLeavesOutWhatIsNotRebooted(t *testing.T) {
 func TestReadyNamesTheFileThatWins(t *testing.T) {
 	shadowed := func(_ *corev1.Node, s *v1alpha1.StorageClientNode) {
 		for i := range s.Status.Settings {
-			if s.Status.Settings[i].Key != bootKey {
+			if s.Status.Settings[i].Key == "sysctl/net.core.rmem_max" {
 				s.Status.Settings[i].State, s.Status.Settings[i].Message = v1alpha1.SettingShadowed, "/etc/sysctl.d/zzz-site.conf wins"
 			}
 		}
@@ -587,7 +638,7 @@ func TestReadyNamesTheFileThatWins(t *testing.T) {
 
 func TestRollingOutNamesAllThatWaitForABoot(t *testing.T) {
 	w := newWorld(policy(v1alpha1.RebootAutomatic)).node("a", rebootDue("")).node("b", atNextBoot).node("c", refusedBoot)
-	const want = "reboot due: a, b; not rebooted: c (module/nfs/recover_lost_locks: /etc/modprobe.d/zz.conf"
+	const want = "reboot due: a, b; not rebooted: c (module/nfs/max_session_slots: /etc/modprobe.d/zz.conf"
 	if got := w.report().progressMessage(); !strings.Contains(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/order"
+	"github.com/storageclient/operator/controllers/internal/pause"
 	"github.com/storageclient/operator/controllers/overview"
 	"github.com/storageclient/operator/tuning/nodesettings"
 	"github.com/storageclient/operator/tuning/text"
@@ -26,6 +27,9 @@ type wait struct {
 	kept string
 }
 
+// planned is a node that the plan reboots; held says what on the Node keeps it from that for now.
+type planned struct{ node, held string }
+
 // tally is what a profile's nodes come to. Lists hold names in the order of the nodes' names.
 type tally struct {
 	counts v1alpha1.NodeCounts
@@ -38,6 +42,10 @@ type tally struct {
 	lost         []v1alpha1.LostNode
 	// pending wait for a boot for the profile's settings to take effect.
 	pending []wait
+	// planned are those that the plan reboots: it tells of all, whether or not they have been given their settings yet.
+	planned []planned
+	// held are behind and paused: by the Node's annotation, or with another profile.
+	held []wait
 	// disrupted are those that the rollout disrupts, with what it does there or waits for.
 	disrupted []wait
 	// conflicts say which keys profiles of equal priority disagree about, once each.
@@ -55,13 +63,17 @@ func countNodes(profile *fleet.Profile, all fleet.Snapshot, managerNode string) 
 	sum := tally{managerNode: managerNode}
 	nodes := slices.Clone(all.Nodes)
 	slices.SortFunc(nodes, func(a, b corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
+	inPlanMode := profile.Standing == match.Held && profile.Spec.Mode == v1alpha1.ModePlan
+	if inPlanMode {
+		all.Profiles = all.Profiles.Acting(profile.Name)
+	}
 	for i := range nodes {
 		node := &nodes[i]
 		switch {
 		case !profile.Selects(node):
 		case match.Ignored(node):
 			sum.ignored = append(sum.ignored, node.Name)
-		case profile.Standing == match.Held && profile.Spec.Mode == v1alpha1.ModePlan:
+		case inPlanMode:
 			sum.addPlanned(profile, node, all)
 		default:
 			sum.addNode(profile, node, all)
@@ -79,16 +91,16 @@ func (t *tally) addNode(profile *fleet.Profile, node *corev1.Node, all fleet.Sna
 	clientNode := all.ClientNodes[node.Name]
 	wanted := all.Profiles.Wanted(node, clientNode)
 	t.addTurn(node, wanted)
+	t.addPlan(profile, node, clientNode, wanted, all)
 	disputed := t.addConflicts(profile, wanted)
 	if isDisruptedFor(profile.Name, node) {
 		t.counts.Disrupted++
 	}
 	if clientNode == nil {
-		t.behind = append(t.behind, node.Name)
+		t.addBehind(profile, node, nil, all)
 		return
 	}
 	report := fleet.ReportOf(node, clientNode, all.Ready[node.Name], profile.Name)
-	current := clientNode.Spec.Hash == wanted.Hash && !clientNode.Spec.Release && !report.Applying
 	if report.Silent == "" {
 		t.reported++
 	}
@@ -98,11 +110,77 @@ func (t *tally) addNode(profile *fleet.Profile, node *corev1.Node, all fleet.Sna
 	case failed:
 	case report.Silent != "":
 		t.silent = append(t.silent, node.Name)
-	case !current:
-		t.behind = append(t.behind, node.Name)
-	case report.IsTuned() && !disputed:
+	case profile.Standing == match.Held:
+		// An invalid profile: whatever the node carries is not what it declares.
+	case !hasTaken(profile.Name, wanted, clientNode):
+		t.addBehind(profile, node, clientNode, all)
+	case isTuned(report) && !disputed:
 		t.counts.UpToDate++
 	}
+}
+
+// isTuned is fleet's, but for whether the node applies what other profiles have changed.
+func isTuned(report fleet.Report) bool {
+	report.Applying = false
+	return report.IsTuned()
+}
+
+// hasTaken reports whether a node holds the settings of one profile, no more and no less, and its agent has reported on them. What
+// the agent puts back of settings that are gone shows in the hash alone, and that is of all profiles of the node: it counts where
+// there is no other.
+func hasTaken(profile string, wanted fleet.Wanted, clientNode *v1alpha1.StorageClientNode) bool {
+	if clientNode.Spec.Release || clientNode.Status.ObservedGeneration == 0 {
+		return false
+	}
+	if len(wanted.Profiles) == 1 {
+		return clientNode.Spec.Hash == wanted.Hash && clientNode.Status.Hash == clientNode.Spec.Hash
+	}
+	own, held := overview.SettingsOf(profile, wanted.Settings), overview.SettingsOf(profile, clientNode.Spec.Settings)
+	if len(own) != len(held) {
+		return false
+	}
+	value, reported := map[string]string{}, map[string]string{}
+	for _, setting := range held {
+		value[setting.Key] = setting.Value
+	}
+	for _, setting := range clientNode.Status.Settings {
+		reported[setting.Key] = setting.Desired
+	}
+	return !slices.ContainsFunc(own, func(s v1alpha1.NodeSetting) bool {
+		given, found := value[s.Key]
+		desired, known := reported[s.Key]
+		return !found || !known || given != s.Value || desired != s.Value
+	})
+}
+
+// addBehind notes a node that has not taken its settings yet. Where it is paused, it will not before somebody ends that.
+func (t *tally) addBehind(profile *fleet.Profile, node *corev1.Node, clientNode *v1alpha1.StorageClientNode, all fleet.Snapshot) {
+	if profile.Standing == match.Held {
+		return
+	}
+	others := slices.DeleteFunc(all.Profiles.PausedBy(node, clientNode), func(name string) bool { return name == profile.Name })
+	switch {
+	case pause.Annotated(node):
+		t.held = append(t.held, wait{node: node.Name, message: "the Node has the annotation " + v1alpha1.PausedAnnotation})
+	case len(others) > 0 && !profile.Paused:
+		t.held = append(t.held, wait{node: node.Name, message: "paused with StorageClientProfile " + text.List(others)})
+	default:
+		t.behind = append(t.behind, node.Name)
+	}
+}
+
+// addPlan notes a node that the plan reboots. The plugin's "plan" goes by the same.
+func (t *tally) addPlan(profile *fleet.Profile, node *corev1.Node, clientNode *v1alpha1.StorageClientNode, wanted fleet.Wanted, all fleet.Snapshot,
+) (reboot overview.Reboot, due bool) {
+	reboot, due = overview.RebootOf(profile.StorageClientProfile, node, all.Nodes, wanted.Result, clientNode)
+	switch {
+	case !due:
+	case reboot.Refused:
+		t.turns[len(t.turns)-1].Blocked = true
+	default:
+		t.planned = append(t.planned, planned{node: node.Name, held: reboot.Held})
+	}
+	return reboot, due
 }
 
 // addStates counts a node by the states of the profile's settings, and reports whether the node has failed.
@@ -157,12 +235,8 @@ func (t *tally) addPending(node *corev1.Node, clientNode *v1alpha1.StorageClient
 		waiting.kept = overview.WhyNotRebooted(node, all.Nodes, clientNode.Spec.Settings, clientNode)
 		waiting.due = waiting.kept == ""
 	}
-	t.addWait(waiting)
-}
-
-// addWait enters a node that waits for a boot. One that gets none of the rollout's is no canary.
-func (t *tally) addWait(waiting wait) {
 	t.pending = append(t.pending, waiting)
+	// A node that gets no boot of the rollout's is no canary.
 	if last := &t.turns[len(t.turns)-1]; waiting.kept != "" {
 		last.Blocked = true
 	}
@@ -202,13 +276,21 @@ func (t *tally) addTurn(node *corev1.Node, wanted fleet.Wanted) {
 	t.turns = append(t.turns, overview.TurnOf(node, wanted.BootHash, t.managerNode))
 }
 
-// foresee counts a node of a profile in mode Plan: what it would need, had it to carry the settings. The other profiles
-// tell which nodes would get the same.
+// addPlanned counts a node of a profile in mode Plan: what it would need, had it to carry the settings. all has the profile act.
 func (t *tally) addPlanned(profile *fleet.Profile, node *corev1.Node, all fleet.Snapshot) {
 	t.counts.Matched++
-	t.addTurn(node, all.Profiles.Wanted(node, all.ClientNodes[node.Name]))
-	inForce := map[string]string{}
 	clientNode := all.ClientNodes[node.Name]
+	wanted := all.Profiles.Wanted(node, clientNode)
+	t.addTurn(node, wanted)
+	if reboot, due := t.addPlan(profile, node, clientNode, wanted, all); due {
+		t.counts.PendingReboot++
+		waiting := wait{node: node.Name, due: !reboot.Refused}
+		if reboot.Refused {
+			waiting.kept = reboot.Held
+		}
+		t.pending = append(t.pending, waiting)
+	}
+	inForce := map[string]string{}
 	if clientNode != nil && fleet.ReportOf(node, clientNode, all.Ready[node.Name], "").Silent != "" {
 		clientNode = nil
 	}
@@ -221,14 +303,9 @@ func (t *tally) addPlanned(profile *fleet.Profile, node *corev1.Node, all fleet.
 		}
 	}
 	missing := false
-	settings := nodesettings.Settings(profile.StorageClientProfile)
-	for _, setting := range settings {
+	for _, setting := range nodesettings.Settings(profile.StorageClientProfile) {
 		value, found := inForce[setting.Key]
 		missing = missing || !found || value != setting.Value
-	}
-	if need := overview.NeedOf(node, all.Nodes, settings, clientNode, false); len(need.Why) > 0 {
-		t.counts.PendingReboot++
-		t.addWait(wait{node: node.Name, due: need.Held == "", kept: need.Held})
 	}
 	if !missing {
 		t.counts.UpToDate++

@@ -169,4 +169,22 @@ func TestForTheCanaryGoesPastANodeThatIsPassedOver(t *testing.T) {
 	if diff := cmp.Diff(want, lines(For(f.Snapshot), "a")); diff != "" {
 		t.Error(diff)
 	}
+	// Its time is over while b, which has gone in its place, boots and then soaks.
+	f.Profiles[0].Rollout.Canary.SoakSeconds = ptr.To[int32](60)
+	f.Now = note.RetryAfter.Time
+	f.permitted("b", time.Minute)
+	if diff := cmp.Diff([]string{"a: Waiting WaitingForCanary"}, lines(For(f.Snapshot), "a")); diff != "" {
+		t.Error("while it boots:", diff)
+	}
+	f = cluster("a", "b")
+	f.Profiles[0].Rollout.Canary = &v1alpha1.Canary{Nodes: ptr.To[int32](1), SoakSeconds: ptr.To[int32](60)}
+	f.node("a").ClientNode.Status.Rollout = &note
+	f.Now = note.RetryAfter.Time
+	for since, want := range map[time.Duration]string{59 * time.Second: "a: Waiting WaitingForCanary", time.Minute: "a: Claimed Claimed"} {
+		f.finish("b", since-f.Now.Sub(noon))
+		f.node("b").ClientNode.Status.Rollout.Attempts = 1
+		if got := lines(For(f.Snapshot), "a"); got[len(got)-1] != want {
+			t.Errorf("%s after b is done: %v, want %s", since, got, want)
+		}
+	}
 }

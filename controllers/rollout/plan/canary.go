@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -114,14 +115,31 @@ func (p *planner) judgeCanary(key canaryKey) canary {
 	return out
 }
 
-// inCanaryOrder is the order of the rollout, but for nodes whose drain has ended without a reboot: others are evidence just as well.
+// inCanaryOrder is the order of the rollout, but that those keep their places who have gone, first of them who is done: one that could not
+// go when they went is not to go before they have soaked. Those whose drain has ended without a reboot come last: others are evidence
+// just as well.
 func (p *planner) inCanaryOrder() []*nodeState {
-	isLast := func(n *nodeState) bool { return n.note.DrainAttempts > 0 }
-	if !slices.ContainsFunc(p.states, isLast) {
-		return p.states
+	return slices.SortedStableFunc(slices.Values(p.states), func(a, b *nodeState) int {
+		return cmp.Compare(p.canaryRank(a), p.canaryRank(b))
+	})
+}
+
+func (p *planner) canaryRank(n *nodeState) int {
+	done, _ := p.doneSince(n)
+	switch {
+	case done && n.isEvidence():
+		return 0
+	case n.isDisrupted(), n.hasFailed():
+		return 1
+	case n.note.DrainAttempts > 0:
+		return 3
 	}
-	last := slices.DeleteFunc(slices.Clone(p.states), func(n *nodeState) bool { return !isLast(n) })
-	return append(slices.DeleteFunc(slices.Clone(p.states), isLast), last...)
+	return 2
+}
+
+// isEvidence reports whether a node that is done has booted with what is wanted: one that is released may have had nothing to boot for.
+func (n *nodeState) isEvidence() bool {
+	return n.attemptsGiven() > 0 || (n.ClientNode != nil && !n.ClientNode.Spec.Release && n.note.Phase == v1alpha1.RolloutUpToDate && n.note.BootHash == n.target)
 }
 
 // inGroup reports whether a node is in the group.

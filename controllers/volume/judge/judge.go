@@ -67,10 +67,14 @@ type Verdict struct {
 	Profiles []string
 	// Options is the list after the write.
 	Options []string
+	// Wanted is the list that the rules ask for, whether or not it is written; nil where no rule selects the volume.
+	Wanted []string
 	// Original is the list to come back with Restore.
 	Original []string
 	// Carried are the declared options that stand in Options, by profile.
 	Carried map[string][]string
+	// Exceptions say by profile in what the volume differs from what that declares because its rules leave it so, with both values.
+	Exceptions map[string][]string
 	// Set is the hash of the set of options that is declared for the volume, empty where no rule selects it: see hashOfSet. Rules
 	// are the rules of it, as profile/rule, by precedence.
 	Set   string
@@ -122,6 +126,7 @@ func Volume(in Input) Verdict {
 	}
 	v.Profiles, v.rules = profileNames(s.rules), s.rules
 	if len(s.rules) > 0 {
+		v.Wanted = s.merged.options
 		v.Set, v.Rules = hashOfSet(SourceOf(s.Volume), s.rules, in.nconnectInForce), ruleNames(s.rules)
 	}
 	_, dispute := readAheadOf(s.rules)
@@ -267,12 +272,35 @@ func (s *scope) blockDeclaredElsewhere() (Verdict, bool) {
 	if _, legacy := s.Volume.Annotations[corev1.MountOptionAnnotation]; !legacy && s.isSatisfied() {
 		return s.keepCurrent()
 	}
-	return blockedFor(v1alpha1.VolumeReasonDeclaredElsewhere, s.declaredElsewhereText(owner)), true
+	v := blockedFor(v1alpha1.VolumeReasonDeclaredElsewhere, s.declaredElsewhereText(owner))
+	v.Exceptions = map[string][]string{}
+	for _, name := range profileNames(s.rules) {
+		if !s.hasAllOf(name) {
+			v.Exceptions[name] = []string{v.Message}
+		}
+	}
+	return v, true
 }
 
 // isSatisfied says whether the list needs no write to carry what is declared.
 func (s *scope) isSatisfied() bool {
 	return len(s.merged.conflicts) == 0 && slices.Equal(s.current, s.merged.options)
+}
+
+// hasAllOf says whether the list as it is has all that one profile declares.
+func (s *scope) hasAllOf(profile string) bool {
+	current := mountoptions.TakeApart(s.current)
+	lacks := slices.ContainsFunc(s.merged.carried[profile], func(o string) bool { return !slices.Contains(current, o) })
+	return !lacks && len(s.merged.conflicts) == 0 && len(s.keptValues()[profile]) == 0
+}
+
+// keptValues are the values that the volume keeps against each profile.
+func (s *scope) keptValues() map[string][]string {
+	out := map[string][]string{}
+	for _, k := range s.merged.kept {
+		out[k.profile] = append(out[k.profile], k.String())
+	}
+	return out
 }
 
 // declaredElsewhereText says who manages the list, and what to do there.
@@ -287,7 +315,7 @@ func (s *scope) declaredElsewhereText(by owner) string {
 	if declare != "" {
 		remedy += ", " + declare
 	}
-	message := fmt.Sprintf("Not changed: managed by %s. %s, or set gitOpsOwned: Patch", by, remedy)
+	message := fmt.Sprintf("Not changed: managed by %s, with mountOptions %s. %s, or set gitOpsOwned: Patch", by, listText(s.current), remedy)
 	if cede != "" {
 		message += " with this " + cede
 	}
@@ -396,8 +424,12 @@ func (s *scope) writeMerged() (Verdict, bool) {
 func (s *scope) keepCurrent() (Verdict, bool) {
 	v := Verdict{Action: ActionNone, State: StateUpToDate, Reason: v1alpha1.VolumeReasonUpToDate, Options: s.current, Carried: s.merged.carried,
 		Message: "mountOptions are as declared" + s.exceptionsText()}
+	if len(s.merged.kept) > 0 {
+		v.Reason, v.Exceptions = v1alpha1.VolumeReasonKeepsOwnValue, s.keptValues()
+		v.Message = strings.TrimPrefix(s.exceptionsText(), "; ")
+	}
 	if len(s.merged.conflicts) > 0 {
-		v.State, v.Reason = StateBlocked, v1alpha1.VolumeReasonConflict
+		v.State, v.Reason, v.Exceptions = StateBlocked, v1alpha1.VolumeReasonConflict, nil
 		v.Message = fmt.Sprintf("profiles of equal priority disagree: %s: nothing is changed; give one a higher priority", text.List(s.merged.conflicts))
 	}
 	return v, true
@@ -415,11 +447,7 @@ func (s *scope) exceptionsText() string {
 	if len(s.merged.kept) > 0 {
 		var kept []string
 		for _, k := range s.merged.kept {
-			why := fmt.Sprintf("onConflict: %s", k.onConflict)
-			if k.Weaker {
-				why = k.Message
-			}
-			kept = append(kept, fmt.Sprintf("%s stays %s (profile wants %s; %s)", k.Option, k.Observed, k.Wanted, why))
+			kept = append(kept, k.String())
 		}
 		out += "; " + text.Join(kept, "; ")
 	}

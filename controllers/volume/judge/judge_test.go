@@ -53,6 +53,7 @@ func outcomeOf(d Verdict) outcome {
 
 var (
 	fast     = builders.NFSProfile("fast", []string{"nconnect=4", "nocto"})
+	keepsOwn = outcome{Action: ActionNone, State: StateUpToDate, Reason: v1alpha1.VolumeReasonKeepsOwnValue, Profiles: []string{"fast"}}
 	upToDate = outcome{Action: ActionNone, State: StateUpToDate, Reason: v1alpha1.VolumeReasonUpToDate, Profiles: []string{"fast"}}
 )
 
@@ -118,7 +119,7 @@ func TestVerdict(t *testing.T) {
 		"UseProfileOverClass leaves a value that the class does not have": {
 			volume: builders.NFSVolume([]string{"nconnect=2"}), class: []string{"nconnect=8"},
 			profiles: []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nconnect=4"}, builders.OnConflict(v1alpha1.ConflictUseProfileOverClass))},
-			want:     upToDate,
+			want:     keepsOwn,
 		},
 		"a value that was replaced stays replaced when its class is deleted": {
 			volume:   builders.NFSVolume([]string{"nconnect=4"}, builders.Carrying([]string{"nconnect=2"}, []string{"nconnect=4"}, "fast")),

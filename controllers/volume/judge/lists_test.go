@@ -54,7 +54,7 @@ func TestEntriesJoinedByCommas(t *testing.T) {
 			want:   written([]string{"rw,port=2049,vers=4.1"}, []string{"rw", "port=2049", "vers=4.1", "actimeo=600"}, "fast"),
 		},
 		"stay as they are where nothing changes":        {volume: builders.NFSVolume([]string{"hard,actimeo=600"}), want: upToDate},
-		"stay where the volume's own value is the rule": {volume: builders.NFSVolume([]string{"hard,actimeo=30"}), want: upToDate},
+		"stay where the volume's own value is the rule": {volume: builders.NFSVolume([]string{"hard,actimeo=30"}), want: keepsOwn},
 		"come back as they were": {
 			volume: builders.NFSVolume([]string{"hard", "bg", "nocto"}, builders.Carrying([]string{"hard,bg"}, []string{"hard", "bg", "nocto"}, "gone")),
 			want:   written([]string{"hard,bg"}, []string{"hard", "bg", "actimeo=600"}, "fast"),

@@ -43,10 +43,20 @@ func (m merged) allCarried() []string {
 	return out
 }
 
-// keptValue is a difference in which the volume's own value won, and by which rule of the profile.
+// keptValue is a difference in which the volume's own value won over a profile, and by which rule of that.
 type keptValue struct {
 	mountoptions.Difference
+	profile    string
 	onConflict v1alpha1.ConflictPolicy
+}
+
+// String names both values, and why the volume's own one won.
+func (k keptValue) String() string {
+	why := fmt.Sprintf("onConflict: %s", k.onConflict)
+	if k.Weaker {
+		why = k.Message
+	}
+	return fmt.Sprintf("%s stays %s (profile wants %s; %s)", k.Option, k.Observed, k.Wanted, why)
 }
 
 // maxRemembered bounds the memory of a manager that runs for months.
@@ -115,7 +125,7 @@ func mergeRules(t target, base, current []string, rules []rule, class []string) 
 		}
 		out.options = result.Options
 		for _, difference := range result.Kept {
-			out.kept = append(out.kept, keptValue{difference, group.rule.OnConflict})
+			out.kept = append(out.kept, keptValue{difference, group.rule.profile.Name, group.rule.OnConflict})
 		}
 	}
 	var dispute string

@@ -64,7 +64,7 @@ func TestNoRuleMakesAVolumeWeaker(t *testing.T) {
 		},
 		"nor with KeepVolume, where both stood in one list": {
 			volume: sourced([]string{"gquota"}, xfs), profile: onClass("p", "noquota"),
-			want: outcome{Action: ActionNone, State: StateUpToDate, Reason: v1alpha1.VolumeReasonUpToDate, Profiles: []string{"p"}},
+			want: outcome{Action: ActionNone, State: StateUpToDate, Reason: v1alpha1.VolumeReasonKeepsOwnValue, Profiles: []string{"p"}},
 		},
 		"a value of the class is the volume's too": {
 			volume: nfs("sec=krb5i"), class: []string{"sec=krb5i"},

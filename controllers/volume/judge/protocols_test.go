@@ -115,7 +115,7 @@ func TestVerdictByProtocolAndDriver(t *testing.T) {
 		},
 		"the disk's own access times stay": {
 			volume: sourced([]string{"relatime"}, ext4), profiles: one(onClass("p", "noatime")),
-			want:    outcome{Action: ActionNone, State: StateUpToDate, Reason: v1alpha1.VolumeReasonUpToDate, Profiles: []string{"p"}},
+			want:    outcome{Action: ActionNone, State: StateUpToDate, Reason: v1alpha1.VolumeReasonKeepsOwnValue, Profiles: []string{"p"}},
 			message: "atime stays relatime (profile wants noatime; onConflict: KeepVolume)",
 		},
 		"NFS options stay away from disks": {
@@ -182,7 +182,7 @@ func TestVerdictByProtocolAndDriver(t *testing.T) {
 		},
 		"rw does not lift readOnly where the kubelet sorts": {
 			volume: builders.NFSVolume(nil, func(pv *corev1.PersistentVolume) { pv.Spec.NFS.ReadOnly = true }), profiles: one(builders.NFSProfile("p", []string{"rw"})),
-			want:    outcome{Action: ActionNone, State: StateUpToDate, Reason: v1alpha1.VolumeReasonUpToDate, Profiles: []string{"p"}},
+			want:    outcome{Action: ActionNone, State: StateUpToDate, Reason: v1alpha1.VolumeReasonKeepsOwnValue, Profiles: []string{"p"}},
 			message: "access stays ro (profile wants rw; nothing is made weaker)",
 		},
 		"rw is written where the volume is writable": {

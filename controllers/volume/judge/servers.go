@@ -81,7 +81,7 @@ func (v Verdict) contestedBy(message string) Verdict {
 	case v.Action == ActionWrite:
 		v.Message += "; nconnect is left as it is: " + message
 	case v.State == StateUpToDate:
-		v.State, v.Reason, v.Message = StateBlocked, v1alpha1.VolumeReasonConflict, message
+		v.State, v.Reason, v.Message, v.Exceptions = StateBlocked, v1alpha1.VolumeReasonConflict, message, nil
 	}
 	return v
 }

@@ -66,7 +66,9 @@ func ProbeCandidates(s Snapshot) []ProbeCandidate {
 	for _, c := range found {
 		out = append(out, c)
 	}
-	slices.SortFunc(out, func(a, b ProbeCandidate) int { return cmp.Or(strings.Compare(a.Set, b.Set), strings.Compare(a.Server, b.Server)) })
+	slices.SortFunc(out, func(a, b ProbeCandidate) int {
+		return cmp.Or(strings.Compare(a.Set, b.Set), strings.Compare(a.Server, b.Server))
+	})
 	return out
 }
 
@@ -75,7 +77,9 @@ func compareCandidates(a, b ProbeCandidate) int {
 	return cmp.Or(cmp.Compare(free(a), free(b)), strings.Compare(a.Volume, b.Volume))
 }
 
-func keyOf(j judged) ProbeKey { return ProbeKey{Set: j.verdict.Set, Server: judge.SourceOf(j.Volume).Server} }
+func keyOf(j judged) ProbeKey {
+	return ProbeKey{Set: j.verdict.Set, Server: judge.SourceOf(j.Volume).Server}
+}
 
 // triedKeys are the sets of options of which a volume of the server carries a list that we wrote: the time to probe is over. Volumes
 // that were created with their lists do not count: nobody has asked for evidence then.

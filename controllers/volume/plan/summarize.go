@@ -22,11 +22,10 @@ type Volume struct {
 
 // Summary is what a profile's status tells of its volumes.
 type Summary struct {
-	// Matched, UpToDate and Blocked are the counts of status.volumes. The rest of Matched is yet to be written, or held
-	// by a pause.
-	Matched, UpToDate, Blocked int32
-	// BlockedExamples are the first three blocked volumes by name.
-	BlockedExamples []Note
+	// Matched, UpToDate, Exceptions and Blocked are the counts of status.volumes. The rest of Matched is yet to be written.
+	Matched, UpToDate, Exceptions, Blocked int32
+	// BlockedExamples and ExceptionExamples are the first three blocked volumes by name, and of those that the rules leave as they are.
+	BlockedExamples, ExceptionExamples []Note
 	// Unrestored are the names of the volumes that carry the profile in their annotation and have still to be put back.
 	// Those that are left alone for good are not among them: the finalizer may go when the list is empty.
 	Unrestored []string
@@ -42,25 +41,38 @@ type Summary struct {
 
 // Conflict reports whether a volume is blocked, and a message that names at most three of them with their reasons.
 func (s Summary) Conflict() (message string, conflict bool) {
-	if s.Blocked == 0 {
-		return "", false
-	}
 	var parts []string
 	for _, n := range s.BlockedExamples {
 		parts = append(parts, fmt.Sprintf("%s: %s: %s", n.Volume, n.Reason, n.Message))
 	}
-	message = strings.Join(parts, "; ")
-	if more := int(s.Blocked) - len(parts); more > 0 {
+	return joinExamples(parts, s.Blocked), s.Blocked > 0
+}
+
+// DescribeExceptions names at most three of the volumes that differ from what is declared because the rules leave them so, with
+// both values; empty: there are none.
+func (s Summary) DescribeExceptions() string {
+	var parts []string
+	for _, n := range s.ExceptionExamples {
+		parts = append(parts, n.Volume+": "+n.Message)
+	}
+	return joinExamples(parts, s.Exceptions)
+}
+
+// IsOpen reports whether volumes are yet to be written.
+func (s Summary) IsOpen() bool { return s.UpToDate+s.Exceptions+s.Blocked < s.Matched }
+
+func joinExamples(parts []string, count int32) string {
+	message := strings.Join(parts, "; ")
+	if more := int(count) - len(parts); more > 0 {
 		message += fmt.Sprintf(" and %d more", more)
 	}
-	return message, true
+	return message
 }
 
 // Summarize judges all volumes for one profile, as the plan does. A profile that is paused or in
 // mode Plan is judged as if it acted, so that its counts tell what it would find; one that is stalled or being deleted
 // counts nothing.
 func Summarize(name string, s Snapshot) Summary {
-	const examples = 3
 	if s.Profiles == nil { // nothing could be read
 		return Summary{}
 	}
@@ -88,9 +100,15 @@ func Summarize(name string, s Snapshot) Summary {
 	out.addBatches(s.Profiles, name, all)
 	out.addProbes(s.Profiles, s.Probes, name, all)
 	slices.Sort(out.Unrestored)
-	slices.SortFunc(out.BlockedExamples, func(a, b Note) int { return strings.Compare(a.Volume, b.Volume) })
-	out.BlockedExamples = out.BlockedExamples[:min(examples, len(out.BlockedExamples))]
+	out.BlockedExamples, out.ExceptionExamples = firstOf(out.BlockedExamples), firstOf(out.ExceptionExamples)
 	return out
+}
+
+// firstOf are the first three by name.
+func firstOf(notes []Note) []Note {
+	const examples = 3
+	slices.SortFunc(notes, func(a, b Note) int { return strings.Compare(a.Volume, b.Volume) })
+	return notes[:min(examples, len(notes))]
 }
 
 // addBatches tells how the batches of a profile stand.
@@ -123,7 +141,7 @@ func (s *Summary) addBatches(profiles *judge.Profiles, name string, all []judged
 		}
 	}
 	s.Stopped, s.Batch = text.Join(failed, "; "), text.Join(suspected, "; ")
-	if s.Batch == "" && p.Acts() && len(last) > 0 && s.Matched > s.UpToDate+s.Blocked {
+	if s.Batch == "" && p.Acts() && len(last) > 0 && s.IsOpen() {
 		s.Batch = soakText(last, first, since.Add(soakOf(p)))
 	}
 }
@@ -152,13 +170,33 @@ func (s *Summary) addVolume(profile string, j judged) {
 		return
 	}
 	s.Matched++
+	note := Note{Volume: j.Volume.Name, Reason: v.Reason, Message: v.Message, State: v.State}
 	switch v.State {
 	case judge.StateUpToDate:
-		s.UpToDate++
 		s.Volumes = append(s.Volumes, Volume{Name: j.Volume.Name, Wanted: v.Carried[profile]})
+		s.countAtRest(note, v.Exceptions[profile])
 	case judge.StateBlocked:
+		// What is left as it is for the sake of another profile's rules is no exception of this one.
+		if v.Exceptions != nil {
+			s.countAtRest(note, v.Exceptions[profile])
+			return
+		}
 		s.Blocked++
-		s.BlockedExamples = append(s.BlockedExamples, Note{Volume: j.Volume.Name, Reason: v.Reason, Message: v.Message, State: v.State})
-	case judge.StatePending, judge.StateHeld, judge.StateUnselected:
+		s.BlockedExamples = append(s.BlockedExamples, note)
+	case judge.StateHeld:
+		// The profile itself is judged as if it acted: another one holds the volume.
+		s.countAtRest(note, []string{v.Message})
+	case judge.StatePending, judge.StateUnselected:
 	}
+}
+
+// countAtRest counts a volume that the profile's rules leave as it is, with its differences from what they declare.
+func (s *Summary) countAtRest(note Note, differences []string) {
+	if len(differences) == 0 {
+		s.UpToDate++
+		return
+	}
+	note.Message = text.Join(differences, "; ")
+	s.Exceptions++
+	s.ExceptionExamples = append(s.ExceptionExamples, note)
 }

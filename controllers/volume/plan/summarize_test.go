@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -46,8 +47,8 @@ func TestSummarize(t *testing.T) {
 				carried("done"), builders.NFSVolume(nil, builders.Named("pending")), gitOps("d"), gitOps("c"), gitOps("b"), gitOps("a"),
 				builders.NFSVolume(nil, builders.Named("smb"), builders.CSI("smb.csi.k8s.io", nil)), builders.NFSVolume(nil, builders.Named("ignored"), builders.Annotated(v1alpha1.IgnoreAnnotation, "true")),
 			}, fast),
-			want: Summary{Matched: 6, UpToDate: 1, Blocked: 4, Servers: []advice.Server{fourEach, oneEach}, Volumes: []Volume{{Name: "done", Wanted: wanted}},
-				BlockedExamples: []Note{{Volume: "a", Reason: v1alpha1.VolumeReasonDeclaredElsewhere}, {Volume: "b", Reason: v1alpha1.VolumeReasonDeclaredElsewhere}, {Volume: "c", Reason: v1alpha1.VolumeReasonDeclaredElsewhere}}},
+			want: Summary{Matched: 6, UpToDate: 1, Exceptions: 4, Servers: []advice.Server{fourEach, oneEach}, Volumes: []Volume{{Name: "done", Wanted: wanted}},
+				ExceptionExamples: []Note{{Volume: "a", Reason: v1alpha1.VolumeReasonDeclaredElsewhere}, {Volume: "b", Reason: v1alpha1.VolumeReasonDeclaredElsewhere}, {Volume: "c", Reason: v1alpha1.VolumeReasonDeclaredElsewhere}}},
 		},
 		"a deleted profile waits for volumes that carry it": {
 			snapshot: snapshotOf([]*corev1.PersistentVolume{carried("b"), carried("a"), builders.NFSVolume(nil, builders.Named("other"))}, builders.NFSProfile("fast", wanted, builders.Deleted)),
@@ -66,8 +67,31 @@ func TestSummarize(t *testing.T) {
 		},
 		"mode Plan counts what it would find": {
 			snapshot: snapshotOf([]*corev1.PersistentVolume{builders.NFSVolume(nil, builders.Named("pending")), builders.NFSVolume(wanted, builders.Named("done")), gitOps("git")}, builders.NFSProfile("fast", wanted, builders.InModePlan)),
-			want: Summary{Matched: 3, UpToDate: 1, Blocked: 1, Servers: []advice.Server{fourEach, oneEach}, Volumes: []Volume{{Name: "done", Wanted: wanted}},
-				BlockedExamples: []Note{{Volume: "git", Reason: v1alpha1.VolumeReasonDeclaredElsewhere}}},
+			want: Summary{Matched: 3, UpToDate: 1, Exceptions: 1, Servers: []advice.Server{fourEach, oneEach}, Volumes: []Volume{{Name: "done", Wanted: wanted}},
+				ExceptionExamples: []Note{{Volume: "git", Reason: v1alpha1.VolumeReasonDeclaredElsewhere}}},
+		},
+		"a value that a volume keeps is an exception": {
+			snapshot: snapshotOf([]*corev1.PersistentVolume{builders.NFSVolume([]string{"nconnect=2", "nocto"})}, fast),
+			want: Summary{Matched: 1, Exceptions: 1, Servers: []advice.Server{{Name: "filer", Nconnect: 2}}, Volumes: []Volume{{Name: "pv1", Wanted: []string{"nocto"}}},
+				ExceptionExamples: []Note{{Volume: "pv1", Reason: v1alpha1.VolumeReasonKeepsOwnValue}}},
+		},
+		"what it keeps against another profile is none of this one": {
+			snapshot: snapshotOf([]*corev1.PersistentVolume{builders.NFSVolume([]string{"nconnect=4", "nocto", "soft"})}, fast, builders.NFSProfile("other", []string{"hard"})),
+			want:     Summary{Matched: 1, UpToDate: 1, Servers: []advice.Server{fourEach}, Volumes: []Volume{{Name: "pv1", Wanted: wanted}}},
+		},
+		"nor what another profile would change of one in Git": {
+			snapshot: snapshotOf([]*corev1.PersistentVolume{builders.NFSVolume(wanted, builders.Labelled("kustomize.toolkit.fluxcd.io/name", "app"))}, fast, builders.NFSProfile("other", []string{"hard"})),
+			want:     Summary{Matched: 1, UpToDate: 1, Servers: []advice.Server{fourEach}},
+		},
+		"a volume that somebody else changed is blocked": {
+			snapshot: snapshotOf([]*corev1.PersistentVolume{builders.NFSVolume([]string{"soft"}, builders.Carrying(nil, wanted, "fast"))}, fast),
+			want: Summary{Matched: 1, Blocked: 1, Servers: []advice.Server{oneEach},
+				BlockedExamples: []Note{{Volume: "pv1", Reason: v1alpha1.VolumeReasonConflict}}},
+		},
+		"one that another profile's pause holds is left to that": {
+			snapshot: snapshotOf([]*corev1.PersistentVolume{carried("v", builders.Carrying(nil, wanted, "fast", "other"))},
+				builders.NFSProfile("fast", []string{"nconnect=4", "nocto", "noatime"}), builders.NFSProfile("other", []string{"noac"}, builders.Paused)),
+			want: Summary{Matched: 1, Exceptions: 1, Servers: []advice.Server{fourEach}, Unrestored: []string{"v"}, ExceptionExamples: []Note{{Volume: "v", Reason: v1alpha1.VolumeReasonHeld}}},
 		},
 		"another profile's options are not this one's": {
 			snapshot: snapshotOf([]*corev1.PersistentVolume{builders.NFSVolume([]string{"nconnect=4", "nocto", "hard"})}, fast, builders.NFSProfile("other", []string{"hard"})),
@@ -81,6 +105,30 @@ func TestSummarize(t *testing.T) {
 				t.Errorf("summary (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestExceptionsAreNamedWithBothValues(t *testing.T) {
+	tests := map[string]struct {
+		volume *corev1.PersistentVolume
+		want   string
+	}{
+		"a value that is kept": {builders.NFSVolume([]string{"nconnect=2", "nocto"}), "pv1: nconnect stays 2 (profile wants 4; onConflict: KeepVolume)"},
+		"a list in Git": {
+			builders.NFSVolume([]string{"hard"}, builders.Labelled("kustomize.toolkit.fluxcd.io/name", "app")),
+			`pv1: Not changed: managed by Flux (kustomize.toolkit.fluxcd.io/name), with mountOptions ["hard"]. Add ["nconnect=4","nocto"] there, `,
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := Summarize("fast", snapshotOf([]*corev1.PersistentVolume{test.volume}, fast)).DescribeExceptions(); !strings.HasPrefix(got, test.want) {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+	many := Summary{Exceptions: 5, ExceptionExamples: []Note{{Volume: "a", Message: "x"}, {Volume: "b", Message: "y"}, {Volume: "c", Message: "z"}}}
+	if got, want := many.DescribeExceptions(), "a: x; b: y; c: z and 2 more"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

@@ -1,0 +1,54 @@
+package agent
+
+import (
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+var (
+	settingState = prometheus.NewDesc("storageclient_agent_setting_state",
+		"1 for each setting of the node, with the state that it was last observed in, at most a minute ago.",
+		[]string{"key", "state"}, nil)
+	settingValue = prometheus.NewDesc("storageclient_agent_setting_value",
+		"Each number of the value in force, by its place: net.ipv4.tcp_rmem has 1, 2 and 3. Absent where the value is no number, or is not known.",
+		[]string{"key", "place"}, nil)
+)
+
+// settingMetrics tells of the settings as they were last observed. Scrapes read it while a pass goes on.
+type settingMetrics struct {
+	observed atomic.Pointer[[]v1alpha1.SettingStatus]
+}
+
+// SettingMetrics tell how the node's settings stand.
+func (a *Agent) SettingMetrics() prometheus.Collector { return &a.settings }
+
+func (m *settingMetrics) note(settings []v1alpha1.SettingStatus) { m.observed.Store(&settings) }
+
+// Describe sends all descriptors.
+func (*settingMetrics) Describe(descriptors chan<- *prometheus.Desc) {
+	descriptors <- settingState
+	descriptors <- settingValue
+}
+
+// Collect reports all settings; none before the first pass.
+func (m *settingMetrics) Collect(out chan<- prometheus.Metric) {
+	settings := m.observed.Load()
+	if settings == nil {
+		return
+	}
+	for _, s := range *settings {
+		out <- prometheus.MustNewConstMetric(settingState, prometheus.GaugeValue, 1, s.Key, string(s.State))
+		for i, word := range strings.Fields(s.Observed) {
+			number, err := strconv.ParseInt(word, 10, 64)
+			if err != nil {
+				break
+			}
+			out <- prometheus.MustNewConstMetric(settingValue, prometheus.GaugeValue, float64(number), s.Key, strconv.Itoa(i+1))
+		}
+	}
+}

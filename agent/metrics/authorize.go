@@ -1,0 +1,185 @@
+package metrics
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// reviewPath is where a caller's own rights are asked for: every authenticated user may (system:basic-user).
+	reviewPath = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+	// reviewTimeout bounds one question, maxAnswer the bytes of its answer.
+	reviewTimeout = 10 * time.Second
+	maxAnswer     = 1 << 20
+	// A verdict is believed for so long, so that a scrape costs the API server nothing, and a right that is taken away is
+	// gone soon.
+	believed = time.Minute
+	// No more callers are remembered, and no more questions asked in questionSpan: whoever sends made-up tokens must not have all
+	// agents ask the API server about them.
+	maxCallers    = 32
+	maxQuestions  = 10
+	questionSpan  = 10 * time.Second
+	maxTokenBytes = 16 << 10
+)
+
+// errTooMany is said where the API server has been asked too often of late.
+var errTooMany = errors.New("too many callers of late; try again later")
+
+// Authorizer lets those read metrics whom the API server lets read /metrics. It asks with the caller's own token, so that the
+// agent needs no right to ask whose a token is or what others may do. A token goes nowhere else and is not kept: its hash is.
+type Authorizer struct {
+	client *http.Client
+	host   string
+	clock  clock.PassiveClock
+
+	mu        sync.Mutex
+	verdicts  map[[sha256.Size]byte]verdict
+	asked     int
+	askedFrom time.Time
+}
+
+// verdict is the status of the answer, and until when it holds.
+type verdict struct {
+	status int
+	until  time.Time
+}
+
+// NewAuthorizer asks the API server of a client configuration, without the credentials of that.
+func NewAuthorizer(config *rest.Config, c clock.PassiveClock) (*Authorizer, error) {
+	config = rest.AnonymousClientConfig(config)
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("build client for access reviews: %w", err)
+	}
+	client.Timeout = reviewTimeout
+	host, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("find the API server: %w", err)
+	}
+	return &Authorizer{client: client, host: strings.TrimSuffix(host.String(), "/"), clock: c, verdicts: map[[sha256.Size]byte]verdict{}}, nil
+}
+
+// Guard serves what is behind it to callers who may read /metrics, 401 to those whom the API server does not know and 403 to the
+// others.
+func (a *Authorizer) Guard(behind http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		if !ok || token == "" || len(token) > maxTokenBytes {
+			refuse(w, "send the token of somebody who may read /metrics", http.StatusUnauthorized)
+			return
+		}
+		status, err := a.judge(r.Context(), token)
+		switch {
+		case errors.Is(err, errTooMany):
+			refuse(w, err.Error(), http.StatusTooManyRequests)
+		case err != nil:
+			logr.FromContextOrDiscard(r.Context()).Error(err, "Cannot ask the API server who may read metrics")
+			refuse(w, "cannot ask the API server", http.StatusServiceUnavailable)
+		case status != http.StatusOK:
+			refuse(w, http.StatusText(status), status)
+		default:
+			behind.ServeHTTP(w, r)
+		}
+	})
+}
+
+// refuse ends the connection too: there are few.
+func refuse(w http.ResponseWriter, why string, status int) {
+	w.Header().Set("Connection", "close")
+	http.Error(w, why, status)
+}
+
+// judge returns OK, Unauthorized or Forbidden. One caller at a time is asked about.
+func (a *Authorizer) judge(ctx context.Context, token string) (int, error) {
+	key := sha256.Sum256([]byte(token))
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.clock.Now()
+	if known, ok := a.verdicts[key]; ok && now.Before(known.until) {
+		return known.status, nil
+	}
+	if now.Sub(a.askedFrom) >= questionSpan {
+		a.asked, a.askedFrom = 0, now
+	}
+	if a.asked >= maxQuestions {
+		return 0, errTooMany
+	}
+	a.asked++
+	status, err := a.askFor(ctx, token)
+	if err != nil {
+		return 0, err
+	}
+	if len(a.verdicts) >= maxCallers {
+		clear(a.verdicts)
+	}
+	a.verdicts[key] = verdict{status: status, until: now.Add(believed)}
+	return status, nil
+}
+
+// accessReview is a SelfSubjectAccessReview, as far as this asks and reads it.
+type accessReview struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Spec       struct {
+		NonResourceAttributes struct {
+			Path string `json:"path"`
+			Verb string `json:"verb"`
+		} `json:"nonResourceAttributes"`
+	} `json:"spec"`
+	Status struct {
+		Allowed bool `json:"allowed"`
+	} `json:"status"`
+}
+
+func (a *Authorizer) askFor(ctx context.Context, token string) (int, error) {
+	review := accessReview{APIVersion: "authorization.k8s.io/v1", Kind: "SelfSubjectAccessReview"}
+	review.Spec.NonResourceAttributes.Path, review.Spec.NonResourceAttributes.Verb = "/metrics", "get"
+	body, err := json.Marshal(review)
+	if err != nil {
+		return 0, fmt.Errorf("encode access review: %w", err)
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, a.host+reviewPath, bytes.NewReader(body))
+	if err != nil {
+		return 0, fmt.Errorf("review access: %w", err)
+	}
+	request.Header.Set("Authorization", "Bearer "+token)
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("Accept", "application/json")
+	response, err := a.client.Do(request)
+	if err != nil {
+		return 0, fmt.Errorf("review access: %w", err)
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	if err != nil {
+		return 0, fmt.Errorf("read access review: %w", err)
+	}
+	switch response.StatusCode {
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return response.StatusCode, nil
+	case http.StatusOK, http.StatusCreated:
+	default:
+		return 0, fmt.Errorf("review access: the API server answers %s", response.Status)
+	}
+	var reviewed accessReview
+	if err := json.Unmarshal(answer, &reviewed); err != nil {
+		return 0, fmt.Errorf("decode access review: %w", err)
+	}
+	if !reviewed.Status.Allowed {
+		return http.StatusForbidden, nil
+	}
+	return http.StatusOK, nil
+}

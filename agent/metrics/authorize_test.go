@@ -1,0 +1,150 @@
+package metrics
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+// apiServer answers access reviews as an API server does, and keeps the tokens that it was asked with.
+type apiServer struct {
+	t     *testing.T
+	asked []string
+	// broken has it answer with an error, revoked takes the right away.
+	broken, revoked bool
+}
+
+func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	var review accessReview
+	if err := json.NewDecoder(r.Body).Decode(&review); err != nil || r.Method != http.MethodPost || r.URL.Path != reviewPath {
+		s.t.Errorf("%s %s, %v", r.Method, r.URL, err)
+	}
+	if a := review.Spec.NonResourceAttributes; review.Kind != "SelfSubjectAccessReview" || a.Path != "/metrics" || a.Verb != "get" {
+		s.t.Errorf("asked for %+v", review)
+	}
+	token := r.Header.Get("Authorization")
+	s.asked = append(s.asked, token)
+	switch {
+	case s.broken:
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	case token == "Bearer may-not-ask":
+		w.WriteHeader(http.StatusForbidden)
+		return
+	case token != "Bearer prometheus" && token != "Bearer somebody":
+		w.WriteHeader(http.StatusUnauthorized)
+		return
+	}
+	review.Status.Allowed = token == "Bearer prometheus" && !s.revoked
+	w.WriteHeader(http.StatusCreated)
+	_ = json.NewEncoder(w).Encode(review)
+}
+
+// guarded is an authorizer in front of a page, before an API server; the agent's own token must never be used.
+func guarded(t *testing.T) (*apiServer, *clocktesting.FakeClock, func(authorization string) int) {
+	t.Helper()
+	api := &apiServer{t: t}
+	server := httptest.NewServer(api)
+	t.Cleanup(server.Close)
+	c := clocktesting.NewFakeClock(time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC))
+	a, err := NewAuthorizer(&rest.Config{Host: server.URL, BearerToken: "the-agents-own"}, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := a.Guard(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "metrics") }))
+	return api, c, func(authorization string) int {
+		request := httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody)
+		if authorization != "" {
+			request.Header.Set("Authorization", authorization)
+		}
+		recorder := httptest.NewRecorder()
+		page.ServeHTTP(recorder, request)
+		if served := recorder.Body.String() == "metrics"; served != (recorder.Code == http.StatusOK) {
+			t.Errorf("%q gets %d with %q", authorization, recorder.Code, recorder.Body)
+		}
+		return recorder.Code
+	}
+}
+
+func TestOnlyWhoMayReadMetricsGetsThem(t *testing.T) {
+	for name, c := range map[string]struct {
+		authorization string
+		want, asked   int
+	}{
+		"who may":                   {"Bearer prometheus", http.StatusOK, 1},
+		"somebody who may not":      {"Bearer somebody", http.StatusForbidden, 1},
+		"a token that nobody knows": {"Bearer made-up", http.StatusUnauthorized, 1},
+		"who may not even ask":      {"Bearer may-not-ask", http.StatusForbidden, 1},
+		"no token":                  {"", http.StatusUnauthorized, 0},
+		"an empty token":            {"Bearer ", http.StatusUnauthorized, 0},
+		"another scheme":            {"Basic cHJvbWV0aGV1cw==", http.StatusUnauthorized, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			api, _, get := guarded(t)
+			if got := get(c.authorization); got != c.want {
+				t.Errorf("answers %d, want %d", got, c.want)
+			}
+			if len(api.asked) != c.asked || slices.Contains(api.asked, "Bearer the-agents-own") {
+				t.Errorf("asked with %q", api.asked)
+			}
+		})
+	}
+}
+
+func TestAVerdictIsBelievedForAMinute(t *testing.T) {
+	api, c, get := guarded(t)
+	for range 3 {
+		if got := get("Bearer prometheus"); got != http.StatusOK {
+			t.Fatalf("answers %d", got)
+		}
+	}
+	if len(api.asked) != 1 {
+		t.Errorf("asked %d times, want once", len(api.asked))
+	}
+	api.revoked = true
+	c.Step(believed)
+	if got := get("Bearer prometheus"); got != http.StatusForbidden || len(api.asked) != 2 {
+		t.Errorf("a right that was taken away: answers %d after %d questions", got, len(api.asked))
+	}
+}
+
+func TestMadeUpTokensDoNotReachTheAPIServerForLong(t *testing.T) {
+	api, c, get := guarded(t)
+	answers := map[int]int{}
+	for i := range 3 * maxQuestions {
+		answers[get(fmt.Sprint("Bearer made-up-", i))]++
+	}
+	if len(api.asked) != maxQuestions || answers[http.StatusUnauthorized] != maxQuestions || answers[http.StatusTooManyRequests] != 2*maxQuestions {
+		t.Errorf("asked %d times, answers %v", len(api.asked), answers)
+	}
+	c.Step(questionSpan)
+	if got := get("Bearer prometheus"); got != http.StatusOK {
+		t.Errorf("afterwards: answers %d", got)
+	}
+	for i := range maxCallers + 1 {
+		c.Step(questionSpan)
+		get(fmt.Sprint("Bearer more-", i))
+	}
+	if got := get("Bearer prometheus"); got != http.StatusOK {
+		t.Errorf("after many others: answers %d", got)
+	}
+}
+
+func TestAnAPIServerThatFailsLetsNobodyIn(t *testing.T) {
+	api, _, get := guarded(t)
+	api.broken = true
+	if got := get("Bearer prometheus"); got != http.StatusServiceUnavailable {
+		t.Errorf("answers %d", got)
+	}
+	api.broken = false
+	if got := get("Bearer prometheus"); got != http.StatusOK {
+		t.Errorf("a failure is remembered: answers %d", got)
+	}
+}

@@ -1,0 +1,134 @@
+package metrics
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"math/big"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+const (
+	// A certificate is made anew renewBefore it ends, so that none needs a restart.
+	certificateLife = 365 * 24 * time.Hour
+	renewBefore     = 30 * 24 * time.Hour
+	// maxConnections bounds what callers can have the agent hold at a time.
+	maxConnections = 16
+)
+
+// TLSConfig serves HTTP/1.1 with a certificate that the agent signs itself: what is told is encrypted, and who tells it is not
+// proven. No key is ever written to a file.
+func TLSConfig(nodeName, address string, c clock.PassiveClock) *tls.Config {
+	maker := &certificates{nodeName: nodeName, address: address, clock: c}
+	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: maker.current}
+}
+
+// certificates keeps the one that is current.
+type certificates struct {
+	nodeName, address string
+	clock             clock.PassiveClock
+
+	mu   sync.Mutex
+	cert *tls.Certificate
+}
+
+func (c *certificates) current(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.clock.Now()
+	if c.cert != nil && now.Before(c.cert.Leaf.NotAfter.Add(-renewBefore)) {
+		return c.cert, nil
+	}
+	cert, err := c.sign(now)
+	if err != nil {
+		return nil, err
+	}
+	c.cert = cert
+	return cert, nil
+}
+
+func (c *certificates) sign(now time.Time) (*tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make a key for metrics: %w", err)
+	}
+	const serialBits = 120
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), serialBits))
+	if err != nil {
+		return nil, fmt.Errorf("make a certificate for metrics: %w", err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: "storage-client-node-agent"}, DNSNames: []string{c.nodeName},
+		// A node's clock may be behind.
+		NotBefore: now.Add(-time.Hour), NotAfter: now.Add(certificateLife),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	if host, _, err := net.SplitHostPort(c.address); err == nil {
+		if ip, err := netip.ParseAddr(host); err == nil && !ip.IsUnspecified() {
+			template.IPAddresses = []net.IP{ip.AsSlice()}
+		}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, fmt.Errorf("sign a certificate for metrics: %w", err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("read the certificate for metrics: %w", err)
+	}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, nil
+}
+
+// Limited accepts no more than maxConnections at a time; others wait in the kernel's queue.
+func Limited(listener net.Listener) net.Listener {
+	return &limited{Listener: listener, slots: make(chan struct{}, maxConnections), closed: make(chan struct{})}
+}
+
+type limited struct {
+	net.Listener
+	slots  chan struct{}
+	once   sync.Once
+	closed chan struct{}
+}
+
+// Accept waits for a slot, then for a caller.
+func (l *limited) Accept() (net.Conn, error) {
+	select {
+	case l.slots <- struct{}{}:
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		<-l.slots
+		return nil, err
+	}
+	return &slotted{Conn: conn, free: sync.OnceFunc(func() { <-l.slots })}, nil
+}
+
+// Close ends waiting too.
+func (l *limited) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return l.Listener.Close()
+}
+
+// slotted gives its slot back when it is closed.
+type slotted struct {
+	net.Conn
+	free func()
+}
+
+// Close closes the connection.
+func (s *slotted) Close() error {
+	defer s.free()
+	return s.Conn.Close()
+}

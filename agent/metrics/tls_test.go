@@ -1,0 +1,84 @@
+package metrics
+
+import (
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+func TestCertificatesAreMadeAnewBeforeTheyEnd(t *testing.T) {
+	c := clocktesting.NewFakeClock(time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC))
+	config := TLSConfig("n1", "[10.0.0.1]:9810", c)
+	first, err := config.GetCertificate(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Leaf.VerifyHostname("10.0.0.1"); err != nil {
+		t.Error(err)
+	}
+	if err := first.Leaf.VerifyHostname("n1"); err != nil {
+		t.Error(err)
+	}
+	if again, err := config.GetCertificate(nil); err != nil || again != first {
+		t.Errorf("%v, another certificate at once", err)
+	}
+	c.Step(certificateLife - renewBefore)
+	later, err := config.GetCertificate(nil)
+	if err != nil || later == first || later.Leaf.NotAfter.Before(c.Now().Add(renewBefore)) {
+		t.Errorf("%v, certificate until %v at %v", err, later.Leaf.NotAfter, c.Now())
+	}
+}
+
+// pipes is a listener that hands out connections.
+type pipes struct{ conns chan net.Conn }
+
+func (p pipes) Accept() (net.Conn, error) {
+	conn, ok := <-p.conns
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return conn, nil
+}
+func (p pipes) Close() error { close(p.conns); return nil }
+func (pipes) Addr() net.Addr { return nil }
+
+func TestSoManyConnectionsAtMost(t *testing.T) {
+	inner := pipes{make(chan net.Conn, maxConnections+2)}
+	for range maxConnections + 2 {
+		conn, other := net.Pipe()
+		t.Cleanup(func() { _ = other.Close() })
+		inner.conns <- conn
+	}
+	listener := Limited(inner)
+	var open []net.Conn
+	for range maxConnections {
+		conn, err := listener.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, conn)
+	}
+	accepted := make(chan error)
+	accept := func() { _, err := listener.Accept(); accepted <- err }
+	go accept()
+	select {
+	case <-accepted:
+		t.Fatal("one too many was accepted")
+	default:
+	}
+	// A connection that is closed twice frees one place.
+	_, _ = open[0].Close(), open[0].Close()
+	if err := <-accepted; err != nil {
+		t.Fatal(err)
+	}
+	go accept()
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-accepted; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("after the end: %v", err)
+	}
+}

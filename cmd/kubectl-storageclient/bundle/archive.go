@@ -1,0 +1,118 @@
+package bundle
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/yaml"
+)
+
+// maxFile bounds one file of the archive, in bytes.
+const maxFile = 16 << 20
+
+// Bundle collects what the archive will hold. Texts are redacted when it is written, so that a name which one object tells is
+// found in what was collected before.
+type Bundle struct {
+	Redactor *Redactor
+	// LeftOut says what is missing, and why.
+	LeftOut []string
+	files   map[string]string
+}
+
+// New begins a bundle.
+func New(redactor *Redactor) *Bundle { return &Bundle{Redactor: redactor, files: map[string]string{}} }
+
+// AddText adds a file.
+func (b *Bundle) AddText(name, text string) {
+	if len(text) > maxFile {
+		b.LeaveOut("the beginning of "+name, fmt.Errorf("it is longer than %d MiB", maxFile>>20))
+		text = text[len(text)-maxFile:]
+	}
+	b.files[name] = text
+}
+
+// AddYAML adds a value as a file.
+func (b *Bundle) AddYAML(name string, value any) {
+	data, err := yaml.Marshal(value)
+	if err != nil {
+		b.LeaveOut(name, err)
+		return
+	}
+	b.AddText(name, string(data))
+}
+
+// LeaveOut notes what is missing and why.
+func (b *Bundle) LeaveOut(what string, why error) {
+	b.LeftOut = append(b.LeftOut, fmt.Sprintf("%s: %v", what, why))
+}
+
+// Files are the names of the files, sorted.
+func (b *Bundle) Files() []string {
+	names := make([]string, 0, len(b.files))
+	for name := range b.files {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Write writes a gzipped tar archive: a directory of the given name with a README that tells what it holds and what it lacks.
+func (b *Bundle) Write(w io.Writer, dir string, now time.Time) error {
+	zipped := gzip.NewWriter(w)
+	archive := tar.NewWriter(zipped)
+	write := func(name, text string) error {
+		header := &tar.Header{Name: path.Join(dir, name), Mode: 0o600, Size: int64(len(text)), ModTime: now, Format: tar.FormatPAX}
+		if err := archive.WriteHeader(header); err != nil {
+			return fmt.Errorf("write %s: %w", name, err)
+		}
+		if _, err := io.WriteString(archive, text); err != nil {
+			return fmt.Errorf("write %s: %w", name, err)
+		}
+		return nil
+	}
+	if err := write("README.txt", b.Redactor.Text(b.describe(now))); err != nil {
+		return err
+	}
+	for _, name := range b.Files() {
+		if err := write(name, b.Redactor.Text(b.files[name])); err != nil {
+			return err
+		}
+	}
+	if err := archive.Close(); err != nil {
+		return fmt.Errorf("close archive: %w", err)
+	}
+	if err := zipped.Close(); err != nil {
+		return fmt.Errorf("close archive: %w", err)
+	}
+	return nil
+}
+
+func (b *Bundle) describe(now time.Time) string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "Support bundle of the storage-client operator, %s.\n\n", now.UTC().Format(time.RFC3339))
+	if b.Redactor.off {
+		out.WriteString("Addresses and mount sources are as they are (--no-redact). Values of passwords and tokens are replaced.\n")
+	} else {
+		out.WriteString("IP addresses, servers and mount sources have pseudonyms, the same one everywhere in this bundle. Names of profiles, nodes,\n" +
+			"volumes, pods and namespaces, and labels, are as they are. Values of passwords, tokens and user names are replaced.\n")
+	}
+	out.WriteString("No Secret was read.\n\nFiles:\n")
+	for _, name := range b.Files() {
+		out.WriteString("  " + name + "\n")
+	}
+	if len(b.LeftOut) == 0 {
+		out.WriteString("\nNothing was left out.\n")
+		return out.String()
+	}
+	out.WriteString("\nLeft out:\n")
+	for _, what := range b.LeftOut {
+		out.WriteString("  " + what + "\n")
+	}
+	return out.String()
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"strings"
+	"unicode"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	volumejudge "github.com/storageclient/operator/controllers/volume/judge"
+)
+
+const (
+	red    = "\x1b[31m"
+	green  = "\x1b[32m"
+	yellow = "\x1b[33m"
+	plain  = "\x1b[0m"
+)
+
+// colourOf is the colour of a cell that tells how something stands.
+var colourOf = map[string]string{
+	string(v1alpha1.SettingInSync): green, string(v1alpha1.MountEffective): green, string(v1alpha1.RolloutUpToDate): green,
+	string(v1alpha1.SettingPending): yellow, string(v1alpha1.SettingClamped): yellow, string(v1alpha1.SettingUnsupported): yellow,
+	string(v1alpha1.MountStale): yellow, string(v1alpha1.RolloutWaiting): yellow, string(volumejudge.StateHeld): yellow, string(v1alpha1.SeverityWarning): yellow,
+	string(v1alpha1.SettingFailed): red, string(v1alpha1.SettingDrifted): red, string(v1alpha1.SettingShadowed): red,
+	string(volumejudge.StateBlocked): red, string(v1alpha1.SeverityError): red,
+}
+
+// text is where tables for people go: with colours where the output is a terminal. Nothing may be written to it that does not end
+// with a new line.
+func (env *environment) text() io.Writer {
+	if !env.colours {
+		return env.Out
+	}
+	return &painter{out: env.Out}
+}
+
+// wantsColours says whether the output is a terminal that shows colours, and nobody asked for none (no-color.org).
+func wantsColours(out io.Writer, getenv func(string) string) bool {
+	file, ok := out.(*os.File)
+	if !ok || getenv("NO_COLOR") != "" || getenv("TERM") == "" || getenv("TERM") == "dumb" {
+		return false
+	}
+	info, err := file.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// painter colours cells of tables, line by line: the columns are aligned before it sees them.
+type painter struct {
+	out  io.Writer
+	line bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (p *painter) Write(data []byte) (int, error) {
+	for _, b := range data {
+		p.line.WriteByte(b)
+		if b != '\n' {
+			continue
+		}
+		line := paint(p.line.String())
+		p.line.Reset()
+		if _, err := io.WriteString(p.out, line); err != nil {
+			return 0, err
+		}
+	}
+	return len(data), nil
+}
+
+// paint colours the words of a line that are a cell of their own, with two blanks or an end of the line on both sides: no words of
+// a sentence.
+func paint(line string) string {
+	var out strings.Builder
+	for rest := line; rest != ""; {
+		word := strings.IndexFunc(rest, unicode.IsLetter)
+		if word < 0 {
+			out.WriteString(rest)
+			break
+		}
+		end := word + strings.IndexFunc(rest[word:]+" ", func(r rune) bool { return !unicode.IsLetter(r) })
+		before, after := len(line)-len(rest)+word, line[len(line)-len(rest)+end:]
+		colour := colourOf[rest[word:end]]
+		out.WriteString(rest[:word])
+		if colour != "" && (before == 0 || strings.HasSuffix(line[:before], "  ")) && (strings.TrimSpace(after) == "" || strings.HasPrefix(after, "  ")) {
+			out.WriteString(colour + rest[word:end] + plain)
+		} else {
+			out.WriteString(rest[word:end])
+		}
+		rest = rest[end:]
+	}
+	return out.String()
+}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// completionTimeout bounds what a shell waits for: a cluster that does not answer completes nothing.
+const completionTimeout = 3 * time.Second
+
+var (
+	profileKind = v1alpha1.GroupVersion.WithKind("StorageClientProfile")
+	nodeKind    = v1alpha1.GroupVersion.WithKind("StorageClientNode")
+	volumeKind  = corev1.SchemeGroupVersion.WithKind("PersistentVolume")
+)
+
+// completion completes the arguments of a command.
+type completion = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective)
+
+// completeNames completes each argument with the names of the kind in its place, and those after the last kind not at all.
+// Names are read as metadata alone.
+func completeNames(env *environment, kinds ...schema.GroupVersionKind) completion {
+	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+		if len(args) >= len(kinds) {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return listNames(cmd.Context(), env, kinds[len(args)], args, begun), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeManyNames completes any number of arguments with names of one kind, each once.
+func completeManyNames(env *environment, kind schema.GroupVersionKind) completion {
+	return func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+		return listNames(cmd.Context(), env, kind, args, begun), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+func completeExplainable(_ *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return slices.DeleteFunc(explainableNames(), func(n string) bool { return !strings.HasPrefix(n, begun) }), cobra.ShellCompDirectiveNoFileComp
+}
+
+// listNames lists the names that begin as typed and are no argument yet. What cannot be read completes nothing: a shell has no
+// place for an error but cobra's own log.
+func listNames(ctx context.Context, env *environment, kind schema.GroupVersionKind, given []string, begun string) []string {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	ctx, cancel := context.WithTimeout(ctx, completionTimeout)
+	defer cancel()
+	c, err := env.connect()
+	if err != nil {
+		cobra.CompDebugln(err.Error(), false)
+		return nil
+	}
+	names, err := readNames(ctx, c, kind)
+	if err != nil {
+		cobra.CompDebugln(err.Error(), false)
+		return nil
+	}
+	names = slices.DeleteFunc(names, func(n string) bool { return !strings.HasPrefix(n, begun) || slices.Contains(given, n) })
+	slices.Sort(names)
+	return names
+}
+
+func readNames(ctx context.Context, c client.Client, kind schema.GroupVersionKind) ([]string, error) {
+	list := &metav1.PartialObjectMetadataList{}
+	kind.Kind += "List"
+	list.SetGroupVersionKind(kind)
+	if err := c.List(ctx, list); err != nil {
+		return nil, fmt.Errorf("list %s: %w", kind.Kind, err)
+	}
+	var names []string
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	return names, nil
+}
+
+// addCompletions has shells complete names of profiles, nodes and volumes, and the values of -o.
+func addCompletions(root *cobra.Command, env *environment) {
+	profile := completeNames(env, profileKind)
+	for name, complete := range map[string]completion{
+		"approve": profile, "pause": profile, "resume": profile, "plan": profile, "diff": profile,
+		"volumes": profile, "retry": completeNames(env, profileKind, nodeKind), "node": completeNames(env, nodeKind),
+		"status": completeManyNames(env, profileKind),
+	} {
+		if cmd, _, err := root.Find([]string{name}); err == nil && cmd != root {
+			cmd.ValidArgsFunction = complete
+		}
+	}
+	for _, cmd := range root.Commands() {
+		if cmd.Flags().Lookup("output") != nil {
+			_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
+		}
+	}
+}

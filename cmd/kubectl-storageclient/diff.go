@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
+	"github.com/storageclient/operator/controllers/overview"
+)
+
+func diffCommand(env *environment) *cobra.Command {
+	var o output
+	var a allowance
+	cmd := &cobra.Command{
+		Use:   "diff PROFILE",
+		Short: "Compare what a profile wants with what is in force on nodes and stands in volumes",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return showDiff(cmd.Context(), env, args[0], a, o)
+		},
+	}
+	o.addFlag(cmd)
+	a.addFlags(cmd)
+	return cmd
+}
+
+func showDiff(ctx context.Context, env *environment, name string, a allowance, o output) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	allow, err := a.compile()
+	if err != nil {
+		return err
+	}
+	c, err := env.connect()
+	if err != nil {
+		return err
+	}
+	profile, err := getProfile(ctx, c, name)
+	if err != nil {
+		return err
+	}
+	diff := view.Diff{Name: name}
+	cluster, err := readCluster(ctx, c, allow)
+	switch {
+	case apierrors.IsForbidden(err):
+		diff.Unknown = append(diff.Unknown, "nodes, so that their settings are missing here: "+err.Error())
+	case err != nil:
+		return err
+	default:
+		cluster.Now = env.now()
+		diff.Diff, diff.NodesRead = overview.DiffNodes(profile, cluster), true
+	}
+	held := profile.Spec.Mode == v1alpha1.ModePlan || profile.Spec.Paused || profile.Annotations[v1alpha1.PausedAnnotation] == v1alpha1.True
+	if len(profile.Spec.Volumes) > 0 {
+		listed, volumesHeld, err := listVolumes(ctx, env, c, name, allow)
+		switch {
+		case apierrors.IsForbidden(err):
+			diff.Unknown = append(diff.Unknown, "volumes, so that they are missing here: "+err.Error())
+		case err != nil:
+			return err
+		}
+		diff.AddVolumes(listed)
+		held = held || volumesHeld
+	}
+	diff.Held = heldText(profile, held)
+	if done, err := o.writeStructured(env, diff); done || err != nil {
+		return err
+	}
+	return diff.WriteText(env.text(), o.isWide())
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
+)
+
+// differing is a cluster of two nodes with equal differences, one of which a removed setting is part of, and one without any.
+func differing() []client.Object {
+	objects := manyVolumes()
+	setting := func(key, value string) v1alpha1.NodeSetting {
+		return v1alpha1.NodeSetting{Key: key, Value: value, Profile: "eda", OnRemoval: v1alpha1.DeletionRestore}
+	}
+	scn := objects[1].(*v1alpha1.StorageClientNode)
+	scn.Spec.Settings = []v1alpha1.NodeSetting{setting("kernelArgument/ihash_entries", "8388608"), setting("sysctl/vm.dirty_ratio", "30")}
+	scn.Status.Settings = []v1alpha1.SettingStatus{
+		{Key: "kernelArgument/ihash_entries", Desired: "8388608", Observed: "8388608", State: v1alpha1.SettingInSync},
+		{Key: "sysctl/vm.dirty_ratio", Desired: "30", Observed: "30", State: v1alpha1.SettingInSync},
+	}
+	for _, name := range []string{"n2", "n3", "n4"} {
+		node, other := objects[0].DeepCopyObject().(*corev1.Node), scn.DeepCopy()
+		node.Name, other.Name = name, name
+		switch name {
+		case "n3":
+			other.Spec.Settings, other.Status.Settings = []v1alpha1.NodeSetting{setting("kernelArgument/ihash_entries", "16777216")}, []v1alpha1.SettingStatus{
+				{Key: "kernelArgument/ihash_entries", Desired: "16777216", Observed: "16777216", State: v1alpha1.SettingInSync}}
+		case "n4":
+			other.Spec.Settings = []v1alpha1.NodeSetting{setting("kernelArgument/ihash_entries", "16777216")}
+			other.Status.Settings = []v1alpha1.SettingStatus{{Key: "kernelArgument/ihash_entries", Desired: "16777216", State: v1alpha1.SettingClamped, Message: "memory allows 4194304"}}
+		}
+		objects = append(objects, node, other)
+	}
+	return append(objects, eda())
+}
+
+func TestDiffGroupsNodesAndVolumes(t *testing.T) {
+	r := execute(t, interceptor.Funcs{}, differing(), "diff", "eda")
+	want := `2 nodes (n1, n2):
+KEY                            IN-FORCE   WANTED           TAKES-EFFECT   STATE
+kernelArgument/ihash_entries   8388608    16777216         Reboot         -
+sysctl/vm.dirty_ratio          30         original value   Live           -
+
+1 node (n4):
+KEY                            IN-FORCE   WANTED     TAKES-EFFECT   STATE
+kernelArgument/ihash_entries   -          16777216   Reboot         Clamped
+  kernelArgument/ihash_entries: memory allows 4194304
+
+1 node has everything as eda wants it.
+
+1 volume (pv2): VolumeOptionsMerged
+  + nocto
+
+1 volume (pv3): VolumeDeclaredElsewhere
+  + nocto
+
+1 volume has the list that eda wants.
+`
+	if diff := cmp.Diff(want, r.out); r.err != nil || diff != "" {
+		t.Errorf("error %v, output (-want +got):\n%s", r.err, diff)
+	}
+}
+
+func TestDiffInOtherFormats(t *testing.T) {
+	names := execute(t, interceptor.Funcs{}, differing(), "diff", "eda", "-o", "name")
+	want := "storageclientnode.tuning.storageclient.dev/n1\nstorageclientnode.tuning.storageclient.dev/n2\nstorageclientnode.tuning.storageclient.dev/n4\npersistentvolume/pv2\npersistentvolume/pv3\n"
+	if names.err != nil || names.out != want {
+		t.Errorf("error %v, names:\n%s", names.err, names.out)
+	}
+	r := execute(t, interceptor.Funcs{}, differing(), "diff", "eda", "-o", "json")
+	var diff view.Diff
+	if r.err != nil || json.Unmarshal([]byte(r.out), &diff) != nil || len(diff.Groups) != 2 || len(diff.Volumes) != 2 || diff.VolumesSame != 1 || len(diff.Same) != 1 {
+		t.Errorf("error %v, output:\n%s", r.err, r.out)
+	}
+}
+
+func TestDiffOfAProfileThatChangesNothing(t *testing.T) {
+	invalid, planned := eda(), eda()
+	invalid.Spec.Node.KernelArguments = []v1alpha1.KernelArgument{"selinux=0"}
+	planned.Spec.Mode = v1alpha1.ModePlan
+	nowhere := eda()
+	nowhere.Spec.NodeSelector.MatchLabels = map[string]string{"pool": "none"}
+	for want, profile := range map[string]*v1alpha1.StorageClientProfile{
+		"Profile eda is invalid; nothing of it is applied. ": invalid,
+		"Mode is Plan: nothing is written until mode":        planned,
+		"Profile eda selects no nodes.":                      nowhere,
+	} {
+		if r := execute(t, interceptor.Funcs{}, append(cluster(), profile), "diff", "eda"); r.err != nil || !strings.Contains(r.out, want) {
+			t.Errorf("error %v, output lacks %q:\n%s", r.err, want, r.out)
+		}
+	}
+}
+
+func TestDiffSaysWhatAMissingRightCosts(t *testing.T) {
+	for want, funcs := range map[string]interceptor.Funcs{
+		"Cannot read nodes, so that their settings are missing here: list Nodes: things is forbidden":     forbid[*corev1.NodeList](),
+		"Cannot read volumes, so that they are missing here: list PersistentVolumes: things is forbidden": forbid[*corev1.PersistentVolumeList](),
+	} {
+		r := execute(t, funcs, differing(), "diff", "eda")
+		if r.err != nil || !strings.Contains(r.out, want) || strings.Contains(r.out, "selects no nodes") {
+			t.Errorf("error %v, output lacks %q:\n%s", r.err, want, r.out)
+		}
+	}
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
+	"github.com/storageclient/operator/tuning/suggest"
+	"github.com/storageclient/operator/tuning/text"
+)
+
+func nodeCommand(env *environment) *cobra.Command {
+	var o output
+	cmd := &cobra.Command{
+		Use:   "node NAME",
+		Short: "Show one node: each setting as wanted, in force and before, what is in its way, mounts and pods",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return showNode(cmd.Context(), env, args[0], o)
+		},
+	}
+	o.addFlag(cmd)
+	return cmd
+}
+
+func showNode(ctx context.Context, env *environment, name string, o output) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	c, err := env.connect()
+	if err != nil {
+		return err
+	}
+	var unknown []string
+	clientNode := &v1alpha1.StorageClientNode{}
+	if err := c.Get(ctx, client.ObjectKey{Name: name}, clientNode); apierrors.IsNotFound(err) {
+		clientNode = nil
+	} else if err != nil {
+		return fmt.Errorf("get StorageClientNode %s: %w", name, err)
+	}
+	node := &corev1.Node{}
+	switch err := c.Get(ctx, client.ObjectKey{Name: name}, node); {
+	case apierrors.IsNotFound(err) && clientNode == nil:
+		return nameMeant(ctx, c, nodeKind, fmt.Errorf("get Node %s: %w", name, err), name)
+	case apierrors.IsForbidden(err):
+		unknown = append(unknown, "the Node, so that nothing is said of its boot and its readiness: "+err.Error())
+		node = nil
+	case apierrors.IsNotFound(err):
+		unknown = append(unknown, "the Node: it is gone")
+		node = nil
+	case err != nil:
+		return fmt.Errorf("get Node %s: %w", name, err)
+	}
+	pods, err := podNames(ctx, c, name)
+	if apierrors.IsForbidden(err) {
+		unknown = append(unknown, "names of pods, so that UIDs are shown: "+err.Error())
+	} else if err != nil {
+		return err
+	}
+	report := view.NewNodeReport(name, node, clientNode, pods, env.now())
+	report.Unknown = unknown
+	if done, err := o.writeStructured(env, report); done || err != nil {
+		return err
+	}
+	return report.WriteText(env.text(), o.isWide())
+}
+
+// podNames are namespace/name of the pods on a node, by UID.
+func podNames(ctx context.Context, c client.Client, node string) (map[string]string, error) {
+	var pods corev1.PodList
+	if err := c.List(ctx, &pods, client.MatchingFields{"spec.nodeName": node}); err != nil {
+		return nil, fmt.Errorf("list Pods on Node %s: %w", node, err)
+	}
+	names := map[string]string{}
+	for i := range pods.Items {
+		names[string(pods.Items[i].UID)] = pods.Items[i].Namespace + "/" + pods.Items[i].Name
+	}
+	return names, nil
+}
+
+// nameMeant adds to an error that a name is not there which one was probably meant, or which there are.
+func nameMeant(ctx context.Context, c client.Client, kind schema.GroupVersionKind, err error, name string) error {
+	names, listErr := readNames(ctx, c, kind)
+	if listErr != nil || len(names) == 0 {
+		return err
+	}
+	if meant, ok := suggest.Closest(name, names); ok {
+		return fmt.Errorf("%w. Did you mean %s?", err, meant)
+	}
+	return fmt.Errorf("%w. There are: %s", err, text.List(names))
+}

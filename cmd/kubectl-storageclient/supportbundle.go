@@ -1,0 +1,300 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/cmd/kubectl-storageclient/bundle"
+	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// Bounds of a bundle.
+const (
+	maxLogLines   = 5000
+	maxLogBytes   = 2 << 20
+	maxAgentLogs  = 20
+	maxEvents     = 2000
+	maxObjects    = 5000
+	bundleTimeout = 5 * time.Minute
+)
+
+func supportBundleCommand(env *environment) *cobra.Command {
+	var file string
+	var noRedact bool
+	cmd := &cobra.Command{
+		Use:   "support-bundle",
+		Short: "Collect what somebody who helps needs to see, in one archive, without secrets and addresses",
+		Long: "Collect profiles, client nodes, Nodes, volumes, events, logs of the manager and of agents, and what the rollout remembers, in one " +
+			".tar.gz. No Secret is read. IP addresses, servers and mount sources get pseudonyms. Read the archive before you send it.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return writeSupportBundle(cmd.Context(), env, file, noRedact)
+		},
+	}
+	cmd.Flags().StringVarP(&file, "file", "f", "", "file to write, - for the standard output; default: storage-client-support-TIME.tar.gz here")
+	cmd.Flags().BoolVar(&noRedact, "no-redact", false, "keep addresses, servers and mount sources")
+	return cmd
+}
+
+func writeSupportBundle(ctx context.Context, env *environment, file string, noRedact bool) error {
+	c, err := env.connect()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, bundleTimeout)
+	defer cancel()
+	now := env.now().UTC()
+	collector := &collector{env: env, client: c, Bundle: bundle.New(bundle.NewRedactor(noRedact))}
+	if err := collector.collect(ctx); err != nil {
+		return err
+	}
+	dir := "storage-client-support-" + now.Format("20060102T150405Z")
+	if file == "-" {
+		return collector.Write(env.Out, dir, now)
+	}
+	if file == "" {
+		file = dir + ".tar.gz"
+	}
+	if err := writeNewFile(file, func(w io.Writer) error { return collector.Write(w, dir, now) }); err != nil {
+		return err
+	}
+	return collector.report(env, file, noRedact)
+}
+
+// writeNewFile writes a file that only its owner reads, and that was not there before. One that is not whole is removed.
+func writeNewFile(name string, write func(io.Writer) error) error {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("create support bundle: %w", err)
+	}
+	if err := errors.Join(write(f), f.Close()); err != nil {
+		return errors.Join(fmt.Errorf("write support bundle %s: %w", name, err), os.Remove(name))
+	}
+	return nil
+}
+
+// collector reads what a bundle holds. What cannot be read is left out and named; only where nothing can is that an error.
+type collector struct {
+	*bundle.Bundle
+	env         *environment
+	client      client.Client
+	clientNodes []v1alpha1.StorageClientNode
+}
+
+func (c *collector) collect(ctx context.Context) error {
+	var profiles v1alpha1.StorageClientProfileList
+	if err := c.client.List(ctx, &profiles); err != nil {
+		return fmt.Errorf("list StorageClientProfiles: %w", err)
+	}
+	c.AddYAML("profiles.yaml", trimAll(c, "profiles", profiles.Items, c.Redactor.TrimProfile))
+	var clientNodes v1alpha1.StorageClientNodeList
+	if c.list(ctx, "client nodes", &clientNodes) {
+		c.clientNodes = clientNodes.Items
+		c.AddYAML("storageclientnodes.yaml", trimAll(c, "client nodes", clientNodes.Items, c.Redactor.TrimClientNode))
+	}
+	var nodes corev1.NodeList
+	if c.list(ctx, "Nodes", &nodes) {
+		c.AddYAML("nodes.yaml", trimAll(c, "Nodes", nodes.Items, bundle.TrimNode))
+	}
+	var volumes corev1.PersistentVolumeList
+	if c.list(ctx, "PersistentVolumes", &volumes) {
+		c.AddYAML("persistentvolumes.yaml", trimAll(c, "PersistentVolumes", volumes.Items, c.Redactor.TrimVolume))
+	}
+	if listed, _, err := listVolumes(ctx, c.env, c.client, "", catalogue.AllowList{}); err != nil {
+		c.LeaveOut("what becomes of volumes", err)
+	} else {
+		c.AddYAML("volumes-judged.yaml", listed)
+	}
+	c.collectOperator(ctx)
+	c.collectEvents(ctx)
+	c.collectLogs(ctx)
+	return nil
+}
+
+func (c *collector) list(ctx context.Context, what string, list client.ObjectList, options ...client.ListOption) bool {
+	err := c.client.List(ctx, list, options...)
+	if err != nil {
+		c.LeaveOut(what, err)
+	}
+	return err == nil
+}
+
+// trimAll trims the first objects by name.
+func trimAll[O, T any](c *collector, what string, objects []O, trim func(*O) T) []T {
+	if more := len(objects) - maxObjects; more > 0 {
+		c.LeaveOut(what, fmt.Errorf("%d more than the first %d", more, maxObjects))
+	}
+	out := []T{}
+	for i := range objects[:min(len(objects), maxObjects)] {
+		out = append(out, trim(&objects[i]))
+	}
+	return out
+}
+
+// collectOperator reads how the operator runs, and what the rollout remembers.
+func (c *collector) collectOperator(ctx context.Context) {
+	var workloads []bundle.Workload
+	var deployment appsv1.Deployment
+	if c.get(ctx, "the manager's Deployment", v1alpha1.ManagerNamespace, v1alpha1.ManagerDeployment, &deployment) {
+		workloads = append(workloads, bundle.TrimDeployment(&deployment))
+	}
+	var daemonSet appsv1.DaemonSet
+	if c.get(ctx, "the agent's DaemonSet", v1alpha1.AgentNamespace, v1alpha1.AgentDaemonSet, &daemonSet) {
+		workloads = append(workloads, bundle.TrimDaemonSet(&daemonSet))
+	}
+	c.AddYAML("operator.yaml", map[string]any{"plugin": readVersion(), "workloads": workloads})
+	for _, name := range []string{v1alpha1.BudgetConfigMap, v1alpha1.FailuresConfigMap} {
+		var configMap corev1.ConfigMap
+		if c.get(ctx, "ConfigMap "+name, v1alpha1.ManagerNamespace, name, &configMap) {
+			c.AddYAML("configmaps/"+name+".yaml", configMap.Data)
+		}
+	}
+	var lease coordinationv1.Lease
+	if c.get(ctx, "the manager's Lease", v1alpha1.ManagerNamespace, v1alpha1.ManagerLease, &lease) {
+		c.AddYAML("lease.yaml", lease.Spec)
+	}
+}
+
+func (c *collector) get(ctx context.Context, what, namespace, name string, object client.Object) bool {
+	err := c.client.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, object)
+	if err != nil {
+		c.LeaveOut(what, err)
+	}
+	return err == nil
+}
+
+// collectEvents keeps our events, the last ones first.
+func (c *collector) collectEvents(ctx context.Context) {
+	var events corev1.EventList
+	if !c.list(ctx, "events", &events) {
+		return
+	}
+	var kept []bundle.Event
+	for i := range events.Items {
+		if event, ours := bundle.TrimEvent(&events.Items[i]); ours {
+			kept = append(kept, event)
+		}
+	}
+	slices.SortStableFunc(kept, func(a, b bundle.Event) int { return b.LastSeen.Compare(a.LastSeen.Time) })
+	if more := len(kept) - maxEvents; more > 0 {
+		c.LeaveOut("events", fmt.Errorf("%d older than the last %d", more, maxEvents))
+		kept = kept[:maxEvents]
+	}
+	c.AddYAML("events.yaml", kept)
+}
+
+// collectLogs reads the logs of all managers, and of so many agents: first those whose nodes are not well.
+func (c *collector) collectLogs(ctx context.Context) {
+	var managers, agents corev1.PodList
+	if c.list(ctx, "the manager's Pods and logs", &managers, client.InNamespace(v1alpha1.ManagerNamespace)) {
+		c.AddYAML("pods/manager.yaml", trimAll(c, "the manager's Pods", managers.Items, bundle.TrimPod))
+		for i := range managers.Items {
+			c.addLogs(ctx, &managers.Items[i])
+		}
+	}
+	if !c.list(ctx, "the agents' Pods and logs", &agents, client.InNamespace(v1alpha1.AgentNamespace)) {
+		return
+	}
+	c.AddYAML("pods/agents.yaml", trimAll(c, "the agents' Pods", agents.Items, bundle.TrimPod))
+	slices.SortStableFunc(agents.Items, func(a, b corev1.Pod) int { return c.concern(&b) - c.concern(&a) })
+	if more := len(agents.Items) - maxAgentLogs; more > 0 {
+		c.LeaveOut("logs of agents", fmt.Errorf("%d more than %d", more, maxAgentLogs))
+	}
+	for i := range agents.Items[:min(len(agents.Items), maxAgentLogs)] {
+		c.addLogs(ctx, &agents.Items[i])
+	}
+}
+
+// concern tells agents apart whose logs matter more.
+func (c *collector) concern(pod *corev1.Pod) int {
+	i := slices.IndexFunc(c.clientNodes, func(n v1alpha1.StorageClientNode) bool { return n.Name == pod.Spec.NodeName })
+	if i < 0 || c.clientNodes[i].Status.Rollout == nil {
+		return 1
+	}
+	switch c.clientNodes[i].Status.Rollout.Phase {
+	case v1alpha1.RolloutUpToDate:
+		return 0
+	case v1alpha1.RolloutFailed:
+		return 3
+	default:
+		return 2
+	}
+}
+
+// addLogs adds the logs of a Pod's containers, and of their run before the last restart.
+func (c *collector) addLogs(ctx context.Context, pod *corev1.Pod) {
+	for _, status := range pod.Status.ContainerStatuses {
+		runs := []bool{false}
+		if status.RestartCount > 0 {
+			runs = append(runs, true)
+		}
+		for _, previous := range runs {
+			name := fmt.Sprintf("logs/%s/%s.log", pod.Name, status.Name)
+			if previous {
+				name = strings.TrimSuffix(name, ".log") + "-previous.log"
+			}
+			log, err := c.env.readLog(ctx, client.ObjectKeyFromObject(pod), status.Name, previous)
+			if err != nil {
+				c.LeaveOut(name, err)
+				continue
+			}
+			c.AddText(name, log)
+		}
+	}
+}
+
+// report says what was written, and what is missing in it.
+func (c *collector) report(env *environment, file string, noRedact bool) error {
+	lines := []string{fmt.Sprintf("Wrote %s (%s).", file, text.Count(len(c.Files())+1, "file"))}
+	if noRedact {
+		lines = append(lines, "It holds addresses, servers and mount sources.")
+	}
+	if len(c.LeftOut) > 0 {
+		lines = append(lines, "Left out:")
+		for _, what := range c.LeftOut {
+			lines = append(lines, "  "+what)
+		}
+	}
+	lines = append(lines, "Read it before you send it to anybody.")
+	_, err := fmt.Fprintln(env.Out, strings.Join(lines, "\n"))
+	return err
+}
+
+// logReader reads the end of a container's log.
+func logReader(flags *genericclioptions.ConfigFlags) func(context.Context, client.ObjectKey, string, bool) (string, error) {
+	return func(ctx context.Context, pod client.ObjectKey, container string, previous bool) (string, error) {
+		config, err := flags.ToRESTConfig()
+		if err != nil {
+			return "", fmt.Errorf("read kubeconfig: %w", err)
+		}
+		pods, err := corev1client.NewForConfig(config)
+		if err != nil {
+			return "", fmt.Errorf("connect to %s: %w", config.Host, err)
+		}
+		lines := int64(maxLogLines)
+		log, err := pods.Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{
+			Container: container, Previous: previous, Timestamps: true, TailLines: &lines,
+		}).DoRaw(ctx)
+		if err != nil {
+			return "", fmt.Errorf("read log of Pod %s: %w", pod, err)
+		}
+		// The API's own limit would keep the beginning.
+		return string(log[max(0, len(log)-maxLogBytes):]), nil
+	}
+}

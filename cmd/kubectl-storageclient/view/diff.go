@@ -1,0 +1,145 @@
+package view
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/overview"
+	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// Diff is what "diff" prints: what a profile wants against what is.
+type Diff struct {
+	Name string `json:"name"`
+	// Held says that the profile does not act, empty where it does.
+	Held string `json:"held,omitempty"`
+	overview.Diff
+	// NodesRead is false where nothing could be read of nodes.
+	NodesRead bool `json:"nodesRead"`
+	// Volumes are those whose list is not as wanted; VolumesSame counts the others.
+	Volumes     []VolumeDiff `json:"volumes,omitempty"`
+	VolumesSame int          `json:"volumesSame"`
+	// Unknown says what could not be read.
+	Unknown []string `json:"unknown,omitempty"`
+}
+
+// VolumeDiff are volumes with the same difference.
+type VolumeDiff struct {
+	// Volumes are sorted.
+	Volumes []string `json:"volumes"`
+	Added   []string `json:"added,omitempty"`
+	Removed []string `json:"removed,omitempty"`
+	State   string   `json:"state"`
+	Reason  string   `json:"reason"`
+}
+
+// AddVolumes adds volumes to the differences.
+func (d *Diff) AddVolumes(listed []volumeplan.Listed) {
+	for _, v := range listed {
+		if slices.Equal(v.Now, v.Wanted) {
+			d.VolumesSame++
+			continue
+		}
+		one := VolumeDiff{Added: without(v.Wanted, v.Now), Removed: without(v.Now, v.Wanted), State: string(v.State), Reason: v.Reason}
+		i := slices.IndexFunc(d.Volumes, func(g VolumeDiff) bool {
+			return slices.Equal(g.Added, one.Added) && slices.Equal(g.Removed, one.Removed) && g.State == one.State && g.Reason == one.Reason
+		})
+		if i < 0 {
+			i, d.Volumes = len(d.Volumes), append(d.Volumes, one)
+		}
+		d.Volumes[i].Volumes = append(d.Volumes[i].Volumes, v.Volume)
+	}
+	slices.SortStableFunc(d.Volumes, func(a, b VolumeDiff) int { return cmp.Compare(len(b.Volumes), len(a.Volumes)) })
+}
+
+func without(list, other []string) []string {
+	var out []string
+	for _, o := range list {
+		if !slices.Contains(other, o) {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// WriteText prints the differences for people; wide names all nodes and volumes of a group.
+func (d Diff) WriteText(w io.Writer, wide bool) error {
+	out := &printer{w: w}
+	names := func(all []string) string {
+		if wide {
+			return strings.Join(all, ", ")
+		}
+		return text.List(all)
+	}
+	if d.Refused != "" {
+		out.line("Profile " + d.Name + " is invalid; nothing of it is applied. " + d.Refused)
+		return out.err
+	}
+	if d.Held != "" {
+		out.line(d.Held)
+	}
+	for _, g := range d.Groups {
+		out.line(fmt.Sprintf("%s (%s):", text.Count(len(g.Nodes), "node"), names(g.Nodes)))
+		d.writeSettings(out, g.Settings)
+		out.line("")
+	}
+	switch {
+	case len(d.Same) > 0:
+		out.line(fmt.Sprintf("%s %s everything as %s wants it.", text.Count(len(d.Same), "node"), verb(int32(len(d.Same)), "has", "have"), d.Name))
+	case d.NodesRead && len(d.Groups) == 0:
+		out.line("Profile " + d.Name + " selects no nodes.")
+	}
+	d.writeVolumes(out, names)
+	for _, unknown := range d.Unknown {
+		out.line("\nCannot read " + unknown)
+	}
+	return out.err
+}
+
+func (d Diff) writeSettings(out *printer, settings []overview.Difference) {
+	rows := [][]string{{"KEY", "IN-FORCE", "WANTED", "TAKES-EFFECT", "STATE"}}
+	var why []string
+	for _, s := range settings {
+		inForce, wanted := s.InForce, s.Wanted
+		if !s.Read {
+			inForce = "not read yet"
+		}
+		if s.OnRemoval != "" {
+			wanted = "original value"
+			if s.OnRemoval == v1alpha1.DeletionRetain {
+				wanted = "as it is"
+			}
+		}
+		rows = append(rows, []string{s.Key, inForce, wanted, string(s.TakesEffect), string(s.State)})
+		if s.Message != "" {
+			why = append(why, fmt.Sprintf("  %s: %s", s.Key, s.Message))
+		}
+	}
+	out.table(rows)
+	for _, line := range why {
+		out.line(line)
+	}
+}
+
+func (d Diff) writeVolumes(out *printer, names func([]string) string) {
+	for _, g := range d.Volumes {
+		out.line(fmt.Sprintf("\n%s (%s): %s", text.Count(len(g.Volumes), "volume"), names(g.Volumes), g.Reason))
+		for _, o := range g.Removed {
+			out.line("  - " + o)
+		}
+		for _, o := range g.Added {
+			out.line("  + " + o)
+		}
+		if len(g.Added)+len(g.Removed) == 0 {
+			out.line("  the same options in another order")
+		}
+	}
+	if d.VolumesSame > 0 {
+		out.line(fmt.Sprintf("\n%s %s the list that %s wants.", text.Count(d.VolumesSame, "volume"), verb(int32(d.VolumesSame), "has", "have"), d.Name))
+	}
+}

@@ -1,0 +1,41 @@
+package view
+
+// Names implements what -o name prints.
+func (s Status) Names() []string {
+	var names []string
+	for _, p := range s.Profiles {
+		names = append(names, profileResource+p.Name)
+	}
+	return names
+}
+
+// Names implements what -o name prints.
+func (p Plan) Names() []string { return []string{profileResource + p.Name} }
+
+// Names implements what -o name prints.
+func (r NodeReport) Names() []string { return []string{nodeResource + r.Name} }
+
+// Names implements what -o name prints.
+func (v VolumeReport) Names() []string {
+	var names []string
+	for _, volume := range v.Volumes {
+		names = append(names, volumeResource+volume.Volume)
+	}
+	return names
+}
+
+// Names implements what -o name prints: the nodes and volumes that differ.
+func (d Diff) Names() []string {
+	var names []string
+	for _, g := range d.Groups {
+		for _, node := range g.Nodes {
+			names = append(names, nodeResource+node)
+		}
+	}
+	for _, g := range d.Volumes {
+		for _, volume := range g.Volumes {
+			names = append(names, volumeResource+volume)
+		}
+	}
+	return names
+}

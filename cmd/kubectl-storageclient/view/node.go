@@ -1,0 +1,271 @@
+package view
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// NodeReport is what "node" prints.
+type NodeReport struct {
+	Name string `json:"name"`
+	// Summary says in a sentence how the node stands in the rollout.
+	Summary string `json:"summary"`
+	// Remarks say what in this report cannot be relied on.
+	Remarks       []string                `json:"remarks,omitempty"`
+	KernelVersion string                  `json:"kernelVersion,omitempty"`
+	Bootloader    *v1alpha1.Bootloader    `json:"bootloader,omitempty"`
+	Rollout       *v1alpha1.RolloutStatus `json:"rollout,omitempty"`
+	// RebootRequiredBy are the keys of the settings that wait for a boot, Reboot what the agent has done with a permit.
+	RebootRequiredBy []string               `json:"rebootRequiredBy,omitempty"`
+	Reboot           *v1alpha1.RebootStatus `json:"reboot,omitempty"`
+	Settings         []NodeSetting          `json:"settings"`
+	Mounts           []NodeMount            `json:"mounts"`
+	MountsOmitted    int32                  `json:"mountsOmitted,omitempty"`
+	// BusyMounts hold a reboot back.
+	BusyMounts []v1alpha1.BusyMount `json:"busyMounts,omitempty"`
+	// Unknown says what could not be read.
+	Unknown []string `json:"unknown,omitempty"`
+}
+
+// NodeSetting is one setting of a node, as wanted and as observed.
+type NodeSetting struct {
+	Key string `json:"key"`
+	// Wanted is empty for a setting that is being restored.
+	Wanted   string `json:"wanted"`
+	InForce  string `json:"inForce"`
+	Original string `json:"original,omitempty"`
+	// Profile is empty for a setting that no profile declares any more.
+	Profile     string                  `json:"profile,omitempty"`
+	OnRemoval   v1alpha1.DeletionPolicy `json:"onRemoval,omitempty"`
+	TakesEffect v1alpha1.SettingEffect  `json:"takesEffect,omitempty"`
+	// State is empty until the agent has reported the setting.
+	State v1alpha1.SettingState `json:"state,omitempty"`
+	// Message says why the state is not InSync, and which file is in the way.
+	Message string          `json:"message,omitempty"`
+	Drift   *v1alpha1.Drift `json:"drift,omitempty"`
+}
+
+// NodeMount is one mount of a node.
+type NodeMount struct {
+	v1alpha1.MountStatus `json:",inline"`
+	// Pods are the pods that use it: namespace/name, or the UID where the name is not known.
+	Pods []string `json:"pods,omitempty"`
+}
+
+// NewNodeReport puts a report together. node is nil where it could not be read or is gone, clientNode where the node is not managed.
+// pods holds namespace/name by UID.
+func NewNodeReport(name string, node *corev1.Node, clientNode *v1alpha1.StorageClientNode, pods map[string]string, now time.Time) NodeReport {
+	r := NodeReport{Name: name, Settings: []NodeSetting{}, Mounts: []NodeMount{}}
+	if clientNode == nil {
+		r.Summary = name + " is not managed" + tunedText(node) + "."
+		return r
+	}
+	status := clientNode.Status
+	r.KernelVersion, r.Bootloader, r.Rollout, r.Reboot = status.KernelVersion, status.Bootloader, status.Rollout, status.Reboot
+	r.RebootRequiredBy, r.BusyMounts, r.MountsOmitted = status.RebootRequiredBy, status.BusyMounts, status.MountsOmitted
+	r.Summary, r.Remarks = rolloutSentence(name, status.Rollout, now), remarksOn(node, clientNode)
+	for _, s := range clientNode.Spec.Settings {
+		r.Settings = append(r.Settings, settingOf(s, status.Settings))
+	}
+	for _, s := range status.Settings {
+		if !slices.ContainsFunc(clientNode.Spec.Settings, func(wanted v1alpha1.NodeSetting) bool { return wanted.Key == s.Key }) {
+			r.Settings = append(r.Settings, settingOf(v1alpha1.NodeSetting{Key: s.Key}, status.Settings))
+		}
+	}
+	slices.SortStableFunc(r.Settings, func(a, b NodeSetting) int { return strings.Compare(a.Key, b.Key) })
+	for _, m := range status.Mounts {
+		mount := NodeMount{MountStatus: m}
+		for _, uid := range m.PodUIDs {
+			mount.Pods = append(mount.Pods, cmp.Or(pods[uid], uid))
+		}
+		for uid, pod := range pods {
+			mount.Message = strings.ReplaceAll(mount.Message, uid, pod)
+		}
+		r.Mounts = append(r.Mounts, mount)
+	}
+	return r
+}
+
+func tunedText(node *corev1.Node) string {
+	if node == nil {
+		return ": it has no StorageClientNode"
+	}
+	for _, c := range node.Status.Conditions {
+		if string(c.Type) == v1alpha1.TunedNodeCondition {
+			return fmt.Sprintf(" (%s: %s)", c.Reason, strings.TrimSuffix(c.Message, "."))
+		}
+	}
+	return ": no profile selects it, or it has the annotation " + v1alpha1.IgnoreAnnotation
+}
+
+func rolloutSentence(name string, r *v1alpha1.RolloutStatus, now time.Time) string {
+	if r == nil || r.Phase == "" {
+		return name + " is managed; the rollout has not come to it yet."
+	}
+	sentence := fmt.Sprintf("%s is %s", name, r.Phase)
+	if since := ageOf(r.Since, now); since != "" {
+		sentence += ", since " + since
+	}
+	if r.Reason != "" {
+		sentence += fmt.Sprintf(" (%s)", r.Reason)
+	}
+	if r.Message != "" {
+		sentence += ": " + strings.TrimSuffix(r.Message, ".")
+	}
+	return sentence + "."
+}
+
+// remarksOn says where the agent's report is not of now.
+func remarksOn(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) []string {
+	var remarks []string
+	if seen := clientNode.Status.ObservedGeneration; seen < clientNode.Generation {
+		remarks = append(remarks, fmt.Sprintf("The agent has not reported on the latest settings yet (generation %d, reported %d).", clientNode.Generation, seen))
+	}
+	if node == nil {
+		return remarks
+	}
+	if boot := clientNode.Status.BootID; boot != "" && boot != node.Status.NodeInfo.BootID {
+		remarks = append(remarks, "The agent's report is of an earlier boot.")
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue {
+			remarks = append(remarks, "The node is not Ready: what its agent reported last may be old.")
+		}
+	}
+	return remarks
+}
+
+func settingOf(wanted v1alpha1.NodeSetting, all []v1alpha1.SettingStatus) NodeSetting {
+	out := NodeSetting{Key: wanted.Key, Wanted: wanted.Value, Profile: wanted.Profile, OnRemoval: wanted.OnRemoval, TakesEffect: catalogue.Effect(wanted.Key)}
+	i := slices.IndexFunc(all, func(s v1alpha1.SettingStatus) bool { return s.Key == wanted.Key })
+	if i < 0 {
+		return out
+	}
+	s := all[i]
+	out.InForce, out.Original, out.State, out.Message, out.Drift = s.Observed, s.Original, s.State, s.Message, s.Drift
+	if s.TakesEffect != "" {
+		out.TakesEffect = s.TakesEffect
+	}
+	return out
+}
+
+// WriteText prints the report for people; wide tables have all columns.
+func (r NodeReport) WriteText(w io.Writer, wide bool) error {
+	out := &printer{w: w}
+	out.line(r.Summary)
+	for _, remark := range r.Remarks {
+		out.line(remark)
+	}
+	if r.KernelVersion != "" {
+		out.line("Kernel " + r.KernelVersion + bootloaderText(r.Bootloader) + ".")
+	}
+	r.writeReboot(out)
+	r.writeSettings(out, wide)
+	r.writeMounts(out, wide)
+	for _, unknown := range r.Unknown {
+		out.line("\nCannot read " + unknown)
+	}
+	return out.err
+}
+
+func bootloaderText(b *v1alpha1.Bootloader) string {
+	if b == nil {
+		return ""
+	}
+	out := ", boot loader " + string(b.Type)
+	if b.Message != "" {
+		out += " (" + strings.TrimSuffix(b.Message, ".") + ")"
+	}
+	return out
+}
+
+func (r NodeReport) writeReboot(out *printer) {
+	if len(r.RebootRequiredBy) > 0 {
+		out.line("A boot is needed for " + text.List(r.RebootRequiredBy) + ".")
+	}
+	if r.Reboot != nil {
+		line := fmt.Sprintf("Reboot permit %s: %s", r.Reboot.PermitID, r.Reboot.Phase)
+		if r.Reboot.Message != "" {
+			line += ": " + strings.TrimSuffix(r.Reboot.Message, ".")
+		}
+		out.line(line + ".")
+	}
+	if n := len(r.BusyMounts); n > 0 {
+		var at []string
+		for _, m := range r.BusyMounts {
+			at = append(at, m.MountPoint)
+		}
+		out.line(fmt.Sprintf("%s of workloads %s a reboot back: %s.", text.Count(n, "mount"), verb(int32(n), "holds", "hold"), text.List(at)))
+	}
+}
+
+func (r NodeReport) writeSettings(out *printer, wide bool) {
+	if len(r.Settings) == 0 {
+		out.line("\nNo settings.")
+		return
+	}
+	out.line("")
+	rows := [][]string{{"KEY", "WANTED", "IN-FORCE", "ORIGINAL", "PROFILE", "TAKES-EFFECT", "STATE"}}
+	if wide {
+		rows[0] = append(rows[0], "ON-REMOVAL", "DRIFTS")
+	}
+	var why []string
+	for _, s := range r.Settings {
+		row := []string{s.Key, s.Wanted, s.InForce, s.Original, s.Profile, string(s.TakesEffect), cmp.Or(string(s.State), "not reported yet")}
+		if wide {
+			drifts := ""
+			if s.Drift != nil {
+				drifts = number(s.Drift.Count)
+			}
+			row = append(row, string(s.OnRemoval), drifts)
+		}
+		rows = append(rows, row)
+		if s.Message != "" {
+			why = append(why, fmt.Sprintf("%s: %s", s.Key, s.Message))
+		}
+	}
+	out.table(rows)
+	for _, line := range why {
+		out.line("  " + line)
+	}
+}
+
+func (r NodeReport) writeMounts(out *printer, wide bool) {
+	if len(r.Mounts) == 0 {
+		out.line("\nNo network or XFS mounts.")
+		return
+	}
+	out.line("")
+	rows := [][]string{{"VOLUME", "SERVER", "PROTOCOL", "STATE", "PODS", "OPTIONS"}}
+	if wide {
+		rows[0] = append(rows[0], "CONNECTIONS", "SLOTS", "READ-AHEAD-KIB", "MOUNT-POINT")
+	}
+	var why []string
+	for _, m := range r.Mounts {
+		row := []string{cmp.Or(m.Volume, m.MountPoint), m.Server, m.Protocol, string(m.State), text.InOrder(m.Pods, ", "), strings.Join(m.Options, ",")}
+		if wide {
+			row = append(row, number(m.Connections), number(m.SlotLimit), number(m.ReadAheadKiB), m.MountPoint)
+		}
+		rows = append(rows, row)
+		if m.Message != "" {
+			why = append(why, fmt.Sprintf("%s: %s", cmp.Or(m.Volume, m.MountPoint), m.Message))
+		}
+	}
+	out.table(rows)
+	for _, line := range why {
+		out.line("  " + line)
+	}
+	if r.MountsOmitted > 0 {
+		out.line(text.Count(int(r.MountsOmitted), "further mount") + " not reported.")
+	}
+}

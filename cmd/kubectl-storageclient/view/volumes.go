@@ -1,0 +1,133 @@
+package view
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/judge"
+	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// VolumeReport is what "volumes" prints.
+type VolumeReport struct {
+	// Profile is the one that was asked for, empty for all.
+	Profile string `json:"profile,omitempty"`
+	// Held says that the profile does not act, so that what is wanted is not written; empty where it acts.
+	Held    string   `json:"held,omitempty"`
+	Volumes []Volume `json:"volumes"`
+}
+
+// Volume is one volume with what helps.
+type Volume struct {
+	volumeplan.Listed `json:",inline"`
+	// Remedy says what to do, empty where nothing is.
+	Remedy string `json:"remedy,omitempty"`
+}
+
+// volumeRemedies say what to do about a volume, by reason. Reasons that are not there need nobody.
+var volumeRemedies = map[string]string{
+	v1alpha1.VolumeReasonHeld:              "Let the profile act: \"kubectl storageclient resume PROFILE\", mode Enforce, or a valid spec.",
+	v1alpha1.VolumeReasonIgnored:           "Remove the annotation " + v1alpha1.IgnoreAnnotation + " if the volume is to be tuned.",
+	v1alpha1.VolumeReasonConflict:          "Set the list again that was written last, or give one of the profiles a higher priority: see the message.",
+	v1alpha1.VolumeReasonDeclaredElsewhere: "Declare the list where the volume is declared, or set gitOpsOwned: Patch in the rule.",
+	v1alpha1.VolumeReasonLegacyAnnotation:  "Move the annotation's options to spec.mountOptions and remove the annotation.",
+	v1alpha1.VolumeReasonWrongProtocol:     "Name protocols, fsTypes or drivers in the rule's selector.",
+	v1alpha1.VolumeReasonNoMount:           "Leave the volume out of the rule's selector.",
+	v1alpha1.VolumeReasonInvalidOptions:    "Change the rule's options: the message says which do not go together.",
+	v1alpha1.VolumeReasonFailedMount:       "Change the rule: no volume gets these options until it changes.",
+}
+
+// NewVolumeReport adds to volumes what helps. held says why the profile does not act, empty if it does.
+func NewVolumeReport(profile, held string, listed []volumeplan.Listed) VolumeReport {
+	r := VolumeReport{Profile: profile, Held: held, Volumes: []Volume{}}
+	for _, l := range listed {
+		r.Volumes = append(r.Volumes, Volume{Listed: l, Remedy: volumeRemedies[l.Reason]})
+	}
+	return r
+}
+
+// WriteText prints the volumes for people; wide tables have all columns.
+func (r VolumeReport) WriteText(w io.Writer, wide bool) error {
+	out := &printer{w: w}
+	out.line(r.summarize())
+	if r.Held != "" {
+		out.line(r.Held)
+	}
+	if len(r.Volumes) == 0 {
+		return out.err
+	}
+	out.line("")
+	rows := [][]string{{"VOLUME", "CLAIM", "STATE", "REASON", "NOW", "WANTED"}}
+	if wide {
+		rows[0] = append(rows[0], "PROFILES", "DRIVER", "PROTOCOL")
+	}
+	for _, v := range r.Volumes {
+		row := []string{v.Listed.Volume, v.VolumeClaim, string(v.State), v.Reason, strings.Join(v.Now, ","), v.wantedText()}
+		if wide {
+			row = append(row, strings.Join(v.Profiles, ","), v.Driver, string(v.Protocol))
+		}
+		rows = append(rows, row)
+	}
+	out.table(rows)
+	r.writeReasons(out)
+	return out.err
+}
+
+// wantedText is empty where nothing else is wanted than what is there.
+func (v Volume) wantedText() string {
+	if slices.Equal(v.Now, v.Wanted) {
+		return "as now"
+	}
+	return cmp.Or(strings.Join(v.Wanted, ","), "none")
+}
+
+func (r VolumeReport) summarize() string {
+	concerns := "any profile"
+	if r.Profile != "" {
+		concerns = "profile " + r.Profile
+	}
+	if len(r.Volumes) == 0 {
+		return "No volume concerns " + concerns + "."
+	}
+	counts := map[judge.State]int{}
+	for _, v := range r.Volumes {
+		counts[v.State]++
+	}
+	var parts []string
+	for _, state := range []judge.State{judge.StateUpToDate, judge.StatePending, judge.StateBlocked, judge.StateHeld} {
+		if counts[state] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", counts[state], state))
+		}
+	}
+	verbs := "concern"
+	if len(r.Volumes) == 1 {
+		verbs = "concerns"
+	}
+	return fmt.Sprintf("%s %s %s: %s.", text.Count(len(r.Volumes), "volume"), verbs, concerns, strings.Join(parts, ", "))
+}
+
+// writeReasons says of volumes that are not as declared why, and what to do; what is said of many is said once.
+func (r VolumeReport) writeReasons(out *printer) {
+	names := map[string][]string{}
+	var said []Volume
+	for _, v := range r.Volumes {
+		if v.State == judge.StateUpToDate && !strings.Contains(v.Message, ";") {
+			continue // "mountOptions are as declared", and no exception
+		}
+		if _, known := names[v.Reason+v.Message]; !known {
+			said = append(said, v)
+		}
+		names[v.Reason+v.Message] = append(names[v.Reason+v.Message], v.Listed.Volume)
+	}
+	for _, v := range said {
+		out.line(fmt.Sprintf("\n%s: %s: %s", text.List(names[v.Reason+v.Message]), v.Reason, v.Message))
+		if v.Remedy != "" {
+			out.line("  What to do: " + v.Remedy)
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package overview
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/catalogue"
+)
+
+// Difference is a setting that a profile wants otherwise than it is in force.
+type Difference struct {
+	Key string `json:"key"`
+	// Wanted is empty for a setting that the profile no longer declares; OnRemoval says what becomes of that one.
+	Wanted    string                  `json:"wanted"`
+	OnRemoval v1alpha1.DeletionPolicy `json:"onRemoval,omitempty"`
+	// InForce is what the node's agent read last, empty where it has not read this setting yet: Read is false then.
+	InForce     string                 `json:"inForce"`
+	Read        bool                   `json:"read"`
+	TakesEffect v1alpha1.SettingEffect `json:"takesEffect"`
+	// State and Message are the agent's, where it knows the wanted value already.
+	State   v1alpha1.SettingState `json:"state,omitempty"`
+	Message string                `json:"message,omitempty"`
+}
+
+// DiffGroup are nodes with the same differences.
+type DiffGroup struct {
+	// Nodes are sorted.
+	Nodes    []string     `json:"nodes"`
+	Settings []Difference `json:"settings"`
+}
+
+// Diff is what a profile wants of its nodes against what is in force.
+type Diff struct {
+	// Refused says why nothing of the profile may be applied, empty if it may.
+	Refused string      `json:"refused,omitempty"`
+	Groups  []DiffGroup `json:"groups,omitempty"`
+	// Same are the nodes that have everything as the profile wants it, sorted.
+	Same []string `json:"same,omitempty"`
+}
+
+// DiffNodes compares a profile with its nodes, whether or not it acts: settings that it is the source of, and those that nodes
+// carry of it and that it no longer declares. The group with the most nodes comes first.
+func DiffNodes(profile *v1alpha1.StorageClientProfile, c Cluster) Diff {
+	preview := Plan(profile, c)
+	if preview.Refused != "" {
+		return Diff{Refused: preview.Refused}
+	}
+	wanted := map[string][]v1alpha1.NodeSetting{}
+	for _, g := range preview.Groups {
+		for _, node := range g.Nodes {
+			wanted[node] = g.Settings
+		}
+	}
+	var out Diff
+	for _, m := range membersOf(profile, c) {
+		differences := differencesOn(m.clientNode, profile.Name, wanted[m.node.Name])
+		if len(differences) == 0 {
+			out.Same = append(out.Same, m.node.Name)
+			continue
+		}
+		i := slices.IndexFunc(out.Groups, func(g DiffGroup) bool { return slices.Equal(g.Settings, differences) })
+		if i < 0 {
+			i, out.Groups = len(out.Groups), append(out.Groups, DiffGroup{Settings: differences})
+		}
+		out.Groups[i].Nodes = append(out.Groups[i].Nodes, m.node.Name)
+	}
+	slices.SortStableFunc(out.Groups, func(a, b DiffGroup) int { return cmp.Compare(len(b.Nodes), len(a.Nodes)) })
+	return out
+}
+
+// differencesOn are sorted by key.
+func differencesOn(clientNode *v1alpha1.StorageClientNode, profile string, wanted []v1alpha1.NodeSetting) []Difference {
+	var carried []v1alpha1.NodeSetting
+	observed := map[string]v1alpha1.SettingStatus{}
+	if clientNode != nil {
+		carried = clientNode.Spec.Settings
+		for _, s := range clientNode.Status.Settings {
+			observed[s.Key] = s
+		}
+	}
+	var out []Difference
+	declared := map[string]bool{}
+	for _, s := range wanted {
+		declared[s.Key] = true
+		if status, read := observed[s.Key]; s.Profile == profile && !hasValue(status, s.Value) {
+			out = append(out, differenceOf(s, status, read))
+		}
+	}
+	for _, s := range carried {
+		if status, read := observed[s.Key]; s.Profile == profile && !declared[s.Key] {
+			d := differenceOf(s, status, read)
+			d.Wanted, d.OnRemoval, d.State, d.Message = "", s.OnRemoval, "", ""
+			out = append(out, d)
+		}
+	}
+	slices.SortFunc(out, func(a, b Difference) int { return strings.Compare(a.Key, b.Key) })
+	return out
+}
+
+// hasValue says whether a value is in force: the agent says so of the value that it was told, and of any other the numbers do.
+func hasValue(s v1alpha1.SettingStatus, wanted string) bool {
+	if s.Desired == wanted {
+		return s.State == v1alpha1.SettingInSync
+	}
+	return s.State == v1alpha1.SettingInSync && s.Observed == wanted
+}
+
+func differenceOf(s v1alpha1.NodeSetting, status v1alpha1.SettingStatus, read bool) Difference {
+	d := Difference{Key: s.Key, Wanted: s.Value, InForce: status.Observed, Read: read, TakesEffect: catalogue.Effect(s.Key)}
+	if read && status.Desired == s.Value {
+		d.State, d.Message = status.State, status.Message
+	}
+	return d
+}

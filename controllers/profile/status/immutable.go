@@ -1,0 +1,31 @@
+package status
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// immutableMessage says which of the rollout's ConfigMaps cannot be written and what to type, where nodes of the profile wait for such a
+// write; empty: none does.
+func (r Report) immutableMessage() string {
+	names := r.snapshot.Immutable
+	if len(names) == 0 || !r.waitsForRollout() {
+		return ""
+	}
+	return fmt.Sprintf("The rollout cannot take nodes out of service or return them: it cannot write ConfigMap %s, which is immutable. "+
+		"To save it and create it anew: kubectl -n %s get configmap %s -o yaml | sed '/^ *immutable: true$/d' >saved.yaml && kubectl replace --force -f saved.yaml",
+		text.List(names), r.snapshot.ManagerNamespace, strings.Join(names, " "))
+}
+
+// waitsForRollout reports whether a node of the profile is to be disrupted, or to return to service.
+func (r Report) waitsForRollout() bool {
+	switch {
+	case r.IsDeleting():
+		return len(r.removal.nodes[rolloutHasIt])+len(r.removal.nodes[rebootRequired]) > 0
+	case r.isPlanMode():
+		return false
+	}
+	return r.nodes.counts.Disrupted > 0 || len(r.coming()) > 0
+}

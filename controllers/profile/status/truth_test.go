@@ -1,0 +1,166 @@
+package status
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/overview"
+	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/nodesettings"
+)
+
+// beside adds a profile for the same nodes with a sysctl of its own, which the nodes hold and have reported with this value.
+func (w *world) beside(value string) *world {
+	other := v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "other", Finalizers: []string{v1alpha1.Finalizer}}}
+	other.Spec = w.profiles[0].Spec
+	other.Spec.Node = &v1alpha1.NodeTuning{Sysctls: map[string]v1alpha1.SettingText{"net.core.wmem_max": "16777216"}}
+	w.profiles = append(w.profiles, other)
+	for _, clientNode := range w.objects {
+		clientNode.Spec.Settings = append(clientNode.Spec.Settings, v1alpha1.NodeSetting{Key: "sysctl/net.core.wmem_max", Value: value, Profile: "other"})
+		clientNode.Spec.Hash, clientNode.Spec.BootHash = nodesettings.Hashes(clientNode.Spec.Settings)
+		clientNode.Status.Settings = append(clientNode.Status.Settings, v1alpha1.SettingStatus{Key: "sysctl/net.core.wmem_max", Desired: value, State: v1alpha1.SettingInSync})
+		clientNode.Status.Hash = clientNode.Spec.Hash
+	}
+	return w
+}
+
+func TestAProfilesCountsAreItsOwn(t *testing.T) {
+	setOwn := func(value string) func(*v1alpha1.StorageClientNode) {
+		return func(s *v1alpha1.StorageClientNode) {
+			for i := range s.Spec.Settings {
+				if s.Spec.Settings[i].Key == "sysctl/net.core.rmem_max" {
+					s.Spec.Settings[i].Value = value
+				}
+			}
+		}
+	}
+	for name, test := range map[string]struct {
+		world  *world
+		change func(*v1alpha1.StorageClientNode)
+		want   int32
+	}{
+		"another profile's edit has yet to reach the node":  {world: newWorld(nil).node("a", nil).beside("1"), want: 1},
+		"the agent has yet to report on another one's edit": {newWorld(nil).node("a", nil).beside("16777216"), func(s *v1alpha1.StorageClientNode) { s.Status.Hash = "before" }, 1},
+		"another profile's value has failed":                {newWorld(nil).node("a", nil).beside("16777216"), func(s *v1alpha1.StorageClientNode) { last(s).State = v1alpha1.SettingFailed }, 1},
+		"its own edit has yet to reach the node":            {newWorld(nil).node("a", nil).beside("16777216"), setOwn("1"), 0},
+		"the agent has yet to report on its own edit":       {newWorld(nil).node("a", nil).beside("16777216"), func(s *v1alpha1.StorageClientNode) { s.Status.Settings[0].Desired = "before" }, 0},
+		"a setting of its own is on its way out": {newWorld(nil).node("a", nil).beside("16777216"), func(s *v1alpha1.StorageClientNode) {
+			s.Spec.Settings = append(s.Spec.Settings, v1alpha1.NodeSetting{Key: "sysctl/vm.dirty_ratio", Value: "1", Profile: "p"})
+		}, 0},
+		"what is gone has yet to be put back, with nobody else": {newWorld(nil).node("a", nil), func(s *v1alpha1.StorageClientNode) { s.Status.Hash = "before" }, 0},
+		"the node is being released":                            {newWorld(nil).node("a", nil).beside("16777216"), func(s *v1alpha1.StorageClientNode) { s.Spec.Release = true }, 0},
+		"the agent has never reported":                          {newWorld(nil).node("a", nil).beside("16777216"), func(s *v1alpha1.StorageClientNode) { s.Status.ObservedGeneration = 0 }, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if test.change != nil {
+				test.change(test.world.objects["a"])
+			}
+			if got := test.world.report().nodes.counts.UpToDate; got != test.want {
+				t.Errorf("%d up to date, want %d", got, test.want)
+			}
+		})
+	}
+}
+
+func last(s *v1alpha1.StorageClientNode) *v1alpha1.SettingStatus {
+	return &s.Status.Settings[len(s.Status.Settings)-1]
+}
+
+func TestAnInvalidProfileHasNoNodeUpToDate(t *testing.T) {
+	for name, node := range map[string]*v1alpha1.NodeTuning{
+		"that never was applied":          {Sysctls: map[string]v1alpha1.SettingText{"vm.no_such_key": "1"}},
+		"of which nodes carry the rest":   {Sysctls: map[string]v1alpha1.SettingText{"net.core.rmem_max": "16777216", "vm.no_such_key": "1"}},
+		"of which nodes carry everything": {Sysctls: map[string]v1alpha1.SettingText{"vm.no_such_key": "1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Node = node }).node("a", nil).node("b", nil)
+			if name == "that never was applied" {
+				for _, clientNode := range w.objects {
+					clientNode.Spec.Settings, clientNode.Status.Settings = nil, nil
+				}
+			}
+			r := Judge("p", Snapshot{All: w.snapshot(), MaxUnavailable: intstr.FromInt32(1)}, now)
+			got := r.Status(v1alpha1.StorageClientProfileStatus{}, now)
+			if got.Nodes.Matched != 2 || got.Nodes.UpToDate != 0 || got.Plan.NodesToReboot != 0 {
+				t.Errorf("got %+v, %+v", got.Nodes, got.Plan)
+			}
+		})
+	}
+}
+
+// The status, the plugin's plan and what is approved rest on one list: whatever the nodes have been given, and have reported.
+func TestThePlanInTheStatusIsTheOneOfThePlugin(t *testing.T) {
+	states := []v1alpha1.SettingState{
+		v1alpha1.SettingInSync, v1alpha1.SettingPending, v1alpha1.SettingFailed, v1alpha1.SettingClamped, v1alpha1.SettingDrifted, v1alpha1.SettingShadowed,
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	more := 0
+	for i := range 500 {
+		w := newWorld(func(p *v1alpha1.StorageClientProfile) {
+			if rng.IntN(3) == 0 {
+				p.Spec.Mode = v1alpha1.ModePlan
+			}
+			if rng.IntN(3) == 0 {
+				p.Spec.Rollout.Windows = saturdays
+			}
+		})
+		for n := range rng.IntN(8) {
+			name := fmt.Sprintf("node-%d", n)
+			if rng.IntN(3) == 0 {
+				w.bare(name)
+				continue
+			}
+			w.node(name, func(node *corev1.Node, s *v1alpha1.StorageClientNode) {
+				if rng.IntN(5) == 0 {
+					node.Annotations = map[string]string{v1alpha1.NeverDisruptAnnotation: "true"}
+				}
+				if rng.IntN(5) == 0 {
+					s.Status.Bootloader = &v1alpha1.Bootloader{Type: v1alpha1.BootloaderGrubBLS, Message: "staged only"}
+				}
+				state(bootKey, states[rng.IntN(len(states))])(node, s)
+				if rng.IntN(3) == 0 {
+					s.Spec.Settings, s.Status.Settings = s.Spec.Settings[1:], s.Status.Settings[1:]
+				}
+			})
+		}
+		if rng.IntN(2) == 0 {
+			w.beside("16777216")
+			w.profiles[1].Spec.Priority, w.profiles[1].Spec.Mode = 1, v1alpha1.ModeEnforce
+			if rng.IntN(2) == 0 {
+				w.profiles[1].Spec.Node.KernelArguments = []v1alpha1.KernelArgument{"ihash_entries=1"}
+			}
+		}
+		r := Judge("p", Snapshot{All: w.snapshot(), MaxUnavailable: intstr.FromInt32(2), ManagerNode: "node-1"}, now)
+		got := r.Status(v1alpha1.StorageClientProfileStatus{}, now).Plan
+
+		cluster := overview.Cluster{Profiles: w.profiles, Nodes: w.nodes, Allow: catalogue.AllowList{}, MaxUnavailable: intstr.FromInt32(2), ManagerNode: "node-1", Now: now}
+		for _, clientNode := range w.objects {
+			cluster.StorageClientNodes = append(cluster.StorageClientNodes, *clientNode)
+		}
+		preview := overview.Plan(&w.profiles[0], cluster)
+		want := v1alpha1.Plan{Hash: preview.PlanHash, NodesToReboot: int32(len(preview.Reboots)), EstimatedCompletion: preview.EstimatedCompletion}
+		for _, reboot := range preview.Reboots {
+			want.Examples = append(want.Examples, reboot.Node)
+		}
+		if r.judgeStalled().status == metav1.ConditionTrue {
+			want.EstimatedCompletion = nil
+		}
+		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(v1alpha1.Plan{}, "LimitedBy")); diff != "" {
+			t.Fatalf("world %d (-plugin +status):\n%s", i, diff)
+		}
+		if want.NodesToReboot > r.nodes.counts.PendingReboot {
+			more++
+		}
+	}
+	if more == 0 {
+		t.Error("no world in which a node is yet to be given its boot settings")
+	}
+}

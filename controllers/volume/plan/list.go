@@ -1,0 +1,87 @@
+package plan
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/judge"
+)
+
+// Listed is how one volume stands, for people.
+type Listed struct {
+	// Volume is its name, VolumeClaim the namespace/name of what it is bound to, empty for none.
+	Volume      string `json:"volume"`
+	VolumeClaim string `json:"volumeClaim,omitempty"`
+	// Driver mounts it; Protocol is empty where the driver is not known.
+	Driver   string                  `json:"driver,omitempty"`
+	Protocol v1alpha1.VolumeProtocol `json:"protocol,omitempty"`
+	// Profiles are those that select it, or whose options it carries.
+	Profiles []string `json:"profiles,omitempty"`
+	// Now is the list of the volume, Wanted the one that the profiles ask for, or that is to come back.
+	Now    []string `json:"now"`
+	Wanted []string `json:"wanted"`
+	// State, Reason and Message are the plan's.
+	State   judge.State `json:"state"`
+	Reason  string      `json:"reason"`
+	Message string      `json:"message"`
+}
+
+// List tells of all volumes that concern a profile, or any profile where the name is empty, by name. As in Summarize, a named
+// profile that is paused or in mode Plan is judged as if it acted; held says so.
+func List(name string, s Snapshot) (listed []Listed, held bool) {
+	if s.Profiles == nil {
+		return nil, false
+	}
+	if name != "" {
+		if s.Profiles, held = s.Profiles.Freed(name); held {
+			s.Memory = nil
+		}
+	}
+	notes := For(s).Notes
+	for _, j := range s.judgeAll() {
+		profiles := slices.Concat(j.verdict.Profiles, judge.CarriedProfiles(j.Volume))
+		slices.Sort(profiles)
+		profiles = slices.Compact(profiles)
+		note, concerns := notes[j.Volume.Name]
+		if !concerns || name != "" && !slices.Contains(profiles, name) && !j.FailedMount.WasFor(name) {
+			continue
+		}
+		listed = append(listed, j.list(note, profiles))
+	}
+	slices.SortFunc(listed, func(a, b Listed) int { return strings.Compare(a.Volume, b.Volume) })
+	return listed, held
+}
+
+func (j judged) list(note Note, profiles []string) Listed {
+	source := judge.SourceOf(j.Volume)
+	out := Listed{
+		Volume: j.Volume.Name, Driver: source.Driver, Protocol: source.Protocol, Profiles: profiles,
+		Now: ownList(j.Volume.Spec.MountOptions), Wanted: ownList(j.wantedList()), State: note.State, Reason: note.Reason, Message: note.Message,
+	}
+	if ref := j.Volume.Spec.ClaimRef; ref != nil {
+		out.VolumeClaim = ref.Namespace + "/" + ref.Name
+	}
+	return out
+}
+
+// wantedList is the list that the volume is to have in the end.
+func (j judged) wantedList() []string {
+	switch j.verdict.Action {
+	case judge.ActionWrite, judge.ActionRestore:
+		return j.verdict.Options
+	case judge.ActionNone, judge.ActionRelease:
+	}
+	if j.verdict.Wanted == nil || j.verdict.State == judge.StateUpToDate {
+		return j.Volume.Spec.MountOptions
+	}
+	return j.verdict.Wanted
+}
+
+// ownList is a list that is never nil, so that JSON shows an empty one.
+func ownList(list []string) []string {
+	if list == nil {
+		return []string{}
+	}
+	return slices.Clone(list)
+}

@@ -1,0 +1,73 @@
+package plan
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/internal/builders"
+	"github.com/storageclient/operator/controllers/volume/judge"
+)
+
+func TestList(t *testing.T) {
+	wanted := []string{"nconnect=4", "nocto"}
+	volumes := []*corev1.PersistentVolume{
+		builders.NFSVolume([]string{"ro"}, builders.Named("pending")),
+		builders.NFSVolume(wanted, builders.Named("done"), builders.Carrying(nil, wanted, "fast")),
+		builders.NFSVolume(nil, builders.Named("git"), builders.Labelled("kustomize.toolkit.fluxcd.io/name", "app")),
+		builders.NFSVolume(nil, builders.Named("smb"), builders.CSI("smb.csi.k8s.io", nil)),
+		builders.NFSVolume(wanted, builders.Named("left"), builders.Carrying([]string{"ro"}, wanted, "gone")),
+	}
+	row := func(name string, state judge.State, reason string, now, wanted []string, profiles ...string) Listed {
+		return Listed{Volume: name, VolumeClaim: "eda/data", Protocol: v1alpha1.ProtocolNFS, Profiles: profiles, Now: now, Wanted: wanted, State: state, Reason: reason}
+	}
+	pending := row("pending", judge.StatePending, v1alpha1.VolumeReasonOptionsMerged, []string{"ro"}, []string{"ro", "nconnect=4", "nocto"}, "fast")
+	done := row("done", judge.StateUpToDate, v1alpha1.VolumeReasonUpToDate, wanted, wanted, "fast")
+	git := row("git", judge.StateBlocked, v1alpha1.VolumeReasonDeclaredElsewhere, []string{}, wanted, "fast")
+	for name, test := range map[string]struct {
+		profile string
+		list    []v1alpha1.StorageClientProfile
+		want    []Listed
+		held    bool
+	}{
+		"of one profile":        {"fast", []v1alpha1.StorageClientProfile{fast}, []Listed{done, git, pending}, false},
+		"of one that is paused": {"fast", []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", wanted, builders.Paused)}, []Listed{done, git, pending}, true},
+		"of another":            {"other", []v1alpha1.StorageClientProfile{fast}, nil, false},
+		"what a profile has left, by its name": {
+			"gone", nil, []Listed{row("left", judge.StatePending, v1alpha1.VolumeReasonRestored, wanted, []string{"ro"}, "gone")}, false,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := snapshotOf(volumes[:4], test.list...)
+			if test.profile == "gone" {
+				s = snapshotOf(volumes[4:])
+			}
+			s.Now = time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC)
+			got, held := List(test.profile, s)
+			if diff := cmp.Diff(test.want, got, cmpopts.IgnoreFields(Listed{}, "Message", "Driver")); diff != "" || held != test.held {
+				t.Errorf("held is %v; (-want +got):\n%s", held, diff)
+			}
+		})
+	}
+}
+
+func TestListOfAllNamesEveryVolumeThatConcernsAProfile(t *testing.T) {
+	s := snapshotOf([]*corev1.PersistentVolume{
+		builders.NFSVolume(nil, builders.Named("b")), builders.NFSVolume(nil, builders.Named("a")), builders.NFSVolume(nil, builders.Named("smb"), builders.CSI("smb.csi.k8s.io", nil)),
+	}, fast)
+	got, _ := List("", s)
+	var names []string
+	for _, v := range got {
+		names = append(names, v.Volume)
+	}
+	if diff := cmp.Diff([]string{"a", "b"}, names); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if none, held := List("fast", Snapshot{}); none != nil || held {
+		t.Errorf("what could not be read is listed: %v", none)
+	}
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+// layOut writes a binary for each platform, each of other bytes.
+func layOut(t *testing.T) (binaries, licenseFile string) {
+	t.Helper()
+	dir := t.TempDir()
+	for _, p := range platforms {
+		at := filepath.Join(dir, p.os, p.arch)
+		if err := os.MkdirAll(at, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(at, p.binary()), []byte(p.os+p.arch), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir, filepath.Join("..", "..", license)
+}
+
+// filesOf lists an archive: modes by name.
+func filesOf(t *testing.T, data []byte) map[string]int64 {
+	t.Helper()
+	zipped, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]int64{}
+	for archive := tar.NewReader(zipped); ; {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return out
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		out[header.Name] = header.Mode
+	}
+}
+
+func TestManifestFitsTheArchives(t *testing.T) {
+	binaries, licenseFile := layOut(t)
+	output := t.TempDir()
+	if err := pack("v1.2.3", binaries, "https://example.org/releases", output, licenseFile); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(filepath.Join(output, pluginName+".yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got manifest
+	if err := yaml.UnmarshalStrict(data, &got); err != nil {
+		t.Fatal(err)
+	}
+	// krew takes a manifest of this version only, whose file has the plugin's name, and shows so much of the description.
+	if got.APIVersion != "krew.googlecontainertools.github.com/v1alpha2" || got.Kind != "Plugin" || got.Metadata.Name != "storageclient" || got.Spec.Version != "v1.2.3" {
+		t.Errorf("manifest is %+v", got)
+	}
+	if short := got.Spec.ShortDescription; short == "" || len(short) > 50 || strings.HasSuffix(short, ".") {
+		t.Errorf("short description %q: krew wants up to 50 characters without a period", short)
+	}
+	if len(got.Spec.Platforms) != len(platforms) {
+		t.Fatalf("%d platforms, want %d", len(got.Spec.Platforms), len(platforms))
+	}
+	seen := map[string]bool{}
+	for _, p := range got.Spec.Platforms {
+		name := p.Selector.MatchLabels["os"] + "/" + p.Selector.MatchLabels["arch"]
+		t.Run(name, func(t *testing.T) {
+			if seen[name] || len(p.Selector.MatchLabels) != 2 {
+				t.Errorf("selector %v is there twice, or none of krew's", p.Selector.MatchLabels)
+			}
+			seen[name] = true
+			checkTarget(t, p, output)
+		})
+	}
+}
+
+// checkTarget holds one platform of the manifest against the archive that it names.
+func checkTarget(t *testing.T, p target, output string) {
+	t.Helper()
+	uri, err := url.Parse(p.URI)
+	if err != nil || uri.Scheme != "https" || !strings.HasPrefix(p.URI, "https://example.org/releases/v1.2.3/") {
+		t.Fatalf("%v, uri %q", err, p.URI)
+	}
+	archive, err := os.ReadFile(filepath.Join(output, path.Base(uri.Path)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sum := sha256.Sum256(archive); hex.EncodeToString(sum[:]) != p.SHA256 {
+		t.Errorf("checksum %s, want %x", p.SHA256, sum)
+	}
+	files := filesOf(t, archive)
+	for _, file := range p.Files {
+		if _, packed := files[file.From]; !packed {
+			t.Errorf("%s is not in the archive, which has %v", file.From, files)
+		}
+	}
+	if files[p.Bin]&0o111 == 0 || strings.HasSuffix(p.Bin, ".exe") != (p.Selector.MatchLabels["os"] == "windows") {
+		t.Errorf("bin %q cannot be run: %v", p.Bin, files)
+	}
+}
+
+func TestTheSameFilesMakeTheSameArchive(t *testing.T) {
+	binaries, licenseFile := layOut(t)
+	binary := filepath.Join(binaries, "linux", "amd64", "kubectl-storageclient")
+	first, err := archiveOf(binary, licenseFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if second, err := archiveOf(binary, licenseFile); err != nil || !bytes.Equal(first, second) {
+		t.Errorf("%v, other bytes", err)
+	}
+}
+
+func TestPackRefuses(t *testing.T) {
+	binaries, licenseFile := layOut(t)
+	for name, c := range map[string]struct{ version, binaries, url, want string }{
+		"a version that krew does not take": {"dev", binaries, "https://example.org", "VERSION=v1.2.3"},
+		"no place":                          {"v1.2.3", binaries, "", "-url is required"},
+		"a platform that was not compiled":  {"v1.2.3", t.TempDir(), "https://example.org", "linux/amd64/kubectl-storageclient"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := pack(c.version, c.binaries, c.url, t.TempDir(), licenseFile); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error is %v, want %q", err, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,303 @@
+// Package machine is a host on which the agent makes changes until somebody ends it at a random moment, by cutting the power or by
+// killing the agent: it says what it does, and checks afterwards what was left.
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/utils/clock"
+
+	"github.com/storageclient/operator/agent"
+	"github.com/storageclient/operator/agent/host"
+	"github.com/storageclient/operator/agent/host/connect"
+	"github.com/storageclient/operator/agent/host/hosttest"
+	"github.com/storageclient/operator/agent/host/journal"
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+const (
+	rmemMax   = "net.core.rmem_max"
+	sysctls   = "/etc/sysctl.d/zz-storage-client.conf"
+	grub      = "/etc/default/grub.d/zz-storage-client.cfg"
+	grubCfg   = "/boot/grub/grub.cfg"
+	menuEnd   = "### END /etc/grub.d/4"
+	pristine  = "/pristine"
+	argument  = "audit_backlog_limit"
+	kernelLog = "Inode-cache hash table entries: 262144 (order: 9, 2097152 bytes, linear)\n" +
+		"Dentry cache hash table entries: 524288 (order: 10, 4194304 bytes, linear)\n"
+)
+
+// What a machine says of its work, each on a line of its own.
+const (
+	Checked   = "CHECKED"
+	restoring = "RESTORING"
+	restored  = "RESTORED"
+	doing     = "DOING"
+	did       = "DID"
+	// Failed is followed by what went wrong.
+	Failed = "FAIL"
+)
+
+// State is what a machine has said so far. It is told it when it is started again.
+type State struct {
+	// Done is the last change that the agent has said is done, Doing the last that has begun.
+	Done, Doing int
+	// Restored is true where everything has been put back since Done, Restoring where that has begun.
+	Restored, Restoring bool
+}
+
+// Hear takes up a line that the machine says.
+func (s *State) Hear(line string) error {
+	word, rest, _ := strings.Cut(line, " ")
+	n, err := strconv.Atoi(rest)
+	switch word {
+	case Failed:
+		return errors.New(rest)
+	case restoring:
+		s.Restoring = true
+	case restored:
+		*s = State{Done: s.Doing, Doing: s.Doing, Restored: true}
+	case doing:
+		if err == nil {
+			s.Doing = n
+		}
+	case did:
+		if err == nil {
+			*s = State{Done: n, Doing: n}
+		}
+	}
+	return nil
+}
+
+// Machine is the host whose root is a directory.
+type Machine struct {
+	State
+	root string
+	fs   host.FS
+}
+
+// Open opens the machine that has said so much of itself before it was ended.
+func Open(root string, said State) (*Machine, error) {
+	files, err := host.OpenFS(root)
+	return &Machine{State: said, root: root, fs: files}, err
+}
+
+// Run checks what was left, puts everything back after every second change, and then makes changes until something fails.
+func (m *Machine) Run(out io.Writer) error {
+	if err := m.Check(); err != nil {
+		return err
+	}
+	fmt.Fprintln(out, Checked)
+	if m.Doing%2 == 0 {
+		fmt.Fprintln(out, restoring)
+		if err := m.Restore(); err != nil {
+			return fmt.Errorf("restore after change %d: %w", m.Doing, err)
+		}
+		fmt.Fprintln(out, restored)
+	}
+	for n := m.Doing + 1; ; n++ {
+		fmt.Fprintln(out, doing, n)
+		if err := m.change(n); err != nil {
+			return fmt.Errorf("change %d: %w", n, err)
+		}
+		fmt.Fprintln(out, did, n)
+	}
+}
+
+// BootLive does what systemd-sysctl and GRUB do at a boot: values of the drop-in, arguments of the menu.
+func (m *Machine) BootLive() error {
+	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(m.root+"/proc/sys/kernel/random/boot_id", id, 0o644); err != nil {
+		return err
+	}
+	if value := between(m.read(sysctls), rmemMax+" = "); value != "" {
+		if err := os.WriteFile(m.root+"/proc/sys/net/core/rmem_max", []byte(value+"\n"), 0o644); err != nil {
+			return err
+		}
+	}
+	_, args, _ := strings.Cut(between(m.read(grubCfg), "\tlinux\t"), " ")
+	if found := m.bootEntries(); len(found) > 0 {
+		args = between(m.read(found[0]), "\noptions ")
+	}
+	return os.WriteFile(m.root+"/proc/cmdline", []byte("BOOT_IMAGE=/boot/vmlinuz "+args+"\n"), 0o644)
+}
+
+func (m *Machine) read(name string) string {
+	data, err := os.ReadFile(m.root + name)
+	if err != nil {
+		return ""
+	}
+	return string(data)
+}
+
+// between is what follows from on its line.
+func between(text, from string) string {
+	_, rest, found := strings.Cut(text, from)
+	if !found {
+		return ""
+	}
+	value, _, _ := strings.Cut(rest, "\n")
+	return strings.TrimSpace(value)
+}
+
+// value is what change n sets. Every seventh change takes everything back.
+func value(n int) string {
+	if n%7 == 0 {
+		return ""
+	}
+	return strconv.Itoa(1<<20 + n)
+}
+
+func profile(n int) v1alpha1.StorageClientProfile {
+	p := v1alpha1.StorageClientProfile{}
+	p.Name = "p"
+	p.Spec.Node = &v1alpha1.NodeTuning{
+		Sysctls:         map[string]v1alpha1.SettingText{rmemMax: v1alpha1.SettingText(value(n))},
+		KernelArguments: []v1alpha1.KernelArgument{v1alpha1.KernelArgument(argument + "=" + value(n))},
+	}
+	return p
+}
+
+func (m *Machine) local() agent.Local {
+	runner := &hosttest.Commands{Dir: m.root, KernelLog: kernelLog}
+	local := agent.NewHost(m.fs, runner, nil, "/var/lib/kubelet")
+	// A server that answers: what is set is proven before it is kept, and the power may be cut in between.
+	local.Servers = func() ([]connect.Server, error) { return []connect.Server{{Name: "filer1"}}, nil }
+	local.AskServer = func(context.Context, connect.Server) error { return nil }
+	return agent.Local{
+		Host:    local,
+		Clock:   clock.RealClock{},
+		Allowed: agent.Allowed{Parameters: []string{"kernelArgument/" + argument}},
+	}
+}
+
+func (m *Machine) change(n int) error {
+	if value(n) == "" {
+		return m.Restore()
+	}
+	r, err := m.local().Apply(context.Background(), []v1alpha1.StorageClientProfile{profile(n)})
+	if err == nil && !r.AsDeclared {
+		err = fmt.Errorf("not as declared: %+v", r.Settings)
+	}
+	return err
+}
+
+// Restore puts everything back and proves that nothing of ours is left.
+func (m *Machine) Restore() error {
+	r, err := m.local().Restore(context.Background(), nil)
+	if err != nil {
+		return err
+	}
+	if !r.AsDeclared {
+		return fmt.Errorf("not restored: %+v", r.Settings)
+	}
+	for _, name := range []string{sysctls, grub, blsArguments} {
+		if m.fs.Exists(name) {
+			return fmt.Errorf("%s is still there", name)
+		}
+	}
+	if err := m.CompareFiles(); err != nil {
+		return err
+	}
+	if strings.Contains(m.read(grubCfg), argument) {
+		return errors.New("the menu still has the argument")
+	}
+	if got, want := m.read("/proc/sys/net/core/rmem_max"), m.read(pristine+"/sys/net/core/rmem_max"); got != want {
+		return fmt.Errorf("%s is %q, was %q", rmemMax, got, want)
+	}
+	return nil
+}
+
+// Check finds each file as it was before the change that was cut short, or as it is after it, and the originals of
+// all that our files hold in the journal.
+func (m *Machine) Check() error {
+	var allowed []string
+	for n := m.Done; n <= m.Doing; n++ {
+		if n == m.Done && (n == 0 || m.Restored) {
+			allowed = append(allowed, "")
+		} else {
+			allowed = append(allowed, value(n))
+		}
+	}
+	if m.Restoring {
+		allowed = append(allowed, "")
+	}
+	found := map[string]string{sysctls: between(m.read(sysctls), rmemMax+" = ")}
+	menus := m.bootEntries()
+	if len(menus) > 0 {
+		found[blsArguments] = between(m.read(blsArguments), argument+"=")
+		menus = m.readEntries(menus, found)
+	} else {
+		found[grub] = strings.TrimSuffix(between(m.read(grub), argument+"="), `"`)
+		found[grubCfg] = between(m.read(grubCfg), argument+"=")
+		menus = []string{grub, grubCfg}
+	}
+	for name, got := range found {
+		if !slices.Contains(allowed, got) {
+			return fmt.Errorf("%s has %q, which is none of %q", name, got, allowed)
+		}
+		if data := m.read(name); data != "" && !strings.HasSuffix(data, "\n") {
+			return fmt.Errorf("%s is incomplete: %q", name, data)
+		}
+	}
+	if len(m.bootEntries()) == 0 {
+		if err := m.checkMenu(found[grubCfg]); err != nil {
+			return err
+		}
+	}
+	return m.checkJournal(found, menus)
+}
+
+// checkMenu looks at a menu that is made as a whole.
+func (m *Machine) checkMenu(value string) error {
+	menu := m.read(grubCfg)
+	if n := strings.Count(menu, argument+"="); n != strings.Count(menu, argument+"="+value+"\n") && value != "" {
+		return fmt.Errorf("the menu's entries differ:\n%s", menu)
+	}
+	if !strings.Contains(menu, menuEnd) {
+		return fmt.Errorf("the menu ends after %d bytes", len(menu))
+	}
+	return nil
+}
+
+func (m *Machine) checkJournal(found map[string]string, menus []string) error {
+	j := journal.New(m.fs, sysctls, grub)
+	if err := j.Load(); err != nil {
+		return err
+	}
+	entries := j.Entries()
+	if u, open := j.Unconfirmed(); open {
+		key := "sysctl/" + rmemMax
+		if tried := u.Settings[key].Entry.Applied; tried != "" && found[sysctls] == tried && entries[key].Applied != tried {
+			return fmt.Errorf("%s has %q, which is not confirmed", sysctls, tried)
+		}
+	}
+	originals := map[string]host.Original{
+		"sysctl/" + rmemMax:          {Present: true, Value: strings.TrimSpace(m.read(pristine + "/sys/net/core/rmem_max"))},
+		"kernelArgument/" + argument: {},
+	}
+	for _, key := range slices.Sorted(maps.Keys(entries)) {
+		if entries[key].Original != originals[key] {
+			return fmt.Errorf("the journal's original of %s is %+v, was %+v", key, entries[key].Original, originals[key])
+		}
+	}
+	for key, names := range map[string][]string{"sysctl/" + rmemMax: {sysctls}, "kernelArgument/" + argument: menus} {
+		for _, name := range names {
+			if _, held := entries[key]; found[name] != "" && !held {
+				return fmt.Errorf("%s has %q, and the journal does not know %s", name, found[name], key)
+			}
+		}
+	}
+	return nil
+}

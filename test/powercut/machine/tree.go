@@ -1,0 +1,67 @@
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/storageclient/operator/agent/host/hosttest"
+)
+
+// entries is where a tree with boot loader entries has them.
+const entries = "boot/loader/entries"
+
+// LayTree copies the tree of a host, with what it holds before the first change beside it: /proc becomes /pristine, and copies of /boot
+// and /etc stand below /pristine-host. A tree with boot loader entries gets what grubby leaves traces in, any other one a menu of the same
+// grub-mkconfig that the agent will run.
+func LayTree(tree, host string) error {
+	if err := os.CopyFS(host, os.DirFS(tree)); err != nil {
+		return err
+	}
+	lay := makeMenu
+	if _, err := os.Stat(filepath.Join(host, entries)); err == nil {
+		lay = layTraces
+	}
+	if err := lay(host); err != nil {
+		return err
+	}
+	for _, name := range []string{"boot", "etc"} {
+		if err := os.CopyFS(filepath.Join(host, "pristine-host", name), os.DirFS(filepath.Join(host, name))); err != nil {
+			return err
+		}
+	}
+	if err := os.Rename(filepath.Join(host, "proc"), filepath.Join(host, "pristine")); err != nil {
+		return err
+	}
+	return os.Mkdir(filepath.Join(host, "proc"), 0o755)
+}
+
+func makeMenu(host string) error {
+	_, err := (&hosttest.Commands{Dir: host}).Run(context.Background(), "grub-mkconfig", "-o", grubCfg)
+	return err
+}
+
+// layTraces gives a tree with boot loader entries what grubby leaves traces in: a second entry with runs of blanks, and an
+// /etc/default/grub with a line that it takes for another.
+func layTraces(host string) error {
+	found, err := filepath.Glob(filepath.Join(host, entries, "*.conf"))
+	if err != nil || len(found) != 1 {
+		return errors.Join(err, fmt.Errorf("%d boot entries in the tree, want one", len(found)))
+	}
+	data, err := os.ReadFile(found[0])
+	if err != nil {
+		return err
+	}
+	second := strings.ReplaceAll(string(data), " ro ", "  ro   ")
+	if err := os.WriteFile(strings.TrimSuffix(found[0], ".conf")+"-second.conf", []byte(second), 0o644); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Join(host, "etc/default"), 0o755); err != nil {
+		return err
+	}
+	defaults := "GRUB_CMDLINE_LINUX=\"quiet\"\nGRUB_CMDLINE_LINUX_DEFAULT=\"loglevel=3  splash\"\n"
+	return os.WriteFile(filepath.Join(host, "etc/default/grub"), []byte(defaults), 0o644)
+}

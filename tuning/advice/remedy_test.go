@@ -1,0 +1,18 @@
+package advice
+
+import "testing"
+
+func TestEveryRuleSaysWhatToDo(t *testing.T) {
+	unknown := len(remedies)
+	for _, rule := range rules {
+		if _, ok := remedies[rule.ID]; ok {
+			unknown--
+		}
+		if (rule.Remedy() == "") != (rule.Explanation != "") {
+			t.Errorf("%s: remedy %q and explanation %q, want one of them", rule.ID, rule.Remedy(), rule.Explanation)
+		}
+	}
+	if unknown != 0 {
+		t.Errorf("%d remedies are for no rule", unknown)
+	}
+}

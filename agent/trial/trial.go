@@ -18,8 +18,9 @@ import (
 )
 
 const (
-	// Dir is the directory of the socket on the host, and Socket the socket's name in it.
-	Dir    = "/run/storage-client"
+	// Dir is the directory of the socket on the host.
+	Dir = "/run/storage-client"
+	// Socket is the socket's name in it.
 	Socket = "trial.sock"
 
 	// maxMessage bounds an order and an answer, in bytes.

@@ -78,6 +78,8 @@ type Agent struct {
 	tableErr error
 	mountsAt time.Time
 	tableAt  time.Time
+	// sightings tell since when what is mounted is.
+	sightings sightings
 
 	// reboot is what became of the permit that the client node has; while it waits, holdersAt is when the host is asked again.
 	reboot    *v1alpha1.RebootStatus
@@ -313,6 +315,7 @@ func (a *Agent) readMounts() bool {
 	busy, malformed, err := a.host.Mounts.Busy()
 	same := err == nil && malformed == a.table.Malformed && slices.Equal(busy, a.table.Busy)
 	if same && a.tableErr == nil && now.Before(a.tableAt) {
+		a.sightings.noteUnchanged(now)
 		return false
 	}
 	return a.readTable()
@@ -322,7 +325,9 @@ func (a *Agent) readTable() bool {
 	table, err := a.host.Mounts.Read()
 	a.tableErr = err
 	if err == nil {
-		a.table, a.tableAt = table, a.clock.Now().Add(driftInterval)
+		now := a.clock.Now()
+		a.table, a.tableAt = table, now.Add(driftInterval)
+		a.sightings.noteMounts(table.Mounts, now)
 	}
 	return err == nil
 }

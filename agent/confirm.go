@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// confirmWithin is how long unconfirmed settings stay in force. It ends before the kubelet's liveness probes, which are new
+	// confirmWithin is how long unconfirmed settings stay in force once all are set. It ends before the kubelet's liveness probes, which are new
 	// connections too, end an agent that they no longer reach: three of them 20 s apart, 5 s each.
 	confirmWithin = 40 * time.Second
 	// retestWithin is for how long the same connections are tried once the settings are back.
@@ -99,14 +99,14 @@ func (a *Agent) beginConfirmation(ctx context.Context, p *pass) error {
 		p.unconfirmedNote = c.outage
 		return nil //nolint:nilerr // the settings wait, and say why
 	}
-	now = a.clock.Now()
-	if err := p.setUnconfirmed(ctx, a.clientNode.Spec.Hash, a.boot.id, now.Add(confirmWithin)); err != nil {
+	if err := p.setUnconfirmed(ctx, a.clientNode.Spec.Hash, a.boot.id, a.clock.Now); err != nil {
 		return err
 	}
 	u, open := a.host.Journal.Unconfirmed()
 	if !open {
 		return nil
 	}
+	now = a.clock.Now()
 	c.server, c.hasServer, c.failures, c.nextAt = server, hasServer, nil, now
 	if !a.clientNode.Spec.Canary {
 		c.nextAt = now.Add(a.jitter(proofJitter))

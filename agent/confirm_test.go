@@ -115,6 +115,26 @@ func TestALiveValueIsKeptOnlyOnceNewConnectionsHaveWorkedWithIt(t *testing.T) {
 	}
 }
 
+// tuned may take longer to start than the proof may take.
+func TestTheTimeOfTheProofBeginsOnceAllIsSet(t *testing.T) {
+	w := newConfirmWorld(t)
+	w.setting = 2 * confirmWithin
+	w.declare(setting(tcpRmem, "8192 131072 6291456"))
+	w.runFor(w.agent(), time.Minute)
+	w.expect(v1alpha1.SettingInSync, "8192 131072 6291456", "8192 131072 6291456")
+
+	w.declare(setting(tcpRmem, fatal))
+	a := w.agent()
+	w.runPass(a)
+	set := w.clock.Now()
+	for ; w.live[tcpRmem] == fatal; w.runPass(a) {
+		w.clock.Step(time.Second)
+	}
+	if took := w.clock.Since(set); took > confirmWithin+time.Second {
+		t.Errorf("back %s after all was set", took)
+	}
+}
+
 func TestAValueThatTakesNewConnectionsAwayIsPutBackAndNotTriedAgain(t *testing.T) {
 	tests := map[string]struct {
 		servers []connect.Server

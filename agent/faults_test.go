@@ -103,7 +103,7 @@ func (h *faultyHost) confirmed() (*pass, error) {
 		if err != nil || !p.hasUnconfirmed() {
 			return p, err
 		}
-		if err := p.setUnconfirmed(h.t.Context(), h.spec.Hash, h.bootID(), h.clock.Now()); err != nil {
+		if err := p.setUnconfirmed(h.t.Context(), h.spec.Hash, h.bootID(), h.clock.Now); err != nil {
 			return nil, err
 		}
 		if _, open := h.host.Journal.Unconfirmed(); !open {

@@ -142,7 +142,7 @@ func FuzzNothingButPermittedBytesReachesAFile(f *testing.F) {
 			if err := p.carryOut(context.Background()); err != nil {
 				t.Fatal(err)
 			}
-			if err := errors.Join(p.setUnconfirmed(context.Background(), "", "", time.Time{}), h.Journal.Confirm()); err != nil {
+			if err := errors.Join(p.setUnconfirmed(context.Background(), "", "", time.Now), h.Journal.Confirm()); err != nil {
 				t.Fatal(err)
 			}
 		}

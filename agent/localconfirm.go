@@ -42,15 +42,14 @@ func (l Local) confirm(ctx context.Context, p *pass, r *report.Report, spec v1al
 		p.failUnconfirmed(noServerNote)
 		return p, nil
 	}
-	until := l.Clock.Now().Add(confirmWithin)
-	if err := p.setUnconfirmed(ctx, spec.Hash, r.BootID, until); err != nil {
+	if err := p.setUnconfirmed(ctx, spec.Hash, r.BootID, l.Clock.Now); err != nil {
 		return p, err
 	}
 	u, open := l.Host.Journal.Unconfirmed()
 	if !open {
 		return p, nil
 	}
-	broken := l.askUntil(ctx, server, until)
+	broken := l.askUntil(ctx, server, u.Deadline)
 	if broken == nil {
 		if err := l.Host.Journal.Confirm(); err != nil {
 			return p, err

@@ -8,7 +8,9 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -55,7 +57,7 @@ func (a *Agent) currentStatus() v1alpha1.StorageClientNodeStatus {
 	if status.Reboot != nil {
 		status.Reboot.Message = text.Cut(status.Reboot.Message, maxMessage)
 	}
-	status.Mounts, status.MountsOmitted = mountStatuses(a.table.Mounts, a.gatherMountJudge())
+	status.Mounts, status.MountsOmitted = mountStatuses(a.table.Mounts, a.gatherMountJudge(), a.sightings)
 	status.BusyMounts, status.BusyMountsOmitted = busyMounts(a.table.Busy)
 	status.BusyMountsOmitted += int32(a.table.Malformed)
 	if a.tableErr != nil {
@@ -82,7 +84,7 @@ func settingStatuses(settings []v1alpha1.SettingStatus, undone healed) []v1alpha
 }
 
 // mountStatuses keeps network mounts rather than others where there are too many.
-func mountStatuses(all []mounts.Mount, judge *mountJudge) (list []v1alpha1.MountStatus, omitted int32) {
+func mountStatuses(all []mounts.Mount, judge *mountJudge, since sightings) (list []v1alpha1.MountStatus, omitted int32) {
 	ordered := slices.Clone(all)
 	slices.SortStableFunc(ordered, func(a, b mounts.Mount) int {
 		switch {
@@ -96,6 +98,9 @@ func mountStatuses(all []mounts.Mount, judge *mountJudge) (list []v1alpha1.Mount
 	seen := map[string]bool{}
 	for _, m := range ordered {
 		status := mountStatus(m, judge)
+		if sighting := since.byDevice[m.Device]; !sighting.since.IsZero() {
+			status.Since, status.Used = ptr.To(metav1.NewTime(sighting.since.UTC().Truncate(time.Second))), sighting.used
+		}
 		if len(list) == maxMounts || seen[status.MountPoint] {
 			omitted++
 			continue

@@ -80,9 +80,10 @@ func (p *pass) hasUnconfirmed() bool {
 	return slices.ContainsFunc(slices.Collect(maps.Keys(p.unconfirmed)), p.isSettable)
 }
 
-// setUnconfirmed sets what is to be proven until a time. What is in force before is in the journal first, durably.
-func (p *pass) setUnconfirmed(ctx context.Context, hash, bootID string, until time.Time) error {
-	u := journal.Unconfirmed{Hash: hash, BootID: bootID, Deadline: until.UTC().Truncate(time.Second), Settings: map[string]journal.UnconfirmedSetting{}}
+// setUnconfirmed sets what is to be proven. What is in force before is in the journal first, durably. The time for the proof begins once
+// all of it is set: tuned alone may take a minute to start.
+func (p *pass) setUnconfirmed(ctx context.Context, hash, bootID string, now func() time.Time) error {
+	u := journal.Unconfirmed{Hash: hash, BootID: bootID, Deadline: deadlineFrom(now()), Settings: map[string]journal.UnconfirmedSetting{}}
 	for key, entry := range p.unconfirmed {
 		if !p.isSettable(key) {
 			continue
@@ -108,8 +109,11 @@ func (p *pass) setUnconfirmed(ctx context.Context, hash, bootID string, until ti
 		return err
 	}
 	p.observeAll(ctx)
-	return nil
+	u.Deadline = deadlineFrom(now())
+	return p.host.Journal.SetUnconfirmed(u)
 }
+
+func deadlineFrom(now time.Time) time.Time { return now.Add(confirmWithin).UTC().Truncate(time.Second) }
 
 // setAll sets what the journal holds as unconfirmed. What the kernel refuses is put back at once, and is no longer part of it.
 func (p *pass) setAll(ctx context.Context, u journal.Unconfirmed) error {
@@ -141,7 +145,7 @@ func (p *pass) setAll(ctx context.Context, u journal.Unconfirmed) error {
 		return err
 	}
 	maps.DeleteFunc(u.Settings, func(key string, _ journal.UnconfirmedSetting) bool { return p.failed[key] != "" })
-	return p.host.Journal.SetUnconfirmed(u)
+	return nil
 }
 
 // restoreAll puts back what was in force before the unconfirmed settings were set. After a boot only what has outlived it is to

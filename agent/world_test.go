@@ -75,6 +75,8 @@ type world struct {
 	// servers are what the machine mounts from. asked answers a new connection to one, proved one to the API server; nil: it works.
 	servers []connect.Server
 	refuse  map[string]error
+	// setting is how long it takes to set what is to be proven.
+	setting time.Duration
 	// outage is true while nothing new can be connected to; gone while there is no client node to be seen.
 	outage, gone bool
 	asked        func(connect.Server) error
@@ -378,6 +380,7 @@ func (s *fakeSubject) Name() string { return s.name }
 // Set implements host.Setter.
 func (s *fakeSubject) Set(_ context.Context, settings []host.Setting) map[string]error {
 	refused := map[string]error{}
+	s.w.clock.Step(s.w.setting)
 	for _, d := range settings {
 		key := s.key(d.Name)
 		if u := s.w.unconfirmed(); u == nil || hostSetting(d.Name, u.Settings[key].Entry) != d {

@@ -65,8 +65,8 @@ func TestSoManyConnectionsAtMost(t *testing.T) {
 	accept := func() { _, err := listener.Accept(); accepted <- err }
 	go accept()
 	select {
-	case <-accepted:
-		t.Fatal("one too many was accepted")
+	case err := <-accepted:
+		t.Fatalf("one too many was accepted: %v", err)
 	default:
 	}
 	// A connection that is closed twice frees one place.

@@ -54,6 +54,10 @@ const (
 	// ReasonWaitingForBudget is set on Reconciling while nodes are waiting because other nodes use up the budget.
 	// Wait, or return the nodes in the message to service. If more nodes may be out of service at a time, raise maxUnavailable.
 	ReasonWaitingForBudget = "WaitingForBudget"
+	// ReasonWaitingForEvidence is set on Reconciling while every remaining step is waiting for a pod to mount a volume with the options
+	// that were written to it: no other volume gets them before.
+	// Restart one of the pods in the message. To go on without a mount, set rollout.volumes.onNoEvidence: Proceed.
+	ReasonWaitingForEvidence = "WaitingForEvidence"
 	// ReasonRestoring is set while a deleted profile's nodes and volumes get their original values back.
 	// Wait: the message names what is left. To leave the values in place instead, set deletionPolicy: Retain.
 	ReasonRestoring = "Restoring"

@@ -485,6 +485,16 @@ type MountStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	ReadAheadKiB int32 `json:"readAheadKiB,omitempty"`
 
+	// since is when the kernel mounted it, to the second and by the node's clock. Mounts that share a superblock have the time of the
+	// first. Of SMB and XFS it is when the node was last seen without it. Absent where that is not known.
+	// +optional
+	Since *metav1.Time `json:"since,omitempty"`
+
+	// used is true once an operation on it, other than those that mounting makes itself, has ended since. SMB counts operations by
+	// share, not by mount.
+	// +optional
+	Used bool `json:"used,omitempty"`
+
 	// state is Effective, Stale or Unmanaged, compared with spec.volumes. A volume that is new on the node is Unmanaged
 	// until the manager has added it there.
 	// +optional

@@ -136,13 +136,18 @@ type WholeNumbers string
 
 // StorageClientProfileSpec declares storage-client settings for the nodes of a pool and for PersistentVolumes.
 // Defaults are resolved in code and shown by "kubectl storageclient plan"; they are not written into the object.
+// +kubebuilder:validation:XValidation:rule="(has(self.nodeSelector) && (has(self.nodeSelector.matchLabels) && size(self.nodeSelector.matchLabels) > 0 || has(self.nodeSelector.matchExpressions) && size(self.nodeSelector.matchExpressions) > 0)) != (has(self.allNodes) && self.allNodes)",fieldPath=".nodeSelector",message="give nodeSelector at least one label (matchLabels: {KEY: VALUE}) or expression, or allNodes: true instead of it"
 type StorageClientProfileSpec struct {
-	// nodeSelector selects the Linux nodes that the profile applies to. An empty selector selects all of them.
-	// Control-plane nodes are excluded unless includeControlPlane is true.
-	// +required
-	NodeSelector metav1.LabelSelector `json:"nodeSelector"`
+	// nodeSelector selects the Linux nodes that the profile applies to, by at least one label or expression. Either it or allNodes is
+	// given. Control-plane nodes are excluded unless includeControlPlane is true.
+	// +optional
+	NodeSelector metav1.LabelSelector `json:"nodeSelector,omitzero"`
 
-	// includeControlPlane lets nodeSelector match control-plane nodes as well. Default false.
+	// allNodes applies the profile to all Linux nodes, instead of a nodeSelector. Default false.
+	// +optional
+	AllNodes bool `json:"allNodes,omitempty"`
+
+	// includeControlPlane lets nodeSelector or allNodes match control-plane nodes as well. Default false.
 	// +optional
 	IncludeControlPlane bool `json:"includeControlPlane,omitempty"`
 
@@ -635,8 +640,8 @@ type Reboot struct {
 }
 
 // VolumeRollout controls how changed mount options are rolled out to existing PersistentVolumes: first one volume, the canary,
-// of each driver and list of options, then maxPerStep at a time. New volumes get the options when they are created. Restore is
-// not done in batches.
+// of each driver and list of options; then, once a pod has mounted it with them, maxPerStep at a time. New volumes get the options
+// when they are created. Restore is not done in batches.
 type VolumeRollout struct {
 	// maxPerStep is how many volumes change at a time after the canary: at least 1, or 1% to 100% of the profile's matched
 	// volumes that are not blocked, rounded down and never under 1. Default 10%.
@@ -646,8 +651,7 @@ type VolumeRollout struct {
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 : self.matches('^([1-9][0-9]?|100)%$')",message="must be an integer of at least 1 or a percentage from 1% to 100%"
 	MaxPerStep *intstr.IntOrString `json:"maxPerStep,omitempty"`
 
-	// soakSeconds is how long to wait before the next volumes change if no node has mounted a changed volume yet, in seconds:
-	// 0 to 2592000. Default 300.
+	// soakSeconds is the least time between one change of volumes and the next, in seconds: 0 to 2592000. Default 300.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=2592000
@@ -659,6 +663,12 @@ type VolumeRollout struct {
 	// Default Auto.
 	// +optional
 	Probe ProbePolicy `json:"probe,omitempty"`
+
+	// onNoEvidence is Wait (the default) or Proceed. With Wait, no further volume gets a list of options before a pod has mounted the
+	// canary, or another volume with that list, since it was written: Reconciling says which mount it waits for. With Proceed,
+	// soakSeconds without a failed mount is enough.
+	// +optional
+	OnNoEvidence NoEvidencePolicy `json:"onNoEvidence,omitempty"`
 }
 
 // ProbePolicy says whether a list of options is tried before any volume has it.
@@ -670,6 +680,17 @@ const (
 	ProbeAuto ProbePolicy = "Auto"
 	// ProbeNever tries nothing.
 	ProbeNever ProbePolicy = "Never"
+)
+
+// NoEvidencePolicy is what a rollout of mount options does as long as no mount has shown them to work.
+// +kubebuilder:validation:Enum=Wait;Proceed
+type NoEvidencePolicy string
+
+const (
+	// NoEvidenceWait waits for a mount.
+	NoEvidenceWait NoEvidencePolicy = "Wait"
+	// NoEvidenceProceed goes on after soakSeconds.
+	NoEvidenceProceed NoEvidencePolicy = "Proceed"
 )
 
 // StorageClientProfileStatus says how far the rollout has come.

@@ -7,11 +7,14 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
+	"github.com/storageclient/operator/controllers/overview"
+	"github.com/storageclient/operator/tuning/catalogue"
 )
 
 func approveCommand(env *environment) *cobra.Command {
@@ -40,14 +43,47 @@ func approvePlan(ctx context.Context, env *environment, name, plan string) error
 	if err := view.CheckApprovable(profile, plan); err != nil {
 		return err
 	}
-	if _, err := io.WriteString(env.Out, view.DescribeApproval(profile)); err != nil {
+	preview, err := previewApproval(ctx, c, env, profile)
+	switch {
+	case apierrors.IsForbidden(err):
+		// Who may approve need not see the nodes: the manager's status names the first of them.
+		if _, err := io.WriteString(env.Out, view.DescribeApproval(profile)+fmt.Sprintf("Cannot show why each node reboots: %v\n", err)); err != nil {
+			return err
+		}
+	case err != nil:
 		return err
+	default:
+		if err := view.WriteApproval(env.Out, profile, preview); err != nil {
+			return err
+		}
 	}
 	if err := annotateProfile(ctx, c, profile, v1alpha1.ApprovedPlanAnnotation, profile.Status.Plan.Hash); err != nil {
 		return view.ExplainRefusal(profile, err)
 	}
 	_, err = fmt.Fprintf(env.Out, "Approved plan %s of %s.\n", profile.Status.Plan.Hash, name)
 	return err
+}
+
+// previewApproval is what "plan" shows of the plan that is about to be approved. It fails where that is another plan than the manager's.
+func previewApproval(ctx context.Context, c client.Client, env *environment, profile *v1alpha1.StorageClientProfile) (overview.Preview, error) {
+	// The manager knows what it was told to allow, and has judged the profile: it is not judged again here.
+	allow, err := catalogue.NewAllowList([]string{".*"})
+	if err != nil {
+		return overview.Preview{}, err
+	}
+	cluster, err := readCluster(ctx, c, allow)
+	if err != nil {
+		return overview.Preview{}, err
+	}
+	if cluster.MaxUnavailable, err = v1alpha1.ParseShare(v1alpha1.DefaultClusterMaxUnavailable); err != nil {
+		return overview.Preview{}, err
+	}
+	cluster.Now = env.now()
+	if cluster.ManagerNode, err = managerNode(ctx, c); err != nil {
+		return overview.Preview{}, err
+	}
+	preview := overview.Plan(profile, cluster)
+	return preview, view.CheckPreview(profile, preview)
 }
 
 func pauseCommand(env *environment) *cobra.Command {

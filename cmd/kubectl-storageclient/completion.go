@@ -94,7 +94,7 @@ func readNames(ctx context.Context, c client.Client, kind schema.GroupVersionKin
 func addCompletions(root *cobra.Command, env *environment) {
 	profile := completeNames(env, profileKind)
 	for name, complete := range map[string]completion{
-		"approve": profile, "pause": profile, "resume": profile, "plan": profile, "diff": profile,
+		"approve": profile, "pause": profile, "resume": profile, "plan": profile, "diff": profile, "get": profile,
 		"volumes": profile, "retry": completeNames(env, profileKind, nodeKind), "node": completeNames(env, nodeKind),
 		"status": completeManyNames(env, profileKind),
 	} {
@@ -103,6 +103,9 @@ func addCompletions(root *cobra.Command, env *environment) {
 		}
 	}
 	for _, cmd := range root.Commands() {
+		if cmd.Flags().Lookup("volume") != nil {
+			_ = cmd.RegisterFlagCompletionFunc("volume", completeManyNames(env, volumeKind))
+		}
 		if cmd.Flags().Lookup("output") != nil {
 			_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"strings"
 	"testing"
 
@@ -8,8 +9,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
-
-	"bytes"
 )
 
 func TestShellsCompleteNames(t *testing.T) {
@@ -25,6 +24,7 @@ func TestShellsCompleteNames(t *testing.T) {
 		"retry,eda,":         "n1",
 		"volumes,":           "eda hpc",
 		"diff,h":             "hpc",
+		"volumes,--volume,":  "pv1 pv2 pv3",
 		"node,n1,-o,":        "text wide json yaml name",
 		"explain,rmem_":      "rmem_default rmem_max",
 		"explain,rmem_max,":  "",

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/signal"
 	"syscall"
@@ -19,8 +20,17 @@ func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
-	if err := newRoot(streams).ExecuteContext(ctx); err != nil {
-		return 1
+	return statusOfError(newRoot(streams).ExecuteContext(ctx))
+}
+
+// statusOfError is what the plugin ends with.
+func statusOfError(err error) int {
+	var exit exitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		return exit.status
 	}
-	return 0
+	return 1
 }

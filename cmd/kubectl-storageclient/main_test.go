@@ -26,6 +26,9 @@ import (
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
 )
 
+// planOfEDA is the hash of its plan.
+const planOfEDA = "9a36d0ef366bc57d"
+
 func eda() *v1alpha1.StorageClientProfile {
 	p := &v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "eda", Generation: 1, Finalizers: []string{v1alpha1.Finalizer}}}
 	p.Spec.NodeSelector.MatchLabels = map[string]string{"pool": "eda"}
@@ -33,7 +36,7 @@ func eda() *v1alpha1.StorageClientProfile {
 	p.Spec.Volumes = []v1alpha1.VolumeRule{{Name: "nfs", MountOptions: []v1alpha1.MountOption{"nocto"},
 		Selector: v1alpha1.VolumeSelector{Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS}}}}
 	p.Status.ObservedGeneration = 1
-	p.Status.Plan = v1alpha1.Plan{Hash: "1a2b", NodesToReboot: 1, Examples: []string{"n1"}}
+	p.Status.Plan = v1alpha1.Plan{Hash: planOfEDA, NodesToReboot: 1, Examples: []string{"n1"}}
 	p.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonUpToDate}}
 	return p
 }
@@ -63,17 +66,28 @@ func at() time.Time { return time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC) }
 
 func execute(t *testing.T, funcs interceptor.Funcs, objects []client.Object, args ...string) result {
 	t.Helper()
+	return executeWith(t, "", funcs, objects, args...)
+}
+
+// executeWith is execute with something on standard input.
+func executeWith(t *testing.T, stdin string, funcs interceptor.Funcs, objects []client.Object, args ...string) result {
+	t.Helper()
 	scheme, err := newScheme()
 	if err != nil {
 		t.Fatal(err)
 	}
+	if funcs.Patch == nil {
+		funcs.Patch = patchOrTry
+	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1alpha1.StorageClientProfile{}).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
+		WithIndex(&v1alpha1.StorageClientProfile{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).
 		WithInterceptorFuncs(funcs).Build()
 	var out bytes.Buffer
 	env := &environment{
-		IOStreams: genericiooptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &out},
+		IOStreams: genericiooptions.IOStreams{In: strings.NewReader(stdin), Out: &out, ErrOut: &out},
 		connect:   func() (client.Client, error) { return c, nil },
+		screen:    func() (view.Screen, bool) { return view.Screen{}, false },
 		now:       at,
 		readLog: func(_ context.Context, pod client.ObjectKey, container string, previous bool) (string, error) {
 			return fmt.Sprintf("log of %s %s %v: 10.1.2.3 filer\n", pod, container, previous), nil
@@ -85,6 +99,18 @@ func execute(t *testing.T, funcs interceptor.Funcs, objects []client.Object, arg
 	return result{client: c, out: out.String(), err: err}
 }
 
+// patchOrTry does what the fake client does not: it answers a dry run with what would be.
+func patchOrTry(ctx context.Context, c client.WithWatch, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+	if len((&client.PatchOptions{}).ApplyOptions(opts).DryRun) == 0 {
+		return c.Patch(ctx, o, patch, opts...)
+	}
+	live, err := getProfile(ctx, c, o.GetName())
+	if err != nil {
+		return err
+	}
+	return fake.NewClientBuilder().WithScheme(c.Scheme()).WithObjects(live).Build().Patch(ctx, o, patch)
+}
+
 func (r result) annotations(t *testing.T) map[string]string {
 	t.Helper()
 	p, err := getProfile(context.Background(), r.client, "eda")
@@ -94,16 +120,54 @@ func (r result) annotations(t *testing.T) map[string]string {
 	return p.Annotations
 }
 
-func TestApproveSetsTheHashThatTheStatusHolds(t *testing.T) {
-	r := execute(t, interceptor.Funcs{}, []client.Object{eda()}, "approve", "eda", "--plan", "1a2b")
+// The list that is approved is the one that plan shows, of all nodes, whatever number of them the status counts by now.
+func TestApproveShowsTheListOfThePlanAndBindsIt(t *testing.T) {
+	objects := append(cluster(), eda())
+	for _, name := range []string{"n2", "n3"} {
+		another := objects[0].DeepCopyObject().(*corev1.Node)
+		another.Name = name
+		objects = append(objects, another)
+	}
+	plan := execute(t, interceptor.Funcs{}, objects, "plan", "eda")
+	_, list, found := strings.Cut(plan.out, "in this order:\n")
+	list, _, _ = strings.Cut(list, "\n\n")
+	if !found || strings.Count(list, "\n") != 3 {
+		t.Fatalf("plan shows %q", list)
+	}
+	r := execute(t, interceptor.Funcs{}, objects, "approve", "eda", "--plan", planOfEDA)
 	if r.err != nil {
 		t.Fatal(r.err)
 	}
-	if diff := cmp.Diff(map[string]string{v1alpha1.ApprovedPlanAnnotation: "1a2b"}, r.annotations(t)); diff != "" {
+	if diff := cmp.Diff(map[string]string{v1alpha1.ApprovedPlanAnnotation: planOfEDA}, r.annotations(t)); diff != "" {
 		t.Errorf("annotations (-want +got):\n%s", diff)
 	}
-	if want := "Plan 1a2b of eda reboots 1 node (n1), at most 1 at a time.\nApproved plan 1a2b of eda.\n"; r.out != want {
+	want := fmt.Sprintf("Plan %s of eda reboots 3 nodes, at most 1 at a time, in this order:\n%s\n", planOfEDA, list)
+	if !strings.HasPrefix(r.out, want) || !strings.HasSuffix(r.out, "\nApproved plan "+planOfEDA+" of eda.\n") {
 		t.Errorf("output is %q, want %q", r.out, want)
+	}
+}
+
+func TestApproveWithoutSeeingTheNodesShowsTheStatus(t *testing.T) {
+	forbidden := apierrors.NewForbidden(corev1.Resource("nodes"), "", errors.New("denied"))
+	blind := interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+		if _, isNodes := list.(*corev1.NodeList); isNodes {
+			return forbidden
+		}
+		return c.List(ctx, list, options...)
+	}}
+	r := execute(t, blind, []client.Object{eda()}, "approve", "eda")
+	want := "Plan " + planOfEDA + " of eda reboots 1 node (n1), at most 1 at a time.\nCannot show why each node reboots: list Nodes: "
+	if r.err != nil || !strings.HasPrefix(r.out, want) || r.annotations(t)[v1alpha1.ApprovedPlanAnnotation] != planOfEDA {
+		t.Errorf("error %v, output %q, want %q", r.err, r.out, want)
+	}
+}
+
+func TestApproveOfAPlanThatTheManagerWorksOutOtherwise(t *testing.T) {
+	p := eda()
+	p.Status.Plan.Hash = "1a2b"
+	r := execute(t, interceptor.Funcs{}, []client.Object{p}, "approve", "eda")
+	if want := "eda: this plugin works out plan " + planOfEDA + ", the manager 1a2b: use the plugin of the manager's release"; r.err == nil || r.err.Error() != want || len(r.annotations(t)) > 0 {
+		t.Errorf("error is %v, want %q", r.err, want)
 	}
 }
 
@@ -294,7 +358,7 @@ func TestApproveSaysWhoMayWhereTheUserMayNot(t *testing.T) {
 		return forbidden
 	}}
 	r := execute(t, refuse, []client.Object{eda()}, "approve", "eda")
-	want := "approve plan 1a2b: you may not approve reboots of StorageClientProfile eda: ask somebody with the ClusterRole storage-client-approver, e.g. with \"kubectl storageclient approve eda --plan 1a2b\": "
+	want := strings.ReplaceAll("approve plan 1a2b: you may not approve reboots of StorageClientProfile eda: ask somebody with the ClusterRole storage-client-approver, e.g. with \"kubectl storageclient approve eda --plan 1a2b\": ", "1a2b", planOfEDA)
 	if r.err == nil || !strings.HasPrefix(r.err.Error(), want) || !errors.Is(r.err, forbidden) {
 		t.Errorf("error is %v, want %q and what the API server says", r.err, want)
 	}

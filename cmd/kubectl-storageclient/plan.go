@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,51 +17,93 @@ import (
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
 	"github.com/storageclient/operator/controllers/overview"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
-	"github.com/storageclient/operator/controllers/volume/snapshot"
 	"github.com/storageclient/operator/tuning/advice"
-	"github.com/storageclient/operator/tuning/catalogue"
 )
 
 type planOptions struct {
 	output output
-	// allow repeats the manager's --allow-parameter, which cannot be read from the cluster.
-	allow []string
-	// allowFilesystems repeats its --allow-filesystem.
-	allowFilesystems []string
-	// maxUnavailable repeats the manager's --max-unavailable.
-	maxUnavailable string
+	given  givenFlags
+	// files are what -f names, exitCode asks for a status that tells whether they change something.
+	files    []string
+	exitCode bool
 }
+
+const planLong = `Show what a profile would do, or what profiles in files would change. Nothing is written.
+
+plan PROFILE shows settings, volumes and reboots of a profile in the cluster, with reasons, order and earliest times.
+
+plan -f FILE asks the API server for a dry run of each profile, so that its rules, webhooks and policies speak, and the manager's own
+code for what all of them do together: settings and mount options with old and new value, reboots with reasons, pods that would be
+evicted, the earliest end, advice, and conflicts with other profiles. A profile takes the place of the one of its name in the
+cluster; those that are in no file stay as they are. It needs to list profiles, StorageClientNodes and Nodes. Without the right
+to write profiles nothing is tried by the API server, without those to list volumes or Pods these are left out, and the plan says so.
+
+The budget of the cluster is read from the manager's Deployment. Where it may not be read, 5% is assumed, and the plan says so.`
+
+const planExample = `  kubectl storageclient plan eda
+  kubectl storageclient plan -f profiles/
+  kubectl kustomize overlays/prod | kubectl storageclient plan -f - --exit-code -o markdown > comment.md`
 
 func planCommand(env *environment) *cobra.Command {
 	o := &planOptions{}
 	cmd := &cobra.Command{
-		Use:   "plan PROFILE",
-		Short: "Show what a profile would do: settings, volumes and reboots, with reasons, order and earliest times",
-		Args:  cobra.ExactArgs(1),
+		Use:     "plan PROFILE | -f FILE",
+		Short:   "Show what a profile would do, or what profiles in files would change: settings, volumes, reboots",
+		Long:    planLong,
+		Example: planExample,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.run(cmd.Context(), env, args[0])
+			if err := o.checkUse(args); err != nil {
+				return err
+			}
+			if len(o.files) > 0 {
+				files := filePlan{env: env, given: o.given, files: o.files, exitCode: o.exitCode, output: o.output}
+				err := files.run(cmd.Context())
+				cmd.SilenceErrors = errors.As(err, new(exitError))
+				return err
+			}
+			return withHint(o.run(cmd.Context(), env, args[0]))
 		},
 	}
-	o.output.addFlag(cmd)
-	cmd.Flags().StringArrayVar(&o.allow, "allow-parameter", nil, "the manager's --allow-parameter; may be repeated")
-	cmd.Flags().StringArrayVar(&o.allowFilesystems, "allow-filesystem", nil, "the manager's --allow-filesystem; may be repeated")
-	cmd.Flags().StringVar(&o.maxUnavailable, "max-unavailable", v1alpha1.DefaultClusterMaxUnavailable, "the manager's --max-unavailable, for the estimate")
+	cmd.SetFlagErrorFunc(explainFlag)
+	cmd.Flags().StringVarP((*string)(&o.output), "output", "o", "", "output format: "+listFormats()+"; with -f also "+markdown+", for a comment on a pull request")
+	cmd.Flags().StringArrayVarP(&o.files, "filename", "f", nil, "file or directory of profiles, or - for standard input; may be repeated")
+	cmd.Flags().BoolVar(&o.exitCode, "exit-code", false, "with -f: end with 0 where nothing would change, 2 where something would, 1 on an error")
+	cmd.Flags().StringArrayVar(&o.given.allow, "allow-parameter", nil, "the manager's --allow-parameter, where its Deployment cannot be read; may be repeated")
+	cmd.Flags().StringArrayVar(&o.given.allowFilesystems, "allow-filesystem", nil, "the manager's --allow-filesystem, where its Deployment cannot be read; may be repeated")
+	cmd.Flags().StringVar(&o.given.maxUnavailable, "max-unavailable", "", "the manager's --max-unavailable, where its Deployment cannot be read")
 	return cmd
 }
 
+// checkUse says what to type instead of what makes no sense.
+func (o *planOptions) checkUse(args []string) error {
+	switch {
+	case len(o.files) > 0 && len(args) > 0:
+		return fmt.Errorf("give either a profile of the cluster or files, not both: kubectl storageclient plan %s, or kubectl storageclient plan -f %s", args[0], o.files[0])
+	case len(o.files) > 0:
+		return nil
+	case len(args) == 0:
+		return errors.New("name a profile, or give files: kubectl storageclient plan PROFILE, or kubectl storageclient plan -f FILE (kubectl get scp lists the profiles)")
+	case len(args) > 1:
+		return fmt.Errorf("plan takes one profile: kubectl storageclient plan %s", args[0])
+	case strings.ContainsRune(args[0], '/'), strings.HasSuffix(args[0], ".yaml"), strings.HasSuffix(args[0], ".yml"), strings.HasSuffix(args[0], ".json"):
+		return fmt.Errorf("%s looks like a file: kubectl storageclient plan -f %s", args[0], args[0])
+	case o.exitCode:
+		return errors.New("--exit-code needs files: kubectl storageclient plan -f FILE --exit-code")
+	case o.output == markdown:
+		return errors.New("--output markdown needs files: kubectl storageclient plan -f FILE -o markdown")
+	}
+	return o.output.check()
+}
+
 func (o *planOptions) run(ctx context.Context, env *environment, name string) error {
-	allow, err := catalogue.NewAllowList(o.allow)
-	if err != nil {
+	if _, err := o.given.resolve(); err != nil {
 		return err
-	}
-	if allow, err = allow.WithFilesystems(o.allowFilesystems); err != nil {
-		return err
-	}
-	budget, err := v1alpha1.ParseShare(o.maxUnavailable)
-	if err != nil {
-		return fmt.Errorf("--max-unavailable %q: %w", o.maxUnavailable, err)
 	}
 	c, err := env.connect()
+	if err != nil {
+		return err
+	}
+	settings, err := readManagerSettings(ctx, c, o.given)
 	if err != nil {
 		return err
 	}
@@ -68,19 +111,20 @@ func (o *planOptions) run(ctx context.Context, env *environment, name string) er
 	if err != nil {
 		return err
 	}
-	cluster, err := readCluster(ctx, c, allow)
+	cluster, err := readCluster(ctx, c, settings.allow)
 	if err != nil {
 		return err
 	}
-	cluster.MaxUnavailable, cluster.Now = budget, env.now()
+	cluster.MaxUnavailable, cluster.Now = settings.maxUnavailable, env.now()
 	if cluster.ManagerNode, err = managerNode(ctx, c); err != nil {
 		return err
 	}
-	volumes, servers, err := planVolumes(ctx, c, profile, allow)
+	volumes, servers, err := planVolumes(ctx, c, profile, settings, cluster.Profiles)
 	if err != nil {
 		return err
 	}
 	plan := view.NewPlan(profile, overview.Plan(profile, cluster), volumes)
+	plan.Budget = &settings.budget
 	clientNodes := make(map[string]*v1alpha1.StorageClientNode, len(cluster.StorageClientNodes))
 	for i := range cluster.StorageClientNodes {
 		clientNodes[cluster.StorageClientNodes[i].Name] = &cluster.StorageClientNodes[i]
@@ -89,7 +133,7 @@ func (o *planOptions) run(ctx context.Context, env *environment, name string) er
 	if done, err := o.output.writeStructured(env, plan); done || err != nil {
 		return err
 	}
-	return plan.WriteText(env.Out)
+	return plan.WriteText(env.Out, o.output.isWide())
 }
 
 // managerNode is the node of the leading manager; empty if it is unknown or the user may not read it.
@@ -116,18 +160,16 @@ func ignoreHidden(err error) error {
 }
 
 // planVolumes returns what would happen to the volumes, and their servers; nil for a profile without volume rules.
-func planVolumes(ctx context.Context, c client.Client, profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList) (*view.Volumes, []advice.Server, error) {
+func planVolumes(ctx context.Context, c client.Client, profile *v1alpha1.StorageClientProfile, settings managerSettings, all []v1alpha1.StorageClientProfile) (*view.Volumes, []advice.Server, error) {
 	if len(profile.Spec.Volumes) == 0 {
 		return nil, nil, nil
 	}
-	all, err := (&snapshot.Reader{Reader: c, Allow: allow, ManagerNamespace: v1alpha1.ManagerNamespace}).Read(ctx)
-	if apierrors.IsForbidden(err) {
-		return &view.Volumes{Unknown: err.Error()}, nil, nil
+	names := []string{profile.Name}
+	volumes, unknown, err := readVolumes(ctx, c, settings, names, all)
+	if err != nil || unknown != "" {
+		return &view.Volumes{Unknown: unknown}, nil, err
 	}
-	if err != nil {
-		return nil, nil, err
-	}
-	s := volumeplan.Summarize(profile.Name, all)
+	s := volumeplan.Summarize(profile.Name, volumes)
 	return &view.Volumes{Matched: s.Matched, UpToDate: s.UpToDate, Exceptions: s.Exceptions, Blocked: s.Blocked,
-		Examples: slices.Concat(s.BlockedExamples, s.ExceptionExamples)}, s.Servers, nil
+		Examples: slices.Concat(s.BlockedExamples, s.ExceptionExamples), Changes: volumeplan.PreviewVolumes(names, volumes).Changes}, s.Servers, nil
 }

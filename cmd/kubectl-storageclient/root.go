@@ -16,10 +16,12 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
 )
 
 // fieldManager owns the annotations that the plugin writes.
@@ -30,6 +32,9 @@ type environment struct {
 	genericiooptions.IOStreams
 	connect func() (client.Client, error)
 	now     func() time.Time
+	// screen is the terminal that Out is, false where it is none. ticks ticks until it is stopped.
+	screen func() (view.Screen, bool)
+	ticks  func(every time.Duration) (ticks <-chan time.Time, stop func())
 	// colours is whether tables for people are coloured.
 	colours bool
 	// readLog reads the last bytes of a container's log; of its run before the last restart where previous is set.
@@ -42,6 +47,7 @@ func newRoot(streams genericiooptions.IOStreams) *cobra.Command {
 		IOStreams: streams, now: time.Now, connect: func() (client.Client, error) { return connect(flags) },
 		colours: wantsColours(streams.Out, os.Getenv), readLog: logReader(flags),
 	}
+	env.screen, env.ticks = func() (view.Screen, bool) { return findScreen(streams.Out, env.colours) }, startTicks
 	root := rootCommand(env)
 	flags.AddFlags(root.PersistentFlags())
 	return root
@@ -58,6 +64,7 @@ func rootCommand(env *environment) *cobra.Command {
 	root.SetOut(env.Out)
 	root.SetErr(env.ErrOut)
 	root.AddCommand(statusCommand(env), planCommand(env), approveCommand(env), pauseCommand(env), resumeCommand(env), retryCommand(env), explainCommand(env), versionCommand(env))
+	root.AddCommand(getCommand(env))
 	root.AddCommand(nodeCommand(env), volumesCommand(env), diffCommand(env), supportBundleCommand(env), optionsCommand(env))
 	root.SetUsageTemplate(usage)
 	addCompletions(root, env)
@@ -69,11 +76,14 @@ func connect(flags *genericclioptions.ConfigFlags) (client.Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read kubeconfig: %w", err)
 	}
+	// client-go's own 5 requests a second are for controllers: a plan of 40 profiles asks more often, once.
+	config.QPS, config.Burst = 50, 100
+	config.WarningHandler = rest.NewWarningWriter(os.Stderr, rest.WarningWriterOptions{Deduplicate: true})
 	scheme, err := newScheme()
 	if err != nil {
 		return nil, err
 	}
-	c, err := client.New(config, client.Options{Scheme: scheme})
+	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", config.Host, err)
 	}

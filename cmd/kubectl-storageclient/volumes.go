@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -34,6 +36,7 @@ func (a *allowance) compile() (catalogue.AllowList, error) {
 func volumesCommand(env *environment) *cobra.Command {
 	var o output
 	var a allowance
+	var only []string
 	cmd := &cobra.Command{
 		Use:   "volumes [PROFILE]",
 		Short: "Show volumes: mount options now and wanted, how each stands and why, and what to do",
@@ -43,15 +46,16 @@ func volumesCommand(env *environment) *cobra.Command {
 			if len(args) > 0 {
 				name = args[0]
 			}
-			return showVolumes(cmd.Context(), env, name, a, o)
+			return showVolumes(cmd.Context(), env, name, only, a, o)
 		},
 	}
+	cmd.Flags().StringArrayVar(&only, "volume", nil, "show this PersistentVolume only; may be repeated")
 	o.addFlag(cmd)
 	a.addFlags(cmd)
 	return cmd
 }
 
-func showVolumes(ctx context.Context, env *environment, name string, a allowance, o output) error {
+func showVolumes(ctx context.Context, env *environment, name string, only []string, a allowance, o output) error {
 	if err := o.check(); err != nil {
 		return err
 	}
@@ -76,11 +80,32 @@ func showVolumes(ctx context.Context, env *environment, name string, a allowance
 	if err != nil {
 		return err
 	}
+	if listed, err = pickVolumes(ctx, c, listed, only); err != nil {
+		return err
+	}
 	report := view.NewVolumeReport(name, heldText(profile, held), listed)
 	if done, err := o.writeStructured(env, report); done || err != nil {
 		return err
 	}
 	return report.WriteText(env.text(), o.isWide())
+}
+
+// pickVolumes keeps the named volumes, or all where none is named.
+func pickVolumes(ctx context.Context, c client.Client, listed []volumeplan.Listed, names []string) ([]volumeplan.Listed, error) {
+	if len(names) == 0 {
+		return listed, nil
+	}
+	for _, name := range names {
+		var pv corev1.PersistentVolume
+		if err := c.Get(ctx, client.ObjectKey{Name: name}, &pv); err != nil {
+			err = fmt.Errorf("get PersistentVolume %s: %w", name, err)
+			if apierrors.IsNotFound(err) {
+				err = nameMeant(ctx, c, volumeKind, err, name)
+			}
+			return nil, err
+		}
+	}
+	return slices.DeleteFunc(listed, func(v volumeplan.Listed) bool { return !slices.Contains(names, v.Volume) }), nil
 }
 
 // listVolumes judges volumes as the manager does. What only the manager sees, failed mounts that it has not written down yet, is

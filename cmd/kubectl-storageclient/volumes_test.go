@@ -47,6 +47,13 @@ pv3: VolumeDeclaredElsewhere: Not changed: managed by Flux`
 	}
 }
 
+func TestVolumesByName(t *testing.T) {
+	r := execute(t, interceptor.Funcs{}, append(manyVolumes(), eda()), "volumes", "--volume", "pv2", "-o", "name")
+	if r.err != nil || r.out != "persistentvolume/pv2\n" {
+		t.Errorf("error %v, names:\n%s", r.err, r.out)
+	}
+}
+
 func TestVolumesInOtherFormats(t *testing.T) {
 	objects := append(manyVolumes(), eda())
 	if r := execute(t, interceptor.Funcs{}, objects, "volumes", "-o", "name"); r.err != nil || r.out != "persistentvolume/pv1\npersistentvolume/pv2\npersistentvolume/pv3\n" {

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -39,6 +40,9 @@ var (
 		[]string{"profile", "state"}, nil)
 	profileStaleMounts = prometheus.NewDesc("storageclient_profile_stale_mounts",
 		"Mounts of a profile's volumes that still have old options.",
+		[]string{"profile"}, nil)
+	profileWaitsForEvidence = prometheus.NewDesc("storageclient_profile_waiting_for_evidence",
+		"1 for a profile that goes on once a pod has mounted a volume with its new options, else 0.",
 		[]string{"profile"}, nil)
 	nodes = prometheus.NewDesc("storageclient_nodes",
 		"Managed nodes: all, and those that are Ready and whose agent is silent, so that what it reported cannot be believed.",
@@ -83,7 +87,7 @@ type Collector struct {
 // Describe sends all descriptors.
 func (c *Collector) Describe(descriptors chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		profileCondition, profileNodes, profileVolumes, profileStaleMounts, nodes, settings,
+		profileCondition, profileNodes, profileVolumes, profileStaleMounts, profileWaitsForEvidence, nodes, settings,
 		rolloutNodes, rolloutBudget, rolloutClaims, rolloutOldestClaim, nodeFailed, collected,
 	} {
 		descriptors <- d
@@ -133,6 +137,9 @@ func (s sink) addProfile(p *v1alpha1.StorageClientProfile) {
 			s.gauge(profileCondition, numberOf(condition.Status == status), p.Name, condition.Type, string(status))
 		}
 	}
+	reconciling := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionReconciling)
+	waits := reconciling != nil && reconciling.Status == metav1.ConditionTrue && reconciling.Reason == v1alpha1.ReasonWaitingForEvidence
+	s.gauge(profileWaitsForEvidence, numberOf(waits), p.Name)
 	counts := p.Status.Nodes
 	for state, count := range map[string]int32{
 		"matched": counts.Matched, "up_to_date": counts.UpToDate, "exceptions": counts.Exceptions,

@@ -141,6 +141,16 @@ func TestCollectTellsWhatTheObjectsSay(t *testing.T) {
 	}
 }
 
+func TestCollectTellsWhichProfilesWaitForAMount(t *testing.T) {
+	for reason, want := range map[string]float64{v1alpha1.ReasonWaitingForEvidence: 1, v1alpha1.ReasonRollingOut: 0} {
+		waiting := profile()
+		waiting.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReconciling, Status: metav1.ConditionTrue, Reason: reason}}
+		if got := values(t, newCollector(newReader(t, interceptor.Funcs{}, waiting)))["profile_waiting_for_evidence eda"]; got != want {
+			t.Errorf("with reason %s it is %v, want %v", reason, got, want)
+		}
+	}
+}
+
 // TestCollectNamesFailedNodesThatAreGone has two profiles name the same, and a node that is there have the name of another.
 func TestCollectNamesFailedNodesThatAreGone(t *testing.T) {
 	eda, smb := profile(), profile()

@@ -36,6 +36,7 @@ func TestWaitingNodesDoNotAllListNodes(t *testing.T) {
 		},
 	})
 	profile := v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "p", Finalizers: []string{v1alpha1.Finalizer}}}
+	profile.Spec.AllNodes = true
 	profile.Spec.Node = &v1alpha1.NodeTuning{KernelArguments: []v1alpha1.KernelArgument{"ihash_entries=16777216"}}
 	view := fleet.NewProfileSet([]v1alpha1.StorageClientProfile{profile}, catalogue.AllowList{})
 	var inputs []plan.Snapshot

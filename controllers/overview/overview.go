@@ -33,6 +33,9 @@ type Cluster struct {
 	Now time.Time
 }
 
+// noPhase stands for the phase of a node that no rollout speaks of.
+const noPhase = "-"
+
 // Node is how one node stands.
 type Node struct {
 	Name string `json:"name"`
@@ -125,7 +128,7 @@ func statusOf(m member) Node {
 		return Node{Name: m.node.Name, Phase: string(r.Phase), Reason: r.Reason, Message: r.Message, Since: r.Since}
 	}
 	if condition := fleet.FindTuned(m.node); condition != nil {
-		return Node{Name: m.node.Name, Phase: "-", Reason: condition.Reason, Message: condition.Message, Since: condition.LastTransitionTime.DeepCopy()}
+		return Node{Name: m.node.Name, Phase: noPhase, Reason: condition.Reason, Message: condition.Message, Since: condition.LastTransitionTime.DeepCopy()}
 	}
-	return Node{Name: m.node.Name, Phase: "-", Reason: "NotManaged"}
+	return Node{Name: m.node.Name, Phase: noPhase, Reason: "NotManaged"}
 }

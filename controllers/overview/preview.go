@@ -2,9 +2,7 @@ package overview
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -169,15 +167,21 @@ func holdOn(node *corev1.Node) string {
 	return ""
 }
 
-// withProfileActing returns the profiles with the given one as it would be in mode Enforce, taken up by the manager.
-func withProfileActing(profile *v1alpha1.StorageClientProfile, all []v1alpha1.StorageClientProfile) []v1alpha1.StorageClientProfile {
+// Acting is the profile as it would be in mode Enforce, taken up by the manager, and not paused.
+func Acting(profile *v1alpha1.StorageClientProfile) v1alpha1.StorageClientProfile {
 	enforced := profile.DeepCopy()
 	enforced.Spec.Mode, enforced.Spec.Paused = v1alpha1.ModeEnforce, false
+	delete(enforced.Annotations, v1alpha1.PausedAnnotation)
 	if !slices.Contains(enforced.Finalizers, v1alpha1.Finalizer) {
 		enforced.Finalizers = append(enforced.Finalizers, v1alpha1.Finalizer)
 	}
+	return *enforced
+}
+
+// withProfileActing returns the profiles with the given one acting.
+func withProfileActing(profile *v1alpha1.StorageClientProfile, all []v1alpha1.StorageClientProfile) []v1alpha1.StorageClientProfile {
 	others := slices.DeleteFunc(slices.Clone(all), func(p v1alpha1.StorageClientProfile) bool { return p.Name == profile.Name })
-	return append(others, *enforced)
+	return append(others, Acting(profile))
 }
 
 func addToGroup(groups []Group, result nodesettings.Result, node string) []Group {
@@ -189,7 +193,7 @@ func addToGroup(groups []Group, result nodesettings.Result, node string) []Group
 	}
 	group := Group{Hash: result.Hash, BootHash: result.BootHash, Settings: result.Settings, Nodes: []string{node}}
 	for _, c := range result.Conflicts {
-		group.Conflicts = append(group.Conflicts, fmt.Sprintf("%s: %s (%s)", c.Key, strings.Join(c.Values, " against "), strings.Join(c.Profiles, ", ")))
+		group.Conflicts = append(group.Conflicts, disputeText(c))
 	}
 	slices.Sort(group.Conflicts)
 	return append(groups, group)

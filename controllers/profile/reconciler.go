@@ -47,6 +47,8 @@ type Fence interface {
 // Reconciler keeps a profile's finalizer and status.
 type Reconciler struct {
 	client.Client
+	// APIReader reads past the cache, which holds no pods of users; without it Client does.
+	APIReader client.Reader
 	// Clock dates conditions and spaces the passes over a profile.
 	Clock clock.PassiveClock
 	// Allow holds the parameters that are accepted beyond the catalogue.
@@ -65,12 +67,15 @@ type Reconciler struct {
 	Probes func() map[volumeplan.ProbeKey]volumeplan.Probe
 
 	pacer pacer
+	// pods are lost without harm.
+	pods podMemory
 }
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=storage-client-system,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=persistentvolumes,verbs=list;watch
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=list;watch
+// +kubebuilder:rbac:groups="",resources=pods,verbs=list
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch,namespace=storage-client-agent
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=storageclasses,verbs=list;watch
 // +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientprofiles,verbs=list;watch;patch
@@ -83,6 +88,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err := r.Get(ctx, req.NamespacedName, &profile); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.pacer.forget(req.Name)
+			r.pods.forget(req.Name)
 			return reconcile.Result{}, nil
 		}
 		return reconcile.Result{}, fmt.Errorf("get StorageClientProfile %s: %w", req.Name, err)
@@ -114,6 +120,11 @@ func (r *Reconciler) reconcile(ctx context.Context, profile *v1alpha1.StorageCli
 		return 0, err
 	}
 	report := status.Judge(profile.Name, snapshot, r.Clock.Now())
+	pods, err := r.findPods(ctx, profile.Name, report.AwaitedClaims())
+	if err != nil {
+		return 0, err
+	}
+	report = report.WithPods(pods)
 	if report.IsDeleting() && report.IsReleased() {
 		return 0, r.removeFinalizer(ctx, profile, report)
 	}

@@ -16,6 +16,7 @@ import (
 
 // applyStep takes one step, in one write.
 func (s *scope) applyStep(ctx context.Context, step plan.Step) error {
+	step = plan.Dated(step, s.Clock.Now())
 	data, err := patchFor(step)
 	if err != nil {
 		return err
@@ -50,6 +51,8 @@ func patchFor(step plan.Step) ([]byte, error) {
 		annotations, err = judge.AnnotationsWithout(nil)
 	case plan.JudgeFailure:
 		annotations, err = judge.AnnotationsOfFailure(step.FailedMount)
+	case plan.KeepEvidence:
+		annotations, err = judge.AnnotationsOfMark(step.Mark)
 	default:
 		err = fmt.Errorf("step %q is not one that writes", step)
 	}

@@ -16,7 +16,7 @@ func CacheTransformClientNode(object any) (any, error) {
 		if mount.Volume != "" {
 			mounts = append(mounts, v1alpha1.MountStatus{
 				MountPoint: mount.MountPoint, Volume: mount.Volume, Protocol: mount.Protocol, Options: mount.Options,
-				ReadAheadKiB: mount.ReadAheadKiB, State: mount.State, Message: mount.Message,
+				Connections: mount.Connections, ReadAheadKiB: mount.ReadAheadKiB, Since: mount.Since, Used: mount.Used, State: mount.State, Message: mount.Message,
 			})
 		}
 	}

@@ -33,7 +33,7 @@ func inspectCures(ctx context.Context, reader client.Reader, inCure []plan.InCur
 	if err != nil {
 		return nil, err
 	}
-	w := &witnesses{reader: reader, pods: map[types.NamespacedName]*podFacts{}, nodes: map[string]*nodeFacts{}}
+	w := newWitnesses(reader)
 	for _, namespace := range namespacesOf(volumes) {
 		if err := w.listPods(ctx, namespace, nil); err != nil {
 			return nil, err

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/storageclient/operator/controllers/internal/parallel"
@@ -29,6 +31,10 @@ type cluster interface {
 	inspectMounts(ctx context.Context, watched []plan.Watched) (map[string]plan.Failure, error)
 	// inspectCures reads live how pods mount volumes that have their own lists back.
 	inspectCures(ctx context.Context, inCure []plan.InCure) (map[string]plan.Cure, error)
+	// inspectEvidence reads live whether awaited volumes have been mounted, by set of options.
+	inspectEvidence(ctx context.Context, awaited []plan.Awaited) (map[string]plan.Evidence, error)
+	// findComing reads live which of the volumes pods are about to mount.
+	findComing(ctx context.Context, candidates []*corev1.PersistentVolume) (map[string]bool, error)
 	// applyStep takes one step.
 	applyStep(ctx context.Context, step plan.Step) error
 	// refuseVolume remembers that the API server refused to have a volume written.
@@ -62,11 +68,11 @@ func makePass(ctx context.Context, c cluster, workers int) (next time.Time, unfi
 	return decided.Next, p.unfinished, p.joinErrors()
 }
 
-// confirmLive plans again by live evidence where a batch would go on, or an inspection is due. What needs no such evidence goes on
+// confirmLive plans again by what is live where a batch would go on, or an inspection is due. What needs none of that goes on
 // without it.
 func (p *pass) confirmLive(ctx context.Context, cached plan.Snapshot, decided plan.Plan) plan.Plan {
 	begins := decided.BeginsBatch()
-	if !begins && (len(decided.Watched)+len(decided.InCure) == 0 || !p.isInspectionDue(decided.ObserveEvery)) {
+	if !begins && (!decided.IsWatching() || !p.isInspectionDue(decided.ObserveEvery)) {
 		return decided
 	}
 	confirmed, err := p.planLive(ctx, cached, decided, begins)
@@ -89,20 +95,44 @@ func (p *pass) planLive(ctx context.Context, s plan.Snapshot, decided plan.Plan,
 		}
 		decided = plan.For(s)
 	}
-	if len(decided.Watched)+len(decided.InCure) == 0 {
+	if decided.IsWatching() {
+		var err error
+		if s, err = p.inspect(ctx, s, decided); err != nil {
+			return plan.Plan{}, err
+		}
+		if len(s.FailedMounts)+len(s.Cures)+len(s.Evidence) > 0 {
+			decided = plan.For(s)
+		}
+	}
+	if !begins || !decided.Canary {
 		return decided, nil
 	}
 	var err error
-	if s.FailedMounts, err = p.inspectMounts(ctx, decided.Watched); err != nil {
-		return plan.Plan{}, err
-	}
-	if s.Cures, err = p.inspectCures(ctx, decided.InCure); err != nil {
-		return plan.Plan{}, err
-	}
-	if len(s.FailedMounts)+len(s.Cures) == 0 {
-		return decided, nil
+	if s.Coming, err = p.findComing(ctx, decided.Candidates); err != nil || len(s.Coming) == 0 {
+		return decided, err
 	}
 	return plan.For(s), nil
+}
+
+// inspect returns the snapshot with what is live of the volumes that a plan has asked for.
+func (p *pass) inspect(ctx context.Context, s plan.Snapshot, decided plan.Plan) (plan.Snapshot, error) {
+	var err error
+	if s.FailedMounts, err = p.inspectMounts(ctx, decided.Watched); err != nil {
+		return s, err
+	}
+	if s.Cures, err = p.inspectCures(ctx, decided.InCure); err != nil {
+		return s, err
+	}
+	found, err := p.inspectEvidence(ctx, decided.Awaited)
+	if err != nil {
+		return s, err
+	}
+	s.Evidence = maps.Clone(s.Evidence)
+	if s.Evidence == nil {
+		s.Evidence = found
+	}
+	maps.Copy(s.Evidence, found)
+	return s, nil
 }
 
 func withoutBatches(p plan.Plan) plan.Plan {

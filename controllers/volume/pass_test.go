@@ -93,7 +93,20 @@ func TestAPassThatBeginsABatchReadsVolumesLiveOnce(t *testing.T) {
 	}
 }
 
-func TestBatchesGoOnBySoakAndByMount(t *testing.T) {
+// podOn is a pod of the claim eda/NAME that was bound to a node at one time and has started there, if a time is given for that.
+func podOn(node, volume string, bound, started time.Time) *corev1.Pod {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "eda", Name: "of-" + volume + "-on-" + node, CreationTimestamp: metav1.NewTime(noon.Add(-time.Hour))}}
+	pod.Spec.NodeName = node
+	pod.Spec.Volumes = []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: volume}}}}
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(bound)}}
+	if pod.Status.Phase = corev1.PodPending; !started.IsZero() {
+		pod.Status.Phase = corev1.PodRunning
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.NewTime(started)}}}}
+	}
+	return pod
+}
+
+func TestBatchesGoOnBySoakAndEvidence(t *testing.T) {
 	const count = 20
 	p := builders.NFSProfile("p", []string{"nocto"}, maxPerStep(intstr.FromString("10%")))
 	node := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
@@ -110,21 +123,84 @@ func TestBatchesGoOnBySoakAndByMount(t *testing.T) {
 	expect("at first", "pv00")
 	clock.Step(299 * time.Second)
 	expect("while the canary soaks", "pv00")
-	clock.Step(time.Second)
-	expect("after its soak", "pv00", "pv01", "pv02")
-	clock.Step(10 * time.Second)
-	expect("while the batch soaks", "pv00", "pv01", "pv02")
-	mount := v1alpha1.MountStatus{MountPoint: "/m", Volume: "pv02", Protocol: "NFSv4.1", Options: []string{"rw", "vers=4.1", "hard"}}
+	clock.Step(24 * time.Hour)
+	expect("after its soak", "pv00")
+	mount := v1alpha1.MountStatus{MountPoint: "/m", Volume: "pv00", Protocol: "NFSv4.1", Options: []string{"rw", "vers=4.1", "hard", "nocto"}, Used: true,
+		Since: ptr.To(metav1.NewTime(noon.Add(-time.Hour)))}
 	node.Status.Mounts = []v1alpha1.MountStatus{mount}
 	if err := r.Client.Update(context.Background(), node); err != nil {
 		t.Fatal(err)
 	}
-	expect("while a node has an old mount", "pv00", "pv01", "pv02")
-	node.Status.Mounts[0].Options = append(node.Status.Mounts[0].Options, "nocto")
+	expect("while a node has a mount from before", "pv00")
+	node.Status.Mounts[0].Since = ptr.To(metav1.NewTime(noon.Add(time.Hour)))
 	if err := r.Client.Update(context.Background(), node); err != nil {
 		t.Fatal(err)
 	}
-	expect("once a node has mounted one of them well", "pv00", "pv01", "pv02", "pv03", "pv04")
+	expect("once a node has mounted it since", "pv00", "pv01", "pv02")
+	clock.Step(10 * time.Second)
+	expect("while the batch soaks", "pv00", "pv01", "pv02")
+	clock.Step(300 * time.Second)
+	expect("after its soak", "pv00", "pv01", "pv02", "pv03", "pv04")
+}
+
+// Which pods show that a kubelet has mounted the canary with its list.
+func TestAKubeletsMountIsEvidence(t *testing.T) {
+	at := func(seconds int) time.Time { return noon.Add(time.Duration(seconds) * time.Second) }
+	agent := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+	node := func(name string) client.Object { return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}} }
+	tests := map[string]struct {
+		objects []client.Object
+		want    bool
+	}{
+		"one that a node without an agent got and started since":      {[]client.Object{node("n2"), podOn("n2", "pv00", at(60), at(70))}, true},
+		"not one that has yet to start":                               {[]client.Object{node("n2"), podOn("n2", "pv00", at(60), time.Time{})}, false},
+		"not one that the node got before":                            {[]client.Object{node("n2"), podOn("n2", "pv00", at(-60), at(70))}, false},
+		"not one that the node got within what clocks may differ by":  {[]client.Object{node("n2"), podOn("n2", "pv00", at(5), at(70))}, false},
+		"not one on a node whose agent tells of mounts":               {[]client.Object{node("n1"), agent, podOn("n1", "pv00", at(60), at(70))}, false},
+		"not one on a node that does not exist":                       {[]client.Object{podOn("n2", "pv00", at(60), at(70))}, false},
+		"not one of another volume":                                   {[]client.Object{node("n2"), podOn("n2", "pv01", at(60), at(70))}, false},
+		"not one on a node where another pod may have an older mount": {[]client.Object{node("n2"), podOn("n2", "pv00", at(60), at(70)), named("old", podOn("n2", "pv00", at(-60), at(-50)))}, false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			p := builders.NFSProfile("p", []string{"nocto"}, maxPerStep(intstr.FromInt32(1)))
+			r, _ := newReconciler(t, interceptor.Funcs{}, append(fleetOf(3), &p)...)
+			clock := testclock.NewFakeClock(noon)
+			r.Clock = clock
+			makeAPass(t, r)
+			for _, o := range test.objects {
+				o.SetResourceVersion("")
+				if err := r.Client.Create(context.Background(), o); err != nil {
+					t.Fatal(err)
+				}
+			}
+			clock.Step(10 * time.Minute)
+			makeAPass(t, r) // finds it
+			makeAPass(t, r) // goes on
+			if got := len(changed(t, r)) > 1; got != test.want {
+				t.Errorf("a second volume is written: %t, want %t", got, test.want)
+			}
+		})
+	}
+}
+
+func named(name string, pod *corev1.Pod) *corev1.Pod {
+	pod.Name = name
+	return pod
+}
+
+// A volume that a pod is about to mount shows soonest whether its options work.
+func TestTheCanaryIsAVolumeThatAPodIsAboutToMount(t *testing.T) {
+	p := builders.NFSProfile("p", []string{"nocto"})
+	pending := podOn("", "pv02", noon, time.Time{})
+	image := named("pulling", podOn("n2", "pv01", noon, noon)) // has started, and its phase lags behind
+	image.Status.Phase = corev1.PodPending
+	r, _ := newReconciler(t, interceptor.Funcs{}, append(fleetOf(4), &p, pending, image)...)
+	r.Clock = testclock.NewFakeClock(noon)
+	makeAPass(t, r)
+	if got := changed(t, r); !cmp.Equal(got, []string{"pv02"}) {
+		t.Errorf("%q are written, want the one that a pod waits for", got)
+	}
 }
 
 // Who may write events in the namespace of one claim, as the built-in role "edit" may, writes one about a pod that does not exist,
@@ -136,6 +212,7 @@ func TestAForgedEventStopsNothing(t *testing.T) {
 			objects := fleetOf(count)
 			objects[0].(*corev1.PersistentVolume).Spec.ClaimRef.Namespace = "mallory"
 			p := builders.NFSProfile("p", []string{"nocto"}, maxPerStep(intstr.FromInt32(1)))
+			p.Spec.Rollout.Volumes.OnNoEvidence = v1alpha1.NoEvidenceProceed
 			objects = append(objects, &p, nodeN())
 			if pod != nil {
 				objects = append(objects, pod)

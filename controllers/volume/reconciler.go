@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -53,6 +54,8 @@ type Reconciler struct {
 	begun, inspected time.Time
 	// refused are the volumes whose last write the API server refused, with when it may be tried again.
 	refused map[string]time.Time
+	// evidence is what the last inspection has found, by set of options.
+	evidence map[string]plan.Evidence
 	// reported holds what the last event of each blocked volume says, so that a standing state makes one event.
 	reported map[string]string
 }
@@ -121,7 +124,7 @@ func (s *scope) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
 	if err := s.Client.List(ctx, &clientNodes, client.UnsafeDisableDeepCopy); err != nil {
 		return plan.Snapshot{}, fmt.Errorf("list StorageClientNodes: %w", err)
 	}
-	out.Now, out.Memory, out.Refused, out.ClientNodes = s.now, s.memory, s.refused, clientNodes.Items
+	out.Now, out.Memory, out.Refused, out.Evidence, out.ClientNodes = s.now, s.memory, s.refused, s.evidence, clientNodes.Items
 	return out, nil
 }
 
@@ -142,6 +145,18 @@ func (s *scope) isInspectionDue(every time.Duration) bool {
 
 func (s *scope) inspectCures(ctx context.Context, inCure []plan.InCure) (map[string]plan.Cure, error) {
 	return inspectCures(ctx, s.APIReader, inCure)
+}
+
+func (s *scope) inspectEvidence(ctx context.Context, awaited []plan.Awaited) (map[string]plan.Evidence, error) {
+	found, err := inspectEvidence(ctx, s.APIReader, awaited)
+	if err == nil {
+		s.evidence = found
+	}
+	return found, err
+}
+
+func (s *scope) findComing(ctx context.Context, candidates []*corev1.PersistentVolume) (map[string]bool, error) {
+	return findComing(ctx, s.APIReader, candidates)
 }
 
 func (s *scope) inspectMounts(ctx context.Context, watched []plan.Watched) (map[string]plan.Failure, error) {

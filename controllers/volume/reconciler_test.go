@@ -43,7 +43,8 @@ func newReconciler(t *testing.T, funcs interceptor.Funcs, objects ...client.Obje
 		o.SetResourceVersion("")
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(funcs).
-		WithIndex(&corev1.Event{}, "reason", func(o client.Object) []string { return []string{o.(*corev1.Event).Reason} }).Build()
+		WithIndex(&corev1.Event{}, "reason", func(o client.Object) []string { return []string{o.(*corev1.Event).Reason} }).
+		WithIndex(&corev1.Pod{}, "status.phase", func(o client.Object) []string { return []string{string(o.(*corev1.Pod).Status.Phase)} }).Build()
 	recorder := events.NewFakeRecorder(256)
 	return &Reconciler{Client: c, Recorder: recorder, ManagerNamespace: v1alpha1.ManagerNamespace}, recorder
 }

@@ -86,7 +86,7 @@ func play(seed uint64, workers int, verbose bool) *world {
 
 // settle plays without faults until all is done, and asks that nothing is written from then on.
 func (w *world) settle(m *manager, workers int, undone func() string) {
-	const most = 400
+	const most = 2000
 	w.calm(m, workers)
 	for turn := 0; (undone() != "" || m.steps > 0) && w.broken == nil; turn++ {
 		if turn == most {
@@ -94,6 +94,8 @@ func (w *world) settle(m *manager, workers int, undone func() string) {
 		}
 		w.calm(m, workers)
 	}
+	w.now = w.now.Add(time.Hour)
+	_, _ = m.pass(workers) // what the last mount has shown is noted
 	for range 3 {
 		w.now = w.now.Add(time.Hour)
 		if _, _ = m.pass(workers); m.steps > 0 {
@@ -144,6 +146,7 @@ func (w *world) populate() {
 	if w.rng.IntN(2) == 0 {
 		w.addProfile("beta", declaredLists[w.rng.IntN(len(declaredLists))], w.anyProfile)
 	}
+	w.skew = time.Duration(w.rng.IntN(9)-4) * time.Second
 	w.poisoned, w.outspoken = w.rng.IntN(2) == 0, w.rng.IntN(2) == 0
 }
 
@@ -151,6 +154,7 @@ func (w *world) anyProfile(p *v1alpha1.StorageClientProfile) {
 	r := p.Spec.Rollout.Volumes
 	r.SoakSeconds = ptr.To(int32(w.rng.IntN(3) * 45))
 	r.MaxPerStep = ptr.To(intstr.FromInt(1 + w.rng.IntN(4)))
+	r.OnNoEvidence = []v1alpha1.NoEvidencePolicy{"", v1alpha1.NoEvidenceWait, v1alpha1.NoEvidenceProceed}[w.rng.IntN(3)]
 	if w.rng.IntN(3) == 0 {
 		r.MaxPerStep = ptr.To(intstr.FromString([]string{"10%", "50%", "100%"}[w.rng.IntN(3)]))
 	}

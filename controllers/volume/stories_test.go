@@ -31,23 +31,51 @@ type story struct {
 func TestStories(t *testing.T) {
 	batchesOf := func(share string) func(*v1alpha1.StorageClientProfile) {
 		return func(p *v1alpha1.StorageClientProfile) {
-			p.Spec.Rollout.Volumes = &v1alpha1.VolumeRollout{MaxPerStep: ptr.To(intstr.FromString(share)), SoakSeconds: ptr.To[int32](60)}
+			p.Spec.Rollout.Volumes = &v1alpha1.VolumeRollout{MaxPerStep: ptr.To(intstr.FromString(share)), SoakSeconds: ptr.To[int32](60), OnNoEvidence: v1alpha1.NoEvidenceProceed}
 		}
 	}
+	waiting := func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.Volumes.OnNoEvidence = "" }
 	for name, tell := range map[string]func(*story){
 		"the canary first, then by age, a batch at a time": func(s *story) {
 			s.volumesByAge("a", "b", "c", "d", "e")
 			s.addProfile("eda", []string{"nocto"}, batchesOf("40%"))
 			s.until(5 * time.Minute)
 		},
-		"a good mount ends a batch early": func(s *story) {
+		"the rest waits until a pod has mounted the canary, however long that takes": func(s *story) {
 			s.volumesByAge("a", "b", "c", "d")
-			s.addProfile("eda", []string{"nocto"}, batchesOf("50%"))
-			s.until(5 * time.Second)
+			s.addProfile("eda", []string{"nocto"}, batchesOf("50%"), waiting)
+			s.until(24 * time.Hour)
+			s.mount("b")
+			s.until(5 * time.Minute)
 			s.mount("a")
-			s.until(30 * time.Second)
-			s.mount("c")
-			s.until(30 * time.Second)
+			s.until(5 * time.Minute)
+		},
+		"a mount ends no soak, and is remembered when it is gone": func(s *story) {
+			s.volumesByAge("a", "b", "c")
+			s.addProfile("eda", []string{"nocto"}, batchesOf("100%"), waiting)
+			s.until(20 * time.Second)
+			s.mount("a")
+			s.until(20 * time.Second)
+			s.tell("the pod is gone")
+			delete(s.mounts, "a")
+			s.until(time.Minute)
+		},
+		"a mount within the seconds that clocks may differ shows nothing": func(s *story) {
+			s.volumesByAge("a", "b")
+			s.addProfile("eda", []string{"nocto"}, batchesOf("100%"), waiting)
+			s.until(4 * time.Second)
+			s.mount("a")
+			s.until(3 * time.Minute)
+			s.mount("a")
+			s.until(2 * time.Minute)
+		},
+		"a pod on a node without an agent shows it too": func(s *story) {
+			s.volumesByAge("a", "b")
+			s.addProfile("eda", []string{"nocto"}, batchesOf("100%"), waiting)
+			s.until(2 * time.Minute)
+			s.mount("a")
+			s.bare["a"] = true
+			s.until(2 * time.Minute)
 		},
 		"a failed mount of the canary is taken back and stops the rest until the rules change": func(s *story) {
 			s.volumesByAge("a", "b", "c")

@@ -46,6 +46,8 @@ type podFacts struct {
 	// started is when the last of its containers started, zero if none has. restarted is whether one did so again.
 	started   time.Time
 	restarted bool
+	// arrived is when its node got it.
+	arrived time.Time
 	// ended is whether it will start none any more.
 	ended bool
 }
@@ -53,14 +55,20 @@ type podFacts struct {
 // nodeFacts is what is kept of a node.
 type nodeFacts struct {
 	exists bool
+	// hasAgent is whether it is one that an agent reports on.
+	hasAgent bool
 	// mounts are those that its agent has reported since its boot.
 	mounts []v1alpha1.MountStatus
+}
+
+func newWitnesses(reader client.Reader) *witnesses {
+	return &witnesses{reader: reader, pods: map[types.NamespacedName]*podFacts{}, nodes: map[string]*nodeFacts{}}
 }
 
 // askPods reads the pods that events tell of. A namespace of which too many are told of is read as a whole: events cost nothing, so
 // that a bound on lookups would let forged ones hide a real one.
 func askPods(ctx context.Context, reader client.Reader, told []*failedMount) (*witnesses, error) {
-	w := &witnesses{reader: reader, pods: map[types.NamespacedName]*podFacts{}, nodes: map[string]*nodeFacts{}}
+	w := newWitnesses(reader)
 	pods := map[string]sets.Set[string]{}
 	for _, f := range told {
 		if pods[f.pod.Namespace] == nil {
@@ -119,7 +127,7 @@ func (w *witnesses) listPods(ctx context.Context, namespace string, names sets.S
 
 func factsOf(pod *corev1.Pod) *podFacts {
 	facts := &podFacts{
-		uid: pod.UID, node: pod.Spec.NodeName, volumes: map[string][]string{},
+		uid: pod.UID, node: pod.Spec.NodeName, volumes: map[string][]string{}, arrived: arrivalOf(pod),
 		ended: !pod.DeletionTimestamp.IsZero() || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed,
 	}
 	for i := range pod.Spec.Volumes {
@@ -194,9 +202,12 @@ func (w *witnesses) factsOfNode(ctx context.Context, name string) (*nodeFacts, e
 	}
 	var clientNode v1alpha1.StorageClientNode
 	switch err := w.reader.Get(ctx, types.NamespacedName{Name: name}, &clientNode); {
-	case err == nil && clientNode.Status.BootID == node.Status.NodeInfo.BootID:
-		facts.mounts = clientNode.Status.Mounts
-	case err != nil && !apierrors.IsNotFound(err):
+	case err == nil:
+		facts.hasAgent = true
+		if clientNode.Status.BootID == node.Status.NodeInfo.BootID {
+			facts.mounts = clientNode.Status.Mounts
+		}
+	case !apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("get StorageClientNode %s: %w", name, err)
 	}
 	w.nodes[name] = facts

@@ -17,12 +17,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/internal/builders"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
 // errDied is the panic of a manager that dies.
@@ -42,8 +44,13 @@ type world struct {
 	volumes  map[string]*simVolume
 	profiles map[string]*v1alpha1.StorageClientProfile
 	paused   bool
-	// mounts are the lists that volumes are mounted with on the one node.
-	mounts map[string][]string
+	// mounts are the lists that volumes are mounted with: on the one node that has an agent, or, where bare is true, on one that has
+	// none. skew is by how much the clock of the former is ahead, and idle are the mounts that nobody has used yet.
+	mounts     map[string][]string
+	bare, idle map[string]bool
+	skew       time.Duration
+	// shown are the sets of options with which a volume was mounted while it carried a list of theirs.
+	shown map[string]bool
 	// failures are the events of failed mounts.
 	failures []failure
 	// poisoned is whether mounts with that option fail, outspoken whether that is said to be for the options, and unwell are
@@ -92,7 +99,7 @@ func newWorld(seed uint64) *world {
 	return &world{
 		now: time.Date(2026, 9, 1, 10, 0, 0, 0, time.UTC), rng: rand.New(rand.NewPCG(seed, 0)),
 		volumes: map[string]*simVolume{}, profiles: map[string]*v1alpha1.StorageClientProfile{}, mounts: map[string][]string{}, canaries: map[string]string{},
-		outspoken: true, unwell: map[string]bool{}, mountedAt: map[string]time.Time{},
+		outspoken: true, unwell: map[string]bool{}, mountedAt: map[string]time.Time{}, bare: map[string]bool{}, idle: map[string]bool{}, shown: map[string]bool{},
 	}
 }
 
@@ -117,7 +124,7 @@ func (w *world) version() string {
 func (w *world) addVolume(name string, options ...string) *simVolume {
 	pv := builders.NFSVolume(options, builders.Named(name))
 	pv.UID, pv.ResourceVersion, pv.CreationTimestamp = types.UID(w.version()), w.version(), metav1.NewTime(w.now)
-	pv.Spec.ClaimRef = nil
+	pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "eda", Name: name}
 	w.volumes[name] = &simVolume{pv: pv}
 	return w.volumes[name]
 }
@@ -160,9 +167,13 @@ func (w *world) change(v *simVolume, do func(*corev1.PersistentVolume)) {
 
 func (w *world) names() []string { return slices.Sorted(maps.Keys(w.volumes)) }
 
-// mount has a kubelet mount a volume anew.
+// mount has a kubelet mount a volume anew, which binds it.
 func (w *world) mount(name string) {
-	list := w.volumes[name].pv.Spec.MountOptions
+	v := w.volumes[name]
+	if isUnused(v.pv) {
+		w.change(v, func(pv *corev1.PersistentVolume) { pv.Status.Phase = corev1.VolumeBound })
+	}
+	list := v.pv.Spec.MountOptions
 	kind := ""
 	if w.poisoned && slices.Contains(list, poison) {
 		kind = refusedOption
@@ -180,6 +191,10 @@ func (w *world) mount(name string) {
 		w.tell("a pod mounts %s with %s", name, strings.Join(list, ","))
 	}
 	w.mounts[name] = append([]string{}, list...)
+	if mark := judge.MarkOf(v.pv); mark != nil && judge.RecordOf(v.pv).CarriesOurs(v.pv) {
+		w.shown[mark.Set] = true
+	}
+	w.bare[name], w.idle[name] = !w.verbose && w.rng.IntN(3) == 0, !w.verbose && w.rng.IntN(8) == 0
 }
 
 // create plays the API server with the webhook, which may be away.
@@ -226,17 +241,24 @@ func (w *world) profileList() []v1alpha1.StorageClientProfile {
 func (w *world) clientNodes() []v1alpha1.StorageClientNode {
 	node := v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
 	for _, name := range slices.Sorted(maps.Keys(w.mounts)) {
+		if w.bare[name] {
+			continue
+		}
 		node.Status.Mounts = append(node.Status.Mounts, v1alpha1.MountStatus{
 			MountPoint: "/" + name, Volume: name, Protocol: "NFSv4.1", Options: append([]string{"rw", "vers=4.1"}, w.mounts[name]...),
+			Connections: int32(connectionsOf(w.mounts[name])), Since: ptr.To(metav1.NewTime(w.mountedAt[name].Add(w.skew))), Used: !w.idle[name],
 		})
 	}
 	return []v1alpha1.StorageClientNode{node}
 }
 
-// showsWell says whether a volume is mounted with all that profiles brought to its list.
-func (w *world) showsWell(v *simVolume) bool {
-	mounted, isMounted := w.mounts[v.pv.Name]
-	return isMounted && !slices.ContainsFunc(v.pv.Spec.MountOptions, func(o string) bool { return !slices.Contains(mounted, o) })
+// connectionsOf is how many a mount opens.
+func connectionsOf(list []string) int {
+	n, asked := mountoptions.Nconnect(list)
+	if !asked {
+		return 1
+	}
+	return n
 }
 
 // finishDeletions takes the finalizers off, as the profiles' controller does.
@@ -257,6 +279,7 @@ type manager struct {
 	compiler  judge.Compiler
 	memory    *judge.Memory
 	refused   map[string]time.Time
+	evidence  map[string]plan.Evidence
 	inspected time.Time
 	// stale returns an earlier version of a volume, nil for one that the cache has not heard of.
 	stale func(*simVolume) *corev1.PersistentVolume
@@ -308,7 +331,7 @@ func (m *manager) readSnapshot(context.Context) (plan.Snapshot, error) {
 	m.happen()
 	s := m.live()
 	s.Profiles = m.compiler.Compile(m.profileList(), catalogue.AllowList{}, m.paused)
-	s.Memory, s.Refused = m.memory, m.refused
+	s.Memory, s.Refused, s.Evidence = m.memory, m.refused, m.evidence
 	m.changesBefore, m.unmountable = m.changes, map[string]time.Time{}
 	if m.stale == nil {
 		return s, nil
@@ -371,6 +394,30 @@ func (m *manager) inspectMounts(_ context.Context, watched []plan.Watched) (map[
 	return failed, nil
 }
 
+// inspectEvidence tells of mounts on the node that has no agent.
+func (m *manager) inspectEvidence(_ context.Context, awaited []plan.Awaited) (map[string]plan.Evidence, error) {
+	m.happen()
+	m.evidence = map[string]plan.Evidence{}
+	for _, a := range awaited {
+		if name := a.Volume.Name; m.bare[name] && m.mountedAt[name].After(a.After) {
+			m.evidence[a.Set] = plan.Evidence{Text: "a Pod has started with " + name, Volume: name, Written: a.Written}
+		}
+	}
+	return m.evidence, nil
+}
+
+// findComing picks volumes at random: that pods are about to mount them decides nothing but which goes first.
+func (m *manager) findComing(_ context.Context, candidates []*corev1.PersistentVolume) (map[string]bool, error) {
+	m.happen()
+	out := map[string]bool{}
+	for _, pv := range candidates {
+		if !m.verbose && m.rng.IntN(4) == 0 {
+			out[pv.Name] = true
+		}
+	}
+	return out, nil
+}
+
 // failureOf is a failed mount of a volume since a time, one for its options rather than another.
 func (w *world) failureOf(volume string, since time.Time) plan.Failure {
 	var out plan.Failure
@@ -393,6 +440,7 @@ func (m *manager) applyStep(_ context.Context, step plan.Step) error {
 	}
 	m.happen()
 	v := m.volumes[step.Target().Name]
+	step = plan.Dated(step, m.now)
 	data, err := patchFor(step)
 	switch {
 	case err != nil:
@@ -518,7 +566,7 @@ func (m *manager) checkBatch(v *simVolume, step plan.WriteOptions, p *v1alpha1.S
 		}
 		if judge.RecordOf(u.pv).CarriesOurs(u.pv) && mark.Set == sets[name] {
 			members[since] = append(members[since], u)
-			over[since] = over[since] || !m.now.Before(mark.Since.Add(soak)) || !mark.Unprovable && m.showsWell(u)
+			over[since] = !m.now.Before(mark.Since.Add(soak))
 		}
 	}
 	for since, list := range members {
@@ -532,6 +580,7 @@ func (m *manager) checkBatch(v *simVolume, step plan.WriteOptions, p *v1alpha1.S
 	if mates+1 > v1alpha1.ResolveShare(*rollout.MaxPerStep, selected) {
 		m.fail("a batch of profile %s has %d volumes, more than its share", p.Name, mates+1)
 	}
+	proven = m.checkEvidence(v, step, p, sets) || proven && rollout.OnNoEvidence == v1alpha1.NoEvidenceProceed
 	// A volume that shows a set to work may be among those that are written.
 	set := fmt.Sprintf("%s:%s:%t", p.Name, step.Mark.Set, isUnused(v.pv))
 	m.proven[set] = m.proven[set] || proven
@@ -545,6 +594,26 @@ func (m *manager) checkBatch(v *simVolume, step plan.WriteOptions, p *v1alpha1.S
 	if !m.proven[set] {
 		m.canaries[batch] = set
 	}
+}
+
+// checkEvidence asks that no second volume gets a list of a set before the first was mounted with it, unless the profile says so. It
+// returns whether one was.
+func (m *manager) checkEvidence(v *simVolume, step plan.WriteOptions, p *v1alpha1.StorageClientProfile, sets map[string]string) bool {
+	set, carriers := step.Mark.Set, []string{}
+	for _, name := range m.names() {
+		u := m.volumes[name]
+		if mark := judge.MarkOf(u.pv); mark != nil && mark.Set == set && sets[name] == set && judge.RecordOf(u.pv).CarriesOurs(u.pv) && !mark.Created && (isUnused(v.pv) || !isUnused(u.pv)) {
+			carriers = append(carriers, name)
+		}
+	}
+	waits := p.Spec.WithDefaults().Rollout.Volumes.OnNoEvidence == v1alpha1.NoEvidenceWait
+	if len(carriers) > 0 && !m.shown[set] && waits {
+		m.fail("%s is written for profile %s, and none of %q has been mounted with the options", v.pv.Name, p.Name, carriers)
+	}
+	if evidence := step.Mark.Evidence; evidence != "" && !m.shown[set] {
+		m.fail("%s is written because %s, and nothing was mounted with the options", v.pv.Name, evidence)
+	}
+	return m.shown[set]
 }
 
 func isUnused(pv *corev1.PersistentVolume) bool { return pv.Status.Phase == corev1.VolumeAvailable }
@@ -649,6 +718,11 @@ func (m *manager) checkAfter(v *simVolume, before *corev1.PersistentVolume, step
 		}
 	case plan.JudgeFailure:
 		m.checkJudgement(v, before, step.FailedMount)
+	case plan.KeepEvidence:
+		if !slices.Equal(v.pv.Spec.MountOptions, before.Spec.MountOptions) || !m.shown[step.Mark.Set] {
+			m.fail("%s is noted to work, and was not mounted with the options: %s", name, step.Mark.Evidence)
+		}
+		return
 	case plan.ReleaseVolume:
 		if !slices.Equal(v.pv.Spec.MountOptions, before.Spec.MountOptions) {
 			m.fail("the list of %s changes with its release", name)

@@ -19,6 +19,7 @@ type profileOption func(*v1alpha1.StorageClientProfile)
 
 func newProfile(options ...profileOption) *v1alpha1.StorageClientProfile {
 	p := &v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "eda", Finalizers: []string{v1alpha1.Finalizer}}}
+	p.Spec.AllNodes = true
 	for _, o := range options {
 		o(p)
 	}

@@ -48,7 +48,8 @@ func newScheme(t testing.TB) *runtime.Scheme {
 func newHandler(t testing.TB, funcs interceptor.Funcs, objects ...client.Object) *volumeHandler {
 	t.Helper()
 	scheme := newScheme(t)
-	reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(funcs).Build()
+	reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithInterceptorFuncs(funcs).
+		WithIndex(&corev1.Pod{}, "status.phase", func(o client.Object) []string { return []string{string(o.(*corev1.Pod).Status.Phase)} }).Build()
 	return &volumeHandler{reader: &snapshot.Reader{Reader: reader, ManagerNamespace: v1alpha1.ManagerNamespace}, decoder: admission.NewDecoder(scheme)}
 }
 

@@ -150,7 +150,7 @@ func (*site) declareVolumes(profile *v1alpha1.StorageClientProfile) {
 		Name: "bound", Selector: v1alpha1.VolumeSelector{Servers: []string{boundServer}},
 		MountOptions: []v1alpha1.MountOption{"actimeo=30"},
 	}}
-	profile.Spec.Rollout.Volumes = &v1alpha1.VolumeRollout{MaxPerStep: ptr.To(intstr.FromString("100%")), SoakSeconds: ptr.To[int32](25)}
+	profile.Spec.Rollout.Volumes = &v1alpha1.VolumeRollout{MaxPerStep: ptr.To(intstr.FromString("100%")), SoakSeconds: ptr.To[int32](25), OnNoEvidence: v1alpha1.NoEvidenceProceed}
 }
 
 // failMount lets a kubelet tell of a mount that failed, without the volume's name: the manager asks for the pod, which is gone.

@@ -83,7 +83,7 @@ func (d *demo) applyProfile(ctx context.Context) (*v1alpha1.StorageClientProfile
 	rollout.MaxConcurrentLive = ptr.To(intstr.FromString("100%"))
 	rollout.Canary = &v1alpha1.Canary{SoakSeconds: ptr.To[int32](2)}
 	rollout.SettleSeconds = ptr.To[int32](1)
-	rollout.Volumes = &v1alpha1.VolumeRollout{MaxPerStep: ptr.To(intstr.FromString("100%")), SoakSeconds: ptr.To[int32](2)}
+	rollout.Volumes = &v1alpha1.VolumeRollout{MaxPerStep: ptr.To(intstr.FromString("100%")), SoakSeconds: ptr.To[int32](2), OnNoEvidence: v1alpha1.NoEvidenceProceed}
 	rollout.Reboot.Policy = v1alpha1.RebootAutomatic
 	d.printLine("user", "kubectl apply -k config/profiles/azure-files-large-directories   (2 nodes at a time, reboots allowed)")
 	return profile, d.Client.Create(ctx, profile)

@@ -75,7 +75,7 @@ func TestFootprint(t *testing.T) {
 
 func manifest() string {
 	var b strings.Builder
-	b.WriteString("apiVersion: tuning.storageclient.dev/v1alpha1\nkind: StorageClientProfile\nmetadata: {name: p}\nspec:\n  nodeSelector: {}\n  node:\n    sysctls:\n")
+	b.WriteString("apiVersion: tuning.storageclient.dev/v1alpha1\nkind: StorageClientProfile\nmetadata: {name: p}\nspec:\n  allNodes: true\n  node:\n    sysctls:\n")
 	for name, value := range sysctls {
 		fmt.Fprintf(&b, "      %s: %q\n", name, value)
 	}

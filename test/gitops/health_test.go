@@ -36,6 +36,7 @@ var kstatusOf = map[string]status.Status{
 	"testdata/stalled.yaml":          status.FailedStatus,
 	"testdata/plan-mode.yaml":        status.InProgressStatus,
 	"testdata/waiting-approval.yaml": status.InProgressStatus,
+	"testdata/waiting-evidence.yaml": status.InProgressStatus,
 	"testdata/restoring.yaml":        status.TerminatingStatus,
 }
 
@@ -106,16 +107,28 @@ func read(t *testing.T, file string) string {
 	return string(data)
 }
 
-// runHealth runs the script with the libraries that Argo CD opens: base, package and table. There is no string library.
 func runHealth(t *testing.T, script string, object *unstructured.Unstructured) (health, message string) {
 	t.Helper()
+	table := runLua(t, script, object)
+	return table.RawGetString("status").String(), table.RawGetString("message").String()
+}
+
+// runLua runs a script with the libraries that Argo CD opens: base, package, table, and of os what tells the time. There is no
+// string library.
+func runLua(t *testing.T, script string, object *unstructured.Unstructured) *lua.LTable {
+	t.Helper()
 	l := lua.NewState(lua.Options{SkipOpenLibs: true})
-	defer l.Close()
+	t.Cleanup(l.Close)
 	for name, open := range map[string]lua.LGFunction{
-		lua.LoadLibName: lua.OpenPackage, lua.BaseLibName: lua.OpenBase, lua.TabLibName: lua.OpenTable,
+		lua.LoadLibName: lua.OpenPackage, lua.BaseLibName: lua.OpenBase, lua.TabLibName: lua.OpenTable, lua.OsLibName: lua.OpenOs,
 	} {
 		if err := l.CallByParam(lua.P{Fn: l.NewFunction(open), Protect: true}, lua.LString(name)); err != nil {
 			t.Fatal(err)
+		}
+	}
+	if os, isTable := l.GetGlobal(lua.OsLibName).(*lua.LTable); isTable {
+		for _, name := range []string{"execute", "exit", "getenv", "remove", "rename", "setenv", "setlocale", "tmpname"} {
+			os.RawSetString(name, lua.LNil)
 		}
 	}
 	l.SetGlobal("obj", toLua(l, object.Object))
@@ -126,7 +139,7 @@ func runHealth(t *testing.T, script string, object *unstructured.Unstructured) (
 	if !ok {
 		t.Fatalf("the script returns %v, not a table", l.Get(-1))
 	}
-	return table.RawGetString("status").String(), table.RawGetString("message").String()
+	return table
 }
 
 func toLua(l *lua.LState, value any) lua.LValue {

@@ -51,7 +51,7 @@ var _ = Describe("The approval of reboots", func() {
 		Entry("once and for all", onApproval, reboot(`"policy":"Automatic"`), "spec.rollout.reboot.policy: Automatic: "),
 		Entry("once and for all, from Never", func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.Reboot.Policy = v1alpha1.RebootNever },
 			reboot(`"policy":"Automatic"`), "spec.rollout.reboot.policy: Automatic: "),
-		Entry("another plan, where nobody is asked", onAutomatic, `{"spec":{"nodeSelector":{"matchLabels":{"pool":"all"}}}}`,
+		Entry("another plan, where nobody is asked", onAutomatic, `{"spec":{"allNodes":null,"nodeSelector":{"matchLabels":{"pool":"all"}}}}`,
 			"spec: the change decides which nodes reboot, or how, and spec.rollout.reboot.policy is Automatic: "),
 	)
 
@@ -72,7 +72,7 @@ var _ = Describe("The approval of reboots", func() {
 	It("covers each part of the plan where the policy is Automatic", func() {
 		newProfile("p").KernelArgument("ihash_entries=16777216").With(onAutomatic).Create()
 		for _, spec := range []string{
-			`"nodeSelector":{"matchLabels":{"pool":"all"}}`, `"includeControlPlane":true`, `"priority":1`, `"deletionPolicy":"Restore"`,
+			`"allNodes":null,"nodeSelector":{"matchLabels":{"pool":"all"}}`, `"includeControlPlane":true`, `"priority":1`, `"deletionPolicy":"Restore"`,
 			`"node":{"kernelArguments":["ihash_entries=1"]}`, `"node":null`, `"rollout":null`,
 			`"rollout":{"maxUnavailable":"100%"}`, `"rollout":{"canary":{"soakSeconds":0}}`, `"rollout":{"failureThreshold":9}`,
 			`"rollout":{"settleSeconds":0}`, `"rollout":{"onNodeFailure":"Uncordon"}`, `"rollout":{"ignoreUnavailableAfterSeconds":1}`,
@@ -98,7 +98,7 @@ var _ = Describe("The approval of reboots", func() {
 		Entry("an approval that is taken back", onApproval, annotation("null")),
 		Entry("an approval that becomes empty", onApproval, annotation(`""`)),
 		Entry("an approval by the field that is taken back", func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.Reboot.ApprovedPlan = "1111" }, reboot(`"approvedPlan":null`)),
-		Entry("another plan, which waits for an approval", onApproval, `{"spec":{"nodeSelector":{"matchLabels":{"pool":"all"}}}}`),
+		Entry("another plan, which waits for an approval", onApproval, `{"spec":{"allNodes":null,"nodeSelector":{"matchLabels":{"pool":"all"}}}}`),
 		Entry("another plan that leaves Automatic", onAutomatic, `{"spec":{"priority":1,"rollout":{"reboot":{"policy":"OnApproval"}}}}`),
 		Entry("Automatic that stays", onAutomatic, reboot(`"policy":"Automatic"`)),
 		Entry("a live setting under Automatic", onAutomatic, `{"spec":{"node":{"sysctls":{"vm.dirty_ratio":"10"}}}}`),

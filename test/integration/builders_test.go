@@ -87,12 +87,13 @@ type profileBuilder struct{ profile v1alpha1.StorageClientProfile }
 
 func newProfile(name string) *profileBuilder {
 	b := &profileBuilder{}
-	b.profile.Name = name
+	b.profile.Name, b.profile.Spec.AllNodes = name, true
 	return b
 }
 
 // Select adds a label that the profile's nodes carry.
 func (b *profileBuilder) Select(key, value string) *profileBuilder {
+	b.profile.Spec.AllNodes = false
 	metav1.AddLabelToSelector(&b.profile.Spec.NodeSelector, key, value)
 	return b
 }

@@ -2,10 +2,16 @@ package integration
 
 import (
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -64,6 +70,49 @@ var _ = Describe("Failures", func() {
 		}
 	})
 })
+
+var _ = Describe("An immutable ConfigMap of the rollout", func() {
+	It("stalls the profile until somebody types what its condition says", func() {
+		pool("a")
+		remembered := v1alpha1.ProfileFailures{Retry: "2026-11-22T12:00:00Z"}
+		Expect(retryUpdate("eda", func(p *v1alpha1.StorageClientProfile) {
+			p.Annotations = map[string]string{v1alpha1.RetryAnnotation: remembered.Retry}
+		})).To(Succeed())
+		for name, data := range map[string]map[string]string{v1alpha1.BudgetConfigMap: nil, v1alpha1.FailuresConfigMap: {"eda": remembered.Encode()}} {
+			memory := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: name}, Data: data, Immutable: new(true)}
+			Expect(k8s.Create(ctx, memory)).To(Succeed())
+		}
+		s := newStory(k8s, k8s)
+		s.passes(2)
+		Expect(findObject("a").Status.Rollout.Reason).To(Equal(v1alpha1.RolloutReasonConfigMapImmutable))
+		Expect(newKeeper(k8s).round([]string{"eda"}, nil)).To(Succeed())
+		condition := stalledOf("eda")
+		Expect(condition.Reason).To(Equal(v1alpha1.ReasonConfigMapImmutable))
+
+		_, typed, found := strings.Cut(condition.Message, "create it anew: ")
+		Expect(found).To(BeTrue(), condition.Message)
+		shell := exec.CommandContext(ctx, "sh", "-c", `kubectl() { "$KUBECTL" "$@"; }; `+typed)
+		shell.Dir = GinkgoT().TempDir()
+		shell.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig(), "KUBECTL="+filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kubectl"))
+		output, err := shell.CombinedOutput()
+		Expect(err).NotTo(HaveOccurred(), string(output))
+
+		Expect(failures("eda")).To(Equal(remembered))
+		Expect(newKeeper(k8s).round([]string{"eda"}, nil)).To(Succeed())
+		Expect(stalledOf("eda").Status).To(Equal(metav1.ConditionFalse))
+		s.play()
+		Expect(getNode("a").Status.NodeInfo.BootID).To(Equal("boot-2"))
+	})
+})
+
+func stalledOf(profile string) metav1.Condition {
+	GinkgoHelper()
+	object := &v1alpha1.StorageClientProfile{}
+	Expect(k8s.Get(ctx, client.ObjectKey{Name: profile}, object)).To(Succeed())
+	condition := meta.FindStatusCondition(object.Status.Conditions, v1alpha1.ConditionStalled)
+	Expect(condition).NotTo(BeNil())
+	return *condition
+}
 
 // loseNode plays until a node has its permit, and deletes its Node and what belongs to it. It returns the Node's UID.
 func loseNode(s *story, name string) string {

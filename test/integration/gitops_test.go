@@ -129,4 +129,18 @@ var _ = Describe("The states that GitOps tools judge", func() {
 		settle()
 		expectState(name, "restoring.yaml")
 	})
+
+	It("and that of a profile that waits for a mount", func() {
+		const name = "nfs41-hpc"
+		for _, volume := range []string{"share-1", "share-2"} {
+			newVolume(volume).Options("hard").Claim("default", volume).Create()
+		}
+		newProfile(name).Select("agentpool", "hpc").Volumes(nfsRule("nocto")).Create()
+		manager := newKeeper(k8s)
+		manager.settle([]string{name}, nil)
+		reconcileVolume("share-1")
+		fakeClock.Step(24 * time.Hour)
+		manager.settle([]string{name}, nil)
+		expectState(name, "waiting-evidence.yaml")
+	})
 })

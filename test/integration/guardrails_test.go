@@ -141,6 +141,7 @@ var attacks = map[string]attack{
 // ceilingOf names for every field of spec the ceilings that bound it, or says why there is none. A field that is not here fails
 // a spec: whoever adds one decides.
 var ceilingOf = map[string]string{
+	"allNodes":            "none: whose nodes they are is for who grants the right to write profiles",
 	"deletionPolicy":      "none: neither sets anything new",
 	"includeControlPlane": "includeControlPlane",
 	"mode":                "none: Plan touches nothing",
@@ -188,6 +189,7 @@ var ceilingOf = map[string]string{
 	"rollout.reboot.timeoutSeconds":                 "none: the budget counts the node as long",
 	"rollout.settleSeconds":                         "none: the node is read back either way",
 	"rollout.volumes.maxPerStep":                    "rollout.volumes.maxPerStep",
+	"rollout.volumes.onNoEvidence":                  "none: what goes on without a mount soaks, and goes on by maxPerStep",
 	"rollout.volumes.soakSeconds":                   "rollout.volumes.soakSeconds",
 	"rollout.windows[].durationSeconds":             "none: without a window it is any time",
 	"rollout.windows[].schedule":                    "none: without a window it is any time",
@@ -316,6 +318,7 @@ var _ = Describe("The administrator's guardrails", Ordered, ContinueOnFailure, f
 		BeforeEach(func() {
 			setCeilings(nil)
 			profile = &v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "old", Finalizers: []string{v1alpha1.Finalizer}}}
+			profile.Spec.AllNodes = true
 			profile.Spec.Rollout.Drain.Force = true
 			profile.Spec.Rollout.FailureThreshold = ptr.To[int32](5)
 			Eventually(func() error { return k8s.Create(ctx, profile) }).WithTimeout(inTime).Should(Succeed())

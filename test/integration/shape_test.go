@@ -22,6 +22,11 @@ var _ = Describe("The shape of a StorageClientProfile", func() {
 		func(spec, field string) { expectInvalid(createShape("StorageClientProfile", spec), field) },
 
 		Entry("no nodeSelector", `paused: true`, "spec.nodeSelector"),
+		Entry("an empty nodeSelector", `nodeSelector: {}`, "spec.nodeSelector"),
+		Entry("a nodeSelector that is empty in both of its parts", `nodeSelector: {matchLabels: {}, matchExpressions: []}`, "spec.nodeSelector"),
+		Entry("a nodeSelector as core/v1 has it, whose label is dropped", `nodeSelector: {agentpool: x}`, "spec.nodeSelector"),
+		Entry("a nodeSelector and all nodes", `nodeSelector: {matchLabels: {agentpool: x}}, allNodes: true`, "spec.nodeSelector"),
+		Entry("all nodes denied, and nothing selected", `allNodes: false`, "spec.nodeSelector"),
 		Entry("an unknown mode", with(`mode: Off`), "spec.mode"),
 		Entry("an unknown deletionPolicy", with(`deletionPolicy: Delete`), "spec.deletionPolicy"),
 		Entry("an unknown onUnsupported", with(`onUnsupported: Ignore`), "spec.onUnsupported"),
@@ -121,6 +126,7 @@ var _ = Describe("The shape of a StorageClientProfile", func() {
 		Entry("a failure threshold of 0", rollout(`failureThreshold: 0`), "spec.rollout.failureThreshold"),
 		Entry("a negative settling time", rollout(`settleSeconds: -1`), "spec.rollout.settleSeconds"),
 		Entry("a negative soak of the canary", rollout(`canary: {soakSeconds: -1}`), "spec.rollout.canary.soakSeconds"),
+		Entry("an unknown answer to missing evidence", rollout(`volumes: {onNoEvidence: Hope}`), "spec.rollout.volumes.onNoEvidence"),
 		Entry("a negative soak of volumes", rollout(`volumes: {soakSeconds: -1}`), "spec.rollout.volumes.soakSeconds"),
 		Entry("a negative time of unavailability", rollout(`ignoreUnavailableAfterSeconds: -1`), "spec.rollout.ignoreUnavailableAfterSeconds"),
 		Entry("an empty canary", rollout(`canary: {nodes: 0}`), "spec.rollout.canary.nodes"),
@@ -143,7 +149,10 @@ var _ = Describe("The shape of a StorageClientProfile", func() {
 	DescribeTable("is accepted for",
 		func(spec string) { Expect(createShape("StorageClientProfile", spec)).To(Succeed()) },
 
-		Entry("a nodeSelector and nothing else", with(``)),
+		Entry("all nodes and nothing else", with(``)),
+		Entry("a nodeSelector and nothing else", `nodeSelector: {matchLabels: {agentpool: x}}`),
+		Entry("a nodeSelector of expressions", `nodeSelector: {matchExpressions: [{key: agentpool, operator: Exists}]}`),
+		Entry("all nodes beside an empty nodeSelector", `nodeSelector: {}, allNodes: true`),
 		Entry("every field", everyField()),
 		Entry("all bounds at once", everyBound()),
 		Entry("a dot inside an interface name written '/'", sysctl("net.ipv4.conf.eth0/100.rp_filter", "0")),
@@ -179,10 +188,10 @@ var _ = Describe("The shape of a StorageClientProfile", func() {
 				"matched": int64(0), "upToDate": int64(0), "exceptions": int64(0), "pendingReboot": int64(0),
 				"disrupted": int64(0), "failed": int64(0), "drifted": int64(0),
 			},
-			"volumes": map[string]any{"matched": int64(0), "upToDate": int64(0), "blocked": int64(0), "staleMounts": int64(0)},
+			"volumes": map[string]any{"matched": int64(0), "upToDate": int64(0), "exceptions": int64(0), "blocked": int64(0), "staleMounts": int64(0)},
 			"plan":    map[string]any{"hash": "", "nodesToReboot": int64(0), "limitedBy": ""},
 		}))
-		Expect(object.Object["spec"]).To(Equal(map[string]any{"nodeSelector": map[string]any{}}))
+		Expect(object.Object["spec"]).To(Equal(map[string]any{"allNodes": true}))
 	})
 })
 
@@ -237,7 +246,7 @@ func expectInvalid(err error, field string) {
 	Expect(err).To(MatchError(ContainSubstring(field)))
 }
 
-func with(spec string) string { return "nodeSelector: {}, " + spec }
+func with(spec string) string { return "allNodes: true, " + spec }
 
 func sysctl(key, value string) string {
 	return with("node: {sysctls: {" + strconv.Quote(key) + ": " + strconv.Quote(value) + "}}")

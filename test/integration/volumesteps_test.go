@@ -52,7 +52,7 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 			newVolume(name).Options("hard").Claim("default", name).Create()
 		}
 		profile := nfsProfile("fast", v1alpha1.GitOpsReportOnly, "nocto")
-		profile.Spec.Rollout.Volumes = &v1alpha1.VolumeRollout{MaxPerStep: ptr.To(intstr.FromString("50%")), SoakSeconds: ptr.To[int32](60)}
+		profile.Spec.Rollout.Volumes = &v1alpha1.VolumeRollout{MaxPerStep: ptr.To(intstr.FromString("50%")), SoakSeconds: ptr.To[int32](60), OnNoEvidence: v1alpha1.NoEvidenceProceed}
 		Expect(k8s.Update(ctx, profile)).To(Succeed())
 		return profile
 	}
@@ -71,7 +71,7 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 		DeferCleanup(func() { deleteNow(event) })
 	}
 
-	It("come to the canary, then to a step at a time, by soak or by a good mount", func() {
+	It("come to the canary, then to a step at a time, by soak where the profile has that be enough", func() {
 		create()
 		Expect(visit(k8s)).To(Succeed())
 		Expect(carrying()).To(Equal([]string{"pv0"}))
@@ -91,14 +91,40 @@ var _ = Describe("Changed options of existing PersistentVolumes", func() {
 		Expect(meta.FindStatusCondition(profile.Status.Conditions, "Ready").Message).To(And(
 			ContainSubstring("3/5 volumes up to date"), ContainSubstring("pv1, pv2 soak until "+fakeClock.Now().Add(time.Minute).UTC().Format(time.RFC3339))))
 
+		fakeClock.Step(time.Minute)
+		Expect(visit(k8s)).To(Succeed())
+		Expect(carrying()).To(HaveLen(count))
+	})
+
+	It("wait for a mount of the canary by default, and tell how to give it", func() {
+		create()
+		Expect(retryUpdate("fast", func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.Volumes.OnNoEvidence = "" })).To(Succeed())
+		pod := newPod("default", "web-0").On("a").Claim("pv0").With(func(p *corev1.Pod) {
+			p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "web", UID: "0b0e3f0a-1111-2222-3333-444455556666", Controller: ptr.To(true)}}
+		}).Create()
+		Expect(pod.Name).To(Equal("web-0"))
+		Expect(visit(k8s)).To(Succeed())
+		for range 3 {
+			fakeClock.Step(24 * time.Hour)
+			Expect(visit(k8s)).To(Succeed())
+			Expect(carrying()).To(Equal([]string{"pv0"}))
+		}
+		manager := newKeeper(k8s)
+		_, err := manager.profile("fast")
+		Expect(err).NotTo(HaveOccurred())
+		profile := findProfile("fast")
+		Expect(profile).To(And(haveCondition("Ready", metav1.ConditionFalse, v1alpha1.ReasonRollingOut), haveCondition("Reconciling", metav1.ConditionTrue, v1alpha1.ReasonWaitingForEvidence)))
+		Expect(meta.FindStatusCondition(profile.Status.Conditions, "Reconciling").Message).To(Equal(
+			"4 volumes wait for a pod to mount pv0 with its new options: restart one of its pods: kubectl rollout restart -n default statefulset/web"))
+
 		newNode("a").Create()
 		Expect(k8s.Create(ctx, &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "a"}})).To(Succeed())
 		agentReports("a", func(status *v1alpha1.StorageClientNodeStatus) {
-			status.Mounts = []v1alpha1.MountStatus{{MountPoint: "/mnt", Volume: "pv2", Protocol: "NFSv4.1", Options: []string{"rw", "hard", "nocto"}}}
+			status.Mounts = []v1alpha1.MountStatus{{MountPoint: "/mnt", Volume: "pv0", Protocol: "NFSv4.1", Options: []string{"rw", "hard", "nocto"},
+				Since: ptr.To(metav1.NewTime(fakeClock.Now().Add(-time.Minute))), Used: true}}
 		})
-		fakeClock.Step(time.Second)
 		Expect(visit(k8s)).To(Succeed())
-		Expect(carrying()).To(HaveLen(count))
+		Expect(carrying()).To(Equal([]string{"pv0", "pv1", "pv2"}))
 	})
 
 	It("are not stopped by events that anybody can write", func() {

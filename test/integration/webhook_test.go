@@ -101,7 +101,7 @@ var _ = Describe("The webhooks", func() {
 				HaveKeyWithValue(v1alpha1.OriginalMountOptionsAnnotation, `["hard"]`),
 				HaveKeyWithValue(v1alpha1.AppliedMountOptionsAnnotation, `["hard","nconnect=4","nocto"]`),
 				HaveKeyWithValue(v1alpha1.ProfilesAnnotation, "fast"),
-				HaveKeyWithValue(v1alpha1.MountOptionsStepAnnotation, ContainSubstring(`"rules":["fast/nfs"],"created":true`)),
+				HaveKeyWithValue(v1alpha1.MountOptionsStepAnnotation, ContainSubstring(`"rules":["fast/nfs"],"unproven":true,"created":true`)),
 			))
 			Expect(reconcileVolume("pv").ResourceVersion).To(Equal(pv.ResourceVersion))
 

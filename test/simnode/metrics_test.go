@@ -3,6 +3,7 @@ package simnode
 import (
 	"context"
 	"maps"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"strconv"
@@ -116,7 +117,7 @@ func tune(t *testing.T, m *Machine, settings map[string]string) map[string]float
 		t.Fatal(err)
 	}
 	recorder := httptest.NewRecorder()
-	handler.ServeHTTP(recorder, httptest.NewRequest("GET", "/metrics", nil))
+	handler.ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
 	samples := map[string]float64{}
 	for line := range strings.Lines(recorder.Body.String()) {
 		name, value, ok := strings.Cut(strings.TrimSpace(line), " ")

@@ -100,7 +100,9 @@ func (o *observer) checkClaim(name string, before, claims map[string]string, see
 
 // checkNeed is one half of invariant 8: what drifts live is healed where it is, and a node is disrupted for its boot settings alone.
 func (o *observer) checkNeed(name string, seen *look) {
-	if o.clientNodeStood(seen, name, func(n *corev1.Node, c *v1alpha1.StorageClientNode) bool { return isReported(n, c) && !c.Status.RebootRequired }) {
+	if o.clientNodeStood(seen, name, func(n *corev1.Node, c *v1alpha1.StorageClientNode) bool {
+		return isReported(n, c) && !c.Status.RebootRequired
+	}) {
 		o.w.fail("invariant 8: claim of %s, which needs no boot", name)
 	}
 }
@@ -526,12 +528,24 @@ func (o *observer) checkPermit(node *corev1.Node, c *v1alpha1.StorageClientNode,
 		o.w.fail("invariant 17: permit for %s, and its claim does not tell of it: %s", name, o.w.claims()[name])
 	}
 	o.checkMayBegin("permit", name, seen)
+	o.checkAttempts(m, c, permit)
+}
+
+// checkAttempts is that a node gets no more permits for the same boot settings once its agent has used as many as it may. One that the
+// agent refused was no attempt.
+func (o *observer) checkAttempts(m *machine, c *v1alpha1.StorageClientNode, permit *v1alpha1.RebootPermit) {
 	key := string(c.UID) + " " + target(c)
 	if o.permits[key] == nil {
 		o.permits[key] = sets.New[string]()
 	}
-	if o.permits[key].Insert(permit.ID).Len() > maxAttempts {
-		o.w.fail("invariant 3: %d permits for %s at %s", maxAttempts+1, name, target(c))
+	used := 0
+	for id := range o.permits[key].Delete(permit.ID) {
+		if m.used[id] != "" {
+			used++
+		}
+	}
+	if o.permits[key].Insert(permit.ID); used >= maxAttempts {
+		o.w.fail("invariant 3: a permit for %s, which has used %d at %s", m.name, used, target(c))
 	}
 }
 
@@ -589,7 +603,8 @@ func (o *observer) checkNote(node *corev1.Node, before, after *v1alpha1.StorageC
 		o.w.fail("invariant 5: the rollout changes what the agent of %s reports", node.Name)
 	}
 	note, permit := after.Status.Rollout, after.Spec.RebootPermit
-	if note != nil && note.Phase == v1alpha1.RolloutUpToDate && o.clientNodeStood(seen, node.Name, awaitsBoot) {
+	was := before.Status.Rollout
+	if note != nil && note.Phase == v1alpha1.RolloutUpToDate && (was == nil || was.Phase != note.Phase) && o.clientNodeStood(seen, node.Name, awaitsBoot) {
 		o.w.fail("invariant 8: %s is called up to date, and is without boot settings: %s", node.Name, note.Message)
 	}
 	if note == nil || note.Phase != v1alpha1.RolloutFailed || note.Reason != v1alpha1.RolloutReasonRebootWithoutEffect || permit == nil ||

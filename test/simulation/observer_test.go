@@ -252,8 +252,11 @@ func (o *observer) follow(name string) {
 		o.wellSince[name] = moment{boot, o.w.now}
 	}
 	_, claimed := o.w.claims()[name]
-	done := well && !claimed && !hasMark(node) && !hasFailed(c)
+	inService := isReadyNode(node) && !claimed && !hasMark(node) && !hasFailed(c)
+	done := well && inService
 	switch was := o.doneSince[name]; {
+	case !done && inService && was.of == c.Spec.BootHash && c.Status.Hash != c.Spec.Hash:
+		// Live values change; what it booted with stays, until its agent says otherwise.
 	case !done:
 		delete(o.doneSince, name)
 	case was.of != c.Spec.BootHash:

@@ -165,8 +165,8 @@ func (w *world) editProfile() {
 			w.api.Delete(byPeople, p)
 		}
 	case 4:
-		selector := w.anySelector()
-		memapi.Change(w.api, byPeople, p, func(p *v1alpha1.StorageClientProfile) { p.Spec.NodeSelector = selector })
+		selector, allNodes := w.anySelector()
+		memapi.Change(w.api, byPeople, p, func(p *v1alpha1.StorageClientProfile) { p.Spec.NodeSelector, p.Spec.AllNodes = selector, allNodes })
 	case 5:
 		set := w.anyWindows()
 		memapi.Change(w.api, byPeople, p, func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.Windows = set })

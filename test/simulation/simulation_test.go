@@ -82,7 +82,7 @@ func (w *world) whyNodeUnfinished(node *corev1.Node, c *v1alpha1.StorageClientNo
 		return "has guards of ours"
 	case slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Reason == "StorageClientRollout" }):
 		return "has conditions of ours"
-	case wanted == nil && (c != nil || node.Labels[v1alpha1.ManagedLabel] != ""):
+	case wanted == nil && !last && (c != nil || node.Labels[v1alpha1.ManagedLabel] != ""):
 		return "is not released"
 	case wanted == nil:
 		return ""

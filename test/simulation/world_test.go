@@ -178,7 +178,7 @@ func (w *world) addProfile(name string) {
 	p := &v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{v1alpha1.Finalizer}}}
 	p.Spec.Priority = w.rng.Int32N(4)
 	p.Spec.IncludeControlPlane = w.chance(2)
-	p.Spec.NodeSelector = w.anySelector()
+	p.Spec.NodeSelector, p.Spec.AllNodes = w.anySelector()
 	p.Spec.Rollout = w.anyRollout()
 	p.Spec.Node = w.anySettings(name)
 	if w.chance(8) {
@@ -197,14 +197,14 @@ func (w *world) checkProfile(p *v1alpha1.StorageClientProfile) {
 	}
 }
 
-func (w *world) anySelector() metav1.LabelSelector {
+func (w *world) anySelector() (selector metav1.LabelSelector, allNodes bool) {
 	switch w.rng.IntN(4) {
 	case 0:
-		return metav1.LabelSelector{MatchLabels: map[string]string{"pool": "a"}}
+		return metav1.LabelSelector{MatchLabels: map[string]string{"pool": "a"}}, false
 	case 1:
-		return metav1.LabelSelector{MatchLabels: map[string]string{"pool": "b"}}
+		return metav1.LabelSelector{MatchLabels: map[string]string{"pool": "b"}}, false
 	}
-	return metav1.LabelSelector{}
+	return metav1.LabelSelector{}, true
 }
 
 // anySettings are what a profile declares: at least one boot argument most of the time, and a live value or two. Profiles share keys.

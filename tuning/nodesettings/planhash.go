@@ -95,6 +95,10 @@ func marshalSorted(spec v1alpha1.StorageClientProfileSpec) string {
 		err = json.Unmarshal(data, &sorted)
 	}
 	if err == nil {
+		// Earlier releases wrote an empty selector out, which was all nodes.
+		if _, given := sorted["nodeSelector"]; !given {
+			sorted["nodeSelector"] = map[string]any{}
+		}
 		data, err = json.Marshal(sorted)
 	}
 	if err != nil {

@@ -154,6 +154,7 @@ func fieldsOfSpec(of reflect.Type, path string) []string {
 // otherValues has for each field of a spec a value that is not its default.
 var otherValues = map[string]any{
 	"nodeSelector":                                  map[string]any{"matchLabels": map[string]any{"pool": "b"}},
+	"allNodes":                                      true,
 	"includeControlPlane":                           true,
 	"priority":                                      1,
 	"mode":                                          "Plan",

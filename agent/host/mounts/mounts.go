@@ -29,6 +29,8 @@ const (
 type Mount struct {
 	// MountPoint is where it is mounted, as process 1 sees it.
 	MountPoint string
+	// ID is the mount's own number, which is free for another once it is gone.
+	ID string
 	// Device is the superblock's major:minor. Mounts of the same superblock share page cache and options.
 	Device string
 	// FSType is the file system type: nfs, nfs4, cifs, smb3 or xfs.
@@ -54,6 +56,12 @@ type Mount struct {
 	Client string
 	// First is the mount point of the oldest mount of that client, its own where it is that; empty where Client is.
 	First string
+	// Age is for how many seconds the superblock has been mounted; -1 where the kernel does not tell.
+	Age int
+	// Operations counts those that have ended without an error, but for those that mounting makes itself: of the superblock, or of
+	// the whole share where CountsShare is true, as SMB counts no finer.
+	Operations  uint64
+	CountsShare bool
 }
 
 // IsNetwork tells whether the mount is of a network file system.
@@ -100,7 +108,7 @@ func (r Reader) Read() (Table, error) {
 		return Table{}, err
 	}
 	stats := r.readMountstats()
-	transports := r.sysfsTransports()
+	transports, shares := r.sysfsTransports(), r.readShares()
 	k := findKubelets(lines, r.kubeletDir)
 	mounts, oldest := map[string]Mount{}, map[string]elder{}
 	for _, line := range lines {
@@ -108,7 +116,12 @@ func (r Reader) Read() (Table, error) {
 			continue
 		}
 		// A later line of the same mount point is mounted over the earlier one.
-		mount := r.describeMount(line, stats[line.point], transports, k)
+		s, counted := stats[line.point]
+		mount := r.describeMount(line, s, transports, k)
+		if counted {
+			mount.Age, mount.Operations = s.age, s.operations
+		}
+		r.countOperations(&mount, shares)
 		mounts[line.point] = mount
 		// Of equal ages the earlier line is the older mount.
 		if first, known := oldest[mount.Client]; !known || stats[line.point].age > first.age {
@@ -167,6 +180,8 @@ func (r Reader) describeMount(line mountLine, s stats, transports []transport, k
 	at := k.placeOf(line.point)
 	mount := Mount{
 		MountPoint:   line.point,
+		ID:           line.id,
+		Age:          -1,
 		Device:       line.device,
 		FSType:       line.fsType,
 		Protocol:     protocolOf(line.fsType, options),

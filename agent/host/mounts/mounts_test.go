@@ -96,17 +96,17 @@ func TestMounts(t *testing.T) {
 			MountPoint: pods + pod1 + "/volumes/kubernetes.io~csi/pv1/mount", Device: "0:52", FSType: "nfs4",
 			Server: "10.0.0.1", Export: "/export/pv1", Protocol: "NFSv4.1", Options: append(v41, "relatime"),
 			Connections: 4, SlotLimit: 65536, ReadAheadKiB: 15360, Volume: "pv1", PodUIDs: []string{pod1, pod2},
-			Client: "10.0.0.1:2049 4.1 tcp ", First: "/mnt/with blank",
+			Client: "10.0.0.1:2049 4.1 tcp ", First: "/mnt/with blank", ID: "43", Age: 12,
 		},
 		"a host's own mount with a blank in its path, read-only on a writable superblock": {
 			MountPoint: "/mnt/with blank", Device: "0:46", FSType: "nfs4",
 			Server: "10.0.0.1", Export: "/export/a b", Protocol: "NFSv4.1",
 			Options:     append(append([]string{"ro"}, v41[1:]...), "noatime"),
-			Connections: 4, SlotLimit: 65536, Client: "10.0.0.1:2049 4.1 tcp ", First: "/mnt/with blank",
+			Connections: 4, SlotLimit: 65536, Client: "10.0.0.1:2049 4.1 tcp ", First: "/mnt/with blank", ID: "31", Age: 12,
 		},
 		"an SMB mount": {
 			MountPoint: "/mnt/share", Device: "0:47", FSType: "cifs", Server: "files.example.com", Export: "/share",
-			Protocol: "SMB3.1.1",
+			Protocol: "SMB3.1.1", ID: "32", Age: -1, CountsShare: true,
 			Options: []string{
 				"rw", "vers=3.1.1", "cache=strict", "username=u", "rsize=4194304", "wsize=4194304", "actimeo=30", "relatime",
 			},
@@ -114,7 +114,7 @@ func TestMounts(t *testing.T) {
 		"an XFS file system that a pod uses as a local volume": {
 			MountPoint: "/mnt/disks/d1", Device: "9:0", FSType: "xfs", Protocol: "xfs",
 			Options:      []string{"rw", "attr2", "inode64", "logbufs=8", "logbsize=256k", "noquota", "noatime"},
-			ReadAheadKiB: 128, PodUIDs: []string{pod2},
+			ReadAheadKiB: 128, PodUIDs: []string{pod2}, ID: "33", Age: -1,
 		},
 	}
 	for name, want := range tests {

@@ -7,8 +7,8 @@ import (
 
 // mountLine is one line of mountinfo, see proc_pid_mountinfo(5).
 type mountLine struct {
-	device, root, point, fsType, source string
-	flags, super                        []string
+	id, device, root, point, fsType, source string
+	flags, super                            []string
 }
 
 // parseMountinfo reads what it can; a line that it cannot read is counted and passed over.
@@ -37,6 +37,7 @@ func parseMountLine(text string) (mountLine, bool) {
 		return mountLine{}, false
 	}
 	line := mountLine{
+		id:     fields[0],
 		device: fields[2],
 		root:   unescapeField(fields[3]),
 		point:  unescapeField(fields[4]),
@@ -84,8 +85,12 @@ type stats struct {
 	options []string
 	// sourcePorts are the local ports of the transports, one a transport; 0 where the port is not reserved.
 	sourcePorts []int
-	// age is how many seconds ago the superblock was mounted.
+	// age is how many seconds ago the superblock was mounted, -1 where that is not told.
 	age int
+	// operations counts those that have ended well, but for those that mounting makes itself; perOperation is whether the lines
+	// that count them have come.
+	operations   uint64
+	perOperation bool
 }
 
 // parseMountstats reads the blocks of all mounts that have statistics, by mount point. A block or a line that is
@@ -100,7 +105,7 @@ func parseMountstats(data string) map[string]stats {
 		}
 		if !strings.HasPrefix(text, "\t") && !strings.HasPrefix(text, " ") {
 			if point = statsPoint(fields); point != "" {
-				found[point] = stats{}
+				found[point] = stats{age: -1}
 			}
 			continue
 		}
@@ -124,11 +129,18 @@ func (s stats) addFields(fields []string) stats {
 	if len(fields) < 2 {
 		return s
 	}
+	if s.perOperation {
+		return s.addOperation(fields)
+	}
 	switch fields[0] {
+	case "per-op":
+		s.perOperation = true
 	case "opts:":
 		s.options = strings.Split(fields[1], ",")
 	case "age:":
-		s.age, _ = strconv.Atoi(fields[1])
+		if age, err := strconv.Atoi(fields[1]); err == nil && age >= 0 {
+			s.age = age
+		}
 	case "xprt:":
 		port := 0
 		if len(fields) > 2 && fields[1] != "local" {

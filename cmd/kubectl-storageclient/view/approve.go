@@ -2,11 +2,13 @@ package view
 
 import (
 	"fmt"
+	"io"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/overview"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -40,7 +42,44 @@ func ApproveCommand(profile, plan string) string {
 	return fmt.Sprintf("kubectl storageclient approve %s --plan %s", profile, plan)
 }
 
-// DescribeApproval shows the plan that is about to be approved.
+// CheckPreview says why a preview does not show the plan that is about to be approved, nil if it does.
+func CheckPreview(p *v1alpha1.StorageClientProfile, preview overview.Preview) error {
+	switch {
+	case preview.Refused != "":
+		return fmt.Errorf("%s: nothing to approve: profile invalid; nothing applied. %s", p.Name, preview.Refused)
+	case preview.PlanHash != p.Status.Plan.Hash:
+		return fmt.Errorf("%s: this plugin works out plan %s, the manager %s: use the plugin of the manager's release", p.Name, preview.PlanHash, p.Status.Plan.Hash)
+	}
+	return nil
+}
+
+// WriteApproval shows the plan that is about to be approved: the list that "plan" shows, of all nodes.
+func WriteApproval(w io.Writer, p *v1alpha1.StorageClientProfile, preview overview.Preview) error {
+	out := &printer{w: w}
+	plan := Plan{Name: p.Name, Spec: p.Spec.WithDefaults(), Nodes: preview}
+	if len(preview.Reboots) == 0 {
+		out.line(fmt.Sprintf("Plan %s of %s reboots no nodes now, and those that come to need it later.", preview.PlanHash, p.Name))
+	} else {
+		out.line(fmt.Sprintf("Plan %s of %s reboots %s, at most %s at a time, in this order:",
+			preview.PlanHash, p.Name, count(int32(len(preview.Reboots)), "node"), plan.Spec.Rollout.MaxUnavailable.String()))
+		plan.writeRebootTable(out)
+		plan.writeTimes(out)
+	}
+	plan.writeNotRebooted(out)
+	if note := describePolicy(plan.Spec); note != "" {
+		out.line(note)
+	}
+	return out.err
+}
+
+func describePolicy(spec v1alpha1.StorageClientProfileSpec) string {
+	if spec.Rollout.Reboot.Policy == v1alpha1.RebootOnApproval {
+		return ""
+	}
+	return fmt.Sprintf("The reboot policy is %s: the approval has no effect unless the policy is OnApproval.", spec.Rollout.Reboot.Policy)
+}
+
+// DescribeApproval tells of the plan that is about to be approved what the profile's status has.
 func DescribeApproval(p *v1alpha1.StorageClientProfile) string {
 	plan, spec := p.Status.Plan, p.Spec.WithDefaults()
 	description := fmt.Sprintf("Plan %s of %s reboots %s", plan.Hash, p.Name, count(plan.NodesToReboot, "node"))
@@ -51,8 +90,8 @@ func DescribeApproval(p *v1alpha1.StorageClientProfile) string {
 	if plan.LimitedBy != "" {
 		description += fmt.Sprintf("Limited by: %s.\n", strings.TrimSuffix(plan.LimitedBy, "."))
 	}
-	if spec.Rollout.Reboot.Policy != v1alpha1.RebootOnApproval {
-		description += fmt.Sprintf("The reboot policy is %s: the approval has no effect unless the policy is OnApproval.\n", spec.Rollout.Reboot.Policy)
+	if note := describePolicy(spec); note != "" {
+		description += note + "\n"
 	}
 	return description
 }

@@ -24,6 +24,8 @@ import (
 type Plan struct {
 	Name       string `json:"name"`
 	Generation int64  `json:"generation"`
+	// Budget is the cluster's, nil where nobody asked.
+	Budget *Budget `json:"budget,omitempty"`
 	// Spec holds every default.
 	Spec    v1alpha1.StorageClientProfileSpec `json:"spec"`
 	Nodes   overview.Preview                  `json:"nodes"`
@@ -36,7 +38,7 @@ type Plan struct {
 	Approval string `json:"approval,omitempty"`
 }
 
-// Volumes counts what would happen to the profile's volumes.
+// Volumes tells what would happen to the profile's volumes.
 type Volumes struct {
 	Matched  int32 `json:"matched"`
 	UpToDate int32 `json:"upToDate"`
@@ -46,6 +48,8 @@ type Volumes struct {
 	// Examples are up to three blocked volumes, and up to three exceptions.
 	Examples []volumeplan.Note `json:"examples,omitempty"`
 	Unknown  string            `json:"unknown,omitempty"`
+	// Changes are those that would get another list, by name.
+	Changes []volumeplan.Change `json:"changes,omitempty"`
 }
 
 // NewPlan puts a plan together. volumes is nil for a profile without volume rules.
@@ -62,8 +66,8 @@ func (p *Plan) AddAdvice(in advice.Input) {
 	p.Advice, p.Servers = advice.For(in), advice.Loads(in)
 }
 
-// WriteText prints the plan for people.
-func (p Plan) WriteText(w io.Writer) error {
+// WriteText prints the plan for people; wide names all volumes.
+func (p Plan) WriteText(w io.Writer, wide bool) error {
 	out := &printer{w: w}
 	out.line(fmt.Sprintf("Profile %s, generation %d, with defaults filled in (empty, 0 and false are not shown):\n", p.Name, p.Generation))
 	spec, err := yaml.Marshal(p.Spec)
@@ -81,7 +85,7 @@ func (p Plan) WriteText(w io.Writer) error {
 	p.writeGroups(out)
 	p.writeReboots(out)
 	p.writeNotRebooted(out)
-	p.writeVolumes(out)
+	p.writeVolumes(out, wide)
 	p.writeServers(out)
 	// The table of servers says the same as this rule.
 	others := slices.DeleteFunc(slices.Clone(p.Advice), func(a v1alpha1.Advice) bool { return a.ID == advice.ServerBudget })
@@ -116,6 +120,23 @@ func (p Plan) writeReboots(out *printer) {
 		return
 	}
 	out.line(fmt.Sprintf("\n%s would reboot (policy %s, at most %s at a time), in this order:", count(int32(len(p.Nodes.Reboots)), "node"), policy, p.Spec.Rollout.MaxUnavailable.String()))
+	p.writeRebootTable(out)
+	p.writeTimes(out)
+	if p.Budget != nil {
+		out.line(p.Budget.String())
+	}
+	switch {
+	case p.Approval != "":
+		out.line("\nWaiting for approval. Approve with:\n  " + p.Approval)
+	case policy == v1alpha1.RebootOnApproval:
+		out.line("\nPlan " + p.Nodes.PlanHash + " is approved.")
+	case policy == v1alpha1.RebootNever:
+		out.line("\nThe settings are staged and take effect at the next reboot: the operator reboots no nodes.")
+	}
+}
+
+// writeRebootTable lists the nodes that reboot, in the order of the rollout.
+func (p Plan) writeRebootTable(out *printer) {
 	rows := [][]string{{"NODE", "ZONE", "WHY"}}
 	for _, r := range p.Nodes.Reboots {
 		why := strings.Join(r.Why, "; ")
@@ -125,15 +146,6 @@ func (p Plan) writeReboots(out *printer) {
 		rows = append(rows, []string{r.Node, cmp.Or(r.Zone, "-"), why})
 	}
 	out.table(rows)
-	p.writeTimes(out)
-	switch {
-	case p.Approval != "":
-		out.line("\nWaiting for approval. Approve with:\n  " + p.Approval)
-	case policy == v1alpha1.RebootOnApproval:
-		out.line("\nPlan " + p.Nodes.PlanHash + " is approved.")
-	case policy == v1alpha1.RebootNever:
-		out.line("\nThe settings are staged and take effect at the next reboot: the operator reboots no nodes.")
-	}
 }
 
 // writeNotRebooted names the nodes that lack a boot setting, and that are left as they are.
@@ -169,7 +181,7 @@ func (p Plan) writeTimes(out *printer) {
 
 func formatTime(t *metav1.Time) string { return t.UTC().Format(time.RFC3339) }
 
-func (p Plan) writeVolumes(out *printer) {
+func (p Plan) writeVolumes(out *printer, wide bool) {
 	v := p.Volumes
 	if v == nil {
 		return
@@ -184,6 +196,7 @@ func (p Plan) writeVolumes(out *printer) {
 	}
 	out.line(fmt.Sprintf("\n%s would change, %d up to date, %s%d left unchanged.",
 		count(v.Matched-v.UpToDate-v.Exceptions-v.Blocked, "volume"), v.UpToDate, exceptions, v.Blocked))
+	out.volumeChanges(v.Changes, wide)
 	for _, n := range v.Examples {
 		out.line(fmt.Sprintf("  %s: %s: %s", n.Volume, n.Reason, n.Message))
 	}

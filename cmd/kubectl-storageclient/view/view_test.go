@@ -239,7 +239,7 @@ func TestPlanText(t *testing.T) {
 	for name, plan := range tests {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			if err := plan.WriteText(&out); err != nil {
+			if err := plan.WriteText(&out, false); err != nil {
 				t.Fatal(err)
 			}
 			golden(t, name, out.Bytes())

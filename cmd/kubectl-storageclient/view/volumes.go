@@ -67,7 +67,7 @@ func (r VolumeReport) WriteText(w io.Writer, wide bool) error {
 		rows[0] = append(rows[0], "PROFILES", "DRIVER", "PROTOCOL")
 	}
 	for _, v := range r.Volumes {
-		row := []string{v.Listed.Volume, v.VolumeClaim, string(v.State), v.Reason, strings.Join(v.Now, ","), v.wantedText()}
+		row := []string{v.Volume, v.VolumeClaim, string(v.State), v.Reason, strings.Join(v.Now, ","), v.wantedText()}
 		if wide {
 			row = append(row, strings.Join(v.Profiles, ","), v.Driver, string(v.Protocol))
 		}
@@ -122,7 +122,7 @@ func (r VolumeReport) writeReasons(out *printer) {
 		if _, known := names[v.Reason+v.Message]; !known {
 			said = append(said, v)
 		}
-		names[v.Reason+v.Message] = append(names[v.Reason+v.Message], v.Listed.Volume)
+		names[v.Reason+v.Message] = append(names[v.Reason+v.Message], v.Volume)
 	}
 	for _, v := range said {
 		out.line(fmt.Sprintf("\n%s: %s: %s", text.List(names[v.Reason+v.Message]), v.Reason, v.Message))

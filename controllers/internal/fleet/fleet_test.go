@@ -16,6 +16,7 @@ import (
 
 func profile(name string, priority int32, value string, changes ...func(*v1alpha1.StorageClientProfile)) v1alpha1.StorageClientProfile {
 	p := v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{v1alpha1.Finalizer}}}
+	p.Spec.AllNodes = true
 	p.Spec.Priority = priority
 	p.Spec.Node = &v1alpha1.NodeTuning{Sysctls: map[string]v1alpha1.SettingText{"net.core.rmem_max": v1alpha1.SettingText(value)}}
 	for _, change := range changes {

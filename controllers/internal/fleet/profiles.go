@@ -63,7 +63,7 @@ func NewProfileSet(profiles []v1alpha1.StorageClientProfile, allow catalogue.All
 
 // Acting is the set with one profile as if it acted, whatever its mode and its pause.
 func (s *ProfileSet) Acting(name string) *ProfileSet {
-	out := &ProfileSet{profiles: slices.Clone(s.profiles), byName: maps.Clone(s.byName), merged: map[string]nodesettings.Result{}}
+	out := &ProfileSet{profiles: slices.Clone(s.profiles), byName: maps.Clone(s.byName), merged: map[string]nodesettings.Result{}, disputed: map[string][]string{}}
 	for i, profile := range out.profiles {
 		if profile.Name == name {
 			acting := *profile

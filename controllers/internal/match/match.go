@@ -32,10 +32,14 @@ type Selector struct {
 	controlPlane bool
 }
 
-// SelectorOf parses a profile's choice of nodes. One that cannot be parsed selects nothing.
+// SelectorOf parses a profile's choice of nodes. One that cannot be parsed selects nothing, and so does an empty one: who means all
+// nodes says so.
 func SelectorOf(profile *v1alpha1.StorageClientProfile) Selector {
 	selector, err := metav1.LabelSelectorAsSelector(&profile.Spec.NodeSelector)
-	if err != nil {
+	switch {
+	case profile.Spec.AllNodes:
+		selector = labels.Everything()
+	case err != nil || selector.Empty():
 		selector = labels.Nothing()
 	}
 	return Selector{labels: selector, controlPlane: profile.Spec.IncludeControlPlane}
@@ -68,6 +72,10 @@ func Check(profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList) (r
 		if !problem.Warning {
 			problems = append(problems, problem.String())
 		}
+	}
+	// The API server refuses it; objects from before that may still be there.
+	if selector := profile.Spec.NodeSelector; !profile.Spec.AllNodes && len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
+		problems = append(problems, "spec.nodeSelector: selects no node: give it at least one label (matchLabels: {KEY: VALUE}) or expression, or set allNodes: true")
 	}
 	if len(problems) > 0 {
 		return v1alpha1.ReasonInvalid, text.Join(problems, "; ")

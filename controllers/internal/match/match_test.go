@@ -19,7 +19,8 @@ func TestSelector(t *testing.T) {
 		profile func(*v1alpha1.StorageClientProfileSpec)
 		want    bool
 	}{
-		"an empty selector selects a Linux worker": {labels: linux, want: true},
+		"all nodes are Linux workers":              {labels: linux, want: true},
+		"an empty selector selects nothing":        {labels: linux, profile: func(s *v1alpha1.StorageClientProfileSpec) { s.AllNodes = false }},
 		"a node without the label of its system":   {labels: map[string]string{"pool": "eda"}},
 		"a Windows node":                           {labels: map[string]string{corev1.LabelOSStable: "windows"}},
 		"a control-plane node":                     {labels: map[string]string{corev1.LabelOSStable: "linux", labelControlPlane: ""}},
@@ -31,24 +32,26 @@ func TestSelector(t *testing.T) {
 		"a node of the pool": {
 			labels: linux,
 			profile: func(s *v1alpha1.StorageClientProfileSpec) {
-				s.NodeSelector.MatchLabels = map[string]string{"pool": "eda"}
+				s.AllNodes, s.NodeSelector.MatchLabels = false, map[string]string{"pool": "eda"}
 			}, want: true,
 		},
 		"a node of another pool": {
 			labels: linux,
 			profile: func(s *v1alpha1.StorageClientProfileSpec) {
-				s.NodeSelector.MatchLabels = map[string]string{"pool": "web"}
+				s.AllNodes, s.NodeSelector.MatchLabels = false, map[string]string{"pool": "web"}
 			},
 		},
 		"a selector that cannot be parsed selects nothing": {
 			labels: linux,
 			profile: func(s *v1alpha1.StorageClientProfileSpec) {
+				s.AllNodes = false
 				s.NodeSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "pool", Operator: "Like"}}
 			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			profile := &v1alpha1.StorageClientProfile{}
+			profile.Spec.AllNodes = true
 			if test.profile != nil {
 				test.profile(&profile.Spec)
 			}
@@ -67,6 +70,7 @@ func TestStandingOf(t *testing.T) {
 		"a sound profile is active":      {func(*v1alpha1.StorageClientProfile) {}, Active},
 		"without a finalizer it is held": {func(p *v1alpha1.StorageClientProfile) { p.Finalizers = nil }, Held},
 		"so it is in mode Plan":          {func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan }, Held},
+		"and where it selects nothing": {func(p *v1alpha1.StorageClientProfile) { p.Spec.AllNodes = false }, Held},
 		"and where it is invalid": {func(p *v1alpha1.StorageClientProfile) {
 			p.Spec.Volumes = []v1alpha1.VolumeRule{{MountOptions: []v1alpha1.MountOption{"suid"}}}
 		}, Held},
@@ -77,6 +81,7 @@ func TestStandingOf(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			profile := &v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Finalizers: []string{v1alpha1.Finalizer}}}
+			profile.Spec.AllNodes = true
 			test.change(profile)
 			if got := StandingOf(profile, catalogue.AllowList{}); got != test.want {
 				t.Errorf("got %s, want %s", got, test.want)

@@ -13,6 +13,7 @@ import (
 
 func TestRestoreNote(t *testing.T) {
 	profile := v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
+	profile.Spec.AllNodes = true
 	view := fleet.NewProfileSet([]v1alpha1.StorageClientProfile{profile}, catalogue.AllowList{})
 	node := func(name string) corev1.Node {
 		n := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}

@@ -23,6 +23,7 @@ const (
 
 func profile(name string, change func(*v1alpha1.StorageClientProfile)) v1alpha1.StorageClientProfile {
 	p := v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{v1alpha1.Finalizer}}}
+	p.Spec.AllNodes = true
 	p.Spec.Node = &v1alpha1.NodeTuning{Sysctls: map[string]v1alpha1.SettingText{"net.core.rmem_max": "16777216"}}
 	if change != nil {
 		change(&p)
@@ -153,7 +154,7 @@ func TestFor(t *testing.T) {
 		},
 		"so is a node that the profile no longer selects": {
 			in: snapshotOf(upToDate, profile("a", func(p *v1alpha1.StorageClientProfile) {
-				p.Spec.NodeSelector.MatchLabels = map[string]string{"pool": "other"}
+				p.Spec.AllNodes, p.Spec.NodeSelector.MatchLabels = false, map[string]string{"pool": "other"}
 			})),
 			want: Plan{Step: StepWrite, Limited: true, Spec: v1alpha1.StorageClientNodeSpec{Settings: []v1alpha1.NodeSetting{rmemOfA}, Release: true}},
 		},

@@ -111,6 +111,8 @@ func (r Report) judgeStalled() verdict {
 		return asFalse(v1alpha1.ReasonProgressing, "")
 	case len(r.coming()) > 0:
 		return r.judgeStuck()
+	case r.awaitsEvidence():
+		return asFalse(v1alpha1.ReasonProgressing, "")
 	}
 	return r.judgeLeft()
 }
@@ -189,12 +191,13 @@ func (r Report) exceptionsMessage() string {
 // isUnfinished reports whether nodes or volumes are on their way, or ought to be. A node that is as declared and not yet
 // back in service is on its way too.
 func (r Report) isUnfinished() bool {
-	return r.isChanging() || len(r.coming()) > 0 || r.nodes.counts.Disrupted > 0
+	return r.isChanging() || r.awaitsEvidence() || len(r.coming()) > 0 || r.nodes.counts.Disrupted > 0
 }
 
-// isChanging is unfinished, reboots aside. A volume that is blocked waits for somebody, and is not on its way.
+// isChanging is unfinished, reboots aside. A volume that is blocked, or whose options have yet to be seen to work, waits for
+// somebody, and is not on its way.
 func (r Report) isChanging() bool {
-	return len(r.nodes.behind)+len(r.nodes.silent)+len(r.nodes.drifted) > 0 || r.volumes.IsOpen()
+	return len(r.nodes.behind)+len(r.nodes.silent)+len(r.nodes.drifted) > 0 || r.volumes.IsOpen() && !r.awaitsEvidence()
 }
 
 // rebootHold says what of the profile itself keeps nodes from reboots that are due; empty: nothing. What no plan hash
@@ -294,6 +297,8 @@ func (r Report) judgeReconciling(stalled verdict) verdict {
 		return asTrue(v1alpha1.ReasonRollingOut, r.progressMessage())
 	case r.rebootHold() != "":
 		return asTrue(v1alpha1.ReasonWaitingForApproval, r.rebootHold())
+	case len(r.coming()) == 0:
+		return asTrue(v1alpha1.ReasonWaitingForEvidence, r.evidenceMessage())
 	}
 	return r.judgeWaiting()
 }
@@ -377,7 +382,9 @@ func (r Report) progressMessage() string {
 			parts = append(parts, list.label+text.List(list.nodes))
 		}
 	}
-	if r.volumes.Batch != "" {
+	if r.awaitsEvidence() {
+		parts = append(parts, r.evidenceMessage())
+	} else if r.volumes.Batch != "" {
 		parts = append(parts, r.volumes.Batch)
 	}
 	if waits := r.waitMessage(); waits != "" {

@@ -139,3 +139,37 @@ func TestFailuresThatCannotBeReadStopTheProfile(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
+
+func TestAnImmutableConfigMapStallsWhatWaitsForTheRollout(t *testing.T) {
+	disrupted := func(n *corev1.Node, c *v1alpha1.StorageClientNode) {
+		n.Annotations = map[string]string{v1alpha1.DisruptionAnnotation: `{"profile":"p"}`}
+		c.Status.Rollout = &v1alpha1.RolloutStatus{Phase: v1alpha1.RolloutSettling}
+	}
+	stalled := "Ready=False/ConfigMapImmutable Reconciling=False/ConfigMapImmutable Stalled=True/ConfigMapImmutable"
+	for name, test := range map[string]struct {
+		world *world
+		want  string
+	}{
+		"a reboot is due":                   {newWorld(policy(v1alpha1.RebootAutomatic)).node("a", rebootDue("")), stalled},
+		"a node is to return to service":    {newWorld(nil).node("a", disrupted), stalled},
+		"nothing is due":                    {newWorld(nil).node("a", nil), "Ready=True/UpToDate"},
+		"a reboot is due, and not approved": {newWorld(nil).node("a", rebootDue("")), "Ready=False/RebootPending Reconciling=True/WaitingForApproval"},
+		"mode Plan": {
+			newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan }).node("a", rebootDue("")),
+			"Ready=False/PlanMode Paused=True/PlanMode",
+		},
+		"the profile is being deleted": {newWorld(deleting).node("a", disrupted), "Ready=False/Restoring Reconciling=True/Restoring"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := Judge("p", Snapshot{All: test.world.snapshot(), Immutable: []string{"one", "other"}, ManagerNamespace: "system"}, now)
+			if got := summary(r); got != test.want {
+				t.Errorf("got  %s\nwant %s", got, test.want)
+			}
+			message := r.judgeReady(r.judgeStalled()).message
+			told := strings.Contains(message, "ConfigMap one, other, which is immutable") && strings.Contains(message, "kubectl -n system get configmap one other -o yaml |")
+			if want := strings.Contains(test.want, "ConfigMapImmutable") || strings.Contains(test.want, "Restoring"); told != want {
+				t.Errorf("told %t, want %t: %s", told, want, message)
+			}
+		})
+	}
+}

@@ -27,5 +27,5 @@ func (r Report) waitsForRollout() bool {
 	case r.isPlanMode():
 		return false
 	}
-	return r.nodes.counts.Disrupted > 0 || len(r.coming()) > 0
+	return r.nodes.counts.Disrupted > 0 || (len(r.coming()) > 0 && r.rebootHold() == "")
 }

@@ -120,13 +120,15 @@ func (r Report) windowsAt(now time.Time) (open bool, again time.Time) {
 	return set.At(now)
 }
 
-// RequeueAfter is in how long the plan reads otherwise although nothing has changed: when windows open or close. 0: never.
+// RequeueAfter is in how long the status reads otherwise although nothing has changed: when windows open or close, or a soak ends.
+// 0: never.
 func (r Report) RequeueAfter(now time.Time) time.Duration {
+	after := r.evidenceDue(now)
 	if len(r.nodes.planned) == 0 {
-		return 0
+		return after
 	}
-	if _, again := r.windowsAt(now); !again.IsZero() {
+	if _, again := r.windowsAt(now); !again.IsZero() && (after == 0 || again.Sub(now) < after) {
 		return again.Sub(now)
 	}
-	return 0
+	return after
 }

@@ -5,6 +5,7 @@ package status
 import (
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,7 +50,10 @@ type Report struct {
 	invalidReason, invalidMessage string
 	nodes                         tally
 	volumes                       plan.Summary
-	stale                         plan.Stale
+	// now is when that was judged, and pods use the volumes that are to be mounted: see WithPods.
+	now   time.Time
+	pods  map[types.NamespacedName][]Pod
+	stale plan.Stale
 	// advice is what the rules across settings say.
 	advice []v1alpha1.Advice
 	// limits bound the rollout beyond the profile's own rules.
@@ -61,16 +65,18 @@ type Report struct {
 // Judge says how the profile of that name stands.
 func Judge(name string, s Snapshot, now time.Time) Report {
 	profile := s.All.Profiles.ByName(name)
+	s.Volumes.Now, s.Volumes.ClientNodes = now, clientNodesOf(s.All)
 	r := Report{
 		snapshot: s,
 		profile:  profile,
+		now:      now,
 		nodes:    countNodes(profile, s.All, s.ManagerNode),
 		volumes:  plan.Summarize(name, s.Volumes),
 		removal:  findRemaining(profile, s.All, now),
 	}
 	r.nodes.addRecalled(recallFailures(profile, s.All, s.Failures))
 	r.invalidReason, r.invalidMessage = match.Check(profile.StorageClientProfile, s.Allow)
-	r.stale = plan.StaleMounts(r.volumes.Volumes, clientNodesOf(s.All))
+	r.stale = plan.StaleMounts(r.volumes.Volumes, s.Volumes.ClientNodes)
 	r.advice = advice.For(overview.AdviceInput(profile.StorageClientProfile, s.All.Nodes, s.All.ClientNodes, r.volumes.Servers))
 	r.limits = overview.Fleet{Matched: int(r.nodes.counts.Matched), All: len(s.All.Nodes), MaxUnavailable: s.MaxUnavailable}
 	return r

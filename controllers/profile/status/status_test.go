@@ -31,6 +31,7 @@ type world struct {
 
 func newWorld(change func(*v1alpha1.StorageClientProfile)) *world {
 	p := v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "p", Finalizers: []string{v1alpha1.Finalizer}, Generation: 1}}
+	p.Spec.AllNodes = true
 	p.Spec.Node = &v1alpha1.NodeTuning{
 		Sysctls: map[string]v1alpha1.SettingText{"net.core.rmem_max": "16777216"}, KernelArguments: []v1alpha1.KernelArgument{"ihash_entries=16777216"},
 		KernelModules: []v1alpha1.KernelModule{{Name: "nfs", Parameters: map[string]v1alpha1.SettingText{"max_session_slots": "180"}}},

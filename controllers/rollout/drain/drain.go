@@ -49,6 +49,12 @@ func (d *Drainer) sortPods(ctx context.Context, node string, options v1alpha1.Dr
 	if err != nil {
 		return Result{}, nil, err
 	}
+	return SortPods(pods, options)
+}
+
+// SortPods tells of a node's pods which may be evicted, and what is to be said of all others, by their own objects alone: it asks no
+// PodDisruptionBudget. It fails where waitForPodSelector cannot be parsed.
+func SortPods(pods []corev1.Pod, options v1alpha1.Drain) (result Result, evictable []*corev1.Pod, err error) {
 	waitFor, err := waitSelector(options.WaitForPodSelector)
 	if err != nil {
 		return Result{}, nil, err

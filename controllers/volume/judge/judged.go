@@ -42,6 +42,9 @@ func Judge(in Input) *Judged {
 	return j
 }
 
+// MountsPerPod says whether each pod of a node has a mount of its own.
+func MountsPerPod(pv *corev1.PersistentVolume) bool { return targetOf(pv).MountsPerPod() }
+
 // Memory remembers what was judged of each volume, as long as nothing changes that it was judged by. It is for one goroutine.
 type Memory struct {
 	known map[string]remembered

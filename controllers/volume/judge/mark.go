@@ -20,11 +20,15 @@ type Mark struct {
 	// Since is when the batch began, in full seconds. Volumes of one batch share it. Of a volume that was created with its list it is
 	// when that was.
 	Since time.Time `json:"since,omitzero"`
+	// Written is when the list was written; marks of earlier releases have none.
+	Written time.Time `json:"written,omitzero"`
 	// Set is the hash of the set of options that the list was written for, Rules are the rules of it, as profile/rule.
 	Set   string   `json:"set"`
 	Rules []string `json:"rules"`
-	// Unprovable is true where mounts from before the write look like ones from after it: only the soak ends the batch.
-	Unprovable bool `json:"unprovable,omitempty"`
+	// Unproven is true where nothing had shown the set to work when the list was written, Evidence says what has since, or had before.
+	// Marks of earlier releases have neither.
+	Unproven bool   `json:"unproven,omitempty"`
+	Evidence string `json:"evidence,omitempty"`
 	// Created is true where the volume was created with the list, and belongs to no batch.
 	Created bool `json:"created,omitempty"`
 	// Acquitted is the failure that was there with the volume's own list, too: see FailedMount.
@@ -37,7 +41,21 @@ func MarkFor(v Verdict, since time.Time) *Mark {
 }
 
 // MarkOfCreation is the mark of a volume that is created with the options of a verdict. When that is, only the API server knows.
-func MarkOfCreation(v Verdict) *Mark { return &Mark{Set: v.Set, Rules: v.Rules, Created: true} }
+func MarkOfCreation(v Verdict) *Mark {
+	return &Mark{Set: v.Set, Rules: v.Rules, Created: true, Unproven: true}
+}
+
+// WithEvidence is the mark with what has shown its set of options to work.
+func (m Mark) WithEvidence(evidence string) *Mark {
+	m.Evidence = evidence
+	if m.Created {
+		m.Since = time.Time{}
+	}
+	return &m
+}
+
+// IsOfEarlierRelease says whether the mark says nothing of evidence.
+func (m *Mark) IsOfEarlierRelease() bool { return m == nil || !m.Unproven && m.Evidence == "" }
 
 // IsBatchOf says whether the volume was written in a batch of a profile.
 func (m *Mark) IsBatchOf(profile string) bool {
@@ -188,6 +206,12 @@ func AnnotationsWithout(failed *FailedMount) (map[string]any, error) {
 func AnnotationsOfFailure(failed *FailedMount) (map[string]any, error) {
 	text, err := jsonText(failed)
 	return map[string]any{v1alpha1.FailedMountOptionsAnnotation: text}, err
+}
+
+// AnnotationsOfMark are those of a mark, and nothing else.
+func AnnotationsOfMark(mark *Mark) (map[string]any, error) {
+	text, err := jsonText(mark)
+	return map[string]any{v1alpha1.MountOptionsStepAnnotation: text}, err
 }
 
 // AnnotationsWith are those that a write leaves, with the mark of its batch where it has one. nil removes one.

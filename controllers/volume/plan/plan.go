@@ -11,7 +11,6 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
-	"github.com/storageclient/operator/tuning/mountoptions"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -25,8 +24,8 @@ const (
 
 // For decides what to write next, and says for every volume why.
 func For(s Snapshot) Plan {
-	p := &planner{Snapshot: s, volumes: s.judgeAll(), plan: Plan{Notes: make(map[string]Note, len(s.Volumes))}}
-	p.mounted, p.acquitted, p.tried = p.findMounted(), acquittedFailures(p.volumes), triedKeys(p.volumes)
+	p := newPlanner(s)
+	p.mounted, p.acquitted, p.soaking = p.findMounted(), acquittedFailures(p.volumes), slices.ContainsFunc(p.volumes, p.isSoaking)
 	p.progress = p.progressByProfile()
 	var changes []judged
 	for _, j := range p.volumes {
@@ -36,22 +35,36 @@ func For(s Snapshot) Plan {
 	}
 	p.waiting = len(changes) > 0
 	slices.SortFunc(p.plan.Steps, func(a, b Step) int { return strings.Compare(a.Target().Name, b.Target().Name) })
-	for _, j := range inOrder(changes) {
+	for _, j := range p.inOrder(changes) {
 		p.stepInBatch(j)
 	}
 	p.watchBatches()
 	p.watchLists()
+	p.awaitEvidence()
 	return p.plan
+}
+
+func newPlanner(s Snapshot) *planner {
+	p := &planner{Snapshot: s, volumes: s.judgeAll(), plan: Plan{Notes: make(map[string]Note, len(s.Volumes))}}
+	p.tried = triedKeys(p.volumes)
+	p.evidence = p.findEvidence()
+	p.addProbed()
+	p.findCarriers()
+	return p
 }
 
 // planner holds one pass. It is thrown away after it.
 type planner struct {
 	Snapshot
-	volumes  []judged
+	volumes []judged
+	// evidence is what has shown sets of options to work, by set. carriers and unusedCarriers are the volumes that carry lists of
+	// other sets, by set.
+	evidence                 map[string]Evidence
+	carriers, unusedCarriers map[string][]string
+	// mounted are the volumes that nodes report mounts of.
 	mounted  map[string]bool
 	progress map[string]*progress
-	// soaking is whether the time of a volume's batch is not over, also where the batch is: a good mount elsewhere is no good
-	// mount here.
+	// soaking is whether the time of a volume's batch is not over.
 	soaking bool
 	// acquitted are failures that no list of a set is to blame for, by set.
 	acquitted map[string][]string
@@ -80,6 +93,8 @@ func (p *planner) stepAtOnce(j judged) bool {
 	case learned != nil:
 		on.Note.Reason, on.Note.Message = v1alpha1.VolumeReasonFailedMount, message
 		step = JudgeFailure{OnVolume: on, FailedMount: learned}
+	case j.verdict.Action == judge.ActionNone && p.mayKeepEvidence(j):
+		step = keepEvidence(on, j, p.evidence[j.verdict.Set])
 	case j.verdict.Action == judge.ActionNone:
 		return true
 	case j.verdict.ChangesList(j.Volume):
@@ -130,7 +145,7 @@ func (p *planner) stepInBatch(j judged) {
 	since, wait := time.Time{}, p.waitsForProbe(j)
 	for _, name := range j.verdict.Profiles {
 		progress := p.progress[name]
-		wait = cmp.Or(wait, progress.waitsFor(j, p.Now))
+		wait = cmp.Or(wait, progress.waitsFor(j, p.waitsForMount(j), p.Now))
 		switch at := progress.batchTime(p.Now); {
 		case since.IsZero():
 			since = at
@@ -145,6 +160,7 @@ func (p *planner) stepInBatch(j judged) {
 		return
 	}
 	for _, name := range j.verdict.Profiles {
+		p.plan.Canary = p.plan.Canary || !p.progress[name].isProven(j)
 		p.progress[name].countPlanned(j)
 		p.planAgain(since.Add(soakOf(p.progress[name].profile)))
 	}
@@ -152,7 +168,8 @@ func (p *planner) stepInBatch(j judged) {
 	if j.FailedMount != nil && j.FailedMount.Acquitted {
 		mark.Acquitted = j.FailedMount.Failure
 	}
-	mark.Unprovable = p.mounted[j.Volume.Name] || len(j.verdict.DeclaredOptions()) == 0
+	evidence, known := p.evidence[j.verdict.Set]
+	mark.Unproven, mark.Evidence = !known, evidence.Text
 	p.plan.Steps = append(p.plan.Steps, WriteOptions{OnVolume: OnVolume{Note: note}, Verdict: j.verdict, Mark: mark})
 }
 
@@ -226,38 +243,6 @@ func (j judged) carriedSince() time.Time {
 	return j.Mark.Since
 }
 
-// findMounted names the volumes of which a node has a mount that looks like the declared options of the list they carry, or
-// are about to get. Only those are looked for of which it matters: whose batch soaks, and that are to be written.
-func (p *planner) findMounted() map[string]bool {
-	wanted := map[string][]string{}
-	for _, j := range p.volumes {
-		soaking := p.isSoaking(j)
-		p.soaking = p.soaking || soaking
-		if !soaking && !j.verdict.ChangesList(j.Volume) {
-			continue
-		}
-		if options := j.verdict.DeclaredOptions(); len(options) > 0 {
-			wanted[j.Volume.Name] = options
-		}
-	}
-	out := map[string]bool{}
-	if len(wanted) == 0 {
-		return out
-	}
-	for i := range p.ClientNodes {
-		for k := range p.ClientNodes[i].Status.Mounts {
-			if m := &p.ClientNodes[i].Status.Mounts[k]; !out[m.Volume] && showsOptions(m, wanted[m.Volume]) {
-				out[m.Volume] = true
-			}
-		}
-	}
-	return out
-}
-
-func showsOptions(m *v1alpha1.MountStatus, options []string) bool {
-	return len(options) > 0 && len(m.Options) > 0 && len(mountoptions.Outdated(m.Protocol, options, m.Options)) == 0
-}
-
 // isSoaking says whether the volume carries its list and the time of its batch is not over.
 func (p *planner) isSoaking(j judged) bool {
 	if !j.CarriesOurs || !j.isMarkCurrent() {
@@ -271,16 +256,10 @@ func (p *planner) isSoaking(j judged) bool {
 	return false
 }
 
-// inOrder sorts volumes by age, and by name where that is equal. Those that nobody can mount come last: they show nothing.
-func inOrder(all []judged) []judged {
-	later := func(j judged) int {
-		if j.isUnused() {
-			return 1
-		}
-		return 0
-	}
+// inOrder sorts volumes: what may show soon whether its options work, then by age, and by name where that is equal.
+func (p *planner) inOrder(all []judged) []judged {
 	slices.SortStableFunc(all, func(a, b judged) int {
-		return cmp.Or(cmp.Compare(later(a), later(b)), a.Volume.CreationTimestamp.Compare(b.Volume.CreationTimestamp.Time), strings.Compare(a.Volume.Name, b.Volume.Name))
+		return cmp.Or(cmp.Compare(p.canaryRank(a), p.canaryRank(b)), a.Volume.CreationTimestamp.Compare(b.Volume.CreationTimestamp.Time), strings.Compare(a.Volume.Name, b.Volume.Name))
 	})
 	return all
 }

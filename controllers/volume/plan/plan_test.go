@@ -59,21 +59,11 @@ func ofPhase(phase corev1.PersistentVolumePhase) builders.VolumeOption {
 	return func(pv *corev1.PersistentVolume) { pv.Status.Phase = phase }
 }
 
+// maxPerStep has a soak be enough.
 func maxPerStep(limit intstr.IntOrString) builders.ProfileOption {
 	return builders.Specified(func(s *v1alpha1.StorageClientProfileSpec) {
-		s.Rollout.Volumes = &v1alpha1.VolumeRollout{MaxPerStep: &limit}
+		s.Rollout.Volumes = &v1alpha1.VolumeRollout{MaxPerStep: &limit, OnNoEvidence: v1alpha1.NoEvidenceProceed}
 	})
-}
-
-// mounts are client nodes with a mount of each volume, as it looks with nocto.
-func mounts(volumes ...string) []v1alpha1.StorageClientNode {
-	var out []v1alpha1.StorageClientNode
-	for _, name := range volumes {
-		out = append(out, v1alpha1.StorageClientNode{Status: v1alpha1.StorageClientNodeStatus{Mounts: []v1alpha1.MountStatus{
-			{MountPoint: "/m", Volume: name, Protocol: "NFSv4.1", Options: []string{"rw", "vers=4.1", "hard", "nocto"}},
-		}}})
-	}
-	return out
 }
 
 // speaking are failed mounts of which the events speak of options, by volume.
@@ -104,14 +94,13 @@ func TestBatches(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto"}, maxPerStep(intstr.FromInt32(2)))
 	share := builders.NFSProfile("p", []string{"nocto"}, maxPerStep(intstr.FromString("50%")))
 	other := builders.NFSProfile("other", []string{"actimeo=30"}, builders.Selecting(v1alpha1.VolumeSelector{StorageClassNames: []string{"shared"}}))
+	hasty := builders.NFSProfile("p", []string{"nocto"}, maxPerStep(intstr.FromInt32(2)), builders.Specified(func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.Volumes.SoakSeconds = new(int32) }))
 	shared := func(pv *corev1.PersistentVolume) { pv.Spec.StorageClassName = "shared" }
-	unprovable := func(m *judge.Mark) { m.Unprovable = true }
 	anotherTime := func(m *judge.Mark) { m.Set = "before" }
 	foreign := builders.Labelled("kustomize.toolkit.fluxcd.io/name", "app")
 	tests := map[string]struct {
 		volumes  []*corev1.PersistentVolume
 		profiles []v1alpha1.StorageClientProfile
-		mounted  []string
 		failed   map[string]string
 		want     []string
 		taken    []string
@@ -143,29 +132,11 @@ func TestBatches(t *testing.T) {
 		},
 		"nothing goes on while the canary soaks": {
 			volumes: []*corev1.PersistentVolume{created("a", 1, written(p, 299)), created("b", 0)}, profiles: []v1alpha1.StorageClientProfile{p},
-			message: "profile p: the canary a soaks until 2026-11-21T12:00:01Z, or until a node mounts it", next: 1,
+			message: "profile p: the canary a soaks until 2026-11-21T12:00:01Z", next: 1,
 		},
 		"the soak over, a step goes": {
 			volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 300)), created("b", 3), created("c", 2), created("d", 1)}, profiles: []v1alpha1.StorageClientProfile{p},
 			want: []string{"b", "c"}, message: "profile p: another batch comes first", next: 10,
-		},
-		"a good mount ends a step early": {
-			volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 1)), created("b", 3)}, profiles: []v1alpha1.StorageClientProfile{p},
-			mounted: []string{"a"}, want: []string{"b"}, next: 10,
-		},
-		"one of a step is enough": {
-			volumes:  []*corev1.PersistentVolume{created("a", 9, written(p, 400)), created("b", 3, written(p, 1)), created("c", 2, written(p, 1)), created("d", 1)},
-			profiles: []v1alpha1.StorageClientProfile{p}, mounted: []string{"c"}, want: []string{"d"}, next: 10,
-		},
-		"a good mount of an earlier step proves nothing for the one that soaks": {
-			volumes:  []*corev1.PersistentVolume{created("a", 9, written(p, 200)), created("b", 3, written(p, 60)), created("d", 1)},
-			profiles: []v1alpha1.StorageClientProfile{p}, mounted: []string{"a"},
-			message: "profile p: b soaks until 2026-11-21T12:04:00Z, or until a node mounts it", next: 10,
-		},
-		"a mount that looked so before the write proves nothing": {
-			volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 1, unprovable)), created("b", 3)}, profiles: []v1alpha1.StorageClientProfile{p},
-			mounted: []string{"a"},
-			message: "profile p: the canary a soaks until 2026-11-21T12:04:59Z, or until a node mounts it", next: 10,
 		},
 		"what was proven for other rules is not for these": {
 			volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 900, anotherTime)), created("b", 3), created("c", 2)}, profiles: []v1alpha1.StorageClientProfile{p},
@@ -186,7 +157,7 @@ func TestBatches(t *testing.T) {
 		},
 		"a volume of two profiles waits for both": {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, written(p, 1)), created("s", 5, shared)},
-			profiles: []v1alpha1.StorageClientProfile{p, other}, message: "profile p: the canary a soaks until 2026-11-21T12:04:59Z, or until a node mounts it", next: 10,
+			profiles: []v1alpha1.StorageClientProfile{p, other}, message: "profile p: the canary a soaks until 2026-11-21T12:04:59Z", next: 10,
 		},
 		"volumes that carry the list need no step": {
 			volumes:  []*corev1.PersistentVolume{created("a", 1, func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"hard", "nocto"} })},
@@ -209,21 +180,21 @@ func TestBatches(t *testing.T) {
 		"a batch that was not written whole is joined": {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, written(p, 400)), created("b", 3, written(p, 20)), created("c", 2), created("d", 1)},
 			profiles: []v1alpha1.StorageClientProfile{p}, want: []string{"c"}, since: 20,
-			message: "profile p: b soaks until 2026-11-21T12:04:40Z, or until a node mounts it", next: 10,
+			message: "profile p: b soaks until 2026-11-21T12:04:40Z", next: 10,
 		},
 		"but not by more than its share, whatever became of its volumes": {
 			volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 400)), created("b", 3, written(p, 20)), created("d", 1),
 				created("c", 3, written(p, 20), func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"soft"} })},
-			profiles: []v1alpha1.StorageClientProfile{p}, message: "profile p: b soaks until 2026-11-21T12:04:40Z, or until a node mounts it", next: 10,
+			profiles: []v1alpha1.StorageClientProfile{p}, message: "profile p: b soaks until 2026-11-21T12:04:40Z", next: 10,
 		},
 		"nor after a minute": {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, written(p, 400)), created("b", 3, written(p, 60)), created("c", 2)},
-			profiles: []v1alpha1.StorageClientProfile{p}, message: "profile p: b soaks until 2026-11-21T12:04:00Z, or until a node mounts it", next: 10,
+			profiles: []v1alpha1.StorageClientProfile{p}, message: "profile p: b soaks until 2026-11-21T12:04:00Z", next: 10,
 		},
 		"nor by another set of options": {
 			volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 400)), created("b", 3, written(p, 20)),
 				created("s", 4, builders.CSI("nfs.csi.k8s.io", map[string]string{"server": "filer", "share": "/"}))},
-			profiles: []v1alpha1.StorageClientProfile{p}, message: "profile p: b soaks until 2026-11-21T12:04:40Z, or until a node mounts it", next: 10,
+			profiles: []v1alpha1.StorageClientProfile{p}, message: "profile p: b soaks until 2026-11-21T12:04:40Z", next: 10,
 		},
 		"nor where one of its volumes could not be mounted": {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, written(p, 400)), created("b", 3, written(p, 20)), created("c", 2)},
@@ -232,7 +203,7 @@ func TestBatches(t *testing.T) {
 		},
 		"two batches do not begin in one second": {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, written(p, 0)), created("b", 3)},
-			profiles: []v1alpha1.StorageClientProfile{p}, mounted: []string{"a"}, message: "profile p: another batch comes first", next: 1,
+			profiles: []v1alpha1.StorageClientProfile{hasty}, message: "profile p: another batch comes first", next: 1,
 		},
 		"what somebody else changed is not taken back": {
 			volumes:  []*corev1.PersistentVolume{created("a", 9, written(p, 1), func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"soft"} })},
@@ -242,7 +213,7 @@ func TestBatches(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			snapshot := snapshotOf(test.volumes, test.profiles...)
-			snapshot.Now, snapshot.ClientNodes, snapshot.FailedMounts = noon, mounts(test.mounted...), speaking(test.failed)
+			snapshot.Now, snapshot.FailedMounts = noon, speaking(test.failed)
 			got := For(snapshot)
 			batch, taken := stepsOf(got)
 			if diff := cmp.Diff(test.want, batch, cmpopts.EquateEmpty()); diff != "" {
@@ -274,7 +245,9 @@ func TestBatches(t *testing.T) {
 					continue
 				}
 				since := noon.Add(-time.Duration(test.since) * time.Second)
-				if want := judge.MarkFor(write.Verdict, since); !cmp.Equal(want, write.Mark) {
+				want := judge.MarkFor(write.Verdict, since)
+				want.Unproven = true
+				if !cmp.Equal(want, write.Mark) {
 					t.Errorf("mark of %s is %+v, want %+v", write.Target().Name, write.Mark, want)
 				}
 			}
@@ -384,14 +357,6 @@ func TestAFailedMountStopsItsSetOfOptions(t *testing.T) {
 	snapshot.Now = noon
 	if batch, _ := stepsOf(For(snapshot)); !slices.Equal(batch, []string{"a"}) {
 		t.Errorf("%q are written after the rule got another name", batch)
-	}
-}
-
-func TestAVolumeThatLooksLikeItBeforehandHasToSoak(t *testing.T) {
-	snapshot := snapshotOf([]*corev1.PersistentVolume{created("a", 0)}, builders.NFSProfile("p", []string{"nocto"}))
-	snapshot.Now, snapshot.ClientNodes = noon, mounts("a")
-	if write, ok := For(snapshot).Steps[0].(WriteOptions); !ok || !write.Mark.Unprovable {
-		t.Error("a mount from before the write would prove the options that are about to be written")
 	}
 }
 
@@ -509,9 +474,9 @@ func TestSummaryTellsHowBatchesStand(t *testing.T) {
 		batch, stopped string
 	}{
 		"a canary soaks": {volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 10)), created("b", 1)},
-			batch: "the canary a soaks until 2026-11-21T12:04:50Z, or until a node mounts it"},
+			batch: "the canary a soaks until 2026-11-21T12:04:50Z"},
 		"a later batch soaks": {volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 400)), created("c", 3, written(p, 10)), created("b", 3, written(p, 10)), created("d", 1)},
-			batch: "b, c soak until 2026-11-21T12:04:50Z, or until a node mounts one of them"},
+			batch: "b, c soak until 2026-11-21T12:04:50Z"},
 		"nothing is left to write": {volumes: []*corev1.PersistentVolume{created("a", 9, written(p, 10))}},
 		"a volume could not be mounted": {volumes: []*corev1.PersistentVolume{created("a", 9, failedFor(p)), created("b", 1)},
 			stopped: `a could not be mounted with ["hard","nocto"] (driver kubernetes.io/nfs): the event says "exit status 32"`},

@@ -104,6 +104,23 @@ func isProbed(j judged, profiles *judge.Profiles, tried map[ProbeKey]bool) bool 
 	})
 }
 
+// addProbed adds what probes have shown to the evidence. It holds for a set of options once it is shown on every server whose volumes
+// are to get it and have not had it yet.
+func (p *planner) addProbed() {
+	missing := map[string]bool{}
+	for _, j := range p.volumes {
+		if isProbed(j, p.Profiles, p.tried) && p.Probes[keyOf(j)].Verdict != ProbeWorks {
+			missing[j.verdict.Set] = true
+		}
+	}
+	for _, j := range p.volumes {
+		set := j.verdict.Set
+		if _, known := p.evidence[set]; !known && !missing[set] && isProbed(j, p.Profiles, p.tried) {
+			p.evidence[set] = Evidence{Text: p.Probes[keyOf(j)].Text}
+		}
+	}
+}
+
 // waitsForProbe says what a probe has to do with it that the volume does not get its list now; empty: nothing.
 func (p *planner) waitsForProbe(j judged) string {
 	if p.Probes == nil || !isProbed(j, p.Profiles, p.tried) {
@@ -129,19 +146,19 @@ func probingText(key ProbeKey) string {
 }
 
 // addProbes tells of a profile's sets of options which are being probed, and which no volume gets since a probe has failed.
-func (s *Summary) addProbes(profiles *judge.Profiles, probes map[ProbeKey]Probe, name string, all []judged) {
-	if probes == nil {
+func (s *Summary) addProbes(p *planner, name string) {
+	if p.Probes == nil {
 		return
 	}
-	tried, seen := triedKeys(all), map[ProbeKey]bool{}
+	seen := map[ProbeKey]bool{}
 	var stopped, waiting []string
-	for _, j := range all {
+	for _, j := range p.volumes {
 		key := keyOf(j)
-		if seen[key] || !slices.Contains(j.verdict.Profiles, name) || !isProbed(j, profiles, tried) {
+		if seen[key] || !slices.Contains(j.verdict.Profiles, name) || !isProbed(j, p.Profiles, p.tried) {
 			continue
 		}
 		seen[key] = true
-		probe, known := probes[key]
+		probe, known := p.Probes[key]
 		switch {
 		case known && probe.Verdict == ProbeRefused:
 			stopped = append(stopped, probe.Text)

@@ -113,6 +113,36 @@ func TestNoVolumeGetsWhatIsNotProbedYet(t *testing.T) {
 	}
 }
 
+func TestAProbeIsEvidenceOnceEveryServerHasShownIt(t *testing.T) {
+	p := builders.NFSProfile("p", []string{"nocto"})
+	s := probedBy(p, created("a", 0), created("b", 1), created("c", 2, onServer("other")))
+	candidates := ProbeCandidates(s)
+	set := candidates[0].Set
+	works := Probe{Verdict: ProbeWorks, Text: "a probe on n1 has mounted it"}
+	for name, test := range map[string]struct {
+		probes map[ProbeKey]Probe
+		want   bool
+	}{
+		"both servers":          {map[ProbeKey]Probe{{set, "filer"}: works, {set, "other"}: works}, true},
+		"one server":            {map[ProbeKey]Probe{{set, "filer"}: works}, false},
+		"one without a verdict": {map[ProbeKey]Probe{{set, "filer"}: works, {set, "other"}: {Verdict: ProbeUnknown}}, false},
+		"nothing is probed":     {nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s.Probes = test.probes
+			if evidence, known := newPlanner(s).evidence[set]; known != test.want || known && evidence.Text != works.Text {
+				t.Errorf("evidence is %+v", evidence)
+			}
+		})
+	}
+	s.Probes = map[ProbeKey]Probe{{set, "filer"}: works, {set, "other"}: works}
+	for _, step := range For(s).Steps {
+		if write, ok := step.(WriteOptions); !ok || write.Mark.Unproven || write.Mark.Evidence != works.Text {
+			t.Errorf("step is %+v", step)
+		}
+	}
+}
+
 func TestWhatTheProfileTellsOfProbes(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto"})
 	s := probedBy(p, created("a", 0), created("b", 1))

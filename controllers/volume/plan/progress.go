@@ -24,8 +24,11 @@ type progress struct {
 	batches map[int64]*batch
 	// stoppedBy holds the volume that could not be mounted, by the set of options that it had.
 	stoppedBy map[string]string
-	// proven are the sets of options of batches that went well; provenUnused those of batches whose volumes nobody can mount.
-	proven, provenUnused map[string]bool
+	// soaked are the sets of options of batches that have soaked, soakedUnused those of batches whose volumes nobody can mount. Nothing
+	// is shown by that, but a profile may have it be enough.
+	soaked, soakedUnused map[string]bool
+	// evidence is what has shown sets of options to work: see planner.
+	evidence map[string]Evidence
 	// busy are the batches that are not over, the first to be over first; begun is how many there have been.
 	busy  []*batch
 	begun int
@@ -34,8 +37,9 @@ type progress struct {
 	// planned counts the volumes that are to be written now, and canary is whether that is the first of an option set.
 	planned int
 	canary  bool
-	// soakMessage says what soaks, once somebody waits for it.
-	soakMessage string
+	// soakMessage says what soaks, and awaitMessages which mounts are waited for, by set, once somebody waits for it.
+	soakMessage   string
+	awaitMessages map[string]string
 }
 
 // batch is what was written at one time for one profile.
@@ -44,7 +48,6 @@ type batch struct {
 	// marked counts all volumes that carry its mark; volumes are those of them that still carry the list.
 	marked  int
 	volumes []judged
-	mounted bool
 }
 
 func soakOf(p *judge.Profile) time.Duration {
@@ -62,9 +65,9 @@ func (p *planner) progressByProfile() map[string]*progress {
 	for _, j := range p.volumes {
 		for _, name := range j.verdict.Profiles {
 			if out[name] == nil {
-				out[name] = &progress{profile: p.Profiles.Get(name), batches: map[int64]*batch{}, proven: map[string]bool{}, provenUnused: map[string]bool{}, stoppedBy: map[string]string{}}
+				out[name] = newProgress(p.Profiles.Get(name), p.evidence)
 			}
-			out[name].addVolume(j, p.mounted)
+			out[name].addVolume(j)
 		}
 	}
 	for _, j := range p.volumes {
@@ -78,6 +81,12 @@ func (p *planner) progressByProfile() map[string]*progress {
 		progress.closeBatches(p.Now)
 	}
 	return out
+}
+
+func newProgress(profile *judge.Profile, evidence map[string]Evidence) *progress {
+	return &progress{
+		profile: profile, evidence: evidence, batches: map[int64]*batch{}, soaked: map[string]bool{}, soakedUnused: map[string]bool{}, stoppedBy: map[string]string{}, awaitMessages: map[string]string{},
+	}
 }
 
 // failedSet is the set of options with which the volume could not be mounted, empty for none.
@@ -98,7 +107,7 @@ func (p *progress) stopBy(set, volume string) {
 	}
 }
 
-func (p *progress) addVolume(j judged, mounted map[string]bool) {
+func (p *progress) addVolume(j judged) {
 	if j.verdict.State != judge.StateBlocked || j.verdict.Contested {
 		p.matched++
 	}
@@ -117,7 +126,6 @@ func (p *progress) addVolume(j judged, mounted map[string]bool) {
 		return
 	}
 	b.volumes = append(b.volumes, j)
-	b.mounted = b.mounted || (mounted[j.Volume.Name] && !j.Mark.Unprovable)
 }
 
 // closeBatches tells the batches that are over from those that are not, and finds the one that may be joined. A batch of
@@ -128,15 +136,15 @@ func (p *progress) closeBatches(now time.Time) {
 			continue
 		}
 		p.begun++
-		if !b.mounted && now.Before(b.until) {
+		if now.Before(b.until) {
 			p.busy = append(p.busy, b)
 			continue
 		}
 		for _, j := range b.volumes {
 			if j.isUnused() {
-				p.provenUnused[j.verdict.Set] = true
+				p.soakedUnused[j.verdict.Set] = true
 			} else {
-				p.proven[j.verdict.Set] = true
+				p.soaked[j.verdict.Set] = true
 			}
 		}
 	}
@@ -146,13 +154,17 @@ func (p *progress) closeBatches(now time.Time) {
 	}
 }
 
-// mayJoin says whether a batch may still grow: for a minute, and where it was no canary.
+// mayJoin says whether a batch may still grow: for a minute, and where it was no canary. Evidence that comes while the canary soaks
+// makes it no less one.
 func (p *progress) mayJoin(b *batch, now time.Time) bool {
-	return now.Before(b.since.Add(joinFor)) && !slices.ContainsFunc(b.volumes, func(j judged) bool { return !p.isProven(j) })
+	return now.Before(b.since.Add(joinFor)) && !slices.ContainsFunc(b.volumes, func(j judged) bool {
+		return j.Mark.Unproven && !p.hasSoakedEnough(j) || !p.isProven(j)
+	})
 }
 
-// waitsFor says what keeps a change of its list from a volume now; empty: nothing.
-func (p *progress) waitsFor(j judged, now time.Time) string {
+// waitsFor says what keeps a change of its list from a volume now; empty: nothing. unmounted are the volumes that have its list, and
+// have yet to be mounted with it.
+func (p *progress) waitsFor(j judged, unmounted []string, now time.Time) string {
 	set, isProven := j.verdict.Set, p.isProven(j)
 	switch {
 	case p.stoppedBy[set] != "":
@@ -164,6 +176,11 @@ func (p *progress) waitsFor(j judged, now time.Time) string {
 			p.soakMessage = fmt.Sprintf("profile %s: %s", p.profile.Name, soakText(p.busy[0].names(), p.begun == 1, p.busy[0].until))
 		}
 		return p.soakMessage
+	case !isProven && len(unmounted) > 0 && p.profile.Rollout.OnNoEvidence != v1alpha1.NoEvidenceProceed:
+		if p.awaitMessages[set] == "" {
+			p.awaitMessages[set] = fmt.Sprintf("profile %s: %s", p.profile.Name, awaitText(unmounted))
+		}
+		return p.awaitMessages[set]
 	case p.canary, p.planned > 0 && !isProven, p.planned >= p.share(), p.batches[now.Unix()] != nil:
 		return fmt.Sprintf("profile %s: another batch comes first", p.profile.Name)
 	}
@@ -184,9 +201,16 @@ func (p *progress) countPlanned(j judged) {
 	p.canary = p.canary || !p.isProven(j)
 }
 
-// isProven says whether the volume's options are no canary's any more. What volumes show that nobody can mount holds for no others.
+// isProven says whether the volume's options are no canary's any more.
 func (p *progress) isProven(j judged) bool {
-	return p.proven[j.verdict.Set] || j.isUnused() && p.provenUnused[j.verdict.Set]
+	_, known := p.evidence[j.verdict.Set]
+	return known || p.hasSoakedEnough(j)
+}
+
+// hasSoakedEnough says whether time is enough for the profile, and has passed. What volumes show that nobody can mount holds for no
+// others.
+func (p *progress) hasSoakedEnough(j judged) bool {
+	return p.profile.Rollout.OnNoEvidence == v1alpha1.NoEvidenceProceed && (p.soaked[j.verdict.Set] || j.isUnused() && p.soakedUnused[j.verdict.Set])
 }
 
 // isUnused says whether no pod can mount the volume as it is.
@@ -207,12 +231,20 @@ func (b *batch) names() []string {
 }
 
 func soakText(volumes []string, first bool, until time.Time) string {
-	end := "until " + until.UTC().Format(time.RFC3339) + ", or until a node mounts "
+	end := "until " + until.UTC().Format(time.RFC3339)
 	switch {
 	case len(volumes) > 1:
-		return text.List(volumes) + " soak " + end + "one of them"
+		return text.List(volumes) + " soak " + end
 	case first:
-		return "the canary " + volumes[0] + " soaks " + end + "it"
+		return "the canary " + volumes[0] + " soaks " + end
 	}
-	return volumes[0] + " soaks " + end + "it"
+	return volumes[0] + " soaks " + end
+}
+
+// awaitText says which mount is waited for.
+func awaitText(volumes []string) string {
+	if len(volumes) == 1 {
+		return "no pod has mounted " + volumes[0] + " since it got these options"
+	}
+	return "no pod has mounted any of " + text.List(volumes) + " since they got these options"
 }

@@ -34,6 +34,11 @@ type Snapshot struct {
 	Cures map[string]Cure
 	// Probes are what probes have shown of sets of options; nil: nothing is probed.
 	Probes map[ProbeKey]Probe
+	// Evidence is what has shown sets of options to work beside what client nodes tell, by set. Whoever has seen a list of a set
+	// mounted adds to it.
+	Evidence map[string]Evidence
+	// Coming are the volumes, of those that a plan has asked for, that a pod is about to mount.
+	Coming map[string]bool
 	// Refused are the volumes whose last write the API server refused, with when it may be tried again.
 	Refused map[string]time.Time
 }
@@ -44,6 +49,16 @@ type Failure struct {
 	Text, Kind string
 	// SpeaksOfOptions is true where the text does, rather than leaving open what is to blame.
 	SpeaksOfOptions bool
+}
+
+// Evidence is an observation that shows a set of options to work.
+type Evidence struct {
+	// Text says what was seen, where and when.
+	Text string
+	// Volume is the one that was mounted, and Written when it had got its list; empty where none of the cluster's was. It shows
+	// nothing any more once the volume has got another one.
+	Volume  string
+	Written time.Time
 }
 
 // Cure is what pods show of a volume that has its own list back.

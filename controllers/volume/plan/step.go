@@ -21,6 +21,12 @@ type Plan struct {
 	Watched []Watched
 	// InCure are the volumes of which it matters how pods mount them with their own lists.
 	InCure []InCure
+	// Awaited are volumes whose mount would show their set of options to work, which nothing has yet.
+	Awaited []Awaited
+	// Canary is whether a step writes the first volume of a set of options that nothing has shown to work.
+	Canary bool
+	// Candidates are the volumes of sets that nothing has shown to work: one that a pod is about to mount goes first.
+	Candidates []*corev1.PersistentVolume
 	// ObserveEvery is how often either is to be looked for.
 	ObserveEvery time.Duration
 	// Next is when to plan again although nothing changed; zero: never.
@@ -36,6 +42,9 @@ func (p Plan) BeginsBatch() bool {
 	}
 	return false
 }
+
+// IsWatching says whether there are volumes of which it matters how pods mount them.
+func (p Plan) IsWatching() bool { return len(p.Watched)+len(p.InCure)+len(p.Awaited) > 0 }
 
 // BelongsToBatch says whether a step changes a list for a profile.
 func BelongsToBatch(step Step) bool {
@@ -57,6 +66,14 @@ type Watched struct {
 	Volume *corev1.PersistentVolume
 	// Since is when its batch began: a mount that failed before that is not the batch's fault.
 	Since time.Time
+}
+
+// Awaited is a volume that carries a list which has yet to be seen to work.
+type Awaited struct {
+	Volume *corev1.PersistentVolume
+	// Set is that of its options, Written when it got its list. A mount must have been made after After, to have been made with it.
+	Set            string
+	Written, After time.Time
 }
 
 // InCure is a volume that has its own list back.
@@ -94,6 +111,17 @@ type WriteOptions struct {
 	Mark *judge.Mark
 }
 
+// Dated is the step with the time at which it is taken: a pass takes a while, and a mount that was made meanwhile shows nothing.
+func Dated(step Step, now time.Time) Step {
+	if write, ok := step.(WriteOptions); ok && write.Mark != nil {
+		mark := *write.Mark
+		mark.Written = now.UTC().Truncate(time.Millisecond)
+		write.Mark = &mark
+		return write
+	}
+	return step
+}
+
 // RestoreOptions puts the original options back and takes off what is ours.
 type RestoreOptions struct {
 	OnVolume
@@ -113,6 +141,16 @@ type JudgeFailure struct {
 	FailedMount *judge.FailedMount
 }
 
+// KeepEvidence writes into a volume's mark what has shown its set of options to work: a mount that showed it may be gone soon.
+type KeepEvidence struct {
+	OnVolume
+	Mark *judge.Mark
+}
+
+func (s KeepEvidence) String() string {
+	return fmt.Sprintf("note on %s: %s", s.Note.Volume, s.Mark.Evidence)
+}
+
 func (s JudgeFailure) String() string {
 	return fmt.Sprintf("judge %s: %s", s.Note.Volume, s.Note.Message)
 }
@@ -121,8 +159,6 @@ func (s WriteOptions) String() string {
 	switch {
 	case s.Mark == nil:
 		return fmt.Sprintf("record %s: %s", s.Note.Volume, strings.Join(s.Verdict.Profiles, ","))
-	case s.Mark.Unprovable:
-		return fmt.Sprintf("write %s: %s, batch of %s, to soak", s.Note.Volume, s.options(), s.Mark.Since.Format(time.TimeOnly))
 	}
 	return fmt.Sprintf("write %s: %s, batch of %s", s.Note.Volume, s.options(), s.Mark.Since.Format(time.TimeOnly))
 }

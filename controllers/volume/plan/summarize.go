@@ -11,6 +11,7 @@ import (
 	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/mountoptions"
 	"github.com/storageclient/operator/tuning/text"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Volume is a volume that carries options of a profile.
@@ -35,8 +36,32 @@ type Summary struct {
 	Stopped string
 	// Batch says what the volumes that are yet to be written wait for; empty: nothing is known.
 	Batch string
+	// Evidence is what volumes wait for that only a mount can bring.
+	Evidence AwaitedEvidence
 	// Servers are the servers of the matched NFS volumes with what these ask of them, each combination once.
 	Servers []advice.Server
+}
+
+// AwaitedEvidence tells of the volumes that get their options once a pod has mounted another one with them.
+type AwaitedEvidence struct {
+	// Waiting is how many do.
+	Waiting int32
+	// Until is when the last soak of those is over that have the options: before, nobody needs to do anything.
+	Until time.Time
+	// Volumes are those that have the options, the first three by name.
+	Volumes []AwaitedVolume
+}
+
+// AwaitedVolume is a volume that is to be mounted.
+type AwaitedVolume struct {
+	Name string
+	// VolumeClaim is its PersistentVolumeClaim, empty for none.
+	VolumeClaim types.NamespacedName
+	// MountsPerPod is whether each pod of a node has a mount of its own.
+	MountsPerPod bool
+	// Server is the one of which a node must have no other mount, since the number of connections is to be shown; empty where that
+	// does not matter.
+	Server string
 }
 
 // Conflict reports whether a volume is blocked, and a message that names at most three of them with their reasons.
@@ -59,7 +84,15 @@ func (s Summary) DescribeExceptions() string {
 }
 
 // IsOpen reports whether volumes are yet to be written.
-func (s Summary) IsOpen() bool { return s.UpToDate+s.Exceptions+s.Blocked < s.Matched }
+func (s Summary) IsOpen() bool { return s.open() > 0 }
+
+// open is how many volumes are yet to be written.
+func (s Summary) open() int32 { return s.Matched - s.UpToDate - s.Exceptions - s.Blocked }
+
+// AwaitsEvidence reports whether all volumes that are yet to be written wait for a mount.
+func (s Summary) AwaitsEvidence(now time.Time) bool {
+	return s.Evidence.Waiting > 0 && s.Evidence.Waiting == s.open() && !now.Before(s.Evidence.Until)
+}
 
 func joinExamples(parts []string, count int32) string {
 	message := strings.Join(parts, "; ")
@@ -82,7 +115,8 @@ func Summarize(name string, s Snapshot) Summary {
 	if free.Profiles, differs = s.Profiles.Freed(name); differs {
 		free.Memory = nil
 	}
-	all := free.judgeAll()
+	planner := newPlanner(free)
+	all := planner.volumes
 	for _, j := range all {
 		out.addVolume(name, j)
 		out.addServer(name, j)
@@ -98,7 +132,8 @@ func Summarize(name string, s Snapshot) Summary {
 		}
 	}
 	out.addBatches(s.Profiles, name, all)
-	out.addProbes(s.Profiles, s.Probes, name, all)
+	out.addEvidence(planner, name)
+	out.addProbes(planner, name)
 	slices.Sort(out.Unrestored)
 	out.BlockedExamples, out.ExceptionExamples = firstOf(out.BlockedExamples), firstOf(out.ExceptionExamples)
 	return out
@@ -144,6 +179,45 @@ func (s *Summary) addBatches(profiles *judge.Profiles, name string, all []judged
 	if s.Batch == "" && p.Acts() && len(last) > 0 && s.IsOpen() {
 		s.Batch = soakText(last, first, since.Add(soakOf(p)))
 	}
+}
+
+// addEvidence tells which volumes wait for a mount, and of which.
+func (s *Summary) addEvidence(p *planner, name string) {
+	profile := p.Profiles.Get(name)
+	if profile == nil || !profile.Acts() || profile.Rollout.OnNoEvidence == v1alpha1.NoEvidenceProceed {
+		return
+	}
+	wanted := map[string]bool{}
+	for _, j := range p.volumes {
+		if unmounted := p.waitsForMount(j); slices.Contains(j.verdict.Profiles, name) && j.verdict.ChangesList(j.Volume) && len(unmounted) > 0 {
+			s.Evidence.Waiting++
+			for _, volume := range unmounted {
+				wanted[volume] = true
+			}
+		}
+	}
+	for _, j := range p.volumes {
+		if !wanted[j.Volume.Name] {
+			continue
+		}
+		s.Evidence.Volumes = append(s.Evidence.Volumes, j.awaited())
+		if until := j.carriedSince().Add(soakOf(profile)); until.After(s.Evidence.Until) {
+			s.Evidence.Until = until
+		}
+	}
+	slices.SortFunc(s.Evidence.Volumes, func(a, b AwaitedVolume) int { return strings.Compare(a.Name, b.Name) })
+	s.Evidence.Volumes = s.Evidence.Volumes[:min(maxAwaited, len(s.Evidence.Volumes))]
+}
+
+func (j judged) awaited() AwaitedVolume {
+	out := AwaitedVolume{Name: j.Volume.Name, MountsPerPod: judge.MountsPerPod(j.Volume)}
+	if ref := j.Volume.Spec.ClaimRef; ref != nil && !j.isUnused() {
+		out.VolumeClaim = types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
+	}
+	if _, asked := mountoptions.Nconnect(j.verdict.DeclaredOptions()); asked {
+		out.Server = judge.SourceOf(j.Volume).Server
+	}
+	return out
 }
 
 // addServer notes the server of a matched volume. Options count as they will stand once the profile is carried out.

@@ -37,6 +37,9 @@ func main() {
 }
 
 func run() error {
+	if err := endEcho(); err != nil {
+		return err
+	}
 	// The machine is frozen here and thawed for each cut: nothing is known of the disk yet.
 	fmt.Println("READY")
 	var orders [4]int
@@ -60,6 +63,17 @@ func run() error {
 		return fmt.Errorf("the kernel's coupled values: %w", err)
 	}
 	return m.Run(os.Stdout)
+}
+
+// endEcho keeps what the driver says from coming back in the middle of what is said to it.
+func endEcho() error {
+	console := int(os.Stdin.Fd())
+	modes, err := unix.IoctlGetTermios(console, unix.TCGETS)
+	if err != nil {
+		return fmt.Errorf("read the modes of the console: %w", err)
+	}
+	modes.Lflag &^= unix.ECHO
+	return unix.IoctlSetTermios(console, unix.TCSETS, modes)
 }
 
 // prepare loads the disk's drivers, mounts the disk and gives the tree on it a /proc of its own, as a boot would have

@@ -84,6 +84,7 @@ type ProfileOption func(*v1alpha1.StorageClientProfile)
 // NFSProfile has one rule for all NFS volumes.
 func NFSProfile(name string, options []string, more ...ProfileOption) v1alpha1.StorageClientProfile {
 	p := v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 1, Finalizers: []string{v1alpha1.Finalizer}}}
+	p.Spec.AllNodes = true
 	rule := v1alpha1.VolumeRule{Name: "rule", Selector: v1alpha1.VolumeSelector{Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS}}}
 	for _, o := range options {
 		rule.MountOptions = append(rule.MountOptions, v1alpha1.MountOption(o))

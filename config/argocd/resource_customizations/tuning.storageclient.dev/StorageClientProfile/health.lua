@@ -34,7 +34,7 @@ end
 
 if is_true("Reconciling") then
   local reason = conditions["Reconciling"].reason
-  if reason == "WaitingForWindow" or reason == "WaitingForApproval" then
+  if reason == "WaitingForWindow" or reason == "WaitingForApproval" or reason == "WaitingForEvidence" then
     return health("Suspended", conditions["Reconciling"])
   end
   return health("Progressing", conditions["Reconciling"])

@@ -1,0 +1,107 @@
+package mounts
+
+import (
+	"path"
+	"slices"
+	"strings"
+)
+
+const (
+	sharesFile   = "/proc/fs/cifs/Stats"
+	blockDevices = "/sys/dev/block"
+	xfsDir       = "/sys/fs/xfs"
+)
+
+// ofMounting are the operations that the kernel makes to mount an NFS file system, and to keep its client alive, whether or not
+// anybody uses it. Source: nfs_try_get_tree, nfs4_try_get_tree and nfs_create_server in fs/nfs.
+var ofMounting = []string{
+	"NULL", "FSINFO", "PATHCONF", "GETATTR", "LOOKUP", "LOOKUP_ROOT", "SERVER_CAPS", "SECINFO", "SECINFO_NO_NAME", "FS_LOCATIONS", "FSID_PRESENT",
+	"SETCLIENTID", "SETCLIENTID_CONFIRM", "RENEW", "EXCHANGE_ID", "CREATE_SESSION", "DESTROY_SESSION", "DESTROY_CLIENTID", "SEQUENCE",
+	"GET_LEASE_TIME", "RECLAIM_COMPLETE", "BIND_CONN_TO_SESSION", "TEST_STATEID", "FREE_STATEID", "RELEASE_LOCKOWNER",
+}
+
+// addOperation counts what has ended without an error.
+func (s stats) addOperation(fields []string) stats {
+	o, ok := parseOperation(fields)
+	if ok && o.Count > o.Errors && !slices.Contains(ofMounting, o.Name) {
+		s.operations += o.Count - o.Errors
+	}
+	return s
+}
+
+// countOperations counts those of a mount that has no mountstats.
+func (r Reader) countOperations(m *Mount, shares map[string]uint64) {
+	switch {
+	case isSMB(m.FSType):
+		m.Operations, m.CountsShare = shares[strings.ToLower(`\\`+m.Server+strings.ReplaceAll(m.Export, "/", `\`))], true
+	case m.FSType == "xfs":
+		m.Operations = r.xfsOperations(m.Device)
+	}
+}
+
+// readShares reads how many operations on each SMB share have not failed, by \\server\share in small letters.
+func (r Reader) readShares() map[string]uint64 {
+	data, err := r.fs.ReadFile(sharesFile)
+	if err != nil {
+		return nil
+	}
+	return parseShares(string(data))
+}
+
+// parseShares reads blocks of "1) \\server\share" with lines such as "Reads: 7 total 0 failed". Source: cifs_stats_proc_show in
+// fs/smb/client/cifs_debug.c and smb2_print_stats.
+func parseShares(data string) map[string]uint64 {
+	found, share := map[string]uint64{}, ""
+	for text := range strings.Lines(data) {
+		fields := strings.Fields(text)
+		switch {
+		case len(fields) >= 2 && strings.HasSuffix(fields[0], ")") && strings.HasPrefix(fields[1], `\\`):
+			share = strings.ToLower(strings.TrimRight(fields[1], `\`))
+		case share == "" || len(fields) < 5 || !slices.Contains([]string{"Reads:", "Writes:", "QueryDirectories:", "QueryInfos:"}, fields[0]):
+		default:
+			if numbers, ok := parseCounts([]string{fields[1], fields[3]}); ok && numbers[0] > numbers[1] {
+				found[share] += numbers[0] - numbers[1]
+			}
+		}
+	}
+	return found
+}
+
+// xfsOperations counts the operations on directories and the bytes read and written of an XFS file system; 0 where the kernel does
+// not tell.
+func (r Reader) xfsOperations(device string) uint64 {
+	uevent, err := r.fs.ReadFile(path.Join(blockDevices, device, "uevent"))
+	if err != nil {
+		return 0
+	}
+	for text := range strings.Lines(string(uevent)) {
+		name, found := strings.CutPrefix(strings.TrimSpace(text), "DEVNAME=")
+		if !found || strings.Contains(name, "..") {
+			continue
+		}
+		// The kernel writes ! for / in names of /sys, as in cciss!c0d0.
+		data, err := r.fs.ReadFile(path.Join(xfsDir, strings.ReplaceAll(name, "/", "!"), "stats/stats"))
+		if err != nil {
+			return 0
+		}
+		return parseXFSStats(string(data))
+	}
+	return 0
+}
+
+// parseXFSStats reads "dir LOOKUP CREATE REMOVE GETDENTS" and "xpc STRATEGY WRITTEN READ". Source: xfs_stats_format in
+// fs/xfs/xfs_stats.c.
+func parseXFSStats(data string) (sum uint64) {
+	for text := range strings.Lines(data) {
+		fields := strings.Fields(text)
+		if len(fields) != 5 && len(fields) != 4 || fields[0] != "dir" && fields[0] != "xpc" {
+			continue
+		}
+		if numbers, ok := parseCounts(fields[1:]); ok {
+			for _, n := range numbers {
+				sum += n
+			}
+		}
+	}
+	return sum
+}

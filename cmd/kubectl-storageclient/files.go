@@ -1,0 +1,307 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	serializer "k8s.io/apimachinery/pkg/runtime/serializer/json"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/suggest"
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// kustomized is what to type for a directory that Kustomize builds.
+const kustomized = "kubectl kustomize %s | kubectl storageclient plan -f -"
+
+// writtenProfile is a profile as a file has it.
+type writtenProfile struct {
+	v1alpha1.StorageClientProfile
+	// File is where it stands.
+	File string
+	// Object is the same as it is written, with nothing left out.
+	Object *unstructured.Unstructured
+}
+
+// fileReader reads profiles from files and directories, and gathers what is wrong with them.
+type fileReader struct {
+	stdin    io.Reader
+	profiles []writtenProfile
+	// ignored are objects of other kinds.
+	ignored []string
+	errs    []error
+	found   map[string]string
+}
+
+// readFiles reads all profiles of files, directories and, for "-", standard input. Every problem is in the error, each with what
+// to do. ignored names the objects of other kinds beside them.
+func readFiles(paths []string, stdin io.Reader) (profiles []writtenProfile, ignored []string, err error) {
+	r := &fileReader{stdin: stdin, found: map[string]string{}}
+	for _, path := range paths {
+		r.readPath(path)
+	}
+	if len(r.profiles) == 0 && len(r.errs) == 0 {
+		r.fail(fmt.Errorf("no %s in %s%s: give the file that holds one; a minimal one:\n%s", profileKind.Kind, strings.Join(paths, ", "), besides(r.ignored), minimalProfile))
+	}
+	return r.profiles, r.ignored, errors.Join(r.errs...)
+}
+
+const minimalProfile = `  apiVersion: tuning.storageclient.dev/v1alpha1
+  kind: StorageClientProfile
+  metadata: {name: example}
+  spec: {nodeSelector: {matchLabels: {agentpool: example}}}`
+
+func besides(ignored []string) string {
+	if len(ignored) == 0 {
+		return ""
+	}
+	return ", only " + text.List(ignored)
+}
+
+func (r *fileReader) fail(err error) { r.errs = append(r.errs, err) }
+
+func (r *fileReader) readPath(path string) {
+	if path == "-" {
+		r.readStream("standard input", r.stdin)
+		return
+	}
+	info, err := os.Stat(path)
+	switch {
+	case path == "":
+		r.fail(errors.New("-f is empty: give a file, a directory, or - for standard input"))
+	case errors.Is(err, fs.ErrNotExist):
+		r.fail(fmt.Errorf("%s does not exist%s: give a file, a directory, or - for standard input", path, r.neighbour(path)))
+	case err != nil:
+		r.fail(fmt.Errorf("read %s: %w", path, err))
+	case info.IsDir():
+		r.readDirectory(path)
+	default:
+		r.readFile(path)
+	}
+}
+
+// neighbour suggests a file of the same directory.
+func (r *fileReader) neighbour(path string) string {
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if err != nil {
+		return ""
+	}
+	var names []string
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	if meant, ok := suggest.Closest(filepath.Base(path), names); ok {
+		return ". Did you mean " + filepath.Join(filepath.Dir(path), meant) + "?"
+	}
+	return ""
+}
+
+// readDirectory reads the manifests of a directory, as kubectl does: not those of its subdirectories.
+func (r *fileReader) readDirectory(dir string) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		r.fail(fmt.Errorf("read %s: %w", dir, err))
+		return
+	}
+	var files, subdirectories []string
+	for _, entry := range entries {
+		name := entry.Name()
+		switch {
+		case entry.IsDir():
+			subdirectories = append(subdirectories, "-f "+filepath.Join(dir, name))
+		case name == "kustomization.yaml", name == "kustomization.yml", name == "Kustomization":
+			r.fail(fmt.Errorf("%s is built by Kustomize: pipe what it builds: "+kustomized, dir, dir))
+			return
+		case slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)):
+			files = append(files, filepath.Join(dir, name))
+		}
+	}
+	switch {
+	case len(files) == 0 && len(subdirectories) > 0:
+		r.fail(fmt.Errorf("%s holds no .yaml, .yml or .json file, and subdirectories are not read: give them: %s", dir, text.InOrder(subdirectories, " ")))
+	case len(files) == 0:
+		r.fail(fmt.Errorf("%s holds no .yaml, .yml or .json file: give a directory with profiles, or a file by its name", dir))
+	}
+	for _, file := range files {
+		r.readFile(file)
+	}
+}
+
+func (r *fileReader) readFile(path string) {
+	f, err := os.Open(path)
+	if err != nil {
+		r.fail(fmt.Errorf("read %s: %w", path, err))
+		return
+	}
+	defer f.Close()
+	r.readStream(path, f)
+}
+
+func (r *fileReader) readStream(name string, in io.Reader) {
+	documents := utilyaml.NewYAMLReader(bufio.NewReader(in))
+	for number := 1; ; number++ {
+		document, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			if number == 1 {
+				r.fail(fmt.Errorf("%s is empty: a profile is expected in it", name))
+			}
+			return
+		}
+		if err != nil {
+			r.fail(fmt.Errorf("read %s: %w", name, err))
+			return
+		}
+		place := name
+		if number > 1 {
+			place = fmt.Sprintf("%s, document %d", name, number)
+		}
+		r.readDocument(place, document)
+	}
+}
+
+func (r *fileReader) readDocument(place string, document []byte) {
+	var content map[string]any
+	if err := yaml.Unmarshal(document, &content); err != nil {
+		r.fail(fmt.Errorf("%s: %w", place, explainYAML(document, err)))
+		return
+	}
+	if len(content) > 0 {
+		r.readObject(place, document, &unstructured.Unstructured{Object: content})
+	}
+}
+
+func explainYAML(document []byte, err error) error {
+	switch {
+	case bytes.Contains(document, []byte("{{")):
+		return fmt.Errorf("is a template: render it first, e.g. helm template CHART | kubectl storageclient plan -f - (%w)", err)
+	case bytes.Contains(document, []byte("\t")):
+		return fmt.Errorf("is not YAML: replace tabs by blanks (%w)", err)
+	}
+	return fmt.Errorf("is not YAML: correct it; kubectl create --dry-run=client -f FILE tells the same (%w)", err)
+}
+
+func (r *fileReader) readObject(place string, document []byte, object *unstructured.Unstructured) {
+	kind, version := object.GetKind(), object.GetAPIVersion()
+	switch {
+	case object.IsList():
+		r.readList(place, object)
+	case kind == "Kustomization":
+		r.fail(fmt.Errorf("%s is a Kustomization: pipe what it builds: "+kustomized, place, filepath.Dir(place)))
+	case kind == "":
+		r.fail(fmt.Errorf("%s has no kind: write apiVersion: %s and kind: %s", place, v1alpha1.GroupVersion, profileKind.Kind))
+	case kind != profileKind.Kind:
+		if meant, ok := suggest.Closest(kind, []string{profileKind.Kind}); ok {
+			r.fail(fmt.Errorf("%s: unknown kind %q. Did you mean %s?", place, kind, meant))
+			return
+		}
+		r.ignored = append(r.ignored, fmt.Sprintf("%s %s (%s)", kind, object.GetName(), place))
+	case version != v1alpha1.GroupVersion.String():
+		r.fail(fmt.Errorf("%s: apiVersion is %q: write %s", place, version, v1alpha1.GroupVersion))
+	default:
+		r.addProfile(place, document, object)
+	}
+}
+
+func (r *fileReader) readList(place string, list *unstructured.Unstructured) {
+	err := list.EachListItem(func(item runtime.Object) error {
+		object := item.(*unstructured.Unstructured)
+		document, err := yaml.Marshal(object.Object)
+		if err == nil {
+			r.readObject(place, document, object)
+		}
+		return err
+	})
+	if err != nil {
+		r.fail(fmt.Errorf("%s: %w", place, err))
+	}
+}
+
+func (r *fileReader) addProfile(place string, document []byte, object *unstructured.Unstructured) {
+	name := object.GetName()
+	first, twice := r.found[name]
+	switch {
+	case name == "":
+		r.fail(fmt.Errorf("%s: metadata.name is missing: name the profile", place))
+		return
+	case twice:
+		r.fail(fmt.Errorf("two profiles are named %s, in %s and %s: rename one, or give one of the files", name, first, place))
+		return
+	}
+	r.found[name] = place
+	profile := writtenProfile{File: place, Object: object}
+	if err := decodeStrictly(document, &profile.StorageClientProfile); err != nil {
+		r.fail(fmt.Errorf("%s: %s %s: %w", place, profileKind.Kind, name, err))
+		return
+	}
+	r.profiles = append(r.profiles, profile)
+}
+
+// decodeStrictly names the whole path of a field that the API does not have, and the one that was probably meant.
+func decodeStrictly(document []byte, into *v1alpha1.StorageClientProfile) error {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return err
+	}
+	strict := serializer.SerializerOptions{Yaml: true, Strict: true}
+	_, _, err := serializer.NewSerializerWithOptions(serializer.DefaultMetaFactory, scheme, scheme, strict).Decode(document, nil, into)
+	problems, isStrict := runtime.AsStrictDecodingError(err)
+	if !isStrict {
+		return err
+	}
+	var out []string
+	for _, problem := range problems.Errors() {
+		out = append(out, explainField(problem.Error()))
+	}
+	slices.Sort(out)
+	return errors.New(text.Join(out, "; "))
+}
+
+// explainField adds the field that was probably meant to what the decoder says of an unknown one.
+func explainField(problem string) string {
+	path, unknown := strings.CutPrefix(problem, "unknown field ")
+	if !unknown {
+		return problem + ": remove one of them"
+	}
+	path = strings.Trim(path, `"`)
+	field := path[strings.LastIndex(path, ".")+1:]
+	if meant, ok := suggest.Closest(field, fieldNames()); ok {
+		return fmt.Sprintf("unknown field %s. Did you mean %s?", path, meant)
+	}
+	return fmt.Sprintf("unknown field %s: kubectl explain scp.spec --recursive lists all fields", path)
+}
+
+// fieldNames are the names of all fields of a profile's spec, sorted.
+func fieldNames() []string {
+	names := map[string]bool{"spec": true, "metadata": true}
+	addFieldNames(reflect.TypeFor[v1alpha1.StorageClientProfileSpec](), names)
+	return slices.Sorted(maps.Keys(names))
+}
+
+func addFieldNames(t reflect.Type, names map[string]bool) {
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
+		t = t.Elem()
+	}
+	if t.Kind() != reflect.Struct {
+		return
+	}
+	for field := range t.Fields() {
+		if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "" && !names[name] {
+			names[name] = true
+			addFieldNames(field.Type, names)
+		}
+	}
+}

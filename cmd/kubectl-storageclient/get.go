@@ -1,0 +1,137 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
+)
+
+const getLong = `Show a profile as a tree of zones and nodes: how far it is, what each node that is not done is waiting for and since when,
+volumes, and when the last node can be back.
+
+With --watch the tree stays and follows the rollout until you press Ctrl-C. Where the output is no terminal, each change is a line,
+with its time. To wait for the end in a script: kubectl wait --for=condition=Ready scp/PROFILE --timeout=2h
+
+It reads profiles and StorageClientNodes, as the role storage-client-viewer allows. Without the right to list Nodes, zones are not
+known and nodes without a StorageClientNode are missing. Colors are left out where NO_COLOR is set.`
+
+type getOptions struct {
+	output output
+	watch  bool
+}
+
+func getCommand(env *environment) *cobra.Command {
+	o := &getOptions{}
+	cmd := &cobra.Command{
+		Use:     "get PROFILE",
+		Short:   "Show a profile as a tree of zones and nodes, once or live",
+		Long:    getLong,
+		Example: "  kubectl storageclient get eda\n  kubectl storageclient get eda --watch",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return errors.New("name one profile: kubectl storageclient get PROFILE (kubectl get scp lists them)")
+			}
+			if err := o.output.check(); err != nil {
+				return err
+			}
+			if o.watch && o.output != "" && o.output != "text" && o.output != "wide" {
+				return fmt.Errorf("--watch shows text: leave out --watch, or --output %s", o.output)
+			}
+			return withHint(o.run(cmd.Context(), env, args[0]))
+		},
+	}
+	cmd.SetFlagErrorFunc(explainFlag)
+	o.output.addFlag(cmd)
+	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "follow the rollout until Ctrl-C")
+	return cmd
+}
+
+func (o *getOptions) run(ctx context.Context, env *environment, name string) error {
+	c, err := env.connectWatching()
+	if err != nil {
+		return err
+	}
+	v := newLiveView(c, name)
+	if err := v.read(ctx); err != nil {
+		return fmt.Errorf("get StorageClientProfile %s: %w", name, err)
+	}
+	screen, isTerminal := env.screen()
+	if !o.watch {
+		return o.showOnce(env, v, screen)
+	}
+	var d display = &lineDisplay{out: env.Out}
+	if isTerminal {
+		d = &screenDisplay{out: env.Out, size: env.screen}
+	}
+	return watchTree(ctx, env, v, d)
+}
+
+func (o *getOptions) showOnce(env *environment, v *liveView, screen view.Screen) error {
+	tree, _ := v.tree()
+	if done, err := o.output.writeStructured(env, tree); done || err != nil {
+		return err
+	}
+	screen.Height = 0
+	return writeLines(env.Out, tree.Draw(screen, env.now()))
+}
+
+// watchTree shows the tree until the context ends or the profile is gone.
+func watchTree(ctx context.Context, env *environment, v *liveView, d display) (err error) {
+	watching, stop := context.WithCancel(ctx)
+	ended, gone := make(chan struct{}), ""
+	go func() {
+		defer close(ended)
+		v.follow(watching)
+	}()
+	defer func() {
+		stop()
+		<-ended
+		if closing := d.close(gone); err == nil {
+			err = closing
+		}
+	}()
+	// Ages go on although nothing changes.
+	ticks, stopTicks := env.ticks(time.Second)
+	defer stopTicks()
+	for {
+		tree, there := v.tree()
+		if !there {
+			gone = v.name + " is gone."
+			return nil
+		}
+		if err := d.show(tree, env.now()); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-v.changed:
+		case <-ticks:
+		}
+	}
+}
+
+// startTicks is env.ticks by the clock.
+func startTicks(every time.Duration) (<-chan time.Time, func()) {
+	ticker := time.NewTicker(every)
+	return ticker.C, ticker.Stop
+}
+
+// connectWatching connects for watches.
+func (env *environment) connectWatching() (client.WithWatch, error) {
+	c, err := env.connect()
+	if err != nil {
+		return nil, err
+	}
+	watching, ok := c.(client.WithWatch)
+	if !ok {
+		return nil, fmt.Errorf("%T cannot watch", c)
+	}
+	return watching, nil
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
+	"github.com/storageclient/operator/tuning/catalogue"
+)
+
+// managerSettings are the flags that the manager runs with, as far as plans depend on them.
+type managerSettings struct {
+	allow          catalogue.AllowList
+	maxUnavailable intstr.IntOrString
+	// budget says where maxUnavailable is from.
+	budget view.Budget
+}
+
+// givenFlags are the flags of the manager that the user repeats; what is given counts, whatever the cluster says.
+type givenFlags struct {
+	allow, allowFilesystems []string
+	maxUnavailable          string
+}
+
+// readManagerSettings reads the manager's flags off its Deployment. Where it may not be read, or there is none, defaults are assumed,
+// and the budget says so.
+func readManagerSettings(ctx context.Context, c client.Client, given givenFlags) (managerSettings, error) {
+	// What is given is judged first: it needs no cluster.
+	if _, err := given.resolve(); err != nil {
+		return managerSettings{}, err
+	}
+	var deployment appsv1.Deployment
+	err := c.Get(ctx, client.ObjectKey{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.ManagerDeployment}, &deployment)
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
+		return managerSettings{}, fmt.Errorf("get Deployment %s/%s: %w", v1alpha1.ManagerNamespace, v1alpha1.ManagerDeployment, err)
+	}
+	read, source := givenFlags{}, "Deployment "+v1alpha1.ManagerNamespace+"/"+v1alpha1.ManagerDeployment
+	if err == nil {
+		read = flagsOf(&deployment)
+	}
+	assumed := err != nil
+	switch {
+	case given.maxUnavailable != "":
+		source, assumed = "your --max-unavailable", false
+	case apierrors.IsForbidden(err):
+		source = "assumed, since you may not read the " + source + ": give the manager's with --max-unavailable"
+	case err != nil:
+		source = "assumed, since there is no " + source + ": give the manager's with --max-unavailable"
+	case read.maxUnavailable == "":
+		source = "the default of the " + source
+	default:
+		source = "--max-unavailable of the " + source
+	}
+	settings, err := read.overriddenBy(given).resolve()
+	if err != nil {
+		return managerSettings{}, fmt.Errorf("flags of the Deployment %s/%s: %w", v1alpha1.ManagerNamespace, v1alpha1.ManagerDeployment, err)
+	}
+	settings.budget = view.Budget{MaxUnavailable: settings.maxUnavailable.String(), Source: source, Assumed: assumed}
+	return settings, nil
+}
+
+// overriddenBy takes each flag that is given.
+func (f givenFlags) overriddenBy(given givenFlags) givenFlags {
+	if len(given.allow) > 0 {
+		f.allow = given.allow
+	}
+	if len(given.allowFilesystems) > 0 {
+		f.allowFilesystems = given.allowFilesystems
+	}
+	if given.maxUnavailable != "" {
+		f.maxUnavailable = given.maxUnavailable
+	}
+	return f
+}
+
+func (f givenFlags) resolve() (out managerSettings, err error) {
+	if out.allow, err = catalogue.NewAllowList(f.allow); err != nil {
+		return out, fmt.Errorf("--allow-parameter: %w", err)
+	}
+	if out.allow, err = out.allow.WithFilesystems(f.allowFilesystems); err != nil {
+		return out, fmt.Errorf("--allow-filesystem: %w", err)
+	}
+	share := f.maxUnavailable
+	if share == "" {
+		share = v1alpha1.DefaultClusterMaxUnavailable
+	}
+	if out.maxUnavailable, err = v1alpha1.ParseShare(share); err != nil {
+		return out, fmt.Errorf("--max-unavailable %q: %w", f.maxUnavailable, err)
+	}
+	return out, nil
+}
+
+// flagsOf reads the flags of the manager's container, in either form: --name=value, or --name value.
+func flagsOf(deployment *appsv1.Deployment) (out givenFlags) {
+	for _, container := range deployment.Spec.Template.Spec.Containers {
+		if container.Name != "manager" {
+			continue
+		}
+		args := slices.Concat(container.Command, container.Args)
+		for i, arg := range args {
+			name, value, joined := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+			if !strings.HasPrefix(arg, "-") || !joined && i+1 == len(args) {
+				continue
+			}
+			if !joined {
+				value = args[i+1]
+			}
+			switch name {
+			case "max-unavailable":
+				out.maxUnavailable = value
+			case "allow-parameter":
+				out.allow = append(out.allow, value)
+			case "allow-filesystem":
+				out.allowFilesystems = append(out.allowFilesystems, value)
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
+	"github.com/storageclient/operator/controllers/overview"
+	"github.com/storageclient/operator/controllers/volume/judge"
+	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/controllers/volume/snapshot"
+	"github.com/storageclient/operator/tuning/suggest"
+)
+
+// statusChanges is what --exit-code ends with where something would change.
+const statusChanges = 2
+
+// markdown is a format that only plans of files have.
+const markdown = "markdown"
+
+// filePlan makes the plan of profiles in files.
+type filePlan struct {
+	env   *environment
+	given givenFlags
+	files []string
+	// exitCode asks for a status that tells whether something would change.
+	exitCode bool
+	output   output
+}
+
+func (f *filePlan) run(ctx context.Context) error {
+	if err := f.output.check(); err != nil && f.output != markdown {
+		return fmt.Errorf("%w, or %s for a comment on a pull request", err, markdown)
+	}
+	if _, err := f.given.resolve(); err != nil {
+		return err
+	}
+	written, ignored, err := readFiles(f.files, f.env.In)
+	if err != nil {
+		return err
+	}
+	if len(ignored) > 0 {
+		fmt.Fprintf(f.env.ErrOut, "Ignored, since only %ss are planned: %s\n", profileKind.Kind, strings.Join(ignored, ", "))
+	}
+	c, err := f.env.connect()
+	if err != nil {
+		return withHint(err)
+	}
+	plan, err := f.make(ctx, c, written)
+	if err != nil {
+		return withHint(err)
+	}
+	if err := f.write(plan); err != nil {
+		return err
+	}
+	if refused := plan.Refusals(); len(refused) > 0 {
+		return errors.New(strings.Join(refused, "\n"))
+	}
+	if f.exitCode && plan.Changed {
+		return exitError{statusChanges}
+	}
+	return nil
+}
+
+func (f *filePlan) write(plan view.FilePlan) error {
+	if f.output == markdown {
+		_, err := io.WriteString(f.env.Out, plan.Markdown())
+		return err
+	}
+	if done, err := f.output.writeStructured(f.env, plan); done || err != nil {
+		return err
+	}
+	return plan.WriteText(f.env.text(), f.output.isWide())
+}
+
+// make reads the cluster once, tries each profile, and asks the manager's own code what they do together.
+func (f *filePlan) make(ctx context.Context, c client.Client, written []writtenProfile) (view.FilePlan, error) {
+	settings, err := readManagerSettings(ctx, c, f.given)
+	if err != nil {
+		return view.FilePlan{}, err
+	}
+	cluster, err := readCluster(ctx, c, settings.allow)
+	if err != nil {
+		return view.FilePlan{}, err
+	}
+	cluster.MaxUnavailable, cluster.Now = settings.maxUnavailable, f.env.now()
+	if cluster.ManagerNode, err = managerNode(ctx, c); err != nil {
+		return view.FilePlan{}, err
+	}
+	in := view.FilePlanInput{Budget: settings.budget, Allow: settings.allow}
+	if in.Profiles, err = tryAll(ctx, c, written, cluster.Profiles); err != nil {
+		return view.FilePlan{}, err
+	}
+	cluster.Profiles = replaceProfiles(cluster.Profiles, in.Profiles)
+	names := in.Names()
+	in.Nodes = overview.PlanTogether(names, cluster)
+	if in.Volumes, in.UnknownVolumes, err = previewVolumes(ctx, c, settings, names, cluster.Profiles); err != nil {
+		return view.FilePlan{}, err
+	}
+	if in.Pods, in.UnknownPods, err = podsOf(ctx, c, drainOptions(in.Nodes.Reboots, cluster.Profiles)); err != nil {
+		return view.FilePlan{}, err
+	}
+	in.Advice = adviceInputs(in.Profiles, cluster, in.Volumes)
+	return view.NewFilePlan(in), nil
+}
+
+// tryAll has the API server try each profile.
+func tryAll(ctx context.Context, c client.Client, written []writtenProfile, live []v1alpha1.StorageClientProfile) ([]view.TriedProfile, error) {
+	var out []view.TriedProfile
+	for _, w := range written {
+		tried := view.TriedProfile{Name: w.Name, File: w.File}
+		if i := slices.IndexFunc(live, func(p v1alpha1.StorageClientProfile) bool { return p.Name == w.Name }); i >= 0 {
+			tried.Before = &live[i]
+		}
+		run, err := tryProfile(ctx, c, w, tried.Before)
+		if err != nil {
+			return nil, err
+		}
+		tried.After, tried.Refused, tried.Unchecked = run.After, run.Refused, run.Unchecked
+		out = append(out, tried)
+	}
+	return out, nil
+}
+
+// replaceProfiles puts the profiles of files in the place of those of the same name. One that the API server refuses never gets
+// there: the cluster keeps the one that it has.
+func replaceProfiles(live []v1alpha1.StorageClientProfile, tried []view.TriedProfile) []v1alpha1.StorageClientProfile {
+	out := slices.Clone(live)
+	for _, t := range tried {
+		if t.Refused != "" {
+			continue
+		}
+		out = slices.DeleteFunc(out, func(p v1alpha1.StorageClientProfile) bool { return p.Name == t.Name })
+		out = append(out, t.After)
+	}
+	return out
+}
+
+// readVolumes reads what volumes are judged by, as if the named profiles acted. What may not be read is no error: unknown says so.
+func readVolumes(ctx context.Context, c client.Client, settings managerSettings, names []string, profiles []v1alpha1.StorageClientProfile) (s volumeplan.Snapshot, unknown string, err error) {
+	s, err = (&snapshot.Reader{Reader: c, Allow: settings.allow, ManagerNamespace: v1alpha1.ManagerNamespace}).Read(ctx)
+	if apierrors.IsForbidden(err) {
+		return s, err.Error(), nil
+	}
+	if err != nil {
+		return s, "", err
+	}
+	acting := slices.Clone(profiles)
+	for i := range acting {
+		if slices.Contains(names, acting[i].Name) {
+			acting[i] = overview.Acting(&acting[i])
+		}
+	}
+	s.Profiles = judge.Compile(acting, settings.allow, false)
+	return s, "", nil
+}
+
+// previewVolumes tells what becomes of volumes; nil where unknown says what is not known.
+func previewVolumes(ctx context.Context, c client.Client, settings managerSettings, names []string, profiles []v1alpha1.StorageClientProfile) (*volumeplan.Preview, string, error) {
+	s, unknown, err := readVolumes(ctx, c, settings, names, profiles)
+	switch {
+	case err != nil:
+		return nil, "", err
+	case unknown != "":
+		return nil, "what changes for volumes: " + unknown, nil
+	}
+	out := volumeplan.PreviewVolumes(names, s)
+	return &out, "", nil
+}
+
+// drainOptions are those of the first profile that each node reboots for.
+func drainOptions(reboots []overview.JointReboot, profiles []v1alpha1.StorageClientProfile) map[string]v1alpha1.Drain {
+	rules := make(map[string]v1alpha1.Drain, len(profiles))
+	for i := range profiles {
+		rules[profiles[i].Name] = profiles[i].Spec.WithDefaults().Rollout.Drain
+	}
+	out := make(map[string]v1alpha1.Drain, len(reboots))
+	for _, r := range reboots {
+		out[r.Node] = rules[r.Profiles[0]]
+	}
+	return out
+}
+
+func adviceInputs(tried []view.TriedProfile, cluster overview.Cluster, volumes *volumeplan.Preview) []view.Advised {
+	clientNodes := make(map[string]*v1alpha1.StorageClientNode, len(cluster.StorageClientNodes))
+	for i := range cluster.StorageClientNodes {
+		clientNodes[cluster.StorageClientNodes[i].Name] = &cluster.StorageClientNodes[i]
+	}
+	var out []view.Advised
+	for i := range tried {
+		in := overview.AdviceInput(&tried[i].After, cluster.Nodes, clientNodes, nil)
+		if volumes != nil {
+			in.Servers = volumes.Servers[tried[i].Name]
+		}
+		out = append(out, view.Advised{Profile: tried[i].Name, Input: in})
+	}
+	return out
+}
+
+// explainFlag adds the flag that was probably meant.
+func explainFlag(cmd *cobra.Command, err error) error {
+	unknown, isUnknown := strings.CutPrefix(err.Error(), "unknown flag: --")
+	if !isUnknown {
+		return fmt.Errorf("%w\nSee: %s --help", err, cmd.CommandPath())
+	}
+	var names []string
+	for _, word := range strings.Fields(cmd.Flags().FlagUsages()) {
+		if name, isFlag := strings.CutPrefix(word, "--"); isFlag {
+			names = append(names, name)
+		}
+	}
+	if meant, ok := suggest.Closest(unknown, names); ok {
+		return fmt.Errorf("%w. Did you mean --%s?", err, meant)
+	}
+	return fmt.Errorf("%w\nSee: %s --help", err, cmd.CommandPath())
+}

@@ -1,0 +1,385 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
+)
+
+// edaFile declares what eda() and cluster() have not got: a larger hash, and nconnect.
+const edaFile = `apiVersion: tuning.storageclient.dev/v1alpha1
+kind: StorageClientProfile
+metadata: {name: eda}
+spec:
+  nodeSelector: {matchLabels: {pool: eda}}
+  node:
+    sysctls: {vm.dirty_ratio: "20"}
+    kernelArguments: [ihash_entries=33554432]
+  volumes:
+  - {name: nfs, selector: {protocols: [NFS]}, mountOptions: [nocto, nconnect=4]}
+`
+
+// otherFile is a second profile, for the same nodes, with an opinion of its own.
+const otherFile = `apiVersion: tuning.storageclient.dev/v1alpha1
+kind: StorageClientProfile
+metadata: {name: other}
+spec:
+  nodeSelector: {matchLabels: {pool: eda}}
+  node: {sysctls: {vm.dirty_ratio: "30"}}
+`
+
+// write puts files into a directory; names may hold slashes.
+func write(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, content := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// fileCluster is a cluster where the profile eda is in force, and a Pod with a controller runs on the node.
+func fileCluster() []client.Object {
+	objects := cluster()
+	told := objects[1].(*v1alpha1.StorageClientNode)
+	told.Spec.Settings = []v1alpha1.NodeSetting{{Key: "kernelArgument/ihash_entries", Value: "16777216", Profile: "eda", OnRemoval: v1alpha1.DeletionRestore}}
+	told.Status.Settings = []v1alpha1.SettingStatus{{Key: "kernelArgument/ihash_entries", Desired: "16777216", Observed: "16777216", State: v1alpha1.SettingInSync}}
+	pod := objects[3].(*corev1.Pod)
+	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "sim", Controller: new(true)}}
+	manager := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.ManagerDeployment}}
+	manager.Spec.Template.Spec.Containers = []corev1.Container{{Name: "manager", Args: []string{"--leader-elect", "--max-unavailable=3", "--allow-parameter", "sysctl/vm\\.swappiness"}}}
+	return append(objects, manager, eda())
+}
+
+func filePlanOf(t *testing.T, r result) view.FilePlan {
+	t.Helper()
+	var plan view.FilePlan
+	if err := json.Unmarshal([]byte(r.out), &plan); err != nil {
+		t.Fatalf("%v, %v in:\n%s", r.err, err, r.out)
+	}
+	return plan
+}
+
+func TestPlanOfFilesTellsWhatChangesByName(t *testing.T) {
+	dir := write(t, map[string]string{"eda.yaml": edaFile, "README.md": "not a manifest"})
+	plan := filePlanOf(t, execute(t, interceptor.Funcs{}, fileCluster(), "plan", "-f", dir, "-o", "json"))
+	if !plan.Changed || len(plan.Profiles) != 1 || plan.Profiles[0].Action != "Update" {
+		t.Fatalf("plan is %+v, want an update of eda", plan)
+	}
+	var settings []string
+	for _, c := range plan.Nodes {
+		for _, s := range c.Settings {
+			settings = append(settings, fmt.Sprint(c.Nodes, s.Key, s.Old != nil, ptr.Deref(s.New, "none")))
+		}
+	}
+	if diff := cmp.Diff([]string{"[n1]kernelArgument/ihash_entriestrue33554432", "[n1]sysctl/vm.dirty_ratiofalse20"}, settings); diff != "" {
+		t.Errorf("settings (-want +got):\n%s", diff)
+	}
+	if c := plan.Volumes.Changes; len(c) != 1 || c[0].Volume != "pv1" || !cmp.Equal(c[0].Old, []string{"nocto"}) || !cmp.Equal(c[0].New, []string{"nocto", "nconnect=4"}) {
+		t.Errorf("volumes are %+v, want nconnect=4 added to pv1", c)
+	}
+	if len(plan.Reboots) != 1 || plan.Reboots[0].Node != "n1" || plan.Pods == nil || plan.Pods.Evicted != 1 {
+		t.Errorf("reboots are %+v with pods %+v, want n1 and one Pod", plan.Reboots, plan.Pods)
+	}
+	if want := (view.Budget{MaxUnavailable: "3", AtOnce: 3, Source: "--max-unavailable of the Deployment storage-client-system/storage-client-manager"}); plan.Budget != want {
+		t.Errorf("budget is %+v, want %+v", plan.Budget, want)
+	}
+	fields := map[string]view.FieldChange{}
+	for _, f := range plan.Profiles[0].Fields {
+		fields[f.Field] = f
+	}
+	if f := fields["spec.node.kernelArguments"]; f.Old != `["ihash_entries=16777216"]` || f.New != `["ihash_entries=33554432"]` {
+		t.Errorf("fields are %+v", plan.Profiles[0].Fields)
+	}
+	if !strings.HasPrefix(plan.Profiles[0].Approval, "kubectl storageclient approve eda --plan ") {
+		t.Errorf("approval is %q", plan.Profiles[0].Approval)
+	}
+}
+
+func TestPlanOfFilesWritesNothing(t *testing.T) {
+	dir := write(t, map[string]string{"a.yaml": edaFile, "b.yaml": otherFile})
+	written := interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if options := (&client.CreateOptions{}).ApplyOptions(opts); len(options.DryRun) == 0 {
+				t.Error("created something")
+			}
+			return c.Create(ctx, o, opts...)
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			if options := (&client.PatchOptions{}).ApplyOptions(opts); len(options.DryRun) == 0 {
+				t.Error("patched something")
+			}
+			return patchOrTry(ctx, c, o, p, opts...)
+		},
+		Update: func(context.Context, client.WithWatch, client.Object, ...client.UpdateOption) error {
+			t.Error("updated something")
+			return nil
+		},
+	}
+	r := execute(t, written, fileCluster(), "plan", "-f", dir)
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	var all v1alpha1.StorageClientProfileList
+	if err := r.client.List(context.Background(), &all); err != nil || len(all.Items) != 1 || all.Items[0].Spec.Node.Sysctls != nil {
+		t.Errorf("%v: profiles are %+v, want eda as it was", err, all.Items)
+	}
+}
+
+func TestPlanOfADirectorySeesItsProfilesTogether(t *testing.T) {
+	dir := write(t, map[string]string{"a.yaml": edaFile, "b.yaml": otherFile})
+	plan := filePlanOf(t, execute(t, interceptor.Funcs{}, fileCluster(), "plan", "-f", dir, "-o", "json"))
+	if len(plan.Conflicts) != 1 || plan.Conflicts[0].Text != "sysctl/vm.dirty_ratio: 20 against 30 (eda, other)" {
+		t.Errorf("conflicts are %+v, want one about vm.dirty_ratio", plan.Conflicts)
+	}
+}
+
+func TestExitCodeTellsChangesFromNone(t *testing.T) {
+	same := strings.NewReplacer("33554432", "16777216", ", nconnect=4", "", `sysctls: {vm.dirty_ratio: "20"}`, "").Replace(edaFile)
+	objects := func() []client.Object {
+		objects := fileCluster()
+		pv := objects[2].(*corev1.PersistentVolume)
+		pv.Annotations = map[string]string{v1alpha1.OriginalMountOptionsAnnotation: "[]", v1alpha1.AppliedMountOptionsAnnotation: `["nocto"]`, v1alpha1.ProfilesAnnotation: "eda"}
+		return objects
+	}
+	refuse := interceptor.Funcs{Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+		return apierrors.NewInvalid(schema.GroupKind{Kind: profileKind.Kind}, "eda", nil)
+	}}
+	tests := map[string]struct {
+		file  string
+		funcs interceptor.Funcs
+		flags []string
+		want  int
+	}{
+		"nothing changes":                     {same, interceptor.Funcs{}, []string{"--exit-code"}, 0},
+		"something changes":                   {edaFile, interceptor.Funcs{}, []string{"--exit-code"}, 2},
+		"something changes, nobody asks":      {edaFile, interceptor.Funcs{}, nil, 0},
+		"the API server refuses":              {edaFile, refuse, []string{"--exit-code"}, 1},
+		"the API server refuses, nobody asks": {edaFile, refuse, nil, 1},
+		"the manager would refuse":            {strings.Replace(edaFile, "vm.dirty_ratio", "kernel.core_pattern", 1), interceptor.Funcs{}, []string{"--exit-code"}, 1},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			dir := write(t, map[string]string{"eda.yaml": test.file})
+			r := execute(t, test.funcs, objects(), append([]string{"plan", "-f", dir}, test.flags...)...)
+			if got := statusOfError(r.err); got != test.want {
+				t.Errorf("status is %d (%v), want %d:\n%s", got, r.err, test.want, r.out)
+			}
+			if strings.Contains(r.out, "exit status") {
+				t.Errorf("the status is printed:\n%s", r.out)
+			}
+		})
+	}
+}
+
+func TestPlanOfFilesSaysWhatAMissingRightCosts(t *testing.T) {
+	forbidden := func(resource, verb string) error {
+		return apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", fmt.Errorf("User %q cannot %s resource %q", "eve", verb, resource))
+	}
+	funcs := interceptor.Funcs{
+		Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+			return forbidden("storageclientprofiles", "patch")
+		},
+		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			switch list.(type) {
+			case *corev1.PersistentVolumeList:
+				return forbidden("persistentvolumes", "list")
+			case *corev1.PodList:
+				return forbidden("pods", "list")
+			}
+			return c.List(ctx, list, opts...)
+		},
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			if _, isDeployment := o.(*appsv1.Deployment); isDeployment {
+				return forbidden("deployments", "get")
+			}
+			return c.Get(ctx, key, o, opts...)
+		},
+	}
+	r := execute(t, funcs, fileCluster(), "plan", "-f", write(t, map[string]string{"eda.yaml": edaFile}))
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	for _, want := range []string{
+		"what the API server, webhooks and policies say of eda: you may not patch profiles, which a dry run asks for",
+		"what changes for volumes: list PersistentVolumes: persistentvolumes is forbidden",
+		"how many pods would be evicted: you may not list Pods",
+		"5% of all nodes (assumed, since you may not read the Deployment storage-client-system/storage-client-manager: give the manager's with --max-unavailable)",
+		"n1     z      eda   ?      kernelArgument/ihash_entries becomes 33554432",
+	} {
+		if !strings.Contains(r.out, want) {
+			t.Errorf("output lacks %q:\n%s", want, r.out)
+		}
+	}
+}
+
+func TestMarkdownIsAComment(t *testing.T) {
+	r := execute(t, interceptor.Funcs{}, fileCluster(), "plan", "-f", write(t, map[string]string{"eda.yaml": edaFile}), "-o", "markdown")
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	for _, want := range []string{
+		"### Storage client plan\n", "| `eda` | Update | 1 | 1 | 1 | 1 |", "<details><summary>1 node would reboot, in this order:</summary>", "| 1 | pv1 | `nocto` | `nocto,nconnect=4` |",
+		"- Once applied, approve with: kubectl storageclient approve eda --plan ",
+	} {
+		if !strings.Contains(r.out, want) {
+			t.Errorf("comment lacks %q:\n%s", want, r.out)
+		}
+	}
+}
+
+// TestWrongInputsAreAnsweredWithWhatToType has one case for each way that the input can be wrong. In args, DIR is the directory of the files.
+func TestWrongInputsAreAnsweredWithWhatToType(t *testing.T) {
+	gone := func(err error) interceptor.Funcs {
+		return interceptor.Funcs{List: func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error { return err }}
+	}
+	one := map[string]string{"eda.yaml": edaFile}
+	configMap := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings}\n"
+	tests := map[string]struct {
+		files map[string]string
+		args  string
+		stdin string
+		funcs interceptor.Funcs
+		want  string
+	}{
+		"no profile and no file":        {args: "plan", want: "name a profile, or give files: kubectl storageclient plan PROFILE, or kubectl storageclient plan -f FILE"},
+		"two profiles":                  {args: "plan a b", want: "plan takes one profile: kubectl storageclient plan a"},
+		"a profile and a file":          {one, "plan eda -f DIR/eda.yaml", "", interceptor.Funcs{}, "not both: kubectl storageclient plan eda, or kubectl storageclient plan -f "},
+		"a file without -f":             {args: "plan eda.yaml", want: "eda.yaml looks like a file: kubectl storageclient plan -f eda.yaml"},
+		"a file that is missing":        {one, "plan -f DIR/ed.yaml", "", interceptor.Funcs{}, "does not exist. Did you mean DIR/eda.yaml?"},
+		"an empty name":                 {one, "plan -f ", "", interceptor.Funcs{}, "-f is empty: give a file, a directory, or - for standard input"},
+		"an empty directory":            {map[string]string{"notes.txt": "x"}, "plan -f DIR", "", interceptor.Funcs{}, "DIR holds no .yaml, .yml or .json file: give a directory with profiles"},
+		"directories in a directory":    {map[string]string{"prod/eda.yaml": edaFile}, "plan -f DIR", "", interceptor.Funcs{}, "subdirectories are not read: give them: -f DIR/prod"},
+		"a directory for Kustomize":     {map[string]string{"kustomization.yaml": "resources: [eda.yaml]", "eda.yaml": edaFile}, "plan -f DIR", "", interceptor.Funcs{}, "kubectl kustomize DIR | kubectl storageclient plan -f -"},
+		"nothing on standard input":     {args: "plan -f -", want: "standard input is empty: a profile is expected in it"},
+		"what is not YAML":              {map[string]string{"eda.yaml": "a: [b"}, "plan -f DIR", "", interceptor.Funcs{}, "is not YAML: correct it"},
+		"tabs":                          {map[string]string{"eda.yaml": "a:\n\tb: c"}, "plan -f DIR", "", interceptor.Funcs{}, "replace tabs by blanks"},
+		"a template":                    {map[string]string{"eda.yaml": "a: {{ .Values.a }}"}, "plan -f DIR", "", interceptor.Funcs{}, "render it first, e.g. helm template CHART | kubectl storageclient plan -f -"},
+		"other kinds only":              {map[string]string{"c.yaml": configMap}, "plan -f DIR", "", interceptor.Funcs{}, "no StorageClientProfile in DIR, only ConfigMap settings (DIR/c.yaml): give the file that holds one"},
+		"comments only":                 {map[string]string{"c.yaml": "# nothing\n"}, "plan -f DIR", "", interceptor.Funcs{}, "no StorageClientProfile in DIR: give the file that holds one"},
+		"a kind that is misspelt":       {args: "plan -f -", stdin: strings.Replace(edaFile, "StorageClientProfile", "StorageClientProfil", 1), want: "Did you mean StorageClientProfile?"},
+		"no kind":                       {args: "plan -f -", stdin: "spec: {}\n", want: "write apiVersion: tuning.storageclient.dev/v1alpha1 and kind: StorageClientProfile"},
+		"another version":               {args: "plan -f -", stdin: strings.Replace(edaFile, "v1alpha1", "v1", 1), want: `apiVersion is "tuning.storageclient.dev/v1": write tuning.storageclient.dev/v1alpha1`},
+		"no name":                       {args: "plan -f -", stdin: strings.Replace(edaFile, "{name: eda}", "{}", 1), want: "metadata.name is missing: name the profile"},
+		"two profiles of one name":      {map[string]string{"a.yaml": edaFile, "b.yaml": edaFile}, "plan -f DIR", "", interceptor.Funcs{}, "two profiles are named eda, in DIR/a.yaml and DIR/b.yaml: rename one"},
+		"the same file twice":           {one, "plan -f DIR -f DIR/eda.yaml", "", interceptor.Funcs{}, "two profiles are named eda, in DIR/eda.yaml and DIR/eda.yaml: rename one, or give one of the files"},
+		"a field that is misspelt":      {args: "plan -f -", stdin: strings.Replace(edaFile, "nodeSelector", "nodeSelecter", 1), want: "unknown field spec.nodeSelecter. Did you mean nodeSelector?"},
+		"a field that is unknown":       {args: "plan -f -", stdin: edaFile + "  colour: red\n", want: "unknown field spec.colour: kubectl explain scp.spec --recursive lists all fields"},
+		"a field that is there twice":   {args: "plan -f -", stdin: edaFile + "  priority: 1\n  priority: 2\n", want: "already set"},
+		"a value of another type":       {args: "plan -f -", stdin: edaFile + "  priority: high\n", want: "priority"},
+		"a flag that is misspelt":       {args: "plan -f - --exitcode", want: "unknown flag: --exitcode. Did you mean --exit-code?"},
+		"a flag that is unknown":        {args: "plan --colour", want: "See: kubectl storageclient plan --help"},
+		"a flag without a value":        {args: "plan -f", want: "See: kubectl storageclient plan --help"},
+		"an unknown format":             {one, "plan -f DIR -o xml", "", interceptor.Funcs{}, `--output "xml": must be text, wide, json, yaml or name, or markdown for a comment`},
+		"--exit-code without files":     {args: "plan eda --exit-code", want: "kubectl storageclient plan -f FILE --exit-code"},
+		"markdown without files":        {args: "plan eda -o markdown", want: "kubectl storageclient plan -f FILE -o markdown"},
+		"a budget that is none":         {one, "plan -f DIR --max-unavailable none", "", interceptor.Funcs{}, `--max-unavailable "none": must be an integer of at least 1`},
+		"a pattern that is none":        {one, "plan -f DIR --allow-parameter (", "", interceptor.Funcs{}, "--allow-parameter: "},
+		"no right to list":              {one, "plan -f DIR", "", gone(apierrors.NewForbidden(corev1.Resource("nodes"), "", nil)), "see what you have: kubectl auth can-i --list"},
+		"no cluster":                    {one, "plan -f DIR", "", gone(&net.OpError{Op: "dial", Err: errors.New("connection refused")}), "see whether kubectl version does, or choose another with --context"},
+		"credentials that ran out":      {one, "plan -f DIR", "", gone(apierrors.NewUnauthorized("expired")), "log in again"},
+		"a cluster without operator":    {one, "plan -f DIR", "", gone(&meta.NoKindMatchError{GroupKind: schema.GroupKind{Kind: profileKind.Kind}}), "The operator is not installed in this cluster: install it"},
+		"a profile that is not there":   {args: "plan nobody", want: "get StorageClientProfile nobody"},
+		"what the catalogue refuses":    {args: "plan -f -", stdin: strings.Replace(edaFile, "vm.dirty_ratio", "vm.dirty_rati", 1), want: "eda (standard input) is refused: Invalid: "},
+		"what the API server refuses":   {one, "plan -f DIR", "", interceptor.Funcs{Patch: refusing("spec.mode: Unsupported value")}, "is refused: spec.mode: Unsupported value"},
+		"several of these, all at once": {map[string]string{"a.yaml": "a: [b", "b.yaml": edaFile + "  modes: Plan\n"}, "plan -f DIR", "", interceptor.Funcs{}, "Did you mean mode?"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			dir := write(t, test.files)
+			var args []string
+			for _, arg := range strings.Split(test.args, " ") {
+				args = append(args, strings.ReplaceAll(arg, "DIR", dir))
+			}
+			r := executeWith(t, test.stdin, test.funcs, fileCluster(), args...)
+			got := fmt.Sprint(r.err)
+			if want := strings.ReplaceAll(test.want, "DIR", dir); r.err == nil || !strings.Contains(got, want) {
+				t.Errorf("error is:\n%s\nwant it to contain:\n%s", got, want)
+			}
+		})
+	}
+	if len(tests) < 20 {
+		t.Errorf("%d wrong inputs, want at least 20", len(tests))
+	}
+}
+
+func refusing(message string) func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+	return func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+		return apierrors.NewBadRequest(message)
+	}
+}
+
+// TestPlanOf40ProfilesAt1000Nodes bounds what a directory costs beside the reads: ten times what it takes on two busy cores.
+func TestPlanOf40ProfilesAt1000Nodes(t *testing.T) {
+	const profiles, nodes, volumes = 40, 1000, 2000
+	files, objects := map[string]string{}, []client.Object{}
+	for i := range profiles {
+		files[fmt.Sprintf("p-%02d.yaml", i)] = fmt.Sprintf(`apiVersion: tuning.storageclient.dev/v1alpha1
+kind: StorageClientProfile
+metadata: {name: p-%02d}
+spec:
+  nodeSelector: {matchLabels: {pool: pool-%02d}}
+  node:
+    sysctls: {vm.dirty_ratio: "20", net.core.rmem_max: "16777216"}
+    kernelArguments: [ihash_entries=16777216]
+  volumes:
+  - {name: nfs, selector: {servers: [filer-%02d]}, mountOptions: [nconnect=4]}
+`, i, i, i)
+	}
+	for i := range nodes {
+		node := cluster()[0].(*corev1.Node)
+		node.Name, node.Labels["pool"] = fmt.Sprintf("node-%04d", i), fmt.Sprintf("pool-%02d", i%profiles)
+		objects = append(objects, node)
+	}
+	for i := range volumes {
+		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("pv-%04d", i)}}
+		pv.Spec.NFS = &corev1.NFSVolumeSource{Server: fmt.Sprintf("filer-%02d", i%profiles), Path: "/"}
+		objects = append(objects, pv)
+	}
+	dir := write(t, files)
+	lists := map[string]int{}
+	counting := interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		lists[fmt.Sprintf("%T", list)]++
+		return c.List(ctx, list, opts...)
+	}}
+	start := time.Now()
+	plan := filePlanOf(t, execute(t, counting, objects, "plan", "-f", dir, "-o", "json"))
+	took := time.Since(start)
+	t.Logf("%d profiles, %d nodes, %d volumes: %s", profiles, nodes, volumes, took)
+	if len(plan.Reboots) != nodes || len(plan.Volumes.Changes) != volumes || took > 30*time.Second {
+		t.Errorf("%d reboots and %d volumes in %s", len(plan.Reboots), len(plan.Volumes.Changes), took)
+	}
+	for kind, number := range lists {
+		// The volumes' snapshot reads the profiles once more.
+		if number > 2 {
+			t.Errorf("%s was listed %d times", kind, number)
+		}
+	}
+}

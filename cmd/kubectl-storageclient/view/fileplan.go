@@ -1,0 +1,648 @@
+package view
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/overview"
+	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/tuning/advice"
+	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/nodesettings"
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// Budget is the cluster's, which bounds all profiles together.
+type Budget struct {
+	// MaxUnavailable is the manager's --max-unavailable, AtOnce how many of the nodes that is.
+	MaxUnavailable string `json:"maxUnavailable"`
+	AtOnce         int    `json:"atOnce,omitempty"`
+	// Source says where it is from; Assumed is true where the manager's own is not known.
+	Source  string `json:"source"`
+	Assumed bool   `json:"assumed,omitempty"`
+}
+
+// String tells budget and source.
+func (b Budget) String() string {
+	limit := b.MaxUnavailable + " of all nodes"
+	switch {
+	case !strings.HasSuffix(b.MaxUnavailable, "%"):
+		limit = b.MaxUnavailable + " at a time"
+	case b.AtOnce > 0:
+		limit = fmt.Sprintf("%d at a time, %s of all nodes", b.AtOnce, b.MaxUnavailable)
+	}
+	return fmt.Sprintf("Reboot limit of the cluster: %s (%s).", limit, b.Source)
+}
+
+// Pods is what the drain of a node meets, or of all of them.
+type Pods struct {
+	// Evicted would be evicted, WaitedFor run to their end, as pods of Jobs do.
+	Evicted   int `json:"evicted"`
+	WaitedFor int `json:"waitedFor"`
+	// Blocked say why a pod cannot be evicted as things are, whatever the PodDisruptionBudgets allow.
+	Blocked []string `json:"blocked,omitempty"`
+}
+
+// TriedProfile is a profile of a file that the API server has tried.
+type TriedProfile struct {
+	Name, File string
+	// Before is the one in the cluster, nil for none. After is the one of the file, as the API server would keep it.
+	Before *v1alpha1.StorageClientProfile
+	After  v1alpha1.StorageClientProfile
+	// Refused is what the API server has against it, Unchecked why it was not asked.
+	Refused, Unchecked string
+}
+
+// Advised is what the rules of advice read of one profile.
+type Advised struct {
+	Profile string
+	Input   advice.Input
+}
+
+// FilePlanInput is all that a FilePlan is made of.
+type FilePlanInput struct {
+	Profiles []TriedProfile
+	Budget   Budget
+	Allow    catalogue.AllowList
+	Nodes    overview.Together
+	// Volumes is nil where volumes may not be read: UnknownVolumes says why. So are Pods, by node, with UnknownPods.
+	Volumes        *volumeplan.Preview
+	UnknownVolumes string
+	Pods           map[string]*Pods
+	UnknownPods    string
+	Advice         []Advised
+}
+
+// Names are the names of the profiles.
+func (in FilePlanInput) Names() []string {
+	var names []string
+	for _, p := range in.Profiles {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
+// Actions of a FileProfile.
+const (
+	actionCreate  = "Create"
+	actionUpdate  = "Update"
+	actionNone    = "None"
+	actionRefused = "Refused"
+)
+
+// FieldChange is a field of a profile that changes.
+type FieldChange struct {
+	Field string `json:"field"`
+	// Old and New are in JSON; empty: not set.
+	Old string `json:"old,omitempty"`
+	New string `json:"new,omitempty"`
+}
+
+// FileProfile is one profile's part of a FilePlan.
+type FileProfile struct {
+	Name string `json:"name"`
+	File string `json:"file"`
+	// Action is Create, Update or None, and Refused where the API server or the manager would not take it.
+	Action string `json:"action"`
+	// Refused says why.
+	Refused string        `json:"refused,omitempty"`
+	Fields  []FieldChange `json:"fields,omitempty"`
+	// Nodes is how many nodes it selects, ChangedNodes, Reboots and ChangedVolumes are its part in what changes.
+	Nodes          int `json:"nodes"`
+	ChangedNodes   int `json:"changedNodes"`
+	Reboots        int `json:"reboots"`
+	ChangedVolumes int `json:"changedVolumes"`
+	// Notes say what else is to be known.
+	Notes []string `json:"notes,omitempty"`
+	// Approval is the command that approves the reboots once the profile is applied, empty if none is needed.
+	Approval            string            `json:"approval,omitempty"`
+	Earliest            *metav1.Time      `json:"earliest,omitempty"`
+	EstimatedCompletion *metav1.Time      `json:"estimatedCompletion,omitempty"`
+	Advice              []v1alpha1.Advice `json:"advice,omitempty"`
+	Servers             []advice.Load     `json:"servers,omitempty"`
+}
+
+// PlannedReboot is a node that would reboot, with what its drain meets.
+type PlannedReboot struct {
+	overview.JointReboot
+	Pods *Pods `json:"pods,omitempty"`
+}
+
+// FilePlan is what "plan -f" prints.
+type FilePlan struct {
+	// Summary says in a sentence what would change.
+	Summary string `json:"summary"`
+	// Changed is whether anything would.
+	Changed  bool          `json:"changed"`
+	Budget   Budget        `json:"budget"`
+	Profiles []FileProfile `json:"profiles"`
+	// Nodes are those whose settings change, grouped by what changes.
+	Nodes       []overview.NodeChange  `json:"nodes,omitempty"`
+	Reboots     []PlannedReboot        `json:"reboots,omitempty"`
+	NotRebooted []overview.JointReboot `json:"notRebooted,omitempty"`
+	// Pods sums up Reboots, nil where nobody knows.
+	Pods *Pods `json:"pods,omitempty"`
+	// EstimatedCompletion is when the last node can be back at the earliest.
+	EstimatedCompletion *metav1.Time        `json:"estimatedCompletion,omitempty"`
+	Volumes             *volumeplan.Preview `json:"volumes,omitempty"`
+	Conflicts           []overview.Dispute  `json:"conflicts,omitempty"`
+	Unknown             []string            `json:"unknown,omitempty"`
+}
+
+// NewFilePlan puts a plan together.
+func NewFilePlan(in FilePlanInput) FilePlan {
+	out := FilePlan{
+		Budget: in.Budget, Nodes: in.Nodes.Changes, NotRebooted: in.Nodes.NotRebooted, Conflicts: in.Nodes.Conflicts,
+		EstimatedCompletion: in.Nodes.EstimatedCompletion, Volumes: in.Volumes,
+	}
+	out.Budget.AtOnce = in.Nodes.AtOnce
+	out.addReboots(in)
+	for i := range in.Profiles {
+		out.Profiles = append(out.Profiles, newFileProfile(in, &in.Profiles[i]))
+	}
+	out.addUnknown(in)
+	changes := 0
+	for _, p := range out.Profiles {
+		if p.Action != actionNone {
+			changes++
+		}
+	}
+	if out.Volumes != nil {
+		changes += len(out.Volumes.Changes)
+	}
+	out.Changed = changes+len(out.Nodes)+len(out.Reboots) > 0
+	out.Summary = out.summarize()
+	return out
+}
+
+func (p *FilePlan) addReboots(in FilePlanInput) {
+	if in.Pods != nil {
+		p.Pods = &Pods{}
+	}
+	for _, r := range in.Nodes.Reboots {
+		pods := in.Pods[r.Node]
+		p.Reboots = append(p.Reboots, PlannedReboot{JointReboot: r, Pods: pods})
+		if pods != nil {
+			p.Pods.Evicted += pods.Evicted
+			p.Pods.WaitedFor += pods.WaitedFor
+			p.Pods.Blocked = append(p.Pods.Blocked, pods.Blocked...)
+		}
+	}
+	if p.Pods != nil {
+		slices.Sort(p.Pods.Blocked)
+	}
+}
+
+func (p *FilePlan) addUnknown(in FilePlanInput) {
+	unchecked := map[string][]string{}
+	for _, tried := range in.Profiles {
+		if tried.Unchecked != "" {
+			verb := "patch"
+			if tried.Before == nil {
+				verb = "create"
+			}
+			unchecked[verb] = append(unchecked[verb], tried.Name)
+		}
+	}
+	for _, verb := range slices.Sorted(maps.Keys(unchecked)) {
+		p.Unknown = append(p.Unknown, fmt.Sprintf("what the API server, webhooks and policies say of %s: you may not %s profiles, which a dry run asks for",
+			text.List(unchecked[verb]), verb))
+	}
+	for _, unknown := range []string{in.UnknownVolumes, in.UnknownPods} {
+		if unknown != "" {
+			p.Unknown = append(p.Unknown, unknown)
+		}
+	}
+}
+
+func newFileProfile(in FilePlanInput, tried *TriedProfile) FileProfile {
+	out := FileProfile{Name: tried.Name, File: tried.File, Action: actionCreate, Refused: tried.Refused}
+	share := overview.Share{}
+	if i := slices.IndexFunc(in.Nodes.Shares, func(s overview.Share) bool { return s.Profile == tried.Name }); i >= 0 {
+		share = in.Nodes.Shares[i]
+	}
+	if tried.Before != nil {
+		if out.Fields = changedFields(tried.Before, &tried.After); len(out.Fields) == 0 {
+			out.Action = actionNone
+		} else {
+			out.Action = actionUpdate
+		}
+	}
+	if out.Refused = cmp.Or(out.Refused, share.Refused); out.Refused != "" {
+		out.Action, out.Fields = actionRefused, nil
+		return out
+	}
+	out.Nodes, out.ChangedNodes, out.Reboots = share.Matched, share.Changed, share.Rebooted
+	out.Earliest, out.EstimatedCompletion = share.Earliest, share.EstimatedCompletion
+	if in.Volumes != nil {
+		out.ChangedVolumes = in.Volumes.ChangedBy[tried.Name]
+	}
+	out.Notes = notesOn(tried, in.Allow)
+	if share.Rebooted > 0 && !share.Approved && tried.After.Spec.WithDefaults().Rollout.Reboot.Policy == v1alpha1.RebootOnApproval {
+		out.Approval = ApproveCommand(tried.Name, share.PlanHash)
+	}
+	for _, a := range in.Advice {
+		if a.Profile == tried.Name {
+			out.Advice, out.Servers = advice.For(a.Input), advice.Loads(a.Input)
+		}
+	}
+	return out
+}
+
+// notesOn says what keeps a profile from doing what the plan says, and what the webhook would warn about.
+func notesOn(tried *TriedProfile, allow catalogue.AllowList) []string {
+	p := &tried.After
+	var notes []string
+	if tried.Before != nil && !tried.Before.DeletionTimestamp.IsZero() {
+		notes = append(notes, "the profile in the cluster is being deleted: apply the file again once it is gone")
+	}
+	if p.Spec.Mode == v1alpha1.ModePlan {
+		notes = append(notes, "mode is Plan: nothing of this is done until mode is Enforce")
+	}
+	if p.Spec.Paused || p.Annotations[v1alpha1.PausedAnnotation] == v1alpha1.True {
+		notes = append(notes, "paused: nothing of this begins until it is resumed")
+	}
+	for _, problem := range nodesettings.Validate(p, allow) {
+		if problem.Warning {
+			notes = append(notes, problem.String())
+		}
+	}
+	return notes
+}
+
+// changedFields are the fields of the spec, and our annotations, that differ, by path.
+func changedFields(before, after *v1alpha1.StorageClientProfile) []FieldChange {
+	old, next := fieldsOf(before), fieldsOf(after)
+	var out []FieldChange
+	for _, field := range slices.Sorted(maps.Keys(merged(old, next))) {
+		if old[field] != next[field] {
+			out = append(out, FieldChange{Field: field, Old: old[field], New: next[field]})
+		}
+	}
+	return out
+}
+
+func merged(a, b map[string]string) map[string]string {
+	out := maps.Clone(a)
+	maps.Copy(out, b)
+	return out
+}
+
+func fieldsOf(p *v1alpha1.StorageClientProfile) map[string]string {
+	out := map[string]string{}
+	if spec, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&p.Spec); err == nil {
+		addFields(out, "spec", spec)
+	}
+	for key, value := range p.Annotations {
+		if strings.HasPrefix(key, v1alpha1.GroupVersion.Group+"/") {
+			out["metadata.annotations["+key+"]"] = value
+		}
+	}
+	return out
+}
+
+// addFields takes a list as one value, but for lists of named things.
+func addFields(out map[string]string, path string, value any) {
+	switch v := value.(type) {
+	case map[string]any:
+		for key, inner := range v {
+			if strings.ContainsAny(key, "./") {
+				addFields(out, path+"["+key+"]", inner)
+			} else {
+				addFields(out, path+"."+key, inner)
+			}
+		}
+	case []any:
+		if !addNamed(out, path, v) {
+			out[path] = encode(v)
+		}
+	default:
+		out[path] = encode(v)
+	}
+}
+
+// addNamed adds a list whose entries have names, and reports whether they do.
+func addNamed(out map[string]string, path string, list []any) bool {
+	for _, entry := range list {
+		if fields, ok := entry.(map[string]any); !ok || fields["name"] == nil {
+			return false
+		}
+	}
+	for _, entry := range list {
+		fields := maps.Clone(entry.(map[string]any))
+		name := fields["name"]
+		delete(fields, "name")
+		addFields(out, fmt.Sprintf("%s[%v]", path, name), fields)
+	}
+	return len(list) > 0
+}
+
+func encode(value any) string {
+	if s, ok := value.(string); ok {
+		return s
+	}
+	data, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Sprint(value)
+	}
+	return string(data)
+}
+
+// Names implements what -o name prints: the profiles that would change.
+func (p FilePlan) Names() []string {
+	var names []string
+	for _, profile := range p.Profiles {
+		if profile.Action != actionNone {
+			names = append(names, profileResource+profile.Name)
+		}
+	}
+	return names
+}
+
+// Refusals say which profiles nobody would take, and why.
+func (p FilePlan) Refusals() []string {
+	var out []string
+	for _, profile := range p.Profiles {
+		if profile.Refused != "" {
+			out = append(out, fmt.Sprintf("%s (%s) is refused: %s", profile.Name, profile.File, profile.Refused))
+		}
+	}
+	return out
+}
+
+func (p FilePlan) summarize() string {
+	actions := map[string]int32{}
+	for _, profile := range p.Profiles {
+		actions[profile.Action]++
+	}
+	if !p.Changed {
+		return "No changes: nodes and volumes have what " + count(int32(len(p.Profiles)), "profile") + " " + verb(int32(len(p.Profiles)), "says", "say") + "."
+	}
+	nodes := 0
+	for _, c := range p.Nodes {
+		nodes += len(c.Nodes)
+	}
+	parts := []string{
+		fmt.Sprintf("%d to create, %d to update, %d unchanged", actions[actionCreate], actions[actionUpdate], actions[actionNone]),
+		fmt.Sprintf("%s would get other settings", count(int32(nodes), "node")),
+		fmt.Sprintf("%d would reboot", len(p.Reboots)),
+	}
+	if n := actions[actionRefused]; n > 0 {
+		parts[0] += fmt.Sprintf(", %d refused", n)
+	}
+	if p.Volumes != nil {
+		parts = append(parts, fmt.Sprintf("%s would change", count(int32(len(p.Volumes.Changes)), "volume")))
+	}
+	return "Profiles: " + strings.Join(parts, "; ") + "."
+}
+
+// WriteText prints the plan for people; wide names all nodes and volumes.
+func (p FilePlan) WriteText(w io.Writer, wide bool) error {
+	out := &printer{w: w}
+	p.writeProfiles(out)
+	p.writeNodes(out, wide)
+	p.writeFileReboots(out)
+	p.writeFileVolumes(out, wide)
+	if len(p.Conflicts) > 0 {
+		out.line("\nConflicts between profiles of equal priority: what is in force stays, and nothing is set where nothing is")
+		for _, c := range p.Conflicts {
+			out.line("  " + c.Text + ", on " + text.List(c.Nodes))
+		}
+	}
+	for _, profile := range p.Profiles {
+		out.writeAdvice(profile.Name, profile.Advice)
+	}
+	if len(p.Unknown) > 0 {
+		out.line("\nNot known:")
+		for _, unknown := range p.Unknown {
+			out.line("  " + unknown)
+		}
+	}
+	out.line("\n" + p.Summary + "\nNothing was written.")
+	return out.err
+}
+
+func (p FilePlan) writeProfiles(out *printer) {
+	rows := [][]string{{"PROFILE", "FILE", "ACTION", "NODES", "CHANGED", "REBOOTS", "VOLUMES"}}
+	for _, profile := range p.Profiles {
+		rows = append(rows, []string{profile.Name, profile.File, profile.Action, fmt.Sprint(profile.Nodes), fmt.Sprint(profile.ChangedNodes),
+			fmt.Sprint(profile.Reboots), p.volumesOf(profile)})
+	}
+	out.table(rows)
+	for _, profile := range p.Profiles {
+		if profile.Refused != "" {
+			out.line("\n" + profile.Name + " is refused: " + profile.Refused)
+		}
+		if len(profile.Fields)+len(profile.Notes) > 0 {
+			out.line("\n" + profile.Name + ":")
+		}
+		for _, note := range profile.Notes {
+			out.line("  Note: " + note)
+		}
+		for _, f := range profile.Fields {
+			out.line("  " + f.String())
+		}
+	}
+}
+
+// volumesOf is unknown where no volume may be read.
+func (p FilePlan) volumesOf(profile FileProfile) string {
+	if p.Volumes == nil {
+		return "?"
+	}
+	return fmt.Sprint(profile.ChangedVolumes)
+}
+
+func (f FieldChange) String() string {
+	return fmt.Sprintf("%s: %s → %s", f.Field, cmp.Or(f.Old, "(not set)"), cmp.Or(f.New, "(not set)"))
+}
+
+// namesShown is how many names of a group the text gives; -o wide gives all.
+const namesShown = 10
+
+func (p FilePlan) writeNodes(out *printer, wide bool) {
+	for _, c := range p.Nodes {
+		out.line(fmt.Sprintf("\n%s: %s", count(int32(len(c.Nodes)), "node"), namesOf(c.Nodes, wide)))
+		rows := [][]string{{"KEY", "OLD", "NEW", "PROFILE", "TAKES-EFFECT"}}
+		for _, s := range c.Settings {
+			rows = append(rows, settingRow(s))
+		}
+		out.table(rows)
+	}
+}
+
+// namesOf names up to ten, or all.
+func namesOf(names []string, wide bool) string {
+	if wide || len(names) <= namesShown {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more (-o wide names all)", strings.Join(names[:namesShown], ", "), len(names)-namesShown)
+}
+
+func settingRow(s overview.SettingChange) []string {
+	old, next, effect := "-", "", string(s.TakesEffect)
+	if s.Old != nil {
+		old = cmp.Or(*s.Old, "set")
+	}
+	switch {
+	case s.New != nil:
+		next = cmp.Or(*s.New, "set")
+	case s.OnRemoval == v1alpha1.DeletionRetain:
+		next = "left as it is"
+	default:
+		next = "the original"
+	}
+	if s.New != nil && s.Old != nil && *s.New == *s.Old {
+		next += " (on removal: " + string(s.OnRemoval) + ")"
+	}
+	return []string{s.Key, old, next, s.Profile, effect}
+}
+
+func (p FilePlan) writeFileReboots(out *printer) {
+	if len(p.Reboots) > 0 {
+		out.line("\n" + p.rebootTitle())
+		rows := [][]string{{"NODE", "ZONE", "FOR", "PODS", "WHY"}}
+		for _, r := range p.Reboots {
+			rows = append(rows, []string{r.Node, r.Zone, strings.Join(r.Profiles, ","), podsText(r.Pods), rebootWhy(r.JointReboot)})
+		}
+		out.table(rows)
+		out.line("\n" + strings.Join(p.rebootLines(), "\n"))
+	}
+	if len(p.NotRebooted) > 0 {
+		out.line(fmt.Sprintf("\n%s would not be rebooted:", count(int32(len(p.NotRebooted)), "node")))
+		rows := [][]string{{"NODE", "ZONE", "FOR", "WANTED", "WHY-NOT"}}
+		for _, r := range p.NotRebooted {
+			rows = append(rows, []string{r.Node, r.Zone, strings.Join(r.Profiles, ","), strings.Join(r.Why, "; "), r.Held})
+		}
+		out.table(rows)
+	}
+}
+
+func (p FilePlan) rebootTitle() string {
+	return count(int32(len(p.Reboots)), "node") + " would reboot, in this order:"
+}
+
+func rebootWhy(r overview.JointReboot) string {
+	why := strings.Join(r.Why, "; ")
+	if r.Held != "" {
+		why += "; blocked now: " + r.Held
+	}
+	return why
+}
+
+func podsText(pods *Pods) string {
+	if pods == nil {
+		return "?"
+	}
+	return fmt.Sprint(pods.Evicted)
+}
+
+// rebootLines say what holds for all reboots: pods, limit, times, approvals.
+func (p FilePlan) rebootLines() []string {
+	var lines []string
+	if p.Pods != nil {
+		lines = append(lines, p.Pods.String())
+		if len(p.Pods.Blocked) > 0 {
+			lines = append(lines, "Not evictable: "+text.Join(p.Pods.Blocked, "; ")+".")
+		}
+	}
+	lines = append(lines, p.Budget.String())
+	switch {
+	case p.EstimatedCompletion != nil:
+		lines = append(lines, fmt.Sprintf("Last node back: %s at the earliest, had the reboots been allowed now: %s for a drain and %s for a boot are assumed; canaries, zones in turn and slow pods come on top.",
+			formatTime(p.EstimatedCompletion), overview.NominalDrain, overview.NominalBoot))
+	default:
+		lines = append(lines, "Last node back: nobody can tell: see the windows, and what holds the nodes.")
+	}
+	for _, profile := range p.Profiles {
+		if profile.Approval != "" {
+			lines = append(lines, "Once applied, approve with: "+profile.Approval)
+		}
+	}
+	return lines
+}
+
+// String counts.
+func (p Pods) String() string {
+	out := count(int32(p.Evicted), "pod") + " would be evicted"
+	if p.WaitedFor > 0 {
+		out += fmt.Sprintf(", %d waited for until they end", p.WaitedFor)
+	}
+	if n := len(p.Blocked); n > 0 {
+		out += fmt.Sprintf(", %d cannot be evicted", n)
+	}
+	return out + ". PodDisruptionBudgets decide when."
+}
+
+func (p FilePlan) writeFileVolumes(out *printer, wide bool) {
+	if p.Volumes == nil {
+		return
+	}
+	out.volumeChanges(p.Volumes.Changes, wide)
+	left := p.leftVolumes()
+	if len(left) == 0 {
+		return
+	}
+	out.line(fmt.Sprintf("\n%s left unchanged:", count(int32(len(left)), "volume")))
+	shown := len(left)
+	if !wide {
+		shown = min(namesShown, shown)
+	}
+	for _, c := range left[:shown] {
+		out.line(fmt.Sprintf("  %s: %s: %s", c.Volume, c.Reason, c.Message))
+	}
+	if more := len(left) - shown; more > 0 {
+		out.line("  " + text.More(more, "") + " (-o wide names all)")
+	}
+}
+
+// leftVolumes are those that do not get what is declared: what somebody has to see to first.
+func (p FilePlan) leftVolumes() []volumeplan.Change {
+	return slices.Concat(p.Volumes.Blocked, p.Volumes.Exceptions)
+}
+
+// volumeChanges shows the old and the new list of volumes that change in the same way.
+func (p *printer) volumeChanges(changes []volumeplan.Change, wide bool) {
+	for _, g := range groupVolumes(changes) {
+		p.line(fmt.Sprintf("\n%s of %s: %s", count(int32(len(g.names)), "volume"), strings.Join(g.Profiles, ", "), namesOf(g.names, wide)))
+		p.line("  - " + listOf(g.Old))
+		p.line("  + " + listOf(g.New))
+	}
+}
+
+// volumeGroup are volumes that change in the same way.
+type volumeGroup struct {
+	volumeplan.Change
+	names []string
+}
+
+func groupVolumes(changes []volumeplan.Change) []*volumeGroup {
+	var out []*volumeGroup
+	known := map[string]*volumeGroup{}
+	for _, c := range changes {
+		key := fmt.Sprint(c.Profiles, c.Old, c.New)
+		if known[key] == nil {
+			known[key] = &volumeGroup{Change: c}
+			out = append(out, known[key])
+		}
+		known[key].names = append(known[key].names, c.Volume)
+	}
+	slices.SortStableFunc(out, func(a, b *volumeGroup) int { return cmp.Compare(len(b.names), len(a.names)) })
+	return out
+}
+
+func listOf(options []string) string {
+	if len(options) == 0 {
+		return "(no options)"
+	}
+	return strings.Join(options, ",")
+}

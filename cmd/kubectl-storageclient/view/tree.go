@@ -1,0 +1,441 @@
+package view
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/overview"
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// Tree is what "get" shows of a profile.
+type Tree struct {
+	Name    string `json:"name"`
+	Summary string `json:"summary"`
+	Done    bool   `json:"done"`
+	// Matched is how many nodes the manager counts, UpToDate how many of them have what is declared.
+	Matched  int32 `json:"matched"`
+	UpToDate int32 `json:"upToDate"`
+	// Nodes are sorted by zone and name.
+	Nodes   []overview.Standing   `json:"nodes"`
+	Lost    []v1alpha1.LostNode   `json:"lostNodes,omitempty"`
+	Volumes v1alpha1.VolumeCounts `json:"volumes"`
+	// LimitedBy says what keeps the next reboot waiting.
+	LimitedBy string `json:"limitedBy,omitempty"`
+	// EstimatedCompletion is when the last node can be back at the earliest, nil where nobody can tell.
+	EstimatedCompletion *metav1.Time `json:"estimatedCompletion,omitempty"`
+	// Notes say what could not be read and what that costs.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// NewTree puts a tree together.
+func NewTree(p *v1alpha1.StorageClientProfile, nodes []overview.Standing, notes ...string) Tree {
+	out := Tree{
+		Name: p.Name, Matched: p.Status.Nodes.Matched, UpToDate: p.Status.Nodes.UpToDate, Nodes: nodes, Lost: p.Status.LostNodes,
+		Volumes: p.Status.Volumes, LimitedBy: p.Status.Plan.LimitedBy, EstimatedCompletion: p.Status.Plan.EstimatedCompletion, Notes: notes,
+	}
+	out.Summary, out.Done = Verdict(p)
+	slices.SortStableFunc(out.Nodes, func(a, b overview.Standing) int {
+		return cmp.Or(compareZones(a.Zone, b.Zone), strings.Compare(a.Name, b.Name))
+	})
+	return out
+}
+
+// Names implements what -o name prints: the nodes.
+func (t Tree) Names() []string {
+	var names []string
+	for _, n := range t.Nodes {
+		names = append(names, nodeResource+n.Name)
+	}
+	return names
+}
+
+// compareZones puts nodes without a zone last.
+func compareZones(a, b string) int {
+	switch {
+	case a == b:
+		return 0
+	case a == "":
+		return 1
+	case b == "":
+		return -1
+	}
+	return strings.Compare(a, b)
+}
+
+// Screen is what a tree is drawn on.
+type Screen struct {
+	// Width and Height bound lines and their number; 0: they do not.
+	Width, Height int
+	Color         bool
+}
+
+// Draw draws the tree as lines without line ends.
+func (t Tree) Draw(on Screen, now time.Time) []string {
+	head := t.head(on, now)
+	room := 0
+	if on.Height > 0 {
+		room = max(on.Height-len(head)-1, 1)
+	}
+	return append(head, t.zones(on, room, now)...)
+}
+
+// summaryLines is how many lines a long sentence gets where there is little room.
+const summaryLines = 3
+
+func (t Tree) head(on Screen, now time.Time) []string {
+	lines := on.wrap(t.Summary, summaryLines)
+	if t.Matched > 0 || len(t.Nodes) > 0 {
+		lines = append(lines, on.bar("Nodes", t.UpToDate, t.Matched, t.phases()))
+	}
+	if t.Volumes.Matched > 0 {
+		var rest []string
+		if n := t.Volumes.Blocked; n > 0 {
+			rest = append(rest, fmt.Sprintf("%d left unchanged", n))
+		}
+		if n := t.Volumes.StaleMounts; n > 0 {
+			rest = append(rest, fmt.Sprintf("%d stale mounts", n))
+		}
+		lines = append(lines, on.bar("Volumes", t.Volumes.UpToDate, t.Volumes.Matched, strings.Join(rest, ", ")))
+	}
+	if t.EstimatedCompletion != nil {
+		left := t.EstimatedCompletion.Sub(now)
+		when := "in " + duration.HumanDuration(left)
+		if left <= 0 {
+			when = "overdue"
+		}
+		lines = append(lines, on.fit(plain("Last node back "+formatTime(t.EstimatedCompletion)+" at the earliest ("+when+")")))
+	}
+	if t.LimitedBy != "" {
+		lines = append(lines, on.wrap("Waiting: "+t.LimitedBy, 2)...)
+	}
+	for _, note := range t.Notes {
+		lines = append(lines, on.wrap("Note: "+note, summaryLines)...)
+	}
+	return append(lines, "")
+}
+
+// phases counts the nodes that are not done, by phase.
+func (t Tree) phases() string {
+	counts := map[string]int{}
+	var names []string
+	for _, n := range t.Nodes {
+		if phase := stateOf(n); !n.Done {
+			if counts[phase] == 0 {
+				names = append(names, phase)
+			}
+			counts[phase]++
+		}
+	}
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(rankOf(a), rankOf(b)), strings.Compare(a, b)) })
+	var parts []string
+	for _, name := range names {
+		parts = append(parts, fmt.Sprintf("%d %s", counts[name], name))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// stateOf is the phase of a node, or the reason of its condition where no rollout speaks of it.
+func stateOf(n overview.Standing) string {
+	if n.Phase == "" || n.Phase == "-" {
+		return cmp.Or(n.Reason, "Unknown")
+	}
+	return n.Phase
+}
+
+// Ranks of states: what needs somebody first, then what is under way, then what waits.
+const (
+	rankFailed = iota
+	rankActive
+	rankWaiting
+)
+
+func rankOf(state string) int {
+	switch state {
+	case string(v1alpha1.RolloutFailed), v1alpha1.NodeReasonSettingsFailed:
+		return rankFailed
+	case string(v1alpha1.RolloutClaimed), string(v1alpha1.RolloutDraining), string(v1alpha1.RolloutRebooting), string(v1alpha1.RolloutSettling), string(v1alpha1.RolloutReleasing):
+		return rankActive
+	}
+	return rankWaiting
+}
+
+// zones draws the nodes within so many lines; 0: all.
+func (t Tree) zones(on Screen, room int, now time.Time) []string {
+	all := t.rows(on, limits{waiting: len(t.Nodes), messages: true}, now)
+	if room == 0 || len(all) <= room {
+		return all
+	}
+	// The most waiting nodes a zone that fit, else no messages either.
+	for _, messages := range []bool{true, false} {
+		for shown := len(t.Nodes) - 1; shown >= 0; shown-- {
+			if rows := t.rows(on, limits{shown, messages}, now); len(rows) <= room {
+				return rows
+			}
+		}
+	}
+	rows := t.rows(on, limits{}, now)
+	return append(rows[:room-1], on.fit(plain(fmt.Sprintf("and %d more lines: enlarge the window, or see status %s --nodes", len(rows)-room+1, t.Name))))
+}
+
+// limits are how many waiting nodes of a zone are shown, and whether messages get lines of their own.
+type limits struct {
+	waiting  int
+	messages bool
+}
+
+// rows draws zone by zone.
+func (t Tree) rows(on Screen, show limits, now time.Time) []string {
+	var out []string
+	for begin := 0; begin < len(t.Nodes); {
+		end := begin
+		for end < len(t.Nodes) && t.Nodes[end].Zone == t.Nodes[begin].Zone {
+			end++
+		}
+		out = append(out, t.zoneRows(on, t.Nodes[begin:end], show, now)...)
+		begin = end
+	}
+	if len(t.Lost) > 0 {
+		out = append(out, "gone")
+		for i, lost := range t.Lost {
+			standing := overview.Standing{Node: overview.Node{Name: lost.Name, Phase: string(v1alpha1.RolloutFailed), Reason: lost.Reason, Message: lost.Message, Since: lost.Since}}
+			out = append(out, t.nodeRows(on, branch(i, len(t.Lost)), standing, show, now)...)
+		}
+	}
+	return out
+}
+
+func (t Tree) zoneRows(on Screen, nodes []overview.Standing, show limits, now time.Time) []string {
+	var open []overview.Standing
+	for _, n := range nodes {
+		if !n.Done {
+			open = append(open, n)
+		}
+	}
+	slices.SortStableFunc(open, func(a, b overview.Standing) int {
+		return cmp.Or(cmp.Compare(rankOf(stateOf(a)), rankOf(stateOf(b))), strings.Compare(stateOf(a), stateOf(b)))
+	})
+	done, hidden := len(nodes)-len(open), 0
+	if first := slices.IndexFunc(open, func(n overview.Standing) bool { return rankOf(stateOf(n)) == rankWaiting }); first >= 0 {
+		hidden = max(len(open)-first-show.waiting, 0)
+		open = open[:len(open)-hidden]
+	}
+	var closing []segment
+	if hidden > 0 {
+		closing = append(closing, plain(fmt.Sprintf("and %d more waiting", hidden)))
+	}
+	if done > 0 {
+		closing = append(closing, segment{fmt.Sprintf("%d up to date", done), green})
+	}
+	rows := []string{on.fit(segment{cmp.Or(nodes[0].Zone, "(no zone)"), bold}, plain(fmt.Sprintf("  %d/%d", done, len(nodes))))}
+	total := len(open) + len(closing)
+	for i, n := range open {
+		rows = append(rows, t.nodeRows(on, branch(i, total), n, show, now)...)
+	}
+	for i, s := range closing {
+		rows = append(rows, on.fit(plain(branch(len(open)+i, total)), s))
+	}
+	return rows
+}
+
+func branch(i, total int) string {
+	if i == total-1 {
+		return "└─ "
+	}
+	return "├─ "
+}
+
+// maxNameWidth is how much of a line a name gets at most where lines are bounded.
+const maxNameWidth = 30
+
+func (t Tree) nameWidth(on Screen) int {
+	longest := 0
+	for _, n := range t.Nodes {
+		if !n.Done {
+			longest = max(longest, len([]rune(n.Name)))
+		}
+	}
+	if on.Width > 0 {
+		longest = min(longest, maxNameWidth)
+	}
+	return longest
+}
+
+// stateWidth fits "Rebooting" and "RebootPending", ageWidth "59m59s".
+const (
+	stateWidth = 13
+	ageWidth   = 6
+)
+
+// nodeRows draws one node: name, state, since when, and what it waits for. Where lines are bounded, a node that does not only wait
+// for its turn has its message in a line of its own.
+func (t Tree) nodeRows(on Screen, prefix string, n overview.Standing, show limits, now time.Time) []string {
+	state, width := stateOf(n), t.nameWidth(on)
+	why, own := text.Line(n.Message), ""
+	waits := state == string(v1alpha1.RolloutWaiting) || state == string(v1alpha1.RolloutApplying)
+	if on.Width > 0 && !waits {
+		why, own = "", why
+	}
+	if n.Reason != "" && n.Reason != state {
+		why = strings.TrimSuffix(n.Reason+": "+why, ": ")
+	}
+	rows := []string{on.fit(plain(prefix), plain(pad(cutMiddle(n.Name, width), width)+"  "), segment{pad(state, stateWidth), colorOf(state)},
+		plain(" "+pad(ageOf(n.Since, now), ageWidth)+" "+why))}
+	if own != "" && show.messages {
+		stem := "│    "
+		if strings.HasPrefix(prefix, "└") {
+			stem = "     "
+		}
+		rows = append(rows, on.fit(plain(stem+own)))
+	}
+	return rows
+}
+
+// cutMiddle shortens a name to so many characters: names of a pool differ in their ends.
+func cutMiddle(name string, width int) string {
+	letters := []rune(name)
+	if len(letters) <= width || width < 3 {
+		return name
+	}
+	front := (width - 1) / 2
+	return string(letters[:front]) + "…" + string(letters[len(letters)-(width-1-front):])
+}
+
+func pad(s string, width int) string {
+	return s + strings.Repeat(" ", max(width-len([]rune(s)), 0))
+}
+
+// barWidth is how many characters a bar has.
+const barWidth = 24
+
+// bar draws a progress bar.
+func (on Screen) bar(title string, part, whole int32, rest string) string {
+	full := 0
+	if whole > 0 {
+		full = int(int64(min(part, whole)) * barWidth / int64(whole))
+	}
+	if rest != "" {
+		rest = "  " + rest
+	}
+	return on.fit(plain(pad(title, 8)+"["), segment{strings.Repeat("#", full), green}, plain(strings.Repeat("-", barWidth-full)+"] "+share(part, whole)+rest))
+}
+
+// segment is a part of a line in one color.
+type segment struct{ text, color string }
+
+func plain(s string) segment { return segment{text: s} }
+
+// Colors, as terminals take them.
+const (
+	bold   = "1"
+	red    = "31"
+	green  = "32"
+	yellow = "33"
+)
+
+func colorOf(state string) string {
+	switch rankOf(state) {
+	case rankFailed:
+		return red
+	case rankActive:
+		return yellow
+	}
+	return ""
+}
+
+// fit puts segments into a line of the width, cut at its end.
+func (on Screen) fit(segments ...segment) string {
+	var out strings.Builder
+	left, total := on.Width, 0
+	for _, s := range segments {
+		total += len([]rune(s.text))
+	}
+	for _, s := range segments {
+		letters := []rune(s.text)
+		if on.Width > 0 && total > on.Width && len(letters) >= left {
+			s.text = string(letters[:max(left-1, 0)]) + "…"
+			out.WriteString(on.paint(s))
+			break
+		}
+		left -= len(letters)
+		out.WriteString(on.paint(s))
+	}
+	return strings.TrimRight(out.String(), " ")
+}
+
+func (on Screen) paint(s segment) string {
+	if !on.Color || s.color == "" || s.text == "" {
+		return s.text
+	}
+	return "\x1b[" + s.color + "m" + s.text + "\x1b[0m"
+}
+
+// wrap breaks a text into lines of the width, at most so many.
+func (on Screen) wrap(s string, most int) []string {
+	s = text.Line(s)
+	if on.Width <= 0 {
+		return []string{s}
+	}
+	var lines []string
+	line := ""
+	words := strings.Fields(s)
+	for i, word := range words {
+		switch {
+		case line == "":
+			line = word
+		case len([]rune(line))+1+len([]rune(word)) <= on.Width:
+			line += " " + word
+		case len(lines) == most-1:
+			return append(lines, on.fit(plain(line+" "+strings.Join(words[i:], " "))))
+		default:
+			lines, line = append(lines, on.fit(plain(line))), word
+		}
+	}
+	return append(lines, on.fit(plain(line)))
+}
+
+// Since tells what has changed since an earlier tree, as one line a change, for logs. Of an empty one, everything that is not done.
+func (t Tree) Since(old Tree, now time.Time) []string {
+	before := map[string]overview.Standing{}
+	for _, n := range old.Nodes {
+		before[n.Name] = n
+	}
+	at := now.UTC().Format(time.RFC3339) + " "
+	var out []string
+	if t.Summary != old.Summary {
+		out = append(out, at+text.Line(t.Summary))
+	}
+	for _, note := range t.Notes {
+		if !slices.Contains(old.Notes, note) {
+			out = append(out, at+"Note: "+text.Line(note))
+		}
+	}
+	for _, n := range t.Nodes {
+		was, known := before[n.Name]
+		delete(before, n.Name)
+		if known && stateOf(was) == stateOf(n) && was.Reason == n.Reason || !known && n.Done {
+			continue
+		}
+		line := at + n.Name + " " + stateOf(n)
+		if n.Reason != "" && n.Reason != stateOf(n) {
+			line += " " + n.Reason
+		}
+		if n.Message != "" {
+			line += ": " + text.Line(n.Message)
+		}
+		out = append(out, line)
+	}
+	for _, n := range old.Nodes {
+		if _, left := before[n.Name]; left {
+			out = append(out, at+n.Name+" is no node of "+t.Name+" any more")
+		}
+	}
+	return out
+}

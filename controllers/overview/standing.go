@@ -1,0 +1,47 @@
+package overview
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/fleet"
+)
+
+// Standing is how one node stands on its way to what a profile declares.
+type Standing struct {
+	Node
+	// Zone is the node's, empty if it has none or its Node may not be read.
+	Zone string `json:"zone,omitempty"`
+	// Done is true where nothing is left to do for the node.
+	Done bool `json:"done"`
+}
+
+// Standings are the nodes of a profile as Nodes has them, each with its zone, and whether it is done: the rollout calls it
+// up to date, and its agent has read every value back.
+func Standings(profile *v1alpha1.StorageClientProfile, c Cluster) []Standing {
+	var out []Standing
+	for _, m := range membersOf(profile, c) {
+		s := Standing{Node: statusOf(m), Zone: m.node.Labels[corev1.LabelTopologyZone]}
+		tuned := fleet.FindTuned(m.node)
+		isTuned := tuned != nil && tuned.Status == corev1.ConditionTrue
+		switch {
+		case s.Phase != string(v1alpha1.RolloutUpToDate):
+			s.Done = s.Phase == noPhase && isTuned
+		case tuned != nil && !isTuned:
+			s.Phase, s.Reason, s.Message, s.Since = noPhase, tuned.Reason, tuned.Message, tuned.LastTransitionTime.DeepCopy()
+		default:
+			s.Done = true
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// NodesOf makes Nodes of client nodes, for users who may not list Nodes: they have names, and nothing else.
+func NodesOf(clientNodes []v1alpha1.StorageClientNode) []corev1.Node {
+	out := make([]corev1.Node, len(clientNodes))
+	for i := range clientNodes {
+		out[i].Name = clientNodes[i].Name
+	}
+	return out
+}

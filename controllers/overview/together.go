@@ -1,0 +1,420 @@
+package overview
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/controllers/internal/match"
+	"github.com/storageclient/operator/controllers/internal/order"
+	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/nodesettings"
+)
+
+// SettingChange is a setting that a node is to have, and has not been told of as it will be.
+type SettingChange struct {
+	Key string `json:"key"`
+	// Old is the value that the node has been told, New the one that it will be told; nil: none. A boot argument may have an
+	// empty value.
+	Old *string `json:"old"`
+	New *string `json:"new"`
+	// Profile is the one that the new value is of; where there is none, the one that the old value was of.
+	Profile string `json:"profile"`
+	// TakesEffect is when a new value does.
+	TakesEffect v1alpha1.SettingEffect `json:"takesEffect"`
+	// OnRemoval is what becomes of the setting when it goes; of one that goes, what becomes of it now.
+	OnRemoval v1alpha1.DeletionPolicy `json:"onRemoval"`
+}
+
+// NodeChange are nodes whose settings change in the same way.
+type NodeChange struct {
+	// Nodes are sorted.
+	Nodes    []string        `json:"nodes"`
+	Settings []SettingChange `json:"settings"`
+}
+
+// JointReboot is a node that would reboot, for which profiles.
+type JointReboot struct {
+	Reboot
+	// Profiles are those that the boot is for, by descending priority: the first one's drain options count.
+	Profiles []string `json:"profiles"`
+}
+
+// Dispute is a key that profiles of equal priority disagree about, and where.
+type Dispute struct {
+	// Text names key, values and profiles.
+	Text string `json:"text"`
+	// Nodes are sorted.
+	Nodes []string `json:"nodes"`
+}
+
+// Share is what one of several profiles has in what they do together.
+type Share struct {
+	Profile string `json:"profile"`
+	// Refused says why nothing of the profile may be applied, empty if it may.
+	Refused string `json:"refused,omitempty"`
+	// Matched is how many nodes it selects, Changed on how many of them settings of it come or go, Rebooted how many reboot for it.
+	Matched  int `json:"matched"`
+	Changed  int `json:"changed"`
+	Rebooted int `json:"rebooted"`
+	// Earliest and EstimatedCompletion are those of its reboots, see Preview.
+	Earliest            *metav1.Time `json:"earliest,omitempty"`
+	EstimatedCompletion *metav1.Time `json:"estimatedCompletion,omitempty"`
+	// PlanHash is what an approval names, Approved whether it is approved already.
+	PlanHash string `json:"planHash,omitempty"`
+	Approved bool   `json:"approved,omitempty"`
+}
+
+// Together is what several profiles would do to the nodes at once.
+type Together struct {
+	// Shares are in the order of the names that were asked for.
+	Shares []Share `json:"profiles"`
+	// Changes are sorted by how many nodes they concern, the most first.
+	Changes []NodeChange `json:"changes,omitempty"`
+	// Reboots are by their first profile's priority, and there in the order of its rollout.
+	Reboots []JointReboot `json:"reboots,omitempty"`
+	// NotRebooted are nodes that lack a boot setting and that the rollout does not reboot for it; Held says why.
+	NotRebooted []JointReboot `json:"notRebooted,omitempty"`
+	// Conflicts are those that the profiles have a part in, also with others in the cluster.
+	Conflicts []Dispute `json:"conflicts,omitempty"`
+	// AtOnce is how many nodes the cluster's budget lets go at a time.
+	AtOnce int `json:"atOnce"`
+	// EstimatedCompletion is when all reboots can be done at the earliest: no profile before its own time, and all of them
+	// within the cluster's budget. It is nil where nobody can tell.
+	EstimatedCompletion *metav1.Time `json:"estimatedCompletion,omitempty"`
+}
+
+// PlanTogether tells what profiles of these names do to the nodes at once, beside all others in c, whether or not they are in mode
+// Plan or paused. What nodes have been told is compared with what they will be told. What other profiles do is left out.
+func PlanTogether(names []string, c Cluster) Together {
+	t := &together{Cluster: c, ours: map[string]*v1alpha1.StorageClientProfile{}, shares: map[string]*Share{}, all: actingTogether(names, c.Profiles)}
+	for i := range t.all {
+		if p := &t.all[i]; slices.Contains(names, p.Name) {
+			t.addProfile(p)
+		}
+	}
+	t.view = fleet.NewProfileSet(t.all, c.Allow)
+	clientNodes := make(map[string]*v1alpha1.StorageClientNode, len(c.StorageClientNodes))
+	for i := range c.StorageClientNodes {
+		clientNodes[c.StorageClientNodes[i].Name] = &c.StorageClientNodes[i]
+	}
+	nodes := slices.SortedFunc(slices.Values(pointersTo(c.Nodes)), func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
+	for _, node := range nodes {
+		t.addNode(node, clientNodes[node.Name])
+	}
+	return t.result(names)
+}
+
+// together holds one plan of several profiles.
+type together struct {
+	Cluster
+	all  []v1alpha1.StorageClientProfile
+	view *fleet.ProfileSet
+	// ours are the profiles that were asked for and may be applied.
+	ours    map[string]*v1alpha1.StorageClientProfile
+	shares  map[string]*Share
+	changes []NodeChange
+	// groups finds a change by what it changes.
+	groups   map[string]int
+	disputes []Dispute
+	// turns are the places of a profile's nodes, reboots the nodes that are due, by name.
+	turns   map[string][]order.Turn
+	reboots map[string]JointReboot
+}
+
+func pointersTo(nodes []corev1.Node) []*corev1.Node {
+	out := make([]*corev1.Node, len(nodes))
+	for i := range nodes {
+		out[i] = &nodes[i]
+	}
+	return out
+}
+
+// actingTogether returns all profiles, those of the names as they would be in mode Enforce, taken up by the manager.
+func actingTogether(names []string, all []v1alpha1.StorageClientProfile) []v1alpha1.StorageClientProfile {
+	out := slices.Clone(all)
+	for i := range out {
+		if slices.Contains(names, out[i].Name) {
+			out[i] = Acting(&out[i])
+		}
+	}
+	return out
+}
+
+func (t *together) addProfile(p *v1alpha1.StorageClientProfile) {
+	share := &Share{Profile: p.Name, PlanHash: nodesettings.PlanHash(p), Approved: fleet.IsPlanApproved(p)}
+	t.shares[p.Name] = share
+	if reason, message := match.Check(p, t.Allow); reason != "" {
+		share.Refused = reason + ": " + message
+		return
+	}
+	t.ours[p.Name] = p
+}
+
+func (t *together) addNode(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) {
+	if match.Ignored(node) {
+		return
+	}
+	wanted := t.view.Wanted(node, clientNode)
+	ours := slices.DeleteFunc(slices.Clone(wanted.Profiles), func(name string) bool { return t.ours[name] == nil })
+	for _, name := range ours {
+		t.shares[name].Matched++
+		t.turns = addTo(t.turns, name, TurnOf(node, wanted.BootHash, t.ManagerNode))
+	}
+	var told []v1alpha1.NodeSetting
+	if clientNode != nil {
+		told = clientNode.Spec.Settings
+	}
+	t.addChange(node.Name, t.changesOf(told, wanted.Settings))
+	for _, c := range wanted.Conflicts {
+		if slices.ContainsFunc(c.Profiles, func(name string) bool { return t.ours[name] != nil }) {
+			t.addDispute(disputeText(c), node.Name)
+		}
+	}
+	t.addReboot(node, clientNode, wanted)
+}
+
+func addTo[K comparable, V any](all map[K][]V, key K, value V) map[K][]V {
+	if all == nil {
+		all = map[K][]V{}
+	}
+	all[key] = append(all[key], value)
+	return all
+}
+
+// changesOf are the changes from what a node was told to what it will be, as far as profiles of ours have a part in them. Both are
+// sorted by key.
+func (t *together) changesOf(told, wanted []v1alpha1.NodeSetting) []SettingChange {
+	next := make(map[string]v1alpha1.NodeSetting, len(wanted))
+	for _, s := range wanted {
+		next[s.Key] = s
+	}
+	var out []SettingChange
+	known := map[string]bool{}
+	for _, old := range told {
+		known[old.Key] = true
+		s, stays := next[old.Key]
+		switch {
+		case t.ours[old.Profile] == nil && (!stays || t.ours[s.Profile] == nil):
+		case !stays:
+			out = append(out, SettingChange{Key: old.Key, Old: ptr.To(old.Value), Profile: old.Profile, TakesEffect: catalogue.Effect(old.Key), OnRemoval: t.onRemoval(old)})
+		case s.Value != old.Value || s.OnRemoval != old.OnRemoval:
+			out = append(out, SettingChange{Key: s.Key, Old: ptr.To(old.Value), New: ptr.To(s.Value), Profile: s.Profile, TakesEffect: catalogue.Effect(s.Key), OnRemoval: s.OnRemoval})
+		}
+	}
+	for _, s := range wanted {
+		if !known[s.Key] && t.ours[s.Profile] != nil {
+			out = append(out, SettingChange{Key: s.Key, New: ptr.To(s.Value), Profile: s.Profile, TakesEffect: catalogue.Effect(s.Key), OnRemoval: s.OnRemoval})
+		}
+	}
+	slices.SortFunc(out, func(a, b SettingChange) int { return strings.Compare(a.Key, b.Key) })
+	return out
+}
+
+// onRemoval is what becomes of a setting that goes: its own rule, which the agent has journalled.
+func (t *together) onRemoval(s v1alpha1.NodeSetting) v1alpha1.DeletionPolicy {
+	return cmp.Or(s.OnRemoval, v1alpha1.DeletionRestore)
+}
+
+func (t *together) addChange(node string, settings []SettingChange) {
+	if len(settings) == 0 {
+		return
+	}
+	profiles := map[string]bool{}
+	var key strings.Builder
+	for _, s := range settings {
+		profiles[s.Profile] = true
+		fmt.Fprintf(&key, "%s\x00%s\x00%s\x00%s\x00%s\x01", s.Key, valueOf(s.Old), valueOf(s.New), s.Profile, s.OnRemoval)
+	}
+	for name := range profiles {
+		if share := t.shares[name]; share != nil {
+			share.Changed++
+		}
+	}
+	if i, found := t.groups[key.String()]; found {
+		t.changes[i].Nodes = append(t.changes[i].Nodes, node)
+		return
+	}
+	if t.groups == nil {
+		t.groups = map[string]int{}
+	}
+	t.groups[key.String()] = len(t.changes)
+	t.changes = append(t.changes, NodeChange{Nodes: []string{node}, Settings: settings})
+}
+
+// valueOf keeps an empty value and none apart.
+func valueOf(value *string) string {
+	if value == nil {
+		return "none"
+	}
+	return "=" + *value
+}
+
+func disputeText(c nodesettings.Conflict) string {
+	return fmt.Sprintf("%s: %s (%s)", c.Key, strings.Join(c.Values, " against "), strings.Join(c.Profiles, ", "))
+}
+
+func (t *together) addDispute(text, node string) {
+	for i := range t.disputes {
+		if t.disputes[i].Text == text {
+			t.disputes[i].Nodes = append(t.disputes[i].Nodes, node)
+			return
+		}
+	}
+	t.disputes = append(t.disputes, Dispute{Text: text, Nodes: []string{node}})
+}
+
+// addReboot notes the node where it is to boot for profiles of ours, as far as they may reboot it. What other profiles boot it for
+// comes with it: one boot is for all.
+func (t *together) addReboot(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, wanted fleet.Wanted) {
+	joint, isOurs, never := JointReboot{}, false, ""
+	for _, name := range t.sourcesOf(clientNode, wanted.Settings) {
+		reboot, due := RebootOf(t.view.ByName(name).StorageClientProfile, node, t.Nodes, wanted.Result, clientNode)
+		if !due {
+			continue
+		}
+		why := joint.Why
+		joint.Reboot = reboot
+		joint.Why, joint.Profiles = append(why, reboot.Why...), append(joint.Profiles, name)
+		isOurs = isOurs || t.ours[name] != nil
+		if t.rolloutOf(name).Reboot.Policy == v1alpha1.RebootNever {
+			never = name
+		}
+	}
+	if !isOurs {
+		return
+	}
+	if never != "" && !joint.Refused {
+		joint.Refused, joint.Held = true, fmt.Sprintf("profile %s has reboot policy Never: staged until somebody reboots the node", never)
+	}
+	if t.reboots == nil {
+		t.reboots = map[string]JointReboot{}
+	}
+	t.reboots[node.Name] = joint
+}
+
+// sourcesOf are the profiles whose settings a node has been told or will be, by descending priority, and on a tie the longest drain
+// first, as the rollout has it.
+func (t *together) sourcesOf(clientNode *v1alpha1.StorageClientNode, wanted []v1alpha1.NodeSetting) []string {
+	names := map[string]bool{}
+	if clientNode != nil {
+		wanted = slices.Concat(wanted, clientNode.Spec.Settings)
+	}
+	for _, s := range wanted {
+		if t.view.ByName(s.Profile) != nil {
+			names[s.Profile] = true
+		}
+	}
+	return slices.SortedFunc(maps.Keys(names), func(a, b string) int {
+		return cmp.Or(
+			cmp.Compare(t.priorityOf(b), t.priorityOf(a)),
+			cmp.Compare(ptr.Deref(t.rolloutOf(b).Drain.TimeoutSeconds, 0), ptr.Deref(t.rolloutOf(a).Drain.TimeoutSeconds, 0)),
+			strings.Compare(a, b),
+		)
+	})
+}
+
+func (t *together) priorityOf(name string) int32 { return t.view.ByName(name).Spec.Priority }
+
+// rolloutOf is the rollout of a profile, with defaults.
+func (t *together) rolloutOf(name string) v1alpha1.Rollout {
+	return t.view.ByName(name).Spec.WithDefaults().Rollout
+}
+
+func (t *together) result(names []string) Together {
+	out := Together{Changes: t.changes, Conflicts: t.disputes, AtOnce: v1alpha1.ResolveShare(t.MaxUnavailable, len(t.Nodes))}
+	slices.SortStableFunc(out.Changes, func(a, b NodeChange) int { return cmp.Compare(len(b.Nodes), len(a.Nodes)) })
+	slices.SortFunc(out.Conflicts, func(a, b Dispute) int { return strings.Compare(a.Text, b.Text) })
+	t.orderReboots(&out)
+	last, known := t.clusterForecast(out.Reboots), true
+	for _, name := range names {
+		share := t.shares[name]
+		if share == nil {
+			continue
+		}
+		end := t.forecast(share)
+		known = known && (share.Rebooted == 0 || !end.IsZero())
+		if end.After(last) {
+			last = end
+		}
+		out.Shares = append(out.Shares, *share)
+	}
+	if known {
+		out.EstimatedCompletion = whenKnown(last)
+	}
+	return out
+}
+
+// orderReboots lists each node under the first of its profiles, in the order of that one's rollout.
+func (t *together) orderReboots(out *Together) {
+	leading := slices.SortedFunc(maps.Keys(t.turns), func(a, b string) int {
+		return cmp.Or(cmp.Compare(t.priorityOf(b), t.priorityOf(a)), strings.Compare(a, b))
+	})
+	for _, name := range leading {
+		for i := range t.turns[name] {
+			turn := &t.turns[name][i]
+			turn.Blocked = turn.Blocked || t.reboots[turn.Name].Refused
+		}
+		for _, turn := range order.InTurn(t.turns[name], *t.rolloutOf(name).Canary) {
+			t.listReboot(turn.Name, out)
+		}
+	}
+	// Nodes that no profile of ours selects any more boot to be rid of what they had.
+	for _, node := range slices.Sorted(maps.Keys(t.reboots)) {
+		t.listReboot(node, out)
+	}
+}
+
+// listReboot moves one node from those that are due into the list that it belongs to.
+func (t *together) listReboot(node string, out *Together) {
+	reboot, due := t.reboots[node]
+	if !due {
+		return
+	}
+	delete(t.reboots, node)
+	if reboot.Refused {
+		out.NotRebooted = append(out.NotRebooted, reboot)
+		return
+	}
+	out.Reboots = append(out.Reboots, reboot)
+	for _, name := range reboot.Profiles {
+		if share := t.shares[name]; share != nil && reboot.Held == "" {
+			share.Rebooted++
+		}
+	}
+}
+
+// forecast fills in when a profile's reboots can be, and returns the end; zero where there is none, or nobody can tell.
+func (t *together) forecast(share *Share) time.Time {
+	p := t.ours[share.Profile]
+	if p == nil || share.Rebooted == 0 {
+		return time.Time{}
+	}
+	f := ForecastReboots(p, share.Rebooted, Fleet{Matched: share.Matched, All: len(t.Nodes), MaxUnavailable: t.MaxUnavailable}, t.Now)
+	share.Earliest, share.EstimatedCompletion = whenKnown(f.First), whenKnown(f.Last)
+	return f.Last
+}
+
+// clusterForecast is when all reboots can be done as far as the cluster's budget goes, zero where there are none.
+func (t *together) clusterForecast(reboots []JointReboot) time.Time {
+	free := 0
+	for _, r := range reboots {
+		if r.Held == "" {
+			free++
+		}
+	}
+	unbounded := &v1alpha1.StorageClientProfile{}
+	unbounded.Spec.Rollout.MaxUnavailable = ptr.To(intstr.FromString("100%"))
+	unbounded.Spec.Rollout.SettleSeconds = new(int32)
+	return ForecastReboots(unbounded, free, Fleet{Matched: len(t.Nodes), All: len(t.Nodes), MaxUnavailable: t.MaxUnavailable}, t.Now).Last
+}

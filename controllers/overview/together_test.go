@@ -1,0 +1,195 @@
+package overview
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+func told(key, value, profile string) v1alpha1.NodeSetting {
+	return v1alpha1.NodeSetting{Key: key, Value: value, Profile: profile, OnRemoval: v1alpha1.DeletionRestore}
+}
+
+func sysctls(name string, pairs map[string]string) v1alpha1.StorageClientProfile {
+	return profile(name, func(s *v1alpha1.StorageClientProfileSpec) {
+		s.Node.Sysctls = map[string]v1alpha1.SettingText{}
+		for key, value := range pairs {
+			s.Node.Sysctls[key] = v1alpha1.SettingText(value)
+		}
+	})
+}
+
+// describe shortens changes: nodes, then key old>new of profile.
+func describe(changes []NodeChange) []string {
+	show := func(value *string) string { return ptr.Deref(value, "none") }
+	var out []string
+	for _, c := range changes {
+		line := strings.Join(c.Nodes, " ") + ":"
+		for _, s := range c.Settings {
+			line += " " + s.Key + " " + show(s.Old) + ">" + show(s.New) + " " + s.Profile + " " + string(s.TakesEffect)
+		}
+		out = append(out, line)
+	}
+	return out
+}
+
+func TestPlanTogetherComparesWithWhatNodesHaveBeenTold(t *testing.T) {
+	const ratio, background = "sysctl/vm.dirty_ratio", "sysctl/vm.dirty_background_ratio"
+	ignored := node("ignored", pool)
+	ignored.Annotations = map[string]string{v1alpha1.IgnoreAnnotation: "true"}
+	nodes := []corev1.Node{node("n2", pool), node("n1", pool), node("leaving", nil), node("same", pool), node("other", nil), ignored}
+	clientNodes := []v1alpha1.StorageClientNode{
+		object("n1", []v1alpha1.NodeSetting{told(background, "5", "eda"), told(ratio, "10", "eda")}),
+		object("n2", []v1alpha1.NodeSetting{told(background, "5", "eda"), told(ratio, "10", "eda")}),
+		object("leaving", []v1alpha1.NodeSetting{told(ratio, "20", "eda")}),
+		object("same", []v1alpha1.NodeSetting{told(ratio, "20", "eda")}),
+		object("other", []v1alpha1.NodeSetting{told("sysctl/net.core.rmem_max", "1", "somebody")}),
+	}
+	tests := map[string]struct {
+		names    []string
+		profiles []v1alpha1.StorageClientProfile
+		want     []string
+	}{
+		"what is removed, changed and restored, grouped by what changes": {
+			[]string{"eda"}, []v1alpha1.StorageClientProfile{sysctls("eda", map[string]string{"vm.dirty_ratio": "20"})},
+			[]string{"n1 n2: " + background + " 5>none eda Live " + ratio + " 10>20 eda Live", "leaving: " + ratio + " 20>none eda Live"},
+		},
+		"a profile that was not asked for is left out": {
+			[]string{"new"}, []v1alpha1.StorageClientProfile{
+				sysctls("eda", map[string]string{"vm.dirty_ratio": "30"}), sysctls("new", map[string]string{"net.core.rmem_max": "16777216"}),
+			},
+			[]string{"n1 n2 same: sysctl/net.core.rmem_max none>16777216 new Live"},
+		},
+		"two that are asked for are seen together, also in mode Plan": {
+			[]string{"eda", "high"}, []v1alpha1.StorageClientProfile{
+				sysctls("eda", map[string]string{"vm.dirty_ratio": "20"}),
+				func() v1alpha1.StorageClientProfile {
+					p := sysctls("high", map[string]string{"vm.dirty_ratio": "15"})
+					p.Spec.Priority, p.Spec.Mode, p.Finalizers = 10, v1alpha1.ModePlan, nil
+					return p
+				}(),
+			},
+			[]string{
+				"n1 n2: " + background + " 5>none eda Live " + ratio + " 10>15 high Live", "leaving: " + ratio + " 20>none eda Live", "same: " + ratio + " 20>15 high Live",
+			},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := PlanTogether(test.names, Cluster{Profiles: test.profiles, Nodes: nodes, StorageClientNodes: clientNodes, MaxUnavailable: intstr.FromString("5%"), Now: friday})
+			if diff := cmp.Diff(test.want, describe(got.Changes)); diff != "" {
+				t.Errorf("changes (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestPlanTogetherFindsNothingWhereEverythingIsTold(t *testing.T) {
+	eda := sysctls("eda", map[string]string{"vm.dirty_ratio": "20"})
+	got := PlanTogether([]string{"eda"}, Cluster{
+		Profiles: []v1alpha1.StorageClientProfile{eda}, Nodes: []corev1.Node{node("n1", pool)}, Now: friday, MaxUnavailable: intstr.FromString("5%"),
+		StorageClientNodes: []v1alpha1.StorageClientNode{object("n1", []v1alpha1.NodeSetting{told("sysctl/vm.dirty_ratio", "20", "eda")})},
+	})
+	want := Together{AtOnce: 1, Shares: []Share{{Profile: "eda", Matched: 1}}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("plan (-want +got):\n%s", diff)
+	}
+}
+
+func TestPlanTogetherNamesConflictsOfItsProfilesOnly(t *testing.T) {
+	profiles := []v1alpha1.StorageClientProfile{
+		sysctls("a", map[string]string{"vm.dirty_ratio": "10", "vm.dirty_background_ratio": "5"}),
+		sysctls("b", map[string]string{"vm.dirty_ratio": "20"}),
+		sysctls("c", map[string]string{"vm.dirty_background_ratio": "4"}),
+	}
+	got := PlanTogether([]string{"b"}, Cluster{Profiles: profiles, Nodes: []corev1.Node{node("n2", pool), node("n1", pool)}, MaxUnavailable: intstr.FromInt32(1), Now: friday})
+	want := []Dispute{{Text: "sysctl/vm.dirty_ratio: 10 against 20 (a, b)", Nodes: []string{"n1", "n2"}}}
+	if diff := cmp.Diff(want, got.Conflicts); diff != "" {
+		t.Errorf("conflicts (-want +got):\n%s", diff)
+	}
+}
+
+func boots(name, argument string, change func(*v1alpha1.StorageClientProfileSpec)) v1alpha1.StorageClientProfile {
+	return profile(name, func(s *v1alpha1.StorageClientProfileSpec) {
+		s.Node.KernelArguments = []v1alpha1.KernelArgument{v1alpha1.KernelArgument(argument)}
+		s.Rollout.SettleSeconds = new(int32)
+		s.Rollout.Reboot.Policy = v1alpha1.RebootAutomatic
+		change(s)
+	})
+}
+
+func TestPlanTogetherOrdersRebootsByPriorityAndCountsThemOnce(t *testing.T) {
+	low := boots("low", "ihash_entries=16777216", func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.MaxUnavailable = ptr.To(intstr.FromInt32(2)) })
+	high := boots("high", "dhash_entries=8388608", func(s *v1alpha1.StorageClientProfileSpec) {
+		s.Priority, s.NodeSelector.MatchLabels = 10, map[string]string{"tier": "gold"}
+	})
+	never := boots("never", "mce=off", func(s *v1alpha1.StorageClientProfileSpec) {
+		s.NodeSelector.MatchLabels, s.Rollout.Reboot.Policy = map[string]string{"tier": "lead"}, v1alpha1.RebootNever
+		s.Node.KernelArguments = []v1alpha1.KernelArgument{"ihash_entries=16777216"}
+		s.Priority = 20
+	})
+	gold := node("gold", pool)
+	gold.Labels["tier"] = "gold"
+	lead := node("lead", pool)
+	lead.Labels["tier"] = "lead"
+	c := Cluster{
+		Profiles: []v1alpha1.StorageClientProfile{low, high, never}, Now: friday, MaxUnavailable: intstr.FromInt32(1),
+		Nodes: []corev1.Node{zoned("a-1", "a", nil), zoned("a-2", "a", annotated(v1alpha1.NeverDisruptAnnotation)), gold, lead},
+	}
+	got := PlanTogether([]string{"low", "high", "never"}, c)
+	var order []string
+	for _, r := range got.Reboots {
+		order = append(order, r.Node+" for "+strings.Join(r.Profiles, ",")+" "+r.Held)
+	}
+	want := []string{"gold for high,low ", "a-1 for low ", "a-2 for low node has the annotation " + v1alpha1.NeverDisruptAnnotation}
+	if diff := cmp.Diff(want, order); diff != "" {
+		t.Errorf("reboots (-want +got):\n%s", diff)
+	}
+	if len(got.NotRebooted) != 1 || got.NotRebooted[0].Node != "lead" || !strings.Contains(got.NotRebooted[0].Held, "profile never has reboot policy Never") {
+		t.Errorf("not rebooted are %+v, want lead, for its policy", got.NotRebooted)
+	}
+	// One at a time, though "low" alone would take two: two waves of drain and boot.
+	end := metav1.NewTime(friday.Add(2 * (NominalDrain + NominalBoot)))
+	rebooted := map[string]int{}
+	for _, share := range got.Shares {
+		rebooted[share.Profile] = share.Rebooted
+	}
+	if diff := cmp.Diff(map[string]int{"low": 2, "high": 1, "never": 0}, rebooted); diff != "" {
+		t.Errorf("reboots by profile (-want +got):\n%s", diff)
+	}
+	if !end.Equal(got.EstimatedCompletion) {
+		t.Errorf("completion is %v, want %v", got.EstimatedCompletion, end)
+	}
+}
+
+func TestPlanTogetherBootsNodesThatLeaveWhereTheProfileAsksForIt(t *testing.T) {
+	eda := boots("eda", "ihash_entries=16777216", func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.Reboot.RestoreReboot = true })
+	left := object("left", []v1alpha1.NodeSetting{told("kernelArgument/ihash_entries", "16777216", "eda")})
+	c := Cluster{Profiles: []v1alpha1.StorageClientProfile{eda}, Nodes: []corev1.Node{node("left", nil)}, StorageClientNodes: []v1alpha1.StorageClientNode{left},
+		Now: friday, MaxUnavailable: intstr.FromInt32(1)}
+	got := PlanTogether([]string{"eda"}, c)
+	if len(got.Reboots) != 1 || got.Reboots[0].Why[0] != "kernelArgument/ihash_entries is removed, now 16777216" {
+		t.Errorf("reboots are %+v, want left, to be rid of its argument", got.Reboots)
+	}
+	c.Profiles[0].Spec.Rollout.Reboot.RestoreReboot = false
+	if got := PlanTogether([]string{"eda"}, c); len(got.Reboots) != 0 {
+		t.Errorf("reboots are %+v, want none without restoreReboot", got.Reboots)
+	}
+}
+
+func TestPlanTogetherEstimatesNothingWhereNoWindowIsLongEnough(t *testing.T) {
+	eda := boots("eda", "ihash_entries=16777216", func(s *v1alpha1.StorageClientProfileSpec) {
+		s.Rollout.Windows = []v1alpha1.Window{{Schedule: "0 2 * * 6", DurationSeconds: 60}}
+	})
+	got := PlanTogether([]string{"eda"}, Cluster{Profiles: []v1alpha1.StorageClientProfile{eda}, Nodes: []corev1.Node{node("n1", pool)}, Now: friday, MaxUnavailable: intstr.FromInt32(1)})
+	if got.EstimatedCompletion != nil || len(got.Reboots) != 1 {
+		t.Errorf("completion is %v with %d reboots, want none with 1", got.EstimatedCompletion, len(got.Reboots))
+	}
+}

@@ -1,0 +1,135 @@
+package profile
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/controllers/profile/status"
+)
+
+const (
+	// podsEvery is how often the pods of an awaited volume are read: they only say which to restart.
+	podsEvery = time.Minute
+	// podsPage is how many pods are read at a time, maxPodsPages how many times in a namespace.
+	podsPage     = 500
+	maxPodsPages = 4
+	// maxPods is how many pods of a volume are told.
+	maxPods = 3
+)
+
+// podMemory remembers who uses the volumes that profiles wait for.
+type podMemory struct {
+	mu   sync.Mutex
+	last map[string]podReading
+}
+
+type podReading struct {
+	claims []types.NamespacedName
+	at     time.Time
+	pods   map[types.NamespacedName][]status.Pod
+}
+
+func (m *podMemory) recall(profile string, claims []types.NamespacedName, now time.Time) (map[types.NamespacedName][]status.Pod, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	last, known := m.last[profile]
+	return last.pods, known && slices.Equal(last.claims, claims) && now.Sub(last.at) < podsEvery
+}
+
+func (m *podMemory) remember(profile string, reading podReading) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.last == nil {
+		m.last = map[string]podReading{}
+	}
+	m.last[profile] = reading
+}
+
+func (m *podMemory) forget(profile string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.last, profile)
+}
+
+// findPods tells which pods use PersistentVolumeClaims. It reads past the cache, which holds no pods of users.
+func (r *Reconciler) findPods(ctx context.Context, profile string, claims []types.NamespacedName) (map[types.NamespacedName][]status.Pod, error) {
+	if len(claims) == 0 {
+		r.pods.forget(profile)
+		return nil, nil
+	}
+	now := r.Clock.Now()
+	if pods, fresh := r.pods.recall(profile, claims, now); fresh {
+		return pods, nil
+	}
+	pods := map[types.NamespacedName][]status.Pod{}
+	for _, volumeClaim := range claims {
+		found, err := r.podsOf(ctx, volumeClaim)
+		if err != nil {
+			return nil, err
+		}
+		pods[volumeClaim] = found
+	}
+	r.pods.remember(profile, podReading{claims: claims, at: now, pods: pods})
+	return pods, nil
+}
+
+func (r *Reconciler) podsOf(ctx context.Context, volumeClaim types.NamespacedName) ([]status.Pod, error) {
+	var reader client.Reader = r.Client
+	if r.APIReader != nil {
+		reader = r.APIReader
+	}
+	var out []status.Pod
+	token := ""
+	for range maxPodsPages {
+		var page corev1.PodList
+		if err := reader.List(ctx, &page, client.InNamespace(volumeClaim.Namespace), client.Limit(podsPage), client.Continue(token)); err != nil {
+			return nil, fmt.Errorf("list Pods in namespace %q: %w", volumeClaim.Namespace, err)
+		}
+		for i := range page.Items {
+			if pod := &page.Items[i]; usesClaim(pod, volumeClaim.Name) && pod.DeletionTimestamp.IsZero() {
+				out = append(out, describePod(pod))
+			}
+		}
+		if token = page.Continue; token == "" || len(out) >= maxPods {
+			break
+		}
+	}
+	slices.SortFunc(out, func(a, b status.Pod) int { return strings.Compare(a.Name, b.Name) })
+	return out[:min(maxPods, len(out))], nil
+}
+
+func usesClaim(pod *corev1.Pod, volumeClaim string) bool {
+	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		return false
+	}
+	return slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+		return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == volumeClaim || v.Ephemeral != nil && pod.Name+"-"+v.Name == volumeClaim
+	})
+}
+
+// describePod tells what runs a pod. A Deployment is known by its ReplicaSet's name, which ends in the hash that the pod has as a label.
+func describePod(pod *corev1.Pod) status.Pod {
+	out, controller := status.Pod{Name: pod.Name}, metav1.GetControllerOf(pod)
+	if controller == nil {
+		out.Bare = true
+		return out
+	}
+	switch controller.Kind {
+	case "StatefulSet", "DaemonSet":
+		out.Controller = strings.ToLower(controller.Kind) + "/" + controller.Name
+	case "ReplicaSet":
+		if name, cut := strings.CutSuffix(controller.Name, "-"+pod.Labels["pod-template-hash"]); cut && name != "" {
+			out.Controller = "deployment/" + name
+		}
+	}
+	return out
+}

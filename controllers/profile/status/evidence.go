@@ -1,0 +1,108 @@
+package status
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// Pod is a pod that uses a volume that is to be mounted.
+type Pod struct {
+	Name string
+	// Controller is what runs it, as kubectl takes it: deployment/web. Empty where kubectl cannot restart it.
+	Controller string
+	// Bare is whether nothing makes another one once it is deleted.
+	Bare bool
+}
+
+// awaitsEvidence reports whether all that volumes wait for is a mount.
+func (r Report) awaitsEvidence() bool { return r.volumes.AwaitsEvidence(r.now) }
+
+// AwaitedClaims are the PersistentVolumeClaims of the volumes that are to be mounted, where nothing goes on without. Who uses them is
+// to be told.
+func (r Report) AwaitedClaims() []types.NamespacedName {
+	if !r.awaitsEvidence() || r.IsDeleting() {
+		return nil
+	}
+	var out []types.NamespacedName
+	for _, v := range r.volumes.Evidence.Volumes {
+		if v.VolumeClaim.Name != "" {
+			out = append(out, v.VolumeClaim)
+		}
+	}
+	return out
+}
+
+// WithPods is the report with the pods that use the awaited volumes.
+func (r Report) WithPods(pods map[types.NamespacedName][]Pod) Report {
+	r.pods = pods
+	return r
+}
+
+// evidenceMessage says which mount is waited for, and how to give it.
+func (r Report) evidenceMessage() string {
+	awaited := r.volumes.Evidence
+	names := make([]string, len(awaited.Volumes))
+	for i, v := range awaited.Volumes {
+		names[i] = v.Name
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	message := fmt.Sprintf("%s for a pod to mount %s with its new options", waitText(awaited.Waiting), strings.Join(names, " or "))
+	for _, v := range awaited.Volumes {
+		if remedy := r.remedyFor(v); remedy != "" {
+			return message + ": " + remedy
+		}
+	}
+	return message + ": no pod uses it: start one that does, or set rollout.volumes.onNoEvidence to Proceed"
+}
+
+func waitText(volumes int32) string {
+	if volumes == 1 {
+		return "1 volume waits"
+	}
+	return fmt.Sprintf("%d volumes wait", volumes)
+}
+
+// remedyFor says how to have a volume mounted anew, empty where no pod uses it.
+func (r Report) remedyFor(v plan.AwaitedVolume) string {
+	pods := r.pods[v.VolumeClaim]
+	if len(pods) == 0 {
+		return ""
+	}
+	var commands []string
+	for _, p := range pods {
+		switch namespace := v.VolumeClaim.Namespace; {
+		case p.Bare:
+			commands = append(commands, fmt.Sprintf("recreate pod %s/%s", namespace, p.Name))
+		case p.Controller != "":
+			commands = append(commands, fmt.Sprintf("kubectl rollout restart -n %s %s", namespace, p.Controller))
+		default:
+			commands = append(commands, fmt.Sprintf("kubectl delete pod -n %s %s", namespace, p.Name))
+		}
+	}
+	slices.Sort(commands)
+	remedy := "restart one of its pods: " + text.Join(slices.Compact(commands), ", or ")
+	if !v.MountsPerPod {
+		remedy += "; a node mounts it anew once no pod there uses it"
+	}
+	if v.Server != "" {
+		remedy += "; nconnect shows only on a node that has nothing else of " + v.Server + " mounted"
+	}
+	return remedy
+}
+
+// evidenceDue is in how long a soak ends after which only a mount goes on; 0: none does.
+func (r Report) evidenceDue(now time.Time) time.Duration {
+	if r.volumes.Evidence.Waiting == 0 {
+		return 0
+	}
+	return max(0, r.volumes.Evidence.Until.Sub(now))
+}

@@ -1,0 +1,94 @@
+package status
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/plan"
+)
+
+func TestAProfileThatWaitsForAMount(t *testing.T) {
+	claim := types.NamespacedName{Namespace: "eda", Name: "data"}
+	awaiting := plan.AwaitedEvidence{Waiting: 3, Until: now, Volumes: []plan.AwaitedVolume{{Name: "pv1", VolumeClaim: claim, MountsPerPod: true}}}
+	web := Pod{Name: "web-1", Controller: "deployment/web"}
+	approval := rebootDue(v1alpha1.ReasonWaitingForApproval)
+	tests := map[string]struct {
+		change      func(*Report)
+		node        func(*corev1.Node, *v1alpha1.StorageClientNode)
+		reconciling string
+		message     string
+	}{
+		"names the workload to restart": {
+			change: func(r *Report) { r.pods = map[types.NamespacedName][]Pod{claim: {web, web}} }, reconciling: v1alpha1.ReasonWaitingForEvidence,
+			message: "3 volumes wait for a pod to mount pv1 with its new options: restart one of its pods: kubectl rollout restart -n eda deployment/web",
+		},
+		"or a pod that comes again by itself, or does not": {
+			change: func(r *Report) {
+				r.pods = map[types.NamespacedName][]Pod{claim: {{Name: "a"}, {Name: "b", Bare: true}}}
+			},
+			reconciling: v1alpha1.ReasonWaitingForEvidence,
+			message:     "3 volumes wait for a pod to mount pv1 with its new options: restart one of its pods: kubectl delete pod -n eda a, or recreate pod eda/b",
+		},
+		"and says what a node needs for it": {
+			change: func(r *Report) {
+				r.pods = map[types.NamespacedName][]Pod{claim: {web}}
+				r.volumes.Evidence.Volumes = []plan.AwaitedVolume{{Name: "pv1", VolumeClaim: claim, Server: "filer"}}
+			},
+			reconciling: v1alpha1.ReasonWaitingForEvidence,
+			message: "3 volumes wait for a pod to mount pv1 with its new options: restart one of its pods: kubectl rollout restart -n eda deployment/web" +
+				"; a node mounts it anew once no pod there uses it; nconnect shows only on a node that has nothing else of filer mounted",
+		},
+		"or that no pod uses the volume": {
+			change: func(r *Report) { r.volumes.Evidence.Waiting, r.volumes.Matched = 1, 2 }, reconciling: v1alpha1.ReasonWaitingForEvidence,
+			message: "1 volume waits for a pod to mount pv1 with its new options: no pod uses it: start one that does, or set rollout.volumes.onNoEvidence to Proceed",
+		},
+		"not while the canary soaks": {
+			change: func(r *Report) {
+				r.volumes.Evidence.Until, r.volumes.Batch = now.Add(time.Second), "the canary pv1 soaks"
+			},
+			reconciling: v1alpha1.ReasonRollingOut, message: "1/1 nodes and 1/4 volumes up to date; the canary pv1 soaks",
+		},
+		"not while other volumes are on their way": {
+			change: func(r *Report) { r.volumes.Matched = 5 }, reconciling: v1alpha1.ReasonRollingOut, message: "1/1 nodes and 1/5 volumes up to date",
+		},
+		"and hides no approval that is due": {node: approval, reconciling: v1alpha1.ReasonWaitingForApproval, message: "The plan needs approval"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			r := newWorld(policy(v1alpha1.RebootOnApproval)).node("a", test.node).report()
+			r.now, r.volumes = now, plan.Summary{Matched: 4, UpToDate: 1, Evidence: awaiting}
+			if test.change != nil {
+				test.change(&r)
+			}
+			got := r.judgeReconciling(r.judgeStalled())
+			if got.status != metav1.ConditionTrue || got.reason != test.reconciling || got.message != test.message {
+				t.Errorf("Reconciling is %s/%s: %q\nwant %s: %q", got.status, got.reason, got.message, test.reconciling, test.message)
+			}
+			ready := r.judgeReady(r.judgeStalled())
+			if ready.status != metav1.ConditionFalse || test.reconciling == v1alpha1.ReasonWaitingForEvidence && !strings.Contains(ready.message, test.message) {
+				t.Errorf("Ready is %s: %q", ready.status, ready.message)
+			}
+			if claims := r.AwaitedClaims(); (len(claims) == 1) != (test.reconciling != v1alpha1.ReasonRollingOut) {
+				t.Errorf("the pods of %v are to be read", claims)
+			}
+		})
+	}
+}
+
+func TestTheStatusIsDueWhenASoakEnds(t *testing.T) {
+	r := newWorld(nil).node("a", nil).report()
+	r.volumes.Evidence = plan.AwaitedEvidence{Waiting: 1, Until: now.Add(time.Minute)}
+	if after := r.RequeueAfter(now); after != time.Minute {
+		t.Errorf("the status is judged again after %s", after)
+	}
+	if after := r.RequeueAfter(now.Add(time.Hour)); after != 0 {
+		t.Errorf("the status is judged again after %s although nothing changes by time", after)
+	}
+}

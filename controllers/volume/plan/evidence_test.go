@@ -1,0 +1,262 @@
+package plan
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/internal/builders"
+	"github.com/storageclient/operator/controllers/volume/judge"
+)
+
+// mountOf is a client node's mount of a volume as it looks with nocto, made some seconds before noon and used since.
+func mountOf(volume string, secondsAgo int, change ...func(*v1alpha1.MountStatus)) v1alpha1.StorageClientNode {
+	m := v1alpha1.MountStatus{
+		MountPoint: "/m", Volume: volume, Protocol: "NFSv4.1", Options: []string{"rw", "vers=4.1", "hard", "nocto"},
+		Since: ptr.To(metav1.NewTime(noon.Add(-time.Duration(secondsAgo) * time.Second))), Used: true, State: v1alpha1.MountEffective,
+	}
+	for _, c := range change {
+		c(&m)
+	}
+	return v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: v1alpha1.StorageClientNodeStatus{Mounts: []v1alpha1.MountStatus{m}}}
+}
+
+func unproven(m *judge.Mark) { m.Unproven = true }
+
+// bound binds a volume to a PersistentVolumeClaim of its own.
+func bound(pv *corev1.PersistentVolume) {
+	pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "eda", Name: pv.Name}
+	pv.Status.Phase = corev1.VolumeBound
+}
+
+func TestEvidence(t *testing.T) {
+	wait := builders.NFSProfile("p", []string{"nocto"}, builders.Specified(func(s *v1alpha1.StorageClientProfileSpec) {
+		s.Rollout.Volumes = &v1alpha1.VolumeRollout{MaxPerStep: ptr.To(intstr.FromInt32(2))}
+	}))
+	connections := builders.NFSProfile("p", []string{"nocto", "nconnect=4"}, builders.Specified(func(s *v1alpha1.StorageClientProfileSpec) {
+		s.Rollout.Volumes = &v1alpha1.VolumeRollout{MaxPerStep: ptr.To(intstr.FromInt32(2))}
+	}))
+	hidden := builders.NFSProfile("p", []string{"retry=2"}, builders.Specified(func(s *v1alpha1.StorageClientProfileSpec) {
+		s.Rollout.Volumes = &v1alpha1.VolumeRollout{MaxPerStep: ptr.To(intstr.FromInt32(2))}
+	}))
+	carrying := func(p v1alpha1.StorageClientProfile, list ...string) builders.VolumeOption {
+		return func(pv *corev1.PersistentVolume) {
+			pv.Spec.MountOptions = list
+			builders.Carrying([]string{"hard"}, list, "p")(pv)
+			mark := judge.MarkFor(verdictFor(p, pv), noon.Add(-400*time.Second))
+			mark.Unproven = true
+			pv.Annotations[v1alpha1.MountOptionsStepAnnotation] = builders.JSON(mark)
+		}
+	}
+	createdWith := func(pv *corev1.PersistentVolume) {
+		written(wait, 0)(pv)
+		pv.Annotations[v1alpha1.MountOptionsStepAnnotation] = builders.JSON(judge.MarkOfCreation(verdictFor(wait, pv)))
+	}
+	noMark := func(pv *corev1.PersistentVolume) {
+		written(wait, 0)(pv)
+		delete(pv.Annotations, v1alpha1.MountOptionsStepAnnotation)
+	}
+	canary := created("a", 9, written(wait, 400, unproven))
+	others := []*corev1.PersistentVolume{created("b", 3), created("c", 2), created("d", 1)}
+	with := func(first ...*corev1.PersistentVolume) []*corev1.PersistentVolume { return append(first, others...) }
+	const unmounted, another = "profile p: no pod has mounted a since it got these options", "profile p: another batch comes first"
+	tests := map[string]struct {
+		volumes  []*corev1.PersistentVolume
+		profile  *v1alpha1.StorageClientProfile
+		nodes    []v1alpha1.StorageClientNode
+		seen     map[string]Evidence
+		coming   []string
+		want     []string
+		message  string
+		kept     string // the volume on which evidence is noted
+		evidence string // the mark of what is written
+	}{
+		"a soak shows nothing":                    {volumes: with(canary), message: unmounted},
+		"however long it is":                      {volumes: with(created("a", 9, written(wait, 900_000, unproven))), message: unmounted},
+		"nor does a mount from before the write":  {volumes: with(canary), nodes: []v1alpha1.StorageClientNode{mountOf("a", 500)}, message: unmounted},
+		"nor one that clocks may have misplaced":  {volumes: with(canary), nodes: []v1alpha1.StorageClientNode{mountOf("a", 395)}, message: unmounted},
+		"nor one of the future":                   {volumes: with(canary), nodes: []v1alpha1.StorageClientNode{mountOf("a", -6)}, message: unmounted},
+		"nor one of which nobody knows the age":   {volumes: with(canary), nodes: []v1alpha1.StorageClientNode{mountOf("a", 0, func(m *v1alpha1.MountStatus) { m.Since = nil })}, message: unmounted},
+		"nor one on which no operation has ended": {volumes: with(canary), nodes: []v1alpha1.StorageClientNode{mountOf("a", 300, func(m *v1alpha1.MountStatus) { m.Used = false })}, message: unmounted},
+		"nor one that looks otherwise": {
+			volumes: with(canary), nodes: []v1alpha1.StorageClientNode{mountOf("a", 300, func(m *v1alpha1.MountStatus) { m.Options = m.Options[:3] })}, message: unmounted,
+		},
+		"nor one of another volume": {volumes: with(canary), nodes: []v1alpha1.StorageClientNode{mountOf("b", 300)}, message: unmounted},
+		"a mount made since does, and is remembered": {
+			volumes: with(canary), nodes: []v1alpha1.StorageClientNode{mountOf("a", 394)}, want: []string{"b", "c"}, message: another, kept: "a", evidence: "n1 has mounted a",
+		},
+		"what is remembered needs no mount any more": {
+			volumes: with(created("a", 9, written(wait, 400, unproven, func(m *judge.Mark) { m.Evidence = "seen" }))), want: []string{"b", "c"}, message: another, evidence: "seen",
+		},
+		"but not before the soak is over": {
+			volumes: with(created("a", 9, written(wait, 100, unproven))), nodes: []v1alpha1.StorageClientNode{mountOf("a", 50)},
+			message: "profile p: the canary a soaks until 2026-11-21T12:03:20Z", kept: "a",
+		},
+		"nor does a volume join the canary then": {
+			volumes: with(created("a", 9, written(wait, 20, unproven))), nodes: []v1alpha1.StorageClientNode{mountOf("a", 10)},
+			message: "profile p: the canary a soaks until 2026-11-21T12:04:40Z", kept: "a",
+		},
+		"a kubelet's mount does": {
+			volumes: with(canary), seen: map[string]Evidence{"a": {Text: "Pod eda/web on n2", Volume: "a", Written: noon.Add(-400 * time.Second)}},
+			want: []string{"b", "c"}, message: another, kept: "a", evidence: "Pod eda/web on n2",
+		},
+		"but not one of an earlier write": {
+			volumes: with(canary), seen: map[string]Evidence{"a": {Text: "Pod eda/web on n2", Volume: "a", Written: noon.Add(-900 * time.Second)}}, message: unmounted,
+		},
+		"what no volume of the cluster has shown does too": {
+			volumes: with(), seen: map[string]Evidence{"b": {Text: "a probe"}}, want: []string{"b", "c"}, message: another, evidence: "a probe",
+		},
+		"of what an earlier release wrote, it is enough that it is in force": {
+			volumes: with(created("a", 9, written(wait, 400))), nodes: []v1alpha1.StorageClientNode{mountOf("a", 0, func(m *v1alpha1.MountStatus) { m.Since, m.Used = nil, false })},
+			want: []string{"b", "c"}, message: another, kept: "a", evidence: "n1 has mounted a",
+		},
+		"and of the first releases, which left no marks": {
+			volumes: with(created("a", 9, noMark)), nodes: []v1alpha1.StorageClientNode{mountOf("a", 0, func(m *v1alpha1.MountStatus) { m.Since, m.Used = nil, false })},
+			want: []string{"b", "c"}, message: another, evidence: "n1 has mounted a",
+		},
+		"but not where the node says that it is stale": {
+			volumes: with(created("a", 9, written(wait, 400))), nodes: []v1alpha1.StorageClientNode{mountOf("a", 0, func(m *v1alpha1.MountStatus) { m.State = v1alpha1.MountStale })},
+			message: unmounted,
+		},
+		"a volume that was created with the list shows it": {
+			volumes: with(created("a", 9, createdWith)), nodes: []v1alpha1.StorageClientNode{mountOf("a", 300)}, want: []string{"b", "c"}, message: another, kept: "a", evidence: "n1 has mounted a",
+		},
+		"and is no canary": {volumes: with(created("a", 9, createdWith)), want: []string{"b"}, message: another},
+		"of connections, those that are open count": {
+			profile: &connections, volumes: with(created("a", 9, carrying(connections, "hard", "nocto", "nconnect=4"))),
+			nodes:   []v1alpha1.StorageClientNode{mountOf("a", 300, func(m *v1alpha1.MountStatus) { m.Options, m.Connections = append(m.Options, "nconnect=4"), 1 })},
+			message: unmounted,
+		},
+		"and show it": {
+			profile: &connections, volumes: with(created("a", 9, carrying(connections, "hard", "nocto", "nconnect=4"))),
+			nodes: []v1alpha1.StorageClientNode{mountOf("a", 300, func(m *v1alpha1.MountStatus) { m.Options, m.Connections = append(m.Options, "nconnect=4"), 4 })},
+			want:  []string{"b", "c"}, message: another, kept: "a", evidence: "n1 has mounted a",
+		},
+		"what the kernel shows nowhere is shown by a mount that was made with it": {
+			profile: &hidden, volumes: with(created("a", 9, carrying(hidden, "hard", "retry=2"))), nodes: []v1alpha1.StorageClientNode{mountOf("a", 300)},
+			want: []string{"b", "c"}, message: another, kept: "a", evidence: "n1 has mounted a",
+		},
+		"and not by one from before": {
+			profile: &hidden, volumes: with(created("a", 9, carrying(hidden, "hard", "retry=2"))), nodes: []v1alpha1.StorageClientNode{mountOf("a", 500)}, message: unmounted,
+		},
+		"a canary that was released waits for nobody, and nobody for it": {
+			volumes: with(created("a", 9, written(wait, 400, unproven), ofPhase(corev1.VolumeReleased))), want: []string{"b"}, message: another,
+		},
+		"but for those that nobody can mount either": {
+			volumes: []*corev1.PersistentVolume{created("a", 9, written(wait, 400, unproven), ofPhase(corev1.VolumeReleased)), created("b", 3, ofPhase(corev1.VolumeAvailable))}, message: unmounted,
+		},
+		"a volume that a pod is about to mount is the canary": {volumes: with(), coming: []string{"c"}, want: []string{"c"}, message: another},
+		"then one that pods have mounted":                     {volumes: with(), nodes: []v1alpha1.StorageClientNode{mountOf("d", 9000)}, want: []string{"d"}, message: another},
+		"what is proven goes by age":                          {volumes: with(), seen: map[string]Evidence{"b": {Text: "a probe"}}, coming: []string{"d"}, want: []string{"b", "c"}, message: another, evidence: "a probe"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			profile := wait
+			if test.profile != nil {
+				profile = *test.profile
+			}
+			snapshot := snapshotOf(test.volumes, profile)
+			snapshot.Now, snapshot.ClientNodes, snapshot.Evidence, snapshot.Coming = noon, test.nodes, map[string]Evidence{}, map[string]bool{}
+			for volume, evidence := range test.seen {
+				pv := test.volumes[slices.IndexFunc(test.volumes, func(pv *corev1.PersistentVolume) bool { return pv.Name == volume })]
+				snapshot.Evidence[verdictFor(profile, pv).Set] = evidence
+			}
+			for _, volume := range test.coming {
+				snapshot.Coming[volume] = true
+			}
+			got := For(snapshot)
+			batch, _ := stepsOf(got)
+			if diff := cmp.Diff(test.want, batch, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("written (-want +got):\n%s", diff)
+			}
+			message, _, _ := strings.Cut(got.Notes["d"].Message, "; then ")
+			if len(test.volumes) > 2 && !slices.Contains(test.want, "d") && message != test.message {
+				t.Errorf("message is %q, want %q", message, test.message)
+			}
+			kept := ""
+			for _, step := range got.Steps {
+				switch step := step.(type) {
+				case KeepEvidence:
+					kept = step.Target().Name
+				case WriteOptions:
+					if step.Mark.Evidence != test.evidence || step.Mark.Unproven != (test.evidence == "") {
+						t.Errorf("mark is %+v, want evidence %q", step.Mark, test.evidence)
+					}
+				}
+			}
+			if kept != test.kept {
+				t.Errorf("evidence is noted on %q, want %q", kept, test.kept)
+			}
+		})
+	}
+}
+
+// Whether pods have mounted a volume is asked of those that carry a list of a set that nothing has shown to work, and of no more than
+// it takes; whether they are about to, of those that may be the first of their set.
+func TestWhatIsAskedOfPods(t *testing.T) {
+	p := builders.NFSProfile("p", []string{"nocto"})
+	volumes := []*corev1.PersistentVolume{
+		created("a", 9, written(p, 400, unproven), bound), created("free", 8, written(p, 400, unproven)), created("gone", 8, written(p, 400, unproven), bound, ofPhase(corev1.VolumeReleased)),
+		created("b", 7, bound), created("available", 7, ofPhase(corev1.VolumeAvailable)),
+	}
+	for _, name := range []string{"x1", "x2", "x3"} {
+		volumes = append(volumes, created(name, 6, written(p, 300, unproven), bound))
+	}
+	snapshot := snapshotOf(volumes, p)
+	snapshot.Volumes[1].Spec.ClaimRef = nil
+	snapshot.Now = noon
+	got := For(snapshot)
+	var awaited, candidates []string
+	for _, a := range got.Awaited {
+		awaited = append(awaited, a.Volume.Name)
+		if !a.After.Equal(a.Written.Add(clockTolerance)) {
+			t.Errorf("a mount of %s after %s counts, which was written at %s", a.Volume.Name, a.After, a.Written)
+		}
+	}
+	for _, pv := range got.Candidates {
+		candidates = append(candidates, pv.Name)
+	}
+	snapshot = snapshotOf(slices.Delete(slices.Clone(volumes), 3, 5), p)
+	snapshot.Now = noon
+	if got := For(snapshot).Awaited; len(got) > 0 {
+		t.Errorf("%d mounts are waited for although no volume waits", len(got))
+	}
+	if !slices.Equal(awaited, []string{"a", "x1", "x2"}) || !slices.Equal(candidates, []string{"b"}) {
+		t.Errorf("awaited are %q, and candidates %q", awaited, candidates)
+	}
+}
+
+func TestSummaryTellsWhichMountIsWaitedFor(t *testing.T) {
+	p := builders.NFSProfile("p", []string{"nocto", "nconnect=4"})
+	carrying := func(pv *corev1.PersistentVolume) {
+		pv.Spec.MountOptions = []string{"hard", "nconnect=4", "nocto"}
+		builders.Carrying([]string{"hard"}, pv.Spec.MountOptions, "p")(pv)
+		mark := judge.MarkFor(verdictFor(p, pv), noon)
+		mark.Unproven = true
+		pv.Annotations[v1alpha1.MountOptionsStepAnnotation] = builders.JSON(mark)
+	}
+	volumes := []*corev1.PersistentVolume{created("a", 9, bound, carrying), created("b", 5), created("c", 5)}
+	want := AwaitedEvidence{Waiting: 2, Until: noon.Add(5 * time.Minute), Volumes: []AwaitedVolume{
+		{Name: "a", VolumeClaim: types.NamespacedName{Namespace: "eda", Name: "a"}, MountsPerPod: true, Server: judge.SourceOf(volumes[0]).Server}}}
+	if diff := cmp.Diff(want, Summarize("p", snapshotOf(volumes, p)).Evidence); diff != "" {
+		t.Errorf("evidence (-want +got):\n%s", diff)
+	}
+	proceeds := *p.DeepCopy()
+	proceeds.Spec.Rollout.Volumes = &v1alpha1.VolumeRollout{OnNoEvidence: v1alpha1.NoEvidenceProceed}
+	if got := Summarize("p", snapshotOf(volumes, proceeds)).Evidence; got.Waiting != 0 {
+		t.Errorf("a profile that needs no mount waits for one: %+v", got)
+	}
+	if got := Summarize("p", snapshotOf(volumes[:1], p)).Evidence; got.Waiting != 0 {
+		t.Errorf("a profile with nothing left to write waits for a mount: %+v", got)
+	}
+}

@@ -1,0 +1,110 @@
+package plan
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/tuning/advice"
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// Change is what becomes of one volume's mount options.
+type Change struct {
+	Volume string `json:"volume"`
+	// Profiles are those that select the volume, and those whose options it carries, sorted.
+	Profiles []string `json:"profiles"`
+	// Old is the list that the volume has, New the one that it gets; the same where it is left alone.
+	Old []string `json:"old"`
+	New []string `json:"new"`
+	// Reason and Message say why.
+	Reason  string `json:"reason"`
+	Message string `json:"message,omitempty"`
+}
+
+// Preview is what becomes of the volumes of profiles.
+type Preview struct {
+	// Matched is how many volumes the profiles select, UpToDate how many of them have their options.
+	Matched  int `json:"matched"`
+	UpToDate int `json:"upToDate"`
+	// Changes are the volumes that get another list, Exceptions those that differ from what is declared because rules leave them so,
+	// Blocked those that are left alone until somebody does something. All are sorted by name.
+	Changes    []Change `json:"changes,omitempty"`
+	Exceptions []Change `json:"exceptions,omitempty"`
+	Blocked    []Change `json:"blocked,omitempty"`
+	// ChangedBy is in how many of Changes each profile has a part, Servers the servers of its NFS volumes.
+	ChangedBy map[string]int             `json:"-"`
+	Servers   map[string][]advice.Server `json:"-"`
+}
+
+// PreviewVolumes tells what becomes of the volumes that profiles of these names select, or whose options they carry, once all that
+// is to be written is written. All volumes are judged once.
+func PreviewVolumes(names []string, s Snapshot) Preview {
+	ours := make(map[string]bool, len(names))
+	for _, name := range names {
+		ours[name] = true
+	}
+	out := Preview{ChangedBy: map[string]int{}, Servers: map[string][]advice.Server{}}
+	for _, j := range s.judgeAll() {
+		profiles := slices.Concat(j.verdict.Profiles, judge.CarriedProfiles(j.Volume))
+		slices.Sort(profiles)
+		profiles = slices.Compact(profiles)
+		if slices.ContainsFunc(profiles, func(name string) bool { return ours[name] }) {
+			out.addVolume(ours, profiles, j)
+		}
+	}
+	for _, list := range [][]Change{out.Changes, out.Exceptions, out.Blocked} {
+		slices.SortFunc(list, func(a, b Change) int { return strings.Compare(a.Volume, b.Volume) })
+	}
+	return out
+}
+
+func (p *Preview) addVolume(ours map[string]bool, profiles []string, j judged) {
+	v := j.verdict
+	change := Change{
+		Volume: j.Volume.Name, Profiles: profiles, Old: ownList(j.Volume.Spec.MountOptions), New: ownList(j.Volume.Spec.MountOptions),
+		Reason: v.Reason, Message: v.Message,
+	}
+	if writes := v.Action == judge.ActionWrite || v.Action == judge.ActionRestore; writes && !slices.Equal(change.Old, v.Options) {
+		change.New = ownList(v.Options)
+		p.Changes = append(p.Changes, change)
+		for _, name := range profiles {
+			p.ChangedBy[name]++
+		}
+	}
+	selecting := slices.DeleteFunc(slices.Clone(v.Profiles), func(name string) bool { return !ours[name] })
+	if len(selecting) == 0 {
+		return
+	}
+	p.Matched++
+	var differences []string
+	for _, name := range selecting {
+		p.addServer(name, j)
+		differences = append(differences, v.Exceptions[name]...)
+	}
+	switch {
+	case v.State == judge.StateHeld:
+		p.addAtRest(change, []string{v.Message})
+	case v.State == judge.StateUpToDate, v.State == judge.StateBlocked && v.Exceptions != nil:
+		p.addAtRest(change, differences)
+	case v.State == judge.StateBlocked:
+		p.Blocked = append(p.Blocked, change)
+	}
+}
+
+// addAtRest adds a volume that is left as it is by the rules, with its differences from what they declare.
+func (p *Preview) addAtRest(change Change, differences []string) {
+	if len(differences) == 0 {
+		p.UpToDate++
+		return
+	}
+	slices.Sort(differences)
+	change.Message = text.Join(slices.Compact(differences), "; ")
+	p.Exceptions = append(p.Exceptions, change)
+}
+
+func (p *Preview) addServer(profile string, j judged) {
+	known := Summary{Servers: p.Servers[profile]}
+	known.addServer(profile, j)
+	p.Servers[profile] = known.Servers
+}

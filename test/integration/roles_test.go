@@ -1,0 +1,104 @@
+package integration
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// Each role does with the plugin what it is for, and no more.
+var _ = Describe("The roles for people", Ordered, func() {
+	var binary string
+
+	BeforeAll(func() {
+		binary = filepath.Join(GinkgoT().TempDir(), "kubectl-storageclient")
+		build := exec.CommandContext(ctx, "go", "build", "-o", binary, "../../cmd/kubectl-storageclient")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		output, err := build.CombinedOutput()
+		Expect(err).NotTo(HaveOccurred(), string(output))
+	})
+
+	plugin := func(user string, args ...string) (string, error) {
+		GinkgoHelper()
+		output, err := exec.CommandContext(ctx, binary, append([]string{"--kubeconfig", kubeconfig(), "--as", user}, args...)...).CombinedOutput()
+		return string(output), err
+	}
+
+	// rolledOut has a profile with a plan that waits for its approval, over two nodes and a volume that keeps a value of its own.
+	rolledOut := func() string {
+		GinkgoHelper()
+		manager, nodes := newKeeper(k8s), []string{"node-1", "node-2"}
+		for _, node := range nodes {
+			newNode(node).Label("agentpool", "eda").Create()
+			agentPod(node)
+		}
+		newVolume("share").Options("nconnect=2").Create()
+		newProfile("eda").Select("agentpool", "eda").KernelArgument("ihash_entries=16777216").Volumes(nfsRule("nconnect=4")).Create()
+		for range 4 {
+			for _, node := range nodes {
+				if findObject(node) != nil {
+					agentReports(node, rebootDue("kernelArgument/ihash_entries"))
+				}
+			}
+			fakeClock.Step(2 * time.Minute)
+			manager.settle([]string{"eda"}, nodes)
+		}
+		profile := &v1alpha1.StorageClientProfile{}
+		Expect(k8s.Get(ctx, client.ObjectKey{Name: "eda"}, profile)).To(Succeed())
+		Expect(profile.Status.Plan.NodesToReboot).To(BeEquivalentTo(2))
+		Expect(profile.Status.Volumes.Exceptions).To(BeEquivalentTo(1))
+		return profile.Status.Plan.Hash
+	}
+
+	It("let everybody see, and only those approve who may", func() {
+		for role, verb := range map[string]string{
+			"storage-client-viewer": "list", "storage-client-profile-author": "patch", v1alpha1.ApproverRole: "approve", "storage-client-profile-editor": "approve",
+		} {
+			userWith(role, verb)
+		}
+		// A policy takes a moment to be compiled after its creation.
+		Eventually(func() error {
+			_, err := plugin("storage-client-profile-author", "approve", "nobody")
+			return err
+		}).Should(HaveOccurred())
+		hash := rolledOut()
+
+		for _, role := range []string{"storage-client-viewer", "storage-client-profile-author", v1alpha1.ApproverRole, "storage-client-profile-editor"} {
+			status, err := plugin(role, "status", "eda")
+			Expect(err).NotTo(HaveOccurred(), status)
+			Expect(status).To(And(ContainSubstring("Nodes of eda"), Not(ContainSubstring("Cannot read"))), role)
+			plan, err := plugin(role, "plan", "eda")
+			Expect(err).NotTo(HaveOccurred(), plan)
+			Expect(plan).To(And(ContainSubstring("2 nodes would reboot"), ContainSubstring("share: VolumeKeepsOwnValue: nconnect stays 2 (profile wants 4; onConflict: KeepVolume)"),
+				Not(ContainSubstring("Cannot read"))), role)
+		}
+
+		for _, role := range []string{"storage-client-viewer", "storage-client-profile-author"} {
+			refused, err := plugin(role, "approve", "eda", "--plan", hash)
+			Expect(err).To(HaveOccurred(), role)
+			Expect(refused).To(And(ContainSubstring("reboots 2 nodes"), ContainSubstring("ask somebody with the ClusterRole storage-client-approver"), Not(ContainSubstring("Approved"))))
+		}
+		refused, err := plugin("storage-client-viewer", "pause", "eda")
+		Expect(err).To(HaveOccurred(), refused)
+		for _, command := range []string{"pause", "resume"} {
+			done, err := plugin("storage-client-profile-author", command, "eda")
+			Expect(err).NotTo(HaveOccurred(), done)
+		}
+
+		approved, err := plugin(v1alpha1.ApproverRole, "approve", "eda", "--plan", hash)
+		Expect(err).NotTo(HaveOccurred(), approved)
+		Expect(approved).To(And(ContainSubstring("reboots 2 nodes"), ContainSubstring("node-1"), ContainSubstring("node-2"), ContainSubstring("Approved plan "+hash)))
+		profile := &v1alpha1.StorageClientProfile{}
+		Expect(k8s.Get(ctx, client.ObjectKey{Name: "eda"}, profile)).To(Succeed())
+		Expect(profile.Annotations).To(HaveKeyWithValue(v1alpha1.ApprovedPlanAnnotation, hash))
+		Expect(profile.ManagedFields).To(ContainElement(And(HaveField("Manager", "kubectl-storageclient"), HaveField("Operation", metav1.ManagedFieldsOperationUpdate))))
+	})
+})

@@ -3,7 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
-	"fmt"
+	"errors"
 	"io"
 	"strings"
 	"sync"
@@ -219,7 +219,7 @@ func TestWatchSaysWhenItIsNotCurrent(t *testing.T) {
 	out := newWaitFor()
 	_, stop := watching(t, interceptor.Funcs{Watch: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) (watch.Interface, error) {
 		if _, isNodes := list.(*corev1.NodeList); isNodes {
-			return nil, fmt.Errorf("no route to host")
+			return nil, errors.New("no route to host")
 		}
 		return c.Watch(ctx, list, opts...)
 	}}, out, pipe)

@@ -285,7 +285,7 @@ func (t *together) addReboot(node *corev1.Node, clientNode *v1alpha1.StorageClie
 		}
 		why := joint.Why
 		joint.Reboot = reboot
-		joint.Why, joint.Profiles = append(why, reboot.Why...), append(joint.Profiles, name)
+		joint.Why, joint.Profiles = slices.Concat(why, reboot.Why), append(joint.Profiles, name)
 		isOurs = isOurs || t.ours[name] != nil
 		if t.rolloutOf(name).Reboot.Policy == v1alpha1.RebootNever {
 			never = name

@@ -31,11 +31,11 @@ func describe(changes []NodeChange) []string {
 	show := func(value *string) string { return ptr.Deref(value, "none") }
 	var out []string
 	for _, c := range changes {
-		line := strings.Join(c.Nodes, " ") + ":"
+		words := []string{strings.Join(c.Nodes, " ") + ":"}
 		for _, s := range c.Settings {
-			line += " " + s.Key + " " + show(s.Old) + ">" + show(s.New) + " " + s.Profile + " " + string(s.TakesEffect)
+			words = append(words, s.Key, show(s.Old)+">"+show(s.New), s.Profile, string(s.TakesEffect))
 		}
-		out = append(out, line)
+		out = append(out, strings.Join(words, " "))
 	}
 	return out
 }

@@ -489,10 +489,11 @@ func namesOf(names []string, wide bool) string {
 }
 
 func settingRow(s overview.SettingChange) []string {
-	old, next, effect := "-", "", string(s.TakesEffect)
+	old, effect := "-", string(s.TakesEffect)
 	if s.Old != nil {
 		old = cmp.Or(*s.Old, "set")
 	}
+	var next string
 	switch {
 	case s.New != nil:
 		next = cmp.Or(*s.New, "set")

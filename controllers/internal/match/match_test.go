@@ -19,12 +19,12 @@ func TestSelector(t *testing.T) {
 		profile func(*v1alpha1.StorageClientProfileSpec)
 		want    bool
 	}{
-		"all nodes are Linux workers":              {labels: linux, want: true},
-		"an empty selector selects nothing":        {labels: linux, profile: func(s *v1alpha1.StorageClientProfileSpec) { s.AllNodes = false }},
-		"a node without the label of its system":   {labels: map[string]string{"pool": "eda"}},
-		"a Windows node":                           {labels: map[string]string{corev1.LabelOSStable: "windows"}},
-		"a control-plane node":                     {labels: map[string]string{corev1.LabelOSStable: "linux", labelControlPlane: ""}},
-		"a control-plane node by its old label":    {labels: map[string]string{corev1.LabelOSStable: "linux", labelMaster: ""}},
+		"all nodes are Linux workers":            {labels: linux, want: true},
+		"an empty selector selects nothing":      {labels: linux, profile: func(s *v1alpha1.StorageClientProfileSpec) { s.AllNodes = false }},
+		"a node without the label of its system": {labels: map[string]string{"pool": "eda"}},
+		"a Windows node":                         {labels: map[string]string{corev1.LabelOSStable: "windows"}},
+		"a control-plane node":                   {labels: map[string]string{corev1.LabelOSStable: "linux", labelControlPlane: ""}},
+		"a control-plane node by its old label":  {labels: map[string]string{corev1.LabelOSStable: "linux", labelMaster: ""}},
 		"a control-plane node where it is asked for": {
 			labels:  map[string]string{corev1.LabelOSStable: "linux", labelControlPlane: ""},
 			profile: func(s *v1alpha1.StorageClientProfileSpec) { s.IncludeControlPlane = true }, want: true,
@@ -70,7 +70,7 @@ func TestStandingOf(t *testing.T) {
 		"a sound profile is active":      {func(*v1alpha1.StorageClientProfile) {}, Active},
 		"without a finalizer it is held": {func(p *v1alpha1.StorageClientProfile) { p.Finalizers = nil }, Held},
 		"so it is in mode Plan":          {func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan }, Held},
-		"and where it selects nothing": {func(p *v1alpha1.StorageClientProfile) { p.Spec.AllNodes = false }, Held},
+		"and where it selects nothing":   {func(p *v1alpha1.StorageClientProfile) { p.Spec.AllNodes = false }, Held},
 		"and where it is invalid": {func(p *v1alpha1.StorageClientProfile) {
 			p.Spec.Volumes = []v1alpha1.VolumeRule{{MountOptions: []v1alpha1.MountOption{"suid"}}}
 		}, Held},

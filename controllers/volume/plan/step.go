@@ -156,8 +156,7 @@ func (s JudgeFailure) String() string {
 }
 
 func (s WriteOptions) String() string {
-	switch {
-	case s.Mark == nil:
+	if s.Mark == nil {
 		return fmt.Sprintf("record %s: %s", s.Note.Volume, strings.Join(s.Verdict.Profiles, ","))
 	}
 	return fmt.Sprintf("write %s: %s, batch of %s", s.Note.Volume, s.options(), s.Mark.Since.Format(time.TimeOnly))

@@ -6,12 +6,13 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/mountoptions"
 	"github.com/storageclient/operator/tuning/text"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 // Volume is a volume that carries options of a profile.

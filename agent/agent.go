@@ -54,7 +54,7 @@ type Agent struct {
 	boot    boot
 
 	// clientNode is the newest one known; nil where there is none. applied is the version of spec that outcome speaks of,
-	// appliedSpec what it says beside the volumes.
+	// appliedSpec what it says beside volumes and trial.
 	clientNode  *v1alpha1.StorageClientNode
 	applied     version
 	appliedSpec v1alpha1.StorageClientNodeSpec
@@ -86,6 +86,8 @@ type Agent struct {
 	holdersAt time.Time
 	reporter  reporter
 
+	trial trialState
+
 	drift    *prometheus.CounterVec
 	settings settingMetrics
 
@@ -114,7 +116,7 @@ func New(config Config) (*Agent, error) {
 	}
 	a := &Agent{
 		host: config.Host, api: config.API, allowed: config.Allowed, clock: config.Clock, boot: boot,
-		reporter: reporter{clock: config.Clock}, jitter: jitterUpTo,
+		reporter: reporter{clock: config.Clock}, jitter: jitterUpTo, trial: newTrialState(),
 		drift: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "storageclient_agent_drift_total",
 			Help: "How often something else had changed a setting and it was set again, by its key. One that is left alone, after 5 times within an hour, counts no further.",
@@ -159,6 +161,9 @@ func (a *Agent) Run(ctx context.Context) {
 		case clientNode := <-clientNodes:
 			a.takeClientNode(clientNode)
 			a.runPass(ctx)
+		case answer := <-a.trial.answers:
+			a.takeAnswer(answer)
+			a.runPass(ctx)
 		case <-timer.C():
 			a.runPass(ctx)
 		}
@@ -174,6 +179,7 @@ func (a *Agent) Run(ctx context.Context) {
 func (a *Agent) takeClientNode(clientNode *v1alpha1.StorageClientNode) {
 	if a.clientNode == nil || clientNode == nil || a.clientNode.UID != clientNode.UID {
 		a.applied, a.reboot = version{}, nil
+		a.endTrial()
 		a.reporter.forgetReports()
 		a.healed = healedIn(clientNode)
 	}
@@ -195,6 +201,7 @@ func (a *Agent) runPass(ctx context.Context) {
 	}
 	a.applySpecIfDue(ctx)
 	a.confirm(ctx)
+	a.followTrial(ctx)
 	if !a.decidePermit(ctx) {
 		return
 	}
@@ -205,10 +212,10 @@ func (a *Agent) runPass(ctx context.Context) {
 func (a *Agent) applySpecIfDue(ctx context.Context) {
 	now := a.clock.Now()
 	spec := a.clientNode.Spec
-	spec.Volumes = nil
+	spec.Volumes, spec.Trial = nil, nil
 	switch {
 	case a.applied.uid == a.clientNode.UID && a.applied.generation != a.clientNode.Generation && equality.Semantic.DeepEqual(a.appliedSpec, spec):
-		// A change of volumes alone resets nothing: neither the count of heals nor a wait.
+		// A change of volumes or of the trial alone resets nothing: neither the count of heals nor a wait.
 		a.applied = versionOf(a.clientNode)
 		a.applyVolumes(ctx)
 		return

@@ -14,6 +14,7 @@ import (
 	"github.com/storageclient/operator/agent/host/modprobe"
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/agent/host/nfsmountconf"
+	"github.com/storageclient/operator/agent/host/probe"
 	"github.com/storageclient/operator/agent/host/readahead"
 	"github.com/storageclient/operator/agent/host/sysctl"
 	"github.com/storageclient/operator/agent/host/tuned"
@@ -85,6 +86,9 @@ type Host struct {
 	// connection to one and waits for an answer.
 	Servers   func() ([]connect.Server, error)
 	AskServer func(ctx context.Context, server connect.Server) error
+
+	// Probe hands an order to the node's trial runner and waits for the result; nil where the machine has none.
+	Probe func(ctx context.Context, order probe.Order) (probe.Result, error)
 
 	// unchecked is true where settings are kept without a proof over new connections.
 	unchecked bool

@@ -49,6 +49,7 @@ func (a *Agent) currentStatus() v1alpha1.StorageClientNodeStatus {
 		RebootRequiredBy:   firstOf(slices.Sorted(slices.Values(a.outcome.rebootBy)), maxRebootBy),
 		Reboot:             a.reboot.DeepCopy(),
 		Restored:           a.outcome.restored,
+		Trial:              a.trial.status.DeepCopy(),
 	}
 	if a.outcome.carriedOut {
 		status.Hash = a.clientNode.Spec.Hash
@@ -196,7 +197,7 @@ func isUrgent(was, is v1alpha1.StorageClientNodeStatus) bool {
 	}
 	return was.ObservedGeneration != is.ObservedGeneration || was.Hash != is.Hash ||
 		was.RebootRequired != is.RebootRequired || was.Restored != is.Restored ||
-		!equality.Semantic.DeepEqual(was.Reboot, is.Reboot) || idle(is) && !idle(was) || countUnconfirmed(was) != countUnconfirmed(is)
+		!equality.Semantic.DeepEqual(was.Reboot, is.Reboot) || !equality.Semantic.DeepEqual(was.Trial, is.Trial) || idle(is) && !idle(was) || countUnconfirmed(was) != countUnconfirmed(is)
 }
 
 // countUnconfirmed counts the settings that new connections have yet to confirm.

@@ -41,6 +41,7 @@ func (in *Rollout) setDefaults() {
 	setDefault(&in.Volumes, &VolumeRollout{})
 	setDefault(&in.Volumes.MaxPerStep, ptr.To(intstr.FromString("10%")))
 	setDefault(&in.Volumes.SoakSeconds, ptr.To[int32](300))
+	setDefault(&in.Volumes.Probe, ProbeAuto)
 	setDefault(&in.Volumes.OnNoEvidence, NoEvidenceWait)
 	for i := range in.Windows {
 		setDefault(&in.Windows[i].TimeZone, "UTC")

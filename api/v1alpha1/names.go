@@ -10,6 +10,8 @@ const (
 	AgentDaemonSet = "storage-client-node-agent"
 	// AgentServiceAccount is the service account that the node agent runs as, in the agent's namespace.
 	AgentServiceAccount = "storage-client-node-agent"
+	// TrialDaemonSet is the name of the DaemonSet that runs the trial runner, in the agent's namespace.
+	TrialDaemonSet = "storage-client-trial-runner"
 	// AgentPolicy is the ValidatingAdmissionPolicy, and its binding, that fence an agent to its own StorageClientNode.
 	AgentPolicy = "storage-client-node-agent"
 	// ApprovalPolicy is the ValidatingAdmissionPolicy, and its binding, that ask for the verb approve.
@@ -30,6 +32,8 @@ const (
 
 	// ManagedLabel is "true" on every Node that the agent runs on.
 	ManagedLabel = "tuning.storageclient.dev/managed"
+	// TrialLabel is "true" on a Node for as long as a trial is to run there: the trial runner runs on these alone.
+	TrialLabel = "tuning.storageclient.dev/trial"
 	// PausedAnnotation set to "true" on a profile, a Node or the manager's namespace keeps anything new from starting there.
 	PausedAnnotation = "tuning.storageclient.dev/paused"
 	// IgnoreAnnotation set to "true" keeps the operator from changing a Node, a PersistentVolume or what a PersistentVolumeClaim is bound to.

@@ -114,6 +114,47 @@ const (
 	RolloutReleasing RolloutPhase = "Releasing"
 )
 
+// TrialKind says what a trial is for.
+// +kubebuilder:validation:Enum=Probe
+type TrialKind string
+
+// TrialProbe mounts a list of options once, to see whether it works before any volume has it.
+const TrialProbe TrialKind = "Probe"
+
+// TrialPhase says how far the agent has come with a trial.
+// +kubebuilder:validation:Enum=Running;Finished;Void;Refused
+type TrialPhase string
+
+const (
+	// TrialRunning means that the node's trial runner has the order, or is waited for.
+	TrialRunning TrialPhase = "Running"
+	// TrialFinished means that the mount was tried; succeeded says whether it worked, and message how it failed.
+	TrialFinished TrialPhase = "Finished"
+	// TrialVoid means that nothing was tried, or that a proof of validity is missing: the result says nothing about the options. The
+	// message says why.
+	TrialVoid TrialPhase = "Void"
+	// TrialRefused means that the agent refused the order, and nothing was tried; the message says why.
+	TrialRefused TrialPhase = "Refused"
+)
+
+// TrialProofType names what makes the result of a trial valid.
+// +kubebuilder:validation:Enum=OwnNetwork;Identifier;NoOtherMount;OwnDevice;Transports
+type TrialProofType string
+
+const (
+	// ProofOwnNetwork means that the runner's network namespace is not the node's: no connection of the node's mounts is shared.
+	ProofOwnNetwork TrialProofType = "OwnNetwork"
+	// ProofIdentifier means that the NFSv4 client had an identifier of its own before anything was mounted, so that no server takes
+	// it for the node's client, whose state it would lose.
+	ProofIdentifier TrialProofType = "Identifier"
+	// ProofNoOtherMount means that nothing else was mounted from the server in that network namespace, neither before nor beside it.
+	ProofNoOtherMount TrialProofType = "NoOtherMount"
+	// ProofOwnDevice means that the mount has a superblock, and so a cache, that no other mount has.
+	ProofOwnDevice TrialProofType = "OwnDevice"
+	// ProofTransports means that the mount has as many connections to the server as the list asks for.
+	ProofTransports TrialProofType = "Transports"
+)
+
 // NodeSetting is one merged setting of a node.
 type NodeSetting struct {
 	// key is the setting's canonical key, "<subject>/<name>": sysctl/net.core.rmem_max, module/sunrpc/tcp_max_slot_table_entries,
@@ -196,6 +237,80 @@ type NodeVolume struct {
 	ReadAheadKiB *int32 `json:"readAheadKiB,omitempty"`
 }
 
+// NodeTrial is an order to mount a volume once with a list of options, beside the node's own mounts and without touching them: in a
+// network namespace of its own, by the node's trial runner. The agent accepts it only as its own catalogue of options does.
+type NodeTrial struct {
+	// id identifies the order; an agent carries one out once.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9-]+$`
+	ID string `json:"id"`
+
+	// kind is Probe: the mount is made, its root is read, and it is unmounted.
+	// +required
+	Kind TrialKind `json:"kind"`
+
+	// volume is the name of the PersistentVolume that server and path are of.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`
+	Volume string `json:"volume"`
+
+	// server is the host name or address of the NFS server.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([A-Za-z0-9._:-]*[A-Za-z0-9])?$|^[0-9A-Fa-f:]+$`
+	Server string `json:"server"`
+
+	// path is what is mounted from the server.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:Pattern=`^/[A-Za-z0-9_.,:=/@+-]*$`
+	Path string `json:"path"`
+
+	// fsType is the type given to mount: nfs, of which mountOptions say or mount negotiates the version, or nfs4.
+	// +required
+	// +kubebuilder:validation:Enum=nfs;nfs4
+	FSType string `json:"fsType"`
+
+	// mountOptions are the exact list that mount would get, in its order. Under NFSv3 the runner adds nolock: what keeps locks on the
+	// host is not there in its network namespace.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=128
+	// +kubebuilder:validation:items:Pattern=`^[A-Za-z0-9_.:=/@+-]+$`
+	MountOptions []string `json:"mountOptions,omitempty"`
+
+	// ownMountOptions are the list that the volume has today. Where mountOptions fail, the volume is mounted with these too: if that
+	// fails alike, something other than the options is in the way.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=128
+	// +kubebuilder:validation:items:Pattern=`^[A-Za-z0-9_.:=/@+-]+$`
+	OwnMountOptions []string `json:"ownMountOptions,omitempty"`
+
+	// runAsUser is the user ID, with the group of the same number, that reads the root of the mount: 0 to 2147483647. That this user
+	// may not read it is no failure of the list.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=2147483647
+	RunAsUser int64 `json:"runAsUser"`
+
+	// timeoutSeconds is how long the whole may take, from the order to its result: 5 to 600 s. What is mounted then is unmounted.
+	// +required
+	// +kubebuilder:validation:Minimum=5
+	// +kubebuilder:validation:Maximum=600
+	TimeoutSeconds int32 `json:"timeoutSeconds"`
+}
+
 // StorageClientNodeSpec is what the node's agent has to do. Only the manager writes it.
 type StorageClientNodeSpec struct {
 	// settings are the merged settings of the node's profiles.
@@ -235,6 +350,11 @@ type StorageClientNodeSpec struct {
 	// release tells the agent to restore everything in its journal and to report when it is done.
 	// +optional
 	Release bool `json:"release,omitempty"`
+
+	// trial is a mount that the node's trial runner is to make once, beside all mounts of the node. No hash covers it, and neither the
+	// rollout nor what counts as reported takes notice of it. Without it, status.trial goes.
+	// +optional
+	Trial *NodeTrial `json:"trial,omitempty"`
 }
 
 // Bootloader is the boot loader that keeps the node's kernel command line.
@@ -429,6 +549,85 @@ type RebootStatus struct {
 	Message string `json:"message,omitempty"`
 }
 
+// TrialProof is one thing that makes the result of a trial valid, and whether it was observed.
+type TrialProof struct {
+	// type is OwnNetwork, Identifier, NoOtherMount, OwnDevice or Transports.
+	// +required
+	Type TrialProofType `json:"type"`
+
+	// holds is true where it was observed.
+	// +optional
+	Holds bool `json:"holds"`
+
+	// message says what was observed.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Message string `json:"message,omitempty"`
+}
+
+// TrialMount is how one mount of a trial ended.
+type TrialMount struct {
+	// succeeded is true where the mount was made and answered.
+	// +optional
+	Succeeded bool `json:"succeeded"`
+
+	// message is the kernel's own text where it failed.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+}
+
+// NodeTrialStatus is what became of an order in spec.trial. All of it fits into 16 KiB.
+type NodeTrialStatus struct {
+	// id is that of the order.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	ID string `json:"id"`
+
+	// phase is Running, Finished, Void or Refused.
+	// +required
+	Phase TrialPhase `json:"phase"`
+
+	// succeeded is true where a mount with exactly mountOptions was made, answered, and is valid by all of its proofs.
+	// +optional
+	Succeeded bool `json:"succeeded"`
+
+	// message is the text of the kernel or the server where the mount failed, and else says why nothing was tried, or why the result is
+	// void.
+	// +optional
+	// +kubebuilder:validation:MaxLength=4096
+	Message string `json:"message,omitempty"`
+
+	// observedOptions are the options in force while it was mounted, as the kernel showed them.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=64
+	ObservedOptions []string `json:"observedOptions,omitempty"`
+
+	// transports is the number of connections to the server that the mount had.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Transports int32 `json:"transports,omitempty"`
+
+	// identifier is what the NFSv4 client was set to call itself, beside its host name.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	Identifier string `json:"identifier,omitempty"`
+
+	// proofs are what makes the result valid. One that does not hold makes it void.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=8
+	Proofs []TrialProof `json:"proofs,omitempty"`
+
+	// own is how the mount with ownMountOptions ended. Absent where it was not made: mountOptions worked, or nothing was tried.
+	// +optional
+	Own *TrialMount `json:"own,omitempty"`
+}
+
 // RolloutStatus is the node's state in the rollout. Only the manager writes it.
 type RolloutStatus struct {
 	// phase is Applying, UpToDate, Waiting, Claimed, Draining, Rebooting, Settling, Failed or Releasing.
@@ -557,6 +756,10 @@ type StorageClientNodeStatus struct {
 	// that are removed from the boot configuration and stay active until the next reboot.
 	// +optional
 	Restored bool `json:"restored,omitempty"`
+
+	// trial is what became of the order in spec.trial, at most 16 KiB. Absent where there is none.
+	// +optional
+	Trial *NodeTrialStatus `json:"trial,omitempty"`
 
 	// rollout is the node's state in the rollout. Only the manager writes it.
 	// +optional

@@ -657,12 +657,30 @@ type VolumeRollout struct {
 	// +kubebuilder:validation:Maximum=2592000
 	SoakSeconds *int32 `json:"soakSeconds,omitempty"`
 
+	// probe is Auto or Never. With Auto, a list of options is first mounted once where that can be done without touching any mount of
+	// the cluster: in a network namespace of its own, on a node with an agent. A list that the kernel or the server refuses then is
+	// written to no volume. NFS without Kerberos or TLS only; otherwise, and with Never, the first volume shows whether the list works.
+	// Default Auto.
+	// +optional
+	Probe ProbePolicy `json:"probe,omitempty"`
+
 	// onNoEvidence is Wait (the default) or Proceed. With Wait, no further volume gets a list of options before a pod has mounted the
 	// canary, or another volume with that list, since it was written: Reconciling says which mount it waits for. With Proceed,
 	// soakSeconds without a failed mount is enough.
 	// +optional
 	OnNoEvidence NoEvidencePolicy `json:"onNoEvidence,omitempty"`
 }
+
+// ProbePolicy says whether a list of options is tried before any volume has it.
+// +kubebuilder:validation:Enum=Auto;Never
+type ProbePolicy string
+
+const (
+	// ProbeAuto tries a list wherever that can be done.
+	ProbeAuto ProbePolicy = "Auto"
+	// ProbeNever tries nothing.
+	ProbeNever ProbePolicy = "Never"
+)
 
 // NoEvidencePolicy is what a rollout of mount options does as long as no mount has shown them to work.
 // +kubebuilder:validation:Enum=Wait;Proceed

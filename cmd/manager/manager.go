@@ -31,6 +31,7 @@ import (
 	"github.com/storageclient/operator/controllers/profile"
 	"github.com/storageclient/operator/controllers/rollout"
 	"github.com/storageclient/operator/controllers/rollout/drain"
+	"github.com/storageclient/operator/controllers/trial"
 	"github.com/storageclient/operator/controllers/volume"
 	"github.com/storageclient/operator/controllers/webhook"
 )
@@ -131,10 +132,11 @@ func addControllers(mgr ctrl.Manager, s settings) error {
 	agentFence := &fence.Fence{
 		APIReader: mgr.GetAPIReader(), AsAgent: fence.Impersonate(mgr.GetConfig(), mgr.GetScheme(), mgr.GetRESTMapper()), Clock: realClock,
 	}
+	probes := &trial.Results{}
 	for name, c := range map[string]controller{
 		"profile": &profile.Reconciler{
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Clock: realClock, Allow: s.allow, Fence: agentFence, MaxUnavailable: s.maxUnavailable,
-			ManagerNode: managerNode, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
+			ManagerNode: managerNode, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace, Probes: probes.All,
 		},
 		"node": &node.Reconciler{
 			Client: mgr.GetClient(), Clock: realClock, Allow: s.allow, Fence: agentFence,
@@ -149,7 +151,11 @@ func addControllers(mgr ctrl.Manager, s settings) error {
 		},
 		"volume": &volume.Reconciler{
 			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: realClock, Allow: s.allow,
-			ManagerNamespace: v1alpha1.ManagerNamespace,
+			ManagerNamespace: v1alpha1.ManagerNamespace, Probes: probes.All,
+		},
+		"trial": &trial.Reconciler{
+			Client: mgr.GetClient(), Clock: realClock, Allow: s.allow, Results: probes,
+			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 		},
 		"nodevolumes": &nodevolumes.Reconciler{
 			Client: mgr.GetClient(), Clock: realClock, Allow: s.allow,

@@ -18,6 +18,8 @@ const usage = `usage: node-agent COMMAND
   run      keep this node as its StorageClientNode says ("node-agent run -h" lists the flags)
   version  print the version
 
+  trial-runner  mount volumes once for the agent of this node, in a network that is not the node's; takes no flags
+
 Without a cluster, once, on this machine or on an image's tree (--host-root); each writes a report and never reboots:
 
   plan     -f PROFILE    show what apply would do; changes nothing
@@ -51,6 +53,8 @@ func command(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 	switch name {
 	case "run":
 		return run(args[1:], stderr)
+	case trialRunner, trialMount:
+		return runTrials(name, args[1:], stdin, stdout, stderr)
 	case report.Plan, report.Apply, report.Observe, report.Restore:
 		return runLocal(name, args[1:], stdin, stdout, stderr)
 	case "version":

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 
@@ -23,8 +24,10 @@ import (
 	"github.com/storageclient/operator/agent/apiclient"
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/mounts"
+	"github.com/storageclient/operator/agent/host/probe"
 	"github.com/storageclient/operator/agent/host/reboot"
 	"github.com/storageclient/operator/agent/metrics"
+	"github.com/storageclient/operator/agent/trial"
 )
 
 // options are the flags of "run".
@@ -172,8 +175,12 @@ func newAgent(o options, fs host.FS) (*agent.Agent, error) {
 		return nil, err
 	}
 	commands := host.NewCommands(fs)
+	machine := agent.NewHost(fs, commands, reboot.New(fs, commands), o.kubeletDir)
+	machine.Probe = func(ctx context.Context, order probe.Order) (probe.Result, error) {
+		return trial.Ask(ctx, filepath.Join(o.hostRoot, trial.Dir, trial.Socket), order)
+	}
 	return agent.New(agent.Config{
-		Host:    agent.NewHost(fs, commands, reboot.New(fs, commands), o.kubeletDir),
+		Host:    machine,
 		API:     api,
 		Allowed: agent.Allowed{Parameters: o.allow, Filesystems: o.allowFilesystems},
 		Clock:   clock.RealClock{},

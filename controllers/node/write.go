@@ -69,9 +69,9 @@ func (r *Reconciler) createClientNode(ctx context.Context, s *plan.Snapshot, nex
 // begins, and must not be that of the old ones.
 func (r *Reconciler) changeClientNode(ctx context.Context, s *plan.Snapshot, next plan.Plan) error {
 	changed := s.ClientNode.DeepCopy()
-	permit, volumes := changed.Spec.RebootPermit, changed.Spec.Volumes
+	permit, volumes, trial := changed.Spec.RebootPermit, changed.Spec.Volumes, changed.Spec.Trial
 	changed.Spec = next.Spec
-	changed.Spec.RebootPermit, changed.Spec.Volumes = permit, volumes
+	changed.Spec.RebootPermit, changed.Spec.Volumes, changed.Spec.Trial = permit, volumes, trial
 	if err := r.addLabel(ctx, s); err != nil {
 		return err
 	}

@@ -17,10 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/match"
-	"github.com/storageclient/operator/controllers/internal/pause"
 	"github.com/storageclient/operator/controllers/internal/read"
 	"github.com/storageclient/operator/controllers/nodevolumes/plan"
 	"github.com/storageclient/operator/controllers/volume/snapshot"
@@ -122,7 +120,7 @@ func (r *Reconciler) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
 		node := &all.Nodes[i]
 		if clientNode := all.ClientNodes[node.Name]; clientNode != nil && fleet.Owns(node, clientNode) && !match.Ignored(node) {
 			_, claimed := claims[node.Name]
-			writable := !pausedAll && !claimed && isWritable(node, clientNode, all.Ready[node.Name])
+			writable := !pausedAll && !claimed && fleet.IsWritable(node, clientNode, all.Ready[node.Name])
 			s.Nodes = append(s.Nodes, plan.Node{Node: node, ClientNode: clientNode, Writable: writable})
 		}
 	}
@@ -156,13 +154,4 @@ func (r *Reconciler) readClaims(ctx context.Context) (map[string]string, error) 
 		return nil, fmt.Errorf("get ConfigMap %s: %w", key, err)
 	}
 	return budget.Data, nil
-}
-
-// isWritable reports whether a client node may get a new generation now. The agent has to have seen the one before, and to be
-// there to see this one: whoever waits for it to have seen the spec waits no longer than it takes to look. A node that the
-// rollout holds, or that is released, keeps what it has.
-func isWritable(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, ready bool) bool {
-	return node.DeletionTimestamp.IsZero() && clientNode.DeletionTimestamp.IsZero() && !pause.Annotated(node) && !clientNode.Spec.Release &&
-		agentpod.NodeReady(node) && agentpod.WhySilent(node, clientNode, ready) == "" && clientNode.Status.ObservedGeneration >= clientNode.Generation &&
-		!fleet.IsDisrupted(node, clientNode)
 }

@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/fleet"
 )
 
 func clientNodeWithMount() *v1alpha1.StorageClientNode {
@@ -53,7 +54,7 @@ func TestAnObjectIsWrittenOnlyWhereNobodyWaits(t *testing.T) {
 			if test.change != nil {
 				test.change(node, clientNode)
 			}
-			if got := isWritable(node, clientNode, !test.silent); got != test.want {
+			if got := fleet.IsWritable(node, clientNode, !test.silent); got != test.want {
 				t.Errorf("writable is %v", got)
 			}
 		})

@@ -20,6 +20,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/read"
 	"github.com/storageclient/operator/controllers/profile/status"
+	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 	volumesnapshot "github.com/storageclient/operator/controllers/volume/snapshot"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
@@ -62,6 +63,8 @@ type Reconciler struct {
 	MaxUnavailable intstr.IntOrString
 	// ManagerNode is the node that the manager's own Pod runs on, empty outside the cluster. It goes last.
 	ManagerNode string
+	// Probes tells what probes have shown of sets of options; nil: nothing is probed.
+	Probes func() map[volumeplan.ProbeKey]volumeplan.Probe
 
 	pacer pacer
 	// pods are lost without harm.
@@ -152,7 +155,7 @@ func (r *Reconciler) readSnapshot(ctx context.Context, profile *v1alpha1.Storage
 	if s.All, err = read.FleetSnapshot(ctx, r, view, r.AgentNamespace); err != nil {
 		return s, err
 	}
-	if s.Volumes, err = (&volumesnapshot.Reader{Reader: r, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace}).Read(ctx); err != nil {
+	if s.Volumes, err = (&volumesnapshot.Reader{Reader: r, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace, Probes: r.Probes}).Read(ctx); err != nil {
 		return s, err
 	}
 	if s.PausedAll, err = read.IsEverythingPaused(ctx, r, r.ManagerNamespace); err != nil {

@@ -48,6 +48,8 @@ type Reconciler struct {
 	Allow catalogue.AllowList
 	// ManagerNamespace is the namespace whose annotation pauses everything.
 	ManagerNamespace string
+	// Probes tells what probes have shown of sets of options; nil: nothing is probed, and nothing waits for that.
+	Probes func() map[plan.ProbeKey]plan.Probe
 
 	// What follows is lost without harm. The one request is never worked on twice at once.
 
@@ -104,7 +106,7 @@ func (r *Reconciler) fillDefaults() {
 	if r.reader != nil {
 		return
 	}
-	r.reader = &snapshot.Reader{Reader: r.Client, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace}
+	r.reader = &snapshot.Reader{Reader: r.Client, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace, Probes: r.Probes}
 	r.memory, r.refused, r.reported = judge.NewMemory(), map[string]time.Time{}, map[string]string{}
 	if r.Clock == nil {
 		r.Clock = clock.RealClock{}

@@ -32,6 +32,8 @@ func agentAttacks() []attack {
 		{id: "agent-own-permit", by: agentOne, tries: "give itself a permit to reboot",
 			stop: byRBAC, says: `cannot patch resource "storageclientnodes"`,
 			try: merge(clientNode("node-1"), `{"spec":{"rebootPermit":{"id":"mine","bootID":"boot-1"}}}`), twin: own},
+		{id: "agent-orders-trial", by: agentOne, tries: "order itself a trial",
+			stop: byRBAC, says: `cannot patch resource "storageclientnodes"`, try: merge(clientNode("node-1"), trialOrder(`"hard"`)), twin: own},
 		{id: "agent-note", by: agentOne, tries: "change the manager's note of its node",
 			stop: byAgentFence, says: "status.rollout is the manager's",
 			try: mergeStatus(clientNode("node-1"), `{"status":{"rollout":{"phase":"UpToDate"}}}`), twin: own},

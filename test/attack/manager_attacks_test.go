@@ -128,9 +128,20 @@ func managerAttacksOnNodes() []attack {
 		{id: "manager-cordons", by: manager, tries: "cordon any Node", stop: nobody, try: cordon},
 		{id: "manager-load-balancers", by: manager, tries: "take any Node out of external load balancers", stop: nobody,
 			try: merge(node("node-1"), `{"metadata":{"labels":{"node.kubernetes.io/exclude-from-external-load-balancers":"true"}}}`)},
+		{id: "manager-trial-of-any-option", by: manager, tries: "order a trial whose options hold more than options",
+			stop: byCRD, says: "spec.trial.mountOptions", try: merge(clientNode("node-1"), trialOrder(`"hard,suid"`)),
+			twin: merge(clientNode("node-1"), trialOrder(`"hard"`))},
+		{id: "manager-orders-trials", by: manager, tries: "have a node mount any export once in its trial runner, and label it to that end", stop: nobody,
+			try: merge(clientNode("node-1"), trialOrder(`"hard"`))},
 		{id: "manager-calls-agents-off", by: manager, tries: "take the agent off a Node by our label", stop: nobody,
 			try: merge(node("node-1"), `{"metadata":{"labels":{"`+v1alpha1.ManagedLabel+`":null}}}`)},
 	}
+}
+
+// trialOrder is a patch that orders a trial with an option.
+func trialOrder(option string) string {
+	return `{"spec":{"trial":{"id":"t1","kind":"Probe","volume":"pv-1","server":"filer","path":"/export","fsType":"nfs","mountOptions":[` + option +
+		`],"runAsUser":65534,"timeoutSeconds":60}}}`
 }
 
 func managerAttacksOnVolumes() []attack {

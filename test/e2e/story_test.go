@@ -185,6 +185,8 @@ var _ = Describe("A profile for large directories", Ordered, func() {
 
 	It("is followed by one whose sysctl another file of the node overrides at each boot: an exception, and no failed reboot", Label(shadowed), expectShadowed)
 
+	It("is followed by one whose options are probed: what the kernel refuses reaches no volume, and what it takes all of them", Label(probed), expectProbed)
+
 	It("is followed by one that a budget never lets drain the node whose turn is first: it is passed over, and nothing is evicted in vain", Label(inVain), expectPassedOver)
 
 	It("is followed by one whose live value takes new connections away: the node puts it back by itself", Label(confirmed), expectConfirmed)

@@ -23,6 +23,7 @@ import (
 	"k8s.io/pod-security-admission/policy"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/storageclient/operator/agent/trial"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/webhook"
 )
@@ -141,7 +142,10 @@ var _ = Describe("The manifests", func() {
 			Expect(names(objects, "ClusterRole")).To(ContainElement("/" + v1alpha1.ApproverRole))
 			Expect(names(objects, "Namespace")).To(ConsistOf("/"+v1alpha1.ManagerNamespace, "/"+v1alpha1.AgentNamespace))
 			Expect(names(objects, "ServiceAccount")).To(ConsistOf(
-				v1alpha1.ManagerNamespace+"/"+v1alpha1.ManagerDeployment, v1alpha1.AgentNamespace+"/"+v1alpha1.AgentServiceAccount))
+				v1alpha1.ManagerNamespace+"/"+v1alpha1.ManagerDeployment, v1alpha1.AgentNamespace+"/"+v1alpha1.AgentServiceAccount,
+				v1alpha1.AgentNamespace+"/"+v1alpha1.TrialDaemonSet))
+			Expect(names(objects, "DaemonSet")).To(ConsistOf(
+				v1alpha1.AgentNamespace+"/"+v1alpha1.AgentDaemonSet, v1alpha1.AgentNamespace+"/"+v1alpha1.TrialDaemonSet))
 		})
 
 		It("give the manager no right on workloads: whoever has it does not have the hosts", func() {
@@ -240,6 +244,27 @@ var _ = Describe("The manifests", func() {
 			Expect(pod.ServiceAccountName).To(Equal(v1alpha1.AgentServiceAccount))
 			Expect(pod.NodeSelector).To(Equal(map[string]string{v1alpha1.ManagedLabel: v1alpha1.True, corev1.LabelOSStable: "linux"}))
 			Expect(agent.Spec.Template.Labels).To(HaveKeyWithValue("app.kubernetes.io/component", "node-agent"), "which the manager finds its Pods by")
+		})
+
+		It("run the trial runner in the pod network, on nodes labelled for a trial, without a token and without the host's files", func() {
+			runner := &appsv1.DaemonSet{}
+			object := find(objects, "DaemonSet", v1alpha1.TrialDaemonSet)
+			Expect(runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, runner)).To(Succeed())
+			pod := runner.Spec.Template.Spec
+			Expect(pod.HostNetwork || pod.HostPID || pod.HostIPC).To(BeFalse())
+			Expect(pod.AutomountServiceAccountToken).To(HaveValue(BeFalse()))
+			Expect(pod.NodeSelector).To(Equal(map[string]string{v1alpha1.TrialLabel: v1alpha1.True, corev1.LabelOSStable: "linux"}))
+			Expect(pod.PriorityClassName).To(BeEmpty(), "a trial drives nothing away")
+			Expect(pod.Volumes).To(ConsistOf(HaveField("VolumeSource.HostPath.Path", trial.Dir)))
+			Expect(pod.Containers).To(ConsistOf(And(HaveField("Args", []string{"trial-runner"}),
+				HaveField("SecurityContext.ReadOnlyRootFilesystem", HaveValue(BeTrue())),
+				HaveField("VolumeMounts", ConsistOf(HaveField("MountPath", trial.Dir))))))
+			Expect(runner.Spec.Template.Labels).NotTo(HaveKeyWithValue("app.kubernetes.io/component", "node-agent"),
+				"it must not be taken for the agent, whose Pods make a node's report believed")
+			for _, binding := range objects {
+				subjects, _, _ := unstructured.NestedSlice(binding.Object, "subjects")
+				Expect(subjects).NotTo(ContainElement(HaveKeyWithValue("name", v1alpha1.TrialDaemonSet)), "%s", binding.GetName())
+			}
 		})
 
 		It("give the agent's namespace the level that its host mount needs", func() {

@@ -20,8 +20,8 @@ type Volume struct {
 	// Handle and Attributes are those of a CSI volume.
 	Handle     string
 	Attributes map[string]string
-	// Host is the host that an in-tree volume names.
-	Host string
+	// Host is the host that an in-tree volume names, and Path what of it is mounted.
+	Host, Path string
 	// FSType is the file system type as the volume names it, e.g. xfs.
 	FSType string
 	// StageSecret is true where the driver gets a secret to stage the volume.
@@ -66,6 +66,11 @@ type driver struct {
 	protocol func(Volume) v1alpha1.VolumeProtocol
 	// server of a volume; nil where the volume does not name one.
 	server func(Volume) string
+	// path of the server that is mounted, of volumes of NFS; nil where the volume does not name it. Empty where it cannot be told.
+	path func(Volume) string
+	// staged is true where the driver mounts a volume once for all pods of a node. freeHandle is true where nothing that mounts the
+	// volume reads its handle: it may then be any name.
+	staged, freeHandle bool
 	// fsType of a block volume; nil where it is the volume's.
 	fsType func(Volume) string
 	// hands over to mount what it makes of a volume's options; nil where it keeps list and order.
@@ -87,18 +92,25 @@ const (
 
 // table holds the kubelet's own plugins as of Kubernetes 1.36 and CSI drivers as of August 2026, by their sources.
 var table = map[string]driver{
-	"kubernetes.io/nfs":          {protocols: only(nfs), server: host, hands: sortedList, perPod: true},
+	// pkg/volume/nfs/nfs.go: SetUpAt mounts "server:path" for each pod. There is no handle.
+	"kubernetes.io/nfs":          {protocols: only(nfs), server: host, path: func(v Volume) string { return v.Path }, hands: sortedList, perPod: true, freeHandle: true},
 	"kubernetes.io/iscsi":        {protocols: only(block), server: host},
 	"kubernetes.io/fc":           {protocols: only(block)},
 	"kubernetes.io/local-volume": {protocols: only(block)},
 	"kubernetes.io/host-path":    {refuses: "the kubelet does not mount hostPath volumes that have mount options"},
 
-	"nfs.csi.k8s.io": {protocols: only(nfs), server: attribute("server"), hands: nfsList, perPod: true},
-	"smb.csi.k8s.io": {protocols: only(smb), server: smbServer},
+	// pkg/nfs/nodeserver.go: NodePublishVolume mounts "server:share/subDir" for each pod by the attributes; the handle only keeps two
+	// calls for one volume apart. NodeStageVolume is not implemented.
+	"nfs.csi.k8s.io": {protocols: only(nfs), server: nfsServer, path: nfsPath, hands: nfsList, perPod: true, freeHandle: true},
+	// pkg/smb/nodeserver.go: NodeStageVolume mounts the attribute source once a node; the handle keeps calls apart and names the cache of
+	// Kerberos tickets.
+	"smb.csi.k8s.io": {protocols: only(smb), server: smbServer, staged: true, freeHandle: true},
 	// Azure Files speaks SMB unless the class asks for NFS, by either parameter. Disk images on a share are rare enough
 	// that a rule has to look for them by fsTypes.
-	"file.csi.azure.com": {protocols: []v1alpha1.VolumeProtocol{nfs, smb}, protocol: azureFileProtocol, server: azureFileServer,
-		fsType: attribute("fsType"), hands: azureFileList},
+	// pkg/azurefile/nodeserver.go: NodeStageVolume mounts "server:/account/share" of NFS once a node, by GetAccountInfo from the handle, or
+	// from the attributes where they name account and share; folderName comes below it.
+	"file.csi.azure.com": {protocols: []v1alpha1.VolumeProtocol{nfs, smb}, protocol: azureFileProtocol, server: azureFileServer, path: azureFilePath,
+		fsType: attribute("fsType"), hands: azureFileList, staged: true},
 	// Trident resolves the server when it publishes the volume; the volume does not name it. Options of the volume replace those of
 	// the backend altogether (ControllerPublishVolume in frontend/csi/controller_server.go), the version of NFS among them, and
 	// nouuid, which it gives all XFS (PublishLUN in storage_drivers/ontap).
@@ -137,6 +149,21 @@ func (v Volume) Source() Source {
 		source.FSType = d.fsType(v)
 	}
 	return source
+}
+
+// MountedPath is what is mounted from the server of an NFS volume; empty where the volume does not tell.
+func (v Volume) MountedPath() string {
+	if path := table[v.Driver].path; path != nil {
+		return path(v)
+	}
+	return ""
+}
+
+// MayBeCloned says whether a second volume of the same source, under another handle, is mounted beside the first one and touches no
+// mount of it: the driver stages nothing, or takes the handle for a name.
+func (v Volume) MayBeCloned() bool {
+	d := table[v.Driver]
+	return d.perPod || d.freeHandle
 }
 
 // Refuses says why volumes of the driver take no mount options, empty where they do or the driver is not known.

@@ -120,3 +120,53 @@ func TestOptions(t *testing.T) {
 		})
 	}
 }
+
+func TestWhatIsMountedFromTheServer(t *testing.T) {
+	nfsCSI := func(attributes map[string]string) Volume {
+		return Volume{Driver: "nfs.csi.k8s.io", Handle: "any", Attributes: attributes}
+	}
+	azure := func(handle string, attributes map[string]string) Volume {
+		attributes["protocol"] = "nfs"
+		return Volume{Driver: "file.csi.azure.com", Handle: handle, Attributes: attributes}
+	}
+	for name, test := range map[string]struct {
+		volume       Volume
+		server, path string
+	}{
+		"in-tree NFS":                       {Volume{Driver: "kubernetes.io/nfs", Host: "filer", Path: "/a"}, "filer", "/a"},
+		"nfs.csi.k8s.io":                    {nfsCSI(map[string]string{"server": "filer", "share": "/a"}), "filer", "/a"},
+		"nfs.csi.k8s.io with a directory":   {nfsCSI(map[string]string{"Server": "filer", "Share": "/a/", "subDir": "b/c"}), "filer", "/a/b/c"},
+		"nfs.csi.k8s.io of an address":      {nfsCSI(map[string]string{"server": "[2001:db8::1]", "share": "a"}), "2001:db8::1", "/a"},
+		"nfs.csi.k8s.io with a placeholder": {nfsCSI(map[string]string{"server": "filer", "share": "/a", "subDir": "${pvc.metadata.name}"}), "filer", ""},
+		"Azure Files of NFS by its handle": {azure("group#account#share###ns", map[string]string{}),
+			"account.file.core.windows.net", "/account/share"},
+		"Azure Files of NFS by its attributes": {azure("unique", map[string]string{"server": "10.0.0.4", "storageAccount": "acc", "shareName": "s", "folderName": "f"}),
+			"10.0.0.4", "/acc/s/f"},
+		"Azure Files of NFS with encryption": {azure("group#account#share", map[string]string{"encryptInTransit": "true"}), "account.file.core.windows.net", ""},
+		"Azure Files of SMB":                 {Volume{Driver: "file.csi.azure.com", Handle: "group#account#share"}, "account.file.core.windows.net", ""},
+		"SMB":                                {Volume{Driver: "smb.csi.k8s.io", Attributes: map[string]string{"source": "//filer/a"}}, "filer", ""},
+		"a driver that names no server":      {Volume{Driver: "csi.trident.netapp.io", Attributes: map[string]string{"protocol": "file"}}, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := test.volume.Source().Server; got != test.server {
+				t.Errorf("server is %q, want %q", got, test.server)
+			}
+			if got := test.volume.MountedPath(); got != test.path {
+				t.Errorf("path is %q, want %q", got, test.path)
+			}
+		})
+	}
+}
+
+func TestWhatMayBeCloned(t *testing.T) {
+	for driver, want := range map[string]bool{
+		"kubernetes.io/nfs": true, "nfs.csi.k8s.io": true, "smb.csi.k8s.io": true,
+		// Its handle says which share it is.
+		"file.csi.azure.com":    false,
+		"csi.trident.netapp.io": false, "example.com": false, "ebs.csi.aws.com": false,
+	} {
+		if got := (Volume{Driver: driver}).MayBeCloned(); got != want {
+			t.Errorf("%s: %t, want %t", driver, got, want)
+		}
+	}
+}

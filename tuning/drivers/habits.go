@@ -14,6 +14,41 @@ func attribute(name string) func(Volume) string {
 	return func(v Volume) string { return v.attribute(name) }
 }
 
+// nfsServer is what getServerFromSource makes of the attribute: an IPv6 address stands in brackets before mount.
+func nfsServer(v Volume) string { return strings.Trim(v.attribute("server"), "[]") }
+
+// nfsPath is "share/subDir". Names in subDir that the driver fills in are known of volumes that a provisioner made only, whose subDir
+// has them filled in.
+func nfsPath(v Volume) string {
+	share, sub := v.attribute("share"), v.attribute("subDir")
+	switch {
+	case share == "" || strings.Contains(sub, "${"):
+		return ""
+	case sub == "":
+		return rooted(share)
+	}
+	return rooted(strings.TrimRight(share, "/") + "/" + sub)
+}
+
+func rooted(path string) string { return "/" + strings.TrimLeft(path, "/") }
+
+// azureFilePath is "/account/share" of NFS, with the folder below it. With encryption in transit, a proxy of the node mounts it.
+func azureFilePath(v Volume) string {
+	account, share := v.attribute("storageAccount"), v.attribute("shareName")
+	if parts := strings.Split(v.Handle, "#"); len(parts) > 2 {
+		account, share = cmp.Or(account, parts[1]), cmp.Or(share, parts[2])
+	}
+	encrypted := strings.EqualFold(v.attribute("encryptInTransit"), "true")
+	if azureFileProtocol(v) != nfs || account == "" || share == "" || strings.Contains(share, "${") || encrypted {
+		return ""
+	}
+	path := "/" + account + "/" + share
+	if folder := v.attribute("folderName"); folder != "" {
+		path += "/" + folder
+	}
+	return path
+}
+
 // smbServer takes the host out of "//server/share".
 func smbServer(v Volume) string {
 	server, _, _ := strings.Cut(strings.TrimLeft(v.attribute("source"), `/\`), "/")

@@ -31,6 +31,8 @@ type row struct {
 //     lack of rpc.statd or rpc.gssd, which is told in a line before it;
 //   - cifs: cifs-utils mount.cifs.c and resolve_host.c, with strerror(3) of what the kernel says;
 //   - mount: util-linux libmount/src/context_mount.c and hook_mount.c, with what fsconfig(2) left in the log of the new mount;
+//   - probe: the trial runner of this operator (agent/host/probe), with what mount(2) and the kernel say; rpc.statd and rpc.gssd, which
+//     mount.nfs also reports as EINVAL, are not asked there;
 //   - grpc: google.golang.org/grpc status codes, as drivers pass them to the kubelet.
 var rows = []row{
 	// kubelet: the driver, the volume's attachment, what the pod needs beside the volume.
@@ -106,6 +108,7 @@ var rows = []row{
 	{"multiple version options not permitted", Options},
 	{"parsing error on", Options},
 	{"mount error(22): invalid argument", Options},
+	{"mount(2): invalid argument", Options},
 }
 
 // CauseOf says what a message puts a failed mount down to.

@@ -10,6 +10,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/match"
+	"github.com/storageclient/operator/controllers/internal/pause"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
@@ -129,6 +130,15 @@ func IsDisrupted(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) bool
 	case v1alpha1.RolloutApplying, v1alpha1.RolloutUpToDate, v1alpha1.RolloutWaiting, v1alpha1.RolloutFailed:
 	}
 	return false
+}
+
+// IsWritable reports whether a client node may get a new generation now for what is no setting. The agent has to have seen the one
+// before, and to be there to see this one: whoever waits for it to have seen the spec waits no longer than it takes to look. A node
+// that the rollout holds, or that is released, keeps what it has.
+func IsWritable(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, ready bool) bool {
+	return node.DeletionTimestamp.IsZero() && clientNode.DeletionTimestamp.IsZero() && !pause.Annotated(node) && !clientNode.Spec.Release &&
+		agentpod.NodeReady(node) && agentpod.WhySilent(node, clientNode, ready) == "" && clientNode.Status.ObservedGeneration >= clientNode.Generation &&
+		!IsDisrupted(node, clientNode)
 }
 
 // PausedBy names the paused profiles that select a node or that it carries settings of: nothing new begins there. A

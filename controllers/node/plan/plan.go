@@ -63,7 +63,7 @@ type Limits struct {
 // Plan is the next step of a node, and a note.
 type Plan struct {
 	Step Step
-	// Spec is what the client node is to hold after StepWrite; its reboot permit and its volumes are not ours to write.
+	// Spec is what the client node is to hold after StepWrite; its reboot permit, its volumes and its trial are not ours to write.
 	Spec v1alpha1.StorageClientNodeSpec
 	// Gated is set where the step changes settings on the host and has to pass the live gate; Limited where it
 	// only has to keep to the profiles' limit, as a restore does.
@@ -216,6 +216,7 @@ func sameSpec(a, b v1alpha1.StorageClientNodeSpec) bool {
 	// Whether it was the canary of these settings is said once, with them.
 	a.Canary, b.Canary = false, false
 	a.Volumes, b.Volumes = nil, nil
+	a.Trial, b.Trial = nil, nil
 	return equality.Semantic.DeepEqual(a, b)
 }
 

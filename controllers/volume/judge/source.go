@@ -22,7 +22,7 @@ func describeSource(pv *corev1.PersistentVolume) drivers.Volume {
 		return drivers.Volume{Driver: s.CSI.Driver, Handle: s.CSI.VolumeHandle, Attributes: s.CSI.VolumeAttributes, FSType: s.CSI.FSType,
 			StageSecret: s.CSI.NodeStageSecretRef != nil, ReadOnly: s.CSI.ReadOnly}
 	case s.NFS != nil:
-		return drivers.Volume{Driver: "kubernetes.io/nfs", Host: s.NFS.Server, ReadOnly: s.NFS.ReadOnly}
+		return drivers.Volume{Driver: "kubernetes.io/nfs", Host: s.NFS.Server, Path: s.NFS.Path, ReadOnly: s.NFS.ReadOnly}
 	case s.ISCSI != nil:
 		return drivers.Volume{Driver: "kubernetes.io/iscsi", Host: portalHost(s.ISCSI.TargetPortal), FSType: s.ISCSI.FSType, ReadOnly: s.ISCSI.ReadOnly}
 	case s.FC != nil:

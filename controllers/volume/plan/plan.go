@@ -47,7 +47,9 @@ func For(s Snapshot) Plan {
 
 func newPlanner(s Snapshot) *planner {
 	p := &planner{Snapshot: s, volumes: s.judgeAll(), plan: Plan{Notes: make(map[string]Note, len(s.Volumes))}}
+	p.tried = triedKeys(p.volumes)
 	p.evidence = p.findEvidence()
+	p.addProbed()
 	p.findCarriers()
 	return p
 }
@@ -67,6 +69,8 @@ type planner struct {
 	soaking bool
 	// acquitted are failures that no list of a set is to blame for, by set.
 	acquitted map[string][]string
+	// tried are the sets of options that a volume of the server has been given: see triedKeys.
+	tried map[ProbeKey]bool
 	// waiting is whether a list is to change.
 	waiting bool
 	plan    Plan
@@ -139,7 +143,7 @@ func (p *planner) stepInBatch(j judged) {
 	if p.isRefused(j.Volume.Name) {
 		return
 	}
-	since, wait := time.Time{}, ""
+	since, wait := time.Time{}, p.waitsForProbe(j)
 	for _, name := range j.verdict.Profiles {
 		progress := p.progress[name]
 		wait = cmp.Or(wait, progress.waitsFor(j, p.waitsForMount(j), p.Now))

@@ -37,6 +37,8 @@ type Snapshot struct {
 	FailedMounts map[string]Failure
 	// Cures say how volumes mount with their own lists, of those on cure that a plan has asked for.
 	Cures map[string]Cure
+	// Probes are what probes have shown of sets of options; nil: nothing is probed.
+	Probes map[ProbeKey]Probe
 	// Evidence is what has shown sets of options to work beside what client nodes tell, by set. Whoever has seen a list of a set
 	// mounted adds to it.
 	Evidence map[string]Evidence

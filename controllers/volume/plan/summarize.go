@@ -134,6 +134,7 @@ func Summarize(name string, s Snapshot) Summary {
 	}
 	out.addBatches(s.Profiles, name, all)
 	out.addEvidence(planner, name)
+	out.addProbes(planner, name)
 	slices.Sort(out.Unrestored)
 	out.BlockedExamples, out.ExceptionExamples = firstOf(out.BlockedExamples), firstOf(out.ExceptionExamples)
 	return out

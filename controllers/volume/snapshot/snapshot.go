@@ -30,6 +30,8 @@ type Reader struct {
 	Allow catalogue.AllowList
 	// ManagerNamespace is the namespace whose annotation pauses everything.
 	ManagerNamespace string
+	// Probes tells what probes have shown; nil: nothing is probed.
+	Probes func() map[plan.ProbeKey]plan.Probe
 
 	compiler judge.Compiler
 	ledger   ledger.Reader
@@ -63,6 +65,9 @@ func (r *Reader) Read(ctx context.Context) (plan.Snapshot, error) {
 	}
 	for i := range classes.Items {
 		s.Classes[classes.Items[i].Name] = classes.Items[i].MountOptions
+	}
+	if r.Probes != nil {
+		s.Probes = r.Probes()
 	}
 	return s, nil
 }

@@ -1,0 +1,204 @@
+package probe
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// workDir is a directory that is in the image; a file system of the process's own is mounted over it.
+	workDir = "/tmp"
+	// maxText bounds what the kernel says of one mount, in bytes.
+	maxText = 1024
+)
+
+// machine is the kernel that this process runs on.
+type machine struct{}
+
+func newMachine() machine { return machine{} }
+
+func (machine) resolve(ctx context.Context, network, server string) ([]netip.Addr, error) {
+	return net.DefaultResolver.LookupNetIP(ctx, network, server)
+}
+
+// clientAddr sends nothing: a datagram socket only chooses its route.
+func (machine) clientAddr(server netip.Addr) (netip.Addr, error) {
+	connection, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(server, 2049)))
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	defer connection.Close()
+	local, ok := connection.LocalAddr().(*net.UDPAddr)
+	if !ok {
+		return netip.Addr{}, fmt.Errorf("no local address towards %s", server)
+	}
+	return local.AddrPort().Addr().WithZone(""), nil
+}
+
+func (machine) prepare() error {
+	if err := unix.Mount("tmpfs", workDir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "size=64k,mode=0755"); err != nil {
+		return fmt.Errorf("mount tmpfs: %w", err)
+	}
+	for _, dir := range []string{sysfsDir, volumeDir} {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	loadClient()
+	// That of the container may be another network namespace's, or read-only.
+	if err := unix.Mount("sysfs", sysfsDir, "sysfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
+		return fmt.Errorf("mount sysfs: %w", err)
+	}
+	return nil
+}
+
+// loadClient has the kernel load its NFS client, as the first mount of the type would. Where it cannot, there is no identifier to set.
+func loadClient() {
+	for _, fsType := range []string{"nfs", "nfs4"} {
+		if fd, err := unix.Fsopen(fsType, unix.FSOPEN_CLOEXEC); err == nil {
+			_ = unix.Close(fd)
+		}
+	}
+}
+
+func (machine) mount(source, target, fsType string, flags uintptr, data string) error {
+	return unix.Mount(source, target, fsType, flags, data)
+}
+
+// explain hands the parameters over one by one to a file system context, which keeps what the kernel says to each, and never attaches
+// what comes of it.
+func (machine) explain(source string, a attempt) string {
+	fd, err := unix.Fsopen(a.fsType, unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return ""
+	}
+	defer unix.Close(fd)
+	err = unix.FsconfigSetString(fd, "source", source)
+	for option := range strings.SplitSeq(a.data, ",") {
+		if err != nil {
+			break
+		}
+		if name, value, has := strings.Cut(option, "="); has {
+			err = unix.FsconfigSetString(fd, name, value)
+		} else {
+			err = unix.FsconfigSetFlag(fd, option)
+		}
+	}
+	if err == nil {
+		_ = unix.FsconfigCreate(fd)
+	}
+	return readMessages(fd)
+}
+
+// readMessages reads the log of a file system context: one message a read, each behind a letter for its kind.
+func readMessages(fd int) string {
+	var lines []string
+	buffer := make([]byte, maxText)
+	for len(lines) < 8 {
+		n, err := unix.Read(fd, buffer)
+		if err != nil || n <= 0 {
+			break
+		}
+		line := strings.TrimSpace(string(buffer[:n]))
+		if kind, message, ok := strings.Cut(line, " "); ok && kind != "i" {
+			lines = append(lines, message)
+		}
+	}
+	message := strings.Join(lines, "; ")
+	return message[:min(len(message), maxText)]
+}
+
+// unmount detaches where the server does not answer any more: the mount goes with the process.
+func (machine) unmount(target string) error {
+	if err := unix.Unmount(target, 0); err != nil {
+		return unix.Unmount(target, unix.MNT_DETACH)
+	}
+	return nil
+}
+
+// readRoot works on a thread that is given to nobody else afterwards.
+func (machine) readRoot(target string, user int) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		done <- readRootAs(target, user)
+	}()
+	return <-done
+}
+
+func readRootAs(target string, user int) error {
+	// To the kernel, groups and IDs are a thread's. The group first: afterwards the right to change it may be gone.
+	if _, _, errno := syscall.RawSyscall(syscall.SYS_SETGROUPS, 0, 0, 0); errno != 0 {
+		return fmt.Errorf("setgroups: %w", errno)
+	}
+	if err := unix.Setfsgid(user); err != nil {
+		return fmt.Errorf("setfsgid: %w", err)
+	}
+	if err := unix.Setfsuid(user); err != nil {
+		return fmt.Errorf("setfsuid: %w", err)
+	}
+	var state unix.Statfs_t
+	if err := unix.Statfs(target, &state); err != nil {
+		return fmt.Errorf("statfs: %w", err)
+	}
+	fd, err := unix.Open(target, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open the root: %w", err)
+	}
+	defer unix.Close(fd)
+	// One answer of the server is enough.
+	if _, err := unix.Getdents(fd, make([]byte, 8192)); err != nil {
+		return fmt.Errorf("read the root: %w", err)
+	}
+	return nil
+}
+
+func (machine) device(point string) (string, error) {
+	var stat unix.Stat_t
+	if err := unix.Stat(point, &stat); err != nil {
+		return "", fmt.Errorf("stat %s: %w", point, err)
+	}
+	return fmt.Sprintf("%d:%d", unix.Major(stat.Dev), unix.Minor(stat.Dev)), nil
+}
+
+func (machine) readLink(name string) (string, error) { return os.Readlink(name) }
+
+func (machine) readFile(name string) (string, error) {
+	file, err := os.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, 1<<20))
+	return string(data), err
+}
+
+func (machine) writeFile(name, data string) error {
+	file, err := os.OpenFile(name, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(data)
+	return errors.Join(err, file.Close())
+}
+
+func (machine) newName() string {
+	name := make([]byte, 16)
+	_, _ = rand.Read(name)
+	return hex.EncodeToString(name)
+}
+
+func (machine) pause(d time.Duration) { time.Sleep(d) }

@@ -1,0 +1,269 @@
+package probe
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+const (
+	// Where things are mounted in the process's own mount namespace.
+	sysfsDir  = workDir + "/sysfs"
+	volumeDir = workDir + "/volume"
+
+	identifierFile = sysfsDir + "/fs/nfs/net/nfs_client/identifier"
+	networkLink    = "/proc/self/ns/net"
+	volumesFile    = "/proc/net/nfsfs/volumes"
+	mountstatsFile = "/proc/self/mountstats"
+	mountinfoFile  = "/proc/self/mountinfo"
+
+	// What an order before this one has left goes when its process has died, soon but not at once.
+	leftoverTries = 20
+	leftoverPause = 250 * time.Millisecond
+)
+
+// kernel is what the work needs of the machine. machine is it.
+type kernel interface {
+	// resolve returns the addresses of a host, network is ip, ip4 or ip6.
+	resolve(ctx context.Context, network, server string) ([]netip.Addr, error)
+	// clientAddr is the address that a connection to the server would come from.
+	clientAddr(server netip.Addr) (netip.Addr, error)
+	// prepare makes the directories of sysfs and of the volume in the process's own mount namespace, with a sysfs of its own network
+	// namespace, and has the kernel load the NFS client.
+	prepare() error
+	mount(source, target, fsType string, flags uintptr, data string) error
+	// explain is what the kernel says to the parameters of a mount that it refused; empty where it says nothing.
+	explain(source string, a attempt) string
+	unmount(target string) error
+	// readRoot asks the server for the state of the file system and for the entries of its root, as a user.
+	readRoot(target string, user int) error
+	// device is the device of the file system at a point, as major:minor.
+	device(point string) (string, error)
+	readLink(name string) (string, error)
+	readFile(name string) (string, error)
+	writeFile(name, data string) error
+	// newName is a name that nobody else has.
+	newName() string
+	pause(d time.Duration)
+}
+
+// Run carries out an order in this process, whose mount namespace must be its own and go with it.
+func Run(ctx context.Context, order Order) Result {
+	return work{kernel: newMachine(), order: order}.run(ctx)
+}
+
+// work is one order being carried out.
+type work struct {
+	kernel
+	order Order
+}
+
+func (w work) run(ctx context.Context) Result {
+	var r Result
+	if why := w.prove(&r); why != "" {
+		r.Message = why
+		return r
+	}
+	r.Tried = true
+	l, err := parseList(w.order.Options)
+	if err == nil {
+		err = w.tryList(ctx, l, &r)
+	}
+	if err == nil {
+		r.Succeeded = true
+		return r
+	}
+	r.Message = err.Error()
+	if !slices.Equal(w.order.OwnOptions, w.order.Options) {
+		r.Own = w.tryOwn(ctx)
+	}
+	return r
+}
+
+// prove makes sure of what has to hold before anything is mounted, and says what does not.
+func (w work) prove(r *Result) string {
+	for _, step := range []func(*Result) Proof{w.proveNetwork, w.proveIdentifier, w.proveNoOther} {
+		p := step(r)
+		r.Proofs = append(r.Proofs, p)
+		if !p.Holds {
+			return "nothing was mounted: " + p.Message
+		}
+	}
+	return ""
+}
+
+func (w work) proveNetwork(*Result) Proof {
+	own, err := w.readLink(networkLink)
+	switch {
+	case err != nil:
+		return Proof{Type: OwnNetwork, Message: "cannot tell which network namespace this is: " + err.Error()}
+	case w.order.HostNetwork == "":
+		return Proof{Type: OwnNetwork, Message: "the order does not say which network namespace is the node's"}
+	case own == w.order.HostNetwork:
+		return Proof{Type: OwnNetwork, Message: "the trial runner is in the node's own network namespace, where a mount would share the connections of others"}
+	}
+	return Proof{Type: OwnNetwork, Holds: true, Message: own + ", the node's is " + w.order.HostNetwork}
+}
+
+// proveIdentifier gives the NFSv4 client of this network namespace a name of its own. Without one it has the host's, and a server
+// that knows two clients by one name takes the state of the first away.
+func (w work) proveIdentifier(r *Result) Proof {
+	failed := func(err error) Proof {
+		return Proof{Type: Identifier, Message: "cannot give the NFSv4 client an identifier of its own: " + err.Error()}
+	}
+	if err := w.prepare(); err != nil {
+		return failed(err)
+	}
+	name := "storage-client-trial-" + w.newName()
+	if err := w.writeFile(identifierFile, name); err != nil {
+		return failed(err)
+	}
+	read, err := w.readFile(identifierFile)
+	if err != nil {
+		return failed(err)
+	}
+	if read = strings.TrimSpace(read); read != name {
+		return failed(fmt.Errorf("it reads %q after %q was written", read, name))
+	}
+	r.Identifier = name
+	return Proof{Type: Identifier, Holds: true, Message: name}
+}
+
+func (w work) proveNoOther(*Result) Proof {
+	var n int
+	for range leftoverTries {
+		data, err := w.readFile(volumesFile)
+		if err != nil {
+			return Proof{Type: NoOtherMount, Message: "cannot tell what is mounted in this network namespace: " + err.Error()}
+		}
+		if n = countVolumes(data); n == 0 {
+			return Proof{Type: NoOtherMount, Holds: true, Message: "nothing else is mounted in this network namespace"}
+		}
+		w.pause(leftoverPause)
+	}
+	return Proof{Type: NoOtherMount, Message: fmt.Sprintf("%d NFS file systems are mounted in this network namespace already", n)}
+}
+
+// tryList mounts with the list that the order is about, looks at the mount, and unmounts.
+func (w work) tryList(ctx context.Context, l list, r *Result) error {
+	if err := w.mountList(ctx, l); err != nil {
+		return err
+	}
+	defer func() { _ = w.unmount(volumeDir) }()
+	w.observe(l, r)
+	return w.answers(w.order.User)
+}
+
+func (w work) tryOwn(ctx context.Context) *Mount {
+	l, err := parseList(w.order.OwnOptions)
+	if err == nil {
+		err = w.mountList(ctx, l)
+	}
+	if err == nil {
+		defer func() { _ = w.unmount(volumeDir) }()
+		err = w.answers(w.order.User)
+	}
+	if err != nil {
+		return &Mount{Message: err.Error()}
+	}
+	return &Mount{Succeeded: true}
+}
+
+// mountList mounts as mount.nfs would. Where several versions were tried, the error is that of the first.
+func (w work) mountList(ctx context.Context, l list) error {
+	addresses, err := w.resolve(ctx, l.network(), w.order.Server)
+	if err != nil {
+		return fmt.Errorf("failed to resolve server %s: %w", w.order.Server, err)
+	}
+	if len(addresses) == 0 {
+		return fmt.Errorf("failed to resolve server %s: it has no address", w.order.Server)
+	}
+	server := addresses[0].Unmap()
+	client, err := w.clientAddr(server)
+	if err != nil {
+		return fmt.Errorf("connect to %s: %w", server, err)
+	}
+	attempts, err := l.attempts(w.order.FSType, server, client.Unmap())
+	if err != nil {
+		return err
+	}
+	return w.mountFirst(ctx, attempts)
+}
+
+func (w work) mountFirst(ctx context.Context, attempts []attempt) error {
+	from := source(w.order.Server, w.order.Path)
+	var first error
+	for len(attempts) > 0 {
+		if err := ctx.Err(); err != nil {
+			return cmp.Or(first, err)
+		}
+		a := attempts[0]
+		err := w.mount(from, volumeDir, a.fsType, a.flags, a.data)
+		if err == nil {
+			return nil
+		}
+		if first == nil {
+			first = w.describe(from, a, err)
+		}
+		attempts = remaining(attempts, err)
+	}
+	return first
+}
+
+// describe says what the kernel says of a mount that failed. mount(2) itself knows numbers only; of parameters that it refuses, the
+// kernel tells more to those who hand them over one by one.
+func (w work) describe(from string, a attempt, err error) error {
+	failed := fmt.Errorf("mount(2): %w", err)
+	if !errors.Is(err, syscall.EINVAL) {
+		return failed
+	}
+	if why := w.explain(from, a); why != "" {
+		return fmt.Errorf("%w: %s", failed, why)
+	}
+	return failed
+}
+
+// observe looks at the mount as it is, and proves that it shares nothing.
+func (w work) observe(l list, r *Result) {
+	if data, err := w.readFile(mountstatsFile); err == nil {
+		r.Observed, r.Transports = parseStats(data, volumeDir)
+	}
+	transports := Proof{Type: Transports, Holds: r.Transports == l.nconnect, Message: fmt.Sprintf("%d, the list asks for %d", r.Transports, l.nconnect)}
+	r.Proofs = append(r.Proofs, w.proveDevice(), transports)
+}
+
+func (w work) proveDevice() Proof {
+	p := Proof{Type: OwnDevice}
+	data, err := w.readFile(mountinfoFile)
+	if err != nil {
+		p.Message = err.Error()
+		return p
+	}
+	device, err := w.device(volumeDir)
+	if err != nil {
+		p.Message = err.Error()
+		return p
+	}
+	listed, others := devicesOf(data, volumeDir)
+	p.Holds = listed == device && !slices.Contains(others, device)
+	p.Message = device
+	if !p.Holds {
+		p.Message = "another mount has its device " + device
+	}
+	return p
+}
+
+// answers asks the server over the mount. That the user may not read the root is an answer.
+func (w work) answers(user int) error {
+	err := w.readRoot(volumeDir, user)
+	if errors.Is(err, syscall.EACCES) || errors.Is(err, syscall.EPERM) {
+		return nil
+	}
+	return err
+}

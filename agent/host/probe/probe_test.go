@@ -1,0 +1,319 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// fakeKernel is a kernel in a network namespace of its own, with one server.
+type fakeKernel struct {
+	t *testing.T
+	// refuse answers a mount; nil mounts it. transports is how many connections a mount gets, 0: as many as it asks for.
+	refuse     func(data string) error
+	transports int
+	readErr    error
+	// told is what the kernel explains.
+	told string
+	// leftover is for how many looks something else is mounted in the namespace.
+	leftover int
+	// shared is the device of the mount, where it is another one's.
+	shared     bool
+	network    string
+	prepareErr error
+	// deaf is true where the identifier cannot be written.
+	deaf bool
+
+	identifier string
+	mounted    string
+	log        []string
+}
+
+func (k *fakeKernel) resolve(_ context.Context, _, server string) ([]netip.Addr, error) {
+	if server == "nowhere" {
+		return nil, &net.DNSError{Err: "no such host", Name: server, IsNotFound: true}
+	}
+	return []netip.Addr{server4}, nil
+}
+
+func (k *fakeKernel) clientAddr(netip.Addr) (netip.Addr, error) { return client4, nil }
+
+func (k *fakeKernel) prepare() error { return k.prepareErr }
+
+func (k *fakeKernel) mount(source, target, _ string, _ uintptr, data string) error {
+	if k.identifier == "" {
+		k.t.Error("mounted with the host's own identifier")
+	}
+	if k.mounted != "" {
+		k.t.Error("two mounts at a time")
+	}
+	k.log = append(k.log, "mount "+source+" "+data)
+	if k.refuse != nil {
+		if err := k.refuse(data); err != nil {
+			return err
+		}
+	}
+	if target != volumeDir {
+		k.t.Errorf("mounted at %s", target)
+	}
+	k.mounted = data
+	return nil
+}
+
+func (k *fakeKernel) explain(string, attempt) string { return k.told }
+
+func (k *fakeKernel) unmount(string) error {
+	k.log = append(k.log, "unmount")
+	k.mounted = ""
+	return nil
+}
+
+func (k *fakeKernel) readRoot(_ string, user int) error {
+	if user != 1000 {
+		k.t.Errorf("read as %d", user)
+	}
+	return k.readErr
+}
+
+func (k *fakeKernel) device(string) (string, error) {
+	if k.shared {
+		return "0:20", nil
+	}
+	return "0:55", nil
+}
+
+func (k *fakeKernel) readLink(string) (string, error) { return k.network, nil }
+
+func (k *fakeKernel) readFile(name string) (string, error) {
+	switch name {
+	case identifierFile:
+		if k.deaf {
+			return "(null)\n", nil
+		}
+		return k.identifier + "\n", nil
+	case volumesFile:
+		header := "NV SERVER   PORT DEV          FSID                              FSC\n"
+		if k.leftover > 0 {
+			return header + "v4 c0000207  801 0:44         0:0                               no \n", nil
+		}
+		return header, nil
+	case mountstatsFile:
+		n := k.transports
+		if l, _ := parseList(strings.Split(k.mounted, ",")); n == 0 {
+			n = l.nconnect
+		}
+		return "device tmpfs mounted on /tmp with fstype tmpfs\ndevice filer:/e mounted on " + volumeDir + " with fstype nfs4 statvers=1.1\n\topts:\trw,vers=4.1\n" +
+			strings.Repeat("\txprt:\ttcp 0 1 1 0 0 4 4 0\n", n), nil
+	case mountinfoFile:
+		return fmt.Sprintf("30 20 0:20 / /tmp rw - tmpfs tmpfs rw\n31 30 %s / %s rw - nfs4 filer:/e rw\n", map[bool]string{true: "0:20", false: "0:55"}[k.shared], volumeDir), nil
+	}
+	return "", syscall.ENOENT
+}
+
+func (k *fakeKernel) writeFile(name, data string) error {
+	if name != identifierFile {
+		k.t.Errorf("wrote %s", name)
+	}
+	if !k.deaf {
+		k.identifier = data
+	}
+	return nil
+}
+
+func (k *fakeKernel) newName() string { return "0123" }
+
+func (k *fakeKernel) pause(time.Duration) { k.leftover-- }
+
+func (k *fakeKernel) run(order Order) Result {
+	if k.network == "" {
+		k.network = "net:[2]"
+	}
+	order.ID, order.Path, order.FSType, order.User = "a", "/e", "nfs", 1000
+	if order.Server == "" {
+		order.Server = "filer"
+	}
+	if order.HostNetwork == "" {
+		order.HostNetwork = "net:[1]"
+	}
+	r := work{kernel: k, order: order}.run(context.Background())
+	if k.mounted != "" {
+		k.t.Error("left a mount behind")
+	}
+	return r
+}
+
+func TestAListThatWorks(t *testing.T) {
+	k := &fakeKernel{t: t}
+	r := k.run(Order{Options: []string{"nfsvers=4.1", "nconnect=4"}, OwnOptions: []string{"nfsvers=4.1"}})
+	if !r.Tried || !r.Succeeded || r.Missing() != nil || r.Own != nil {
+		t.Errorf("result is %+v", r)
+	}
+	if r.Transports != 4 || r.Identifier != "storage-client-trial-0123" || len(r.Proofs) != 5 || !slices.Contains(r.Observed, "vers=4.1") {
+		t.Errorf("result is %+v", r)
+	}
+	want := []string{"mount filer:/e nconnect=4,vers=4.1,addr=192.0.2.7,clientaddr=10.1.2.3", "unmount"}
+	if diff := cmp.Diff(want, k.log); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+}
+
+func TestTheKernelsTextOfAListThatItRefuses(t *testing.T) {
+	k := &fakeKernel{t: t, told: "nfs: Unknown parameter 'nconect'", refuse: func(data string) error {
+		if strings.Contains(data, "nconect") {
+			return syscall.EINVAL
+		}
+		return nil
+	}}
+	r := k.run(Order{Options: []string{"nfsvers=4.1", "nconect=4"}, OwnOptions: []string{"nfsvers=4.1"}})
+	if want := "mount(2): invalid argument: nfs: Unknown parameter 'nconect'"; !r.Tried || r.Succeeded || r.Message != want {
+		t.Errorf("result is %+v, want %q", r, want)
+	}
+	if r.Own == nil || !r.Own.Succeeded {
+		t.Errorf("the volume's own list was not tried: %+v", r.Own)
+	}
+}
+
+func TestWhatFailsAlikeWithTheVolumesOwnListIsToldSo(t *testing.T) {
+	k := &fakeKernel{t: t, refuse: func(string) error { return syscall.EPERM }}
+	r := k.run(Order{Options: []string{"nfsvers=4.1", "nconnect=4"}, OwnOptions: []string{"nfsvers=4.1"}})
+	if r.Succeeded || r.Own == nil || r.Own.Succeeded || r.Own.Message != "mount(2): operation not permitted" {
+		t.Errorf("result is %+v, own %+v", r, r.Own)
+	}
+}
+
+func TestAVersionIsNegotiated(t *testing.T) {
+	for name, test := range map[string]struct {
+		refuse func(data string) error
+		works  bool
+		want   string
+		tries  int
+	}{
+		"the server has 4.1 only": {func(data string) error {
+			if strings.Contains(data, "vers=4.1") {
+				return nil
+			}
+			return syscall.EPROTONOSUPPORT
+		}, true, "", 2},
+		"the server has 3 only": {func(data string) error {
+			if strings.Contains(data, "vers=3") {
+				return nil
+			}
+			return syscall.EPROTONOSUPPORT
+		}, true, "", 4},
+		"the server is away":                       {func(string) error { return syscall.ETIMEDOUT }, false, "mount(2): connection timed out", 1},
+		"the path is not there, not by 3 either":   {func(string) error { return syscall.ENOENT }, false, "mount(2): no such file or directory", 2},
+		"nothing of the list is known, by any one": {func(string) error { return syscall.EINVAL }, false, "mount(2): invalid argument", 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := &fakeKernel{t: t, refuse: test.refuse}
+			r := k.run(Order{Options: []string{"hard"}, OwnOptions: []string{"hard"}})
+			mounts := 0
+			for _, call := range k.log {
+				if strings.HasPrefix(call, "mount") {
+					mounts++
+				}
+			}
+			if r.Succeeded != test.works || r.Message != test.want || mounts != test.tries {
+				t.Errorf("%d mounts, result is %+v, want %d and %q", mounts, r, test.tries, test.want)
+			}
+		})
+	}
+}
+
+func TestNothingIsMountedWithoutTheProofs(t *testing.T) {
+	for name, test := range map[string]struct {
+		kernel *fakeKernel
+		order  Order
+		proof  ProofType
+		want   string
+	}{
+		"the node's own network":              {&fakeKernel{network: "net:[1]"}, Order{}, OwnNetwork, "in the node's own network namespace"},
+		"an identifier that does not stay":    {&fakeKernel{deaf: true}, Order{}, Identifier, "it reads \"(null)\" after"},
+		"a kernel without the file":           {&fakeKernel{prepareErr: errors.New("mount sysfs: no such device")}, Order{}, Identifier, "mount sysfs: no such device"},
+		"something else mounted and it stays": {&fakeKernel{leftover: leftoverTries + 1}, Order{}, NoOtherMount, "1 NFS file systems are mounted"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.kernel.t = t
+			r := test.kernel.run(test.order)
+			missing := r.Missing()
+			if r.Tried || r.Succeeded || missing == nil || missing.Type != test.proof || !strings.Contains(r.Message, test.want) {
+				t.Errorf("result is %+v, want no %s: %s", r, test.proof, test.want)
+			}
+			if len(test.kernel.log) > 0 {
+				t.Errorf("mounted: %v", test.kernel.log)
+			}
+		})
+	}
+}
+
+func TestAnOrderThatDoesNotSayWhichNetworkIsTheNodes(t *testing.T) {
+	k := &fakeKernel{t: t, network: "net:[2]"}
+	if r := (work{kernel: k, order: Order{Server: "filer", Path: "/e", FSType: "nfs"}}).run(context.Background()); r.Tried || len(k.log) > 0 {
+		t.Errorf("result is %+v", r)
+	}
+}
+
+func TestWhatAnEarlierOrderLeftIsWaitedFor(t *testing.T) {
+	k := &fakeKernel{t: t, leftover: 3}
+	if r := k.run(Order{Options: []string{"vers=4.1"}}); !r.Succeeded || r.Missing() != nil {
+		t.Errorf("result is %+v", r)
+	}
+}
+
+func TestAMountThatSharesSomethingIsVoid(t *testing.T) {
+	for name, test := range map[string]struct {
+		kernel *fakeKernel
+		proof  ProofType
+	}{
+		"fewer connections than asked for": {&fakeKernel{transports: 1}, Transports},
+		"more connections than asked for":  {&fakeKernel{transports: 8}, Transports},
+		"the device of another mount":      {&fakeKernel{shared: true}, OwnDevice},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.kernel.t = t
+			r := test.kernel.run(Order{Options: []string{"vers=4.1", "nconnect=4"}})
+			if missing := r.Missing(); missing == nil || missing.Type != test.proof {
+				t.Errorf("missing is %+v, want %s", missing, test.proof)
+			}
+		})
+	}
+}
+
+func TestWhatTheRootAnswers(t *testing.T) {
+	for name, test := range map[string]struct {
+		err   error
+		works bool
+	}{
+		"it is read":                      {nil, true},
+		"the user may not read it":        {fmt.Errorf("open the root: %w", syscall.EACCES), true},
+		"the user may not even ask":       {fmt.Errorf("statfs: %w", syscall.EPERM), true},
+		"the server has lost it":          {fmt.Errorf("statfs: %w", syscall.ESTALE), false},
+		"the server fails":                {fmt.Errorf("read the root: %w", syscall.EIO), false},
+		"the server does not answer it":   {fmt.Errorf("statfs: %w", syscall.ETIMEDOUT), false},
+		"the list makes it unserviceable": {fmt.Errorf("statfs: %w", syscall.EREMOTEIO), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := &fakeKernel{t: t, readErr: test.err}
+			if r := k.run(Order{Options: []string{"vers=4.1"}}); r.Succeeded != test.works || !r.Tried {
+				t.Errorf("result is %+v", r)
+			}
+		})
+	}
+}
+
+func TestAServerWithoutAnAddress(t *testing.T) {
+	k := &fakeKernel{t: t}
+	r := k.run(Order{Server: "nowhere", Options: []string{"vers=4.1"}})
+	if r.Succeeded || !strings.HasPrefix(r.Message, "failed to resolve server nowhere: ") || len(k.log) > 0 {
+		t.Errorf("result is %+v", r)
+	}
+}

@@ -1,0 +1,220 @@
+package agent
+
+import (
+	"context"
+	"regexp"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/storageclient/operator/agent/host/probe"
+	"github.com/storageclient/operator/agent/trial"
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/mountoptions"
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// Bounds of status.trial: with them all of it stays below 16 KiB.
+const (
+	maxTrialMessage = 4096
+	maxOwnMessage   = 1024
+	maxProofMessage = 512
+	maxTrialOption  = 64
+	maxIdentifier   = 128
+)
+
+// runnerRetry is the pause before a trial runner is asked again that is not there yet, or is busy.
+const runnerRetry = 2 * time.Second
+
+// trialState is the one trial that the agent knows of.
+type trialState struct {
+	// status is what is reported; nil where there is no order.
+	status *v1alpha1.NodeTrialStatus
+	// cancel ends the order that is being carried out, and its answer comes over answers; nil where none is.
+	cancel  context.CancelFunc
+	answers chan trialAnswer
+	// start runs something beside the loop: a trial takes long, and nothing else waits for it.
+	start func(func())
+}
+
+// trialAnswer is how an order ended.
+type trialAnswer struct {
+	result probe.Result
+	err    error
+}
+
+func newTrialState() trialState { return trialState{start: func(f func()) { go f() }} }
+
+// followTrial begins what is ordered, once, and forgets what is ordered no more. An order that an agent before this one has not
+// brought to an end begins anew: it leaves nothing behind.
+func (a *Agent) followTrial(ctx context.Context) {
+	select {
+	case answer := <-a.trial.answers:
+		a.takeAnswer(answer)
+	default:
+	}
+	order := a.clientNode.Spec.Trial
+	switch {
+	case order == nil:
+		a.endTrial()
+		return
+	case a.trial.status != nil && a.trial.status.ID == order.ID:
+		return
+	}
+	a.endTrial()
+	if reported := a.clientNode.Status.Trial; reported != nil && reported.ID == order.ID && reported.Phase != v1alpha1.TrialRunning {
+		a.trial.status = reported.DeepCopy()
+		return
+	}
+	a.trial.status = &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialRunning}
+	if why := refuseTrial(*order); why != "" {
+		a.trial.status.Phase, a.trial.status.Message = v1alpha1.TrialRefused, text.Cut("refused by this node's agent: "+why, maxTrialMessage)
+		return
+	}
+	if a.host.Probe == nil {
+		a.trial.status.Phase, a.trial.status.Message = v1alpha1.TrialVoid, "this node's agent has no trial runner"
+		return
+	}
+	a.startTrial(ctx, *order)
+}
+
+// endTrial ends an order that is being carried out, and forgets it.
+func (a *Agent) endTrial() {
+	if a.trial.cancel != nil {
+		a.trial.cancel()
+	}
+	a.trial.status, a.trial.cancel, a.trial.answers = nil, nil, nil
+}
+
+func (a *Agent) startTrial(ctx context.Context, order v1alpha1.NodeTrial) {
+	logr.FromContextOrDiscard(ctx).Info("Handing a trial to the runner", "trial", order.ID, "volume", order.Volume)
+	ctx, a.trial.cancel = context.WithCancel(ctx)
+	answers := make(chan trialAnswer, 1)
+	a.trial.answers = answers
+	a.trial.start(func() {
+		result, err := a.askRunner(ctx, order)
+		answers <- trialAnswer{result, err}
+	})
+}
+
+// askRunner asks until the runner takes the order, within its time.
+func (a *Agent) askRunner(ctx context.Context, order v1alpha1.NodeTrial) (probe.Result, error) {
+	network, err := trial.NetworkNamespace()
+	if err != nil {
+		return probe.Result{}, err
+	}
+	until := a.clock.Now().Add(time.Duration(order.TimeoutSeconds) * time.Second)
+	for {
+		result, err := a.host.Probe(ctx, probe.Order{
+			ID: order.ID, Server: order.Server, Path: order.Path, FSType: order.FSType, Options: order.MountOptions, OwnOptions: order.OwnMountOptions,
+			User: int(order.RunAsUser), Timeout: until.Sub(a.clock.Now()), HostNetwork: network,
+		})
+		if !trial.IsTemporary(err) || !a.clock.Now().Add(runnerRetry).Before(until) {
+			return result, err
+		}
+		select {
+		case <-ctx.Done():
+			return probe.Result{}, ctx.Err()
+		case <-a.clock.After(runnerRetry):
+		}
+	}
+}
+
+// takeAnswer takes the result of the order that is waited for. A result counts only with all of its proofs.
+func (a *Agent) takeAnswer(answer trialAnswer) {
+	a.trial.cancel()
+	a.trial.cancel, a.trial.answers = nil, nil
+	status, r := a.trial.status, answer.result
+	status.Transports, status.Identifier = int32(max(r.Transports, 0)), text.Cut(r.Identifier, maxIdentifier)
+	for _, option := range firstOf(r.Observed, maxOptions) {
+		status.ObservedOptions = append(status.ObservedOptions, text.Cut(option, maxTrialOption))
+	}
+	status.Proofs = trialProofs(r.Proofs)
+	if r.Own != nil {
+		status.Own = &v1alpha1.TrialMount{Succeeded: r.Own.Succeeded, Message: text.Cut(r.Own.Message, maxOwnMessage)}
+	}
+	missing := r.Missing()
+	switch {
+	case answer.err != nil:
+		status.Phase, status.Message = v1alpha1.TrialVoid, answer.err.Error()
+	case !r.Tried:
+		status.Phase, status.Message = v1alpha1.TrialVoid, r.Message
+	case missing != nil:
+		status.Phase, status.Message = v1alpha1.TrialVoid, "no proof of "+string(missing.Type)+": "+missing.Message
+	default:
+		status.Phase, status.Succeeded, status.Message = v1alpha1.TrialFinished, r.Succeeded, r.Message
+	}
+	status.Message = text.Cut(status.Message, maxTrialMessage)
+}
+
+// trialProofs leaves out what the API does not know: the runner is another process.
+func trialProofs(proofs []probe.Proof) []v1alpha1.TrialProof {
+	var list []v1alpha1.TrialProof
+	seen := map[v1alpha1.TrialProofType]bool{}
+	for _, p := range proofs {
+		kind := v1alpha1.TrialProofType(p.Type)
+		switch kind {
+		case v1alpha1.ProofOwnNetwork, v1alpha1.ProofIdentifier, v1alpha1.ProofNoOtherMount, v1alpha1.ProofOwnDevice, v1alpha1.ProofTransports:
+		default:
+			continue
+		}
+		if !seen[kind] {
+			seen[kind] = true
+			list = append(list, v1alpha1.TrialProof{Type: kind, Holds: p.Holds, Message: text.Cut(p.Message, maxProofMessage)})
+		}
+	}
+	return list
+}
+
+// What an order may name, as the API has it.
+var (
+	trialID     = regexp.MustCompile(`\A[A-Za-z0-9-]{1,64}\z`)
+	trialServer = regexp.MustCompile(`\A([A-Za-z0-9]([A-Za-z0-9._:-]{0,251}[A-Za-z0-9])?|[0-9A-Fa-f:]{2,39})\z`)
+	trialPath   = regexp.MustCompile(`\A/[A-Za-z0-9_.,:=/@+-]*\z`)
+)
+
+const (
+	minTrialTimeout = 5
+	maxTrialTimeout = 600
+	maxTrialPath    = 1024
+	maxUserID       = 1<<31 - 1
+)
+
+// refuseTrial says why an order is not carried out, whoever wrote it; empty where it is. Its options are held to what this agent's own
+// tables accept, as those of a profile are.
+func refuseTrial(order v1alpha1.NodeTrial) string {
+	switch {
+	case order.Kind != v1alpha1.TrialProbe:
+		return "kind " + string(order.Kind) + " is not known"
+	case !trialID.MatchString(order.ID):
+		return "invalid id"
+	case !trialServer.MatchString(order.Server):
+		return "invalid server"
+	case len(order.Path) > maxTrialPath || !trialPath.MatchString(order.Path):
+		return "invalid path"
+	case order.FSType != "nfs" && order.FSType != "nfs4":
+		return "fsType must be nfs or nfs4"
+	case order.RunAsUser < 0 || order.RunAsUser > maxUserID:
+		return "invalid runAsUser"
+	case order.TimeoutSeconds < minTrialTimeout || order.TimeoutSeconds > maxTrialTimeout:
+		return "invalid timeoutSeconds"
+	}
+	for _, list := range [][]string{order.MountOptions, order.OwnMountOptions} {
+		if why := refuseTrialOptions(list); why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+func refuseTrialOptions(options []string) string {
+	if len(options) > maxOptions {
+		return "too many mount options"
+	}
+	for _, problem := range mountoptions.Validate(mountoptions.NFS, options) {
+		if !problem.Warning {
+			return "mount option " + problem.Option + " " + problem.Message
+		}
+	}
+	return mountoptions.NeedsNodeNetwork(options)
+}

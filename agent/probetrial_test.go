@@ -1,0 +1,282 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/agent/host/probe"
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// runner is a trial runner that answers at once.
+type runner struct {
+	orders []probe.Order
+	result probe.Result
+	err    error
+}
+
+func (r *runner) probe(_ context.Context, order probe.Order) (probe.Result, error) {
+	r.orders = append(r.orders, order)
+	return r.result, r.err
+}
+
+// goodResult is that of a mount that worked and is proven.
+func goodResult() probe.Result {
+	r := probe.Result{Tried: true, Mount: probe.Mount{Succeeded: true}, Observed: []string{"vers=4.1", "nconnect=4"}, Transports: 4, Identifier: "x"}
+	for _, proof := range []probe.ProofType{probe.OwnNetwork, probe.Identifier, probe.NoOtherMount, probe.OwnDevice, probe.Transports} {
+		r.Proofs = append(r.Proofs, probe.Proof{Type: proof, Holds: true})
+	}
+	return r
+}
+
+func withRunner(w *world, r *runner) *Agent {
+	w.real = func() Host {
+		h := w.host()
+		h.Probe = r.probe
+		return h
+	}
+	a := w.agent()
+	a.trial.start = func(f func()) { f() }
+	return a
+}
+
+func goodOrder() *v1alpha1.NodeTrial {
+	return &v1alpha1.NodeTrial{
+		ID: "t1", Kind: v1alpha1.TrialProbe, Volume: "pv-1", Server: "filer.example", Path: "/export/a", FSType: "nfs",
+		MountOptions: []string{"nfsvers=4.1", "nconnect=4"}, OwnMountOptions: []string{"nfsvers=4.1"}, RunAsUser: 65534, TimeoutSeconds: 60,
+	}
+}
+
+func (w *world) order(order *v1alpha1.NodeTrial) {
+	w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Trial = order })
+}
+
+func TestATrialIsHandedOverAndReported(t *testing.T) {
+	w, r := newWorld(t), &runner{result: goodResult()}
+	a := withRunner(w, r)
+	w.declare(setting(rmem, "16777216"))
+	w.order(goodOrder())
+	w.runPass(a)
+	if trial := w.clientNode.Status.Trial; trial == nil || trial.Phase != v1alpha1.TrialRunning || trial.Succeeded {
+		t.Fatalf("trial is %+v", trial)
+	}
+	w.clock.Step(time.Second)
+	w.runPass(a)
+	trial := w.clientNode.Status.Trial
+	if trial == nil || trial.Phase != v1alpha1.TrialFinished || !trial.Succeeded || trial.Transports != 4 || len(trial.Proofs) != 5 || trial.Identifier != "x" {
+		t.Fatalf("trial is %+v", trial)
+	}
+	network, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []probe.Order{{
+		ID: "t1", Server: "filer.example", Path: "/export/a", FSType: "nfs", Options: []string{"nfsvers=4.1", "nconnect=4"},
+		OwnOptions: []string{"nfsvers=4.1"}, User: 65534, Timeout: time.Minute, HostNetwork: network,
+	}}
+	if diff := cmp.Diff(want, r.orders); diff != "" {
+		t.Errorf("orders (-want +got):\n%s", diff)
+	}
+	for range 3 {
+		w.clock.Step(time.Minute)
+		w.runPass(a)
+	}
+	if len(r.orders) != 1 {
+		t.Errorf("carried out %d times", len(r.orders))
+	}
+	w.order(nil)
+	w.runPass(a)
+	if w.clientNode.Status.Trial != nil {
+		t.Errorf("trial is %+v after its order has gone", w.clientNode.Status.Trial)
+	}
+}
+
+func TestATrialTouchesNoSetting(t *testing.T) {
+	w, r := newWorld(t), &runner{result: goodResult()}
+	a := withRunner(w, r)
+	w.declare(setting(rmem, "16777216"))
+	w.runPass(a)
+	hash, applies := w.clientNode.Status.Hash, w.applies
+	w.order(goodOrder())
+	w.runPass(a)
+	w.order(nil)
+	w.runPass(a)
+	if w.applies != applies || w.clientNode.Status.Hash != hash || w.state(rmem) != v1alpha1.SettingInSync {
+		t.Errorf("%d applies, %d before; hash %q, %q before", w.applies, applies, w.clientNode.Status.Hash, hash)
+	}
+	if w.clientNode.Status.ObservedGeneration != w.clientNode.Generation {
+		t.Error("the new generation is not reported")
+	}
+}
+
+func TestHowATrialEnds(t *testing.T) {
+	failed := goodResult()
+	failed.Mount, failed.Own = probe.Mount{Message: "mount(2): invalid argument: nfs: Unknown parameter 'x'"}, &probe.Mount{Succeeded: true}
+	unproven := goodResult()
+	unproven.Proofs[4] = probe.Proof{Type: probe.Transports, Message: "1, the list asks for 4"}
+	long := failed
+	long.Message = strings.Repeat("x", 9000)
+	for name, test := range map[string]struct {
+		runner  runner
+		phase   v1alpha1.TrialPhase
+		message string
+	}{
+		"the kernel refuses the list":   {runner{result: failed}, v1alpha1.TrialFinished, "mount(2): invalid argument: nfs: Unknown parameter 'x'"},
+		"a proof is missing":            {runner{result: unproven}, v1alpha1.TrialVoid, "no proof of Transports: 1, the list asks for 4"},
+		"nothing was mounted":           {runner{result: probe.Result{Mount: probe.Mount{Message: "nothing was mounted: x"}}}, v1alpha1.TrialVoid, "nothing was mounted: x"},
+		"there is no answer":            {runner{err: errors.New("timed out: no result after 1m0s")}, v1alpha1.TrialVoid, "timed out: no result after 1m0s"},
+		"the runner says far too much":  {runner{result: long}, v1alpha1.TrialFinished, ""},
+		"a proof that nobody has heard": {runner{result: probe.Result{Tried: true, Proofs: []probe.Proof{{Type: "Word", Holds: true}}}}, v1alpha1.TrialFinished, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			a := withRunner(w, &test.runner)
+			w.order(goodOrder())
+			w.runPass(a)
+			w.runPass(a)
+			trial := w.clientNode.Status.Trial
+			if trial.Phase != test.phase || trial.Succeeded || test.message != "" && trial.Message != test.message {
+				t.Errorf("trial is %+v, want %s: %s", trial, test.phase, test.message)
+			}
+			if data, err := json.Marshal(trial); err != nil || len(data) > 16<<10 {
+				t.Errorf("%d bytes, %v", len(data), err)
+			}
+		})
+	}
+}
+
+func TestOrdersThatAreRefused(t *testing.T) {
+	for name, change := range map[string]func(*v1alpha1.NodeTrial){
+		"suid":                        func(o *v1alpha1.NodeTrial) { o.MountOptions = []string{"suid"} },
+		"dev":                         func(o *v1alpha1.NodeTrial) { o.MountOptions = []string{"dev"} },
+		"exec":                        func(o *v1alpha1.NodeTrial) { o.MountOptions = []string{"exec"} },
+		"a label":                     func(o *v1alpha1.NodeTrial) { o.MountOptions = []string{"context=system_u:object_r:x:s0"} },
+		"an option of systemd":        func(o *v1alpha1.NodeTrial) { o.MountOptions = []string{"x-systemd.automount"} },
+		"another server by an option": func(o *v1alpha1.NodeTrial) { o.MountOptions = []string{"addr=192.0.2.1"} },
+		"a port":                      func(o *v1alpha1.NodeTrial) { o.MountOptions = []string{"port=22"} },
+		"two options in one":          func(o *v1alpha1.NodeTrial) { o.MountOptions = []string{"hard,suid"} },
+		"an own list with suid":       func(o *v1alpha1.NodeTrial) { o.OwnMountOptions = []string{"suid"} },
+		"Kerberos":                    func(o *v1alpha1.NodeTrial) { o.MountOptions = []string{"sec=krb5"} },
+		"TLS":                         func(o *v1alpha1.NodeTrial) { o.MountOptions = []string{"xprtsec=tls"} },
+		"too many options":            func(o *v1alpha1.NodeTrial) { o.MountOptions = make([]string, 65) },
+		"another kind":                func(o *v1alpha1.NodeTrial) { o.Kind = "Run" },
+		"another file system":         func(o *v1alpha1.NodeTrial) { o.FSType = "ext4" },
+		"a path of this machine":      func(o *v1alpha1.NodeTrial) { o.Path = "etc" },
+		"a path with a newline":       func(o *v1alpha1.NodeTrial) { o.Path = "/a\n" },
+		"a path with a blank":         func(o *v1alpha1.NodeTrial) { o.Path = "/a b" },
+		"a server with a path":        func(o *v1alpha1.NodeTrial) { o.Server = "filer:/a" },
+		"no server":                   func(o *v1alpha1.NodeTrial) { o.Server = "" },
+		"an id with a newline":        func(o *v1alpha1.NodeTrial) { o.ID = "a\n" },
+		"a user below all":            func(o *v1alpha1.NodeTrial) { o.RunAsUser = -1 },
+		"no time":                     func(o *v1alpha1.NodeTrial) { o.TimeoutSeconds = 0 },
+		"an hour":                     func(o *v1alpha1.NodeTrial) { o.TimeoutSeconds = 3600 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, r := newWorld(t), &runner{result: goodResult()}
+			a := withRunner(w, r)
+			order := goodOrder()
+			change(order)
+			w.order(order)
+			w.runPass(a)
+			w.runPass(a)
+			trial := w.clientNode.Status.Trial
+			if len(r.orders) > 0 || trial.Phase != v1alpha1.TrialRefused || !strings.HasPrefix(trial.Message, "refused by this node's agent: ") {
+				t.Errorf("%d orders, trial is %+v", len(r.orders), trial)
+			}
+		})
+	}
+}
+
+func TestAnAgentWithoutATrialRunner(t *testing.T) {
+	w := newWorld(t)
+	a := w.agent()
+	w.order(goodOrder())
+	w.runPass(a)
+	if trial := w.clientNode.Status.Trial; trial == nil || trial.Phase != v1alpha1.TrialVoid {
+		t.Errorf("trial is %+v", trial)
+	}
+}
+
+func TestAnAgentThatStartsAnew(t *testing.T) {
+	w, r := newWorld(t), &runner{result: goodResult()}
+	w.order(goodOrder())
+	a := withRunner(w, r)
+	a.trial.start = func(func()) {}
+	w.runPass(a)
+	if trial := w.clientNode.Status.Trial; trial.Phase != v1alpha1.TrialRunning || len(r.orders) > 0 {
+		t.Fatalf("trial is %+v", trial)
+	}
+	a = withRunner(w, r)
+	w.runPass(a)
+	w.runPass(a)
+	if trial := w.clientNode.Status.Trial; !trial.Succeeded || len(r.orders) != 1 {
+		t.Fatalf("%d orders, trial is %+v: what was cut off begins anew", len(r.orders), trial)
+	}
+	a = withRunner(w, r)
+	w.runPass(a)
+	w.runPass(a)
+	if trial := w.clientNode.Status.Trial; trial == nil || !trial.Succeeded || len(r.orders) != 1 {
+		t.Errorf("%d orders, trial is %+v: what was finished is not done again", len(r.orders), trial)
+	}
+}
+
+func TestAnotherOrderEndsTheOneBefore(t *testing.T) {
+	w, ended := newWorld(t), make(chan error, 1)
+	a := withRunner(w, &runner{})
+	a.host.Probe = func(ctx context.Context, order probe.Order) (probe.Result, error) {
+		if order.ID == "t2" {
+			return goodResult(), nil
+		}
+		<-ctx.Done()
+		ended <- ctx.Err()
+		return probe.Result{}, ctx.Err()
+	}
+	a.trial.start = func(f func()) { go f() }
+	w.order(goodOrder())
+	w.runPass(a)
+	a.trial.start = func(f func()) { f() }
+	second := goodOrder()
+	second.ID = "t2"
+	w.order(second)
+	w.runPass(a)
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("the first order ended with %v", err)
+	}
+	for range 3 {
+		w.runPass(a)
+	}
+	if trial := w.clientNode.Status.Trial; trial.ID != "t2" || !trial.Succeeded {
+		t.Errorf("trial is %+v", trial)
+	}
+}
+
+func TestARunnerThatIsNotThereYetIsWaitedFor(t *testing.T) {
+	w, r := newWorld(t), &runner{err: fmt.Errorf("call the trial runner: %w", os.ErrNotExist)}
+	a := withRunner(w, r)
+	a.trial.start = func(f func()) { go f() }
+	w.order(goodOrder())
+	w.runPass(a)
+	for len(a.trial.answers) == 0 {
+		if w.clock.HasWaiters() {
+			w.clock.Step(runnerRetry)
+		}
+		runtime.Gosched()
+	}
+	w.runPass(a)
+	trial := w.clientNode.Status.Trial
+	if trial.Phase != v1alpha1.TrialVoid || !strings.HasPrefix(trial.Message, "call the trial runner: ") || len(r.orders) < 20 {
+		t.Errorf("%d orders, trial is %+v", len(r.orders), trial)
+	}
+	if last := r.orders[len(r.orders)-1]; last.Timeout >= 10*time.Second {
+		t.Errorf("the last order may take %s of its %d s", last.Timeout, goodOrder().TimeoutSeconds)
+	}
+}

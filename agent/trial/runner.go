@@ -1,0 +1,116 @@
+package trial
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/storageclient/operator/agent/host/probe"
+)
+
+// Runner takes orders on a socket. Only root may hand it one, and only one at a time is carried out.
+type Runner struct {
+	// Work carries an order out, until the context is done.
+	Work func(ctx context.Context, order probe.Order) (probe.Result, error)
+
+	// uid is the user who may call.
+	uid  uint32
+	busy sync.Mutex
+}
+
+// Listen makes the socket, which only root may use, in place of one that an earlier runner has left.
+func Listen(ctx context.Context, dir string) (net.Listener, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("listen for orders: %w", err)
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("listen for orders: %w", err)
+	}
+	name := filepath.Join(dir, Socket)
+	if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("listen for orders: %w", err)
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "unix", name)
+	if err != nil {
+		return nil, fmt.Errorf("listen for orders: %w", err)
+	}
+	if err := os.Chmod(name, 0o600); err != nil {
+		_ = listener.Close()
+		return nil, fmt.Errorf("listen for orders: %w", err)
+	}
+	return listener, nil
+}
+
+// Serve answers orders until the context is done.
+func (r *Runner) Serve(ctx context.Context, listener net.Listener) error {
+	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
+	defer stop()
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	for {
+		connection, err := listener.Accept()
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("accept an order: %w", err)
+		}
+		calls.Go(func() { r.serveCall(ctx, connection) })
+	}
+}
+
+func (r *Runner) serveCall(ctx context.Context, connection net.Conn) {
+	defer connection.Close()
+	log := logr.FromContextOrDiscard(ctx)
+	if err := checkPeer(connection, r.uid); err != nil {
+		log.Info("Refused a caller", "reason", err.Error())
+		return
+	}
+	var order probe.Order
+	err := connection.SetReadDeadline(time.Now().Add(orderTimeout))
+	if err == nil {
+		err = readMessage(connection, &order)
+	}
+	if err == nil {
+		err = connection.SetReadDeadline(time.Time{})
+	}
+	if err != nil {
+		log.Info("Cannot read an order", "error", err.Error())
+		return
+	}
+	if err := writeMessage(connection, r.carryOut(ctx, connection, order)); err != nil {
+		log.Info("Cannot answer an order", "order", order.ID, "error", err.Error())
+	}
+}
+
+// carryOut ends with the call: an order that nobody waits for any more leaves nothing mounted.
+func (r *Runner) carryOut(ctx context.Context, call io.Reader, order probe.Order) answer {
+	if !r.busy.TryLock() {
+		return answer{Refused: errBusy.Error()}
+	}
+	defer r.busy.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, min(order.Timeout, maxTimeout))
+	defer cancel()
+	go func() {
+		// The caller says nothing more: what ends the read is the end of the call.
+		_, _ = call.Read(make([]byte, 1))
+		cancel()
+	}()
+	log := logr.FromContextOrDiscard(ctx).WithValues("order", order.ID, "server", order.Server, "path", order.Path)
+	log.Info("Carrying out an order", "options", order.Options)
+	result, err := r.Work(ctx, order)
+	if err != nil {
+		log.Info("Cannot carry out an order", "error", err.Error())
+		return answer{Refused: err.Error()}
+	}
+	log.Info("Carried out an order", "tried", result.Tried, "succeeded", result.Succeeded, "message", result.Message)
+	return answer{Result: result}
+}

@@ -1,0 +1,203 @@
+package trial
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/agent/host/probe"
+)
+
+// order is one that a runner would carry out.
+var order = probe.Order{
+	ID: "a", Server: "filer", Path: "/e", FSType: "nfs", Options: []string{"vers=4.1"}, OwnOptions: []string{}, User: 65534,
+	Timeout: time.Minute, HostNetwork: "net:[1]",
+}
+
+// serve runs a runner and returns its socket. It ends with the test.
+func serve(t *testing.T, runner *Runner) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "run")
+	ctx, cancel := context.WithCancel(context.Background())
+	listener, err := Listen(ctx, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error)
+	go func() { done <- runner.Serve(ctx, listener) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return filepath.Join(dir, Socket)
+}
+
+func me() uint32 { return uint32(os.Getuid()) }
+
+func TestAnOrderIsCarriedOutAndAnswered(t *testing.T) {
+	want := probe.Result{
+		Tried: true, Mount: probe.Mount{Message: "mount(2): invalid argument"}, Transports: 4, Identifier: "x",
+		Proofs: []probe.Proof{{Type: probe.OwnNetwork, Holds: true, Message: "net:[2]"}}, Own: &probe.Mount{Succeeded: true},
+	}
+	var got probe.Order
+	socket := serve(t, &Runner{uid: me(), Work: func(_ context.Context, o probe.Order) (probe.Result, error) {
+		got = o
+		return want, nil
+	}})
+	result, err := ask(context.Background(), socket, order, me())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, result); diff != "" {
+		t.Errorf("result (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(order, got); diff != "" {
+		t.Errorf("order (-want +got):\n%s", diff)
+	}
+}
+
+func TestWhyAnOrderWasNotCarriedOut(t *testing.T) {
+	socket := serve(t, &Runner{uid: me(), Work: func(context.Context, probe.Order) (probe.Result, error) {
+		return probe.Result{}, errors.New("timed out: no result after 1m0s")
+	}})
+	if _, err := ask(context.Background(), socket, order, me()); err == nil || err.Error() != "timed out: no result after 1m0s" || IsTemporary(err) {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestOneOrderAtATime(t *testing.T) {
+	begun, end := make(chan bool), make(chan bool)
+	socket := serve(t, &Runner{uid: me(), Work: func(context.Context, probe.Order) (probe.Result, error) {
+		begun <- true
+		<-end
+		return probe.Result{Tried: true}, nil
+	}})
+	first := make(chan error)
+	go func() {
+		_, err := ask(context.Background(), socket, order, me())
+		first <- err
+	}()
+	<-begun
+	if _, err := ask(context.Background(), socket, order, me()); !IsTemporary(err) {
+		t.Errorf("the second order: %v", err)
+	}
+	end <- true
+	if err := <-first; err != nil {
+		t.Errorf("the first order: %v", err)
+	}
+}
+
+func TestAnOrderEndsWithItsCaller(t *testing.T) {
+	begun, ended := make(chan bool), make(chan bool)
+	socket := serve(t, &Runner{uid: me(), Work: func(ctx context.Context, _ probe.Order) (probe.Result, error) {
+		begun <- true
+		<-ctx.Done()
+		ended <- true
+		return probe.Result{}, ctx.Err()
+	}})
+	ctx, cancel := context.WithCancel(context.Background())
+	asked := make(chan error)
+	go func() {
+		_, err := ask(ctx, socket, order, me())
+		asked <- err
+	}()
+	<-begun
+	cancel()
+	<-ended
+	if err := <-asked; !errors.Is(err, context.Canceled) {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestOnlyItsOwnUserIsServedAndBelieved(t *testing.T) {
+	worked := false
+	work := func(context.Context, probe.Order) (probe.Result, error) {
+		worked = true
+		return probe.Result{}, nil
+	}
+	t.Run("the runner refuses another caller", func(t *testing.T) {
+		socket := serve(t, &Runner{uid: me() + 1, Work: work})
+		if _, err := ask(context.Background(), socket, order, me()); err == nil || worked {
+			t.Errorf("error is %v", err)
+		}
+	})
+	t.Run("the agent refuses another runner", func(t *testing.T) {
+		socket := serve(t, &Runner{uid: me(), Work: work})
+		if _, err := ask(context.Background(), socket, order, me()+1); err == nil || !strings.Contains(err.Error(), "the other end belongs to user") || worked {
+			t.Errorf("error is %v", err)
+		}
+	})
+}
+
+func TestNobodyListens(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := ask(context.Background(), filepath.Join(dir, Socket), order, me()); !IsTemporary(err) {
+		t.Errorf("without a socket: %v", err)
+	}
+	listener, err := Listen(context.Background(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix, ok := listener.(*net.UnixListener)
+	if !ok {
+		t.Fatal("not a Unix socket")
+	}
+	unix.SetUnlinkOnClose(false)
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ask(context.Background(), filepath.Join(dir, Socket), order, me()); !IsTemporary(err) {
+		t.Errorf("with a socket that a runner has left: %v", err)
+	}
+	again, err := Listen(context.Background(), dir)
+	if err != nil {
+		t.Fatalf("the next runner: %v", err)
+	}
+	defer again.Close()
+	for name, want := range map[string]os.FileMode{dir: 0o700, filepath.Join(dir, Socket): 0o600} {
+		if info, err := os.Stat(name); err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: mode is %v, want %v", name, info.Mode().Perm(), want)
+		}
+	}
+}
+
+func TestMessagesAreBounded(t *testing.T) {
+	long := order
+	long.Path = "/" + strings.Repeat("a", maxMessage)
+	var out bytes.Buffer
+	if err := writeMessage(&out, long); err == nil || out.Len() > 0 {
+		t.Errorf("wrote %d bytes, error is %v", out.Len(), err)
+	}
+	var read probe.Order
+	if err := readMessage(strings.NewReader(`{"id":"`+strings.Repeat("a", maxMessage)+`"}`), &read); err == nil {
+		t.Error("read a message that is too long")
+	}
+	if err := readMessage(strings.NewReader(`{"id":"a","command":"reboot"}`), &read); err == nil {
+		t.Error("read an order with more in it than is known")
+	}
+	b := &bounded{limit: 4}
+	if _, err := b.Write([]byte("abcd")); err != nil {
+		t.Error(err)
+	}
+	if _, err := b.Write([]byte("e")); !errors.Is(err, errTooLong) {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func TestNothingIsMountedInTheMountNamespaceOfOthers(t *testing.T) {
+	var out bytes.Buffer
+	err := Mount(context.Background(), strings.NewReader(`{"id":"a"}`), &out)
+	if err == nil || !strings.Contains(err.Error(), "not in a mount namespace of its own") || out.Len() > 0 {
+		t.Errorf("error is %v, output %q", err, out.String())
+	}
+}

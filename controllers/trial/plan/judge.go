@@ -1,0 +1,42 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/tuning/mountfailures"
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// Judge says what the result of an order shows of its options. Only what kernel or server say of options counts against them, or a
+// failure that may have any cause while the volume's own list is mounted in the same way. All else is no verdict: the server may not
+// let the pod network in, or not be there.
+func Judge(node string, order v1alpha1.NodeTrial, status v1alpha1.NodeTrialStatus) volumeplan.Probe {
+	what := fmt.Sprintf("%s:%s with %s", order.Server, order.Path, listText(order.MountOptions))
+	switch {
+	case status.Phase != v1alpha1.TrialFinished:
+		return unknown(text.Line(status.Message))
+	case status.Succeeded:
+		return volumeplan.Probe{Verdict: volumeplan.ProbeWorks, Text: fmt.Sprintf("a probe on %s has mounted %s, over %s", node, what, text.Count(int(status.Transports), "connection"))}
+	}
+	failed := fmt.Sprintf("a probe on %s could not mount %s: %s", node, what, text.Line(status.Message))
+	own := status.Own
+	switch cause := mountfailures.CauseOf(status.Message); {
+	case cause == mountfailures.Options && (own == nil || own.Succeeded || own.Message != status.Message):
+		return volumeplan.Probe{Verdict: volumeplan.ProbeRefused, Text: failed}
+	case cause == mountfailures.Unknown && own != nil && own.Succeeded:
+		return volumeplan.Probe{Verdict: volumeplan.ProbeRefused, Text: failed + "; with the volume's own list it could"}
+	case own != nil && !own.Succeeded:
+		return unknown(failed + "; with the volume's own list neither")
+	}
+	return unknown(failed)
+}
+
+func listText(options []string) string {
+	if len(options) == 0 {
+		return "no options"
+	}
+	return strings.Join(options, ",")
+}

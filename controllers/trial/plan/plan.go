@@ -1,0 +1,342 @@
+// Package plan decides which sets of options are probed, on which nodes, and what the results say. It has no client and no clock.
+//
+// Where a trial stands is read from the objects: the label of the Node, spec.trial and status.trial of the client node. What is
+// remembered beside them may be lost: a manager that starts anew takes up orders that are there, takes labels away that nobody needs,
+// and probes again what it has no result of. A probe leaves nothing behind, so that costs a mount and nothing else.
+package plan
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/fleet"
+	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
+)
+
+const (
+	// MaxTrials is how many nodes have a trial at a time.
+	MaxTrials = 2
+	// timeout is how long one trial may take.
+	timeout = time.Minute
+	// overdue is how much later than that its result is given up: an agent that has gone never tells.
+	overdue = time.Minute
+	// patience is how long a set of options waits for a probe before a mount by a pod has to show it.
+	patience = 10 * time.Minute
+	// podDelay is how long a node's trial runner may take to be there at all, runnerDelay to be Ready.
+	podDelay    = 20 * time.Second
+	runnerDelay = 2 * time.Minute
+	// retryRefused is after how long a refused set of options is probed again: a server may have changed.
+	retryRefused = time.Hour
+	// runAsUser reads the root: nobody, who has no rights of its own on any server.
+	runAsUser = 65534
+)
+
+// Node is one node, as trials see it.
+type Node struct {
+	Node *corev1.Node
+	// ClientNode is nil where there is none.
+	ClientNode *v1alpha1.StorageClientNode
+	// Writable is whether the client node may get an order now, Runner how its trial runner stands.
+	Writable bool
+	Runner   Runner
+}
+
+// Runner is how the trial runner of a node stands.
+type Runner struct {
+	// There is whether its Pod is, Ready whether it is Ready and stays.
+	There, Ready bool
+}
+
+// Snapshot is all that a plan rests on.
+type Snapshot struct {
+	Candidates []volumeplan.ProbeCandidate
+	// Nodes are all of the cluster, in any order.
+	Nodes    []Node
+	Profiles *fleet.ProfileSet
+	Memory   Memory
+	Now      time.Time
+}
+
+// Memory is what is known beyond the objects. It is never changed.
+type Memory struct {
+	// Results are what probes have shown.
+	Results map[volumeplan.ProbeKey]Result
+	// Waiting are the sets that wait for a result.
+	Waiting map[volumeplan.ProbeKey]Waiting
+}
+
+// Result is what a probe has shown, and when.
+type Result struct {
+	volumeplan.Probe
+	At time.Time
+}
+
+// Waiting is since when a set waits, and on which node it is to be probed, chosen when; empty: none.
+type Waiting struct {
+	Since  time.Time
+	Node   string
+	Chosen time.Time
+}
+
+// StepKind is what is to be written.
+type StepKind string
+
+const (
+	// StepLabel brings the trial runner to a node.
+	StepLabel StepKind = "Label"
+	// StepOrder hands a node its order.
+	StepOrder StepKind = "Order"
+	// StepClear takes the order away.
+	StepClear StepKind = "Clear"
+	// StepUnlabel takes the trial runner away.
+	StepUnlabel StepKind = "Unlabel"
+)
+
+// Step is one write.
+type Step struct {
+	Kind StepKind
+	Node Node
+	// Order is that of StepOrder.
+	Order *v1alpha1.NodeTrial
+}
+
+// String tells the step in a line.
+func (s Step) String() string {
+	if s.Order == nil {
+		return strings.ToLower(string(s.Kind)) + " " + s.Node.Node.Name
+	}
+	return fmt.Sprintf("order %s: %s:%s %s", s.Node.Node.Name, s.Order.Server, s.Order.Path, strings.Join(s.Order.MountOptions, ","))
+}
+
+// Plan is what is to be written now, and what to remember.
+type Plan struct {
+	Steps  []Step
+	Memory Memory
+	// Busy is whether there is something to look for soon.
+	Busy bool
+}
+
+// For decides. What it writes of one node is one step: the next is decided by what that has brought.
+func For(s Snapshot) Plan {
+	p := &planner{
+		Snapshot: s, busy: map[string]bool{}, byHash: map[string]volumeplan.ProbeCandidate{}, running: map[volumeplan.ProbeKey]bool{},
+		memory: Memory{Results: map[volumeplan.ProbeKey]Result{}, Waiting: map[volumeplan.ProbeKey]Waiting{}},
+	}
+	slices.SortFunc(p.Nodes, func(a, b Node) int { return strings.Compare(a.Node.Name, b.Node.Name) })
+	for _, c := range s.Candidates {
+		p.byHash[hashOf(c)] = c
+		if was, known := s.Memory.Results[c.ProbeKey]; known {
+			p.memory.Results[c.ProbeKey] = was
+		}
+	}
+	for _, n := range p.Nodes {
+		p.followOrder(n)
+	}
+	for _, c := range s.Candidates {
+		p.follow(c)
+	}
+	for _, n := range p.Nodes {
+		if isLabelled(n.Node) && !p.busy[n.Node.Name] {
+			p.steps = append(p.steps, Step{Kind: StepUnlabel, Node: n})
+		}
+	}
+	return Plan{Steps: p.steps, Memory: p.memory, Busy: len(p.memory.Waiting) > 0 || p.isClearing || len(p.steps) > 0}
+}
+
+type planner struct {
+	Snapshot
+	memory Memory
+	steps  []Step
+	// busy are the nodes that have a trial, or are to have one. running are the sets that an order is about.
+	busy    map[string]bool
+	running map[volumeplan.ProbeKey]bool
+	byHash  map[string]volumeplan.ProbeCandidate
+	// waitingForRunner counts the nodes that are to have an order; isClearing is whether one still has an order that is over.
+	waitingForRunner int
+	isClearing       bool
+}
+
+// followOrder takes the result of an order, and takes away what is over or nobody wants any more.
+func (p *planner) followOrder(n Node) {
+	if n.ClientNode == nil || n.ClientNode.Spec.Trial == nil {
+		return
+	}
+	p.busy[n.Node.Name] = true
+	order, status := n.ClientNode.Spec.Trial, n.ClientNode.Status.Trial
+	hash, issued := parseID(order.ID)
+	c, wanted := p.byHash[hash]
+	switch {
+	case !wanted:
+	case status != nil && status.ID == order.ID && status.Phase != v1alpha1.TrialRunning:
+		p.conclude(c, Judge(n.Node.Name, *order, *status))
+	case p.Now.After(issued.Add(timeout + overdue)):
+		p.conclude(c, unknown("the agent on "+n.Node.Name+" has not told how a probe ended"))
+	default:
+		p.running[c.ProbeKey] = true
+		p.memory.Waiting[c.ProbeKey] = p.waiting(c)
+		return
+	}
+	p.isClearing = true
+	if n.Writable {
+		p.steps = append(p.steps, Step{Kind: StepClear, Node: n})
+	}
+}
+
+// conclude keeps what a probe has shown. One that shows nothing does not lift what an earlier one has.
+func (p *planner) conclude(c volumeplan.ProbeCandidate, probe volumeplan.Probe) {
+	if was := p.memory.Results[c.ProbeKey]; was.Verdict == volumeplan.ProbeRefused && probe.Verdict == volumeplan.ProbeUnknown {
+		probe = was.Probe
+	}
+	p.memory.Results[c.ProbeKey] = Result{Probe: probe, At: p.Now}
+}
+
+func unknown(why string) volumeplan.Probe {
+	return volumeplan.Probe{Verdict: volumeplan.ProbeUnknown, Text: why}
+}
+
+// follow brings a candidate to its order, or says why it gets none.
+func (p *planner) follow(c volumeplan.ProbeCandidate) {
+	result, known := p.memory.Results[c.ProbeKey]
+	again := known && result.Verdict == volumeplan.ProbeRefused && p.Now.After(result.At.Add(retryRefused))
+	switch {
+	case p.running[c.ProbeKey], known && !again:
+		return
+	case c.Target.Obstacle != "":
+		p.conclude(c, unknown(c.Target.Obstacle))
+		return
+	case !p.isAnywhere(c):
+		p.conclude(c, unknown("the profile selects no node"))
+		return
+	}
+	w := p.waiting(c)
+	if w.Node != "" {
+		if node, there := p.nodeOf(w.Node); there && p.isUsable(node, c) {
+			p.order(c, node, w)
+			return
+		}
+		w.Node = ""
+	}
+	if p.Now.After(w.Since.Add(patience)) {
+		p.conclude(c, unknown("no node with an agent was free for a probe within "+patience.String()))
+		return
+	}
+	if node, found := p.choose(c); found {
+		w.Node, w.Chosen = node.Node.Name, p.Now
+		p.busy[w.Node] = true
+		p.waitingForRunner++
+		if !isLabelled(node.Node) {
+			p.steps = append(p.steps, Step{Kind: StepLabel, Node: node})
+		}
+	}
+	p.memory.Waiting[c.ProbeKey] = w
+}
+
+func (p *planner) waiting(c volumeplan.ProbeCandidate) Waiting {
+	if w, known := p.Memory.Waiting[c.ProbeKey]; known {
+		return w
+	}
+	return Waiting{Since: p.Now}
+}
+
+// order hands the order over once the trial runner of the chosen node is Ready.
+func (p *planner) order(c volumeplan.ProbeCandidate, n Node, w Waiting) {
+	since := p.Now.Sub(w.Chosen)
+	switch {
+	case n.Runner.Ready && isLabelled(n.Node):
+		p.steps = append(p.steps, Step{Kind: StepOrder, Node: n, Order: orderFor(c, p.Now)})
+	case !n.Runner.There && since > podDelay:
+		p.conclude(c, unknown(fmt.Sprintf("no Pod of DaemonSet %s came to %s", v1alpha1.TrialDaemonSet, n.Node.Name)))
+		return
+	case since > runnerDelay:
+		p.conclude(c, unknown(fmt.Sprintf("the Pod of DaemonSet %s on %s did not become Ready", v1alpha1.TrialDaemonSet, n.Node.Name)))
+		return
+	case !isLabelled(n.Node):
+		p.steps = append(p.steps, Step{Kind: StepLabel, Node: n})
+	}
+	p.busy[n.Node.Name] = true
+	p.waitingForRunner++
+	p.memory.Waiting[c.ProbeKey] = w
+}
+
+// isAnywhere says whether a profile that declares the candidate selects a node at all.
+func (p *planner) isAnywhere(c volumeplan.ProbeCandidate) bool {
+	return slices.ContainsFunc(p.Nodes, func(n Node) bool { return p.isSelected(n.Node, c) })
+}
+
+func (p *planner) isSelected(node *corev1.Node, c volumeplan.ProbeCandidate) bool {
+	return slices.ContainsFunc(c.Profiles, func(name string) bool {
+		profile := p.Profiles.ByName(name)
+		return profile != nil && profile.Selects(node)
+	})
+}
+
+// isUsable says whether a node may have the candidate's trial: in service, with an agent that answers, and not disrupted by us or anybody.
+func (p *planner) isUsable(n Node, c volumeplan.ProbeCandidate) bool {
+	return n.ClientNode != nil && n.ClientNode.Spec.Trial == nil && n.Writable && !n.Node.Spec.Unschedulable && p.isSelected(n.Node, c)
+}
+
+// choose takes a node that bears the label already before others.
+func (p *planner) choose(c volumeplan.ProbeCandidate) (Node, bool) {
+	if len(p.running)+p.waitingForRunner >= MaxTrials {
+		return Node{}, false
+	}
+	var chosen Node
+	found := false
+	for _, n := range p.Nodes {
+		if p.busy[n.Node.Name] || !p.isUsable(n, c) {
+			continue
+		}
+		if isLabelled(n.Node) {
+			return n, true
+		}
+		if !found {
+			chosen, found = n, true
+		}
+	}
+	return chosen, found
+}
+
+func (p *planner) nodeOf(name string) (Node, bool) {
+	i := slices.IndexFunc(p.Nodes, func(n Node) bool { return n.Node.Name == name })
+	if i < 0 || p.busy[name] {
+		return Node{}, false
+	}
+	return p.Nodes[i], true
+}
+
+func isLabelled(node *corev1.Node) bool {
+	_, labelled := node.Labels[v1alpha1.TrialLabel]
+	return labelled
+}
+
+func orderFor(c volumeplan.ProbeCandidate, now time.Time) *v1alpha1.NodeTrial {
+	return &v1alpha1.NodeTrial{
+		ID: fmt.Sprintf("%s-%d", hashOf(c), now.Unix()), Kind: v1alpha1.TrialProbe, Volume: c.Volume,
+		Server: c.Target.Server, Path: c.Target.Path, FSType: c.Target.FSType, MountOptions: c.Target.Options, OwnMountOptions: c.Target.Own,
+		RunAsUser: runAsUser, TimeoutSeconds: int32(timeout.Seconds()),
+	}
+}
+
+// hashOf names a candidate in the id of an order. The volume is not part of it: another one of the set does as well.
+func hashOf(c volumeplan.ProbeCandidate) string {
+	sum := sha256.Sum256([]byte(c.Set + "\x00" + c.Server))
+	return hex.EncodeToString(sum[:8])
+}
+
+// parseID reads the candidate's hash and the time out of an order's id.
+func parseID(id string) (hash string, issued time.Time) {
+	hash, at, _ := strings.Cut(id, "-")
+	seconds, err := strconv.ParseInt(at, 10, 64)
+	if err != nil {
+		return hash, time.Time{}
+	}
+	return hash, time.Unix(seconds, 0)
+}

@@ -1,0 +1,354 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/controllers/volume/judge"
+	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/tuning/catalogue"
+)
+
+// world is a cluster whose nodes do what steps ask of them.
+type world struct {
+	t          *testing.T
+	now        time.Time
+	memory     Memory
+	nodes      map[string]*Node
+	candidates []volumeplan.ProbeCandidate
+	// runners is false where no Pod of a trial runner comes, stuck where it does not become Ready.
+	runners, stuck bool
+	// answer is how an agent answers an order; nil: it does not.
+	answer func(v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus
+	log    []string
+}
+
+func newWorld(t *testing.T, names ...string) *world {
+	w := &world{t: t, now: time.Unix(1700000000, 0), nodes: map[string]*Node{}, runners: true}
+	for _, name := range names {
+		w.nodes[name] = &Node{
+			Node:       &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": "eda", corev1.LabelOSStable: "linux"}}},
+			ClientNode: &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: name}}, Writable: true,
+		}
+	}
+	w.answer = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
+		return &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialFinished, Succeeded: true, Transports: 4}
+	}
+	return w
+}
+
+func candidate(set, server string) volumeplan.ProbeCandidate {
+	return volumeplan.ProbeCandidate{
+		ProbeKey: volumeplan.ProbeKey{Set: set, Server: server}, Volume: "pv-" + set, Profiles: []string{"p"},
+		Target: judge.ProbeTarget{Server: server, Path: "/e", FSType: "nfs", Options: []string{"vers=4.1", "nconnect=4"}, Own: []string{"vers=4.1"}},
+	}
+}
+
+func (w *world) profiles() *fleet.ProfileSet {
+	p := v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "p", Finalizers: []string{v1alpha1.Finalizer}}}
+	p.Spec.NodeSelector.MatchLabels = map[string]string{"pool": "eda"}
+	return fleet.NewProfileSet([]v1alpha1.StorageClientProfile{p}, catalogue.AllowList{})
+}
+
+// pass plans once, and carries the steps out.
+func (w *world) pass() Plan {
+	w.t.Helper()
+	s := Snapshot{Candidates: w.candidates, Profiles: w.profiles(), Memory: w.memory, Now: w.now}
+	for _, n := range w.nodes {
+		s.Nodes = append(s.Nodes, *n)
+	}
+	next := For(s)
+	w.memory = next.Memory
+	for _, step := range next.Steps {
+		w.log = append(w.log, step.String())
+		n := w.nodes[step.Node.Node.Name]
+		switch step.Kind {
+		case StepLabel:
+			n.Node.Labels[v1alpha1.TrialLabel] = v1alpha1.True
+			n.Runner = Runner{There: w.runners, Ready: w.runners && !w.stuck}
+		case StepUnlabel:
+			delete(n.Node.Labels, v1alpha1.TrialLabel)
+			n.Runner = Runner{}
+			if n.ClientNode != nil && n.ClientNode.Spec.Trial != nil {
+				w.t.Errorf("%s loses its runner while it has an order", n.Node.Name)
+			}
+		case StepOrder:
+			if n.ClientNode.Spec.Trial != nil || !isLabelled(n.Node) || !n.Writable {
+				w.t.Errorf("order for %s, which is not to have one", n.Node.Name)
+			}
+			n.ClientNode.Spec.Trial = step.Order
+			if w.answer != nil {
+				n.ClientNode.Status.Trial = w.answer(*step.Order)
+			}
+		case StepClear:
+			n.ClientNode.Spec.Trial, n.ClientNode.Status.Trial = nil, nil
+		}
+	}
+	ordered := 0
+	for _, n := range w.nodes {
+		if n.ClientNode != nil && n.ClientNode.Spec.Trial != nil {
+			ordered++
+		}
+	}
+	if ordered > MaxTrials {
+		w.t.Errorf("%d trials at a time", ordered)
+	}
+	w.now = w.now.Add(2 * time.Second)
+	return next
+}
+
+// run makes passes until nothing is left to do, and returns what was decided of a candidate.
+func (w *world) run() {
+	w.t.Helper()
+	for range 600 {
+		if !w.pass().Busy {
+			return
+		}
+	}
+	w.t.Fatal("it never ends")
+}
+
+func (w *world) verdict(c volumeplan.ProbeCandidate) volumeplan.Probe {
+	return w.memory.Results[c.ProbeKey].Probe
+}
+
+func (w *world) expectClean() {
+	w.t.Helper()
+	for name, n := range w.nodes {
+		if isLabelled(n.Node) || n.ClientNode != nil && n.ClientNode.Spec.Trial != nil {
+			w.t.Errorf("something of a trial is left on %s", name)
+		}
+	}
+}
+
+func TestAProbeFromLabelToResult(t *testing.T) {
+	w, c := newWorld(t, "n2", "n1"), candidate("s", "filer")
+	w.candidates = []volumeplan.ProbeCandidate{c}
+	w.run()
+	want := []string{"label n1", "order n1: filer:/e vers=4.1,nconnect=4", "clear n1", "unlabel n1"}
+	if diff := cmp.Diff(want, w.log); diff != "" {
+		t.Errorf("steps (-want +got):\n%s", diff)
+	}
+	if got := w.verdict(c); got.Verdict != volumeplan.ProbeWorks || got.Text != "a probe on n1 has mounted filer:/e with vers=4.1,nconnect=4, over 4 connections" {
+		t.Errorf("verdict is %+v", got)
+	}
+	w.expectClean()
+	w.candidates = nil
+	w.run()
+	if len(w.memory.Results) > 0 {
+		t.Error("what nobody asks for any more is remembered")
+	}
+}
+
+func TestTheOrderIsWhatMountWouldGet(t *testing.T) {
+	c := candidate("s", "filer")
+	order := orderFor(c, time.Unix(1700000000, 0))
+	want := &v1alpha1.NodeTrial{
+		ID: hashOf(c) + "-1700000000", Kind: v1alpha1.TrialProbe, Volume: "pv-s", Server: "filer", Path: "/e", FSType: "nfs",
+		MountOptions: []string{"vers=4.1", "nconnect=4"}, OwnMountOptions: []string{"vers=4.1"}, RunAsUser: 65534, TimeoutSeconds: 60,
+	}
+	if diff := cmp.Diff(want, order); diff != "" {
+		t.Errorf("order (-want +got):\n%s", diff)
+	}
+}
+
+func TestFewTrialsAtATimeAndAllInTheEnd(t *testing.T) {
+	w := newWorld(t, "n1", "n2", "n3", "n4")
+	for i := range 9 {
+		w.candidates = append(w.candidates, candidate(fmt.Sprintf("s%d", i), "filer"))
+	}
+	w.run()
+	for _, c := range w.candidates {
+		if w.verdict(c).Verdict != volumeplan.ProbeWorks {
+			t.Errorf("%s: %+v", c.Set, w.verdict(c))
+		}
+	}
+	w.expectClean()
+}
+
+func TestWhoMayNotHaveATrial(t *testing.T) {
+	for name, change := range map[string]func(*Node){
+		"a node that the rollout holds, or without an agent": func(n *Node) { n.Writable = false },
+		"a cordoned node":                       func(n *Node) { n.Node.Spec.Unschedulable = true },
+		"a node without a client node":          func(n *Node) { n.ClientNode, n.Writable = nil, false },
+		"a node that the profile does not want": func(n *Node) { n.Node.Labels["pool"] = "other" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, c := newWorld(t, "n1", "n2"), candidate("s", "filer")
+			change(w.nodes["n1"])
+			w.candidates = []volumeplan.ProbeCandidate{c}
+			w.run()
+			if w.verdict(c).Verdict != volumeplan.ProbeWorks || slices.ContainsFunc(w.log, func(step string) bool { return strings.Contains(step, "n1") }) {
+				t.Errorf("verdict is %+v, steps %v", w.verdict(c), w.log)
+			}
+		})
+	}
+}
+
+func TestWhatCannotBeProbedIsToldSoAndHoldsNothingUp(t *testing.T) {
+	kerberos := candidate("s", "filer")
+	kerberos.Target.Obstacle = "sec=krb5 needs the node's rpc.gssd"
+	for name, test := range map[string]struct {
+		candidate volumeplan.ProbeCandidate
+		change    func(*world)
+		want      string
+		within    time.Duration
+	}{
+		"an obstacle":                      {kerberos, nil, "sec=krb5 needs the node's rpc.gssd", time.Second},
+		"no node that the profile selects": {candidate("s", "filer"), func(w *world) { w.nodes = nil }, "the profile selects no node", time.Second},
+		"no node is free": {candidate("s", "filer"), func(w *world) { w.nodes["n1"].Writable = false },
+			"no node with an agent was free for a probe within 10m0s", patience + 10*time.Second},
+		"no trial runner": {candidate("s", "filer"), func(w *world) { w.runners = false },
+			"no Pod of DaemonSet storage-client-trial-runner came to n1", podDelay + 10*time.Second},
+		"a trial runner that does not start": {candidate("s", "filer"), func(w *world) { w.stuck = true },
+			"the Pod of DaemonSet storage-client-trial-runner on n1 did not become Ready", runnerDelay + 10*time.Second},
+		"an agent that never answers": {candidate("s", "filer"), func(w *world) { w.answer = nil },
+			"the agent on n1 has not told how a probe ended", timeout + overdue + 10*time.Second},
+		"an agent that refuses": {candidate("s", "filer"), func(w *world) {
+			w.answer = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
+				return &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialRefused, Message: "refused by this node's agent: x"}
+			}
+		}, "refused by this node's agent: x", 10 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, "n1")
+			if test.change != nil {
+				test.change(w)
+			}
+			w.candidates = []volumeplan.ProbeCandidate{test.candidate}
+			begun := w.now
+			for w.verdict(test.candidate).Verdict == "" && w.now.Sub(begun) < time.Hour {
+				w.pass()
+			}
+			if got := w.verdict(test.candidate); got.Verdict != volumeplan.ProbeUnknown || got.Text != test.want {
+				t.Errorf("verdict is %+v, want %q", got, test.want)
+			}
+			if took := w.now.Sub(begun); took > test.within+2*time.Second {
+				t.Errorf("it took %s", took)
+			}
+			w.run()
+			w.expectClean()
+		})
+	}
+}
+
+func TestAManagerThatStartsAnewTakesUpWhatIsThere(t *testing.T) {
+	c := candidate("s", "filer")
+	for passes := range 4 {
+		w := newWorld(t, "n1", "n2")
+		w.candidates = []volumeplan.ProbeCandidate{c}
+		for range passes {
+			w.pass()
+		}
+		w.memory = Memory{}
+		w.run()
+		if w.verdict(c).Verdict != volumeplan.ProbeWorks {
+			t.Errorf("after %d passes: verdict is %+v", passes, w.verdict(c))
+		}
+		w.expectClean()
+	}
+}
+
+func TestAnOrderThatNobodyWantsAnyMoreGoes(t *testing.T) {
+	w := newWorld(t, "n1")
+	w.answer = nil
+	w.candidates = []volumeplan.ProbeCandidate{candidate("s", "filer")}
+	w.pass()
+	w.pass()
+	if w.nodes["n1"].ClientNode.Spec.Trial == nil {
+		t.Fatalf("no order: %v", w.log)
+	}
+	w.candidates = nil
+	w.run()
+	w.expectClean()
+}
+
+func TestNothingIsWrittenToANodeThatTheRolloutHas(t *testing.T) {
+	w := newWorld(t, "n1", "n2")
+	w.candidates = []volumeplan.ProbeCandidate{candidate("s", "filer")}
+	w.pass()
+	w.pass()
+	w.nodes["n1"].Writable = false
+	for range 20 {
+		w.pass()
+	}
+	if w.nodes["n1"].ClientNode.Spec.Trial == nil || !isLabelled(w.nodes["n1"].Node) {
+		t.Error("the order was taken away while the rollout had the node")
+	}
+	w.nodes["n1"].Writable = true
+	w.run()
+	w.expectClean()
+}
+
+func TestWhatWasRefusedIsTriedAgainAndStaysRefusedUntilItWorks(t *testing.T) {
+	w, c := newWorld(t, "n1"), candidate("s", "filer")
+	w.candidates = []volumeplan.ProbeCandidate{c}
+	good := w.answer
+	w.answer = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
+		return &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialFinished, Message: "mount(2): invalid argument: nfs: Unknown parameter 'x'"}
+	}
+	w.run()
+	first := w.verdict(c)
+	if first.Verdict != volumeplan.ProbeRefused {
+		t.Fatalf("verdict is %+v", first)
+	}
+	steps := len(w.log)
+	w.run()
+	if len(w.log) != steps {
+		t.Errorf("probed again at once: %v", w.log[steps:])
+	}
+	w.answer = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
+		return &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialVoid, Message: "timed out"}
+	}
+	w.now = w.now.Add(retryRefused)
+	w.run()
+	if len(w.log) == steps || w.verdict(c) != first {
+		t.Errorf("a probe that shows nothing has lifted it: %+v", w.verdict(c))
+	}
+	w.answer = good
+	w.now = w.now.Add(retryRefused)
+	w.run()
+	if w.verdict(c).Verdict != volumeplan.ProbeWorks {
+		t.Errorf("verdict is %+v", w.verdict(c))
+	}
+}
+
+func TestJudge(t *testing.T) {
+	works, fails := &v1alpha1.TrialMount{Succeeded: true}, func(message string) *v1alpha1.TrialMount { return &v1alpha1.TrialMount{Message: message} }
+	const unknownParameter = "mount(2): invalid argument: nfs: Unknown parameter 'x'"
+	for name, test := range map[string]struct {
+		message string
+		own     *v1alpha1.TrialMount
+		want    volumeplan.ProbeVerdict
+	}{
+		"the kernel does not know an option":                  {unknownParameter, works, volumeplan.ProbeRefused},
+		"the kernel does not know it, and the server is shut": {unknownParameter, fails("mount(2): permission denied"), volumeplan.ProbeRefused},
+		"the volume's own list has the same flaw":             {unknownParameter, fails(unknownParameter), volumeplan.ProbeUnknown},
+		"the server has not that version":                     {"mount(2): protocol not supported", works, volumeplan.ProbeRefused},
+		"the server lets the pod network in with neither":     {"mount(2): operation not permitted", fails("mount(2): operation not permitted"), volumeplan.ProbeUnknown},
+		"the server lets it in with the volume's own list":    {"mount(2): permission denied", works, volumeplan.ProbeRefused},
+		"no route, and nothing was tried beside it":           {"mount(2): no route to host", nil, volumeplan.ProbeUnknown},
+		"the server came up in between":                       {"mount(2): connection refused", works, volumeplan.ProbeUnknown},
+		"the server did not answer in time":                   {"mount(2): connection timed out", works, volumeplan.ProbeUnknown},
+		"the path is not there":                               {"mount(2): no such file or directory", fails("mount(2): no such file or directory"), volumeplan.ProbeUnknown},
+		"a text that nobody knows":                            {"mount(2): input/output error", works, volumeplan.ProbeRefused},
+		"a text that nobody knows, and the own list fails":    {"mount(2): input/output error", fails("mount(2): input/output error"), volumeplan.ProbeUnknown},
+	} {
+		t.Run(name, func(t *testing.T) {
+			order := orderFor(candidate("s", "filer"), time.Unix(1, 0))
+			got := Judge("n1", *order, v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialFinished, Message: test.message, Own: test.own})
+			if got.Verdict != test.want || !strings.Contains(got.Text, test.message) {
+				t.Errorf("got %+v, want %s", got, test.want)
+			}
+		})
+	}
+}

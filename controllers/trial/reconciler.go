@@ -1,0 +1,259 @@
+// Package trial has nodes mount volumes once, beside all mounts of the cluster, to see whether a list of options works before any
+// volume has it. The node's agent and its trial runner do the mounting; package plan decides.
+package trial
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/agentpod"
+	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/controllers/internal/match"
+	"github.com/storageclient/operator/controllers/internal/read"
+	"github.com/storageclient/operator/controllers/trial/plan"
+	"github.com/storageclient/operator/controllers/volume/judge"
+	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/controllers/volume/snapshot"
+	"github.com/storageclient/operator/tuning/catalogue"
+)
+
+const (
+	// passEvery is the shortest time between two passes, and the time to the next while something is under way.
+	passEvery = 2 * time.Second
+	// lookEvery is the time to the next pass otherwise: what is to be written waits for a probe, so no change may be missed for long.
+	lookEvery = time.Minute
+	// component is what the trial runner's Pods are told from the agents' by.
+	component = "trial-runner"
+)
+
+// Reconciler probes sets of options, in one pass for all.
+type Reconciler struct {
+	client.Client
+	// Clock spaces the passes and dates orders.
+	Clock clock.PassiveClock
+	// Allow holds the parameters that are accepted beyond the catalogue.
+	Allow catalogue.AllowList
+	// ManagerNamespace is the namespace whose annotation pauses everything, and that of the budget.
+	ManagerNamespace string
+	// AgentNamespace is where the agent's and the trial runner's Pods run.
+	AgentNamespace string
+	// Results is where others read what probes have shown.
+	Results *Results
+
+	last   time.Time
+	memory plan.Memory
+	reader *snapshot.Reader
+	judged *judge.Memory
+}
+
+// Results are what probes have shown, for all who ask. They are lost with the manager: what has no other evidence by then is
+// probed again.
+type Results struct {
+	known atomic.Pointer[map[volumeplan.ProbeKey]volumeplan.Probe]
+}
+
+// All are the results as they are now. Nobody changes them. It is never nil: what has no result yet waits for one.
+func (r *Results) All() map[volumeplan.ProbeKey]volumeplan.Probe {
+	if known := r.known.Load(); known != nil {
+		return *known
+	}
+	return map[volumeplan.ProbeKey]volumeplan.Probe{}
+}
+
+func (r *Results) set(results map[volumeplan.ProbeKey]plan.Result) {
+	known := make(map[volumeplan.ProbeKey]volumeplan.Probe, len(results))
+	for key, result := range results {
+		known[key] = result.Probe
+	}
+	r.known.Store(&known)
+}
+
+// +kubebuilder:rbac:groups="",resources=nodes,verbs=list;watch;patch
+// +kubebuilder:rbac:groups="",resources=persistentvolumes;persistentvolumeclaims,verbs=list;watch
+// +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=storage-client-system,verbs=get;list;watch
+// +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch,namespace=storage-client-agent
+// +kubebuilder:rbac:groups="",resources=configmaps,verbs=list;watch,namespace=storage-client-system
+// +kubebuilder:rbac:groups=storage.k8s.io,resources=storageclasses,verbs=list;watch
+// +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientprofiles,verbs=list;watch
+// +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientnodes,verbs=list;watch;patch
+
+// Reconcile makes a pass. A node that could not be written does not hold up the others.
+func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	now := r.Clock.Now()
+	if left := r.last.Add(passEvery).Sub(now); left > 0 && left <= passEvery && !r.last.IsZero() {
+		return reconcile.Result{RequeueAfter: left}, nil
+	}
+	r.last = now
+	s, err := r.readSnapshot(ctx, now)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	next := plan.For(s)
+	r.logResults(ctx, next.Memory)
+	r.memory = next.Memory
+	// Before the order is taken away: who reads the client node then finds the result.
+	r.Results.set(next.Memory.Results)
+	var failed []error
+	for _, step := range next.Steps {
+		err := r.applyStep(ctx, step)
+		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+			continue
+		}
+		failed = append(failed, err)
+	}
+	if err := errors.Join(failed...); err != nil {
+		return reconcile.Result{}, err
+	}
+	if next.Busy {
+		return reconcile.Result{RequeueAfter: passEvery}, nil
+	}
+	return reconcile.Result{RequeueAfter: lookEvery}, nil
+}
+
+func (r *Reconciler) logResults(ctx context.Context, next plan.Memory) {
+	for key, result := range next.Results {
+		if was, known := r.memory.Results[key]; !known || was != result {
+			log.FromContext(ctx).Info("Probed options", "set", key.Set, "server", key.Server, "verdict", result.Verdict, "message", result.Text)
+		}
+	}
+}
+
+// readSnapshot reads everything from the cache.
+func (r *Reconciler) readSnapshot(ctx context.Context, now time.Time) (plan.Snapshot, error) {
+	if r.reader == nil {
+		r.reader = &snapshot.Reader{Reader: r.Client, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace}
+		r.judged = judge.NewMemory()
+	}
+	volumes, err := r.reader.Read(ctx)
+	if err != nil {
+		return plan.Snapshot{}, err
+	}
+	volumes.Memory = r.judged
+	var profiles v1alpha1.StorageClientProfileList
+	if err := r.List(ctx, &profiles, client.UnsafeDisableDeepCopy); err != nil {
+		return plan.Snapshot{}, fmt.Errorf("list StorageClientProfiles: %w", err)
+	}
+	s := plan.Snapshot{
+		Candidates: volumeplan.ProbeCandidates(volumes), Profiles: fleet.NewProfileSet(profiles.Items, r.Allow), Memory: r.memory, Now: now,
+	}
+	s.Nodes, err = r.readNodes(ctx, s.Profiles)
+	return s, err
+}
+
+func (r *Reconciler) readNodes(ctx context.Context, profiles *fleet.ProfileSet) ([]plan.Node, error) {
+	all, err := read.FleetSnapshot(ctx, r, profiles, r.AgentNamespace)
+	if err != nil {
+		return nil, err
+	}
+	runners, err := r.readRunners(ctx)
+	if err != nil {
+		return nil, err
+	}
+	claims, err := r.readClaims(ctx)
+	if err != nil {
+		return nil, err
+	}
+	nodes := make([]plan.Node, 0, len(all.Nodes))
+	for i := range all.Nodes {
+		node := &all.Nodes[i]
+		n := plan.Node{Node: node, Runner: runners[node.Name]}
+		if clientNode := all.ClientNodes[node.Name]; clientNode != nil && fleet.Owns(node, clientNode) {
+			_, claimed := claims[node.Name]
+			n.ClientNode = clientNode
+			n.Writable = !claimed && !match.Ignored(node) && fleet.IsWritable(node, clientNode, all.Ready[node.Name])
+		}
+		nodes = append(nodes, n)
+	}
+	return nodes, nil
+}
+
+func (r *Reconciler) readRunners(ctx context.Context) (map[string]plan.Runner, error) {
+	var pods corev1.PodList
+	if err := r.List(ctx, &pods, client.InNamespace(r.AgentNamespace), client.MatchingLabels{agentpod.ComponentLabel: component}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list Pods of the trial runner: %w", err)
+	}
+	runners := map[string]plan.Runner{}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		name := nodeOf(pod)
+		runners[name] = plan.Runner{There: true, Ready: runners[name].Ready || agentpod.IsReady(pod)}
+	}
+	return runners, nil
+}
+
+// nodeOf is the node that a DaemonSet's Pod is on, or is for: one that waits for room is bound to none yet.
+func nodeOf(pod *corev1.Pod) string {
+	if pod.Spec.NodeName != "" || pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil ||
+		pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return pod.Spec.NodeName
+	}
+	for _, term := range pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		for _, field := range term.MatchFields {
+			if field.Key == metav1.ObjectNameField && len(field.Values) == 1 {
+				return field.Values[0]
+			}
+		}
+	}
+	return ""
+}
+
+func (r *Reconciler) readClaims(ctx context.Context) (map[string]string, error) {
+	var budget corev1.ConfigMap
+	key := client.ObjectKey{Namespace: r.ManagerNamespace, Name: v1alpha1.BudgetConfigMap}
+	if err := client.IgnoreNotFound(r.Get(ctx, key, &budget)); err != nil {
+		return nil, fmt.Errorf("get ConfigMap %s: %w", key, err)
+	}
+	return budget.Data, nil
+}
+
+func (r *Reconciler) applyStep(ctx context.Context, step plan.Step) error {
+	log.FromContext(ctx).Info("Trial", "step", step.String())
+	switch step.Kind {
+	case plan.StepLabel:
+		return r.patchLabel(ctx, step.Node.Node.Name, v1alpha1.True)
+	case plan.StepUnlabel:
+		return r.patchLabel(ctx, step.Node.Node.Name, nil)
+	case plan.StepOrder:
+		return r.patchTrial(ctx, step.Node.ClientNode, step.Order)
+	case plan.StepClear:
+		return r.patchTrial(ctx, step.Node.ClientNode, nil)
+	}
+	return fmt.Errorf("step %q is not one that writes", step)
+}
+
+func (r *Reconciler) patchLabel(ctx context.Context, node string, value any) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{v1alpha1.TrialLabel: value}}})
+	if err != nil {
+		return fmt.Errorf("encode label of Node %s: %w", node, err)
+	}
+	target := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}}
+	if err := r.Patch(ctx, target, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(v1alpha1.ManagerFieldManager)); err != nil {
+		return fmt.Errorf("patch label of Node %s: %w", node, err)
+	}
+	return nil
+}
+
+// patchTrial changes the client node as it was read: a permit or a release that has come since makes it a conflict.
+func (r *Reconciler) patchTrial(ctx context.Context, clientNode *v1alpha1.StorageClientNode, order *v1alpha1.NodeTrial) error {
+	changed := clientNode.DeepCopy()
+	changed.Spec.Trial = order
+	patch := client.MergeFromWithOptions(clientNode, client.MergeFromWithOptimisticLock{})
+	if err := r.Patch(ctx, changed, patch, client.FieldOwner(v1alpha1.ManagerFieldManager)); err != nil {
+		return fmt.Errorf("patch StorageClientNode %s: %w", clientNode.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,62 @@
+package judge
+
+import (
+	"cmp"
+	"regexp"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/mountoptions"
+)
+
+// ProbeTarget is what a probe of a list would mount of a volume.
+type ProbeTarget struct {
+	// Server, Path and FSType are what is mounted.
+	Server, Path, FSType string
+	// Options are what mount would get with the list that is declared, Own what it gets today.
+	Options, Own []string
+	// Obstacle says why the list cannot be probed; empty where it can.
+	Obstacle string
+}
+
+var (
+	probedServer = regexp.MustCompile(`^[A-Za-z0-9:][A-Za-z0-9._:-]{0,252}$`)
+	probedPath   = regexp.MustCompile(`^/[A-Za-z0-9_.,:=/@+-]*$`)
+)
+
+const maxProbedPath = 1024
+
+// ProbeTargetOf is what a probe of a verdict's list would mount.
+func ProbeTargetOf(pv *corev1.PersistentVolume, v Verdict) ProbeTarget {
+	t := targetOf(pv)
+	source := t.Source()
+	out := ProbeTarget{
+		Server: source.Server, Path: t.MountedPath(), FSType: "nfs",
+		Options: mountoptions.TakeApart(t.Hands(v.Options)), Own: mountoptions.TakeApart(t.Hands(pv.Spec.MountOptions)),
+	}
+	out.Obstacle = probeObstacle(source, out)
+	return out
+}
+
+// probeObstacle says why a mount in a network namespace of its own, by the agent's rules, would prove nothing or cannot be made.
+func probeObstacle(source Source, t ProbeTarget) string {
+	switch {
+	case source.Protocol != v1alpha1.ProtocolNFS:
+		return "only NFS can be probed"
+	case t.Server == "":
+		return "the volume does not name its server"
+	case t.Path == "":
+		return "driver " + source.Driver + " does not say what it mounts"
+	case !probedServer.MatchString(t.Server) || len(t.Path) > maxProbedPath || !probedPath.MatchString(t.Path):
+		return "server or path holds characters that the agent does not accept"
+	}
+	for _, list := range [][]string{t.Options, t.Own} {
+		for _, problem := range mountoptions.Validate(mountoptions.NFS, list) {
+			if !problem.Warning {
+				return "the agent does not accept the volume's option " + problem.Option + ": " + problem.Message
+			}
+		}
+	}
+	return cmp.Or(mountoptions.NeedsNodeNetwork(t.Options), mountoptions.NeedsNodeNetwork(t.Own))
+}

@@ -1,0 +1,162 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/internal/builders"
+	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/tuning/catalogue"
+)
+
+// probedBy is a snapshot of volumes that a profile selects, at noon.
+func probedBy(p v1alpha1.StorageClientProfile, volumes ...*corev1.PersistentVolume) Snapshot {
+	s := Snapshot{Now: noon, Profiles: judge.Compile([]v1alpha1.StorageClientProfile{p}, catalogue.AllowList{}, false)}
+	for _, pv := range volumes {
+		s.Volumes = append(s.Volumes, *pv)
+	}
+	return s
+}
+
+func onServer(server string) builders.VolumeOption {
+	return func(pv *corev1.PersistentVolume) { pv.Spec.NFS.Server = server }
+}
+
+func probing(policy v1alpha1.ProbePolicy) builders.ProfileOption {
+	return builders.Specified(func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.Volumes = &v1alpha1.VolumeRollout{Probe: policy} })
+}
+
+// targets are the volumes that are written of a plan.
+func targets(p Plan) []string {
+	var out []string
+	for _, step := range p.Steps {
+		out = append(out, step.Target().Name)
+	}
+	return out
+}
+
+func TestWhatIsProbed(t *testing.T) {
+	p := builders.NFSProfile("p", []string{"nocto"})
+	never := builders.NFSProfile("p", []string{"nocto"}, probing(v1alpha1.ProbeNever))
+	atCreation := func(m *judge.Mark) { m.Created = true }
+	for name, test := range map[string]struct {
+		snapshot Snapshot
+		want     []string
+	}{
+		"one volume stands for all of its server": {probedBy(p, created("b", 1), created("a", 0), created("c", 2)), []string{"a filer:/data hard,nocto hard"}},
+		"each server for itself": {probedBy(p, created("a", 0), created("b", 0, onServer("other"))),
+			[]string{"a filer:/data hard,nocto hard", "b other:/data hard,nocto hard"}},
+		"nothing where a volume has been given the list":    {probedBy(p, created("a", 0), created("b", 0, written(p, 10))), nil},
+		"what was created with the list gives no evidence":  {probedBy(p, created("a", 0), created("b", 0, written(p, 10, atCreation))), []string{"a filer:/data hard,nocto hard"}},
+		"nothing where the profile says so":                 {probedBy(never, created("a", 0)), nil},
+		"nothing that is as declared":                       {probedBy(p, created("a", 0, func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"hard", "nocto"} })), nil},
+		"nothing for a profile that is paused":              {probedBy(builders.NFSProfile("p", []string{"nocto"}, builders.Paused), created("a", 0)), nil},
+		"one that can be probed before one that cannot":     {probedBy(p, created("a", 0, func(pv *corev1.PersistentVolume) { pv.Spec.NFS.Path = "/a b" }), created("b", 0)), []string{"b filer:/data hard,nocto hard"}},
+		"the list as the kubelet hands it on":               {probedBy(p, created("a", 0, func(pv *corev1.PersistentVolume) { pv.Spec.NFS.ReadOnly = true })), []string{"a filer:/data hard,nocto,ro hard,ro"}},
+		"Kerberos has an obstacle":                          {probedBy(p, created("a", 0, func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"sec=krb5"} })), []string{"a filer:/data nocto,sec=krb5 sec=krb5: sec=krb5 needs the node's rpc.gssd"}},
+		"a port that the agent would not mount from either": {probedBy(p, created("a", 0, func(pv *corev1.PersistentVolume) { pv.Spec.MountOptions = []string{"port=2050"} })), []string{"a filer:/data nocto,port=2050 port=2050: the agent does not accept the volume's option port=2050: is refused: it sets which server is mounted and how it is reached; only the volume itself may set that"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, c := range ProbeCandidates(test.snapshot) {
+				line := c.Volume + " " + c.Server + ":" + c.Target.Path + " " + strings.Join(c.Target.Options, ",") + " " + strings.Join(c.Target.Own, ",")
+				if c.Target.Obstacle != "" {
+					line += ": " + c.Target.Obstacle
+				}
+				got = append(got, line)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("candidates (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestNoVolumeGetsWhatIsNotProbedYet(t *testing.T) {
+	p := builders.NFSProfile("p", []string{"nocto"})
+	s := probedBy(p, created("a", 0), created("b", 0, onServer("other")))
+	key := ProbeCandidates(s)[0].ProbeKey
+	for name, test := range map[string]struct {
+		probes map[ProbeKey]Probe
+		want   []string
+		note   string
+	}{
+		"where nothing is probed, the canary goes":       {nil, []string{"a"}, "then"},
+		"without a result, nothing goes":                 {map[ProbeKey]Probe{}, nil, "these options are probed on a node first, by a mount from filer that no pod uses; then "},
+		"a result on one server is none on another one":  {map[ProbeKey]Probe{key: {Verdict: ProbeWorks}}, []string{key.Server}, ""},
+		"what is refused goes nowhere":                   {map[ProbeKey]Probe{key: {Verdict: ProbeRefused, Text: "it could not"}}, nil, ""},
+		"where there is no verdict, a mount has to show": {map[ProbeKey]Probe{key: {Verdict: ProbeUnknown, Text: "no agent"}}, []string{key.Server}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s.Probes = test.probes
+			plan := For(s)
+			got := targets(plan)
+			for i := range got {
+				if test.probes != nil {
+					got[i] = map[string]string{"a": "filer", "b": "other"}[got[i]]
+				}
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("steps (-want +got):\n%s\n%+v", diff, plan.Notes)
+			}
+			if test.probes != nil && plan.Next.IsZero() {
+				t.Error("nobody looks for the result")
+			}
+			if test.note != "" && test.probes != nil && !strings.Contains(plan.Notes["a"].Message, test.note) {
+				t.Errorf("note is %q", plan.Notes["a"].Message)
+			}
+		})
+	}
+}
+
+func TestAProbeIsEvidenceOnceEveryServerHasShownIt(t *testing.T) {
+	p := builders.NFSProfile("p", []string{"nocto"})
+	s := probedBy(p, created("a", 0), created("b", 1), created("c", 2, onServer("other")))
+	candidates := ProbeCandidates(s)
+	set := candidates[0].Set
+	works := Probe{Verdict: ProbeWorks, Text: "a probe on n1 has mounted it"}
+	for name, test := range map[string]struct {
+		probes map[ProbeKey]Probe
+		want   bool
+	}{
+		"both servers":          {map[ProbeKey]Probe{{set, "filer"}: works, {set, "other"}: works}, true},
+		"one server":            {map[ProbeKey]Probe{{set, "filer"}: works}, false},
+		"one without a verdict": {map[ProbeKey]Probe{{set, "filer"}: works, {set, "other"}: {Verdict: ProbeUnknown}}, false},
+		"nothing is probed":     {nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s.Probes = test.probes
+			if evidence, known := newPlanner(s).evidence[set]; known != test.want || known && evidence.Text != works.Text {
+				t.Errorf("evidence is %+v", evidence)
+			}
+		})
+	}
+	s.Probes = map[ProbeKey]Probe{{set, "filer"}: works, {set, "other"}: works}
+	for _, step := range For(s).Steps {
+		if write, ok := step.(WriteOptions); !ok || write.Mark.Unproven || write.Mark.Evidence != works.Text {
+			t.Errorf("step is %+v", step)
+		}
+	}
+}
+
+func TestWhatTheProfileTellsOfProbes(t *testing.T) {
+	p := builders.NFSProfile("p", []string{"nocto"})
+	s := probedBy(p, created("a", 0), created("b", 1))
+	key := ProbeCandidates(s)[0].ProbeKey
+	s.Probes = map[ProbeKey]Probe{}
+	if got := Summarize("p", s); got.Batch != probingText(key) || got.Stopped != "" {
+		t.Errorf("while it is probed: batch %q, stopped %q", got.Batch, got.Stopped)
+	}
+	s.Probes[key] = Probe{Verdict: ProbeRefused, Text: "a probe on n1 could not mount it"}
+	if got := Summarize("p", s); got.Stopped != "a probe on n1 could not mount it" {
+		t.Errorf("when it is refused: batch %q, stopped %q", got.Batch, got.Stopped)
+	}
+	s.Probes[key] = Probe{Verdict: ProbeWorks, Text: "mounted"}
+	if got := Summarize("p", s); got.Batch != "" || got.Stopped != "" {
+		t.Errorf("when it works: batch %q, stopped %q", got.Batch, got.Stopped)
+	}
+}

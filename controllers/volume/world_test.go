@@ -770,6 +770,8 @@ func (m *manager) checkAfter(v *simVolume, before *corev1.PersistentVolume, step
 			v.own, v.putBack = before.Spec.MountOptions, false
 		case !judge.RecordOf(before).IsWhole() && v.putBack:
 			m.fail("the annotations of %s are put back a second time", name)
+		case !judge.RecordOf(before).IsWhole() && m.readLedger().EntryOf(before.UID).Pending: // nobody saw the first write
+			v.own, v.putBack = before.Spec.MountOptions, false
 		case !judge.RecordOf(before).IsWhole() && !slices.Equal(before.Spec.MountOptions, v.written):
 			m.fail("%s is written although somebody replaced it", name)
 		case !judge.RecordOf(before).IsWhole():

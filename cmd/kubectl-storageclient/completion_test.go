@@ -23,6 +23,7 @@ func TestShellsCompleteNames(t *testing.T) {
 		"node,":              "n1",
 		"retry,eda,":         "n1",
 		"volumes,":           "eda hpc",
+		"get,h":              "hpc",
 		"diff,h":             "hpc",
 		"volumes,--volume,":  "pv1 pv2 pv3",
 		"node,n1,-o,":        "text wide json yaml name",

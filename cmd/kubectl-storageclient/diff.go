@@ -13,29 +13,30 @@ import (
 
 func diffCommand(env *environment) *cobra.Command {
 	var o output
-	var a allowance
+	var given givenFlags
 	cmd := &cobra.Command{
 		Use:   "diff PROFILE",
 		Short: "Compare what a profile wants with what is in force on nodes and stands in volumes",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return showDiff(cmd.Context(), env, args[0], a, o)
+			return withHint(showDiff(cmd.Context(), env, args[0], given, o))
 		},
 	}
 	o.addFlag(cmd)
-	a.addFlags(cmd)
+	given.addAllowFlags(cmd)
+	cmd.SetFlagErrorFunc(explainFlag)
 	return cmd
 }
 
-func showDiff(ctx context.Context, env *environment, name string, a allowance, o output) error {
+func showDiff(ctx context.Context, env *environment, name string, given givenFlags, o output) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	allow, err := a.compile()
+	c, err := env.connect()
 	if err != nil {
 		return err
 	}
-	c, err := env.connect()
+	settings, err := readManagerSettings(ctx, c, given)
 	if err != nil {
 		return err
 	}
@@ -44,7 +45,7 @@ func showDiff(ctx context.Context, env *environment, name string, a allowance, o
 		return err
 	}
 	diff := view.Diff{Name: name}
-	cluster, err := readCluster(ctx, c, allow)
+	cluster, err := readCluster(ctx, c, settings.allow)
 	switch {
 	case apierrors.IsForbidden(err):
 		diff.Unknown = append(diff.Unknown, "nodes, so that their settings are missing here: "+err.Error())
@@ -56,7 +57,7 @@ func showDiff(ctx context.Context, env *environment, name string, a allowance, o
 	}
 	held := profile.Spec.Mode == v1alpha1.ModePlan || profile.Spec.Paused || profile.Annotations[v1alpha1.PausedAnnotation] == v1alpha1.True
 	if len(profile.Spec.Volumes) > 0 {
-		listed, volumesHeld, err := listVolumes(ctx, env, c, name, allow)
+		listed, volumesHeld, err := listVolumes(ctx, env, c, name, settings.allow)
 		switch {
 		case apierrors.IsForbidden(err):
 			diff.Unknown = append(diff.Unknown, "volumes, so that they are missing here: "+err.Error())

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -260,7 +261,7 @@ func decodeStrictly(document []byte, into *v1alpha1.StorageClientProfile) error 
 	_, _, err := serializer.NewSerializerWithOptions(serializer.DefaultMetaFactory, scheme, scheme, strict).Decode(document, nil, into)
 	problems, isStrict := runtime.AsStrictDecodingError(err)
 	if !isStrict {
-		return err
+		return explainType(err)
 	}
 	var out []string
 	for _, problem := range problems.Errors() {
@@ -268,6 +269,21 @@ func decodeStrictly(document []byte, into *v1alpha1.StorageClientProfile) error 
 	}
 	slices.Sort(out)
 	return errors.New(text.Join(out, "; "))
+}
+
+// wrongType is what the decoder says of a value of another type.
+var wrongType = regexp.MustCompile(`cannot unmarshal (\w+) into Go struct field [^.]*\.(\S+) of type`)
+
+// explainType says of a value of another type in words of the file what it is.
+func explainType(err error) error {
+	if err == nil {
+		return nil
+	}
+	found := wrongType.FindStringSubmatch(err.Error())
+	if found == nil {
+		return err
+	}
+	return fmt.Errorf("%s is a %s, which it does not take: kubectl explain scp.%s tells the type; YAML takes on, off, yes, no and numbers for text only in quotes", found[2], found[1], found[2])
 }
 
 // explainField adds the field that was probably meant to what the decoder says of an unknown one.

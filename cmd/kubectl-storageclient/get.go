@@ -18,8 +18,8 @@ volumes, and when the last node can be back.
 With --watch the tree stays and follows the rollout until you press Ctrl-C. Where the output is no terminal, each change is a line,
 with its time. To wait for the end in a script: kubectl wait --for=condition=Ready scp/PROFILE --timeout=2h
 
-It reads profiles and StorageClientNodes, as the role storage-client-viewer allows. Without the right to list Nodes, zones are not
-known and nodes without a StorageClientNode are missing. Colors are left out where NO_COLOR is set.`
+It reads profiles, StorageClientNodes and Nodes, as the role storage-client-viewer allows. Without the right to list Nodes, zones are not
+known and nodes without a StorageClientNode are missing. Colours are left out where NO_COLOR is set.`
 
 type getOptions struct {
 	output output

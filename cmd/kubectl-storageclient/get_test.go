@@ -176,7 +176,7 @@ func TestWatchInAPipeAppendsALineForEachChange(t *testing.T) {
 
 func TestWatchOnATerminalLeavesTheLastFrame(t *testing.T) {
 	out := newWaitFor()
-	_, stop := watching(t, interceptor.Funcs{}, out, func() (view.Screen, bool) { return view.Screen{Width: 80, Height: 24, Color: true}, true })
+	_, stop := watching(t, interceptor.Funcs{}, out, func() (view.Screen, bool) { return view.Screen{Width: 80, Height: 24, Colour: true}, true })
 	out.until(t, "n1  ")
 	if err := stop(); err != nil {
 		t.Errorf("Ctrl-C ends it with %v", err)
@@ -226,6 +226,33 @@ func TestWatchSaysWhenItIsNotCurrent(t *testing.T) {
 	out.until(t, "Note: Nodes are not current: watch Nodes: no route to host\n")
 	if err := stop(); err != nil {
 		t.Errorf("it ends with %v", err)
+	}
+}
+
+func TestWatchReadsAgainWhatMayBeListedAndNotWatched(t *testing.T) {
+	out := newWaitFor()
+	watched := make(chan struct{}, 3)
+	c, stop := watching(t, interceptor.Funcs{Watch: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) (watch.Interface, error) {
+		defer func() { watched <- struct{}{} }()
+		if _, isNodes := list.(*corev1.NodeList); isNodes {
+			return nil, apierrors.NewForbidden(corev1.Resource("nodes"), "", nil)
+		}
+		return c.Watch(ctx, list, opts...)
+	}}, out, pipe)
+	for range 3 {
+		<-watched
+	}
+	profile, err := getProfile(t.Context(), c, "eda")
+	if err != nil {
+		t.Fatal(err)
+	}
+	profile.Status.Conditions[0].Status = metav1.ConditionFalse
+	if err := c.Status().Update(t.Context(), profile); err != nil {
+		t.Fatal(err)
+	}
+	out.until(t, "eda is not done")
+	if err := stop(); err != nil || strings.Contains(out.String(), "not current") {
+		t.Errorf("%v:\n%s", err, out.String())
 	}
 }
 

@@ -18,8 +18,12 @@ import (
 	"github.com/storageclient/operator/controllers/overview"
 )
 
-// retryAfter is when a list or watch that failed is tried again.
-const retryAfter = 2 * time.Second
+const (
+	// retryAfter is when a list or watch that failed is tried again.
+	retryAfter = 2 * time.Second
+	// relistAfter is when a kind is listed again that may be listed and not watched.
+	relistAfter = 30 * time.Second
+)
 
 // liveView is one profile with its nodes, kept current by watches.
 type liveView struct {
@@ -161,16 +165,19 @@ func (v *liveView) followKind(ctx context.Context, kind liveKind) {
 		if kind.off() {
 			return
 		}
+		wait := retryAfter
 		if err == nil {
 			v.setTrouble(kind.name, nil)
-			err = v.watchKind(ctx, kind, from)
+			if err = v.watchKind(ctx, kind, from); apierrors.IsForbidden(err) {
+				wait, err = relistAfter, nil
+			}
 		}
 		if ctx.Err() != nil {
 			return
 		}
 		v.setTrouble(kind.name, err)
 		select {
-		case <-v.after(retryAfter):
+		case <-v.after(wait):
 		case <-ctx.Done():
 		}
 	}

@@ -161,6 +161,38 @@ func TestPlanOfADirectorySeesItsProfilesTogether(t *testing.T) {
 	}
 }
 
+func TestAProfileThatIsRefusedHasNoPartInThePlan(t *testing.T) {
+	dir := write(t, map[string]string{"a.yaml": edaFile, "b.yaml": otherFile})
+	refuse := interceptor.Funcs{Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+		return apierrors.NewInvalid(profileKind.GroupKind(), "other", nil)
+	}}
+	r := execute(t, refuse, fileCluster(), "plan", "-f", dir, "-o", "json")
+	plan := filePlanOf(t, result{out: r.out[:strings.LastIndex(r.out, "}\n")+1]})
+	if statusOfError(r.err) != 1 || len(plan.Conflicts) != 0 || plan.Profiles[1].Action != "Refused" || len(plan.Reboots) != 1 {
+		t.Errorf("%v: conflicts %+v of profiles %+v", r.err, plan.Conflicts, plan.Profiles)
+	}
+}
+
+func TestFlagsOfTheManager(t *testing.T) {
+	tests := map[string]struct {
+		args []string
+		want givenFlags
+	}{
+		"with =":                      {[]string{"--max-unavailable=3", "-allow-parameter=a", "--allow-filesystem=/scratch"}, givenFlags{[]string{"a"}, []string{"/scratch"}, "3"}},
+		"as two words, more than one": {[]string{"--leader-elect", "--allow-parameter", "a=b", "--allow-parameter", "c", "--max-unavailable", "10%"}, givenFlags{allow: []string{"a=b", "c"}, maxUnavailable: "10%"}},
+		"none":                        {[]string{"--leader-elect", "manager", "--max-unavailable"}, givenFlags{}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			var deployment appsv1.Deployment
+			deployment.Spec.Template.Spec.Containers = []corev1.Container{{Name: "proxy", Args: []string{"--max-unavailable=9"}}, {Name: "manager", Args: test.args}}
+			if diff := cmp.Diff(test.want, flagsOf(&deployment), cmp.AllowUnexported(givenFlags{})); diff != "" {
+				t.Errorf("flags (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestExitCodeTellsChangesFromNone(t *testing.T) {
 	same := strings.NewReplacer("33554432", "16777216", ", nconnect=4", "", `sysctls: {vm.dirty_ratio: "20"}`, "").Replace(edaFile)
 	objects := func() []client.Object {
@@ -269,47 +301,48 @@ func TestWrongInputsAreAnsweredWithWhatToType(t *testing.T) {
 		funcs interceptor.Funcs
 		want  string
 	}{
-		"no profile and no file":        {args: "plan", want: "name a profile, or give files: kubectl storageclient plan PROFILE, or kubectl storageclient plan -f FILE"},
-		"two profiles":                  {args: "plan a b", want: "plan takes one profile: kubectl storageclient plan a"},
-		"a profile and a file":          {one, "plan eda -f DIR/eda.yaml", "", interceptor.Funcs{}, "not both: kubectl storageclient plan eda, or kubectl storageclient plan -f "},
-		"a file without -f":             {args: "plan eda.yaml", want: "eda.yaml looks like a file: kubectl storageclient plan -f eda.yaml"},
-		"a file that is missing":        {one, "plan -f DIR/ed.yaml", "", interceptor.Funcs{}, "does not exist. Did you mean DIR/eda.yaml?"},
-		"an empty name":                 {one, "plan -f ", "", interceptor.Funcs{}, "-f is empty: give a file, a directory, or - for standard input"},
-		"an empty directory":            {map[string]string{"notes.txt": "x"}, "plan -f DIR", "", interceptor.Funcs{}, "DIR holds no .yaml, .yml or .json file: give a directory with profiles"},
-		"directories in a directory":    {map[string]string{"prod/eda.yaml": edaFile}, "plan -f DIR", "", interceptor.Funcs{}, "subdirectories are not read: give them: -f DIR/prod"},
-		"a directory for Kustomize":     {map[string]string{"kustomization.yaml": "resources: [eda.yaml]", "eda.yaml": edaFile}, "plan -f DIR", "", interceptor.Funcs{}, "kubectl kustomize DIR | kubectl storageclient plan -f -"},
-		"nothing on standard input":     {args: "plan -f -", want: "standard input is empty: a profile is expected in it"},
-		"what is not YAML":              {map[string]string{"eda.yaml": "a: [b"}, "plan -f DIR", "", interceptor.Funcs{}, "is not YAML: correct it"},
-		"tabs":                          {map[string]string{"eda.yaml": "a:\n\tb: c"}, "plan -f DIR", "", interceptor.Funcs{}, "replace tabs by blanks"},
-		"a template":                    {map[string]string{"eda.yaml": "a: {{ .Values.a }}"}, "plan -f DIR", "", interceptor.Funcs{}, "render it first, e.g. helm template CHART | kubectl storageclient plan -f -"},
-		"other kinds only":              {map[string]string{"c.yaml": configMap}, "plan -f DIR", "", interceptor.Funcs{}, "no StorageClientProfile in DIR, only ConfigMap settings (DIR/c.yaml): give the file that holds one"},
-		"comments only":                 {map[string]string{"c.yaml": "# nothing\n"}, "plan -f DIR", "", interceptor.Funcs{}, "no StorageClientProfile in DIR: give the file that holds one"},
-		"a kind that is misspelt":       {args: "plan -f -", stdin: strings.Replace(edaFile, "StorageClientProfile", "StorageClientProfil", 1), want: "Did you mean StorageClientProfile?"},
-		"no kind":                       {args: "plan -f -", stdin: "spec: {}\n", want: "write apiVersion: tuning.storageclient.dev/v1alpha1 and kind: StorageClientProfile"},
-		"another version":               {args: "plan -f -", stdin: strings.Replace(edaFile, "v1alpha1", "v1", 1), want: `apiVersion is "tuning.storageclient.dev/v1": write tuning.storageclient.dev/v1alpha1`},
-		"no name":                       {args: "plan -f -", stdin: strings.Replace(edaFile, "{name: eda}", "{}", 1), want: "metadata.name is missing: name the profile"},
-		"two profiles of one name":      {map[string]string{"a.yaml": edaFile, "b.yaml": edaFile}, "plan -f DIR", "", interceptor.Funcs{}, "two profiles are named eda, in DIR/a.yaml and DIR/b.yaml: rename one"},
-		"the same file twice":           {one, "plan -f DIR -f DIR/eda.yaml", "", interceptor.Funcs{}, "two profiles are named eda, in DIR/eda.yaml and DIR/eda.yaml: rename one, or give one of the files"},
-		"a field that is misspelt":      {args: "plan -f -", stdin: strings.Replace(edaFile, "nodeSelector", "nodeSelecter", 1), want: "unknown field spec.nodeSelecter. Did you mean nodeSelector?"},
-		"a field that is unknown":       {args: "plan -f -", stdin: edaFile + "  colour: red\n", want: "unknown field spec.colour: kubectl explain scp.spec --recursive lists all fields"},
-		"a field that is there twice":   {args: "plan -f -", stdin: edaFile + "  priority: 1\n  priority: 2\n", want: "already set"},
-		"a value of another type":       {args: "plan -f -", stdin: edaFile + "  priority: high\n", want: "priority"},
-		"a flag that is misspelt":       {args: "plan -f - --exitcode", want: "unknown flag: --exitcode. Did you mean --exit-code?"},
-		"a flag that is unknown":        {args: "plan --colour", want: "See: kubectl storageclient plan --help"},
-		"a flag without a value":        {args: "plan -f", want: "See: kubectl storageclient plan --help"},
-		"an unknown format":             {one, "plan -f DIR -o xml", "", interceptor.Funcs{}, `--output "xml": must be text, wide, json, yaml or name, or markdown for a comment`},
-		"--exit-code without files":     {args: "plan eda --exit-code", want: "kubectl storageclient plan -f FILE --exit-code"},
-		"markdown without files":        {args: "plan eda -o markdown", want: "kubectl storageclient plan -f FILE -o markdown"},
-		"a budget that is none":         {one, "plan -f DIR --max-unavailable none", "", interceptor.Funcs{}, `--max-unavailable "none": must be an integer of at least 1`},
-		"a pattern that is none":        {one, "plan -f DIR --allow-parameter (", "", interceptor.Funcs{}, "--allow-parameter: "},
-		"no right to list":              {one, "plan -f DIR", "", gone(apierrors.NewForbidden(corev1.Resource("nodes"), "", nil)), "see what you have: kubectl auth can-i --list"},
-		"no cluster":                    {one, "plan -f DIR", "", gone(&net.OpError{Op: "dial", Err: errors.New("connection refused")}), "see whether kubectl version does, or choose another with --context"},
-		"credentials that ran out":      {one, "plan -f DIR", "", gone(apierrors.NewUnauthorized("expired")), "log in again"},
-		"a cluster without operator":    {one, "plan -f DIR", "", gone(&meta.NoKindMatchError{GroupKind: schema.GroupKind{Kind: profileKind.Kind}}), "The operator is not installed in this cluster: install it"},
-		"a profile that is not there":   {args: "plan nobody", want: "get StorageClientProfile nobody"},
-		"what the catalogue refuses":    {args: "plan -f -", stdin: strings.Replace(edaFile, "vm.dirty_ratio", "vm.dirty_rati", 1), want: "eda (standard input) is refused: Invalid: "},
-		"what the API server refuses":   {one, "plan -f DIR", "", interceptor.Funcs{Patch: refusing("spec.mode: Unsupported value")}, "is refused: spec.mode: Unsupported value"},
-		"several of these, all at once": {map[string]string{"a.yaml": "a: [b", "b.yaml": edaFile + "  modes: Plan\n"}, "plan -f DIR", "", interceptor.Funcs{}, "Did you mean mode?"},
+		"no profile and no file":             {args: "plan", want: "name a profile, or give files: kubectl storageclient plan PROFILE, or kubectl storageclient plan -f FILE"},
+		"two profiles":                       {args: "plan a b", want: "plan takes one profile: kubectl storageclient plan a"},
+		"a profile and a file":               {one, "plan eda -f DIR/eda.yaml", "", interceptor.Funcs{}, "not both: kubectl storageclient plan eda, or kubectl storageclient plan -f "},
+		"a file without -f":                  {args: "plan eda.yaml", want: "eda.yaml looks like a file: kubectl storageclient plan -f eda.yaml"},
+		"a file that is missing":             {one, "plan -f DIR/ed.yaml", "", interceptor.Funcs{}, "does not exist. Did you mean DIR/eda.yaml?"},
+		"an empty name":                      {one, "plan -f ", "", interceptor.Funcs{}, "-f is empty: give a file, a directory, or - for standard input"},
+		"an empty directory":                 {map[string]string{"notes.txt": "x"}, "plan -f DIR", "", interceptor.Funcs{}, "DIR holds no .yaml, .yml or .json file: give a directory with profiles"},
+		"directories in a directory":         {map[string]string{"prod/eda.yaml": edaFile}, "plan -f DIR", "", interceptor.Funcs{}, "subdirectories are not read: give them: -f DIR/prod"},
+		"a directory for Kustomize":          {map[string]string{"kustomization.yaml": "resources: [eda.yaml]", "eda.yaml": edaFile}, "plan -f DIR", "", interceptor.Funcs{}, "kubectl kustomize DIR | kubectl storageclient plan -f -"},
+		"nothing on standard input":          {args: "plan -f -", want: "standard input is empty: a profile is expected in it"},
+		"what is not YAML":                   {map[string]string{"eda.yaml": "a: [b"}, "plan -f DIR", "", interceptor.Funcs{}, "is not YAML: correct it"},
+		"tabs":                               {map[string]string{"eda.yaml": "a:\n\tb: c"}, "plan -f DIR", "", interceptor.Funcs{}, "replace tabs by blanks"},
+		"a template":                         {map[string]string{"eda.yaml": "a: {{ .Values.a }}"}, "plan -f DIR", "", interceptor.Funcs{}, "render it first, e.g. helm template CHART | kubectl storageclient plan -f -"},
+		"other kinds only":                   {map[string]string{"c.yaml": configMap}, "plan -f DIR", "", interceptor.Funcs{}, "no StorageClientProfile in DIR, only ConfigMap settings (DIR/c.yaml): give the file that holds one"},
+		"comments only":                      {map[string]string{"c.yaml": "# nothing\n"}, "plan -f DIR", "", interceptor.Funcs{}, "no StorageClientProfile in DIR: give the file that holds one"},
+		"a kind that is misspelt":            {args: "plan -f -", stdin: strings.Replace(edaFile, "StorageClientProfile", "StorageClientProfil", 1), want: "Did you mean StorageClientProfile?"},
+		"no kind":                            {args: "plan -f -", stdin: "spec: {}\n", want: "write apiVersion: tuning.storageclient.dev/v1alpha1 and kind: StorageClientProfile"},
+		"another version":                    {args: "plan -f -", stdin: strings.Replace(edaFile, "v1alpha1", "v1", 1), want: `apiVersion is "tuning.storageclient.dev/v1": write tuning.storageclient.dev/v1alpha1`},
+		"no name":                            {args: "plan -f -", stdin: strings.Replace(edaFile, "{name: eda}", "{}", 1), want: "metadata.name is missing: name the profile"},
+		"two profiles of one name":           {map[string]string{"a.yaml": edaFile, "b.yaml": edaFile}, "plan -f DIR", "", interceptor.Funcs{}, "two profiles are named eda, in DIR/a.yaml and DIR/b.yaml: rename one"},
+		"the same file twice":                {one, "plan -f DIR -f DIR/eda.yaml", "", interceptor.Funcs{}, "two profiles are named eda, in DIR/eda.yaml and DIR/eda.yaml: rename one, or give one of the files"},
+		"a field that is misspelt":           {args: "plan -f -", stdin: strings.Replace(edaFile, "nodeSelector", "nodeSelecter", 1), want: "unknown field spec.nodeSelecter. Did you mean nodeSelector?"},
+		"a field that is unknown":            {args: "plan -f -", stdin: edaFile + "  colour: red\n", want: "unknown field spec.colour: kubectl explain scp.spec --recursive lists all fields"},
+		"a field that is there twice":        {args: "plan -f -", stdin: edaFile + "  priority: 1\n  priority: 2\n", want: "already set"},
+		"a value of another type":            {args: "plan -f -", stdin: edaFile + "  priority: high\n", want: "spec.priority is a string, which it does not take: kubectl explain scp.spec.priority tells the type"},
+		"a word that YAML takes for another": {args: "plan -f -", stdin: edaFile + "  mode: On\n", want: "spec.mode is a bool, which it does not take"},
+		"a flag that is misspelt":            {args: "plan -f - --exitcode", want: "unknown flag: --exitcode. Did you mean --exit-code?"},
+		"a flag that is unknown":             {args: "plan --colour", want: "See: kubectl storageclient plan --help"},
+		"a flag without a value":             {args: "plan -f", want: "See: kubectl storageclient plan --help"},
+		"an unknown format":                  {one, "plan -f DIR -o xml", "", interceptor.Funcs{}, `--output "xml": must be text, wide, json, yaml or name, or markdown for a comment`},
+		"--exit-code without files":          {args: "plan eda --exit-code", want: "kubectl storageclient plan -f FILE --exit-code"},
+		"markdown without files":             {args: "plan eda -o markdown", want: "kubectl storageclient plan -f FILE -o markdown"},
+		"a budget that is none":              {one, "plan -f DIR --max-unavailable none", "", interceptor.Funcs{}, `--max-unavailable "none": must be an integer of at least 1`},
+		"a pattern that is none":             {one, "plan -f DIR --allow-parameter (", "", interceptor.Funcs{}, "--allow-parameter: "},
+		"no right to list":                   {one, "plan -f DIR", "", gone(apierrors.NewForbidden(corev1.Resource("nodes"), "", nil)), "see what you have: kubectl auth can-i --list"},
+		"no cluster":                         {one, "plan -f DIR", "", gone(&net.OpError{Op: "dial", Err: errors.New("connection refused")}), "see whether kubectl version does, or choose another with --context"},
+		"credentials that ran out":           {one, "plan -f DIR", "", gone(apierrors.NewUnauthorized("expired")), "log in again"},
+		"a cluster without operator":         {one, "plan -f DIR", "", gone(&meta.NoKindMatchError{GroupKind: schema.GroupKind{Kind: profileKind.Kind}}), "The operator is not installed in this cluster: install it"},
+		"a profile that is not there":        {args: "plan nobody", want: "get StorageClientProfile nobody"},
+		"what the catalogue refuses":         {args: "plan -f -", stdin: strings.Replace(edaFile, "vm.dirty_ratio", "vm.dirty_rati", 1), want: "eda (standard input) is refused: Invalid: "},
+		"what the API server refuses":        {one, "plan -f DIR", "", interceptor.Funcs{Patch: refusing("spec.mode: Unsupported value")}, "is refused: spec.mode: Unsupported value"},
+		"several of these, all at once":      {map[string]string{"a.yaml": "a: [b", "b.yaml": edaFile + "  modes: Plan\n"}, "plan -f DIR", "", interceptor.Funcs{}, "Did you mean mode?"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

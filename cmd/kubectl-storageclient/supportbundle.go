@@ -20,7 +20,6 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/bundle"
-	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -44,7 +43,7 @@ func supportBundleCommand(env *environment) *cobra.Command {
 			".tar.gz. No Secret is read. IP addresses, servers and mount sources get pseudonyms. Read the archive before you send it.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return writeSupportBundle(cmd.Context(), env, file, noRedact)
+			return withHint(writeSupportBundle(cmd.Context(), env, file, noRedact))
 		},
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "file to write, - for the standard output; default: storage-client-support-TIME.tar.gz here")
@@ -116,15 +115,26 @@ func (c *collector) collect(ctx context.Context) error {
 	if c.list(ctx, "PersistentVolumes", &volumes) {
 		c.AddYAML("persistentvolumes.yaml", trimAll(c, "PersistentVolumes", volumes.Items, c.Redactor.TrimVolume))
 	}
-	if listed, _, err := listVolumes(ctx, c.env, c.client, "", catalogue.AllowList{}); err != nil {
-		c.LeaveOut("what becomes of volumes", err)
-	} else {
-		c.AddYAML("volumes-judged.yaml", listed)
-	}
+	c.collectJudged(ctx)
 	c.collectOperator(ctx)
 	c.collectEvents(ctx)
 	c.collectLogs(ctx)
 	return nil
+}
+
+// collectJudged tells what becomes of the volumes.
+func (c *collector) collectJudged(ctx context.Context) {
+	settings, err := readManagerSettings(ctx, c.client, givenFlags{})
+	if err != nil {
+		c.LeaveOut("what becomes of volumes", err)
+		return
+	}
+	listed, _, err := listVolumes(ctx, c.env, c.client, "", settings.allow)
+	if err != nil {
+		c.LeaveOut("what becomes of volumes", err)
+		return
+	}
+	c.AddYAML("volumes-judged.yaml", listed)
 }
 
 func (c *collector) list(ctx context.Context, what string, list client.ObjectList, options ...client.ListOption) bool {

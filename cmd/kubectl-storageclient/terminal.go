@@ -19,7 +19,7 @@ func findScreen(w io.Writer, colours bool) (view.Screen, bool) {
 		return view.Screen{}, false
 	}
 	width, height, err := term.GetSize(int(file.Fd()))
-	return view.Screen{Width: width, Height: height, Color: colours}, err == nil
+	return view.Screen{Width: width, Height: height, Colour: colours}, err == nil
 }
 
 // display shows a tree again and again.

@@ -17,25 +17,15 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-// allowance repeats what the manager's flags accept beyond the catalogue, which cannot be read from the cluster.
-type allowance struct{ parameters, filesystems []string }
-
-func (a *allowance) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVar(&a.parameters, "allow-parameter", nil, "the manager's --allow-parameter; may be repeated")
-	cmd.Flags().StringArrayVar(&a.filesystems, "allow-filesystem", nil, "the manager's --allow-filesystem; may be repeated")
-}
-
-func (a *allowance) compile() (catalogue.AllowList, error) {
-	list, err := catalogue.NewAllowList(a.parameters)
-	if err != nil {
-		return list, err
-	}
-	return list.WithFilesystems(a.filesystems)
+// addAllowFlags adds the manager's flags that say what is accepted beyond the catalogue.
+func (g *givenFlags) addAllowFlags(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVar(&g.allow, "allow-parameter", nil, "the manager's --allow-parameter; may be repeated; default: read off its Deployment")
+	cmd.Flags().StringArrayVar(&g.allowFilesystems, "allow-filesystem", nil, "the manager's --allow-filesystem; may be repeated; default: read off its Deployment")
 }
 
 func volumesCommand(env *environment) *cobra.Command {
 	var o output
-	var a allowance
+	var given givenFlags
 	var only []string
 	cmd := &cobra.Command{
 		Use:   "volumes [PROFILE]",
@@ -46,24 +36,25 @@ func volumesCommand(env *environment) *cobra.Command {
 			if len(args) > 0 {
 				name = args[0]
 			}
-			return showVolumes(cmd.Context(), env, name, only, a, o)
+			return withHint(showVolumes(cmd.Context(), env, name, only, given, o))
 		},
 	}
 	cmd.Flags().StringArrayVar(&only, "volume", nil, "show this PersistentVolume only; may be repeated")
 	o.addFlag(cmd)
-	a.addFlags(cmd)
+	given.addAllowFlags(cmd)
+	cmd.SetFlagErrorFunc(explainFlag)
 	return cmd
 }
 
-func showVolumes(ctx context.Context, env *environment, name string, only []string, a allowance, o output) error {
+func showVolumes(ctx context.Context, env *environment, name string, only []string, given givenFlags, o output) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	allow, err := a.compile()
+	c, err := env.connect()
 	if err != nil {
 		return err
 	}
-	c, err := env.connect()
+	settings, err := readManagerSettings(ctx, c, given)
 	if err != nil {
 		return err
 	}
@@ -73,7 +64,7 @@ func showVolumes(ctx context.Context, env *environment, name string, only []stri
 			return err
 		}
 	}
-	listed, held, err := listVolumes(ctx, env, c, name, allow)
+	listed, held, err := listVolumes(ctx, env, c, name, settings.allow)
 	if apierrors.IsForbidden(err) {
 		return fmt.Errorf("%w: ask for the right to list persistentvolumes, persistentvolumeclaims and storageclasses; \"kubectl storageclient status\" counts the volumes without it", err)
 	}

@@ -283,9 +283,8 @@ func (t *together) addReboot(node *corev1.Node, clientNode *v1alpha1.StorageClie
 		if !due {
 			continue
 		}
-		why := joint.Why
-		joint.Reboot = reboot
-		joint.Why, joint.Profiles = slices.Concat(why, reboot.Why), append(joint.Profiles, name)
+		reboot.Why = slices.Concat(joint.Why, reboot.Why)
+		joint.Reboot, joint.Profiles = reboot, append(joint.Profiles, name)
 		isOurs = isOurs || t.ours[name] != nil
 		if t.rolloutOf(name).Reboot.Policy == v1alpha1.RebootNever {
 			never = name

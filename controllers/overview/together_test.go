@@ -31,11 +31,11 @@ func describe(changes []NodeChange) []string {
 	show := func(value *string) string { return ptr.Deref(value, "none") }
 	var out []string
 	for _, c := range changes {
-		words := []string{strings.Join(c.Nodes, " ") + ":"}
+		line := []string{strings.Join(c.Nodes, " ") + ":"}
 		for _, s := range c.Settings {
-			words = append(words, s.Key, show(s.Old)+">"+show(s.New), s.Profile, string(s.TakesEffect))
+			line = append(line, s.Key, show(s.Old)+">"+show(s.New), s.Profile, string(s.TakesEffect))
 		}
-		out = append(out, strings.Join(words, " "))
+		out = append(out, strings.Join(line, " "))
 	}
 	return out
 }
@@ -166,6 +166,23 @@ func TestPlanTogetherOrdersRebootsByPriorityAndCountsThemOnce(t *testing.T) {
 	}
 	if !end.Equal(got.EstimatedCompletion) {
 		t.Errorf("completion is %v, want %v", got.EstimatedCompletion, end)
+	}
+}
+
+func TestPlanTogetherEstimatesWithinTheClustersBudget(t *testing.T) {
+	pool := func(name string) v1alpha1.StorageClientProfile {
+		return boots(name, "ihash_entries=16777216", func(s *v1alpha1.StorageClientProfileSpec) {
+			s.NodeSelector.MatchLabels = map[string]string{"pool": name}
+		})
+	}
+	c := Cluster{
+		Profiles: []v1alpha1.StorageClientProfile{pool("a"), pool("b")}, Now: friday, MaxUnavailable: intstr.FromInt32(1),
+		Nodes: []corev1.Node{node("a-1", map[string]string{"pool": "a"}), node("b-1", map[string]string{"pool": "b"})},
+	}
+	got := PlanTogether([]string{"a", "b"}, c)
+	alone, both := metav1.NewTime(friday.Add(NominalDrain+NominalBoot)), metav1.NewTime(friday.Add(2*(NominalDrain+NominalBoot)))
+	if !alone.Equal(got.Shares[0].EstimatedCompletion) || !both.Equal(got.EstimatedCompletion) {
+		t.Errorf("completion is %v of one profile and %v of both, want %v and %v", got.Shares[0].EstimatedCompletion, got.EstimatedCompletion, alone, both)
 	}
 }
 

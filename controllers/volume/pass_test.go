@@ -189,6 +189,27 @@ func named(name string, pod *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
+// A pass takes a while, and what was mounted meanwhile was mounted with the list of before.
+func TestAWriteIsDatedWhenItIsMade(t *testing.T) {
+	p := builders.NFSProfile("p", []string{"nocto"})
+	r, _ := newReconciler(t, interceptor.Funcs{}, append(fleetOf(1), &p)...)
+	clock := testclock.NewFakeClock(noon)
+	r.Clock = clock
+	r.APIReader = interceptor.NewClient(r.Client.(client.WithWatch), interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		clock.Step(20 * time.Second)
+		return c.List(ctx, list, opts...)
+	}})
+	makeAPass(t, r)
+	var pv corev1.PersistentVolume
+	if err := r.Client.Get(context.Background(), client.ObjectKey{Name: "pv00"}, &pv); err != nil {
+		t.Fatal(err)
+	}
+	mark := judge.MarkOf(&pv)
+	if mark == nil || !mark.Since.Equal(noon) || !mark.Written.Equal(clock.Now()) || !mark.Written.After(noon) {
+		t.Errorf("the mark is %+v, want the batch of %s, written at %s", mark, noon, clock.Now())
+	}
+}
+
 // A volume that a pod is about to mount shows soonest whether its options work.
 func TestTheCanaryIsAVolumeThatAPodIsAboutToMount(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto"})

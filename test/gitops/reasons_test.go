@@ -42,10 +42,10 @@ var judgementOf = map[string]judgement{
 	"ReasonPending": goesOn, "ReasonRollingOut": goesOn, "ReasonWaitingForBudget": goesOn,
 	"ReasonUpToDate": done, "ReasonReadyWithExceptions": done, "ReasonNothingMatched": done, "ReasonStaleMounts": done,
 	"ReasonNotPaused": done, "ReasonIdle": done, "ReasonProgressing": done, "ReasonNoConflict": done, "ReasonAllEffective": done,
-	"ReasonWaitingForWindow": asks, "ReasonWaitingForApproval": asks,
+	"ReasonWaitingForEvidence": asks, "ReasonWaitingForWindow": asks, "ReasonWaitingForApproval": asks,
 	"ReasonPlanMode": planned, "ReasonPausedByField": held, "ReasonPausedByAnnotation": held,
 	"ReasonExceptions": stuck, "ReasonRebootPending": stuck, "ReasonInvalid": stuck, "ReasonFailureThreshold": stuck, "ReasonNodesFailed": stuck,
-	"ReasonFenceMissing": stuck, "ReasonSettingConflict": stuck, "ReasonVolumeConflict": stuck,
+	"ReasonFenceMissing": stuck, "ReasonConfigMapImmutable": stuck, "ReasonSettingConflict": stuck, "ReasonVolumeConflict": stuck,
 	"ReasonRestoring": leaves,
 
 	"RolloutReasonNothingToDo": done, "RolloutReasonRestoredAtNextBoot": done, "RolloutReasonEffectiveAtNextBoot": done,

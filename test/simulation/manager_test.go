@@ -227,6 +227,7 @@ func (p *process) wake(w memapi.Write) {
 		}
 	case memapi.ClientNodes:
 		p.dirty[object.GetName()], p.due = true, true
+		p.failAgain(w)
 	case memapi.Pods:
 		if pod := object.(*corev1.Pod); isAgent(pod) {
 			p.dirty[pod.Spec.NodeName], p.due = true, true

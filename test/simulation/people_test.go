@@ -122,6 +122,18 @@ func (w *world) upsetMachine(m *machine) {
 	w.runAgent(m)
 }
 
+// failAgain has a machine go down once more when the rollout has found that it has failed.
+func (w *world) failAgain(write memapi.Write) {
+	before, _ := write.Before.(*v1alpha1.StorageClientNode)
+	after, _ := write.After.(*v1alpha1.StorageClientNode)
+	if w.quiet || write.Actor != byRollout || before == nil || after == nil || hasFailed(before) || !hasFailed(after) {
+		return
+	}
+	if m := w.machines[after.Name]; m != nil && w.chance(2) {
+		m.flaps = w.now
+	}
+}
+
 // toggle sets an annotation, or takes it away.
 func (w *world) toggle(object memObject, key string) {
 	w.narrate("somebody sets or removes %s on %s", key, object.GetName())

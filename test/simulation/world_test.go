@@ -120,7 +120,7 @@ func (w *world) populate() {
 	}
 	w.limits = plan.Limits{MaxConcurrentLive: *w.anyShare(), MinSoak: w.seconds(60), UntunedTaint: v1alpha1.UntunedTaint}
 	w.heat, w.refusals, w.ailing = []int{60, 150, 400}[w.rng.IntN(3)], 12, 16
-	if w.chance(4) {
+	if w.chance(3) {
 		w.ailing = 5
 	}
 	if w.chance(8) {
@@ -271,7 +271,7 @@ func (w *world) anyRollout() v1alpha1.Rollout {
 		r.Drain.OnTimeout = v1alpha1.DrainWait
 	}
 	r.Drain.Force, r.Drain.DeleteEmptyDirData = w.chance(2), w.chance(2)
-	if w.chance(3) {
+	if w.chance(2) {
 		r.OnNodeFailure = v1alpha1.FailureUncordon
 	}
 	if w.chance(4) {

@@ -13,7 +13,7 @@ func TestOperationsThatHaveEnded(t *testing.T) {
 	nfs := pods + pod1 + "/volumes/kubernetes.io~csi/pv1/mount"
 	smb := func(lines string) func(map[string]string) {
 		return func(files map[string]string) {
-			files["/proc/fs/cifs/Stats"] = "Resources in use\nCIFS Session: 1\n\n1) \\\\files2\\share\nReads: 9 total 0 failed\n2) \\\\FILES.example.com\\share\nSMBs: 19\n" +
+			files["/proc/fs/cifs/Stats"] = "Resources in use\nCIFS Session: 1\n\n1) \\\\first\\share\nReads: 9 total 0 failed\n2) \\\\FILES.example.com\\share\nSMBs: 19\n" +
 				"Bytes read: 0  Bytes written: 0\n" + lines
 		}
 	}

@@ -489,23 +489,20 @@ func namesOf(names []string, wide bool) string {
 }
 
 func settingRow(s overview.SettingChange) []string {
-	old, effect := "-", string(s.TakesEffect)
+	old, next := "-", "the original"
 	if s.Old != nil {
 		old = cmp.Or(*s.Old, "set")
 	}
-	var next string
 	switch {
 	case s.New != nil:
 		next = cmp.Or(*s.New, "set")
 	case s.OnRemoval == v1alpha1.DeletionRetain:
 		next = "left as it is"
-	default:
-		next = "the original"
 	}
 	if s.New != nil && s.Old != nil && *s.New == *s.Old {
 		next += " (on removal: " + string(s.OnRemoval) + ")"
 	}
-	return []string{s.Key, old, next, s.Profile, effect}
+	return []string{s.Key, old, next, s.Profile, string(s.TakesEffect)}
 }
 
 func (p FilePlan) writeFileReboots(out *printer) {

@@ -74,7 +74,7 @@ func compareZones(a, b string) int {
 type Screen struct {
 	// Width and Height bound lines and their number; 0: they do not.
 	Width, Height int
-	Color         bool
+	Colour        bool
 }
 
 // Draw draws the tree as lines without line ends.
@@ -286,7 +286,7 @@ func (t Tree) nodeRows(on Screen, prefix string, n overview.Standing, show limit
 	if n.Reason != "" && n.Reason != state {
 		why = strings.TrimSuffix(n.Reason+": "+why, ": ")
 	}
-	rows := []string{on.fit(plain(prefix), plain(pad(cutMiddle(n.Name, width), width)+"  "), segment{pad(state, stateWidth), colorOf(state)},
+	rows := []string{on.fit(plain(prefix), plain(pad(cutMiddle(n.Name, width), width)+"  "), segment{pad(state, stateWidth), colourOf(state)},
 		plain(" "+pad(ageOf(n.Since, now), ageWidth)+" "+why))}
 	if own != "" && show.messages {
 		stem := "│    "
@@ -327,12 +327,12 @@ func (on Screen) bar(title string, part, whole int32, rest string) string {
 	return on.fit(plain(pad(title, 8)+"["), segment{strings.Repeat("#", full), green}, plain(strings.Repeat("-", barWidth-full)+"] "+share(part, whole)+rest))
 }
 
-// segment is a part of a line in one color.
-type segment struct{ text, color string }
+// segment is a part of a line in one colour.
+type segment struct{ text, colour string }
 
 func plain(s string) segment { return segment{text: s} }
 
-// Colors, as terminals take them.
+// Colours, as terminals take them.
 const (
 	bold   = "1"
 	red    = "31"
@@ -340,7 +340,7 @@ const (
 	yellow = "33"
 )
 
-func colorOf(state string) string {
+func colourOf(state string) string {
 	switch rankOf(state) {
 	case rankFailed:
 		return red
@@ -371,10 +371,10 @@ func (on Screen) fit(segments ...segment) string {
 }
 
 func (on Screen) paint(s segment) string {
-	if !on.Color || s.color == "" || s.text == "" {
+	if !on.Colour || s.colour == "" || s.text == "" {
 		return s.text
 	}
-	return "\x1b[" + s.color + "m" + s.text + "\x1b[0m"
+	return "\x1b[" + s.colour + "m" + s.text + "\x1b[0m"
 }
 
 // wrap breaks a text into lines of the width, at most so many.

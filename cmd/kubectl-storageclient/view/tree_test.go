@@ -73,16 +73,16 @@ func TestTreeOf50NodesFitsATerminal(t *testing.T) {
 	}
 }
 
-func TestColorsTakeNoRoom(t *testing.T) {
-	plain, colored := fiftyNodes().Draw(Screen{Width: 80}, now), fiftyNodes().Draw(Screen{Width: 80, Color: true}, now)
+func TestColoursTakeNoRoom(t *testing.T) {
+	plain, coloured := fiftyNodes().Draw(Screen{Width: 80}, now), fiftyNodes().Draw(Screen{Width: 80, Colour: true}, now)
 	stripped := strings.NewReplacer("\x1b[1m", "", "\x1b[31m", "", "\x1b[32m", "", "\x1b[33m", "", "\x1b[0m", "")
-	for i := range colored {
-		colored[i] = strings.TrimRight(stripped.Replace(colored[i]), " ")
+	for i := range coloured {
+		coloured[i] = strings.TrimRight(stripped.Replace(coloured[i]), " ")
 	}
-	if diff := cmp.Diff(plain, colored); diff != "" {
-		t.Errorf("lines without colors (-plain +colored):\n%s", diff)
+	if diff := cmp.Diff(plain, coloured); diff != "" {
+		t.Errorf("lines without colours (-plain +coloured):\n%s", diff)
 	}
-	if all := strings.Join(fiftyNodes().Draw(Screen{Width: 80, Color: true}, now), "\n"); !strings.Contains(all, "\x1b[31mFailed       \x1b[0m") {
+	if all := strings.Join(fiftyNodes().Draw(Screen{Width: 80, Colour: true}, now), "\n"); !strings.Contains(all, "\x1b[31mFailed       \x1b[0m") {
 		t.Errorf("a failed node is not red:\n%s", all)
 	}
 }

@@ -16,6 +16,7 @@ func stored(name, version, somaxconn string) v1alpha1.StorageClientProfile {
 	p := v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{
 		Name: name, UID: types.UID("uid-" + name), ResourceVersion: version, Finalizers: []string{v1alpha1.Finalizer},
 	}}
+	p.Spec.AllNodes = true
 	p.Spec.Node = &v1alpha1.NodeTuning{Sysctls: map[string]v1alpha1.SettingText{"net.core.somaxconn": v1alpha1.SettingText(somaxconn)}}
 	return p
 }

@@ -45,16 +45,15 @@ const (
 
 // restOf holds the reasons with which the rollout does not go on by itself.
 var restOf = map[string]rest{
-	v1alpha1.RolloutReasonNeverDisrupt:       byChoice,
-	v1alpha1.RolloutReasonNodePaused:         byChoice,
-	v1alpha1.RolloutReasonRebootPolicyNever:  byChoice,
-	v1alpha1.ReasonPlanMode:                  byChoice,
-	v1alpha1.ReasonPausedByField:             byChoice,
-	v1alpha1.ReasonPausedByAnnotation:        byChoice,
-	v1alpha1.RolloutReasonWindowsDisjoint:    forSomebody,
-	v1alpha1.RolloutReasonFailureThreshold:   forSomebody,
-	v1alpha1.RolloutReasonConfigMapImmutable: forSomebody,
-	v1alpha1.ReasonInvalid:                   forSomebody,
+	v1alpha1.RolloutReasonNeverDisrupt:      byChoice,
+	v1alpha1.RolloutReasonNodePaused:        byChoice,
+	v1alpha1.RolloutReasonRebootPolicyNever: byChoice,
+	v1alpha1.ReasonPlanMode:                 byChoice,
+	v1alpha1.ReasonPausedByField:            byChoice,
+	v1alpha1.ReasonPausedByAnnotation:       byChoice,
+	v1alpha1.RolloutReasonWindowsDisjoint:   forSomebody,
+	v1alpha1.RolloutReasonFailureThreshold:  forSomebody,
+	v1alpha1.ReasonInvalid:                  forSomebody,
 }
 
 // conditions are all six, in the order in which kstatus and people should meet them.
@@ -295,7 +294,7 @@ func (r Report) judgeReconciling(stalled verdict) verdict {
 		return asFalse(r.judgePaused().reason, "")
 	case r.isChanging() || r.nodes.counts.Disrupted > 0:
 		return asTrue(v1alpha1.ReasonRollingOut, r.progressMessage())
-	case r.rebootHold() != "":
+	case len(r.coming()) > 0 && r.rebootHold() != "":
 		return asTrue(v1alpha1.ReasonWaitingForApproval, r.rebootHold())
 	case len(r.coming()) == 0:
 		return asTrue(v1alpha1.ReasonWaitingForEvidence, r.evidenceMessage())

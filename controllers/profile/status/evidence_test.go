@@ -58,6 +58,11 @@ func TestAProfileThatWaitsForAMount(t *testing.T) {
 		"not while other volumes are on their way": {
 			change: func(r *Report) { r.volumes.Matched = 5 }, reconciling: v1alpha1.ReasonRollingOut, message: "1/1 nodes and 1/5 volumes up to date",
 		},
+		"also where nobody reboots for what is due": {
+			node: rebootDue(v1alpha1.RolloutReasonRebootPolicyNever), change: func(r *Report) { r.profile.Spec.Rollout.Reboot.Policy = v1alpha1.RebootNever },
+			reconciling: v1alpha1.ReasonWaitingForEvidence,
+			message:     "3 volumes wait for a pod to mount pv1 with its new options: no pod uses it: start one that does, or set rollout.volumes.onNoEvidence to Proceed",
+		},
 		"and hides no approval that is due": {node: approval, reconciling: v1alpha1.ReasonWaitingForApproval, message: "The plan needs approval"},
 	}
 	for name, test := range tests {

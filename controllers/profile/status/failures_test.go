@@ -154,6 +154,12 @@ func TestAnImmutableConfigMapStallsWhatWaitsForTheRollout(t *testing.T) {
 		"a node is to return to service":    {newWorld(nil).node("a", disrupted), stalled},
 		"nothing is due":                    {newWorld(nil).node("a", nil), "Ready=True/UpToDate"},
 		"a reboot is due, and not approved": {newWorld(nil).node("a", rebootDue("")), "Ready=False/RebootPending Reconciling=True/WaitingForApproval"},
+		"a reboot is due, and the profile is paused": {
+			newWorld(func(p *v1alpha1.StorageClientProfile) {
+				p.Spec.Paused, p.Spec.Rollout.Reboot.Policy = true, v1alpha1.RebootAutomatic
+			}).node("a", rebootDue("")),
+			"Ready=False/RollingOut Reconciling=False/PausedByField Paused=True/PausedByField",
+		},
 		"mode Plan": {
 			newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan }).node("a", rebootDue("")),
 			"Ready=False/PlanMode Paused=True/PlanMode",

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/storageclient/operator/tuning/text"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // immutableMessage says which of the rollout's ConfigMaps cannot be written and what to type, where nodes of the profile wait for such a
@@ -27,5 +28,6 @@ func (r Report) waitsForRollout() bool {
 	case r.isPlanMode():
 		return false
 	}
-	return r.nodes.counts.Disrupted > 0 || (len(r.coming()) > 0 && r.rebootHold() == "")
+	held := r.rebootHold() != "" || r.judgePaused().status == metav1.ConditionTrue
+	return r.nodes.counts.Disrupted > 0 || (len(r.coming()) > 0 && !held)
 }

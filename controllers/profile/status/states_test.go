@@ -69,7 +69,11 @@ func statesOf() map[string]Report {
 		"ReasonFailureThreshold": newWorld(nil).node("a", state("sysctl/net.core.rmem_max", v1alpha1.SettingFailed)).report(),
 		"ReasonNodesFailed": newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Rollout.FailureThreshold = new(int32(2)) }).
 			node("a", state("sysctl/net.core.rmem_max", v1alpha1.SettingFailed)).report(),
-		"ReasonFenceMissing":       change(newWorld(nil).bare("a").report(), func(r *Report) { r.snapshot.FenceMissing = "why" }),
+		"ReasonFenceMissing": change(newWorld(nil).bare("a").report(), func(r *Report) { r.snapshot.FenceMissing = "why" }),
+		"ReasonConfigMapImmutable": change(newWorld(automatic).node("a", rebootDue(v1alpha1.RolloutReasonConfigMapImmutable)).report(), func(r *Report) {
+			r.snapshot.Immutable = []string{v1alpha1.BudgetConfigMap}
+		}),
+		"ReasonWaitingForEvidence": change(volumes(plan.Summary{Matched: 2, UpToDate: 1, Evidence: plan.AwaitedEvidence{Waiting: 1, Until: now, Volumes: []plan.AwaitedVolume{{Name: "v"}}}}), func(r *Report) { r.now = now }),
 		"ReasonPausedByField":      newWorld(func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = true }).bare("a").report(),
 		"ReasonPausedByAnnotation": change(newWorld(nil).bare("a").report(), func(r *Report) { r.snapshot.PausedAll = true }),
 		"ReasonNotPaused":          idle,
@@ -118,6 +122,10 @@ func rolloutState(reason string) Report {
 		return newWorld(nil).node("a", atNextBoot).report()
 	case v1alpha1.RolloutReasonSettingsFailed:
 		return newWorld(policy(v1alpha1.RebootAutomatic)).node("a", refusedBoot).report()
+	case v1alpha1.RolloutReasonConfigMapImmutable:
+		r := newWorld(policy(v1alpha1.RebootAutomatic)).node("a", rebootDue(reason)).report()
+		r.snapshot.Immutable = []string{v1alpha1.BudgetConfigMap}
+		return r
 	case v1alpha1.RolloutReasonNodeIgnored:
 		return newWorld(nil).node("a", func(n *corev1.Node, _ *v1alpha1.StorageClientNode) {
 			n.Annotations = map[string]string{v1alpha1.IgnoreAnnotation: "true"}

@@ -9,8 +9,10 @@
 // Each of them judges volumes by the package judge.
 //
 // Options that a volume is to lose, since no rule selects it any more or since a pod could not mount it, go at once.
-// Options that it is to get come in batches: the canary of an option set first, which is one volume and goes alone, then
-// no more at a time than the profile's share, and nothing while a batch soaks or after a FailedMount. What stands on the
-// volumes is the only memory of this: volumes of a batch carry its mark. A batch that could not be written in one pass is
-// joined by the next, for a minute.
+// Options that it is to get come in batches: the canary of a set of options first, which is one volume and goes alone, then
+// no more at a time than the profile's share, and nothing while a batch soaks or after a FailedMount. The second volume of a set
+// waits for evidence that the first one's list works: a mount that was made with it, as a client node or Snapshot.Evidence tells,
+// unless the profile has the soak be enough. What stands on the volumes is the only memory of this: volumes of a batch carry its
+// mark, and the mark what has shown its set to work. A batch that could not be written in one pass is joined by the next, for a
+// minute.
 package plan

@@ -67,6 +67,7 @@ func TestWhatIsToBeAtLeastDriftsOnlyDownwards(t *testing.T) {
 		hosttest.WriteFile(t, dir, rmemFile, live)
 		hosttest.ExpectState(t, s.Observe(t.Context(), atLeast(numbers))[0], want)
 	}
+	hosttest.WriteFile(t, dir, rmemFile, numbers)
 	later := "/etc/sysctl.d/zzzz.conf"
 	hosttest.WriteFile(t, dir, later, tcpRmem+" = 4096 2097152 33554432\n")
 	hosttest.ExpectState(t, s.Observe(t.Context(), atLeast(numbers))[0], host.InSync)

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -136,14 +137,14 @@ func decodeEntry(text string, lists map[string][]string) (*Entry, error) {
 		return nil, fmt.Errorf("decode: %w", err)
 	}
 	if len(in.Written) == 0 {
-		return nil, fmt.Errorf("no lists are named")
+		return nil, errors.New("no lists are named")
 	}
 	e := &Entry{Volume: in.Volume, Profiles: in.Profiles, PutBack: in.PutBack, Pending: in.Pending, Ending: in.Ending, text: text}
 	for _, keys := range in.Written {
 		original, known := lists[keys[0]]
 		applied, alsoKnown := lists[keys[1]]
 		if !known || !alsoKnown {
-			return nil, fmt.Errorf("a list is missing, or was edited")
+			return nil, errors.New("a list is missing, or was edited")
 		}
 		e.Written = append(e.Written, Lists{original, applied})
 	}

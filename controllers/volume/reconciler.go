@@ -145,7 +145,7 @@ func (s *scope) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
 // holds less than that, volumes may still have.
 func (s *scope) refreshVolumes(ctx context.Context, cached plan.Snapshot) (plan.Snapshot, error) {
 	var err error
-	if s.ledger, err = s.reader.ReadLedger(ctx, s.APIReader); err != nil {
+	if s.ledger, err = s.reader.ReadLedgerLive(ctx, s.APIReader); err != nil {
 		return plan.Snapshot{}, fmt.Errorf("read live: %w", err)
 	}
 	if cached.Volumes, err = snapshot.ListVolumes(ctx, s.APIReader); err != nil {

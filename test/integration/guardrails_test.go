@@ -190,6 +190,7 @@ var ceilingOf = map[string]string{
 	"rollout.settleSeconds":                         "none: the node is read back either way",
 	"rollout.volumes.maxPerStep":                    "rollout.volumes.maxPerStep",
 	"rollout.volumes.onNoEvidence":                  "none: what goes on without a mount soaks, and goes on by maxPerStep",
+	"rollout.volumes.probe":                         "none: without a probe the rest waits for a mount",
 	"rollout.volumes.soakSeconds":                   "rollout.volumes.soakSeconds",
 	"rollout.windows[].durationSeconds":             "none: without a window it is any time",
 	"rollout.windows[].schedule":                    "none: without a window it is any time",

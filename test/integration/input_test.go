@@ -159,9 +159,8 @@ var _ = Describe("A mistake in a profile", func() {
 					haveCondition("Ready", metav1.ConditionTrue, v1alpha1.ReasonUpToDate)))
 				deleteNow(findProfile("p"))
 				deleteNow(findObject(node))
-				pvAfter = getVolume(volume)
-				pvAfter.Annotations, pvAfter.Spec.MountOptions = nil, []string{"hard"}
-				Expect(k8s.Update(ctx, pvAfter)).To(Succeed())
+				reconcileVolume(volume)
+				Expect(getVolume(volume).Spec.MountOptions).To(Equal([]string{"hard"}))
 			}
 		})
 	})

@@ -48,7 +48,7 @@ func (r *Reader) Read(ctx context.Context) (plan.Snapshot, error) {
 		return plan.Snapshot{}, err
 	}
 	// Users of the plugin may not be allowed to read ConfigMaps: they see what the annotations tell.
-	if s.Ledger, err = r.ReadLedger(ctx, r.Reader); err != nil && !apierrors.IsForbidden(err) {
+	if s.Ledger, err = r.readLedger(ctx, r.Reader); err != nil && !apierrors.IsForbidden(err) {
 		return plan.Snapshot{}, err
 	}
 	volumeClaims := metav1.PartialObjectMetadataList{}
@@ -72,13 +72,24 @@ func (r *Reader) Read(ctx context.Context) (plan.Snapshot, error) {
 	return s, nil
 }
 
-// ReadLedger reads the volumes' records that stand beside their annotations.
-func (r *Reader) ReadLedger(ctx context.Context, reader client.Reader) (*ledger.Ledger, error) {
+// ReadLedgerLive reads the ledger as the API server has it.
+func (r *Reader) ReadLedgerLive(ctx context.Context, live client.Reader) (*ledger.Ledger, error) {
+	r.ledger.ForgetWritten()
+	return r.readLedger(ctx, live)
+}
+
+// readLedger reads the volumes' records that stand beside their annotations.
+func (r *Reader) readLedger(ctx context.Context, reader client.Reader) (*ledger.Ledger, error) {
 	var pages corev1.ConfigMapList
 	if err := reader.List(ctx, &pages, client.InNamespace(r.ManagerNamespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list ConfigMaps in namespace %s: %w", r.ManagerNamespace, err)
 	}
 	return r.ledger.Read(pages.Items), nil
+}
+
+// KeepWritten has the reader know a page of the ledger that was written, which the cache may not have yet.
+func (r *Reader) KeepWritten(replaced string, page *corev1.ConfigMap) {
+	r.ledger.KeepWritten(replaced, page)
 }
 
 // ListVolumes lists all volumes, shared with the cache where the reader is one.

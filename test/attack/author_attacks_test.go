@@ -4,6 +4,7 @@ package attack
 
 import (
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/webhook"
@@ -154,7 +155,7 @@ func authorAttacks() []attack {
 			}})},
 		{id: "author-value", by: author, tries: "declare any value that catalogue and guardrails take, for all workers, live", stop: nobody,
 			try: declare(func(s *v1alpha1.StorageClientProfileSpec) {
-				s.NodeSelector.MatchLabels = nil
+				s.NodeSelector, s.AllNodes = metav1.LabelSelector{}, true
 				s.Node = sysctls("net.ipv4.tcp_timestamps", "0")
 			})},
 		{id: "author-deletes", by: author, tries: "delete a profile, which puts its originals back", stop: nobody, try: remove(profile("fleet"))},

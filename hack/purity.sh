@@ -32,7 +32,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
+	restclient "k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -40,7 +40,7 @@ import (
 var (
 	_ client.Client
 	_ clock.Clock
-	_ rest.Config
+	_ restclient.Config
 	_ net.Conn
 	_ exec.Cmd
 	_ context.Context

@@ -9,6 +9,9 @@ import (
 	"strings"
 )
 
+// SedLeftover is the name of the file that is left where grubby is killed within a "sed -i": sed's own names are "sed" and six letters.
+const SedLeftover = "sedAbCdEf"
+
 // noDefaultFile is the option without which grubby edits /etc/default/grub. Its script knows it or does not.
 const noDefaultFile = "--no-etc-grub-update"
 
@@ -109,7 +112,7 @@ func replaceFile(file string, data []byte) error {
 	if err != nil {
 		return err
 	}
-	temp := filepath.Join(filepath.Dir(file), "sed-in-place")
+	temp := filepath.Join(filepath.Dir(file), SedLeftover)
 	if err := os.WriteFile(temp, data, info.Mode().Perm()); err != nil {
 		return err
 	}

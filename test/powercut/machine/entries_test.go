@@ -1,0 +1,27 @@
+package machine
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/storageclient/operator/agent/host/hosttest"
+)
+
+// Whatever stands in /boot or /etc and did not before is found, but for what grubby's own sed left when it was killed.
+func TestCompareFiles(t *testing.T) {
+	for name, isFound := range map[string]bool{hosttest.SedLeftover: false, "sed.conf": true} {
+		m := &Machine{root: t.TempDir()}
+		for _, dir := range []string{pristineHost + "/boot", pristineHost + "/etc", "/boot/loader/entries", "/etc"} {
+			if err := os.MkdirAll(filepath.Join(m.root, dir), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.WriteFile(filepath.Join(m.root, "boot/loader/entries", name), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.CompareFiles(); (err != nil) != isFound {
+			t.Errorf("beside %s: %v", name, err)
+		}
+	}
+}

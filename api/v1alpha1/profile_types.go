@@ -895,14 +895,17 @@ type Advice struct {
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,shortName=scp,categories=storageclient
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Nodes",type=integer,JSONPath=`.status.nodes.matched`
 // +kubebuilder:printcolumn:name="Up-To-Date",type=integer,JSONPath=`.status.nodes.upToDate`
 // +kubebuilder:printcolumn:name="Pending-Reboot",type=integer,JSONPath=`.status.nodes.pendingReboot`
-// +kubebuilder:printcolumn:name="Disrupted",type=integer,JSONPath=`.status.nodes.disrupted`
 // +kubebuilder:printcolumn:name="Failed",type=integer,JSONPath=`.status.nodes.failed`
+// +kubebuilder:printcolumn:name="Volumes",type=integer,JSONPath=`.status.volumes.matched`
+// +kubebuilder:printcolumn:name="Volumes-Up-To-Date",type=integer,JSONPath=`.status.volumes.upToDate`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Disrupted",type=integer,priority=1,JSONPath=`.status.nodes.disrupted`
 // +kubebuilder:printcolumn:name="Plan",type=string,priority=1,JSONPath=`.status.plan.hash`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 type StorageClientProfile struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the object's metadata.

@@ -135,7 +135,7 @@ func addControllers(mgr ctrl.Manager, s settings) error {
 	probes := &trial.Results{}
 	for name, c := range map[string]controller{
 		"profile": &profile.Reconciler{
-			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Clock: realClock, Allow: s.allow, Fence: agentFence, MaxUnavailable: s.maxUnavailable,
+			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: realClock, Allow: s.allow, Fence: agentFence, MaxUnavailable: s.maxUnavailable,
 			ManagerNode: managerNode, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace, Probes: probes.All,
 		},
 		"node": &node.Reconciler{

@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,6 +25,7 @@ import (
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 	volumesnapshot "github.com/storageclient/operator/controllers/volume/snapshot"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 const (
@@ -37,6 +40,10 @@ const (
 	fenceAtLeastEvery = time.Hour
 	// removalEvery is how often a profile that is being deleted asks whether a node has become unreachable.
 	removalEvery = 15 * time.Second
+	// maxNote is the longest note that the events API takes, in bytes.
+	maxNote = 1024
+	// eventAction is what events on profiles say was done.
+	eventAction = "Judge"
 )
 
 // Fence says what keeps the agent from being rolled out, and what to do; empty: nothing.
@@ -51,6 +58,8 @@ type Reconciler struct {
 	APIReader client.Reader
 	// Clock dates conditions and spaces the passes over a profile.
 	Clock clock.PassiveClock
+	// Recorder tells on the profile how it has come to stand.
+	Recorder events.EventRecorder
 	// Allow holds the parameters that are accepted beyond the catalogue.
 	Allow catalogue.AllowList
 	// Fence tells whether the agent may be rolled out.
@@ -78,6 +87,7 @@ type Reconciler struct {
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch,namespace=storage-client-agent
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=storageclasses,verbs=list;watch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch,namespace=default
 // +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientprofiles,verbs=list;watch;patch
 // +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientprofiles/status,verbs=patch
 // +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientnodes,verbs=get;list;watch
@@ -229,6 +239,9 @@ func (r *Reconciler) patchStatus(ctx context.Context, profile *v1alpha1.StorageC
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := r.Status().Patch(ctx, profile, patch, client.FieldOwner(v1alpha1.ManagerFieldManager)); err != nil {
 		return fmt.Errorf("patch status of StorageClientProfile %s: %w", profile.Name, err)
+	}
+	for _, change := range status.Changes(before.Status.Conditions, next.Conditions) {
+		r.Recorder.Eventf(profile, nil, change.Kind, change.Reason, eventAction, "%s", text.CutBytes(cmp.Or(change.Message, change.Reason), maxNote))
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ type constants struct {
 
 var tables = []constants{
 	{"Conditions of a StorageClientProfile", "All six are set from the start, with `observedGeneration`.", "api/v1alpha1/conditions.go", "Condition"},
-	{"Reasons of these conditions", "", "api/v1alpha1/conditions.go", "Reason"},
+	{"Reasons of these conditions", "Events on a profile have them too: one each time that it comes to stand otherwise. `kubectl describe scp NAME` shows them.", "api/v1alpha1/conditions.go", "Reason"},
 	{"Reasons of the Node condition `tuning.storageclient.dev/Tuned`", "", "api/v1alpha1/conditions.go", "NodeReason"},
 	{"Phases of a node in the rollout", "`status.rollout.phase` of a StorageClientNode.", "api/v1alpha1/node_types.go", "Rollout"},
 	{"Reasons of these phases", "`status.rollout.reason` of a StorageClientNode.", "api/v1alpha1/reasons.go", "RolloutReason"},

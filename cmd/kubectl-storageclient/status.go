@@ -55,7 +55,7 @@ func (o *statusOptions) run(ctx context.Context, env *environment, args []string
 	if done, err := o.output.writeStructured(env, status); done || err != nil {
 		return err
 	}
-	return status.WriteText(env.Out, env.now())
+	return status.WriteText(env.text(), env.now())
 }
 
 func (o *statusOptions) addDetails(ctx context.Context, c client.Client, profiles []v1alpha1.StorageClientProfile, status *view.Status) error {

@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"sync"
 	"syscall"
 
@@ -24,11 +22,7 @@ var _ = Describe("The plugin", Ordered, func() {
 	var plugin string
 
 	BeforeAll(func() {
-		plugin = filepath.Join(GinkgoT().TempDir(), "kubectl-storageclient")
-		build := exec.CommandContext(ctx, "go", "build", "-o", plugin, "../../cmd/kubectl-storageclient")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		output, err := build.CombinedOutput()
-		Expect(err).NotTo(HaveOccurred(), string(output))
+		plugin = buildPlugin()
 	})
 
 	// run runs the plugin as a user, empty for all rights, and returns its status and output.

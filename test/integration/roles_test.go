@@ -1,9 +1,7 @@
 package integration
 
 import (
-	"os"
 	"os/exec"
-	"path/filepath"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -19,11 +17,7 @@ var _ = Describe("The roles for people", Ordered, func() {
 	var binary string
 
 	BeforeAll(func() {
-		binary = filepath.Join(GinkgoT().TempDir(), "kubectl-storageclient")
-		build := exec.CommandContext(ctx, "go", "build", "-o", binary, "../../cmd/kubectl-storageclient")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		output, err := build.CombinedOutput()
-		Expect(err).NotTo(HaveOccurred(), string(output))
+		binary = buildPlugin()
 	})
 
 	plugin := func(user string, args ...string) (string, error) {

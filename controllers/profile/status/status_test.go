@@ -631,7 +631,7 @@ func TestReadyNamesTheFileThatWins(t *testing.T) {
 		"Some settings are not available on c; " + files: newWorld(nil).node("a", shadowed).node("b", shadowed).node("c", state(bootKey, v1alpha1.SettingClamped)),
 		"Some settings are not available on c":           newWorld(nil).node("c", state(bootKey, v1alpha1.SettingClamped)),
 	} {
-		if got := w.report().conditions(nil, 1, metav1.NewTime(now))[0]; got.Message != want || got.Reason != v1alpha1.ReasonReadyWithExceptions {
+		if got := w.report().conditions(nil, 1, metav1.NewTime(now))[0]; got.Message != want+"; more: kubectl storageclient diff p" || got.Reason != v1alpha1.ReasonReadyWithExceptions {
 			t.Errorf("%s: %q, want %q", got.Reason, got.Message, want)
 		}
 	}

@@ -17,8 +17,8 @@ func TestReconcilingNamesNodePodAndBudgetOfABlockedDrain(t *testing.T) {
 			s.Status.Rollout.Phase, s.Status.Rollout.Message = v1alpha1.RolloutDraining, "Pod x/y is kept by PodDisruptionBudget x/z"
 		}).report()
 	got := f.judgeReconciling(f.judgeStalled())
-	want := "0/3 nodes and 0/0 volumes up to date; reboot due: a, b, c; " +
-		"c: DrainBlocked: Pod x/y is kept by PodDisruptionBudget x/z; a, b: WaitingForBudget: waits for WaitingForBudget"
+	want := "0/3 nodes and 0/0 volumes up to date; c: DrainBlocked: Pod x/y is kept by PodDisruptionBudget x/z; " +
+		"a, b: WaitingForBudget: waits for WaitingForBudget; reboot due: a, b, c"
 	if got.reason != v1alpha1.ReasonRollingOut || got.message != want {
 		t.Errorf("%s: %s\nwant %s", got.reason, got.message, want)
 	}

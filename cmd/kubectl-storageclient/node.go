@@ -23,11 +23,10 @@ func nodeCommand(env *environment) *cobra.Command {
 		Short: "Show one node: each setting as wanted, in force and before, what is in its way, mounts and pods",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withHint(showNode(cmd.Context(), env, args[0], o))
+			return showNode(cmd.Context(), env, args[0], o)
 		},
 	}
 	o.addFlag(cmd)
-	cmd.SetFlagErrorFunc(explainFlag)
 	return cmd
 }
 

@@ -61,10 +61,9 @@ func planCommand(env *environment) *cobra.Command {
 				cmd.SilenceErrors = errors.As(err, new(exitError))
 				return err
 			}
-			return withHint(o.run(cmd.Context(), env, args[0]))
+			return o.run(cmd.Context(), env, args[0])
 		},
 	}
-	cmd.SetFlagErrorFunc(explainFlag)
 	cmd.Flags().StringVarP((*string)(&o.output), "output", "o", "", "output format: "+listFormats()+"; with -f also "+markdown+", for a comment on a pull request")
 	cmd.Flags().StringArrayVarP(&o.files, "filename", "f", nil, "file or directory of profiles, or - for standard input; may be repeated")
 	cmd.Flags().BoolVar(&o.exitCode, "exit-code", false, "with -f: end with 0 where nothing would change, 2 where something would, 1 on an error")

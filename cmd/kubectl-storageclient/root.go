@@ -68,6 +68,7 @@ func rootCommand(env *environment) *cobra.Command {
 	root.AddCommand(nodeCommand(env), volumesCommand(env), diffCommand(env), supportBundleCommand(env), optionsCommand(env))
 	root.SetUsageTemplate(usage)
 	addCompletions(root, env)
+	addHints(root)
 	return root
 }
 

@@ -110,7 +110,7 @@ func TestWrongNamesAreAnsweredWithTheRightOnes(t *testing.T) {
 		"volumes -o jsn":               `--output "jsn": must be text, wide, json, yaml or name`,
 		"diff eda -o jsn":              `--output "jsn": must be text, wide, json, yaml or name`,
 		"stauts":                       "Did you mean this?\n\tstatus",
-		"node":                         "accepts 1 arg(s), received 0",
+		"node":                         "type: kubectl storageclient node NAME",
 		"diff eda --allow-parameter (": "(",
 	} {
 		t.Run(args, func(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 )
 
 // immutableMessage says which of the rollout's ConfigMaps cannot be written and what to type, where nodes of the profile wait for such a

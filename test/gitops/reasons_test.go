@@ -62,7 +62,7 @@ var judgementOf = map[string]judgement{
 	"RolloutReasonPermitGiven": goesOn, "RolloutReasonHostBusy": goesOn, "RolloutReasonRebootStarted": goesOn, "RolloutReasonPermitRefused": goesOn,
 	"RolloutReasonWithdrawingPermit": goesOn, "RolloutReasonWaitingForNode": goesOn, "RolloutReasonSettling": goesOn, "RolloutReasonAccepted": goesOn,
 	"RolloutReasonWaitingForApproval": asks, "RolloutReasonWaitingForWindow": asks,
-	"RolloutReasonWindowsDisjoint": stuck, "RolloutReasonFailureThreshold": stuck, "RolloutReasonConfigMapImmutable": stuck,
+	"RolloutReasonWindowsDisjoint": stuck, "RolloutReasonCanaryFailed": stuck, "RolloutReasonFailureThreshold": stuck, "RolloutReasonConfigMapImmutable": stuck,
 	"RolloutReasonRebootWithoutEffect": stuck, "RolloutReasonRebootTimedOut": stuck, "RolloutReasonAttemptsUsedUp": stuck, "RolloutReasonNodeLost": stuck,
 
 	"VolumeReasonNotSelected": done, "VolumeReasonIgnored": done, "VolumeReasonHeld": done, "VolumeReasonUpToDate": done,

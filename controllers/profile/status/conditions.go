@@ -53,6 +53,7 @@ var restOf = map[string]rest{
 	v1alpha1.ReasonPausedByAnnotation:       byChoice,
 	v1alpha1.RolloutReasonWindowsDisjoint:   forSomebody,
 	v1alpha1.RolloutReasonFailureThreshold:  forSomebody,
+	v1alpha1.RolloutReasonCanaryFailed:      forSomebody,
 	v1alpha1.ReasonInvalid:                  forSomebody,
 }
 
@@ -119,9 +120,12 @@ func (r Report) judgeStalled() verdict {
 // judgeStuck is Stalled where all that is left are reboots, and none of them begins before somebody has seen to something.
 func (r Report) judgeStuck() verdict {
 	coming := r.coming()
-	goesOn := slices.ContainsFunc(coming, func(w wait) bool { return restOf[w.reason] != forSomebody })
+	goesOn := slices.ContainsFunc(coming, func(w wait) bool { return restOf[w.reason] != forSomebody && !slices.Contains(r.nodes.failed, w.node) })
 	if goesOn || r.rebootHold() != "" || r.judgePaused().status == metav1.ConditionTrue {
 		return asFalse(v1alpha1.ReasonProgressing, "")
+	}
+	if r.nodes.counts.Failed > 0 {
+		return asTrue(v1alpha1.ReasonNodesFailed, r.failedMessage())
 	}
 	return asTrue(v1alpha1.ReasonRebootPending, r.waitMessage())
 }
@@ -193,10 +197,10 @@ func (r Report) isUnfinished() bool {
 	return r.isChanging() || r.awaitsEvidence() || len(r.coming()) > 0 || r.nodes.counts.Disrupted > 0
 }
 
-// isChanging is unfinished, reboots aside. A volume that is blocked, or whose options have yet to be seen to work, waits for
-// somebody, and is not on its way.
+// isChanging is unfinished, reboots aside. A node whose canary has failed waits for somebody and is not on its way, and neither is a
+// volume that is blocked, or whose options have yet to be seen to work.
 func (r Report) isChanging() bool {
-	return len(r.nodes.behind)+len(r.nodes.silent)+len(r.nodes.drifted) > 0 || r.volumes.IsOpen() && !r.awaitsEvidence()
+	return len(r.nodes.behind)-len(r.nodes.stuck)+len(r.nodes.silent)+len(r.nodes.drifted) > 0 || r.volumes.IsOpen() && !r.awaitsEvidence()
 }
 
 // rebootHold says what of the profile itself keeps nodes from reboots that are due; empty: nothing. What no plan hash

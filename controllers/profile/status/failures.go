@@ -110,6 +110,15 @@ func (r Report) failedMessage() string {
 	if r.nodes.failedBefore > 0 {
 		message += fmt.Sprintf(", and %d before them", r.nodes.failedBefore)
 	}
+	waiting := len(r.nodes.stuck)
+	for _, w := range r.nodes.pending {
+		if w.reason == v1alpha1.RolloutReasonCanaryFailed {
+			waiting++
+		}
+	}
+	if waiting > 0 {
+		message += fmt.Sprintf("; %s for this canary", text.Count(waiting, "node waits", "nodes wait"))
+	}
 	if len(r.nodes.lost)+r.nodes.failedBefore > 0 {
 		message += fmt.Sprintf(". Change the boot settings, or try the same again: kubectl storageclient retry %s", r.profile.Name)
 	}

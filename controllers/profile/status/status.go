@@ -75,6 +75,7 @@ func Judge(name string, s Snapshot, now time.Time) Report {
 		removal:  findRemaining(profile, s.All, now),
 	}
 	r.nodes.addRecalled(recallFailures(profile, s.All, s.Failures))
+	r.nodes.addStuck(profile, s.All, now)
 	r.invalidReason, r.invalidMessage = match.Check(profile.StorageClientProfile, s.Allow)
 	r.stale = plan.StaleMounts(r.volumes.Volumes, s.Volumes.ClientNodes)
 	r.advice = advice.For(overview.AdviceInput(profile.StorageClientProfile, s.All.Nodes, s.All.ClientNodes, r.volumes.Servers))

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/controllers/internal/livegate"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/order"
 	"github.com/storageclient/operator/controllers/internal/pause"
@@ -40,6 +42,8 @@ type tally struct {
 	// failedBefore is how many failed before those that are named, lost are those of them that are gone, the latest first.
 	failedBefore int
 	lost         []v1alpha1.LostNode
+	// stuck are those of behind that wait for a live canary that has failed.
+	stuck []string
 	// pending wait for a boot for the profile's settings to take effect.
 	pending []wait
 	// planned are those that the plan reboots: it tells of all, whether or not they have been given their settings yet.
@@ -167,6 +171,16 @@ func (t *tally) addBehind(profile *fleet.Profile, node *corev1.Node, clientNode 
 	default:
 		t.behind = append(t.behind, node.Name)
 	}
+}
+
+// addStuck finds the nodes that get no settings, since their canary has failed, though fewer nodes have failed than would stop the profile.
+func (t *tally) addStuck(profile *fleet.Profile, all fleet.Snapshot, now time.Time) {
+	if len(t.failed) == 0 || len(t.behind) == 0 {
+		return
+	}
+	policy := livegate.PolicyOf(profile.Spec.WithDefaults().Rollout)
+	gate := livegate.Admit(fleet.GateEntries(all, profile, ""), policy, now)
+	t.stuck = slices.DeleteFunc(slices.Clone(t.behind), func(name string) bool { return !gate.Stuck[name] })
 }
 
 // addPlan notes a node that the plan reboots. The plugin's "plan" goes by the same.

@@ -20,9 +20,10 @@ type canaryKey struct {
 // canary is the verdict on a group.
 type canary struct {
 	members []string
-	// waits are those that are not done, soaked is when the last of the others has been healthy for long enough.
-	waits  []string
-	soaked time.Time
+	// waits are those that are not done, failed those of them that have failed; soaked is when the last of the others has been healthy for
+	// long enough.
+	waits, failed []string
+	soaked        time.Time
 }
 
 func (n *nodeState) canaryKey(profile string) canaryKey {
@@ -45,6 +46,8 @@ func (p *planner) checkCanary(n *nodeState) (reason, message string) {
 		case slices.Contains(verdict.members, n.Name):
 		case len(verdict.members) == 0:
 			return v1alpha1.RolloutReasonWaitingForCanary, p.describeMissingCanary(name)
+		case len(verdict.failed) > 0:
+			return v1alpha1.RolloutReasonCanaryFailed, fmt.Sprintf("The canary of StorageClientProfile %s has failed: %s", name, text.List(verdict.failed))
 		case len(verdict.waits) > 0:
 			return v1alpha1.RolloutReasonWaitingForCanary, fmt.Sprintf("Waiting for the canary of StorageClientProfile %s: %s", name, text.List(verdict.waits))
 		case verdict.soaked.After(p.Now):
@@ -103,6 +106,9 @@ func (p *planner) judgeCanary(key canaryKey) canary {
 		out.members = append(out.members, n.Name)
 		if !done || (!soaked && n.whyUnavailable() != "") {
 			out.waits = append(out.waits, n.Name)
+			if n.hasFailed() {
+				out.failed = append(out.failed, n.Name)
+			}
 			continue
 		}
 		if end.After(out.soaked) {

@@ -58,11 +58,14 @@ func showNode(ctx context.Context, env *environment, name string, o output) erro
 	case err != nil:
 		return fmt.Errorf("get Node %s: %w", name, err)
 	}
-	pods, err := podNames(ctx, c, name)
-	if apierrors.IsForbidden(err) {
-		unknown = append(unknown, "names of pods, so that UIDs are shown: "+err.Error())
-	} else if err != nil {
-		return err
+	var pods map[string]string
+	if clientNode != nil && len(clientNode.Status.Mounts) > 0 {
+		var err error
+		if pods, err = podNames(ctx, c, name); apierrors.IsForbidden(err) {
+			unknown = append(unknown, "names of pods, so that UIDs are shown: "+err.Error())
+		} else if err != nil {
+			return err
+		}
 	}
 	report := view.NewNodeReport(name, node, clientNode, pods, env.now())
 	report.Unknown = unknown

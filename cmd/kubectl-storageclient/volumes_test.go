@@ -29,12 +29,12 @@ func manyVolumes() []client.Object {
 
 func TestVolumes(t *testing.T) {
 	r := execute(t, interceptor.Funcs{}, append(manyVolumes(), eda()), "volumes", "eda")
-	want := `3 volumes concern profile eda: 1 UpToDate, 1 Pending, 1 Blocked.
+	want := `3 volumes concern profile eda: 1 UpToDate, 1 Pending, 1 Exception.
 
-VOLUME   CLAIM         STATE      REASON                    NOW       WANTED
-pv1      -             UpToDate   VolumeUpToDate            nocto     as now
-pv2      eda/scratch   Pending    VolumeOptionsMerged       ro,hard   ro,hard,nocto
-pv3      -             Blocked    VolumeDeclaredElsewhere   -         nocto
+VOLUME   CLAIM         STATE       REASON                    NOW       WANTED
+pv1      -             UpToDate    VolumeUpToDate            nocto     as now
+pv2      eda/scratch   Pending     VolumeOptionsMerged       ro,hard   ro,hard,nocto
+pv3      -             Exception   VolumeDeclaredElsewhere   -         nocto
 
 pv2: VolumeOptionsMerged: profile eda: no pod has mounted pv1 since it got these options; then mountOptions become ["ro","hard","nocto"] (were ["ro","hard"]) by eda
 

@@ -37,8 +37,11 @@ func Verdict(p *v1alpha1.StorageClientProfile) (sentence string, done bool) {
 
 func doneSentence(p *v1alpha1.StorageClientProfile, ready *metav1.Condition) string {
 	sentence := p.Name + " is done."
-	if ready.Reason == v1alpha1.ReasonNothingMatched || ready.Reason == v1alpha1.ReasonReadyWithExceptions {
+	switch ready.Reason {
+	case v1alpha1.ReasonNothingMatched:
 		sentence = end(p.Name+" is done", why(ready))
+	case v1alpha1.ReasonReadyWithExceptions:
+		sentence = end(p.Name+" is done, with exceptions", why(ready))
 	}
 	if n := p.Status.Volumes.StaleMounts; n > 0 {
 		sentence += fmt.Sprintf(" %s of running pods still %s old options: restart these pods (kubectl storageclient status %s --pods).", count(n, "mount"), verb(n, "has", "have"), p.Name)

@@ -76,7 +76,7 @@ func TestVerdict(t *testing.T) {
 		},
 		"done, with exceptions": {
 			profile("eda", is("Ready", "ReadyWithExceptions", "some settings cannot be had on n1")),
-			"eda is done: some settings cannot be had on n1.", true,
+			"eda is done, with exceptions: some settings cannot be had on n1.", true,
 		},
 		"done, and pods still on old mounts": {
 			with(profile("eda", is("Ready", "UpToDate", "")), func(p *v1alpha1.StorageClientProfile) { p.Status.Volumes.StaleMounts = 2 }),

@@ -242,7 +242,7 @@ func (t *tally) addPending(node *corev1.Node, clientNode *v1alpha1.StorageClient
 	}
 	t.counts.PendingReboot++
 	waiting := wait{node: node.Name}
-	if rollout := clientNode.Status.Rollout; rollout != nil {
+	if rollout := clientNode.Status.Rollout; rollout != nil && isStillHeld(rollout.Reason, node, clientNode, all) {
 		waiting.reason, waiting.message = rollout.Reason, rollout.Message
 	}
 	if slices.ContainsFunc(report.RebootPending, nodesettings.TakesEffectAtBoot) {
@@ -254,6 +254,26 @@ func (t *tally) addPending(node *corev1.Node, clientNode *v1alpha1.StorageClient
 	if last := &t.turns[len(t.turns)-1]; waiting.kept != "" {
 		last.Blocked = true
 	}
+}
+
+// isStillHeld reports whether what keeps a node from its reboot on purpose, by its note, still does: the note is as old as the last pass
+// of the rollout. Of other reasons it says nothing.
+func isStillHeld(reason string, node *corev1.Node, clientNode *v1alpha1.StorageClientNode, all fleet.Snapshot) bool {
+	if restOf[reason] != byChoice {
+		return true
+	}
+	switch reason {
+	case v1alpha1.RolloutReasonNeverDisrupt:
+		return node.Annotations[v1alpha1.NeverDisruptAnnotation] == v1alpha1.True
+	case v1alpha1.RolloutReasonNodePaused:
+		return pause.Annotated(node)
+	case v1alpha1.ReasonPausedByField, v1alpha1.ReasonPausedByAnnotation:
+		return len(all.Profiles.PausedBy(node, clientNode)) > 0
+	}
+	return slices.ContainsFunc(fleet.SourcesOf(clientNode), func(name string) bool {
+		source := all.Profiles.ByName(name)
+		return source != nil && (source.Spec.Mode == v1alpha1.ModePlan || source.Spec.Rollout.Reboot.Policy == v1alpha1.RebootNever)
+	})
 }
 
 // dispute notes the keys that the profile and others of its priority disagree about, and reports whether there are any.

@@ -296,6 +296,57 @@ func TestStatusOfOneProfileHasDetails(t *testing.T) {
 	}
 }
 
+func TestExitCodesOfStatus(t *testing.T) {
+	open := eda()
+	open.Status.Conditions[0].Status = metav1.ConditionFalse
+	for name, test := range map[string]struct {
+		args []string
+		with *v1alpha1.StorageClientProfile
+		want int
+	}{
+		"all are done":                {[]string{"status", "--exit-code"}, eda(), 0},
+		"one is not":                  {[]string{"status", "--exit-code"}, open, 2},
+		"one is not, as JSON":         {[]string{"status", "--exit-code", "-o", "json"}, open, 2},
+		"one is not, and nobody asks": {[]string{"status"}, open, 0},
+		"one is not there":            {[]string{"status", "none", "--exit-code"}, open, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := execute(t, interceptor.Funcs{}, []client.Object{test.with}, test.args...)
+			if got := statusOfError(r.err); got != test.want || !strings.Contains(r.out, "eda") {
+				t.Errorf("status is %d (%v), want %d:\n%s", got, r.err, test.want, r.out)
+			}
+			if strings.Contains(r.out, "exit status") {
+				t.Errorf("the status is printed:\n%s", r.out)
+			}
+		})
+	}
+}
+
+// Volumes are more than a number in the plan, also for programs.
+func TestPlanNamesVolumesWithOldAndNewList(t *testing.T) {
+	profile := eda()
+	profile.Spec.Volumes[0].MountOptions = []v1alpha1.MountOption{"nconnect=4"}
+	r := execute(t, interceptor.Funcs{}, append(cluster(), profile), "plan", "eda", "-o", "json")
+	var plan struct {
+		Volumes struct {
+			Changes []struct {
+				Volume   string
+				Old, New []string
+			}
+		}
+	}
+	if r.err != nil || json.Unmarshal([]byte(r.out), &plan) != nil || len(plan.Volumes.Changes) != 1 {
+		t.Fatalf("error %v and output:\n%s", r.err, r.out)
+	}
+	if got := fmt.Sprint(plan.Volumes.Changes[0]); got != "{pv1 [nocto] [nocto nconnect=4]}" {
+		t.Errorf("volume is %s", got)
+	}
+	text := execute(t, interceptor.Funcs{}, append(cluster(), profile), "plan", "eda")
+	if want := "1 volume of eda: pv1\n  - nocto\n  + nocto,nconnect=4\n"; !strings.Contains(text.out, want) {
+		t.Errorf("text lacks %q:\n%s", want, text.out)
+	}
+}
+
 func TestStatusOfSeveralProfilesAsksForNoNodes(t *testing.T) {
 	refusing := interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 		if _, ok := list.(*v1alpha1.StorageClientProfileList); !ok {

@@ -106,7 +106,7 @@ func (r Report) judgeStalled() verdict {
 	case r.isStopped():
 		return asTrue(v1alpha1.ReasonFailureThreshold, r.failedMessage())
 	case r.volumes.Stopped != "":
-		return asTrue(v1alpha1.ReasonFailureThreshold, "Volumes wait until a rule changes that declares their options: "+r.volumes.Stopped)
+		return asTrue(v1alpha1.ReasonFailureThreshold, r.volumes.Stopped+"; no volume gets these options until a rule that declares them changes")
 	case r.isPlanMode(), r.isChanging(), r.nodes.counts.Disrupted > 0:
 		return asFalse(v1alpha1.ReasonProgressing, "")
 	case len(r.coming()) > 0:

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -61,6 +62,9 @@ func (j judged) list(note Note, profiles []string, of string) Listed {
 	out := Listed{
 		Volume: j.Volume.Name, Driver: source.Driver, Protocol: source.Protocol, Profiles: profiles,
 		Now: ownList(j.Volume.Spec.MountOptions), Wanted: ownList(j.wantedList()), State: note.State, Reason: note.Reason, Message: note.Message,
+	}
+	if j.FailedMount.Stops() {
+		out.Message += fmt.Sprintf("; it could not be mounted with %s", *j.FailedMount)
 	}
 	for _, profile := range profiles {
 		if of == "" || of == profile {

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -71,6 +72,19 @@ func TestListTellsWhatAVolumeKeeps(t *testing.T) {
 		if diff := cmp.Diff(want, listed[1].Exceptions); diff != "" || !cmp.Equal(listed[1].Now, listed[1].Wanted) {
 			t.Errorf("of %q: %+v (-want +got):\n%s", profile, listed[1], diff)
 		}
+	}
+}
+
+// The condition has no room for what the kubelet said.
+func TestListTellsWhyAVolumeCouldNotBeMounted(t *testing.T) {
+	s := snapshotOf([]*corev1.PersistentVolume{created("a", 9, failedFor(fast)), created("b", 5)}, fast)
+	s.Now = noon
+	listed, _ := List("fast", s)
+	if want := `; it could not be mounted with ["hard","nocto"] (driver kubernetes.io/nfs): the event says "exit status 32"`; len(listed) != 2 || !strings.HasSuffix(listed[0].Message, want) {
+		t.Errorf("%+v, want %q", listed, want)
+	}
+	if strings.Contains(listed[1].Message, "exit status 32") {
+		t.Errorf("b, which nobody mounted: %q", listed[1].Message)
 	}
 }
 

@@ -130,3 +130,11 @@ func TestAWrongKubeconfigIsAnsweredWithWhatToType(t *testing.T) {
 		})
 	}
 }
+
+func TestAReleaseSaysWhichOneItIs(t *testing.T) {
+	release = "v1.2.3"
+	t.Cleanup(func() { release = "" })
+	if r := execute(t, interceptor.Funcs{}, nil, "version"); r.err != nil || !strings.HasPrefix(r.out, "v1.2.3 ") {
+		t.Errorf("%v: %q", r.err, r.out)
+	}
+}

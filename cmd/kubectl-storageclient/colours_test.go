@@ -66,7 +66,7 @@ func TestEveryTableIsColouredOnATerminalAndPlainInAPipe(t *testing.T) {
 			if plain.err != nil || strings.Contains(plain.out, "\x1b") {
 				t.Errorf("%v, in a pipe:\n%q", plain.err, plain.out)
 			}
-			stripped := regexp.MustCompile("\x1b\\[[0-9]+m").ReplaceAllString(coloured.out, "")
+			stripped := regexp.MustCompile("\x1b\\[\\d+m").ReplaceAllString(coloured.out, "")
 			if stripped != plain.out {
 				t.Errorf("on a terminal other words:\n%s\nin a pipe:\n%s", stripped, plain.out)
 			}

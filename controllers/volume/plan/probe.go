@@ -146,15 +146,15 @@ func probingText(key ProbeKey) string {
 }
 
 // addProbes tells of a profile's sets of options which are being probed, and which no volume gets since a probe has failed.
-func (s *Summary) addProbes(p *planner, own []judged, name string) {
+func (s *Summary) addProbes(p *planner, own []*judged, name string) {
 	if p.Probes == nil {
 		return
 	}
 	seen := map[ProbeKey]bool{}
 	var stopped, waiting []string
 	for _, j := range own {
-		key := keyOf(j)
-		if seen[key] || !slices.Contains(j.verdict.Profiles, name) || !isProbed(j, p.Profiles, p.tried) {
+		key := keyOf(*j)
+		if seen[key] || !slices.Contains(j.verdict.Profiles, name) || !isProbed(*j, p.Profiles, p.tried) {
 			continue
 		}
 		seen[key] = true

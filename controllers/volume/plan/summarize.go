@@ -117,7 +117,7 @@ func firstOf(notes []Note) []Note {
 }
 
 // addBatches tells how the batches of a profile stand.
-func (s *Summary) addBatches(profiles *judge.Profiles, name string, own []judged) {
+func (s *Summary) addBatches(profiles *judge.Profiles, name string, own []*judged) {
 	p := profiles.Get(name)
 	if p == nil || p.Deleting {
 		return
@@ -152,7 +152,7 @@ func (s *Summary) addBatches(profiles *judge.Profiles, name string, own []judged
 }
 
 // addEvidence tells which volumes wait for a mount, and of which.
-func (s *Summary) addEvidence(p *planner, own []judged, name string) {
+func (s *Summary) addEvidence(p *planner, own []*judged, name string) {
 	profile := p.Profiles.Get(name)
 	if profile == nil || !profile.Acts() || profile.Rollout.OnNoEvidence == v1alpha1.NoEvidenceProceed {
 		return
@@ -162,7 +162,7 @@ func (s *Summary) addEvidence(p *planner, own []judged, name string) {
 		if !slices.Contains(j.verdict.Profiles, name) || !j.verdict.ChangesList(j.Volume) {
 			continue
 		}
-		if unmounted := p.waitsForMount(j); len(unmounted) > 0 {
+		if unmounted := p.waitsForMount(*j); len(unmounted) > 0 {
 			s.Evidence.Waiting++
 			for _, volume := range unmounted {
 				wanted[volume] = true
@@ -197,7 +197,7 @@ func (j judged) awaited() AwaitedVolume {
 }
 
 // addServer notes the server of a matched volume. Options count as they will stand once the profile is carried out.
-func (s *Summary) addServer(profile string, j judged) {
+func (s *Summary) addServer(profile string, j *judged) {
 	pv, v, source := j.Volume, j.verdict, j.Source
 	if source.Server == "" || source.Protocol != v1alpha1.ProtocolNFS || !slices.Contains(v.Profiles, profile) {
 		return
@@ -213,7 +213,7 @@ func (s *Summary) addServer(profile string, j judged) {
 	}
 }
 
-func (s *Summary) addVolume(profile string, j judged) {
+func (s *Summary) addVolume(profile string, j *judged) {
 	v := j.verdict
 	if !slices.Contains(v.Profiles, profile) {
 		return

@@ -13,7 +13,7 @@ type View struct {
 	// judged is by the profiles as they are, acting as if the manager's namespace were not paused; both are the same where it is not.
 	judged, acting *planner
 	// concerned are the volumes that concern each profile; nil: nobody has asked yet.
-	concerned map[string][]judged
+	concerned map[string][]*judged
 	// stale are the mounts from before a change, by profile; nil: nobody has asked yet.
 	stale map[string]Stale
 }
@@ -57,7 +57,7 @@ func (v *View) Summarize(name string) Summary {
 }
 
 // isUnrestored says whether a volume has still to be put back, by the profiles as they are.
-func (v *View) isUnrestored(j judged, by *planner) bool {
+func (v *View) isUnrestored(j *judged, by *planner) bool {
 	verdict := j.verdict
 	if by != v.judged {
 		verdict = v.snapshot.judgeAlone(j.Volume).Verdict
@@ -66,7 +66,7 @@ func (v *View) isUnrestored(j judged, by *planner) bool {
 }
 
 // freed is the planner by the profiles as if the named one acted, and the volumes that concern it. The others are not judged again.
-func (v *View) freed(name string) (*planner, []judged) {
+func (v *View) freed(name string) (*planner, []*judged) {
 	if v.concerned == nil {
 		v.concerned = concernedBy(v.acting.volumes)
 	}
@@ -92,9 +92,10 @@ func (v *View) freed(name string) (*planner, []judged) {
 }
 
 // concernedBy are the volumes that concern each profile: that it selects, or that carry something of it.
-func concernedBy(volumes []judged) map[string][]judged {
-	out := map[string][]judged{}
-	for _, j := range volumes {
+func concernedBy(volumes []judged) map[string][]*judged {
+	out := map[string][]*judged{}
+	for i := range volumes {
+		j := &volumes[i]
 		names := slices.Concat(j.verdict.Profiles, j.Record.Profiles, j.FailedMount.Profiles(), j.Mark.Profiles())
 		slices.Sort(names)
 		for _, name := range slices.Compact(names) {

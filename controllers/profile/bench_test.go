@@ -34,7 +34,7 @@ const (
 // volumes, and with more that share them. The baseline is what a cache needs to list the same objects.
 func BenchmarkPasses(b *testing.B) {
 	for _, profiles := range []int{1, 50, 500} {
-		w := newBenchWorld(profiles)
+		w := newBenchWorld(profiles, benchNodes, benchVolumes)
 		b.Run(fmt.Sprintf("%d profiles/list", profiles), func(b *testing.B) {
 			defer reportCPU(b)()
 			b.ReportAllocs()
@@ -91,9 +91,11 @@ type benchWorld struct {
 	classes     []storagev1.StorageClass
 	clock       *clocktesting.FakePassiveClock
 	versions    int
+	// readings counts how often volumes were listed.
+	readings int
 }
 
-func newBenchWorld(profiles int) *benchWorld {
+func newBenchWorld(profiles, nodes, volumes int) *benchWorld {
 	w := &benchWorld{clock: clocktesting.NewFakePassiveClock(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC))}
 	for i := range profiles {
 		p := v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{
@@ -113,10 +115,10 @@ func newBenchWorld(profiles int) *benchWorld {
 		class := storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: className(i)}, Provisioner: "nfs.csi.k8s.io"}
 		w.classes = append(w.classes, class)
 	}
-	for i := range benchNodes {
-		w.addNode(i, &w.profiles[i%profiles])
+	for i := range nodes {
+		w.addNode(i, &w.profiles[i%profiles], volumes)
 	}
-	for i := range benchVolumes {
+	for i := range volumes {
 		w.addVolume(i, i%profiles)
 	}
 	return w
@@ -129,7 +131,7 @@ func (w *benchWorld) version() string {
 	return strconv.Itoa(w.versions)
 }
 
-func (w *benchWorld) addNode(i int, p *v1alpha1.StorageClientProfile) {
+func (w *benchWorld) addNode(i int, p *v1alpha1.StorageClientProfile, volumes int) {
 	name := fmt.Sprintf("node-%05d", i)
 	node := corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), ResourceVersion: w.version(), Labels: map[string]string{
 		corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64", corev1.LabelHostname: name, corev1.LabelTopologyZone: "zone-" + strconv.Itoa(i%3),
@@ -152,7 +154,7 @@ func (w *benchWorld) addNode(i int, p *v1alpha1.StorageClientProfile) {
 		})
 	}
 	for j := range benchMounts {
-		volume := fmt.Sprintf("pv-%05d", (i*benchMounts+j)%benchVolumes)
+		volume := fmt.Sprintf("pv-%05d", (i*benchMounts+j)%volumes)
 		clientNode.Status.Mounts = append(clientNode.Status.Mounts, v1alpha1.MountStatus{
 			MountPoint: "/var/lib/kubelet/pods/" + name + "/volumes/kubernetes.io~nfs/" + volume, Volume: volume, Server: "filer", Protocol: "NFSv4.1",
 			Options: []string{"rw", "hard", "nocto", "nconnect=4", "actimeo=30"}, Connections: 4, State: v1alpha1.MountEffective,
@@ -190,7 +192,7 @@ func (w *benchWorld) addVolume(i, profile int) {
 func (w *benchWorld) reportNode(r *Reconciler, i int) {
 	w.clock.SetTime(w.clock.Now().Add(readEvery))
 	r.cluster.changes.Add(1)
-	clientNode := &w.clientNodes[i%benchNodes]
+	clientNode := &w.clientNodes[i%len(w.clientNodes)]
 	clientNode.ResourceVersion = w.version()
 	clientNode.Status.Mounts = slices.Clone(clientNode.Status.Mounts)
 }
@@ -244,6 +246,7 @@ func (w *benchWorld) List(_ context.Context, list client.ObjectList, _ ...client
 	case *corev1.PodList:
 		items = w.agents
 	case *corev1.PersistentVolumeList:
+		w.readings++
 		items = w.volumes
 	case *metav1.PartialObjectMetadataList:
 		items = w.claims

@@ -21,7 +21,7 @@ import (
 // one of a snapshot in which it does act, but for what keeps it from being released.
 func TestAViewSummarizesAsIfEachHeldProfileActed(t *testing.T) {
 	differed := 0
-	for seed := range uint64(300) {
+	for seed := range uint64(500) {
 		chance := rand.New(rand.NewPCG(seed, 0))
 		s, profiles := randomSnapshot(chance)
 		view := NewView(s)
@@ -72,7 +72,11 @@ func randomSnapshot(chance *rand.Rand) (Snapshot, []v1alpha1.StorageClientProfil
 	var profiles []v1alpha1.StorageClientProfile
 	for i := range 2 + chance.IntN(3) {
 		options := [][]string{{"nconnect=4"}, {"nconnect=8", "nocto"}, {"actimeo=30"}}[chance.IntN(3)]
-		p := builders.NFSProfile(fmt.Sprintf("p%d", i), options, builders.Selecting(v1alpha1.VolumeSelector{Servers: []string{fmt.Sprintf("filer-%d", chance.IntN(3))}}))
+		selector := v1alpha1.VolumeSelector{Servers: []string{fmt.Sprintf("filer-%d", chance.IntN(3))}}
+		if chance.IntN(2) == 0 {
+			selector = v1alpha1.VolumeSelector{StorageClassNames: []string{fmt.Sprintf("class-%d", chance.IntN(3))}}
+		}
+		p := builders.NFSProfile(fmt.Sprintf("p%d", i), options, builders.Selecting(selector))
 		p.Spec.Paused, p.Spec.Priority = chance.IntN(3) == 0, int32(chance.IntN(2))
 		if chance.IntN(4) == 0 {
 			p.Spec.Mode = v1alpha1.ModePlan
@@ -84,7 +88,7 @@ func randomSnapshot(chance *rand.Rand) (Snapshot, []v1alpha1.StorageClientProfil
 	for i := range 1 + chance.IntN(8) {
 		own, carried := []string{"hard"}, []string{"hard", "nconnect=4"}
 		more := []builders.VolumeOption{builders.Named(fmt.Sprintf("pv%d", i)), func(pv *corev1.PersistentVolume) {
-			pv.Spec.NFS.Server = fmt.Sprintf("filer-%d", chance.IntN(3))
+			pv.Spec.NFS.Server, pv.Spec.StorageClassName = fmt.Sprintf("filer-%d", chance.IntN(3)), fmt.Sprintf("class-%d", chance.IntN(3))
 			pv.CreationTimestamp = metav1.NewTime(noon.Add(-time.Hour))
 		}}
 		list := own

@@ -27,6 +27,8 @@ type observer struct {
 	touched map[string][2]int
 	// uncordoned is the last write by which somebody else uncordoned a node.
 	uncordoned map[string]int
+	// unmarked is the last write that took our mark off a node.
+	unmarked map[string]int
 	// steps counts what the manager did to nodes: claims, cordons and changes of what they are to have.
 	steps int
 	// permits are those that were given for a target of a client node.
@@ -68,7 +70,7 @@ type loss struct {
 
 func newObserver(w *world) *observer {
 	return &observer{
-		w: w, touched: map[string][2]int{}, uncordoned: map[string]int{}, permits: map[string]sets.Set[string]{}, wellSince: map[string]moment{}, doneSince: map[string]moment{},
+		w: w, touched: map[string][2]int{}, uncordoned: map[string]int{}, unmarked: map[string]int{}, permits: map[string]sets.Set[string]{}, wellSince: map[string]moment{}, doneSince: map[string]moment{},
 		firstClaim: map[string]int{}, claimedFor: map[string]string{}, given: map[string]string{}, backOff: map[string]moment{},
 		takenSince: map[string]moment{}, permittedAt: map[string]int{},
 	}
@@ -149,6 +151,9 @@ func (o *observer) observe(w memapi.Write) {
 		o.steps++
 	}
 	name := object.GetName()
+	if before, isNode := w.Before.(*corev1.Node); isNode && hasMark(before) && (w.After == nil || !hasMark(w.After.(*corev1.Node))) {
+		o.unmarked[name] = o.writes
+	}
 	seen, known := w.Token.(*look)
 	switch {
 	case w.Actor == byRollout && known:

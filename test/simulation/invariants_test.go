@@ -95,7 +95,7 @@ func (o *observer) checkClaim(name string, before, claims map[string]string, see
 	if o.firstClaim[c.Spec.BootHash] == 0 {
 		o.firstClaim[c.Spec.BootHash] = o.writes
 	}
-	o.claimedFor[name] = c.Spec.BootHash
+	o.claimedFor[name] = claimed{bootHash: c.Spec.BootHash, needers: needers(c)}
 }
 
 // checkNeed is one half of invariant 8: what drifts live is healed where it is, and a node is disrupted for its boot settings alone.
@@ -319,12 +319,13 @@ func (o *observer) checkCanary(name, profile string, claims map[string]string) {
 		if other == nil || other.Spec.Release || other.Spec.BootHash != c.Spec.BootHash || !concerns(p, node, other) {
 			continue
 		}
-		_, claimed := claims[node.Name]
+		_, isClaimed := claims[node.Name]
+		last := o.claimedFor[node.Name]
 		done, isDone := o.doneSince[node.Name]
 		switch {
 		case isDone && !o.w.now.Before(done.at.Add(soak-slack)):
 			soaked++
-		case node.Name != name && (claimed || isDone) && o.claimedFor[node.Name] == c.Spec.BootHash:
+		case node.Name != name && (isClaimed || isDone) && last.bootHash == c.Spec.BootHash && slices.Contains(last.needers, profile):
 			begun++
 		}
 	}

@@ -41,8 +41,7 @@ type observer struct {
 	// firstClaim is the write with the first claim for a boot hash, upset the last that changed who may go.
 	firstClaim map[string]int
 	upset      int
-	// claimedFor is the boot hash that a node was claimed for last.
-	claimedFor map[string]string
+	claimedFor map[string]claimed
 	// calmSince is the write with which the faults ended, 0 before.
 	calmSince int
 	// given are the hashes that were given to nodes since then.
@@ -61,6 +60,12 @@ type moment struct {
 	at time.Time
 }
 
+// claimed is what a node was claimed for last: a boot hash, and the profiles that needed the boot.
+type claimed struct {
+	bootHash string
+	needers  []string
+}
+
 // loss is a machine that was lost to a permit.
 type loss struct {
 	name, uid, target string
@@ -71,7 +76,7 @@ type loss struct {
 func newObserver(w *world) *observer {
 	return &observer{
 		w: w, touched: map[string][2]int{}, uncordoned: map[string]int{}, unmarked: map[string]int{}, permits: map[string]sets.Set[string]{}, wellSince: map[string]moment{}, doneSince: map[string]moment{},
-		firstClaim: map[string]int{}, claimedFor: map[string]string{}, given: map[string]string{}, backOff: map[string]moment{},
+		firstClaim: map[string]int{}, claimedFor: map[string]claimed{}, given: map[string]string{}, backOff: map[string]moment{},
 		takenSince: map[string]moment{}, permittedAt: map[string]int{},
 	}
 }

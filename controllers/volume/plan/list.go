@@ -58,7 +58,7 @@ func List(name string, s Snapshot) (listed []Listed, held bool) {
 
 // list tells of one volume; of one of its profiles, where it is named, what is an exception.
 func (j judged) list(note Note, profiles []string, of string) Listed {
-	source := judge.SourceOf(j.Volume)
+	source := j.Source
 	out := Listed{
 		Volume: j.Volume.Name, Driver: source.Driver, Protocol: source.Protocol, Profiles: profiles,
 		Now: ownList(j.Volume.Spec.MountOptions), Wanted: ownList(j.wantedList()), State: note.State, Reason: note.Reason, Message: note.Message,

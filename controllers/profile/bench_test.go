@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -199,7 +200,7 @@ func (w *benchWorld) reportNode(r *Reconciler, i int) {
 
 func (w *benchWorld) newReconciler() *Reconciler {
 	return &Reconciler{
-		Client: w, Clock: w.clock, Fence: fenced{}, cluster: clusterReader{isWatching: true},
+		Client: w, Clock: w.clock, Fence: fenced{}, Recorder: &events.FakeRecorder{}, cluster: clusterReader{isWatching: true},
 		ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace, MaxUnavailable: intstr.FromString("5%"),
 	}
 }

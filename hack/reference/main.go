@@ -28,6 +28,8 @@ var tables = []constants{
 	{"Conditions of a StorageClientProfile", "All six are set from the start, with `observedGeneration`.", "api/v1alpha1/conditions.go", "Condition"},
 	{"Reasons of these conditions", "", "api/v1alpha1/conditions.go", "Reason"},
 	{"Reasons of the Node condition `tuning.storageclient.dev/Tuned`", "", "api/v1alpha1/conditions.go", "NodeReason"},
+	{"Reasons of the Node condition `tuning.storageclient.dev/StorageReachable`", "", "api/v1alpha1/conditions.go", "StorageReason"},
+	{"Reasons of storage servers", "`status.servers[].reason` of a StorageClientNode.", "api/v1alpha1/conditions.go", "ServerReason"},
 	{"Phases of a node in the rollout", "`status.rollout.phase` of a StorageClientNode.", "api/v1alpha1/node_types.go", "Rollout"},
 	{"Reasons of these phases", "`status.rollout.reason` of a StorageClientNode.", "api/v1alpha1/reasons.go", "RolloutReason"},
 	{"States of a setting", "`status.settings[].state` of a StorageClientNode.", "api/v1alpha1/node_types.go", "Setting"},

@@ -11,6 +11,7 @@ import (
 	"github.com/storageclient/operator/agent/host/connect"
 	"github.com/storageclient/operator/agent/host/filesystems"
 	"github.com/storageclient/operator/agent/host/journal"
+	"github.com/storageclient/operator/agent/host/kernellog"
 	"github.com/storageclient/operator/agent/host/modprobe"
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/agent/host/nfsmountconf"
@@ -87,6 +88,9 @@ type Host struct {
 	Servers   func() ([]connect.Server, error)
 	AskServer func(ctx context.Context, server connect.Server) error
 
+	// Health reads what tells whether the servers answer; nothing is told of them where it has no Counters.
+	Health HealthReader
+
 	// Probe hands an order to the node's trial runner and waits for the result; nil where the machine has none.
 	Probe func(ctx context.Context, order probe.Order) (probe.Result, error)
 
@@ -159,6 +163,7 @@ func NewHost(fs host.FS, runner host.Runner, rebooter Rebooter, kubeletDir strin
 		Bootloader: func() bootloader.Detection { return bootloader.Detect(fs) },
 		Servers:    reader.Servers,
 		AskServer:  connect.Ask,
+		Health:     HealthReader{Counters: reader.Counters, Log: kernellog.New(fs).Read},
 	}
 }
 

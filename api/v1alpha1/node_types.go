@@ -586,7 +586,7 @@ type ServerStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	StuckConnections int32 `json:"stuckConnections,omitempty"`
 
-	// waitingRequests is how many requests have no answer, while the state is Silent or Stuck.
+	// waitingRequests is how many requests have no answer, rounded down to a power of two, while the state is Silent or Stuck.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	WaitingRequests int32 `json:"waitingRequests,omitempty"`

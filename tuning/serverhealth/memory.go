@@ -90,7 +90,7 @@ func (m *memory) noteConnections(now time.Time, reading Reading) (answered bool)
 		switch {
 		case !known:
 			w = waiter{}
-			if is.Idle > 0 && is.Answers > 0 && now.Add(-is.Idle).After(m.answeredAt) {
+			if is.Idle > 0 && is.Answers > 0 && m.answeredAt.IsZero() {
 				m.answeredAt = now.Add(-is.Idle)
 			}
 		// A count that is lower is of another connection, whose mount was made anew.

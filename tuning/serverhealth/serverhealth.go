@@ -142,6 +142,16 @@ type Watch struct {
 	servers map[Key]*memory
 }
 
+// Recall tells how a server stood before this watch began, so that one who restarts goes on where the former left off.
+func (w *Watch) Recall(key Key, state v1alpha1.ServerState, since, lastAnswer time.Time) {
+	if w.servers == nil {
+		w.servers = map[Key]*memory{}
+	}
+	m := newMemory()
+	m.state, m.since, m.answeredAt = state, since, lastAnswer
+	w.servers[key] = m
+}
+
 // Note takes in what was read at a time and judges. A server that no mount goes to any more is forgotten.
 func (w *Watch) Note(now time.Time, batch Batch) []Verdict {
 	known := w.servers

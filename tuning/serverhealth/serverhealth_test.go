@@ -385,6 +385,19 @@ func TestAServerThatKeepsForgettingItsClient(t *testing.T) {
 	}
 }
 
+func TestAWatchGoesOnWhereTheFormerLeftOff(t *testing.T) {
+	s := newScene(t, filer, 1)
+	since := start.Add(-10 * time.Minute)
+	s.watch.Recall(filer, v1alpha1.ServerSilent, since, since.Add(-time.Second))
+	s.step(listed(Request{ID: "1", Operation: "READ"}))
+	s.want(v1alpha1.ServerSilent, v1alpha1.ServerReasonNoAnswer)
+	if !s.last.Since.Equal(since) {
+		t.Errorf("since %s, want %s", s.last.Since, since)
+	}
+	s.step(answer(0))
+	s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
+}
+
 func TestAServerThatNoMountGoesToIsForgotten(t *testing.T) {
 	var w Watch
 	w.Note(start, Batch{Readings: []Reading{{Key: filer}, {Key: share}}})

@@ -150,7 +150,10 @@ func (a *Agent) recallServers() {
 	}
 	for _, s := range a.clientNode.Status.Servers {
 		if s.Since != nil {
-			a.servers.watch.Recall(serverhealth.Key{Server: s.Server, Protocol: s.Protocol}, s.State, s.Since.Time, ptr.Deref(s.LastAnswerTime, metav1.Time{}).Time)
+			a.servers.watch.Recall(serverhealth.Verdict{
+				Key: serverhealth.Key{Server: s.Server, Protocol: s.Protocol}, State: s.State, Reason: s.Reason, Message: s.Message,
+				Since: s.Since.Time, LastAnswer: ptr.Deref(s.LastAnswerTime, metav1.Time{}).Time,
+			})
 		}
 	}
 }

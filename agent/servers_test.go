@@ -142,7 +142,7 @@ func TestAnAgentThatRestartsKeepsWhatIsSilent(t *testing.T) {
 	if diff := cmp.Diff(before, f.server()); diff != "" {
 		t.Errorf("after a restart (-before +after):\n%s", diff)
 	}
-	if f.writes > writes {
+	if f.writes > writes+1 {
 		t.Errorf("%d writes", f.writes-writes)
 	}
 	// What an agent said before the boot is of other connections.

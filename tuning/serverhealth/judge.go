@@ -24,11 +24,11 @@ func (m *memory) judge(now time.Time) Verdict {
 	since := f.since
 	if since.IsZero() {
 		since = m.since
-		if m.state != f.state {
+		if m.found.state != f.state {
 			since = now
 		}
 	}
-	m.state, m.since = f.state, since
+	m.found, m.since = f, since
 	v := Verdict{
 		Key: m.last.Key, Address: m.last.Address, State: f.state, Reason: f.reason, Message: f.message, Since: since, LastAnswer: m.answeredAt,
 		Connections: len(m.last.Connections), Flapping: m.flaps.isFlapping(now),
@@ -45,7 +45,7 @@ func (m *memory) find(now time.Time, all, beyond wait) finding {
 		m.backAt = time.Time{}
 		return m.findUnasked(now)
 	}
-	if m.state == v1alpha1.ServerSilent && !m.answeredAt.After(m.since) {
+	if m.found.state == v1alpha1.ServerSilent && !m.answeredAt.After(m.since) {
 		// A soft mount gives up on its requests and sends others, which have waited for less: that is no answer.
 		all.add(m.since)
 	}
@@ -60,7 +60,7 @@ func (m *memory) find(now time.Time, all, beyond wait) finding {
 			text.Count(all.connections, "connection"), verb(all.connections, "waits", "wait"))}
 	case answersOthers:
 		return m.findStuck(beyond)
-	case m.answersInRow > 0 && m.state != v1alpha1.ServerSilent:
+	case m.answersInRow > 0 && m.found.state != v1alpha1.ServerSilent:
 		return finding{
 			state: v1alpha1.ServerStuck, reason: v1alpha1.ServerReasonTransportStuck, since: all.since,
 			message: fmt.Sprintf("It answers a new connection, but no request over the %s of this node's mounts", text.Count(len(m.last.Connections), "connection")),
@@ -72,7 +72,7 @@ func (m *memory) find(now time.Time, all, beyond wait) finding {
 // isBack tells that a server which was silent answers questions again, while the mounts' own connections have yet to notice. One
 // answer may be luck.
 func (m *memory) isBack(now time.Time) bool {
-	if m.state == v1alpha1.ServerSilent && m.answersInRow >= 2 {
+	if m.found.state == v1alpha1.ServerSilent && m.answersInRow >= 2 {
 		m.backAt = now
 	}
 	return !m.backAt.IsZero() && m.answersInRow > 0 && now.Sub(m.backAt) < kernelRetries
@@ -81,7 +81,7 @@ func (m *memory) isBack(now time.Time) bool {
 // findUnasked is of a server that owes no answer, or not for long.
 func (m *memory) findUnasked(now time.Time) finding {
 	switch {
-	case m.state == v1alpha1.ServerSilent && !m.answeredAt.After(m.since):
+	case m.found.state == v1alpha1.ServerSilent && !m.answeredAt.After(m.since):
 		return finding{state: v1alpha1.ServerIdle, reason: v1alpha1.ServerReasonNotAsked, message: "Nothing is asked of it any more. It did not answer before"}
 	case m.answeredAt.IsZero():
 		return finding{state: v1alpha1.ServerIdle, reason: v1alpha1.ServerReasonNotAsked, message: "No request to it has been seen yet"}
@@ -139,6 +139,9 @@ func (m *memory) findSilent(w wait) finding {
 	case asked && !m.question.Answered:
 		f.reason = v1alpha1.ServerReasonUnreachable
 		f.message = fmt.Sprintf("No connection to %s can be made. Check server, network and firewalls", m.last.Address)
+	case m.found.state == v1alpha1.ServerSilent:
+		// Nothing new is known of the cause.
+		f.reason, f.message = m.found.reason, m.found.message
 	default:
 		f.reason = v1alpha1.ServerReasonNoAnswer
 		f.message = "No request has had an answer. Check server and network"

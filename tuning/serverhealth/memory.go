@@ -27,7 +27,8 @@ type memory struct {
 	// backAt is when a server that was silent began to answer questions; zero where it was not silent before.
 	backAt time.Time
 
-	state v1alpha1.ServerState
+	// found is what was said last, since is since when.
+	found finding
 	since time.Time
 	flaps flaps
 }

@@ -143,13 +143,13 @@ type Watch struct {
 }
 
 // Recall tells how a server stood before this watch began, so that one who restarts goes on where the former left off.
-func (w *Watch) Recall(key Key, state v1alpha1.ServerState, since, lastAnswer time.Time) {
+func (w *Watch) Recall(former Verdict) {
 	if w.servers == nil {
 		w.servers = map[Key]*memory{}
 	}
 	m := newMemory()
-	m.state, m.since, m.answeredAt = state, since, lastAnswer
-	w.servers[key] = m
+	m.found, m.since, m.answeredAt = finding{state: former.State, reason: former.Reason, message: former.Message}, former.Since, former.LastAnswer
+	w.servers[former.Key] = m
 }
 
 // Note takes in what was read at a time and judges. A server that no mount goes to any more is forgotten.

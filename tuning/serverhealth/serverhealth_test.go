@@ -339,7 +339,7 @@ func TestSMB(t *testing.T) {
 		"a request is never answered": {
 			func(s *scene) { s.steps(8, listed(Request{ID: "9", Operation: "READ"})) }, v1alpha1.ServerSilent, v1alpha1.ServerReasonNoAnswer,
 		},
-		"a directory is watched":        {func(s *scene) { s.steps(8, listed(Request{ID: "9", Operation: "CHANGE_NOTIFY"})) }, v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering},
+		"a directory is watched": {func(s *scene) { s.steps(8, listed(Request{ID: "9", Operation: "CHANGE_NOTIFY"})) }, v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering},
 		"requests come and are answered": {
 			func(s *scene) {
 				for i := range 20 {
@@ -388,9 +388,11 @@ func TestAServerThatKeepsForgettingItsClient(t *testing.T) {
 func TestAWatchGoesOnWhereTheFormerLeftOff(t *testing.T) {
 	s := newScene(t, filer, 1)
 	since := start.Add(-10 * time.Minute)
-	s.watch.Recall(filer, v1alpha1.ServerSilent, since, since.Add(-time.Second))
+	s.watch.Recall(Verdict{
+		Key: filer, State: v1alpha1.ServerSilent, Reason: v1alpha1.ServerReasonUnreachable, Message: "as it was", Since: since, LastAnswer: since.Add(-time.Second),
+	})
 	s.step(listed(Request{ID: "1", Operation: "READ"}))
-	s.want(v1alpha1.ServerSilent, v1alpha1.ServerReasonNoAnswer)
+	s.want(v1alpha1.ServerSilent, v1alpha1.ServerReasonUnreachable)
 	if !s.last.Since.Equal(since) {
 		t.Errorf("since %s, want %s", s.last.Since, since)
 	}

@@ -8,10 +8,30 @@ import (
 
 // FindTuned returns a Node's condition Tuned, or nil.
 func FindTuned(node *corev1.Node) *corev1.NodeCondition {
+	return findCondition(node, v1alpha1.TunedNodeCondition)
+}
+
+// FindStorageReachable returns a Node's condition StorageReachable, or nil.
+func FindStorageReachable(node *corev1.Node) *corev1.NodeCondition {
+	return findCondition(node, v1alpha1.StorageReachableNodeCondition)
+}
+
+func findCondition(node *corev1.Node, conditionType corev1.NodeConditionType) *corev1.NodeCondition {
 	for i := range node.Status.Conditions {
-		if node.Status.Conditions[i].Type == v1alpha1.TunedNodeCondition {
+		if node.Status.Conditions[i].Type == conditionType {
 			return &node.Status.Conditions[i]
 		}
 	}
 	return nil
+}
+
+// FailingServers are the storage servers that do not answer a node, or not all of its requests.
+func FailingServers(clientNode *v1alpha1.StorageClientNode) []v1alpha1.ServerStatus {
+	var failing []v1alpha1.ServerStatus
+	for _, s := range clientNode.Status.Servers {
+		if s.State == v1alpha1.ServerSilent || s.State == v1alpha1.ServerStuck {
+			failing = append(failing, s)
+		}
+	}
+	return failing
 }

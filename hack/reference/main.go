@@ -35,6 +35,7 @@ var tables = []constants{
 	{"States of a setting", "`status.settings[].state` of a StorageClientNode.", "api/v1alpha1/node_types.go", "Setting"},
 	{"Events on Nodes", "", "controllers/rollout/events.go", "event"},
 	{"Events on Nodes about drift", "", "controllers/drift/drift.go", "event"},
+	{"Events on Nodes about storage servers", "", "controllers/health/health.go", "event"},
 	{"Events on PersistentVolumes", "Reasons for which nothing is wrong or changed make no event.", "api/v1alpha1/reasons.go", "VolumeReason"},
 }
 

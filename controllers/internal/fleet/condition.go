@@ -24,14 +24,3 @@ func findCondition(node *corev1.Node, conditionType corev1.NodeConditionType) *c
 	}
 	return nil
 }
-
-// FailingServers are the storage servers that do not answer a node, or not all of its requests.
-func FailingServers(clientNode *v1alpha1.StorageClientNode) []v1alpha1.ServerStatus {
-	var failing []v1alpha1.ServerStatus
-	for _, s := range clientNode.Status.Servers {
-		if s.State == v1alpha1.ServerSilent || s.State == v1alpha1.ServerStuck {
-			failing = append(failing, s)
-		}
-	}
-	return failing
-}

@@ -2,9 +2,7 @@ package plan
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -51,35 +49,9 @@ func failingText(failing []v1alpha1.ServerStatus) string {
 	slices.SortStableFunc(sorted, func(a, b v1alpha1.ServerStatus) int {
 		return cmp.Or(cmp.Compare(a.State, b.State), cmp.Compare(a.Server, b.Server))
 	})
-	var entries []string
+	entries := make([]string, 0, len(sorted))
 	for _, s := range sorted {
-		entry := fmt.Sprintf("%s server %s", s.Protocol, s.Server)
-		if s.State == v1alpha1.ServerSilent {
-			entry += " answers nothing"
-		} else {
-			entry += " leaves requests without an answer"
-		}
-		if s.Since != nil {
-			entry += " since " + s.Since.UTC().Format(time.RFC3339)
-		}
-		if s.Message != "" {
-			entry += ": " + s.Message
-		}
-		if users := usersText(s); users != "" {
-			entry += " (" + users + ")"
-		}
-		entries = append(entries, entry)
+		entries = append(entries, fleet.ServerText(s))
 	}
 	return text.InOrder(entries, "; ")
-}
-
-func usersText(s v1alpha1.ServerStatus) string {
-	var parts []string
-	if len(s.Volumes) > 0 {
-		parts = append(parts, "volumes "+text.List(s.Volumes))
-	}
-	if len(s.PodUIDs) > 0 {
-		parts = append(parts, text.Count(len(s.PodUIDs), "pod"))
-	}
-	return strings.Join(parts, "; ")
 }

@@ -191,6 +191,19 @@ func (a *Agent) takeClientNode(clientNode *v1alpha1.StorageClientNode) {
 		a.healed = healedIn(clientNode)
 	}
 	a.clientNode = clientNode
+	if clientNode != nil && a.host.SetNodeUID != nil {
+		a.host.SetNodeUID(nodeUIDOf(clientNode))
+	}
+}
+
+// nodeUIDOf is the UID of the Node that a client node belongs to; empty where it belongs to none.
+func nodeUIDOf(clientNode *v1alpha1.StorageClientNode) string {
+	for _, owner := range clientNode.OwnerReferences {
+		if owner.Kind == "Node" {
+			return string(owner.UID)
+		}
+	}
+	return ""
 }
 
 // runPass does what is due. Without a client node nothing is changed and nothing reported, and what is not confirmed goes back.

@@ -83,6 +83,9 @@ type Host struct {
 	// OldSessions are the clients (mounts.Mount.Client) whose session is older than the number of slots that is set. It may be nil.
 	OldSessions func() []string
 
+	// SetNodeUID tells the UID of the Node, from which the identity of its NFSv4 client is worked out. It may be nil.
+	SetNodeUID func(uid string)
+
 	// Servers lists the servers that the machine mounts from over TCP; nil where it mounts from none. AskServer makes a new
 	// connection to one and waits for an answer.
 	Servers   func() ([]connect.Server, error)
@@ -161,6 +164,7 @@ func NewHost(fs host.FS, runner host.Runner, rebooter Rebooter, kubeletDir strin
 			return clients
 		},
 		Bootloader: func() bootloader.Detection { return bootloader.Detect(fs) },
+		SetNodeUID: modules.SetNodeUID,
 		Servers:    reader.Servers,
 		AskServer:  connect.Ask,
 		Health:     HealthReader{Counters: reader.Counters, Log: kernellog.New(fs).Read},

@@ -24,8 +24,6 @@ const (
 	// toldWithin is how soon a server that does not answer is told, from the first request without an answer; clearedWithin how soon it
 	// is no more, once the server is back.
 	toldWithin, clearedWithin = 120 * time.Second, 60 * time.Second
-	// tunnelPort is where a process of the node passes NFS on.
-	tunnelPort = "20049"
 )
 
 // outage is a way in which a storage server stops answering a node.
@@ -74,15 +72,7 @@ iptables -I OUTPUT -p tcp --sport $port --dport 2049 -j DROP`,
 		begin: "systemctl stop smbd", end: "systemctl start smbd",
 		state: []v1alpha1.ServerState{v1alpha1.ServerSilent}, reasons: []string{v1alpha1.ServerReasonConnectionRefused},
 	},
-	{
-		name: "the tunnel's process is killed", server: "127.0.0.1", protocol: v1alpha1.ServerNFS, onNode: true,
-		begin: "systemctl stop health-tunnel", end: startTunnel,
-		state: []v1alpha1.ServerState{v1alpha1.ServerSilent}, reasons: []string{v1alpha1.ServerReasonTunnelGone},
-	},
 }
-
-const startTunnel = `systemd-run --quiet --collect --unit=health-tunnel --property=KillMode=control-group \
-  systemd-socket-activate --listen=127.0.0.1:` + tunnelPort + ` /lib/systemd/systemd-socket-proxyd ` + cluster.ServerAddress + `:2049`
 
 // expectHealthTold plays the outages on one node whose pod and mounts work all the time, and watches the agent: it is never seen in
 // uninterruptible sleep.
@@ -97,22 +87,24 @@ mkdir -p /srv/nfs/disk
 mount -o loop /var/tmp/disk /srv/nfs/disk
 echo '/srv/nfs/disk *(rw,no_root_squash,no_subtree_check,insecure,fsid=77)' >>/etc/exports
 exportfs -ra`)
-	mustKubectl(ctx, "create", "-f", "testdata/health.yaml")
+	eventually(ctx, podStart, "the webhook takes the profile", func(g Gomega) {
+		_, err := kubectl(ctx, "apply", "-f", "testdata/health.yaml")
+		g.Expect(err).NotTo(HaveOccurred())
+	})
 	eventually(ctx, podStart, "the pod runs", func(g Gomega) {
 		var pods corev1.PodList
 		g.Expect(api.List(ctx, &pods)).To(Succeed())
 		g.Expect(pods.Items).To(ContainElement(And(HaveField("Namespace", "health"), HaveField("Status.Phase", corev1.PodRunning))))
 	})
-	run(ctx, node, startTunnel+`
-mkdir -p /mnt/disk /mnt/tunnel /mnt/smb
+	run(ctx, node, `
+mkdir -p /mnt/disk /mnt/smb
 mount -t nfs4 -o vers=4.1,hard,nconnect=4 `+cluster.ServerAddress+`:/srv/nfs/disk /mnt/disk
-mount -t nfs4 -o vers=4.1,hard,port=`+tunnelPort+` 127.0.0.1:/srv/nfs /mnt/tunnel
 mount -t cifs -o username=share,password=share //`+cluster.ServerAddress+`/share /mnt/smb
 cat >/usr/local/sbin/health-work <<'WORK'
 #!/bin/sh
 # One process each: one that hangs holds up no other.
 for i in 1 2 3 4 5 6 7 8; do
-	for dir in /mnt/disk /mnt/tunnel /mnt/smb; do
+	for dir in /mnt/disk /mnt/smb; do
 		(while :; do date >$dir/work-$i 2>/dev/null; cat $dir/work-$i >/dev/null 2>&1; sleep 1; done) &
 	done
 done
@@ -141,7 +133,7 @@ chmod +x /usr/local/sbin/health-watch
 systemd-run --quiet --collect --unit=health-watch --property=StandardOutput=file:/run/health-watch.log /usr/local/sbin/health-watch`)
 	record := startRecording(ctx, node)
 	eventually(ctx, podStart, "the node has its servers, and all of them answer", func(g Gomega) {
-		g.Expect(getSCN(ctx, g, node.Name).Status.Servers).To(HaveLen(3))
+		g.Expect(getSCN(ctx, g, node.Name).Status.Servers).To(HaveLen(2))
 		g.Expect(storageReachable(ctx, g, node.Name).Status).To(Equal(corev1.ConditionTrue))
 		for _, s := range getSCN(ctx, g, node.Name).Status.Servers {
 			g.Expect(s.State).To(Equal(v1alpha1.ServerAnswering), "%+v", s)

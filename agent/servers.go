@@ -105,7 +105,7 @@ func (a *Agent) followServers(ctx context.Context) {
 	if !s.pendingSince.IsZero() {
 		if !s.late && now.Sub(s.pendingSince) > readingLimit {
 			s.late = true
-			logr.FromContextOrDiscard(ctx).Info("Reading the counters of storage servers does not end; the rest goes on", "since", s.pendingSince)
+			logr.FromContextOrDiscard(ctx).Info("Reading the counters of storage servers takes long; the rest goes on", "since", s.pendingSince)
 		}
 		return
 	}

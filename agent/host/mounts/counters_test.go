@@ -1,6 +1,9 @@
 package mounts
 
 import (
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -140,5 +143,23 @@ func TestSessionsOfOlderKernels(t *testing.T) {
 	got := parseSessions("Servers:\n1) Name: 10.0.0.9 Uses: 1 Capability: 0x300067\tSession Status: 1\n\tTCP status: 4 Instance: 1\n\tMIDs:\n\tState: 2 com: 999 pid: 7 cbdata: 0 mid 3\n")
 	if len(got) != 1 || got[0].name != "10.0.0.9" || !got[0].connections[0].Down || got[0].requests[0].ID != "3" {
 		t.Errorf("sessions %+v", got)
+	}
+}
+
+// Recorded on Linux 6.1 of Debian 12, while the NFS service of its server was stopped, a minute after and again 20 s later.
+func TestARequestIsTheSameAsLongAsItHasNoAnswer(t *testing.T) {
+	want := []OpenRequest{{"4/15/0x6b775c33", "SEQUENCE"}, {"4/593/0x69775c33", "WRITE"}, {"4/595/0x18f6e574", "OPEN_NOATTR"}}
+	for _, name := range []string{"tasks-nfsd-stopped", "tasks-nfsd-stopped-20s-later"} {
+		data, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, parseTasks("4", string(data))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+	line := "xprt:	tcp 0 0 181 0 0 331 330 0 390 0 3 1 2"
+	if c, ok := parseTransportLine(strings.Fields(line)); !ok || c != (ConnectionCounters{Sends: 331, Answers: 330, Connects: 181}) {
+		t.Errorf("%+v", c)
 	}
 }

@@ -98,10 +98,12 @@ func newScheme() (*runtime.Scheme, error) {
 }
 
 // cacheOptions keep the cache to what the manager's role lets it list, and small: of Namespaces and Secrets only its own, by name, of
-// ConfigMaps those of its namespace, of Pods only the agents', and no managed fields.
+// ConfigMaps those of its namespace, of Pods only the agents', of Nodes no images, and no managed
+// fields.
 func cacheOptions() cache.Options {
 	byObject := map[client.Object]cache.ByObject{
-		&corev1.Pod{}:                 {Namespaces: map[string]cache.Config{v1alpha1.AgentNamespace: {}}},
+		&corev1.Node{}:                {Transform: node.CacheTransform},
+		&corev1.Pod{}:                 {Namespaces: map[string]cache.Config{v1alpha1.AgentNamespace: {}}, Transform: node.CacheTransformAgentPod},
 		&corev1.ConfigMap{}:           {Namespaces: map[string]cache.Config{v1alpha1.ManagerNamespace: {}}},
 		&corev1.PersistentVolume{}:    {Transform: volume.CacheTransform},
 		&v1alpha1.StorageClientNode{}: {Transform: volume.CacheTransformClientNode},

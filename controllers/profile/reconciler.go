@@ -17,11 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/internal/fleet"
-	"github.com/storageclient/operator/controllers/internal/read"
 	"github.com/storageclient/operator/controllers/profile/status"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
-	volumesnapshot "github.com/storageclient/operator/controllers/volume/snapshot"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -67,8 +64,9 @@ type Reconciler struct {
 	Probes func() map[volumeplan.ProbeKey]volumeplan.Probe
 
 	pacer pacer
-	// pods are lost without harm.
-	pods podMemory
+	// pods and cluster are lost without harm.
+	pods    podMemory
+	cluster clusterReader
 }
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
@@ -103,7 +101,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	r.pacer.markPass(req.Name, r.Clock.Now())
 	return reconcile.Result{RequeueAfter: after}, nil
 }
 
@@ -115,10 +112,11 @@ func (r *Reconciler) reconcile(ctx context.Context, profile *v1alpha1.StorageCli
 			return 0, err
 		}
 	}
-	snapshot, err := r.readSnapshot(ctx, profile)
-	if err != nil {
-		return 0, err
+	snapshot, wait, err := r.readSnapshot(ctx, profile)
+	if err != nil || wait > 0 {
+		return wait, err
 	}
+	r.pacer.markPass(profile.Name, r.Clock.Now())
 	report := status.Judge(profile.Name, snapshot, r.Clock.Now())
 	pods, err := r.findPods(ctx, profile.Name, report.AwaitedClaims())
 	if err != nil {
@@ -144,28 +142,20 @@ func (r *Reconciler) reconcile(ctx context.Context, profile *v1alpha1.StorageCli
 	return fenceAtLeastEvery, nil
 }
 
-func (r *Reconciler) readSnapshot(ctx context.Context, profile *v1alpha1.StorageClientProfile) (status.Snapshot, error) {
+// readSnapshot reads all that a profile's status rests on. It returns how long to wait where the cluster was read a moment ago and has
+// changed since.
+func (r *Reconciler) readSnapshot(ctx context.Context, profile *v1alpha1.StorageClientProfile) (status.Snapshot, time.Duration, error) {
 	s := status.Snapshot{Allow: r.Allow, MaxUnavailable: r.MaxUnavailable, ManagerNode: r.ManagerNode, ManagerNamespace: r.ManagerNamespace}
-	var profiles v1alpha1.StorageClientProfileList
-	if err := r.List(ctx, &profiles); err != nil {
-		return s, fmt.Errorf("list StorageClientProfiles: %w", err)
+	all, wait, err := r.readCluster(ctx, profile)
+	if err != nil || wait > 0 {
+		return s, wait, err
 	}
-	view := fleet.NewProfileSet(withCurrent(profiles.Items, profile), r.Allow)
-	var err error
-	if s.All, err = read.FleetSnapshot(ctx, r, view, r.AgentNamespace); err != nil {
-		return s, err
-	}
-	if s.Volumes, err = (&volumesnapshot.Reader{Reader: r, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace, Probes: r.Probes}).Read(ctx); err != nil {
-		return s, err
-	}
-	if s.PausedAll, err = read.IsEverythingPaused(ctx, r, r.ManagerNamespace); err != nil {
-		return s, err
-	}
+	s.All, s.Volumes, s.PausedAll = all.fleet, all.volumes, all.paused
 	if err := r.readMemory(ctx, profile.Name, &s); err != nil {
-		return s, err
+		return s, 0, err
 	}
 	s.FenceMissing, err = r.Fence.Missing(ctx)
-	return s, err
+	return s, 0, err
 }
 
 // readMemory reads what the rollout remembers: of claims only whether it can write them, of failures those of a profile.
@@ -187,17 +177,6 @@ func (r *Reconciler) readMemory(ctx context.Context, profile string, s *status.S
 		}
 	}
 	return nil
-}
-
-// withCurrent puts the profile as it was just written in the place of what the list holds of it.
-func withCurrent(profiles []v1alpha1.StorageClientProfile, current *v1alpha1.StorageClientProfile) []v1alpha1.StorageClientProfile {
-	for i := range profiles {
-		if profiles[i].Name == current.Name {
-			profiles[i] = *current
-			return profiles
-		}
-	}
-	return append(profiles, *current)
 }
 
 func (r *Reconciler) removeFinalizer(ctx context.Context, profile *v1alpha1.StorageClientProfile, report status.Report) error {

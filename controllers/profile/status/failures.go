@@ -29,7 +29,7 @@ type recalled struct {
 // recallFailures finds what counts of a profile's remembered failures: what its nodes are to have now; all of it while it has none.
 func recallFailures(profile *fleet.Profile, all fleet.Snapshot, failures v1alpha1.ProfileFailures) recalled {
 	var out recalled
-	if profile.Standing == match.Held && profile.Spec.Mode == v1alpha1.ModePlan {
+	if len(failures.Boots) == 0 || profile.Standing == match.Held && profile.Spec.Mode == v1alpha1.ModePlan {
 		return out
 	}
 	nodes, wanted := map[string]*corev1.Node{}, sets.New[string]()

@@ -61,16 +61,12 @@ type tally struct {
 // countNodes counts every node that a profile selects. managerNode is the manager's own.
 func countNodes(profile *fleet.Profile, all fleet.Snapshot, managerNode string) tally {
 	sum := tally{managerNode: managerNode}
-	nodes := slices.Clone(all.Nodes)
-	slices.SortFunc(nodes, func(a, b corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
 	inPlanMode := profile.Standing == match.Held && profile.Spec.Mode == v1alpha1.ModePlan
 	if inPlanMode {
 		all.Profiles = all.Profiles.Acting(profile.Name)
 	}
-	for i := range nodes {
-		node := &nodes[i]
+	for _, node := range selectedNodes(profile, all.Nodes) {
 		switch {
-		case !profile.Selects(node):
 		case match.Ignored(node):
 			sum.ignored = append(sum.ignored, node.Name)
 		case inPlanMode:
@@ -84,6 +80,18 @@ func countNodes(profile *fleet.Profile, all fleet.Snapshot, managerNode string) 
 		*list = slices.Compact(*list)
 	}
 	return sum
+}
+
+// selectedNodes are the nodes that a profile selects, by name.
+func selectedNodes(profile *fleet.Profile, all []corev1.Node) []*corev1.Node {
+	var selected []*corev1.Node
+	for i := range all {
+		if profile.Selects(&all[i]) {
+			selected = append(selected, &all[i])
+		}
+	}
+	slices.SortFunc(selected, func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
+	return selected
 }
 
 func (t *tally) addNode(profile *fleet.Profile, node *corev1.Node, all fleet.Snapshot) {

@@ -54,7 +54,7 @@ func List(name string, s Snapshot) (listed []Listed, held bool) {
 }
 
 func (j judged) list(note Note, profiles []string) Listed {
-	source := judge.SourceOf(j.Volume)
+	source := j.Source
 	out := Listed{
 		Volume: j.Volume.Name, Driver: source.Driver, Protocol: source.Protocol, Profiles: profiles,
 		Now: ownList(j.Volume.Spec.MountOptions), Wanted: ownList(j.wantedList()), State: note.State, Reason: note.Reason, Message: note.Message,

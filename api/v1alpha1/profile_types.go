@@ -239,6 +239,12 @@ type NodeTuning struct {
 	// +optional
 	Tuned *Tuned `json:"tuned,omitempty"`
 
+	// nfs4UniqueID is FromNode: the node's NFSv4 client introduces itself to servers by the Node's UID beside its host name, so that clients
+	// of one host name do not take each other's locks and open files away. It is set in /etc/modprobe.d and counts from when the kernel
+	// loads its module nfs, which is before the first NFS mount: on a node that has NFS mounts already, from its next boot on.
+	// +optional
+	NFS4UniqueID NFS4UniqueID `json:"nfs4UniqueID,omitempty"`
+
 	// nfsMountDefaults are options for NFS mounts that the host itself makes. They are kept in a file under /etc/nfsmount.conf.d.
 	// +optional
 	// +listType=atomic
@@ -252,6 +258,13 @@ type NodeTuning struct {
 	// +kubebuilder:validation:MaxItems=32
 	Filesystems []Filesystem `json:"filesystems,omitempty"`
 }
+
+// NFS4UniqueID says by what a node's NFSv4 client introduces itself.
+// +kubebuilder:validation:Enum=FromNode
+type NFS4UniqueID string
+
+// NFS4UniqueIDFromNode derives it from the Node's UID, which no other Node of any cluster has.
+const NFS4UniqueIDFromNode NFS4UniqueID = "FromNode"
 
 // Sunrpc sets the slot table limits of the Sun RPC client, in requests in flight per connection.
 // They affect NFSv3 and NFSv4.0 only; NFSv4.1 and 4.2 use nfs.max_session_slots.

@@ -81,6 +81,9 @@ const (
 	RolloutReasonWaitingForPods = "WaitingForPods"
 	// RolloutReasonMountsBusy is set when the pods are gone and some of their mounts are still in use.
 	RolloutReasonMountsBusy = "MountsBusy"
+	// RolloutReasonStorageUnreachable is set when a storage server does not answer the node: pods that use it cannot end, so the node is not
+	// drained, and a drain that is under way waits. The message names server and pods.
+	RolloutReasonStorageUnreachable = "StorageUnreachable"
 	// RolloutReasonDrainTimedOut is set when a drain did not finish within rollout.drain.timeoutSeconds.
 	RolloutReasonDrainTimedOut = "DrainTimedOut"
 	// RolloutReasonPermitGiven is set when the agent may reboot the node.

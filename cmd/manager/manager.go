@@ -24,6 +24,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/drift"
 	"github.com/storageclient/operator/controllers/fence"
+	"github.com/storageclient/operator/controllers/health"
 	clientmetrics "github.com/storageclient/operator/controllers/metrics"
 	"github.com/storageclient/operator/controllers/node"
 	"github.com/storageclient/operator/controllers/node/plan"
@@ -163,7 +164,8 @@ func addControllers(mgr ctrl.Manager, s settings) error {
 			Client: mgr.GetClient(), Clock: realClock, Allow: s.allow,
 			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 		},
-		"drift": &drift.Reporter{Recorder: recorder},
+		"drift":  &drift.Reporter{Recorder: recorder},
+		"health": &health.Reporter{Recorder: recorder},
 		"metrics": &clientmetrics.Reporter{
 			Registry: metrics.Registry, MaxUnavailable: s.maxUnavailable,
 			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,

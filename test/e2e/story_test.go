@@ -187,6 +187,8 @@ var _ = Describe("A profile for large directories", Ordered, func() {
 
 	It("is followed by one whose options are probed: what the kernel refuses reaches no volume, and what it takes all of them", Label(probed), expectProbed)
 
+	It("tells within two minutes which storage server does not answer, and why, and no longer once it does", Label(unhealthy), expectHealthTold)
+
 	It("is followed by one that a budget never lets drain the node whose turn is first: it is passed over, and nothing is evicted in vain", Label(inVain), expectPassedOver)
 
 	It("is followed by one whose live value takes new connections away: the node puts it back by itself", Label(confirmed), expectConfirmed)

@@ -428,6 +428,49 @@ var _ = Describe("Nodes", func() {
 		Expect(tunedReason("a")).To(Equal(v1alpha1.NodeReasonTuned))
 	})
 
+	It("say whether their storage servers answer, and nothing more once they are not managed", func() {
+		newNode("a").Create()
+		agentPod("a")
+		created := withSysctl("p").With(noSoak).Create()
+		reachable := func() *corev1.NodeCondition {
+			for _, c := range getNode("a").Status.Conditions {
+				if c.Type == v1alpha1.StorageReachableNodeCondition {
+					return &c
+				}
+			}
+			return nil
+		}
+		reports := func(state v1alpha1.ServerState) {
+			agentReports("a", func(status *v1alpha1.StorageClientNodeStatus) {
+				since := metav1.NewTime(time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC))
+				status.Servers = []v1alpha1.ServerStatus{{
+					Server: "filer1", Protocol: v1alpha1.ServerNFS, State: state, Reason: v1alpha1.ServerReasonUnreachable, Since: &since,
+					Message: "Check the network", Volumes: []string{"pv1"}, PodUIDs: []string{"u1"},
+				}}
+			})
+			manager.settle([]string{"p"}, []string{"a"})
+		}
+		manager.settle([]string{"p"}, []string{"a"})
+		Expect(reachable()).To(HaveValue(And(HaveField("Status", corev1.ConditionUnknown), HaveField("Reason", v1alpha1.StorageReasonAgentSilent))))
+		reports(v1alpha1.ServerAnswering)
+		Expect(reachable()).To(HaveValue(And(HaveField("Status", corev1.ConditionTrue), HaveField("Reason", v1alpha1.StorageReasonReachable))))
+		reports(v1alpha1.ServerSilent)
+		Expect(reachable()).To(HaveValue(And(
+			HaveField("Status", corev1.ConditionFalse), HaveField("Reason", v1alpha1.StorageReasonServerSilent),
+			HaveField("Message", "NFS server filer1 answers nothing since 2026-11-23T08:00:00Z: Check the network (1 volume pv1; 1 pod)"))))
+		Expect(tunedReason("a")).To(Equal(v1alpha1.NodeReasonTuned), "the settings are as they were")
+		reports(v1alpha1.ServerAnswering)
+		Expect(reachable()).To(HaveValue(HaveField("Status", corev1.ConditionTrue)))
+
+		Expect(k8s.Delete(ctx, created)).To(Succeed())
+		for range 6 {
+			manager.settle([]string{"p"}, []string{"a"})
+			agentsWork("a")
+		}
+		expectClean("a")
+		Expect(reachable()).To(BeNil())
+	})
+
 	It("try again without an error where their object changed under the manager", func() {
 		newNode("a").Create()
 		agentPod("a")

@@ -43,7 +43,7 @@ func TestASetIsKeptWhileTheProfilesAskForTheSame(t *testing.T) {
 			p.Annotations = map[string]string{v1alpha1.PausedAnnotation: v1alpha1.True}
 		}), false},
 		"without its finalizer":  {changed(func(p *v1alpha1.StorageClientProfile) { p.Finalizers = nil }), false},
-		"being deleted":          {changed(func(p *v1alpha1.StorageClientProfile) { p.DeletionTimestamp = new(metav1.Now()) }), false},
+		"being deleted":          {changed(func(p *v1alpha1.StorageClientProfile) { p.DeletionTimestamp = new(metav1.Unix(1, 0)) }), false},
 		"one less":               {[]v1alpha1.StorageClientProfile{a}, false},
 		"one more":               {[]v1alpha1.StorageClientProfile{a, b, stored("c", "4", "4096")}, false},
 		"another of the name":    {changed(func(p *v1alpha1.StorageClientProfile) { p.UID = "other" }), false},

@@ -975,7 +975,7 @@ func (m *manager) checkCanary(n, other *simNode, profile string) {
 	note := other.ClientNode.Status.Rollout
 	left := note != nil && note.RetryAfter != nil
 	fit := !left && !isDown(&other.Node) && !other.NeverDisrupt && !other.Paused && (!other.Unschedulable || other.Mark != nil) &&
-		len(inTheWay(&other.Node)) == 0 && !m.isLastControlPlane(other)
+		len(inTheWay(&other.Node)) == 0 && !m.isLastControlPlane(other) && !slices.ContainsFunc(other.ClientNode.Status.Servers, fleet.IsFailing)
 	status := other.ClientNode.Status
 	if wanted == same && fit && !n.ClientNode.Spec.Release && other.ClientNode.Spec.BootHash == same && status.BootID == other.BootID &&
 		status.Hash == other.ClientNode.Spec.Hash && slices.Contains(status.RebootRequiredBy, m.profiles[profile].key()) {

@@ -215,24 +215,10 @@ func (v Volume) Given() []string {
 // own, or puts them into another order. Every problem is one with which the option is better not written.
 func (v Volume) Check(p mountoptions.Protocol, options []string) []mountoptions.Problem {
 	problems := p.Altered(options, v.Hands(options))
-	switch {
-	case !slices.Contains(options, "rw"):
-	case v.ReadOnly:
+	if v.ReadOnly && slices.Contains(options, "rw") {
 		problems = append(problems, mountoptions.Problem{Option: "rw", Message: "would contradict the volume's readOnly: leave it out, it is the default"})
-	case v.MountsPerPod() && !readOnly(v.Hands(append(slices.Clone(options), "ro"))):
-		problems = append(problems, mountoptions.Problem{Option: "rw", Message: "would override readOnly of a pod's claim: leave it out, it is the default"})
 	}
 	return problems
-}
-
-func readOnly(handed []string) bool {
-	last := ""
-	for _, o := range mountoptions.Parse(handed) {
-		if o.Name == "ro" || o.Name == "rw" {
-			last = o.Name
-		}
-	}
-	return last == "ro"
 }
 
 // OwnOptions is what the volume's attributes add to its mount options.

@@ -102,27 +102,6 @@ func TestCheckHoldsForEveryDriver(t *testing.T) {
 	})
 }
 
-func TestThatAPodsReadOnlyClaimStaysSo(t *testing.T) {
-	for name, test := range map[string]struct {
-		volume Volume
-		want   bool
-	}{
-		"the kubelet sorts ro in before rw":          {Volume{Driver: "kubernetes.io/nfs"}, false},
-		"csi-driver-nfs puts ro last":                {Volume{Driver: "nfs.csi.k8s.io"}, true},
-		"but for what the class says":                {Volume{Driver: "nfs.csi.k8s.io", Attributes: map[string]string{"mountOptions": "rw"}}, false},
-		"what is staged is bound read-only":          {azureNFS, true},
-		"a volume that says readOnly itself, staged": {Volume{Driver: "smb.csi.k8s.io", ReadOnly: true}, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			problems := test.volume.Check(mountoptions.NFS, []string{"rw"})
-			refused := slices.ContainsFunc(problems, func(p mountoptions.Problem) bool { return p.Option == "rw" })
-			if refused == test.want {
-				t.Errorf("problems are %+v", problems)
-			}
-		})
-	}
-}
-
 // Of the drivers that a trial mounts volumes of, every fact says where it was read.
 func TestWhereFactsWereRead(t *testing.T) {
 	for _, name := range []string{"kubernetes.io/nfs", "nfs.csi.k8s.io", "smb.csi.k8s.io", "file.csi.azure.com"} {

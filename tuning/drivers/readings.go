@@ -10,7 +10,8 @@ var (
 		order:    "pkg/volume/util/util.go, JoinMountOptions: a set, sorted by the alphabet",
 		appends:  "pkg/volume/nfs/nfs.go, SetUpAt: ro, for a read-only claim of the pod; nothing else",
 		replaces: "pkg/volume/util/util.go, MountOptionFromSpec: the annotation volume.beta.kubernetes.io/mount-options takes the place of the list",
-		readOnly: "pkg/volume/nfs/nfs.go, getVolumeSource: of a PersistentVolume, what the pod's claim says; ro is sorted in, and rw after it wins",
+		readOnly: "pkg/volume/nfs/nfs.go, getVolumeSource: of a PersistentVolume, what the pod's claim says; ro is sorted in, and rw in the list comes after it, " +
+			"but GetAttributes has the containers' mounts read-only all the same",
 	}
 	nfsCSI = reading{
 		release:  "csi-driver-nfs 4.13.4",

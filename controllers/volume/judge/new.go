@@ -9,8 +9,9 @@ import (
 )
 
 // AmongOthers judges a volume that does not exist yet among the others as they are now. stopped says which of them keeps it
-// from getting its options, since it could not be mounted with what the same volume rules declare; empty: none.
-func AmongOthers(volume *Judged, others []corev1.PersistentVolume) (v Verdict, stopped string) {
+// from getting its options, since it could not be mounted with what the same volume rules declare; empty: none. recall is what the ledger
+// remembers of a set of options, nil for nothing.
+func AmongOthers(volume *Judged, others []corev1.PersistentVolume, recall func(set string) *FailedSet) (v Verdict, stopped string) {
 	servers := NewServers()
 	if volume.bringsNconnect {
 		for i := range others {
@@ -23,9 +24,16 @@ func AmongOthers(volume *Judged, others []corev1.PersistentVolume) (v Verdict, s
 	}
 	for i := range others {
 		if failed := FailedMountOf(&others[i]); failed.Stops() && failed.Set == v.Set {
-			return v, fmt.Sprintf("mountOptions are left unchanged: the options of %s are stopped, because PersistentVolume %s could not be mounted with %s",
-				text.List(v.Profiles), others[i].Name, *failed)
+			return v, stoppedText(v, others[i].Name, *failed)
 		}
 	}
+	if failed := recall(v.Set); failed != nil {
+		return v, stoppedText(v, failed.Volume, failed.FailedMount)
+	}
 	return v, ""
+}
+
+func stoppedText(v Verdict, volume string, failed FailedMount) string {
+	return fmt.Sprintf("mountOptions are left unchanged: the options of %s are stopped, because PersistentVolume %s could not be mounted with %s",
+		text.List(v.Profiles), volume, failed)
 }

@@ -1,8 +1,10 @@
 package plan
 
 import (
+	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/storageclient/operator/controllers/volume/judge"
@@ -46,12 +48,43 @@ func (p *planner) keepLedger() {
 			missed[uid] = ledger.Forget
 		}
 	}
+	p.keepFailedSets(missed)
 	if p.plan.LedgerDue = len(missed) > 0; p.plan.LedgerDue {
 		p.planAgain(p.Now.Add(KeepEvery))
 	}
 	if p.Live {
 		p.plan.Ledger = missed
 	}
+}
+
+// keepFailedSets finds failures that only their volumes remember, and those that are over.
+func (p *planner) keepFailedSets(missed ledger.Changes) {
+	known := p.Ledger.FailedSets()
+	for _, j := range p.volumes {
+		failed := judge.FailedSetOf(j.Volume, j.FailedMount)
+		if failed == nil || known[failed.Set] != "" || !failed.IsDeclared(p.Profiles) {
+			continue
+		}
+		missed[ledger.KeyOfSet(failed.Set)] = ledger.Remember(failed.Volume, failed.Encode())
+	}
+	for set := range known {
+		if p.failedSets[set] == nil {
+			missed[ledger.KeyOfSet(set)] = ledger.Forget
+		}
+	}
+}
+
+// rememberedSets are the sets of options in the ledger that could not be mounted, as long as they are declared, and no volume has shown
+// the failure to be there with its own list, too.
+func (p *planner) rememberedSets() map[string]*judge.FailedSet {
+	out := map[string]*judge.FailedSet{}
+	for set, text := range p.Ledger.FailedSets() {
+		failed := judge.DecodeFailedSet(text)
+		if failed != nil && failed.Set == set && failed.IsDeclared(p.Profiles) && !slices.Contains(p.acquitted[set], failed.Failure) {
+			out[set] = failed
+		}
+	}
+	return out
 }
 
 // Ahead are the changes of the ledger before steps are taken: what these are about to write, and what it has missed.
@@ -71,12 +104,23 @@ func (p Plan) Ahead(steps []Step) ledger.Changes {
 		switch step := step.(type) {
 		case WriteOptions:
 			out[pv.UID] = ledger.Begin(pv.Name, known, record.Recalled, step.lists(), step.Verdict.Profiles)
-		case RestoreOptions, ReleaseVolume:
+		case RestoreOptions:
 			out[pv.UID] = ledger.End(pv.Name, known, record.Profiles)
+			rememberFailure(out, pv, step.FailedMount)
+		case ReleaseVolume:
+			out[pv.UID] = ledger.End(pv.Name, known, record.Profiles)
+		case JudgeFailure:
+			rememberFailure(out, pv, step.FailedMount)
 		}
 	}
 	delete(out, "")
 	return out
+}
+
+func rememberFailure(changes ledger.Changes, pv *corev1.PersistentVolume, failed *judge.FailedMount) {
+	if set := judge.FailedSetOf(pv, failed); set != nil {
+		changes[ledger.KeyOfSet(set.Set)] = ledger.Remember(set.Volume, set.Encode())
+	}
 }
 
 // Settled are the changes of the ledger after steps were taken.

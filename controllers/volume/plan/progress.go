@@ -78,6 +78,9 @@ func (p *planner) progressByProfile() map[string]*progress {
 		}
 	}
 	for _, progress := range out {
+		for set, failed := range p.failedSets {
+			progress.stopBy(set, failed.Volume)
+		}
 		progress.closeBatches(p.Now)
 	}
 	return out

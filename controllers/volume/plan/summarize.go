@@ -132,7 +132,7 @@ func Summarize(name string, s Snapshot) Summary {
 			out.Unrestored = append(out.Unrestored, j.Volume.Name)
 		}
 	}
-	out.addBatches(s.Profiles, name, all)
+	out.addBatches(planner, s.Profiles, name)
 	out.addEvidence(planner, name)
 	out.addProbes(planner, name)
 	slices.Sort(out.Unrestored)
@@ -148,16 +148,18 @@ func firstOf(notes []Note) []Note {
 }
 
 // addBatches tells how the batches of a profile stand.
-func (s *Summary) addBatches(profiles *judge.Profiles, name string, all []judged) {
+func (s *Summary) addBatches(planner *planner, profiles *judge.Profiles, name string) {
 	p := profiles.Get(name)
 	if p == nil || p.Deleting {
 		return
 	}
 	var failed, suspected, last []string
+	told := map[string]bool{}
 	var since time.Time
 	first := true
-	for _, j := range all {
+	for _, j := range planner.volumes {
 		if j.FailedMount.Stops() && j.FailedMount.WasFor(name) && profiles.Declare(j.FailedMount, j.Volume) {
+			told[j.FailedMount.Set] = true
 			message := fmt.Sprintf("%s could not be mounted with %s", j.Volume.Name, *j.FailedMount)
 			if j.FailedMount.Suspected {
 				suspected = append(suspected, message+", and has its own options back until a pod shows whether it mounts with these")
@@ -176,6 +178,12 @@ func (s *Summary) addBatches(profiles *judge.Profiles, name string, all []judged
 			last = append(last, j.Volume.Name)
 		}
 	}
+	for set, remembered := range planner.failedSets {
+		if !told[set] && remembered.WasFor(name) {
+			failed = append(failed, remembered.String())
+		}
+	}
+	slices.Sort(failed)
 	s.Stopped, s.Batch = text.Join(failed, "; "), text.Join(suspected, "; ")
 	if s.Batch == "" && p.Acts() && len(last) > 0 && s.IsOpen() {
 		s.Batch = soakText(last, first, since.Add(soakOf(p)))

@@ -114,3 +114,34 @@ func expectStopped(t *testing.T, c client.Client, want bool) {
 		t.Errorf("the profile says %q", summary.Stopped)
 	}
 }
+
+// What a probe has refused reaches no new volume of that server either, whichever replica of the manager is asked, as long as it stands.
+func TestANewVolumeDoesNotGetWhatAProbeHasRefused(t *testing.T) {
+	p := builders.NFSProfile("p", []string{"nocto"})
+	r, _ := newReconciler(t, interceptor.Funcs{}, append(fleetOf(3), &p)...)
+	clock := testclock.NewFakeClock(noon)
+	r.Clock = clock
+	probes := map[plan.ProbeKey]plan.Probe{}
+	r.Probes = func() map[plan.ProbeKey]plan.Probe { return probes }
+	makeAPass(t, r)
+	s, err := (&snapshot.Reader{Reader: r.Client, ManagerNamespace: r.ManagerNamespace}).Read(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := plan.ProbeCandidates(s)[0].ProbeKey
+	for _, test := range []struct {
+		verdict           plan.ProbeVerdict
+		here, otherServer bool
+	}{{plan.ProbeRefused, true, false}, {plan.ProbeWorks, false, false}} {
+		probes[key] = plan.Probe{Verdict: test.verdict, Text: "a probe on n says no"}
+		clock.Step(time.Hour)
+		makeAPass(t, r)
+		for server, want := range map[string]bool{"filer": test.here, "other": test.otherServer} {
+			pv := builders.NFSVolume([]string{"hard"}, func(pv *corev1.PersistentVolume) { pv.Name, pv.UID, pv.Spec.NFS.Server = "newest", "newest", server })
+			_, stopped, err := (&snapshot.Reader{Reader: r.Client, ManagerNamespace: r.ManagerNamespace}).JudgeNew(context.Background(), pv)
+			if err != nil || (stopped != "") != want || want && !strings.Contains(stopped, "a probe on n says no") {
+				t.Errorf("%s, a new volume of %s: %v, stopped by %q, want stopped %t", test.verdict, server, err, stopped, want)
+			}
+		}
+	}
+}

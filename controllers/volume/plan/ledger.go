@@ -62,26 +62,37 @@ func (p *planner) keepFailedSets(missed ledger.Changes) {
 	known := p.Ledger.FailedSets()
 	for _, j := range p.volumes {
 		failed := judge.FailedSetOf(j.Volume, j.FailedMount)
-		if failed == nil || known[failed.Set] != "" || !failed.IsDeclared(p.Profiles) {
+		if probe := p.Probes[keyOf(j)]; probe.Verdict == ProbeRefused && isProbed(j, p.Profiles, p.tried) {
+			failed = judge.RefusedSet(j.Volume, j.verdict, probe.Text, p.Now.UTC().Truncate(time.Second))
+		}
+		if failed == nil || known[failed.Key()] != "" || !failed.IsDeclared(p.Profiles) {
 			continue
 		}
-		missed[ledger.KeyOfSet(failed.Set)] = ledger.Remember(failed.Volume, failed.Encode())
+		missed[ledger.KeyOfSet(failed.Key())] = ledger.Remember(failed.Volume, failed.Encode())
 	}
-	for set := range known {
-		if p.failedSets[set] == nil {
-			missed[ledger.KeyOfSet(set)] = ledger.Forget
+	for key := range known {
+		if p.failedSets[key] == nil {
+			missed[ledger.KeyOfSet(key)] = ledger.Forget
 		}
 	}
 }
 
-// rememberedSets are the sets of options in the ledger that could not be mounted, as long as they are declared, and no volume has shown
-// the failure to be there with its own list, too.
+// rememberedSets are the sets of options in the ledger that could not be mounted, as long as they are declared, no volume has shown
+// the failure to be there with its own list, too, and no later probe says otherwise.
 func (p *planner) rememberedSets() map[string]*judge.FailedSet {
 	out := map[string]*judge.FailedSet{}
-	for set, text := range p.Ledger.FailedSets() {
+	for key, text := range p.Ledger.FailedSets() {
 		failed := judge.DecodeFailedSet(text)
-		if failed != nil && failed.Set == set && failed.IsDeclared(p.Profiles) && !slices.Contains(p.acquitted[set], failed.Failure) {
-			out[set] = failed
+		if failed == nil || failed.Key() != key || !failed.IsDeclared(p.Profiles) {
+			continue
+		}
+		probe, probed := p.Probes[ProbeKey{Set: failed.Set, Server: failed.Server}]
+		isOver := slices.Contains(p.acquitted[failed.Set], failed.Failure)
+		if failed.Server != "" {
+			isOver = probed && probe.Verdict != ProbeRefused
+		}
+		if !isOver {
+			out[key] = failed
 		}
 	}
 	return out
@@ -119,7 +130,7 @@ func (p Plan) Ahead(steps []Step) ledger.Changes {
 
 func rememberFailure(changes ledger.Changes, pv *corev1.PersistentVolume, failed *judge.FailedMount) {
 	if set := judge.FailedSetOf(pv, failed); set != nil {
-		changes[ledger.KeyOfSet(set.Set)] = ledger.Remember(set.Volume, set.Encode())
+		changes[ledger.KeyOfSet(set.Key())] = ledger.Remember(set.Volume, set.Encode())
 	}
 }
 

@@ -70,7 +70,8 @@ type planner struct {
 	soaking bool
 	// acquitted are failures that no list of a set is to blame for, by set.
 	acquitted map[string][]string
-	// failedSets are the sets of options that could not be mounted, as the ledger remembers them.
+	// failedSets are the sets of options that could not be mounted, as the ledger remembers them, by their keys. Those of a probe are
+	// for new volumes: others wait for probes themselves.
 	failedSets map[string]*judge.FailedSet
 	// tried are the sets of options that a volume of the server has been given: see triedKeys.
 	tried map[ProbeKey]bool

@@ -78,8 +78,10 @@ func (p *planner) progressByProfile() map[string]*progress {
 		}
 	}
 	for _, progress := range out {
-		for set, failed := range p.failedSets {
-			progress.stopBy(set, failed.Volume)
+		for _, failed := range p.failedSets {
+			if failed.Server == "" {
+				progress.stopBy(failed.Set, failed.Volume)
+			}
 		}
 		progress.closeBatches(p.Now)
 	}

@@ -178,8 +178,8 @@ func (s *Summary) addBatches(planner *planner, profiles *judge.Profiles, name st
 			last = append(last, j.Volume.Name)
 		}
 	}
-	for set, remembered := range planner.failedSets {
-		if !told[set] && remembered.WasFor(name) {
+	for _, remembered := range planner.failedSets {
+		if remembered.Server == "" && !told[remembered.Set] && remembered.WasFor(name) {
 			failed = append(failed, remembered.String())
 		}
 	}

@@ -151,7 +151,7 @@ func createPod(ctx context.Context, name, node string, secrets ...string) {
 		NodeName: node, TerminationGracePeriodSeconds: &grace,
 		Containers: []corev1.Container{{Name: "main", Image: cluster.WorkloadImage, ImagePullPolicy: corev1.PullNever,
 			// It writes once: a mount that nobody uses shows nothing.
-			Args: []string{"serve", "/data/greeting"},
+			Args:         []string{"serve", "/data/greeting"},
 			VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}}},
 		Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}}},
 	}}

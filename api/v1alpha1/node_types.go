@@ -678,6 +678,11 @@ type RolloutStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	BootHash string `json:"bootHash,omitempty"`
+
+	// bootID is the boot in which the node is watched while it is Settling: after another one, the watch begins anew.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	BootID string `json:"bootID,omitempty"`
 }
 
 // StorageClientNodeStatus is what the node's agent observes; the manager writes rollout.

@@ -95,7 +95,7 @@ func (o *observer) checkClaim(name string, before, claims map[string]string, see
 	if o.firstClaim[c.Spec.BootHash] == 0 {
 		o.firstClaim[c.Spec.BootHash] = o.writes
 	}
-	o.claimedFor[name] = c.Spec.BootHash
+	o.claimedFor[name] = claimed{bootHash: c.Spec.BootHash, needers: needers(c)}
 }
 
 // checkNeed is one half of invariant 8: what drifts live is healed where it is, and a node is disrupted for its boot settings alone.
@@ -302,8 +302,8 @@ func (o *observer) checkThreshold(name, profile string, seen *look) {
 	}
 }
 
-// checkCanary is that until as many as the canary have had the settings for the length of the soak, no more than those begin. Who is of
-// the canary may change while people change who may go: then nobody can say.
+// checkCanary is that until as many as the canary have had the profile's settings for the length of the soak, no more than those begin.
+// Who is of the canary may change while people change who may go: then nobody can say.
 func (o *observer) checkCanary(name, profile string, claims map[string]string) {
 	now := o.w.present()
 	p, c := now.profile(profile), now.clientNode(name)
@@ -319,12 +319,13 @@ func (o *observer) checkCanary(name, profile string, claims map[string]string) {
 		if other == nil || other.Spec.Release || other.Spec.BootHash != c.Spec.BootHash || !concerns(p, node, other) {
 			continue
 		}
-		_, claimed := claims[node.Name]
+		_, isClaimed := claims[node.Name]
+		last := o.claimedFor[node.Name]
 		done, isDone := o.doneSince[node.Name]
 		switch {
 		case isDone && !o.w.now.Before(done.at.Add(soak-slack)):
 			soaked++
-		case node.Name != name && (claimed || isDone) && o.claimedFor[node.Name] == c.Spec.BootHash:
+		case node.Name != name && (isClaimed || isDone) && last.bootHash == c.Spec.BootHash && slices.Contains(last.needers, profile):
 			begun++
 		}
 	}
@@ -475,7 +476,10 @@ func (o *observer) checkAccepted(node *corev1.Node, c *v1alpha1.StorageClientNod
 func (o *observer) checkClientNodeWrite(before, after *v1alpha1.StorageClientNode, seen *look) {
 	name := after.Name
 	node := o.w.node(name)
-	if o.stood(seen, name, func(s *state) bool {
+	// A note may be written for a Node of the cache, which lags behind: it does nothing.
+	cached := find[*corev1.Node](seen.cached, name)
+	isNote := cached != nil && isOwned(before, cached) && equality.Semantic.DeepEqual(before.Spec, after.Spec)
+	if !isNote && o.stood(seen, name, func(s *state) bool {
 		n, c := s.node(name), find[*v1alpha1.StorageClientNode](s.clientNodes, name)
 		return n != nil && c != nil && !isOwned(c, n)
 	}) {
@@ -623,6 +627,9 @@ func (o *observer) checkNote(node *corev1.Node, before, after *v1alpha1.StorageC
 func (o *observer) checkEviction(pod *corev1.Pod, seen *look) {
 	name := pod.Spec.NodeName
 	cached := find[*corev1.Node](seen.cached, name)
+	if o.unmarked[name] > seen.write {
+		return // Somebody has taken the mark off while the eviction was on its way.
+	}
 	if (cached == nil || !hasMark(cached)) && o.nodeStood(seen, name, func(n *corev1.Node) bool { return !hasMark(n) }) {
 		o.w.fail("invariant 18: pod %s is evicted from %s, which we have not cordoned", pod.Name, name)
 	}

@@ -27,6 +27,8 @@ type observer struct {
 	touched map[string][2]int
 	// uncordoned is the last write by which somebody else uncordoned a node.
 	uncordoned map[string]int
+	// unmarked is the last write that took our mark off a node.
+	unmarked map[string]int
 	// steps counts what the manager did to nodes: claims, cordons and changes of what they are to have.
 	steps int
 	// permits are those that were given for a target of a client node.
@@ -39,8 +41,7 @@ type observer struct {
 	// firstClaim is the write with the first claim for a boot hash, upset the last that changed who may go.
 	firstClaim map[string]int
 	upset      int
-	// claimedFor is the boot hash that a node was claimed for last.
-	claimedFor map[string]string
+	claimedFor map[string]claimed
 	// calmSince is the write with which the faults ended, 0 before.
 	calmSince int
 	// given are the hashes that were given to nodes since then.
@@ -59,6 +60,12 @@ type moment struct {
 	at time.Time
 }
 
+// claimed is what a node was claimed for last: a boot hash, and the profiles that needed the boot.
+type claimed struct {
+	bootHash string
+	needers  []string
+}
+
 // loss is a machine that was lost to a permit.
 type loss struct {
 	name, uid, target string
@@ -68,8 +75,8 @@ type loss struct {
 
 func newObserver(w *world) *observer {
 	return &observer{
-		w: w, touched: map[string][2]int{}, uncordoned: map[string]int{}, permits: map[string]sets.Set[string]{}, wellSince: map[string]moment{}, doneSince: map[string]moment{},
-		firstClaim: map[string]int{}, claimedFor: map[string]string{}, given: map[string]string{}, backOff: map[string]moment{},
+		w: w, touched: map[string][2]int{}, uncordoned: map[string]int{}, unmarked: map[string]int{}, permits: map[string]sets.Set[string]{}, wellSince: map[string]moment{}, doneSince: map[string]moment{},
+		firstClaim: map[string]int{}, claimedFor: map[string]claimed{}, given: map[string]string{}, backOff: map[string]moment{},
 		takenSince: map[string]moment{}, permittedAt: map[string]int{},
 	}
 }
@@ -149,6 +156,9 @@ func (o *observer) observe(w memapi.Write) {
 		o.steps++
 	}
 	name := object.GetName()
+	if before, isNode := w.Before.(*corev1.Node); isNode && hasMark(before) && (w.After == nil || !hasMark(w.After.(*corev1.Node))) {
+		o.unmarked[name] = o.writes
+	}
 	seen, known := w.Token.(*look)
 	switch {
 	case w.Actor == byRollout && known:

@@ -320,6 +320,12 @@ func (w *world) repair(name string) {
 		}
 	})
 	w.setAgentReady(name, m.up)
+	c := w.present().clientNode(name)
+	if m.up && c != nil && c.Status.Rollout != nil && c.Status.Rollout.Phase == v1alpha1.RolloutFailed && c.Status.Rollout.Reason == v1alpha1.RolloutReasonRebootTimedOut {
+		w.narrate("somebody reboots %s by hand, as its note says", name)
+		m.ends = bootWell
+		w.takeDown(m, time.Minute)
+	}
 }
 
 // reconcileProfiles makes the profiles such that all of them can be done: windows meet, somebody is the canary, and what failed is

@@ -82,7 +82,7 @@ func (w *world) whyNodeUnfinished(node *corev1.Node, c *v1alpha1.StorageClientNo
 		return "has guards of ours"
 	case slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Reason == "StorageClientRollout" }):
 		return "has conditions of ours"
-	case wanted == nil && !last && (c != nil || node.Labels[v1alpha1.ManagedLabel] != ""):
+	case wanted == nil && (!last || !c.Spec.Release) && (c != nil || node.Labels[v1alpha1.ManagedLabel] != ""):
 		return "is not released"
 	case wanted == nil:
 		return ""
@@ -111,6 +111,11 @@ func (w *world) whyWithoutSettings(node *corev1.Node, c *v1alpha1.StorageClientN
 	for _, key := range slices.Sorted(maps.Keys(wanted)) {
 		if wanted[key] != "" && given[key] != wanted[key] {
 			return "is to have another " + key
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(given)) {
+		if _, declared := wanted[key]; !declared {
+			return "is to lose " + key
 		}
 	}
 	return ""

@@ -53,7 +53,7 @@ func (d *Drainer) tryEviction(ctx context.Context, pod *corev1.Pod, options v1al
 	}
 	all, err := known.list(ctx, d.Reader, pod.Namespace)
 	own := budgetsOf(pod, all)
-	if err != nil || len(own) == 0 || slices.ContainsFunc(own, isUncounted) {
+	if err != nil || slices.ContainsFunc(own, isUncounted) {
 		return nil
 	}
 	spent := slices.ContainsFunc(own, func(b policyv1.PodDisruptionBudget) bool { return b.Status.DisruptionsAllowed == 0 })

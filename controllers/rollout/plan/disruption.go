@@ -208,16 +208,19 @@ func (p *planner) isOverdue(n *nodeState) bool {
 	return true
 }
 
-// settleNode watches a healthy node for a while, and then returns it to service.
+// settleNode watches a healthy node for a while, and then returns it to service. A boot in that time, which nobody may have seen, begins
+// the watch anew.
 func (p *planner) settleNode(n *nodeState) {
 	since := p.Now
-	if n.note.Phase == v1alpha1.RolloutSettling {
+	if n.note.Phase == v1alpha1.RolloutSettling && n.note.BootID == n.BootID {
 		since = n.noteSince()
 	}
 	end := since.Add(toDuration(p.rulesFor(n).SettleSeconds))
 	if p.Now.Before(end) {
 		p.wakeAt(end)
-		p.setNote(n, v1alpha1.RolloutSettling, v1alpha1.RolloutReasonSettling, "Settings verified after the reboot; watching until "+formatTime(end))
+		note := p.newNote(n, v1alpha1.RolloutSettling, v1alpha1.RolloutReasonSettling, "Settings verified after the reboot; watching until "+formatTime(end))
+		note.BootID, note.Since = n.BootID, &metav1.Time{Time: since}
+		p.storeNote(n, note)
 		return
 	}
 	p.returnToService(n, v1alpha1.RolloutReasonAccepted)

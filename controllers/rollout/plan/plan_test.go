@@ -593,9 +593,29 @@ func TestForADisruptedNode(t *testing.T) {
 			func(f *fixture) {
 				f.permitted("a", 5*time.Minute)
 				f.rebooted("a")
-				f.addNote("a", v1alpha1.RolloutSettling, v1alpha1.RolloutReasonSettling, 30*time.Second)
+				f.addNote("a", v1alpha1.RolloutSettling, v1alpha1.RolloutReasonSettling, 30*time.Second).BootID = "a-2"
 			},
 			[]string{"conditions of a: none", "uncordon a: Accepted", "release the claim of a", "note a: UpToDate NothingToDo", "clear the permit of a: Accepted", "a: UpToDate NothingToDo"},
+		},
+		"it is watched anew after another boot that nobody saw": {
+			func(f *fixture) {
+				f.permitted("a", 5*time.Minute)
+				f.rebooted("a")
+				f.addNote("a", v1alpha1.RolloutSettling, v1alpha1.RolloutReasonSettling, 30*time.Second).BootID = "a-1"
+			},
+			[]string{"a: Settling Settling"},
+		},
+		"it is watched as one of its profiles says where the one that it was claimed for is gone": {
+			func(f *fixture) {
+				f.permitted("a", 5*time.Minute)
+				f.rebooted("a")
+				f.addNote("a", v1alpha1.RolloutSettling, v1alpha1.RolloutReasonSettling, 30*time.Second).BootID = "a-2"
+				claim := f.Claims["a"]
+				claim.Profile = "gone"
+				f.Claims["a"], f.node("a").Mark = claim, &claim
+				f.Profiles[0].Rollout.SettleSeconds = ptr.To[int32](31)
+			},
+			[]string{"a: Settling Settling"},
 		},
 		"it is not accepted before it is Ready": {
 			func(f *fixture) {

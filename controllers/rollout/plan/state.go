@@ -270,6 +270,14 @@ func (p *planner) allSources(n *nodeState) []string {
 	return out
 }
 
+// sourcesInForce are the profiles that the node carries settings of, by rank.
+func (p *planner) sourcesInForce(n *nodeState) []string {
+	if n.ClientNode == nil {
+		return nil
+	}
+	return p.rankProfiles(p.allSources(n))
+}
+
 // restoringProfiles are the profiles that ask for a reboot to be rid of a key: of those that declare it, or of all of the
 // node's where nobody does any more. One that is being deleted asks for every key: it waits for them.
 func (p *planner) restoringProfiles(n *nodeState, key string) []string {
@@ -313,9 +321,9 @@ func (p *planner) rankProfiles(names []string) []string {
 }
 
 // rulesFor is the rollout's rules for a node: of the profile that leads those that need the reboot, else of the one that it
-// is disrupted for, else the defaults.
+// is disrupted for, else of the one that leads those whose settings it carries, else the defaults.
 func (p *planner) rulesFor(n *nodeState) v1alpha1.Rollout {
-	for _, name := range slices.Concat(n.need.profiles, n.claimingProfile()) {
+	for _, name := range slices.Concat(n.need.profiles, n.claimingProfile(), p.sourcesInForce(n)) {
 		if profile := p.profiles[name]; profile != nil {
 			return profile.Rollout
 		}

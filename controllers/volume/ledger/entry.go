@@ -47,13 +47,16 @@ type Entry struct {
 // Recall tells the lists that the volume remembers by the list that it has now, where its annotations do not tell. None: it was never
 // written, or is restored.
 func (e *Entry) Recall(current []string) (Lists, bool) {
+	if len(e.Written) == 0 {
+		return Lists{}, false
+	}
 	for _, lists := range slices.Backward(e.Written) {
 		if slices.Equal(lists.Applied, current) {
 			return lists, true
 		}
 	}
 	restored := func(l Lists) bool { return slices.Equal(l.Original, current) }
-	if e.Pending || len(e.Written) == 0 || e.Ending && slices.ContainsFunc(e.Written, restored) {
+	if e.Pending || e.Ending && slices.ContainsFunc(e.Written, restored) {
 		return Lists{}, false
 	}
 	return e.Written[len(e.Written)-1], true

@@ -139,7 +139,7 @@ func createEvident(ctx context.Context, name string, source corev1.PersistentVol
 	Expect(api.Create(ctx, evidentVolume(name, source, options, node))).To(Succeed())
 }
 
-// createEvidentClaim creates the claim alone: rules that go by claims select no volume whose claim is not there.
+// createEvidentClaim creates the claim alone.
 func createEvidentClaim(ctx context.Context, name string) {
 	GinkgoHelper()
 	none := ""

@@ -200,7 +200,7 @@ KREW_URL ?= https://github.com/storageclient/operator/releases/download
 krew: ## Build the plugin's archives for five platforms and the krew manifest dist/krew/storageclient.yaml; VERSION=v1.2.3
 	@for platform in $$(go run ./hack/krew -platforms); do \
 	  echo "Compiling for $$platform"; \
-	  GOOS=$${platform%/*} GOARCH=$${platform#*/} $(GOBUILD) -o "bin/krew/$$platform/" ./cmd/kubectl-storageclient || exit 1; \
+	  GOOS=$${platform%/*} GOARCH=$${platform#*/} go build -trimpath -ldflags "-s -w -X main.release=$(VERSION)" -o "bin/krew/$$platform/" ./cmd/kubectl-storageclient || exit 1; \
 	done
 	go run ./hack/krew -version $(VERSION) -binaries bin/krew -url $(KREW_URL) -output dist/krew
 

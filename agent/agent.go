@@ -88,8 +88,12 @@ type Agent struct {
 
 	trial trialState
 
-	drift    *prometheus.CounterVec
-	settings settingMetrics
+	// servers tell whether the storage servers answer.
+	servers serverWatch
+
+	drift         *prometheus.CounterVec
+	settings      settingMetrics
+	serverMetrics serverMetrics
 
 	ready  atomic.Bool
 	passAt atomic.Int64
@@ -116,7 +120,7 @@ func New(config Config) (*Agent, error) {
 	}
 	a := &Agent{
 		host: config.Host, api: config.API, allowed: config.Allowed, clock: config.Clock, boot: boot,
-		reporter: reporter{clock: config.Clock}, jitter: jitterUpTo, trial: newTrialState(),
+		reporter: reporter{clock: config.Clock}, jitter: jitterUpTo, trial: newTrialState(), servers: newServerWatch(),
 		drift: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "storageclient_agent_drift_total",
 			Help: "How often something else had changed a setting and it was set again, by its key. One that is left alone, after 5 times within an hour, counts no further.",
@@ -164,6 +168,9 @@ func (a *Agent) Run(ctx context.Context) {
 		case answer := <-a.trial.answers:
 			a.takeAnswer(answer)
 			a.runPass(ctx)
+		case result := <-a.servers.results:
+			a.takeServerResult(ctx, result)
+			a.runPass(ctx)
 		case <-timer.C():
 			a.runPass(ctx)
 		}
@@ -184,6 +191,19 @@ func (a *Agent) takeClientNode(clientNode *v1alpha1.StorageClientNode) {
 		a.healed = healedIn(clientNode)
 	}
 	a.clientNode = clientNode
+	if clientNode != nil && a.host.SetNodeUID != nil {
+		a.host.SetNodeUID(nodeUIDOf(clientNode))
+	}
+}
+
+// nodeUIDOf is the UID of the Node that a client node belongs to; empty where it belongs to none.
+func nodeUIDOf(clientNode *v1alpha1.StorageClientNode) string {
+	for _, owner := range clientNode.OwnerReferences {
+		if owner.Kind == "Node" {
+			return string(owner.UID)
+		}
+	}
+	return ""
 }
 
 // runPass does what is due. Without a client node nothing is changed and nothing reported, and what is not confirmed goes back.
@@ -199,6 +219,7 @@ func (a *Agent) runPass(ctx context.Context) {
 	if a.readMounts() {
 		a.followMounts(ctx)
 	}
+	a.followServers(ctx)
 	a.applySpecIfDue(ctx)
 	a.confirm(ctx)
 	a.followTrial(ctx)
@@ -338,7 +359,7 @@ func (a *Agent) wakeAt() time.Time {
 		return a.clock.Now().Add(driftInterval)
 	}
 	at := a.driftAt
-	times := []time.Time{a.mountsAt, a.reporter.dueAt()}
+	times := []time.Time{a.mountsAt, a.servers.readAt, a.reporter.dueAt()}
 	if a.isConfirming() {
 		times = append(times, a.confirmation.nextAt)
 	}

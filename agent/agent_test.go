@@ -15,6 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/journal"
 	"github.com/storageclient/operator/agent/host/mounts"
@@ -866,5 +868,21 @@ func TestRunFollowsTheObjectAndEnds(t *testing.T) {
 	w.clock.Step(stalledAfter)
 	if a.Alive() {
 		t.Errorf("a loop that does not turn looks alive")
+	}
+}
+
+func TestTheNodesUIDReachesTheHost(t *testing.T) {
+	w := newWorld(t)
+	w.declare(setting(rmem, "1"))
+	w.clientNode.OwnerReferences = []metav1.OwnerReference{{Kind: "Node", UID: "0b5c-1"}}
+	var told string
+	w.real = func() Host {
+		h := w.host()
+		h.SetNodeUID = func(uid string) { told = uid }
+		return h
+	}
+	w.runPass(w.agent())
+	if told != "0b5c-1" {
+		t.Errorf("told %q", told)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/storageclient/operator/agent/host/connect"
 	"github.com/storageclient/operator/agent/host/filesystems"
 	"github.com/storageclient/operator/agent/host/journal"
+	"github.com/storageclient/operator/agent/host/kernellog"
 	"github.com/storageclient/operator/agent/host/modprobe"
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/agent/host/nfsmountconf"
@@ -82,10 +83,16 @@ type Host struct {
 	// OldSessions are the clients (mounts.Mount.Client) whose session is older than the number of slots that is set. It may be nil.
 	OldSessions func() []string
 
+	// SetNodeUID tells the UID of the Node, from which the identity of its NFSv4 client is worked out. It may be nil.
+	SetNodeUID func(uid string)
+
 	// Servers lists the servers that the machine mounts from over TCP; nil where it mounts from none. AskServer makes a new
 	// connection to one and waits for an answer.
 	Servers   func() ([]connect.Server, error)
 	AskServer func(ctx context.Context, server connect.Server) error
+
+	// Health reads what tells whether the servers answer; nothing is told of them where it has no Counters.
+	Health HealthReader
 
 	// Probe hands an order to the node's trial runner and waits for the result; nil where the machine has none.
 	Probe func(ctx context.Context, order probe.Order) (probe.Result, error)
@@ -157,8 +164,10 @@ func NewHost(fs host.FS, runner host.Runner, rebooter Rebooter, kubeletDir strin
 			return clients
 		},
 		Bootloader: func() bootloader.Detection { return bootloader.Detect(fs) },
+		SetNodeUID: modules.SetNodeUID,
 		Servers:    reader.Servers,
 		AskServer:  connect.Ask,
+		Health:     HealthReader{Counters: reader.Counters, Log: kernellog.New(fs).Read},
 	}
 }
 

@@ -58,6 +58,7 @@ func (a *Agent) currentStatus() v1alpha1.StorageClientNodeStatus {
 		status.Reboot.Message = text.Cut(status.Reboot.Message, maxMessage)
 	}
 	status.Mounts, status.MountsOmitted = mountStatuses(a.table.Mounts, a.gatherMountJudge(), a.sightings)
+	status.Servers = a.serverStatuses()
 	status.BusyMounts, status.BusyMountsOmitted = busyMounts(a.table.Busy)
 	status.BusyMountsOmitted += int32(a.table.Malformed)
 	if a.tableErr != nil {
@@ -197,7 +198,18 @@ func isUrgent(was, is v1alpha1.StorageClientNodeStatus) bool {
 	}
 	return was.ObservedGeneration != is.ObservedGeneration || was.Hash != is.Hash ||
 		was.RebootRequired != is.RebootRequired || was.Restored != is.Restored ||
-		!equality.Semantic.DeepEqual(was.Reboot, is.Reboot) || !equality.Semantic.DeepEqual(was.Trial, is.Trial) || idle(is) && !idle(was) || countUnconfirmed(was) != countUnconfirmed(is)
+		!equality.Semantic.DeepEqual(was.Reboot, is.Reboot) || !equality.Semantic.DeepEqual(was.Trial, is.Trial) || idle(is) && !idle(was) || countUnconfirmed(was) != countUnconfirmed(is) || failingServers(was) != failingServers(is)
+}
+
+// failingServers names the servers that do not answer, with their states.
+func failingServers(status v1alpha1.StorageClientNodeStatus) string {
+	var names []string
+	for _, s := range status.Servers {
+		if isFailing(s.State) {
+			names = append(names, string(s.Protocol)+" "+s.Server+" "+string(s.State))
+		}
+	}
+	return strings.Join(names, ",")
 }
 
 // countUnconfirmed counts the settings that new connections have yet to confirm.

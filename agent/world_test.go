@@ -171,6 +171,7 @@ func (w *world) agent() *Agent {
 		w.t.Fatal(err)
 	}
 	a.jitter = func(time.Duration) time.Duration { return 0 }
+	a.servers.start = func(f func()) { f() }
 	return a
 }
 

@@ -145,3 +145,58 @@ const (
 	// Nothing to do.
 	NodeReasonRestoring = "Restoring"
 )
+
+// Reasons of the Node condition tuning.storageclient.dev/StorageReachable.
+const (
+	// StorageReasonReachable is set on StorageReachable=True when no storage server that the node has mounts of owes it an answer for a
+	// minute or longer. A server that is asked nothing counts as well.
+	// Nothing to do.
+	StorageReasonReachable = "Reachable"
+	// StorageReasonServerSilent is set on StorageReachable=False when a storage server has answered the node nothing for a minute or longer.
+	// Do what the message says. status.servers of the StorageClientNode has the servers, their volumes and pods.
+	StorageReasonServerSilent = "ServerSilent"
+	// StorageReasonServerStuck is set on StorageReachable=False when requests of the node have waited for a minute or longer, though their
+	// server answers others.
+	// Do what the message says. status.servers of the StorageClientNode has the servers, their volumes and pods.
+	StorageReasonServerStuck = "ServerStuck"
+	// StorageReasonAgentSilent is set on StorageReachable=Unknown when the agent's pod is not Ready, or has not reported since the node's
+	// last boot.
+	// Check the node's agent pod in the namespace storage-client-agent.
+	StorageReasonAgentSilent = "AgentSilent"
+)
+
+// Reasons of a server in status.servers of a StorageClientNode.
+const (
+	// ServerReasonAnswering is set on Answering when the server has answered within five minutes.
+	// Nothing to do.
+	ServerReasonAnswering = "Answering"
+	// ServerReasonReconnecting is set on Answering when a server that was Silent answers new connections again, and those of the mounts
+	// have yet to notice.
+	// Wait: the kernel tries again within three minutes.
+	ServerReasonReconnecting = "Reconnecting"
+	// ServerReasonNotAsked is set on Idle when nothing is asked of the server.
+	// Nothing to do.
+	ServerReasonNotAsked = "NotAsked"
+	// ServerReasonConnectionRefused is set on Silent when the server's host is up and nothing takes connections there.
+	// Check whether the storage service runs on the server.
+	ServerReasonConnectionRefused = "ConnectionRefused"
+	// ServerReasonUnreachable is set on Silent when no connection to the server can be made.
+	// Check the server, the network and firewalls.
+	ServerReasonUnreachable = "Unreachable"
+	// ServerReasonNoAnswer is set on Silent when the server takes connections and answers nothing, or has not been asked over a new one yet.
+	// Check the server's threads, file systems and disks.
+	ServerReasonNoAnswer = "NoAnswer"
+	// ServerReasonTunnelGone is set on Silent when mounts go through a process of the node, as with EFS and Azure Files over TLS, and
+	// nothing listens there.
+	// Restart the driver's pod on the node.
+	ServerReasonTunnelGone = "TunnelGone"
+	// ServerReasonSessionDown is set on Silent when SMB has no session with the server.
+	// Check the server and the network, and whether the credentials still hold.
+	ServerReasonSessionDown = "SessionDown"
+	// ServerReasonTransportStuck is set on Stuck when some connections of the mounts get no answer, and others do.
+	// Check firewalls and load balancers between node and server: one may have forgotten a connection.
+	ServerReasonTransportStuck = "TransportStuck"
+	// ServerReasonRequestsStuck is set on Stuck when some requests get no answer, and others over the same connections do.
+	// Check the server's file systems and disks.
+	ServerReasonRequestsStuck = "RequestsStuck"
+)

@@ -78,6 +78,9 @@ const (
 
 	// TunedNodeCondition is the type of the condition that the manager keeps on each managed Node.
 	TunedNodeCondition = "tuning.storageclient.dev/Tuned"
+	// StorageReachableNodeCondition is the type of the condition that the manager keeps on each managed Node: False while a storage
+	// server that the node has mounts of does not answer it.
+	StorageReachableNodeCondition = "tuning.storageclient.dev/StorageReachable"
 
 	// ManagerFieldManager owns what the manager writes.
 	ManagerFieldManager = "storage-client-manager"

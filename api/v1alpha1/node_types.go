@@ -56,6 +56,33 @@ const (
 	MountUnmanaged MountState = "Unmanaged"
 )
 
+// ServerProtocol is what the node's mounts speak with a storage server.
+// +kubebuilder:validation:Enum=NFS;SMB
+type ServerProtocol string
+
+const (
+	// ServerNFS is NFS of any version.
+	ServerNFS ServerProtocol = "NFS"
+	// ServerSMB is SMB 2 and 3.
+	ServerSMB ServerProtocol = "SMB"
+)
+
+// ServerState says whether a storage server answers the node.
+// +kubebuilder:validation:Enum=Answering;Idle;Silent;Stuck
+type ServerState string
+
+const (
+	// ServerAnswering means that it has answered within five minutes, and owes no answer for a minute or longer.
+	ServerAnswering ServerState = "Answering"
+	// ServerIdle means that nothing was asked of it for five minutes: whether it would answer is not known.
+	ServerIdle ServerState = "Idle"
+	// ServerSilent means that it has answered nothing for a minute or longer, though it was asked.
+	ServerSilent ServerState = "Silent"
+	// ServerStuck means that requests have waited for a minute or longer, while it answers others: over other connections, or for
+	// other files.
+	ServerStuck ServerState = "Stuck"
+)
+
 // BootloaderType is the boot loader that keeps a node's kernel command line.
 // +kubebuilder:validation:Enum=GrubDebian;Grub2Mkconfig;GrubBLS;RPMOSTree;Unsupported
 type BootloaderType string
@@ -507,6 +534,83 @@ type MountStatus struct {
 	Message string `json:"message,omitempty"`
 }
 
+// ServerStatus is a storage server that the node has mounts of, and whether it answers. The agent tells it from the kernel's counters
+// and its log; it never touches a mount for it, since that would hang where the server is gone.
+type ServerStatus struct {
+	// server is the server's host name or address as the mounts have it, as in mounts.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Server string `json:"server"`
+
+	// protocol is NFS or SMB.
+	// +required
+	Protocol ServerProtocol `json:"protocol"`
+
+	// address is the address and port that the connections go to.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	Address string `json:"address,omitempty"`
+
+	// state is Answering, Idle, Silent or Stuck.
+	// +required
+	State ServerState `json:"state"`
+
+	// reason is the cause as a single word, such as ConnectionRefused, Unreachable, NoAnswer, TunnelGone, SessionDown, TransportStuck or
+	// RequestsStuck.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Reason string `json:"reason,omitempty"`
+
+	// message says what is wrong and what to check. Empty where nothing is.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+
+	// since is when the state began: where it is Silent or Stuck, when the first request was seen that has no answer.
+	// +optional
+	Since *metav1.Time `json:"since,omitempty"`
+
+	// lastAnswerTime is when the server answered last. While it is Answering, the time is brought up to date every quarter of an hour
+	// only.
+	// +optional
+	LastAnswerTime *metav1.Time `json:"lastAnswerTime,omitempty"`
+
+	// connections is the number of connections that the node's mounts have to the server.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Connections int32 `json:"connections,omitempty"`
+
+	// stuckConnections is how many of them have requests without an answer, while the state is Silent or Stuck.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	StuckConnections int32 `json:"stuckConnections,omitempty"`
+
+	// waitingRequests is how many requests have no answer, rounded down to a power of two, while the state is Silent or Stuck.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	WaitingRequests int32 `json:"waitingRequests,omitempty"`
+
+	// volumes are the names of the volumes that the node has mounted from it, while the state is Silent or Stuck; the first 16.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=253
+	Volumes []string `json:"volumes,omitempty"`
+
+	// podUIDs are the pods that use these mounts, while the state is Silent or Stuck; the first 32.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MaxLength=64
+	PodUIDs []string `json:"podUIDs,omitempty"`
+
+	// forgetting is true where the server has made this NFSv4 client introduce itself anew three times or more in ten minutes: another
+	// client calls itself the same, and each takes the other's locks and open files away.
+	// +optional
+	Forgetting bool `json:"forgetting,omitempty"`
+}
+
 // BusyMount is a workload's NFS, SMB or block mount under the kubelet's directory.
 type BusyMount struct {
 	// mountPoint is where it is mounted on the host.
@@ -729,6 +833,14 @@ type StorageClientNodeStatus struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	MountsOmitted int32 `json:"mountsOmitted,omitempty"`
+
+	// servers are the storage servers that the node has mounts of, those that do not answer first where there are too many.
+	// +optional
+	// +listType=map
+	// +listMapKey=server
+	// +listMapKey=protocol
+	// +kubebuilder:validation:MaxItems=64
+	Servers []ServerStatus `json:"servers,omitempty"`
 
 	// rebootRequired is true when settings take effect at the next boot.
 	// +optional

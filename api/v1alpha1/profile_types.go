@@ -239,6 +239,12 @@ type NodeTuning struct {
 	// +optional
 	Tuned *Tuned `json:"tuned,omitempty"`
 
+	// nfs4UniqueID is FromNode: the node's NFSv4 client introduces itself to servers by the Node's UID beside its host name, so that clients
+	// of one host name do not take each other's locks and open files away. It is set in /etc/modprobe.d and counts from when the kernel
+	// loads its module nfs, which is before the first NFS mount: on a node that has NFS mounts already, from its next boot on.
+	// +optional
+	NFS4UniqueID NFS4UniqueID `json:"nfs4UniqueID,omitempty"`
+
 	// nfsMountDefaults are options for NFS mounts that the host itself makes. They are kept in a file under /etc/nfsmount.conf.d.
 	// +optional
 	// +listType=atomic
@@ -252,6 +258,13 @@ type NodeTuning struct {
 	// +kubebuilder:validation:MaxItems=32
 	Filesystems []Filesystem `json:"filesystems,omitempty"`
 }
+
+// NFS4UniqueID says by what a node's NFSv4 client introduces itself.
+// +kubebuilder:validation:Enum=FromNode
+type NFS4UniqueID string
+
+// NFS4UniqueIDFromNode derives it from the Node's UID, which no other Node of any cluster has.
+const NFS4UniqueIDFromNode NFS4UniqueID = "FromNode"
 
 // Sunrpc sets the slot table limits of the Sun RPC client, in requests in flight per connection.
 // They affect NFSv3 and NFSv4.0 only; NFSv4.1 and 4.2 use nfs.max_session_slots.
@@ -895,14 +908,17 @@ type Advice struct {
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,shortName=scp,categories=storageclient
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Nodes",type=integer,JSONPath=`.status.nodes.matched`
 // +kubebuilder:printcolumn:name="Up-To-Date",type=integer,JSONPath=`.status.nodes.upToDate`
 // +kubebuilder:printcolumn:name="Pending-Reboot",type=integer,JSONPath=`.status.nodes.pendingReboot`
-// +kubebuilder:printcolumn:name="Disrupted",type=integer,JSONPath=`.status.nodes.disrupted`
 // +kubebuilder:printcolumn:name="Failed",type=integer,JSONPath=`.status.nodes.failed`
+// +kubebuilder:printcolumn:name="Volumes",type=integer,JSONPath=`.status.volumes.matched`
+// +kubebuilder:printcolumn:name="Volumes-Up-To-Date",type=integer,JSONPath=`.status.volumes.upToDate`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
+// +kubebuilder:printcolumn:name="Disrupted",type=integer,priority=1,JSONPath=`.status.nodes.disrupted`
 // +kubebuilder:printcolumn:name="Plan",type=string,priority=1,JSONPath=`.status.plan.hash`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
 type StorageClientProfile struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the object's metadata.

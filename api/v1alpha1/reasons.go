@@ -52,6 +52,9 @@ const (
 	RolloutReasonWaitingForZone = "WaitingForZone"
 	// RolloutReasonWaitingForCanary is set when the node waits for the canary, or for its soak to end.
 	RolloutReasonWaitingForCanary = "WaitingForCanary"
+	// RolloutReasonCanaryFailed is set when the node's canary has failed: no other node goes, whatever the profile's failureThreshold.
+	// Correct the boot settings, or have the same ones tried again: kubectl storageclient retry PROFILE.
+	RolloutReasonCanaryFailed = "CanaryFailed"
 	// RolloutReasonFailureThreshold is set when as many nodes of a profile have failed as its failureThreshold says: it stops.
 	RolloutReasonFailureThreshold = ReasonFailureThreshold
 	// RolloutReasonConfigMapImmutable is set while the ConfigMap with the claims or the failures is immutable: no node can be claimed.
@@ -78,6 +81,9 @@ const (
 	RolloutReasonWaitingForPods = "WaitingForPods"
 	// RolloutReasonMountsBusy is set when the pods are gone and some of their mounts are still in use.
 	RolloutReasonMountsBusy = "MountsBusy"
+	// RolloutReasonStorageUnreachable is set when a storage server does not answer the node: pods that use it cannot end, so the node is not
+	// drained, and a drain that is under way waits. The message names server and pods.
+	RolloutReasonStorageUnreachable = "StorageUnreachable"
 	// RolloutReasonDrainTimedOut is set when a drain did not finish within rollout.drain.timeoutSeconds.
 	RolloutReasonDrainTimedOut = "DrainTimedOut"
 	// RolloutReasonPermitGiven is set when the agent may reboot the node.

@@ -19,19 +19,21 @@ import (
 
 func approveCommand(env *environment) *cobra.Command {
 	var plan string
+	var given givenFlags
 	cmd := &cobra.Command{
 		Use:   "approve PROFILE",
 		Short: "Approve the reboots in a profile's current plan",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return approvePlan(cmd.Context(), env, args[0], plan)
+			return approvePlan(cmd.Context(), env, args[0], plan, given)
 		},
 	}
 	cmd.Flags().StringVar(&plan, "plan", "", "hash of the plan to approve; fails if the profile's plan has changed since")
+	given.addBudgetFlag(cmd)
 	return cmd
 }
 
-func approvePlan(ctx context.Context, env *environment, name, plan string) error {
+func approvePlan(ctx context.Context, env *environment, name, plan string, given givenFlags) error {
 	c, err := env.connect()
 	if err != nil {
 		return err
@@ -43,7 +45,7 @@ func approvePlan(ctx context.Context, env *environment, name, plan string) error
 	if err := view.CheckApprovable(profile, plan); err != nil {
 		return err
 	}
-	preview, err := previewApproval(ctx, c, env, profile)
+	preview, budget, err := previewApproval(ctx, c, env, profile, given)
 	switch {
 	case apierrors.IsForbidden(err):
 		// Who may approve need not see the nodes: the manager's status names the first of them.
@@ -53,7 +55,7 @@ func approvePlan(ctx context.Context, env *environment, name, plan string) error
 	case err != nil:
 		return err
 	default:
-		if err := view.WriteApproval(env.Out, profile, preview); err != nil {
+		if err := view.WriteApproval(env.text(), profile, preview, budget); err != nil {
 			return err
 		}
 	}
@@ -64,26 +66,28 @@ func approvePlan(ctx context.Context, env *environment, name, plan string) error
 	return err
 }
 
-// previewApproval is what "plan" shows of the plan that is about to be approved. It fails where that is another plan than the manager's.
-func previewApproval(ctx context.Context, c client.Client, env *environment, profile *v1alpha1.StorageClientProfile) (overview.Preview, error) {
+// previewApproval is what "plan" shows of the plan that is about to be approved, with the budget of the cluster. It fails where that is
+// another plan than the manager's.
+func previewApproval(ctx context.Context, c client.Client, env *environment, profile *v1alpha1.StorageClientProfile, given givenFlags) (overview.Preview, view.Budget, error) {
+	settings, err := readManagerSettings(ctx, c, given)
+	if err != nil {
+		return overview.Preview{}, view.Budget{}, err
+	}
 	// The manager knows what it was told to allow, and has judged the profile: it is not judged again here.
 	allow, err := catalogue.NewAllowList([]string{".*"})
 	if err != nil {
-		return overview.Preview{}, err
+		return overview.Preview{}, view.Budget{}, err
 	}
 	cluster, err := readCluster(ctx, c, allow)
 	if err != nil {
-		return overview.Preview{}, err
+		return overview.Preview{}, view.Budget{}, err
 	}
-	if cluster.MaxUnavailable, err = v1alpha1.ParseShare(v1alpha1.DefaultClusterMaxUnavailable); err != nil {
-		return overview.Preview{}, err
-	}
-	cluster.Now = env.now()
+	cluster.MaxUnavailable, cluster.Now = settings.maxUnavailable, env.now()
 	if cluster.ManagerNode, err = managerNode(ctx, c); err != nil {
-		return overview.Preview{}, err
+		return overview.Preview{}, view.Budget{}, err
 	}
 	preview := overview.Plan(profile, cluster)
-	return preview, view.CheckPreview(profile, preview)
+	return preview, settings.budget, view.CheckPreview(profile, preview)
 }
 
 func pauseCommand(env *environment) *cobra.Command {

@@ -22,8 +22,12 @@ const (
 var colourOf = map[string]string{
 	string(v1alpha1.SettingInSync): green, string(v1alpha1.MountEffective): green, string(v1alpha1.RolloutUpToDate): green,
 	string(v1alpha1.SettingPending): yellow, string(v1alpha1.SettingClamped): yellow, string(v1alpha1.SettingUnsupported): yellow,
-	string(v1alpha1.MountStale): yellow, string(v1alpha1.RolloutWaiting): yellow, string(volumejudge.StateHeld): yellow, string(v1alpha1.SeverityWarning): yellow,
+	string(v1alpha1.MountStale): yellow, string(v1alpha1.RolloutWaiting): yellow, string(volumejudge.StateHeld): yellow, "Exception": yellow, string(v1alpha1.SeverityWarning): yellow,
 	string(v1alpha1.SettingFailed): red, string(v1alpha1.SettingDrifted): red, string(v1alpha1.SettingShadowed): red,
+	string(v1alpha1.RolloutClaimed): yellow, string(v1alpha1.RolloutDraining): yellow, string(v1alpha1.RolloutRebooting): yellow,
+	string(v1alpha1.RolloutSettling): yellow, string(v1alpha1.RolloutReleasing): yellow,
+	v1alpha1.ReasonRebootPending: yellow, v1alpha1.ReasonRollingOut: yellow, v1alpha1.ReasonReadyWithExceptions: yellow,
+	v1alpha1.ReasonInvalid: red, v1alpha1.ReasonFailureThreshold: red, v1alpha1.ReasonNodesFailed: red, v1alpha1.ReasonFenceMissing: red,
 	string(volumejudge.StateBlocked): red, string(v1alpha1.SeverityError): red,
 }
 

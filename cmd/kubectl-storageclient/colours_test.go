@@ -5,9 +5,16 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/storageclient/operator/api/v1alpha1"
 )
 
 func TestCellsAreColouredAndSentencesAreNot(t *testing.T) {
@@ -36,6 +43,37 @@ func TestTextIsColouredOnlyWhereAsked(t *testing.T) {
 		if out.String() != want {
 			t.Errorf("with colours %v: %q, want %q", colours, out.String(), want)
 		}
+	}
+}
+
+// What goes into a pipe is plain, of every command that shows something.
+func TestEveryTableIsColouredOnATerminalAndPlainInAPipe(t *testing.T) {
+	objects := append(fileCluster(), rollingNode(v1alpha1.RolloutDraining, "WaitingForPods"))
+	objects = slices.DeleteFunc(objects, func(o client.Object) bool {
+		clientNode, is := o.(*v1alpha1.StorageClientNode)
+		return is && clientNode.Status.Rollout == nil
+	})
+	clientNode := objects[len(objects)-1].(*v1alpha1.StorageClientNode)
+	clientNode.Status.Settings = []v1alpha1.SettingStatus{{Key: "sysctl/vm.dirty_ratio", Desired: "20", Observed: "10", State: v1alpha1.SettingFailed}}
+	clientNode.Status.Mounts = []v1alpha1.MountStatus{{MountPoint: "/mnt", Volume: "pv1", State: v1alpha1.MountStale}}
+	dir := write(t, map[string]string{"eda.yaml": edaFile})
+	for _, args := range [][]string{
+		{"status", "eda"}, {"plan", "eda"}, {"plan", "-f", dir}, {"approve", "eda"}, {"node", "n1"}, {"volumes", "eda"}, {"diff", "eda"}, {"get", "eda"},
+	} {
+		t.Run(strings.Join(args[:1], " "), func(t *testing.T) {
+			coloured := executeIn(t, &environment{colours: true}, interceptor.Funcs{}, objects, args...)
+			plain := executeIn(t, &environment{}, interceptor.Funcs{}, objects, args...)
+			if plain.err != nil || strings.Contains(plain.out, "\x1b") {
+				t.Errorf("%v, in a pipe:\n%q", plain.err, plain.out)
+			}
+			stripped := regexp.MustCompile("\x1b\\[\\d+m").ReplaceAllString(coloured.out, "")
+			if stripped != plain.out {
+				t.Errorf("on a terminal other words:\n%s\nin a pipe:\n%s", stripped, plain.out)
+			}
+			if slices.Contains([]string{"status", "plan", "node"}, args[0]) && stripped == coloured.out {
+				t.Errorf("no colours on a terminal:\n%s", coloured.out)
+			}
+		})
 	}
 }
 

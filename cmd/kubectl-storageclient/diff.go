@@ -19,12 +19,11 @@ func diffCommand(env *environment) *cobra.Command {
 		Short: "Compare what a profile wants with what is in force on nodes and stands in volumes",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withHint(showDiff(cmd.Context(), env, args[0], given, o))
+			return showDiff(cmd.Context(), env, args[0], given, o)
 		},
 	}
 	o.addFlag(cmd)
 	given.addAllowFlags(cmd)
-	cmd.SetFlagErrorFunc(explainFlag)
 	return cmd
 }
 

@@ -110,3 +110,25 @@ func TestDiffSaysWhatAMissingRightCosts(t *testing.T) {
 		}
 	}
 }
+
+// A value that a volume keeps is a difference, although no list is to be written.
+func TestDiffAndVolumesNameWhatAVolumeKeeps(t *testing.T) {
+	objects, profile := cluster(), eda()
+	profile.Spec.Volumes[0].MountOptions = []v1alpha1.MountOption{"nconnect=8"}
+	pv := objects[2].(*corev1.PersistentVolume)
+	pv.Spec.MountOptions = []string{"nconnect=2"}
+	for command, wants := range map[string][]string{
+		"diff":    {"1 volume (pv1): VolumeKeepsOwnValue\n  nconnect stays 2 (profile wants 8; onConflict: KeepVolume)\n"},
+		"volumes": {"1 volume concerns profile eda: 1 Exception.", "Exception   VolumeKeepsOwnValue   nconnect=2   as now", "pv1: VolumeKeepsOwnValue: nconnect stays 2 (profile wants 8; onConflict: KeepVolume)"},
+	} {
+		r := execute(t, interceptor.Funcs{}, append(objects, profile), command, "eda")
+		for _, want := range wants {
+			if r.err != nil || !strings.Contains(r.out, want) {
+				t.Errorf("%s: %v, output lacks %q:\n%s", command, r.err, want, r.out)
+			}
+		}
+		if strings.Contains(r.out, "1 volume has the list") {
+			t.Errorf("%s says that all is well:\n%s", command, r.out)
+		}
+	}
+}

@@ -2,11 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
@@ -32,21 +32,18 @@ func getCommand(env *environment) *cobra.Command {
 		Use:     "get PROFILE",
 		Short:   "Show a profile as a tree of zones and nodes, once or live",
 		Long:    getLong,
+		Args:    cobra.ExactArgs(1),
 		Example: "  kubectl storageclient get eda\n  kubectl storageclient get eda --watch",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) != 1 {
-				return errors.New("name one profile: kubectl storageclient get PROFILE (kubectl get scp lists them)")
-			}
 			if err := o.output.check(); err != nil {
 				return err
 			}
 			if o.watch && o.output != "" && o.output != "text" && o.output != "wide" {
 				return fmt.Errorf("--watch shows text: leave out --watch, or --output %s", o.output)
 			}
-			return withHint(o.run(cmd.Context(), env, args[0]))
+			return o.run(cmd.Context(), env, args[0])
 		},
 	}
-	cmd.SetFlagErrorFunc(explainFlag)
 	o.output.addFlag(cmd)
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "follow the rollout until Ctrl-C")
 	return cmd
@@ -59,7 +56,11 @@ func (o *getOptions) run(ctx context.Context, env *environment, name string) err
 	}
 	v := newLiveView(c, name)
 	if err := v.read(ctx); err != nil {
-		return fmt.Errorf("get StorageClientProfile %s: %w", name, err)
+		err = fmt.Errorf("get StorageClientProfile %s: %w", name, err)
+		if apierrors.IsNotFound(err) {
+			err = nameMeant(ctx, c, profileKind, err, name)
+		}
+		return err
 	}
 	screen, isTerminal := env.screen()
 	if !o.watch {

@@ -62,7 +62,7 @@ func TestGetWithTheViewersRightsSaysWhatIsMissing(t *testing.T) {
 
 func TestGetIsAnsweredWithWhatToType(t *testing.T) {
 	tests := map[string]struct{ args, want string }{
-		"no name":             {"get", "name one profile: kubectl storageclient get PROFILE (kubectl get scp lists them)"},
+		"no name":             {"get", "type: kubectl storageclient get PROFILE (kubectl get scp lists the profiles)"},
 		"a profile not there": {"get nobody", "List the profiles with: kubectl get scp"},
 		"a watch as JSON":     {"get eda -w -o json", "--watch shows text: leave out --watch, or --output json"},
 		"an unknown format":   {"get eda -o xml", "must be text, wide"},

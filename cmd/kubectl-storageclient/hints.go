@@ -4,37 +4,121 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
+	"regexp"
 	"strings"
 
+	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/storageclient/operator/tuning/suggest"
 )
+
+// addHints has every command answer what cannot be done with what to type instead.
+func addHints(root *cobra.Command) {
+	root.SetFlagErrorFunc(explainFlag)
+	for _, cmd := range root.Commands() {
+		if run := cmd.RunE; run != nil {
+			cmd.RunE = func(cmd *cobra.Command, args []string) error { return withHint(run(cmd, args)) }
+		}
+		if check := cmd.Args; check != nil {
+			cmd.Args = func(cmd *cobra.Command, args []string) error { return explainArguments(cmd, check(cmd, args)) }
+		}
+	}
+}
 
 // withHint adds to an error of the API server, or on the way to it, what to do.
 func withHint(err error) error {
+	if hint := hintFor(err); hint != "" {
+		return fmt.Errorf("%w\n%s", err, hint)
+	}
+	return err
+}
+
+// unknownContext is what client-go says of a context that is not in the kubeconfig.
+var unknownContext = regexp.MustCompile(`context "[^"]*" does not exist`)
+
+// noServer is what client-go asks where nobody has named a server.
+const noServer = "http://localhost:8080/"
+
+func hintFor(err error) string {
 	var unreachable *net.OpError
 	var unknownHost *net.DNSError
 	switch {
 	case err == nil:
-		return nil
 	case meta.IsNoMatchError(err):
-		return fmt.Errorf("%w\nThe operator is not installed in this cluster: install it, or choose another cluster with --context (kubectl config get-contexts lists them)", err)
+		return "The operator is not installed in this cluster: install it, or choose another cluster with --context (kubectl config get-contexts lists them)"
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("%w\nList the profiles with: kubectl get scp", err)
+		return whatThereIs(err)
 	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("%w\nThe cluster does not know you: log in again, or choose other credentials with --context or --kubeconfig", err)
+		return "The cluster does not know you: log in again, or choose other credentials with --context or --kubeconfig"
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%w\nAsk for the right, or see what you have: kubectl auth can-i --list", err)
-	case clientcmd.IsEmptyConfig(err), strings.Contains(err.Error(), "no configuration has been provided"):
-		return fmt.Errorf("%w\nNo cluster is configured: set KUBECONFIG, or give --kubeconfig FILE", err)
-	case clientcmd.IsContextNotFound(err), strings.Contains(err.Error(), "does not exist") && strings.Contains(err.Error(), "context"):
-		return fmt.Errorf("%w\nList the contexts with: kubectl config get-contexts", err)
+		if !strings.Contains(strings.ToLower(err.Error()), "ask ") {
+			return "Ask for the right, e.g. one of the roles storage-client-viewer, -profile-author, -approver and -profile-editor, or see what you have: kubectl auth can-i --list"
+		}
+	case clientcmd.IsEmptyConfig(err), strings.Contains(err.Error(), "no configuration has been provided"), strings.Contains(err.Error(), noServer):
+		return "No cluster is configured: set KUBECONFIG, or give --kubeconfig FILE"
+	case clientcmd.IsContextNotFound(err), unknownContext.MatchString(err.Error()):
+		return "List the contexts with: kubectl config get-contexts"
 	case errors.As(err, &unreachable), errors.As(err, &unknownHost), errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%w\nThe cluster does not answer: see whether kubectl version does, or choose another with --context", err)
+		return "The cluster does not answer: see whether kubectl version does, or choose another with --context"
+	case errors.Is(err, fs.ErrNotExist) && strings.Contains(err.Error(), "kubeconfig"):
+		return "Give a kubeconfig that is there: --kubeconfig FILE, or set KUBECONFIG"
 	}
-	return err
+	return ""
+}
+
+// whatThereIs is the command that lists what was asked for by a name that there is not.
+func whatThereIs(err error) string {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Details == nil {
+		return ""
+	}
+	switch status.Status().Details.Kind {
+	case "storageclientprofiles":
+		return "List the profiles with: kubectl get scp"
+	case "nodes":
+		return "List the nodes with: kubectl get nodes"
+	case "persistentvolumes":
+		return "List the volumes with: kubectl storageclient volumes"
+	}
+	return ""
+}
+
+// explainArguments says instead of a number of arguments which they are.
+func explainArguments(cmd *cobra.Command, err error) error {
+	if err == nil {
+		return nil
+	}
+	out := "type: " + cmd.Parent().DisplayName() + " " + cmd.Use
+	switch {
+	case strings.Contains(cmd.Use, "PROFILE"):
+		out += " (kubectl get scp lists the profiles)"
+	case strings.Contains(cmd.Use, "NAME") && cmd.Name() == "node":
+		out += " (kubectl get nodes lists the nodes)"
+	}
+	return errors.New(out)
+}
+
+// explainFlag adds the flag that was probably meant.
+func explainFlag(cmd *cobra.Command, err error) error {
+	unknown, isUnknown := strings.CutPrefix(err.Error(), "unknown flag: --")
+	if !isUnknown {
+		return fmt.Errorf("%w\nSee: %s --help", err, cmd.CommandPath())
+	}
+	var names []string
+	for _, word := range strings.Fields(cmd.Flags().FlagUsages()) {
+		if name, isFlag := strings.CutPrefix(word, "--"); isFlag {
+			names = append(names, name)
+		}
+	}
+	if meant, ok := suggest.Closest(unknown, names); ok {
+		return fmt.Errorf("%w. Did you mean --%s?", err, meant)
+	}
+	return fmt.Errorf("%w\nSee: %s --help", err, cmd.CommandPath())
 }
 
 // exitError ends the plugin with a status, and says nothing more.

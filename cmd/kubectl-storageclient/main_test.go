@@ -11,12 +11,15 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -24,6 +27,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
+	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
 // planOfEDA is the hash of its plan.
@@ -72,6 +76,12 @@ func execute(t *testing.T, funcs interceptor.Funcs, objects []client.Object, arg
 // executeWith is execute with something on standard input.
 func executeWith(t *testing.T, stdin string, funcs interceptor.Funcs, objects []client.Object, args ...string) result {
 	t.Helper()
+	return executeIn(t, &environment{IOStreams: genericiooptions.IOStreams{In: strings.NewReader(stdin)}}, funcs, objects, args...)
+}
+
+// executeIn is execute in an environment, of which it fills in what is missing.
+func executeIn(t *testing.T, env *environment, funcs interceptor.Funcs, objects []client.Object, args ...string) result {
+	t.Helper()
 	scheme, err := newScheme()
 	if err != nil {
 		t.Fatal(err)
@@ -84,18 +94,17 @@ func executeWith(t *testing.T, stdin string, funcs interceptor.Funcs, objects []
 		WithIndex(&v1alpha1.StorageClientProfile{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).
 		WithInterceptorFuncs(funcs).Build()
 	var out bytes.Buffer
-	env := &environment{
-		IOStreams: genericiooptions.IOStreams{In: strings.NewReader(stdin), Out: &out, ErrOut: &out},
-		connect:   func() (client.Client, error) { return c, nil },
-		screen:    func() (view.Screen, bool) { return view.Screen{}, false },
-		now:       at,
-		readLog: func(_ context.Context, pod client.ObjectKey, container string, previous bool) (string, error) {
-			return fmt.Sprintf("log of %s %s %v: 10.1.2.3 filer\n", pod, container, previous), nil
-		},
+	env.Out, env.ErrOut, env.now = &out, &out, at
+	if env.connect == nil {
+		env.connect = func() (client.Client, error) { return c, nil }
+	}
+	env.screen = func() (view.Screen, bool) { return view.Screen{}, false }
+	env.readLog = func(_ context.Context, pod client.ObjectKey, container string, previous bool) (string, error) {
+		return fmt.Sprintf("log of %s %s %v: 10.1.2.3 filer\n", pod, container, previous), nil
 	}
 	root := rootCommand(env)
 	root.SetArgs(args)
-	err = root.ExecuteContext(context.Background())
+	err = root.ExecuteContext(t.Context())
 	return result{client: c, out: out.String(), err: err}
 }
 
@@ -144,6 +153,45 @@ func TestApproveShowsTheListOfThePlanAndBindsIt(t *testing.T) {
 	want := fmt.Sprintf("Plan %s of eda reboots 3 nodes, at most 1 at a time, in this order:\n%s\n", planOfEDA, list)
 	if !strings.HasPrefix(r.out, want) || !strings.HasSuffix(r.out, "\nApproved plan "+planOfEDA+" of eda.\n") {
 		t.Errorf("output is %q, want %q", r.out, want)
+	}
+}
+
+// The budget of the cluster is the manager's own, in the plan that is approved as in the one that is shown.
+func TestApproveReckonsWithTheManagersBudget(t *testing.T) {
+	profile := eda()
+	profile.Spec.Rollout.MaxUnavailable = ptr.To(intstr.FromInt32(3))
+	profile.Status.Plan.Hash = nodesettings.PlanHash(profile)
+	objects := append(cluster(), profile)
+	for i := range 9 {
+		another := objects[0].DeepCopyObject().(*corev1.Node)
+		another.Name = fmt.Sprint("another-", i)
+		objects = append(objects, another)
+	}
+	manager := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.ManagerDeployment}}
+	manager.Spec.Template.Spec.Containers = []corev1.Container{{Name: "manager", Args: []string{"--max-unavailable=3"}}}
+	timesOf := func(r result) string {
+		t.Helper()
+		_, times, found := strings.Cut(r.out, "last node back: ")
+		if !found || r.err != nil {
+			t.Fatalf("%v:\n%s", r.err, r.out)
+		}
+		times, _, _ = strings.Cut(times, " ")
+		return times
+	}
+	assumed := execute(t, interceptor.Funcs{}, objects, "approve", "eda")
+	own := execute(t, interceptor.Funcs{}, append(objects, manager), "approve", "eda")
+	shown := execute(t, interceptor.Funcs{}, append(objects, manager), "plan", "eda")
+	given := execute(t, interceptor.Funcs{}, objects, "approve", "eda", "--max-unavailable", "3")
+	if timesOf(own) != timesOf(shown) || timesOf(own) != timesOf(given) || timesOf(own) >= timesOf(assumed) {
+		t.Errorf("last node back at %s, plan says %s, with the flag %s, with the default %s", timesOf(own), timesOf(shown), timesOf(given), timesOf(assumed))
+	}
+	for r, want := range map[*result]string{
+		&own:     "Reboot limit of the cluster: 3 at a time (--max-unavailable of the Deployment storage-client-system/storage-client-manager).\n",
+		&assumed: "Reboot limit of the cluster: 5% of all nodes (assumed, since there is no Deployment storage-client-system/storage-client-manager: give the manager's with --max-unavailable).\n",
+	} {
+		if !strings.Contains(r.out, want) {
+			t.Errorf("output lacks %q:\n%s", want, r.out)
+		}
 	}
 }
 
@@ -245,6 +293,57 @@ func TestStatusOfOneProfileHasDetails(t *testing.T) {
 				t.Errorf("stale mounts (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestExitCodesOfStatus(t *testing.T) {
+	open := eda()
+	open.Status.Conditions[0].Status = metav1.ConditionFalse
+	for name, test := range map[string]struct {
+		args []string
+		with *v1alpha1.StorageClientProfile
+		want int
+	}{
+		"all are done":                {[]string{"status", "--exit-code"}, eda(), 0},
+		"one is not":                  {[]string{"status", "--exit-code"}, open, 2},
+		"one is not, as JSON":         {[]string{"status", "--exit-code", "-o", "json"}, open, 2},
+		"one is not, and nobody asks": {[]string{"status"}, open, 0},
+		"one is not there":            {[]string{"status", "none", "--exit-code"}, open, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := execute(t, interceptor.Funcs{}, []client.Object{test.with}, test.args...)
+			if got := statusOfError(r.err); got != test.want || !strings.Contains(r.out, "eda") {
+				t.Errorf("status is %d (%v), want %d:\n%s", got, r.err, test.want, r.out)
+			}
+			if strings.Contains(r.out, "exit status") {
+				t.Errorf("the status is printed:\n%s", r.out)
+			}
+		})
+	}
+}
+
+// Volumes are more than a number in the plan, also for programs.
+func TestPlanNamesVolumesWithOldAndNewList(t *testing.T) {
+	profile := eda()
+	profile.Spec.Volumes[0].MountOptions = []v1alpha1.MountOption{"nconnect=4"}
+	r := execute(t, interceptor.Funcs{}, append(cluster(), profile), "plan", "eda", "-o", "json")
+	var plan struct {
+		Volumes struct {
+			Changes []struct {
+				Volume   string
+				Old, New []string
+			}
+		}
+	}
+	if r.err != nil || json.Unmarshal([]byte(r.out), &plan) != nil || len(plan.Volumes.Changes) != 1 {
+		t.Fatalf("error %v and output:\n%s", r.err, r.out)
+	}
+	if got := fmt.Sprint(plan.Volumes.Changes[0]); got != "{pv1 [nocto] [nocto nconnect=4]}" {
+		t.Errorf("volume is %s", got)
+	}
+	text := execute(t, interceptor.Funcs{}, append(cluster(), profile), "plan", "eda")
+	if want := "1 volume of eda: pv1\n  - nocto\n  + nocto,nconnect=4\n"; !strings.Contains(text.out, want) {
+		t.Errorf("text lacks %q:\n%s", want, text.out)
 	}
 }
 

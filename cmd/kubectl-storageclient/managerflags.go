@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -28,6 +29,10 @@ type managerSettings struct {
 type givenFlags struct {
 	allow, allowFilesystems []string
 	maxUnavailable          string
+}
+
+func (f *givenFlags) addBudgetFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.maxUnavailable, "max-unavailable", "", "the manager's --max-unavailable, where its Deployment cannot be read")
 }
 
 // readManagerSettings reads the manager's flags off its Deployment. Where it may not be read, or there is none, defaults are assumed,

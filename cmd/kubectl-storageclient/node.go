@@ -23,11 +23,10 @@ func nodeCommand(env *environment) *cobra.Command {
 		Short: "Show one node: each setting as wanted, in force and before, what is in its way, mounts and pods",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withHint(showNode(cmd.Context(), env, args[0], o))
+			return showNode(cmd.Context(), env, args[0], o)
 		},
 	}
 	o.addFlag(cmd)
-	cmd.SetFlagErrorFunc(explainFlag)
 	return cmd
 }
 
@@ -59,11 +58,14 @@ func showNode(ctx context.Context, env *environment, name string, o output) erro
 	case err != nil:
 		return fmt.Errorf("get Node %s: %w", name, err)
 	}
-	pods, err := podNames(ctx, c, name)
-	if apierrors.IsForbidden(err) {
-		unknown = append(unknown, "names of pods, so that UIDs are shown: "+err.Error())
-	} else if err != nil {
-		return err
+	var pods map[string]string
+	if clientNode != nil && len(clientNode.Status.Mounts) > 0 {
+		var err error
+		if pods, err = podNames(ctx, c, name); apierrors.IsForbidden(err) {
+			unknown = append(unknown, "names of pods, so that UIDs are shown: "+err.Error())
+		} else if err != nil {
+			return err
+		}
 	}
 	report := view.NewNodeReport(name, node, clientNode, pods, env.now())
 	report.Unknown = unknown

@@ -61,16 +61,15 @@ func planCommand(env *environment) *cobra.Command {
 				cmd.SilenceErrors = errors.As(err, new(exitError))
 				return err
 			}
-			return withHint(o.run(cmd.Context(), env, args[0]))
+			return o.run(cmd.Context(), env, args[0])
 		},
 	}
-	cmd.SetFlagErrorFunc(explainFlag)
 	cmd.Flags().StringVarP((*string)(&o.output), "output", "o", "", "output format: "+listFormats()+"; with -f also "+markdown+", for a comment on a pull request")
 	cmd.Flags().StringArrayVarP(&o.files, "filename", "f", nil, "file or directory of profiles, or - for standard input; may be repeated")
 	cmd.Flags().BoolVar(&o.exitCode, "exit-code", false, "with -f: end with 0 where nothing would change, 2 where something would, 1 on an error")
 	cmd.Flags().StringArrayVar(&o.given.allow, "allow-parameter", nil, "the manager's --allow-parameter, where its Deployment cannot be read; may be repeated")
 	cmd.Flags().StringArrayVar(&o.given.allowFilesystems, "allow-filesystem", nil, "the manager's --allow-filesystem, where its Deployment cannot be read; may be repeated")
-	cmd.Flags().StringVar(&o.given.maxUnavailable, "max-unavailable", "", "the manager's --max-unavailable, where its Deployment cannot be read")
+	o.given.addBudgetFlag(cmd)
 	return cmd
 }
 
@@ -133,7 +132,7 @@ func (o *planOptions) run(ctx context.Context, env *environment, name string) er
 	if done, err := o.output.writeStructured(env, plan); done || err != nil {
 		return err
 	}
-	return plan.WriteText(env.Out, o.output.isWide())
+	return plan.WriteText(env.text(), o.output.isWide())
 }
 
 // managerNode is the node of the leading manager; empty if it is unknown or the user may not read it.

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -18,7 +17,6 @@ import (
 	"github.com/storageclient/operator/controllers/volume/judge"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/controllers/volume/snapshot"
-	"github.com/storageclient/operator/tuning/suggest"
 )
 
 // statusChanges is what --exit-code ends with where something would change.
@@ -53,11 +51,11 @@ func (f *filePlan) run(ctx context.Context) error {
 	}
 	c, err := f.env.connect()
 	if err != nil {
-		return withHint(err)
+		return err
 	}
 	plan, err := f.make(ctx, c, written)
 	if err != nil {
-		return withHint(err)
+		return err
 	}
 	if err := f.write(plan); err != nil {
 		return err
@@ -204,22 +202,4 @@ func adviceInputs(tried []view.TriedProfile, cluster overview.Cluster, volumes *
 		out = append(out, view.Advised{Profile: tried[i].Name, Input: in})
 	}
 	return out
-}
-
-// explainFlag adds the flag that was probably meant.
-func explainFlag(cmd *cobra.Command, err error) error {
-	unknown, isUnknown := strings.CutPrefix(err.Error(), "unknown flag: --")
-	if !isUnknown {
-		return fmt.Errorf("%w\nSee: %s --help", err, cmd.CommandPath())
-	}
-	var names []string
-	for _, word := range strings.Fields(cmd.Flags().FlagUsages()) {
-		if name, isFlag := strings.CutPrefix(word, "--"); isFlag {
-			names = append(names, name)
-		}
-	}
-	if meant, ok := suggest.Closest(unknown, names); ok {
-		return fmt.Errorf("%w. Did you mean --%s?", err, meant)
-	}
-	return fmt.Errorf("%w\nSee: %s --help", err, cmd.CommandPath())
 }

@@ -65,9 +65,10 @@ func rootCommand(env *environment) *cobra.Command {
 	root.SetErr(env.ErrOut)
 	root.AddCommand(statusCommand(env), planCommand(env), approveCommand(env), pauseCommand(env), resumeCommand(env), retryCommand(env), explainCommand(env), versionCommand(env))
 	root.AddCommand(getCommand(env))
-	root.AddCommand(nodeCommand(env), volumesCommand(env), diffCommand(env), supportBundleCommand(env), optionsCommand(env))
+	root.AddCommand(nodeCommand(env), volumesCommand(env), serversCommand(env), diffCommand(env), supportBundleCommand(env), optionsCommand(env))
 	root.SetUsageTemplate(usage)
 	addCompletions(root, env)
+	addHints(root)
 	return root
 }
 

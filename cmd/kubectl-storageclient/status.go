@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,12 +15,17 @@ import (
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
+// statusOpen is what --exit-code ends with where profiles are not done.
+const statusOpen = 2
+
 type statusOptions struct {
 	output output
 	// nodes asks for details of several profiles; those of a single one are always shown.
 	nodes bool
 	// pods asks for the names of pods with stale mounts.
 	pods bool
+	// exitCode asks for a status that tells whether all profiles are done.
+	exitCode bool
 }
 
 func statusCommand(env *environment) *cobra.Command {
@@ -28,16 +34,22 @@ func statusCommand(env *environment) *cobra.Command {
 		Use:   "status [PROFILE...]",
 		Short: "Show whether profiles are done and, if not, what they are waiting for",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.run(cmd.Context(), env, args)
+			err := o.run(cmd.Context(), env, args)
+			cmd.SilenceErrors = errors.As(err, new(exitError))
+			return err
 		},
 	}
 	o.output.addFlag(cmd)
 	cmd.Flags().BoolVar(&o.nodes, "nodes", false, "show nodes, deviations and stale mounts of all profiles")
 	cmd.Flags().BoolVar(&o.pods, "pods", false, "show pods with stale mounts by name instead of UID (lists the pods of their nodes)")
+	cmd.Flags().BoolVar(&o.exitCode, "exit-code", false, "end with 0 where all profiles are done, 2 where some are not, 1 on an error")
 	return cmd
 }
 
 func (o *statusOptions) run(ctx context.Context, env *environment, args []string) error {
+	if err := o.output.check(); err != nil {
+		return err
+	}
 	c, err := env.connect()
 	if err != nil {
 		return err
@@ -52,10 +64,14 @@ func (o *statusOptions) run(ctx context.Context, env *environment, args []string
 			return err
 		}
 	}
-	if done, err := o.output.writeStructured(env, status); done || err != nil {
-		return err
+	done, err := o.output.writeStructured(env, status)
+	if !done && err == nil {
+		err = status.WriteText(env.text(), env.now())
 	}
-	return status.WriteText(env.Out, env.now())
+	if err == nil && o.exitCode && !status.Done {
+		return exitError{statusOpen}
+	}
+	return err
 }
 
 func (o *statusOptions) addDetails(ctx context.Context, c client.Client, profiles []v1alpha1.StorageClientProfile, status *view.Status) error {

@@ -43,7 +43,7 @@ func supportBundleCommand(env *environment) *cobra.Command {
 			".tar.gz. No Secret is read. IP addresses, servers and mount sources get pseudonyms. Read the archive before you send it.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withHint(writeSupportBundle(cmd.Context(), env, file, noRedact))
+			return writeSupportBundle(cmd.Context(), env, file, noRedact)
 		},
 	}
 	cmd.Flags().StringVarP(&file, "file", "f", "", "file to write, - for the standard output; default: storage-client-support-TIME.tar.gz here")
@@ -80,7 +80,7 @@ func writeSupportBundle(ctx context.Context, env *environment, file string, noRe
 func writeNewFile(name string, write func(io.Writer) error) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return fmt.Errorf("create support bundle: %w", err)
+		return fmt.Errorf("create support bundle: %w: give another name, in a directory that is there, with --file", err)
 	}
 	if err := errors.Join(write(f), f.Close()); err != nil {
 		return errors.Join(fmt.Errorf("write support bundle %s: %w", name, err), os.Remove(name))

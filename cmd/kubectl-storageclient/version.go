@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -20,7 +21,10 @@ func versionCommand(env *environment) *cobra.Command {
 	}
 }
 
-// readVersion is what the Go toolchain stamped into the binary.
+// release is the version of a release, which "make krew" links in; empty in any other build.
+var release string
+
+// readVersion is the release, else what the Go toolchain stamped into the binary.
 func readVersion() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -32,5 +36,5 @@ func readVersion() string {
 			revision = s.Value
 		}
 	}
-	return fmt.Sprintf("%s %s %s %s/%s", info.Main.Version, revision, info.GoVersion, runtime.GOOS, runtime.GOARCH)
+	return fmt.Sprintf("%s %s %s %s/%s", cmp.Or(release, info.Main.Version), revision, info.GoVersion, runtime.GOOS, runtime.GOARCH)
 }

@@ -15,6 +15,7 @@ import (
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
 	"github.com/storageclient/operator/controllers/volume/snapshot"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // addAllowFlags adds the manager's flags that say what is accepted beyond the catalogue.
@@ -36,13 +37,12 @@ func volumesCommand(env *environment) *cobra.Command {
 			if len(args) > 0 {
 				name = args[0]
 			}
-			return withHint(showVolumes(cmd.Context(), env, name, only, given, o))
+			return showVolumes(cmd.Context(), env, name, only, given, o)
 		},
 	}
 	cmd.Flags().StringArrayVar(&only, "volume", nil, "show this PersistentVolume only; may be repeated")
 	o.addFlag(cmd)
 	given.addAllowFlags(cmd)
-	cmd.SetFlagErrorFunc(explainFlag)
 	return cmd
 }
 
@@ -91,12 +91,31 @@ func pickVolumes(ctx context.Context, c client.Client, listed []volumeplan.Liste
 		if err := c.Get(ctx, client.ObjectKey{Name: name}, &pv); err != nil {
 			err = fmt.Errorf("get PersistentVolume %s: %w", name, err)
 			if apierrors.IsNotFound(err) {
-				err = nameMeant(ctx, c, volumeKind, err, name)
+				err = volumeMeant(ctx, c, err, name)
 			}
 			return nil, err
 		}
 	}
 	return slices.DeleteFunc(listed, func(v volumeplan.Listed) bool { return !slices.Contains(names, v.Volume) }), nil
+}
+
+// volumeMeant adds to an error that a volume is not there which one was probably meant: also that of a PersistentVolumeClaim, by its
+// name or by namespace/name.
+func volumeMeant(ctx context.Context, c client.Client, err error, name string) error {
+	var volumes corev1.PersistentVolumeList
+	if listErr := c.List(ctx, &volumes); listErr != nil {
+		return err
+	}
+	var bound []string
+	for i := range volumes.Items {
+		if of := volumes.Items[i].Spec.ClaimRef; of != nil && (of.Name == name || of.Namespace+"/"+of.Name == name) {
+			bound = append(bound, fmt.Sprintf("--volume %s (bound to %s/%s)", volumes.Items[i].Name, of.Namespace, of.Name))
+		}
+	}
+	if len(bound) > 0 {
+		return fmt.Errorf("%w. A PersistentVolumeClaim has that name: give its volume: %s", err, text.Join(bound, ", "))
+	}
+	return nameMeant(ctx, c, volumeKind, err, name)
 }
 
 // listVolumes judges volumes as the manager does. What only the manager sees, failed mounts that it has not written down yet, is

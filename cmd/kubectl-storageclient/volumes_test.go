@@ -29,12 +29,12 @@ func manyVolumes() []client.Object {
 
 func TestVolumes(t *testing.T) {
 	r := execute(t, interceptor.Funcs{}, append(manyVolumes(), eda()), "volumes", "eda")
-	want := `3 volumes concern profile eda: 1 UpToDate, 1 Pending, 1 Blocked.
+	want := `3 volumes concern profile eda: 1 UpToDate, 1 Pending, 1 Exception.
 
-VOLUME   CLAIM         STATE      REASON                    NOW       WANTED
-pv1      -             UpToDate   VolumeUpToDate            nocto     as now
-pv2      eda/scratch   Pending    VolumeOptionsMerged       ro,hard   ro,hard,nocto
-pv3      -             Blocked    VolumeDeclaredElsewhere   -         nocto
+VOLUME   CLAIM         STATE       REASON                    NOW       WANTED
+pv1      -             UpToDate    VolumeUpToDate            nocto     as now
+pv2      eda/scratch   Pending     VolumeOptionsMerged       ro,hard   ro,hard,nocto
+pv3      -             Exception   VolumeDeclaredElsewhere   -         nocto
 
 pv2: VolumeOptionsMerged: profile eda: no pod has mounted pv1 since it got these options; then mountOptions become ["ro","hard","nocto"] (were ["ro","hard"]) by eda
 
@@ -110,7 +110,7 @@ func TestWrongNamesAreAnsweredWithTheRightOnes(t *testing.T) {
 		"volumes -o jsn":               `--output "jsn": must be text, wide, json, yaml or name`,
 		"diff eda -o jsn":              `--output "jsn": must be text, wide, json, yaml or name`,
 		"stauts":                       "Did you mean this?\n\tstatus",
-		"node":                         "accepts 1 arg(s), received 0",
+		"node":                         "type: kubectl storageclient node NAME",
 		"diff eda --allow-parameter (": "(",
 	} {
 		t.Run(args, func(t *testing.T) {

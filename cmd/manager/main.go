@@ -36,6 +36,9 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
+	if err := limitMemory(); err != nil {
+		return err
+	}
 	logger := logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: slog.Level(-settings.verbosity)}))
 	ctrl.SetLogger(logger)
 	klog.SetLogger(logger)

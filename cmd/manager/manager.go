@@ -24,6 +24,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/drift"
 	"github.com/storageclient/operator/controllers/fence"
+	"github.com/storageclient/operator/controllers/health"
 	clientmetrics "github.com/storageclient/operator/controllers/metrics"
 	"github.com/storageclient/operator/controllers/node"
 	"github.com/storageclient/operator/controllers/node/plan"
@@ -97,10 +98,12 @@ func newScheme() (*runtime.Scheme, error) {
 }
 
 // cacheOptions keep the cache to what the manager's role lets it list, and small: of Namespaces and Secrets only its own, by name, of
-// ConfigMaps those of its namespace, of Pods only the agents', and no managed fields.
+// ConfigMaps those of its namespace, of Pods only the agents', of Nodes no images, and no managed
+// fields.
 func cacheOptions() cache.Options {
 	byObject := map[client.Object]cache.ByObject{
-		&corev1.Pod{}:                 {Namespaces: map[string]cache.Config{v1alpha1.AgentNamespace: {}}},
+		&corev1.Node{}:                {Transform: node.CacheTransform},
+		&corev1.Pod{}:                 {Namespaces: map[string]cache.Config{v1alpha1.AgentNamespace: {}}, Transform: node.CacheTransformAgentPod},
 		&corev1.ConfigMap{}:           {Namespaces: map[string]cache.Config{v1alpha1.ManagerNamespace: {}}},
 		&corev1.PersistentVolume{}:    {Transform: volume.CacheTransform},
 		&v1alpha1.StorageClientNode{}: {Transform: volume.CacheTransformClientNode},
@@ -135,7 +138,7 @@ func addControllers(mgr ctrl.Manager, s settings) error {
 	probes := &trial.Results{}
 	for name, c := range map[string]controller{
 		"profile": &profile.Reconciler{
-			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Clock: realClock, Allow: s.allow, Fence: agentFence, MaxUnavailable: s.maxUnavailable,
+			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Recorder: recorder, Clock: realClock, Allow: s.allow, Fence: agentFence, MaxUnavailable: s.maxUnavailable,
 			ManagerNode: managerNode, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace, Probes: probes.All,
 		},
 		"node": &node.Reconciler{
@@ -161,7 +164,8 @@ func addControllers(mgr ctrl.Manager, s settings) error {
 			Client: mgr.GetClient(), Clock: realClock, Allow: s.allow,
 			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 		},
-		"drift": &drift.Reporter{Recorder: recorder},
+		"drift":  &drift.Reporter{Recorder: recorder},
+		"health": &health.Reporter{Recorder: recorder},
 		"metrics": &clientmetrics.Reporter{
 			Registry: metrics.Registry, MaxUnavailable: s.maxUnavailable,
 			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,

@@ -4,17 +4,15 @@ package drift
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/controllers/internal/watch"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -31,34 +29,14 @@ const (
 // maxNote is the longest note that the events API takes.
 const maxNote = 1024
 
-// Reporter watches StorageClientNodes. It sends nothing about a client node that it sees for the first time, so a manager that
-// restarts repeats nothing.
+// Reporter watches StorageClientNodes.
 type Reporter struct {
 	Recorder events.EventRecorder
 }
 
 // SetupWithManager adds the reporter to the manager's cache of StorageClientNodes.
 func (r *Reporter) SetupWithManager(mgr ctrl.Manager) error {
-	informer, err := mgr.GetCache().GetInformer(context.Background(), &v1alpha1.StorageClientNode{})
-	if err != nil {
-		return fmt.Errorf("watch StorageClientNodes: %w", err)
-	}
-	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{UpdateFunc: func(before, after any) {
-		select {
-		case <-mgr.Elected():
-		default:
-			return
-		}
-		was, ok := before.(*v1alpha1.StorageClientNode)
-		is, also := after.(*v1alpha1.StorageClientNode)
-		if ok && also && was.UID == is.UID {
-			r.ReportChanges(was, is)
-		}
-	}})
-	if err != nil {
-		return fmt.Errorf("watch StorageClientNodes: %w", err)
-	}
-	return nil
+	return watch.ClientNodeUpdates(mgr, r.ReportChanges)
 }
 
 // ReportChanges sends one event for each setting whose count has grown, or that has begun to be other than declared, between
@@ -102,11 +80,5 @@ func timesText(n int32) string {
 }
 
 func (r *Reporter) sendEvent(clientNode *v1alpha1.StorageClientNode, reason, action, note string) {
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: clientNode.Name}}
-	for _, owner := range clientNode.OwnerReferences {
-		if owner.Kind == "Node" {
-			node.UID = owner.UID
-		}
-	}
-	r.Recorder.Eventf(node, clientNode, corev1.EventTypeWarning, reason, action, "%s", text.CutBytes(note, maxNote))
+	r.Recorder.Eventf(fleet.NodeOf(clientNode), clientNode, corev1.EventTypeWarning, reason, action, "%s", text.CutBytes(note, maxNote))
 }

@@ -65,6 +65,15 @@ var (
 	nodeFailed = prometheus.NewDesc("storageclient_node_failed_info",
 		"1 for each node in phase Failed, and for each that failed and is gone, with the rollout's reason; the first 100 by name.",
 		[]string{"node", "reason"}, nil)
+	serverNodes = prometheus.NewDesc("storageclient_server_nodes",
+		"Nodes by how a storage server stands with them: Answering, Idle, Silent or Stuck. Of 200 servers at most, those that fail nodes first; without nodes whose agent is silent.",
+		[]string{"server", "protocol", "state"}, nil)
+	serverConnections = prometheus.NewDesc("storageclient_server_connections",
+		"Connections that all nodes together have to a storage server.",
+		[]string{"server", "protocol"}, nil)
+	serverForgetting = prometheus.NewDesc("storageclient_server_forgetting_nodes",
+		"Nodes whose NFSv4 client a storage server keeps forgetting, since another client calls itself the same.",
+		[]string{"server", "protocol"}, nil)
 	collected = prometheus.NewDesc("storageclient_collector_success",
 		"1 where all of the above could be read from the manager's cache, else 0: what could not be read is absent.",
 		nil, nil)
@@ -88,7 +97,7 @@ type Collector struct {
 func (c *Collector) Describe(descriptors chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		profileCondition, profileNodes, profileVolumes, profileStaleMounts, profileWaitsForEvidence, nodes, settings,
-		rolloutNodes, rolloutBudget, rolloutClaims, rolloutOldestClaim, nodeFailed, collected,
+		rolloutNodes, rolloutBudget, rolloutClaims, rolloutOldestClaim, nodeFailed, serverNodes, serverConnections, serverForgetting, collected,
 	} {
 		descriptors <- d
 	}
@@ -169,13 +178,14 @@ type tally struct {
 	phases          map[v1alpha1.RolloutPhase]int
 	states          map[v1alpha1.SettingState]int
 	failed          []failure
+	servers         map[serverKey]*serverTally
 }
 
 type failure struct{ node, reason string }
 
 // newTally shows a phase or state that no node is in as 0, and not as absent.
 func newTally() tally {
-	t := tally{phases: map[v1alpha1.RolloutPhase]int{}, states: map[v1alpha1.SettingState]int{}}
+	t := tally{phases: map[v1alpha1.RolloutPhase]int{}, states: map[v1alpha1.SettingState]int{}, servers: map[serverKey]*serverTally{}}
 	for _, phase := range []v1alpha1.RolloutPhase{
 		v1alpha1.RolloutApplying, v1alpha1.RolloutUpToDate, v1alpha1.RolloutWaiting, v1alpha1.RolloutClaimed, v1alpha1.RolloutDraining,
 		v1alpha1.RolloutRebooting, v1alpha1.RolloutSettling, v1alpha1.RolloutFailed, v1alpha1.RolloutReleasing,
@@ -195,6 +205,9 @@ func (t *tally) addNode(node *corev1.Node, clientNode *v1alpha1.StorageClientNod
 	t.managed++
 	if agentpod.NodeReady(node) && agentpod.WhySilent(node, clientNode, agentReady) != "" {
 		t.silent++
+	}
+	if agentpod.WhySilent(node, clientNode, agentReady) == "" {
+		t.addServers(clientNode)
 	}
 	for _, setting := range clientNode.Status.Settings {
 		t.states[setting.State]++
@@ -239,6 +252,7 @@ func (c *Collector) collectNodes(ctx context.Context, s sink) error {
 	for _, f := range t.failed[:min(len(t.failed), maxFailedNodes)] {
 		s.gauge(nodeFailed, 1, f.node, f.reason)
 	}
+	s.addServers(t.servers)
 	s.gauge(rolloutBudget, float64(v1alpha1.ResolveShare(c.MaxUnavailable, len(all.Nodes))))
 	return nil
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
+	"github.com/storageclient/operator/controllers/internal/watch"
 )
 
 var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
@@ -141,6 +142,58 @@ func TestCollectTellsWhatTheObjectsSay(t *testing.T) {
 	}
 }
 
+func TestCollectCountsWhatServersAreToTheirNodes(t *testing.T) {
+	at := func(name string, servers ...v1alpha1.ServerStatus) *v1alpha1.StorageClientNode {
+		clientNode := object(name, v1alpha1.RolloutUpToDate, "")
+		clientNode.Status.Servers = servers
+		return clientNode
+	}
+	server := func(name string, state v1alpha1.ServerState, connections int32) v1alpha1.ServerStatus {
+		return v1alpha1.ServerStatus{Server: name, Protocol: v1alpha1.ServerNFS, State: state, Connections: connections}
+	}
+	forgetting := server("filer2", v1alpha1.ServerAnswering, 1)
+	forgetting.Forgetting = true
+	got := values(t, newCollector(newReader(t, interceptor.Funcs{},
+		node("a", true), at("a", server("filer1", v1alpha1.ServerSilent, 4), forgetting), agent("a"),
+		node("b", true), at("b", server("filer1", v1alpha1.ServerSilent, 2)), agent("b"),
+		node("c", true), at("c", server("filer1", v1alpha1.ServerAnswering, 1)), agent("c"),
+		node("d", true), at("d", server("filer1", v1alpha1.ServerStuck, 1)), // and no agent: what it said is old
+	)))
+	want := map[string]float64{
+		"server_nodes NFS filer1 Silent": 2, "server_nodes NFS filer1 Answering": 1, "server_nodes NFS filer2 Answering": 1,
+		"server_connections NFS filer1": 7, "server_connections NFS filer2": 1, "server_forgetting_nodes NFS filer2": 1,
+	}
+	for name := range got {
+		if !strings.HasPrefix(name, "server_") {
+			delete(got, name)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestCollectTellsOfSoManyServersAtMost(t *testing.T) {
+	clientNode := object("a", v1alpha1.RolloutUpToDate, "")
+	for i := range maxServers + 5 {
+		clientNode.Status.Servers = append(clientNode.Status.Servers, v1alpha1.ServerStatus{
+			Server: fmt.Sprintf("s%03d", i), Protocol: v1alpha1.ServerNFS, State: v1alpha1.ServerIdle, Connections: 1,
+		})
+	}
+	last := &clientNode.Status.Servers[maxServers+4]
+	last.State = v1alpha1.ServerSilent
+	told := 0
+	got := values(t, newCollector(newReader(t, interceptor.Funcs{}, node("a", true), clientNode, agent("a"))))
+	for name := range got {
+		if strings.HasPrefix(name, "server_connections ") {
+			told++
+		}
+	}
+	if told != maxServers || got["server_nodes NFS "+last.Server+" Silent"] != 1 {
+		t.Errorf("%d servers are told of, want %d with the one that is Silent", told, maxServers)
+	}
+}
+
 func TestCollectTellsWhichProfilesWaitForAMount(t *testing.T) {
 	for reason, want := range map[string]float64{v1alpha1.ReasonWaitingForEvidence: 1, v1alpha1.ReasonRollingOut: 0} {
 		waiting := profile()
@@ -206,11 +259,11 @@ func TestOnlyTheLeaderReports(t *testing.T) {
 	}
 	transitions := NewTransitions()
 	before, after := object("a", v1alpha1.RolloutRebooting, ""), object("a", v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut)
-	countUpdate(follower, transitions, before, after)
+	watch.WhileLeading(follower, transitions.CountChanges)(before, after)
 	if got := values(t, transitions); len(got) > 0 {
 		t.Errorf("a follower counts %v", got)
 	}
-	countUpdate(closed, transitions, before, after)
+	watch.WhileLeading(closed, transitions.CountChanges)(before, after)
 	if got := values(t, transitions); got["node_failures_total RebootTimedOut"] != 1 {
 		t.Errorf("the leader counts %v", got)
 	}

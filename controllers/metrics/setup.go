@@ -1,15 +1,13 @@
 package metrics
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	toolscache "k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/watch"
 )
 
 // Reporter adds the metrics to a manager. It reads what the controllers read, and needs no rights of its own.
@@ -33,27 +31,5 @@ func (r *Reporter) SetupWithManager(mgr ctrl.Manager) error {
 			return fmt.Errorf("register metrics: %w", err)
 		}
 	}
-	informer, err := mgr.GetCache().GetInformer(context.Background(), &v1alpha1.StorageClientNode{})
-	if err != nil {
-		return fmt.Errorf("watch StorageClientNodes: %w", err)
-	}
-	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		UpdateFunc: func(before, after any) { countUpdate(mgr.Elected(), transitions, before, after) },
-	}); err != nil {
-		return fmt.Errorf("watch StorageClientNodes: %w", err)
-	}
-	return nil
-}
-
-func countUpdate(leading <-chan struct{}, transitions *Transitions, before, after any) {
-	select {
-	case <-leading:
-	default:
-		return
-	}
-	was, ok := before.(*v1alpha1.StorageClientNode)
-	is, also := after.(*v1alpha1.StorageClientNode)
-	if ok && also && was.UID == is.UID {
-		transitions.CountChanges(was, is)
-	}
+	return watch.ClientNodeUpdates(mgr, transitions.CountChanges)
 }

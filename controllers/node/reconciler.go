@@ -33,7 +33,7 @@ type Fence interface {
 	Missing(ctx context.Context) (string, error)
 }
 
-// Reconciler keeps a Node's StorageClientNode, its label and its condition Tuned.
+// Reconciler keeps a Node's StorageClientNode, its label and its conditions Tuned and StorageReachable.
 type Reconciler struct {
 	// Client reads its own writes: the live gate counts the client nodes that were written a moment ago.
 	client.Client

@@ -79,5 +79,6 @@ func nodeChanged(e event.UpdateEvent) bool {
 		agentpod.NodeReady(before) != agentpod.NodeReady(after) ||
 		!equality.Semantic.DeepEqual(before.Labels, after.Labels) ||
 		!equality.Semantic.DeepEqual(before.Annotations, after.Annotations) ||
-		!equality.Semantic.DeepEqual(fleet.FindTuned(before), fleet.FindTuned(after))
+		!equality.Semantic.DeepEqual(fleet.FindTuned(before), fleet.FindTuned(after)) ||
+		!equality.Semantic.DeepEqual(fleet.FindStorageReachable(before), fleet.FindStorageReachable(after))
 }

@@ -21,12 +21,12 @@ import (
 func (r *Reconciler) apply(ctx context.Context, s *plan.Snapshot, next plan.Plan) error {
 	switch next.Step {
 	case plan.StepNone:
-		return r.removeLabelAndCondition(ctx, s.Node)
+		return r.removeLabelAndConditions(ctx, s.Node)
 	case plan.StepRemove:
 		if err := r.deleteClientNode(ctx, s.ClientNode); err != nil {
 			return err
 		}
-		return r.removeLabelAndCondition(ctx, s.Node)
+		return r.removeLabelAndConditions(ctx, s.Node)
 	case plan.StepWrite:
 		if s.ClientNode == nil {
 			return r.createClientNode(ctx, s, next)
@@ -40,7 +40,7 @@ func (r *Reconciler) apply(ctx context.Context, s *plan.Snapshot, next plan.Plan
 	if err := r.addLabel(ctx, s); err != nil {
 		return err
 	}
-	return r.writeCondition(ctx, *s, s.ClientNode, next.Note)
+	return r.writeConditions(ctx, *s, s.ClientNode, next.Note)
 }
 
 // createClientNode comes before the label: an agent that comes to the node finds what it is to do, and the fence has
@@ -62,10 +62,10 @@ func (r *Reconciler) createClientNode(ctx context.Context, s *plan.Snapshot, nex
 	if err := r.addLabel(ctx, s); err != nil {
 		return err
 	}
-	return r.writeCondition(ctx, *s, clientNode, next.Note)
+	return r.writeConditions(ctx, *s, clientNode, next.Note)
 }
 
-// changeClientNode writes the condition before the settings: the time that it bears is when the soak of the new settings
+// changeClientNode writes the conditions before the settings: the time that Tuned bears is when the soak of the new settings
 // begins, and must not be that of the old ones.
 func (r *Reconciler) changeClientNode(ctx context.Context, s *plan.Snapshot, next plan.Plan) error {
 	changed := s.ClientNode.DeepCopy()
@@ -75,7 +75,7 @@ func (r *Reconciler) changeClientNode(ctx context.Context, s *plan.Snapshot, nex
 	if err := r.addLabel(ctx, s); err != nil {
 		return err
 	}
-	if err := r.writeCondition(ctx, *s, changed, next.Note); err != nil {
+	if err := r.writeConditions(ctx, *s, changed, next.Note); err != nil {
 		return err
 	}
 	// settings is one value to a JSON merge patch, so the patch holds for the version that was read only.
@@ -112,17 +112,23 @@ func (r *Reconciler) addLabel(ctx context.Context, s *plan.Snapshot) error {
 	return r.patchLabel(ctx, s.Node, v1alpha1.True)
 }
 
-// removeLabelAndCondition removes them, the last that is ours on a Node.
-func (r *Reconciler) removeLabelAndCondition(ctx context.Context, node *corev1.Node) error {
+// removeLabelAndConditions removes them, the last that is ours on a Node.
+func (r *Reconciler) removeLabelAndConditions(ctx context.Context, node *corev1.Node) error {
 	if _, labelled := node.Labels[v1alpha1.ManagedLabel]; labelled {
 		if err := r.patchLabel(ctx, node, nil); err != nil {
 			return err
 		}
 	}
-	if fleet.FindTuned(node) == nil {
+	var ours []any
+	for _, condition := range []*corev1.NodeCondition{fleet.FindTuned(node), fleet.FindStorageReachable(node)} {
+		if condition != nil {
+			ours = append(ours, map[string]any{"type": condition.Type, "$patch": "delete"})
+		}
+	}
+	if len(ours) == 0 {
 		return nil
 	}
-	return r.patchCondition(ctx, node, map[string]any{"type": v1alpha1.TunedNodeCondition, "$patch": "delete"})
+	return r.patchConditions(ctx, node, ours)
 }
 
 func (r *Reconciler) patchLabel(ctx context.Context, node *corev1.Node, value any) error {
@@ -137,26 +143,33 @@ func (r *Reconciler) patchLabel(ctx context.Context, node *corev1.Node, value an
 	return nil
 }
 
-// writeCondition writes the condition Tuned of a managed node, if it says anything new.
-func (r *Reconciler) writeCondition(ctx context.Context, s plan.Snapshot, clientNode *v1alpha1.StorageClientNode, note string) error {
-	condition, changed := plan.Condition(s, clientNode, note, r.Clock.Now())
-	if !changed {
+// writeConditions writes those of the conditions Tuned and StorageReachable of a managed node that say anything new.
+func (r *Reconciler) writeConditions(ctx context.Context, s plan.Snapshot, clientNode *v1alpha1.StorageClientNode, note string) error {
+	now := r.Clock.Now()
+	var news []any
+	if tuned, changed := plan.Condition(s, clientNode, note, now); changed {
+		news = append(news, tuned)
+	}
+	if storage, changed := plan.StorageCondition(s, clientNode, now); changed {
+		news = append(news, storage)
+	}
+	if len(news) == 0 {
 		return nil
 	}
-	return r.patchCondition(ctx, s.Node, condition)
+	return r.patchConditions(ctx, s.Node, news)
 }
 
-// patchCondition goes by strategic merge, which knows the list's key: the other conditions are the kubelet's and the
+// patchConditions goes by strategic merge, which knows the list's key: the other conditions are the kubelet's and the
 // rollout's.
-func (r *Reconciler) patchCondition(ctx context.Context, node *corev1.Node, condition any) error {
-	patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []any{condition}}})
+func (r *Reconciler) patchConditions(ctx context.Context, node *corev1.Node, conditions []any) error {
+	patch, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": conditions}})
 	if err != nil {
-		return fmt.Errorf("encode condition of Node %s: %w", node.Name, err)
+		return fmt.Errorf("encode conditions of Node %s: %w", node.Name, err)
 	}
 	target := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name}}
 	err = r.Status().Patch(ctx, target, client.RawPatch(types.StrategicMergePatchType, patch), client.FieldOwner(v1alpha1.ManagerFieldManager))
 	if err != nil {
-		return fmt.Errorf("patch condition of Node %s: %w", node.Name, err)
+		return fmt.Errorf("patch conditions of Node %s: %w", node.Name, err)
 	}
 	return nil
 }

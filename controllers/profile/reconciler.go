@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -17,12 +19,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/internal/fleet"
-	"github.com/storageclient/operator/controllers/internal/read"
 	"github.com/storageclient/operator/controllers/profile/status"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
-	volumesnapshot "github.com/storageclient/operator/controllers/volume/snapshot"
 	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 const (
@@ -37,6 +37,10 @@ const (
 	fenceAtLeastEvery = time.Hour
 	// removalEvery is how often a profile that is being deleted asks whether a node has become unreachable.
 	removalEvery = 15 * time.Second
+	// maxNote is the longest note that the events API takes, in bytes.
+	maxNote = 1024
+	// eventAction is what events on profiles say was done.
+	eventAction = "Judge"
 )
 
 // Fence says what keeps the agent from being rolled out, and what to do; empty: nothing.
@@ -51,6 +55,8 @@ type Reconciler struct {
 	APIReader client.Reader
 	// Clock dates conditions and spaces the passes over a profile.
 	Clock clock.PassiveClock
+	// Recorder tells on the profile how it has come to stand.
+	Recorder events.EventRecorder
 	// Allow holds the parameters that are accepted beyond the catalogue.
 	Allow catalogue.AllowList
 	// Fence tells whether the agent may be rolled out.
@@ -67,8 +73,9 @@ type Reconciler struct {
 	Probes func() map[volumeplan.ProbeKey]volumeplan.Probe
 
 	pacer pacer
-	// pods are lost without harm.
-	pods podMemory
+	// pods and cluster are lost without harm.
+	pods    podMemory
+	cluster clusterReader
 }
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch
@@ -78,6 +85,7 @@ type Reconciler struct {
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch,namespace=storage-client-agent
 // +kubebuilder:rbac:groups=storage.k8s.io,resources=storageclasses,verbs=list;watch
+// +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch,namespace=default
 // +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientprofiles,verbs=list;watch;patch
 // +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientprofiles/status,verbs=patch
 // +kubebuilder:rbac:groups=tuning.storageclient.dev,resources=storageclientnodes,verbs=get;list;watch
@@ -103,7 +111,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	r.pacer.markPass(req.Name, r.Clock.Now())
 	return reconcile.Result{RequeueAfter: after}, nil
 }
 
@@ -115,10 +122,11 @@ func (r *Reconciler) reconcile(ctx context.Context, profile *v1alpha1.StorageCli
 			return 0, err
 		}
 	}
-	snapshot, err := r.readSnapshot(ctx, profile)
-	if err != nil {
-		return 0, err
+	snapshot, wait, err := r.readSnapshot(ctx, profile)
+	if err != nil || wait > 0 {
+		return wait, err
 	}
+	r.pacer.markPass(profile.Name, r.Clock.Now())
 	report := status.Judge(profile.Name, snapshot, r.Clock.Now())
 	pods, err := r.findPods(ctx, profile.Name, report.AwaitedClaims())
 	if err != nil {
@@ -144,28 +152,20 @@ func (r *Reconciler) reconcile(ctx context.Context, profile *v1alpha1.StorageCli
 	return fenceAtLeastEvery, nil
 }
 
-func (r *Reconciler) readSnapshot(ctx context.Context, profile *v1alpha1.StorageClientProfile) (status.Snapshot, error) {
+// readSnapshot reads all that a profile's status rests on. It returns how long to wait where the cluster was read a moment ago and has
+// changed since.
+func (r *Reconciler) readSnapshot(ctx context.Context, profile *v1alpha1.StorageClientProfile) (status.Snapshot, time.Duration, error) {
 	s := status.Snapshot{Allow: r.Allow, MaxUnavailable: r.MaxUnavailable, ManagerNode: r.ManagerNode, ManagerNamespace: r.ManagerNamespace}
-	var profiles v1alpha1.StorageClientProfileList
-	if err := r.List(ctx, &profiles); err != nil {
-		return s, fmt.Errorf("list StorageClientProfiles: %w", err)
+	all, wait, err := r.readCluster(ctx, profile)
+	if err != nil || wait > 0 {
+		return s, wait, err
 	}
-	view := fleet.NewProfileSet(withCurrent(profiles.Items, profile), r.Allow)
-	var err error
-	if s.All, err = read.FleetSnapshot(ctx, r, view, r.AgentNamespace); err != nil {
-		return s, err
-	}
-	if s.Volumes, err = (&volumesnapshot.Reader{Reader: r, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace, Probes: r.Probes}).Read(ctx); err != nil {
-		return s, err
-	}
-	if s.PausedAll, err = read.IsEverythingPaused(ctx, r, r.ManagerNamespace); err != nil {
-		return s, err
-	}
+	s.All, s.Volumes, s.PausedAll = all.fleet, all.volumes, all.paused
 	if err := r.readMemory(ctx, profile.Name, &s); err != nil {
-		return s, err
+		return s, 0, err
 	}
 	s.FenceMissing, err = r.Fence.Missing(ctx)
-	return s, err
+	return s, 0, err
 }
 
 // readMemory reads what the rollout remembers: of claims only whether it can write them, of failures those of a profile.
@@ -187,17 +187,6 @@ func (r *Reconciler) readMemory(ctx context.Context, profile string, s *status.S
 		}
 	}
 	return nil
-}
-
-// withCurrent puts the profile as it was just written in the place of what the list holds of it.
-func withCurrent(profiles []v1alpha1.StorageClientProfile, current *v1alpha1.StorageClientProfile) []v1alpha1.StorageClientProfile {
-	for i := range profiles {
-		if profiles[i].Name == current.Name {
-			profiles[i] = *current
-			return profiles
-		}
-	}
-	return append(profiles, *current)
 }
 
 func (r *Reconciler) removeFinalizer(ctx context.Context, profile *v1alpha1.StorageClientProfile, report status.Report) error {
@@ -229,6 +218,9 @@ func (r *Reconciler) patchStatus(ctx context.Context, profile *v1alpha1.StorageC
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := r.Status().Patch(ctx, profile, patch, client.FieldOwner(v1alpha1.ManagerFieldManager)); err != nil {
 		return fmt.Errorf("patch status of StorageClientProfile %s: %w", profile.Name, err)
+	}
+	for _, change := range status.Changes(before.Status.Conditions, next.Conditions) {
+		r.Recorder.Eventf(profile, nil, change.Kind, change.Reason, eventAction, "%s", text.CutBytes(cmp.Or(change.Message, change.Reason), maxNote))
 	}
 	return nil
 }

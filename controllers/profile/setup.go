@@ -25,6 +25,9 @@ import (
 // SetupWithManager registers the reconciler and its watches. Whatever happens to a node or a volume is a reason to
 // reconcile all profiles: they are few, and their writes are spaced.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
+	r.cluster.isWatching = true
+	// The last of the predicates: it sees what the others let through, before a pass is asked for.
+	counted := predicate.NewPredicateFuncs(func(client.Object) bool { r.cluster.changes.Add(1); return true })
 	all := handler.EnqueueRequestsFromMapFunc(r.allProfiles)
 	ours := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == r.ManagerNamespace })
 	memory := predicate.Funcs{
@@ -36,14 +39,14 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	volumeClaims.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"))
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("profile").
-		For(&v1alpha1.StorageClientProfile{}, builder.WithPredicates(watch.ProfileChanged())).
-		Watches(&v1alpha1.StorageClientProfile{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&v1alpha1.StorageClientNode{}, all).
-		Watches(&corev1.Node{}, all, builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged})).
-		Watches(&corev1.PersistentVolume{}, all).
-		WatchesMetadata(volumeClaims, all, builder.WithPredicates(predicate.Or[client.Object](predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{}))).
-		Watches(&corev1.ConfigMap{}, all, builder.WithPredicates(memory)).
-		Watches(&corev1.Namespace{}, all, builder.WithPredicates(ours, predicate.AnnotationChangedPredicate{})).
+		For(&v1alpha1.StorageClientProfile{}, builder.WithPredicates(watch.ProfileChanged(), counted)).
+		Watches(&v1alpha1.StorageClientProfile{}, all, builder.WithPredicates(predicate.GenerationChangedPredicate{}, counted)).
+		Watches(&v1alpha1.StorageClientNode{}, all, builder.WithPredicates(counted)).
+		Watches(&corev1.Node{}, all, builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged}, counted)).
+		Watches(&corev1.PersistentVolume{}, all, builder.WithPredicates(counted)).
+		WatchesMetadata(volumeClaims, all, builder.WithPredicates(predicate.Or[client.Object](predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{}), counted)).
+		Watches(&corev1.ConfigMap{}, all, builder.WithPredicates(memory, counted)).
+		Watches(&corev1.Namespace{}, all, builder.WithPredicates(ours, predicate.AnnotationChangedPredicate{}, counted)).
 		Complete(r)
 }
 

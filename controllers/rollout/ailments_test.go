@@ -42,6 +42,10 @@ func (w *world) ail(n *simNode, key string, a ailment) {
 	if a == (ailment{}) {
 		w.narrate("%s: nothing is in the way of %s any more", n.Name, key)
 		delete(n.machine.ailments, key)
+		if isBootKey(key) && !n.machine.downUntil.IsZero() {
+			// What the machine can take from now on was not staged for the boot that it is in the middle of: another one is due.
+			n.machine.worsened++
+		}
 		return
 	}
 	w.narrate("%s: %s is %s (%s)", n.Name, key, a.state, a.effect)

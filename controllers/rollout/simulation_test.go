@@ -319,7 +319,9 @@ func (m *manager) makePass() (next time.Time) {
 func (f *faults) causeMishap() {
 	name := f.nodeNames[f.rng.IntN(len(f.nodes))]
 	n := f.nodes[name]
-	switch f.rng.IntN(24) {
+	switch f.rng.IntN(25) {
+	case 24:
+		f.losesStorage(n, time.Duration(f.rng.IntN(1800))*time.Second)
 	case 22, 23:
 		f.ailAnything(n)
 	case 0:
@@ -493,6 +495,7 @@ func (w *world) endFaults() {
 		n := w.nodes[name]
 		n.NeverDisrupt, n.Paused = false, false
 		n.machine.silentUntil, n.machine.mounted, n.machine.busyUntil = time.Time{}, time.Time{}, time.Time{}
+		n.machine.storage = outage{}
 		w.endAilments(n)
 		if n.Unschedulable && n.Mark == nil {
 			n.Unschedulable = false
@@ -586,6 +589,7 @@ func (w *world) idleTime(next time.Time) time.Duration {
 		earlier(n.machine.silentUntil)
 		earlier(n.machine.mounted)
 		earlier(n.machine.busyUntil)
+		earlier(n.machine.storage.until)
 		if w.repairAfter > 0 && !n.Ready {
 			earlier(n.ReadySince.Add(w.repairAfter))
 		}

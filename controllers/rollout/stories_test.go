@@ -204,6 +204,32 @@ func TestStories(t *testing.T) {
 			w.ail(n, p.moduleKey(), ailment{})
 			w.playUntil(10 * time.Minute)
 		},
+		"a node whose storage server is silent is not drained, and another one is the canary": func(w *world) {
+			for _, name := range []string{"a", "b", "c"} {
+				w.addNode(name)
+			}
+			w.nodes["a"].pods = []simPod{{name: "web"}}
+			w.losesStorage(w.nodes["a"], 30*time.Minute)
+			w.addProfile("eda", nil, "a", "b", "c")
+			w.playUntil(40 * time.Minute)
+			w.expectInVain(0)
+		},
+		"a storage server that falls silent in the middle of a drain is what the drain waits for": func(w *world) {
+			n := w.addNode("a")
+			n.pods = []simPod{{name: "web", unseen: true, blockedUntil: w.now.Add(2 * time.Minute)}}
+			w.addProfile("eda", nil, "a")
+			w.playUntil(time.Minute)
+			w.losesStorage(n, 25*time.Minute)
+			w.playUntil(40 * time.Minute)
+		},
+		"a canary whose storage server falls silent while it soaks holds the others back": func(w *world) {
+			w.addNode("a")
+			w.addNode("b")
+			w.addProfile("eda", nil, "a", "b")
+			w.playUntil(2 * time.Minute)
+			w.losesStorage(w.nodes["a"], 10*time.Minute)
+			w.playUntil(20 * time.Minute)
+		},
 		"a machine that is lost under its permit stops the rollout until somebody asks for a retry": func(w *world) {
 			for _, name := range []string{"a", "b"} {
 				w.addNode(name)

@@ -140,6 +140,8 @@ type machine struct {
 	seen map[string]string
 	// mounted is until when a mount of a pod stays, busyUntil until when a package manager is at work.
 	mounted, busyUntil time.Time
+	// storage is the time in which the machine's storage server does not answer: no pod ends then.
+	storage outage
 	// ailments are what keeps settings from their values, by key. worsened counts what has become worse, reportedWorse as of the
 	// agent's last report, worsenedThen as of the report that the last permit went by.
 	ailments                              map[string]ailment
@@ -414,6 +416,7 @@ func (w *world) observeStatus(n *simNode) v1alpha1.StorageClientNodeStatus {
 		status.Settings = append(status.Settings, observed)
 	}
 	status.RebootRequired = len(status.RebootRequiredBy) > 0
+	status.Servers = n.machine.storage.servers(w.now)
 	if w.now.Before(n.machine.mounted) {
 		status.BusyMounts = []v1alpha1.BusyMount{{MountPoint: "/var/lib/kubelet/pods/x"}}
 	}
@@ -538,7 +541,9 @@ func (w *world) passTime(d time.Duration) {
 		n := w.nodes[name]
 		w.advanceBoot(n)
 		n.machine.markedReady = n.Leaving != "" && (n.Ready || n.machine.markedReady)
-		n.pods = slices.DeleteFunc(n.pods, func(p simPod) bool { return hasGone(p.goneAt, w.now) || hasGone(p.runsUntil, w.now) })
+		n.pods = slices.DeleteFunc(n.pods, func(p simPod) bool {
+			return !n.machine.storage.lastsAt(w.now) && (hasGone(p.goneAt, w.now) || hasGone(p.runsUntil, w.now))
+		})
 		if !w.calmly && !n.Unschedulable && n.Ready && w.rng.IntN(3) == 0 && len(n.pods) < 3 {
 			n.pods = append(n.pods, w.newPod())
 		}
@@ -879,6 +884,7 @@ func (m *manager) checkTurn(step plan.AddClaim) {
 	m.checkControlPlane(n, step)
 	m.checkLeaving(n, step)
 	m.checkAcceptance(n, step)
+	m.checkStorage(n, step)
 }
 
 // checkLeaving is that nothing begins on a node that others are about to take away. Nobody can know of a taint that came after
@@ -1052,6 +1058,7 @@ func (m *manager) applyStep(_ context.Context, step plan.Step) error {
 		m.checkWindows(n, step)
 		m.checkLeaving(n, step)
 		m.checkAcceptance(n, step)
+		m.checkStorage(n, step)
 		n.machine.worsenedThen = n.machine.reportedWorse
 		m.changeSpec(n, func(s *v1alpha1.StorageClientNodeSpec) { s.RebootPermit = &step.Permit })
 	case plan.ClearPermit:

@@ -58,11 +58,11 @@ var judgementOf = map[string]judgement{
 	"RolloutReasonWaitingForCanary": goesOn, "RolloutReasonLastControlPlaneNode": goesOn, "RolloutReasonWaitingForControlPlane": goesOn,
 	"RolloutReasonManagerNodeLast": goesOn, "RolloutReasonClaimed": goesOn, "RolloutReasonLeavingLoadBalancers": goesOn,
 	"RolloutReasonDraining": goesOn, "RolloutReasonDrainBlocked": goesOn, "RolloutReasonDrainError": goesOn, "RolloutReasonBackingOff": goesOn,
-	"RolloutReasonWaitingForPods": goesOn, "RolloutReasonMountsBusy": goesOn, "RolloutReasonDrainTimedOut": goesOn,
+	"RolloutReasonWaitingForPods": goesOn, "RolloutReasonMountsBusy": goesOn, "RolloutReasonDrainTimedOut": goesOn, "RolloutReasonStorageUnreachable": goesOn,
 	"RolloutReasonPermitGiven": goesOn, "RolloutReasonHostBusy": goesOn, "RolloutReasonRebootStarted": goesOn, "RolloutReasonPermitRefused": goesOn,
 	"RolloutReasonWithdrawingPermit": goesOn, "RolloutReasonWaitingForNode": goesOn, "RolloutReasonSettling": goesOn, "RolloutReasonAccepted": goesOn,
 	"RolloutReasonWaitingForApproval": asks, "RolloutReasonWaitingForWindow": asks,
-	"RolloutReasonWindowsDisjoint": stuck, "RolloutReasonFailureThreshold": stuck, "RolloutReasonConfigMapImmutable": stuck,
+	"RolloutReasonWindowsDisjoint": stuck, "RolloutReasonCanaryFailed": stuck, "RolloutReasonFailureThreshold": stuck, "RolloutReasonConfigMapImmutable": stuck,
 	"RolloutReasonRebootWithoutEffect": stuck, "RolloutReasonRebootTimedOut": stuck, "RolloutReasonAttemptsUsedUp": stuck, "RolloutReasonNodeLost": stuck,
 
 	"VolumeReasonNotSelected": done, "VolumeReasonIgnored": done, "VolumeReasonHeld": done, "VolumeReasonUpToDate": done,

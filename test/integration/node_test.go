@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -34,7 +35,7 @@ func newKeeper(c client.Client) keeper {
 		},
 		profiles: &profile.Reconciler{
 			Client: c, Clock: fakeClock, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
-			Fence: agentFence,
+			Fence: agentFence, Recorder: &events.FakeRecorder{},
 		},
 	}
 }
@@ -425,6 +426,49 @@ var _ = Describe("Nodes", func() {
 		agentReports("a", nil)
 		manager.settle([]string{"p"}, []string{"a"})
 		Expect(tunedReason("a")).To(Equal(v1alpha1.NodeReasonTuned))
+	})
+
+	It("say whether their storage servers answer, and nothing more once they are not managed", func() {
+		newNode("a").Create()
+		agentPod("a")
+		created := withSysctl("p").With(noSoak).Create()
+		reachable := func() *corev1.NodeCondition {
+			for _, c := range getNode("a").Status.Conditions {
+				if c.Type == v1alpha1.StorageReachableNodeCondition {
+					return &c
+				}
+			}
+			return nil
+		}
+		reports := func(state v1alpha1.ServerState) {
+			agentReports("a", func(status *v1alpha1.StorageClientNodeStatus) {
+				since := metav1.NewTime(time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC))
+				status.Servers = []v1alpha1.ServerStatus{{
+					Server: "filer1", Protocol: v1alpha1.ServerNFS, State: state, Reason: v1alpha1.ServerReasonUnreachable, Since: &since,
+					Message: "Check the network", Volumes: []string{"pv1"}, PodUIDs: []string{"u1"},
+				}}
+			})
+			manager.settle([]string{"p"}, []string{"a"})
+		}
+		manager.settle([]string{"p"}, []string{"a"})
+		Expect(reachable()).To(HaveValue(And(HaveField("Status", corev1.ConditionUnknown), HaveField("Reason", v1alpha1.StorageReasonAgentSilent))))
+		reports(v1alpha1.ServerAnswering)
+		Expect(reachable()).To(HaveValue(And(HaveField("Status", corev1.ConditionTrue), HaveField("Reason", v1alpha1.StorageReasonReachable))))
+		reports(v1alpha1.ServerSilent)
+		Expect(reachable()).To(HaveValue(And(
+			HaveField("Status", corev1.ConditionFalse), HaveField("Reason", v1alpha1.StorageReasonServerSilent),
+			HaveField("Message", "NFS server filer1 answers nothing since 2026-11-23T08:00:00Z: Check the network (1 volume pv1; 1 pod)"))))
+		Expect(tunedReason("a")).To(Equal(v1alpha1.NodeReasonTuned), "the settings are as they were")
+		reports(v1alpha1.ServerAnswering)
+		Expect(reachable()).To(HaveValue(HaveField("Status", corev1.ConditionTrue)))
+
+		Expect(k8s.Delete(ctx, created)).To(Succeed())
+		for range 6 {
+			manager.settle([]string{"p"}, []string{"a"})
+			agentsWork("a")
+		}
+		expectClean("a")
+		Expect(reachable()).To(BeNil())
 	})
 
 	It("try again without an error where their object changed under the manager", func() {

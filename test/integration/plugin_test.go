@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"sync"
 	"syscall"
 
@@ -24,11 +22,7 @@ var _ = Describe("The plugin", Ordered, func() {
 	var plugin string
 
 	BeforeAll(func() {
-		plugin = filepath.Join(GinkgoT().TempDir(), "kubectl-storageclient")
-		build := exec.CommandContext(ctx, "go", "build", "-o", plugin, "../../cmd/kubectl-storageclient")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		output, err := build.CombinedOutput()
-		Expect(err).NotTo(HaveOccurred(), string(output))
+		plugin = buildPlugin()
 	})
 
 	// run runs the plugin as a user, empty for all rights, and returns its status and output.
@@ -141,6 +135,27 @@ var _ = Describe("The plugin", Ordered, func() {
 		}
 		Expect(cmd.Process.Signal(syscall.SIGINT)).To(Succeed())
 		Expect(cmd.Wait()).To(Succeed(), out.String())
+	})
+
+	It("sees Nodes come and go at once with each of the roles for people", func() {
+		newProfile("eda").Select("pool", "eda").Sysctl("vm.dirty_ratio", "20").Create()
+		newNode("node-1").Label("pool", "eda").Create()
+		for _, role := range []string{viewer, author, v1alpha1.ApproverRole, "storage-client-profile-editor"} {
+			userWith(role, "watch")
+			cmd := exec.CommandContext(ctx, plugin, "get", "eda", "--watch", "--kubeconfig", kubeconfig(), "--as", role)
+			out := &lockedBuffer{}
+			cmd.Stdout, cmd.Stderr = out, out
+			Expect(cmd.Start()).To(Succeed())
+			Eventually(out.String).Should(ContainSubstring("node-1 "), role)
+			// Without the right to watch, Nodes are listed again after half a minute.
+			added := newNode("node-2").Label("pool", "eda").Create()
+			Eventually(out.String, "10s").Should(ContainSubstring("node-2 "), role)
+			deleteNow(added)
+			Eventually(out.String, "10s").Should(ContainSubstring("node-2 is no node of eda any more"), role)
+			Expect(out.String()).NotTo(ContainSubstring("Note: "), role)
+			Expect(cmd.Process.Signal(syscall.SIGINT)).To(Succeed())
+			Expect(cmd.Wait()).To(Succeed(), out.String())
+		}
 	})
 })
 

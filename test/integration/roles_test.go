@@ -1,9 +1,8 @@
 package integration
 
 import (
-	"os"
 	"os/exec"
-	"path/filepath"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -19,11 +18,7 @@ var _ = Describe("The roles for people", Ordered, func() {
 	var binary string
 
 	BeforeAll(func() {
-		binary = filepath.Join(GinkgoT().TempDir(), "kubectl-storageclient")
-		build := exec.CommandContext(ctx, "go", "build", "-o", binary, "../../cmd/kubectl-storageclient")
-		build.Env = append(os.Environ(), "CGO_ENABLED=0")
-		output, err := build.CombinedOutput()
-		Expect(err).NotTo(HaveOccurred(), string(output))
+		binary = buildPlugin()
 	})
 
 	plugin := func(user string, args ...string) (string, error) {
@@ -71,7 +66,8 @@ var _ = Describe("The roles for people", Ordered, func() {
 		}).Should(HaveOccurred())
 		hash := rolledOut()
 
-		for _, role := range []string{"storage-client-viewer", "storage-client-profile-author", v1alpha1.ApproverRole, "storage-client-profile-editor"} {
+		roles := []string{"storage-client-viewer", "storage-client-profile-author", v1alpha1.ApproverRole, "storage-client-profile-editor"}
+		for _, role := range roles {
 			status, err := plugin(role, "status", "eda")
 			Expect(err).NotTo(HaveOccurred(), status)
 			Expect(status).To(And(ContainSubstring("Nodes of eda"), Not(ContainSubstring("Cannot read"))), role)
@@ -79,6 +75,17 @@ var _ = Describe("The roles for people", Ordered, func() {
 			Expect(err).NotTo(HaveOccurred(), plan)
 			Expect(plan).To(And(ContainSubstring("2 nodes would reboot"), ContainSubstring("share: VolumeKeepsOwnValue: nconnect stays 2 (profile wants 4; onConflict: KeepVolume)"),
 				Not(ContainSubstring("Cannot read"))), role)
+		}
+
+		By("All that shows something is shown to everybody, whole")
+		for _, role := range roles {
+			for _, args := range []string{"status", "get eda", "volumes eda", "diff eda", "node node-1"} {
+				shown, err := plugin(role, strings.Fields(args)...)
+				Expect(err).NotTo(HaveOccurred(), shown)
+				// Names of pods are for those who may list the pods of all namespaces.
+				missing := strings.ReplaceAll(shown, "names of pods, so that UIDs are shown: list Pods on Node node-1: pods is forbidden", "")
+				Expect(missing).To(And(Not(ContainSubstring("forbidden")), Not(ContainSubstring("you may not"))), role+": "+args)
+			}
 		}
 
 		for _, role := range []string{"storage-client-viewer", "storage-client-profile-author"} {

@@ -14,6 +14,7 @@
 // policy that asks for approvals are installed. Whatever a spec creates
 // is deleted after it, finalizers included: Nodes, Pods, PersistentVolumes, claims, StorageClasses, DaemonSets, budgets,
 // the ConfigMaps, Leases and Secrets of the manager's namespace, and our own kinds.
+// buildPlugin compiles the plugin once.
 //
 // builders_test.go makes objects and speaks for the node's agent; mortal_test.go has a manager that dies at its nth write.
 package integration
@@ -24,6 +25,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -86,10 +88,28 @@ var _ = BeforeSuite(func() {
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme} {
 		Expect(add(scheme)).To(Succeed())
 	}
+	DeferCleanup(func() error { return os.RemoveAll(pluginDir) })
 	startAPIServer()
 	installManifests("manager/namespace.yaml", "manager/policies.yaml", "agent/namespace.yaml", "agent/service_account.yaml", "agent/role.yaml", "agent/role_binding.yaml", "agent/policy.yaml")
 	installManifests("rbac/user_roles.yaml", "rbac/approval_policy.yaml")
 	awaitFence()
+})
+
+// pluginDir holds the plugin, empty as long as no spec has asked for it.
+var pluginDir string
+
+// buildPlugin compiles the plugin, once for all specs.
+var buildPlugin = sync.OnceValue(func() string {
+	GinkgoHelper()
+	var err error
+	pluginDir, err = os.MkdirTemp("", "plugin")
+	Expect(err).NotTo(HaveOccurred())
+	binary := filepath.Join(pluginDir, "kubectl-storageclient")
+	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "../../cmd/kubectl-storageclient")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	output, err := build.CombinedOutput()
+	Expect(err).NotTo(HaveOccurred(), string(output))
+	return binary
 })
 
 var _ = BeforeEach(func() {

@@ -80,7 +80,7 @@ func serverBudgetExceeded(s *scope) []finding {
 		return nil
 	}
 	field := "metadata.annotations[" + v1alpha1.ServerLimitsAnnotation + "]"
-	limits, err := parseLimits(text)
+	limits, err := ParseLimits(text)
 	if err != nil {
 		return []finding{{field, err.Error()}}
 	}
@@ -97,7 +97,8 @@ func serverBudgetExceeded(s *scope) []finding {
 	return found
 }
 
-func parseLimits(text string) (map[string]int64, error) {
+// ParseLimits reads what the annotation server-limits says of one server: connections and requests in flight, each at least 1.
+func ParseLimits(text string) (map[string]int64, error) {
 	limits := map[string]int64{}
 	for part := range strings.SplitSeq(text, ",") {
 		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")

@@ -30,6 +30,8 @@ const (
 	Flag Kind = "Flag"
 	// ProfileName is the name of a profile of tuned.
 	ProfileName Kind = "ProfileName"
+	// Identity is FromNode: what a node's NFSv4 client introduces itself by is worked out on the node.
+	Identity Kind = "Identity"
 	// NFSOptions are mount options of NFS, separated by commas.
 	NFSOptions Kind = "NFSOptions"
 	// FilesystemOptions are a file system type, which may be empty, a colon and mount options, separated by commas.
@@ -122,6 +124,8 @@ func (p Parameter) Values() string {
 			values += fmt.Sprintf(", a range of at least %d", p.LeastSpan)
 		}
 		return values
+	case Identity:
+		return string(v1alpha1.NFS4UniqueIDFromNode)
 	case ProfileName:
 		return "the name of a tuned profile"
 	case NFSOptions, FilesystemOptions:
@@ -189,6 +193,10 @@ var parameters = []Parameter{
 
 	sessionSlots("max_session_cb_slots", "16", "Limits callbacks in flight from the server; the connection's own limit may be lower."),
 	sessionSlots("max_session_slots", "64", "Limits requests in flight."),
+	{Key: NFS4UniqueIDKey, Kind: Identity, TakesEffect: v1alpha1.EffectReboot, Module: "nfs",
+		Note: "Declared as nfs4UniqueID. Counts from when the module is loaded: before the first NFS mount, and on a node that has some, at its next boot. " +
+			"A value that somebody writes into /sys/fs/nfs/net/nfs_client/identifier wins.",
+		Source: "kernel Documentation/filesystems/nfs/client-identifier.rst; fs/nfs/nfs4proc.c, nfs4_get_uniquifier"},
 
 	slotTable("tcp_max_slot_table_entries", "65536", 16, "The number of slots that a TCP connection can grow to; tcp_slot_table_entries wins if it is larger."),
 	slotTable("tcp_slot_table_entries", "2", 2, "The number of slots that a TCP connection starts with."),

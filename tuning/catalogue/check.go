@@ -177,6 +177,11 @@ func refuseBytes(key, value string) string {
 
 func (p Parameter) refuse(value string) string {
 	switch p.Kind {
+	case Identity:
+		if value != string(v1alpha1.NFS4UniqueIDFromNode) {
+			return "must be FromNode, declared as spec.node.nfs4UniqueID: nodes that share one value take each other's locks and open files away"
+		}
+		return ""
 	case ProfileName, NFSOptions, FilesystemOptions:
 		return refuseHostValue(p.Kind, value)
 	case IntegerList:

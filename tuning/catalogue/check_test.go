@@ -160,3 +160,15 @@ func TestCheckNeverAdmitsAnUnsafeByte(t *testing.T) {
 		}
 	})
 }
+
+func TestOneIdentityForAllNodesIsRefused(t *testing.T) {
+	var none AllowList
+	if err := none.Check(NFS4UniqueIDKey, "FromNode"); err != nil {
+		t.Error(err)
+	}
+	for _, value := range []string{"", "mine", "fromnode"} {
+		if none.Check(NFS4UniqueIDKey, value) == nil {
+			t.Errorf("%q is accepted: all nodes would introduce themselves by it", value)
+		}
+	}
+}

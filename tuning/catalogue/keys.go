@@ -22,6 +22,9 @@ const (
 
 var subjects = []string{Sysctls, Modules, KernelArguments, ReadAheads, Tuned, NFSDefaults, Filesystems}
 
+// NFS4UniqueIDKey is the key of what an NFSv4 client introduces itself by, beside its host name.
+const NFS4UniqueIDKey = Modules + "/nfs/nfs4_unique_id"
+
 // AllServers stands for every server in a key of NFSDefaults.
 const AllServers = "_all"
 

@@ -83,6 +83,9 @@ func declarations(p *v1alpha1.StorageClientProfile, nconnect int) []declared {
 			add(field, catalogue.ModuleKey(module.Name, name), string(module.Parameters[name]))
 		}
 	}
+	if node.NFS4UniqueID != "" {
+		add("spec.node.nfs4UniqueID", catalogue.NFS4UniqueIDKey, string(node.NFS4UniqueID))
+	}
 	for i, argument := range node.KernelArguments {
 		key, value := catalogue.KernelArgumentKey(string(argument))
 		add("spec.node.kernelArguments["+strconv.Itoa(i)+"]", key, value)

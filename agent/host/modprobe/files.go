@@ -245,6 +245,8 @@ func (s *Subject) isFixed(p parameter, wanted string) bool {
 // whyUnsupported says why a parameter cannot get a value here, "" where it may.
 func (s *Subject) whyUnsupported(p parameter, wanted string, known modules) string {
 	switch {
+	case s.whyNoIdentity(p, wanted) != "":
+		return s.whyNoIdentity(p, wanted)
 	case !s.fs.IsImage() && known.builtIn[p.module] && s.isFixed(p, wanted):
 		return fmt.Sprintf("module %s is built into the kernel and takes it from the kernel's command line alone: declare it under kernelArguments: %s.%s=%s",
 			p.module, p.module, p.name, wanted)

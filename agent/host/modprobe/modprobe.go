@@ -61,6 +61,8 @@ type Subject struct {
 	place *mounts.Place
 	// attended is set by Attend.
 	attended bool
+	// nodeUID is set by SetNodeUID.
+	nodeUID string
 }
 
 var (
@@ -104,7 +106,7 @@ func (s *Subject) Original(_ context.Context, name string) (host.Original, error
 
 // Apply implements host.Subject. What a loaded module does not know or take stays out of our drop-in.
 func (s *Subject) Apply(_ context.Context, desired []host.Setting) error {
-	s.failed = map[string]string{}
+	s.failed, desired = map[string]string{}, s.resolveIdentities(desired)
 	known, err := s.knownModules()
 	if err != nil {
 		s.fileErr = err
@@ -153,6 +155,7 @@ func (s *Subject) applyLive(p parameter, wanted string) error {
 // Observe implements host.Subject.
 func (s *Subject) Observe(_ context.Context, desired []host.Setting) []host.Observation {
 	s.place.Refresh()
+	desired = s.resolveIdentities(desired)
 	files, err := s.optionFiles()
 	known, knownErr := s.knownModules()
 	err = errors.Join(err, knownErr)
@@ -187,6 +190,9 @@ func (s *Subject) observeSetting(o *host.Observation, p parameter, files []optio
 	if o.State == "" && p.String() == sessionSlots && s.isLoaded(p.module) {
 		s.observeSessions(o)
 	}
+	if o.State == "" && p.String() == uniqueID {
+		s.observeIdentity(o)
+	}
 	if o.State == "" {
 		o.State = host.InSync
 	}
@@ -209,6 +215,9 @@ func (s *Subject) observeLive(o *host.Observation, p parameter) {
 	case !s.isWritable(file):
 		o.State, o.Effect = host.Pending, host.Reboot
 		o.Message = fmt.Sprintf("module %s reads it only when it is loaded", p.module)
+		if p.String() == uniqueID {
+			o.Message = "the identity of an NFSv4 client changes only without NFS mounts: with the next boot"
+		}
 	default:
 		o.State = host.Drifted
 	}
@@ -350,6 +359,9 @@ func (s *Subject) liveFile(p parameter) string {
 }
 
 func (s *Subject) isWritable(file string) bool {
+	if file == uniqueIDFile {
+		return false
+	}
 	info, err := s.fs.Stat(file)
 	return err == nil && info.Mode().Perm()&0o222 != 0
 }

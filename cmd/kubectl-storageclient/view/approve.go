@@ -54,7 +54,7 @@ func CheckPreview(p *v1alpha1.StorageClientProfile, preview overview.Preview) er
 }
 
 // WriteApproval shows the plan that is about to be approved: the list that "plan" shows, of all nodes.
-func WriteApproval(w io.Writer, p *v1alpha1.StorageClientProfile, preview overview.Preview) error {
+func WriteApproval(w io.Writer, p *v1alpha1.StorageClientProfile, preview overview.Preview, budget Budget) error {
 	out := &printer{w: w}
 	plan := Plan{Name: p.Name, Spec: p.Spec.WithDefaults(), Nodes: preview}
 	if len(preview.Reboots) == 0 {
@@ -64,6 +64,7 @@ func WriteApproval(w io.Writer, p *v1alpha1.StorageClientProfile, preview overvi
 			preview.PlanHash, p.Name, count(int32(len(preview.Reboots)), "node"), plan.Spec.Rollout.MaxUnavailable.String()))
 		plan.writeRebootTable(out)
 		plan.writeTimes(out)
+		out.line(budget.String())
 	}
 	plan.writeNotRebooted(out)
 	if note := describePolicy(plan.Spec); note != "" {

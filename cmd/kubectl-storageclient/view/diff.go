@@ -21,7 +21,7 @@ type Diff struct {
 	overview.Diff
 	// NodesRead is false where nothing could be read of nodes.
 	NodesRead bool `json:"nodesRead"`
-	// Volumes are those whose list is not as wanted; VolumesSame counts the others.
+	// Volumes are those whose list is not as wanted, or keeps something of its own; VolumesSame counts the others.
 	Volumes     []VolumeDiff `json:"volumes,omitempty"`
 	VolumesSame int          `json:"volumesSame"`
 	// Unknown says what could not be read.
@@ -34,20 +34,25 @@ type VolumeDiff struct {
 	Volumes []string `json:"volumes"`
 	Added   []string `json:"added,omitempty"`
 	Removed []string `json:"removed,omitempty"`
-	State   string   `json:"state"`
-	Reason  string   `json:"reason"`
+	// Kept says of volumes that get no other list what stays otherwise than declared since the rules leave it so.
+	Kept   []string `json:"kept,omitempty"`
+	State  string   `json:"state"`
+	Reason string   `json:"reason"`
 }
 
 // AddVolumes adds volumes to the differences.
 func (d *Diff) AddVolumes(listed []volumeplan.Listed) {
 	for _, v := range listed {
-		if slices.Equal(v.Now, v.Wanted) {
+		if slices.Equal(v.Now, v.Wanted) && len(v.Exceptions) == 0 {
 			d.VolumesSame++
 			continue
 		}
 		one := VolumeDiff{Added: without(v.Wanted, v.Now), Removed: without(v.Now, v.Wanted), State: string(v.State), Reason: v.Reason}
+		if slices.Equal(v.Now, v.Wanted) {
+			one.Kept = v.Exceptions
+		}
 		i := slices.IndexFunc(d.Volumes, func(g VolumeDiff) bool {
-			return slices.Equal(g.Added, one.Added) && slices.Equal(g.Removed, one.Removed) && g.State == one.State && g.Reason == one.Reason
+			return slices.Equal(g.Added, one.Added) && slices.Equal(g.Removed, one.Removed) && slices.Equal(g.Kept, one.Kept) && g.State == one.State && g.Reason == one.Reason
 		})
 		if i < 0 {
 			i, d.Volumes = len(d.Volumes), append(d.Volumes, one)
@@ -135,7 +140,10 @@ func (d Diff) writeVolumes(out *printer, names func([]string) string) {
 		for _, o := range g.Added {
 			out.line("  + " + o)
 		}
-		if len(g.Added)+len(g.Removed) == 0 {
+		for _, kept := range g.Kept {
+			out.line("  " + kept)
+		}
+		if len(g.Added)+len(g.Removed)+len(g.Kept) == 0 {
 			out.line("  the same options in another order")
 		}
 	}

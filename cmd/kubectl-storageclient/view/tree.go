@@ -88,7 +88,7 @@ func (t Tree) Draw(on Screen, now time.Time) []string {
 }
 
 // summaryLines is how many lines a long sentence gets where there is little room.
-const summaryLines = 3
+const summaryLines = 4
 
 func (t Tree) head(on Screen, now time.Time) []string {
 	lines := on.wrap(t.Summary, summaryLines)

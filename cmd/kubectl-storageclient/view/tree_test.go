@@ -112,7 +112,7 @@ func TestSinceIsALineAChange(t *testing.T) {
 		old, now Tree
 		want     []string
 	}{
-		"at first, all that is not done": {Tree{}, first, []string{at + "eda is rolling out (RollingOut).", at + "left Applying", at + "n1 Waiting WaitingForBudget: 1 ahead"}},
+		"at first, all that is not done": {Tree{}, first, []string{at + "eda is rolling out: RollingOut.", at + "left Applying", at + "n1 Waiting WaitingForBudget: 1 ahead"}},
 		"then what has changed":          {first, second, []string{at + "Note: Nodes are not current", at + "n1 Draining WaitingForPods: Waiting for pod a", at + "left is no node of eda any more"}},
 		"and no message alone":           {second, third, nil},
 	} {

@@ -2,7 +2,9 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -18,36 +20,49 @@ func Verdict(p *v1alpha1.StorageClientProfile) (sentence string, done bool) {
 	reconciling := ifTrue(p, v1alpha1.ConditionReconciling)
 	switch {
 	case !p.DeletionTimestamp.IsZero():
-		return fmt.Sprintf("Removing %s%s.", p.Name, because(conditionOf(p, v1alpha1.ConditionReconciling), ready)), false
+		return end("Removing "+p.Name, why(conditionOf(p, v1alpha1.ConditionReconciling), ready)), false
 	case p.Status.ObservedGeneration != p.Generation:
 		return fmt.Sprintf("%s is not done: the manager has not seen its latest edit (generation %d) yet.", p.Name, p.Generation), false
 	case isTrue(p, v1alpha1.ConditionStalled):
-		return fmt.Sprintf("%s is stopped and needs you%s.", p.Name, because(conditionOf(p, v1alpha1.ConditionStalled))), false
+		return end(p.Name+" is stopped and needs you", why(conditionOf(p, v1alpha1.ConditionStalled))), false
 	case ready != nil && ready.Status == metav1.ConditionTrue:
 		return doneSentence(p, ready), true
 	case isTrue(p, v1alpha1.ConditionPaused):
-		return fmt.Sprintf("%s is paused%s.", p.Name, because(conditionOf(p, v1alpha1.ConditionPaused))), false
+		return end(p.Name+" is paused", why(conditionOf(p, v1alpha1.ConditionPaused))), false
 	case reconciling == nil:
-		return fmt.Sprintf("%s is not done%s%s.", p.Name, progressOf(p), because(ready)), false
-	case reconciling.Reason == v1alpha1.ReasonWaitingForApproval:
-		return fmt.Sprintf("%s is rolling out%s. Next: approve with \"kubectl storageclient approve %s\".", p.Name, progressOf(p), p.Name), false
+		return end(p.Name+" is not done", progressOf(p), why(ready)), false
 	}
-	return fmt.Sprintf("%s is rolling out%s%s.", p.Name, progressOf(p), because(reconciling)), false
+	return end(p.Name+" is rolling out", progressOf(p), why(reconciling)), false
 }
 
 func doneSentence(p *v1alpha1.StorageClientProfile, ready *metav1.Condition) string {
-	sentence := p.Name + " is done"
-	if ready.Reason == v1alpha1.ReasonNothingMatched {
-		sentence += ": it matches no node and no volume"
+	sentence := p.Name + " is done."
+	switch ready.Reason {
+	case v1alpha1.ReasonNothingMatched:
+		sentence = end(p.Name+" is done", why(ready))
+	case v1alpha1.ReasonReadyWithExceptions:
+		sentence = end(p.Name+" is done, with exceptions", why(ready))
 	}
-	if ready.Reason == v1alpha1.ReasonReadyWithExceptions {
-		sentence += because(ready)
-	}
-	sentence += "."
 	if n := p.Status.Volumes.StaleMounts; n > 0 {
-		sentence += fmt.Sprintf(" %s of running pods still %s old options: restart these pods.", count(n, "mount"), verb(n, "has", "have"))
+		sentence += fmt.Sprintf(" %s of running pods still %s old options: restart these pods (kubectl storageclient status %s --pods).", count(n, "mount"), verb(n, "has", "have"), p.Name)
 	}
 	return sentence
+}
+
+// end puts a sentence together: what is said, and why where that is known. Behind a command there is no period: somebody copies it.
+func end(said string, reasons ...string) string {
+	reasons = slices.DeleteFunc(reasons, func(s string) bool { return s == "" })
+	if len(reasons) > 1 && strings.Contains(reasons[1], " up to date") {
+		// That tells how far it is, too.
+		reasons = reasons[1:]
+	}
+	if len(reasons) > 0 {
+		said += ": " + strings.Join(reasons, "; ")
+	}
+	if last := strings.LastIndex(said, "kubectl "); last >= 0 && !strings.Contains(said[last:], "; ") {
+		return said
+	}
+	return said + "."
 }
 
 func progressOf(p *v1alpha1.StorageClientProfile) string {
@@ -61,19 +76,15 @@ func progressOf(p *v1alpha1.StorageClientProfile) string {
 	if len(parts) == 0 {
 		return ""
 	}
-	return ": " + strings.Join(parts, ", ")
+	return strings.Join(parts, ", ")
 }
 
-// because takes the first condition that is there.
-func because(conditions ...*metav1.Condition) string {
+// why is what the first condition that is there says: its message, or its reason where it has none.
+func why(conditions ...*metav1.Condition) string {
 	for _, c := range conditions {
-		if c == nil {
-			continue
+		if c != nil {
+			return cmp.Or(strings.TrimSuffix(c.Message, "."), c.Reason)
 		}
-		if message := strings.TrimSuffix(c.Message, "."); message != "" {
-			return fmt.Sprintf(" (%s: %s)", c.Reason, message)
-		}
-		return fmt.Sprintf(" (%s)", c.Reason)
 	}
 	return ""
 }

@@ -72,35 +72,42 @@ func TestVerdict(t *testing.T) {
 	}{
 		"done": {profile("eda", is("Ready", "UpToDate", "")), "eda is done.", true},
 		"done, with nothing to do": {
-			profile("eda", is("Ready", "NothingMatched", "")), "eda is done: it matches no node and no volume.", true,
+			profile("eda", is("Ready", "NothingMatched", "No node and no volume matches; next: kubectl get nodes --show-labels")), "eda is done: No node and no volume matches; next: kubectl get nodes --show-labels", true,
 		},
 		"done, with exceptions": {
 			profile("eda", is("Ready", "ReadyWithExceptions", "some settings cannot be had on n1")),
-			"eda is done (ReadyWithExceptions: some settings cannot be had on n1).", true,
+			"eda is done, with exceptions: some settings cannot be had on n1.", true,
 		},
 		"done, and pods still on old mounts": {
 			with(profile("eda", is("Ready", "UpToDate", "")), func(p *v1alpha1.StorageClientProfile) { p.Status.Volumes.StaleMounts = 2 }),
-			"eda is done. 2 mounts of running pods still have old options: restart these pods.", true,
+			"eda is done. 2 mounts of running pods still have old options: restart these pods (kubectl storageclient status eda --pods).", true,
 		},
 		"under way, waiting for an approval": {
-			with(profile("eda", isNot("Ready", "RebootPending", "..."), is("Reconciling", "WaitingForApproval", "the plan waits for approval")),
+			with(profile("eda", isNot("Ready", "RebootPending", "..."), is("Reconciling", "WaitingForApproval", "The plan needs approval; next: kubectl storageclient approve eda --plan 1a2b")),
 				func(p *v1alpha1.StorageClientProfile) {
 					p.Status.Nodes = v1alpha1.NodeCounts{Matched: 8, UpToDate: 6}
 					p.Status.Volumes = v1alpha1.VolumeCounts{Matched: 1, UpToDate: 1}
 				}),
-			"eda is rolling out: 6/8 nodes, 1/1 volumes. Next: approve with \"kubectl storageclient approve eda\".", false,
+			"eda is rolling out: 6/8 nodes, 1/1 volumes; The plan needs approval; next: kubectl storageclient approve eda --plan 1a2b", false,
 		},
 		"neither ready nor reconciling": {
 			profile("eda", isNot("Ready", "RebootPending", "a reboot is due on n1"), isNot("Reconciling", "Idle", "")),
-			"eda is not done (RebootPending: a reboot is due on n1).", false,
+			"eda is not done: a reboot is due on n1.", false,
 		},
+		"under way, and the message tells how far": {
+			with(profile("eda", is("Reconciling", "RollingOut", "6/8 nodes and 0/0 volumes up to date; pending: a")), func(p *v1alpha1.StorageClientProfile) {
+				p.Status.Nodes = v1alpha1.NodeCounts{Matched: 8, UpToDate: 6}
+			}),
+			"eda is rolling out: 6/8 nodes and 0/0 volumes up to date; pending: a.", false,
+		},
+		"a reason without a message": {profile("eda", isNot("Ready", "Pending", "")), "eda is not done: Pending.", false},
 		"stalled": {
 			profile("eda", isNot("Ready", "Invalid", ""), is("Stalled", "Invalid", "spec.node.sysctls[a]: unknown.")),
-			"eda is stopped and needs you (Invalid: spec.node.sysctls[a]: unknown).", false,
+			"eda is stopped and needs you: spec.node.sysctls[a]: unknown.", false,
 		},
 		"paused": {
 			profile("eda", isNot("Ready", "RollingOut", ""), is("Paused", "PausedByField", "spec.paused is set")),
-			"eda is paused (PausedByField: spec.paused is set).", false,
+			"eda is paused: spec.paused is set.", false,
 		},
 		"edited since": {
 			with(profile("eda", is("Ready", "UpToDate", "")), func(p *v1alpha1.StorageClientProfile) { p.Generation = 4 }),
@@ -114,7 +121,7 @@ func TestVerdict(t *testing.T) {
 			with(profile("eda", is("Reconciling", "Restoring", "waits; nodes: n1 is being restored")), func(p *v1alpha1.StorageClientProfile) {
 				p.DeletionTimestamp = ago(time.Minute)
 			}),
-			"Removing eda (Restoring: waits; nodes: n1 is being restored).", false,
+			"Removing eda: waits; nodes: n1 is being restored.", false,
 		},
 	}
 	for name, test := range tests {

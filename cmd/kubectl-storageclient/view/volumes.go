@@ -67,7 +67,7 @@ func (r VolumeReport) WriteText(w io.Writer, wide bool) error {
 		rows[0] = append(rows[0], "PROFILES", "DRIVER", "PROTOCOL")
 	}
 	for _, v := range r.Volumes {
-		row := []string{v.Volume, v.VolumeClaim, string(v.State), v.Reason, strings.Join(v.Now, ","), v.wantedText()}
+		row := []string{v.Volume, v.VolumeClaim, v.standing(), v.Reason, strings.Join(v.Now, ","), v.wantedText()}
 		if wide {
 			row = append(row, strings.Join(v.Profiles, ","), v.Driver, string(v.Protocol))
 		}
@@ -76,6 +76,17 @@ func (r VolumeReport) WriteText(w io.Writer, wide bool) error {
 	out.table(rows)
 	r.writeReasons(out)
 	return out.err
+}
+
+// stateException is how a volume stands that differs from what is declared because the rules leave it so.
+const stateException = "Exception"
+
+// standing is the state of a volume, as a profile's status counts it.
+func (v Volume) standing() string {
+	if len(v.Exceptions) > 0 && (v.State == judge.StateUpToDate || v.State == judge.StateBlocked) {
+		return stateException
+	}
+	return string(v.State)
 }
 
 // wantedText is empty where nothing else is wanted than what is there.
@@ -94,12 +105,12 @@ func (r VolumeReport) summarize() string {
 	if len(r.Volumes) == 0 {
 		return "No volume concerns " + concerns + "."
 	}
-	counts := map[judge.State]int{}
+	counts := map[string]int{}
 	for _, v := range r.Volumes {
-		counts[v.State]++
+		counts[v.standing()]++
 	}
 	var parts []string
-	for _, state := range []judge.State{judge.StateUpToDate, judge.StatePending, judge.StateBlocked, judge.StateHeld} {
+	for _, state := range []string{string(judge.StateUpToDate), string(judge.StatePending), stateException, string(judge.StateBlocked), string(judge.StateHeld)} {
 		if counts[state] > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", counts[state], state))
 		}
@@ -116,8 +127,8 @@ func (r VolumeReport) writeReasons(out *printer) {
 	names := map[string][]string{}
 	var said []Volume
 	for _, v := range r.Volumes {
-		if v.State == judge.StateUpToDate && !strings.Contains(v.Message, ";") {
-			continue // "mountOptions are as declared", and no exception
+		if v.standing() == string(judge.StateUpToDate) {
+			continue
 		}
 		if _, known := names[v.Reason+v.Message]; !known {
 			said = append(said, v)

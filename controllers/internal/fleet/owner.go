@@ -2,6 +2,7 @@ package fleet
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 )
@@ -14,4 +15,15 @@ func Owns(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) bool {
 		}
 	}
 	return false
+}
+
+// NodeOf names the Node of a client node, for an event.
+func NodeOf(clientNode *v1alpha1.StorageClientNode) *corev1.Node {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: clientNode.Name}}
+	for _, owner := range clientNode.OwnerReferences {
+		if owner.Kind == "Node" {
+			node.UID = owner.UID
+		}
+	}
+	return node
 }

@@ -42,19 +42,40 @@ type ProfileSet struct {
 	// else: thousands of nodes share a few of them. disputed are those keys.
 	merged   map[string]nodesettings.Result
 	disputed map[string][]string
+	// selecting are the profiles that select a node, by the node's name.
+	selecting map[string]selection
 }
+
+// selection is the profiles that select a node with these labels, sorted by name.
+type selection struct {
+	labels   map[string]string
+	profiles []*Profile
+}
+
+// maxSelections bounds how many nodes a set remembers the profiles of: in a cluster whose nodes come and go, names do not come back.
+const maxSelections = 20_000
 
 // NewProfileSet takes all profiles as they are now. It does not keep the slice, but its elements.
 func NewProfileSet(profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList) *ProfileSet {
-	set := &ProfileSet{byName: map[string]*Profile{}, merged: map[string]nodesettings.Result{}, disputed: map[string][]string{}}
+	list := make([]*Profile, len(profiles))
 	for i := range profiles {
-		profile := &Profile{
-			StorageClientProfile: &profiles[i],
-			Standing:             match.StandingOf(&profiles[i], allow),
-			Paused:               pause.Profile(&profiles[i]),
-			selector:             match.SelectorOf(&profiles[i]),
-		}
-		set.profiles = append(set.profiles, profile)
+		list[i] = newProfile(&profiles[i], allow)
+	}
+	return newProfileSet(list)
+}
+
+func newProfile(profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList) *Profile {
+	return &Profile{
+		StorageClientProfile: profile, Standing: match.StandingOf(profile, allow), Paused: pause.Profile(profile), selector: match.SelectorOf(profile),
+	}
+}
+
+func newProfileSet(profiles []*Profile) *ProfileSet {
+	set := &ProfileSet{
+		profiles: profiles, byName: make(map[string]*Profile, len(profiles)),
+		merged: map[string]nodesettings.Result{}, disputed: map[string][]string{}, selecting: map[string]selection{},
+	}
+	for _, profile := range profiles {
 		set.byName[profile.Name] = profile
 	}
 	slices.SortFunc(set.profiles, func(a, b *Profile) int { return cmp.Compare(a.Name, b.Name) })
@@ -63,15 +84,15 @@ func NewProfileSet(profiles []v1alpha1.StorageClientProfile, allow catalogue.All
 
 // Acting is the set with one profile as if it acted, whatever its mode and its pause.
 func (s *ProfileSet) Acting(name string) *ProfileSet {
-	out := &ProfileSet{profiles: slices.Clone(s.profiles), byName: maps.Clone(s.byName), merged: map[string]nodesettings.Result{}, disputed: map[string][]string{}}
-	for i, profile := range out.profiles {
+	profiles := slices.Clone(s.profiles)
+	for i, profile := range profiles {
 		if profile.Name == name {
 			acting := *profile
 			acting.Standing, acting.Paused = match.Active, false
-			out.profiles[i], out.byName[name] = &acting, &acting
+			profiles[i] = &acting
 		}
 	}
-	return out
+	return newProfileSet(profiles)
 }
 
 // ByName returns a profile by its name, or nil.
@@ -93,23 +114,51 @@ type Wanted struct {
 // does the value in force where profiles of equal priority disagree. clientNode is nil where the node is not managed.
 func (s *ProfileSet) Wanted(node *corev1.Node, clientNode *v1alpha1.StorageClientNode) Wanted {
 	inForce := settingsInForce(clientNode)
-	var contributing []*Profile
-	held := false
-	for _, profile := range s.profiles {
-		switch {
-		case profile.Standing == match.Active && profile.Selects(node):
+	contributing := s.heldSources(inForce)
+	held := len(contributing) > 0
+	for _, profile := range s.Selecting(node) {
+		if profile.Standing == match.Active {
 			contributing = append(contributing, profile)
-		case profile.Standing == match.Held && isSource(profile.Name, inForce):
-			contributing = append(contributing, profile)
-			held = true
 		}
 	}
+	slices.SortFunc(contributing, func(a, b *Profile) int { return cmp.Compare(a.Name, b.Name) })
 	wanted := Wanted{Managed: len(contributing) > 0}
 	for _, profile := range contributing {
 		wanted.Profiles = append(wanted.Profiles, profile.Name)
 	}
 	wanted.Result = s.mergeProfiles(contributing, held, inForce)
 	return wanted
+}
+
+// heldSources are the profiles that are Held and that a node carries settings of.
+func (s *ProfileSet) heldSources(inForce []v1alpha1.NodeSetting) []*Profile {
+	var held []*Profile
+	for _, setting := range inForce {
+		if profile := s.byName[setting.Profile]; profile != nil && profile.Standing == match.Held && !slices.Contains(held, profile) {
+			held = append(held, profile)
+		}
+	}
+	return held
+}
+
+// Selecting are the profiles that select a node, whatever they do for it, sorted by name. The slice is not to be changed.
+func (s *ProfileSet) Selecting(node *corev1.Node) []*Profile {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if known, found := s.selecting[node.Name]; found && maps.Equal(known.labels, node.Labels) {
+		return known.profiles
+	}
+	found := selection{labels: maps.Clone(node.Labels)}
+	for _, profile := range s.profiles {
+		if profile.Selects(node) {
+			found.profiles = append(found.profiles, profile)
+		}
+	}
+	if len(s.selecting) >= maxSelections {
+		clear(s.selecting)
+	}
+	s.selecting[node.Name] = found
+	return found.profiles
 }
 
 func (s *ProfileSet) mergeProfiles(profiles []*Profile, held bool, inForce []v1alpha1.NodeSetting) nodesettings.Result {

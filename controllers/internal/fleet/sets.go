@@ -1,50 +1,58 @@
 package fleet
 
 import (
-	"slices"
-	"strings"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
-// ProfileSets keeps the last set of profiles for as long as they stay the same: profiles are checked and merged once, not for every node
-// and every pass. Any number of goroutines may share one; the zero value holds nothing.
+// ProfileSets keeps the last set of profiles for as long as these ask for the same, and of one that has changed whatever has not:
+// profiles are checked and merged once, not for every node and every pass. Any number of goroutines may share one; the zero value holds
+// nothing.
 type ProfileSets struct {
-	mutex    sync.Mutex
-	last     *ProfileSet
-	versions string
+	mutex sync.Mutex
+	last  *ProfileSet
+	// seen are the resource versions of the last call that asked for the same as last does, by UID.
+	seen map[types.UID]string
 }
 
-// Of is the set of all profiles as they are now. It keeps nothing of what it is handed. allow is the same at every call.
+// Of is the set of all profiles as they are now; their status is that of the version which was checked. It keeps nothing of what it is
+// handed. allow is the same at every call.
 func (s *ProfileSets) Of(profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList) *ProfileSet {
-	versions, known := versionsOf(profiles)
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	if known && s.last != nil && versions == s.versions {
-		return s.last
-	}
-	kept := make([]v1alpha1.StorageClientProfile, len(profiles))
+	seen, kept := make(map[types.UID]string, len(profiles)), make([]*Profile, len(profiles))
+	isSame := s.last != nil && len(profiles) == len(s.last.profiles)
 	for i := range profiles {
-		profiles[i].DeepCopyInto(&kept[i])
+		profile := &profiles[i]
+		seen[profile.UID] = profile.ResourceVersion
+		if kept[i] = s.recall(profile); kept[i] == nil {
+			isSame, kept[i] = false, newProfile(profile.DeepCopy(), allow)
+		}
 	}
-	set := NewProfileSet(kept, allow)
-	if known {
-		s.last, s.versions = set, versions
+	s.seen = seen
+	if !isSame {
+		s.last = newProfileSet(kept)
 	}
-	return set
+	return s.last
 }
 
-// versionsOf names the profiles in the versions that they have, in whatever order; false where one has none.
-func versionsOf(profiles []v1alpha1.StorageClientProfile) (string, bool) {
-	versions := make([]string, len(profiles))
-	for i := range profiles {
-		if profiles[i].UID == "" || profiles[i].ResourceVersion == "" {
-			return "", false
-		}
-		versions[i] = string(profiles[i].UID) + " " + profiles[i].ResourceVersion
+// recall is what the last set holds of a profile, nil where that asks for something else.
+func (s *ProfileSets) recall(profile *v1alpha1.StorageClientProfile) *Profile {
+	if s.last == nil {
+		return nil
 	}
-	slices.Sort(versions)
-	return strings.Join(versions, "\n"), true
+	known := s.last.ByName(profile.Name)
+	if known == nil || known.UID != profile.UID {
+		return nil
+	}
+	version := s.seen[profile.UID]
+	if version != "" && version == profile.ResourceVersion || match.IsSameDeclaration(known.StorageClientProfile, profile) {
+		return known
+	}
+	return nil
 }

@@ -95,6 +95,8 @@ type Decision struct {
 	Notes map[string]string
 	// Next is how long until the next soak is over; 0 where nothing soaks.
 	Next time.Duration
+	// Stuck are those that wait for a canary that has failed: they go no more before somebody has seen to it.
+	Stuck map[string]bool
 	// Canaries are those of the admitted that prove the settings for the others.
 	Canaries map[string]bool
 	// Order is in which order the admitted were, and Queued holds of those that wait for their turn what they wait behind.
@@ -135,12 +137,12 @@ func (d *Decision) AdmitQueued(canGo func(name string) bool) {
 // proven on nodes of its own, so that a canary that another profile overrides proves nothing for the rest.
 func Admit(nodes []Node, policy Policy, now time.Time) Decision {
 	gate := &gate{policy: policy, now: now, nodes: slices.Clone(nodes), Decision: Decision{
-		Admitted: map[string]bool{}, Notes: map[string]string{}, Canaries: map[string]bool{}, Queued: map[string]Queue{},
+		Admitted: map[string]bool{}, Notes: map[string]string{}, Canaries: map[string]bool{}, Stuck: map[string]bool{}, Queued: map[string]Queue{},
 	}}
 	slices.SortFunc(gate.nodes, func(a, b Node) int {
 		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
 	})
-	if failed := gate.failedNodes(); len(failed) >= max(policy.FailureThreshold, 1) {
+	if failed := failedOf(gate.nodes); len(failed) >= max(policy.FailureThreshold, 1) {
 		gate.refuse(gate.nodes, fmt.Sprintf("stopped, settings failed on %s", text.List(failed)))
 		return gate.Decision
 	}
@@ -180,9 +182,10 @@ func (g *gate) nameLost() {
 	}
 }
 
-func (g *gate) failedNodes() []string {
+// failedOf names the nodes on which the wanted settings have failed.
+func failedOf(nodes []Node) []string {
 	var failed []string
-	for _, node := range g.nodes {
+	for _, node := range nodes {
 		if node.hasWanted() && node.Failed {
 			failed = append(failed, node.Name)
 		}
@@ -267,6 +270,11 @@ func (g *gate) admitCanary(group []Node) {
 	switch {
 	case len(members) == 0:
 		g.refuse(group, "waiting for a canary: rollout.canary.nodeSelector selects no Ready node that gets the same settings")
+	case len(begun) >= count && len(begun)-len(failedOf(members)) < count:
+		g.refuse(group, "waiting for a canary that has failed: "+text.List(failedOf(members)))
+		for _, node := range group {
+			g.Stuck[node.Name] = !node.hasWanted()
+		}
 	case len(begun) >= count:
 		g.refuse(group, fmt.Sprintf("waiting for the canary: %s%s", text.List(begun), unconfirmedOf(members)))
 	default:

@@ -3,6 +3,8 @@
 package match
 
 import (
+	"maps"
+	"reflect"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -81,6 +83,18 @@ func Check(profile *v1alpha1.StorageClientProfile, allow catalogue.AllowList) (r
 		return v1alpha1.ReasonInvalid, text.Join(problems, "; ")
 	}
 	return "", ""
+}
+
+// IsSameDeclaration reports whether two versions of a profile ask for the same: status and labels do not count.
+func IsSameDeclaration(a, b *v1alpha1.StorageClientProfile) bool {
+	if a.UID != b.UID || a.Name != b.Name {
+		return false
+	}
+	if a.ResourceVersion == b.ResourceVersion && a.ResourceVersion != "" {
+		return true
+	}
+	return a.Generation == b.Generation && a.DeletionTimestamp.IsZero() == b.DeletionTimestamp.IsZero() &&
+		maps.Equal(a.Annotations, b.Annotations) && slices.Equal(a.Finalizers, b.Finalizers) && reflect.DeepEqual(a.Spec, b.Spec)
 }
 
 // Standing is what a profile does for the nodes that it selects.

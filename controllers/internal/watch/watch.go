@@ -2,14 +2,49 @@
 package watch
 
 import (
+	"context"
+	"fmt"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	toolscache "k8s.io/client-go/tools/cache"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
+	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 )
+
+// ClientNodeUpdates hands over each change of a StorageClientNode while the manager leads, as it was before and after. One that is seen
+// for the first time is no change, so a manager that restarts repeats nothing.
+func ClientNodeUpdates(mgr ctrl.Manager, changed func(before, after *v1alpha1.StorageClientNode)) error {
+	informer, err := mgr.GetCache().GetInformer(context.Background(), &v1alpha1.StorageClientNode{})
+	if err != nil {
+		return fmt.Errorf("watch StorageClientNodes: %w", err)
+	}
+	if _, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{UpdateFunc: WhileLeading(mgr.Elected(), changed)}); err != nil {
+		return fmt.Errorf("watch StorageClientNodes: %w", err)
+	}
+	return nil
+}
+
+// WhileLeading leaves out updates before the manager leads, and those from one client node to another of the same name.
+func WhileLeading(leading <-chan struct{}, changed func(before, after *v1alpha1.StorageClientNode)) func(before, after any) {
+	return func(before, after any) {
+		select {
+		case <-leading:
+		default:
+			return
+		}
+		was, ok := before.(*v1alpha1.StorageClientNode)
+		is, also := after.(*v1alpha1.StorageClientNode)
+		if ok && also && was.UID == is.UID {
+			changed(was, is)
+		}
+	}
+}
 
 // ProfileChanged leaves out changes of a profile's status.
 func ProfileChanged() predicate.Predicate {

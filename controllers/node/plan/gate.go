@@ -6,7 +6,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -14,7 +13,6 @@ import (
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/livegate"
 	"github.com/storageclient/operator/controllers/internal/match"
-	"github.com/storageclient/operator/controllers/internal/pause"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -104,7 +102,7 @@ func decider(s Snapshot, all fleet.Snapshot, now time.Time) func(*fleet.Profile)
 		}
 		policy := livegate.PolicyOf(profile.Spec.WithDefaults().Rollout)
 		policy.Soak, policy.Cluster = max(policy.Soak, s.Limits.MinSoak), cluster
-		nodes := entriesOf(s.Limits, all, profile)
+		nodes := fleet.GateEntries(all, profile, s.Limits.UntunedTaint)
 		a := answer{nodes, livegate.Admit(nodes, policy, now)}
 		known[profile.Name] = a
 		return a.nodes, a.decision
@@ -120,7 +118,7 @@ func countRunning(limits Limits, all fleet.Snapshot, now time.Time) (running int
 		if clientNode == nil || clientNode.Spec.Release || match.Ignored(node) || !node.DeletionTimestamp.IsZero() {
 			continue
 		}
-		entry := entryOf(limits, all, node, clientNode)
+		entry := fleet.GateEntry(all, node, clientNode, limits.UntunedTaint)
 		if !entry.Taken && !entry.Failed && !entry.Empty && !entry.IsSilentForLong(now) {
 			running++
 		}
@@ -147,9 +145,9 @@ func mayGo(name string, by *fleet.Profile, all fleet.Snapshot, decide func(*flee
 // gateEntry is the node as it stands among a profile's for the gate.
 func (s Snapshot) gateEntry(profile *fleet.Profile) livegate.Node {
 	own := fleet.Snapshot{Profiles: s.Profiles, Ready: map[string]bool{s.Node.Name: s.AgentReady}}
-	entry := entryOf(s.Limits, own, s.Node, s.ClientNode)
+	entry := fleet.GateEntry(own, s.Node, s.ClientNode, s.Limits.UntunedTaint)
 	entry.Wanted = s.Wanted.Hash
-	entry.Canary = canaryOf(profile).Matches(labels.Set(s.Node.Labels))
+	entry.Canary = fleet.CanarySelector(profile).Matches(labels.Set(s.Node.Labels))
 	return entry
 }
 
@@ -172,74 +170,6 @@ func concernedProfiles(s Snapshot) []string {
 		}
 	}
 	return profiles
-}
-
-// entriesOf are a profile's nodes for the gate. A node that is left alone, or without anything to set, is not among them.
-func entriesOf(limits Limits, all fleet.Snapshot, profile *fleet.Profile) []livegate.Node {
-	var nodes []livegate.Node
-	canary := canaryOf(profile)
-	for i := range all.Nodes {
-		node := &all.Nodes[i]
-		clientNode := all.ClientNodes[node.Name]
-		if !node.DeletionTimestamp.IsZero() || match.Ignored(node) || (!profile.Selects(node) && !fleet.CarriesSettingsOf(profile.Name, clientNode)) {
-			continue
-		}
-		wanted := all.Profiles.Wanted(node, clientNode)
-		if !wanted.Managed || (clientNode == nil && wanted.Hash == "") {
-			continue
-		}
-		entry := entryOf(limits, all, node, clientNode)
-		entry.Wanted = wanted.Hash
-		entry.Canary = canary.Matches(labels.Set(node.Labels))
-		nodes = append(nodes, entry)
-	}
-	return nodes
-}
-
-// canaryOf selects the nodes that a profile chooses for its canary; where it chooses none, no node.
-func canaryOf(profile *fleet.Profile) labels.Selector {
-	selector, err := metav1.LabelSelectorAsSelector(profile.Spec.WithDefaults().Rollout.Canary.NodeSelector)
-	if err != nil {
-		return labels.Nothing()
-	}
-	return selector
-}
-
-func entryOf(limits Limits, all fleet.Snapshot, node *corev1.Node, clientNode *v1alpha1.StorageClientNode) livegate.Node {
-	paused := pause.Annotated(node) || len(all.Profiles.PausedBy(node, clientNode)) > 0
-	entry := livegate.Node{Name: node.Name, Created: node.CreationTimestamp.Time, Alive: !paused && agentpod.NodeReady(node)}
-	entry.Empty = slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == limits.UntunedTaint })
-	if clientNode == nil {
-		return entry
-	}
-	report := fleet.ReportOf(node, clientNode, all.Ready[node.Name], "")
-	entry.Managed = !clientNode.Spec.Release
-	entry.Carries = clientNode.Spec.Hash
-	entry.Alive = entry.Alive && report.Silent == ""
-	entry.Taken = report.IsTaken()
-	entry.Unconfirmed = report.UnconfirmedNote
-	if condition := fleet.FindTuned(node); report.Silent != "" && condition != nil && condition.Reason == v1alpha1.NodeReasonAgentSilent {
-		// Not that of the message, which changes each time that the agent's Pod is restarted.
-		entry.SilentSince = condition.LastTransitionTime.Time
-		entry.NeverStarted = clientNode.Status.BootID == "" && agentpod.NodeReady(node)
-	}
-	entry.Failed = !report.Applying && len(report.Failed) > 0
-	entry.TakenSince = takenSince(node, report)
-	return entry
-}
-
-// takenSince is since when the node has had its settings, by the condition that says so. That it has them now is
-// observed afresh; only the time comes from the condition.
-func takenSince(node *corev1.Node, report fleet.Report) time.Time {
-	condition := fleet.FindTuned(node)
-	if condition == nil || !report.IsApplied() {
-		return time.Time{}
-	}
-	switch condition.Reason {
-	case v1alpha1.NodeReasonTuned, v1alpha1.NodeReasonTunedWithExceptions, v1alpha1.NodeReasonRebootPending:
-		return condition.LastHeartbeatTime.Time
-	}
-	return time.Time{}
 }
 
 // restoreNote says why a node that carries settings of a profile has to wait with its restore; empty: it need not. What

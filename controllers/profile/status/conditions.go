@@ -21,8 +21,8 @@ const policyNever = "rollout.reboot.policy is Never"
 // modePlan is what mode Plan means.
 const modePlan = "Mode Plan changes nothing"
 
-// maxMessage keeps a condition's message to a few lines; the API allows 32768 bytes.
-const maxMessage = 1024
+// needsApproval is what reboots wait for that nobody has approved.
+const needsApproval = "The plan needs approval"
 
 // verdict is a condition without its times.
 type verdict struct {
@@ -53,6 +53,7 @@ var restOf = map[string]rest{
 	v1alpha1.ReasonPausedByAnnotation:       byChoice,
 	v1alpha1.RolloutReasonWindowsDisjoint:   forSomebody,
 	v1alpha1.RolloutReasonFailureThreshold:  forSomebody,
+	v1alpha1.RolloutReasonCanaryFailed:      forSomebody,
 	v1alpha1.ReasonInvalid:                  forSomebody,
 }
 
@@ -72,7 +73,7 @@ func (r Report) conditions(old []metav1.Condition, generation int64, now metav1.
 		{v1alpha1.ConditionConflict, r.judgeConflict()},
 	} {
 		condition := metav1.Condition{
-			Type: entry.name, Status: entry.status, Reason: entry.reason, Message: text.CutBytes(entry.message, maxMessage),
+			Type: entry.name, Status: entry.status, Reason: entry.reason, Message: r.tell(entry.verdict),
 			ObservedGeneration: generation, LastTransitionTime: now,
 		}
 		if before := meta.FindStatusCondition(old, entry.name); before != nil && before.Status == condition.Status {
@@ -105,7 +106,7 @@ func (r Report) judgeStalled() verdict {
 	case r.isStopped():
 		return asTrue(v1alpha1.ReasonFailureThreshold, r.failedMessage())
 	case r.volumes.Stopped != "":
-		return asTrue(v1alpha1.ReasonFailureThreshold, "Some volumes do not get their options until a rule that declares these changes: "+r.volumes.Stopped)
+		return asTrue(v1alpha1.ReasonFailureThreshold, r.volumes.Stopped+"; no volume gets these options until a rule that declares them changes")
 	case r.isPlanMode(), r.isChanging(), r.nodes.counts.Disrupted > 0:
 		return asFalse(v1alpha1.ReasonProgressing, "")
 	case len(r.coming()) > 0:
@@ -119,9 +120,12 @@ func (r Report) judgeStalled() verdict {
 // judgeStuck is Stalled where all that is left are reboots, and none of them begins before somebody has seen to something.
 func (r Report) judgeStuck() verdict {
 	coming := r.coming()
-	goesOn := slices.ContainsFunc(coming, func(w wait) bool { return restOf[w.reason] != forSomebody })
+	goesOn := slices.ContainsFunc(coming, func(w wait) bool { return restOf[w.reason] != forSomebody && !slices.Contains(r.nodes.failed, w.node) })
 	if goesOn || r.rebootHold() != "" || r.judgePaused().status == metav1.ConditionTrue {
 		return asFalse(v1alpha1.ReasonProgressing, "")
+	}
+	if r.nodes.counts.Failed > 0 {
+		return asTrue(v1alpha1.ReasonNodesFailed, r.failedMessage())
 	}
 	return asTrue(v1alpha1.ReasonRebootPending, r.waitMessage())
 }
@@ -154,7 +158,7 @@ func (r Report) judgeReady(stalled verdict) verdict {
 	case r.nodes.counts.Failed > 0:
 		return asFalse(v1alpha1.ReasonNodesFailed, r.failedMessage())
 	case len(r.coming()) > 0 && r.rebootHold() != "":
-		return asFalse(v1alpha1.ReasonRebootPending, fmt.Sprintf("Reboot due on %s. %s", text.List(namesOf(r.coming())), r.rebootHold()))
+		return asFalse(v1alpha1.ReasonRebootPending, fmt.Sprintf("%s; reboot due on %s", r.rebootHold(), text.List(namesOf(r.coming()))))
 	case r.isUnfinished():
 		return asFalse(v1alpha1.ReasonRollingOut, r.progressMessage())
 	}
@@ -169,14 +173,14 @@ func (r Report) judgeReady(stalled verdict) verdict {
 // nobody reboots, and the volumes that are left as they are. Empty: there are none.
 func (r Report) exceptionsMessage() string {
 	var parts []string
+	if staged := r.stagedNodes(); len(staged) > 0 {
+		parts = append(parts, "Not rebooted: "+text.Join(staged, ", "))
+	}
 	if len(r.nodes.exceptions) > 0 {
 		parts = append(parts, "Some settings are not available on "+text.List(r.nodes.exceptions))
 	}
 	if len(r.nodes.shadowed) > 0 {
 		parts = append(parts, fmt.Sprintf("Other files override settings on %s: %s", text.List(r.nodes.shadowed), text.Join(r.nodes.overrides, "; ")))
-	}
-	if staged := r.stagedNodes(); len(staged) > 0 {
-		parts = append(parts, "Not rebooted: "+text.Join(staged, ", "))
 	}
 	if len(r.nodes.held) > 0 {
 		parts = append(parts, "Paused: "+text.Join(describeWaits(r.nodes.held), ", "))
@@ -193,10 +197,10 @@ func (r Report) isUnfinished() bool {
 	return r.isChanging() || r.awaitsEvidence() || len(r.coming()) > 0 || r.nodes.counts.Disrupted > 0
 }
 
-// isChanging is unfinished, reboots aside. A volume that is blocked, or whose options have yet to be seen to work, waits for
-// somebody, and is not on its way.
+// isChanging is unfinished, reboots aside. A node whose canary has failed waits for somebody and is not on its way, and neither is a
+// volume that is blocked, or whose options have yet to be seen to work.
 func (r Report) isChanging() bool {
-	return len(r.nodes.behind)+len(r.nodes.silent)+len(r.nodes.drifted) > 0 || r.volumes.IsOpen() && !r.awaitsEvidence()
+	return len(r.nodes.behind)-len(r.nodes.stuck)+len(r.nodes.silent)+len(r.nodes.drifted) > 0 || r.volumes.IsOpen() && !r.awaitsEvidence()
 }
 
 // rebootHold says what of the profile itself keeps nodes from reboots that are due; empty: nothing. What no plan hash
@@ -209,7 +213,7 @@ func (r Report) rebootHold() string {
 	case policy == v1alpha1.RebootNever:
 		return policyNever
 	case policy == v1alpha1.RebootOnApproval && !fleet.IsPlanApproved(r.profile.StorageClientProfile):
-		return "The plan needs approval"
+		return needsApproval
 	}
 	return ""
 }
@@ -297,7 +301,7 @@ func (r Report) judgeReconciling(stalled verdict) verdict {
 	case len(r.coming()) > 0 && r.rebootHold() != "":
 		return asTrue(v1alpha1.ReasonWaitingForApproval, r.rebootHold())
 	case len(r.coming()) == 0:
-		return asTrue(v1alpha1.ReasonWaitingForEvidence, r.evidenceMessage())
+		return asTrue(v1alpha1.ReasonWaitingForEvidence, r.evidenceMessage(maxMessage))
 	}
 	return r.judgeWaiting()
 }
@@ -367,10 +371,19 @@ func (r Report) judgeConflict() verdict {
 	return asFalse(v1alpha1.ReasonNoConflict, "")
 }
 
-// progressMessage tells in a sentence how far nodes and volumes are, and which nodes are not.
+// progressMessage tells in a sentence how far nodes and volumes are, what keeps the others waiting, and which nodes these are: what
+// somebody may have to see to first, since a long one is cut.
 func (r Report) progressMessage() string {
 	parts := []string{fmt.Sprintf("%d/%d nodes and %d/%d volumes up to date",
 		r.nodes.counts.UpToDate, r.nodes.counts.Matched, r.volumes.UpToDate, r.volumes.Matched)}
+	if waits := r.waitMessage(); waits != "" {
+		parts = append(parts, waits)
+	}
+	if r.awaitsEvidence() {
+		parts = append(parts, r.evidenceMessage(maxMessage-len(parts[0]+"; ")))
+	} else if r.volumes.Batch != "" {
+		parts = append(parts, r.volumes.Batch)
+	}
 	for _, list := range []struct {
 		label string
 		nodes []string
@@ -380,14 +393,6 @@ func (r Report) progressMessage() string {
 		if len(list.nodes) > 0 {
 			parts = append(parts, list.label+text.List(list.nodes))
 		}
-	}
-	if r.awaitsEvidence() {
-		parts = append(parts, r.evidenceMessage())
-	} else if r.volumes.Batch != "" {
-		parts = append(parts, r.volumes.Batch)
-	}
-	if waits := r.waitMessage(); waits != "" {
-		parts = append(parts, waits)
 	}
 	return withIgnored(strings.Join(parts, "; "), r.nodes.ignored)
 }
@@ -433,15 +438,15 @@ func withIgnored(message string, ignored []string) string {
 
 func (r Report) removalMessage() string {
 	var parts []string
+	if message := r.immutableMessage(); message != "" {
+		parts = append(parts, message)
+	}
 	if r.judgePaused().status == metav1.ConditionTrue && !r.isPlanMode() && r.profile.Spec.DeletionPolicy != v1alpha1.DeletionRetain {
 		parts = append(parts, "paused")
 	}
 	parts = append(parts, r.removal.messages()...)
 	if hold := r.rebootHold(); hold != "" && r.profile.Spec.Rollout.Reboot.RestoreReboot {
 		parts = append(parts, "reboots: "+hold)
-	}
-	if message := r.immutableMessage(); message != "" {
-		parts = append(parts, message)
 	}
 	if len(r.volumes.Unrestored) > 0 {
 		parts = append(parts, "volumes not yet restored: "+text.List(r.volumes.Unrestored))

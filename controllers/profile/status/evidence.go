@@ -45,8 +45,8 @@ func (r Report) WithPods(pods map[types.NamespacedName][]Pod) Report {
 	return r
 }
 
-// evidenceMessage says which mount is waited for, and how to give it.
-func (r Report) evidenceMessage() string {
+// evidenceMessage says which mount is waited for, and how to give it, in about so many bytes.
+func (r Report) evidenceMessage(room int) string {
 	awaited := r.volumes.Evidence
 	names := make([]string, len(awaited.Volumes))
 	for i, v := range awaited.Volumes {
@@ -55,14 +55,21 @@ func (r Report) evidenceMessage() string {
 	if len(names) == 0 {
 		return ""
 	}
-	message := fmt.Sprintf("%s for a pod to mount %s with its new options", waitText(awaited.Waiting), strings.Join(names, " or "))
+	named := strings.Join(names, " or ")
+	if rest := len(names) - 1; rest > 0 && len(named) > maxNames {
+		named = fmt.Sprintf("%s or %s", names[0], text.Count(rest, "other"))
+	}
+	message := fmt.Sprintf("%s for a pod to mount %s with its new options", waitText(awaited.Waiting), named)
 	for _, v := range awaited.Volumes {
-		if remedy := r.remedyFor(v); remedy != "" {
+		if remedy := r.remedyFor(v, room-len(message+": ")); remedy != "" {
 			return message + ": " + remedy
 		}
 	}
 	return message + ": no pod uses it: start one that does, or set rollout.volumes.onNoEvidence to Proceed"
 }
+
+// maxNames is how many bytes the names of volumes have, one aside.
+const maxNames = 60
 
 func waitText(volumes int32) string {
 	if volumes == 1 {
@@ -71,8 +78,9 @@ func waitText(volumes int32) string {
 	return fmt.Sprintf("%d volumes wait", volumes)
 }
 
-// remedyFor says how to have a volume mounted anew, empty where no pod uses it.
-func (r Report) remedyFor(v plan.AwaitedVolume) string {
+// remedyFor says how to have a volume mounted anew, with as many of the ways and of what is to be known as there is room for; empty
+// where no pod uses it.
+func (r Report) remedyFor(v plan.AwaitedVolume, room int) string {
 	pods := r.pods[v.VolumeClaim]
 	if len(pods) == 0 {
 		return ""
@@ -89,12 +97,27 @@ func (r Report) remedyFor(v plan.AwaitedVolume) string {
 		}
 	}
 	slices.Sort(commands)
-	remedy := "restart one of its pods: " + text.Join(slices.Compact(commands), ", or ")
-	if !v.MountsPerPod {
-		remedy += "; a node mounts it anew once no pod there uses it"
+	commands = slices.Compact(commands)
+	const restart = "restart one of its pods"
+	remedy := restart + ": " + text.Join(commands, ", or ")
+	if len(remedy) > room {
+		remedy = restart + ": " + commands[0]
 	}
+	if len(remedy) > room {
+		// No half of a command.
+		return restart
+	}
+	var notes []string
 	if v.Server != "" {
-		remedy += "; nconnect shows only on a node that has nothing else of " + v.Server + " mounted"
+		notes = append(notes, "; nconnect shows only on a node that has nothing else of "+v.Server+" mounted")
+	}
+	if !v.MountsPerPod {
+		notes = append(notes, "; a node mounts it anew once no pod there uses it")
+	}
+	for _, note := range notes {
+		if len(remedy+note) <= room {
+			remedy += note
+		}
 	}
 	return remedy
 }

@@ -43,7 +43,7 @@ func TestAProfileThatWaitsForAMount(t *testing.T) {
 			},
 			reconciling: v1alpha1.ReasonWaitingForEvidence,
 			message: "3 volumes wait for a pod to mount pv1 with its new options: restart one of its pods: kubectl rollout restart -n eda deployment/web" +
-				"; a node mounts it anew once no pod there uses it; nconnect shows only on a node that has nothing else of filer mounted",
+				"; nconnect shows only on a node that has nothing else of filer mounted",
 		},
 		"or that no pod uses the volume": {
 			change: func(r *Report) { r.volumes.Evidence.Waiting, r.volumes.Matched = 1, 2 }, reconciling: v1alpha1.ReasonWaitingForEvidence,

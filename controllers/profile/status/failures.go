@@ -29,7 +29,7 @@ type recalled struct {
 // recallFailures finds what counts of a profile's remembered failures: what its nodes are to have now; all of it while it has none.
 func recallFailures(profile *fleet.Profile, all fleet.Snapshot, failures v1alpha1.ProfileFailures) recalled {
 	var out recalled
-	if profile.Standing == match.Held && profile.Spec.Mode == v1alpha1.ModePlan {
+	if len(failures.Boots) == 0 || profile.Standing == match.Held && profile.Spec.Mode == v1alpha1.ModePlan {
 		return out
 	}
 	nodes, wanted := map[string]*corev1.Node{}, sets.New[string]()
@@ -109,6 +109,15 @@ func (r Report) failedMessage() string {
 	message := "Failed on " + text.List(r.nodes.failed)
 	if r.nodes.failedBefore > 0 {
 		message += fmt.Sprintf(", and %d before them", r.nodes.failedBefore)
+	}
+	waiting := len(r.nodes.stuck)
+	for _, w := range r.nodes.pending {
+		if w.reason == v1alpha1.RolloutReasonCanaryFailed {
+			waiting++
+		}
+	}
+	if waiting > 0 {
+		message += fmt.Sprintf("; %s for this canary", text.Count(waiting, "node waits", "nodes wait"))
 	}
 	if len(r.nodes.lost)+r.nodes.failedBefore > 0 {
 		message += fmt.Sprintf(". Change the boot settings, or try the same again: kubectl storageclient retry %s", r.profile.Name)

@@ -65,7 +65,7 @@ func TestRememberedFailures(t *testing.T) {
 		},
 		"one that is there and no longer says so": {
 			world: newWorld(nil).node("a", phase(v1alpha1.RolloutWaiting)), nodes: []v1alpha1.FailedNode{failedNode("a", "u-a", 0)}, want: stopped,
-			failed: "Failed on a",
+			failed: "Failed on a; next: kubectl storageclient node a",
 		},
 		"one that has recovered": {
 			world: newWorld(nil).node("a", phase(v1alpha1.RolloutUpToDate)), nodes: []v1alpha1.FailedNode{failedNode("a", "u-a", 0)}, want: "Ready=True/UpToDate",
@@ -172,7 +172,7 @@ func TestAnImmutableConfigMapStallsWhatWaitsForTheRollout(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", got, test.want)
 			}
 			message := r.judgeReady(r.judgeStalled()).message
-			told := strings.Contains(message, "ConfigMap one, other, which is immutable") && strings.Contains(message, "kubectl -n system get configmap one other -o yaml |")
+			told := strings.Contains(strings.ToLower(message), "immutable configmap stops the rollout; create it anew: kubectl -n system get cm one other -o yaml | sed")
 			if want := strings.Contains(test.want, "ConfigMapImmutable") || strings.Contains(test.want, "Restoring"); told != want {
 				t.Errorf("told %t, want %t: %s", told, want, message)
 			}

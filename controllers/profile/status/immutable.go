@@ -5,8 +5,6 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/storageclient/operator/tuning/text"
 )
 
 // immutableMessage says which of the rollout's ConfigMaps cannot be written and what to type, where nodes of the profile wait for such a
@@ -16,9 +14,9 @@ func (r Report) immutableMessage() string {
 	if len(names) == 0 || !r.waitsForRollout() {
 		return ""
 	}
-	return fmt.Sprintf("The rollout cannot take nodes out of service or return them: it cannot write ConfigMap %s, which is immutable. "+
-		"To save it and create it anew: kubectl -n %s get configmap %s -o yaml | sed '/^ *immutable: true$/d' >saved.yaml && kubectl replace --force -f saved.yaml",
-		text.List(names), r.snapshot.ManagerNamespace, strings.Join(names, " "))
+	return fmt.Sprintf("An immutable ConfigMap stops the rollout; create it anew: "+
+		"kubectl -n %s get cm %s -o yaml | sed '/^ *immutable: true$/d' >saved.yaml && kubectl replace --force -f saved.yaml",
+		r.snapshot.ManagerNamespace, strings.Join(names, " "))
 }
 
 // waitsForRollout reports whether a node of the profile is to be disrupted, or to return to service.

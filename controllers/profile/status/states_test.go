@@ -130,6 +130,15 @@ func rolloutState(reason string) Report {
 		return newWorld(nil).node("a", func(n *corev1.Node, _ *v1alpha1.StorageClientNode) {
 			n.Annotations = map[string]string{v1alpha1.IgnoreAnnotation: "true"}
 		}).report()
+	case v1alpha1.RolloutReasonNeverDisrupt:
+		return newWorld(policy(v1alpha1.RebootAutomatic)).node("a", neverDisrupted).report()
+	case v1alpha1.RolloutReasonNodePaused:
+		return newWorld(policy(v1alpha1.RebootAutomatic)).node("a", func(n *corev1.Node, s *v1alpha1.StorageClientNode) {
+			rebootDue(reason)(n, s)
+			n.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"}
+		}).report()
+	case v1alpha1.RolloutReasonRebootPolicyNever:
+		return newWorld(policy(v1alpha1.RebootNever)).node("a", rebootDue(reason)).report()
 	case v1alpha1.RolloutReasonNodeLost:
 		w := newWorld(nil).node("a", nil)
 		return Judge("p", Snapshot{All: w.snapshot(), Failures: *remembered(w, failedNode("gone", "u-gone", time.Minute))}, now)
@@ -138,7 +147,8 @@ func rolloutState(reason string) Report {
 	case v1alpha1.RolloutReasonClaimed:
 		phase = v1alpha1.RolloutClaimed
 	case v1alpha1.RolloutReasonLeavingLoadBalancers, v1alpha1.RolloutReasonDraining, v1alpha1.RolloutReasonDrainBlocked,
-		v1alpha1.RolloutReasonDrainError, v1alpha1.RolloutReasonWaitingForPods, v1alpha1.RolloutReasonMountsBusy, v1alpha1.RolloutReasonCordonLost:
+		v1alpha1.RolloutReasonDrainError, v1alpha1.RolloutReasonWaitingForPods, v1alpha1.RolloutReasonMountsBusy, v1alpha1.RolloutReasonCordonLost,
+		v1alpha1.RolloutReasonStorageUnreachable:
 		phase = v1alpha1.RolloutDraining
 	case v1alpha1.RolloutReasonPermitGiven, v1alpha1.RolloutReasonHostBusy, v1alpha1.RolloutReasonRebootStarted,
 		v1alpha1.RolloutReasonWithdrawingPermit, v1alpha1.RolloutReasonWaitingForNode:

@@ -22,8 +22,9 @@ import (
 // Snapshot is all that a profile's status rests on.
 type Snapshot struct {
 	// All are all nodes, with all profiles.
-	All     fleet.Snapshot
-	Volumes plan.Snapshot
+	All fleet.Snapshot
+	// Volumes are all volumes; nil: they could not be read.
+	Volumes *plan.View
 	// Allow holds the parameters that are accepted beyond the catalogue.
 	Allow catalogue.AllowList
 	// PausedAll is whether the manager's namespace is paused.
@@ -65,29 +66,21 @@ type Report struct {
 // Judge says how the profile of that name stands.
 func Judge(name string, s Snapshot, now time.Time) Report {
 	profile := s.All.Profiles.ByName(name)
-	s.Volumes.Now, s.Volumes.ClientNodes = now, clientNodesOf(s.All)
 	r := Report{
 		snapshot: s,
 		profile:  profile,
 		now:      now,
 		nodes:    countNodes(profile, s.All, s.ManagerNode),
-		volumes:  plan.Summarize(name, s.Volumes),
+		volumes:  s.Volumes.Summarize(name),
 		removal:  findRemaining(profile, s.All, now),
 	}
 	r.nodes.addRecalled(recallFailures(profile, s.All, s.Failures))
+	r.nodes.addStuck(profile, s.All, now)
+	r.stale = r.volumes.Stale
 	r.invalidReason, r.invalidMessage = match.Check(profile.StorageClientProfile, s.Allow)
-	r.stale = plan.StaleMounts(r.volumes.Volumes, s.Volumes.ClientNodes)
 	r.advice = advice.For(overview.AdviceInput(profile.StorageClientProfile, s.All.Nodes, s.All.ClientNodes, r.volumes.Servers))
 	r.limits = overview.Fleet{Matched: int(r.nodes.counts.Matched), All: len(s.All.Nodes), MaxUnavailable: s.MaxUnavailable}
 	return r
-}
-
-func clientNodesOf(all fleet.Snapshot) []v1alpha1.StorageClientNode {
-	clientNodes := make([]v1alpha1.StorageClientNode, 0, len(all.ClientNodes))
-	for _, clientNode := range all.ClientNodes {
-		clientNodes = append(clientNodes, *clientNode)
-	}
-	return clientNodes
 }
 
 // Status is what to write; old is what the profile has now.

@@ -98,6 +98,12 @@ func rebootDue(reason string) func(*corev1.Node, *v1alpha1.StorageClientNode) {
 	}
 }
 
+// neverDisrupted has a node whose reboot is due be left alone.
+func neverDisrupted(n *corev1.Node, clientNode *v1alpha1.StorageClientNode) {
+	rebootDue(v1alpha1.RolloutReasonNeverDisrupt)(n, clientNode)
+	n.Annotations = map[string]string{v1alpha1.NeverDisruptAnnotation: "true"}
+}
+
 func state(key string, state v1alpha1.SettingState) func(*corev1.Node, *v1alpha1.StorageClientNode) {
 	return func(_ *corev1.Node, clientNode *v1alpha1.StorageClientNode) {
 		for i := range clientNode.Status.Settings {
@@ -250,10 +256,10 @@ func TestConditions(t *testing.T) {
 			world: newWorld(policy(v1alpha1.RebootAutomatic)).node("a", refusedBoot), want: "Ready=True/ReadyWithExceptions",
 		},
 		"somebody keeps a node from its reboot": {
-			world: newWorld(policy(v1alpha1.RebootAutomatic)).node("a", rebootDue(v1alpha1.RolloutReasonNeverDisrupt)), want: "Ready=True/ReadyWithExceptions",
+			world: newWorld(policy(v1alpha1.RebootAutomatic)).node("a", neverDisrupted), want: "Ready=True/ReadyWithExceptions",
 		},
 		"which hides nothing that is on its way": {
-			world: newWorld(policy(v1alpha1.RebootAutomatic)).node("a", rebootDue(v1alpha1.RolloutReasonNeverDisrupt)).node("b", rebootDue(v1alpha1.ReasonWaitingForBudget)),
+			world: newWorld(policy(v1alpha1.RebootAutomatic)).node("a", neverDisrupted).node("b", rebootDue(v1alpha1.ReasonWaitingForBudget)),
 			want:  "Ready=False/RollingOut Reconciling=True/WaitingForBudget",
 		},
 		"a node is paused before it got its settings": {
@@ -631,7 +637,7 @@ func TestReadyNamesTheFileThatWins(t *testing.T) {
 		"Some settings are not available on c; " + files: newWorld(nil).node("a", shadowed).node("b", shadowed).node("c", state(bootKey, v1alpha1.SettingClamped)),
 		"Some settings are not available on c":           newWorld(nil).node("c", state(bootKey, v1alpha1.SettingClamped)),
 	} {
-		if got := w.report().conditions(nil, 1, metav1.NewTime(now))[0]; got.Message != want || got.Reason != v1alpha1.ReasonReadyWithExceptions {
+		if got := w.report().conditions(nil, 1, metav1.NewTime(now))[0]; got.Message != want+"; more: kubectl storageclient diff p" || got.Reason != v1alpha1.ReasonReadyWithExceptions {
 			t.Errorf("%s: %q, want %q", got.Reason, got.Message, want)
 		}
 	}

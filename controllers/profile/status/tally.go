@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/controllers/internal/livegate"
 	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/order"
 	"github.com/storageclient/operator/controllers/internal/pause"
@@ -40,6 +42,8 @@ type tally struct {
 	// failedBefore is how many failed before those that are named, lost are those of them that are gone, the latest first.
 	failedBefore int
 	lost         []v1alpha1.LostNode
+	// stuck are those of behind that wait for a live canary that has failed.
+	stuck []string
 	// pending wait for a boot for the profile's settings to take effect.
 	pending []wait
 	// planned are those that the plan reboots: it tells of all, whether or not they have been given their settings yet.
@@ -61,16 +65,12 @@ type tally struct {
 // countNodes counts every node that a profile selects. managerNode is the manager's own.
 func countNodes(profile *fleet.Profile, all fleet.Snapshot, managerNode string) tally {
 	sum := tally{managerNode: managerNode}
-	nodes := slices.Clone(all.Nodes)
-	slices.SortFunc(nodes, func(a, b corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
 	inPlanMode := profile.Standing == match.Held && profile.Spec.Mode == v1alpha1.ModePlan
 	if inPlanMode {
 		all.Profiles = all.Profiles.Acting(profile.Name)
 	}
-	for i := range nodes {
-		node := &nodes[i]
+	for _, node := range selectedNodes(profile, all.Nodes) {
 		switch {
-		case !profile.Selects(node):
 		case match.Ignored(node):
 			sum.ignored = append(sum.ignored, node.Name)
 		case inPlanMode:
@@ -84,6 +84,18 @@ func countNodes(profile *fleet.Profile, all fleet.Snapshot, managerNode string) 
 		*list = slices.Compact(*list)
 	}
 	return sum
+}
+
+// selectedNodes are the nodes that a profile selects, by name.
+func selectedNodes(profile *fleet.Profile, all []corev1.Node) []*corev1.Node {
+	var selected []*corev1.Node
+	for i := range all {
+		if profile.Selects(&all[i]) {
+			selected = append(selected, &all[i])
+		}
+	}
+	slices.SortFunc(selected, func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
+	return selected
 }
 
 func (t *tally) addNode(profile *fleet.Profile, node *corev1.Node, all fleet.Snapshot) {
@@ -169,6 +181,16 @@ func (t *tally) addBehind(profile *fleet.Profile, node *corev1.Node, clientNode 
 	}
 }
 
+// addStuck finds the nodes that get no settings, since their canary has failed, though fewer nodes have failed than would stop the profile.
+func (t *tally) addStuck(profile *fleet.Profile, all fleet.Snapshot, now time.Time) {
+	if len(t.failed) == 0 || len(t.behind) == 0 {
+		return
+	}
+	policy := livegate.PolicyOf(profile.Spec.WithDefaults().Rollout)
+	gate := livegate.Admit(fleet.GateEntries(all, profile, ""), policy, now)
+	t.stuck = slices.DeleteFunc(slices.Clone(t.behind), func(name string) bool { return !gate.Stuck[name] })
+}
+
 // addPlan notes a node that the plan reboots. The plugin's "plan" goes by the same.
 func (t *tally) addPlan(profile *fleet.Profile, node *corev1.Node, clientNode *v1alpha1.StorageClientNode, wanted fleet.Wanted, all fleet.Snapshot,
 ) (reboot overview.Reboot, due bool) {
@@ -228,7 +250,7 @@ func (t *tally) addPending(node *corev1.Node, clientNode *v1alpha1.StorageClient
 	}
 	t.counts.PendingReboot++
 	waiting := wait{node: node.Name}
-	if rollout := clientNode.Status.Rollout; rollout != nil {
+	if rollout := clientNode.Status.Rollout; rollout != nil && isStillHeld(rollout.Reason, node, clientNode, all) {
 		waiting.reason, waiting.message = rollout.Reason, rollout.Message
 	}
 	if slices.ContainsFunc(report.RebootPending, nodesettings.TakesEffectAtBoot) {
@@ -240,6 +262,26 @@ func (t *tally) addPending(node *corev1.Node, clientNode *v1alpha1.StorageClient
 	if last := &t.turns[len(t.turns)-1]; waiting.kept != "" {
 		last.Blocked = true
 	}
+}
+
+// isStillHeld reports whether what keeps a node from its reboot on purpose, by its note, still does: the note is as old as the last pass
+// of the rollout. Of other reasons it says nothing.
+func isStillHeld(reason string, node *corev1.Node, clientNode *v1alpha1.StorageClientNode, all fleet.Snapshot) bool {
+	if restOf[reason] != byChoice {
+		return true
+	}
+	switch reason {
+	case v1alpha1.RolloutReasonNeverDisrupt:
+		return node.Annotations[v1alpha1.NeverDisruptAnnotation] == v1alpha1.True
+	case v1alpha1.RolloutReasonNodePaused:
+		return pause.Annotated(node)
+	case v1alpha1.ReasonPausedByField, v1alpha1.ReasonPausedByAnnotation:
+		return len(all.Profiles.PausedBy(node, clientNode)) > 0
+	}
+	return slices.ContainsFunc(fleet.SourcesOf(clientNode), func(name string) bool {
+		source := all.Profiles.ByName(name)
+		return source != nil && (source.Spec.Mode == v1alpha1.ModePlan || source.Spec.Rollout.Reboot.Policy == v1alpha1.RebootNever)
+	})
 }
 
 // dispute notes the keys that the profile and others of its priority disagree about, and reports whether there are any.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -162,5 +163,70 @@ func TestThePlanInTheStatusIsTheOneOfThePlugin(t *testing.T) {
 	}
 	if more == 0 {
 		t.Error("no world in which a node is yet to be given its boot settings")
+	}
+}
+
+// A canary that fails keeps all others from going, also where the profile allows more failures: nothing more happens then, and the
+// profile says so.
+func TestAFailedCanaryBelowTheThresholdIsFinal(t *testing.T) {
+	allowsTwo := func(p *v1alpha1.StorageClientProfile) {
+		p.Spec.Rollout.FailureThreshold, p.Spec.Rollout.Reboot.Policy = new(int32(2)), v1alpha1.RebootAutomatic
+	}
+	liveFailed := state("sysctl/net.core.rmem_max", v1alpha1.SettingFailed)
+	rebootFailed := func(n *corev1.Node, s *v1alpha1.StorageClientNode) {
+		rebootDue(v1alpha1.RolloutReasonRebootTimedOut)(n, s)
+		s.Status.Rollout.Phase = v1alpha1.RolloutFailed
+	}
+	former := func(_ *corev1.Node, s *v1alpha1.StorageClientNode) { s.Spec.Hash = "former" }
+	applying := func(_ *corev1.Node, s *v1alpha1.StorageClientNode) { s.Status.Hash = "former" }
+	const stalled = "Ready=False/NodesFailed Reconciling=False/NodesFailed Stalled=True/NodesFailed"
+	for name, test := range map[string]struct {
+		world         *world
+		want, message string
+	}{
+		"live settings, on nodes that are new": {
+			newWorld(allowsTwo).node("a", liveFailed).bare("b").bare("c"), stalled, "Failed on a; 2 nodes wait for this canary; next: kubectl storageclient node a",
+		},
+		"live settings, on nodes that have others": {
+			newWorld(allowsTwo).node("a", liveFailed).node("b", former), stalled, "Failed on a; 1 node waits for this canary; next: kubectl storageclient node a",
+		},
+		"not while another node is still taking them": {
+			newWorld(func(p *v1alpha1.StorageClientProfile) {
+				allowsTwo(p)
+				p.Spec.Rollout.Canary = &v1alpha1.Canary{Nodes: new(int32(2))}
+			}).node("a", liveFailed).node("b", applying).bare("c"),
+			"Ready=False/NodesFailed Reconciling=True/RollingOut", "",
+		},
+		"not where the canary is well and another node failed": {
+			newWorld(allowsTwo).node("a", tunedSince(time.Hour)).node("b", liveFailed).bare("c"), "Ready=False/NodesFailed Reconciling=True/RollingOut", "",
+		},
+		"a reboot": {
+			newWorld(allowsTwo).node("a", rebootFailed).node("b", rebootDue(v1alpha1.RolloutReasonCanaryFailed)), stalled,
+			"Failed on a; 1 node waits for this canary; next: kubectl storageclient node a",
+		},
+		"not where a node of another group goes on": {
+			newWorld(allowsTwo).node("a", rebootFailed).node("b", rebootDue(v1alpha1.RolloutReasonCanaryFailed)).node("c", rebootDue(v1alpha1.ReasonWaitingForBudget)),
+			"Ready=False/NodesFailed Reconciling=True/RollingOut", "",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := Judge("p", Snapshot{All: test.world.snapshot()}, now)
+			if got := summary(r); got != test.want {
+				t.Errorf("got  %s\nwant %s", got, test.want)
+			}
+			if got := r.conditions(nil, 1, metav1.NewTime(now))[2]; got.Message != test.message {
+				t.Errorf("Stalled says %q, want %q", got.Message, test.message)
+			}
+		})
+	}
+}
+
+// tunedSince has a node have carried its settings for so long.
+func tunedSince(ago time.Duration) func(*corev1.Node, *v1alpha1.StorageClientNode) {
+	return func(n *corev1.Node, _ *v1alpha1.StorageClientNode) {
+		n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{
+			Type: v1alpha1.TunedNodeCondition, Status: corev1.ConditionTrue, Reason: v1alpha1.NodeReasonTuned,
+			LastHeartbeatTime: metav1.NewTime(now.Add(-ago)), LastTransitionTime: metav1.NewTime(now.Add(-ago)),
+		})
 	}
 }

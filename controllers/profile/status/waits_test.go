@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 )
@@ -17,12 +18,63 @@ func TestReconcilingNamesNodePodAndBudgetOfABlockedDrain(t *testing.T) {
 			s.Status.Rollout.Phase, s.Status.Rollout.Message = v1alpha1.RolloutDraining, "Pod x/y is kept by PodDisruptionBudget x/z"
 		}).report()
 	got := f.judgeReconciling(f.judgeStalled())
-	want := "0/3 nodes and 0/0 volumes up to date; reboot due: a, b, c; " +
-		"c: DrainBlocked: Pod x/y is kept by PodDisruptionBudget x/z; a, b: WaitingForBudget: waits for WaitingForBudget"
+	want := "0/3 nodes and 0/0 volumes up to date; c: DrainBlocked: Pod x/y is kept by PodDisruptionBudget x/z; " +
+		"a, b: WaitingForBudget: waits for WaitingForBudget; reboot due: a, b, c"
 	if got.reason != v1alpha1.ReasonRollingOut || got.message != want {
 		t.Errorf("%s: %s\nwant %s", got.reason, got.message, want)
 	}
 	if got, want := f.limitedBy(now), "c: Pod x/y is kept by PodDisruptionBudget x/z"; got != want {
 		t.Errorf("limited by %q, want %q", got, want)
+	}
+}
+
+// A note is as old as the last pass of the rollout: what somebody has ended since keeps nothing from going on, and the profile is not
+// done.
+func TestANoteOfAHoldThatHasEndedIsNoException(t *testing.T) {
+	paused := map[string]string{v1alpha1.PausedAnnotation: "true"}
+	never := map[string]string{v1alpha1.NeverDisruptAnnotation: "true"}
+	beside := func(change func(*v1alpha1.StorageClientProfile)) func(*world) {
+		return func(w *world) {
+			other := *w.profiles[0].DeepCopy()
+			other.Name, other.Spec.Node = "other", &v1alpha1.NodeTuning{Sysctls: map[string]v1alpha1.SettingText{"net.core.wmem_max": "1048576"}}
+			change(&other)
+			w.profiles = append(w.profiles, other)
+		}
+	}
+	for name, c := range map[string]struct {
+		reason      string
+		annotations map[string]string
+		beside      func(*world)
+		held        bool
+	}{
+		"the profile was resumed":                   {reason: v1alpha1.ReasonPausedByAnnotation},
+		"its field was set to false":                {reason: v1alpha1.ReasonPausedByField},
+		"its mode became Enforce":                   {reason: v1alpha1.ReasonPlanMode},
+		"its policy became Automatic":               {reason: v1alpha1.RolloutReasonRebootPolicyNever},
+		"the Node was resumed":                      {reason: v1alpha1.RolloutReasonNodePaused},
+		"the Node may be disrupted again":           {reason: v1alpha1.RolloutReasonNeverDisrupt},
+		"not where the Node is paused":              {reason: v1alpha1.RolloutReasonNodePaused, annotations: paused, held: true},
+		"not where the Node is never disrupted":     {reason: v1alpha1.RolloutReasonNeverDisrupt, annotations: never, held: true},
+		"not where another profile is paused":       {reason: v1alpha1.ReasonPausedByField, beside: beside(func(p *v1alpha1.StorageClientProfile) { p.Spec.Paused = true }), held: true},
+		"not where another profile is in mode Plan": {reason: v1alpha1.ReasonPlanMode, beside: beside(func(p *v1alpha1.StorageClientProfile) { p.Spec.Mode = v1alpha1.ModePlan }), held: true},
+		"not where another profile reboots nothing": {reason: v1alpha1.RolloutReasonRebootPolicyNever, beside: beside(policy(v1alpha1.RebootNever)), held: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(policy(v1alpha1.RebootAutomatic))
+			if c.beside != nil {
+				c.beside(w)
+			}
+			r := w.node("a", func(n *corev1.Node, s *v1alpha1.StorageClientNode) {
+				rebootDue(c.reason)(n, s)
+				n.Annotations = c.annotations
+				if c.beside != nil {
+					s.Spec.Settings = append(s.Spec.Settings, v1alpha1.NodeSetting{Key: "sysctl/net.core.wmem_max", Value: "1048576", Profile: "other"})
+				}
+			}).report()
+			ready := r.judgeReady(r.judgeStalled())
+			if held := ready.reason == v1alpha1.ReasonReadyWithExceptions; held != c.held || (ready.status == metav1.ConditionTrue) != c.held {
+				t.Errorf("Ready is %s/%s: %s", ready.status, ready.reason, ready.message)
+			}
+		})
 	}
 }

@@ -61,6 +61,9 @@ func SortPods(pods []corev1.Pod, options v1alpha1.Drain) (result Result, evictab
 	}
 	for i := range pods {
 		pod := &pods[i]
+		if !staysOnNode(pod) && !hasEnded(pod) {
+			result.addName(pod)
+		}
 		switch {
 		case staysOnNode(pod):
 			result.LeftUIDs = append(result.LeftUIDs, volumeUIDs(pod)...)
@@ -254,4 +257,11 @@ func gracePeriod(options v1alpha1.Drain) *int64 {
 
 func podName(pod *corev1.Pod) string {
 	return pod.Namespace + "/" + pod.Name
+}
+
+func (r *Result) addName(pod *corev1.Pod) {
+	if r.Names == nil {
+		r.Names = map[string]string{}
+	}
+	r.Names[string(pod.UID)] = podName(pod)
 }

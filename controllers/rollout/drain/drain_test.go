@@ -3,6 +3,7 @@ package drain
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -276,8 +277,15 @@ func TestDrain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			evictor := &evictions{refuse: c.refuse}
 			got := drainOnce(t, newRunner(t, newReader(t, c.objects...), evictor), c.options)
+			named := slices.Sorted(maps.Values(got.Names))
+			got.Names = nil
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Error(diff)
+			}
+			for _, pod := range slices.Concat(got.Remaining, got.WaitedFor) {
+				if !slices.Contains(named, pod) {
+					t.Errorf("%s is not among the names %v", pod, named)
+				}
 			}
 			if diff := cmp.Diff(c.asked, evictor.asked); diff != "" {
 				t.Errorf("evictions: %s", diff)

@@ -39,6 +39,8 @@ type Result struct {
 	Blocked []Blocker
 	// LeftUIDs are the UIDs of the pods that stay, DaemonSet and static ones.
 	LeftUIDs []string
+	// Names are those of the pods that are not gone and do not stay, by UID.
+	Names map[string]string
 }
 
 // Done reports whether every pod that has to leave is gone.

@@ -90,7 +90,7 @@ func (p *planner) checkBackOff(n *nodeState) (reason, message string) {
 	}
 	p.wakeAt(n.note.RetryAfter.Time)
 	switch n.note.Reason {
-	case v1alpha1.RolloutReasonDrainBlocked, v1alpha1.RolloutReasonWaitingForPods, v1alpha1.RolloutReasonSettingsFailed:
+	case v1alpha1.RolloutReasonDrainBlocked, v1alpha1.RolloutReasonWaitingForPods, v1alpha1.RolloutReasonSettingsFailed, v1alpha1.RolloutReasonStorageUnreachable:
 		return n.note.Reason, n.note.Message
 	}
 	if isBackOff(n.note.Reason) {

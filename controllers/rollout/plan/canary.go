@@ -20,9 +20,10 @@ type canaryKey struct {
 // canary is the verdict on a group.
 type canary struct {
 	members []string
-	// waits are those that are not done, soaked is when the last of the others has been healthy for long enough.
-	waits  []string
-	soaked time.Time
+	// waits are those that are not done, failed those of them that have failed; soaked is when the last of the others has been healthy for
+	// long enough.
+	waits, failed []string
+	soaked        time.Time
 }
 
 func (n *nodeState) canaryKey(profile string) canaryKey {
@@ -45,6 +46,8 @@ func (p *planner) checkCanary(n *nodeState) (reason, message string) {
 		case slices.Contains(verdict.members, n.Name):
 		case len(verdict.members) == 0:
 			return v1alpha1.RolloutReasonWaitingForCanary, p.describeMissingCanary(name)
+		case len(verdict.failed) > 0:
+			return v1alpha1.RolloutReasonCanaryFailed, fmt.Sprintf("The canary of StorageClientProfile %s has failed: %s", name, text.List(verdict.failed))
 		case len(verdict.waits) > 0:
 			return v1alpha1.RolloutReasonWaitingForCanary, fmt.Sprintf("Waiting for the canary of StorageClientProfile %s: %s", name, text.List(verdict.waits))
 		case verdict.soaked.After(p.Now):
@@ -101,8 +104,11 @@ func (p *planner) judgeCanary(key canaryKey) canary {
 			continue
 		}
 		out.members = append(out.members, n.Name)
-		if !done || (!soaked && n.whyUnavailable() != "") {
+		if !done || (!soaked && (n.whyUnavailable() != "" || !well)) {
 			out.waits = append(out.waits, n.Name)
+			if n.hasFailed() {
+				out.failed = append(out.failed, n.Name)
+			}
 			continue
 		}
 		if end.After(out.soaked) {
@@ -168,8 +174,8 @@ func (p *planner) doneSince(n *nodeState) (bool, time.Time) {
 }
 
 // soakEnd is when a node that has carried its settings since some time has been well with them for the length of a soak, and whether it
-// still can be: not while it is out that went out before the end. Time that passes over a dead node is no evidence, and one that came
-// back in between begins anew.
+// still can be: not while it is out that went out before the end, nor while its storage is. Time that passes over a dead node is no
+// evidence, and one that came back in between begins anew.
 func (n *nodeState) soakEnd(since time.Time, soak time.Duration) (end time.Time, well bool) {
 	end = since.Add(soak)
 	if !n.Ready {
@@ -178,7 +184,7 @@ func (n *nodeState) soakEnd(since time.Time, soak time.Duration) (end time.Time,
 	if n.ReadySince.After(since) && n.ReadySince.Before(end) {
 		end = n.ReadySince.Add(soak)
 	}
-	return end, true
+	return end, !n.hasLostStorageBefore(end)
 }
 
 // lacksBootSettings reports whether a boot setting of the node is not in force, exceptions aside. Without a reboot due, none of
@@ -213,5 +219,5 @@ func (p *planner) cannotBeCanary(n *nodeState, done bool) bool {
 	if done || n.isDisrupted() || n.hasFailed() {
 		return false
 	}
-	return n.whyUnavailable() != "" || p.isNeverRebooted(n) || p.isBackingOff(n)
+	return n.whyUnavailable() != "" || p.isNeverRebooted(n) || p.isBackingOff(n) || len(n.failingServers()) > 0
 }

@@ -89,7 +89,7 @@ func TestForACanaryThatIsNotWellIsNoEvidence(t *testing.T) {
 		"it has failed and reports no setting that is due, where nothing soaks": {func(f *fixture) {
 			failWithoutNeed(f)
 			f.Profiles[0].Rollout.Canary.SoakSeconds = ptr.To[int32](0)
-		}, waits},
+		}, "b: Waiting CanaryFailed"},
 		"it went out while it soaked, and the time is over": {func(f *fixture) {
 			f.finish("a", 30*time.Minute)
 			f.node("a").Ready, f.node("a").UnavailableSince = false, minute(25)

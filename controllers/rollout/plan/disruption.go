@@ -553,13 +553,20 @@ func (p *planner) finishDrain(n *nodeState) {
 		p.awaitDrain(n, v1alpha1.RolloutReasonAgentSilent, "The agent's Pod is not Ready")
 	case !n.hasSeenSpec():
 		p.awaitDrain(n, v1alpha1.RolloutReasonApplying, "The agent has not seen the latest StorageClientNode yet")
+	case len(n.failingServers()) > 0:
+		p.awaitDrain(n, v1alpha1.RolloutReasonStorageUnreachable, "The node's shutdown would hang")
 	default:
 		p.beginAttempt(n)
 	}
 }
 
-// awaitDrain lets a drain go on, or ends it when its time is over.
+// awaitDrain lets a drain go on, or ends it when its time is over. Where a storage server does not answer, that is what it waits for.
 func (p *planner) awaitDrain(n *nodeState, reason, message string) {
+	timedOut := v1alpha1.RolloutReasonDrainTimedOut
+	if failing := n.failingServers(); len(failing) > 0 {
+		reason, timedOut = v1alpha1.RolloutReasonStorageUnreachable, v1alpha1.RolloutReasonStorageUnreachable
+		message = describeServers(failing, n.Drain) + ". " + message
+	}
 	options := p.rulesFor(n).Drain
 	end := p.drainDeadline(n)
 	if p.Now.Before(end) {
@@ -570,10 +577,10 @@ func (p *planner) awaitDrain(n *nodeState, reason, message string) {
 	message = fmt.Sprintf("The drain did not finish within %s: %s", toDuration(options.TimeoutSeconds), message)
 	if options.OnTimeout == v1alpha1.DrainWait {
 		p.wakeAt(p.nextInspectionAfter(p.exactNow))
-		p.setNote(n, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDrainTimedOut, message)
+		p.setNote(n, v1alpha1.RolloutDraining, timedOut, message)
 		return
 	}
-	p.backOffFrom(n, v1alpha1.RolloutReasonDrainTimedOut, message)
+	p.backOffFrom(n, timedOut, message)
 }
 
 // busyMounts are the workloads' mounts that keep the node from being rebooted.

@@ -82,6 +82,9 @@ func (p *planner) findObstacle(n *nodeState) (reason, message string) {
 	if reason, message := n.checkAcceptance(); reason != "" {
 		return reason, message
 	}
+	if reason, message := n.checkServers(); reason != "" {
+		return reason, message
+	}
 	if n.attemptsGiven() >= MaxAttempts {
 		return v1alpha1.RolloutReasonAttemptsUsedUp, fmt.Sprintf("The node needs a reboot again after %d permits for this boot hash", MaxAttempts)
 	}

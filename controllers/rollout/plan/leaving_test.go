@@ -199,7 +199,7 @@ func TestForANodeThatIsLeavingIsNoCanary(t *testing.T) {
 			append([]string{"claim of a: permit, and leaving (karpenter.sh/disrupted)"}, waits...),
 		},
 		"one that has failed lets nobody go": {
-			func(f *fixture) { f.addNote("a", v1alpha1.RolloutFailed, "x", time.Hour) }, waits,
+			func(f *fixture) { f.addNote("a", v1alpha1.RolloutFailed, "x", time.Hour) }, []string{"b: Waiting CanaryFailed"},
 		},
 	}, build, "b")
 }

@@ -849,7 +849,7 @@ func TestForCanary(t *testing.T) {
 				f.addNote("a", v1alpha1.RolloutFailed, "x", time.Hour)
 				f.Profiles[0].Rollout.FailureThreshold = ptr.To[int32](9)
 			},
-			[]string{"b: Waiting WaitingForCanary"},
+			[]string{"b: Waiting CanaryFailed"},
 		},
 		"a canary that is not Ready while it soaks lets nobody go": {
 			func(f *fixture) {

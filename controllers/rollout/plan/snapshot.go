@@ -142,6 +142,8 @@ type DrainProgress struct {
 	Message string
 	// LeftPodUIDs are the pods that a drain leaves, DaemonSet and static ones.
 	LeftPodUIDs []string
+	// Names are namespace and name of the pods that are not gone, by UID.
+	Names map[string]string
 }
 
 // Maintenance is what our conditions on a Node say.

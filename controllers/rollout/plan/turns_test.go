@@ -381,7 +381,7 @@ func TestForAChosenCanary(t *testing.T) {
 				f.addNote("c", v1alpha1.RolloutFailed, "x", time.Hour)
 				f.Profiles[0].Rollout.FailureThreshold = ptr.To[int32](9)
 			},
-			[]string{"a: Waiting WaitingForCanary"},
+			[]string{"a: Waiting CanaryFailed"},
 		},
 		"cannot go, and nobody has proven anything": {
 			func(f *fixture) { f.node("c").NeverDisrupt = true }, []string{"a: Waiting WaitingForCanary"},

@@ -1,12 +1,11 @@
 package judge
 
 import (
-	"reflect"
 	"slices"
 	"sync"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/controllers/internal/pause"
+	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/tuning/catalogue"
 )
 
@@ -33,7 +32,7 @@ func (c *Compiler) Compile(profiles []v1alpha1.StorageClientProfile, allow catal
 	for i := range profiles {
 		p, ok := c.known[profiles[i].Name]
 		switch {
-		case !ok || !isSameDeclaration(&p.from, &profiles[i]):
+		case !ok || !match.IsSameDeclaration(&p.from, &profiles[i]):
 			p = compiledProfile{compileProfile(&profiles[i], allow), profiles[i]}
 		case p.from.ResourceVersion != profiles[i].ResourceVersion:
 			p.from = profiles[i]
@@ -47,17 +46,4 @@ func (c *Compiler) Compile(profiles []v1alpha1.StorageClientProfile, allow catal
 		c.last = newProfiles(compiled, pausedAll)
 	}
 	return c.last
-}
-
-// isSameDeclaration says whether two versions of a profile compile to the same: status does not count.
-func isSameDeclaration(a, b *v1alpha1.StorageClientProfile) bool {
-	if a.UID != b.UID {
-		return false
-	}
-	if a.ResourceVersion == b.ResourceVersion && a.ResourceVersion != "" {
-		return true
-	}
-	return a.DeletionTimestamp.IsZero() == b.DeletionTimestamp.IsZero() && pause.Profile(a) == pause.Profile(b) &&
-		slices.Contains(a.Finalizers, v1alpha1.Finalizer) == slices.Contains(b.Finalizers, v1alpha1.Finalizer) &&
-		reflect.DeepEqual(a.Spec, b.Spec)
 }

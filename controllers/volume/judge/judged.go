@@ -25,6 +25,8 @@ type Judged struct {
 	Record Record
 	// CarriesOurs is whether the list is the one that we wrote last.
 	CarriesOurs bool
+	// Source is where the volume's data comes from.
+	Source Source
 
 	demand         demand
 	bringsNconnect bool
@@ -37,7 +39,8 @@ func Judge(in Input) *Judged {
 	v, record := Volume(in), recallRecord(in.Volume, in.Entry)
 	j := &Judged{
 		Volume: in.Volume, Verdict: v, Mark: MarkOf(in.Volume), FailedMount: FailedMountOf(in.Volume),
-		Record: record, CarriesOurs: record.CarriesOurs(in.Volume), demand: demandOf(in.Volume, listAfter(in.Volume, v)), bringsNconnect: bringsNconnect(v),
+		Record: record, CarriesOurs: record.CarriesOurs(in.Volume), Source: SourceOf(in.Volume),
+		demand: demandOf(in.Volume, listAfter(in.Volume, v)), bringsNconnect: bringsNconnect(v),
 	}
 	j.withNconnectInForce = sync.OnceValue(func() Verdict {
 		in.nconnectInForce = true

@@ -62,6 +62,14 @@ func (m *Mark) IsBatchOf(profile string) bool {
 	return m != nil && !m.Created && isOfProfile(m.Rules, profile)
 }
 
+// Profiles are the names of the profiles whose rules the list was written for.
+func (m *Mark) Profiles() []string {
+	if m == nil {
+		return nil
+	}
+	return profilesOfRules(m.Rules)
+}
+
 // FailedMount is what a volume remembers of a list that a pod could not mount.
 type FailedMount struct {
 	// Set and Rules are those that the list was written for: see Mark.
@@ -119,6 +127,14 @@ func readJSON[T any](pv *corev1.PersistentVolume, key string) *T {
 // WasFor says whether the list was written for the profile, whatever it declares today.
 func (f *FailedMount) WasFor(profile string) bool {
 	return f != nil && isOfProfile(f.Rules, profile)
+}
+
+// Profiles are the names of the profiles whose rules the list was written for.
+func (f *FailedMount) Profiles() []string {
+	if f == nil {
+		return nil
+	}
+	return profilesOfRules(f.Rules)
 }
 
 // TakenBack is what becomes of a volume that a pod could not mount with the list that we wrote. Without a mark, it is held against

@@ -166,20 +166,34 @@ func (ps *Profiles) isRetained(carried []string) bool {
 	})
 }
 
-// Freed returns the profiles as if the named one were neither paused nor in mode Plan, and whether that differs.
+// Freed returns the profiles as if the named one were neither paused nor in mode Plan, nor everything paused, and whether that differs.
 func (ps *Profiles) Freed(name string) (freed *Profiles, differs bool) {
-	compiled := slices.Clone(ps.byPrecedence)
-	for i, p := range compiled {
-		if p.Name == name && p.hold != nil && p.hold.wouldAct {
-			free := *p
-			free.hold = nil
-			compiled[i], differs = &free, true
-		}
+	freed, differs = ps.WithoutGlobalPause()
+	p := freed.Get(name)
+	if p == nil || p.hold == nil || !p.hold.wouldAct {
+		return freed, differs
 	}
-	if !differs && !ps.pausedAll {
+	free, compiled := *p, slices.Clone(freed.byPrecedence)
+	free.hold = nil
+	compiled[slices.Index(compiled, p)] = &free
+	return newProfiles(compiled, false), true
+}
+
+// WithoutGlobalPause returns the profiles as if not everything were paused, and whether that differs.
+func (ps *Profiles) WithoutGlobalPause() (free *Profiles, differs bool) {
+	if !ps.pausedAll {
 		return ps, false
 	}
-	return newProfiles(compiled, false), true
+	return newProfiles(ps.byPrecedence, false), true
+}
+
+// Selects says whether a rule of the named profile selects a volume and declares something.
+func (ps *Profiles) Selects(name string, pv *corev1.PersistentVolume, volumeClaim *metav1.PartialObjectMetadata) bool {
+	p := ps.Get(name)
+	if !isBoundTo(pv, volumeClaim) {
+		volumeClaim = nil
+	}
+	return p != nil && len(p.rulesSelecting(pv, volumeClaim)) > 0
 }
 
 func profileNames(rules []rule) []string {

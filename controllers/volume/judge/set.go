@@ -37,6 +37,16 @@ func isOfProfile(ruleNames []string, profile string) bool {
 	return slices.ContainsFunc(ruleNames, func(name string) bool { return strings.HasPrefix(name, profile+"/") })
 }
 
+// profilesOfRules are the names of the profiles of rules.
+func profilesOfRules(ruleNames []string) []string {
+	names := make([]string, 0, len(ruleNames))
+	for _, name := range ruleNames {
+		profile, _, _ := strings.Cut(name, "/")
+		names = append(names, profile)
+	}
+	return names
+}
+
 // Declare says whether the set of options that failed on a volume is still declared, for whichever volumes.
 func (ps *Profiles) Declare(failed *FailedMount, pv *corev1.PersistentVolume) bool {
 	return failed != nil && ps.declares(failed, SourceOf(pv))

@@ -49,6 +49,11 @@ func (p *planner) findEvidence() map[string]Evidence {
 			out[set] = evidence
 		}
 	}
+	for name, j := range carriers {
+		if _, known := out[j.verdict.Set]; known {
+			delete(carriers, name)
+		}
+	}
 	if len(carriers) == 0 {
 		return out
 	}

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -25,6 +26,8 @@ type Listed struct {
 	State   judge.State `json:"state"`
 	Reason  string      `json:"reason"`
 	Message string      `json:"message"`
+	// Exceptions say, in words, what stays otherwise than declared since the rules leave it so; none where all is as declared, or will be.
+	Exceptions []string `json:"exceptions,omitempty"`
 }
 
 // List tells of all volumes that concern a profile, or any profile where the name is empty, by name. As in Summarize, a named
@@ -47,17 +50,26 @@ func List(name string, s Snapshot) (listed []Listed, held bool) {
 		if !concerns || name != "" && !slices.Contains(profiles, name) && !j.FailedMount.WasFor(name) {
 			continue
 		}
-		listed = append(listed, j.list(note, profiles))
+		listed = append(listed, j.list(note, profiles, name))
 	}
 	slices.SortFunc(listed, func(a, b Listed) int { return strings.Compare(a.Volume, b.Volume) })
 	return listed, held
 }
 
-func (j judged) list(note Note, profiles []string) Listed {
-	source := judge.SourceOf(j.Volume)
+// list tells of one volume; of one of its profiles, where it is named, what is an exception.
+func (j judged) list(note Note, profiles []string, of string) Listed {
+	source := j.Source
 	out := Listed{
 		Volume: j.Volume.Name, Driver: source.Driver, Protocol: source.Protocol, Profiles: profiles,
 		Now: ownList(j.Volume.Spec.MountOptions), Wanted: ownList(j.wantedList()), State: note.State, Reason: note.Reason, Message: note.Message,
+	}
+	if j.FailedMount.Stops() {
+		out.Message += fmt.Sprintf("; it could not be mounted with %s", *j.FailedMount)
+	}
+	for _, profile := range profiles {
+		if of == "" || of == profile {
+			out.Exceptions = append(out.Exceptions, j.verdict.Exceptions[profile]...)
+		}
 	}
 	if ref := j.Volume.Spec.ClaimRef; ref != nil {
 		out.VolumeClaim = ref.Namespace + "/" + ref.Name

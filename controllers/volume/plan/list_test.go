@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -48,10 +49,42 @@ func TestList(t *testing.T) {
 			}
 			s.Now = time.Date(2026, 9, 1, 0, 0, 0, 0, time.UTC)
 			got, held := List(test.profile, s)
-			if diff := cmp.Diff(test.want, got, cmpopts.IgnoreFields(Listed{}, "Message", "Driver")); diff != "" || held != test.held {
+			if diff := cmp.Diff(test.want, got, cmpopts.IgnoreFields(Listed{}, "Message", "Driver", "Exceptions")); diff != "" || held != test.held {
 				t.Errorf("held is %v; (-want +got):\n%s", held, diff)
 			}
 		})
+	}
+}
+
+// What a volume keeps of its own is an exception, though nothing more is to be written.
+func TestListTellsWhatAVolumeKeeps(t *testing.T) {
+	kept := []string{"nconnect=2", "nocto"}
+	volumes := []*corev1.PersistentVolume{
+		builders.NFSVolume(kept, builders.Named("keeps"), builders.Carrying([]string{"nconnect=2"}, kept, "fast")),
+		builders.NFSVolume([]string{"nconnect=4", "nocto"}, builders.Named("done"), builders.Carrying(nil, []string{"nconnect=4", "nocto"}, "fast")),
+	}
+	for _, profile := range []string{"fast", ""} {
+		listed, _ := List(profile, snapshotOf(volumes, fast))
+		if len(listed) != 2 || len(listed[0].Exceptions) != 0 || listed[0].Volume != "done" {
+			t.Fatalf("of %q: %+v", profile, listed)
+		}
+		want := []string{"nconnect stays 2 (profile wants 4; onConflict: KeepVolume)"}
+		if diff := cmp.Diff(want, listed[1].Exceptions); diff != "" || !cmp.Equal(listed[1].Now, listed[1].Wanted) {
+			t.Errorf("of %q: %+v (-want +got):\n%s", profile, listed[1], diff)
+		}
+	}
+}
+
+// The condition has no room for what the kubelet said.
+func TestListTellsWhyAVolumeCouldNotBeMounted(t *testing.T) {
+	s := snapshotOf([]*corev1.PersistentVolume{created("a", 9, failedFor(fast)), created("b", 5)}, fast)
+	s.Now = noon
+	listed, _ := List("fast", s)
+	if want := `; it could not be mounted with ["hard","nocto"] (driver kubernetes.io/nfs): the event says "exit status 32"`; len(listed) != 2 || !strings.HasSuffix(listed[0].Message, want) {
+		t.Errorf("%+v, want %q", listed, want)
+	}
+	if strings.Contains(listed[1].Message, "exit status 32") {
+		t.Errorf("b, which nobody mounted: %q", listed[1].Message)
 	}
 }
 

@@ -105,6 +105,6 @@ func (p *Preview) addAtRest(change Change, differences []string) {
 
 func (p *Preview) addServer(profile string, j judged) {
 	known := Summary{Servers: p.Servers[profile]}
-	known.addServer(profile, j)
+	known.addServer(profile, &j)
 	p.Servers[profile] = known.Servers
 }

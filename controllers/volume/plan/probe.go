@@ -78,7 +78,7 @@ func compareCandidates(a, b ProbeCandidate) int {
 }
 
 func keyOf(j judged) ProbeKey {
-	return ProbeKey{Set: j.verdict.Set, Server: judge.SourceOf(j.Volume).Server}
+	return ProbeKey{Set: j.verdict.Set, Server: j.Source.Server}
 }
 
 // triedKeys are the sets of options of which a volume of the server carries a list that we wrote: the time to probe is over. Volumes
@@ -95,7 +95,7 @@ func triedKeys(all []judged) map[ProbeKey]bool {
 
 // isProbed says whether a probe is to come before the volume gets its list.
 func isProbed(j judged, profiles *judge.Profiles, tried map[ProbeKey]bool) bool {
-	if !j.verdict.ChangesList(j.Volume) || tried[keyOf(j)] || judge.SourceOf(j.Volume).Protocol == v1alpha1.ProtocolBlock {
+	if !j.verdict.ChangesList(j.Volume) || tried[keyOf(j)] || j.Source.Protocol == v1alpha1.ProtocolBlock {
 		return false
 	}
 	return !slices.ContainsFunc(j.verdict.Profiles, func(name string) bool {
@@ -146,15 +146,15 @@ func probingText(key ProbeKey) string {
 }
 
 // addProbes tells of a profile's sets of options which are being probed, and which no volume gets since a probe has failed.
-func (s *Summary) addProbes(p *planner, name string) {
+func (s *Summary) addProbes(p *planner, own []*judged, name string) {
 	if p.Probes == nil {
 		return
 	}
 	seen := map[ProbeKey]bool{}
 	var stopped, waiting []string
-	for _, j := range p.volumes {
-		key := keyOf(j)
-		if seen[key] || !slices.Contains(j.verdict.Profiles, name) || !isProbed(j, p.Profiles, p.tried) {
+	for _, j := range own {
+		key := keyOf(*j)
+		if seen[key] || !slices.Contains(j.verdict.Profiles, name) || !isProbed(*j, p.Profiles, p.tried) {
 			continue
 		}
 		seen[key] = true

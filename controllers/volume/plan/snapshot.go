@@ -24,6 +24,9 @@ type Snapshot struct {
 	Ledger *ledger.Ledger
 	// Memory remembers what was judged in an earlier snapshot; nil: nothing is remembered.
 	Memory *judge.Memory
+	// judgedBefore returns what was judged of a volume, by its index, for whoever judges a part anew; nil, and what it returns nil for:
+	// nothing.
+	judgedBefore func(i int) *judge.Judged
 
 	// What follows is for a plan, and nobody else.
 
@@ -93,7 +96,12 @@ func (j judged) isMarkCurrent() bool {
 func (s Snapshot) judgeAll() []judged {
 	all, servers := make([]judged, len(s.Volumes)), judge.NewServers()
 	for i := range s.Volumes {
-		all[i].Judged = s.judgeAlone(&s.Volumes[i])
+		if s.judgedBefore != nil {
+			all[i].Judged = s.judgedBefore(i)
+		}
+		if all[i].Judged == nil {
+			all[i].Judged = s.judgeAlone(&s.Volumes[i])
+		}
 		servers.Add(all[i].Judged)
 	}
 	for i := range all {
@@ -106,14 +114,22 @@ func (s Snapshot) judgeAll() []judged {
 }
 
 func (s Snapshot) judgeAlone(pv *corev1.PersistentVolume) *judge.Judged {
-	in := judge.Input{Volume: pv, Class: s.Classes[pv.Spec.StorageClassName], Profiles: s.Profiles, Entry: s.Ledger.EntryOf(pv.UID)}
-	if ref := pv.Spec.ClaimRef; ref != nil {
-		in.VolumeClaim = s.VolumeClaims[types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}]
+	in := judge.Input{
+		Volume: pv, VolumeClaim: s.volumeClaimOf(pv), Class: s.Classes[pv.Spec.StorageClassName], Profiles: s.Profiles, Entry: s.Ledger.EntryOf(pv.UID),
 	}
 	if s.Memory == nil {
 		return judge.Judge(in)
 	}
 	return s.Memory.Judge(in)
+}
+
+// volumeClaimOf is the PersistentVolumeClaim that a volume names, nil if there is none.
+func (s Snapshot) volumeClaimOf(pv *corev1.PersistentVolume) *metav1.PartialObjectMetadata {
+	ref := pv.Spec.ClaimRef
+	if ref == nil {
+		return nil
+	}
+	return s.VolumeClaims[types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}]
 }
 
 // forgetGone has the memory hold no more than what there is.

@@ -33,21 +33,34 @@ func StaleMounts(volumes []Volume, clientNodes []v1alpha1.StorageClientNode) Sta
 	}
 	var out Stale
 	for i := range clientNodes {
-		for _, m := range clientNodes[i].Status.Mounts {
+		for k := range clientNodes[i].Status.Mounts {
+			m := &clientNodes[i].Status.Mounts[k]
 			options, ours := wanted[m.Volume]
 			if !ours || m.Volume == "" {
 				continue
 			}
-			if message := differenceOn(&clientNodes[i], options, &m); message != "" {
-				out.Mounts = append(out.Mounts, StaleMount{Node: clientNodes[i].Name, Volume: m.Volume, MountPoint: m.MountPoint, PodUIDs: m.PodUIDs, Message: message})
+			if mount, isStale := staleMountOf(&clientNodes[i], options, m); isStale {
+				out = out.with(mount)
 			}
 		}
 	}
-	slices.SortFunc(out.Mounts, func(a, b StaleMount) int {
+	out.sort()
+	return out
+}
+
+func (s Stale) with(mount StaleMount) Stale {
+	return Stale{Count: s.Count + 1, Mounts: append(s.Mounts, mount)}
+}
+
+func (s Stale) sort() {
+	slices.SortFunc(s.Mounts, func(a, b StaleMount) int {
 		return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.MountPoint, b.MountPoint))
 	})
-	out.Count = int32(len(out.Mounts))
-	return out
+}
+
+func staleMountOf(clientNode *v1alpha1.StorageClientNode, wanted []string, m *v1alpha1.MountStatus) (StaleMount, bool) {
+	message := differenceOn(clientNode, wanted, m)
+	return StaleMount{Node: clientNode.Name, Volume: m.Volume, MountPoint: m.MountPoint, PodUIDs: m.PodUIDs, Message: message}, message != ""
 }
 
 // differenceOn says what is stale about a mount, "" if nothing is. That is for the node's agent to say, which knows more than the

@@ -31,8 +31,9 @@ type Summary struct {
 	// Unrestored are the names of the volumes that carry the profile in their annotation and have still to be put back.
 	// Those that are left alone for good are not among them: the finalizer may go when the list is empty.
 	Unrestored []string
-	// Volumes are those that carry the profile's options, for StaleMounts.
+	// Volumes are those that carry the profile's options, Stale the mounts of those that client nodes report from before a change.
 	Volumes []Volume
+	Stale   Stale
 	// Stopped says which volume could not be mounted, with what and why, so that no other volume gets the options; empty: none.
 	Stopped string
 	// Batch says what the volumes that are yet to be written wait for; empty: nothing is known.
@@ -106,39 +107,7 @@ func joinExamples(parts []string, count int32) string {
 // Summarize judges all volumes for one profile, as the plan does. A profile that is paused or in
 // mode Plan is judged as if it acted, so that its counts tell what it would find; one that is stalled or being deleted
 // counts nothing.
-func Summarize(name string, s Snapshot) Summary {
-	if s.Profiles == nil { // nothing could be read
-		return Summary{}
-	}
-	var out Summary
-	free := s
-	var differs bool
-	if free.Profiles, differs = s.Profiles.Freed(name); differs {
-		free.Memory = nil
-	}
-	planner := newPlanner(free)
-	all := planner.volumes
-	for _, j := range all {
-		out.addVolume(name, j)
-		out.addServer(name, j)
-		if !j.FailedMount.WasFor(name) && !slices.Contains(j.Record.Profiles, name) {
-			continue
-		}
-		v := j.verdict
-		if differs {
-			v = s.judgeAlone(j.Volume).Verdict
-		}
-		if v.State == judge.StatePending || v.State == judge.StateHeld || v.Action == judge.ActionRelease {
-			out.Unrestored = append(out.Unrestored, j.Volume.Name)
-		}
-	}
-	out.addBatches(planner, s.Profiles, name)
-	out.addEvidence(planner, name)
-	out.addProbes(planner, name)
-	slices.Sort(out.Unrestored)
-	out.BlockedExamples, out.ExceptionExamples = firstOf(out.BlockedExamples), firstOf(out.ExceptionExamples)
-	return out
-}
+func Summarize(name string, s Snapshot) Summary { return NewView(s).Summarize(name) }
 
 // firstOf are the first three by name.
 func firstOf(notes []Note) []Note {
@@ -148,7 +117,7 @@ func firstOf(notes []Note) []Note {
 }
 
 // addBatches tells how the batches of a profile stand.
-func (s *Summary) addBatches(planner *planner, profiles *judge.Profiles, name string) {
+func (s *Summary) addBatches(profiles *judge.Profiles, failedSets map[string]*judge.FailedSet, name string, own []*judged) {
 	p := profiles.Get(name)
 	if p == nil || p.Deleting {
 		return
@@ -157,7 +126,7 @@ func (s *Summary) addBatches(planner *planner, profiles *judge.Profiles, name st
 	told := map[string]bool{}
 	var since time.Time
 	first := true
-	for _, j := range planner.volumes {
+	for _, j := range own {
 		if j.FailedMount.Stops() && j.FailedMount.WasFor(name) && profiles.Declare(j.FailedMount, j.Volume) {
 			told[j.FailedMount.Set] = true
 			message := fmt.Sprintf("%s could not be mounted with %s", j.Volume.Name, *j.FailedMount)
@@ -178,7 +147,7 @@ func (s *Summary) addBatches(planner *planner, profiles *judge.Profiles, name st
 			last = append(last, j.Volume.Name)
 		}
 	}
-	for _, remembered := range planner.failedSets {
+	for _, remembered := range failedSets {
 		if remembered.Server == "" && !told[remembered.Set] && remembered.WasFor(name) {
 			failed = append(failed, remembered.String())
 		}
@@ -191,19 +160,25 @@ func (s *Summary) addBatches(planner *planner, profiles *judge.Profiles, name st
 }
 
 // addEvidence tells which volumes wait for a mount, and of which.
-func (s *Summary) addEvidence(p *planner, name string) {
+func (s *Summary) addEvidence(p *planner, own []*judged, name string) {
 	profile := p.Profiles.Get(name)
 	if profile == nil || !profile.Acts() || profile.Rollout.OnNoEvidence == v1alpha1.NoEvidenceProceed {
 		return
 	}
 	wanted := map[string]bool{}
-	for _, j := range p.volumes {
-		if unmounted := p.waitsForMount(j); slices.Contains(j.verdict.Profiles, name) && j.verdict.ChangesList(j.Volume) && len(unmounted) > 0 {
+	for _, j := range own {
+		if !slices.Contains(j.verdict.Profiles, name) || !j.verdict.ChangesList(j.Volume) {
+			continue
+		}
+		if unmounted := p.waitsForMount(*j); len(unmounted) > 0 {
 			s.Evidence.Waiting++
 			for _, volume := range unmounted {
 				wanted[volume] = true
 			}
 		}
+	}
+	if len(wanted) == 0 {
+		return
 	}
 	for _, j := range p.volumes {
 		if !wanted[j.Volume.Name] {
@@ -224,15 +199,14 @@ func (j judged) awaited() AwaitedVolume {
 		out.VolumeClaim = types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
 	}
 	if _, asked := mountoptions.Nconnect(j.verdict.DeclaredOptions()); asked {
-		out.Server = judge.SourceOf(j.Volume).Server
+		out.Server = j.Source.Server
 	}
 	return out
 }
 
 // addServer notes the server of a matched volume. Options count as they will stand once the profile is carried out.
-func (s *Summary) addServer(profile string, j judged) {
-	pv, v := j.Volume, j.verdict
-	source := judge.SourceOf(pv)
+func (s *Summary) addServer(profile string, j *judged) {
+	pv, v, source := j.Volume, j.verdict, j.Source
 	if source.Server == "" || source.Protocol != v1alpha1.ProtocolNFS || !slices.Contains(v.Profiles, profile) {
 		return
 	}
@@ -247,7 +221,7 @@ func (s *Summary) addServer(profile string, j judged) {
 	}
 }
 
-func (s *Summary) addVolume(profile string, j judged) {
+func (s *Summary) addVolume(profile string, j *judged) {
 	v := j.verdict
 	if !slices.Contains(v.Profiles, profile) {
 		return

@@ -1,0 +1,130 @@
+// Package kernellog follows what the kernel's log says of storage servers.
+package kernellog
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/storageclient/operator/agent/host"
+)
+
+const (
+	logFile    = "/dev/kmsg"
+	uptimeFile = "/proc/uptime"
+	// maxRecord is the longest record of the log, in bytes (CONSOLE_EXT_LOG_MAX), and maxRecords how many are read at a time.
+	maxRecord  = 8192
+	maxRecords = 16384
+)
+
+// Line is what the log says of one server.
+type Line struct {
+	// Server is its name as the mounts have it.
+	Server string
+	// Age is how long ago that was logged.
+	Age time.Duration
+	// Responds is false for "not responding" and true for "OK".
+	Responds bool
+}
+
+// Follower reads the log from its beginning, and then what is new each time. It never waits for a line.
+type Follower struct {
+	fs   host.FS
+	file *os.File
+}
+
+// New returns a follower. The log is opened when it is read first.
+func New(fs host.FS) *Follower { return &Follower{fs: fs} }
+
+// Read returns what has been logged since it was called last. A host without a log has none.
+func (f *Follower) Read() ([]Line, error) {
+	if f.file == nil {
+		file, err := f.fs.Open(logFile)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("open the kernel's log: %w", err)
+		}
+		f.file = file
+	}
+	raw, err := f.file.SyscallConn()
+	if err != nil {
+		return nil, fmt.Errorf("read the kernel's log: %w", err)
+	}
+	var lines []Line
+	up := f.uptime()
+	buffer := make([]byte, maxRecord)
+	for range maxRecords {
+		n := 0
+		var failed error
+		// Read of os.File would wait for the next line.
+		if err := raw.Read(func(fd uintptr) bool { n, failed = syscall.Read(int(fd), buffer); return true }); err != nil {
+			return lines, fmt.Errorf("read the kernel's log: %w", err)
+		}
+		switch {
+		case errors.Is(failed, syscall.EPIPE), errors.Is(failed, syscall.EINTR):
+			// Records were overwritten before they were read.
+			continue
+		case errors.Is(failed, syscall.EAGAIN), failed == nil && n <= 0:
+			return lines, nil
+		case failed != nil:
+			return lines, fmt.Errorf("read the kernel's log: %w", failed)
+		}
+		for record := range strings.Lines(string(buffer[:n])) {
+			if line, ok := parseRecord(record, up); ok {
+				lines = append(lines, line)
+			}
+		}
+	}
+	return lines, nil
+}
+
+func (f *Follower) uptime() time.Duration {
+	value, err := f.fs.ReadValue(uptimeFile)
+	if err != nil {
+		return 0
+	}
+	first, _, _ := strings.Cut(value, " ")
+	seconds, err := strconv.ParseFloat(first, 64)
+	if err != nil {
+		return 0
+	}
+	return time.Duration(seconds * float64(time.Second))
+}
+
+var (
+	// nfsLine is printed once for each request, source: rpc_check_timeout and call_decode in net/sunrpc/clnt.c.
+	nfsLine = regexp.MustCompile(`^nfs: server (\S+) (not responding, (?:still trying|timed out)|OK)$`)
+	// smbLine is printed when SMB gives up on a connection, source: server_unresponsive in fs/smb/client/connect.c.
+	smbLine = regexp.MustCompile(`^CIFS:? VFS: (?:\\\\|Server )(\S+) has not responded in \d+ seconds`)
+)
+
+// parseRecord reads "PRIORITY,SEQUENCE,MICROSECONDS,FLAGS;TEXT" (Documentation/ABI/testing/dev-kmsg).
+func parseRecord(record string, up time.Duration) (Line, bool) {
+	head, text, found := strings.Cut(strings.TrimRight(record, "\n"), ";")
+	fields := strings.Split(head, ",")
+	if !found || len(fields) < 3 {
+		return Line{}, false
+	}
+	var line Line
+	if m := nfsLine.FindStringSubmatch(text); m != nil {
+		line = Line{Server: m[1], Responds: m[2] == "OK"}
+	} else if m := smbLine.FindStringSubmatch(text); m != nil {
+		line = Line{Server: m[1]}
+	} else {
+		return Line{}, false
+	}
+	micros, err := strconv.ParseInt(fields[2], 10, 64)
+	if err != nil {
+		return Line{}, false
+	}
+	line.Age = max(up-time.Duration(micros)*time.Microsecond, 0)
+	return line, true
+}

@@ -1,0 +1,108 @@
+package kernellog
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/agent/host"
+)
+
+func follow(t *testing.T, log string) (f *Follower, kmsg string) {
+	t.Helper()
+	dir := t.TempDir()
+	for _, d := range []string{"dev", "proc"} {
+		if err := os.Mkdir(filepath.Join(dir, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kmsg = filepath.Join(dir, "dev/kmsg")
+	if err := os.WriteFile(filepath.Join(dir, "proc/uptime"), []byte("1000.50 3.00\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if log != "" {
+		if err := os.WriteFile(kmsg, []byte(log), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root, err := host.OpenFS(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = root.Close() })
+	return New(root), kmsg
+}
+
+func TestReadTellsOfServersAlone(t *testing.T) {
+	f, kmsg := follow(t, strings.Join([]string{
+		"6,1,500000,-;Linux version 6.1.0",
+		"5,2,900500000,-;nfs: server filer1 not responding, still trying",
+		" SUBSYSTEM=net",
+		"5,3,950500000,-;nfs: server 10.0.0.2 not responding, timed out",
+		"5,4,990500000,-;nfs: server filer1 OK",
+		"5,5,990500000,-;lockd: server filer1 not responding, still trying",
+		`3,6,999500000,-;CIFS: VFS: \\smb1 has not responded in 180 seconds. Reconnecting...`,
+		"3,7,999500000,-;CIFS VFS: Server smb2 has not responded in 120 seconds. Reconnecting...",
+		"3,8,x,-;nfs: server filer1 OK",
+		"", "nonsense", "",
+	}, "\n"))
+	got, err := f.Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Line{
+		{Server: "filer1", Age: 100 * time.Second}, {Server: "10.0.0.2", Age: 50 * time.Second}, {Server: "filer1", Age: 10 * time.Second, Responds: true},
+		{Server: "smb1", Age: time.Second}, {Server: "smb2", Age: time.Second},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("lines (-want +got):\n%s", diff)
+	}
+	if again, err := f.Read(); err != nil || len(again) > 0 {
+		t.Errorf("reads %v again, error %v", again, err)
+	}
+	file, err := os.OpenFile(kmsg, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if _, err := file.WriteString("5,9,1000000000,-;nfs: server filer1 not responding, still trying\n"); err != nil {
+		t.Fatal(err)
+	}
+	if next, err := f.Read(); err != nil || len(next) != 1 || next[0].Server != "filer1" {
+		t.Errorf("reads %v of what is new, error %v", next, err)
+	}
+}
+
+func TestReadDoesNotWaitForALine(t *testing.T) {
+	f, kmsg := follow(t, "")
+	if lines, err := f.Read(); err != nil || lines != nil {
+		t.Errorf("without a log: %v, error %v", lines, err)
+	}
+	// A pipe that somebody holds open and does not write to is as quiet as a log without a new line.
+	if err := syscall.Mkfifo(kmsg, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	writer, err := os.OpenFile(kmsg, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	done := make(chan error, 1)
+	go func() {
+		_, err := f.Read()
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("waits for a line")
+	}
+}

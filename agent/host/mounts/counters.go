@@ -1,0 +1,434 @@
+package mounts
+
+import (
+	"cmp"
+	"maps"
+	"net"
+	"net/netip"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/storageclient/operator/agent/host/connect"
+)
+
+const (
+	rpcClientsDir = "/sys/kernel/debug/sunrpc/rpc_clnt"
+	sessionsFile  = "/proc/fs/cifs/DebugData"
+	// maxRequests bounds what is kept of the requests without an answer of one server.
+	maxRequests = 256
+)
+
+// ServerCounters is what the kernel counts and lists of one server that the host has mounts of.
+type ServerCounters struct {
+	// Ask is where and how a connection of our own would ask it. Its address is empty where it cannot be asked.
+	Ask connect.Server
+	// Server is its name or address as the mounts have it, Address where connections go to.
+	Server, Address string
+	Protocol        connect.Protocol
+	// Tunnel is true where that is the host itself: one of its processes passes on what the mounts ask.
+	Tunnel      bool
+	Connections []ConnectionCounters
+	Queues      []QueueCounters
+	// Requests are those without an answer, the first 256; RequestsKnown is false where the kernel does not list them.
+	Requests      []OpenRequest
+	RequestsKnown bool
+	// Operations counts the requests of SMB, answered or not.
+	Operations uint64
+	// Identified counts EXCHANGE_ID and SETCLIENTID, Refused the errors of CREATE_SESSION.
+	Identified, Refused uint64
+}
+
+// ConnectionCounters are those of one transport or socket.
+type ConnectionCounters struct {
+	ID string
+	// Sends and Answers count requests and answers, those to requests that nobody waits for any more included; Connects counts how
+	// often it was made. SMB has none of these.
+	Sends, Answers, Connects uint64
+	// Idle is since when no request has ended; 0 where that is not told.
+	Idle time.Duration
+	// Down is true where SMB has no session.
+	Down bool
+}
+
+// QueueCounters are what sysfs tells of one transport.
+type QueueCounters struct {
+	ID       string
+	LastUsed uint64
+	Pending  int
+}
+
+// OpenRequest is one without an answer.
+type OpenRequest struct{ ID, Operation string }
+
+// Counters reads what the kernel counts of the servers that network mounts go to, sorted by server and protocol. It touches no mount
+// and asks no server.
+func (r Reader) Counters() ([]ServerCounters, error) {
+	lines, _, err := r.readMountinfo()
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]*ServerCounters{}
+	clients := map[string]bool{}
+	blocks := r.readTransportLines()
+	var queues []openQueue
+	var tasks []rpcTasks
+	tasksRead, tasksKnown := false, false
+	for _, line := range lines {
+		if !isNFS(line.fsType) && !isSMB(line.fsType) {
+			continue
+		}
+		server, client := counterOf(found, line), newClient(line, stats{})
+		name := client.clientName(line)
+		if isSMB(line.fsType) || clients[name] {
+			continue
+		}
+		if !tasksRead {
+			queues, tasksRead = r.readQueues(), true
+			tasks, tasksKnown = r.readTasks()
+		}
+		clients[name] = true
+		server.addClient(name, client, blocks[line.point], queues, tasks)
+		server.RequestsKnown = tasksKnown
+	}
+	r.addSessions(found)
+	sorted := make([]ServerCounters, 0, len(found))
+	for _, key := range slices.Sorted(maps.Keys(found)) {
+		sorted = append(sorted, *found[key])
+	}
+	return sorted, nil
+}
+
+// counterOf returns the server that a mount goes to.
+func counterOf(found map[string]*ServerCounters, line mountLine) *ServerCounters {
+	name, _ := splitSource(line)
+	protocol, port := connect.NFS, nfsPort
+	if isSMB(line.fsType) {
+		protocol, port = connect.SMB, smbPort
+	}
+	key := name + " " + string(protocol)
+	if server := found[key]; server != nil {
+		return server
+	}
+	server := &ServerCounters{Server: name, Protocol: protocol}
+	address := optionValue(line.super, "addr")
+	if address == "" {
+		address = name
+	}
+	if given, err := strconv.Atoi(optionValue(line.super, "port")); err == nil && given > 0 {
+		port = given
+	}
+	server.Address = net.JoinHostPort(address, strconv.Itoa(port))
+	if ip, err := netip.ParseAddr(address); err == nil {
+		server.Tunnel = ip.Unmap().IsLoopback()
+	}
+	server.Ask, _ = serverOf(line)
+	found[key] = server
+	return server
+}
+
+// addClient adds what is known of one NFS client. Its transports are counted in the statistics of any of its mounts.
+func (s *ServerCounters) addClient(name string, c client, block transportBlock, queues []openQueue, tasks []rpcTasks) {
+	for i, counters := range block.connections {
+		counters.ID = name + " " + strconv.Itoa(i)
+		s.Connections = append(s.Connections, counters)
+	}
+	s.Identified += block.identified
+	s.Refused += block.refused
+	known := map[string]bool{}
+	for _, q := range s.Queues {
+		known[q.ID] = true
+	}
+	for _, q := range queues {
+		if q.port == c.port && sameAddress(q.server, c.server) && !known[q.ID] {
+			s.Queues = append(s.Queues, q.QueueCounters)
+		}
+	}
+	listed := map[string]bool{}
+	for _, request := range s.Requests {
+		listed[request.ID] = true
+	}
+	for _, t := range tasks {
+		if t.port != c.port || !sameAddress(t.server, c.server) {
+			continue
+		}
+		for _, request := range t.requests {
+			if !listed[request.ID] && len(s.Requests) < maxRequests {
+				s.Requests = append(s.Requests, request)
+			}
+		}
+	}
+}
+
+// transportBlock is what mountstats has of the client of one mount.
+type transportBlock struct {
+	connections         []ConnectionCounters
+	identified, refused uint64
+}
+
+func (r Reader) readTransportLines() map[string]transportBlock {
+	data, err := r.fs.ReadFile(mountstatsFile)
+	if err != nil {
+		return nil
+	}
+	return parseTransportLines(string(data))
+}
+
+func parseTransportLines(data string) map[string]transportBlock {
+	found, point := map[string]transportBlock{}, ""
+	for text := range strings.Lines(data) {
+		fields := strings.Fields(text)
+		switch {
+		case len(fields) == 0:
+		case !strings.HasPrefix(text, "\t") && !strings.HasPrefix(text, " "):
+			// The upper one of two mounts at the same point comes later, and counts.
+			if point = statsPoint(fields); point != "" {
+				found[point] = transportBlock{}
+			}
+		case point != "":
+			found[point] = found[point].addFields(fields)
+		}
+	}
+	return found
+}
+
+func (b transportBlock) addFields(fields []string) transportBlock {
+	switch fields[0] {
+	case "xprt:":
+		if c, ok := parseTransportLine(fields); ok {
+			b.connections = append(b.connections, c)
+		}
+	case "EXCHANGE_ID:", "SETCLIENTID:":
+		if o, ok := parseOperation(fields); ok {
+			b.identified += o.Count
+		}
+	case "CREATE_SESSION:":
+		if o, ok := parseOperation(fields); ok {
+			b.refused += o.Errors
+		}
+	}
+	return b
+}
+
+// parseTransportLine reads "xprt: tcp PORT BINDS CONNECTS CONNECTSECONDS IDLE SENDS RECEIVES BADXIDS ...", rdma alike, and
+// "xprt: udp PORT BINDS SENDS RECEIVES BADXIDS ...". Source: xs_tcp_print_stats, xs_udp_print_stats and xprt_rdma_print_stats. What
+// came back to a request that nobody waits for is counted as a bad transaction ID, and is an answer.
+func parseTransportLine(fields []string) (ConnectionCounters, bool) {
+	if len(fields) < 3 {
+		return ConnectionCounters{}, false
+	}
+	// The port of one that is not bound may be anything; what counts stands behind it.
+	numbers, ok := parseCounts(fields[3:])
+	switch {
+	case !ok:
+	case (fields[1] == "tcp" || fields[1] == "rdma") && len(numbers) >= 7:
+		return ConnectionCounters{
+			Connects: numbers[1], Idle: time.Duration(min(numbers[3], 1<<31)) * time.Second, Sends: numbers[4], Answers: numbers[5] + numbers[6],
+		}, true
+	case fields[1] == "udp" && len(numbers) >= 4:
+		return ConnectionCounters{Sends: numbers[1], Answers: numbers[2] + numbers[3]}, true
+	}
+	return ConnectionCounters{}, false
+}
+
+// openQueue is one transport in sysfs and where it goes.
+type openQueue struct {
+	QueueCounters
+	server string
+	port   int
+}
+
+// readQueues is best effort: a transport that is not connected tells nothing, and before Linux 5.14 none does.
+func (r Reader) readQueues() []openQueue {
+	dirs, err := r.fs.Glob(switchesDir, "switch-*/xprt-*")
+	if err != nil {
+		return nil
+	}
+	var found []openQueue
+	for _, dir := range dirs {
+		server, err := r.fs.ReadValue(path.Join(dir, "dstaddr"))
+		if err != nil {
+			continue
+		}
+		info, err := r.fs.ReadValue(path.Join(dir, "xprt_info"))
+		if err != nil {
+			continue
+		}
+		numbers := parseNumbers(info)
+		pending, told := numbers["pending_q_len"]
+		if used, known := numbers["last_used"]; told && known {
+			id := path.Base(path.Dir(dir)) + "/" + path.Base(dir)
+			found = append(found, openQueue{QueueCounters{ID: id, LastUsed: uint64(used), Pending: pending}, server, numbers["dst_port"]})
+		}
+	}
+	return found
+}
+
+// rpcTasks are the requests of one RPC client and where they go.
+type rpcTasks struct {
+	server   string
+	port     int
+	requests []OpenRequest
+}
+
+// readTasks reads the requests without an answer; known is false where debugfs is not there, or locked.
+func (r Reader) readTasks() (all []rpcTasks, known bool) {
+	dirs, err := r.fs.Glob(rpcClientsDir, "*")
+	if err != nil || len(dirs) == 0 {
+		return nil, false
+	}
+	for _, dir := range dirs {
+		data, err := r.fs.ReadFile(path.Join(dir, "tasks"))
+		if err != nil {
+			continue
+		}
+		known = true
+		requests := parseTasks(path.Base(dir), string(data))
+		if len(requests) == 0 {
+			continue
+		}
+		info, err := r.fs.ReadFile(path.Join(dir, "xprt/info"))
+		if err != nil {
+			continue
+		}
+		server, port := parseAddress(string(info))
+		all = append(all, rpcTasks{server, port, requests})
+	}
+	return all, known
+}
+
+// parseTasks reads "PID FLAGS STATUS CLIENT XID TIMEOUT OPS PROGRAMvVERSION PROCEDURE a:ACTION q:QUEUE". Source: tasks_show in
+// net/sunrpc/debugfs.c. Behind OPS the module may stand in brackets. Requests of NFS alone count: those of lockd wait for other
+// clients' locks.
+func parseTasks(client, data string) []OpenRequest {
+	var found []OpenRequest
+	for text := range strings.Lines(data) {
+		fields := strings.Fields(text)
+		if len(fields) < 9 {
+			continue
+		}
+		if strings.HasPrefix(fields[7], "[") {
+			fields = slices.Delete(fields, 7, 8)
+		}
+		if len(fields) > 8 && strings.HasPrefix(fields[7], "nfs") {
+			found = append(found, OpenRequest{ID: client + "/" + fields[0] + "/" + fields[4], Operation: fields[8]})
+		}
+	}
+	return found
+}
+
+// parseAddress reads "addr: 10.0.0.1" and "port: 2049". Source: xprt_info_show in net/sunrpc/debugfs.c.
+func parseAddress(info string) (server string, port int) {
+	for text := range strings.Lines(info) {
+		switch fields := strings.Fields(text); {
+		case len(fields) < 2:
+		case fields[0] == "addr:":
+			server = fields[1]
+		case fields[0] == "port:":
+			port, _ = strconv.Atoi(fields[1])
+		}
+	}
+	return server, port
+}
+
+// addSessions adds what the kernel tells of SMB.
+func (r Reader) addSessions(found map[string]*ServerCounters) {
+	var smb []*ServerCounters
+	for _, key := range slices.Sorted(maps.Keys(found)) {
+		if found[key].Protocol == connect.SMB {
+			smb = append(smb, found[key])
+		}
+	}
+	if len(smb) == 0 {
+		return
+	}
+	data, err := r.fs.ReadFile(sessionsFile)
+	if err != nil {
+		return
+	}
+	sessions, shares := parseSessions(string(data)), r.readShares()
+	for _, server := range smb {
+		address, _, _ := net.SplitHostPort(server.Address)
+		for i, session := range sessions {
+			if !strings.EqualFold(session.name, server.Server) && !sameAddress(session.name, address) {
+				continue
+			}
+			server.RequestsKnown = true
+			for j, c := range session.connections {
+				c.ID = strconv.Itoa(i) + "/" + strconv.Itoa(j)
+				server.Connections = append(server.Connections, c)
+			}
+			for _, request := range session.requests {
+				request.ID = strconv.Itoa(i) + "/" + request.ID
+				server.Requests = append(server.Requests, request)
+			}
+		}
+		server.Requests = server.Requests[:min(len(server.Requests), maxRequests)]
+		for share, operations := range shares {
+			if strings.HasPrefix(share, `\\`+strings.ToLower(server.Server)+`\`) {
+				server.Operations += operations
+			}
+		}
+	}
+}
+
+// smbSession is one server in DebugData.
+type smbSession struct {
+	name        string
+	connections []ConnectionCounters
+	requests    []OpenRequest
+}
+
+// States of a connection of SMB that has no session: to be made anew, to be negotiated, and being so. Source: enum statusEnum in
+// fs/smb/client/cifsglob.h.
+var downStates = []string{"3", "4", "5"}
+
+// parseSessions reads "1) ConnectionId: 0x1 Hostname: filer", before Linux 5.12 "1) Name: filer", and below it "TCP status: 1" for each
+// connection and "State: 2 com: 8 pid: 1 cbdata: 0 mid 7" for each request. Source: cifs_debug_data_proc_show in
+// fs/smb/client/cifs_debug.c.
+func parseSessions(data string) []smbSession {
+	var found []smbSession
+	for text := range strings.Lines(data) {
+		fields := strings.Fields(text)
+		switch {
+		case len(fields) > 2 && strings.HasSuffix(fields[0], ")") && (fields[1] == "ConnectionId:" || fields[1] == "Name:"):
+			found = append(found, smbSession{name: cmp.Or(wordAfter(fields, "Hostname:"), wordAfter(fields, "Name:"))})
+		case len(found) == 0:
+		case wordAfter(fields, "mid") != "" && fields[0] == "State:":
+			s := &found[len(found)-1]
+			s.requests = append(s.requests, OpenRequest{ID: wordAfter(fields, "mid"), Operation: smbCommand(wordAfter(fields, "com:"))})
+		default:
+			s := &found[len(found)-1]
+			if status := wordAfter(fields, "status:"); status != "" && slices.Contains(fields, "TCP") {
+				s.connections = append(s.connections, ConnectionCounters{Down: slices.Contains(downStates, status)})
+			}
+			if address := wordAfter(fields, "Address:"); address != "" && s.name == "" {
+				s.name = address
+			}
+		}
+	}
+	return found
+}
+
+// wordAfter returns the word that follows another; empty where there is none.
+func wordAfter(fields []string, word string) string {
+	if i := slices.Index(fields, word); i >= 0 && i+1 < len(fields) {
+		return fields[i+1]
+	}
+	return ""
+}
+
+// smbCommands are the commands of SMB 2 and 3 by number (MS-SMB2 2.2.1).
+var smbCommands = []string{
+	"NEGOTIATE", "SESSION_SETUP", "LOGOFF", "TREE_CONNECT", "TREE_DISCONNECT", "CREATE", "CLOSE", "FLUSH", "READ", "WRITE", "LOCK", "IOCTL",
+	"CANCEL", "ECHO", "QUERY_DIRECTORY", "CHANGE_NOTIFY", "QUERY_INFO", "SET_INFO", "OPLOCK_BREAK",
+}
+
+func smbCommand(number string) string {
+	if n, err := strconv.Atoi(number); err == nil && n >= 0 && n < len(smbCommands) {
+		return smbCommands[n]
+	}
+	return ""
+}

@@ -1,0 +1,62 @@
+package agent
+
+import (
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/storageclient/operator/tuning/serverhealth"
+)
+
+var (
+	serverState = prometheus.NewDesc("storageclient_agent_server_state",
+		"1 for each storage server that the node has mounts of, with its state and the reason for it.",
+		[]string{"server", "protocol", "state", "reason"}, nil)
+	serverConnections = prometheus.NewDesc("storageclient_agent_server_connections",
+		"Connections that the node's mounts have to a storage server.",
+		[]string{"server", "protocol"}, nil)
+	serverWaiting = prometheus.NewDesc("storageclient_agent_server_waiting_requests",
+		"Requests without an answer of a storage server that is Silent or Stuck, else 0.",
+		[]string{"server", "protocol"}, nil)
+	serverLastAnswer = prometheus.NewDesc("storageclient_agent_server_last_answer_timestamp_seconds",
+		"When a storage server answered last, in seconds since 1970. Absent before its first answer.",
+		[]string{"server", "protocol"}, nil)
+)
+
+// serverMetrics tells of the servers as they were judged last. Scrapes read it while a pass goes on.
+type serverMetrics struct {
+	judged atomic.Pointer[[]serverhealth.Verdict]
+}
+
+// ServerMetrics tell whether the node's storage servers answer it.
+func (a *Agent) ServerMetrics() prometheus.Collector { return &a.serverMetrics }
+
+func (m *serverMetrics) note(verdicts []serverhealth.Verdict) { m.judged.Store(&verdicts) }
+
+// Describe sends all descriptors.
+func (*serverMetrics) Describe(descriptors chan<- *prometheus.Desc) {
+	descriptors <- serverState
+	descriptors <- serverConnections
+	descriptors <- serverWaiting
+	descriptors <- serverLastAnswer
+}
+
+// Collect reports all servers; none before the first reading.
+func (m *serverMetrics) Collect(out chan<- prometheus.Metric) {
+	verdicts := m.judged.Load()
+	if verdicts == nil {
+		return
+	}
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	for _, v := range *verdicts {
+		protocol := string(v.Protocol)
+		gauge(serverState, 1, v.Server, protocol, string(v.State), v.Reason)
+		gauge(serverConnections, float64(v.Connections), v.Server, protocol)
+		gauge(serverWaiting, float64(v.Waiting), v.Server, protocol)
+		if !v.LastAnswer.IsZero() {
+			gauge(serverLastAnswer, float64(v.LastAnswer.Unix()), v.Server, protocol)
+		}
+	}
+}

@@ -1,0 +1,298 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/agent/host/connect"
+	"github.com/storageclient/operator/agent/host/kernellog"
+	"github.com/storageclient/operator/agent/host/mounts"
+	"github.com/storageclient/operator/agent/metrics"
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/serverhealth"
+)
+
+// watched is a world with one server as the kernel counts it.
+type watched struct {
+	*world
+	counters []mounts.ServerCounters
+	lines    []kernellog.Line
+	err      error
+	readings int
+	askErr   error
+	asked    int
+}
+
+func newWatched(t *testing.T) (*watched, *Agent) {
+	t.Helper()
+	f := &watched{world: newWorld(t)}
+	f.counters = []mounts.ServerCounters{{
+		Server: "filer1", Address: "10.0.0.1:2049", Protocol: connect.NFS,
+		Ask:         connect.Server{Name: "filer1", Address: "10.0.0.1:2049", Protocol: connect.NFS, Version: 4},
+		Connections: []mounts.ConnectionCounters{{ID: "0", Sends: 5, Answers: 5, Idle: time.Second}},
+	}}
+	f.mounts = []mounts.Mount{
+		{MountPoint: "/a", FSType: "nfs4", Server: "filer1", Volume: "pv2", PodUIDs: []string{"u2", "u1"}, Age: -1, Device: "0:1"},
+		{MountPoint: "/b", FSType: "nfs4", Server: "filer1", Volume: "pv1", PodUIDs: []string{"u1"}, Age: -1, Device: "0:2"},
+		{MountPoint: "/c", FSType: "nfs4", Server: "filer2", Volume: "pv3", PodUIDs: []string{"u3"}, Age: -1, Device: "0:3"},
+		{MountPoint: "/d", FSType: "cifs", Server: "filer1", Volume: "pv4", PodUIDs: []string{"u4"}, Age: -1, Device: "0:4"},
+	}
+	f.declare(setting(rmem, "16777216"))
+	f.real = func() Host {
+		h := f.host()
+		h.Servers = nil
+		h.AskServer = func(context.Context, connect.Server) error { f.asked++; return f.askErr }
+		h.Health = HealthReader{
+			Counters: func() ([]mounts.ServerCounters, error) {
+				f.readings++
+				all := append([]mounts.ServerCounters(nil), f.counters...)
+				for i := range all {
+					all[i].Connections = append([]mounts.ConnectionCounters(nil), all[i].Connections...)
+				}
+				return all, f.err
+			},
+			Log: func() ([]kernellog.Line, error) { return f.lines, nil },
+		}
+		return h
+	}
+	return f, f.agent()
+}
+
+// play lets time go by, five seconds at a time as the agent does.
+func (f *watched) play(a *Agent, d time.Duration) {
+	f.t.Helper()
+	for range d / (5 * time.Second) {
+		f.runPass(a)
+		f.clock.Step(5 * time.Second)
+	}
+}
+
+func (f *watched) server() v1alpha1.ServerStatus {
+	f.t.Helper()
+	if len(f.clientNode.Status.Servers) != 1 {
+		f.t.Fatalf("servers %+v", f.clientNode.Status.Servers)
+	}
+	return f.clientNode.Status.Servers[0]
+}
+
+func (f *watched) send()   { f.counters[0].Connections[0].Sends++ }
+func (f *watched) answer() { f.counters[0].Connections[0].Answers++ }
+
+func TestASilentServerIsReportedWithVolumesAndPodsAndNoLongerOnceItAnswers(t *testing.T) {
+	f, a := newWatched(t)
+	f.play(a, 30*time.Second)
+	if s := f.server(); s.State != v1alpha1.ServerAnswering || s.Connections != 1 || s.LastAnswerTime == nil || len(s.Volumes) > 0 {
+		t.Fatalf("at first: %+v", s)
+	}
+	f.send()
+	f.askErr = &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+	first := f.clock.Now()
+	for f.server().State != v1alpha1.ServerSilent {
+		if f.clock.Since(first) > 90*time.Second {
+			t.Fatalf("not told after %s: %+v", f.clock.Since(first), f.server())
+		}
+		f.play(a, 5*time.Second)
+	}
+	if early := f.clock.Since(first); early < time.Minute {
+		t.Errorf("told after %s", early)
+	}
+	got := f.server()
+	if got.Since == nil || got.Since.Sub(first) > 15*time.Second || got.Since.Time.Before(first) {
+		t.Errorf("since %v, first request at %v", got.Since, first)
+	}
+	got.Since, got.LastAnswerTime = nil, nil
+	want := v1alpha1.ServerStatus{
+		Server: "filer1", Protocol: v1alpha1.ServerNFS, Address: "10.0.0.1:2049", State: v1alpha1.ServerSilent, Reason: v1alpha1.ServerReasonConnectionRefused,
+		Message:     "The host is up and refuses connections at 10.0.0.1:2049. Check whether the storage service runs",
+		Connections: 1, StuckConnections: 1, Volumes: []string{"pv1", "pv2"}, PodUIDs: []string{"u1", "u2"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("status (-want +got):\n%s", diff)
+	}
+	f.answer()
+	f.play(a, 15*time.Second)
+	if s := f.server(); s.State != v1alpha1.ServerAnswering || s.PodUIDs != nil {
+		t.Errorf("15 s after it answered: %+v", s)
+	}
+}
+
+func TestAnAgentThatRestartsKeepsWhatIsSilent(t *testing.T) {
+	f, a := newWatched(t)
+	f.counters[0].RequestsKnown = true
+	f.play(a, 30*time.Second)
+	f.counters[0].Requests = []mounts.OpenRequest{{ID: "1", Operation: "READ"}}
+	f.askErr = errors.New("no answer")
+	f.play(a, 90*time.Second)
+	before := f.server()
+	if before.State != v1alpha1.ServerSilent {
+		t.Fatalf("%+v", before)
+	}
+	writes := f.writes
+	f.play(f.agent(), 2*time.Minute)
+	if diff := cmp.Diff(before, f.server()); diff != "" {
+		t.Errorf("after a restart (-before +after):\n%s", diff)
+	}
+	if f.writes > writes+1 {
+		t.Errorf("%d writes", f.writes-writes)
+	}
+	// What an agent said before the boot is of other connections.
+	f.boot()
+	f.counters[0].Requests = nil
+	f.play(f.agent(), 30*time.Second)
+	if s := f.server(); s.State != v1alpha1.ServerAnswering {
+		t.Errorf("after a boot: %+v", s)
+	}
+}
+
+func TestAServerThatAnswersCausesNoWrites(t *testing.T) {
+	f, a := newWatched(t)
+	f.play(a, time.Minute)
+	writes := f.writes
+	for range 10 * 6 {
+		f.send()
+		f.answer()
+		f.play(a, 10*time.Second)
+	}
+	if f.writes != writes {
+		t.Errorf("%d writes in ten minutes", f.writes-writes)
+	}
+	for range 10 * 6 {
+		f.send()
+		f.answer()
+		f.play(a, 10*time.Second)
+	}
+	if f.writes != writes+1 {
+		t.Errorf("%d writes in twenty minutes, want one that brings the time up to date", f.writes-writes)
+	}
+}
+
+func TestAReadingThatDoesNotEndHoldsNothingUp(t *testing.T) {
+	f, a := newWatched(t)
+	hung := 0
+	a.servers.start = func(func()) { hung++ }
+	f.play(a, 5*time.Minute)
+	if hung != 1 {
+		t.Errorf("%d readings at a time", hung)
+	}
+	if f.state(rmem) != v1alpha1.SettingInSync {
+		t.Errorf("the rest does not go on: %s", f.state(rmem))
+	}
+}
+
+func TestWhatCannotBeReadLeavesWhatWasSaid(t *testing.T) {
+	f, a := newWatched(t)
+	f.play(a, 30*time.Second)
+	before := f.server()
+	f.err = errors.New("permission denied")
+	f.play(a, 2*time.Minute)
+	if diff := cmp.Diff(before, f.server()); diff != "" {
+		t.Errorf("(-before +after):\n%s", diff)
+	}
+}
+
+func TestOnlyAServerThatOwesAnAnswerIsAsked(t *testing.T) {
+	f, a := newWatched(t)
+	f.play(a, 5*time.Minute)
+	if f.asked > 0 {
+		t.Errorf("asked %d times", f.asked)
+	}
+	f.send()
+	f.play(a, time.Minute)
+	if f.asked == 0 {
+		t.Error("never asked")
+	}
+}
+
+func TestTheKernelsLogCounts(t *testing.T) {
+	f, a := newWatched(t)
+	f.play(a, 30*time.Second)
+	f.send()
+	f.lines = []kernellog.Line{{Server: "filer1"}}
+	f.play(a, 30*time.Second)
+	if s := f.server(); s.State != v1alpha1.ServerSilent {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestServersThatFailComeFirstWhereThereAreTooMany(t *testing.T) {
+	f, a := newWatched(t)
+	f.play(a, 5*time.Second)
+	a.servers.verdicts = nil
+	for i := range maxServers + 10 {
+		v := serverhealth.Verdict{Key: serverhealth.Key{Server: "s" + strconv.Itoa(100+i), Protocol: v1alpha1.ServerNFS}, State: v1alpha1.ServerIdle}
+		if i >= maxServers {
+			v.State = v1alpha1.ServerSilent
+		}
+		a.servers.verdicts = append(a.servers.verdicts, v)
+	}
+	list := a.serverStatuses()
+	if len(list) != maxServers {
+		t.Fatalf("%d servers", len(list))
+	}
+	silent := 0
+	for _, s := range list {
+		if s.State == v1alpha1.ServerSilent {
+			silent++
+		}
+	}
+	if silent != 10 {
+		t.Errorf("%d of 10 silent servers are listed", silent)
+	}
+}
+
+func TestQuestionsAreReadAsTheyEnded(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		want serverhealth.Question
+	}{
+		"it answers":                {nil, serverhealth.Question{Answered: true, Connected: true}},
+		"nothing listens":           {&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, serverhealth.Question{Refused: true}},
+		"no connection can be made": {&net.OpError{Op: "dial", Err: syscall.EHOSTUNREACH}, serverhealth.Question{}},
+		"it says nothing":           {&net.OpError{Op: "read", Err: syscall.ETIMEDOUT}, serverhealth.Question{Connected: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := questionOf(serverhealth.Key{}, c.err); got != c.want {
+				t.Errorf("%+v, want %+v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestRoundDown(t *testing.T) {
+	for n, want := range map[int]int32{0: 0, 1: 1, 2: 2, 3: 2, 255: 128, 256: 256} {
+		if got := roundDown(n); got != want {
+			t.Errorf("%d: %d, want %d", n, got, want)
+		}
+	}
+}
+
+func TestServerMetrics(t *testing.T) {
+	f, a := newWatched(t)
+	f.play(a, 30*time.Second)
+	handler, err := metrics.NewHandler(a.ServerMetrics())
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := httptest.NewRecorder()
+	handler.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", http.NoBody))
+	for _, want := range []string{
+		`storageclient_agent_server_state{protocol="NFS",reason="Answering",server="filer1",state="Answering"} 1`,
+		`storageclient_agent_server_connections{protocol="NFS",server="filer1"} 1`,
+		`storageclient_agent_server_waiting_requests{protocol="NFS",server="filer1"} 0`,
+		`storageclient_agent_server_last_answer_timestamp_seconds{protocol="NFS",server="filer1"} 1.699999999e+09`,
+	} {
+		if !strings.Contains(answer.Body.String(), want) {
+			t.Errorf("no %s in\n%s", want, answer.Body)
+		}
+	}
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
+	"github.com/storageclient/operator/tuning/servermap"
+)
+
+// htmlFormat is what "servers" takes beside the formats of all commands.
+const htmlFormat = "html"
+
+func serversCommand(env *environment) *cobra.Command {
+	var o output
+	cmd := &cobra.Command{
+		Use:   "servers",
+		Short: "Show storage servers: the nodes, connections and volumes of each, who gets no answer, and what mounts do not agree on",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return withHint(showServers(cmd.Context(), env, o))
+		},
+	}
+	cmd.Flags().StringVarP((*string)(&o), "output", "o", "", "output format: "+htmlFormat+", "+listFormats())
+	cmd.SetFlagErrorFunc(explainFlag)
+	return cmd
+}
+
+func showServers(ctx context.Context, env *environment, o output) error {
+	if o != htmlFormat {
+		if err := o.check(); err != nil {
+			return err
+		}
+	}
+	c, err := env.connect()
+	if err != nil {
+		return err
+	}
+	var clientNodes v1alpha1.StorageClientNodeList
+	if err := c.List(ctx, &clientNodes); err != nil {
+		return fmt.Errorf("list StorageClientNodes: %w", err)
+	}
+	var profiles v1alpha1.StorageClientProfileList
+	if err := c.List(ctx, &profiles); err != nil {
+		return fmt.Errorf("list StorageClientProfiles: %w", err)
+	}
+	report := view.ServerReport{Servers: servermap.Build(clientNodes.Items, profiles.Items)}
+	if o == htmlFormat {
+		return report.WriteHTML(env.Out)
+	}
+	if done, err := o.writeStructured(env, report); done || err != nil {
+		return err
+	}
+	return report.WriteText(env.text(), o.isWide())
+}

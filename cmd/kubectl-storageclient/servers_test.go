@@ -1,0 +1,62 @@
+package main
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
+)
+
+// mountingNodes are two nodes, of which one gets no answer from <filer>.
+func mountingNodes() []client.Object {
+	n1, n2 := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "n2"}}
+	n1.Status.Servers = []v1alpha1.ServerStatus{{
+		Server: "<filer>", Protocol: v1alpha1.ServerNFS, State: v1alpha1.ServerSilent, Reason: v1alpha1.ServerReasonUnreachable, Message: "Check the network.", Connections: 4,
+	}}
+	n1.Status.Mounts = []v1alpha1.MountStatus{{MountPoint: "/a", Server: "<filer>", Protocol: "NFSv4.1", Volume: "pv1", Connections: 4, Options: []string{"nconnect=4"}}}
+	n2.Status.Mounts = []v1alpha1.MountStatus{{MountPoint: "/a", Server: "<filer>", Protocol: "NFSv4.1", Volume: "pv1", Connections: 1}}
+	limits := eda()
+	limits.Annotations = map[string]string{v1alpha1.ServerLimitsAnnotation: "connections=4"}
+	return []client.Object{n1, n2, limits}
+}
+
+func TestServers(t *testing.T) {
+	r := execute(t, interceptor.Funcs{}, mountingNodes(), "servers", "-o", "wide")
+	want := `SERVER    PROTOCOL   NODES   CONNECTIONS   REQUESTS   VOLUMES   NO ANSWER   VERSIONS   DO NOT AGREE ON
+<filer>   NFS        2       5 of 4        128        1         1 node      NFSv4.1    nconnect
+
+<filer>: Silent, Unreachable: Check the network. Nodes: n1
+
+<filer>: The nodes may exceed its limits: 5 connections of 4
+
+<filer>: Its mounts do not agree on nconnect: - on 1 mount, 4 on 1 mount
+`
+	if diff := cmp.Diff(want, r.out); r.err != nil || diff != "" {
+		t.Errorf("error %v (-want +got):\n%s", r.err, diff)
+	}
+}
+
+func TestServersInOtherFormats(t *testing.T) {
+	r := execute(t, interceptor.Funcs{}, mountingNodes(), "servers", "-o", "json")
+	var report view.ServerReport
+	if err := json.Unmarshal([]byte(r.out), &report); r.err != nil || err != nil || len(report.Servers) != 1 || report.Servers[0].Nodes != 2 {
+		t.Errorf("errors %v, %v: %s", r.err, err, r.out)
+	}
+	page := execute(t, interceptor.Funcs{}, mountingNodes(), "servers", "-o", "html")
+	if page.err != nil || !strings.Contains(page.out, "<td>&lt;filer&gt;<td>NFS") || !strings.Contains(page.out, `class="failing"`) {
+		t.Errorf("error %v: %s", page.err, page.out)
+	}
+	if r := execute(t, interceptor.Funcs{}, mountingNodes(), "servers", "-o", "xml"); r.err == nil {
+		t.Error("takes any format")
+	}
+	if r := execute(t, interceptor.Funcs{}, nil, "servers"); r.err != nil || r.out != "No managed node has mounts of a storage server.\n" {
+		t.Errorf("error %v: %s", r.err, r.out)
+	}
+}

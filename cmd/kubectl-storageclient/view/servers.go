@@ -1,0 +1,139 @@
+package view
+
+import (
+	"fmt"
+	"html/template"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/storageclient/operator/tuning/servermap"
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// ServerReport is what "servers" prints.
+type ServerReport struct {
+	Servers []servermap.Server `json:"servers"`
+}
+
+// Names are those of the servers, which are no objects of the API.
+func (r ServerReport) Names() []string {
+	var names []string
+	for _, s := range r.Servers {
+		names = append(names, s.Server)
+	}
+	return names
+}
+
+// WriteText prints the servers for people; wide tables have all columns.
+func (r ServerReport) WriteText(w io.Writer, wide bool) error {
+	out := &printer{w: w}
+	if len(r.Servers) == 0 {
+		out.line("No managed node has mounts of a storage server.")
+		return out.err
+	}
+	rows := [][]string{{"SERVER", "PROTOCOL", "NODES", "CONNECTIONS", "REQUESTS", "VOLUMES", "NO ANSWER"}}
+	if wide {
+		rows[0] = append(rows[0], "VERSIONS", "DO NOT AGREE ON")
+	}
+	for _, s := range r.Servers {
+		row := []string{
+			s.Server, string(s.Protocol), strconv.Itoa(s.Nodes), ofLimit(int64(s.Connections), s.ConnectionsLimit), ofLimit(s.RequestsPossible, s.RequestsLimit),
+			strconv.Itoa(len(s.Volumes)), failingText(s),
+		}
+		if wide {
+			row = append(row, strings.Join(s.Versions, ","), variantsText(s))
+		}
+		rows = append(rows, row)
+	}
+	out.table(rows)
+	r.writeRemarks(out)
+	return out.err
+}
+
+// ofLimit is a number and its limit, where there is one.
+func ofLimit(n, limit int64) string {
+	switch {
+	case limit > 0:
+		return fmt.Sprintf("%d of %d", n, limit)
+	case n == 0:
+		return ""
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// failingText counts the nodes that get no answer.
+func failingText(s servermap.Server) string {
+	if len(s.Failing) == 0 {
+		return ""
+	}
+	return text.Count(len(s.Failing), "node")
+}
+
+func variantsText(s servermap.Server) string {
+	names := make([]string, 0, len(s.Variants))
+	for _, v := range s.Variants {
+		names = append(names, v.Option)
+	}
+	return strings.Join(names, ",")
+}
+
+// writeRemarks says of servers what needs somebody.
+func (r ServerReport) writeRemarks(out *printer) {
+	for _, s := range r.Servers {
+		for _, remark := range remarksOf(s) {
+			out.line("\n" + s.Server + ": " + remark)
+		}
+	}
+}
+
+// remarksOf are sentences on a server, what hurts first.
+func remarksOf(s servermap.Server) []string {
+	var remarks []string
+	byCause, causes := map[string][]string{}, []string{}
+	for _, f := range s.Failing {
+		cause := fmt.Sprintf("%s, %s: %s", f.State, f.Reason, f.Message)
+		if byCause[cause] == nil {
+			causes = append(causes, cause)
+		}
+		byCause[cause] = append(byCause[cause], f.Node)
+	}
+	for _, cause := range causes {
+		remarks = append(remarks, cause+" Nodes: "+text.List(byCause[cause]))
+	}
+	if len(s.Forgotten) > 0 {
+		remarks = append(remarks, "It keeps forgetting clients that call themselves the same as another: "+text.List(s.Forgotten)+". Set node.nfs4UniqueID: FromNode")
+	}
+	if over := s.Exceeds(); over != "" {
+		remarks = append(remarks, "The nodes may exceed its limits: "+over)
+	}
+	for _, v := range s.Variants {
+		remarks = append(remarks, "Its mounts do not agree on "+v.String())
+	}
+	return remarks
+}
+
+// serverPage is a page that stands alone: no script, and nothing from elsewhere.
+var serverPage = template.Must(template.New("servers").Funcs(template.FuncMap{
+	"remarks": remarksOf, "failing": failingText, "ofLimit": ofLimit, "join": func(words []string) string { return strings.Join(words, ", ") },
+	"wide": func(n int) int64 { return int64(n) },
+}).Parse(`<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<title>Storage servers</title>
+<style>body{font-family:sans-serif;margin:2em}table{border-collapse:collapse}td,th{border:1px solid #999;padding:.3em .6em;text-align:left}.failing{background:#fdd}</style>
+<h1>Storage servers</h1>
+<table>
+<tr><th>Server<th>Protocol<th>Versions<th>Nodes<th>Connections<th>Requests possible<th>Volumes<th>No answer<th>Remarks
+{{range .Servers}}<tr{{if .Failing}} class="failing"{{end}}><td>{{.Server}}<td>{{.Protocol}}<td>{{join .Versions}}<td>{{.Nodes}}<td>{{ofLimit (wide .Connections) .ConnectionsLimit}}<td>{{ofLimit .RequestsPossible .RequestsLimit}}<td>{{len .Volumes}}<td>{{failing .}}<td>{{range remarks .}}{{.}}<br>{{end}}
+{{end}}</table>
+</html>
+`))
+
+// WriteHTML prints the servers as a page.
+func (r ServerReport) WriteHTML(w io.Writer) error {
+	if err := serverPage.Execute(w, r); err != nil {
+		return fmt.Errorf("write page: %w", err)
+	}
+	return nil
+}

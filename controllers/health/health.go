@@ -1,0 +1,81 @@
+// Package health sends events on Nodes about storage servers that fall silent, and that answer again. Agents send no events; it goes
+// by what they report in status.servers.
+package health
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/controllers/internal/watch"
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// Reasons of events on Nodes.
+const (
+	// eventUnreachable is set when a storage server has left requests of the node without an answer for a minute. The note says since
+	// when, what to check, and which volumes and how many pods are affected.
+	eventUnreachable = "StorageUnreachable"
+	// eventReachable is set when a server that did so owes no answer any more.
+	eventReachable = "StorageReachable"
+	// eventForgotten is set when a server keeps forgetting the node's NFSv4 client: another client calls itself the same.
+	eventForgotten = "StorageClientForgotten"
+)
+
+// maxNote is the longest note that the events API takes.
+const maxNote = 1024
+
+// Reporter watches StorageClientNodes.
+type Reporter struct {
+	Recorder events.EventRecorder
+}
+
+// SetupWithManager adds the reporter to the manager's cache of StorageClientNodes.
+func (r *Reporter) SetupWithManager(mgr ctrl.Manager) error {
+	return watch.ClientNodeUpdates(mgr, r.ReportChanges)
+}
+
+// serverKey names one server of a node.
+type serverKey struct {
+	server   string
+	protocol v1alpha1.ServerProtocol
+}
+
+// ReportChanges sends one event for each server that has begun or ceased to fail a node between two versions of its client node.
+func (r *Reporter) ReportChanges(before, after *v1alpha1.StorageClientNode) {
+	was := map[serverKey]v1alpha1.ServerStatus{}
+	for _, s := range before.Status.Servers {
+		was[serverKey{s.Server, s.Protocol}] = s
+	}
+	for _, s := range after.Status.Servers {
+		old := was[serverKey{s.Server, s.Protocol}]
+		switch failed, fails := fleet.IsFailing(old), fleet.IsFailing(s); {
+		case fails && !failed:
+			r.sendEvent(after, corev1.EventTypeWarning, eventUnreachable, fleet.ServerText(s))
+		case failed && !fails:
+			r.sendEvent(after, corev1.EventTypeNormal, eventReachable, backText(old, s))
+		}
+		if s.Forgetting && !old.Forgetting {
+			r.sendEvent(after, corev1.EventTypeWarning, eventForgotten, fmt.Sprintf(
+				"NFS server %s keeps forgetting this node's client: another client calls itself the same, and both lose locks and open files. "+
+					"Compare host names and machine IDs of the server's clients", s.Server))
+		}
+	}
+}
+
+func backText(old, s v1alpha1.ServerStatus) string {
+	note := fmt.Sprintf("%s server %s owes no answer any more", s.Protocol, s.Server)
+	if old.Since != nil {
+		note += ", for the first time since " + old.Since.UTC().Format(time.RFC3339)
+	}
+	return note
+}
+
+func (r *Reporter) sendEvent(clientNode *v1alpha1.StorageClientNode, kind, reason, note string) {
+	r.Recorder.Eventf(fleet.NodeOf(clientNode), clientNode, kind, reason, "Report", "%s", text.CutBytes(note, maxNote))
+}

@@ -1,0 +1,69 @@
+package health
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+func TestOneEventForEachChange(t *testing.T) {
+	since := metav1.NewTime(time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC))
+	server := func(state v1alpha1.ServerState) *v1alpha1.ServerStatus {
+		s := v1alpha1.ServerStatus{Server: "filer1", Protocol: v1alpha1.ServerNFS, State: state, Since: &since}
+		if state == v1alpha1.ServerSilent {
+			s.Message, s.Volumes, s.PodUIDs = "Check the server", []string{"pv1"}, []string{"u1", "u2"}
+		}
+		return &s
+	}
+	forgetting := server(v1alpha1.ServerAnswering)
+	forgetting.Forgetting = true
+	smb := server(v1alpha1.ServerAnswering)
+	smb.Protocol = v1alpha1.ServerSMB
+	for name, test := range map[string]struct {
+		before, after *v1alpha1.ServerStatus
+		want          []string
+	}{
+		"nothing happened": {before: server(v1alpha1.ServerAnswering), after: server(v1alpha1.ServerIdle)},
+		"it falls silent": {
+			before: server(v1alpha1.ServerAnswering), after: server(v1alpha1.ServerSilent),
+			want: []string{"Warning StorageUnreachable NFS server filer1 answers nothing since 2026-11-23T08:00:00Z: Check the server (1 volume pv1; 2 pods)"},
+		},
+		"it is silent when it is seen first": {
+			after: server(v1alpha1.ServerStuck), want: []string{"Warning StorageUnreachable NFS server filer1 leaves requests without an answer since 2026-11-23T08:00:00Z"},
+		},
+		"it stays so": {before: server(v1alpha1.ServerSilent), after: server(v1alpha1.ServerStuck)},
+		"it is back": {
+			before: server(v1alpha1.ServerSilent), after: server(v1alpha1.ServerAnswering),
+			want: []string{"Normal StorageReachable NFS server filer1 owes no answer any more, for the first time since 2026-11-23T08:00:00Z"},
+		},
+		"its mounts are gone":                {before: server(v1alpha1.ServerSilent)},
+		"the other protocol of one server":   {before: smb, after: server(v1alpha1.ServerAnswering)},
+		"it goes on forgetting":              {before: forgetting, after: forgetting},
+		"it begins to forget the node again": {before: server(v1alpha1.ServerAnswering), after: forgetting, want: []string{"Warning StorageClientForgotten NFS server filer1 keeps forgetting this node's client: another client calls itself the same, and both lose locks and open files. Compare host names and machine IDs of the server's clients"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			recorder := events.NewFakeRecorder(10)
+			clientNode := func(s *v1alpha1.ServerStatus) *v1alpha1.StorageClientNode {
+				n := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}
+				if s != nil {
+					n.Status.Servers = []v1alpha1.ServerStatus{*s}
+				}
+				return n
+			}
+			(&Reporter{Recorder: recorder}).ReportChanges(clientNode(test.before), clientNode(test.after))
+			var got []string
+			for len(recorder.Events) > 0 {
+				got = append(got, strings.TrimSpace(<-recorder.Events))
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,86 @@
+package fleet
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/agentpod"
+	"github.com/storageclient/operator/controllers/internal/livegate"
+	"github.com/storageclient/operator/controllers/internal/match"
+	"github.com/storageclient/operator/controllers/internal/pause"
+)
+
+// GateEntries are a profile's nodes for the gate of live changes, in the order of the snapshot. A node that is left alone, or without anything to set, is not among them.
+func GateEntries(all Snapshot, profile *Profile, untunedTaint string) []livegate.Node {
+	var nodes []livegate.Node
+	canary := CanarySelector(profile)
+	for i := range all.Nodes {
+		node := &all.Nodes[i]
+		clientNode := all.ClientNodes[node.Name]
+		if !node.DeletionTimestamp.IsZero() || match.Ignored(node) || (!profile.Selects(node) && !CarriesSettingsOf(profile.Name, clientNode)) {
+			continue
+		}
+		wanted := all.Profiles.Wanted(node, clientNode)
+		if !wanted.Managed || (clientNode == nil && wanted.Hash == "") {
+			continue
+		}
+		entry := GateEntry(all, node, clientNode, untunedTaint)
+		entry.Wanted = wanted.Hash
+		entry.Canary = canary.Matches(labels.Set(node.Labels))
+		nodes = append(nodes, entry)
+	}
+	return nodes
+}
+
+// CanarySelector selects the nodes that a profile chooses for its canary; where it chooses none, no node.
+func CanarySelector(profile *Profile) labels.Selector {
+	selector, err := metav1.LabelSelectorAsSelector(profile.Spec.WithDefaults().Rollout.Canary.NodeSelector)
+	if err != nil {
+		return labels.Nothing()
+	}
+	return selector
+}
+
+// GateEntry is a node for the gate of live changes, but for what it is to have and whether it is a chosen canary. A node with the taint
+// has no work yet.
+func GateEntry(all Snapshot, node *corev1.Node, clientNode *v1alpha1.StorageClientNode, untunedTaint string) livegate.Node {
+	paused := pause.Annotated(node) || len(all.Profiles.PausedBy(node, clientNode)) > 0
+	entry := livegate.Node{Name: node.Name, Created: node.CreationTimestamp.Time, Alive: !paused && agentpod.NodeReady(node)}
+	entry.Empty = slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool { return taint.Key == untunedTaint })
+	if clientNode == nil {
+		return entry
+	}
+	report := ReportOf(node, clientNode, all.Ready[node.Name], "")
+	entry.Managed = !clientNode.Spec.Release
+	entry.Carries = clientNode.Spec.Hash
+	entry.Alive = entry.Alive && report.Silent == ""
+	entry.Taken = report.IsTaken()
+	entry.Unconfirmed = report.UnconfirmedNote
+	if condition := FindTuned(node); report.Silent != "" && condition != nil && condition.Reason == v1alpha1.NodeReasonAgentSilent {
+		// Not that of the message, which changes each time that the agent's Pod is restarted.
+		entry.SilentSince = condition.LastTransitionTime.Time
+		entry.NeverStarted = clientNode.Status.BootID == "" && agentpod.NodeReady(node)
+	}
+	entry.Failed = !report.Applying && len(report.Failed) > 0
+	entry.TakenSince = takenSince(node, report)
+	return entry
+}
+
+// takenSince is since when the node has had its settings, by the condition that says so. That it has them now is
+// observed afresh; only the time comes from the condition.
+func takenSince(node *corev1.Node, report Report) time.Time {
+	condition := FindTuned(node)
+	if condition == nil || !report.IsApplied() {
+		return time.Time{}
+	}
+	switch condition.Reason {
+	case v1alpha1.NodeReasonTuned, v1alpha1.NodeReasonTunedWithExceptions, v1alpha1.NodeReasonRebootPending:
+		return condition.LastHeartbeatTime.Time
+	}
+	return time.Time{}
+}

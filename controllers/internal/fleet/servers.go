@@ -1,0 +1,57 @@
+package fleet
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// IsFailing reports whether a storage server does not answer a node, or not all of its requests.
+func IsFailing(s v1alpha1.ServerStatus) bool {
+	return s.State == v1alpha1.ServerSilent || s.State == v1alpha1.ServerStuck
+}
+
+// FailingServers are the storage servers that fail a node.
+func FailingServers(clientNode *v1alpha1.StorageClientNode) []v1alpha1.ServerStatus {
+	var failing []v1alpha1.ServerStatus
+	for _, s := range clientNode.Status.Servers {
+		if IsFailing(s) {
+			failing = append(failing, s)
+		}
+	}
+	return failing
+}
+
+// ServerText says of a failing server since when it fails, what to check, and what uses it.
+func ServerText(s v1alpha1.ServerStatus) string {
+	entry := fmt.Sprintf("%s server %s", s.Protocol, s.Server)
+	if s.State == v1alpha1.ServerSilent {
+		entry += " answers nothing"
+	} else {
+		entry += " leaves requests without an answer"
+	}
+	if s.Since != nil {
+		entry += " since " + s.Since.UTC().Format(time.RFC3339)
+	}
+	if s.Message != "" {
+		entry += ": " + s.Message
+	}
+	if users := usersText(s); users != "" {
+		entry += " (" + users + ")"
+	}
+	return entry
+}
+
+func usersText(s v1alpha1.ServerStatus) string {
+	var parts []string
+	if len(s.Volumes) > 0 {
+		parts = append(parts, text.Count(len(s.Volumes), "volume")+" "+text.List(s.Volumes))
+	}
+	if len(s.PodUIDs) > 0 {
+		parts = append(parts, text.Count(len(s.PodUIDs), "pod"))
+	}
+	return strings.Join(parts, "; ")
+}

@@ -1,0 +1,27 @@
+package node
+
+import corev1 "k8s.io/api/core/v1"
+
+// CacheTransform is for the manager's cache of Nodes. It drops what no controller reads and what most of a Node is: images and volumes.
+func CacheTransform(object any) (any, error) {
+	node, ok := object.(*corev1.Node)
+	if !ok {
+		return object, nil
+	}
+	node.ManagedFields = nil
+	node.Status.Images, node.Status.VolumesInUse, node.Status.VolumesAttached = nil, nil, nil
+	return node, nil
+}
+
+// CacheTransformAgentPod is for the manager's cache of Pods of the agents and trial runners. It keeps what tells on which node one is, and
+// whether it is Ready.
+func CacheTransformAgentPod(object any) (any, error) {
+	pod, ok := object.(*corev1.Pod)
+	if !ok {
+		return object, nil
+	}
+	pod.ManagedFields = nil
+	pod.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName, Affinity: pod.Spec.Affinity}
+	pod.Status = corev1.PodStatus{Phase: pod.Status.Phase, Conditions: pod.Status.Conditions, StartTime: pod.Status.StartTime}
+	return pod, nil
+}

@@ -1,0 +1,57 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// StorageCondition is a managed node's condition StorageReachable, and whether it has to be written: not while it says what it said.
+func StorageCondition(s Snapshot, clientNode *v1alpha1.StorageClientNode, now time.Time) (corev1.NodeCondition, bool) {
+	verdict := judgeStorage(clientNode, fleet.ReportOf(s.Node, clientNode, s.AgentReady, ""))
+	if s.Unfenced != "" {
+		verdict.Status, verdict.Reason = corev1.ConditionUnknown, v1alpha1.StorageReasonAgentSilent
+		verdict.Message = "The node gets no agent: " + s.Unfenced
+	}
+	return stampTimes(fleet.FindStorageReachable(s.Node), verdict, now)
+}
+
+func judgeStorage(clientNode *v1alpha1.StorageClientNode, report fleet.Report) corev1.NodeCondition {
+	verdict := corev1.NodeCondition{Type: v1alpha1.StorageReachableNodeCondition, Status: corev1.ConditionTrue, Reason: v1alpha1.StorageReasonReachable}
+	failing := fleet.FailingServers(clientNode)
+	isSilent := func(s v1alpha1.ServerStatus) bool { return s.State == v1alpha1.ServerSilent }
+	switch {
+	case report.Silent != "":
+		verdict.Status, verdict.Reason, verdict.Message = corev1.ConditionUnknown, v1alpha1.StorageReasonAgentSilent, report.Silent
+	case len(failing) > 0:
+		verdict.Status, verdict.Reason = corev1.ConditionFalse, v1alpha1.StorageReasonServerStuck
+		if slices.ContainsFunc(failing, isSilent) {
+			verdict.Reason = v1alpha1.StorageReasonServerSilent
+		}
+		verdict.Message = failingText(failing)
+	case len(clientNode.Status.Servers) == 0:
+		verdict.Message = "The node has no mounts of storage servers"
+	default:
+		verdict.Message = "No storage server owes the node an answer"
+	}
+	return verdict
+}
+
+// failingText names servers, those that answer nothing first, with what uses them.
+func failingText(failing []v1alpha1.ServerStatus) string {
+	sorted := slices.Clone(failing)
+	slices.SortStableFunc(sorted, func(a, b v1alpha1.ServerStatus) int {
+		return cmp.Or(cmp.Compare(a.State, b.State), cmp.Compare(a.Server, b.Server))
+	})
+	entries := make([]string, 0, len(sorted))
+	for _, s := range sorted {
+		entries = append(entries, fleet.ServerText(s))
+	}
+	return text.InOrder(entries, "; ")
+}

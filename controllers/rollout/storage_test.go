@@ -1,0 +1,47 @@
+package rollout
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/rollout/plan"
+)
+
+// outage is a time in which a storage server does not answer a machine.
+type outage struct{ since, until time.Time }
+
+func (o outage) lastsAt(now time.Time) bool { return now.Before(o.until) }
+
+// servers are what the agent reports.
+func (o outage) servers(now time.Time) []v1alpha1.ServerStatus {
+	if o.until.IsZero() {
+		return nil
+	}
+	s := v1alpha1.ServerStatus{Server: "filer1", Protocol: v1alpha1.ServerNFS, State: v1alpha1.ServerAnswering}
+	if o.lastsAt(now) {
+		s.State, s.Since = v1alpha1.ServerSilent, &metav1.Time{Time: o.since}
+	}
+	return []v1alpha1.ServerStatus{s}
+}
+
+// losesStorage is a server, or the network to it, that goes down for a while.
+func (w *world) losesStorage(n *simNode, d time.Duration) {
+	w.narrate("the storage server of %s does not answer", n.Name)
+	n.machine.storage = outage{since: w.now, until: w.now.Add(d)}
+}
+
+// checkStorage is the part of invariant 18 that is about storage: nothing begins on a node, and none gets a permit, whose server was
+// seen not to answer.
+func (m *manager) checkStorage(n *simNode, step plan.Step) {
+	seen := m.seen[n.Name]
+	if seen.ClientNode == nil || seen.ClientNode.Status.BootID != seen.BootID {
+		return
+	}
+	for _, s := range seen.ClientNode.Status.Servers {
+		if s.State == v1alpha1.ServerSilent {
+			m.fail("invariant 18: %s, whose storage server %s does not answer", step, s.Server)
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package plan
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/internal/builders"
+	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/tuning/catalogue"
+)
+
+// A profile that is held is judged as if it acted, and nothing that does not concern it is judged anew for that. Its summary must be the
+// one of a snapshot in which it does act, but for what keeps it from being released.
+func TestAViewSummarizesAsIfEachHeldProfileActed(t *testing.T) {
+	differed := 0
+	for seed := range uint64(500) {
+		chance := rand.New(rand.NewPCG(seed, 0))
+		s, profiles := randomSnapshot(chance)
+		view := NewView(s)
+		for i, p := range profiles {
+			got, want := view.Summarize(p.Name), summarizeAnew(s, profiles, i)
+			if _, held := s.Profiles.Freed(p.Name); held {
+				differed++
+				// What is left to restore is judged by the profiles as they are, and one that is held begins no batch.
+				want.Unrestored, want.Batch, got.Batch = unrestored(s, p.Name), "", ""
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Fatalf("seed %d, %s (-anew +view):\n%s", seed, p.Name, diff)
+			}
+		}
+	}
+	if differed < 100 {
+		t.Errorf("only %d profiles were held", differed)
+	}
+}
+
+// summarizeAnew judges everything for one profile, with that acting.
+func summarizeAnew(s Snapshot, profiles []v1alpha1.StorageClientProfile, i int) Summary {
+	free := append([]v1alpha1.StorageClientProfile{}, profiles...)
+	free[i].Spec.Paused, free[i].Spec.Mode = false, v1alpha1.ModeEnforce
+	s.Profiles = judge.Compile(free, catalogue.AllowList{}, false)
+	view := NewView(s)
+	summary := view.Summarize(free[i].Name)
+	summary.Stale = StaleMounts(summary.Volumes, s.ClientNodes)
+	return summary
+}
+
+// unrestored are the volumes that carry a profile and have still to be put back.
+func unrestored(s Snapshot, profile string) []string {
+	var names []string
+	for i := range s.Volumes {
+		j := s.judgeAlone(&s.Volumes[i])
+		isOpen := j.Verdict.State == judge.StatePending || j.Verdict.State == judge.StateHeld || j.Verdict.Action == judge.ActionRelease
+		if slices.Contains(j.Record.Profiles, profile) && isOpen {
+			names = append(names, j.Volume.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// randomSnapshot has volumes of three servers, with and without lists of ours, and profiles of which some are held.
+func randomSnapshot(chance *rand.Rand) (Snapshot, []v1alpha1.StorageClientProfile) {
+	var profiles []v1alpha1.StorageClientProfile
+	for i := range 2 + chance.IntN(3) {
+		options := [][]string{{"nconnect=4"}, {"nconnect=8", "nocto"}, {"actimeo=30"}}[chance.IntN(3)]
+		selector := v1alpha1.VolumeSelector{Servers: []string{fmt.Sprintf("filer-%d", chance.IntN(3))}}
+		if chance.IntN(2) == 0 {
+			selector = v1alpha1.VolumeSelector{StorageClassNames: []string{fmt.Sprintf("class-%d", chance.IntN(3))}}
+		}
+		p := builders.NFSProfile(fmt.Sprintf("p%d", i), options, builders.Selecting(selector))
+		p.Spec.Paused, p.Spec.Priority = chance.IntN(3) == 0, int32(chance.IntN(2))
+		if chance.IntN(4) == 0 {
+			p.Spec.Mode = v1alpha1.ModePlan
+		}
+		profiles = append(profiles, p)
+	}
+	var volumes []*corev1.PersistentVolume
+	var node v1alpha1.StorageClientNode
+	for i := range 1 + chance.IntN(8) {
+		own, carried := []string{"hard"}, []string{"hard", "nconnect=4"}
+		more := []builders.VolumeOption{builders.Named(fmt.Sprintf("pv%d", i)), func(pv *corev1.PersistentVolume) {
+			pv.Spec.NFS.Server, pv.Spec.StorageClassName = fmt.Sprintf("filer-%d", chance.IntN(3)), fmt.Sprintf("class-%d", chance.IntN(3))
+			pv.CreationTimestamp = metav1.NewTime(noon.Add(-time.Hour))
+		}}
+		list := own
+		if chance.IntN(2) == 0 {
+			list = carried
+			more = append(more, builders.Carrying(own, carried, fmt.Sprintf("p%d", chance.IntN(3))))
+		}
+		volumes = append(volumes, builders.NFSVolume(list, more...))
+		node.Status.Mounts = append(node.Status.Mounts, v1alpha1.MountStatus{
+			Volume: fmt.Sprintf("pv%d", i), MountPoint: fmt.Sprintf("/m%d", i), Protocol: "NFSv4.1", Options: []string{"hard"}, Connections: 1,
+			State: v1alpha1.MountStale, Message: "mounted before",
+		})
+	}
+	s := snapshotOf(volumes, profiles...)
+	s.Profiles = judge.Compile(profiles, catalogue.AllowList{}, chance.IntN(4) == 0)
+	s.Now, s.ClientNodes = noon, []v1alpha1.StorageClientNode{node}
+	return s, profiles
+}

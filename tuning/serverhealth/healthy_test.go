@@ -1,0 +1,137 @@
+package serverhealth
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// healthy is a client of a server that is well, with its ups and downs: it is played request by request.
+type healthy struct {
+	random    *rand.Rand
+	reading   Reading
+	inFlight  []flight
+	load      int
+	nextID    int
+	slow      time.Duration
+	outageEnd time.Time
+}
+
+type flight struct {
+	request    Request
+	connection int
+	ends       time.Time
+	// killed is of a process that was killed: its request is not listed, and its answer counts nonetheless.
+	killed bool
+}
+
+func newHealthy(seed uint64, key Key, lists, queues bool) *healthy {
+	h := &healthy{random: rand.New(rand.NewPCG(seed, 1)), reading: Reading{Key: key, RequestsKnown: lists}}
+	for i := range 1 + h.random.IntN(4) {
+		h.reading.Connections = append(h.reading.Connections, Connection{ID: strconv.Itoa(i), Connects: 1})
+		if queues {
+			h.reading.Queues = append(h.reading.Queues, Queue{ID: strconv.Itoa(i)})
+		}
+	}
+	return h
+}
+
+// second plays one: load comes and goes, a server restarts for less than a minute, connections are closed and made anew.
+func (h *healthy) second(now time.Time) {
+	if h.random.IntN(300) == 0 {
+		h.load = []int{0, 0, 1, 5, 60}[h.random.IntN(5)]
+		h.slow = []time.Duration{10 * time.Millisecond, time.Second, 20 * time.Second, 45 * time.Second}[h.random.IntN(4)]
+	}
+	if h.random.IntN(7200) == 0 {
+		h.outageEnd = now.Add(time.Duration(5+h.random.IntN(40)) * time.Second)
+		h.reading.Identified++
+	}
+	out := now.Before(h.outageEnd)
+	for range h.load {
+		c := h.random.IntN(len(h.reading.Connections))
+		ends := now.Add(time.Duration(h.random.Int64N(int64(h.slow) + 1)))
+		if out && ends.Before(h.outageEnd) {
+			ends = h.outageEnd
+		}
+		h.nextID++
+		if len(h.inFlight) > 400 {
+			break
+		}
+		h.reading.Connections[c].Sends++
+		operation := []string{"READ", "GETATTR", "WRITE"}[h.random.IntN(3)]
+		h.inFlight = append(h.inFlight, flight{Request{ID: strconv.Itoa(h.nextID), Operation: operation}, c, ends, h.random.IntN(500) == 0})
+	}
+	if c := h.random.IntN(len(h.reading.Connections)); h.random.IntN(600) == 0 && h.load > 0 {
+		h.reading.Connections[c].Connects++
+	}
+	h.inFlight = slices.DeleteFunc(h.inFlight, func(f flight) bool {
+		if f.ends.After(now) {
+			return false
+		}
+		h.reading.Connections[f.connection].Answers++
+		if len(h.reading.Queues) > 0 {
+			h.reading.Queues[f.connection].LastUsed++
+		}
+		return true
+	})
+}
+
+func (h *healthy) read() Reading {
+	r := h.reading
+	r.Connections, r.Queues, r.Requests = slices.Clone(r.Connections), slices.Clone(r.Queues), nil
+	for i := range r.Queues {
+		r.Queues[i].Pending = 0
+	}
+	for _, f := range h.inFlight {
+		if f.killed {
+			continue
+		}
+		if r.RequestsKnown {
+			r.Requests = append(r.Requests, f.request)
+		}
+		if len(r.Queues) > 0 {
+			r.Queues[f.connection].Pending++
+		}
+	}
+	return r
+}
+
+// These minutes are synthetic. They have what a healthy client has: load that comes and goes, idle phases, answers that take up to 45 s,
+// connections that are made anew, processes that are killed, and servers that restart within 45 s.
+func TestAThousandHealthyMinutesRaiseNoAlarm(t *testing.T) {
+	if testing.Short() {
+		t.Skip("plays a thousand minutes of eight clients")
+	}
+	var clients []*healthy
+	for i := range 8 {
+		clients = append(clients, newHealthy(uint64(i), Key{Server: "filer" + strconv.Itoa(i), Protocol: v1alpha1.ServerNFS}, i%2 == 0, i%4 < 2))
+	}
+	var w Watch
+	states := map[v1alpha1.ServerState]int{}
+	for second := range 1000 * 60 {
+		now := start.Add(time.Duration(second) * time.Second)
+		var batch Batch
+		for _, c := range clients {
+			c.second(now)
+			if second%10 == 0 {
+				batch.Readings = append(batch.Readings, c.read())
+			}
+		}
+		if second%10 != 0 {
+			continue
+		}
+		for _, v := range w.Note(now, batch) {
+			states[v.State]++
+			if v.State != v1alpha1.ServerAnswering && v.State != v1alpha1.ServerIdle || v.Flapping {
+				t.Fatalf("after %d s, %s: %s, %s: %s (flapping: %v)", second, v.Server, v.State, v.Reason, v.Message, v.Flapping)
+			}
+		}
+	}
+	if states[v1alpha1.ServerAnswering] < 10000 || states[v1alpha1.ServerIdle] < 500 {
+		t.Errorf("the minutes are one-sided: %v", states)
+	}
+}

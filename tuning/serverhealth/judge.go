@@ -1,0 +1,157 @@
+package serverhealth
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// finding is a state with its reason.
+type finding struct {
+	state           v1alpha1.ServerState
+	reason, message string
+	// since is when it began where that is known; else it begins when the state is new.
+	since time.Time
+}
+
+func (m *memory) judge(now time.Time) Verdict {
+	all, beyond := m.waiting()
+	f := m.find(now, all, beyond)
+	since := f.since
+	if since.IsZero() {
+		since = m.since
+		if m.found.state != f.state {
+			since = now
+		}
+	}
+	m.found, m.since = f, since
+	v := Verdict{
+		Key: m.last.Key, Address: m.last.Address, State: f.state, Reason: f.reason, Message: f.message, Since: since, LastAnswer: m.answeredAt,
+		Connections: len(m.last.Connections), Flapping: m.flaps.isFlapping(now),
+		Ask: !all.since.IsZero() && now.Sub(all.since) >= askAfter,
+	}
+	if f.state == v1alpha1.ServerSilent || f.state == v1alpha1.ServerStuck {
+		v.Stuck, v.Waiting = all.connections, all.requests
+	}
+	return v
+}
+
+func (m *memory) find(now time.Time, all, beyond wait) finding {
+	if all.since.IsZero() {
+		m.backAt = time.Time{}
+		return m.findUnasked(now)
+	}
+	if m.found.state == v1alpha1.ServerSilent && !m.answeredAt.After(m.since) {
+		// A soft mount gives up on its requests and sends others, which have waited for less: that is no answer.
+		all.add(m.since)
+	}
+	said := !m.saidSilentAt.IsZero() && now.Sub(m.saidSilentAt) < saidFor
+	isLong := func(since time.Time) bool { return !since.IsZero() && (said || now.Sub(since) >= SilentAfter) }
+	switch answersOthers := m.answeredAt.After(all.since); {
+	case !isLong(all.since), answersOthers && !isLong(beyond.since):
+		return m.findUnasked(now)
+	case m.isBack(now):
+		return finding{state: v1alpha1.ServerAnswering, reason: v1alpha1.ServerReasonReconnecting, message: fmt.Sprintf(
+			"It answers again. %s of this node still %s for the kernel to notice, within three minutes",
+			text.Count(all.connections, "connection"), verb(all.connections, "waits", "wait"))}
+	case answersOthers:
+		return m.findStuck(beyond)
+	case m.answersInRow > 0 && m.found.state != v1alpha1.ServerSilent:
+		return finding{
+			state: v1alpha1.ServerStuck, reason: v1alpha1.ServerReasonTransportStuck, since: all.since,
+			message: fmt.Sprintf("It answers a new connection, but no request over the %s of this node's mounts", text.Count(len(m.last.Connections), "connection")),
+		}
+	}
+	return m.findSilent(all)
+}
+
+// isBack tells that a server which was silent answers questions again, while the mounts' own connections have yet to notice. One
+// answer may be luck.
+func (m *memory) isBack(now time.Time) bool {
+	if m.found.state == v1alpha1.ServerSilent && m.answersInRow >= 2 {
+		m.backAt = now
+	}
+	return !m.backAt.IsZero() && m.answersInRow > 0 && now.Sub(m.backAt) < kernelRetries
+}
+
+// findUnasked is of a server that owes no answer, or not for long.
+func (m *memory) findUnasked(now time.Time) finding {
+	switch {
+	case m.found.state == v1alpha1.ServerSilent && !m.answeredAt.After(m.since):
+		return finding{state: v1alpha1.ServerIdle, reason: v1alpha1.ServerReasonNotAsked, message: "Nothing is asked of it any more. It did not answer before"}
+	case m.answeredAt.IsZero():
+		return finding{state: v1alpha1.ServerIdle, reason: v1alpha1.ServerReasonNotAsked, message: "No request to it has been seen yet"}
+	case now.Sub(m.answeredAt) >= idleAfter:
+		return finding{state: v1alpha1.ServerIdle, reason: v1alpha1.ServerReasonNotAsked, message: "Nothing has been asked of it for five minutes"}
+	}
+	return finding{state: v1alpha1.ServerAnswering, reason: v1alpha1.ServerReasonAnswering}
+}
+
+// findStuck is of a server that answers other requests.
+func (m *memory) findStuck(w wait) finding {
+	f := finding{state: v1alpha1.ServerStuck, since: w.since}
+	if all := len(m.last.Connections); w.connections > 0 && w.connections < all {
+		f.reason = v1alpha1.ServerReasonTransportStuck
+		f.message = fmt.Sprintf("No answer over %d of %d connections; the others work. Check the network between them: a firewall or a load balancer that has forgotten one",
+			w.connections, all)
+		return f
+	}
+	f.reason = v1alpha1.ServerReasonRequestsStuck
+	f.message = fmt.Sprintf("It answers others, but not %s. Check the server's file systems and disks", m.operationsText())
+	return f
+}
+
+// operationsText names what has no answer.
+func (m *memory) operationsText() string {
+	operations := map[string]bool{}
+	for _, request := range m.last.Requests {
+		if request.Operation != "" {
+			operations[request.Operation] = true
+		}
+	}
+	if len(operations) == 0 {
+		return "some requests"
+	}
+	return "requests of " + text.List(slices.Collect(maps.Keys(operations)))
+}
+
+// findSilent is of a server that answers nothing.
+func (m *memory) findSilent(w wait) finding {
+	f := finding{state: v1alpha1.ServerSilent, since: w.since}
+	asked := m.question.At.After(w.since)
+	switch {
+	case asked && m.question.Refused && m.last.Tunnel:
+		f.reason = v1alpha1.ServerReasonTunnelGone
+		f.message = fmt.Sprintf("Nothing listens at %s: the process that passes requests on to the storage is gone. Restart the driver's pod on this node", m.last.Address)
+	case asked && m.question.Refused:
+		f.reason = v1alpha1.ServerReasonConnectionRefused
+		f.message = fmt.Sprintf("The host is up and refuses connections at %s. Check whether the storage service runs", m.last.Address)
+	case w.down > 0 && w.down == len(m.last.Connections) && (!asked || !m.question.Connected):
+		f.reason = v1alpha1.ServerReasonSessionDown
+		f.message = fmt.Sprintf("The session is down and %s cannot be reached. Check server and network", m.last.Address)
+	case asked && m.question.Connected && !m.question.Answered:
+		f.reason = v1alpha1.ServerReasonNoAnswer
+		f.message = fmt.Sprintf("%s takes connections and answers nothing. Check the server's threads, file systems and disks", m.last.Address)
+	case asked && !m.question.Answered:
+		f.reason = v1alpha1.ServerReasonUnreachable
+		f.message = fmt.Sprintf("No connection to %s can be made. Check server, network and firewalls", m.last.Address)
+	case m.found.state == v1alpha1.ServerSilent:
+		// Nothing new is known of the cause.
+		f.reason, f.message = m.found.reason, m.found.message
+	default:
+		f.reason = v1alpha1.ServerReasonNoAnswer
+		f.message = "No request has had an answer. Check server and network"
+	}
+	return f
+}
+
+func verb(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}

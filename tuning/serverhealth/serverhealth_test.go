@@ -1,0 +1,412 @@
+package serverhealth
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// The samples here are synthetic: made by hand after what FACTS and the kernel's source say of the counters. Those that were recorded
+// on virtual nodes stand with the reader that read them.
+
+var (
+	start = time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
+	filer = Key{Server: "filer1", Protocol: v1alpha1.ServerNFS}
+	share = Key{Server: "smb1", Protocol: v1alpha1.ServerSMB}
+)
+
+const every = 10 * time.Second
+
+// scene is one server as a test plays it, a sample each ten seconds.
+type scene struct {
+	t       *testing.T
+	watch   Watch
+	now     time.Time
+	reading Reading
+	batch   Batch
+	last    Verdict
+}
+
+func newScene(t *testing.T, key Key, connections int) *scene {
+	t.Helper()
+	s := &scene{t: t, now: start, reading: Reading{Key: key, Address: "10.0.0.1:2049"}}
+	for i := range connections {
+		s.reading.Connections = append(s.reading.Connections, Connection{ID: strconv.Itoa(i), Connects: 1})
+	}
+	return s
+}
+
+// step changes what is read, and reads.
+func (s *scene) step(changes ...func(*Reading)) Verdict {
+	s.t.Helper()
+	r := s.reading
+	r.Connections = append([]Connection(nil), r.Connections...)
+	for _, change := range changes {
+		change(&r)
+	}
+	s.reading = r
+	batch := s.batch
+	batch.Readings = []Reading{r}
+	s.batch = Batch{}
+	verdicts := s.watch.Note(s.now, batch)
+	s.now = s.now.Add(every)
+	if len(verdicts) != 1 {
+		s.t.Fatalf("%d verdicts on one server", len(verdicts))
+	}
+	s.last = verdicts[0]
+	return s.last
+}
+
+func (s *scene) ask(answered, refused, connected bool) {
+	s.batch.Questions = append(s.batch.Questions, Question{Key: s.reading.Key, At: s.now, Answered: answered, Refused: refused, Connected: connected})
+}
+
+func (s *scene) steps(n int, changes ...func(*Reading)) Verdict {
+	s.t.Helper()
+	for range n {
+		s.step(changes...)
+	}
+	return s.last
+}
+
+func (s *scene) want(state v1alpha1.ServerState, reason string) {
+	s.t.Helper()
+	if s.last.State != state || s.last.Reason != reason {
+		s.t.Fatalf("at %s: %s, %s (%s), want %s, %s", s.now.Sub(start), s.last.State, s.last.Reason, s.last.Message, state, reason)
+	}
+}
+
+// work is a request on a connection that is answered at once; send one that is not.
+func work(i int) func(*Reading) {
+	return func(r *Reading) { r.Connections[i].Sends++; r.Connections[i].Answers++ }
+}
+
+func send(i int) func(*Reading) { return func(r *Reading) { r.Connections[i].Sends++ } }
+
+func answer(i int) func(*Reading) { return func(r *Reading) { r.Connections[i].Answers++ } }
+
+func reconnect(i int) func(*Reading) { return func(r *Reading) { r.Connections[i].Connects++ } }
+
+func listed(requests ...Request) func(*Reading) {
+	return func(r *Reading) { r.Requests, r.RequestsKnown = requests, true }
+}
+
+func queued(queues ...Queue) func(*Reading) { return func(r *Reading) { r.Queues = queues } }
+
+func down(is bool) func(*Reading) {
+	return func(r *Reading) {
+		for i := range r.Connections {
+			r.Connections[i].Down = is
+		}
+	}
+}
+
+func TestAServerThatAnswersNothingIsSilentAMinuteAfterTheFirstRequest(t *testing.T) {
+	s := newScene(t, filer, 1)
+	s.steps(3, work(0))
+	s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
+	first := s.now
+	s.step(send(0))
+	for s.now.Before(first.Add(SilentAfter)) {
+		s.step()
+		s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
+	}
+	s.step()
+	s.want(v1alpha1.ServerSilent, v1alpha1.ServerReasonNoAnswer)
+	if !s.last.Since.Equal(first) || s.last.Stuck != 1 {
+		t.Errorf("since %s with %d connections, want %s with 1", s.last.Since, s.last.Stuck, first)
+	}
+	if want := first.Add(-every); !s.last.LastAnswer.Equal(want) {
+		t.Errorf("answered last at %s, want %s", s.last.LastAnswer, want)
+	}
+	s.step(answer(0))
+	s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
+}
+
+func TestAQuestionOfTheAgentsOwnTellsTheCause(t *testing.T) {
+	for name, c := range map[string]struct {
+		key                          Key
+		tunnel                       bool
+		answered, refused, connected bool
+		state                        v1alpha1.ServerState
+		reason                       string
+		says                         string
+	}{
+		"nothing takes connections":      {key: filer, refused: true, state: v1alpha1.ServerSilent, reason: v1alpha1.ServerReasonConnectionRefused, says: "refuses connections at 10.0.0.1:2049"},
+		"the tunnel's process is gone":   {key: filer, tunnel: true, refused: true, state: v1alpha1.ServerSilent, reason: v1alpha1.ServerReasonTunnelGone, says: "Nothing listens at 10.0.0.1:2049"},
+		"no connection can be made":      {key: filer, state: v1alpha1.ServerSilent, reason: v1alpha1.ServerReasonUnreachable, says: "No connection to 10.0.0.1:2049"},
+		"a connection, and then nothing": {key: filer, connected: true, state: v1alpha1.ServerSilent, reason: v1alpha1.ServerReasonNoAnswer, says: "answers nothing"},
+		"a new connection works": {
+			key: filer, answered: true, connected: true, state: v1alpha1.ServerStuck, reason: v1alpha1.ServerReasonTransportStuck,
+			says: "It answers a new connection, but no request over the 1 connection of this node's mounts",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, c.key, 1)
+			s.reading.Tunnel = c.tunnel
+			s.steps(3, work(0))
+			s.step(send(0))
+			for range 8 {
+				if s.step(); s.last.Ask {
+					s.ask(c.answered, c.refused, c.connected)
+				}
+			}
+			s.want(c.state, c.reason)
+			if !strings.Contains(s.last.Message, c.says) {
+				t.Errorf("message %q lacks %q", s.last.Message, c.says)
+			}
+		})
+	}
+}
+
+func TestTheAgentAsksOnlyWhereARequestHasWaited(t *testing.T) {
+	s := newScene(t, filer, 2)
+	if s.steps(20, work(0)); s.last.Ask {
+		t.Error("asks a server that answers")
+	}
+	if s.step(send(1)); s.last.Ask {
+		t.Error("asks at the first request that has no answer yet")
+	}
+	if s.steps(2); !s.last.Ask {
+		t.Error("does not ask though a request has waited for 20 s")
+	}
+}
+
+func TestConnectionsThatAreMadeOverAndOverShowAServerThatIsGone(t *testing.T) {
+	s := newScene(t, filer, 1)
+	s.steps(3, work(0))
+	// Nothing is sent where nothing is connected: connects 2 to 35 in 75 s, receives frozen.
+	s.steps(9, reconnect(0), reconnect(0))
+	s.want(v1alpha1.ServerSilent, v1alpha1.ServerReasonNoAnswer)
+}
+
+func TestAMountThatIsIdleIsNotSaidToBeAnswered(t *testing.T) {
+	s := newScene(t, filer, 1)
+	s.step()
+	s.want(v1alpha1.ServerIdle, v1alpha1.ServerReasonNotAsked)
+	s.step(work(0))
+	s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
+	s.steps(29)
+	s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
+	s.step()
+	s.want(v1alpha1.ServerIdle, v1alpha1.ServerReasonNotAsked)
+	// The server closes what is idle, and the client connects for its next request.
+	s.step(reconnect(0))
+	s.steps(10)
+	s.want(v1alpha1.ServerIdle, v1alpha1.ServerReasonNotAsked)
+}
+
+func TestOneOfFourConnectionsIsStuck(t *testing.T) {
+	others := []func(*Reading){work(0), work(1), work(2)}
+	moving := func(r *Reading) {
+		for i := range 3 {
+			r.Queues[i].LastUsed++
+		}
+	}
+	for name, evidence := range map[string][]func(*Reading){
+		"as the counters have it, where the kernel tells no more": {send(3)},
+		"as the list of requests has it":                          {send(3), listed(Request{ID: "7", Operation: "READ"})},
+		"as the queues have it":                                   {queued(Queue{ID: "a"}, Queue{ID: "b"}, Queue{ID: "c"}, Queue{ID: "d", LastUsed: 5, Pending: 2})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, filer, 4)
+			s.steps(3, append(others, work(3))...)
+			s.step(append(others, evidence...)...)
+			for range 6 {
+				s.step(others...)
+				if len(s.reading.Queues) > 0 {
+					s.reading.Queues = append([]Queue(nil), s.reading.Queues...)
+					moving(&s.reading)
+				}
+			}
+			s.want(v1alpha1.ServerStuck, v1alpha1.ServerReasonTransportStuck)
+			if s.last.Stuck != 1 || s.last.Connections != 4 || !strings.Contains(s.last.Message, "No answer over 1 of 4 connections") {
+				t.Errorf("%d of %d stuck: %s", s.last.Stuck, s.last.Connections, s.last.Message)
+			}
+			s.step(append(others, work(3), listed(), queued())...)
+			s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
+		})
+	}
+}
+
+func TestAServerWhoseDiskIsFrozenAnswersOthers(t *testing.T) {
+	s := newScene(t, filer, 1)
+	s.steps(3, work(0), listed())
+	// The lease is renewed over the same connection; what writes is not answered.
+	s.steps(7, work(0), listed(Request{ID: "1/a", Operation: "WRITE"}, Request{ID: "2/b", Operation: "COMMIT"}))
+	s.want(v1alpha1.ServerStuck, v1alpha1.ServerReasonRequestsStuck)
+	if !strings.Contains(s.last.Message, "requests of COMMIT, WRITE") || s.last.Waiting != 2 {
+		t.Errorf("%d requests: %s", s.last.Waiting, s.last.Message)
+	}
+	s.step(work(0), listed(Request{ID: "3/c", Operation: "WRITE"}))
+	s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
+}
+
+func TestACopyMayTakeMinutes(t *testing.T) {
+	s := newScene(t, filer, 1)
+	s.steps(30, work(0), listed(Request{ID: "1", Operation: "COPY"}))
+	s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
+}
+
+func TestAProcessThatWasKilledLeavesNothingSilent(t *testing.T) {
+	for name, rest := range map[string]func(*Reading){
+		"where the kernel lists requests": listed(),
+		"where sysfs has the queues":      queued(Queue{ID: "a"}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, filer, 1)
+			s.steps(3, work(0))
+			s.step(send(0))
+			s.steps(12, rest)
+			s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
+		})
+	}
+}
+
+func TestAKilledRequestBesideOthersThatAreAnsweredIsNotStuck(t *testing.T) {
+	s := newScene(t, filer, 2)
+	s.steps(3, work(0), work(1))
+	s.step(send(0))
+	for i := range 30 {
+		s.step(work(1), listed(Request{ID: strconv.Itoa(i), Operation: "READ"}))
+		s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
+	}
+}
+
+func TestASoftMountThatGivesUpAndTriesAgainIsStillSilent(t *testing.T) {
+	s := newScene(t, filer, 1)
+	s.steps(3, work(0), listed())
+	for i := range 40 {
+		s.step(send(0), listed(Request{ID: strconv.Itoa(i), Operation: "GETATTR"}))
+	}
+	s.want(v1alpha1.ServerSilent, v1alpha1.ServerReasonNoAnswer)
+	s.step(listed())
+	s.want(v1alpha1.ServerIdle, v1alpha1.ServerReasonNotAsked)
+}
+
+func TestTheKernelsOwnWordNeedsNoMinute(t *testing.T) {
+	s := newScene(t, filer, 1)
+	s.step(queued(Queue{ID: "a", LastUsed: 7, Pending: 1}))
+	s.want(v1alpha1.ServerIdle, v1alpha1.ServerReasonNotAsked)
+	s.batch.Lines = []Line{{Server: "filer1", At: s.now}}
+	s.step()
+	s.want(v1alpha1.ServerSilent, v1alpha1.ServerReasonNoAnswer)
+	s.batch.Lines = []Line{{Server: "filer1", At: s.now, Responds: true}}
+	s.step()
+	s.want(v1alpha1.ServerIdle, v1alpha1.ServerReasonNotAsked)
+}
+
+func TestAServerThatIsBackIsSaidToBeBeforeTheKernelNotices(t *testing.T) {
+	s := newScene(t, filer, 2)
+	s.steps(3, work(0), work(1))
+	s.step(send(0), send(1))
+	for range 12 {
+		s.ask(false, false, false)
+		s.step()
+	}
+	s.want(v1alpha1.ServerSilent, v1alpha1.ServerReasonUnreachable)
+	s.ask(true, false, true)
+	s.step()
+	if s.last.State == v1alpha1.ServerAnswering {
+		t.Error("one answer alone may be luck")
+	}
+	s.ask(true, false, true)
+	s.step()
+	s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonReconnecting)
+	for s.now.Sub(s.watch.servers[filer].backAt) < kernelRetries {
+		s.ask(true, false, true)
+		s.step()
+		s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonReconnecting)
+	}
+	s.ask(true, false, true)
+	s.step()
+	s.want(v1alpha1.ServerStuck, v1alpha1.ServerReasonTransportStuck)
+	s.step(answer(0), answer(1))
+	s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
+}
+
+func TestSMB(t *testing.T) {
+	for name, c := range map[string]struct {
+		play   func(*scene)
+		state  v1alpha1.ServerState
+		reason string
+	}{
+		"the session is down":           {func(s *scene) { s.steps(8, down(true)) }, v1alpha1.ServerSilent, v1alpha1.ServerReasonSessionDown},
+		"it was down for half a minute": {func(s *scene) { s.steps(3, down(true)); s.steps(8, down(false)) }, v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering},
+		"a request is never answered": {
+			func(s *scene) { s.steps(8, listed(Request{ID: "9", Operation: "READ"})) }, v1alpha1.ServerSilent, v1alpha1.ServerReasonNoAnswer,
+		},
+		"a directory is watched": {func(s *scene) { s.steps(8, listed(Request{ID: "9", Operation: "CHANGE_NOTIFY"})) }, v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering},
+		"requests come and are answered": {
+			func(s *scene) {
+				for i := range 20 {
+					s.step(listed(Request{ID: strconv.Itoa(i)}))
+				}
+			}, v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering,
+		},
+		"a session that breaks answers nothing by forgetting its requests": {
+			func(s *scene) {
+				s.steps(4, listed(Request{ID: "9"}))
+				s.steps(8, listed(), down(true))
+			}, v1alpha1.ServerSilent, v1alpha1.ServerReasonSessionDown,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, share, 1)
+			s.step(listed())
+			s.step(func(r *Reading) { r.Operations = 10 })
+			s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
+			c.play(s)
+			s.want(c.state, c.reason)
+		})
+	}
+}
+
+func TestAServerThatKeepsForgettingItsClient(t *testing.T) {
+	identify := func(r *Reading) { r.Identified++ }
+	s := newScene(t, filer, 1)
+	s.reading.Identified = 40
+	s.step(work(0))
+	s.step(work(0), identify)
+	s.step(work(0), identify)
+	if s.last.Flapping {
+		t.Error("a fail-over makes it introduce itself twice")
+	}
+	s.step(work(0), func(r *Reading) { r.Refused++ })
+	if !s.last.Flapping {
+		t.Error("three times in ten minutes are too many")
+	}
+	s.steps(62, work(0))
+	if s.last.Flapping {
+		t.Error("it has long been quiet")
+	}
+}
+
+func TestAWatchGoesOnWhereTheFormerLeftOff(t *testing.T) {
+	s := newScene(t, filer, 1)
+	since := start.Add(-10 * time.Minute)
+	s.watch.Recall(Verdict{
+		Key: filer, State: v1alpha1.ServerSilent, Reason: v1alpha1.ServerReasonUnreachable, Message: "as it was", Since: since, LastAnswer: since.Add(-time.Second),
+	})
+	s.step(listed(Request{ID: "1", Operation: "READ"}))
+	s.want(v1alpha1.ServerSilent, v1alpha1.ServerReasonUnreachable)
+	if !s.last.Since.Equal(since) {
+		t.Errorf("since %s, want %s", s.last.Since, since)
+	}
+	s.step(answer(0))
+	s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
+}
+
+func TestAServerThatNoMountGoesToIsForgotten(t *testing.T) {
+	var w Watch
+	w.Note(start, Batch{Readings: []Reading{{Key: filer}, {Key: share}}})
+	if got := w.Note(start.Add(every), Batch{Readings: []Reading{{Key: share}}}); len(got) != 1 || got[0].Key != share {
+		t.Errorf("verdicts on %v", got)
+	}
+	if len(w.servers) != 1 {
+		t.Errorf("remembers %d servers", len(w.servers))
+	}
+}

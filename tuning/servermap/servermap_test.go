@@ -1,0 +1,72 @@
+package servermap
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+func node(name string, servers []v1alpha1.ServerStatus, mounts ...v1alpha1.MountStatus) v1alpha1.StorageClientNode {
+	n := v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	n.Status.Servers, n.Status.Mounts = servers, mounts
+	return n
+}
+
+func mount(server, protocol, volume string, connections, slots int32, options ...string) v1alpha1.MountStatus {
+	return v1alpha1.MountStatus{Server: server, Protocol: protocol, Volume: volume, Connections: connections, SlotLimit: slots, Options: options}
+}
+
+func TestBuild(t *testing.T) {
+	since := metav1.NewTime(time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC))
+	a := node("a", []v1alpha1.ServerStatus{
+		{Server: "filer1", Protocol: v1alpha1.ServerNFS, State: v1alpha1.ServerAnswering, Connections: 4, Forgetting: true},
+		{Server: "filer2", Protocol: v1alpha1.ServerNFS, State: v1alpha1.ServerSilent, Reason: v1alpha1.ServerReasonUnreachable, Connections: 1, Since: &since},
+	},
+		// Two mounts of one client have its connections and its session together.
+		mount("filer1", "NFSv4.1", "pv1", 4, 65536, "rw", "vers=4.1", "nconnect=4", "hard", "rsize=1"),
+		mount("filer1", "NFSv4.1", "pv2", 4, 65536, "rw", "vers=4.1", "nconnect=4", "hard", "rsize=2"),
+		mount("filer2", "NFSv3", "pv3", 1, 128, "vers=3", "soft"),
+		mount("", "xfs", "", 0, 0, "noatime"),
+	)
+	a.Status.Settings = []v1alpha1.SettingStatus{{Key: sessionSlotsKey, Observed: "180"}}
+	// An agent of an earlier release reports no servers.
+	b := node("b", nil, mount("filer1", "NFSv4.1", "pv1", 1, 65536, "vers=4.1", "hard"), mount("smb1", "SMB3.1.1", "pv9", 1, 0, "vers=3.1.1"))
+	profiles := []v1alpha1.StorageClientProfile{
+		{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.ServerLimitsAnnotation: "connections=100,requests=200"}}},
+		{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.ServerLimitsAnnotation: "connections=4"}}},
+		{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.ServerLimitsAnnotation: "nonsense"}}}, {},
+	}
+	got := Build([]v1alpha1.StorageClientNode{b, a}, profiles)
+	want := []Server{
+		{
+			Server: "filer2", Protocol: v1alpha1.ServerNFS, Nodes: 1, Connections: 1, RequestsPossible: 128, ConnectionsLimit: 4, RequestsLimit: 200,
+			Versions: []string{"NFSv3"}, Volumes: []string{"pv3"},
+			Failing: []Failing{{Node: "a", State: v1alpha1.ServerSilent, Reason: v1alpha1.ServerReasonUnreachable, Since: "2026-11-23T08:00:00Z"}},
+		},
+		{
+			Server: "filer1", Protocol: v1alpha1.ServerNFS, Nodes: 2, Connections: 5, RequestsPossible: 244, ConnectionsLimit: 4, RequestsLimit: 200,
+			Versions: []string{"NFSv4.1"}, Volumes: []string{"pv1", "pv2"}, Forgotten: []string{"a"},
+			Variants: []Variant{{Option: "nconnect", Mounts: map[string]int{"4": 2, "-": 1}}},
+		},
+		{
+			Server: "smb1", Protocol: v1alpha1.ServerSMB, Nodes: 1, Connections: 1, ConnectionsLimit: 4, RequestsLimit: 200,
+			Versions: []string{"SMB3.1.1"}, Volumes: []string{"pv9"},
+		},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("map (-want +got):\n%s", diff)
+	}
+	if got := got[1].Exceeds(); got != "5 connections of 4" {
+		t.Errorf("exceeds %q", got)
+	}
+	if got := want[0].Exceeds(); got != "" {
+		t.Errorf("exceeds %q", got)
+	}
+	if got := want[1].Variants[0].String(); got != "nconnect: - on 1 mount, 4 on 2 mounts" {
+		t.Errorf("variant %q", got)
+	}
+}

@@ -75,5 +75,7 @@ if [[ -n $definition ]]; then
     done
   fi
 fi
+# The manager takes the label of trials off by itself; one that was ended in between has not.
+"${kubectl[@]}" label nodes --selector "$group/trial" "$group/trial-" >/dev/null
 echo 'Deleting the operator'
 "${kubectl[@]}" delete -f "$manifest" --ignore-not-found --timeout=5m

@@ -189,6 +189,10 @@ var _ = Describe("A profile for large directories", Ordered, func() {
 
 	It("tells within two minutes which storage server does not answer, and why, and no longer once it does", Label(unhealthy), expectHealthTold)
 
+	It("is followed by one for volumes of the CSI drivers of NFS and SMB", Label(csiDrivers), expectDrivers)
+
+	It("is followed by one without a probe: a mount by a pod is waited for, and only what is to blame for a failed one is taken back", Label(evident), expectEvidence)
+
 	It("is followed by one that a budget never lets drain the node whose turn is first: it is passed over, and nothing is evicted in vain", Label(inVain), expectPassedOver)
 
 	It("is followed by one whose live value takes new connections away: the node puts it back by itself", Label(confirmed), expectConfirmed)

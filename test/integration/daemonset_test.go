@@ -10,6 +10,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -101,9 +102,15 @@ var _ = Describe("The agent's DaemonSet", func() {
 		Expect(output).To(ContainSubstring("1 profile: p"))
 		Expect(getAgentDaemonSet().DeletionTimestamp).To(BeNil())
 
+		// A manager that was ended before it had taken its label off.
+		tried := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "tried", Labels: map[string]string{v1alpha1.TrialLabel: v1alpha1.True, "kept": "true"}}}
+		Expect(k8s.Create(ctx, tried)).To(Succeed())
+		DeferCleanup(func() { Expect(client.IgnoreNotFound(k8s.Delete(ctx, tried))).To(Succeed()) })
 		Expect(k8s.Patch(ctx, profile, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`)))).To(Succeed())
 		output, err = uninstall(plainAgent, "TIMEOUT=30")
 		Expect(err).NotTo(HaveOccurred(), output)
+		Expect(k8s.Get(ctx, client.ObjectKeyFromObject(tried), tried)).To(Succeed())
+		Expect(tried.Labels).To(And(HaveKey("kept"), Not(HaveKey(v1alpha1.TrialLabel))))
 		err = k8s.Get(ctx, client.ObjectKey{Namespace: v1alpha1.AgentNamespace, Name: v1alpha1.AgentDaemonSet}, &appsv1.DaemonSet{})
 		Expect(apierrors.IsNotFound(err)).To(BeTrue(), "%v", err)
 	})

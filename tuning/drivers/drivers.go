@@ -26,7 +26,8 @@ type Volume struct {
 	FSType string
 	// StageSecret is true where the driver gets a secret to stage the volume.
 	StageSecret bool
-	// ReadOnly is true where the volume itself, rather than a pod, asks for a read-only mount.
+	// ReadOnly is true where the volume itself says so, rather than a pod's claim. The kubelet mounts it no differently: it goes by the
+	// claim in the pod alone (NewSpecFromPersistentVolume in pkg/volume/plugins.go of Kubernetes 1.36).
 	ReadOnly bool
 }
 
@@ -68,9 +69,8 @@ type driver struct {
 	server func(Volume) string
 	// path of the server that is mounted, of volumes of NFS; nil where the volume does not name it. Empty where it cannot be told.
 	path func(Volume) string
-	// staged is true where the driver mounts a volume once for all pods of a node. freeHandle is true where nothing that mounts the
-	// volume reads its handle: it may then be any name.
-	staged, freeHandle bool
+	// freeHandle is true where nothing that mounts the volume reads its handle: it may then be any name.
+	freeHandle bool
 	// fsType of a block volume; nil where it is the volume's.
 	fsType func(Volume) string
 	// hands over to mount what it makes of a volume's options; nil where it keeps list and order.
@@ -82,7 +82,24 @@ type driver struct {
 	// backend is set where the driver has a list of its own for volumes without one, and drops it as soon as a volume has
 	// options. It holds what that list is needed for, of each family: an option without which the mount may become another.
 	backend map[mountoptions.Protocol]string
+	// read says where the facts of the row were read; of a driver without it they are not all known by its source.
+	read *reading
 }
+
+// reading says where each fact of a driver was read: file and function of its source. What is not known says so.
+type reading struct {
+	// release is the newest one that was read.
+	release string
+	// staging is where a volume is mounted, once a node or for each pod; handle what is made of its handle; source what makes server and
+	// path.
+	staging, handle, source string
+	// order is what becomes of the list's order, appends what is added to it, replaces what becomes of a volume's list that is not
+	// empty beside lists of others, and readOnly where a pod's read-only claim arrives.
+	order, appends, replaces, readOnly string
+}
+
+// unknown stands for a fact that was not found in the source.
+const unknown = "not known"
 
 const (
 	nfs   = v1alpha1.ProtocolNFS
@@ -92,25 +109,19 @@ const (
 
 // table holds the kubelet's own plugins as of Kubernetes 1.36 and CSI drivers as of August 2026, by their sources.
 var table = map[string]driver{
-	// pkg/volume/nfs/nfs.go: SetUpAt mounts "server:path" for each pod. There is no handle.
-	"kubernetes.io/nfs":          {protocols: only(nfs), server: host, path: func(v Volume) string { return v.Path }, hands: sortedList, perPod: true, freeHandle: true},
+	"kubernetes.io/nfs": {protocols: only(nfs), server: host, path: func(v Volume) string { return v.Path }, hands: sortedList, perPod: true, freeHandle: true,
+		read: &nfsInTree},
 	"kubernetes.io/iscsi":        {protocols: only(block), server: host},
 	"kubernetes.io/fc":           {protocols: only(block)},
 	"kubernetes.io/local-volume": {protocols: only(block)},
 	"kubernetes.io/host-path":    {refuses: "the kubelet does not mount hostPath volumes that have mount options"},
 
-	// pkg/nfs/nodeserver.go: NodePublishVolume mounts "server:share/subDir" for each pod by the attributes; the handle only keeps two
-	// calls for one volume apart. NodeStageVolume is not implemented.
-	"nfs.csi.k8s.io": {protocols: only(nfs), server: nfsServer, path: nfsPath, hands: nfsList, perPod: true, freeHandle: true},
-	// pkg/smb/nodeserver.go: NodeStageVolume mounts the attribute source once a node; the handle keeps calls apart and names the cache of
-	// Kerberos tickets.
-	"smb.csi.k8s.io": {protocols: only(smb), server: smbServer, staged: true, freeHandle: true},
+	"nfs.csi.k8s.io": {protocols: only(nfs), server: nfsServer, path: nfsPath, hands: nfsList, perPod: true, freeHandle: true, read: &nfsCSI},
+	"smb.csi.k8s.io": {protocols: only(smb), server: smbServer, freeHandle: true, read: &smbCSI},
 	// Azure Files speaks SMB unless the class asks for NFS, by either parameter. Disk images on a share are rare enough
 	// that a rule has to look for them by fsTypes.
-	// pkg/azurefile/nodeserver.go: NodeStageVolume mounts "server:/account/share" of NFS once a node, by GetAccountInfo from the handle, or
-	// from the attributes where they name account and share; folderName comes below it.
 	"file.csi.azure.com": {protocols: []v1alpha1.VolumeProtocol{nfs, smb}, protocol: azureFileProtocol, server: azureFileServer, path: azureFilePath,
-		fsType: attribute("fsType"), hands: azureFileList, staged: true},
+		fsType: attribute("fsType"), hands: azureFileList, read: &azureFiles},
 	// Trident resolves the server when it publishes the volume; the volume does not name it. Options of the volume replace those of
 	// the backend altogether (ControllerPublishVolume in frontend/csi/controller_server.go), the version of NFS among them, and
 	// nouuid, which it gives all XFS (PublishLUN in storage_drivers/ontap).
@@ -191,8 +202,8 @@ func (v Volume) Hands(options []string) []string {
 	return options
 }
 
-// Given is what the volume is mounted with whatever its list says: the driver's own options and the read-only mount that the
-// volume itself asks for, which every driver passes on.
+// Given is what no list may make weaker: the driver's own options, and the read-only mount that the volume asks for. That the kubelet
+// takes no notice of the latter does not mean that nobody relies on it.
 func (v Volume) Given() []string {
 	if v.ReadOnly {
 		return append([]string{"ro"}, v.Hands(nil)...)
@@ -203,22 +214,11 @@ func (v Volume) Given() []string {
 // Check says which options of a volume do not mean to mount what they say in the list: the driver adds options of its
 // own, or puts them into another order. Every problem is one with which the option is better not written.
 func (v Volume) Check(p mountoptions.Protocol, options []string) []mountoptions.Problem {
-	handed := v.Hands(options)
-	problems := p.Altered(options, handed)
-	if i := slices.Index(options, "rw"); i >= 0 && v.ReadOnly && !readOnly(handed) {
-		problems = append(problems, mountoptions.Problem{Option: "rw", Message: "would override the volume's readOnly: leave it out, it is the default"})
+	problems := p.Altered(options, v.Hands(options))
+	if v.ReadOnly && slices.Contains(options, "rw") {
+		problems = append(problems, mountoptions.Problem{Option: "rw", Message: "would contradict the volume's readOnly: leave it out, it is the default"})
 	}
 	return problems
-}
-
-func readOnly(handed []string) bool {
-	last := ""
-	for _, o := range mountoptions.Parse(handed) {
-		if o.Name == "ro" || o.Name == "rw" {
-			last = o.Name
-		}
-	}
-	return last == "ro"
 }
 
 // OwnOptions is what the volume's attributes add to its mount options.

@@ -22,15 +22,17 @@ func TestHands(t *testing.T) {
 		want    string
 	}{
 		"the kubelet sorts and drops repetitions": {Volume{Driver: "kubernetes.io/nfs"}, "soft hard nconnect=4 hard", "hard nconnect=4 soft"},
-		"the kubelet sorts readOnly in":           {Volume{Driver: "kubernetes.io/nfs", ReadOnly: true}, "vers=3 rw", "ro rw vers=3"},
-		"csi-driver-nfs keeps the order":          {Volume{Driver: "nfs.csi.k8s.io"}, "soft hard", "soft hard"},
+		// It goes by the pod's claim alone.
+		"the kubelet adds nothing for readOnly": {Volume{Driver: "kubernetes.io/nfs", ReadOnly: true}, "vers=3", "vers=3"},
+		"csi-driver-nfs adds nothing for it":    {Volume{Driver: "nfs.csi.k8s.io", ReadOnly: true}, "vers=3", "vers=3"},
+		"csi-driver-nfs keeps the order":        {Volume{Driver: "nfs.csi.k8s.io"}, "soft hard", "soft hard"},
 		"csi-driver-nfs puts the class's last": {Volume{Driver: "nfs.csi.k8s.io", Attributes: map[string]string{"mountoptions": "hard,nconnect=1"}},
 			"nconnect=4", "nconnect=4 hard,nconnect=1"},
 		"Azure Files over NFS sorts, gives a version and its defaults": {azureNFS, "nconnect=4 hard",
 			"hard nconnect=4 vers=4,minorversion=1,sec=sys actimeo=30 noresvport"},
 		"Azure Files over NFS adds no second actimeo": {azureNFS, "actimeo=60 noresvport", "actimeo=60 noresvport vers=4,minorversion=1,sec=sys"},
-		"Azure Files over SMB adds its defaults":      {Volume{Driver: "file.csi.azure.com"}, "vers=3.1.1", "vers=3.1.1 file_mode=0777 dir_mode=0777 mfsymlinks actimeo=30"},
-		"Azure Files over SMB leaves timers alone":    {Volume{Driver: "file.csi.azure.com"}, "acregmax=60", "acregmax=60 file_mode=0777 dir_mode=0777 mfsymlinks"},
+		"Azure Files over SMB adds its defaults":      {Volume{Driver: "file.csi.azure.com"}, "vers=3.1.1", "vers=3.1.1 file_mode=0777 dir_mode=0777 mfsymlinks nosharesock actimeo=30"},
+		"Azure Files over SMB leaves timers alone":    {Volume{Driver: "file.csi.azure.com"}, "acregmax=60", "acregmax=60 file_mode=0777 dir_mode=0777 mfsymlinks nosharesock"},
 		"a driver that nobody knows":                  {Volume{Driver: "example.com"}, "b a", "b a"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -56,7 +58,7 @@ func TestGiven(t *testing.T) {
 		"the driver's own options": {Volume{Driver: "nfs.csi.k8s.io", Attributes: map[string]string{"mountOptions": "sec=krb5p"}},
 			"sec=krb5p"},
 		"the driver's own options come last": {Volume{Driver: "nfs.csi.k8s.io", ReadOnly: true, Attributes: map[string]string{"mountOptions": "rw"}},
-			"ro ro rw"},
+			"ro rw"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if diff := cmp.Diff(strings.Fields(test.want), test.volume.Given(), cmpopts.EquateEmpty()); diff != "" {
@@ -94,10 +96,40 @@ func TestCheckHoldsForEveryDriver(t *testing.T) {
 				t.Fatalf("%s gets %v of %v: %s", volume.Driver, handed, merged, p.Message)
 			}
 		}
-		if volume.ReadOnly && slices.Contains(merged, "rw") && !readOnly(handed) {
+		if volume.ReadOnly && slices.Contains(merged, "rw") {
 			t.Fatalf("%s gets %v, and the volume is read-only", volume.Driver, handed)
 		}
 	})
+}
+
+// Of the drivers that a trial mounts volumes of, every fact says where it was read.
+func TestWhereFactsWereRead(t *testing.T) {
+	for _, name := range []string{"kubernetes.io/nfs", "nfs.csi.k8s.io", "smb.csi.k8s.io", "file.csi.azure.com"} {
+		read := table[name].read
+		if read == nil {
+			t.Errorf("%s: nothing says where its facts were read", name)
+			continue
+		}
+		if !strings.ContainsAny(read.release, "0123456789") {
+			t.Errorf("%s: release is %q", name, read.release)
+		}
+		for _, fact := range []string{read.staging, read.handle, read.source, read.order, read.appends, read.replaces, read.readOnly} {
+			if !strings.HasPrefix(fact, "pkg/") && fact != unknown {
+				t.Errorf("%s: %q names no file of the source", name, fact)
+			}
+		}
+		if perPod := strings.Contains(read.staging, "mounts for each pod") && !strings.Contains(read.staging, "once a node"); perPod != table[name].perPod {
+			t.Errorf("%s: %q, and perPod is %t", name, read.staging, table[name].perPod)
+		}
+		if free := !strings.Contains(read.handle, "are read out of it"); free != table[name].freeHandle {
+			t.Errorf("%s: %q, and freeHandle is %t", name, read.handle, table[name].freeHandle)
+		}
+	}
+	for name, d := range table {
+		if d.freeHandle && d.read == nil {
+			t.Errorf("%s may be cloned, and nothing says where that was read", name)
+		}
+	}
 }
 
 func TestOptions(t *testing.T) {

@@ -100,11 +100,8 @@ func tridentProtocol(v Volume) v1alpha1.VolumeProtocol {
 }
 
 // sortedList is what the kubelet's NFS plugin does: a set, sorted (JoinMountOptions in pkg/volume/util).
-func sortedList(v Volume, options []string) []string {
-	list := slices.Clone(options)
-	if v.ReadOnly {
-		list = append(list, "ro")
-	}
+func sortedList(_ Volume, options []string) []string {
+	list := slices.DeleteFunc(slices.Clone(options), func(o string) bool { return o == "" })
 	slices.Sort(list)
 	return slices.Compact(list)
 }
@@ -112,9 +109,6 @@ func sortedList(v Volume, options []string) []string {
 // nfsList is what csi-driver-nfs does: the order stays, and what the class's parameter mountOptions says comes last.
 func nfsList(v Volume, options []string) []string {
 	list := slices.Clone(options)
-	if v.ReadOnly {
-		list = append(list, "ro")
-	}
 	if own := v.OwnOptions(); own != "" {
 		list = append(list, own)
 	}
@@ -130,8 +124,8 @@ func azureFileList(v Volume, options []string) []string {
 		list := sortedList(Volume{}, append(slices.Clone(options), "vers=4,minorversion=1,sec=sys"))
 		return withDefaults(list, "actimeo", "actimeo=30", "noresvport", "noresvport")
 	case smb:
-		list := withDefaults(options, "file_mode", "file_mode=0777", "dir_mode", "dir_mode=0777", "mfsymlinks", "mfsymlinks")
-		if hasPrefix(list, "acregmax") || hasPrefix(list, "acdirmax") {
+		list := withDefaults(options, "file_mode", "file_mode=0777", "dir_mode", "dir_mode=0777", "mfsymlinks", "mfsymlinks", "nosharesock", "nosharesock")
+		if contains(list, "acregmax") || contains(list, "acdirmax") {
 			return list
 		}
 		return withDefaults(list, "actimeo", "actimeo=30")
@@ -148,6 +142,10 @@ func withDefaults(options []string, pairs ...string) []string {
 		}
 	}
 	return list
+}
+
+func contains(options []string, part string) bool {
+	return slices.ContainsFunc(options, func(o string) bool { return strings.Contains(o, part) })
 }
 
 func hasPrefix(options []string, prefix string) bool {

@@ -91,6 +91,8 @@ var rows = []row{
 	{"permission denied", Unknown},
 	{"operation not permitted", Unknown},
 	{"timed out", Elsewhere},
+	// csi-driver-nfs and csi-driver-smb, WaitUntilTimeout and mountWithTimeout: mount has not come back.
+	{"timeout after", Elsewhere},
 	{"deadlineexceeded", Elsewhere},
 	{"deadline exceeded", Elsewhere},
 	// The options.

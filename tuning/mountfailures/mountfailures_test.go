@@ -26,6 +26,7 @@ func TestCauseOf(t *testing.T) {
 		"there is no helper, beside bad option": {setUp + "mount: /m: bad option; for several filesystems (e.g. nfs, cifs) you might need a /sbin/mount.<type> helper program.", Elsewhere},
 		"the kubelet waits":                     {"Unable to attach or mount volumes: unmounted volumes=[data], unattached volumes=[data], failed to process volumes=[]: timed out waiting for the condition", Elsewhere},
 		"the driver took too long":              {device + "rpc error: code = DeadlineExceeded desc = context deadline exceeded", Elsewhere},
+		"csi-driver-nfs took too long":          {setUp[:47] + "rpc error: code = Internal desc = mount volume a to /m timeout after 110s", Elsewhere},
 		"an SMB server is down":                 {cifs + "mount error(112): Host is down", Elsewhere},
 		"an SMB server has no name":             {cifs + "mount error: could not resolve address for s: Unknown error", Elsewhere},
 

@@ -49,9 +49,10 @@ func profilesOfRules(ruleNames []string) []string {
 
 // Declare says whether the set of options that failed on a volume is still declared, for whichever volumes.
 func (ps *Profiles) Declare(failed *FailedMount, pv *corev1.PersistentVolume) bool {
-	if failed == nil {
-		return false
-	}
+	return failed != nil && ps.declares(failed, SourceOf(pv))
+}
+
+func (ps *Profiles) declares(failed *FailedMount, source Source) bool {
 	var rules []rule
 	for _, name := range failed.Rules {
 		r, found := ps.findRule(name)
@@ -60,7 +61,6 @@ func (ps *Profiles) Declare(failed *FailedMount, pv *corev1.PersistentVolume) bo
 		}
 		rules = append(rules, r)
 	}
-	source := SourceOf(pv)
 	return failed.Set == hashOfSet(source, rules, false) || failed.Set == hashOfSet(source, rules, true)
 }
 

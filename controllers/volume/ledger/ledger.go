@@ -186,7 +186,44 @@ func (l *Ledger) EntryOf(uid types.UID) *Entry {
 }
 
 // Volumes are the UIDs of those in the ledger, in no order.
-func (l *Ledger) Volumes() iter.Seq[types.UID] { return maps.Keys(l.at) }
+func (l *Ledger) Volumes() iter.Seq[types.UID] {
+	return func(yield func(types.UID) bool) {
+		for uid := range l.at {
+			if !strings.HasPrefix(string(uid), failedPrefix) && !yield(uid) {
+				return
+			}
+		}
+	}
+}
+
+// FailedSets are what is remembered of sets of options that could not be mounted, by set; of one that cannot be read, it is empty. A
+// ledger that is nil remembers none.
+func (l *Ledger) FailedSets() map[string]string {
+	out := map[string]string{}
+	if l == nil {
+		return out
+	}
+	for uid := range l.at {
+		if set, isSet := strings.CutPrefix(string(uid), failedPrefix); isSet {
+			out[set] = l.EntryOf(uid).Failed
+		}
+	}
+	return out
+}
+
+// FindFailedSet is what pages remember of one set, without reading all that is on them; empty: nothing.
+func FindFailedSet(objects []corev1.ConfigMap, set string) string {
+	for i := range objects {
+		text, there := objects[i].Data[string(KeyOfSet(set))]
+		if _, isPage := NumberOf(objects[i].Name); !there || !isPage {
+			continue
+		}
+		if e, err := decodeEntry(text, nil); err == nil {
+			return e.Failed
+		}
+	}
+	return ""
+}
 
 // With is the ledger with a page as it was written.
 func (l *Ledger) With(written ...*corev1.ConfigMap) *Ledger {

@@ -1,8 +1,10 @@
 package plan
 
 import (
+	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/storageclient/operator/controllers/volume/judge"
@@ -46,12 +48,54 @@ func (p *planner) keepLedger() {
 			missed[uid] = ledger.Forget
 		}
 	}
+	p.keepFailedSets(missed)
 	if p.plan.LedgerDue = len(missed) > 0; p.plan.LedgerDue {
 		p.planAgain(p.Now.Add(KeepEvery))
 	}
 	if p.Live {
 		p.plan.Ledger = missed
 	}
+}
+
+// keepFailedSets finds failures that only their volumes remember, and those that are over.
+func (p *planner) keepFailedSets(missed ledger.Changes) {
+	known := p.Ledger.FailedSets()
+	for _, j := range p.volumes {
+		failed := judge.FailedSetOf(j.Volume, j.FailedMount)
+		if probe := p.Probes[keyOf(j)]; probe.Verdict == ProbeRefused && isProbed(j, p.Profiles, p.tried) {
+			failed = judge.RefusedSet(j.Volume, j.verdict, probe.Text, p.Now.UTC().Truncate(time.Second))
+		}
+		if failed == nil || known[failed.Key()] != "" || !failed.IsDeclared(p.Profiles) {
+			continue
+		}
+		missed[ledger.KeyOfSet(failed.Key())] = ledger.Remember(failed.Volume, failed.Encode())
+	}
+	for key := range known {
+		if p.failedSets[key] == nil {
+			missed[ledger.KeyOfSet(key)] = ledger.Forget
+		}
+	}
+}
+
+// rememberedSets are the sets of options in the ledger that could not be mounted, as long as they are declared, no volume has shown
+// the failure to be there with its own list, too, and no later probe says otherwise.
+func (p *planner) rememberedSets() map[string]*judge.FailedSet {
+	out := map[string]*judge.FailedSet{}
+	for key, text := range p.Ledger.FailedSets() {
+		failed := judge.DecodeFailedSet(text)
+		if failed == nil || failed.Key() != key || !failed.IsDeclared(p.Profiles) {
+			continue
+		}
+		probe, probed := p.Probes[ProbeKey{Set: failed.Set, Server: failed.Server}]
+		isOver := slices.Contains(p.acquitted[failed.Set], failed.Failure)
+		if failed.Server != "" {
+			isOver = probed && probe.Verdict != ProbeRefused
+		}
+		if !isOver {
+			out[key] = failed
+		}
+	}
+	return out
 }
 
 // Ahead are the changes of the ledger before steps are taken: what these are about to write, and what it has missed.
@@ -71,12 +115,23 @@ func (p Plan) Ahead(steps []Step) ledger.Changes {
 		switch step := step.(type) {
 		case WriteOptions:
 			out[pv.UID] = ledger.Begin(pv.Name, known, record.Recalled, step.lists(), step.Verdict.Profiles)
-		case RestoreOptions, ReleaseVolume:
+		case RestoreOptions:
 			out[pv.UID] = ledger.End(pv.Name, known, record.Profiles)
+			rememberFailure(out, pv, step.FailedMount)
+		case ReleaseVolume:
+			out[pv.UID] = ledger.End(pv.Name, known, record.Profiles)
+		case JudgeFailure:
+			rememberFailure(out, pv, step.FailedMount)
 		}
 	}
 	delete(out, "")
 	return out
+}
+
+func rememberFailure(changes ledger.Changes, pv *corev1.PersistentVolume, failed *judge.FailedMount) {
+	if set := judge.FailedSetOf(pv, failed); set != nil {
+		changes[ledger.KeyOfSet(set.Key())] = ledger.Remember(set.Volume, set.Encode())
+	}
 }
 
 // Settled are the changes of the ledger after steps were taken.

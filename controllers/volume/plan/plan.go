@@ -25,7 +25,7 @@ const (
 // For decides what to write next, and says for every volume why.
 func For(s Snapshot) Plan {
 	p := newPlanner(s)
-	p.mounted, p.acquitted, p.soaking = p.findMounted(), acquittedFailures(p.volumes), slices.ContainsFunc(p.volumes, p.isSoaking)
+	p.mounted, p.soaking = p.findMounted(), slices.ContainsFunc(p.volumes, p.isSoaking)
 	p.progress = p.progressByProfile()
 	var changes []judged
 	for _, j := range p.volumes {
@@ -47,7 +47,8 @@ func For(s Snapshot) Plan {
 
 func newPlanner(s Snapshot) *planner {
 	p := &planner{Snapshot: s, volumes: s.judgeAll(), plan: Plan{Notes: make(map[string]Note, len(s.Volumes))}}
-	p.tried = triedKeys(p.volumes)
+	p.tried, p.acquitted = triedKeys(p.volumes), acquittedFailures(p.volumes)
+	p.failedSets = p.rememberedSets()
 	p.evidence = p.findEvidence()
 	p.addProbed()
 	p.findCarriers()
@@ -69,6 +70,9 @@ type planner struct {
 	soaking bool
 	// acquitted are failures that no list of a set is to blame for, by set.
 	acquitted map[string][]string
+	// failedSets are the sets of options that could not be mounted, as the ledger remembers them, by their keys. Those of a probe are
+	// for new volumes: others wait for probes themselves.
+	failedSets map[string]*judge.FailedSet
 	// tried are the sets of options that a volume of the server has been given: see triedKeys.
 	tried map[ProbeKey]bool
 	// waiting is whether a list is to change.

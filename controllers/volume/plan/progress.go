@@ -78,6 +78,11 @@ func (p *planner) progressByProfile() map[string]*progress {
 		}
 	}
 	for _, progress := range out {
+		for _, failed := range p.failedSets {
+			if failed.Server == "" {
+				progress.stopBy(failed.Set, failed.Volume)
+			}
+		}
 		progress.closeBatches(p.Now)
 	}
 	return out

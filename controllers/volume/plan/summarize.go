@@ -117,16 +117,18 @@ func firstOf(notes []Note) []Note {
 }
 
 // addBatches tells how the batches of a profile stand.
-func (s *Summary) addBatches(profiles *judge.Profiles, name string, own []*judged) {
+func (s *Summary) addBatches(profiles *judge.Profiles, failedSets map[string]*judge.FailedSet, name string, own []*judged) {
 	p := profiles.Get(name)
 	if p == nil || p.Deleting {
 		return
 	}
 	var failed, suspected, last []string
+	told := map[string]bool{}
 	var since time.Time
 	first := true
 	for _, j := range own {
 		if j.FailedMount.Stops() && j.FailedMount.WasFor(name) && profiles.Declare(j.FailedMount, j.Volume) {
+			told[j.FailedMount.Set] = true
 			message := fmt.Sprintf("%s could not be mounted with %s", j.Volume.Name, *j.FailedMount)
 			if j.FailedMount.Suspected {
 				suspected = append(suspected, message+", and has its own options back until a pod shows whether it mounts with these")
@@ -145,6 +147,12 @@ func (s *Summary) addBatches(profiles *judge.Profiles, name string, own []*judge
 			last = append(last, j.Volume.Name)
 		}
 	}
+	for _, remembered := range failedSets {
+		if remembered.Server == "" && !told[remembered.Set] && remembered.WasFor(name) {
+			failed = append(failed, remembered.String())
+		}
+	}
+	slices.Sort(failed)
 	s.Stopped, s.Batch = text.Join(failed, "; "), text.Join(suspected, "; ")
 	if s.Batch == "" && p.Acts() && len(last) > 0 && s.IsOpen() {
 		s.Batch = soakText(last, first, since.Add(soakOf(p)))

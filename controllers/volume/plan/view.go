@@ -47,7 +47,7 @@ func (v *View) Summarize(name string) Summary {
 			out.Unrestored = append(out.Unrestored, j.Volume.Name)
 		}
 	}
-	out.addBatches(v.snapshot.Profiles, name, own)
+	out.addBatches(v.snapshot.Profiles, planner.failedSets, name, own)
 	out.addEvidence(planner, own, name)
 	out.addProbes(planner, own, name)
 	out.Stale = v.staleMounts(planner, name, out.Volumes)

@@ -116,7 +116,13 @@ func (r *Reader) JudgeNew(ctx context.Context, pv *corev1.PersistentVolume) (v j
 	if err != nil {
 		return judge.Verdict{}, "", err
 	}
-	v, stopped = judge.AmongOthers(judged, others)
+	var pages corev1.ConfigMapList
+	if err := r.List(ctx, &pages, client.InNamespace(r.ManagerNamespace), client.UnsafeDisableDeepCopy); err != nil {
+		return judge.Verdict{}, "", fmt.Errorf("list ConfigMaps in namespace %s: %w", r.ManagerNamespace, err)
+	}
+	v, stopped = judge.AmongOthers(judged, others, func(set string) *judge.FailedSet {
+		return judge.DecodeFailedSet(ledger.FindFailedSet(pages.Items, set))
+	})
 	return v, stopped, nil
 }
 
@@ -175,6 +181,7 @@ func (r *Reader) readProfiles(ctx context.Context) (*judge.Profiles, error) {
 func KeepCached(ctx context.Context, informers cache.Informers) error {
 	for _, object := range []client.Object{
 		&v1alpha1.StorageClientProfile{}, &corev1.Namespace{}, &storagev1.StorageClass{}, &corev1.PersistentVolume{}, VolumeClaimMetadata(),
+		&corev1.ConfigMap{},
 	} {
 		if _, err := informers.GetInformer(ctx, object); err != nil {
 			return fmt.Errorf("cache %T: %w", object, err)

@@ -210,9 +210,22 @@ func (m *Machine) load(ctx context.Context, archives []string) error {
 	return nil
 }
 
-// loadOne hands the archive over by a bare connection: SSH encrypts two MB a second under software emulation.
 func (m *Machine) loadOne(ctx context.Context, archive string) error {
-	file, err := os.Open(archive)
+	return m.receive(ctx, archive, "ctr --namespace=k8s.io images import -")
+}
+
+// Copy puts a file on the machine, to be run.
+func (m *Machine) Copy(ctx context.Context, file, to string) error {
+	if err := m.receive(ctx, file, "cat >"+to); err != nil {
+		return fmt.Errorf("copy %s to %s: %w", file, m.Name, err)
+	}
+	_, err := m.Run(ctx, "chmod 755 "+to)
+	return err
+}
+
+// receive hands a file to a command's standard input by a bare connection: SSH encrypts two MB a second under software emulation.
+func (m *Machine) receive(ctx context.Context, name, command string) error {
+	file, err := os.Open(name)
 	if err != nil {
 		return err
 	}
@@ -225,7 +238,7 @@ func (m *Machine) loadOne(ctx context.Context, archive string) error {
 	var sent sync.WaitGroup
 	sent.Go(func() { sendErr = serveOnce(ctx, listener, file) })
 	port := listener.Addr().(*net.TCPAddr).Port
-	_, err = m.ssh(ctx, nil, fmt.Sprintf(`bash -c "ctr --namespace=k8s.io images import - </dev/tcp/%s/%d"`, hostAddress, port))
+	_, err = m.ssh(ctx, nil, fmt.Sprintf(`bash -c "%s </dev/tcp/%s/%d"`, command, hostAddress, port))
 	closeErr := listener.Close()
 	sent.Wait()
 	return errors.Join(err, closeErr, sendErr)

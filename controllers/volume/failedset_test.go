@@ -1,0 +1,147 @@
+package volume
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/internal/builders"
+	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/controllers/volume/snapshot"
+)
+
+// A set of options that could not be mounted is remembered by more than the volume on which it was seen.
+func TestAFailureOutlivesItsVolumeAndItsAnnotation(t *testing.T) {
+	for name, lose := range map[string]func(context.Context, client.Client, *corev1.PersistentVolume) error{
+		"the volume is deleted": func(ctx context.Context, c client.Client, pv *corev1.PersistentVolume) error {
+			return c.Delete(ctx, pv)
+		},
+		"the annotation is stripped": func(ctx context.Context, c client.Client, pv *corev1.PersistentVolume) error {
+			pv.Annotations = nil
+			return c.Update(ctx, pv)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := builders.NFSProfile("p", []string{"nocto"})
+			r, _ := newReconciler(t, interceptor.Funcs{}, append(fleetOf(3), &p, failingPod("eda", "pv00"), nodeN())...)
+			clock := testclock.NewFakeClock(noon)
+			r.Clock = clock
+			ctx := context.Background()
+			makeAPass(t, r)
+			message := `MountVolume.SetUp failed for volume "pv00" : mount failed: exit status 32` + "\nOutput: mount.nfs: an incorrect mount option was specified"
+			if err := r.Client.Create(ctx, kubeletEvent("e", "eda", message, noon.Add(time.Minute))); err != nil {
+				t.Fatal(err)
+			}
+			clock.Step(time.Hour)
+			makeAPass(t, r)
+			var pv corev1.PersistentVolume
+			if err := r.Client.Get(ctx, client.ObjectKey{Name: "pv00"}, &pv); err != nil {
+				t.Fatal(err)
+			}
+			if judge.FailedMountOf(&pv) == nil {
+				t.Fatal("the failure is not remembered at all")
+			}
+			if err := lose(ctx, r.Client, &pv); err != nil {
+				t.Fatal(err)
+			}
+			for range 3 {
+				clock.Step(time.Hour)
+				// A manager that starts anew knows what the cluster knows.
+				r = &Reconciler{Client: r.Client, Recorder: r.Recorder, Clock: r.Clock, ManagerNamespace: r.ManagerNamespace}
+				makeAPass(t, r)
+			}
+			if got := changed(t, r); len(got) > 0 {
+				t.Errorf("%q carry the options, want none", got)
+			}
+			expectStopped(t, r.Client, true)
+
+			p.Spec.Volumes[0].MountOptions = []v1alpha1.MountOption{"nocto", "actimeo=30"}
+			if err := r.Client.Update(ctx, &p); err != nil {
+				t.Fatal(err)
+			}
+			clock.Step(time.Hour)
+			makeAPass(t, r)
+			if got := changed(t, r); len(got) != 1 {
+				t.Errorf("after the rules changed %q carry the options, want a canary", got)
+			}
+			expectStopped(t, r.Client, false)
+			var pages corev1.ConfigMapList
+			if err := r.Client.List(ctx, &pages, client.InNamespace(r.ManagerNamespace)); err != nil {
+				t.Fatal(err)
+			}
+			for _, page := range pages.Items {
+				for key := range page.Data {
+					if strings.HasPrefix(key, "failed.") {
+						t.Errorf("ConfigMap %s still remembers %s", page.Name, key)
+					}
+				}
+			}
+		})
+	}
+}
+
+// expectStopped looks at what a new volume gets from the webhook, and at what the profile says.
+func expectStopped(t *testing.T, c client.Client, want bool) {
+	t.Helper()
+	ctx := context.Background()
+	reader := &snapshot.Reader{Reader: c, ManagerNamespace: v1alpha1.ManagerNamespace}
+	newest := builders.NFSVolume([]string{"hard"}, func(pv *corev1.PersistentVolume) {
+		pv.Name, pv.UID, pv.CreationTimestamp = "newest", "newest", metav1.Time{}
+	})
+	verdict, stopped, err := reader.JudgeNew(ctx, newest)
+	if err != nil || verdict.Action != judge.ActionWrite || (stopped != "") != want {
+		t.Errorf("a new volume: %v, %s, stopped by %q, want stopped %t", err, verdict.Action, stopped, want)
+	}
+	if want && !strings.Contains(stopped, "pv00") {
+		t.Errorf("a new volume is stopped by %q, want the volume named", stopped)
+	}
+	s, err := reader.Read(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	summary := plan.Summarize("p", s)
+	if diff := cmp.Diff(want, strings.Contains(summary.Stopped, "pv00 could not be mounted with [\"hard\",\"nocto\"]")); diff != "" {
+		t.Errorf("the profile says %q", summary.Stopped)
+	}
+}
+
+// What a probe has refused reaches no new volume of that server either, whichever replica of the manager is asked, as long as it stands.
+func TestANewVolumeDoesNotGetWhatAProbeHasRefused(t *testing.T) {
+	p := builders.NFSProfile("p", []string{"nocto"})
+	r, _ := newReconciler(t, interceptor.Funcs{}, append(fleetOf(3), &p)...)
+	clock := testclock.NewFakeClock(noon)
+	r.Clock = clock
+	probes := map[plan.ProbeKey]plan.Probe{}
+	r.Probes = func() map[plan.ProbeKey]plan.Probe { return probes }
+	makeAPass(t, r)
+	s, err := (&snapshot.Reader{Reader: r.Client, ManagerNamespace: r.ManagerNamespace}).Read(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := plan.ProbeCandidates(s)[0].ProbeKey
+	for _, test := range []struct {
+		verdict           plan.ProbeVerdict
+		here, otherServer bool
+	}{{plan.ProbeRefused, true, false}, {plan.ProbeWorks, false, false}} {
+		probes[key] = plan.Probe{Verdict: test.verdict, Text: "a probe on n says no"}
+		clock.Step(time.Hour)
+		makeAPass(t, r)
+		for server, want := range map[string]bool{"filer": test.here, "other": test.otherServer} {
+			pv := builders.NFSVolume([]string{"hard"}, func(pv *corev1.PersistentVolume) { pv.Name, pv.UID, pv.Spec.NFS.Server = "newest", "newest", server })
+			_, stopped, err := (&snapshot.Reader{Reader: r.Client, ManagerNamespace: r.ManagerNamespace}).JudgeNew(context.Background(), pv)
+			if err != nil || (stopped != "") != want || want && !strings.Contains(stopped, "a probe on n says no") {
+				t.Errorf("%s, a new volume of %s: %v, stopped by %q, want stopped %t", test.verdict, server, err, stopped, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,442 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/e2e/cluster"
+)
+
+const (
+	// evident labels the spec, and is the name of its profile and namespace.
+	evident = "evidence"
+	// Addresses of the server machine that nobody gets through to: one refuses, one drops what comes. Nobody has the third.
+	refusingAddress, droppingAddress, absentAddress = "10.99.0.61", "10.99.0.62", "10.99.0.63"
+	// acquittedWithin bounds the cure of a list that is not to blame: pods are seen to fail with the volume's own list, five minutes
+	// after that is back (retryWithin in controllers/volume), and the list comes again.
+	acquittedWithin = 12 * time.Minute
+)
+
+var (
+	evidentOptions  = []string{"vers=4.2", "hard"}
+	declaredOptions = []string{"actimeo=30"}
+)
+
+// mishap is a volume whose pod cannot mount it, for a reason that no option brings about.
+type mishap struct {
+	name   string
+	source corev1.PersistentVolumeSource
+	own    []string
+	// told is what the event says of it.
+	told string
+	// disk is true of a local volume, which the rule for disks declares noatime for.
+	disk bool
+}
+
+func nfsSource(server, path string) corev1.PersistentVolumeSource {
+	return corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: server, Path: path}}
+}
+
+func mishaps() []mishap {
+	xfs := "xfs"
+	return []mishap{
+		{name: "server-down", source: nfsSource(refusingAddress, "/srv/evidence/a"), told: "Connection refused"},
+		{name: "firewall", source: nfsSource(droppingAddress, "/srv/evidence/a"), told: "timed out"},
+		{name: "no-host", source: nfsSource(absentAddress, "/srv/evidence/a"), told: "No route to host"},
+		{name: "no-directory", source: nfsSource(cluster.ServerAddress, "/srv/evidence/missing"), told: "No such file or directory"},
+		{name: "unexported", source: nfsSource(cluster.ServerAddress, "/srv/unexported"), own: []string{"vers=3", "nolock"}, told: "access denied by server"},
+		{name: "no-name", source: nfsSource("filer.invalid", "/srv/evidence/a"), told: "Failed to resolve server"},
+		{name: "no-driver", source: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "file.csi.azure.com", VolumeHandle: "group#account#share",
+			VolumeAttributes: map[string]string{"server": cluster.ServerAddress, "protocol": "nfs"}}}, own: []string{"hard"}, told: "not found in the list of registered CSI drivers"},
+		{name: "no-secret", source: nfsSource(cluster.ServerAddress, "/srv/evidence/a"), told: `secret "missing" not found`},
+		{name: "other-file-system", source: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/dev/loop7", FSType: &xfs}}, own: []string{}, disk: true,
+			told: "wrong fs type"},
+	}
+}
+
+// expectEvidence follows a list through a cluster whose profile has no probe: one volume has it until a pod shows it to work; failures
+// that are none of its own, and an event that nobody's kubelet wrote, change nothing for good; one of its own is cured; and what somebody
+// strips comes off all the same in the end.
+func expectEvidence(ctx SpecContext) {
+	installOperator(ctx)
+	serveEvidence(ctx)
+	DeferCleanup(cleanUpEvidence, NodeTimeout(4*time.Minute))
+	mustKubectl(ctx, "create", "namespace", evident)
+	for i, name := range []string{"a", "b", "c"} {
+		createEvident(ctx, name, nfsSource(cluster.ServerAddress, "/srv/evidence/"+name), evidentOptions, nodes.Nodes[i%2].Name)
+		createPod(ctx, name, nodes.Nodes[i%2].Name)
+	}
+	waitUntilAllRun(ctx, "a", "b", "c")
+	pods := podsOf(ctx)
+
+	mustKubectl(ctx, "create", "-f", "testdata/evidence.yaml")
+	expectFirstWaits(ctx, pods)
+	pods = podsOf(ctx)
+
+	plantMishaps(ctx)
+	expectForgedIgnored(ctx)
+	expectAcquitted(ctx, pods)
+
+	expectCured(ctx)
+	expectStrippedRestored(ctx)
+}
+
+// serveEvidence exports a directory to each volume, and has two addresses that nobody gets through to.
+func serveEvidence(ctx context.Context) {
+	GinkgoHelper()
+	_, err := nodes.Server.Run(ctx, fmt.Sprintf(`
+for name in a b c late; do
+	mkdir -p /srv/evidence/$name
+	grep -q "^/srv/evidence/$name " /etc/exports || echo "/srv/evidence/$name *(rw,no_root_squash,no_subtree_check,insecure,fsid=$(printf %%d "'$name"))" >>/etc/exports
+done
+mkdir -p /srv/unexported
+exportfs -ra
+device=$(ip -o -4 address show | awk '/ 10\.99\.0\.13\// {print $2}')
+for address in %[1]s %[2]s; do ip address replace $address/24 dev "$device"; done
+iptables -A INPUT -d %[1]s -p tcp -j REJECT --reject-with tcp-reset
+iptables -A INPUT -d %[2]s -j DROP
+`, refusingAddress, droppingAddress))
+	Expect(err).NotTo(HaveOccurred())
+	_, err = nodes.Nodes[0].Run(ctx, "truncate -s 64M /var/lib/evidence.disk; mkfs.ext4 -q -F /var/lib/evidence.disk; losetup /dev/loop7 >/dev/null 2>&1 || losetup /dev/loop7 /var/lib/evidence.disk")
+	Expect(err).NotTo(HaveOccurred())
+}
+
+var evidentSize = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+
+// evidentVolume is a volume that is to be bound to a claim of its name.
+func evidentVolume(name string, source corev1.PersistentVolumeSource, options []string, node string) *corev1.PersistentVolume {
+	volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"for": evident}}, Spec: corev1.PersistentVolumeSpec{
+		Capacity: evidentSize, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}, PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimRetain,
+		MountOptions: options, ClaimRef: &corev1.ObjectReference{Namespace: evident, Name: name}, PersistentVolumeSource: source,
+	}}
+	if source.Local != nil {
+		volume.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}}}}}}
+	}
+	return volume
+}
+
+// createEvident creates a volume with its claim.
+func createEvident(ctx context.Context, name string, source corev1.PersistentVolumeSource, options []string, node string) {
+	GinkgoHelper()
+	createEvidentClaim(ctx, name)
+	Expect(api.Create(ctx, evidentVolume(name, source, options, node))).To(Succeed())
+}
+
+// createEvidentClaim creates the claim alone.
+func createEvidentClaim(ctx context.Context, name string) {
+	GinkgoHelper()
+	none := ""
+	Expect(api.Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: evident}, Spec: corev1.PersistentVolumeClaimSpec{
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}, StorageClassName: &none, VolumeName: name,
+		Resources: corev1.VolumeResourceRequirements{Requests: evidentSize},
+	}})).To(Succeed())
+}
+
+// createPod creates a pod of the volume's name that mounts it, and secrets where they are named.
+func createPod(ctx context.Context, name, node string, secrets ...string) {
+	GinkgoHelper()
+	grace := int64(1)
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: evident}, Spec: corev1.PodSpec{
+		NodeName: node, TerminationGracePeriodSeconds: &grace,
+		Containers: []corev1.Container{{Name: "main", Image: cluster.WorkloadImage, ImagePullPolicy: corev1.PullNever,
+			// It writes once: a mount that nobody uses shows nothing.
+			Args:         []string{"serve", "/data/greeting"},
+			VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}}},
+		Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}}},
+	}}
+	for _, secret := range secrets {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: secret, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: secret}}})
+	}
+	Expect(api.Create(ctx, pod)).To(Succeed())
+}
+
+func waitUntilAllRun(ctx context.Context, names ...string) {
+	GinkgoHelper()
+	eventually(ctx, podStart, "pods "+strings.Join(names, ", ")+" run", func(g Gomega) {
+		for _, name := range names {
+			var pod corev1.Pod
+			g.Expect(api.Get(ctx, client.ObjectKey{Namespace: evident, Name: name}, &pod)).To(Succeed())
+			g.Expect(pod.Status.Phase).To(Equal(corev1.PodRunning), "%s: %+v", name, pod.Status.Conditions)
+		}
+	})
+}
+
+// podsOf are the pods of the namespace that run, by name, with how often their container has restarted.
+func podsOf(ctx context.Context) map[string]string {
+	GinkgoHelper()
+	var pods corev1.PodList
+	Expect(api.List(ctx, &pods, client.InNamespace(evident))).To(Succeed())
+	found := map[string]string{}
+	for _, pod := range pods.Items {
+		if len(pod.Status.ContainerStatuses) > 0 && pod.Status.ContainerStatuses[0].State.Running != nil {
+			found[pod.Name] = fmt.Sprintf("%s %d", pod.UID, pod.Status.ContainerStatuses[0].RestartCount)
+		}
+	}
+	return found
+}
+
+// optionsOf are the lists of volumes.
+func optionsOf(ctx context.Context, g Gomega, names ...string) map[string]string {
+	GinkgoHelper()
+	lists := map[string]string{}
+	for _, name := range names {
+		lists[name] = strings.Join(getVolume(ctx, g, name).Spec.MountOptions, ",")
+	}
+	return lists
+}
+
+// expectFirstWaits has one volume written and the others wait, until its pod is started anew.
+func expectFirstWaits(ctx context.Context, pods map[string]string) {
+	GinkgoHelper()
+	own, declared := strings.Join(evidentOptions, ","), strings.Join(slices.Concat(evidentOptions, declaredOptions), ",")
+	first := ""
+	waits := func(g Gomega) {
+		var written []string
+		for name, list := range optionsOf(ctx, g, "a", "b", "c") {
+			if list == declared {
+				written = append(written, name)
+				continue
+			}
+			g.Expect(list).To(Equal(own), name)
+		}
+		g.Expect(written).To(HaveLen(1), "volumes that have the list")
+		first = written[0]
+		reconciling := conditionOf(g, getProfile(ctx, g, evident), v1alpha1.ConditionReconciling)
+		g.Expect(reconciling.Reason).To(Equal(v1alpha1.ReasonWaitingForEvidence), reconciling.Message)
+		g.Expect(reconciling.Message).To(ContainSubstring(evident + "/" + first))
+	}
+	eventually(ctx, 3*time.Minute, "one volume has the list, and the profile says whose mount it waits for", waits)
+	By(conditionOf(Default, getProfile(ctx, Default, evident), v1alpha1.ConditionReconciling).Message)
+	Consistently(waits).WithContext(ctx).WithTimeout(30 * time.Second).WithPolling(5 * time.Second).Should(Succeed())
+
+	By("the pod of " + first + " starts anew")
+	mustKubectl(ctx, "delete", "pod", "-n", evident, first)
+	createPod(ctx, first, nodes.Nodes[slices.Index([]string{"a", "b", "c"}, first)%2].Name)
+	waitUntilAllRun(ctx, first)
+	eventually(ctx, 4*time.Minute, "the others have the list too", func(g Gomega) {
+		g.Expect(slices.Collect(maps.Values(optionsOf(ctx, g, "a", "b", "c")))).To(HaveEach(declared))
+	})
+	after := podsOf(ctx)
+	delete(after, first)
+	delete(pods, first)
+	Expect(after).To(Equal(pods), "pods of the others, and how often they have restarted")
+}
+
+// plantMishaps creates volumes with their pods, of which none can be mounted. They have the list before their pods are there.
+func plantMishaps(ctx context.Context) {
+	GinkgoHelper()
+	mustKubectl(ctx, "create", "-f", "testdata/evidence-driver.yaml")
+	node := nodes.Nodes[0].Name
+	for _, m := range mishaps() {
+		own := m.own
+		if own == nil {
+			own = []string{"vers=4.2", "hard", "retry=0"}
+		}
+		createEvident(ctx, m.name, m.source, own, node)
+		eventually(ctx, time.Minute, m.name+" has its list, from the webhook or soon after", func(g Gomega) {
+			g.Expect(getVolume(ctx, g, m.name).Spec.MountOptions).To(Equal(m.declared()), m.name)
+		})
+		var secrets []string
+		if m.name == "no-secret" {
+			secrets = []string{"missing"}
+		}
+		createPod(ctx, m.name, node, secrets...)
+	}
+	eventually(ctx, 6*time.Minute, "every pod's event tells its own reason", func(g Gomega) {
+		told := failedMountsTold(ctx, g)
+		for _, m := range mishaps() {
+			g.Expect(told[m.name]).To(ContainElement(ContainSubstring(m.told)), m.name)
+		}
+	})
+}
+
+// declared is the volume's list with what the profile declares.
+func (m mishap) declared() []string {
+	own := m.own
+	if own == nil {
+		own = []string{"vers=4.2", "hard", "retry=0"}
+	}
+	if m.disk {
+		return append(slices.Clone(own), "noatime")
+	}
+	return slices.Concat(own, declaredOptions)
+}
+
+// failedMountsTold are the messages of all events of failed mounts, by pod.
+func failedMountsTold(ctx context.Context, g Gomega) map[string][]string {
+	GinkgoHelper()
+	var events corev1.EventList
+	g.Expect(api.List(ctx, &events, client.InNamespace(evident))).To(Succeed())
+	told := map[string][]string{}
+	for _, e := range events.Items {
+		if e.Reason == "FailedMount" {
+			told[e.InvolvedObject.Name] = append(told[e.InvolvedObject.Name], e.Message)
+		}
+	}
+	return told
+}
+
+// expectForgedIgnored has somebody who may edit the namespace tell, as if a kubelet did, that running pods could not mount.
+func expectForgedIgnored(ctx context.Context) {
+	GinkgoHelper()
+	mustKubectl(ctx, "create", "rolebinding", "editor", "-n", evident, "--clusterrole=edit", "--user=mallory")
+	var pod corev1.Pod
+	Expect(api.Get(ctx, client.ObjectKey{Namespace: evident, Name: "a"}, &pod)).To(Succeed())
+	for i, uid := range []types.UID{pod.UID, "11111111-2222-3333-4444-555555555555"} {
+		now := metav1.Now()
+		event := &corev1.Event{
+			ObjectMeta:     metav1.ObjectMeta{Namespace: evident, Name: fmt.Sprintf("forged-%d", i)},
+			InvolvedObject: corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: evident, Name: pod.Name, UID: uid},
+			Reason:         "FailedMount", Type: corev1.EventTypeWarning, Source: corev1.EventSource{Component: "kubelet", Host: pod.Spec.NodeName},
+			FirstTimestamp: now, LastTimestamp: now, Count: 5,
+			Message: `MountVolume.SetUp failed for volume "a" : mount failed: exit status 32 Output: mount.nfs: an incorrect mount option was specified`,
+		}
+		config, err := nodes.RESTConfig()
+		Expect(err).NotTo(HaveOccurred())
+		config.Impersonate.UserName = "mallory"
+		mallory, err := client.New(config, client.Options{Scheme: scheme})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(mallory.Create(ctx, event)).To(Succeed())
+	}
+}
+
+// expectAcquitted waits until what was taken back for a failure that left the blame open is there again, and nothing else has changed.
+func expectAcquitted(ctx context.Context, pods map[string]string) {
+	GinkgoHelper()
+	declared := strings.Join(slices.Concat(evidentOptions, declaredOptions), ",")
+	untouched := func(g Gomega) {
+		g.Expect(slices.Collect(maps.Values(optionsOf(ctx, g, "a", "b", "c")))).To(HaveEach(declared))
+	}
+	seen := map[string]bool{}
+	suspected := func(g Gomega) {
+		untouched(g)
+		for _, m := range mishaps() {
+			if getVolume(ctx, g, m.name).Annotations[v1alpha1.FailedMountOptionsAnnotation] != "" {
+				seen[m.name] = true
+			}
+		}
+		g.Expect(seen).To(HaveKey("unexported"))
+		g.Expect(seen).To(HaveKey("other-file-system"))
+	}
+	eventually(ctx, 4*time.Minute, "the two failures whose texts leave it open are tried with the volumes' own lists", suspected)
+	eventually(ctx, acquittedWithin, "every volume has its list again, and the profile goes on", func(g Gomega) {
+		untouched(g)
+		for _, m := range mishaps() {
+			volume := getVolume(ctx, g, m.name)
+			if volume.Annotations[v1alpha1.FailedMountOptionsAnnotation] != "" {
+				seen[m.name] = true
+			}
+			g.Expect(volume.Spec.MountOptions).To(Equal(m.declared()), m.name)
+		}
+		stalled := meta.FindStatusCondition(getProfile(ctx, g, evident).Status.Conditions, v1alpha1.ConditionStalled)
+		g.Expect(stalled == nil || stalled.Status != metav1.ConditionTrue).To(BeTrue(), "%+v", stalled)
+	})
+	Expect(slices.Sorted(maps.Keys(seen))).To(Equal([]string{"other-file-system", "unexported"}), "volumes whose list was taken back for a while")
+	after := podsOf(ctx)
+	Expect(after).To(Equal(pods), "pods, and how often they have restarted")
+	for _, m := range mishaps() {
+		mustKubectl(ctx, "delete", "pod", "-n", evident, m.name, "--wait=false")
+		mustKubectl(ctx, "delete", "persistentvolumeclaim", "-n", evident, m.name, "--wait=false")
+		mustKubectl(ctx, "delete", "persistentvolume", m.name, "--wait=false")
+	}
+	eventually(ctx, podStart, "the pods that never ran are gone", func(g Gomega) {
+		var all corev1.PodList
+		g.Expect(api.List(ctx, &all, client.InNamespace(evident))).To(Succeed())
+		g.Expect(all.Items).To(HaveLen(3))
+	})
+}
+
+// expectCured has the profile declare what the nodes' kernel refuses, and a new volume get it.
+func expectCured(ctx context.Context) {
+	GinkgoHelper()
+	mustKubectl(ctx, "patch", "storageclientprofile", evident, "--type=json", `-p=[{"op": "replace", "path": "/spec/volumes/0/mountOptions", "value": ["alignwrite"]}]`)
+	late := evidentVolume("late", nfsSource(cluster.ServerAddress, "/srv/evidence/late"), evidentOptions, "")
+	createEvidentClaim(ctx, "late")
+	expectFromWebhook(ctx, late, "alignwrite")
+	Expect(api.Create(ctx, late)).To(Succeed())
+	createPod(ctx, "late", nodes.Nodes[1].Name)
+	eventually(ctx, 8*time.Minute, "the new volume has its own list back, and its pod runs", func(g Gomega) {
+		g.Expect(getVolume(ctx, g, "late").Spec.MountOptions).To(Equal(evidentOptions))
+		var pod corev1.Pod
+		g.Expect(api.Get(ctx, client.ObjectKey{Namespace: evident, Name: "late"}, &pod)).To(Succeed())
+		g.Expect(pod.Status.Phase).To(Equal(corev1.PodRunning), "%+v", pod.Status.Conditions)
+	})
+	eventually(ctx, 2*time.Minute, "the profile is stalled, and says which volume could not be mounted with what", func(g Gomega) {
+		stalled := conditionOf(g, getProfile(ctx, g, evident), v1alpha1.ConditionStalled)
+		g.Expect(stalled.Status).To(Equal(metav1.ConditionTrue), stalled.Message)
+		g.Expect(stalled.Message).To(And(ContainSubstring("late"), ContainSubstring("incorrect mount option")))
+	})
+	By(conditionOf(Default, getProfile(ctx, Default, evident), v1alpha1.ConditionStalled).Message)
+	By("and it is remembered beside the volumes, too")
+	Expect(mustKubectl(ctx, "get", "configmap", "-n", v1alpha1.ManagerNamespace, "-o", "yaml")).To(ContainSubstring("failed."))
+}
+
+// expectFromWebhook waits until a volume that were created now would get an option.
+func expectFromWebhook(ctx context.Context, volume *corev1.PersistentVolume, option string) {
+	GinkgoHelper()
+	eventually(ctx, time.Minute, "the webhook knows that the profile declares "+option, func(g Gomega) {
+		tried := volume.DeepCopy()
+		g.Expect(api.Create(ctx, tried, client.DryRunAll)).To(Succeed())
+		g.Expect(tried.Spec.MountOptions).To(ContainElement(option))
+	})
+}
+
+// expectStrippedRestored strips the annotations of two volumes, as Terraform does, and deletes the profile: each volume has its own list.
+func expectStrippedRestored(ctx context.Context) {
+	GinkgoHelper()
+	mustKubectl(ctx, "patch", "storageclientprofile", evident, "--type=json", `-p=[{"op": "replace", "path": "/spec/volumes/0/mountOptions", "value": ["actimeo=30"]}]`)
+	declared := strings.Join(slices.Concat(evidentOptions, declaredOptions), ",")
+	eventually(ctx, 4*time.Minute, "all volumes have the list that works", func(g Gomega) {
+		g.Expect(slices.Collect(maps.Values(optionsOf(ctx, g, "a", "b", "c", "late")))).To(HaveEach(declared))
+	})
+	strip(ctx, "b")
+	eventually(ctx, 2*time.Minute, "the record stands on the volume again", func(g Gomega) {
+		volume := getVolume(ctx, g, "b")
+		g.Expect(volume.Annotations).To(HaveKeyWithValue(v1alpha1.OriginalMountOptionsAnnotation, `["vers=4.2","hard"]`))
+		g.Expect(strings.Join(volume.Spec.MountOptions, ",")).To(Equal(declared))
+	})
+	strip(ctx, "c")
+	mustKubectl(ctx, "delete", "storageclientprofile", evident, "--wait=false")
+	waitUntilGone(ctx, podStart, evident)
+	for _, name := range []string{"a", "b", "c", "late"} {
+		volume := getVolume(ctx, Default, name)
+		Expect(volume.Spec.MountOptions).To(Equal(evidentOptions), name)
+		Expect(ours(volume.Annotations)).To(BeEmpty(), name)
+	}
+}
+
+// strip removes all of our annotations in one write.
+func strip(ctx context.Context, name string) {
+	GinkgoHelper()
+	args := []string{"annotate", "persistentvolume", name}
+	for _, key := range ours(getVolume(ctx, Default, name).Annotations) {
+		args = append(args, key+"-")
+	}
+	mustKubectl(ctx, args...)
+}
+
+func cleanUpEvidence(ctx context.Context) {
+	mustKubectl(ctx, "delete", "storageclientprofile", evident, "--ignore-not-found", "--timeout=90s")
+	mustKubectl(ctx, "delete", "namespace", evident, "--ignore-not-found", "--timeout=90s")
+	mustKubectl(ctx, "delete", "persistentvolume", "--selector=for="+evident, "--timeout=60s")
+	mustKubectl(ctx, "delete", "-f", "testdata/evidence-driver.yaml", "--ignore-not-found")
+	_, err := nodes.Server.Run(ctx, fmt.Sprintf("iptables -D INPUT -d %s -p tcp -j REJECT --reject-with tcp-reset; iptables -D INPUT -d %s -j DROP", refusingAddress, droppingAddress))
+	Expect(err).NotTo(HaveOccurred())
+}

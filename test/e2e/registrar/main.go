@@ -1,0 +1,57 @@
+// registrar makes a CSI driver known to a kubelet, as a sidecar does in a cluster: it answers the two calls of the kubelet's plugin
+// registration (pkg/apis/pluginregistration/v1 of k8s.io/kubelet) on a socket that the kubelet watches for.
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"time"
+)
+
+func main() {
+	if len(os.Args) != 4 {
+		fmt.Fprintln(os.Stderr, "usage: registrar SOCKET DRIVER ENDPOINT")
+		os.Exit(1)
+	}
+	if err := serve(os.Args[1], os.Args[2], os.Args[3]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func serve(socket, driver, endpoint string) error {
+	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "unix", socket)
+	if err != nil {
+		return err
+	}
+	// PluginInfo: type, name, endpoint, supported_versions.
+	info := field(nil, 1, "CSIPlugin")
+	info = field(info, 2, driver)
+	info = field(info, 3, endpoint)
+	info = field(info, 4, "1.0.0")
+	mux := http.NewServeMux()
+	mux.HandleFunc("/pluginregistration.Registration/GetInfo", func(w http.ResponseWriter, _ *http.Request) { answer(w, info) })
+	mux.HandleFunc("/pluginregistration.Registration/NotifyRegistrationStatus", func(w http.ResponseWriter, _ *http.Request) { answer(w, nil) })
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, Protocols: new(http.Protocols)}
+	server.Protocols.SetUnencryptedHTTP2(true)
+	return server.Serve(listener)
+}
+
+// field appends a field of a protobuf message that is a string of less than 128 bytes.
+func field(message []byte, number byte, value string) []byte {
+	return append(append(message, number<<3|2, byte(len(value))), value...)
+}
+
+// answer writes a message as gRPC does: a length before it, the status in a trailer.
+func answer(w http.ResponseWriter, message []byte) {
+	w.Header().Set("Content-Type", "application/grpc")
+	w.Header().Set("Trailer", "Grpc-Status")
+	header := make([]byte, 5)
+	binary.BigEndian.PutUint32(header[1:], uint32(len(message)))
+	_, _ = w.Write(append(header, message...))
+	w.Header().Set("Grpc-Status", "0")
+}

@@ -756,6 +756,19 @@ func (o *observer) checkTuned(name string, after *corev1.Node, seen *look) {
 	}
 }
 
+// noteKept writes down which nodes have already what they are to have now that the faults are over: they prove it to the others like
+// those that are yet to get it.
+func (o *observer) noteKept() {
+	now := o.w.present()
+	for _, object := range now.nodes {
+		node := object.(*corev1.Node)
+		if c := now.clientNode(node.Name); c != nil && !c.Spec.Release && whyOtherSettings(c, o.w.declared(node)) == "" {
+			// Of what they hold: the client node's own hash still speaks of boot settings that were taken back.
+			o.given[node.Name], _ = nodesettings.Hashes(c.Spec.Settings)
+		}
+	}
+}
+
 // checkGate is invariant 11 for live values. It is asked once the faults are over: then it is known what every node is to have.
 func (o *observer) checkGate(after *v1alpha1.StorageClientNode) {
 	if o.calmSince == 0 || after.Spec.Hash == "" {

@@ -44,7 +44,7 @@ type observer struct {
 	claimedFor map[string]claimed
 	// calmSince is the write with which the faults ended, 0 before.
 	calmSince int
-	// given are the hashes that were given to nodes since then.
+	// given are the hashes of what nodes are to have and hold: they were given it since then, or had it then and keep it.
 	given map[string]string
 	// takenSince is since when an agent reports settings, by their hash.
 	takenSince map[string]moment

@@ -295,6 +295,7 @@ func (w *world) endFaults() {
 		}
 	}
 	w.calmSince = w.writes
+	w.noteKept()
 }
 
 // repair has people undo what keeps a node from being done.

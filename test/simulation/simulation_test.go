@@ -100,13 +100,20 @@ func (w *world) whyNodeUnfinished(node *corev1.Node, c *v1alpha1.StorageClientNo
 
 // whyWithoutSettings says which setting a node has not been given, or has not in force though a boot would bring it.
 func (w *world) whyWithoutSettings(node *corev1.Node, c *v1alpha1.StorageClientNode, wanted map[string]string, last bool) string {
-	given := map[string]string{}
 	m := w.machines[node.Name]
 	for _, s := range c.Spec.Settings {
-		given[s.Key] = s.Value
 		if _, ails := m.ailments[s.Key]; !last && isBootKey(s.Key) && !ails && m.inForce[s.Key] != s.Value {
 			return "is without " + s.Key
 		}
+	}
+	return whyOtherSettings(c, wanted)
+}
+
+// whyOtherSettings says which setting a node is to get or to lose, empty if none. Where profiles disagree it keeps what it has.
+func whyOtherSettings(c *v1alpha1.StorageClientNode, wanted map[string]string) string {
+	given := map[string]string{}
+	for _, s := range c.Spec.Settings {
+		given[s.Key] = s.Value
 	}
 	for _, key := range slices.Sorted(maps.Keys(wanted)) {
 		if wanted[key] != "" && given[key] != wanted[key] {

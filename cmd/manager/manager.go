@@ -104,7 +104,6 @@ func cacheOptions() cache.Options {
 	byObject := map[client.Object]cache.ByObject{
 		&corev1.Node{}:                {Transform: node.CacheTransform},
 		&corev1.Pod{}:                 {Namespaces: map[string]cache.Config{v1alpha1.AgentNamespace: {}}, Transform: node.CacheTransformAgentPod},
-		&corev1.ConfigMap{}:           {Namespaces: map[string]cache.Config{v1alpha1.ManagerNamespace: {}}},
 		&corev1.PersistentVolume{}:    {Transform: volume.CacheTransform},
 		&v1alpha1.StorageClientNode{}: {Transform: volume.CacheTransformClientNode},
 	}

@@ -110,12 +110,14 @@ func (r *CertificateReconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// CacheByObject limits the manager's cache to the one Secret, the two configurations and the Namespace that are ours.
+// CacheByObject limits the manager's cache to the one Secret, the two configurations and the Namespace that are ours, and to the ConfigMaps in
+// it.
 func CacheByObject(namespace string) map[client.Object]cache.ByObject {
 	ours := fields.OneTermEqualSelector("metadata.name", Name)
 	return map[client.Object]cache.ByObject{
 		&corev1.Namespace{}: {Field: fields.OneTermEqualSelector("metadata.name", namespace)},
 		&corev1.Secret{}:    {Namespaces: map[string]cache.Config{namespace: {FieldSelector: ours}}},
+		&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{namespace: {}}},
 		&admissionregistrationv1.ValidatingWebhookConfiguration{}: {Field: ours},
 		&admissionregistrationv1.MutatingWebhookConfiguration{}:   {Field: ours},
 	}

@@ -160,7 +160,7 @@ var ceilingOf = map[string]string{
 	"node.nfsMountDefaults[].server":     "node.nfsMountDefaults.servers",
 	"node.readAhead[].fsTypes":           "none: the size is bounded",
 	"node.readAhead[].sizeKiB":           "readAheadKiB",
-	"node.nfs4UniqueID":                  "only FromNode, which is different on each node",
+	"node.nfs4UniqueID":                  "none: only FromNode is allowed, which is different on each node",
 	"node.sunrpc.tcpMaxSlotTableEntries": "node.sunrpc",
 	"node.sunrpc.tcpSlotTableEntries":    "node.sunrpc",
 	"node.sysctls":                       "node.sysctls",

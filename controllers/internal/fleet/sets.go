@@ -20,7 +20,7 @@ type ProfileSets struct {
 	seen map[types.UID]string
 }
 
-// Of is the set of all profiles as they are now; their status is that of the version which was checked. It keeps nothing of what it is
+// Of is the set of all profiles as they are now; their status is that of the version which was checked, but for the plan that it shows. It keeps nothing of what it is
 // handed. allow is the same at every call.
 func (s *ProfileSets) Of(profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList) *ProfileSet {
 	s.mutex.Lock()
@@ -47,7 +47,7 @@ func (s *ProfileSets) recall(profile *v1alpha1.StorageClientProfile) *Profile {
 		return nil
 	}
 	known := s.last.ByName(profile.Name)
-	if known == nil || known.UID != profile.UID {
+	if known == nil || known.UID != profile.UID || !showsSamePlan(known.StorageClientProfile, profile) {
 		return nil
 	}
 	version := s.seen[profile.UID]
@@ -55,4 +55,9 @@ func (s *ProfileSets) recall(profile *v1alpha1.StorageClientProfile) *Profile {
 		return known
 	}
 	return nil
+}
+
+// showsSamePlan reports whether two versions of a profile show the same plan: which one is approved may go by that.
+func showsSamePlan(a, b *v1alpha1.StorageClientProfile) bool {
+	return a.Status.Plan.Hash == b.Status.Plan.Hash && a.Status.ObservedGeneration == b.Status.ObservedGeneration
 }

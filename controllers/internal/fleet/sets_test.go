@@ -35,7 +35,9 @@ func TestASetIsKeptWhileTheProfilesAskForTheSame(t *testing.T) {
 		same     bool
 	}{
 		"in another order":     {[]v1alpha1.StorageClientProfile{b, a}, true},
-		"with another status":  {changed(func(p *v1alpha1.StorageClientProfile) { p.Status.ObservedGeneration = 7 }), true},
+		"with other counts":    {changed(func(p *v1alpha1.StorageClientProfile) { p.Status.Nodes.UpToDate = 7 }), true},
+		"with another plan":    {changed(func(p *v1alpha1.StorageClientProfile) { p.Status.Plan.Hash = "abc" }), false},
+		"observed":             {changed(func(p *v1alpha1.StorageClientProfile) { p.Status.ObservedGeneration = 7 }), false},
 		"with another label":   {changed(func(p *v1alpha1.StorageClientProfile) { p.Labels = map[string]string{"a": "b"} }), true},
 		"with another value":   {[]v1alpha1.StorageClientProfile{a, stored("b", "3", "1024")}, false},
 		"in a next generation": {changed(func(p *v1alpha1.StorageClientProfile) { p.Generation++ }), false},

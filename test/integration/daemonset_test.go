@@ -30,14 +30,14 @@ const (
 )
 
 var _ = Describe("The agent's DaemonSet", func() {
-	It("is field by field what earlier managers rolled out", func() {
-		Expect(defaulted(find(render("default"), "DaemonSet", v1alpha1.AgentDaemonSet))).To(Equal(defaulted(readGolden(plainAgent))))
+	It("is field by field what earlier managers rolled out, and says which architectures its image has", func() {
+		Expect(defaulted(find(render("default"), "DaemonSet", v1alpha1.AgentDaemonSet))).To(Equal(defaulted(onArchitectures(readGolden(plainAgent)))))
 	})
 
 	It("is so, too, where the README's patches shape it, and the manager allows what the agent allows", func() {
 		objects := renderReadmeOverlay()
 		earlier := withImage(readGolden(shapedAgent), "registry.example.com/storageclient/node-agent:1")
-		Expect(defaulted(find(objects, "DaemonSet", v1alpha1.AgentDaemonSet))).To(Equal(defaulted(earlier)))
+		Expect(defaulted(find(objects, "DaemonSet", v1alpha1.AgentDaemonSet))).To(Equal(defaulted(onArchitectures(earlier))))
 		manager := managerOf(objects).Spec.Template.Spec.Containers[0]
 		Expect(manager.Image).To(Equal("registry.example.com/storageclient/manager:1"))
 		Expect(manager.Args).To(ContainElement(`--allow-parameter=sysctl/vm\.swappiness`))
@@ -51,15 +51,21 @@ var _ = Describe("The agent's DaemonSet", func() {
 		return withImage(find(renderReadmeOverlay(), "DaemonSet", v1alpha1.AgentDaemonSet), "storageclient/node-agent:dev")
 	}
 
-	DescribeTable("takes over the one that runs, and replaces no agent",
+	// A release that brings the architectures brings another image as well, which replaces each agent once anyway.
+	DescribeTable("takes over the one that runs, adds the architectures and changes nothing else",
 		func(golden string, daemonSet func() *unstructured.Unstructured, apply func(*unstructured.Unstructured) (string, error)) {
 			before := runAsEarlierManager(golden)
 			output, err := apply(daemonSet())
 			Expect(err).NotTo(HaveOccurred(), output)
 			after := getAgentDaemonSet()
 			Expect(after.UID).To(Equal(before.UID))
+			Expect(after.Spec.Template.Spec.Affinity).NotTo(BeNil())
+			after.Spec.Template.Spec.Affinity = nil
 			Expect(after.Spec).To(Equal(before.Spec))
-			Expect(after.Generation).To(Equal(before.Generation), "its pods are replaced")
+
+			output, err = apply(daemonSet())
+			Expect(err).NotTo(HaveOccurred(), output)
+			Expect(getAgentDaemonSet().Generation).To(Equal(after.Generation), "pods are replaced twice")
 		},
 		Entry("kubectl apply", plainAgent, plain, kubectlApplies()),
 		Entry("kubectl apply --server-side", plainAgent, plain, kubectlApplies("--server-side")),
@@ -185,6 +191,17 @@ func getAgentDaemonSet() *appsv1.DaemonSet {
 	set := &appsv1.DaemonSet{}
 	Expect(k8s.Get(ctx, client.ObjectKey{Namespace: v1alpha1.AgentNamespace, Name: v1alpha1.AgentDaemonSet}, set)).To(Succeed())
 	return set
+}
+
+// onArchitectures adds what later manifests say of the image.
+func onArchitectures(daemonSet *unstructured.Unstructured) *unstructured.Unstructured {
+	GinkgoHelper()
+	terms := []any{map[string]any{"matchExpressions": []any{map[string]any{
+		"key": corev1.LabelArchStable, "operator": string(corev1.NodeSelectorOpIn), "values": []any{"amd64"},
+	}}}}
+	Expect(unstructured.SetNestedSlice(daemonSet.Object, terms,
+		"spec", "template", "spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")).To(Succeed())
+	return daemonSet
 }
 
 func readGolden(file string) *unstructured.Unstructured {

@@ -267,6 +267,20 @@ var _ = Describe("The manifests", func() {
 			}
 		})
 
+		It("run on the architecture that the images have, and with the component for arm64 on that, too", func() {
+			for architectures, objects := range map[string][]*unstructured.Unstructured{"amd64": objects, "amd64 arm64": renderComponent("arm64")} {
+				pods := map[string]string{}
+				for _, object := range objects {
+					if spec, found, _ := unstructured.NestedMap(object.Object, "spec", "template", "spec"); found {
+						pods[object.GetName()] = strings.Join(architecturesOf(spec), " ")
+					}
+				}
+				Expect(pods).To(Equal(map[string]string{
+					v1alpha1.ManagerDeployment: architectures, v1alpha1.AgentDaemonSet: architectures, v1alpha1.TrialDaemonSet: architectures,
+				}))
+			}
+		})
+
 		It("give the agent's namespace the level that its host mount needs", func() {
 			namespace := find(objects, "Namespace", v1alpha1.AgentNamespace)
 			Expect(namespace.GetLabels()).To(HaveKeyWithValue(api.EnforceLevelLabel, string(api.LevelPrivileged)))
@@ -411,4 +425,18 @@ func managerOf(objects []*unstructured.Unstructured) *appsv1.Deployment {
 	object := find(objects, "Deployment", v1alpha1.ManagerDeployment)
 	Expect(runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, deployment)).To(Succeed())
 	return deployment
+}
+
+// architecturesOf are those that a Pod asks for; a second term or expression would ask for something else.
+func architecturesOf(podSpec map[string]any) []string {
+	GinkgoHelper()
+	pod := corev1.PodSpec{}
+	Expect(runtime.DefaultUnstructuredConverter.FromUnstructured(podSpec, &pod)).To(Succeed())
+	if pod.Affinity == nil || pod.Affinity.NodeAffinity == nil {
+		return nil
+	}
+	terms := pod.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+	Expect(terms).To(ConsistOf(HaveField("MatchExpressions", ConsistOf(And(
+		HaveField("Key", corev1.LabelArchStable), HaveField("Operator", corev1.NodeSelectorOpIn))))))
+	return terms[0].MatchExpressions[0].Values
 }

@@ -247,7 +247,7 @@ func nodeObject(name string, zone int) *corev1.Node {
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name,
 			Labels: map[string]string{
-				PoolLabel: Pool, corev1.LabelOSStable: "linux", corev1.LabelHostname: name,
+				PoolLabel: Pool, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64", corev1.LabelHostname: name,
 				corev1.LabelTopologyZone: fmt.Sprintf("zone-%d", zone+1),
 			},
 			Annotations: map[string]string{controlplane.NodeAnnotation: "fake"},

@@ -6,6 +6,8 @@ VERSION ?= dev
 MANAGER_IMAGE ?= storageclient/manager:$(VERSION)
 AGENT_IMAGE ?= storageclient/node-agent:$(VERSION)
 KUBECTL ?= kubectl
+# Components of config/components that the manifest and every object of the chart get, e.g. arm64.
+COMPONENTS ?=
 # Further flags for "go test", or for the tests themselves: TESTFLAGS="-race -v", TESTFLAGS="-ginkgo.focus=fight". They
 # come last, for go test hands on what it does not know only behind the packages.
 TESTFLAGS ?=
@@ -22,6 +24,7 @@ SETS := $(CACHE)/sets
 CONTROLLER_GEN := $(SETS)/controller-gen/controller-gen
 KUSTOMIZE := $(SETS)/kustomize/kustomize
 GOLANGCI_LINT := $(SETS)/golangci-lint/golangci-lint
+HELM := $(SETS)/helm/helm
 
 # Whether a C compiler is there makes no difference, and packages are compiled once for tools, tests and programs.
 export CGO_ENABLED := 0
@@ -65,6 +68,7 @@ vet: ## Run go vet, the tests for virtual nodes included
 	go vet -tags kwok ./test/cluster/...
 	go vet -tags footprint ./test/footprint
 	go vet -tags attack ./test/attack
+	go vet -tags chart ./hack/chart
 
 .PHONY: lint
 lint: tool-golangci-lint ## Run the linters
@@ -128,6 +132,11 @@ test-integration: ## Run the integration tests against a real API server
 
 test-attack: ## Play attacks with real credentials against a real API server; TESTFLAGS=-update writes their table into SECURITY.md
 	@hack/progress.sh watch 'attacks' go test -tags attack -v -timeout 10m -count=1 ./test/attack $(TESTFLAGS)
+
+.PHONY: test-chart
+test-chart: ## Compare the Helm chart with kustomize's manifests, value by value, and install, upgrade and uninstall it on a real API server
+	@hack/tools.sh chart
+	SCO_BINARIES=$(SETS)/chart go test -tags chart -count=1 ./hack/chart $(TESTFLAGS)
 
 .PHONY: test-kwok
 test-kwok: tool-sandbox ## Run a rollout over twenty simulated nodes on a real control plane
@@ -215,9 +224,14 @@ images: ## Build dist/images/manager.tar and dist/images/node-agent.tar for linu
 
 .PHONY: install-manifest
 install-manifest: tool-kustomize ## Write dist/install.yaml: all that a cluster needs
-	mkdir -p dist
-	$(KUSTOMIZE) build config/default -o dist/install.yaml
+	@mkdir -p dist/overlay
+	@printf 'resources: [../../config/default]\ncomponents: [%s]\n' '$(foreach c,$(COMPONENTS),../../config/components/$(c),)' > dist/overlay/kustomization.yaml
+	$(KUSTOMIZE) build dist/overlay -o dist/install.yaml
 	sed -i -e 's|storageclient/manager:dev|$(MANAGER_IMAGE)|' -e 's|storageclient/node-agent:dev|$(AGENT_IMAGE)|' dist/install.yaml
+
+.PHONY: chart
+chart: tool-kustomize tool-helm ## Write the Helm chart dist/chart/storage-client-operator-VERSION.tgz, made of config, with the same images
+	$(HELM) lint --strict $$(go run ./hack/chart -kustomize $(KUSTOMIZE) -version $(VERSION) -manager-image $(MANAGER_IMAGE) -agent-image $(AGENT_IMAGE) -components '$(COMPONENTS)')
 
 ##@ Cluster
 
@@ -227,6 +241,6 @@ uninstall: install-manifest ## Delete the profiles, wait until everything is res
 
 ##@ Tools
 
-.PHONY: tool-controller-gen tool-kustomize tool-golangci-lint tool-integration tool-sandbox
-tool-controller-gen tool-kustomize tool-golangci-lint tool-integration tool-sandbox: tool-%: ## Build a tool into the cache
+.PHONY: tool-controller-gen tool-kustomize tool-golangci-lint tool-helm tool-integration tool-sandbox
+tool-controller-gen tool-kustomize tool-golangci-lint tool-helm tool-integration tool-sandbox: tool-%: ## Build a tool into the cache
 	@hack/tools.sh $*

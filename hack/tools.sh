@@ -18,11 +18,12 @@ members() {
     integration) echo etcd kube-apiserver kubectl kustomize ;;
     sandbox) echo etcd kube-apiserver kube-controller-manager kube-scheduler kwok ;;
     footprint) echo etcd kube-apiserver ;;
+    chart) echo etcd kube-apiserver kustomize helm ;;
     e2e)
       echo etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy kubectl
       echo containerd containerd-shim-runc-v2 ctr
       ;;
-    controller-gen | golangci-lint | kustomize) echo "$1" ;;
+    controller-gen | golangci-lint | kustomize | helm) echo "$1" ;;
     *)
       echo "hack/tools.sh: unknown set \"$1\"" >&2
       return 2
@@ -46,6 +47,7 @@ build() {
     controller-gen) go_build "$1" "$1" sigs.k8s.io/controller-tools/cmd/controller-gen -ldflags "$small" ;;
     # golangci-lint with kube-api-linter as its plug-in.
     golangci-lint) go_build "$1" "$1" sigs.k8s.io/kube-api-linter/cmd/golangci-lint-kube-api-linter -ldflags "$small" ;;
+    helm) go_build "$1" "$1" helm.sh/helm/v4/cmd/helm -ldflags "$small" ;;
     kustomize) go_build "$1" "$1" sigs.k8s.io/kustomize/kustomize/v5 -ldflags "$small" ;;
     kwok) go_build "$1" "$1" sigs.k8s.io/kwok/cmd/kwok -ldflags "$small" ;;
   esac

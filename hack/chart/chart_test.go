@@ -1,0 +1,447 @@
+//go:build chart
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+)
+
+const config = "../../config"
+
+// tool is a program of the set "chart", which "make test-chart" builds.
+func tool(t *testing.T, name string) string {
+	t.Helper()
+	dir := os.Getenv("SCO_BINARIES")
+	if dir == "" {
+		t.Fatal("SCO_BINARIES names no directory with helm and kustomize: run \"make test-chart\"")
+	}
+	return filepath.Join(dir, name)
+}
+
+// makeChart makes the chart, of a copy of config where something is edited in that.
+func makeChart(t *testing.T, o options, edits ...func(config string)) string {
+	t.Helper()
+	o.kustomize, o.config, o.output = tool(t, "kustomize"), config, t.TempDir()
+	if len(edits) > 0 {
+		o.config = filepath.Join(t.TempDir(), "config")
+		if err := os.CopyFS(o.config, os.DirFS(config)); err != nil {
+			t.Fatal(err)
+		}
+		for _, edit := range edits {
+			edit(o.config)
+		}
+	}
+	path, err := run(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func development(t *testing.T) string {
+	return makeChart(t, options{version: "dev", managerImage: developmentManager, agentImage: developmentAgent})
+}
+
+// helm runs Helm and returns what it says, on both channels where it fails.
+func helm(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), tool(t, "helm"), args...)
+	home := t.TempDir()
+	command.Env = append(os.Environ(), "HELM_CACHE_HOME="+home, "HELM_CONFIG_HOME="+home, "HELM_DATA_HOME="+home)
+	var out, problem bytes.Buffer
+	command.Stdout, command.Stderr = &out, &problem
+	err := command.Run()
+	if err != nil {
+		out.Write(problem.Bytes())
+	}
+	return out.String(), err
+}
+
+// valuesFile writes values down for -f.
+func valuesFile(t *testing.T, values map[string]any) string {
+	t.Helper()
+	content, err := yaml.Marshal(values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "values.yaml")
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// rendered are the objects of the chart.
+func rendered(t *testing.T, chart string, values map[string]any) objects {
+	t.Helper()
+	out, err := helm(t, "template", "any", chart, "-f", valuesFile(t, values))
+	if err != nil {
+		t.Fatal(out)
+	}
+	// Helm says before each document which template it is of.
+	found, err := parse("\n" + out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func built(t *testing.T, components ...string) objects {
+	t.Helper()
+	found, err := options{kustomize: tool(t, "kustomize"), config: config, managerImage: developmentManager, agentImage: developmentAgent}.build(feature{components: components})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// takeKept takes Helm's own annotation off, and returns who had it.
+func takeKept(all objects) []string {
+	var kept []string
+	for key, object := range all {
+		metadata := object["metadata"].(map[string]any)
+		annotations, _ := metadata["annotations"].(map[string]any)
+		if annotations[keepAnnotation] != "keep" {
+			continue
+		}
+		kept = append(kept, key)
+		delete(annotations, keepAnnotation)
+		if len(annotations) == 0 {
+			delete(metadata, "annotations")
+		}
+	}
+	slices.Sort(kept)
+	return kept
+}
+
+func exampleAuthority(t *testing.T) string {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(config, "components/webhook-ca/authority.example.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	example, err := parse(string(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, object := range example {
+		return object["data"].(map[string]any)["caBundle"].(string)
+	}
+	t.Fatal("the example is empty")
+	return ""
+}
+
+func on(path string, more ...any) map[string]any {
+	values := map[string]any{}
+	for i, pair := 0, append([]any{path, true}, more...); i < len(pair); i += 2 {
+		at, names := values, strings.Split(pair[i].(string), ".")
+		for _, name := range names[:len(names)-1] {
+			if at[name] == nil {
+				at[name] = map[string]any{}
+			}
+			at = at[name].(map[string]any)
+		}
+		at[names[len(names)-1]] = pair[i+1]
+	}
+	return values
+}
+
+func TestChartAndManifestsAreTheSameObjects(t *testing.T) {
+	chart, authority := development(t), exampleAuthority(t)
+	everything := on("agentMetrics.enabled", "prometheus.alerts", true, "prometheus.dashboards", true, "prometheus.podMonitors", true, "guardrails.enabled", true,
+		"networkPolicies.enabled", true, "gkeResourceQuota.enabled", true, "webhook.certificates", "CertManager")
+	for name, test := range map[string]struct {
+		values     map[string]any
+		components []string
+	}{
+		"as it is":            {},
+		"cert-manager":        {on("webhook.certificates", "webhook.certificates", "CertManager"), []string{"cert-manager"}},
+		"a given certificate": {on("webhook.certificates", "webhook.certificates", "Given", "webhook.caBundle", authority), []string{"webhook-ca"}},
+		"agents' metrics":     {on("agentMetrics.enabled"), []string{"agent-metrics"}},
+		"pod monitors":        {on("prometheus.podMonitors"), []string{"agent-metrics", "prometheus-operator"}},
+		"alerts":              {on("prometheus.alerts"), []string{"prometheus"}},
+		"dashboards":          {on("prometheus.dashboards"), []string{"dashboards"}},
+		"guardrails":          {on("guardrails.enabled"), []string{"guardrails"}},
+		"network policies":    {on("networkPolicies.enabled"), []string{"network-policies"}},
+		"GKE's quota":         {on("gkeResourceQuota.enabled"), []string{"gke-resource-quota"}},
+		"both architectures":  {on("architectures", "architectures", []string{"amd64", "arm64"}), []string{"arm64"}},
+		"everything at once": {everything, []string{
+			"cert-manager", "agent-metrics", "prometheus-operator", "prometheus", "dashboards", "guardrails", "network-policies", "gke-resource-quota",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, want := rendered(t, chart, test.values), built(t, test.components...)
+			kept := slices.DeleteFunc(slices.Sorted(maps.Keys(want)), func(key string) bool {
+				return !strings.HasPrefix(key, "CustomResourceDefinition/") && key != certificate
+			})
+			if diff := cmp.Diff(kept, takeKept(got)); diff != "" {
+				t.Errorf("what Helm keeps (-want +got):\n%s", diff)
+			}
+			if len(want) < 50 {
+				t.Errorf("kustomize built %d objects only", len(want))
+			}
+			if different := changes(want, got); len(different) > 0 {
+				t.Errorf("of the chart, and not of kustomize: %s", lines(different))
+			}
+		})
+	}
+}
+
+func lines(fields map[string]string) string {
+	var all strings.Builder
+	for _, path := range slices.Sorted(maps.Keys(fields)) {
+		all.WriteString("\n" + path + ": " + fields[path])
+	}
+	return all.String()
+}
+
+// leaves are the fields of a tree by their path.
+func leaves(path string, tree any, found map[string]string) {
+	switch node := tree.(type) {
+	case objects:
+		for key, object := range node {
+			leaves(key, object, found)
+		}
+	case map[string]any:
+		if len(node) == 0 {
+			found[path] = "{}"
+		}
+		for key, value := range node {
+			leaves(path+"."+key, value, found)
+		}
+	case []any:
+		if len(node) == 0 {
+			found[path] = "[]"
+		}
+		for i, value := range node {
+			leaves(path+"."+strconv.Itoa(i), value, found)
+		}
+	default:
+		text, err := json.Marshal(node)
+		if err != nil {
+			panic(err) // of what came out of YAML
+		}
+		found[path] = string(text)
+	}
+}
+
+// changes are the leaves that differ, with what they are now; "gone" where they are no more.
+func changes(before, after objects) map[string]string {
+	old, now, changed := map[string]string{}, map[string]string{}, map[string]string{}
+	leaves("", before, old)
+	leaves("", after, now)
+	for path, value := range now {
+		if old[path] != value {
+			changed[path] = value
+		}
+	}
+	for path := range old {
+		if _, found := now[path]; !found {
+			changed[path] = "gone"
+		}
+	}
+	return changed
+}
+
+// valueTests say of each value which fields it changes, from what they are without it.
+var valueTests = map[string]struct {
+	value any
+	given map[string]any
+	want  map[string]string
+}{
+	"images.manager":            {value: "r/m@sha256:1", want: map[string]string{manager + "." + container + "image": `"r/m@sha256:1"`}},
+	"images.nodeAgent":          {value: "r/a:1", want: map[string]string{nodeAgent + "." + container + "image": `"r/a:1"`, runner + "." + container + "image": `"r/a:1"`}},
+	"images.pullPolicy":         {value: "Always", want: everyPod(container+"imagePullPolicy", `"Always"`)},
+	"images.pullSecrets":        {value: []any{map[string]any{"name": "s"}}, want: everyPod("spec.template.spec.imagePullSecrets.0.name", `"s"`)},
+	"architectures":             {value: []any{"arm64"}, want: everyPod(terms+"0.matchExpressions.0.values.0", `"arm64"`)},
+	"manager.replicas":          {value: 3, want: map[string]string{manager + ".spec.replicas": "3"}},
+	"manager.resources":         {value: map[string]any{"limits": map[string]any{"memory": "2Gi"}}, want: map[string]string{manager + "." + container + "resources.limits.memory": `"2Gi"`}},
+	"manager.tolerations":       {value: []any{}, want: emptied(manager+".spec.template.spec.tolerations", "key", "operator", "effect")},
+	"nodeAgent.resources":       {value: map[string]any{"requests": map[string]any{"cpu": "20m"}}, want: map[string]string{nodeAgent + "." + container + "resources.requests.cpu": `"20m"`}},
+	"nodeAgent.tolerations":     {value: []any{map[string]any{"key": "k", "operator": "Exists"}}, want: map[string]string{nodeAgent + ".spec.template.spec.tolerations.0.key": `"k"`}},
+	"trialRunner.resources":     {value: map[string]any{"limits": map[string]any{"cpu": "1"}}, want: map[string]string{runner + "." + container + "resources.limits.cpu": `"1"`}},
+	"trialRunner.tolerations":   {value: []any{}, want: emptied(runner+".spec.template.spec.tolerations", "operator")},
+	"budget.maxUnavailable":     {value: "20%", want: map[string]string{manager + "." + container + "args.4": `"--max-unavailable=20%"`}},
+	"budget.maxConcurrentLive":  {value: 7, want: map[string]string{manager + "." + container + "args.4": `"--max-concurrent-live=7"`}},
+	"budget.minLiveSoak":        {value: "5m", want: map[string]string{manager + "." + container + "args.4": `"--min-live-soak=5m"`}},
+	"budget.unmanagedCountsFor": {value: "0", want: map[string]string{manager + "." + container + "args.4": `"--unmanaged-counts-for=0"`}},
+	"untunedTaint": {value: "ignore-taint.cluster-autoscaler.kubernetes.io/untuned", want: map[string]string{
+		manager + "." + container + "args.4":                                                 `"--untuned-taint=ignore-taint.cluster-autoscaler.kubernetes.io/untuned"`,
+		"ValidatingAdmissionPolicy/storage-client-manager-nodes.spec.variables.0.expression": `"'ignore-taint.cluster-autoscaler.kubernetes.io/untuned'"`,
+	}},
+	"allowParameters": {value: []any{`sysctl/vm\.swappiness`, "a"}, want: map[string]string{
+		manager + "." + container + "args.4": `"--allow-parameter=sysctl/vm\\.swappiness"`, manager + "." + container + "args.5": `"--allow-parameter=a"`,
+		nodeAgent + "." + container + "args.1": `"--allow-parameter=sysctl/vm\\.swappiness"`, nodeAgent + "." + container + "args.2": `"--allow-parameter=a"`,
+	}},
+	"allowFilesystems": {value: []any{"/scratch"}, want: map[string]string{
+		manager + "." + container + "args.4": `"--allow-filesystem=/scratch"`, nodeAgent + "." + container + "args.1": `"--allow-filesystem=/scratch"`,
+	}},
+	"guardrails.ceilings": {
+		value: map[string]any{"rollout.failureThreshold.maximum": "9", "readAheadKiB.maximum": nil}, given: on("guardrails.enabled"),
+		want: map[string]string{ceilings + "rollout.failureThreshold.maximum": `"9"`, ceilings + "readAheadKiB.maximum": "gone"},
+	},
+	"webhook.caBundle": {
+		value: "Yg==", given: on("webhook.certificates", "webhook.certificates", "Given", "webhook.caBundle", "YQ=="),
+		want: map[string]string{
+			"ValidatingWebhookConfiguration/storage-client-webhook.webhooks.0.clientConfig.caBundle": `"Yg=="`,
+			"MutatingWebhookConfiguration/storage-client-webhook.webhooks.0.clientConfig.caBundle":   `"Yg=="`,
+		},
+	},
+}
+
+const ceilings = "ConfigMap/storage-client-system/storage-client-guardrails.data."
+
+func everyPod(path, value string) map[string]string {
+	return map[string]string{manager + "." + path: value, nodeAgent + "." + path: value, runner + "." + path: value}
+}
+
+// emptied is a list that had one item with these fields.
+func emptied(path string, fields ...string) map[string]string {
+	found := map[string]string{path: "[]"}
+	for _, field := range fields {
+		found[path+".0."+field] = "gone"
+	}
+	return found
+}
+
+func TestEachValueChangesWhatItSaysAndNothingElse(t *testing.T) {
+	chart := development(t)
+	for path, test := range valueTests {
+		t.Run(path, func(t *testing.T) {
+			given := test.given
+			if given == nil {
+				given = map[string]any{}
+			}
+			before := rendered(t, chart, given)
+			content, err := yaml.Marshal(given)
+			if err != nil {
+				t.Fatal(err)
+			}
+			changed := map[string]any{}
+			if err := yaml.Unmarshal(content, &changed); err != nil {
+				t.Fatal(err)
+			}
+			at, names := changed, strings.Split(path, ".")
+			for _, name := range names[:len(names)-1] {
+				if at[name] == nil {
+					at[name] = map[string]any{}
+				}
+				at = at[name].(map[string]any)
+			}
+			at[names[len(names)-1]] = test.value
+			if diff := cmp.Diff(test.want, changes(before, rendered(t, chart, changed))); diff != "" {
+				t.Errorf("fields (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Every value has a test: one of those above, or, where it switches a component on, of the comparison with kustomize.
+func TestNoValueIsForgotten(t *testing.T) {
+	content, err := os.ReadFile(filepath.Join(config, "chart/values.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]any{}
+	if err := yaml.Unmarshal(content, &values); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range features {
+		name, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(f.condition, "eq "), ".Values."), " ")
+		section, field, _ := strings.Cut(name, ".")
+		delete(values[section].(map[string]any), field)
+	}
+	var known []string
+	for section, fields := range values {
+		if fields, nested := fields.(map[string]any); nested {
+			for field := range fields {
+				known = append(known, section+"."+field)
+			}
+			continue
+		}
+		known = append(known, section)
+	}
+	slices.Sort(known)
+	if diff := cmp.Diff(known, slices.Sorted(maps.Keys(valueTests))); diff != "" {
+		t.Errorf("values (-values.yaml +tests):\n%s", diff)
+	}
+}
+
+func TestValuesThatCannotWorkAreRefused(t *testing.T) {
+	chart := development(t)
+	for name, test := range map[string]struct {
+		values map[string]any
+		says   string
+	}{
+		"a misspelt value":                {on("budget.maxUnavailabel"), "maxUnavailabel"},
+		"a budget of nothing":             {on("budget.maxUnavailable", "budget.maxUnavailable", "0%"), "maxUnavailable"},
+		"an unknown keeper":               {on("webhook.certificates", "webhook.certificates", "Vault"), "certificates"},
+		"a certificate without authority": {on("webhook.certificates", "webhook.certificates", "Given"), "webhook.caBundle: certificates: Given needs the authority"},
+		"an architecture without image":   {on("architectures", "architectures", []string{"s390x"}), "architectures"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, err := helm(t, "template", "any", chart, "-f", valuesFile(t, test.values))
+			if err == nil || !strings.Contains(out, test.says) {
+				t.Errorf("want an error that says %q, got %v: %.400s", test.says, err, out)
+			}
+		})
+	}
+}
+
+func TestHelmFindsNothingToSay(t *testing.T) {
+	out, err := helm(t, "lint", "--strict", development(t))
+	if err != nil || strings.Contains(out, "WARNING") {
+		t.Errorf("helm lint: %v\n%s", err, out)
+	}
+}
+
+func TestARelease(t *testing.T) {
+	o := options{version: "v1.2.3", managerImage: "r/m:v1.2.3@sha256:1", agentImage: "r/a:v1.2.3@sha256:2", components: []string{"arm64"}}
+	first, second := makeChart(t, o), makeChart(t, o)
+	if filepath.Base(first) != "storage-client-operator-1.2.3.tgz" {
+		t.Errorf("the archive is %s", first)
+	}
+	one, err := os.ReadFile(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := os.ReadFile(second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(one, two) {
+		t.Error("the same release makes two charts")
+	}
+	got := rendered(t, first, nil)
+	takeKept(got)
+	want := built(t, "arm64")
+	for _, object := range []string{manager, nodeAgent, runner} {
+		image := o.agentImage
+		if object == manager {
+			image = o.managerImage
+		}
+		if _, err := replace(want[object], container+"image", image); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if different := changes(want, got); len(different) > 0 {
+		t.Errorf("of the chart, and not of the release's manifests: %s", lines(different))
+	}
+	for version, want := range map[string]string{"v1.2.3": "1.2.3", "v1.2.3-rc.1": "1.2.3-rc.1", "dev": "0.0.0-dev", "1.2.3": "0.0.0-1.2.3"} {
+		if got := semantic(version); got != want {
+			t.Errorf("version %s of the chart is %s, want %s", version, got, want)
+		}
+	}
+}

@@ -1,0 +1,203 @@
+//go:build chart
+
+package main
+
+import (
+	"bytes"
+	"encoding/base64"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// newCluster is an API server without controllers: a client of it, and the path of a kubeconfig.
+func newCluster(t *testing.T) (client.Client, string) {
+	t.Helper()
+	environment := &envtest.Environment{BinaryAssetsDirectory: filepath.Dir(tool(t, "kube-apiserver"))}
+	access, err := environment.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := environment.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	k8s, err := client.New(access, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(path, environment.KubeConfig, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return k8s, path
+}
+
+// readmeCommand is a command of Helm as the README writes it, for a chart.
+func readmeCommand(t *testing.T, verb, chart, kubeconfig string) []string {
+	t.Helper()
+	text, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := regexp.MustCompile(`(?m)^helm ` + verb + ` ([^#\n]*)`).FindSubmatch(text)
+	if line == nil {
+		t.Fatalf("the README has no helm %s", verb)
+	}
+	args := append([]string{verb}, strings.Fields(string(line[1]))...)
+	for i := range args {
+		if strings.HasSuffix(args[i], ".tgz") {
+			args[i] = chart
+		}
+	}
+	return append(args, "--kubeconfig", kubeconfig)
+}
+
+func TestInstallUpgradeAndUninstall(t *testing.T) {
+	ctx := t.Context()
+	k8s, kubeconfig := newCluster(t)
+	get := func(name, namespace string, object client.Object) error {
+		return k8s.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, object)
+	}
+	has := func(name, namespace string, object client.Object) {
+		t.Helper()
+		if err := get(name, namespace, object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := func(args []string) {
+		t.Helper()
+		if out, err := helm(t, args...); err != nil {
+			t.Fatalf("helm %v: %s", args, out)
+		}
+	}
+	first := makeChart(t, options{version: "v1.0.0", managerImage: "m:1", agentImage: "a:1"})
+	run(readmeCommand(t, "install", first, kubeconfig))
+
+	for name, level := range map[string]string{v1alpha1.ManagerNamespace: "restricted", v1alpha1.AgentNamespace: "privileged"} {
+		namespace := &corev1.Namespace{}
+		has(name, "", namespace)
+		if got := namespace.Labels["pod-security.kubernetes.io/enforce"]; got != level {
+			t.Errorf("namespace %s enforces %q, want %q", name, got, level)
+		}
+	}
+	manager := &appsv1.Deployment{}
+	has(v1alpha1.ManagerDeployment, v1alpha1.ManagerNamespace, manager)
+
+	// What the manager writes into objects of the chart, and a user's profile.
+	webhooks := &admissionv1.MutatingWebhookConfiguration{}
+	has("storage-client-webhook", "", webhooks)
+	webhooks.Webhooks[0].ClientConfig.CABundle = exampleCA(t)
+	secret := &corev1.Secret{}
+	has("storage-client-webhook", v1alpha1.ManagerNamespace, secret)
+	secret.Data = map[string][]byte{"tls.crt": []byte("of the manager")}
+	for _, object := range []client.Object{webhooks, secret} {
+		if err := k8s.Update(ctx, object, client.FieldOwner(v1alpha1.ManagerFieldManager)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The manager does not run, and nobody answers whether the profile is valid.
+	if err := k8s.Delete(ctx, &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "storage-client-webhook"}}); err != nil {
+		t.Fatal(err)
+	}
+	profile := &v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "p", Finalizers: []string{v1alpha1.Finalizer}}}
+	profile.Spec.NodeSelector = metav1.LabelSelector{MatchLabels: map[string]string{"pool": "a"}}
+	if err := k8s.Create(ctx, profile); err != nil {
+		t.Fatal(err)
+	}
+
+	second := makeChart(t, options{version: "v1.1.0", managerImage: "m:2", agentImage: "a:2"}, func(config string) {
+		edit(t, filepath.Join(config, "crd/bases/tuning.storageclient.dev_storageclientprofiles.yaml"), "StorageClientProfile declares", "Of a later release, StorageClientProfile declares")
+	})
+	run(readmeCommand(t, "upgrade", second, kubeconfig))
+	has(v1alpha1.ManagerDeployment, v1alpha1.ManagerNamespace, manager)
+	if image := manager.Spec.Template.Spec.Containers[0].Image; image != "m:2" {
+		t.Errorf("the upgraded manager runs %s", image)
+	}
+	definition := &apiextensionsv1.CustomResourceDefinition{}
+	has("storageclientprofiles.tuning.storageclient.dev", "", definition)
+	if text := definition.Spec.Versions[0].Schema.OpenAPIV3Schema.Description; !strings.HasPrefix(text, "Of a later release") {
+		t.Errorf("the definition is not upgraded: %s", text)
+	}
+	after := &corev1.Secret{}
+	has("storage-client-webhook", v1alpha1.ManagerNamespace, after)
+	if !bytes.Equal(after.Data["tls.crt"], secret.Data["tls.crt"]) {
+		t.Errorf("the upgrade took the manager's certificate: %v", after.Data)
+	}
+	has("storage-client-webhook", "", webhooks)
+	if !bytes.Equal(webhooks.Webhooks[0].ClientConfig.CABundle, exampleCA(t)) {
+		t.Error("the upgrade took the manager's authority out of the webhooks")
+	}
+	kept := &v1alpha1.StorageClientProfile{}
+	has("p", "", kept)
+	if kept.UID != profile.UID || kept.DeletionTimestamp != nil {
+		t.Errorf("the upgrade touched the profile: %+v", kept.ObjectMeta)
+	}
+
+	run([]string{"uninstall", "storage-client-operator", "--namespace", "kube-system", "--kubeconfig", kubeconfig})
+	if err := get(v1alpha1.ManagerDeployment, v1alpha1.ManagerNamespace, manager); !apierrors.IsNotFound(err) {
+		t.Errorf("the manager is there after helm uninstall: %v", err)
+	}
+	has("p", "", kept)
+	if kept.UID != profile.UID || kept.DeletionTimestamp != nil {
+		t.Errorf("helm uninstall deleted the profile, which nobody restores: %+v", kept.ObjectMeta)
+	}
+
+	// A namespace goes when a controller says so, and there is none here.
+	for _, name := range []string{v1alpha1.ManagerNamespace, v1alpha1.AgentNamespace} {
+		namespace := &corev1.Namespace{}
+		has(name, "", namespace)
+		namespace.Spec.Finalizers = nil
+		if err := k8s.SubResource("finalize").Update(ctx, namespace); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run(readmeCommand(t, "install", second, kubeconfig))
+	has(v1alpha1.ManagerDeployment, v1alpha1.ManagerNamespace, manager)
+	has("p", "", kept)
+}
+
+func exampleCA(t *testing.T) []byte {
+	t.Helper()
+	authority, err := base64.StdEncoding.DecodeString(exampleAuthority(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return authority
+}
+
+func edit(t *testing.T, path, before, after string) {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(content, []byte(before)) {
+		t.Fatalf("%s does not say %q", path, before)
+	}
+	if err := os.WriteFile(path, bytes.ReplaceAll(content, []byte(before), []byte(after)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

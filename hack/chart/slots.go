@@ -1,0 +1,228 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// What the manifests of config call the images.
+const (
+	developmentManager = "storageclient/manager:dev"
+	developmentAgent   = "storageclient/node-agent:dev"
+)
+
+// feature is what a value switches on: components of config.
+type feature struct {
+	condition  string
+	components []string
+}
+
+var features = []feature{
+	{condition: `eq .Values.webhook.certificates "CertManager"`, components: []string{"cert-manager"}},
+	{condition: `eq .Values.webhook.certificates "Given"`, components: []string{"webhook-ca"}},
+	{condition: `.Values.agentMetrics.enabled`, components: []string{"agent-metrics"}},
+	{condition: `.Values.prometheus.podMonitors`, components: []string{"agent-metrics", "prometheus-operator"}},
+	{condition: `.Values.prometheus.alerts`, components: []string{"prometheus"}},
+	{condition: `.Values.guardrails.enabled`, components: []string{"guardrails"}},
+	{condition: `.Values.networkPolicies.enabled`, components: []string{"network-policies"}},
+	{condition: `.Values.gkeResourceQuota.enabled`, components: []string{"gke-resource-quota"}},
+}
+
+const (
+	manager   = "Deployment/storage-client-system/storage-client-manager"
+	nodeAgent = "DaemonSet/storage-client-agent/storage-client-node-agent"
+	runner    = "DaemonSet/storage-client-agent/storage-client-trial-runner"
+	// certificate is where the manager keeps what it serves webhooks with.
+	certificate = "Secret/storage-client-system/storage-client-webhook"
+
+	keepAnnotation = "helm.sh/resource-policy"
+
+	container = "spec.template.spec.containers.0."
+	terms     = "spec.template.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms."
+)
+
+// slot is a place in an object that a value fills. What the manifest has there is the value's default.
+type slot struct {
+	object, path, value string
+}
+
+var slots = []slot{
+	{manager, container + "image", "images.manager"},
+	{nodeAgent, container + "image", "images.nodeAgent"},
+	{runner, container + "image", "images.nodeAgent"},
+	{manager, container + "imagePullPolicy", "images.pullPolicy"},
+	{nodeAgent, container + "imagePullPolicy", "images.pullPolicy"},
+	{runner, container + "imagePullPolicy", "images.pullPolicy"},
+	{manager, terms + "0.matchExpressions.0.values", "architectures"},
+	{nodeAgent, terms + "0.matchExpressions.0.values", "architectures"},
+	{runner, terms + "0.matchExpressions.0.values", "architectures"},
+	{manager, "spec.replicas", "manager.replicas"},
+	{manager, container + "resources", "manager.resources"},
+	{manager, "spec.template.spec.tolerations", "manager.tolerations"},
+	{nodeAgent, container + "resources", "nodeAgent.resources"},
+	{nodeAgent, "spec.template.spec.tolerations", "nodeAgent.tolerations"},
+	{runner, container + "resources", "trialRunner.resources"},
+	{runner, "spec.template.spec.tolerations", "trialRunner.tolerations"},
+	{"ConfigMap/storage-client-system/storage-client-guardrails", "data", "guardrails.ceilings"},
+}
+
+// argument is a flag that stands only where its value is given.
+type argument struct {
+	object, flag, value string
+	many                bool
+}
+
+var arguments = []argument{
+	{object: manager, flag: "--max-unavailable", value: "budget.maxUnavailable"},
+	{object: manager, flag: "--max-concurrent-live", value: "budget.maxConcurrentLive"},
+	{object: manager, flag: "--min-live-soak", value: "budget.minLiveSoak"},
+	{object: manager, flag: "--unmanaged-counts-for", value: "budget.unmanagedCountsFor"},
+	{object: manager, flag: "--untuned-taint", value: "untunedTaint"},
+	{object: manager, flag: "--allow-parameter", value: "allowParameters", many: true},
+	{object: nodeAgent, flag: "--allow-parameter", value: "allowParameters", many: true},
+	{object: manager, flag: "--allow-filesystem", value: "allowFilesystems", many: true},
+	{object: nodeAgent, flag: "--allow-filesystem", value: "allowFilesystems", many: true},
+}
+
+// fillSlots puts expressions in the place of what values change, and collects what was there.
+func fillSlots(variant objects, defaults map[string]any) error {
+	for _, s := range slots {
+		object, found := variant[s.object]
+		if !found {
+			continue // of a component that this variant is without
+		}
+		before, err := replace(object, s.path, expression("toJson .Values."+s.value))
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.object, err)
+		}
+		if known, seen := defaults[s.value]; seen && !reflect.DeepEqual(known, before) {
+			return fmt.Errorf("%s: %s is %v, and the value %s is %v elsewhere", s.object, s.path, before, s.value, known)
+		}
+		defaults[s.value] = before
+	}
+	for _, kind := range []string{"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"} {
+		webhooks, _ := variant[kind+"/storage-client-webhook"]["webhooks"].([]any)
+		for i := range webhooks {
+			config, _ := webhooks[i].(map[string]any)["clientConfig"].(map[string]any)
+			if _, given := config["caBundle"]; given {
+				config["caBundle"] = expression(`required "webhook.caBundle: certificates: Given needs the authority, as base64" .Values.webhook.caBundle | toJson`)
+			}
+		}
+	}
+	return fillUntunedTaint(variant)
+}
+
+// fillUntunedTaint has the policy go by the same key as the manager's flag.
+func fillUntunedTaint(variant objects) error {
+	policy := variant["ValidatingAdmissionPolicy/storage-client-manager-nodes"]
+	spec, _ := policy["spec"].(map[string]any)
+	variables, _ := spec["variables"].([]any)
+	for _, variable := range variables {
+		if v, _ := variable.(map[string]any); v["name"] == "untunedTaint" {
+			key, _ := v["expression"].(string)
+			v["expression"] = expression(fmt.Sprintf(`printf "'%%s'" (default %q .Values.untunedTaint) | toJson`, strings.Trim(key, "'")))
+			return nil
+		}
+	}
+	return fmt.Errorf("ValidatingAdmissionPolicy storage-client-manager-nodes has no variable untunedTaint")
+}
+
+// replace puts a value at a path, and returns what was there.
+func replace(tree any, path string, with any) (any, error) {
+	name, rest, deeper := strings.Cut(path, ".")
+	var child any
+	var set func(any)
+	switch parent := tree.(type) {
+	case map[string]any:
+		child = parent[name]
+		set = func(value any) { parent[name] = value }
+	case []any:
+		i, err := strconv.Atoi(name)
+		if err != nil || i >= len(parent) {
+			return nil, fmt.Errorf("no %s in a list of %d", name, len(parent))
+		}
+		child = parent[i]
+		set = func(value any) { parent[i] = value }
+	}
+	if child == nil {
+		return nil, fmt.Errorf("%s: there is no such field", path)
+	}
+	if deeper {
+		return replace(child, rest, with)
+	}
+	set(with)
+	return child, nil
+}
+
+// addOptions adds to the merged objects what stands there only where a value asks for it.
+func addOptions(merged objects) {
+	for _, a := range arguments {
+		item := choice{branches: []branch{{condition: "with .Values." + a.value, value: flagged(a.flag)}}}
+		if a.many {
+			item.branches[0].condition = "range .Values." + a.value
+		}
+		first := podOf(merged[a.object])["containers"].([]any)[0].(map[string]any)
+		first["args"] = append(first["args"].([]any), item)
+	}
+	secrets := choice{branches: []branch{{condition: "with .Values.images.pullSecrets", value: expression("toJson .")}}}
+	for _, object := range []string{manager, nodeAgent, runner} {
+		podOf(merged[object])["imagePullSecrets"] = secrets
+	}
+	for key, object := range merged {
+		if strings.HasPrefix(key, "CustomResourceDefinition/") {
+			// Without its definition every profile would be gone, restored or not.
+			keep(object)
+		}
+	}
+	// A release that is upgraded to a given certificate would take that certificate away.
+	keep(merged[certificate][""].(choice).branches[0].value.(map[string]any))
+}
+
+// keep has Helm never delete an object.
+func keep(object map[string]any) {
+	metadata := object["metadata"].(map[string]any)
+	annotations, _ := metadata["annotations"].(map[string]any)
+	if annotations == nil {
+		annotations = map[string]any{}
+	}
+	annotations[keepAnnotation] = "keep"
+	metadata["annotations"] = annotations
+}
+
+func flagged(flag string) expression {
+	return expression(fmt.Sprintf(`printf "%s=%%v" . | toJson`, flag))
+}
+
+func podOf(object map[string]any) map[string]any {
+	return object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)
+}
+
+// fillDefaults puts what the manifests have in the place of <NAME> in values.yaml.
+func fillDefaults(values []byte, defaults map[string]any) ([]byte, error) {
+	for value, content := range defaults {
+		place := []byte("<" + value + ">")
+		if bytes.Count(values, place) != 1 {
+			return nil, fmt.Errorf("values.yaml has %s %d times, want it once", place, bytes.Count(values, place))
+		}
+		line := values[bytes.LastIndexByte(values[:bytes.Index(values, place)], '\n')+1:]
+		indent := len(line) - len(bytes.TrimLeft(line, " "))
+		text, err := yaml.Marshal(content)
+		if err != nil {
+			return nil, fmt.Errorf("encode the default of %s: %w", value, err)
+		}
+		filled := strings.TrimSpace(string(text))
+		if _, isString := content.(string); !isString && strings.ContainsAny(filled, "\n:-") {
+			filled = "\n" + indented(filled, indent+2)
+		}
+		values = bytes.Replace(values, place, []byte(filled), 1)
+	}
+	if i := bytes.IndexByte(values, '<'); i >= 0 {
+		return nil, fmt.Errorf("values.yaml: nothing fills %.40s", values[i:])
+	}
+	return bytes.ReplaceAll(values, []byte(": \n"), []byte(":\n")), nil
+}

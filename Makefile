@@ -233,6 +233,13 @@ install-manifest: tool-kustomize ## Write dist/install.yaml: all that a cluster 
 chart: tool-kustomize tool-helm ## Write the Helm chart dist/chart/storage-client-operator-VERSION.tgz, made of config, with the same images
 	$(HELM) lint --strict $$(go run ./hack/chart -kustomize $(KUSTOMIZE) -version $(VERSION) -manager-image $(MANAGER_IMAGE) -agent-image $(AGENT_IMAGE) -components '$(COMPONENTS)')
 
+# What the names of a release's images begin with.
+REGISTRY ?= ghcr.io/storageclient
+
+.PHONY: release
+release: ## Write dist/release/VERSION: images for amd64 and arm64, plugin, manifest and chart, signed with KEY=cosign.key, on a commit with the tag VERSION=v1.2.3
+	@VERSION="$(VERSION)" KEY="$(KEY)" REGISTRY="$(REGISTRY)" hack/release.sh
+
 ##@ Cluster
 
 .PHONY: uninstall

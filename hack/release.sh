@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Makes a release of the commit that is checked out: images, plugin, manifest, chart, and what vouches for them. "make release" runs
+# it; docs/versions.md says what it makes and how others check it.
+#
+#   VERSION=v1.2.3 KEY=cosign.key REGISTRY=registry.example.com/storageclient hack/release.sh
+#
+# KEY is the private key to sign with; without one nothing is signed, and the last line says so. BUILDER is a URI that says who built it.
+set -euo pipefail
+
+cd "$(dirname "$0")/.."
+version=${VERSION:-} key=${KEY:-} registry=${REGISTRY:-}
+builder=${BUILDER:-https://github.com/storageclient/operator/blob/main/hack/release.sh}
+output=$PWD/dist/release/$version
+
+refuse() {
+  echo "release: $*" >&2
+  exit 1
+}
+
+[[ $version =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$ ]] || refuse "VERSION is \"$version\": give one such as v1.2.3"
+[[ -n $registry ]] || refuse 'give REGISTRY, what the names of the images begin with'
+[[ -z $key || -r $key ]] || refuse "cannot read the key $key"
+[[ -z $key ]] || key=$(realpath "$key")
+[[ -z $(git status --porcelain) ]] || refuse 'the tree is not what the commit says: commit, or put your changes away'
+commit=$(git rev-parse HEAD)
+[[ $(git rev-parse --verify --quiet "refs/tags/$version^{commit}") == "$commit" ]] || refuse "this commit has no tag $version: git tag $version"
+grep -q "^## ${version#v}" CHANGELOG.md || refuse "CHANGELOG.md has no section \"## ${version#v}\""
+
+# A known vulnerability ends the release. Where the database cannot be reached, the release is made, and says so in its last lines.
+checked=''
+check_vulnerabilities() {
+  local code=0 said
+  said=$(go -C hack/tools/govulncheck tool -n govulncheck) || return
+  said=$("$said" ./cmd/... 2>&1) || code=$?
+  case $code in
+    0) checked='govulncheck found nothing' ;;
+    3) echo "$said" && refuse 'govulncheck knows vulnerabilities that the code reaches' ;;
+    *) checked="NOT CHECKED FOR KNOWN VULNERABILITIES: $(tail -n 1 <<<"$said")" ;;
+  esac
+}
+
+# As "make images" compiles, with the commit and its tag in the binary.
+compile() {
+  local architecture
+  for architecture in amd64 arm64; do
+    echo "Compiling for linux/$architecture"
+    GOFLAGS='' CGO_ENABLED=0 GOOS=linux GOARCH=$architecture go build -trimpath -buildvcs=true -ldflags '-s -w' \
+      -o "bin/release/linux_$architecture/" ./cmd/manager ./cmd/node-agent
+  done
+}
+
+tool() {
+  (cd hack/images && go run ./release "$@" -key "$key" -output "$output")
+}
+
+check_vulnerabilities
+rm -rf "$output" bin/release
+compile
+images=$(tool images -version "$version" -commit "$commit" -time "$(git show -s --format=%ct HEAD)" -registry "$registry" -builder "$builder" \
+  -binaries "$PWD/bin/release")
+manager=$(awk '$1 == "manager" {print $2}' <<<"$images")
+agent=$(awk '$1 == "node-agent" {print $2}' <<<"$images")
+make --no-print-directory install-manifest chart VERSION="$version" MANAGER_IMAGE="$manager" AGENT_IMAGE="$agent" COMPONENTS=arm64
+GOFLAGS='-buildvcs=true' make --no-print-directory krew VERSION="$version"
+cp dist/install.yaml "dist/chart/storage-client-operator-${version#v}.tgz" dist/krew/*"_${version}_"*.tar.gz dist/krew/storageclient.yaml "$output"
+tool checksums
+
+printf '\n%s\n' "Release $version of commit $commit in dist/release/$version"
+(cd "$output" && du -ah --apparent-size -- * | sort -k 2)
+printf '%s\n' "$manager" "$agent" "$checked"
+[[ -n $key ]] && echo 'Signed; release.pub is the public key' || echo 'NOT SIGNED: no KEY was given'

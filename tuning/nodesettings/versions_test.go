@@ -1,0 +1,54 @@
+package nodesettings
+
+import (
+	"os"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// What was said of hashes.golden holds for these lines, too: they are of fields that came later.
+func TestHashesOfLaterFieldsNeverChange(t *testing.T) {
+	for file, want := range map[string][3]string{
+		"raised": {"c52db8e09697ae8e", "0705087be39beafe", "6aef69c715541559"},
+	} {
+		p := readLater(t, file)
+		hash, bootHash := Hashes(Settings(p))
+		if diff := cmp.Diff(want, [3]string{hash, bootHash, PlanHash(p)}); diff != "" {
+			t.Errorf("%s: hash, boot hash and plan (-before +now):\n%s", file, diff)
+		}
+	}
+}
+
+// What a profile leaves out keeps its meaning. A line may be added for a new field, if it is what every release did before.
+func TestDefaultsNeverChange(t *testing.T) {
+	p := v1alpha1.StorageClientProfile{}
+	p.Spec.Volumes = []v1alpha1.VolumeRule{{Name: "any"}}
+	got, err := yaml.Marshal(p.Spec.WithDefaults())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile("testdata/defaults.golden.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("defaults (-before +now):\n%s", diff)
+	}
+}
+
+func readLater(t *testing.T, file string) *v1alpha1.StorageClientProfile {
+	t.Helper()
+	data, err := os.ReadFile("testdata/later/" + file + ".yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &v1alpha1.StorageClientProfile{}
+	if err := yaml.UnmarshalStrict(data, p); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}

@@ -69,6 +69,7 @@ vet: ## Run go vet, the tests for virtual nodes included
 	go vet -tags footprint ./test/footprint
 	go vet -tags attack ./test/attack
 	go vet -tags chart ./hack/chart
+	go vet -tags promtool ./test/dashboards
 
 .PHONY: lint
 lint: tool-golangci-lint ## Run the linters
@@ -80,7 +81,7 @@ verify: tool-controller-gen tool-kustomize ## Check that generated files, format
 	CONTROLLER_GEN=$(CONTROLLER_GEN) KUSTOMIZE=$(KUSTOMIZE) hack/verify.sh
 
 .PHONY: alerts
-alerts: ## Hold the alert rules against their test; needs promtool (Debian: prometheus), or PROMTOOL=PATH
+alerts: ## Hold the alert rules against their test, and every query of the dashboards against the metrics; needs promtool (Debian: prometheus), or PROMTOOL=PATH
 	hack/alerts.sh
 
 ##@ Tests
@@ -142,6 +143,12 @@ test-chart: ## Compare the Helm chart with kustomize's manifests, value by value
 test-kwok: tool-sandbox ## Run a rollout over twenty simulated nodes on a real control plane
 	@$(DEVBUILD) ./cmd/manager
 	SCO_BINARIES=$(SETS)/sandbox SCO_MANAGER=$(CURDIR)/bin/manager go test -tags kwok -count=1 -v -timeout 15m -run TwentyNodes ./test/cluster
+
+.PHONY: test-uninstall
+test-uninstall: ## Remove the operator from simulated nodes with hack/uninstall.sh, one of them cut off, and look for what is left, about two minutes
+	@hack/tools.sh uninstall
+	@$(DEVBUILD) ./cmd/manager
+	SCO_BINARIES=$(SETS)/uninstall SCO_MANAGER=$(CURDIR)/bin/manager go test -tags kwok -count=1 -v -timeout 15m -run Uninstall ./test/cluster
 
 # SCO_SEED repeats the kills of an earlier run.
 .PHONY: test-rollout

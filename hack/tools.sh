@@ -17,6 +17,7 @@ members() {
   case $1 in
     integration) echo etcd kube-apiserver kubectl kustomize ;;
     sandbox) echo etcd kube-apiserver kube-controller-manager kube-scheduler kwok ;;
+    uninstall) echo etcd kube-apiserver kube-controller-manager kube-scheduler kwok kubectl kustomize ;;
     footprint) echo etcd kube-apiserver ;;
     chart) echo etcd kube-apiserver kustomize helm ;;
     e2e)

@@ -28,6 +28,7 @@ var features = []feature{
 	{condition: `.Values.agentMetrics.enabled`, components: []string{"agent-metrics"}},
 	{condition: `.Values.prometheus.podMonitors`, components: []string{"agent-metrics", "prometheus-operator"}},
 	{condition: `.Values.prometheus.alerts`, components: []string{"prometheus"}},
+	{condition: `.Values.prometheus.dashboards`, components: []string{"dashboards"}},
 	{condition: `.Values.guardrails.enabled`, components: []string{"guardrails"}},
 	{condition: `.Values.networkPolicies.enabled`, components: []string{"network-policies"}},
 	{condition: `.Values.gkeResourceQuota.enabled`, components: []string{"gke-resource-quota"}},

@@ -96,6 +96,24 @@ func (f *Fleet) Machine(name string) *Machine {
 	return nil
 }
 
+// Disconnect cuts a machine off: its agent ends, and the API sees the Node not Ready. What is on the machine stays as it is.
+func (f *Fleet) Disconnect(ctx context.Context, name string) error {
+	f.mu.Lock()
+	n := f.nodes[name]
+	n.stopAgent()
+	f.mu.Unlock()
+	return n.reportReady(ctx, false)
+}
+
+// Reconnect ends what Disconnect began.
+func (f *Fleet) Reconnect(ctx context.Context, name string) error {
+	f.mu.Lock()
+	n := f.nodes[name]
+	n.startAgent(ctx)
+	f.mu.Unlock()
+	return n.reportReady(ctx, true)
+}
+
 // Run plays the kubelets until the context is done.
 func (f *Fleet) Run(ctx context.Context) error {
 	factory := informers.NewSharedInformerFactoryWithOptions(f.client, 0, informers.WithNamespace(v1alpha1.AgentNamespace))

@@ -264,6 +264,9 @@ func (m *Machine) Read(name string) (string, error) {
 	return strings.TrimSpace(string(data)), err
 }
 
+// Root is the directory that the machine's root file system is in.
+func (m *Machine) Root() string { return m.dir }
+
 func (m *Machine) hostPath(name string) string { return filepath.Join(m.dir, name) }
 
 func (m *Machine) writeFile(name, data string) error {

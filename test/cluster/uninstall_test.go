@@ -1,0 +1,270 @@
+//go:build kwok
+
+package cluster
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/cluster/sandbox"
+)
+
+// TestUninstallLeavesNothing plays hack/uninstall.sh, as "make uninstall" runs it: with a node that cannot be reached, and again when it
+// can. Needs what "make test-uninstall" builds.
+func TestUninstallLeavesNothing(t *testing.T) {
+	s, hosts := tunedSandbox(t, 3)
+	ctx, cutOff := t.Context(), s.Names[2]
+	if err := s.Fleet.Disconnect(ctx, cutOff); err != nil {
+		t.Fatal(err)
+	}
+	output, err := uninstall(t, s, "TIMEOUT=20")
+	if err == nil || !strings.Contains(output, "The operator stays") {
+		t.Fatalf("want it to stay, since a node is not restored; got %v:\n%s", err, output)
+	}
+	if last := output[strings.LastIndex(output, "Not restored after"):]; !strings.Contains(last, cutOff) || strings.Contains(last, s.Names[0]) {
+		t.Errorf("it should wait for %s alone: %s", cutOff, last)
+	}
+	if got := fingerprints(t, s.Fleet.Machine(cutOff).Root()); cmp.Equal(hosts[cutOff], got) {
+		t.Errorf("%s could not be reached, and is restored", cutOff)
+	}
+	daemonSets := &metav1.PartialObjectMetadata{}
+	daemonSets.SetGroupVersionKind(schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "DaemonSet"})
+	agents := client.ObjectKey{Namespace: v1alpha1.AgentNamespace, Name: v1alpha1.AgentDaemonSet}
+	if err := s.Client.Get(ctx, agents, daemonSets); err != nil || daemonSets.DeletionTimestamp != nil {
+		t.Fatalf("the agents are gone before all is restored: %v", err)
+	}
+
+	if err := s.Fleet.Reconnect(ctx, cutOff); err != nil {
+		t.Fatal(err)
+	}
+	if output, err = uninstall(t, s, "TIMEOUT=120"); err != nil {
+		t.Fatalf("%v:\n%s\n%s", err, output, s.ManagerLog())
+	}
+	t.Log(output)
+	for _, name := range s.Names {
+		if diff := cmp.Diff(hosts[name], fingerprints(t, s.Fleet.Machine(name).Root())); diff != "" {
+			t.Errorf("files of %s (-before the operator +after it):\n%s", name, diff)
+		}
+	}
+	volume := &corev1.PersistentVolume{}
+	if err := s.Client.Get(ctx, client.ObjectKey{Name: "share"}, volume); err != nil || !slices.Equal(volume.Spec.MountOptions, []string{"hard"}) {
+		t.Errorf("the volume has %v: %v", volume.Spec.MountOptions, err)
+	}
+	awaitNothingOfOurs(t, s)
+}
+
+// A node that is gone for good would hold the operator for ever; FORCE=1 leaves such a node as it is, and nothing else.
+func TestUninstallByForceLeavesTheNodeThatCannotBeReached(t *testing.T) {
+	s, hosts := tunedSandbox(t, 2)
+	reachable, cutOff := s.Names[0], s.Names[1]
+	if err := s.Fleet.Disconnect(t.Context(), cutOff); err != nil {
+		t.Fatal(err)
+	}
+	before := fingerprints(t, s.Fleet.Machine(cutOff).Root())
+	output, err := uninstall(t, s, "TIMEOUT=20", "FORCE=1")
+	if err != nil || !strings.Contains(output, "FORCE=1: leaving them as they are") {
+		t.Fatalf("%v:\n%s", err, output)
+	}
+	if diff := cmp.Diff(before, fingerprints(t, s.Fleet.Machine(cutOff).Root())); diff != "" {
+		t.Errorf("files of %s changed (-before +after):\n%s", cutOff, diff)
+	}
+	if diff := cmp.Diff(hosts[reachable], fingerprints(t, s.Fleet.Machine(reachable).Root())); diff != "" {
+		t.Errorf("files of %s (-before the operator +after it):\n%s", reachable, diff)
+	}
+	awaitNothingOfOurs(t, s, "Node/"+cutOff)
+}
+
+// tunedSandbox is a cluster with a profile whose nodes and volume are Ready, and what the machines' files were before it.
+func tunedSandbox(t *testing.T, nodes int) (*sandbox.Sandbox, map[string]map[string]string) {
+	t.Helper()
+	ctrl.SetLogger(logr.Discard())
+	ctx := t.Context()
+	s := startSandbox(t, sandbox.Options{Nodes: nodes, BootTime: time.Second})
+	hosts := map[string]map[string]string{}
+	for _, name := range s.Names {
+		hosts[name] = fingerprints(t, s.Fleet.Machine(name).Root())
+	}
+	if _, err := s.StartManager(ctx, fmt.Sprintf("--max-unavailable=%d", nodes)); err != nil {
+		t.Fatal(err)
+	}
+	volume := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "share"}, Spec: corev1.PersistentVolumeSpec{
+		Capacity:    corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}, MountOptions: []string{"hard"},
+		PersistentVolumeSource: corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "10.0.0.1", Path: "/export"}},
+	}}
+	profile := profileOf("uninstalled", int32(nodes))
+	profile.Spec.Volumes = []v1alpha1.VolumeRule{{
+		Name: "all", Selector: v1alpha1.VolumeSelector{Protocols: []v1alpha1.Protocol{v1alpha1.ProtocolNFS}}, MountOptions: []v1alpha1.MountOption{"nconnect=4"},
+	}}
+	profile.Spec.Rollout.Volumes = &v1alpha1.VolumeRollout{Probe: v1alpha1.ProbeNever, OnNoEvidence: v1alpha1.NoEvidenceProceed}
+	for _, object := range []client.Object{volume, profile} {
+		if err := s.Client.Create(ctx, object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	awaitCondition(t, s, "the profile to be Ready", func(ctx context.Context) (bool, error) {
+		err := errors.Join(s.Client.Get(ctx, client.ObjectKeyFromObject(profile), profile), s.Client.Get(ctx, client.ObjectKeyFromObject(volume), volume))
+		return meta.IsStatusConditionTrue(profile.Status.Conditions, v1alpha1.ConditionReady) && int(profile.Status.Nodes.UpToDate) == nodes &&
+			slices.Contains(volume.Spec.MountOptions, "nconnect=4"), err
+	})
+	checkMachines(t, s, 2, "16777216")
+	for name, before := range hosts {
+		if cmp.Equal(before, fingerprints(t, s.Fleet.Machine(name).Root())) {
+			t.Fatalf("the profile changed no file of %s", name)
+		}
+	}
+	return s, hosts
+}
+
+// uninstall runs hack/uninstall.sh with the manifest of all that the sandbox installs.
+func uninstall(t *testing.T, s *sandbox.Sandbox, env ...string) (string, error) {
+	t.Helper()
+	binaries := requireEnv(t, "SCO_BINARIES")
+	dir := t.TempDir()
+	config, err := filepath.Abs("../../config")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config, err = filepath.Rel(dir, config); err != nil {
+		t.Fatal(err)
+	}
+	overlay := fmt.Sprintf("resources: [%[1]s/default]\ncomponents: [%[1]s/components/guardrails, %[1]s/components/network-policies]\n", config)
+	manifest, access := filepath.Join(dir, "install.yaml"), filepath.Join(dir, "kubeconfig")
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(overlay), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), filepath.Join(binaries, "kustomize"), "build", dir, "-o", manifest).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	rest := s.Plane.Config
+	kubeconfig := clientcmdapi.NewConfig()
+	kubeconfig.Clusters["test"] = &clientcmdapi.Cluster{Server: rest.Host, CertificateAuthorityData: rest.CAData, CertificateAuthority: rest.CAFile}
+	kubeconfig.AuthInfos["test"] = &clientcmdapi.AuthInfo{
+		ClientCertificateData: rest.CertData, ClientKeyData: rest.KeyData, ClientCertificate: rest.CertFile, ClientKey: rest.KeyFile, Token: rest.BearerToken,
+	}
+	kubeconfig.Contexts["test"] = &clientcmdapi.Context{Cluster: "test", AuthInfo: "test"}
+	kubeconfig.CurrentContext = "test"
+	if err := clientcmd.WriteToFile(*kubeconfig, access); err != nil {
+		t.Fatal(err)
+	}
+	command := exec.CommandContext(t.Context(), "../../hack/uninstall.sh", manifest)
+	command.Env = append(os.Environ(), append(env, "KUBECTL="+filepath.Join(binaries, "kubectl")+" --kubeconfig "+access)...)
+	output, err := command.CombinedOutput()
+	return string(output), err
+}
+
+// fingerprints are what stands in a machine's files that last.
+func fingerprints(t *testing.T, root string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	for _, top := range []string{"etc", "boot", "var/lib/storage-client"} {
+		err := filepath.WalkDir(filepath.Join(root, top), func(path string, entry fs.DirEntry, err error) error {
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			if err != nil || !entry.Type().IsRegular() {
+				return err
+			}
+			content, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			name, err := filepath.Rel(root, path)
+			found[name] = fmt.Sprintf("%x", sha256.Sum256(content))
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return found
+}
+
+// awaitNothingOfOurs looks through all objects that the API server has. What is gone with its namespace or owner takes a moment.
+func awaitNothingOfOurs(t *testing.T, s *sandbox.Sandbox, but ...string) {
+	t.Helper()
+	var left []string
+	for range 60 {
+		left = findOurs(t, s)
+		if cmp.Equal(but, left) || len(but) == 0 && len(left) == 0 {
+			return
+		}
+		time.Sleep(time.Second)
+	}
+	if diff := cmp.Diff(but, left); diff != "" {
+		t.Errorf("objects with something of ours (-want +left):\n%s", diff)
+	}
+}
+
+// findOurs names every object that speaks of us, whoever it belongs to; who wrote what, and what was told, is no trace.
+func findOurs(t *testing.T, s *sandbox.Sandbox) []string {
+	t.Helper()
+	api, err := discovery.NewDiscoveryClientForConfig(s.Plane.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lists, err := api.ServerPreferredResources()
+	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, list := range lists {
+		version, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, kind := range list.APIResources {
+			if kind.Kind == "Event" || !slices.Contains(kind.Verbs, "list") {
+				continue
+			}
+			objects := &unstructured.UnstructuredList{}
+			objects.SetGroupVersionKind(version.WithKind(kind.Kind + "List"))
+			if err := s.Client.List(t.Context(), objects); err != nil {
+				if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
+					continue // a definition that has just gone
+				}
+				t.Fatal(err)
+			}
+			for i := range objects.Items {
+				object := &objects.Items[i]
+				object.SetManagedFields(nil)
+				text, err := json.Marshal(object)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if strings.Contains(string(text), "storage-client") || strings.Contains(string(text), "storageclient") {
+					found = append(found, kind.Kind+"/"+object.GetName())
+				}
+			}
+		}
+	}
+	slices.Sort(found)
+	return found
+}

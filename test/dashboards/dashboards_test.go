@@ -1,0 +1,140 @@
+// Package dashboards holds the dashboards of config/components/dashboards against the metrics that manager and agents serve. What they
+// are evaluated on is recorded here, from the collectors themselves where other packages can run them, and otherwise by the rows of
+// docs/reference.md, which are read out of the source. "make alerts" evaluates the queries.
+package dashboards
+
+import (
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const dir = "../../config/components/dashboards"
+
+// dashboard is one of Grafana, as far as it matters here.
+type dashboard struct {
+	UID        string `json:"uid"`
+	Title      string `json:"title"`
+	Templating struct {
+		List []struct {
+			Name       string `json:"name"`
+			Type       string `json:"type"`
+			Definition string `json:"definition"`
+		} `json:"list"`
+	} `json:"templating"`
+	Panels []struct {
+		ID      int    `json:"id"`
+		Title   string `json:"title"`
+		GridPos struct {
+			X, Y, W, H int
+		} `json:"gridPos"`
+		Targets []struct {
+			Expr         string `json:"expr"`
+			LegendFormat string `json:"legendFormat"`
+		} `json:"targets"`
+	} `json:"panels"`
+}
+
+func readDashboards(t *testing.T) map[string]dashboard {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]dashboard{}
+	for _, file := range files {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var d dashboard
+		if err := json.Unmarshal(content, &d); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		found[strings.TrimSuffix(filepath.Base(file), ".json")] = d
+	}
+	if diff := cmp.Diff([]string{"fleet", "node", "profile", "server", "volume"}, slices.Sorted(maps.Keys(found))); diff != "" {
+		t.Fatalf("dashboards (-want +got):\n%s", diff)
+	}
+	return found
+}
+
+// served are the metrics of docs/reference.md with their labels, and whose they are.
+func served(t *testing.T) map[string]metric {
+	t.Helper()
+	content, err := os.ReadFile("../../docs/reference.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, agents, found := strings.Cut(string(content), "## Metrics of the node agent")
+	if !found {
+		t.Fatal("docs/reference.md has no metrics of the agent")
+	}
+	metrics := map[string]metric{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `(storageclient_\\w+)` \\| (\\w+) \\| ([^|]*) \\|").FindAllStringSubmatch(string(content), -1) {
+		m := metric{kind: row[2], agent: strings.Contains(agents, "`"+row[1]+"`")}
+		if labels := strings.TrimSpace(row[3]); labels != "" {
+			m.labels = strings.Split(labels, ", ")
+		}
+		metrics[row[1]] = m
+	}
+	if len(metrics) < 40 {
+		t.Fatalf("docs/reference.md has %d metrics only", len(metrics))
+	}
+	return metrics
+}
+
+type metric struct {
+	kind   string
+	labels []string
+	agent  bool
+}
+
+var name = regexp.MustCompile(`storageclient_\w+`)
+
+// Each metric is on a dashboard: one that is renamed, or that is new, has to be brought there.
+func TestEveryMetricIsOnADashboard(t *testing.T) {
+	shown := map[string]bool{}
+	for _, d := range readDashboards(t) {
+		for _, p := range d.Panels {
+			for _, target := range p.Targets {
+				for _, used := range name.FindAllString(target.Expr, -1) {
+					shown[strings.TrimSuffix(used, "_bucket")] = true
+				}
+			}
+		}
+	}
+	want := slices.Sorted(maps.Keys(served(t)))
+	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(shown))); diff != "" {
+		t.Errorf("metrics (-served +shown):\n%s", diff)
+	}
+}
+
+func TestPanelsStandBesideEachOther(t *testing.T) {
+	for file, d := range readDashboards(t) {
+		if d.UID != "storage-client-"+file {
+			t.Errorf("%s: its UID is %s", file, d.UID)
+		}
+		taken := map[[2]int]string{}
+		for i, p := range d.Panels {
+			if p.ID != i+1 || p.Title == "" || len(p.Targets) == 0 {
+				t.Errorf("%s: panel %d has the ID %d, the title %q and %d queries", file, i+1, p.ID, p.Title, len(p.Targets))
+			}
+			for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
+				for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
+					if other := taken[[2]int{x, y}]; other != "" || x >= 24 {
+						t.Fatalf("%s: panel %q stands on %q or out of the grid", file, p.Title, other)
+					}
+					taken[[2]int{x, y}] = p.Title
+				}
+			}
+		}
+	}
+}

@@ -15,7 +15,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -57,7 +56,7 @@ func (s series) gather(t *testing.T, scraped map[string]string, collectors ...pr
 				labels[pair.GetName()] = pair.GetValue()
 			}
 			if m.Histogram == nil {
-				s.add(family.GetName(), labels, family.GetType() == dto.MetricType_COUNTER)
+				s.add(family.GetName(), labels, family.GetType().String() == "COUNTER")
 				continue
 			}
 			for _, bucket := range m.Histogram.Bucket {

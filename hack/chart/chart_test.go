@@ -43,7 +43,7 @@ func makeChart(t *testing.T, o options, edits ...func(config string)) string {
 			edit(o.config)
 		}
 	}
-	path, err := run(o)
+	path, err := run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func rendered(t *testing.T, chart string, values map[string]any) objects {
 
 func built(t *testing.T, components ...string) objects {
 	t.Helper()
-	found, err := options{kustomize: tool(t, "kustomize"), config: config, managerImage: developmentManager, agentImage: developmentAgent}.build(feature{components: components})
+	found, err := options{kustomize: tool(t, "kustomize"), config: config, managerImage: developmentManager, agentImage: developmentAgent}.build(t.Context(), feature{components: components})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -40,7 +41,7 @@ func main() {
 	flag.StringVar(&o.output, "output", "dist/chart", "Directory for the archive.")
 	flag.Parse()
 	o.components = strings.Fields(*components)
-	archive, err := run(o)
+	archive, err := run(context.Background(), o)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "chart:", err)
 		os.Exit(1)
@@ -49,8 +50,8 @@ func main() {
 }
 
 // run writes the chart's archive and returns its path.
-func run(o options) (string, error) {
-	files, err := o.chart()
+func run(ctx context.Context, o options) (string, error) {
+	files, err := o.chart(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -76,14 +77,14 @@ func semantic(version string) string {
 }
 
 // chart returns the chart's files by their path in it.
-func (o options) chart() (map[string][]byte, error) {
-	plain, err := o.build(feature{})
+func (o options) chart(ctx context.Context) (map[string][]byte, error) {
+	plain, err := o.build(ctx, feature{})
 	if err != nil {
 		return nil, err
 	}
 	variants := make([]objects, len(features))
 	for i, f := range features {
-		if variants[i], err = o.build(f); err != nil {
+		if variants[i], err = o.build(ctx, f); err != nil {
 			return nil, err
 		}
 	}
@@ -124,7 +125,7 @@ func fileName(key string) string {
 }
 
 // build has kustomize build the manifests of a feature.
-func (o options) build(f feature) (objects, error) {
+func (o options) build(ctx context.Context, f feature) (objects, error) {
 	dir, err := os.MkdirTemp("", "chart")
 	if err != nil {
 		return nil, fmt.Errorf("make a directory: %w", err)
@@ -138,7 +139,7 @@ func (o options) build(f feature) (objects, error) {
 		return nil, err
 	}
 	var problem bytes.Buffer
-	command := exec.Command(o.kustomize, "build", dir)
+	command := exec.CommandContext(ctx, o.kustomize, "build", dir)
 	command.Stderr = &problem
 	manifests, err := command.Output()
 	if err != nil {

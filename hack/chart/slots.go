@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"reflect"
 	"strconv"
@@ -126,11 +127,11 @@ func fillUntunedTaint(variant objects) error {
 	for _, variable := range variables {
 		if v, _ := variable.(map[string]any); v["name"] == "untunedTaint" {
 			key, _ := v["expression"].(string)
-			v["expression"] = expression(fmt.Sprintf(`printf "'%%s'" (default %q .Values.untunedTaint) | toJson`, strings.Trim(key, "'")))
+			v["expression"] = expression(`printf "'%s'" (default ` + strconv.Quote(strings.Trim(key, "'")) + ` .Values.untunedTaint) | toJson`)
 			return nil
 		}
 	}
-	return fmt.Errorf("ValidatingAdmissionPolicy storage-client-manager-nodes has no variable untunedTaint")
+	return errors.New("ValidatingAdmissionPolicy storage-client-manager-nodes has no variable untunedTaint")
 }
 
 // replace puts a value at a path, and returns what was there.
@@ -196,7 +197,7 @@ func keep(object map[string]any) {
 }
 
 func flagged(flag string) expression {
-	return expression(fmt.Sprintf(`printf "%s=%%v" . | toJson`, flag))
+	return expression(`printf "` + flag + `=%v" . | toJson`)
 }
 
 func podOf(object map[string]any) map[string]any {

@@ -121,7 +121,7 @@ func tunedSandbox(t *testing.T, nodes int) (*sandbox.Sandbox, map[string]map[str
 	}}
 	profile := profileOf("uninstalled", int32(nodes))
 	profile.Spec.Volumes = []v1alpha1.VolumeRule{{
-		Name: "all", Selector: v1alpha1.VolumeSelector{Protocols: []v1alpha1.Protocol{v1alpha1.ProtocolNFS}}, MountOptions: []v1alpha1.MountOption{"nconnect=4"},
+		Name: "all", Selector: v1alpha1.VolumeSelector{Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS}}, MountOptions: []v1alpha1.MountOption{"nconnect=4"},
 	}}
 	profile.Spec.Rollout.Volumes = &v1alpha1.VolumeRollout{Probe: v1alpha1.ProbeNever, OnNoEvidence: v1alpha1.NoEvidenceProceed}
 	for _, object := range []client.Object{volume, profile} {

@@ -1,6 +1,7 @@
 package drivers
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -13,7 +14,7 @@ import (
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
-var azureNFS = Volume{Driver: "file.csi.azure.com", Attributes: map[string]string{"Protocol": "nfs"}}
+var azureNFSVolume = Volume{Driver: "file.csi.azure.com", Attributes: map[string]string{"Protocol": "nfs"}}
 
 func TestHands(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -28,9 +29,9 @@ func TestHands(t *testing.T) {
 		"csi-driver-nfs keeps the order":        {Volume{Driver: "nfs.csi.k8s.io"}, "soft hard", "soft hard"},
 		"csi-driver-nfs puts the class's last": {Volume{Driver: "nfs.csi.k8s.io", Attributes: map[string]string{"mountoptions": "hard,nconnect=1"}},
 			"nconnect=4", "nconnect=4 hard,nconnect=1"},
-		"Azure Files over NFS sorts, gives a version and its defaults": {azureNFS, "nconnect=4 hard",
+		"Azure Files over NFS sorts, gives a version and its defaults": {azureNFSVolume, "nconnect=4 hard",
 			"hard nconnect=4 vers=4,minorversion=1,sec=sys actimeo=30 noresvport"},
-		"Azure Files over NFS adds no second actimeo": {azureNFS, "actimeo=60 noresvport", "actimeo=60 noresvport vers=4,minorversion=1,sec=sys"},
+		"Azure Files over NFS adds no second actimeo": {azureNFSVolume, "actimeo=60 noresvport", "actimeo=60 noresvport vers=4,minorversion=1,sec=sys"},
 		"Azure Files over SMB adds its defaults":      {Volume{Driver: "file.csi.azure.com"}, "vers=3.1.1", "vers=3.1.1 file_mode=0777 dir_mode=0777 mfsymlinks nosharesock actimeo=30"},
 		"Azure Files over SMB leaves timers alone":    {Volume{Driver: "file.csi.azure.com"}, "acregmax=60", "acregmax=60 file_mode=0777 dir_mode=0777 mfsymlinks nosharesock"},
 		"a driver that nobody knows":                  {Volume{Driver: "example.com"}, "b a", "b a"},
@@ -73,7 +74,7 @@ func TestGiven(t *testing.T) {
 func TestCheckHoldsForEveryDriver(t *testing.T) {
 	draw := []string{"actimeo=30", "actimeo=60", "acregmin=5", "acregmax=90", "acdirmax=60", "nocto", "noac", "nconnect=4", "vers=3", "vers=4", "vers=4.1",
 		"nfsvers=4.2", "minorversion=1", "hard", "soft", "sec=krb5", "sec=sys", "resvport", "noresvport", "rsize=262144", "sync", "async", "ro", "rw"}
-	volumes := []Volume{azureNFS, {Driver: "kubernetes.io/nfs"}, {Driver: "kubernetes.io/nfs", ReadOnly: true}, {Driver: "nfs.csi.k8s.io"},
+	volumes := []Volume{azureNFSVolume, {Driver: "kubernetes.io/nfs"}, {Driver: "kubernetes.io/nfs", ReadOnly: true}, {Driver: "nfs.csi.k8s.io"},
 		{Driver: "nfs.csi.k8s.io", ReadOnly: true, Attributes: map[string]string{"mountOptions": "nconnect=2,vers=4.1"}}, {Driver: "csi.trident.netapp.io"}}
 	rapid.Check(t, func(t *rapid.T) {
 		volume := rapid.SampledFrom(volumes).Draw(t, "volume")
@@ -102,32 +103,37 @@ func TestCheckHoldsForEveryDriver(t *testing.T) {
 	})
 }
 
-// Of the drivers that a trial mounts volumes of, every fact says where it was read.
+// Every fact of a driver says where it was read.
 func TestWhereFactsWereRead(t *testing.T) {
-	for _, name := range []string{"kubernetes.io/nfs", "nfs.csi.k8s.io", "smb.csi.k8s.io", "file.csi.azure.com"} {
-		read := table[name].read
-		if read == nil {
-			t.Errorf("%s: nothing says where its facts were read", name)
-			continue
+	file := regexp.MustCompile(`^[\w./-]+/[\w.-]+[:,]`)
+	for name, read := range readings {
+		if len(rowsByDriver[name]) == 0 {
+			t.Errorf("%s was read, and the table does not have it", name)
 		}
-		if !strings.ContainsAny(read.release, "0123456789") {
-			t.Errorf("%s: release is %q", name, read.release)
+		if !strings.ContainsAny(read.release, "0123456789") || strings.Count(read.repo, "/") != 1 {
+			t.Errorf("%s: release is %q of %q", name, read.release, read.repo)
 		}
 		for _, fact := range []string{read.staging, read.handle, read.source, read.order, read.appends, read.replaces, read.readOnly} {
-			if !strings.HasPrefix(fact, "pkg/") && fact != unknown {
+			if !file.MatchString(fact) && fact != unknown {
 				t.Errorf("%s: %q names no file of the source", name, fact)
 			}
 		}
-		if perPod := strings.Contains(read.staging, "mounts for each pod") && !strings.Contains(read.staging, "once a node"); perPod != table[name].perPod {
-			t.Errorf("%s: %q, and perPod is %t", name, read.staging, table[name].perPod)
-		}
-		if free := !strings.Contains(read.handle, "are read out of it"); free != table[name].freeHandle {
-			t.Errorf("%s: %q, and freeHandle is %t", name, read.handle, table[name].freeHandle)
+		for _, r := range rowsByDriver[name] {
+			if r.reads == atPublish && !strings.Contains(read.staging, "for each pod") || r.reads == atStage && !strings.Contains(read.staging, "once a node") {
+				t.Errorf("%s: %q, and mountOptions are read for %s", name, read.staging, r.reads)
+			}
+			if r.freeHandle && (read.handle == unknown || strings.Contains(read.handle, "are read out of it")) {
+				t.Errorf("%s: %q, and freeHandle is true", name, read.handle)
+			}
 		}
 	}
-	for name, d := range table {
-		if d.freeHandle && d.read == nil {
-			t.Errorf("%s may be cloned, and nothing says where that was read", name)
+}
+
+// What is known of a driver beyond its name was read.
+func TestWhatNobodyReadIsNotKnown(t *testing.T) {
+	for _, r := range table {
+		if _, read := readings[r.driver]; !read && (r.freeHandle || r.hands.of != nil || r.own.of != nil || r.path.of != nil || r.client != "" || r.empty.text != "") {
+			t.Errorf("%s: nothing says where what is known of it was read", r.driver)
 		}
 	}
 }

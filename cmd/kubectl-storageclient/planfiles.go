@@ -158,7 +158,7 @@ func readVolumes(ctx context.Context, c client.Client, settings managerSettings,
 			acting[i] = overview.Acting(&acting[i])
 		}
 	}
-	s.Profiles = judge.Compile(acting, settings.allow, false)
+	s.Profiles = judge.Compile(acting, settings.allow, false).WithClasses(s.Classes)
 	return s, "", nil
 }
 

@@ -62,6 +62,7 @@ type remembered struct {
 	*Judged
 	volume, volumeClaim version
 	class               []string
+	hasClass            bool
 	profiles            *Profiles
 	entry               *ledger.Entry
 }
@@ -79,13 +80,13 @@ func NewMemory() *Memory { return &Memory{known: map[string]remembered{}} }
 // Judge is the function Judge, but for what it remembers. A volume without a resource version, which was not read from
 // an API server, is judged each time.
 func (m *Memory) Judge(in Input) *Judged {
-	now := remembered{volume: versionOf(in.Volume), class: in.Class, profiles: in.Profiles, entry: in.Entry}
+	now := remembered{volume: versionOf(in.Volume), class: in.Class, hasClass: in.HasClass, profiles: in.Profiles, entry: in.Entry}
 	if in.VolumeClaim != nil {
 		now.volumeClaim = versionOf(in.VolumeClaim)
 	}
 	was, known := m.known[in.Volume.Name]
 	if known && was.profiles == now.profiles && was.volume == now.volume && was.volumeClaim == now.volumeClaim &&
-		now.volume.resourceVersion != "" && slices.Equal(was.class, now.class) && was.entry.IsSame(now.entry) {
+		now.volume.resourceVersion != "" && slices.Equal(was.class, now.class) && was.hasClass == now.hasClass && was.entry.IsSame(now.entry) {
 		return was.Judged
 	}
 	// A pointer into a list would keep the whole list of that pass in memory.

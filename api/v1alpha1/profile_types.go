@@ -855,6 +855,12 @@ type VolumeCounts struct {
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	StaleMounts int32 `json:"staleMounts"`
+	// leftOut is how many volumes no rule selects though one that names protocols may mean them: nothing is known of their drivers,
+	// which the advice names.
+	// +optional
+	// +kubebuilder:default=0
+	// +kubebuilder:validation:Minimum=0
+	LeftOut int32 `json:"leftOut"`
 }
 
 // Plan says which reboots the profile needs.

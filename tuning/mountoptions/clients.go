@@ -1,6 +1,9 @@
 package mountoptions
 
-import "maps"
+import (
+	"maps"
+	"slices"
+)
 
 // Clients of NFS that take options beside the kernel's, or others than it.
 const (
@@ -59,6 +62,19 @@ func (p Protocol) Kernel() Protocol {
 		return NFS
 	}
 	return p
+}
+
+// OwnKnown is Known without what the kernel's own client takes, or refuses, just so.
+func (p Protocol) OwnKnown() []Known {
+	if p.Kernel() == p {
+		return p.Known()
+	}
+	kernels := p.Kernel().Known()
+	return slices.DeleteFunc(p.Known(), func(k Known) bool {
+		return slices.ContainsFunc(kernels, func(other Known) bool {
+			return other.Name == k.Name && other.Values == k.Values && other.Refused == k.Refused
+		})
+	})
 }
 
 // driverOf names the driver whose volumes are mounted by a client.

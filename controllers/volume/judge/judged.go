@@ -27,6 +27,8 @@ type Judged struct {
 	CarriesOurs bool
 	// Source is where the volume's data comes from.
 	Source Source
+	// Unknown is set where nobody can say which protocol the volume speaks.
+	Unknown *Unknown
 
 	demand         demand
 	bringsNconnect bool
@@ -39,7 +41,7 @@ func Judge(in Input) *Judged {
 	v, record := Volume(in), recallRecord(in.Volume, in.Entry)
 	j := &Judged{
 		Volume: in.Volume, Verdict: v, Mark: MarkOf(in.Volume), FailedMount: FailedMountOf(in.Volume),
-		Record: record, CarriesOurs: record.CarriesOurs(in.Volume), Source: SourceOf(in.Volume),
+		Record: record, CarriesOurs: record.CarriesOurs(in.Volume), Source: SourceOf(in.Volume), Unknown: unknownOf(in.Volume),
 		demand: demandOf(in.Volume, listAfter(in.Volume, v)), bringsNconnect: bringsNconnect(v),
 	}
 	j.withNconnectInForce = sync.OnceValue(func() Verdict {

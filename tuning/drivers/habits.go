@@ -28,7 +28,6 @@ func both(a, b tell) tell {
 
 var (
 	stageSecret = tell{"there is a secret to stage it", func(v Volume) bool { return v.StageSecret }}
-	s3Files     = tell{"the handle begins with s3files:", func(v Volume) bool { return strings.HasPrefix(v.Handle, "s3files:") }}
 	diskImage   = attributeIs("fsType", "ext2", "ext3", "ext4", fsTypeXFS)
 )
 
@@ -136,7 +135,7 @@ var (
 	vsphereNFS = appended("hard", "sec=sys", "vers=4", "minorversion=1")
 	readWrite  = appended("rw")
 	once       = habit{"kept, each once", func(_ Volume, list []string) []string { return onceEach(list) }}
-	efsList    = habit{"tls first, then the list in small letters, each once; then version 4.1, sizes of 1 MiB, hard, timeo=600, retrans=2 and " +
+	efsList    = habit{"tls first, then the list in small letters, each once; then version 4.1 (4.2 of S3 Files), sizes of 1 MiB, hard, timeo=600, retrans=2 and " +
 		"noresvport where the list has none", efsUtilsList}
 	diskList     = habit{"kept; nouuid of XFS", withoutUUID}
 	diskOnceList = habit{"kept, each once; nouuid of XFS", func(v Volume, list []string) []string { return onceEach(withoutUUID(v, list)) }}
@@ -193,8 +192,12 @@ func efsUtilsList(v Volume, options []string) []string {
 		list = append(list, strings.ToLower(o))
 	}
 	list = onceEach(list)
+	version := "nfsvers=4.1"
+	if strings.HasPrefix(v.Handle, "s3files:") {
+		version = "nfsvers=4.2"
+	}
 	if !hasName(list, "nfsvers", "vers") {
-		list = append(list, "nfsvers=4.1")
+		list = append(list, version)
 	}
 	for _, o := range []string{"rsize=1048576", "wsize=1048576", "timeo=600", "retrans=2", "noresvport"} {
 		if name, _, _ := strings.Cut(o, "="); !hasName(list, name) {

@@ -95,11 +95,11 @@ var readings = map[string]reading{
 		staging: "pkg/driver/node.go, NodeStageVolume: not implemented; NodePublishVolume: mounts for each pod",
 		handle:  "pkg/driver/node.go, parseVolumeId: file system, path and access point are read out of it",
 		source: "pkg/driver/node.go, NodePublishVolume: mount.efs of the file system's ID, which it resolves; no attribute names a server. " +
-			"Handles that begin with s3files: are another client's",
+			"Handles that begin with s3files: are mounted by mount.s3files, of the same source",
 		order: "pkg/driver/node.go, NodePublishVolume: kept, each option once and in small letters; src/efs_utils_common/mount_options.py, " +
 			"get_nfs_mount_options: kept",
 		appends: "pkg/driver/node.go, NodePublishVolume: accesspoint and tls before the list, ro before it for a read-only claim; " +
-			"src/efs_utils_common/mount_options.py, get_nfs_mount_options: version 4.1, rsize, wsize, hard, timeo, retrans and noresvport " +
+			"src/efs_utils_common/mount_options.py, get_nfs_mount_options: version 4.1 (4.2 of S3 Files), rsize, wsize, hard, timeo, retrans and noresvport " +
 			"where the list has none, and the tunnel's port",
 		replaces: "pkg/driver/node.go, NodePublishVolume: nothing; awscredsuri is left out, tls is refused with encryptInTransit: false, " +
 			"crossaccount always",

@@ -37,7 +37,6 @@ var table = []row{
 	{driver: "blob.csi.azure.com", refuses: "blobfuse " + takesOthers},
 	{driver: "disk.csi.azure.com", protocol: block, fsType: diskFSType, reads: atStage, hands: diskList},
 
-	{driver: "efs.csi.aws.com", refuses: "S3 Files is mounted by a client that " + takesOthers, told: s3Files},
 	{driver: "efs.csi.aws.com", protocol: nfs, client: ClientEFS, reads: atPublish, hands: efsList},
 	{driver: "ebs.csi.aws.com", protocol: block, reads: atStage, hands: diskOnceList},
 	{driver: "fsx.openzfs.csi.aws.com", protocol: nfs, server: attribute("DNSName"), path: openZFSPath, reads: atPublish, hands: once, freeHandle: true},

@@ -58,7 +58,7 @@ var field = []fieldVolume{
 	{"azure-blob-fuse", csiOf("blob.csi.azure.com", "rg#acc#pvc-1##ns#", "protocol", "fuse2", "containerName", "pvc-1"), "", "blobfuse"},
 	{"efs", csiOf("efs.csi.aws.com", "fs-0123456789abcdef0::fsap-0123456789abcdef0"), nfs, ""},
 	{"efs-static", csiOf("efs.csi.aws.com", "fs-0123456789abcdef0:/a", "encryptInTransit", "false"), nfs, ""},
-	{"s3-files", csiOf("efs.csi.aws.com", "s3files:fs-0123456789abcdef0::fsap-0123456789abcdef0"), "", "S3 Files"},
+	{"s3-files", csiOf("efs.csi.aws.com", "s3files:fs-0123456789abcdef0::fsap-0123456789abcdef0"), nfs, ""},
 	{"openzfs", csiOf("fsx.openzfs.csi.aws.com", "fsvol-1", "DNSName", "fs-1.fsx.eu-central-1.amazonaws.com", "ResourceType", "volume", "VolumePath", "fsx/a"), nfs, ""},
 	{"lustre", csiOf("fsx.csi.aws.com", "fs-1", "dnsname", "fs-1.fsx.amazonaws.com", "mountname", "fsx"), "", "Lustre"},
 	{"filestore", csiOf("filestore.csi.storage.gke.io", "modeInstance/europe-west1-b/pvc-1/vol1", "ip", "10.0.0.2", "volume", "vol1", "fileProtocol", "NFS_V3"), nfs, ""},

@@ -138,7 +138,11 @@ func TestCheckHoldsForEveryDriver(t *testing.T) {
 	draw := []string{"actimeo=30", "actimeo=60", "acregmin=5", "acregmax=90", "acdirmax=60", "nocto", "noac", "nconnect=4", "vers=3", "vers=4", "vers=4.1",
 		"nfsvers=4.2", "minorversion=1", "hard", "soft", "sec=krb5", "sec=sys", "resvport", "noresvport", "rsize=262144", "sync", "async", "ro", "rw"}
 	volumes := []Volume{azureNFSVolume, {Driver: "kubernetes.io/nfs"}, {Driver: "kubernetes.io/nfs", ReadOnly: true}, {Driver: "nfs.csi.k8s.io"},
-		{Driver: "nfs.csi.k8s.io", ReadOnly: true, Attributes: map[string]string{"mountOptions": "nconnect=2,vers=4.1"}}, {Driver: "csi.trident.netapp.io"}}
+		{Driver: "nfs.csi.k8s.io", ReadOnly: true, Attributes: map[string]string{"mountOptions": "nconnect=2,vers=4.1"}}, {Driver: "csi.trident.netapp.io"},
+		{Driver: "efs.csi.aws.com"}, {Driver: "fsx.openzfs.csi.aws.com"}, {Driver: "csi-isilon.dellemc.com"}, {Driver: "csi-isilon.dellemc.com", ReadOnly: true},
+		{Driver: "csi.vsphere.vmware.com", Attributes: map[string]string{"type": "vSphere CNS File Volume"}},
+		{Driver: "blob.csi.azure.com", Attributes: map[string]string{"protocol": "nfs"}}, {Driver: "csi.vastdata.com", Attributes: map[string]string{"mount_options": "vers=3,nconnect=2"}},
+		{Driver: "filestore.csi.storage.gke.io", Attributes: map[string]string{"mountOptions": "hard,vers=3"}}}
 	rapid.Check(t, func(t *rapid.T) {
 		volume := rapid.SampledFrom(volumes).Draw(t, "volume")
 		drawn := rapid.SliceOfN(rapid.SampledFrom(draw), 0, 6).Draw(t, "wanted")

@@ -105,8 +105,8 @@ var _ = Describe("PersistentVolumes that follow their StorageClass", func() {
 		Expect(lists()).To(Equal([]string{again, edited, edited, edited}), "nobody says what they are to have")
 		_, err := newKeeper(k8s).profile("follow")
 		Expect(err).NotTo(HaveOccurred())
-		Expect(findProfile("follow")).To(haveCondition("Ready", metav1.ConditionFalse, v1alpha1.ReasonVolumeConflict))
-		Expect(meta.FindStatusCondition(findProfile("follow").Status.Conditions, "Ready").Message).To(ContainSubstring("StorageClass nfs does not exist"))
+		Expect(findProfile("follow")).To(haveCondition("Conflict", metav1.ConditionTrue, v1alpha1.ReasonVolumeConflict))
+		Expect(meta.FindStatusCondition(findProfile("follow").Status.Conditions, "Conflict").Message).To(ContainSubstring("StorageClass nfs does not exist"))
 
 		By("the end of the profile")
 		Expect(k8s.Delete(ctx, findProfile("follow"))).To(Succeed())

@@ -59,9 +59,9 @@ func TestValidateBySelector(t *testing.T) {
 			"error: spec.volumes[0].mountOptions[0]: is refused: it sets which server is mounted and how it is reached; only the volume itself may set that"}},
 		"connections of VAST in a rule for VAST": {at(v1alpha1.VolumeSelector{Drivers: []string{"csi.vastdata.com"}}, "nconnect=32", "remoteports=dns"), nil},
 		"connections of VAST in a rule for others too": {at(v1alpha1.VolumeSelector{Drivers: []string{"csi.vastdata.com", "nfs.csi.k8s.io"}}, "nconnect=32"), []string{
-			"error: spec.volumes[0].mountOptions[0]: must be 1 to 16; VAST's client takes it: give it a rule of its own whose selector.drivers is [csi.vastdata.com]"}},
+			"error: spec.volumes[0].mountOptions[0]: must be 1 to 16 connections; VAST's client takes it: give it a rule of its own whose selector.drivers is [csi.vastdata.com]"}},
 		"servers of VAST are the volume's": {at(v1alpha1.VolumeSelector{Drivers: []string{"csi.vastdata.com"}}, "remoteports=10.0.0.1"), []string{
-			"error: spec.volumes[0].mountOptions[0]: must be dns"}},
+			"error: spec.volumes[0].mountOptions[0]: must be one of dns"}},
 		"an XFS option where XFS is named":    {at(v1alpha1.VolumeSelector{FSTypes: []string{"xfs"}}, "logbsize=256k"), nil},
 		"a class alone, with options of XFS":  {at(v1alpha1.VolumeSelector{StorageClassNames: []string{"fast"}}, "noatime", "logbsize=256k"), nil},
 		"a class alone, with options of SMB":  {at(v1alpha1.VolumeSelector{StorageClassNames: []string{"fast"}}, "actimeo=30", "mfsymlinks"), nil},

@@ -47,7 +47,7 @@ clean: ## Remove bin and dist; the cache stays
 ##@ Development
 
 .PHONY: generate
-generate: tool-controller-gen ## Generate deep copies, docs/reference.md and docs/knowledge.md
+generate: tool-controller-gen ## Generate deep copies, docs/reference.md, docs/knowledge.md and docs/drivers.md
 	$(CONTROLLER_GEN) object:headerFile=hack/boilerplate.go.txt paths=./api/...
 	go run ./hack/reference
 

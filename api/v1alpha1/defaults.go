@@ -13,6 +13,9 @@ func (in *StorageClientProfileSpec) WithDefaults() StorageClientProfileSpec {
 	setDefault(&out.DeletionPolicy, DeletionRestore)
 	setDefault(&out.OnUnsupported, UnsupportedReport)
 	for i := range out.Volumes {
+		if out.Volumes[i].MountOptionsFrom == MountOptionsFromClass {
+			setDefault(&out.Volumes[i].OnConflict, ConflictUseProfileOverClass)
+		}
 		setDefault(&out.Volumes[i].OnConflict, ConflictKeepVolume)
 		setDefault(&out.Volumes[i].GitOpsOwned, GitOpsReportOnly)
 	}

@@ -51,6 +51,15 @@ const (
 	ConflictUseProfile ConflictPolicy = "UseProfile"
 )
 
+// MountOptionsSource is where options of a rule come from beside the profile.
+// +kubebuilder:validation:Enum="";StorageClass
+type MountOptionsSource string
+
+const (
+	// MountOptionsFromClass is the StorageClass of each volume, as it is today.
+	MountOptionsFromClass MountOptionsSource = "StorageClass"
+)
+
 // GitOpsPolicy says what happens to volumes whose mount options are managed in Git.
 // +kubebuilder:validation:Enum=ReportOnly;Patch
 type GitOpsPolicy string
@@ -389,6 +398,13 @@ type VolumeRule struct {
 	// +kubebuilder:validation:MaxItems=32
 	MountOptions []MountOption `json:"mountOptions,omitempty"`
 
+	// mountOptionsFrom takes more options from elsewhere. StorageClass: those that the volume's StorageClass has today, so that an edited
+	// class reaches its old volumes; mountOptions win over them. What a volume of the class has counts as the class's of an earlier
+	// day: other values are replaced, and of a volume that a provisioner made, options that the class has no longer go, unless
+	// onConflict is KeepVolume. Its default is UseProfileOverClass then. Nothing that protects a volume goes.
+	// +optional
+	MountOptionsFrom MountOptionsSource `json:"mountOptionsFrom,omitempty"`
+
 	// readAheadKiB is the read-ahead window of the volumes' mounts in KiB: 4 to 1048576. It overrides node.readAhead. The
 	// node's agent sets it within seconds of a mount, on NFS and XFS. For SMB, use the mount option rasize instead.
 	// +optional
@@ -396,8 +412,8 @@ type VolumeRule struct {
 	// +kubebuilder:validation:Maximum=1048576
 	ReadAheadKiB *int32 `json:"readAheadKiB,omitempty"`
 
-	// onConflict says which value wins when a volume already has a different value of an option: KeepVolume (default) keeps
-	// the volume's, UseProfileOverClass replaces a value that only comes from the StorageClass, UseProfile replaces it wherever it
+	// onConflict says which value wins when a volume already has a different value of an option: KeepVolume (default, but for
+	// mountOptionsFrom) keeps the volume's, UseProfileOverClass replaces a value that only comes from the StorageClass, UseProfile replaces it wherever it
 	// comes from. Whatever it says, a value that would weaken a volume's protection (sec, xprtsec, ro, SMB version, quotas) stays out.
 	// +optional
 	OnConflict ConflictPolicy `json:"onConflict,omitempty"`
@@ -839,6 +855,12 @@ type VolumeCounts struct {
 	// +kubebuilder:default=0
 	// +kubebuilder:validation:Minimum=0
 	StaleMounts int32 `json:"staleMounts"`
+	// leftOut is how many volumes no rule selects though one that names protocols may mean them: nothing is known of their drivers,
+	// which the advice names.
+	// +optional
+	// +kubebuilder:default=0
+	// +kubebuilder:validation:Minimum=0
+	LeftOut int32 `json:"leftOut"`
 }
 
 // Plan says which reboots the profile needs.

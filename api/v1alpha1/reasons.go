@@ -135,6 +135,9 @@ const (
 	VolumeReasonDeclaredElsewhere = "VolumeDeclaredElsewhere"
 	// VolumeReasonLegacyAnnotation is set when the annotation volume.beta.kubernetes.io/mount-options overrides spec.mountOptions.
 	VolumeReasonLegacyAnnotation = "VolumeLegacyAnnotation"
+	// VolumeReasonNoClass is set when a rule takes its options from a StorageClass that does not exist, or the volume has none. Nothing
+	// is changed.
+	VolumeReasonNoClass = "VolumeNoClass"
 	// VolumeReasonWrongProtocol is set when options are of another protocol or file system than the volume, or the
 	// volume does not show which it is.
 	VolumeReasonWrongProtocol = "VolumeWrongProtocol"

@@ -17,7 +17,6 @@ import (
 	"github.com/storageclient/operator/cmd/kubectl-storageclient/view"
 	"github.com/storageclient/operator/controllers/overview"
 	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
-	"github.com/storageclient/operator/tuning/advice"
 )
 
 type planOptions struct {
@@ -118,7 +117,7 @@ func (o *planOptions) run(ctx context.Context, env *environment, name string) er
 	if cluster.ManagerNode, err = managerNode(ctx, c); err != nil {
 		return err
 	}
-	volumes, servers, err := planVolumes(ctx, c, profile, settings, cluster.Profiles)
+	volumes, known, err := planVolumes(ctx, c, profile, settings, cluster.Profiles)
 	if err != nil {
 		return err
 	}
@@ -128,7 +127,7 @@ func (o *planOptions) run(ctx context.Context, env *environment, name string) er
 	for i := range cluster.StorageClientNodes {
 		clientNodes[cluster.StorageClientNodes[i].Name] = &cluster.StorageClientNodes[i]
 	}
-	plan.AddAdvice(overview.AdviceInput(profile, cluster.Nodes, clientNodes, servers))
+	plan.AddAdvice(overview.AdviceInput(profile, cluster.Nodes, clientNodes, known.Servers, known.LeftOut))
 	if done, err := o.output.writeStructured(env, plan); done || err != nil {
 		return err
 	}
@@ -158,17 +157,17 @@ func ignoreHidden(err error) error {
 	return fmt.Errorf("find the manager's node: %w", err)
 }
 
-// planVolumes returns what would happen to the volumes, and their servers; nil for a profile without volume rules.
-func planVolumes(ctx context.Context, c client.Client, profile *v1alpha1.StorageClientProfile, settings managerSettings, all []v1alpha1.StorageClientProfile) (*view.Volumes, []advice.Server, error) {
+// planVolumes returns what would happen to the volumes, nil for a profile without volume rules, and what is known of them.
+func planVolumes(ctx context.Context, c client.Client, profile *v1alpha1.StorageClientProfile, settings managerSettings, all []v1alpha1.StorageClientProfile) (*view.Volumes, volumeplan.Summary, error) {
 	if len(profile.Spec.Volumes) == 0 {
-		return nil, nil, nil
+		return nil, volumeplan.Summary{}, nil
 	}
 	names := []string{profile.Name}
 	volumes, unknown, err := readVolumes(ctx, c, settings, names, all)
 	if err != nil || unknown != "" {
-		return &view.Volumes{Unknown: unknown}, nil, err
+		return &view.Volumes{Unknown: unknown}, volumeplan.Summary{}, err
 	}
 	s := volumeplan.Summarize(profile.Name, volumes)
 	return &view.Volumes{Matched: s.Matched, UpToDate: s.UpToDate, Exceptions: s.Exceptions, Blocked: s.Blocked,
-		Examples: slices.Concat(s.BlockedExamples, s.ExceptionExamples), Changes: volumeplan.PreviewVolumes(names, volumes).Changes}, s.Servers, nil
+		Examples: slices.Concat(s.BlockedExamples, s.ExceptionExamples), Changes: volumeplan.PreviewVolumes(names, volumes).Changes}, s, nil
 }

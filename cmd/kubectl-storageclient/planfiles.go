@@ -158,7 +158,7 @@ func readVolumes(ctx context.Context, c client.Client, settings managerSettings,
 			acting[i] = overview.Acting(&acting[i])
 		}
 	}
-	s.Profiles = judge.Compile(acting, settings.allow, false)
+	s.Profiles = judge.Compile(acting, settings.allow, false).WithClasses(s.Classes)
 	return s, "", nil
 }
 
@@ -195,9 +195,9 @@ func adviceInputs(tried []view.TriedProfile, cluster overview.Cluster, volumes *
 	}
 	var out []view.Advised
 	for i := range tried {
-		in := overview.AdviceInput(&tried[i].After, cluster.Nodes, clientNodes, nil)
+		in := overview.AdviceInput(&tried[i].After, cluster.Nodes, clientNodes, nil, nil)
 		if volumes != nil {
-			in.Servers = volumes.Servers[tried[i].Name]
+			in.Servers, in.LeftOut = volumes.Servers[tried[i].Name], volumes.LeftOut[tried[i].Name]
 		}
 		out = append(out, view.Advised{Profile: tried[i].Name, Input: in})
 	}

@@ -9,11 +9,11 @@ import (
 )
 
 // AdviceInput is what the rules of package advice may know of a profile: the nodes that it selects with what their agents
-// report, and the servers of the volumes that it matches.
+// report, the servers of the volumes that it matches, and the volumes that it leaves out.
 func AdviceInput(profile *v1alpha1.StorageClientProfile, nodes []corev1.Node, clientNodes map[string]*v1alpha1.StorageClientNode,
-	servers []advice.Server,
+	servers []advice.Server, leftOut []advice.LeftOut,
 ) advice.Input {
-	in := advice.Input{Profile: profile, Servers: servers}
+	in := advice.Input{Profile: profile, Servers: servers, LeftOut: leftOut}
 	selector := match.SelectorOf(profile)
 	for i := range nodes {
 		if node := &nodes[i]; selector.Matches(node) && !match.Ignored(node) {

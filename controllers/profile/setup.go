@@ -4,6 +4,7 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -45,6 +46,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&corev1.Node{}, all, builder.WithPredicates(predicate.Funcs{UpdateFunc: nodeChanged}, counted)).
 		Watches(&corev1.PersistentVolume{}, all, builder.WithPredicates(counted)).
 		WatchesMetadata(volumeClaims, all, builder.WithPredicates(predicate.Or[client.Object](predicate.LabelChangedPredicate{}, predicate.AnnotationChangedPredicate{}), counted)).
+		Watches(&storagev1.StorageClass{}, all, builder.WithPredicates(counted)).
 		Watches(&corev1.ConfigMap{}, all, builder.WithPredicates(memory, counted)).
 		Watches(&corev1.Namespace{}, all, builder.WithPredicates(ours, predicate.AnnotationChangedPredicate{}, counted)).
 		Complete(r)

@@ -363,7 +363,7 @@ func (m *manager) happen() {
 func (m *manager) readSnapshot(context.Context) (plan.Snapshot, error) {
 	m.happen()
 	s := m.live()
-	s.Profiles = m.compiler.Compile(m.profileList(), catalogue.AllowList{}, m.paused)
+	s.Profiles = m.compiler.Compile(m.profileList(), catalogue.AllowList{}, m.paused, nil)
 	s.Memory, s.Refused, s.Evidence = m.memory, m.refused, m.evidence
 	m.ledger = s.Ledger
 	m.changesBefore, m.unmountable = m.changes, map[string]time.Time{}

@@ -27,8 +27,8 @@ func writeKnowledge() error {
 	for _, p := range catalogue.All() {
 		row(&b, code(p.Key), p.Values(), p.Default, string(p.TakesEffect), strings.TrimSpace(p.Hazard+" "+p.Note), p.Source)
 	}
-	for _, protocol := range []mountoptions.Protocol{mountoptions.NFS, mountoptions.SMB, mountoptions.XFS} {
-		known := protocol.Known()
+	for _, protocol := range []mountoptions.Protocol{mountoptions.NFS, mountoptions.EFS, mountoptions.VAST, mountoptions.SMB, mountoptions.XFS} {
+		known := protocol.OwnKnown()
 		table(&b, fmt.Sprintf("Mount options of %s", protocol), known[0].Source, "option", "values", "default", "takes effect", "since kernel", "good to know")
 		for _, k := range known {
 			note := strings.TrimSpace(k.Hazard + " " + k.Note)

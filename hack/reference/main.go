@@ -1,5 +1,6 @@
 // Command reference writes docs/reference.md: metrics, conditions, reasons and events, out of the source that declares
-// them. It fails where one has no docstring. It writes docs/knowledge.md too: advice, parameters and mount options. Run by "make generate", from the root of the repository.
+// them. It fails where one has no docstring. It writes docs/knowledge.md too: advice, parameters and mount options;
+// and docs/drivers.md: what drivers make of mount options. Run by "make generate", from the root of the repository.
 package main
 
 import (
@@ -49,7 +50,7 @@ var exporters = []struct{ title, intro, dir string }{
 }
 
 func main() {
-	if err := errors.Join(run(), writeKnowledge()); err != nil {
+	if err := errors.Join(run(), writeKnowledge(), writeDrivers()); err != nil {
 		fmt.Fprintln(os.Stderr, "reference:", err)
 		os.Exit(1)
 	}

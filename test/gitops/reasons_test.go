@@ -68,7 +68,7 @@ var judgementOf = map[string]judgement{
 	"VolumeReasonNotSelected": done, "VolumeReasonIgnored": done, "VolumeReasonHeld": done, "VolumeReasonUpToDate": done,
 	"VolumeReasonKeepsOwnValue": done, "VolumeReasonDeclaredElsewhere": done,
 	"VolumeReasonOptionsMerged": goesOn,
-	"VolumeReasonConflict":      stuck, "VolumeReasonLegacyAnnotation": stuck, "VolumeReasonWrongProtocol": stuck, "VolumeReasonNoMount": stuck,
+	"VolumeReasonConflict":      stuck, "VolumeReasonLegacyAnnotation": stuck, "VolumeReasonWrongProtocol": stuck, "VolumeReasonNoClass": stuck, "VolumeReasonNoMount": stuck,
 	"VolumeReasonInvalidOptions": stuck, "VolumeReasonFailedMount": stuck,
 	"VolumeReasonRestored": leaves, "VolumeReasonReleased": leaves,
 }

@@ -200,6 +200,7 @@ var ceilingOf = map[string]string{
 	"volumes[].gitOpsOwned":                "volumes.gitOpsOwned",
 	"volumes[].mountOptions":               "volumes.mountOptions",
 	"volumes[].name":                       "none: a name",
+	"volumes[].mountOptionsFrom":           "none: these options are of whoever writes StorageClasses; volumes.storageClassNames bounds which, and volumes.onConflict what they go over",
 	"volumes[].onConflict":                 "volumes.onConflict",
 	"volumes[].readAheadKiB":               "readAheadKiB",
 	"volumes[].selector.accessModes":       "none: narrows the rule",
@@ -244,6 +245,12 @@ var _ = Describe("The administrator's guardrails", Ordered, ContinueOnFailure, f
 	It("refuse every change of spec while there is no ConfigMap", func() {
 		Eventually(func() error { return createShape("StorageClientProfile", with(``)) }).WithTimeout(inTime).
 			Should(MatchError(ContainSubstring("no params found")))
+	})
+
+	It("take a rule that follows a class for one that goes over it", func() {
+		setCeilings(map[string]string{"volumes.onConflict.allowed": "KeepVolume"})
+		expectBeyond(rule(`mountOptionsFrom: StorageClass`), "spec.volumes[1].onConflict is UseProfileOverClass by default, but volumes.onConflict.allowed is KeepVolume")
+		expectWithin(rule(`mountOptionsFrom: StorageClass, onConflict: KeepVolume`))
 	})
 
 	DescribeTable("compare an absent field by the default of the code:",

@@ -28,6 +28,27 @@ type Input struct {
 	Nodes []Node
 	// Servers are the servers of the volumes that it matches.
 	Servers []Server
+	// LeftOut are volumes that none of its rules selects, since nothing is known of their drivers, and that a rule may mean.
+	LeftOut []LeftOut
+}
+
+// LeftOut are such volumes of one driver.
+type LeftOut struct {
+	// Driver is its name, empty where not even that is known; LooksLike is what the volumes seem to be, empty where nothing tells.
+	Driver    string
+	LooksLike v1alpha1.VolumeProtocol
+	// Count is how many there are, Example the first of them by name.
+	Count   int
+	Example string
+}
+
+// CountLeftOut is how many volumes are left out in all.
+func CountLeftOut(all []LeftOut) int {
+	sum := 0
+	for _, l := range all {
+		sum += l.Count
+	}
+	return sum
 }
 
 // Node is what a rule may know of a node.

@@ -42,6 +42,8 @@ func sessionSlots(value string) option {
 	}
 }
 
+func leftOut(all ...LeftOut) option { return func(in *Input) { in.LeftOut = all } }
+
 func tuned(profile string) option {
 	return func(in *Input) { in.Profile.Spec.Node.Tuned = &v1alpha1.Tuned{Profile: profile} }
 }
@@ -163,7 +165,9 @@ var cases = map[string]struct {
 	"tuned-overlap":          {input(tuned("latency-performance"), sysctl("vm.dirty_ratio", "20")), "latency-performance sets vm.dirty_ratio too", input(tuned("latency-performance"), sysctl("net.core.rmem_max", "4096"))},
 	"xfs-memory":             {input(xfs("logbsize=256k")), "takes 2048 KiB of memory", input(xfs("logbufs=8"))},
 	"writeback-off":          {input(sysctl("vm.dirty_writeback_centisecs", "0")), "spec.node.sysctls[vm.dirty_writeback_centisecs]: turns periodic write-back off", input(sysctl("vm.dirty_writeback_centisecs", "1"))},
-	"xfs-quota":              {input(xfs("noquota")), "drops their state", input(nfs("hard"))},
+	"volumes-left-out": {input(leftOut(LeftOut{Driver: "nfs.example.com", LooksLike: v1alpha1.ProtocolNFS, Count: 2, Example: "pv-1"}, LeftOut{Count: 1, Example: "pv-3"})),
+		"3 volumes are selected by no rule, since nothing is known of their drivers: nfs.example.com (2, e.g. pv-1; looks like NFS); a kind of volume without a driver's name (1, e.g. pv-3)", input()},
+	"xfs-quota": {input(xfs("noquota")), "drops their state", input(nfs("hard"))},
 }
 
 func TestEachRule(t *testing.T) {

@@ -47,6 +47,7 @@ var remedies = map[string]string{
 	"tcp-mem":                "Leave tcp_mem out, or count pages of 4 KiB: the second number is where memory pressure begins.",
 	"tcp-minimum":            "Use 4096 as the first number; the second and third decide how fast a connection gets.",
 	"tuned-overlap":          "Declare the value once: in sysctls, which win, or by another tuned profile.",
+	"volumes-left-out":       "Name the driver in selector.drivers of a rule without protocols if it mounts NFS, or XFS and the volumes' fsType is xfs; or annotate the volumes tuning.storageclient.dev/ignore.",
 	"writeback-off":          "Use 100 to 500.",
 	"xfs-memory":             "Keep the defaults on nodes with many XFS file systems and little memory.",
 	"xfs-quota":              "Remove noquota on file systems with quotas.",

@@ -143,6 +143,8 @@ var rules = []Rule{
 	{ID: "unsorted-listing", Severity: info, Source: sourceAzureFiles,
 		Title:       "List large directories unsorted and without colours.",
 		Explanation: "List with unaliased and unsorted ls (ls -1U or ls -1f): --color=auto reads the attributes of every file."},
+	{ID: "volumes-left-out", Severity: warning, Source: "docs/drivers.md", check: volumesLeftOut,
+		Title: "Volumes of drivers that nothing is known of are selected by no rule that names protocols."},
 	{ID: "watch-operations", Severity: info, Source: sourceQumulo,
 		Title:       "Averages hide a small extra request in every read: count operations, with cold caches.",
 		Explanation: "Judge read-ahead by the READs of one file, not by a node's averages: use a file larger than memory or drop caches first, and mind that the server's cache may still be warm."},

@@ -50,14 +50,14 @@ func newScope(in Input) *scope {
 	return s
 }
 
-// rulesOf are the rules on volumes of a protocol, and for XFS those on the node's own file systems too.
+// rulesOf are the rules on volumes of a protocol, whichever client mounts them, and for XFS those on the node's own file systems too.
 func (s *scope) rulesOf(protocol mountoptions.Protocol) []volumeRule {
 	var rules []volumeRule
 	if protocol == mountoptions.XFS {
 		rules = s.filesystems()
 	}
 	for _, rule := range s.volumes {
-		if slices.Contains(rule.protocols, protocol) {
+		if slices.ContainsFunc(rule.protocols, func(p mountoptions.Protocol) bool { return p.Kernel() == protocol }) {
 			rules = append(rules, rule)
 		}
 	}

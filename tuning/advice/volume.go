@@ -1,6 +1,7 @@
 package advice
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -354,4 +355,21 @@ func xfsMemory(s *scope) []finding {
 
 func xfsQuota(s *scope) []finding {
 	return s.findOptions(mountoptions.XFS, "is harmless without quotas; with quotas it drops their state, and the next mount with quotas counts all files again", "noquota")
+}
+
+// volumesLeftOut names the drivers with the most of them.
+func volumesLeftOut(s *scope) []finding {
+	if len(s.LeftOut) == 0 {
+		return nil
+	}
+	var drivers []string
+	for _, l := range s.LeftOut {
+		which := fmt.Sprintf("%s (%d, e.g. %s", cmp.Or(l.Driver, "a kind of volume without a driver's name"), l.Count, l.Example)
+		if l.LooksLike != "" {
+			which += fmt.Sprintf("; looks like %s", l.LooksLike)
+		}
+		drivers = append(drivers, which+")")
+	}
+	return []finding{{"", fmt.Sprintf("%s selected by no rule, since nothing is known of their drivers: %s", text.Count(CountLeftOut(s.LeftOut), "volume is", "volumes are"),
+		text.InOrder(drivers, "; "))}}
 }

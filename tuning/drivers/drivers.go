@@ -1,9 +1,11 @@
-// Package drivers knows the drivers of PersistentVolumes: where each keeps protocol and server of a volume, and what it
+// Package drivers knows the drivers of PersistentVolumes: which protocol a volume speaks, where it names its server, and what the driver
 // makes of the volume's mount options before mount sees them. It is pure: no cluster, no host, no clock.
+//
+// The knowledge is one table of rows, each with what was read of the driver's source. What was not read there is not known, and is
+// treated so.
 package drivers
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 
@@ -31,16 +33,32 @@ type Volume struct {
 	ReadOnly bool
 }
 
+// Client is who makes the mount.
+type Client string
+
+const (
+	// ClientKernel is the Linux kernel's own client. Zero stands for it.
+	ClientKernel Client = ""
+	// ClientEFS is amazon-efs-utils: the kernel's client, through a tunnel on 127.0.0.1.
+	ClientEFS Client = "efs-utils"
+	// ClientAZNFS is mount.aznfs: the kernel's client, through an address of the node's own.
+	ClientAZNFS Client = "aznfs"
+	// ClientVAST is VAST's client where a node has it, and the kernel's otherwise.
+	ClientVAST Client = "VAST"
+)
+
 // Source is where a volume's data comes from.
 type Source struct {
 	// Driver is that of the Volume.
 	Driver string
-	// Protocol is empty where the driver is not in the table.
+	// Protocol is empty where the driver is not in the table, and where it is none of ours.
 	Protocol v1alpha1.VolumeProtocol
 	// Server is the host name or address as the volume names it. Empty where the volume does not.
 	Server string
 	// FSType is the file system type that a block volume is formatted with, e.g. xfs.
 	FSType string
+	// Client is who mounts it.
+	Client Client
 }
 
 // Options is the family of the volume's mount options, empty where the driver is not known. Of file systems on block
@@ -48,7 +66,7 @@ type Source struct {
 func (s Source) Options() mountoptions.Protocol {
 	switch {
 	case s.Protocol == v1alpha1.ProtocolNFS:
-		return mountoptions.NFS
+		return s.Client.options()
 	case s.Protocol == v1alpha1.ProtocolSMB:
 		return mountoptions.SMB
 	case s.Protocol == v1alpha1.ProtocolBlock && s.FSType == fsTypeXFS:
@@ -59,47 +77,92 @@ func (s Source) Options() mountoptions.Protocol {
 	return ""
 }
 
-// driver is what is known of one driver.
-type driver struct {
-	// protocols are those that it can speak.
-	protocols []v1alpha1.VolumeProtocol
-	// protocol is the one that it speaks for a volume; nil where it has only one.
-	protocol func(Volume) v1alpha1.VolumeProtocol
-	// server of a volume; nil where the volume does not name one.
-	server func(Volume) string
-	// path of the server that is mounted, of volumes of NFS; nil where the volume does not name it. Empty where it cannot be told.
-	path func(Volume) string
+// options are those of NFS that a client takes.
+func (c Client) options() mountoptions.Protocol {
+	switch c {
+	case ClientEFS:
+		return mountoptions.EFS
+	case ClientVAST:
+		return mountoptions.VAST
+	}
+	return mountoptions.NFS
+}
+
+// step is where a driver reads a volume's mount options.
+type step string
+
+const (
+	// atPublish is the mount of each pod: a new pod has what the volume says when it starts.
+	atPublish step = "each pod"
+	// atStage is the mount of a node, which its pods share.
+	atStage step = "once a node"
+	// atAttach is before any mount: what was read then counts until the volume is detached from the node.
+	atAttach step = "once a node, when the volume is attached"
+)
+
+// row is what is known of one kind of volumes of a driver.
+type row struct {
+	// driver is its name; "*.name" stands for all names that end so, and "name.*" for all that begin so.
+	driver string
+	// protocol is empty where volumes are neither NFS nor SMB nor a disk.
+	protocol v1alpha1.VolumeProtocol
+	// told says which volumes of the driver the row is for; zero: those that no row before it is for.
+	told tell
+	// server is where the volume names its server, path what of that is mounted; zero: nowhere, or it is not known. That of a row
+	// with a path may be mounted without the driver.
+	server, path place
+	// fsType is where a block volume says how it is formatted; zero: in the volume's own field.
+	fsType place
+	client Client
+	reads  step
+	// hands is what the driver makes of the list; zero: nothing, in the order as it is.
+	hands habit
+	// own is where the volume has options beside its list, which the driver puts last.
+	own place
+	// refuses says why the volume's mount options do not matter; empty where they do.
+	refuses string
+	// empty is what the driver mounts with where the list is empty, and drops as soon as it is not; zero: nothing.
+	empty backend
+	// rare is true of volumes that a rule has to look for by protocols or fsTypes: one that names the driver alone does not mean them.
+	rare bool
 	// freeHandle is true where nothing that mounts the volume reads its handle: it may then be any name.
 	freeHandle bool
-	// fsType of a block volume; nil where it is the volume's.
-	fsType func(Volume) string
-	// hands over to mount what it makes of a volume's options; nil where it keeps list and order.
-	hands func(Volume, []string) []string
-	// perPod is true where every pod has a mount of its own, rather than all pods of a node together.
-	perPod bool
-	// refuses says why the driver takes no mount options; empty where it does.
-	refuses string
-	// backend is set where the driver has a list of its own for volumes without one, and drops it as soon as a volume has
-	// options. It holds what that list is needed for, of each family: an option without which the mount may become another.
-	backend map[mountoptions.Protocol]string
-	// read says where the facts of the row were read; of a driver without it they are not all known by its source.
-	read *reading
 }
 
-// reading says where each fact of a driver was read: file and function of its source. What is not known says so.
-type reading struct {
-	// release is the newest one that was read.
-	release string
-	// staging is where a volume is mounted, once a node or for each pod; handle what is made of its handle; source what makes server and
-	// path.
-	staging, handle, source string
-	// order is what becomes of the list's order, appends what is added to it, replaces what becomes of a volume's list that is not
-	// empty beside lists of others, and readOnly where a pod's read-only claim arrives.
-	order, appends, replaces, readOnly string
+// backend is a list that takes the place of an empty one.
+type backend struct {
+	// text says where it stands.
+	text string
+	// needs are options that a list which takes its place has to have, by family: without one the mount may become another.
+	needs map[mountoptions.Protocol]string
+	// attribute of the volume that holds it, where it is there.
+	attribute string
 }
 
-// unknown stands for a fact that was not found in the source.
-const unknown = "not known"
+// tell tells volumes of one kind from others of the driver.
+type tell struct {
+	text string
+	is   func(Volume) bool
+}
+
+// place is where something stands in a volume.
+type place struct {
+	text string
+	of   func(Volume) string
+}
+
+func (p place) in(v Volume) string {
+	if p.of == nil {
+		return ""
+	}
+	return p.of(v)
+}
+
+// habit is what a driver makes of a list.
+type habit struct {
+	text string
+	of   func(Volume, []string) []string
+}
 
 const (
 	nfs   = v1alpha1.ProtocolNFS
@@ -107,99 +170,128 @@ const (
 	block = v1alpha1.ProtocolBlock
 )
 
-// table holds the kubelet's own plugins as of Kubernetes 1.36 and CSI drivers as of August 2026, by their sources.
-var table = map[string]driver{
-	"kubernetes.io/nfs": {protocols: only(nfs), server: host, path: func(v Volume) string { return v.Path }, hands: sortedList, perPod: true, freeHandle: true,
-		read: &nfsInTree},
-	"kubernetes.io/iscsi":        {protocols: only(block), server: host},
-	"kubernetes.io/fc":           {protocols: only(block)},
-	"kubernetes.io/local-volume": {protocols: only(block)},
-	"kubernetes.io/host-path":    {refuses: "the kubelet does not mount hostPath volumes that have mount options"},
+// rowsByDriver are the rows of each driver, in the order of the table.
+var rowsByDriver = func() map[string][]row {
+	out := map[string][]row{}
+	for _, r := range table {
+		out[r.driver] = append(out[r.driver], r)
+	}
+	return out
+}()
 
-	"nfs.csi.k8s.io": {protocols: only(nfs), server: nfsServer, path: nfsPath, hands: nfsList, perPod: true, freeHandle: true, read: &nfsCSI},
-	"smb.csi.k8s.io": {protocols: only(smb), server: smbServer, freeHandle: true, read: &smbCSI},
-	// Azure Files speaks SMB unless the class asks for NFS, by either parameter. Disk images on a share are rare enough
-	// that a rule has to look for them by fsTypes.
-	"file.csi.azure.com": {protocols: []v1alpha1.VolumeProtocol{nfs, smb}, protocol: azureFileProtocol, server: azureFileServer, path: azureFilePath,
-		fsType: attribute("fsType"), hands: azureFileList, read: &azureFiles},
-	// Trident resolves the server when it publishes the volume; the volume does not name it. Options of the volume replace those of
-	// the backend altogether (ControllerPublishVolume in frontend/csi/controller_server.go), the version of NFS among them, and
-	// nouuid, which it gives all XFS (PublishLUN in storage_drivers/ontap).
-	"csi.trident.netapp.io": {protocols: []v1alpha1.VolumeProtocol{nfs, smb, block}, protocol: tridentProtocol,
-		backend: map[mountoptions.Protocol]string{mountoptions.NFS: "nfsvers", mountoptions.XFS: "nouuid"}},
-
-	// Azure Disk takes the attribute rather than the volume's own field.
-	"disk.csi.azure.com":       {protocols: only(block), fsType: func(v Volume) string { return cmp.Or(v.attribute("fsType"), v.FSType) }},
-	"ebs.csi.aws.com":          {protocols: only(block)},
-	"pd.csi.storage.gke.io":    {protocols: only(block)},
-	"cinder.csi.openstack.org": {protocols: only(block)},
-	"csi.vsphere.vmware.com":   {protocols: only(block)},
+// rowsOf are the rows of a driver by its name, none for one that is not known.
+func rowsOf(name string) []row {
+	if rows, known := rowsByDriver[name]; known || name == "" {
+		return rows
+	}
+	if rows, known := rowsByDriver["*."+name]; known {
+		return rows
+	}
+	for i := range name {
+		if name[i] != '.' {
+			continue
+		}
+		for _, pattern := range []string{"*" + name[i:], name[:i+1] + "*"} {
+			if rows, known := rowsByDriver[pattern]; known {
+				return rows
+			}
+		}
+	}
+	return nil
 }
 
-func only(p v1alpha1.VolumeProtocol) []v1alpha1.VolumeProtocol { return []v1alpha1.VolumeProtocol{p} }
+// row is that of the volume; empty where there is none.
+func (v Volume) row() row {
+	for _, r := range rowsOf(v.Driver) {
+		if r.told.is == nil || r.told.is(v) {
+			return r
+		}
+	}
+	return row{}
+}
 
-// Protocols are those that a driver can speak, none for one that is not known.
-func Protocols(name string) []v1alpha1.VolumeProtocol { return slices.Clone(table[name].protocols) }
+// Protocols are those that a rule can mean which names a driver, none for one that is not known.
+func Protocols(name string) []v1alpha1.VolumeProtocol {
+	var all []v1alpha1.VolumeProtocol
+	for _, r := range rowsOf(name) {
+		if r.protocol != "" && !r.rare && !slices.Contains(all, r.protocol) {
+			all = append(all, r.protocol)
+		}
+	}
+	slices.SortFunc(all, func(a, b v1alpha1.VolumeProtocol) int { return slices.Index(inOrder, a) - slices.Index(inOrder, b) })
+	return all
+}
+
+// Families are the families of options of the volumes of NFS that a driver makes; none where it makes none.
+func Families(name string) []mountoptions.Protocol {
+	var all []mountoptions.Protocol
+	for _, r := range rowsOf(name) {
+		if family := r.client.options(); r.protocol == nfs && !slices.Contains(all, family) {
+			all = append(all, family)
+		}
+	}
+	return all
+}
+
+// inOrder is the order in which protocols are spoken of.
+var inOrder = []v1alpha1.VolumeProtocol{nfs, smb, block}
 
 // Source reads protocol and server of a volume.
 func (v Volume) Source() Source {
-	source := Source{Driver: v.Driver, FSType: v.FSType}
-	d, known := table[v.Driver]
-	switch {
-	case !known || d.refuses != "":
-		return source
-	case d.protocol != nil:
-		source.Protocol = d.protocol(v)
-	default:
-		source.Protocol = d.protocols[0]
-	}
-	if d.server != nil {
-		source.Server = d.server(v)
-	}
-	if d.fsType != nil && source.Protocol == block {
-		source.FSType = d.fsType(v)
+	r := v.row()
+	source := Source{Driver: v.Driver, FSType: v.FSType, Protocol: r.protocol, Server: r.server.in(v), Client: r.client}
+	if r.fsType.of != nil && source.Protocol == block {
+		source.FSType = r.fsType.in(v)
 	}
 	return source
 }
 
+// IsKnown says whether the table has the volume: what it does not have may be anything.
+func (v Volume) IsKnown() bool { return v.row().driver != "" }
+
 // MountedPath is what is mounted from the server of an NFS volume; empty where the volume does not tell.
-func (v Volume) MountedPath() string {
-	if path := table[v.Driver].path; path != nil {
-		return path(v)
-	}
-	return ""
-}
+func (v Volume) MountedPath() string { return v.row().path.in(v) }
 
 // MayBeCloned says whether a second volume of the same source, under another handle, is mounted beside the first one and touches no
-// mount of it: the driver stages nothing, or takes the handle for a name.
-func (v Volume) MayBeCloned() bool {
-	d := table[v.Driver]
-	return d.perPod || d.freeHandle
-}
+// mount of it: the driver takes the handle for a name.
+func (v Volume) MayBeCloned() bool { return v.row().freeHandle }
 
-// Refuses says why volumes of the driver take no mount options, empty where they do or the driver is not known.
-func (v Volume) Refuses() string { return table[v.Driver].refuses }
+// Refuses says why the volume takes no mount options, empty where it does or the driver is not known.
+func (v Volume) Refuses() string { return v.row().refuses }
 
 // MissingForBackend is the option that a list lacks which is to take the place of the backend's own: of a volume that has no
 // options, the driver mounts with those of its backend, and with none of them once it has. Empty where nothing is lost.
 func (v Volume) MissingForBackend(p mountoptions.Protocol, own, list []string) string {
-	needed := table[v.Driver].backend[p]
-	if needed == "" || len(own) > 0 || len(list) == 0 || p.Says(list, needed) {
+	if len(own) > 0 || len(list) == 0 {
 		return ""
 	}
-	return needed
+	empty := v.row().empty
+	needed := mountoptions.TakeApart([]string{v.attribute(empty.attribute)})
+	if option := empty.needs[p]; option != "" {
+		needed = append(needed, option)
+	}
+	for _, option := range needed {
+		if name, _, _ := strings.Cut(option, "="); !p.Says(list, name) {
+			return option
+		}
+	}
+	return ""
 }
 
 // MountsPerPod says whether every new pod has a new mount. Otherwise a node has one mount for all pods of the volume,
 // and a changed option arrives once all of them have left the node.
-func (v Volume) MountsPerPod() bool { return table[v.Driver].perPod }
+func (v Volume) MountsPerPod() bool { return v.row().reads == atPublish }
 
 // Hands is the list that mount gets for a volume with these options.
 func (v Volume) Hands(options []string) []string {
-	if hands := table[v.Driver].hands; hands != nil {
-		return hands(v, options)
+	r, list := v.row(), options
+	if r.hands.of != nil {
+		list = r.hands.of(v, options)
 	}
-	return options
+	if own := r.own.in(v); own != "" {
+		list = append(slices.Clone(list), own)
+	}
+	return list
 }
 
 // Given is what no list may make weaker: the driver's own options, and the read-only mount that the volume asks for. That the kubelet
@@ -219,14 +311,6 @@ func (v Volume) Check(p mountoptions.Protocol, options []string) []mountoptions.
 		problems = append(problems, mountoptions.Problem{Option: "rw", Message: "would contradict the volume's readOnly: leave it out, it is the default"})
 	}
 	return problems
-}
-
-// OwnOptions is what the volume's attributes add to its mount options.
-func (v Volume) OwnOptions() string {
-	if v.Driver == "nfs.csi.k8s.io" {
-		return v.attribute("mountOptions")
-	}
-	return ""
 }
 
 // attribute ignores case: the drivers lower the keys before they look.

@@ -1,6 +1,7 @@
 package drivers
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -13,7 +14,7 @@ import (
 	"github.com/storageclient/operator/tuning/mountoptions"
 )
 
-var azureNFS = Volume{Driver: "file.csi.azure.com", Attributes: map[string]string{"Protocol": "nfs"}}
+var azureNFSVolume = Volume{Driver: "file.csi.azure.com", Attributes: map[string]string{"Protocol": "nfs"}}
 
 func TestHands(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -28,12 +29,26 @@ func TestHands(t *testing.T) {
 		"csi-driver-nfs keeps the order":        {Volume{Driver: "nfs.csi.k8s.io"}, "soft hard", "soft hard"},
 		"csi-driver-nfs puts the class's last": {Volume{Driver: "nfs.csi.k8s.io", Attributes: map[string]string{"mountoptions": "hard,nconnect=1"}},
 			"nconnect=4", "nconnect=4 hard,nconnect=1"},
-		"Azure Files over NFS sorts, gives a version and its defaults": {azureNFS, "nconnect=4 hard",
+		"Azure Files over NFS sorts, gives a version and its defaults": {azureNFSVolume, "nconnect=4 hard",
 			"hard nconnect=4 vers=4,minorversion=1,sec=sys actimeo=30 noresvport"},
-		"Azure Files over NFS adds no second actimeo": {azureNFS, "actimeo=60 noresvport", "actimeo=60 noresvport vers=4,minorversion=1,sec=sys"},
+		"Azure Files over NFS adds no second actimeo": {azureNFSVolume, "actimeo=60 noresvport", "actimeo=60 noresvport vers=4,minorversion=1,sec=sys"},
 		"Azure Files over SMB adds its defaults":      {Volume{Driver: "file.csi.azure.com"}, "vers=3.1.1", "vers=3.1.1 file_mode=0777 dir_mode=0777 mfsymlinks nosharesock actimeo=30"},
 		"Azure Files over SMB leaves timers alone":    {Volume{Driver: "file.csi.azure.com"}, "acregmax=60", "acregmax=60 file_mode=0777 dir_mode=0777 mfsymlinks nosharesock"},
 		"a driver that nobody knows":                  {Volume{Driver: "example.com"}, "b a", "b a"},
+		"EFS puts tls first, has small letters and gives what is missing": {Volume{Driver: "efs.csi.aws.com"}, "IAM nocto nocto",
+			"tls iam nocto nfsvers=4.1 rsize=1048576 wsize=1048576 timeo=600 retrans=2 noresvport hard"},
+		"S3 Files has another version": {Volume{Driver: "efs.csi.aws.com", Handle: "s3files:fs-1::fsap-1"}, "soft rsize=65536 wsize=65536 timeo=60 retrans=1 noresvport",
+			"tls soft rsize=65536 wsize=65536 timeo=60 retrans=1 noresvport nfsvers=4.2"},
+		"EFS without a tunnel, and all that it would give": {Volume{Driver: "efs.csi.aws.com", Attributes: map[string]string{"encryptInTransit": "false"}},
+			"vers=4.0 rsize=65536 wsize=65536 timeo=60 retrans=1 noresvport soft", "vers=4.0 rsize=65536 wsize=65536 timeo=60 retrans=1 noresvport soft"},
+		"Azure Blob over NFS sorts with its own":            {Volume{Driver: "blob.csi.azure.com", Attributes: map[string]string{"protocol": "nfs"}}, "nconnect=4 hard", "hard nconnect=4 sec=sys,vers=3,nolock"},
+		"Filestore puts the class's parameter last":         {Volume{Driver: "filestore.csi.storage.gke.io", Attributes: map[string]string{"mountOptions": "hard"}}, "nconnect=2", "nconnect=2 hard"},
+		"vSphere's file volumes get a version":              {Volume{Driver: "csi.vsphere.vmware.com", Attributes: map[string]string{"type": "vSphere CNS File Volume"}}, "nconnect=4", "nconnect=4 hard sec=sys vers=4 minorversion=1"},
+		"PowerScale puts rw last":                           {Volume{Driver: "csi-isilon.dellemc.com"}, "hard ro", "hard ro rw"},
+		"VAST has the class's where there is none":          {Volume{Driver: "csi.vastdata.com", Attributes: map[string]string{"mount_options": "vers=4.1,nconnect=8"}}, "", "nconnect=8 vers=4.1"},
+		"VAST has the list alone where there is one":        {Volume{Driver: "csi.vastdata.com", Attributes: map[string]string{"mount_options": "vers=4.1"}}, "hard", "hard"},
+		"disks with XFS may be mounted beside their copies": {Volume{Driver: "ebs.csi.aws.com", FSType: "xfs"}, "noatime noatime", "noatime nouuid"},
+		"disks with ext4":                                   {Volume{Driver: "disk.csi.azure.com", FSType: "ext4"}, "noatime", "noatime"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			options := strings.Fields(test.options)
@@ -43,6 +58,55 @@ func TestHands(t *testing.T) {
 			}
 			if diff := cmp.Diff(before, options); diff != "" {
 				t.Errorf("the volume's own list is changed: %s", diff)
+			}
+		})
+	}
+}
+
+// What an empty list meant is not lost in silence once there is one.
+func TestMissingForBackend(t *testing.T) {
+	vast := Volume{Driver: "csi.vastdata.com", Attributes: map[string]string{"mount_options": "vers=4.1,nolock"}}
+	trident := Volume{Driver: "csi.trident.netapp.io", Attributes: map[string]string{"protocol": "file"}}
+	for name, test := range map[string]struct {
+		volume    Volume
+		own, list string
+		want      string
+	}{
+		"VAST's attribute has options that the list lacks": {vast, "", "vers=3", "nolock"},
+		"and options that it has":                          {vast, "", "vers=3 nolock", ""},
+		"a list that was not empty":                        {vast, "hard", "hard nocto", ""},
+		"a list that stays empty":                          {vast, "", "", ""},
+		"Trident's version":                                {trident, "", "nocto", "nfsvers"},
+		"Trident with a version":                           {trident, "", "nocto vers=3", ""},
+		"another driver":                                   {Volume{Driver: "nfs.csi.k8s.io"}, "", "nocto", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := test.volume.MissingForBackend(test.volume.Source().Options(), strings.Fields(test.own), strings.Fields(test.list)); got != test.want {
+				t.Errorf("missing is %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestLooksLike(t *testing.T) {
+	for name, test := range map[string]struct {
+		volume  Volume
+		options string
+		want    v1alpha1.VolumeProtocol
+	}{
+		"its name":                  {Volume{Driver: "csi-nfs.example.com"}, "", nfs},
+		"a part of its name only":   {Volume{Driver: "confs.example.com"}, "", ""},
+		"its file system type":      {Volume{Driver: "example.com", FSType: "cifs"}, "", smb},
+		"an attribute":              {Volume{Driver: "example.com", Attributes: map[string]string{"Protocol": "NFS"}}, "", nfs},
+		"its options":               {Volume{Driver: "example.com"}, "hard nfsvers=3", nfs},
+		"options of both protocols": {Volume{Driver: "example.com"}, "actimeo=30", ""},
+		"a share's address":         {Volume{Driver: "example.com", Attributes: map[string]string{"source": "//filer/a"}}, "", smb},
+		"a disk":                    {Volume{Driver: "example.com", FSType: "xfs"}, "", block},
+		"what provisioners give":    {Volume{Driver: "example.com", FSType: "ext4"}, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := test.volume.LooksLike(strings.Fields(test.options)); got != test.want {
+				t.Errorf("looks like %q, want %q", got, test.want)
 			}
 		})
 	}
@@ -73,8 +137,12 @@ func TestGiven(t *testing.T) {
 func TestCheckHoldsForEveryDriver(t *testing.T) {
 	draw := []string{"actimeo=30", "actimeo=60", "acregmin=5", "acregmax=90", "acdirmax=60", "nocto", "noac", "nconnect=4", "vers=3", "vers=4", "vers=4.1",
 		"nfsvers=4.2", "minorversion=1", "hard", "soft", "sec=krb5", "sec=sys", "resvport", "noresvport", "rsize=262144", "sync", "async", "ro", "rw"}
-	volumes := []Volume{azureNFS, {Driver: "kubernetes.io/nfs"}, {Driver: "kubernetes.io/nfs", ReadOnly: true}, {Driver: "nfs.csi.k8s.io"},
-		{Driver: "nfs.csi.k8s.io", ReadOnly: true, Attributes: map[string]string{"mountOptions": "nconnect=2,vers=4.1"}}, {Driver: "csi.trident.netapp.io"}}
+	volumes := []Volume{azureNFSVolume, {Driver: "kubernetes.io/nfs"}, {Driver: "kubernetes.io/nfs", ReadOnly: true}, {Driver: "nfs.csi.k8s.io"},
+		{Driver: "nfs.csi.k8s.io", ReadOnly: true, Attributes: map[string]string{"mountOptions": "nconnect=2,vers=4.1"}}, {Driver: "csi.trident.netapp.io"},
+		{Driver: "efs.csi.aws.com"}, {Driver: "fsx.openzfs.csi.aws.com"}, {Driver: "csi-isilon.dellemc.com"}, {Driver: "csi-isilon.dellemc.com", ReadOnly: true},
+		{Driver: "csi.vsphere.vmware.com", Attributes: map[string]string{"type": "vSphere CNS File Volume"}},
+		{Driver: "blob.csi.azure.com", Attributes: map[string]string{"protocol": "nfs"}}, {Driver: "csi.vastdata.com", Attributes: map[string]string{"mount_options": "vers=3,nconnect=2"}},
+		{Driver: "filestore.csi.storage.gke.io", Attributes: map[string]string{"mountOptions": "hard,vers=3"}}}
 	rapid.Check(t, func(t *rapid.T) {
 		volume := rapid.SampledFrom(volumes).Draw(t, "volume")
 		drawn := rapid.SliceOfN(rapid.SampledFrom(draw), 0, 6).Draw(t, "wanted")
@@ -102,32 +170,37 @@ func TestCheckHoldsForEveryDriver(t *testing.T) {
 	})
 }
 
-// Of the drivers that a trial mounts volumes of, every fact says where it was read.
+// Every fact of a driver says where it was read.
 func TestWhereFactsWereRead(t *testing.T) {
-	for _, name := range []string{"kubernetes.io/nfs", "nfs.csi.k8s.io", "smb.csi.k8s.io", "file.csi.azure.com"} {
-		read := table[name].read
-		if read == nil {
-			t.Errorf("%s: nothing says where its facts were read", name)
-			continue
+	file := regexp.MustCompile(`^[\w./-]+/[\w.-]+[:,]`)
+	for name, read := range readings {
+		if len(rowsByDriver[name]) == 0 {
+			t.Errorf("%s was read, and the table does not have it", name)
 		}
-		if !strings.ContainsAny(read.release, "0123456789") {
-			t.Errorf("%s: release is %q", name, read.release)
+		if !strings.ContainsAny(read.release, "0123456789") || strings.Count(read.repo, "/") != 1 {
+			t.Errorf("%s: release is %q of %q", name, read.release, read.repo)
 		}
 		for _, fact := range []string{read.staging, read.handle, read.source, read.order, read.appends, read.replaces, read.readOnly} {
-			if !strings.HasPrefix(fact, "pkg/") && fact != unknown {
+			if !file.MatchString(fact) && fact != unknown {
 				t.Errorf("%s: %q names no file of the source", name, fact)
 			}
 		}
-		if perPod := strings.Contains(read.staging, "mounts for each pod") && !strings.Contains(read.staging, "once a node"); perPod != table[name].perPod {
-			t.Errorf("%s: %q, and perPod is %t", name, read.staging, table[name].perPod)
-		}
-		if free := !strings.Contains(read.handle, "are read out of it"); free != table[name].freeHandle {
-			t.Errorf("%s: %q, and freeHandle is %t", name, read.handle, table[name].freeHandle)
+		for _, r := range rowsByDriver[name] {
+			if r.reads == atPublish && !strings.Contains(read.staging, "for each pod") || r.reads == atStage && !strings.Contains(read.staging, "once a node") {
+				t.Errorf("%s: %q, and mountOptions are read for %s", name, read.staging, r.reads)
+			}
+			if r.freeHandle && (read.handle == unknown || strings.Contains(read.handle, "are read out of it")) {
+				t.Errorf("%s: %q, and freeHandle is true", name, read.handle)
+			}
 		}
 	}
-	for name, d := range table {
-		if d.freeHandle && d.read == nil {
-			t.Errorf("%s may be cloned, and nothing says where that was read", name)
+}
+
+// What is known of a driver beyond its name was read.
+func TestWhatNobodyReadIsNotKnown(t *testing.T) {
+	for _, r := range table {
+		if _, read := readings[r.driver]; !read && (r.freeHandle || r.hands.of != nil || r.own.of != nil || r.path.of != nil || r.client != "" || r.empty.text != "") {
+			t.Errorf("%s: nothing says where what is known of it was read", r.driver)
 		}
 	}
 }
@@ -196,6 +269,8 @@ func TestWhatMayBeCloned(t *testing.T) {
 		// Its handle says which share it is.
 		"file.csi.azure.com":    false,
 		"csi.trident.netapp.io": false, "example.com": false, "ebs.csi.aws.com": false,
+		// Its handle is the file system. That of OpenZFS and of Ceph's NFS names the volume, no more.
+		"efs.csi.aws.com": false, "fsx.openzfs.csi.aws.com": true, "rook-ceph.nfs.csi.ceph.com": true, "csi.vastdata.com": false, "filestore.csi.storage.gke.io": false,
 	} {
 		if got := (Volume{Driver: driver}).MayBeCloned(); got != want {
 			t.Errorf("%s: %t, want %t", driver, got, want)

@@ -4,22 +4,55 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+)
 
-	"github.com/storageclient/operator/api/v1alpha1"
+// attribute is an attribute of a CSI volume.
+func attribute(name string) place {
+	return place{"attribute " + name, func(v Volume) string { return v.attribute(name) }}
+}
+
+// attributeIs tells volumes with one of some values of an attribute.
+func attributeIs(name string, values ...string) tell {
+	return tell{name + " is " + strings.Join(values, ", "), func(v Volume) bool {
+		return slices.ContainsFunc(values, func(value string) bool { return strings.EqualFold(v.attribute(name), value) })
+	}}
+}
+
+func either(a, b tell) tell {
+	return tell{a.text + ", or " + b.text, func(v Volume) bool { return a.is(v) || b.is(v) }}
+}
+
+func both(a, b tell) tell {
+	return tell{a.text + " and " + b.text, func(v Volume) bool { return a.is(v) && b.is(v) }}
+}
+
+var (
+	stageSecret = tell{"there is a secret to stage it", func(v Volume) bool { return v.StageSecret }}
+	diskImage   = attributeIs("fsType", "ext2", "ext3", "ext4", fsTypeXFS)
+)
+
+var (
+	specServer  = place{"spec.nfs.server", host}
+	specPath    = place{"spec.nfs.path", func(v Volume) string { return v.Path }}
+	specPortal  = place{"spec.iscsi.targetPortal", host}
+	nfsServer   = place{"attribute server", func(v Volume) string { return strings.Trim(v.attribute("server"), "[]") }}
+	nfsPath     = place{"attributes share and subDir", sharePath}
+	uncServer   = place{"attribute source", hostOfUNC}
+	azureServer = place{"attribute server, or the storage account", azureFileServer}
+	azurePath   = place{"account and share, of the attributes or the handle", azureFilePath}
+	blobServer  = place{"attribute server, or the storage account", blobServerOf}
+	openZFSPath = place{"attribute VolumePath, or /fsx", func(v Volume) string { return rooted(cmp.Or(v.attribute("VolumePath"), "fsx")) }}
+	sharedPath  = place{"attribute volume", filestorePath}
+	serviceIP   = place{"attribute AzServiceIP", withoutLocalhost}
+	// diskFSType is of Azure Disk, which takes the attribute rather than the volume's own field.
+	diskFSType = place{"attribute fsType, or the volume's field", func(v Volume) string { return cmp.Or(v.attribute("fsType"), v.FSType) }}
 )
 
 func host(v Volume) string { return v.Host }
 
-func attribute(name string) func(Volume) string {
-	return func(v Volume) string { return v.attribute(name) }
-}
-
-// nfsServer is what getServerFromSource makes of the attribute: an IPv6 address stands in brackets before mount.
-func nfsServer(v Volume) string { return strings.Trim(v.attribute("server"), "[]") }
-
-// nfsPath is "share/subDir". Names in subDir that the driver fills in are known of volumes that a provisioner made only, whose subDir
+// sharePath is "share/subDir". Names in subDir that the driver fills in are known of volumes that a provisioner made only, whose subDir
 // has them filled in.
-func nfsPath(v Volume) string {
+func sharePath(v Volume) string {
 	share, sub := v.attribute("share"), v.attribute("subDir")
 	switch {
 	case share == "" || strings.Contains(sub, "${"):
@@ -32,6 +65,12 @@ func nfsPath(v Volume) string {
 
 func rooted(path string) string { return "/" + strings.TrimLeft(path, "/") }
 
+// hostOfUNC takes the host out of "//server/share".
+func hostOfUNC(v Volume) string {
+	server, _, _ := strings.Cut(strings.TrimLeft(v.attribute("source"), `/\`), "/")
+	return server
+}
+
 // azureFilePath is "/account/share" of NFS, with the folder below it. With encryption in transit, a proxy of the node mounts it.
 func azureFilePath(v Volume) string {
 	account, share := v.attribute("storageAccount"), v.attribute("shareName")
@@ -39,7 +78,7 @@ func azureFilePath(v Volume) string {
 		account, share = cmp.Or(account, parts[1]), cmp.Or(share, parts[2])
 	}
 	encrypted := strings.EqualFold(v.attribute("encryptInTransit"), "true")
-	if azureFileProtocol(v) != nfs || account == "" || share == "" || strings.Contains(share, "${") || encrypted {
+	if account == "" || share == "" || strings.Contains(share, "${") || encrypted {
 		return ""
 	}
 	path := "/" + account + "/" + share
@@ -49,28 +88,13 @@ func azureFilePath(v Volume) string {
 	return path
 }
 
-// smbServer takes the host out of "//server/share".
-func smbServer(v Volume) string {
-	server, _, _ := strings.Cut(strings.TrimLeft(v.attribute("source"), `/\`), "/")
-	return server
-}
-
-// azureFileProtocol goes by either attribute. With a disk's file system, the volume is a disk image on an SMB share: the
-// options are for the file system on it, and the driver mounts the share with options of its own.
-func azureFileProtocol(v Volume) v1alpha1.VolumeProtocol {
-	fsType := strings.ToLower(v.attribute("fsType"))
-	switch {
-	case fsType == "nfs" || strings.EqualFold(v.attribute("protocol"), "nfs"):
-		return nfs
-	case slices.Contains([]string{"ext2", "ext3", "ext4", fsTypeXFS}, fsType):
-		return block
-	}
-	return smb
-}
-
 // azureFileServer follows the driver: the attribute server, else the storage account's name in the endpoint's
 // domain. A volume handle is "resource group#account#share#...".
-func azureFileServer(v Volume) string {
+func azureFileServer(v Volume) string { return azureServerOf(v, "file") }
+
+func blobServerOf(v Volume) string { return azureServerOf(v, "blob") }
+
+func azureServerOf(v Volume, service string) string {
 	if server := v.attribute("server"); server != "" {
 		return server
 	}
@@ -81,56 +105,117 @@ func azureFileServer(v Volume) string {
 	if account == "" {
 		return ""
 	}
-	return account + ".file." + cmp.Or(v.attribute("storageEndpointSuffix"), "core.windows.net")
+	return account + "." + service + "." + cmp.Or(v.attribute("storageEndpointSuffix"), "core.windows.net")
 }
 
-// tridentProtocol goes by the attribute protocol, file or block. Of file volumes only SMB ones are staged with a
-// secret, which holds the domain user.
-func tridentProtocol(v Volume) v1alpha1.VolumeProtocol {
-	switch v.attribute("protocol") {
-	case "file":
-		if v.StageSecret {
-			return smb
-		}
-		return nfs
-	case "block", "blockOnFile":
-		return block
+// filestorePath is not told of a share among several of an instance, whose name is a part of the handle.
+func filestorePath(v Volume) string {
+	volume := v.attribute("volume")
+	if volume == "" || strings.HasPrefix(v.Handle, "modeMultishare/") {
+		return ""
+	}
+	return rooted(volume)
+}
+
+// withoutLocalhost is the address of PowerScale's service, which the driver replaces where it is its own proxy.
+func withoutLocalhost(v Volume) string {
+	if ip := v.attribute("AzServiceIP"); !strings.Contains(ip, "localhost") {
+		return ip
 	}
 	return ""
 }
 
-// sortedList is what the kubelet's NFS plugin does: a set, sorted (JoinMountOptions in pkg/volume/util).
-func sortedList(_ Volume, options []string) []string {
+var (
+	sorted   = habit{"sorted by the alphabet, each once", func(_ Volume, list []string) []string { return sortedList(list) }}
+	azureNFS = habit{"sorted with vers=4, minorversion=1, sec=sys; actimeo=30 and noresvport where the list has none", azureNFSList}
+	azureSMB = habit{"kept, then file_mode, dir_mode, mfsymlinks, nosharesock and actimeo=30 where the list has none", azureSMBList}
+	blobNFS  = habit{"sorted with sec=sys, vers=3, nolock", func(_ Volume, list []string) []string {
+		return sortedList(append(slices.Clone(list), "sec=sys,vers=3,nolock"))
+	}}
+	vsphereNFS = appended("hard", "sec=sys", "vers=4", "minorversion=1")
+	readWrite  = appended("rw")
+	once       = habit{"kept, each once", func(_ Volume, list []string) []string { return onceEach(list) }}
+	efsList    = habit{"tls first, then the list in small letters, each once; then version 4.1 (4.2 of S3 Files), sizes of 1 MiB, hard, timeo=600, retrans=2 and " +
+		"noresvport where the list has none", efsUtilsList}
+	diskList     = habit{"kept; nouuid of XFS", withoutUUID}
+	diskOnceList = habit{"kept, each once; nouuid of XFS", func(v Volume, list []string) []string { return onceEach(withoutUUID(v, list)) }}
+	vastList     = habit{"kept", func(v Volume, list []string) []string {
+		if len(list) > 0 {
+			return list
+		}
+		return sortedList(strings.Split(v.attribute("mount_options"), ","))
+	}}
+)
+
+// appended is of drivers that put options of their own last.
+func appended(options ...string) habit {
+	return habit{"kept, then " + strings.Join(options, ", "), func(_ Volume, list []string) []string { return append(slices.Clone(list), options...) }}
+}
+
+// sortedList is a set, sorted (JoinMountOptions in pkg/volume/util of Kubernetes).
+func sortedList(options []string) []string {
 	list := slices.DeleteFunc(slices.Clone(options), func(o string) bool { return o == "" })
 	slices.Sort(list)
 	return slices.Compact(list)
 }
 
-// nfsList is what csi-driver-nfs does: the order stays, and what the class's parameter mountOptions says comes last.
-func nfsList(v Volume, options []string) []string {
-	list := slices.Clone(options)
-	if own := v.OwnOptions(); own != "" {
-		list = append(list, own)
+func onceEach(options []string) []string {
+	var list []string
+	for _, o := range options {
+		if !slices.Contains(list, o) {
+			list = append(list, o)
+		}
 	}
 	return list
 }
 
-// azureFileList is what the Azure Files driver does with the flags that it has by default (NodeStageVolume and
-// appendDefaultNfsMountOptions, appendDefaultCifsMountOptions): its own version, and defaults where nothing in the list
-// begins like them.
-func azureFileList(v Volume, options []string) []string {
-	switch azureFileProtocol(v) {
-	case nfs:
-		list := sortedList(Volume{}, append(slices.Clone(options), "vers=4,minorversion=1,sec=sys"))
-		return withDefaults(list, "actimeo", "actimeo=30", "noresvport", "noresvport")
-	case smb:
-		list := withDefaults(options, "file_mode", "file_mode=0777", "dir_mode", "dir_mode=0777", "mfsymlinks", "mfsymlinks", "nosharesock", "nosharesock")
-		if contains(list, "acregmax") || contains(list, "acdirmax") {
-			return list
-		}
-		return withDefaults(list, "actimeo", "actimeo=30")
+func azureNFSList(_ Volume, options []string) []string {
+	list := sortedList(append(slices.Clone(options), "vers=4,minorversion=1,sec=sys"))
+	return withDefaults(list, "actimeo", "actimeo=30", "noresvport", "noresvport")
+}
+
+func azureSMBList(_ Volume, options []string) []string {
+	list := withDefaults(options, "file_mode", "file_mode=0777", "dir_mode", "dir_mode=0777", "mfsymlinks", "mfsymlinks", "nosharesock", "nosharesock")
+	if contains(list, "acregmax") || contains(list, "acdirmax") {
+		return list
 	}
-	return options
+	return withDefaults(list, "actimeo", "actimeo=30")
+}
+
+// efsUtilsList is what the driver and then mount.efs make of a list; the tunnel's port is left out, which nobody can know before.
+func efsUtilsList(v Volume, options []string) []string {
+	var list []string
+	if !strings.EqualFold(v.attribute("encryptInTransit"), "false") {
+		list = append(list, "tls")
+	}
+	for _, o := range options {
+		list = append(list, strings.ToLower(o))
+	}
+	list = onceEach(list)
+	version := "nfsvers=4.1"
+	if strings.HasPrefix(v.Handle, "s3files:") {
+		version = "nfsvers=4.2"
+	}
+	if !hasName(list, "nfsvers", "vers") {
+		list = append(list, version)
+	}
+	for _, o := range []string{"rsize=1048576", "wsize=1048576", "timeo=600", "retrans=2", "noresvport"} {
+		if name, _, _ := strings.Cut(o, "="); !hasName(list, name) {
+			list = append(list, o)
+		}
+	}
+	if !hasName(list, "hard", "soft") {
+		list = append(list, "hard")
+	}
+	return list
+}
+
+// withoutUUID has XFS mounted beside its own copies.
+func withoutUUID(v Volume, options []string) []string {
+	if v.FSType != fsTypeXFS {
+		return options
+	}
+	return onceEach(append(slices.Clone(options), "nouuid"))
 }
 
 // withDefaults appends options unless the list has one with that beginning: pairs of a beginning and an option.
@@ -150,4 +235,12 @@ func contains(options []string, part string) bool {
 
 func hasPrefix(options []string, prefix string) bool {
 	return slices.ContainsFunc(options, func(o string) bool { return strings.HasPrefix(o, prefix) })
+}
+
+// hasName says whether a list has an option of one of these names.
+func hasName(options []string, names ...string) bool {
+	return slices.ContainsFunc(options, func(o string) bool {
+		name, _, _ := strings.Cut(o, "=")
+		return slices.Contains(names, name)
+	})
 }

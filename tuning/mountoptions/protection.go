@@ -145,6 +145,12 @@ func (p protection) read(options []Option) standing {
 	return s
 }
 
+// Protects says whether an option is about what protects a mount, whichever value it has.
+func (p Protocol) Protects(option string) bool {
+	o := parseOne(option)
+	return slices.ContainsFunc(tableOf(p).protections, func(known protection) bool { return known.isAbout(o) })
+}
+
 func (p protection) isAbout(o Option) bool {
 	for option := range p.levels {
 		if parseOne(option).Name == o.Name {

@@ -73,7 +73,7 @@ type table struct {
 	source string
 }
 
-var tables = map[Protocol]*table{NFS: nfs, SMB: smb, XFS: xfs, Generic: generic}
+var tables = map[Protocol]*table{NFS: nfs, EFS: efs, VAST: vast, SMB: smb, XFS: xfs, Generic: generic}
 
 // tableOf returns an empty table for a protocol that is not known: every option is then about its own name.
 func tableOf(p Protocol) *table {

@@ -37,6 +37,7 @@ func Validate(p Protocol, options []string) []Problem {
 	for _, text := range options {
 		o := parseOne(text)
 		if message := t.refuseOption(text, o); message != "" {
+			message += t.explainOtherClient(o)
 			problems = append(problems, Problem{Option: text, Message: message})
 			continue
 		}

@@ -41,7 +41,27 @@ func protocolsOf(s *v1alpha1.VolumeSelector, options []string) []mountoptions.Pr
 		mountoptions.XFS:     onDisk && (len(s.FSTypes) == 0 || slices.Contains(s.FSTypes, fsTypeXFS)),
 		mountoptions.Generic: onDisk && slices.ContainsFunc(s.FSTypes, func(t string) bool { return t != fsTypeXFS }),
 	}
-	return slices.DeleteFunc(slices.Clone(families), func(p mountoptions.Protocol) bool { return !fits[p] })
+	fitting := slices.DeleteFunc(slices.Clone(families), func(p mountoptions.Protocol) bool { return !fits[p] })
+	if i := slices.Index(fitting, mountoptions.NFS); i >= 0 {
+		fitting[i] = clientOf(s.Drivers)
+	}
+	return fitting
+}
+
+// clientOf is the family of NFS that all of some drivers mount with; the kernel's, where they differ or nothing is known of one.
+func clientOf(names []string) mountoptions.Protocol {
+	var all []mountoptions.Protocol
+	for _, name := range names {
+		all = append(all, drivers.Families(name)...)
+		if len(drivers.Protocols(name)) == 0 {
+			return mountoptions.NFS
+		}
+	}
+	slices.Sort(all)
+	if all = slices.Compact(all); len(all) == 1 {
+		return all[0]
+	}
+	return mountoptions.NFS
 }
 
 // bestFor is the kind that finds the least wrong with options, the first of several.

@@ -52,6 +52,16 @@ func TestValidateBySelector(t *testing.T) {
 		"an option of none": {at(azure, "logbsize=256k"), []string{
 			"error: spec.volumes[0].mountOptions[0]: NFS: is unknown: mount fails on options that the kernel does not know",
 			"error: spec.volumes[0].mountOptions[0]: SMB: is unknown: mount fails on options that the kernel does not know"}},
+		"options of EFS in a rule for EFS": {at(v1alpha1.VolumeSelector{Drivers: []string{"efs.csi.aws.com"}}, "tls", "iam"), nil},
+		"options of EFS in a rule for all NFS": {at(v1alpha1.VolumeSelector{Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS}}, "iam"), []string{
+			"error: spec.volumes[0].mountOptions[0]: is unknown: mount fails on options that the kernel does not know; EFS's client takes it: give it a rule of its own whose selector.drivers is [efs.csi.aws.com]"}},
+		"how EFS is reached is the volume's": {at(v1alpha1.VolumeSelector{Drivers: []string{"efs.csi.aws.com"}}, "mounttargetip=10.0.0.1"), []string{
+			"error: spec.volumes[0].mountOptions[0]: is refused: it sets which server is mounted and how it is reached; only the volume itself may set that"}},
+		"connections of VAST in a rule for VAST": {at(v1alpha1.VolumeSelector{Drivers: []string{"csi.vastdata.com"}}, "nconnect=32", "remoteports=dns"), nil},
+		"connections of VAST in a rule for others too": {at(v1alpha1.VolumeSelector{Drivers: []string{"csi.vastdata.com", "nfs.csi.k8s.io"}}, "nconnect=32"), []string{
+			"error: spec.volumes[0].mountOptions[0]: must be 1 to 16 connections; VAST's client takes it: give it a rule of its own whose selector.drivers is [csi.vastdata.com]"}},
+		"servers of VAST are the volume's": {at(v1alpha1.VolumeSelector{Drivers: []string{"csi.vastdata.com"}}, "remoteports=10.0.0.1"), []string{
+			"error: spec.volumes[0].mountOptions[0]: must be one of dns"}},
 		"an XFS option where XFS is named":    {at(v1alpha1.VolumeSelector{FSTypes: []string{"xfs"}}, "logbsize=256k"), nil},
 		"a class alone, with options of XFS":  {at(v1alpha1.VolumeSelector{StorageClassNames: []string{"fast"}}, "noatime", "logbsize=256k"), nil},
 		"a class alone, with options of SMB":  {at(v1alpha1.VolumeSelector{StorageClassNames: []string{"fast"}}, "actimeo=30", "mfsymlinks"), nil},

@@ -36,6 +36,7 @@ var volumeRemedies = map[string]string{
 	v1alpha1.VolumeReasonConflict:          "Set the list again that was written last, or give one of the profiles a higher priority: see the message.",
 	v1alpha1.VolumeReasonDeclaredElsewhere: "Declare the list where the volume is declared, or set gitOpsOwned: Patch in the rule.",
 	v1alpha1.VolumeReasonLegacyAnnotation:  "Move the annotation's options to spec.mountOptions and remove the annotation.",
+	v1alpha1.VolumeReasonNoClass:           "Create the StorageClass, or leave the volume out of the rule's selector.",
 	v1alpha1.VolumeReasonWrongProtocol:     "Name protocols, fsTypes or drivers in the rule's selector.",
 	v1alpha1.VolumeReasonNoMount:           "Leave the volume out of the rule's selector.",
 	v1alpha1.VolumeReasonInvalidOptions:    "Change the rule's options: the message says which do not go together.",

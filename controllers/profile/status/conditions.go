@@ -12,6 +12,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/pause"
+	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -154,7 +155,7 @@ func (r Report) judgeReady(stalled verdict) verdict {
 	case r.isPlanMode():
 		return asFalse(v1alpha1.ReasonPlanMode, modePlan+"; "+r.progressMessage())
 	case r.nodes.counts.Matched == 0 && r.volumes.Matched == 0:
-		return asTrue(v1alpha1.ReasonNothingMatched, withIgnored("No node and no volume matches", r.nodes.ignored))
+		return asTrue(v1alpha1.ReasonNothingMatched, withIgnored("No node and no volume matches"+r.leftOutText(), r.nodes.ignored))
 	case r.nodes.counts.Failed > 0:
 		return asFalse(v1alpha1.ReasonNodesFailed, r.failedMessage())
 	case len(r.coming()) > 0 && r.rebootHold() != "":
@@ -459,4 +460,13 @@ func (r Report) removalMessage() string {
 	}
 	message := strings.Join(parts, "; ")
 	return strings.ToUpper(message[:1]) + message[1:]
+}
+
+// leftOutText says how many volumes no rule selects though one may mean them; empty: none. The advice names their drivers.
+func (r Report) leftOutText() string {
+	if len(r.volumes.LeftOut) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %s left out, since nothing is known of their drivers: see status.advice",
+		text.Count(advice.CountLeftOut(r.volumes.LeftOut), "volume is", "volumes are"))
 }

@@ -94,6 +94,7 @@ func statesOf() map[string]Report {
 		"VolumeReasonConflict":          blocked(v1alpha1.VolumeReasonConflict),
 		"VolumeReasonDeclaredElsewhere": excepted(v1alpha1.VolumeReasonDeclaredElsewhere),
 		"VolumeReasonLegacyAnnotation":  blocked(v1alpha1.VolumeReasonLegacyAnnotation),
+		"VolumeReasonNoClass":           blocked(v1alpha1.VolumeReasonNoClass),
 		"VolumeReasonWrongProtocol":     blocked(v1alpha1.VolumeReasonWrongProtocol),
 		"VolumeReasonNoMount":           blocked(v1alpha1.VolumeReasonNoMount),
 		"VolumeReasonInvalidOptions":    blocked(v1alpha1.VolumeReasonInvalidOptions),

@@ -78,7 +78,7 @@ func Judge(name string, s Snapshot, now time.Time) Report {
 	r.nodes.addStuck(profile, s.All, now)
 	r.stale = r.volumes.Stale
 	r.invalidReason, r.invalidMessage = match.Check(profile.StorageClientProfile, s.Allow)
-	r.advice = advice.For(overview.AdviceInput(profile.StorageClientProfile, s.All.Nodes, s.All.ClientNodes, r.volumes.Servers))
+	r.advice = advice.For(overview.AdviceInput(profile.StorageClientProfile, s.All.Nodes, s.All.ClientNodes, r.volumes.Servers, r.volumes.LeftOut))
 	r.limits = overview.Fleet{Matched: int(r.nodes.counts.Matched), All: len(s.All.Nodes), MaxUnavailable: s.MaxUnavailable}
 	return r
 }
@@ -93,7 +93,7 @@ func (r Report) Status(old v1alpha1.StorageClientProfileStatus, now time.Time) v
 	next.LostNodes = r.nodes.lost
 	next.Volumes = v1alpha1.VolumeCounts{
 		Matched: r.volumes.Matched, UpToDate: r.volumes.UpToDate, Exceptions: r.volumes.Exceptions, Blocked: r.volumes.Blocked,
-		StaleMounts: r.stale.Count,
+		StaleMounts: r.stale.Count, LeftOut: int32(advice.CountLeftOut(r.volumes.LeftOut)),
 	}
 	next.Advice = r.advice
 	next.Plan = r.planStatus(old.Plan, old.ObservedGeneration, now)

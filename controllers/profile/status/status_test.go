@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/overview"
 	"github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/nodesettings"
 )
@@ -799,5 +801,19 @@ func TestAVolumeThatIsNotRestoredKeepsTheProfile(t *testing.T) {
 	f.volumes.Unrestored = []string{"v"}
 	if f.IsReleased() {
 		t.Error("released with a volume left")
+	}
+}
+
+// A profile that selects nothing says so of volumes that it may mean.
+func TestVolumesThatAreLeftOutShow(t *testing.T) {
+	r := newWorld(nil).report()
+	r.volumes.LeftOut = []advice.LeftOut{{Driver: "nfs.example.com", Count: 2, Example: "pv-1"}, {Driver: "csi.example.com", Count: 1, Example: "pv-9"}}
+	status := r.Status(v1alpha1.StorageClientProfileStatus{}, now)
+	if status.Volumes.LeftOut != 3 {
+		t.Errorf("left out: %d", status.Volumes.LeftOut)
+	}
+	ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
+	if want := "No node and no volume matches; 3 volumes are left out, since nothing is known of their drivers: see status.advice"; !strings.HasPrefix(ready.Message, want) {
+		t.Errorf("message is %q, want %q", ready.Message, want)
 	}
 }

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"maps"
 	"slices"
 	"sync"
 
@@ -24,8 +25,8 @@ type compiledProfile struct {
 	from v1alpha1.StorageClientProfile
 }
 
-// Compile is the function Compile, but for what it knows.
-func (c *Compiler) Compile(profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList, pausedAll bool) *Profiles {
+// Compile is the function Compile, but for what it knows. classes holds the mount options of each StorageClass.
+func (c *Compiler) Compile(profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList, pausedAll bool, classes map[string][]string) *Profiles {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	known, compiled := make(map[string]compiledProfile, len(profiles)), make([]*Profile, len(profiles))
@@ -39,11 +40,12 @@ func (c *Compiler) Compile(profiles []v1alpha1.StorageClientProfile, allow catal
 		}
 		known[profiles[i].Name], compiled[i] = p, p.Profile
 	}
-	same := c.last != nil && c.last.pausedAll == pausedAll && len(compiled) == len(c.known) &&
+	classes = followedClasses(compiled, classes)
+	same := c.last != nil && c.last.pausedAll == pausedAll && maps.EqualFunc(c.last.classes, classes, slices.Equal) && len(compiled) == len(c.known) &&
 		!slices.ContainsFunc(compiled, func(p *Profile) bool { return c.last.Get(p.Name) != p })
 	c.known = known
 	if !same {
-		c.last = newProfiles(compiled, pausedAll)
+		c.last = newProfiles(compiled, pausedAll, classes)
 	}
 	return c.last
 }

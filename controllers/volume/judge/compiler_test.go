@@ -13,7 +13,7 @@ import (
 func TestCompilerCompilesEachVersionOnce(t *testing.T) {
 	c := &Compiler{}
 	optionsOf := func(list ...v1alpha1.StorageClientProfile) []string {
-		return Volume(Input{Volume: builders.NFSVolume(nil), Profiles: c.Compile(list, catalogue.AllowList{}, false)}).Options
+		return Volume(Input{Volume: builders.NFSVolume(nil), Profiles: c.Compile(list, catalogue.AllowList{}, false, nil)}).Options
 	}
 	p := builders.NFSProfile("fast", []string{"nconnect=4"})
 	p.UID, p.ResourceVersion = "a", "1"
@@ -61,22 +61,22 @@ func TestCompilerReturnsTheSameUntilADeclarationChanges(t *testing.T) {
 			c := &Compiler{}
 			p, q := builders.NFSProfile("fast", []string{"nconnect=4"}), builders.NFSProfile("q", []string{"nocto"})
 			p.ResourceVersion, q.ResourceVersion = "1", "1"
-			before := c.Compile([]v1alpha1.StorageClientProfile{p, q}, catalogue.AllowList{}, false)
+			before := c.Compile([]v1alpha1.StorageClientProfile{p, q}, catalogue.AllowList{}, false, nil)
 			changed := *p.DeepCopy()
 			changed.ResourceVersion = "2"
 			test.change(&changed)
-			if got := c.Compile([]v1alpha1.StorageClientProfile{changed, q}, catalogue.AllowList{}, false) == before; got != test.same {
+			if got := c.Compile([]v1alpha1.StorageClientProfile{changed, q}, catalogue.AllowList{}, false, nil) == before; got != test.same {
 				t.Errorf("the same: %v, want %v", got, test.same)
 			}
 		})
 	}
 	c := &Compiler{}
 	p := []v1alpha1.StorageClientProfile{builders.NFSProfile("fast", []string{"nconnect=4"}), builders.NFSProfile("q", nil)}
-	before := c.Compile(p, catalogue.AllowList{}, false)
-	if c.Compile(p, catalogue.AllowList{}, true) == before {
+	before := c.Compile(p, catalogue.AllowList{}, false, nil)
+	if c.Compile(p, catalogue.AllowList{}, true, nil) == before {
 		t.Error("a pause of everything changes nothing")
 	}
-	if all := c.Compile(p, catalogue.AllowList{}, true); c.Compile(p[:1], catalogue.AllowList{}, true) == all {
+	if all := c.Compile(p, catalogue.AllowList{}, true, nil); c.Compile(p[:1], catalogue.AllowList{}, true, nil) == all {
 		t.Error("a profile that is gone changes nothing")
 	}
 }

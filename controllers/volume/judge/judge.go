@@ -50,8 +50,9 @@ type Input struct {
 	Volume *corev1.PersistentVolume
 	// VolumeClaim is the PersistentVolumeClaim that the volume names, nil if there is none. One of another UID counts as none.
 	VolumeClaim *metav1.PartialObjectMetadata
-	// Class holds the mount options of the volume's StorageClass; nil if there is no such class.
-	Class []string
+	// Class holds the mount options of the volume's StorageClass, HasClass says whether there is one.
+	Class    []string
+	HasClass bool
 	// Entry is what the ledger holds of the volume, nil for nothing.
 	Entry *ledger.Entry
 	// Profiles are all profiles of the cluster.
@@ -113,6 +114,7 @@ func Volume(in Input) Verdict {
 	s := &scope{Input: in, target: targetOf(in.Volume), record: recallRecord(in.Volume, in.Entry), current: in.Volume.Spec.MountOptions}
 	s.target.nconnectInForce = in.nconnectInForce
 	s.base, s.rules = s.ownList(), in.Profiles.rulesSelecting(in.Volume, in.VolumeClaim)
+	s.rules = s.followRules()
 	if len(s.rules) > 0 && !s.isIgnored() {
 		s.mergeRules()
 		s.takeOverRetained()
@@ -121,7 +123,7 @@ func Volume(in Input) Verdict {
 	var v Verdict
 	for _, answer := range []func(*scope) (Verdict, bool){
 		(*scope).leaveIgnored, (*scope).holdBack, (*scope).leaveUnselected, (*scope).restoreUnselected, (*scope).blockUnmounted,
-		(*scope).blockProtocol, (*scope).blockDeclaredElsewhere, (*scope).blockLegacyAnnotation, (*scope).blockChanged, (*scope).blockBackendList,
+		(*scope).blockClass, (*scope).blockProtocol, (*scope).blockDeclaredElsewhere, (*scope).blockLegacyAnnotation, (*scope).blockChanged, (*scope).blockBackendList,
 		(*scope).blockInvalid, (*scope).writeMerged, (*scope).keepCurrent,
 	} {
 		var final bool
@@ -167,7 +169,7 @@ func (s *scope) wasAddedTo() bool {
 }
 
 func (s *scope) mergeRules() {
-	s.merged = s.Profiles.memory.mergeOnce(s.target, s.base, s.current, s.rules, s.replaceableOptions())
+	s.merged = s.Profiles.memory.mergeOnce(s.target, s.withoutFormerClass(), s.current, s.rules, s.replaceableOptions())
 }
 
 // takeOverRetained makes the options of profiles that let go with Retain the volume's own, where others go on with it: what stands
@@ -424,7 +426,7 @@ func (s *scope) writeMerged() (Verdict, bool) {
 	if slices.Equal(s.current, wanted) && !s.record.Recalled && (!s.record.Present || s.carriesOurs() && slices.Equal(s.record.Profiles, profileNames(s.rules))) {
 		return Verdict{}, false
 	}
-	message := fmt.Sprintf("mountOptions become %s (were %s) by %s", listText(wanted), listText(s.current), text.List(profileNames(s.rules)))
+	message := fmt.Sprintf("mountOptions become %s (were %s) by %s%s", listText(wanted), listText(s.current), text.List(profileNames(s.rules)), s.classText())
 	if s.record.Recalled && slices.Equal(s.current, wanted) {
 		return s.writeVerdict("put the annotations back that somebody removed; mountOptions stay " + listText(wanted)), true
 	}

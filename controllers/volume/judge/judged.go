@@ -27,6 +27,8 @@ type Judged struct {
 	CarriesOurs bool
 	// Source is where the volume's data comes from.
 	Source Source
+	// Unknown is set where nobody can say which protocol the volume speaks.
+	Unknown *Unknown
 
 	demand         demand
 	bringsNconnect bool
@@ -39,7 +41,7 @@ func Judge(in Input) *Judged {
 	v, record := Volume(in), recallRecord(in.Volume, in.Entry)
 	j := &Judged{
 		Volume: in.Volume, Verdict: v, Mark: MarkOf(in.Volume), FailedMount: FailedMountOf(in.Volume),
-		Record: record, CarriesOurs: record.CarriesOurs(in.Volume), Source: SourceOf(in.Volume),
+		Record: record, CarriesOurs: record.CarriesOurs(in.Volume), Source: SourceOf(in.Volume), Unknown: unknownOf(in.Volume),
 		demand: demandOf(in.Volume, listAfter(in.Volume, v)), bringsNconnect: bringsNconnect(v),
 	}
 	j.withNconnectInForce = sync.OnceValue(func() Verdict {
@@ -62,6 +64,7 @@ type remembered struct {
 	*Judged
 	volume, volumeClaim version
 	class               []string
+	hasClass            bool
 	profiles            *Profiles
 	entry               *ledger.Entry
 }
@@ -79,13 +82,13 @@ func NewMemory() *Memory { return &Memory{known: map[string]remembered{}} }
 // Judge is the function Judge, but for what it remembers. A volume without a resource version, which was not read from
 // an API server, is judged each time.
 func (m *Memory) Judge(in Input) *Judged {
-	now := remembered{volume: versionOf(in.Volume), class: in.Class, profiles: in.Profiles, entry: in.Entry}
+	now := remembered{volume: versionOf(in.Volume), class: in.Class, hasClass: in.HasClass, profiles: in.Profiles, entry: in.Entry}
 	if in.VolumeClaim != nil {
 		now.volumeClaim = versionOf(in.VolumeClaim)
 	}
 	was, known := m.known[in.Volume.Name]
 	if known && was.profiles == now.profiles && was.volume == now.volume && was.volumeClaim == now.volumeClaim &&
-		now.volume.resourceVersion != "" && slices.Equal(was.class, now.class) && was.entry.IsSame(now.entry) {
+		now.volume.resourceVersion != "" && slices.Equal(was.class, now.class) && was.hasClass == now.hasClass && was.entry.IsSame(now.entry) {
 		return was.Judged
 	}
 	// A pointer into a list would keep the whole list of that pass in memory.

@@ -116,7 +116,11 @@ func mergeRules(t target, base, current []string, rules []rule, class []string) 
 	for _, group := range groupByRule(winners) {
 		wanted, given := t.options.WithoutGiven(group.options, t.Hands(nil))
 		out.given = append(out.given, given...)
-		result := t.options.MergeBeside(t.Given(), out.options, wanted, group.rule.OnConflict, class)
+		replaceable := class
+		if group.rule.follows() {
+			replaceable = own
+		}
+		result := t.options.MergeBeside(t.Given(), out.options, wanted, group.rule.OnConflict, replaceable)
 		for _, o := range result.Options {
 			if !slices.Contains(out.options, o) || slices.Contains(wanted, o) {
 				name := group.rule.profile.Name

@@ -47,9 +47,17 @@ func (p *Profile) IsHeld() bool { return p.hold != nil }
 type rule struct {
 	*v1alpha1.VolumeRule
 	profile *Profile
+	// followed are the rule's options with those of a volume's class, nil where it takes none from there: see followClass.
+	followed []string
 }
 
+// follows says whether the rule takes options from the StorageClass of a volume.
+func (r rule) follows() bool { return r.MountOptionsFrom == v1alpha1.MountOptionsFromClass }
+
 func (r rule) options() []string {
+	if r.followed != nil {
+		return r.followed
+	}
 	options := make([]string, len(r.MountOptions))
 	for i, o := range r.MountOptions {
 		options[i] = string(o)
@@ -64,7 +72,9 @@ type Profiles struct {
 	// byPrecedence is sorted by descending priority, then by name.
 	byPrecedence []*Profile
 	byName       map[string]*Profile
-	memory       *memory
+	// classes holds the mount options of each StorageClass, where a rule follows them.
+	classes map[string][]string
+	memory  *memory
 }
 
 // Compile compiles profiles. pausedAll says whether the manager's namespace carries the pause annotation.
@@ -73,11 +83,28 @@ func Compile(profiles []v1alpha1.StorageClientProfile, allow catalogue.AllowList
 	for i := range profiles {
 		compiled[i] = compileProfile(&profiles[i], allow)
 	}
-	return newProfiles(compiled, pausedAll)
+	return newProfiles(compiled, pausedAll, nil)
 }
 
-func newProfiles(compiled []*Profile, pausedAll bool) *Profiles {
-	out := &Profiles{pausedAll: pausedAll, byPrecedence: slices.Clone(compiled), byName: make(map[string]*Profile, len(compiled)), memory: newMemory()}
+// WithClasses are the profiles where StorageClasses have these mount options.
+func (ps *Profiles) WithClasses(classes map[string][]string) *Profiles {
+	return newProfiles(ps.byPrecedence, ps.pausedAll, followedClasses(ps.byPrecedence, classes))
+}
+
+// followedClasses are classes, none where no rule follows them: nothing is to be judged again then where one changes.
+func followedClasses(compiled []*Profile, classes map[string][]string) map[string][]string {
+	for _, p := range compiled {
+		for i := range p.spec.Volumes {
+			if p.spec.Volumes[i].MountOptionsFrom == v1alpha1.MountOptionsFromClass {
+				return classes
+			}
+		}
+	}
+	return nil
+}
+
+func newProfiles(compiled []*Profile, pausedAll bool, classes map[string][]string) *Profiles {
+	out := &Profiles{pausedAll: pausedAll, byPrecedence: slices.Clone(compiled), byName: make(map[string]*Profile, len(compiled)), classes: classes, memory: newMemory()}
 	slices.SortFunc(out.byPrecedence, func(a, b *Profile) int {
 		return cmp.Or(cmp.Compare(b.spec.Priority, a.spec.Priority), cmp.Compare(a.Name, b.Name))
 	})
@@ -131,7 +158,7 @@ func (p *Profile) rulesSelecting(pv *corev1.PersistentVolume, volumeClaim *metav
 	var rules []rule
 	for i := range p.spec.Volumes {
 		r := &p.spec.Volumes[i]
-		if (len(r.MountOptions) > 0 || r.ReadAheadKiB != nil) && isSelected(&r.Selector, pv, volumeClaim) {
+		if (len(r.MountOptions) > 0 || r.MountOptionsFrom != "" || r.ReadAheadKiB != nil) && isSelected(&r.Selector, pv, volumeClaim) {
 			rules = append(rules, rule{VolumeRule: r, profile: p})
 		}
 	}
@@ -176,7 +203,7 @@ func (ps *Profiles) Freed(name string) (freed *Profiles, differs bool) {
 	free, compiled := *p, slices.Clone(freed.byPrecedence)
 	free.hold = nil
 	compiled[slices.Index(compiled, p)] = &free
-	return newProfiles(compiled, false), true
+	return newProfiles(compiled, false, ps.classes), true
 }
 
 // WithoutGlobalPause returns the profiles as if not everything were paused, and whether that differs.
@@ -184,7 +211,7 @@ func (ps *Profiles) WithoutGlobalPause() (free *Profiles, differs bool) {
 	if !ps.pausedAll {
 		return ps, false
 	}
-	return newProfiles(ps.byPrecedence, false), true
+	return newProfiles(ps.byPrecedence, false, ps.classes), true
 }
 
 // Selects says whether a rule of the named profile selects a volume and declares something.

@@ -151,7 +151,7 @@ func demandOf(pv *corev1.PersistentVolume, options []string) demand {
 	}
 	volume := describeSource(pv)
 	source := volume.Source()
-	if source.Options() != mountoptions.NFS {
+	if source.Protocol != v1alpha1.ProtocolNFS {
 		return demand{}
 	}
 	transport := mountoptions.Transport(volume.Hands(options))

@@ -61,6 +61,21 @@ func (ps *Profiles) declares(failed *FailedMount, source Source) bool {
 		}
 		rules = append(rules, r)
 	}
+	if ps.isSetOf(failed, source, rules) {
+		return true
+	}
+	if !slices.ContainsFunc(rules, rule.follows) {
+		return false
+	}
+	for _, class := range ps.classes {
+		if ps.isSetOf(failed, source, followClass(source.Options(), class, rules)) {
+			return true
+		}
+	}
+	return false
+}
+
+func (ps *Profiles) isSetOf(failed *FailedMount, source Source, rules []rule) bool {
 	return failed.Set == hashOfSet(source, rules, false) || failed.Set == hashOfSet(source, rules, true)
 }
 

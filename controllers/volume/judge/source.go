@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/storageclient/operator/tuning/drivers"
 	"github.com/storageclient/operator/tuning/mountoptions"
@@ -35,8 +36,52 @@ func describeSource(pv *corev1.PersistentVolume) drivers.Volume {
 		return local
 	case s.HostPath != nil:
 		return drivers.Volume{Driver: "kubernetes.io/host-path"}
+	case s.CephFS != nil:
+		return drivers.Volume{Driver: "kubernetes.io/cephfs", ReadOnly: s.CephFS.ReadOnly}
+	case s.Glusterfs != nil:
+		return drivers.Volume{Driver: "kubernetes.io/glusterfs", ReadOnly: s.Glusterfs.ReadOnly}
+	}
+	return migratedSource(pv)
+}
+
+// migratedSource is of in-tree volumes that the kubelet hands to a CSI driver, as it translates them: k8s.io/csi-translation-lib says
+// the same, to which the tests compare. That copies whole volumes and logs, and is for those who write the result.
+func migratedSource(pv *corev1.PersistentVolume) drivers.Volume {
+	switch s := pv.Spec.PersistentVolumeSource; {
+	case s.AzureFile != nil:
+		return azureFileSource(pv, s.AzureFile)
+	case s.AzureDisk != nil:
+		return drivers.Volume{Driver: "disk.csi.azure.com", FSType: ptr.Deref(s.AzureDisk.FSType, ""), ReadOnly: ptr.Deref(s.AzureDisk.ReadOnly, false)}
+	case s.AWSElasticBlockStore != nil:
+		return drivers.Volume{Driver: "ebs.csi.aws.com", FSType: s.AWSElasticBlockStore.FSType, ReadOnly: s.AWSElasticBlockStore.ReadOnly}
+	case s.GCEPersistentDisk != nil:
+		return drivers.Volume{Driver: "pd.csi.storage.gke.io", FSType: s.GCEPersistentDisk.FSType, ReadOnly: s.GCEPersistentDisk.ReadOnly}
+	case s.Cinder != nil:
+		return drivers.Volume{Driver: "cinder.csi.openstack.org", FSType: s.Cinder.FSType, ReadOnly: s.Cinder.ReadOnly}
+	case s.VsphereVolume != nil:
+		return drivers.Volume{Driver: "csi.vsphere.vmware.com", FSType: s.VsphereVolume.FSType}
+	case s.PortworxVolume != nil:
+		return drivers.Volume{Driver: "pxd.portworx.com", FSType: s.PortworxVolume.FSType, ReadOnly: s.PortworxVolume.ReadOnly}
+	case s.FlexVolume != nil:
+		return drivers.Volume{Driver: s.FlexVolume.Driver, FSType: s.FlexVolume.FSType, Attributes: s.FlexVolume.Options, ReadOnly: s.FlexVolume.ReadOnly}
 	}
 	return drivers.Volume{}
+}
+
+// azureFileSource finds the storage account in the secret's name, where that is as a provisioner makes it.
+func azureFileSource(pv *corev1.PersistentVolume, s *corev1.AzureFilePersistentVolumeSource) drivers.Volume {
+	account := s.SecretName
+	if name, ok := strings.CutPrefix(account, "azure-storage-account-"); ok && strings.HasSuffix(name, "-secret") {
+		account = strings.TrimSuffix(name, "-secret")
+	}
+	namespace := ptr.Deref(s.SecretNamespace, "")
+	if namespace == "" && pv.Spec.ClaimRef != nil {
+		namespace = pv.Spec.ClaimRef.Namespace
+	}
+	handle := strings.Join([]string{pv.Annotations["kubernetes.io/azure-file-resource-group"], account, s.ShareName, pv.Name, namespace}, "#")
+	return drivers.Volume{
+		Driver: "file.csi.azure.com", Handle: handle, Attributes: map[string]string{"shareName": s.ShareName}, StageSecret: true, ReadOnly: s.ReadOnly,
+	}
 }
 
 // isRawBlock says whether pods get the device itself: there is nothing to mount.
@@ -78,7 +123,7 @@ func (t target) cacheKey() []string {
 	if t.nconnectInForce {
 		nconnect = "in force"
 	}
-	return []string{string(t.options), t.Driver, string(t.Source().Protocol), t.OwnOptions(), readOnly, nconnect}
+	return []string{string(t.options), t.Driver, string(t.Source().Protocol), strings.Join(t.Hands(nil), ","), readOnly, nconnect}
 }
 
 func portalHost(portal string) string {

@@ -35,6 +35,8 @@ type Preview struct {
 	// ChangedBy is in how many of Changes each profile has a part, Servers the servers of its NFS volumes.
 	ChangedBy map[string]int             `json:"-"`
 	Servers   map[string][]advice.Server `json:"-"`
+	// LeftOut are the volumes that no rule of each profile selects though one may mean them.
+	LeftOut map[string][]advice.LeftOut `json:"-"`
 }
 
 // PreviewVolumes tells what becomes of the volumes that profiles of these names select, or whose options they carry, once all that
@@ -44,8 +46,12 @@ func PreviewVolumes(names []string, s Snapshot) Preview {
 	for _, name := range names {
 		ours[name] = true
 	}
-	out := Preview{ChangedBy: map[string]int{}, Servers: map[string][]advice.Server{}}
-	for _, j := range s.judgeAll() {
+	out := Preview{ChangedBy: map[string]int{}, Servers: map[string][]advice.Server{}, LeftOut: map[string][]advice.LeftOut{}}
+	all := s.judgeAll()
+	for _, name := range names {
+		out.LeftOut[name] = s.leftOut(name, all)
+	}
+	for _, j := range all {
 		profiles := slices.Concat(j.verdict.Profiles, judge.CarriedProfiles(j.Volume))
 		slices.Sort(profiles)
 		profiles = slices.Compact(profiles)

@@ -114,9 +114,8 @@ func (s Snapshot) judgeAll() []judged {
 }
 
 func (s Snapshot) judgeAlone(pv *corev1.PersistentVolume) *judge.Judged {
-	in := judge.Input{
-		Volume: pv, VolumeClaim: s.volumeClaimOf(pv), Class: s.Classes[pv.Spec.StorageClassName], Profiles: s.Profiles, Entry: s.Ledger.EntryOf(pv.UID),
-	}
+	in := judge.Input{Volume: pv, VolumeClaim: s.volumeClaimOf(pv), Profiles: s.Profiles, Entry: s.Ledger.EntryOf(pv.UID)}
+	in.Class, in.HasClass = s.Classes[pv.Spec.StorageClassName]
 	if s.Memory == nil {
 		return judge.Judge(in)
 	}

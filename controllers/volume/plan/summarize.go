@@ -42,6 +42,8 @@ type Summary struct {
 	Evidence AwaitedEvidence
 	// Servers are the servers of the matched NFS volumes with what these ask of them, each combination once.
 	Servers []advice.Server
+	// LeftOut are the volumes that no rule selects though one may mean them, by driver.
+	LeftOut []advice.LeftOut
 }
 
 // AwaitedEvidence tells of the volumes that get their options once a pod has mounted another one with them.

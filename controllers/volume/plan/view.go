@@ -51,6 +51,7 @@ func (v *View) Summarize(name string) Summary {
 	out.addEvidence(planner, own, name)
 	out.addProbes(planner, own, name)
 	out.Stale = v.staleMounts(planner, name, out.Volumes)
+	out.LeftOut = planner.leftOut(name, planner.volumes)
 	slices.Sort(out.Unrestored)
 	out.BlockedExamples, out.ExceptionExamples = firstOf(out.BlockedExamples), firstOf(out.ExceptionExamples)
 	return out

@@ -39,9 +39,12 @@ type Reader struct {
 
 // Read lists volumes, the ledger, PersistentVolumeClaims, classes and profiles.
 func (r *Reader) Read(ctx context.Context) (plan.Snapshot, error) {
-	s := plan.Snapshot{VolumeClaims: map[types.NamespacedName]*metav1.PartialObjectMetadata{}, Classes: map[string][]string{}}
+	s := plan.Snapshot{VolumeClaims: map[types.NamespacedName]*metav1.PartialObjectMetadata{}}
 	var err error
-	if s.Profiles, err = r.readProfiles(ctx); err != nil {
+	if s.Classes, err = r.readClasses(ctx); err != nil {
+		return plan.Snapshot{}, err
+	}
+	if s.Profiles, err = r.readProfiles(ctx, s.Classes); err != nil {
 		return plan.Snapshot{}, err
 	}
 	if s.Volumes, err = ListVolumes(ctx, r.Reader); err != nil {
@@ -58,13 +61,6 @@ func (r *Reader) Read(ctx context.Context) (plan.Snapshot, error) {
 	}
 	for i := range volumeClaims.Items {
 		s.VolumeClaims[client.ObjectKeyFromObject(&volumeClaims.Items[i])] = &volumeClaims.Items[i]
-	}
-	var classes storagev1.StorageClassList
-	if err := r.List(ctx, &classes, client.UnsafeDisableDeepCopy); err != nil {
-		return plan.Snapshot{}, fmt.Errorf("list StorageClasses: %w", err)
-	}
-	for i := range classes.Items {
-		s.Classes[classes.Items[i].Name] = classes.Items[i].MountOptions
 	}
 	if r.Probes != nil {
 		s.Probes = r.Probes()
@@ -127,7 +123,11 @@ func (r *Reader) JudgeNew(ctx context.Context, pv *corev1.PersistentVolume) (v j
 }
 
 func (r *Reader) readInput(ctx context.Context, pv *corev1.PersistentVolume) (judge.Input, error) {
-	profiles, err := r.readProfiles(ctx)
+	classes, err := r.readClasses(ctx)
+	if err != nil {
+		return judge.Input{}, err
+	}
+	profiles, err := r.readProfiles(ctx, classes)
 	if err != nil {
 		return judge.Input{}, err
 	}
@@ -135,16 +135,21 @@ func (r *Reader) readInput(ctx context.Context, pv *corev1.PersistentVolume) (ju
 	if in.VolumeClaim, err = r.readVolumeClaim(ctx, pv); err != nil {
 		return judge.Input{}, err
 	}
-	if pv.Spec.StorageClassName == "" {
-		return in, nil
-	}
-	var class storagev1.StorageClass
-	err = r.Get(ctx, client.ObjectKey{Name: pv.Spec.StorageClassName}, &class)
-	if client.IgnoreNotFound(err) != nil {
-		return judge.Input{}, fmt.Errorf("get StorageClass %s: %w", pv.Spec.StorageClassName, err)
-	}
-	in.Class = class.MountOptions
+	in.Class, in.HasClass = classes[pv.Spec.StorageClassName]
 	return in, nil
+}
+
+// readClasses reads the mount options of each StorageClass.
+func (r *Reader) readClasses(ctx context.Context) (map[string][]string, error) {
+	var classes storagev1.StorageClassList
+	if err := r.List(ctx, &classes, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list StorageClasses: %w", err)
+	}
+	out := make(map[string][]string, len(classes.Items))
+	for i := range classes.Items {
+		out[classes.Items[i].Name] = classes.Items[i].MountOptions
+	}
+	return out, nil
 }
 
 // readVolumeClaim reads the PersistentVolumeClaim that a volume names, nil if there is none.
@@ -164,7 +169,7 @@ func (r *Reader) readVolumeClaim(ctx context.Context, pv *corev1.PersistentVolum
 	}
 }
 
-func (r *Reader) readProfiles(ctx context.Context) (*judge.Profiles, error) {
+func (r *Reader) readProfiles(ctx context.Context, classes map[string][]string) (*judge.Profiles, error) {
 	var profiles v1alpha1.StorageClientProfileList
 	if err := r.List(ctx, &profiles, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list StorageClientProfiles: %w", err)
@@ -173,7 +178,7 @@ func (r *Reader) readProfiles(ctx context.Context) (*judge.Profiles, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r.compiler.Compile(profiles.Items, r.Allow, pausedAll), nil
+	return r.compiler.Compile(profiles.Items, r.Allow, pausedAll, classes), nil
 }
 
 // KeepCached has the cache hold what a Reader reads from its start on. Otherwise a replica that does not lead, and so runs no

@@ -1,0 +1,105 @@
+package judge
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/mountoptions"
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// provisionedBy stands on volumes that a provisioner made: their list is a copy of what the class said then.
+const provisionedBy = "pv.kubernetes.io/provisioned-by"
+
+// followClass gives each rule that follows a StorageClass the options of that beside its own, which win.
+func followClass(family mountoptions.Protocol, class []string, rules []rule) []rule {
+	out := slices.Clone(rules)
+	for i := range out {
+		if !out[i].follows() {
+			continue
+		}
+		out[i].followed = nil
+		out[i].followed = append([]string{}, family.Join(out[i].options(), mountoptions.TakeApart(class)).Options...)
+	}
+	return out
+}
+
+func (s *scope) followRules() []rule {
+	if !s.HasClass || !slices.ContainsFunc(s.rules, rule.follows) {
+		return s.rules
+	}
+	return followClass(s.target.options, s.knownOfClass(), s.rules)
+}
+
+// knownOfClass leaves out of the class's options those that nobody knows and that stand in the volume's own list: there they stay.
+func (s *scope) knownOfClass() []string {
+	own := mountoptions.TakeApart(s.base)
+	return slices.DeleteFunc(mountoptions.TakeApart(s.Class), func(o string) bool { return !s.target.options.Knows(o) && slices.Contains(own, o) })
+}
+
+// withoutFormerClass is the volume's own list without what its class said once and says no longer: of a volume that a provisioner
+// made, that is all which neither class nor rules say anything of. What protects the volume stays.
+func (s *scope) withoutFormerClass() []string {
+	if s.Volume.Annotations[provisionedBy] == "" || !s.HasClass || !slices.ContainsFunc(s.rules, replacesFormerClass) {
+		return s.base
+	}
+	class := mountoptions.TakeApart(s.Class)
+	var former []string
+	for _, o := range mountoptions.TakeApart(s.base) {
+		if len(s.target.rivalsIn(class, o)) == 0 && !s.target.options.Protects(o) {
+			former = append(former, o)
+		}
+	}
+	if len(former) == 0 {
+		return s.base
+	}
+	return slices.DeleteFunc(mountoptions.TakeApart(s.base), func(o string) bool { return slices.Contains(former, o) })
+}
+
+func replacesFormerClass(r rule) bool {
+	return r.follows() && r.OnConflict != v1alpha1.ConflictKeepVolume
+}
+
+// blockClass is for volumes of rules that follow a class which is not there, or which has options that no profile may bring.
+func (s *scope) blockClass() (Verdict, bool) {
+	at := slices.IndexFunc(s.rules, rule.follows)
+	if at < 0 {
+		return Verdict{}, false
+	}
+	name := s.rules[at].profile.Name + "/" + s.rules[at].Name
+	switch class := s.Volume.Spec.StorageClassName; {
+	case class == "":
+		return blockedFor(v1alpha1.VolumeReasonNoClass, fmt.Sprintf("the volume has no StorageClass, from which rule %s takes its options: leave it out of the rule's selector", name)), true
+	case !s.HasClass:
+		return blockedFor(v1alpha1.VolumeReasonNoClass, fmt.Sprintf("StorageClass %s does not exist, from which rule %s takes its options: "+
+			"mountOptions stay %s until it does", class, name, listText(s.current))), true
+	}
+	if problems := s.classProblems(); len(problems) > 0 {
+		return blockedFor(v1alpha1.VolumeReasonInvalidOptions, fmt.Sprintf("StorageClass %s has options that rule %s may not bring to its volumes: %s",
+			s.Volume.Spec.StorageClassName, name, text.Join(problems, "; "))), true
+	}
+	return Verdict{}, false
+}
+
+// classProblems are what is wrong with options of the class that the volume does not have.
+func (s *scope) classProblems() []string {
+	own := mountoptions.TakeApart(s.base)
+	brought := slices.DeleteFunc(s.knownOfClass(), func(o string) bool { return slices.Contains(own, o) })
+	var problems []string
+	for _, p := range mountoptions.Validate(s.target.options, brought) {
+		if !p.Warning {
+			problems = append(problems, strings.TrimSpace(p.Option+" "+p.Message))
+		}
+	}
+	return problems
+}
+
+// classText names the class that rules follow.
+func (s *scope) classText() string {
+	if !slices.ContainsFunc(s.rules, rule.follows) {
+		return ""
+	}
+	return " and StorageClass " + s.Volume.Spec.StorageClassName
+}

@@ -1,0 +1,91 @@
+package drivers
+
+import "github.com/storageclient/operator/tuning/mountoptions"
+
+const (
+	takesOthers  = "takes options of its own, none of NFS, SMB or XFS"
+	doesNotMount = "the kubelet does not mount hostPath volumes that have mount options"
+)
+
+// tridentBackend takes the place of options that a volume does not have (ControllerPublishVolume in frontend/csi/controller_server.go),
+// nouuid among them, which it gives all XFS (PublishLUN in storage_drivers/ontap).
+var tridentBackend = backend{text: "the backend's nfsMountOptions; nouuid of XFS",
+	needs: map[mountoptions.Protocol]string{mountoptions.NFS: "nfsvers", mountoptions.XFS: "nouuid"}}
+
+// table holds the kubelet's own plugins as of Kubernetes 1.36 and CSI drivers as of August 2026, by their sources: readings say where.
+// The first row of a driver that fits a volume counts.
+var table = []row{
+	{driver: "kubernetes.io/nfs", protocol: nfs, server: specServer, path: specPath, reads: atPublish, hands: sorted, freeHandle: true},
+	{driver: "kubernetes.io/iscsi", protocol: block, server: specPortal, reads: atStage},
+	{driver: "kubernetes.io/fc", protocol: block, reads: atStage},
+	{driver: "kubernetes.io/local-volume", protocol: block, reads: atStage},
+	{driver: "kubernetes.io/host-path", refuses: doesNotMount},
+	{driver: "kubernetes.io/cephfs", refuses: "CephFS " + takesOthers},
+	{driver: "kubernetes.io/glusterfs", refuses: "GlusterFS " + takesOthers},
+
+	{driver: "nfs.csi.k8s.io", protocol: nfs, server: nfsServer, path: nfsPath, reads: atPublish, own: attribute("mountOptions"), freeHandle: true},
+	{driver: "smb.csi.k8s.io", protocol: smb, server: uncServer, reads: atStage, freeHandle: true},
+
+	{driver: "file.csi.azure.com", protocol: nfs, told: either(attributeIs("fsType", "nfs"), attributeIs("protocol", "nfs")), server: azureServer, path: azurePath,
+		reads: atStage, hands: azureNFS},
+	// A disk image on an SMB share: the list is for the file system on it, and the driver mounts the share with options of its own.
+	{driver: "file.csi.azure.com", protocol: block, told: diskImage, server: azureServer, fsType: attribute("fsType"), reads: atStage,
+		rare: true},
+	{driver: "file.csi.azure.com", protocol: smb, server: azureServer, reads: atStage, hands: azureSMB},
+	{driver: "blob.csi.azure.com", protocol: nfs, told: attributeIs("protocol", "nfs", "nfsv3", "aznfs"), server: blobServer, client: ClientAZNFS,
+		reads: atStage, hands: blobNFS},
+	{driver: "blob.csi.azure.com", refuses: "blobfuse " + takesOthers},
+	{driver: "disk.csi.azure.com", protocol: block, fsType: diskFSType, reads: atStage, hands: diskList},
+
+	{driver: "efs.csi.aws.com", protocol: nfs, client: ClientEFS, reads: atPublish, hands: efsList},
+	{driver: "ebs.csi.aws.com", protocol: block, reads: atStage, hands: diskOnceList},
+	{driver: "fsx.openzfs.csi.aws.com", protocol: nfs, server: attribute("DNSName"), path: openZFSPath, reads: atPublish, hands: once, freeHandle: true},
+	{driver: "fsx.csi.aws.com", refuses: "Lustre " + takesOthers},
+
+	{driver: "filestore.csi.storage.gke.io", protocol: nfs, server: attribute("ip"), path: sharedPath, reads: atStage, own: attribute("mountOptions")},
+	{driver: "pd.csi.storage.gke.io", protocol: block, reads: atStage, hands: diskList},
+
+	{driver: "csi.trident.netapp.io", protocol: smb, told: both(attributeIs("protocol", "file"), stageSecret), reads: atAttach},
+	{driver: "csi.trident.netapp.io", protocol: nfs, told: attributeIs("protocol", "file"), reads: atAttach, empty: tridentBackend},
+	{driver: "csi.trident.netapp.io", protocol: block, told: attributeIs("protocol", "block", "blockOnFile"), reads: atAttach, empty: tridentBackend},
+
+	{driver: "csi.vsphere.vmware.com", protocol: nfs, told: attributeIs("type", "vSphere CNS File Volume"), reads: atPublish, hands: vsphereNFS},
+	{driver: "csi.vsphere.vmware.com", protocol: block, reads: atStage},
+
+	{driver: "cinder.csi.openstack.org", protocol: block, reads: atStage, hands: diskList},
+	{driver: "nfs.manila.csi.openstack.org", protocol: nfs, reads: atPublish},
+	{driver: "cephfs.manila.csi.openstack.org", refuses: "CephFS " + takesOthers},
+
+	{driver: "csi-isilon.dellemc.com", protocol: nfs, server: serviceIP, reads: atPublish, hands: readWrite},
+	{driver: "csi-unity.dellemc.com", protocol: nfs, told: attributeIs("protocol", "nfs"), reads: atStage, hands: readWrite},
+	{driver: "csi-unity.dellemc.com", protocol: block, reads: atStage, hands: diskList},
+
+	{driver: "driver.longhorn.io", protocol: nfs, told: attributeIs("share", "true"), reads: atStage,
+		refuses: "Longhorn mounts shared volumes with the parameter nfsOptions of their class, whatever mountOptions say"},
+	{driver: "driver.longhorn.io", protocol: block, reads: atStage, hands: diskList},
+
+	{driver: "csi.hpe.com", protocol: nfs, told: attributeIs("accessProtocol", "nfs"), reads: atPublish},
+	{driver: "csi.hpe.com", protocol: nfs, told: attributeIs("nfsResources", "true"), reads: atPublish,
+		refuses: "HPE's driver mounts these volumes with the parameter nfsMountOptions of their class, whatever mountOptions say"},
+	{driver: "csi.hpe.com", protocol: block, reads: atStage},
+
+	{driver: "csi.vastdata.com", protocol: nfs, server: attribute("vip_pool_fqdn"), client: ClientVAST, reads: atPublish, hands: vastList,
+		empty: backend{text: "attribute mount_options", attribute: "mount_options"}},
+
+	{driver: "csi.san.synology.com", protocol: nfs, told: attributeIs("protocol", "nfs"), server: attribute("dsm"), reads: atPublish},
+	{driver: "csi.san.synology.com", protocol: smb, told: attributeIs("protocol", "smb"), server: uncServer, reads: atStage},
+	{driver: "csi.san.synology.com", protocol: block, reads: atStage},
+
+	// The name is the user's choice; these are those of its charts.
+	{driver: "org.democratic-csi.*", protocol: nfs, told: attributeIs("node_attach_driver", "nfs"), server: attribute("server"), reads: atStage},
+	{driver: "org.democratic-csi.*", protocol: smb, told: attributeIs("node_attach_driver", "smb"), server: attribute("server"), reads: atStage},
+	{driver: "org.democratic-csi.*", protocol: block, told: attributeIs("node_attach_driver", "iscsi", "nvmeof"), reads: atStage, hands: diskList},
+	{driver: "org.democratic-csi.*", refuses: "democratic-csi mounts this volume with a client that " + takesOthers,
+		told: attributeIs("node_attach_driver", "lustre", "hostpath", "oneclient", "zfs-local", "objectivefs")},
+
+	// Rook puts its namespace before these names.
+	{driver: "*.nfs.csi.ceph.com", protocol: nfs, server: attribute("server"), reads: atPublish, freeHandle: true},
+	{driver: "*.rbd.csi.ceph.com", protocol: block, reads: atStage},
+	{driver: "*.cephfs.csi.ceph.com", refuses: "CephFS " + takesOthers},
+	{driver: "seaweedfs-csi-driver", refuses: "SeaweedFS " + takesOthers},
+}

@@ -314,6 +314,11 @@ func (p *planner) awaitStarted(n *nodeState) {
 		p.setNote(n, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, message)
 		return
 	}
+	if n.note.Phase == v1alpha1.RolloutRebooting && n.note.Reason == v1alpha1.RolloutReasonPermitGiven {
+		// The agent's own answer says the rest.
+		p.keepNote(n)
+		return
+	}
 	p.setNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonRebootStarted, "The node is rebooting")
 }
 
@@ -453,12 +458,16 @@ func (p *planner) drainNode(n *nodeState) {
 	p.plan.Draining.Insert(n.Name)
 	if due := p.nextInspection(n); n.Drain == nil && p.exactNow.Before(due) {
 		p.wakeAt(due)
+		if !isOutOfService(n.note.Phase) {
+			p.setDrainNote(n, "Draining the node")
+			return
+		}
 		p.keepNote(n)
 		return
 	}
 	if n.Drain == nil {
 		p.addStep(Drain{OnNode: OnNode{n.Name}, Options: p.rulesFor(n).Drain, Evicted: n.note.Evictions})
-		p.setNote(n, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDraining, "Draining the node")
+		p.setDrainNote(n, "Draining the node")
 		p.wakeAt(p.nextInspectionAfter(p.exactNow))
 		return
 	}
@@ -475,7 +484,7 @@ func (p *planner) beginDrain(n *nodeState) {
 	}
 	p.plan.Draining.Insert(n.Name)
 	p.addStep(Drain{OnNode: OnNode{n.Name}, Options: options, AfterCordon: true})
-	p.setNote(n, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDraining, "Draining the node")
+	p.setDrainNote(n, "Draining the node")
 	p.wakeAt(p.nextInspectionAfter(p.exactNow))
 }
 
@@ -571,6 +580,10 @@ func (p *planner) awaitDrain(n *nodeState, reason, message string) {
 	end := p.drainDeadline(n)
 	if p.Now.Before(end) {
 		p.wakeAt(p.nextInspectionAfter(p.exactNow))
+		if reason == v1alpha1.RolloutReasonDraining {
+			p.setDrainNote(n, message)
+			return
+		}
 		p.setNote(n, v1alpha1.RolloutDraining, reason, message)
 		return
 	}

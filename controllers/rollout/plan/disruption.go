@@ -300,7 +300,7 @@ func (p *planner) awaitBoot(n *nodeState) {
 	case p.isOverdue(n):
 		p.failUnanswered(n)
 	default:
-		p.setNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, "The agent may reboot the node")
+		p.setNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, "The agent has its permit and reboots the node")
 	}
 }
 
@@ -612,7 +612,7 @@ func (n *nodeState) busyMounts(ignoreLeft bool) []string {
 
 // beginAttempt writes into the note that an attempt begins, and gives the permit. One that the note names and that was never given is given now.
 func (p *planner) beginAttempt(n *nodeState) {
-	note := p.newNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, "The agent may reboot the node")
+	note := p.newNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, "The agent has its permit and reboots the node")
 	note.Since = &metav1.Time{Time: p.Now}
 	if !n.isAttemptUnused() {
 		note.Attempts++

@@ -202,6 +202,32 @@ bench-rollout: tool-sandbox ## Measure rollouts over 100 and 1,000 simulated nod
 	@$(DEVBUILD) ./cmd/manager ./test/cluster/bench
 	@bin/bench -binaries $(SETS)/sandbox -manager bin/manager $(BENCH_ROLLOUT)
 
+# BENCH_SCALE are further flags: -sizes=NODES,..., -real=NODES, -volumes=PER_NODE, -profiles=NUMBER.
+BENCH_SCALE ?=
+
+.PHONY: bench-scale
+bench-scale: tool-sandbox ## Measure CPU, memory, requests and seconds at 500 to 5,000 nodes, about forty minutes; writes dist/scale.json and dist/scale.md
+	@$(DEVBUILD) ./cmd/manager ./test/cluster/scale
+	@bin/scale -binaries $(SETS)/sandbox -manager bin/manager $(BENCH_SCALE)
+
+# PEERS is a directory with the source trees of peers: kured (github.com/kubereboot/kured) and nodewright (github.com/NVIDIA/nodewright).
+# They are no modules of the proxy, so this is no part of ".ci/run".
+PEERS ?=
+BENCH_PEERS ?=
+
+.PHONY: bench-peers
+bench-peers: tool-sandbox ## Have this operator and peers do the same job, PEERS=DIR with kured and nodewright in it; Linux, root, about an hour; writes dist/peers.json and dist/peers.md
+	@[ -d "$(PEERS)/kured" ] && [ -d "$(PEERS)/nodewright" ] || { echo "PEERS=DIR must hold the source trees kured and nodewright" >&2; exit 2; }
+	@$(DEVBUILD) ./cmd/manager ./test/cluster/peers
+	cd $(PEERS)/kured && go build -o $(CURDIR)/bin/peer-kured ./cmd/kured
+	cd $(PEERS)/nodewright/operator && go build -o $(CURDIR)/bin/peer-nodewright ./cmd/manager
+	@bin/peers -binaries $(SETS)/sandbox -manager bin/manager -kured $(CURDIR)/bin/peer-kured -nodewright bin/peer-nodewright -nodewright-source $(PEERS)/nodewright $(BENCH_PEERS)
+
+# The page is written by hand around what the measurements leave in dist.
+.PHONY: scale-page
+scale-page: ## Bring the figures of dist/scale.json and dist/peers.json into docs/scale.md, with its plots
+	go run ./test/cluster/page -scale dist/scale.json -peers dist/peers.json -page docs/scale.md -plots docs/scale
+
 ##@ Build
 
 .PHONY: build

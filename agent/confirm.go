@@ -79,6 +79,13 @@ func (a *Agent) isConfirming() bool {
 	return open
 }
 
+// awaitsFirstProof tells whether settings are about to be proven for the first time: the proof itself writes the status, seconds later, and
+// a write of its own would say the same.
+func (a *Agent) awaitsFirstProof() bool {
+	u, open := a.host.Journal.Unconfirmed()
+	return open && !u.PutBack && len(a.confirmation.failures) == 0 && a.clock.Now().Before(a.confirmation.nextAt)
+}
+
 // beginConfirmation sets what is to be proven, where that can be done now, and else notes why not.
 func (a *Agent) beginConfirmation(ctx context.Context, p *pass) error {
 	c, now := &a.confirmation, a.clock.Now()

@@ -249,7 +249,7 @@ func (r *reporter) dueAt() time.Time {
 func (a *Agent) reportStatus(ctx context.Context) {
 	status := a.currentStatus()
 	a.settings.note(status.Settings)
-	if !a.reporter.isDue(status) {
+	if a.awaitsFirstProof() || !a.reporter.isDue(status) {
 		return
 	}
 	if _, err := a.api.ApplyStatus(ctx, status, ""); err != nil {

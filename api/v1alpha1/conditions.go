@@ -122,14 +122,15 @@ const (
 	// Check status.settings of the StorageClientNode. Remove the setting for this node, or the file's line that wins over ours, or
 	// accept the exception.
 	NodeReasonTunedWithExceptions = "TunedWithExceptions"
-	// NodeReasonAgentSilent is set on Tuned=Unknown when the agent's pod is not Ready, or has not reported since the node's last boot.
+	// NodeReasonAgentSilent is set on Tuned=Unknown when for half a minute the agent's pod has not been Ready, or has not reported since the
+	// node's last boot.
 	// Check the node's agent pod in the namespace storage-client-agent.
 	NodeReasonAgentSilent = "AgentSilent"
 	// NodeReasonFenceMissing is set on Tuned=Unknown when the node gets no agent because the fence around agents does not hold.
 	// Do what the message says: mostly, apply the operator's manifest again.
 	NodeReasonFenceMissing = "FenceMissing"
-	// NodeReasonApplying is set on Tuned=False when the agent has not reported the current settings yet, or has yet to confirm some
-	// over new connections.
+	// NodeReasonApplying is set on Tuned=False when for half a minute the agent has not reported the current settings, or confirmed them all
+	// over new connections. Until then the condition speaks of the settings before, which its message names.
 	// Nothing to do: the agent applies a change within seconds, or the message says what does not answer.
 	NodeReasonApplying = "Applying"
 	// NodeReasonRebootPending is set on Tuned=False when some settings take effect at the next boot.
@@ -159,8 +160,8 @@ const (
 	// server answers others.
 	// Do what the message says. status.servers of the StorageClientNode has the servers, their volumes and pods.
 	StorageReasonServerStuck = "ServerStuck"
-	// StorageReasonAgentSilent is set on StorageReachable=Unknown when the agent's pod is not Ready, or has not reported since the node's
-	// last boot.
+	// StorageReasonAgentSilent is set on StorageReachable=Unknown when for half a minute the agent's pod has not been Ready, or has not
+	// reported since the node's last boot.
 	// Check the node's agent pod in the namespace storage-client-agent.
 	StorageReasonAgentSilent = "AgentSilent"
 )

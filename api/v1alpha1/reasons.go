@@ -69,7 +69,7 @@ const (
 	RolloutReasonClaimed = "Claimed"
 	// RolloutReasonLeavingLoadBalancers is set when external load balancers get time to drop the node before its drain.
 	RolloutReasonLeavingLoadBalancers = "LeavingLoadBalancers"
-	// RolloutReasonDraining is set when pods are being evicted or terminate.
+	// RolloutReasonDraining is set when pods are being evicted or terminate, and a drain has lasted for a quarter of a minute.
 	RolloutReasonDraining = "Draining"
 	// RolloutReasonDrainBlocked is set when a PodDisruptionBudget or a rule of the drain keeps a pod on the node.
 	RolloutReasonDrainBlocked = "DrainBlocked"
@@ -86,12 +86,12 @@ const (
 	RolloutReasonStorageUnreachable = "StorageUnreachable"
 	// RolloutReasonDrainTimedOut is set when a drain did not finish within rollout.drain.timeoutSeconds.
 	RolloutReasonDrainTimedOut = "DrainTimedOut"
-	// RolloutReasonPermitGiven is set when the agent may reboot the node.
+	// RolloutReasonPermitGiven is set when the agent may reboot the node, and stays while it does.
 	RolloutReasonPermitGiven = "PermitGiven"
 	// RolloutReasonHostBusy is set when the agent has a reboot permit and something on its host must not be interrupted: a package
 	// manager at work, or a program that inhibits shutdown. The message names it.
 	RolloutReasonHostBusy = "HostBusy"
-	// RolloutReasonRebootStarted is set when the agent has asked its host for the reboot.
+	// RolloutReasonRebootStarted is set when the agent has asked its host for the reboot, after the permit has waited for the host.
 	RolloutReasonRebootStarted = "RebootStarted"
 	// RolloutReasonPermitRefused is set when the agent, or its host, refused the reboot.
 	RolloutReasonPermitRefused = "PermitRefused"

@@ -51,6 +51,8 @@ type Reconciler struct {
 	Limits plan.Limits
 	// Gate remembers where the reconciler takes one node at a time, as it does in a manager; the zero Gate remembers nothing.
 	Gate plan.Gate
+	// Patience holds back what conditions would say of states that pass; the zero Patience holds nothing back.
+	Patience plan.Patience
 
 	profileSets fleet.ProfileSets
 }
@@ -67,6 +69,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	var node corev1.Node
 	if err := r.Get(ctx, req.NamespacedName, &node); err != nil {
 		// The client node of a Node that is gone goes by its owner reference.
+		r.Patience.Forget(req.Name)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if !node.DeletionTimestamp.IsZero() || match.Ignored(&node) {
@@ -95,7 +98,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if next.Step == plan.StepWrite || next.Step == plan.StepRemove {
 		r.Gate.Forget()
 	}
-	if err := r.apply(ctx, &snapshot, next); err != nil {
+	wait, err := r.apply(ctx, &snapshot, next)
+	if err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 			return reconcile.Result{RequeueAfter: retryAfter}, nil
 		}
@@ -103,6 +107,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	if snapshot.Unfenced != "" && (next.RequeueAfter == 0 || next.RequeueAfter > fenceEvery) {
 		next.RequeueAfter = fenceEvery
+	}
+	if wait > 0 && (next.RequeueAfter == 0 || next.RequeueAfter > wait) {
+		next.RequeueAfter = wait
 	}
 	return reconcile.Result{RequeueAfter: next.RequeueAfter}, nil
 }

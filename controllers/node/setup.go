@@ -31,7 +31,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if err := mgr.GetFieldIndexer().IndexField(context.Background(), &corev1.Pod{}, read.NodeNameField, read.IndexNodeName); err != nil {
 		return fmt.Errorf("index Pods by node: %w", err)
 	}
-	r.Gate = plan.NewGate()
+	r.Gate, r.Patience = plan.NewGate(), plan.NewPatience()
 	ours := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == r.ManagerNamespace })
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("node").

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,16 +18,17 @@ import (
 	"github.com/storageclient/operator/controllers/node/plan"
 )
 
-// apply carries out the plan, in an order that a crash may cut anywhere. It fills in what the fence has to say.
-func (r *Reconciler) apply(ctx context.Context, s *plan.Snapshot, next plan.Plan) error {
+// apply carries out the plan, in an order that a crash may cut anywhere. It fills in what the fence has to say. wait is when conditions want
+// to be looked at again, 0 for never.
+func (r *Reconciler) apply(ctx context.Context, s *plan.Snapshot, next plan.Plan) (wait time.Duration, err error) {
 	switch next.Step {
 	case plan.StepNone:
-		return r.removeLabelAndConditions(ctx, s.Node)
+		return 0, r.removeLabelAndConditions(ctx, s.Node)
 	case plan.StepRemove:
 		if err := r.deleteClientNode(ctx, s.ClientNode); err != nil {
-			return err
+			return 0, err
 		}
-		return r.removeLabelAndConditions(ctx, s.Node)
+		return 0, r.removeLabelAndConditions(ctx, s.Node)
 	case plan.StepWrite:
 		if s.ClientNode == nil {
 			return r.createClientNode(ctx, s, next)
@@ -35,17 +37,17 @@ func (r *Reconciler) apply(ctx context.Context, s *plan.Snapshot, next plan.Plan
 	case plan.StepStay:
 	}
 	if s.ClientNode == nil {
-		return nil
+		return 0, nil
 	}
 	if err := r.addLabel(ctx, s); err != nil {
-		return err
+		return 0, err
 	}
 	return r.writeConditions(ctx, *s, s.ClientNode, next.Note)
 }
 
 // createClientNode comes before the label: an agent that comes to the node finds what it is to do, and the fence has
 // something that it can be tried on.
-func (r *Reconciler) createClientNode(ctx context.Context, s *plan.Snapshot, next plan.Plan) error {
+func (r *Reconciler) createClientNode(ctx context.Context, s *plan.Snapshot, next plan.Plan) (time.Duration, error) {
 	clientNode := &v1alpha1.StorageClientNode{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: s.Node.Name,
@@ -56,35 +58,36 @@ func (r *Reconciler) createClientNode(ctx context.Context, s *plan.Snapshot, nex
 		Spec: next.Spec,
 	}
 	if err := r.Create(ctx, clientNode, client.FieldOwner(v1alpha1.ManagerFieldManager)); err != nil {
-		return fmt.Errorf("create StorageClientNode %s: %w", clientNode.Name, err)
+		return 0, fmt.Errorf("create StorageClientNode %s: %w", clientNode.Name, err)
 	}
 	log.FromContext(ctx).Info("Node is managed", "profiles", s.Wanted.Profiles, "hash", next.Spec.Hash)
 	if err := r.addLabel(ctx, s); err != nil {
-		return err
+		return 0, err
 	}
 	return r.writeConditions(ctx, *s, clientNode, next.Note)
 }
 
-// changeClientNode writes the conditions before the settings: the time that Tuned bears is when the soak of the new settings
-// begins, and must not be that of the old ones.
-func (r *Reconciler) changeClientNode(ctx context.Context, s *plan.Snapshot, next plan.Plan) error {
+// changeClientNode writes the conditions before the settings, unless they are held back: what Tuned says of the settings names them, so that
+// nobody takes the time that it bears for the beginning of the soak of others.
+func (r *Reconciler) changeClientNode(ctx context.Context, s *plan.Snapshot, next plan.Plan) (time.Duration, error) {
 	changed := s.ClientNode.DeepCopy()
 	permit, volumes, trial := changed.Spec.RebootPermit, changed.Spec.Volumes, changed.Spec.Trial
 	changed.Spec = next.Spec
 	changed.Spec.RebootPermit, changed.Spec.Volumes, changed.Spec.Trial = permit, volumes, trial
 	if err := r.addLabel(ctx, s); err != nil {
-		return err
+		return 0, err
 	}
-	if err := r.writeConditions(ctx, *s, changed, next.Note); err != nil {
-		return err
+	wait, err := r.writeConditions(ctx, *s, changed, next.Note)
+	if err != nil {
+		return 0, err
 	}
 	// settings is one value to a JSON merge patch, so the patch holds for the version that was read only.
 	patch := client.MergeFromWithOptions(s.ClientNode, client.MergeFromWithOptimisticLock{})
 	if err := r.Patch(ctx, changed, patch, client.FieldOwner(v1alpha1.ManagerFieldManager)); err != nil {
-		return fmt.Errorf("patch StorageClientNode %s: %w", changed.Name, err)
+		return 0, fmt.Errorf("patch StorageClientNode %s: %w", changed.Name, err)
 	}
 	log.FromContext(ctx).Info("Settings of the node changed", "hash", changed.Spec.Hash, "release", changed.Spec.Release)
-	return nil
+	return wait, nil
 }
 
 func (r *Reconciler) deleteClientNode(ctx context.Context, clientNode *v1alpha1.StorageClientNode) error {
@@ -143,20 +146,29 @@ func (r *Reconciler) patchLabel(ctx context.Context, node *corev1.Node, value an
 	return nil
 }
 
-// writeConditions writes those of the conditions Tuned and StorageReachable of a managed node that say anything new.
-func (r *Reconciler) writeConditions(ctx context.Context, s plan.Snapshot, clientNode *v1alpha1.StorageClientNode, note string) error {
+// writeConditions writes those of the conditions Tuned and StorageReachable of a managed node that say anything new, but for what may pass:
+// wait is when to look at that again, 0 where nothing is held back.
+func (r *Reconciler) writeConditions(ctx context.Context, s plan.Snapshot, clientNode *v1alpha1.StorageClientNode, note string) (wait time.Duration, err error) {
 	now := r.Clock.Now()
 	var news []any
-	if tuned, changed := plan.Condition(s, clientNode, note, now); changed {
-		news = append(news, tuned)
+	add := func(old *corev1.NodeCondition, next corev1.NodeCondition, changed bool) {
+		held := r.Patience.Hold(s.Node.Name, old, next, now)
+		switch {
+		case !changed:
+		case held == 0:
+			news = append(news, next)
+		case wait == 0 || held < wait:
+			wait = held
+		}
 	}
-	if storage, changed := plan.StorageCondition(s, clientNode, now); changed {
-		news = append(news, storage)
-	}
+	tuned, changed := plan.Condition(s, clientNode, note, now)
+	add(fleet.FindTuned(s.Node), tuned, changed)
+	storage, changed := plan.StorageCondition(s, clientNode, now)
+	add(fleet.FindStorageReachable(s.Node), storage, changed)
 	if len(news) == 0 {
-		return nil
+		return wait, nil
 	}
-	return r.patchConditions(ctx, s.Node, news)
+	return wait, r.patchConditions(ctx, s.Node, news)
 }
 
 // patchConditions goes by strategic merge, which knows the list's key: the other conditions are the kubelet's and the

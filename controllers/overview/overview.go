@@ -122,9 +122,17 @@ func membersOf(profile *v1alpha1.StorageClientProfile, c Cluster) []member {
 	return out
 }
 
+func isInService(phase v1alpha1.RolloutPhase) bool {
+	return phase == v1alpha1.RolloutWaiting || phase == v1alpha1.RolloutApplying || phase == v1alpha1.RolloutUpToDate
+}
+
 func statusOf(m member) Node {
 	if m.clientNode != nil && m.clientNode.Status.Rollout != nil && m.clientNode.Status.Rollout.Phase != "" {
 		r := m.clientNode.Status.Rollout
+		if mark, err := v1alpha1.DecodeDisruption(m.node.Annotations[v1alpha1.DisruptionAnnotation]); err == nil && isInService(r.Phase) {
+			// A drain that has only begun is in no note yet.
+			return Node{Name: m.node.Name, Phase: string(v1alpha1.RolloutDraining), Reason: v1alpha1.RolloutReasonDraining, Message: "Draining the node", Since: mark.Since.DeepCopy()}
+		}
 		return Node{Name: m.node.Name, Phase: string(r.Phase), Reason: r.Reason, Message: r.Message, Since: r.Since}
 	}
 	if condition := fleet.FindTuned(m.node); condition != nil {

@@ -23,10 +23,13 @@ func Standings(profile *v1alpha1.StorageClientProfile, c Cluster) []Standing {
 	for _, m := range membersOf(profile, c) {
 		s := Standing{Node: statusOf(m), Zone: m.node.Labels[corev1.LabelTopologyZone]}
 		tuned := fleet.FindTuned(m.node)
-		isTuned := tuned != nil && tuned.Status == corev1.ConditionTrue
+		// The condition is not written for what passes within seconds.
+		isTuned := tuned != nil && tuned.Status == corev1.ConditionTrue && hasTaken(m)
 		switch {
 		case s.Phase != string(v1alpha1.RolloutUpToDate):
 			s.Done = s.Phase == noPhase && isTuned
+		case tuned != nil && tuned.Status == corev1.ConditionTrue && !isTuned:
+			s.Phase, s.Reason, s.Message = noPhase, v1alpha1.NodeReasonApplying, "Waiting for the agent to report the settings"
 		case tuned != nil && !isTuned:
 			s.Phase, s.Reason, s.Message, s.Since = noPhase, tuned.Reason, tuned.Message, tuned.LastTransitionTime.DeepCopy()
 		default:
@@ -35,6 +38,11 @@ func Standings(profile *v1alpha1.StorageClientProfile, c Cluster) []Standing {
 		out = append(out, s)
 	}
 	return out
+}
+
+// hasTaken reports whether a node's agent has taken the settings that the client node holds.
+func hasTaken(m member) bool {
+	return m.clientNode == nil || fleet.ReportOf(m.node, m.clientNode, true, "").IsTaken()
 }
 
 // NodesOf makes Nodes of client nodes, for users who may not list Nodes: they have names, and nothing else.

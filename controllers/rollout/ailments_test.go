@@ -139,7 +139,7 @@ func (w *world) checkKept() {
 	for _, name := range w.nodeNames {
 		n := w.nodes[name]
 		if n.Mark == nil || n.Deleting || n.Leaving != "" || n.ClientNode == nil || n.ClientNode.Spec.RebootPermit != nil || w.hasFailed(n) ||
-			n.ClientNode.Status.Rollout.Reason == v1alpha1.RolloutReasonPermitRefused || len(n.budgetsNeeded(w)) == 0 {
+			n.noteReason() == v1alpha1.RolloutReasonPermitRefused || len(n.budgetsNeeded(w)) == 0 {
 			continue
 		}
 		if _, hash := w.wantedSettings(n); hash != n.ClientNode.Spec.BootHash {

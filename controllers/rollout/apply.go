@@ -129,12 +129,13 @@ func (s *scope) cordonNode(ctx context.Context, step plan.Cordon) error {
 		setGuards(node, step.ExcludeFromLoadBalancers)
 	})
 	if err == nil {
-		s.emitEvent(step.Node, corev1.EventTypeNormal, eventCordoned, "Cordon", "Cordoned for StorageClientProfile %s", step.Mark.Profile)
+		s.noteProgress(step.Node, step.Mark.Profile, func(p *profileProgress, node string) { p.cordoned = append(p.cordoned, node) })
 	}
 	return err
 }
 
 func (s *scope) uncordonNode(ctx context.Context, step plan.Uncordon) error {
+	profile := s.profileOf(step.Node)
 	err := s.patchNode(ctx, step.Node, func(node *corev1.Node) {
 		node.Spec.Unschedulable = false
 		delete(node.Annotations, v1alpha1.DisruptionAnnotation)
@@ -144,13 +145,10 @@ func (s *scope) uncordonNode(ctx context.Context, step plan.Uncordon) error {
 		return err
 	}
 	if step.Reason == v1alpha1.RolloutReasonAccepted {
-		s.emitEvent(step.Node, corev1.EventTypeNormal, eventAccepted, "Accept", "Settings verified after the reboot")
+		s.noteProgress(step.Node, profile, func(p *profileProgress, node string) { p.inService = append(p.inService, node) })
+		return nil
 	}
-	why := "reason " + step.Reason
-	if step.Reason == v1alpha1.RolloutReasonAccepted {
-		why = "settings verified after reboot"
-	}
-	s.emitEvent(step.Node, corev1.EventTypeNormal, eventUncordoned, "Uncordon", "Uncordoned: %s", why)
+	s.emitEvent(step.Node, corev1.EventTypeNormal, eventUncordoned, "Uncordon", "Uncordoned: reason %s", step.Reason)
 	return nil
 }
 
@@ -180,7 +178,7 @@ func (s *scope) givePermit(ctx context.Context, step plan.GivePermit) error {
 		return err
 	}
 	log.FromContext(ctx).Info("Permitted a reboot", "Node", step.Node, "permit", step.Permit.ID, "bootHash", step.Permit.BootHash)
-	s.emitEvent(step.Node, corev1.EventTypeNormal, eventPermitted, "Reboot", "The agent may reboot the node for boot hash %q", step.Permit.BootHash)
+	s.noteProgress(step.Node, s.profileOf(step.Node), func(p *profileProgress, node string) { p.permitted = append(p.permitted, node) })
 	return nil
 }
 

@@ -1,16 +1,21 @@
 package rollout
 
 import (
+	"strings"
+	"time"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/rollout/plan"
+	"github.com/storageclient/operator/tuning/text"
 )
 
 // Reasons of events on Nodes.
 const (
-	// eventCordoned is set when the rollout has cordoned the Node and begins to drain it.
-	eventCordoned = "NodeCordoned"
+	// eventProgress is set on the profile, at most once a minute, and names the Nodes that were cordoned for it since, those that may reboot,
+	// and those that came back with every value read back and are in service again.
+	eventProgress = "RolloutProgress"
 	// eventDrainBlocked is set when a PodDisruptionBudget or the drain's own rules keep a pod on the Node. The note names both.
 	eventDrainBlocked = "DrainBlocked"
 	// eventDrainTimedOut is set when a drain did not end within rollout.drain.timeoutSeconds.
@@ -18,10 +23,6 @@ const (
 	// eventHostBusy is set when the agent holds a reboot back since something on its host must not be interrupted, and when the node returns
 	// to service because of it. The note names it.
 	eventHostBusy = "HostBusy"
-	// eventPermitted is set when the node's agent may reboot it once.
-	eventPermitted = "RebootPermitted"
-	// eventAccepted is set when the node came back with every value read back.
-	eventAccepted = "NodeAccepted"
 	// eventFailed is set when the node goes to phase Failed. The note says why; the rollout makes no further attempt for these settings.
 	eventFailed = "NodeFailed"
 	// eventNodeLost is set on the profile when a Node was deleted or replaced while it had a reboot permit, and no autoscaler or
@@ -29,7 +30,7 @@ const (
 	eventNodeLost = "NodeLost"
 	// eventWriteRefused is set when the API server refuses a write that the node's next step needs. The note has its answer.
 	eventWriteRefused = "WriteRefused"
-	// eventUncordoned is set when the rollout returns the Node to service.
+	// eventUncordoned is set when the rollout returns the Node to service without a reboot that was accepted. The note says why.
 	eventUncordoned = "NodeUncordoned"
 )
 
@@ -38,6 +39,82 @@ func (s *scope) emitEvent(node, kind, reason, action, note string, args ...any) 
 	if regarding := s.nodeNow(node); regarding != nil {
 		s.Recorder.Eventf(regarding, nil, kind, reason, action, note, args...)
 	}
+}
+
+// progressEvery is how often a profile's progress is told: an event a node and step would be a fifth of all writes.
+const progressEvery = time.Minute
+
+// progress is what is to be told of the rollout, by profile. A manager that ends takes with it what it has not told.
+type progress map[string]*profileProgress
+
+// profileProgress holds the nodes of one profile since its last event, by what was done to them.
+type profileProgress struct {
+	told                           time.Time
+	cordoned, permitted, inService []string
+}
+
+// of is the progress of a profile, begun where there is none.
+func (p progress) of(profile string) *profileProgress {
+	if p[profile] == nil {
+		p[profile] = &profileProgress{}
+	}
+	return p[profile]
+}
+
+// noteProgress adds to what is to be told of the profile that a node is disrupted for.
+func (s *scope) noteProgress(node, profile string, add func(*profileProgress, string)) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if s.progress == nil {
+		s.progress = progress{}
+	}
+	add(s.progress.of(profile), node)
+}
+
+// profileOf is the profile that a node is disrupted for, by its mark.
+func (s *scope) profileOf(node string) string {
+	if object := s.nodeNow(node); object != nil {
+		return readDisruption(object.Annotations[v1alpha1.DisruptionAnnotation]).Profile
+	}
+	return ""
+}
+
+// tellProgress emits what is due, and returns when the next is; zero where nothing is left to be told.
+func (s *scope) tellProgress() (next time.Time) {
+	now := s.Clock.Now()
+	for name, p := range s.progress {
+		due := p.told.Add(progressEvery)
+		profile := s.profiles.ByName(name)
+		switch {
+		case profile == nil:
+			delete(s.progress, name)
+		case p.String() == "" && !now.Before(due):
+			delete(s.progress, name)
+		case p.String() == "":
+		case now.Before(due):
+			if next.IsZero() || due.Before(next) {
+				next = due
+			}
+		default:
+			s.Recorder.Eventf(profile.StorageClientProfile, nil, corev1.EventTypeNormal, eventProgress, "Reboot", "%s", p.String())
+			*p = profileProgress{told: now}
+		}
+	}
+	return next
+}
+
+// String tells what was done, empty for nothing.
+func (p *profileProgress) String() string {
+	var parts []string
+	for _, done := range []struct {
+		what  string
+		nodes []string
+	}{{"Cordoned: ", p.cordoned}, {"May reboot: ", p.permitted}, {"Settings verified after the reboot, in service: ", p.inService}} {
+		if len(done.nodes) > 0 {
+			parts = append(parts, done.what+text.List(done.nodes))
+		}
+	}
+	return strings.Join(parts, ". ")
 }
 
 // emitNoteEvent reports a change of the note that somebody has to act on.

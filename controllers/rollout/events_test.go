@@ -2,13 +2,17 @@ package rollout
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/rollout/plan"
 )
 
 func TestABusyHostIsAnEventWhenItBeginsAndWhenTheNodeIsGivenUp(t *testing.T) {
@@ -37,6 +41,55 @@ func TestABusyHostIsAnEventWhenItBeginsAndWhenTheNodeIsGivenUp(t *testing.T) {
 		got = append(got, event)
 	}
 	if diff := cmp.Diff([]string{"Warning HostBusy apt-get", "Warning HostBusy given up"}, got); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+}
+
+// An event a node and step would be a fifth of all that a rollout writes.
+func TestProgressIsToldPerProfileAndAtMostOnceAMinute(t *testing.T) {
+	mark := v1alpha1.Disruption{Profile: "eda"}.Encode()
+	objects := []client.Object{&v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "eda"}}}
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		objects = append(objects, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{v1alpha1.DisruptionAnnotation: mark}}})
+	}
+	s := scopeOf(t, objects...)
+	recorder, clock := events.NewFakeRecorder(10), clocktesting.NewFakePassiveClock(time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC))
+	s.Recorder, s.Clock = recorder, clock
+	if _, err := s.readSnapshot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	uncordon := func(names ...string) {
+		for _, name := range names {
+			if err := s.uncordonNode(t.Context(), plan.Uncordon{OnNode: plan.OnNode{Node: name}, Reason: v1alpha1.RolloutReasonAccepted}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	uncordon("a")
+	if next := s.tellProgress(); !next.IsZero() {
+		t.Errorf("the next event is due at %s, though all is told", next)
+	}
+	uncordon("b", "c")
+	if next := s.tellProgress(); !next.Equal(clock.Now().Add(time.Minute)) {
+		t.Errorf("the next event is due at %s, want a minute later", next)
+	}
+	clock.SetTime(clock.Now().Add(time.Minute))
+	uncordon("d", "e")
+	s.tellProgress()
+	clock.SetTime(clock.Now().Add(time.Minute))
+	if s.tellProgress(); len(s.progress) > 0 {
+		t.Errorf("%v is kept of a profile of which nothing is left to be told", s.progress)
+	}
+	close(recorder.Events)
+	var got []string
+	for event := range recorder.Events {
+		got = append(got, event)
+	}
+	want := []string{
+		"Normal RolloutProgress Settings verified after the reboot, in service: a",
+		"Normal RolloutProgress Settings verified after the reboot, in service: b, c, d and 1 more",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 }

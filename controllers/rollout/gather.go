@@ -32,6 +32,8 @@ import (
 // scope is one pass over the API: what was decided upon, as it is now, for the writes that follow.
 type scope struct {
 	*Reconciler
+	// gathered is how long it took to read the cluster.
+	gathered time.Duration
 	paused   bool
 	profiles *fleet.ProfileSet
 	ready    map[string]bool
@@ -51,6 +53,8 @@ type scope struct {
 }
 
 func (s *scope) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
+	began := s.Clock.Now()
+	defer func() { s.gathered = s.Clock.Now().Sub(began) }()
 	if err := s.readCommon(ctx, s.Client); err != nil {
 		return plan.Snapshot{}, err
 	}
@@ -291,6 +295,23 @@ func (s *scope) rememberInspection(node string) {
 	s.inspected[node] = s.Clock.Now()
 }
 
+// rememberApplying keeps since when a node's agent has been about settings that it has not reported yet; zero where it is not.
+func (s *scope) rememberApplying(clientNode *v1alpha1.StorageClientNode, node string) time.Time {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	if clientNode == nil || clientNode.Status.Hash == clientNode.Spec.Hash {
+		delete(s.applying, node)
+		return time.Time{}
+	}
+	if s.applying == nil {
+		s.applying = map[string]time.Time{}
+	}
+	if _, known := s.applying[node]; !known {
+		s.applying[node] = s.Clock.Now()
+	}
+	return s.applying[node]
+}
+
 func (s *scope) getLive(ctx context.Context, name string, object client.Object) (bool, error) {
 	if err := s.APIReader.Get(ctx, client.ObjectKey{Name: name}, object); err != nil {
 		if apierrors.IsNotFound(err) {
@@ -431,6 +452,7 @@ func (s *scope) planNode(node *corev1.Node) plan.Node {
 			out.Profiles = append(out.Profiles, profile.Name)
 		}
 	}
+	out.ApplyingSince = s.rememberApplying(clientNode, node.Name)
 	if clientNode != nil {
 		wanted := s.profiles.Wanted(node, clientNode)
 		out.ClientNode = &plan.ClientNode{

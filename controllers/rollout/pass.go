@@ -305,7 +305,7 @@ func (p *pass) areAllowed(ctx context.Context, steps ...plan.Step) bool {
 func (p *pass) noteFirstDrain(node string, progress plan.DrainProgress) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
-	if note, noted := p.notes[node]; noted && !progress.Gone {
+	if note, noted := p.notes[node]; noted && !progress.Gone && note.Phase == v1alpha1.RolloutDraining {
 		note.Reason, note.Message = progress.Reason, text.Cut(progress.Message, plan.MaxMessage)
 		p.notes[node] = note
 	}

@@ -55,6 +55,12 @@ type Reconciler struct {
 	etcd etcdMembers
 	// inspected is when the pods of draining nodes were inspected last. The one request is never worked on twice at once.
 	inspected map[string]time.Time
+	// applying is since when agents have been about settings that they have not reported yet.
+	applying map[string]time.Time
+	// progress is what has not been told in events yet.
+	progress progress
+	// rested is when the next pass may be made.
+	rested time.Time
 }
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=get;list;watch;patch,roleName=storage-client-manager
@@ -75,7 +81,17 @@ type Reconciler struct {
 func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	now := r.Clock.Now()
 	maps.DeleteFunc(r.inspected, func(_ string, at time.Time) bool { return at.After(now) || now.Sub(at) > plan.MaxDrainInterval })
-	next, unfinished, err := runPass(ctx, &scope{Reconciler: r}, r.workers())
+	if rest := r.rested.Sub(now); rest > 0 && rest <= maxRest {
+		return reconcile.Result{RequeueAfter: rest}, nil
+	}
+	s := &scope{Reconciler: r}
+	next, unfinished, err := runPass(ctx, s, r.workers())
+	r.rested = r.Clock.Now().Add(min(restShare*s.gathered, maxRest))
+	if err == nil {
+		if due := s.tellProgress(); !due.IsZero() {
+			next = earlierOf(next, due)
+		}
+	}
 	switch {
 	case err != nil:
 		return reconcile.Result{}, err
@@ -89,6 +105,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	// The pass itself took time. One that took longer than it was to wait leaves the API server a moment.
 	return reconcile.Result{RequeueAfter: max(next.Sub(r.Clock.Now()), retryDelay)}, nil
 }
+
+// restShare is how many times as long as it took to read the cluster the rollout rests after a pass: with thousands of nodes that is what
+// passes are made of, and what changes meanwhile is met by the next one. maxRest bounds it.
+const (
+	restShare = 5
+	maxRest   = 2 * time.Second
+)
 
 // workers is how many nodes are dealt with at a time.
 func (r *Reconciler) workers() int { return cmp.Or(r.Workers, DefaultWorkers) }

@@ -25,6 +25,9 @@ import (
 // maxBackOff is how long a pass that met an error is put off at most: freed budget waits for it.
 const maxBackOff = 10 * time.Second
 
+// gatherFor is for how long changes are gathered before a pass: nodes of a wave come back together, and share then the writes to the claims.
+const gatherFor = 250 * time.Millisecond
+
 // theRequest is the one request.
 var theRequest = reconcile.Request{NamespacedName: client.ObjectKey{Name: "rollout"}}
 
@@ -33,9 +36,20 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if err := mgr.Add(r.Drains); err != nil {
 		return fmt.Errorf("add the drains: %w", err)
 	}
-	one := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
-		return []reconcile.Request{theRequest}
-	})
+	soon := func(queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+		queue.AddAfter(theRequest, gatherFor)
+	}
+	one := handler.Funcs{
+		CreateFunc: func(_ context.Context, _ event.CreateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			soon(queue)
+		},
+		UpdateFunc: func(_ context.Context, _ event.UpdateEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			soon(queue)
+		},
+		DeleteFunc: func(_ context.Context, _ event.DeleteEvent, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			soon(queue)
+		},
+	}
 	named := func(name string) builder.Predicates {
 		return builder.WithPredicates(predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == name }))
 	}

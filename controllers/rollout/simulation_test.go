@@ -606,7 +606,7 @@ func (w *world) idleTime(next time.Time) time.Duration {
 func (w *world) checkClosed() {
 	for _, name := range w.nodeNames {
 		n := w.nodes[name]
-		if n.Mark == nil || n.Deleting || n.ClientNode == nil || n.mayReboot() || w.hasFailed(n) || n.ClientNode.Status.Rollout.Reason == v1alpha1.RolloutReasonPermitRefused {
+		if n.Mark == nil || n.Deleting || n.ClientNode == nil || n.mayReboot() || w.hasFailed(n) || n.noteReason() == v1alpha1.RolloutReasonPermitRefused {
 			continue
 		}
 		for _, profile := range n.budgetsNeeded(w) {
@@ -615,6 +615,14 @@ func (w *world) checkClosed() {
 			}
 		}
 	}
+}
+
+// noteReason is the reason of the node's note, empty where it has none yet.
+func (n *simNode) noteReason() string {
+	if note := n.ClientNode.Status.Rollout; note != nil {
+		return note.Reason
+	}
+	return ""
 }
 
 // mayReboot reports whether the node's agent has a permit that does not wait for its host.

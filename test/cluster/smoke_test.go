@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -76,6 +77,26 @@ func TestTwentyNodesAreRebootedWithinBudgetAndPutBack(t *testing.T) {
 	checkNodes(t, s)
 	checkSmokeHistory(t, recorder)
 	checkRights(t, s)
+	checkFlows(t, s)
+}
+
+// checkFlows asks the API server whether it has dispatched requests by the FlowSchemas of the manifests.
+func checkFlows(t *testing.T, s *sandbox.Sandbox) {
+	t.Helper()
+	clients, err := kubernetes.NewForConfig(s.Plane.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	metrics, err := clients.RESTClient().Get().AbsPath("/metrics").DoRaw(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{v1alpha1.ManagerDeployment, v1alpha1.AgentServiceAccount} {
+		dispatched := fmt.Sprintf("apiserver_flowcontrol_dispatched_requests_total{flow_schema=%q,priority_level=%q}", name, name)
+		if !strings.Contains(string(metrics), dispatched) {
+			t.Errorf("no request of %s was dispatched by its FlowSchema: no %s", name, dispatched)
+		}
+	}
 }
 
 // startSandbox fills in where everything is.

@@ -72,12 +72,9 @@ func (f *Fleet) Add(ctx context.Context, object *corev1.Node, machine *Machine) 
 		return fmt.Errorf("register Node %s: %w", object.Name, err)
 	}
 	status := object.Status
-	status.NodeInfo = corev1.NodeSystemInfo{
-		BootID: machine.BootID(), KernelVersion: KernelVersion, OperatingSystem: "linux", Architecture: "amd64",
-		OSImage: "Debian GNU/Linux 12 (simulated)", KubeletVersion: "v1.36.3", ContainerRuntimeVersion: "simulated://0",
-	}
+	status.NodeInfo = nodeInfo(machine.BootID())
 	status.Conditions = []corev1.NodeCondition{readyCondition(true)}
-	if err := f.patchStatus(ctx, object.Name, status); err != nil {
+	if err := patchNodeStatus(ctx, f.client, object.Name, status); err != nil {
 		return err
 	}
 	f.mu.Lock()
@@ -273,19 +270,31 @@ func (n *node) rebootMachine(ctx context.Context) error {
 }
 
 func (n *node) reportReady(ctx context.Context, ready bool) error {
-	return n.fleet.patchStatus(ctx, n.name, map[string]any{
-		"conditions": []corev1.NodeCondition{readyCondition(ready)},
-		"nodeInfo":   map[string]any{"bootID": n.machine.BootID()},
-	})
+	return patchNodeStatus(ctx, n.fleet.client, n.name, bootStatus(n.machine.BootID(), ready))
 }
 
-// patchStatus does not mind what controllers write to the Node at the same time.
-func (f *Fleet) patchStatus(ctx context.Context, name string, status any) error {
+func nodeInfo(bootID string) corev1.NodeSystemInfo {
+	return corev1.NodeSystemInfo{
+		BootID: bootID, KernelVersion: KernelVersion, OperatingSystem: "linux", Architecture: "amd64",
+		OSImage: "Debian GNU/Linux 12 (simulated)", KubeletVersion: "v1.36.3", ContainerRuntimeVersion: "simulated://0",
+	}
+}
+
+// bootStatus is what a kubelet reports as its machine goes down and comes back.
+func bootStatus(bootID string, ready bool) any {
+	return map[string]any{
+		"conditions": []corev1.NodeCondition{readyCondition(ready)},
+		"nodeInfo":   map[string]any{"bootID": bootID},
+	}
+}
+
+// patchNodeStatus does not mind what controllers write to the Node at the same time.
+func patchNodeStatus(ctx context.Context, client kubernetes.Interface, name string, status any) error {
 	patch, err := json.Marshal(map[string]any{"status": status})
 	if err != nil {
 		return fmt.Errorf("encode the status of Node %s: %w", name, err)
 	}
-	_, err = f.client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	_, err = client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	if err != nil {
 		return fmt.Errorf("report Node %s: %w", name, err)
 	}

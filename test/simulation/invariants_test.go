@@ -336,7 +336,7 @@ func (o *observer) checkCanary(name, profile string, claims map[string]string) {
 
 // checkBackOff is that a node whose drain was given up is left alone for a while.
 func (o *observer) checkBackOff(name string, c *v1alpha1.StorageClientNode) {
-	if last, known := o.backOff[string(c.UID)]; known && last.of == c.Spec.BootHash && c.Status.Rollout.Reason == v1alpha1.RolloutReasonDrainTimedOut && o.w.managerTime().Before(last.at.Add(5*time.Minute-slack)) {
+	if last, known := o.backOff[string(c.UID)]; known && last.of == c.Spec.BootHash && c.Status.Rollout != nil && c.Status.Rollout.Reason == v1alpha1.RolloutReasonDrainTimedOut && o.w.managerTime().Before(last.at.Add(5*time.Minute-slack)) {
 		o.w.fail("invariant 18: claim of %s %s after a drain that was given up", name, o.w.managerTime().Sub(last.at))
 	}
 }
@@ -427,7 +427,7 @@ func (o *observer) checkUncordon(before, after *corev1.Node, c *v1alpha1.Storage
 		return
 	}
 	if o.clientNodeStood(seen, name, func(n *corev1.Node, c *v1alpha1.StorageClientNode) bool {
-		return !isReadyNode(n) || !isWell(n, c) && c.Spec.RebootPermit != nil && c.Status.Rollout.BootHash == target(c)
+		return !isReadyNode(n) || !isWell(n, c) && c.Spec.RebootPermit != nil && c.Status.Rollout != nil && c.Status.Rollout.BootHash == target(c)
 	}) {
 		o.w.fail("invariant 4: %s is accepted and is not well", name)
 	}

@@ -1,7 +1,9 @@
 package fleet
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -67,15 +69,18 @@ func GateEntry(all Snapshot, node *corev1.Node, clientNode *v1alpha1.StorageClie
 		entry.NeverStarted = clientNode.Status.BootID == "" && agentpod.NodeReady(node)
 	}
 	entry.Failed = !report.Applying && len(report.Failed) > 0
-	entry.TakenSince = takenSince(node, report)
+	entry.TakenSince = takenSince(node, clientNode.Spec.Hash, report)
 	return entry
 }
 
-// takenSince is since when the node has had its settings, by the condition that says so. That it has them now is
-// observed afresh; only the time comes from the condition.
-func takenSince(node *corev1.Node, report Report) time.Time {
+// SettingsName ends what the condition Tuned says of settings that a node has taken: by it one can tell which they are.
+func SettingsName(hash string) string { return " (settings " + cmp.Or(hash, "none") + ")" }
+
+// takenSince is since when the node has had the settings of that hash, by the condition that says so. That it has them now is
+// observed afresh; only the time comes from the condition, and not from one that still speaks of the settings before.
+func takenSince(node *corev1.Node, hash string, report Report) time.Time {
 	condition := FindTuned(node)
-	if condition == nil || !report.IsApplied() {
+	if condition == nil || !report.IsApplied() || !strings.HasSuffix(condition.Message, SettingsName(hash)) {
 		return time.Time{}
 	}
 	switch condition.Reason {

@@ -31,6 +31,8 @@ func judgeTuned(clientNode *v1alpha1.StorageClientNode, report fleet.Report, isC
 	verdict := func(status corev1.ConditionStatus, reason, message string) corev1.NodeCondition {
 		return corev1.NodeCondition{Type: v1alpha1.TunedNodeCondition, Status: status, Reason: reason, Message: message}
 	}
+	// The live gate goes by since when a condition has spoken of the settings that the node holds now.
+	named := func(message string) string { return message + fleet.SettingsName(clientNode.Spec.Hash) }
 	switch {
 	case report.Silent != "":
 		return verdict(corev1.ConditionUnknown, v1alpha1.NodeReasonAgentSilent, report.Silent)
@@ -43,13 +45,13 @@ func judgeTuned(clientNode *v1alpha1.StorageClientNode, report fleet.Report, isC
 	case len(report.Unconfirmed) > 0:
 		return verdict(corev1.ConditionFalse, v1alpha1.NodeReasonApplying, unconfirmedMessage(report))
 	case len(report.RebootPending) > 0:
-		return verdict(corev1.ConditionFalse, v1alpha1.NodeReasonRebootPending, "Takes effect at the next boot: "+text.List(report.RebootPending))
+		return verdict(corev1.ConditionFalse, v1alpha1.NodeReasonRebootPending, named("Takes effect at the next boot: "+text.List(report.RebootPending)))
 	case len(report.Drifted) > 0:
 		return verdict(corev1.ConditionFalse, v1alpha1.NodeReasonDrifted, driftedMessage(report.Drifted))
 	case len(report.Exceptions) > 0:
-		return verdict(corev1.ConditionTrue, v1alpha1.NodeReasonTunedWithExceptions, exceptionsMessage(report))
+		return verdict(corev1.ConditionTrue, v1alpha1.NodeReasonTunedWithExceptions, named(exceptionsMessage(report)))
 	}
-	return verdict(corev1.ConditionTrue, v1alpha1.NodeReasonTuned, text.Count(len(clientNode.Spec.Settings), "setting")+" verified")
+	return verdict(corev1.ConditionTrue, v1alpha1.NodeReasonTuned, named(text.Count(len(clientNode.Spec.Settings), "setting")+" verified"))
 }
 
 func exceptionsMessage(report fleet.Report) string {

@@ -61,7 +61,7 @@ func TestJudgeTunedNamesExceptions(t *testing.T) {
 		"Other files override settings of this node: " + rmem:                         {Exceptions: []string{rmem}, Shadowed: []string{rmem}},
 		"This node cannot take: " + wmem + "; other files override settings: " + rmem: {Exceptions: []string{rmem, wmem}, Shadowed: []string{rmem}},
 	} {
-		if got := judgeTuned(clientNode, report, true, ""); got.Message != want || got.Reason != v1alpha1.NodeReasonTunedWithExceptions {
+		if got := judgeTuned(clientNode, report, true, ""); got.Message != want+fleet.SettingsName(clientNode.Spec.Hash) || got.Reason != v1alpha1.NodeReasonTunedWithExceptions {
 			t.Errorf("%s: %q, want %q", got.Reason, got.Message, want)
 		}
 	}

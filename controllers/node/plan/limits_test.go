@@ -44,7 +44,7 @@ func take(all *fleet.Snapshot, n int, ago time.Duration) {
 	clientNode := give(all, n)
 	clientNode.Status.Hash = clientNode.Spec.Hash
 	all.Nodes[n].Status.Conditions = append(all.Nodes[n].Status.Conditions[:1], corev1.NodeCondition{
-		Type: v1alpha1.TunedNodeCondition, Status: corev1.ConditionTrue, Reason: v1alpha1.NodeReasonTuned, LastHeartbeatTime: metav1.NewTime(now.Add(-ago)),
+		Type: v1alpha1.TunedNodeCondition, Status: corev1.ConditionTrue, Reason: v1alpha1.NodeReasonTuned, Message: "1 setting verified" + fleet.SettingsName(clientNode.Spec.Hash), LastHeartbeatTime: metav1.NewTime(now.Add(-ago)),
 	})
 }
 

@@ -26,7 +26,7 @@ func NewRunner(reader client.Reader, writer client.Client) *Runner {
 // LookAhead reports what would keep a drain of a node from ending, and evicts nothing: pods that may not be evicted, pods that would be
 // waited for, and those whose eviction the server refuses for a PodDisruptionBudget. What cannot be found out is left out.
 func (d *Drainer) LookAhead(ctx context.Context, node string, options v1alpha1.Drain) (Result, error) {
-	result, evictable, err := d.sortPods(ctx, node, options)
+	result, evictable, err := d.sortPods(ctx, node, options, cached)
 	if err != nil {
 		return Result{}, err
 	}

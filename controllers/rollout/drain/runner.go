@@ -69,7 +69,7 @@ func (r *Runner) Wait() {
 // The rules are those of "kubectl drain": DaemonSet and static pods stay, pods without a controller need force, pods
 // with an emptyDir need deleteEmptyDirData. Pods that have run to their end need not leave.
 func (r *Runner) Drain(ctx context.Context, node string, options v1alpha1.Drain, evicted int32) (Result, error) {
-	result, evictable, err := r.sortPods(ctx, node, options)
+	result, evictable, err := r.sortPods(ctx, node, options, consistent)
 	if err != nil {
 		return Result{}, err
 	}
@@ -79,10 +79,10 @@ func (r *Runner) Drain(ctx context.Context, node string, options v1alpha1.Drain,
 	return r.describe(node, result, evictable), nil
 }
 
-// Inspect reports what is left on a node, and evicts nothing. due is true where Drain has something to do: a pod may be evicted and nobody
+// Inspect reports what is left on a node, as the API server's cache has it, and evicts nothing. due is true where Drain has something to do: a pod may be evicted and nobody
 // is about it, or none is left.
 func (r *Runner) Inspect(ctx context.Context, node string, options v1alpha1.Drain) (result Result, due bool, err error) {
-	result, evictable, err := r.sortPods(ctx, node, options)
+	result, evictable, err := r.sortPods(ctx, node, options, cached)
 	if err != nil {
 		return Result{}, false, err
 	}

@@ -9,7 +9,7 @@ import (
 
 // IsVacant reports whether no pod is on a node but those that a drain leaves and those that have run to their end.
 func (d *Drainer) IsVacant(ctx context.Context, node string) (bool, error) {
-	pods, err := d.listPods(ctx, node)
+	pods, err := d.listPods(ctx, node, consistent)
 	if err != nil {
 		return false, err
 	}

@@ -300,7 +300,7 @@ func (p *planner) awaitBoot(n *nodeState) {
 	case p.isOverdue(n):
 		p.failUnanswered(n)
 	default:
-		p.setNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, "The agent may reboot the node")
+		p.setNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, "The agent has its permit and reboots the node")
 	}
 }
 
@@ -312,6 +312,11 @@ func (p *planner) awaitStarted(n *nodeState) {
 	if p.isOverdue(n) {
 		message := fmt.Sprintf("The reboot was started, but the node still has its old boot ID %s after the permit; reboot it by hand", p.rebootTimeout(n))
 		p.setNote(n, v1alpha1.RolloutFailed, v1alpha1.RolloutReasonRebootTimedOut, message)
+		return
+	}
+	if n.note.Phase == v1alpha1.RolloutRebooting && n.note.Reason == v1alpha1.RolloutReasonPermitGiven {
+		// The agent's own answer says the rest.
+		p.keepNote(n)
 		return
 	}
 	p.setNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonRebootStarted, "The node is rebooting")
@@ -453,12 +458,16 @@ func (p *planner) drainNode(n *nodeState) {
 	p.plan.Draining.Insert(n.Name)
 	if due := p.nextInspection(n); n.Drain == nil && p.exactNow.Before(due) {
 		p.wakeAt(due)
+		if !isOutOfService(n.note.Phase) {
+			p.setDrainNote(n, "Draining the node")
+			return
+		}
 		p.keepNote(n)
 		return
 	}
 	if n.Drain == nil {
 		p.addStep(Drain{OnNode: OnNode{n.Name}, Options: p.rulesFor(n).Drain, Evicted: n.note.Evictions})
-		p.setNote(n, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDraining, "Draining the node")
+		p.setDrainNote(n, "Draining the node")
 		p.wakeAt(p.nextInspectionAfter(p.exactNow))
 		return
 	}
@@ -475,7 +484,7 @@ func (p *planner) beginDrain(n *nodeState) {
 	}
 	p.plan.Draining.Insert(n.Name)
 	p.addStep(Drain{OnNode: OnNode{n.Name}, Options: options, AfterCordon: true})
-	p.setNote(n, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDraining, "Draining the node")
+	p.setDrainNote(n, "Draining the node")
 	p.wakeAt(p.nextInspectionAfter(p.exactNow))
 }
 
@@ -571,6 +580,10 @@ func (p *planner) awaitDrain(n *nodeState, reason, message string) {
 	end := p.drainDeadline(n)
 	if p.Now.Before(end) {
 		p.wakeAt(p.nextInspectionAfter(p.exactNow))
+		if reason == v1alpha1.RolloutReasonDraining {
+			p.setDrainNote(n, message)
+			return
+		}
 		p.setNote(n, v1alpha1.RolloutDraining, reason, message)
 		return
 	}
@@ -599,7 +612,7 @@ func (n *nodeState) busyMounts(ignoreLeft bool) []string {
 
 // beginAttempt writes into the note that an attempt begins, and gives the permit. One that the note names and that was never given is given now.
 func (p *planner) beginAttempt(n *nodeState) {
-	note := p.newNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, "The agent may reboot the node")
+	note := p.newNote(n, v1alpha1.RolloutRebooting, v1alpha1.RolloutReasonPermitGiven, "The agent has its permit and reboots the node")
 	note.Since = &metav1.Time{Time: p.Now}
 	if !n.isAttemptUnused() {
 		note.Attempts++

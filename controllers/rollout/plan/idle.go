@@ -34,7 +34,7 @@ func (p *planner) describeIdle(n *nodeState) bool {
 	case reason == v1alpha1.RolloutReasonAttemptsUsedUp:
 		p.setNote(n, v1alpha1.RolloutFailed, reason, message)
 	case n.need.kind == needUnknown, reason == v1alpha1.RolloutReasonSettingsChanging:
-		p.setNote(n, v1alpha1.RolloutApplying, reason, message)
+		p.setApplyingNote(n, reason, message)
 	default:
 		p.setNote(n, v1alpha1.RolloutWaiting, reason, message)
 	}

@@ -150,7 +150,7 @@ func (p *planner) wakeAt(at time.Time) {
 // countDrain enters a node that is being drained, by what has just been seen of it, else by its note.
 func (p *planner) countDrain(n *nodeState) {
 	p.draining++
-	reason := n.note.Reason
+	reason := n.drainReason()
 	if n.Drain != nil {
 		reason = n.Drain.Reason
 	}
@@ -190,7 +190,7 @@ func (p *planner) nextInspectionAfter(t time.Time) time.Time {
 
 // nextInspection is when the pods of a node are due that have been inspected a moment ago.
 func (p *planner) nextInspection(n *nodeState) time.Time {
-	if !dependsOnPods(n.note.Reason) {
+	if !dependsOnPods(n.drainReason()) {
 		return time.Time{}
 	}
 	return p.nextInspectionAfter(n.Inspected)
@@ -224,6 +224,54 @@ func (p *planner) storeNote(n *nodeState, note v1alpha1.RolloutStatus) {
 	if n.ClientNode != nil {
 		p.plan.Notes[n.Name] = note
 	}
+}
+
+// setDrainNote sets the note of a node whose pods are leaving, unless that has only begun.
+func (p *planner) setDrainNote(n *nodeState, message string) {
+	if end := n.disruptedSince().Add(drainNotedAfter); !isOutOfService(n.note.Phase) && p.Now.Before(end) {
+		p.leaveNote(n, end)
+		return
+	}
+	p.setNote(n, v1alpha1.RolloutDraining, v1alpha1.RolloutReasonDraining, message)
+}
+
+// setApplyingNote sets the note of a node whose need is not known, unless that has only begun. Where the agent has never reported there is
+// nothing to say that its condition does not.
+func (p *planner) setApplyingNote(n *nodeState, reason, message string) {
+	end := n.ApplyingSince.Add(applyingNotedAfter)
+	switch {
+	case n.note.Phase == "" && n.ClientNode.Status.ObservedGeneration == 0:
+	case !n.ApplyingSince.IsZero() && p.Now.Before(end) && !isOutOfService(n.note.Phase):
+		p.leaveNote(n, end)
+	default:
+		p.setNote(n, v1alpha1.RolloutApplying, reason, message)
+	}
+}
+
+// leaveNote leaves the note, if there is one, word for word until then.
+func (p *planner) leaveNote(n *nodeState, until time.Time) {
+	p.wakeAt(until)
+	if n.note.Phase != "" {
+		p.storeNote(n, n.note)
+	}
+}
+
+// isOutOfService reports whether a note speaks of a node that the rollout is about, or has failed.
+func isOutOfService(phase v1alpha1.RolloutPhase) bool {
+	switch phase {
+	case v1alpha1.RolloutClaimed, v1alpha1.RolloutDraining, v1alpha1.RolloutRebooting, v1alpha1.RolloutSettling, v1alpha1.RolloutReleasing, v1alpha1.RolloutFailed:
+		return true
+	case v1alpha1.RolloutApplying, v1alpha1.RolloutUpToDate, v1alpha1.RolloutWaiting:
+	}
+	return false
+}
+
+// drainReason is what the node's drain waits for by its note, or by its mark where none has been written yet.
+func (n *nodeState) drainReason() string {
+	if n.isCordonedByUs() && !isOutOfService(n.note.Phase) {
+		return v1alpha1.RolloutReasonDraining
+	}
+	return n.note.Reason
 }
 
 // keepNote leaves the note as it is.

@@ -573,7 +573,7 @@ func TestForADisruptedNode(t *testing.T) {
 				f.addAnswer("a", v1alpha1.RebootStarted)
 				f.Paused = true
 			},
-			[]string{"a: Rebooting RebootStarted"},
+			[]string{"a: Rebooting PermitGiven"},
 		},
 		"the old boot ID after the time limit is a failure": {
 			func(f *fixture) {

@@ -114,6 +114,9 @@ type Node struct {
 	// Inspected is when its pods were inspected last, as far as is known. It only keeps what happens elsewhere from having them
 	// inspected again at once.
 	Inspected time.Time
+	// ApplyingSince is since when the node's agent has been about settings that it has not reported yet, as far as this process knows; zero
+	// where nobody knows. It only keeps what is over within seconds from being written down.
+	ApplyingSince time.Time
 }
 
 // ClientNode is what the rollout observes of a StorageClientNode.

@@ -15,6 +15,12 @@ const MaxAttempts = 3
 // readyGrace is how long a node that is Ready again has to be healthy before anything is written about it.
 const readyGrace = 5 * time.Second
 
+// What is over within so long is not written down: the cordon's mark shows a drain, and the agent's report comes by itself.
+const (
+	drainNotedAfter    = 15 * time.Second
+	applyingNotedAfter = 30 * time.Second
+)
+
 // RefusalPause is how long the agent is left alone after it refused a permit or its host refused the reboot, within the time of a drain.
 const RefusalPause = time.Minute
 

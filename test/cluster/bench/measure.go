@@ -7,9 +7,6 @@ import (
 	"os"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -18,20 +15,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/cluster/apps"
 	"github.com/storageclient/operator/test/cluster/controlplane"
 	"github.com/storageclient/operator/test/cluster/history"
+	"github.com/storageclient/operator/test/cluster/measure"
 	"github.com/storageclient/operator/test/cluster/sandbox"
 )
 
 const (
-	// drain is how long a pod with the label stops=slowly takes to end (stages.yaml of package controlplane).
-	drain = 10 * time.Second
 	// timeout bounds each part of a measurement.
 	timeout      = 30 * time.Minute
 	pollInterval = time.Second
-	// podsPerApp keeps evictions of a wave from meeting at one PodDisruptionBudget: each time two do, the API server itself
-	// waits for half a second (EvictionsRetry in its pod storage), and a wave of hundreds would measure that.
-	podsPerApp = 10
+	// quietBefore is for how long nobody has written before the reboots are approved.
+	quietBefore = 15 * time.Second
 )
 
 // bench is one measurement under way.
@@ -46,7 +42,7 @@ type bench struct {
 // measureRollout starts a cluster, lets the agents stage a boot argument on all nodes, and takes the time from the approval of
 // the reboots to the return of the last node.
 func measureRollout(ctx context.Context, options sandbox.Options, next run) (r result, err error) {
-	r = result{run: next, load: loadAverage()}
+	r = result{run: next, load: measure.LoadAverage()}
 	if options.Dir, err = os.MkdirTemp("", "storage-client-bench-"); err != nil {
 		return r, err
 	}
@@ -75,12 +71,12 @@ func measureRollout(ctx context.Context, options sandbox.Options, next run) (r r
 
 // prepareCluster brings the cluster to where only the approval is missing.
 func (b *bench) prepareCluster(ctx context.Context) error {
-	for _, object := range b.applicationObjects() {
-		if err := b.Client.Create(ctx, object); err != nil {
-			return err
-		}
+	if err := apps.Add(ctx, b.Client, b.nodes); err != nil {
+		return err
 	}
-	if err := b.awaitCondition(ctx, "the applications to run", b.applicationsRun); err != nil {
+	if err := b.awaitCondition(ctx, "the applications to run", func(ctx context.Context) (bool, error) {
+		return apps.Running(ctx, b.Client, b.nodes)
+	}); err != nil {
 		return err
 	}
 	var err error
@@ -94,6 +90,13 @@ func (b *bench) prepareCluster(ctx context.Context) error {
 	if err := b.awaitCondition(ctx, "the boot argument to be staged", func(ctx context.Context) (bool, error) {
 		err := b.Client.Get(ctx, client.ObjectKeyFromObject(b.profile), b.profile)
 		return int(b.profile.Status.Plan.NodesToReboot) == b.nodes && b.profile.Status.Plan.Hash != "", err
+	}); err != nil {
+		return err
+	}
+	// What is forecast is staged, and said of every node, before the measurement begins.
+	if err := b.awaitCondition(ctx, "the last write before the approval", func(context.Context) (bool, error) {
+		last, err := b.Plane.LastWrite(controlplane.Manager, controlplane.Agent)
+		return time.Since(last) > quietBefore, err
 	}); err != nil {
 		return err
 	}
@@ -143,65 +146,23 @@ func (b *bench) rollOut(ctx context.Context, r *result) error {
 func (b *bench) collectResult(r *result) error {
 	// The audit log is written in batches, a second and more later.
 	time.Sleep(5 * time.Second)
-	r.verdict = b.recorder.Judge(history.Rules{Budget: b.budget, Replicas: b.podsByApp()})
+	r.verdict = b.recorder.Judge(history.Rules{Budget: b.budget, Replicas: apps.PodsByApp(b.nodes)})
 	for _, disruption := range r.verdict.Completed() {
 		if disruption.Unclaimed.After(r.returned) {
 			r.returned = disruption.Unclaimed
 		}
 	}
-	var err error
-	if r.writes, err = b.Plane.Writes(); err != nil {
+	requests, err := b.Plane.Requests()
+	if err != nil {
 		return err
 	}
+	r.manager = measure.Count(requests, controlplane.Manager, r.approved, r.returned)
+	r.agents = measure.Count(requests, controlplane.Agent, r.approved, r.returned)
 	if len(r.verdict.Problems) > 0 || len(r.verdict.Boots) != b.nodes || len(r.verdict.Completed()) != b.nodes {
 		return fmt.Errorf("not a clean rollout: %d nodes booted, %d disruptions: %v",
 			len(r.verdict.Boots), len(r.verdict.Completed()), r.verdict.Problems)
 	}
 	return nil
-}
-
-// podsByApp are the names of the applications, which have about one pod on every node in all, with the pods of each.
-func (b *bench) podsByApp() map[string]int {
-	out := map[string]int{}
-	for i := range b.nodes {
-		out[fmt.Sprintf("batch-%d", i/podsPerApp+1)]++
-	}
-	return out
-}
-
-// applicationObjects have about one pod on every node in all. Every eviction is counted by a PodDisruptionBudget, and none has to wait
-// for another: the end of a wave holds all pods of some applications. They are bare ReplicaSets: a Deployment over each would
-// have the controller manager write as much again, on processors that all share.
-func (b *bench) applicationObjects() []client.Object {
-	var out []client.Object
-	for app, pods := range b.podsByApp() {
-		labels := map[string]string{history.AppLabel: app, "stops": "slowly"}
-		selector := &metav1.LabelSelector{MatchLabels: map[string]string{history.AppLabel: app}}
-		object := metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: app}
-		out = append(out, &policyv1.PodDisruptionBudget{ObjectMeta: object, Spec: policyv1.PodDisruptionBudgetSpec{
-			MaxUnavailable: ptr.To(intstr.FromString("100%")), Selector: selector,
-		}}, &appsv1.ReplicaSet{ObjectMeta: object, Spec: appsv1.ReplicaSetSpec{
-			Replicas: ptr.To(int32(pods)), Selector: selector,
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
-				Containers: []corev1.Container{{Name: "batch", Image: "example/batch:1"}},
-				TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{
-					MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.ScheduleAnyway,
-					LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"stops": "slowly"}},
-				}},
-			}},
-		}})
-	}
-	return out
-}
-
-func (b *bench) applicationsRun(ctx context.Context) (bool, error) {
-	sets := &appsv1.ReplicaSetList{}
-	err := b.Client.List(ctx, sets, client.InNamespace(metav1.NamespaceDefault))
-	running := 0
-	for i := range sets.Items {
-		running += int(sets.Items[i].Status.AvailableReplicas)
-	}
-	return running == b.nodes, err
 }
 
 // profileOf reboots each node once. Nothing soaks or settles, so that the bound is that of drains and boots.

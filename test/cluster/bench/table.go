@@ -3,15 +3,14 @@ package main
 import (
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
 
-	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/test/cluster/controlplane"
+	"github.com/storageclient/operator/test/cluster/apps"
 	"github.com/storageclient/operator/test/cluster/history"
+	"github.com/storageclient/operator/test/cluster/measure"
 )
 
 // The profile's own waits. They are part of the bound.
@@ -27,7 +26,7 @@ type result struct {
 	load               string
 	approved, returned time.Time
 	verdict            history.Verdict
-	writes             []controlplane.Request
+	manager, agents    measure.Requests
 	// cpu is the manager's during the rollout, totalCPU that and what it took to stage.
 	cpu, totalCPU time.Duration
 	peakBytes     int64
@@ -37,7 +36,7 @@ func (r result) makespan() time.Duration { return r.returned.Sub(r.approved) }
 
 // lowerBound is the shortest time that the profile allows: the canary and its soak, and then waves of the budget's size.
 func (r result) lowerBound() time.Duration {
-	disruption := drain + r.boot + settleSeconds*time.Second
+	disruption := apps.DrainTime + r.boot + settleSeconds*time.Second
 	waves := (r.nodes - canaryNodes + r.budget - 1) / r.budget
 	return time.Duration(1+waves)*disruption + soakSeconds*time.Second
 }
@@ -45,7 +44,8 @@ func (r result) lowerBound() time.Duration {
 func (r result) ratio() float64 { return r.makespan().Seconds() / r.lowerBound().Seconds() }
 
 func printTable(results []result) {
-	fmt.Printf("\nmake bench-rollout on %s, %d CPUs, %s\n\n", cpuModel(), runtime.NumCPU(), runtime.Version())
+	machine := measure.ThisMachine(".")
+	fmt.Printf("\nmake bench-rollout on %s, %d CPUs, %s\n\n", machine.CPU, machine.CPUs, machine.Go)
 	fmt.Print("lower bound = (1 + ceil((nodes - canary) / budget)) x (drain + boot + settleSeconds) + soakSeconds\n\n")
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	addRow := func(name string, value func(result) string) {
@@ -59,7 +59,7 @@ func printTable(results []result) {
 	addRow("zones", func(r result) string { return fmt.Sprint(r.zones) })
 	addRow("budget, canary", func(r result) string { return fmt.Sprintf("%d, %d", r.budget, canaryNodes) })
 	addRow("drain, boot, settle, soak", func(r result) string {
-		return fmt.Sprintf("%.0f, %.0f, %d, %d s", drain.Seconds(), r.boot.Seconds(), settleSeconds, soakSeconds)
+		return fmt.Sprintf("%.0f, %.0f, %d, %d s", apps.DrainTime.Seconds(), r.boot.Seconds(), settleSeconds, soakSeconds)
 	})
 	addRow("lower bound", func(r result) string { return fmt.Sprintf("%.0f s", r.lowerBound().Seconds()) })
 	addRow("makespan", func(r result) string { return fmt.Sprintf("%.1f s", r.makespan().Seconds()) })
@@ -73,13 +73,19 @@ func printTable(results []result) {
 	addRow("manager: CPU of the rollout", func(r result) string { return fmt.Sprintf("%.1f s", r.cpu.Seconds()) })
 	addRow("manager: CPU in all", func(r result) string { return fmt.Sprintf("%.1f s", r.totalCPU.Seconds()) })
 	addRow("manager: peak memory", func(r result) string { return fmt.Sprintf("%d MiB", r.peakBytes>>20) })
-	addRow("manager: writes per node", func(r result) string { return perNode(r, isManager) })
-	addRow("agents: writes per node", func(r result) string { return perNode(r, isAgent) })
+	addRow("manager: writes per node", func(r result) string { return perNode(r, r.manager.Writes) })
+	addRow("agents: writes per node", func(r result) string { return perNode(r, r.agents.Writes) })
+	addRow("apart from those: evictions per node, dry runs per node", func(r result) string {
+		return perNode(r, r.manager.Evictions) + ", " + perNode(r, r.manager.DryRuns)
+	})
+	addRow("manager: reads per node, of those lists of pods past the watch cache", func(r result) string {
+		return perNode(r, r.manager.Lists+r.manager.Gets) + ", " + perNode(r, r.manager.LivePodLists)
+	})
 	addRow("load before (1, 5, 15 min)", func(r result) string { return r.load })
 	w.Flush()
 	for _, r := range results {
-		fmt.Printf("\nThe manager's writes during the rollout of %d nodes, by the API server's audit log:\n", r.nodes)
-		printWrites(r)
+		fmt.Printf("\nRequests during the rollout of %d nodes by the API server's audit log, and per node, the manager's:\n%sand the agents':\n%s",
+			r.nodes, r.manager.Table(r.nodes), r.agents.Table(r.nodes))
 	}
 }
 
@@ -143,65 +149,4 @@ func countDrained(r result) int {
 	return count
 }
 
-func isManager(w controlplane.Request) bool {
-	return w.User == "system:serviceaccount:"+v1alpha1.ManagerNamespace+":"+v1alpha1.ManagerDeployment
-}
-
-func isAgent(w controlplane.Request) bool {
-	return w.User == "system:serviceaccount:"+v1alpha1.AgentNamespace+":"+v1alpha1.AgentServiceAccount
-}
-
-// writesDuring are the writes of the rollout itself.
-func writesDuring(r result, whose func(controlplane.Request) bool) []controlplane.Request {
-	var writes []controlplane.Request
-	for _, write := range r.writes {
-		if whose(write) && write.At.After(r.approved) && !write.At.After(r.returned) {
-			writes = append(writes, write)
-		}
-	}
-	return writes
-}
-
-func perNode(r result, whose func(controlplane.Request) bool) string {
-	return fmt.Sprintf("%.1f", float64(len(writesDuring(r, whose)))/float64(r.nodes))
-}
-
-func printWrites(r result) {
-	counts := map[string]int{}
-	for _, write := range writesDuring(r, isManager) {
-		resource := write.Resource
-		if write.Subresource != "" {
-			resource += "/" + write.Subresource
-		}
-		counts[fmt.Sprintf("%s %s -> %d", write.Verb, resource, write.Code)]++
-	}
-	var kinds []string
-	for kind := range counts {
-		kinds = append(kinds, kind)
-	}
-	slices.SortFunc(kinds, func(a, b string) int { return counts[b] - counts[a] })
-	for _, kind := range kinds {
-		fmt.Printf("  %7d  %s\n", counts[kind], kind)
-	}
-}
-
-func cpuModel() string {
-	data, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
-		return "an unknown CPU"
-	}
-	for line := range strings.Lines(string(data)) {
-		if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
-			return strings.TrimSpace(value)
-		}
-	}
-	return "an unknown CPU"
-}
-
-func loadAverage() string {
-	data, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return "unknown"
-	}
-	return strings.Join(strings.Fields(string(data))[:3], ", ")
-}
+func perNode(r result, count int) string { return fmt.Sprintf("%.1f", float64(count)/float64(r.nodes)) }

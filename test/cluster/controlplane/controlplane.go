@@ -49,6 +49,9 @@ type ControlPlane struct {
 	dir         string
 	environment *envtest.Environment
 	processes   []*Process
+	// read is how far LastWrite has read the audit log, lastWrite what it found.
+	read      int64
+	lastWrite time.Time
 }
 
 // Start starts everything and returns once the API server answers. What was started is stopped again on an error.
@@ -85,15 +88,7 @@ func (p *ControlPlane) startAll(options Options) error {
 	}
 	config.QPS, config.Burst = -1, -1
 	p.Config = config
-	admin, err := p.environment.AddUser(envtest.User{Name: "admin", Groups: []string{"system:masters"}}, nil)
-	if err != nil {
-		return err
-	}
-	kubeconfig, err := admin.KubeConfig()
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(p.Kubeconfig, kubeconfig, 0o600); err != nil {
+	if err := p.AddAdministrator("admin", p.Kubeconfig); err != nil {
 		return err
 	}
 	stageFile := filepath.Join(options.Dir, "stages.yaml")
@@ -120,6 +115,19 @@ func (p *ControlPlane) startAll(options Options) error {
 		}
 	}
 	return nil
+}
+
+// AddAdministrator writes the kubeconfig of somebody who has all rights, and whom the audit log tells from others.
+func (p *ControlPlane) AddAdministrator(name, file string) error {
+	admin, err := p.environment.AddUser(envtest.User{Name: name, Groups: []string{"system:masters"}}, nil)
+	if err != nil {
+		return err
+	}
+	kubeconfig, err := admin.KubeConfig()
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(file, kubeconfig, 0o600)
 }
 
 // Run starts a program, with its output in a file of the control plane's directory that is named after it. It ends with

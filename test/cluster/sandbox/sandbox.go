@@ -40,6 +40,8 @@ const (
 	PoolLabel = "agentpool"
 	// Pool is its value.
 	Pool = "azfiles"
+	// PoolNumberLabel numbers the pools that the nodes are spread over, from 0 on.
+	PoolNumberLabel = "sandbox-pool"
 	// defaultZones is how many zones the nodes are spread over unless told otherwise.
 	defaultZones = 3
 	// readyTimeout bounds the wait for new Nodes.
@@ -59,6 +61,11 @@ type Options struct {
 	Zones int
 	// BootTime is how long a simulated boot takes.
 	BootTime time.Duration
+	// Light has nodes of which only the writes are played, for thousands of them: Fleet is nil then. Mounts is how many each reports.
+	Light  bool
+	Mounts int
+	// Pools is how many pools the nodes are spread over, by their label PoolNumberLabel; 0: one.
+	Pools int
 	// Progress takes a line for each step of the start. May be nil.
 	Progress func(format string, args ...any)
 }
@@ -69,10 +76,13 @@ type Sandbox struct {
 	Client client.WithWatch
 	// Plane is the control plane.
 	Plane *controlplane.ControlPlane
-	// Fleet holds the machines.
+	// Fleet holds the machines; nil where nodes are light.
 	Fleet *simnode.Fleet
 	// Names are the nodes' names, in the order of their creation.
 	Names []string
+
+	// Light holds the nodes of which only the writes are played; nil where there are machines.
+	Light *simnode.LightFleet
 
 	options   Options
 	stopFleet context.CancelFunc
@@ -123,7 +133,12 @@ func (s *Sandbox) setUp(ctx context.Context) error {
 	s.stopFleet, s.fleetDone = stop, make(chan struct{})
 	go func() {
 		defer close(s.fleetDone)
-		_ = s.Fleet.Run(fleetCtx) // its only error is that of a handler on a stopped informer
+		// The only error is that of a handler on a stopped informer.
+		if s.Light != nil {
+			_ = s.Light.Run(fleetCtx)
+			return
+		}
+		_ = s.Fleet.Run(fleetCtx)
 	}()
 	return s.awaitSchedulable(ctx)
 }
@@ -139,7 +154,7 @@ func (s *Sandbox) Stop() error {
 
 func (s *Sandbox) installManifests(ctx context.Context) error {
 	for _, pattern := range []string{
-		"config/crd/bases/*.yaml", "config/*/namespace.yaml", "config/agent/*.yaml", "config/rbac/*.yaml", "config/manager/policies.yaml",
+		"config/crd/bases/*.yaml", "config/*/namespace.yaml", "config/agent/*.yaml", "config/rbac/*.yaml", "config/manager/policies.yaml", "config/manager/flowcontrol.yaml",
 		"test/cluster/sandbox/ceilings.yaml", "config/components/guardrails/policy.yaml", "config/components/network-policies/network_policies.yaml",
 	} {
 		files, err := filepath.Glob(filepath.Join(s.options.Root, pattern))
@@ -184,18 +199,24 @@ func (s *Sandbox) ApplyFile(ctx context.Context, file string) error {
 }
 
 func (s *Sandbox) addNodes(ctx context.Context) error {
-	fleet, err := simnode.NewFleet(s.Plane.Config, s.options.BootTime)
+	what := "kernel, GRUB and boots are simulated, the agent on them is the real one"
+	var err error
+	if s.options.Light {
+		what = "only what their agents and kubelets write is played"
+		s.Light, err = simnode.NewLightFleet(s.Plane.Config, s.Client.Scheme(), s.options.BootTime, s.options.Mounts)
+	} else {
+		s.Fleet, err = simnode.NewFleet(s.Plane.Config, s.options.BootTime)
+	}
 	if err != nil {
 		return err
 	}
-	s.Fleet = fleet
 	for i := range s.options.Nodes {
 		s.Names = append(s.Names, fmt.Sprintf("node-%d", i+1))
 	}
 	if err := s.registerNodes(ctx); err != nil {
 		return err
 	}
-	s.options.Progress("%d nodes registered; kernel, GRUB and boots are simulated, the agent on them is the real one", s.options.Nodes)
+	s.options.Progress("%d nodes registered; %s", s.options.Nodes, what)
 	return nil
 }
 
@@ -226,6 +247,11 @@ func (s *Sandbox) registerNodes(ctx context.Context) error {
 }
 
 func (s *Sandbox) addNode(ctx context.Context, i int) error {
+	node := nodeObject(s.Names[i], i%s.options.Zones)
+	node.Labels[PoolNumberLabel] = strconv.Itoa(i % max(s.options.Pools, 1))
+	if s.Light != nil {
+		return s.Light.Add(ctx, node)
+	}
 	dir := filepath.Join(s.options.Dir, s.Names[i])
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
@@ -234,7 +260,7 @@ func (s *Sandbox) addNode(ctx context.Context, i int) error {
 	if err != nil {
 		return err
 	}
-	return s.Fleet.Add(ctx, nodeObject(s.Names[i], i%s.options.Zones), machine)
+	return s.Fleet.Add(ctx, node, machine)
 }
 
 func nodeObject(name string, zone int) *corev1.Node {

@@ -1,0 +1,44 @@
+package drain
+
+import (
+	"context"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// askedReader notes with which resource versions pods were listed.
+type askedReader struct {
+	client.Reader
+
+	asked []string
+}
+
+func (r *askedReader) List(ctx context.Context, list client.ObjectList, given ...client.ListOption) error {
+	if _, pods := list.(*corev1.PodList); pods {
+		options := (&client.ListOptions{}).ApplyOptions(given)
+		r.asked = append(r.asked, options.AsListOptions().ResourceVersion)
+	}
+	return r.Reader.List(ctx, list, given...)
+}
+
+// What a permit rests on is read consistently. How a drain goes on, the API server may tell from its cache.
+func TestOnlyTheLookThatAPermitRestsOnIsConsistent(t *testing.T) {
+	reader := &askedReader{Reader: newReader(t, manyPods(1)...)}
+	r := &Runner{Drainer: Drainer{Reader: reader, Evictor: &slow{}, Trial: &slow{}}}
+	for what, look := range map[string]struct {
+		at   func() error
+		want string
+	}{
+		"how a drain goes on":   {func() error { _, _, err := r.Inspect(t.Context(), "a", options(nil)); return err }, "0"},
+		"what would be drained": {func() error { _, err := r.LookAhead(t.Context(), "a", options(nil)); return err }, "0"},
+		"a drain":               {func() error { _, err := r.Drain(t.Context(), "a", options(nil), 0); return err }, ""},
+		"an empty node":         {func() error { _, err := r.IsVacant(t.Context(), "a"); return err }, ""},
+	} {
+		reader.asked = nil
+		if err := look.at(); err != nil || len(reader.asked) != 1 || reader.asked[0] != look.want {
+			t.Errorf("%s: lists of pods with resource versions %q, error %v; want %q", what, reader.asked, err, look.want)
+		}
+	}
+}

@@ -1,0 +1,91 @@
+package plan
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// A note that is over within seconds is a write that nobody reads.
+func TestForLeavesTheNoteOfWhatIsSoonOver(t *testing.T) {
+	draining := &DrainProgress{Reason: v1alpha1.RolloutReasonDraining, Message: "Waiting for Pod x/y to terminate"}
+	blocked := &DrainProgress{Reason: v1alpha1.RolloutReasonDrainBlocked, Message: "Eviction of Pod x/y blocked by PodDisruptionBudget x/z"}
+	cordoned := func(f *fixture, since time.Duration, progress *DrainProgress) {
+		f.cordoned("a", since)
+		f.addNote("a", v1alpha1.RolloutWaiting, v1alpha1.RolloutReasonWaitingForBudget, time.Hour)
+		f.node("a").Drain = progress
+	}
+	applying := func(f *fixture, since time.Duration) {
+		f.finish("a", time.Hour)
+		n := f.node("a")
+		n.ClientNode.Spec.Hash, n.ApplyingSince = "h2", noon.Add(-since)
+	}
+	for name, c := range map[string]struct {
+		change func(*fixture)
+		want   []string
+		next   time.Duration
+	}{
+		"a drain that has just begun": {
+			func(f *fixture) { cordoned(f, drainNotedAfter-time.Second, draining) }, []string{"a: Waiting WaitingForBudget"}, minTerminationInterval,
+		},
+		"a drain that takes longer": {
+			func(f *fixture) { cordoned(f, drainNotedAfter, draining) }, []string{"a: Draining Draining"}, minTerminationInterval,
+		},
+		"a drain that is held up is told at once": {
+			func(f *fixture) { cordoned(f, time.Second, blocked) }, []string{"a: Draining DrainBlocked"}, MinDrainInterval,
+		},
+		"pods that were inspected a moment ago are not inspected again, whatever the note says": {
+			func(f *fixture) {
+				cordoned(f, time.Second, nil)
+				f.node("a").Inspected = noon
+			},
+			[]string{"a: Waiting WaitingForBudget"}, minTerminationInterval,
+		},
+		"settings that the agent has just been given": {
+			func(f *fixture) { applying(f, applyingNotedAfter-time.Second) }, []string{"a: UpToDate "}, time.Second,
+		},
+		"settings that take longer": {
+			func(f *fixture) { applying(f, applyingNotedAfter) }, []string{"a: Applying Applying"}, 0,
+		},
+		"settings of which nobody knows since when": {
+			func(f *fixture) {
+				applying(f, 0)
+				f.node("a").ApplyingSince = time.Time{}
+			},
+			[]string{"a: Applying Applying"}, 0,
+		},
+		"an agent that has never reported": {
+			func(f *fixture) {
+				n := f.node("a")
+				n.ClientNode.Status = v1alpha1.StorageClientNodeStatus{}
+			},
+			[]string{"a:  "}, 0,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := cluster("a")
+			c.change(f)
+			got := For(f.Snapshot)
+			if diff := cmp.Diff(c.want, lines(got, "a")); diff != "" {
+				t.Error(diff)
+			}
+			if c.next > 0 && !got.Next.Equal(noon.Add(c.next)) || c.next == 0 && !got.Next.IsZero() {
+				t.Errorf("the next plan is made at %s, want %s after %s", got.Next, c.next, noon)
+			}
+		})
+	}
+}
+
+// The agent's answer shows that the reboot has begun; a note would only repeat it.
+func TestForKeepsTheNoteOfAPermitWhileTheNodeReboots(t *testing.T) {
+	f := cluster("a")
+	f.permitted("a", time.Minute)
+	before := *f.node("a").ClientNode.Status.Rollout
+	f.addAnswer("a", v1alpha1.RebootStarted)
+	if note := For(f.Snapshot).Notes["a"]; !SameNote(note, before) {
+		t.Errorf("note %+v, want it as it was: %+v", note, before)
+	}
+}

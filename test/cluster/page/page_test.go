@@ -1,0 +1,46 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestFillReplacesWhatIsBetweenTheMarkers(t *testing.T) {
+	dir := t.TempDir()
+	page, tables := filepath.Join(dir, "page.md"), filepath.Join(dir, "scale.md")
+	write := func(file, data string) {
+		if err := os.WriteFile(file, []byte(data), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const before = "# Page\n<!-- scale -->\nold\n<!-- /scale -->\nend\n"
+	write(page, before)
+	if err := fill(page, "scale", filepath.Join(dir, "scale.json")); err != nil {
+		t.Fatal(err)
+	}
+	if data, _ := os.ReadFile(page); string(data) != before {
+		t.Errorf("nothing was measured, and the page is\n%s", data)
+	}
+	write(tables, "\n| new |\n\n")
+	if err := fill(page, "scale", filepath.Join(dir, "scale.json")); err != nil {
+		t.Fatal(err)
+	}
+	if data, _ := os.ReadFile(page); string(data) != "# Page\n<!-- scale -->\n| new |\n<!-- /scale -->\nend\n" {
+		t.Errorf("the page is\n%s", data)
+	}
+	write(page, "no markers")
+	if err := fill(page, "scale", filepath.Join(dir, "scale.json")); err == nil {
+		t.Error("a page without markers is taken")
+	}
+}
+
+func TestDrawLinesEndsTheScaleAboveTheLargestValue(t *testing.T) {
+	plot := drawLines("a < b", map[string][]point{"live": {{500, 3}, {5000, 30}}})
+	for _, want := range []string{">40</text>", ">500</text>", ">5000</text>", "a &lt; b"} {
+		if !strings.Contains(plot, want) {
+			t.Errorf("the plot has no %s:\n%s", want, plot)
+		}
+	}
+}

@@ -1,0 +1,81 @@
+// Command peers has this operator and others do the same job on the same simulated cluster: every node needs one reboot, so many may be out
+// at a time. Peers are built from their public source trees, see "make bench-peers". Boots and pods are simulated, the programs are the
+// real ones: one process of kured for each node, with the node's identity, NodeWright's operator with its pods played. What is simulated of
+// a peer is in its file here, and named in the table.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/storageclient/operator/test/cluster/measure"
+	"github.com/storageclient/operator/test/cluster/sandbox"
+)
+
+// settings are the flags.
+type settings struct {
+	sandbox.Options
+	kured, nodewright, nodewrightSource string
+	nodes, budget                       int
+	patience, lossPatience              time.Duration
+	output, markdown                    string
+}
+
+func main() {
+	s := settings{Options: sandbox.Options{Root: "."}}
+	s.Audit, s.Zones, s.Light = true, 1, true
+	flag.StringVar(&s.Binaries, "binaries", "", "Directory with etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok.")
+	flag.StringVar(&s.Manager, "manager", "bin/manager", "The manager binary.")
+	flag.StringVar(&s.kured, "kured", "", "The kured binary. Empty: it is left out.")
+	flag.StringVar(&s.nodewright, "nodewright", "", "The binary of NodeWright's operator. Empty: it is left out.")
+	flag.StringVar(&s.nodewrightSource, "nodewright-source", "", "Its source tree, for its definitions.")
+	flag.IntVar(&s.nodes, "nodes", 100, "How many nodes need a reboot.")
+	flag.IntVar(&s.budget, "budget", 10, "How many may be out at a time.")
+	flag.DurationVar(&s.BootTime, "boot", 30*time.Second, "How long a simulated boot takes.")
+	flag.DurationVar(&s.patience, "patience", 30*time.Minute, "After what time the job is given up.")
+	flag.DurationVar(&s.lossPatience, "loss-patience", 6*time.Minute, "For how long it is watched what becomes of a job whose first node does not come back.")
+	flag.StringVar(&s.output, "json", "dist/peers.json", "Where the figures go.")
+	flag.StringVar(&s.markdown, "markdown", "dist/peers.md", "Where the table goes.")
+	flag.Parse()
+	ctrl.SetLogger(logr.Discard())
+	if err := measureAll(s); err != nil {
+		fmt.Fprintln(os.Stderr, "peers:", err)
+		os.Exit(1)
+	}
+}
+
+func measureAll(s settings) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	all := []contender{&ours{}}
+	if s.nodewright != "" {
+		all = append(all, &nodewright{})
+	}
+	if s.kured != "" {
+		all = append(all, &kured{})
+	}
+	out := report{Machine: measure.ThisMachine(s.Root), Nodes: s.nodes, Budget: s.budget, BootSeconds: s.BootTime.Seconds()}
+	var failed error
+	for _, c := range all {
+		r, err := measurePeer(ctx, s, c)
+		if err != nil {
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", c.name(), err))
+			r.Failure = err.Error()
+		}
+		out.Results = append(out.Results, r)
+		if err := out.write(s.output, s.markdown); err != nil {
+			return err
+		}
+	}
+	fmt.Print(out.markdown())
+	return failed
+}

@@ -1,0 +1,92 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/test/cluster/controlplane"
+	"github.com/storageclient/operator/test/cluster/sandbox"
+)
+
+// ours is this operator: the real manager, the agents' writes played (package scale holds them against the real agents).
+type ours struct {
+	profile *v1alpha1.StorageClientProfile
+}
+
+func (*ours) name() string { return "storage-client" }
+
+func (*ours) users() []string { return []string{controlplane.Manager, controlplane.Agent} }
+
+func (*ours) stop() {}
+
+func (*ours) describe() string {
+	return "the manager; a boot argument needs the reboot, by approval; a canary of one node first; nothing soaks or settles; agents' writes are played"
+}
+
+func (o *ours) prepare(ctx context.Context, w *world) error {
+	if _, err := w.StartManager(ctx, fmt.Sprintf("--max-unavailable=%d", w.budget)); err != nil {
+		return err
+	}
+	o.profile = &v1alpha1.StorageClientProfile{
+		ObjectMeta: metav1.ObjectMeta{Name: "peers"},
+		Spec: v1alpha1.StorageClientProfileSpec{
+			NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{sandbox.PoolLabel: sandbox.Pool}},
+			Node:         &v1alpha1.NodeTuning{KernelArguments: []v1alpha1.KernelArgument{"ihash_entries=16777216"}},
+			Rollout: v1alpha1.Rollout{
+				MaxUnavailable: ptr.To(intstr.FromInt32(int32(w.budget))), MaxConcurrentLive: ptr.To(intstr.FromString("100%")),
+				Canary: &v1alpha1.Canary{SoakSeconds: ptr.To[int32](0)}, SettleSeconds: ptr.To[int32](0),
+				Reboot: v1alpha1.Reboot{Policy: v1alpha1.RebootOnApproval, TimeoutSeconds: ptr.To[int32](180)},
+			},
+		},
+	}
+	if err := w.Client.Create(ctx, o.profile); err != nil {
+		return err
+	}
+	return w.await(ctx, "the boot argument to be staged", 10*time.Minute, func(ctx context.Context) (bool, error) {
+		if err := w.Client.Get(ctx, client.ObjectKeyFromObject(o.profile), o.profile); err != nil {
+			return false, err
+		}
+		last, err := w.Plane.LastWrite(o.users()...)
+		return int(o.profile.Status.Plan.NodesToReboot) == w.nodes && o.profile.Status.Plan.Hash != "" && time.Since(last) > 10*time.Second, err
+	})
+}
+
+func (o *ours) begin(ctx context.Context, w *world) error {
+	patch := client.MergeFrom(o.profile.DeepCopy())
+	o.profile.Annotations = map[string]string{v1alpha1.ApprovedPlanAnnotation: o.profile.Status.Plan.Hash}
+	return w.Client.Patch(ctx, o.profile, patch)
+}
+
+func (o *ours) says(ctx context.Context, w *world, lost string) string {
+	clientNode := &v1alpha1.StorageClientNode{}
+	if err := w.Client.Get(ctx, client.ObjectKey{Name: lost}, clientNode); err != nil || clientNode.Status.Rollout == nil {
+		return fmt.Sprint("nothing: ", err)
+	}
+	if err := w.Client.Get(ctx, client.ObjectKeyFromObject(o.profile), o.profile); err != nil {
+		return err.Error()
+	}
+	said := fmt.Sprintf("of the node: %s %s: %s", clientNode.Status.Rollout.Phase, clientNode.Status.Rollout.Reason, clientNode.Status.Rollout.Message)
+	for _, condition := range o.profile.Status.Conditions {
+		if condition.Type == v1alpha1.ConditionStalled || condition.Type == v1alpha1.ConditionReconciling && condition.Status == metav1.ConditionTrue {
+			said += fmt.Sprintf("; of the profile: %s=%s %s: %s", condition.Type, condition.Status, condition.Reason, condition.Message)
+		}
+	}
+	return said
+}
+
+// nodeSays is what a Node itself shows of a node that has not come back, for contenders that say nothing more.
+func nodeSays(ctx context.Context, w *world, lost string) string {
+	node := &corev1.Node{}
+	if err := w.Client.Get(ctx, client.ObjectKey{Name: lost}, node); err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("the Node is unschedulable: %t, annotations %v", node.Spec.Unschedulable, node.Annotations)
+}

@@ -209,7 +209,7 @@ func batchOf(reading serverReading, answers []serverhealth.Question) serverhealt
 		}
 		for _, socket := range reading.sockets {
 			if socket.Remote.String() == c.Address {
-				r.Sockets = append(r.Sockets, serverhealth.Socket{Port: socket.Local, Unacknowledged: socket.Unacknowledged, Repeats: socket.Repeats})
+				r.Sockets = append(r.Sockets, serverhealth.Socket{Port: socket.Local, Repeats: socket.Repeats})
 			}
 		}
 		batch.Readings = append(batch.Readings, r)

@@ -234,9 +234,9 @@ func TestSocketsAreReadOnlyWhileAnAnswerIsOwed(t *testing.T) {
 	a.host.Health.Sockets = func() ([]sockets.Socket, error) {
 		read++
 		return []sockets.Socket{
-			{Local: 801, Remote: netip.MustParseAddrPort("10.0.0.1:2049"), Unacknowledged: 2, Repeats: 9},
+			{Local: 801, Remote: netip.MustParseAddrPort("10.0.0.1:2049"), Repeats: 9},
 			{Local: 802, Remote: netip.MustParseAddrPort("10.0.0.1:2049")},
-			{Local: 803, Remote: netip.MustParseAddrPort("10.0.0.1:22"), Unacknowledged: 2, Repeats: 9},
+			{Local: 803, Remote: netip.MustParseAddrPort("10.0.0.1:22"), Repeats: 9},
 		}, nil
 	}
 	f.counters[0].Connections = append(f.counters[0].Connections, mounts.ConnectionCounters{ID: "1"})

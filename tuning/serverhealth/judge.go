@@ -137,7 +137,7 @@ const repeatsOfDead = 6
 // deadPorts are the local ports of connections on which the server's host acknowledges nothing; told is false where that is not known.
 func (m *memory) deadPorts() (ports []int, told bool) {
 	for _, s := range m.last.Sockets {
-		if s.Unacknowledged > 0 && s.Repeats >= repeatsOfDead {
+		if s.Repeats >= repeatsOfDead {
 			ports = append(ports, s.Port)
 		}
 	}

@@ -100,9 +100,8 @@ type HandleRequests struct {
 type Socket struct {
 	// Port is its local port.
 	Port int
-	// Unacknowledged is how many segments the server's host has not acknowledged, Repeats how often in a row the first of them was sent
-	// again.
-	Unacknowledged, Repeats int
+	// Repeats is how often in a row something was sent again that the server's host has not acknowledged.
+	Repeats int
 }
 
 // Request is one that has no answer yet.

@@ -416,7 +416,7 @@ func sockets(repeats map[int]int) func(*Reading) {
 	return func(r *Reading) {
 		r.Sockets = nil
 		for port, n := range repeats {
-			r.Sockets = append(r.Sockets, Socket{Port: port, Unacknowledged: min(n, 1), Repeats: n})
+			r.Sockets = append(r.Sockets, Socket{Port: port, Repeats: n})
 		}
 	}
 }

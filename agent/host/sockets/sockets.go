@@ -20,8 +20,9 @@ type Socket struct {
 	// Local is its local port, Remote where it goes to.
 	Local  int
 	Remote netip.AddrPort
-	// Unacknowledged is how many segments the other end has not acknowledged, Repeats how often in a row the first of them was sent again.
-	Unacknowledged, Repeats int
+	// Repeats is how often in a row a segment, or a probe for one, was sent again that the other end has not acknowledged. One whose
+	// window is full acknowledges probes.
+	Repeats int
 }
 
 // Read lists all connections, of IPv4 and IPv6. It costs as much as there are, so ask only where it tells something.
@@ -67,6 +68,7 @@ func socketOf(answer *netlink.InetDiagTCPInfoResp) (Socket, bool) {
 	}
 	return Socket{
 		Local: int(id.SourcePort), Remote: netip.AddrPortFrom(remote.Unmap(), id.DestinationPort),
-		Unacknowledged: int(answer.TCPInfo.Unacked), Repeats: int(answer.TCPInfo.Retransmits),
+		// Where this host itself drops what it sends, nothing counts as sent, and only probes do.
+		Repeats: int(max(answer.TCPInfo.Retransmits, answer.TCPInfo.Probes)),
 	}, true
 }

@@ -36,12 +36,15 @@ func portOf(address net.Addr) int { return address.(*net.TCPAddr).Port }
 
 func TestSocketOf(t *testing.T) {
 	id := netlink.SocketID{SourcePort: 812, DestinationPort: 2049, Destination: net.ParseIP("::ffff:10.0.0.1")}
-	got, ok := socketOf(&netlink.InetDiagTCPInfoResp{
-		InetDiagMsg: &netlink.Socket{ID: id}, TCPInfo: &netlink.TCPInfo{Unacked: 3, Retransmits: 7, Backoff: 9},
-	})
-	want := Socket{Local: 812, Remote: netip.MustParseAddrPort("10.0.0.1:2049"), Unacknowledged: 3, Repeats: 7}
-	if !ok || got != want {
-		t.Errorf("%+v, %v; want %+v", got, ok, want)
+	for name, info := range map[string]netlink.TCPInfo{
+		"nothing of what was sent comes there": {Unacked: 3, Retransmits: 7, Backoff: 9},
+		"nothing leaves this host":             {Probes: 7, Backoff: 9},
+	} {
+		got, ok := socketOf(&netlink.InetDiagTCPInfoResp{InetDiagMsg: &netlink.Socket{ID: id}, TCPInfo: &info})
+		want := Socket{Local: 812, Remote: netip.MustParseAddrPort("10.0.0.1:2049"), Repeats: 7}
+		if !ok || got != want {
+			t.Errorf("%s: %+v, %v; want %+v", name, got, ok, want)
+		}
 	}
 	if _, ok := socketOf(&netlink.InetDiagTCPInfoResp{InetDiagMsg: &netlink.Socket{ID: id}}); ok {
 		t.Error("a socket that tells nothing, as in TIME_WAIT, is listed")

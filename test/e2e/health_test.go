@@ -418,7 +418,7 @@ var _ = Describe("Storage that is well", Label(recorded), func() {
 
 // recordedMounts is how many servers each node mounts beside the pods', each an address of the one server: NFSv3 and 4.0 make a client of
 // their own for each. NFSv4.1 would find that they are one, and is mounted once.
-const recordedMounts = 36
+const recordedMounts = 60
 
 // expectRecorded needs no operator. Half of the nodes is 20 ms away from the server.
 func expectRecorded(ctx SpecContext) {
@@ -441,7 +441,7 @@ for i in $(seq %d); do ip address add 10.99.0.$((100 + i))/24 dev $(ip -o route 
 }
 
 // recordedFor times the number of mounts and nodes is over a thousand minutes.
-const recordedFor = 15 * time.Minute
+const recordedFor = 9 * time.Minute
 
 func recordOn(ctx context.Context, node *cluster.Machine, recorder string, far bool) {
 	GinkgoHelper()

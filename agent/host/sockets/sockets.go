@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -57,8 +58,11 @@ func Read() ([]Socket, error) {
 	return nil, failed
 }
 
+// inUse are the states of connections that somebody still sends over. Of others the kernel waits for the last acknowledgement alone.
+var inUse = []uint8{netlink.TCP_ESTABLISHED, netlink.TCP_SYN_SENT, netlink.TCP_CLOSE_WAIT}
+
 func socketOf(answer *netlink.InetDiagTCPInfoResp) (Socket, bool) {
-	if answer.InetDiagMsg == nil || answer.TCPInfo == nil {
+	if answer.InetDiagMsg == nil || answer.TCPInfo == nil || !slices.Contains(inUse, answer.InetDiagMsg.State) {
 		return Socket{}, false
 	}
 	id := answer.InetDiagMsg.ID

@@ -40,13 +40,19 @@ func TestSocketOf(t *testing.T) {
 		"nothing of what was sent comes there": {Unacked: 3, Retransmits: 7, Backoff: 9},
 		"nothing leaves this host":             {Probes: 7, Backoff: 9},
 	} {
-		got, ok := socketOf(&netlink.InetDiagTCPInfoResp{InetDiagMsg: &netlink.Socket{ID: id}, TCPInfo: &info})
+		got, ok := socketOf(&netlink.InetDiagTCPInfoResp{InetDiagMsg: &netlink.Socket{ID: id, State: netlink.TCP_ESTABLISHED}, TCPInfo: &info})
 		want := Socket{Local: 812, Remote: netip.MustParseAddrPort("10.0.0.1:2049"), Repeats: 7}
 		if !ok || got != want {
 			t.Errorf("%s: %+v, %v; want %+v", name, got, ok, want)
 		}
 	}
-	if _, ok := socketOf(&netlink.InetDiagTCPInfoResp{InetDiagMsg: &netlink.Socket{ID: id}}); ok {
-		t.Error("a socket that tells nothing, as in TIME_WAIT, is listed")
+	for name, answer := range map[string]netlink.InetDiagTCPInfoResp{
+		"tells nothing":                {InetDiagMsg: &netlink.Socket{ID: id, State: netlink.TCP_ESTABLISHED}},
+		"was closed on this host":      {InetDiagMsg: &netlink.Socket{ID: id, State: netlink.TCP_FIN_WAIT1}, TCPInfo: &netlink.TCPInfo{Retransmits: 9}},
+		"is told of without addresses": {TCPInfo: &netlink.TCPInfo{Retransmits: 9}},
+	} {
+		if _, ok := socketOf(&answer); ok {
+			t.Errorf("a socket that %s is listed", name)
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strconv"
 	"strings"
 	"syscall"
@@ -14,9 +15,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/storageclient/operator/agent/host/bootloader"
 	"github.com/storageclient/operator/agent/host/connect"
 	"github.com/storageclient/operator/agent/host/kernellog"
 	"github.com/storageclient/operator/agent/host/mounts"
+	"github.com/storageclient/operator/agent/host/sockets"
 	"github.com/storageclient/operator/agent/metrics"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/serverhealth"
@@ -163,17 +166,166 @@ func TestAServerThatAnswersCausesNoWrites(t *testing.T) {
 		f.answer()
 		f.play(a, 10*time.Second)
 	}
-	if f.writes != writes {
-		t.Errorf("%d writes in ten minutes", f.writes-writes)
+	for range 50 * 6 {
+		f.play(a, 10*time.Second)
+		if f.clock.Now().Second() < 10 {
+			// As NFSv4 does, to keep its lease.
+			f.send()
+			f.answer()
+		}
 	}
-	for range 10 * 6 {
+	if f.writes != writes {
+		t.Errorf("%d writes in an hour", f.writes-writes)
+	}
+	// Nor does the agent after it, which knows of no answer, report anything else.
+	before := f.server()
+	f.play(f.agent(), 2*time.Minute)
+	if diff := cmp.Diff(before, f.server()); diff != "" || f.writes > writes+1 {
+		t.Errorf("%d writes after a restart (-before +after):\n%s", f.writes-writes, diff)
+	}
+}
+
+func TestAServerThatAnswersSomeRequestsCausesNoWrites(t *testing.T) {
+	f, a := newWatched(t)
+	f.counters[0].RequestsKnown = true
+	f.play(a, time.Minute)
+	f.counters[0].Requests = []mounts.OpenRequest{{ID: "1", Operation: "READ"}}
+	for range 12 {
 		f.send()
 		f.answer()
 		f.play(a, 10*time.Second)
 	}
-	if f.writes != writes+1 {
-		t.Errorf("%d writes in twenty minutes, want one that brings the time up to date", f.writes-writes)
+	if s := f.server(); s.State != v1alpha1.ServerStuck {
+		t.Fatalf("%+v", s)
 	}
+	writes := f.writes
+	for range 30 {
+		f.send()
+		f.answer()
+		f.play(a, 10*time.Second)
+	}
+	if f.writes != writes {
+		t.Errorf("%d writes in five minutes", f.writes-writes)
+	}
+}
+
+func TestTheLastAnswerIsThatOfWhenTheStateBegan(t *testing.T) {
+	f, a := newWatched(t)
+	f.play(a, time.Minute)
+	first := f.server().LastAnswerTime
+	f.send()
+	f.answer()
+	f.play(a, time.Minute)
+	if s := f.server(); !s.LastAnswerTime.Equal(first) {
+		t.Errorf("it answers, and answered at %s, now %s", first, s.LastAnswerTime)
+	}
+	f.send()
+	f.askErr = errors.New("no answer")
+	last := f.clock.Now()
+	f.play(a, 2*time.Minute)
+	if s := f.server(); s.State != v1alpha1.ServerSilent || !s.LastAnswerTime.After(first.Time) || s.LastAnswerTime.After(last) {
+		t.Errorf("silent since %s, but answered last at %s: %+v", last, s.LastAnswerTime, s)
+	}
+}
+
+func TestSocketsAreReadOnlyWhileAnAnswerIsOwed(t *testing.T) {
+	f, a := newWatched(t)
+	read := 0
+	a.host.Health.Sockets = func() ([]sockets.Socket, error) {
+		read++
+		return []sockets.Socket{
+			{Local: 801, Remote: netip.MustParseAddrPort("10.0.0.1:2049"), Repeats: 9},
+			{Local: 802, Remote: netip.MustParseAddrPort("10.0.0.1:2049")},
+			{Local: 803, Remote: netip.MustParseAddrPort("10.0.0.1:22"), Repeats: 9},
+		}, nil
+	}
+	f.counters[0].Connections = append(f.counters[0].Connections, mounts.ConnectionCounters{ID: "1"})
+	f.play(a, 5*time.Minute)
+	if read > 0 {
+		t.Errorf("read %d times though nothing is owed", read)
+	}
+	f.counters[0].Connections[1].Sends++
+	for range 12 {
+		f.send()
+		f.answer()
+		f.play(a, 10*time.Second)
+	}
+	if s := f.server(); s.Reason != v1alpha1.ServerReasonTransportStuck || !strings.Contains(s.Message, "1 of 2 connections carry nothing any more (local port 801)") {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestVolumesWhoseHandlesAreStaleAreNamed(t *testing.T) {
+	f, a := newWatched(t)
+	handles := func(a, b uint64) []mounts.HandleCounters {
+		return []mounts.HandleCounters{{MountPoint: "/a", Ended: 100 + a, InErrors: a}, {MountPoint: "/b", Ended: 100 + b}}
+	}
+	for i := range uint64(12) {
+		f.counters[0].Handles = handles(i, i)
+		f.send()
+		f.answer()
+		f.play(a, 10*time.Second)
+	}
+	s := f.server()
+	if s.State != v1alpha1.ServerAnswering || s.Reason != v1alpha1.ServerReasonStaleHandles {
+		t.Fatalf("%+v", s)
+	}
+	if diff := cmp.Diff([]string{"pv2"}, s.Volumes); diff != "" {
+		t.Errorf("volumes (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"u1", "u2"}, s.PodUIDs); diff != "" {
+		t.Errorf("pods (-want +got):\n%s", diff)
+	}
+}
+
+func TestTheNameOfTheNFSv4ClientIsReported(t *testing.T) {
+	f, a := newWatched(t)
+	name := "node1"
+	a.host.Health.ClientName = func() string { return name }
+	f.play(a, 30*time.Second)
+	if got := f.clientNode.Status.NFS4ClientName; got != "node1" {
+		t.Errorf("reports %q", got)
+	}
+	name = ""
+	f.play(a, 30*time.Second)
+	if got := f.clientNode.Status.NFS4ClientName; got != "" {
+		t.Errorf("reports %q once the last mount has gone", got)
+	}
+}
+
+func TestProbesAreAnsweredWhileAPassHangs(t *testing.T) {
+	f, a := newWatched(t)
+	f.play(a, 10*time.Second)
+	hangs, release, ended := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	read := f.real
+	f.real = func() Host {
+		h := read()
+		h.Bootloader = func() bootloader.Detection {
+			close(hangs)
+			<-release
+			return bootloader.Detection{}
+		}
+		return h
+	}
+	stuck := f.agent()
+	stuck.ready.Store(true)
+	go func() {
+		defer close(ended)
+		f.runPass(stuck)
+	}()
+	<-hangs
+	answered := make(chan bool, 1)
+	go func() { answered <- stuck.Alive() && stuck.Ready() }()
+	select {
+	case well := <-answered:
+		if !well {
+			t.Error("an agent whose pass has just begun is said to be stuck")
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the probes wait for the pass")
+	}
+	close(release)
+	<-ended
 }
 
 func TestAReadingThatDoesNotEndHoldsNothingUp(t *testing.T) {
@@ -288,6 +440,7 @@ func TestServerMetrics(t *testing.T) {
 	for _, want := range []string{
 		`storageclient_agent_server_state{protocol="NFS",reason="Answering",server="filer1",state="Answering"} 1`,
 		`storageclient_agent_server_connections{protocol="NFS",server="filer1"} 1`,
+		`storageclient_agent_server_requests_in_flight{protocol="NFS",server="filer1"} 0`,
 		`storageclient_agent_server_waiting_requests{protocol="NFS",server="filer1"} 0`,
 		`storageclient_agent_server_last_answer_timestamp_seconds{protocol="NFS",server="filer1"} 1.699999999e+09`,
 	} {

@@ -60,3 +60,20 @@ func TestServersInOtherFormats(t *testing.T) {
 		t.Errorf("error %v: %s", r.err, r.out)
 	}
 }
+
+func TestServersNameStaleHandlesAndNodesThatCallThemselvesTheSame(t *testing.T) {
+	objects := mountingNodes()
+	n1, n2 := objects[0].(*v1alpha1.StorageClientNode), objects[1].(*v1alpha1.StorageClientNode)
+	n1.Status.Servers[0].State, n1.Status.Servers[0].Reason = v1alpha1.ServerAnswering, v1alpha1.ServerReasonStaleHandles
+	n2.Status.Servers = []v1alpha1.ServerStatus{{Server: "<filer>", Protocol: v1alpha1.ServerNFS, State: v1alpha1.ServerAnswering, Connections: 1}}
+	n1.Status.NFS4ClientName, n2.Status.NFS4ClientName = "web", "web"
+	r := execute(t, interceptor.Funcs{}, objects, "servers")
+	for _, want := range []string{
+		"<filer>: It does not know the files of some mounts any more: restart their pods. Nodes: n1\n",
+		`<filer>: Nodes n1, n2 introduce themselves alike, as "web". Declare node.nfs4UniqueID: FromNode` + "\n",
+	} {
+		if r.err != nil || !strings.Contains(r.out, want) {
+			t.Errorf("error %v: no %q in\n%s", r.err, want, r.out)
+		}
+	}
+}

@@ -7,7 +7,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 )
@@ -23,6 +25,8 @@ func TestOneEventForEachChange(t *testing.T) {
 	}
 	forgetting := server(v1alpha1.ServerAnswering)
 	forgetting.Forgetting = true
+	stale := server(v1alpha1.ServerAnswering)
+	stale.Reason, stale.Message, stale.Volumes = v1alpha1.ServerReasonStaleHandles, "Restart", []string{"pv1"}
 	smb := server(v1alpha1.ServerAnswering)
 	smb.Protocol = v1alpha1.ServerSMB
 	for name, test := range map[string]struct {
@@ -42,8 +46,13 @@ func TestOneEventForEachChange(t *testing.T) {
 			before: server(v1alpha1.ServerSilent), after: server(v1alpha1.ServerAnswering),
 			want: []string{"Normal StorageReachable NFS server filer1 owes no answer any more, for the first time since 2026-11-23T08:00:00Z"},
 		},
-		"its mounts are gone":                {before: server(v1alpha1.ServerSilent)},
-		"the other protocol of one server":   {before: smb, after: server(v1alpha1.ServerAnswering)},
+		"its mounts are gone":              {before: server(v1alpha1.ServerSilent)},
+		"the other protocol of one server": {before: smb, after: server(v1alpha1.ServerAnswering)},
+		"its handles become stale": {
+			before: server(v1alpha1.ServerAnswering), after: stale,
+			want: []string{"Warning StorageHandlesStale NFS server filer1 refuses handles since 2026-11-23T08:00:00Z: Restart (1 volume pv1)"},
+		},
+		"they stay so":                       {before: stale, after: stale},
 		"it goes on forgetting":              {before: forgetting, after: forgetting},
 		"it begins to forget the node again": {before: server(v1alpha1.ServerAnswering), after: forgetting, want: []string{"Warning StorageClientForgotten NFS server filer1 keeps forgetting this node's client: another client calls itself the same, and both lose locks and open files. Compare host names and machine IDs of the server's clients"}},
 	} {
@@ -63,6 +72,42 @@ func TestOneEventForEachChange(t *testing.T) {
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("events (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestNodesWhoseClientsCallThemselvesTheSameAreNamed(t *testing.T) {
+	clientNode := func(node, name string) *v1alpha1.StorageClientNode {
+		n := &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: node}}
+		n.Status.NFS4ClientName = name
+		return n
+	}
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	reader := fake.NewClientBuilder().WithScheme(scheme).WithObjects(clientNode("n1", "x"), clientNode("n2", "x"), clientNode("n3", "id/x"), clientNode("n4", "")).Build()
+	for name, test := range map[string]struct {
+		before, after *v1alpha1.StorageClientNode
+		want          int
+	}{
+		"it begins to":             {clientNode("n1", ""), clientNode("n1", "x"), 1},
+		"it goes on":               {clientNode("n1", "x"), clientNode("n1", "x"), 0},
+		"it has one of its own":    {clientNode("n3", "x"), clientNode("n3", "id/x"), 0},
+		"it introduces itself not": {clientNode("n4", "x"), clientNode("n4", ""), 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			recorder := events.NewFakeRecorder(10)
+			(&Reporter{Recorder: recorder, Reader: reader}).ReportChanges(test.before, test.after)
+			if len(recorder.Events) != test.want {
+				t.Fatalf("%d events, want %d", len(recorder.Events), test.want)
+			}
+			if test.want > 0 {
+				const want = `Warning StorageClientNamesake Its NFSv4 client introduces itself as "x", as does node n2: on a server that both mount, `
+				if got := <-recorder.Events; !strings.HasPrefix(got, want) {
+					t.Errorf("%s", got)
+				}
 			}
 		})
 	}

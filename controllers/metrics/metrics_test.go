@@ -153,18 +153,53 @@ func TestCollectCountsWhatServersAreToTheirNodes(t *testing.T) {
 	}
 	forgetting := server("filer2", v1alpha1.ServerAnswering, 1)
 	forgetting.Forgetting = true
+	stale := server("filer3", v1alpha1.ServerAnswering, 1)
+	stale.Reason = v1alpha1.ServerReasonStaleHandles
 	got := values(t, newCollector(newReader(t, interceptor.Funcs{},
 		node("a", true), at("a", server("filer1", v1alpha1.ServerSilent, 4), forgetting), agent("a"),
-		node("b", true), at("b", server("filer1", v1alpha1.ServerSilent, 2)), agent("b"),
+		node("b", true), at("b", server("filer1", v1alpha1.ServerSilent, 2), stale), agent("b"),
 		node("c", true), at("c", server("filer1", v1alpha1.ServerAnswering, 1)), agent("c"),
 		node("d", true), at("d", server("filer1", v1alpha1.ServerStuck, 1)), // and no agent: what it said is old
 	)))
 	want := map[string]float64{
 		"server_nodes NFS filer1 Silent": 2, "server_nodes NFS filer1 Answering": 1, "server_nodes NFS filer2 Answering": 1,
 		"server_connections NFS filer1": 7, "server_connections NFS filer2": 1, "server_forgetting_nodes NFS filer2": 1,
+		"server_nodes NFS filer3 Answering": 1, "server_connections NFS filer3": 1, "server_stale_nodes NFS filer3": 1,
 	}
 	for name := range got {
 		if !strings.HasPrefix(name, "server_") {
+			delete(got, name)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestCollectTellsTheServerMapAndItsLimits(t *testing.T) {
+	at := func(name, clientName string, mounts ...v1alpha1.MountStatus) *v1alpha1.StorageClientNode {
+		clientNode := object(name, v1alpha1.RolloutUpToDate, "")
+		clientNode.Status.NFS4ClientName, clientNode.Status.Mounts = clientName, mounts
+		return clientNode
+	}
+	mount := func(volume, protocol string, options ...string) v1alpha1.MountStatus {
+		return v1alpha1.MountStatus{MountPoint: "/" + volume, Server: "filer1", Protocol: protocol, Volume: volume, Connections: 2, SlotLimit: 16, Options: options}
+	}
+	limits := profile()
+	limits.Annotations = map[string]string{v1alpha1.ServerLimitsAnnotation: "connections=3"}
+	got := values(t, newCollector(newReader(t, interceptor.Funcs{}, limits,
+		node("a", true), at("a", "node1", mount("pv1", "NFSv3", "hard"), mount("pv2", "NFSv4.1", "soft")), agent("a"),
+		node("b", true), at("b", "node1", mount("pv1", "NFSv3", "hard")), agent("b"),
+		node("c", true), at("c", "id/node1"), agent("c"),
+		node("d", true), at("d", "node1"), // and no agent
+	)))
+	want := map[string]float64{
+		"server_volumes NFS filer1": 2, "server_requests_possible NFS filer1": 2*16 + 64 + 2*16, "server_option_variants NFS filer1": 2,
+		"server_protocol_version_info NFS filer1 NFSv3": 1, "server_protocol_version_info NFS filer1 NFSv4.1": 1,
+		"server_limit NFS connections filer1": 3, "nfs_client_namesakes node1": 2,
+	}
+	for name := range got {
+		if !strings.HasPrefix(name, "server_") && !strings.HasPrefix(name, "nfs_") {
 			delete(got, name)
 		}
 	}

@@ -4,81 +4,174 @@ package e2e
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/test/e2e/cluster"
 )
 
 const (
-	// unhealthy labels the spec.
+	// unhealthy labels the specs, and is the name of their namespace and first profile.
 	unhealthy = "health"
+	// identity is the profile that gives a node an NFSv4 identity of its own, and the label of its nodes.
+	identity      = "identity"
+	identityLabel = "e2e.local/identity"
 	// toldWithin is how soon a server that does not answer is told, from the first request without an answer; clearedWithin how soon it
 	// is no more, once the server is back.
 	toldWithin, clearedWithin = 120 * time.Second, 60 * time.Second
+	// flappingWithin is how soon two clients that call themselves the same are told: knfsd throws the first away after a lease.
+	flappingWithin = 10 * time.Minute
+	// tunnelAddress is where the node's own tunnel listens, as those of EFS and Azure Files do.
+	tunnelAddress = "127.0.0.1"
 )
 
 // outage is a way in which a storage server stops answering a node.
 type outage struct {
 	name string
-	// server is the server's name in the node's mounts.
+	// server is the server's name in the mounts of node.
 	server   string
 	protocol v1alpha1.ServerProtocol
-	// begin and end are run on the server, or on the node.
-	onNode     bool
+	node     *cluster.Machine
+	// begin and end are run on a machine.
+	on         *cluster.Machine
 	begin, end string
-	state      []v1alpha1.ServerState
+	states     []v1alpha1.ServerState
 	reasons    []string
-	// forgiven is true where the kernel may mend it by itself.
-	forgiven bool
+	// volume is one that is named; empty where the mounts are of none.
+	volume string
 }
 
-// outages are played one after the other. The mounts of the node write and read all the time.
-var outages = []outage{
-	{
-		name: "the NFS service is stopped", server: cluster.ServerAddress, protocol: v1alpha1.ServerNFS,
-		begin: "systemctl stop nfs-server", end: "systemctl start nfs-server",
-		state: []v1alpha1.ServerState{v1alpha1.ServerSilent}, reasons: []string{v1alpha1.ServerReasonConnectionRefused},
-	},
-	{
-		name: "a firewall drops what goes to NFS", server: cluster.ServerAddress, protocol: v1alpha1.ServerNFS,
-		begin: "iptables -I INPUT -p tcp --dport 2049 -j DROP", end: "iptables -D INPUT -p tcp --dport 2049 -j DROP",
-		state: []v1alpha1.ServerState{v1alpha1.ServerSilent}, reasons: []string{v1alpha1.ServerReasonUnreachable},
-	},
-	{
-		name: "the server's disk is frozen", server: cluster.ServerAddress, protocol: v1alpha1.ServerNFS,
-		begin: "fsfreeze -f /srv/nfs/disk", end: "fsfreeze -u /srv/nfs/disk",
-		state:   []v1alpha1.ServerState{v1alpha1.ServerSilent, v1alpha1.ServerStuck},
-		reasons: []string{v1alpha1.ServerReasonNoAnswer, v1alpha1.ServerReasonRequestsStuck, v1alpha1.ServerReasonTransportStuck},
-	},
-	{
-		name: "one of four connections is cut", server: cluster.ServerAddress, protocol: v1alpha1.ServerNFS, onNode: true,
-		begin: `port=$(ss -Htn dst ` + cluster.ServerAddress + `:2049 | awk '{print $4}' | sed 's/.*://' | head -n 1)
+var _ = Describe("Storage that does not answer", Ordered, ContinueOnFailure, Label(unhealthy), func() {
+	BeforeAll(setUpStorage, NodeTimeout(20*time.Minute))
+
+	It("is told within two minutes where a service is stopped, of NFS and of SMB, and is over once it is back", func(ctx SpecContext) {
+		playOutages(ctx, outage{
+			name: "the NFS service is stopped", server: cluster.ServerAddress, protocol: v1alpha1.ServerNFS, node: nodes.Nodes[0], on: nodes.Server,
+			begin: "systemctl stop nfs-server", end: "systemctl start nfs-server",
+			states: []v1alpha1.ServerState{v1alpha1.ServerSilent}, reasons: []string{v1alpha1.ServerReasonConnectionRefused}, volume: "busy",
+		}, outage{
+			name: "the SMB service is stopped", server: cluster.ServerAddress, protocol: v1alpha1.ServerSMB, node: nodes.Nodes[0], on: nodes.Server,
+			begin: "systemctl stop smbd", end: "systemctl start smbd",
+			states: []v1alpha1.ServerState{v1alpha1.ServerSilent}, reasons: []string{v1alpha1.ServerReasonConnectionRefused},
+		})
+	})
+
+	It("is told where a firewall drops what goes to NFS", func(ctx SpecContext) {
+		playOutages(ctx, outage{
+			name: "a firewall drops what goes to NFS", server: cluster.ServerAddress, protocol: v1alpha1.ServerNFS, node: nodes.Nodes[0], on: nodes.Server,
+			begin: "iptables -I INPUT -p tcp --dport 2049 -j DROP", end: "iptables -D INPUT -p tcp --dport 2049 -j DROP",
+			states: []v1alpha1.ServerState{v1alpha1.ServerSilent}, reasons: []string{v1alpha1.ServerReasonUnreachable}, volume: "busy",
+		})
+	})
+
+	It("is told where the server's disk is frozen: the network is not blamed", func(ctx SpecContext) {
+		playOutages(ctx, outage{
+			name: "the server's disk is frozen", server: cluster.ServerAddress, protocol: v1alpha1.ServerNFS, node: nodes.Nodes[0], on: nodes.Server,
+			begin: "fsfreeze -f /srv/nfs/disk", end: "fsfreeze -u /srv/nfs/disk",
+			states:  []v1alpha1.ServerState{v1alpha1.ServerSilent, v1alpha1.ServerStuck},
+			reasons: []string{v1alpha1.ServerReasonNoAnswer, v1alpha1.ServerReasonRequestsStuck}, volume: "busy",
+		})
+	})
+
+	It("is told where one of four connections is cut, and where a tunnel's process is gone", func(ctx SpecContext) {
+		playOutages(ctx, outage{
+			name: "one of four connections is cut", server: cluster.ServerAddress, protocol: v1alpha1.ServerNFS, node: nodes.Nodes[0], on: nodes.Nodes[0],
+			begin: `port=$(ss -Htn state established dst ` + cluster.ServerAddress + ` dport = :2049 | awk '{print $3}' | sed 's/.*://' | head -n 1)
 echo $port >/run/cut
-iptables -I OUTPUT -p tcp --sport $port --dport 2049 -j DROP`,
-		end:   `iptables -D OUTPUT -p tcp --sport $(cat /run/cut) --dport 2049 -j DROP`,
-		state: []v1alpha1.ServerState{v1alpha1.ServerStuck}, reasons: []string{v1alpha1.ServerReasonTransportStuck}, forgiven: true,
-	},
-	{
-		name: "the SMB service is stopped", server: cluster.ServerAddress, protocol: v1alpha1.ServerSMB,
-		begin: "systemctl stop smbd", end: "systemctl start smbd",
-		state: []v1alpha1.ServerState{v1alpha1.ServerSilent}, reasons: []string{v1alpha1.ServerReasonConnectionRefused},
-	},
-}
+iptables -I INPUT -p tcp --sport 2049 --dport $port -j DROP`,
+			end:    `iptables -D INPUT -p tcp --sport 2049 --dport $(cat /run/cut) -j DROP`,
+			states: []v1alpha1.ServerState{v1alpha1.ServerStuck}, reasons: []string{v1alpha1.ServerReasonTransportStuck}, volume: "busy",
+		}, outage{
+			name: "the tunnel's process is gone", server: tunnelAddress, protocol: v1alpha1.ServerNFS, node: nodes.Nodes[1], on: nodes.Nodes[1],
+			begin: "systemctl stop health-tunnel", end: startTunnel,
+			states: []v1alpha1.ServerState{v1alpha1.ServerSilent}, reasons: []string{v1alpha1.ServerReasonTunnelGone},
+		})
+	})
 
-// expectHealthTold plays the outages on one node whose pod and mounts work all the time, and watches the agent: it is never seen in
-// uninterruptible sleep.
-func expectHealthTold(ctx SpecContext) {
+	It("never has the agent in uninterruptible sleep, nor any reading over its limit", func(ctx SpecContext) {
+		for _, node := range nodes.Nodes {
+			out, err := node.Run(ctx, "systemctl is-active health-watch; wc -l </run/health-watch.seen; cat /run/health-watch.log")
+			Expect(err).NotTo(HaveOccurred())
+			lines := strings.Split(strings.TrimSpace(out), "\n")
+			Expect(lines).To(HaveLen(2), "the agent of %s was in uninterruptible sleep", node.Name)
+			Expect(lines[0]).To(Equal("active"))
+			By(node.Name + ": looked at the agent's threads " + lines[1] + " times")
+		}
+		logs := mustKubectl(ctx, "logs", "-n", v1alpha1.AgentNamespace, "-l", "app.kubernetes.io/component=node-agent", "--tail=-1", "--prefix")
+		Expect(logs).NotTo(ContainSubstring("takes long"))
+	})
+
+	It("names two nodes of one host name, and the server that keeps forgetting them", expectFlapping)
+
+	It("is named by the drain that it holds up, and an NFSv4 identity of the node's own ends the flapping", expectIdentity)
+
+	It("leaves nothing of the identity once the profile is gone", expectIdentityUndone)
+})
+
+// startTunnel passes on what comes to a port of the node, as the tunnels of EFS and Azure Files do; its end is that of all connections.
+const startTunnel = `systemd-run --quiet --collect --unit=health-tunnel systemd-socket-activate -l ` + tunnelAddress + `:20049 /lib/systemd/systemd-socket-proxyd ` + cluster.ServerAddress + `:2049
+until ss -Hltn 'sport = :20049' | grep -q .; do sleep 0.2; done
+`
+
+// work uses directories all the time, in processes of their own, so that one that hangs holds up no other. Under software emulation each
+// program that is started counts.
+const work = `
+cat >/usr/local/sbin/health-work <<'WORK'
+#!/bin/sh
+for dir in "$@"; do
+	for i in 1 2 3 4; do
+		file=$dir/work-$$-$i
+		(while :; do echo $i >$file; read -r line <$file; sleep 2; done) 2>/dev/null &
+	done
+done
+wait
+WORK
+chmod +x /usr/local/sbin/health-work
+`
+
+// watchAgent says when a thread of the agent is in uninterruptible sleep twice in a row, half a second apart.
+const watchAgent = `
+cat >/usr/local/sbin/health-watch <<'WATCH'
+#!/bin/sh
+last=
+pid=
+while :; do
+	if ! [ -d "/proc/${pid:-none}" ]; then
+		pid=$(pgrep -o -x node-agent) || { sleep 1; continue; }
+	fi
+	now=
+	for stat in /proc/$pid/task/*/stat; do
+		read -r line <"$stat" 2>/dev/null || continue
+		case "$line" in *') D '*) now="$now ${line%% *}" ;; esac
+	done
+	for thread in $now; do
+		case " $last " in *" $thread "*) echo "thread $thread is in state D: $(cat /proc/$thread/wchan 2>/dev/null)" ;; esac
+	done
+	last=$now
+	echo >>/run/health-watch.seen
+	sleep 0.5
+done
+WATCH
+chmod +x /usr/local/sbin/health-watch
+systemd-run --quiet --collect --unit=health-watch --property=StandardOutput=file:/run/health-watch.log /usr/local/sbin/health-watch
+`
+
+// setUpStorage has a pod of the first node use a volume, and both nodes mounts of their own, all the time.
+func setUpStorage(ctx SpecContext) {
 	installOperator(ctx)
-	node := nodes.Nodes[0]
+	node, other := nodes.Nodes[0], nodes.Nodes[1]
 	serveSMB(ctx)
 	run(ctx, nodes.Server, `echo empty >`+cluster.ServerExport+`/greeting
 truncate -s 256M /var/tmp/disk
@@ -93,112 +186,209 @@ exportfs -ra`)
 	})
 	eventually(ctx, podStart, "the pod runs", func(g Gomega) {
 		var pods corev1.PodList
-		g.Expect(api.List(ctx, &pods)).To(Succeed())
-		g.Expect(pods.Items).To(ContainElement(And(HaveField("Namespace", "health"), HaveField("Status.Phase", corev1.PodRunning))))
+		g.Expect(api.List(ctx, &pods, client.InNamespace(unhealthy))).To(Succeed())
+		g.Expect(pods.Items).To(ContainElement(HaveField("Status.Phase", corev1.PodRunning)))
 	})
 	run(ctx, node, `
 mkdir -p /mnt/disk /mnt/smb
 mount -t nfs4 -o vers=4.1,hard,nconnect=4 `+cluster.ServerAddress+`:/srv/nfs/disk /mnt/disk
 mount -t cifs -o username=share,password=share //`+cluster.ServerAddress+`/share /mnt/smb
-cat >/usr/local/sbin/health-work <<'WORK'
-#!/bin/sh
-# One process each: one that hangs holds up no other.
-for i in 1 2 3 4 5 6 7 8; do
-	for dir in /mnt/disk /mnt/smb; do
-		(while :; do date >$dir/work-$i 2>/dev/null; cat $dir/work-$i >/dev/null 2>&1; sleep 1; done) &
-	done
-done
-wait
-WORK
-chmod +x /usr/local/sbin/health-work
-systemd-run --quiet --collect --unit=health-work /usr/local/sbin/health-work
-cat >/usr/local/sbin/health-watch <<'WATCH'
-#!/bin/sh
-# Says when a thread of the agent is in uninterruptible sleep twice in a row, half a second apart.
-last=
-while :; do
-	now=
-	for stat in /proc/$(pgrep -o -x node-agent)/task/*/stat; do
-		read -r line <"$stat" 2>/dev/null || continue
-		case "$line" in *') D '*) now="$now ${line%% *}" ;; esac
-	done
-	for thread in $now; do
-		case " $last " in *" $thread "*) echo "thread $thread is in state D: $(cat /proc/$thread/wchan 2>/dev/null)" ;; esac
-	done
-	last=$now
-	sleep 0.5
-done
-WATCH
-chmod +x /usr/local/sbin/health-watch
-systemd-run --quiet --collect --unit=health-watch --property=StandardOutput=file:/run/health-watch.log /usr/local/sbin/health-watch`)
-	record := startRecording(ctx, node)
-	eventually(ctx, podStart, "the node has its servers, and all of them answer", func(g Gomega) {
-		g.Expect(getSCN(ctx, g, node.Name).Status.Servers).To(HaveLen(2))
-		g.Expect(storageReachable(ctx, g, node.Name).Status).To(Equal(corev1.ConditionTrue))
-		for _, s := range getSCN(ctx, g, node.Name).Status.Servers {
-			g.Expect(s.State).To(Equal(v1alpha1.ServerAnswering), "%+v", s)
+`+work+`
+systemd-run --quiet --collect --unit=health-work /usr/local/sbin/health-work /mnt/disk /mnt/smb
+`+watchAgent)
+	run(ctx, other, startTunnel+`
+mkdir -p /mnt/tunnel /mnt/disk
+mount -t nfs4 -o vers=4.1,hard,port=20049 `+tunnelAddress+`:/srv/nfs /mnt/tunnel
+`+work+`
+systemd-run --quiet --collect --unit=health-work /usr/local/sbin/health-work /mnt/tunnel
+`+watchAgent)
+	eventually(ctx, podStart, "the nodes have their servers, and all of them answer", func(g Gomega) {
+		for node, count := range map[string]int{node.Name: 2, other.Name: 1} {
+			servers := getSCN(ctx, g, node).Status.Servers
+			g.Expect(servers).To(HaveLen(count), node)
+			g.Expect(servers).To(HaveEach(HaveField("State", v1alpha1.ServerAnswering)), node)
+			g.Expect(storageReachable(ctx, g, node).Status).To(Equal(corev1.ConditionTrue), node)
 		}
 	})
-	for _, o := range outages {
-		playOutage(ctx, node, o)
-	}
-	record()
-	out, err := node.Run(ctx, "systemctl is-active health-watch; pgrep -x node-agent >/dev/null && cat /run/health-watch.log")
-	Expect(err).NotTo(HaveOccurred())
-	Expect(strings.TrimSpace(out)).To(Equal("active"), "the agent was in uninterruptible sleep")
 }
 
-// playOutage begins one, waits until it is told, and ends it.
-func playOutage(ctx context.Context, node *cluster.Machine, o outage) {
+// playOutages begins outages of different servers at once, waits until each is told, and ends it.
+func playOutages(ctx context.Context, outages ...outage) {
 	GinkgoHelper()
-	where := nodes.Server
-	if o.onNode {
-		where = node
+	var all sync.WaitGroup
+	for _, o := range outages {
+		all.Go(func() {
+			defer GinkgoRecover()
+			playOutage(ctx, o)
+		})
 	}
-	run(ctx, where, o.begin)
+	all.Wait()
+}
+
+func playOutage(ctx context.Context, o outage) {
+	run(ctx, o.on, o.begin)
 	began := time.Now()
 	ended := false
 	defer func() {
 		if !ended {
-			_, _ = where.Run(context.WithoutCancel(ctx), o.end)
+			_, _ = o.on.Run(context.WithoutCancel(ctx), o.end)
 		}
 	}()
+	named := string(o.protocol) + " server " + o.server + " "
 	var told v1alpha1.ServerStatus
 	eventually(ctx, toldWithin, o.name+": it is told", func(g Gomega) {
-		condition := storageReachable(ctx, g, node.Name)
+		condition := storageReachable(ctx, g, o.node.Name)
 		g.Expect(condition.Status).To(Equal(corev1.ConditionFalse), condition.Message)
-		told = serverOf(ctx, g, node.Name, o)
-		g.Expect(o.state).To(ContainElement(told.State), "%+v", told)
+		g.Expect(condition.Message).To(ContainSubstring(named))
+		told = serverOf(ctx, g, o)
+		g.Expect(o.states).To(ContainElement(told.State), "%+v", told)
 		g.Expect(o.reasons).To(ContainElement(told.Reason), "%+v", told)
 	})
-	By(fmt.Sprintf("%s: told after %s: %s, %s: %s", o.name, time.Since(began).Round(time.Second), told.State, told.Reason, storageReachable(ctx, Default, node.Name).Message))
-	if o.server == cluster.ServerAddress && o.protocol == v1alpha1.ServerNFS {
-		Expect(told.Volumes).To(ContainElement("busy"))
+	By(fmt.Sprintf("%s: told after %.0f s: %s, %s: %s", o.name, time.Since(began).Seconds(), told.State, told.Reason, storageReachable(ctx, Default, o.node.Name).Message))
+	if o.volume != "" {
+		Expect(told.Volumes).To(ContainElement(o.volume))
 		Expect(told.PodUIDs).NotTo(BeEmpty())
 	}
-	run(ctx, where, o.end)
+	run(ctx, o.on, o.end)
 	ended = true
 	back := time.Now()
 	eventually(ctx, clearedWithin, o.name+": it is over", func(g Gomega) {
-		condition := storageReachable(ctx, g, node.Name)
-		g.Expect(condition.Status).To(Equal(corev1.ConditionTrue), condition.Message)
+		g.Expect(storageReachable(ctx, g, o.node.Name).Message).NotTo(ContainSubstring(named))
 	})
-	By(fmt.Sprintf("%s: cleared after %s", o.name, time.Since(back).Round(time.Second)))
-	eventually(ctx, 5*time.Minute, "the mounts work again", func(g Gomega) {
-		s := serverOf(ctx, g, node.Name, o)
+	By(fmt.Sprintf("%s: cleared after %.0f s", o.name, time.Since(back).Seconds()))
+	eventually(ctx, 5*time.Minute, o.name+": the mounts work again", func(g Gomega) {
+		s := serverOf(ctx, g, o)
 		g.Expect(s.State).To(Equal(v1alpha1.ServerAnswering), "%+v", s)
 		g.Expect(s.Reason).To(Equal(v1alpha1.ServerReasonAnswering), "%+v", s)
 	})
+	By(fmt.Sprintf("%s: the mounts work again after %.0f s", o.name, time.Since(back).Seconds()))
 }
 
-func serverOf(ctx context.Context, g Gomega, node string, o outage) v1alpha1.ServerStatus {
+// expectFlapping gives both nodes one host name. Both mount one server.
+func expectFlapping(ctx SpecContext) {
+	node, other := nodes.Nodes[0], nodes.Nodes[1]
+	run(ctx, other, `systemctl stop health-work
+for i in $(seq 20); do umount /mnt/tunnel && break; sleep 1; done
+systemctl stop health-tunnel
+hostname `+node.Name+`
+mount -t nfs4 -o vers=4.1,hard `+cluster.ServerAddress+`:/srv/nfs/disk /mnt/disk
+systemd-run --quiet --collect --unit=health-work /usr/local/sbin/health-work /mnt/disk
+`)
+	began := time.Now()
+	eventually(ctx, flappingWithin, "both nodes are named, and the server keeps forgetting both", func(g Gomega) {
+		forgetting := 0
+		for _, m := range nodes.Nodes {
+			scn := getSCN(ctx, g, m.Name)
+			g.Expect(scn.Status.NFS4ClientName).To(Equal(node.Name), m.Name)
+			for _, s := range scn.Status.Servers {
+				if s.Forgetting {
+					forgetting++
+				}
+			}
+		}
+		g.Expect(forgetting).To(Equal(2))
+		events := mustKubectl(ctx, "get", "events", "-A", "-o", "jsonpath={range .items[*]}{.reason}{\"\\t\"}{.message}{\"\\n\"}{end}")
+		g.Expect(events).To(And(ContainSubstring("StorageClientNamesake"), ContainSubstring("StorageClientForgotten")))
+	})
+	By(fmt.Sprintf("two nodes of one name: told after %.0f s", time.Since(began).Seconds()))
+}
+
+// expectIdentity lets a profile with an identity wait, stops the NFS service, and has the node rebooted: the drain says what holds it up. With the service back the node boots, and its client has a name of its own.
+func expectIdentity(ctx SpecContext) {
+	node := nodes.Nodes[0]
+	mustKubectl(ctx, "apply", "-f", "testdata/identity.yaml")
+	mustKubectl(ctx, "label", "node", node.Name, identityLabel+"=true", "--overwrite")
+	eventually(ctx, podStart, "the identity waits for a boot", func(g Gomega) {
+		var pods corev1.PodList
+		g.Expect(api.List(ctx, &pods, client.InNamespace(unhealthy), client.MatchingLabels{"app": "slow"})).To(Succeed())
+		g.Expect(pods.Items).To(ContainElement(HaveField("Status.Phase", corev1.PodRunning)))
+		g.Expect(getSCN(ctx, g, node.Name).Status.RebootRequired).To(BeTrue())
+		g.Expect(readIdentity(ctx, g, node)).To(BeEmpty())
+	})
+	run(ctx, nodes.Server, "systemctl stop nfs-server")
+	stopped := time.Now()
+	started := false
+	defer func() {
+		if !started {
+			_, _ = nodes.Server.Run(context.WithoutCancel(ctx), "systemctl start nfs-server")
+		}
+	}()
+	mustKubectl(ctx, "patch", "storageclientprofile", identity, "--type=merge", `--patch={"spec":{"rollout":{"reboot":{"policy":"Automatic"}}}}`)
+	var message string
+	eventually(ctx, toldWithin, "the drain names server and pod", func(g Gomega) {
+		rollout := getSCN(ctx, g, node.Name).Status.Rollout
+		g.Expect(rollout).NotTo(BeNil())
+		g.Expect(rollout.Phase).To(Equal(v1alpha1.RolloutDraining), rollout.Message)
+		g.Expect(rollout.Reason).To(Equal(v1alpha1.RolloutReasonStorageUnreachable), rollout.Message)
+		g.Expect(rollout.Message).To(And(ContainSubstring("NFS server "+cluster.ServerAddress), ContainSubstring("Pod "+unhealthy+"/slow")))
+		message = rollout.Message
+	})
+	By(fmt.Sprintf("the drain says after %.0f s: %s", time.Since(stopped).Seconds(), message))
+	run(ctx, nodes.Server, "systemctl start nfs-server")
+	started = true
+	name := "storage-client-" + string(getNode(ctx, Default, node.Name).UID)
+	eventually(ctx, rebootAll, node.Name+" has booted with its identity", func(g Gomega) {
+		g.Expect(getSCN(ctx, g, node.Name).Status.Rollout.Phase).To(Equal(v1alpha1.RolloutUpToDate))
+		g.Expect(readIdentity(ctx, g, node)).To(Equal(name))
+	})
+	run(ctx, node, `mount -t nfs4 -o vers=4.1,hard `+cluster.ServerAddress+`:/srv/nfs/disk /mnt/disk
+systemd-run --quiet --collect --unit=health-work /usr/local/sbin/health-work /mnt/disk`)
+	eventually(ctx, podStart, "the client introduces itself by it, in the server's own words", func(g Gomega) {
+		g.Expect(getSCN(ctx, g, node.Name).Status.NFS4ClientName).To(Equal(name + "/" + node.Name))
+		out, err := nodes.Server.Run(ctx, "cat /proc/fs/nfsd/clients/*/info")
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(out).To(ContainSubstring(name + "/" + node.Name))
+	})
+	introduced := introductions(ctx)
+	Consistently(func(g Gomega) {
+		g.Expect(introductions(ctx)).To(Equal(introduced), "EXCHANGE_ID of each node")
+		for _, s := range getSCN(ctx, g, node.Name).Status.Servers {
+			g.Expect(s.Forgetting).To(BeFalse())
+		}
+	}).WithContext(ctx).WithTimeout(90 * time.Second).WithPolling(10 * time.Second).Should(Succeed())
+}
+
+// introductions are how often the NFSv4.1 client of each node has introduced itself to the server.
+func introductions(ctx context.Context) string {
 	GinkgoHelper()
-	for _, s := range getSCN(ctx, g, node).Status.Servers {
+	var counts []string
+	for _, m := range nodes.Nodes {
+		out, err := m.Run(ctx, `awk '$1 == "EXCHANGE_ID:" && $2 > most {most = $2} END {print most + 0}' /proc/1/mountstats`)
+		Expect(err).NotTo(HaveOccurred())
+		counts = append(counts, m.Name+": "+strings.TrimSpace(out))
+	}
+	return strings.Join(counts, ", ")
+}
+
+func readIdentity(ctx context.Context, g Gomega, m *cluster.Machine) string {
+	GinkgoHelper()
+	out, err := m.Run(ctx, "cat /sys/module/nfs/parameters/nfs4_unique_id")
+	g.Expect(err).NotTo(HaveOccurred())
+	return strings.TrimSpace(out)
+}
+
+func expectIdentityUndone(ctx SpecContext) {
+	node := nodes.Nodes[0]
+	mustKubectl(ctx, "delete", "storageclientprofile", identity, "--wait=false")
+	waitUntilGone(ctx, rebootAll, identity)
+	eventually(ctx, podStart, "it is in service without an identity", func(g Gomega) {
+		g.Expect(stateOf(getNode(ctx, g, node.Name)).available()).To(BeTrue())
+		g.Expect(readIdentity(ctx, g, node)).To(BeEmpty())
+	})
+	out, err := node.Run(ctx, "grep -rl nfs4_unique_id /etc/modprobe.d || true")
+	Expect(err).NotTo(HaveOccurred())
+	Expect(out).To(BeEmpty())
+	run(ctx, nodes.Nodes[1], "hostname "+nodes.Nodes[1].Name)
+}
+
+func serverOf(ctx context.Context, g Gomega, o outage) v1alpha1.ServerStatus {
+	GinkgoHelper()
+	for _, s := range getSCN(ctx, g, o.node.Name).Status.Servers {
 		if s.Server == o.server && s.Protocol == o.protocol {
 			return s
 		}
 	}
-	g.Expect(o.server).To(BeEmpty(), "no such server on %s", node)
+	g.Expect(o.server).To(BeEmpty(), "no such server on %s", o.node.Name)
 	return v1alpha1.ServerStatus{}
 }
 
@@ -219,32 +409,68 @@ func run(ctx context.Context, m *cluster.Machine, script string) {
 	Expect(err).NotTo(HaveOccurred(), out)
 }
 
-// startRecording has the node write down every ten seconds what the agent goes by. The returned function fetches it into the run's logs:
-// that is where the recorded samples of the agent's tests come from.
-func startRecording(ctx context.Context, node *cluster.Machine) (fetch func()) {
-	GinkgoHelper()
-	run(ctx, node, `cat >/usr/local/sbin/health-record <<'RECORD'
-#!/bin/sh
-mkdir -p /run/health-record
-while :; do
-	{
-		echo "=== $(date +%s)"
-		for file in /proc/1/mountinfo /proc/1/mountstats /proc/fs/cifs/DebugData /sys/kernel/debug/sunrpc/rpc_clnt/*/tasks \
-			/sys/kernel/debug/sunrpc/rpc_clnt/*/xprt/info /sys/kernel/sunrpc/xprt-switches/switch-*/xprt-*/dstaddr \
-			/sys/kernel/sunrpc/xprt-switches/switch-*/xprt-*/xprt_info; do
-			echo "--- $file"
-			cat "$file" 2>/dev/null
-		done
-	} >>/run/health-record/samples
-	sleep 10
-done
-RECORD
-chmod +x /usr/local/sbin/health-record
-systemd-run --quiet --collect --unit=health-record /usr/local/sbin/health-record`)
-	return func() {
-		GinkgoHelper()
-		out, err := node.Run(ctx, "cat /run/health-record/samples")
-		Expect(err).NotTo(HaveOccurred())
-		Expect(os.WriteFile(filepath.Join(dirs.Run, "logs", "health-samples.txt"), []byte(out), 0o600)).To(Succeed())
+// recorded labels the spec that writes down minutes of servers that are well.
+const recorded = "healthy-minutes"
+
+var _ = Describe("Storage that is well", Label(recorded), func() {
+	It("is written down for the agent's tests: many mounts, busy and idle, near and far", expectRecorded)
+})
+
+// recordedMounts is how many servers each node mounts beside the pods', each an address of the one server: NFSv3 and 4.0 make a client of
+// their own for each. NFSv4.1 would find that they are one, and is mounted once.
+const recordedMounts = 60
+
+// expectRecorded needs no operator. Half of the nodes is 20 ms away from the server.
+func expectRecorded(ctx SpecContext) {
+	build := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(GinkgoT().TempDir(), "recorder"), "./recorder")
+	recorder := build.Args[3]
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := build.CombinedOutput()
+	Expect(err).NotTo(HaveOccurred(), "%s", out)
+	serveSMB(ctx)
+	run(ctx, nodes.Server, fmt.Sprintf(`chmod 777 %s
+for i in $(seq %d); do ip address add 10.99.0.$((100 + i))/24 dev $(ip -o route get %s | sed 's/.* dev \([^ ]*\).*/\1/'); done`, cluster.ServerExport, recordedMounts, nodes.Nodes[0].Address))
+	var all sync.WaitGroup
+	for i, node := range nodes.Nodes {
+		all.Go(func() {
+			defer GinkgoRecover()
+			recordOn(ctx, node, recorder, i%2 == 1)
+		})
 	}
+	all.Wait()
+}
+
+// recordedFor times the number of mounts and nodes is over a thousand minutes.
+const recordedFor = 9 * time.Minute
+
+func recordOn(ctx context.Context, node *cluster.Machine, recorder string, far bool) {
+	GinkgoHelper()
+	Expect(node.Copy(ctx, recorder, "/usr/local/bin/recorder")).To(Succeed())
+	delay := ""
+	if far {
+		delay = "tc qdisc add dev $(ip -o route get " + cluster.ServerAddress + " | sed 's/.* dev \\([^ ]*\\).*/\\1/') root netem delay 20ms 5ms"
+	}
+	run(ctx, node, delay+fmt.Sprintf(`
+mount_at() { mkdir -p "$1"; at=$1; shift; mount "$@" "$at"; echo "$at" >>/run/recorded; }
+mount_at /mnt/recorded/smb -t cifs -o username=share,password=share //%[1]s/share
+mount_at /mnt/recorded/v41 -t nfs4 -o vers=4.1,hard,nconnect=4 %[1]s:%[2]s
+for i in $(seq %[3]d); do
+	case $((i %% 4)) in
+	0) options=vers=4.0 ;;
+	1) options=vers=3,nolock,nconnect=2 ;;
+	2) options=vers=4.0,soft,timeo=100 ;;
+	3) options=vers=3,nolock ;;
+	esac
+	mount_at /mnt/recorded/$i -t nfs -o proto=tcp,$options 10.99.0.$((100 + i)):%[2]s
+done
+systemd-run --quiet --unit=recorder recorder -o /run/healthy.gz -for %[4]s $(cat /run/recorded)`, cluster.ServerAddress, cluster.ServerExport, recordedMounts, recordedFor))
+	time.Sleep(recordedFor)
+	eventually(ctx, podStart, "the recorder of "+node.Name+" has ended", func(g Gomega) {
+		out, err := node.Run(ctx, "systemctl is-active recorder || true; systemctl is-failed recorder || true; base64 /run/healthy.gz")
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(out).To(HavePrefix("inactive\ninactive\n"))
+		data, err := base64.StdEncoding.DecodeString(strings.ReplaceAll(strings.TrimPrefix(out, "inactive\ninactive\n"), "\n", ""))
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(os.WriteFile(filepath.Join(dirs.Run, "logs", "healthy-"+node.Name+".gz"), data, 0o600)).To(Succeed())
+	})
 }

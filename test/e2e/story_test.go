@@ -187,8 +187,6 @@ var _ = Describe("A profile for large directories", Ordered, func() {
 
 	It("is followed by one whose options are probed: what the kernel refuses reaches no volume, and what it takes all of them", Label(probed), expectProbed)
 
-	It("tells within two minutes which storage server does not answer, and why, and no longer once it does", Label(unhealthy), expectHealthTold)
-
 	It("is followed by one for volumes of the CSI drivers of NFS and SMB", Label(csiDrivers), expectDrivers)
 
 	It("is followed by one without a probe: a mount by a pod is waited for, and only what is to blame for a failed one is taken back", Label(evident), expectEvidence)

@@ -72,12 +72,10 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	nodes = cluster.New(dirs)
 	// What runs alone has the processors to itself.
 	switch GinkgoLabelFilter() {
-	case documents, csiDrivers, failingBoot, shadowed, confirmed, evident, inVain, probed, reRegistered:
+	case documents, csiDrivers, failingBoot, shadowed, confirmed, evident, inVain, probed, reRegistered, unhealthy, recorded:
 		nodes.Small = nil
 	case mountOptions:
 		nodes.Nodes = nodes.Nodes[:1]
-	case unhealthy:
-		nodes.Nodes, nodes.Small = nodes.Nodes[:1], nil
 	}
 	Expect(nodes.Acquire()).To(Succeed())
 	DeferCleanup(tearDown)

@@ -410,3 +410,116 @@ func TestAServerThatNoMountGoesToIsForgotten(t *testing.T) {
 		t.Errorf("remembers %d servers", len(w.servers))
 	}
 }
+
+// sockets are those that the kernel's diagnostics show: of each local port how often its first segment was sent again.
+func sockets(repeats map[int]int) func(*Reading) {
+	return func(r *Reading) {
+		r.Sockets = nil
+		for port, n := range repeats {
+			r.Sockets = append(r.Sockets, Socket{Port: port, Repeats: n})
+		}
+	}
+}
+
+func TestSocketsTellTheNetworkFromTheDisk(t *testing.T) {
+	for name, c := range map[string]struct {
+		repeats map[int]int
+		reason  string
+		says    string
+	}{
+		"one connection is dead":                {map[int]int{800: 0, 801: 9, 802: 0, 803: 1}, v1alpha1.ServerReasonTransportStuck, "1 of 4 connections carry nothing any more (local port 801)"},
+		"all requests have come to its host":    {map[int]int{800: 0, 801: 2, 802: 0, 803: 0}, v1alpha1.ServerReasonRequestsStuck, "not requests of WRITE"},
+		"nobody knows: the counters have to do": {nil, v1alpha1.ServerReasonTransportStuck, "No answer over 1 of 4 connections"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, filer, 4)
+			s.steps(3, work(0), work(1), work(2), work(3))
+			s.step(work(0), work(1), work(2), send(3), listed(Request{ID: "1", Operation: "WRITE"}))
+			s.steps(6, work(0), work(1), work(2), sockets(c.repeats))
+			s.want(v1alpha1.ServerStuck, c.reason)
+			if !strings.Contains(s.last.Message, c.says) {
+				t.Errorf("message %q lacks %q", s.last.Message, c.says)
+			}
+		})
+	}
+}
+
+func TestAServerThatAnswersANewConnectionAloneHasAFrozenDiskWhereItsHostTakesAll(t *testing.T) {
+	s := newScene(t, filer, 1)
+	s.steps(3, work(0))
+	s.step(send(0), listed(Request{ID: "1", Operation: "WRITE"}), sockets(map[int]int{800: 0}))
+	for range 8 {
+		if s.step(); s.last.Ask {
+			s.ask(true, false, true)
+		}
+	}
+	s.want(v1alpha1.ServerStuck, v1alpha1.ServerReasonRequestsStuck)
+	if want := "Its host takes requests of WRITE over the 1 connection of this node's mounts, and it answers none"; !strings.HasPrefix(s.last.Message, want) {
+		t.Errorf("message %q", s.last.Message)
+	}
+}
+
+// handles counts requests by handle of one mount.
+func handles(ended, inErrors uint64) func(*Reading) {
+	return func(r *Reading) {
+		r.Handles = []HandleRequests{{MountPoint: "/mnt/a", Ended: ended, InErrors: inErrors}}
+	}
+}
+
+func TestStaleHandles(t *testing.T) {
+	s := newScene(t, filer, 1)
+	// What has failed before it was seen first counts for nothing.
+	s.steps(3, work(0), handles(100, 90))
+	for i := range uint64(6) {
+		s.step(work(0), handles(101+i, 91+i))
+		s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
+	}
+	began := s.now.Add(-6 * every)
+	s.step(work(0), handles(107, 97))
+	s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonStaleHandles)
+	if !s.last.Since.Equal(began) || len(s.last.Stale) != 1 || s.last.Stale[0] != "/mnt/a" || !strings.Contains(s.last.Message, "does not know the files of 1 mount any more") {
+		t.Errorf("since %s (want %s), %v: %s", s.last.Since, began, s.last.Stale, s.last.Message)
+	}
+	s.step(work(0), handles(108, 97))
+	s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
+}
+
+func TestHandlesThatFailBesideOthersAreNotStale(t *testing.T) {
+	for name, step := range map[string]func(i uint64) func(*Reading){
+		"some fail, as of files that others removed": func(i uint64) func(*Reading) { return handles(100+2*i, i) },
+		"a mount that is made anew each time":        func(i uint64) func(*Reading) { return handles(10-i%2, 10-i%2) },
+		"two fail, and nothing more is asked":        func(i uint64) func(*Reading) { return handles(100+min(i, 2), min(i, 2)) },
+		"nothing is asked":                           func(uint64) func(*Reading) { return handles(100, 100) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, filer, 1)
+			for i := range uint64(20) {
+				s.step(work(0), step(i))
+			}
+			s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
+		})
+	}
+}
+
+func TestStaleHandlesOfAMountThatIsAskedNoMoreAreForgotten(t *testing.T) {
+	s := newScene(t, filer, 1)
+	for i := range uint64(10) {
+		s.step(work(0), handles(100+i, i))
+	}
+	s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonStaleHandles)
+	s.steps(61, work(0))
+	s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
+}
+
+func TestAServerThatAnsweredWhenTheFormerWatchEndedIsNotIdleAtOnce(t *testing.T) {
+	s := newScene(t, filer, 1)
+	answered := start.Add(-time.Hour)
+	s.watch.Recall(Verdict{Key: filer, State: v1alpha1.ServerAnswering, Since: answered, LastAnswer: answered})
+	s.steps(30)
+	s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonAnswering)
+	if !s.last.LastAnswer.Equal(answered) || !s.last.Since.Equal(answered) {
+		t.Errorf("answered last at %s, since %s: what nobody saw is claimed", s.last.LastAnswer, s.last.Since)
+	}
+	s.step()
+	s.want(v1alpha1.ServerIdle, v1alpha1.ServerReasonNotAsked)
+}

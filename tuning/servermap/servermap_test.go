@@ -70,3 +70,23 @@ func TestBuild(t *testing.T) {
 		t.Errorf("variant %q", got)
 	}
 }
+
+func TestNodesWhoseClientsCallThemselvesTheSame(t *testing.T) {
+	nfs := func(server string) []v1alpha1.ServerStatus {
+		return []v1alpha1.ServerStatus{{Server: server, Protocol: v1alpha1.ServerNFS, State: v1alpha1.ServerAnswering, Reason: v1alpha1.ServerReasonStaleHandles}}
+	}
+	nodes := []v1alpha1.StorageClientNode{node("d", nfs("filer2")), node("c", nfs("filer1")), node("b", nfs("filer1")), node("a", nfs("filer1")), node("e", nil), node("f", nil)}
+	for i, name := range []string{"x", "id/x", "x", "x", "", ""} {
+		nodes[i].Status.NFS4ClientName = name
+	}
+	if diff := cmp.Diff([]Namesakes{{Name: "x", Nodes: []string{"a", "b", "d"}}}, FindNamesakes(nodes)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	servers := Build(nodes, nil)
+	if diff := cmp.Diff([]Namesakes{{Name: "x", Nodes: []string{"a", "b"}}}, servers[0].Namesakes); diff != "" {
+		t.Errorf("of filer1 (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"a", "b", "c"}, servers[0].Stale); diff != "" || servers[1].Namesakes != nil {
+		t.Errorf("stale (-want +got):\n%s\nnamesakes of filer2: %v", diff, servers[1].Namesakes)
+	}
+}

@@ -163,3 +163,19 @@ func TestARequestIsTheSameAsLongAsItHasNoAnswer(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 }
+
+func TestHandlesAreCountedForEachMount(t *testing.T) {
+	const operations = "\tper-op statistics\n\t     GETATTR: 10 10 0 1 1 0 0 0 4\n\t      ACCESS: 5 5 0 1 1 0 0 0 1\n\t      STATFS: 2 2 0 1 1 0 0 0\n\t       WRITE: 9 9 0 1 1 0 0 0 9\n"
+	got, err := reader(t, map[string]string{
+		"/proc/1/mountinfo": mountinfoOfServers,
+		"/proc/1/mountstats": "device 10.0.0.1:/a mounted on /mnt/a with fstype nfs4 statvers=1.1\n" + operations +
+			"device 10.0.0.1:/b mounted on /mnt/b with fstype nfs4 statvers=1.1\n" + operations,
+	}).Counters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []HandleCounters{{MountPoint: "/mnt/a", Ended: 17, InErrors: 5}, {MountPoint: "/mnt/b", Ended: 17, InErrors: 5}}
+	if diff := cmp.Diff(want, got[0].Handles); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

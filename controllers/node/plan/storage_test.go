@@ -17,6 +17,8 @@ func TestStorageCondition(t *testing.T) {
 	}
 	used := server("filer1", v1alpha1.ServerSilent, "Check the network")
 	used.Volumes, used.PodUIDs = []string{"pv1", "pv2"}, []string{"u1"}
+	stale := server("filer3", v1alpha1.ServerAnswering, "Restart")
+	stale.Reason, stale.Volumes = v1alpha1.ServerReasonStaleHandles, []string{"pv3"}
 	for name, test := range map[string]struct {
 		servers         []v1alpha1.ServerStatus
 		silent          bool
@@ -43,6 +45,16 @@ func TestStorageCondition(t *testing.T) {
 			servers: []v1alpha1.ServerStatus{server("a", v1alpha1.ServerStuck, ""), server("b", v1alpha1.ServerSilent, "")},
 			status:  corev1.ConditionFalse, reason: v1alpha1.StorageReasonServerSilent,
 			message: "NFS server b answers nothing since 2026-11-23T08:00:00Z; NFS server a leaves requests without an answer since 2026-11-23T08:00:00Z",
+		},
+		"the handles of one are stale": {
+			servers: []v1alpha1.ServerStatus{server("a", v1alpha1.ServerAnswering, ""), stale},
+			status:  corev1.ConditionFalse, reason: v1alpha1.StorageReasonStaleHandles,
+			message: "NFS server filer3 refuses handles since 2026-11-23T08:00:00Z: Restart (1 volume pv3)",
+		},
+		"what does not answer comes before stale handles": {
+			servers: []v1alpha1.ServerStatus{stale, server("a", v1alpha1.ServerStuck, "One of four")},
+			status:  corev1.ConditionFalse, reason: v1alpha1.StorageReasonServerStuck,
+			message: "NFS server a leaves requests without an answer since 2026-11-23T08:00:00Z: One of four",
 		},
 		"nobody reports": {
 			servers: []v1alpha1.ServerStatus{used}, silent: true, status: corev1.ConditionUnknown, reason: v1alpha1.StorageReasonAgentSilent,

@@ -81,7 +81,7 @@ func allAttacks() []attack {
 }
 
 func attacks() []attack {
-	return slices.Concat(agentAttacks(), managerAttacksOnWorkloads(), managerAttacksOnNodes(), managerAttacksOnVolumes(), managerAttacksOnOurs(),
+	return slices.Concat(agentAttacks(), managerAttacksOnWorkloads(), managerAttacksOnNodes(), managerAttacksOnVolumes(), managerAttacksOnClones(), managerAttacksOnOurs(),
 		managerAttacksOnIdentities(), authorAttacks(), approvalAttacks(), otherAttacks(), specAttacks())
 }
 

@@ -177,6 +177,14 @@ func (v Volume) MayBeCloned() bool {
 	return d.perPod || d.freeHandle
 }
 
+// HandleOfClone is the handle of such a second volume.
+func (v Volume) HandleOfClone(suffix string) string {
+	if !table[v.Driver].freeHandle {
+		return v.Handle
+	}
+	return v.Handle + suffix
+}
+
 // Refuses says why volumes of the driver take no mount options, empty where they do or the driver is not known.
 func (v Volume) Refuses() string { return table[v.Driver].refuses }
 

@@ -75,7 +75,9 @@ func ProbeCandidates(s Snapshot) []ProbeCandidate {
 }
 
 func compareCandidates(a, b ProbeCandidate) int {
-	obstacles := func(c ProbeCandidate) int { return 2*min(len(c.Target.Obstacle), 1) + min(len(c.Target.Clone.Obstacle), 1) }
+	obstacles := func(c ProbeCandidate) int {
+		return 2*min(len(c.Target.Obstacle), 1) + min(len(c.Target.Clone.Obstacle), 1)
+	}
 	return cmp.Or(cmp.Compare(obstacles(a), obstacles(b)), strings.Compare(a.Volume.Name, b.Volume.Name))
 }
 

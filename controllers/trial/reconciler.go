@@ -89,7 +89,8 @@ func (r *Results) set(results map[volumeplan.ProbeKey]plan.Result) {
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=list;watch;patch
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=list;watch
 // +kubebuilder:rbac:groups="",resources=persistentvolumes,verbs=list;watch;create;delete
-// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims;pods,verbs=get;create;delete,namespace=storage-client-trial
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;create;delete,namespace=storage-client-trial
+// +kubebuilder:rbac:groups="",resources=pods,verbs=create;delete,namespace=storage-client-trial
 // +kubebuilder:rbac:groups="",resources=events,verbs=list
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=storage-client-system,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch,namespace=storage-client-agent
@@ -119,9 +120,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	for _, step := range next.Steps {
 		err := r.applyStep(ctx, step)
 		switch {
-		case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-		case step.Kind == plan.StepClone && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)):
+		// A namespace that is not there is not found either.
+		case step.Kind == plan.StepClone && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err)):
 			r.refused[step.For] = err.Error()
+		case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		default:
 			failed = append(failed, err)
 		}

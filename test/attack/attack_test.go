@@ -98,6 +98,7 @@ func TestAttacks(t *testing.T) {
 	w.reset(t)
 	awaitPolicies(t, people)
 
+	w.playClone(t, people[manager])
 	var table strings.Builder
 	table.WriteString(tableHead)
 	left := 0

@@ -3,9 +3,17 @@
 package attack
 
 import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 )
@@ -129,4 +137,27 @@ func managerAttacksOnClones() []attack {
 					NodeStageSecretRef: &corev1.SecretReference{Namespace: tenantNamespace, Name: "database"}}
 			})},
 	}
+}
+
+// What the manager's own code makes for a probe (its golden file) is what it may create and delete.
+func (w *world) playClone(t *testing.T, a *actor) {
+	t.Helper()
+	t.Run("the manager clones a volume", func(t *testing.T) {
+		data, err := os.ReadFile(filepath.Join(root, "controllers/trial/plan/testdata/clone.golden.yaml"))
+		must(t, err)
+		pv, volumeClaim, pod := &corev1.PersistentVolume{}, &corev1.PersistentVolumeClaim{}, &corev1.Pod{}
+		objects := []client.Object{pv, volumeClaim, pod}
+		for i, text := range strings.Split(strings.TrimPrefix(string(data), "---\n"), "\n---\n") {
+			must(t, yaml.UnmarshalStrict([]byte(text), objects[i]))
+		}
+		pod.Spec.NodeName, pod.Spec.Containers[0].Image = "node-1", agentImage
+		w.reset(t)
+		actor := a.as(t)
+		for _, object := range objects {
+			must(t, actor.client.Create(actor.ctx, object))
+		}
+		for _, object := range slices.Backward(objects) {
+			must(t, actor.client.Delete(actor.ctx, object))
+		}
+	})
 }

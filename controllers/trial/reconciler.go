@@ -1,5 +1,5 @@
 // Package trial has nodes mount volumes once, beside all mounts of the cluster, to see whether a list of options works before any
-// volume has it. The node's agent and its trial runner do the mounting; package plan decides.
+// volume has it. The node's agent and its trial runner do the mounting, or its kubelet and the volume's driver; package plan decides.
 package trial
 
 import (

@@ -162,7 +162,7 @@ func (p *planner) outcomeOf(clone Clone, c volumeplan.ProbeCandidate, w Waiting)
 	case failure != "":
 		return v1alpha1.NodeTrialStatus{Phase: v1alpha1.TrialFinished, Message: failure}, overdue
 	}
-	return void(fmt.Sprintf("no Pod came to mount a clone of %s within %s", c.Volume.Name, cloneTimeout)), overdue
+	return void(fmt.Sprintf("no Pod was Ready with a clone of %s within %s", c.Volume.Name, cloneTimeout)), overdue
 }
 
 func (c Clone) isOverdue(now time.Time) bool {
@@ -212,6 +212,10 @@ func (p *planner) concludeClone(clone Clone, c volumeplan.ProbeCandidate, w Wait
 	}
 	if w.Failed != "" {
 		own := &v1alpha1.TrialMount{Succeeded: status.Succeeded, Message: status.Message}
+		if mountfailures.CauseOf(own.Message, false) == mountfailures.Options {
+			// The same flaw, in words that name another list and another Pod.
+			own.Message = w.Failed
+		}
 		if status = (v1alpha1.NodeTrialStatus{Phase: v1alpha1.TrialFinished, Message: w.Failed}); hasFailed || own.Succeeded {
 			status.Own = own
 		}

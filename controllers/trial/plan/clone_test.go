@@ -52,7 +52,9 @@ func mounts(clone *Clone, n *Node) {
 }
 
 func fails(message string) func(*Clone, *Node) {
-	return func(clone *Clone, _ *Node) { clone.Failures = append(clone.Failures, message) }
+	return func(clone *Clone, _ *Node) {
+		clone.Failures = append(clone.Failures, message+" Mounting arguments: -o "+strings.Join(clone.Volume.Spec.MountOptions, ","))
+	}
 }
 
 // byList has the declared list end one way and the volume's own another.
@@ -140,7 +142,7 @@ func TestWhatACloneShows(t *testing.T) {
 		"both lists are denied":                            {fails(denied), volumeplan.ProbeUnknown, "with the volume's own list neither", 2*cloneTimeout + 30*time.Second},
 		"the server is down":                               {fails(down), volumeplan.ProbeUnknown, "Host is down", cloneTimeout + 10*time.Second},
 		"it is denied, and nobody mounts the own list":     {byList(fails(denied), func(*Clone, *Node) {}), volumeplan.ProbeUnknown, "Permission denied", 2*cloneTimeout + 30*time.Second},
-		"no Pod ever starts":                               {nil, volumeplan.ProbeUnknown, "no Pod came to mount a clone of pv-s within 3m0s", cloneTimeout + 10*time.Second},
+		"no Pod ever starts":                               {nil, volumeplan.ProbeUnknown, "no Pod was Ready with a clone of pv-s within 3m0s", cloneTimeout + 10*time.Second},
 		"the agent reports no mount":                       {ready, volumeplan.ProbeUnknown, "a clone of pv-s was mounted, but the agent on n1 reports no mount of it", cloneTimeout + 10*time.Second},
 		"the agent reports another list":                   {otherwise, volumeplan.ProbeUnknown, "reports its mount with acregmax=1, over 1 connection", cloneTimeout + 10*time.Second},
 		"somebody mounts from the server beside the clone": {beside, volumeplan.ProbeUnknown, "theirs was mounted on n1 beside a clone of pv-s, and may keep its connections", 10 * time.Second},

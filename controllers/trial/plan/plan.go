@@ -1,8 +1,12 @@
 // Package plan decides which sets of options are probed, on which nodes, and what the results say. It has no client and no clock.
 //
-// Where a trial stands is read from the objects: the label of the Node, spec.trial and status.trial of the client node. What is
-// remembered beside them may be lost: a manager that starts anew takes up orders that are there, takes labels away that nobody needs,
-// and probes again what it has no result of. A probe leaves nothing behind, so that costs a mount and nothing else.
+// There are two ways to a mount that is nobody's: an order for a node's trial runner, in a network namespace of its own, and where that
+// cannot be or shows nothing, a clone of a volume, which the volume's driver mounts for a Pod of ours.
+//
+// Where a trial stands is read from the objects: the label of the Node, spec.trial and status.trial of the client node, and the objects of
+// clones. What is remembered beside them may be lost: a manager that starts anew takes up orders and clones that are there, takes labels
+// and clones away that nobody needs, and probes again what it has no result of. A probe leaves nothing behind, so that costs a mount and
+// nothing else.
 package plan
 
 import (
@@ -118,7 +122,7 @@ type Step struct {
 	Node Node
 	// Order is that of StepOrder.
 	Order *v1alpha1.NodeTrial
-	// Clone is that of StepClone, for a set of options, and of StepCollect, on no node.
+	// Clone is what there is to create or to delete, For what StepClone does it for.
 	Clone Clone
 	For   volumeplan.ProbeKey
 }

@@ -13,6 +13,7 @@ read -ra kubectl <<<"${KUBECTL:-kubectl}"
 timeout=${TIMEOUT:-1800}
 force=${FORCE:-}
 group=tuning.storageclient.dev
+trials=storage-client-trial
 
 # left KIND COLUMNS prints what is left of a kind: one line for each object.
 left() {
@@ -77,5 +78,10 @@ if [[ -n $definition ]]; then
 fi
 # The manager takes the label of trials off by itself; one that was ended in between has not.
 "${kubectl[@]}" label nodes --selector "$group/trial" "$group/trial-" >/dev/null
+# Nor has it collected the clone of a probe: the names are those that it gives them.
+for kind in pods persistentvolumeclaims persistentvolumes; do
+  "${kubectl[@]}" get "$kind" --namespace "$trials" --selector "$group/trial" -o name | { grep "/$trials-" || true; } |
+    xargs -r "${kubectl[@]}" delete --namespace "$trials" --ignore-not-found --timeout=2m
+done
 echo 'Deleting the operator'
 "${kubectl[@]}" delete -f "$manifest" --ignore-not-found --timeout=5m

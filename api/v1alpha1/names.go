@@ -6,6 +6,11 @@ const (
 	ManagerNamespace = "storage-client-system"
 	// AgentNamespace holds the node agent. Pod Security "privileged".
 	AgentNamespace = "storage-client-agent"
+	// TrialNamespace holds the PersistentVolumeClaims and Pods of clones. Pod Security "restricted".
+	TrialNamespace = "storage-client-trial"
+	// ClonePrefix begins the names of clones: a PersistentVolume of the same source as another one, with its PersistentVolumeClaim and Pod
+	// in the namespace for trials, made for one probe.
+	ClonePrefix = "storage-client-trial-"
 	// AgentDaemonSet is the name of the one DaemonSet that runs the node agent.
 	AgentDaemonSet = "storage-client-node-agent"
 	// AgentServiceAccount is the service account that the node agent runs as, in the agent's namespace.
@@ -32,7 +37,8 @@ const (
 
 	// ManagedLabel is "true" on every Node that the agent runs on.
 	ManagedLabel = "tuning.storageclient.dev/managed"
-	// TrialLabel is "true" on a Node for as long as a trial is to run there: the trial runner runs on these alone.
+	// TrialLabel is "true" on a Node for as long as a trial is to run there: the trial runner runs on these alone. On a clone it says
+	// what it was made for, and everything else leaves that alone.
 	TrialLabel = "tuning.storageclient.dev/trial"
 	// PausedAnnotation set to "true" on a profile, a Node or the manager's namespace keeps anything new from starting there.
 	PausedAnnotation = "tuning.storageclient.dev/paused"

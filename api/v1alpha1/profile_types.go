@@ -687,9 +687,9 @@ type VolumeRollout struct {
 	SoakSeconds *int32 `json:"soakSeconds,omitempty"`
 
 	// probe is Auto or Never. With Auto, a list of options is first mounted once where that can be done without touching any mount of
-	// the cluster: in a network namespace of its own, on a node with an agent. A list that the kernel or the server refuses then is
-	// written to no volume. NFS without Kerberos or TLS only; otherwise, and with Never, the first volume shows whether the list works.
-	// Default Auto.
+	// the cluster: in a network namespace of its own, on a node with an agent, or where that shows nothing, as of SMB, by a clone of a
+	// volume on a node without mounts of its server. A list that the kernel, the server or the driver refuses then is written to no
+	// volume. Where neither can be done, and with Never, the first volume shows whether the list works. Default Auto.
 	// +optional
 	Probe ProbePolicy `json:"probe,omitempty"`
 

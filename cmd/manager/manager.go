@@ -156,7 +156,7 @@ func addControllers(mgr ctrl.Manager, s settings) error {
 			ManagerNamespace: v1alpha1.ManagerNamespace, Probes: probes.All,
 		},
 		"trial": &trial.Reconciler{
-			Client: mgr.GetClient(), Clock: realClock, Allow: s.allow, Results: probes,
+			Client: mgr.GetClient(), APIReader: mgr.GetAPIReader(), Clock: realClock, Allow: s.allow, Results: probes,
 			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 		},
 		"nodevolumes": &nodevolumes.Reconciler{

@@ -19,6 +19,7 @@ const usage = `usage: node-agent COMMAND
   version  print the version
 
   trial-runner  mount volumes once for the agent of this node, in a network that is not the node's; takes no flags
+  trial-hold    stay until told to end, in the Pod of a clone of a volume; its probe is trial-read, which reads the clone's root
 
 Without a cluster, once, on this machine or on an image's tree (--host-root); each writes a report and never reboots:
 
@@ -55,6 +56,8 @@ func command(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 		return run(args[1:], stderr)
 	case trialRunner, trialMount:
 		return runTrials(name, args[1:], stdin, stdout, stderr)
+	case trialHold, trialRead:
+		return visitClone(name)
 	case report.Plan, report.Apply, report.Observe, report.Restore:
 		return runLocal(name, args[1:], stdin, stdout, stderr)
 	case "version":

@@ -13,15 +13,19 @@ func CacheTransform(object any) (any, error) {
 	return node, nil
 }
 
-// CacheTransformAgentPod is for the manager's cache of Pods of the agents and trial runners. It keeps what tells on which node one is, and
-// whether it is Ready.
+// CacheTransformAgentPod is for the manager's cache of Pods of the agents and trial runners. It keeps what tells on which node one is,
+// whether it is Ready, and its images.
 func CacheTransformAgentPod(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {
 		return object, nil
 	}
 	pod.ManagedFields = nil
-	pod.Spec = corev1.PodSpec{NodeName: pod.Spec.NodeName, Affinity: pod.Spec.Affinity}
+	kept := corev1.PodSpec{NodeName: pod.Spec.NodeName, Affinity: pod.Spec.Affinity}
+	for _, c := range pod.Spec.Containers {
+		kept.Containers = append(kept.Containers, corev1.Container{Name: c.Name, Image: c.Image})
+	}
+	pod.Spec = kept
 	pod.Status = corev1.PodStatus{Phase: pod.Status.Phase, Conditions: pod.Status.Conditions, StartTime: pod.Status.StartTime}
 	return pod, nil
 }

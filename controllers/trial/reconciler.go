@@ -1,5 +1,5 @@
 // Package trial has nodes mount volumes once, beside all mounts of the cluster, to see whether a list of options works before any
-// volume has it. The node's agent and its trial runner do the mounting; package plan decides.
+// volume has it. The node's agent and its trial runner do the mounting, or its kubelet and the volume's driver; package plan decides.
 package trial
 
 import (
@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"sync/atomic"
 	"time"
 
@@ -43,6 +44,8 @@ const (
 // Reconciler probes sets of options, in one pass for all.
 type Reconciler struct {
 	client.Client
+	// APIReader reads past the cache, which holds none of what belongs to clones but their volumes. Without it Client does.
+	APIReader client.Reader
 	// Clock spaces the passes and dates orders.
 	Clock clock.PassiveClock
 	// Allow holds the parameters that are accepted beyond the catalogue.
@@ -54,10 +57,11 @@ type Reconciler struct {
 	// Results is where others read what probes have shown.
 	Results *Results
 
-	last   time.Time
-	memory plan.Memory
-	reader *snapshot.Reader
-	judged *judge.Memory
+	last    time.Time
+	memory  plan.Memory
+	refused map[volumeplan.ProbeKey]string
+	reader  *snapshot.Reader
+	judged  *judge.Memory
 }
 
 // Results are what probes have shown, for all who ask. They are lost with the manager: what has no other evidence by then is
@@ -83,7 +87,11 @@ func (r *Results) set(results map[volumeplan.ProbeKey]plan.Result) {
 }
 
 // +kubebuilder:rbac:groups="",resources=nodes,verbs=list;watch;patch
-// +kubebuilder:rbac:groups="",resources=persistentvolumes;persistentvolumeclaims,verbs=list;watch
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=list;watch
+// +kubebuilder:rbac:groups="",resources=persistentvolumes,verbs=list;watch;create;delete
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;create;delete,namespace=storage-client-trial
+// +kubebuilder:rbac:groups="",resources=pods,verbs=create;delete,namespace=storage-client-trial
+// +kubebuilder:rbac:groups="",resources=events,verbs=list
 // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=storage-client-system,verbs=get;list;watch
 // +kubebuilder:rbac:groups="",resources=pods,verbs=list;watch,namespace=storage-client-agent
 // +kubebuilder:rbac:groups="",resources=configmaps,verbs=list;watch,namespace=storage-client-system
@@ -105,15 +113,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	next := plan.For(s)
 	r.logResults(ctx, next.Memory)
 	r.memory = next.Memory
+	maps.DeleteFunc(r.refused, func(key volumeplan.ProbeKey, _ string) bool { _, waits := r.memory.Waiting[key]; return !waits })
 	// Before the order is taken away: who reads the client node then finds the result.
 	r.Results.set(next.Memory.Results)
 	var failed []error
 	for _, step := range next.Steps {
 		err := r.applyStep(ctx, step)
-		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			continue
+		switch {
+		// A namespace that is not there is not found either.
+		case step.Kind == plan.StepClone && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsNotFound(err)):
+			r.refused[step.For] = err.Error()
+		case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		default:
+			failed = append(failed, err)
 		}
-		failed = append(failed, err)
 	}
 	if err := errors.Join(failed...); err != nil {
 		return reconcile.Result{}, err
@@ -135,6 +148,7 @@ func (r *Reconciler) logResults(ctx context.Context, next plan.Memory) {
 // readSnapshot reads everything from the cache.
 func (r *Reconciler) readSnapshot(ctx context.Context, now time.Time) (plan.Snapshot, error) {
 	if r.reader == nil {
+		r.refused = map[volumeplan.ProbeKey]string{}
 		r.reader = &snapshot.Reader{Reader: r.Client, Allow: r.Allow, ManagerNamespace: r.ManagerNamespace}
 		r.judged = judge.NewMemory()
 	}
@@ -148,9 +162,12 @@ func (r *Reconciler) readSnapshot(ctx context.Context, now time.Time) (plan.Snap
 		return plan.Snapshot{}, fmt.Errorf("list StorageClientProfiles: %w", err)
 	}
 	s := plan.Snapshot{
-		Candidates: volumeplan.ProbeCandidates(volumes), Profiles: fleet.NewProfileSet(profiles.Items, r.Allow), Memory: r.memory, Now: now,
+		Candidates: volumeplan.ProbeCandidates(volumes), Profiles: fleet.NewProfileSet(profiles.Items, r.Allow), Memory: r.memory, Refused: r.refused, Now: now,
 	}
-	s.Nodes, err = r.readNodes(ctx, s.Profiles)
+	if s.Nodes, err = r.readNodes(ctx, s.Profiles); err != nil {
+		return plan.Snapshot{}, err
+	}
+	s.Clones, err = r.readClones(ctx)
 	return s, err
 }
 
@@ -163,6 +180,10 @@ func (r *Reconciler) readNodes(ctx context.Context, profiles *fleet.ProfileSet) 
 	if err != nil {
 		return nil, err
 	}
+	images, err := r.readImages(ctx)
+	if err != nil {
+		return nil, err
+	}
 	claims, err := r.readClaims(ctx)
 	if err != nil {
 		return nil, err
@@ -170,7 +191,7 @@ func (r *Reconciler) readNodes(ctx context.Context, profiles *fleet.ProfileSet) 
 	nodes := make([]plan.Node, 0, len(all.Nodes))
 	for i := range all.Nodes {
 		node := &all.Nodes[i]
-		n := plan.Node{Node: node, Runner: runners[node.Name]}
+		n := plan.Node{Node: node, Runner: runners[node.Name], Image: images[node.Name]}
 		if clientNode := all.ClientNodes[node.Name]; clientNode != nil && fleet.Owns(node, clientNode) {
 			_, claimed := claims[node.Name]
 			n.ClientNode = clientNode
@@ -193,6 +214,21 @@ func (r *Reconciler) readRunners(ctx context.Context) (map[string]plan.Runner, e
 		runners[name] = plan.Runner{There: true, Ready: runners[name].Ready || agentpod.IsReady(pod)}
 	}
 	return runners, nil
+}
+
+// readImages reads the image of each node's agent: it is there already, and a clone's Pod has it too.
+func (r *Reconciler) readImages(ctx context.Context) (map[string]string, error) {
+	var pods corev1.PodList
+	if err := r.List(ctx, &pods, client.InNamespace(r.AgentNamespace), client.MatchingLabels{agentpod.ComponentLabel: agentpod.Component}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("list Pods of the agent: %w", err)
+	}
+	images := map[string]string{}
+	for i := range pods.Items {
+		if pod := &pods.Items[i]; agentpod.IsReady(pod) && len(pod.Spec.Containers) > 0 {
+			images[pod.Spec.NodeName] = pod.Spec.Containers[0].Image
+		}
+	}
+	return images, nil
 }
 
 // nodeOf is the node that a DaemonSet's Pod is on, or is for: one that waits for room is bound to none yet.
@@ -231,6 +267,10 @@ func (r *Reconciler) applyStep(ctx context.Context, step plan.Step) error {
 		return r.patchTrial(ctx, step.Node.ClientNode, step.Order)
 	case plan.StepClear:
 		return r.patchTrial(ctx, step.Node.ClientNode, nil)
+	case plan.StepClone:
+		return r.createClone(ctx, step.Clone)
+	case plan.StepCollect:
+		return r.collectClone(ctx, step.Clone)
 	}
 	return fmt.Errorf("step %q is not one that writes", step)
 }

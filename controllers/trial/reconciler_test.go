@@ -1,17 +1,21 @@
 package trial
 
 import (
+	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	testingclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -33,9 +37,15 @@ func newBench(t *testing.T, objects ...client.Object) bench {
 		t.Fatal(err)
 	}
 	clock := testingclock.NewFakeClock(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1alpha1.StorageClientNode{}).Build()
+	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1alpha1.StorageClientNode{}).
+		WithIndex(&corev1.Event{}, "reason", func(o client.Object) []string { return []string{o.(*corev1.Event).Reason} }).
+		WithIndex(&corev1.Event{}, "involvedObject.uid", func(o client.Object) []string { return []string{string(o.(*corev1.Event).InvolvedObject.UID)} }).
+		WithInterceptorFuncs(interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.CreateOption) error {
+			object.SetCreationTimestamp(metav1.NewTime(clock.Now()))
+			return c.Create(ctx, object, options...)
+		}}).Build()
 	return bench{&Reconciler{
-		Client: c, Clock: clock, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace, Results: &Results{},
+		Client: c, APIReader: c, Clock: clock, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace, Results: &Results{},
 	}, t, clock}
 }
 
@@ -171,5 +181,158 @@ func TestTheNodeOfARunnerThatIsNotScheduledYet(t *testing.T) {
 	}}}
 	if got := nodeOf(p); got != "n1" {
 		t.Errorf("node is %q", got)
+	}
+}
+
+// share makes the volume one of SMB, and its rule one for it.
+func share(objects []client.Object) []client.Object {
+	for _, object := range objects {
+		switch o := object.(type) {
+		case *v1alpha1.StorageClientProfile:
+			o.Spec.Volumes[0].Selector.Protocols, o.Spec.Volumes[0].MountOptions = []v1alpha1.VolumeProtocol{v1alpha1.ProtocolSMB}, []v1alpha1.MountOption{"actimeo=30"}
+		case *corev1.PersistentVolume:
+			o.Spec.NFS, o.Spec.MountOptions = nil, []string{"vers=3.0"}
+			o.Spec.CSI = &corev1.CSIPersistentVolumeSource{Driver: "smb.csi.k8s.io", VolumeHandle: "h", VolumeAttributes: map[string]string{"source": "//filer/share"}}
+		}
+	}
+	return objects
+}
+
+// clone is the clone that there is, as the API server has it; what is missing is nil.
+func (b bench) clone() (pv *corev1.PersistentVolume, volumeClaim *corev1.PersistentVolumeClaim, pod *corev1.Pod) {
+	b.t.Helper()
+	var volumes corev1.PersistentVolumeList
+	if err := b.List(b.t.Context(), &volumes, client.HasLabels{v1alpha1.TrialLabel}); err != nil {
+		b.t.Fatal(err)
+	}
+	if len(volumes.Items) == 0 {
+		return nil, nil, nil
+	}
+	pv, volumeClaim, pod = &volumes.Items[0], &corev1.PersistentVolumeClaim{}, &corev1.Pod{}
+	key := client.ObjectKey{Namespace: v1alpha1.TrialNamespace, Name: pv.Name}
+	if err := b.Get(b.t.Context(), key, volumeClaim); err != nil {
+		volumeClaim = nil
+	}
+	if err := b.Get(b.t.Context(), key, pod); err != nil {
+		pod = nil
+	}
+	return pv, volumeClaim, pod
+}
+
+// bind does what a control plane does for a claim.
+func (b bench) bind(volumeClaim *corev1.PersistentVolumeClaim) {
+	b.t.Helper()
+	volumeClaim.Status.Phase = corev1.ClaimBound
+	if err := b.Status().Update(b.t.Context(), volumeClaim); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b bench) verdict() volumeplan.Probe {
+	for _, probe := range b.Results.All() {
+		return probe
+	}
+	return volumeplan.Probe{}
+}
+
+func TestACloneThroughTheAPI(t *testing.T) {
+	const refused = `MountVolume.MountDevice failed for volume "x" : mount error(22): Invalid argument`
+	for name, refuses := range map[string]bool{"the driver mounts it": false, "the driver refuses it": true} {
+		t.Run(name, func(t *testing.T) {
+			agent := pod(agentpod.Component)
+			agent.Spec.Containers = []corev1.Container{{Name: "node-agent", Image: "registry/node-agent:1"}}
+			objects := share(cluster())
+			b := newBench(t, append(objects[:len(objects)-1], agent)...)
+			b.pass()
+			_, volumeClaim, made := b.clone()
+			if volumeClaim == nil || made != nil {
+				t.Fatalf("claim %v, Pod %v", volumeClaim, made)
+			}
+			b.pass()
+			if _, _, made = b.clone(); made != nil {
+				t.Fatal("a Pod before its claim is bound")
+			}
+			b.bind(volumeClaim)
+			b.pass()
+			pv, _, made := b.clone()
+			if made == nil || made.Spec.NodeName != "n1" || made.Spec.Containers[0].Image != "registry/node-agent:1" {
+				t.Fatalf("Pod is %+v", made)
+			}
+			b.pass()
+			if refuses {
+				b.tell(made, "somebody", "n1", refused)
+				b.tell(made, kubelet, "n2", refused)
+				b.pass()
+				if _, _, still := b.clone(); still == nil {
+					t.Error("what no kubelet of that node has told counts")
+				}
+				b.tell(made, kubelet, "n1", refused)
+				b.pass()
+				if left, _, _ := b.clone(); left != nil {
+					t.Fatal("the clone that failed is left")
+				}
+				b.pass()
+				if pv, volumeClaim, _ = b.clone(); pv == nil || len(pv.Spec.MountOptions) != 1 {
+					t.Fatalf("the volume's own list is not tried: %+v", pv)
+				}
+				b.bind(volumeClaim)
+				b.pass()
+				_, _, made = b.clone()
+			}
+			made.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+			if err := b.Status().Update(t.Context(), made); err != nil {
+				t.Fatal(err)
+			}
+			clientNode := b.clientNode()
+			clientNode.Status.Mounts = []v1alpha1.MountStatus{{Volume: pv.Name, Server: "filer", Protocol: "SMB3.0", Options: []string{"acregmax=30", "acdirmax=30"}, Connections: 1}}
+			if err := b.Status().Update(t.Context(), clientNode); err != nil {
+				t.Fatal(err)
+			}
+			b.pass()
+			want := volumeplan.ProbeWorks
+			if refuses {
+				want = volumeplan.ProbeRefused
+			}
+			if got := b.verdict(); got.Verdict != want {
+				t.Errorf("verdict is %+v", got)
+			}
+			b.pass()
+			if left, _, _ := b.clone(); left != nil {
+				t.Error("the clone is left")
+			}
+		})
+	}
+}
+
+// tell writes an event of a failed mount.
+func (b bench) tell(pod *corev1.Pod, component, host, message string) {
+	b.t.Helper()
+	event := &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: component + host}, Reason: failedMountReason, Message: message,
+		Source: corev1.EventSource{Component: component, Host: host}, InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID},
+	}
+	if err := b.Create(b.t.Context(), event); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// What an admission controller of the cluster refuses is said, and asked once.
+func TestAClonedVolumeThatIsRefusedIsSaidSo(t *testing.T) {
+	b := newBench(t, share(cluster())...)
+	asked := 0
+	b.Client = interceptor.NewClient(b.Client.(client.WithWatch), interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.CreateOption) error {
+			asked++
+			return apierrors.NewForbidden(corev1.Resource("persistentvolumes"), object.GetName(), errors.New("not here"))
+		},
+	})
+	for range 4 {
+		b.pass()
+	}
+	if got := b.verdict(); got.Verdict != volumeplan.ProbeUnknown || !strings.Contains(got.Text, "the API server refused a clone of pv1: ") || !strings.Contains(got.Text, "not here") {
+		t.Errorf("verdict is %+v", got)
+	}
+	if asked != 1 {
+		t.Errorf("asked %d times", asked)
 	}
 }

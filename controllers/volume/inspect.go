@@ -56,8 +56,6 @@ type failedMount struct {
 	// told is from when on the API server has the event, which only the server writes.
 	told    time.Time
 	message string
-	// cause is what the message puts it down to.
-	cause mountfailures.Cause
 	// volumes are those that the message names; unmounted are the pod's own names of those that it waits for.
 	volumes, unmounted []string
 	// failure is the same for all events of one failure: which pod it was is left out, where the message names the volume.
@@ -86,7 +84,10 @@ func inspectFailedMounts(ctx context.Context, reader client.Reader, watched []pl
 		return nil, err
 	}
 	before := findFailures(told)
-	told = slices.DeleteFunc(keepRecent(told, watched), func(f *failedMount) bool { return f.cause == mountfailures.Elsewhere })
+	asksOtherwise := slices.ContainsFunc(watched, func(w plan.Watched) bool { return w.AsksOtherwise })
+	told = slices.DeleteFunc(keepRecent(told, watched), func(f *failedMount) bool {
+		return mountfailures.CauseOf(f.message, asksOtherwise) == mountfailures.Elsewhere
+	})
 	w, err := askPods(ctx, reader, told)
 	if err != nil {
 		return nil, err
@@ -95,7 +96,10 @@ func inspectFailedMounts(ctx context.Context, reader client.Reader, watched []pl
 	for _, f := range told {
 		for _, volume := range w.volumesOf(f.pod, byClaim) {
 			known, found := out[volume.Volume.Name]
-			if found && (known.SpeaksOfOptions || f.cause == mountfailures.Unknown) || !f.mayConcern(volume) || before.hasSeen(f, volume.Since) {
+			cause := mountfailures.CauseOf(f.message, volume.AsksOtherwise)
+			switch {
+			case cause == mountfailures.Elsewhere, found && (known.SpeaksOfOptions || cause == mountfailures.Unknown),
+				!f.mayConcern(volume), before.hasSeen(f, volume.Since):
 				continue
 			}
 			confirmed, err := w.confirm(ctx, f, volume.Volume)
@@ -103,7 +107,7 @@ func inspectFailedMounts(ctx context.Context, reader client.Reader, watched []pl
 				return nil, err
 			}
 			if confirmed {
-				out[volume.Volume.Name] = plan.Failure{Text: failureText(f.message), Kind: f.kindOn(volume.Volume), SpeaksOfOptions: f.cause == mountfailures.Options}
+				out[volume.Volume.Name] = plan.Failure{Text: failureText(f.message), Kind: f.kindOn(volume.Volume), SpeaksOfOptions: cause == mountfailures.Options}
 			}
 		}
 	}
@@ -188,7 +192,7 @@ func readFailedMount(e *corev1.Event) (*failedMount, bool) {
 		pod: types.NamespacedName{Namespace: of.Namespace, Name: of.Name}, podUID: of.UID, node: node,
 		first: firstSeen(e), last: lastSeen(e), message: strings.Clone(text.CutBytes(e.Message, maxMessage)),
 	}
-	f.told, f.cause = f.first, mountfailures.CauseOf(f.message)
+	f.told = f.first
 	if e.CreationTimestamp.After(f.told) {
 		f.told = e.CreationTimestamp.Time
 	}

@@ -187,15 +187,17 @@ func TestWhatAnEventPutsAFailedMountDownTo(t *testing.T) {
 	since := noon.Add(-time.Minute)
 	const mount = `MountVolume.SetUp failed for volume "a" : mount failed: exit status 32 Output: mount.nfs: `
 	for name, test := range map[string]struct {
-		messages []string
-		want     *plan.Failure
+		messages      []string
+		asksOtherwise bool
+		want          *plan.Failure
 	}{
-		"the server": {[]string{mount + "Connection refused"}, nil},
-		"the driver": {[]string{`MountVolume.SetUp failed for volume "a" : kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: driver name nfs.csi.k8s.io not found in the list of registered CSI drivers`}, nil},
-		"open":       {[]string{mount + "access denied by server while mounting filer:/data"}, &plan.Failure{Text: mount + "access denied by server while mounting filer:/data"}},
+		"the server": {[]string{mount + "Connection refused"}, false, nil},
+		"open, a server that is asked in another way": {[]string{mount + "Connection refused"}, true, &plan.Failure{Text: mount + "Connection refused"}},
+		"the driver": {[]string{`MountVolume.SetUp failed for volume "a" : kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: driver name nfs.csi.k8s.io not found in the list of registered CSI drivers`}, true, nil},
+		"open":       {[]string{mount + "access denied by server while mounting filer:/data"}, false, &plan.Failure{Text: mount + "access denied by server while mounting filer:/data"}},
 		"the options, whatever else is told": {
 			[]string{mount + "access denied by server while mounting filer:/data", mount + "an incorrect mount option was specified", mount + "No route to host"},
-			&plan.Failure{Text: mount + "an incorrect mount option was specified", SpeaksOfOptions: true},
+			true, &plan.Failure{Text: mount + "an incorrect mount option was specified", SpeaksOfOptions: true},
 		},
 	} {
 		objects := []client.Object{failingPod("eda", "data"), nodeN()}
@@ -203,7 +205,7 @@ func TestWhatAnEventPutsAFailedMountDownTo(t *testing.T) {
 			objects = append(objects, kubeletEvent(fmt.Sprintf("e%d", i), "eda", message, since.Add(time.Second)))
 		}
 		r, _ := newReconciler(t, refusePathsAsNames, objects...)
-		got, err := inspectFailedMounts(context.Background(), r.Client, []plan.Watched{{Volume: created("a", 0), Since: since}})
+		got, err := inspectFailedMounts(context.Background(), r.Client, []plan.Watched{{Volume: created("a", 0), Since: since, AsksOtherwise: test.asksOtherwise}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -81,7 +81,7 @@ func allAttacks() []attack {
 }
 
 func attacks() []attack {
-	return slices.Concat(agentAttacks(), managerAttacksOnWorkloads(), managerAttacksOnNodes(), managerAttacksOnVolumes(), managerAttacksOnOurs(),
+	return slices.Concat(agentAttacks(), managerAttacksOnWorkloads(), managerAttacksOnNodes(), managerAttacksOnVolumes(), managerAttacksOnClones(), managerAttacksOnOurs(),
 		managerAttacksOnIdentities(), authorAttacks(), approvalAttacks(), otherAttacks(), specAttacks())
 }
 
@@ -98,6 +98,7 @@ func TestAttacks(t *testing.T) {
 	w.reset(t)
 	awaitPolicies(t, people)
 
+	w.playClone(t, people[manager])
 	var table strings.Builder
 	table.WriteString(tableHead)
 	left := 0

@@ -46,6 +46,13 @@ var spare = map[string]string{
 	"list validatingwebhookconfigurations.admissionregistration.k8s.io storage-client-webhook": streamed,
 	"patch events in storage-client-system":                                                    repeated,
 	"patch events.events.k8s.io in default":                                                    repeated,
+	"create persistentvolumes":                                                                 cloned,
+	"delete persistentvolumes":                                                                 cloned,
+	"create persistentvolumeclaims in storage-client-trial":                                    cloned,
+	"delete persistentvolumeclaims in storage-client-trial":                                    cloned,
+	"get persistentvolumeclaims in storage-client-trial":                                       cloned,
+	"create pods in storage-client-trial":                                                      cloned,
+	"delete pods in storage-client-trial":                                                      cloned,
 	"get configmaps storage-client-failures in storage-client-system":                          failed,
 	"update configmaps storage-client-failures in storage-client-system":                       failed,
 }
@@ -53,6 +60,7 @@ var spare = map[string]string{
 const (
 	streamed = "an informer asks for a stream first, and lists where the API server does not stream lists (before Kubernetes 1.34)"
 	repeated = "an event that is repeated within minutes is counted in the one that there is; this run need not repeat one"
+	cloned   = "a probe clones volumes that no mount in a network namespace of its own can show; this run has none"
 	failed   = "failures are remembered where a node fails; in this run none does"
 )
 

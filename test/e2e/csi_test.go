@@ -4,10 +4,10 @@ package e2e
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +15,7 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/test/e2e/cluster"
@@ -23,8 +24,10 @@ import (
 const (
 	// csiDrivers labels the spec, and is the name of its profile. Its volumes are in the namespace of the spec before it.
 	csiDrivers = "csi"
-	// driversVariable names a directory with the drivers' programs. They are no modules that the project can build.
-	driversVariable = "CSI_DRIVERS"
+	// programsVariable names the directory into which run.sh has built the drivers, of the source trees in CSI_SOURCES.
+	programsVariable = "SCO_CSI_PROGRAMS"
+	// nodesOnlyAddress is one of the server's, which exports to the nodes alone.
+	nodesOnlyAddress = "10.99.0.64"
 
 	nfsDriver, smbDriver = "nfs.csi.k8s.io", "smb.csi.k8s.io"
 	smbSecret            = "share"
@@ -35,17 +38,19 @@ var (
 	smbOptions  = []string{"vers=3.0", "uid=1000"}
 )
 
-// expectDrivers plays a profile against the drivers themselves: volumes that are there and new ones, of NFS by a probe and of SMB by a
-// pod's mount, a list that mount.cifs refuses, and the way back.
+// expectDrivers plays a profile against the drivers themselves: volumes that are there and new ones, of NFS by a probe in a network of its
+// own, of SMB and of an NFS server that lets the nodes in alone by clones through the driver, a list that mount.cifs refuses, and the way
+// back.
 func expectDrivers(ctx SpecContext) {
-	dir := os.Getenv(driversVariable)
+	dir := os.Getenv(programsVariable)
 	if dir == "" {
-		Skip(driversVariable + " is not set: the CSI drivers of NFS and SMB are NOT tried. Set it to a directory with nfsplugin and smbplugin, built for linux/amd64")
+		Skip("CSI_SOURCES is not set: the CSI drivers of NFS and SMB are NOT tried. Set it to a directory with the source trees csi-driver-nfs and csi-driver-smb")
 	}
 	installOperator(ctx)
 	startDrivers(ctx, dir)
 	serveSMB(ctx)
 	serveEvidence(ctx)
+	serveNodesOnly(ctx)
 	DeferCleanup(func(ctx context.Context) {
 		mustKubectl(ctx, "delete", "storageclientprofile", csiDrivers, "--ignore-not-found", "--timeout=90s")
 		cleanUpEvidence(ctx)
@@ -53,32 +58,47 @@ func expectDrivers(ctx SpecContext) {
 	mustKubectl(ctx, "create", "namespace", evident)
 	mustKubectl(ctx, "create", "secret", "generic", smbSecret, "-n", evident, "--from-literal=username=share", "--from-literal=password=share")
 	node, other := nodes.Nodes[0], nodes.Nodes[1]
-	createEvident(ctx, "nfs-old", csiNFS("a"), evidentOptions, "")
+	createEvident(ctx, "nfs-old", csiNFS(cluster.ServerAddress, "/srv/evidence/a"), evidentOptions, "")
+	createEvident(ctx, "nfs-closed", csiNFS(nodesOnlyAddress, "/srv/nodes-only"), evidentOptions, "")
 	createEvident(ctx, "smb-old", csiSMB("smb-old"), smbOptions, "")
 	createEvident(ctx, "smb-older", csiSMB("smb-older"), smbOptions, "")
-	for _, name := range []string{"nfs-old", "smb-old", "smb-older"} {
+	old := []string{"nfs-old", "nfs-closed", "smb-old", "smb-older"}
+	for _, name := range old {
 		createPod(ctx, name, node.Name)
 	}
-	waitUntilAllRun(ctx, "nfs-old", "smb-old", "smb-older")
+	waitUntilAllRun(ctx, old...)
 	pods := podsOf(ctx)
 
 	mustKubectl(ctx, "create", "-f", "testdata/csi.yaml")
-	expectProbedAndAwaited(ctx, node, pods)
+	expectShownByClones(ctx, pods)
+	expectRefusedByDriver(ctx, pods)
 	expectNewOfDrivers(ctx, other)
-	expectRefusedByDriver(ctx, other)
 
 	mustKubectl(ctx, "delete", "storageclientprofile", csiDrivers, "--wait=false")
 	waitUntilGone(ctx, podStart, csiDrivers)
-	for name, options := range map[string][]string{"nfs-old": evidentOptions, "nfs-new": evidentOptions, "smb-old": smbOptions, "smb-older": smbOptions, "smb-new": smbOptions, "smb-bad": smbOptions} {
+	for name, options := range map[string][]string{"nfs-old": evidentOptions, "nfs-closed": evidentOptions, "nfs-new": evidentOptions, "smb-old": smbOptions, "smb-older": smbOptions, "smb-new": smbOptions} {
 		volume := getVolume(ctx, Default, name)
 		Expect(volume.Spec.MountOptions).To(Equal(options), name)
 		Expect(ours(volume.Annotations)).To(BeEmpty(), name)
 	}
 }
 
-func csiNFS(dir string) corev1.PersistentVolumeSource {
-	return corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: nfsDriver, VolumeHandle: "nfs-" + dir,
-		VolumeAttributes: map[string]string{"server": cluster.ServerAddress, "share": "/srv/evidence/" + dir}}}
+// serveNodesOnly has another address of the server, from which a directory is exported to the nodes and not to their pods' network.
+func serveNodesOnly(ctx context.Context) {
+	GinkgoHelper()
+	_, err := nodes.Server.Run(ctx, fmt.Sprintf(`
+mkdir -p /srv/nodes-only
+grep -q '^/srv/nodes-only ' /etc/exports || echo '/srv/nodes-only 10.99.0.0/24(rw,no_root_squash,no_subtree_check,fsid=77)' >>/etc/exports
+exportfs -ra
+device=$(ip -o -4 address show | awk '/ 10\.99\.0\.13\// {print $2}')
+ip address replace %s/24 dev "$device"
+`, nodesOnlyAddress))
+	Expect(err).NotTo(HaveOccurred())
+}
+
+func csiNFS(server, share string) corev1.PersistentVolumeSource {
+	return corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: nfsDriver, VolumeHandle: server + share,
+		VolumeAttributes: map[string]string{"server": server, "share": share}}}
 }
 
 func csiSMB(handle string) corev1.PersistentVolumeSource {
@@ -126,33 +146,52 @@ func driverMounts(ctx context.Context, m *cluster.Machine, fsType, at string) st
 	return out
 }
 
-// expectProbedAndAwaited has the volume of NFS written by a probe, and one of SMB, whose pod is started anew to show the list to work.
-func expectProbedAndAwaited(ctx context.Context, node *cluster.Machine, pods map[string]string) {
+// expectShownByClones has all volumes written while no pod restarts.
+func expectShownByClones(ctx context.Context, pods map[string]string) {
 	GinkgoHelper()
-	first := ""
-	eventually(ctx, probedWithin, "the volume of NFS has its list, and one of SMB", func(g Gomega) {
-		g.Expect(getVolume(ctx, g, "nfs-old").Spec.MountOptions).To(Equal(slices.Concat(evidentOptions, probedOptions)))
-		var written []string
-		for name, list := range optionsOf(ctx, g, "smb-old", "smb-older") {
-			if strings.Contains(list, "actimeo=30") {
-				written = append(written, name)
-			}
+	seen := map[string]bool{}
+	eventually(ctx, probedWithin, "all volumes have their lists", func(g Gomega) {
+		for _, clone := range clonesOf(ctx, g) {
+			seen[clone.Spec.CSI.Driver+" "+clone.Spec.CSI.VolumeAttributes["server"]] = true
+			g.Expect(clone.Spec.CSI.VolumeHandle).NotTo(BeElementOf("smb-old", "smb-older", "nfs-closed"))
 		}
-		g.Expect(written).To(HaveLen(1))
-		first = written[0]
-		reconciling := conditionOf(g, getProfile(ctx, g, csiDrivers), v1alpha1.ConditionReconciling)
-		g.Expect(reconciling.Reason).To(Equal(v1alpha1.ReasonWaitingForEvidence), reconciling.Message)
-	})
-	By(conditionOf(Default, getProfile(ctx, Default, csiDrivers), v1alpha1.ConditionReconciling).Message)
-	Expect(podsOf(ctx)).To(Equal(pods), "no pod restarts")
-	mustKubectl(ctx, "delete", "pod", "-n", evident, first)
-	createPod(ctx, first, node.Name)
-	waitUntilAllRun(ctx, first)
-	eventually(ctx, 4*time.Minute, "both volumes of SMB have the list", func(g Gomega) {
-		// The counters of SMB are its share's: only what is done while the mount is watched shows that it works.
-		mustKubectl(ctx, "exec", "-n", evident, first, "--", "/workload", "write", "/data/used", first)
 		for name, list := range optionsOf(ctx, g, "smb-old", "smb-older") {
 			g.Expect(list).To(Equal("vers=3.0,uid=1000,actimeo=30"), name)
+		}
+		for name, list := range optionsOf(ctx, g, "nfs-old", "nfs-closed") {
+			g.Expect(list).To(Equal("vers=4.2,hard,actimeo=30,nconnect=4"), name)
+		}
+	})
+	Expect(seen).To(And(HaveKey(smbDriver+" "), HaveKey(nfsDriver+" "+nodesOnlyAddress), Not(HaveKey(nfsDriver+" "+cluster.ServerAddress))), "clones that were seen")
+	Expect(podsOf(ctx)).To(Equal(pods), "no pod restarts")
+	for _, name := range []string{"smb-old", "nfs-closed"} {
+		By(name + ": " + getVolume(ctx, Default, name).Annotations[v1alpha1.MountOptionsStepAnnotation])
+	}
+	expectNoClone(ctx)
+}
+
+// clonesOf are the clones' volumes.
+func clonesOf(ctx context.Context, g Gomega) []corev1.PersistentVolume {
+	var clones corev1.PersistentVolumeList
+	g.Expect(api.List(ctx, &clones, client.HasLabels{v1alpha1.TrialLabel})).To(Succeed())
+	return clones.Items
+}
+
+// expectNoClone waits until nothing of a clone is left, on the nodes neither.
+func expectNoClone(ctx context.Context) {
+	GinkgoHelper()
+	expectNoTrial(ctx)
+	eventually(ctx, podStart, "nothing of a clone is left", func(g Gomega) {
+		g.Expect(clonesOf(ctx, g)).To(BeEmpty())
+		var volumeClaims corev1.PersistentVolumeClaimList
+		var pods corev1.PodList
+		g.Expect(api.List(ctx, &volumeClaims, client.InNamespace(v1alpha1.TrialNamespace))).To(Succeed())
+		g.Expect(api.List(ctx, &pods, client.InNamespace(v1alpha1.TrialNamespace))).To(Succeed())
+		g.Expect(len(volumeClaims.Items) + len(pods.Items)).To(BeZero())
+		for _, m := range nodes.Nodes {
+			out, err := m.Run(ctx, "grep -c "+v1alpha1.ClonePrefix+" /proc/mounts || true")
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(strings.TrimSpace(out)).To(Equal("0"), "mounts of clones on "+m.Name)
 		}
 	})
 }
@@ -160,33 +199,48 @@ func expectProbedAndAwaited(ctx context.Context, node *cluster.Machine, pods map
 // expectNewOfDrivers creates a volume of each driver with its pod, which writes to it.
 func expectNewOfDrivers(ctx context.Context, node *cluster.Machine) {
 	GinkgoHelper()
-	createEvident(ctx, "nfs-new", csiNFS("b"), evidentOptions, "")
+	createEvident(ctx, "nfs-new", csiNFS(cluster.ServerAddress, "/srv/evidence/b"), evidentOptions, "")
 	createEvident(ctx, "smb-new", csiSMB("smb-new"), smbOptions, "")
 	for _, name := range []string{"nfs-new", "smb-new"} {
 		createPod(ctx, name, node.Name)
 	}
 	waitUntilAllRun(ctx, "nfs-new", "smb-new")
 	Expect(driverMounts(ctx, node, "nfs4", "nfs-new")).To(And(ContainSubstring("nconnect=4"), ContainSubstring("acregmin=30,acregmax=30")))
-	Expect(driverMounts(ctx, node, "cifs", "globalmount")).To(ContainSubstring("actimeo=30"))
+	Expect(driverMounts(ctx, node, "cifs", "globalmount")).To(ContainSubstring("actimeo=60"))
 	for _, name := range []string{"nfs-new", "smb-new"} {
 		mustKubectl(ctx, "exec", "-n", evident, name, "--", "/workload", "write", "/data/written", name)
 		Expect(mustKubectl(ctx, "exec", "-n", evident, name, "--", "/workload", "cat", "/data/written")).To(Equal(name))
 	}
 }
 
-// expectRefusedByDriver has the profile declare for SMB what the nodes' kernel does not know, and a new volume get it.
-func expectRefusedByDriver(ctx context.Context, node *cluster.Machine) {
+// expectRefusedByDriver has the profile declare for SMB what the nodes' kernel does not know. The driver's own words stand in the profile, no
+// volume gets it, new ones neither, and another list goes on.
+func expectRefusedByDriver(ctx context.Context, pods map[string]string) {
 	GinkgoHelper()
-	mustKubectl(ctx, "patch", "storageclientprofile", csiDrivers, "--type=json", `-p=[{"op": "replace", "path": "/spec/volumes/1/mountOptions", "value": ["retrans=3"]}]`)
-	expectFromWebhook(ctx, evidentVolume("smb-bad", csiSMB("smb-bad"), smbOptions, ""), "retrans=3")
-	createEvident(ctx, "smb-bad", csiSMB("smb-bad"), smbOptions, "")
-	createPod(ctx, "smb-bad", node.Name)
-	eventually(ctx, 8*time.Minute, "the new volume has its own list back, and its pod runs", func(g Gomega) {
-		g.Expect(getVolume(ctx, g, "smb-bad").Spec.MountOptions).To(Equal(smbOptions))
+	declareForSMB := func(options string) {
+		mustKubectl(ctx, "patch", "storageclientprofile", csiDrivers, "--type=json", `-p=[{"op": "replace", "path": "/spec/volumes/1/mountOptions", "value": `+options+`}]`)
+	}
+	declareForSMB(`["retrans=3"]`)
+	eventually(ctx, probedWithin, "the profile is stalled by a clone, with the driver's own words", func(g Gomega) {
 		stalled := conditionOf(g, getProfile(ctx, g, csiDrivers), v1alpha1.ConditionStalled)
 		g.Expect(stalled.Status).To(Equal(metav1.ConditionTrue), stalled.Message)
-		g.Expect(stalled.Message).To(ContainSubstring("smb-bad"))
+		g.Expect(stalled.Message).To(And(ContainSubstring("a clone of smb-old"), ContainSubstring("retrans=3")))
+		for name, list := range optionsOf(ctx, g, "smb-old", "smb-older") {
+			g.Expect(list).To(Equal("vers=3.0,uid=1000,actimeo=30"), name)
+		}
 	})
 	By(conditionOf(Default, getProfile(ctx, Default, csiDrivers), v1alpha1.ConditionStalled).Message)
-	waitUntilAllRun(ctx, "smb-bad")
+	Expect(podsOf(ctx)).To(Equal(pods), "no pod restarts")
+	expectNoClone(ctx)
+	tried := evidentVolume("smb-tried", csiSMB("smb-tried"), smbOptions, "")
+	Expect(api.Create(ctx, tried, client.DryRunAll)).To(Succeed())
+	Expect(tried.Spec.MountOptions).To(Equal(smbOptions), "of a new volume")
+
+	declareForSMB(`["actimeo=60"]`)
+	eventually(ctx, probedWithin, "both volumes of SMB have another list that works", func(g Gomega) {
+		for name, list := range optionsOf(ctx, g, "smb-old", "smb-older") {
+			g.Expect(list).To(Equal("vers=3.0,uid=1000,actimeo=60"), name)
+		}
+	})
+	expectNoClone(ctx)
 }

@@ -163,6 +163,9 @@ func createPod(ctx context.Context, name, node string, secrets ...string) {
 	}}
 	for _, secret := range secrets {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: secret, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: secret}}})
+		// A volume that no container mounts is none to a kubelet.
+		main := &pod.Spec.Containers[0]
+		main.VolumeMounts = append(main.VolumeMounts, corev1.VolumeMount{Name: secret, MountPath: "/" + secret})
 	}
 	Expect(api.Create(ctx, pod)).To(Succeed())
 }
@@ -259,7 +262,7 @@ func plantMishaps(ctx context.Context) {
 		}
 		createPod(ctx, m.name, node, secrets...)
 	}
-	eventually(ctx, 6*time.Minute, "every pod's event tells its own reason", func(g Gomega) {
+	eventually(ctx, 8*time.Minute, "every pod's event tells its own reason", func(g Gomega) {
 		told := failedMountsTold(ctx, g)
 		for _, m := range mishaps() {
 			g.Expect(told[m.name]).To(ContainElement(ContainSubstring(m.told)), m.name)

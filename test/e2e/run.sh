@@ -43,6 +43,16 @@ elif [ -z "${SCO_E2E_LABELS-}" ]; then
 else
 	echo "Only specs with the labels \"$labels\""
 fi
+# The CSI drivers are no modules of a proxy: their source trees are given, and bring along what they are built of.
+if [ -n "${CSI_SOURCES-}" ]; then
+	SCO_CSI_PROGRAMS=$cache/e2e/csi
+	export SCO_CSI_PROGRAMS
+	mkdir -p "$SCO_CSI_PROGRAMS"
+	for protocol in nfs smb; do
+		echo "Building $protocol.csi.k8s.io from $CSI_SOURCES/csi-driver-$protocol"
+		CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go build -C "$CSI_SOURCES/csi-driver-$protocol" -mod=vendor -trimpath -o "$SCO_CSI_PROGRAMS/${protocol}plugin" "./cmd/${protocol}plugin"
+	done
+fi
 # Compiled first, and then in the place of this shell: whoever ends this process ends the test, which cleans up.
 go test -c -tags e2e -o "$cache/e2e/e2e.test" .
 exec "$cache/e2e/e2e.test" -test.timeout=$((minutes + 10))m -test.v -ginkgo.timeout=${minutes}m -ginkgo.v -ginkgo.no-color -ginkgo.label-filter="$labels" "$@"

@@ -256,6 +256,14 @@ func (v Volume) MountedPath() string { return v.row().path.in(v) }
 // mount of it: the driver takes the handle for a name.
 func (v Volume) MayBeCloned() bool { return v.row().freeHandle }
 
+// HandleOfClone is the handle of such a second volume.
+func (v Volume) HandleOfClone(suffix string) string {
+	if !v.MayBeCloned() {
+		return v.Handle
+	}
+	return v.Handle + suffix
+}
+
 // Refuses says why the volume takes no mount options, empty where it does or the driver is not known.
 func (v Volume) Refuses() string { return v.row().refuses }
 

@@ -15,6 +15,9 @@ const (
 	// Unknown is said of all others, and of those that options and other things alike bring about: only a mount with other options
 	// tells.
 	Unknown Cause = "Unknown"
+
+	// unreached is of a text that says that nobody answers: Elsewhere, unless the options have the server asked in another way.
+	unreached Cause = "Unreached"
 )
 
 // row is a text, as part of a message in lower case, with what it says.
@@ -66,18 +69,19 @@ var rows = []row{
 	{"already mounted or mount point busy", Elsewhere},
 	{"structure needs cleaning", Elsewhere},
 	{"fsck", Elsewhere},
-	// nfs and cifs: the server cannot be reached, found, or has not what is mounted.
+	// nfs and cifs: the server cannot be reached, found, or has not what is mounted. A list with another version, transport or port may be
+	// what it does not answer.
 	{"failed to resolve server", Elsewhere},
 	{"could not resolve address", Elsewhere},
 	{"name or service not known", Elsewhere},
 	{"temporary failure in name resolution", Elsewhere},
-	{"no route to host", Elsewhere},
-	{"network is unreachable", Elsewhere},
-	{"host is down", Elsewhere},
-	{"connection refused", Elsewhere},
-	{"connection reset", Elsewhere},
-	{"connection timed out", Elsewhere},
-	{"connection failed", Elsewhere},
+	{"no route to host", unreached},
+	{"network is unreachable", unreached},
+	{"host is down", unreached},
+	{"connection refused", unreached},
+	{"connection reset", unreached},
+	{"connection timed out", unreached},
+	{"connection failed", unreached},
 	{"stale file handle", Elsewhere},
 	{"reason given by server: no such file or directory", Elsewhere},
 	{"no such file or directory", Elsewhere},
@@ -90,11 +94,11 @@ var rows = []row{
 	{"access denied by server", Unknown},
 	{"permission denied", Unknown},
 	{"operation not permitted", Unknown},
-	{"timed out", Elsewhere},
+	{"timed out", unreached},
 	// csi-driver-nfs and csi-driver-smb, WaitUntilTimeout and mountWithTimeout: mount has not come back.
-	{"timeout after", Elsewhere},
-	{"deadlineexceeded", Elsewhere},
-	{"deadline exceeded", Elsewhere},
+	{"timeout after", unreached},
+	{"deadlineexceeded", unreached},
+	{"deadline exceeded", unreached},
 	// The options.
 	{"an incorrect mount option was specified", Options},
 	{"unknown parameter", Options},
@@ -113,8 +117,19 @@ var rows = []row{
 	{"mount(2): invalid argument", Options},
 }
 
-// CauseOf says what a message puts a failed mount down to.
-func CauseOf(message string) Cause {
+// CauseOf says what a message puts a failed mount down to. asksOtherwise is whether the list has the server asked in another way than
+// the one of before: by another version, transport or port, or over more connections. One that nobody answers may then be to blame for it.
+func CauseOf(message string, asksOtherwise bool) Cause {
+	switch cause := find(message); {
+	case cause != unreached:
+		return cause
+	case asksOtherwise:
+		return Unknown
+	}
+	return Elsewhere
+}
+
+func find(message string) Cause {
 	message = strings.ToLower(message)
 	for _, r := range rows {
 		if strings.Contains(message, r.text) {

@@ -150,6 +150,10 @@ func readRootAs(target string, user int) error {
 	if err := unix.Setfsuid(user); err != nil {
 		return fmt.Errorf("setfsuid: %w", err)
 	}
+	return readRoot(target)
+}
+
+func readRoot(target string) error {
 	var state unix.Statfs_t
 	if err := unix.Statfs(target, &state); err != nil {
 		return fmt.Errorf("statfs: %w", err)

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,6 +27,11 @@ const (
 // Ignored reports whether an object has the annotation tuning.storageclient.dev/ignore.
 func Ignored(obj metav1.Object) bool {
 	return obj.GetAnnotations()[v1alpha1.IgnoreAnnotation] == v1alpha1.True
+}
+
+// IsClone reports whether an object was made for a probe. Nothing is done to it, or concluded from it, but by who made it.
+func IsClone(obj metav1.Object) bool {
+	return obj.GetLabels()[v1alpha1.TrialLabel] != "" && strings.HasPrefix(obj.GetName(), v1alpha1.ClonePrefix)
 }
 
 // Selector is a profile's choice of nodes, parsed once for many nodes.

@@ -10,11 +10,10 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
-// Judge says what the result of an order shows of its options. Only what kernel or server say of options counts against them, or a
-// failure that may have any cause while the volume's own list is mounted in the same way. All else is no verdict: the server may not
-// let the pod network in, or not be there.
-func Judge(node string, order v1alpha1.NodeTrial, status v1alpha1.NodeTrialStatus) volumeplan.Probe {
-	what := fmt.Sprintf("%s:%s with %s", order.Server, order.Path, listText(order.MountOptions))
+// Judge says what the mount of something on a node shows of its options. Only what kernel or server say of options counts against them,
+// or a failure that may have any cause while the volume's own list is mounted in the same way. All else is no verdict: the server may not
+// let the pod network in, or not be there. asksOtherwise is whether the options have it asked in another way than the volume's own.
+func Judge(node, what string, asksOtherwise bool, status v1alpha1.NodeTrialStatus) volumeplan.Probe {
 	switch {
 	case status.Phase != v1alpha1.TrialFinished:
 		return unknown(text.Line(status.Message))
@@ -23,7 +22,7 @@ func Judge(node string, order v1alpha1.NodeTrial, status v1alpha1.NodeTrialStatu
 	}
 	failed := fmt.Sprintf("a probe on %s could not mount %s: %s", node, what, text.Line(status.Message))
 	own := status.Own
-	switch cause := mountfailures.CauseOf(status.Message); {
+	switch cause := mountfailures.CauseOf(status.Message, asksOtherwise); {
 	case cause == mountfailures.Options && (own == nil || own.Succeeded || own.Message != status.Message):
 		return volumeplan.Probe{Verdict: volumeplan.ProbeRefused, Text: failed}
 	case cause == mountfailures.Unknown && own != nil && own.Succeeded:
@@ -32,6 +31,11 @@ func Judge(node string, order v1alpha1.NodeTrial, status v1alpha1.NodeTrialStatu
 		return unknown(failed + "; with the volume's own list neither")
 	}
 	return unknown(failed)
+}
+
+// describeOrder says what an order has mounted.
+func describeOrder(order *v1alpha1.NodeTrial) string {
+	return fmt.Sprintf("%s:%s with %s", order.Server, order.Path, listText(order.MountOptions))
 }
 
 func listText(options []string) string {

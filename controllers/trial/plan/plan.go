@@ -1,8 +1,12 @@
 // Package plan decides which sets of options are probed, on which nodes, and what the results say. It has no client and no clock.
 //
-// Where a trial stands is read from the objects: the label of the Node, spec.trial and status.trial of the client node. What is
-// remembered beside them may be lost: a manager that starts anew takes up orders that are there, takes labels away that nobody needs,
-// and probes again what it has no result of. A probe leaves nothing behind, so that costs a mount and nothing else.
+// There are two ways to a mount that is nobody's: an order for a node's trial runner, in a network namespace of its own, and where that
+// cannot be or shows nothing, a clone of a volume, which the volume's driver mounts for a Pod of ours.
+//
+// Where a trial stands is read from the objects: the label of the Node, spec.trial and status.trial of the client node, and the objects of
+// clones. What is remembered beside them may be lost: a manager that starts anew takes up orders and clones that are there, takes labels
+// and clones away that nobody needs, and probes again what it has no result of. A probe leaves nothing behind, so that costs a mount and
+// nothing else.
 package plan
 
 import (
@@ -47,6 +51,8 @@ type Node struct {
 	// Writable is whether the client node may get an order now, Runner how its trial runner stands.
 	Writable bool
 	Runner   Runner
+	// Image is that of its agent.
+	Image string
 }
 
 // Runner is how the trial runner of a node stands.
@@ -58,8 +64,11 @@ type Runner struct {
 // Snapshot is all that a plan rests on.
 type Snapshot struct {
 	Candidates []volumeplan.ProbeCandidate
-	// Nodes are all of the cluster, in any order.
-	Nodes    []Node
+	// Nodes are all of the cluster, in any order, Clones all that there are.
+	Nodes  []Node
+	Clones []Clone
+	// Refused says why the API server refused to have a clone made.
+	Refused  map[volumeplan.ProbeKey]string
 	Profiles *fleet.ProfileSet
 	Memory   Memory
 	Now      time.Time
@@ -84,6 +93,10 @@ type Waiting struct {
 	Since  time.Time
 	Node   string
 	Chosen time.Time
+	// ByClone is whether a clone is to show it, Failed what its mount said where that leaves open what is to blame: the volume's own
+	// list is mounted in the same way then.
+	ByClone bool
+	Failed  string
 }
 
 // StepKind is what is to be written.
@@ -98,6 +111,9 @@ const (
 	StepClear StepKind = "Clear"
 	// StepUnlabel takes the trial runner away.
 	StepUnlabel StepKind = "Unlabel"
+	// StepClone creates what there is of a clone, StepCollect deletes it.
+	StepClone   StepKind = "Clone"
+	StepCollect StepKind = "Collect"
 )
 
 // Step is one write.
@@ -106,11 +122,18 @@ type Step struct {
 	Node Node
 	// Order is that of StepOrder.
 	Order *v1alpha1.NodeTrial
+	// Clone is what there is to create or to delete, For what StepClone does it for.
+	Clone Clone
+	For   volumeplan.ProbeKey
 }
 
 // String tells the step in a line.
 func (s Step) String() string {
-	if s.Order == nil {
+	switch s.Kind {
+	case StepOrder:
+	case StepClone, StepCollect:
+		return strings.ToLower(string(s.Kind)) + " " + s.Clone.String()
+	default:
 		return strings.ToLower(string(s.Kind)) + " " + s.Node.Node.Name
 	}
 	return fmt.Sprintf("order %s: %s:%s %s", s.Node.Node.Name, s.Order.Server, s.Order.Path, strings.Join(s.Order.MountOptions, ","))
@@ -128,7 +151,7 @@ type Plan struct {
 func For(s Snapshot) Plan {
 	p := &planner{
 		Snapshot: s, busy: map[string]bool{}, byHash: map[string]volumeplan.ProbeCandidate{}, running: map[volumeplan.ProbeKey]bool{},
-		memory: Memory{Results: map[volumeplan.ProbeKey]Result{}, Waiting: map[volumeplan.ProbeKey]Waiting{}},
+		addresses: map[string][]string{}, memory: Memory{Results: map[volumeplan.ProbeKey]Result{}, Waiting: map[volumeplan.ProbeKey]Waiting{}},
 	}
 	slices.SortFunc(p.Nodes, func(a, b Node) int { return strings.Compare(a.Node.Name, b.Node.Name) })
 	for _, c := range s.Candidates {
@@ -139,6 +162,9 @@ func For(s Snapshot) Plan {
 	}
 	for _, n := range p.Nodes {
 		p.followOrder(n)
+	}
+	for _, clone := range s.Clones {
+		p.followClone(clone)
 	}
 	for _, c := range s.Candidates {
 		p.follow(c)
@@ -159,9 +185,11 @@ type planner struct {
 	busy    map[string]bool
 	running map[volumeplan.ProbeKey]bool
 	byHash  map[string]volumeplan.ProbeCandidate
-	// waitingForRunner counts the nodes that are to have an order; isClearing is whether one still has an order that is over.
-	waitingForRunner int
-	isClearing       bool
+	// addresses are those that nodes have of servers.
+	addresses map[string][]string
+	// beginning counts the trials that are to have an order or a clone; isClearing is whether there is still one that is over.
+	beginning  int
+	isClearing bool
 }
 
 // followOrder takes the result of an order, and takes away what is over or nobody wants any more.
@@ -176,9 +204,9 @@ func (p *planner) followOrder(n Node) {
 	switch {
 	case !wanted:
 	case status != nil && status.ID == order.ID && status.Phase != v1alpha1.TrialRunning:
-		p.conclude(c, Judge(n.Node.Name, *order, *status))
+		p.concludeOrder(c, Judge(n.Node.Name, describeOrder(order), c.Target.AsksOtherwise, *status))
 	case p.Now.After(issued.Add(timeout + overdue)):
-		p.conclude(c, unknown("the agent on "+n.Node.Name+" has not told how a probe ended"))
+		p.concludeOrder(c, unknown("the agent on "+n.Node.Name+" has not told how a probe ended"))
 	default:
 		p.running[c.ProbeKey] = true
 		p.memory.Waiting[c.ProbeKey] = p.waiting(c)
@@ -190,12 +218,24 @@ func (p *planner) followOrder(n Node) {
 	}
 }
 
+// concludeOrder is conclude of a mount in a network namespace of its own. One that shows nothing, since the server refuses that network
+// or nobody makes it there, leaves it to a clone.
+func (p *planner) concludeOrder(c volumeplan.ProbeCandidate, probe volumeplan.Probe) {
+	if probe.Verdict != volumeplan.ProbeUnknown || c.Target.Clone.Obstacle != "" {
+		p.conclude(c, probe)
+		return
+	}
+	p.memory.Waiting[c.ProbeKey] = Waiting{Since: p.Now, ByClone: true}
+	p.running[c.ProbeKey] = true
+}
+
 // conclude keeps what a probe has shown. One that shows nothing does not lift what an earlier one has.
 func (p *planner) conclude(c volumeplan.ProbeCandidate, probe volumeplan.Probe) {
 	if was := p.memory.Results[c.ProbeKey]; was.Verdict == volumeplan.ProbeRefused && probe.Verdict == volumeplan.ProbeUnknown {
 		probe = was.Probe
 	}
 	p.memory.Results[c.ProbeKey] = Result{Probe: probe, At: p.Now}
+	delete(p.memory.Waiting, c.ProbeKey)
 }
 
 func unknown(why string) volumeplan.Probe {
@@ -209,14 +249,18 @@ func (p *planner) follow(c volumeplan.ProbeCandidate) {
 	switch {
 	case p.running[c.ProbeKey], known && !again:
 		return
-	case c.Target.Obstacle != "":
-		p.conclude(c, unknown(c.Target.Obstacle))
+	case c.Target.Obstacle != "" && c.Target.Clone.Obstacle != "":
+		p.conclude(c, unknown(c.Target.Obstacle+", and "+c.Target.Clone.Obstacle))
 		return
 	case !p.isAnywhere(c):
 		p.conclude(c, unknown("the profile selects no node"))
 		return
 	}
 	w := p.waiting(c)
+	if w.ByClone {
+		p.followByClone(c, w)
+		return
+	}
 	if w.Node != "" {
 		if node, there := p.nodeOf(w.Node); there && p.isUsable(node, c) {
 			p.order(c, node, w)
@@ -228,10 +272,10 @@ func (p *planner) follow(c volumeplan.ProbeCandidate) {
 		p.conclude(c, unknown("no node with an agent was free for a probe within "+patience.String()))
 		return
 	}
-	if node, found := p.choose(c); found {
+	if node, found := p.findNode(c, w); found && p.hasRoom() {
 		w.Node, w.Chosen = node.Node.Name, p.Now
 		p.busy[w.Node] = true
-		p.waitingForRunner++
+		p.beginning++
 		if !isLabelled(node.Node) {
 			p.steps = append(p.steps, Step{Kind: StepLabel, Node: node})
 		}
@@ -243,7 +287,7 @@ func (p *planner) waiting(c volumeplan.ProbeCandidate) Waiting {
 	if w, known := p.Memory.Waiting[c.ProbeKey]; known {
 		return w
 	}
-	return Waiting{Since: p.Now}
+	return Waiting{Since: p.Now, ByClone: c.Target.Obstacle != ""}
 }
 
 // order hands the order over once the trial runner of the chosen node is Ready.
@@ -253,16 +297,16 @@ func (p *planner) order(c volumeplan.ProbeCandidate, n Node, w Waiting) {
 	case n.Runner.Ready && isLabelled(n.Node):
 		p.steps = append(p.steps, Step{Kind: StepOrder, Node: n, Order: orderFor(c, p.Now)})
 	case !n.Runner.There && since > podDelay:
-		p.conclude(c, unknown(fmt.Sprintf("no Pod of DaemonSet %s came to %s", v1alpha1.TrialDaemonSet, n.Node.Name)))
+		p.concludeOrder(c, unknown(fmt.Sprintf("no Pod of DaemonSet %s came to %s", v1alpha1.TrialDaemonSet, n.Node.Name)))
 		return
 	case since > runnerDelay:
-		p.conclude(c, unknown(fmt.Sprintf("the Pod of DaemonSet %s on %s did not become Ready", v1alpha1.TrialDaemonSet, n.Node.Name)))
+		p.concludeOrder(c, unknown(fmt.Sprintf("the Pod of DaemonSet %s on %s did not become Ready", v1alpha1.TrialDaemonSet, n.Node.Name)))
 		return
 	case !isLabelled(n.Node):
 		p.steps = append(p.steps, Step{Kind: StepLabel, Node: n})
 	}
 	p.busy[n.Node.Name] = true
-	p.waitingForRunner++
+	p.beginning++
 	p.memory.Waiting[c.ProbeKey] = w
 }
 
@@ -283,18 +327,18 @@ func (p *planner) isUsable(n Node, c volumeplan.ProbeCandidate) bool {
 	return n.ClientNode != nil && n.ClientNode.Spec.Trial == nil && n.Writable && !n.Node.Spec.Unschedulable && p.isSelected(n.Node, c)
 }
 
-// choose takes a node that bears the label already before others.
-func (p *planner) choose(c volumeplan.ProbeCandidate) (Node, bool) {
-	if len(p.running)+p.waitingForRunner >= MaxTrials {
-		return Node{}, false
-	}
+// hasRoom says whether one more trial may begin.
+func (p *planner) hasRoom() bool { return len(p.running)+p.beginning < MaxTrials }
+
+// findNode takes a node that bears the label already before others; for a clone, one that has no mount of the server.
+func (p *planner) findNode(c volumeplan.ProbeCandidate, w Waiting) (Node, bool) {
 	var chosen Node
 	found := false
 	for _, n := range p.Nodes {
-		if p.busy[n.Node.Name] || !p.isUsable(n, c) {
+		if p.busy[n.Node.Name] || !p.isUsable(n, c) || w.ByClone && p.mayHaveMounts(n, c.Server) {
 			continue
 		}
-		if isLabelled(n.Node) {
+		if isLabelled(n.Node) && !w.ByClone {
 			return n, true
 		}
 		if !found {
@@ -319,7 +363,7 @@ func isLabelled(node *corev1.Node) bool {
 
 func orderFor(c volumeplan.ProbeCandidate, now time.Time) *v1alpha1.NodeTrial {
 	return &v1alpha1.NodeTrial{
-		ID: fmt.Sprintf("%s-%d", hashOf(c), now.Unix()), Kind: v1alpha1.TrialProbe, Volume: c.Volume,
+		ID: fmt.Sprintf("%s-%d", hashOf(c), now.Unix()), Kind: v1alpha1.TrialProbe, Volume: c.Volume.Name,
 		Server: c.Target.Server, Path: c.Target.Path, FSType: c.Target.FSType, MountOptions: c.Target.Options, OwnMountOptions: c.Target.Own,
 		RunAsUser: runAsUser, TimeoutSeconds: int32(timeout.Seconds()),
 	}

@@ -29,11 +29,15 @@ type world struct {
 	runners, stuck bool
 	// answer is how an agent answers an order; nil: it does not.
 	answer func(v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus
-	log    []string
+	// clones are those that there are, visit is what becomes of one whose Pod has come to its node, refused says why none can be made.
+	clones  map[string]*Clone
+	visit   func(*Clone, *Node)
+	refused string
+	log     []string
 }
 
 func newWorld(t *testing.T, names ...string) *world {
-	w := &world{t: t, now: time.Unix(1700000000, 0), nodes: map[string]*Node{}, runners: true}
+	w := &world{t: t, now: time.Unix(1700000000, 0), nodes: map[string]*Node{}, clones: map[string]*Clone{}, runners: true}
 	for _, name := range names {
 		w.nodes[name] = &Node{
 			Node:       &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"pool": "eda", corev1.LabelOSStable: "linux"}}},
@@ -48,8 +52,9 @@ func newWorld(t *testing.T, names ...string) *world {
 
 func candidate(set, server string) volumeplan.ProbeCandidate {
 	return volumeplan.ProbeCandidate{
-		ProbeKey: volumeplan.ProbeKey{Set: set, Server: server}, Volume: "pv-" + set, Profiles: []string{"p"},
-		Target: judge.ProbeTarget{Server: server, Path: "/e", FSType: "nfs", Options: []string{"vers=4.1", "nconnect=4"}, Own: []string{"vers=4.1"}},
+		ProbeKey: volumeplan.ProbeKey{Set: set, Server: server}, Volume: &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-" + set}}, Profiles: []string{"p"},
+		Target: judge.ProbeTarget{Server: server, Path: "/e", FSType: "nfs", Options: []string{"vers=4.1", "nconnect=4"}, Own: []string{"vers=4.1"},
+			AsksOtherwise: true, Clone: judge.CloneTarget{Obstacle: "it cannot be cloned"}},
 	}
 }
 
@@ -66,10 +71,15 @@ func (w *world) pass() Plan {
 	for _, n := range w.nodes {
 		s.Nodes = append(s.Nodes, *n)
 	}
+	w.visitClones(&s)
 	next := For(s)
 	w.memory = next.Memory
 	for _, step := range next.Steps {
 		w.log = append(w.log, step.String())
+		if step.Kind == StepClone || step.Kind == StepCollect {
+			w.carryOut(step)
+			continue
+		}
 		n := w.nodes[step.Node.Node.Name]
 		switch step.Kind {
 		case StepLabel:
@@ -93,7 +103,7 @@ func (w *world) pass() Plan {
 			n.ClientNode.Spec.Trial, n.ClientNode.Status.Trial = nil, nil
 		}
 	}
-	ordered := 0
+	ordered := len(w.clones)
 	for _, n := range w.nodes {
 		if n.ClientNode != nil && n.ClientNode.Spec.Trial != nil {
 			ordered++
@@ -127,6 +137,9 @@ func (w *world) expectClean() {
 		if isLabelled(n.Node) || n.ClientNode != nil && n.ClientNode.Spec.Trial != nil {
 			w.t.Errorf("something of a trial is left on %s", name)
 		}
+	}
+	if len(w.clones) > 0 {
+		w.t.Errorf("clones are left: %v", w.clones)
 	}
 }
 
@@ -203,7 +216,7 @@ func TestWhatCannotBeProbedIsToldSoAndHoldsNothingUp(t *testing.T) {
 		want      string
 		within    time.Duration
 	}{
-		"an obstacle":                      {kerberos, nil, "sec=krb5 needs the node's rpc.gssd", time.Second},
+		"an obstacle":                      {kerberos, nil, "sec=krb5 needs the node's rpc.gssd, and it cannot be cloned", time.Second},
 		"no node that the profile selects": {candidate("s", "filer"), func(w *world) { w.nodes = nil }, "the profile selects no node", time.Second},
 		"no node is free": {candidate("s", "filer"), func(w *world) { w.nodes["n1"].Writable = false },
 			"no node with an agent was free for a probe within 10m0s", patience + 10*time.Second},
@@ -329,23 +342,27 @@ func TestJudge(t *testing.T) {
 		message string
 		own     *v1alpha1.TrialMount
 		want    volumeplan.ProbeVerdict
+		// asksOtherwise is whether the list has another version, port or number of connections.
+		asksOtherwise bool
 	}{
-		"the kernel does not know an option":                  {unknownParameter, works, volumeplan.ProbeRefused},
-		"the kernel does not know it, and the server is shut": {unknownParameter, fails("mount(2): permission denied"), volumeplan.ProbeRefused},
-		"the volume's own list has the same flaw":             {unknownParameter, fails(unknownParameter), volumeplan.ProbeUnknown},
-		"the server has not that version":                     {"mount(2): protocol not supported", works, volumeplan.ProbeRefused},
-		"the server lets the pod network in with neither":     {"mount(2): operation not permitted", fails("mount(2): operation not permitted"), volumeplan.ProbeUnknown},
-		"the server lets it in with the volume's own list":    {"mount(2): permission denied", works, volumeplan.ProbeRefused},
-		"no route, and nothing was tried beside it":           {"mount(2): no route to host", nil, volumeplan.ProbeUnknown},
-		"the server came up in between":                       {"mount(2): connection refused", works, volumeplan.ProbeUnknown},
-		"the server did not answer in time":                   {"mount(2): connection timed out", works, volumeplan.ProbeUnknown},
-		"the path is not there":                               {"mount(2): no such file or directory", fails("mount(2): no such file or directory"), volumeplan.ProbeUnknown},
-		"a text that nobody knows":                            {"mount(2): input/output error", works, volumeplan.ProbeRefused},
-		"a text that nobody knows, and the own list fails":    {"mount(2): input/output error", fails("mount(2): input/output error"), volumeplan.ProbeUnknown},
+		"the kernel does not know an option":                  {unknownParameter, works, volumeplan.ProbeRefused, false},
+		"the kernel does not know it, and the server is shut": {unknownParameter, fails("mount(2): permission denied"), volumeplan.ProbeRefused, false},
+		"the volume's own list has the same flaw":             {unknownParameter, fails(unknownParameter), volumeplan.ProbeUnknown, false},
+		"the server has not that version":                     {"mount(2): protocol not supported", works, volumeplan.ProbeRefused, false},
+		"the server lets the pod network in with neither":     {"mount(2): operation not permitted", fails("mount(2): operation not permitted"), volumeplan.ProbeUnknown, false},
+		"the server lets it in with the volume's own list":    {"mount(2): permission denied", works, volumeplan.ProbeRefused, false},
+		"no route, and nothing was tried beside it":           {"mount(2): no route to host", nil, volumeplan.ProbeUnknown, false},
+		"the server came up in between":                       {"mount(2): connection refused", works, volumeplan.ProbeUnknown, false},
+		"the server answers the volume's own list only":       {"mount(2): connection refused", works, volumeplan.ProbeRefused, true},
+		"the server answers neither, asked either way":        {"mount(2): connection refused", fails("mount(2): connection refused"), volumeplan.ProbeUnknown, true},
+		"the server did not answer in time":                   {"mount(2): connection timed out", works, volumeplan.ProbeUnknown, false},
+		"the path is not there":                               {"mount(2): no such file or directory", fails("mount(2): no such file or directory"), volumeplan.ProbeUnknown, false},
+		"a text that nobody knows":                            {"mount(2): input/output error", works, volumeplan.ProbeRefused, false},
+		"a text that nobody knows, and the own list fails":    {"mount(2): input/output error", fails("mount(2): input/output error"), volumeplan.ProbeUnknown, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			order := orderFor(candidate("s", "filer"), time.Unix(1, 0))
-			got := Judge("n1", *order, v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialFinished, Message: test.message, Own: test.own})
+			got := Judge("n1", describeOrder(order), test.asksOtherwise, v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialFinished, Message: test.message, Own: test.own})
 			if got.Verdict != test.want || !strings.Contains(got.Text, test.message) {
 				t.Errorf("got %+v, want %s", got, test.want)
 			}

@@ -215,7 +215,7 @@ func (s *scope) replaceableOptions() []string {
 }
 
 func (s *scope) isIgnored() bool {
-	return !s.Volume.DeletionTimestamp.IsZero() || match.Ignored(s.Volume) || (s.VolumeClaim != nil && match.Ignored(s.VolumeClaim))
+	return !s.Volume.DeletionTimestamp.IsZero() || match.Ignored(s.Volume) || match.IsClone(s.Volume) || (s.VolumeClaim != nil && match.Ignored(s.VolumeClaim))
 }
 
 func (s *scope) leaveIgnored() (Verdict, bool) {

@@ -156,6 +156,11 @@ func TakenBack(pv *corev1.PersistentVolume, v Verdict, mark *Mark, failed *Faile
 	return out
 }
 
+// PutBackText says of a volume that it gets its own list back since another one could not be mounted with the declared options.
+func PutBackText(failed string, own []string) string {
+	return fmt.Sprintf("%s could not be mounted with the declared options, and no mount has shown them to work: restored %s", failed, listText(own))
+}
+
 // releaseFailedMount takes what is remembered of a failed mount off a volume, once no profile declares the list any more.
 func (s *scope) releaseFailedMount(v Verdict) Verdict {
 	_, marked := s.Volume.Annotations[v1alpha1.FailedMountOptionsAnnotation]

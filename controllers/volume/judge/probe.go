@@ -16,8 +16,12 @@ type ProbeTarget struct {
 	Server, Path, FSType string
 	// Options are what mount would get with the list that is declared, Own what it gets today.
 	Options, Own []string
-	// Obstacle says why the list cannot be probed; empty where it can.
+	// AsksOtherwise is whether Options have the server asked in another way than Own.
+	AsksOtherwise bool
+	// Obstacle says why the list cannot be tried in a network namespace of its own; empty where it can.
 	Obstacle string
+	// Clone is what a clone of the volume would have.
+	Clone CloneTarget
 }
 
 var (
@@ -35,7 +39,8 @@ func ProbeTargetOf(pv *corev1.PersistentVolume, v Verdict) ProbeTarget {
 		Server: source.Server, Path: t.MountedPath(), FSType: "nfs",
 		Options: mountoptions.TakeApart(t.Hands(v.Options)), Own: mountoptions.TakeApart(t.Hands(pv.Spec.MountOptions)),
 	}
-	out.Obstacle = probeObstacle(source, out)
+	out.AsksOtherwise = t.options.AsksOtherwise(out.Own, out.Options)
+	out.Obstacle, out.Clone = probeObstacle(source, out), cloneTargetOf(pv, v)
 	return out
 }
 
@@ -43,7 +48,7 @@ func ProbeTargetOf(pv *corev1.PersistentVolume, v Verdict) ProbeTarget {
 func probeObstacle(source Source, t ProbeTarget) string {
 	switch {
 	case source.Protocol != v1alpha1.ProtocolNFS:
-		return "only NFS can be probed"
+		return "only NFS can be mounted in a network of its own"
 	case t.Server == "":
 		return "the volume does not name its server"
 	case t.Path == "":

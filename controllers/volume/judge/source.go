@@ -113,6 +113,12 @@ func targetOf(pv *corev1.PersistentVolume) target {
 	return t
 }
 
+// AsksOtherwise says whether a volume's list has its server asked in another way than its own list of before.
+func AsksOtherwise(pv *corev1.PersistentVolume, before []string) bool {
+	t := targetOf(pv)
+	return t.options.AsksOtherwise(t.Hands(before), t.Hands(pv.Spec.MountOptions))
+}
+
 // cacheKey tells targets apart for which one list may become two.
 func (t target) cacheKey() []string {
 	readOnly := ""

@@ -2,8 +2,10 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
+	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
 )
 
@@ -67,4 +69,56 @@ func (p *planner) judgeCure(j judged) (learned *judge.FailedMount, message strin
 		shown = "no pod waits for it any more"
 	}
 	return &failed, fmt.Sprintf("%s, and could not be mounted with %s; no other volume gets these options until a rule that declares them changes", shown, failed)
+}
+
+// findGuilty finds the sets of options that a volume could not be mounted with, where nothing more is to be learned of that.
+func (p *planner) findGuilty() map[string]string {
+	out, open := map[string]string{}, map[string]bool{}
+	blame := func(set, volume string) {
+		if by := out[set]; by == "" || volume < by {
+			out[set] = volume
+		}
+	}
+	for _, j := range p.volumes {
+		switch {
+		case j.FailedMount.IsInCure():
+			open[j.FailedMount.Set] = true
+		case j.FailedMount.Stops():
+			blame(j.FailedMount.Set, j.Volume.Name)
+		}
+	}
+	for _, failed := range p.failedSets {
+		if failed.Server == "" {
+			blame(failed.Set, failed.Volume)
+		}
+	}
+	maps.DeleteFunc(out, func(set, _ string) bool { return open[set] })
+	return out
+}
+
+// isGuilty says whether the volume carries a list of a set that another one could not be mounted with, and that no mount has ever shown to
+// work. Where one has, the failure is that volume's own: what any namespace may tell of its volumes takes no list from others.
+func (p *planner) isGuilty(j judged) bool {
+	_, shown := p.evidence[j.carriedSet()]
+	return p.guilty[j.carriedSet()] != "" && !shown && j.mayBeTakenBack()
+}
+
+// putBackGuilty gives such a volume its own list back before a pod of its own fails, as many at a time as its profiles let be written.
+func (p *planner) putBackGuilty(j judged, on OnVolume) bool {
+	for _, name := range j.verdict.Profiles {
+		if progress := p.progress[name]; progress.putBack >= progress.share() {
+			p.planAgain(p.Now.Add(observeEvery))
+			return true
+		}
+	}
+	for _, name := range j.verdict.Profiles {
+		p.progress[name].putBack++
+	}
+	on.Note.State, on.Note.Reason = judge.StatePending, v1alpha1.VolumeReasonFailedMount
+	on.Note.Message = judge.PutBackText(p.guilty[j.carriedSet()], j.Record.Original)
+	if !p.isRefused(j.Volume.Name) {
+		p.plan.Notes[j.Volume.Name] = on.Note
+		p.plan.Steps = append(p.plan.Steps, RestoreOptions{OnVolume: on, Options: j.Record.Original})
+	}
+	return true
 }

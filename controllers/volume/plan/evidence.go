@@ -74,7 +74,7 @@ func (p *planner) findEvidence() map[string]Evidence {
 // earlier release wrote, it is enough that it is in force.
 func (j judged) isShownBy(m *v1alpha1.MountStatus, now time.Time) bool {
 	declared := j.verdict.DeclaredOptions()
-	if !showsOptions(m, declared) {
+	if !ShowsOptions(m, declared) {
 		return false
 	}
 	if j.Mark.IsOfEarlierRelease() {
@@ -83,9 +83,9 @@ func (j judged) isShownBy(m *v1alpha1.MountStatus, now time.Time) bool {
 	return m.Used && m.Since != nil && m.Since.After(j.writtenAt().Add(clockTolerance)) && !m.Since.After(now.Add(clockTolerance))
 }
 
-// showsOptions says whether a mount looks as one with these options does. What the kernel shows nowhere cannot be compared; of
+// ShowsOptions says whether a mount looks as one with these options does. What the kernel shows nowhere cannot be compared; of
 // connections it counts those that are open.
-func showsOptions(m *v1alpha1.MountStatus, options []string) bool {
+func ShowsOptions(m *v1alpha1.MountStatus, options []string) bool {
 	if n, asked := mountoptions.Nconnect(options); asked && mountoptions.OfMount(m.Protocol) == mountoptions.NFS && int(m.Connections) != n {
 		return false
 	}

@@ -49,6 +49,7 @@ func newPlanner(s Snapshot) *planner {
 	p := &planner{Snapshot: s, volumes: s.judgeAll(), plan: Plan{Notes: make(map[string]Note, len(s.Volumes))}}
 	p.tried, p.acquitted = triedKeys(p.volumes), acquittedFailures(p.volumes)
 	p.failedSets = p.rememberedSets()
+	p.guilty = p.findGuilty()
 	p.evidence = p.findEvidence()
 	p.addProbed()
 	p.findCarriers()
@@ -73,6 +74,8 @@ type planner struct {
 	// failedSets are the sets of options that could not be mounted, as the ledger remembers them, by their keys. Those of a probe are
 	// for new volumes: others wait for probes themselves.
 	failedSets map[string]*judge.FailedSet
+	// guilty are the volumes that could not be mounted with sets of options to which that is put down for good, by set.
+	guilty map[string]string
 	// tried are the sets of options that a volume of the server has been given: see triedKeys.
 	tried map[ProbeKey]bool
 	// waiting is whether a list is to change.
@@ -98,6 +101,8 @@ func (p *planner) stepAtOnce(j judged) bool {
 	case learned != nil:
 		on.Note.Reason, on.Note.Message = v1alpha1.VolumeReasonFailedMount, message
 		step = JudgeFailure{OnVolume: on, FailedMount: learned}
+	case p.isGuilty(j):
+		return p.putBackGuilty(j, on)
 	case j.verdict.Action == judge.ActionNone && p.mayKeepEvidence(j):
 		step = keepEvidence(on, j, p.evidence[j.verdict.Set])
 	case j.verdict.Action == judge.ActionNone:
@@ -208,7 +213,7 @@ func (p *planner) watchBatches() {
 func (p *planner) watchLists() {
 	for _, j := range p.volumes {
 		if j.isWatched() {
-			p.plan.Watched = append(p.plan.Watched, Watched{Volume: j.Volume, Since: j.carriedSince()})
+			p.plan.Watched = append(p.plan.Watched, Watched{Volume: j.Volume, Since: j.carriedSince(), AsksOtherwise: judge.AsksOtherwise(j.Volume, j.Record.Original)})
 		}
 		if j.isInCure() {
 			p.plan.InCure = append(p.plan.InCure, InCure{Volume: j.Volume, Failed: j.FailedMount})

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/tuning/text"
@@ -20,7 +22,7 @@ type ProbeKey struct {
 type ProbeVerdict string
 
 const (
-	// ProbeWorks is said of a set of which a list was mounted in a network namespace of its own, and answered.
+	// ProbeWorks is said of a set of which a list was mounted beside all mounts of the cluster, and answered.
 	ProbeWorks ProbeVerdict = "Works"
 	// ProbeRefused is said of one that kernel or server have refused for its options.
 	ProbeRefused ProbeVerdict = "Refused"
@@ -40,7 +42,7 @@ type Probe struct {
 type ProbeCandidate struct {
 	ProbeKey
 	// Volume is one of those that are to get it, and Target what is to be mounted of it.
-	Volume string
+	Volume *corev1.PersistentVolume
 	Target judge.ProbeTarget
 	// Profiles are the names of the profiles that declare it.
 	Profiles []string
@@ -56,7 +58,7 @@ func ProbeCandidates(s Snapshot) []ProbeCandidate {
 		if !isProbed(j, s.Profiles, tried) {
 			continue
 		}
-		c := ProbeCandidate{ProbeKey: key, Volume: j.Volume.Name, Target: judge.ProbeTargetOf(j.Volume, j.verdict), Profiles: j.verdict.Profiles}
+		c := ProbeCandidate{ProbeKey: key, Volume: j.Volume, Target: judge.ProbeTargetOf(j.Volume, j.verdict), Profiles: j.verdict.Profiles}
 		was, known := found[key]
 		if !known || compareCandidates(c, was) < 0 {
 			found[key] = c
@@ -73,8 +75,10 @@ func ProbeCandidates(s Snapshot) []ProbeCandidate {
 }
 
 func compareCandidates(a, b ProbeCandidate) int {
-	free := func(c ProbeCandidate) int { return min(len(c.Target.Obstacle), 1) }
-	return cmp.Or(cmp.Compare(free(a), free(b)), strings.Compare(a.Volume, b.Volume))
+	obstacles := func(c ProbeCandidate) int {
+		return 2*min(len(c.Target.Obstacle), 1) + min(len(c.Target.Clone.Obstacle), 1)
+	}
+	return cmp.Or(cmp.Compare(obstacles(a), obstacles(b)), strings.Compare(a.Volume.Name, b.Volume.Name))
 }
 
 func keyOf(j judged) ProbeKey {

@@ -64,7 +64,7 @@ func TestWhatIsProbed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var got []string
 			for _, c := range ProbeCandidates(test.snapshot) {
-				line := c.Volume + " " + c.Server + ":" + c.Target.Path + " " + strings.Join(c.Target.Options, ",") + " " + strings.Join(c.Target.Own, ",")
+				line := c.Volume.Name + " " + c.Server + ":" + c.Target.Path + " " + strings.Join(c.Target.Options, ",") + " " + strings.Join(c.Target.Own, ",")
 				if c.Target.Obstacle != "" {
 					line += ": " + c.Target.Obstacle
 				}

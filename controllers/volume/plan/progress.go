@@ -37,6 +37,8 @@ type progress struct {
 	// planned counts the volumes that are to be written now, and canary is whether that is the first of an option set.
 	planned int
 	canary  bool
+	// putBack counts the volumes that are given their own lists back for the failure of another.
+	putBack int
 	// soakMessage says what soaks, and awaitMessages which mounts are waited for, by set, once somebody waits for it.
 	soakMessage   string
 	awaitMessages map[string]string

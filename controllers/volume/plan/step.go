@@ -73,6 +73,8 @@ type Watched struct {
 	Volume *corev1.PersistentVolume
 	// Since is when its batch began: a mount that failed before that is not the batch's fault.
 	Since time.Time
+	// AsksOtherwise is whether its list has the server asked in another way than its own does: that nobody answers may be its fault.
+	AsksOtherwise bool
 }
 
 // Awaited is a volume that carries a list which has yet to be seen to work.

@@ -5,6 +5,7 @@ package snapshot
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/read"
 	"github.com/storageclient/operator/controllers/volume/judge"
 	"github.com/storageclient/operator/controllers/volume/ledger"
@@ -88,13 +90,13 @@ func (r *Reader) KeepWritten(replaced string, page *corev1.ConfigMap) {
 	r.ledger.KeepWritten(replaced, page)
 }
 
-// ListVolumes lists all volumes, shared with the cache where the reader is one.
+// ListVolumes lists all volumes but clones, shared with the cache where the reader is one.
 func ListVolumes(ctx context.Context, reader client.Reader) ([]corev1.PersistentVolume, error) {
 	var volumes corev1.PersistentVolumeList
 	if err := reader.List(ctx, &volumes, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list PersistentVolumes: %w", err)
 	}
-	return volumes.Items, nil
+	return slices.DeleteFunc(volumes.Items, func(pv corev1.PersistentVolume) bool { return match.IsClone(&pv) }), nil
 }
 
 // JudgeNew judges a volume that does not exist yet. stopped says which other volume keeps it from getting its options; empty:

@@ -1,0 +1,122 @@
+package trial
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/internal/match"
+	"github.com/storageclient/operator/controllers/trial/plan"
+)
+
+const (
+	// failedMountReason is the kubelet's for a volume that it could not mount for a pod, kubelet its name as an event's source.
+	failedMountReason = "FailedMount"
+	kubelet           = "kubelet"
+)
+
+// readClones reads the clones that there are. Their volumes are made first and go last, so that the cache tells whether there are any.
+func (r *Reconciler) readClones(ctx context.Context) ([]plan.Clone, error) {
+	var volumes corev1.PersistentVolumeList
+	if err := r.List(ctx, &volumes, client.HasLabels{v1alpha1.TrialLabel}); err != nil {
+		return nil, fmt.Errorf("list clones: %w", err)
+	}
+	var clones []plan.Clone
+	for i := range volumes.Items {
+		if !match.IsClone(&volumes.Items[i]) {
+			continue
+		}
+		clone, err := r.readClone(ctx, &volumes.Items[i])
+		if err != nil {
+			return nil, err
+		}
+		clones = append(clones, clone)
+	}
+	return clones, nil
+}
+
+func (r *Reconciler) readClone(ctx context.Context, pv *corev1.PersistentVolume) (plan.Clone, error) {
+	clone := plan.Clone{Volume: pv, VolumeClaim: &corev1.PersistentVolumeClaim{}, Pod: &corev1.Pod{}}
+	key := client.ObjectKey{Namespace: v1alpha1.TrialNamespace, Name: pv.Name}
+	if err := r.APIReader.Get(ctx, key, clone.VolumeClaim); apierrors.IsNotFound(err) {
+		clone.VolumeClaim = nil
+	} else if err != nil {
+		return plan.Clone{}, fmt.Errorf("get PersistentVolumeClaim %s: %w", key, err)
+	}
+	if err := r.APIReader.Get(ctx, key, clone.Pod); apierrors.IsNotFound(err) {
+		clone.Pod = nil
+		return clone, nil
+	} else if err != nil {
+		return plan.Clone{}, fmt.Errorf("get Pod %s: %w", key, err)
+	}
+	var err error
+	clone.Failures, err = r.readFailures(ctx, clone.Pod)
+	return clone, err
+}
+
+// readFailures reads what the kubelet of a Pod's node has said of its mounts that failed. Nobody but who may write events in the
+// namespace of clones can say so in its place.
+func (r *Reconciler) readFailures(ctx context.Context, pod *corev1.Pod) ([]string, error) {
+	var events corev1.EventList
+	of := fields.AndSelectors(fields.OneTermEqualSelector("reason", failedMountReason), fields.OneTermEqualSelector("involvedObject.uid", string(pod.UID)))
+	if err := r.APIReader.List(ctx, &events, client.InNamespace(pod.Namespace), client.MatchingFieldsSelector{Selector: of}); err != nil {
+		return nil, fmt.Errorf("list events of Pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	slices.SortFunc(events.Items, func(a, b corev1.Event) int {
+		return cmp.Or(a.LastTimestamp.Compare(b.LastTimestamp.Time), strings.Compare(a.Name, b.Name))
+	})
+	var failures []string
+	for i := range events.Items {
+		if source := events.Items[i].Source; source.Component == kubelet && source.Host == pod.Spec.NodeName {
+			failures = append(failures, events.Items[i].Message)
+		}
+	}
+	return failures, nil
+}
+
+// createClone creates what there is of a clone. Of what the last pass has made, the cache may not know yet.
+func (r *Reconciler) createClone(ctx context.Context, clone plan.Clone) error {
+	for _, object := range objectsOf(clone) {
+		if err := r.Create(ctx, object, client.FieldOwner(v1alpha1.ManagerFieldManager)); err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("create clone %s: %w", object.GetName(), err)
+		}
+	}
+	return nil
+}
+
+// collectClone deletes a clone. Kubernetes lets the claim go once the Pod has gone, and the volume after the claim.
+func (r *Reconciler) collectClone(ctx context.Context, clone plan.Clone) error {
+	var failed []error
+	for _, object := range slices.Backward(objectsOf(clone)) {
+		if object.GetDeletionTimestamp() != nil {
+			continue
+		}
+		if err := r.Delete(ctx, object); client.IgnoreNotFound(err) != nil {
+			failed = append(failed, fmt.Errorf("delete clone %s: %w", object.GetName(), err))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+func objectsOf(clone plan.Clone) []client.Object {
+	var objects []client.Object
+	if clone.Volume != nil {
+		objects = append(objects, clone.Volume)
+	}
+	if clone.VolumeClaim != nil {
+		objects = append(objects, clone.VolumeClaim)
+	}
+	if clone.Pod != nil {
+		objects = append(objects, clone.Pod)
+	}
+	return objects
+}

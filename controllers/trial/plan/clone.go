@@ -1,0 +1,273 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
+	"github.com/storageclient/operator/tuning/mountfailures"
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// cloneTimeout is how long a clone may take from its volume's creation until its mount is reported: a kubelet tries again after two
+// minutes, and an agent reports within half of one.
+const cloneTimeout = 3 * time.Minute
+
+// maxServers is how many an agent tells of.
+const maxServers = 64
+
+// Clone is a volume of the same source as another one, with its claim and its Pod. Of one that is being made, or collected, some are nil.
+type Clone struct {
+	Volume      *corev1.PersistentVolume
+	VolumeClaim *corev1.PersistentVolumeClaim
+	Pod         *corev1.Pod
+	// Failures are what the Pod's kubelet has said of mounts that failed, the last one last.
+	Failures []string
+}
+
+// String names what there is of it.
+func (c Clone) String() string {
+	var parts []string
+	if c.Volume != nil {
+		parts = append(parts, fmt.Sprintf("volume %s with %s", c.Volume.Name, listText(c.Volume.Spec.MountOptions)))
+	}
+	if c.VolumeClaim != nil {
+		parts = append(parts, "claim "+c.VolumeClaim.Name)
+	}
+	if c.Pod != nil {
+		parts = append(parts, "pod "+c.Pod.Name+" on "+c.Pod.Spec.NodeName)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// isLeaving says whether any of it is on its way out.
+func (c Clone) isLeaving() bool {
+	return c.Volume.DeletionTimestamp != nil || c.VolumeClaim != nil && c.VolumeClaim.DeletionTimestamp != nil || c.Pod != nil && c.Pod.DeletionTimestamp != nil
+}
+
+// isReady says whether the clone is mounted and its root has been read.
+func (c Clone) isReady() bool {
+	return c.Pod != nil && slices.ContainsFunc(c.Pod.Status.Conditions, func(condition corev1.PodCondition) bool {
+		return condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue
+	})
+}
+
+// followByClone brings a candidate to its clone, or says why it gets none.
+func (p *planner) followByClone(c volumeplan.ProbeCandidate, w Waiting) {
+	p.memory.Waiting[c.ProbeKey] = w
+	_, found := p.findNode(c, w)
+	switch {
+	case p.Refused[c.ProbeKey] != "":
+		p.conclude(c, unknown("the API server refused a clone of "+c.Volume.Name+": "+p.Refused[c.ProbeKey]))
+	case found && p.hasRoom():
+		p.beginning++
+		p.steps = append(p.steps, Step{Kind: StepClone, For: c.ProbeKey, Clone: Clone{Volume: cloneOf(c, w.listOf(c)), VolumeClaim: claimOf(c)}})
+	case p.isMountedEverywhere(c):
+		p.conclude(c, unknown("every node that could try it has mounts of "+c.Server+", whose connections a clone would share"))
+	case p.Now.After(w.Since.Add(patience)):
+		p.conclude(c, unknown("no node with an agent was free for a probe within "+patience.String()))
+	}
+}
+
+// isMountedEverywhere says whether nodes could try it, and mounts of the server keep it from all of them.
+func (p *planner) isMountedEverywhere(c volumeplan.ProbeCandidate) bool {
+	usable := slices.DeleteFunc(slices.Clone(p.Nodes), func(n Node) bool { return !p.isUsable(n, c) })
+	return len(usable) > 0 && !slices.ContainsFunc(usable, func(n Node) bool { return !p.mayHaveMounts(n, c.Server) })
+}
+
+// listOf is the list that a clone is to have now: the declared one, or the volume's own once that has failed.
+func (w Waiting) listOf(c volumeplan.ProbeCandidate) []string {
+	if w.Failed != "" {
+		return c.Target.Clone.Own
+	}
+	return c.Target.Clone.Options
+}
+
+// followClone takes the result of a clone, goes on with it, or collects what is over or nobody wants any more.
+func (p *planner) followClone(clone Clone) {
+	c, wanted := p.byHash[clone.Volume.Labels[v1alpha1.TrialLabel]]
+	if wanted {
+		p.running[c.ProbeKey] = true
+		// What was seen so far is not to go with what is collected.
+		if w, known := p.Memory.Waiting[c.ProbeKey]; known {
+			p.memory.Waiting[c.ProbeKey] = w
+		}
+	}
+	if clone.Pod != nil {
+		p.busy[clone.Pod.Spec.NodeName] = true
+	}
+	if w := p.waitingForClone(c); wanted && p.isCurrent(clone, c, w) {
+		p.memory.Waiting[c.ProbeKey] = w
+		status, ended := p.outcomeOf(clone, c, w)
+		if !ended {
+			p.goOnWith(clone, c, w)
+			return
+		}
+		p.concludeClone(clone, c, w, status)
+	}
+	p.isClearing = true
+	p.steps = append(p.steps, Step{Kind: StepCollect, Clone: clone})
+}
+
+func (p *planner) waitingForClone(c volumeplan.ProbeCandidate) Waiting {
+	w := p.waiting(c)
+	w.ByClone = true
+	return w
+}
+
+// isCurrent says whether a clone is to show what is asked today, and has not shown it yet.
+func (p *planner) isCurrent(clone Clone, c volumeplan.ProbeCandidate, w Waiting) bool {
+	result, known := p.memory.Results[c.ProbeKey]
+	answered := known && !clone.Volume.CreationTimestamp.After(result.At)
+	return !clone.isLeaving() && !answered && slices.Equal(clone.Volume.Spec.MountOptions, w.listOf(c))
+}
+
+// goOnWith creates what the clone lacks: its claim, and once that is bound its Pod.
+func (p *planner) goOnWith(clone Clone, c volumeplan.ProbeCandidate, w Waiting) {
+	switch {
+	case clone.VolumeClaim == nil:
+		p.steps = append(p.steps, Step{Kind: StepClone, For: c.ProbeKey, Clone: Clone{VolumeClaim: claimOf(c)}})
+	case clone.Pod == nil && clone.VolumeClaim.Status.Phase == corev1.ClaimBound:
+		if n, found := p.findNode(c, w); found {
+			p.busy[n.Node.Name] = true
+			p.steps = append(p.steps, Step{Kind: StepClone, For: c.ProbeKey, Clone: Clone{Pod: podOf(c, n, clone.VolumeClaim)}})
+		}
+	}
+}
+
+// outcomeOf says how a clone has ended, if it has. Of what its kubelet says, only what speaks of options ends it before its time.
+func (p *planner) outcomeOf(clone Clone, c volumeplan.ProbeCandidate, w Waiting) (status v1alpha1.NodeTrialStatus, ended bool) {
+	if clone.isReady() && w.Failed == "" {
+		return p.proveMount(clone, c)
+	}
+	if clone.isReady() {
+		return v1alpha1.NodeTrialStatus{Phase: v1alpha1.TrialFinished, Succeeded: true}, true
+	}
+	overdue, failure := clone.isOverdue(p.Now), ""
+	for _, message := range clone.Failures {
+		failure = message
+		if mountfailures.CauseOf(message, c.Target.AsksOtherwise) == mountfailures.Options {
+			overdue = true
+			break
+		}
+	}
+	switch {
+	case p.Refused[c.ProbeKey] != "":
+		return void("the API server refused a clone of " + c.Volume.Name + ": " + p.Refused[c.ProbeKey]), true
+	case failure != "":
+		return v1alpha1.NodeTrialStatus{Phase: v1alpha1.TrialFinished, Message: failure}, overdue
+	}
+	return void(fmt.Sprintf("no Pod was Ready with a clone of %s within %s", c.Volume.Name, cloneTimeout)), overdue
+}
+
+func (c Clone) isOverdue(now time.Time) bool {
+	return now.After(c.Volume.CreationTimestamp.Add(cloneTimeout))
+}
+
+// proveMount goes by what the node's agent reports. While the clone is mounted, what else mounts from the server gets its connections and
+// keeps them: the clone goes at once then, and shows nothing.
+func (p *planner) proveMount(clone Clone, c volumeplan.ProbeCandidate) (status v1alpha1.NodeTrialStatus, ended bool) {
+	name, doubt := clone.Pod.Spec.NodeName, "reports no mount of it"
+	for _, m := range p.mountsOn(name) {
+		switch {
+		case m.Volume == clone.Volume.Name && volumeplan.ShowsOptions(&m, c.Target.Clone.Declared):
+			status = v1alpha1.NodeTrialStatus{Phase: v1alpha1.TrialFinished, Succeeded: true, Transports: m.Connections}
+		case m.Volume == clone.Volume.Name:
+			doubt = fmt.Sprintf("reports its mount with %s, over %s", listText(m.Options), text.Count(int(m.Connections), "connection"))
+		case p.isOneServer(m.Server, c.Server):
+			return void(fmt.Sprintf("%s was mounted on %s beside a clone of %s, and may keep its connections until the pods of %s restart",
+				m.Volume, name, c.Volume.Name, m.Volume)), true
+		}
+	}
+	if status.Succeeded {
+		return status, true
+	}
+	return void(fmt.Sprintf("a clone of %s was mounted, but the agent on %s %s", c.Volume.Name, name, doubt)), clone.isOverdue(p.Now)
+}
+
+func (p *planner) mountsOn(node string) []v1alpha1.MountStatus {
+	i := slices.IndexFunc(p.Nodes, func(n Node) bool { return n.Node.Name == node && n.ClientNode != nil })
+	if i < 0 {
+		return nil
+	}
+	return p.Nodes[i].ClientNode.Status.Mounts
+}
+
+func void(message string) v1alpha1.NodeTrialStatus {
+	return v1alpha1.NodeTrialStatus{Phase: v1alpha1.TrialVoid, Message: message}
+}
+
+// concludeClone keeps what a clone has shown. Where it could not be mounted, and something in the way of every list does not explain it,
+// the volume's own list is mounted in the same way first.
+func (p *planner) concludeClone(clone Clone, c volumeplan.ProbeCandidate, w Waiting, status v1alpha1.NodeTrialStatus) {
+	hasFailed := status.Phase == v1alpha1.TrialFinished && !status.Succeeded
+	if w.Failed == "" && hasFailed && mountfailures.CauseOf(status.Message, c.Target.AsksOtherwise) != mountfailures.Elsewhere {
+		p.memory.Waiting[c.ProbeKey] = Waiting{Since: p.Now, ByClone: true, Failed: status.Message}
+		return
+	}
+	if w.Failed != "" {
+		own := &v1alpha1.TrialMount{Succeeded: status.Succeeded, Message: status.Message}
+		if mountfailures.CauseOf(own.Message, false) == mountfailures.Options {
+			// The same flaw, in words that name another list and another Pod.
+			own.Message = w.Failed
+		}
+		if status = (v1alpha1.NodeTrialStatus{Phase: v1alpha1.TrialFinished, Message: w.Failed}); hasFailed || own.Succeeded {
+			status.Own = own
+		}
+	}
+	node := ""
+	if clone.Pod != nil {
+		node = clone.Pod.Spec.NodeName
+	}
+	p.conclude(c, Judge(node, "a clone of "+c.Volume.Name+" with "+listText(c.Target.Clone.Options), c.Target.AsksOtherwise, status))
+}
+
+// mayHaveMounts says whether a node may have a mount of a server: under its name, under its address, or among more servers than are told.
+func (p *planner) mayHaveMounts(n Node, server string) bool {
+	servers := n.ClientNode.Status.Servers
+	return len(servers) >= maxServers || slices.ContainsFunc(servers, func(s v1alpha1.ServerStatus) bool {
+		return p.isOneServer(s.Server, server) || p.isOneServer(hostOf(s.Address), server)
+	})
+}
+
+// isOneServer says whether two names are of one server, by themselves or by the addresses that nodes have found for them.
+func (p *planner) isOneServer(a, b string) bool {
+	if strings.EqualFold(a, b) {
+		return a != ""
+	}
+	addresses := p.addressesOf(a)
+	return slices.ContainsFunc(p.addressesOf(b), func(address string) bool { return slices.Contains(addresses, address) })
+}
+
+// addressesOf are a name itself, and the addresses that nodes have of it.
+func (p *planner) addressesOf(server string) []string {
+	if known, found := p.addresses[server]; found {
+		return known
+	}
+	found := []string{strings.ToLower(strings.Trim(server, "[]"))}
+	for _, n := range p.Nodes {
+		if n.ClientNode == nil {
+			continue
+		}
+		for _, s := range n.ClientNode.Status.Servers {
+			if host := hostOf(s.Address); host != "" && strings.EqualFold(s.Server, server) && !slices.Contains(found, host) {
+				found = append(found, host)
+			}
+		}
+	}
+	p.addresses[server] = found
+	return found
+}
+
+// hostOf takes the port off an address.
+func hostOf(address string) string {
+	if i := strings.LastIndexByte(address, ':'); i >= 0 && (strings.Count(address, ":") == 1 || strings.Contains(address, "]")) {
+		address = address[:i]
+	}
+	return strings.ToLower(strings.Trim(address, "[]"))
+}

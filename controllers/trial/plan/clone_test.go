@@ -1,0 +1,363 @@
+package plan
+
+import (
+	"flag"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/judge"
+	volumeplan "github.com/storageclient/operator/controllers/volume/plan"
+)
+
+// share is a set of options for volumes of SMB, which only a clone can show.
+func share(set string) volumeplan.ProbeCandidate {
+	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{
+		Name: "pv-" + set, Labels: map[string]string{"app": "web"}, Annotations: map[string]string{"pv.kubernetes.io/provisioned-by": "smb"},
+		Finalizers: []string{"kubernetes.io/pv-protection"},
+	}}
+	pv.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+	pv.Spec.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+	pv.Spec.StorageClassName, pv.Spec.MountOptions = "smb", []string{"vers=3.0"}
+	pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "eda", Name: "data"}
+	pv.Spec.CSI = &corev1.CSIPersistentVolumeSource{
+		Driver: "smb.csi.k8s.io", VolumeHandle: "filer/share", VolumeAttributes: map[string]string{"source": "//filer/share"},
+		NodeStageSecretRef: &corev1.SecretReference{Namespace: "eda", Name: "credentials"}, ControllerExpandSecretRef: &corev1.SecretReference{Namespace: "eda", Name: "admin"},
+	}
+	return volumeplan.ProbeCandidate{
+		ProbeKey: volumeplan.ProbeKey{Set: set, Server: "filer"}, Volume: pv, Profiles: []string{"p"},
+		Target: judge.ProbeTarget{Server: "filer", Obstacle: "only NFS can be mounted in a network of its own", Clone: judge.CloneTarget{
+			Options: []string{"vers=3.0", "actimeo=30"}, Own: []string{"vers=3.0"}, Declared: []string{"actimeo=30"},
+		}},
+	}
+}
+
+func isOwn(clone *Clone) bool { return !slices.Contains(clone.Volume.Spec.MountOptions, "actimeo=30") }
+
+// mounts has a clone mounted, and its node report that.
+func mounts(clone *Clone, n *Node) {
+	clone.Pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	n.ClientNode.Status.Mounts = append(n.ClientNode.Status.Mounts, v1alpha1.MountStatus{
+		Volume: clone.Volume.Name, Server: "filer", Protocol: "SMB3.0", Options: []string{"acregmax=30", "acdirmax=30"}, Connections: 1,
+	})
+}
+
+func fails(message string) func(*Clone, *Node) {
+	return func(clone *Clone, _ *Node) {
+		clone.Failures = append(clone.Failures, message+" Mounting arguments: -o "+strings.Join(clone.Volume.Spec.MountOptions, ","))
+	}
+}
+
+// byList has the declared list end one way and the volume's own another.
+func byList(declared, own func(*Clone, *Node)) func(*Clone, *Node) {
+	return func(clone *Clone, n *Node) {
+		if isOwn(clone) {
+			own(clone, n)
+			return
+		}
+		declared(clone, n)
+	}
+}
+
+// visitClones has the control plane bind claims, and kubelets and agents do their part.
+func (w *world) visitClones(s *Snapshot) {
+	if w.refused != "" {
+		s.Refused = map[volumeplan.ProbeKey]string{}
+		for _, c := range w.candidates {
+			s.Refused[c.ProbeKey] = w.refused
+		}
+	}
+	for _, clone := range w.clones {
+		if clone.VolumeClaim != nil {
+			clone.VolumeClaim.Status.Phase = corev1.ClaimBound
+		}
+		if clone.Pod != nil && len(clone.Pod.Status.Conditions)+len(clone.Failures) == 0 && w.visit != nil {
+			w.visit(clone, w.nodes[clone.Pod.Spec.NodeName])
+		}
+		s.Clones = append(s.Clones, *clone)
+	}
+}
+
+func (w *world) carryOut(step Step) {
+	made := step.Clone
+	if step.Kind == StepClone && made.Volume != nil {
+		if w.clones[made.Volume.Name] != nil {
+			w.t.Errorf("%s is made twice", made.Volume.Name)
+		}
+		made.Volume.CreationTimestamp = metav1.NewTime(w.now)
+		w.clones[made.Volume.Name] = &Clone{Volume: made.Volume, VolumeClaim: made.VolumeClaim}
+		return
+	}
+	if step.Kind == StepCollect {
+		delete(w.clones, made.Volume.Name)
+		for _, n := range w.nodes {
+			n.ClientNode.Status.Mounts = slices.DeleteFunc(n.ClientNode.Status.Mounts, func(m v1alpha1.MountStatus) bool { return m.Volume == made.Volume.Name })
+		}
+		return
+	}
+	if made.VolumeClaim != nil {
+		w.clones[made.VolumeClaim.Name].VolumeClaim = made.VolumeClaim
+	}
+	if made.Pod != nil {
+		w.clones[made.Pod.Name].Pod = made.Pod
+	}
+}
+
+const denied = `MountVolume.MountDevice failed for volume "x" : mount error(13): Permission denied`
+
+func TestWhatACloneShows(t *testing.T) {
+	const invalid = `MountVolume.MountDevice failed for volume "x" : mount error(22): Invalid argument`
+	const down = `MountVolume.MountDevice failed for volume "x" : mount error(112): Host is down`
+	ready := func(clone *Clone, _ *Node) {
+		clone.Pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	}
+	beside := func(clone *Clone, n *Node) {
+		mounts(clone, n)
+		n.ClientNode.Status.Mounts = append(n.ClientNode.Status.Mounts, v1alpha1.MountStatus{Volume: "theirs", Server: "FILER"})
+	}
+	otherwise := func(clone *Clone, n *Node) {
+		mounts(clone, n)
+		n.ClientNode.Status.Mounts[0].Options = []string{"acregmax=1"}
+	}
+	for name, test := range map[string]struct {
+		visit  func(*Clone, *Node)
+		want   volumeplan.ProbeVerdict
+		text   string
+		within time.Duration
+	}{
+		"it is mounted, and shows the list": {mounts, volumeplan.ProbeWorks, "a probe on n1 has mounted a clone of pv-s with vers=3.0,actimeo=30, over 1 connection", 10 * time.Second},
+		"mount refuses an option, and takes the volume's own list": {byList(fails(invalid), mounts), volumeplan.ProbeRefused,
+			"a probe on n1 could not mount a clone of pv-s with vers=3.0,actimeo=30: " + invalid, 30 * time.Second},
+		"mount refuses both lists":                         {fails(invalid), volumeplan.ProbeUnknown, "with the volume's own list neither", 30 * time.Second},
+		"it is denied, and the volume's own list is not":   {byList(fails(denied), mounts), volumeplan.ProbeRefused, "with the volume's own list it could", cloneTimeout + 30*time.Second},
+		"both lists are denied":                            {fails(denied), volumeplan.ProbeUnknown, "with the volume's own list neither", 2*cloneTimeout + 30*time.Second},
+		"the server is down":                               {fails(down), volumeplan.ProbeUnknown, "Host is down", cloneTimeout + 10*time.Second},
+		"it is denied, and nobody mounts the own list":     {byList(fails(denied), func(*Clone, *Node) {}), volumeplan.ProbeUnknown, "Permission denied", 2*cloneTimeout + 30*time.Second},
+		"no Pod ever starts":                               {nil, volumeplan.ProbeUnknown, "no Pod was Ready with a clone of pv-s within 3m0s", cloneTimeout + 10*time.Second},
+		"the agent reports no mount":                       {ready, volumeplan.ProbeUnknown, "a clone of pv-s was mounted, but the agent on n1 reports no mount of it", cloneTimeout + 10*time.Second},
+		"the agent reports another list":                   {otherwise, volumeplan.ProbeUnknown, "reports its mount with acregmax=1, over 1 connection", cloneTimeout + 10*time.Second},
+		"somebody mounts from the server beside the clone": {beside, volumeplan.ProbeUnknown, "theirs was mounted on n1 beside a clone of pv-s, and may keep its connections", 10 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, c := newWorld(t, "n1", "n2"), share("s")
+			w.candidates, w.visit = []volumeplan.ProbeCandidate{c}, test.visit
+			begun := w.now
+			for w.verdict(c).Verdict == "" && w.now.Sub(begun) < time.Hour {
+				w.pass()
+			}
+			if got := w.verdict(c); got.Verdict != test.want || !strings.Contains(got.Text, test.text) {
+				t.Errorf("verdict is %+v, want %s: %q", got, test.want, test.text)
+			}
+			if took := w.now.Sub(begun); took > test.within {
+				t.Errorf("it took %s, want %s at most", took, test.within)
+			}
+			w.run()
+			w.expectClean()
+			for name, n := range w.nodes {
+				if n.ClientNode.Spec.Trial != nil || slices.ContainsFunc(w.log, func(step string) bool { return strings.HasPrefix(step, "label") }) {
+					t.Errorf("%s was given an order: %v", name, w.log)
+				}
+			}
+		})
+	}
+}
+
+func TestACloneFromBeginningToEnd(t *testing.T) {
+	w, c := newWorld(t, "n1"), share("s")
+	w.candidates, w.visit = []volumeplan.ProbeCandidate{c}, byList(fails("mount error(22): Invalid argument"), mounts)
+	w.run()
+	name := v1alpha1.ClonePrefix + hashOf(c)
+	want := []string{
+		"clone volume " + name + " with vers=3.0,actimeo=30, claim " + name, "clone pod " + name + " on n1",
+		"collect volume " + name + " with vers=3.0,actimeo=30, claim " + name + ", pod " + name + " on n1",
+		"clone volume " + name + " with vers=3.0, claim " + name, "clone pod " + name + " on n1",
+		"collect volume " + name + " with vers=3.0, claim " + name + ", pod " + name + " on n1",
+	}
+	if diff := cmp.Diff(want, w.log); diff != "" {
+		t.Errorf("steps (-want +got):\n%s", diff)
+	}
+	w.candidates = nil
+	w.run()
+	w.expectClean()
+}
+
+func TestACloneIsMountedOnlyWhereNothingElseOfTheServerIs(t *testing.T) {
+	has := func(server, address string) []v1alpha1.ServerStatus {
+		return []v1alpha1.ServerStatus{{Server: server, Address: address}}
+	}
+	for name, test := range map[string]struct {
+		servers map[string][]v1alpha1.ServerStatus
+		want    string
+		text    string
+	}{
+		"by its name":                 {map[string][]v1alpha1.ServerStatus{"n1": has("Filer", "")}, "on n2", ""},
+		"by an address of its name":   {map[string][]v1alpha1.ServerStatus{"n1": has("10.0.0.1", "10.0.0.1:445"), "n3": has("filer", "10.0.0.1:445")}, "on n2", ""},
+		"by another name":             {map[string][]v1alpha1.ServerStatus{"n1": has("nas", "[fd00::1]:445"), "n3": has("filer", "[fd00::1]:445")}, "on n2", ""},
+		"among more than it tells of": {map[string][]v1alpha1.ServerStatus{"n1": make([]v1alpha1.ServerStatus, maxServers)}, "on n2", ""},
+		"other servers do not matter": {map[string][]v1alpha1.ServerStatus{"n1": has("other", "10.0.0.2:445")}, "on n1", ""},
+		"all nodes have mounts of it": {map[string][]v1alpha1.ServerStatus{"n1": has("filer", ""), "n2": has("filer", ""), "n3": has("filer", "")}, "",
+			"every node that could try it has mounts of filer, whose connections a clone would share"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, c := newWorld(t, "n1", "n2", "n3"), share("s")
+			for node, servers := range test.servers {
+				w.nodes[node].ClientNode.Status.Servers = servers
+			}
+			w.candidates, w.visit = []volumeplan.ProbeCandidate{c}, mounts
+			w.run()
+			log := strings.Join(w.log, "\n")
+			if test.want == "" && len(w.log) > 0 || !strings.Contains(log, test.want) {
+				t.Errorf("steps are %s", log)
+			}
+			if got := w.verdict(c); (test.text == "") != (got.Verdict == volumeplan.ProbeWorks) || !strings.Contains(got.Text, test.text) {
+				t.Errorf("verdict is %+v", got)
+			}
+			w.expectClean()
+		})
+	}
+}
+
+// A server that refuses the pod network, with either list, lets the kubelet mount.
+func TestWhatTheOwnNetworkDoesNotShowAClone(t *testing.T) {
+	refuses := func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
+		return &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialFinished, Message: "mount(2): operation not permitted", Own: &v1alpha1.TrialMount{Message: "mount(2): operation not permitted"}}
+	}
+	for name, change := range map[string]func(*world){
+		"the server refuses its ports": func(w *world) { w.answer = refuses },
+		"no trial runner comes":        func(w *world) { w.runners = false },
+		"an agent does not answer":     func(w *world) { w.answer = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, c := newWorld(t, "n1", "n2"), share("s")
+			c.Target.Obstacle, c.Target.Options = "", []string{"vers=4.1"}
+			w.candidates, w.visit = []volumeplan.ProbeCandidate{c}, mounts
+			change(w)
+			w.run()
+			if got := w.verdict(c); got.Verdict != volumeplan.ProbeWorks || !strings.Contains(got.Text, "a clone of pv-s") {
+				t.Errorf("verdict is %+v, steps %v", got, w.log)
+			}
+			w.expectClean()
+		})
+	}
+	t.Run("a list that it has shown to fail needs no clone", func(t *testing.T) {
+		w, c := newWorld(t, "n1"), share("s")
+		c.Target.Obstacle = ""
+		w.candidates, w.visit = []volumeplan.ProbeCandidate{c}, mounts
+		w.answer = func(order v1alpha1.NodeTrial) *v1alpha1.NodeTrialStatus {
+			return &v1alpha1.NodeTrialStatus{ID: order.ID, Phase: v1alpha1.TrialFinished, Message: "mount(2): invalid argument: nfs: Unknown parameter 'x'"}
+		}
+		w.run()
+		if got := w.verdict(c); got.Verdict != volumeplan.ProbeRefused || strings.Contains(strings.Join(w.log, " "), "clone") {
+			t.Errorf("verdict is %+v, steps %v", got, w.log)
+		}
+	})
+}
+
+func TestAManagerThatStartsAnewGoesOnWithClones(t *testing.T) {
+	for _, visit := range []func(*Clone, *Node){mounts, byList(fails("mount error(22): Invalid argument"), mounts)} {
+		want := volumeplan.ProbeVerdict("")
+		for passes := range 12 {
+			w, c := newWorld(t, "n1", "n2"), share("s")
+			w.candidates, w.visit = []volumeplan.ProbeCandidate{c}, visit
+			for range passes {
+				w.pass()
+			}
+			w.memory = Memory{}
+			w.run()
+			if got := w.verdict(c).Verdict; got != want && want != "" || got == volumeplan.ProbeUnknown {
+				t.Errorf("after %d passes: verdict is %+v", passes, w.verdict(c))
+			} else {
+				want = got
+			}
+			w.expectClean()
+		}
+	}
+}
+
+func TestSeveralClonesFewAtATime(t *testing.T) {
+	w := newWorld(t, "n1", "n2", "n3")
+	w.visit = func(clone *Clone, n *Node) {
+		mounts(clone, n)
+		// Each of another server.
+		n.ClientNode.Status.Mounts[len(n.ClientNode.Status.Mounts)-1].Server = clone.Volume.Name
+	}
+	for _, set := range []string{"a", "b", "c", "d", "e"} {
+		c := share(set)
+		c.Server = "filer-" + set
+		w.candidates = append(w.candidates, c)
+	}
+	w.run()
+	for _, c := range w.candidates {
+		if got := w.verdict(c); got.Verdict != volumeplan.ProbeWorks {
+			t.Errorf("%s: %+v", c.Set, got)
+		}
+	}
+	w.expectClean()
+}
+
+func TestClonesThatCannotBeMadeHoldNothingUp(t *testing.T) {
+	w, c := newWorld(t, "n1"), share("s")
+	w.candidates, w.refused = []volumeplan.ProbeCandidate{c}, "quota exceeded"
+	w.run()
+	if got := w.verdict(c); got.Verdict != volumeplan.ProbeUnknown || got.Text != "the API server refused a clone of pv-s: quota exceeded" {
+		t.Errorf("verdict is %+v", got)
+	}
+	w.expectClean()
+}
+
+func TestClonesThatNobodyAsksForAreCollected(t *testing.T) {
+	w := newWorld(t, "n1")
+	for _, set := range []string{"a", "b"} {
+		c := share(set)
+		w.clones[v1alpha1.ClonePrefix+hashOf(c)] = &Clone{Volume: cloneOf(c, c.Target.Clone.Options)}
+	}
+	w.clones[v1alpha1.ClonePrefix+hashOf(share("b"))].VolumeClaim = claimOf(share("b"))
+	w.run()
+	w.expectClean()
+}
+
+func TestTheObjectsOfAClone(t *testing.T) {
+	c := share("s")
+	n := Node{Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, Image: "registry/node-agent:1"}
+	volumeClaim := claimOf(c)
+	pod := podOf(c, n, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: volumeClaim.Name, UID: "u"}})
+	var got strings.Builder
+	for _, object := range []any{cloneOf(c, c.Target.Clone.Options), volumeClaim, pod} {
+		data, err := yaml.Marshal(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got.WriteString("---\n" + string(data))
+	}
+	compareGolden(t, "testdata/clone.golden.yaml", got.String())
+	if len(c.Volume.Labels) != 1 || c.Volume.Spec.MountOptions[0] != "vers=3.0" || len(c.Volume.Spec.MountOptions) != 1 {
+		t.Errorf("the volume itself has changed: %+v", c.Volume)
+	}
+}
+
+var update = flag.Bool("update", false, "write what is compared instead of comparing it")
+
+func compareGolden(t *testing.T, path, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", path, diff)
+	}
+}

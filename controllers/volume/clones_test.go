@@ -1,0 +1,46 @@
+package volume
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/internal/builders"
+	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/controllers/volume/snapshot"
+)
+
+// A clone that a probe has made is no volume: it gets nothing, from the webhook neither, and its nconnect is in nobody's way.
+func TestAClonedVolumeIsLeftAlone(t *testing.T) {
+	p := builders.NFSProfile("p", []string{"nocto", "nconnect=4"})
+	clone := builders.NFSVolume([]string{"hard", "nconnect=8"}, builders.Named(v1alpha1.ClonePrefix+"1"), builders.Labelled(v1alpha1.TrialLabel, "1"))
+	r, _ := newReconciler(t, interceptor.Funcs{}, append(fleetOf(1), &p, clone)...)
+	ctx := context.Background()
+	makeAPass(t, r)
+	if got := changed(t, r); !slices.Equal(got, []string{"pv00"}) {
+		t.Errorf("%q carry the options", got)
+	}
+	var pv, cloned corev1.PersistentVolume
+	for name, object := range map[string]*corev1.PersistentVolume{"pv00": &pv, clone.Name: &cloned} {
+		if err := r.Client.Get(ctx, client.ObjectKey{Name: name}, object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Contains(pv.Spec.MountOptions, "nconnect=4") || !slices.Equal(cloned.Spec.MountOptions, []string{"hard", "nconnect=8"}) || len(cloned.Annotations) > 0 {
+		t.Errorf("the volume has %q, the clone %q and %v", pv.Spec.MountOptions, cloned.Spec.MountOptions, cloned.Annotations)
+	}
+	verdict, stopped, err := (&snapshot.Reader{Reader: r.Client, ManagerNamespace: r.ManagerNamespace}).JudgeNew(ctx, &cloned)
+	if err != nil || verdict.Action != judge.ActionNone || stopped != "" {
+		t.Errorf("a new clone: %v, %+v, %q", err, verdict, stopped)
+	}
+	// Who gives a volume of his own that label has not hidden it.
+	theirs := builders.NFSVolume([]string{"hard"}, builders.Named("theirs"), builders.Labelled(v1alpha1.TrialLabel, "1"))
+	if verdict, _, err = (&snapshot.Reader{Reader: r.Client, ManagerNamespace: r.ManagerNamespace}).JudgeNew(ctx, theirs); err != nil || verdict.Action != judge.ActionWrite {
+		t.Errorf("a volume with the label: %v, %+v", err, verdict)
+	}
+}

@@ -1,0 +1,163 @@
+//go:build attack
+
+package attack
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+const (
+	cloneName = v1alpha1.ClonePrefix + "1"
+	// agentImage is that of the manifests.
+	agentImage = "storageclient/node-agent:dev"
+)
+
+var cloneLabels = map[string]string{v1alpha1.TrialLabel: "1"}
+
+// clonedVolume is a clone as a probe makes it.
+func clonedVolume(changes ...func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
+	pv := volumeOf(cloneName)
+	pv.Labels, pv.Annotations, pv.Finalizers = cloneLabels, nil, nil
+	pv.Spec.ClaimRef = &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: v1alpha1.TrialNamespace, Name: cloneName}
+	pv.Status = corev1.PersistentVolumeStatus{}
+	for _, change := range changes {
+		change(pv)
+	}
+	return pv
+}
+
+func clonedClaim(changes ...func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
+	volumeClaim := volumeClaimOf(cloneName, cloneName)
+	volumeClaim.Namespace, volumeClaim.Labels, volumeClaim.Status = v1alpha1.TrialNamespace, cloneLabels, corev1.PersistentVolumeClaimStatus{}
+	for _, change := range changes {
+		change(volumeClaim)
+	}
+	return volumeClaim
+}
+
+func clonePod(changes ...func(*corev1.Pod)) *corev1.Pod {
+	pod := podOf(v1alpha1.TrialNamespace, cloneName, "node-1", "")
+	pod.Labels = cloneLabels
+	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "PersistentVolumeClaim", Name: cloneName, UID: "u", Controller: ptr.To(true)}}
+	pod.Spec.AutomountServiceAccountToken, pod.Spec.ActiveDeadlineSeconds = ptr.To(false), ptr.To[int64](600)
+	pod.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	pod.Spec.SecurityContext.RunAsUser = ptr.To[int64](65534)
+	main := &pod.Spec.Containers[0]
+	main.Image, main.Args = agentImage, []string{"trial-hold"}
+	main.ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/node-agent", "trial-read"}}}}
+	main.VolumeMounts = []corev1.VolumeMount{{Name: "volume", MountPath: "/volume", ReadOnly: true}}
+	pod.Spec.Volumes = []corev1.Volume{{Name: "volume", VolumeSource: corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: cloneName},
+	}}}
+	for _, change := range changes {
+		change(pod)
+	}
+	return pod
+}
+
+func managerAttacksOnClones() []attack {
+	fence := byManagerFence
+	volumeTwin, claimTwin, podTwin := create(clonedVolume()), create(clonedClaim()), create(clonePod())
+	pv := func(change func(*corev1.PersistentVolume)) func(*actor) error { return create(clonedVolume(change)) }
+	volumeClaim := func(change func(*corev1.PersistentVolumeClaim)) func(*actor) error {
+		return create(clonedClaim(change))
+	}
+	pod := func(change func(*corev1.Pod)) func(*actor) error { return create(clonePod(change)) }
+	container := func(change func(*corev1.Container)) func(*actor) error {
+		return pod(func(p *corev1.Pod) { change(&p.Spec.Containers[0]) })
+	}
+	return []attack{
+		{id: "manager-clone-for-tenant", by: manager, tries: "hand a clone of a volume to a claim of another namespace",
+			stop: fence, says: "for the claim of its name", twin: volumeTwin, try: pv(func(pv *corev1.PersistentVolume) { pv.Spec.ClaimRef.Namespace = tenantNamespace })},
+		{id: "manager-clone-deletes", by: manager, tries: "have a volume's data deleted with a clone of it",
+			stop: fence, says: "stays when it is deleted", twin: volumeTwin,
+			try: pv(func(pv *corev1.PersistentVolume) {
+				pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimDelete
+			})},
+		{id: "manager-clone-of-host", by: manager, tries: "create a volume of a node's own files, under a clone's name",
+			stop: fence, says: "a CSI or an NFS volume", twin: volumeTwin,
+			try: pv(func(pv *corev1.PersistentVolume) {
+				pv.Spec.NFS, pv.Spec.HostPath, pv.Spec.MountOptions = nil, &corev1.HostPathVolumeSource{Path: "/etc"}, nil
+			})},
+		{id: "manager-clone-of-class", by: manager, tries: "have a clone taken for a volume of a StorageClass",
+			stop: fence, says: "nothing but its source", twin: volumeTwin, try: pv(func(pv *corev1.PersistentVolume) { pv.Spec.StorageClassName = "fast" })},
+		{id: "manager-clone-annotated", by: manager, tries: "have a clone taken for what a provisioner has made, which deletes it",
+			stop: fence, says: "annotations", twin: volumeTwin,
+			try: pv(func(pv *corev1.PersistentVolume) {
+				pv.Annotations = map[string]string{"pv.kubernetes.io/provisioned-by": "nfs.csi.k8s.io"}
+			})},
+		{id: "manager-clone-unlabelled", by: manager, tries: "create a clone that the operator takes for somebody's volume",
+			stop: fence, says: "clones for probes", twin: volumeTwin, try: pv(func(pv *corev1.PersistentVolume) { pv.Labels = nil })},
+		{id: "manager-claim-at-tenant", by: manager, tries: "create a PersistentVolumeClaim in another namespace",
+			stop: byRBAC, says: `cannot create resource "persistentvolumeclaims"`, twin: claimTwin,
+			try: volumeClaim(func(c *corev1.PersistentVolumeClaim) { c.Namespace = tenantNamespace })},
+		{id: "manager-claim-of-volume", by: manager, tries: "claim somebody's volume in the namespace of clones",
+			stop: fence, says: "the volume of its name", twin: claimTwin, try: volumeClaim(func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = "pv-1" })},
+		{id: "manager-claim-of-class", by: manager, tries: "have a StorageClass provision a volume for it",
+			stop: fence, says: "no StorageClass", twin: claimTwin, try: volumeClaim(func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = ptr.To("fast") })},
+		{id: "manager-clone-pod-image", by: manager, tries: "run another image in the Pod of a clone",
+			stop: fence, says: "trial runner's image", twin: podTwin, try: container(func(c *corev1.Container) { c.Image = "evil.example.com/a" })},
+		{id: "manager-clone-pod-command", by: manager, tries: "run another command in the Pod of a clone",
+			stop: fence, says: "nothing else", twin: podTwin, try: container(func(c *corev1.Container) { c.Args = []string{"run"} })},
+		{id: "manager-clone-pod-probe", by: manager, tries: "run another command as the probe of a clone's Pod",
+			stop: fence, says: "nothing else", twin: podTwin, try: container(func(c *corev1.Container) { c.ReadinessProbe.Exec.Command = []string{"/node-agent", "run"} })},
+		{id: "manager-clone-pod-secret", by: manager, tries: "hand a Secret to the Pod of a clone",
+			stop: fence, says: "only volume", twin: podTwin,
+			try: pod(func(p *corev1.Pod) {
+				p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "s", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}}})
+			})},
+		{id: "manager-clone-pod-writes", by: manager, tries: "write to a clone",
+			stop: fence, says: "does not write", twin: podTwin, try: container(func(c *corev1.Container) { c.VolumeMounts[0].ReadOnly = false })},
+		{id: "manager-clone-pod-token", by: manager, tries: "give the Pod of a clone a token",
+			stop: fence, says: "no token", twin: podTwin, try: pod(func(p *corev1.Pod) { p.Spec.AutomountServiceAccountToken = ptr.To(true) })},
+		{id: "manager-clone-pod-stays", by: manager, tries: "have the Pod of a clone stay for good",
+			stop: fence, says: "ends by itself", twin: podTwin, try: pod(func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = nil })},
+		{id: "manager-clone-pod-drives-away", by: manager, tries: "have the Pod of a clone drive others away",
+			stop: fence, says: "no priority", twin: podTwin, try: pod(func(p *corev1.Pod) { p.Spec.PriorityClassName = "system-node-critical" })},
+		{id: "manager-clone-pod-privileged", by: manager, tries: "run the Pod of a clone with privileges",
+			stop: byPodSecurity, says: "restricted", twin: podTwin,
+			try: container(func(c *corev1.Container) {
+				c.SecurityContext.Privileged, c.SecurityContext.AllowPrivilegeEscalation = ptr.To(true), ptr.To(true)
+			})},
+		{id: "manager-clone-of-anything", by: manager, tries: "have somebody's data mounted read-only, with somebody's Secret, for a Pod that shows it to nobody", stop: nobody,
+			try: pv(func(pv *corev1.PersistentVolume) {
+				pv.Spec.NFS, pv.Spec.CSI = nil, &corev1.CSIPersistentVolumeSource{Driver: "smb.csi.k8s.io", VolumeHandle: "h",
+					NodeStageSecretRef: &corev1.SecretReference{Namespace: tenantNamespace, Name: "database"}}
+			})},
+	}
+}
+
+// What the manager's own code makes for a probe (its golden file) is what it may create and delete.
+func (w *world) playClone(t *testing.T, a *actor) {
+	t.Helper()
+	t.Run("the manager clones a volume", func(t *testing.T) {
+		data, err := os.ReadFile(filepath.Join(root, "controllers/trial/plan/testdata/clone.golden.yaml"))
+		must(t, err)
+		pv, volumeClaim, pod := &corev1.PersistentVolume{}, &corev1.PersistentVolumeClaim{}, &corev1.Pod{}
+		objects := []client.Object{pv, volumeClaim, pod}
+		for i, text := range strings.Split(strings.TrimPrefix(string(data), "---\n"), "\n---\n") {
+			must(t, yaml.UnmarshalStrict([]byte(text), objects[i]))
+		}
+		pod.Spec.NodeName, pod.Spec.Containers[0].Image = "node-1", agentImage
+		w.reset(t)
+		actor := a.as(t)
+		for _, object := range objects {
+			must(t, actor.client.Create(actor.ctx, object))
+		}
+		for _, object := range slices.Backward(objects) {
+			must(t, actor.client.Delete(actor.ctx, object))
+		}
+	})
+}

@@ -25,6 +25,7 @@ Without a cluster, once, on this machine or on an image's tree (--host-root); ea
   plan     -f PROFILE    show what apply would do; changes nothing
   apply    -f PROFILE    set what the profiles declare, restore what they no longer do, stage boot arguments
   observe  [-f PROFILE]  compare the machine with the profiles, or with what was applied last
+  observe  --window 60s  show what the mounts do for a minute, and which setting would help or that none will
   restore  [-f PROFILE]  restore the original values from the journal
 
 Several profiles, from several -f or in one file, are merged as on a node. A host root without a running kernel is an

@@ -17,6 +17,7 @@ import (
 	"github.com/storageclient/operator/agent/host/nfsmountconf"
 	"github.com/storageclient/operator/agent/host/probe"
 	"github.com/storageclient/operator/agent/host/readahead"
+	"github.com/storageclient/operator/agent/host/sockets"
 	"github.com/storageclient/operator/agent/host/sysctl"
 	"github.com/storageclient/operator/agent/host/tuned"
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -167,7 +168,7 @@ func NewHost(fs host.FS, runner host.Runner, rebooter Rebooter, kubeletDir strin
 		SetNodeUID: modules.SetNodeUID,
 		Servers:    reader.Servers,
 		AskServer:  connect.Ask,
-		Health:     HealthReader{Counters: reader.Counters, Log: kernellog.New(fs).Read},
+		Health:     HealthReader{Counters: reader.Counters, Log: kernellog.New(fs).Read, Sockets: sockets.Read, ClientName: reader.ClientName},
 	}
 }
 

@@ -18,6 +18,9 @@ var (
 	serverWaiting = prometheus.NewDesc("storageclient_agent_server_waiting_requests",
 		"Requests without an answer of a storage server that is Silent or Stuck, else 0.",
 		[]string{"server", "protocol"}, nil)
+	serverInFlight = prometheus.NewDesc("storageclient_agent_server_requests_in_flight",
+		"Requests to a storage server that were under way when its counters were read last, every ten seconds. At most 256 where the kernel lists them.",
+		[]string{"server", "protocol"}, nil)
 	serverLastAnswer = prometheus.NewDesc("storageclient_agent_server_last_answer_timestamp_seconds",
 		"When a storage server answered last, in seconds since 1970. Absent before its first answer.",
 		[]string{"server", "protocol"}, nil)
@@ -38,6 +41,7 @@ func (*serverMetrics) Describe(descriptors chan<- *prometheus.Desc) {
 	descriptors <- serverState
 	descriptors <- serverConnections
 	descriptors <- serverWaiting
+	descriptors <- serverInFlight
 	descriptors <- serverLastAnswer
 }
 
@@ -55,6 +59,7 @@ func (m *serverMetrics) Collect(out chan<- prometheus.Metric) {
 		gauge(serverState, 1, v.Server, protocol, string(v.State), v.Reason)
 		gauge(serverConnections, float64(v.Connections), v.Server, protocol)
 		gauge(serverWaiting, float64(v.Waiting), v.Server, protocol)
+		gauge(serverInFlight, float64(v.InFlight), v.Server, protocol)
 		if !v.LastAnswer.IsZero() {
 			gauge(serverLastAnswer, float64(v.LastAnswer.Unix()), v.Server, protocol)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/storageclient/operator/agent/host/connect"
 	"github.com/storageclient/operator/agent/host/kernellog"
 	"github.com/storageclient/operator/agent/host/mounts"
+	"github.com/storageclient/operator/agent/host/sockets"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/serverhealth"
 	"github.com/storageclient/operator/tuning/text"
@@ -30,8 +31,6 @@ const (
 	readingLimit = 10 * time.Second
 	// maxAskedServers bounds how many servers are asked at a time.
 	maxAskedServers = 8
-	// answerInterval is how often the time of the last answer is brought up to date of a server that answers: each report is a write.
-	answerInterval = 15 * time.Minute
 )
 
 // Bounds of status.servers.
@@ -40,6 +39,7 @@ const (
 	maxServerVolumes = 16
 	maxServerPods    = 32
 	maxAddress       = 128
+	maxClientName    = 384
 )
 
 // HealthReader reads what tells whether storage servers answer. None of it may touch a mount.
@@ -47,6 +47,10 @@ type HealthReader struct {
 	// Counters are mounts.Reader.Counters, Log is kernellog.Follower.Read.
 	Counters func() ([]mounts.ServerCounters, error)
 	Log      func() ([]kernellog.Line, error)
+	// Sockets is sockets.Read; it is asked only while a server owes an answer. It may be nil.
+	Sockets func() ([]sockets.Socket, error)
+	// ClientName is mounts.Reader.ClientName. It may be nil.
+	ClientName func() string
 }
 
 // serverWatch follows the servers. Readings and questions run beside the loop and hand in what they find.
@@ -64,10 +68,18 @@ type serverWatch struct {
 	// asked are the servers that are being asked, answers what others have said since the last reading.
 	asked   map[serverhealth.Key]bool
 	answers []serverhealth.Question
-	// reported is the time of the last answer that was reported of each server.
-	reported map[serverhealth.Key]time.Time
+	// reported is what was reported of each server's last answer. It is brought up to date with the state alone: each report is a write.
+	reported map[serverhealth.Key]answerReport
+	// clientName is what the node's NFSv4 client introduces itself by.
+	clientName string
 	// start runs something beside the loop.
 	start func(func())
+}
+
+// answerReport is the last answer as it stood when a state began.
+type answerReport struct {
+	state v1alpha1.ServerState
+	at    time.Time
 }
 
 // serverResult is a reading, or the answer to a question.
@@ -80,14 +92,17 @@ type serverReading struct {
 	at       time.Time
 	counters []mounts.ServerCounters
 	lines    []kernellog.Line
-	err      error
+	sockets  []sockets.Socket
+	// clientName is as in HealthReader.
+	clientName string
+	err        error
 }
 
 func newServerWatch() serverWatch {
 	return serverWatch{
 		// As many as can be under way, so that none waits for the loop.
 		results: make(chan serverResult, maxAskedServers+1), asked: map[serverhealth.Key]bool{},
-		reported: map[serverhealth.Key]time.Time{}, start: func(f func()) { go f() },
+		reported: map[serverhealth.Key]answerReport{}, start: func(f func()) { go f() },
 	}
 }
 
@@ -110,17 +125,31 @@ func (a *Agent) followServers(ctx context.Context) {
 		return
 	}
 	s.pendingSince, s.late = now, false
+	owes := slices.ContainsFunc(s.verdicts, func(v serverhealth.Verdict) bool { return v.Ask })
 	health, results, clock := a.host.Health, s.results, a.clock
 	s.start(func() {
-		r := serverReading{}
-		r.counters, r.err = health.Counters()
-		if health.Log != nil && r.err == nil {
-			// Without the log, the counters tell it, if later.
-			r.lines, _ = health.Log()
-		}
+		r := health.read(owes)
 		r.at = clock.Now()
 		results <- serverResult{reading: &r}
 	})
+}
+
+// read reads all that there is. Without log and sockets, the counters tell it, if later and less of the cause.
+func (h HealthReader) read(owes bool) serverReading {
+	r := serverReading{}
+	if r.counters, r.err = h.Counters(); r.err != nil {
+		return r
+	}
+	if h.Log != nil {
+		r.lines, _ = h.Log()
+	}
+	if h.Sockets != nil && owes {
+		r.sockets, _ = h.Sockets()
+	}
+	if h.ClientName != nil {
+		r.clientName = h.ClientName()
+	}
+	return r
 }
 
 func (a *Agent) takeServerResult(ctx context.Context, result serverResult) {
@@ -137,7 +166,7 @@ func (a *Agent) takeServerResult(ctx context.Context, result serverResult) {
 		}
 		a.recallServers()
 		s.verdicts, s.judged = s.watch.Note(result.reading.at, batchOf(*result.reading, s.answers)), true
-		s.answers = nil
+		s.answers, s.clientName = nil, text.Cut(result.reading.clientName, maxClientName)
 		a.askServers(ctx, result.reading.counters)
 		a.serverMetrics.note(s.verdicts)
 	}
@@ -154,6 +183,7 @@ func (a *Agent) recallServers() {
 				Key: serverhealth.Key{Server: s.Server, Protocol: s.Protocol}, State: s.State, Reason: s.Reason, Message: s.Message,
 				Since: s.Since.Time, LastAnswer: ptr.Deref(s.LastAnswerTime, metav1.Time{}).Time,
 			})
+			a.servers.reported[serverhealth.Key{Server: s.Server, Protocol: s.Protocol}] = answerReport{s.State, ptr.Deref(s.LastAnswerTime, metav1.Time{}).Time}
 		}
 	}
 }
@@ -173,6 +203,14 @@ func batchOf(reading serverReading, answers []serverhealth.Question) serverhealt
 		}
 		for _, request := range c.Requests {
 			r.Requests = append(r.Requests, serverhealth.Request(request))
+		}
+		for _, handles := range c.Handles {
+			r.Handles = append(r.Handles, serverhealth.HandleRequests(handles))
+		}
+		for _, socket := range reading.sockets {
+			if socket.Remote.String() == c.Address {
+				r.Sockets = append(r.Sockets, serverhealth.Socket{Port: socket.Local, Unacknowledged: socket.Unacknowledged, Repeats: socket.Repeats})
+			}
 		}
 		batch.Readings = append(batch.Readings, r)
 	}
@@ -237,6 +275,14 @@ func (a *Agent) serverStatuses() []v1alpha1.ServerStatus {
 	return list
 }
 
+// clientNameToReport is what the former agent reported until something was read.
+func (a *Agent) clientNameToReport() string {
+	if !a.servers.judged && a.host.Health.ClientName != nil && a.clientNode.Status.BootID == a.boot.id {
+		return a.clientNode.Status.NFS4ClientName
+	}
+	return a.servers.clientName
+}
+
 func isFailing(state v1alpha1.ServerState) bool {
 	return state == v1alpha1.ServerSilent || state == v1alpha1.ServerStuck
 }
@@ -254,12 +300,15 @@ func (a *Agent) serverStatus(v serverhealth.Verdict) v1alpha1.ServerStatus {
 		Message: text.Cut(v.Message, maxMessage), Connections: int32(v.Connections), StuckConnections: int32(v.Stuck), WaitingRequests: roundDown(v.Waiting),
 		Since: timeOf(v.Since), LastAnswerTime: timeOf(a.answerToReport(v)), Forgetting: v.Flapping,
 	}
-	if !isFailing(v.State) {
+	if !isFailing(v.State) && len(v.Stale) == 0 {
 		return status
 	}
 	var volumes, pods []string
 	for _, m := range a.table.Mounts {
 		if m.Server != v.Server || m.IsNetwork() && (strings.HasPrefix(m.FSType, "nfs")) != (v.Protocol == v1alpha1.ServerNFS) {
+			continue
+		}
+		if len(v.Stale) > 0 && !slices.Contains(v.Stale, m.MountPoint) {
 			continue
 		}
 		if m.Volume != "" && len(m.Volume) <= maxName {
@@ -271,13 +320,12 @@ func (a *Agent) serverStatus(v serverhealth.Verdict) v1alpha1.ServerStatus {
 	return status
 }
 
-// answerToReport is when a server answered last, but not each new answer of one that answers.
+// answerToReport is when a server had answered last when its state began.
 func (a *Agent) answerToReport(v serverhealth.Verdict) time.Time {
-	reported := a.servers.reported[v.Key]
-	if v.State == v1alpha1.ServerAnswering && !reported.IsZero() && v.LastAnswer.Sub(reported) < answerInterval {
-		return reported
+	if reported, known := a.servers.reported[v.Key]; known && reported.state == v.State {
+		return reported.at
 	}
-	a.servers.reported[v.Key] = v.LastAnswer
+	a.servers.reported[v.Key] = answerReport{v.State, v.LastAnswer}
 	return v.LastAnswer
 }
 

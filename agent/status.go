@@ -58,7 +58,7 @@ func (a *Agent) currentStatus() v1alpha1.StorageClientNodeStatus {
 		status.Reboot.Message = text.Cut(status.Reboot.Message, maxMessage)
 	}
 	status.Mounts, status.MountsOmitted = mountStatuses(a.table.Mounts, a.gatherMountJudge(), a.sightings)
-	status.Servers = a.serverStatuses()
+	status.Servers, status.NFS4ClientName = a.serverStatuses(), a.clientNameToReport()
 	status.BusyMounts, status.BusyMountsOmitted = busyMounts(a.table.Busy)
 	status.BusyMountsOmitted += int32(a.table.Malformed)
 	if a.tableErr != nil {

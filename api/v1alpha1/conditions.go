@@ -159,6 +159,10 @@ const (
 	// server answers others.
 	// Do what the message says. status.servers of the StorageClientNode has the servers, their volumes and pods.
 	StorageReasonServerStuck = "ServerStuck"
+	// StorageReasonStaleHandles is set on StorageReachable=False when a storage server answers, but every request of a mount for files that
+	// it had has ended with an error for a minute or longer.
+	// Check the server's export, then restart the pods that status.servers of the StorageClientNode lists.
+	StorageReasonStaleHandles = "StaleHandles"
 	// StorageReasonAgentSilent is set on StorageReachable=Unknown when the agent's pod is not Ready, or has not reported since the node's
 	// last boot.
 	// Check the node's agent pod in the namespace storage-client-agent.
@@ -196,6 +200,10 @@ const (
 	// ServerReasonTransportStuck is set on Stuck when some connections of the mounts get no answer, and others do.
 	// Check firewalls and load balancers between node and server: one may have forgotten a connection.
 	ServerReasonTransportStuck = "TransportStuck"
+	// ServerReasonStaleHandles is set on Answering when every request of a mount for files that it had ends with an error: stale handles,
+	// most often after an export was made anew, moved or taken away.
+	// Check the server's export, then restart the pods that use it.
+	ServerReasonStaleHandles = "StaleHandles"
 	// ServerReasonRequestsStuck is set on Stuck when some requests get no answer, and others over the same connections do.
 	// Check the server's file systems and disks.
 	ServerReasonRequestsStuck = "RequestsStuck"

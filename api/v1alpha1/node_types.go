@@ -571,8 +571,8 @@ type ServerStatus struct {
 	// +optional
 	Since *metav1.Time `json:"since,omitempty"`
 
-	// lastAnswerTime is when the server answered last. While it is Answering, the time is brought up to date every quarter of an hour
-	// only.
+	// lastAnswerTime is when the server had answered last when its state began; it changes with the state only. So it says of one that is
+	// Silent or Idle when an answer came last, and of one that is Answering no more than that it answered then.
 	// +optional
 	LastAnswerTime *metav1.Time `json:"lastAnswerTime,omitempty"`
 
@@ -591,14 +591,15 @@ type ServerStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	WaitingRequests int32 `json:"waitingRequests,omitempty"`
 
-	// volumes are the names of the volumes that the node has mounted from it, while the state is Silent or Stuck; the first 16.
+	// volumes are the names of the volumes that the node has mounted from it, while the state is Silent or Stuck, and those whose handles are
+	// stale, while the reason is StaleHandles; the first 16.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=253
 	Volumes []string `json:"volumes,omitempty"`
 
-	// podUIDs are the pods that use these mounts, while the state is Silent or Stuck; the first 32.
+	// podUIDs are the pods that use the mounts of these volumes, in the same states; the first 32.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
@@ -833,6 +834,13 @@ type StorageClientNodeStatus struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	MountsOmitted int32 `json:"mountsOmitted,omitempty"`
+
+	// nfs4ClientName is what the node's NFSv4 client introduces itself by to storage servers, beside the protocol's version: the host name,
+	// with the client's identifier and a slash before it where one is set. Empty while the node has no NFSv4 mount. Two nodes with the same
+	// take each other's locks and open files away.
+	// +optional
+	// +kubebuilder:validation:MaxLength=384
+	NFS4ClientName string `json:"nfs4ClientName,omitempty"`
 
 	// servers are the storage servers that the node has mounts of, those that do not answer first where there are too many.
 	// +optional

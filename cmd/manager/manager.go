@@ -164,7 +164,7 @@ func addControllers(mgr ctrl.Manager, s settings) error {
 			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,
 		},
 		"drift":  &drift.Reporter{Recorder: recorder},
-		"health": &health.Reporter{Recorder: recorder},
+		"health": &health.Reporter{Recorder: recorder, Reader: mgr.GetClient()},
 		"metrics": &clientmetrics.Reporter{
 			Registry: metrics.Registry, MaxUnavailable: s.maxUnavailable,
 			ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace,

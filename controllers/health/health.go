@@ -3,16 +3,20 @@
 package health
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
 	"github.com/storageclient/operator/controllers/internal/watch"
+	"github.com/storageclient/operator/tuning/servermap"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -25,6 +29,12 @@ const (
 	eventReachable = "StorageReachable"
 	// eventForgotten is set when a server keeps forgetting the node's NFSv4 client: another client calls itself the same.
 	eventForgotten = "StorageClientForgotten"
+	// eventStale is set when a storage server answers, but every request of a mount for files that it had has ended with an error for a
+	// minute. The note says which volumes and how many pods are affected.
+	eventStale = "StorageHandlesStale"
+	// eventNamesake is set when the node's NFSv4 client begins to introduce itself by the same name as other nodes' clients. The note names
+	// them.
+	eventNamesake = "StorageClientNamesake"
 )
 
 // maxNote is the longest note that the events API takes.
@@ -33,6 +43,8 @@ const maxNote = 1024
 // Reporter watches StorageClientNodes.
 type Reporter struct {
 	Recorder events.EventRecorder
+	// Reader is the manager's cache.
+	Reader client.Reader
 }
 
 // SetupWithManager adds the reporter to the manager's cache of StorageClientNodes.
@@ -60,12 +72,41 @@ func (r *Reporter) ReportChanges(before, after *v1alpha1.StorageClientNode) {
 		case failed && !fails:
 			r.sendEvent(after, corev1.EventTypeNormal, eventReachable, backText(old, s))
 		}
+		if fleet.IsStale(s) && !fleet.IsStale(old) {
+			r.sendEvent(after, corev1.EventTypeWarning, eventStale, fleet.ServerText(s))
+		}
 		if s.Forgetting && !old.Forgetting {
 			r.sendEvent(after, corev1.EventTypeWarning, eventForgotten, fmt.Sprintf(
 				"NFS server %s keeps forgetting this node's client: another client calls itself the same, and both lose locks and open files. "+
 					"Compare host names and machine IDs of the server's clients", s.Server))
 		}
 	}
+	if name := after.Status.NFS4ClientName; name != "" && name != before.Status.NFS4ClientName {
+		r.reportNamesakes(after)
+	}
+}
+
+// reportNamesakes tells of nodes that call themselves the same. Where they cannot be read, the metric and the plugin still tell.
+func (r *Reporter) reportNamesakes(clientNode *v1alpha1.StorageClientNode) {
+	var list v1alpha1.StorageClientNodeList
+	if err := r.Reader.List(context.Background(), &list, client.UnsafeDisableDeepCopy); err != nil {
+		return
+	}
+	for _, same := range servermap.FindNamesakes(list.Items) {
+		others := slices.DeleteFunc(slices.Clone(same.Nodes), func(node string) bool { return node == clientNode.Name })
+		if len(others) < len(same.Nodes) {
+			r.sendEvent(clientNode, corev1.EventTypeWarning, eventNamesake, fmt.Sprintf(
+				"Its NFSv4 client introduces itself as %q, as %s %s: on a server that both mount, each takes the other's locks and open files away. "+
+					"Declare node.nfs4UniqueID: FromNode, or give each a host name of its own", same.Name, verbOf(len(others)), text.List(others)))
+		}
+	}
+}
+
+func verbOf(nodes int) string {
+	if nodes == 1 {
+		return "does node"
+	}
+	return "do nodes"
 }
 
 func backText(old, s v1alpha1.ServerStatus) string {

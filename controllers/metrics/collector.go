@@ -74,6 +74,27 @@ var (
 	serverForgetting = prometheus.NewDesc("storageclient_server_forgetting_nodes",
 		"Nodes whose NFSv4 client a storage server keeps forgetting, since another client calls itself the same.",
 		[]string{"server", "protocol"}, nil)
+	serverStale = prometheus.NewDesc("storageclient_server_stale_nodes",
+		"Nodes with mounts whose files a storage server does not know any more: stale handles.",
+		[]string{"server", "protocol"}, nil)
+	serverVolumes = prometheus.NewDesc("storageclient_server_volumes",
+		"PersistentVolumes that managed nodes have mounted from a storage server.",
+		[]string{"server", "protocol"}, nil)
+	serverRequests = prometheus.NewDesc("storageclient_server_requests_possible",
+		"Requests that all nodes' volumes together may have in flight at a storage server: slots of connections, with NFSv4.1 and 4.2 those of each node's session. 0 for SMB.",
+		[]string{"server", "protocol"}, nil)
+	serverVariants = prometheus.NewDesc("storageclient_server_option_variants",
+		"Mount options of which volumes of one storage server have different values; kubectl storageclient servers names them.",
+		[]string{"server", "protocol"}, nil)
+	serverVersion = prometheus.NewDesc("storageclient_server_protocol_version_info",
+		"1 for each protocol version that volumes of a storage server are mounted with.",
+		[]string{"server", "protocol", "version"}, nil)
+	serverLimit = prometheus.NewDesc("storageclient_server_limit",
+		"The least connections and requests in flight that profiles declare for a server (annotation tuning.storageclient.dev/server-limits). Absent where none does.",
+		[]string{"server", "protocol", "resource"}, nil)
+	nodesNamesakes = prometheus.NewDesc("storageclient_nfs_client_namesakes",
+		"Managed nodes whose NFSv4 clients introduce themselves by the same name, by that name; absent where each has its own. The first 100 names.",
+		[]string{"name"}, nil)
 	collected = prometheus.NewDesc("storageclient_collector_success",
 		"1 where all of the above could be read from the manager's cache, else 0: what could not be read is absent.",
 		nil, nil)
@@ -97,7 +118,8 @@ type Collector struct {
 func (c *Collector) Describe(descriptors chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		profileCondition, profileNodes, profileVolumes, profileStaleMounts, profileWaitsForEvidence, nodes, settings,
-		rolloutNodes, rolloutBudget, rolloutClaims, rolloutOldestClaim, nodeFailed, serverNodes, serverConnections, serverForgetting, collected,
+		rolloutNodes, rolloutBudget, rolloutClaims, rolloutOldestClaim, nodeFailed, serverNodes, serverConnections, serverForgetting,
+		serverStale, serverVolumes, serverRequests, serverVariants, serverVersion, serverLimit, nodesNamesakes, collected,
 	} {
 		descriptors <- d
 	}
@@ -201,12 +223,14 @@ func newTally() tally {
 	return t
 }
 
-func (t *tally) addNode(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, agentReady bool) {
+// addNode tells whether what the node's agent reported can be believed.
+func (t *tally) addNode(node *corev1.Node, clientNode *v1alpha1.StorageClientNode, agentReady bool) (believed bool) {
 	t.managed++
-	if agentpod.NodeReady(node) && agentpod.WhySilent(node, clientNode, agentReady) != "" {
+	believed = agentpod.WhySilent(node, clientNode, agentReady) == ""
+	if agentpod.NodeReady(node) && !believed {
 		t.silent++
 	}
-	if agentpod.WhySilent(node, clientNode, agentReady) == "" {
+	if believed {
 		t.addServers(clientNode)
 	}
 	for _, setting := range clientNode.Status.Settings {
@@ -214,12 +238,13 @@ func (t *tally) addNode(node *corev1.Node, clientNode *v1alpha1.StorageClientNod
 	}
 	rollout := clientNode.Status.Rollout
 	if rollout == nil || rollout.Phase == "" {
-		return
+		return believed
 	}
 	t.phases[rollout.Phase]++
 	if rollout.Phase == v1alpha1.RolloutFailed {
 		t.failed = append(t.failed, failure{node.Name, rollout.Reason})
 	}
+	return believed
 }
 
 func (c *Collector) collectNodes(ctx context.Context, s sink) error {
@@ -228,10 +253,13 @@ func (c *Collector) collectNodes(ctx context.Context, s sink) error {
 		return err
 	}
 	t := newTally()
+	var believed []v1alpha1.StorageClientNode
 	for i := range all.Nodes {
 		node := &all.Nodes[i]
 		if clientNode := all.ClientNodes[node.Name]; clientNode != nil {
-			t.addNode(node, clientNode, all.Ready[node.Name])
+			if t.addNode(node, clientNode, all.Ready[node.Name]) {
+				believed = append(believed, *clientNode)
+			}
 		}
 	}
 	s.gauge(nodes, float64(t.managed), "managed")
@@ -242,10 +270,11 @@ func (c *Collector) collectNodes(ctx context.Context, s sink) error {
 	for state, count := range t.states {
 		s.gauge(settings, float64(count), string(state))
 	}
-	lost, err := c.findLost(ctx)
-	if err != nil {
-		return err
+	var profiles v1alpha1.StorageClientProfileList
+	if err := c.Reader.List(ctx, &profiles, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("list StorageClientProfiles: %w", err)
 	}
+	lost := findLost(profiles.Items)
 	t.failed = append(t.failed, lost...)
 	slices.SortFunc(t.failed, func(a, b failure) int { return cmp.Or(cmp.Compare(a.node, b.node), cmp.Compare(a.reason, b.reason)) })
 	t.failed = slices.Compact(t.failed)
@@ -253,23 +282,20 @@ func (c *Collector) collectNodes(ctx context.Context, s sink) error {
 		s.gauge(nodeFailed, 1, f.node, f.reason)
 	}
 	s.addServers(t.servers)
+	s.addServerMap(believed, profiles.Items)
 	s.gauge(rolloutBudget, float64(v1alpha1.ResolveShare(c.MaxUnavailable, len(all.Nodes))))
 	return nil
 }
 
 // findLost finds the nodes that failed and are gone. Several profiles may name the same.
-func (c *Collector) findLost(ctx context.Context) ([]failure, error) {
-	var list v1alpha1.StorageClientProfileList
-	if err := c.Reader.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("list StorageClientProfiles: %w", err)
-	}
+func findLost(profiles []v1alpha1.StorageClientProfile) []failure {
 	var out []failure
-	for i := range list.Items {
-		for _, node := range list.Items[i].Status.LostNodes {
+	for i := range profiles {
+		for _, node := range profiles[i].Status.LostNodes {
 			out = append(out, failure{node.Name, node.Reason})
 		}
 	}
-	return out, nil
+	return out
 }
 
 // collectClaims counts none where there is no budget yet: the first rollout makes it.

@@ -7,10 +7,14 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/tuning/servermap"
 )
 
-// maxServers bounds how many storage servers are told of.
-const maxServers = 200
+const (
+	// maxServers bounds how many storage servers are told of, maxNamesakes how many names that nodes share.
+	maxServers   = 200
+	maxNamesakes = 100
+)
 
 // serverKey names one server.
 type serverKey struct {
@@ -22,7 +26,9 @@ type serverKey struct {
 type serverTally struct {
 	states                  map[v1alpha1.ServerState]int
 	connections, forgetting int
-	failing                 bool
+	// stale are nodes whose mounts have stale handles.
+	stale   int
+	failing bool
 }
 
 func (t *tally) addServers(clientNode *v1alpha1.StorageClientNode) {
@@ -41,12 +47,15 @@ func (t *tally) addServers(clientNode *v1alpha1.StorageClientNode) {
 		if s.Forgetting {
 			server.forgetting++
 		}
+		if fleet.IsStale(s) {
+			server.stale++
+		}
 	}
 }
 
 func (s sink) addServers(servers map[serverKey]*serverTally) {
 	rank := func(key serverKey) int {
-		if servers[key].failing || servers[key].forgetting > 0 {
+		if servers[key].failing || servers[key].forgetting > 0 || servers[key].stale > 0 {
 			return 0
 		}
 		return 1
@@ -61,5 +70,29 @@ func (s sink) addServers(servers map[serverKey]*serverTally) {
 		}
 		s.gauge(serverConnections, float64(server.connections), key.server, protocol)
 		s.gauge(serverForgetting, float64(server.forgetting), key.server, protocol)
+		s.gauge(serverStale, float64(server.stale), key.server, protocol)
+	}
+}
+
+// addServerMap adds what the plugin's server map shows as well, of servers that managed nodes mount volumes from.
+func (s sink) addServerMap(clientNodes []v1alpha1.StorageClientNode, profiles []v1alpha1.StorageClientProfile) {
+	servers := servermap.Build(clientNodes, profiles)
+	for _, server := range servers[:min(len(servers), maxServers)] {
+		protocol := string(server.Protocol)
+		s.gauge(serverVolumes, float64(len(server.Volumes)), server.Server, protocol)
+		s.gauge(serverRequests, float64(server.RequestsPossible), server.Server, protocol)
+		s.gauge(serverVariants, float64(len(server.Variants)), server.Server, protocol)
+		for _, version := range server.Versions {
+			s.gauge(serverVersion, 1, server.Server, protocol, version)
+		}
+		for resource, limit := range map[string]int64{"connections": server.ConnectionsLimit, "requests": server.RequestsLimit} {
+			if limit > 0 {
+				s.gauge(serverLimit, float64(limit), server.Server, protocol, resource)
+			}
+		}
+	}
+	namesakes := servermap.FindNamesakes(clientNodes)
+	for _, same := range namesakes[:min(len(namesakes), maxNamesakes)] {
+		s.gauge(nodesNamesakes, float64(len(same.Nodes)), same.Name)
 	}
 }

@@ -15,8 +15,8 @@ func CacheTransformClientNode(object any) (any, error) {
 	for _, mount := range clientNode.Status.Mounts {
 		if mount.Volume != "" {
 			mounts = append(mounts, v1alpha1.MountStatus{
-				MountPoint: mount.MountPoint, Volume: mount.Volume, Protocol: mount.Protocol, Options: mount.Options,
-				Connections: mount.Connections, ReadAheadKiB: mount.ReadAheadKiB, Since: mount.Since, Used: mount.Used, State: mount.State, Message: mount.Message,
+				MountPoint: mount.MountPoint, Volume: mount.Volume, Server: mount.Server, Protocol: mount.Protocol, Options: mount.Options,
+				Connections: mount.Connections, SlotLimit: mount.SlotLimit, ReadAheadKiB: mount.ReadAheadKiB, Since: mount.Since, Used: mount.Used, State: mount.State, Message: mount.Message,
 			})
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -32,10 +33,13 @@ func (m *memory) judge(now time.Time) Verdict {
 	v := Verdict{
 		Key: m.last.Key, Address: m.last.Address, State: f.state, Reason: f.reason, Message: f.message, Since: since, LastAnswer: m.answeredAt,
 		Connections: len(m.last.Connections), Flapping: m.flaps.isFlapping(now),
-		Ask: !all.since.IsZero() && now.Sub(all.since) >= askAfter,
+		InFlight: all.requests, Ask: !all.since.IsZero() && now.Sub(all.since) >= askAfter,
 	}
 	if f.state == v1alpha1.ServerSilent || f.state == v1alpha1.ServerStuck {
 		v.Stuck, v.Waiting = all.connections, all.requests
+	}
+	if f.reason == v1alpha1.ServerReasonStaleHandles {
+		v.Stale = m.staleMounts(now)
 	}
 	return v
 }
@@ -61,12 +65,22 @@ func (m *memory) find(now time.Time, all, beyond wait) finding {
 	case answersOthers:
 		return m.findStuck(beyond)
 	case m.answersInRow > 0 && m.found.state != v1alpha1.ServerSilent:
-		return finding{
-			state: v1alpha1.ServerStuck, reason: v1alpha1.ServerReasonTransportStuck, since: all.since,
-			message: fmt.Sprintf("It answers a new connection, but no request over the %s of this node's mounts", text.Count(len(m.last.Connections), "connection")),
-		}
+		return m.findMountsStuck(all.since)
 	}
 	return m.findSilent(all)
+}
+
+// findMountsStuck is of a server that answers a connection of the agent's own, but none of the mounts.
+func (m *memory) findMountsStuck(since time.Time) finding {
+	f := finding{state: v1alpha1.ServerStuck, reason: v1alpha1.ServerReasonTransportStuck, since: since}
+	connections := text.Count(len(m.last.Connections), "connection")
+	if dead, told := m.deadPorts(); told && len(dead) == 0 {
+		f.reason = v1alpha1.ServerReasonRequestsStuck
+		f.message = fmt.Sprintf("Its host takes %s over the %s of this node's mounts, and it answers none. Check its file systems and disks", m.operationsText(), connections)
+		return f
+	}
+	f.message = fmt.Sprintf("It answers a new connection, but no request over the %s of this node's mounts. Check firewalls and load balancers between them", connections)
+	return f
 }
 
 // isBack tells that a server which was silent answers questions again, while the mounts' own connections have yet to notice. One
@@ -85,8 +99,12 @@ func (m *memory) findUnasked(now time.Time) finding {
 		return finding{state: v1alpha1.ServerIdle, reason: v1alpha1.ServerReasonNotAsked, message: "Nothing is asked of it any more. It did not answer before"}
 	case m.answeredAt.IsZero():
 		return finding{state: v1alpha1.ServerIdle, reason: v1alpha1.ServerReasonNotAsked, message: "No request to it has been seen yet"}
-	case now.Sub(m.answeredAt) >= idleAfter:
+	case now.Sub(m.answeredAt) >= idleAfter && now.Sub(m.heldFrom) >= idleAfter:
 		return finding{state: v1alpha1.ServerIdle, reason: v1alpha1.ServerReasonNotAsked, message: "Nothing has been asked of it for five minutes"}
+	}
+	if stale := m.staleMounts(now); len(stale) > 0 {
+		return finding{state: v1alpha1.ServerAnswering, reason: v1alpha1.ServerReasonStaleHandles, since: m.stale[stale[0]].since, message: fmt.Sprintf(
+			"It answers, but does not know the files of %s any more. Check its export, then restart the pods that use it", text.Count(len(stale), "mount"))}
 	}
 	return finding{state: v1alpha1.ServerAnswering, reason: v1alpha1.ServerReasonAnswering}
 }
@@ -94,7 +112,14 @@ func (m *memory) findUnasked(now time.Time) finding {
 // findStuck is of a server that answers other requests.
 func (m *memory) findStuck(w wait) finding {
 	f := finding{state: v1alpha1.ServerStuck, since: w.since}
-	if all := len(m.last.Connections); w.connections > 0 && w.connections < all {
+	dead, told := m.deadPorts()
+	switch all := len(m.last.Connections); {
+	case len(dead) > 0 && len(dead) < all:
+		f.reason = v1alpha1.ServerReasonTransportStuck
+		f.message = fmt.Sprintf("%d of %d connections carry nothing any more (local %s); the others work. Check the network between them: a firewall or a load balancer that has forgotten one",
+			len(dead), all, portsText(dead))
+		return f
+	case !told && w.connections > 0 && w.connections < all:
 		f.reason = v1alpha1.ServerReasonTransportStuck
 		f.message = fmt.Sprintf("No answer over %d of %d connections; the others work. Check the network between them: a firewall or a load balancer that has forgotten one",
 			w.connections, all)
@@ -103,6 +128,29 @@ func (m *memory) findStuck(w wait) finding {
 	f.reason = v1alpha1.ServerReasonRequestsStuck
 	f.message = fmt.Sprintf("It answers others, but not %s. Check the server's file systems and disks", m.operationsText())
 	return f
+}
+
+// repeatsOfDead is how often in a row a segment was sent again on a connection that carries nothing any more: it begins at 0.2 s and
+// doubles, so that six have taken twelve seconds at least.
+const repeatsOfDead = 6
+
+// deadPorts are the local ports of connections on which the server's host acknowledges nothing; told is false where that is not known.
+func (m *memory) deadPorts() (ports []int, told bool) {
+	for _, s := range m.last.Sockets {
+		if s.Unacknowledged > 0 && s.Repeats >= repeatsOfDead {
+			ports = append(ports, s.Port)
+		}
+	}
+	slices.Sort(ports)
+	return ports, len(m.last.Sockets) > 0
+}
+
+func portsText(ports []int) string {
+	words := make([]string, 0, len(ports))
+	for _, port := range ports {
+		words = append(words, strconv.Itoa(port))
+	}
+	return verb(len(ports), "port ", "ports ") + text.InOrder(words, ", ")
 }
 
 // operationsText names what has no answer.

@@ -18,6 +18,12 @@ type memory struct {
 	requests map[string]time.Time
 	// answeredAt is when an answer came last over a connection of the mounts.
 	answeredAt time.Time
+	// recalled is true of one that answered when the former watch ended, which tells no time of its last answer; heldFrom is when this
+	// watch saw it first: it counts as answering for a while without having done so.
+	recalled bool
+	heldFrom time.Time
+	// stale are the mounts whose requests by handle all end with an error.
+	stale map[string]staleMount
 	// saidSilentAt is when the kernel said that the server does not respond; zero where it said otherwise since.
 	saidSilentAt time.Time
 
@@ -79,6 +85,10 @@ func (m *memory) noteReading(now time.Time, reading Reading) {
 		m.answeredAt, m.saidSilentAt = now, time.Time{}
 	}
 	m.forgetEnded(reading)
+	m.noteHandles(now, reading)
+	if m.recalled {
+		m.recalled, m.heldFrom = false, now
+	}
 	m.flaps.note(now, reading, m.readAt.IsZero())
 	m.last, m.readAt = reading, now
 }

@@ -60,6 +60,10 @@ type Reading struct {
 	RequestsKnown bool
 	// Operations counts requests of SMB, answered or not: it has no count of answers.
 	Operations uint64
+	// Handles are the requests of each mount that name a file by its handle alone.
+	Handles []HandleRequests
+	// Sockets are those to the server, as the kernel's socket diagnostics have them; nil where it was not asked.
+	Sockets []Socket
 	// Identified counts how often the NFSv4 client has introduced itself (EXCHANGE_ID or SETCLIENTID), Refused how often a session was
 	// refused to it (errors of CREATE_SESSION).
 	Identified, Refused uint64
@@ -83,6 +87,22 @@ type Queue struct {
 	// LastUsed is the kernel's mark of when a request ended last; Pending is how many have no answer.
 	LastUsed uint64
 	Pending  int
+}
+
+// HandleRequests counts what a mount has asked by a handle alone (GETATTR, ACCESS and the like), and how much of it ended with an error:
+// the kernel tells no more of it. Permissions make none of these fail.
+type HandleRequests struct {
+	MountPoint      string
+	Ended, InErrors uint64
+}
+
+// Socket is one TCP socket, which cannot be matched with a transport.
+type Socket struct {
+	// Port is its local port.
+	Port int
+	// Unacknowledged is how many segments the server's host has not acknowledged, Repeats how often in a row the first of them was sent
+	// again.
+	Unacknowledged, Repeats int
 }
 
 // Request is one that has no answer yet.
@@ -129,10 +149,12 @@ type Verdict struct {
 	LastAnswer time.Time
 	// Connections are all, Stuck those whose requests have no answer.
 	Connections, Stuck int
-	// Waiting is how many requests have no answer.
-	Waiting int
+	// Waiting is how many requests have no answer, while that is a failure; InFlight how many had none just then.
+	Waiting, InFlight int
 	// Ask is true where a connection of the agent's own would tell more.
 	Ask bool
+	// Stale are the mount points whose files the server does not know any more.
+	Stale []string
 	// Flapping is true where the server keeps forgetting this client: see flaps.go.
 	Flapping bool
 }
@@ -149,6 +171,7 @@ func (w *Watch) Recall(former Verdict) {
 	}
 	m := newMemory()
 	m.found, m.since, m.answeredAt = finding{state: former.State, reason: former.Reason, message: former.Message}, former.Since, former.LastAnswer
+	m.recalled = former.State == v1alpha1.ServerAnswering
 	w.servers[former.Key] = m
 }
 

@@ -44,6 +44,10 @@ type Server struct {
 	// Failing are the nodes that get no answer, or not to all requests, with the state; Forgotten those whose client it keeps forgetting.
 	Failing   []Failing `json:"failing,omitempty"`
 	Forgotten []string  `json:"forgotten,omitempty"`
+	// Stale are the nodes that have mounts whose files it does not know any more.
+	Stale []string `json:"stale,omitempty"`
+	// Namesakes are nodes with mounts of it whose NFSv4 clients introduce themselves alike.
+	Namesakes []Namesakes `json:"namesakes,omitempty"`
 	// Variants are the options that its mounts do not agree on.
 	Variants []Variant `json:"variants,omitempty"`
 }
@@ -95,6 +99,7 @@ type tally struct {
 	versions map[string]bool
 	volumes  map[string]bool
 	options  map[string]map[string]int
+	names    nodesByName
 	mounts   int
 }
 
@@ -107,7 +112,7 @@ func Build(clientNodes []v1alpha1.StorageClientNode, profiles []v1alpha1.Storage
 		if found[key] == nil {
 			found[key] = &tally{
 				Server: Server{Server: server, Protocol: protocol},
-				nodes:  map[string]bool{}, versions: map[string]bool{}, volumes: map[string]bool{}, options: map[string]map[string]int{},
+				nodes:  map[string]bool{}, versions: map[string]bool{}, volumes: map[string]bool{}, options: map[string]map[string]int{}, names: nodesByName{},
 			}
 		}
 		return found[key]
@@ -141,6 +146,9 @@ func addNode(clientNode *v1alpha1.StorageClientNode, of func(string, v1alpha1.Se
 	for _, s := range clientNode.Status.Servers {
 		t := of(s.Server, s.Protocol)
 		t.nodes[clientNode.Name], reported[serverKey{s.Server, s.Protocol}] = true, true
+		if s.Protocol == v1alpha1.ServerNFS {
+			t.names.add(clientNode)
+		}
 		t.Connections += int(s.Connections)
 		if s.State == v1alpha1.ServerSilent || s.State == v1alpha1.ServerStuck {
 			failing := Failing{Node: clientNode.Name, State: s.State, Reason: s.Reason, Message: s.Message}
@@ -148,6 +156,9 @@ func addNode(clientNode *v1alpha1.StorageClientNode, of func(string, v1alpha1.Se
 				failing.Since = s.Since.UTC().Format("2006-01-02T15:04:05Z")
 			}
 			t.Failing = append(t.Failing, failing)
+		}
+		if s.Reason == v1alpha1.ServerReasonStaleHandles {
+			t.Stale = append(t.Stale, clientNode.Name)
 		}
 		if s.Forgetting {
 			t.Forgotten = append(t.Forgotten, clientNode.Name)
@@ -228,6 +239,8 @@ func (t *tally) sum(connections, requests int64) Server {
 	s.Versions, s.Volumes = slices.Sorted(maps.Keys(t.versions)), slices.Sorted(maps.Keys(t.volumes))
 	slices.SortFunc(s.Failing, func(a, b Failing) int { return cmp.Compare(a.Node, b.Node) })
 	slices.Sort(s.Forgotten)
+	slices.Sort(s.Stale)
+	s.Namesakes = t.names.findNamesakes()
 	for _, option := range slices.Sorted(maps.Keys(t.options)) {
 		values, with := t.options[option], 0
 		for _, n := range values {

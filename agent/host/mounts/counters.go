@@ -19,6 +19,8 @@ const (
 	sessionsFile  = "/proc/fs/cifs/DebugData"
 	// maxRequests bounds what is kept of the requests without an answer of one server.
 	maxRequests = 256
+	// maxHandles bounds how many mounts of one server are followed.
+	maxHandles = 1024
 )
 
 // ServerCounters is what the kernel counts and lists of one server that the host has mounts of.
@@ -35,6 +37,8 @@ type ServerCounters struct {
 	// Requests are those without an answer, the first 256; RequestsKnown is false where the kernel does not list them.
 	Requests      []OpenRequest
 	RequestsKnown bool
+	// Handles count what each NFS mount has asked by a handle alone.
+	Handles []HandleCounters
 	// Operations counts the requests of SMB, answered or not.
 	Operations uint64
 	// Identified counts EXCHANGE_ID and SETCLIENTID, Refused the errors of CREATE_SESSION.
@@ -67,6 +71,16 @@ type QueueCounters struct {
 	Pending  int
 }
 
+// HandleCounters are the requests of one mount that name a file by its handle alone: how many have ended, and how many of them in an
+// error (never before Linux 5.3). No permission makes them fail.
+type HandleCounters struct {
+	MountPoint      string
+	Ended, InErrors uint64
+}
+
+// handleOperations ask by a handle alone. Others fail for what users may not do, or for a disk that is full.
+var handleOperations = []string{"GETATTR", "ACCESS", "FSSTAT", "STATFS"}
+
 // OpenRequest is one without an answer.
 type OpenRequest struct{ ID, Operation string }
 
@@ -89,7 +103,11 @@ func (r Reader) Counters() ([]ServerCounters, error) {
 		}
 		server, client := counterOf(found, line), newClient(line, stats{})
 		name := client.clientName(line)
-		if isSMB(line.fsType) || clients[name] {
+		if isSMB(line.fsType) {
+			continue
+		}
+		server.addHandles(line.point, blocks)
+		if clients[name] {
 			continue
 		}
 		if !tasksRead {
@@ -106,6 +124,13 @@ func (r Reader) Counters() ([]ServerCounters, error) {
 		sorted = append(sorted, *found[key])
 	}
 	return sorted, nil
+}
+
+// addHandles adds what a mount has asked by a handle alone.
+func (s *ServerCounters) addHandles(point string, blocks map[string]transportBlock) {
+	if block := blocks[point]; block.ended > 0 && len(s.Handles) < maxHandles {
+		s.Handles = append(s.Handles, HandleCounters{MountPoint: point, Ended: block.ended, InErrors: block.inErrors})
+	}
 }
 
 // counterOf returns the server that a mount goes to.
@@ -173,6 +198,8 @@ func (s *ServerCounters) addClient(name string, c client, block transportBlock, 
 type transportBlock struct {
 	connections         []ConnectionCounters
 	identified, refused uint64
+	// ended and inErrors are those by a handle alone.
+	ended, inErrors uint64
 }
 
 func (r Reader) readTransportLines() map[string]transportBlock {
@@ -214,6 +241,12 @@ func (b transportBlock) addFields(fields []string) transportBlock {
 	case "CREATE_SESSION:":
 		if o, ok := parseOperation(fields); ok {
 			b.refused += o.Errors
+		}
+	default:
+		if slices.Contains(handleOperations, strings.TrimSuffix(fields[0], ":")) {
+			if o, ok := parseOperation(fields); ok {
+				b.ended, b.inErrors = b.ended+o.Count, b.inErrors+o.Errors
+			}
 		}
 	}
 	return b

@@ -101,6 +101,12 @@ func remarksOf(s servermap.Server) []string {
 	for _, cause := range causes {
 		remarks = append(remarks, cause+" Nodes: "+text.List(byCause[cause]))
 	}
+	if len(s.Stale) > 0 {
+		remarks = append(remarks, "It does not know the files of some mounts any more: restart their pods. Nodes: "+text.List(s.Stale))
+	}
+	for _, same := range s.Namesakes {
+		remarks = append(remarks, fmt.Sprintf("Nodes %s introduce themselves alike, as %q. Declare node.nfs4UniqueID: FromNode", text.List(same.Nodes), same.Name))
+	}
 	if len(s.Forgotten) > 0 {
 		remarks = append(remarks, "It keeps forgetting clients that call themselves the same as another: "+text.List(s.Forgotten)+". Set node.nfs4UniqueID: FromNode")
 	}

@@ -14,6 +14,10 @@ func IsFailing(s v1alpha1.ServerStatus) bool {
 	return s.State == v1alpha1.ServerSilent || s.State == v1alpha1.ServerStuck
 }
 
+// IsStale reports whether a storage server answers a node and does not know the files of some of its mounts any more. That holds no
+// drain up: a mount that is stale can be unmounted.
+func IsStale(s v1alpha1.ServerStatus) bool { return s.Reason == v1alpha1.ServerReasonStaleHandles }
+
 // FailingServers are the storage servers that fail a node.
 func FailingServers(clientNode *v1alpha1.StorageClientNode) []v1alpha1.ServerStatus {
 	var failing []v1alpha1.ServerStatus
@@ -28,9 +32,12 @@ func FailingServers(clientNode *v1alpha1.StorageClientNode) []v1alpha1.ServerSta
 // ServerText says of a failing server since when it fails, what to check, and what uses it.
 func ServerText(s v1alpha1.ServerStatus) string {
 	entry := fmt.Sprintf("%s server %s", s.Protocol, s.Server)
-	if s.State == v1alpha1.ServerSilent {
+	switch {
+	case IsStale(s):
+		entry += " refuses handles"
+	case s.State == v1alpha1.ServerSilent:
 		entry += " answers nothing"
-	} else {
+	default:
 		entry += " leaves requests without an answer"
 	}
 	if s.Since != nil {

@@ -22,6 +22,8 @@ func StorageCondition(s Snapshot, clientNode *v1alpha1.StorageClientNode, now ti
 	return stampTimes(fleet.FindStorageReachable(s.Node), verdict, now)
 }
 
+// judgeStorage calls storage unreachable that answers some requests as well (Stuck), and that answers with stale handles: pods hang or fail
+// on it no less than on storage that answers nothing, and whoever goes by the condition has no other one.
 func judgeStorage(clientNode *v1alpha1.StorageClientNode, report fleet.Report) corev1.NodeCondition {
 	verdict := corev1.NodeCondition{Type: v1alpha1.StorageReachableNodeCondition, Status: corev1.ConditionTrue, Reason: v1alpha1.StorageReasonReachable}
 	failing := fleet.FailingServers(clientNode)
@@ -35,6 +37,9 @@ func judgeStorage(clientNode *v1alpha1.StorageClientNode, report fleet.Report) c
 			verdict.Reason = v1alpha1.StorageReasonServerSilent
 		}
 		verdict.Message = failingText(failing)
+	case slices.ContainsFunc(clientNode.Status.Servers, fleet.IsStale):
+		verdict.Status, verdict.Reason = corev1.ConditionFalse, v1alpha1.StorageReasonStaleHandles
+		verdict.Message = failingText(slices.DeleteFunc(slices.Clone(clientNode.Status.Servers), func(s v1alpha1.ServerStatus) bool { return !fleet.IsStale(s) }))
 	case len(clientNode.Status.Servers) == 0:
 		verdict.Message = "The node has no mounts of storage servers"
 	default:

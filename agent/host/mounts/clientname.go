@@ -1,0 +1,39 @@
+package mounts
+
+import "strings"
+
+const (
+	hostNameFile   = "/proc/sys/kernel/hostname"
+	identifierFile = "/sys/fs/nfs/net/nfs_client/identifier"
+	uniqueIDFile   = "/sys/module/nfs/parameters/nfs4_unique_id"
+	// unsetIdentifier is what the kernel prints where nothing was written.
+	unsetIdentifier = "(null)"
+)
+
+// ClientName is what the host's NFSv4 client introduces itself by to every server, beside the protocol's version; empty where the host has
+// no NFSv4 mount. Source: nfs4_init_uniform_client_string and nfs4_get_uniquifier in fs/nfs/nfs4proc.c.
+func (r Reader) ClientName() string {
+	lines, _, err := r.readMountinfo()
+	if err != nil || !hasNFSv4(lines) {
+		return ""
+	}
+	name, err := r.fs.ReadValue(hostNameFile)
+	if err != nil || name == "" {
+		return ""
+	}
+	for _, file := range []string{identifierFile, uniqueIDFile} {
+		if id, err := r.fs.ReadValue(file); err == nil && id != "" && id != unsetIdentifier {
+			return id + "/" + name
+		}
+	}
+	return name
+}
+
+func hasNFSv4(lines []mountLine) bool {
+	for _, line := range lines {
+		if isNFS(line.fsType) && strings.HasPrefix(optionValue(line.super, "vers"), "4") {
+			return true
+		}
+	}
+	return false
+}

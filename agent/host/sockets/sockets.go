@@ -1,0 +1,72 @@
+// Package sockets asks the kernel how TCP connections stand (inet_diag), those of its own NFS and SMB clients among them. It asks the
+// kernel alone and never a mount.
+package sockets
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// timeout bounds one answer of the kernel.
+const timeout = 5 * time.Second
+
+// Socket is one TCP connection of this network namespace.
+type Socket struct {
+	// Local is its local port, Remote where it goes to.
+	Local  int
+	Remote netip.AddrPort
+	// Unacknowledged is how many segments the other end has not acknowledged, Repeats how often in a row the first of them was sent again.
+	Unacknowledged, Repeats int
+}
+
+// Read lists all connections, of IPv4 and IPv6. It costs as much as there are, so ask only where it tells something.
+func Read() ([]Socket, error) {
+	handle, err := netlink.NewHandle(unix.NETLINK_INET_DIAG)
+	if err != nil {
+		return nil, fmt.Errorf("open socket diagnostics: %w", err)
+	}
+	defer handle.Close()
+	if err := handle.SetSocketTimeout(timeout); err != nil {
+		return nil, fmt.Errorf("limit socket diagnostics: %w", err)
+	}
+	var all []Socket
+	var failed error
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		answers, err := handle.SocketDiagTCPInfo(family)
+		// Interrupted: connections came and went meanwhile, and the others are listed.
+		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+			failed = errors.Join(failed, fmt.Errorf("read socket diagnostics: %w", err))
+			continue
+		}
+		for _, answer := range answers {
+			if socket, ok := socketOf(answer); ok {
+				all = append(all, socket)
+			}
+		}
+	}
+	if len(all) > 0 {
+		// A host without IPv6 still tells of IPv4.
+		return all, nil
+	}
+	return nil, failed
+}
+
+func socketOf(answer *netlink.InetDiagTCPInfoResp) (Socket, bool) {
+	if answer.InetDiagMsg == nil || answer.TCPInfo == nil {
+		return Socket{}, false
+	}
+	id := answer.InetDiagMsg.ID
+	remote, ok := netip.AddrFromSlice(id.Destination)
+	if !ok {
+		return Socket{}, false
+	}
+	return Socket{
+		Local: int(id.SourcePort), Remote: netip.AddrPortFrom(remote.Unmap(), id.DestinationPort),
+		Unacknowledged: int(answer.TCPInfo.Unacked), Repeats: int(answer.TCPInfo.Retransmits),
+	}, true
+}

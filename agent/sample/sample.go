@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/storageclient/operator/agent/host/mounts"
+	"github.com/storageclient/operator/agent/host/sockets"
 	"github.com/storageclient/operator/tuning/recommend"
 )
 
@@ -25,7 +26,9 @@ type Mounts interface {
 // Sampler takes samples.
 type Sampler struct {
 	Mounts Mounts
-	Clock  clock.Clock
+	// Sockets is sockets.Read.
+	Sockets func() ([]sockets.Socket, error)
+	Clock   clock.Clock
 }
 
 // Take samples all network and XFS mounts, one superblock each, sorted by server, export and mount point. A mount that comes or goes
@@ -44,7 +47,31 @@ func (s Sampler) Take(ctx context.Context, window time.Duration) ([]recommend.Sa
 	if err != nil {
 		return nil, err
 	}
-	return compare(before, after), nil
+	samples := compare(before, after)
+	addRoundTrips(samples, after, s.Sockets)
+	return samples, nil
+}
+
+// addRoundTrips tells of each NFS mount the shortest way to its server and back. Where the kernel does not tell, rules that need it
+// stay silent.
+func addRoundTrips(samples []recommend.Sample, r reading, read func() ([]sockets.Socket, error)) {
+	all, err := read()
+	if err != nil {
+		return
+	}
+	for _, b := range r.nfs {
+		i := slices.IndexFunc(samples, func(s recommend.Sample) bool { return s.MountPoint == b.MountPoint })
+		address, known := b.Address()
+		if i < 0 || !known {
+			continue
+		}
+		for _, socket := range all {
+			trip := uint64(socket.MinRoundTrip / time.Microsecond)
+			if least := &samples[i].MinRoundTripMicros; socket.Remote == address && trip > 0 && (*least == 0 || trip < *least) {
+				*least = trip
+			}
+		}
+	}
 }
 
 // reading is what was read at one time.

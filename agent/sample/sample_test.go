@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/storageclient/operator/agent/host/mounts"
+	"github.com/storageclient/operator/agent/host/sockets"
 	"github.com/storageclient/operator/tuning/recommend"
 )
 
@@ -59,7 +61,7 @@ func take(t *testing.T, before, after state) ([]recommend.Sample, error) {
 	t.Helper()
 	start := time.Unix(1000, 0)
 	clock := testclock.NewFakeClock(start)
-	sampler := Sampler{Mounts: machine{clock: clock, before: before, after: after, start: start}, Clock: clock}
+	sampler := Sampler{Mounts: machine{clock: clock, before: before, after: after, start: start}, Sockets: listSockets, Clock: clock}
 	go func() {
 		for !clock.HasWaiters() {
 			time.Sleep(time.Millisecond)
@@ -69,12 +71,22 @@ func take(t *testing.T, before, after state) ([]recommend.Sample, error) {
 	return sampler.Take(context.Background(), window)
 }
 
+func listSockets() ([]sockets.Socket, error) {
+	return []sockets.Socket{
+		{Remote: netip.MustParseAddrPort("10.0.0.3:2049"), MinRoundTrip: 1600 * time.Microsecond},
+		{Remote: netip.MustParseAddrPort("10.0.0.3:2049"), MinRoundTrip: 1400 * time.Microsecond},
+		{Remote: netip.MustParseAddrPort("10.0.0.3:2049")},
+		{Remote: netip.MustParseAddrPort("10.0.0.3:111"), MinRoundTrip: 100 * time.Microsecond},
+		{Remote: netip.MustParseAddrPort("10.0.0.4:2049"), MinRoundTrip: 100 * time.Microsecond},
+	}, nil
+}
+
 // listed is a mount whose directory of 5,000 files was listed n times so far.
 func listed(n uint64) mounts.Superblock {
 	return mounts.Superblock{
 		Mount: mounts.Mount{
 			Server: "10.0.0.3", Export: "/exports/tools", MountPoint: "/mnt/tools", Device: "0:52", FSType: "nfs4", Protocol: "NFSv4.1", Volume: "tools",
-			Options: []string{"rw", "acregmin=3"}, ReadAheadKiB: 128, SlotLimit: 65536, Age: int(100 + n),
+			Options: []string{"rw", "acregmin=3"}, ReadAheadKiB: 128, SlotLimit: 65536, Client: "10.0.0.3:2049 4.1 tcp", Age: int(100 + n),
 		},
 		Bytes:  mounts.Bytes{Read: 10 * n, WireRead: 9 * n, Written: 8 * n, DirectRead: 7 * n, DirectWritten: 6 * n, WireWritten: 5 * n},
 		Events: mounts.Events{DataInvalidations: n, Opens: 2 * n, Listings: 3 * n, Flushes: 4 * n, Syncs: 5 * n},
@@ -116,7 +128,7 @@ func TestTake(t *testing.T) {
 		{MountPoint: "/mnt/d1", Protocol: "xfs", Seconds: 60, Log: recommend.Log{Writes: 200, NoBuffer: 7, NoSpace: 1}},
 		{
 			Server: "10.0.0.3", Export: "/exports/tools", MountPoint: "/mnt/tools", Volume: "tools", Protocol: "NFSv4.1", Options: []string{"rw", "acregmin=3"},
-			ReadAheadKiB: 128, SlotLimit: 65536, Seconds: 60, Network: network,
+			ReadAheadKiB: 128, SlotLimit: 65536, MinRoundTripMicros: 1400, Seconds: 60, Network: network,
 			Operations: []recommend.Operation{
 				{
 					Name: "GETATTR", Count: 15000, Transmissions: 15000, Errors: 3, BytesSent: 3e6, BytesReceived: 3e6,

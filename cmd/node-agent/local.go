@@ -19,6 +19,7 @@ import (
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/agent/host/reboot"
+	"github.com/storageclient/operator/agent/host/sockets"
 	"github.com/storageclient/operator/agent/report"
 	"github.com/storageclient/operator/agent/sample"
 	"github.com/storageclient/operator/api/v1alpha1"
@@ -119,7 +120,7 @@ func observeMounts(ctx context.Context, o localOptions, stdout, stderr io.Writer
 		return fmt.Errorf("--window: %s is an image, in which nothing is mounted", o.hostRoot)
 	}
 	fmt.Fprintf(stderr, "Reading counters for %s ...\n", o.window)
-	sampler := sample.Sampler{Mounts: mounts.NewReader(fs.AsReadOnly(), mounts.DefaultKubeletDir), Clock: clock.RealClock{}}
+	sampler := sample.Sampler{Mounts: mounts.NewReader(fs.AsReadOnly(), mounts.DefaultKubeletDir), Sockets: sockets.Read, Clock: clock.RealClock{}}
 	samples, err := sampler.Take(ctx, o.window)
 	if err != nil {
 		return fmt.Errorf("observe: %w", err)

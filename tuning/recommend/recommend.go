@@ -80,18 +80,27 @@ func For(s Sample) Verdict {
 }
 
 func sum(s Sample, found []Finding) string {
-	t := s.times()
-	work := fmt.Sprintf("%.0f operations/s", s.perSecond(s.total()))
-	if t.count > 0 {
+	switch {
+	case len(found) == 0 && s.Requests > 0:
+		return workOf(s) + ". The kernel tells neither kind nor time of the requests of SMB, and no change is recommended."
+	case len(found) == 0:
+		return workOf(s) + ". Nothing stands out, and no change is recommended."
+	case slices.ContainsFunc(found, func(f Finding) bool { return f.Cause == CauseClient }):
+		return workOf(s) + ". A setting of the client helps."
+	}
+	return workOf(s) + ". No setting of the client will help."
+}
+
+// workOf is how much was done.
+func workOf(s Sample) string {
+	if s.Log.Writes > 0 {
+		return fmt.Sprintf("%.0f writes to the log a second", s.perSecond(s.Log.Writes))
+	}
+	work := fmt.Sprintf("%.0f operations a second", s.perSecond(s.total()))
+	if t := s.times(); t.count > 0 {
 		work += fmt.Sprintf(", small ones take %.1f ms", t.queue+t.trip)
 	}
-	switch {
-	case len(found) == 0:
-		return work + ". Nothing stands out, and no change is recommended."
-	case slices.ContainsFunc(found, func(f Finding) bool { return f.Cause == CauseClient }):
-		return work + ". A setting of the client helps."
-	}
-	return work + ". No setting of the client will help."
+	return work
 }
 
 // Rule is one thing to look for.

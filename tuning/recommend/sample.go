@@ -37,6 +37,8 @@ type Sample struct {
 	Connections []Connection `json:"connections,omitempty"`
 	// SlotLimit is the most requests in flight of each connection of NFSv3 or 4.0.
 	SlotLimit int `json:"slotLimit,omitempty"`
+	// MinRoundTripMicros is the shortest way to the server and back that TCP has seen, in microseconds.
+	MinRoundTripMicros uint64 `json:"minRoundTripMicros,omitempty"`
 	// Network is what TCP did in the mount's network namespace, of all connections.
 	Network Network `json:"network,omitzero"`
 	// Log is what the log of an XFS file system did.
@@ -93,8 +95,6 @@ type Connection struct {
 	// InFlight is how many requests have no answer at the end of the window, IdleSeconds since when none has ended.
 	InFlight    uint64 `json:"inFlight,omitempty"`
 	IdleSeconds uint64 `json:"idleSeconds,omitempty"`
-	// MinRoundTripMicros is the shortest round trip that TCP has seen on it, in microseconds.
-	MinRoundTripMicros uint64 `json:"minRoundTripMicros,omitempty"`
 }
 
 // Network is what TCP counted. Source: snmp_counter.rst of the kernel.
@@ -176,16 +176,8 @@ type times struct {
 	queue, trip float64
 }
 
-// minTrip is the shortest round trip of TCP in milliseconds, over all connections; 0 where it is not known.
-func (s Sample) minTrip() float64 {
-	var least uint64
-	for _, c := range s.Connections {
-		if c.MinRoundTripMicros > 0 && (least == 0 || c.MinRoundTripMicros < least) {
-			least = c.MinRoundTripMicros
-		}
-	}
-	return float64(least) / 1000
-}
+// minTrip is the shortest round trip of TCP in milliseconds; 0 where it is not known.
+func (s Sample) minTrip() float64 { return float64(s.MinRoundTripMicros) / 1000 }
 
 // backlog is how many requests waited for a slot at each send, on average.
 func (s Sample) backlog() float64 {

@@ -22,6 +22,8 @@ type Socket struct {
 	Remote netip.AddrPort
 	// Unacknowledged is how many segments the other end has not acknowledged, Repeats how often in a row the first of them was sent again.
 	Unacknowledged, Repeats int
+	// MinRoundTrip is the shortest way there and back that TCP has seen on it.
+	MinRoundTrip time.Duration
 }
 
 // Read lists all connections, of IPv4 and IPv6. It costs as much as there are, so ask only where it tells something.
@@ -68,5 +70,6 @@ func socketOf(answer *netlink.InetDiagTCPInfoResp) (Socket, bool) {
 	return Socket{
 		Local: int(id.SourcePort), Remote: netip.AddrPortFrom(remote.Unmap(), id.DestinationPort),
 		Unacknowledged: int(answer.TCPInfo.Unacked), Repeats: int(answer.TCPInfo.Retransmits),
+		MinRoundTrip: time.Duration(answer.TCPInfo.Min_rtt) * time.Microsecond,
 	}, true
 }

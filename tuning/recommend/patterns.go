@@ -176,7 +176,7 @@ const smallWrite = 32 * kib
 
 func (s Sample) writesSmall() (n uint64, small bool) {
 	n = s.count("WRITE")
-	return n, s.isNFS() && 2*n >= s.total() && s.perSecond(n) >= manyPerSecond && ratioOf(s.Bytes.WireWritten, n) <= smallWrite
+	return n, s.isNFS() && 2*s.count("WRITE", "COMMIT") >= s.total() && s.perSecond(n) >= manyPerSecond && ratioOf(s.Bytes.WireWritten, n) <= smallWrite
 }
 
 func synchronousMount(s Sample) (Finding, bool) {

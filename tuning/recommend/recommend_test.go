@@ -78,10 +78,12 @@ func TestFor(t *testing.T) {
 		s    Sample
 		want string
 	}{
-		"healthy":             {nfs("NFSv4.1"), ""},
-		"healthy, single, v3": {nfs("NFSv3", took(0.2, 4.1, 1.4)), ""},
-		"healthy, 64 workers": {nfs("NFSv4.1", took(0.2, 7.4, 1.4)), ""},
-		"idle":                {nfs("NFSv4.1", operation("GETATTR", 99)), ""},
+		"healthy":                    {nfs("NFSv4.1"), ""},
+		"healthy, single, v3":        {nfs("NFSv3", took(0.2, 4.1, 1.4)), ""},
+		"healthy, 64 workers":        {nfs("NFSv4.1", took(0.2, 7.4, 1.4)), ""},
+		"idle":                       {nfs("NFSv4.1", operation("GETATTR", 99)), ""},
+		"99 in ten seconds are few":  {nfs("NFSv4.1", operation("OPEN", 99), func(s *Sample) { s.Seconds = 10 }), ""},
+		"100 in ten seconds are not": {nfs("NFSv4.1", operation("OPEN", 100), func(s *Sample) { s.Seconds = 10 }), "OpenAndClose"},
 
 		"attributes of a listing": {nfs("NFSv4.1", operation("GETATTR", 16387)), "AttributeRevalidation"},
 		"attributes, but few":     {nfs("NFSv4.1", operation("GETATTR", 299)), ""},

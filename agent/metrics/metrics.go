@@ -148,8 +148,8 @@ func (s sink) sendSuperblock(b mounts.Superblock) {
 	if b.ReadAheadKiB > 0 {
 		s.sendGauge(readAhead, float64(b.ReadAheadKiB)*1024, labels...)
 	}
-	s.sendCounter(readBytes, float64(b.ReadBytes), labels...)
-	s.sendCounter(writtenBytes, float64(b.WrittenBytes), labels...)
+	s.sendCounter(readBytes, float64(b.Bytes.WireRead), labels...)
+	s.sendCounter(writtenBytes, float64(b.Bytes.WireWritten), labels...)
 	seen := map[string]bool{}
 	for _, o := range b.Operations {
 		if !seen[o.Name] { // twice the same sample would fail the scrape

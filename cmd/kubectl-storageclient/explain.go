@@ -11,6 +11,7 @@ import (
 	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/mountoptions"
+	"github.com/storageclient/operator/tuning/recommend"
 	"github.com/storageclient/operator/tuning/suggest"
 	"github.com/storageclient/operator/tuning/text"
 )
@@ -20,7 +21,7 @@ func explainCommand(env *environment) *cobra.Command {
 		Use:   "explain [NAME]",
 		Short: "Explain a rule, a parameter or a mount option; without a name, list the rules",
 		Long: "Explain a rule of status.advice (hash-clamped), a parameter (net.core.rmem_max, or short rmem_max; module/nfs/max_session_slots; " +
-			"ihash_entries), a subject (tuned, readAhead) or a mount option (actimeo). It needs no cluster.",
+			"ihash_entries), a subject (tuned, readAhead) or a mount option (actimeo), or what counters say (BusyServer). It needs no cluster.",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: completeExplainable,
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -62,6 +63,11 @@ func explainName(name string) []string {
 	for _, rule := range advice.Rules() {
 		if rule.ID == name {
 			texts = append(texts, explainRule(rule))
+		}
+	}
+	for _, rule := range recommend.Rules() {
+		if rule.ID == name {
+			texts = append(texts, explainSignature(rule))
 		}
 	}
 	for _, p := range catalogue.All() {
@@ -120,6 +126,9 @@ func explainableNames() []string {
 	for _, rule := range advice.Rules() {
 		names = append(names, rule.ID)
 	}
+	for _, rule := range recommend.Rules() {
+		names = append(names, rule.ID)
+	}
 	for _, p := range catalogue.All() {
 		_, short, _ := strings.Cut(p.Key, "/")
 		names = append(names, short)
@@ -143,6 +152,12 @@ func unknownName(name string) error {
 		return fmt.Errorf("unknown name %q. Names with it: %s", name, text.List(holding))
 	}
 	return fmt.Errorf("unknown name %q; run \"kubectl storageclient explain\" to list the rules", name)
+}
+
+func explainSignature(rule recommend.Rule) string {
+	return formatParagraph("Counters say "+rule.ID, [][2]string{
+		{"About", rule.Title}, {"Whose it is", string(rule.Cause)}, {"Signature", rule.Signature}, {"Source", rule.Source},
+	})
 }
 
 func explainRule(rule advice.Rule) string {

@@ -24,6 +24,7 @@ func TestExplain(t *testing.T) {
 		"nfsMountDefaults":                  {"Parameter nfsMountDefaults/_all", "nfsmount.conf(5)"},
 		"slots-spelling":                    {"Remedy:", "Write sunrpc.tcp_max_slot_table_entries"},
 		"actimeo":                           {"Mount option actimeo of NFS", "Mount option actimeo of SMB"},
+		"BusyServer":                        {"Counters say BusyServer"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := strings.Join(explainName(name), "\n")

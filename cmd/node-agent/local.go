@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"k8s.io/utils/clock"
 
@@ -18,7 +19,9 @@ import (
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/mounts"
 	"github.com/storageclient/operator/agent/host/reboot"
+	"github.com/storageclient/operator/agent/host/sockets"
 	"github.com/storageclient/operator/agent/report"
+	"github.com/storageclient/operator/agent/sample"
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
@@ -32,6 +35,7 @@ type localOptions struct {
 	allow            patterns
 	allowFilesystems patterns
 	noConfirm        bool
+	window           time.Duration
 }
 
 func parseLocal(command string, args []string, stderr io.Writer) (localOptions, error) {
@@ -48,6 +52,9 @@ func parseLocal(command string, args []string, stderr io.Writer) (localOptions, 
 		set.BoolVar(&o.noConfirm, "no-confirm", false,
 			"keep settings that touch the network without a new connection to a server that this machine mounts from to prove them")
 	}
+	if command == report.Observe {
+		set.DurationVar(&o.window, "window", 0, "say what the mounts do for this long, and what would help, in the place of how settings stand; up to 1h")
+	}
 	if err := set.Parse(args); err != nil {
 		return o, fmt.Errorf("parse flags: %w", err)
 	}
@@ -59,6 +66,10 @@ func parseLocal(command string, args []string, stderr io.Writer) (localOptions, 
 		return o, fmt.Errorf("-o %q: must be %s", o.output, strings.Join(report.Formats, ", "))
 	case needsProfile && len(o.files) == 0:
 		return o, errors.New("-f PROFILE is required")
+	case o.window != 0 && (o.window < time.Second || o.window > time.Hour):
+		return o, fmt.Errorf("--window %s: must be from 1s to 1h", o.window)
+	case o.window != 0 && len(o.files) > 0:
+		return o, errors.New("--window looks at mounts and not at settings: leave out -f")
 	}
 	return o, nil
 }
@@ -82,6 +93,9 @@ func runLocal(command string, args []string, stdin io.Reader, stdout, stderr io.
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if o.window != 0 {
+		return observeMounts(ctx, o, stdout, stderr)
+	}
 	r, err := runCommand(ctx, command, o, profiles)
 	if err != nil {
 		return fmt.Errorf("%s: %w", command, err)
@@ -93,6 +107,25 @@ func runLocal(command string, args []string, stdin io.Reader, stdout, stderr io.
 		return errNotAsDeclared
 	}
 	return nil
+}
+
+// observeMounts writes what the mounts do within the window, and what would help.
+func observeMounts(ctx context.Context, o localOptions, stdout, stderr io.Writer) error {
+	fs, err := host.OpenFS(o.hostRoot)
+	if err != nil {
+		return err
+	}
+	defer fs.Close()
+	if !fs.RunsKernel() {
+		return fmt.Errorf("--window: %s is an image, in which nothing is mounted", o.hostRoot)
+	}
+	fmt.Fprintf(stderr, "Reading counters for %s ...\n", o.window)
+	sampler := sample.Sampler{Mounts: mounts.NewReader(fs.AsReadOnly(), mounts.DefaultKubeletDir), Sockets: sockets.Read, Clock: clock.RealClock{}}
+	samples, err := sampler.Take(ctx, o.window)
+	if err != nil {
+		return fmt.Errorf("observe: %w", err)
+	}
+	return sample.Judge(o.window, samples).Write(stdout, o.output)
 }
 
 func runCommand(ctx context.Context, command string, o localOptions, profiles []v1alpha1.StorageClientProfile) (report.Report, error) {

@@ -26,7 +26,9 @@ Without a cluster, once, on this machine or on an image's tree (--host-root); ea
   plan     -f PROFILE    show what apply would do; changes nothing
   apply    -f PROFILE    set what the profiles declare, restore what they no longer do, stage boot arguments
   observe  [-f PROFILE]  compare the machine with the profiles, or with what was applied last
+  observe  --window 60s  show what the mounts do for a minute, and which setting would help or that none will
   restore  [-f PROFILE]  restore the original values from the journal
+  workload --name NAME --path DIRECTORY  list, read, create or write, to see what a mount makes of it
 
 Several profiles, from several -f or in one file, are merged as on a node. A host root without a running kernel is an
 image: files and the boot menu are written, live values are not touched.
@@ -60,6 +62,8 @@ func command(args []string, stdin io.Reader, stdout, stderr io.Writer) error {
 		return visitClone(name)
 	case report.Plan, report.Apply, report.Observe, report.Restore:
 		return runLocal(name, args[1:], stdin, stdout, stderr)
+	case workloadCommand:
+		return runWorkload(args[1:], stdout, stderr)
 	case "version":
 		_, err := fmt.Fprintln(stdout, version())
 		return err

@@ -10,6 +10,7 @@ import (
 	"github.com/storageclient/operator/tuning/advice"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/mountoptions"
+	"github.com/storageclient/operator/tuning/recommend"
 )
 
 const knowledge = "docs/knowledge.md"
@@ -22,6 +23,11 @@ func writeKnowledge() error {
 		"rule", "severity", "about", "what to do", "source")
 	for _, r := range advice.Rules() {
 		row(&b, code(r.ID), string(r.Severity), r.Title, cmp.Or(r.Remedy(), r.Explanation), r.Source)
+	}
+	table(&b, "What counters say", "`node-agent observe --window 60s` reads what mounts do and judges it by these rules. Of those up to SlowNetwork it names the first that holds, which explains the ones behind it.",
+		"rule", "whose it is", "about", "signature", "source")
+	for _, r := range recommend.Rules() {
+		row(&b, code(r.ID), string(r.Cause), r.Title, r.Signature, r.Source)
 	}
 	table(&b, "Parameters of nodes", "To allow a parameter that is not listed, start manager and agents with `--allow-parameter`; the README shows the patch. \"At least\" and the beginning of a range are the least with which a node is known to work, where the kernel takes less; only a pattern that names key and value, such as `--allow-parameter='sysctl/net[.]ipv4[.]tcp_rmem=1 2000 2000'`, passes below.", "key", "values", "default", "takes effect", "good to know", "source")
 	for _, p := range catalogue.All() {

@@ -76,6 +76,8 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 		nodes.Small = nil
 	case mountOptions:
 		nodes.Nodes = nodes.Nodes[:1]
+	case sampled:
+		nodes.Nodes, nodes.Small = nodes.Nodes[:1], nil
 	}
 	Expect(nodes.Acquire()).To(Succeed())
 	DeferCleanup(tearDown)

@@ -57,6 +57,13 @@ type ConnectionCounters struct {
 	Down bool
 }
 
+// TransportCounters are those of one transport, as mountstats has them.
+type TransportCounters struct {
+	ConnectionCounters
+	// Backlog is the sum, over all sends, of the requests that waited for a slot then.
+	Backlog uint64
+}
+
 // QueueCounters are what sysfs tells of one transport.
 type QueueCounters struct {
 	ID       string
@@ -224,8 +231,8 @@ func parseTransportLines(data string) map[string]transportBlock {
 func (b transportBlock) addFields(fields []string) transportBlock {
 	switch fields[0] {
 	case "xprt:":
-		if c, ok := parseTransportLine(fields); ok {
-			b.connections = append(b.connections, c)
+		if t, ok := parseTransportLine(fields); ok {
+			b.connections = append(b.connections, t.ConnectionCounters)
 		}
 	case "EXCHANGE_ID:", "SETCLIENTID:":
 		if o, ok := parseOperation(fields); ok {
@@ -245,25 +252,29 @@ func (b transportBlock) addFields(fields []string) transportBlock {
 	return b
 }
 
-// parseTransportLine reads "xprt: tcp PORT BINDS CONNECTS CONNECTSECONDS IDLE SENDS RECEIVES BADXIDS ...", rdma alike, and
+// parseTransportLine reads "xprt: tcp PORT BINDS CONNECTS CONNECTSECONDS IDLE SENDS RECEIVES BADXIDS INFLIGHT BACKLOG ...", rdma alike, and
 // "xprt: udp PORT BINDS SENDS RECEIVES BADXIDS ...". Source: xs_tcp_print_stats, xs_udp_print_stats and xprt_rdma_print_stats. What
 // came back to a request that nobody waits for is counted as a bad transaction ID, and is an answer.
-func parseTransportLine(fields []string) (ConnectionCounters, bool) {
+func parseTransportLine(fields []string) (t TransportCounters, ok bool) {
 	if len(fields) < 3 {
-		return ConnectionCounters{}, false
+		return t, false
 	}
 	// The port of one that is not bound may be anything; what counts stands behind it.
 	numbers, ok := parseCounts(fields[3:])
 	switch {
 	case !ok:
 	case (fields[1] == "tcp" || fields[1] == "rdma") && len(numbers) >= 7:
-		return ConnectionCounters{
-			Connects: numbers[1], Idle: time.Duration(min(numbers[3], 1<<31)) * time.Second, Sends: numbers[4], Answers: numbers[5] + numbers[6],
-		}, true
+		t.Connects, t.Idle = numbers[1], time.Duration(min(numbers[3], 1<<31))*time.Second
+		t.Sends, t.Answers = numbers[4], numbers[5]+numbers[6]
+		if len(numbers) >= 9 {
+			t.Backlog = numbers[8]
+		}
+		return t, true
 	case fields[1] == "udp" && len(numbers) >= 4:
-		return ConnectionCounters{Sends: numbers[1], Answers: numbers[2] + numbers[3]}, true
+		t.Sends, t.Answers = numbers[1], numbers[2]+numbers[3]
+		return t, true
 	}
-	return ConnectionCounters{}, false
+	return t, false
 }
 
 // openQueue is one transport in sysfs and where it goes.

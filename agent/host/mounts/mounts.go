@@ -6,6 +6,7 @@ package mounts
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"path"
 	"slices"
 	"strconv"
@@ -66,6 +67,18 @@ type Mount struct {
 
 // IsNetwork tells whether the mount is of a network file system.
 func (m Mount) IsNetwork() bool { return isNFS(m.FSType) || isSMB(m.FSType) }
+
+// Address is where an NFS mount's connections go to.
+func (m Mount) Address() (netip.AddrPort, bool) {
+	where, _, _ := strings.Cut(m.Client, " ")
+	i := strings.LastIndex(where, ":")
+	if i < 0 {
+		return netip.AddrPort{}, false
+	}
+	ip, err := netip.ParseAddr(where[:i])
+	port, wrong := strconv.ParseUint(where[i+1:], 10, 16)
+	return netip.AddrPortFrom(ip.Unmap(), uint16(port)), err == nil && wrong == nil
+}
 
 // Busy is a workload's NFS, SMB or block mount below the kubelet's directory.
 type Busy struct {

@@ -18,6 +18,8 @@ type Operation struct {
 	Count uint64
 	// Transmissions is how many were sent, repeated ones included.
 	Transmissions uint64
+	// BytesSent and BytesReceived include the headers.
+	BytesSent, BytesReceived uint64
 	// MajorTimeouts is how many had no answer within timeo and all retransmissions.
 	MajorTimeouts uint64
 	// Queue is the time that requests waited before they were sent, RoundTrip the time from there to the answer, and
@@ -36,10 +38,28 @@ type Superblock struct {
 	Volumes []string
 	// Nconnect is how many transports the mount asked for; 1 where it did not say.
 	Nconnect int
-	// ReadBytes and WrittenBytes are what went over the wire.
-	ReadBytes, WrittenBytes uint64
+	// Bytes are what programs asked for, and what went over the wire for it.
+	Bytes Bytes
+	// Events are what programs asked the file system for.
+	Events Events
+	// Transports are those of its client: mounts that share it show the same ones.
+	Transports []TransportCounters
 	// Operations are those that have been asked for at least once, sorted by name.
 	Operations []Operation
+}
+
+// Bytes are counted from the mount on. Source: nfs_show_stats in fs/nfs/super.c.
+type Bytes struct {
+	// Read and Written were asked for through the page cache, DirectRead and DirectWritten past it (O_DIRECT), and WireRead and
+	// WireWritten went over the wire.
+	Read, Written, DirectRead, DirectWritten, WireRead, WireWritten uint64
+}
+
+// Events are counted from the mount on. Source: enum nfs_stat_eventcounters in include/linux/nfs_iostat.h.
+type Events struct {
+	// DataInvalidations counts caches of a file's or a directory's content that were dropped; the others count calls of programs:
+	// open, getdents, flush (close after writing) and fsync.
+	DataInvalidations, Opens, Listings, Flushes, Syncs uint64
 }
 
 // Superblocks reads the NFS superblocks of the host, sorted by device. A mount whose statistics cannot be read has none.
@@ -68,7 +88,7 @@ func (r Reader) Superblocks() ([]Superblock, error) {
 			block.Volumes = append(block.Volumes, mount.Volume)
 		}
 		if c, has := counted[mount.MountPoint]; has && len(block.Operations) == 0 {
-			block.ReadBytes, block.WrittenBytes, block.Operations = c.read, c.written, c.operations
+			block.Bytes, block.Events, block.Transports, block.Operations = c.bytes, c.events, c.transports, c.operations
 		}
 		found[mount.Device] = block
 	}
@@ -99,8 +119,10 @@ func sortedBlocks(found map[string]Superblock) []Superblock {
 
 // counts are the numbers of one mount's block.
 type counts struct {
-	read, written uint64
-	operations    []Operation
+	bytes      Bytes
+	events     Events
+	transports []TransportCounters
+	operations []Operation
 }
 
 // parseOperations reads the numbers of all mounts, by mount point. As in parseMountstats, what is not understood is
@@ -139,9 +161,16 @@ func (c counts) addFields(fields []string, perOperation bool) counts {
 			c.operations = append(c.operations, o)
 		}
 	case fields[0] == "bytes:":
-		// normal, direct and server reads and writes by turns; the server's are those of the wire (nfs_show_stats).
-		if numbers, ok := parseCounts(fields[1:]); ok && len(numbers) >= 6 {
-			c.read, c.written = numbers[4], numbers[5]
+		if n, ok := parseCounts(fields[1:]); ok && len(n) >= 6 {
+			c.bytes = Bytes{Read: n[0], Written: n[1], DirectRead: n[2], DirectWritten: n[3], WireRead: n[4], WireWritten: n[5]}
+		}
+	case fields[0] == "events:":
+		if n, ok := parseCounts(fields[1:]); ok && len(n) >= 18 {
+			c.events = Events{DataInvalidations: n[2], Opens: n[4], Listings: n[12], Flushes: n[14], Syncs: n[15]}
+		}
+	case fields[0] == "xprt:":
+		if t, ok := parseTransportLine(fields); ok {
+			c.transports = append(c.transports, t)
 		}
 	}
 	return c
@@ -157,6 +186,7 @@ func parseOperation(fields []string) (Operation, bool) {
 	}
 	o := Operation{
 		Name: name, Count: numbers[0], Transmissions: numbers[1], MajorTimeouts: numbers[2],
+		BytesSent: numbers[3], BytesReceived: numbers[4],
 		Queue: milliseconds(numbers[5]), RoundTrip: milliseconds(numbers[6]), Execution: milliseconds(numbers[7]),
 	}
 	if len(numbers) > 8 {

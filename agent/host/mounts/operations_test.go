@@ -17,9 +17,10 @@ const (
 `
 	goodBlock = "device 10.0.0.1:/e mounted on " + pods + pod2 + `/volumes/kubernetes.io~csi/pv1/mount with fstype nfs4 statvers=1.1
 	opts:	rw,vers=4.1,nconnect=4
+	events:	1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27
 	bytes:	1 2 3 4 8388608 1048576 7 8
-	xprt:	tcp 0 1 1 0 0 57 57 0 57 0 2 0 0
-	xprt:	tcp 0 1 1 0 0 57 57 0 57 0 2 0 0
+	xprt:	tcp 0 1 1 0 0 57 57 0 57 2 2 0 0
+	xprt:	tcp 0 1 1 0 0 57 57 0 57 2 2 0 0
 	per-op statistics
 	        NULL: 0 0 0 0 0 0 0 0 0
 	       WRITE: 1 1 0 1048800 136 0 9 9 1
@@ -29,8 +30,8 @@ const (
 
 func TestSuperblocks(t *testing.T) {
 	operations := []Operation{
-		{Name: "READ", Count: 8, Transmissions: 10, MajorTimeouts: 1, Queue: 1500 * time.Millisecond, RoundTrip: 2200 * time.Millisecond, Execution: 3701 * time.Millisecond, Errors: 2},
-		{Name: "WRITE", Count: 1, Transmissions: 1, RoundTrip: 9 * time.Millisecond, Execution: 9 * time.Millisecond, Errors: 1},
+		{Name: "READ", Count: 8, Transmissions: 10, MajorTimeouts: 1, BytesSent: 1288, BytesReceived: 8397700, Queue: 1500 * time.Millisecond, RoundTrip: 2200 * time.Millisecond, Execution: 3701 * time.Millisecond, Errors: 2},
+		{Name: "WRITE", Count: 1, Transmissions: 1, BytesSent: 1048800, BytesReceived: 136, RoundTrip: 9 * time.Millisecond, Execution: 9 * time.Millisecond, Errors: 1},
 	}
 	for name, stats := range map[string]string{
 		"one mount of three has statistics":            goodBlock,
@@ -52,8 +53,15 @@ func TestSuperblocks(t *testing.T) {
 			if got.Volume != "pv1" || !cmp.Equal(got.Volumes, []string{"pv1", "pv2"}) || got.Nconnect != 4 || got.Connections != 2 {
 				t.Errorf("got %+v", got)
 			}
-			if got.ReadBytes != 8388608 || got.WrittenBytes != 1048576 {
-				t.Errorf("read %d and wrote %d bytes", got.ReadBytes, got.WrittenBytes)
+			if want := (Bytes{Read: 1, Written: 2, DirectRead: 3, DirectWritten: 4, WireRead: 8388608, WireWritten: 1048576}); got.Bytes != want {
+				t.Errorf("got %+v, want %+v", got.Bytes, want)
+			}
+			if want := (Events{DataInvalidations: 3, Opens: 5, Listings: 13, Flushes: 15, Syncs: 16}); got.Events != want {
+				t.Errorf("got %+v, want %+v", got.Events, want)
+			}
+			transport := TransportCounters{ConnectionCounters{Sends: 57, Answers: 57, Connects: 1}, 2}
+			if want := []TransportCounters{transport, transport}; !cmp.Equal(got.Transports, want) {
+				t.Errorf("got %+v, want %+v", got.Transports, want)
 			}
 			if diff := cmp.Diff(operations, got.Operations); diff != "" {
 				t.Errorf("operations (-want +got):\n%s", diff)

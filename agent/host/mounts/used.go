@@ -35,7 +35,7 @@ func (r Reader) countOperations(m *Mount, shares map[string]uint64) {
 	case isSMB(m.FSType):
 		m.Operations, m.CountsShare = shares[strings.ToLower(`\\`+m.Server+strings.ReplaceAll(m.Export, "/", `\`))], true
 	case m.FSType == "xfs":
-		m.Operations = r.xfsOperations(m.Device)
+		m.Operations = parseXFSStats(r.readXFSStats(m.Device))
 	}
 }
 
@@ -67,12 +67,11 @@ func parseShares(data string) map[string]uint64 {
 	return found
 }
 
-// xfsOperations counts the operations on directories and the bytes read and written of an XFS file system; 0 where the kernel does
-// not tell.
-func (r Reader) xfsOperations(device string) uint64 {
+// readXFSStats reads the counters of an XFS file system; empty where the kernel does not tell.
+func (r Reader) readXFSStats(device string) string {
 	uevent, err := r.fs.ReadFile(path.Join(blockDevices, device, "uevent"))
 	if err != nil {
-		return 0
+		return ""
 	}
 	for text := range strings.Lines(string(uevent)) {
 		name, found := strings.CutPrefix(strings.TrimSpace(text), "DEVNAME=")
@@ -82,14 +81,14 @@ func (r Reader) xfsOperations(device string) uint64 {
 		// The kernel writes ! for / in names of /sys, as in cciss!c0d0.
 		data, err := r.fs.ReadFile(path.Join(xfsDir, strings.ReplaceAll(name, "/", "!"), "stats/stats"))
 		if err != nil {
-			return 0
+			return ""
 		}
-		return parseXFSStats(string(data))
+		return string(data)
 	}
-	return 0
+	return ""
 }
 
-// parseXFSStats reads "dir LOOKUP CREATE REMOVE GETDENTS" and "xpc STRATEGY WRITTEN READ". Source: xfs_stats_format in
+// parseXFSStats counts the operations on directories and the bytes read and written. It reads "dir LOOKUP CREATE REMOVE GETDENTS" and "xpc STRATEGY WRITTEN READ". Source: xfs_stats_format in
 // fs/xfs/xfs_stats.c.
 func parseXFSStats(data string) (sum uint64) {
 	for text := range strings.Lines(data) {

@@ -24,6 +24,8 @@ type Socket struct {
 	// Repeats is how often in a row a segment, or a probe for one, was sent again that the other end has not acknowledged. One whose
 	// window is full acknowledges probes.
 	Repeats int
+	// MinRoundTrip is the shortest way there and back that TCP has seen on it.
+	MinRoundTrip time.Duration
 }
 
 // Read lists all connections, of IPv4 and IPv6. It costs as much as there are, so ask only where it tells something.
@@ -73,6 +75,7 @@ func socketOf(answer *netlink.InetDiagTCPInfoResp) (Socket, bool) {
 	return Socket{
 		Local: int(id.SourcePort), Remote: netip.AddrPortFrom(remote.Unmap(), id.DestinationPort),
 		// Where this host itself drops what it sends, nothing counts as sent, and only probes do.
-		Repeats: int(max(answer.TCPInfo.Retransmits, answer.TCPInfo.Probes)),
+		Repeats:      int(max(answer.TCPInfo.Retransmits, answer.TCPInfo.Probes)),
+		MinRoundTrip: time.Duration(answer.TCPInfo.Min_rtt) * time.Microsecond,
 	}, true
 }

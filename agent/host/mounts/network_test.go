@@ -1,0 +1,40 @@
+package mounts
+
+import "testing"
+
+func TestNetwork(t *testing.T) {
+	r := reader(t, map[string]string{
+		"/proc/1/net/snmp":    "Ip: Forwarding InReceives\nIp: 1 99\nTcp: RtoMin MaxConn InSegs OutSegs RetransSegs\nTcp: 200 -1 4500 1754 14\n",
+		"/proc/1/net/netstat": "TcpExt: SyncookiesSent TCPOFOQueue\nTcpExt: 7 232\nIpExt: InNoRoutes\nIpExt: 3\n",
+	})
+	got, err := r.Network()
+	if want := (Network{InSegments: 4500, OutSegments: 1754, Retransmitted: 14, OutOfOrder: 232}); err != nil || got != want {
+		t.Errorf("got %+v, %v; want %+v", got, err, want)
+	}
+	if _, err := reader(t, nil).Network(); err == nil {
+		t.Error("no counters, and no error")
+	}
+}
+
+func TestLog(t *testing.T) {
+	m := Mount{Device: "254:0", FSType: "xfs"}
+	r := reader(t, map[string]string{
+		"/sys/dev/block/254:0/uevent":     "MAJOR=254\nDEVNAME=dm-0\n",
+		"/sys/fs/xfs/dm-0/stats/stats":    "dir 1 2 3 4\nlog 1000 64000 25 900 30\npush_ail 5000 7 0 0 1 2 3 4 5 6\nxpc 1 2 3\n",
+		"/sys/fs/xfs/vdb/stats/stats":     "log 9 9 9 9 9\n",
+		"/sys/dev/block/254:1/uevent":     "DEVNAME=vdb1\n",
+		"/sys/dev/block/254:2/uevent":     "DEVNAME=vdc\n",
+		"/sys/fs/xfs/vdc/stats/stats":     "log x y z\n",
+		"/sys/dev/block/254:3/uevent":     "DEVNAME=../vdb\n",
+		"/sys/dev/block/254:4/uevent":     "MAJOR=254\n",
+		"/sys/dev/block/254:5/unexpected": "",
+	})
+	if got, ok := r.Log(m); !ok || got != (Log{Writes: 1000, NoBuffer: 25, NoSpace: 7}) {
+		t.Errorf("got %+v, %t", got, ok)
+	}
+	for _, device := range []string{"254:1", "254:2", "254:3", "254:4", "254:5"} {
+		if got, ok := r.Log(Mount{Device: device}); ok {
+			t.Errorf("%s: got %+v of nothing", device, got)
+		}
+	}
+}

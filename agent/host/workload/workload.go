@@ -1,0 +1,345 @@
+// Package workload does one kind of work on files, again and again, so that what a mount makes of it can be counted. It reads only,
+// unless it is allowed to write; then it writes into a directory of its own and removes it.
+package workload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Name is one kind of work.
+type Name string
+
+// Names.
+const (
+	// ListDirectory reads the directory and asks for the attributes of each entry, as ls -l does.
+	ListDirectory Name = "ListDirectory"
+	// WalkTree does so in all directories below it.
+	WalkTree Name = "WalkTree"
+	// ReadSequential reads all files of the directory from beginning to end, none of it from this node's cache.
+	ReadSequential Name = "ReadSequential"
+	// ReadRandom reads blocks of them anywhere, each in runs of 4 KiB as programs read records.
+	ReadRandom Name = "ReadRandom"
+	// CreateUnlink creates small files and removes them.
+	CreateUnlink Name = "CreateUnlink"
+	// WriteSequential writes one file from beginning to end.
+	WriteSequential Name = "WriteSequential"
+)
+
+// Names are all of them.
+var Names = []Name{ListDirectory, WalkTree, ReadSequential, ReadRandom, CreateUnlink, WriteSequential}
+
+// directoryPrefix begins the name of the directory that is written into.
+const directoryPrefix = ".storage-client-trial-"
+
+const (
+	// filesPerPass is how many files a pass creates, blocksPerPass how many blocks it reads or writes.
+	filesPerPass, blocksPerPass = 200, 256
+	sequentialBlock, runSize    = 1 << 20, 4 << 10
+)
+
+// Options say what is done.
+type Options struct {
+	Name Name
+	// Path is the directory.
+	Path string
+	// For is how long passes are begun, Pause how long to wait between two of them.
+	For, Pause time.Duration
+	// Workers is how many do so at a time.
+	Workers int
+	// BlockKiB is the size of a block of ReadRandom and WriteSequential. Direct reads and writes past the page cache, Sync waits for
+	// each write.
+	BlockKiB     int
+	Direct, Sync bool
+	// AllowWrites allows what writes.
+	AllowWrites bool
+	// ID ends the name of the directory that is written into; no two that run at a time have the same.
+	ID string
+}
+
+// Validate refuses what cannot be done.
+func (o Options) Validate() error {
+	switch {
+	case !slices.Contains(Names, o.Name):
+		return fmt.Errorf("workload %q: must be one of %s", o.Name, joinNames())
+	case o.Path == "":
+		return errors.New("path: must name a directory")
+	case o.Workers < 1 || o.Workers > 256:
+		return fmt.Errorf("workers %d: must be 1 to 256", o.Workers)
+	case o.BlockKiB < 4 || o.BlockKiB > 16384 || o.BlockKiB%4 != 0:
+		return fmt.Errorf("block %d KiB: must be a multiple of 4 from 4 to 16384", o.BlockKiB)
+	case o.writes() && !o.AllowWrites:
+		return fmt.Errorf("workload %s writes: it must be allowed to", o.Name)
+	case o.writes() && (o.ID == "" || strings.ContainsAny(o.ID, "/.")):
+		return fmt.Errorf("id %q: must name a directory", o.ID)
+	}
+	return nil
+}
+
+func joinNames() string {
+	texts := make([]string, len(Names))
+	for i, n := range Names {
+		texts[i] = string(n)
+	}
+	return strings.Join(texts, ", ")
+}
+
+func (o Options) writes() bool { return o.Name == CreateUnlink || o.Name == WriteSequential }
+
+// Result is what was done.
+type Result struct {
+	Name Name `json:"name"`
+	// Passes are in the order in which they ended, of all workers.
+	Passes []Pass `json:"passes"`
+}
+
+// Pass is one round of the work.
+type Pass struct {
+	Seconds float64 `json:"seconds"`
+	// Units is how many entries, files or blocks it had.
+	Units uint64 `json:"units"`
+	Bytes uint64 `json:"bytes,omitempty"`
+}
+
+// Run does the work until its time is over; a pass that has begun is finished. It stops at the first error.
+func Run(ctx context.Context, o Options) (Result, error) {
+	if err := o.Validate(); err != nil {
+		return Result{}, err
+	}
+	place := o.Path
+	if o.writes() {
+		place = filepath.Join(o.Path, directoryPrefix+o.ID)
+		if err := os.Mkdir(place, 0o700); err != nil {
+			return Result{}, err
+		}
+		defer func() { _ = os.RemoveAll(place) }()
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	r := Result{Name: o.Name}
+	end := time.Now().Add(o.For)
+	var mutex sync.Mutex
+	var workers sync.WaitGroup
+	for i := range o.Workers {
+		w := worker{Options: o, place: place, number: i, random: rand.New(rand.NewPCG(uint64(i), 1))}
+		workers.Go(func() {
+			for first := true; ctx.Err() == nil && (first || time.Now().Before(end)); first = false {
+				began := time.Now()
+				pass, err := w.pass(ctx)
+				if err != nil {
+					cancel(fmt.Errorf("%s in %s: %w", o.Name, o.Path, err))
+					return
+				}
+				pass.Seconds = time.Since(began).Seconds()
+				mutex.Lock()
+				r.Passes = append(r.Passes, pass)
+				mutex.Unlock()
+				wait(ctx, o.Pause)
+			}
+		})
+	}
+	workers.Wait()
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) {
+		return r, cause
+	}
+	return r, nil
+}
+
+func wait(ctx context.Context, pause time.Duration) {
+	if pause <= 0 {
+		return
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(pause):
+	}
+}
+
+// worker does passes one after the other.
+type worker struct {
+	Options
+	place  string
+	number int
+	random *rand.Rand
+}
+
+func (w worker) pass(ctx context.Context) (Pass, error) {
+	switch w.Name {
+	case ListDirectory:
+		return listDirectory(w.place)
+	case WalkTree:
+		return walkTree(ctx, w.place)
+	case ReadSequential:
+		return w.eachFile(ctx, readAll)
+	case ReadRandom:
+		return w.eachFile(ctx, w.readBlocks)
+	case CreateUnlink:
+		return w.createFiles(ctx)
+	default:
+		return w.writeFile(ctx)
+	}
+}
+
+func listDirectory(dir string) (p Pass, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return p, err
+	}
+	for _, entry := range entries {
+		// One that has gone meanwhile is none.
+		if _, err := entry.Info(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return p, err
+		}
+		p.Units++
+	}
+	return p, nil
+}
+
+func walkTree(ctx context.Context, dir string) (p Pass, err error) {
+	err = filepath.WalkDir(dir, func(_ string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if _, err := entry.Info(); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		p.Units++
+		return ctx.Err()
+	})
+	return p, err
+}
+
+// eachFile reads the regular files of the directory.
+func (w worker) eachFile(ctx context.Context, read func(context.Context, *os.File, *Pass) error) (p Pass, err error) {
+	entries, err := os.ReadDir(w.place)
+	if err != nil {
+		return p, err
+	}
+	for _, entry := range entries {
+		if !entry.Type().IsRegular() || ctx.Err() != nil {
+			continue
+		}
+		flags := os.O_RDONLY
+		if w.Direct {
+			flags |= unix.O_DIRECT
+		}
+		file, err := os.OpenFile(filepath.Join(w.place, entry.Name()), flags, 0)
+		if err != nil {
+			return p, err
+		}
+		err = errors.Join(evict(file), read(ctx, file, &p), file.Close())
+		if err != nil {
+			return p, err
+		}
+	}
+	if p.Units == 0 && ctx.Err() == nil {
+		return p, errors.New("no file to read")
+	}
+	return p, nil
+}
+
+// evict drops a file from this node's cache: what is read from there says nothing of the mount.
+func evict(file *os.File) error {
+	if err := unix.Fadvise(int(file.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
+		return fmt.Errorf("evict from the cache: %w", err)
+	}
+	return nil
+}
+
+func readAll(ctx context.Context, file *os.File, p *Pass) error {
+	buffer := alignedBuffer(sequentialBlock)
+	for ctx.Err() == nil {
+		n, err := file.Read(buffer)
+		p.Bytes += uint64(n)
+		if errors.Is(err, io.EOF) {
+			p.Units++
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w worker) readBlocks(ctx context.Context, file *os.File, p *Pass) error {
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	size := int64(w.BlockKiB) << 10
+	blocks := info.Size() / size
+	buffer := alignedBuffer(runSize)
+	for i := 0; i < blocksPerPass && blocks > 0 && ctx.Err() == nil; i++ {
+		start := w.random.Int64N(blocks) * size
+		for at := start; at < start+size; at += runSize {
+			n, err := file.ReadAt(buffer, at)
+			if err != nil && !errors.Is(err, io.EOF) {
+				return err
+			}
+			p.Bytes += uint64(n)
+		}
+		p.Units++
+	}
+	return nil
+}
+
+func (w worker) createFiles(ctx context.Context) (p Pass, err error) {
+	name := func(i int) string { return filepath.Join(w.place, fmt.Sprintf("%d-%d", w.number, i)) }
+	for i := 0; i < filesPerPass && ctx.Err() == nil; i++ {
+		file, err := os.OpenFile(name(i), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+		if err != nil {
+			return p, err
+		}
+		if err := file.Close(); err != nil {
+			return p, err
+		}
+		p.Units++
+	}
+	for i := range p.Units {
+		if err := os.Remove(name(int(i))); err != nil {
+			return p, err
+		}
+	}
+	return p, nil
+}
+
+func (w worker) writeFile(ctx context.Context) (p Pass, err error) {
+	flags := os.O_CREATE | os.O_WRONLY | os.O_TRUNC
+	if w.Direct {
+		flags |= unix.O_DIRECT
+	}
+	if w.Sync {
+		flags |= unix.O_DSYNC
+	}
+	file, err := os.OpenFile(filepath.Join(w.place, fmt.Sprintf("file-%d", w.number)), flags, 0o600)
+	if err != nil {
+		return p, err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	buffer := alignedBuffer(w.BlockKiB << 10)
+	for i := 0; i < blocksPerPass && ctx.Err() == nil; i++ {
+		n, err := file.Write(buffer)
+		if err != nil {
+			return p, err
+		}
+		p.Units++
+		p.Bytes += uint64(n)
+	}
+	return p, nil
+}
+
+// alignedBuffer is what O_DIRECT asks for. A large allocation of Go begins at a page; 8 KiB is the size of its smallest one.
+func alignedBuffer(size int) []byte { return make([]byte, max(size, 64<<10))[:size] }

@@ -1,0 +1,120 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	"unsafe"
+)
+
+func directory(t *testing.T, files, size int) string {
+	t.Helper()
+	dir := t.TempDir()
+	for i := range files {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(i)), make([]byte, size), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestRun(t *testing.T) {
+	dir := directory(t, 3, 1<<20)
+	if err := os.Mkdir(filepath.Join(dir, "below"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "below", "x"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[Name]Pass{
+		ListDirectory: {Units: 4}, WalkTree: {Units: 6}, ReadSequential: {Units: 3, Bytes: 3 << 20},
+		ReadRandom: {Units: 3 * blocksPerPass, Bytes: 3 * blocksPerPass * 4096}, CreateUnlink: {Units: filesPerPass},
+		WriteSequential: {Units: blocksPerPass, Bytes: blocksPerPass * 4096},
+	} {
+		t.Run(string(name), func(t *testing.T) {
+			o := Options{Name: name, Path: dir, Workers: 2, BlockKiB: 4, AllowWrites: true, ID: "1", Sync: true}
+			r, err := Run(t.Context(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(r.Passes) != 2 {
+				t.Fatalf("%d passes of two workers that have no time", len(r.Passes))
+			}
+			for _, p := range r.Passes {
+				if p.Units != want.Units || p.Bytes != want.Bytes || p.Seconds <= 0 {
+					t.Errorf("got %+v, want %+v", p, want)
+				}
+			}
+			if left, _ := filepath.Glob(filepath.Join(dir, ".storage-client-trial-*")); len(left) > 0 {
+				t.Errorf("left behind: %v", left)
+			}
+		})
+	}
+}
+
+// It goes on until its time is over, and leaves nothing when it is stopped.
+func TestRunIsStopped(t *testing.T) {
+	dir := t.TempDir()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	r, err := Run(ctx, Options{Name: CreateUnlink, Path: dir, For: time.Hour, Workers: 1, BlockKiB: 4, AllowWrites: true, ID: "1"})
+	if err == nil || len(r.Passes) == 0 {
+		t.Errorf("%d passes, %v", len(r.Passes), err)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+		t.Errorf("left behind: %v, %v", entries, err)
+	}
+}
+
+func TestValidate(t *testing.T) {
+	good := Options{Name: CreateUnlink, Path: "/x", Workers: 1, BlockKiB: 4, AllowWrites: true, ID: "1"}
+	if err := good.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	for word, change := range map[string]func(*Options){
+		"workload": func(o *Options) { o.Name = "Delete" }, "path": func(o *Options) { o.Path = "" }, "workers": func(o *Options) { o.Workers = 0 },
+		"block": func(o *Options) { o.BlockKiB = 6 }, "allowed": func(o *Options) { o.AllowWrites = false }, "id": func(o *Options) { o.ID = "../x" },
+	} {
+		o := good
+		change(&o)
+		if err := o.Validate(); err == nil || !strings.Contains(err.Error(), word) {
+			t.Errorf("%s: %v", word, err)
+		}
+		if _, err := Run(t.Context(), o); err == nil {
+			t.Errorf("%s: it ran", word)
+		}
+	}
+}
+
+// What another writer has left under the same name is never touched.
+func TestRunTakesNoDirectoryOfAnother(t *testing.T) {
+	dir := t.TempDir()
+	theirs := filepath.Join(dir, directoryPrefix+"1", "theirs")
+	if err := os.MkdirAll(theirs, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Run(t.Context(), Options{Name: CreateUnlink, Path: dir, Workers: 1, BlockKiB: 4, AllowWrites: true, ID: "1"}); err == nil {
+		t.Error("it took another's directory")
+	}
+	if _, err := os.Stat(theirs); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNothingToRead(t *testing.T) {
+	if _, err := Run(t.Context(), Options{Name: ReadRandom, Path: t.TempDir(), Workers: 1, BlockKiB: 4}); err == nil {
+		t.Error("an empty directory was read")
+	}
+}
+
+func TestAlignedBuffer(t *testing.T) {
+	for _, size := range []int{4096, 65536, 1 << 20} {
+		if b := alignedBuffer(size); len(b) != size || uintptr(unsafe.Pointer(&b[0]))%4096 != 0 {
+			t.Errorf("%d bytes at %p", len(b), &b[0])
+		}
+	}
+}

@@ -1,0 +1,268 @@
+// Package sample reads what the mounts of one machine do over a window of time. It reads counters only, and never touches a mount.
+package sample
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/storageclient/operator/agent/host/mounts"
+	"github.com/storageclient/operator/agent/host/sockets"
+	"github.com/storageclient/operator/tuning/recommend"
+)
+
+// Mounts reads what the kernel counts.
+type Mounts interface {
+	Read() (mounts.Table, error)
+	Superblocks() ([]mounts.Superblock, error)
+	Network() (mounts.Network, error)
+	Log(mounts.Mount) (mounts.Log, bool)
+}
+
+// Sampler takes samples.
+type Sampler struct {
+	Mounts Mounts
+	// Sockets is sockets.Read.
+	Sockets func() ([]sockets.Socket, error)
+	Clock   clock.Clock
+}
+
+// Take samples all network and XFS mounts, one superblock each, sorted by server, export and mount point. A mount that comes or goes
+// within the window is left out.
+func (s Sampler) Take(ctx context.Context, window time.Duration) ([]recommend.Sample, error) {
+	before, err := s.read()
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-s.Clock.After(window):
+	}
+	after, err := s.read()
+	if err != nil {
+		return nil, err
+	}
+	samples := compare(before, after)
+	addRoundTrips(samples, after, s.Sockets)
+	return samples, nil
+}
+
+// addRoundTrips tells of each NFS mount the shortest way to its server and back. Where the kernel does not tell, rules that need it
+// stay silent.
+func addRoundTrips(samples []recommend.Sample, r reading, read func() ([]sockets.Socket, error)) {
+	all, err := read()
+	if err != nil {
+		return
+	}
+	for _, b := range r.nfs {
+		i := slices.IndexFunc(samples, func(s recommend.Sample) bool { return s.MountPoint == b.MountPoint })
+		address, known := b.Address()
+		if i < 0 || !known {
+			continue
+		}
+		for _, socket := range all {
+			trip := uint64(socket.MinRoundTrip / time.Microsecond)
+			if least := &samples[i].MinRoundTripMicros; socket.Remote == address && trip > 0 && (*least == 0 || trip < *least) {
+				*least = trip
+			}
+		}
+	}
+}
+
+// reading is what was read at one time.
+type reading struct {
+	at      time.Time
+	nfs     map[string]mounts.Superblock
+	others  map[string]other
+	network mounts.Network
+}
+
+// other is a mount of SMB or XFS.
+type other struct {
+	mounts.Mount
+	log mounts.Log
+}
+
+func (s Sampler) read() (reading, error) {
+	r := reading{at: s.Clock.Now(), nfs: map[string]mounts.Superblock{}, others: map[string]other{}}
+	blocks, err := s.Mounts.Superblocks()
+	if err != nil {
+		return r, err
+	}
+	for _, b := range blocks {
+		r.nfs[b.Device] = b
+	}
+	table, err := s.Mounts.Read()
+	if err != nil {
+		return r, err
+	}
+	for _, m := range table.Mounts {
+		if _, known := r.nfs[m.Device]; known {
+			continue
+		}
+		if _, met := r.others[m.Device]; met {
+			continue
+		}
+		log, _ := s.Mounts.Log(m)
+		r.others[m.Device] = other{m, log}
+	}
+	// Where TCP's counters cannot be read, what the mounts tell is worth having.
+	r.network, _ = s.Mounts.Network()
+	return r, nil
+}
+
+func compare(before, after reading) []recommend.Sample {
+	seconds := after.at.Sub(before.at).Seconds()
+	var samples []recommend.Sample
+	for device, now := range after.nfs {
+		then, known := before.nfs[device]
+		if !known || !sameMount(then.Mount, now.Mount) {
+			continue
+		}
+		sample := describe(now.Mount, seconds)
+		sample.Operations = operations(then.Operations, now.Operations)
+		sample.Bytes, sample.Events = bytesOf(then.Bytes, now.Bytes), eventsOf(then.Events, now.Events)
+		sample.Connections = connections(then.Transports, now.Transports)
+		sample.Network = networkOf(before.network, after.network)
+		samples = append(samples, sample)
+	}
+	for device, now := range after.others {
+		then, known := before.others[device]
+		if !known || !sameMount(then.Mount, now.Mount) {
+			continue
+		}
+		sample := describe(now.Mount, seconds)
+		if now.IsNetwork() {
+			sample.Requests = since(then.Operations, now.Operations)
+			sample.Network = networkOf(before.network, after.network)
+		} else {
+			sample.Log = logOf(then.log, now.log)
+		}
+		samples = append(samples, sample)
+	}
+	slices.SortFunc(samples, func(a, b recommend.Sample) int {
+		return strings.Compare(a.Server+a.Export+" "+a.MountPoint, b.Server+b.Export+" "+b.MountPoint)
+	})
+	return samples
+}
+
+// sameMount tells whether a superblock is the one that had its number before.
+func sameMount(then, now mounts.Mount) bool {
+	return then.Server == now.Server && then.Export == now.Export && then.FSType == now.FSType && (now.Age < 0 || now.Age >= then.Age)
+}
+
+func describe(m mounts.Mount, seconds float64) recommend.Sample {
+	return recommend.Sample{
+		Server: m.Server, Export: m.Export, MountPoint: m.MountPoint, Volume: m.Volume, Protocol: m.Protocol, Options: m.Options,
+		ReadAheadKiB: m.ReadAheadKiB, SlotLimit: m.SlotLimit, Seconds: seconds,
+	}
+}
+
+func operations(before, after []mounts.Operation) []recommend.Operation {
+	then := map[string]mounts.Operation{}
+	for _, o := range before {
+		then[o.Name] = o
+	}
+	var found []recommend.Operation
+	for _, now := range after {
+		was := then[now.Name]
+		if since(was.Count, now.Count) == 0 {
+			continue
+		}
+		found = append(found, recommend.Operation{
+			Name: now.Name, Count: since(was.Count, now.Count), Transmissions: since(was.Transmissions, now.Transmissions),
+			Errors: since(was.Errors, now.Errors), BytesSent: since(was.BytesSent, now.BytesSent), BytesReceived: since(was.BytesReceived, now.BytesReceived),
+			QueueMillis: millis(was.Queue, now.Queue), RoundTripMillis: millis(was.RoundTrip, now.RoundTrip), ExecutionMillis: millis(was.Execution, now.Execution),
+		})
+	}
+	return found
+}
+
+// connections pairs the transports by their place: they have no name.
+func connections(before, after []mounts.TransportCounters) []recommend.Connection {
+	if len(before) != len(after) {
+		return nil
+	}
+	found := make([]recommend.Connection, 0, len(after))
+	for i, now := range after {
+		was := before[i]
+		found = append(found, recommend.Connection{
+			Connects: since(was.Connects, now.Connects), Sends: since(was.Sends, now.Sends), Answers: since(was.Answers, now.Answers),
+			Backlog: since(was.Backlog, now.Backlog), InFlight: since(now.Answers, now.Sends), IdleSeconds: uint64(now.Idle / time.Second),
+		})
+	}
+	return found
+}
+
+func bytesOf(was, now mounts.Bytes) recommend.Bytes {
+	return recommend.Bytes{
+		Read: since(was.Read, now.Read), Written: since(was.Written, now.Written),
+		DirectRead: since(was.DirectRead, now.DirectRead), DirectWritten: since(was.DirectWritten, now.DirectWritten),
+		WireRead: since(was.WireRead, now.WireRead), WireWritten: since(was.WireWritten, now.WireWritten),
+	}
+}
+
+func eventsOf(was, now mounts.Events) recommend.Events {
+	return recommend.Events{
+		Opens: since(was.Opens, now.Opens), Flushes: since(was.Flushes, now.Flushes), Syncs: since(was.Syncs, now.Syncs),
+		DataInvalidations: since(was.DataInvalidations, now.DataInvalidations), Listings: since(was.Listings, now.Listings),
+	}
+}
+
+func networkOf(was, now mounts.Network) recommend.Network {
+	return recommend.Network{
+		InSegments: since(was.InSegments, now.InSegments), OutSegments: since(was.OutSegments, now.OutSegments),
+		Retransmitted: since(was.Retransmitted, now.Retransmitted), OutOfOrder: since(was.OutOfOrder, now.OutOfOrder),
+	}
+}
+
+func logOf(was, now mounts.Log) recommend.Log {
+	return recommend.Log{
+		Writes: since(was.Writes, now.Writes), NoBuffer: since(was.NoBuffer, now.NoBuffer), NoSpace: since(was.NoSpace, now.NoSpace),
+	}
+}
+
+// since is how far a counter has come; 0 where it runs the other way, as one that was reset does.
+func since(was, now uint64) uint64 {
+	if now < was {
+		return 0
+	}
+	return now - was
+}
+
+func millis(was, now time.Duration) uint64 { return uint64(max(0, now-was) / time.Millisecond) }
+
+// Report is what a sample of a machine says.
+type Report struct {
+	// Seconds is how long the window was.
+	Seconds float64 `json:"seconds"`
+	Mounts  []Mount `json:"mounts"`
+}
+
+// Mount is one of them.
+type Mount struct {
+	recommend.Sample
+	Verdict recommend.Verdict `json:"verdict"`
+}
+
+// Judge makes a report of samples.
+func Judge(window time.Duration, samples []recommend.Sample) Report {
+	r := Report{Seconds: window.Seconds(), Mounts: make([]Mount, 0, len(samples))}
+	for _, s := range samples {
+		r.Mounts = append(r.Mounts, Mount{s, recommend.For(s)})
+	}
+	return r
+}
+
+// name is what a mount is called in a text.
+func (m Mount) name() string {
+	if m.Server == "" {
+		return m.MountPoint
+	}
+	return fmt.Sprintf("%s:%s on %s", m.Server, m.Export, m.MountPoint)
+}

@@ -1,0 +1,218 @@
+package sample
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	testclock "k8s.io/utils/clock/testing"
+
+	"github.com/storageclient/operator/agent/host/mounts"
+	"github.com/storageclient/operator/agent/host/sockets"
+	"github.com/storageclient/operator/tuning/recommend"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// machine tells one state until the window has passed, and another one after it.
+type machine struct {
+	clock         *testclock.FakeClock
+	before, after state
+	start         time.Time
+}
+
+type state struct {
+	blocks  []mounts.Superblock
+	others  []mounts.Mount
+	network mounts.Network
+	log     mounts.Log
+	err     error
+}
+
+func (m machine) now() state {
+	if m.clock.Now().After(m.start) {
+		return m.after
+	}
+	return m.before
+}
+
+func (m machine) Read() (mounts.Table, error) {
+	all := m.now().others
+	for _, b := range m.now().blocks {
+		all = append(all, b.Mount)
+	}
+	return mounts.Table{Mounts: all}, m.now().err
+}
+func (m machine) Superblocks() ([]mounts.Superblock, error) { return m.now().blocks, m.now().err }
+func (m machine) Network() (mounts.Network, error)          { return m.now().network, nil }
+func (m machine) Log(mounts.Mount) (mounts.Log, bool)       { return m.now().log, true }
+
+const window = time.Minute
+
+// take plays a window.
+func take(t *testing.T, before, after state) ([]recommend.Sample, error) {
+	t.Helper()
+	start := time.Unix(1000, 0)
+	clock := testclock.NewFakeClock(start)
+	sampler := Sampler{Mounts: machine{clock: clock, before: before, after: after, start: start}, Sockets: listSockets, Clock: clock}
+	go func() {
+		for !clock.HasWaiters() {
+			time.Sleep(time.Millisecond)
+		}
+		clock.Step(window)
+	}()
+	return sampler.Take(context.Background(), window)
+}
+
+func listSockets() ([]sockets.Socket, error) {
+	return []sockets.Socket{
+		{Remote: netip.MustParseAddrPort("10.0.0.3:2049"), MinRoundTrip: 1600 * time.Microsecond},
+		{Remote: netip.MustParseAddrPort("10.0.0.3:2049"), MinRoundTrip: 1400 * time.Microsecond},
+		{Remote: netip.MustParseAddrPort("10.0.0.3:2049")},
+		{Remote: netip.MustParseAddrPort("10.0.0.3:111"), MinRoundTrip: 100 * time.Microsecond},
+		{Remote: netip.MustParseAddrPort("10.0.0.4:2049"), MinRoundTrip: 100 * time.Microsecond},
+	}, nil
+}
+
+// listed is a mount whose directory of 5,000 files was listed n times so far.
+func listed(n uint64) mounts.Superblock {
+	return mounts.Superblock{
+		Mount: mounts.Mount{
+			Server: "10.0.0.3", Export: "/exports/tools", MountPoint: "/mnt/tools", Device: "0:52", FSType: "nfs4", Protocol: "NFSv4.1", Volume: "tools",
+			Options: []string{"rw", "acregmin=3"}, ReadAheadKiB: 128, SlotLimit: 65536, Client: "10.0.0.3:2049 4.1 tcp", Age: int(100 + n),
+		},
+		Bytes:  mounts.Bytes{Read: 10 * n, WireRead: 9 * n, Written: 8 * n, DirectRead: 7 * n, DirectWritten: 6 * n, WireWritten: 5 * n},
+		Events: mounts.Events{DataInvalidations: n, Opens: 2 * n, Listings: 3 * n, Flushes: 4 * n, Syncs: 5 * n},
+		Transports: []mounts.TransportCounters{{
+			ConnectionCounters: mounts.ConnectionCounters{Sends: 5010*n + 1, Answers: 5010 * n, Connects: 1, Idle: 1500 * time.Millisecond}, Backlog: 3 * n,
+		}},
+		Operations: []mounts.Operation{
+			{
+				Name: "GETATTR", Count: 5000 * n, Transmissions: 5000 * n, BytesSent: 1e6 * n, BytesReceived: 1e6 * n,
+				Queue: time.Duration(n) * 100 * time.Millisecond, RoundTrip: time.Duration(n) * 5 * time.Second, Execution: time.Duration(n) * 6 * time.Second, Errors: n,
+			},
+			{Name: "NULL", Count: 1, Transmissions: 1},
+			{Name: "READDIR", Count: 10 * n, Transmissions: 10 * n, BytesReceived: 4e5 * n, RoundTrip: time.Duration(n) * 50 * time.Millisecond},
+		},
+	}
+}
+
+func TestTake(t *testing.T) {
+	share := func(operations uint64) mounts.Mount {
+		return mounts.Mount{Server: "filer", Export: "/share", MountPoint: "/mnt/s", Device: "0:60", FSType: "cifs", Protocol: "SMB3.1.1", Operations: operations, Age: -1}
+	}
+	disk := mounts.Mount{MountPoint: "/mnt/d1", Device: "254:0", FSType: "xfs", Protocol: "xfs", Age: -1}
+	came := listed(1)
+	came.Device, came.MountPoint = "0:70", "/mnt/new"
+	before := state{
+		blocks: []mounts.Superblock{listed(2)}, others: []mounts.Mount{share(100), disk}, network: mounts.Network{InSegments: 10},
+		log: mounts.Log{Writes: 5},
+	}
+	after := state{
+		blocks: []mounts.Superblock{listed(5), came}, others: []mounts.Mount{share(350), disk},
+		network: mounts.Network{InSegments: 4510, OutSegments: 2, Retransmitted: 1, OutOfOrder: 3}, log: mounts.Log{Writes: 205, NoBuffer: 7, NoSpace: 1},
+	}
+	got, err := take(t, before, after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	network := recommend.Network{InSegments: 4500, OutSegments: 2, Retransmitted: 1, OutOfOrder: 3}
+	want := []recommend.Sample{
+		{MountPoint: "/mnt/d1", Protocol: "xfs", Seconds: 60, Log: recommend.Log{Writes: 200, NoBuffer: 7, NoSpace: 1}},
+		{
+			Server: "10.0.0.3", Export: "/exports/tools", MountPoint: "/mnt/tools", Volume: "tools", Protocol: "NFSv4.1", Options: []string{"rw", "acregmin=3"},
+			ReadAheadKiB: 128, SlotLimit: 65536, MinRoundTripMicros: 1400, Seconds: 60, Network: network,
+			Operations: []recommend.Operation{
+				{
+					Name: "GETATTR", Count: 15000, Transmissions: 15000, Errors: 3, BytesSent: 3e6, BytesReceived: 3e6,
+					QueueMillis: 300, RoundTripMillis: 15000, ExecutionMillis: 18000,
+				},
+				{Name: "READDIR", Count: 30, Transmissions: 30, BytesReceived: 12e5, RoundTripMillis: 150},
+			},
+			Bytes:       recommend.Bytes{Read: 30, WireRead: 27, Written: 24, DirectRead: 21, DirectWritten: 18, WireWritten: 15},
+			Events:      recommend.Events{DataInvalidations: 3, Opens: 6, Listings: 9, Flushes: 12, Syncs: 15},
+			Connections: []recommend.Connection{{Sends: 15030, Answers: 15030, Backlog: 9, InFlight: 1, IdleSeconds: 1}},
+		},
+		{Server: "filer", Export: "/share", MountPoint: "/mnt/s", Protocol: "SMB3.1.1", Seconds: 60, Requests: 250, Network: network},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	checkGolden(t, "report", Judge(window, got))
+}
+
+// Numbers of a mount that is another one, or that ran backwards, are those of no window.
+func TestTakeOfAnotherMount(t *testing.T) {
+	younger := listed(5)
+	younger.Age = 3
+	elsewhere := listed(5)
+	elsewhere.Server = "10.0.0.4"
+	for name, after := range map[string]mounts.Superblock{"mounted anew": younger, "of another server": elsewhere} {
+		got, err := take(t, state{blocks: []mounts.Superblock{listed(2)}}, state{blocks: []mounts.Superblock{after}})
+		if err != nil || len(got) != 0 {
+			t.Errorf("%s: got %+v, %v", name, got, err)
+		}
+	}
+	reset := listed(1)
+	reset.Age = 200
+	got, err := take(t, state{blocks: []mounts.Superblock{listed(2)}}, state{blocks: []mounts.Superblock{reset}})
+	if err != nil || len(got) != 1 || got[0].Operations != nil || got[0].Bytes != (recommend.Bytes{}) {
+		t.Errorf("counters that were reset: got %+v, %v", got, err)
+	}
+}
+
+func TestTakeFails(t *testing.T) {
+	broken := errors.New("no counters")
+	if _, err := take(t, state{err: broken}, state{}); !errors.Is(err, broken) {
+		t.Errorf("got %v before", err)
+	}
+	if _, err := take(t, state{}, state{err: broken}); !errors.Is(err, broken) {
+		t.Errorf("got %v after", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	clock := testclock.NewFakeClock(time.Unix(0, 0))
+	if _, err := (Sampler{Mounts: machine{clock: clock}, Clock: clock}).Take(ctx, window); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestWriteNothing(t *testing.T) {
+	var b bytes.Buffer
+	if err := Judge(window, nil).Write(&b, "text"); err != nil || b.Len() == 0 {
+		t.Errorf("%q, %v", b.String(), err)
+	}
+	if err := Judge(window, nil).Write(&b, "xml"); err == nil {
+		t.Error("xml is written")
+	}
+}
+
+func checkGolden(t *testing.T, name string, r Report) {
+	t.Helper()
+	for _, format := range []string{"text", "json"} {
+		var b bytes.Buffer
+		if err := r.Write(&b, format); err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join("testdata", name+"."+format)
+		if *update {
+			if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), b.String()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", file, diff)
+		}
+	}
+}

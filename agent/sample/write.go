@@ -1,0 +1,113 @@
+package sample
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/storageclient/operator/tuning/recommend"
+)
+
+// shownOperations is how many kinds of operations of a mount the text shows, those that took most time.
+const shownOperations = 8
+
+// Write writes the report as text, JSON or YAML.
+func (r Report) Write(w io.Writer, format string) error {
+	var data []byte
+	var err error
+	switch format {
+	case "json":
+		if data, err = json.MarshalIndent(r, "", "  "); err == nil {
+			data = append(data, '\n')
+		}
+	case "yaml":
+		data, err = yaml.Marshal(r)
+	case "text":
+		data, err = r.renderText()
+	default:
+		err = fmt.Errorf("format %q: must be text, json or yaml", format)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(data)
+	return err
+}
+
+func (r Report) renderText() ([]byte, error) {
+	var b bytes.Buffer
+	if len(r.Mounts) == 0 {
+		return []byte("No NFS, SMB or XFS file system was mounted all through the window.\n"), nil
+	}
+	for i, m := range r.Mounts {
+		if i > 0 {
+			b.WriteString("\n")
+		}
+		if err := m.writeText(&b); err != nil {
+			return nil, err
+		}
+	}
+	return b.Bytes(), nil
+}
+
+func (m Mount) writeText(b *bytes.Buffer) error {
+	about := m.Protocol
+	if m.Volume != "" {
+		about += ", volume " + m.Volume
+	}
+	fmt.Fprintf(b, "%s (%s)\n  %s\n", m.name(), about, m.Verdict.Summary)
+	m.writeOperations(b)
+	for _, f := range m.Verdict.Findings {
+		fmt.Fprintf(b, "\n  %s: %s.\n    expected: %s\n", f.Rule, f.Seen, f.Effect)
+		if f.Against != "" {
+			fmt.Fprintf(b, "    against:  %s\n", f.Against)
+		}
+		if err := writeChange(b, f.Change); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m Mount) writeOperations(b *bytes.Buffer) {
+	if len(m.Operations) == 0 {
+		return
+	}
+	longest := slices.SortedStableFunc(slices.Values(m.Operations), func(a, b recommend.Operation) int {
+		return cmp.Or(cmp.Compare(b.ExecutionMillis, a.ExecutionMillis), cmp.Compare(b.Count, a.Count))
+	})
+	table := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(table, "  operation\tcount\tper second\tqueue ms\tround trip ms\tKiB each\terrors\t")
+	for _, o := range longest[:min(len(longest), shownOperations)] {
+		n := float64(o.Count)
+		fmt.Fprintf(table, "  %s\t%d\t%.1f\t%.1f\t%.1f\t%.1f\t%d\t\n", o.Name, o.Count, n/m.Seconds, float64(o.QueueMillis)/n,
+			float64(o.RoundTripMillis)/n, float64(o.BytesSent+o.BytesReceived)/n/1024, o.Errors)
+	}
+	_ = table.Flush()
+	if hidden := len(longest) - shownOperations; hidden > 0 {
+		fmt.Fprintf(b, "  and %d more, with -o json\n", hidden)
+	}
+}
+
+// writeChange shows what to declare as a profile has it.
+func writeChange(b *bytes.Buffer, c recommend.Change) error {
+	if c.MountOptions == nil && c.ReadAheadKiB == 0 && c.Node == nil {
+		return nil
+	}
+	data, err := yaml.Marshal(c)
+	if err != nil {
+		return err
+	}
+	b.WriteString("    declare:\n")
+	for line := range strings.Lines(string(data)) {
+		b.WriteString("      " + line)
+	}
+	return nil
+}

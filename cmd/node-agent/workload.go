@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/storageclient/operator/agent/host/workload"
+)
+
+// workloadCommand is the command that does one kind of work.
+const workloadCommand = "workload"
+
+// runWorkload does one kind of work on files and writes what was done as JSON.
+func runWorkload(args []string, stdout, stderr io.Writer) error {
+	o := workload.Options{ID: fmt.Sprint(os.Getpid())}
+	set := flag.NewFlagSet("node-agent "+workloadCommand, flag.ContinueOnError)
+	set.SetOutput(stderr)
+	set.StringVar((*string)(&o.Name), "name", "", fmt.Sprintf("kind of work, one of %v", workload.Names))
+	set.StringVar(&o.Path, "path", "", "directory to work in")
+	set.DurationVar(&o.For, "for", 0, "how long to begin passes; one by default")
+	set.DurationVar(&o.Pause, "pause", 0, "how long to wait between two passes")
+	set.IntVar(&o.Workers, "workers", 1, "how many do the work at a time")
+	set.IntVar(&o.BlockKiB, "block-kib", 4, "size of a block of ReadRandom and WriteSequential, in KiB")
+	set.BoolVar(&o.Direct, "direct", false, "read and write past the page cache")
+	set.BoolVar(&o.Sync, "sync", false, "wait for each write")
+	set.BoolVar(&o.AllowWrites, "allow-writes", false, "allow CreateUnlink and WriteSequential, which write into a directory of their own and remove it")
+	if err := set.Parse(args); errors.Is(err, flag.ErrHelp) {
+		return nil
+	} else if err != nil {
+		return fmt.Errorf("parse flags: %w", err)
+	}
+	if set.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", set.Arg(0))
+	}
+	if o.For < 0 || o.For > time.Hour || o.Pause < 0 {
+		return fmt.Errorf("--for %s, --pause %s: must be from 0 to 1h, and not under 0", o.For, o.Pause)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	r, err := workload.Run(ctx, o)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(stdout).Encode(r)
+}

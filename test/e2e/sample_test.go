@@ -1,0 +1,177 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/storageclient/operator/agent/sample"
+	"github.com/storageclient/operator/test/e2e/cluster"
+)
+
+// sampled labels the spec.
+const sampled = "sample"
+
+// planted is a bottleneck, or its absence, and what a sample of it is to say.
+type planted struct {
+	name string
+	// server and serverEnd are run on the server, node before the mount on the node, and nodeEnd after it has gone.
+	server, serverEnd, node, nodeEnd string
+	// export is what is mounted, options how.
+	export, options string
+	readAheadKiB    int
+	// work are the flags of "node-agent workload".
+	work string
+	// rules are those of the findings; none for a mount that is well.
+	rules []string
+}
+
+const (
+	randomReads = "--name=ReadRandom --path=/mnt/sample/data --direct --workers=32"
+)
+
+// delays puts a delay on what a machine sends.
+func delays(how string) (begin, end string) {
+	device := `device=$(ip -o -4 addr | grep '10\.' | grep -v ' lo ' | awk '{print $2}' | head -n 1)` + "\n"
+	return device + "modprobe sch_netem\ntc qdisc replace dev $device root netem " + how, device + "tc qdisc del dev $device root"
+}
+
+func plantedBottlenecks() []planted {
+	slow, notSlow := delays("delay 10ms")
+	lossy, notLossy := delays("loss 2%")
+	return []planted{
+		{name: "a healthy mount, NFSv4.1", export: "/srv/sample", options: "vers=4.1", work: "--name=ReadRandom --path=/mnt/sample/data --direct --workers=2 --pause=1ms"},
+		{name: "a healthy mount, NFSv3", export: "/srv/sample", options: "vers=3", work: "--name=ReadRandom --path=/mnt/sample/data --direct --workers=2 --pause=1ms"},
+		{
+			name: "a large directory, listed again and again", export: "/srv/sample", options: "vers=4.1",
+			work: "--name=ListDirectory --path=/mnt/sample/many --pause=4s", rules: []string{"AttributeRevalidation"},
+		},
+		{
+			name: "the same, with actimeo=30", export: "/srv/sample", options: "vers=4.1,actimeo=30",
+			work: "--name=ListDirectory --path=/mnt/sample/many --pause=4s",
+		},
+		{
+			name: "two slots, NFSv3", export: "/srv/sample", options: "vers=3", work: randomReads, rules: []string{"FewSlots"},
+			node:    "modprobe nfs\nsysctl -qw sunrpc.tcp_slot_table_entries=2 sunrpc.tcp_max_slot_table_entries=2",
+			nodeEnd: "sysctl -qw sunrpc.tcp_max_slot_table_entries=65536",
+		},
+		{
+			name: "two slots of the session, NFSv4.1", export: "/srv/sample", options: "vers=4.1", work: randomReads, rules: []string{"FewSessionSlots"},
+			node:    "modprobe nfs\necho 2 >/sys/module/nfs/parameters/max_session_slots",
+			nodeEnd: "echo 64 >/sys/module/nfs/parameters/max_session_slots",
+		},
+		{
+			name: "a slow disk of the server", export: "/srv/slow", options: "vers=3", rules: []string{"BusyServer"},
+			work: "--name=CreateUnlink --path=/mnt/sample --allow-writes --workers=4",
+		},
+		{
+			name: "a slow network", export: "/srv/sample", options: "vers=4.1", server: slow, serverEnd: notSlow,
+			work: "--name=ReadRandom --path=/mnt/sample/data --direct --workers=2", rules: []string{"SlowNetwork"},
+		},
+		{
+			name: "a network that loses packets", export: "/srv/sample", options: "vers=4.1,rsize=524288", readAheadKiB: 1024, server: lossy, serverEnd: notLossy,
+			work: "--name=ReadSequential --path=/mnt/sample/data", rules: []string{"PacketLoss"},
+		},
+		{
+			name: "a read-ahead that is too large", export: "/srv/sample", options: "vers=4.1,rsize=524288", readAheadKiB: 15360,
+			work: "--name=ReadRandom --path=/mnt/sample/data --block-kib=64 --workers=2", rules: []string{"LargeReadAhead"},
+		},
+		{
+			name: "a read-ahead that is too small", export: "/srv/sample", options: "vers=4.1,rsize=1048576", readAheadKiB: 128,
+			work: "--name=ReadSequential --path=/mnt/sample/data", rules: []string{"SmallReadAhead"},
+		},
+		{
+			name: "small writes, each waited for", export: "/srv/sample", options: "vers=4.1",
+			work: "--name=WriteSequential --path=/mnt/sample --allow-writes --sync", rules: []string{"SynchronousWrites"},
+		},
+	}
+}
+
+// expectSamples plants bottlenecks on one node and its server, with no operator, and has the node agent say what it sees. With
+// SCO_RECORD=DIR the samples are kept there: those of tuning/recommend/testdata are.
+func expectSamples(ctx SpecContext) {
+	node := nodes.Nodes[0]
+	program := filepath.Join(GinkgoT().TempDir(), "node-agent")
+	build := exec.CommandContext(ctx, "go", "build", "-o", program, "github.com/storageclient/operator/cmd/node-agent")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	out, err := build.CombinedOutput()
+	Expect(err).NotTo(HaveOccurred(), "%s", out)
+	Expect(node.Copy(ctx, program, "/usr/local/bin/node-agent")).To(Succeed())
+	run(ctx, nodes.Server, `
+mkdir -p /srv/sample/data /srv/sample/many /srv/slow
+dd if=/dev/urandom of=/srv/sample/data/file bs=1M count=192 2>/dev/null
+cd /srv/sample/many && seq -f file-%05.0f 5000 | xargs touch
+truncate -s 128M /var/tmp/slow
+modprobe dm-delay
+loop=$(losetup -f --show /var/tmp/slow)
+mkfs.ext4 -q $loop
+dmsetup create slow --table "0 $(blockdev --getsz $loop) delay $loop 0 0 $loop 0 40"
+mount /dev/mapper/slow /srv/slow
+chmod 777 /srv/slow /srv/sample
+echo '/srv/sample *(rw,async,no_root_squash,no_subtree_check,insecure,fsid=81)' >>/etc/exports
+echo '/srv/slow *(rw,sync,no_root_squash,no_subtree_check,insecure,fsid=82)' >>/etc/exports
+systemctl stop nfs-server
+echo 1048576 >/proc/fs/nfsd/max_block_size
+systemctl start nfs-server`)
+	var told, wrong []string
+	for _, p := range plantedBottlenecks() {
+		By(p.name)
+		found := p.sample(ctx)
+		told = append(told, fmt.Sprintf("%-45s %s", p.name, strings.Join(found, " ")))
+		if !slices.Equal(found, p.rules) {
+			wrong = append(wrong, fmt.Sprintf("%s: found %q, want %q", p.name, found, p.rules))
+		}
+	}
+	AddReportEntry("samples", strings.Join(told, "\n"))
+	Expect(wrong).To(BeEmpty())
+}
+
+// sample plants the bottleneck, works, takes a sample and takes the bottleneck away.
+func (p planted) sample(ctx SpecContext) []string {
+	node := nodes.Nodes[0]
+	run(ctx, nodes.Server, p.server)
+	run(ctx, node, p.node+`
+mkdir -p /mnt/sample
+mount -t nfs -o `+p.options+` `+cluster.ServerAddress+`:`+p.export+` /mnt/sample
+if [ `+fmt.Sprint(p.readAheadKiB)+` != 0 ]; then
+	echo `+fmt.Sprint(p.readAheadKiB)+` >/sys/class/bdi/$(mountpoint -d /mnt/sample)/read_ahead_kb
+fi
+systemd-run --quiet --collect --unit=sample-work /usr/local/bin/node-agent workload `+p.work+` --for=10m
+sleep 5`)
+	began := time.Now()
+	text, err := node.Run(ctx, "/usr/local/bin/node-agent observe --window 30s -o json")
+	Expect(err).NotTo(HaveOccurred(), text)
+	run(ctx, node, "systemctl stop sample-work\numount /mnt/sample\nrmdir /mnt/sample\n"+p.nodeEnd)
+	run(ctx, nodes.Server, p.serverEnd)
+	if dir := os.Getenv("SCO_RECORD"); dir != "" {
+		name := strings.ReplaceAll(strings.ReplaceAll(p.name, " ", "-"), ",", "")
+		Expect(os.WriteFile(filepath.Join(dir, name+".json"), []byte(text), 0o644)).To(Succeed())
+	}
+	var report sample.Report
+	Expect(json.Unmarshal([]byte(text), &report)).To(Succeed(), text)
+	var rules []string
+	mounts := 0
+	for _, m := range report.Mounts {
+		if m.MountPoint != "/mnt/sample" {
+			continue
+		}
+		mounts++
+		fmt.Fprintf(GinkgoWriter, "%s, %.0f s: %s\n", p.name, time.Since(began).Seconds(), m.Verdict.Summary)
+		for _, f := range m.Verdict.Findings {
+			rules = append(rules, f.Rule)
+			fmt.Fprintf(GinkgoWriter, "  %s: %s\n", f.Rule, f.Seen)
+		}
+	}
+	Expect(mounts).To(Equal(1), "the mount was sampled: %s", text)
+	return rules
+}

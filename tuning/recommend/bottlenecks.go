@@ -1,0 +1,144 @@
+package recommend
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+const (
+	measured   = "measured on Linux 6.1 with knfsd: "
+	fewSmall   = 50
+	lossOut    = 0.003
+	lossIn     = 0.01
+	busyTrips  = 20
+	slowTrips  = 2
+	slowMillis = 5
+)
+
+// bottlenecks exclude each other: what stands first explains what stands behind it.
+var bottlenecks = []Rule{
+	{
+		ID: "StuckConnection", Cause: CauseServer, check: stuckConnection,
+		Title:     "Requests wait for an answer that does not come.",
+		Signature: "requests in flight, no answer in the window, and none for 10 s",
+		Source:    measured + "10 s after packets were dropped; the kernel's log says so after 187 s",
+	},
+	{
+		ID: "SessionFlaps", Cause: CauseClient, check: sessionFlaps,
+		Title:     "The client introduces itself to the server again and again.",
+		Signature: "EXCHANGE_ID or SETCLIENTID more than once in the window, or CREATE_SESSION with errors",
+		Source:    measured + "two clients of one host name took each other's state, with nothing in any log",
+	},
+	{
+		ID: "PacketLoss", Cause: CauseNetwork, check: packetLoss,
+		Title:     "The network loses packets.",
+		Signature: "over 0.3 % of segments sent again, or over 1 % received out of order",
+		Source:    measured + "2 % of loss to the server: 14 of 1,754 sent again; from it: 232 of 4,500 out of order",
+	},
+	{
+		ID: "BusyServer", Cause: CauseServer, check: busyServer,
+		Title:     "The server takes long for each request.",
+		Signature: "small operations take over 20 times TCP's shortest round trip, and at least 5 ms, once they are sent",
+		Source:    measured + "105 ms a request at 1.4 ms of TCP",
+	},
+	{
+		ID: "FewSlots", Cause: CauseClient, check: fewSlots,
+		Title:     "Requests wait in the client for a slot of the connection (NFSv3 and 4.0).",
+		Signature: "more than one request waits for a slot at each send, and longer than for the answer",
+		Source:    measured + "2 slots: 225 ms in the queue, 9 ms on the way",
+	},
+	{
+		ID: "FewSessionSlots", Cause: CauseClient, check: fewSessionSlots,
+		Title:     "Requests wait in the client for a slot of the session (NFSv4.1 and later).",
+		Signature: "small operations wait over 3 times as long as they are on the way, and none for a slot of the connection",
+		Source:    measured + "2 slots: 31 ms in the queue, 8 ms on the way, no backlog",
+	},
+	{
+		ID: "SlowNetwork", Cause: CauseNetwork, check: slowNetwork,
+		Title:     "Each request takes as long as the way to the server and back.",
+		Signature: "small operations take under twice TCP's shortest round trip, which is at least 5 ms",
+		Source:    measured + "15 ms a request at 10.5 ms of TCP",
+	},
+}
+
+func stuckConnection(s Sample) (Finding, bool) {
+	stuck := 0
+	for _, c := range s.Connections {
+		if c.InFlight > 0 && c.Answers == 0 && c.IdleSeconds >= 10 {
+			stuck++
+		}
+	}
+	return Finding{
+		Seen:   fmt.Sprintf("%d of %d connections to %s have requests without an answer, and had none all through the window", stuck, len(s.Connections), s.Server),
+		Effect: "see whether the server and the way to it work; no setting of the client brings an answer",
+	}, stuck > 0
+}
+
+func sessionFlaps(s Sample) (Finding, bool) {
+	introduced, refused := s.count("EXCHANGE_ID", "SETCLIENTID"), s.operation("CREATE_SESSION").Errors
+	return Finding{
+		Seen:    fmt.Sprintf("the client introduced itself %d times in %.0f s, and was refused a session %d times", introduced, s.Seconds, refused),
+		Change:  Change{Node: &v1alpha1.NodeTuning{NFS4UniqueID: v1alpha1.NFS4UniqueIDFromNode}},
+		Effect:  "another client has the same name, most likely: an identity of its own ends that, and with it lost locks and EIO",
+		Against: "a server that restarts, or a network that breaks, looks alike; the identity changes only while no NFSv4 mount is there",
+	}, introduced > 1 || refused > 0
+}
+
+func packetLoss(s Sample) (Finding, bool) {
+	out, in := ratioOf(s.Network.Retransmitted, s.Network.OutSegments), ratioOf(s.Network.OutOfOrder, s.Network.InSegments)
+	lost := s.Network.Retransmitted >= 5 && out > lossOut || s.Network.OutOfOrder >= 20 && in > lossIn
+	return Finding{
+		Seen:   fmt.Sprintf("%.1f %% of the segments were sent again, %.1f %% came out of order", out*100, in*100),
+		Effect: "look for errors of interfaces and switches, and for a wrong MTU; no setting of the client will help",
+	}, lost
+}
+
+func busyServer(s Sample) (Finding, bool) {
+	t, least := s.times(), s.minTrip()
+	busy := least > 0 && t.count >= fewSmall && t.trip > busyTrips*least && t.trip >= slowMillis
+	return Finding{
+		Seen:   fmt.Sprintf("small operations take %.0f ms once they are sent, TCP's shortest way there and back %.1f ms", t.trip, least),
+		Effect: "a faster server or fewer requests help; more slots or connections would make its queue longer",
+	}, busy
+}
+
+func fewSlots(s Sample) (Finding, bool) {
+	t, waiting := s.times(), s.backlog()
+	short := s.isNFS() && !s.hasSessions() && waiting > 1 && t.count >= fewSmall && t.queue > t.trip
+	return Finding{
+		Seen: fmt.Sprintf("%.0f requests waited for one of %d slots at each send, and small operations %.0f ms, against %.0f ms on the way",
+			waiting, s.SlotLimit, t.queue, t.trip),
+		Change:  Change{Node: &v1alpha1.NodeTuning{Sunrpc: &v1alpha1.Sunrpc{TCPMaxSlotTableEntries: ptr.To(intstr.FromInt32(slotsFor(s.SlotLimit)))}}},
+		Effect:  fmt.Sprintf("up to %d requests in flight a connection; the time in the queue goes", slotsFor(s.SlotLimit)),
+		Against: "the server may have fewer slots than all clients together use; it takes effect once every mount of the server has left the node",
+	}, short
+}
+
+// slotsFor is what to raise a limit of slots to: 128, as vendors have it, and twice the limit from there on.
+func slotsFor(limit int) int32 { return int32(min(max(128, 2*limit), 65536)) }
+
+func fewSessionSlots(s Sample) (Finding, bool) {
+	t := s.times()
+	short := s.hasSessions() && t.count >= fewSmall && t.queue > 3*t.trip && t.queue >= 1 && s.backlog() < 0.1
+	return Finding{
+		Seen: fmt.Sprintf("small operations wait %.0f ms before they are sent, against %.0f ms on the way, and none waits for a connection", t.queue, t.trip),
+		Change: Change{Node: &v1alpha1.NodeTuning{KernelModules: []v1alpha1.KernelModule{
+			{Name: "nfs", Parameters: map[string]v1alpha1.SettingText{"max_session_slots": "180"}},
+		}}},
+		Effect:  "up to 180 requests in flight to the server; the time in the queue goes",
+		Against: "a server may grant fewer; it takes effect once every mount of the server has left the node",
+	}, short
+}
+
+func slowNetwork(s Sample) (Finding, bool) {
+	t, least := s.times(), s.minTrip()
+	slow := t.count >= fewSmall && least >= slowMillis && t.trip < slowTrips*least
+	return Finding{
+		Seen:   fmt.Sprintf("small operations take %.0f ms once they are sent, TCP's shortest way there and back %.1f ms", t.trip, least),
+		Effect: "a server nearer by, or fewer requests: attributes kept longer, a larger read-ahead, more work at a time",
+	}, slow
+}

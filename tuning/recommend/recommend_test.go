@@ -1,0 +1,185 @@
+package recommend
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// nfs is a minute of a mount, of 100 small READs a second that take 1 ms.
+func nfs(protocol string, changes ...func(*Sample)) Sample {
+	s := Sample{
+		Server: "10.0.0.3", Export: "/exports/data", MountPoint: "/mnt/data", Protocol: protocol, Seconds: 60, ReadAheadKiB: 128, SlotLimit: 65536,
+		Options:     []string{"rw", "rsize=524288", "wsize=524288", "acregmin=3"},
+		Operations:  []Operation{{Name: "READ", Count: 6000, BytesSent: 6000 * 200, BytesReceived: 6000 * 4200, QueueMillis: 600, RoundTripMillis: 6000}},
+		Bytes:       Bytes{DirectRead: 6000 * 4096, WireRead: 6000 * 4096},
+		Connections: []Connection{{Sends: 6000, Answers: 6000}}, MinRoundTripMicros: 300,
+		Network: Network{InSegments: 7000, OutSegments: 7000},
+	}
+	for _, change := range changes {
+		change(&s)
+	}
+	return s
+}
+
+func operation(name string, count uint64) func(*Sample) {
+	return func(s *Sample) {
+		s.Operations = []Operation{{Name: name, Count: count, BytesSent: count * 200, BytesReceived: count * 200, QueueMillis: count / 10, RoundTripMillis: count}}
+		s.Bytes = Bytes{}
+	}
+}
+
+// took sets what the small READs took, in milliseconds.
+func took(queue, trip, least float64) func(*Sample) {
+	return func(s *Sample) {
+		s.Operations[0].QueueMillis, s.Operations[0].RoundTripMillis = uint64(queue*6000), uint64(trip*6000)
+		s.MinRoundTripMicros = uint64(least * 1000)
+	}
+}
+
+func option(o string) func(*Sample) {
+	return func(s *Sample) {
+		name, _, _ := strings.Cut(o, "=")
+		s.Options = append(slices.DeleteFunc(s.Options, func(had string) bool { return strings.HasPrefix(had, name+"=") }), o)
+	}
+}
+
+func events(e Events) func(*Sample) { return func(s *Sample) { s.Events = e } }
+
+// read is a minute of READs through the page cache: how many, KiB of each, and MiB that programs asked for.
+func read(count, each, asked uint64) func(*Sample) {
+	return func(s *Sample) {
+		s.Operations = []Operation{{Name: "READ", Count: count, BytesReceived: count * each << 10, RoundTripMillis: count * 5}}
+		s.Bytes = Bytes{Read: asked << 20, WireRead: count * each << 10}
+	}
+}
+
+// wrote is a minute of WRITEs: how many, and KiB of each.
+func wrote(count, each uint64, direct bool) func(*Sample) {
+	return func(s *Sample) {
+		s.Operations = []Operation{{Name: "WRITE", Count: count, BytesSent: count * each << 10, RoundTripMillis: count * 2}}
+		s.Bytes = Bytes{Written: count * each << 10, WireWritten: count * each << 10}
+		if direct {
+			s.Bytes.DirectWritten, s.Bytes.Written = s.Bytes.Written, 0
+		}
+	}
+}
+
+func readAhead(kib int) func(*Sample) { return func(s *Sample) { s.ReadAheadKiB = kib } }
+
+func log(l Log) func(*Sample) {
+	return func(s *Sample) {
+		*s = Sample{MountPoint: "/mnt/d1", Protocol: "xfs", Seconds: 60, Options: s.Options, Log: l}
+	}
+}
+
+func TestFor(t *testing.T) {
+	for name, test := range map[string]struct {
+		s    Sample
+		want string
+	}{
+		"healthy":                    {nfs("NFSv4.1"), ""},
+		"healthy, single, v3":        {nfs("NFSv3", took(0.2, 4.1, 1.4)), ""},
+		"healthy, 64 workers":        {nfs("NFSv4.1", took(0.2, 7.4, 1.4)), ""},
+		"idle":                       {nfs("NFSv4.1", operation("GETATTR", 99)), ""},
+		"99 in ten seconds are few":  {nfs("NFSv4.1", operation("OPEN", 99), func(s *Sample) { s.Seconds = 10 }), ""},
+		"100 in ten seconds are not": {nfs("NFSv4.1", operation("OPEN", 100), func(s *Sample) { s.Seconds = 10 }), "OpenAndClose"},
+
+		"attributes of a listing": {nfs("NFSv4.1", operation("GETATTR", 16387)), "AttributeRevalidation"},
+		"attributes, but few":     {nfs("NFSv4.1", operation("GETATTR", 299)), ""},
+		"attributes beside other work": {nfs("NFSv4.1", func(s *Sample) {
+			s.Operations = append(s.Operations, Operation{Name: "GETATTR", Count: 5999, RoundTripMillis: 5999})
+		}), ""},
+		"attributes that do change":    {nfs("NFSv4.1", operation("GETATTR", 6000), events(Events{DataInvalidations: 120})), ""},
+		"attributes are kept for long": {nfs("NFSv4.1", operation("GETATTR", 6000), option("acregmin=30")), ""},
+		"attributes are not kept":      {nfs("NFSv4.1", operation("GETATTR", 6000), option("noac")), "AttributeRevalidation"},
+		"opens of NFSv3":               {nfs("NFSv3", operation("GETATTR", 6000), events(Events{Opens: 6000})), "CloseToOpen"},
+		"opens of NFSv3 without close-to-open": {nfs("NFSv3", operation("GETATTR", 6000), events(Events{Opens: 6000}), option("nocto")),
+			"AttributeRevalidation"},
+		"opens of NFSv4 ask by themselves": {nfs("NFSv4.1", operation("OPEN", 6000), events(Events{Opens: 6000})), "OpenAndClose"},
+
+		"no slots, v3":                   {nfs("NFSv3", took(225, 9, 1.4), func(s *Sample) { s.Connections[0].Backlog = 19669; s.SlotLimit = 2 }), "FewSlots"},
+		"backlog of one":                 {nfs("NFSv3", took(225, 9, 1.4), func(s *Sample) { s.Connections[0].Backlog = 6000 }), ""},
+		"backlog, but the answer takes":  {nfs("NFSv3", took(9, 9, 1.4), func(s *Sample) { s.Connections[0].Backlog = 19669 }), ""},
+		"no session slots":               {nfs("NFSv4.1", took(31, 8, 1.4)), "FewSessionSlots"},
+		"a queue of 4.0 is no session's": {nfs("NFSv4.0", took(31, 8, 1.4)), ""},
+		"a short queue":                  {nfs("NFSv4.1", took(24, 8, 1.4)), ""},
+		"busy, single":                   {nfs("NFSv4.1", took(0.2, 105, 1.4)), "BusyServer"},
+		"busy, 64 workers":               {nfs("NFSv4.1", took(140, 169, 1.4)), "BusyServer"},
+		"busy, and slots are short":      {nfs("NFSv4.1", took(700, 105, 1.4)), "BusyServer"},
+		"busy, or the network is":        {nfs("NFSv4.1", took(0.2, 105, 0)), ""},
+		"a fast network makes none busy": {nfs("NFSv4.1", took(0.2, 4.9, 0.1)), ""},
+		"bulk takes its time": {nfs("NFSv4.1", func(s *Sample) {
+			s.Operations = []Operation{{Name: "READ", Count: 6000, BytesReceived: 6000 << 20, RoundTripMillis: 6000 * 211}}
+			s.Bytes = Bytes{DirectRead: 6000 << 20, WireRead: 6000 << 20}
+		}), ""},
+		"far away": {nfs("NFSv4.1", took(0.2, 15, 10.5)), "SlowNetwork"},
+		"lost on the way to us": {nfs("NFSv4.1", func(s *Sample) {
+			s.Network = Network{InSegments: 4500, OutSegments: 4500, OutOfOrder: 232}
+		}), "PacketLoss"},
+		"lost on the way to the server": {nfs("NFSv4.1", func(s *Sample) {
+			s.Network = Network{InSegments: 1754, OutSegments: 1754, Retransmitted: 14}
+		}), "PacketLoss"},
+		"four were lost, of few": {nfs("NFSv4.1", func(s *Sample) {
+			s.Network = Network{InSegments: 400, OutSegments: 400, Retransmitted: 4, OutOfOrder: 4}
+		}), ""},
+		"stuck": {nfs("NFSv4.1", func(s *Sample) {
+			s.Operations, s.Connections = nil, []Connection{{Sends: 2, InFlight: 1, IdleSeconds: 12}, {Sends: 9, Answers: 9}}
+		}), "StuckConnection"},
+		"one request is under way": {nfs("NFSv4.1", func(s *Sample) { s.Connections[0].InFlight = 1 }), ""},
+		"two introductions": {nfs("NFSv4.1", func(s *Sample) {
+			s.Operations = append(s.Operations, Operation{Name: "EXCHANGE_ID", Count: 2})
+		}), "SessionFlaps"},
+		"one introduction": {nfs("NFSv4.1", func(s *Sample) {
+			s.Operations = append(s.Operations, Operation{Name: "EXCHANGE_ID", Count: 1}, Operation{Name: "CREATE_SESSION", Count: 1})
+		}), ""},
+
+		"in sequence, 128 KiB":            {nfs("NFSv4.1", read(256, 256, 64)), "SmallReadAhead"},
+		"in sequence, 1,024 KiB":          {nfs("NFSv4.1", read(131, 512, 64), readAhead(1024)), ""},
+		"at random, 4 KiB":                {nfs("NFSv4.1", read(16384, 4, 64)), ""},
+		"runs of 64 KiB, 15,360 KiB":      {nfs("NFSv4.1", read(680, 512, 64), readAhead(15360)), "LargeReadAhead"},
+		"runs of 512 KiB, 128 KiB":        {nfs("NFSv4.1", read(384, 256, 64), readAhead(128)), ""},
+		"nothing smaller is there":        {nfs("NFSv4.1", read(680, 512, 64), readAhead(128)), ""},
+		"a rsize of 32 KiB":               {nfs("NFSv4.1", read(6000, 32, 187), option("rsize=32768")), "SmallTransfers"},
+		"a wsize of 32 KiB":               {nfs("NFSv4.1", wrote(6000, 32, false), option("wsize=32768")), "SmallTransfers"},
+		"small writes, each with fsync":   {nfs("NFSv4.1", wrote(6000, 4, false), events(Events{Syncs: 6000})), "SynchronousWrites"},
+		"small writes past the cache":     {nfs("NFSv4.1", wrote(6000, 4, true)), "SynchronousWrites"},
+		"small writes, nobody waits":      {nfs("NFSv4.1", wrote(6000, 4, false)), ""},
+		"small writes, mounted sync":      {nfs("NFSv4.1", wrote(6000, 4, false), option("sync")), "SynchronousMount"},
+		"large writes, each with fsync":   {nfs("NFSv4.1", wrote(6000, 512, false), events(Events{Syncs: 6000})), ""},
+		"XFS waits for log buffers":       {nfs("xfs", log(Log{Writes: 1000, NoBuffer: 25})), "LogBuffers"},
+		"XFS has large log buffers":       {nfs("xfs", option("logbsize=256k"), log(Log{Writes: 1000, NoBuffer: 25})), ""},
+		"XFS waits for no log buffer":     {nfs("xfs", log(Log{Writes: 1000, NoBuffer: 10})), ""},
+		"SMB tells how many, and no more": {Sample{Server: "filer", Export: "/s", Protocol: "SMB3.1.1", Seconds: 60, Requests: 90000}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			verdict := For(test.s)
+			var got []string
+			for _, f := range verdict.Findings {
+				got = append(got, f.Rule)
+			}
+			if strings.Join(got, " ") != test.want {
+				t.Errorf("found %q, want %q: %+v", got, test.want, verdict)
+			}
+			if verdict.Summary == "" {
+				t.Error("no summary")
+			}
+		})
+	}
+}
+
+// A verdict never says that nothing helps and proposes something, nor the other way round.
+func TestOnlyWhatIsTheClientsIsChanged(t *testing.T) {
+	changes := func(f Finding) bool {
+		return f.Change.MountOptions != nil || f.Change.ReadAheadKiB != 0 || f.Change.Node != nil
+	}
+	for _, r := range Rules() {
+		f, _ := r.apply(nfs("NFSv4.1", option("rsize=32768"), read(6000, 32, 187)))
+		if (r.Cause == CauseClient) != changes(f) && r.ID != "SmallTransfers" {
+			t.Errorf("%s is the %s's, and changes %+v", r.ID, r.Cause, f.Change)
+		}
+		if f.Effect == "" || f.Seen == "" || f.Source == "" || r.Title == "" || r.Signature == "" || r.Cause == CauseClient && f.Against == "" {
+			t.Errorf("%s leaves out what is to be said: %+v", r.ID, f)
+		}
+	}
+}

@@ -145,7 +145,7 @@ test-kwok: tool-sandbox ## Run a rollout over twenty simulated nodes on a real c
 	SCO_BINARIES=$(SETS)/sandbox SCO_MANAGER=$(CURDIR)/bin/manager go test -tags kwok -count=1 -v -timeout 15m -run TwentyNodes ./test/cluster
 
 .PHONY: test-uninstall
-test-uninstall: ## Remove the operator from simulated nodes with hack/uninstall.sh, one of them cut off, and look for what is left, about two minutes
+test-uninstall: ## Remove the operator from simulated nodes with hack/uninstall.sh, one of them cut off, and look for what is left, about three minutes
 	@hack/tools.sh uninstall
 	@$(DEVBUILD) ./cmd/manager
 	SCO_BINARIES=$(SETS)/uninstall SCO_MANAGER=$(CURDIR)/bin/manager go test -tags kwok -count=1 -v -timeout 15m -run Uninstall ./test/cluster

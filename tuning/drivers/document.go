@@ -37,13 +37,13 @@ const (
 // Document is the table for people, in its own order.
 func Document() []Documented {
 	out := make([]Documented, len(table))
-	for i, r := range table {
-		out[i] = r.document()
+	for i := range table {
+		out[i] = table[i].document()
 	}
 	return out
 }
 
-func (r row) document() Documented {
+func (r *row) document() Documented {
 	read, found := readings[r.driver]
 	d := Documented{
 		Driver: r.driver, Volumes: cmp.Or(string(r.protocol), "none of ours"), Told: r.told.text, Server: r.server.text, Read: string(r.reads),

@@ -171,16 +171,19 @@ const (
 )
 
 // rowsByDriver are the rows of each driver, in the order of the table.
-var rowsByDriver = func() map[string][]row {
-	out := map[string][]row{}
-	for _, r := range table {
-		out[r.driver] = append(out[r.driver], r)
+var rowsByDriver = func() map[string][]*row {
+	out := map[string][]*row{}
+	for i := range table {
+		out[table[i].driver] = append(out[table[i].driver], &table[i])
 	}
 	return out
 }()
 
+// nothing is the row of a volume that the table does not have.
+var nothing = &row{}
+
 // rowsOf are the rows of a driver by its name, none for one that is not known.
-func rowsOf(name string) []row {
+func rowsOf(name string) []*row {
 	if rows, known := rowsByDriver[name]; known || name == "" {
 		return rows
 	}
@@ -200,14 +203,14 @@ func rowsOf(name string) []row {
 	return nil
 }
 
-// row is that of the volume; empty where there is none.
-func (v Volume) row() row {
+// row is that of the volume; nobody changes it.
+func (v Volume) row() *row {
 	for _, r := range rowsOf(v.Driver) {
 		if r.told.is == nil || r.told.is(v) {
 			return r
 		}
 	}
-	return row{}
+	return nothing
 }
 
 // Protocols are those that a rule can mean which names a driver, none for one that is not known.

@@ -55,6 +55,8 @@ func TestValidateBySelector(t *testing.T) {
 		"options of EFS in a rule for EFS": {at(v1alpha1.VolumeSelector{Drivers: []string{"efs.csi.aws.com"}}, "tls", "iam"), nil},
 		"options of EFS in a rule for all NFS": {at(v1alpha1.VolumeSelector{Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS}}, "iam"), []string{
 			"error: spec.volumes[0].mountOptions[0]: is unknown: mount fails on options that the kernel does not know; EFS's client takes it: give it a rule of its own whose selector.drivers is [efs.csi.aws.com]"}},
+		"options of EFS in a rule for another driver too": {at(v1alpha1.VolumeSelector{Drivers: []string{"efs.csi.aws.com", "nfs.csi.k8s.io"}}, "iam"), []string{
+			"error: spec.volumes[0].mountOptions[0]: is unknown: mount fails on options that the kernel does not know; EFS's client takes it: give it a rule of its own whose selector.drivers is [efs.csi.aws.com]"}},
 		"how EFS is reached is the volume's": {at(v1alpha1.VolumeSelector{Drivers: []string{"efs.csi.aws.com"}}, "mounttargetip=10.0.0.1"), []string{
 			"error: spec.volumes[0].mountOptions[0]: is refused: it sets which server is mounted and how it is reached; only the volume itself may set that"}},
 		"connections of VAST in a rule for VAST": {at(v1alpha1.VolumeSelector{Drivers: []string{"csi.vastdata.com"}}, "nconnect=32", "remoteports=dns"), nil},

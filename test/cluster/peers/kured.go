@@ -156,7 +156,9 @@ func (k *kured) playNode(ctx context.Context, w *world, node string, number int)
 
 // awaitFile waits until a file is there. A process that ends before is an error.
 func awaitFile(ctx context.Context, file string, ended <-chan error) error {
-	for tick := time.NewTicker(200 * time.Millisecond); ; {
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
 		if _, err := os.Stat(file); err == nil {
 			return nil
 		}

@@ -66,6 +66,9 @@ func measureAll(s settings) error {
 	out := report{Machine: measure.ThisMachine(s.Root), Nodes: s.nodes, Budget: s.budget, BootSeconds: s.BootTime.Seconds()}
 	var failed error
 	for _, c := range all {
+		if ctx.Err() != nil {
+			break
+		}
 		r, err := measurePeer(ctx, s, c)
 		if err != nil {
 			failed = errors.Join(failed, fmt.Errorf("%s: %w", c.name(), err))

@@ -109,8 +109,11 @@ iptables -I INPUT -p tcp --sport 2049 --dport $port -j DROP`,
 			Expect(lines[0]).To(Equal("active"))
 			By(node.Name + ": looked at the agent's threads " + lines[1] + " times")
 		}
-		logs := mustKubectl(ctx, "logs", "-n", v1alpha1.AgentNamespace, "-l", "app.kubernetes.io/component=node-agent", "--tail=-1", "--prefix")
-		Expect(logs).NotTo(ContainSubstring("takes long"))
+		eventually(ctx, podStart, "the agents' logs are read", func(g Gomega) {
+			logs, err := kubectl(ctx, "logs", "-n", v1alpha1.AgentNamespace, "-l", "app.kubernetes.io/component=node-agent", "--tail=-1", "--prefix")
+			g.Expect(err).NotTo(HaveOccurred())
+			Expect(logs).NotTo(ContainSubstring("takes long"))
+		})
 	})
 
 	It("names two nodes of one host name, and the server that keeps forgetting them", expectFlapping)
@@ -413,7 +416,7 @@ func run(ctx context.Context, m *cluster.Machine, script string) {
 const recorded = "healthy-minutes"
 
 var _ = Describe("Storage that is well", Label(recorded), func() {
-	It("is written down for the agent's tests: many mounts, busy and idle, near and far", expectRecorded)
+	It("is written down for tests of the agent: many mounts, busy and idle, near and far", expectRecorded)
 })
 
 // recordedMounts is how many servers each node mounts beside the pods', each an address of the one server: NFSv3 and 4.0 make a client of

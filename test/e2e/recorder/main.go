@@ -1,5 +1,5 @@
 // recorder writes down every ten seconds what the agent goes by to tell whether storage servers answer, with the agent's own reader, and
-// meanwhile uses mounts: each directory in another way. The agent's tests play what it wrote.
+// meanwhile uses mounts: each directory in another way. What it writes is for the agent's tests to play.
 package main
 
 import (

@@ -335,7 +335,7 @@ func (p *planner) findNode(c volumeplan.ProbeCandidate, w Waiting) (Node, bool) 
 	var chosen Node
 	found := false
 	for _, n := range p.Nodes {
-		if p.busy[n.Node.Name] || !p.isUsable(n, c) || w.ByClone && p.mayHaveMounts(n, c.Server) {
+		if p.busy[n.Node.Name] || !p.isUsable(n, c) || w.ByClone && p.mayHaveMounts(n, c) {
 			continue
 		}
 		if isLabelled(n.Node) && !w.ByClone {

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"encoding/json"
 	"flag"
 	"os"
 	"slices"
@@ -12,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
@@ -332,15 +332,11 @@ func TestTheObjectsOfAClone(t *testing.T) {
 	n := Node{Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, Image: "registry/node-agent:1"}
 	volumeClaim := claimOf(c)
 	pod := podOf(c, n, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: volumeClaim.Name, UID: "u"}})
-	var got strings.Builder
-	for _, object := range []any{cloneOf(c, c.Target.Clone.Options), volumeClaim, pod} {
-		data, err := yaml.Marshal(object)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got.WriteString("---\n" + string(data))
+	got, err := json.MarshalIndent([]any{cloneOf(c, c.Target.Clone.Options), volumeClaim, pod}, "", "  ")
+	if err != nil {
+		t.Fatal(err)
 	}
-	compareGolden(t, "testdata/clone.golden.yaml", got.String())
+	compareGolden(t, "testdata/clone.golden.json", string(got)+"\n")
 	if len(c.Volume.Labels) != 1 || c.Volume.Spec.MountOptions[0] != "vers=3.0" || len(c.Volume.Spec.MountOptions) != 1 {
 		t.Errorf("the volume itself has changed: %+v", c.Volume)
 	}

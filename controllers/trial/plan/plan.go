@@ -111,8 +111,9 @@ const (
 	StepClear StepKind = "Clear"
 	// StepUnlabel takes the trial runner away.
 	StepUnlabel StepKind = "Unlabel"
-	// StepClone creates what there is of a clone, StepCollect deletes it.
-	StepClone   StepKind = "Clone"
+	// StepClone creates what there is of a clone.
+	StepClone StepKind = "Clone"
+	// StepCollect deletes it.
 	StepCollect StepKind = "Collect"
 )
 

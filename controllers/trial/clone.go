@@ -100,7 +100,7 @@ func (r *Reconciler) collectClone(ctx context.Context, clone plan.Clone) error {
 		if object.GetDeletionTimestamp() != nil {
 			continue
 		}
-		if err := r.Delete(ctx, object); client.IgnoreNotFound(err) != nil {
+		if err := client.IgnoreNotFound(r.Delete(ctx, object)); err != nil {
 			failed = append(failed, fmt.Errorf("delete clone %s: %w", object.GetName(), err))
 		}
 	}

@@ -321,7 +321,7 @@ func TestAClonedVolumeThatIsRefusedIsSaidSo(t *testing.T) {
 	b := newBench(t, share(cluster())...)
 	asked := 0
 	b.Client = interceptor.NewClient(b.Client.(client.WithWatch), interceptor.Funcs{
-		Create: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.CreateOption) error {
+		Create: func(_ context.Context, _ client.WithWatch, object client.Object, _ ...client.CreateOption) error {
 			asked++
 			return apierrors.NewForbidden(corev1.Resource("persistentvolumes"), object.GetName(), errors.New("not here"))
 		},

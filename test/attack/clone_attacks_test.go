@@ -3,17 +3,16 @@
 package attack
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 )
@@ -143,12 +142,14 @@ func managerAttacksOnClones() []attack {
 func (w *world) playClone(t *testing.T, a *actor) {
 	t.Helper()
 	t.Run("the manager clones a volume", func(t *testing.T) {
-		data, err := os.ReadFile(filepath.Join(root, "controllers/trial/plan/testdata/clone.golden.yaml"))
+		data, err := os.ReadFile(filepath.Join(root, "controllers/trial/plan/testdata/clone.golden.json"))
 		must(t, err)
 		pv, volumeClaim, pod := &corev1.PersistentVolume{}, &corev1.PersistentVolumeClaim{}, &corev1.Pod{}
 		objects := []client.Object{pv, volumeClaim, pod}
-		for i, text := range strings.Split(strings.TrimPrefix(string(data), "---\n"), "\n---\n") {
-			must(t, yaml.UnmarshalStrict([]byte(text), objects[i]))
+		var texts []json.RawMessage
+		must(t, json.Unmarshal(data, &texts))
+		for i, object := range objects {
+			must(t, json.Unmarshal(texts[i], object))
 		}
 		pod.Spec.NodeName, pod.Spec.Containers[0].Image = "node-1", agentImage
 		w.reset(t)

@@ -14,6 +14,9 @@ import (
 	"github.com/storageclient/operator/tuning/text"
 )
 
+// tellWithin is how long an agent may take to tell that the mounts of a server are gone: those of the last clone, for one.
+const tellWithin = time.Minute
+
 // cloneTimeout is how long a clone may take from its volume's creation until its mount is reported: a kubelet tries again after two
 // minutes, and an agent reports within half of one.
 const cloneTimeout = 3 * time.Minute
@@ -67,7 +70,7 @@ func (p *planner) followByClone(c volumeplan.ProbeCandidate, w Waiting) {
 	case found && p.hasRoom():
 		p.beginning++
 		p.steps = append(p.steps, Step{Kind: StepClone, For: c.ProbeKey, Clone: Clone{Volume: cloneOf(c, w.listOf(c)), VolumeClaim: claimOf(c)}})
-	case p.isMountedEverywhere(c):
+	case p.isMountedEverywhere(c) && p.Now.After(w.Since.Add(tellWithin)):
 		p.conclude(c, unknown("every node that could try it has mounts of "+c.Server+", whose connections a clone would share"))
 	case p.Now.After(w.Since.Add(patience)):
 		p.conclude(c, unknown("no node with an agent was free for a probe within "+patience.String()))
@@ -77,7 +80,7 @@ func (p *planner) followByClone(c volumeplan.ProbeCandidate, w Waiting) {
 // isMountedEverywhere says whether nodes could try it, and mounts of the server keep it from all of them.
 func (p *planner) isMountedEverywhere(c volumeplan.ProbeCandidate) bool {
 	usable := slices.DeleteFunc(slices.Clone(p.Nodes), func(n Node) bool { return !p.isUsable(n, c) })
-	return len(usable) > 0 && !slices.ContainsFunc(usable, func(n Node) bool { return !p.mayHaveMounts(n, c.Server) })
+	return len(usable) > 0 && !slices.ContainsFunc(usable, func(n Node) bool { return !p.mayHaveMounts(n, c) })
 }
 
 // listOf is the list that a clone is to have now: the declared one, or the volume's own once that has failed.
@@ -179,7 +182,7 @@ func (p *planner) proveMount(clone Clone, c volumeplan.ProbeCandidate) (status v
 			status = v1alpha1.NodeTrialStatus{Phase: v1alpha1.TrialFinished, Succeeded: true, Transports: m.Connections}
 		case m.Volume == clone.Volume.Name:
 			doubt = fmt.Sprintf("reports its mount with %s, over %s", listText(m.Options), text.Count(int(m.Connections), "connection"))
-		case p.isOneServer(m.Server, c.Server):
+		case strings.HasPrefix(m.Protocol, string(c.Target.Clone.Protocol)) && p.isOneServer(m.Server, c.Server):
 			return void(fmt.Sprintf("%s was mounted on %s beside a clone of %s, and may keep its connections until the pods of %s restart",
 				m.Volume, name, c.Volume.Name, m.Volume)), true
 		}
@@ -227,11 +230,12 @@ func (p *planner) concludeClone(clone Clone, c volumeplan.ProbeCandidate, w Wait
 	p.conclude(c, Judge(node, "a clone of "+c.Volume.Name+" with "+listText(c.Target.Clone.Options), c.Target.AsksOtherwise, status))
 }
 
-// mayHaveMounts says whether a node may have a mount of a server: under its name, under its address, or among more servers than are told.
-func (p *planner) mayHaveMounts(n Node, server string) bool {
+// mayHaveMounts says whether a node may have a mount of the candidate's server by the same protocol: under its name, under its address, or
+// among more servers than are told.
+func (p *planner) mayHaveMounts(n Node, c volumeplan.ProbeCandidate) bool {
 	servers := n.ClientNode.Status.Servers
 	return len(servers) >= maxServers || slices.ContainsFunc(servers, func(s v1alpha1.ServerStatus) bool {
-		return p.isOneServer(s.Server, server) || p.isOneServer(hostOf(s.Address), server)
+		return string(s.Protocol) == string(c.Target.Clone.Protocol) && (p.isOneServer(s.Server, c.Server) || p.isOneServer(hostOf(s.Address), c.Server))
 	})
 }
 

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"encoding/json"
 	"flag"
 	"os"
 	"slices"
@@ -12,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/volume/judge"
@@ -36,7 +36,7 @@ func share(set string) volumeplan.ProbeCandidate {
 	return volumeplan.ProbeCandidate{
 		ProbeKey: volumeplan.ProbeKey{Set: set, Server: "filer"}, Volume: pv, Profiles: []string{"p"},
 		Target: judge.ProbeTarget{Server: "filer", Obstacle: "only NFS can be mounted in a network of its own", Clone: judge.CloneTarget{
-			Options: []string{"vers=3.0", "actimeo=30"}, Own: []string{"vers=3.0"}, Declared: []string{"actimeo=30"},
+			Options: []string{"vers=3.0", "actimeo=30"}, Own: []string{"vers=3.0"}, Declared: []string{"actimeo=30"}, Protocol: v1alpha1.ProtocolSMB,
 		}},
 	}
 }
@@ -122,7 +122,8 @@ func TestWhatACloneShows(t *testing.T) {
 	}
 	beside := func(clone *Clone, n *Node) {
 		mounts(clone, n)
-		n.ClientNode.Status.Mounts = append(n.ClientNode.Status.Mounts, v1alpha1.MountStatus{Volume: "theirs", Server: "FILER"})
+		n.ClientNode.Status.Mounts = append(n.ClientNode.Status.Mounts, v1alpha1.MountStatus{Volume: "other", Server: "filer", Protocol: "NFSv4.1"},
+			v1alpha1.MountStatus{Volume: "theirs", Server: "FILER", Protocol: "SMB3.1.1"})
 	}
 	otherwise := func(clone *Clone, n *Node) {
 		mounts(clone, n)
@@ -192,18 +193,19 @@ func TestACloneFromBeginningToEnd(t *testing.T) {
 
 func TestACloneIsMountedOnlyWhereNothingElseOfTheServerIs(t *testing.T) {
 	has := func(server, address string) []v1alpha1.ServerStatus {
-		return []v1alpha1.ServerStatus{{Server: server, Address: address}}
+		return []v1alpha1.ServerStatus{{Server: server, Address: address, Protocol: v1alpha1.ServerSMB}}
 	}
 	for name, test := range map[string]struct {
 		servers map[string][]v1alpha1.ServerStatus
 		want    string
 		text    string
 	}{
-		"by its name":                 {map[string][]v1alpha1.ServerStatus{"n1": has("Filer", "")}, "on n2", ""},
-		"by an address of its name":   {map[string][]v1alpha1.ServerStatus{"n1": has("10.0.0.1", "10.0.0.1:445"), "n3": has("filer", "10.0.0.1:445")}, "on n2", ""},
-		"by another name":             {map[string][]v1alpha1.ServerStatus{"n1": has("nas", "[fd00::1]:445"), "n3": has("filer", "[fd00::1]:445")}, "on n2", ""},
-		"among more than it tells of": {map[string][]v1alpha1.ServerStatus{"n1": make([]v1alpha1.ServerStatus, maxServers)}, "on n2", ""},
-		"other servers do not matter": {map[string][]v1alpha1.ServerStatus{"n1": has("other", "10.0.0.2:445")}, "on n1", ""},
+		"by its name":                      {map[string][]v1alpha1.ServerStatus{"n1": has("Filer", "")}, "on n2", ""},
+		"by an address of its name":        {map[string][]v1alpha1.ServerStatus{"n1": has("10.0.0.1", "10.0.0.1:445"), "n3": has("filer", "10.0.0.1:445")}, "on n2", ""},
+		"by another name":                  {map[string][]v1alpha1.ServerStatus{"n1": has("nas", "[fd00::1]:445"), "n3": has("filer", "[fd00::1]:445")}, "on n2", ""},
+		"among more than it tells of":      {map[string][]v1alpha1.ServerStatus{"n1": make([]v1alpha1.ServerStatus, maxServers)}, "on n2", ""},
+		"another protocol does not matter": {map[string][]v1alpha1.ServerStatus{"n1": {{Server: "filer", Protocol: v1alpha1.ServerNFS}}}, "on n1", ""},
+		"other servers do not matter":      {map[string][]v1alpha1.ServerStatus{"n1": has("other", "10.0.0.2:445")}, "on n1", ""},
 		"all nodes have mounts of it": {map[string][]v1alpha1.ServerStatus{"n1": has("filer", ""), "n2": has("filer", ""), "n3": has("filer", "")}, "",
 			"every node that could try it has mounts of filer, whose connections a clone would share"},
 	} {
@@ -330,15 +332,11 @@ func TestTheObjectsOfAClone(t *testing.T) {
 	n := Node{Node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, Image: "registry/node-agent:1"}
 	volumeClaim := claimOf(c)
 	pod := podOf(c, n, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: volumeClaim.Name, UID: "u"}})
-	var got strings.Builder
-	for _, object := range []any{cloneOf(c, c.Target.Clone.Options), volumeClaim, pod} {
-		data, err := yaml.Marshal(object)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got.WriteString("---\n" + string(data))
+	got, err := json.MarshalIndent([]any{cloneOf(c, c.Target.Clone.Options), volumeClaim, pod}, "", "  ")
+	if err != nil {
+		t.Fatal(err)
 	}
-	compareGolden(t, "testdata/clone.golden.yaml", got.String())
+	compareGolden(t, "testdata/clone.golden.json", string(got)+"\n")
 	if len(c.Volume.Labels) != 1 || c.Volume.Spec.MountOptions[0] != "vers=3.0" || len(c.Volume.Spec.MountOptions) != 1 {
 		t.Errorf("the volume itself has changed: %+v", c.Volume)
 	}
@@ -359,5 +357,23 @@ func compareGolden(t *testing.T, path, got string) {
 	}
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", path, diff)
+	}
+}
+
+// The mounts of a clone that has just gone are still told of: they keep no other one from the node for good.
+func TestMountsThatAreAboutToGoAreWaitedFor(t *testing.T) {
+	w, c := newWorld(t, "n1"), share("s")
+	w.nodes["n1"].ClientNode.Status.Servers = []v1alpha1.ServerStatus{{Server: "filer", Protocol: v1alpha1.ServerSMB}}
+	w.candidates, w.visit = []volumeplan.ProbeCandidate{c}, mounts
+	for range 10 {
+		w.pass()
+	}
+	if got := w.verdict(c); got.Verdict != "" || len(w.log) > 0 {
+		t.Fatalf("verdict is %+v, steps %v", got, w.log)
+	}
+	w.nodes["n1"].ClientNode.Status.Servers = nil
+	w.run()
+	if got := w.verdict(c); got.Verdict != volumeplan.ProbeWorks {
+		t.Errorf("verdict is %+v", got)
 	}
 }

@@ -111,8 +111,9 @@ const (
 	StepClear StepKind = "Clear"
 	// StepUnlabel takes the trial runner away.
 	StepUnlabel StepKind = "Unlabel"
-	// StepClone creates what there is of a clone, StepCollect deletes it.
-	StepClone   StepKind = "Clone"
+	// StepClone creates what there is of a clone.
+	StepClone StepKind = "Clone"
+	// StepCollect deletes it.
 	StepCollect StepKind = "Collect"
 )
 
@@ -335,7 +336,7 @@ func (p *planner) findNode(c volumeplan.ProbeCandidate, w Waiting) (Node, bool) 
 	var chosen Node
 	found := false
 	for _, n := range p.Nodes {
-		if p.busy[n.Node.Name] || !p.isUsable(n, c) || w.ByClone && p.mayHaveMounts(n, c.Server) {
+		if p.busy[n.Node.Name] || !p.isUsable(n, c) || w.ByClone && p.mayHaveMounts(n, c) {
 			continue
 		}
 		if isLabelled(n.Node) && !w.ByClone {

@@ -13,12 +13,16 @@ type CloneTarget struct {
 	// Options are the list that is declared, Own that of today, each as it stands in the volume. Declared are the options that profiles
 	// bring to it.
 	Options, Own, Declared []string
+	// Protocol is the one that its server is asked by.
+	Protocol v1alpha1.VolumeProtocol
 	// Obstacle says why the volume cannot be cloned; empty where it can.
 	Obstacle string
 }
 
 func cloneTargetOf(pv *corev1.PersistentVolume, v Verdict) CloneTarget {
-	return CloneTarget{Options: v.Options, Own: slices.Clone(pv.Spec.MountOptions), Declared: v.DeclaredOptions(), Obstacle: cloneObstacle(pv)}
+	return CloneTarget{
+		Options: v.Options, Own: slices.Clone(pv.Spec.MountOptions), Declared: v.DeclaredOptions(), Protocol: SourceOf(pv).Protocol, Obstacle: cloneObstacle(pv),
+	}
 }
 
 // cloneObstacle says why nobody could tell that a clone shares nothing with the volume, or where it could be mounted.

@@ -490,6 +490,7 @@ func TestHandlesThatFailBesideOthersAreNotStale(t *testing.T) {
 		"a mount that is made anew each time":        func(i uint64) func(*Reading) { return handles(10-i%2, 10-i%2) },
 		"two fail, and nothing more is asked":        func(i uint64) func(*Reading) { return handles(100+min(i, 2), min(i, 2)) },
 		"nothing is asked":                           func(uint64) func(*Reading) { return handles(100, 100) },
+		"all has failed before, and one does later":  func(i uint64) func(*Reading) { return handles(100+i/10, 100+i/10) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newScene(t, filer, 1)

@@ -11,30 +11,32 @@ import (
 )
 
 func TestReadFindsAConnection(t *testing.T) {
-	for _, address := range []string{"127.0.0.1:0", "[::1]:0"} {
-		listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", address)
-		if err != nil {
-			t.Skipf("no %s here: %v", address, err)
-		}
-		defer listener.Close()
-		connection, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer connection.Close()
-		all, err := Read()
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := Socket{Local: portOf(connection.LocalAddr()), Remote: netip.MustParseAddrPort(listener.Addr().String())}
-		found := slices.ContainsFunc(all, func(s Socket) bool {
-			known := s.MinRoundTrip > 0
-			s.MinRoundTrip = 0
-			return known && s == want
+	for name, address := range map[string]string{"IPv4": "127.0.0.1:0", "IPv6": "[::1]:0"} {
+		t.Run(name, func(t *testing.T) {
+			listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", address)
+			if err != nil {
+				t.Skipf("no %s here: %v", address, err)
+			}
+			defer listener.Close()
+			connection, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer connection.Close()
+			all, err := Read()
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := Socket{Local: portOf(connection.LocalAddr()), Remote: netip.MustParseAddrPort(listener.Addr().String())}
+			found := slices.ContainsFunc(all, func(s Socket) bool {
+				known := s.MinRoundTrip > 0
+				s.MinRoundTrip = 0
+				return known && s == want
+			})
+			if !found {
+				t.Errorf("no %+v with a round trip among %d", want, len(all))
+			}
 		})
-		if !found {
-			t.Errorf("no %+v with a round trip among %d", want, len(all))
-		}
 	}
 }
 

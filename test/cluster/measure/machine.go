@@ -2,6 +2,7 @@
 package measure
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"runtime"
@@ -27,7 +28,7 @@ func ThisMachine(root string) Machine {
 }
 
 func commit(root string) string {
-	out, err := exec.Command("git", "-C", root, "describe", "--always", "--dirty", "--abbrev=12").Output()
+	out, err := exec.CommandContext(context.Background(), "git", "-C", root, "describe", "--always", "--dirty", "--abbrev=12").Output()
 	if err != nil {
 		return "unknown"
 	}

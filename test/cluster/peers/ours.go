@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -73,13 +74,13 @@ func (o *ours) says(ctx context.Context, w *world, lost string) string {
 	if err := w.Client.Get(ctx, client.ObjectKeyFromObject(o.profile), o.profile); err != nil {
 		return err.Error()
 	}
-	said := fmt.Sprintf("of the node: %s %s: %s", clientNode.Status.Rollout.Phase, clientNode.Status.Rollout.Reason, clientNode.Status.Rollout.Message)
+	said := []string{fmt.Sprintf("of the node: %s %s: %s", clientNode.Status.Rollout.Phase, clientNode.Status.Rollout.Reason, clientNode.Status.Rollout.Message)}
 	for _, condition := range o.profile.Status.Conditions {
 		if condition.Type == v1alpha1.ConditionStalled || condition.Type == v1alpha1.ConditionReconciling && condition.Status == metav1.ConditionTrue {
-			said += fmt.Sprintf("; of the profile: %s=%s %s: %s", condition.Type, condition.Status, condition.Reason, condition.Message)
+			said = append(said, fmt.Sprintf("of the profile: %s=%s %s: %s", condition.Type, condition.Status, condition.Reason, condition.Message))
 		}
 	}
-	return said
+	return strings.Join(said, "; ")
 }
 
 // nodeSays is what a Node itself shows of a node that has not come back, for contenders that say nothing more.

@@ -26,8 +26,6 @@ import (
 )
 
 const (
-	// partIdle is the part in which nothing is to happen.
-	partIdle = "idle for a minute"
 	// rebootLabel is on the nodes that are rebooted.
 	rebootLabel = "scale-reboots"
 	profileName = "scale"

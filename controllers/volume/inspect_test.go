@@ -205,7 +205,12 @@ func TestWhatAnEventPutsAFailedMountDownTo(t *testing.T) {
 			objects = append(objects, kubeletEvent(fmt.Sprintf("e%d", i), "eda", message, since.Add(time.Second)))
 		}
 		r, _ := newReconciler(t, refusePathsAsNames, objects...)
-		got, err := inspectFailedMounts(context.Background(), r.Client, []plan.Watched{{Volume: created("a", 0), Since: since, AsksOtherwise: test.asksOtherwise}})
+		// Another one, whose list has its server asked otherwise, has unreachable servers looked at.
+		another := created("b", 0)
+		another.Spec.ClaimRef.Name = "another"
+		got, err := inspectFailedMounts(context.Background(), r.Client, []plan.Watched{
+			{Volume: created("a", 0), Since: since, AsksOtherwise: test.asksOtherwise}, {Volume: another, Since: since, AsksOtherwise: true},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -77,9 +77,9 @@ func (p *planner) followByClone(c volumeplan.ProbeCandidate, w Waiting) {
 	}
 }
 
-// isMountedEverywhere says whether nodes could try it, and mounts of the server keep it from all of them.
+// isMountedEverywhere says whether nodes could try it, and mounts of the server keep it from all of them. One that is busy may do so later.
 func (p *planner) isMountedEverywhere(c volumeplan.ProbeCandidate) bool {
-	usable := slices.DeleteFunc(slices.Clone(p.Nodes), func(n Node) bool { return !p.isUsable(n, c) })
+	usable := slices.DeleteFunc(slices.Clone(p.Nodes), func(n Node) bool { return n.ClientNode == nil || !p.isSelected(n.Node, c) })
 	return len(usable) > 0 && !slices.ContainsFunc(usable, func(n Node) bool { return !p.mayHaveMounts(n, c) })
 }
 

@@ -377,3 +377,22 @@ func TestMountsThatAreAboutToGoAreWaitedFor(t *testing.T) {
 		t.Errorf("verdict is %+v", got)
 	}
 }
+
+// A node that is busy with something else may try it later: seen on two nodes, one of which had mounts and the other an order.
+func TestANodeThatIsBusyIsWaitedForToo(t *testing.T) {
+	w, c := newWorld(t, "n1", "n2"), share("s")
+	w.nodes["n1"].ClientNode.Status.Servers = []v1alpha1.ServerStatus{{Server: "filer", Protocol: v1alpha1.ServerSMB}}
+	w.nodes["n2"].Writable = false
+	w.candidates, w.visit = []volumeplan.ProbeCandidate{c}, mounts
+	for range 60 {
+		w.pass()
+	}
+	if got := w.verdict(c); got.Verdict != "" {
+		t.Fatalf("verdict is %+v", got)
+	}
+	w.nodes["n2"].Writable = true
+	w.run()
+	if got := w.verdict(c); got.Verdict != volumeplan.ProbeWorks {
+		t.Errorf("verdict is %+v", got)
+	}
+}

@@ -211,7 +211,8 @@ func fillDefaults(values []byte, defaults map[string]any) ([]byte, error) {
 		if bytes.Count(values, place) != 1 {
 			return nil, fmt.Errorf("values.yaml has %s %d times, want it once", place, bytes.Count(values, place))
 		}
-		line := values[bytes.LastIndexByte(values[:bytes.Index(values, place)], '\n')+1:]
+		before, _, _ := bytes.Cut(values, place)
+		line := values[bytes.LastIndexByte(before, '\n')+1:]
 		indent := len(line) - len(bytes.TrimLeft(line, " "))
 		text, err := yaml.Marshal(content)
 		if err != nil {

@@ -20,7 +20,7 @@ func TestCacheOfClientNodesKeepsWhatIsComparedWithVolumes(t *testing.T) {
 	if _, err := CacheTransformClientNode(clientNode); err != nil {
 		t.Fatal(err)
 	}
-	want := []v1alpha1.MountStatus{{MountPoint: "/var/lib/kubelet/x", Volume: "pv", Server: "filer", Options: []string{"nconnect=4"}, State: v1alpha1.MountStale, Connections: 4, ReadAheadKiB: 128, Since: since, Used: true}}
+	want := []v1alpha1.MountStatus{{MountPoint: "/var/lib/kubelet/x", Volume: "pv", Server: "filer", Options: []string{"nconnect=4"}, State: v1alpha1.MountStale, Connections: 4, SlotLimit: 64, ReadAheadKiB: 128, Since: since, Used: true}}
 	if diff := cmp.Diff(want, clientNode.Status.Mounts); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

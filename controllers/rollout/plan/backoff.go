@@ -117,6 +117,10 @@ func (n *nodeState) resetDrains() {
 func (p *planner) drainKey(n *nodeState) string {
 	// A Drain holds nothing that JSON cannot.
 	options, _ := json.Marshal(p.rulesFor(n).Drain)
-	sum := sha256.Sum256(fmt.Appendf(options, "\n%s\n%s", n.target, n.ClientNode.Spec.Hash))
+	hash := ""
+	if n.ClientNode != nil {
+		hash = n.ClientNode.Spec.Hash
+	}
+	sum := sha256.Sum256(fmt.Appendf(options, "\n%s\n%s", n.target, hash))
 	return hex.EncodeToString(sum[:8])
 }

@@ -442,6 +442,13 @@ func TestForADisruptedNode(t *testing.T) {
 			},
 			[]string{"conditions of a: none", "uncordon a: NothingToDo", "release the claim of a", "a:  "},
 		},
+		"its StorageClientNode is gone, and somebody uncordons it": {
+			func(f *fixture) {
+				f.cordoned("a", time.Minute)
+				f.node("a").ClientNode, f.node("a").Unschedulable = nil, false
+			},
+			[]string{"conditions of a: none", "uncordon a: CordonLost", "release the claim of a", "a:  "},
+		},
 		"its claim is missing: it counts again before anything else": {
 			func(f *fixture) {
 				f.cordoned("a", time.Minute)

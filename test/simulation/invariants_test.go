@@ -220,7 +220,9 @@ func (o *observer) checkBudget(name, profile string, before, claims map[string]s
 	for _, object := range now.nodes {
 		node := object.(*corev1.Node)
 		c := now.clientNode(node.Name)
-		if p != nil && !concerns(p, node, c) {
+		then := seen.node(node.Name)
+		// Whoever moves a node to the profile after the pass has read it makes it count for the next pass.
+		if p != nil && (!concerns(p, node, c) || then != nil && !concerns(p, then, c)) {
 			continue
 		}
 		nodes++

@@ -33,14 +33,22 @@ func main() {
 	page := flag.String("page", "docs/scale.md", "The page.")
 	plots := flag.String("plots", "docs/scale", "Where the plots go.")
 	flag.Parse()
-	if err := errors.Join(fill(*page, "scale", *scale), fill(*page, "peers", *peers), draw(*scale, *plots)); err != nil {
+	if err := errors.Join(fill(*page, "scale", *scale, images), fill(*page, "peers", *peers, ""), draw(*scale, *plots)); err != nil {
 		fmt.Fprintln(os.Stderr, "page:", err)
 		os.Exit(1)
 	}
 }
 
-// fill replaces what is between a section's markers by the tables of a measurement; one that has not been made leaves what is there.
-func fill(page, section, file string) error {
+// images are the plots as the page shows them.
+const images = `
+
+![CPU time of the manager](scale/cpu.svg)
+![Memory of the manager](scale/memory.svg)
+![Seconds](scale/seconds.svg)`
+
+// fill replaces what is between a section's markers by the tables of a measurement and what belongs below them; one that has not been
+// made leaves what is there.
+func fill(page, section, file, below string) error {
 	tables, err := os.ReadFile(strings.TrimSuffix(file, ".json") + ".md")
 	if errors.Is(err, os.ErrNotExist) {
 		fmt.Printf("%s stays as it is: there is no %s\n", section, file)
@@ -59,7 +67,7 @@ func fill(page, section, file string) error {
 	if !found || !ended {
 		return fmt.Errorf("%s has no markers %q and %q", page, begin, end)
 	}
-	return os.WriteFile(page, []byte(before+begin+strings.TrimSpace(string(tables))+"\n"+end+after), 0o644)
+	return os.WriteFile(page, []byte(before+begin+strings.TrimSpace(string(tables))+below+"\n"+end+after), 0o644)
 }
 
 // draw draws one plot for each figure: a line for each part, over the sizes with played agents.

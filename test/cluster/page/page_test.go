@@ -17,21 +17,21 @@ func TestFillReplacesWhatIsBetweenTheMarkers(t *testing.T) {
 	}
 	const before = "# Page\n<!-- scale -->\nold\n<!-- /scale -->\nend\n"
 	write(page, before)
-	if err := fill(page, "scale", filepath.Join(dir, "scale.json")); err != nil {
+	if err := fill(page, "scale", filepath.Join(dir, "scale.json"), "\nbelow"); err != nil {
 		t.Fatal(err)
 	}
 	if data, _ := os.ReadFile(page); string(data) != before {
 		t.Errorf("nothing was measured, and the page is\n%s", data)
 	}
 	write(tables, "\n| new |\n\n")
-	if err := fill(page, "scale", filepath.Join(dir, "scale.json")); err != nil {
+	if err := fill(page, "scale", filepath.Join(dir, "scale.json"), "\nbelow"); err != nil {
 		t.Fatal(err)
 	}
-	if data, _ := os.ReadFile(page); string(data) != "# Page\n<!-- scale -->\n| new |\n<!-- /scale -->\nend\n" {
+	if data, _ := os.ReadFile(page); string(data) != "# Page\n<!-- scale -->\n| new |\nbelow\n<!-- /scale -->\nend\n" {
 		t.Errorf("the page is\n%s", data)
 	}
 	write(page, "no markers")
-	if err := fill(page, "scale", filepath.Join(dir, "scale.json")); err == nil {
+	if err := fill(page, "scale", filepath.Join(dir, "scale.json"), "\nbelow"); err == nil {
 		t.Error("a page without markers is taken")
 	}
 }

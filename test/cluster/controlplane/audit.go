@@ -15,14 +15,14 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 )
 
-// auditPolicy logs, without bodies and once they are answered, all requests of the manager and the agents and everybody's writes. Leases
+// auditPolicy logs, without bodies and once they are answered, all requests of some users and everybody's writes. Leases
 // of others are heartbeats, and most of all writes.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
 rules:
 - level: Metadata
-  users: ["` + Manager + `", "` + Agent + `"]
+  users: %s
 - level: None
   verbs: [get, list, watch]
 - level: None
@@ -55,9 +55,13 @@ type Request struct {
 	At time.Time
 }
 
-func (p *ControlPlane) configureAudit() error {
+func (p *ControlPlane) configureAudit(users []string) error {
 	policy := filepath.Join(p.dir, "audit-policy.yaml")
-	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
+	list, err := json.Marshal(append([]string{Manager, Agent}, users...))
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(policy, fmt.Appendf(nil, auditPolicy, list), 0o600); err != nil {
 		return err
 	}
 	p.environment.ControlPlane.GetAPIServer().Configure().

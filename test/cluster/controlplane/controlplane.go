@@ -37,6 +37,8 @@ type Options struct {
 	Dir string
 	// Audit lets the API server log every write and who made it, for Writes.
 	Audit bool
+	// AuditReads are users beside the manager and the agents whose reads are logged, too.
+	AuditReads []string
 }
 
 // ControlPlane is a running control plane.
@@ -64,7 +66,7 @@ func Start(options Options) (*ControlPlane, error) {
 	// The controllers speak under the names of their own service accounts, whose tokens the API server must sign.
 	p.environment.ControlPlane.GetAPIServer().Configure().Set("authorization-mode", "RBAC")
 	if options.Audit {
-		if err := p.configureAudit(); err != nil {
+		if err := p.configureAudit(options.AuditReads); err != nil {
 			return nil, fmt.Errorf("prepare the audit log: %w", err)
 		}
 	}

@@ -187,5 +187,8 @@ func (*kured) says(ctx context.Context, w *world, lost string) string {
 	if err := w.Client.Get(ctx, client.ObjectKey{Namespace: kuredNamespace, Name: "kured"}, daemonSet); err != nil {
 		return err.Error()
 	}
+	if lost == "" {
+		return "no node has gone down yet"
+	}
 	return nodeSays(ctx, w, lost) + "; the lock: " + daemonSet.Annotations["weave.works/kured-node-lock"]
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -93,7 +94,7 @@ func start(ctx context.Context, s settings, c contender, nodes, budget int) (w *
 		return nil, nil, err
 	}
 	began := time.Now()
-	options.Nodes = nodes
+	options.Nodes, options.AuditReads = nodes, c.users()
 	options.Progress = func(format string, args ...any) {
 		fmt.Printf("%4.0f s  %s: %s\n", time.Since(began).Seconds(), c.name(), fmt.Sprintf(format, args...))
 	}
@@ -144,8 +145,11 @@ func playJob(ctx context.Context, s settings, c contender, r *result) error {
 		return err
 	}
 	waitErr := w.await(ctx, "the last node to return", s.patience, func(ctx context.Context) (bool, error) {
-		r.Done, err = w.done(ctx)
-		return r.Done == w.nodes, err
+		done, err := w.done(ctx)
+		if err == nil {
+			r.Done = done
+		}
+		return err == nil && done == w.nodes, nil
 	})
 	if waitErr != nil && !wait.Interrupted(waitErr) {
 		return waitErr
@@ -156,7 +160,13 @@ func playJob(ctx context.Context, s settings, c contender, r *result) error {
 	// What comes after the last node is part of the writes, and the audit log is written in batches.
 	time.Sleep(20 * time.Second)
 	verdict := recorder.Judge(history.Rules{Budget: w.budget, Replicas: apps.PodsByApp(w.nodes)})
-	r.MostOut, r.Problems = verdict.MostOut, verdict.Problems
+	r.MostOut = verdict.MostOut
+	for _, problem := range verdict.Problems {
+		// Claims are this operator's own.
+		if !strings.Contains(problem, "without a claim") {
+			r.Problems = append(r.Problems, problem)
+		}
+	}
 	for _, boots := range verdict.Boots {
 		r.Boots += boots
 	}
@@ -193,8 +203,11 @@ func playLoss(ctx context.Context, s settings, c contender, r *result) error {
 		return err
 	}
 	err = w.await(ctx, "what becomes of it", s.lossPatience, func(ctx context.Context) (bool, error) {
-		r.Loss.Done, err = w.done(ctx)
-		return r.Loss.Done >= w.nodes-1, err
+		done, err := w.done(ctx)
+		if err == nil {
+			r.Loss.Done = done
+		}
+		return err == nil && done >= w.nodes-1, nil
 	})
 	if err != nil && !wait.Interrupted(err) {
 		return err

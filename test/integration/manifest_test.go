@@ -99,8 +99,13 @@ var _ = Describe("The manifests", func() {
 		for _, name := range names(objects, "NetworkPolicy") {
 			policy := networkingv1.NetworkPolicy{}
 			Expect(runtime.DefaultUnstructuredConverter.FromUnstructured(find(objects, "NetworkPolicy", filepath.Base(name)).Object, &policy)).To(Succeed())
-			Expect(policy.Namespace).To(Equal(v1alpha1.ManagerNamespace))
 			Expect(policy.Spec.PolicyTypes).To(ConsistOf(networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress))
+			if policy.Namespace == v1alpha1.TrialNamespace {
+				Expect(policy.Spec).To(And(HaveField("PodSelector", metav1.LabelSelector{}), HaveField("Ingress", BeEmpty()), HaveField("Egress", BeEmpty())),
+					"pods of clones talk to nobody: their kubelet mounts")
+				continue
+			}
+			Expect(policy.Namespace).To(Equal(v1alpha1.ManagerNamespace))
 			policies[policy.Name] = policy
 		}
 		Expect(policies).To(HaveLen(2))
@@ -140,7 +145,7 @@ var _ = Describe("The manifests", func() {
 				Expect(names(objects, kind)).To(HaveEach(Or(Equal("/"+v1alpha1.AgentPolicy), Equal("/"+v1alpha1.ApprovalPolicy), HavePrefix("/"+v1alpha1.ManagerDeployment+"-"))), kind)
 			}
 			Expect(names(objects, "ClusterRole")).To(ContainElement("/" + v1alpha1.ApproverRole))
-			Expect(names(objects, "Namespace")).To(ConsistOf("/"+v1alpha1.ManagerNamespace, "/"+v1alpha1.AgentNamespace))
+			Expect(names(objects, "Namespace")).To(ConsistOf("/"+v1alpha1.ManagerNamespace, "/"+v1alpha1.AgentNamespace, "/"+v1alpha1.TrialNamespace))
 			Expect(names(objects, "ServiceAccount")).To(ConsistOf(
 				v1alpha1.ManagerNamespace+"/"+v1alpha1.ManagerDeployment, v1alpha1.AgentNamespace+"/"+v1alpha1.AgentServiceAccount,
 				v1alpha1.AgentNamespace+"/"+v1alpha1.TrialDaemonSet))
@@ -148,8 +153,14 @@ var _ = Describe("The manifests", func() {
 				v1alpha1.AgentNamespace+"/"+v1alpha1.AgentDaemonSet, v1alpha1.AgentNamespace+"/"+v1alpha1.TrialDaemonSet))
 		})
 
-		It("give the manager no right on workloads: whoever has it does not have the hosts", func() {
-			for _, rule := range managerRules(objects) {
+		It("give the manager no right on workloads but on pods of clones, which a policy holds: whoever has it does not have the hosts", func() {
+			ofClones := func(o *unstructured.Unstructured) bool { return o.GetNamespace() == v1alpha1.TrialNamespace }
+			elsewhere := slices.DeleteFunc(slices.Clone(objects), ofClones)
+			there := slices.DeleteFunc(slices.Clone(objects), func(o *unstructured.Unstructured) bool { return !ofClones(o) })
+			for _, rule := range rulesOf(there) {
+				Expect(rule.Resources).To(HaveEach(BeElementOf("pods", "persistentvolumeclaims")), "%v", rule)
+			}
+			for _, rule := range managerRules(elsewhere) {
 				Expect(rule.APIGroups).NotTo(ContainElement(Or(Equal("*"), Equal("apps"), Equal("batch"))), "%v", rule)
 				Expect(rule.Resources).NotTo(ContainElement(Or(HavePrefix("*"), Equal("replicationcontrollers"), Equal("podtemplates"))), "%v", rule)
 				Expect(rule.Verbs).NotTo(ContainElement(Or(Equal("*"), Equal("escalate"), Equal("bind"))), "%v", rule)
@@ -190,11 +201,15 @@ var _ = Describe("The manifests", func() {
 				case "ValidatingAdmissionPolicy":
 					failurePolicy, _, _ := unstructured.NestedString(object.Object, "spec", "failurePolicy")
 					Expect(failurePolicy).To(Equal("Fail"), object.GetName())
-					// A missing parameter refuses everybody, whatever matchConditions say.
-					_, found, _ := unstructured.NestedMap(object.Object, "spec", "paramKind")
-					Expect(found).To(BeFalse(), object.GetName())
 					binding := find(objects, "ValidatingAdmissionPolicyBinding", object.GetName())
-					Expect(binding.Object["spec"]).To(Equal(map[string]any{"policyName": object.GetName(), "validationActions": []any{"Deny"}}))
+					bound := map[string]any{"policyName": object.GetName(), "validationActions": []any{"Deny"}}
+					// A missing parameter refuses everybody, whatever matchConditions say: only where nobody else has anything.
+					if _, found, _ := unstructured.NestedMap(object.Object, "spec", "paramKind"); found {
+						where, _, _ := unstructured.NestedStringMap(object.Object, "spec", "matchConstraints", "namespaceSelector", "matchLabels")
+						Expect(where).To(Equal(map[string]string{corev1.LabelMetadataName: v1alpha1.TrialNamespace}), object.GetName())
+						bound["paramRef"] = map[string]any{"name": v1alpha1.TrialDaemonSet, "namespace": v1alpha1.AgentNamespace, "parameterNotFoundAction": "Deny"}
+					}
+					Expect(binding.Object["spec"]).To(Equal(bound))
 				}
 			}
 		})
@@ -406,6 +421,13 @@ func indexOf(objects []*unstructured.Unstructured, kind, name string) int {
 // managerRules are the rules of all roles that are bound to the manager.
 func managerRules(objects []*unstructured.Unstructured) []rbacv1.PolicyRule {
 	GinkgoHelper()
+	rules := rulesOf(objects)
+	Expect(len(rules)).To(BeNumerically(">", 10))
+	return rules
+}
+
+func rulesOf(objects []*unstructured.Unstructured) []rbacv1.PolicyRule {
+	GinkgoHelper()
 	var rules []rbacv1.PolicyRule
 	for _, object := range objects {
 		if !strings.HasSuffix(object.GetKind(), "Role") || !strings.HasPrefix(object.GetName(), v1alpha1.ManagerDeployment) {
@@ -415,7 +437,6 @@ func managerRules(objects []*unstructured.Unstructured) []rbacv1.PolicyRule {
 		Expect(runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, role)).To(Succeed())
 		rules = append(rules, role.Rules...)
 	}
-	Expect(len(rules)).To(BeNumerically(">", 10))
 	return rules
 }
 

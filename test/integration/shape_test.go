@@ -188,7 +188,7 @@ var _ = Describe("The shape of a StorageClientProfile", func() {
 				"matched": int64(0), "upToDate": int64(0), "exceptions": int64(0), "pendingReboot": int64(0),
 				"disrupted": int64(0), "failed": int64(0), "drifted": int64(0),
 			},
-			"volumes": map[string]any{"matched": int64(0), "upToDate": int64(0), "exceptions": int64(0), "blocked": int64(0), "staleMounts": int64(0)},
+			"volumes": map[string]any{"matched": int64(0), "upToDate": int64(0), "exceptions": int64(0), "blocked": int64(0), "staleMounts": int64(0), "leftOut": int64(0)},
 			"plan":    map[string]any{"hash": "", "nodesToReboot": int64(0), "limitedBy": ""},
 		}))
 		Expect(object.Object["spec"]).To(Equal(map[string]any{"allNodes": true}))

@@ -154,7 +154,8 @@ func (s *Sandbox) Stop() error {
 
 func (s *Sandbox) installManifests(ctx context.Context) error {
 	for _, pattern := range []string{
-		"config/crd/bases/*.yaml", "config/*/namespace.yaml", "config/agent/*.yaml", "config/rbac/*.yaml", "config/manager/policies.yaml", "config/manager/flowcontrol.yaml",
+		"config/crd/bases/*.yaml", "config/*/namespace.yaml", "config/manager/trial_namespace.yaml", "config/agent/*.yaml", "config/rbac/*.yaml",
+		"config/manager/policies.yaml", "config/manager/flowcontrol.yaml",
 		"test/cluster/sandbox/ceilings.yaml", "config/components/guardrails/policy.yaml", "config/components/network-policies/network_policies.yaml",
 	} {
 		files, err := filepath.Glob(filepath.Join(s.options.Root, pattern))

@@ -96,7 +96,7 @@ func TestInstallUpgradeAndUninstall(t *testing.T) {
 	first := makeChart(t, options{version: "v1.0.0", managerImage: "m:1", agentImage: "a:1"})
 	run(readmeCommand(t, "install", first, kubeconfig))
 
-	for name, level := range map[string]string{v1alpha1.ManagerNamespace: "restricted", v1alpha1.AgentNamespace: "privileged"} {
+	for name, level := range map[string]string{v1alpha1.ManagerNamespace: "restricted", v1alpha1.AgentNamespace: "privileged", v1alpha1.TrialNamespace: "restricted"} {
 		namespace := &corev1.Namespace{}
 		has(name, "", namespace)
 		if got := namespace.Labels["pod-security.kubernetes.io/enforce"]; got != level {
@@ -166,7 +166,7 @@ func TestInstallUpgradeAndUninstall(t *testing.T) {
 	}
 
 	// A namespace goes when a controller says so, and there is none here.
-	for _, name := range []string{v1alpha1.ManagerNamespace, v1alpha1.AgentNamespace} {
+	for _, name := range []string{v1alpha1.ManagerNamespace, v1alpha1.AgentNamespace, v1alpha1.TrialNamespace} {
 		namespace := &corev1.Namespace{}
 		has(name, "", namespace)
 		namespace.Spec.Finalizers = nil

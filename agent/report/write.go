@@ -19,17 +19,22 @@ var Formats = []string{"text", "json", "yaml"}
 
 // Write writes the report as text, JSON or YAML.
 func (r Report) Write(w io.Writer, format string) error {
+	return Encode(w, format, r, func() ([]byte, error) { return r.renderText(), nil })
+}
+
+// Encode writes a report of any kind in one of the formats, as text by the given function.
+func Encode(w io.Writer, format string, report any, renderText func() ([]byte, error)) error {
 	var data []byte
 	var err error
 	switch format {
 	case "json":
-		if data, err = json.MarshalIndent(r, "", "  "); err == nil {
+		if data, err = json.MarshalIndent(report, "", "  "); err == nil {
 			data = append(data, '\n')
 		}
 	case "yaml":
-		data, err = yaml.Marshal(r)
+		data, err = yaml.Marshal(report)
 	case "text":
-		data = r.renderText()
+		data, err = renderText()
 	default:
 		err = fmt.Errorf("format %q: must be %s", format, strings.Join(Formats, ", "))
 	}

@@ -3,7 +3,6 @@ package sample
 import (
 	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -12,6 +11,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/storageclient/operator/agent/report"
 	"github.com/storageclient/operator/tuning/recommend"
 )
 
@@ -20,25 +20,7 @@ const shownOperations = 8
 
 // Write writes the report as text, JSON or YAML.
 func (r Report) Write(w io.Writer, format string) error {
-	var data []byte
-	var err error
-	switch format {
-	case "json":
-		if data, err = json.MarshalIndent(r, "", "  "); err == nil {
-			data = append(data, '\n')
-		}
-	case "yaml":
-		data, err = yaml.Marshal(r)
-	case "text":
-		data, err = r.renderText()
-	default:
-		err = fmt.Errorf("format %q: must be text, json or yaml", format)
-	}
-	if err != nil {
-		return err
-	}
-	_, err = w.Write(data)
-	return err
+	return report.Encode(w, format, r, r.renderText)
 }
 
 func (r Report) renderText() ([]byte, error) {

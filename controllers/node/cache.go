@@ -14,14 +14,14 @@ func CacheTransform(object any) (any, error) {
 }
 
 // CacheTransformAgentPod is for the manager's cache of Pods of the agents and trial runners. It keeps what tells on which node one is,
-// whether it is Ready, and its images.
+// whether it is Ready, and its images with the secrets to pull them.
 func CacheTransformAgentPod(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {
 		return object, nil
 	}
 	pod.ManagedFields = nil
-	kept := corev1.PodSpec{NodeName: pod.Spec.NodeName, Affinity: pod.Spec.Affinity}
+	kept := corev1.PodSpec{NodeName: pod.Spec.NodeName, Affinity: pod.Spec.Affinity, ImagePullSecrets: pod.Spec.ImagePullSecrets}
 	for _, c := range pod.Spec.Containers {
 		kept.Containers = append(kept.Containers, corev1.Container{Name: c.Name, Image: c.Image})
 	}

@@ -26,10 +26,12 @@ func TestCacheTransforms(t *testing.T) {
 	}
 
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "agent", Labels: map[string]string{"app": "x"}, ManagedFields: fields}}
-	pod.Spec = corev1.PodSpec{NodeName: "a", Containers: []corev1.Container{{Name: "agent", Image: "image", Args: []string{"run"}}}}
+	pod.Spec = corev1.PodSpec{NodeName: "a", Containers: []corev1.Container{{Name: "agent", Image: "image", Args: []string{"run"}}}, HostNetwork: true}
+	pod.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "registry"}}
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 	trimmed, err := CacheTransformAgentPod(pod)
-	if p, ok := trimmed.(*corev1.Pod); err != nil || !ok || !agentpod.IsReady(p) || p.Spec.NodeName != "a" || !cmp.Equal(p.Spec.Containers, []corev1.Container{{Name: "agent", Image: "image"}}) || p.ManagedFields != nil {
+	if p, ok := trimmed.(*corev1.Pod); err != nil || !ok || !agentpod.IsReady(p) || p.Spec.NodeName != "a" || !cmp.Equal(p.Spec.Containers, []corev1.Container{{Name: "agent", Image: "image"}}) ||
+		len(p.Spec.ImagePullSecrets) != 1 || p.Spec.HostNetwork || p.ManagedFields != nil {
 		t.Errorf("error %v: %+v", err, trimmed)
 	}
 }

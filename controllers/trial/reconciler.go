@@ -180,7 +180,7 @@ func (r *Reconciler) readNodes(ctx context.Context, profiles *fleet.ProfileSet) 
 	if err != nil {
 		return nil, err
 	}
-	images, err := r.readImages(ctx)
+	agents, err := r.readAgents(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -191,7 +191,10 @@ func (r *Reconciler) readNodes(ctx context.Context, profiles *fleet.ProfileSet) 
 	nodes := make([]plan.Node, 0, len(all.Nodes))
 	for i := range all.Nodes {
 		node := &all.Nodes[i]
-		n := plan.Node{Node: node, Runner: runners[node.Name], Image: images[node.Name]}
+		n := plan.Node{Node: node, Runner: runners[node.Name]}
+		if agent := agents[node.Name]; agent != nil {
+			n.Image, n.PullSecrets = agent.Spec.Containers[0].Image, agent.Spec.ImagePullSecrets
+		}
 		if clientNode := all.ClientNodes[node.Name]; clientNode != nil && fleet.Owns(node, clientNode) {
 			_, claimed := claims[node.Name]
 			n.ClientNode = clientNode
@@ -216,19 +219,19 @@ func (r *Reconciler) readRunners(ctx context.Context) (map[string]plan.Runner, e
 	return runners, nil
 }
 
-// readImages reads the image of each node's agent: it is there already, and a clone's Pod has it too.
-func (r *Reconciler) readImages(ctx context.Context) (map[string]string, error) {
+// readAgents reads each node's agent: its image is there already, and a clone's Pod has it too.
+func (r *Reconciler) readAgents(ctx context.Context) (map[string]*corev1.Pod, error) {
 	var pods corev1.PodList
 	if err := r.List(ctx, &pods, client.InNamespace(r.AgentNamespace), client.MatchingLabels{agentpod.ComponentLabel: agentpod.Component}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list Pods of the agent: %w", err)
 	}
-	images := map[string]string{}
+	agents := map[string]*corev1.Pod{}
 	for i := range pods.Items {
 		if pod := &pods.Items[i]; agentpod.IsReady(pod) && len(pod.Spec.Containers) > 0 {
-			images[pod.Spec.NodeName] = pod.Spec.Containers[0].Image
+			agents[pod.Spec.NodeName] = pod
 		}
 	}
-	return images, nil
+	return agents, nil
 }
 
 // nodeOf is the node that a DaemonSet's Pod is on, or is for: one that waits for room is bound to none yet.

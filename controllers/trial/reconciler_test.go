@@ -3,6 +3,7 @@ package trial
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -241,6 +242,7 @@ func TestACloneThroughTheAPI(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			agent := pod(agentpod.Component)
 			agent.Spec.Containers = []corev1.Container{{Name: "node-agent", Image: "registry/node-agent:1"}}
+			agent.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "registry"}}
 			objects := share(cluster())
 			b := newBench(t, append(objects[:len(objects)-1], agent)...)
 			b.pass()
@@ -255,7 +257,8 @@ func TestACloneThroughTheAPI(t *testing.T) {
 			b.bind(volumeClaim)
 			b.pass()
 			pv, _, made := b.clone()
-			if made == nil || made.Spec.NodeName != "n1" || made.Spec.Containers[0].Image != "registry/node-agent:1" {
+			if made == nil || made.Spec.NodeName != "n1" || made.Spec.Containers[0].Image != "registry/node-agent:1" ||
+				!slices.Equal(made.Spec.ImagePullSecrets, agent.Spec.ImagePullSecrets) {
 				t.Fatalf("Pod is %+v", made)
 			}
 			b.pass()

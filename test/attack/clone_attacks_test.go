@@ -117,6 +117,9 @@ func managerAttacksOnClones() []attack {
 			try: pod(func(p *corev1.Pod) {
 				p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "s", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}}})
 			})},
+		{id: "manager-clone-pod-pull-secret", by: manager, tries: "have the Pod of a clone pull its image with a Secret that the trial runner has not",
+			stop: fence, says: "no secrets but", twin: podTwin,
+			try: pod(func(p *corev1.Pod) { p.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: "s"}} })},
 		{id: "manager-clone-pod-writes", by: manager, tries: "write to a clone",
 			stop: fence, says: "does not write", twin: podTwin, try: container(func(c *corev1.Container) { c.VolumeMounts[0].ReadOnly = false })},
 		{id: "manager-clone-pod-token", by: manager, tries: "give the Pod of a clone a token",

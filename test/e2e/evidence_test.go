@@ -49,6 +49,12 @@ type mishap struct {
 	disk bool
 }
 
+// missing are volumes that the pods of two mishaps mount beside theirs, and that nobody has created.
+var missing = map[string][]corev1.Volume{
+	"no-secret":    {{Name: "missing", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "missing"}}}},
+	"no-configmap": {{Name: "missing", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "missing"}}}}},
+}
+
 func nfsSource(server, path string) corev1.PersistentVolumeSource {
 	return corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: server, Path: path}}
 }
@@ -67,6 +73,9 @@ func mishaps() []mishap {
 		{name: "no-secret", source: nfsSource(cluster.ServerAddress, "/srv/evidence/a"), told: `secret "missing" not found`},
 		{name: "other-file-system", source: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/dev/loop7", FSType: &xfs}}, own: []string{}, disk: true,
 			told: "wrong fs type"},
+		{name: "no-disk", source: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/mnt/no-disk", FSType: &xfs}}, own: []string{}, disk: true,
+			told: "does not exist"},
+		{name: "no-configmap", source: nfsSource(cluster.ServerAddress, "/srv/evidence/a"), told: `configmap "missing" not found`},
 	}
 }
 
@@ -149,8 +158,8 @@ func createEvidentClaim(ctx context.Context, name string) {
 	}})).To(Succeed())
 }
 
-// createPod creates a pod of the volume's name that mounts it, and secrets where they are named.
-func createPod(ctx context.Context, name, node string, secrets ...string) {
+// createPod creates a pod of the volume's name that mounts it, and others by their names where they are given.
+func createPod(ctx context.Context, name, node string, others ...corev1.Volume) {
 	GinkgoHelper()
 	grace := int64(1)
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: evident}, Spec: corev1.PodSpec{
@@ -161,11 +170,11 @@ func createPod(ctx context.Context, name, node string, secrets ...string) {
 			VolumeMounts: []corev1.VolumeMount{{Name: "data", MountPath: "/data"}}}},
 		Volumes: []corev1.Volume{{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}}},
 	}}
-	for _, secret := range secrets {
-		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: secret, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: secret}}})
+	for _, other := range others {
+		pod.Spec.Volumes = append(pod.Spec.Volumes, other)
 		// A volume that no container mounts is none to a kubelet.
 		main := &pod.Spec.Containers[0]
-		main.VolumeMounts = append(main.VolumeMounts, corev1.VolumeMount{Name: secret, MountPath: "/" + secret})
+		main.VolumeMounts = append(main.VolumeMounts, corev1.VolumeMount{Name: other.Name, MountPath: "/" + other.Name})
 	}
 	Expect(api.Create(ctx, pod)).To(Succeed())
 }
@@ -256,11 +265,7 @@ func plantMishaps(ctx context.Context) {
 		eventually(ctx, time.Minute, m.name+" has its list, from the webhook or soon after", func(g Gomega) {
 			g.Expect(getVolume(ctx, g, m.name).Spec.MountOptions).To(Equal(m.declared()), m.name)
 		})
-		var secrets []string
-		if m.name == "no-secret" {
-			secrets = []string{"missing"}
-		}
-		createPod(ctx, m.name, node, secrets...)
+		createPod(ctx, m.name, node, missing[m.name]...)
 	}
 	eventually(ctx, 8*time.Minute, "every pod's event tells its own reason", func(g Gomega) {
 		told := failedMountsTold(ctx, g)

@@ -61,6 +61,7 @@ var rows = []row{
 	{"no space left on device", Elsewhere},
 	{"too many open files", Elsewhere},
 	{"failed to prepare subpath", Elsewhere},
+	{"newmounter initialization failed", Elsewhere},
 	// mount: no helper for the file system on that node; the same line speaks of a bad option.
 	{"you might need a /sbin/mount.", Elsewhere},
 	{"executable file not found", Elsewhere},

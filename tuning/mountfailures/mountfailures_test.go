@@ -21,6 +21,7 @@ func TestCauseOf(t *testing.T) {
 		"there is no route":                     {setUp + "mount.nfs: No route to host", Elsewhere},
 		"the name is not known":                 {setUp + "mount.nfs: Failed to resolve server filer: Name or service not known", Elsewhere},
 		"the path is missing":                   {setUp + "mount.nfs: mounting filer:/data failed, reason given by server: No such file or directory", Elsewhere},
+		"a local disk is missing":               {`MountVolume.NewMounter initialization failed for volume "a" : path "/mnt/disk" does not exist`, Elsewhere},
 		"an operation is under way":             {device + "rpc error: code = Aborted desc = An operation with the given Volume ID a already exists", Elsewhere},
 		"the attachment goes":                   {setUp[:47] + "volume attachment is being deleted", Elsewhere},
 		"there is no helper, beside bad option": {setUp + "mount: /m: bad option; for several filesystems (e.g. nfs, cifs) you might need a /sbin/mount.<type> helper program.", Elsewhere},

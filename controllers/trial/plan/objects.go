@@ -53,7 +53,7 @@ func podOf(c volumeplan.ProbeCandidate, n Node, volumeClaim *corev1.PersistentVo
 	return &corev1.Pod{ObjectMeta: meta, Spec: corev1.PodSpec{
 		NodeName: n.Node.Name, RestartPolicy: corev1.RestartPolicyNever, ActiveDeadlineSeconds: ptr.To[int64](podLifetime),
 		TerminationGracePeriodSeconds: ptr.To[int64](5), AutomountServiceAccountToken: ptr.To(false), EnableServiceLinks: ptr.To(false),
-		Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+		ImagePullSecrets: n.PullSecrets, Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 		SecurityContext: &corev1.PodSecurityContext{
 			RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To[int64](runAsUser), RunAsGroup: ptr.To[int64](runAsUser),
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},

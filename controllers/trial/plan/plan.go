@@ -51,8 +51,9 @@ type Node struct {
 	// Writable is whether the client node may get an order now, Runner how its trial runner stands.
 	Writable bool
 	Runner   Runner
-	// Image is that of its agent.
-	Image string
+	// Image is that of its agent, PullSecrets name what it is pulled with.
+	Image       string
+	PullSecrets []corev1.LocalObjectReference
 }
 
 // Runner is how the trial runner of a node stands.

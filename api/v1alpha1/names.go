@@ -72,8 +72,8 @@ const (
 	ProfilesAnnotation = "tuning.storageclient.dev/profiles"
 	// MountOptionsStepAnnotation is the mark of a PersistentVolume that carries a list of ours: JSON with since (when its batch was
 	// written), written (when the list was), set (the hash of the set of options: what is declared for it, and who mounts it), rules
-	// (those of the set, as profile/rule), unproven (nothing had shown the set to work by then), evidence (what has, since or before)
-	// and created (the volume was created with the list, and belongs to no batch).
+	// (those of the set, as profile/rule), unproven (nothing had shown the set to work by then), evidence (what has, since or before),
+	// probed (a probe has, which holds for the volume's server alone) and created (the volume was created with the list, and belongs to no batch).
 	MountOptionsStepAnnotation = "tuning.storageclient.dev/mount-options-step"
 	// FailedMountOptionsAnnotation is set on a PersistentVolume whose options were restored because a pod could not mount it: JSON
 	// with set and rules, as in the mark, driver, options and the event's message. While it is set, no other volume gets the options

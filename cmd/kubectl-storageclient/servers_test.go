@@ -69,7 +69,7 @@ func TestServersNameStaleHandlesAndNodesThatCallThemselvesTheSame(t *testing.T) 
 	n1.Status.NFS4ClientName, n2.Status.NFS4ClientName = "web", "web"
 	r := execute(t, interceptor.Funcs{}, objects, "servers")
 	for _, want := range []string{
-		"<filer>: It does not know the files of some mounts any more: restart their pods. Nodes: n1\n",
+		"<filer>: Every request for known files of some mounts fails: check its export, then restart their pods. Nodes: n1\n",
 		`<filer>: Nodes n1, n2 introduce themselves alike, as "web". Declare node.nfs4UniqueID: FromNode` + "\n",
 	} {
 		if r.err != nil || !strings.Contains(r.out, want) {

@@ -164,11 +164,25 @@ func (r *Reconciler) readSnapshot(ctx context.Context, now time.Time) (plan.Snap
 	s := plan.Snapshot{
 		Candidates: volumeplan.ProbeCandidates(volumes), Profiles: fleet.NewProfileSet(profiles.Items, r.Allow), Memory: r.memory, Refused: r.refused, Now: now,
 	}
+	if len(s.Candidates) > 0 {
+		s.Servers = serversOf(volumes.Volumes)
+	}
 	if s.Nodes, err = r.readNodes(ctx, s.Profiles); err != nil {
 		return plan.Snapshot{}, err
 	}
 	s.Clones, err = r.readClones(ctx)
 	return s, err
+}
+
+// serversOf are the servers of volumes, by the volumes' names.
+func serversOf(volumes []corev1.PersistentVolume) map[string]string {
+	servers := make(map[string]string, len(volumes))
+	for i := range volumes {
+		if server := judge.SourceOf(&volumes[i]).Server; server != "" {
+			servers[volumes[i].Name] = server
+		}
+	}
+	return servers
 }
 
 func (r *Reconciler) readNodes(ctx context.Context, profiles *fleet.ProfileSet) ([]plan.Node, error) {

@@ -100,6 +100,14 @@ iptables -I INPUT -p tcp --sport 2049 --dport $port -j DROP`,
 		})
 	})
 
+	It("is told where a server answers and does not know the files of a mount any more", func(ctx SpecContext) {
+		playOutages(ctx, outage{
+			name: "an export is another one", server: cluster.ServerAddress, protocol: v1alpha1.ServerNFS, node: nodes.Nodes[0], on: nodes.Server,
+			begin: "sed -i s/fsid=78/fsid=79/ /etc/exports; exportfs -ra; exportfs -f", end: "sed -i s/fsid=79/fsid=78/ /etc/exports; exportfs -ra; exportfs -f",
+			states: []v1alpha1.ServerState{v1alpha1.ServerAnswering}, reasons: []string{v1alpha1.ServerReasonStaleHandles},
+		})
+	})
+
 	It("never has the agent in uninterruptible sleep, nor any reading over its limit", func(ctx SpecContext) {
 		for _, node := range nodes.Nodes {
 			out, err := node.Run(ctx, "systemctl is-active health-watch; wc -l </run/health-watch.seen; cat /run/health-watch.log")
@@ -181,7 +189,9 @@ truncate -s 256M /var/tmp/disk
 mkfs.ext4 -q /var/tmp/disk
 mkdir -p /srv/nfs/disk
 mount -o loop /var/tmp/disk /srv/nfs/disk
-echo '/srv/nfs/disk *(rw,no_root_squash,no_subtree_check,insecure,fsid=77)' >>/etc/exports
+mkdir -p /srv/nfs/moved
+echo '/srv/nfs/disk *(rw,no_root_squash,no_subtree_check,insecure,fsid=77)
+/srv/nfs/moved *(rw,no_root_squash,no_subtree_check,insecure,fsid=78)' >>/etc/exports
 exportfs -ra`)
 	eventually(ctx, podStart, "the webhook takes the profile", func(g Gomega) {
 		_, err := kubectl(ctx, "apply", "-f", "testdata/health.yaml")
@@ -193,11 +203,12 @@ exportfs -ra`)
 		g.Expect(pods.Items).To(ContainElement(HaveField("Status.Phase", corev1.PodRunning)))
 	})
 	run(ctx, node, `
-mkdir -p /mnt/disk /mnt/smb
+mkdir -p /mnt/disk /mnt/moved /mnt/smb
 mount -t nfs4 -o vers=4.1,hard,nconnect=4 `+cluster.ServerAddress+`:/srv/nfs/disk /mnt/disk
+mount -t nfs4 -o vers=4.1,hard `+cluster.ServerAddress+`:/srv/nfs/moved /mnt/moved
 mount -t cifs -o username=share,password=share //`+cluster.ServerAddress+`/share /mnt/smb
 `+work+`
-systemd-run --quiet --collect --unit=health-work /usr/local/sbin/health-work /mnt/disk /mnt/smb
+systemd-run --quiet --collect --unit=health-work /usr/local/sbin/health-work /mnt/disk /mnt/moved /mnt/smb
 `+watchAgent)
 	run(ctx, other, startTunnel+`
 mkdir -p /mnt/tunnel /mnt/disk

@@ -104,7 +104,8 @@ func (m *memory) findUnasked(now time.Time) finding {
 	}
 	if stale := m.staleMounts(now); len(stale) > 0 {
 		return finding{state: v1alpha1.ServerAnswering, reason: v1alpha1.ServerReasonStaleHandles, since: m.stale[stale[0]].since, message: fmt.Sprintf(
-			"It answers, but does not know the files of %s any more. Check its export, then restart the pods that use it", text.Count(len(stale), "mount"))}
+			"It answers, but every request of %s for files that are open or known there fails, as with stale file handles. Check its export, then restart the pods that use it",
+			text.Count(len(stale), "mount"))}
 	}
 	return finding{state: v1alpha1.ServerAnswering, reason: v1alpha1.ServerReasonAnswering}
 }

@@ -477,7 +477,7 @@ func TestStaleHandles(t *testing.T) {
 	began := s.now.Add(-6 * every)
 	s.step(work(0), handles(107, 97))
 	s.want(v1alpha1.ServerAnswering, v1alpha1.ServerReasonStaleHandles)
-	if !s.last.Since.Equal(began) || len(s.last.Stale) != 1 || s.last.Stale[0] != "/mnt/a" || !strings.Contains(s.last.Message, "does not know the files of 1 mount any more") {
+	if !s.last.Since.Equal(began) || len(s.last.Stale) != 1 || s.last.Stale[0] != "/mnt/a" || !strings.Contains(s.last.Message, "every request of 1 mount for files that are open or known there fails") {
 		t.Errorf("since %s (want %s), %v: %s", s.last.Since, began, s.last.Stale, s.last.Message)
 	}
 	s.step(work(0), handles(108, 97))

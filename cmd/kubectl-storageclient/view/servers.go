@@ -102,7 +102,7 @@ func remarksOf(s servermap.Server) []string {
 		remarks = append(remarks, cause+" Nodes: "+text.List(byCause[cause]))
 	}
 	if len(s.Stale) > 0 {
-		remarks = append(remarks, "It does not know the files of some mounts any more: restart their pods. Nodes: "+text.List(s.Stale))
+		remarks = append(remarks, "Every request for known files of some mounts fails: check its export, then restart their pods. Nodes: "+text.List(s.Stale))
 	}
 	for _, same := range s.Namesakes {
 		remarks = append(remarks, fmt.Sprintf("Nodes %s introduce themselves alike, as %q. Declare node.nfs4UniqueID: FromNode", text.List(same.Nodes), same.Name))

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -182,7 +183,7 @@ func (p *planner) proveMount(clone Clone, c volumeplan.ProbeCandidate) (status v
 			status = v1alpha1.NodeTrialStatus{Phase: v1alpha1.TrialFinished, Succeeded: true, Transports: m.Connections}
 		case m.Volume == clone.Volume.Name:
 			doubt = fmt.Sprintf("reports its mount with %s, over %s", listText(m.Options), text.Count(int(m.Connections), "connection"))
-		case strings.HasPrefix(m.Protocol, string(c.Target.Clone.Protocol)) && p.isOneServer(m.Server, c.Server):
+		case strings.HasPrefix(m.Protocol, string(c.Target.Clone.Protocol)) && p.isServerOf(c, m.Server):
 			return void(fmt.Sprintf("%s was mounted on %s beside a clone of %s, and may keep its connections until the pods of %s restart",
 				m.Volume, name, c.Volume.Name, m.Volume)), true
 		}
@@ -194,11 +195,18 @@ func (p *planner) proveMount(clone Clone, c volumeplan.ProbeCandidate) (status v
 }
 
 func (p *planner) mountsOn(node string) []v1alpha1.MountStatus {
-	i := slices.IndexFunc(p.Nodes, func(n Node) bool { return n.Node.Name == node && n.ClientNode != nil })
+	i := slices.IndexFunc(p.Nodes, func(n Node) bool { return n.Node.Name == node })
 	if i < 0 {
 		return nil
 	}
-	return p.Nodes[i].ClientNode.Status.Mounts
+	return mountsOf(p.Nodes[i])
+}
+
+func mountsOf(n Node) []v1alpha1.MountStatus {
+	if n.ClientNode == nil {
+		return nil
+	}
+	return n.ClientNode.Status.Mounts
 }
 
 func void(message string) v1alpha1.NodeTrialStatus {
@@ -230,13 +238,42 @@ func (p *planner) concludeClone(clone Clone, c volumeplan.ProbeCandidate, w Wait
 	p.conclude(c, Judge(node, "a clone of "+c.Volume.Name+" with "+listText(c.Target.Clone.Options), c.Target.AsksOtherwise, status))
 }
 
-// mayHaveMounts says whether a node may have a mount of the candidate's server by the same protocol: under its name, under its address, or
-// among more servers than are told.
+// mayHaveMounts says whether a node may have a mount of the candidate's server by the same protocol: under one of its names, under its
+// address, or among more servers than are told.
 func (p *planner) mayHaveMounts(n Node, c volumeplan.ProbeCandidate) bool {
 	servers := n.ClientNode.Status.Servers
 	return len(servers) >= maxServers || slices.ContainsFunc(servers, func(s v1alpha1.ServerStatus) bool {
-		return string(s.Protocol) == string(c.Target.Clone.Protocol) && (p.isOneServer(s.Server, c.Server) || p.isOneServer(hostOf(s.Address), c.Server))
+		return string(s.Protocol) == string(c.Target.Clone.Protocol) && (p.isServerOf(c, s.Server) || p.isServerOf(c, hostOf(s.Address)))
 	})
+}
+
+// isServerOf says whether a name is of the candidate's server.
+func (p *planner) isServerOf(c volumeplan.ProbeCandidate, name string) bool {
+	return slices.ContainsFunc(p.namesOf(c.Server), func(other string) bool { return p.isOneServer(other, name) })
+}
+
+// namesOf are the name that volumes have of a server, and those under which nodes have mounted them: a client of NFSv4.1 finds that two
+// names are of one server, by what the server says of itself, and keeps to the connections and the name that it had first. A tunnel's end
+// on the node is no name.
+func (p *planner) namesOf(server string) []string {
+	if known, found := p.names[server]; found {
+		return known
+	}
+	found := []string{server}
+	for _, n := range p.Nodes {
+		for _, m := range mountsOf(n) {
+			if strings.EqualFold(p.Servers[m.Volume], server) && m.Server != "" && !isLoopback(m.Server) && !slices.Contains(found, m.Server) {
+				found = append(found, m.Server)
+			}
+		}
+	}
+	p.names[server] = found
+	return found
+}
+
+func isLoopback(server string) bool {
+	address, err := netip.ParseAddr(strings.Trim(server, "[]"))
+	return err == nil && address.IsLoopback()
 }
 
 // isOneServer says whether two names are of one server, by themselves or by the addresses that nodes have found for them.

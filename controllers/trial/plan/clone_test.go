@@ -199,20 +199,34 @@ func TestACloneIsMountedOnlyWhereNothingElseOfTheServerIs(t *testing.T) {
 		servers map[string][]v1alpha1.ServerStatus
 		want    string
 		text    string
+		// mount is one of the server: pv-s is mounted on n1, pv-t on n3.
+		mount v1alpha1.MountStatus
 	}{
-		"by its name":                      {map[string][]v1alpha1.ServerStatus{"n1": has("Filer", "")}, "on n2", ""},
-		"by an address of its name":        {map[string][]v1alpha1.ServerStatus{"n1": has("10.0.0.1", "10.0.0.1:445"), "n3": has("filer", "10.0.0.1:445")}, "on n2", ""},
-		"by another name":                  {map[string][]v1alpha1.ServerStatus{"n1": has("nas", "[fd00::1]:445"), "n3": has("filer", "[fd00::1]:445")}, "on n2", ""},
-		"among more than it tells of":      {map[string][]v1alpha1.ServerStatus{"n1": make([]v1alpha1.ServerStatus, maxServers)}, "on n2", ""},
-		"another protocol does not matter": {map[string][]v1alpha1.ServerStatus{"n1": {{Server: "filer", Protocol: v1alpha1.ServerNFS}}}, "on n1", ""},
-		"other servers do not matter":      {map[string][]v1alpha1.ServerStatus{"n1": has("other", "10.0.0.2:445")}, "on n1", ""},
-		"all nodes have mounts of it": {map[string][]v1alpha1.ServerStatus{"n1": has("filer", ""), "n2": has("filer", ""), "n3": has("filer", "")}, "",
-			"every node that could try it has mounts of filer, whose connections a clone would share"},
+		"by its name":                      {servers: map[string][]v1alpha1.ServerStatus{"n1": has("Filer", "")}, want: "on n2"},
+		"by an address of its name":        {servers: map[string][]v1alpha1.ServerStatus{"n1": has("10.0.0.1", "10.0.0.1:445"), "n3": has("filer", "10.0.0.1:445")}, want: "on n2"},
+		"by another name":                  {servers: map[string][]v1alpha1.ServerStatus{"n1": has("nas", "[fd00::1]:445"), "n3": has("filer", "[fd00::1]:445")}, want: "on n2"},
+		"among more than it tells of":      {servers: map[string][]v1alpha1.ServerStatus{"n1": make([]v1alpha1.ServerStatus, maxServers)}, want: "on n2"},
+		"another protocol does not matter": {servers: map[string][]v1alpha1.ServerStatus{"n1": {{Server: "filer", Protocol: v1alpha1.ServerNFS}}}, want: "on n1"},
+		"other servers do not matter":      {servers: map[string][]v1alpha1.ServerStatus{"n1": has("other", "10.0.0.2:445")}, want: "on n1"},
+		"all nodes have mounts of it": {servers: map[string][]v1alpha1.ServerStatus{"n1": has("filer", ""), "n2": has("filer", ""), "n3": has("filer", "")},
+			text: "every node that could try it has mounts of filer, whose connections a clone would share"},
+		"by the name under which the kernel mounted it": {servers: map[string][]v1alpha1.ServerStatus{"n1": has("10.0.0.9", "10.0.0.9:445")}, want: "on n2",
+			mount: v1alpha1.MountStatus{Volume: "pv-s", Server: "10.0.0.9", Protocol: "SMB3.0"}},
+		"where a node has other mounts under that name": {servers: map[string][]v1alpha1.ServerStatus{"n1": has("10.0.0.9", "10.0.0.9:445"), "n2": has("10.0.0.9", "")}, want: "on n3",
+			mount: v1alpha1.MountStatus{Volume: "pv-s", Server: "10.0.0.9", Protocol: "SMB3.0"}},
+		"a tunnel's end on a node is no name": {servers: map[string][]v1alpha1.ServerStatus{"n1": has("127.0.0.1", "127.0.0.1:20049")}, want: "on n1",
+			mount: v1alpha1.MountStatus{Volume: "pv-t", Server: "127.0.0.1", Protocol: "SMB3.0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, c := newWorld(t, "n1", "n2", "n3"), share("s")
 			for node, servers := range test.servers {
 				w.nodes[node].ClientNode.Status.Servers = servers
+			}
+			w.servers = map[string]string{"pv-s": "Filer", "pv-t": "filer"}
+			if test.mount.Volume == "pv-s" {
+				w.nodes["n1"].ClientNode.Status.Mounts = []v1alpha1.MountStatus{test.mount}
+			} else if test.mount.Volume != "" {
+				w.nodes["n3"].ClientNode.Status.Mounts = []v1alpha1.MountStatus{test.mount}
 			}
 			w.candidates, w.visit = []volumeplan.ProbeCandidate{c}, mounts
 			w.run()

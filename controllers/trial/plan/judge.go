@@ -18,7 +18,11 @@ func Judge(node, what string, asksOtherwise bool, status v1alpha1.NodeTrialStatu
 	case status.Phase != v1alpha1.TrialFinished:
 		return unknown(text.Line(status.Message))
 	case status.Succeeded:
-		return volumeplan.Probe{Verdict: volumeplan.ProbeWorks, Text: fmt.Sprintf("a probe on %s has mounted %s, over %s", node, what, text.Count(int(status.Transports), "connection"))}
+		mounted := fmt.Sprintf("a probe on %s has mounted %s", node, what)
+		if status.Transports > 0 {
+			mounted += ", over " + text.Count(int(status.Transports), "connection")
+		}
+		return volumeplan.Probe{Verdict: volumeplan.ProbeWorks, Text: mounted}
 	}
 	failed := fmt.Sprintf("a probe on %s could not mount %s: %s", node, what, text.Line(status.Message))
 	own := status.Own

@@ -68,6 +68,8 @@ type Snapshot struct {
 	// Nodes are all of the cluster, in any order, Clones all that there are.
 	Nodes  []Node
 	Clones []Clone
+	// Servers are those of volumes, as the volumes have them, by the volumes' names.
+	Servers map[string]string
 	// Refused says why the API server refused to have a clone made.
 	Refused  map[volumeplan.ProbeKey]string
 	Profiles *fleet.ProfileSet
@@ -153,7 +155,7 @@ type Plan struct {
 func For(s Snapshot) Plan {
 	p := &planner{
 		Snapshot: s, busy: map[string]bool{}, byHash: map[string]volumeplan.ProbeCandidate{}, running: map[volumeplan.ProbeKey]bool{},
-		addresses: map[string][]string{}, memory: Memory{Results: map[volumeplan.ProbeKey]Result{}, Waiting: map[volumeplan.ProbeKey]Waiting{}},
+		addresses: map[string][]string{}, names: map[string][]string{}, memory: Memory{Results: map[volumeplan.ProbeKey]Result{}, Waiting: map[volumeplan.ProbeKey]Waiting{}},
 	}
 	slices.SortFunc(p.Nodes, func(a, b Node) int { return strings.Compare(a.Node.Name, b.Node.Name) })
 	for _, c := range s.Candidates {
@@ -187,8 +189,8 @@ type planner struct {
 	busy    map[string]bool
 	running map[volumeplan.ProbeKey]bool
 	byHash  map[string]volumeplan.ProbeCandidate
-	// addresses are those that nodes have of servers.
-	addresses map[string][]string
+	// addresses are those that nodes have of servers, names those under which they have mounted their volumes.
+	addresses, names map[string][]string
 	// beginning counts the trials that are to have an order or a clone; isClearing is whether there is still one that is over.
 	beginning  int
 	isClearing bool

@@ -34,6 +34,7 @@ type world struct {
 	visit   func(*Clone, *Node)
 	refused string
 	log     []string
+	servers map[string]string
 }
 
 func newWorld(t *testing.T, names ...string) *world {
@@ -67,7 +68,7 @@ func (w *world) profiles() *fleet.ProfileSet {
 // pass plans once, and carries the steps out.
 func (w *world) pass() Plan {
 	w.t.Helper()
-	s := Snapshot{Candidates: w.candidates, Profiles: w.profiles(), Memory: w.memory, Now: w.now}
+	s := Snapshot{Candidates: w.candidates, Profiles: w.profiles(), Memory: w.memory, Servers: w.servers, Now: w.now}
 	for _, n := range w.nodes {
 		s.Nodes = append(s.Nodes, *n)
 	}

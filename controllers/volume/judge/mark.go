@@ -29,6 +29,8 @@ type Mark struct {
 	// Marks of earlier releases have neither.
 	Unproven bool   `json:"unproven,omitempty"`
 	Evidence string `json:"evidence,omitempty"`
+	// Probed is true where a probe has, which holds for the volume's server alone.
+	Probed bool `json:"probed,omitempty"`
 	// Created is true where the volume was created with the list, and belongs to no batch.
 	Created bool `json:"created,omitempty"`
 	// Acquitted is the failure that was there with the volume's own list, too: see FailedMount.
@@ -45,9 +47,9 @@ func MarkOfCreation(v Verdict) *Mark {
 	return &Mark{Set: v.Set, Rules: v.Rules, Created: true, Unproven: true}
 }
 
-// WithEvidence is the mark with what has shown its set of options to work.
+// WithEvidence is the mark with the mount by a pod that has shown its set of options to work.
 func (m Mark) WithEvidence(evidence string) *Mark {
-	m.Evidence = evidence
+	m.Evidence, m.Probed = evidence, false
 	if m.Created {
 		m.Since = time.Time{}
 	}

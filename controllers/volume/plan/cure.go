@@ -96,10 +96,10 @@ func (p *planner) findGuilty() map[string]string {
 	return out
 }
 
-// isGuilty says whether the volume carries a list of a set that another one could not be mounted with, and that no mount has ever shown to
-// work. Where one has, the failure is that volume's own: what any namespace may tell of its volumes takes no list from others.
+// isGuilty says whether the volume carries a list of a set that another one could not be mounted with, and that nothing has ever shown to
+// work. Where something has, the failure is that volume's own: what any namespace may tell of its volumes takes no list from others.
 func (p *planner) isGuilty(j judged) bool {
-	_, shown := p.evidence[j.carriedSet()]
+	_, shown := p.evidence.ofSet(j.carriedSet(), j)
 	return p.guilty[j.carriedSet()] != "" && !shown && j.mayBeTakenBack()
 }
 

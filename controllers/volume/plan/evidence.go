@@ -29,28 +29,45 @@ func (j judged) writtenAt() time.Time {
 	return j.carriedSince()
 }
 
-// findEvidence gathers what shows sets of options to work: what marks remember, what was brought from elsewhere, and what nodes have
-// mounted.
-func (p *planner) findEvidence() map[string]Evidence {
-	out := map[string]Evidence{}
+// evidences are what has shown sets of options to work: mounted by pods, which holds for all volumes of the set, and by probes, which
+// holds for those of the server.
+type evidences struct {
+	mounted map[string]Evidence
+	probed  map[ProbeKey]Evidence
+}
+
+// of is what has shown the set that is declared for a volume to work.
+func (e evidences) of(j judged) (Evidence, bool) { return e.ofSet(j.verdict.Set, j) }
+
+func (e evidences) ofSet(set string, j judged) (Evidence, bool) {
+	if evidence, known := e.mounted[set]; known {
+		return evidence, true
+	}
+	evidence, known := e.probed[ProbeKey{Set: set, Server: j.Source.Server}]
+	return evidence, known
+}
+
+// findEvidence gathers it from what marks remember, what was brought from elsewhere, what nodes have mounted, and what probes have shown.
+func (p *planner) findEvidence() evidences {
+	out := evidences{mounted: map[string]Evidence{}, probed: p.findProbed()}
 	carriers := map[string]judged{}
 	for _, j := range p.volumes {
 		if !j.carriesSet() {
 			continue
 		}
-		if j.Mark != nil && j.Mark.Evidence != "" {
-			out[j.verdict.Set] = Evidence{Text: j.Mark.Evidence, Volume: j.Volume.Name}
+		if j.Mark != nil && j.Mark.Evidence != "" && !j.Mark.Probed {
+			out.mounted[j.verdict.Set] = Evidence{Text: j.Mark.Evidence, Volume: j.Volume.Name}
 		}
 		carriers[j.Volume.Name] = j
 	}
 	for set, evidence := range p.Evidence {
 		j, carries := carriers[evidence.Volume]
-		if _, known := out[set]; !known && (evidence.Volume == "" || carries && j.verdict.Set == set && j.writtenAt().Equal(evidence.Written)) {
-			out[set] = evidence
+		if _, known := out.mounted[set]; !known && (evidence.Volume == "" || carries && j.verdict.Set == set && j.writtenAt().Equal(evidence.Written)) {
+			out.mounted[set] = evidence
 		}
 	}
 	for name, j := range carriers {
-		if _, known := out[j.verdict.Set]; known {
+		if _, known := out.mounted[j.verdict.Set]; known {
 			delete(carriers, name)
 		}
 	}
@@ -62,9 +79,23 @@ func (p *planner) findEvidence() map[string]Evidence {
 		for k := range clientNode.Status.Mounts {
 			m := &clientNode.Status.Mounts[k]
 			j, carries := carriers[m.Volume]
-			if _, known := out[j.verdict.Set]; carries && !known && j.isShownBy(m, p.Now) {
-				out[j.verdict.Set] = Evidence{Text: fmt.Sprintf("%s has mounted %s", clientNode.Name, m.Volume), Volume: m.Volume}
+			if _, known := out.mounted[j.verdict.Set]; carries && !known && j.isShownBy(m, p.Now) {
+				out.mounted[j.verdict.Set] = Evidence{Text: fmt.Sprintf("%s has mounted %s", clientNode.Name, m.Volume), Volume: m.Volume}
 			}
+		}
+	}
+	return out
+}
+
+// findProbed is what probes have shown, as they tell and as marks remember.
+func (p *planner) findProbed() map[ProbeKey]Evidence {
+	out := map[ProbeKey]Evidence{}
+	for _, j := range p.volumes {
+		switch probe := p.Probes[keyOf(j)]; {
+		case j.carriesSet() && j.Mark != nil && j.Mark.Probed:
+			out[keyOf(j)] = Evidence{Text: j.Mark.Evidence}
+		case probe.Verdict == ProbeWorks && isProbed(j, p.Profiles, p.tried):
+			out[keyOf(j)] = Evidence{Text: probe.Text}
 		}
 	}
 	return out
@@ -92,10 +123,10 @@ func ShowsOptions(m *v1alpha1.MountStatus, options []string) bool {
 	return len(m.Options) > 0 && len(mountoptions.Outdated(m.Protocol, options, m.Options)) == 0
 }
 
-// mayKeepEvidence says whether what shows the volume's set to work is to be written into its mark.
+// mayKeepEvidence says whether the mount that shows the volume's set to work is to be written into its mark.
 func (p *planner) mayKeepEvidence(j judged) bool {
-	evidence := p.evidence[j.verdict.Set]
-	return evidence.Volume == j.Volume.Name && j.carriesSet() && j.mayBeTakenBack() && j.Mark != nil && j.Mark.Evidence == ""
+	evidence := p.evidence.mounted[j.verdict.Set]
+	return evidence.Volume == j.Volume.Name && j.carriesSet() && j.mayBeTakenBack() && j.Mark != nil && (j.Mark.Evidence == "" || j.Mark.Probed)
 }
 
 // awaitEvidence names the volumes whose mount would show what nothing has shown yet and others wait for, and those that may be the
@@ -103,7 +134,7 @@ func (p *planner) mayKeepEvidence(j judged) bool {
 func (p *planner) awaitEvidence() {
 	waiting, awaited := map[string]bool{}, map[string]int{}
 	for _, j := range p.volumes {
-		if _, known := p.evidence[j.verdict.Set]; known || !j.verdict.ChangesList(j.Volume) {
+		if _, known := p.evidence.of(j); known || !j.verdict.ChangesList(j.Volume) {
 			continue
 		}
 		waiting[j.verdict.Set] = true
@@ -113,7 +144,7 @@ func (p *planner) awaitEvidence() {
 	}
 	for _, j := range p.volumes {
 		set := j.verdict.Set
-		if !waiting[set] || awaited[set] == maxAwaited || !j.carriesSet() || !j.mayBeTakenBack() || j.isUnused() || j.Volume.Spec.ClaimRef == nil {
+		if _, known := p.evidence.of(j); known || !waiting[set] || awaited[set] == maxAwaited || !j.carriesSet() || !j.mayBeTakenBack() || j.isUnused() || j.Volume.Spec.ClaimRef == nil {
 			continue
 		}
 		awaited[set]++
@@ -135,7 +166,7 @@ func (p *planner) findMounted() map[string]bool {
 // canaryRank sorts volumes by how soon they show whether their options work: those that a pod is about to mount, those that pods have
 // mounted, the others, and those that nobody can mount. It matters only until something has shown it.
 func (p *planner) canaryRank(j judged) int {
-	_, proven := p.evidence[j.verdict.Set]
+	_, proven := p.evidence.of(j)
 	switch {
 	case j.isUnused():
 		return 3
@@ -147,13 +178,13 @@ func (p *planner) canaryRank(j judged) int {
 	return 2
 }
 
-// findCarriers finds the volumes that carry lists of sets that nothing has shown to work, by set: those that pods can mount, and those that
+// findCarriers finds the volumes that carry lists which nothing has shown to work, by set: those that pods can mount, and those that
 // nobody can as they are. Volumes that were created with their lists are not among them: nobody chose them.
 func (p *planner) findCarriers() {
 	p.carriers, p.unusedCarriers = map[string][]string{}, map[string][]string{}
 	for _, j := range p.volumes {
 		set := j.verdict.Set
-		if _, known := p.evidence[set]; known || !j.carriesSet() || j.Mark != nil && j.Mark.Created {
+		if _, known := p.evidence.of(j); known || !j.carriesSet() || j.Mark != nil && j.Mark.Created {
 			continue
 		}
 		if j.isUnused() {

@@ -51,7 +51,6 @@ func newPlanner(s Snapshot) *planner {
 	p.failedSets = p.rememberedSets()
 	p.guilty = p.findGuilty()
 	p.evidence = p.findEvidence()
-	p.addProbed()
 	p.findCarriers()
 	return p
 }
@@ -59,10 +58,9 @@ func newPlanner(s Snapshot) *planner {
 // planner holds one pass. It is thrown away after it.
 type planner struct {
 	Snapshot
-	volumes []judged
-	// evidence is what has shown sets of options to work, by set. carriers and unusedCarriers are the volumes that carry lists of
-	// other sets, by set.
-	evidence                 map[string]Evidence
+	volumes  []judged
+	evidence evidences
+	// carriers and unusedCarriers are the volumes that carry lists which nothing has shown to work, by set.
 	carriers, unusedCarriers map[string][]string
 	// mounted are the volumes that nodes report mounts of.
 	mounted  map[string]bool
@@ -104,7 +102,7 @@ func (p *planner) stepAtOnce(j judged) bool {
 	case p.isGuilty(j):
 		return p.putBackGuilty(j, on)
 	case j.verdict.Action == judge.ActionNone && p.mayKeepEvidence(j):
-		step = keepEvidence(on, j, p.evidence[j.verdict.Set])
+		step = keepEvidence(on, j, p.evidence.mounted[j.verdict.Set])
 	case j.verdict.Action == judge.ActionNone:
 		return true
 	case j.verdict.ChangesList(j.Volume):
@@ -178,8 +176,9 @@ func (p *planner) stepInBatch(j judged) {
 	if j.FailedMount != nil && j.FailedMount.Acquitted {
 		mark.Acquitted = j.FailedMount.Failure
 	}
-	evidence, known := p.evidence[j.verdict.Set]
-	mark.Unproven, mark.Evidence = !known, evidence.Text
+	evidence, known := p.evidence.of(j)
+	_, mounted := p.evidence.mounted[j.verdict.Set]
+	mark.Unproven, mark.Evidence, mark.Probed = !known, evidence.Text, known && !mounted
 	p.plan.Steps = append(p.plan.Steps, WriteOptions{OnVolume: OnVolume{Note: note}, Verdict: j.verdict, Mark: mark})
 }
 

@@ -108,23 +108,6 @@ func isProbed(j judged, profiles *judge.Profiles, tried map[ProbeKey]bool) bool 
 	})
 }
 
-// addProbed adds what probes have shown to the evidence. It holds for a set of options once it is shown on every server whose volumes
-// are to get it and have not had it yet.
-func (p *planner) addProbed() {
-	missing := map[string]bool{}
-	for _, j := range p.volumes {
-		if isProbed(j, p.Profiles, p.tried) && p.Probes[keyOf(j)].Verdict != ProbeWorks {
-			missing[j.verdict.Set] = true
-		}
-	}
-	for _, j := range p.volumes {
-		set := j.verdict.Set
-		if _, known := p.evidence[set]; !known && !missing[set] && isProbed(j, p.Profiles, p.tried) {
-			p.evidence[set] = Evidence{Text: p.Probes[keyOf(j)].Text}
-		}
-	}
-}
-
 // waitsForProbe says what a probe has to do with it that the volume does not get its list now; empty: nothing.
 func (p *planner) waitsForProbe(j judged) string {
 	if p.Probes == nil || !isProbed(j, p.Profiles, p.tried) {

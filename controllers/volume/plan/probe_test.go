@@ -1,8 +1,10 @@
 package plan
 
 import (
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -28,6 +30,18 @@ func onServer(server string) builders.VolumeOption {
 
 func probing(policy v1alpha1.ProbePolicy) builders.ProfileOption {
 	return builders.Specified(func(s *v1alpha1.StorageClientProfileSpec) { s.Rollout.Volumes = &v1alpha1.VolumeRollout{Probe: policy} })
+}
+
+// carryOutAll does what a plan asks for.
+func carryOutAll(t *testing.T, s *Snapshot, plan Plan) {
+	t.Helper()
+	volumes := make([]*corev1.PersistentVolume, len(s.Volumes))
+	for i := range s.Volumes {
+		volumes[i] = &s.Volumes[i]
+	}
+	for _, step := range plan.Steps {
+		carryOut(t, step, volumes)
+	}
 }
 
 // targets are the volumes that are written of a plan.
@@ -114,33 +128,72 @@ func TestNoVolumeGetsWhatIsNotProbedYet(t *testing.T) {
 	}
 }
 
-func TestAProbeIsEvidenceOnceEveryServerHasShownIt(t *testing.T) {
+func TestAProbeIsEvidenceForItsServer(t *testing.T) {
 	p := builders.NFSProfile("p", []string{"nocto"})
-	s := probedBy(p, created("a", 0), created("b", 1), created("c", 2, onServer("other")))
-	candidates := ProbeCandidates(s)
-	set := candidates[0].Set
+	s := probedBy(p, created("a", 2), created("b", 1, onServer("other")), created("c", 0, onServer("other")))
+	set := ProbeCandidates(s)[0].Set
 	works := Probe{Verdict: ProbeWorks, Text: "a probe on n1 has mounted it"}
 	for name, test := range map[string]struct {
 		probes map[ProbeKey]Probe
-		want   bool
+		// proven and unproven are what is written now.
+		proven, unproven []string
 	}{
-		"both servers":          {map[ProbeKey]Probe{{set, "filer"}: works, {set, "other"}: works}, true},
-		"one server":            {map[ProbeKey]Probe{{set, "filer"}: works}, false},
-		"one without a verdict": {map[ProbeKey]Probe{{set, "filer"}: works, {set, "other"}: {Verdict: ProbeUnknown}}, false},
-		"nothing is probed":     {nil, false},
+		"both servers":          {probes: map[ProbeKey]Probe{{set, "filer"}: works, {set, "other"}: works}, proven: []string{"a"}},
+		"one server":            {probes: map[ProbeKey]Probe{{set, "filer"}: works}, proven: []string{"a"}},
+		"one without a verdict": {probes: map[ProbeKey]Probe{{set, "filer"}: {Verdict: ProbeUnknown}, {set, "other"}: works}, proven: []string{"b"}},
+		"nothing is probed":     {unproven: []string{"a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s.Probes = test.probes
-			if evidence, known := newPlanner(s).evidence[set]; known != test.want || known && evidence.Text != works.Text {
-				t.Errorf("evidence is %+v", evidence)
+			var proven, unproven []string
+			for _, step := range For(s).Steps {
+				write, ok := step.(WriteOptions)
+				switch {
+				case !ok:
+					t.Errorf("step is %+v", step)
+				case write.Mark.Unproven:
+					unproven = append(unproven, write.Target().Name)
+				case write.Mark.Evidence != works.Text || !write.Mark.Probed:
+					t.Errorf("mark is %+v", write.Mark)
+				default:
+					proven = append(proven, write.Target().Name)
+				}
+			}
+			if !slices.Equal(proven, test.proven) || !slices.Equal(unproven, test.unproven) {
+				t.Errorf("written with evidence: %v, want %v; without: %v, want %v", proven, test.proven, unproven, test.unproven)
 			}
 		})
 	}
-	s.Probes = map[ProbeKey]Probe{{set, "filer"}: works, {set, "other"}: works}
-	for _, step := range For(s).Steps {
-		if write, ok := step.(WriteOptions); !ok || write.Mark.Unproven || write.Mark.Evidence != works.Text {
-			t.Errorf("step is %+v", step)
-		}
+}
+
+// Of two servers, one was probed, and its volume written. The other's probe shows nothing: one of its own volumes has to be mounted.
+func TestWhatIsProbedOnOneServerLeavesAnotherOneToBeMounted(t *testing.T) {
+	p := builders.NFSProfile("p", []string{"nocto"})
+	s := probedBy(p, created("a", 2), created("b", 1, onServer("other")), created("c", 0, onServer("other")))
+	set := ProbeCandidates(s)[0].Set
+	works := Probe{Verdict: ProbeWorks, Text: "a probe on n1 has mounted it"}
+	s.Probes = map[ProbeKey]Probe{{set, "filer"}: works, {set, "other"}: {Verdict: ProbeUnknown, Text: "no agent"}}
+	carryOutAll(t, &s, For(s))
+	s.Now = s.Now.Add(time.Hour)
+	delete(s.Probes, ProbeKey{set, "filer"})
+	plan := For(s)
+	if diff := cmp.Diff([]string{"b"}, targets(plan)); diff != "" {
+		t.Fatalf("steps (-want +got):\n%s\n%+v", diff, plan.Notes)
+	}
+	if write := plan.Steps[0].(WriteOptions); !write.Mark.Unproven {
+		t.Errorf("mark is %+v", write.Mark)
+	}
+	carryOutAll(t, &s, plan)
+	s.Now = s.Now.Add(time.Hour)
+	if plan = For(s); len(plan.Steps) > 0 || len(plan.Awaited) != 1 || plan.Awaited[0].Volume.Name != "b" {
+		t.Errorf("steps %v, awaited %+v", targets(plan), plan.Awaited)
+	}
+	if want := "no pod has mounted b"; !strings.Contains(plan.Notes["c"].Message, want) {
+		t.Errorf("note is %q, want %q in it", plan.Notes["c"].Message, want)
+	}
+	s.ClientNodes = []v1alpha1.StorageClientNode{mountOf("b", -3700)}
+	if diff := cmp.Diff([]string{"b", "c"}, targets(For(s))); diff != "" {
+		t.Errorf("steps once b is mounted, which is remembered (-want +got):\n%s", diff)
 	}
 }
 

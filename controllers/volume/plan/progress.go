@@ -27,8 +27,7 @@ type progress struct {
 	// soaked are the sets of options of batches that have soaked, soakedUnused those of batches whose volumes nobody can mount. Nothing
 	// is shown by that, but a profile may have it be enough.
 	soaked, soakedUnused map[string]bool
-	// evidence is what has shown sets of options to work: see planner.
-	evidence map[string]Evidence
+	evidence             evidences
 	// busy are the batches that are not over, the first to be over first; begun is how many there have been.
 	busy  []*batch
 	begun int
@@ -90,7 +89,7 @@ func (p *planner) progressByProfile() map[string]*progress {
 	return out
 }
 
-func newProgress(profile *judge.Profile, evidence map[string]Evidence) *progress {
+func newProgress(profile *judge.Profile, evidence evidences) *progress {
 	return &progress{
 		profile: profile, evidence: evidence, batches: map[int64]*batch{}, soaked: map[string]bool{}, soakedUnused: map[string]bool{}, stoppedBy: map[string]string{}, awaitMessages: map[string]string{},
 	}
@@ -210,7 +209,7 @@ func (p *progress) countPlanned(j judged) {
 
 // isProven says whether the volume's options are no canary's any more.
 func (p *progress) isProven(j judged) bool {
-	_, known := p.evidence[j.verdict.Set]
+	_, known := p.evidence.of(j)
 	return known || p.hasSoakedEnough(j)
 }
 

@@ -20,7 +20,7 @@ const (
 	SampleGrace = 3 * time.Minute
 )
 
-// SampleRequest is what SampleAnnotation on a PersistentVolumeClaim holds. Whoever may annotate the claim may ask what its volume's
+// SampleRequest is what SampleAnnotation on a PersistentVolumeClaim holds. Whoever may annotate it may ask what its volume's
 // mounts do: StorageClientNodes themselves are written by the manager and the agents alone.
 //
 // +kubebuilder:object:generate=false
@@ -44,8 +44,10 @@ func (r SampleRequest) Encode() string {
 	return string(value)
 }
 
-// SampleID is what a claim's request is called in spec.sample: no other claim's has the same.
-func (r SampleRequest) SampleID(claim types.UID) string { return string(claim) + "-" + r.ID }
+// SampleID is what the request of a PersistentVolumeClaim is called in spec.sample: no other one's has the same.
+func (r SampleRequest) SampleID(volumeClaim types.UID) string {
+	return string(volumeClaim) + "-" + r.ID
+}
 
 // StartBefore is until when its window may begin.
 func (r SampleRequest) StartBefore() time.Time {

@@ -98,6 +98,14 @@ func executeIn(t *testing.T, env *environment, funcs interceptor.Funcs, objects 
 	if env.connect == nil {
 		env.connect = func() (client.Client, error) { return c, nil }
 	}
+	env.namespace = func() (string, error) { return "eda", nil }
+	if env.ticks == nil {
+		env.ticks = func(time.Duration) (<-chan time.Time, func()) {
+			always := make(chan time.Time)
+			close(always)
+			return always, func() {}
+		}
+	}
 	env.screen = func() (view.Screen, bool) { return view.Screen{}, false }
 	env.readLog = func(_ context.Context, pod client.ObjectKey, container string, previous bool) (string, error) {
 		return fmt.Sprintf("log of %s %s %v: 10.1.2.3 filer\n", pod, container, previous), nil

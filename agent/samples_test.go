@@ -26,7 +26,7 @@ type counters struct {
 	pending []func()
 }
 
-func (c *counters) read(ctx context.Context, window time.Duration) ([]recommend.Sample, error) {
+func (c *counters) read(ctx context.Context) ([]recommend.Sample, error) {
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
@@ -46,7 +46,7 @@ func withCounters(w *world, c *counters) *Agent {
 		h := w.host()
 		h.Sample = func(ctx context.Context, window time.Duration) ([]recommend.Sample, error) {
 			c.begun = append(c.begun, window)
-			return c.read(ctx, window)
+			return c.read(ctx)
 		}
 		return h
 	}

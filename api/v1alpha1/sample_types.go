@@ -292,14 +292,14 @@ type ConnectionSample struct {
 	Connects int64 `json:"connects,omitempty"`
 
 	// sends is the number of requests sent.
-	// +optional
+	// +required
 	// +kubebuilder:validation:Minimum=0
-	Sends int64 `json:"sends,omitempty"`
+	Sends int64 `json:"sends"`
 
 	// answers is the number of answers received.
-	// +optional
+	// +required
 	// +kubebuilder:validation:Minimum=0
-	Answers int64 `json:"answers,omitempty"`
+	Answers int64 `json:"answers"`
 
 	// backlog is the sum, over all sends, of the requests that waited for a slot then.
 	// +optional

@@ -88,13 +88,13 @@ func change[T client.Object](w *world, object T, f func(T)) {
 	}
 }
 
-func claim(name string) *corev1.PersistentVolumeClaim {
-	return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "eda", Name: name}}
+func mine() *corev1.PersistentVolumeClaim {
+	return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "eda", Name: "mine"}}
 }
 
-func (w *world) annotate(name, value string) {
+func (w *world) annotate(value string) {
 	w.t.Helper()
-	change(w, claim(name), func(c *corev1.PersistentVolumeClaim) {
+	change(w, mine(), func(c *corev1.PersistentVolumeClaim) {
 		c.Annotations = map[string]string{v1alpha1.SampleAnnotation: value}
 	})
 }
@@ -114,8 +114,8 @@ func (w *world) pass() (*v1alpha1.NodeSample, reconcile.Result, error) {
 func TestAClaimAsksOfItsOwnVolumeAlone(t *testing.T) {
 	w := newWorld(t)
 	// Anybody may say which volume a claim is for. The volume says whose it is.
-	change(w, claim("mine"), func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = "pv-theirs" })
-	w.annotate("mine", request())
+	change(w, mine(), func(c *corev1.PersistentVolumeClaim) { c.Spec.VolumeName = "pv-theirs" })
+	w.annotate(request())
 	asked, _, err := w.pass()
 	if err != nil || asked == nil || asked.ID != "mine-r" || len(asked.Volumes) != 1 || asked.Volumes[0] != "pv-mine" {
 		t.Fatalf("%+v, %v", asked, err)
@@ -123,7 +123,7 @@ func TestAClaimAsksOfItsOwnVolumeAlone(t *testing.T) {
 
 	w = newWorld(t)
 	change(w, &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-mine"}}, func(pv *corev1.PersistentVolume) { pv.Spec.ClaimRef.UID = "earlier" })
-	w.annotate("mine", request())
+	w.annotate(request())
 	if asked, _, err := w.pass(); err != nil || asked != nil {
 		t.Errorf("a volume of an earlier claim of that name: %+v, %v", asked, err)
 	}
@@ -135,7 +135,7 @@ func TestAClaimAsksOfItsOwnVolumeAlone(t *testing.T) {
 	if err := w.client.Status().Update(t.Context(), released); err != nil {
 		t.Fatal(err)
 	}
-	w.annotate("mine", request())
+	w.annotate(request())
 	if asked, _, err := w.pass(); err != nil || asked != nil {
 		t.Errorf("a volume that is released: %+v, %v", asked, err)
 	}
@@ -143,20 +143,20 @@ func TestAClaimAsksOfItsOwnVolumeAlone(t *testing.T) {
 
 func TestWhoIsAskedNothing(t *testing.T) {
 	for name, prepare := range map[string]func(*world){
-		"an annotation that nobody can read": func(w *world) { w.annotate("mine", "yes") },
+		"an annotation that nobody can read": func(w *world) { w.annotate("yes") },
 		"an ignored node": func(w *world) {
-			w.annotate("mine", request())
+			w.annotate(request())
 			change(w, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, func(n *corev1.Node) { n.Annotations = map[string]string{v1alpha1.IgnoreAnnotation: v1alpha1.True} })
 		},
 		"a node with a claim of the budget": func(w *world) {
-			w.annotate("mine", request())
+			w.annotate(request())
 			budget := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.ManagerNamespace, Name: v1alpha1.BudgetConfigMap}, Data: map[string]string{"n1": "{}"}}
 			if err := w.client.Create(w.t.Context(), budget); err != nil {
 				w.t.Fatal(err)
 			}
 		},
 		"a client node of an earlier Node": func(w *world) {
-			w.annotate("mine", request())
+			w.annotate(request())
 			change(w, &v1alpha1.StorageClientNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, func(c *v1alpha1.StorageClientNode) { c.OwnerReferences[0].UID = "earlier" })
 		},
 	} {
@@ -172,7 +172,7 @@ func TestWhoIsAskedNothing(t *testing.T) {
 
 func TestARequestExpiresByItself(t *testing.T) {
 	w := newWorld(t)
-	w.annotate("mine", request())
+	w.annotate(request())
 	asked, result, err := w.pass()
 	if err != nil || asked == nil || result.RequeueAfter != 2*time.Minute {
 		t.Fatalf("%+v, %v, %v", asked, result, err)
@@ -185,7 +185,7 @@ func TestARequestExpiresByItself(t *testing.T) {
 
 func TestAPassThatFails(t *testing.T) {
 	w := newWorld(t)
-	w.annotate("mine", request())
+	w.annotate(request())
 	w.patchErr = apierrors.NewConflict(schema.GroupResource{Resource: "storageclientnodes"}, "n1", nil)
 	if _, result, err := w.pass(); err != nil || result.RequeueAfter != retryAfter {
 		t.Errorf("%v, %v", result, err)
@@ -205,7 +205,7 @@ func TestAPassThatFails(t *testing.T) {
 }
 
 func TestWhatBringsAPass(t *testing.T) {
-	asks, silent := claim("mine"), claim("mine")
+	asks, silent := mine(), mine()
 	asks.Annotations = map[string]string{v1alpha1.SampleAnnotation: request()}
 	p := asking()
 	for name, test := range map[string]struct{ got, want bool }{

@@ -202,9 +202,9 @@ var _ = Describe("A sample", func() {
 
 	Context("by the plugin", func() {
 		// as lets manager and agent work until the plugin has ended.
-		as := func(getattrs int64, args ...string) (stdout, stderr string, err error) {
+		as := func(getattrs int64) (stdout, stderr string, err error) {
 			GinkgoHelper()
-			cmd := exec.CommandContext(ctx, buildPlugin(), append(args, "-n", namespace, "--kubeconfig", kubeconfig(), "--as", user)...)
+			cmd := exec.CommandContext(ctx, buildPlugin(), "recommend", "tools", "-n", namespace, "--kubeconfig", kubeconfig(), "--as", user)
 			out, complaints := &lockedBuffer{}, &lockedBuffer{}
 			cmd.Stdout, cmd.Stderr = out, complaints
 			Expect(cmd.Start()).To(Succeed())
@@ -220,16 +220,16 @@ var _ = Describe("A sample", func() {
 
 		It("ends with profiles that the API server takes, for who may edit the namespace and view what is ours", func() {
 			By("Without the right to view client nodes it names the rule")
-			_, stderr, err := as(0, "recommend", "tools")
+			_, stderr, err := as(0)
 			Expect(err).To(HaveOccurred())
 			Expect(stderr).To(ContainSubstring(`{apiGroups: ["tuning.storageclient.dev"], resources: [storageclientnodes], verbs: [get, list]}`))
 
 			bindUser(user, "storage-client-viewer")
 			Eventually(func() string {
-				_, stderr, _ := as(16387, "recommend", "tools")
+				_, stderr, _ := as(16387)
 				return stderr
 			}).WithTimeout(time.Minute).ShouldNot(ContainSubstring("forbidden"))
-			stdout, stderr, err := as(16387, "recommend", "tools")
+			stdout, stderr, err := as(16387)
 			Expect(err).NotTo(HaveOccurred(), stderr)
 			Expect(stdout).To(ContainSubstring("AttributeRevalidation (Client)"))
 			Expect(asks()).To(BeEmpty())
@@ -242,7 +242,7 @@ var _ = Describe("A sample", func() {
 			By("Of a volume that a profile selects, that profile is changed")
 			newProfile("nfs").Volumes(v1alpha1.VolumeRule{Name: "all", MountOptions: []v1alpha1.MountOption{"nconnect=4"},
 				Selector: v1alpha1.VolumeSelector{Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS}}}).Create()
-			stdout, stderr, err = as(16387, "recommend", "tools")
+			stdout, stderr, err = as(16387)
 			Expect(err).NotTo(HaveOccurred(), stderr)
 			_, document, _ = strings.Cut(stdout, "\n---\n")
 			proposed = parseManifests([]byte(document))
@@ -252,7 +252,7 @@ var _ = Describe("A sample", func() {
 			Expect(findProfile("nfs").Spec.Volumes[0].MountOptions).To(Equal([]v1alpha1.MountOption{"actimeo=30", "nconnect=4"}))
 
 			By("Little work says little, and a node that is asked no more forgets")
-			stdout, _, err = as(5, "recommend", "tools")
+			stdout, _, err = as(5)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(stdout).To(ContainSubstring("Too little was done"))
 			Eventually(func(g Gomega) {

@@ -54,7 +54,7 @@ type Agent struct {
 	boot    boot
 
 	// clientNode is the newest one known; nil where there is none. applied is the version of spec that outcome speaks of,
-	// appliedSpec what it says beside volumes and trial.
+	// appliedSpec what it says beside volumes, trial and sample.
 	clientNode  *v1alpha1.StorageClientNode
 	applied     version
 	appliedSpec v1alpha1.StorageClientNodeSpec
@@ -86,7 +86,8 @@ type Agent struct {
 	holdersAt time.Time
 	reporter  reporter
 
-	trial trialState
+	trial  trialState
+	sample sampleState
 
 	// servers tell whether the storage servers answer.
 	servers serverWatch
@@ -120,7 +121,7 @@ func New(config Config) (*Agent, error) {
 	}
 	a := &Agent{
 		host: config.Host, api: config.API, allowed: config.Allowed, clock: config.Clock, boot: boot,
-		reporter: reporter{clock: config.Clock}, jitter: jitterUpTo, trial: newTrialState(), servers: newServerWatch(),
+		reporter: reporter{clock: config.Clock}, jitter: jitterUpTo, trial: newTrialState(), sample: newSampleState(), servers: newServerWatch(),
 		drift: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "storageclient_agent_drift_total",
 			Help: "How often something else had changed a setting and it was set again, by its key. One that is left alone, after 5 times within an hour, counts no further.",
@@ -168,6 +169,9 @@ func (a *Agent) Run(ctx context.Context) {
 		case answer := <-a.trial.answers:
 			a.takeAnswer(answer)
 			a.runPass(ctx)
+		case reading := <-a.sample.readings:
+			a.takeReading(reading)
+			a.runPass(ctx)
 		case result := <-a.servers.results:
 			a.takeServerResult(ctx, result)
 			a.runPass(ctx)
@@ -187,6 +191,7 @@ func (a *Agent) takeClientNode(clientNode *v1alpha1.StorageClientNode) {
 	if a.clientNode == nil || clientNode == nil || a.clientNode.UID != clientNode.UID {
 		a.applied, a.reboot = version{}, nil
 		a.endTrial()
+		a.forgetSample()
 		a.reporter.forgetReports()
 		a.healed = healedIn(clientNode)
 	}
@@ -223,6 +228,7 @@ func (a *Agent) runPass(ctx context.Context) {
 	a.applySpecIfDue(ctx)
 	a.confirm(ctx)
 	a.followTrial(ctx)
+	a.followSample(ctx)
 	if !a.decidePermit(ctx) {
 		return
 	}
@@ -233,10 +239,10 @@ func (a *Agent) runPass(ctx context.Context) {
 func (a *Agent) applySpecIfDue(ctx context.Context) {
 	now := a.clock.Now()
 	spec := a.clientNode.Spec
-	spec.Volumes, spec.Trial = nil, nil
+	spec.Volumes, spec.Trial, spec.Sample = nil, nil, nil
 	switch {
 	case a.applied.uid == a.clientNode.UID && a.applied.generation != a.clientNode.Generation && equality.Semantic.DeepEqual(a.appliedSpec, spec):
-		// A change of volumes or of the trial alone resets nothing: neither the count of heals nor a wait.
+		// A change of volumes, of the trial or of the sample alone resets nothing: neither the count of heals nor a wait.
 		a.applied = versionOf(a.clientNode)
 		a.applyVolumes(ctx)
 		return

@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"time"
+
+	"k8s.io/utils/clock"
 
 	"github.com/storageclient/operator/agent/host"
 	"github.com/storageclient/operator/agent/host/bootloader"
@@ -20,9 +23,11 @@ import (
 	"github.com/storageclient/operator/agent/host/sockets"
 	"github.com/storageclient/operator/agent/host/sysctl"
 	"github.com/storageclient/operator/agent/host/tuned"
+	"github.com/storageclient/operator/agent/sample"
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/tuning/catalogue"
 	"github.com/storageclient/operator/tuning/mountoptions"
+	"github.com/storageclient/operator/tuning/recommend"
 	"github.com/storageclient/operator/tuning/text"
 )
 
@@ -98,6 +103,9 @@ type Host struct {
 	// Probe hands an order to the node's trial runner and waits for the result; nil where the machine has none.
 	Probe func(ctx context.Context, order probe.Order) (probe.Result, error)
 
+	// Sample reads what the mounts do over a window, from counters alone; nil where the machine cannot.
+	Sample func(ctx context.Context, window time.Duration) ([]recommend.Sample, error)
+
 	// unchecked is true where settings are kept without a proof over new connections.
 	unchecked bool
 	// attended is true where an agent stays on the machine, and looks after it when it has booted.
@@ -168,6 +176,7 @@ func NewHost(fs host.FS, runner host.Runner, rebooter Rebooter, kubeletDir strin
 		SetNodeUID: modules.SetNodeUID,
 		Servers:    reader.Servers,
 		AskServer:  connect.Ask,
+		Sample:     sample.Sampler{Mounts: reader, Sockets: sockets.Read, Clock: clock.RealClock{}}.Take,
 		Health:     HealthReader{Counters: reader.Counters, Log: kernellog.New(fs).Read, Sockets: sockets.Read, ClientName: reader.ClientName},
 	}
 }

@@ -50,6 +50,7 @@ func (a *Agent) currentStatus() v1alpha1.StorageClientNodeStatus {
 		Reboot:             a.reboot.DeepCopy(),
 		Restored:           a.outcome.restored,
 		Trial:              a.trial.status.DeepCopy(),
+		Sample:             a.sample.status.DeepCopy(),
 	}
 	if a.outcome.carriedOut {
 		status.Hash = a.clientNode.Spec.Hash
@@ -191,14 +192,15 @@ func (r *reporter) isDue(status v1alpha1.StorageClientNodeStatus) bool {
 	return !r.waiting && r.mayTry()
 }
 
-// isUrgent tells whether the rollout waits for a change.
+// isUrgent tells whether the rollout, or somebody who has asked for it, waits for a change.
 func isUrgent(was, is v1alpha1.StorageClientNodeStatus) bool {
 	idle := func(s v1alpha1.StorageClientNodeStatus) bool {
 		return len(s.BusyMounts) == 0 && s.BusyMountsOmitted == 0
 	}
 	return was.ObservedGeneration != is.ObservedGeneration || was.Hash != is.Hash ||
 		was.RebootRequired != is.RebootRequired || was.Restored != is.Restored ||
-		!equality.Semantic.DeepEqual(was.Reboot, is.Reboot) || !equality.Semantic.DeepEqual(was.Trial, is.Trial) || idle(is) && !idle(was) || countUnconfirmed(was) != countUnconfirmed(is) || failingServers(was) != failingServers(is)
+		!equality.Semantic.DeepEqual(was.Reboot, is.Reboot) || !equality.Semantic.DeepEqual(was.Trial, is.Trial) || !equality.Semantic.DeepEqual(was.Sample, is.Sample) ||
+		idle(is) && !idle(was) || countUnconfirmed(was) != countUnconfirmed(is) || failingServers(was) != failingServers(is)
 }
 
 // failingServers names the servers that do not answer, with their states.

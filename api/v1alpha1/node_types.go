@@ -382,6 +382,11 @@ type StorageClientNodeSpec struct {
 	// rollout nor what counts as reported takes notice of it. Without it, status.trial goes.
 	// +optional
 	Trial *NodeTrial `json:"trial,omitempty"`
+
+	// sample asks for one sample of what the mounts of some volumes do, which the agent answers in status.sample. No hash covers it, and
+	// neither the rollout nor what counts as reported takes notice of it. Without it, status.sample goes.
+	// +optional
+	Sample *NodeSample `json:"sample,omitempty"`
 }
 
 // Bootloader is the boot loader that keeps the node's kernel command line.
@@ -885,6 +890,10 @@ type StorageClientNodeStatus struct {
 	// trial is what became of the order in spec.trial, at most 16 KiB. Absent where there is none.
 	// +optional
 	Trial *NodeTrialStatus `json:"trial,omitempty"`
+
+	// sample is the answer to spec.sample, at most 64 KiB. Absent where nothing is asked.
+	// +optional
+	Sample *NodeSampleStatus `json:"sample,omitempty"`
 
 	// rollout is the node's state in the rollout. Only the manager writes it.
 	// +optional

@@ -97,6 +97,8 @@ func explainArguments(cmd *cobra.Command, err error) error {
 	switch {
 	case strings.Contains(cmd.Use, "PROFILE"):
 		out += " (kubectl get scp lists the profiles)"
+	case strings.Contains(cmd.Use, "CLAIM"):
+		out += " (kubectl get pvc lists the PersistentVolumeClaims)"
 	case strings.Contains(cmd.Use, "NAME") && cmd.Name() == "node":
 		out += " (kubectl get nodes lists the nodes)"
 	}

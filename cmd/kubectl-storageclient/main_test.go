@@ -82,21 +82,19 @@ func executeWith(t *testing.T, stdin string, funcs interceptor.Funcs, objects []
 // executeIn is execute in an environment, of which it fills in what is missing.
 func executeIn(t *testing.T, env *environment, funcs interceptor.Funcs, objects []client.Object, args ...string) result {
 	t.Helper()
-	scheme, err := newScheme()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if funcs.Patch == nil {
-		funcs.Patch = patchOrTry
-	}
-	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1alpha1.StorageClientProfile{}).
-		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
-		WithIndex(&v1alpha1.StorageClientProfile{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).
-		WithInterceptorFuncs(funcs).Build()
+	c := newClient(t, funcs, objects)
 	var out bytes.Buffer
 	env.Out, env.ErrOut, env.now = &out, &out, at
 	if env.connect == nil {
 		env.connect = func() (client.Client, error) { return c, nil }
+	}
+	env.namespace = func() (string, error) { return "eda", nil }
+	if env.ticks == nil {
+		env.ticks = func(time.Duration) (<-chan time.Time, func()) {
+			always := make(chan time.Time)
+			close(always)
+			return always, func() {}
+		}
 	}
 	env.screen = func() (view.Screen, bool) { return view.Screen{}, false }
 	env.readLog = func(_ context.Context, pod client.ObjectKey, container string, previous bool) (string, error) {
@@ -104,8 +102,24 @@ func executeIn(t *testing.T, env *environment, funcs interceptor.Funcs, objects 
 	}
 	root := rootCommand(env)
 	root.SetArgs(args)
-	err = root.ExecuteContext(t.Context())
+	err := root.ExecuteContext(t.Context())
 	return result{client: c, out: out.String(), err: err}
+}
+
+// newClient is that of a cluster in memory.
+func newClient(t *testing.T, funcs interceptor.Funcs, objects []client.Object) client.Client {
+	t.Helper()
+	scheme, err := newScheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if funcs.Patch == nil {
+		funcs.Patch = patchOrTry
+	}
+	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1alpha1.StorageClientProfile{}).
+		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
+		WithIndex(&v1alpha1.StorageClientProfile{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).
+		WithInterceptorFuncs(funcs).Build()
 }
 
 // patchOrTry does what the fake client does not: it answers a dry run with what would be.

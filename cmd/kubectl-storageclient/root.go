@@ -32,6 +32,8 @@ type environment struct {
 	genericiooptions.IOStreams
 	connect func() (client.Client, error)
 	now     func() time.Time
+	// namespace is that of -n, or of the kubeconfig's context.
+	namespace func() (string, error)
 	// screen is the terminal that Out is, false where it is none. ticks ticks until it is stopped.
 	screen func() (view.Screen, bool)
 	ticks  func(every time.Duration) (ticks <-chan time.Time, stop func())
@@ -48,6 +50,10 @@ func newRoot(streams genericiooptions.IOStreams) *cobra.Command {
 		colours: wantsColours(streams.Out, os.Getenv), readLog: logReader(flags),
 	}
 	env.screen, env.ticks = func() (view.Screen, bool) { return findScreen(streams.Out, env.colours) }, startTicks
+	env.namespace = func() (string, error) {
+		namespace, _, err := flags.ToRawKubeConfigLoader().Namespace()
+		return namespace, err
+	}
 	root := rootCommand(env)
 	flags.AddFlags(root.PersistentFlags())
 	return root
@@ -64,7 +70,7 @@ func rootCommand(env *environment) *cobra.Command {
 	root.SetOut(env.Out)
 	root.SetErr(env.ErrOut)
 	root.AddCommand(statusCommand(env), planCommand(env), approveCommand(env), pauseCommand(env), resumeCommand(env), retryCommand(env), explainCommand(env), versionCommand(env))
-	root.AddCommand(getCommand(env))
+	root.AddCommand(getCommand(env), recommendCommand(env))
 	root.AddCommand(nodeCommand(env), volumesCommand(env), serversCommand(env), diffCommand(env), supportBundleCommand(env), optionsCommand(env))
 	root.SetUsageTemplate(usage)
 	addCompletions(root, env)

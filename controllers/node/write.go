@@ -71,9 +71,9 @@ func (r *Reconciler) createClientNode(ctx context.Context, s *plan.Snapshot, nex
 // nobody takes the time that it bears for the beginning of the soak of others.
 func (r *Reconciler) changeClientNode(ctx context.Context, s *plan.Snapshot, next plan.Plan) (time.Duration, error) {
 	changed := s.ClientNode.DeepCopy()
-	permit, volumes, trial := changed.Spec.RebootPermit, changed.Spec.Volumes, changed.Spec.Trial
+	permit, volumes, trial, sample := changed.Spec.RebootPermit, changed.Spec.Volumes, changed.Spec.Trial, changed.Spec.Sample
 	changed.Spec = next.Spec
-	changed.Spec.RebootPermit, changed.Spec.Volumes, changed.Spec.Trial = permit, volumes, trial
+	changed.Spec.RebootPermit, changed.Spec.Volumes, changed.Spec.Trial, changed.Spec.Sample = permit, volumes, trial, sample
 	if err := r.addLabel(ctx, s); err != nil {
 		return 0, err
 	}

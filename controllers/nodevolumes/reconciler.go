@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -112,7 +111,7 @@ func (r *Reconciler) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
 	if err != nil {
 		return plan.Snapshot{}, err
 	}
-	claims, err := r.readClaims(ctx)
+	claims, err := read.Claims(ctx, r, r.ManagerNamespace)
 	if err != nil {
 		return plan.Snapshot{}, err
 	}
@@ -145,13 +144,4 @@ func (r *Reconciler) readDeclared(ctx context.Context, s *plan.Snapshot) error {
 		s.Rollouts[profiles.Items[i].Name] = profiles.Items[i].Spec.WithDefaults().Rollout
 	}
 	return nil
-}
-
-func (r *Reconciler) readClaims(ctx context.Context) (map[string]string, error) {
-	var budget corev1.ConfigMap
-	key := client.ObjectKey{Namespace: r.ManagerNamespace, Name: v1alpha1.BudgetConfigMap}
-	if err := client.IgnoreNotFound(r.Get(ctx, key, &budget)); err != nil {
-		return nil, fmt.Errorf("get ConfigMap %s: %w", key, err)
-	}
-	return budget.Data, nil
 }

@@ -198,7 +198,7 @@ func (r *Reconciler) readNodes(ctx context.Context, profiles *fleet.ProfileSet) 
 	if err != nil {
 		return nil, err
 	}
-	claims, err := r.readClaims(ctx)
+	claims, err := read.Claims(ctx, r, r.ManagerNamespace)
 	if err != nil {
 		return nil, err
 	}
@@ -262,15 +262,6 @@ func nodeOf(pod *corev1.Pod) string {
 		}
 	}
 	return ""
-}
-
-func (r *Reconciler) readClaims(ctx context.Context) (map[string]string, error) {
-	var budget corev1.ConfigMap
-	key := client.ObjectKey{Namespace: r.ManagerNamespace, Name: v1alpha1.BudgetConfigMap}
-	if err := client.IgnoreNotFound(r.Get(ctx, key, &budget)); err != nil {
-		return nil, fmt.Errorf("get ConfigMap %s: %w", key, err)
-	}
-	return budget.Data, nil
 }
 
 func (r *Reconciler) applyStep(ctx context.Context, step plan.Step) error {

@@ -3,7 +3,7 @@ package volume
 import "github.com/storageclient/operator/api/v1alpha1"
 
 // CacheTransformClientNode is for the manager's cache of client nodes: of a node's mounts it keeps what is compared with
-// volumes, which is little of what a large node reports. Client nodes of the cache are therefore only ever patched, never
+// volumes, which is little of what a large node reports, and nothing of what they did in a sample. Client nodes of the cache are therefore only ever patched, never
 // updated.
 func CacheTransformClientNode(object any) (any, error) {
 	clientNode, ok := object.(*v1alpha1.StorageClientNode)
@@ -21,5 +21,8 @@ func CacheTransformClientNode(object any) (any, error) {
 		}
 	}
 	clientNode.Status.Mounts = mounts
+	if clientNode.Status.Sample != nil {
+		clientNode.Status.Sample.Mounts = nil
+	}
 	return clientNode, nil
 }

@@ -82,7 +82,7 @@ func allAttacks() []attack {
 
 func attacks() []attack {
 	return slices.Concat(agentAttacks(), managerAttacksOnWorkloads(), managerAttacksOnNodes(), managerAttacksOnVolumes(), managerAttacksOnClones(), managerAttacksOnOurs(),
-		managerAttacksOnIdentities(), authorAttacks(), approvalAttacks(), otherAttacks(), specAttacks())
+		managerAttacksOnIdentities(), authorAttacks(), approvalAttacks(), otherAttacks(), specAttacks(), sampleAttacks())
 }
 
 // TestAttacks needs what "make test-attack" builds.

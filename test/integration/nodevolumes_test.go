@@ -79,6 +79,21 @@ var _ = Describe("A node's volumes", func() {
 		Expect(findProfile("p").Status.Volumes.StaleMounts).To(BeZero())
 	})
 
+	It("and the sample that is asked for stay as they are when settings change", func() {
+		agentReports(name, mounted(v1alpha1.MountUnmanaged, ""))
+		visit()
+		asked := findObject(name)
+		asked.Spec.Sample = &v1alpha1.NodeSample{ID: "s", Seconds: 60, Volumes: []string{"pv"}, StartBefore: ptr.To(metav1.Now())}
+		Expect(k8s.Update(ctx, asked)).To(Succeed())
+		agentReports(name, mounted(v1alpha1.MountUnmanaged, ""))
+		Expect(retryUpdate("p", func(p *v1alpha1.StorageClientProfile) { p.Spec.Node.Sysctls["net.core.rmem_max"] = "8388608" })).To(Succeed())
+		manager.settle([]string{"p"}, []string{name})
+		now := findObject(name)
+		Expect(now.Spec.Hash).NotTo(Equal(asked.Spec.Hash), "the settings are changed")
+		Expect(now.Spec.Sample).NotTo(BeNil())
+		Expect(now.Spec.Volumes).To(HaveLen(1))
+	})
+
 	It("stay as they are while the rollout holds the node", func() {
 		agentReports(name, mounted(v1alpha1.MountUnmanaged, ""))
 		node := getNode(name)

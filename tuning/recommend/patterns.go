@@ -98,6 +98,7 @@ func attributeRevalidation(s Sample) (Finding, bool) {
 	if s.has("noac") {
 		f.Seen += "; the mount has noac, which keeps none"
 		f.Against = "noac is chosen by programs that share files without locks; " + f.Against
+		f.ByHand = true
 		return f, s.isNFS() && s.asksInVain(asked)
 	}
 	return f, s.isNFS() && known && kept < keptSeconds && s.asksInVain(asked)
@@ -110,6 +111,7 @@ func closeToOpen(s Sample) (Finding, bool) {
 		Change:  Change{MountOptions: []v1alpha1.MountOption{"nocto"}},
 		Effect:  fmt.Sprintf("up to %d fewer requests a minute", s.perMinute(asked)),
 		Against: "a program may read what another client has replaced: only where no node has seen a writer for a day, which one window cannot tell",
+		ByHand:  true,
 	}, s.asksInVain(asked)
 }
 
@@ -186,6 +188,7 @@ func synchronousMount(s Sample) (Finding, bool) {
 		Change:  Change{MountOptions: []v1alpha1.MountOption{"async"}},
 		Effect:  fmt.Sprintf("WRITEs of up to wsize in the place of %d a minute", s.perMinute(n)),
 		Against: "a program that does not call fsync learns of a failed write at close, or not at all",
+		ByHand:  true,
 	}, small && s.has("sync")
 }
 
@@ -205,6 +208,7 @@ func openAndClose(s Sample) (Finding, bool) {
 		Change:  Change{MountOptions: []v1alpha1.MountOption{"vers=3"}},
 		Effect:  fmt.Sprintf("up to %d fewer requests a minute; each open asks for attributes in their place, unless the mount has nocto", s.perMinute(n)),
 		Against: "NFSv3 has no delegations, other locks, other ports, and no Kerberos privacy everywhere; all mounts of the volume change together",
+		ByHand:  true,
 	}, s.isNFS() && 2*n >= s.total() && s.perSecond(n) >= manyPerSecond
 }
 

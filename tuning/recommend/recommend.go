@@ -34,6 +34,8 @@ type Finding struct {
 	Effect string `json:"effect"`
 	// Against is what speaks against it.
 	Against string `json:"against,omitempty"`
+	// ByHand is true where only somebody who knows the programs can tell whether the change is safe: it is not proposed to be applied.
+	ByHand bool `json:"byHand,omitempty"`
 	// Source is where the signature is known from.
 	Source string `json:"source"`
 }
@@ -53,6 +55,8 @@ type Verdict struct {
 	Summary string `json:"summary"`
 	// Findings are what was found, the one that explains most first; empty where nothing stands out, or nothing was done.
 	Findings []Finding `json:"findings,omitempty"`
+	// TooLittle is true where too little was done to tell.
+	TooLittle bool `json:"tooLittle,omitempty"`
 }
 
 // idleBelow is how many operations say nothing yet.
@@ -69,7 +73,7 @@ func For(s Sample) Verdict {
 		}
 	}
 	if len(found) == 0 && s.total() < idleBelow && s.Log.Writes < idleBelow {
-		return Verdict{Summary: fmt.Sprintf("%d operations in %.0f s say nothing yet: measure while the work runs.", s.total(), s.Seconds)}
+		return Verdict{TooLittle: true, Summary: fmt.Sprintf("%d operations in %.0f s say nothing yet: measure while the work runs.", s.total(), s.Seconds)}
 	}
 	for _, r := range patterns {
 		if f, ok := r.apply(s); ok {

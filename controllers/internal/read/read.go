@@ -87,3 +87,13 @@ func IsEverythingPaused(ctx context.Context, reader client.Reader, managerNamesp
 	}
 	return pause.Annotated(&ns), nil
 }
+
+// Claims reads the budget: the nodes that may be disrupted.
+func Claims(ctx context.Context, reader client.Reader, managerNamespace string) (map[string]string, error) {
+	var budget corev1.ConfigMap
+	key := client.ObjectKey{Namespace: managerNamespace, Name: v1alpha1.BudgetConfigMap}
+	if err := client.IgnoreNotFound(reader.Get(ctx, key, &budget)); err != nil {
+		return nil, fmt.Errorf("get ConfigMap %s: %w", key, err)
+	}
+	return budget.Data, nil
+}

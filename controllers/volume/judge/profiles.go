@@ -158,7 +158,7 @@ func (p *Profile) rulesSelecting(pv *corev1.PersistentVolume, volumeClaim *metav
 	var rules []rule
 	for i := range p.spec.Volumes {
 		r := &p.spec.Volumes[i]
-		if (len(r.MountOptions) > 0 || r.MountOptionsFrom != "" || r.ReadAheadKiB != nil) && isSelected(&r.Selector, pv, volumeClaim) {
+		if (len(r.MountOptions) > 0 || r.MountOptionsFrom != "" || r.ReadAheadKiB != nil) && Selects(&r.Selector, pv, volumeClaim) {
 			rules = append(rules, rule{VolumeRule: r, profile: p})
 		}
 	}

@@ -14,9 +14,9 @@ import (
 // term is one term of a selector.
 type term struct{ given, holds bool }
 
-// isSelected says whether all given terms of a selector hold. A selector without any term selects nothing.
+// Selects says whether all given terms of a selector hold. A selector without any term selects nothing.
 // volumeClaim is the one that the volume is bound to, nil if there is none.
-func isSelected(s *v1alpha1.VolumeSelector, pv *corev1.PersistentVolume, volumeClaim *metav1.PartialObjectMetadata) bool {
+func Selects(s *v1alpha1.VolumeSelector, pv *corev1.PersistentVolume, volumeClaim *metav1.PartialObjectMetadata) bool {
 	terms := append(volumeTerms(s, pv), volumeClaimTerms(s, volumeClaim)...)
 	return doAllHold(terms) && slices.ContainsFunc(terms, func(t term) bool { return t.given })
 }

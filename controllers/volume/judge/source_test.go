@@ -136,7 +136,7 @@ func TestSelects(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := isSelected(&test.selector, pv, claim); got != test.want {
+			if got := Selects(&test.selector, pv, claim); got != test.want {
 				t.Errorf("selects is %v, want %v", got, test.want)
 			}
 		})

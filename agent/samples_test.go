@@ -1,0 +1,314 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/recommend"
+)
+
+// counters are a machine's, with a window that ends when the test says so.
+type counters struct {
+	begun   []time.Duration
+	samples []recommend.Sample
+	err     error
+	// pending is what runs beside the agent's loop.
+	pending []func()
+}
+
+func (c *counters) read(ctx context.Context) ([]recommend.Sample, error) {
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return c.samples, c.err
+}
+
+// end lets the windows pass that are under way.
+func (c *counters) end() {
+	for _, f := range c.pending {
+		f()
+	}
+	c.pending = nil
+}
+
+func withCounters(w *world, c *counters) *Agent {
+	w.real = func() Host {
+		h := w.host()
+		h.Sample = func(ctx context.Context, window time.Duration) ([]recommend.Sample, error) {
+			c.begun = append(c.begun, window)
+			return c.read(ctx)
+		}
+		return h
+	}
+	a := w.agent()
+	a.sample.start = func(f func()) { c.pending = append(c.pending, f) }
+	return a
+}
+
+func (w *world) sampleOrder(id string) *v1alpha1.NodeSample {
+	return &v1alpha1.NodeSample{ID: id, Seconds: 60, Volumes: []string{"pv-1"}, StartBefore: ptr.To(metav1.NewTime(w.clock.Now().Add(time.Minute)))}
+}
+
+func (w *world) ask(order *v1alpha1.NodeSample) {
+	w.change(func(spec *v1alpha1.StorageClientNodeSpec) { spec.Sample = order })
+}
+
+func (w *world) sample() v1alpha1.NodeSampleStatus {
+	if s := w.clientNode.Status.Sample; s != nil {
+		return *s
+	}
+	return v1alpha1.NodeSampleStatus{}
+}
+
+func listed(volume string) recommend.Sample {
+	return recommend.Sample{
+		Server: "filer", Export: "/a", MountPoint: "/mnt/" + volume, Volume: volume, Protocol: "NFSv4.1", Options: []string{"rw", "acregmin=3"}, Seconds: 60,
+		Operations: []recommend.Operation{{Name: "GETATTR", Count: 5000}},
+	}
+}
+
+func TestASampleIsTakenOnceAndReported(t *testing.T) {
+	w, c := newWorld(t), &counters{samples: []recommend.Sample{listed("pv-2"), listed("pv-1")}}
+	a := withCounters(w, c)
+	w.declare(setting(rmem, "16777216"))
+	w.runPass(a)
+	hash, applies := w.clientNode.Status.Hash, w.applies
+	w.ask(w.sampleOrder("s1"))
+	w.runPass(a)
+	if s := w.sample(); s.ID != "s1" || s.Phase != v1alpha1.SampleRunning || s.StartTime == nil || s.Mounts != nil {
+		t.Fatalf("sample is %+v", s)
+	}
+	w.clock.Step(time.Minute)
+	c.end()
+	w.runPass(a)
+	s := w.sample()
+	want := []v1alpha1.MountSample{{
+		MountPoint: "/mnt/pv-1", Volume: "pv-1", Server: "filer", Export: "/a", Protocol: "NFSv4.1", Options: []string{"rw", "acregmin=3"},
+		Operations: []v1alpha1.OperationSample{{Name: "GETATTR", Count: 5000}},
+	}}
+	if diff := cmp.Diff(want, s.Mounts); diff != "" || s.Phase != v1alpha1.SampleFinished || s.Milliseconds != 60000 || s.Message != "" {
+		t.Fatalf("sample is %+v, mounts (-want +got):\n%s", s, diff)
+	}
+	for range 3 {
+		w.clock.Step(time.Minute)
+		w.runPass(a)
+	}
+	if len(c.begun) != 1 || c.begun[0] != time.Minute || len(c.pending) > 0 {
+		t.Errorf("windows: %v", c.begun)
+	}
+	if w.applies != applies || w.clientNode.Status.Hash != hash || w.clientNode.Status.ObservedGeneration != w.clientNode.Generation {
+		t.Errorf("%d applies, %d before; hash %q, %q before", w.applies, applies, w.clientNode.Status.Hash, hash)
+	}
+	w.ask(nil)
+	w.runPass(a)
+	if w.clientNode.Status.Sample != nil {
+		t.Errorf("sample is %+v after its request has gone", w.clientNode.Status.Sample)
+	}
+}
+
+// An agent that comes back knows nothing of the counters at the beginning.
+func TestARestartEndsTheWindow(t *testing.T) {
+	w, c := newWorld(t), &counters{samples: []recommend.Sample{listed("pv-1")}}
+	w.ask(w.sampleOrder("s1"))
+	w.runPass(withCounters(w, c))
+	c.pending = nil
+	a := withCounters(w, c)
+	w.runPass(a)
+	if s := w.sample(); s.Phase != v1alpha1.SampleFailed || !strings.Contains(s.Message, "started anew within the window") || len(c.pending) > 0 {
+		t.Fatalf("sample is %+v", s)
+	}
+	w.ask(w.sampleOrder("s2"))
+	w.runPass(a)
+	c.end()
+	w.runPass(a)
+	if s := w.sample(); s.ID != "s2" || s.Phase != v1alpha1.SampleFinished {
+		t.Errorf("the next sample is %+v", s)
+	}
+	w.runPass(withCounters(w, c))
+	if s := w.sample(); s.ID != "s2" || s.Phase != v1alpha1.SampleFinished || len(s.Mounts) != 1 || len(c.pending) > 0 {
+		t.Errorf("after a restart an answer is %+v", s)
+	}
+}
+
+func TestWhenThereIsNoSample(t *testing.T) {
+	order := func(change func(*v1alpha1.NodeSample)) func(*world) *v1alpha1.NodeSample {
+		return func(w *world) *v1alpha1.NodeSample {
+			o := w.sampleOrder("s1")
+			change(o)
+			return o
+		}
+	}
+	asItIs := order(func(*v1alpha1.NodeSample) {})
+	for name, test := range map[string]struct {
+		order    func(*world) *v1alpha1.NodeSample
+		counters counters
+		message  string
+		begins   bool
+	}{
+		"a request of yesterday": {
+			order(func(o *v1alpha1.NodeSample) { o.StartBefore.Time = o.StartBefore.Add(-time.Hour) }), counters{}, "it was to begin before 2023-11-14T21:14:20Z", false,
+		},
+		"an id of no request":          {order(func(o *v1alpha1.NodeSample) { o.ID = "a b" }), counters{}, "invalid id", false},
+		"a window that is too short":   {order(func(o *v1alpha1.NodeSample) { o.Seconds = 9 }), counters{}, "invalid seconds", false},
+		"a window that is too long":    {order(func(o *v1alpha1.NodeSample) { o.Seconds = 3601 }), counters{}, "invalid seconds", false},
+		"no volume":                    {order(func(o *v1alpha1.NodeSample) { o.Volumes = nil }), counters{}, "invalid volumes", false},
+		"a volume of no name":          {order(func(o *v1alpha1.NodeSample) { o.Volumes = []string{"pv-1", "../x"} }), counters{}, "invalid volumes", false},
+		"more volumes than may be":     {order(func(o *v1alpha1.NodeSample) { o.Volumes = strings.Split(strings.Repeat("a,", 8)+"a", ",") }), counters{}, "invalid volumes", false},
+		"counters that cannot be read": {asItIs, counters{err: errors.New("read /proc/self/mountstats: x")}, "cannot read the counters: read /proc/self/mountstats: x", true},
+		"a volume that is not mounted": {asItIs, counters{samples: []recommend.Sample{listed("pv-2")}}, "no mount of pv-1 was there all through the window", true},
+		"a counter that ran away": {
+			asItIs, counters{samples: []recommend.Sample{{Volume: "pv-1", MountPoint: "/mnt", Requests: math.MaxUint64}}}, "cannot tell what was counted", true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, c := newWorld(t), test.counters
+			a := withCounters(w, &c)
+			w.ask(test.order(w))
+			w.runPass(a)
+			if (len(c.pending) > 0) != test.begins {
+				t.Errorf("begun: %v", len(c.pending) > 0)
+			}
+			c.end()
+			w.runPass(a)
+			if s := w.sample(); s.Phase != v1alpha1.SampleFailed || !strings.Contains(s.Message, test.message) || s.Mounts != nil {
+				t.Errorf("sample is %+v, want %q", s, test.message)
+			}
+		})
+	}
+}
+
+// The loop goes on while counters cannot be read, and never begins a second reading beside one that does not end.
+func TestASampleThatDoesNotEndHoldsNothingUp(t *testing.T) {
+	w, c := newWorld(t), &counters{samples: []recommend.Sample{listed("pv-1")}}
+	a := withCounters(w, c)
+	w.ask(w.sampleOrder("s1"))
+	w.runPass(a)
+	w.clock.Step(90 * time.Second)
+	w.runPass(a)
+	if s := w.sample(); s.Phase != v1alpha1.SampleRunning {
+		t.Fatalf("in its time the sample is %+v", s)
+	}
+	w.declare(setting(rmem, "16777216"))
+	w.clock.Step(time.Second)
+	w.runPass(a)
+	if s := w.sample(); s.Phase != v1alpha1.SampleFailed || !strings.Contains(s.Message, "takes too long") {
+		t.Fatalf("sample is %+v", s)
+	}
+	if w.live[rmem] != "16777216" {
+		t.Error("the setting is not applied")
+	}
+	w.ask(w.sampleOrder("s2"))
+	w.runPass(a)
+	if len(c.pending) != 1 || w.clientNode.Status.Sample != nil {
+		t.Errorf("%d readings; sample is %+v", len(c.pending), w.clientNode.Status.Sample)
+	}
+	c.end()
+	w.runPass(a)
+	if s := w.sample(); s.ID != "s2" || s.Phase != v1alpha1.SampleRunning {
+		t.Errorf("once it has ended the next sample is %+v", s)
+	}
+	c.end()
+	w.runPass(a)
+	if s := w.sample(); s.ID != "s2" || s.Phase != v1alpha1.SampleFinished {
+		t.Errorf("the next sample is %+v", s)
+	}
+}
+
+// What was asked before is no answer to what is asked now.
+func TestARequestThatIsTakenBackIsCutOff(t *testing.T) {
+	for name, next := range map[string]func(*world) *v1alpha1.NodeSample{
+		"by nobody's":    func(*world) *v1alpha1.NodeSample { return nil },
+		"by another one": func(w *world) *v1alpha1.NodeSample { return w.sampleOrder("s2") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, c := newWorld(t), &counters{samples: []recommend.Sample{listed("pv-1")}}
+			a := withCounters(w, c)
+			w.ask(w.sampleOrder("s1"))
+			w.runPass(a)
+			w.ask(next(w))
+			w.runPass(a)
+			if w.clientNode.Status.Sample != nil {
+				t.Errorf("sample is %+v", w.clientNode.Status.Sample)
+			}
+			c.end()
+			w.runPass(a)
+			if s := w.sample(); s.Phase == v1alpha1.SampleFinished || s.ID == "s1" {
+				t.Errorf("sample is %+v", s)
+			}
+		})
+	}
+}
+
+// The largest sample that the API admits fits, however its characters are written as JSON, and what does not fit is counted.
+func TestASampleIsBounded(t *testing.T) {
+	strange := strings.Repeat("\x01", 2000)
+	long := recommend.Sample{Server: strange, Export: strange, Volume: strings.Repeat("v", 253), Protocol: strange, ReadAheadKiB: math.MaxInt32, SlotLimit: math.MaxInt32}
+	long.MinRoundTripMicros, long.Requests = math.MaxInt64, math.MaxInt64
+	n := uint64(math.MaxInt64)
+	long.Bytes = recommend.Bytes{Read: n, Written: n, DirectRead: n, DirectWritten: n, WireRead: n, WireWritten: n}
+	long.Events = recommend.Events{Opens: n, Flushes: n, Syncs: n, DataInvalidations: n, Listings: n}
+	long.Network = recommend.Network{InSegments: n, OutSegments: n, Retransmitted: n, OutOfOrder: n}
+	long.Log = recommend.Log{Writes: n, NoBuffer: n, NoSpace: n}
+	long.Options = append(long.Options, strings.Repeat("x", 65))
+	for range 100 {
+		long.Options = append(long.Options, strange[:64])
+		long.Connections = append(long.Connections, recommend.Connection{Connects: n, Sends: n, Answers: n, Backlog: n, InFlight: n, IdleSeconds: n})
+	}
+	for i := range 100 {
+		long.Operations = append(long.Operations, recommend.Operation{
+			Name: fmt.Sprintf("OPERATION_OF_THIRTY_CHARS_%06d", i), Count: n - uint64(i), Transmissions: n, Errors: n, BytesSent: n, BytesReceived: n, QueueMillis: n, RoundTripMillis: n, ExecutionMillis: n,
+		})
+	}
+	var samples []recommend.Sample
+	for i := range 5 {
+		s := long
+		s.MountPoint = fmt.Sprint(i) + strange
+		samples = append(samples, s)
+	}
+	w, c := newWorld(t), &counters{samples: samples}
+	a := withCounters(w, c)
+	order := w.sampleOrder(strings.Repeat("i", 64))
+	order.Volumes = []string{long.Volume}
+	w.ask(order)
+	w.runPass(a)
+	c.end()
+	w.runPass(a)
+	s := w.sample()
+	if len(s.Mounts) != 1 || s.MountsOmitted != 4 || s.Phase != v1alpha1.SampleFinished {
+		t.Fatalf("%d mounts, %d omitted: %s %s", len(s.Mounts), s.MountsOmitted, s.Phase, s.Message)
+	}
+	m := s.Mounts[0]
+	if len(m.Operations) != 80 || m.Operations[79].Name != "OPERATION_OF_THIRTY_CHARS_000079" || len(m.Options) != 48 || m.Options[0] != strange[:64] || len(m.Connections) != 16 {
+		t.Errorf("%d operations, %d options, %d connections", len(m.Operations), len(m.Options), len(m.Connections))
+	}
+	data, err := json.Marshal(s)
+	if err != nil || len(data) > 64<<10 {
+		t.Errorf("%d bytes: %v", len(data), err)
+	}
+	t.Logf("%d bytes", len(data))
+
+	c.samples = nil
+	for i := range 40 {
+		small := listed("pv-1")
+		small.MountPoint = fmt.Sprint("/mnt/", i)
+		c.samples = append(c.samples, small)
+	}
+	w.ask(w.sampleOrder("s2"))
+	w.runPass(a)
+	c.end()
+	w.runPass(a)
+	if s := w.sample(); len(s.Mounts) != 32 || s.MountsOmitted != 8 {
+		t.Errorf("%d small mounts, %d omitted", len(s.Mounts), s.MountsOmitted)
+	}
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/controllers/volume/judge"
+	"github.com/storageclient/operator/tuning/mountoptions"
+	"github.com/storageclient/operator/tuning/recommend"
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// maxProfileName is what an object's name may have.
+const maxProfileName = 253
+
+// target finds out where a change is to be declared. Notes say what it does not know, and what it would mean for other volumes.
+func (s *sampling) target(ctx context.Context, nodes []string) (t recommend.Target, notes []string, err error) {
+	t = recommend.Target{
+		Name: text.CutBytes("recommended-"+s.volumeClaim.Namespace+"-"+s.volumeClaim.Name, maxProfileName), Protocol: mountoptions.NFS,
+		Selector: v1alpha1.VolumeSelector{ClaimNamespaces: []string{s.volumeClaim.Namespace}},
+	}
+	if s.protocol == "xfs" {
+		t.Protocol = mountoptions.XFS
+	}
+	if t.Hostnames, err = s.hostnames(ctx, nodes); err != nil {
+		return t, nil, err
+	}
+	if len(s.volumeClaim.Labels) > 0 {
+		t.Selector.ClaimSelector = &metav1.LabelSelector{MatchLabels: s.volumeClaim.Labels}
+	} else if class := s.volumeClaim.Spec.StorageClassName; class != nil && *class != "" {
+		t.Selector.StorageClassNames = []string{*class}
+	}
+	pv := &corev1.PersistentVolume{}
+	err = s.client.Get(ctx, client.ObjectKey{Name: s.volumeClaim.Spec.VolumeName}, pv)
+	var profiles v1alpha1.StorageClientProfileList
+	if err == nil {
+		err = s.client.List(ctx, &profiles)
+	}
+	if apierrors.IsForbidden(err) {
+		return t, []string{"You may not read profiles or the volume: whether a profile selects it already is not known, and the proposal is a new one."}, nil
+	}
+	if err != nil {
+		return t, nil, fmt.Errorf("read volume %s and the profiles: %w", s.volumeClaim.Spec.VolumeName, err)
+	}
+	for i := range profiles.Items {
+		t.Priority = max(t.Priority, min(profiles.Items[i].Spec.Priority+1, 1000000))
+	}
+	if t.Profile, t.Rule = ruleOf(profiles.Items, pv, volumeClaimMetadata(s.volumeClaim)); t.Profile != nil {
+		return t, nil, nil
+	}
+	return t, s.noteSelected(ctx, t.Selector), nil
+}
+
+// ruleOf is the rule that decides about a volume: of the profile with the highest priority.
+func ruleOf(profiles []v1alpha1.StorageClientProfile, pv *corev1.PersistentVolume, volumeClaim *metav1.PartialObjectMetadata) (profile *v1alpha1.StorageClientProfile, rule string) {
+	byPrecedence := slices.SortedFunc(slices.Values(profiles), func(a, b v1alpha1.StorageClientProfile) int {
+		return cmp.Or(cmp.Compare(b.Spec.Priority, a.Spec.Priority), strings.Compare(a.Name, b.Name))
+	})
+	for i := range byPrecedence {
+		if !byPrecedence[i].DeletionTimestamp.IsZero() {
+			continue
+		}
+		for j := range byPrecedence[i].Spec.Volumes {
+			if r := &byPrecedence[i].Spec.Volumes[j]; judge.Selects(&r.Selector, pv, volumeClaim) {
+				return &byPrecedence[i], r.Name
+			}
+		}
+	}
+	return nil, ""
+}
+
+func volumeClaimMetadata(volumeClaim *corev1.PersistentVolumeClaim) *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{ObjectMeta: volumeClaim.ObjectMeta}
+}
+
+// noteSelected says which other volumes the rule of a new profile selects.
+func (s *sampling) noteSelected(ctx context.Context, selector v1alpha1.VolumeSelector) []string {
+	var volumes corev1.PersistentVolumeList
+	var volumeClaims corev1.PersistentVolumeClaimList
+	if s.client.List(ctx, &volumes) != nil || s.client.List(ctx, &volumeClaims, client.InNamespace(s.volumeClaim.Namespace)) != nil {
+		return []string{"You may not list volumes: which others a new profile's rule selects is not known."}
+	}
+	bound := map[string]*corev1.PersistentVolumeClaim{}
+	for i := range volumeClaims.Items {
+		bound[volumeClaims.Items[i].Spec.VolumeName] = &volumeClaims.Items[i]
+	}
+	var others []string
+	for i := range volumes.Items {
+		pv := &volumes.Items[i]
+		volumeClaim := bound[pv.Name]
+		if pv.Name != s.volumeClaim.Spec.VolumeName && volumeClaim != nil && judge.Selects(&selector, pv, volumeClaimMetadata(volumeClaim)) {
+			others = append(others, volumeClaim.Name)
+		}
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	slices.Sort(others)
+	return []string{fmt.Sprintf("The rule of a new profile selects %s too: give the PersistentVolumeClaim a label of its own, and select that, if they are not meant.", text.List(others))}
+}
+
+// hostnames are the labels by which a profile selects nodes. Who may not read Nodes gets their names, which are the same nearly everywhere.
+func (s *sampling) hostnames(ctx context.Context, nodes []string) ([]string, error) {
+	names := make([]string, 0, len(nodes))
+	for _, name := range nodes {
+		node := &corev1.Node{}
+		if err := s.client.Get(ctx, client.ObjectKey{Name: name}, node); err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("get Node %s: %w", name, err)
+		}
+		names = append(names, cmp.Or(node.Labels[corev1.LabelHostname], name))
+	}
+	return names, nil
+}

@@ -1,0 +1,49 @@
+//go:build attack
+
+package attack
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// sampleOrder is a patch that asks a node for a sample.
+func sampleOrder(seconds int) string {
+	return fmt.Sprintf(`{"spec":{"sample":{"id":"s1","seconds":%d,"volumes":["pv-1"],"startBefore":"2099-01-01T00:00:00Z"}}}`, seconds)
+}
+
+// sampleAnswer is a patch that reports a sample of so many mounts.
+func sampleAnswer(mounts int) string {
+	list := make([]string, 0, mounts)
+	for i := range mounts {
+		list = append(list, fmt.Sprintf(`{"mountPoint":"/mnt/%d","volume":"pv-1"}`, i))
+	}
+	return `{"status":{"rebootRequired":false,"sample":{"id":"s1","phase":"Finished","mounts":[` + strings.Join(list, ",") + `]}}}`
+}
+
+// sampleAttacks are on what nodes are asked of their mounts, and what they answer.
+func sampleAttacks() []attack {
+	own, asked := mergeStatus(clientNode("node-1"), sampleAnswer(1)), merge(clientNode("node-1"), sampleOrder(60))
+	annotate := merge(volumeClaimOf("data", ""), `{"metadata":{"annotations":{"`+v1alpha1.SampleAnnotation+`":"{}"}}}`)
+	const noRight = `cannot patch resource "storageclientnodes"`
+	return []attack{
+		{id: "agent-orders-sample", by: agentOne, tries: "ask itself for a sample", stop: byRBAC, says: noRight, try: asked, twin: own},
+		{id: "agent-sample-of-another-node", by: agentOne, tries: "answer for node-2 what its mounts do",
+			stop: byAgentFence, says: "its own StorageClientNode only", try: mergeStatus(clientNode("node-2"), sampleAnswer(1)), twin: own},
+		{id: "agent-sample-too-large", by: agentOne, tries: "answer with more mounts than there is room for",
+			stop: byCRD, says: "status.sample.mounts", try: mergeStatus(clientNode("node-1"), sampleAnswer(33)), twin: own},
+		{id: "manager-sample-too-long", by: manager, tries: "have a node count for days",
+			stop: byCRD, says: "spec.sample.seconds", try: merge(clientNode("node-1"), sampleOrder(86400)), twin: asked},
+		{id: "manager-forges-sample", by: manager, tries: "answer in the place of an agent what mounts do",
+			stop: byManagerFence, says: "rollout only", try: mergeStatus(clientNode("node-1"), sampleAnswer(1)), twin: asked},
+		{id: "viewer-orders-sample", by: viewer, tries: "ask a node for a sample", stop: byRBAC, says: noRight, try: asked, twin: get(clientNode("node-1"))},
+		{id: "editor-orders-sample", by: editor, tries: "ask a node for a sample", stop: byRBAC, says: noRight, try: asked, twin: get(clientNode("node-1"))},
+		{id: "tenant-orders-sample", by: tenant, tries: "ask a node for a sample of any volume", stop: byRBAC, says: noRight, try: asked, twin: annotate},
+		{id: "tenant-asks-on-volume", by: tenant, tries: "ask for a sample on a PersistentVolume", stop: byRBAC, says: `cannot patch resource "persistentvolumes"`, twin: annotate,
+			try: merge(volume("pv-1"), `{"metadata":{"annotations":{"`+v1alpha1.SampleAnnotation+`":"{}"}}}`)},
+		{id: "tenant-asks", by: tenant, tries: "ask what the mounts of its own volume do, by our annotation of its claim", stop: nobody, try: annotate},
+		{id: "manager-asks", by: manager, tries: "ask any node what the mounts of any volume do, for up to an hour", stop: nobody, try: asked},
+	}
+}

@@ -1,0 +1,62 @@
+package recommend
+
+import (
+	"math"
+	"reflect"
+	"strconv"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+)
+
+// fill gives every field a value of its own, so that one that is lost or mixed up shows.
+func fill(v reflect.Value, next *uint64) {
+	*next++
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fill(v.Field(i), next)
+		}
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+		for i := range v.Len() {
+			fill(v.Index(i), next)
+		}
+	case reflect.String:
+		v.SetString("s" + strconv.FormatUint(*next, 10))
+	case reflect.Int:
+		v.SetInt(int64(*next))
+	case reflect.Uint64:
+		v.SetUint(*next)
+	case reflect.Float64:
+		v.SetFloat(float64(*next))
+	default:
+		panic("no value for a " + v.Kind().String())
+	}
+}
+
+func TestNothingOfASampleIsLostInTheAPI(t *testing.T) {
+	var want Sample
+	var n uint64
+	fill(reflect.ValueOf(&want).Elem(), &n)
+	want.Seconds = 60.5
+	m, err := ForAPI(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := FromAPI(v1alpha1.NodeSampleStatus{Milliseconds: 60500, Mounts: []v1alpha1.MountSample{m}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]Sample{want}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestACounterThatTheAPICannotHoldIsAnError(t *testing.T) {
+	if m, err := ForAPI(Sample{MountPoint: "/mnt", Requests: math.MaxUint64}); err == nil {
+		t.Errorf("%+v", m)
+	}
+}

@@ -1,0 +1,190 @@
+package recommend
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/mountoptions"
+	"github.com/storageclient/operator/tuning/text"
+)
+
+// Target is what a change would be declared for.
+type Target struct {
+	// Profile has the rule that selects the volume; nil where none does.
+	Profile *v1alpha1.StorageClientProfile
+	Rule    string
+	// Protocol is whose mount options they are.
+	Protocol mountoptions.Protocol
+	// Name, Selector and Priority are those of a profile that there is not yet, with a rule for the volume.
+	Name     string
+	Selector v1alpha1.VolumeSelector
+	Priority int32
+	// Hostnames are the labels of the nodes that mount the volume.
+	Hostnames []string
+}
+
+// Proposal is what to declare.
+type Proposal struct {
+	// Profiles are whole profiles that can be applied as they stand: the one that selects the volume, changed, and a new one.
+	Profiles []v1alpha1.StorageClientProfile `json:"profiles,omitempty"`
+	// Changes say what is new in them.
+	Changes []string `json:"changes,omitempty"`
+	// LeftOut says what was found to help and is not in them, and why.
+	LeftOut []string `json:"leftOut,omitempty"`
+}
+
+// Propose makes profiles of what findings would change, of all mounts of one volume.
+func Propose(t Target, findings []Finding) Proposal {
+	var p Proposal
+	wanted := p.sumUp(findings)
+	if len(wanted.MountOptions) > 0 || wanted.ReadAheadKiB > 0 {
+		if t.Profile != nil {
+			p.changeRule(t, wanted)
+			wanted.MountOptions, wanted.ReadAheadKiB = nil, 0
+		}
+	}
+	if len(wanted.MountOptions) > 0 || wanted.ReadAheadKiB > 0 || wanted.Node != nil {
+		p.addProfile(t, wanted)
+	}
+	return p
+}
+
+// sumUp is one change of all findings. Mounts of one volume share its options: what they do not agree on is left out.
+func (p *Proposal) sumUp(findings []Finding) Change {
+	var all Change
+	windows := map[string][]int32{}
+	for _, f := range findings {
+		if f.ByHand {
+			p.leaveOut(fmt.Sprintf("%s (%s): %s", optionsText(f.Change.MountOptions), f.Rule, f.Against))
+			continue
+		}
+		for _, o := range f.Change.MountOptions {
+			if !slices.Contains(all.MountOptions, o) {
+				all.MountOptions = append(all.MountOptions, o)
+			}
+		}
+		if f.Change.ReadAheadKiB > 0 {
+			windows[f.Rule] = append(windows[f.Rule], f.Change.ReadAheadKiB)
+		}
+		all.Node = joinNodes(all.Node, f.Change.Node)
+	}
+	switch {
+	case len(windows) > 1:
+		p.leaveOut("readAheadKiB: some mounts of the volume read ahead too much and others too little, and they share one value")
+	default:
+		for _, window := range windows {
+			all.ReadAheadKiB = slices.Max(window)
+		}
+	}
+	return all
+}
+
+func (p *Proposal) leaveOut(why string) {
+	if !slices.Contains(p.LeftOut, why) {
+		p.LeftOut = append(p.LeftOut, why)
+	}
+}
+
+// joinNodes has what either declares, of limits the larger one.
+func joinNodes(a, b *v1alpha1.NodeTuning) *v1alpha1.NodeTuning {
+	if a == nil || b == nil {
+		if a == nil {
+			a = b
+		}
+		return a.DeepCopy()
+	}
+	out := a.DeepCopy()
+	if b.Sunrpc != nil && (out.Sunrpc == nil || b.Sunrpc.TCPMaxSlotTableEntries.IntValue() > out.Sunrpc.TCPMaxSlotTableEntries.IntValue()) {
+		out.Sunrpc = b.Sunrpc.DeepCopy()
+	}
+	for _, m := range b.KernelModules {
+		if !slices.ContainsFunc(out.KernelModules, func(has v1alpha1.KernelModule) bool { return has.Name == m.Name }) {
+			out.KernelModules = append(out.KernelModules, *m.DeepCopy())
+		}
+	}
+	if b.NFS4UniqueID != "" {
+		out.NFS4UniqueID = b.NFS4UniqueID
+	}
+	return out
+}
+
+// changeRule brings volume options into the rule that the volume has already.
+func (p *Proposal) changeRule(t Target, wanted Change) {
+	changed := v1alpha1.StorageClientProfile{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "StorageClientProfile"},
+		ObjectMeta: metav1.ObjectMeta{Name: t.Profile.Name, Labels: t.Profile.Labels},
+		Spec:       *t.Profile.Spec.DeepCopy(),
+	}
+	i := slices.IndexFunc(changed.Spec.Volumes, func(r v1alpha1.VolumeRule) bool { return r.Name == t.Rule })
+	if i < 0 {
+		return
+	}
+	rule := &changed.Spec.Volumes[i]
+	where := fmt.Sprintf("profile %s, rule %s: ", t.Profile.Name, t.Rule)
+	if len(wanted.MountOptions) > 0 {
+		rule.MountOptions = joinOptions(t.Protocol, wanted.MountOptions, rule.MountOptions)
+		p.Changes = append(p.Changes, where+"mountOptions "+optionsText(wanted.MountOptions))
+		if rule.OnConflict == "" || rule.OnConflict == v1alpha1.ConflictKeepVolume {
+			p.Changes = append(p.Changes, where+"onConflict stays KeepVolume, so a volume that says otherwise keeps its own value")
+		}
+	}
+	if wanted.ReadAheadKiB > 0 {
+		rule.ReadAheadKiB = &wanted.ReadAheadKiB
+		p.Changes = append(p.Changes, fmt.Sprintf("%sreadAheadKiB %d", where, wanted.ReadAheadKiB))
+	}
+	p.Changes = append(p.Changes, where+"all volumes that it selects get the same")
+	p.Profiles = append(p.Profiles, changed)
+}
+
+// joinOptions puts new options before those that a rule has, whose other values of the same options go.
+func joinOptions(p mountoptions.Protocol, add, has []v1alpha1.MountOption) []v1alpha1.MountOption {
+	var joined []v1alpha1.MountOption
+	for _, o := range p.Join(optionTexts(add), optionTexts(has)).Options {
+		joined = append(joined, v1alpha1.MountOption(o))
+	}
+	return joined
+}
+
+// addProfile is for what no profile declares of the volume, or of its nodes.
+func (p *Proposal) addProfile(t Target, wanted Change) {
+	added := v1alpha1.StorageClientProfile{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "StorageClientProfile"},
+		ObjectMeta: metav1.ObjectMeta{Name: t.Name},
+	}
+	added.Spec.Priority, added.Spec.Node = t.Priority, wanted.Node
+	added.Spec.NodeSelector.MatchExpressions = []metav1.LabelSelectorRequirement{
+		{Key: "kubernetes.io/hostname", Operator: metav1.LabelSelectorOpIn, Values: slices.Clone(t.Hostnames)},
+	}
+	if len(wanted.MountOptions) > 0 || wanted.ReadAheadKiB > 0 {
+		rule := v1alpha1.VolumeRule{Name: "recommended", Selector: t.Selector, MountOptions: wanted.MountOptions}
+		if len(wanted.MountOptions) > 0 {
+			// What the volume has is what was measured.
+			rule.OnConflict = v1alpha1.ConflictUseProfile
+		}
+		if wanted.ReadAheadKiB > 0 {
+			rule.ReadAheadKiB = &wanted.ReadAheadKiB
+		}
+		added.Spec.Volumes = []v1alpha1.VolumeRule{rule}
+	}
+	p.Changes = append(p.Changes, "profile "+t.Name+" is new")
+	if wanted.Node != nil {
+		p.Changes = append(p.Changes, "profile "+t.Name+": node is for "+text.List(t.Hostnames)+", where the volume is mounted; give it a nodeSelector of the whole pool if others are to have it")
+	}
+	p.Profiles = append(p.Profiles, added)
+}
+
+func optionTexts(options []v1alpha1.MountOption) []string {
+	texts := make([]string, 0, len(options))
+	for _, o := range options {
+		texts = append(texts, string(o))
+	}
+	return texts
+}
+
+func optionsText(options []v1alpha1.MountOption) string {
+	return "[" + strings.Join(optionTexts(options), ", ") + "]"
+}

@@ -1,0 +1,189 @@
+package recommend
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"github.com/storageclient/operator/api/v1alpha1"
+	"github.com/storageclient/operator/tuning/catalogue"
+	"github.com/storageclient/operator/tuning/mountoptions"
+	"github.com/storageclient/operator/tuning/nodesettings"
+)
+
+func target() Target {
+	return Target{
+		Name: "recommended-eda-tools", Protocol: mountoptions.NFS, Priority: 8, Hostnames: []string{"n1", "n2"},
+		Selector: v1alpha1.VolumeSelector{ClaimNamespaces: []string{"eda"}, StorageClassNames: []string{"nfs"}},
+	}
+}
+
+// declared is a target whose volume has a rule already.
+func declared(change ...func(*v1alpha1.VolumeRule)) Target {
+	t := target()
+	t.Rule = "nfs"
+	t.Profile = &v1alpha1.StorageClientProfile{ObjectMeta: metav1.ObjectMeta{Name: "eda", ResourceVersion: "7", Finalizers: []string{v1alpha1.Finalizer}}}
+	t.Profile.Spec.NodeSelector.MatchLabels = map[string]string{"pool": "eda"}
+	t.Profile.Spec.Volumes = []v1alpha1.VolumeRule{
+		{Name: "other", Selector: v1alpha1.VolumeSelector{Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolSMB}}, MountOptions: []v1alpha1.MountOption{"actimeo=5"}},
+		{Name: "nfs", Selector: v1alpha1.VolumeSelector{Protocols: []v1alpha1.VolumeProtocol{v1alpha1.ProtocolNFS}}, MountOptions: []v1alpha1.MountOption{"nconnect=4", "actimeo=5"}},
+	}
+	for _, c := range change {
+		c(&t.Profile.Spec.Volumes[1])
+	}
+	return t
+}
+
+func findings(samples ...Sample) []Finding {
+	var all []Finding
+	for _, s := range samples {
+		all = append(all, For(s).Findings...)
+	}
+	return all
+}
+
+func TestAProposalChangesTheRuleOfTheVolume(t *testing.T) {
+	was := declared()
+	p := Propose(was, findings(nfs("NFSv4.1", operation("GETATTR", 16387))))
+	if len(p.Profiles) != 1 {
+		t.Fatalf("%+v", p)
+	}
+	got := p.Profiles[0]
+	want := declared(func(r *v1alpha1.VolumeRule) { r.MountOptions = []v1alpha1.MountOption{"actimeo=30", "nconnect=4"} }).Profile.Spec
+	if diff := cmp.Diff(want, got.Spec); diff != "" || got.Name != "eda" || got.ResourceVersion != "" || got.Finalizers != nil {
+		t.Errorf("%+v, spec (-want +got):\n%s", got.ObjectMeta, diff)
+	}
+	changes := []string{
+		"profile eda, rule nfs: mountOptions [actimeo=30]", "profile eda, rule nfs: onConflict stays KeepVolume, so a volume that says otherwise keeps its own value",
+		"profile eda, rule nfs: all volumes that it selects get the same",
+	}
+	if diff := cmp.Diff(changes, p.Changes); diff != "" {
+		t.Errorf("changes (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(declared().Profile, was.Profile); diff != "" {
+		t.Errorf("what was handed in is changed:\n%s", diff)
+	}
+	p = Propose(declared(func(r *v1alpha1.VolumeRule) { r.OnConflict = v1alpha1.ConflictUseProfile }), findings(nfs("NFSv4.1", operation("GETATTR", 16387))))
+	if strings.Contains(strings.Join(p.Changes, "\n"), "onConflict") {
+		t.Errorf("changes are %v", p.Changes)
+	}
+}
+
+func TestAProposalWithoutARuleIsANewProfile(t *testing.T) {
+	p := Propose(target(), findings(nfs("NFSv4.1", operation("GETATTR", 16387)), nfs("NFSv4.1", took(31, 8, 1.4)), nfs("NFSv4.1", read(256, 256, 64))))
+	want := v1alpha1.StorageClientProfileSpec{
+		NodeSelector: metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+			{Key: "kubernetes.io/hostname", Operator: metav1.LabelSelectorOpIn, Values: []string{"n1", "n2"}},
+		}},
+		Priority: 8,
+		Node:     &v1alpha1.NodeTuning{KernelModules: []v1alpha1.KernelModule{{Name: "nfs", Parameters: map[string]v1alpha1.SettingText{"max_session_slots": "180"}}}},
+		Volumes: []v1alpha1.VolumeRule{{
+			Name: "recommended", Selector: target().Selector, MountOptions: []v1alpha1.MountOption{"actimeo=30"}, ReadAheadKiB: ptr.To[int32](1024), OnConflict: v1alpha1.ConflictUseProfile,
+		}},
+	}
+	if len(p.Profiles) != 1 || p.Profiles[0].Name != "recommended-eda-tools" {
+		t.Fatalf("%+v", p)
+	}
+	if diff := cmp.Diff(want, p.Profiles[0].Spec); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// What is for nodes is no matter of the profile that selects the volume: its nodes may be others.
+func TestAProposalForNodesIsAProfileOfItsOwn(t *testing.T) {
+	p := Propose(declared(), findings(nfs("NFSv4.1", operation("GETATTR", 16387)), nfs("NFSv4.1", took(31, 8, 1.4))))
+	if len(p.Profiles) != 2 || p.Profiles[0].Name != "eda" || p.Profiles[0].Spec.Node != nil || p.Profiles[1].Spec.Volumes != nil || p.Profiles[1].Spec.Node == nil {
+		t.Errorf("%+v", p.Profiles)
+	}
+}
+
+func TestOfTwoLimitsTheLargerOneIsProposed(t *testing.T) {
+	few := func(limit int) Sample {
+		return nfs("NFSv3", took(225, 9, 1.4), func(s *Sample) { s.Connections[0].Backlog = 19669; s.SlotLimit = limit })
+	}
+	for _, samples := range [][]Sample{{few(2), few(100)}, {few(100), few(2)}} {
+		p := Propose(target(), findings(append(samples, nfs("NFSv4.1", func(s *Sample) {
+			s.Operations = append(s.Operations, Operation{Name: "EXCHANGE_ID", Count: 2})
+		}))...))
+		want := &v1alpha1.NodeTuning{Sunrpc: &v1alpha1.Sunrpc{TCPMaxSlotTableEntries: ptr.To(intstr.FromInt32(200))}, NFS4UniqueID: v1alpha1.NFS4UniqueIDFromNode}
+		if diff := cmp.Diff(want, p.Profiles[0].Spec.Node); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+}
+
+func TestWhatIsLeftOut(t *testing.T) {
+	for name, test := range map[string]struct {
+		samples []Sample
+		want    string
+	}{
+		"what one window cannot tell":  {[]Sample{nfs("NFSv3", operation("GETATTR", 6000), events(Events{Opens: 6000}))}, "[nocto] (CloseToOpen): a program may read"},
+		"what programs may rely on":    {[]Sample{nfs("NFSv4.1", operation("GETATTR", 6000), option("noac"))}, "[actimeo=30] (AttributeRevalidation): noac is chosen"},
+		"another version":              {[]Sample{nfs("NFSv4.1", operation("OPEN", 6000))}, "[vers=3] (OpenAndClose)"},
+		"writes that may be lost":      {[]Sample{nfs("NFSv4.1", wrote(6000, 8, false), option("sync"))}, "[async] (SynchronousMount)"},
+		"read-ahead that is disputed":  {[]Sample{nfs("NFSv4.1", read(256, 256, 64)), nfs("NFSv4.1", read(680, 512, 64), readAhead(15360))}, "they share one value"},
+		"the same of several, is once": {[]Sample{nfs("NFSv4.1", operation("OPEN", 6000)), nfs("NFSv4.1", operation("OPEN", 7000))}, "[vers=3] (OpenAndClose)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := Propose(declared(), findings(test.samples...))
+			if len(p.LeftOut) != 1 || !strings.Contains(p.LeftOut[0], test.want) || len(p.Profiles) > 0 {
+				t.Errorf("%+v", p)
+			}
+		})
+	}
+}
+
+func TestNothingIsProposedWhereNothingHelps(t *testing.T) {
+	for name, s := range map[string]Sample{"healthy": nfs("NFSv4.1"), "a busy server": nfs("NFSv4.1", took(0.2, 105, 1.4))} {
+		if p := Propose(declared(), findings(s)); len(p.Profiles)+len(p.Changes)+len(p.LeftOut) > 0 {
+			t.Errorf("%s: %+v", name, p)
+		}
+	}
+}
+
+// Whatever rules propose, the manager takes, alone and beside what a rule has.
+func TestEveryProposalIsValid(t *testing.T) {
+	proposed := map[string]bool{}
+	for _, s := range []Sample{
+		nfs("NFSv4.1", operation("GETATTR", 16387)), nfs("NFSv3", took(225, 9, 1.4), func(s *Sample) { s.Connections[0].Backlog = 19669; s.SlotLimit = 2 }),
+		nfs("NFSv4.1", took(31, 8, 1.4)), nfs("NFSv4.1", func(s *Sample) { s.Operations = append(s.Operations, Operation{Name: "EXCHANGE_ID", Count: 2}) }),
+		nfs("NFSv4.1", read(256, 256, 64)), nfs("NFSv4.1", read(680, 512, 64), readAhead(15360)),
+		nfs("NFSv4.1", read(6000, 32, 180), option("rsize=32768")), nfs("NFSv4.1", wrote(6000, 32, false), option("wsize=32768")),
+		nfs("xfs", log(Log{Writes: 6000, NoBuffer: 600})),
+	} {
+		for _, f := range findings(s) {
+			proposed[f.Rule] = true
+			for _, to := range []Target{target(), declared()} {
+				if s.Protocol == "xfs" {
+					to.Protocol = mountoptions.XFS
+					to.Selector.FSTypes = []string{"xfs"}
+					if to.Profile != nil {
+						to.Profile.Spec.Volumes[1] = v1alpha1.VolumeRule{Name: "nfs", Selector: v1alpha1.VolumeSelector{FSTypes: []string{"xfs"}}, MountOptions: []v1alpha1.MountOption{"logbsize=32k"}}
+					}
+				}
+				p := Propose(to, []Finding{f})
+				if len(p.Profiles) == 0 {
+					t.Errorf("%s: nothing", f.Rule)
+				}
+				for i := range p.Profiles {
+					for _, problem := range nodesettings.Validate(&p.Profiles[i], catalogue.AllowList{}) {
+						if !problem.Warning {
+							t.Errorf("%s: %s", f.Rule, problem)
+						}
+					}
+				}
+			}
+		}
+	}
+	for _, r := range Rules() {
+		byHand := slices.Contains([]string{"CloseToOpen", "SynchronousMount", "OpenAndClose"}, r.ID)
+		if r.Cause == CauseClient && !byHand && !proposed[r.ID] {
+			t.Errorf("no proposal of %s is tried", r.ID)
+		}
+	}
+}

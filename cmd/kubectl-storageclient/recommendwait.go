@@ -121,11 +121,13 @@ func (s *sampling) wait(ctx context.Context) error {
 func (s *sampling) look(ctx context.Context, name string, p *progress, since time.Time) error {
 	clientNode := &v1alpha1.StorageClientNode{}
 	err := s.client.Get(ctx, client.ObjectKey{Name: name}, clientNode)
+	if ctx.Err() != nil {
+		// Whoever waits says so.
+		return nil
+	}
 	switch {
 	case apierrors.IsNotFound(err):
 		s.answers[name] = answer{why: "it is gone, or not managed any more"}
-	case ctx.Err() != nil:
-		return nil
 	case err != nil:
 		return fmt.Errorf("get StorageClientNode %s: %w", name, err)
 	default:

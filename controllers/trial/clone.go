@@ -86,7 +86,8 @@ func (r *Reconciler) readFailures(ctx context.Context, pod *corev1.Pod) ([]strin
 // createClone creates what there is of a clone. Of what the last pass has made, the cache may not know yet.
 func (r *Reconciler) createClone(ctx context.Context, clone plan.Clone) error {
 	for _, object := range objectsOf(clone) {
-		if err := r.Create(ctx, object, client.FieldOwner(v1alpha1.ManagerFieldManager)); err != nil && !apierrors.IsAlreadyExists(err) {
+		options := &client.CreateOptions{FieldManager: v1alpha1.ManagerFieldManager, DisableReadYourWritesConsistency: isUncached(object)}
+		if err := r.Create(ctx, object, options); err != nil && !apierrors.IsAlreadyExists(err) {
 			return fmt.Errorf("create clone %s: %w", object.GetName(), err)
 		}
 	}
@@ -100,12 +101,15 @@ func (r *Reconciler) collectClone(ctx context.Context, clone plan.Clone) error {
 		if object.GetDeletionTimestamp() != nil {
 			continue
 		}
-		if err := client.IgnoreNotFound(r.Delete(ctx, object)); err != nil {
+		if err := client.IgnoreNotFound(r.Delete(ctx, object, &client.DeleteOptions{DisableReadYourWritesConsistency: isUncached(object)})); err != nil {
 			failed = append(failed, fmt.Errorf("delete clone %s: %w", object.GetName(), err))
 		}
 	}
 	return errors.Join(failed...)
 }
+
+// isUncached says whether the cache never sees an object of a clone. Every read of other Pods would wait until it does, for good.
+func isUncached(object client.Object) bool { return object.GetNamespace() != "" }
 
 func objectsOf(clone plan.Clone) []client.Object {
 	var objects []client.Object

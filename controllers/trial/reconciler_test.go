@@ -42,12 +42,25 @@ func newBench(t *testing.T, objects ...client.Object) bench {
 		WithIndex(&corev1.Event{}, "reason", func(o client.Object) []string { return []string{o.(*corev1.Event).Reason} }).
 		WithIndex(&corev1.Event{}, "involvedObject.uid", func(o client.Object) []string { return []string{string(o.(*corev1.Event).InvolvedObject.UID)} }).
 		WithInterceptorFuncs(interceptor.Funcs{Create: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.CreateOption) error {
+			expectNoWaitFor(t, object, (&client.CreateOptions{}).ApplyOptions(options).DisableReadYourWritesConsistency)
 			object.SetCreationTimestamp(metav1.NewTime(clock.Now()))
 			return c.Create(ctx, object, options...)
+		}, Delete: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.DeleteOption) error {
+			expectNoWaitFor(t, object, (&client.DeleteOptions{}).ApplyOptions(options).DisableReadYourWritesConsistency)
+			return c.Delete(ctx, object, options...)
 		}}).Build()
 	return bench{&Reconciler{
 		Client: c, APIReader: c, Clock: clock, ManagerNamespace: v1alpha1.ManagerNamespace, AgentNamespace: v1alpha1.AgentNamespace, Results: &Results{},
 	}, t, clock}
+}
+
+// expectNoWaitFor fails where later reads would wait for the cache to see a write in the namespace of clones. The manager caches nothing of
+// it: they would wait for good.
+func expectNoWaitFor(t *testing.T, object client.Object, waitsNot bool) {
+	t.Helper()
+	if _, isEvent := object.(*corev1.Event); !isEvent && object.GetNamespace() == v1alpha1.TrialNamespace && !waitsNot {
+		t.Errorf("reads wait until the cache has seen %T %s, and never will", object, object.GetName())
+	}
 }
 
 func (b bench) pass() {

@@ -43,7 +43,9 @@ var (
 	namedVolume = regexp.MustCompile(`volume "([^"]+)"`)
 	// unmountedVolumes is how it names the pod's own volumes: unmounted volumes=[data], unattached volumes=[data token].
 	unmountedVolumes = regexp.MustCompile(`unmounted volumes=\[([^\]]*)\]`)
-	podUID           = regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+	// varying is what differs between texts of one failure: the pod's UID, the unit in which a kubelet has systemd run mount, what is said of
+	// many texts, and where to read on, which a text may have no room for.
+	varying = regexp.MustCompile(`(?s)[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|run-[0-9a-z-]+\.scope|^\(combined from similar events\): |\s*dmesg\(1\).*$`)
 )
 
 // failedMount is what is kept of an event that tells of a failed mount: there may be many.
@@ -202,7 +204,7 @@ func readFailedMount(e *corev1.Event) (*failedMount, bool) {
 	if match := unmountedVolumes.FindStringSubmatch(f.message); len(match) > 0 {
 		f.unmounted = append([]string{}, strings.Fields(match[1])...)
 	}
-	f.failure = of.Namespace + "/" + podUID.ReplaceAllString(f.message, "")
+	f.failure = of.Namespace + "/" + varying.ReplaceAllString(f.message, "")
 	if len(f.volumes) == 0 {
 		f.failure += "/" + of.Name
 	}
@@ -258,7 +260,7 @@ func (f failures) hasSeen(one *failedMount, since time.Time) bool {
 
 // kindOn is the same for all events of one failure of a volume and of others, whichever pod they are of.
 func (f *failedMount) kindOn(pv *corev1.PersistentVolume) string {
-	sum := sha256.Sum256([]byte(strings.ReplaceAll(podUID.ReplaceAllString(f.message, ""), pv.Name, "")))
+	sum := sha256.Sum256([]byte(strings.ReplaceAll(varying.ReplaceAllString(f.message, ""), pv.Name, "")))
 	return hex.EncodeToString(sum[:6])
 }
 

@@ -401,6 +401,40 @@ func TestOnlyPodsThatMayUseAWatchedVolumeAreLookedUp(t *testing.T) {
 	}
 }
 
+func TestOneFailureIsToldInManyTexts(t *testing.T) {
+	const text = `MountVolume.MountDevice failed for volume "a" : local: failed to mount device /dev/sdb at /var/lib/kubelet/plugins/kubernetes.io/local-volume/mounts/a (fstype: xfs), error mount failed: exit status 32
+Mounting command: systemd-run
+Mounting arguments: --description=Kubernetes transient mount for /var/lib/kubelet/pods/POD/a --scope -- mount -t xfs -o noatime,defaults /dev/sdb /m
+Output: Running scope as unit: UNIT.scope
+mount: /m: wrong fs type, bad option, bad superblock on /dev/sdb, missing codepage or helper program, or other error.
+       dmesg(1) may have more information afte`
+	told := func(prefix, pod, unit string) *failedMount {
+		f, ok := readFailedMount(kubeletEvent("e", "eda", prefix+strings.NewReplacer("POD", pod, "UNIT", unit).Replace(text), time.Now()))
+		if !ok {
+			t.Fatal("no failed mount")
+		}
+		return f
+	}
+	cut := func(pod, unit string) *failedMount {
+		f := told("", pod, unit)
+		other, _ := readFailedMount(kubeletEvent("e", "eda", strings.TrimSuffix(f.message, "more information afte"), time.Now()))
+		return other
+	}
+	first := told("", "74da6948-5643-4340-9a19-8080424ab025", "run-r74da6948564343409a198080424ab025")
+	for name, other := range map[string]*failedMount{
+		"another pod":          told("", "8056dae0-f341-4304-bcc2-165ede513223", "run-r74da6948564343409a198080424ab025"),
+		"another unit":         told("", "74da6948-5643-4340-9a19-8080424ab025", "run-r8056dae0f3414304bcc2165ede513223"),
+		"a newer systemd's":    told("", "74da6948-5643-4340-9a19-8080424ab025", "run-p1742-i2042"),
+		"a shorter text":       cut("74da6948-5643-4340-9a19-8080424ab025", "run-r2ae4a2883afd45e5857b506283bf0302"),
+		"a count of the texts": told("(combined from similar events): ", "74da6948-5643-4340-9a19-8080424ab025", "run-r2ae4a2883afd45e5857b506283bf0302"),
+	} {
+		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+		if other.kindOn(pv) != first.kindOn(pv) || other.failure != first.failure {
+			t.Errorf("%s is another failure:\n%s\n%s", name, other.failure, first.failure)
+		}
+	}
+}
+
 func TestFailureTextIsOneShortPrintableLine(t *testing.T) {
 	for message, want := range map[string]string{
 		"exit status 32\nOutput: mount.nfs:\tno":    "exit status 32 Output: mount.nfs: no",

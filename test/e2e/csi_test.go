@@ -31,6 +31,8 @@ const (
 
 	nfsDriver, smbDriver = "nfs.csi.k8s.io", "smb.csi.k8s.io"
 	smbSecret            = "share"
+	// nfsClass and smbClass are the StorageClasses that the drivers provision volumes for.
+	nfsClass, smbClass = "nfs-provisioned", "smb-provisioned"
 )
 
 var (
@@ -44,7 +46,7 @@ var (
 func expectDrivers(ctx SpecContext) {
 	dir := os.Getenv(programsVariable)
 	if dir == "" {
-		Skip("CSI_SOURCES is not set: the CSI drivers of NFS and SMB are NOT tried. Set it to a directory with the source trees csi-driver-nfs and csi-driver-smb")
+		Skip("CSI_SOURCES is not set: the CSI drivers of NFS and SMB are NOT tried. Set it to a directory with the source trees csi-driver-nfs, csi-driver-smb and external-provisioner")
 	}
 	installOperator(ctx)
 	startDrivers(ctx, dir)
@@ -62,7 +64,10 @@ func expectDrivers(ctx SpecContext) {
 	createEvident(ctx, "nfs-closed", csiNFS(nodesOnlyAddress, "/srv/nodes-only"), evidentOptions, "")
 	createEvident(ctx, "smb-old", csiSMB("smb-old"), smbOptions, "")
 	createEvident(ctx, "smb-older", csiSMB("smb-older"), smbOptions, "")
-	old := []string{"nfs-old", "nfs-closed", "smb-old", "smb-older"}
+	mustKubectl(ctx, "create", "-f", "testdata/csi-classes.yaml")
+	claimProvisioned(ctx, "nfs-provisioned-old", nfsClass)
+	claimProvisioned(ctx, "smb-provisioned-old", smbClass)
+	old := []string{"nfs-old", "nfs-closed", "smb-old", "smb-older", "nfs-provisioned-old", "smb-provisioned-old"}
 	for _, name := range old {
 		createPod(ctx, name, node.Name)
 	}
@@ -74,9 +79,13 @@ func expectDrivers(ctx SpecContext) {
 	expectRefusedByDriver(ctx, pods)
 	expectNewOfDrivers(ctx, other)
 
+	own := map[string][]string{"nfs-old": evidentOptions, "nfs-closed": evidentOptions, "nfs-new": evidentOptions, "smb-old": smbOptions, "smb-older": smbOptions, "smb-new": smbOptions}
+	for _, age := range []string{"old", "new"} {
+		own[volumeOf(ctx, Default, "nfs-provisioned-"+age)], own[volumeOf(ctx, Default, "smb-provisioned-"+age)] = evidentOptions, smbOptions
+	}
 	mustKubectl(ctx, "delete", "storageclientprofile", csiDrivers, "--wait=false")
 	waitUntilGone(ctx, podStart, csiDrivers)
-	for name, options := range map[string][]string{"nfs-old": evidentOptions, "nfs-closed": evidentOptions, "nfs-new": evidentOptions, "smb-old": smbOptions, "smb-older": smbOptions, "smb-new": smbOptions} {
+	for name, options := range own {
 		volume := getVolume(ctx, Default, name)
 		Expect(volume.Spec.MountOptions).To(Equal(options), name)
 		Expect(ours(volume.Annotations)).To(BeEmpty(), name)
@@ -107,6 +116,13 @@ func csiSMB(handle string) corev1.PersistentVolumeSource {
 		NodeStageSecretRef: &corev1.SecretReference{Namespace: evident, Name: smbSecret}}}
 }
 
+// startDriver runs a driver and what makes it known to the kubelet.
+const startDriver = `mkdir -p PLUGIN
+systemd-run --quiet --collect --unit=PROGRAM --setenv=PATH=/usr/sbin:/usr/bin:/sbin:/bin PROGRAM --endpoint=unix://PLUGIN/csi.sock --nodeid=NODE -v=2
+until [ -S PLUGIN/csi.sock ]; do sleep 0.2; done
+systemd-run --quiet --collect --unit=PROGRAM-registrar registrar /var/lib/kubelet/plugins_registry/DRIVER-reg.sock DRIVER PLUGIN/csi.sock
+`
+
 // startDrivers runs both drivers on each node, and makes them known to its kubelet.
 func startDrivers(ctx context.Context, dir string) {
 	GinkgoHelper()
@@ -118,15 +134,16 @@ func startDrivers(ctx context.Context, dir string) {
 	mustKubectl(ctx, "create", "-f", "testdata/csi-drivers.yaml")
 	for _, m := range nodes.Nodes {
 		Expect(m.Copy(ctx, registrar, "/usr/local/bin/registrar")).To(Succeed())
+		start := startDriver
+		if m == nodes.Nodes[0] {
+			start += provisioner
+			Expect(m.Copy(ctx, filepath.Join(dir, "csi-provisioner"), "/usr/local/bin/csi-provisioner")).To(Succeed())
+			Expect(m.Copy(ctx, dirs.Kubeconfig(), "/run/provisioner.kubeconfig")).To(Succeed())
+		}
 		for driver, program := range csiPrograms {
 			Expect(m.Copy(ctx, filepath.Join(dir, program), "/usr/local/bin/"+program)).To(Succeed())
 			plugin := "/var/lib/kubelet/plugins/" + driver
-			_, err := m.Run(ctx, strings.NewReplacer("PLUGIN", plugin, "PROGRAM", program, "DRIVER", driver, "NODE", m.Name).Replace(`
-mkdir -p PLUGIN
-systemd-run --quiet --collect --unit=PROGRAM --setenv=PATH=/usr/sbin:/usr/bin:/sbin:/bin PROGRAM --endpoint=unix://PLUGIN/csi.sock --nodeid=NODE -v=2
-until [ -S PLUGIN/csi.sock ]; do sleep 0.2; done
-systemd-run --quiet --collect --unit=PROGRAM-registrar registrar /var/lib/kubelet/plugins_registry/DRIVER-reg.sock DRIVER PLUGIN/csi.sock
-`))
+			_, err := m.Run(ctx, strings.NewReplacer("PLUGIN", plugin, "PROGRAM", program, "DRIVER", driver, "NODE", m.Name).Replace(start))
 			Expect(err).NotTo(HaveOccurred())
 		}
 	}
@@ -136,6 +153,30 @@ systemd-run --quiet --collect --unit=PROGRAM-registrar registrar /var/lib/kubele
 			g.Expect(strings.Fields(known)).To(ConsistOf(nfsDriver, smbDriver), m.Name)
 		}
 	})
+}
+
+// provisioner runs beside each driver of one node, which makes the volumes' directories on the server.
+const provisioner = `systemd-run --quiet --collect --unit=PROGRAM-provisioner --setenv=PATH=/usr/sbin:/usr/bin:/sbin:/bin \
+	csi-provisioner --csi-address=PLUGIN/csi.sock --kubeconfig=/run/provisioner.kubeconfig --extra-create-metadata --timeout=60s -v=2
+`
+
+// claimProvisioned creates a claim of a StorageClass, and waits until its driver has made the volume.
+func claimProvisioned(ctx context.Context, name, class string) {
+	GinkgoHelper()
+	Expect(api.Create(ctx, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: evident}, Spec: corev1.PersistentVolumeClaimSpec{
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}, StorageClassName: &class, Resources: corev1.VolumeResourceRequirements{Requests: evidentSize},
+	}})).To(Succeed())
+	eventually(ctx, podStart, class+" has a volume for "+name, func(g Gomega) {
+		g.Expect(volumeOf(ctx, g, name)).NotTo(BeEmpty())
+	})
+}
+
+// volumeOf is the name of a claim's volume, once it is bound.
+func volumeOf(ctx context.Context, g Gomega, name string) string {
+	GinkgoHelper()
+	var volumeClaim corev1.PersistentVolumeClaim
+	g.Expect(api.Get(ctx, client.ObjectKey{Namespace: evident, Name: name}, &volumeClaim)).To(Succeed())
+	return volumeClaim.Spec.VolumeName
 }
 
 // driverMounts are the options and connections of the mounts of a volume below the kubelet's directory, on the server's side of binds.
@@ -155,10 +196,10 @@ func expectShownByClones(ctx context.Context, pods map[string]string) {
 			seen[clone.Spec.CSI.Driver+" "+clone.Spec.CSI.VolumeAttributes["server"]] = true
 			g.Expect(clone.Spec.CSI.VolumeHandle).NotTo(BeElementOf("smb-old", "smb-older", "nfs-closed"))
 		}
-		for name, list := range optionsOf(ctx, g, "smb-old", "smb-older") {
+		for name, list := range optionsOf(ctx, g, "smb-old", "smb-older", volumeOf(ctx, g, "smb-provisioned-old")) {
 			g.Expect(list).To(Equal("vers=3.0,uid=1000,actimeo=30"), name)
 		}
-		for name, list := range optionsOf(ctx, g, "nfs-old", "nfs-closed") {
+		for name, list := range optionsOf(ctx, g, "nfs-old", "nfs-closed", volumeOf(ctx, g, "nfs-provisioned-old")) {
 			g.Expect(list).To(Equal("vers=4.2,hard,actimeo=30,nconnect=4"), name)
 		}
 	})
@@ -201,13 +242,18 @@ func expectNewOfDrivers(ctx context.Context, node *cluster.Machine) {
 	GinkgoHelper()
 	createEvident(ctx, "nfs-new", csiNFS(cluster.ServerAddress, "/srv/evidence/b"), evidentOptions, "")
 	createEvident(ctx, "smb-new", csiSMB("smb-new"), smbOptions, "")
-	for _, name := range []string{"nfs-new", "smb-new"} {
+	claimProvisioned(ctx, "nfs-provisioned-new", nfsClass)
+	claimProvisioned(ctx, "smb-provisioned-new", smbClass)
+	names := []string{"nfs-new", "smb-new", "nfs-provisioned-new", "smb-provisioned-new"}
+	for _, name := range names {
 		createPod(ctx, name, node.Name)
 	}
-	waitUntilAllRun(ctx, "nfs-new", "smb-new")
-	Expect(driverMounts(ctx, node, "nfs4", "nfs-new")).To(And(ContainSubstring("nconnect=4"), ContainSubstring("acregmin=30,acregmax=30")))
-	Expect(driverMounts(ctx, node, "cifs", "globalmount")).To(ContainSubstring("actimeo=60"))
-	for _, name := range []string{"nfs-new", "smb-new"} {
+	waitUntilAllRun(ctx, names...)
+	for _, volume := range []string{"nfs-new", volumeOf(ctx, Default, "nfs-provisioned-new")} {
+		Expect(driverMounts(ctx, node, "nfs4", volume)).To(And(ContainSubstring("nconnect=4"), ContainSubstring("acregmin=30,acregmax=30")))
+	}
+	Expect(strings.Fields(driverMounts(ctx, node, "cifs", "globalmount"))).To(And(HaveLen(2), HaveEach(ContainSubstring("actimeo=60"))))
+	for _, name := range names {
 		mustKubectl(ctx, "exec", "-n", evident, name, "--", "/workload", "write", "/data/written", name)
 		Expect(mustKubectl(ctx, "exec", "-n", evident, name, "--", "/workload", "cat", "/data/written")).To(Equal(name))
 	}
@@ -224,7 +270,7 @@ func expectRefusedByDriver(ctx context.Context, pods map[string]string) {
 	eventually(ctx, probedWithin, "the profile is stalled by a clone, with the driver's own words", func(g Gomega) {
 		stalled := conditionOf(g, getProfile(ctx, g, csiDrivers), v1alpha1.ConditionStalled)
 		g.Expect(stalled.Status).To(Equal(metav1.ConditionTrue), stalled.Message)
-		g.Expect(stalled.Message).To(And(ContainSubstring("a clone of smb-old"), ContainSubstring("retrans=3")))
+		g.Expect(stalled.Message).To(And(ContainSubstring("a clone of "), ContainSubstring("retrans=3")))
 		for name, list := range optionsOf(ctx, g, "smb-old", "smb-older") {
 			g.Expect(list).To(Equal("vers=3.0,uid=1000,actimeo=30"), name)
 		}

@@ -67,7 +67,7 @@ func mishaps() []mishap {
 		{name: "no-host", source: nfsSource(absentAddress, "/srv/evidence/a"), told: "No route to host"},
 		{name: "no-directory", source: nfsSource(cluster.ServerAddress, "/srv/evidence/missing"), told: "No such file or directory"},
 		{name: "unexported", source: nfsSource(cluster.ServerAddress, "/srv/unexported"), own: []string{"vers=3", "nolock"}, told: "access denied by server"},
-		{name: "no-name", source: nfsSource("filer.invalid", "/srv/evidence/a"), told: "Failed to resolve server"},
+		{name: "no-name", source: nfsSource("filer.invalid", "/srv/evidence/a"), told: "Resource temporarily unavailable"},
 		{name: "no-driver", source: corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{Driver: "file.csi.azure.com", VolumeHandle: "group#account#share",
 			VolumeAttributes: map[string]string{"server": cluster.ServerAddress, "protocol": "nfs"}}}, own: []string{"hard"}, told: "not found in the list of registered CSI drivers"},
 		{name: "no-secret", source: nfsSource(cluster.ServerAddress, "/srv/evidence/a"), told: `secret "missing" not found`},

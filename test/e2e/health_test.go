@@ -455,7 +455,7 @@ for i in $(seq %d); do ip address add 10.99.0.$((100 + i))/24 dev $(ip -o route 
 }
 
 // recordedFor times the number of mounts and nodes is over a thousand minutes.
-const recordedFor = 9 * time.Minute
+const recordedFor = 12 * time.Minute
 
 func recordOn(ctx context.Context, node *cluster.Machine, recorder string, far bool) {
 	GinkgoHelper()

@@ -52,6 +52,8 @@ if [ -n "${CSI_SOURCES-}" ]; then
 		echo "Building $protocol.csi.k8s.io from $CSI_SOURCES/csi-driver-$protocol"
 		CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go build -C "$CSI_SOURCES/csi-driver-$protocol" -mod=vendor -trimpath -o "$SCO_CSI_PROGRAMS/${protocol}plugin" "./cmd/${protocol}plugin"
 	done
+	echo "Building csi-provisioner from $CSI_SOURCES/external-provisioner"
+	CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go build -C "$CSI_SOURCES/external-provisioner" -mod=vendor -trimpath -o "$SCO_CSI_PROGRAMS/csi-provisioner" ./cmd/csi-provisioner
 fi
 # Compiled first, and then in the place of this shell: whoever ends this process ends the test, which cleans up.
 go test -c -tags e2e -o "$cache/e2e/e2e.test" .

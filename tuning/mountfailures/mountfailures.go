@@ -56,7 +56,7 @@ var rows = []row{
 	{"volumeattachment", Elsewhere},
 	{"multi-attach error", Elsewhere},
 	{"not yet attached", Elsewhere},
-	{"persistentvolumeclaim is not bound", Elsewhere},
+	{"error processing pvc", Elsewhere},
 	{"object-cache", Elsewhere},
 	{"no space left on device", Elsewhere},
 	{"too many open files", Elsewhere},
@@ -76,6 +76,8 @@ var rows = []row{
 	{"could not resolve address", Elsewhere},
 	{"name or service not known", Elsewhere},
 	{"temporary failure in name resolution", Elsewhere},
+	// mount.nfs with retry=0, where no name server has answered.
+	{"resource temporarily unavailable", unreached},
 	{"no route to host", unreached},
 	{"network is unreachable", unreached},
 	{"host is down", unreached},

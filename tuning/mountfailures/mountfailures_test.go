@@ -21,6 +21,8 @@ func TestCauseOf(t *testing.T) {
 		"there is no route":                     {setUp + "mount.nfs: No route to host", Elsewhere},
 		"the name is not known":                 {setUp + "mount.nfs: Failed to resolve server filer: Name or service not known", Elsewhere},
 		"the path is missing":                   {setUp + "mount.nfs: mounting filer:/data failed, reason given by server: No such file or directory", Elsewhere},
+		"a claim is not bound yet":              {"Unable to attach or mount volumes: unmounted volumes=[data], unattached volumes=[], failed to process volumes=[data]: error processing PVC eda/web: PVC is not bound", Elsewhere},
+		"no name server answers":                {setUp + "mount.nfs: Resource temporarily unavailable", Elsewhere},
 		"a local disk is missing":               {`MountVolume.NewMounter initialization failed for volume "a" : path "/mnt/disk" does not exist`, Elsewhere},
 		"an operation is under way":             {device + "rpc error: code = Aborted desc = An operation with the given Volume ID a already exists", Elsewhere},
 		"the attachment goes":                   {setUp[:47] + "volume attachment is being deleted", Elsewhere},
@@ -55,7 +57,7 @@ func TestCauseOf(t *testing.T) {
 
 func TestAServerThatDoesNotAnswerAnotherListLeavesItOpen(t *testing.T) {
 	for _, text := range []string{
-		"mount.nfs: Connection refused", "mount.nfs: Connection timed out", "mount.nfs: No route to host", "mount.nfs: Network is unreachable",
+		"mount.nfs: Connection refused", "mount.nfs: Resource temporarily unavailable", "mount.nfs: Connection timed out", "mount.nfs: No route to host", "mount.nfs: Network is unreachable",
 		"mount error(112): Host is down", "rpc error: code = DeadlineExceeded desc = context deadline exceeded", "timeout after 110s",
 	} {
 		if got := CauseOf(text, true); got != Unknown {

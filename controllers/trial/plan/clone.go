@@ -2,7 +2,6 @@ package plan
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -272,8 +271,7 @@ func (p *planner) namesOf(server string) []string {
 }
 
 func isLoopback(server string) bool {
-	address, err := netip.ParseAddr(strings.Trim(server, "[]"))
-	return err == nil && address.IsLoopback()
+	return strings.HasPrefix(server, "127.") || strings.Trim(server, "[]") == "::1"
 }
 
 // isOneServer says whether two names are of one server, by themselves or by the addresses that nodes have found for them.

@@ -27,7 +27,7 @@ func main() {
 }
 
 func run() (err error) {
-	out := flag.String("o", "", "file for the samples: gzip, a JSON list of servers in each line")
+	out := flag.String("o", "", "file for the samples: gzip, in each line JSON with the time and a list of servers")
 	lasts := flag.Duration("for", time.Minute, "how long")
 	flag.Parse()
 	fs, err := host.OpenFS("/")
@@ -45,16 +45,28 @@ func run() (err error) {
 		go use(dir, i)
 	}
 	reader, lines := mounts.NewReader(fs, mounts.DefaultKubeletDir), json.NewEncoder(packed)
-	for end := time.Now().Add(*lasts); time.Now().Before(end); time.Sleep(every) {
+	end, turns := time.After(*lasts), time.NewTicker(every)
+	for {
+		at := time.Now()
 		counters, err := reader.Counters()
 		if err != nil {
 			return err
 		}
-		if err := lines.Encode(counters); err != nil {
+		if err := lines.Encode(sample{At: at, Servers: counters}); err != nil {
 			return fmt.Errorf("write sample: %w", err)
 		}
+		select {
+		case <-end:
+			return nil
+		case <-turns.C:
+		}
 	}
-	return nil
+}
+
+// sample is one reading of all servers, and when it began.
+type sample struct {
+	At      time.Time               `json:"at"`
+	Servers []mounts.ServerCounters `json:"servers"`
 }
 
 // use works in a directory until the process ends: by its number all the time, now and then, in bursts with long pauses, or not at all.

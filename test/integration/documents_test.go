@@ -104,6 +104,9 @@ func tryBlock(b block) int {
 		case kind.Group == "kustomize.config.k8s.io":
 			rendered := renderOverlay(b.text)
 			Expect(rendered).NotTo(BeEmpty(), b.text)
+			for _, object := range rendered {
+				admit(object)
+			}
 			profiles += tryProfiles(rendered)
 		case kind == v1alpha1.GroupVersion.WithKind("StorageClientProfile"):
 			profiles += tryProfiles([]*unstructured.Unstructured{object})

@@ -43,9 +43,9 @@ var (
 	namedVolume = regexp.MustCompile(`volume "([^"]+)"`)
 	// unmountedVolumes is how it names the pod's own volumes: unmounted volumes=[data], unattached volumes=[data token].
 	unmountedVolumes = regexp.MustCompile(`unmounted volumes=\[([^\]]*)\]`)
-	// varying is what differs between texts of one failure: the pod's UID, the unit in which a kubelet has systemd run mount, what is said of
-	// many texts, and where to read on, which a text may have no room for.
-	varying = regexp.MustCompile(`(?s)[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|run-[0-9a-z-]+\.scope|^\(combined from similar events\): |\s*dmesg\(1\).*$`)
+	// varying is what differs between texts of one failure: the pod's UID, the list that was tried, the unit in which a kubelet has systemd run
+	// mount, what is said of many texts, and where to read on, which a text may have no room for.
+	varying = regexp.MustCompile(`(?s)[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|Mounting arguments: .*?(Output:|$)|run-[0-9a-z-]+\.scope|^\(combined from similar events\): |\s*dmesg\(1\).*$`)
 )
 
 // failedMount is what is kept of an event that tells of a failed mount: there may be many.

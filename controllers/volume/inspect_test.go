@@ -415,6 +415,11 @@ mount: /m: wrong fs type, bad option, bad superblock on /dev/sdb, missing codepa
 		}
 		return f
 	}
+	list := func(list string) *failedMount {
+		f := told("", "74da6948-5643-4340-9a19-8080424ab025", "run-r74da6948564343409a198080424ab025")
+		other, _ := readFailedMount(kubeletEvent("e", "eda", strings.Replace(f.message, "-t xfs -o noatime,defaults", list, 1), time.Now()))
+		return other
+	}
 	cut := func(pod, unit string) *failedMount {
 		f := told("", pod, unit)
 		other, _ := readFailedMount(kubeletEvent("e", "eda", strings.TrimSuffix(f.message, "more information afte"), time.Now()))
@@ -423,6 +428,7 @@ mount: /m: wrong fs type, bad option, bad superblock on /dev/sdb, missing codepa
 	first := told("", "74da6948-5643-4340-9a19-8080424ab025", "run-r74da6948564343409a198080424ab025")
 	for name, other := range map[string]*failedMount{
 		"another pod":          told("", "8056dae0-f341-4304-bcc2-165ede513223", "run-r74da6948564343409a198080424ab025"),
+		"another list":         list("-t xfs -o defaults"),
 		"another unit":         told("", "74da6948-5643-4340-9a19-8080424ab025", "run-r8056dae0f3414304bcc2165ede513223"),
 		"a newer systemd's":    told("", "74da6948-5643-4340-9a19-8080424ab025", "run-p1742-i2042"),
 		"a shorter text":       cut("74da6948-5643-4340-9a19-8080424ab025", "run-r2ae4a2883afd45e5857b506283bf0302"),

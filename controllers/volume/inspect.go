@@ -266,5 +266,5 @@ func (f *failedMount) kindOn(pv *corev1.PersistentVolume) string {
 
 // failureText is an event's message as an annotation and a condition may carry it.
 func failureText(message string) string {
-	return text.CutBytes(text.Line(message), maxFailureText)
+	return text.CutBytes(text.Line(mountfailures.Brief(message)), maxFailureText)
 }

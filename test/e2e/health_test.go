@@ -189,9 +189,9 @@ truncate -s 256M /var/tmp/disk
 mkfs.ext4 -q /var/tmp/disk
 mkdir -p /srv/nfs/disk
 mount -o loop /var/tmp/disk /srv/nfs/disk
-mkdir -p /srv/nfs/moved
+mkdir -p /srv/moved
 echo '/srv/nfs/disk *(rw,no_root_squash,no_subtree_check,insecure,fsid=77)
-/srv/nfs/moved *(rw,no_root_squash,no_subtree_check,insecure,fsid=78)' >>/etc/exports
+/srv/moved *(rw,no_root_squash,no_subtree_check,insecure,fsid=78)' >>/etc/exports
 exportfs -ra`)
 	eventually(ctx, podStart, "the webhook takes the profile", func(g Gomega) {
 		_, err := kubectl(ctx, "apply", "-f", "testdata/health.yaml")
@@ -205,7 +205,7 @@ exportfs -ra`)
 	run(ctx, node, `
 mkdir -p /mnt/disk /mnt/moved /mnt/smb
 mount -t nfs4 -o vers=4.1,hard,nconnect=4 `+cluster.ServerAddress+`:/srv/nfs/disk /mnt/disk
-mount -t nfs4 -o vers=4.1,hard `+cluster.ServerAddress+`:/srv/nfs/moved /mnt/moved
+mount -t nfs4 -o vers=4.1,hard `+cluster.ServerAddress+`:/srv/moved /mnt/moved
 mount -t cifs -o username=share,password=share //`+cluster.ServerAddress+`/share /mnt/smb
 `+work+`
 systemd-run --quiet --collect --unit=health-work /usr/local/sbin/health-work /mnt/disk /mnt/moved /mnt/smb

@@ -2,7 +2,10 @@
 // speaks of the options of the mount, or of something that no option brings about. It is pure: no cluster, no host, no clock.
 package mountfailures
 
-import "strings"
+import (
+	"regexp"
+	"strings"
+)
 
 // Cause is what a text puts a failed mount down to.
 type Cause string
@@ -131,6 +134,12 @@ func CauseOf(message string, asksOtherwise bool) Cause {
 	}
 	return Elsewhere
 }
+
+// command is the command that a kubelet or a driver has run, which stands between what failed and why.
+var command = regexp.MustCompile(`(?s)\s*Mounting command: .*?Output: (Running scope as unit: \S+\s+)?`)
+
+// Brief is a message without the command that was run: what failed, and why.
+func Brief(message string) string { return command.ReplaceAllString(message, ": ") }
 
 func find(message string) Cause {
 	message = strings.ToLower(message)

@@ -24,7 +24,7 @@ func Judge(node, what string, asksOtherwise bool, status v1alpha1.NodeTrialStatu
 		}
 		return volumeplan.Probe{Verdict: volumeplan.ProbeWorks, Text: mounted}
 	}
-	failed := fmt.Sprintf("a probe on %s could not mount %s: %s", node, what, text.Line(status.Message))
+	failed := fmt.Sprintf("a probe on %s could not mount %s: %s", node, what, text.Line(mountfailures.Brief(status.Message)))
 	own := status.Own
 	switch cause := mountfailures.CauseOf(status.Message, asksOtherwise); {
 	case cause == mountfailures.Options && (own == nil || own.Succeeded || own.Message != status.Message):

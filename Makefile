@@ -22,6 +22,7 @@ CACHE := $(XDG_CACHE_HOME)/storage-client-operator
 # Each set of tools has a directory of its own, see hack/tools.sh.
 SETS := $(CACHE)/sets
 CONTROLLER_GEN := $(SETS)/controller-gen/controller-gen
+CRD_REF_DOCS := $(SETS)/crd-ref-docs/crd-ref-docs
 KUSTOMIZE := $(SETS)/kustomize/kustomize
 GOLANGCI_LINT := $(SETS)/golangci-lint/golangci-lint
 HELM := $(SETS)/helm/helm
@@ -47,9 +48,11 @@ clean: ## Remove bin and dist; the cache stays
 ##@ Development
 
 .PHONY: generate
-generate: tool-controller-gen ## Generate deep copies, docs/reference.md, docs/knowledge.md and docs/drivers.md
+generate: tool-controller-gen tool-crd-ref-docs ## Generate deep copies, docs/api.md, docs/reference.md, docs/knowledge.md and docs/drivers.md
 	$(CONTROLLER_GEN) object:headerFile=hack/boilerplate.go.txt paths=./api/...
 	go run ./hack/reference
+	$(CRD_REF_DOCS) --source-path=api/v1alpha1 --config=hack/reference/api/config.yaml --templates-dir=hack/reference/api \
+	  --renderer=markdown --log-level=ERROR --output-path=docs/api.md
 
 .PHONY: manifests
 manifests: tool-controller-gen ## Generate CustomResourceDefinitions and the manager's and the agent's roles
@@ -77,8 +80,19 @@ lint: tool-golangci-lint ## Run the linters
 	GOLANGCI_LINT=$(GOLANGCI_LINT) hack/purity.sh
 
 .PHONY: verify
-verify: tool-controller-gen tool-kustomize ## Check that generated files, formatting, modules and manifests are current
+verify: tool-controller-gen tool-crd-ref-docs tool-kustomize ## Check that generated files, formatting, modules and manifests are current
 	CONTROLLER_GEN=$(CONTROLLER_GEN) KUSTOMIZE=$(KUSTOMIZE) hack/verify.sh
+
+# Written bytecode of the hooks would be an untracked file. Material's warning is known: it is kept up until May 2027, and
+# Zensical, its successor, reads the same configuration.
+.PHONY: site docs
+site docs: export PYTHONDONTWRITEBYTECODE := 1
+site docs: export NO_MKDOCS_2_WARNING := 1
+site: ## Build the documentation's site into dist/site, and check its links and anchors; needs Python 3.11 with venv (Debian: python3-venv)
+	@hack/tools.sh site
+	$(SETS)/site/mkdocs build --clean --config-file hack/site/mkdocs.yml
+
+docs: site ## The same as "make site"
 
 .PHONY: alerts
 alerts: ## Hold the alert rules against their test, and every query of the dashboards against the metrics; needs promtool (Debian: prometheus), or PROMTOOL=PATH
@@ -281,6 +295,6 @@ uninstall: install-manifest ## Delete the profiles, wait until everything is res
 
 ##@ Tools
 
-.PHONY: tool-controller-gen tool-kustomize tool-golangci-lint tool-helm tool-integration tool-sandbox
-tool-controller-gen tool-kustomize tool-golangci-lint tool-helm tool-integration tool-sandbox: tool-%: ## Build a tool into the cache
+.PHONY: tool-controller-gen tool-crd-ref-docs tool-kustomize tool-golangci-lint tool-helm tool-integration tool-sandbox
+tool-controller-gen tool-crd-ref-docs tool-kustomize tool-golangci-lint tool-helm tool-integration tool-sandbox: tool-%: ## Build a tool into the cache
 	@hack/tools.sh $*

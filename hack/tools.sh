@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds tools from the Go modules under hack/tools into the cache, and shows how far it is. A tool whose module, flags
-# and Go version have not changed is reused.
+# and Go version have not changed is reused. So is MkDocs, which comes from Python packages with the hashes of hack/site.
 #
 #   hack/tools.sh SET...     each target of make has a set, see "members"
 #
@@ -24,7 +24,8 @@ members() {
       echo etcd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy kubectl
       echo containerd containerd-shim-runc-v2 ctr
       ;;
-    controller-gen | golangci-lint | kustomize | helm) echo "$1" ;;
+    controller-gen | crd-ref-docs | golangci-lint | kustomize | helm) echo "$1" ;;
+    site) echo mkdocs ;;
     *)
       echo "hack/tools.sh: unknown set \"$1\"" >&2
       return 2
@@ -46,11 +47,13 @@ build() {
       go_build "$1" containerd "github.com/containerd/containerd/v2/cmd/$1" -ldflags "$small" -tags no_btrfs
       ;;
     controller-gen) go_build "$1" "$1" sigs.k8s.io/controller-tools/cmd/controller-gen -ldflags "$small" ;;
+    crd-ref-docs) go_build "$1" "$1" github.com/elastic/crd-ref-docs -ldflags "$small" ;;
     # golangci-lint with kube-api-linter as its plug-in.
     golangci-lint) go_build "$1" "$1" sigs.k8s.io/kube-api-linter/cmd/golangci-lint-kube-api-linter -ldflags "$small" ;;
     helm) go_build "$1" "$1" helm.sh/helm/v4/cmd/helm -ldflags "$small" ;;
     kustomize) go_build "$1" "$1" sigs.k8s.io/kustomize/kustomize/v5 -ldflags "$small" ;;
     kwok) go_build "$1" "$1" sigs.k8s.io/kwok/cmd/kwok -ldflags "$small" ;;
+    mkdocs) python_install "$1" "$root/hack/site/requirements.txt" ;;
   esac
 }
 
@@ -67,6 +70,27 @@ go_build() {
   mkdir -p "$cache/bin"
   compile "$tool" go -C "$module" build -v "$@" -o "$output.tmp" "$package"
   mv -f "$output.tmp" "$output"
+  echo "$inputs" >"$stamp"
+}
+
+# python_install TOOL REQUIREMENTS installs a tool into a virtual environment of its own, unless one stands that was made from the
+# same packages by the same Python. pip takes no file whose hash is not listed.
+python_install() {
+  local tool=$1 requirements=$2 environment=$cache/python/$1 stamp=$cache/bin/.$1.stamp inputs
+  if ! python3 -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+    echo "The site needs Python 3.11 or newer with venv (Debian 12: apt-get install python3-venv)" >&2
+    exit 1
+  fi
+  inputs=$({ cat "$requirements"; python3 -c 'import sys; print(sys.executable, sys.version)'; } | sha256sum)
+  if [[ -x $environment/bin/$tool && -f $stamp && $(<"$stamp") == "$inputs" ]]; then
+    return
+  fi
+  echo "Installing $tool"
+  rm -rf "$environment"
+  python3 -m venv "$environment"
+  "$environment/bin/pip" install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r "$requirements"
+  mkdir -p "$cache/bin"
+  ln -sfn "../python/$tool/bin/$tool" "$cache/bin/$tool"
   echo "$inputs" >"$stamp"
 }
 

@@ -55,16 +55,16 @@ func newCluster(t *testing.T) (client.Client, string) {
 	return k8s, path
 }
 
-// readmeCommand is a command of Helm as the README writes it, for a chart.
-func readmeCommand(t *testing.T, verb, chart, kubeconfig string) []string {
+// documentedCommand is a command of Helm as the documentation writes it, for a chart.
+func documentedCommand(t *testing.T, verb, chart, kubeconfig string) []string {
 	t.Helper()
-	text, err := os.ReadFile("../../README.md")
+	text, err := os.ReadFile("../../docs/install.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	line := regexp.MustCompile(`(?m)^helm ` + verb + ` ([^#\n]*)`).FindSubmatch(text)
 	if line == nil {
-		t.Fatalf("the README has no helm %s", verb)
+		t.Fatalf("docs/install.md has no helm %s", verb)
 	}
 	args := append([]string{verb}, strings.Fields(string(line[1]))...)
 	for i := range args {
@@ -94,7 +94,7 @@ func TestInstallUpgradeAndUninstall(t *testing.T) {
 		}
 	}
 	first := makeChart(t, options{version: "v1.0.0", managerImage: "m:1", agentImage: "a:1"})
-	run(readmeCommand(t, "install", first, kubeconfig))
+	run(documentedCommand(t, "install", first, kubeconfig))
 
 	for name, level := range map[string]string{v1alpha1.ManagerNamespace: "restricted", v1alpha1.AgentNamespace: "privileged", v1alpha1.TrialNamespace: "restricted"} {
 		namespace := &corev1.Namespace{}
@@ -131,7 +131,7 @@ func TestInstallUpgradeAndUninstall(t *testing.T) {
 	second := makeChart(t, options{version: "v1.1.0", managerImage: "m:2", agentImage: "a:2"}, func(config string) {
 		edit(t, filepath.Join(config, "crd/bases/tuning.storageclient.dev_storageclientprofiles.yaml"), "StorageClientProfile declares", "Of a later release, StorageClientProfile declares")
 	})
-	run(readmeCommand(t, "upgrade", second, kubeconfig))
+	run(documentedCommand(t, "upgrade", second, kubeconfig))
 	has(v1alpha1.ManagerDeployment, v1alpha1.ManagerNamespace, manager)
 	if image := manager.Spec.Template.Spec.Containers[0].Image; image != "m:2" {
 		t.Errorf("the upgraded manager runs %s", image)
@@ -174,7 +174,7 @@ func TestInstallUpgradeAndUninstall(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	run(readmeCommand(t, "install", second, kubeconfig))
+	run(documentedCommand(t, "install", second, kubeconfig))
 	has(v1alpha1.ManagerDeployment, v1alpha1.ManagerNamespace, manager)
 	has("p", "", kept)
 }

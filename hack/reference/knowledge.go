@@ -29,7 +29,7 @@ func writeKnowledge() error {
 	for _, r := range recommend.Rules() {
 		row(&b, code(r.ID), string(r.Cause), r.Title, r.Signature, r.Source)
 	}
-	table(&b, "Parameters of nodes", "To allow a parameter that is not listed, start manager and agents with `--allow-parameter`; the README shows the patch. \"At least\" and the beginning of a range are the least with which a node is known to work, where the kernel takes less; only a pattern that names key and value, such as `--allow-parameter='sysctl/net[.]ipv4[.]tcp_rmem=1 2000 2000'`, passes below.", "key", "values", "default", "takes effect", "good to know", "source")
+	table(&b, "Parameters of nodes", "To allow a parameter that is not listed, start manager and agents with `--allow-parameter`; [install](install.md#by-kustomize) shows the patch. \"At least\" and the beginning of a range are the least with which a node is known to work, where the kernel takes less; only a pattern that names key and value, such as `--allow-parameter='sysctl/net[.]ipv4[.]tcp_rmem=1 2000 2000'`, passes below.", "key", "values", "default", "takes effect", "good to know", "source")
 	for _, p := range catalogue.All() {
 		row(&b, code(p.Key), p.Values(), p.Default, string(p.TakesEffect), strings.TrimSpace(p.Hazard+" "+p.Note), p.Source)
 	}

@@ -34,8 +34,8 @@ var _ = Describe("The agent's DaemonSet", func() {
 		Expect(defaulted(find(render("default"), "DaemonSet", v1alpha1.AgentDaemonSet))).To(Equal(defaulted(onArchitectures(readGolden(plainAgent)))))
 	})
 
-	It("is so, too, where the README's patches shape it, and the manager allows what the agent allows", func() {
-		objects := renderReadmeOverlay()
+	It("is so, too, where the documented patches shape it, and the manager allows what the agent allows", func() {
+		objects := renderDocumentedOverlay()
 		earlier := withImage(readGolden(shapedAgent), "registry.example.com/storageclient/node-agent:1")
 		Expect(defaulted(find(objects, "DaemonSet", v1alpha1.AgentDaemonSet))).To(Equal(defaulted(onArchitectures(earlier))))
 		manager := managerOf(objects).Spec.Template.Spec.Containers[0]
@@ -48,7 +48,7 @@ var _ = Describe("The agent's DaemonSet", func() {
 		return find(render("default"), "DaemonSet", v1alpha1.AgentDaemonSet)
 	}
 	shaped := func() *unstructured.Unstructured {
-		return withImage(find(renderReadmeOverlay(), "DaemonSet", v1alpha1.AgentDaemonSet), "storageclient/node-agent:dev")
+		return withImage(find(renderDocumentedOverlay(), "DaemonSet", v1alpha1.AgentDaemonSet), "storageclient/node-agent:dev")
 	}
 
 	// A release that brings the architectures brings another image as well, which replaces each agent once anyway.
@@ -90,12 +90,12 @@ var _ = Describe("The agent's DaemonSet", func() {
 		Entry("kubectl apply --server-side --force-conflicts", kubectlApplies("--server-side", "--force-conflicts")),
 	)
 
-	It("is not taken over with another image unless by force: the README says so", func() {
+	It("is not taken over with another image unless by force: the documentation says so", func() {
 		runAsEarlierManager(plainAgent)
 		output, err := kubectlApplies("--server-side")(withImage(plain(), "agent:2"))
 		Expect(err).To(HaveOccurred())
 		Expect(output).To(And(ContainSubstring(v1alpha1.ManagerFieldManager), ContainSubstring("--force-conflicts")))
-		Expect(readReadme()).To(ContainSubstring("kubectl apply --server-side --force-conflicts -f dist/install.yaml"))
+		Expect(readInstallPage()).To(ContainSubstring("kubectl apply --server-side --force-conflicts -f dist/install.yaml"))
 	})
 
 	It("lives until all is restored: make uninstall", func() {
@@ -242,18 +242,18 @@ func uninstall(manifest string, env ...string) (string, error) {
 	return string(output), err
 }
 
-func readReadme() string {
+func readInstallPage() string {
 	GinkgoHelper()
-	text, err := os.ReadFile("../../README.md")
+	text, err := os.ReadFile("../../docs/install.md")
 	Expect(err).NotTo(HaveOccurred())
 	return string(text)
 }
 
-// renderReadmeOverlay builds the README's example of an overlay, from this tree.
-func renderReadmeOverlay() []*unstructured.Unstructured {
+// renderDocumentedOverlay builds the example of an overlay in docs/install.md, from this tree.
+func renderDocumentedOverlay() []*unstructured.Unstructured {
 	GinkgoHelper()
-	blocks := regexp.MustCompile("(?s)```yaml\n(apiVersion: kustomize.*?)```").FindStringSubmatch(readReadme())
-	Expect(blocks).NotTo(BeNil(), "the README has no kustomization")
+	blocks := regexp.MustCompile("(?s)```yaml\n(apiVersion: kustomize.*?)```").FindStringSubmatch(readInstallPage())
+	Expect(blocks).NotTo(BeNil(), "docs/install.md has no kustomization")
 	return renderOverlay(blocks[1])
 }
 

@@ -32,8 +32,7 @@ var _ = Describe("The manifests", func() {
 	DescribeTable("are admitted by the API server: config/",
 		func(dir string) {
 			for _, object := range render(dir) {
-				Expect(k8s.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.DryRunAll,
-					client.FieldOwner("manifests"), client.ForceOwnership)).To(Succeed(), "%s %s", object.GetKind(), object.GetName())
+				admit(object)
 			}
 		},
 		kustomizations(),
@@ -42,11 +41,7 @@ var _ = Describe("The manifests", func() {
 	DescribeTable("are admitted with each component: config/components/",
 		func(component string, files ...string) {
 			for _, object := range renderComponent(component, files...) {
-				if slices.Contains([]string{"cert-manager.io", "monitoring.coreos.com"}, object.GroupVersionKind().Group) {
-					continue // whose kinds come with it
-				}
-				Expect(k8s.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.DryRunAll,
-					client.FieldOwner("manifests"), client.ForceOwnership)).To(Succeed(), "%s %s", object.GetKind(), object.GetName())
+				admit(object)
 			}
 		},
 		components(),
@@ -330,6 +325,16 @@ func portsOf(rules []networkingv1.NetworkPolicyIngressRule) []int32 {
 		}
 	}
 	return ports
+}
+
+// admit has the API server take an object of the manifests as a dry run, unless its kind comes with another program.
+func admit(object *unstructured.Unstructured) {
+	GinkgoHelper()
+	if slices.Contains([]string{"cert-manager.io", "monitoring.coreos.com"}, object.GroupVersionKind().Group) {
+		return
+	}
+	Expect(k8s.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.DryRunAll,
+		client.FieldOwner("manifests"), client.ForceOwnership)).To(Succeed(), "%s %s", object.GetKind(), object.GetName())
 }
 
 // components lists the folders of config/components, with the example of what their users supply.

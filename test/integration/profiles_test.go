@@ -1,9 +1,7 @@
 package integration
 
 import (
-	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -11,30 +9,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/storageclient/operator/api/v1alpha1"
-	"github.com/storageclient/operator/tuning/catalogue"
-	"github.com/storageclient/operator/tuning/nodesettings"
 )
 
 var _ = Describe("A profile that we hand out", func() {
 	DescribeTable("is admitted, valid and honoured: config/",
 		func(dir string) {
-			Expect(apply(render(dir))).To(BeNumerically(">", 0), "no StorageClientProfile in config/%s", dir)
+			Expect(tryProfiles(render(dir))).To(BeNumerically(">", 0), "no StorageClientProfile in config/%s", dir)
 		},
 		folders("profiles/*", "samples"),
 	)
-
-	It("is admitted, valid and honoured: README.md", func() {
-		content, err := os.ReadFile(filepath.Join(configDir, "..", "README.md"))
-		Expect(err).NotTo(HaveOccurred())
-		applied := 0
-		for _, block := range yamlBlocks(string(content)) {
-			applied += apply(parseManifests([]byte(block)))
-		}
-		Expect(applied).To(BeNumerically(">", 0), "no StorageClientProfile in README.md")
-	})
 
 	DescribeTable("reboots nothing without approval, and gives up consistency only where claims ask for it: config/",
 		func(dir string) {
@@ -74,40 +59,9 @@ func folders(patterns ...string) []TableEntry {
 	return entries
 }
 
-// apply creates the profiles among the objects and expects each to be one that this build would carry out whole. It
-// returns how many there were.
-func apply(objects []*unstructured.Unstructured) int {
-	GinkgoHelper()
-	applied := 0
-	for _, object := range objects {
-		if object.GroupVersionKind() != v1alpha1.GroupVersion.WithKind("StorageClientProfile") {
-			continue
-		}
-		applied++
-		profile := profileFrom(object)
-		strict := client.WithFieldValidation(k8s, "Strict")
-		Expect(strict.Create(ctx, object)).To(Succeed(), object.GetName())
-		for _, problem := range nodesettings.Validate(profile, catalogue.AllowList{}) {
-			Expect(problem.Warning).To(BeTrue(), "%s: %s", object.GetName(), problem)
-		}
-	}
-	return applied
-}
-
 func profileFrom(object *unstructured.Unstructured) *v1alpha1.StorageClientProfile {
 	GinkgoHelper()
 	profile := &v1alpha1.StorageClientProfile{}
 	Expect(runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, profile)).To(Succeed(), object.GetName())
 	return profile
-}
-
-var yamlFence = regexp.MustCompile("(?ms)^```yaml$(.*?)^```$")
-
-// yamlBlocks are the fenced YAML blocks of a Markdown text.
-func yamlBlocks(markdown string) []string {
-	var blocks []string
-	for _, match := range yamlFence.FindAllStringSubmatch(markdown, -1) {
-		blocks = append(blocks, match[1])
-	}
-	return blocks
 }

@@ -19,6 +19,8 @@ import (
 const (
 	// MaxSamples is how many nodes take a sample at a time.
 	MaxSamples = 32
+	// clockTolerance is by how much the clock of whoever asks may be ahead of the manager's.
+	clockTolerance = time.Minute
 	// lookEvery is the time to the next pass while a node that is asked for cannot be written.
 	lookEvery = 5 * time.Second
 )
@@ -109,7 +111,7 @@ func (p *Plan) lookWithin(d time.Duration) {
 // its window and the grace is no request: it would keep others from its nodes.
 func liveRequests(s Snapshot) []Request {
 	live := slices.DeleteFunc(slices.Clone(s.Requests), func(r Request) bool {
-		return r.Volume == "" || !s.Now.Before(r.Until.Time) || r.StartBefore().Sub(s.Now) > v1alpha1.SampleGrace
+		return r.Volume == "" || !s.Now.Before(r.Until.Time) || r.StartBefore().Sub(s.Now) > v1alpha1.SampleGrace+clockTolerance
 	})
 	slices.SortFunc(live, func(a, b Request) int {
 		return cmp.Or(a.Until.Compare(b.Until.Time), cmp.Compare(a.SampleID, b.SampleID))

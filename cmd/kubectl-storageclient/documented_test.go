@@ -1,0 +1,73 @@
+package main
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+)
+
+// A command of the plugin in a page: up to what ends it for a shell, or in a sentence.
+var documented = regexp.MustCompile("kubectl storageclient( [^`|#\"<>;()\n]*)")
+
+// shellBlock is what a reader copies: there, arguments are complete.
+var shellBlock = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$")
+
+func TestTheDocumentationsCommandsAreThePlugins(t *testing.T) {
+	commands := 0
+	err := fs.WalkDir(os.DirFS("../.."), ".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() && path != "." && path != "docs" && !strings.HasPrefix(path, "docs/") {
+			if entry.IsDir() {
+				return fs.SkipDir
+			}
+			return err
+		}
+		if filepath.Ext(path) != ".md" {
+			return nil
+		}
+		content, err := os.ReadFile(filepath.Join("../..", path))
+		if err != nil {
+			return err
+		}
+		text := string(content)
+		for _, block := range shellBlock.FindAllStringSubmatch(text, -1) {
+			for _, match := range documented.FindAllStringSubmatch(block[1], -1) {
+				commands++
+				tryDocumented(t, path, strings.Fields(match[1]), true)
+			}
+		}
+		for _, match := range regexp.MustCompile("`"+documented.String()+"`").FindAllStringSubmatch(shellBlock.ReplaceAllString(text, ""), -1) {
+			commands++
+			tryDocumented(t, path, strings.Fields(match[1]), false)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if commands < 50 {
+		t.Errorf("%d commands of the plugin were found in the documentation, want 50 and more", commands)
+	}
+}
+
+// tryDocumented parses a command as the plugin would, with its arguments where they are complete.
+func tryDocumented(t *testing.T, page string, args []string, complete bool) {
+	t.Helper()
+	line := "kubectl storageclient " + strings.Join(args, " ")
+	cmd, rest, err := newRoot(genericiooptions.NewTestIOStreamsDiscard()).Find(args)
+	if err != nil || len(args) > 0 && !cmd.HasParent() {
+		t.Errorf("%s: %s: there is no such command", page, line)
+		return
+	}
+	err = cmd.ParseFlags(rest)
+	if err == nil && complete {
+		err = cmd.ValidateArgs(cmd.Flags().Args())
+	}
+	if err != nil && !(!complete && strings.Contains(err.Error(), "needs an argument")) {
+		t.Errorf("%s: %s: %v", page, line, err)
+	}
+}

@@ -1,0 +1,7 @@
+{{- define "gvList" -}}
+# API
+
+Written by `make generate` from the source; do not edit.
+
+{{ range . }}{{ template "gvDetails" . }}{{ end }}
+{{- end -}}

@@ -1,0 +1,3 @@
+{{- define "type_members" -}}
+{{- if eq .Name "metadata" -}}Kubernetes' own.{{- else -}}{{ markdownRenderFieldDoc .Doc }}{{- end -}}
+{{- end -}}

@@ -72,7 +72,7 @@ func TestFor(t *testing.T) {
 		"one that names other nodes now":                 {[]Request{request("a", "v", func(r *Request) { r.Nodes = []string{"n2"} })}, []Node{asked(node("n1", "v"), "a", "")}, []string{"take the request back from n1"}, wait},
 		"no window that would not end in time":           {[]Request{request("a", "v", late(v1alpha1.SampleGrace))}, []Node{node("n1", "v")}, nil, time.Minute},
 		"a window that ends in time to the second":       {[]Request{request("a", "v", late(v1alpha1.SampleGrace-time.Second))}, []Node{node("n1", "v")}, []string{ask("n1")}, time.Minute + time.Second},
-		"a request that would wait for ever":             {[]Request{request("a", "v", late(-time.Second))}, []Node{node("n1", "v")}, nil, 0},
+		"a request that would wait for ever":             {[]Request{request("a", "v", late(-clockTolerance-time.Second))}, []Node{node("n1", "v")}, nil, 0},
 		"one window at a time, the first to expire":      {[]Request{request("b", "w"), request("a", "v", late(time.Second))}, []Node{node("n1", "v", "w")}, []string{ask("n1")}, wait - time.Second},
 		"the next waits until the first is taken back":   {[]Request{request("b", "w"), request("a", "v")}, []Node{asked(node("n1", "v", "w"), "b", v1alpha1.SampleFinished)}, nil, wait},
 		"a request of a node that the rollout holds":     {nil, []Node{busy(asked(node("n1", "v"), "a", ""))}, nil, lookEvery},

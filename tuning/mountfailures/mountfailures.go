@@ -135,11 +135,11 @@ func CauseOf(message string, asksOtherwise bool) Cause {
 	return Elsewhere
 }
 
-// command is the command that a kubelet or a driver has run, which stands between what failed and why.
-var command = regexp.MustCompile(`(?s)\s*Mounting command: .*?Output: (Running scope as unit: \S+\s+)?`)
+// command is all that stands before what a command that a kubelet or a driver has run has said.
+var command = regexp.MustCompile(`(?s)^.*Mounting command: .*?Output: (Running scope as unit: \S+\s+)?`)
 
-// Brief is a message without the command that was run: what failed, and why.
-func Brief(message string) string { return command.ReplaceAllString(message, ": ") }
+// Brief is what mount has said, where a message tells, and else the message: a condition has no room for both.
+func Brief(message string) string { return command.ReplaceAllString(message, "") }
 
 func find(message string) Cause {
 	message = strings.ToLower(message)

@@ -122,8 +122,7 @@ func (s *sampling) look(ctx context.Context, name string, p *progress, since tim
 	clientNode := &v1alpha1.StorageClientNode{}
 	err := s.client.Get(ctx, client.ObjectKey{Name: name}, clientNode)
 	if ctx.Err() != nil {
-		// Whoever waits says so.
-		return nil
+		return nil //nolint:nilerr // Whoever waits says so.
 	}
 	switch {
 	case apierrors.IsNotFound(err):

@@ -25,11 +25,11 @@ import (
 
 var _ = Describe("The shape of a sample", func() {
 	const good = `id: a, seconds: 60, volumes: [pv-1], startBefore: "2026-09-01T12:00:00Z"`
-	replace := func(old, new string) string { return "sample: {" + strings.Replace(good, old, new, 1) + "}" }
+	replace := func(old, by string) string { return "sample: {" + strings.Replace(good, old, by, 1) + "}" }
 
 	DescribeTable("is refused in spec, and the error names the field, for",
-		func(old, new, field string) {
-			expectInvalid(createShape("StorageClientNode", replace(old, new)), field)
+		func(old, by, field string) {
+			expectInvalid(createShape("StorageClientNode", replace(old, by)), field)
 		},
 		Entry("no id", "id: a, ", "", "spec.sample.id"),
 		Entry("an id that holds more", "id: a", "id: a/b", "spec.sample.id"),

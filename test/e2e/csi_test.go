@@ -56,7 +56,7 @@ func expectDrivers(ctx SpecContext) {
 	DeferCleanup(func(ctx context.Context) {
 		mustKubectl(ctx, "delete", "storageclientprofile", csiDrivers, "--ignore-not-found", "--timeout=90s")
 		cleanUpEvidence(ctx)
-	}, NodeTimeout(6*time.Minute))
+	}, NodeTimeout(8*time.Minute))
 	mustKubectl(ctx, "create", "namespace", evident)
 	mustKubectl(ctx, "create", "secret", "generic", smbSecret, "-n", evident, "--from-literal=username=share", "--from-literal=password=share")
 	node, other := nodes.Nodes[0], nodes.Nodes[1]

@@ -85,7 +85,7 @@ func mishaps() []mishap {
 func expectEvidence(ctx SpecContext) {
 	installOperator(ctx)
 	serveEvidence(ctx)
-	DeferCleanup(cleanUpEvidence, NodeTimeout(4*time.Minute))
+	DeferCleanup(cleanUpEvidence, NodeTimeout(6*time.Minute))
 	mustKubectl(ctx, "create", "namespace", evident)
 	for i, name := range []string{"a", "b", "c"} {
 		createEvident(ctx, name, nfsSource(cluster.ServerAddress, "/srv/evidence/"+name), evidentOptions, nodes.Nodes[i%2].Name)
@@ -442,7 +442,7 @@ func strip(ctx context.Context, name string) {
 
 func cleanUpEvidence(ctx context.Context) {
 	mustKubectl(ctx, "delete", "storageclientprofile", evident, "--ignore-not-found", "--timeout=90s")
-	mustKubectl(ctx, "delete", "namespace", evident, "--ignore-not-found", "--timeout=90s")
+	mustKubectl(ctx, "delete", "namespace", evident, "--ignore-not-found", "--timeout=3m")
 	mustKubectl(ctx, "delete", "persistentvolume", "--selector=for="+evident, "--timeout=60s")
 	mustKubectl(ctx, "delete", "-f", "testdata/evidence-driver.yaml", "--ignore-not-found")
 	_, err := nodes.Server.Run(ctx, fmt.Sprintf("iptables -D INPUT -d %s -p tcp -j REJECT --reject-with tcp-reset; iptables -D INPUT -d %s -j DROP", refusingAddress, droppingAddress))

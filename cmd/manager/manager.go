@@ -100,7 +100,8 @@ func newScheme() (*runtime.Scheme, error) {
 
 // cacheOptions keep the cache to what the manager's role lets it list, and small: of Namespaces and Secrets only its own, by name, of
 // ConfigMaps those of its namespace, of Pods only the agents', of Nodes no images, and no managed
-// fields.
+// fields. Who writes an object of such a kind that is not kept has to pass client.DisableReadYourWritesConsistency: reads of that kind
+// would wait for it for good.
 func cacheOptions() cache.Options {
 	byObject := map[client.Object]cache.ByObject{
 		&corev1.Node{}:                {Transform: node.CacheTransform},

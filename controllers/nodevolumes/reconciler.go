@@ -103,7 +103,7 @@ func (r *Reconciler) patchVolumes(ctx context.Context, clientNode *v1alpha1.Stor
 // readSnapshot reads everything from the cache.
 func (r *Reconciler) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
 	s := plan.Snapshot{Rollouts: map[string]v1alpha1.Rollout{}, Now: r.Clock.Now(), Since: r.since}
-	all, err := read.FleetSnapshot(ctx, r, nil, r.AgentNamespace)
+	all, writable, err := read.WritableNodes(ctx, r, nil, r.ManagerNamespace, r.AgentNamespace)
 	if err != nil {
 		return plan.Snapshot{}, err
 	}
@@ -111,16 +111,10 @@ func (r *Reconciler) readSnapshot(ctx context.Context) (plan.Snapshot, error) {
 	if err != nil {
 		return plan.Snapshot{}, err
 	}
-	claims, err := read.Claims(ctx, r, r.ManagerNamespace)
-	if err != nil {
-		return plan.Snapshot{}, err
-	}
 	for i := range all.Nodes {
 		node := &all.Nodes[i]
 		if clientNode := all.ClientNodes[node.Name]; clientNode != nil && fleet.Owns(node, clientNode) && !match.Ignored(node) {
-			_, claimed := claims[node.Name]
-			writable := !pausedAll && !claimed && fleet.IsWritable(node, clientNode, all.Ready[node.Name])
-			s.Nodes = append(s.Nodes, plan.Node{Node: node, ClientNode: clientNode, Writable: writable})
+			s.Nodes = append(s.Nodes, plan.Node{Node: node, ClientNode: clientNode, Writable: !pausedAll && writable[node.Name]})
 		}
 	}
 	return s, r.readDeclared(ctx, &s)

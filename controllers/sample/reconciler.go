@@ -19,7 +19,6 @@ import (
 
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/fleet"
-	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/read"
 	"github.com/storageclient/operator/controllers/sample/plan"
 )
@@ -77,27 +76,21 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ reconcile.Request) (reconc
 	return result, nil
 }
 
-// readSnapshot reads everything from the cache. Nodes matter only while one is asked, or to be asked.
+// readSnapshot reads everything from the cache: nodes also where nobody asks, since one may still have what was asked.
 func (r *Reconciler) readSnapshot(ctx context.Context, now time.Time) (plan.Snapshot, error) {
 	s := plan.Snapshot{Now: now}
 	var err error
 	if s.Requests, err = r.readRequests(ctx); err != nil {
 		return plan.Snapshot{}, err
 	}
-	all, err := read.FleetSnapshot(ctx, r, nil, r.AgentNamespace)
-	if err != nil {
-		return plan.Snapshot{}, err
-	}
-	claims, err := read.Claims(ctx, r, r.ManagerNamespace)
+	all, writable, err := read.WritableNodes(ctx, r, nil, r.ManagerNamespace, r.AgentNamespace)
 	if err != nil {
 		return plan.Snapshot{}, err
 	}
 	for i := range all.Nodes {
 		node := &all.Nodes[i]
 		if clientNode := all.ClientNodes[node.Name]; clientNode != nil && fleet.Owns(node, clientNode) {
-			_, claimed := claims[node.Name]
-			writable := !claimed && !match.Ignored(node) && fleet.IsWritable(node, clientNode, all.Ready[node.Name])
-			s.Nodes = append(s.Nodes, plan.Node{ClientNode: clientNode, Writable: writable})
+			s.Nodes = append(s.Nodes, plan.Node{ClientNode: clientNode, Writable: writable[node.Name]})
 		}
 	}
 	return s, nil

@@ -23,7 +23,6 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/fleet"
-	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/read"
 	"github.com/storageclient/operator/controllers/trial/plan"
 	"github.com/storageclient/operator/controllers/volume/judge"
@@ -186,7 +185,7 @@ func serversOf(volumes []corev1.PersistentVolume) map[string]string {
 }
 
 func (r *Reconciler) readNodes(ctx context.Context, profiles *fleet.ProfileSet) ([]plan.Node, error) {
-	all, err := read.FleetSnapshot(ctx, r, profiles, r.AgentNamespace)
+	all, writable, err := read.WritableNodes(ctx, r, profiles, r.ManagerNamespace, r.AgentNamespace)
 	if err != nil {
 		return nil, err
 	}
@@ -198,10 +197,6 @@ func (r *Reconciler) readNodes(ctx context.Context, profiles *fleet.ProfileSet) 
 	if err != nil {
 		return nil, err
 	}
-	claims, err := read.Claims(ctx, r, r.ManagerNamespace)
-	if err != nil {
-		return nil, err
-	}
 	nodes := make([]plan.Node, 0, len(all.Nodes))
 	for i := range all.Nodes {
 		node := &all.Nodes[i]
@@ -210,9 +205,7 @@ func (r *Reconciler) readNodes(ctx context.Context, profiles *fleet.ProfileSet) 
 			n.Image, n.PullSecrets = agent.Spec.Containers[0].Image, agent.Spec.ImagePullSecrets
 		}
 		if clientNode := all.ClientNodes[node.Name]; clientNode != nil && fleet.Owns(node, clientNode) {
-			_, claimed := claims[node.Name]
-			n.ClientNode = clientNode
-			n.Writable = !claimed && !match.Ignored(node) && fleet.IsWritable(node, clientNode, all.Ready[node.Name])
+			n.ClientNode, n.Writable = clientNode, writable[node.Name]
 		}
 		nodes = append(nodes, n)
 	}

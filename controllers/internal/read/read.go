@@ -13,6 +13,7 @@ import (
 	"github.com/storageclient/operator/api/v1alpha1"
 	"github.com/storageclient/operator/controllers/internal/agentpod"
 	"github.com/storageclient/operator/controllers/internal/fleet"
+	"github.com/storageclient/operator/controllers/internal/match"
 	"github.com/storageclient/operator/controllers/internal/pause"
 )
 
@@ -88,12 +89,25 @@ func IsEverythingPaused(ctx context.Context, reader client.Reader, managerNamesp
 	return pause.Annotated(&ns), nil
 }
 
-// Claims reads the budget: the nodes that may be disrupted.
-func Claims(ctx context.Context, reader client.Reader, managerNamespace string) (map[string]string, error) {
+// WritableNodes lists what FleetSnapshot does, and names the nodes whose client nodes may get a new generation now for what is no setting:
+// see fleet.IsWritable. The rollout has claimed none of them, and nobody has them ignored.
+func WritableNodes(ctx context.Context, reader client.Reader, profiles *fleet.ProfileSet, managerNamespace, agentNamespace string) (fleet.Snapshot, map[string]bool, error) {
+	all, err := FleetSnapshot(ctx, reader, profiles, agentNamespace)
+	if err != nil {
+		return fleet.Snapshot{}, nil, err
+	}
 	var budget corev1.ConfigMap
 	key := client.ObjectKey{Namespace: managerNamespace, Name: v1alpha1.BudgetConfigMap}
 	if err := client.IgnoreNotFound(reader.Get(ctx, key, &budget)); err != nil {
-		return nil, fmt.Errorf("get ConfigMap %s: %w", key, err)
+		return fleet.Snapshot{}, nil, fmt.Errorf("get ConfigMap %s: %w", key, err)
 	}
-	return budget.Data, nil
+	writable := map[string]bool{}
+	for i := range all.Nodes {
+		node := &all.Nodes[i]
+		clientNode := all.ClientNodes[node.Name]
+		_, claimed := budget.Data[node.Name]
+		writable[node.Name] = clientNode != nil && !claimed && fleet.Owns(node, clientNode) && !match.Ignored(node) &&
+			fleet.IsWritable(node, clientNode, all.Ready[node.Name])
+	}
+	return all, writable, nil
 }
